@@ -1,0 +1,161 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// AgentConfiguration is the file that spokelet-agent reads with --config. It
+// is the ceiling that the spoke's owner sets: the hub can use what is enabled
+// here and nothing else.
+type AgentConfiguration struct {
+	metav1.TypeMeta `json:",inline"`
+
+	// Cluster is the name of this cluster on the hub, a DNS label. Required.
+	Cluster string `json:"cluster"`
+
+	// Namespace is where the agent keeps its identity. Default "spokelet-agent".
+	Namespace string `json:"namespace,omitempty"`
+
+	// Hub says where the hub is and how it is recognised.
+	Hub HubReference `json:"hub"`
+
+	// Kube configures the door to this cluster's API server.
+	Kube KubeDoorConfiguration `json:"kube,omitempty"`
+
+	// Work configures what the hub may apply here.
+	Work WorkConfiguration `json:"work,omitempty"`
+
+	// Node configures what the hub's virtual node says of this cluster.
+	Node NodeConfiguration `json:"node,omitempty"`
+
+	// SocketDir holds the session's own socket; it must be writable. Default
+	// "/run/spokelet".
+	SocketDir string `json:"socketDir,omitempty"`
+
+	// HealthListen serves /healthz, /readyz and /metrics. Default ":8080".
+	HealthListen string `json:"healthListen,omitempty"`
+}
+
+// HubReference is what "kubectl spokelet join" prints.
+type HubReference struct {
+	// Address is the hub's public host:port. Required.
+	Address string `json:"address"`
+	// CAFingerprint is the SHA-256 of the hub's CA certificate, DER, in
+	// lower-case hex. Required.
+	CAFingerprint string `json:"caFingerprint"`
+	// TokenFile holds the join token. It is read only while the agent has no
+	// certificate. Default "/etc/spokelet/join/token".
+	TokenFile string `json:"tokenFile,omitempty"`
+}
+
+// KubeDoorConfiguration is the ceiling of the kube door.
+type KubeDoorConfiguration struct {
+	// Enabled opens the door. Default true.
+	Enabled *bool `json:"enabled,omitempty"`
+	// UserPrefix is put before every user and group of the hub. Default "hub:".
+	UserPrefix string `json:"userPrefix,omitempty"`
+	// Namespaces, when not empty, are the only ones that can be reached;
+	// cluster-scoped requests are then refused.
+	Namespaces []string `json:"namespaces,omitempty"`
+	// Groups, when not empty, are the only groups of the hub that are passed
+	// on.
+	Groups []string `json:"groups,omitempty"`
+}
+
+// WorkConfiguration is the ceiling of the work engine.
+type WorkConfiguration struct {
+	// Enabled lets the hub apply works. Default true.
+	Enabled *bool `json:"enabled,omitempty"`
+	// ServiceAccount is who applied objects are written as. Default
+	// klusterlet-work-sa in open-cluster-management-agent.
+	ServiceAccount ServiceAccountReference `json:"serviceAccount,omitempty"`
+	// Namespaces, when not empty, are the only ones that works may write to;
+	// cluster-scoped manifests are then refused.
+	Namespaces []string `json:"namespaces,omitempty"`
+	// EvictionGrace is how long an anchor whose work is unknown to the hub
+	// keeps its objects. Default 60m.
+	EvictionGrace metav1.Duration `json:"evictionGrace,omitempty"`
+}
+
+// ServiceAccountReference names a ServiceAccount of the spoke.
+type ServiceAccountReference struct {
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name,omitempty"`
+}
+
+// Username is the account's name in the sense of authentication.
+func (r ServiceAccountReference) Username() string {
+	return "system:serviceaccount:" + r.Namespace + ":" + r.Name
+}
+
+// NodeConfiguration configures the figures of the virtual node.
+type NodeConfiguration struct {
+	// KubeletInsecureTLS accepts any serving certificate of a kubelet, for
+	// clusters whose kubelets sign their own.
+	KubeletInsecureTLS bool `json:"kubeletInsecureTLS,omitempty"`
+}
+
+// Default fills what was left empty.
+func (c *AgentConfiguration) Default() {
+	enabled := true
+	setDefault(&c.Namespace, "spokelet-agent")
+	setDefault(&c.Hub.TokenFile, "/etc/spokelet/join/token")
+	setDefault(&c.Kube.Enabled, &enabled)
+	setDefault(&c.Kube.UserPrefix, "hub:")
+	setDefault(&c.Work.Enabled, &enabled)
+	setDefault(&c.Work.ServiceAccount.Namespace, "open-cluster-management-agent")
+	setDefault(&c.Work.ServiceAccount.Name, "klusterlet-work-sa")
+	setDefault(&c.Work.EvictionGrace.Duration, time.Hour)
+	setDefault(&c.SocketDir, "/run/spokelet")
+	setDefault(&c.HealthListen, ":8080")
+}
+
+// Validate reports everything that is wrong, joined.
+func (c *AgentConfiguration) Validate() error {
+	errs := []error{
+		checkLabel("cluster", c.Cluster),
+		checkLabel("namespace", c.Namespace),
+		checkHostPort("hub.address", c.Hub.Address),
+		checkFingerprint("hub.caFingerprint", c.Hub.CAFingerprint),
+		checkLabel("work.serviceAccount.namespace", c.Work.ServiceAccount.Namespace),
+		checkSubdomain("work.serviceAccount.name", c.Work.ServiceAccount.Name),
+		checkListen("healthListen", c.HealthListen),
+	}
+	for _, ns := range c.Kube.Namespaces {
+		errs = append(errs, checkLabel("kube.namespaces", ns))
+	}
+	for _, ns := range c.Work.Namespaces {
+		errs = append(errs, checkLabel("work.namespaces", ns))
+	}
+	return errors.Join(errs...)
+}
+
+func checkLabel(field, value string) error {
+	if msgs := validation.IsDNS1123Label(value); len(msgs) > 0 {
+		return fmt.Errorf("%s: %q: %s", field, value, msgs[0])
+	}
+	return nil
+}
+
+func checkSubdomain(field, value string) error {
+	if msgs := validation.IsDNS1123Subdomain(value); len(msgs) > 0 {
+		return fmt.Errorf("%s: %q: %s", field, value, msgs[0])
+	}
+	return nil
+}
+
+func checkFingerprint(field, value string) error {
+	if raw, err := hex.DecodeString(value); err != nil || len(raw) != 32 {
+		return fmt.Errorf("%s: not the SHA-256 of a certificate in hex", field)
+	}
+	return nil
+}

@@ -1,0 +1,127 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	minimalHub = `
+apiVersion: config.spokelet.io/v1alpha1
+kind: HubConfiguration
+publicAddress: hub.example.com:443
+nodes: {address: 192.0.2.10}
+`
+	minimalAgent = `
+apiVersion: config.spokelet.io/v1alpha1
+kind: AgentConfiguration
+cluster: store-17
+hub:
+  address: hub.example.com:443
+  caFingerprint: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
+`
+)
+
+func TestParseHub(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		file   string
+		err    string
+	}{
+		"minimal":       {reason: "two fields are enough", file: minimalHub},
+		"unknown field": {reason: "a typo must not be ignored", file: minimalHub + "\ndrainGrac: 3s\n", err: "drainGrac"},
+		"duplicate key": {reason: "the second value would win silently", file: minimalHub + "\nkind: HubConfiguration\n", err: "kind"},
+		"other kind":    {reason: "an agent's file is not a hub's", file: strings.Replace(minimalHub, "HubConfiguration", "AgentConfiguration", 1), err: `want "config.spokelet.io/v1alpha1"`},
+		"no address":    {reason: "agents need something to dial", file: strings.Replace(minimalHub, "hub.example.com:443", `""`, 1), err: "publicAddress"},
+		"loopback node": {reason: "the API server refuses to proxy to loopback", file: strings.Replace(minimalHub, "192.0.2.10", "127.0.0.1", 1), err: "nodes.address"},
+		"ports swapped": {reason: "an empty range holds no node", file: strings.Replace(minimalHub, "192.0.2.10}", "192.0.2.10, portMin: 30000, portMax: 20000}", 1), err: "port range"},
+		"short life":    {reason: "a certificate must outlive its renewal", file: minimalHub + "\ncertificates: {clusterLife: 5s}\n", err: "certificates.clusterLife"},
+		"not an object": {reason: "bad input gets an error, not a panic", file: "[]", err: "HubConfiguration"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			got, err := ParseHub([]byte(tc.file))
+			checkError(t, tc.reason, err, tc.err)
+			if tc.err == "" && got.Nodes.PortMin != 20000 {
+				t.Errorf("%s: defaults were not applied: %+v", tc.reason, got)
+			}
+		})
+	}
+}
+
+func TestParseAgent(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		file   string
+		err    string
+	}{
+		"minimal":         {reason: "what join prints is enough", file: minimalAgent},
+		"bad name":        {reason: "a cluster's name is a DNS label", file: strings.Replace(minimalAgent, "store-17", "Store_17", 1), err: "cluster"},
+		"bad fingerprint": {reason: "a short fingerprint would trust too much", file: strings.Replace(minimalAgent, "9f86d0", "", 1), err: "hub.caFingerprint"},
+		"bad namespace":   {reason: "a ceiling with a typo would open nothing, silently", file: minimalAgent + "\nwork: {namespaces: ['*']}\n", err: "work.namespaces"},
+		"unknown field":   {reason: "a ceiling that is not understood must stop the agent", file: minimalAgent + "\nkubeDoor: {enabled: false}\n", err: "kubeDoor"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			_, err := ParseAgent([]byte(tc.file))
+			checkError(t, tc.reason, err, tc.err)
+		})
+	}
+}
+
+func TestAgentDefaults(t *testing.T) {
+	got, err := ParseAgent([]byte(minimalAgent))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := ServiceAccountReference{Namespace: "open-cluster-management-agent", Name: "klusterlet-work-sa"}
+	if diff := cmp.Diff(want, got.Work.ServiceAccount); diff != "" {
+		t.Errorf("the documented permission examples bind this account (-want +got):\n%s", diff)
+	}
+	if !*got.Kube.Enabled || !*got.Work.Enabled || got.Kube.UserPrefix != "hub:" || got.Work.EvictionGrace.Duration != time.Hour {
+		t.Errorf("defaults: got %+v", got)
+	}
+}
+
+func TestExplicitFalseStaysFalse(t *testing.T) {
+	got, err := ParseAgent([]byte(minimalAgent + "\nkube: {enabled: false}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *got.Kube.Enabled {
+		t.Error("a closed door was opened by defaulting")
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(minimalHub))
+	f.Add([]byte(minimalAgent))
+	f.Add([]byte("a: &a [*a, *a]"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if c, err := ParseHub(data); err == nil && c.Validate() != nil {
+			t.Error("a hub file that was accepted does not validate")
+		}
+		if c, err := ParseAgent(data); err == nil && c.Validate() != nil {
+			t.Error("an agent file that was accepted does not validate")
+		}
+	})
+}
+
+func checkError(t *testing.T, reason string, err error, want string) {
+	t.Helper()
+	if want == "" && err != nil {
+		t.Errorf("%s: %v", reason, err)
+	}
+	if want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+		t.Errorf("%s: error %v does not name %q", reason, err, want)
+	}
+}

@@ -1,0 +1,164 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// HubConfiguration is the file that spokelet-hub reads with --config.
+type HubConfiguration struct {
+	metav1.TypeMeta `json:",inline"`
+
+	// Namespace is where the hub keeps its CA and publishes how to join it.
+	// Default "spokelet-system".
+	Namespace string `json:"namespace,omitempty"`
+
+	// ServiceAccount is the name of the account the hub runs as, in Namespace.
+	// Only it may change the identity of a cluster's record. Default
+	// "spokelet-hub".
+	ServiceAccount string `json:"serviceAccount,omitempty"`
+
+	// PublicAddress is the host:port that agents dial, as printed by
+	// "kubectl spokelet join". It must be set; the hub listens on Listen.
+	PublicAddress string `json:"publicAddress"`
+
+	// Listen holds the addresses of the hub's own ports.
+	Listen HubListen `json:"listen,omitempty"`
+
+	// Live configures the aggregated API.
+	Live LiveConfiguration `json:"live,omitempty"`
+
+	// Nodes configures the virtual nodes and their kubelet endpoints.
+	Nodes NodesConfiguration `json:"nodes,omitempty"`
+
+	// Certificates configures what the hub's CA issues.
+	Certificates CertificatesConfiguration `json:"certificates,omitempty"`
+
+	// DrainGrace is how long streams may go on after a stop was asked for.
+	// Default 20s.
+	DrainGrace metav1.Duration `json:"drainGrace,omitempty"`
+}
+
+// HubListen holds addresses in the form of net.Listen.
+type HubListen struct {
+	// Public is the one port that agents reach. Default ":8443".
+	Public string `json:"public,omitempty"`
+	// Live is the port of the aggregated API. Default ":6443".
+	Live string `json:"live,omitempty"`
+	// Metrics serves /metrics, /healthz and /readyz. Default ":8080".
+	Metrics string `json:"metrics,omitempty"`
+}
+
+// LiveConfiguration names the Service in front of the aggregated API.
+type LiveConfiguration struct {
+	// ServiceName is the name, in the hub's namespace, of the Service that the
+	// APIService points to. Default "spokelet-hub".
+	ServiceName string `json:"serviceName,omitempty"`
+	// ServicePort is that Service's port. Default 6443.
+	ServicePort int32 `json:"servicePort,omitempty"`
+}
+
+// NodesConfiguration places the kubelet endpoints.
+type NodesConfiguration struct {
+	// Address is the IP that the API server dials for a virtual node, the
+	// hub's pod IP. It must be set.
+	Address string `json:"address"`
+	// PortMin and PortMax bound the ports, one for each node. Default 20000
+	// and 29999.
+	PortMin int32 `json:"portMin,omitempty"`
+	PortMax int32 `json:"portMax,omitempty"`
+	// ReconnectGrace is how long after the hub's own start a node without a
+	// session keeps its last state. Default 15s.
+	ReconnectGrace metav1.Duration `json:"reconnectGrace,omitempty"`
+}
+
+// CertificatesConfiguration bounds the life of issued certificates.
+type CertificatesConfiguration struct {
+	// ClusterLife is the life of a cluster's certificate; it is renewed at two
+	// thirds. Between 10m and 8760h, default 2160h.
+	ClusterLife metav1.Duration `json:"clusterLife,omitempty"`
+}
+
+// Default fills what was left empty.
+func (c *HubConfiguration) Default() {
+	setDefault(&c.Namespace, "spokelet-system")
+	setDefault(&c.ServiceAccount, "spokelet-hub")
+	setDefault(&c.Listen.Public, ":8443")
+	setDefault(&c.Listen.Live, ":6443")
+	setDefault(&c.Listen.Metrics, ":8080")
+	setDefault(&c.Live.ServiceName, "spokelet-hub")
+	setDefault(&c.Live.ServicePort, 6443)
+	setDefault(&c.Nodes.PortMin, 20000)
+	setDefault(&c.Nodes.PortMax, 29999)
+	setDefault(&c.Nodes.ReconnectGrace.Duration, 15*time.Second)
+	setDefault(&c.Certificates.ClusterLife.Duration, 90*24*time.Hour)
+	setDefault(&c.DrainGrace.Duration, 20*time.Second)
+}
+
+// Validate reports everything that is wrong, joined.
+func (c *HubConfiguration) Validate() error {
+	return errors.Join(
+		checkHostPort("publicAddress", c.PublicAddress),
+		checkIP("nodes.address", c.Nodes.Address),
+		checkListen("listen.public", c.Listen.Public),
+		checkListen("listen.live", c.Listen.Live),
+		checkListen("listen.metrics", c.Listen.Metrics),
+		checkPorts("nodes", c.Nodes.PortMin, c.Nodes.PortMax),
+		checkBetween("certificates.clusterLife", c.Certificates.ClusterLife.Duration, 10*time.Minute, 365*24*time.Hour),
+		checkBetween("drainGrace", c.DrainGrace.Duration, time.Second, 10*time.Minute),
+		checkBetween("nodes.reconnectGrace", c.Nodes.ReconnectGrace.Duration, time.Second, 5*time.Minute),
+	)
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+func checkHostPort(field, value string) error {
+	host, port, err := net.SplitHostPort(value)
+	if err != nil || host == "" || port == "" {
+		return fmt.Errorf("%s: %q is not of the form host:port", field, value)
+	}
+	return nil
+}
+
+func checkListen(field, value string) error {
+	if _, _, err := net.SplitHostPort(value); err != nil {
+		return fmt.Errorf("%s: %q is not of the form [host]:port", field, value)
+	}
+	return nil
+}
+
+func checkIP(field, value string) error {
+	ip, err := netip.ParseAddr(value)
+	if err != nil || ip.IsLoopback() || ip.IsUnspecified() || ip.IsLinkLocalUnicast() {
+		// The API server refuses to proxy to anything but global unicast.
+		return fmt.Errorf("%s: %q is not a global unicast IP", field, value)
+	}
+	return nil
+}
+
+func checkPorts(field string, low, high int32) error {
+	if low < 1024 || high > 65535 || low > high {
+		return fmt.Errorf("%s: port range %d-%d is not within 1024-65535", field, low, high)
+	}
+	return nil
+}
+
+func checkBetween(field string, value, low, high time.Duration) error {
+	if value < low || value > high {
+		return fmt.Errorf("%s: %s is not between %s and %s", field, value, low, high)
+	}
+	return nil
+}
