@@ -1,0 +1,96 @@
+# Copyright The Spokelet Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+# The one place where people look for commands. Everything longer than a line
+# lives in hack/, so that it can be read, linted and run by itself.
+
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+PARALLEL ?= 2
+FUZZTIME ?= 30s
+
+# One set of build flags for every step, so that they share the build cache.
+export CGO_ENABLED := 0
+export GOFLAGS := $(strip $(shell go env GOFLAGS) -trimpath)
+
+BINARIES := spokelet-hub spokelet-agent kubectl-spokelet
+
+.PHONY: help
+help: ## Show this list.
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build $(BINARIES)
+build: $(BINARIES) ## Build the binaries into bin/.
+$(BINARIES):
+	go build -p $(PARALLEL) -ldflags '-s -w -X main.version=$(VERSION)' -o bin/$@ ./cmd/$@
+
+.PHONY: images
+images: ## Build the container images as tarballs, without Docker.
+	cd hack/images && go run . -version $(VERSION) -out ../../bin/images
+
+.PHONY: charts
+charts: ## Package the Helm charts into bin/charts.
+	hack/package-charts.sh $(VERSION)
+
+.PHONY: generate
+generate: tools ## Regenerate everything that is generated.
+	hack/update-generated.sh
+
+.PHONY: fmt
+fmt: ## Format all Go code.
+	hack/update-format.sh
+
+.PHONY: vet
+vet: ## Run go vet on every module.
+	hack/verify-vet.sh
+
+.PHONY: lint
+lint: bin/tools/golangci-lint ## Run golangci-lint on every module.
+	hack/verify-lint.sh
+
+.PHONY: verify
+verify: tools bin/tools/golangci-lint ## Run every static check; changes nothing.
+	hack/verify.sh
+
+.PHONY: test
+test: test-unit e2e ## Run all tests: the modules' own, then end to end.
+
+.PHONY: test-unit race
+test-unit: ## Run the tests of every module under the race detector.
+	CGO_ENABLED=1 hack/test-unit.sh -race -p $(PARALLEL)
+race: ## Repeat the tests of the concurrent packages, on 1, 2 and 4 CPUs.
+	CGO_ENABLED=1 go test -race -p $(PARALLEL) -cpu 1,2,4 -count 10 ./tunnel/... ./hub/... ./agent/... ./provider/...
+
+.PHONY: test-fuzz
+test-fuzz: ## Run every fuzz target for FUZZTIME (30s).
+	hack/fuzz.sh $(FUZZTIME)
+
+.PHONY: e2e
+e2e: ## Run the end-to-end tests against two real clusters.
+	cd e2e && go test -p 1 -timeout 40m -v ./...
+
+.PHONY: bench
+bench: ## Run the benchmarks of docs/benchmarks.md; writes bin/bench.json.
+	mkdir -p bin && cd e2e && go run ./cmd/bench -out ../bin/bench.json
+
+.PHONY: demo demo-down
+demo: ## Start two clusters, install Spokelet and join one to the other.
+	cd e2e && go run ./cmd/demo up
+demo-down: ## Remove what demo made.
+	cd e2e && go run ./cmd/demo down
+
+.PHONY: clean
+clean: ## Remove bin/.
+	rm -rf bin
+
+# Tools are dependencies with versions of their own, apart from the product's.
+.PHONY: tools
+tools: bin/tools/.installed
+bin/tools/.installed: hack/tools/go.mod hack/tools/go.sum
+	cd hack/tools && GOBIN=$(CURDIR)/bin/tools go install -p $(PARALLEL) tool
+	touch $@
+bin/tools/golangci-lint: hack/tools/lint/go.mod hack/tools/lint/go.sum
+	cd hack/tools/lint && GOBIN=$(CURDIR)/bin/tools go install -p $(PARALLEL) tool
+	touch $@

@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Copyright The Spokelet Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+# Runs every fuzz target of the root module, one after the other, each for the
+# given time.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+time=${1:-30s}
+grep --recursive --include='*_test.go' --only-matching --no-messages '^func Fuzz[A-Za-z0-9_]*' \
+  api tunnel provider hub agent cmd | LC_ALL=C sort | while IFS=: read -r file func; do
+  name=${func#func }
+  echo "== $name ($(dirname "$file"))"
+  go test -run '^$' -fuzz "^$name\$" -fuzztime "$time" "./$(dirname "$file")" </dev/null
+done

@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Copyright The Spokelet Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+# Runs the tests of every module except the end-to-end ones. The arguments go
+# to go test.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+
+for dir in $(./modules.sh); do
+  if [[ $dir == ./e2e ]]; then continue; fi
+  echo "== go test $dir"
+  (cd "../$dir" && go test -timeout 15m "$@" ./...)
+done
