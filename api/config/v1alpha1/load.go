@@ -14,11 +14,15 @@ import (
 const APIVersion = "config.spokelet.io/v1alpha1"
 
 // ParseHub decodes, defaults and validates a HubConfiguration, YAML or JSON.
-// Unknown and duplicate fields are errors.
-func ParseHub(data []byte) (*HubConfiguration, error) {
+// Unknown and duplicate fields are errors. Overrides, such as flags, are
+// applied to the decoded file before it is defaulted.
+func ParseHub(data []byte, overrides ...func(*HubConfiguration)) (*HubConfiguration, error) {
 	c := &HubConfiguration{}
 	if err := decode(data, "HubConfiguration", c, &c.TypeMeta); err != nil {
 		return nil, err
+	}
+	for _, override := range overrides {
+		override(c)
 	}
 	c.Default()
 	if err := c.Validate(); err != nil {
