@@ -1,0 +1,44 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package resource is Sync: typed resources replicated both ways between the
+// hub and one agent, over the session's door of that name.
+//
+// A [Source] holds what one side publishes of one kind, a [Mirror] what the
+// other side has received of it. Both outlive the streams that join them, so a
+// reconnect costs what differs and no more.
+//
+// # The wire
+//
+// One bidirectional stream of SyncMessage (api/rpc/v1/sync.proto) carries every
+// kind. For each kind the mirror speaks first:
+//
+//	mirror  Inventory(kind, refs..., more)   what it holds, in chunks; the last says more=false
+//	source  Put / Delete                     what differs from that, and every change since
+//	source  Synced(kind)                     once: the inventory has been answered in full
+//
+// A source answers no kind whose inventory it has not seen, and speaks about
+// absence (Delete for what the mirror holds and the source does not, Synced)
+// only when it has been declared complete by [Source.Complete]: a hub that has
+// not yet read its own records never deletes anything in a spoke.
+//
+// Messages about a kind that the receiver does not know are ignored when they
+// are inventories (a newer peer may mirror more than we publish) and an error
+// otherwise, since nothing may be sent unasked.
+//
+// # Bounds
+//
+// A pending change is a key, not a body: however often a resource changes while
+// the stream is slow, it is queued once and sent in its latest version. A body
+// above [MaxBody] is refused by [Source.Put] and leaves the stream alone. What a
+// peer can make us hold is bounded by [MaxResources] references per kind.
+//
+// # Structure
+//
+// source.go and mirror.go are pure state machines: no goroutine, no clock, no
+// I/O. stream.go moves their messages, agent.go and hub.go are the two ends. At
+// most one stream serves a pair of ends; a newer one takes over from an older.
+//
+// Callbacks run on the stream's reading goroutine, one at a time per mirror:
+// they must not block, for they hold up every kind of that session.
+package resource

@@ -1,0 +1,139 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package resource
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"sync"
+
+	"connectrpc.com/connect"
+
+	"github.com/spokelet/spokelet/api/rpc/v1/rpcv1connect"
+)
+
+// door is the URL at which every session serves Sync.
+const door = "http://sync"
+
+// HubReceiver is a [Receiver] for every cluster. The calls for one cluster never
+// overlap, those for different clusters do; none may block.
+type HubReceiver struct {
+	Put    func(cluster string, r Resource)
+	Delete func(cluster, key string)
+	Synced func(cluster string)
+}
+
+// HubLoad is a [Load] for every cluster.
+type HubLoad func(cluster, key string) (Resource, bool)
+
+// Hub is the hub's end: one exchange per cluster, kept between its sessions.
+// Kinds are declared with Publish and Mirror before the first Run.
+type Hub struct {
+	mu        sync.Mutex
+	published map[string]HubLoad
+	mirrored  map[string]HubReceiver
+	clusters  map[string]*cluster
+}
+
+type cluster struct {
+	exchange exchange
+	sources  map[string]*Source
+	mirrors  map[string]*Mirror
+}
+
+// NewHub returns a hub end without kinds.
+func NewHub() *Hub {
+	return &Hub{published: map[string]HubLoad{}, mirrored: map[string]HubReceiver{}, clusters: map[string]*cluster{}}
+}
+
+// Publish declares a kind that the hub is the source of. With load the sources
+// keep no bodies (see NewLazySource); nil keeps them.
+func (h *Hub) Publish(kind string, load HubLoad) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.published[kind] = load
+}
+
+// Mirror declares a kind that the agents are the source of.
+func (h *Hub) Mirror(kind string, r HubReceiver) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.mirrored[kind] = r
+}
+
+// Source of a published kind for one cluster, connected or not. It panics when
+// the kind was not declared, which is a mistake of the program.
+func (h *Hub) Source(name, kind string) *Source {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s, ok := h.cluster(name).sources[kind]
+	if !ok {
+		panic(fmt.Sprintf("resource: kind %q is not published", kind))
+	}
+	return s
+}
+
+// Forget drops what is known of a cluster that is no more. A stream in flight
+// keeps its own ends until its session is cut.
+func (h *Hub) Forget(name string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.clusters, name)
+}
+
+// cluster returns the exchange of a cluster, made on first use; h.mu is held.
+func (h *Hub) cluster(name string) *cluster {
+	if c, ok := h.clusters[name]; ok {
+		return c
+	}
+	c := &cluster{sources: map[string]*Source{}, mirrors: map[string]*Mirror{}}
+	for kind, load := range h.published {
+		c.sources[kind] = NewLazySource(kind, bindLoad(name, load))
+	}
+	for kind, r := range h.mirrored {
+		c.mirrors[kind] = NewMirror(kind, bindReceiver(name, r))
+	}
+	c.exchange.ends = func() ([]*Source, []*Mirror) {
+		return slices.Collect(maps.Values(c.sources)), slices.Collect(maps.Values(c.mirrors))
+	}
+	h.clusters[name] = c
+	return c
+}
+
+func bindLoad(name string, load HubLoad) Load {
+	if load == nil {
+		return nil
+	}
+	return func(key string) (Resource, bool) { return load(name, key) }
+}
+
+func bindReceiver(name string, r HubReceiver) Receiver {
+	var out Receiver
+	if r.Put != nil {
+		out.Put = func(v Resource) { r.Put(name, v) }
+	}
+	if r.Delete != nil {
+		out.Delete = func(key string) { r.Delete(name, key) }
+	}
+	if r.Synced != nil {
+		out.Synced = func() { r.Synced(name) }
+	}
+	return out
+}
+
+// Run serves one session of a cluster until it or ctx ends and returns why. A
+// later Run for the same cluster ends this one with ErrSuperseded.
+func (h *Hub) Run(ctx context.Context, name string, session http.RoundTripper) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	client := rpcv1connect.NewSyncServiceClient(&http.Client{Transport: session}, door,
+		connect.WithReadMaxBytes(maxMessage), connect.WithSendGzip(), connect.WithCompressMinBytes(compressAbove))
+	h.mu.Lock()
+	c := h.cluster(name)
+	h.mu.Unlock()
+	return c.exchange.serve(ctx, client.Sync(ctx), cancel)
+}

@@ -1,0 +1,160 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package resource
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	rpcv1 "github.com/spokelet/spokelet/api/rpc/v1"
+)
+
+// Receiver is told what changes in a mirror. Every field may be nil. The calls
+// of one mirror never overlap and must not block.
+type Receiver struct {
+	// Put receives a new version.
+	Put func(Resource)
+	// Delete receives the key of a resource that the source withdrew, or lacked
+	// when the stream began.
+	Delete func(key string)
+	// Synced is called once per stream: from here on the mirror equals the
+	// source, and what it does not hold does not exist.
+	Synced func()
+}
+
+// Mirror follows a peer's source of one kind. It keeps references, not bodies;
+// those go to the receiver.
+type Mirror struct {
+	kind     string
+	receiver Receiver
+
+	// mu is held during callbacks too: closing an intake waits for one in flight.
+	mu   sync.Mutex
+	held map[string]Ref
+}
+
+// NewMirror returns a mirror that holds nothing.
+func NewMirror(kind string, r Receiver) *Mirror {
+	return &Mirror{kind: kind, receiver: r, held: map[string]Ref{}}
+}
+
+// Kind of the resources.
+func (m *Mirror) Kind() string { return m.kind }
+
+// Hold states what the receiver already has, from a copy of its own; the next
+// stream brings only what differs from it.
+func (m *Mirror) Hold(refs ...Ref) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, r := range refs {
+		m.held[r.Key] = r
+	}
+}
+
+// Forget drops a reference, so that the next stream brings the resource again.
+func (m *Mirror) Forget(key string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.held, key)
+}
+
+// intake is one stream's right to change a mirror.
+type intake struct {
+	mirror *Mirror
+	// closed is guarded by mirror.mu.
+	closed bool
+}
+
+func (m *Mirror) open() *intake { return &intake{mirror: m} }
+
+// close ends the right; when it returns no callback of this stream runs or will run.
+func (i *intake) close() {
+	i.mirror.mu.Lock()
+	defer i.mirror.mu.Unlock()
+	i.closed = true
+}
+
+// inventory returns the messages that state what the mirror holds, at least one.
+func (i *intake) inventory() []*rpcv1.SyncMessage {
+	m := i.mirror
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	keys := slices.Sorted(maps.Keys(m.held))
+	var out []*rpcv1.SyncMessage
+	for {
+		n := min(len(keys), inventoryChunk)
+		refs := make([]*rpcv1.ResourceRef, 0, n)
+		for _, key := range keys[:n] {
+			ref := encodeRef("", m.held[key])
+			refs = append(refs, ref)
+		}
+		keys = keys[n:]
+		in := &rpcv1.Inventory{Kind: m.kind, Refs: refs, More: len(keys) > 0}
+		out = append(out, &rpcv1.SyncMessage{Message: &rpcv1.SyncMessage_Inventory{Inventory: in}})
+		if len(keys) == 0 {
+			return out
+		}
+	}
+}
+
+func (i *intake) put(p *rpcv1.Resource) error {
+	ref, err := decodeRef(p.GetRef())
+	if err != nil {
+		return err
+	}
+	if Hash(sha256.Sum256(p.GetBody())) != ref.Hash {
+		return fmt.Errorf("%w: body of %q does not match its hash", ErrProtocol, ref.Key)
+	}
+	m := i.mirror
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if i.closed {
+		return ErrSuperseded
+	}
+	old, known := m.held[ref.Key]
+	if known && old == ref {
+		return nil
+	}
+	if !known && len(m.held) >= MaxResources {
+		return fmt.Errorf("kind %q: limit is %d: %w", m.kind, MaxResources, ErrTooMany)
+	}
+	m.held[ref.Key] = ref
+	if m.receiver.Put != nil {
+		m.receiver.Put(Resource{Key: ref.Key, UID: ref.UID, Generation: ref.Generation, Body: p.GetBody()})
+	}
+	return nil
+}
+
+func (i *intake) delete(p *rpcv1.ResourceRef) error {
+	m := i.mirror
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if i.closed {
+		return ErrSuperseded
+	}
+	if _, ok := m.held[p.GetKey()]; !ok {
+		return nil
+	}
+	delete(m.held, p.GetKey())
+	if m.receiver.Delete != nil {
+		m.receiver.Delete(p.GetKey())
+	}
+	return nil
+}
+
+func (i *intake) synced() error {
+	m := i.mirror
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if i.closed {
+		return ErrSuperseded
+	}
+	if m.receiver.Synced != nil {
+		m.receiver.Synced()
+	}
+	return nil
+}

@@ -1,0 +1,252 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package resource
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	rpcv1 "github.com/spokelet/spokelet/api/rpc/v1"
+)
+
+// Load returns the present version of a resource, false when it is gone.
+type Load func(key string) (Resource, bool)
+
+// Source publishes the resources of one kind to one peer. It is safe for
+// concurrent use; none of its methods blocks on the peer.
+type Source struct {
+	kind string
+	load Load
+
+	mu       sync.Mutex
+	entries  map[string]entry
+	complete bool
+	feeds    map[*feed]struct{}
+}
+
+type entry struct {
+	ref  Ref
+	body []byte // nil in a lazy source
+}
+
+// NewSource returns an empty source that keeps the bodies it is given.
+func NewSource(kind string) *Source { return NewLazySource(kind, nil) }
+
+// NewLazySource returns an empty source that keeps references alone and asks
+// load for a body when it is about to be sent. load must not call the source.
+func NewLazySource(kind string, load Load) *Source {
+	return &Source{kind: kind, load: load, entries: map[string]entry{}, feeds: map[*feed]struct{}{}}
+}
+
+// Kind of the resources.
+func (s *Source) Kind() string { return s.kind }
+
+// Put publishes r, replacing the version before. Publishing the same content
+// again sends nothing. It fails with ErrTooLarge or ErrInvalidKey and then
+// leaves the version before in place.
+func (s *Source) Put(r Resource) error {
+	if err := r.validate(); err != nil {
+		return err
+	}
+	e := entry{ref: RefOf(r)}
+	if s.load == nil {
+		e.body = r.Body
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if old, ok := s.entries[r.Key]; ok && old.ref == e.ref {
+		return nil
+	}
+	s.entries[r.Key] = e
+	for f := range s.feeds {
+		f.changed(e.ref)
+	}
+	return nil
+}
+
+// Delete withdraws the resource; a key that is not published is ignored.
+func (s *Source) Delete(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.entries[key]; !ok {
+		return
+	}
+	delete(s.entries, key)
+	for f := range s.feeds {
+		f.removed(key)
+	}
+}
+
+// Complete declares that the source now holds everything there is: from here on
+// the mirror learns that what the source lacks is gone.
+func (s *Source) Complete() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.complete {
+		return
+	}
+	s.complete = true
+	for f := range s.feeds {
+		f.conclude()
+	}
+}
+
+// Keys of the published resources, sorted.
+func (s *Source) Keys() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Sorted(maps.Keys(s.entries))
+}
+
+// open begins one stream; wake is called, with the source locked, when next may
+// have something new.
+func (s *Source) open(wake func()) *feed {
+	f := &feed{source: s, wake: wake, have: map[string]Ref{}, queued: map[string]struct{}{}}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.feeds[f] = struct{}{}
+	return f
+}
+
+// feed is one stream's view of a source. Its fields are guarded by source.mu.
+type feed struct {
+	source *Source
+	wake   func()
+
+	// have is what the mirror said it holds and the source has not yet matched.
+	have map[string]Ref
+	// live is set by the last chunk of the inventory.
+	live bool
+	// queue holds the keys to speak about, each once; the empty key is Synced.
+	queue     []string
+	queued    map[string]struct{}
+	concluded bool
+}
+
+func (f *feed) close() {
+	f.source.mu.Lock()
+	defer f.source.mu.Unlock()
+	delete(f.source.feeds, f)
+}
+
+// inventory takes one chunk of what the mirror holds.
+func (f *feed) inventory(in *rpcv1.Inventory) error {
+	f.source.mu.Lock()
+	defer f.source.mu.Unlock()
+	if f.live {
+		return fmt.Errorf("%w: second inventory of kind %q", ErrProtocol, f.source.kind)
+	}
+	if len(f.have)+len(in.GetRefs()) > MaxResources {
+		return fmt.Errorf("inventory of kind %q: limit is %d: %w", f.source.kind, MaxResources, ErrTooMany)
+	}
+	for _, p := range in.GetRefs() {
+		ref, err := decodeRef(p)
+		if err != nil {
+			return err
+		}
+		f.have[ref.Key] = ref
+	}
+	if in.GetMore() {
+		return nil
+	}
+	f.live = true
+	for _, key := range slices.Sorted(maps.Keys(f.source.entries)) {
+		f.changed(f.source.entries[key].ref)
+	}
+	f.conclude()
+	return nil
+}
+
+// changed queues ref unless the mirror already holds exactly that.
+func (f *feed) changed(ref Ref) {
+	if !f.live {
+		return
+	}
+	held, ok := f.have[ref.Key]
+	delete(f.have, ref.Key)
+	if ok && held == ref {
+		return
+	}
+	f.enqueue(ref.Key)
+}
+
+func (f *feed) removed(key string) {
+	if !f.live {
+		return
+	}
+	delete(f.have, key)
+	f.enqueue(key)
+}
+
+// conclude speaks about absence, once both sides have said all they have.
+func (f *feed) conclude() {
+	if !f.live || !f.source.complete || f.concluded {
+		return
+	}
+	f.concluded = true
+	for _, key := range slices.Sorted(maps.Keys(f.have)) {
+		f.enqueue(key)
+	}
+	f.have = nil
+	f.enqueue("")
+}
+
+func (f *feed) enqueue(key string) {
+	if _, ok := f.queued[key]; ok {
+		return
+	}
+	f.queued[key] = struct{}{}
+	f.queue = append(f.queue, key)
+	f.wake()
+}
+
+// next returns the next message to send, nil when there is none for now.
+func (f *feed) next() *rpcv1.SyncMessage {
+	for {
+		key, e, published, ok := f.pop()
+		if !ok {
+			return nil
+		}
+		if key == "" {
+			return synced(f.source.kind)
+		}
+		if !published {
+			return deletion(f.source.kind, key)
+		}
+		if f.source.load == nil {
+			return put(f.source.kind, e.ref, e.body)
+		}
+		// Loaded outside the lock. A resource that is gone by now is skipped: its
+		// Delete, or its oversized successor, is spoken about by whoever owns it.
+		if r, ok := f.source.load(key); ok && r.Key == key && r.validate() == nil {
+			return put(f.source.kind, RefOf(r), r.Body)
+		}
+	}
+}
+
+func (f *feed) pop() (key string, e entry, published, ok bool) {
+	f.source.mu.Lock()
+	defer f.source.mu.Unlock()
+	if len(f.queue) == 0 {
+		return "", entry{}, false, false
+	}
+	key, f.queue = f.queue[0], f.queue[1:]
+	delete(f.queued, key)
+	e, published = f.source.entries[key]
+	return key, e, published, true
+}
+
+func put(kind string, ref Ref, body []byte) *rpcv1.SyncMessage {
+	return &rpcv1.SyncMessage{Message: &rpcv1.SyncMessage_Put{Put: &rpcv1.Resource{Ref: encodeRef(kind, ref), Body: body}}}
+}
+
+func deletion(kind, key string) *rpcv1.SyncMessage {
+	return &rpcv1.SyncMessage{Message: &rpcv1.SyncMessage_Delete{Delete: &rpcv1.ResourceRef{Kind: kind, Key: key}}}
+}
+
+func synced(kind string) *rpcv1.SyncMessage {
+	return &rpcv1.SyncMessage{Message: &rpcv1.SyncMessage_Synced{Synced: &rpcv1.Synced{Kind: kind}}}
+}

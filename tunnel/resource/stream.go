@@ -1,0 +1,198 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package resource
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	rpcv1 "github.com/spokelet/spokelet/api/rpc/v1"
+)
+
+// conn is one bidirectional stream of messages; Send and Receive are called
+// from one goroutine each.
+type conn interface {
+	Send(*rpcv1.SyncMessage) error
+	Receive() (*rpcv1.SyncMessage, error)
+}
+
+// exchange joins the sources and mirrors of one end to those of one peer.
+type exchange struct {
+	// ends returns what takes part; it is asked once per stream.
+	ends func() ([]*Source, []*Mirror)
+
+	mu      sync.Mutex
+	current *turn
+}
+
+// turn is the right of one stream to serve an exchange.
+type turn struct {
+	cancel context.CancelCauseFunc
+	done   chan struct{}
+}
+
+// take ends the stream that is being served, if any, and waits until it has let go.
+func (e *exchange) take(ctx context.Context) (context.Context, *turn) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	mine := &turn{cancel: cancel, done: make(chan struct{})}
+	e.mu.Lock()
+	before := e.current
+	e.current = mine
+	e.mu.Unlock()
+	if before != nil {
+		before.cancel(ErrSuperseded)
+		<-before.done
+	}
+	return ctx, mine
+}
+
+func (e *exchange) release(mine *turn) {
+	mine.cancel(nil)
+	close(mine.done)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.current == mine {
+		e.current = nil
+	}
+}
+
+// serve runs one stream to its end and returns why it ended; abort must make a
+// blocked Send or Receive of c return.
+func (e *exchange) serve(ctx context.Context, c conn, abort func()) error {
+	ctx, mine := e.take(ctx)
+	defer e.release(mine)
+	s := &stream{conn: c, wake: make(chan struct{}, 1), feeds: map[string]*feed{}, intakes: map[string]*intake{}}
+	sources, mirrors := e.ends()
+	for _, src := range sources {
+		f := src.open(s.poke)
+		defer f.close()
+		s.feeds[src.kind] = f
+		s.order = append(s.order, f)
+	}
+	for _, m := range mirrors {
+		in := m.open()
+		defer in.close()
+		s.intakes[m.kind] = in
+		s.greeting = append(s.greeting, in.inventory()...)
+	}
+	return s.run(ctx, abort)
+}
+
+// stream is the traffic of one connection.
+type stream struct {
+	conn     conn
+	wake     chan struct{}
+	feeds    map[string]*feed
+	order    []*feed
+	intakes  map[string]*intake
+	greeting []*rpcv1.SyncMessage
+}
+
+func (s *stream) poke() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run reads and writes until one of them fails or ctx ends, then waits for both.
+func (s *stream) run(ctx context.Context, abort func()) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop := context.AfterFunc(ctx, abort)
+	defer stop()
+	var wg sync.WaitGroup
+	wg.Go(func() { cancel(s.read()) })
+	wg.Go(func() { cancel(s.write(ctx)) })
+	wg.Wait()
+	return context.Cause(ctx)
+}
+
+func (s *stream) read() error {
+	for {
+		m, err := s.conn.Receive()
+		if err != nil {
+			return fmt.Errorf("sync receive: %w", err)
+		}
+		if err := s.accept(m); err != nil {
+			return err
+		}
+	}
+}
+
+func (s *stream) write(ctx context.Context) error {
+	for _, m := range s.greeting {
+		if err := s.conn.Send(m); err != nil {
+			return fmt.Errorf("sync send: %w", err)
+		}
+	}
+	s.greeting = nil
+	for {
+		idle := true
+		// One message of each kind in turn: a burst of one delays no other.
+		for _, f := range s.order {
+			m := f.next()
+			if m == nil {
+				continue
+			}
+			idle = false
+			if err := s.conn.Send(m); err != nil {
+				return fmt.Errorf("sync send: %w", err)
+			}
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if !idle {
+			continue
+		}
+		select {
+		case <-s.wake:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// accept takes one message of the peer.
+func (s *stream) accept(m *rpcv1.SyncMessage) error {
+	switch m := m.GetMessage().(type) {
+	case *rpcv1.SyncMessage_Inventory:
+		// A newer peer may mirror what we do not publish: it waits in vain, in peace.
+		if f, ok := s.feeds[m.Inventory.GetKind()]; ok {
+			return f.inventory(m.Inventory)
+		}
+		return nil
+	case *rpcv1.SyncMessage_Put:
+		in, err := s.intake(m.Put.GetRef().GetKind())
+		if err != nil {
+			return err
+		}
+		return in.put(m.Put)
+	case *rpcv1.SyncMessage_Delete:
+		in, err := s.intake(m.Delete.GetKind())
+		if err != nil {
+			return err
+		}
+		return in.delete(m.Delete)
+	case *rpcv1.SyncMessage_Synced:
+		in, err := s.intake(m.Synced.GetKind())
+		if err != nil {
+			return err
+		}
+		return in.synced()
+	default:
+		// A message of a later protocol: both sides use only what both announced.
+		return nil
+	}
+}
+
+func (s *stream) intake(kind string) (*intake, error) {
+	in, ok := s.intakes[kind]
+	if !ok {
+		return nil, fmt.Errorf("%w: kind %.64q was not asked for", ErrProtocol, kind)
+	}
+	return in, nil
+}
