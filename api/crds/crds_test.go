@@ -1,0 +1,126 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package crds
+
+import (
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestManagedClusterIsTheFileOfTheModule(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "open-cluster-management.io/api").Output()
+	if err != nil {
+		t.Fatalf("find the module: %v", err)
+	}
+	name := "0000_00_clusters.open-cluster-management.io_managedclusters.crd.yaml"
+	want, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(out)), "cluster", "v1", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := fs.ReadFile(files, "cluster/"+name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("the copy differs from the module's file (-module +copy):\n%s", diff)
+	}
+}
+
+func TestSetsHoldTheirDefinitions(t *testing.T) {
+	tests := map[string]struct {
+		reason string
+		set    Set
+		want   []string
+	}{
+		"the hub's": {
+			reason: "clusters and works are the hub's, anchors are not",
+			set:    Hub(),
+			want:   []string{"managedclusters.cluster.open-cluster-management.io", "works.multicluster.x-k8s.io"},
+		},
+		"the agent's": {
+			reason: "a spoke holds anchors alone",
+			set:    Agent(),
+			want:   []string{"appliedworks.multicluster.x-k8s.io"},
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			objects, err := tc.set.Objects()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, o := range objects {
+				got = append(got, o.GetName())
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// The Work API's schema, where a difference would break its clients.
+func TestWorkHasTheSchemaOfTheWorkAPI(t *testing.T) {
+	objects, err := Set{"multicluster/multicluster.x-k8s.io_works.yaml", "multicluster/multicluster.x-k8s.io_appliedworks.yaml"}.Objects()
+	if err != nil {
+		t.Fatal(err)
+	}
+	version := func(o *unstructured.Unstructured) map[string]any {
+		versions, _, _ := unstructured.NestedSlice(o.Object, "spec", "versions")
+		return versions[0].(map[string]any)
+	}
+	work, applied := version(objects[0]), version(objects[1])
+	schema := []string{"schema", "openAPIV3Schema", "properties"}
+	tests := map[string]struct {
+		reason string
+		in     map[string]any
+		path   []string
+		want   any
+	}{
+		"manifests are embedded": {
+			reason: "each needs apiVersion, kind and metadata",
+			in:     work, path: []string{"spec", "properties", "workload", "properties", "manifests", "items"},
+			want: map[string]any{"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true},
+		},
+		"conditions are required": {
+			reason: "required once the status is set", in: work, path: []string{"status", "required"}, want: []any{"conditions"},
+		},
+		"manifest conditions are complete": {
+			reason: "identifier and conditions, both required",
+			in:     work, path: []string{"status", "properties", "manifestConditions", "items", "required"}, want: []any{"conditions", "identifier"},
+		},
+		"an identifier needs its ordinal": {
+			reason: "a manifest that cannot be parsed has nothing else",
+			in:     work, path: []string{"status", "properties", "manifestConditions", "items", "properties", "identifier", "required"}, want: []any{"ordinal"},
+		},
+		"an anchor names its work": {
+			reason: "both names are required", in: applied, path: []string{"spec", "required"}, want: []any{"workName", "workNamespace"},
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, found, err := unstructured.NestedFieldNoCopy(tc.in, append(schema, tc.path...)...)
+			if err != nil || !found {
+				t.Fatalf("%v: found %t, %v", tc.path, found, err)
+			}
+			if m, ok := got.(map[string]any); ok {
+				delete(m, "description")
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,91 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package crds
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
+	watchtools "k8s.io/client-go/tools/watch"
+)
+
+// FieldManager owns the definitions that Install wrote.
+const FieldManager = "spokelet"
+
+func definitions() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+}
+
+// Install applies the definitions of the set and returns when all of them are
+// established. A definition that exists and was not written by Install is left
+// as it is: OCM, or another Work controller, may own it in a newer version.
+func Install(ctx context.Context, client dynamic.Interface, set Set) error {
+	objects, err := set.Objects()
+	if err != nil {
+		return err
+	}
+	for _, obj := range objects {
+		if err := install(ctx, client.Resource(definitions()), obj); err != nil {
+			return fmt.Errorf("definition %s: %w", obj.GetName(), err)
+		}
+	}
+	return nil
+}
+
+func install(ctx context.Context, client dynamic.ResourceInterface, obj *unstructured.Unstructured) error {
+	live, err := client.Get(ctx, obj.GetName(), metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("get: %w", err)
+	}
+	if err != nil || ours(live) {
+		live, err = client.Apply(ctx, obj.GetName(), obj, metav1.ApplyOptions{FieldManager: FieldManager, Force: true})
+		if err != nil {
+			return fmt.Errorf("apply: %w", err)
+		}
+	}
+	return established(ctx, client, live)
+}
+
+func ours(obj *unstructured.Unstructured) bool {
+	return slices.ContainsFunc(obj.GetManagedFields(), func(e metav1.ManagedFieldsEntry) bool {
+		return e.Manager == FieldManager && e.Operation == metav1.ManagedFieldsOperationApply
+	})
+}
+
+// established waits on a watch from the version in hand.
+func established(ctx context.Context, client dynamic.ResourceInterface, obj *unstructured.Unstructured) error {
+	if isEstablished(obj) {
+		return nil
+	}
+	only := fields.OneTermEqualSelector(metav1.ObjectNameField, obj.GetName()).String()
+	watcher := &cache.ListWatch{WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+		o.FieldSelector = only
+		return client.Watch(ctx, o)
+	}}
+	_, err := watchtools.Until(ctx, obj.GetResourceVersion(), watcher, func(e watch.Event) (bool, error) {
+		got, ok := e.Object.(*unstructured.Unstructured)
+		return ok && e.Type != watch.Deleted && isEstablished(got), nil
+	})
+	if err != nil {
+		return fmt.Errorf("wait until established: %w", err)
+	}
+	return nil
+}
+
+func isEstablished(obj *unstructured.Unstructured) bool {
+	conditions, _, _ := unstructured.NestedSlice(obj.Object, "status", "conditions")
+	return slices.ContainsFunc(conditions, func(c any) bool {
+		m, ok := c.(map[string]any)
+		return ok && m["type"] == "Established" && m["status"] == "True"
+	})
+}
