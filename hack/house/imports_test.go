@@ -1,0 +1,187 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package house
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/spokelet/spokelet"
+
+// An arrow says what the packages in one folder may import.
+type arrow struct {
+	reason string
+	// ours lists the folders of this module that may be imported.
+	ours []string
+	// onlyStandard refuses every import from outside the standard library.
+	onlyStandard bool
+	// never lists paths that may not be imported, with all below them.
+	never []string
+	// testsToo holds the tests to the same rule.
+	testsToo bool
+}
+
+// arrows point down. The longest folder that a package is in decides.
+var arrows = map[string]arrow{
+	"api": {
+		reason: "api is what both sides and other people's programs share",
+		ours:   []string{"api"}, testsToo: true,
+	},
+	"api/principal": {
+		reason: "who a request is for is decided by code that can be read in one sitting",
+		ours:   []string{"api"}, onlyStandard: true,
+	},
+	"tunnel": {
+		reason: "the tunnel carries Kubernetes traffic and knows nothing of Kubernetes",
+		ours:   []string{"tunnel", "api"},
+		never:  []string{"k8s.io/client-go", "k8s.io/api", "sigs.k8s.io/controller-runtime", "open-cluster-management.io"},
+	},
+	"tunnel/identity": {
+		reason: "the only parser of certificate names depends on nobody",
+		ours:   []string{"tunnel/identity"}, onlyStandard: true,
+	},
+	"provider": {
+		reason: "a virtual node needs the tunnel, and nothing else of the hub",
+		ours:   []string{"provider", "tunnel", "api"}, testsToo: true,
+	},
+	"hub": {
+		reason: "hub and agent meet in tunnel and api alone",
+		ours:   []string{"hub", "provider", "tunnel", "api"}, testsToo: true,
+	},
+	"agent": {
+		reason: "hub and agent meet in tunnel and api alone",
+		ours:   []string{"agent", "tunnel", "api"}, testsToo: true,
+	},
+	"cmd/internal": {
+		reason: "what both binaries have in common belongs to neither side",
+		ours:   []string{"cmd/internal", "api"}, testsToo: true,
+	},
+	"cmd/spokelet-hub": {
+		reason: "a binary holds one side",
+		ours:   []string{"cmd/spokelet-hub", "cmd/internal", "hub", "provider", "tunnel", "api"}, testsToo: true,
+	},
+	"cmd/spokelet-agent": {
+		reason: "a binary holds one side",
+		ours:   []string{"cmd/spokelet-agent", "cmd/internal", "agent", "tunnel", "api"}, testsToo: true,
+	},
+	"cmd/kubectl-spokelet": {
+		reason: "the plugin speaks to the hub's API server, as any client does",
+		ours:   []string{"cmd/kubectl-spokelet", "cmd/internal", "hub", "tunnel", "api"}, testsToo: true,
+	},
+	"hack": {
+		reason: "development tools are not part of the product, nor the product of them",
+		ours:   []string{"hack"}, testsToo: true,
+	},
+}
+
+func TestImportsPointDown(t *testing.T) {
+	for _, p := range packages(t) {
+		name := strings.TrimPrefix(p.ImportPath, module+"/")
+		t.Run(name, func(t *testing.T) {
+			rule, ok := arrowOf(name)
+			if !ok {
+				t.Fatalf("%s: no arrow says what this package may import", name)
+			}
+			imports := p.Imports
+			if rule.testsToo {
+				imports = slices.Concat(imports, p.TestImports, p.XTestImports)
+			}
+			for _, imported := range imports {
+				if err := rule.permits(imported); err != nil {
+					t.Errorf("%s: %v\n\trule: %s", name, err, rule.reason)
+				}
+			}
+		})
+	}
+}
+
+// The agent runs in every cluster, and its memory is a budget.
+func TestTheAgentLinksNothingOfTheHub(t *testing.T) {
+	never := []string{
+		module + "/hub", module + "/provider",
+		"github.com/virtual-kubelet", "k8s.io/apiserver", "k8s.io/kube-aggregator", "helm.sh",
+	}
+	for _, dep := range strings.FieldsSeq(goList(t, "-deps", "./cmd/spokelet-agent")) {
+		if slices.ContainsFunc(never, func(dir string) bool { return within(dep, dir) }) {
+			t.Errorf("cmd/spokelet-agent: links %s", dep)
+		}
+	}
+}
+
+func arrowOf(name string) (arrow, bool) {
+	for ; name != ""; name = parent(name) {
+		if rule, ok := arrows[name]; ok {
+			return rule, true
+		}
+	}
+	return arrow{}, false
+}
+
+func parent(name string) string {
+	i := strings.LastIndex(name, "/")
+	return name[:max(i, 0)]
+}
+
+func (a arrow) permits(imported string) error {
+	if rest, ok := strings.CutPrefix(imported, module+"/"); ok {
+		if !slices.ContainsFunc(a.ours, func(dir string) bool { return within(rest, dir) }) {
+			return fmt.Errorf("imports %s, which lies outside %v", rest, a.ours)
+		}
+		return nil
+	}
+	first, _, _ := strings.Cut(imported, "/")
+	if a.onlyStandard && strings.Contains(first, ".") {
+		return fmt.Errorf("imports %s, which is not in the standard library", imported)
+	}
+	if slices.ContainsFunc(a.never, func(dir string) bool { return within(imported, dir) }) {
+		return fmt.Errorf("imports %s", imported)
+	}
+	return nil
+}
+
+func within(name, dir string) bool { return name == dir || strings.HasPrefix(name, dir+"/") }
+
+// A goPackage is what go list says of a package of the root module.
+type goPackage struct {
+	ImportPath   string   `json:"ImportPath"`
+	Imports      []string `json:"Imports"`
+	TestImports  []string `json:"TestImports"`
+	XTestImports []string `json:"XTestImports"`
+}
+
+func packages(t *testing.T) []goPackage {
+	t.Helper()
+	var all []goPackage
+	for dec := json.NewDecoder(strings.NewReader(goList(t, "-json=ImportPath,Imports,TestImports,XTestImports", "./..."))); ; {
+		var p goPackage
+		err := dec.Decode(&p)
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		if err != nil {
+			t.Fatalf("cannot read what go list says: %v", err)
+		}
+		all = append(all, p)
+	}
+}
+
+// goList runs go list in the root module. Packages that do not build are
+// listed too: their own tests say so better.
+func goList(t *testing.T, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list", "-e"}, args...)...)
+	cmd.Dir = root
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("cannot list packages: %v", err)
+	}
+	return string(out)
+}
