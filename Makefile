@@ -16,6 +16,7 @@ export CGO_ENABLED := 0
 export GOFLAGS := $(strip $(shell go env GOFLAGS) -trimpath)
 
 BINARIES := spokelet-hub spokelet-agent kubectl-spokelet
+COMMAND := github.com/spokelet/spokelet/cmd/internal/command
 
 .PHONY: help
 help: ## Show this list.
@@ -24,7 +25,7 @@ help: ## Show this list.
 .PHONY: build $(BINARIES)
 build: $(BINARIES) ## Build the binaries into bin/.
 $(BINARIES):
-	go build -p $(PARALLEL) -ldflags '-s -w -X main.version=$(VERSION)' -o bin/$@ ./cmd/$@
+	go build -p $(PARALLEL) -ldflags '-s -w -X $(COMMAND).Version=$(VERSION)' -o bin/$@ ./cmd/$@
 
 .PHONY: images
 images: ## Build the container images as tarballs, without Docker.

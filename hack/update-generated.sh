@@ -4,9 +4,9 @@
 
 # Generates everything that is generated, from the sources beside it:
 #   api/rpc            Go of the RPC definitions             buf
-#   api/...            deep copies of types marked for it    controller-gen
+#   api/...            deep copies of the API types          controller-gen
 #   api/crds           our CRDs                              controller-gen
-#   api/live           OpenAPI of the aggregated API         openapi-gen
+#   hub/live/openapi   OpenAPI of the live API               openapi-gen
 #   docs/reference     the reference of the APIs             crd-ref-docs
 # TOOLS names the folder of the generators; "make tools" fills bin/tools.
 set -euo pipefail
@@ -17,21 +17,19 @@ export PATH=$tools:$PATH
 
 buf generate
 
-controller-gen object:headerFile=hack/boilerplate.go.txt paths=./api/...
+controller-gen object:headerFile=hack/boilerplate.go.txt paths=./api/live/... paths=./api/multicluster/...
+controller-gen crd:headerFile=hack/boilerplate.yaml.txt paths=./api/multicluster/... output:crd:dir=api/crds/multicluster
 
-if [[ -d api/multicluster/v1alpha1 ]]; then
-  controller-gen crd:headerFile=hack/boilerplate.yaml.txt paths=./api/multicluster/... output:crd:dir=api/crds/multicluster
-fi
+openapi-gen --go-header-file hack/boilerplate.go.txt \
+  --output-pkg github.com/spokelet/spokelet/hub/live/openapi --output-dir hub/live/openapi \
+  --output-file zz_generated.openapi.go --output-model-name-file zz_generated.model_name.go \
+  --report-filename /dev/null \
+  ./api/live/v1alpha1 k8s.io/apimachinery/pkg/apis/meta/v1 k8s.io/apimachinery/pkg/runtime k8s.io/apimachinery/pkg/version
 
-if [[ -d api/live/v1alpha1 ]]; then
-  openapi-gen --go-header-file hack/boilerplate.go.txt \
-    --output-pkg github.com/spokelet/spokelet/api/live/v1alpha1 --output-dir api/live/v1alpha1 \
-    --output-file zz_generated.openapi.go --report-filename /dev/null \
-    ./api/live/v1alpha1 k8s.io/apimachinery/pkg/apis/meta/v1 k8s.io/apimachinery/pkg/runtime k8s.io/apimachinery/pkg/version
-fi
-
+mkdir -p docs/reference
 for group in multicluster live config; do
-  if [[ ! -d api/$group/v1alpha1 ]]; then continue; fi
   crd-ref-docs --log-level=ERROR --config=hack/reference.yaml --renderer=markdown \
     --source-path="api/$group/v1alpha1" --output-path="docs/reference/$group.md"
+  reference=$(cat --squeeze-blank "docs/reference/$group.md")
+  printf '%s\n' "$reference" >"docs/reference/$group.md"
 done

@@ -16,6 +16,8 @@ import (
 // AgentConfiguration is the file that spokelet-agent reads with --config. It
 // is the ceiling that the spoke's owner sets: the hub can use what is enabled
 // here and nothing else.
+//
+// +kubebuilder:object:root=true
 type AgentConfiguration struct {
 	metav1.TypeMeta `json:",inline"`
 

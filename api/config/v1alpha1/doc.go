@@ -7,4 +7,6 @@
 //
 // Fields are only ever added. A field that is renamed or removed gets a new
 // version of the group.
+//
+// +groupName=config.spokelet.io
 package v1alpha1

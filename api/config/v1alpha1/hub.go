@@ -14,6 +14,8 @@ import (
 )
 
 // HubConfiguration is the file that spokelet-hub reads with --config.
+//
+// +kubebuilder:object:root=true
 type HubConfiguration struct {
 	metav1.TypeMeta `json:",inline"`
 
