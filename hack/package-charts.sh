@@ -11,7 +11,7 @@ version=${version#v}
 # A chart's version is semantic; a bare commit is not.
 [[ $version =~ ^[0-9]+\.[0-9]+\.[0-9]+ ]] || version=0.0.0-$version
 
-helm=$(cd hack/clusters && go run . bin helm)
+helm=$(cd hack/clusters && go run ./cmd/clusters bin helm)
 for chart in charts/*/Chart.yaml; do
   "$helm" package "${chart%/Chart.yaml}" --version "$version" --app-version "$version" --destination bin/charts
 done

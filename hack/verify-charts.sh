@@ -12,5 +12,5 @@ if ((${#charts[@]} == 0)); then
   echo "there are no charts"
   exit 0
 fi
-helm=$(cd hack/clusters && go run . bin helm)
+helm=$(cd hack/clusters && go run ./cmd/clusters bin helm)
 "$helm" lint --strict "${charts[@]%/Chart.yaml}"
