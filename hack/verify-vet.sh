@@ -6,6 +6,8 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
+status=0
 for dir in $(./modules.sh); do
-  (cd "../$dir" && go vet -p 2 ./...)
+  (cd "../$dir" && go vet -p 2 ./...) || status=1
 done
+exit $status
