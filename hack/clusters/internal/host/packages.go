@@ -1,0 +1,122 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"context"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// ErrMissing is returned when programs are missing and cannot be installed.
+var ErrMissing = errors.New("programs are missing")
+
+// requirement is a Debian package and the test for what is needed of it.
+type requirement struct {
+	pkg     string
+	present func() bool
+}
+
+func requirements() []requirement {
+	return []requirement{
+		{"containerd", programs("containerd", "ctr", "containerd-shim-runc-v2")},
+		{"runc", programs("runc")},
+		{"containernetworking-plugins", func() bool { return NetworkPlugins() != "" }},
+		{"iptables", programs("iptables", "iptables-restore")},
+		{"conntrack", programs("conntrack")},
+		{"iproute2", programs("ip")},
+		{"util-linux", programs("nsenter", "mount")},
+		{"busybox-static", func() bool { return Busybox() != "" }},
+	}
+}
+
+func programs(names ...string) func() bool {
+	return func() bool {
+		return !slices.ContainsFunc(names, func(name string) bool {
+			_, err := exec.LookPath(name)
+			return err != nil
+		})
+	}
+}
+
+// NetworkPlugins is the directory of the CNI plugins, or empty.
+func NetworkPlugins() string {
+	for _, dir := range []string{"/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni"} {
+		if _, err := os.Stat(filepath.Join(dir, "ptp")); err == nil {
+			return dir
+		}
+	}
+	return ""
+}
+
+// Busybox is the path of a statically linked busybox, or empty: a dynamic one
+// does not run in an image of its own.
+func Busybox() string {
+	path, err := exec.LookPath("busybox")
+	if err != nil {
+		return ""
+	}
+	file, err := elf.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer file.Close()
+	for _, program := range file.Progs {
+		if program.Type == elf.PT_INTERP {
+			return ""
+		}
+	}
+	return path
+}
+
+// Require makes sure that all programs are there, by apt-get where it exists.
+func Require(ctx context.Context, log *slog.Logger) error {
+	absent := missing()
+	if len(absent) == 0 {
+		return nil
+	}
+	if _, err := exec.LookPath("apt-get"); err != nil {
+		return fmt.Errorf("%w: install what these Debian packages hold: %s", ErrMissing, strings.Join(absent, " "))
+	}
+	log.Info("installing packages with apt-get", "packages", strings.Join(absent, " "))
+	install := append([]string{"install", "--yes", "--no-install-recommends"}, absent...)
+	if apt(ctx, install...) != nil { // the lists may be old or absent: then again
+		if err := apt(ctx, "update"); err != nil {
+			return err
+		}
+		if err := apt(ctx, install...); err != nil {
+			return err
+		}
+	}
+	if absent = missing(); len(absent) > 0 {
+		return fmt.Errorf("%w after apt-get: those of %s", ErrMissing, strings.Join(absent, " "))
+	}
+	return nil
+}
+
+func missing() []string {
+	var names []string
+	for _, r := range requirements() {
+		if !r.present() {
+			names = append(names, r.pkg)
+		}
+	}
+	return names
+}
+
+func apt(ctx context.Context, args ...string) error {
+	cmd := exec.CommandContext(ctx, "apt-get", args...) //nolint:gosec // fixed package names
+	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("apt-get %s: %w: %s", args[0], err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}

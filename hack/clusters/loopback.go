@@ -1,0 +1,155 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package clusters
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/spokelet/spokelet/hack/clusters/internal/process"
+	"github.com/spokelet/spokelet/hack/clusters/toolchain"
+)
+
+// loopback is the provider of control planes alone, on ports of 127.0.0.1 that
+// were free. All clusters share the machine's network: nothing keeps the hub
+// from a spoke, and no fault can be made.
+type loopback struct {
+	set   *Set
+	tools *toolchain.Toolchain
+}
+
+func (l *loopback) portsFile(c *Cluster) string { return filepath.Join(c.dir, "ports.json") }
+
+func (l *loopback) plane(c *Cluster) (*plane, error) {
+	content, err := os.ReadFile(l.portsFile(c))
+	if err != nil {
+		return nil, err
+	}
+	p := &plane{
+		cluster: c, tools: l.tools, host: netip.MustParseAddr("127.0.0.1"),
+		services: netip.MustParsePrefix("10.96.0.0/16"), // nothing routes to it
+	}
+	if err := json.Unmarshal(content, &p.ports); err != nil {
+		return nil, fmt.Errorf("%s: %w", l.portsFile(c), err)
+	}
+	return p, nil
+}
+
+func (l *loopback) create(ctx context.Context) error {
+	for _, program := range []string{"kube-apiserver", "etcd"} {
+		if _, err := l.tools.Program(ctx, program); err != nil {
+			return err
+		}
+	}
+	for _, c := range l.set.clusters {
+		if err := l.reservePorts(c); err != nil {
+			return fmt.Errorf("cluster %s: %w", c.Name, err)
+		}
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	for _, c := range l.set.clusters {
+		if err := l.describe(ctx, c); err != nil {
+			return err
+		}
+		group.Go(func() error { return l.bring(ctx, c) })
+	}
+	return group.Wait()
+}
+
+func (l *loopback) bring(ctx context.Context, c *Cluster) error {
+	p, err := l.plane(c)
+	if err != nil {
+		return err
+	}
+	if err := p.prepare(); err != nil {
+		return fmt.Errorf("cluster %s: %w", c.Name, err)
+	}
+	if err := p.boot(ctx); err != nil {
+		return err
+	}
+	l.set.config.Log.Info("API server is ready", "cluster", c.Name)
+	return nil
+}
+
+// reservePorts asks the kernel for free ports, all at once so that they differ.
+// Another program can take one before the server does; then Up fails and says so.
+func (l *loopback) reservePorts(c *Cluster) error {
+	var chosen ports
+	for _, port := range []*int{&chosen.API, &chosen.Etcd, &chosen.EtcdPeer, &chosen.Controllers} {
+		listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // returns at once
+		if err != nil {
+			return err
+		}
+		defer listener.Close()
+		address, isTCP := listener.Addr().(*net.TCPAddr)
+		if !isTCP {
+			return net.UnknownNetworkError(listener.Addr().Network())
+		}
+		*port = address.Port
+	}
+	content, err := json.Marshal(chosen)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(c.dir, 0o750); err != nil {
+		return err
+	}
+	return os.WriteFile(l.portsFile(c), content, 0o600)
+}
+
+func (l *loopback) describe(_ context.Context, c *Cluster) error {
+	c.Address = "127.0.0.1"
+	c.AuditLog = filepath.Join(c.dir, "audit", "audit.log")
+	return nil
+}
+
+func (l *loopback) healthy(ctx context.Context) error {
+	for _, c := range l.set.clusters {
+		p, err := l.plane(c)
+		if errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("cluster %s: %w", c.Name, ErrIncomplete)
+		}
+		if err != nil {
+			return err
+		}
+		if err := p.healthy(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *loopback) destroy(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, destroyTimeout)
+	defer cancel()
+	return process.KillAll(ctx, func() []int {
+		return process.Marked(l.set.state.dir(l.set.config.StateDir))
+	})
+}
+
+func (l *loopback) setAPIServer(ctx context.Context, c *Cluster, running bool) error {
+	p, err := l.plane(c)
+	if err != nil {
+		return err
+	}
+	return p.setAPIServer(ctx, running)
+}
+
+func (l *loopback) load(context.Context, *Cluster, string) error {
+	return fmt.Errorf("%w: there are no nodes", ErrUnsupported)
+}
+
+func (l *loopback) command(ctx context.Context, _ *Cluster, name string, args []string) (*exec.Cmd, error) {
+	return exec.CommandContext(ctx, name, args...), nil //nolint:gosec // the caller's program is the purpose
+}

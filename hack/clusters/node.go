@@ -1,0 +1,267 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package clusters
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"text/template"
+
+	"github.com/spokelet/spokelet/hack/clusters/image"
+	"github.com/spokelet/spokelet/hack/clusters/internal/cgroup"
+	"github.com/spokelet/spokelet/hack/clusters/internal/host"
+	"github.com/spokelet/spokelet/hack/clusters/internal/network"
+	"github.com/spokelet/spokelet/hack/clusters/internal/process"
+	"github.com/spokelet/spokelet/hack/clusters/toolchain"
+)
+
+// Images that every node has.
+const (
+	PauseImage   = "spokelet.io/test/pause:latest"
+	BusyboxImage = "spokelet.io/test/busybox:latest"
+)
+
+// node is the one node of a cluster: containerd, kubelet and kube-proxy beside
+// the control plane, in the same network namespace.
+type node struct {
+	*plane
+	plan   network.Plan
+	runDir string
+	cgroup string
+}
+
+func (n *node) socket() string { return filepath.Join(n.runDir, "containerd.sock") }
+
+// prepare makes the control plane's files and the node's.
+func (n *node) prepare() error {
+	if err := n.plane.prepare(); err != nil {
+		return err
+	}
+	for _, dir := range []string{"containerd", "kubelet", "pods", "cni/conf", "cni/data", "volumeplugins"} {
+		if err := os.MkdirAll(n.path(dir), 0o750); err != nil {
+			return err
+		}
+	}
+	if err := os.MkdirAll(n.runDir, 0o711); err != nil { //nolint:gosec // containers' users pass through it
+		return err
+	}
+	if err := cgroup.Create(n.cgroup); err != nil {
+		return err
+	}
+	files := map[string]string{
+		n.path("config", "containerd.toml"):           containerdConfig,
+		n.path("config", "kubelet.yaml"):              kubeletConfig,
+		n.path("config", "kube-proxy.yaml"):           proxyConfig,
+		n.path("cni", "conf", "10-spokelet.conflist"): networkConfig,
+	}
+	for path, text := range files {
+		if err := n.render(path, text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settings are what the configuration templates see.
+type settings struct {
+	Dir, RunDir, Socket, Cgroup, Plugins, Snapshotter, Network, Pause string
+	Host, Pods, Proxy, Node                                           string
+	CgroupV1                                                          bool
+}
+
+func (n *node) render(path, text string) error {
+	snapshotter := "overlayfs"
+	if !host.Overlay(n.path()) {
+		snapshotter = "native"
+	}
+	var out strings.Builder
+	err := template.Must(template.New(path).Option("missingkey=error").Parse(text)).Execute(&out, settings{
+		Dir: n.path(), RunDir: n.runDir, Socket: n.socket(), Cgroup: n.cgroup,
+		Plugins: host.NetworkPlugins(), Snapshotter: snapshotter, Network: n.plan.Namespace, Pause: PauseImage,
+		Host: n.host.String(), Pods: n.plan.Pods().String(), Proxy: n.kubeconfig("kube-proxy"), Node: n.nodeName(),
+		CgroupV1: !cgroup.Unified(),
+	})
+	if err != nil {
+		return fmt.Errorf("configuration %s: %w", filepath.Base(path), err)
+	}
+	return os.WriteFile(path, []byte(out.String()), 0o600)
+}
+
+// join starts the node and waits until it runs pods.
+func (n *node) join(ctx context.Context, images []string) error {
+	containerd, err := exec.LookPath("containerd")
+	if err != nil {
+		return err
+	}
+	runtime, err := n.startPath("containerd", containerd, nil, "--config="+n.path("config", "containerd.toml"))
+	if err != nil {
+		return err
+	}
+	if err := n.await(ctx, readyProcess{runtime, n.containerdReady}); err != nil {
+		return err
+	}
+	for _, tarball := range images {
+		if err := n.importImage(ctx, tarball); err != nil {
+			return err
+		}
+	}
+	kubelet, err := n.start(ctx, "kubelet", n.kubeletArgs()...)
+	if err != nil {
+		return err
+	}
+	if _, err := n.start(ctx, "kube-scheduler", n.schedulerArgs()...); err != nil {
+		return err
+	}
+	if _, err := n.start(ctx, "kube-proxy", "--config="+n.path("config", "kube-proxy.yaml")); err != nil {
+		return err
+	}
+	if err := n.awaitPod(ctx); err != nil {
+		return n.blame(kubelet, err)
+	}
+	return nil
+}
+
+func (n *node) kubeletArgs() []string {
+	return []string{
+		"--config=" + n.path("config", "kubelet.yaml"), "--kubeconfig=" + n.kubeconfig("kubelet"),
+		"--root-dir=" + n.path("kubelet"), "--cert-dir=" + n.path("kubelet", "pki"),
+		"--hostname-override=" + n.nodeName(), "--node-ip=" + n.host.String(),
+	}
+}
+
+func (n *node) schedulerArgs() []string {
+	config := n.kubeconfig("kube-scheduler")
+	return []string{
+		"--kubeconfig=" + config, "--authentication-kubeconfig=" + config, "--authorization-kubeconfig=" + config,
+		"--bind-address=127.0.0.1", "--secure-port=" + strconv.Itoa(n.ports.Scheduler), "--leader-elect=false",
+	}
+}
+
+// ctr runs containerd's own client.
+func (n *node) ctr(ctx context.Context, args ...string) error {
+	all := append([]string{"--address=" + n.socket(), "--namespace=k8s.io"}, args...)
+	if out, err := exec.CommandContext(ctx, "ctr", all...).CombinedOutput(); err != nil { //nolint:gosec // our arguments
+		return fmt.Errorf("ctr %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
+// containerdReady needs both answers: the CRI plugin starts after the others.
+func (n *node) containerdReady(ctx context.Context) error {
+	if _, err := os.Stat(n.socket()); err != nil {
+		return err
+	}
+	return n.ctr(ctx, "images", "list", "--quiet")
+}
+
+func (n *node) importImage(ctx context.Context, tarball string) error {
+	return n.ctr(ctx, "images", "import", tarball)
+}
+
+// kubectl runs kubectl as the administrator.
+func (n *node) kubectl(ctx context.Context, input string, args ...string) error {
+	kubectl, err := n.tools.Program(ctx, "kubectl")
+	if err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, kubectl, append([]string{"--kubeconfig=" + n.cluster.Kubeconfig}, args...)...) //nolint:gosec // ours
+	cmd.Env = append(os.Environ(), process.MarkEnv+"="+n.cluster.set.state.dir(n.cluster.set.config.StateDir))
+	cmd.Stdin = strings.NewReader(input)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("kubectl %s: %w: %s", args[0], err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
+// awaitPod waits until the node is ready and has run a pod to its end.
+func (n *node) awaitPod(ctx context.Context) error {
+	timeout := "--timeout=" + n.cluster.set.config.ReadyTimeout.String()
+	name := "node/" + n.nodeName()
+	const namespace = "--namespace=kube-system"
+	for _, step := range []struct {
+		input string
+		args  []string
+	}{
+		{"", []string{"wait", name, "--for=create", timeout}},
+		{"", []string{"wait", name, "--for=condition=Ready", timeout}},
+		{"", []string{"wait", namespace, "serviceaccount/default", "--for=create", timeout}},
+		{testPod, []string{"apply", "--filename=-"}},
+		{"", []string{"wait", namespace, "pod/" + testPodName, "--for=jsonpath={.status.phase}=Succeeded", timeout}},
+		{"", []string{"delete", namespace, "pod/" + testPodName, timeout}},
+	} {
+		if err := n.kubectl(ctx, step.input, step.args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const (
+	testPodName = "spokelet-check"
+	testPod     = `apiVersion: v1
+kind: Pod
+metadata: {name: ` + testPodName + `, namespace: kube-system}
+spec:
+  restartPolicy: Never
+  terminationGracePeriodSeconds: 0
+  containers:
+  - {name: check, image: "` + BusyboxImage + `", imagePullPolicy: Never, command: ["true"]}
+`
+)
+
+// writeImages writes the images of every node into the set's directory.
+func writeImages(ctx context.Context, tools *toolchain.Toolchain, dir string) ([]string, error) {
+	pause, err := tools.Program(ctx, "pause")
+	if err != nil {
+		return nil, err
+	}
+	applets, err := busyboxFiles(ctx, host.Busybox())
+	if err != nil {
+		return nil, err
+	}
+	specs := map[string]image.Spec{
+		"pause.tar": {
+			Ref: PauseImage, User: "65532", Entrypoint: []string{"/pause"},
+			Files: []image.File{{Path: "/pause", Source: pause}},
+		},
+		"busybox.tar": {Ref: BusyboxImage, Env: []string{"PATH=/bin"}, Entrypoint: nil, Files: applets},
+	}
+	var paths []string
+	for file, spec := range specs {
+		path := filepath.Join(dir, file)
+		if err := image.Write(path, spec); err != nil {
+			return nil, err
+		}
+		paths = append(paths, path)
+	}
+	return paths, nil
+}
+
+// busyboxFiles gives busybox and a link for every command that it knows.
+func busyboxFiles(ctx context.Context, busybox string) ([]image.File, error) {
+	if busybox == "" {
+		return nil, fmt.Errorf("busybox: %w", fs.ErrNotExist)
+	}
+	out, err := exec.CommandContext(ctx, busybox, "--list").Output() //nolint:gosec // found by us
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%s --list", busybox), err)
+	}
+	files := []image.File{
+		{Path: "/bin/busybox", Source: busybox},
+		{Path: "/tmp", Mode: 0o777 | os.ModeSticky},
+	}
+	for _, applet := range strings.Fields(string(out)) {
+		if applet != "busybox" {
+			files = append(files, image.File{Path: "/bin/" + applet, Link: "busybox"})
+		}
+	}
+	return files, nil
+}
