@@ -1,0 +1,119 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package provider
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+)
+
+// requestTimeout bounds each request for a Node or a Lease. It is less than the
+// lease lasts, and it is what bounds the NodeController's callback.
+const requestTimeout = 10 * time.Second
+
+// errForeign is returned when a Node of the cluster's name belongs to somebody
+// else.
+var errForeign = errors.New("node is not a virtual node of this cluster")
+
+// owner tells whose a Node is. The providerID decides: it cannot be changed
+// once it is set, while anyone who may label nodes can set a label.
+type owner int
+
+const (
+	ownerForeign owner = iota
+	ownerStale         // a virtual node of an earlier cluster of that name
+	ownerUs
+)
+
+func ownerOf(node *corev1.Node, providerID string) owner {
+	switch {
+	case node.Spec.ProviderID == providerID:
+		return ownerUs
+	case strings.HasPrefix(node.Spec.ProviderID, providerIDScheme):
+		return ownerStale
+	default:
+		return ownerForeign
+	}
+}
+
+// guardedNodes is the client that the NodeController gets for one node. It sees
+// no Node but ours, so that it writes to no other, and tells of each status
+// that was written.
+type guardedNodes struct {
+	corev1client.NodeInterface
+	providerID string
+	written    func()
+}
+
+// Get returns errForeign in place of a Node that is not ours.
+func (g *guardedNodes) Get(ctx context.Context, name string, opts metav1.GetOptions) (*corev1.Node, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	node, err := g.NodeInterface.Get(ctx, name, opts)
+	if err != nil {
+		return nil, err
+	}
+	if ownerOf(node, g.providerID) != ownerUs {
+		return nil, fmt.Errorf("node %s: %w", name, errForeign)
+	}
+	return node, nil
+}
+
+// Create bounds the request.
+func (g *guardedNodes) Create(ctx context.Context, node *corev1.Node, opts metav1.CreateOptions) (*corev1.Node, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	created, err := g.NodeInterface.Create(ctx, node, opts)
+	if err != nil {
+		return nil, err
+	}
+	g.written()
+	return created, nil
+}
+
+// Patch bounds the request.
+func (g *guardedNodes) Patch(ctx context.Context, name string, kind types.PatchType, data []byte, opts metav1.PatchOptions, subresources ...string) (*corev1.Node, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	node, err := g.NodeInterface.Patch(ctx, name, kind, data, opts, subresources...)
+	if err != nil {
+		return nil, err
+	}
+	g.written()
+	return node, nil
+}
+
+// boundedLeases bounds the requests of the lease controller, whose loop waits
+// for each of them.
+type boundedLeases struct {
+	coordinationclient.LeaseInterface
+}
+
+func (b boundedLeases) Get(ctx context.Context, name string, opts metav1.GetOptions) (*coordinationv1.Lease, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return b.LeaseInterface.Get(ctx, name, opts)
+}
+
+func (b boundedLeases) Create(ctx context.Context, lease *coordinationv1.Lease, opts metav1.CreateOptions) (*coordinationv1.Lease, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return b.LeaseInterface.Create(ctx, lease, opts)
+}
+
+func (b boundedLeases) Update(ctx context.Context, lease *coordinationv1.Lease, opts metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return b.LeaseInterface.Update(ctx, lease, opts)
+}

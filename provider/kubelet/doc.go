@@ -1,0 +1,15 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package kubelet is the kubelet endpoint of the virtual nodes: one TLS port for
+// each, which is how a request says what node it is for.
+//
+// A request is authenticated (a client certificate of the API server's client
+// CA, or a TokenReview), then authorized for the node of its port by a
+// SubjectAccessReview on the subresource that a kubelet would ask for, and only
+// then routed. Any doubt on the way is a 401 or 403. The figures come through
+// the session's door "node" while the request lasts; nothing is kept of them.
+//
+// The door is asked for a path of this package's own making: nothing of the
+// client's request is forwarded.
+package kubelet

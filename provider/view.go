@@ -1,0 +1,254 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package provider
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spokelet/spokelet/api/wire"
+)
+
+// What the Ready condition of a virtual node gives as its reason when it is the
+// hub that says so; else the reason is the spoke's.
+const (
+	// ReasonTunnelDisconnected: the cluster has no session with the hub.
+	ReasonTunnelDisconnected = "TunnelDisconnected"
+
+	// ReasonSummaryMissing: the cluster is connected and has not yet said
+	// anything of its nodes.
+	ReasonSummaryMissing = "NodeSummaryMissing"
+)
+
+const (
+	// LabelCluster names a virtual node's cluster on the Node.
+	LabelCluster = "spokelet.io/cluster"
+
+	// LabelType is how virtual-kubelet's nodes are known to those who keep off
+	// them.
+	LabelType = "type"
+
+	// TaintVirtualNode keeps off every pod that does not ask for the node.
+	TaintVirtualNode = "spokelet.io/virtual-node"
+
+	typeVirtualKubelet   = "virtual-kubelet"
+	labelNoLoadBalancers = corev1.LabelNodeExcludeBalancers
+	labelNoDisruption    = "node.kubernetes.io/exclude-disruption"
+	providerIDScheme     = "spokelet://"
+)
+
+// Cluster is an accepted cluster.
+type Cluster struct {
+	// Name is the cluster's name and its node's.
+	Name string
+	// ID is the cluster's immutable id.
+	ID string
+	// Labels are put on the node, where they do not claim what is ours to say.
+	Labels map[string]string
+}
+
+func (c Cluster) providerID() string { return providerIDScheme + c.ID }
+
+// view is all that is known of a cluster. It is a value: what it shares with
+// its copies is never written.
+type view struct {
+	cluster Cluster
+	address string
+	port    int32
+
+	link Link
+	// met is true once the link has been up in this process.
+	met bool
+	// waited is true when clusters have had their time to reconnect to a hub
+	// that has just started.
+	waited bool
+
+	summary *wire.NodeSummary
+	// base is the status that the Node has, as far as it is ours. It is said
+	// again where nothing newer is known, and keeps the times of transitions.
+	base corev1.NodeStatus
+}
+
+// node returns the Node that the hub should have.
+func (v view) node(now metav1.Time) *corev1.Node {
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: v.cluster.Name, Labels: v.labels()},
+		Spec: corev1.NodeSpec{
+			ProviderID: v.cluster.providerID(),
+			Taints:     []corev1.Taint{{Key: TaintVirtualNode, Effect: corev1.TaintEffectNoSchedule}},
+		},
+		Status: v.status(now),
+	}
+}
+
+// refused are labels that a virtual node does not have, whatever its cluster's
+// record says: those of the operating system keep off the DaemonSets that name
+// one, as most do.
+var refused = []string{corev1.LabelOSStable, "beta.kubernetes.io/os"}
+
+func (v view) labels() map[string]string {
+	labels := make(map[string]string, len(v.cluster.Labels)+7)
+	if v.summary != nil {
+		setSole(labels, corev1.LabelTopologyZone, v.summary.Zones)
+		setSole(labels, corev1.LabelTopologyRegion, v.summary.Regions)
+	}
+	maps.Copy(labels, v.cluster.Labels)
+	for _, name := range refused {
+		delete(labels, name)
+	}
+	labels[corev1.LabelHostname] = v.cluster.Name
+	labels[LabelCluster] = v.cluster.Name
+	labels[LabelType] = typeVirtualKubelet
+	labels[labelNoLoadBalancers] = "true"
+	labels[labelNoDisruption] = "true"
+	return labels
+}
+
+// setSole labels only a cluster that lies in one place.
+func setSole(labels map[string]string, name string, values []string) {
+	if len(values) == 1 {
+		labels[name] = values[0]
+	}
+}
+
+func (v view) status(now metav1.Time) corev1.NodeStatus {
+	s := corev1.NodeStatus{
+		Capacity:        v.base.Capacity,
+		Allocatable:     v.base.Allocatable,
+		NodeInfo:        v.base.NodeInfo,
+		Conditions:      since(v.conditions(), v.base.Conditions, now),
+		Addresses:       []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: v.address}},
+		DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: v.port}},
+	}
+	if v.summary == nil {
+		return s
+	}
+	// DecodeNodeSummary has read both lists once.
+	s.Capacity, _ = v.summary.Capacity.ResourceList()
+	s.Allocatable, _ = v.summary.Allocatable.ResourceList()
+	s.NodeInfo = corev1.NodeSystemInfo{
+		Architecture:            v.summary.NodeInfo.Architecture,
+		OperatingSystem:         v.summary.NodeInfo.OperatingSystem,
+		OSImage:                 v.summary.NodeInfo.OSImage,
+		KernelVersion:           v.summary.NodeInfo.KernelVersion,
+		ContainerRuntimeVersion: v.summary.NodeInfo.ContainerRuntimeVersion,
+		// Not the kubelets': theirs may differ, and readers expect a version.
+		KubeletVersion: v.summary.KubernetesVersion,
+	}
+	return s
+}
+
+func (v view) conditions() []corev1.NodeCondition {
+	switch {
+	case v.undecided():
+		return v.base.Conditions
+	case !v.link.Up:
+		return v.unknown(ReasonTunnelDisconnected, v.disconnected())
+	case v.summary == nil:
+		return v.unknown(ReasonSummaryMissing, fmt.Sprintf("cluster %s has not said anything of its nodes", v.cluster.Name))
+	}
+	conditions := make([]corev1.NodeCondition, 0, len(v.summary.Conditions))
+	for _, c := range v.summary.Conditions {
+		conditions = append(conditions, corev1.NodeCondition{
+			Type:    corev1.NodeConditionType(c.Type),
+			Status:  corev1.ConditionStatus(c.Status),
+			Reason:  c.Reason,
+			Message: c.Message,
+		})
+	}
+	return conditions
+}
+
+// undecided reports whether the Node keeps the conditions that it has: the hub
+// has just started, and what it does not know yet is no news.
+func (v view) undecided() bool {
+	if v.waited || len(v.base.Conditions) == 0 {
+		return false
+	}
+	if v.link.Up {
+		return v.summary == nil
+	}
+	return !v.met
+}
+
+func (v view) disconnected() string {
+	switch {
+	case v.link.Reason != "":
+		return fmt.Sprintf("cluster %s is not connected: %s", v.cluster.Name, v.link.Reason)
+	case v.met:
+		return fmt.Sprintf("cluster %s is not connected", v.cluster.Name)
+	default:
+		return fmt.Sprintf("cluster %s has not connected since the hub started", v.cluster.Name)
+	}
+}
+
+// unknown is what the hub says of a cluster that says nothing itself: not
+// ready, and of the rest that it does not know.
+func (v view) unknown(reason, message string) []corev1.NodeCondition {
+	conditions := []corev1.NodeCondition{{
+		Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: reason, Message: wire.Line(message),
+	}}
+	for _, kind := range v.stated() {
+		conditions = append(conditions, corev1.NodeCondition{
+			Type: kind, Status: corev1.ConditionUnknown, Reason: reason, Message: wire.Line(message),
+		})
+	}
+	return conditions
+}
+
+// stated are the conditions besides Ready that the cluster stated last.
+func (v view) stated() []corev1.NodeConditionType {
+	var kinds []corev1.NodeConditionType
+	if v.summary != nil {
+		for _, c := range v.summary.Conditions {
+			kinds = append(kinds, corev1.NodeConditionType(c.Type))
+		}
+	} else {
+		for _, c := range v.base.Conditions {
+			kinds = append(kinds, c.Type)
+		}
+	}
+	return slices.DeleteFunc(kinds, func(k corev1.NodeConditionType) bool { return k == corev1.NodeReady })
+}
+
+// since sets the times of transition: kept where the status is kept.
+func since(conditions, before []corev1.NodeCondition, now metav1.Time) []corev1.NodeCondition {
+	dated := slices.Clone(conditions)
+	for i := range dated {
+		dated[i].LastTransitionTime = now
+		if old := find(before, dated[i].Type); old != nil && old.Status == dated[i].Status {
+			dated[i].LastTransitionTime = old.LastTransitionTime
+		}
+	}
+	slices.SortFunc(dated, func(a, b corev1.NodeCondition) int { return cmp.Compare(a.Type, b.Type) })
+	return dated
+}
+
+func find(conditions []corev1.NodeCondition, kind corev1.NodeConditionType) *corev1.NodeCondition {
+	for i := range conditions {
+		if conditions[i].Type == kind {
+			return &conditions[i]
+		}
+	}
+	return nil
+}
+
+// ours returns the part of a Node's status that a virtual node writes. The
+// conditions of others stay theirs.
+func ours(s corev1.NodeStatus) corev1.NodeStatus {
+	own := corev1.NodeStatus{Capacity: s.Capacity, Allocatable: s.Allocatable, NodeInfo: s.NodeInfo}
+	for _, kind := range []corev1.NodeConditionType{
+		corev1.NodeDiskPressure, corev1.NodeMemoryPressure, corev1.NodeNetworkUnavailable, corev1.NodePIDPressure, corev1.NodeReady,
+	} {
+		if c := find(s.Conditions, kind); c != nil {
+			own.Conditions = append(own.Conditions, *c)
+		}
+	}
+	return own
+}

@@ -1,0 +1,300 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package provider
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	vknode "github.com/virtual-kubelet/virtual-kubelet/node"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spokelet/spokelet/api/wire"
+)
+
+const (
+	leaseSeconds = 40
+	leaseRenewal = 10 * time.Second
+
+	// never is the interval of what happens on events instead: NodeController's
+	// pings of a provider that is always well, and its repeated status writes.
+	never = 10 * 365 * 24 * time.Hour
+)
+
+// virtualNode keeps one Node of the hub equal to its view.
+type virtualNode struct {
+	name     string
+	provider *Provider
+	logger   logr.Logger
+
+	mu sync.Mutex // guards what follows
+	// wanted is false when the cluster is not accepted, or no more: then the
+	// Node must not exist.
+	wanted bool
+	view   view
+	// registration is whether the Node could be had.
+	registration registration
+	// running is true while run is, from before its start until it has decided
+	// to end.
+	running bool
+
+	// changed and gone hold at most one token each. changed: the view, or
+	// wanted, may be new. gone: the Node may have been deleted or replaced.
+	changed, gone chan struct{}
+	// drifted: somebody has written over what is ours. lost: a write failed.
+	drifted, lost chan struct{}
+}
+
+// registration says whether a cluster has its Node.
+type registration int
+
+const (
+	unsettled registration = iota // not known yet
+	registered
+	nameTaken // by a Node that is not ours
+)
+
+func newVirtualNode(p *Provider, name string) *virtualNode {
+	return &virtualNode{
+		name:     name,
+		provider: p,
+		logger:   p.config.Logger.WithValues("node", name),
+		view:     view{address: p.config.Address.String()},
+		changed:  make(chan struct{}, 1),
+		gone:     make(chan struct{}, 1),
+		drifted:  make(chan struct{}, 1),
+		lost:     make(chan struct{}, 1),
+	}
+}
+
+func notify(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// update changes the view and wakes run.
+func (n *virtualNode) update(change func(*view)) {
+	n.mu.Lock()
+	change(&n.view)
+	n.mu.Unlock()
+	notify(n.changed)
+}
+
+func (n *virtualNode) linkChanged(link Link) {
+	n.update(func(v *view) {
+		v.link = link
+		v.met = v.met || link.Up
+	})
+}
+
+func (n *virtualNode) summaryChanged(s wire.NodeSummary) {
+	n.update(func(v *view) { v.summary = &s })
+}
+
+// now returns the Node that the hub should have.
+func (n *virtualNode) now() *corev1.Node {
+	n.mu.Lock()
+	v := n.view
+	n.mu.Unlock()
+	return v.node(metav1.Now())
+}
+
+// serves reports whether the node is still wanted for the cluster of that id.
+func (n *virtualNode) serves(id string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.wanted && n.view.cluster.ID == id
+}
+
+// run keeps the Node until ctx ends, or until the Node is neither wanted nor
+// there.
+func (n *virtualNode) run(ctx context.Context) {
+	retry := newBackoff()
+	for ctx.Err() == nil {
+		var err error
+		if cluster, wanted := n.target(); wanted {
+			err = n.serve(ctx, cluster, retry)
+		} else if err = n.erase(ctx); err == nil && n.provider.finished(n) {
+			return
+		}
+		if err == nil {
+			retry.reset()
+			continue
+		}
+		if ctx.Err() == nil {
+			n.logger.Error(err, "virtual node failed")
+			retry.wait(ctx)
+		}
+	}
+}
+
+// setRegistration has the cluster's record looked at again on a change.
+func (n *virtualNode) setRegistration(r registration) {
+	n.mu.Lock()
+	changed := n.registration != r
+	n.registration = r
+	n.mu.Unlock()
+	if changed {
+		n.provider.reconsider(n.name)
+	}
+}
+
+func (n *virtualNode) target() (Cluster, bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.view.cluster, n.wanted
+}
+
+// serve keeps the Node of one cluster until something about its identity
+// changes: the cluster, or the Node itself. Then run looks again.
+func (n *virtualNode) serve(ctx context.Context, cluster Cluster, retry *backoff) error {
+	found, err := n.find(ctx)
+	if err != nil {
+		return err
+	}
+	if found != nil {
+		switch ownerOf(found, cluster.providerID()) {
+		case ownerForeign:
+			return n.blocked(ctx, cluster)
+		case ownerStale:
+			return n.delete(ctx, found)
+		case ownerUs:
+		}
+	}
+	if err := n.settle(found); err != nil {
+		return err
+	}
+	defer n.provider.config.Endpoints.Close(n.name)
+	return n.control(ctx, cluster, retry)
+}
+
+func (n *virtualNode) find(ctx context.Context) (*corev1.Node, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	found, err := n.provider.config.Client.CoreV1().Nodes().Get(ctx, n.name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("node %s cannot be read: %w", n.name, err)
+	}
+	return found, nil
+}
+
+// settle takes over what the Node already says, and opens its endpoint. A Node
+// that is there and a Node that was deleted a moment ago are treated alike: the
+// last known status is the base.
+func (n *virtualNode) settle(found *corev1.Node) error {
+	if found != nil {
+		n.provider.ports.reserve(n.name, found.Status.DaemonEndpoints.KubeletEndpoint.Port)
+	}
+	port, err := n.listen()
+	if err != nil {
+		return err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.view.port = port
+	if found != nil {
+		n.view.base = ours(found.Status)
+	}
+	return nil
+}
+
+// listenTries bounds the search for a port that nobody else in the pod has.
+const listenTries = 8
+
+func (n *virtualNode) listen() (int32, error) {
+	port, err := n.provider.ports.take(n.name)
+	for range listenTries {
+		if err != nil {
+			return 0, fmt.Errorf("node %s has no kubelet endpoint: %w", n.name, err)
+		}
+		if err = n.provider.config.Endpoints.Open(n.name, port); err == nil {
+			return port, nil
+		}
+		n.logger.Error(err, "cannot open the kubelet endpoint", "port", port)
+		port, err = n.provider.ports.instead(n.name)
+	}
+	return 0, fmt.Errorf("node %s has no kubelet endpoint: %d ports could not be opened", n.name, listenTries)
+}
+
+// blocked reports that the name is taken and waits until it is not.
+func (n *virtualNode) blocked(ctx context.Context, cluster Cluster) error {
+	n.setRegistration(nameTaken)
+	n.provider.ready.set(n.name, false)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	waiting := n.provider.awaitGone(ctx, n.name)
+	for {
+		select {
+		case err := <-waiting:
+			return err
+		case <-n.changed:
+			if !n.serves(cluster.ID) {
+				cancel()
+				<-waiting
+				return nil
+			}
+		}
+	}
+}
+
+func (n *virtualNode) delete(ctx context.Context, found *corev1.Node) error {
+	if found.DeletionTimestamp != nil {
+		return fmt.Errorf("node %s cannot be deleted: its finalizers hold it", found.Name)
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	err := n.provider.config.Client.CoreV1().Nodes().Delete(ctx, found.Name, metav1.DeleteOptions{
+		Preconditions: metav1.NewUIDPreconditions(string(found.UID)),
+	})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("node %s cannot be deleted: %w", found.Name, err)
+	}
+	return nil
+}
+
+// erase deletes the Node if it is a virtual one.
+func (n *virtualNode) erase(ctx context.Context) error {
+	found, err := n.find(ctx)
+	if err != nil || found == nil {
+		return err
+	}
+	if ownerOf(found, "") == ownerForeign {
+		return nil
+	}
+	return n.delete(ctx, found)
+}
+
+// NodeProvider's two methods. The node is always well, because the lease speaks
+// for this process; what the cluster is like is in the status.
+type alwaysWell struct {
+	push func(*corev1.Node)
+}
+
+func (a *alwaysWell) Ping(context.Context) error { return nil }
+
+func (a *alwaysWell) NotifyNodeStatus(_ context.Context, push func(*corev1.Node)) { a.push = push }
+
+var _ vknode.NodeProvider = (*alwaysWell)(nil)
+
+// statusFailed sees every status write that failed; NodeController itself would
+// try again at its next interval, which is never.
+func (n *virtualNode) statusFailed(_ context.Context, err error) error {
+	if apierrors.IsNotFound(err) || errors.Is(err, errForeign) {
+		notify(n.gone)
+	} else {
+		notify(n.lost)
+	}
+	return err
+}
