@@ -1,0 +1,205 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package konnectivity
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+	"sigs.k8s.io/apiserver-network-proxy/pkg/agent"
+
+	"github.com/spokelet/spokelet/tunnel/pipe"
+)
+
+// alpn is the protocol that gRPC speaks.
+const alpn = "h2"
+
+// syncInterval is how long the client set sleeps before it asks its server
+// counter, which holds it until the link has ended.
+const syncInterval = time.Millisecond
+
+// AgentConfig says how an agent process connects.
+type AgentConfig struct {
+	// Address is the hub's public address, host:port. Required.
+	Address string
+	// TLS holds the client certificate, the roots and the server's name. Its
+	// protocols are set by Dial. Required.
+	TLS *tls.Config
+	// Process is what the agent process calls itself (pipe.ValidateProcess),
+	// unique and stable for its life. Required.
+	Process string
+	// SocketDir is a directory for the socket on which streams arrive. On
+	// Linux it may be empty: the socket is then in no file system.
+	SocketDir string
+	// DialContext opens the TCP connection, if need be through a proxy.
+	// net.Dialer's if nil.
+	DialContext func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// Default returns the configuration with its zero values replaced.
+func (c AgentConfig) Default() AgentConfig {
+	if c.DialContext == nil {
+		c.DialContext = (&net.Dialer{}).DialContext
+	}
+	return c
+}
+
+// Validate returns an error when the configuration cannot be used.
+func (c AgentConfig) Validate() error {
+	if c.Address == "" || c.TLS == nil {
+		return errors.New("konnectivity agent: address and TLS are required")
+	}
+	if err := pipe.ValidateProcess(c.Process); err != nil {
+		return fmt.Errorf("konnectivity agent: %w", err)
+	}
+	return nil
+}
+
+// Dial connects to the hub once and returns when the hub can reach the agent.
+// The context bounds the attempt and not the link. Errors wrap pipe.ErrRefused
+// when the hub said no, pipe.ErrLost when the connection broke, or come from
+// the network and TLS.
+func Dial(ctx context.Context, config AgentConfig) (pipe.Link, error) {
+	config = config.Default()
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	l, err := dial(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("hub %s: %w", config.Address, err)
+	}
+	return l, nil
+}
+
+func dial(ctx context.Context, config AgentConfig) (*link, error) {
+	conn, err := connect(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	listener, err := listenSession(config.SocketDir)
+	if err != nil {
+		_ = conn.Close()
+		return nil, fmt.Errorf("session socket: %w", err)
+	}
+	l := newLink(conn, listener, config)
+	l.serve()
+	select {
+	case <-l.serving:
+		return l, nil
+	case <-l.done:
+		return nil, l.Err()
+	case <-ctx.Done():
+		l.end(ctx.Err())
+		return nil, ctx.Err()
+	}
+}
+
+// connect opens TCP and does the TLS handshake here rather than inside gRPC,
+// whose errors are text and which would try again.
+func connect(ctx context.Context, config AgentConfig) (*tls.Conn, error) {
+	raw, err := config.DialContext(ctx, "tcp", config.Address)
+	if err != nil {
+		return nil, err
+	}
+	tlsConfig := config.TLS.Clone()
+	tlsConfig.NextProtos = []string{alpn}
+	conn := tls.Client(raw, tlsConfig)
+	if err := conn.HandshakeContext(ctx); err != nil {
+		_ = raw.Close()
+		return nil, fmt.Errorf("TLS: %w", err)
+	}
+	if got := conn.ConnectionState().NegotiatedProtocol; got != alpn {
+		_ = raw.Close()
+		return nil, fmt.Errorf("TLS: protocol %q negotiated, want %q", got, alpn)
+	}
+	return conn, nil
+}
+
+// serve starts the client set, which connects at once and once.
+func (l *link) serve() {
+	stop := make(chan struct{})
+	context.AfterFunc(l.ctx, func() { close(stop) })
+	clients := (&agent.ClientSetConfig{
+		// The connection exists: the name is for the :authority header alone.
+		Address:         "passthrough:///" + l.config.Address,
+		AgentID:         l.config.Process,
+		SyncInterval:    syncInterval,
+		SyncIntervalCap: syncInterval,
+		// The end of the stream is noticed without asking for it.
+		ProbeInterval:  math.MaxInt64,
+		XfrChannelSize: xfrChannelSize,
+		DialOptions:    l.dialOptions(),
+	}).NewAgentClientSet(nil, stop)
+	clients.SetServerCounter(&holdingCounter{ended: l.done})
+	clients.Serve()
+}
+
+// holdingCounter answers the client set's first question and keeps it waiting
+// for the second answer until the link has ended. Between the two the client
+// set connects; held, it neither polls nor reconnects.
+type holdingCounter struct {
+	asked bool
+	ended <-chan struct{}
+}
+
+// Count returns 1.
+func (c *holdingCounter) Count() int {
+	if c.asked {
+		<-c.ended
+	}
+	c.asked = true
+	return 1
+}
+
+func (l *link) dialOptions() []grpc.DialOption {
+	return []grpc.DialOption{
+		grpc.WithTransportCredentials(insecure.NewCredentials()), // TLS is on the connection already.
+		grpc.WithContextDialer(l.handOver),
+		grpc.WithStreamInterceptor(l.intercept),
+		grpc.WithDisableServiceConfig(),
+		grpc.WithIdleTimeout(0),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{
+			Time: keepaliveTime, Timeout: keepaliveTimeout, PermitWithoutStream: true,
+		}),
+		grpc.WithReadBufferSize(readBufferSize),
+		grpc.WithWriteBufferSize(writeBufferSize),
+		grpc.WithSharedWriteBuffer(true),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessageSize)),
+	}
+}
+
+// handOver gives gRPC the connection, and nothing when it asks again: one
+// link is one TCP connection.
+func (l *link) handOver(context.Context, string) (net.Conn, error) {
+	if !l.handedOver.CompareAndSwap(false, true) {
+		return nil, pipe.ErrLost
+	}
+	return &watchedConn{Conn: l.conn, closed: l.connClosed}, nil
+}
+
+// watchedConn tells when gRPC has closed the connection, for whatever reason.
+type watchedConn struct {
+	net.Conn
+	closed func()
+}
+
+// Close closes the connection.
+func (c *watchedConn) Close() error {
+	defer c.closed()
+	return c.Conn.Close()
+}
+
+// remove returns conns without conn.
+func remove(conns []net.Conn, conn net.Conn) []net.Conn {
+	return slices.DeleteFunc(conns, func(c net.Conn) bool { return c == conn })
+}

@@ -1,0 +1,88 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package konnectivity
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net"
+	"sync/atomic"
+
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+)
+
+// AuthInfo is what peer.Peer holds on connections made with Credentials: the
+// state of TLS, and the connection itself, which gRPC does not hand out.
+type AuthInfo struct {
+	credentials.TLSInfo
+	connection *connection
+}
+
+// connection is the TCP connection under one gRPC transport.
+type connection struct {
+	raw net.Conn
+	// claimed is set by the first agent stream: one connection, one pipe.
+	claimed atomic.Bool
+}
+
+// close closes TCP without a word of TLS: its closing alert would wait for a
+// peer who does not read.
+func (c *connection) close() error { return c.raw.Close() }
+
+// Credentials returns the server's transport credentials for TLS. A gRPC
+// server on which a Hub is registered must use them: a Hub refuses streams of
+// connections that it could not close.
+func Credentials(config *tls.Config) credentials.TransportCredentials {
+	return serverCredentials{credentials.NewTLS(config)}
+}
+
+type serverCredentials struct {
+	credentials.TransportCredentials
+}
+
+func (c serverCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	conn, info, err := c.TransportCredentials.ServerHandshake(raw)
+	if err != nil {
+		return nil, nil, err
+	}
+	tlsInfo, ok := info.(credentials.TLSInfo)
+	if !ok {
+		return nil, nil, errors.New("TLS handshake has no TLS state")
+	}
+	return conn, AuthInfo{TLSInfo: tlsInfo, connection: &connection{raw: raw}}, nil
+}
+
+func (c serverCredentials) Clone() credentials.TransportCredentials {
+	return serverCredentials{c.TransportCredentials.Clone()}
+}
+
+// VerifiedLeaf returns the client certificate of the connection that a gRPC
+// method was called on, and false when none was given or verified.
+func VerifiedLeaf(ctx context.Context) (*x509.Certificate, bool) {
+	info, ok := authInfo(ctx)
+	if !ok {
+		return nil, false
+	}
+	return info.leaf()
+}
+
+func (i AuthInfo) leaf() (*x509.Certificate, bool) {
+	chains := i.State.VerifiedChains
+	if len(chains) == 0 || len(chains[0]) == 0 {
+		return nil, false
+	}
+	return chains[0][0], true
+}
+
+func authInfo(ctx context.Context) (AuthInfo, bool) {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return AuthInfo{}, false
+	}
+	info, ok := p.AuthInfo.(AuthInfo)
+	return info, ok
+}

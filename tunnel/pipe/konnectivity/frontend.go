@@ -1,0 +1,255 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package konnectivity
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/metadata"
+	"sigs.k8s.io/apiserver-network-proxy/konnectivity-client/proto/client"
+
+	"github.com/spokelet/spokelet/tunnel/pipe"
+	"github.com/spokelet/spokelet/tunnel/pipe/stream"
+)
+
+// frontend is one stream as the proxy server sees it: what konnectivity-client
+// is to an external proxy server. Its Recv yields DIAL_REQ, then DATA, then
+// CLOSE_REQ and io.EOF; its Send takes what the agent answers.
+type frontend struct {
+	ctx      context.Context
+	random   int64
+	patience time.Duration
+	pipeDone <-chan struct{}
+	reason   func() error
+	conn     *stream.Conn
+
+	// asked and closing belong to Recv, which one goroutine calls.
+	asked, closing bool
+
+	// answered is closed when the dial has an outcome: connectID, or dialErr.
+	answered chan struct{}
+	// abandoned is closed when nobody waits for the outcome any more, or the
+	// stream ended before there was one.
+	abandoned chan struct{}
+
+	mu        sync.Mutex
+	connectID int64
+	dialErr   error
+	gone      bool // abandoned is closed
+	closed    bool // the far end is closed already
+}
+
+var _ client.ProxyService_ProxyServer = (*frontend)(nil)
+
+func newFrontend(p *hubPipe) (*frontend, error) {
+	conn, err := stream.New(stream.Config{Local: pipe.Addr("hub"), Remote: pipe.Addr(p.name())})
+	if err != nil {
+		return nil, err
+	}
+	return &frontend{
+		// The proxy server insists on metadata, be it empty.
+		ctx:       metadata.NewIncomingContext(p.ctx, metadata.MD{}),
+		random:    newRandom(),
+		patience:  p.patience,
+		pipeDone:  p.done,
+		reason:    p.reason,
+		conn:      conn,
+		answered:  make(chan struct{}),
+		abandoned: make(chan struct{}),
+	}, nil
+}
+
+// newRandom returns a number that another agent could not guess, if it could
+// answer at all. Zero is what an absent field reads as.
+func newRandom() int64 {
+	var b [8]byte
+	rand.Read(b[:]) //nolint:errcheck // crypto/rand.Read never returns an error.
+	return int64(binary.BigEndian.Uint64(b[:])>>1 | 1)
+}
+
+// dial waits for the agent's answer.
+func (f *frontend) dial(ctx context.Context) (net.Conn, error) {
+	var err error
+	select {
+	case <-f.answered:
+		if err = f.outcome(); err == nil {
+			return f.conn, nil
+		}
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-f.pipeDone:
+		// The proxy server forgets pending dials when an agent goes.
+		err = f.reason()
+	}
+	f.fail(err)
+	return nil, err
+}
+
+func (f *frontend) outcome() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.dialErr
+}
+
+// Context is the context of the stream, with metadata.
+func (f *frontend) Context() context.Context { return f.ctx }
+
+// Recv returns the next packet for the agent, and io.EOF when there will be
+// none: the proxy server waits for that to clear away the stream.
+func (f *frontend) Recv() (*client.Packet, error) {
+	if !f.asked {
+		f.asked = true
+		return dialRequest(f.random), nil
+	}
+	select {
+	case <-f.answered:
+	case <-f.abandoned:
+	}
+	connectID, open := f.target()
+	if !open || f.closing {
+		return nil, io.EOF
+	}
+	if p, err := f.conn.Next(); err == nil {
+		return data(connectID, p), nil
+	}
+	// Said once and in any case: the proxy server misses to clear away a stream
+	// that ends while its dial completes.
+	f.closing = true
+	return closeRequest(connectID), nil
+}
+
+// target returns the agent's name of the connection, and false when there is
+// none to talk to.
+func (f *frontend) target() (connectID int64, open bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.connectID, f.connectID != 0 && !f.closed
+}
+
+// Send takes a packet from the agent. It is called by the goroutine that
+// serves the whole agent: it waits for a slow reader no longer than patience.
+// An error makes the proxy server close a connection that was just made; about
+// others it does nothing, so there is none.
+func (f *frontend) Send(p *client.Packet) error {
+	switch p.GetType() {
+	case client.PacketType_DIAL_RSP:
+		return f.answer(p.GetDialResponse())
+	case client.PacketType_DIAL_CLS:
+		f.fail(streamEnd("agent", errors.New("dial closed")))
+	case client.PacketType_DATA:
+		f.deliver(p.GetData())
+	case client.PacketType_CLOSE_RSP:
+		f.farEnd(p.GetCloseResponse())
+	}
+	return nil
+}
+
+func (f *frontend) answer(r *client.DialResponse) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.gone || f.connectID != 0 || f.dialErr != nil {
+		return fmt.Errorf("%w: answer to a dial that is over", errPacket)
+	}
+	switch {
+	case r.GetError() != "":
+		f.dialErr = fmt.Errorf("%w: agent: %.200q", pipe.ErrLost, r.GetError())
+	case r.GetConnectID() == 0:
+		f.dialErr = fmt.Errorf("%w: agent: no connection in its answer", pipe.ErrLost)
+	default:
+		f.connectID = r.GetConnectID()
+	}
+	close(f.answered)
+	return nil
+}
+
+func (f *frontend) deliver(d *client.Data) {
+	if d.GetError() != "" {
+		f.fail(streamEnd("agent", fmt.Errorf("%.200q", d.GetError())))
+		return
+	}
+	err := f.conn.Deliver(d.GetData(), f.patience)
+	if err != nil && !f.ended() {
+		f.fail(fmt.Errorf("%w: %w", io.ErrUnexpectedEOF, pipe.ErrStalled))
+	}
+}
+
+// farEnd handles CLOSE_RSP. It says nothing about how the far end ended: the
+// agent sends the same for a clean end, a read that failed, and the proxy
+// server for the loss of the agent.
+func (f *frontend) farEnd(r *client.CloseResponse) {
+	f.mu.Lock()
+	f.closed = true
+	f.mu.Unlock()
+	reason := errors.New("closed")
+	if r.GetError() != "" {
+		reason = fmt.Errorf("%.200q", r.GetError())
+	}
+	f.fail(streamEnd("agent", reason))
+}
+
+// fail ends the stream and frees Recv.
+func (f *frontend) fail(err error) {
+	f.conn.Fail(err)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.gone {
+		return
+	}
+	f.gone = true
+	close(f.abandoned)
+	if f.connectID == 0 && f.dialErr == nil {
+		f.dialErr = err
+		close(f.answered)
+	}
+}
+
+func (f *frontend) ended() bool {
+	select {
+	case <-f.conn.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+// streamEnd is the error of a stream that ended and not by its own Close.
+func streamEnd(who string, reason error) error {
+	if reason == nil {
+		return fmt.Errorf("%s: %w", who, io.ErrUnexpectedEOF)
+	}
+	return fmt.Errorf("%s: %w: %w", who, io.ErrUnexpectedEOF, reason)
+}
+
+// The rest of grpc.ServerStream, which an in-process stream has no use for.
+
+// SetHeader does nothing: there is no wire.
+func (f *frontend) SetHeader(metadata.MD) error { return nil }
+
+// SendHeader does nothing: there is no wire.
+func (f *frontend) SendHeader(metadata.MD) error { return nil }
+
+// SetTrailer does nothing: there is no wire.
+func (f *frontend) SetTrailer(metadata.MD) {}
+
+// SendMsg sends a packet.
+func (f *frontend) SendMsg(m any) error {
+	p, ok := m.(*client.Packet)
+	if !ok {
+		return fmt.Errorf("%w: %T", errPacket, m)
+	}
+	return f.Send(p)
+}
+
+// RecvMsg is not used: Recv makes the packets.
+func (f *frontend) RecvMsg(m any) error {
+	return fmt.Errorf("%w: %T", errPacket, m)
+}
