@@ -40,7 +40,7 @@ generate: tools ## Regenerate everything that is generated.
 	hack/update-generated.sh
 
 .PHONY: fmt
-fmt: ## Format all Go code.
+fmt: tools ## Format all Go code and the RPC definitions.
 	hack/update-format.sh
 
 .PHONY: vet
