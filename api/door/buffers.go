@@ -1,0 +1,24 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package door
+
+import "sync"
+
+// bufferSize is the memory that one copy may hold. Most answers are smaller,
+// and a session carries many at once.
+const bufferSize = 16 << 10
+
+// Buffers is a pool of copy buffers, an httputil.BufferPool.
+type Buffers struct{ pool sync.Pool }
+
+// NewBuffers makes an empty pool.
+func NewBuffers() *Buffers {
+	return &Buffers{pool: sync.Pool{New: func() any { return make([]byte, bufferSize) }}}
+}
+
+// Get returns a buffer.
+func (b *Buffers) Get() []byte { return b.pool.Get().([]byte) }
+
+// Put takes a buffer back.
+func (b *Buffers) Put(buf []byte) { b.pool.Put(buf) } //nolint:staticcheck // the signature of BufferPool costs this allocation.

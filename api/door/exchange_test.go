@@ -1,0 +1,238 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package door
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"testing/synctest"
+)
+
+// backend is a server that answers one connection by hand.
+func backend(t *testing.T, answer func(net.Conn, *http.Request)) (address string, closed <-chan struct{}) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer func() { _ = c.Close() }()
+		r, err := http.ReadRequest(bufio.NewReader(c))
+		if err != nil {
+			return
+		}
+		answer(c, r)
+	}()
+	t.Cleanup(func() { _ = l.Close(); <-done })
+	return l.Addr().String(), done
+}
+
+// front serves Exchange to the address and returns a connection to it.
+func front(t *testing.T, address string) net.Conn {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		out := r.Clone(r.Context())
+		out.RequestURI = ""
+		out.URL = &url.URL{Scheme: "http", Host: address, Path: r.URL.Path}
+		KeepUpgrade(out.Header, r.Header.Get("Upgrade"))
+		if err := Exchange(w, out, &http.Transport{DisableKeepAlives: true}); err != nil {
+			http.Error(w, err.Error(), http.StatusBadGateway)
+		}
+	}))
+	t.Cleanup(s.Close)
+	c, err := net.Dial("tcp", s.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+const ask = "GET /exec HTTP/1.1\r\nHost: kube\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n"
+
+func TestExchangeCarriesBytesBothWays(t *testing.T) {
+	address, _ := backend(t, func(c net.Conn, _ *http.Request) {
+		_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\nhello ")
+		_, _ = io.CopyN(c, c, 5)
+	})
+	c := front(t, address)
+	_, _ = io.WriteString(c, ask)
+	br := bufio.NewReader(c)
+	res, err := http.ReadResponse(br, nil)
+	if err != nil || res.StatusCode != http.StatusSwitchingProtocols || res.Header.Get("Upgrade") != "echo" {
+		t.Fatalf("response = %v, %v", res, err)
+	}
+	_, _ = io.WriteString(c, "world")
+	got, err := io.ReadAll(br)
+	if err != nil || string(got) != "hello world" {
+		t.Errorf("read %q, %v; want the greeting, the echo and a clean end", got, err)
+	}
+}
+
+func TestExchangeForwardsWhatFollowedTheRequest(t *testing.T) {
+	address, _ := backend(t, func(c net.Conn, _ *http.Request) {
+		_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+		_, _ = io.CopyN(c, c, 5)
+	})
+	c := front(t, address)
+	_, _ = io.WriteString(c, ask+"early")
+	br := bufio.NewReader(c)
+	if _, err := http.ReadResponse(br, nil); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(br); err != nil || string(got) != "early" {
+		t.Errorf("read %q, %v; want what was sent early", got, err)
+	}
+}
+
+// TestExchangeClosesAfterAFailedUpgrade is CVE-2018-1002105: the request that
+// follows a failed upgrade on the connection must go nowhere.
+func TestExchangeClosesAfterAFailedUpgrade(t *testing.T) {
+	const second = "GET /secret HTTP/1.1\r\nHost: kube\r\n\r\n"
+	cases := map[string]struct {
+		reason string
+		answer string
+		code   int
+	}{
+		"403":                {reason: "a refusal is passed on", answer: "HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno", code: 403},
+		"200":                {reason: "an answer is no upgrade", answer: "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", code: 200},
+		"empty 200":          {reason: "an answer without body is no upgrade", answer: "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", code: 200},
+		"200 and keep-alive": {reason: "the backend's wish does not count", answer: "HTTP/1.1 200 OK\r\nConnection: keep-alive\r\nKeep-Alive: 5\r\nContent-Length: 2\r\n\r\nok", code: 200},
+		"two answers":        {reason: "the second answers nothing", answer: "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nsecret", code: 200},
+		"other protocol":     {reason: "nobody asked for it", answer: "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\nsecret", code: 502},
+		"no protocol":        {reason: "nobody knows what follows", answer: "HTTP/1.1 101 Switching Protocols\r\n\r\nsecret", code: 502},
+		"garbage":            {reason: "it is no answer", answer: "SSH-2.0-x\r\n\r\n", code: 502},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			var rest []byte
+			address, closed := backend(t, func(c net.Conn, _ *http.Request) {
+				_, _ = io.WriteString(c, tc.answer)
+				rest, _ = io.ReadAll(c)
+			})
+			c := front(t, address)
+			_, _ = io.WriteString(c, ask+second)
+			br := bufio.NewReader(c)
+			res, err := http.ReadResponse(br, nil)
+			if err != nil {
+				t.Fatalf("%s: %v", tc.reason, err)
+			}
+			body, _ := io.ReadAll(res.Body)
+			if res.StatusCode != tc.code || strings.Contains(string(body), "secret") {
+				t.Errorf("%s: answered %d %q, want %d", tc.reason, res.StatusCode, body, tc.code)
+			}
+			<-closed // the backend's connection has ended
+			if strings.Contains(string(rest), "secret") {
+				t.Errorf("%s: the backend got a second request: %q", tc.reason, rest)
+			}
+			if tc.code != http.StatusBadGateway && !res.Close {
+				t.Errorf("%s: the client's connection stays open", tc.reason)
+			}
+		})
+	}
+}
+
+func TestExchangeBoundsARefusal(t *testing.T) {
+	address, _ := backend(t, func(c net.Conn, _ *http.Request) {
+		_, _ = io.WriteString(c, "HTTP/1.1 403 Forbidden\r\n\r\n")
+		for range 3 << 8 {
+			if _, err := c.Write(make([]byte, 4<<10)); err != nil {
+				return
+			}
+		}
+	})
+	c := front(t, address)
+	_, _ = io.WriteString(c, ask)
+	res, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := io.Copy(io.Discard, res.Body)
+	if err == nil || n > maxRefusal {
+		t.Errorf("read %d bytes, %v; want at most %d and an error", n, err, maxRefusal)
+	}
+}
+
+// pipeEnd is one end of a byte stream that can be aborted.
+type pipeEnd struct {
+	net.Conn
+	aborted bool
+}
+
+func (p *pipeEnd) Abort() error { p.aborted = true; return p.Close() }
+
+// failing ends with an error instead of io.EOF.
+type failing struct{ net.Conn }
+
+func (f failing) Read(p []byte) (int, error) {
+	n, err := f.Conn.Read(p)
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	return n, err
+}
+
+func TestSplicePassesAFailureOnAsAnAbort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, clientFar := net.Pipe()
+		backend, backendFar := net.Pipe()
+		near := &pipeEnd{Conn: client}
+		done := make(chan struct{})
+		go func() { defer close(done); Splice(t.Context(), near, failing{backend}) }()
+		_ = backendFar.Close()
+		<-done
+		if !near.aborted {
+			t.Error("a cut on one side was a clean end on the other")
+		}
+		_ = clientFar.Close()
+	})
+}
+
+func TestSpliceEndsCleanly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, clientFar := net.Pipe()
+		backend, backendFar := net.Pipe()
+		near := &pipeEnd{Conn: client}
+		done := make(chan struct{})
+		go func() { defer close(done); Splice(t.Context(), near, backend) }()
+		go func() { _, _ = io.WriteString(backendFar, "bye"); _ = backendFar.Close() }()
+		got, err := io.ReadAll(clientFar)
+		<-done
+		if string(got) != "bye" || err != nil || near.aborted {
+			t.Errorf("read %q, %v, aborted %v; want a clean end", got, err, near.aborted)
+		}
+	})
+}
+
+func TestSpliceEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, clientFar := net.Pipe()
+		backend, backendFar := net.Pipe()
+		ctx, cancel := context.WithCancel(t.Context())
+		near := &pipeEnd{Conn: client}
+		done := make(chan struct{})
+		go func() { defer close(done); Splice(ctx, near, backend) }()
+		synctest.Wait()
+		cancel()
+		<-done
+		if !near.aborted {
+			t.Error("a cancelled stream ended cleanly")
+		}
+		_, _ = clientFar.Close(), backendFar.Close()
+	})
+}
