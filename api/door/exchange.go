@@ -34,12 +34,13 @@ func Exchange(w http.ResponseWriter, out *http.Request, rt http.RoundTripper) er
 	if err != nil {
 		return err
 	}
-	defer func() { _ = res.Body.Close() }()
+	body := res.Body
+	defer func() { _ = body.Close() }()
 	if res.StatusCode != http.StatusSwitchingProtocols {
 		refusal(w, res)
 		return nil
 	}
-	backend, ok := res.Body.(io.ReadWriteCloser)
+	backend, ok := body.(io.ReadWriteCloser)
 	if !ok || !strings.EqualFold(res.Header.Get("Upgrade"), out.Header.Get("Upgrade")) {
 		return fmt.Errorf("%w: asked for %q, got %q", ErrSwitch, out.Header.Get("Upgrade"), res.Header.Get("Upgrade"))
 	}

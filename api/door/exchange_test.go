@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 // backend is a server that answers one connection by hand.
@@ -174,7 +175,7 @@ type pipeEnd struct {
 	aborted bool
 }
 
-func (p *pipeEnd) Abort() error { p.aborted = true; return p.Close() }
+func (p *pipeEnd) Abort(error) { p.aborted = true; _ = p.Close() }
 
 // failing ends with an error instead of io.EOF.
 type failing struct{ net.Conn }
@@ -234,5 +235,26 @@ func TestSpliceEndsWithItsContext(t *testing.T) {
 			t.Error("a cancelled stream ended cleanly")
 		}
 		_, _ = clientFar.Close(), backendFar.Close()
+	})
+}
+
+// halfClosing is a client that can be told of an end and goes on sending.
+type halfClosing struct{ pipeEnd }
+
+func (h *halfClosing) CloseWrite() error { return nil }
+
+func TestSpliceDoesNotWaitForEverForAClientWhoseBackendHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, clientFar := net.Pipe()
+		backend, backendFar := net.Pipe()
+		near := &halfClosing{pipeEnd{Conn: client}}
+		start, done := time.Now(), make(chan struct{})
+		go func() { defer close(done); Splice(t.Context(), near, backend) }()
+		_ = backendFar.Close()
+		<-done
+		if waited := time.Since(start); waited != linger || near.aborted {
+			t.Errorf("ended after %v, aborted %v; want a clean end after %v", waited, near.aborted, linger)
+		}
+		_ = clientFar.Close()
 	})
 }

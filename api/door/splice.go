@@ -7,39 +7,62 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
+	"sync"
+	"time"
 )
 
-// errHalfClosed ends a splice whose one side is done and whose other side has
-// no way to be told so but a close.
-var errHalfClosed = errors.New("stream ended")
+// linger is how long a client may go on sending to a backend that has ended.
+// Closing at once could reset the connection while the backend's last bytes
+// are still on their way.
+const linger = 5 * time.Second
+
+var (
+	// errHalfClosed ends a splice whose one side is done and whose other side
+	// has no way to be told so but a close.
+	errHalfClosed = errors.New("stream ended")
+	// errReceiver says that it was the receiver that failed, not the sender.
+	errReceiver = errors.New("receiver is gone")
+	// errCut is why the other side of a failed stream is aborted.
+	errCut = errors.New("other side of the stream was cut")
+)
 
 // Splice carries bytes between two connections until both directions have
 // ended, one has failed or ctx is done, and closes both. A direction that ends
 // cleanly is passed on as a half-close where the receiver has one. A failure
 // on one side is passed on as a reset of the other, never as a clean end: to
 // some protocols on top, a clean end is success.
-func Splice(ctx context.Context, a, b io.ReadWriteCloser) {
+func Splice(ctx context.Context, client, backend io.ReadWriteCloser) {
 	stop := context.AfterFunc(ctx, func() {
-		abort(a)
-		abort(b)
+		abort(client)
+		abort(backend)
 	})
 	defer stop()
-	done := make(chan error, 2)
-	go func() { done <- carry(a, b) }()
-	go func() { done <- carry(b, a) }()
+	up, down := make(chan error, 1), make(chan error, 1)
+	var both sync.WaitGroup
+	both.Go(func() { up <- carry(backend, client) })
+	both.Go(func() { down <- carry(client, backend) })
+	// Whatever ends one direction closes both, which ends the other: no
+	// goroutine outlives the request it served.
+	defer both.Wait()
 
-	err := <-done
-	if err == nil {
-		err = <-done
-		finish(err, a, b)
-		return
+	select {
+	case err := <-up:
+		if err == nil || errors.Is(err, errReceiver) {
+			// The backend goes on, or it has ended and its last bytes say how.
+			err = <-down
+		}
+		finish(err, client, backend)
+	case err := <-down:
+		if err == nil {
+			timer := time.AfterFunc(linger, func() { finish(nil, client, backend) })
+			defer timer.Stop()
+			<-up // whatever comes of it, the backend's end was clean
+		}
+		finish(err, client, backend)
 	}
-	finish(err, a, b)
-	// The close above ends the other direction; wait, so that no goroutine
-	// outlives the request it served.
-	<-done
 }
 
 func finish(err error, a, b io.Closer) {
@@ -52,8 +75,8 @@ func finish(err error, a, b io.Closer) {
 	abort(b)
 }
 
-// carry copies src to dst until src ends. Write errors are returned too: they
-// mean that dst is gone.
+// carry copies src to dst until src ends. The error wraps errReceiver when it
+// is dst that is gone.
 func carry(dst io.Writer, src io.Reader) error {
 	// The wrappers hide ReadFrom and WriteTo, which would bring buffers of
 	// their own.
@@ -70,11 +93,20 @@ type reader struct{ io.Reader }
 
 type writer struct{ io.Writer }
 
-// abort closes c so that the peer sees an error: a reset where c knows one.
+func (w writer) Write(p []byte) (int, error) {
+	n, err := w.Writer.Write(p)
+	if err != nil {
+		err = fmt.Errorf("%w: %w", errReceiver, err)
+	}
+	return n, err
+}
+
+// abort closes c so that the peer sees an error: a reset where c knows one, as
+// the raw streams of a session do.
 func abort(c io.Closer) {
 	switch c := c.(type) {
-	case interface{ Abort() error }:
-		_ = c.Abort()
+	case interface{ Abort(reason error) }:
+		c.Abort(errCut)
 		return
 	case *tls.Conn:
 		// Closing the TCP connection beneath spares the close-notify, which is
