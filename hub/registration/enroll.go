@@ -1,0 +1,234 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package registration
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	clusterv1 "open-cluster-management.io/api/cluster/v1"
+
+	rpcv1 "github.com/spokelet/spokelet/api/rpc/v1"
+	"github.com/spokelet/spokelet/hub/registration/token"
+	"github.com/spokelet/spokelet/tunnel/identity"
+)
+
+var (
+	errReplaced = errors.New("another call for this cluster took its place")
+	errToken    = errors.New("join token refused")
+)
+
+// Enroller answers the Enroll call, the one that needs no client certificate.
+type Enroller struct {
+	rpcv1.UnimplementedEnrollServiceServer
+
+	config   Config
+	gate     *Gate
+	counters *counters
+	tokens   *tokens
+	limiter  *limiter
+}
+
+func newEnroller(config Config, gate *Gate, counters *counters) *Enroller {
+	return &Enroller{
+		config:   config,
+		gate:     gate,
+		counters: counters,
+		tokens:   &tokens{live: config.Live, writer: config.Client, now: config.Now},
+		limiter:  newLimiter(config.Limits, config.Now),
+	}
+}
+
+// Enroll issues the certificate of one cluster to the key that signed the
+// request. Its errors are gRPC statuses. Who has no valid token learns nothing
+// but that: not whether the cluster exists, nor whether a token does.
+func (e *Enroller) Enroll(ctx context.Context, request *rpcv1.EnrollRequest) (*rpcv1.EnrollResponse, error) {
+	response, err := e.enroll(ctx, request)
+	if err != nil {
+		return nil, e.refuse(ctx, request.GetCluster(), err)
+	}
+	e.counters.issued.WithLabelValues("join").Inc()
+	return response, nil
+}
+
+func (e *Enroller) enroll(ctx context.Context, request *rpcv1.EnrollRequest) (*rpcv1.EnrollResponse, error) {
+	if err := e.limiter.attempt(ctx); err != nil {
+		return nil, err
+	}
+	app, cluster, err := e.examine(ctx, request)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.awaitAcceptance(ctx, cluster); err != nil {
+		return nil, err
+	}
+	return e.issue(ctx, app, cluster)
+}
+
+// examine does all that can be done before the cluster is accepted; at its end
+// the token belongs to the key.
+func (e *Enroller) examine(ctx context.Context, request *rpcv1.EnrollRequest) (application, identity.Cluster, error) {
+	release, err := e.limiter.slot()
+	if err != nil {
+		return application{}, identity.Cluster{}, err
+	}
+	defer release()
+	app, err := e.parse(request)
+	if err != nil {
+		return application{}, identity.Cluster{}, err
+	}
+	record, err := e.authenticate(ctx, app)
+	if err != nil {
+		return application{}, identity.Cluster{}, err
+	}
+	cluster := e.identity(record)
+	if err := checkClaim(app.csr, cluster); err != nil {
+		return application{}, identity.Cluster{}, err
+	}
+	if pinned := record.Annotations[AnnotationKubeSystemUID]; pinned != "" && pinned != app.uid {
+		e.gate.reportConflict(record, app.uid)
+		return application{}, identity.Cluster{}, ErrOtherSpoke
+	}
+	if err := e.tokens.bind(ctx, app.cluster, app.token, app.key); err != nil {
+		return application{}, identity.Cluster{}, tokenRefusal(err)
+	}
+	return app, cluster, nil
+}
+
+// authenticate looks up both the token and the record, whatever it finds first,
+// so that the time it takes does not tell which of them exists.
+func (e *Enroller) authenticate(ctx context.Context, app application) (*clusterv1.ManagedCluster, error) {
+	tokenErr := e.tokens.check(ctx, app.cluster, app.token, app.key)
+	if app.tokenErr != nil {
+		tokenErr = app.tokenErr
+	}
+	record, err := e.gate.record(ctx, e.config.Live, app.cluster)
+	if err := cmp.Or(tokenRefusal(err), tokenRefusal(tokenErr)); err != nil {
+		return nil, err
+	}
+	return record, nil
+}
+
+// tokenRefusal marks the errors that the caller is told in one form of words. A
+// failure to look something up is none of them.
+func tokenRefusal(err error) error {
+	for _, refusal := range []error{
+		ErrUnknown, errNoToken, token.ErrMalformed, token.ErrForged, token.ErrExpired, token.ErrUsed, token.ErrRecord,
+	} {
+		if errors.Is(err, refusal) {
+			return fmt.Errorf("%w: %w", errToken, err)
+		}
+	}
+	return err
+}
+
+func (e *Enroller) identity(record *clusterv1.ManagedCluster) identity.Cluster {
+	return identity.Cluster{
+		HubID: e.config.Authority.HubID(),
+		Name:  record.Name,
+		ID:    record.Annotations[AnnotationClusterID],
+	}
+}
+
+// awaitAcceptance returns nil once the record says hubAcceptsClient. It sleeps
+// until the record changes.
+func (e *Enroller) awaitAcceptance(ctx context.Context, cluster identity.Cluster) error {
+	ctx, cancel := context.WithTimeout(ctx, e.config.AcceptTimeout)
+	defer cancel()
+	waiting, leave := e.gate.waiters.enter(cluster.Name)
+	defer leave()
+	for {
+		// Read after entering, and past the cache: whatever changes from here on
+		// is announced, and a record made a moment ago is seen.
+		_, err := e.gate.admissible(ctx, e.config.Live, cluster)
+		if !errors.Is(err, ErrNotAccepted) {
+			return err
+		}
+		select {
+		case <-waiting.changed:
+		case <-waiting.replaced:
+			return errReplaced
+		case <-ctx.Done():
+			return ErrNotAccepted
+		}
+	}
+}
+
+// issue reads the record once more, from the API server: what it grants cannot
+// be taken back before the certificate's end except by cutting sessions.
+func (e *Enroller) issue(ctx context.Context, app application, cluster identity.Cluster) (*rpcv1.EnrollResponse, error) {
+	release, err := e.limiter.slot()
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	record, err := e.gate.admissible(ctx, e.config.Live, cluster)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.gate.pin(ctx, record, app.uid); err != nil {
+		return nil, err
+	}
+	chain, bundle, err := e.config.Authority.IssueCluster(cluster, app.csr)
+	if err != nil {
+		return nil, fmt.Errorf("certificate: %w", err)
+	}
+	e.config.Logger.Info("cluster enrolled", "cluster", cluster.Name, "clusterID", cluster.ID)
+	e.gate.state.update(cluster.Name, func(o *observed) { o.conflict, o.resolved = "", true })
+	e.gate.enqueue(cluster.Name)
+	return &rpcv1.EnrollResponse{CertificateChain: chain, TrustBundle: bundle, HubId: cluster.HubID}, nil
+}
+
+// refuse tells the hub's people everything and the caller what is fit for it.
+func (e *Enroller) refuse(ctx context.Context, cluster string, err error) error {
+	reason := reasonOf(err)
+	e.counters.join.WithLabelValues(reason).Inc()
+	// A name of any length and content comes from a stranger.
+	e.config.Logger.Info("enrolment refused",
+		"cluster", fmt.Sprintf("%.63q", cluster), "reason", reason, "error", err.Error(), "remote", remoteHost(ctx))
+	if errors.Is(err, errToken) {
+		e.report(ctx, cluster, err)
+	}
+	return answer(cluster, err)
+}
+
+// report puts a refused token on the record of the cluster, if it has one.
+func (e *Enroller) report(ctx context.Context, cluster string, err error) {
+	record, lookupErr := e.gate.record(ctx, e.config.Client, cluster)
+	if lookupErr != nil {
+		return
+	}
+	e.config.Events.Eventf(record, nil, corev1.EventTypeWarning, "JoinRefused", "Enroll", "%s", err.Error())
+}
+
+// answer maps a refusal to what the caller is told.
+func answer(cluster string, err error) error {
+	switch {
+	case errors.Is(err, errRequest):
+		return status.Error(codes.InvalidArgument, err.Error())
+	case errors.Is(err, errTooMany), errors.Is(err, errBusy):
+		return status.Error(codes.ResourceExhausted, err.Error())
+	case errors.Is(err, ErrNotReady):
+		return status.Error(codes.Unavailable, err.Error())
+	case errors.Is(err, errReplaced):
+		return status.Errorf(codes.Aborted, "cluster %q: %v", cluster, err)
+	case errors.Is(err, ErrNotAccepted):
+		return status.Errorf(codes.FailedPrecondition,
+			"cluster %q is not accepted by the hub: hubAcceptsClient of its ManagedCluster must be set to true", cluster)
+	case errors.Is(err, ErrOtherSpoke):
+		return status.Errorf(codes.PermissionDenied,
+			"cluster %q was joined from a cluster with another kube-system UID: detach it on the hub before joining a new one under its name", cluster)
+	case errors.Is(err, errToken), errors.Is(err, ErrUnknown), errors.Is(err, ErrStranger):
+		return status.Errorf(codes.PermissionDenied,
+			"join token for cluster %q is not valid: unknown, expired or already used by another key; run \"kubectl spokelet join %s\" on the hub for a new one",
+			cluster, cluster)
+	default:
+		return status.Errorf(codes.Unavailable, "cluster %q cannot be enrolled now: the hub's log says why", cluster)
+	}
+}

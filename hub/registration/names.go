@@ -1,0 +1,98 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package registration
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	clusterv1 "open-cluster-management.io/api/cluster/v1"
+
+	"github.com/spokelet/spokelet/tunnel/identity"
+)
+
+// Annotations of a ManagedCluster.
+const (
+	// AnnotationManaged is "true" on the records that are ours.
+	AnnotationManaged = "spokelet.io/managed"
+	// AnnotationClusterID is the random UUID that certificates of the cluster
+	// name. Set once; one that is present at creation is kept, which is how a
+	// record is restored from a backup.
+	AnnotationClusterID = "spokelet.io/cluster-id"
+	// AnnotationKubeSystemUID is the UID of the kube-system namespace of the
+	// spoke that joined.
+	AnnotationKubeSystemUID = "spokelet.io/kube-system-uid"
+)
+
+// Finalizer keeps the record of a cluster until it has been taken apart.
+const Finalizer = "spokelet.io/cluster"
+
+// Labels of the namespace of a cluster.
+const (
+	// LabelNamespaceOwner is "spokelet-hub" on the namespaces that the hub made:
+	// only those does it delete, with the cluster.
+	LabelNamespaceOwner = "spokelet.io/created-by"
+	namespaceOwner      = "spokelet-hub"
+)
+
+// Condition types and reasons. Those of HubAcceptedManagedCluster,
+// ManagedClusterJoined and ManagedClusterConditionAvailable are OCM's own
+// (open-cluster-management.io/ocm, pkg/registration/hub): its clients read them.
+const (
+	// ConditionIdentityConflict is True after an agent with the cluster's
+	// certificate spoke for another cluster; a new join removes it.
+	ConditionIdentityConflict = "spokelet.io/IdentityConflict"
+
+	ReasonAccepted       = "HubClusterAdminAccepted"
+	ReasonDenied         = "HubClusterAdminDenied"
+	ReasonJoined         = "ManagedClusterJoined"
+	ReasonAvailable      = "ManagedClusterAvailable"
+	ReasonDisconnected   = "ManagedClusterLeaseUpdateStopped"
+	ReasonInvalidName    = "InvalidName"
+	ReasonInvalidID      = "InvalidClusterID"
+	ReasonUIDMismatch    = "KubeSystemUIDMismatch"
+	messageAccepted      = "Accepted by hub cluster admin"
+	messageDenied        = "Denied by hub cluster admin"
+	messageJoined        = "Managed cluster joined"
+	messageAvailable     = "Managed cluster is available"
+	messageDisconnected  = "Managed cluster is disconnected: its agent has no tunnel to the hub"
+	messageDetaching     = "Namespace of the managed cluster is being deleted"
+	messageInvalidRecord = "Managed cluster is ignored: %v"
+)
+
+var (
+	// ErrUnknown says that there is no record of a cluster, or none of ours.
+	ErrUnknown = errors.New("cluster is unknown to the hub")
+	// ErrNotAccepted says that hubAcceptsClient is false.
+	ErrNotAccepted = errors.New("cluster is not accepted by the hub")
+	// ErrStranger says that a certificate names another cluster id than the
+	// record: the cluster was deleted and created again.
+	ErrStranger = errors.New("certificate is of a cluster that was detached: join again")
+	// ErrOtherSpoke says that the kube-system UID is not the pinned one.
+	ErrOtherSpoke = errors.New("agent runs in another cluster than the one that joined")
+	// ErrNotReady says that the hub cannot know yet.
+	ErrNotReady = errors.New("hub has not read its records yet")
+	// ErrDetached is why the sessions of a deleted record end.
+	ErrDetached = errors.New("cluster was detached from the hub")
+
+	errReservedName = errors.New("name is that of a namespace with a purpose of its own")
+)
+
+// managed tells whether a record is ours.
+func managed(record *clusterv1.ManagedCluster) bool {
+	return record.Annotations[AnnotationManaged] == "true"
+}
+
+// checkName refuses names whose namespace is not the cluster's to have: works
+// and join tokens are kept in the namespace of that name.
+func checkName(name, hubNamespace string) error {
+	if err := identity.ValidateName(name); err != nil {
+		return err
+	}
+	if name == hubNamespace || name == "default" || strings.HasPrefix(name, "kube-") {
+		return fmt.Errorf("cluster name %q: %w", name, errReservedName)
+	}
+	return nil
+}

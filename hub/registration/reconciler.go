@@ -1,0 +1,219 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package registration
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	clusterv1 "open-cluster-management.io/api/cluster/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/spokelet/spokelet/tunnel/identity"
+)
+
+// Reconciler keeps the records of our clusters: id, namespace, conditions,
+// summary, and their end.
+type Reconciler struct {
+	config Config
+	state  *state
+
+	mu      sync.Mutex
+	queue   workqueue.TypedRateLimitingInterface[reconcile.Request] // guarded by mu; nil until started
+	started time.Time                                               // guarded by mu
+}
+
+// enqueue asks for a reconcile. It never blocks: the queue holds each name once.
+func (r *Reconciler) enqueue(cluster string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	// Before the start there is nothing to lose: every record is looked at then.
+	if r.queue != nil {
+		r.queue.Add(reconcile.Request{NamespacedName: types.NamespacedName{Name: cluster}})
+	}
+}
+
+// start is the source of the requests that come from the tunnel.
+func (r *Reconciler) start(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.queue, r.started = queue, r.config.Now()
+	return nil
+}
+
+// Reconcile brings one record up to date.
+func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	record := &clusterv1.ManagedCluster{}
+	err := r.config.Client.Get(ctx, client.ObjectKey{Name: request.Name}, record)
+	if apierrors.IsNotFound(err) {
+		// Also where a session was opened in the moment its record went away.
+		r.config.Disconnect(request.Name, ErrDetached)
+		r.state.forget(request.Name)
+		return reconcile.Result{}, nil
+	}
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	result, err := r.reconcile(ctx, record.DeepCopy())
+	if apierrors.IsConflict(err) {
+		// Someone else wrote the record: its event brings us back, or this does.
+		return reconcile.Result{RequeueAfter: time.Second}, nil
+	}
+	return result, err
+}
+
+func (r *Reconciler) reconcile(ctx context.Context, record *clusterv1.ManagedCluster) (reconcile.Result, error) {
+	if !record.DeletionTimestamp.IsZero() {
+		return reconcile.Result{}, r.detach(ctx, record)
+	}
+	if !managed(record) {
+		return reconcile.Result{}, r.disown(ctx, record)
+	}
+	if reason, err := r.invalid(record); err != nil {
+		r.config.Disconnect(record.Name, err)
+		return reconcile.Result{}, r.refuse(ctx, record, reason, err)
+	}
+	if err := r.adopt(ctx, record); err != nil {
+		return reconcile.Result{}, err
+	}
+	r.cutIfNotAdmissible(record)
+	if err := r.ensureNamespace(ctx, record.Name); err != nil {
+		return reconcile.Result{}, err
+	}
+	grace := r.remainingGrace()
+	return reconcile.Result{RequeueAfter: r.graceFor(record, grace)}, r.writeStatus(ctx, record, grace > 0)
+}
+
+// disown lets go of a record whose annotation was taken away: it loses its
+// sessions and our finalizer, and keeps everything else.
+func (r *Reconciler) disown(ctx context.Context, record *clusterv1.ManagedCluster) error {
+	if !controllerutil.ContainsFinalizer(record, Finalizer) {
+		return nil
+	}
+	r.config.Disconnect(record.Name, ErrUnknown)
+	if err := r.config.Nodes.Remove(ctx, record.Name); err != nil {
+		return fmt.Errorf("virtual node: %w", err)
+	}
+	return r.patch(ctx, record, func() { controllerutil.RemoveFinalizer(record, Finalizer) })
+}
+
+// invalid reports a record that the hub cannot serve, and under which reason.
+func (r *Reconciler) invalid(record *clusterv1.ManagedCluster) (string, error) {
+	if err := checkName(record.Name, r.config.HubNamespace); err != nil {
+		return ReasonInvalidName, err
+	}
+	if id, ok := record.Annotations[AnnotationClusterID]; ok {
+		if err := identity.ValidateID(id); err != nil {
+			return ReasonInvalidID, err
+		}
+	}
+	return "", nil
+}
+
+// adopt gives a record what makes it ours: the finalizer, the cluster id, and
+// the labels that the spoke offers.
+func (r *Reconciler) adopt(ctx context.Context, record *clusterv1.ManagedCluster) error {
+	summary := r.state.get(record.Name).summary
+	return r.patch(ctx, record, func() {
+		controllerutil.AddFinalizer(record, Finalizer)
+		if record.Annotations[AnnotationClusterID] == "" {
+			record.Annotations[AnnotationClusterID] = identity.NewID()
+		}
+		if summary != nil {
+			takeLabels(record, summary.Labels)
+		}
+	})
+}
+
+func takeLabels(record *clusterv1.ManagedCluster, offered map[string]string) {
+	for _, key := range summaryLabels {
+		value, ok := offered[key]
+		if !ok {
+			continue
+		}
+		if record.Labels == nil {
+			record.Labels = map[string]string{}
+		}
+		record.Labels[key] = value
+	}
+}
+
+// patch writes what change does to the record, if it does anything, under the
+// resourceVersion that was read.
+func (r *Reconciler) patch(ctx context.Context, record *clusterv1.ManagedCluster, change func()) error {
+	before := record.DeepCopy()
+	change()
+	if equality.Semantic.DeepEqual(before, record) {
+		return nil
+	}
+	return r.config.Client.Patch(ctx, record, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+}
+
+// cutIfNotAdmissible ends a session that slipped in between the Gate's look at
+// the record and the change that the Gate then acted on.
+func (r *Reconciler) cutIfNotAdmissible(record *clusterv1.ManagedCluster) {
+	session := r.state.get(record.Name).session
+	if !record.Spec.HubAcceptsClient {
+		r.config.Disconnect(record.Name, ErrNotAccepted)
+		return
+	}
+	if session != nil && session.ID != record.Annotations[AnnotationClusterID] {
+		r.config.Disconnect(record.Name, ErrStranger)
+	}
+}
+
+// ensureNamespace makes the namespace of a cluster. One that is there already is
+// used as it is, and is not ours to delete.
+func (r *Reconciler) ensureNamespace(ctx context.Context, name string) error {
+	existing := namespaceMetadata()
+	err := r.config.Client.Get(ctx, client.ObjectKey{Name: name}, existing)
+	if err == nil || !apierrors.IsNotFound(err) {
+		return err
+	}
+	err = r.config.Client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: name,
+		Labels: map[string]string{
+			clusterv1.ClusterNameLabelKey: name,
+			LabelNamespaceOwner:           namespaceOwner,
+		},
+	}})
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("namespace %q: %w", name, err)
+	}
+	return nil
+}
+
+func namespaceMetadata() *metav1.PartialObjectMetadata {
+	return &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}}
+}
+
+// remainingGrace is how long clusters may still come back after the hub's start
+// before they are called disconnected.
+func (r *Reconciler) remainingGrace() time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return max(0, r.config.ReconnectGrace-r.config.Now().Sub(r.started))
+}
+
+// graceFor asks for one more look at the end of the grace, and only for clusters
+// whose conditions would change then.
+func (r *Reconciler) graceFor(record *clusterv1.ManagedCluster, grace time.Duration) time.Duration {
+	if r.state.get(record.Name).session != nil {
+		return 0
+	}
+	return grace
+}

@@ -1,0 +1,69 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package registration
+
+import (
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/spokelet/spokelet/tunnel/identity"
+)
+
+// Summary is what the agent says of its cluster.
+type Summary struct {
+	// KubernetesVersion of the spoke's API server, such as "v1.37.1".
+	KubernetesVersion string
+	// Capacity and Allocatable are the sums over the spoke's nodes.
+	Capacity    corev1.ResourceList
+	Allocatable corev1.ResourceList
+	// Labels that the spoke offers. Only those of summaryLabels are taken over:
+	// labels choose where work goes, and that choice is the hub's.
+	Labels map[string]string
+}
+
+// summaryLabels is what a spoke may say of itself.
+var summaryLabels = []string{corev1.LabelTopologyRegion, corev1.LabelTopologyZone}
+
+// observed is what is known of one cluster beside its record. Values are copied,
+// never changed in place.
+type observed struct {
+	session  *identity.Cluster
+	summary  *Summary
+	conflict string // the kube-system UID that was refused, "" when none was
+	resolved bool   // a new join has ended the conflict
+}
+
+// state holds what the tunnel tells, by cluster name, until the record is gone.
+type state struct {
+	mu       sync.Mutex
+	clusters map[string]observed // guarded by mu
+}
+
+func newState() *state { return &state{clusters: map[string]observed{}} }
+
+func (s *state) get(cluster string) observed {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.clusters[cluster]
+}
+
+// update changes what is known of a cluster.
+func (s *state) update(cluster string, change func(*observed)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := s.clusters[cluster]
+	change(&o)
+	if o == (observed{}) {
+		delete(s.clusters, cluster)
+		return
+	}
+	s.clusters[cluster] = o
+}
+
+// forget drops what was known of a record that is gone. A session is kept: that
+// it ends is announced, and it ends because the record is gone.
+func (s *state) forget(cluster string) {
+	s.update(cluster, func(o *observed) { *o = observed{session: o.session} })
+}

@@ -1,0 +1,72 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package registration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/spokelet/spokelet/hub/registration/token"
+)
+
+var errNoToken = errors.New("cluster has no join token")
+
+// tokens keeps the records of join tokens in the Secrets of the clusters'
+// namespaces. Each look is a GET: enrolments are rare, a cache of Secrets is
+// large, and a stale one would accept a token twice.
+type tokens struct {
+	live   client.Reader
+	writer client.Writer
+	now    func() time.Time
+}
+
+// check returns nil when the token is the cluster's and open to the key.
+func (t *tokens) check(ctx context.Context, cluster string, presented token.Token, key token.Hash) error {
+	_, _, err := t.load(ctx, cluster, presented, key)
+	return err
+}
+
+// bind checks again and makes the token worthless to every other key. The write
+// is under the resourceVersion that was read: of two keys one wins, and the
+// other finds the token used.
+func (t *tokens) bind(ctx context.Context, cluster string, presented token.Token, key token.Hash) error {
+	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		secret, record, err := t.load(ctx, cluster, presented, key)
+		if err != nil || record.BoundKey != nil {
+			return err
+		}
+		record.BoundKey = &key
+		secret.Data = record.Encode()
+		return t.writer.Update(ctx, secret)
+	})
+}
+
+func (t *tokens) load(ctx context.Context, cluster string, presented token.Token, key token.Hash) (*corev1.Secret, token.Record, error) {
+	secret := &corev1.Secret{}
+	err := t.live.Get(ctx, client.ObjectKey{Namespace: cluster, Name: token.SecretName}, secret)
+	if apierrors.IsNotFound(err) {
+		return nil, token.Record{}, errNoToken
+	}
+	if err != nil {
+		return nil, token.Record{}, fmt.Errorf("join token: %w", err)
+	}
+	if secret.Type != token.SecretType {
+		return nil, token.Record{}, fmt.Errorf("secret %s/%s: %w: type %q", cluster, token.SecretName, token.ErrRecord, secret.Type)
+	}
+	record, err := token.Decode(secret.Data)
+	if err != nil {
+		return nil, token.Record{}, fmt.Errorf("secret %s/%s: %w", cluster, token.SecretName, err)
+	}
+	if err := record.Check(presented, key, t.now()); err != nil {
+		return nil, token.Record{}, err
+	}
+	return secret, record, nil
+}
