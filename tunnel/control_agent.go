@@ -1,0 +1,239 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnel
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+
+	rpcv1 "github.com/spokelet/spokelet/api/rpc/v1"
+	"github.com/spokelet/spokelet/api/rpc/v1/rpcv1connect"
+	"github.com/spokelet/spokelet/tunnel/control"
+)
+
+// controlStream is the agent's end of the conversation's frames.
+type controlStream = connect.BidiStream[rpcv1.ControlRequest, rpcv1.ControlResponse]
+
+// agentDoor is the agent's end of the control door of one session.
+type agentDoor struct {
+	session *agentSession
+	handler http.Handler
+	agreed  chan struct{}      // closed after the hellos
+	renewal chan control.Event // RenewalIssued, RenewalRefused
+	trust   chan control.TrustReplaced
+
+	mu      sync.Mutex // held while a frame is made and sent, for their order
+	machine *control.Agent
+	stream  *controlStream // nil until the hub opens the door
+}
+
+func newAgentDoor(s *agentSession) *agentDoor {
+	config := s.agent.config
+	d := &agentDoor{
+		session: s,
+		agreed:  make(chan struct{}),
+		renewal: make(chan control.Event, 1), // one request at a time
+		trust:   make(chan control.TrustReplaced),
+		machine: control.NewAgent(localHello(config.Version, s.agent.process, config.KubeSystemUID)),
+	}
+	_, d.handler = rpcv1connect.NewControlServiceHandler(d,
+		connect.WithReadMaxBytes(control.MaxFrameBytes),
+		connect.WithCompression("gzip", nil, nil), // as on the hub
+	)
+	return d
+}
+
+// Control serves the conversation; with it the session ends.
+func (d *agentDoor) Control(ctx context.Context, stream *controlStream) error {
+	if !d.begin(stream) {
+		return connect.NewError(connect.CodeAlreadyExists, errors.New("control door is open already"))
+	}
+	err := d.converse(ctx, stream)
+	if errors.Is(err, io.EOF) {
+		// The answer's end must reach the hub before the connection goes, so
+		// the hub, which asked for it, is the one to close.
+		d.session.ending(d.session.farewell())
+		return nil
+	}
+	d.session.ending(fmt.Errorf("%w: control: %w", ErrLost, err))
+	return connect.NewError(connect.CodeFailedPrecondition, err)
+}
+
+func (d *agentDoor) begin(stream *controlStream) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.stream != nil {
+		return false
+	}
+	d.stream = stream
+	return true
+}
+
+// converse handles frames until the conversation ends: with io.EOF in order.
+func (d *agentDoor) converse(ctx context.Context, stream *controlStream) error {
+	for {
+		frame, err := stream.Receive()
+		if errors.Is(err, io.EOF) {
+			return io.EOF
+		}
+		if err != nil {
+			return err
+		}
+		event, err := d.receive(frame)
+		if err != nil {
+			return err
+		}
+		if err := d.handle(ctx, event); err != nil {
+			return err
+		}
+	}
+}
+
+// receive takes a frame and sends the answer that belongs to it.
+func (d *agentDoor) receive(frame *rpcv1.ControlRequest) (control.Event, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	answer, event, err := d.machine.Receive(frame)
+	if answer != nil {
+		err = errors.Join(err, d.stream.Send(answer))
+	}
+	return event, err
+}
+
+func (d *agentDoor) handle(ctx context.Context, event control.Event) error {
+	switch e := event.(type) {
+	case control.Agreed:
+		close(d.agreed)
+	case control.RenewalIssued, control.RenewalRefused:
+		d.renewal <- e // has room: the machine lets one answer through per request
+	case control.TrustReplaced:
+		select {
+		case d.trust <- e:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	case control.Draining:
+		d.session.retire(fmt.Errorf("%w: hub: %s", ErrDraining, e.Reason))
+	}
+	return nil
+}
+
+// drain says, once, that this session is to end.
+func (d *agentDoor) drain(reason string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	frame := d.machine.Drain(reason)
+	if frame == nil {
+		return nil
+	}
+	return d.stream.Send(frame)
+}
+
+func (d *agentDoor) renew(csr []byte) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	frame, err := d.machine.Renew(csr)
+	if err != nil {
+		return err
+	}
+	return d.stream.Send(frame)
+}
+
+// maintain does what a session owes to its certificates until it ends: renewal
+// in time, replacement before the hub's certificate ends, and an end with the
+// first of the two certificates.
+func (s *agentSession) maintain() {
+	expiry := time.AfterFunc(time.Until(earliest(s.leaf.NotAfter, s.hub.NotAfter)), func() { s.end(ErrExpired) })
+	defer expiry.Stop()
+	hubs := time.AfterFunc(successionDelay(s.hub), func() {
+		s.retire(fmt.Errorf("%w: the hub's certificate is about to expire", ErrDraining))
+	})
+	defer hubs.Stop()
+	renewal := time.NewTimer(renewalDelay(s.leaf))
+	defer renewal.Stop()
+	for {
+		select {
+		case <-renewal.C:
+			if err := s.requestRenewal(); err != nil {
+				s.renewalFailed(err, renewal)
+			}
+		case e := <-s.door.renewal:
+			if err := s.finishRenewal(e); err != nil {
+				s.renewalFailed(err, renewal)
+			}
+		case e := <-s.door.trust:
+			if err := s.agent.config.Credentials.Renewed(s.life, nil, e.Bundle); err != nil {
+				s.agent.config.Logger.Error(err, "trust bundle not kept")
+			}
+		case <-s.life.Done():
+			return
+		}
+	}
+}
+
+func (s *agentSession) requestRenewal() error {
+	csr, err := s.agent.config.Credentials.NewRequest(s.life)
+	if err != nil {
+		return err
+	}
+	return s.door.renew(csr)
+}
+
+// finishRenewal keeps the new certificate, and asks for a session that uses it.
+func (s *agentSession) finishRenewal(e control.Event) error {
+	issued, ok := e.(control.RenewalIssued)
+	if !ok {
+		refused, _ := e.(control.RenewalRefused)
+		return fmt.Errorf("hub: %w: %s", ErrRefused, refused.Reason)
+	}
+	if err := s.agent.config.Credentials.Renewed(s.life, issued.Chain, issued.Bundle); err != nil {
+		return err
+	}
+	s.agent.metrics.renewals.WithLabelValues(resultOK).Inc()
+	s.retire(fmt.Errorf("%w: certificate renewed", ErrDraining))
+	return nil
+}
+
+// renewalFailed tries again while there is time: more often towards the end.
+func (s *agentSession) renewalFailed(err error, timer *time.Timer) {
+	if s.life.Err() != nil {
+		return
+	}
+	s.agent.metrics.renewals.WithLabelValues(resultError).Inc()
+	s.agent.config.Logger.Error(err, "certificate not renewed", "notAfter", s.leaf.NotAfter)
+	timer.Reset(max(time.Until(s.leaf.NotAfter)/10, time.Second))
+}
+
+// renewalDelay is the time until a certificate's renewal: a little before two
+// thirds of its life, so that agents that joined together do not ask together,
+// and never at once, so that a hub whose certificates are born old is not asked
+// in a loop.
+func renewalDelay(leaf *x509.Certificate) time.Duration {
+	life := leaf.NotAfter.Sub(leaf.NotBefore)
+	early := rand.N(life/50 + 1) //nolint:gosec // spreads load, hides nothing
+	return max(time.Until(control.RenewAt(leaf.NotBefore, leaf.NotAfter))-early, min(life/100, time.Minute))
+}
+
+// successionDelay is the time until a session should be replaced because of the
+// hub's certificate: until a tenth of its life is left, and never at once.
+func successionDelay(hub *x509.Certificate) time.Duration {
+	life := hub.NotAfter.Sub(hub.NotBefore)
+	return max(time.Until(hub.NotAfter)-life/10, min(life/100, time.Minute))
+}
+
+func earliest(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,250 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnel
+
+import (
+	"bufio"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"io"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/net/http2"
+)
+
+const (
+	frameHeader   = 9
+	clientPreface = len(http2.ClientPreface)
+)
+
+// flowConn lies between a session's TLS and its HTTP/2. It counts what passes,
+// and it changes the window of the streams while the session lives, which Go's
+// HTTP/2 cannot: HTTP/2 below announces the largest window and believes in it,
+// and flowConn tells the peer of smaller ones by SETTINGS frames of its own,
+// whose acknowledgements it keeps to itself. The peer so never sends more than
+// HTTP/2 here expects.
+type flowConn struct {
+	*tls.Conn
+	in, out  atomic.Uint64
+	injected atomic.Int64 // SETTINGS of ours that are not acknowledged yet
+
+	r     *bufio.Reader // this and the next two: the one reader only
+	left  int           // bytes of the current frame still to be read
+	acked bool          // the acknowledgement that HTTP/2 waits for has passed
+
+	wmu    sync.Mutex
+	framer framePosition // of what was written; wmu
+	sent   uint32        // window that the peer was told last; wmu
+	want   atomic.Uint32 // window that the peer is to be told
+
+	bulkMu sync.Mutex
+	bulk   map[uint32]int // bytes in large frames by stream since the last count
+}
+
+// newFlowConn wraps the connection of the HTTP/2 client (hub) or server
+// (agent). Window is the one that HTTP/2 announces first.
+func newFlowConn(conn *tls.Conn, client bool, window int) *flowConn {
+	c := &flowConn{
+		Conn: conn,
+		r:    bufio.NewReaderSize(conn, maxFrame+frameHeader),
+		sent: uint32(window),
+		bulk: map[uint32]int{},
+	}
+	c.want.Store(uint32(window))
+	if client {
+		c.framer.skip = clientPreface
+	} else {
+		c.left = clientPreface
+	}
+	return c
+}
+
+// abort closes the byte stream without TLS's farewell, which would wait for a
+// peer that may not read.
+func (c *flowConn) abort() { _ = c.NetConn().Close() }
+
+func (c *flowConn) traffic() traffic {
+	return traffic{in: c.in.Load(), out: c.out.Load()}
+}
+
+// Read hands out whole frames where they have arrived, without the
+// acknowledgements that are not for HTTP/2.
+func (c *flowConn) Read(p []byte) (int, error) {
+	n := 0
+	for n < len(p) {
+		if n > 0 && !c.buffered() {
+			break // only the first bytes of a call are waited for
+		}
+		if c.left == 0 {
+			if err := c.nextFrame(); err != nil {
+				return n, err
+			}
+		}
+		m, err := c.r.Read(p[n:min(len(p), n+c.left)])
+		n += m
+		c.left -= m
+		c.in.Add(uint64(m))
+		if err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// buffered reports whether Read can go on without waiting.
+func (c *flowConn) buffered() bool {
+	if c.left > 0 {
+		return c.r.Buffered() > 0
+	}
+	// An acknowledgement that is dropped must not make Read wait for the frame
+	// behind it, so a header counts only when another one may follow it.
+	return c.r.Buffered() >= 2*frameHeader
+}
+
+// nextFrame finds the next frame for HTTP/2.
+func (c *flowConn) nextFrame() error {
+	for {
+		h, err := c.r.Peek(frameHeader)
+		if err != nil {
+			if len(h) > 0 && errors.Is(err, io.EOF) {
+				return io.ErrUnexpectedEOF
+			}
+			return err
+		}
+		f := parseFrameHeader(h)
+		if f.kind == http2.FrameSettings && f.flags.Has(http2.FlagSettingsAck) && c.acked && c.injected.Load() > 0 {
+			c.injected.Add(-1)
+			_, _ = c.r.Discard(frameHeader)
+			continue
+		}
+		c.note(f)
+		c.left = frameHeader + f.length
+		return nil
+	}
+}
+
+// note learns from a frame that HTTP/2 is about to read.
+func (c *flowConn) note(f frameInfo) {
+	switch {
+	case f.kind == http2.FrameSettings && f.flags.Has(http2.FlagSettingsAck):
+		c.acked = true
+	case f.kind == http2.FrameData && f.length >= maxFrame/2:
+		c.bulkMu.Lock()
+		c.bulk[f.stream] += f.length
+		c.bulkMu.Unlock()
+	}
+}
+
+// bulkStreams counts the streams that received at least a window's worth in
+// large frames since the last call.
+func (c *flowConn) bulkStreams(window int) int {
+	c.bulkMu.Lock()
+	defer c.bulkMu.Unlock()
+	n := 0
+	for _, bytes := range c.bulk {
+		if bytes >= window {
+			n++
+		}
+	}
+	clear(c.bulk)
+	return n
+}
+
+// Write passes frames on, and puts a SETTINGS frame of its own between two of
+// them when the window is to change.
+func (c *flowConn) Write(p []byte) (int, error) {
+	c.wmu.Lock()
+	n, err := c.Conn.Write(p)
+	c.out.Add(uint64(n))
+	c.framer.advance(p[:n])
+	if err == nil {
+		err = c.inject()
+	}
+	c.wmu.Unlock()
+	return n, err
+}
+
+// setWindow tells the peer another window for every stream. It does not block:
+// while a write is under way, that write carries the news.
+func (c *flowConn) setWindow(window int) {
+	if c.want.Swap(uint32(window)) == uint32(window) || !c.wmu.TryLock() {
+		return
+	}
+	defer c.wmu.Unlock()
+	// An error here is the connection's end, which the reader reports.
+	_ = c.inject()
+}
+
+func (c *flowConn) window() int { return int(c.want.Load()) }
+
+// inject sends the wanted window. wmu is held.
+func (c *flowConn) inject() error {
+	window := c.want.Load()
+	// HTTP/2's own SETTINGS go first, and frames are never cut in two.
+	if window == c.sent || !c.framer.boundary() {
+		return nil
+	}
+	c.sent = window
+	c.injected.Add(1)
+	frame := [frameHeader + 6]byte{2: 6, 3: byte(http2.FrameSettings)}
+	binary.BigEndian.PutUint16(frame[frameHeader:], uint16(http2.SettingInitialWindowSize))
+	binary.BigEndian.PutUint32(frame[frameHeader+2:], window)
+	_, err := c.Conn.Write(frame[:])
+	return err
+}
+
+type frameInfo struct {
+	length int
+	kind   http2.FrameType
+	flags  http2.Flags
+	stream uint32
+}
+
+// parseFrameHeader reads the nine bytes of RFC 9113 section 4.1.
+func parseFrameHeader(h []byte) frameInfo {
+	return frameInfo{
+		length: int(h[0])<<16 | int(h[1])<<8 | int(h[2]),
+		kind:   http2.FrameType(h[3]),
+		flags:  http2.Flags(h[4]),
+		stream: binary.BigEndian.Uint32(h[5:]) &^ (1 << 31),
+	}
+}
+
+// framePosition follows frames through a byte stream.
+type framePosition struct {
+	skip   int // bytes up to the next header
+	header [frameHeader]byte
+	have   int  // bytes of header seen
+	begun  bool // a whole frame has passed
+}
+
+// advance moves over p.
+func (f *framePosition) advance(p []byte) {
+	for len(p) > 0 {
+		if f.skip > 0 {
+			n := min(f.skip, len(p))
+			f.skip -= n
+			p = p[n:]
+			continue
+		}
+		n := copy(f.header[f.have:], p)
+		f.have += n
+		p = p[n:]
+		if f.have == frameHeader {
+			f.skip = parseFrameHeader(f.header[:]).length
+			f.have = 0
+			f.begun = true
+		}
+	}
+}
+
+// boundary reports whether the next byte begins a frame and is not the first.
+func (f *framePosition) boundary() bool { return f.begun && f.skip == 0 && f.have == 0 }
+
+// traffic counts bytes above TLS.
+type traffic struct{ in, out uint64 }
+
+func (t traffic) plus(o traffic) traffic { return traffic{t.in + o.in, t.out + o.out} }

@@ -1,0 +1,239 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnel
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"sync"
+)
+
+// Event says that the session in use for a cluster has changed.
+type Event struct {
+	// Cluster is the name of the cluster.
+	Cluster string
+	// Session is the one to use from now on; nil while there is none.
+	Session *Session
+	// Reason is what ended the previous session; nil when there was none.
+	Reason error
+}
+
+// Sessions knows the connected clusters. Of several sessions of one cluster,
+// one is in use and the others are warm: the oldest stays in use until it ends
+// or drains, except that a process which connects again replaces itself.
+type Sessions struct {
+	// deliver is held while a change is made and told, so that subscribers see
+	// events one at a time and in the order of the changes. Taken before mu.
+	deliver sync.Mutex
+
+	mu       sync.Mutex
+	clusters map[string]*connected
+	subs     map[int]func(Event)
+	nextSub  int
+	frozen   bool // this hub is going away; what ends now is no news
+}
+
+// connected is what is known of one cluster that has had a session.
+type connected struct {
+	sessions []*Session // oldest first
+	current  *Session   // in use; nil while there is none
+	reason   error      // what ended the last session in use
+	traffic  traffic    // of the sessions that have ended
+}
+
+func newSessions() *Sessions {
+	return &Sessions{clusters: map[string]*connected{}, subs: map[int]func(Event){}}
+}
+
+// Get returns the session in use for a cluster. Without one the error is a
+// *NotConnectedError at once; Get never waits for a cluster to connect.
+func (s *Sessions) Get(ctx context.Context, cluster string) (*Session, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.clusters[cluster]
+	if c == nil {
+		return nil, &NotConnectedError{Cluster: cluster, Reason: ErrNeverConnected}
+	}
+	if c.current == nil {
+		return nil, &NotConnectedError{Cluster: cluster, Reason: c.reason}
+	}
+	// A session that has just ended is no longer handed out, although its
+	// event is still to be told.
+	if err := c.current.Err(); err != nil {
+		return nil, &NotConnectedError{Cluster: cluster, Reason: err}
+	}
+	return c.current, nil
+}
+
+// List describes every live session, by cluster and age, warm ones included.
+func (s *Sessions) List() []Info {
+	var infos []Info
+	for _, session := range s.all() {
+		infos = append(infos, session.Info())
+	}
+	return infos
+}
+
+// Subscribe calls f with every event from now on, after replaying the sessions
+// in use at this moment. Calls come one at a time and in order. f must not
+// block, nor call Subscribe; it may call Get and List. After cancel no new call
+// is made.
+func (s *Sessions) Subscribe(f func(Event)) (cancel func()) {
+	s.deliver.Lock()
+	defer s.deliver.Unlock()
+	s.mu.Lock()
+	id := s.nextSub
+	s.nextSub++
+	s.subs[id] = f
+	present := s.present()
+	s.mu.Unlock()
+	for _, e := range present {
+		f(e)
+	}
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.subs, id)
+	}
+}
+
+// present lists an event for every session in use. mu is held.
+func (s *Sessions) present() []Event {
+	var events []Event
+	for _, name := range slices.Sorted(maps.Keys(s.clusters)) {
+		if c := s.clusters[name]; c.current != nil {
+			events = append(events, Event{Cluster: name, Session: c.current})
+		}
+	}
+	return events
+}
+
+// add makes a session known. It returns those that it replaces, of the same
+// process, which are to take no new streams.
+func (s *Sessions) add(session *Session) (replaced []*Session) {
+	s.change(session.cluster.Name, nil, func(c *connected) {
+		for _, other := range c.sessions {
+			if other.processID() == session.processID() {
+				replaced = append(replaced, other)
+			}
+		}
+		c.sessions = append(c.sessions, session)
+		if slices.Contains(replaced, c.current) {
+			c.current = session
+		}
+	})
+	return replaced
+}
+
+// retire takes a draining session out of use; it stays known until it ends.
+func (s *Sessions) retire(session *Session, reason error) {
+	s.change(session.cluster.Name, reason, func(c *connected) {
+		if c.current == session {
+			c.current = nil
+		}
+	})
+}
+
+// remove forgets a session that has ended.
+func (s *Sessions) remove(session *Session, reason error) {
+	s.change(session.cluster.Name, reason, func(c *connected) {
+		c.sessions = slices.DeleteFunc(c.sessions, func(o *Session) bool { return o == session })
+		c.traffic = c.traffic.plus(session.traffic())
+		if c.current == session {
+			c.current = nil
+		}
+	})
+}
+
+// change applies f to a cluster, elects a session if none is in use, and tells
+// the subscribers when the session in use is another one than before.
+func (s *Sessions) change(cluster string, reason error, f func(*connected)) {
+	s.deliver.Lock()
+	defer s.deliver.Unlock()
+	event, subs := s.apply(cluster, reason, f)
+	for _, sub := range subs {
+		sub(event)
+	}
+}
+
+func (s *Sessions) apply(cluster string, reason error, f func(*connected)) (Event, []func(Event)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.clusters[cluster]
+	if c == nil {
+		c = &connected{}
+		s.clusters[cluster] = c
+	}
+	before := c.current
+	f(c)
+	if c.current == nil {
+		c.current = c.elect()
+	}
+	if c.current == before || s.frozen {
+		return Event{}, nil
+	}
+	if before != nil {
+		c.reason = reason
+	}
+	event := Event{Cluster: cluster, Session: c.current, Reason: reason}
+	return event, s.subscribers()
+}
+
+// subscribers are in the order of their subscription. mu is held.
+func (s *Sessions) subscribers() []func(Event) {
+	var subs []func(Event)
+	for _, id := range slices.Sorted(maps.Keys(s.subs)) {
+		subs = append(subs, s.subs[id])
+	}
+	return subs
+}
+
+// elect returns the oldest session that takes new streams.
+func (c *connected) elect() *Session {
+	for _, session := range c.sessions {
+		if session.Err() == nil && !session.slots.isDraining() {
+			return session
+		}
+	}
+	return nil
+}
+
+// freeze ends the telling of events: when the hub goes away, that is not news
+// about any cluster.
+func (s *Sessions) freeze() {
+	s.deliver.Lock()
+	defer s.deliver.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.frozen = true
+}
+
+// all lists the live sessions by cluster, then age.
+func (s *Sessions) all() []*Session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var sessions []*Session
+	for _, c := range s.clusters {
+		sessions = append(sessions, c.sessions...)
+	}
+	slices.SortStableFunc(sessions, func(a, b *Session) int {
+		return cmp.Compare(a.cluster.Name, b.cluster.Name)
+	})
+	return sessions
+}
+
+// snapshot calls f with the figures of every cluster that has had a session
+// since this hub started, in the order of their names.
+func (s *Sessions) snapshot(f func(clusterStats)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(s.clusters)) {
+		f(s.clusters[name].stats(name))
+	}
+}

@@ -1,0 +1,214 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/net/http2"
+
+	"github.com/spokelet/spokelet/tunnel/control"
+	"github.com/spokelet/spokelet/tunnel/identity"
+)
+
+// Session is the hub's end of one live connection to an agent process. Its
+// methods may be called at once from many goroutines.
+type Session struct {
+	cluster  identity.Cluster
+	remote   net.Addr
+	wire     *flowConn
+	conn     *http2.ClientConn
+	kill     func() error // closes the agent's TCP connection
+	slots    *slots
+	notAfter time.Time
+	since    time.Time
+	rule     *windowRule
+	rtt      atomic.Int64 // smoothed, in nanoseconds; 0 before the first ping
+
+	hello control.Agreement // set before the session is registered
+	door  *doorkeeper       // the hub's end of the control door; the same
+
+	// life ends with the session; its cause is why.
+	life context.Context
+	stop context.CancelCauseFunc
+	once sync.Once
+}
+
+// Info describes a session at one moment.
+type Info struct {
+	Cluster       string
+	ClusterID     string
+	ProcessID     string
+	AgentVersion  string
+	Protocol      uint32
+	Features      []string
+	KubeSystemUID string
+	RemoteAddress string
+	ConnectedAt   time.Time
+	// RTT is the smoothed round trip of the session's pings; 0 before the first.
+	RTT time.Duration
+	// Streams is the number of open streams, the session's own included.
+	Streams int
+	// Draining sessions take no new streams.
+	Draining bool
+	// CertificateNotAfter is when the session ends unless it is renewed.
+	CertificateNotAfter time.Time
+	// BytesIn and BytesOut count what the session carried, above TLS.
+	BytesIn, BytesOut uint64
+}
+
+// Cluster is who the verified certificate says is on the other end.
+func (s *Session) Cluster() identity.Cluster { return s.cluster }
+
+// Done is closed when the session has ended.
+func (s *Session) Done() <-chan struct{} { return s.life.Done() }
+
+// Err is nil while the session lives, then why it ended: it wraps ErrLost,
+// ErrUnresponsive, ErrExpired, ErrClosed or the reason given to Disconnect.
+func (s *Session) Err() error { return context.Cause(s.life) }
+
+// Info describes the session as it is now.
+func (s *Session) Info() Info {
+	t := s.traffic()
+	return Info{
+		Cluster:             s.cluster.Name,
+		ClusterID:           s.cluster.ID,
+		ProcessID:           s.hello.ProcessID,
+		AgentVersion:        s.hello.Version,
+		Protocol:            s.hello.Protocol,
+		Features:            s.hello.Features,
+		KubeSystemUID:       s.hello.KubeSystemUID,
+		RemoteAddress:       s.remote.String(),
+		ConnectedAt:         s.since,
+		RTT:                 time.Duration(s.rtt.Load()),
+		Streams:             s.slots.used(),
+		Draining:            s.slots.isDraining(),
+		CertificateNotAfter: s.notAfter,
+		BytesIn:             t.in,
+		BytesOut:            t.out,
+	}
+}
+
+func (s *Session) processID() string { return s.hello.ProcessID }
+
+func (s *Session) traffic() traffic { return s.wire.traffic() }
+
+// end closes everything at once; the first reason stays. It never blocks on
+// the network: a wedged peer is freed by closing its TCP connection only.
+func (s *Session) end(reason error) {
+	s.once.Do(func() {
+		s.stop(reason)
+		s.wire.abort()
+		_ = s.kill()
+	})
+}
+
+// RoundTrip sends a request to the door that the URL's host names, for example
+// http://kube/api/v1/nodes; it makes *Session an http.RoundTripper. Errors
+// before an answer name the cluster and wrap ErrDoor, ErrDraining, ErrBusy (the
+// request was not sent) or the session's end. A body that is cut short ends in
+// an error, never in io.EOF.
+func (s *Session) RoundTrip(req *http.Request) (*http.Response, error) {
+	door, err := ParseDoor(req.URL.Host)
+	if err == nil && req.Method == http.MethodConnect {
+		err = fmt.Errorf("method CONNECT is for Dial: %w", ErrDoor)
+	}
+	if err != nil {
+		closeBody(req)
+		return nil, s.named(err)
+	}
+	if err := s.acquire(door); err != nil {
+		closeBody(req)
+		return nil, err
+	}
+	// The agent goes by the authority. A caller's Host, such as that of a
+	// request which it proxies, must not choose another door.
+	if req.Host != "" && req.Host != door {
+		clone := *req
+		clone.Host = door
+		req = &clone
+	}
+	resp, err := s.conn.RoundTrip(req)
+	if err != nil {
+		s.slots.release(door)
+		return nil, s.failed(err)
+	}
+	if resp.Body == http.NoBody {
+		s.slots.release(door)
+		return resp, nil
+	}
+	resp.Body = &body{ReadCloser: resp.Body, session: s, door: door}
+	return resp, nil
+}
+
+func (s *Session) acquire(door string) error {
+	if err := s.Err(); err != nil {
+		return &NotConnectedError{Cluster: s.cluster.Name, Reason: err}
+	}
+	err := s.slots.acquire(door)
+	if errors.Is(err, ErrDraining) {
+		return s.named(err)
+	}
+	return err
+}
+
+// failed explains the error of a stream: by the end of the session where that
+// is why.
+func (s *Session) failed(err error) error {
+	if end := s.Err(); end != nil {
+		return s.named(end)
+	}
+	return s.named(err)
+}
+
+func (s *Session) named(err error) error {
+	return fmt.Errorf("cluster %q: %w", s.cluster.Name, err)
+}
+
+func closeBody(req *http.Request) {
+	if req.Body != nil {
+		_ = req.Body.Close()
+	}
+}
+
+// body gives the stream's place back when the caller is done with it.
+type body struct {
+	io.ReadCloser
+	session  *Session
+	door     string
+	released atomic.Bool
+}
+
+// Read reads the answer. Its error is io.EOF only when the agent ended it.
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err == nil {
+		return n, nil
+	}
+	b.release()
+	if errors.Is(err, io.EOF) {
+		return n, err
+	}
+	return n, b.session.failed(err)
+}
+
+// Close ends the stream.
+func (b *body) Close() error {
+	b.release()
+	return b.ReadCloser.Close()
+}
+
+func (b *body) release() {
+	if b.released.CompareAndSwap(false, true) {
+		b.session.slots.release(b.door)
+	}
+}

@@ -1,0 +1,218 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnel
+
+import (
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"strings"
+
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+
+	"github.com/spokelet/spokelet/tunnel/identity"
+)
+
+// maxChain bounds a peer's certificate chain, so that building chains from it
+// costs little.
+const maxChain = 8
+
+const protocolH2 = "h2"
+
+// baseTLS holds what every TLS connection of the tunnel has in common. Peers
+// are known by their URI, not by DNS names, so Go's check of names is replaced:
+// each caller sets VerifyConnection, which Go runs on every handshake. Resumed
+// handshakes are off; a connection here lives long.
+func baseTLS() *tls.Config {
+	return &tls.Config{
+		MinVersion:             tls.VersionTLS13,
+		NextProtos:             []string{protocolH2},
+		SessionTicketsDisabled: true,
+	}
+}
+
+// publicTLS is for the public port: the client's certificate is verified if
+// one is given. authenticated is told of each connection that gave one.
+func publicTLS(material func() (*tls.Certificate, *x509.CertPool, error), authenticated func(*tls.ClientHelloInfo)) *tls.Config {
+	config := baseTLS()
+	config.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		cert, authorities, err := material()
+		if err != nil {
+			return nil, fmt.Errorf("hub certificate: %w", err)
+		}
+		c := baseTLS()
+		c.Certificates = []tls.Certificate{*cert}
+		c.ClientAuth = tls.VerifyClientCertIfGiven
+		c.ClientCAs = authorities
+		c.VerifyConnection = func(state tls.ConnectionState) error {
+			if len(state.PeerCertificates) == 0 {
+				return nil
+			}
+			if _, err := clusterOf(state, authorities, x509.ExtKeyUsageClientAuth); err != nil {
+				return err
+			}
+			authenticated(hello)
+			return nil
+		}
+		return c, nil
+	}
+	return config
+}
+
+// hubSessionTLS is the hub's end of a session: the agent must present the
+// certificate of exactly the cluster that the pipe belongs to.
+func hubSessionTLS(cert *tls.Certificate, authorities *x509.CertPool, want identity.Cluster) *tls.Config {
+	config := baseTLS()
+	config.InsecureSkipVerify = true // names only; see baseTLS
+	config.Certificates = []tls.Certificate{*cert}
+	config.VerifyConnection = func(state tls.ConnectionState) error {
+		got, err := clusterOf(state, authorities, x509.ExtKeyUsageServerAuth)
+		if err == nil && got != want {
+			err = fmt.Errorf("%w: %v instead of %v", ErrIdentity, got, want)
+		}
+		return err
+	}
+	return config
+}
+
+// agentSessionTLS is the agent's end of a session, where it is the server.
+func agentSessionTLS(cert *tls.Certificate, authorities *x509.CertPool, hubID string) *tls.Config {
+	config := baseTLS()
+	config.Certificates = []tls.Certificate{*cert}
+	config.ClientAuth = tls.RequireAnyClientCert // verified below, once
+	config.VerifyConnection = verifyHub(authorities, hubID, x509.ExtKeyUsageClientAuth)
+	return config
+}
+
+// agentPipeTLS is for the connection that the agent dials.
+func agentPipeTLS(cert *tls.Certificate, authorities *x509.CertPool, hubID string) *tls.Config {
+	config := baseTLS()
+	config.InsecureSkipVerify = true // names only; see baseTLS
+	config.Certificates = []tls.Certificate{*cert}
+	config.VerifyConnection = verifyHub(authorities, hubID, x509.ExtKeyUsageServerAuth)
+	return config
+}
+
+func verifyHub(authorities *x509.CertPool, hubID string, usage x509.ExtKeyUsage) func(tls.ConnectionState) error {
+	return func(state tls.ConnectionState) error {
+		leaf, err := verifyChain(state, authorities, usage)
+		if err != nil {
+			return err
+		}
+		hub, err := identity.HubOf(leaf)
+		if err != nil {
+			return fmt.Errorf("peer certificate: %w", err)
+		}
+		if hub.ID != hubID {
+			return fmt.Errorf("%w: hub %q instead of %q", ErrIdentity, hub.ID, hubID)
+		}
+		return nil
+	}
+}
+
+func clusterOf(state tls.ConnectionState, authorities *x509.CertPool, usage x509.ExtKeyUsage) (identity.Cluster, error) {
+	leaf, err := verifyChain(state, authorities, usage)
+	if err != nil {
+		return identity.Cluster{}, err
+	}
+	cluster, err := identity.ClusterOf(leaf)
+	if err != nil {
+		return identity.Cluster{}, fmt.Errorf("peer certificate: %w", err)
+	}
+	return cluster, nil
+}
+
+// verifyChain checks signatures, times and usage of what the peer presented.
+func verifyChain(state tls.ConnectionState, authorities *x509.CertPool, usage x509.ExtKeyUsage) (*x509.Certificate, error) {
+	certs := state.PeerCertificates
+	if len(certs) == 0 || len(certs) > maxChain {
+		return nil, fmt.Errorf("peer certificate: chain of %d: %w", len(certs), ErrIdentity)
+	}
+	intermediates := x509.NewCertPool()
+	for _, cert := range certs[1:] {
+		intermediates.AddCert(cert)
+	}
+	_, err := certs[0].Verify(x509.VerifyOptions{
+		Roots:         authorities,
+		Intermediates: intermediates,
+		KeyUsages:     []x509.ExtKeyUsage{usage},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("peer certificate: %w", err)
+	}
+	return certs[0], nil
+}
+
+// enrollTLS trusts the one authority with the fingerprint, which the hub must
+// send as part of its chain.
+func enrollTLS(fingerprint [sha256.Size]byte) *tls.Config {
+	config := baseTLS()
+	config.InsecureSkipVerify = true // names only; see baseTLS
+	config.VerifyConnection = func(state tls.ConnectionState) error {
+		authority, err := authorityOf(state, fingerprint)
+		if err != nil {
+			return err
+		}
+		pool := x509.NewCertPool()
+		pool.AddCert(authority)
+		leaf, err := verifyChain(state, pool, x509.ExtKeyUsageServerAuth)
+		if err != nil {
+			return err
+		}
+		if _, err := identity.HubOf(leaf); err != nil {
+			return fmt.Errorf("hub certificate: %w", err)
+		}
+		return nil
+	}
+	return config
+}
+
+func authorityOf(state tls.ConnectionState, fingerprint [sha256.Size]byte) (*x509.Certificate, error) {
+	for _, cert := range state.PeerCertificates {
+		if cert.IsCA && sha256.Sum256(cert.Raw) == fingerprint {
+			return cert, nil
+		}
+	}
+	return nil, fmt.Errorf("hub certificate: no authority with fingerprint %x: %w", fingerprint, ErrIdentity)
+}
+
+// parseFingerprint reads the hex of a SHA-256, in any case, with or without
+// "sha256:" before it and colons in it.
+func parseFingerprint(s string) (sum [sha256.Size]byte, err error) {
+	text := strings.TrimPrefix(strings.ToLower(s), "sha256:")
+	raw, err := hex.DecodeString(strings.ReplaceAll(text, ":", ""))
+	if err != nil || len(raw) != sha256.Size {
+		return sum, fmt.Errorf("fingerprint %.100q is not the hex of a SHA-256", s)
+	}
+	return [sha256.Size]byte(raw), nil
+}
+
+// EnrolledHub tells which hub answered a call on a connection of EnrollConn:
+// its id, and its authority in PEM. The peer is what the call option grpc.Peer
+// has filled in; it was verified by the handshake.
+func EnrolledHub(p *peer.Peer) (hub identity.Hub, caPEM []byte, err error) {
+	if p == nil {
+		return identity.Hub{}, nil, errors.New("enrolled hub: no peer")
+	}
+	info, ok := p.AuthInfo.(credentials.TLSInfo)
+	if !ok || len(info.State.PeerCertificates) < 2 {
+		return identity.Hub{}, nil, errors.New("enrolled hub: not a connection of EnrollConn")
+	}
+	certs := info.State.PeerCertificates
+	hub, err = identity.HubOf(certs[0])
+	if err != nil {
+		return identity.Hub{}, nil, fmt.Errorf("enrolled hub: %w", err)
+	}
+	for _, cert := range certs[1:] {
+		if cert.IsCA {
+			caPEM = append(caPEM, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw})...)
+		}
+	}
+	return hub, caPEM, nil
+}

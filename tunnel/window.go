@@ -1,0 +1,84 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnel
+
+import (
+	"math/bits"
+	"sync"
+	"time"
+)
+
+// windowRule decides how much one stream may have in flight towards this side.
+// It has no clock and does no I/O. Three things make the window smaller:
+//
+//   - the budget, shared by the open streams: it is memory here;
+//   - several bulk streams at once, which share one stream's window, since a
+//     small answer queues behind the sum of them on a slow link;
+//   - pings that take much longer than the fastest one did: a queue in the
+//     network, on a link slower than the window assumes.
+type windowRule struct {
+	limits Limits
+
+	mu      sync.Mutex
+	streams int
+	bulk    int
+	least   time.Duration // fastest ping
+	queue   int           // divides the window: 1, 2, 4 ... by the pings
+	current int
+}
+
+func newWindowRule(l Limits) *windowRule {
+	return &windowRule{limits: l, queue: 1, current: l.StreamWindow}
+}
+
+// open states the number of open streams and returns the window to use.
+func (w *windowRule) open(streams int) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.streams = streams
+	return w.decide()
+}
+
+// ping states a ping's round trip and the bulk streams since the last one, and
+// returns the window to use.
+func (w *windowRule) ping(rtt time.Duration, bulk int) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.bulk = bulk
+	if w.least == 0 || rtt < w.least {
+		w.least = rtt
+	}
+	switch {
+	case bulk > 0 && rtt > 2*w.least+queueTolerance:
+		w.queue = min(2*w.queue, maxWindow)
+	case rtt < w.least+w.least/2+queueTolerance/2:
+		w.queue = max(w.queue/2, 1)
+	}
+	return w.decide()
+}
+
+// queueTolerance is the delay by queues that is not worth a smaller window.
+const queueTolerance = 20 * time.Millisecond
+
+// decide shrinks at once. It grows only when there is room for twice the
+// streams, so that a stream more and a stream less do not send SETTINGS each.
+func (w *windowRule) decide() int {
+	if fit := w.fit(w.streams); fit < w.current {
+		w.current = fit
+	}
+	if fit := w.fit(2 * w.streams); fit > w.current {
+		w.current = fit
+	}
+	return w.current
+}
+
+// fit is the window for a number of streams: a power of two, or the limit.
+func (w *windowRule) fit(streams int) int {
+	window := w.limits.StreamWindow / max(w.bulk, 1) / w.queue
+	window = min(window, w.limits.WindowBudget/max(streams, 1))
+	if window < w.limits.StreamWindow && window > 0 {
+		window = 1 << (bits.Len(uint(window)) - 1)
+	}
+	return max(window, w.limits.MinStreamWindow)
+}
