@@ -38,12 +38,12 @@ const (
 
 func ownerOf(node *corev1.Node, providerID string) owner {
 	switch {
+	case !strings.HasPrefix(node.Spec.ProviderID, providerIDScheme):
+		return ownerForeign
 	case node.Spec.ProviderID == providerID:
 		return ownerUs
-	case strings.HasPrefix(node.Spec.ProviderID, providerIDScheme):
-		return ownerStale
 	default:
-		return ownerForeign
+		return ownerStale
 	}
 }
 

@@ -165,10 +165,12 @@ func (v view) conditions() []corev1.NodeCondition {
 	return conditions
 }
 
-// undecided reports whether the Node keeps the conditions that it has: the hub
-// has just started, and what it does not know yet is no news.
+// undecided reports whether a Node that is not known to be down keeps the
+// conditions that it has: the hub has just started, and what it does not know
+// yet is no news.
 func (v view) undecided() bool {
-	if v.waited || len(v.base.Conditions) == 0 {
+	ready := find(v.base.Conditions, corev1.NodeReady)
+	if v.waited || ready == nil || ready.Status == corev1.ConditionFalse {
 		return false
 	}
 	if v.link.Up {

@@ -1,0 +1,209 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"golang.org/x/sync/singleflight"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// scrapeDeadline bounds one answer of the door: several rounds of slow kubelets
+// in the largest clusters.
+const scrapeDeadline = 30 * time.Second
+
+// maxMissing bounds the names of silent nodes in one answer.
+const maxMissing = 100
+
+// errSilent is returned when no kubelet answered.
+var errSilent = errors.New("no kubelet answered")
+
+// Nodes lists the spoke's nodes; a Watcher does.
+type Nodes interface {
+	Nodes() []*corev1.Node
+}
+
+// ScraperConfig configures a Scraper. All fields but Logger are needed.
+type ScraperConfig struct {
+	// Name is the cluster's, and so its node's on the hub.
+	Name string
+	// Nodes are those whose kubelets are asked.
+	Nodes Nodes
+	// Transport reaches the kubelets; see KubeletTransport.
+	Transport http.RoundTripper
+	Logger    logr.Logger
+}
+
+// Validate reports what is missing.
+func (c ScraperConfig) Validate() error {
+	if c.Name == "" || c.Nodes == nil || c.Transport == nil {
+		return errors.New("node scraper needs a name, nodes and a transport")
+	}
+	return nil
+}
+
+// Scraper is the door "node". It serves GET /metrics/resource and
+// /stats/summary, as one kubelet whose node is the whole cluster. It asks the
+// kubelets when it is asked, and says which did not answer. Requests at the same
+// time share one answer.
+type Scraper struct {
+	config  ScraperConfig
+	mux     *http.ServeMux
+	flights singleflight.Group
+
+	mu sync.Mutex // guards the counters
+	// The two paths are read from different moments of a kubelet, so each has
+	// its own.
+	metricsCPU, statsCPU counter
+}
+
+// NewScraper returns a Scraper.
+func NewScraper(config ScraperConfig) (*Scraper, error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	s := &Scraper{config: config, mux: http.NewServeMux()}
+	s.mux.Handle("GET /metrics/resource", s.answer("text/plain; version=0.0.4; charset=utf-8", s.metrics))
+	s.mux.Handle("GET /stats/summary", s.answer("application/json", s.stats))
+	return s, nil
+}
+
+// ServeHTTP answers the hub.
+func (s *Scraper) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
+
+func (s *Scraper) answer(contentType string, produce func(context.Context) ([]byte, error)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// What is shared must not end with the request that happened to be first.
+		shared := s.flights.DoChan(contentType, func() (any, error) {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), scrapeDeadline)
+			defer cancel()
+			return produce(ctx)
+		})
+		select {
+		case <-r.Context().Done():
+		case result := <-shared:
+			body, _ := result.Val.([]byte)
+			if result.Err != nil {
+				http.Error(w, result.Err.Error(), http.StatusServiceUnavailable)
+				return
+			}
+			w.Header().Set("Content-Type", contentType)
+			_, _ = w.Write(body) // a hub that went away needs no answer
+		}
+	})
+}
+
+// missing names the nodes that did not answer, sorted, with the reasons logged:
+// they hold addresses, which are not for the hub.
+func missing[T any](logger logr.Logger, answers []answer[T]) []string {
+	names := []string{}
+	for _, a := range answers {
+		if a.err != nil {
+			names = append(names, a.node)
+			logger.V(1).Info("kubelet did not answer", "node", a.node, "error", a.err)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+func present[T any](answers []answer[T]) map[string]struct{} {
+	names := make(map[string]struct{}, len(answers))
+	for _, a := range answers {
+		names[a.node] = struct{}{}
+	}
+	return names
+}
+
+// metrics is /metrics/resource: the node's figures and no pod's. A figure that
+// no node stated, or that is zero, is left out; readers take a zero for a broken
+// node.
+func (s *Scraper) metrics(ctx context.Context) ([]byte, error) {
+	answers := askAll(ctx, s.config.Transport, s.config.Nodes.Nodes(), "/metrics/resource", parseMetrics)
+	silent := missing(s.config.Logger, answers)
+	if len(silent) == len(answers) {
+		return nil, fmt.Errorf("%w: %d of them", errSilent, len(answers))
+	}
+	cpu, memory := map[string]sample{}, map[string]sample{}
+	for _, a := range answers {
+		if a.value.cpu != nil {
+			cpu[a.node] = *a.value.cpu
+		}
+		if a.value.memory != nil {
+			memory[a.node] = *a.value.memory
+		}
+	}
+	s.mu.Lock()
+	seconds := s.metricsCPU.add(cpu, present(answers))
+	s.mu.Unlock()
+	bytesUsed := 0.0
+	for _, m := range memory {
+		bytesUsed += m.value
+	}
+	var b bytes.Buffer
+	writeMetric(&b, metricCPU, "counter", "Cumulative cpu time consumed by the node in core-seconds", seconds, meanTime(cpu))
+	writeMetric(&b, metricMemory, "gauge", "Current working set of the node in bytes", bytesUsed, meanTime(memory))
+	writeFaults(&b, len(silent))
+	return b.Bytes(), nil
+}
+
+func writeMetric(b *bytes.Buffer, name, kind, help string, value float64, millis int64) {
+	if value <= 0 {
+		return
+	}
+	writeHead(b, name, kind, help)
+	fmt.Fprintf(b, "%s %s", name, strconv.FormatFloat(value, 'g', -1, 64))
+	if millis > 0 {
+		fmt.Fprintf(b, " %d", millis)
+	}
+	b.WriteByte('\n')
+}
+
+func writeHead(b *bytes.Buffer, name, kind, help string) {
+	fmt.Fprintf(b, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)
+}
+
+func writeFaults(b *bytes.Buffer, silent int) {
+	failed := 0
+	if silent > 0 {
+		failed = 1
+	}
+	// Kubelets before 1.29 have the first name only.
+	for _, name := range []string{"scrape_error", "resource_scrape_error"} {
+		writeHead(b, name, "gauge", "1 if there was an error while getting the figures, 0 otherwise")
+		fmt.Fprintf(b, "%s %d\n", name, failed)
+	}
+	writeHead(b, "spokelet_node_scrape_missing", "gauge", "Nodes of the cluster whose kubelet did not answer")
+	fmt.Fprintf(b, "spokelet_node_scrape_missing %d\n", silent)
+}
+
+// meanTime is the time of a sum of samples: rates are taken over it, and the
+// kubelets' samples are up to some seconds apart. It is 0 when any time is
+// unknown, and stands still while all samples do.
+func meanTime(samples map[string]sample) int64 {
+	var offset, first int64
+	for _, s := range samples {
+		if s.millis == 0 {
+			return 0
+		}
+		if first == 0 {
+			first = s.millis
+		}
+		offset += s.millis - first
+	}
+	if len(samples) == 0 {
+		return 0
+	}
+	return first + offset/int64(len(samples))
+}

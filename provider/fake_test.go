@@ -1,0 +1,207 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package provider
+
+import (
+	"context"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/go-logr/logr/testr"
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/spokelet/spokelet/api/wire"
+)
+
+// fakeLinks is a Links that a test plugs and unplugs.
+type fakeLinks struct {
+	mu sync.Mutex
+	f  func(Link)
+}
+
+func (l *fakeLinks) Subscribe(f func(Link)) (cancel func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.f = f
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.f = nil
+	}
+}
+
+func (l *fakeLinks) set(link Link) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.f != nil {
+		l.f(link)
+	}
+}
+
+// fakeEndpoints is an Endpoints without sockets.
+type fakeEndpoints struct {
+	mu   sync.Mutex
+	open map[string]int32
+	// busy are ports that somebody else has.
+	busy map[int32]bool
+}
+
+func (e *fakeEndpoints) Open(node string, port int32) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.busy[port] {
+		return errBusyPort
+	}
+	e.open[node] = port
+	return nil
+}
+
+func (e *fakeEndpoints) Close(node string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.open, node)
+}
+
+type busyPort struct{}
+
+func (busyPort) Error() string { return "port is busy" }
+
+var errBusyPort = busyPort{}
+
+// hub is a Provider on a fake API server.
+type hub struct {
+	t         *testing.T
+	client    *fake.Clientset
+	links     *fakeLinks
+	endpoints *fakeEndpoints
+	provider  *Provider
+	stop      func()
+}
+
+// startHub starts a Provider; the objects are there before it.
+func startHub(t *testing.T, client *fake.Clientset) *hub {
+	t.Helper()
+	h := &hub{t: t, client: client, links: &fakeLinks{}, endpoints: &fakeEndpoints{open: map[string]int32{}, busy: map[int32]bool{}}}
+	provider, err := New(Config{
+		Client: client, Links: h.links, Endpoints: h.endpoints,
+		Address: netip.MustParseAddr("192.0.2.10"),
+		Logger:  testr.New(t), Registerer: prometheus.NewRegistry(),
+	})
+	if err != nil {
+		t.Fatalf("New(): %v", err)
+	}
+	h.provider = provider
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- provider.Start(ctx) }()
+	h.stop = func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Start(): %v", err)
+		}
+	}
+	synctest.Wait()
+	return h
+}
+
+func (h *hub) ensure(c Cluster) {
+	h.t.Helper()
+	if err := h.provider.Ensure(h.t.Context(), c); err != nil {
+		h.t.Fatalf("Ensure(%s): %v", c.Name, err)
+	}
+	synctest.Wait()
+}
+
+func (h *hub) connect(name string) {
+	h.links.set(Link{Cluster: name, Up: true})
+	synctest.Wait()
+}
+
+func (h *hub) disconnect(name, reason string) {
+	h.links.set(Link{Cluster: name, Reason: reason})
+	synctest.Wait()
+}
+
+func (h *hub) summary(name string, s wire.NodeSummary) {
+	h.t.Helper()
+	body, err := s.Encode()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	if err := h.provider.Summary(name, body); err != nil {
+		h.t.Fatalf("Summary(%s): %v", name, err)
+	}
+	synctest.Wait()
+}
+
+// node returns the Node, nil when there is none.
+func (h *hub) node(name string) *corev1.Node {
+	h.t.Helper()
+	node, err := h.client.CoreV1().Nodes().Get(context.Background(), name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return node
+}
+
+// ready returns status and reason of the Node's Ready condition, "True Reason".
+func (h *hub) ready(name string) string {
+	h.t.Helper()
+	node := h.node(name)
+	if node == nil {
+		return "no node"
+	}
+	c := find(node.Status.Conditions, corev1.NodeReady)
+	if c == nil {
+		return "no condition"
+	}
+	return string(c.Status) + " " + c.Reason
+}
+
+func (h *hub) wantReady(name, want, when string) {
+	h.t.Helper()
+	if got := h.ready(name); got != want {
+		h.t.Fatalf("Ready of %s %s: got %q, want %q", name, when, got, want)
+	}
+}
+
+// requests forgets the requests so far and returns what counts the ones since,
+// as "verb resource".
+func (h *hub) requests() func() map[string]int {
+	h.client.ClearActions()
+	return func() map[string]int {
+		count := map[string]int{}
+		for _, a := range h.client.Actions() {
+			count[strings.TrimSpace(a.GetVerb()+" "+a.GetResource().Resource)]++
+		}
+		return count
+	}
+}
+
+var spoke1 = Cluster{Name: "spoke1", ID: "id-1", Labels: map[string]string{"region": "eu"}}
+
+func healthy() wire.NodeSummary {
+	return wire.NodeSummary{
+		KubernetesVersion: "v1.37.2",
+		Nodes:             wire.NodeCounts{Total: 2, Ready: 2},
+		Capacity:          wire.Quantities{"cpu": "8", "memory": "16Gi", "pods": "220"},
+		Allocatable:       wire.Quantities{"cpu": "7", "memory": "14Gi", "pods": "220"},
+		Conditions: []wire.NodeCondition{
+			{Type: "MemoryPressure", Status: "False", Reason: "KubeletHasSufficientMemory"},
+			{Type: "Ready", Status: "True", Reason: "NodesReady", Message: "2 of 2 nodes are ready"},
+		},
+		NodeInfo: wire.NodeInfo{Architecture: "amd64", OperatingSystem: "linux"},
+		Zones:    []string{"a"},
+	}
+}

@@ -1,0 +1,437 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package provider
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+)
+
+func TestTheNodeFollowsTheSessionAndTheSummary(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := startHub(t, fake.NewClientset())
+		defer h.stop()
+		h.ensure(spoke1)
+		h.wantReady("spoke1", "False TunnelDisconnected", "before the first session")
+		h.connect("spoke1")
+		time.Sleep(pushSpacing)
+		synctest.Wait()
+		h.wantReady("spoke1", "False NodeSummaryMissing", "before the first summary")
+		h.summary("spoke1", healthy())
+		time.Sleep(pushSpacing)
+		synctest.Wait()
+		h.wantReady("spoke1", "True NodesReady", "with a summary")
+
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		h.disconnect("spoke1", "connection lost")
+		h.wantReady("spoke1", "False TunnelDisconnected", "at once when the session ends")
+		node := h.node("spoke1")
+		if got, want := find(node.Status.Conditions, corev1.NodeReady).Message, "cluster spoke1 is not connected: connection lost"; got != want {
+			t.Errorf("message: got %q, want %q", got, want)
+		}
+		if got := node.Status.Capacity.Cpu().String(); got != "8" {
+			t.Errorf("capacity of a disconnected cluster: got %s CPUs, want the last known 8", got)
+		}
+
+		time.Sleep(time.Minute)
+		h.connect("spoke1")
+		h.wantReady("spoke1", "True NodesReady", "at once, from the last summary, when the session is back")
+	})
+}
+
+func TestTheNodeIsWhatTheDesignSays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := startHub(t, fake.NewClientset())
+		defer h.stop()
+		c := spoke1
+		c.Labels = map[string]string{"region": "eu", "kubernetes.io/os": "linux", "type": "mine", "spokelet.io/cluster": "other"}
+		h.ensure(c)
+		h.connect("spoke1")
+		h.summary("spoke1", healthy())
+		time.Sleep(pushSpacing)
+		synctest.Wait()
+		node := h.node("spoke1")
+		wantLabels := map[string]string{
+			"region":                      "eu",
+			"type":                        "virtual-kubelet",
+			"spokelet.io/cluster":         "spoke1",
+			"kubernetes.io/hostname":      "spoke1",
+			"topology.kubernetes.io/zone": "a",
+			"node.kubernetes.io/exclude-from-external-load-balancers": "true",
+			"node.kubernetes.io/exclude-disruption":                   "true",
+		}
+		if diff := cmp.Diff(wantLabels, node.Labels); diff != "" {
+			t.Errorf("labels (-want +got):\n%s", diff)
+		}
+		wantSpec := corev1.NodeSpec{
+			ProviderID: "spokelet://id-1",
+			Taints:     []corev1.Taint{{Key: "spokelet.io/virtual-node", Effect: corev1.TaintEffectNoSchedule}},
+		}
+		if diff := cmp.Diff(wantSpec, node.Spec); diff != "" {
+			t.Errorf("spec (-want +got):\n%s", diff)
+		}
+		if got := node.Status.Addresses; len(got) != 1 || got[0].Address != "192.0.2.10" || got[0].Type != corev1.NodeInternalIP {
+			t.Errorf("addresses: got %v", got)
+		}
+		port := node.Status.DaemonEndpoints.KubeletEndpoint.Port
+		if port < 20000 || port > 29999 || h.endpoints.open["spoke1"] != port {
+			t.Errorf("kubelet port %d, open %v", port, h.endpoints.open)
+		}
+		if got := node.Status.NodeInfo; got.KubeletVersion != "v1.37.2" || got.Architecture != "amd64" {
+			t.Errorf("node info: got %+v", got)
+		}
+	})
+}
+
+func TestAtRestOnlyTheLeaseIsWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := startHub(t, fake.NewClientset())
+		defer h.stop()
+		h.ensure(spoke1)
+		h.connect("spoke1")
+		h.summary("spoke1", healthy())
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		count := h.requests()
+		h.summary("spoke1", healthy()) // the same again is no news
+		h.ensure(spoke1)
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if diff := cmp.Diff(map[string]int{"update leases": 60}, count()); diff != "" {
+			t.Errorf("requests in ten minutes at rest (-want +got):\n%s", diff)
+		}
+		lease, err := h.client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(t.Context(), "spoke1", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := *lease.Spec.LeaseDurationSeconds; got != 40 {
+			t.Errorf("lease lasts %d s, want 40", got)
+		}
+		if age := time.Since(lease.Spec.RenewTime.Time); age > 10*time.Second {
+			t.Errorf("lease was renewed %v ago", age)
+		}
+	})
+}
+
+func TestAfterAStartAReadyNodeHasTheGraceToReconnect(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		during func(h *hub)
+		// at 14 s and at 16 s after the start
+		before, after string
+	}{
+		"it does not come back": {
+			reason: "what the hub does not know yet is no news, until the grace is over",
+			during: func(*hub) {},
+			before: "True NodesReady", after: "False TunnelDisconnected",
+		},
+		"it comes back": {
+			reason: "a restart of the hub is not seen on the node",
+			during: func(h *hub) { h.connect("spoke1"); h.summary("spoke1", healthy()) },
+			before: "True NodesReady", after: "True NodesReady",
+		},
+		"it comes back and says nothing": {
+			reason: "ready is not said for ever of a cluster that does not say it",
+			during: func(h *hub) { h.connect("spoke1") },
+			before: "True NodesReady", after: "False NodeSummaryMissing",
+		},
+		"it comes back and goes": {
+			reason: "the grace is for the hub's own restart and not for a session that was lost since",
+			during: func(h *hub) { h.connect("spoke1"); h.disconnect("spoke1", "lost") },
+			before: "False TunnelDisconnected", after: "False TunnelDisconnected",
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client := fake.NewClientset()
+				first := startHub(t, client)
+				first.ensure(spoke1)
+				first.connect("spoke1")
+				first.summary("spoke1", healthy())
+				time.Sleep(time.Second)
+				first.stop()
+				port := first.node("spoke1").Status.DaemonEndpoints.KubeletEndpoint.Port
+
+				h := startHub(t, client)
+				defer h.stop()
+				h.ensure(spoke1)
+				tc.during(h)
+				time.Sleep(14 * time.Second)
+				synctest.Wait()
+				h.wantReady("spoke1", tc.before, "before the end of the grace: "+tc.reason)
+				time.Sleep(2 * time.Second)
+				synctest.Wait()
+				h.wantReady("spoke1", tc.after, "after the grace: "+tc.reason)
+				if got := h.node("spoke1").Status.DaemonEndpoints.KubeletEndpoint.Port; got != port {
+					t.Errorf("port changed from %d to %d", port, got)
+				}
+			})
+		})
+	}
+}
+
+func TestADeletedNodeIsRepaired(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := startHub(t, fake.NewClientset())
+		defer h.stop()
+		h.ensure(spoke1)
+		h.connect("spoke1")
+		h.summary("spoke1", healthy())
+		time.Sleep(time.Minute)
+		if err := h.client.CoreV1().Nodes().Delete(t.Context(), "spoke1", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		h.wantReady("spoke1", "True NodesReady", "after its deletion")
+	})
+}
+
+func TestWhatOthersWriteOverIsWrittenAgain(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		change func(*corev1.Node)
+	}{
+		"the condition": {
+			reason: "the node lifecycle controller says Unknown after an outage of the API server",
+			change: func(n *corev1.Node) {
+				c := find(n.Status.Conditions, corev1.NodeReady)
+				c.Status, c.Reason = corev1.ConditionUnknown, "NodeStatusUnknown"
+			},
+		},
+		"a label":       {reason: "labels are ours to keep", change: func(n *corev1.Node) { n.Labels["region"] = "mars" }},
+		"our own label": {reason: "without it the node is no longer watched", change: func(n *corev1.Node) { delete(n.Labels, LabelCluster) }},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := startHub(t, fake.NewClientset())
+				defer h.stop()
+				h.ensure(spoke1)
+				h.connect("spoke1")
+				h.summary("spoke1", healthy())
+				time.Sleep(time.Minute)
+				node := h.node("spoke1")
+				tc.change(node)
+				if _, err := h.client.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{}); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(2 * time.Second)
+				synctest.Wait()
+				h.wantReady("spoke1", "True NodesReady", tc.reason)
+				if got := h.node("spoke1").Labels; got["region"] != "eu" || got[LabelCluster] != "spoke1" {
+					t.Errorf("%s: labels are %v", tc.reason, got)
+				}
+			})
+		})
+	}
+}
+
+func TestAForeignNodeBlocksTheNameUntilItIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		foreign := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "spoke1", UID: "f"}, Spec: corev1.NodeSpec{ProviderID: "aws://x"}}
+		h := startHub(t, fake.NewClientset(foreign))
+		defer h.stop()
+		h.ensure(spoke1)
+		h.connect("spoke1")
+		h.summary("spoke1", healthy())
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if diff := cmp.Diff(foreign, h.node("spoke1")); diff != "" {
+			t.Errorf("foreign node was touched:\n%s", diff)
+		}
+		if got := h.provider.registrationOf("spoke1"); got != nameTaken {
+			t.Errorf("registration: got %v, want nameTaken", got)
+		}
+		if err := h.client.CoreV1().Nodes().Delete(t.Context(), "spoke1", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		h.wantReady("spoke1", "True NodesReady", "once the foreign node is gone")
+		if got := h.provider.registrationOf("spoke1"); got != registered {
+			t.Errorf("registration: got %v, want registered", got)
+		}
+	})
+}
+
+func TestARemovedClusterLosesItsNode(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		before []*corev1.Node
+		accept bool
+		want   bool // the Node is still there
+	}{
+		"accepted before": {reason: "the record was deleted or no longer accepted", accept: true},
+		"left by another hub process": {
+			reason: "the record was deleted while no hub ran",
+			before: []*corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "spoke1", UID: "u", Labels: map[string]string{LabelCluster: "spoke1"}}, Spec: corev1.NodeSpec{ProviderID: "spokelet://id-0"}}},
+		},
+		"a foreign node": {
+			reason: "what is not ours is not deleted, whatever its labels",
+			before: []*corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "spoke1", UID: "u", Labels: map[string]string{LabelCluster: "spoke1"}}}},
+			want:   true,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client := fake.NewClientset()
+				for _, n := range tc.before {
+					if err := client.Tracker().Add(n); err != nil {
+						t.Fatal(err)
+					}
+				}
+				h := startHub(t, client)
+				defer h.stop()
+				if tc.accept {
+					h.ensure(spoke1)
+				}
+				if err := h.provider.Remove(t.Context(), "spoke1"); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Second)
+				synctest.Wait()
+				if got := h.node("spoke1") != nil; got != tc.want {
+					t.Errorf("%s: node is there: got %t, want %t", tc.reason, got, tc.want)
+				}
+				if len(h.endpoints.open) != 0 || len(h.provider.nodes) != 0 || len(h.provider.ports.byPort) != 0 {
+					t.Errorf("left behind: endpoints %v, nodes %v, ports %v", h.endpoints.open, h.provider.nodes, h.provider.ports.byPort)
+				}
+			})
+		})
+	}
+}
+
+func TestAClusterMadeAnewGetsANewNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := startHub(t, fake.NewClientset())
+		defer h.stop()
+		h.ensure(spoke1)
+		again := spoke1
+		again.ID = "id-2"
+		h.ensure(again)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if got := h.node("spoke1").Spec.ProviderID; got != "spokelet://id-2" {
+			t.Errorf("providerID: got %q, want the new cluster's", got)
+		}
+	})
+}
+
+func TestAStatusThatCouldNotBeWrittenIsWrittenLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		down := withOutage(client)
+		h := startHub(t, client)
+		defer h.stop()
+		h.ensure(spoke1)
+		h.connect("spoke1")
+		h.summary("spoke1", healthy())
+		time.Sleep(time.Minute)
+		down.begin()
+		h.disconnect("spoke1", "lost")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		down.end()
+		time.Sleep(45 * time.Second)
+		synctest.Wait()
+		h.wantReady("spoke1", "False TunnelDisconnected", "after the API server is back")
+	})
+}
+
+func TestAnOutageOfTheAPIServerIsNoNewsOfTheClusters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		down := withOutage(client)
+		h := startHub(t, client)
+		defer h.stop()
+		h.ensure(spoke1)
+		h.connect("spoke1")
+		h.summary("spoke1", healthy())
+		time.Sleep(time.Minute)
+		before := h.node("spoke1")
+		down.begin()
+		time.Sleep(30 * time.Second)
+		down.end()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if diff := cmp.Diff(before, h.node("spoke1")); diff != "" {
+			t.Errorf("node changed (-before +after):\n%s", diff)
+		}
+	})
+}
+
+func TestASummaryThatIsNotValidLeavesTheLastOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := startHub(t, fake.NewClientset())
+		defer h.stop()
+		h.ensure(spoke1)
+		h.connect("spoke1")
+		h.summary("spoke1", healthy())
+		if err := h.provider.Summary("spoke1", []byte(`{"capacity":{"cpu":"1e999999999"}}`)); err == nil {
+			t.Error("Summary() took a quantity with an exponent")
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		h.wantReady("spoke1", "True NodesReady", "after a bad summary")
+	})
+}
+
+func TestAClusterThatFlapsIsWrittenAtTheSpacing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := startHub(t, fake.NewClientset())
+		defer h.stop()
+		h.ensure(spoke1)
+		h.connect("spoke1")
+		h.summary("spoke1", healthy())
+		time.Sleep(time.Minute)
+		count := h.requests()
+		for range 1000 {
+			h.disconnect("spoke1", "flap")
+			time.Sleep(time.Millisecond)
+			h.connect("spoke1")
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if got := count()["patch nodes"]; got > 8 {
+			t.Errorf("%d status writes in one second of flapping", got)
+		}
+		h.wantReady("spoke1", "True NodesReady", "after the last flap")
+	})
+}
+
+func TestAPortThatSomebodyElseHasIsPassedOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := startHub(t, fake.NewClientset())
+		defer h.stop()
+		usual := h.provider.ports.low + h.provider.ports.first("spoke1")
+		h.endpoints.busy[usual] = true
+		h.ensure(spoke1)
+		if got := h.node("spoke1").Status.DaemonEndpoints.KubeletEndpoint.Port; got != usual+1 {
+			t.Errorf("port: got %d, want the one after the busy %d", got, usual)
+		}
+	})
+}
+
+func TestEnsureWaitsForTheStart(t *testing.T) {
+	p := &Provider{started: make(chan struct{})}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := p.Ensure(ctx, spoke1); err == nil {
+		t.Error("Ensure() returned before the start")
+	}
+	if err := p.Remove(ctx, "spoke1"); err == nil {
+		t.Error("Remove() returned before the start")
+	}
+}
