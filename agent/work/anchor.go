@@ -1,0 +1,251 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package work
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/spokelet/spokelet/api/multicluster/v1alpha1"
+	"github.com/spokelet/spokelet/api/wire"
+)
+
+const (
+	// HubLabel on an anchor says which hub's agent made it; only those are evicted.
+	HubLabel = "spokelet.io/hub-id"
+	// applyingAnnotation lists, on a new anchor, what is about to be applied. It
+	// saves the write of a status before the first apply; the status counts later.
+	applyingAnnotation = "spokelet.io/applying"
+	// maxAnnotation is the size in bytes up to which the annotation is used; all
+	// annotations of an object may have 256 KiB.
+	maxAnnotation = 128 << 10
+)
+
+// errAnchorLost: the anchor is gone, or another one has its name.
+var errAnchorLost = errors.New("anchor was replaced by someone else")
+
+// anchor is the object in the spoke that stands for a work and lists what was
+// applied for it. An object is listed before it is applied, so that whatever
+// happens in between, nothing is ever applied that is not listed.
+type anchor struct {
+	uid      types.UID
+	deleting bool
+	// tracked is what may exist because of this work.
+	tracked map[objectID]tracked
+	// recorded is tracked as the API server has it.
+	recorded []v1alpha1.AppliedResourceMeta
+}
+
+// tracked is one listed object; without a UID it was about to be applied.
+type tracked struct {
+	target
+	ordinal int
+	uid     types.UID
+}
+
+func newAnchor() *anchor { return &anchor{tracked: map[objectID]tracked{}} }
+
+// list is tracked in the form of the API: sorted, exact.
+func (a *anchor) list() []v1alpha1.AppliedResourceMeta {
+	out := make([]v1alpha1.AppliedResourceMeta, 0, len(a.tracked))
+	for _, t := range a.tracked {
+		out = append(out, v1alpha1.AppliedResourceMeta{
+			ResourceIdentifier: v1alpha1.ResourceIdentifier{
+				Ordinal: t.ordinal, Group: t.Group, Version: t.Version, Kind: t.Kind,
+				Resource: t.Resource, Namespace: t.Namespace, Name: t.Name,
+			},
+			UID: t.uid,
+		})
+	}
+	slices.SortFunc(out, func(a, b v1alpha1.AppliedResourceMeta) int {
+		return cmp.Or(
+			strings.Compare(a.Group, b.Group), strings.Compare(a.Version, b.Version), strings.Compare(a.Resource, b.Resource),
+			strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+	})
+	return out
+}
+
+func (a *anchor) take(list []v1alpha1.AppliedResourceMeta) {
+	for _, r := range list {
+		t := target{objectID: objectID{Group: r.Group, Resource: r.Resource, Namespace: r.Namespace, Name: r.Name}, Version: r.Version, Kind: r.Kind}
+		if t.Resource == "" || t.Name == "" || t.Version == "" {
+			continue // nothing that can be addressed
+		}
+		if old, ok := a.tracked[t.objectID]; ok && old.uid != "" && r.UID == "" {
+			continue
+		}
+		a.tracked[t.objectID] = tracked{target: t, ordinal: r.Ordinal, uid: r.UID}
+	}
+}
+
+// readAnchor decodes an anchor and the name of its work.
+func readAnchor(p Policy, u *unstructured.Unstructured) (wire.WorkKey, *anchor, error) {
+	var obj v1alpha1.AppliedWork
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &obj); err != nil {
+		return wire.WorkKey{}, nil, fmt.Errorf("anchor %s: %w", u.GetName(), err)
+	}
+	a := newAnchor()
+	a.uid, a.deleting = obj.UID, obj.DeletionTimestamp != nil
+	var applying []v1alpha1.AppliedResourceMeta
+	if text := obj.Annotations[applyingAnnotation]; text != "" {
+		if err := json.Unmarshal([]byte(text), &applying); err != nil {
+			return wire.WorkKey{}, nil, fmt.Errorf("anchor %s: annotation %s: %w", obj.Name, applyingAnnotation, err)
+		}
+	}
+	a.take(applying)
+	a.take(obj.Status.AppliedResources)
+	a.recorded = obj.Status.AppliedResources
+	return wire.WorkKey{Dialect: p.Dialect, Namespace: obj.Spec.WorkNamespace, Name: obj.Spec.WorkName}, a, nil
+}
+
+// createAnchor writes a new anchor that already lists a.tracked.
+func (e *Engine) createAnchor(ctx context.Context, w *work, a *anchor) error {
+	list := a.list()
+	applying, err := json.Marshal(list)
+	if err != nil {
+		return fmt.Errorf("encode anchor: %w", err)
+	}
+	obj := &v1alpha1.AppliedWork{
+		TypeMeta: metav1.TypeMeta{APIVersion: w.policy.Anchor.Resource.GroupVersion().String(), Kind: w.policy.Anchor.Kind},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: w.anchorName(), Finalizers: []string{w.policy.Anchor.Finalizer}, Labels: map[string]string{HubLabel: e.cfg.HubID},
+		},
+		Spec: v1alpha1.AppliedWorkSpec{WorkName: w.key.Name, WorkNamespace: w.key.Namespace},
+	}
+	if len(applying) <= maxAnnotation {
+		obj.Annotations = map[string]string{applyingAnnotation: string(applying)}
+	}
+	raw, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+	if err != nil {
+		return fmt.Errorf("encode anchor: %w", err)
+	}
+	delete(raw, "status")
+	made, err := e.spoke.anchors(w.policy).Create(ctx, &unstructured.Unstructured{Object: raw}, metav1.CreateOptions{FieldManager: w.policy.FieldManager})
+	if apierrors.IsAlreadyExists(err) {
+		return e.adoptAnchor(ctx, w, a)
+	}
+	if err != nil {
+		return fmt.Errorf("create %s: %w", w.policy.Anchor.Kind, err)
+	}
+	a.uid, a.deleting = made.GetUID(), false
+	if obj.Annotations == nil {
+		return e.recordAnchor(ctx, w, a)
+	}
+	return nil
+}
+
+// adoptAnchor takes over an anchor that exists under the work's name, with all
+// that it lists.
+func (e *Engine) adoptAnchor(ctx context.Context, w *work, a *anchor) error {
+	u, err := e.spoke.anchors(w.policy).Get(ctx, w.anchorName(), metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("get %s: %w", w.policy.Anchor.Kind, err)
+	}
+	key, found, err := readAnchor(w.policy, u)
+	if err != nil {
+		return err
+	}
+	if key != w.key {
+		return fmt.Errorf("%s %s stands for work %s/%s", w.policy.Anchor.Kind, u.GetName(), key.Namespace, key.Name)
+	}
+	maps.Copy(found.tracked, a.tracked)
+	*a = *found
+	if a.deleting {
+		return errAnchorLost // replaced by the caller's next attempt
+	}
+	patch := map[string]any{"metadata": map[string]any{
+		"uid": string(a.uid), "labels": map[string]any{HubLabel: e.cfg.HubID}, "resourceVersion": u.GetResourceVersion(),
+		"finalizers": union(u.GetFinalizers(), w.policy.Anchor.Finalizer),
+	}}
+	if err := e.patchAnchor(ctx, w, patch); err != nil {
+		return err
+	}
+	return e.recordAnchor(ctx, w, a)
+}
+
+// recordAnchor brings the anchor's list up to date, if it is not.
+func (e *Engine) recordAnchor(ctx context.Context, w *work, a *anchor) error {
+	list := a.list()
+	if slices.Equal(list, a.recorded) {
+		return nil
+	}
+	patch := map[string]any{"metadata": map[string]any{"uid": string(a.uid)}, "status": v1alpha1.AppliedWorkStatus{AppliedResources: list}}
+	if len(list) == 0 {
+		patch["status"] = map[string]any{"appliedResources": nil}
+	}
+	if err := e.patchAnchor(ctx, w, patch, "status"); err != nil {
+		return err
+	}
+	a.recorded = list
+	return nil
+}
+
+// patchAnchor sends a merge patch that holds for one UID alone.
+func (e *Engine) patchAnchor(ctx context.Context, w *work, patch map[string]any, subresource ...string) error {
+	body, err := json.Marshal(patch)
+	if err != nil {
+		return fmt.Errorf("encode anchor: %w", err)
+	}
+	o := metav1.PatchOptions{FieldManager: w.policy.FieldManager}
+	_, err = e.spoke.anchors(w.policy).Patch(ctx, w.anchorName(), types.MergePatchType, body, o, subresource...)
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return fmt.Errorf("patch %s: %w: %w", w.policy.Anchor.Kind, errAnchorLost, err)
+	}
+	if err != nil {
+		return fmt.Errorf("patch %s: %w", w.policy.Anchor.Kind, err)
+	}
+	return nil
+}
+
+// deleteAnchor marks the anchor as going; its finalizer keeps it.
+func (e *Engine) deleteAnchor(ctx context.Context, w *work, a *anchor) error {
+	o := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &a.uid}}
+	err := e.spoke.anchors(w.policy).Delete(ctx, w.anchorName(), o)
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return fmt.Errorf("delete %s: %w: %w", w.policy.Anchor.Kind, errAnchorLost, err)
+	}
+	if err != nil {
+		return fmt.Errorf("delete %s: %w", w.policy.Anchor.Kind, err)
+	}
+	a.deleting = true
+	return nil
+}
+
+// dropAnchor lets an anchor that is being deleted go.
+func (e *Engine) dropAnchor(ctx context.Context, w *work, a *anchor) error {
+	u, err := e.spoke.anchors(w.policy).Get(ctx, w.anchorName(), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || err == nil && u.GetUID() != a.uid {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("get %s: %w", w.policy.Anchor.Kind, err)
+	}
+	rest := slices.DeleteFunc(slices.Clone(u.GetFinalizers()), func(f string) bool { return f == w.policy.Anchor.Finalizer })
+	patch := map[string]any{"metadata": map[string]any{"uid": string(a.uid), "resourceVersion": u.GetResourceVersion(), "finalizers": rest}}
+	if err := e.patchAnchor(ctx, w, patch); err != nil && !errors.Is(err, errAnchorLost) {
+		return err
+	} else if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("drop anchor: %w", err) // changed meanwhile: tried again
+	}
+	return nil
+}
+
+func union(list []string, more string) []string {
+	if slices.Contains(list, more) {
+		return list
+	}
+	return append(slices.Clone(list), more)
+}

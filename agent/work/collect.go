@@ -1,0 +1,246 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package work
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// collect removes tracked objects, wave by wave. What is gone leaves the anchor's
+// list; what is still going stays on it, and its last event brings us back.
+func (e *Engine) collect(ctx context.Context, w *work, list []tracked) error {
+	for _, wave := range waves(list) {
+		var failed error
+		pending := false
+		for _, t := range wave {
+			e.table.claim(t.target, w.key.String(), w.anchor.uid)
+			gone, err := e.remove(ctx, t, w.anchor.uid)
+			if err != nil && failed == nil {
+				failed = fmt.Errorf("delete %s: %w", t.objectID, err)
+			}
+			if !gone {
+				pending = true
+				continue
+			}
+			delete(w.anchor.tracked, t.objectID)
+			e.table.release(t.objectID, w.key.String())
+		}
+		if failed != nil {
+			return failed
+		}
+		if pending {
+			return e.unseen(wave)
+		}
+	}
+	return nil
+}
+
+// unseen fails when the end of something that is going cannot be seen: then
+// another attempt has to look.
+func (e *Engine) unseen(wave []tracked) error {
+	for _, t := range wave {
+		if _, _, failure := e.table.look(t.objectID); failure != nil {
+			return fmt.Errorf("wait for %s to be gone: %w", t.objectID, failure)
+		}
+	}
+	return nil
+}
+
+// remove deletes one object if it is ours alone, and tells whether it is none of
+// our business any more.
+func (e *Engine) remove(ctx context.Context, t tracked, anchor types.UID) (gone bool, err error) {
+	live, err := e.spoke.get(ctx, t.target)
+	if apierrors.IsNotFound(err) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	switch verdict(live, t, anchor) {
+	case foreign:
+		return true, nil
+	case going:
+		return false, nil
+	}
+	shared, err := e.shared(ctx, live, anchor)
+	if err != nil {
+		return false, err
+	}
+	if shared {
+		return true, e.disown(ctx, t.target, anchor)
+	}
+	if err := e.spoke.delete(ctx, t.target, live.UID); err != nil && !apierrors.IsNotFound(err) {
+		return false, err
+	}
+	after, err := e.spoke.get(ctx, t.target)
+	if apierrors.IsNotFound(err) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return after.UID != live.UID, nil
+}
+
+// owned says whose an object is that an anchor lists.
+type owned int
+
+const (
+	ours    owned = iota // to be deleted, or shared
+	going                // ours, and being deleted
+	foreign              // not what the anchor listed: left alone
+)
+
+// verdict never takes for ours what was not applied for this anchor: the UID is
+// the one that was recorded or, where a crash came before the record, the object
+// bears the anchor's reference, which the apply itself had set.
+func verdict(live *metav1.PartialObjectMetadata, t tracked, anchor types.UID) owned {
+	switch {
+	case t.uid != "" && live.UID != t.uid && !refersTo(live, anchor):
+		return foreign
+	case t.uid == "" && !refersTo(live, anchor):
+		return foreign
+	case live.DeletionTimestamp != nil:
+		return going
+	default:
+		return ours
+	}
+}
+
+func refersTo(live *metav1.PartialObjectMetadata, anchor types.UID) bool {
+	return anchor != "" && slices.ContainsFunc(live.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == anchor })
+}
+
+// shared tells whether another anchor owns the object. A reference to an anchor
+// that is no more does not count: where no garbage collector runs nobody drops it.
+func (e *Engine) shared(ctx context.Context, live *metav1.PartialObjectMetadata, anchor types.UID) (bool, error) {
+	for _, o := range live.OwnerReferences {
+		if o.UID == anchor || !isAnchor(o) {
+			continue
+		}
+		other, err := e.spoke.metadata.Resource(anchorResource(o)).Get(ctx, o.Name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return false, fmt.Errorf("get %s %s: %w", o.Kind, o.Name, err)
+		}
+		if other.UID == o.UID {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// disownAttempts bounds how often a reference is removed anew from an object that
+// changes in between.
+const disownAttempts = 5
+
+// disown removes the reference to an anchor from an object, and nothing else.
+func (e *Engine) disown(ctx context.Context, at target, anchor types.UID) error {
+	var last error
+	for range disownAttempts {
+		live, err := e.spoke.get(ctx, at)
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("get %s: %w", at.objectID, err)
+		}
+		i := slices.IndexFunc(live.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == anchor })
+		if i < 0 {
+			return nil
+		}
+		path := fmt.Sprintf("/metadata/ownerReferences/%d", i)
+		patch, err := json.Marshal([]map[string]any{
+			{"op": "test", "path": "/metadata/uid", "value": live.UID},
+			{"op": "test", "path": "/metadata/resourceVersion", "value": live.ResourceVersion},
+			{"op": "remove", "path": path},
+		})
+		if err != nil {
+			return fmt.Errorf("encode patch: %w", err)
+		}
+		_, err = e.spoke.metadata.Resource(at.gvr()).Namespace(at.Namespace).Patch(ctx, at.Name, types.JSONPatchType, patch,
+			metav1.PatchOptions{FieldManager: FieldManager})
+		// A failed test is an Invalid: the object changed in between.
+		if apierrors.IsInvalid(err) || apierrors.IsConflict(err) {
+			last = err
+			continue
+		}
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("disown %s: %w", at.objectID, err)
+		}
+		return nil
+	}
+	return fmt.Errorf("disown %s: %w", at.objectID, last)
+}
+
+// finalize collects everything of a work and then says so. The anchor is marked
+// first, so that a restart from our own copy does not begin anew.
+func (e *Engine) finalize(ctx context.Context, w *work, d *desired) error {
+	if err := e.dismantle(ctx, w); err != nil {
+		w.hinder(d, err)
+		e.publish(w)
+		return err
+	}
+	if w.anchor != nil {
+		w.hinder(d, nil)
+		e.publish(w)
+		return nil
+	}
+	e.copy.forget(w.key.String())
+	e.announceFinalized(w, d)
+	return nil
+}
+
+// dismantle removes what an anchor lists and then the anchor; w.anchor is nil
+// when both are gone.
+func (e *Engine) dismantle(ctx context.Context, w *work) error {
+	a := w.anchor
+	if a == nil {
+		return nil
+	}
+	if a.uid != "" && !a.deleting {
+		if err := e.deleteAnchor(ctx, w, a); err != nil && !errors.Is(err, errAnchorLost) {
+			return err
+		}
+	}
+	list := make([]tracked, 0, len(a.tracked))
+	for _, t := range a.tracked {
+		list = append(list, t)
+	}
+	if err := e.collect(ctx, w, list); err != nil {
+		return err
+	}
+	if len(a.tracked) > 0 {
+		return e.recordGoing(ctx, w, a)
+	}
+	if a.uid != "" {
+		if err := e.dropAnchor(ctx, w, a); err != nil {
+			return err
+		}
+	}
+	w.anchor = nil
+	w.clear()
+	return nil
+}
+
+// recordGoing keeps the list of a waiting anchor exact.
+func (e *Engine) recordGoing(ctx context.Context, w *work, a *anchor) error {
+	if a.uid == "" {
+		return nil
+	}
+	if err := e.recordAnchor(ctx, w, a); err != nil && !errors.Is(err, errAnchorLost) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,69 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package work
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/rest"
+)
+
+// Config of an Engine.
+type Config struct {
+	// REST reaches the spoke's API server as the agent. Required.
+	REST *rest.Config
+	// Impersonate is the user that everything of a work is read and written as;
+	// empty is the agent itself.
+	Impersonate string
+	// HubID marks the anchors of this hub, which alone are evicted. Required; a
+	// label value.
+	HubID string
+	// Namespace is where the copy of the desired works is kept, as the agent
+	// itself. Empty keeps none.
+	Namespace string
+	// Namespaces, when not empty, are the only ones that works may write to;
+	// cluster-scoped manifests are then refused.
+	Namespaces []string
+	// EvictionGrace is how long an anchor whose work is unknown to the hub keeps
+	// its objects. Default 60 min.
+	EvictionGrace time.Duration
+	// Workers bounds how many works are executed at once. Default 16.
+	Workers int
+	// Logger of the engine; the zero value is silent.
+	Logger logr.Logger
+	// Registerer takes the metrics; nil keeps them to ourselves.
+	Registerer prometheus.Registerer
+}
+
+// Default fills what was left empty.
+func (c *Config) Default() {
+	if c.EvictionGrace == 0 {
+		c.EvictionGrace = time.Hour
+	}
+	if c.Workers == 0 {
+		c.Workers = 16
+	}
+}
+
+// Validate reports everything that is wrong, joined.
+func (c *Config) Validate() error {
+	var errs []error
+	if c.REST == nil {
+		errs = append(errs, errors.New("REST is required"))
+	}
+	if c.HubID == "" {
+		errs = append(errs, errors.New("HubID is required"))
+	}
+	if c.EvictionGrace < 0 {
+		errs = append(errs, fmt.Errorf("EvictionGrace %s is negative", c.EvictionGrace))
+	}
+	if c.Workers < 0 {
+		errs = append(errs, fmt.Errorf("Workers %d is negative", c.Workers))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,23 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package work is the work engine: it makes this cluster's objects what the
+// works of the hub say, keeps them so, and says what became of them.
+//
+// Works arrive in one canonical form, the spec of OCM's ManifestWork, whatever
+// API they were written in; a [Policy] holds what differs between dialects.
+//
+//   - execute.go runs one work at a time per key: apply and delete never overlap.
+//     plan.go decides, collect.go deletes, anchor.go records. An object is listed
+//     in the work's anchor before it is applied and until it is gone, so that a
+//     crash between any two steps leaves nothing that nobody knows of.
+//   - table.go knows every managed object by one small record, and tells drift
+//     from noise by the fields that our server-side applies own. follow.go and
+//     watch.go feed it; what is not managed is dropped as it is read.
+//   - status.go composes what the hub is told, from what executors concluded and
+//     what the table sees at that moment.
+//   - copy.go keeps what is wanted for a restart without the hub.
+//
+// Nothing here polls: a work is looked at when the hub, a watch or a failed
+// attempt of its own says so.
+package work

@@ -1,0 +1,370 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package work
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/tunnel/resource"
+)
+
+const (
+	// Pause before a failed work is tried again; a change of the work, or of what
+	// it waits for, ends it.
+	firstRetry   = 50 * time.Millisecond
+	longestRetry = time.Minute
+	// reporters compose statuses that no executor is about to compose.
+	reporters = 2
+)
+
+// Engine executes the works of one hub in this cluster.
+type Engine struct {
+	cfg      Config
+	log      logr.Logger
+	spoke    *spoke
+	table    *table
+	source   *resource.Source
+	mirror   *resource.Mirror
+	queue    workqueue.TypedDelayingInterface[string]
+	reports  workqueue.TypedInterface[string]
+	policies map[string]Policy
+	metrics  *metrics
+	copy     *keeper
+
+	// following counts followers; they run under lifetime.
+	following sync.WaitGroup
+	lifetime  context.Context
+
+	mu sync.Mutex
+	// All below are guarded by mu.
+	works map[string]*work
+	// anchors finds a work by its dialect and the name of its anchor.
+	anchors map[string]*work
+	// synced is set once the hub has told all it wants.
+	synced bool
+	// waiting holds, by API group, the works with a kind that is not served.
+	waiting         map[string]map[string]struct{}
+	stopDefinitions func()
+}
+
+// New returns an engine for the dialects it knows; Run starts it.
+func New(cfg Config) (*Engine, error) {
+	cfg.Default()
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("work engine: %w", err)
+	}
+	s, err := newSpoke(cfg.REST, cfg.Impersonate)
+	if err != nil {
+		return nil, fmt.Errorf("work engine: %w", err)
+	}
+	e := &Engine{
+		cfg:      cfg,
+		log:      cfg.Logger,
+		spoke:    s,
+		source:   resource.NewSource(wire.KindWorkStatus),
+		queue:    workqueue.NewTypedDelayingQueue[string](),
+		reports:  workqueue.NewTyped[string](),
+		policies: map[string]Policy{wire.DialectMulticluster: Multicluster()},
+		works:    map[string]*work{},
+		anchors:  map[string]*work{},
+		waiting:  map[string]map[string]struct{}{},
+	}
+	e.table = newTable(e.followObjects, e.queue.Add, e.reports.Add)
+	e.mirror = resource.NewMirror(wire.KindWork, resource.Receiver{Put: e.accept, Delete: e.withdraw, Synced: e.complete})
+	if e.metrics, err = newMetrics(cfg.Registerer, e.count); err != nil {
+		return nil, fmt.Errorf("work engine: %w", err)
+	}
+	if e.copy, err = newKeeper(cfg); err != nil {
+		return nil, fmt.Errorf("work engine: %w", err)
+	}
+	return e, nil
+}
+
+// Source of statuses, for the agent's end of Sync.
+func (e *Engine) Source() *resource.Source { return e.source }
+
+// Mirror of works, for the agent's end of Sync.
+func (e *Engine) Mirror() *resource.Mirror { return e.mirror }
+
+// Run executes works until ctx ends. It takes up what the anchors say and what
+// our own copy says, and goes on with or without a hub.
+func (e *Engine) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	e.lifetime = ctx
+	defer e.queue.ShutDown()
+	defer e.reports.ShutDown()
+	if err := e.recall(ctx); err != nil {
+		return err
+	}
+	e.source.Complete()
+	var wg sync.WaitGroup
+	for range e.cfg.Workers {
+		wg.Go(func() { serve(e.queue, func(key string) { e.execute(ctx, key) }) })
+	}
+	for range reporters {
+		wg.Go(func() { serve(e.reports, e.tell) })
+	}
+	wg.Go(func() { e.copy.run(ctx, e.log) })
+	e.followAnchors()
+	<-ctx.Done()
+	e.queue.ShutDown()
+	e.reports.ShutDown()
+	wg.Wait()
+	e.following.Wait()
+	return nil
+}
+
+// recall reads what is left of the time before: anchors, then our own copy of
+// what was wanted. Without the anchors nothing may be touched.
+func (e *Engine) recall(ctx context.Context) error {
+	for failures := 0; ; failures++ {
+		err := e.recallAnchors(ctx)
+		if err == nil {
+			break
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		e.log.Error(err, "cannot read anchors")
+		sleep(ctx, backoff(failures, firstPause, longestPause))
+	}
+	kept, err := e.copy.load(ctx)
+	if err != nil {
+		e.log.Error(err, "cannot read the copy of works; waiting for the hub")
+	}
+	for _, r := range kept {
+		e.remember(r)
+	}
+	return nil
+}
+
+func (e *Engine) recallAnchors(ctx context.Context) error {
+	for _, p := range e.policies {
+		o := metav1.ListOptions{Limit: pageSize, LabelSelector: HubLabel + "=" + e.cfg.HubID}
+		for {
+			page, err := e.spoke.anchors(p).List(ctx, o)
+			if err != nil {
+				return fmt.Errorf("list %s: %w", p.Anchor.Resource.Resource, err)
+			}
+			for i := range page.Items {
+				key, a, err := readAnchor(p, &page.Items[i])
+				if err != nil {
+					return err
+				}
+				e.rebind(p, key, a)
+			}
+			if o.Continue = page.GetContinue(); o.Continue == "" {
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// rebind connects an anchor to its work, and the work to its objects: they are
+// watched, and known to be shared, before anything is applied.
+func (e *Engine) rebind(p Policy, key wire.WorkKey, a *anchor) {
+	e.mu.Lock()
+	w := e.workFor(p, key)
+	e.mu.Unlock()
+	w.anchor = a
+	if a.deleting {
+		return
+	}
+	for _, t := range a.tracked {
+		e.table.claim(t.target, key.String(), a.uid)
+	}
+}
+
+// workFor returns the work of a key, made if need be; e.mu is held.
+func (e *Engine) workFor(p Policy, key wire.WorkKey) *work {
+	if w, ok := e.works[key.String()]; ok {
+		return w
+	}
+	w := &work{key: key, policy: p}
+	e.works[key.String()] = w
+	e.anchors[p.Dialect+"/"+w.anchorName()] = w
+	return w
+}
+
+func (e *Engine) lookup(key string) *work {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.works[key]
+}
+
+// accept takes what the hub wants of one work.
+func (e *Engine) accept(r resource.Resource) {
+	if err := e.want(r, false); err != nil {
+		e.log.Error(err, "hub sent a work that cannot be read", "work", r.Key)
+		return
+	}
+	e.copy.put(r)
+}
+
+// remember takes what the hub wanted before we were started.
+func (e *Engine) remember(r resource.Resource) {
+	if err := e.want(r, true); err != nil {
+		e.log.Error(err, "the copy of a work cannot be read", "work", r.Key)
+	}
+}
+
+func (e *Engine) want(r resource.Resource, copied bool) error {
+	key, err := wire.ParseWorkKey(r.Key)
+	if err != nil {
+		return err
+	}
+	p, ok := e.policies[key.Dialect]
+	if !ok {
+		return fmt.Errorf("dialect %q is not known", key.Dialect)
+	}
+	body, err := wire.DecodeWork(r.Body)
+	if err != nil {
+		return err
+	}
+	d := &desired{uid: r.UID, generation: body.Generation, deleting: body.Deleting, copied: copied, received: time.Now()}
+	d.manifests = parseManifests(body.Spec.Workload.Manifests)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	w := e.workFor(p, key)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if copied && w.want != nil {
+		return nil // the hub was faster
+	}
+	w.want, w.orphaned = d, time.Time{}
+	e.queue.Add(r.Key)
+	return nil
+}
+
+// withdraw: the work is no more on the hub.
+func (e *Engine) withdraw(key string) {
+	if w := e.lookup(key); w != nil {
+		w.orphan(time.Now())
+		e.queue.Add(key)
+	}
+}
+
+// complete: the hub has told all it wants. What it did not mention it does not know.
+func (e *Engine) complete() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.synced = true
+	now := time.Now()
+	for key, w := range e.works {
+		if w.unconfirmed() {
+			w.orphan(now)
+			e.queue.Add(key)
+		}
+	}
+}
+
+// execute runs one work once and decides when to look again.
+func (e *Engine) execute(ctx context.Context, key string) {
+	w := e.lookup(key)
+	if w == nil || ctx.Err() != nil {
+		return
+	}
+	if d := w.wanted(); d != w.tried {
+		w.tried, w.failures = d, 0
+	}
+	wait, err := e.reconcile(ctx, w)
+	switch {
+	case err == nil:
+		w.failures = 0
+	case ctx.Err() != nil || errors.Is(err, errSuperseded):
+		return // whoever superseded it has queued it
+	default:
+		e.log.V(1).Info("work is tried again", "work", key, "err", err.Error())
+		retry := backoff(w.failures, firstRetry, longestRetry)
+		w.failures++
+		if wait == 0 || retry < wait {
+			wait = retry
+		}
+	}
+	if wait > 0 {
+		e.queue.AddAfter(key, wait)
+	}
+}
+
+// tell sends the status of a work as it is now.
+func (e *Engine) tell(key string) {
+	if w := e.lookup(key); w != nil {
+		e.publish(w)
+	}
+}
+
+func (e *Engine) publish(w *work) {
+	w.telling.Lock()
+	defer w.telling.Unlock()
+	s, uid, ok := w.status(e.table.look, metav1.Now())
+	if !ok {
+		return
+	}
+	e.send(w, s, uid)
+	e.metrics.told(w)
+}
+
+func (e *Engine) announceFinalized(w *work, d *desired) {
+	w.telling.Lock()
+	defer w.telling.Unlock()
+	e.send(w, wire.WorkStatus{ObservedGeneration: d.generation, Finalized: true}, d.uid)
+}
+
+// send publishes a status. One that is too large to travel goes without its
+// manifests; the work's own conditions still say what is wrong.
+func (e *Engine) send(w *work, s wire.WorkStatus, uid string) {
+	for {
+		body, err := json.Marshal(s)
+		if err == nil {
+			err = e.source.Put(resource.Resource{Key: w.key.String(), UID: uid, Generation: s.ObservedGeneration, Body: body})
+		}
+		if err == nil {
+			return
+		}
+		if !errors.Is(err, resource.ErrTooLarge) || s.Manifests == nil {
+			e.log.Error(err, "cannot publish a status", "work", w.key.String())
+			return
+		}
+		s.Manifests = nil
+	}
+}
+
+// serve hands the keys of a queue to do until it is shut down.
+func serve(q workqueue.TypedInterface[string], do func(string)) {
+	for {
+		key, quit := q.Get()
+		if quit {
+			return
+		}
+		do(key)
+		q.Done(key)
+	}
+}
+
+// group of a definition's name, "<plural>.<group>".
+func groupOf(definition string) string {
+	for i := range definition {
+		if definition[i] == '.' {
+			return definition[i+1:]
+		}
+	}
+	return ""
+}
+
+func definitions() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+}

@@ -1,0 +1,114 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package work
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+var (
+	errNoNamespace = errors.New("namespace must be set in manifest of a namespaced kind")
+	errSuperseded  = errors.New("work changed while it was being applied")
+)
+
+// maxMessage bounds the text of an error in a condition, in bytes.
+const maxMessage = 1024
+
+// CeilingError: the spoke's owner does not allow works to write there.
+type CeilingError struct {
+	// Namespace that is not allowed; empty for a cluster-scoped manifest.
+	Namespace string
+}
+
+func (e *CeilingError) Error() string {
+	if e.Namespace == "" {
+		return "cluster-scoped manifests are not allowed by this cluster's agent"
+	}
+	return fmt.Sprintf("namespace %q is not allowed by this cluster's agent", e.Namespace)
+}
+
+// DuplicateError: an earlier manifest of the same work names the same object.
+type DuplicateError struct{ Ordinal int }
+
+func (e *DuplicateError) Error() string {
+	return fmt.Sprintf("duplicate of manifest %d", e.Ordinal)
+}
+
+// UnknownKindError: the API server serves no such kind, at present.
+type UnknownKindError struct{ Kind schema.GroupVersionKind }
+
+func (e *UnknownKindError) Error() string {
+	return fmt.Sprintf("no matches for kind %q in version %q", e.Kind.Kind, e.Kind.GroupVersion())
+}
+
+// What differs from one attempt to the next without telling anything: it would
+// make a condition, and with it the hub, change for nothing.
+var volatile = regexp.MustCompile(`[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}| at \d{4}-\d\d-\d\dT[0-9:.]+(Z|[+-]\d\d:\d\d)|\[[0-9a-f:]+\]:\d+->|\d+\.\d+\.\d+\.\d+:\d+->`)
+
+// describe turns an error into the text of a condition: the same for the same
+// cause, bounded, printable, and for Secrets without anything of their content.
+func describe(err error, secret bool) string {
+	text := err.Error()
+	if secret {
+		text = describeSecret(err)
+	}
+	text = volatile.ReplaceAllString(text, "")
+	return printable(text)
+}
+
+// printable bounds a text that comes from elsewhere and removes what does not
+// print.
+func printable(text string) string {
+	text = strings.Map(func(r rune) rune {
+		if r == utf8.RuneError || unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, text)
+	if len(text) <= maxMessage {
+		return text
+	}
+	cut := maxMessage
+	for !utf8.RuneStart(text[cut]) {
+		cut--
+	}
+	return text[:cut] + "..."
+}
+
+// describeSecret names the fields that an API server complained about, not what
+// it said: validation messages quote values.
+func describeSecret(err error) string {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return err.Error()
+	}
+	s := status.Status()
+	text := string(s.Reason)
+	if text == "" {
+		text = "request refused"
+	}
+	if s.Details == nil {
+		return text
+	}
+	var fields []string
+	for _, c := range s.Details.Causes {
+		if c.Field != "" && !slices.Contains(fields, c.Field) {
+			fields = append(fields, c.Field)
+		}
+	}
+	slices.Sort(fields)
+	if len(fields) == 0 {
+		return text
+	}
+	return text + ": " + strings.Join(fields, ", ")
+}

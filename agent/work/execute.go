@@ -1,0 +1,225 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package work
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// reconcile brings the spoke to what is wanted of one work. The queue sees to it
+// that no two run for the same work: apply and delete never overlap. It returns
+// how long to wait before the next look, 0 for none.
+func (e *Engine) reconcile(ctx context.Context, w *work) (time.Duration, error) {
+	d := w.wanted()
+	switch {
+	case d == nil:
+		return e.evict(ctx, w)
+	case d.deleting:
+		return 0, e.finalize(ctx, w, d)
+	default:
+		return e.apply(ctx, w, d)
+	}
+}
+
+// apply makes the objects of a work what its manifests say.
+func (e *Engine) apply(ctx context.Context, w *work, d *desired) (time.Duration, error) {
+	if d.copied && (w.anchor == nil || w.anchor.deleting) {
+		return 0, nil // from our own copy alone nothing is begun: the hub may have deleted it since
+	}
+	steps := plan(ctx, d.manifests, e.spoke.kinds.resolve, e.cfg.Namespaces)
+	e.await(w, steps)
+	order := inOrder(steps)
+	if err := e.secure(ctx, w, order); err != nil {
+		for _, s := range order {
+			s.err = err
+		}
+		w.conclude(d, steps, nil)
+		e.publish(w)
+		return 0, err
+	}
+	results := map[int]result{}
+	var wait time.Duration
+	for _, s := range order {
+		if ctx.Err() != nil || w.wanted() != d {
+			return 0, errors.Join(ctx.Err(), errSuperseded)
+		}
+		r, pause := e.applyStep(ctx, w, s)
+		results[s.ordinal] = r
+		if pause > 0 && (wait == 0 || pause < wait) {
+			wait = pause
+		}
+	}
+	w.conclude(d, steps, results)
+	e.publish(w)
+	if gone := removed(w.anchor.tracked, steps); len(gone) > 0 {
+		if err := e.collect(ctx, w, gone); err != nil {
+			return wait, err
+		}
+	}
+	if err := e.recordAnchor(ctx, w, w.anchor); err != nil {
+		w.shaken.Store(errors.Is(err, errAnchorLost))
+		return wait, err
+	}
+	return wait, failure(steps)
+}
+
+// failure joins what another attempt may mend.
+func failure(steps []step) error {
+	n := 0
+	var first error
+	for _, s := range steps {
+		if s.err == nil || lasting(s.err) {
+			continue
+		}
+		if n++; first == nil {
+			first = s.err
+		}
+	}
+	if first == nil {
+		return nil
+	}
+	return fmt.Errorf("%d of %d manifests failed: %w", n, len(steps), first)
+}
+
+// secure makes sure that the anchor exists and lists every step before any of
+// them is taken.
+func (e *Engine) secure(ctx context.Context, w *work, order []*step) error {
+	if w.anchor == nil {
+		w.anchor = newAnchor()
+	}
+	a := w.anchor
+	if err := e.inspectAnchor(ctx, w); err != nil {
+		return err
+	}
+	missing := false
+	for _, s := range order {
+		if t, ok := a.tracked[s.at.objectID]; ok {
+			t.ordinal = s.ordinal
+			a.tracked[s.at.objectID] = t
+			continue
+		}
+		missing = true
+		a.tracked[s.at.objectID] = tracked{target: s.at, ordinal: s.ordinal}
+	}
+	if err := e.listAnchor(ctx, w, missing); err != nil {
+		w.shaken.Store(true)
+		return err
+	}
+	for _, t := range a.tracked {
+		e.table.claim(t.target, w.key.String(), a.uid)
+	}
+	return nil
+}
+
+func (e *Engine) listAnchor(ctx context.Context, w *work, missing bool) error {
+	a := w.anchor
+	if a.uid != "" {
+		if !missing {
+			return nil
+		}
+		return e.recordAnchor(ctx, w, a)
+	}
+	a.recorded = nil
+	if err := e.createAnchor(ctx, w, a); err != nil {
+		return err
+	}
+	for _, t := range a.tracked {
+		if t.uid != "" {
+			return e.recordAnchor(ctx, w, a) // the successor of a lost anchor
+		}
+	}
+	return nil
+}
+
+// inspectAnchor looks at an anchor that somebody touched. One that is being
+// deleted lets go of its objects before it goes itself: the garbage collector
+// would take them along.
+func (e *Engine) inspectAnchor(ctx context.Context, w *work) error {
+	a := w.anchor
+	if a.uid != "" && w.shaken.Swap(false) {
+		u, err := e.spoke.anchors(w.policy).Get(ctx, w.anchorName(), metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err) || err == nil && u.GetUID() != a.uid:
+			a.uid, a.deleting = "", false
+		case err != nil:
+			w.shaken.Store(true)
+			return fmt.Errorf("get %s: %w", w.policy.Anchor.Kind, err)
+		default:
+			a.deleting = u.GetDeletionTimestamp() != nil
+		}
+	}
+	if !a.deleting {
+		return nil
+	}
+	for _, t := range a.tracked {
+		if err := e.disown(ctx, t.target, a.uid); err != nil {
+			return err
+		}
+	}
+	if err := e.dropAnchor(ctx, w, a); err != nil {
+		return err
+	}
+	a.uid, a.deleting = "", false
+	return nil
+}
+
+// result is what became of one step that was taken, or had been before.
+type result struct {
+	generation int64
+}
+
+// applyStep applies one manifest unless its object is as it was left.
+func (e *Engine) applyStep(ctx context.Context, w *work, s *step) (result, time.Duration) {
+	key := w.key.String()
+	now := time.Now()
+	due, wait := e.table.due(s.at.objectID, key, s.hash, now)
+	if !due || wait > 0 {
+		return w.resultOf(s.at.objectID), wait
+	}
+	owners := e.table.begin(s.at.objectID, now)
+	got, err := e.write(ctx, w, s, owners)
+	e.metrics.applied(time.Since(now), err)
+	e.table.finish(s.at.objectID, key, s.hash, got)
+	if err != nil {
+		s.err = err
+		return result{}, 0
+	}
+	t := w.anchor.tracked[s.at.objectID]
+	t.uid = got.uid
+	w.anchor.tracked[s.at.objectID] = t
+	r := result{generation: got.generation}
+	w.keep(s.at.objectID, r)
+	return r, 0
+}
+
+func (e *Engine) write(ctx context.Context, w *work, s *step, owners []owner) (*sighting, error) {
+	configuration, err := s.configuration(s.at, e.references(owners))
+	if err != nil {
+		return nil, err
+	}
+	got, err := e.spoke.apply(ctx, s.at, configuration, w.policy)
+	if apierrors.IsNotFound(err) {
+		// The namespace is missing, or the kind is served no more.
+		e.spoke.kinds.forget(s.gvk.GroupVersion())
+	}
+	return got, err
+}
+
+// references turns owners into ownerReferences: those of every work that claims
+// the object, for an apply withdraws what it does not repeat.
+func (e *Engine) references(owners []owner) []metav1.OwnerReference {
+	out := make([]metav1.OwnerReference, 0, len(owners))
+	for _, o := range owners {
+		if w := e.lookup(o.work); w != nil {
+			out = append(out, w.policy.Anchor.reference(w.anchorName(), o))
+		}
+	}
+	return out
+}

@@ -1,0 +1,199 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package work
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"k8s.io/apimachinery/pkg/api/validation/path"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	workv1 "open-cluster-management.io/api/work/v1"
+)
+
+var (
+	errNotObject    = errors.New("manifest is not a JSON object")
+	errNoKind       = errors.New("apiVersion and kind must be set in manifest")
+	errNoName       = errors.New("name must be set in manifest")
+	errGenerateName = errors.New("generateName must not be set in manifest")
+	errMalformed    = errors.New("manifest is malformed")
+	errBadName      = errors.New("name or namespace in manifest is not a path segment")
+)
+
+// manifest is one entry of a work as it was written: what it names is decoded,
+// its content stays JSON until it is applied.
+type manifest struct {
+	ordinal   int
+	gvk       schema.GroupVersionKind
+	namespace string
+	name      string
+	raw       []byte
+	hash      [sha256.Size]byte
+	// err says why the manifest can never be applied as it is.
+	err error
+}
+
+// header is the part of a manifest that names it.
+type header struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Metadata   struct {
+		Name         string `json:"name"`
+		GenerateName string `json:"generateName"`
+		Namespace    string `json:"namespace"`
+	} `json:"metadata"`
+}
+
+// parseManifests reads every manifest of a work; a bad one carries its error.
+func parseManifests(in []workv1.Manifest) []manifest {
+	out := make([]manifest, len(in))
+	for i := range in {
+		out[i] = parseManifest(i, in[i].Raw)
+	}
+	return out
+}
+
+func parseManifest(ordinal int, raw []byte) manifest {
+	m := manifest{ordinal: ordinal, raw: raw, hash: sha256.Sum256(raw)}
+	var h header
+	if !bytes.HasPrefix(bytes.TrimSpace(raw), []byte("{")) {
+		m.err = fmt.Errorf("failed to decode object: %w", errNotObject)
+		return m
+	}
+	if err := json.Unmarshal(raw, &h); err != nil {
+		m.err = fmt.Errorf("failed to decode object: %w", errMalformed)
+		return m
+	}
+	m.namespace, m.name = h.Metadata.Namespace, h.Metadata.Name
+	gv, err := schema.ParseGroupVersion(h.APIVersion)
+	if err != nil {
+		m.err = fmt.Errorf("failed to decode object: %w", err)
+		return m
+	}
+	m.gvk = gv.WithKind(h.Kind)
+	switch {
+	case h.Kind == "" || gv.Version == "":
+		m.err = fmt.Errorf("failed to decode object: %w", errNoKind)
+	case h.Metadata.GenerateName != "":
+		m.err = errGenerateName
+	case m.name == "":
+		m.err = errNoName
+	case len(path.IsValidPathSegmentName(m.name)) > 0 || len(path.IsValidPathSegmentName(m.namespace)) > 0:
+		m.err = errBadName
+	}
+	return m
+}
+
+// configuration returns what is applied: the manifest without what belongs to
+// the API server, named as target and owned by owners besides those it states.
+func (m manifest) configuration(at target, owners []metav1.OwnerReference) ([]byte, error) {
+	obj, err := decodeObject(m.raw)
+	if err != nil {
+		return nil, err
+	}
+	delete(obj, "status")
+	stripCreationTimestamps(obj)
+	meta, ok := obj["metadata"].(map[string]any)
+	if !ok {
+		return nil, fmt.Errorf("failed to decode object: %w", errNoName)
+	}
+	for _, field := range []string{"uid", "resourceVersion", "generation", "managedFields", "creationTimestamp", "deletionTimestamp", "selfLink"} {
+		delete(meta, field)
+	}
+	delete(meta, "namespace")
+	if at.Namespace != "" {
+		meta["namespace"] = at.Namespace
+	}
+	if err := addOwners(meta, owners); err != nil {
+		return nil, err
+	}
+	out, err := json.Marshal(obj)
+	if err != nil {
+		return nil, fmt.Errorf("failed to encode object: %w", err)
+	}
+	return out, nil
+}
+
+// decodeObject keeps numbers as they are written: a float64 would change large
+// integers.
+func decodeObject(raw []byte) (map[string]any, error) {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	var obj map[string]any
+	if err := d.Decode(&obj); err != nil || obj == nil {
+		return nil, fmt.Errorf("failed to decode object: %w", errMalformed)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("failed to decode object: trailing data: %w", errMalformed)
+	}
+	return obj, nil
+}
+
+// stripCreationTimestamps removes "creationTimestamp: null" from every metadata
+// at any depth: encoders of Go types write it, and a template that owns it would
+// raise the object's generation with every apply.
+func stripCreationTimestamps(v any) {
+	switch v := v.(type) {
+	case map[string]any:
+		for key, child := range v {
+			if meta, ok := child.(map[string]any); ok && key == "metadata" {
+				if stamp, has := meta["creationTimestamp"]; has && stamp == nil {
+					delete(meta, "creationTimestamp")
+				}
+			}
+			stripCreationTimestamps(child)
+		}
+	case []any:
+		for _, child := range v {
+			stripCreationTimestamps(child)
+		}
+	}
+}
+
+func addOwners(meta map[string]any, owners []metav1.OwnerReference) error {
+	if len(owners) == 0 {
+		return nil
+	}
+	refs, ok := meta["ownerReferences"].([]any)
+	if !ok && meta["ownerReferences"] != nil {
+		return fmt.Errorf("failed to decode object: ownerReferences is not a list: %w", errMalformed)
+	}
+	for _, o := range owners {
+		refs = append(refs, map[string]any{"apiVersion": o.APIVersion, "kind": o.Kind, "name": o.Name, "uid": string(o.UID)})
+	}
+	meta["ownerReferences"] = refs
+	return nil
+}
+
+// objectID names an object of the spoke, in whatever version it is read.
+type objectID struct {
+	Group, Resource, Namespace, Name string
+}
+
+func (id objectID) String() string {
+	gr := schema.GroupResource{Group: id.Group, Resource: id.Resource}
+	if id.Namespace == "" {
+		return gr.String() + " " + id.Name
+	}
+	return gr.String() + " " + id.Namespace + "/" + id.Name
+}
+
+// target is an object and how it is addressed.
+type target struct {
+	objectID
+	Version, Kind string
+}
+
+func (t target) gvr() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: t.Group, Version: t.Version, Resource: t.Resource}
+}
+
+func (t target) gvk() schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: t.Group, Version: t.Version, Kind: t.Kind}
+}

@@ -1,0 +1,153 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package work
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	workv1 "open-cluster-management.io/api/work/v1"
+)
+
+// step is one manifest on its way: where it goes, or why it cannot.
+type step struct {
+	manifest
+	at  target
+	err error
+}
+
+// resolver maps a kind to how it is addressed.
+type resolver func(context.Context, schema.GroupVersionKind) (resourceKind, error)
+
+// plan decides for each manifest, in the order of the work, which object it is
+// about. It reads kinds and nothing else.
+func plan(ctx context.Context, manifests []manifest, resolve resolver, allowed []string) []step {
+	steps := make([]step, len(manifests))
+	taken := map[objectID]int{}
+	for i, m := range manifests {
+		s := &steps[i]
+		s.manifest = m
+		if s.err = m.err; s.err != nil {
+			continue
+		}
+		if s.at, s.err = locate(ctx, m, resolve); s.err != nil {
+			continue
+		}
+		if s.err = ceiling(s.at, allowed); s.err != nil {
+			continue
+		}
+		if first, ok := taken[s.at.objectID]; ok {
+			s.err = &DuplicateError{Ordinal: first}
+			continue
+		}
+		taken[s.at.objectID] = m.ordinal
+	}
+	return steps
+}
+
+func locate(ctx context.Context, m manifest, resolve resolver) (target, error) {
+	kind, err := resolve(ctx, m.gvk)
+	if err != nil {
+		return target{}, fmt.Errorf("failed to find gvr from restmapping: %w", err)
+	}
+	t := target{objectID: objectID{Group: m.gvk.Group, Resource: kind.resource, Name: m.name}, Version: m.gvk.Version, Kind: m.gvk.Kind}
+	if !kind.namespaced {
+		return t, nil // a namespace is dropped, as an API server does
+	}
+	if m.namespace == "" {
+		return t, errNoNamespace
+	}
+	t.Namespace = m.namespace
+	return t, nil
+}
+
+func ceiling(t target, allowed []string) error {
+	if len(allowed) == 0 || slices.Contains(allowed, t.Namespace) && t.Namespace != "" {
+		return nil
+	}
+	return &CeilingError{Namespace: t.Namespace}
+}
+
+// inOrder returns the steps that can be taken, in the order of their kinds.
+func inOrder(steps []step) []*step {
+	var out []*step
+	for i := range steps {
+		if steps[i].err == nil {
+			out = append(out, &steps[i])
+		}
+	}
+	slices.SortStableFunc(out, func(a, b *step) int { return kindOrder(a.at.Kind) - kindOrder(b.at.Kind) })
+	return out
+}
+
+// removed returns what is tracked and no manifest names any more. A manifest
+// that cannot be resolved, or is refused, at present still names its object: a
+// fault on the way to discovery must not delete anything.
+func removed(all map[objectID]tracked, steps []step) []tracked {
+	type named struct{ group, kind, namespace, name string }
+	kept := map[named]struct{}{}
+	ids := map[objectID]struct{}{}
+	unreadable := false
+	for _, s := range steps {
+		if s.at.Name != "" {
+			ids[s.at.objectID] = struct{}{}
+		}
+		kept[named{s.gvk.Group, s.gvk.Kind, s.namespace, s.name}] = struct{}{}
+		kept[named{s.gvk.Group, s.gvk.Kind, "", s.name}] = struct{}{}
+		unreadable = unreadable || s.gvk.Kind == "" || s.name == ""
+	}
+	if unreadable {
+		return nil // it may name anything
+	}
+	var out []tracked
+	for id, t := range all {
+		_, byID := ids[id]
+		_, byName := kept[named{t.Group, t.Kind, t.Namespace, t.Name}]
+		if !byID && !byName {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// waves groups what is to be deleted: those of one wave together, the waves in
+// the reverse order of apply, each waiting for the one before.
+func waves(list []tracked) [][]tracked {
+	list = slices.Clone(list)
+	slices.SortFunc(list, func(a, b tracked) int {
+		if d := kindOrder(b.Kind) - kindOrder(a.Kind); d != 0 {
+			return d
+		}
+		return strings.Compare(a.objectID.String(), b.objectID.String())
+	})
+	var out [][]tracked
+	for i, t := range list {
+		if i == 0 || kindOrder(list[i-1].Kind) != kindOrder(t.Kind) {
+			out = append(out, nil)
+		}
+		out[len(out)-1] = append(out[len(out)-1], t)
+	}
+	return out
+}
+
+func (s step) meta() workv1.ManifestResourceMeta {
+	return workv1.ManifestResourceMeta{
+		Ordinal: int32(s.ordinal), //nolint:gosec // bounded by the size of a message
+		Group:   s.gvk.Group, Version: s.gvk.Version, Kind: s.gvk.Kind,
+		Resource: s.at.Resource, Namespace: s.namespace, Name: s.name,
+	}
+}
+
+// lasting tells the errors that only a change of the work can end.
+func lasting(err error) bool {
+	var refused *CeilingError
+	var duplicate *DuplicateError
+	return errors.As(err, &refused) || errors.As(err, &duplicate) || errors.Is(err, errNoKind) || errors.Is(err, errNoName) ||
+		errors.Is(err, errGenerateName) || errors.Is(err, errBadName) || errors.Is(err, errNoNamespace) || errors.Is(err, errNotObject) ||
+		errors.Is(err, errMalformed)
+}

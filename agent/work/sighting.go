@@ -1,0 +1,115 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package work
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+
+	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+)
+
+// sighting is all that is kept of an object: what one event, or the answer to
+// one write, said of it.
+type sighting struct {
+	uid        types.UID
+	version    string // resourceVersion
+	generation int64
+	// fields is a hash of the fields that our applies own; zero when we own none.
+	// It moves when somebody else takes or removes one of them, our
+	// ownerReference among them, and at no other time.
+	fields   fieldsHash
+	deleting bool
+	health   health
+}
+
+type fieldsHash [16]byte
+
+// health is kstatus' opinion of an object.
+type health struct {
+	status  status.Status
+	message string
+}
+
+// sight reads an object, complete or metadata alone.
+func sight(obj metav1.Object, manager string) *sighting {
+	s := &sighting{
+		uid:        obj.GetUID(),
+		version:    obj.GetResourceVersion(),
+		generation: obj.GetGeneration(),
+		fields:     ownedFields(obj.GetManagedFields(), manager),
+		deleting:   obj.GetDeletionTimestamp() != nil,
+	}
+	if u, ok := obj.(*unstructured.Unstructured); ok {
+		s.health = healthOf(u)
+		return s
+	}
+	s.health = health{status: status.CurrentStatus, message: "Resource is current"}
+	if s.deleting {
+		s.health = health{status: status.TerminatingStatus, message: "Resource scheduled for deletion"}
+	}
+	return s
+}
+
+func healthOf(u *unstructured.Unstructured) health {
+	r, err := status.Compute(u)
+	if err != nil {
+		return health{status: status.UnknownStatus, message: "Resource status is malformed"}
+	}
+	return health{status: r.Status, message: r.Message}
+}
+
+// ownedFields hashes what manager owns by server-side apply. The bytes of a
+// fieldset differ between encodings, so they are brought into one form first.
+func ownedFields(entries []metav1.ManagedFieldsEntry, manager string) fieldsHash {
+	for _, e := range entries {
+		if e.Manager != manager || e.Operation != metav1.ManagedFieldsOperationApply || e.Subresource != "" || e.FieldsV1 == nil {
+			continue
+		}
+		var set any
+		if err := json.Unmarshal(e.FieldsV1.GetRawBytes(), &set); err != nil {
+			return fieldsHash{}
+		}
+		canonical, err := json.Marshal(set)
+		if err != nil {
+			return fieldsHash{}
+		}
+		sum := sha256.Sum256(canonical)
+		return fieldsHash(sum[:16])
+	}
+	return fieldsHash{}
+}
+
+// newer tells whether resourceVersion a is later than b. Versions that cannot be
+// compared count as later: an event too many is judged again, one too few is lost.
+func newer(a, b string) bool {
+	order, err := resourceversion.CompareResourceVersion(a, b)
+	return err != nil || order > 0
+}
+
+// metadataOnly names the kinds whose status says nothing: they are applied and
+// watched as metadata, in protobuf, so that a Secret's or a ConfigMap's content
+// never comes back to the agent.
+func metadataOnly(group, resource string) bool {
+	switch group {
+	case "":
+		switch resource {
+		case "configmaps", "secrets", "serviceaccounts", "namespaces", "endpoints", "limitranges", "events", "podtemplates":
+			return true
+		}
+	case "rbac.authorization.k8s.io", "scheduling.k8s.io", "node.k8s.io", "discovery.k8s.io", "coordination.k8s.io":
+		return true
+	case "networking.k8s.io":
+		return resource == "networkpolicies" || resource == "ingressclasses"
+	case "storage.k8s.io":
+		return resource == "storageclasses" || resource == "csidrivers" || resource == "csinodes"
+	case "admissionregistration.k8s.io":
+		return true
+	}
+	return false
+}

@@ -1,0 +1,105 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package work
+
+import (
+	"context"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+)
+
+// spoke is the spoke's API server as the works' service account sees it: every
+// request, discovery and watches among them, goes out under that name, over one
+// shared connection pool.
+type spoke struct {
+	metadata metadata.Interface
+	dynamic  dynamic.Interface
+	kinds    *kinds
+}
+
+// newSpoke impersonates user when it is not empty.
+func newSpoke(cfg *rest.Config, user string) (*spoke, error) {
+	cfg = rest.CopyConfig(cfg)
+	// The API server's priority and fairness is the limiter.
+	cfg.QPS, cfg.Burst, cfg.RateLimiter = -1, 0, nil
+	if user != "" {
+		cfg.Impersonate = rest.ImpersonationConfig{UserName: user}
+	}
+	pool, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("client of the cluster: %w", err)
+	}
+	m, err := metadata.NewForConfigAndClient(cfg, pool)
+	if err != nil {
+		return nil, fmt.Errorf("metadata client: %w", err)
+	}
+	d, err := dynamic.NewForConfigAndClient(cfg, pool)
+	if err != nil {
+		return nil, fmt.Errorf("dynamic client: %w", err)
+	}
+	disco, err := discovery.NewDiscoveryClientForConfigAndClient(cfg, pool)
+	if err != nil {
+		return nil, fmt.Errorf("discovery client: %w", err)
+	}
+	return &spoke{metadata: m, dynamic: d, kinds: newKinds(disco)}, nil
+}
+
+// apply writes a configuration by server-side apply and returns what it became.
+func (s *spoke) apply(ctx context.Context, at target, configuration []byte, p Policy) (*sighting, error) {
+	o := metav1.PatchOptions{FieldManager: p.FieldManager, Force: &p.Force}
+	if metadataOnly(at.Group, at.Resource) {
+		obj, err := s.metadata.Resource(at.gvr()).Namespace(at.Namespace).Patch(ctx, at.Name, types.ApplyPatchType, configuration, o)
+		if err != nil {
+			return nil, err
+		}
+		return sight(obj, p.FieldManager), nil
+	}
+	obj, err := s.dynamic.Resource(at.gvr()).Namespace(at.Namespace).Patch(ctx, at.Name, types.ApplyPatchType, configuration, o)
+	if err != nil {
+		return nil, err
+	}
+	return sight(obj, p.FieldManager), nil
+}
+
+// get reads an object's metadata.
+func (s *spoke) get(ctx context.Context, at target) (*metav1.PartialObjectMetadata, error) {
+	return s.metadata.Resource(at.gvr()).Namespace(at.Namespace).Get(ctx, at.Name, metav1.GetOptions{})
+}
+
+// delete removes the object of that UID, dependents in the background.
+func (s *spoke) delete(ctx context.Context, at target, uid types.UID) error {
+	background := metav1.DeletePropagationBackground
+	return s.metadata.Resource(at.gvr()).Namespace(at.Namespace).Delete(ctx, at.Name,
+		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}, PropagationPolicy: &background})
+}
+
+// List and Watch read a scope as metadata where that says enough.
+func (s *spoke) List(ctx context.Context, sc scope, o metav1.ListOptions) (runtime.Object, error) {
+	if metadataOnly(sc.Group, sc.Resource) {
+		return s.metadata.Resource(sc.GroupVersionResource).Namespace(sc.namespace).List(ctx, o)
+	}
+	return s.dynamic.Resource(sc.GroupVersionResource).Namespace(sc.namespace).List(ctx, o)
+}
+
+func (s *spoke) Watch(ctx context.Context, sc scope, o metav1.ListOptions) (watch.Interface, error) {
+	if metadataOnly(sc.Group, sc.Resource) {
+		return s.metadata.Resource(sc.GroupVersionResource).Namespace(sc.namespace).Watch(ctx, o)
+	}
+	return s.dynamic.Resource(sc.GroupVersionResource).Namespace(sc.namespace).Watch(ctx, o)
+}
+
+var _ lister = (*spoke)(nil)
+
+// anchors reads and writes the anchors of a dialect.
+func (s *spoke) anchors(p Policy) dynamic.ResourceInterface {
+	return s.dynamic.Resource(p.Anchor.Resource)
+}

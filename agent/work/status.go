@@ -1,0 +1,203 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package work
+
+import (
+	"fmt"
+
+	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	workv1 "open-cluster-management.io/api/work/v1"
+
+	"github.com/spokelet/spokelet/api/wire"
+)
+
+// Condition types of manifests and works.
+const (
+	conditionApplied   = "Applied"
+	conditionAvailable = "Available"
+	conditionHealthy   = "Healthy"
+	conditionDeleting  = "Deleting"
+)
+
+// glance is what is known of an object at the moment a status is composed.
+type glance func(objectID) (live *sighting, known bool, failure error)
+
+// status composes what the hub is told; ok is false when there is nothing to tell.
+func (w *work) status(look glance, now metav1.Time) (s wire.WorkStatus, uid string, ok bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.concluded == nil {
+		return wire.WorkStatus{}, "", false
+	}
+	s.ObservedGeneration = w.observed
+	tallies := map[string]*tally{}
+	for i := range w.outcomes {
+		o := &w.outcomes[i]
+		o.assess(look, now)
+		for _, c := range o.conditions {
+			if tallies[c.Type] == nil {
+				tallies[c.Type] = &tally{}
+			}
+			tallies[c.Type].add(c)
+		}
+		s.Manifests = append(s.Manifests, workv1.ManifestCondition{ResourceMeta: o.meta, Conditions: append([]metav1.Condition(nil), o.conditions...)})
+	}
+	w.summarize(tallies, now)
+	s.Conditions = append(s.Conditions, w.conditions...)
+	return s, w.concluded.uid, true
+}
+
+// assess brings the conditions of one manifest up to date.
+func (o *outcome) assess(look glance, now metav1.Time) {
+	applied := metav1.Condition{
+		Type: conditionApplied, Status: metav1.ConditionTrue, Reason: "AppliedManifestComplete",
+		Message: "Apply manifest complete", ObservedGeneration: o.generation,
+	}
+	if o.failure != "" {
+		applied.Status, applied.Reason = metav1.ConditionFalse, "AppliedManifestFailed"
+		applied.Message, applied.ObservedGeneration = "Failed to apply manifest: "+o.failure, 0
+	}
+	set(&o.conditions, applied, now)
+	if o.at == nil {
+		set(&o.conditions, unknown(conditionAvailable, "IncompleteResourceMeta", "Resource meta is incomplete"), now)
+		set(&o.conditions, unknown(conditionHealthy, "Unknown", "Resource meta is incomplete"), now)
+		return
+	}
+	live, known, failure := look(*o.at)
+	switch {
+	case failure != nil:
+		message := "Failed to fetch resource: " + describe(failure, false)
+		set(&o.conditions, unknown(conditionAvailable, "FetchingResourceFailed", message), now)
+		set(&o.conditions, unknown(conditionHealthy, "Unknown", message), now)
+	case live != nil:
+		set(&o.conditions, metav1.Condition{Type: conditionAvailable, Status: metav1.ConditionTrue, Reason: "ResourceAvailable", Message: "Resource is available"}, now)
+		set(&o.conditions, healthy(live.health), now)
+	case known || o.failure != "":
+		set(&o.conditions, metav1.Condition{Type: conditionAvailable, Status: metav1.ConditionFalse, Reason: "ResourceNotAvailable", Message: "Resource is not available"}, now)
+		set(&o.conditions, metav1.Condition{Type: conditionHealthy, Status: metav1.ConditionFalse, Reason: "NotFound", Message: "Resource is not available"}, now)
+	}
+}
+
+func unknown(kind, reason, message string) metav1.Condition {
+	return metav1.Condition{Type: kind, Status: metav1.ConditionUnknown, Reason: reason, Message: message}
+}
+
+// healthy maps kstatus to a condition; the reason is its status.
+func healthy(h health) metav1.Condition {
+	c := metav1.Condition{Type: conditionHealthy, Status: metav1.ConditionFalse, Reason: string(h.status), Message: printable(h.message)}
+	switch h.status {
+	case status.CurrentStatus:
+		c.Status = metav1.ConditionTrue
+	case status.UnknownStatus:
+		c.Status = metav1.ConditionUnknown
+	case status.InProgressStatus, status.FailedStatus, status.TerminatingStatus, status.NotFoundStatus:
+	}
+	return c
+}
+
+// tally counts the manifests' conditions of one type.
+type tally struct {
+	total, bad, unknown int
+	reasons             map[string]int
+}
+
+func (t *tally) add(c metav1.Condition) {
+	t.total++
+	switch c.Status {
+	case metav1.ConditionFalse:
+		t.bad++
+	case metav1.ConditionUnknown:
+		t.unknown++
+	case metav1.ConditionTrue:
+	}
+	if t.reasons == nil {
+		t.reasons = map[string]int{}
+	}
+	t.reasons[c.Reason]++
+}
+
+// summarize brings the conditions of the work up to date; w.mu is held.
+func (w *work) summarize(tallies map[string]*tally, now metav1.Time) {
+	names := w.policy.Conditions
+	applied := metav1.Condition{Type: conditionApplied, Status: metav1.ConditionTrue, Reason: names.AppliedReason, Message: names.AppliedMessage}
+	if t := tallies[conditionApplied]; t != nil && t.bad > 0 {
+		applied.Status, applied.Reason, applied.Message = metav1.ConditionFalse, names.FailedReason, names.FailedMessage
+	}
+	all := []metav1.Condition{applied, available(tallies[conditionAvailable]), overall(tallies[conditionHealthy])}
+	if w.leaving != nil {
+		all = append(all, w.leaving.condition())
+	}
+	kept := w.conditions
+	w.conditions = nil
+	for _, c := range all {
+		c.ObservedGeneration = w.observed
+		for _, old := range kept {
+			if old.Type == c.Type {
+				w.conditions = append(w.conditions, old)
+			}
+		}
+		set(&w.conditions, c, now)
+	}
+}
+
+func available(t *tally) metav1.Condition {
+	c := metav1.Condition{Type: conditionAvailable, Status: metav1.ConditionTrue, Reason: "ResourcesAvailable", Message: "All resources are available"}
+	switch {
+	case t == nil:
+	case t.bad > 0:
+		c.Status, c.Reason = metav1.ConditionFalse, "ResourcesNotAvailable"
+		c.Message = fmt.Sprintf("%d of %d resources are not available", t.bad, t.total)
+	case t.unknown > 0:
+		c.Status, c.Reason = metav1.ConditionUnknown, "ResourcesStatusUnknown"
+		c.Message = fmt.Sprintf("%d of %d resources have unknown status", t.unknown, t.total)
+	}
+	return c
+}
+
+// overall says of a work the worst that is true of one of its objects.
+func overall(t *tally) metav1.Condition {
+	c := metav1.Condition{Type: conditionHealthy, Status: metav1.ConditionTrue, Reason: string(status.CurrentStatus), Message: "All resources are current"}
+	if t == nil {
+		return c
+	}
+	for _, worst := range []status.Status{status.FailedStatus, status.NotFoundStatus, status.TerminatingStatus, status.InProgressStatus} {
+		if n := t.reasons[string(worst)]; n > 0 {
+			c.Status, c.Reason = metav1.ConditionFalse, string(worst)
+			c.Message = fmt.Sprintf("%d of %d resources are %s", n, t.total, worst)
+			return c
+		}
+	}
+	if t.unknown > 0 {
+		c.Status, c.Reason = metav1.ConditionUnknown, string(status.UnknownStatus)
+		c.Message = fmt.Sprintf("%d of %d resources have unknown status", t.unknown, t.total)
+	}
+	return c
+}
+
+func (l *leaving) condition() metav1.Condition {
+	c := metav1.Condition{Type: conditionDeleting, Status: metav1.ConditionTrue, Reason: "WorkDeleting"}
+	c.Message = fmt.Sprintf("Work is being deleted: %d resources remain", l.remaining)
+	if l.failure != "" {
+		c.Message += ": " + l.failure
+	}
+	return c
+}
+
+// set replaces a condition; its transition time moves with its status alone.
+func set(conditions *[]metav1.Condition, c metav1.Condition, now metav1.Time) {
+	c.LastTransitionTime = now
+	for i := range *conditions {
+		old := &(*conditions)[i]
+		if old.Type != c.Type {
+			continue
+		}
+		if old.Status == c.Status {
+			c.LastTransitionTime = old.LastTransitionTime
+		}
+		*old = c
+		return
+	}
+	*conditions = append(*conditions, c)
+}

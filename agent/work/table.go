@@ -1,0 +1,354 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package work
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// table holds every object that a work has something to do with, and nothing
+// else of the cluster. It is a pure state machine: watches and executors tell it
+// what they saw and did, it tells whom that concerns.
+type table struct {
+	// follow starts the watch of a scope and returns what stops it.
+	follow func(scope) (stop func())
+	// repair queues a work for its executor, report for its status alone. Both
+	// are called with the table locked and must not block.
+	repair, report func(work string)
+
+	mu      sync.Mutex
+	objects map[objectID]*object
+	scopes  map[scope]*watched
+}
+
+// watched is a scope with at least one object in it.
+type watched struct {
+	members map[objectID]*object
+	stop    func()
+	// failure is why the scope cannot be watched, nil while it can.
+	failure error
+}
+
+// object is what is known of one object. Its fields are guarded by table.mu.
+type object struct {
+	target
+	claims []claim
+	// writer is the work whose content was applied last: where two works share
+	// an object the last one wins, once, instead of both writing in turn.
+	writer string
+	// baseline is the object as our last apply left it, nil before the first.
+	baseline *sighting
+	// live is the object as it was last seen; nil means absent once known is set.
+	live  *sighting
+	known bool
+	// gone is the UID last seen deleted; it outlives live because an event may
+	// come before the answer to the apply that it is about.
+	gone types.UID
+	// applying counts applies in flight: what is seen meanwhile is judged after.
+	applying int
+	drifted  bool
+	pace     pace
+}
+
+// claim is one work's interest in an object.
+type claim struct {
+	work string
+	// anchor is the UID of the work's anchor, empty until it exists.
+	anchor types.UID
+	// applied is the hash of the manifest that the work applied last; zero makes
+	// it apply again.
+	applied [32]byte
+}
+
+func newTable(follow func(scope) func(), repair, report func(string)) *table {
+	return &table{follow: follow, repair: repair, report: report, objects: map[objectID]*object{}, scopes: map[scope]*watched{}}
+}
+
+// claim registers a work's interest in an object, and watches it from then on.
+func (t *table) claim(at target, work string, anchor types.UID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	o, ok := t.objects[at.objectID]
+	if !ok {
+		o = &object{target: at}
+		t.objects[at.objectID] = o
+		t.enter(o)
+	}
+	if c := o.claimOf(work); c != nil {
+		if c.anchor != anchor {
+			c.anchor, c.applied = anchor, [32]byte{}
+		}
+		return
+	}
+	o.claims = append(o.claims, claim{work: work, anchor: anchor})
+	slices.SortFunc(o.claims, func(a, b claim) int { return strings.Compare(a.work, b.work) })
+}
+
+func (t *table) enter(o *object) {
+	s := scopeOf(o.target)
+	w, ok := t.scopes[s]
+	if !ok {
+		w = &watched{members: map[objectID]*object{}}
+		t.scopes[s] = w
+		w.stop = t.follow(s)
+	}
+	w.members[o.objectID] = o
+}
+
+// release ends a work's interest. When it was the writer of an object that
+// others claim, one of those applies its own content.
+func (t *table) release(id objectID, work string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	o, ok := t.objects[id]
+	if !ok {
+		return
+	}
+	o.claims = slices.DeleteFunc(o.claims, func(c claim) bool { return c.work == work })
+	if len(o.claims) == 0 {
+		t.drop(o)
+		return
+	}
+	if o.writer == work {
+		heir := &o.claims[0]
+		o.writer, heir.applied = heir.work, [32]byte{}
+		t.repair(heir.work)
+	}
+}
+
+func (t *table) drop(o *object) {
+	delete(t.objects, o.objectID)
+	s := scopeOf(o.target)
+	w := t.scopes[s]
+	delete(w.members, o.objectID)
+	if len(w.members) == 0 {
+		delete(t.scopes, s)
+		w.stop()
+	}
+}
+
+// due says whether work has to apply content to an object, and how long to wait
+// before: a fight with another writer is slowed down, not fought faster.
+func (t *table) due(id objectID, work string, content [32]byte, now time.Time) (apply bool, wait time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	o, ok := t.objects[id]
+	if !ok {
+		return false, 0
+	}
+	c := o.claimOf(work)
+	if c == nil {
+		return false, 0
+	}
+	if c.applied != content {
+		return true, 0
+	}
+	if !o.drifted || o.writer != work {
+		return false, 0
+	}
+	return true, o.pace.wait(now)
+}
+
+// begin marks an apply in flight and returns the anchors that own the object.
+func (t *table) begin(id objectID, now time.Time) []owner {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	o, ok := t.objects[id]
+	if !ok {
+		return nil
+	}
+	o.applying++
+	if o.drifted {
+		o.pace.spend(now)
+	}
+	owners := make([]owner, 0, len(o.claims))
+	for _, c := range o.claims {
+		if c.anchor != "" {
+			owners = append(owners, owner{work: c.work, anchor: c.anchor})
+		}
+	}
+	return owners
+}
+
+// owner is an anchor by its work.
+type owner struct {
+	work   string
+	anchor types.UID
+}
+
+// finish takes the answer to an apply; got is nil when it failed.
+func (t *table) finish(id objectID, work string, content [32]byte, got *sighting) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	o, ok := t.objects[id]
+	if !ok {
+		return
+	}
+	o.applying--
+	if got != nil {
+		o.writer, o.baseline, o.drifted, o.known = work, got, false, true
+		if c := o.claimOf(work); c != nil {
+			c.applied = content
+		}
+		if o.live == nil || o.live.uid == o.gone || !newer(o.live.version, got.version) {
+			o.live = got
+		}
+		if o.gone == got.uid {
+			o.live = nil
+		}
+	}
+	t.judge(o)
+}
+
+// observe takes an event of a watch: what an object is now, or that it is gone.
+func (t *table) observe(id objectID, seen *sighting, deleted bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	o, ok := t.objects[id]
+	if !ok {
+		return
+	}
+	if deleted {
+		t.vanish(o, seen.uid)
+		return
+	}
+	if o.live != nil && o.live.uid == seen.uid && newer(o.live.version, seen.version) {
+		return // older than the answer to our own apply
+	}
+	changed := o.live == nil || !o.known || o.live.health != seen.health
+	o.live, o.known = seen, true
+	t.judge(o)
+	if changed && !o.drifted {
+		t.tell(o)
+	}
+}
+
+// vanish records that an object is gone. Its works look at once: one of them
+// has it back, or waits for exactly this.
+func (t *table) vanish(o *object, uid types.UID) {
+	o.gone, o.known = uid, true
+	if o.live != nil && uid != "" && o.live.uid != uid {
+		return // another one of the same name is there already
+	}
+	o.live = nil
+	t.judge(o)
+	for _, c := range o.claims {
+		t.repair(c.work)
+	}
+}
+
+// resync ends the initial events of a watch, taken at version: what was not seen
+// in them, and was not written since, is gone.
+func (t *table) resync(s scope, seen map[objectID]struct{}, version string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	w, ok := t.scopes[s]
+	if !ok {
+		return
+	}
+	failed := w.failure != nil
+	w.failure = nil
+	for id, o := range w.members {
+		if failed {
+			t.tell(o)
+		}
+		if _, ok := seen[id]; ok || o.since(version) {
+			continue
+		}
+		if o.known && o.live == nil {
+			continue
+		}
+		uid := o.gone
+		if o.live != nil {
+			uid = o.live.uid
+		}
+		t.vanish(o, uid)
+	}
+}
+
+// fail records that a scope cannot be watched.
+func (t *table) fail(s scope, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	w, ok := t.scopes[s]
+	if !ok || w.failure != nil {
+		return
+	}
+	w.failure = err
+	for _, o := range w.members {
+		t.tell(o)
+	}
+}
+
+// wants tells whether an object is worth decoding.
+func (t *table) wants(id objectID) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	_, ok := t.objects[id]
+	return ok
+}
+
+// look returns what is known of an object: its state (nil when absent), whether
+// that is known at all, and why it cannot be watched.
+func (t *table) look(id objectID) (live *sighting, known bool, failure error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	o, ok := t.objects[id]
+	if !ok {
+		return nil, false, nil
+	}
+	return o.live, o.known, t.scopes[scopeOf(o.target)].failure
+}
+
+// judge decides whether the object strayed from what was applied, and if it did
+// has it repaired.
+func (t *table) judge(o *object) {
+	if o.applying > 0 || !o.astray() {
+		return
+	}
+	o.drifted = true
+	t.repair(o.writer)
+}
+
+func (o *object) astray() bool {
+	switch {
+	case o.baseline == nil:
+		return false
+	case o.live == nil:
+		return o.known
+	case o.live.deleting:
+		return false // nothing can be done until it is gone
+	case o.live.uid != o.baseline.uid:
+		return true
+	default:
+		return newer(o.live.version, o.baseline.version) && o.live.fields != o.baseline.fields
+	}
+}
+
+// since tells whether the object was seen, or written by us, after version.
+func (o *object) since(version string) bool {
+	return o.applying > 0 ||
+		o.live != nil && newer(o.live.version, version) ||
+		o.baseline != nil && newer(o.baseline.version, version)
+}
+
+func (o *object) claimOf(work string) *claim {
+	for i := range o.claims {
+		if o.claims[i].work == work {
+			return &o.claims[i]
+		}
+	}
+	return nil
+}
+
+func (t *table) tell(o *object) {
+	for _, c := range o.claims {
+		t.report(c.work)
+	}
+}

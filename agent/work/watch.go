@@ -1,0 +1,220 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package work
+
+import (
+	"context"
+	"errors"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// start runs a follower until the engine or the returned stop ends it. stop does
+// not wait: it is called with locks held.
+func (e *Engine) start(f *follower) (stop func()) {
+	ctx, cancel := context.WithCancel(e.lifetime)
+	e.following.Go(func() {
+		defer cancel()
+		f.run(ctx)
+	})
+	return cancel
+}
+
+// followObjects watches a scope of applied objects.
+func (e *Engine) followObjects(s scope) (stop func()) {
+	return e.start(&follower{scope: s, lister: e.spoke, sink: &objectSink{table: e.table}, log: e.log})
+}
+
+// objectSink feeds the table. A follower calls from one goroutine.
+type objectSink struct {
+	table *table
+	seen  map[objectID]struct{}
+}
+
+func (o *objectSink) event(s scope, obj metav1.Object, deleted bool) {
+	id := s.id(obj)
+	if !o.table.wants(id) {
+		return // dropped before anything of it is kept
+	}
+	if o.seen != nil && !deleted {
+		o.seen[id] = struct{}{}
+	}
+	o.table.observe(id, sight(obj, FieldManager), deleted)
+}
+
+func (o *objectSink) begin(scope) { o.seen = map[objectID]struct{}{} }
+
+func (o *objectSink) end(s scope, version string) {
+	o.table.resync(s, o.seen, version)
+	o.seen = nil
+}
+
+func (o *objectSink) refused(s scope, err error) { o.table.fail(s, err) }
+
+// asMetadata reads every scope as metadata.
+type asMetadata struct{ *spoke }
+
+func (m asMetadata) List(ctx context.Context, s scope, o metav1.ListOptions) (runtime.Object, error) {
+	return m.metadata.Resource(s.GroupVersionResource).Namespace(s.namespace).List(ctx, o)
+}
+
+func (m asMetadata) Watch(ctx context.Context, s scope, o metav1.ListOptions) (watch.Interface, error) {
+	return m.metadata.Resource(s.GroupVersionResource).Namespace(s.namespace).Watch(ctx, o)
+}
+
+// followAnchors watches the anchors, for somebody may delete one.
+func (e *Engine) followAnchors() {
+	for _, p := range e.policies {
+		s := scope{GroupVersionResource: p.Anchor.Resource}
+		e.start(&follower{scope: s, lister: asMetadata{e.spoke}, sink: &anchorSink{engine: e, dialect: p.Dialect}, log: e.log})
+	}
+}
+
+// anchorSink queues the works whose anchors are going or gone.
+type anchorSink struct {
+	engine  *Engine
+	dialect string
+	seen    map[string]struct{}
+}
+
+func (a *anchorSink) event(_ scope, obj metav1.Object, deleted bool) {
+	if a.seen != nil && !deleted {
+		a.seen[obj.GetName()] = struct{}{}
+	}
+	if deleted || obj.GetDeletionTimestamp() != nil {
+		a.engine.shake(a.dialect + "/" + obj.GetName())
+	}
+}
+
+func (a *anchorSink) begin(scope) { a.seen = map[string]struct{}{} }
+
+// end looks at every anchor that was not there. One that was made since the
+// version of the events is looked at in vain.
+func (a *anchorSink) end(scope, string) {
+	for _, name := range a.engine.anchorNames(a.dialect) {
+		if _, ok := a.seen[name]; !ok {
+			a.engine.shake(a.dialect + "/" + name)
+		}
+	}
+	a.seen = nil
+}
+
+func (a *anchorSink) refused(_ scope, err error) {
+	a.engine.log.Error(err, "cannot watch anchors", "dialect", a.dialect)
+}
+
+func (e *Engine) shake(anchor string) {
+	e.mu.Lock()
+	w := e.anchors[anchor]
+	e.mu.Unlock()
+	if w == nil {
+		return
+	}
+	w.shaken.Store(true)
+	e.queue.Add(w.key.String())
+}
+
+func (e *Engine) anchorNames(dialect string) []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var out []string
+	for _, w := range e.works {
+		if w.key.Dialect == dialect {
+			out = append(out, w.anchorName())
+		}
+	}
+	return out
+}
+
+// await keeps the definitions watched for as long as any work names a kind that
+// is not served, so that it goes on when the kind appears.
+func (e *Engine) await(w *work, steps []step) {
+	key := w.key.String()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, works := range e.waiting {
+		delete(works, key)
+	}
+	for _, s := range steps {
+		var unknown *UnknownKindError
+		if !errors.As(s.err, &unknown) {
+			continue
+		}
+		group := unknown.Kind.Group
+		if e.waiting[group] == nil {
+			e.waiting[group] = map[string]struct{}{}
+		}
+		e.waiting[group][key] = struct{}{}
+	}
+	e.settle()
+}
+
+// unwait ends what await began; e.mu is held.
+func (e *Engine) unwait(key string) {
+	for _, works := range e.waiting {
+		delete(works, key)
+	}
+	e.settle()
+}
+
+// settle starts or stops the watch of definitions; e.mu is held.
+func (e *Engine) settle() {
+	for group, works := range e.waiting {
+		if len(works) == 0 {
+			delete(e.waiting, group)
+		}
+	}
+	switch {
+	case len(e.waiting) > 0 && e.stopDefinitions == nil:
+		s := scope{GroupVersionResource: definitions()}
+		e.stopDefinitions = e.start(&follower{scope: s, lister: asMetadata{e.spoke}, sink: definitionSink{e}, log: e.log})
+	case len(e.waiting) == 0 && e.stopDefinitions != nil:
+		e.stopDefinitions()
+		e.stopDefinitions = nil
+	}
+}
+
+// definitionSink queues the works that wait for a group of which a definition
+// appeared or changed; that it was established is one of those changes.
+type definitionSink struct{ engine *Engine }
+
+func (d definitionSink) event(_ scope, obj metav1.Object, deleted bool) {
+	if deleted {
+		return
+	}
+	e, group := d.engine, groupOf(obj.GetName())
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.waiting[group]) == 0 {
+		return
+	}
+	e.spoke.kinds.forgetGroup(group)
+	for key := range e.waiting[group] {
+		e.queue.Add(key)
+	}
+}
+
+func (definitionSink) begin(scope)       {}
+func (definitionSink) end(scope, string) {}
+
+func (d definitionSink) refused(_ scope, err error) {
+	d.engine.log.Error(err, "cannot watch definitions; unknown kinds are tried again at intervals")
+}
+
+// count tells how many works there are in each state.
+func (e *Engine) count() map[string]int {
+	e.mu.Lock()
+	works := make([]*work, 0, len(e.works))
+	for _, w := range e.works {
+		works = append(works, w)
+	}
+	e.mu.Unlock()
+	out := map[string]int{stateApplied: 0, stateFailed: 0, statePending: 0, stateDeleting: 0, stateOrphaned: 0}
+	for _, w := range works {
+		out[w.state()]++
+	}
+	return out
+}
