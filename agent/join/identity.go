@@ -1,0 +1,327 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package join
+
+import (
+	"bytes"
+	"context"
+	"crypto"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/retry"
+
+	"github.com/spokelet/spokelet/tunnel/identity"
+)
+
+const (
+	// DefaultSecretName is the Secret that keeps the identity.
+	DefaultSecretName = "spokelet-agent-identity"
+	// SecretType of that Secret.
+	SecretType = "spokelet.io/agent-identity"
+)
+
+// Config says whose identity is kept where.
+type Config struct {
+	Secrets typedcorev1.SecretsGetter
+	// Namespace of the Secret: the agent's own.
+	Namespace string
+	// SecretName defaults to DefaultSecretName.
+	SecretName string
+	// Cluster is the name under which the cluster joins, a DNS label.
+	Cluster string
+	Logger  logr.Logger
+}
+
+// Default fills in what was left out.
+func (c *Config) Default() {
+	if c.SecretName == "" {
+		c.SecretName = DefaultSecretName
+	}
+}
+
+// Validate reports what cannot work.
+func (c *Config) Validate() error {
+	if c.Secrets == nil || c.Namespace == "" {
+		return errors.New("identity: no client for secrets or no namespace")
+	}
+	return identity.ValidateName(c.Cluster)
+}
+
+// Identity is the agent's key and certificate. It is the tunnel's Credentials,
+// and safe for concurrent use.
+type Identity struct {
+	config Config
+
+	mu      sync.Mutex
+	key     crypto.Signer // guarded by mu
+	keyPEM  []byte        // guarded by mu
+	current *credentials  // guarded by mu; nil until joined
+	saved   bool          // guarded by mu; the Secret holds current
+	changed chan struct{} // guarded by mu; closed and replaced when current changes
+}
+
+// Open reads the identity from its Secret, and makes the key when there is none.
+// Of replicas that start together the first one's key is everyone's.
+func Open(ctx context.Context, config Config) (*Identity, error) {
+	config.Default()
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	i := &Identity{config: config, changed: make(chan struct{})}
+	secret, err := i.ensure(ctx)
+	if err == nil {
+		err = i.adopt(secret)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("identity secret %s/%s: %w", config.Namespace, config.SecretName, err)
+	}
+	return i, nil
+}
+
+func (i *Identity) ensure(ctx context.Context) (*corev1.Secret, error) {
+	secrets := i.secrets()
+	found, err := secrets.Get(ctx, i.config.SecretName, metav1.GetOptions{})
+	if !apierrors.IsNotFound(err) {
+		return found, err
+	}
+	key, err := newPrivateKey()
+	if err != nil {
+		return nil, err
+	}
+	created, err := secrets.Create(ctx, &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: i.config.SecretName, Namespace: i.config.Namespace},
+		Type:       SecretType,
+		Data:       map[string][]byte{keyPrivate: key},
+	}, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		// Another replica was first. Our key was never used: take theirs.
+		return secrets.Get(ctx, i.config.SecretName, metav1.GetOptions{})
+	}
+	return created, err
+}
+
+func (i *Identity) secrets() typedcorev1.SecretInterface {
+	return i.config.Secrets.Secrets(i.config.Namespace)
+}
+
+// adopt takes over what the Secret holds. A Secret without a certificate does
+// not take away the one that is in use.
+func (i *Identity) adopt(secret *corev1.Secret) error {
+	key, err := parsePrivateKey(secret.Data[keyPrivate])
+	if err != nil {
+		return err
+	}
+	var stored *credentials
+	if chain := secret.Data[keyCertificate]; len(chain) > 0 {
+		if stored, err = parseCredentials(key, i.config.Cluster, chain, secret.Data[keyBundle]); err != nil {
+			return fmt.Errorf("%w; delete the secret to join anew", err)
+		}
+		stored.tokenHash = string(secret.Data[keyTokenHash])
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if stored == nil && i.current != nil {
+		return nil
+	}
+	i.key, i.keyPEM = key, secret.Data[keyPrivate]
+	if stored != nil {
+		i.installLocked(stored, true)
+	}
+	return nil
+}
+
+func (i *Identity) installLocked(c *credentials, saved bool) {
+	i.saved = saved
+	if i.current != nil && bytes.Equal(i.current.chainPEM, c.chainPEM) && bytes.Equal(i.current.bundlePEM, c.bundlePEM) {
+		return
+	}
+	i.current = c
+	close(i.changed)
+	i.changed = make(chan struct{})
+}
+
+// Certificate returns the certificate for the next connection, the authorities
+// to trust for the hub, and the hub's id. The error wraps ErrNotJoined while
+// there is none.
+func (i *Identity) Certificate() (*tls.Certificate, *x509.CertPool, string, error) {
+	current, _ := i.get()
+	if current == nil {
+		return nil, nil, "", fmt.Errorf("cluster %q: %w", i.config.Cluster, ErrNotJoined)
+	}
+	return current.certificate, current.authorities, current.cluster.HubID, nil
+}
+
+// get returns the credentials, nil when there are none, and a channel that is
+// closed when they change.
+func (i *Identity) get() (*credentials, <-chan struct{}) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.current, i.changed
+}
+
+// NewRequest returns a certificate request (PKCS#10, DER): for the certificate
+// in use, or, before the first, for the cluster's name.
+func (i *Identity) NewRequest(context.Context) ([]byte, error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	cluster := identity.Cluster{Name: i.config.Cluster}
+	if i.current != nil {
+		cluster = i.current.cluster
+	}
+	return identity.NewRequest(i.key, cluster)
+}
+
+// firstRequest is the request of a cluster that joins: the id that the hub will
+// give it, or has given it anew, is not known.
+func (i *Identity) firstRequest() ([]byte, error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return identity.NewRequest(i.key, identity.Cluster{Name: i.config.Cluster})
+}
+
+// Renewed installs a certificate and a trust bundle from the hub, PEM, and
+// writes them to the Secret. An empty chain or bundle leaves that part as it is.
+// The certificate must be for the same cluster and the same key. When only the
+// write fails, the new certificate is in use all the same.
+func (i *Identity) Renewed(ctx context.Context, chain, bundle []byte) error {
+	current, _ := i.get()
+	if current == nil {
+		return fmt.Errorf("cluster %q: %w", i.config.Cluster, ErrNotJoined)
+	}
+	if len(chain) == 0 {
+		chain = current.chainPEM
+	}
+	if len(bundle) == 0 {
+		bundle = current.bundlePEM
+	}
+	return i.install(ctx, chain, bundle, current.tokenHash, func(next *credentials) error {
+		if next.cluster != current.cluster {
+			return fmt.Errorf("%w: it is for %s, not %s", ErrAnswer, next.cluster, current.cluster)
+		}
+		return nil
+	})
+}
+
+// install checks, takes over and writes a certificate and a bundle.
+func (i *Identity) install(ctx context.Context, chain, bundle []byte, tokenHash string, check func(*credentials) error) error {
+	i.mu.Lock()
+	key := i.key
+	i.mu.Unlock()
+	next, err := parseCredentials(key, i.config.Cluster, chain, bundle)
+	if err != nil {
+		return err
+	}
+	next.tokenHash = tokenHash
+	if err := check(next); err != nil {
+		return err
+	}
+	i.mu.Lock()
+	i.installLocked(next, false)
+	i.mu.Unlock()
+	return i.save(ctx)
+}
+
+// save writes the credentials in use to the Secret, unless it holds them.
+func (i *Identity) save(ctx context.Context) error {
+	i.mu.Lock()
+	keyPEM, current, saved := i.keyPEM, i.current, i.saved
+	i.mu.Unlock()
+	if saved {
+		return nil
+	}
+	if err := i.write(ctx, keyPEM, current); err != nil {
+		return fmt.Errorf("identity secret %s/%s: %w", i.config.Namespace, i.config.SecretName, err)
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.saved = i.saved || i.current == current
+	return nil
+}
+
+func (i *Identity) write(ctx context.Context, keyPEM []byte, next *credentials) error {
+	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		secret, err := i.secrets().Get(ctx, i.config.SecretName, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		// Never a key beside the certificate of another one.
+		if !bytes.Equal(secret.Data[keyPrivate], keyPEM) {
+			return fmt.Errorf("%w: its key was replaced", ErrSecret)
+		}
+		if i.newer(secret, next) {
+			return i.adopt(secret)
+		}
+		secret.Data[keyCertificate], secret.Data[keyBundle] = next.chainPEM, next.bundlePEM
+		secret.Data[keyTokenHash] = []byte(next.tokenHash)
+		_, err = i.secrets().Update(ctx, secret, metav1.UpdateOptions{})
+		return err
+	})
+}
+
+// newer tells whether another replica has written a certificate that ends later.
+func (i *Identity) newer(secret *corev1.Secret, than *credentials) bool {
+	key, err := parsePrivateKey(secret.Data[keyPrivate])
+	if err != nil {
+		return false
+	}
+	stored, err := parseCredentials(key, i.config.Cluster, secret.Data[keyCertificate], secret.Data[keyBundle])
+	return err == nil && stored.cluster == than.cluster && stored.leaf().NotAfter.After(than.leaf().NotAfter)
+}
+
+// Start follows the Secret until ctx ends, so that what one replica was given
+// reaches the others. One object is watched, by name.
+func (i *Identity) Start(ctx context.Context) error {
+	_, controller := cache.NewInformerWithOptions(cache.InformerOptions{
+		ListerWatcher: i.listWatch(),
+		ObjectType:    &corev1.Secret{},
+		Handler: cache.ResourceEventHandlerFuncs{
+			AddFunc:    i.observe,
+			UpdateFunc: func(_, obj any) { i.observe(obj) },
+			DeleteFunc: func(any) {
+				i.config.Logger.Error(nil, "identity secret was deleted: the agent goes on with its copy and must join again after a restart",
+					"namespace", i.config.Namespace, "secret", i.config.SecretName)
+			},
+		},
+	})
+	controller.RunWithContext(ctx)
+	return nil
+}
+
+func (i *Identity) listWatch() *cache.ListWatch {
+	only := fields.OneTermEqualSelector(metav1.ObjectNameField, i.config.SecretName).String()
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			options.FieldSelector = only
+			return i.secrets().List(ctx, options)
+		},
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			options.FieldSelector = only
+			return i.secrets().Watch(ctx, options)
+		},
+	}
+}
+
+func (i *Identity) observe(obj any) {
+	secret, ok := obj.(*corev1.Secret)
+	if !ok || secret.Name != i.config.SecretName {
+		return
+	}
+	if err := i.adopt(secret); err != nil {
+		i.config.Logger.Error(err, "identity secret cannot be used: the agent goes on with its copy",
+			"namespace", secret.Namespace, "secret", secret.Name)
+	}
+}

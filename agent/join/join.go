@@ -1,0 +1,242 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package join
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	"google.golang.org/grpc"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	rpcv1 "github.com/spokelet/spokelet/api/rpc/v1"
+)
+
+var (
+	// ErrClockBehind says that the certificate in hand is not valid yet.
+	ErrClockBehind = errors.New("this machine's clock is behind the hub's")
+	// ErrClockAhead says that a certificate ended before it arrived.
+	ErrClockAhead = errors.New("this machine's clock is ahead of the hub's")
+	// ErrToken says that there is no join token to show.
+	ErrToken = errors.New("no join token")
+)
+
+const (
+	// answerTimeout is longer than the hub waits for a cluster to be accepted.
+	answerTimeout = 6 * time.Minute
+	// maxToken bounds what is read from a token's file.
+	maxToken = 1 << 10
+)
+
+// Conn is a connection to the hub's public port, as tunnel.EnrollConn opens it:
+// to a hub whose CA has the known fingerprint, and to no other.
+type Conn interface {
+	grpc.ClientConnInterface
+	Close() error
+}
+
+// Request says how a cluster joins.
+type Request struct {
+	Dial func(context.Context) (Conn, error)
+	// Token returns the join token; asked at each attempt, so that a new one
+	// needs no restart.
+	Token func() (string, error)
+	// CAFingerprint is the SHA-256 of the hub's CA certificate (DER), in hex.
+	CAFingerprint string
+	// KubeSystemUID is the UID of the spoke's kube-system namespace.
+	KubeSystemUID string
+	// BackoffMin and BackoffMax bound the pause after a refusal; default 1 s and
+	// 1 min. The pause is random between nothing and the bound (full jitter).
+	BackoffMin, BackoffMax time.Duration
+	Logger                 logr.Logger
+	// Now defaults to time.Now.
+	Now func() time.Time
+}
+
+func (r *Request) setDefaults() {
+	if r.BackoffMin == 0 {
+		r.BackoffMin = time.Second
+	}
+	if r.BackoffMax == 0 {
+		r.BackoffMax = time.Minute
+	}
+	if r.Now == nil {
+		r.Now = time.Now
+	}
+}
+
+// Join returns nil once the identity has a certificate that is valid now. It
+// asks the hub for one, again and again, until ctx ends; the reason why it has
+// none yet is logged when it changes.
+func (i *Identity) Join(ctx context.Context, request Request) error {
+	request.setDefaults()
+	var logged string
+	for attempt := 0; ; attempt++ {
+		_, changed := i.get()
+		err := i.try(ctx, request)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		// The text is compared so that the log has one line for each reason.
+		if reason := err.Error(); reason != logged {
+			request.Logger.Info("cluster cannot join the hub yet", "cluster", i.config.Cluster, "reason", reason, "now", request.Now())
+			logged = reason
+		}
+		pause(ctx, request.backoff(attempt), changed)
+	}
+}
+
+// try returns nil when there is a valid certificate, safely kept, at its end.
+func (i *Identity) try(ctx context.Context, request Request) error {
+	current, _ := i.get()
+	if current == nil || request.Now().After(current.leaf().NotAfter) {
+		if err := i.enroll(ctx, request); err != nil {
+			return ended(current, err)
+		}
+	} else if i.tokenIsNew(current, request) {
+		if err := i.enroll(ctx, request); err != nil {
+			// What the cluster has may be good: that is for the hub to say, with
+			// the next connection.
+			request.Logger.Info("cluster keeps its certificate: the new join token was of no use",
+				"cluster", i.config.Cluster, "reason", err.Error())
+		}
+	}
+	if err := i.save(ctx); err != nil {
+		return err
+	}
+	current, _ = i.get()
+	return clock(current, request.Now())
+}
+
+func ended(current *credentials, err error) error {
+	if current == nil {
+		return err
+	}
+	return fmt.Errorf("certificate ended at %s: %w", stamp(current.leaf().NotAfter), err)
+}
+
+// tokenIsNew tells whether there is a token that the certificate was not given
+// for. That there is none at all is as it should be: a token has its day.
+func (i *Identity) tokenIsNew(current *credentials, request Request) bool {
+	joinToken, err := request.Token()
+	return err == nil && hashToken(joinToken) != current.tokenHash
+}
+
+// clock compares a certificate's validity with the time here. Its errors hold
+// no time that moves: they are compared with the one before.
+func clock(c *credentials, now time.Time) error {
+	if from := c.leaf().NotBefore; now.Before(from) {
+		return fmt.Errorf("%w: the certificate is valid from %s", ErrClockBehind, stamp(from))
+	}
+	if until := c.leaf().NotAfter; now.After(until) {
+		return fmt.Errorf("%w: the certificate that it has just issued is valid until %s", ErrClockAhead, stamp(until))
+	}
+	return nil
+}
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+func (i *Identity) enroll(ctx context.Context, request Request) error {
+	joinToken, err := request.Token()
+	if err != nil {
+		return err
+	}
+	csr, err := i.firstRequest()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	conn, err := request.Dial(ctx)
+	if err != nil {
+		return fmt.Errorf("hub cannot be reached: %w", err)
+	}
+	defer func() { _ = conn.Close() }()
+	response, err := rpcv1.NewEnrollServiceClient(conn).Enroll(ctx, &rpcv1.EnrollRequest{
+		Cluster: i.config.Cluster, Token: joinToken, Csr: csr, KubeSystemUid: request.KubeSystemUID,
+	})
+	if err != nil {
+		return fmt.Errorf("enrolment: %w", err)
+	}
+	return i.enrolled(ctx, request, response, hashToken(joinToken))
+}
+
+func (i *Identity) enrolled(ctx context.Context, request Request, response *rpcv1.EnrollResponse, tokenHash string) error {
+	if !holds(response.GetTrustBundle(), request.CAFingerprint) {
+		return fmt.Errorf("trust bundle: %w: the CA of the given fingerprint is not in it", ErrAnswer)
+	}
+	err := i.install(ctx, response.GetCertificateChain(), response.GetTrustBundle(), tokenHash, func(next *credentials) error {
+		if next.cluster.HubID != response.GetHubId() {
+			return fmt.Errorf("%w: it is of hub %q, which calls itself %q", ErrAnswer, next.cluster.HubID, response.GetHubId())
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	request.Logger.Info("cluster joined the hub", "cluster", i.config.Cluster, "hubID", response.GetHubId())
+	return nil
+}
+
+func (r *Request) backoff(attempt int) time.Duration {
+	ceiling := r.BackoffMax
+	// Shifted by few places only, so that it does not overflow.
+	if grown := r.BackoffMin << min(attempt, 16); grown > 0 && grown < ceiling {
+		ceiling = grown
+	}
+	return rand.N(ceiling) + 1
+}
+
+// pause ends early when another replica has joined in the meantime.
+func pause(ctx context.Context, d time.Duration, changed <-chan struct{}) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-changed:
+	case <-timer.C:
+	}
+}
+
+// TokenFile reads a join token from a file, as a mounted Secret provides it.
+func TokenFile(path string) func() (string, error) {
+	return func() (string, error) {
+		info, err := os.Stat(path)
+		if err != nil {
+			return "", fmt.Errorf("%w: %w", ErrToken, err)
+		}
+		if info.Size() > maxToken {
+			return "", fmt.Errorf("%w: %s has %d bytes", ErrToken, path, info.Size())
+		}
+		raw, err := os.ReadFile(path)
+		if err != nil {
+			return "", fmt.Errorf("%w: %w", ErrToken, err)
+		}
+		joinToken := strings.TrimSpace(string(raw))
+		if joinToken == "" {
+			return "", fmt.Errorf("%w: %s is empty", ErrToken, path)
+		}
+		return joinToken, nil
+	}
+}
+
+// KubeSystemUID returns what tells one Kubernetes cluster from another: the UID
+// of its kube-system namespace.
+func KubeSystemUID(ctx context.Context, namespaces typedcorev1.NamespacesGetter) (string, error) {
+	namespace, err := namespaces.Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+	if err != nil {
+		return "", fmt.Errorf("namespace %q: %w", metav1.NamespaceSystem, err)
+	}
+	return string(namespace.UID), nil
+}
