@@ -1,0 +1,82 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package kubedoor
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spokelet/spokelet/api/door"
+)
+
+var errDisabled = fmt.Errorf("%w: the door is not enabled", errCeiling)
+
+// admit decides about a request. The refusal is nil when it is admitted.
+func (d *Door) admit(r *http.Request) (*admitted, *metav1.Status) {
+	if !d.cfg.Enabled {
+		return nil, statusFor(errDisabled)
+	}
+	path, err := door.Path(r)
+	if err != nil {
+		return nil, statusFor(err)
+	}
+	protocol, err := door.UpgradeOf(r)
+	if err != nil {
+		return nil, statusFor(err)
+	}
+	id, err := d.identify(r.Header)
+	if err != nil {
+		return nil, statusFor(err)
+	}
+	if err := d.checkCeiling(r.Method, path); err != nil {
+		return nil, statusFor(err)
+	}
+	return &admitted{path: path, protocol: protocol, identity: id}, nil
+}
+
+// statusFor is the Status of a refusal: 400 for a malformed request, 403 for
+// everything else, known or not.
+func statusFor(err error) *metav1.Status {
+	if errors.Is(err, door.ErrPath) || errors.Is(err, door.ErrUpgrade) {
+		return failure(http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error())
+	}
+	return failure(http.StatusForbidden, metav1.StatusReasonForbidden, err.Error())
+}
+
+func statusUnavailable(err error) *metav1.Status {
+	if errors.Is(err, door.ErrUpgrade) {
+		return statusFor(err)
+	}
+	return failure(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable,
+		fmt.Sprintf("API server of this cluster: %v", err))
+}
+
+func failure(code int32, reason metav1.StatusReason, message string) *metav1.Status {
+	return &metav1.Status{
+		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
+		Status:   metav1.StatusFailure,
+		Code:     code,
+		Reason:   reason,
+		Message:  message,
+	}
+}
+
+func writeStatus(w http.ResponseWriter, r *http.Request, s *metav1.Status) {
+	body, err := json.Marshal(s)
+	if err != nil {
+		panic(http.ErrAbortHandler) // a Status of plain strings always marshals
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if r.ProtoMajor == 1 && len(r.Header["Upgrade"])+len(r.Header["Connection"]) > 0 {
+		// What follows a refused upgrade on its connection is not HTTP. (In
+		// HTTP/2 this header would end the session.)
+		w.Header().Set("Connection", "close")
+	}
+	w.WriteHeader(int(s.Code))
+	_, _ = w.Write(body)
+}

@@ -1,0 +1,119 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package kubedoor
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/client-go/rest"
+)
+
+// DefaultUserPrefix is put before every user and group of the hub.
+const DefaultUserPrefix = "hub:"
+
+// answerTimeout is how long the API server may take to answer an upgrade
+// request. Ordinary requests have the client's own deadline.
+const answerTimeout = 30 * time.Second
+
+// Config says where the door leads and sets its ceiling.
+type Config struct {
+	// Rest reaches the cluster's API server as the agent, whose account may
+	// impersonate. It must not impersonate by itself.
+	Rest *rest.Config
+	// Enabled opens the door; a door that is not enabled refuses everything.
+	Enabled bool
+	// UserPrefix is put before every user and group of the hub, so that no name
+	// of the hub is one of this cluster. Default DefaultUserPrefix.
+	UserPrefix string
+	// Namespaces, when not empty, are the only ones that can be reached. Of
+	// cluster-scoped requests only discovery is then left.
+	Namespaces []string
+	// Groups, when not empty, are the only groups of the hub that are passed
+	// on, without prefix.
+	Groups []string
+	Logger logr.Logger
+}
+
+// Default fills what was left empty.
+func (c *Config) Default() {
+	if c.UserPrefix == "" {
+		c.UserPrefix = DefaultUserPrefix
+	}
+}
+
+// Validate says what makes the door unsafe or impossible.
+func (c *Config) Validate() error {
+	if c.Rest == nil {
+		return errors.New("kube door: rest config is missing")
+	}
+	if c.Rest.Impersonate.UserName != "" {
+		return errors.New("kube door: rest config impersonates by itself")
+	}
+	// Such a prefix would make the hub's users this cluster's own components.
+	if strings.HasPrefix(c.UserPrefix, "system:") || !strings.HasSuffix(c.UserPrefix, ":") {
+		return fmt.Errorf("kube door: user prefix %q must end with a colon and not begin with system:", c.UserPrefix)
+	}
+	return nil
+}
+
+// backend reaches the API server: ordinary requests through a pool of HTTP/2
+// connections, each upgrade through an HTTP/1.1 connection of its own.
+type backend struct {
+	base     *url.URL
+	pool     http.RoundTripper
+	upgrades http.RoundTripper
+}
+
+func newBackend(cfg *rest.Config) (*backend, error) {
+	base, _, err := rest.DefaultServerUrlFor(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("kube door: API server's address: %w", err)
+	}
+	// Answers are passed on as they are; unpacking them here would cost time
+	// and lose their length.
+	pooled := rest.CopyConfig(cfg)
+	pooled.DisableCompression = true
+	pool, err := rest.TransportFor(pooled)
+	if err != nil {
+		return nil, fmt.Errorf("kube door: transport: %w", err)
+	}
+	upgrades, err := rest.HTTPWrappersForConfig(cfg, &singleUse{cfg: cfg})
+	if err != nil {
+		return nil, fmt.Errorf("kube door: transport for upgrades: %w", err)
+	}
+	return &backend{base: base, pool: pool, upgrades: upgrades}, nil
+}
+
+// singleUse opens one HTTP/1.1 connection per request and never reuses it. The
+// trusted CA is read anew each time, so that a rotated file is honoured.
+type singleUse struct{ cfg *rest.Config }
+
+// RoundTrip implements http.RoundTripper.
+func (s *singleUse) RoundTrip(r *http.Request) (*http.Response, error) {
+	cfg := rest.CopyConfig(s.cfg)
+	cfg.NextProtos = []string{"http/1.1"}
+	tlsConfig, err := rest.TLSConfigFor(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("TLS configuration: %w", err)
+	}
+	t := &http.Transport{
+		Proxy:                 cfg.Proxy,
+		DialContext:           cfg.Dial,
+		TLSClientConfig:       tlsConfig,
+		TLSHandshakeTimeout:   answerTimeout,
+		ResponseHeaderTimeout: answerTimeout,
+		DisableKeepAlives:     true,
+		DisableCompression:    true,
+	}
+	if t.Proxy == nil {
+		t.Proxy = http.ProxyFromEnvironment
+	}
+	return t.RoundTrip(r)
+}

@@ -1,0 +1,13 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package kubedoor is the agent's door to the API server of its cluster: a
+// reverse proxy that impersonates the principal whom the hub states.
+//
+// A request is forwarded only when all of this is decided in its favour: the
+// door is enabled, the path is canonical (api/door), exactly one principal is
+// stated (api/principal), it maps to an identity, and the path lies within the
+// namespaces that the cluster's owner allows. Any doubt is a refusal in the
+// form of a metav1.Status, never a forwarded request. What the principal may do
+// is then for the API server to say: the door adds no rights.
+package kubedoor

@@ -1,0 +1,118 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package kubedoor
+
+import (
+	"context"
+	"log"
+	"log/slog"
+	"net/http"
+	"net/http/httputil"
+	"strings"
+
+	"github.com/go-logr/logr"
+
+	"github.com/spokelet/spokelet/api/door"
+)
+
+// Door is the http.Handler behind the door "kube".
+type Door struct {
+	cfg     Config
+	backend *backend
+	proxy   *httputil.ReverseProxy
+}
+
+// New makes a door. The configuration is defaulted and validated.
+func New(cfg Config) (*Door, error) {
+	cfg.Default()
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	b, err := newBackend(cfg.Rest)
+	if err != nil {
+		return nil, err
+	}
+	d := &Door{cfg: cfg, backend: b}
+	d.proxy = &httputil.ReverseProxy{
+		Rewrite:      d.rewrite,
+		Transport:    b.pool,
+		BufferPool:   door.NewBuffers(),
+		ErrorHandler: d.unreachable,
+		ErrorLog:     errorLog(cfg.Logger),
+		// FlushInterval stays 0: ReverseProxy passes on at once whatever has no
+		// length, as watches and logs.
+	}
+	return d, nil
+}
+
+// admitted is a request in whose favour everything is decided.
+type admitted struct {
+	path     string
+	protocol string
+	identity identity
+}
+
+type admittedKey struct{}
+
+// ServeHTTP implements http.Handler.
+func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	a, refusal := d.admit(r)
+	if refusal != nil {
+		d.cfg.Logger.V(1).Info("Refused a request", "method", r.Method, "code", refusal.Code, "why", refusal.Message)
+		writeStatus(w, r, refusal)
+		return
+	}
+	if a.protocol != "" {
+		d.upgrade(w, r, a)
+		return
+	}
+	d.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), admittedKey{}, a)))
+}
+
+// rewrite turns the inbound request into the one for the API server. Reading
+// the decision from the context keeps one ReverseProxy for all requests.
+func (d *Door) rewrite(pr *httputil.ProxyRequest) {
+	d.address(pr.Out, pr.In.Context().Value(admittedKey{}).(*admitted))
+}
+
+// address points out at the API server, on the path that was checked and as
+// the identity that was decided.
+func (d *Door) address(out *http.Request, a *admitted) {
+	u := *d.backend.base
+	u.Path = strings.TrimSuffix(u.Path, "/") + a.path
+	u.RawPath = ""
+	u.RawQuery = out.URL.RawQuery
+	out.URL = &u
+	out.Host = u.Host
+	out.Trailer = nil
+	a.identity.assert(out.Header)
+}
+
+// upgrade forwards an upgrade request over a connection of its own.
+func (d *Door) upgrade(w http.ResponseWriter, r *http.Request, a *admitted) {
+	// An upgrade request with a body could hide a second request in it.
+	out := r.Clone(r.Context())
+	out.RequestURI = ""
+	out.Body = nil
+	out.ContentLength = 0
+	door.KeepUpgrade(out.Header, a.protocol)
+	d.address(out, a)
+	if err := door.Exchange(w, out, d.backend.upgrades); err != nil {
+		d.unreachable(w, r, err)
+	}
+}
+
+// unreachable answers when the API server gave no answer.
+func (d *Door) unreachable(w http.ResponseWriter, r *http.Request, err error) {
+	if r.Context().Err() != nil {
+		// Nobody waits for an answer; a broken stream is the honest one.
+		panic(http.ErrAbortHandler)
+	}
+	d.cfg.Logger.Error(err, "Cannot reach the API server", "method", r.Method)
+	writeStatus(w, r, statusUnavailable(err))
+}
+
+func errorLog(l logr.Logger) *log.Logger {
+	return slog.NewLogLogger(logr.ToSlogHandler(l), slog.LevelDebug)
+}

@@ -1,0 +1,76 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package kubedoor
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/spokelet/spokelet/api/principal"
+)
+
+// errIdentity is wrapped by everything that keeps a principal from being
+// mapped.
+var errIdentity = errors.New("kube door refuses the caller")
+
+// identity is whom the API server is to take the caller for.
+type identity struct {
+	user   string
+	groups []string
+}
+
+// identify maps the principal that h states. Any error is a refusal.
+func (d *Door) identify(h http.Header) (identity, error) {
+	p, err := principal.From(h)
+	if err != nil {
+		return identity{}, fmt.Errorf("%w: %w", errIdentity, err)
+	}
+	switch {
+	case p.Kind != principal.User:
+		return identity{}, fmt.Errorf("%w: this agent serves no requests of the %s principal", errIdentity, p.Kind)
+	case p.User == "system:anonymous":
+		// The API server counts every impersonated user as authenticated, which
+		// this one is not.
+		return identity{}, fmt.Errorf("%w: it is anonymous on the hub", errIdentity)
+	case strings.HasPrefix(p.User, d.cfg.UserPrefix):
+		// A name that looks mapped already would read as someone else's in this
+		// cluster's audit log.
+		return identity{}, fmt.Errorf("%w: its name bears the prefix %q already", errIdentity, d.cfg.UserPrefix)
+	}
+	id := identity{user: d.cfg.UserPrefix + p.User}
+	for _, g := range p.Groups {
+		if d.passes(g) {
+			id.groups = append(id.groups, d.cfg.UserPrefix+g)
+		}
+	}
+	return id, nil
+}
+
+// passes says whether a group of the hub is passed on. The system groups mean
+// the hub's own components, which are nobody here.
+func (d *Door) passes(group string) bool {
+	if strings.HasPrefix(group, "system:") || strings.HasPrefix(group, d.cfg.UserPrefix) {
+		return false
+	}
+	return len(d.cfg.Groups) == 0 || slices.Contains(d.cfg.Groups, group)
+}
+
+// assert replaces whatever h says about the caller by id. The agent's own
+// credential is added by the transport, which would keep one found here.
+func (id identity) assert(h http.Header) {
+	principal.Scrub(h)
+	delete(h, "Authorization")
+	for k := range h {
+		if strings.HasPrefix(k, "X-Remote-") {
+			delete(h, k)
+		}
+	}
+	h["Impersonate-User"] = []string{id.user}
+	if len(id.groups) > 0 {
+		h["Impersonate-Group"] = id.groups
+	}
+}
