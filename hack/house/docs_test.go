@@ -10,24 +10,31 @@ import (
 	"path"
 	"regexp"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 )
 
 const dependencies = "docs/adr/0004-parts-and-direct-dependencies.md"
 
 var (
-	testName  = regexp.MustCompile("`((?:Test|Fuzz|Benchmark)[A-Z]\\w*)`")
+	testName  = regexp.MustCompile("`((?:Test|Fuzz|Benchmark)[A-Z]\\w*)(?:/([^`]+))?`")
 	moduleRow = regexp.MustCompile("(?m)^\\| `([^`]+)` \\|")
 )
 
 func TestDocumentsNameTestsThatExist(t *testing.T) {
+	files := goFiles(t)
 	tests := map[string]bool{}
-	for _, f := range goFiles(t) {
+	for _, f := range files {
 		for _, decl := range f.syntax.Decls {
 			if fn, ok := decl.(*ast.FuncDecl); ok && f.isTest() {
 				tests[fn.Name.Name] = true
 			}
 		}
+	}
+	// A case may stand in a suite that several tests run.
+	isCase := func(name string) bool {
+		return slices.ContainsFunc(files, func(f goFile) bool { return strings.Contains(f.text, strconv.Quote(name)) })
 	}
 	var all []finding
 	walk(t, func(file string) {
@@ -35,9 +42,13 @@ func TestDocumentsNameTestsThatExist(t *testing.T) {
 			return
 		}
 		text := read(t, file)
-		for _, at := range testName.FindAllStringSubmatchIndex(text, -1) {
-			if name := text[at[2]:at[3]]; !tests[name] {
-				all = append(all, finding{file: file, line: lineOf(text, at[0]), text: "names " + name + ", which is no test"})
+		for _, m := range testName.FindAllStringSubmatchIndex(text, -1) {
+			line, name := lineOf(text, m[0]), text[m[2]:m[3]]
+			if !tests[name] {
+				all = append(all, finding{file: file, line: line, text: "names " + name + ", which is no test"})
+			}
+			if m[4] >= 0 && !isCase(text[m[4]:m[5]]) {
+				all = append(all, finding{file: file, line: line, text: "names " + text[m[4]:m[5]] + ", which is no case of " + name})
 			}
 		}
 	})
