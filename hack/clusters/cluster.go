@@ -18,6 +18,7 @@ type Cluster struct {
 	Kubeconfig string // path; self-contained, cluster-admin
 	AuditLog   string // path of the API server's audit log, JSON lines; empty for Existing
 	Address    string // IP of the cluster's node, where NodePorts and hostPorts answer; empty for Existing
+	Gateway    string // IP of this machine as the cluster reaches it; empty for Existing
 
 	set   *Set
 	index int // in the set; the hub is 0

@@ -41,7 +41,7 @@ const (
 // Environment variables that fill in a Config.
 const (
 	ProviderEnv         = "SPOKELET_CLUSTERS_PROVIDER"
-	StateEnv            = "SPOKELET_CLUSTERS_STATE"
+	StateEnv            = "SPOKELET_CLUSTERS_STATE" // sets of one name clash even in different places
 	HubKubeconfigEnv    = "SPOKELET_HUB_KUBECONFIG"
 	SpokeKubeconfigsEnv = "SPOKELET_SPOKE_KUBECONFIGS" // separated like PATH
 )
@@ -55,7 +55,7 @@ var (
 	// ErrIncomplete is returned when a set exists but was never finished.
 	ErrIncomplete = errors.New("set of clusters is incomplete")
 	// ErrUnsupported is returned for what the set's provider cannot do.
-	ErrUnsupported = errors.New("not supported by this provider")
+	ErrUnsupported = errors.New("not supported")
 )
 
 // Config describes a set. The zero value, after Default, is a hub and two spokes.
@@ -171,6 +171,20 @@ func dockerAnswers(ctx context.Context) bool {
 	// The client alone succeeds without an engine unless asked for the server.
 	out, err := exec.CommandContext(ctx, "docker", "info", "--format", "{{.ServerVersion}}").Output()
 	return err == nil && strings.TrimSpace(string(out)) != ""
+}
+
+// lacks names what the machine lacks for the provider; empty when nothing.
+func lacks(ctx context.Context, provider Provider) string {
+	switch provider {
+	case Kind:
+		if !dockerAnswers(ctx) {
+			return "a Docker engine"
+		}
+	case Netns:
+		return lacksForNetns()
+	case Auto, Existing, ControlPlane:
+	}
+	return ""
 }
 
 // lacksForNetns names what the process lacks to make network namespaces, mounts

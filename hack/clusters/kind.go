@@ -158,20 +158,21 @@ var errAddress = errors.New("container has no address")
 
 func (k *kind) describe(ctx context.Context, c *Cluster) error {
 	c.AuditLog = filepath.Join(c.dir, "audit", "audit.log")
-	const format = "{{range .NetworkSettings.Networks}}{{.IPAddress}} {{end}}"
+	const format = "{{range .NetworkSettings.Networks}}{{.IPAddress}} {{.Gateway}} {{end}}"
 	out, err := exec.CommandContext(ctx, "docker", "inspect", "--format", format, k.container(c)).Output() //nolint:gosec // ours
 	if err != nil {
 		return fmt.Errorf("docker inspect %s: %w", k.container(c), err)
 	}
-	addresses := strings.Fields(string(out))
-	if len(addresses) == 0 {
+	fields := strings.Fields(string(out))
+	if len(fields) < 2 {
 		return fmt.Errorf("%s: %w", k.container(c), errAddress)
 	}
-	address, err := netip.ParseAddr(addresses[0])
-	if err != nil {
-		return fmt.Errorf("%s: %w", k.container(c), err)
+	for _, field := range fields[:2] {
+		if _, err := netip.ParseAddr(field); err != nil {
+			return fmt.Errorf("%s: %w", k.container(c), err)
+		}
 	}
-	c.Address = address.String()
+	c.Address, c.Gateway = fields[0], fields[1]
 	return nil
 }
 

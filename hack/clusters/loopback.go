@@ -109,7 +109,7 @@ func (l *loopback) reservePorts(c *Cluster) error {
 }
 
 func (l *loopback) describe(_ context.Context, c *Cluster) error {
-	c.Address = "127.0.0.1"
+	c.Address, c.Gateway = "127.0.0.1", "127.0.0.1"
 	c.AuditLog = filepath.Join(c.dir, "audit", "audit.log")
 	return nil
 }

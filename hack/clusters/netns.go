@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -65,7 +66,7 @@ func (n *netns) node(c *Cluster) *node {
 }
 
 // runDir holds sockets, whose paths must be short, and containerd's volatile state.
-func (n *netns) runDir() string { return filepath.Join("/run/spokelet", n.set.state.Name) }
+func (n *netns) runDir() string { return filepath.Join(machineDir, n.set.state.Name) }
 func (n *netns) cgroup() string { return "/spokelet/" + n.set.state.Name }
 func (n *netns) dir() string    { return n.set.state.dir(n.set.config.StateDir) }
 
@@ -120,6 +121,7 @@ func (n *netns) bring(ctx context.Context, c *Cluster, images []string) error {
 
 func (n *netns) describe(_ context.Context, c *Cluster) error {
 	c.Address = n.plan(c).Host().String()
+	c.Gateway = n.plan(c).Gateway().String()
 	c.AuditLog = filepath.Join(c.dir, "audit", "audit.log")
 	return nil
 }
@@ -151,23 +153,52 @@ func (n *netns) command(ctx context.Context, c *Cluster, name string, args []str
 	return exec.CommandContext(ctx, "nsenter", enter...), nil //nolint:gosec // the caller's program is the purpose
 }
 
-// savedSettings is the file of the kernel settings that were there before the
-// first set.
-func (n *netns) savedSettings() string {
-	return filepath.Join(n.set.config.StateDir, "kernel", "settings.json")
-}
+// Machine-wide places. They are in /run, so that a reboot forgets the saved
+// settings together with the settings themselves. No set's name has a dot.
+const (
+	machineDir    = "/run/spokelet"
+	machineLock   = machineDir + "/.lock"
+	savedSettings = machineDir + "/.kernel.json"
+)
 
+// tune changes the kernel's settings. The set's directory in machineDir shows
+// other sets that they are in use, and is made under the same lock.
 func (n *netns) tune(ctx context.Context) error {
-	all, err := lock.Acquire(ctx, filepath.Join(n.set.config.StateDir, allLock), nil)
+	machine, err := lock.Acquire(ctx, machineLock, nil)
 	if err != nil {
 		return err
 	}
-	defer all.Release()
-	saved := n.savedSettings()
-	if err := os.MkdirAll(filepath.Dir(saved), 0o755); err != nil { //nolint:gosec // nothing private in it
+	defer machine.Release()
+	if err := os.MkdirAll(n.runDir(), 0o711); err != nil { //nolint:gosec // containers' users pass through it
 		return err
 	}
-	return host.Tune(saved)
+	return host.Tune(savedSettings)
+}
+
+// untune removes the set's directory and, after the last set's, puts the
+// kernel's settings back.
+func (n *netns) untune(ctx context.Context) error {
+	machine, err := lock.Acquire(ctx, machineLock, nil)
+	if err != nil {
+		return err
+	}
+	defer machine.Release()
+	if err := os.RemoveAll(n.runDir()); err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(machineDir)
+	if err != nil || slices.ContainsFunc(entries, fs.DirEntry.IsDir) {
+		return err
+	}
+	if err := host.Restore(savedSettings); err != nil {
+		return err
+	}
+	if err := machine.Remove(); err != nil {
+		return err
+	}
+	// Another set may just be making it anew; it needs it then.
+	_ = os.Remove(machineDir)
+	return nil
 }
 
 // destroy removes all that create makes, in whatever state it is: processes
@@ -189,10 +220,9 @@ func (n *netns) destroy(ctx context.Context) error {
 	for _, path := range slices.Concat(shims, n.strays()) {
 		steps = append(steps, os.RemoveAll(path))
 	}
-	if err := errors.Join(append(steps, os.RemoveAll(n.runDir()))...); err != nil {
+	if err := errors.Join(steps...); err != nil {
 		return err
 	}
-	_ = os.Remove(filepath.Dir(n.runDir())) // fails while another set is there
 	return n.untune(ctx)
 }
 
@@ -247,21 +277,4 @@ func (n *netns) strays() []string {
 		}
 	}
 	return found
-}
-
-// untune puts the kernel settings back when this is the last set.
-func (n *netns) untune(ctx context.Context) error {
-	all, err := lock.Acquire(ctx, filepath.Join(n.set.config.StateDir, allLock), nil)
-	if err != nil {
-		return err
-	}
-	defer all.Release()
-	states, err := list(n.set.config.StateDir)
-	if err != nil || len(slots(states, n.set.state.Name)) > 0 {
-		return err
-	}
-	if err := host.Restore(n.savedSettings()); err != nil {
-		return err
-	}
-	return os.RemoveAll(filepath.Dir(n.savedSettings()))
 }

@@ -181,7 +181,8 @@ func (n *node) kubectl(ctx context.Context, input string, args ...string) error 
 	return nil
 }
 
-// awaitPod waits until the node is ready and has run a pod to its end.
+// awaitPod waits until the node is ready and a pod on it has reached the API
+// server through its Service: then the runtime, the pod network and kube-proxy work.
 func (n *node) awaitPod(ctx context.Context) error {
 	timeout := "--timeout=" + n.cluster.set.config.ReadyTimeout.String()
 	name := "node/" + n.nodeName()
@@ -193,7 +194,7 @@ func (n *node) awaitPod(ctx context.Context) error {
 		{"", []string{"wait", name, "--for=create", timeout}},
 		{"", []string{"wait", name, "--for=condition=Ready", timeout}},
 		{"", []string{"wait", namespace, "serviceaccount/default", "--for=create", timeout}},
-		{testPod, []string{"apply", "--filename=-"}},
+		{fmt.Sprintf(testPodFormat, testPodName, BusyboxImage, n.plan.KubernetesService()), []string{"apply", "--filename=-"}},
 		{"", []string{"wait", namespace, "pod/" + testPodName, "--for=jsonpath={.status.phase}=Succeeded", timeout}},
 		{"", []string{"delete", namespace, "pod/" + testPodName, timeout}},
 	} {
@@ -205,15 +206,18 @@ func (n *node) awaitPod(ctx context.Context) error {
 }
 
 const (
-	testPodName = "spokelet-check"
-	testPod     = `apiVersion: v1
+	testPodName   = "spokelet-check"
+	testPodFormat = `apiVersion: v1
 kind: Pod
-metadata: {name: ` + testPodName + `, namespace: kube-system}
+metadata: {name: %s, namespace: kube-system}
 spec:
   restartPolicy: Never
   terminationGracePeriodSeconds: 0
   containers:
-  - {name: check, image: "` + BusyboxImage + `", imagePullPolicy: Never, command: ["true"]}
+  - name: check
+    image: %s
+    imagePullPolicy: Never
+    command: [sh, -c, "until nc -w 2 %s 443 </dev/null; do sleep 0.1; done"]
 `
 )
 

@@ -53,6 +53,9 @@ func Up(ctx context.Context, config Config) (*Set, error) {
 	if chosen == Existing {
 		return existing(config), nil
 	}
+	if lacking := lacks(ctx, chosen); lacking != "" {
+		return nil, fmt.Errorf("provider %s: %w here: it needs %s", chosen, ErrUnsupported, lacking)
+	}
 	held, err := hold(ctx, config)
 	if err != nil {
 		return nil, err
@@ -92,7 +95,7 @@ func Open(ctx context.Context, config Config) (*Set, error) {
 	if !found.Complete {
 		return nil, fmt.Errorf("%s: %w", config.Name, ErrIncomplete)
 	}
-	set, err := attach(ctx, config, found)
+	set, err := attach(config, found)
 	if err != nil {
 		return nil, err
 	}
@@ -170,11 +173,7 @@ func (s *Set) Healthy(ctx context.Context) error {
 // Program gives the path of a program that fits the clusters (kubectl, helm),
 // building it when this machine has not done so yet.
 func (s *Set) Program(ctx context.Context, name string) (string, error) {
-	tools, err := toolchain.New(ctx, s.config.Log)
-	if err != nil {
-		return "", err
-	}
-	return tools.Program(ctx, name)
+	return toolchain.New(s.config.Log).Program(ctx, name)
 }
 
 // hold takes the set's lock: one Up or Down of a set at a time.
@@ -194,7 +193,7 @@ func reuse(ctx context.Context, config Config, chosen Provider) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	set, err := attach(ctx, config, found)
+	set, err := attach(config, found)
 	if err != nil {
 		return nil, err
 	}
@@ -237,7 +236,7 @@ func reserve(ctx context.Context, config Config, provider Provider) (*Set, error
 	if err := fresh.save(config.StateDir); err != nil {
 		return nil, err
 	}
-	return attach(ctx, config, fresh)
+	return attach(config, fresh)
 }
 
 // allLock names the lock of all sets; no set can have that name.
@@ -256,7 +255,7 @@ func freeSlot(config Config) (int, error) {
 }
 
 // attach builds the set's representation; it touches no cluster.
-func attach(ctx context.Context, config Config, found state) (*Set, error) {
+func attach(config Config, found state) (*Set, error) {
 	set := &Set{config: config, state: found}
 	for i, name := range found.Clusters {
 		dir := filepath.Join(found.dir(config.StateDir), name)
@@ -264,10 +263,7 @@ func attach(ctx context.Context, config Config, found state) (*Set, error) {
 			Name: name, Kubeconfig: filepath.Join(dir, "kubeconfig"), set: set, index: i, dir: dir,
 		})
 	}
-	tools, err := toolchain.New(ctx, config.Log)
-	if err != nil {
-		return nil, err
-	}
+	tools := toolchain.New(config.Log)
 	switch found.Provider {
 	case Netns:
 		set.driver = &netns{set: set, tools: tools}
@@ -292,7 +288,7 @@ func (s *Set) describe(ctx context.Context) error {
 
 // remove removes the clusters, then the files, the state among them last.
 func remove(ctx context.Context, config Config, found state) error {
-	set, err := attach(ctx, config, found)
+	set, err := attach(config, found)
 	if err != nil {
 		return err
 	}
@@ -314,11 +310,16 @@ func remove(ctx context.Context, config Config, found state) error {
 // prune removes the state directory when nothing but the lock of all is in it.
 func prune(root string) error {
 	entries, err := os.ReadDir(root)
-	if err != nil || len(entries) != 1 || entries[0].Name() != allLock {
+	if err != nil {
 		return err
 	}
-	if err := os.Remove(filepath.Join(root, allLock)); err != nil {
-		return err
+	for _, entry := range entries {
+		if entry.Name() != allLock {
+			return nil
+		}
+		if err := os.Remove(filepath.Join(root, allLock)); err != nil {
+			return err
+		}
 	}
 	return os.Remove(root)
 }

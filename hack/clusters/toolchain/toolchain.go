@@ -20,8 +20,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spokelet/spokelet/hack/clusters/internal/lock"
@@ -72,24 +74,32 @@ func Programs() []string {
 
 // Toolchain finds and builds programs.
 type Toolchain struct {
-	source string // directory of hack/clusters
-	cache  string
-	log    *slog.Logger
+	log *slog.Logger
+
+	mu   sync.Mutex
+	dirs map[string]string // by tool: what was found or built before
 }
 
-// New finds the sources of hack/clusters through the go command (so it works
-// for every module that requires it, from any of that module's directories)
-// and the cache.
-func New(ctx context.Context, log *slog.Logger) (*Toolchain, error) {
-	source, err := output(ctx, "", "list", "-m", "-f", "{{.Dir}}", module)
-	if err != nil {
-		return nil, fmt.Errorf("sources of %s: %w", module, err)
+// New makes a Toolchain. Nothing is looked for before a program is asked for.
+func New(log *slog.Logger) *Toolchain {
+	return &Toolchain{log: log, dirs: make(map[string]string)}
+}
+
+// sourceDir finds the directory of hack/clusters: where this file was compiled
+// from, or, where the paths were trimmed from the binary, through the go command
+// in a module that requires it.
+func sourceDir(ctx context.Context) (string, error) {
+	if _, file, _, ok := runtime.Caller(0); ok {
+		dir := filepath.Dir(filepath.Dir(file))
+		if exists(filepath.Join(dir, "tools")) {
+			return dir, nil
+		}
 	}
-	cache, err := cacheDir()
+	dir, err := output(ctx, "", "list", "-m", "-f", "{{.Dir}}", module)
 	if err != nil {
-		return nil, err
+		return "", fmt.Errorf("sources of %s: %w", module, err)
 	}
-	return &Toolchain{source: source, cache: cache, log: log}, nil
+	return dir, nil
 }
 
 func cacheDir() (string, error) {
@@ -107,30 +117,79 @@ func cacheDir() (string, error) {
 // not done so: the first build of Kubernetes takes minutes, later calls none.
 func (t *Toolchain) Program(ctx context.Context, name string) (string, error) {
 	for _, tool := range tools() {
-		if slices.Contains(tool.programs, name) {
-			dir, err := t.ensure(ctx, tool)
-			return filepath.Join(dir, name), err
+		if !slices.Contains(tool.programs, name) {
+			continue
 		}
+		dir, err := t.ensure(ctx, tool)
+		if err != nil {
+			return "", fmt.Errorf("tool %s: %w", tool.name, err)
+		}
+		return filepath.Join(dir, name), nil
 	}
 	return "", fmt.Errorf("%q: %w (there are %s)", name, ErrUnknown, strings.Join(Programs(), ", "))
 }
 
-// ensure gives the directory of the tool's binaries.
+// Built tells whether Program would return at once.
+func (t *Toolchain) Built(ctx context.Context, name string) bool {
+	for _, tool := range tools() {
+		if !slices.Contains(tool.programs, name) {
+			continue
+		}
+		b, err := t.build(ctx, tool)
+		if err != nil {
+			return false
+		}
+		dir, _, err := b.dir(ctx)
+		return err == nil && exists(dir)
+	}
+	return false
+}
+
+// ensure gives the directory of the tool's binaries. One at a time: a second
+// build would only slow the first down.
 func (t *Toolchain) ensure(ctx context.Context, tool tool) (string, error) {
-	flags, err := t.linkerFlags(ctx, tool)
-	if err != nil {
-		return "", fmt.Errorf("tool %s: %w", tool.name, err)
-	}
-	key, err := t.key(ctx, tool, flags)
-	if err != nil {
-		return "", fmt.Errorf("tool %s: %w", tool.name, err)
-	}
-	dir := filepath.Join(t.cache, tool.name+"-"+key)
-	if exists(dir) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if dir, known := t.dirs[tool.name]; known {
 		return dir, nil
 	}
-	held, err := lock.Acquire(ctx, filepath.Join(t.cache, tool.name+".lock"), func() {
-		t.log.Info("waiting for another process that builds", "tool", tool.name)
+	b, err := t.build(ctx, tool)
+	if err != nil {
+		return "", err
+	}
+	dir, err := b.ensure(ctx)
+	if err == nil {
+		t.dirs[tool.name] = dir
+	}
+	return dir, err
+}
+
+func (t *Toolchain) build(ctx context.Context, tool tool) (build, error) {
+	source, err := sourceDir(ctx)
+	if err != nil {
+		return build{}, err
+	}
+	cache, err := cacheDir()
+	if err != nil {
+		return build{}, err
+	}
+	return build{tool: tool, source: filepath.Join(source, "tools", tool.name), cache: cache, log: t.log}, nil
+}
+
+// build is one tool, where its sources are and where its binaries go.
+type build struct {
+	tool          tool
+	source, cache string
+	log           *slog.Logger
+}
+
+func (b build) ensure(ctx context.Context) (string, error) {
+	dir, flags, err := b.dir(ctx)
+	if err != nil || exists(dir) {
+		return dir, err
+	}
+	held, err := lock.Acquire(ctx, filepath.Join(b.cache, b.tool.name+".lock"), func() {
+		b.log.Info("waiting for another process that builds", "tool", b.tool.name)
 	})
 	if err != nil {
 		return "", err
@@ -139,15 +198,40 @@ func (t *Toolchain) ensure(ctx context.Context, tool tool) (string, error) {
 	if exists(dir) { // the one we waited for has built it
 		return dir, nil
 	}
-	if err := t.build(ctx, tool, flags, dir); err != nil {
-		return "", fmt.Errorf("tool %s: %w", tool.name, err)
+	if err := b.sweep(); err != nil {
+		return "", err
 	}
-	return dir, nil
+	return dir, b.run(ctx, flags, dir)
 }
 
-// build makes dir appear whole: everything happens beside it, then it is renamed.
-func (t *Toolchain) build(ctx context.Context, tool tool, flags, dir string) error {
-	staging, err := os.MkdirTemp(t.cache, "."+tool.name+"-")
+// dir is where the binaries belong, made with those linker flags.
+func (b build) dir(ctx context.Context) (dir, flags string, err error) {
+	flags, err = b.linkerFlags(ctx)
+	if err != nil {
+		return "", "", err
+	}
+	key, err := b.key(ctx, flags)
+	if err != nil {
+		return "", "", err
+	}
+	return filepath.Join(b.cache, b.tool.name+"-"+key), flags, nil
+}
+
+// staging is the pattern of the directories that builds happen in.
+func (b build) staging() string { return "." + b.tool.name + "-*" }
+
+// sweep removes what builds that were killed left; with the lock held, none runs.
+func (b build) sweep() error {
+	left, err := filepath.Glob(filepath.Join(b.cache, b.staging()))
+	for _, dir := range left {
+		err = errors.Join(err, os.RemoveAll(dir))
+	}
+	return err
+}
+
+// run makes dir appear whole: everything happens beside it, then it is renamed.
+func (b build) run(ctx context.Context, flags, dir string) error {
+	staging, err := os.MkdirTemp(b.cache, b.staging())
 	if err != nil {
 		return err
 	}
@@ -155,18 +239,18 @@ func (t *Toolchain) build(ctx context.Context, tool tool, flags, dir string) err
 	if err := os.Chmod(staging, 0o755); err != nil { //nolint:gosec // holds programs, which others may run
 		return err
 	}
-	stop := t.progress(tool.name)
-	_, err = output(ctx, t.dir(tool), "build", "-trimpath", "-buildvcs=false", "-ldflags", flags,
-		"-o", filepath.Join(staging, tool.name), tool.pkg)
+	stop := b.progress()
+	_, err = output(ctx, b.source, "build", "-trimpath", "-buildvcs=false", "-ldflags", flags,
+		"-o", filepath.Join(staging, b.tool.name), b.tool.pkg)
 	stop()
 	if err != nil {
 		return err
 	}
-	for _, program := range tool.programs {
-		if program == tool.name {
+	for _, program := range b.tool.programs {
+		if program == b.tool.name {
 			continue
 		}
-		if err := os.Symlink(tool.name, filepath.Join(staging, program)); err != nil {
+		if err := os.Symlink(b.tool.name, filepath.Join(staging, program)); err != nil {
 			return err
 		}
 	}
@@ -174,9 +258,9 @@ func (t *Toolchain) build(ctx context.Context, tool tool, flags, dir string) err
 }
 
 // progress reports the build's age until the returned function is called.
-func (t *Toolchain) progress(name string) (stop func()) {
+func (b build) progress() (stop func()) {
 	start := time.Now()
-	t.log.Info("building, kept for later runs", "tool", name)
+	b.log.Info("building, kept for later runs", "tool", b.tool.name)
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -187,27 +271,25 @@ func (t *Toolchain) progress(name string) (stop func()) {
 			case <-done:
 				return
 			case <-ticker.C:
-				t.log.Info("still building", "tool", name, "elapsed", time.Since(start).Round(time.Second))
+				b.log.Info("still building", "tool", b.tool.name, "elapsed", time.Since(start).Round(time.Second))
 			}
 		}
 	}()
 	return func() {
 		close(done)
 		<-ended
-		t.log.Info("build ended", "tool", name, "elapsed", time.Since(start).Round(time.Second))
+		b.log.Info("build ended", "tool", b.tool.name, "elapsed", time.Since(start).Round(time.Second))
 	}
 }
 
-func (t *Toolchain) dir(tool tool) string { return filepath.Join(t.source, "tools", tool.name) }
-
 // linkerFlags strips the binary and, for Kubernetes, stamps the release: a
 // server without one calls itself v0.0.0, which clients refuse.
-func (t *Toolchain) linkerFlags(ctx context.Context, tool tool) (string, error) {
+func (b build) linkerFlags(ctx context.Context) (string, error) {
 	flags := "-s -w"
-	if tool.version == "" {
+	if b.tool.version == "" {
 		return flags, nil
 	}
-	version, err := output(ctx, t.dir(tool), "list", "-m", "-f", "{{.Version}}", tool.version)
+	version, err := output(ctx, b.source, "list", "-m", "-f", "{{.Version}}", b.tool.version)
 	if err != nil {
 		return "", err
 	}
@@ -219,16 +301,16 @@ func (t *Toolchain) linkerFlags(ctx context.Context, tool tool) (string, error) 
 
 // key hashes what decides the binary: the module files and sources of the tool,
 // the toolchain and platform, and the flags.
-func (t *Toolchain) key(ctx context.Context, tool tool, flags string) (string, error) {
-	env, err := output(ctx, t.dir(tool), "env", "GOVERSION", "GOOS", "GOARCH")
+func (b build) key(ctx context.Context, flags string) (string, error) {
+	env, err := output(ctx, b.source, "env", "GOVERSION", "GOOS", "GOARCH")
 	if err != nil {
 		return "", err
 	}
 	hash := sha256.New()
-	fmt.Fprintf(hash, "%q %q %q\n", env, flags, tool.pkg)
+	fmt.Fprintf(hash, "%q %q %q\n", env, flags, b.tool.pkg)
 	var files []string
 	for _, pattern := range []string{"go.mod", "go.sum", "*.go"} {
-		found, err := filepath.Glob(filepath.Join(t.dir(tool), pattern))
+		found, err := filepath.Glob(filepath.Join(b.source, pattern))
 		if err != nil {
 			return "", err
 		}

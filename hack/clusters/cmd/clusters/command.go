@@ -201,11 +201,7 @@ func (o *options) binCommand() *cobra.Command {
 		Args:      cobra.ExactArgs(1),
 		ValidArgs: toolchain.Programs(),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			tools, err := toolchain.New(cmd.Context(), o.config.Log)
-			if err != nil {
-				return err
-			}
-			path, err := tools.Program(cmd.Context(), args[0])
+			path, err := toolchain.New(o.config.Log).Program(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
