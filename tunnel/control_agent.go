@@ -34,7 +34,8 @@ type agentDoor struct {
 
 	mu      sync.Mutex // held while a frame is made and sent, for their order
 	machine *control.Agent
-	stream  *controlStream // nil until the hub opens the door
+	opened  bool
+	stream  *controlStream // nil unless the door is open
 }
 
 func newAgentDoor(s *agentSession) *agentDoor {
@@ -58,6 +59,7 @@ func (d *agentDoor) Control(ctx context.Context, stream *controlStream) error {
 	if !d.begin(stream) {
 		return connect.NewError(connect.CodeAlreadyExists, errors.New("control door is open already"))
 	}
+	defer d.shut()
 	err := d.converse(ctx, stream)
 	if errors.Is(err, io.EOF) {
 		// The answer's end must reach the hub before the connection goes, so
@@ -72,11 +74,27 @@ func (d *agentDoor) Control(ctx context.Context, stream *controlStream) error {
 func (d *agentDoor) begin(stream *controlStream) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.stream != nil {
+	if d.opened {
 		return false
 	}
-	d.stream = stream
+	d.opened, d.stream = true, stream
 	return true
+}
+
+// shut waits for a frame that is being sent: none may be once the handler has
+// returned.
+func (d *agentDoor) shut() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.stream = nil
+}
+
+// send sends a frame. mu is held.
+func (d *agentDoor) send(frame *rpcv1.ControlResponse) error {
+	if d.stream == nil {
+		return fmt.Errorf("control: %w", ErrClosed)
+	}
+	return d.stream.Send(frame)
 }
 
 // converse handles frames until the conversation ends: with io.EOF in order.
@@ -105,7 +123,7 @@ func (d *agentDoor) receive(frame *rpcv1.ControlRequest) (control.Event, error) 
 	defer d.mu.Unlock()
 	answer, event, err := d.machine.Receive(frame)
 	if answer != nil {
-		err = errors.Join(err, d.stream.Send(answer))
+		err = errors.Join(err, d.send(answer))
 	}
 	return event, err
 }
@@ -136,7 +154,7 @@ func (d *agentDoor) drain(reason string) error {
 	if frame == nil {
 		return nil
 	}
-	return d.stream.Send(frame)
+	return d.send(frame)
 }
 
 func (d *agentDoor) renew(csr []byte) error {
@@ -146,7 +164,7 @@ func (d *agentDoor) renew(csr []byte) error {
 	if err != nil {
 		return err
 	}
-	return d.stream.Send(frame)
+	return d.send(frame)
 }
 
 // maintain does what a session owes to its certificates until it ends: renewal

@@ -111,4 +111,8 @@ func (d *doorkeeper) drain(reason string) error {
 }
 
 // close ends the conversation in order.
-func (d *doorkeeper) close() { _ = d.stream.CloseRequest() }
+func (d *doorkeeper) close() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_ = d.stream.CloseRequest()
+}

@@ -1,0 +1,97 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnel_test
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/spokelet/spokelet/tunnel"
+	"github.com/spokelet/spokelet/tunnel/tunneltest"
+)
+
+// echo answers with the method, the path and what it was sent.
+func echo(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	fmt.Fprintf(w, "%s %s %s", r.Method, r.URL.Path, body)
+}
+
+func kube(h http.HandlerFunc) map[string]http.Handler {
+	return map[string]http.Handler{tunnel.DoorKube: h}
+}
+
+func client(s *tunnel.Session) *http.Client { return &http.Client{Transport: s} }
+
+func TestRequestsReachTheDoor(t *testing.T) {
+	hub := tunneltest.NewHub(t, nil)
+	hub.Connect(t, "spoke1", kube(echo))
+	session := hub.Session(t, "spoke1")
+	resp, err := client(session).Post("http://kube/api/v1/pods", "text/plain", strings.NewReader("hello"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := string(body), "POST /api/v1/pods hello"; got != want {
+		t.Errorf("body = %q, want %q", got, want)
+	}
+}
+
+func TestRawStreamIsAConnectionOfTheDoor(t *testing.T) {
+	hub := tunneltest.NewHub(t, nil)
+	hub.Connect(t, "spoke1", kube(upgrade))
+	session := hub.Session(t, "spoke1")
+	conn, err := session.Dial(t.Context(), tunnel.DoorKube)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprintf(conn, "GET /exec HTTP/1.1\r\nHost: kube\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+	r := bufio.NewReader(conn)
+	resp, err := http.ReadResponse(r, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatalf("status = %d, want 101", resp.StatusCode)
+	}
+	for i := range 100 {
+		fmt.Fprintf(conn, "line %d\n", i)
+		line, err := r.ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := fmt.Sprintf("line %d\n", i); line != want {
+			t.Fatalf("line = %q, want %q", line, want)
+		}
+	}
+	conn.(interface{ CloseWrite() error }).CloseWrite()
+	if _, err := r.ReadByte(); !errors.Is(err, io.EOF) {
+		t.Errorf("after the end: %v, want EOF", err)
+	}
+}
+
+// upgrade switches to a protocol that echoes.
+func upgrade(w http.ResponseWriter, _ *http.Request) {
+	conn, rw, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	defer conn.Close()
+	fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+	_, _ = io.Copy(conn, rw)
+}
