@@ -1,0 +1,175 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package live
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	livev1alpha1 "github.com/spokelet/spokelet/api/live/v1alpha1"
+	"github.com/spokelet/spokelet/api/principal"
+)
+
+// maxStatus bounds the Status of a failed request.
+const maxStatus = 64 << 10
+
+// ask puts the question to one cluster. The error is an APIStatus.
+func (s *viewStorage) ask(ctx context.Context, cluster string, q *question, caller principal.Principal, limit int64) (*livev1alpha1.ClusterView, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.limits.ViewTimeout)
+	defer cancel()
+	session, err := s.sessions.Get(ctx, cluster)
+	if err != nil {
+		return nil, unreachable(cluster, err)
+	}
+	c, err := s.catalogs.get(ctx, cluster, session, caller, nil)
+	if err != nil {
+		return nil, failed(ctx, cluster, err)
+	}
+	r, found := c.find(q.resource)
+	if found {
+		view, err := s.fetch(ctx, cluster, session, r, q, caller, limit)
+		if !apierrors.IsNotFound(err) || q.name != "" {
+			return view, err
+		}
+		// A list is never not found: its resource is gone since the catalog was
+		// read.
+	}
+	fresh, err := s.catalogs.get(ctx, cluster, session, caller, c)
+	if err != nil {
+		return nil, failed(ctx, cluster, err)
+	}
+	r, found = fresh.find(q.resource)
+	if !found {
+		return nil, unknownResource(cluster, q.resource.raw)
+	}
+	return s.fetch(ctx, cluster, session, r, q, caller, limit)
+}
+
+func unknownResource(cluster, resource string) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status:  metav1.StatusFailure,
+		Code:    http.StatusNotFound,
+		Reason:  metav1.StatusReasonNotFound,
+		Message: fmt.Sprintf("cluster %q: it has no resource type %q", cluster, resource),
+		Details: &metav1.StatusDetails{Group: livev1alpha1.GroupName, Kind: clustersResource, Name: cluster},
+	}}
+}
+
+// failed is the error of a request that was sent. What the cluster's API
+// server said about it stays as it is.
+func failed(ctx context.Context, cluster string, err error) error {
+	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
+		return &apierrors.StatusError{ErrStatus: status.Status()}
+	}
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return apierrors.NewTimeoutError(fmt.Sprintf("cluster %q: it did not answer in time", cluster), 0)
+	}
+	return unreachable(cluster, err)
+}
+
+func (s *viewStorage) fetch(ctx context.Context, cluster string, session Session, r resource, q *question, caller principal.Principal, limit int64) (*livev1alpha1.ClusterView, error) {
+	target, err := q.target(cluster, r)
+	if err != nil {
+		return nil, err
+	}
+	req := (&http.Request{
+		Method: http.MethodGet,
+		URL:    target,
+		Host:   kubeDoor,
+		Header: http.Header{"Accept": {q.accept()}, "User-Agent": {"spokelet-hub"}},
+		Proto:  "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+	}).WithContext(ctx)
+	assert(ctx, req.Header, caller)
+	res, err := session.RoundTrip(req)
+	if err != nil {
+		return nil, failed(ctx, cluster, err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	if res.StatusCode != http.StatusOK {
+		return nil, statusOf(cluster, res)
+	}
+	view, err := q.read(&bounded{ReadCloser: res.Body, left: limit}, r)
+	if err != nil {
+		return nil, failed(ctx, cluster, err)
+	}
+	view.Cluster = cluster
+	if !view.Complete && view.Message == "" && view.Continue == "" {
+		view.Message = fmt.Sprintf("answer was cut at %d bytes: narrow the scope, set a limit or ask for another output", limit)
+	}
+	return view, nil
+}
+
+// target is where the question is asked. That the resource is namespaced, or
+// not, is known only now.
+func (q *question) target(cluster string, r resource) (*url.URL, error) {
+	base := "/apis/" + r.gv.Group + "/" + r.gv.Version
+	if r.gv.Group == "" {
+		base = "/api/" + r.gv.Version
+	}
+	switch {
+	case r.namespaced && q.namespace == "" && !q.allNamespaces:
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("spec.scope: cluster %q: %s are namespaced: set namespace or allNamespaces", cluster, r.plural))
+	case !r.namespaced && (q.namespace != "" || q.allNamespaces):
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("spec.scope: cluster %q: %s are not namespaced: set neither namespace nor allNamespaces", cluster, r.plural))
+	case q.namespace != "":
+		base += "/namespaces/" + q.namespace
+	}
+	base += "/" + r.plural
+	if q.name != "" {
+		base += "/" + q.name
+	}
+	return &url.URL{Scheme: "http", Host: kubeDoor, Path: base, RawQuery: q.query()}, nil
+}
+
+func (q *question) query() string {
+	v := url.Values{}
+	set := func(key, value string) {
+		if value != "" {
+			v.Set(key, value)
+		}
+	}
+	set("labelSelector", q.labels)
+	set("fieldSelector", q.fields)
+	set("continue", q.continuation)
+	if q.limit > 0 {
+		v.Set("limit", strconv.FormatInt(q.limit, 10))
+	}
+	return v.Encode()
+}
+
+func (q *question) accept() string {
+	const as = "application/json;g=meta.k8s.io;v=v1;as="
+	switch {
+	case q.output == livev1alpha1.OutputTable:
+		return as + "Table"
+	case q.output == livev1alpha1.OutputMetadata && q.name != "":
+		return as + "PartialObjectMetadata"
+	case q.output == livev1alpha1.OutputMetadata:
+		return as + "PartialObjectMetadataList"
+	default:
+		return "application/json"
+	}
+}
+
+// statusOf is what the cluster said of a request that failed. An answer that
+// is no Status gets one of its code.
+func statusOf(cluster string, res *http.Response) error {
+	body, err := io.ReadAll(io.LimitReader(res.Body, maxStatus))
+	status := &metav1.Status{}
+	if err == nil && json.Unmarshal(body, status) == nil && status.Kind == "Status" && status.Code != 0 {
+		return &apierrors.StatusError{ErrStatus: *status}
+	}
+	generic := apierrors.NewGenericServerResponse(res.StatusCode, http.MethodGet, livev1alpha1.Resource(clustersResource), cluster, "", 0, true)
+	generic.ErrStatus.Message = fmt.Sprintf("cluster %q: its API server answered %s without a Status", cluster, strconv.Itoa(res.StatusCode))
+	return generic
+}

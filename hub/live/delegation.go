@@ -1,0 +1,113 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package live
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/apis/apiserver"
+	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
+	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	"k8s.io/apiserver/pkg/authorization/path"
+	"k8s.io/apiserver/pkg/authorization/union"
+	genericserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	"k8s.io/apiserver/pkg/server/options"
+	"k8s.io/client-go/kubernetes"
+)
+
+const (
+	// extensionAuthentication is the ConfigMap in kube-system by which an API
+	// server tells its extensions whom to believe.
+	extensionAuthentication = "extension-apiserver-authentication"
+	// decisionTTL is how long an answer about a token or a right is believed.
+	decisionTTL = 10 * time.Second
+	// reviewTimeout is how long the hub's API server may take to review a token.
+	reviewTimeout = 10 * time.Second
+)
+
+// delegateAuthentication has the hub's API server say who callers are: by the
+// headers of its front proxy, by client certificates and by token reviews.
+func delegateAuthentication(ctx context.Context, c *genericserver.Config, client kubernetes.Interface) error {
+	clientCA, err := dynamiccertificates.NewDynamicCAFromConfigMapController(
+		"client-ca", metav1.NamespaceSystem, extensionAuthentication, "client-ca-file", client)
+	if err != nil {
+		return fmt.Errorf("client CA: %w", err)
+	}
+	headers, err := requestHeaders(ctx, client)
+	if err != nil {
+		return fmt.Errorf("front proxy: %w", err)
+	}
+	authenticator, definitions, err := authenticatorfactory.DelegatingAuthenticatorConfig{
+		// Health probes come without credentials; the authorizer stops the rest.
+		Anonymous:                          &apiserver.AnonymousAuthConfig{Enabled: true},
+		TokenAccessReviewClient:            client.AuthenticationV1(),
+		TokenAccessReviewTimeout:           reviewTimeout,
+		WebhookRetryBackoff:                options.DefaultAuthWebhookRetryBackoff(),
+		CacheTTL:                           decisionTTL,
+		ClientCertificateCAContentProvider: clientCA,
+		RequestHeaderConfig:                headers,
+	}.New()
+	if err != nil {
+		return fmt.Errorf("authenticator: %w", err)
+	}
+	c.Authentication.Authenticator = authenticator
+	c.Authentication.RequestHeaderConfig = headers
+	c.OpenAPIConfig.SecurityDefinitions = definitions
+	c.SecureServing.ClientCA = dynamiccertificates.NewUnionCAContentProvider(clientCA, headers.CAContentProvider)
+	return nil
+}
+
+// requestHeaders follows what the ConfigMap says of the front proxy. Without
+// it there is nobody to believe, and that is an error.
+func requestHeaders(ctx context.Context, client kubernetes.Interface) (*authenticatorfactory.RequestHeaderConfig, error) {
+	ca, err := dynamiccertificates.NewDynamicCAFromConfigMapController(
+		"request-header", metav1.NamespaceSystem, extensionAuthentication, "requestheader-client-ca-file", client)
+	if err != nil {
+		return nil, err
+	}
+	names := headerrequest.NewRequestHeaderAuthRequestController(
+		extensionAuthentication, metav1.NamespaceSystem, client,
+		"requestheader-username-headers", "requestheader-uid-headers", "requestheader-group-headers",
+		"requestheader-extra-headers-prefix", "requestheader-allowed-names")
+	// The union of both is what the serving code runs along with the CA.
+	both := &options.DynamicRequestHeaderController{ConfigMapCAController: ca, RequestHeaderAuthRequestController: names}
+	if err := both.RunOnce(ctx); err != nil {
+		return nil, err
+	}
+	return &authenticatorfactory.RequestHeaderConfig{
+		CAContentProvider:   both,
+		UsernameHeaders:     headerrequest.StringSliceProviderFunc(both.UsernameHeaders),
+		UIDHeaders:          headerrequest.StringSliceProviderFunc(both.UIDHeaders),
+		GroupHeaders:        headerrequest.StringSliceProviderFunc(both.GroupHeaders),
+		ExtraHeaderPrefixes: headerrequest.StringSliceProviderFunc(both.ExtraHeaderPrefixes),
+		AllowedClientNames:  headerrequest.StringSliceProviderFunc(both.AllowedClientNames),
+	}, nil
+}
+
+// delegateAuthorization has the hub's API server say what callers may do.
+func delegateAuthorization(client kubernetes.Interface) (authorizer.Authorizer, error) {
+	health, err := path.NewAuthorizer([]string{"/healthz", "/livez", "/readyz"})
+	if err != nil {
+		return nil, fmt.Errorf("health paths: %w", err)
+	}
+	review, err := authorizerfactory.DelegatingAuthorizerConfig{
+		SubjectAccessReviewClient: client.AuthorizationV1(),
+		AllowCacheTTL:             decisionTTL,
+		DenyCacheTTL:              decisionTTL,
+		WebhookRetryBackoff:       options.DefaultAuthWebhookRetryBackoff(),
+	}.New()
+	if err != nil {
+		return nil, fmt.Errorf("subject access review: %w", err)
+	}
+	return union.New(
+		union.NamedAuthorizer{AuthorizerName: "live.spokelet.io/health", Authorizer: health},
+		union.NamedAuthorizer{AuthorizerName: "kubernetes.io/webhook", Authorizer: review},
+	)
+}

@@ -1,0 +1,55 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package live
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spokelet/spokelet/api/door"
+	livev1alpha1 "github.com/spokelet/spokelet/api/live/v1alpha1"
+	"github.com/spokelet/spokelet/tunnel"
+)
+
+var (
+	// errNotCluster says that a table of clusters was asked for something else.
+	errNotCluster = errors.New("object is not a Cluster")
+	// errNoRequestInfo says that the handler chain is not the expected one.
+	errNoRequestInfo = errors.New("request was not parsed")
+)
+
+// unreachable is the error of a cluster that could not be asked. It names the
+// cluster and suggests no retry, unless the way was merely full: when an agent
+// comes back is not known here.
+func unreachable(cluster string, err error) error {
+	status := metav1.Status{
+		Status:  metav1.StatusFailure,
+		Code:    http.StatusBadGateway,
+		Reason:  metav1.StatusReasonInternalError,
+		Message: describe(cluster, err),
+		Details: &metav1.StatusDetails{Group: livev1alpha1.GroupName, Kind: clustersResource, Name: cluster},
+	}
+	switch code := tunnel.StatusCode(err); {
+	case errors.Is(err, door.ErrUpgrade):
+		status.Code, status.Reason = http.StatusBadRequest, metav1.StatusReasonBadRequest
+	case code == http.StatusTooManyRequests:
+		status.Code, status.Reason = int32(code), metav1.StatusReasonTooManyRequests //nolint:gosec // three digits.
+		status.Details.RetryAfterSeconds = 1
+	case code == http.StatusServiceUnavailable:
+		status.Code, status.Reason = int32(code), metav1.StatusReasonServiceUnavailable //nolint:gosec // three digits.
+	}
+	return &apierrors.StatusError{ErrStatus: status}
+}
+
+// describe names the cluster once: errors of the tunnel do so already.
+func describe(cluster string, err error) string {
+	if down := (*tunnel.NotConnectedError)(nil); errors.As(err, &down) {
+		return down.Error()
+	}
+	return fmt.Sprintf("cluster %q: %v", cluster, err)
+}

@@ -1,0 +1,117 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package live
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"sync/atomic"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	livev1alpha1 "github.com/spokelet/spokelet/api/live/v1alpha1"
+	"github.com/spokelet/spokelet/api/principal"
+)
+
+// fanOut puts the question to every selected cluster that the caller may look
+// at, and waits for all answers. What fails is part of the answer.
+func (s *viewStorage) fanOut(ctx context.Context, q *question, caller principal.Principal) livev1alpha1.ViewWorkStatus {
+	selected := s.board.names(q.clusters)
+	views := make([]*livev1alpha1.ClusterView, len(selected))
+	// Equal shares, so that the answer does not depend on who comes first.
+	limit := min(s.limits.ViewBytes, s.limits.ViewTotalBytes/int64(max(1, len(selected))))
+
+	var next atomic.Int64
+	var workers sync.WaitGroup
+	for range min(s.limits.ViewConcurrency, len(selected)) {
+		workers.Go(func() {
+			for {
+				i := int(next.Add(1)) - 1
+				if i >= len(selected) {
+					return
+				}
+				views[i] = s.askIfAllowed(ctx, selected[i], q, caller, limit)
+			}
+		})
+	}
+	workers.Wait()
+
+	var forbidden int32
+	allowed := make([]livev1alpha1.ClusterView, 0, len(views))
+	for _, v := range views {
+		if v == nil {
+			forbidden++
+			continue
+		}
+		allowed = append(allowed, *v)
+	}
+	return summarize(allowed, forbidden)
+}
+
+// askIfAllowed returns nil when the caller may not look at the cluster.
+func (s *viewStorage) askIfAllowed(ctx context.Context, cluster string, q *question, caller principal.Principal, limit int64) *livev1alpha1.ClusterView {
+	allowed, err := s.mayView(ctx, cluster)
+	switch {
+	case err != nil:
+		return failedView(cluster, apierrors.NewInternalError(err))
+	case !allowed:
+		return nil
+	}
+	view, err := s.ask(ctx, cluster, q, caller, limit)
+	if err != nil {
+		return failedView(cluster, err)
+	}
+	return view
+}
+
+// mayView asks whether the caller may create viewworks in the namespace of a
+// cluster.
+func (s *viewStorage) mayView(ctx context.Context, cluster string) (bool, error) {
+	u, _ := request.UserFrom(ctx)
+	decision, _, err := s.authorizer.Authorize(ctx, authorizer.AttributesRecord{
+		User:            u,
+		Verb:            "create",
+		Namespace:       cluster,
+		APIGroup:        livev1alpha1.GroupName,
+		APIVersion:      livev1alpha1.SchemeGroupVersion.Version,
+		Resource:        viewWorksResource,
+		ResourceRequest: true,
+	})
+	if decision == authorizer.DecisionAllow {
+		return true, nil
+	}
+	return false, err
+}
+
+func failedView(cluster string, err error) *livev1alpha1.ClusterView {
+	e := &livev1alpha1.ViewError{Code: http.StatusInternalServerError, Message: err.Error()}
+	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
+		s := status.Status()
+		e.Code, e.Reason, e.Message = s.Code, s.Reason, s.Message
+	}
+	return &livev1alpha1.ClusterView{Cluster: cluster, Error: e}
+}
+
+// summarize counts what the answers, which are sorted by cluster, say.
+func summarize(views []livev1alpha1.ClusterView, forbidden int32) livev1alpha1.ViewWorkStatus {
+	status := livev1alpha1.ViewWorkStatus{Clusters: views}
+	sum := &status.Summary
+	sum.Forbidden = forbidden
+	for _, v := range views {
+		sum.Clusters++
+		sum.Items += v.ItemCount
+		switch {
+		case v.Error != nil:
+			sum.Failed++
+		case !v.Complete:
+			sum.Incomplete++
+		}
+	}
+	sum.Partial = sum.Failed+sum.Incomplete+sum.Forbidden > 0
+	return status
+}

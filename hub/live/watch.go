@@ -1,0 +1,96 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package live
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/watch"
+
+	livev1alpha1 "github.com/spokelet/spokelet/api/live/v1alpha1"
+)
+
+// watchBuffer is how many events a watcher may lag behind before its watch is
+// ended; the client then goes on from the last version it saw.
+const watchBuffer = 256
+
+// selection says which clusters a list or watch is about.
+type selection struct {
+	labels labels.Selector
+	fields fields.Selector
+}
+
+func (s selection) matches(c *livev1alpha1.Cluster) bool {
+	return c != nil && s.labels.Matches(labels.Set(c.Labels)) && s.fields.Matches(fields.Set{"metadata.name": c.Name})
+}
+
+// event is what a change means to someone who sees only the selection.
+func (s selection) event(c change) (watch.Event, bool) {
+	before, after := s.matches(c.before), s.matches(c.after)
+	switch {
+	case before && after:
+		return watch.Event{Type: watch.Modified, Object: c.after.DeepCopy()}, true
+	case after:
+		return watch.Event{Type: watch.Added, Object: c.after.DeepCopy()}, true
+	case before:
+		gone := c.before.DeepCopy()
+		// The version of the removal, so that a watch resumes behind it.
+		gone.ResourceVersion = formatVersion(c.version)
+		return watch.Event{Type: watch.Deleted, Object: gone}, true
+	default:
+		return watch.Event{}, false
+	}
+}
+
+// initialEventsEnd is the bookmark that ends the initial events of a streamed
+// list (KEP-3157).
+func initialEventsEnd(version string) watch.Event {
+	return watch.Event{Type: watch.Bookmark, Object: &livev1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{
+		ResourceVersion: version,
+		Annotations:     map[string]string{metav1.InitialEventsAnnotationKey: "true"},
+	}}}
+}
+
+// watcher is one watch of the board.
+type watcher struct {
+	board  *board
+	match  selection
+	events chan watch.Event // closed by end
+}
+
+var _ watch.Interface = &watcher{}
+
+func newWatcher(b *board, match selection, first []watch.Event) *watcher {
+	w := &watcher{board: b, match: match, events: make(chan watch.Event, len(first)+watchBuffer)}
+	for _, e := range first {
+		w.events <- e
+	}
+	return w
+}
+
+// offer hands over a change; false means that the watcher is too slow. The
+// caller holds the board's mutex.
+func (w *watcher) offer(c change) bool {
+	e, ok := w.match.event(c)
+	if !ok {
+		return true
+	}
+	select {
+	case w.events <- e:
+		return true
+	default:
+		return false
+	}
+}
+
+// end closes the watch. The caller holds the board's mutex and has taken the
+// watcher off the board, so that it happens once.
+func (w *watcher) end() { close(w.events) }
+
+// ResultChan implements watch.Interface.
+func (w *watcher) ResultChan() <-chan watch.Event { return w.events }
+
+// Stop implements watch.Interface.
+func (w *watcher) Stop() { w.board.remove(w) }
