@@ -16,6 +16,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/net/http2"
 
 	"github.com/spokelet/spokelet/tunnel/identity"
 	"github.com/spokelet/spokelet/tunnel/pipe"
@@ -122,6 +123,8 @@ type Status struct {
 type Agent struct {
 	config  AgentConfig
 	process string
+	http1   *http.Server // the limits of sessions' HTTP/2
+	http2   *http2.Server
 	raw     *rawServer
 	metrics *agentMetrics
 
@@ -137,8 +140,14 @@ func NewAgent(config AgentConfig) (*Agent, error) {
 	if err := config.Validate(); err != nil {
 		return nil, fmt.Errorf("tunnel agent: %w", err)
 	}
+	h1, h2, err := newHTTP2Server(config.Limits)
+	if err != nil {
+		return nil, fmt.Errorf("tunnel agent: %w", err)
+	}
 	a := &Agent{
 		config:  config,
+		http1:   h1,
+		http2:   h2,
 		process: identity.NewID(),
 		raw:     newRawServer(),
 		metrics: newAgentMetrics(),
