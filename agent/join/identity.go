@@ -118,8 +118,9 @@ func (i *Identity) secrets() typedcorev1.SecretInterface {
 	return i.config.Secrets.Secrets(i.config.Namespace)
 }
 
-// adopt takes over what the Secret holds. A Secret without a certificate does
-// not take away the one that is in use.
+// adopt takes over what the Secret holds. A Secret without a certificate, or
+// with an older one, does not take away the one that is in use: a watch may tell
+// late of what we have written over since.
 func (i *Identity) adopt(secret *corev1.Secret) error {
 	key, err := parsePrivateKey(secret.Data[keyPrivate])
 	if err != nil {
@@ -134,7 +135,7 @@ func (i *Identity) adopt(secret *corev1.Secret) error {
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if stored == nil && i.current != nil {
+	if i.current != nil && (stored == nil || i.current.issuedAfter(stored)) {
 		return nil
 	}
 	i.key, i.keyPEM = key, secret.Data[keyPrivate]
@@ -272,14 +273,14 @@ func (i *Identity) write(ctx context.Context, keyPEM []byte, next *credentials) 
 	})
 }
 
-// newer tells whether another replica has written a certificate that ends later.
+// newer tells whether another replica has written a certificate of a later date.
 func (i *Identity) newer(secret *corev1.Secret, than *credentials) bool {
 	key, err := parsePrivateKey(secret.Data[keyPrivate])
 	if err != nil {
 		return false
 	}
 	stored, err := parseCredentials(key, i.config.Cluster, secret.Data[keyCertificate], secret.Data[keyBundle])
-	return err == nil && stored.cluster == than.cluster && stored.leaf().NotAfter.After(than.leaf().NotAfter)
+	return err == nil && stored.issuedAfter(than)
 }
 
 // Start follows the Secret until ctx ends, so that what one replica was given

@@ -62,6 +62,11 @@ func newPrivateKey() (pemBytes []byte, err error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
 }
 
+// issuedAfter compares by the hub's clock, which dates every certificate.
+func (c *credentials) issuedAfter(other *credentials) bool {
+	return c.leaf().NotBefore.After(other.leaf().NotBefore)
+}
+
 // hashToken names a token without holding it.
 func hashToken(joinToken string) string {
 	sum := sha256.Sum256([]byte(joinToken))

@@ -1,0 +1,213 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "open-cluster-management.io/api/cluster/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/spokelet/spokelet/hub/registration/token"
+	"github.com/spokelet/spokelet/tunnel/identity"
+)
+
+const (
+	defaultChart = "oci://ghcr.io/spokelet/charts/spokelet-agent"
+	maxExpiry    = 30 * 24 * time.Hour
+	joinPage     = "spokelet-hub"
+	// As in package registration, whose import would bring the hub along.
+	annotationManaged   = "spokelet.io/managed"
+	annotationClusterID = "spokelet.io/cluster-id"
+)
+
+// joinOptions are the flags of join.
+type joinOptions struct {
+	name         string
+	accept       bool
+	acceptGiven  bool
+	expires      time.Duration
+	timeout      time.Duration
+	chart        string
+	output       string
+	hubNamespace string
+}
+
+func (s *session) join() *cobra.Command {
+	var o joinOptions
+	cmd := &cobra.Command{
+		Use:   "join NAME",
+		Short: "Let a cluster join the hub",
+		Long: `Let a cluster join the hub under the given name, a DNS label.
+
+The record of the cluster is made, and a join token, which is shown only now. What
+is printed is to be run against the cluster that joins. A cluster that is known
+already gets a new token; the one before is worthless then.`,
+		Example: `  # accepted at once; the token is good for one hour
+  kubectl spokelet join store1
+
+  # someone else will accept it
+  kubectl spokelet join store1 --accept=false --expires 24h`,
+		Args:              usage(cobra.ExactArgs(1)),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.name, o.acceptGiven = args[0], cmd.Flags().Changed("accept")
+			return s.runJoin(cmd.Context(), o)
+		},
+	}
+	cmd.Flags().BoolVar(&o.accept, "accept", true, "Accept the cluster; needs the right to update managedclusters/accept")
+	cmd.Flags().DurationVar(&o.expires, "expires", time.Hour, "How long the token can be used, at most 720h")
+	cmd.Flags().DurationVar(&o.timeout, "timeout", 30*time.Second, "How long to wait for the hub to make the cluster's namespace")
+	cmd.Flags().StringVar(&o.chart, "agent-chart", defaultChart, "Chart of the agent: a reference, an archive or a directory")
+	cmd.Flags().StringVar(&o.hubNamespace, "hub-namespace", "spokelet-system", "Namespace of the hub")
+	cmd.Flags().StringVarP(&o.output, "output", "o", outputHelm, "What to print: helm (one command line), values (of the chart), json")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]cobra.Completion{outputHelm, outputValues, outputJSON}, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+func (o *joinOptions) validate() error {
+	if err := identity.ValidateName(o.name); err != nil {
+		return fmt.Errorf("%w: %w", errUsage, err)
+	}
+	if o.expires < time.Minute || o.expires > maxExpiry {
+		return fmt.Errorf("%w: --expires %s is not between 1m and %s", errUsage, o.expires, maxExpiry)
+	}
+	if o.timeout <= 0 {
+		return fmt.Errorf("%w: --timeout %s is not positive", errUsage, o.timeout)
+	}
+	if _, ok := joinPrinters[o.output]; !ok {
+		return fmt.Errorf("%w: --output %q is none of helm, values, json", errUsage, o.output)
+	}
+	return nil
+}
+
+func (s *session) runJoin(ctx context.Context, o joinOptions) error {
+	if err := o.validate(); err != nil {
+		return err
+	}
+	hub, err := s.connect()
+	if err != nil {
+		return err
+	}
+	page, err := readPage(ctx, hub, o.hubNamespace)
+	if err != nil {
+		return err
+	}
+	record, err := s.ensureRecord(ctx, hub, o)
+	if err != nil {
+		return err
+	}
+	if err := awaitNamespace(ctx, hub, o); err != nil {
+		return err
+	}
+	secret, expires := token.New(), time.Now().Add(o.expires).Truncate(time.Second)
+	if err := writeToken(ctx, hub, record, token.Record{Hash: secret.Hash(), Expires: expires}); err != nil {
+		return err
+	}
+	if !record.Spec.HubAcceptsClient {
+		_, _ = fmt.Fprintf(s.ErrOut, "cluster %q is not accepted yet: its agent waits until hubAcceptsClient of its ManagedCluster is true\n", o.name)
+	}
+	return joinPrinters[o.output](s.Out, invitation{
+		Cluster: o.name, Hub: page, Token: secret.Reveal(), Expires: metav1.NewTime(expires.UTC()), Chart: o.chart,
+	})
+}
+
+// readPage reads what the hub publishes for those who join.
+func readPage(ctx context.Context, hub client.Reader, namespace string) (hubPage, error) {
+	config := &corev1.ConfigMap{}
+	if err := hub.Get(ctx, client.ObjectKey{Namespace: namespace, Name: joinPage}, config); err != nil {
+		return hubPage{}, fmt.Errorf("hub's join page (is Spokelet installed in namespace %q?): %w", namespace, err)
+	}
+	page := hubPage{Address: config.Data["address"], CAFingerprint: config.Data["caFingerprint"]}
+	if page.Address == "" || page.CAFingerprint == "" {
+		return hubPage{}, fmt.Errorf("configmap %s/%s: the hub has not published its address and CA fingerprint", namespace, joinPage)
+	}
+	return page, nil
+}
+
+// ensureRecord makes the record of a cluster, or takes the one that is there. A
+// cluster that someone has refused is accepted only on demand.
+func (s *session) ensureRecord(ctx context.Context, hub client.Client, o joinOptions) (*clusterv1.ManagedCluster, error) {
+	record := &clusterv1.ManagedCluster{
+		ObjectMeta: metav1.ObjectMeta{Name: o.name, Annotations: map[string]string{annotationManaged: "true"}},
+		Spec:       clusterv1.ManagedClusterSpec{HubAcceptsClient: o.accept},
+	}
+	err := hub.Create(ctx, record)
+	if !apierrors.IsAlreadyExists(err) {
+		return record, err
+	}
+	if err := hub.Get(ctx, client.ObjectKey{Name: o.name}, record); err != nil {
+		return nil, err
+	}
+	if err := checkOurs(record); err != nil {
+		return nil, err
+	}
+	if !record.DeletionTimestamp.IsZero() {
+		return nil, fmt.Errorf("managed cluster %q is being deleted", o.name)
+	}
+	_, _ = fmt.Fprintf(s.ErrOut, "cluster %q is known to the hub: it gets a new join token\n", o.name)
+	if !o.acceptGiven || record.Spec.HubAcceptsClient == o.accept {
+		return record, nil
+	}
+	before := record.DeepCopy()
+	record.Spec.HubAcceptsClient = o.accept
+	return record, hub.Patch(ctx, record, client.MergeFrom(before))
+}
+
+func checkOurs(record *clusterv1.ManagedCluster) error {
+	if record.Annotations[annotationManaged] != "true" {
+		return fmt.Errorf("managed cluster %q is not Spokelet's: it lacks the annotation %s=true", record.Name, annotationManaged)
+	}
+	return nil
+}
+
+// awaitNamespace waits for the sign that the hub has taken the record on.
+func awaitNamespace(ctx context.Context, hub client.WithWatch, o joinOptions) error {
+	ctx, cancel := context.WithTimeout(ctx, o.timeout)
+	defer cancel()
+	err := await(ctx, hub, &corev1.NamespaceList{}, func(present map[string]client.Object) bool {
+		namespace, ok := present[o.name].(*corev1.Namespace)
+		return ok && namespace.DeletionTimestamp.IsZero()
+	}, client.MatchingFields{metav1.ObjectNameField: o.name})
+	if err != nil {
+		return fmt.Errorf("namespace %q, which the hub makes (is it running in %q?): %w", o.name, o.hubNamespace, err)
+	}
+	return nil
+}
+
+// writeToken replaces the cluster's token, if there is one: also the key that it
+// was bound to.
+func writeToken(ctx context.Context, hub client.Client, record *clusterv1.ManagedCluster, r token.Record) error {
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: record.Name,
+			Name:      token.SecretName,
+			// It goes with the record, also where the namespace stays.
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: clusterv1.GroupVersion.String(), Kind: "ManagedCluster", Name: record.Name, UID: record.UID,
+			}},
+		},
+		Type: token.SecretType,
+		Data: r.Encode(),
+	}
+	err := hub.Create(ctx, secret)
+	if apierrors.IsAlreadyExists(err) {
+		// A Secret's type cannot change, and whatever was there is void.
+		if err := client.IgnoreNotFound(hub.Delete(ctx, secret)); err != nil {
+			return fmt.Errorf("join token: %w", err)
+		}
+		secret.ResourceVersion = ""
+		err = hub.Create(ctx, secret)
+	}
+	if err != nil {
+		return fmt.Errorf("join token: %w", err)
+	}
+	return nil
+}
