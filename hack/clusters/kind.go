@@ -82,8 +82,14 @@ func (k *kind) createOne(ctx context.Context, c *Cluster) error {
 			return err
 		}
 	}
-	return k.kind(ctx, "create", "cluster", "--name="+k.name(c), "--kubeconfig="+c.Kubeconfig,
+	err := k.kind(ctx, "create", "cluster", "--name="+k.name(c), "--kubeconfig="+c.Kubeconfig,
 		"--config="+filepath.Join(c.dir, "kind.yaml"), "--wait="+k.set.config.ReadyTimeout.String())
+	if err != nil {
+		return err
+	}
+	// The API server makes it readable by root alone, which the caller need not be.
+	_, err = c.Exec(ctx, "chmod", "0644", "/var/log/kubernetes/audit.log")
+	return err
 }
 
 // Chains in the spoke's node; shieldChain stays, faultChain is replaced by faults.

@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spokelet/spokelet/hack/clusters/internal/cgroup"
 	"github.com/spokelet/spokelet/hack/clusters/internal/host"
 	"github.com/spokelet/spokelet/hack/clusters/internal/process"
 	"github.com/spokelet/spokelet/hack/clusters/toolchain"
@@ -31,19 +32,29 @@ type bench struct {
 	set *Set
 }
 
-func newBench(t *testing.T) *bench {
+// needsNetns skips a test that this machine cannot run, or not soon.
+func needsNetns(t *testing.T) *slog.Logger {
+	t.Helper()
+	if lacking := lacksForNetns(); lacking != "" {
+		t.Skipf("makes network namespaces, which need %s", lacking)
+	}
+	return needsKubernetes(t)
+}
+
+func needsKubernetes(t *testing.T) *slog.Logger {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("makes real clusters; -short leaves it out")
-	}
-	if lacking := lacksForNetns(); lacking != "" {
-		t.Skipf("makes network namespaces, which need %s", lacking)
 	}
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	if !toolchain.New(log).Built(t.Context(), "kubectl") {
 		t.Skip("needs Kubernetes, whose build takes minutes; build it with: go run ./cmd/clusters bin kubectl")
 	}
-	config := Config{Name: "clusters-test", Spokes: 1, Provider: Netns, Log: log}
+	return log
+}
+
+func newBench(t *testing.T, config Config) *bench {
+	t.Helper()
 	t.Cleanup(func() {
 		if err := Down(context.WithoutCancel(t.Context()), config); err != nil {
 			t.Error(err)
@@ -86,7 +97,7 @@ func (b *bench) reaches(from, to *Cluster, port string) bool {
 // TestNetnsSetBehavesAsItPromises is one test because the set takes most of its
 // time; the parts run in order and leave the set as they found it.
 func TestNetnsSetBehavesAsItPromises(t *testing.T) {
-	b := newBench(t)
+	b := newBench(t, Config{Name: "clusters-test", Spokes: 1, Provider: Netns, Log: needsNetns(t)})
 	hub, spoke := b.set.Hub(), b.set.Spokes()[0]
 	t.Run("pods run, and answer logs, exec and port-forward", func(t *testing.T) { b.on(t).testPods(spoke) })
 	t.Run("pods reach services, and the hub's node", func(t *testing.T) { b.on(t).testServices(hub, spoke) })
@@ -370,15 +381,20 @@ func (b *bench) testReuse() {
 }
 
 func (b *bench) testDown() {
-	driver := &netns{set: b.set}
 	if err := b.set.Down(b.Context()); err != nil {
 		b.Fatal(err)
 	}
+	checkGone(b.T, &netns{set: b.set})
+}
+
+// checkGone looks for everything that a set leaves when it is not removed.
+func checkGone(t *testing.T, driver *netns) {
+	t.Helper()
 	if left := driver.processes(); len(left) != 0 {
-		b.Errorf("processes: %v", left)
+		t.Errorf("processes: %v", left)
 	}
 	if left := driver.strays(); len(left) != 0 {
-		b.Errorf("files: %v", left)
+		t.Errorf("files: %v", left)
 	}
 	paths := []string{driver.dir(), driver.runDir()}
 	for _, plan := range driver.plans() {
@@ -386,19 +402,123 @@ func (b *bench) testDown() {
 	}
 	for _, path := range paths {
 		if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
-			b.Errorf("%s is still there: %v", path, err)
+			t.Errorf("%s is still there: %v", path, err)
 		}
 	}
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil || strings.Contains(string(mounts), driver.dir()+"/") || strings.Contains(string(mounts), driver.runDir()+"/") {
-		b.Errorf("mounts are left, or cannot be read: %v", err)
+		t.Errorf("mounts are left, or cannot be read: %v", err)
 	}
-	groups, err := filepath.Glob("/sys/fs/cgroup/*" + driver.cgroup())
-	if err != nil || len(groups) != 0 {
-		b.Errorf("control groups: %v, %v", groups, err)
+	if left, err := cgroup.Processes(driver.cgroup()); err != nil || len(left) != 0 {
+		t.Errorf("processes in control groups: %v, %v", left, err)
 	}
-	rules, err := exec.CommandContext(b.Context(), "iptables-save").CombinedOutput()
-	if err != nil || strings.Contains(string(rules), fmt.Sprintf("SPOKELET-%d ", b.set.state.Slot)) {
-		b.Errorf("packet filter: %v, %s", err, rules)
+	for _, pattern := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/*"} {
+		groups, err := filepath.Glob(pattern + driver.cgroup())
+		if err != nil || len(groups) != 0 {
+			t.Errorf("control groups: %v, %v", groups, err)
+		}
+	}
+	rules, err := exec.CommandContext(t.Context(), "iptables-save").CombinedOutput()
+	if err != nil || strings.Contains(string(rules), fmt.Sprintf("SPOKELET-%d ", driver.set.state.Slot)) {
+		t.Errorf("packet filter: %v, %s", err, rules)
+	}
+}
+
+// cancelAt is a log handler that ends a context at a message.
+type cancelAt struct {
+	slog.Handler
+	message string
+	cancel  context.CancelFunc
+}
+
+func (h cancelAt) Handle(ctx context.Context, record slog.Record) error {
+	if record.Message == h.message {
+		h.cancel()
+	}
+	return h.Handler.Handle(ctx, record)
+}
+
+func TestNetnsDownRemovesAHalfMadeSet(t *testing.T) {
+	log := needsNetns(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	config := Config{
+		Name: "clusters-half", Spokes: 1, Provider: Netns,
+		Log: slog.New(cancelAt{log.Handler(), "API server is ready", cancel}),
+	}
+	if _, err := Up(ctx, config); !errors.Is(err, context.Canceled) {
+		t.Fatalf("up ended with %v, want it to be cancelled", err)
+	}
+	config.Default()
+	found, err := load(config.StateDir, config.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	half, err := attach(config, found)
+	if err != nil {
+		t.Fatal(err)
+	}
+	driver := &netns{set: half}
+	if len(driver.processes()) == 0 {
+		t.Error("nothing was made that down could remove")
+	}
+	if _, err := Open(t.Context(), config); !errors.Is(err, ErrIncomplete) {
+		t.Errorf("opening it: %v, want %v", err, ErrIncomplete)
+	}
+	if err := Down(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	checkGone(t, driver)
+}
+
+func TestControlPlaneSetServesItsAPI(t *testing.T) {
+	b := newBench(t, Config{
+		Name: "x", Spokes: 1, Provider: ControlPlane, StateDir: t.TempDir(), Log: needsKubernetes(t),
+	})
+	for _, c := range append(b.set.Spokes(), b.set.Hub()) {
+		b.kubectl(c, "", "create", "configmap", "here", "--from-literal=cluster="+c.Name)
+	}
+	hub := b.set.Hub()
+	if got := b.kubectl(hub, "", "get", "configmap", "here", "--output=jsonpath={.data.cluster}"); got != "hub" {
+		b.Errorf("the hub holds what was written to %q", got)
+	}
+	b.testAPIServer(hub)
+	b.testAudit(hub)
+	if err := hub.LoadImage(b.Context(), "/image.tar"); !errors.Is(err, ErrUnsupported) {
+		b.Errorf("loading an image without nodes: %v, want %v", err, ErrUnsupported)
+	}
+	if err := b.set.Cut(b.Context(), b.set.Spokes()[0], Drop); !errors.Is(err, ErrUnsupported) {
+		b.Errorf("a cut on loopback: %v, want %v", err, ErrUnsupported)
+	}
+	if err := b.set.Down(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	if left := process.Marked(b.set.state.dir(b.set.config.StateDir)); len(left) != 0 {
+		b.Errorf("processes: %v", left)
+	}
+}
+
+func TestAProcessThatEndsIsNamedWithItsLog(t *testing.T) {
+	root := t.TempDir()
+	set := &Set{config: Config{StateDir: root, ReadyTimeout: time.Minute}, state: state{Name: "x"}}
+	p := &plane{cluster: &Cluster{Name: "spoke1", set: set, dir: filepath.Join(root, "x", "spoke1")}}
+	for _, dir := range []string{"logs", "run"} {
+		if err := os.MkdirAll(p.path(dir), 0o750); err != nil {
+			t.Fatal(err)
+		}
+	}
+	record, err := p.startPath("etcd", "/bin/sh", "-c", "echo the disk is full; exit 1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	errBoom := errors.New("boom")
+	err = p.await(t.Context(), readyProcess{record, func(context.Context) error { return errBoom }})
+	if err == nil {
+		t.Fatal("a process that has ended is called ready")
+	}
+	for _, want := range []string{"spoke1", "etcd", "the disk is full"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("the error does not say %q: %v", want, err)
+		}
 	}
 }

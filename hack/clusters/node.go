@@ -19,7 +19,6 @@ import (
 	"github.com/spokelet/spokelet/hack/clusters/internal/cgroup"
 	"github.com/spokelet/spokelet/hack/clusters/internal/host"
 	"github.com/spokelet/spokelet/hack/clusters/internal/network"
-	"github.com/spokelet/spokelet/hack/clusters/internal/process"
 	"github.com/spokelet/spokelet/hack/clusters/toolchain"
 )
 
@@ -101,7 +100,7 @@ func (n *node) join(ctx context.Context, images []string) error {
 	if err != nil {
 		return err
 	}
-	runtime, err := n.startPath("containerd", containerd, nil, "--config="+n.path("config", "containerd.toml"))
+	runtime, err := n.startPath("containerd", containerd, "--config="+n.path("config", "containerd.toml"))
 	if err != nil {
 		return err
 	}
@@ -166,25 +165,10 @@ func (n *node) importImage(ctx context.Context, tarball string) error {
 	return n.ctr(ctx, "images", "import", tarball)
 }
 
-// kubectl runs kubectl as the administrator.
-func (n *node) kubectl(ctx context.Context, input string, args ...string) error {
-	kubectl, err := n.tools.Program(ctx, "kubectl")
-	if err != nil {
-		return err
-	}
-	cmd := exec.CommandContext(ctx, kubectl, append([]string{"--kubeconfig=" + n.cluster.Kubeconfig}, args...)...) //nolint:gosec // ours
-	cmd.Env = append(os.Environ(), process.MarkEnv+"="+n.cluster.set.state.dir(n.cluster.set.config.StateDir))
-	cmd.Stdin = strings.NewReader(input)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("kubectl %s: %w: %s", args[0], err, strings.TrimSpace(string(out)))
-	}
-	return nil
-}
-
 // awaitPod waits until the node is ready and a pod on it has reached the API
 // server through its Service: then the runtime, the pod network and kube-proxy work.
 func (n *node) awaitPod(ctx context.Context) error {
-	timeout := "--timeout=" + n.cluster.set.config.ReadyTimeout.String()
+	timeout := n.timeoutFlag()
 	name := "node/" + n.nodeName()
 	const namespace = "--namespace=kube-system"
 	for _, step := range []struct {
@@ -193,7 +177,6 @@ func (n *node) awaitPod(ctx context.Context) error {
 	}{
 		{"", []string{"wait", name, "--for=create", timeout}},
 		{"", []string{"wait", name, "--for=condition=Ready", timeout}},
-		{"", []string{"wait", namespace, "serviceaccount/default", "--for=create", timeout}},
 		{fmt.Sprintf(testPodFormat, testPodName, BusyboxImage, n.plan.KubernetesService()), []string{"apply", "--filename=-"}},
 		{"", []string{"wait", namespace, "pod/" + testPodName, "--for=jsonpath={.status.phase}=Succeeded", timeout}},
 		{"", []string{"delete", namespace, "pod/" + testPodName, timeout}},

@@ -13,8 +13,10 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spokelet/spokelet/hack/clusters/internal/pki"
@@ -166,18 +168,20 @@ func (p *plane) start(ctx context.Context, program string, args ...string) (*pro
 	if err != nil {
 		return nil, err
 	}
-	return p.startPath(program, path, nil, args...)
+	return p.startPath(program, path, args...)
 }
 
-func (p *plane) startPath(name, path string, env []string, args ...string) (*process.Record, error) {
-	set := p.cluster.set
+// mark is by what the set's processes are known.
+func (p *plane) mark() string { return p.cluster.set.state.dir(p.cluster.set.config.StateDir) }
+
+func (p *plane) startPath(name, path string, args ...string) (*process.Record, error) {
 	return process.Start(process.Spec{
-		Name: name, Path: path, Args: args, Env: env,
-		Mark: set.state.dir(set.config.StateDir), Log: p.path("logs", name+".log"), Namespace: p.namespace,
+		Name: name, Path: path, Args: args, Mark: p.mark(), Log: p.path("logs", name+".log"), Namespace: p.namespace,
 	}, p.record(name))
 }
 
-// boot starts the control plane and waits until the API server is ready.
+// boot starts the control plane and waits until the API server is ready and the
+// controllers work: they end when the API server goes away while they start.
 func (p *plane) boot(ctx context.Context) error {
 	if _, err := p.start(ctx, "etcd", p.etcdArgs()...); err != nil {
 		return err
@@ -190,8 +194,35 @@ func (p *plane) boot(ctx context.Context) error {
 	if err := p.awaitAPIServer(ctx, server); err != nil {
 		return err
 	}
-	_, err = p.start(ctx, "kube-controller-manager", p.controllerArgs()...)
-	return err
+	controllers, err := p.start(ctx, "kube-controller-manager", p.controllerArgs()...)
+	if err != nil {
+		return err
+	}
+	err = p.kubectl(ctx, "", "wait", "--namespace=kube-system", "serviceaccount/default", "--for=create", p.timeoutFlag())
+	if err != nil {
+		return p.blame(controllers, err)
+	}
+	return nil
+}
+
+// kubectl runs kubectl as the administrator.
+func (p *plane) kubectl(ctx context.Context, input string, args ...string) error {
+	kubectl, err := p.tools.Program(ctx, "kubectl")
+	if err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, kubectl, append([]string{"--kubeconfig=" + p.cluster.Kubeconfig}, args...)...) //nolint:gosec // ours
+	cmd.Env = process.Environment(p.mark(), "HOME="+p.path("kubectl"))
+	cmd.Stdin = strings.NewReader(input)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("kubectl %s: %w: %s", args[0], err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
+// timeoutFlag bounds a kubectl wait.
+func (p *plane) timeoutFlag() string {
+	return "--timeout=" + p.cluster.set.config.ReadyTimeout.String()
 }
 
 func (p *plane) etcdArgs() []string {
@@ -259,19 +290,25 @@ type readyProcess struct {
 
 // await tries the check until it succeeds, the process has ended or the time is
 // up. What happens inside another program sends no event, so it is tried again.
-func (p *plane) await(ctx context.Context, waited readyProcess) error {
-	ctx, cancel := context.WithTimeout(ctx, p.cluster.set.config.ReadyTimeout)
+func (p *plane) await(outer context.Context, waited readyProcess) error {
+	ctx, cancel := context.WithTimeout(outer, p.cluster.set.config.ReadyTimeout)
 	defer cancel()
 	for {
 		err := waited.check(ctx)
 		if err == nil {
 			return nil
 		}
+		if outer.Err() != nil {
+			return fmt.Errorf("cluster %s: %s: %w", p.cluster.Name, waited.record.Spec.Name, context.Cause(outer))
+		}
 		if !waited.record.Alive() {
 			return p.blame(waited.record, errors.New("it has ended"))
 		}
 		select {
 		case <-ctx.Done():
+			if outer.Err() != nil {
+				continue // to the end above, unless it has become ready after all
+			}
 			return p.blame(waited.record, fmt.Errorf("not ready in %s: %w", p.cluster.set.config.ReadyTimeout, err))
 		case <-time.After(200 * time.Millisecond):
 		}

@@ -69,7 +69,12 @@ func Up(ctx context.Context, config Config) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := set.driver.create(ctx); err != nil {
+	err = set.driver.create(ctx)
+	if ctx.Err() != nil {
+		// What failed then failed because of it, whatever it says.
+		return nil, fmt.Errorf("set %s: %w", config.Name, context.Cause(ctx))
+	}
+	if err != nil {
 		return nil, fmt.Errorf("set %s: %w", config.Name, err)
 	}
 	set.state.Complete = true

@@ -14,7 +14,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -35,7 +34,7 @@ type Spec struct {
 	Name      string   // of the component, for messages
 	Path      string   // of the program
 	Args      []string // without the program's name
-	Env       []string // besides those of the caller; NAME=value
+	Env       []string // besides PATH; NAME=value
 	Mark      string   // value of MarkEnv
 	Log       string   // file that gets standard output and error, appended
 	Namespace string   // path of the network namespace; empty for the caller's
@@ -59,12 +58,13 @@ func Start(spec Spec, record string) (*Record, error) {
 	defer log.Close()
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Dir = "/"
-	cmd.Env = append(append(os.Environ(), spec.Env...), MarkEnv+"="+spec.Mark)
+	cmd.Env = Environment(spec.Mark, spec.Env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := Within(spec.Namespace, cmd.Start); err != nil {
 		return nil, fmt.Errorf("%s: %w", spec.Name, err)
 	}
-	started, err := identify(cmd.Process.Pid)
+	// It cannot be gone before we wait for it, however soon it ends.
+	started, _, err := identify(cmd.Process.Pid)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", spec.Name, err)
 	}
@@ -78,6 +78,12 @@ func Start(spec Spec, record string) (*Record, error) {
 		return nil, fmt.Errorf("%s: record: %w", spec.Name, err)
 	}
 	return started, nil
+}
+
+// Environment is what programs of a set get to see: nothing of the caller's but
+// where programs are. Its proxies, for one, do not know the set's addresses.
+func Environment(mark string, more ...string) []string {
+	return append([]string{"PATH=" + os.Getenv("PATH"), MarkEnv + "=" + mark}, more...)
 }
 
 // Load reads a record that Start wrote.
@@ -95,8 +101,8 @@ func Load(path string) (*Record, error) {
 
 // Alive tells whether that very process runs.
 func (r *Record) Alive() bool {
-	now, err := identify(r.PID)
-	return err == nil && now.Start == r.Start && now.Boot == r.Boot
+	now, ended, err := identify(r.PID)
+	return err == nil && !ended && now.Start == r.Start && now.Boot == r.Boot
 }
 
 // Stop asks the process to end, and kills it when grace has passed.
@@ -220,31 +226,29 @@ func find(match func(pid int) bool) []int {
 		if err != nil || pid == os.Getpid() || !match(pid) {
 			continue
 		}
-		if _, err := identify(pid); err == nil {
+		if _, ended, err := identify(pid); err == nil && !ended {
 			pids = append(pids, pid)
 		}
 	}
 	return pids
 }
 
-// identify reads a live process's start time; a zombie counts as ended.
-func identify(pid int) (*Record, error) {
+// identify reads a process's start time. An ended one that its parent has not
+// reaped yet (a zombie) still has one.
+func identify(pid int) (found *Record, ended bool, err error) {
 	content, err := os.ReadFile(proc(pid, "stat"))
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	state, start, err := parseStat(string(content))
 	if err != nil {
-		return nil, fmt.Errorf("process %d: %w", pid, err)
-	}
-	if state == "Z" || state == "X" {
-		return nil, fmt.Errorf("process %d: %w", pid, fs.ErrNotExist)
+		return nil, false, fmt.Errorf("process %d: %w", pid, err)
 	}
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	return &Record{PID: pid, Start: start, Boot: strings.TrimSpace(string(boot))}, nil
+	return &Record{PID: pid, Start: start, Boot: strings.TrimSpace(string(boot))}, state == "Z" || state == "X", nil
 }
 
 var errStat = errors.New("unexpected /proc stat line")
