@@ -243,12 +243,9 @@ func (n *netns) processes() []int {
 // shimSockets lists the sockets of containerd's shims, which lie in a directory
 // that all instances of containerd share. Each pod's bundle names its own.
 func (n *netns) shimSockets() []string {
-	bundles, err := filepath.Glob(filepath.Join(n.runDir(), "*", "containerd", "io.containerd.runtime.v2.task", "*", "*", "address"))
-	if err != nil {
-		return nil
-	}
 	var sockets []string
-	for _, path := range bundles {
+	bundles := filepath.Join(n.runDir(), "*", "containerd", "io.containerd.runtime.v2.task", "*", "*", "address")
+	for _, path := range glob(bundles) {
 		content, err := os.ReadFile(path) //nolint:gosec // below our own directory
 		socket, isUnix := strings.CutPrefix(strings.TrimSpace(string(content)), "unix://")
 		if err == nil && isUnix && strings.HasPrefix(socket, "/run/containerd/s/") {
@@ -258,23 +255,27 @@ func (n *netns) shimSockets() []string {
 	return sockets
 }
 
-// strays lists what kubelet and CNI leave in directories whose place is fixed:
-// links to our pods' logs, and cached results of our networks.
+// strays lists what the kubelet and CNI leave in directories whose place is
+// fixed: links to our pods' logs, and the cached networks of our pods.
 func (n *netns) strays() []string {
 	var found []string
-	links, err := filepath.Glob("/var/log/containers/*.log")
-	if err == nil {
-		for _, link := range links {
-			if target, err := os.Readlink(link); err == nil && strings.HasPrefix(target, n.dir()+"/") {
-				found = append(found, link)
-			}
+	for _, link := range glob("/var/log/containers/*.log") {
+		if target, err := os.Readlink(link); err == nil && strings.HasPrefix(target, n.dir()+"/") {
+			found = append(found, link)
 		}
 	}
-	for _, plan := range n.plans() {
-		results, err := filepath.Glob(filepath.Join("/var/lib/cni/results", plan.Namespace+"-*"))
-		if err == nil {
-			found = append(found, results...)
-		}
+	// A pod's loopback is cached under a name that all sets share; its id is its own.
+	for _, sandbox := range glob(filepath.Join(n.dir(), "*", "containerd", "*", "sandboxes", "*")) {
+		found = append(found, glob("/var/lib/cni/results/*-"+filepath.Base(sandbox)+"-*")...)
 	}
 	return found
+}
+
+// glob lists the paths that match a pattern of ours, which is well formed.
+func glob(pattern string) []string {
+	paths, err := filepath.Glob(pattern)
+	if err != nil {
+		return nil
+	}
+	return paths
 }
