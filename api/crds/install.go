@@ -42,6 +42,40 @@ func Install(ctx context.Context, client dynamic.Interface, set Set) error {
 	return nil
 }
 
+// Remove deletes the definitions of the set that Install wrote, and with them
+// every object of their kinds.
+func Remove(ctx context.Context, client dynamic.Interface, set Set) error {
+	objects, err := set.Objects()
+	if err != nil {
+		return err
+	}
+	for _, obj := range objects {
+		if err := remove(ctx, client.Resource(definitions()), obj.GetName()); err != nil {
+			return fmt.Errorf("definition %s: %w", obj.GetName(), err)
+		}
+	}
+	return nil
+}
+
+func remove(ctx context.Context, client dynamic.ResourceInterface, name string) error {
+	live, err := client.Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("get: %w", err)
+	}
+	if !ours(live) {
+		return nil
+	}
+	uid := live.GetUID()
+	err = client.Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete: %w", err)
+	}
+	return nil
+}
+
 func install(ctx context.Context, client dynamic.ResourceInterface, obj *unstructured.Unstructured) error {
 	live, err := client.Get(ctx, obj.GetName(), metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {

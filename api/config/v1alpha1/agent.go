@@ -39,10 +39,6 @@ type AgentConfiguration struct {
 	// Node configures what the hub's virtual node says of this cluster.
 	Node NodeConfiguration `json:"node,omitempty"`
 
-	// SocketDir holds the session's own socket; it must be writable. Default
-	// "/run/spokelet".
-	SocketDir string `json:"socketDir,omitempty"`
-
 	// HealthListen serves /healthz, /readyz and /metrics. Default ":8080".
 	HealthListen string `json:"healthListen,omitempty"`
 }
@@ -117,7 +113,6 @@ func (c *AgentConfiguration) Default() {
 	setDefault(&c.Work.ServiceAccount.Namespace, "open-cluster-management-agent")
 	setDefault(&c.Work.ServiceAccount.Name, "klusterlet-work-sa")
 	setDefault(&c.Work.EvictionGrace.Duration, time.Hour)
-	setDefault(&c.SocketDir, "/run/spokelet")
 	setDefault(&c.HealthListen, ":8080")
 }
 

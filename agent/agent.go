@@ -1,0 +1,219 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/spokelet/spokelet/agent/join"
+	"github.com/spokelet/spokelet/agent/kubedoor"
+	"github.com/spokelet/spokelet/agent/node"
+	"github.com/spokelet/spokelet/agent/work"
+	"github.com/spokelet/spokelet/api/config/v1alpha1"
+	"github.com/spokelet/spokelet/api/crds"
+	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/tunnel"
+	"github.com/spokelet/spokelet/tunnel/resource"
+)
+
+// Options is what an agent runs with.
+type Options struct {
+	// Config is valid and defaulted.
+	Config *v1alpha1.AgentConfiguration
+	// Client reaches the spoke's API server, without a rate limit of its own.
+	Client *rest.Config
+	// Logger gets what happens at the edges.
+	Logger logr.Logger
+	// Version is the version of the build.
+	Version string
+}
+
+// agent is the parts of a running agent.
+type agent struct {
+	opts     Options
+	kube     kubernetes.Interface
+	registry *prometheus.Registry
+	health   *health
+	identity *join.Identity
+	uid      string
+
+	sources []*resource.Source
+	mirrors []*resource.Mirror
+	doors   map[string]http.Handler
+	parts   []func(context.Context) error
+}
+
+// Run runs an agent until ctx ends or a part fails. Without the hub it waits
+// for its first certificate, and goes on with what it has once it has one.
+func Run(ctx context.Context, opts Options) error {
+	a, err := newAgent(opts)
+	if err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return a.health.serve(ctx) })
+	group.Go(func() error { return a.run(ctx, group) })
+	return group.Wait()
+}
+
+func newAgent(opts Options) (*agent, error) {
+	kube, err := kubernetes.NewForConfig(opts.Client)
+	if err != nil {
+		return nil, fmt.Errorf("client of the cluster: %w", err)
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return &agent{
+		opts:     opts,
+		kube:     kube,
+		registry: registry,
+		health:   newHealth(opts.Config.HealthListen, registry),
+		doors:    map[string]http.Handler{},
+	}, nil
+}
+
+// run makes the parts in the order in which they need each other, and starts
+// them in the group.
+func (a *agent) run(ctx context.Context, group *errgroup.Group) error {
+	for _, step := range []func(context.Context) error{
+		a.join, a.addWork, a.addNode, a.addKube, a.addTunnel,
+	} {
+		if err := step(ctx); err != nil {
+			// A stop that was asked for is no failure.
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+	}
+	for _, part := range a.parts {
+		group.Go(func() error { return part(ctx) })
+	}
+	return nil
+}
+
+func (a *agent) addWork(ctx context.Context) error {
+	cfg := a.opts.Config.Work
+	if !*cfg.Enabled {
+		return nil
+	}
+	dyn, err := dynamic.NewForConfig(a.opts.Client)
+	if err != nil {
+		return fmt.Errorf("client of the cluster: %w", err)
+	}
+	if err := crds.Install(ctx, dyn, crds.Agent()); err != nil {
+		return err
+	}
+	_, _, hubID, err := a.identity.Certificate()
+	if err != nil {
+		return err
+	}
+	engine, err := work.New(work.Config{
+		REST:          a.opts.Client,
+		Impersonate:   cfg.ServiceAccount.Username(),
+		HubID:         hubID,
+		Namespace:     a.opts.Config.Namespace,
+		Namespaces:    cfg.Namespaces,
+		EvictionGrace: cfg.EvictionGrace.Duration,
+		Logger:        a.opts.Logger.WithName("work"),
+		Registerer:    a.registry,
+	})
+	if err != nil {
+		return err
+	}
+	a.mirrors = append(a.mirrors, engine.Mirror())
+	a.sources = append(a.sources, engine.Source())
+	a.parts = append(a.parts, engine.Run)
+	return nil
+}
+
+func (a *agent) addNode(context.Context) error {
+	summary := resource.NewSource(wire.NodeSummaryKind)
+	watcher, err := node.NewWatcher(node.WatcherConfig{
+		Client:    a.kube,
+		Version:   a.kube.Discovery(),
+		Publisher: node.PublisherFunc(func(body []byte) { a.publish(summary, body) }),
+		Logger:    a.opts.Logger.WithName("node"),
+	})
+	if err != nil {
+		return err
+	}
+	transport, err := node.KubeletTransport(a.opts.Client, a.opts.Config.Node.KubeletInsecureTLS)
+	if err != nil {
+		return err
+	}
+	scraper, err := node.NewScraper(node.ScraperConfig{
+		Name:      a.opts.Config.Cluster,
+		Nodes:     watcher,
+		Transport: transport,
+		Logger:    a.opts.Logger.WithName("node"),
+	})
+	if err != nil {
+		return err
+	}
+	a.sources = append(a.sources, summary)
+	a.doors[tunnel.DoorNode] = scraper
+	a.parts = append(a.parts, watcher.Run)
+	return nil
+}
+
+// publish hands a summary to Sync. There is one, so what is published once is
+// all there is.
+func (a *agent) publish(to *resource.Source, body []byte) {
+	if err := to.Put(resource.Resource{Key: wire.NodeSummaryKey, Body: body}); err != nil {
+		a.opts.Logger.Error(err, "node summary cannot be published")
+		return
+	}
+	to.Complete()
+}
+
+func (a *agent) addKube(context.Context) error {
+	cfg := a.opts.Config.Kube
+	door, err := kubedoor.New(kubedoor.Config{
+		Rest:       a.opts.Client,
+		Enabled:    *cfg.Enabled,
+		UserPrefix: cfg.UserPrefix,
+		Namespaces: cfg.Namespaces,
+		Groups:     cfg.Groups,
+		Logger:     a.opts.Logger.WithName("kube"),
+	})
+	if err != nil {
+		return err
+	}
+	a.doors[tunnel.DoorKube] = door
+	return nil
+}
+
+func (a *agent) addTunnel(context.Context) error {
+	sync, err := resource.NewAgent(a.sources, a.mirrors)
+	if err != nil {
+		return err
+	}
+	a.doors[tunnel.DoorSync] = sync
+	client, err := tunnel.NewAgent(tunnel.AgentConfig{
+		Address:       a.opts.Config.Hub.Address,
+		Credentials:   a.identity,
+		Doors:         a.doors,
+		KubeSystemUID: a.uid,
+		Version:       a.opts.Version,
+		Logger:        a.opts.Logger.WithName("tunnel"),
+		Registerer:    a.registry,
+	})
+	if err != nil {
+		return err
+	}
+	a.health.follow(client)
+	a.parts = append(a.parts, client.Run)
+	return nil
+}

@@ -1,0 +1,40 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+
+	"github.com/spokelet/spokelet/agent/join"
+	"github.com/spokelet/spokelet/tunnel"
+)
+
+// join opens the agent's identity, and joins the hub unless that is done.
+func (a *agent) join(ctx context.Context) error {
+	uid, err := join.KubeSystemUID(ctx, a.kube.CoreV1())
+	if err != nil {
+		return err
+	}
+	cfg, logger := a.opts.Config, a.opts.Logger.WithName("join")
+	identity, err := join.Open(ctx, join.Config{
+		Secrets:   a.kube.CoreV1(),
+		Namespace: cfg.Namespace,
+		Cluster:   cfg.Cluster,
+		Logger:    logger,
+	})
+	if err != nil {
+		return err
+	}
+	a.uid, a.identity = uid, identity
+	a.parts = append(a.parts, identity.Start)
+	return identity.Join(ctx, join.Request{
+		Dial: func(ctx context.Context) (join.Conn, error) {
+			return tunnel.EnrollConn(ctx, cfg.Hub.Address, cfg.Hub.CAFingerprint)
+		},
+		Token:         join.TokenFile(cfg.Hub.TokenFile),
+		CAFingerprint: cfg.Hub.CAFingerprint,
+		KubeSystemUID: uid,
+		Logger:        logger,
+	})
+}

@@ -1,0 +1,146 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	clusterv1 "open-cluster-management.io/api/cluster/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/spokelet/spokelet/api/config/v1alpha1"
+	workv1alpha1 "github.com/spokelet/spokelet/api/multicluster/v1alpha1"
+	"github.com/spokelet/spokelet/hub/authority"
+	"github.com/spokelet/spokelet/hub/registration"
+	hubwork "github.com/spokelet/spokelet/hub/work"
+	"github.com/spokelet/spokelet/provider"
+	"github.com/spokelet/spokelet/tunnel"
+	"github.com/spokelet/spokelet/tunnel/resource"
+)
+
+// Options is what a hub runs with.
+type Options struct {
+	// Config is valid and defaulted.
+	Config *v1alpha1.HubConfiguration
+	// Client reaches the hub's API server, without a rate limit of its own.
+	Client *rest.Config
+	// Logger gets what happens at the edges.
+	Logger logr.Logger
+	// Version is the version of the build.
+	Version string
+}
+
+// hub is the parts of a running hub.
+type hub struct {
+	opts      Options
+	mgr       ctrl.Manager
+	authority *authority.Authority
+	sync      *resource.Hub
+	works     *hubwork.Works
+	register  *registration.Registration
+	nodes     *provider.Provider
+	tunnel    *tunnel.Server
+	ready     readiness
+}
+
+// Run runs a hub until ctx ends or a part fails.
+func Run(ctx context.Context, opts Options) error {
+	h := &hub{opts: opts, sync: resource.NewHub()}
+	for _, step := range []func(context.Context) error{
+		h.install, h.addManager, h.addAuthority, h.addWorks, h.addNodes,
+		h.addRegistration, h.addTunnel, h.addLive, h.publish,
+	} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	return h.mgr.Start(ctx)
+}
+
+// newScheme knows the types that the hub reads and writes.
+func newScheme() (*runtime.Scheme, error) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{
+		clientgoscheme.AddToScheme, clusterv1.Install, workv1alpha1.AddToScheme,
+	} {
+		if err := add(scheme); err != nil {
+			return nil, fmt.Errorf("scheme: %w", err)
+		}
+	}
+	return scheme, nil
+}
+
+func (h *hub) addManager(context.Context) error {
+	scheme, err := newScheme()
+	if err != nil {
+		return err
+	}
+	h.mgr, err = ctrl.NewManager(h.opts.Client, ctrl.Options{
+		Scheme: scheme,
+		Logger: h.opts.Logger,
+		Cache: cache.Options{
+			DefaultTransform: cache.TransformStripManagedFields(),
+		},
+		Client: client.Options{Cache: &client.CacheOptions{
+			// The hub's memory does not follow what others keep in it.
+			DisableFor: []client.Object{&corev1.Secret{}, &corev1.ConfigMap{}},
+		}},
+		Metrics:                 metricsserver.Options{BindAddress: h.opts.Config.Listen.Metrics, ExtraHandlers: h.health()},
+		GracefulShutdownTimeout: shutdownTimeout(h.opts.Config.DrainGrace),
+	})
+	if err != nil {
+		return fmt.Errorf("manager: %w", err)
+	}
+	return nil
+}
+
+// addAuthority opens the CA and keeps following its Secret.
+func (h *hub) addAuthority(ctx context.Context) error {
+	clients, err := h.kube()
+	if err != nil {
+		return err
+	}
+	h.authority, err = authority.Open(ctx, authority.Config{
+		Secrets:         clients.CoreV1(),
+		Namespace:       h.opts.Config.Namespace,
+		CertificateLife: h.opts.Config.Certificates.ClusterLife.Duration,
+		Logger:          h.opts.Logger.WithName("authority"),
+	})
+	if err != nil {
+		return err
+	}
+	return h.mgr.Add(h.authority)
+}
+
+func (h *hub) addRegistration(context.Context) error {
+	var err error
+	h.register, err = registration.New(registration.Config{
+		Client:    h.mgr.GetClient(),
+		Live:      h.mgr.GetAPIReader(),
+		Events:    h.mgr.GetEventRecorder("spokelet-hub"),
+		Authority: h.authority,
+		Works:     h.works,
+		Nodes:     h.nodes,
+		// The tunnel is made after this, and serves only after the manager has
+		// started.
+		Disconnect:     func(cluster string, reason error) { h.tunnel.Disconnect(cluster, reason) },
+		HubNamespace:   h.opts.Config.Namespace,
+		ReconnectGrace: h.opts.Config.Nodes.ReconnectGrace.Duration,
+		Registerer:     registerer(),
+		Logger:         h.opts.Logger.WithName("registration"),
+	})
+	if err != nil {
+		return err
+	}
+	return h.register.SetupWithManager(h.mgr)
+}

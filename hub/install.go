@@ -1,0 +1,159 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/spokelet/spokelet/api/crds"
+	"github.com/spokelet/spokelet/hub/registration"
+)
+
+const (
+	// fieldManager owns what the hub writes of the objects of its chart.
+	fieldManager = "spokelet-hub"
+
+	// joinPage is the ConfigMap that says how to join this hub.
+	joinPage = "spokelet-hub"
+
+	// liveAPIService is the name of the APIService of the live API.
+	liveAPIService = "v1alpha1.live.spokelet.io"
+)
+
+// Keys of the page that says how to join; "kubectl spokelet join" reads it.
+const (
+	pageHubID       = "hubID"
+	pageAddress     = "address"
+	pageFingerprint = "caFingerprint"
+	pageBundle      = "caBundle"
+)
+
+func (h *hub) kube() (kubernetes.Interface, error) {
+	clients, err := kubernetes.NewForConfig(h.opts.Client)
+	if err != nil {
+		return nil, fmt.Errorf("hub client: %w", err)
+	}
+	return clients, nil
+}
+
+// install brings the definitions and the admission policy up to date, before
+// anything relies on them.
+func (h *hub) install(ctx context.Context) error {
+	dyn, err := dynamic.NewForConfig(h.opts.Client)
+	if err != nil {
+		return fmt.Errorf("hub client: %w", err)
+	}
+	if err := crds.Install(ctx, dyn, crds.Hub()); err != nil {
+		return err
+	}
+	return h.installPolicy(ctx)
+}
+
+func (h *hub) installPolicy(ctx context.Context) error {
+	scheme, err := newScheme()
+	if err != nil {
+		return err
+	}
+	writer, err := client.New(h.opts.Client, client.Options{Scheme: scheme})
+	if err != nil {
+		return fmt.Errorf("hub client: %w", err)
+	}
+	user := "system:serviceaccount:" + h.opts.Config.Namespace + ":" + h.opts.Config.ServiceAccount
+	objects, err := registration.AdmissionPolicy(user)
+	if err != nil {
+		return err
+	}
+	for _, obj := range objects {
+		if err := apply(ctx, writer, obj); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// apply writes a whole object of ours.
+func apply(ctx context.Context, writer client.Client, obj client.Object) error {
+	// Server-side apply by patch takes any object; it needs no generated type.
+	err := writer.Patch(ctx, obj, client.Apply, client.FieldOwner(fieldManager), client.ForceOwnership) //nolint:staticcheck // the typed form needs an apply configuration of each type
+	if err != nil {
+		return fmt.Errorf("%s %s: cannot apply: %w", obj.GetObjectKind().GroupVersionKind().Kind, obj.GetName(), err)
+	}
+	return nil
+}
+
+// publish tells people how to join, and the API server whom to trust, now and
+// after each change of the CA.
+func (h *hub) publish(ctx context.Context) error {
+	if err := h.publishOnce(ctx); err != nil {
+		return err
+	}
+	h.authority.OnChange(func() {
+		// The callback must not block; the hub outlives the write.
+		go func() {
+			if err := h.publishOnce(ctx); err != nil {
+				h.opts.Logger.Error(err, "CA was replaced and could not be published")
+			}
+		}()
+	})
+	return nil
+}
+
+func (h *hub) publishOnce(ctx context.Context) error {
+	if err := h.publishPage(ctx); err != nil {
+		return err
+	}
+	return h.publishBundle(ctx)
+}
+
+func (h *hub) publishPage(ctx context.Context) error {
+	clients, err := h.kube()
+	if err != nil {
+		return err
+	}
+	page := applycorev1.ConfigMap(joinPage, h.opts.Config.Namespace).WithData(map[string]string{
+		pageHubID:       h.authority.HubID(),
+		pageAddress:     h.opts.Config.PublicAddress,
+		pageFingerprint: h.authority.Fingerprint(),
+		pageBundle:      string(h.authority.Bundle()),
+	})
+	_, err = clients.CoreV1().ConfigMaps(h.opts.Config.Namespace).Apply(ctx, page, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
+	if err != nil {
+		return fmt.Errorf("configmap %s: cannot apply: %w", joinPage, err)
+	}
+	return nil
+}
+
+// publishBundle puts the CA into the APIService that the chart made. Where
+// there is none, as without the chart, nobody reaches the live API.
+func (h *hub) publishBundle(ctx context.Context) error {
+	dyn, err := dynamic.NewForConfig(h.opts.Client)
+	if err != nil {
+		return fmt.Errorf("hub client: %w", err)
+	}
+	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"caBundle": h.authority.Bundle()}})
+	if err != nil {
+		return fmt.Errorf("apiservice %s: %w", liveAPIService, err)
+	}
+	services := dyn.Resource(schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"})
+	_, err = services.Patch(ctx, liveAPIService, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
+	if apierrors.IsNotFound(err) {
+		h.opts.Logger.Info("live API is not registered", "apiservice", liveAPIService)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("apiservice %s: cannot patch: %w", liveAPIService, err)
+	}
+	return nil
+}

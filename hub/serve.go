@@ -1,0 +1,231 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/hub/authority"
+	"github.com/spokelet/spokelet/hub/live"
+	"github.com/spokelet/spokelet/hub/registration"
+	hubwork "github.com/spokelet/spokelet/hub/work"
+	"github.com/spokelet/spokelet/provider"
+	"github.com/spokelet/spokelet/provider/kubelet"
+	"github.com/spokelet/spokelet/tunnel"
+	"github.com/spokelet/spokelet/tunnel/resource"
+)
+
+// shutdownMargin is what the manager has after the streams were ended.
+const shutdownMargin = 10 * time.Second
+
+// registerer is the registry that the metrics server shows; it has the
+// process's own metrics already.
+func registerer() prometheus.Registerer { return metrics.Registry }
+
+// shutdownTimeout leaves the manager a little longer than the streams have.
+func shutdownTimeout(drain metav1.Duration) *time.Duration {
+	d := drain.Duration + shutdownMargin
+	return &d
+}
+
+// readiness is true while the public port serves.
+type readiness struct{ atomic.Bool }
+
+func (r *readiness) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	if !r.Load() {
+		http.Error(w, "public port is not served", http.StatusServiceUnavailable)
+	}
+}
+
+// health serves liveness and readiness beside the metrics.
+func (h *hub) health() map[string]http.Handler {
+	return map[string]http.Handler{
+		"/healthz": http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}),
+		"/readyz":  &h.ready,
+	}
+}
+
+func (h *hub) addTunnel(context.Context) error {
+	server, err := tunnel.NewServer(tunnel.ServerConfig{
+		TLS:        h.authority.TLS,
+		HubID:      h.authority.HubID(),
+		Admission:  h.register.Gate(),
+		Issuer:     h.register.Issuer(),
+		Enroll:     h.register.Enroller(),
+		Logger:     h.opts.Logger.WithName("tunnel"),
+		Registerer: registerer(),
+		Version:    h.opts.Version,
+		Limits:     tunnel.Limits{DrainGrace: h.opts.Config.DrainGrace.Duration},
+	})
+	if err != nil {
+		return err
+	}
+	h.tunnel = server
+	return errors.Join(
+		h.mgr.Add(manager.RunnableFunc(h.serveTunnel)),
+		h.mgr.Add(manager.RunnableFunc(h.followSessions)),
+	)
+}
+
+func (h *hub) serveTunnel(ctx context.Context) error {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", h.opts.Config.Listen.Public)
+	if err != nil {
+		return fmt.Errorf("public port: %w", err)
+	}
+	h.ready.Store(true)
+	stop := context.AfterFunc(ctx, func() { h.ready.Store(false) })
+	defer stop()
+	return h.tunnel.Serve(ctx, listener)
+}
+
+func (h *hub) addWorks(context.Context) error {
+	works, err := hubwork.New(hubwork.Config{
+		Sync:       h.sync,
+		Client:     h.mgr.GetClient(),
+		Events:     h.mgr.GetEventRecorder("spokelet-hub"),
+		Logger:     h.opts.Logger.WithName("work"),
+		Registerer: registerer(),
+	})
+	if err != nil {
+		return err
+	}
+	h.works = works
+	return works.SetupWithManager(h.mgr)
+}
+
+// addNodes makes the virtual nodes, their kubelet endpoints, and what feeds
+// them.
+func (h *hub) addNodes(context.Context) error {
+	endpoints, err := h.kubelets()
+	if err != nil {
+		return err
+	}
+	address, err := netip.ParseAddr(h.opts.Config.Nodes.Address)
+	if err != nil {
+		return fmt.Errorf("nodes.address: %w", err)
+	}
+	clients, err := h.kube()
+	if err != nil {
+		return err
+	}
+	h.nodes, err = provider.New(provider.Config{
+		Client:         clients,
+		Links:          links{h},
+		Endpoints:      endpoints,
+		Address:        address,
+		PortMin:        h.opts.Config.Nodes.PortMin,
+		PortMax:        h.opts.Config.Nodes.PortMax,
+		ReconnectGrace: h.opts.Config.Nodes.ReconnectGrace.Duration,
+		Logger:         h.opts.Logger.WithName("node"),
+		Registerer:     registerer(),
+	})
+	if err != nil {
+		return err
+	}
+	h.sync.Mirror(wire.NodeSummaryKind, resource.HubReceiver{Put: h.summary})
+	return h.nodes.SetupWithManager(h.mgr)
+}
+
+func (h *hub) kubelets() (*kubelet.Server, error) {
+	address, err := netip.ParseAddr(h.opts.Config.Nodes.Address)
+	if err != nil {
+		return nil, fmt.Errorf("nodes.address: %w", err)
+	}
+	certificate, err := h.authority.Serving(authority.Names{IPs: []net.IP{address.AsSlice()}})
+	if err != nil {
+		return nil, err
+	}
+	clients, err := h.kube()
+	if err != nil {
+		return nil, err
+	}
+	auth, err := kubelet.NewAuth(clients)
+	if err != nil {
+		return nil, err
+	}
+	err = h.mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+		auth.Run(ctx)
+		return nil
+	}))
+	if err != nil {
+		return nil, err
+	}
+	return kubelet.New(kubelet.Config{
+		Certificate:   certificate.GetCertificate,
+		Authenticator: auth.Authenticator,
+		Authorizer:    auth.Authorizer,
+		Door:          kubelet.DoorFunc(h.nodeDoor),
+		Logger:        h.opts.Logger.WithName("kubelet"),
+	})
+}
+
+// summary hands what a cluster says of its nodes to those who show it.
+func (h *hub) summary(cluster string, r resource.Resource) {
+	if err := h.nodes.Summary(cluster, r.Body); err != nil {
+		h.opts.Logger.Error(err, "node summary was refused", "cluster", cluster)
+		return
+	}
+	s, err := wire.DecodeNodeSummary(r.Body)
+	if err != nil {
+		h.opts.Logger.Error(err, "node summary was refused", "cluster", cluster)
+		return
+	}
+	capacity, capErr := s.Capacity.ResourceList()
+	allocatable, allocErr := s.Allocatable.ResourceList()
+	if err := errors.Join(capErr, allocErr); err != nil {
+		h.opts.Logger.Error(err, "node summary was refused", "cluster", cluster)
+		return
+	}
+	h.register.UpdateSummary(cluster, registration.Summary{
+		KubernetesVersion: s.KubernetesVersion,
+		Capacity:          capacity,
+		Allocatable:       allocatable,
+	})
+}
+
+func (h *hub) addLive(ctx context.Context) error {
+	service := h.opts.Config.Live.ServiceName + "." + h.opts.Config.Namespace + ".svc"
+	issued, err := h.authority.Serving(authority.Names{DNS: []string{service}})
+	if err != nil {
+		return err
+	}
+	certificate, err := live.NewServingCertificate(issued.PEM)
+	if err != nil {
+		return err
+	}
+	h.authority.OnChange(func() {
+		if err := certificate.Refresh(); err != nil {
+			h.opts.Logger.Error(err, "live API keeps its old certificate")
+		}
+	})
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", h.opts.Config.Listen.Live)
+	if err != nil {
+		return fmt.Errorf("live API: %w", err)
+	}
+	server, err := live.New(ctx, live.Config{
+		Listener:    listener,
+		Certificate: certificate,
+		Rest:        h.opts.Client,
+		Sessions:    liveSessions{h.tunnel.Sessions()},
+		Records:     live.ManagedClusters{Cache: h.mgr.GetCache()},
+		Logger:      h.opts.Logger.WithName("live"),
+	})
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	return h.mgr.Add(server)
+}

@@ -1,0 +1,107 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"sync"
+
+	"github.com/spokelet/spokelet/hub/live"
+	"github.com/spokelet/spokelet/provider"
+	"github.com/spokelet/spokelet/tunnel"
+	"github.com/spokelet/spokelet/tunnel/resource"
+)
+
+// The parts know sessions by interfaces of their own; these are the tunnel's
+// sessions in those forms.
+
+// liveSessions is live.Sessions.
+type liveSessions struct{ *tunnel.Sessions }
+
+func (s liveSessions) Get(ctx context.Context, cluster string) (live.Session, error) {
+	session, err := s.Sessions.Get(ctx, cluster)
+	if err != nil {
+		return nil, err
+	}
+	return liveSession{session}, nil
+}
+
+func (s liveSessions) Subscribe(f func(live.SessionEvent)) (cancel func()) {
+	return s.Sessions.Subscribe(func(e tunnel.Event) {
+		event := live.SessionEvent{Cluster: e.Cluster, Reason: e.Reason}
+		if e.Session != nil {
+			event.Session = liveSession{e.Session}
+		}
+		f(event)
+	})
+}
+
+// liveSession is live.Session; equal sessions are equal values.
+type liveSession struct{ *tunnel.Session }
+
+func (s liveSession) Info() live.SessionInfo {
+	info := s.Session.Info()
+	return live.SessionInfo{
+		ConnectedAt:   info.ConnectedAt,
+		RTT:           info.RTT,
+		AgentVersion:  info.AgentVersion,
+		Protocol:      strconv.FormatUint(uint64(info.Protocol), 10),
+		ProcessID:     info.ProcessID,
+		KubeSystemUID: info.KubeSystemUID,
+	}
+}
+
+// links is provider.Links.
+type links struct{ h *hub }
+
+func (l links) Subscribe(f func(provider.Link)) (cancel func()) {
+	return l.h.tunnel.Sessions().Subscribe(func(e tunnel.Event) {
+		link := provider.Link{Cluster: e.Cluster, Up: e.Session != nil}
+		if e.Reason != nil {
+			link.Reason = e.Reason.Error()
+		}
+		f(link)
+	})
+}
+
+// nodeDoor is kubelet.Door.
+func (h *hub) nodeDoor(ctx context.Context, cluster string) (http.RoundTripper, error) {
+	return h.tunnel.Sessions().Get(ctx, cluster)
+}
+
+// followSessions tells registration of sessions and runs Sync over each, until
+// ctx ends and every stream has.
+func (h *hub) followSessions(ctx context.Context) error {
+	var streams sync.WaitGroup
+	cancel := h.tunnel.Sessions().Subscribe(func(e tunnel.Event) {
+		if e.Session == nil {
+			h.register.SessionChanged(e.Cluster, nil)
+			return
+		}
+		who := e.Session.Cluster()
+		h.register.SessionChanged(e.Cluster, &who)
+		streams.Go(func() { h.runSync(ctx, e.Session) })
+	})
+	<-ctx.Done()
+	cancel()
+	streams.Wait()
+	return nil
+}
+
+// runSync replicates over one session, for as long as it is the one in use. A
+// stream that ends while its session lives would leave works unanswered, so the
+// session is given up with it.
+func (h *hub) runSync(ctx context.Context, session *tunnel.Session) {
+	cluster := session.Cluster().Name
+	err := h.sync.Run(ctx, cluster, session)
+	if ctx.Err() != nil || session.Err() != nil || errors.Is(err, resource.ErrSuperseded) {
+		return
+	}
+	h.opts.Logger.Error(err, "sync ended before its session", "cluster", cluster)
+	h.tunnel.Disconnect(cluster, fmt.Errorf("sync: %w", err))
+}
