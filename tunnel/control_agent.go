@@ -122,6 +122,10 @@ func (d *agentDoor) receive(frame *rpcv1.ControlRequest) (control.Event, error) 
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	answer, event, err := d.machine.Receive(frame)
+	// The hub uses the other doors as soon as it has our hello.
+	if _, ok := event.(control.Agreed); ok {
+		close(d.agreed)
+	}
 	if answer != nil {
 		err = errors.Join(err, d.send(answer))
 	}
@@ -130,8 +134,6 @@ func (d *agentDoor) receive(frame *rpcv1.ControlRequest) (control.Event, error) 
 
 func (d *agentDoor) handle(ctx context.Context, event control.Event) error {
 	switch e := event.(type) {
-	case control.Agreed:
-		close(d.agreed)
 	case control.RenewalIssued, control.RenewalRefused:
 		d.renewal <- e // has room: the machine lets one answer through per request
 	case control.TrustReplaced:

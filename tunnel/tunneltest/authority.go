@@ -176,6 +176,13 @@ func (c *Credentials) Renewed(_ context.Context, chainPEM, bundlePEM []byte) err
 	return nil
 }
 
+// Use replaces the certificate.
+func (c *Credentials) Use(cert *tls.Certificate) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.cert = cert
+}
+
 // Renewals counts the certificates received.
 func (c *Credentials) Renewals() int {
 	c.mu.Lock()

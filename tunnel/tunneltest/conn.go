@@ -34,6 +34,7 @@ type Network struct {
 
 	mu     sync.Mutex
 	halves []*half // both directions of every connection so far
+	frozen [2]bool // towards the agent, towards the hub: of new connections
 }
 
 // NewNetwork returns a network that works.
@@ -49,12 +50,17 @@ func (n *Network) Pair() (hub, agent net.Conn) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	down, up := newHalf(n), newHalf(n)
+	down.frozen, up.frozen = n.frozen[0], n.frozen[1]
 	n.halves = append(n.halves, down, up)
 	return &conn{in: up, out: down, local: "hub", remote: "agent"}, &conn{in: down, out: up, local: "agent", remote: "hub"}
 }
 
-// Freeze swallows from now on what is sent towards the hub, the agent or both.
+// Freeze swallows from now on what is sent towards the hub, the agent or both,
+// on new connections too.
 func (n *Network) Freeze(toHub, toAgent bool) {
+	n.mu.Lock()
+	n.frozen = [2]bool{toAgent, toHub}
+	n.mu.Unlock()
 	for i, h := range n.all() {
 		if i%2 == 0 && toAgent || i%2 == 1 && toHub {
 			h.freeze()

@@ -177,7 +177,7 @@ func (h *Hub) Session(tb testing.TB, cluster string) *tunnel.Session {
 	tb.Helper()
 	found := make(chan *tunnel.Session, 1)
 	cancel := h.Server.Sessions().Subscribe(func(e tunnel.Event) {
-		if e.Cluster != cluster || e.Session == nil {
+		if e.Cluster != cluster || e.Session == nil || e.Session.Err() != nil {
 			return
 		}
 		select {
