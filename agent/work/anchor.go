@@ -226,6 +226,30 @@ func (e *Engine) deleteAnchor(ctx context.Context, w *work, a *anchor) error {
 
 // dropAnchor lets an anchor that is being deleted go.
 func (e *Engine) dropAnchor(ctx context.Context, w *work, a *anchor) error {
+	o := metav1.PatchOptions{FieldManager: w.policy.FieldManager}
+	// Ours is the first finalizer of an anchor that nobody else holds.
+	patch, err := json.Marshal([]map[string]any{
+		{"op": "test", "path": "/metadata/uid", "value": a.uid},
+		{"op": "test", "path": "/metadata/finalizers/0", "value": w.policy.Anchor.Finalizer},
+		{"op": "remove", "path": "/metadata/finalizers/0"},
+	})
+	if err != nil {
+		return fmt.Errorf("encode patch: %w", err)
+	}
+	_, err = e.spoke.anchors(w.policy).Patch(ctx, w.anchorName(), types.JSONPatchType, patch, o)
+	switch {
+	case err == nil || apierrors.IsNotFound(err):
+		return nil
+	case apierrors.IsInvalid(err):
+		return e.dropHeldAnchor(ctx, w, a)
+	default:
+		return fmt.Errorf("patch %s: %w", w.policy.Anchor.Kind, err)
+	}
+}
+
+// dropHeldAnchor does so where others have their finalizers on it, or have made
+// another of its name.
+func (e *Engine) dropHeldAnchor(ctx context.Context, w *work, a *anchor) error {
 	u, err := e.spoke.anchors(w.policy).Get(ctx, w.anchorName(), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) || err == nil && u.GetUID() != a.uid {
 		return nil
@@ -235,12 +259,11 @@ func (e *Engine) dropAnchor(ctx context.Context, w *work, a *anchor) error {
 	}
 	rest := slices.DeleteFunc(slices.Clone(u.GetFinalizers()), func(f string) bool { return f == w.policy.Anchor.Finalizer })
 	patch := map[string]any{"metadata": map[string]any{"uid": string(a.uid), "resourceVersion": u.GetResourceVersion(), "finalizers": rest}}
-	if err := e.patchAnchor(ctx, w, patch); err != nil && !errors.Is(err, errAnchorLost) {
-		return err
-	} else if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("drop anchor: %w", err) // changed meanwhile: tried again
+	err = e.patchAnchor(ctx, w, patch)
+	if apierrors.IsNotFound(err) {
+		return nil
 	}
-	return nil
+	return err
 }
 
 func union(list []string, more string) []string {

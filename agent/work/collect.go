@@ -58,6 +58,9 @@ func (e *Engine) unseen(wave []tracked) error {
 // remove deletes one object if it is ours alone, and tells whether it is none of
 // our business any more.
 func (e *Engine) remove(ctx context.Context, t tracked, anchor types.UID) (gone bool, err error) {
+	if gone, done := e.removeSeen(ctx, t); done {
+		return gone, nil
+	}
 	live, err := e.spoke.get(ctx, t.target)
 	if apierrors.IsNotFound(err) {
 		return true, nil
@@ -78,7 +81,7 @@ func (e *Engine) remove(ctx context.Context, t tracked, anchor types.UID) (gone 
 	if shared {
 		return true, e.disown(ctx, t.target, anchor)
 	}
-	if err := e.spoke.delete(ctx, t.target, live.UID); err != nil && !apierrors.IsNotFound(err) {
+	if err := e.spoke.delete(ctx, t.target, live.UID, live.ResourceVersion); err != nil && !apierrors.IsNotFound(err) {
 		return false, err
 	}
 	after, err := e.spoke.get(ctx, t.target)
@@ -89,6 +92,28 @@ func (e *Engine) remove(ctx context.Context, t tracked, anchor types.UID) (gone 
 		return false, err
 	}
 	return after.UID != live.UID, nil
+}
+
+// removeSeen does the same on what the watch says alone, where that suffices: the
+// delete holds for the very version that was seen, and its event ends the wait.
+// done is false when somebody has to look closer.
+func (e *Engine) removeSeen(ctx context.Context, t tracked) (gone, done bool) {
+	live, known, failure := e.table.look(t.objectID)
+	switch {
+	case failure != nil || !known:
+		return false, false
+	case live == nil:
+		return true, true
+	case live.uid != t.uid || live.shared:
+		return false, false
+	case live.deleting:
+		return false, true
+	}
+	err := e.spoke.delete(ctx, t.target, live.uid, live.version)
+	if apierrors.IsNotFound(err) {
+		return true, true
+	}
+	return false, err == nil
 }
 
 // owned says whose an object is that an anchor lists.

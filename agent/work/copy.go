@@ -36,8 +36,10 @@ const (
 	copyShards = 16
 	// maxPart is the content of one Secret in bytes; a Secret may have 1 MiB.
 	maxPart = 900 << 10
-	// settleTime gathers the changes of a burst into one write.
-	settleTime = 500 * time.Millisecond
+	// settleTime without a change ends a burst, and longestBurst does in any case:
+	// what is written while works arrive is written again and takes their time.
+	settleTime   = 2 * time.Second
+	longestBurst = 30 * time.Second
 
 	copyLabel    = "spokelet.io/copy"
 	digestMark   = "spokelet.io/digest"
@@ -145,12 +147,31 @@ func (k *keeper) run(ctx context.Context, log logr.Logger) {
 		case <-ctx.Done():
 			return
 		}
-		sleep(ctx, settleTime)
+		k.settle(ctx)
 		for k.flush(ctx, log) != nil && ctx.Err() == nil {
 			sleep(ctx, backoff(failures, firstPause, longestPause))
 			failures++
 		}
 		failures = 0
+	}
+}
+
+// settle returns at the end of a burst of changes.
+func (k *keeper) settle(ctx context.Context) {
+	end := time.NewTimer(longestBurst)
+	defer end.Stop()
+	for {
+		quiet := time.NewTimer(settleTime)
+		select {
+		case <-k.wake:
+			quiet.Stop()
+			continue
+		case <-quiet.C:
+		case <-end.C:
+		case <-ctx.Done():
+		}
+		quiet.Stop()
+		return
 	}
 }
 

@@ -63,6 +63,9 @@ func (e *Engine) apply(ctx context.Context, w *work, d *desired) (time.Duration,
 			return wait, err
 		}
 	}
+	if e.postpone(w.key.String()) {
+		return wait, failure(steps)
+	}
 	if err := e.recordAnchor(ctx, w, w.anchor); err != nil {
 		w.shaken.Store(errors.Is(err, errAnchorLost))
 		return wait, err

@@ -25,7 +25,9 @@ type sighting struct {
 	// ownerReference among them, and at no other time.
 	fields   fieldsHash
 	deleting bool
-	health   health
+	// shared: more than one anchor owns the object.
+	shared bool
+	health health
 }
 
 type fieldsHash [16]byte
@@ -44,6 +46,7 @@ func sight(obj metav1.Object, manager string) *sighting {
 		generation: obj.GetGeneration(),
 		fields:     ownedFields(obj.GetManagedFields(), manager),
 		deleting:   obj.GetDeletionTimestamp() != nil,
+		shared:     countAnchors(obj.GetOwnerReferences()) > 1,
 	}
 	if u, ok := obj.(*unstructured.Unstructured); ok {
 		s.health = healthOf(u)
@@ -54,6 +57,16 @@ func sight(obj metav1.Object, manager string) *sighting {
 		s.health = health{status: status.TerminatingStatus, message: "Resource scheduled for deletion"}
 	}
 	return s
+}
+
+func countAnchors(owners []metav1.OwnerReference) int {
+	n := 0
+	for _, o := range owners {
+		if isAnchor(o) {
+			n++
+		}
+	}
+	return n
 }
 
 func healthOf(u *unstructured.Unstructured) health {

@@ -75,11 +75,11 @@ func (s *spoke) get(ctx context.Context, at target) (*metav1.PartialObjectMetada
 	return s.metadata.Resource(at.gvr()).Namespace(at.Namespace).Get(ctx, at.Name, metav1.GetOptions{})
 }
 
-// delete removes the object of that UID, dependents in the background.
-func (s *spoke) delete(ctx context.Context, at target, uid types.UID) error {
+// delete removes an object as it was seen, dependents in the background.
+func (s *spoke) delete(ctx context.Context, at target, uid types.UID, version string) error {
 	background := metav1.DeletePropagationBackground
 	return s.metadata.Resource(at.gvr()).Namespace(at.Namespace).Delete(ctx, at.Name,
-		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}, PropagationPolicy: &background})
+		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}, PropagationPolicy: &background})
 }
 
 // List and Watch read a scope as metadata where that says enough.
