@@ -4,6 +4,7 @@
 package provider
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -41,6 +42,9 @@ func (l vkLogger) warn(message string) {
 }
 
 func (l vkLogger) fail(message string) {
+	if errors.Is(l.err, context.Canceled) {
+		return // the node is being stopped
+	}
 	err := l.err
 	if err == nil {
 		err = errors.New(message)
