@@ -3,21 +3,58 @@
 
 package pipe
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+	"io"
+)
 
+// Errors of pipes, links and streams.
 var (
 	// ErrBusy says that a pipe has a stream already.
 	ErrBusy = errors.New("pipe has a stream already")
-	// ErrClosed says that this end closed the pipe, the link or the stream.
+	// ErrClosed says that this end closed the pipe or the link.
 	ErrClosed = errors.New("closed by this end")
 	// ErrLost says that the connection under a pipe ended and not by Close.
 	ErrLost = errors.New("connection lost")
 	// ErrStalled says that a stream was closed because its reader did not
 	// empty the queue in time.
 	ErrStalled = errors.New("reader stalled")
-	// ErrRefused says that the hub refused the agent: who it is, what it calls
-	// itself, admission, or too many connections. Trying again at once is vain.
+)
+
+// Errors of connecting.
+var (
+	// ErrRefused is what an agent gets for any of those below: the hub does
+	// not tell more, and trying again at once is vain.
 	ErrRefused = errors.New("refused by the hub")
+	// ErrStranger says that an agent has no certificate of a cluster of this
+	// hub.
+	ErrStranger = errors.New("not a cluster of this hub")
 	// ErrProcess says that a process's name is not in the grammar.
 	ErrProcess = errors.New("not 1 to 63 of a-z, 0-9 and '-'")
+	// ErrNotAdmitted says that Admit refused a cluster.
+	ErrNotAdmitted = errors.New("not admitted")
+	// ErrTooMany says that a cluster has all the pipes that it may have.
+	ErrTooMany = errors.New("too many connections")
 )
+
+// Refusal returns what the peer is told of an error of Gate.Enter: its class
+// and none of the details.
+func Refusal(err error) error {
+	for _, class := range []error{ErrStranger, ErrProcess, ErrNotAdmitted, ErrTooMany} {
+		if errors.Is(err, class) {
+			return class
+		}
+	}
+	return ErrRefused
+}
+
+// StreamEnd is the error of a stream that ended and not by its own Close. who
+// ended it, as far as is known, and reason, which may be nil, say why. It
+// wraps io.ErrUnexpectedEOF and never io.EOF.
+func StreamEnd(who string, reason error) error {
+	if reason == nil || errors.Is(reason, io.EOF) {
+		return fmt.Errorf("%s: %w", who, io.ErrUnexpectedEOF)
+	}
+	return fmt.Errorf("%s: %w: %w", who, io.ErrUnexpectedEOF, reason)
+}

@@ -128,7 +128,6 @@ func connect(ctx context.Context, config AgentConfig) (*tls.Conn, error) {
 // serve starts the client set, which connects at once and once.
 func (l *link) serve() {
 	stop := make(chan struct{})
-	context.AfterFunc(l.ctx, func() { close(stop) })
 	clients := (&agent.ClientSetConfig{
 		// The connection exists: the name is for the :authority header alone.
 		Address:         "passthrough:///" + l.config.Address,
@@ -140,24 +139,27 @@ func (l *link) serve() {
 		XfrChannelSize: xfrChannelSize,
 		DialOptions:    l.dialOptions(),
 	}).NewAgentClientSet(nil, stop)
-	clients.SetServerCounter(&holdingCounter{ended: l.done})
+	clients.SetServerCounter(&holdingCounter{link: l, stop: stop})
 	clients.Serve()
 }
 
 // holdingCounter answers the client set's first question and keeps it waiting
-// for the second answer until the link has ended. Between the two the client
-// set connects; held, it neither polls nor reconnects.
+// for the second answer until the link has ended; then it stops the client
+// set. Between the two the client set connects; held, it neither polls nor
+// reconnects.
 type holdingCounter struct {
-	asked bool
-	ended <-chan struct{}
+	questions int
+	link      *link
+	stop      chan<- struct{}
 }
 
 // Count returns 1.
 func (c *holdingCounter) Count() int {
-	if c.asked {
-		<-c.ended
+	c.questions++
+	if c.questions == 2 {
+		c.link.wait()
+		close(c.stop)
 	}
-	c.asked = true
 	return 1
 }
 

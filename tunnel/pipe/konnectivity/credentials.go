@@ -64,18 +64,10 @@ func (c serverCredentials) Clone() credentials.TransportCredentials {
 // method was called on, and false when none was given or verified.
 func VerifiedLeaf(ctx context.Context) (*x509.Certificate, bool) {
 	info, ok := authInfo(ctx)
-	if !ok {
+	if !ok || len(info.State.VerifiedChains) == 0 || len(info.State.VerifiedChains[0]) == 0 {
 		return nil, false
 	}
-	return info.leaf()
-}
-
-func (i AuthInfo) leaf() (*x509.Certificate, bool) {
-	chains := i.State.VerifiedChains
-	if len(chains) == 0 || len(chains[0]) == 0 {
-		return nil, false
-	}
-	return chains[0][0], true
+	return info.State.VerifiedChains[0][0], true
 }
 
 func authInfo(ctx context.Context) (AuthInfo, bool) {

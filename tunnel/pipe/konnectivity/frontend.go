@@ -144,7 +144,7 @@ func (f *frontend) Send(p *client.Packet) error {
 	case client.PacketType_DIAL_RSP:
 		return f.answer(p.GetDialResponse())
 	case client.PacketType_DIAL_CLS:
-		f.fail(streamEnd("agent", errors.New("dial closed")))
+		f.fail(pipe.StreamEnd("agent", errors.New("dial closed")))
 	case client.PacketType_DATA:
 		f.deliver(p.GetData())
 	case client.PacketType_CLOSE_RSP:
@@ -173,7 +173,7 @@ func (f *frontend) answer(r *client.DialResponse) error {
 
 func (f *frontend) deliver(d *client.Data) {
 	if d.GetError() != "" {
-		f.fail(streamEnd("agent", fmt.Errorf("%.200q", d.GetError())))
+		f.fail(pipe.StreamEnd("agent", fmt.Errorf("%.200q", d.GetError())))
 		return
 	}
 	err := f.conn.Deliver(d.GetData(), f.patience)
@@ -193,7 +193,7 @@ func (f *frontend) farEnd(r *client.CloseResponse) {
 	if r.GetError() != "" {
 		reason = fmt.Errorf("%.200q", r.GetError())
 	}
-	f.fail(streamEnd("agent", reason))
+	f.fail(pipe.StreamEnd("agent", reason))
 }
 
 // fail ends the stream and frees Recv.
@@ -219,14 +219,6 @@ func (f *frontend) ended() bool {
 	default:
 		return false
 	}
-}
-
-// streamEnd is the error of a stream that ended and not by its own Close.
-func streamEnd(who string, reason error) error {
-	if reason == nil {
-		return fmt.Errorf("%s: %w", who, io.ErrUnexpectedEOF)
-	}
-	return fmt.Errorf("%s: %w: %w", who, io.ErrUnexpectedEOF, reason)
 }
 
 // The rest of grpc.ServerStream, which an in-process stream has no use for.

@@ -7,14 +7,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/status"
 	"sigs.k8s.io/apiserver-network-proxy/proto/agent"
 
 	"github.com/spokelet/spokelet/tunnel/identity"
@@ -104,9 +101,7 @@ func (c HubConfig) Validate() error {
 // on a gRPC server that others may share.
 type Hub struct {
 	config HubConfig
-
-	mu    sync.Mutex
-	pipes map[identity.Cluster]int
+	gate   *pipe.Gate
 }
 
 var _ agent.AgentServiceServer = (*Hub)(nil)
@@ -117,7 +112,7 @@ func NewHub(config HubConfig) (*Hub, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	return &Hub{config: config, pipes: map[identity.Cluster]int{}}, nil
+	return &Hub{config: config, gate: pipe.NewGate(config.HubID, config.Admit, config.PerCluster)}, nil
 }
 
 // Register registers the Hub on a gRPC server, which must use Credentials and
@@ -147,56 +142,24 @@ func (h *Hub) ServerOptions() []grpc.ServerOption {
 // Connect serves one agent until its stream ends. gRPC calls it; the errors it
 // returns are what the agent is told.
 func (h *Hub) Connect(stream agent.AgentService_ConnectServer) error {
-	caller, err := authenticate(stream.Context(), h.config.HubID)
+	c, err := enter(stream.Context(), h.gate)
 	if err != nil {
-		h.config.Logger.Info("Agent refused", "reason", err.Error())
-		return err
+		h.config.Logger.Info("Agent refused", "remote", remoteAddr(stream.Context()), "reason", err.Error())
+		return refusal(err)
 	}
-	log := h.config.Logger.WithValues("cluster", caller.peer.Cluster.Name,
-		"process", caller.peer.Process, "remote", caller.peer.Remote)
-	if err := h.admit(stream.Context(), caller.peer.Cluster); err != nil {
-		log.Info("Agent refused", "reason", err.Error())
-		return status.Error(codes.PermissionDenied, "cluster is not admitted")
-	}
-	if !h.enter(caller.peer.Cluster) {
-		log.Info("Agent refused", "reason", "too many pipes")
-		return status.Error(codes.ResourceExhausted, "cluster has too many connections")
-	}
-	defer h.leave(caller.peer.Cluster)
-	err = h.serve(stream, caller)
-	log.V(1).Info("Pipe ended", "reason", fmt.Sprint(err))
+	defer c.leave()
+	err = h.serve(stream, c)
+	h.config.Logger.V(1).Info("Pipe ended", "cluster", c.peer.Cluster.Name, "process", c.peer.Process,
+		"remote", c.peer.Remote, "reason", fmt.Sprint(err))
 	return err
-}
-
-func (h *Hub) admit(ctx context.Context, c identity.Cluster) error {
-	if err := h.config.Admit(ctx, c); err != nil {
-		return fmt.Errorf("cluster %s: admission: %w", c.Name, err)
-	}
-	return nil
-}
-
-func (h *Hub) enter(c identity.Cluster) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.pipes[c] >= h.config.PerCluster {
-		return false
-	}
-	h.pipes[c]++
-	return true
-}
-
-func (h *Hub) leave(c identity.Cluster) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.pipes[c]--; h.pipes[c] == 0 {
-		delete(h.pipes, c)
-	}
 }
 
 // serve runs the proxy server of one agent and its handler, and returns when
 // both have ended.
 func (h *Hub) serve(stream agent.AgentService_ConnectServer, caller caller) error {
-	p := newHubPipe(stream.Context(), h.config, caller)
+	p := newHubPipe(h.config, caller)
+	unwatch := context.AfterFunc(stream.Context(), func() { p.end(pipe.ErrLost) })
+	defer unwatch()
 	handled := make(chan struct{})
 	go func() {
 		defer close(handled)
@@ -208,7 +171,7 @@ func (h *Hub) serve(stream agent.AgentService_ConnectServer, caller caller) erro
 		}
 	}()
 	err := p.server.Connect(&agentStream{AgentService_ConnectServer: stream, ctx: caller.ctx})
-	p.end(fmt.Errorf("%w: %w", pipe.ErrLost, err))
+	p.end(fmt.Errorf("%w: stream: %w", pipe.ErrLost, err))
 	<-handled
 	return err
 }

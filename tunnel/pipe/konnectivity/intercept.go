@@ -6,6 +6,7 @@ package konnectivity
 import (
 	"context"
 	"fmt"
+	"io"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -28,13 +29,14 @@ func (l *link) intercept(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Cl
 		l.end(callError(err))
 		return nil, err
 	}
-	return &interceptedStream{ClientStream: s, link: l}, nil
+	return &interceptedStream{ClientStream: s, link: l, closing: newClosing()}, nil
 }
 
 // interceptedStream is the hub's stream as the agent sees it.
 type interceptedStream struct {
 	grpc.ClientStream
-	link *link
+	link    *link
+	closing *closing
 }
 
 // Header returns the hub's answer to the registration. A refusal has none; the
@@ -55,26 +57,53 @@ func (s *interceptedStream) Header() (metadata.MD, error) {
 // agent's own socket; what is no packet of a server ends the link.
 func (s *interceptedStream) RecvMsg(m any) error {
 	s.link.serveOnce.Do(func() { close(s.link.serving) })
-	p, ok := m.(*client.Packet)
-	if !ok {
-		return s.refuse(fmt.Errorf("%w: %T", errPacket, m))
+	s.closing.rest()
+	err := s.recv(m)
+	if err != nil {
+		s.link.end(fmt.Errorf("%w: hub: %w", pipe.ErrLost, err))
+		s.link.servedOnce.Do(func() { close(s.link.served) })
 	}
-	if err := s.ClientStream.RecvMsg(p); err != nil {
-		s.link.end(fmt.Errorf("%w: %w", pipe.ErrLost, err))
-		return err
-	}
-	if err := checkFromServer(p); err != nil {
-		return s.refuse(err)
-	}
-	if request := p.GetDialRequest(); request != nil {
-		request.Protocol, request.Address = s.link.listener.target()
-	}
-	return nil
+	return err
 }
 
-func (s *interceptedStream) refuse(err error) error {
-	s.link.end(fmt.Errorf("%w: hub: %w", pipe.ErrLost, err))
-	return status.Error(codes.InvalidArgument, err.Error())
+func (s *interceptedStream) recv(m any) error {
+	p, ok := m.(*client.Packet)
+	if !ok {
+		return status.Errorf(codes.InvalidArgument, "%v: %T", errPacket, m)
+	}
+	for {
+		if err := s.ClientStream.RecvMsg(p); err != nil {
+			return err
+		}
+		if err := checkFromServer(p); err != nil {
+			return status.Error(codes.InvalidArgument, err.Error())
+		}
+		if request := p.GetDialRequest(); request != nil {
+			request.Protocol, request.Address = s.link.listener.target()
+		}
+		if d := p.GetData(); d == nil || s.closing.deliver(d.GetConnectID()) {
+			return nil
+		}
+	}
+}
+
+// SendMsg sends the agent's packet. Its error is always io.EOF, gRPC's word
+// for "ask RecvMsg": at another the agent would stop without asking.
+func (s *interceptedStream) SendMsg(m any) error {
+	p, ok := m.(*client.Packet)
+	if !ok {
+		s.link.end(fmt.Errorf("%w: %w: %T", pipe.ErrLost, errPacket, m))
+		return io.EOF
+	}
+	// With an error it answers bytes for a connection that never was, and comes
+	// from the goroutine that close would wait for.
+	if r := p.GetCloseResponse(); r != nil && r.GetError() == "" {
+		s.closing.close(r.GetConnectID())
+	}
+	if err := s.ClientStream.SendMsg(p); err != nil {
+		return io.EOF
+	}
+	return nil
 }
 
 // callError classifies the failure of the agent's registration.

@@ -8,14 +8,17 @@ import (
 	"net"
 	"testing"
 
+	"github.com/go-logr/logr"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
+	"k8s.io/klog/v2"
 
 	"github.com/spokelet/spokelet/tunnel/pipe"
 	"github.com/spokelet/spokelet/tunnel/pipe/pipetest"
 )
 
 func TestMain(m *testing.M) {
+	klog.SetLogger(logr.Discard()) // Upstream reports every cut as an error.
 	goleak.VerifyTestMain(m)
 }
 

@@ -25,10 +25,11 @@ type link struct {
 	ctx        context.Context
 	cancel     context.CancelFunc
 	handedOver atomic.Bool
-	// serving is closed when the agent reads its stream.
-	serving   chan struct{}
-	serveOnce sync.Once
-	done      chan struct{}
+	// serving is closed when the agent reads its stream, served when it has
+	// read the end of it.
+	serving, served       chan struct{}
+	serveOnce, servedOnce sync.Once
+	done                  chan struct{}
 
 	mu    sync.Mutex
 	err   error // why done is closed
@@ -43,6 +44,7 @@ func newLink(conn net.Conn, listener *sessionListener, config AgentConfig) *link
 		conn:     conn,
 		listener: listener,
 		serving:  make(chan struct{}),
+		served:   make(chan struct{}),
 		done:     make(chan struct{}),
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
@@ -104,6 +106,18 @@ func (l *link) end(reason error) {
 	_ = closeRaw(l.conn)
 }
 
+// wait returns when the link has ended and the agent, if it ever read its
+// stream, has read the end: to stop it before, would leave its goroutines
+// waiting for each other.
+func (l *link) wait() {
+	<-l.done
+	select {
+	case <-l.serving:
+		<-l.served
+	default:
+	}
+}
+
 func (l *link) connClosed() {
 	l.end(fmt.Errorf("%w: connection closed", pipe.ErrLost))
 }
@@ -144,7 +158,7 @@ type acceptedConn struct {
 func (c *acceptedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if errors.Is(err, io.EOF) {
-		err = streamEnd("hub", c.link.Err())
+		err = pipe.StreamEnd("hub", c.link.Err())
 	}
 	return n, err
 }

@@ -5,6 +5,7 @@ package konnectivity
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"google.golang.org/grpc/codes"
@@ -15,72 +16,77 @@ import (
 	"sigs.k8s.io/apiserver-network-proxy/proto/agent"
 	"sigs.k8s.io/apiserver-network-proxy/proto/header"
 
-	"github.com/spokelet/spokelet/tunnel/identity"
 	"github.com/spokelet/spokelet/tunnel/pipe"
 )
 
-// caller is an agent whose identity is established.
+// errCredentials says that the gRPC server does not use Credentials: its
+// connections cannot be closed from here.
+var errCredentials = errors.New("server does not use the credentials of this package")
+
+// caller is an agent that passed the gate.
 type caller struct {
 	peer       pipe.Peer
 	connection *connection
 	// ctx is the stream's context with metadata in which the proxy server
 	// finds the established identity and nothing that the agent sent.
-	ctx context.Context
+	ctx   context.Context
+	leave func()
 }
 
-// authenticate establishes who opened an agent stream. It errs with a gRPC
-// status whose text tells the peer nothing but its own mistake.
-func authenticate(ctx context.Context, hubID string) (caller, error) {
+// enter takes the opener of an agent stream through the gate.
+func enter(ctx context.Context, gate *pipe.Gate) (caller, error) {
 	info, ok := authInfo(ctx)
 	if !ok || info.connection == nil {
-		return caller{}, status.Error(codes.Internal, "connection was not made with the hub's credentials")
+		return caller{}, errCredentials
 	}
-	leaf, ok := info.leaf()
-	if !ok {
-		return caller{}, status.Error(codes.Unauthenticated, "no client certificate")
-	}
-	cluster, err := identity.ClusterOf(leaf)
+	remote := remoteAddr(ctx)
+	peer, leave, err := gate.Enter(ctx, info.State, claimedProcess(ctx), remote)
 	if err != nil {
-		return caller{}, status.Error(codes.Unauthenticated, err.Error())
-	}
-	if cluster.HubID != hubID {
-		return caller{}, status.Error(codes.Unauthenticated, "certificate is of another hub's cluster")
-	}
-	process, err := claimedProcess(ctx)
-	if err != nil {
-		return caller{}, status.Error(codes.InvalidArgument, err.Error())
+		return caller{}, err
 	}
 	if !info.connection.claimed.CompareAndSwap(false, true) {
-		return caller{}, status.Error(codes.FailedPrecondition, "connection has a pipe already")
+		leave()
+		return caller{}, fmt.Errorf("cluster %s: connection has a pipe: %w", peer.Cluster.Name, pipe.ErrTooMany)
 	}
 	return caller{
-		peer: pipe.Peer{
-			Cluster: cluster, Process: process, Remote: remoteAddr(ctx), NotAfter: leaf.NotAfter,
-		},
+		peer:       peer,
 		connection: info.connection,
-		ctx:        withIdentity(ctx, cluster, process),
+		ctx:        withIdentity(ctx, peer),
+		leave:      leave,
 	}, nil
 }
 
-// claimedProcess returns what the agent calls its process: the agent ID of
-// konnectivity, sent once.
-func claimedProcess(ctx context.Context) (string, error) {
+// refusal is what an agent is told.
+func refusal(err error) error {
+	class := pipe.Refusal(err)
+	switch class {
+	case pipe.ErrStranger:
+		return status.Error(codes.Unauthenticated, class.Error())
+	case pipe.ErrProcess:
+		return status.Error(codes.InvalidArgument, class.Error())
+	case pipe.ErrTooMany:
+		return status.Error(codes.ResourceExhausted, class.Error())
+	default:
+		return status.Error(codes.PermissionDenied, class.Error())
+	}
+}
+
+// claimedProcess returns what the agent calls its process: konnectivity's
+// agent ID. Sent twice it is none.
+func claimedProcess(ctx context.Context) string {
 	ids := metadata.ValueFromIncomingContext(ctx, header.AgentID)
 	if len(ids) != 1 {
-		return "", fmt.Errorf("%d process names: %w", len(ids), pipe.ErrProcess)
+		return ""
 	}
-	if err := pipe.ValidateProcess(ids[0]); err != nil {
-		return "", err
-	}
-	return ids[0], nil
+	return ids[0]
 }
 
 // withIdentity replaces all metadata: the proxy server reads the agent's ID,
 // its identifiers and a token from there.
-func withIdentity(ctx context.Context, c identity.Cluster, process string) context.Context {
+func withIdentity(ctx context.Context, p pipe.Peer) context.Context {
 	return metadata.NewIncomingContext(ctx, metadata.Pairs(
-		header.AgentID, c.Name+"/"+process,
-		header.AgentIdentifiers, "host="+c.Name,
+		header.AgentID, p.Cluster.Name+"/"+p.Process,
+		header.AgentIdentifiers, "host="+p.Cluster.Name,
 	))
 }
 

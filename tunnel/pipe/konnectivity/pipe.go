@@ -28,6 +28,8 @@ type hubPipe struct {
 	dialTimeout time.Duration
 	patience    time.Duration
 
+	// ctx is cancelled by end alone, so that whoever sees it cancelled finds
+	// the reason.
 	ctx    context.Context
 	cancel context.CancelFunc
 	// registered is closed when the proxy server can reach the agent.
@@ -45,7 +47,7 @@ type hubPipe struct {
 
 var _ pipe.Pipe = (*hubPipe)(nil)
 
-func newHubPipe(ctx context.Context, config HubConfig, c caller) *hubPipe {
+func newHubPipe(config HubConfig, c caller) *hubPipe {
 	p := &hubPipe{
 		caller:      c,
 		dialTimeout: config.DialTimeout,
@@ -54,7 +56,7 @@ func newHubPipe(ctx context.Context, config HubConfig, c caller) *hubPipe {
 		done:        make(chan struct{}),
 		slot:        make(chan struct{}, 1),
 	}
-	p.ctx, p.cancel = context.WithCancel(ctx)
+	p.ctx, p.cancel = context.WithCancel(context.WithoutCancel(c.ctx))
 	p.server = server.NewProxyServer(config.HubID,
 		[]proxystrategies.ProxyStrategy{proxystrategies.ProxyStrategyDefault}, 1,
 		&server.AgentTokenAuthenticationOptions{}, xfrChannelSize)
@@ -102,7 +104,7 @@ func (p *hubPipe) dial(ctx context.Context) (net.Conn, error) {
 	p.live = f
 	p.mu.Unlock()
 	if p.ended() { // Before the lock, and so without this front end.
-		f.fail(streamEnd("pipe", p.reason()))
+		f.fail(pipe.StreamEnd("pipe", p.reason()))
 	}
 	go p.proxy(f)
 	return f.dial(ctx)
@@ -113,6 +115,9 @@ func (p *hubPipe) dial(ctx context.Context) (net.Conn, error) {
 func (p *hubPipe) acquire(ctx context.Context) error {
 	if p.ended() {
 		return p.reason()
+	}
+	if err := ctx.Err(); err != nil {
+		return err
 	}
 	select {
 	case p.slot <- struct{}{}:
@@ -142,7 +147,7 @@ func (p *hubPipe) busy() bool {
 func (p *hubPipe) proxy(f *frontend) {
 	defer func() { <-p.slot }()
 	err := p.server.Proxy(f)
-	f.fail(streamEnd("proxy server", err))
+	f.fail(pipe.StreamEnd("proxy server", err))
 }
 
 // Done is closed when the agent's connection has ended.
@@ -171,7 +176,7 @@ func (p *hubPipe) end(reason error) {
 	// The error of closing TCP says nothing: the connection is gone either way.
 	_ = p.caller.connection.close()
 	if live != nil {
-		live.fail(streamEnd("pipe", reason))
+		live.fail(pipe.StreamEnd("pipe", reason))
 	}
 }
 

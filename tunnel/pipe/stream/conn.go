@@ -173,9 +173,10 @@ func (c *Conn) Next() ([]byte, error) {
 // Fail ends both directions because of the far end: reads return what was
 // delivered and then err, writes return err at once.
 func (c *Conn) Fail(err error) {
-	c.in.end(err, true)
+	// The reader last: who read the error finds the rest ended.
 	c.out.end(err, false)
 	c.finish()
+	c.in.end(err, true)
 }
 
 // Done is closed after Close or Fail.
