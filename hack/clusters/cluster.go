@@ -28,7 +28,7 @@ type Cluster struct {
 // machine is a provider whose clusters have nodes or processes to act on.
 type machine interface {
 	load(ctx context.Context, c *Cluster, tarball string) error
-	command(ctx context.Context, c *Cluster, name string, args []string) (*exec.Cmd, error)
+	command(ctx context.Context, c *Cluster, name string, args []string) *exec.Cmd
 	setAPIServer(ctx context.Context, c *Cluster, running bool) error
 }
 
@@ -59,7 +59,7 @@ func (c *Cluster) Command(ctx context.Context, name string, args ...string) (*ex
 	if err != nil {
 		return nil, err
 	}
-	return m.command(ctx, c, name, args)
+	return m.command(ctx, c, name, args), nil
 }
 
 // Exec runs a program in the cluster's network and returns its standard output.

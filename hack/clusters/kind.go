@@ -186,9 +186,9 @@ func (k *kind) load(ctx context.Context, c *Cluster, tarball string) error {
 	return k.kind(ctx, "load", "image-archive", tarball, "--name="+k.name(c))
 }
 
-func (k *kind) command(ctx context.Context, c *Cluster, name string, args []string) (*exec.Cmd, error) {
+func (k *kind) command(ctx context.Context, c *Cluster, name string, args []string) *exec.Cmd {
 	inside := slices.Concat([]string{"exec", "--interactive", k.container(c), name}, args)
-	return exec.CommandContext(ctx, "docker", inside...), nil //nolint:gosec // the caller's program is the purpose
+	return exec.CommandContext(ctx, "docker", inside...) //nolint:gosec // the caller's program is the purpose
 }
 
 // setAPIServer moves the API server's manifest out of the kubelet's sight or

@@ -85,13 +85,21 @@ func (l *loopback) bring(ctx context.Context, c *Cluster) error {
 // reservePorts asks the kernel for free ports, all at once so that they differ.
 // Another program can take one before the server does; then Up fails and says so.
 func (l *loopback) reservePorts(c *Cluster) error {
-	var chosen ports
+	var (
+		chosen    ports
+		listeners []net.Listener
+	)
+	defer func() {
+		for _, listener := range listeners {
+			_ = listener.Close() // it has served its purpose
+		}
+	}()
 	for _, port := range []*int{&chosen.API, &chosen.Etcd, &chosen.EtcdPeer, &chosen.Controllers} {
 		listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // returns at once
 		if err != nil {
 			return err
 		}
-		defer listener.Close()
+		listeners = append(listeners, listener)
 		address, isTCP := listener.Addr().(*net.TCPAddr)
 		if !isTCP {
 			return net.UnknownNetworkError(listener.Addr().Network())
@@ -150,6 +158,6 @@ func (l *loopback) load(context.Context, *Cluster, string) error {
 	return fmt.Errorf("%w: there are no nodes", ErrUnsupported)
 }
 
-func (l *loopback) command(ctx context.Context, _ *Cluster, name string, args []string) (*exec.Cmd, error) {
-	return exec.CommandContext(ctx, name, args...), nil //nolint:gosec // the caller's program is the purpose
+func (l *loopback) command(ctx context.Context, _ *Cluster, name string, args []string) *exec.Cmd {
+	return exec.CommandContext(ctx, name, args...) //nolint:gosec // the caller's program is the purpose
 }

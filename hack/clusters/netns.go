@@ -147,10 +147,10 @@ func (n *netns) load(ctx context.Context, c *Cluster, tarball string) error {
 	return n.node(c).importImage(ctx, tarball)
 }
 
-func (n *netns) command(ctx context.Context, c *Cluster, name string, args []string) (*exec.Cmd, error) {
+func (n *netns) command(ctx context.Context, c *Cluster, name string, args []string) *exec.Cmd {
 	// nsenter, not ip netns exec: the latter hides the control groups.
 	enter := append([]string{"--net=" + n.plan(c).Path(), "--", name}, args...)
-	return exec.CommandContext(ctx, "nsenter", enter...), nil //nolint:gosec // the caller's program is the purpose
+	return exec.CommandContext(ctx, "nsenter", enter...) //nolint:gosec // the caller's program is the purpose
 }
 
 // Machine-wide places. They are in /run, so that a reboot forgets the saved

@@ -112,7 +112,11 @@ func TestNetnsSetBehavesAsItPromises(t *testing.T) {
 	t.Run("down leaves nothing", func(t *testing.T) { b.on(t).testDown() })
 }
 
-func (b *bench) on(t *testing.T) *bench { return &bench{t, b.set} }
+// on is the same bench for a part of the test.
+func (b *bench) on(t *testing.T) *bench {
+	t.Helper()
+	return &bench{t, b.set}
+}
 
 const echoPod = `apiVersion: v1
 kind: Pod

@@ -237,7 +237,7 @@ func busyboxFiles(ctx context.Context, busybox string) ([]image.File, error) {
 	if busybox == "" {
 		return nil, fmt.Errorf("busybox: %w", fs.ErrNotExist)
 	}
-	out, err := exec.CommandContext(ctx, busybox, "--list").Output() //nolint:gosec // found by us
+	out, err := exec.CommandContext(ctx, busybox, "--list").Output()
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%s --list", busybox), err)
 	}
@@ -245,7 +245,7 @@ func busyboxFiles(ctx context.Context, busybox string) ([]image.File, error) {
 		{Path: "/bin/busybox", Source: busybox},
 		{Path: "/tmp", Mode: 0o777 | os.ModeSticky},
 	}
-	for _, applet := range strings.Fields(string(out)) {
+	for applet := range strings.FieldsSeq(string(out)) {
 		if applet != "busybox" {
 			files = append(files, image.File{Path: "/bin/" + applet, Link: "busybox"})
 		}

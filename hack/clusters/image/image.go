@@ -87,7 +87,7 @@ func Write(out string, spec Spec) error {
 	if err != nil {
 		return fmt.Errorf("image %s: %w", spec.Ref, err)
 	}
-	defer os.Remove(file.Name())
+	defer func() { _ = os.Remove(file.Name()) }() // there is nothing after the rename
 	if err := errors.Join(tarball.Write(tag, image, file), file.Chmod(0o644), file.Close()); err != nil {
 		return fmt.Errorf("image %s: %w", spec.Ref, err)
 	}
@@ -187,7 +187,7 @@ func writeFile(archive *tar.Writer, file File) error {
 	if err != nil {
 		return err
 	}
-	defer source.Close()
+	defer func() { _ = source.Close() }() // only read
 	info, err := source.Stat()
 	if err != nil {
 		return err

@@ -235,7 +235,7 @@ func (b build) run(ctx context.Context, flags, dir string) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(staging)
+	defer func() { _ = os.RemoveAll(staging) }()     // the next build sweeps what stays
 	if err := os.Chmod(staging, 0o755); err != nil { //nolint:gosec // holds programs, which others may run
 		return err
 	}
@@ -285,18 +285,16 @@ func (b build) progress() (stop func()) {
 // linkerFlags strips the binary and, for Kubernetes, stamps the release: a
 // server without one calls itself v0.0.0, which clients refuse.
 func (b build) linkerFlags(ctx context.Context) (string, error) {
-	flags := "-s -w"
+	const strip = "-s -w"
 	if b.tool.version == "" {
-		return flags, nil
+		return strip, nil
 	}
 	version, err := output(ctx, b.source, "list", "-m", "-f", "{{.Version}}", b.tool.version)
 	if err != nil {
 		return "", err
 	}
-	for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
-		flags += " -X " + pkg + ".gitVersion=" + version
-	}
-	return flags, nil
+	return strip + " -X k8s.io/component-base/version.gitVersion=" + version +
+		" -X k8s.io/client-go/pkg/version.gitVersion=" + version, nil
 }
 
 // key hashes what decides the binary: the module files and sources of the tool,
@@ -329,7 +327,7 @@ func (b build) key(ctx context.Context, flags string) (string, error) {
 // output runs the go command in dir and gives its trimmed output. CGO is off so
 // that the binaries are static and no C compiler is needed.
 func output(ctx context.Context, dir string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd := exec.CommandContext(ctx, "go", args...) //nolint:gosec // our arguments
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=")
 	var stdout, stderr strings.Builder

@@ -53,18 +53,18 @@ func Create(path string) error {
 // has only the controllers that its parent enables.
 func createUnified(path string) error {
 	dir := mountPoint
-	for _, part := range strings.Split(strings.Trim(path, "/"), "/") {
-		controllers, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers")) //nolint:gosec // below /sys/fs/cgroup
+	for part := range strings.SplitSeq(strings.Trim(path, "/"), "/") {
+		controllers, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
 		if err != nil {
 			return fmt.Errorf("cgroup %s: %w", path, err)
 		}
-		for _, controller := range strings.Fields(string(controllers)) {
+		for controller := range strings.FieldsSeq(string(controllers)) {
 			// One at a time, and best effort: a controller that is in use by a
 			// threaded or real-time group stays off, and the kubelet does without.
 			_ = os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+controller), 0)
 		}
 		dir = filepath.Join(dir, part)
-		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) { //nolint:gosec // as all groups are
 			return fmt.Errorf("cgroup %s: %w", path, err)
 		}
 	}
@@ -75,10 +75,10 @@ func createUnified(path string) error {
 // v1 cpuset lacks: nothing can run in it before.
 func createV1(root, path string) error {
 	dir := root
-	for _, part := range strings.Split(strings.Trim(path, "/"), "/") {
+	for part := range strings.SplitSeq(strings.Trim(path, "/"), "/") {
 		parent := dir
 		dir = filepath.Join(dir, part)
-		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) { //nolint:gosec // as all groups are
 			return err
 		}
 		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
@@ -133,7 +133,7 @@ func Processes(path string) ([]int, error) {
 			if err != nil {
 				continue // it has just gone
 			}
-			for _, field := range strings.Fields(string(content)) {
+			for field := range strings.FieldsSeq(string(content)) {
 				if pid, err := strconv.Atoi(field); err == nil && pid > 0 {
 					pids = append(pids, pid)
 				}

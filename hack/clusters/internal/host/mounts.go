@@ -72,7 +72,7 @@ func Overlay(dir string) bool {
 	if err != nil {
 		return false
 	}
-	defer os.RemoveAll(base)
+	defer func() { _ = os.RemoveAll(base) }() // empty, at worst
 	for _, name := range []string{"lower", "upper", "work", "merged"} {
 		if os.Mkdir(filepath.Join(base, name), 0o755) != nil { //nolint:gosec // removed at once
 			return false

@@ -68,7 +68,7 @@ func Busybox() string {
 	if err != nil {
 		return ""
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }() // only read
 	for _, program := range file.Progs {
 		if program.Type == elf.PT_INTERP {
 			return ""

@@ -82,7 +82,7 @@ func acquire(ctx context.Context, path string, wait func()) (*os.File, error) {
 		}
 		return file, err
 	case <-ctx.Done():
-		go func() { <-locked; _ = file.Close() }()
+		go func() { _ = errors.Join(<-locked, file.Close()) }()
 		return nil, context.Cause(ctx)
 	}
 }

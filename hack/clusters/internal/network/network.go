@@ -119,7 +119,7 @@ func removeChains(ctx context.Context, slot int) error {
 
 // chains lists the chains of the table that belong to the slot.
 func chains(ctx context.Context, table string, slot int) ([]string, error) {
-	out, err := exec.CommandContext(ctx, "iptables", "-w", "-t", table, "-S").Output()
+	out, err := exec.CommandContext(ctx, "iptables", "-w", "-t", table, "-S").Output() //nolint:gosec // ours
 	if err != nil {
 		return nil, fmt.Errorf("iptables -t %s -S: %w", table, err)
 	}

@@ -24,7 +24,7 @@ var ErrExhausted = errors.New("no block of addresses is free")
 
 // Block is the /16 of the set in that slot.
 func Block(slot int) netip.Prefix {
-	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(192 + slot), 0, 0}), 16)
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(192 + slot), 0, 0}), 16) //nolint:gosec // slot < slots
 }
 
 // Allocate picks the lowest slot that no other set uses and whose block touches
@@ -60,7 +60,7 @@ type Plan struct {
 
 // part is the first address of the cluster's /20 plus an offset.
 func (p Plan) part(third, fourth byte) netip.Addr {
-	return netip.AddrFrom4([4]byte{10, byte(192 + p.Slot), byte(16*p.Index) + third, fourth})
+	return netip.AddrFrom4([4]byte{10, byte(192 + p.Slot), byte(16*p.Index) + third, fourth}) //nolint:gosec // Slot < slots, Index < Clusters
 }
 
 // Gateway is the root namespace's end of the link.

@@ -52,7 +52,7 @@ func (h *handle) signal(signal unix.Signal) error {
 func (h *handle) wait(ctx context.Context) error {
 	const leave = 100 * time.Millisecond
 	for h.fd >= 0 {
-		fds := []unix.PollFd{{Fd: int32(h.fd), Events: unix.POLLIN}}
+		fds := []unix.PollFd{{Fd: int32(h.fd), Events: unix.POLLIN}} //nolint:gosec // descriptors are small
 		n, err := unix.Poll(fds, int(leave.Milliseconds()))
 		if err != nil && !errors.Is(err, unix.EINTR) {
 			return err
@@ -88,7 +88,7 @@ func enter(path string, fn func() error) error {
 	if err != nil {
 		return err
 	}
-	defer namespace.Close()
+	defer func() { _ = namespace.Close() }() // only referred to
 	if err := unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNET); err != nil {
 		return fmt.Errorf("network namespace %s: %w", path, err)
 	}

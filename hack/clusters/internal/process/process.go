@@ -51,11 +51,11 @@ type Record struct {
 // Start starts the program in a session of its own and writes its record.
 func Start(spec Spec, record string) (*Record, error) {
 	cmd := exec.Command(spec.Path, spec.Args...) //nolint:gosec,noctx // it outlives every context, on purpose
-	log, err := os.OpenFile(spec.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
+	log, err := os.OpenFile(spec.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("%s: log: %w", spec.Name, err)
 	}
-	defer log.Close()
+	defer func() { _ = log.Close() }() // the process has its own descriptor
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Dir = "/"
 	cmd.Env = Environment(spec.Mark, spec.Env...)
@@ -189,12 +189,16 @@ func KillAll(ctx context.Context, list func() []int) error {
 
 func kill(ctx context.Context, pids []int, list func() []int) error {
 	handles := make(map[int]*handle, len(pids))
+	defer func() {
+		for _, handle := range handles {
+			handle.close()
+		}
+	}()
 	for _, pid := range pids {
 		handle, err := open(pid)
 		if err != nil {
 			return err
 		}
-		defer handle.close()
 		handles[pid] = handle
 	}
 	// Listed once more, now that the handles pin the ids: only what is still
