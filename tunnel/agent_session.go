@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"sync"
 	"time"
@@ -86,7 +87,7 @@ func (a *Agent) accept(ctx context.Context, link pipe.Link, leaf *x509.Certifica
 		_ = raw.Close()
 		return nil, fmt.Errorf("session TLS: %w", explain(ctx, err))
 	}
-	session := a.newSession(link, leaf, conn)
+	session := a.newSession(link, leaf, conn, raw)
 	go session.serve()
 	select {
 	case <-session.door.agreed:
@@ -108,11 +109,11 @@ func explain(ctx context.Context, err error) error {
 	return err
 }
 
-func (a *Agent) newSession(link pipe.Link, leaf *x509.Certificate, conn *tls.Conn) *agentSession {
+func (a *Agent) newSession(link pipe.Link, leaf *x509.Certificate, conn *tls.Conn, raw net.Conn) *agentSession {
 	s := &agentSession{
 		agent: a,
 		link:  link,
-		wire:  newFlowConn(conn, false, a.config.Limits.StreamWindow),
+		wire:  newFlowConn(conn, raw, false, a.config.Limits.StreamWindow),
 		slots: newSlots(a.config.Address, a.config.Limits),
 		rule:  newWindowRule(a.config.Limits),
 		leaf:  leaf,

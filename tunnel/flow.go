@@ -5,10 +5,10 @@ package tunnel
 
 import (
 	"bufio"
-	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"io"
+	"net"
 	"sync"
 	"sync/atomic"
 
@@ -27,7 +27,8 @@ const (
 // whose acknowledgements it keeps to itself. The peer so never sends more than
 // HTTP/2 here expects.
 type flowConn struct {
-	*tls.Conn
+	net.Conn          // TLS
+	raw      net.Conn // under TLS
 	in, out  atomic.Uint64
 	injected atomic.Int64 // SETTINGS of ours that are not acknowledged yet
 
@@ -44,11 +45,12 @@ type flowConn struct {
 	bulk   map[uint32]int // bytes in large frames by stream since the last count
 }
 
-// newFlowConn wraps the connection of the HTTP/2 client (hub) or server
-// (agent). Window is the one that HTTP/2 announces first.
-func newFlowConn(conn *tls.Conn, client bool, window int) *flowConn {
+// newFlowConn wraps the TLS connection, over raw, of the HTTP/2 client (hub) or
+// server (agent). Window is the one that HTTP/2 announces first.
+func newFlowConn(conn, raw net.Conn, client bool, window int) *flowConn {
 	c := &flowConn{
 		Conn: conn,
+		raw:  raw,
 		r:    bufio.NewReaderSize(conn, maxFrame+frameHeader),
 		sent: uint32(window),
 		bulk: map[uint32]int{},
@@ -64,7 +66,7 @@ func newFlowConn(conn *tls.Conn, client bool, window int) *flowConn {
 
 // abort closes the byte stream without TLS's farewell, which would wait for a
 // peer that may not read.
-func (c *flowConn) abort() { _ = c.NetConn().Close() }
+func (c *flowConn) abort() { _ = c.raw.Close() }
 
 func (c *flowConn) traffic() traffic {
 	return traffic{in: c.in.Load(), out: c.out.Load()}

@@ -6,6 +6,7 @@ package tunnel
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -53,11 +54,11 @@ func (s *Server) ServePipe(ctx context.Context, peer pipe.Peer, p pipe.Pipe) {
 func (s *Server) open(ctx context.Context, peer pipe.Peer, p pipe.Pipe) (*Session, error) {
 	timely, cancel := context.WithTimeout(ctx, s.config.Limits.HandshakeTimeout)
 	defer cancel()
-	wire, err := s.secure(timely, peer, p)
+	wire, leaf, err := s.secure(timely, peer, p)
 	if err != nil {
 		return nil, err
 	}
-	session, err := s.newSession(peer, wire, p.Close)
+	session, err := s.newSession(peer, wire, leaf.NotAfter, p.Close)
 	if err != nil {
 		wire.abort()
 		return nil, err
@@ -88,24 +89,25 @@ func endOf(ctx context.Context) error {
 
 // secure dials the agent through the pipe and makes sure it is the one that the
 // pipe belongs to.
-func (s *Server) secure(ctx context.Context, peer pipe.Peer, p pipe.Pipe) (*flowConn, error) {
+func (s *Server) secure(ctx context.Context, peer pipe.Peer, p pipe.Pipe) (*flowConn, *x509.Certificate, error) {
 	cert, authorities, err := s.config.TLS()
 	if err != nil {
-		return nil, fmt.Errorf("hub certificate: %w", err)
+		return nil, nil, fmt.Errorf("hub certificate: %w", err)
 	}
 	raw, err := p.Dial(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("dial agent: %w", err)
+		return nil, nil, fmt.Errorf("dial agent: %w", err)
 	}
 	conn := tls.Client(raw, hubSessionTLS(cert, authorities, peer.Cluster))
 	if err := conn.HandshakeContext(ctx); err != nil {
 		_ = raw.Close()
-		return nil, fmt.Errorf("session TLS: %w", err)
+		return nil, nil, fmt.Errorf("session TLS: %w", err)
 	}
-	return newFlowConn(conn, true, s.config.Limits.StreamWindow), nil
+	leaf := conn.ConnectionState().PeerCertificates[0]
+	return newFlowConn(conn, raw, true, s.config.Limits.StreamWindow), leaf, nil
 }
 
-func (s *Server) newSession(peer pipe.Peer, wire *flowConn, kill func() error) (*Session, error) {
+func (s *Server) newSession(peer pipe.Peer, wire *flowConn, notAfter time.Time, kill func() error) (*Session, error) {
 	conn, err := hubTransport(s.config.Limits).NewClientConn(wire)
 	if err != nil {
 		return nil, fmt.Errorf("session HTTP/2: %w", err)
@@ -118,7 +120,7 @@ func (s *Server) newSession(peer pipe.Peer, wire *flowConn, kill func() error) (
 		kill:     kill,
 		slots:    newSlots(peer.Cluster.Name, s.config.Limits),
 		rule:     newWindowRule(s.config.Limits),
-		notAfter: wire.ConnectionState().PeerCertificates[0].NotAfter,
+		notAfter: notAfter,
 		since:    time.Now(),
 	}
 	session.life, session.stop = context.WithCancelCause(context.Background())

@@ -53,7 +53,12 @@ func TestRequestsReachTheDoor(t *testing.T) {
 func TestRawStreamIsAConnectionOfTheDoor(t *testing.T) {
 	hub := tunneltest.NewHub(t, nil)
 	hub.Connect(t, "spoke1", kube(upgrade))
-	session := hub.Session(t, "spoke1")
+	checkUpgrade(t, hub.Session(t, "spoke1"))
+}
+
+// checkUpgrade upgrades a raw stream and has lines echoed over it.
+func checkUpgrade(t *testing.T, session *tunnel.Session) {
+	t.Helper()
 	conn, err := session.Dial(t.Context(), tunnel.DoorKube)
 	if err != nil {
 		t.Fatal(err)

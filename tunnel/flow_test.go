@@ -1,0 +1,236 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnel
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+// recorder is a connection that reads from one buffer and writes to another.
+type recorder struct {
+	net.Conn
+	r io.Reader
+	w bytes.Buffer
+}
+
+func (r *recorder) Read(p []byte) (int, error)  { return r.r.Read(p) }
+func (r *recorder) Write(p []byte) (int, error) { return r.w.Write(p) }
+
+// overRecorder is a flowConn without TLS under it.
+func overRecorder(client bool, in []byte) (*flowConn, *recorder) {
+	rec := &recorder{r: bytes.NewReader(in)}
+	return newFlowConn(rec, rec, client, 512<<10), rec
+}
+
+// frames writes frames.
+func frames(f func(*http2.Framer)) []byte {
+	var b bytes.Buffer
+	f(http2.NewFramer(&b, nil))
+	return b.Bytes()
+}
+
+func ack(f *http2.Framer) { _ = f.WriteSettingsAck() }
+
+func TestFlowKeepsItsAcknowledgements(t *testing.T) {
+	data := func(f *http2.Framer) { _ = f.WriteData(1, false, bytes.Repeat([]byte("x"), 100)) }
+	for name, tc := range map[string]struct {
+		reason   string
+		injected int64
+		in, want func(*http2.Framer)
+	}{
+		"without windows of its own": {
+			reason: "what HTTP/2 asked for and what it did not ask for are its business",
+			in:     func(f *http2.Framer) { ack(f); data(f); ack(f) },
+			want:   func(f *http2.Framer) { ack(f); data(f); ack(f) },
+		},
+		"one window": {
+			reason:   "the first acknowledgement is HTTP/2's, the second ours",
+			injected: 1,
+			in:       func(f *http2.Framer) { ack(f); data(f); ack(f); data(f) },
+			want:     func(f *http2.Framer) { ack(f); data(f); data(f) },
+		},
+		"two windows in a row": {
+			reason:   "nothing but ours arrives, then something",
+			injected: 2,
+			in:       func(f *http2.Framer) { ack(f); ack(f); ack(f); data(f) },
+			want:     func(f *http2.Framer) { ack(f); data(f) },
+		},
+		"one too many": {
+			reason:   "an acknowledgement of nothing is for HTTP/2 to refuse",
+			injected: 1,
+			in:       func(f *http2.Framer) { ack(f); ack(f); ack(f) },
+			want:     func(f *http2.Framer) { ack(f); ack(f) },
+		},
+	} {
+		for _, slices := range []string{"whole", "single bytes"} {
+			t.Run(name+" in "+slices, func(t *testing.T) {
+				c, rec := overRecorder(true, nil)
+				in := io.Reader(bytes.NewReader(frames(tc.in)))
+				if slices == "single bytes" {
+					in = iotest.OneByteReader(in)
+				}
+				rec.r = in
+				c.injected.Store(tc.injected)
+				got, err := io.ReadAll(c)
+				if err != nil || !bytes.Equal(got, frames(tc.want)) {
+					t.Errorf("read %x, %v, want %x: %s", got, err, frames(tc.want), tc.reason)
+				}
+			})
+		}
+	}
+}
+
+func TestFlowEndsAreHonest(t *testing.T) {
+	whole := frames(func(f *http2.Framer) { _ = f.WriteData(1, true, []byte("hello")) })
+	for cut := range len(whole) {
+		c, _ := overRecorder(true, whole[:cut])
+		got, err := io.ReadAll(c)
+		if !bytes.HasPrefix(whole, got) {
+			t.Errorf("cut at %d: %x is no prefix", cut, got)
+		}
+		if cut > 0 && cut < frameHeader && err == nil {
+			t.Errorf("cut at %d: clean end inside a header", cut)
+		}
+	}
+}
+
+func TestFlowTellsWindowsBetweenFrames(t *testing.T) {
+	c, rec := overRecorder(true, nil)
+	c.setWindow(128 << 10)
+	if rec.w.Len() != 0 {
+		t.Fatalf("wrote %x before HTTP/2's own preface", rec.w.Bytes())
+	}
+	stream := append([]byte(http2.ClientPreface), frames(func(f *http2.Framer) {
+		_ = f.WriteSettings()
+		_ = f.WriteData(1, false, bytes.Repeat([]byte("x"), 5000))
+		_ = f.WritePing(false, [8]byte{})
+	})...)
+	for _, part := range [][]byte{stream[:30], stream[30:1000], stream[1000:3000], stream[3000:]} {
+		if _, err := c.Write(part); err != nil {
+			t.Fatal(err)
+		}
+		if len(part) == 970 {
+			c.setWindow(256 << 10)
+		}
+	}
+	c.setWindow(64 << 10) // nothing is being written: at once
+	var windows []uint32
+	r := bytes.NewReader(rec.w.Bytes()[clientPreface:])
+	framer := http2.NewFramer(nil, r)
+	for {
+		frame, err := framer.ReadFrame()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatalf("what was written is not HTTP/2: %v", err)
+		}
+		if s, ok := frame.(*http2.SettingsFrame); ok {
+			if v, ok := s.Value(http2.SettingInitialWindowSize); ok {
+				windows = append(windows, v)
+			}
+		}
+	}
+	if len(windows) != 2 || windows[0] != 256<<10 || windows[1] != 64<<10 {
+		t.Errorf("windows told: %v, want the newest at each boundary: 262144, 65536", windows)
+	}
+	if c.injected.Load() != 2 {
+		t.Errorf("%d acknowledgements expected, want 2", c.injected.Load())
+	}
+}
+
+func FuzzFlowRead(f *testing.F) {
+	f.Add(frames(ack), 1)
+	f.Add(frames(func(f *http2.Framer) { ack(f); ack(f); _ = f.WriteData(1, true, []byte("x")) }), 1)
+	f.Add([]byte{0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 1}, 0)
+	f.Fuzz(func(t *testing.T, in []byte, injected int) {
+		c, _ := overRecorder(true, in)
+		c.injected.Store(int64(injected & 7))
+		got, err := io.ReadAll(c)
+		if err != nil && err != io.ErrUnexpectedEOF {
+			t.Fatalf("error %v of a reader that has none", err)
+		}
+		if err == nil && len(got)+frameHeader*(injected&7) < len(in) {
+			t.Fatalf("%d of %d bytes came through with %d to keep", len(got), len(in), injected&7)
+		}
+	})
+}
+
+func TestWindowRule(t *testing.T) {
+	const kib, ms = 1 << 10, time.Millisecond
+	limits := Limits{}.Default()
+	for name, tc := range map[string]struct {
+		reason string
+		do     func(*windowRule) int
+		want   int
+	}{
+		"one stream": {
+			"all of it",
+			func(w *windowRule) int { return w.open(1) }, 512 * kib,
+		},
+		"as many as the budget holds": {
+			"64 MiB are 128 windows",
+			func(w *windowRule) int { return w.open(128) }, 512 * kib,
+		},
+		"one more": {
+			"the sum stays within the budget",
+			func(w *windowRule) int { return w.open(129) }, 256 * kib,
+		},
+		"the most": {
+			"2048 streams share 64 MiB",
+			func(w *windowRule) int { return w.open(2048) }, 32 * kib,
+		},
+		"one less again": {
+			"a stream more and a stream less are not two SETTINGS",
+			func(w *windowRule) int { w.open(129); return w.open(128) }, 256 * kib,
+		},
+		"half of them gone": {
+			"there is room for twice as many",
+			func(w *windowRule) int { w.open(129); return w.open(64) }, 512 * kib,
+		},
+		"two bulk streams": {
+			"they share one window",
+			func(w *windowRule) int { return w.ping(50*ms, 2) }, 256 * kib,
+		},
+		"bulk streams that ended": {
+			"the window comes back",
+			func(w *windowRule) int { w.ping(50*ms, 4); return w.ping(50*ms, 0) }, 512 * kib,
+		},
+		"a queue in the network": {
+			"pings take three times as long as they could",
+			func(w *windowRule) int { w.ping(50*ms, 1); return w.ping(150*ms, 1) }, 256 * kib,
+		},
+		"a link that is slow without bulk": {
+			"a smaller window would not help",
+			func(w *windowRule) int { w.ping(50*ms, 0); return w.ping(150*ms, 0) }, 512 * kib,
+		},
+		"a queue that went": {
+			"the window comes back",
+			func(w *windowRule) int { w.ping(50*ms, 1); w.ping(150*ms, 1); return w.ping(50*ms, 1) }, 512 * kib,
+		},
+		"a queue that stays": {
+			"not below the least",
+			func(w *windowRule) int {
+				w.ping(50*ms, 1)
+				for range 40 {
+					w.ping(time.Second, 1)
+				}
+				return w.current
+			}, 32 * kib,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := tc.do(newWindowRule(limits)); got != tc.want {
+				t.Errorf("window = %d KiB, want %d KiB: %s", got/kib, tc.want/kib, tc.reason)
+			}
+		})
+	}
+}
