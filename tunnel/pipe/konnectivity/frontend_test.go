@@ -1,0 +1,249 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package konnectivity
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"sigs.k8s.io/apiserver-network-proxy/konnectivity-client/proto/client"
+
+	"github.com/spokelet/spokelet/tunnel/identity"
+	"github.com/spokelet/spokelet/tunnel/pipe"
+)
+
+func admitAll(context.Context, identity.Cluster) error { return nil }
+
+// testPipe is a pipe whose agent is the test.
+func testPipe(tb testing.TB, patience time.Duration) *hubPipe {
+	tb.Helper()
+	raw, far := net.Pipe()
+	tb.Cleanup(func() { _ = far.Close() })
+	p := newHubPipe(HubConfig{DialTimeout: time.Minute, Patience: patience}, caller{
+		ctx: context.Background(), connection: &connection{raw: raw},
+		peer: pipe.Peer{Cluster: identity.Cluster{Name: "store1"}, Process: "agent-1"},
+	})
+	tb.Cleanup(func() { _ = p.Close() })
+	return p
+}
+
+func testFrontend(tb testing.TB, patience time.Duration) *frontend {
+	tb.Helper()
+	f, err := newFrontend(testPipe(tb, patience))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if p, err := f.Recv(); err != nil || p.GetDialRequest().GetRandom() == 0 {
+		tb.Fatalf("first packet is %v, %v, want a dial with a random", p, err)
+	}
+	return f
+}
+
+func dialResponse(connectID int64, err string) *client.Packet {
+	return &client.Packet{Type: client.PacketType_DIAL_RSP, Payload: &client.Packet_DialResponse{
+		DialResponse: &client.DialResponse{ConnectID: connectID, Error: err},
+	}}
+}
+
+func closeResponse(err string) *client.Packet {
+	return &client.Packet{Type: client.PacketType_CLOSE_RSP, Payload: &client.Packet_CloseResponse{
+		CloseResponse: &client.CloseResponse{ConnectID: 1, Error: err},
+	}}
+}
+
+func dialClose() *client.Packet {
+	return &client.Packet{Type: client.PacketType_DIAL_CLS, Payload: &client.Packet_CloseDial{CloseDial: &client.CloseDial{}}}
+}
+
+func dataError(err string) *client.Packet {
+	return &client.Packet{Type: client.PacketType_DATA, Payload: &client.Packet_Data{Data: &client.Data{ConnectID: 1, Error: err}}}
+}
+
+func send(tb testing.TB, f *frontend, packets ...*client.Packet) {
+	tb.Helper()
+	for _, p := range packets {
+		if err := f.Send(p); err != nil {
+			tb.Fatalf("Send(%v) = %v", p, err)
+		}
+	}
+}
+
+func TestADialThatFailsSaysSo(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		answer *client.Packet
+		want   error
+	}{
+		"an error":         {"the agent could not", dialResponse(0, "dial unix: refused"), pipe.ErrLost},
+		"an error and id":  {"the error counts", dialResponse(1, "no"), pipe.ErrLost},
+		"no connection":    {"nothing to send to", dialResponse(0, ""), pipe.ErrLost},
+		"closed":           {"the agent gave up", dialClose(), io.ErrUnexpectedEOF},
+		"closed otherwise": {"the agent was lost", closeResponse(""), io.ErrUnexpectedEOF},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			f := testFrontend(t, time.Second)
+			send(t, f, tc.answer)
+			conn, err := f.dial(t.Context())
+			if conn != nil || !errors.Is(err, tc.want) || errors.Is(err, io.EOF) {
+				t.Errorf("%s: dial() = %v, %v, want %v", tc.reason, conn, err, tc.want)
+			}
+			if p, err := f.Recv(); !errors.Is(err, io.EOF) {
+				t.Errorf("%s: Recv() = %v, %v, want %v: else the proxy server leaks", tc.reason, p, err, io.EOF)
+			}
+		})
+	}
+}
+
+func TestTheEndOfAStreamIsNeverClean(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		end    func(*testing.T, *frontend)
+		want   error
+	}{
+		"closed without an error": {"the loss of an agent looks the same", func(t *testing.T, f *frontend) { send(t, f, closeResponse("")) }, io.ErrUnexpectedEOF},
+		"closed with an error":    {"the agent says why", func(t *testing.T, f *frontend) { send(t, f, closeResponse("unknown connectID")) }, io.ErrUnexpectedEOF},
+		"data with an error":      {"the agent says why", func(t *testing.T, f *frontend) { send(t, f, dataError("read failed")) }, io.ErrUnexpectedEOF},
+		"a dial closed late":      {"out of place, and an end", func(t *testing.T, f *frontend) { send(t, f, dialClose()) }, io.ErrUnexpectedEOF},
+		"the proxy server ended":  {"without a word", func(_ *testing.T, f *frontend) { f.fail(pipe.StreamEnd("proxy server", nil)) }, io.ErrUnexpectedEOF},
+		"the pipe was closed":     {"by its owner", func(_ *testing.T, f *frontend) { f.fail(pipe.StreamEnd("pipe", pipe.ErrClosed)) }, pipe.ErrClosed},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			f := testFrontend(t, time.Second)
+			send(t, f, dialResponse(1, ""))
+			conn, err := f.dial(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			send(t, f, data(1, []byte("before")))
+			tc.end(t, f)
+			got, err := io.ReadAll(conn)
+			if string(got) != "before" || !errors.Is(err, tc.want) {
+				t.Errorf("%s: read %q, %v, want before, %v", tc.reason, got, err, tc.want)
+			}
+		})
+	}
+}
+
+func TestCloseIsSaidOnceAfterTheBytes(t *testing.T) {
+	f := testFrontend(t, time.Second)
+	send(t, f, dialResponse(7, ""))
+	conn, err := f.dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Write([]byte("bytes")); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if p, err := f.Recv(); err != nil || string(p.GetData().GetData()) != "bytes" || p.GetData().GetConnectID() != 7 {
+		t.Errorf("Recv() = %v, %v, want the bytes", p, err)
+	}
+	if p, err := f.Recv(); err != nil || p.GetCloseRequest().GetConnectID() != 7 {
+		t.Errorf("Recv() = %v, %v, want the close", p, err)
+	}
+	if p, err := f.Recv(); !errors.Is(err, io.EOF) {
+		t.Errorf("Recv() = %v, %v, want %v", p, err, io.EOF)
+	}
+}
+
+func TestAnAnswerThatComesTooLateMakesTheServerCloseTheConnection(t *testing.T) {
+	f := testFrontend(t, time.Second)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if conn, err := f.dial(ctx); !errors.Is(err, context.Canceled) {
+		t.Fatalf("dial() = %v, %v", conn, err)
+	}
+	if err := f.Send(dialResponse(3, "")); err == nil {
+		t.Error("Send() took an answer that nobody waits for: the connection would leak")
+	}
+}
+
+func TestAStalledReaderLosesItsStreamAndHoldsNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := testFrontend(t, 5*time.Second)
+		send(t, f, dialResponse(1, ""))
+		conn, err := f.dial(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		for !f.ended() {
+			send(t, f, data(1, make([]byte, 4096)))
+		}
+		if waited := time.Since(start); waited != 5*time.Second {
+			t.Errorf("the agent was held for %v, want 5s", waited)
+		}
+		send(t, f, data(1, []byte("more"))) // At once: nobody waits for a stream that has ended.
+		if waited := time.Since(start); waited != 5*time.Second {
+			t.Errorf("the agent was held for %v, want 5s", waited)
+		}
+		if _, err := io.ReadAll(conn); !errors.Is(err, pipe.ErrStalled) || !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("read to the end with %v, want %v", err, pipe.ErrStalled)
+		}
+	})
+}
+
+func TestADialToAPipeThatEndsIsFreed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := testPipe(t, time.Second)
+		f, err := newFrontend(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(time.Second, func() { p.end(pipe.ErrLost) })
+		if conn, err := f.dial(t.Context()); !errors.Is(err, pipe.ErrLost) {
+			t.Errorf("dial() = %v, %v, want %v", conn, err, pipe.ErrLost)
+		}
+	})
+}
+
+// FuzzPackets feeds a front end what an agent could send, as it comes from the
+// wire, and checks that its end is never clean.
+func FuzzPackets(f *testing.F) {
+	for _, p := range []*client.Packet{
+		dialResponse(1, ""), dialResponse(0, "no"), data(1, []byte("bytes")), dataError("x"), closeResponse("x"), dialClose(),
+		{Type: client.PacketType_DRAIN}, {Type: client.PacketType_DIAL_RSP}, {Type: 99},
+	} {
+		wire, err := proto.Marshal(p)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(wire, wire)
+	}
+	f.Fuzz(func(t *testing.T, first, second []byte) {
+		fe := testFrontend(t, 0)
+		for _, wire := range [][]byte{first, second} {
+			p := new(client.Packet)
+			if proto.Unmarshal(wire, p) != nil {
+				return
+			}
+			if checkFromAgent(p) != nil {
+				continue
+			}
+			_ = fe.Send(p)
+		}
+		fe.fail(pipe.StreamEnd("pipe", pipe.ErrLost))
+		if _, err := fe.conn.Read(make([]byte, 1<<16)); errors.Is(err, io.EOF) {
+			t.Errorf("stream ended cleanly with %v", err)
+		}
+		for i := 0; ; i++ {
+			if _, err := fe.Recv(); errors.Is(err, io.EOF) {
+				return
+			}
+			if i > 1 {
+				t.Fatal("front end does not end")
+			}
+		}
+	})
+}
