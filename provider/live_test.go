@@ -29,7 +29,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -98,11 +97,11 @@ func startLiveHub(t *testing.T) *liveHub {
 		t.Fatal(err)
 	}
 	config.QPS = -1
+	config.Dial = closingDialer(t)
 	plain, err := rest.HTTPClientFor(config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { utilnet.CloseIdleConnectionsFor(plain.Transport) })
 	count := &counter{next: plain.Transport, count: map[string]int{}}
 	admin, err := kubernetes.NewForConfigAndClient(config, plain)
 	if err != nil {
@@ -119,6 +118,29 @@ func startLiveHub(t *testing.T) *liveHub {
 	address := localAddress(t, config)
 	h.start(client, address, liveEndpoints(t, h, client, address))
 	return h
+}
+
+// closingDialer dials connections that end with the test. A connection with a
+// watch that is just ending is not idle, and would outlive it.
+func closingDialer(t *testing.T) func(context.Context, string, string) (net.Conn, error) {
+	var mu sync.Mutex
+	var conns []net.Conn
+	t.Cleanup(func() {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, conn := range conns {
+			_ = conn.Close()
+		}
+	})
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+		if err == nil {
+			mu.Lock()
+			defer mu.Unlock()
+			conns = append(conns, conn)
+		}
+		return conn, err
+	}
 }
 
 // localAddress is where the API server finds this process.

@@ -126,7 +126,7 @@ func (p *Provider) Start(ctx context.Context) error {
 	var background sync.WaitGroup
 	defer background.Wait()
 	background.Go(func() { p.informer.RunWithContext(ctx) })
-	if !cache.WaitForCacheSync(ctx.Done(), registration.HasSynced) {
+	if !cache.WaitFor(ctx, "", registration.HasSyncedChecker()) {
 		return nil
 	}
 	// Before any node takes a port of its own choice.

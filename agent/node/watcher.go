@@ -112,7 +112,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 	var group wait.Group
 	defer group.Wait()
 	group.Start(func() { w.informer.RunWithContext(ctx) })
-	if !cache.WaitForCacheSync(ctx.Done(), registration.HasSynced) {
+	if !cache.WaitFor(ctx, "", registration.HasSyncedChecker()) {
 		return nil
 	}
 	// A cluster without a node has no event to begin with.

@@ -1,0 +1,180 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spokelet/spokelet/api/wire"
+)
+
+// testNode is a ready node of 4 CPUs and 8 GiB; changes are made in order.
+func testNode(name string, changes ...func(*corev1.Node)) *corev1.Node {
+	node := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelTopologyZone: "a"}},
+		Status: corev1.NodeStatus{
+			Capacity:    list("4", "8Gi"),
+			Allocatable: list("3500m", "7Gi"),
+			Conditions: []corev1.NodeCondition{
+				{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady"},
+				{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasSufficientMemory"},
+			},
+			NodeInfo: corev1.NodeSystemInfo{Architecture: "amd64", OperatingSystem: "linux", KubeletVersion: "v1.37.2"},
+		},
+	}
+	for _, change := range changes {
+		change(node)
+	}
+	return node
+}
+
+func list(cpu, memory string) corev1.ResourceList {
+	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
+}
+
+func with(kind corev1.NodeConditionType, status corev1.ConditionStatus, reason string) func(*corev1.Node) {
+	return func(n *corev1.Node) {
+		n.Status.Conditions = slices.DeleteFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == kind })
+		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: kind, Status: status, Reason: reason})
+	}
+}
+
+func cordoned(n *corev1.Node) { n.Spec.Unschedulable = true }
+
+func TestWhatAClusterIsAsANode(t *testing.T) {
+	unready := with(corev1.NodeReady, corev1.ConditionUnknown, "NodeStatusUnknown")
+	pressed := with(corev1.NodeMemoryPressure, corev1.ConditionTrue, "KubeletHasInsufficientMemory")
+	cases := map[string]struct {
+		reason string
+		nodes  []*corev1.Node
+		// the interesting part
+		ready       wire.NodeCondition
+		pressure    string // status and reason of MemoryPressure
+		counts      wire.NodeCounts
+		capacity    wire.Quantities
+		allocatable wire.Quantities
+	}{
+		"no nodes": {
+			reason: "a cluster without nodes takes no work",
+			ready:  wire.NodeCondition{Type: "Ready", Status: "False", Reason: "NoNodes", Message: "the cluster has no nodes"},
+		},
+		"two ready nodes": {
+			reason:   "sums are sums",
+			nodes:    []*corev1.Node{testNode("b"), testNode("a")},
+			ready:    wire.NodeCondition{Type: "Ready", Status: "True", Reason: "NodesReady", Message: "2 of 2 nodes are ready"},
+			pressure: "False KubeletHasSufficientMemory", counts: wire.NodeCounts{Total: 2, Ready: 2},
+			capacity: wire.Quantities{"cpu": "8", "memory": "16Gi"}, allocatable: wire.Quantities{"cpu": "7", "memory": "14Gi"},
+		},
+		"one of two is not ready": {
+			reason:   "the cluster takes work, on one node",
+			nodes:    []*corev1.Node{testNode("a"), testNode("b", unready)},
+			ready:    wire.NodeCondition{Type: "Ready", Status: "True", Reason: "NodesReady", Message: "1 of 2 nodes are ready"},
+			pressure: "False KubeletHasSufficientMemory", counts: wire.NodeCounts{Total: 2, Ready: 1},
+			capacity: wire.Quantities{"cpu": "8", "memory": "16Gi"}, allocatable: wire.Quantities{"cpu": "3500m", "memory": "7Gi"},
+		},
+		"none is ready": {
+			reason: "allocatable is zero and not absent, which would mean all of the capacity",
+			nodes:  []*corev1.Node{testNode("a", unready)},
+			ready:  wire.NodeCondition{Type: "Ready", Status: "False", Reason: "NoReadyNodes", Message: "0 of 1 nodes are ready: NodeStatusUnknown"},
+			counts: wire.NodeCounts{Total: 1}, capacity: wire.Quantities{"cpu": "4", "memory": "8Gi"}, allocatable: wire.Quantities{"cpu": "0", "memory": "0"},
+		},
+		"one is cordoned": {
+			reason:   "it is ready, and takes no work",
+			nodes:    []*corev1.Node{testNode("a"), testNode("b", cordoned)},
+			ready:    wire.NodeCondition{Type: "Ready", Status: "True", Reason: "NodesReady", Message: "2 of 2 nodes are ready"},
+			pressure: "False KubeletHasSufficientMemory", counts: wire.NodeCounts{Total: 2, Ready: 2},
+			capacity: wire.Quantities{"cpu": "8", "memory": "16Gi"}, allocatable: wire.Quantities{"cpu": "3500m", "memory": "7Gi"},
+		},
+		"one of two under pressure": {
+			reason:   "the other one takes work",
+			nodes:    []*corev1.Node{testNode("a"), testNode("b", pressed)},
+			ready:    wire.NodeCondition{Type: "Ready", Status: "True", Reason: "NodesReady", Message: "2 of 2 nodes are ready"},
+			pressure: "False NodesUnderMemoryPressure", counts: wire.NodeCounts{Total: 2, Ready: 2},
+			capacity: wire.Quantities{"cpu": "8", "memory": "16Gi"}, allocatable: wire.Quantities{"cpu": "7", "memory": "14Gi"},
+		},
+		"all under pressure": {
+			reason:   "so is the cluster",
+			nodes:    []*corev1.Node{testNode("a", pressed)},
+			ready:    wire.NodeCondition{Type: "Ready", Status: "True", Reason: "NodesReady", Message: "1 of 1 nodes are ready"},
+			pressure: "True KubeletHasInsufficientMemory", counts: wire.NodeCounts{Total: 1, Ready: 1},
+			capacity: wire.Quantities{"cpu": "4", "memory": "8Gi"}, allocatable: wire.Quantities{"cpu": "3500m", "memory": "7Gi"},
+		},
+		"a virtual node": {
+			reason:   "a hub that is its own spoke would grow for ever",
+			nodes:    []*corev1.Node{testNode("a"), testNode("v", func(n *corev1.Node) { n.Spec.ProviderID = "spokelet://x" })},
+			ready:    wire.NodeCondition{Type: "Ready", Status: "True", Reason: "NodesReady", Message: "1 of 1 nodes are ready"},
+			pressure: "False KubeletHasSufficientMemory", counts: wire.NodeCounts{Total: 1, Ready: 1},
+			capacity: wire.Quantities{"cpu": "4", "memory": "8Gi"}, allocatable: wire.Quantities{"cpu": "3500m", "memory": "7Gi"},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			got := Summarise(tc.nodes, "v1.37.2")
+			body, err := got.Encode()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := wire.DecodeNodeSummary(body); err != nil {
+				t.Errorf("the hub would refuse it: %v", err)
+			}
+			var ready wire.NodeCondition
+			pressure := ""
+			for _, c := range got.Conditions {
+				switch c.Type {
+				case "Ready":
+					ready = c
+				case "MemoryPressure":
+					pressure = c.Status + " " + c.Reason
+				}
+			}
+			if diff := cmp.Diff(tc.ready, ready); diff != "" {
+				t.Errorf("%s: Ready (-want +got):\n%s", tc.reason, diff)
+			}
+			if pressure != tc.pressure {
+				t.Errorf("%s: MemoryPressure: got %q, want %q", tc.reason, pressure, tc.pressure)
+			}
+			if got.Nodes != tc.counts {
+				t.Errorf("%s: counts: got %+v, want %+v", tc.reason, got.Nodes, tc.counts)
+			}
+			if diff := cmp.Diff([]wire.Quantities{tc.capacity, tc.allocatable}, []wire.Quantities{got.Capacity, got.Allocatable}); diff != "" {
+				t.Errorf("%s: capacity and allocatable (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestTheOrderAndUnitsOfNodesDoNotMatter(t *testing.T) {
+	a := testNode("a", func(n *corev1.Node) { n.Status.Capacity = list("1", "1024Mi") })
+	b := testNode("b", func(n *corev1.Node) { n.Status.Capacity = list("1000m", "1000000000") })
+	one, err := Summarise([]*corev1.Node{a, b}, "v1.37.2").Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := Summarise([]*corev1.Node{b, a}, "v1.37.2").Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(one), string(other)); diff != "" {
+		t.Errorf("two summaries of one cluster:\n%s", diff)
+	}
+}
+
+func TestWhatDiffersIsMixed(t *testing.T) {
+	arm := func(n *corev1.Node) {
+		n.Status.NodeInfo.Architecture, n.Labels[corev1.LabelTopologyZone] = "arm64", "b"
+	}
+	got := Summarise([]*corev1.Node{testNode("a"), testNode("b", arm)}, "v1.37.2")
+	if got.NodeInfo.Architecture != wire.Mixed || got.NodeInfo.OperatingSystem != "linux" {
+		t.Errorf("node info: got %+v", got.NodeInfo)
+	}
+	if diff := cmp.Diff([]string{"a", "b"}, got.Zones); diff != "" {
+		t.Errorf("zones (-want +got):\n%s", diff)
+	}
+}
