@@ -78,11 +78,14 @@ func (r *Request) setDefaults() {
 // none yet is logged when it changes.
 func (i *Identity) Join(ctx context.Context, request Request) error {
 	request.setDefaults()
+	before, _ := i.get()
 	var logged string
 	for attempt := 0; ; attempt++ {
-		_, changed := i.get()
 		err := i.try(ctx, request)
 		if err == nil {
+			if now, _ := i.get(); now != before {
+				request.Logger.Info("cluster joined the hub", "cluster", i.config.Cluster, "hubID", now.cluster.HubID)
+			}
 			return nil
 		}
 		if ctx.Err() != nil {
@@ -93,6 +96,8 @@ func (i *Identity) Join(ctx context.Context, request Request) error {
 			request.Logger.Info("cluster cannot join the hub yet", "cluster", i.config.Cluster, "reason", reason, "now", request.Now())
 			logged = reason
 		}
+		// Taken after the attempt, whose own result must not end the pause.
+		_, changed := i.get()
 		pause(ctx, request.backoff(attempt), changed)
 	}
 }
@@ -139,8 +144,8 @@ func clock(c *credentials, now time.Time) error {
 	if from := c.leaf().NotBefore; now.Before(from) {
 		return fmt.Errorf("%w: the certificate is valid from %s", ErrClockBehind, stamp(from))
 	}
-	if until := c.leaf().NotAfter; now.After(until) {
-		return fmt.Errorf("%w: the certificate that it has just issued is valid until %s", ErrClockAhead, stamp(until))
+	if now.After(c.leaf().NotAfter) {
+		return fmt.Errorf("%w: the certificate that it has just issued is past its end here", ErrClockAhead)
 	}
 	return nil
 }
@@ -176,17 +181,12 @@ func (i *Identity) enrolled(ctx context.Context, request Request, response *rpcv
 	if !holds(response.GetTrustBundle(), request.CAFingerprint) {
 		return fmt.Errorf("trust bundle: %w: the CA of the given fingerprint is not in it", ErrAnswer)
 	}
-	err := i.install(ctx, response.GetCertificateChain(), response.GetTrustBundle(), tokenHash, func(next *credentials) error {
+	return i.install(ctx, response.GetCertificateChain(), response.GetTrustBundle(), tokenHash, func(next *credentials) error {
 		if next.cluster.HubID != response.GetHubId() {
 			return fmt.Errorf("%w: it is of hub %q, which calls itself %q", ErrAnswer, next.cluster.HubID, response.GetHubId())
 		}
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	request.Logger.Info("cluster joined the hub", "cluster", i.config.Cluster, "hubID", response.GetHubId())
-	return nil
 }
 
 func (r *Request) backoff(attempt int) time.Duration {

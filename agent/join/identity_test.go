@@ -1,0 +1,220 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package join
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/fake"
+	k8stesting "k8s.io/client-go/testing"
+
+	"github.com/spokelet/spokelet/tunnel/identity"
+)
+
+func TestOpen(t *testing.T) {
+	t.Run("Replicas that start together agree on one key", func(t *testing.T) {
+		clients := fake.NewClientset()
+		var group sync.WaitGroup
+		keys := make([]string, 6)
+		for n := range keys {
+			group.Go(func() {
+				i, err := Open(t.Context(), config(clients))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				keys[n] = string(i.keyPEM)
+			})
+		}
+		group.Wait()
+		for _, key := range keys {
+			if key == "" || key != keys[0] {
+				t.Fatal("replicas have different keys")
+			}
+		}
+	})
+
+	t.Run("An identity survives a restart", func(t *testing.T) {
+		clients := fake.NewClientset()
+		before := joined(t, clients, &hub{ca: newCA(t), id: idOne})
+		want, _, _, err := before.Certificate()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, authorities, hub, err := open(t, clients).Certificate()
+		if err != nil || !got.Leaf.Equal(want.Leaf) || authorities == nil || hub != hubID {
+			t.Errorf("certificate %v, hub %q, %v", got, hub, err)
+		}
+	})
+
+	t.Run("A secret of another cluster is not taken", func(t *testing.T) {
+		clients := fake.NewClientset()
+		joined(t, clients, &hub{ca: newCA(t), id: idOne})
+		other := config(clients)
+		other.Cluster = "store2"
+		if _, err := Open(t.Context(), other); !errors.Is(err, ErrAnswer) || !strings.Contains(err.Error(), "delete the secret") {
+			t.Errorf("Open: %v", err)
+		}
+	})
+
+	t.Run("A secret without a key is refused, and left as it is", func(t *testing.T) {
+		clients := fake.NewClientset()
+		open(t, clients)
+		secret := stored(t, clients)
+		secret.Data = map[string][]byte{"x": []byte("y")}
+		if _, err := clients.CoreV1().Secrets("spokelet-agent").Update(t.Context(), secret, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(t.Context(), config(clients)); !errors.Is(err, ErrSecret) {
+			t.Errorf("Open: %v, want %v", err, ErrSecret)
+		}
+	})
+
+	t.Run("Without a certificate there is none", func(t *testing.T) {
+		if _, _, _, err := open(t, fake.NewClientset()).Certificate(); !errors.Is(err, ErrNotJoined) {
+			t.Errorf("Certificate: %v, want %v", err, ErrNotJoined)
+		}
+	})
+}
+
+func TestRenewed(t *testing.T) {
+	clients := fake.NewClientset()
+	h := &hub{ca: newCA(t), id: idOne}
+	i := joined(t, clients, h)
+	later := time.Now().Add(60 * 24 * time.Hour)
+	key := i.key.Public()
+
+	t.Run("The request is for the whole identity", func(t *testing.T) {
+		der, err := i.NewRequest(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		csr, err := x509.ParseCertificateRequest(der)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := identity.CheckRequest(csr, store(idOne)); err != nil || len(csr.URIs) != 1 {
+			t.Errorf("%v, URIs %v", err, csr.URIs)
+		}
+	})
+
+	other := newCA(t)
+	stranger := open(t, fake.NewClientset()).key.Public()
+	for name, answer := range map[string]struct{ chain, bundle []byte }{
+		"for another key":                      {h.ca.sign(store(idOne), stranger, later), nil},
+		"for another cluster id":               {h.ca.sign(store(idTwo), key, later), nil},
+		"for another name":                     {h.ca.sign(identity.Cluster{HubID: hubID, Name: "store1xyz", ID: idOne}, key, later), nil},
+		"from another authority":               {other.sign(store(idOne), key, later), nil},
+		"that is no PEM":                       {[]byte("garbage"), nil},
+		"with trailing garbage":                {append(h.ca.sign(store(idOne), key, later), "garbage"...), nil},
+		"with a bundle that is no authority's": {h.ca.sign(store(idOne), key, later), h.ca.sign(store(idOne), key, later)},
+	} {
+		t.Run("A certificate "+name+" changes nothing", func(t *testing.T) {
+			before, _ := i.get()
+			if err := i.Renewed(t.Context(), answer.chain, answer.bundle); !errors.Is(err, ErrAnswer) {
+				t.Errorf("Renewed: %v, want %v", err, ErrAnswer)
+			}
+			if after, _ := i.get(); after != before {
+				t.Error("the credentials changed")
+			}
+		})
+	}
+
+	t.Run("A bundle alone is taken, with the certificate kept", func(t *testing.T) {
+		before, _, _, _ := i.Certificate()
+		bundle := append(h.ca.pem(), other.pem()...)
+		if err := i.Renewed(t.Context(), nil, bundle); err != nil {
+			t.Fatal(err)
+		}
+		after, _, _, _ := i.Certificate()
+		if !after.Leaf.Equal(before.Leaf) || string(stored(t, clients).Data[keyBundle]) != string(bundle) {
+			t.Error("the bundle was not kept, or the certificate was not")
+		}
+	})
+
+	t.Run("A new certificate is in use and in the secret", func(t *testing.T) {
+		chain := h.ca.sign(store(idOne), key, later)
+		if err := i.Renewed(t.Context(), chain, h.ca.pem()); err != nil {
+			t.Fatal(err)
+		}
+		if got := stored(t, clients); string(got.Data[keyCertificate]) != string(chain) || got.Data[keyTokenHash] == nil {
+			t.Errorf("the secret holds something else")
+		}
+	})
+
+	t.Run("A late replica does not write an older certificate over a newer one", func(t *testing.T) {
+		want := string(stored(t, clients).Data[keyCertificate])
+		late := open(t, clients)
+		if err := late.Renewed(t.Context(), h.ca.sign(store(idOne), key, time.Now()), nil); err != nil {
+			t.Fatal(err)
+		}
+		if got := string(stored(t, clients).Data[keyCertificate]); got != want {
+			t.Error("the older certificate is in the secret")
+		}
+	})
+
+	t.Run("A failed write leaves the new certificate in use and is made up for", func(t *testing.T) {
+		broken := fake.NewClientset(stored(t, clients))
+		i := open(t, broken)
+		fails := true
+		broken.PrependReactor("update", "secrets", func(k8stesting.Action) (bool, runtime.Object, error) {
+			return fails, nil, errors.New("boom")
+		})
+		chain := h.ca.sign(store(idOne), key, later.Add(time.Hour))
+		if err := i.Renewed(t.Context(), chain, nil); err == nil {
+			t.Fatal("the failure was not told")
+		}
+		if current, _ := i.get(); string(current.chainPEM) != string(chain) {
+			t.Error("the new certificate is not in use")
+		}
+		fails = false
+		if err := i.save(t.Context()); err != nil || string(stored(t, broken).Data[keyCertificate]) != string(chain) {
+			t.Errorf("save: %v", err)
+		}
+	})
+}
+
+func TestStartFollowsTheSecret(t *testing.T) {
+	clients := fake.NewClientset()
+	follower := open(t, clients)
+	stream := watch.NewFake()
+	clients.PrependWatchReactor("secrets", k8stesting.DefaultWatchReactor(stream, nil))
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- follower.Start(ctx) }()
+	before := stored(t, clients)
+	before.ResourceVersion = "1"
+	stream.Add(before)
+	bookmark := before.DeepCopy()
+	bookmark.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
+	stream.Action(watch.Bookmark, bookmark)
+
+	_, changed := follower.get()
+	joined(t, clients, &hub{ca: newCA(t), id: idOne})
+	after := stored(t, clients)
+	after.ResourceVersion = "2"
+	stream.Modify(after)
+	<-changed
+	if _, _, hub, err := follower.Certificate(); err != nil || hub != hubID {
+		t.Errorf("the certificate that another replica was given: hub %q, %v", hub, err)
+	}
+	// What the watch tells late does not take the certificate away.
+	follower.observe(before)
+	if _, _, _, err := follower.Certificate(); err != nil {
+		t.Error(err)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
