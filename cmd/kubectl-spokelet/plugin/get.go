@@ -63,7 +63,7 @@ func (s *session) runGetClusters(ctx context.Context, names []string, output str
 		return err
 	}
 	if output != "" && output != outputWide {
-		return printRecords(s, printer, clusters, len(names) == 1)
+		return printRecords(s, printer, clusters, output == "name" || len(names) == 1)
 	}
 	if len(clusters) == 0 {
 		_, _ = fmt.Fprintln(s.ErrOut, "no clusters: let one join with \"kubectl spokelet join NAME\"")
@@ -115,7 +115,7 @@ func namedClusters(ctx context.Context, hub client.Reader, names []string) ([]cl
 	return clusters, nil
 }
 
-// printRecords prints ManagedClusters as kubectl does: one by itself, several as
+// printRecords prints ManagedClusters as kubectl does: each by itself, or all as
 // a List.
 func printRecords(s *session, printer printers.ResourcePrinter, clusters []clusterv1.ManagedCluster, single bool) error {
 	kind := schema.GroupVersionKind{Group: clusterv1.GroupName, Version: "v1", Kind: "ManagedCluster"}
@@ -125,10 +125,15 @@ func printRecords(s *session, printer printers.ResourcePrinter, clusters []clust
 		clusters[i].ManagedFields = nil
 		list.Items = append(list.Items, runtime.RawExtension{Object: &clusters[i]})
 	}
-	if single {
-		return printer.PrintObj(&clusters[0], s.Out)
+	if !single {
+		return printer.PrintObj(list, s.Out)
 	}
-	return printer.PrintObj(list, s.Out)
+	for i := range clusters {
+		if err := printer.PrintObj(&clusters[i], s.Out); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // liveClusters returns what the live API says, nothing where it is not served.
