@@ -38,10 +38,10 @@ type Limits struct {
 	// (default 20 s).
 	DrainGrace time.Duration
 	// Unauthenticated is the number of connections without client certificate
-	// that the public port holds at once (default 1024).
+	// that the public port holds at once (default 2048).
 	Unauthenticated int
 	// UnauthenticatedPerHost is the number of them from one address
-	// (default 64).
+	// (default 512).
 	UnauthenticatedPerHost int
 	// UnauthenticatedLifetime is the longest that one of them lasts
 	// (default 10 min, as an enrolment waits for people).
@@ -59,8 +59,8 @@ func (l Limits) Default() Limits {
 	setDefault(&l.PingInterval, 5*time.Second)
 	setDefault(&l.PingTimeout, 5*time.Second)
 	setDefault(&l.DrainGrace, 20*time.Second)
-	setDefault(&l.Unauthenticated, 1024)
-	setDefault(&l.UnauthenticatedPerHost, 64)
+	setDefault(&l.Unauthenticated, 2048)
+	setDefault(&l.UnauthenticatedPerHost, 512)
 	setDefault(&l.UnauthenticatedLifetime, 10*time.Minute)
 	return l
 }
