@@ -159,9 +159,12 @@ func (o *outgoing) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Close does nothing: HTTP/2 calls it when it sends no more, and what the
-// agent sent may still be on its way to the reader.
-func (o *outgoing) Close() error { return nil }
+// Close frees Read: HTTP/2 sends no more. What the agent sent may still be on
+// its way to the reader.
+func (o *outgoing) Close() error {
+	o.conn.FailWrites(pipe.StreamEnd("agent", nil))
+	return nil
+}
 
 // acquire takes the right to the one stream.
 func (p *hubPipe) acquire() error {

@@ -179,6 +179,12 @@ func (c *Conn) Fail(err error) {
 	c.in.end(err, true)
 }
 
+// FailWrites ends the outgoing direction alone: the transport takes no more,
+// and may still deliver. Writes return err, Next returns io.EOF.
+func (c *Conn) FailWrites(err error) {
+	c.out.end(err, false)
+}
+
 // Done is closed after Close or Fail.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 

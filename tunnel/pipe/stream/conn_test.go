@@ -167,6 +167,26 @@ func TestTheEndOfAConn(t *testing.T) {
 	}
 }
 
+func TestFailWritesLeavesTheOtherDirection(t *testing.T) {
+	c := newConn(t, 0, 0)
+	c.FailWrites(errBoom)
+	if _, err := c.Write([]byte("x")); !errors.Is(err, errBoom) {
+		t.Errorf("Write() = %v, want %v", err, errBoom)
+	}
+	if _, err := c.Next(); !errors.Is(err, io.EOF) {
+		t.Errorf("Next() = %v, want %v", err, io.EOF)
+	}
+	deliver(t, c, "x")
+	if _, err := c.Read(make([]byte, 1)); err != nil {
+		t.Errorf("Read() = %v", err)
+	}
+	select {
+	case <-c.Done():
+		t.Error("stream is done")
+	default:
+	}
+}
+
 func TestDeliverWaitsForASlowReaderNoLongerThanItsPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newConn(t, 1000, 0)
