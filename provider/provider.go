@@ -27,9 +27,10 @@ import (
 type Provider struct {
 	config   Config
 	ports    *ports
-	pods     *podKeeper
 	ready    readyGauge
 	informer cache.SharedIndexInformer
+	// pods is made by Start, before any node runs.
+	pods *podKeeper
 
 	// started is closed when the nodes that are there have been seen.
 	started chan struct{}
@@ -60,7 +61,6 @@ func New(config Config) (*Provider, error) {
 	p := &Provider{
 		config:  config,
 		ports:   newPorts(config.PortMin, config.PortMax),
-		pods:    newPodKeeper(config.Client, config.Logger),
 		ready:   ready,
 		started: make(chan struct{}),
 		nodes:   map[string]*virtualNode{},
@@ -133,6 +133,7 @@ func (p *Provider) Start(ctx context.Context) error {
 	for _, node := range p.existing() {
 		p.ports.reserve(node.Name, node.Status.DaemonEndpoints.KubeletEndpoint.Port)
 	}
+	p.pods = newPodKeeper(p.config.Client, p.config.Logger)
 	background.Go(func() { p.pods.run(ctx) })
 	defer p.group.Wait()
 	defer p.open(ctx)()
