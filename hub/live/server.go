@@ -20,6 +20,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/filters"
+	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/apiserver/pkg/server/options"
 	"k8s.io/apiserver/pkg/util/compatibility"
 	"k8s.io/client-go/kubernetes"
@@ -117,6 +118,9 @@ func (s *Server) genericConfig(ctx context.Context, codecs codecs) (*genericserv
 	config.LongRunningFunc = filters.BasicLongRunningRequestCheck(
 		sets.NewString("watch", "proxy"), sets.NewString(proxySubresource))
 	config.EnableProfiling = false
+	// Without the default check of the log, which would wake up every minute.
+	ping := []healthz.HealthChecker{healthz.PingHealthz}
+	config.HealthzChecks, config.LivezChecks, config.ReadyzChecks = ping, ping, ping
 	// The hub's metrics have a server of their own.
 	config.EnableMetrics = false
 	definitions := apiopenapi.NewDefinitionNamer(codecs.scheme)
@@ -124,6 +128,7 @@ func (s *Server) genericConfig(ctx context.Context, codecs codecs) (*genericserv
 	config.OpenAPIConfig.Info.Title = "Spokelet live API"
 	config.OpenAPIV3Config = genericserver.DefaultOpenAPIV3Config(openapi.GetOpenAPIDefinitions, definitions)
 	config.OpenAPIV3Config.Info.Title = config.OpenAPIConfig.Info.Title
+	config.OpenAPIV3Config.PostProcessSpec = describePatch
 
 	if err := s.serve(config); err != nil {
 		return nil, fmt.Errorf("serving: %w", err)

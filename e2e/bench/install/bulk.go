@@ -1,0 +1,127 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package install
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/spokelet/spokelet/e2e/bench/figure"
+)
+
+const (
+	many    = 1000
+	writers = 16
+)
+
+// bulk compares a thousand works with a client that writes the same thousand
+// objects straight to the spoke, in turns.
+func (s *suite) bulk(ctx context.Context) ([]figure.Figure, error) {
+	direct, err := s.bulkDirect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	works, err := s.bulkWorks(ctx)
+	if err != nil {
+		return nil, err
+	}
+	rss, err := s.rss(ctx, s.spoke, agentPods())
+	if err != nil {
+		return nil, err
+	}
+	return []figure.Figure{
+		{Name: "work.bulk1000.ratio", Value: works.Seconds() / direct.Seconds(), Unit: "x", Detail: fmt.Sprintf("%d works available after %s, written directly in %s, %d writers", many, works.Round(time.Millisecond), direct.Round(time.Millisecond), writers)},
+		{Name: "work.bulk1000.available.s", Value: works.Seconds(), Unit: "s"},
+		{Name: "agent.rss.1000works.mib", Value: rss, Unit: "MiB", Detail: "resident, after the bulk"},
+	}, nil
+}
+
+// bulkDirect writes the objects themselves, each by server-side apply as the
+// agent does.
+func (s *suite) bulkDirect(ctx context.Context) (time.Duration, error) {
+	maps := s.spoke.dyn.Resource(configMapsResource()).Namespace("bench")
+	start := time.Now()
+	err := parallel(ctx, func(ctx context.Context, i int) error {
+		obj := &unstructured.Unstructured{Object: newConfigMap(fmt.Sprintf("direct-%d", i))}
+		_, err := maps.Apply(ctx, obj.GetName(), obj, metav1.ApplyOptions{FieldManager: "bench", Force: true})
+		return err
+	})
+	return time.Since(start), err
+}
+
+func (s *suite) bulkWorks(ctx context.Context) (time.Duration, error) {
+	events, stop, err := open(ctx, s.hubWorks())
+	if err != nil {
+		return 0, err
+	}
+	defer stop()
+	start := time.Now()
+	done := make(chan error, 1)
+	go func() { done <- awaitAvailable(events, many) }()
+	err = parallel(ctx, func(ctx context.Context, i int) error {
+		name := fmt.Sprintf("bulk-%d", i)
+		return create(ctx, s.hubWorks(), newWork(name, newConfigMap(name)))
+	})
+	if err != nil {
+		return 0, err
+	}
+	if err := <-done; err != nil {
+		return 0, err
+	}
+	return time.Since(start), nil
+}
+
+func create(ctx context.Context, in dynamic.ResourceInterface, obj *unstructured.Unstructured) error {
+	_, err := in.Create(ctx, obj, metav1.CreateOptions{})
+	return err
+}
+
+// awaitAvailable reads events until so many bulk works were seen available.
+func awaitAvailable(events <-chan watch.Event, want int) error {
+	seen := map[string]bool{}
+	for len(seen) < want {
+		err := await(events, func(e watch.Event) bool {
+			obj, ok := e.Object.(*unstructured.Unstructured)
+			if !ok || !hasCondition(e, "Available", "True") || len(obj.GetName()) < 5 || obj.GetName()[:5] != "bulk-" {
+				return false
+			}
+			seen[obj.GetName()] = true
+			return true
+		})
+		if err != nil {
+			return fmt.Errorf("after %d works: %w", len(seen), err)
+		}
+	}
+	return nil
+}
+
+// parallel runs do for each index with a few writers.
+func parallel(ctx context.Context, do func(context.Context, int) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	next := make(chan int)
+	var workers sync.WaitGroup
+	for range writers {
+		workers.Go(func() {
+			for i := range next {
+				if err := do(ctx, i); err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	for i := 0; i < many && ctx.Err() == nil; i++ {
+		next <- i
+	}
+	close(next)
+	workers.Wait()
+	return context.Cause(ctx)
+}

@@ -1,0 +1,56 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command bench measures every figure that the design has a budget for, each
+// beside its baseline in the same run, prints the table and writes it as JSON.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spokelet/spokelet/e2e/bench/figure"
+	"github.com/spokelet/spokelet/e2e/bench/install"
+	"github.com/spokelet/spokelet/e2e/bench/tunnel"
+)
+
+func main() {
+	out := flag.String("out", "bench.json", "where the figures are written")
+	only := flag.String("only", "", "tunnel or install; empty means both")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, *out, *only)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, out, only string) error {
+	var figures []figure.Figure
+	if only != "install" {
+		got, err := tunnel.Run(ctx)
+		if err != nil {
+			return err
+		}
+		figures = append(figures, got...)
+	}
+	if only != "tunnel" {
+		got, err := install.Run(ctx, os.Stderr)
+		figures = append(figures, got...)
+		if err != nil {
+			// What was measured until then is still worth reading.
+			_ = figure.Print(os.Stdout, figures)
+			return err
+		}
+	}
+	if err := figure.Print(os.Stdout, figures); err != nil {
+		return err
+	}
+	return figure.Write(out, figures)
+}

@@ -1,0 +1,45 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import "testing"
+
+// TestEndToEnd runs the steps in order: each one finds what the ones before it
+// have left.
+func TestEndToEnd(t *testing.T) {
+	s := newSuite(t)
+	steps := []struct {
+		name string
+		run  func(*testing.T)
+	}{
+		{"the hub cannot dial a spoke", s.hubCannotDial},
+		{"helm installs the hub", s.installHub},
+		{"helm install of the agent joins a cluster", s.joinSpokes},
+		{"the charts' own tests pass", s.chartTests},
+		{"a node is ready with the capacity of its spoke", s.nodeIsLive},
+		{"the kubelet endpoint answers those who may ask", s.kubeletEndpoint},
+		{"a pod bound to a virtual node waits with a reason", s.podWaits},
+		{"a view shows the spoke as it is now", s.viewIsLive},
+		{"a view of many clusters answers for each", s.viewOfMany},
+		{"the proxy acts as its caller", s.proxyActsAsCaller},
+		{"a watch through the proxy outlives a minute", s.watchOutlivesAMinute},
+		{"bad views and paths are refused by name", s.badInput},
+		{"a work is applied, updated and pruned", s.workIsApplied},
+		{"one bad manifest does not stop the others", s.badManifest},
+		{"drift is repaired on the event", s.driftIsRepaired},
+		{"audit logs at rest show nobody of ours", s.auditAtRest},
+		{"a cut tunnel is survived", s.cutIsSurvived},
+		{"a hub restart is survived", s.hubRestartIsSurvived},
+		{"a cluster that is no longer accepted is cut off", s.acceptanceIsLive},
+		{"a deleted work leaves nothing behind", s.workIsDeleted},
+		{"the agent uninstalls while works exist", s.agentUninstalls},
+		{"detach removes every trace of a cluster", s.detach},
+		{"no race was seen", s.noRace},
+	}
+	for _, step := range steps {
+		if !t.Run(step.name, step.run) {
+			t.Fatalf("stopped after %q", step.name)
+		}
+	}
+}

@@ -1,0 +1,108 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package env
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spokelet/spokelet/hack/clusters"
+)
+
+// maxAuditLine bounds one line of an audit log.
+const maxAuditLine = 4 << 20
+
+// Request is what an audit log says of one request, the fields that tests use
+// of audit.k8s.io/v1 Event.
+type Request struct {
+	Verb       string `json:"verb"`
+	RequestURI string `json:"requestURI"`
+	UserAgent  string `json:"userAgent"`
+	User       struct {
+		Username string `json:"username"`
+	} `json:"user"`
+	Impersonated *struct {
+		Username string `json:"username"`
+	} `json:"impersonatedUser"`
+	ObjectRef struct {
+		APIGroup  string `json:"apiGroup"`
+		Resource  string `json:"resource"`
+		Namespace string `json:"namespace"`
+		Name      string `json:"name"`
+	} `json:"objectRef"`
+	ResponseStatus struct {
+		Code int `json:"code"`
+	} `json:"responseStatus"`
+}
+
+// Ours says whether one of Spokelet's identities made the request.
+func (r Request) Ours() bool {
+	for _, account := range []string{
+		"system:serviceaccount:" + HubNamespace + ":spokelet-hub",
+		"system:serviceaccount:" + AgentNamespace + ":spokelet-agent",
+	} {
+		if r.User.Username == account {
+			return true
+		}
+	}
+	return false
+}
+
+// AllowedAtRest says whether the request may happen while nothing happens: a
+// lease of a node, or a watch that is opened again when its time is up.
+func (r Request) AllowedAtRest() bool {
+	return r.Verb == "watch" || r.ObjectRef.Resource == "leases"
+}
+
+// String is one line for a test's report.
+func (r Request) String() string {
+	who := r.User.Username
+	if r.Impersonated != nil {
+		who += " as " + r.Impersonated.Username
+	}
+	return fmt.Sprintf("%s %s by %s: %d", r.Verb, r.RequestURI, who, r.ResponseStatus.Code)
+}
+
+// AuditSize is the present length of a cluster's audit log, an offset for
+// AuditSince.
+func AuditSize(c *clusters.Cluster) (int64, error) {
+	info, err := os.Stat(c.AuditLog)
+	if err != nil {
+		return 0, fmt.Errorf("audit log of %s: %w", c.Name, err)
+	}
+	return info.Size(), nil
+}
+
+// AuditSince reads the requests that were logged after an offset.
+func AuditSince(c *clusters.Cluster, offset int64) ([]Request, error) {
+	file, err := os.Open(c.AuditLog)
+	if err != nil {
+		return nil, fmt.Errorf("audit log of %s: %w", c.Name, err)
+	}
+	defer func() { _ = file.Close() }()
+	if _, err := file.Seek(offset, io.SeekStart); err != nil {
+		return nil, fmt.Errorf("audit log of %s: %w", c.Name, err)
+	}
+	var requests []Request
+	lines := bufio.NewScanner(file)
+	lines.Buffer(nil, maxAuditLine)
+	for lines.Scan() {
+		if strings.TrimSpace(lines.Text()) == "" {
+			continue
+		}
+		var r Request
+		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
+			return nil, fmt.Errorf("audit log of %s: %w", c.Name, err)
+		}
+		requests = append(requests, r)
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("audit log of %s: %w", c.Name, err)
+	}
+	return requests, nil
+}

@@ -1,0 +1,89 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package env
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spokelet/spokelet/hack/clusters/image"
+)
+
+// Build is what the installation is made of.
+type Build struct {
+	// Root is the top of the checkout.
+	Root string
+	// Version is linked into the binaries and tags the images.
+	Version string
+	// Race builds the binaries with the race detector, for tests.
+	Race bool
+}
+
+// Image names a product image and the archive that holds it.
+type Image struct {
+	Ref     string
+	Archive string
+}
+
+const registry = "ghcr.io/spokelet/"
+
+// Binary builds one command of the product and returns its path. The go
+// command's own cache makes a repetition cheap.
+func (b Build) Binary(ctx context.Context, name string) (string, error) {
+	out := filepath.Join(b.Root, "bin", b.flavour(), name)
+	args := []string{"build", "-trimpath", "-o", out,
+		"-ldflags=-s -w -X github.com/spokelet/spokelet/cmd/internal/command.Version=" + b.Version}
+	cgo := "CGO_ENABLED=0"
+	if b.Race {
+		// The race runtime is C; linked statically, it needs no base image.
+		args = append(args, "-race", "-tags=osusergo,netgo")
+		args[4] += " -linkmode external -extldflags -static"
+		cgo = "CGO_ENABLED=1"
+	}
+	goTool := Command{Path: "go", Env: []string{cgo}, Dir: b.Root}
+	if _, err := goTool.Run(ctx, append(args, "./cmd/"+name)...); err != nil {
+		return "", err
+	}
+	return out, nil
+}
+
+// Image builds the image of one command and returns where it is.
+func (b Build) Image(ctx context.Context, name string) (Image, error) {
+	binary, err := b.Binary(ctx, name)
+	if err != nil {
+		return Image{}, err
+	}
+	dir := filepath.Join(b.Root, "bin", "images", b.flavour())
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return Image{}, fmt.Errorf("image %s: %w", name, err)
+	}
+	img := Image{Ref: registry + name + ":" + b.Tag(), Archive: filepath.Join(dir, name+".tar")}
+	spec := image.Spec{
+		Ref:        img.Ref,
+		Files:      []image.File{{Path: "/" + name, Source: binary, Mode: 0o755}},
+		Entrypoint: []string{"/" + name},
+		User:       "65532:65532",
+	}
+	if err := image.Write(img.Archive, spec); err != nil {
+		return Image{}, fmt.Errorf("image %s: %w", name, err)
+	}
+	return img, nil
+}
+
+// Tag is the tag of the images.
+func (b Build) Tag() string {
+	if b.Race {
+		return b.Version + "-race"
+	}
+	return b.Version
+}
+
+func (b Build) flavour() string {
+	if b.Race {
+		return "race"
+	}
+	return "plain"
+}

@@ -1,0 +1,94 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package env
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spokelet/spokelet/hack/clusters"
+)
+
+// New finds the checkout, and gathers the programs that act on the clusters in
+// one directory: kubectl, helm and the plugin.
+func New(ctx context.Context, set *clusters.Set, build Build, out io.Writer) (*Env, error) {
+	root, err := Root()
+	if err != nil {
+		return nil, err
+	}
+	build.Root = root
+	e := &Env{Set: set, Build: build, Bin: filepath.Join(root, "bin"), Out: out}
+	for _, name := range []string{"kubectl", "helm"} {
+		if err := e.link(ctx, name); err != nil {
+			return nil, err
+		}
+	}
+	plugin, err := build.Binary(ctx, "kubectl-spokelet")
+	if err != nil {
+		return nil, err
+	}
+	return e, relink(plugin, filepath.Join(e.Bin, "kubectl-spokelet"))
+}
+
+// Progress returns a logger for people: the message and what it is about.
+func Progress(out io.Writer) *slog.Logger {
+	return slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{
+		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey || a.Key == slog.LevelKey {
+				return slog.Attr{}
+			}
+			return a
+		},
+	}))
+}
+
+func (e *Env) link(ctx context.Context, name string) error {
+	path, err := e.Set.Program(ctx, name)
+	if err != nil {
+		return fmt.Errorf("program %s: %w", name, err)
+	}
+	return relink(path, filepath.Join(e.Bin, name))
+}
+
+func relink(target, link string) error {
+	if err := os.MkdirAll(filepath.Dir(link), 0o755); err != nil {
+		return fmt.Errorf("link %s: %w", link, err)
+	}
+	if err := os.Remove(link); err != nil && !os.IsNotExist(err) {
+		return fmt.Errorf("link %s: %w", link, err)
+	}
+	if err := os.Symlink(target, link); err != nil {
+		return fmt.Errorf("link %s: %w", link, err)
+	}
+	return nil
+}
+
+// Show says a line, prints the kubectl command as a person would type it, runs
+// it and prints its answer.
+func (e *Env) Show(ctx context.Context, say string, on *clusters.Cluster, args ...string) error {
+	if say != "" {
+		say = "\n# " + say + "\n"
+	}
+	if _, err := fmt.Fprintf(e.Out, "%s%s$ kubectl %s\n", say, on.Name, quote(args)); err != nil {
+		return err
+	}
+	return e.say(e.Kubectl(on).Run(ctx, args...))
+}
+
+// quote puts single quotes around arguments that a shell would take apart.
+func quote(args []string) string {
+	quoted := make([]string, len(args))
+	for i, arg := range args {
+		quoted[i] = arg
+		if strings.ContainsAny(arg, " {}[]$\"*\t\\") {
+			quoted[i] = "'" + arg + "'"
+		}
+	}
+	return strings.Join(quoted, " ")
+}

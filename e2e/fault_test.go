@@ -1,0 +1,84 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/spokelet/spokelet/e2e/env"
+	"github.com/spokelet/spokelet/hack/clusters"
+)
+
+func (s *suite) cutIsSurvived(t *testing.T) {
+	for _, mode := range []clusters.Mode{clusters.Drop, clusters.Reset} {
+		t.Run(fmt.Sprint(mode), func(t *testing.T) { s.cut(t, mode) })
+	}
+}
+
+func (s *suite) cut(t *testing.T, mode clusters.Mode) {
+	t.Helper()
+	spoke, name := s.spoke(), "during-"+strings.ToLower(fmt.Sprint(mode))
+	mark := auditSize(t, spoke)
+	if err := s.env.Set.Cut(t.Context(), spoke.Cluster, mode); err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	// 15 s to notice a half-open peer, 5 s to say so.
+	reason := s.untilReady(t, spoke.Name, corev1.ConditionFalse, 20*time.Second)
+	t.Logf("NotReady %s after the cut: %s", time.Since(start).Round(time.Millisecond), reason)
+	if reason != "TunnelDisconnected" {
+		t.Errorf("reason: got %q", reason)
+	}
+	refused(t, "a view of a cluster that is away fails at once and says why", s.hub.as(alice, platform),
+		viewManifest(`{scope: {resource: pods, allNamespaces: true}}`), []string{"create", "-f", "-"}, spoke.Name, "not connected")
+	// A change on the hub waits, drift is repaired without it.
+	s.hub.apply(t, configMapWork(name, name))
+	s.spoke().kubectl(t, "delete", "configmap", "drifts")
+	s.untilValue(t, "drifts", "wanted")
+	if err := s.env.Set.Heal(t.Context(), spoke.Cluster); err != nil {
+		t.Fatal(err)
+	}
+	start = time.Now()
+	s.untilReady(t, spoke.Name, corev1.ConditionTrue, settle)
+	t.Logf("Ready again %s after the network healed", time.Since(start).Round(time.Millisecond))
+	s.untilWork(t, name, "Applied", "True")
+	s.untilValue(t, name, "v")
+	// One intent, one object: a first apply creates it, nothing repeats it.
+	if got := countOurs(t, spoke, mark, name, "create", "patch", "update"); got != 1 {
+		t.Errorf("writes of %s: got %d, want 1", name, got)
+	}
+	s.hub.kubectl(t, "delete", "work", name, "-n", spoke.Name, "--timeout=60s")
+	s.untilGone(t, name)
+}
+
+func (s *suite) hubRestartIsSurvived(t *testing.T) {
+	spoke := s.spoke()
+	s.noRace(t)
+	mark := auditSize(t, spoke)
+	out := s.hub.kubectl(t, "get", "nodes", spoke.Name, "-o", "jsonpath={.status.conditions[?(@.type=='Ready')].lastTransitionTime}")
+	s.hub.kubectl(t, "delete", "pod", "-n", env.HubNamespace, "-l", "app.kubernetes.io/name=spokelet-hub", "--grace-period=0", "--force")
+	s.hub.apply(t, configMapWork("restart", "restart"))
+	start := time.Now()
+	s.hub.kubectl(t, "rollout", "status", "-n", env.HubNamespace, "deployment/spokelet-hub", "--timeout=90s")
+	s.untilWork(t, "restart", "Applied", "True")
+	t.Logf("a work made during the restart is applied after %s", time.Since(start).Round(time.Millisecond))
+	s.untilReady(t, spoke.Name, corev1.ConditionTrue, settle)
+	if got := s.hub.kubectl(t, "get", "nodes", spoke.Name, "-o", "jsonpath={.status.conditions[?(@.type=='Ready')].lastTransitionTime}"); got != out {
+		t.Logf("the node was NotReady in between: %s, %s", out, got)
+	}
+	for _, name := range []string{"one", "drifts"} {
+		if got := countOurs(t, spoke, mark, name, "create", "patch", "update", "delete"); got != 0 {
+			t.Errorf("%s was written %d times although nothing changed", name, got)
+		}
+	}
+	if got := countOurs(t, spoke, mark, "restart", "create", "patch", "update"); got != 1 {
+		t.Errorf("writes of restart: got %d, want 1", got)
+	}
+	s.hub.kubectl(t, "delete", "work", "restart", "-n", spoke.Name, "--timeout=60s")
+}

@@ -1,0 +1,174 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func (s *suite) nodeIsLive(t *testing.T) {
+	spoke := s.spoke()
+	real, err := spoke.kube.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := resource.Quantity{}
+	for _, node := range real.Items {
+		want.Add(*node.Status.Capacity.Cpu())
+	}
+	node, err := s.hub.kube.CoreV1().Nodes().Get(t.Context(), spoke.Name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := node.Status.Capacity.Cpu(); got.Cmp(want) != 0 {
+		t.Errorf("cpu: the node has %s, the spoke's nodes %s", got, &want)
+	}
+	if got := node.Status.NodeInfo.KubeletVersion; got != real.Items[0].Status.NodeInfo.KubeletVersion {
+		t.Errorf("version: got %q", got)
+	}
+	if !strings.HasPrefix(node.Spec.ProviderID, "spokelet://") {
+		t.Errorf("provider id: got %q", node.Spec.ProviderID)
+	}
+	if _, found := node.Labels[corev1.LabelOSStable]; found {
+		t.Error("the operating system's label would draw DaemonSets")
+	}
+	s.capacityFollows(t, real.Items[0].Name)
+}
+
+// capacityFollows gives the spoke's node an extended resource and expects it on
+// the hub, on the event.
+func (s *suite) capacityFollows(t *testing.T, name string) {
+	t.Helper()
+	const kind = "example.com/widgets"
+	patch := func(value string) {
+		body := fmt.Sprintf(`[{"op":"add","path":"/status/capacity/example.com~1widgets","value":%q}]`, value)
+		s.spoke().kubectl(t, "patch", "node", name, "--subresource=status", "--type=json", "-p", body)
+	}
+	patch("7")
+	start := time.Now()
+	until(t, "extended resource on the virtual node", 10*time.Second, func(ctx context.Context) error {
+		node, err := s.hub.kube.CoreV1().Nodes().Get(ctx, s.spoke().Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if got := node.Status.Capacity[kind]; got.Value() != 7 {
+			return fmt.Errorf("is %s", got.String())
+		}
+		return nil
+	})
+	t.Logf("capacity of the spoke on the hub after %s", time.Since(start).Round(time.Millisecond))
+}
+
+func (s *suite) kubeletEndpoint(t *testing.T) {
+	name := s.spoke().Name
+	if out := s.hub.kubectl(t, "get", "--raw", "/api/v1/nodes/"+name+"/proxy/healthz"); out != "ok" {
+		t.Errorf("healthz: got %q", out)
+	}
+	until(t, "figures of the spoke's kubelets", settle, func(ctx context.Context) error {
+		out, err := s.hub.ctl.Run(ctx, "get", "--raw", "/api/v1/nodes/"+name+"/proxy/metrics/resource")
+		if err != nil {
+			return err
+		}
+		if !strings.Contains(out, "node_cpu_usage_seconds_total ") || !strings.Contains(out, "node_memory_working_set_bytes ") {
+			return fmt.Errorf("no node figures in %.400q", out)
+		}
+		return nil
+	})
+	var stats struct {
+		Node struct {
+			NodeName string `json:"nodeName"`
+			Memory   struct {
+				WorkingSetBytes uint64 `json:"workingSetBytes"`
+			} `json:"memory"`
+		} `json:"node"`
+	}
+	raw := s.hub.kubectl(t, "get", "--raw", "/api/v1/nodes/"+name+"/proxy/stats/summary")
+	if err := json.Unmarshal([]byte(raw), &stats); err != nil || stats.Node.NodeName != name || stats.Node.Memory.WorkingSetBytes == 0 {
+		t.Errorf("stats/summary: %v: %.400s", err, raw)
+	}
+	refused(t, "who has no right on nodes/proxy gets nothing", s.hub.as("mallory"), "",
+		[]string{"get", "--raw", "/api/v1/nodes/" + name + "/proxy/healthz"}, "orbidden")
+	s.kubeletRefusesStrangers(t)
+}
+
+// kubeletRefusesStrangers goes around the API server, straight to the port.
+func (s *suite) kubeletRefusesStrangers(t *testing.T) {
+	t.Helper()
+	node, err := s.hub.kube.CoreV1().Nodes().Get(t.Context(), s.spoke().Name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := fmt.Sprintf("https://%s:%d/stats/summary", node.Status.Addresses[0].Address, node.Status.DaemonEndpoints.KubeletEndpoint.Port)
+	for reason, header := range map[string]string{
+		"nobody":         "",
+		"a forged token": "Authorization: Bearer nonsense",
+	} {
+		out, err := s.hub.Exec(t.Context(), "curl", "-sk", "-o", "/dev/null", "-w", "%{http_code}", "-H", header, address)
+		if err != nil || string(out) != "401" {
+			t.Errorf("%s: got %q, %v, want 401", reason, out, err)
+		}
+	}
+}
+
+func (s *suite) podWaits(t *testing.T) {
+	s.hub.apply(t, fmt.Sprintf(`
+apiVersion: v1
+kind: Pod
+metadata: {name: bound, namespace: default}
+spec:
+  nodeName: %s
+  tolerations: [{operator: Exists}]
+  containers: [{name: c, image: spokelet.io/test/busybox:latest, imagePullPolicy: Never}]
+`, s.spoke().Name))
+	get := func(ctx context.Context) (*corev1.Pod, error) {
+		return s.hub.kube.CoreV1().Pods("default").Get(ctx, "bound", metav1.GetOptions{})
+	}
+	until(t, "reason of the waiting pod", settle, func(ctx context.Context) error {
+		pod, err := get(ctx)
+		if err != nil {
+			return err
+		}
+		if pod.Status.Phase != corev1.PodPending || pod.Status.Reason == "" || pod.Status.Message == "" {
+			return fmt.Errorf("is %s, %q, %q", pod.Status.Phase, pod.Status.Reason, pod.Status.Message)
+		}
+		return nil
+	})
+	first, err := get(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%s: %s", first.Status.Reason, first.Status.Message)
+	s.hub.kubectl(t, "delete", "pod", "bound", "--timeout=20s")
+}
+
+func (s *suite) auditAtRest(t *testing.T) {
+	s.hub.kubectl(t, "wait", "--for=condition=Ready", "node/spoke1", "node/spoke2", "--timeout=60s")
+	const window = 60 * time.Second
+	sites := append([]*site{s.hub}, s.spokes...)
+	marks := make([]int64, len(sites))
+	for i, site := range sites {
+		marks[i] = auditSize(t, site)
+	}
+	rest, cancel := context.WithTimeout(t.Context(), window)
+	defer cancel()
+	<-rest.Done()
+	if err := t.Context().Err(); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatal(err)
+	}
+	for i, site := range sites {
+		for _, request := range auditSince(t, site, marks[i]) {
+			t.Errorf("%s: a request at rest: %s", site.Name, request)
+		}
+	}
+}
