@@ -168,6 +168,9 @@ func liveEndpoints(t *testing.T, h *liveHub, client kubernetes.Interface, addres
 	var running sync.WaitGroup
 	running.Go(func() { auth.Run(ctx) })
 	t.Cleanup(func() { cancel(); running.Wait() })
+	if err := auth.Await(ctx); err != nil {
+		t.Fatal(err)
+	}
 	certificate := selfSigned(t)
 	server, err := kubelet.New(kubelet.Config{
 		Address:       address.String(),

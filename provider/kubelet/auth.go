@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,7 +44,18 @@ type Auth struct {
 	Authorizer    authorizer.Authorizer
 
 	clientCA *dynamiccertificates.ConfigMapCAController
+	// read is closed when the client CA has been read for the first time.
+	read *once
 }
+
+// once is a dynamiccertificates.Listener.
+type once struct {
+	sync.Once
+	done chan struct{}
+}
+
+// Enqueue is called with every version of the client CA.
+func (o *once) Enqueue() { o.Do(func() { close(o.done) }) }
 
 // NewAuth returns an Auth that accepts certificates once Run has read the CA.
 // client needs create on tokenreviews and subjectaccessreviews, and get, list
@@ -75,11 +87,24 @@ func NewAuth(client kubernetes.Interface) (*Auth, error) {
 	if err != nil {
 		return nil, fmt.Errorf("authorizer cannot be made: %w", err)
 	}
-	return &Auth{Authenticator: authn, Authorizer: authz, clientCA: clientCA}, nil
+	read := &once{done: make(chan struct{})}
+	clientCA.AddListener(read)
+	return &Auth{Authenticator: authn, Authorizer: authz, clientCA: clientCA, read: read}, nil
 }
 
 // Run follows the client CA until ctx ends.
 func (a *Auth) Run(ctx context.Context) { a.clientCA.Run(ctx, 1) }
+
+// Await waits until the client CA has been read. Before, every certificate is
+// refused; a hub that has just started waits so as not to refuse the API server.
+func (a *Auth) Await(ctx context.Context) error {
+	select {
+	case <-a.read.done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("client CA was not read: %w", ctx.Err())
+	}
+}
 
 // subresources are what a kubelet asks for a path, most particular first; one of
 // them is enough (KEP-2862, fine-grained kubelet authorization).

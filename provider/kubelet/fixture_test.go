@@ -174,16 +174,6 @@ func (v *reviews) client(t *testing.T, ca *authority) kubernetes.Interface {
 	return client
 }
 
-// signal is told when the client CA has been read.
-type signal chan struct{}
-
-func (s signal) Enqueue() {
-	select {
-	case s <- struct{}{}:
-	default:
-	}
-}
-
 // testDoor is a Door whose clusters answer with a fixed response.
 type testDoor map[string]func(*http.Request) (*http.Response, error)
 
@@ -220,13 +210,13 @@ func newFixture(t *testing.T, v *reviews, door Door) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	read := make(signal, 1)
-	auth.clientCA.AddListener(read)
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { auth.Run(ctx) })
 	t.Cleanup(func() { cancel(); running.Wait() })
-	<-read
+	if err := auth.Await(ctx); err != nil {
+		t.Fatal(err)
+	}
 	serving := f.ca.issue(t, "kubelet", nil)
 	f.server, err = New(Config{
 		Certificate:   func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &serving, nil },

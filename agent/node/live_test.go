@@ -1,0 +1,102 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/go-logr/logr/testr"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/spokelet/spokelet/api/wire"
+)
+
+// closingDialer dials connections that end with the test: one with a watch that
+// is just ending is not idle, and would outlive it.
+func closingDialer(t *testing.T) func(context.Context, string, string) (net.Conn, error) {
+	var mu sync.Mutex
+	var conns []net.Conn
+	t.Cleanup(func() {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, conn := range conns {
+			_ = conn.Close()
+		}
+	})
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+		if err == nil {
+			mu.Lock()
+			defer mu.Unlock()
+			conns = append(conns, conn)
+		}
+		return conn, err
+	}
+}
+
+// TestARealSpokeIsSummedUp asks a real spoke's API server and kubelets. Those of
+// the development clusters sign their own certificates.
+func TestARealSpokeIsSummedUp(t *testing.T) {
+	spokes := filepath.SplitList(os.Getenv("SPOKELET_SPOKE_KUBECONFIGS"))
+	if len(spokes) == 0 {
+		t.Skip("needs a spoke: SPOKELET_SPOKE_KUBECONFIGS names no kubeconfig")
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", spokes[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := rest.CopyConfig(config)
+	own.Dial = closingDialer(t)
+	client, err := kubernetes.NewForConfig(own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	summaries := make(chan []byte, 16)
+	w, err := NewWatcher(WatcherConfig{
+		Client: client, Version: discovery.ToServerVersionInterfaceWithContext(client.Discovery()), Logger: testr.New(t),
+		Publisher: PublisherFunc(func(b []byte) { summaries <- b }),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := w.Run(ctx); err != nil {
+			t.Errorf("Run(): %v", err)
+		}
+	})
+	defer running.Wait()
+	defer cancel()
+	s, err := wire.DecodeNodeSummary(<-summaries)
+	if err != nil || s.Nodes.Ready == 0 || s.KubernetesVersion == "" || s.Capacity["cpu"] == "" {
+		t.Fatalf("summary: %+v, %v", s, err)
+	}
+	transport, err := KubeletTransport(config, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer utilnet.CloseIdleConnectionsFor(transport)
+	scraper, err := NewScraper(ScraperConfig{Name: "spoke1", Nodes: w, Transport: transport, Logger: testr.NewWithOptions(t, testr.Options{Verbosity: 1})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/metrics/resource", "/stats/summary"} {
+		code, body := scrape(t, scraper, path)
+		t.Logf("%s: %d\n%s", path, code, body)
+		if code != http.StatusOK {
+			t.Errorf("%s: got %d", path, code)
+		}
+	}
+}
