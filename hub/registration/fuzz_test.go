@@ -4,7 +4,9 @@
 package registration
 
 import (
+	"errors"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -24,9 +26,11 @@ func FuzzEnroll(f *testing.F) {
 	f.Add(store1, token.Token{}.Reveal(), csr, store1NS)
 	f.Add("kube-system", "", csr[:40], "")
 	f.Add("store1\x00", "spokelet.", []byte{0x30, 0x80}, "a/../b")
+	h := newHarness(f, managedCluster())
+	h.issueToken(store1)
+	h.enroller.limiter = unlimited()
 	f.Fuzz(func(t *testing.T, cluster, joinToken string, csr []byte, uid string) {
-		h := newHarness(t, managedCluster())
-		h.issueToken(store1)
+		h.t, h.events.Events = t, nil
 		response, err := h.Enroller().Enroll(t.Context(), &rpcv1.EnrollRequest{
 			Cluster: cluster, Token: joinToken, Csr: csr, KubeSystemUid: uid,
 		})
@@ -39,8 +43,13 @@ func FuzzEnroll(f *testing.F) {
 	})
 }
 
+// unlimited lets one caller try as often as the fuzzer does.
+func unlimited() *limiter {
+	return newLimiter(Limits{Concurrent: 8, AttemptsPerMinute: 1 << 40, Burst: 1 << 40, Addresses: 1}, time.Now)
+}
+
 // FuzzRequest plays an agent with a valid token whose request is anything: what
-// is signed is the cluster's one name, or nothing.
+// passes is signed for the cluster's one name.
 func FuzzRequest(f *testing.F) {
 	csr, err := identity.NewRequest(newKey(f), identity.Cluster{Name: store1})
 	if err != nil {
@@ -48,18 +57,24 @@ func FuzzRequest(f *testing.F) {
 	}
 	f.Add(csr)
 	f.Add(csr[:len(csr)-1])
-	f.Fuzz(func(t *testing.T, csr []byte) {
-		h := newHarness(t, managedCluster())
-		response, err := h.Enroller().Enroll(t.Context(), &rpcv1.EnrollRequest{
-			Cluster: store1, Token: h.issueToken(store1).Reveal(), Csr: csr, KubeSystemUid: store1NS,
-		})
+	h := newHarness(f)
+	who := h.identity(store1, store1ID)
+	f.Fuzz(func(t *testing.T, der []byte) {
+		request, err := parseRequest(der)
+		if err == nil {
+			err = checkClaim(request, who)
+		}
 		if err != nil {
-			if status.Code(err) != codes.InvalidArgument || h.bound(store1) {
-				t.Errorf("Enroll: %v; token bound: %v", err, h.bound(store1))
+			if !errors.Is(err, errRequest) {
+				t.Errorf("refused without a class: %v", err)
 			}
 			return
 		}
-		if got, err := identity.ClusterOf(leafOf(t, response.GetCertificateChain())); err != nil || got != h.identity(store1, store1ID) {
+		chain, _, err := h.authority.IssueCluster(who, request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := identity.ClusterOf(leafOf(t, chain)); err != nil || got != who {
 			t.Errorf("certificate of %v, %v", got, err)
 		}
 	})

@@ -54,7 +54,7 @@ const (
 // harness is a registration over an API server in memory.
 type harness struct {
 	*Registration
-	t         *testing.T
+	t         testing.TB
 	client    client.WithWatch
 	events    *events.FakeRecorder
 	authority *authority.Authority
@@ -88,7 +88,7 @@ func (f *fakeNodes) Remove(_ context.Context, cluster string) error {
 	return nil
 }
 
-func newHarness(t *testing.T, objects ...client.Object) *harness {
+func newHarness(t testing.TB, objects ...client.Object) *harness {
 	t.Helper()
 	h := &harness{t: t, events: events.NewFakeRecorder(1000), works: &fakeWorks{}, nodes: &fakeNodes{},
 		now: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)}
@@ -270,7 +270,7 @@ func request(tb testing.TB, key crypto.Signer, name string, joinToken token.Toke
 	return &rpcv1.EnrollRequest{Cluster: name, Token: joinToken.Reveal(), Csr: csr, KubeSystemUid: store1NS}
 }
 
-func rawCSR(t *testing.T, template *x509.CertificateRequest) []byte {
+func rawCSR(t testing.TB, template *x509.CertificateRequest) []byte {
 	t.Helper()
 	der, err := x509.CreateCertificateRequest(rand.Reader, template, newKey(t))
 	if err != nil {
