@@ -130,7 +130,7 @@ func (h *hub) addRegistration(context.Context) error {
 		Events:    h.mgr.GetEventRecorder("spokelet-hub"),
 		Authority: h.authority,
 		Works:     h.works,
-		Nodes:     h.nodes,
+		Nodes:     nodeRemover{h},
 		// The tunnel is made after this, and serves only after the manager has
 		// started.
 		Disconnect:     func(cluster string, reason error) { h.tunnel.Disconnect(cluster, reason) },

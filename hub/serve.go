@@ -109,8 +109,8 @@ func (h *hub) addWorks(context.Context) error {
 
 // addNodes makes the virtual nodes, their kubelet endpoints, and what feeds
 // them.
-func (h *hub) addNodes(context.Context) error {
-	endpoints, err := h.kubelets()
+func (h *hub) addNodes(ctx context.Context) error {
+	endpoints, err := h.kubelets(ctx)
 	if err != nil {
 		return err
 	}
@@ -140,7 +140,7 @@ func (h *hub) addNodes(context.Context) error {
 	return h.nodes.SetupWithManager(h.mgr)
 }
 
-func (h *hub) kubelets() (*kubelet.Server, error) {
+func (h *hub) kubelets(ctx context.Context) (*kubelet.Server, error) {
 	address, err := netip.ParseAddr(h.opts.Config.Nodes.Address)
 	if err != nil {
 		return nil, fmt.Errorf("nodes.address: %w", err)
@@ -157,11 +157,9 @@ func (h *hub) kubelets() (*kubelet.Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = h.mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
-		auth.Run(ctx)
-		return nil
-	}))
-	if err != nil {
+	// A port that opened before the CA is known would refuse the API server.
+	go auth.Run(ctx)
+	if err := auth.Await(ctx); err != nil {
 		return nil, err
 	}
 	return kubelet.New(kubelet.Config{

@@ -56,22 +56,35 @@ func (s liveSession) Info() live.SessionInfo {
 	}
 }
 
-// links is provider.Links.
+// links is provider.Links. The tunnel is made after the nodes, and asked only
+// once both run.
 type links struct{ h *hub }
 
 func (l links) Subscribe(f func(provider.Link)) (cancel func()) {
-	return l.h.tunnel.Sessions().Subscribe(func(e tunnel.Event) {
-		link := provider.Link{Cluster: e.Cluster, Up: e.Session != nil}
-		if e.Reason != nil {
-			link.Reason = e.Reason.Error()
-		}
-		f(link)
-	})
+	return provider.LinksOf(l.h.tunnel.Sessions()).Subscribe(f)
+}
+
+// nodeRemover is registration.NodeRemover: what is known of a cluster goes with
+// its node, in Sync too, or the cluster would not be told of again when it comes
+// back.
+type nodeRemover struct{ h *hub }
+
+func (r nodeRemover) Remove(ctx context.Context, cluster string) error {
+	if err := r.h.nodes.Remove(ctx, cluster); err != nil {
+		return err
+	}
+	r.h.sync.Forget(cluster)
+	r.h.nodes.Forget(cluster)
+	return nil
 }
 
 // nodeDoor is kubelet.Door.
 func (h *hub) nodeDoor(ctx context.Context, cluster string) (http.RoundTripper, error) {
-	return h.tunnel.Sessions().Get(ctx, cluster)
+	session, err := h.tunnel.Sessions().Get(ctx, cluster)
+	if err != nil {
+		return nil, err
+	}
+	return session, nil
 }
 
 // followSessions tells registration of sessions and runs Sync over each, until
