@@ -11,6 +11,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/net/http2"
 )
@@ -25,7 +26,7 @@ const (
 // HTTP/2 cannot: HTTP/2 below announces the largest window and believes in it,
 // and flowConn tells the peer of smaller ones by SETTINGS frames of its own,
 // whose acknowledgements it keeps to itself. The peer so never sends more than
-// HTTP/2 here expects.
+// HTTP/2 here expects. It also gathers small writes; see Write.
 type flowConn struct {
 	net.Conn          // TLS
 	raw      net.Conn // under TLS
@@ -36,37 +37,47 @@ type flowConn struct {
 	left  int           // bytes of the current frame still to be read
 	acked bool          // the acknowledgement that HTTP/2 waits for has passed
 
-	wmu    sync.Mutex
-	framer framePosition // of what was written; wmu
-	sent   uint32        // window that the peer was told last; wmu
-	want   atomic.Uint32 // window that the peer is to be told
+	wmu     sync.Mutex
+	wcond   sync.Cond     // something below has changed
+	queue   *batch        // to be written by the writer; nil when empty
+	framer  framePosition // at the end of queue
+	writing bool          // somebody is writing, and wmu is free
+	wrote   time.Time     // when the last write ended
+	burst   int           // writes in a row that followed each other closely
+	sent    int           // window that the peer was told last
+	want    int           // window that the peer is to be told
+	closed  bool          // no more writes
+	werr    error         // of the writer, and the end of it
+
+	writer chan struct{} // closed when the writer has ended
 
 	bulkMu sync.Mutex
 	bulk   map[uint32]int // bytes in large frames by stream since the last count
 }
 
 // newFlowConn wraps the TLS connection, over raw, of the HTTP/2 client (hub) or
-// server (agent). Window is the one that HTTP/2 announces first.
+// server (agent). Window is the one that HTTP/2 announces first. Close or abort
+// must follow.
 func newFlowConn(conn, raw net.Conn, client bool, window int) *flowConn {
 	c := &flowConn{
 		Conn: conn,
 		raw:  raw,
 		r:    bufio.NewReaderSize(conn, maxFrame+frameHeader),
-		sent: uint32(window),
+		sent: window,
+		want: window,
 		bulk: map[uint32]int{},
+
+		writer: make(chan struct{}),
 	}
-	c.want.Store(uint32(window))
+	c.wcond.L = &c.wmu
 	if client {
 		c.framer.skip = clientPreface
 	} else {
 		c.left = clientPreface
 	}
+	go c.runWriter()
 	return c
 }
-
-// abort closes the byte stream without TLS's farewell, which would wait for a
-// peer that may not read.
-func (c *flowConn) abort() { _ = c.raw.Close() }
 
 func (c *flowConn) traffic() traffic {
 	return traffic{in: c.in.Load(), out: c.out.Load()}
@@ -153,49 +164,6 @@ func (c *flowConn) bulkStreams(window int) int {
 	}
 	clear(c.bulk)
 	return n
-}
-
-// Write passes frames on, and puts a SETTINGS frame of its own between two of
-// them when the window is to change.
-func (c *flowConn) Write(p []byte) (int, error) {
-	c.wmu.Lock()
-	n, err := c.Conn.Write(p)
-	c.out.Add(uint64(n))
-	c.framer.advance(p[:n])
-	if err == nil {
-		err = c.inject()
-	}
-	c.wmu.Unlock()
-	return n, err
-}
-
-// setWindow tells the peer another window for every stream. It does not block:
-// while a write is under way, that write carries the news.
-func (c *flowConn) setWindow(window int) {
-	if c.want.Swap(uint32(window)) == uint32(window) || !c.wmu.TryLock() {
-		return
-	}
-	defer c.wmu.Unlock()
-	// An error here is the connection's end, which the reader reports.
-	_ = c.inject()
-}
-
-func (c *flowConn) window() int { return int(c.want.Load()) }
-
-// inject sends the wanted window. wmu is held.
-func (c *flowConn) inject() error {
-	window := c.want.Load()
-	// HTTP/2's own SETTINGS go first, and frames are never cut in two.
-	if window == c.sent || !c.framer.boundary() {
-		return nil
-	}
-	c.sent = window
-	c.injected.Add(1)
-	frame := [frameHeader + 6]byte{2: 6, 3: byte(http2.FrameSettings)}
-	binary.BigEndian.PutUint16(frame[frameHeader:], uint16(http2.SettingInitialWindowSize))
-	binary.BigEndian.PutUint32(frame[frameHeader+2:], window)
-	_, err := c.Conn.Write(frame[:])
-	return err
 }
 
 type frameInfo struct {

@@ -25,9 +25,11 @@ func (r *recorder) Read(p []byte) (int, error)  { return r.r.Read(p) }
 func (r *recorder) Write(p []byte) (int, error) { return r.w.Write(p) }
 
 // overRecorder is a flowConn without TLS under it.
-func overRecorder(client bool, in []byte) (*flowConn, *recorder) {
+func overRecorder(t *testing.T, client bool, in []byte) (*flowConn, *recorder) {
 	rec := &recorder{r: bytes.NewReader(in)}
-	return newFlowConn(rec, rec, client, 512<<10), rec
+	c := newFlowConn(rec, rec, client, 512<<10)
+	t.Cleanup(c.finish)
+	return c, rec
 }
 
 // frames writes frames.
@@ -72,7 +74,7 @@ func TestFlowKeepsItsAcknowledgements(t *testing.T) {
 	} {
 		for _, slices := range []string{"whole", "single bytes"} {
 			t.Run(name+" in "+slices, func(t *testing.T) {
-				c, rec := overRecorder(true, nil)
+				c, rec := overRecorder(t, true, nil)
 				in := io.Reader(bytes.NewReader(frames(tc.in)))
 				if slices == "single bytes" {
 					in = iotest.OneByteReader(in)
@@ -91,7 +93,7 @@ func TestFlowKeepsItsAcknowledgements(t *testing.T) {
 func TestFlowEndsAreHonest(t *testing.T) {
 	whole := frames(func(f *http2.Framer) { _ = f.WriteData(1, true, []byte("hello")) })
 	for cut := range len(whole) {
-		c, _ := overRecorder(true, whole[:cut])
+		c, _ := overRecorder(t, true, whole[:cut])
 		got, err := io.ReadAll(c)
 		if !bytes.HasPrefix(whole, got) {
 			t.Errorf("cut at %d: %x is no prefix", cut, got)
@@ -103,10 +105,10 @@ func TestFlowEndsAreHonest(t *testing.T) {
 }
 
 func TestFlowTellsWindowsBetweenFrames(t *testing.T) {
-	c, rec := overRecorder(true, nil)
+	c, rec := overRecorder(t, true, nil)
 	c.setWindow(128 << 10)
-	if rec.w.Len() != 0 {
-		t.Fatalf("wrote %x before HTTP/2's own preface", rec.w.Bytes())
+	if c.queued() != 0 {
+		t.Fatalf("wrote %d bytes before HTTP/2's own preface", c.queued())
 	}
 	stream := append([]byte(http2.ClientPreface), frames(func(f *http2.Framer) {
 		_ = f.WriteSettings()
@@ -122,6 +124,8 @@ func TestFlowTellsWindowsBetweenFrames(t *testing.T) {
 		}
 	}
 	c.setWindow(64 << 10) // nothing is being written: at once
+	c.finish()
+	<-c.writer
 	var windows []uint32
 	r := bytes.NewReader(rec.w.Bytes()[clientPreface:])
 	framer := http2.NewFramer(nil, r)
@@ -152,7 +156,7 @@ func FuzzFlowRead(f *testing.F) {
 	f.Add(frames(func(f *http2.Framer) { ack(f); ack(f); _ = f.WriteData(1, true, []byte("x")) }), 1)
 	f.Add([]byte{0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 1}, 0)
 	f.Fuzz(func(t *testing.T, in []byte, injected int) {
-		c, _ := overRecorder(true, in)
+		c, _ := overRecorder(t, true, in)
 		c.injected.Store(int64(injected & 7))
 		got, err := io.ReadAll(c)
 		if err != nil && err != io.ErrUnexpectedEOF {
