@@ -134,6 +134,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	e.reports.ShutDown()
 	wg.Wait()
 	e.following.Wait()
+	e.spoke.close()
 	return nil
 }
 
@@ -157,6 +158,12 @@ func (e *Engine) recall(ctx context.Context) error {
 	}
 	for _, r := range kept {
 		e.remember(r)
+	}
+	e.mu.Lock()
+	early := e.synced
+	e.mu.Unlock()
+	if early {
+		e.complete() // the hub was faster than we were to remember
 	}
 	return nil
 }

@@ -23,6 +23,7 @@ func Orphan(ctx context.Context, cfg *rest.Config, impersonate string) error {
 	if err != nil {
 		return fmt.Errorf("orphan works: %w", err)
 	}
+	defer s.close()
 	e := &Engine{spoke: s}
 	p := Multicluster()
 	var failed []error

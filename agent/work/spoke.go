@@ -6,10 +6,12 @@ package work
 import (
 	"context"
 	"fmt"
+	"net/http"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
@@ -24,6 +26,7 @@ type spoke struct {
 	metadata metadata.Interface
 	dynamic  dynamic.Interface
 	kinds    *kinds
+	pool     *http.Client
 }
 
 // newSpoke impersonates user when it is not empty.
@@ -50,8 +53,11 @@ func newSpoke(cfg *rest.Config, user string) (*spoke, error) {
 	if err != nil {
 		return nil, fmt.Errorf("discovery client: %w", err)
 	}
-	return &spoke{metadata: m, dynamic: d, kinds: newKinds(disco)}, nil
+	return &spoke{metadata: m, dynamic: d, kinds: newKinds(disco), pool: pool}, nil
 }
+
+// close gives up idle connections.
+func (s *spoke) close() { utilnet.CloseIdleConnectionsFor(s.pool.Transport) }
 
 // apply writes a configuration by server-side apply and returns what it became.
 func (s *spoke) apply(ctx context.Context, at target, configuration []byte, p Policy) (*sighting, error) {

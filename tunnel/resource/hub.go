@@ -135,5 +135,17 @@ func (h *Hub) Run(ctx context.Context, name string, session http.RoundTripper) e
 	h.mu.Lock()
 	c := h.cluster(name)
 	h.mu.Unlock()
-	return c.exchange.serve(ctx, client.Sync(ctx), cancel)
+	stream := client.Sync(ctx)
+	abort := func() {
+		cancel()
+		// An HTTP/2 transport that waits for more of the request looks at its
+		// context only after the request has ended.
+		_ = stream.CloseRequest()
+	}
+	defer abort()
+	// Begins the request: a hub that mirrors nothing has nothing to say first.
+	if err := stream.Send(nil); err != nil {
+		return fmt.Errorf("sync send: %w", err)
+	}
+	return c.exchange.serve(ctx, stream, abort)
 }

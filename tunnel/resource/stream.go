@@ -101,9 +101,12 @@ func (s *stream) poke() {
 func (s *stream) run(ctx context.Context, abort func()) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	stop := context.AfterFunc(ctx, abort)
-	defer stop()
 	var wg sync.WaitGroup
+	// Waited for as well: abort must not reach a stream whose handler has returned.
+	wg.Go(func() {
+		<-ctx.Done()
+		abort()
+	})
 	wg.Go(func() { cancel(s.read()) })
 	wg.Go(func() { cancel(s.write(ctx)) })
 	wg.Wait()

@@ -1,0 +1,311 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package work
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	workv1 "open-cluster-management.io/api/work/v1"
+
+	"github.com/spokelet/spokelet/api/crds"
+	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/tunnel/resource"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// kubeconfigVariable names the cluster that tests of API behaviour run against.
+const kubeconfigVariable = "SPOKELET_TEST_KUBECONFIG"
+
+// patience bounds every wait; a busy machine must not fail a test.
+const patience = time.Minute
+
+var errBoom = errors.New("boom")
+
+// cluster is a real API server with a namespace of its own.
+type cluster struct {
+	t         *testing.T
+	cfg       *rest.Config
+	kube      kubernetes.Interface
+	dynamic   dynamic.Interface
+	namespace string
+}
+
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	file := os.Getenv(kubeconfigVariable)
+	if file == "" {
+		t.Skipf("needs a real API server: %s names no kubeconfig", kubeconfigVariable)
+	}
+	cfg, err := clientcmd.BuildConfigFromFlags("", file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.QPS = -1
+	pool, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.CloseIdleConnections)
+	c := &cluster{t: t, cfg: cfg, namespace: "work-" + rand.String(8)}
+	if c.kube, err = kubernetes.NewForConfigAndClient(cfg, pool); err != nil {
+		t.Fatal(err)
+	}
+	if c.dynamic, err = dynamic.NewForConfigAndClient(cfg, pool); err != nil {
+		t.Fatal(err)
+	}
+	if err := crds.Install(t.Context(), c.dynamic, crds.Agent()); err != nil {
+		t.Fatal(err)
+	}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: c.namespace}}
+	if _, err := c.kube.CoreV1().Namespaces().Create(t.Context(), ns, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		for _, gvr := range []string{"configmaps", "secrets"} {
+			_ = c.dynamic.Resource(corev1.SchemeGroupVersion.WithResource(gvr)).Namespace(c.namespace).
+				DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
+		}
+		_ = c.kube.CoreV1().Namespaces().Delete(ctx, c.namespace, metav1.DeleteOptions{})
+	})
+	return c
+}
+
+// name makes a name that is unique in the cluster: anchors have no namespace.
+func (c *cluster) name(base string) string { return base + "-" + c.namespace }
+
+// configMaps names those of the namespace, the API server's own aside.
+func (c *cluster) configMaps() map[string]map[string]string {
+	c.t.Helper()
+	list, err := c.kube.CoreV1().ConfigMaps(c.namespace).List(c.t.Context(), metav1.ListOptions{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	out := map[string]map[string]string{}
+	for _, cm := range list.Items {
+		if cm.Name != "kube-root-ca.crt" {
+			out[cm.Name] = cm.Data
+		}
+	}
+	return out
+}
+
+func (c *cluster) anchor(name string) (*unstructured.Unstructured, bool) {
+	c.t.Helper()
+	u, err := c.dynamic.Resource(Multicluster().Anchor.Resource).Get(c.t.Context(), name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, false
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return u, true
+}
+
+// eventually waits until what is asked for is so.
+func (c *cluster) eventually(what string, so func() bool) {
+	c.t.Helper()
+	err := wait.PollUntilContextTimeout(c.t.Context(), 10*time.Millisecond, patience, true, func(context.Context) (bool, error) { return so(), nil })
+	if err != nil {
+		c.t.Fatalf("%s: not so within %s", what, patience)
+	}
+}
+
+// hub plays the hub for engines of one cluster, over the real Sync.
+type hub struct {
+	t    *testing.T
+	sync *resource.Hub
+
+	mu       sync.Mutex
+	statuses map[string]told
+}
+
+type told struct {
+	uid string
+	wire.WorkStatus
+}
+
+const spokeName = "spoke"
+
+func newHub(t *testing.T) *hub {
+	h := &hub{t: t, sync: resource.NewHub(), statuses: map[string]told{}}
+	h.sync.Publish(wire.KindWork, nil)
+	h.sync.Mirror(wire.KindWorkStatus, resource.HubReceiver{Put: func(_ string, r resource.Resource) {
+		s, err := wire.DecodeWorkStatus(r.Body)
+		if err != nil {
+			t.Errorf("status of %s: %v", r.Key, err)
+			return
+		}
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.statuses[r.Key] = told{uid: r.UID, WorkStatus: s}
+	}})
+	h.sync.Source(spokeName, wire.KindWork).Complete()
+	return h
+}
+
+func keyFor(name string) string {
+	return wire.WorkKey{Dialect: wire.DialectMulticluster, Namespace: spokeName, Name: name}.String()
+}
+
+// want publishes a generation of a work; no manifests at all deletes it.
+func (h *hub) want(name string, generation int64, manifests ...string) {
+	h.t.Helper()
+	w := wire.Work{Generation: generation, Deleting: len(manifests) == 0}
+	for _, m := range manifests {
+		w.Spec.Workload.Manifests = append(w.Spec.Workload.Manifests, workv1.Manifest{RawExtension: runtime.RawExtension{Raw: []byte(m)}})
+	}
+	body, err := json.Marshal(w)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	r := resource.Resource{Key: keyFor(name), UID: "uid-" + name, Generation: generation, Body: body}
+	if err := h.sync.Source(spokeName, wire.KindWork).Put(r); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func (h *hub) forget(name string) { h.sync.Source(spokeName, wire.KindWork).Delete(keyFor(name)) }
+
+func (h *hub) status(name string) told {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.statuses[keyFor(name)]
+}
+
+// is waits until a condition of a work has a status for a generation.
+func (h *hub) is(c *cluster, name string, generation int64, condition string, status metav1.ConditionStatus) told {
+	c.t.Helper()
+	var s told
+	defer func() {
+		if c.t.Failed() {
+			c.t.Logf("status of %s: %+v", name, s)
+		}
+	}()
+	c.eventually(fmt.Sprintf("%s %s=%s at generation %d", name, condition, status, generation), func() bool {
+		s = h.status(name)
+		found := meta.FindStatusCondition(s.Conditions, condition)
+		return found != nil && found.Status == status && found.ObservedGeneration == generation
+	})
+	return s
+}
+
+// finalized waits until the spoke says that nothing is left of a work.
+func (h *hub) finalized(c *cluster, name string) {
+	c.t.Helper()
+	c.eventually(name+" finalized", func() bool { return h.status(name).Finalized })
+}
+
+// agent is a running engine.
+type agent struct {
+	*Engine
+	stop func()
+}
+
+// start runs an engine and connects it to a hub, if there is one.
+func (c *cluster) start(h *hub, change ...func(*Config)) *agent {
+	c.t.Helper()
+	cfg := Config{REST: rest.CopyConfig(c.cfg), HubID: c.namespace}
+	for _, f := range change {
+		f(&cfg)
+	}
+	e, err := New(cfg)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(c.t.Context()))
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := e.Run(ctx); err != nil {
+			c.t.Errorf("run: %v", err)
+		}
+	})
+	closeStream := func() {}
+	if h != nil {
+		closeStream = connect(c.t, h, e)
+	}
+	a := &agent{Engine: e}
+	a.stop = sync.OnceFunc(func() {
+		closeStream()
+		cancel()
+		wg.Wait()
+	})
+	c.t.Cleanup(a.stop)
+	return a
+}
+
+// connect joins an engine to a hub by a real HTTP/2 stream.
+func connect(t *testing.T, h *hub, e *Engine) (stop func()) {
+	t.Helper()
+	door, err := resource.NewAgent([]*resource.Source{e.Source()}, []*resource.Mirror{e.Mirror()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewUnstartedServer(door)
+	server.Config.Protocols = new(http.Protocols)
+	server.Config.Protocols.SetUnencryptedHTTP2(true)
+	server.Start()
+	transport := &http.Transport{Protocols: server.Config.Protocols}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		_ = h.sync.Run(ctx, spokeName, redirect{transport, strings.TrimPrefix(server.URL, "http://")})
+	})
+	return func() {
+		cancel()
+		wg.Wait()
+		transport.CloseIdleConnections()
+		server.Close()
+	}
+}
+
+// redirect sends a door's requests to a test server.
+type redirect struct {
+	http.RoundTripper
+	host string
+}
+
+func (r redirect) RoundTrip(req *http.Request) (*http.Response, error) {
+	req = req.Clone(req.Context())
+	req.URL.Host = r.host
+	return r.RoundTripper.RoundTrip(req)
+}
+
+func (c *cluster) configMap(name string, data ...string) string {
+	m := map[string]string{}
+	for i := 0; i+1 < len(data); i += 2 {
+		m[data[i]] = data[i+1]
+	}
+	raw, err := json.Marshal(map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": name, "namespace": c.namespace}, "data": m,
+	})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return string(raw)
+}
