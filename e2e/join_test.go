@@ -23,7 +23,7 @@ func (s *suite) hubCannotDial(t *testing.T) {
 		t.Fatal(err)
 	}
 	dial := func(from *site, host string, port string) error {
-		_, err := from.Exec(t.Context(), "timeout", "5", "busybox", "nc", "-z", "-w", "3", host, port)
+		_, err := from.Exec(t.Context(), "timeout", "5", "bash", "-c", "exec 3<>/dev/tcp/"+host+"/"+port)
 		return err
 	}
 	if err := dial(s.hub, target.Hostname(), target.Port()); err == nil {
