@@ -1,0 +1,197 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package work
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// scene is a table with one object of one work, applied at version 10.
+type scene struct {
+	*table
+	repairs, reports []string
+	followed         int
+	id               objectID
+}
+
+var content = [32]byte{1}
+
+func newScene() *scene {
+	s := &scene{id: objectID{Resource: "configmaps", Namespace: "n", Name: "o"}}
+	s.table = newTable(
+		func(scope) func() { s.followed++; return func() { s.followed-- } },
+		func(w string) { s.repairs = append(s.repairs, w) },
+		func(w string) { s.reports = append(s.reports, w) })
+	s.claim(s.target(), "w", "anchor")
+	s.begin(s.id, time.Now())
+	s.finish(s.id, "w", content, seen("u", "10", 1))
+	s.repairs, s.reports = nil, nil
+	return s
+}
+
+func (s *scene) target() target { return target{objectID: s.id, Version: "v1", Kind: "ConfigMap"} }
+
+func seen(uid, version string, fields byte) *sighting {
+	return &sighting{uid: types.UID(uid), version: version, fields: fieldsHash{fields}, health: health{status: status.CurrentStatus}}
+}
+
+func TestDriftIsToldFromNoise(t *testing.T) {
+	tests := map[string]struct {
+		reason  string
+		events  func(*scene)
+		repairs bool
+		reports bool
+	}{
+		"our own apply comes back": {
+			reason: "the event of what we wrote is no news", events: func(s *scene) { s.observe(s.id, seen("u", "10", 1), false) },
+		},
+		"an older event": {
+			reason: "the watch lags behind our answer", events: func(s *scene) { s.observe(s.id, seen("u", "9", 2), false) },
+		},
+		"a status update": {
+			reason: "our fields are as they were", events: func(s *scene) { s.observe(s.id, seen("u", "11", 1), false) },
+		},
+		"a field was taken": {
+			reason: "our fields are others now", events: func(s *scene) { s.observe(s.id, seen("u", "11", 2), false) }, repairs: true,
+		},
+		"all fields were taken": {
+			reason: "we own nothing any more", events: func(s *scene) { s.observe(s.id, seen("u", "11", 0), false) }, repairs: true,
+		},
+		"deleted": {
+			reason: "absence is drift", events: func(s *scene) { s.observe(s.id, seen("u", "11", 1), true) }, repairs: true,
+		},
+		"deleted and made by somebody else": {
+			reason: "the new one lacks our fields",
+			events: func(s *scene) {
+				s.observe(s.id, seen("u", "11", 1), true)
+				s.repairs = nil
+				s.observe(s.id, seen("v", "12", 0), false)
+			}, repairs: true,
+		},
+		"being deleted": {
+			reason: "nothing can be done until it is gone; its health is news",
+			events: func(s *scene) {
+				g := seen("u", "11", 1)
+				g.deleting, g.health.status = true, status.TerminatingStatus
+				s.observe(s.id, g, false)
+			}, reports: true,
+		},
+		"health changes": {
+			reason: "that is what the hub waits for",
+			events: func(s *scene) {
+				g := seen("u", "11", 1)
+				g.health.status = status.InProgressStatus
+				s.observe(s.id, g, false)
+			}, reports: true,
+		},
+		"drift during our own apply": {
+			reason: "judged when the answer is there, which overwrote it",
+			events: func(s *scene) {
+				s.begin(s.id, time.Now())
+				s.observe(s.id, seen("u", "11", 2), false)
+				s.finish(s.id, "w", content, seen("u", "12", 1))
+			},
+		},
+		"drift after our apply, told before its answer": {
+			reason: "the event is newer than the answer",
+			events: func(s *scene) {
+				s.begin(s.id, time.Now())
+				s.observe(s.id, seen("u", "13", 2), false)
+				s.finish(s.id, "w", content, seen("u", "12", 1))
+			}, repairs: true,
+		},
+		"deleted after our apply, told before its answer": {
+			reason: "the answer is about an object that is gone",
+			events: func(s *scene) {
+				s.begin(s.id, time.Now())
+				s.observe(s.id, seen("u", "13", 1), true)
+				s.repairs = nil
+				s.finish(s.id, "w", content, seen("u", "12", 1))
+			}, repairs: true,
+		},
+		"a relist without it": {
+			reason: "it was deleted while nobody watched", events: func(s *scene) { s.resync(scopeOf(s.target()), nil, "20") }, repairs: true,
+		},
+		"a relist from before our apply": {
+			reason: "it could not be in there", events: func(s *scene) { s.resync(scopeOf(s.target()), nil, "9") },
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := newScene()
+			tc.events(s)
+			if got := len(s.repairs) > 0; got != tc.repairs {
+				t.Errorf("%s: repairs %v", tc.reason, s.repairs)
+			}
+			if got := len(s.reports) > 0; got != tc.reports {
+				t.Errorf("%s: reports %v", tc.reason, s.reports)
+			}
+		})
+	}
+}
+
+func TestSharedObjectHasOneWriter(t *testing.T) {
+	s := newScene()
+	s.claim(s.target(), "x", "anchor-x")
+	if due, _ := s.due(s.id, "x", content, time.Now()); !due {
+		t.Error("a work that never applied has nothing to do")
+	}
+	owners := s.begin(s.id, time.Now())
+	if diff := cmp.Diff([]string{"w", "x"}, []string{owners[0].work, owners[1].work}); diff != "" {
+		t.Errorf("owners (-want +got):\n%s", diff)
+	}
+	s.finish(s.id, "x", content, seen("u", "11", 3))
+	s.observe(s.id, seen("u", "12", 4), false)
+	if diff := cmp.Diff([]string{"x"}, s.repairs); diff != "" {
+		t.Errorf("the last writer alone repairs (-want +got):\n%s", diff)
+	}
+	if due, _ := s.due(s.id, "w", content, time.Now()); due {
+		t.Error("the other one fights back")
+	}
+	s.repairs = nil
+	s.release(s.id, "x")
+	if !slices.Contains(s.repairs, "w") {
+		t.Error("the heir is not told")
+	}
+	if due, _ := s.due(s.id, "w", content, time.Now()); !due {
+		t.Error("the heir does not apply its own content")
+	}
+	s.release(s.id, "w")
+	if s.followed != 0 || len(s.objects) != 0 || len(s.scopes) != 0 {
+		t.Errorf("left: %d watches, %d objects, %d scopes", s.followed, len(s.objects), len(s.scopes))
+	}
+}
+
+func TestFightIsSlowedDown(t *testing.T) {
+	var p pace
+	now := time.Now()
+	for range freeRepairs {
+		if w := p.wait(now); w != 0 {
+			t.Fatalf("a free repair waits %s", w)
+		}
+		p.spend(now)
+	}
+	last := time.Duration(0)
+	for range 12 {
+		w := p.wait(now)
+		if w <= 0 || w < last || w > longestDamped {
+			t.Fatalf("after %s comes %s", last, w)
+		}
+		last = w
+		now = now.Add(w)
+		p.spend(now)
+	}
+	if last != longestDamped {
+		t.Errorf("the longest wait is %s", last)
+	}
+	if w := p.wait(now.Add(repairWindow + time.Second)); w != 0 {
+		t.Errorf("after a quiet time a repair waits %s", w)
+	}
+}
