@@ -84,8 +84,10 @@ func (s *clusterStorage) Watch(_ context.Context, options *internalversion.ListO
 			return nil, apierrors.NewBadRequest("resourceVersion: not a version of this server")
 		}
 	}
-	initial := options != nil && options.SendInitialEvents != nil && *options.SendInitialEvents
-	return s.board.watch(match, version, initial)
+	// The machinery asks for initial events on behalf of old clients too; they
+	// are told of the end only if they know bookmarks.
+	streamed := options != nil && options.SendInitialEvents != nil && *options.SendInitialEvents && options.AllowWatchBookmarks
+	return s.board.watch(match, version, streamed)
 }
 
 func selectionOf(options *internalversion.ListOptions) (selection, error) {

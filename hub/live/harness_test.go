@@ -1,0 +1,325 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package live
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/go-logr/logr"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	certutil "k8s.io/client-go/util/cert"
+
+	livev1alpha1 "github.com/spokelet/spokelet/api/live/v1alpha1"
+	"github.com/spokelet/spokelet/api/principal"
+	"github.com/spokelet/spokelet/tunnel"
+)
+
+const livePath = "/apis/live.spokelet.io/v1alpha1"
+
+// hubAPI is the hub's API server, as far as the live API asks it. A token is
+// the name of its user, whose group is devs; rights says what users may do.
+type hubAPI struct {
+	*httptest.Server
+	rights func(authorizationv1.SubjectAccessReviewSpec) bool
+}
+
+func newHubAPI(t *testing.T, rights func(authorizationv1.SubjectAccessReviewSpec) bool) *hubAPI {
+	t.Helper()
+	ca, _, err := certutil.GenerateSelfSignedCertKey("front-proxy", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cm := corev1.ConfigMap{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: extensionAuthentication, ResourceVersion: "1"},
+		Data: map[string]string{
+			"client-ca-file": string(ca), "requestheader-client-ca-file": string(ca),
+			"requestheader-username-headers": `["X-Remote-User"]`, "requestheader-group-headers": `["X-Remote-Group"]`,
+			"requestheader-extra-headers-prefix": `["X-Remote-Extra-"]`, "requestheader-allowed-names": `[]`,
+		},
+	}
+	h := &hubAPI{rights: rights}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /api/v1/namespaces/kube-system/configmaps/"+extensionAuthentication, func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, cm) })
+	mux.HandleFunc("GET /api/v1/namespaces/kube-system/configmaps", func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("watch") == "" {
+			writeJSON(w, corev1.ConfigMapList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMapList"}, ListMeta: metav1.ListMeta{ResourceVersion: "1"}, Items: []corev1.ConfigMap{cm}})
+			return
+		}
+		if r.URL.Query().Get("sendInitialEvents") != "" {
+			http.Error(w, "no", http.StatusUnprocessableEntity)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	})
+	mux.HandleFunc("POST /apis/authentication.k8s.io/v1/tokenreviews", func(w http.ResponseWriter, r *http.Request) {
+		var review authenticationv1.TokenReview
+		_ = json.NewDecoder(r.Body).Decode(&review)
+		review.Status.Authenticated = review.Spec.Token != ""
+		review.Status.User = authenticationv1.UserInfo{Username: review.Spec.Token, Groups: []string{"devs"}}
+		writeJSON(w, review)
+	})
+	mux.HandleFunc("POST /apis/authorization.k8s.io/v1/subjectaccessreviews", func(w http.ResponseWriter, r *http.Request) {
+		var review authorizationv1.SubjectAccessReview
+		_ = json.NewDecoder(r.Body).Decode(&review)
+		review.Status.Allowed = h.rights(review.Spec)
+		writeJSON(w, review)
+	})
+	h.Server = httptest.NewServer(mux)
+	t.Cleanup(h.Close)
+	return h
+}
+
+func writeJSON(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(v)
+}
+
+// agent is the other end of a session: a server that is reached by HTTP/2 and
+// by raw streams, as the tunnel's is.
+type agent struct {
+	*httptest.Server
+	transport *http.Transport
+}
+
+func newAgent(t *testing.T, door http.HandlerFunc) *agent {
+	t.Helper()
+	a := &agent{Server: httptest.NewUnstartedServer(door)}
+	a.Config.Protocols = new(http.Protocols)
+	a.Config.Protocols.SetHTTP1(true)
+	a.Config.Protocols.SetUnencryptedHTTP2(true)
+	a.Start()
+	a.transport = &http.Transport{
+		Protocols:          new(http.Protocols),
+		DisableCompression: true,
+		DialContext:        func(ctx context.Context, _, _ string) (net.Conn, error) { return a.Dial(ctx, kubeDoor) },
+	}
+	a.transport.Protocols.SetUnencryptedHTTP2(true)
+	t.Cleanup(func() {
+		a.transport.CloseIdleConnections()
+		a.Close()
+	})
+	return a
+}
+
+func (a *agent) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.Host != kubeDoor {
+		return nil, fmt.Errorf("door %q: %w", r.URL.Host, tunnel.ErrDoor)
+	}
+	return a.transport.RoundTrip(r)
+}
+
+func (a *agent) Dial(ctx context.Context, _ string) (net.Conn, error) {
+	var d net.Dialer
+	return d.DialContext(ctx, "tcp", a.Listener.Addr().String())
+}
+
+func (a *agent) Info() SessionInfo { return SessionInfo{ConnectedAt: noon, AgentVersion: "v0.1.0"} }
+
+// broken is a session whose way is barred.
+type broken struct{ err error }
+
+func (b broken) RoundTrip(*http.Request) (*http.Response, error) { return nil, b.err }
+func (b broken) Dial(context.Context, string) (net.Conn, error)  { return nil, b.err }
+func (b broken) Info() SessionInfo                               { return SessionInfo{} }
+
+// fleet is Sessions and Records of a fixed set. A cluster without session is
+// known and not connected.
+type fleet struct {
+	mu       sync.Mutex
+	clusters map[string]Session
+	tell     []func(SessionEvent)
+}
+
+func (f *fleet) Get(_ context.Context, cluster string) (Session, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if s := f.clusters[cluster]; s != nil {
+		return s, nil
+	}
+	return nil, &tunnel.NotConnectedError{Cluster: cluster, Reason: tunnel.ErrLost}
+}
+
+func (f *fleet) set(cluster string, s Session) {
+	f.mu.Lock()
+	f.clusters[cluster] = s
+	tell := f.tell
+	f.mu.Unlock()
+	for _, t := range tell {
+		t(SessionEvent{Cluster: cluster, Session: s, Reason: tunnel.ErrLost})
+	}
+}
+
+func (f *fleet) sessions() Sessions { return fleetSessions{f} }
+
+type fleetSessions struct{ *fleet }
+
+func (f fleetSessions) Subscribe(tell func(SessionEvent)) (cancel func()) {
+	f.mu.Lock()
+	f.tell = append(f.tell, tell)
+	f.mu.Unlock()
+	for name, s := range f.clusters {
+		if s != nil {
+			tell(SessionEvent{Cluster: name, Session: s})
+		}
+	}
+	return func() {}
+}
+
+func (f *fleet) Subscribe(_ context.Context, tell func(RecordEvent)) error {
+	for name := range f.clusters {
+		tell(joined(name, "prod"))
+	}
+	return nil
+}
+
+func mayNotImpersonate(r authorizationv1.SubjectAccessReviewSpec) bool {
+	return r.ResourceAttributes != nil && !strings.HasPrefix(r.ResourceAttributes.Verb, "impersonate")
+}
+
+func mayUseC1(r authorizationv1.SubjectAccessReviewSpec) bool {
+	return r.ResourceAttributes != nil && r.ResourceAttributes.Resource == clustersResource && r.ResourceAttributes.Name == "c1"
+}
+
+// liveServer is a running server and how to reach it as a user.
+type liveServer struct {
+	address string
+	client  *http.Client
+}
+
+func anything(authorizationv1.SubjectAccessReviewSpec) bool { return true }
+
+func start(t *testing.T, f *fleet, rights func(authorizationv1.SubjectAccessReviewSpec) bool, limits Limits) *liveServer {
+	t.Helper()
+	hub := newHubAPI(t, rights)
+	cert, key, err := certutil.GenerateSelfSignedCertKey("live.spokelet-system.svc", []net.IP{net.IPv4(127, 0, 0, 1)}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, err := NewServingCertificate(func() ([]byte, []byte, error) { return cert, key, nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background()) //nolint:usetesting // it ends in the clean-up, when t.Context has ended.
+	s, err := New(ctx, Config{
+		Listener: l, Certificate: certificate, Rest: &rest.Config{Host: hub.URL},
+		Sessions: f.sessions(), Records: f, Limits: limits, Logger: logr.Discard(),
+	})
+	if err != nil {
+		cancel()
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- s.Start(ctx) }()
+	transport := &http.Transport{
+		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // whose certificate it is, is not at issue here.
+		ForceAttemptHTTP2: true,
+	}
+	t.Cleanup(func() {
+		transport.CloseIdleConnections()
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("server: %v", err)
+		}
+	})
+	live := &liveServer{address: l.Addr().String(), client: &http.Client{Transport: transport}}
+	live.ready(t)
+	return live
+}
+
+// ready waits until all paths are served; the server holds requests back until
+// then, so that one request is enough.
+func (s *liveServer) ready(t *testing.T) {
+	t.Helper()
+	res := s.do(t, http.MethodGet, "/readyz", "", nil)
+	if body, _ := io.ReadAll(res.Body); res.StatusCode != http.StatusOK {
+		t.Fatalf("not ready: %d %s", res.StatusCode, body)
+	}
+}
+
+func (s *liveServer) do(t *testing.T, method, path, user string, header http.Header, body ...string) *http.Response {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, "https://"+s.address+path, strings.NewReader(strings.Join(body, "")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k, v := range header {
+		r.Header[k] = v
+	}
+	if user != "" {
+		r.Header.Set("Authorization", "Bearer "+user)
+	}
+	res, err := s.client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = res.Body.Close() })
+	return res
+}
+
+// view creates a ViewWork; the Status is nil when it was answered.
+func (s *liveServer) view(t *testing.T, user, namespace string, spec livev1alpha1.ViewWorkSpec) (*livev1alpha1.ViewWork, *metav1.Status) {
+	t.Helper()
+	body, err := json.Marshal(livev1alpha1.ViewWork{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "live.spokelet.io/v1alpha1", Kind: "ViewWork"},
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "look-"},
+		Spec:       spec,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	res := s.do(t, http.MethodPost, livePath+"/namespaces/"+namespace+"/viewworks", user,
+		http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json"}}, string(body))
+	raw, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res.StatusCode != http.StatusCreated {
+		return nil, readStatus(t, raw)
+	}
+	v := &livev1alpha1.ViewWork{}
+	if err := json.Unmarshal(raw, v); err != nil {
+		t.Fatal(err)
+	}
+	return v, nil
+}
+
+func readStatus(t *testing.T, raw []byte) *metav1.Status {
+	t.Helper()
+	s := &metav1.Status{}
+	if err := json.NewDecoder(bytes.NewReader(raw)).Decode(s); err != nil || s.Kind != "Status" {
+		t.Fatalf("answer is no Status: %q: %v", raw, err)
+	}
+	return s
+}
+
+// callerSeen is who a request at the kube door says it is for.
+func callerSeen(r *http.Request) string {
+	p, err := principal.From(r.Header)
+	if err != nil {
+		return err.Error()
+	}
+	return p.User + " " + strings.Join(p.Groups, ",")
+}

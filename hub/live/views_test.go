@@ -1,0 +1,334 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package live
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	livev1alpha1 "github.com/spokelet/spokelet/api/live/v1alpha1"
+)
+
+// spoke is the API server of a cluster, behind its kube door.
+type spoke struct {
+	mu        sync.Mutex
+	resources string // of the core group; guarded by mu
+	asked     map[string]int
+}
+
+const podsResource = `{"name":"pods","singularName":"pod","namespaced":true,"kind":"Pod","verbs":["get","list"],"shortNames":["po"]}`
+
+func newSpoke() *spoke { return &spoke{resources: podsResource, asked: map[string]int{}} }
+
+func (s *spoke) serve(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked[r.URL.Path]++
+	w.Header().Set("Content-Type", "application/json")
+	switch r.URL.Path {
+	case "/api":
+		_, _ = io.WriteString(w, `{"kind":"APIVersions","versions":["v1"]}`)
+	case "/apis":
+		_, _ = io.WriteString(w, `{"kind":"APIGroupList","apiVersion":"v1","groups":[]}`)
+	case "/api/v1":
+		_, _ = io.WriteString(w, `{"kind":"APIResourceList","groupVersion":"v1","resources":[`+s.resources+`]}`)
+	case "/api/v1/namespaces/a/pods":
+		_, _ = io.WriteString(w, podList)
+	case "/api/v1/namespaces/a/things":
+		if !strings.Contains(s.resources, "things") {
+			status(w, http.StatusNotFound, metav1.StatusReasonNotFound, "the server could not find the requested resource")
+			return
+		}
+		_, _ = io.WriteString(w, `{"kind":"ThingList","apiVersion":"v1","metadata":{},"items":[]}`)
+	case "/api/v1/namespaces/html/pods":
+		w.WriteHeader(http.StatusBadGateway)
+		_, _ = io.WriteString(w, "<html>no</html>")
+	case "/api/v1/namespaces/cut/pods":
+		_, _ = io.WriteString(w, podList[:60])
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	default:
+		status(w, http.StatusForbidden, metav1.StatusReasonForbidden, callerSeen(r)+" may not look at "+r.URL.Path)
+	}
+}
+
+func status(w http.ResponseWriter, code int32, reason metav1.StatusReason, message string) {
+	w.WriteHeader(int(code))
+	_ = json.NewEncoder(w).Encode(metav1.Status{
+		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure,
+		Code: code, Reason: reason, Message: message,
+	})
+}
+
+func (s *spoke) count(path string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.asked[path]
+}
+
+func (s *spoke) set(resources string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.resources = resources
+}
+
+func podsIn(namespace string) livev1alpha1.ViewWorkSpec {
+	return viewSpec{Scope: scope{Resource: "po", Namespace: namespace}}
+}
+
+func TestViewOfOneClusterIsTheAnswer(t *testing.T) {
+	sp := newSpoke()
+	s := start(t, &fleet{clusters: map[string]Session{"c1": newAgent(t, sp.serve), "down": nil}}, anything, Limits{})
+	v, failure := s.view(t, "alice", "c1", podsIn("a"))
+	if failure != nil {
+		t.Fatal(failure.Message)
+	}
+	want := livev1alpha1.ViewWorkSummary{Clusters: 1, Items: 2}
+	if diff := cmp.Diff(want, v.Status.Summary); diff != "" {
+		t.Errorf("summary (-want +got):\n%s", diff)
+	}
+	if !strings.HasPrefix(v.Name, "look-") || len(v.Name) < 10 || v.ManagedFields != nil || v.Namespace != "c1" {
+		t.Errorf("metadata %+v", v.ObjectMeta)
+	}
+	if c := v.Status.Clusters[0]; c.Cluster != "c1" || !c.Complete || string(c.Objects[0].Raw) != `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"}}` {
+		t.Errorf("answer %+v", c)
+	}
+	if _, failure = s.view(t, "bob", "c1", podsIn("a")); failure != nil || sp.count("/api/v1") != 1 {
+		t.Errorf("discovery was read %d times for two views, %v", sp.count("/api/v1"), failure)
+	}
+}
+
+func TestViewOfOneClusterFailsWithItsReason(t *testing.T) {
+	slow := make(chan struct{})
+	defer close(slow)
+	sp := newSpoke()
+	f := &fleet{clusters: map[string]Session{
+		"c1": newAgent(t, sp.serve), "down": nil,
+		"slow": newAgent(t, func(_ http.ResponseWriter, r *http.Request) {
+			select {
+			case <-slow:
+			case <-r.Context().Done():
+			}
+		}),
+	}}
+	rights := func(r authorizationv1.SubjectAccessReviewSpec) bool { return r.User != "mallory" }
+	s := start(t, f, rights, Limits{ViewTimeout: 2 * time.Second})
+	cases := map[string]struct {
+		reason  string
+		user    string
+		cluster string
+		spec    livev1alpha1.ViewWorkSpec
+		code    int32
+		message string
+	}{
+		"not connected":       {reason: "it is said at once", user: "alice", cluster: "down", spec: podsIn("a"), code: 503, message: `cluster "down": not connected: connection lost`},
+		"unknown cluster":     {reason: "there is none", user: "alice", cluster: "nope", spec: podsIn("a"), code: 404, message: "nope"},
+		"forbidden here":      {reason: "the hub says so", user: "mallory", cluster: "c1", spec: podsIn("a"), code: 403, message: "mallory"},
+		"forbidden there":     {reason: "the cluster's own words", user: "alice", cluster: "c1", spec: podsIn("b"), code: 403, message: "alice devs,system:authenticated may not look at /api/v1/namespaces/b/pods"},
+		"unknown resource":    {reason: "the cluster has none", user: "alice", cluster: "c1", spec: viewSpec{Scope: scope{Resource: "foos.x.io"}}, code: 404, message: `cluster "c1": it has no resource type "foos.x.io"`},
+		"malformed":           {reason: "the field is named", user: "alice", cluster: "c1", spec: viewSpec{Scope: scope{Resource: "po", FieldSelector: "x"}}, code: 422, message: "spec.scope.fieldSelector"},
+		"no namespace":        {reason: "it would be a guess", user: "alice", cluster: "c1", spec: podsIn(""), code: 400, message: "allNamespaces"},
+		"answer without type": {reason: "whatever came, it is an error", user: "alice", cluster: "c1", spec: podsIn("html"), code: 502, message: "without a Status"},
+		"cut answer":          {reason: "half a list is none", user: "alice", cluster: "c1", spec: podsIn("cut"), code: 502, message: `cluster "c1"`},
+		"slow cluster":        {reason: "it has its time and no more", user: "alice", cluster: "slow", spec: podsIn("a"), code: 504, message: `cluster "slow"`},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			_, failure := s.view(t, tc.user, tc.cluster, tc.spec)
+			if failure == nil {
+				t.Fatalf("%s: answered", tc.reason)
+			}
+			if failure.Code != tc.code || !strings.Contains(failure.Message, tc.message) {
+				t.Errorf("%s: %d %q; want %d naming %q", tc.reason, failure.Code, failure.Message, tc.code, tc.message)
+			}
+		})
+	}
+}
+
+func TestViewFollowsWhatTheClusterServes(t *testing.T) {
+	sp := newSpoke()
+	f := &fleet{clusters: map[string]Session{"c1": newAgent(t, sp.serve)}}
+	s := start(t, f, anything, Limits{})
+	things := viewSpec{Scope: scope{Resource: "things", Namespace: "a"}}
+	if _, failure := s.view(t, "alice", "c1", things); failure == nil {
+		t.Fatal("things are there before they are")
+	}
+	sp.set(podsResource + `,{"name":"things","namespaced":true,"kind":"Thing","verbs":["list"]}`)
+	if _, failure := s.view(t, "alice", "c1", things); failure != nil {
+		t.Errorf("a new resource is not found: %s", failure.Message)
+	}
+	sp.set(podsResource)
+	if _, failure := s.view(t, "alice", "c1", things); failure == nil || !strings.Contains(failure.Message, "no resource type") {
+		t.Errorf("a resource that is gone: %v", failure)
+	}
+	before := sp.count("/api/v1")
+	f.set("c1", f.clusters["c1"]) // a new session: the cluster may be another version
+	if _, failure := s.view(t, "alice", "c1", podsIn("a")); failure != nil || sp.count("/api/v1") != before+1 {
+		t.Errorf("discovery outlived its session: %v", failure)
+	}
+}
+
+func TestViewOfManyClustersStatesWhatIsMissing(t *testing.T) {
+	f := &fleet{clusters: map[string]Session{"down": nil, "secret": newAgent(t, newSpoke().serve)}}
+	for i := range 5 {
+		f.clusters[fmt.Sprintf("c%d", i)] = newAgent(t, newSpoke().serve)
+	}
+	rights := func(r authorizationv1.SubjectAccessReviewSpec) bool {
+		return r.ResourceAttributes != nil && r.ResourceAttributes.Verb == "create" && r.ResourceAttributes.Namespace != "secret"
+	}
+	s := start(t, f, rights, Limits{ViewConcurrency: 2})
+	question := podsIn("a")
+	question.ClusterSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"env": "prod"}}
+	v, failure := s.view(t, "alice", "anywhere", question)
+	if failure != nil {
+		t.Fatal(failure.Message)
+	}
+	want := livev1alpha1.ViewWorkSummary{Clusters: 6, Failed: 1, Forbidden: 1, Items: 10, Partial: true}
+	if diff := cmp.Diff(want, v.Status.Summary); diff != "" {
+		t.Errorf("summary (-want +got):\n%s", diff)
+	}
+	var order []string
+	for _, c := range v.Status.Clusters {
+		order = append(order, c.Cluster)
+	}
+	if diff := cmp.Diff([]string{"c0", "c1", "c2", "c3", "c4", "down"}, order); diff != "" {
+		t.Errorf("order (-want +got):\n%s", diff)
+	}
+	if e := v.Status.Clusters[5].Error; e == nil || e.Code != 503 || e.Reason != metav1.StatusReasonServiceUnavailable {
+		t.Errorf("error of the cluster that is down: %+v", e)
+	}
+	if _, failure = s.view(t, "alice", "secret", question); failure == nil || failure.Code != http.StatusForbidden {
+		t.Errorf("the namespace that bears the question is not checked: %v", failure)
+	}
+	question.ClusterSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"env": "none"}}
+	if v, failure = s.view(t, "alice", "anywhere", question); failure != nil || v.Status.Summary.Partial || len(v.Status.Clusters) != 0 {
+		t.Errorf("no cluster selected: %+v, %v", v, failure)
+	}
+}
+
+func TestViewIsBounded(t *testing.T) {
+	f := &fleet{clusters: map[string]Session{"c1": newAgent(t, newSpoke().serve), "c2": newAgent(t, newSpoke().serve)}}
+	s := start(t, f, anything, Limits{ViewBytes: 1 << 10, ViewTotalBytes: 2 * int64(len(podList)-10)})
+	question := podsIn("a")
+	question.ClusterSelector = &metav1.LabelSelector{}
+	v, failure := s.view(t, "alice", "c1", question)
+	if failure != nil {
+		t.Fatal(failure.Message)
+	}
+	want := livev1alpha1.ViewWorkSummary{Clusters: 2, Incomplete: 2, Items: 2, Partial: true}
+	if diff := cmp.Diff(want, v.Status.Summary); diff != "" {
+		t.Errorf("summary (-want +got):\n%s", diff)
+	}
+	if c := v.Status.Clusters[0]; !strings.Contains(c.Message, "cut at") || c.Complete {
+		t.Errorf("what is missing is not stated: %+v", c)
+	}
+}
+
+func TestViewsBeyondTheLimitAreToldToComeAgain(t *testing.T) {
+	entered, leave := make(chan struct{}), make(chan struct{})
+	f := &fleet{clusters: map[string]Session{"c1": newAgent(t, func(w http.ResponseWriter, _ *http.Request) {
+		entered <- struct{}{}
+		<-leave
+		status(w, http.StatusForbidden, metav1.StatusReasonForbidden, "no")
+	})}}
+	s := start(t, f, anything, Limits{ViewsInFlight: 1})
+	first := make(chan struct{})
+	go func() {
+		defer close(first)
+		s.view(t, "alice", "c1", podsIn("a"))
+	}()
+	<-entered
+	if _, failure := s.view(t, "alice", "c1", podsIn("a")); failure == nil || failure.Code != http.StatusTooManyRequests || failure.Details.RetryAfterSeconds != 1 {
+		t.Errorf("answer = %+v, want 429 and a second", failure)
+	}
+	close(leave)
+	for {
+		select {
+		case <-entered:
+		case <-first:
+			return
+		}
+	}
+}
+
+func TestViewWithAnUnknownFieldIsRefused(t *testing.T) {
+	s := start(t, &fleet{clusters: map[string]Session{"c1": broken{err: errors.New("must not be asked")}}}, anything, Limits{})
+	body := `{"apiVersion":"live.spokelet.io/v1alpha1","kind":"ViewWork","spec":{"scope":{"resource":"po","labelSelector":{"app":"nginx"}}}}`
+	for _, query := range []string{"", "?fieldValidation=Ignore"} {
+		res := s.do(t, http.MethodPost, livePath+"/namespaces/c1/viewworks"+query, "alice", http.Header{"Content-Type": {"application/json"}}, body)
+		raw, _ := io.ReadAll(res.Body)
+		if res.StatusCode != http.StatusBadRequest || !strings.Contains(string(raw), "labelSelector.app") {
+			t.Errorf("%q: answered %d %s; a dropped selector selects everything", query, res.StatusCode, raw)
+		}
+	}
+}
+
+func TestClustersAreServed(t *testing.T) {
+	f := &fleet{clusters: map[string]Session{"c1": newAgent(t, newSpoke().serve), "c2": nil}}
+	s := start(t, f, anything, Limits{})
+	res := s.do(t, http.MethodGet, livePath+"/clusters", "alice", http.Header{"Accept": {"application/json;as=Table;g=meta.k8s.io;v=v1"}})
+	var table metav1.Table
+	if err := json.NewDecoder(res.Body).Decode(&table); err != nil {
+		t.Fatal(err)
+	}
+	var columns, cells []string
+	for _, c := range table.ColumnDefinitions {
+		if c.Priority == 0 {
+			columns = append(columns, c.Name)
+		}
+	}
+	for _, r := range table.Rows {
+		cells = append(cells, fmt.Sprint(r.Cells[0], r.Cells[1], r.Cells[5]))
+	}
+	if diff := cmp.Diff([]string{"Name", "Connected", "Since", "RTT", "Version", "Agent"}, columns); diff != "" {
+		t.Errorf("columns (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"c1Truev0.1.0", "c2False"}, cells); diff != "" {
+		t.Errorf("rows (-want +got):\n%s", diff)
+	}
+	if res := s.do(t, http.MethodGet, livePath+"/clusters/nope", "alice", nil); res.StatusCode != http.StatusNotFound {
+		t.Errorf("unknown cluster: %d", res.StatusCode)
+	}
+	if res := s.do(t, http.MethodGet, livePath+"/clusters?fieldSelector=status.connected%3Dtrue", "alice", nil); res.StatusCode != http.StatusBadRequest {
+		t.Errorf("unknown field selector: %d", res.StatusCode)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+s.address+livePath+"/clusters?watch=1&fieldSelector=metadata.name%3Dc2", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer alice")
+	w, err := s.client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = w.Body.Close() }()
+	events := json.NewDecoder(w.Body)
+	for _, want := range []string{"ADDED c2 false", "MODIFIED c2 true"} {
+		var e struct {
+			Type   string
+			Object livev1alpha1.Cluster
+		}
+		if err := events.Decode(&e); err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprintf("%s %s %v", e.Type, e.Object.Name, e.Object.Status.Connected); got != want {
+			t.Errorf("event %q, want %q", got, want)
+		}
+		f.set("c2", f.clusters["c1"])
+	}
+}
