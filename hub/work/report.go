@@ -26,6 +26,9 @@ const (
 	// maxStored is the size in bytes up to which a Work with its status is
 	// written; etcd refuses a request of 1.5 MiB.
 	maxStored = 1400 << 10
+	// trimMargin is for what stands around the parts that are counted, and for the
+	// condition that says what was left out.
+	trimMargin = 2 << 10
 	// trimmedType is the condition of a status that had to leave something out.
 	trimmedType = "StatusTrimmed"
 )
@@ -182,7 +185,7 @@ func (w *Works) patchStatus(ctx context.Context, work *v1alpha1.Work, next v1alp
 // trim leaves out manifests until the Work fits into etcd, those that are well
 // first, and says so in a condition.
 func trim(work *v1alpha1.Work, next *v1alpha1.WorkStatus, now metav1.Time) {
-	room := maxStored - size(work.ObjectMeta) - size(next.Conditions)
+	room := maxStored - trimMargin - size(work.ObjectMeta) - size(next.Conditions)
 	for _, m := range work.Spec.Workload.Manifests {
 		room -= len(m.Raw) + 1
 	}
