@@ -39,7 +39,7 @@ func (b Build) Binary(ctx context.Context, name string) (string, error) {
 	cgo := "CGO_ENABLED=0"
 	if b.Race {
 		// The race runtime is C; linked statically, it needs no base image.
-		args = append(args, "-race", "-tags=osusergo,netgo")
+		args = append(args, "-race")
 		args[4] += " -linkmode external -extldflags -static"
 		cgo = "CGO_ENABLED=1"
 	}

@@ -29,7 +29,10 @@ func New(ctx context.Context, set *clusters.Set, build Build, out io.Writer) (*E
 			return nil, err
 		}
 	}
-	plugin, err := build.Binary(ctx, "kubectl-spokelet")
+	// The plugin is a short-lived program of one thread of thought.
+	plain := build
+	plain.Race = false
+	plugin, err := plain.Binary(ctx, "kubectl-spokelet")
 	if err != nil {
 		return nil, err
 	}
