@@ -4,7 +4,6 @@
 package live
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -273,62 +272,5 @@ func TestViewWithAnUnknownFieldIsRefused(t *testing.T) {
 		if res.StatusCode != http.StatusBadRequest || !strings.Contains(string(raw), "labelSelector.app") {
 			t.Errorf("%q: answered %d %s; a dropped selector selects everything", query, res.StatusCode, raw)
 		}
-	}
-}
-
-func TestClustersAreServed(t *testing.T) {
-	f := &fleet{clusters: map[string]Session{"c1": newAgent(t, newSpoke().serve), "c2": nil}}
-	s := start(t, f, anything, Limits{})
-	res := s.do(t, http.MethodGet, livePath+"/clusters", "alice", http.Header{"Accept": {"application/json;as=Table;g=meta.k8s.io;v=v1"}})
-	var table metav1.Table
-	if err := json.NewDecoder(res.Body).Decode(&table); err != nil {
-		t.Fatal(err)
-	}
-	var columns, cells []string
-	for _, c := range table.ColumnDefinitions {
-		if c.Priority == 0 {
-			columns = append(columns, c.Name)
-		}
-	}
-	for _, r := range table.Rows {
-		cells = append(cells, fmt.Sprint(r.Cells[0], r.Cells[1], r.Cells[5]))
-	}
-	if diff := cmp.Diff([]string{"Name", "Connected", "Since", "RTT", "Version", "Agent"}, columns); diff != "" {
-		t.Errorf("columns (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff([]string{"c1Truev0.1.0", "c2False"}, cells); diff != "" {
-		t.Errorf("rows (-want +got):\n%s", diff)
-	}
-	if res := s.do(t, http.MethodGet, livePath+"/clusters/nope", "alice", nil); res.StatusCode != http.StatusNotFound {
-		t.Errorf("unknown cluster: %d", res.StatusCode)
-	}
-	if res := s.do(t, http.MethodGet, livePath+"/clusters?fieldSelector=status.connected%3Dtrue", "alice", nil); res.StatusCode != http.StatusBadRequest {
-		t.Errorf("unknown field selector: %d", res.StatusCode)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+s.address+livePath+"/clusters?watch=1&fieldSelector=metadata.name%3Dc2", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Header.Set("Authorization", "Bearer alice")
-	w, err := s.client.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = w.Body.Close() }()
-	events := json.NewDecoder(w.Body)
-	for _, want := range []string{"ADDED c2 false", "MODIFIED c2 true"} {
-		var e struct {
-			Type   string
-			Object livev1alpha1.Cluster
-		}
-		if err := events.Decode(&e); err != nil {
-			t.Fatal(err)
-		}
-		if got := fmt.Sprintf("%s %s %v", e.Type, e.Object.Name, e.Object.Status.Connected); got != want {
-			t.Errorf("event %q, want %q", got, want)
-		}
-		f.set("c2", f.clusters["c1"])
 	}
 }
