@@ -222,7 +222,8 @@ func start(t *testing.T, f *fleet, rights func(authorizationv1.SubjectAccessRevi
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background()) //nolint:usetesting // it ends in the clean-up, when t.Context has ended.
+	// It ends in the clean-up, when t.Context has ended.
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	s, err := New(ctx, Config{
 		Listener: l, Certificate: certificate, Rest: &rest.Config{Host: hub.URL},
 		Sessions: f.sessions(), Records: f, Limits: limits, Logger: logr.Discard(),
