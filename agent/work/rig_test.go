@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -66,11 +67,13 @@ func newCluster(t *testing.T) *cluster {
 		t.Fatal(err)
 	}
 	cfg.QPS = -1
+	dialed := &connections{}
+	cfg.Dial = dialed.dial
+	t.Cleanup(dialed.close)
 	pool, err := rest.HTTPClientFor(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(pool.CloseIdleConnections)
 	c := &cluster{t: t, cfg: cfg, namespace: "work-" + rand.String(8)}
 	if c.kube, err = kubernetes.NewForConfigAndClient(cfg, pool); err != nil {
 		t.Fatal(err)
@@ -94,6 +97,31 @@ func newCluster(t *testing.T) *cluster {
 		_ = c.kube.CoreV1().Namespaces().Delete(ctx, c.namespace, metav1.DeleteOptions{})
 	})
 	return c
+}
+
+// connections are closed at the end of a test; a transport would keep those of
+// streams that were only just cancelled.
+type connections struct {
+	mu   sync.Mutex
+	open []net.Conn
+}
+
+func (c *connections) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err == nil {
+		c.open = append(c.open, conn)
+	}
+	return conn, err
+}
+
+func (c *connections) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, conn := range c.open {
+		_ = conn.Close()
+	}
 }
 
 // name makes a name that is unique in the cluster: anchors have no namespace.
@@ -309,3 +337,6 @@ func (c *cluster) configMap(name string, data ...string) string {
 	}
 	return string(raw)
 }
+
+// contextOf outlives the test, for its cleanup.
+func contextOf(t *testing.T) context.Context { return context.WithoutCancel(t.Context()) }

@@ -1,0 +1,170 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package work
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// message of the Applied condition of one manifest.
+func message(s told, ordinal int) string {
+	c := meta.FindStatusCondition(s.Manifests[ordinal].Conditions, conditionApplied)
+	if c == nil {
+		return ""
+	}
+	return c.Message
+}
+
+func TestBadManifestStopsNoOther(t *testing.T) {
+	c, h := newCluster(t), newHub(t)
+	c.start(h, func(cfg *Config) { cfg.Namespaces = []string{c.namespace, "missing-" + c.namespace} })
+	ns := c.namespace
+	tests := map[string]struct {
+		bad  string
+		want string
+	}{
+		"no kind":         {bad: `{"apiVersion":"v1","metadata":{"name":"x"}}`, want: "failed to decode object: apiVersion and kind must be set"},
+		"no name":         {bad: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":"` + ns + `"}}`, want: "name must be set in manifest"},
+		"generated name":  {bad: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"generateName":"x-","namespace":"` + ns + `"}}`, want: "generateName must not be set"},
+		"unknown kind":    {bad: `{"apiVersion":"v1","kind":"Nonsense","metadata":{"name":"x","namespace":"` + ns + `"}}`, want: `no matches for kind "Nonsense" in version "v1"`},
+		"unknown group":   {bad: `{"apiVersion":"no.such.group/v1","kind":"X","metadata":{"name":"x","namespace":"` + ns + `"}}`, want: `no matches for kind "X"`},
+		"no namespace":    {bad: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x"}}`, want: "namespace must be set"},
+		"absent":          {bad: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x","namespace":"missing-` + ns + `"}}`, want: "not found"},
+		"wrong type":      {bad: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x","namespace":"` + ns + `"},"data":{"k":{}}}`, want: "failed to create typed patch object"},
+		"bad name":        {bad: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"A_B","namespace":"` + ns + `"}}`, want: "is invalid"},
+		"duplicate":       {bad: c.configMap("good", "k", "2"), want: "duplicate of manifest 0"},
+		"other namespace": {bad: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x","namespace":"kube-system"}}`, want: "is not allowed by this cluster's agent"},
+		"cluster scope":   {bad: `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"x"}}`, want: "cluster-scoped manifests are not allowed"},
+		"secret value":    {bad: `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"x","namespace":"` + ns + `"},"data":{"k":{"hunter2":"hunter2"}}}`, want: "Failed to apply manifest: "},
+	}
+	for label, tc := range tests {
+		t.Run(label, func(t *testing.T) {
+			name := c.name(strings.ReplaceAll(label, " ", "-"))
+			h.want(name, 1, c.configMap("good", "k", "1"), tc.bad)
+			s := h.is(c, name, 1, conditionApplied, metav1.ConditionFalse)
+			if got := message(s, 1); !strings.HasPrefix(got, "Failed to apply manifest: ") || !strings.Contains(got, tc.want) || strings.Contains(got, "hunter2") {
+				t.Errorf("message = %q, want %q in it", got, tc.want)
+			}
+			if got := message(s, 0); got != "Apply manifest complete" {
+				t.Errorf("the good one: %q", got)
+			}
+			h.want(name, 2)
+			h.finalized(c, name)
+		})
+	}
+}
+
+func TestImmutableFieldFailsUntilTheObjectIsReplaced(t *testing.T) {
+	c, h := newCluster(t), newHub(t)
+	c.start(h)
+	name := c.name("immutable")
+	manifest := func(value string) string {
+		return strings.Replace(c.configMap("i", "k", value), `"data"`, `"immutable":true,"data"`, 1)
+	}
+	h.want(name, 1, manifest("1"))
+	h.is(c, name, 1, conditionApplied, metav1.ConditionTrue)
+	h.want(name, 2, manifest("2"))
+	s := h.is(c, name, 2, conditionApplied, metav1.ConditionFalse)
+	if cond := meta.FindStatusCondition(s.Conditions, conditionAvailable); cond.Status != metav1.ConditionTrue {
+		t.Errorf("Available = %+v: the object is there", cond)
+	}
+	if err := c.kube.CoreV1().ConfigMaps(c.namespace).Delete(t.Context(), "i", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	h.is(c, name, 2, conditionApplied, metav1.ConditionTrue)
+}
+
+func TestRightsThatComeAndGo(t *testing.T) {
+	c, h := newCluster(t), newHub(t)
+	user := "system:serviceaccount:" + c.namespace + ":worker"
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: c.name("worker")}, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{"multicluster.x-k8s.io"}, Resources: []string{"*"}, Verbs: []string{"*"}},
+		{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"*"}},
+	}}
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: role.Name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
+	}
+	rbac := c.kube.RbacV1()
+	if _, err := rbac.ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := rbac.ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = rbac.ClusterRoleBindings().Delete(contextOf(t), role.Name, metav1.DeleteOptions{})
+		_ = rbac.ClusterRoles().Delete(contextOf(t), role.Name, metav1.DeleteOptions{})
+	})
+	c.start(h, func(cfg *Config) { cfg.Impersonate = user })
+	name := c.name("rights")
+	secret := `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s","namespace":"` + c.namespace + `"}}`
+	h.want(name, 1, c.configMap("a"), secret)
+	s := h.is(c, name, 1, conditionApplied, metav1.ConditionFalse)
+	if got := message(s, 1); !strings.Contains(got, "Forbidden") {
+		t.Errorf("message = %q", got)
+	}
+	role.Rules[1].Resources = append(role.Rules[1].Resources, "secrets")
+	if _, err := rbac.ClusterRoles().Update(t.Context(), role, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	h.is(c, name, 1, conditionApplied, metav1.ConditionTrue)
+	h.want(name, 1)
+	h.finalized(c, name)
+}
+
+func TestTerminatingNamespaceIsReported(t *testing.T) {
+	c, h := newCluster(t), newHub(t)
+	c.start(h)
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "going-" + c.namespace}}
+	if _, err := c.kube.CoreV1().Namespaces().Create(t.Context(), ns, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.kube.CoreV1().Namespaces().Delete(t.Context(), ns.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	name := c.name("terminating")
+	h.want(name, 1, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x","namespace":"`+ns.Name+`"}}`)
+	s := h.is(c, name, 1, conditionApplied, metav1.ConditionFalse)
+	if got := message(s, 0); !strings.Contains(got, "being terminated") && !strings.Contains(got, "not found") {
+		t.Errorf("message = %q", got)
+	}
+}
+
+func TestManySmallManifestsTakeLittleMemory(t *testing.T) {
+	const count = 2000
+	c, h := newCluster(t), newHub(t)
+	c.start(h)
+	name := c.name("many")
+	var list []string
+	for i := range count {
+		list = append(list, c.configMap(fmt.Sprintf("m-%d", i)))
+	}
+	before := heap()
+	h.want(name, 1, list...)
+	h.is(c, name, 1, conditionApplied, metav1.ConditionTrue)
+	if grown := heap() - before; grown > count*16<<10 {
+		t.Errorf("%d manifests take %d KiB of heap", count, grown>>10)
+	}
+	h.want(name, 1)
+	h.finalized(c, name)
+	if left := c.configMaps(); len(left) != 0 {
+		t.Errorf("%d objects are left behind", len(left))
+	}
+}
+
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc) //nolint:gosec // a heap is far from 2^63
+}
