@@ -13,7 +13,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/yaml"
 )
 
 const (
@@ -27,12 +26,12 @@ const (
 // view asks for a ViewWork and returns the answer.
 func (s *suite) view(t *testing.T, spec string) *unstructured.Unstructured {
 	t.Helper()
-	out, err := s.hub.as(alice, platform).RunInput(t.Context(), strings.NewReader(viewManifest(spec)), "create", "-f", "-", "-o", "yaml")
+	out, err := s.hub.as(alice, platform).RunInput(t.Context(), strings.NewReader(viewManifest(spec)), "create", "-f", "-", "-o", "json")
 	if err != nil {
 		t.Fatal(err)
 	}
 	answer := &unstructured.Unstructured{}
-	if err := yaml.Unmarshal([]byte(out), &answer.Object); err != nil {
+	if err := answer.UnmarshalJSON([]byte(out)); err != nil {
 		t.Fatal(err)
 	}
 	return answer

@@ -25,7 +25,7 @@ import (
 // ReasonPodsNotSupported is the reason of a pod that is bound to a virtual node.
 const ReasonPodsNotSupported = "PodsNotSupported"
 
-const podsNotSupported = "this node is a whole cluster and does not run pods; send work to it as a ManifestWork"
+const podsNotSupported = "this node is a whole cluster and does not run pods; send work to it as a Work"
 
 // podWorkers write what is to be said of pods, for all nodes together.
 const podWorkers = 4
