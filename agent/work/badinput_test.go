@@ -141,7 +141,7 @@ func TestTerminatingNamespaceIsReported(t *testing.T) {
 }
 
 func TestManySmallManifestsTakeLittleMemory(t *testing.T) {
-	const count = 2000
+	const count = 1000
 	c, h := newCluster(t), newHub(t)
 	c.start(h)
 	name := c.name("many")

@@ -106,6 +106,7 @@ func (m manifest) configuration(at target, owners []metav1.OwnerReference) ([]by
 	for _, field := range []string{"uid", "resourceVersion", "generation", "managedFields", "creationTimestamp", "deletionTimestamp", "selfLink"} {
 		delete(meta, field)
 	}
+	meta["name"] = at.Name
 	delete(meta, "namespace")
 	if at.Namespace != "" {
 		meta["namespace"] = at.Namespace

@@ -1,0 +1,129 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package work
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spokelet/spokelet/api/wire"
+)
+
+// view is what the table would say of the objects by name.
+type view map[string]*sighting
+
+func (v view) look(id objectID) (*sighting, bool, error) {
+	if id.Name == "hidden" {
+		return nil, false, errBoom
+	}
+	s, known := v[id.Name]
+	return s, known, nil
+}
+
+// text renders conditions as "Type=Status/Reason@generation".
+func text(conditions []metav1.Condition) []string {
+	var out []string
+	for _, c := range conditions {
+		out = append(out, fmt.Sprintf("%s=%s/%s@%d", c.Type, c.Status, c.Reason, c.ObservedGeneration))
+	}
+	return out
+}
+
+func stepOf(t *testing.T, ordinal int, name string, err error) step {
+	t.Helper()
+	steps := plan(t.Context(), []manifest{parseManifest(ordinal, manifestOf("Other", "n", name))}, resolveAny, nil)
+	steps[0].err = err
+	return steps[0]
+}
+
+func TestStatusSaysWhatIsSo(t *testing.T) {
+	healthyAs := func(s status.Status) *sighting { return &sighting{uid: "u", health: health{status: s}} }
+	tests := map[string]struct {
+		reason   string
+		name     string
+		err      error
+		view     view
+		manifest []string
+		work     []string
+	}{
+		"applied": {
+			reason: "all is well", name: "a", view: view{"a": healthyAs(status.CurrentStatus)},
+			manifest: []string{"Applied=True/AppliedManifestComplete@7", "Available=True/ResourceAvailable@0", "Healthy=True/Current@0"},
+			work:     []string{"Applied=True/AppliedWorkComplete@3", "Available=True/ResourcesAvailable@3", "Healthy=True/Current@3"},
+		},
+		"starting": {
+			reason: "there, and not yet well", name: "a", view: view{"a": healthyAs(status.InProgressStatus)},
+			manifest: []string{"Applied=True/AppliedManifestComplete@7", "Available=True/ResourceAvailable@0", "Healthy=False/InProgress@0"},
+			work:     []string{"Applied=True/AppliedWorkComplete@3", "Available=True/ResourcesAvailable@3", "Healthy=False/InProgress@3"},
+		},
+		"failed, and there": {
+			reason: "a failed update leaves the object", name: "a", err: errBoom, view: view{"a": healthyAs(status.CurrentStatus)},
+			manifest: []string{"Applied=False/AppliedManifestFailed@0", "Available=True/ResourceAvailable@0", "Healthy=True/Current@0"},
+			work:     []string{"Applied=False/AppliedWorkFailed@3", "Available=True/ResourcesAvailable@3", "Healthy=True/Current@3"},
+		},
+		"failed, and absent": {
+			reason: "nothing is there", name: "a", err: errBoom, view: view{},
+			manifest: []string{"Applied=False/AppliedManifestFailed@0", "Available=False/ResourceNotAvailable@0", "Healthy=False/NotFound@0"},
+			work:     []string{"Applied=False/AppliedWorkFailed@3", "Available=False/ResourcesNotAvailable@3", "Healthy=False/NotFound@3"},
+		},
+		"not to be seen": {
+			reason: "what cannot be watched is unknown, not fine", name: "hidden",
+			manifest: []string{"Applied=True/AppliedManifestComplete@7", "Available=Unknown/FetchingResourceFailed@0", "Healthy=Unknown/Unknown@0"},
+			work:     []string{"Applied=True/AppliedWorkComplete@3", "Available=Unknown/ResourcesStatusUnknown@3", "Healthy=Unknown/Unknown@3"},
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			w := &work{policy: Multicluster()}
+			w.conclude(&desired{generation: 3}, []step{stepOf(t, 0, tc.name, tc.err)}, map[int]result{0: {generation: 7}})
+			s, _, ok := w.status(tc.view.look, metav1.Now())
+			if !ok {
+				t.Fatal("nothing to tell")
+			}
+			if diff := cmp.Diff(tc.manifest, text(s.Manifests[0].Conditions)); diff != "" {
+				t.Errorf("%s: manifest (-want +got):\n%s", tc.reason, diff)
+			}
+			if diff := cmp.Diff(tc.work, text(s.Conditions)); diff != "" {
+				t.Errorf("%s: work (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestTransitionTimesMoveWithTheStatusAlone(t *testing.T) {
+	v := view{"a": {uid: "u", health: health{status: status.CurrentStatus}}, "b": {uid: "v", health: health{status: status.CurrentStatus}}}
+	w := &work{policy: Multicluster()}
+	at := func(second int64) metav1.Time { return metav1.NewTime(time.Unix(second, 0)) }
+	tell := func(second int64, steps ...step) wire.WorkStatus {
+		w.conclude(&desired{generation: second}, steps, nil)
+		s, _, _ := w.status(v.look, at(second))
+		return s
+	}
+	tell(1, stepOf(t, 0, "a", nil))
+	s := tell(2, stepOf(t, 0, "b", nil), stepOf(t, 1, "a", nil))
+	times := func(conditions []metav1.Condition) (out []int64) {
+		for _, c := range conditions {
+			out = append(out, c.LastTransitionTime.Unix())
+		}
+		return out
+	}
+	if diff := cmp.Diff([]int64{1, 1, 1}, times(s.Manifests[1].Conditions)); diff != "" {
+		t.Errorf("a manifest at another place (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]int64{2, 2, 2}, times(s.Manifests[0].Conditions)); diff != "" {
+		t.Errorf("a new manifest (-want +got):\n%s", diff)
+	}
+	s = tell(3, stepOf(t, 0, "b", nil), stepOf(t, 1, "a", errBoom))
+	if diff := cmp.Diff([]int64{3, 1, 1}, times(s.Manifests[1].Conditions)); diff != "" {
+		t.Errorf("a manifest that failed (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]int64{3, 1, 1}, times(s.Conditions)); diff != "" {
+		t.Errorf("the work (-want +got):\n%s", diff)
+	}
+}
