@@ -11,8 +11,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -92,6 +94,7 @@ func newSite(t *testing.T, e *env.Env, c *clusters.Cluster) *site {
 		t.Fatal(err)
 	}
 	cfg.QPS = -1
+	cfg.Dial = closingDialer(t)
 	s := &site{Cluster: c, rest: cfg, ctl: e.Kubectl(c)}
 	if s.kube, err = kubernetes.NewForConfig(cfg); err != nil {
 		t.Fatal(err)
@@ -100,6 +103,30 @@ func newSite(t *testing.T, e *env.Env, c *clusters.Cluster) *site {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// closingDialer dials connections that end with the test: one with a watch that
+// is just ending is not idle, and would outlive it.
+func closingDialer(t *testing.T) func(context.Context, string, string) (net.Conn, error) {
+	t.Helper()
+	var mu sync.Mutex
+	var conns []net.Conn
+	t.Cleanup(func() {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, conn := range conns {
+			_ = conn.Close()
+		}
+	})
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext(ctx, network, address)
+		if err == nil {
+			mu.Lock()
+			defer mu.Unlock()
+			conns = append(conns, conn)
+		}
+		return conn, err
+	}
 }
 
 // as is kubectl for somebody else.
