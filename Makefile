@@ -29,7 +29,7 @@ $(BINARIES):
 
 .PHONY: images
 images: ## Build the container images as tarballs, without Docker.
-	cd hack/images && go run . -version $(VERSION) -out ../../bin/images
+	cd e2e && go run ./cmd/images -version $(VERSION)
 
 .PHONY: charts
 charts: ## Package the Helm charts into bin/charts.

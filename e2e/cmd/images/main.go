@@ -1,0 +1,45 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command images builds the images of the hub and the agent as archives in
+// bin/images, without Docker, and prints the reference and the archive of each.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spokelet/spokelet/e2e/env"
+)
+
+func main() {
+	version := flag.String("version", "unknown", "links `version` into the binaries and tags the images with it")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, *version)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "images:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, version string) error {
+	root, err := env.Root()
+	if err != nil {
+		return err
+	}
+	build := env.Build{Root: root, Version: version}
+	for _, name := range []string{"spokelet-hub", "spokelet-agent"} {
+		image, err := build.Image(ctx, name)
+		if err != nil {
+			return err
+		}
+		fmt.Println(image.Ref, image.Archive)
+	}
+	return nil
+}
