@@ -59,6 +59,10 @@ func (s *suite) spoke() *site { return s.spokes[0] }
 func newSuite(t *testing.T) *suite {
 	t.Helper()
 	ctx := t.Context()
+	// An earlier run that was killed may have left its clusters.
+	if err := clusters.Down(ctx, clusters.Config{Name: setName}); err != nil {
+		t.Fatal(err)
+	}
 	set, err := clusters.Up(ctx, clusters.Config{Name: setName, Spokes: 2, Log: env.Progress(os.Stderr)})
 	if err != nil {
 		t.Fatal(err)

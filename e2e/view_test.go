@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
@@ -156,22 +155,21 @@ func (s *suite) watchOutlivesAMinute(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	made := make(chan error, 1)
 	late := time.AfterFunc(atLeast, func() {
-		_, err := s.spoke().kube.CoreV1().Namespaces().Get(ctx, "views", metav1.GetOptions{})
-		if err == nil {
-			_, err = s.spoke().ctl.Run(ctx, "create", "configmap", "late", "-n", "views")
-		}
-		if err != nil {
-			t.Error(err)
-			cancel()
-		}
+		_, err := s.spoke().ctl.Run(ctx, "create", "configmap", "late", "-n", "views")
+		made <- err
 	})
-	defer late.Stop()
 	found := false
 	lines := bufio.NewScanner(out)
 	lines.Buffer(nil, 1<<20)
 	for !found && lines.Scan() {
 		found = strings.Contains(lines.Text(), `"name":"late"`)
+	}
+	if !late.Stop() {
+		if err := <-made; err != nil {
+			t.Error(err)
+		}
 	}
 	cancel()
 	_ = cmd.Wait() // ended by the cancel above
