@@ -4,6 +4,7 @@
 package provider
 
 import (
+	"context"
 	"errors"
 	"net/netip"
 	"time"
@@ -31,7 +32,8 @@ type Link struct {
 // Endpoints opens and closes the kubelet endpoints of nodes; *kubelet.Server
 // does.
 type Endpoints interface {
-	Open(node string, port int32) error
+	// Open serves until Close: ctx bounds the opening alone.
+	Open(ctx context.Context, node string, port int32) error
 	Close(node string)
 }
 

@@ -54,7 +54,7 @@ type fakeEndpoints struct {
 	busy map[int32]bool
 }
 
-func (e *fakeEndpoints) Open(node string, port int32) error {
+func (e *fakeEndpoints) Open(_ context.Context, node string, port int32) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.busy[port] {
@@ -145,7 +145,7 @@ func (h *hub) summary(name string, s wire.NodeSummary) {
 // node returns the Node, nil when there is none.
 func (h *hub) node(name string) *corev1.Node {
 	h.t.Helper()
-	node, err := h.client.CoreV1().Nodes().Get(context.Background(), name, metav1.GetOptions{})
+	node, err := h.client.CoreV1().Nodes().Get(h.t.Context(), name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

@@ -123,6 +123,7 @@ func startLiveHub(t *testing.T) *liveHub {
 // closingDialer dials connections that end with the test. A connection with a
 // watch that is just ending is not idle, and would outlive it.
 func closingDialer(t *testing.T) func(context.Context, string, string) (net.Conn, error) {
+	t.Helper()
 	var mu sync.Mutex
 	var conns []net.Conn
 	t.Cleanup(func() {
@@ -250,7 +251,7 @@ func (h *liveHub) await(want string, within time.Duration) time.Duration {
 		node, err := h.api.CoreV1().Nodes().Get(ctx, h.name, metav1.GetOptions{})
 		if err != nil {
 			got = err.Error()
-			return false, nil
+			return false, nil //nolint:nilerr // the node may not be there yet
 		}
 		c := find(node.Status.Conditions, corev1.NodeReady)
 		got = string(c.Status) + " " + c.Reason

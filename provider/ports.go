@@ -79,7 +79,8 @@ func (p *ports) release(node string) {
 func (p *ports) first(node string) int32 {
 	hash := fnv.New32a()
 	_, _ = hash.Write([]byte(node)) // never fails
-	return int32(hash.Sum32() % uint32(p.high-p.low+1))
+	size := p.high - p.low + 1
+	return int32(hash.Sum32() % uint32(size)) //nolint:gosec // a range of ports is positive and small
 }
 
 func (p *ports) next(node string, offset int32) (int32, error) {

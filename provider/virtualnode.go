@@ -170,7 +170,7 @@ func (n *virtualNode) serve(ctx context.Context, cluster Cluster, retry *backoff
 		case ownerUs:
 		}
 	}
-	if err := n.settle(found); err != nil {
+	if err := n.settle(ctx, found); err != nil {
 		return err
 	}
 	defer n.provider.config.Endpoints.Close(n.name)
@@ -193,11 +193,11 @@ func (n *virtualNode) find(ctx context.Context) (*corev1.Node, error) {
 // settle takes over what the Node already says, and opens its endpoint. A Node
 // that is there and a Node that was deleted a moment ago are treated alike: the
 // last known status is the base.
-func (n *virtualNode) settle(found *corev1.Node) error {
+func (n *virtualNode) settle(ctx context.Context, found *corev1.Node) error {
 	if found != nil {
 		n.provider.ports.reserve(n.name, found.Status.DaemonEndpoints.KubeletEndpoint.Port)
 	}
-	port, err := n.listen()
+	port, err := n.listen(ctx)
 	if err != nil {
 		return err
 	}
@@ -213,13 +213,13 @@ func (n *virtualNode) settle(found *corev1.Node) error {
 // listenTries bounds the search for a port that nobody else in the pod has.
 const listenTries = 8
 
-func (n *virtualNode) listen() (int32, error) {
+func (n *virtualNode) listen(ctx context.Context) (int32, error) {
 	port, err := n.provider.ports.take(n.name)
 	for range listenTries {
 		if err != nil {
 			return 0, fmt.Errorf("node %s has no kubelet endpoint: %w", n.name, err)
 		}
-		if err = n.provider.config.Endpoints.Open(n.name, port); err == nil {
+		if err = n.provider.config.Endpoints.Open(ctx, n.name, port); err == nil {
 			return port, nil
 		}
 		n.logger.Error(err, "cannot open the kubelet endpoint", "port", port)
@@ -242,7 +242,7 @@ func (n *virtualNode) blocked(ctx context.Context, cluster Cluster) error {
 		case <-n.changed:
 			if !n.serves(cluster.ID) {
 				cancel()
-				<-waiting
+				<-waiting //nolint:errcheck // it was told to stop, and reports nothing
 				return nil
 			}
 		}

@@ -84,10 +84,10 @@ func New(config Config) (*Server, error) {
 }
 
 // Open serves the endpoint of a node on a port. A node has one at most: opening
-// another closes the first.
-func (s *Server) Open(node string, port int32) error {
+// another closes the first. ctx bounds the opening alone.
+func (s *Server) Open(ctx context.Context, node string, port int32) error {
 	address := net.JoinHostPort(s.config.Address, strconv.Itoa(int(port)))
-	listener, err := net.Listen("tcp", address)
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
 		return fmt.Errorf("kubelet endpoint of node %s: %w", node, err)
 	}

@@ -248,7 +248,7 @@ func TestAPortThatIsTakenIsAnError(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.server.config.Address = "127.0.0.1"
-	if err := f.server.Open("spoke2", int32(number)); err == nil {
+	if err := f.server.Open(t.Context(), "spoke2", int32(number)); err == nil {
 		f.server.Close("spoke2")
 		t.Error("Open() took a port twice")
 	}
