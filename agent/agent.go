@@ -90,9 +90,8 @@ func (a *agent) run(ctx context.Context, group *errgroup.Group) error {
 		a.join, a.addWork, a.addNode, a.addKube, a.addTunnel,
 	} {
 		if err := step(ctx); err != nil {
-			// A stop that was asked for is no failure.
 			if ctx.Err() != nil {
-				return nil
+				return nil //nolint:nilerr // a stop that was asked for is no failure
 			}
 			return err
 		}

@@ -58,9 +58,10 @@ func (h *health) ready(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "this cluster has not joined its hub yet", http.StatusServiceUnavailable)
 		return
 	}
-	if !(*s).Ready() {
-		http.Error(w, "no session with the hub", http.StatusServiceUnavailable)
+	if (*s).Ready() {
+		return
 	}
+	http.Error(w, "no session with the hub", http.StatusServiceUnavailable)
 }
 
 // serve serves until ctx ends.

@@ -46,9 +46,10 @@ func shutdownTimeout(drain metav1.Duration) *time.Duration {
 type readiness struct{ atomic.Bool }
 
 func (r *readiness) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
-	if !r.Load() {
-		http.Error(w, "public port is not served", http.StatusServiceUnavailable)
+	if r.Load() {
+		return
 	}
+	http.Error(w, "public port is not served", http.StatusServiceUnavailable)
 }
 
 // health serves liveness and readiness beside the metrics.

@@ -31,7 +31,7 @@ const (
 	// DefaultSecretName is the Secret that keeps the identity.
 	DefaultSecretName = "spokelet-agent-identity"
 	// SecretType of that Secret.
-	SecretType = "spokelet.io/agent-identity"
+	SecretType = "spokelet.io/agent-identity" //nolint:gosec // a type, not a credential
 )
 
 // Config says whose identity is kept where.

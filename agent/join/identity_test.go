@@ -4,6 +4,7 @@
 package join
 
 import (
+	"bytes"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -137,7 +138,7 @@ func TestRenewed(t *testing.T) {
 			t.Fatal(err)
 		}
 		after, _, _, _ := i.Certificate()
-		if !after.Leaf.Equal(before.Leaf) || string(stored(t, clients).Data[keyBundle]) != string(bundle) {
+		if !after.Leaf.Equal(before.Leaf) || !bytes.Equal(stored(t, clients).Data[keyBundle], bundle) {
 			t.Error("the bundle was not kept, or the certificate was not")
 		}
 	})
@@ -147,7 +148,7 @@ func TestRenewed(t *testing.T) {
 		if err := i.Renewed(t.Context(), chain, h.ca.pem()); err != nil {
 			t.Fatal(err)
 		}
-		if got := stored(t, clients); string(got.Data[keyCertificate]) != string(chain) || got.Data[keyTokenHash] == nil {
+		if got := stored(t, clients); !bytes.Equal(got.Data[keyCertificate], chain) || got.Data[keyTokenHash] == nil {
 			t.Errorf("the secret holds something else")
 		}
 	})
@@ -174,11 +175,11 @@ func TestRenewed(t *testing.T) {
 		if err := i.Renewed(t.Context(), chain, nil); err == nil {
 			t.Fatal("the failure was not told")
 		}
-		if current, _ := i.get(); string(current.chainPEM) != string(chain) {
+		if current, _ := i.get(); !bytes.Equal(current.chainPEM, chain) {
 			t.Error("the new certificate is not in use")
 		}
 		fails = false
-		if err := i.save(t.Context()); err != nil || string(stored(t, broken).Data[keyCertificate]) != string(chain) {
+		if err := i.save(t.Context()); err != nil || !bytes.Equal(stored(t, broken).Data[keyCertificate], chain) {
 			t.Errorf("save: %v", err)
 		}
 	})

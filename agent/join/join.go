@@ -195,7 +195,7 @@ func (r *Request) backoff(attempt int) time.Duration {
 	if grown := r.BackoffMin << min(attempt, 16); grown > 0 && grown < ceiling {
 		ceiling = grown
 	}
-	return rand.N(ceiling) + 1
+	return rand.N(ceiling) + 1 //nolint:gosec // jitter is no secret
 }
 
 // pause ends early when another replica has joined in the meantime.
@@ -219,7 +219,7 @@ func TokenFile(path string) func() (string, error) {
 		if info.Size() > maxToken {
 			return "", fmt.Errorf("%w: %s has %d bytes", ErrToken, path, info.Size())
 		}
-		raw, err := os.ReadFile(path)
+		raw, err := os.ReadFile(path) //nolint:gosec // the agent's own configuration names the file
 		if err != nil {
 			return "", fmt.Errorf("%w: %w", ErrToken, err)
 		}

@@ -175,7 +175,7 @@ func TestTokenFile(t *testing.T) {
 	if _, err := TokenFile(path)(); !errors.Is(err, ErrToken) {
 		t.Errorf("no file: %v, want %v", err, ErrToken)
 	}
-	for content, want := range map[string]string{"spokelet.abc\n": "spokelet.abc", " \n": "", strings.Repeat("a", 2000): ""} {
+	for content, want := range map[string]string{"spokelet.abc\n": "spokelet.abc", " \n": "", strings.Repeat("a", 2000): ""} { //nolint:gocritic // whitespace alone is one of the cases
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -25,7 +25,7 @@ const (
 	keyPrivate     = "tls.key"
 	keyCertificate = "tls.crt"
 	keyBundle      = "ca.crt"
-	keyTokenHash   = "join-token-sha256"
+	keyTokenHash   = "join-token-sha256" //nolint:gosec // a key of the Secret, not a credential
 )
 
 var (

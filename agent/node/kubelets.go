@@ -38,14 +38,14 @@ var errAddress = errors.New("node has no address that may be dialled")
 func KubeletTransport(config *rest.Config, insecure bool) (http.RoundTripper, error) {
 	own := rest.CopyConfig(config)
 	// The name that the API server is verified by is no kubelet's.
-	own.TLSClientConfig.ServerName = ""
-	own.TLSClientConfig.NextProtos = nil
+	own.ServerName = ""
+	own.NextProtos = nil
 	own.Dial = (&net.Dialer{Timeout: kubeletDeadline, KeepAlive: 30 * time.Second}).DialContext
 	// A kubelet is a neighbour, not behind the proxy that the hub is behind.
 	own.Proxy = http.ProxyURL(nil)
 	if insecure {
-		own.TLSClientConfig.Insecure = true
-		own.TLSClientConfig.CAData, own.TLSClientConfig.CAFile = nil, ""
+		own.Insecure = true
+		own.CAData, own.CAFile = nil, ""
 	}
 	transport, err := rest.TransportFor(own)
 	if err != nil {

@@ -25,6 +25,7 @@ import (
 // closingDialer dials connections that end with the test: one with a watch that
 // is just ending is not idle, and would outlive it.
 func closingDialer(t *testing.T) func(context.Context, string, string) (net.Conn, error) {
+	t.Helper()
 	var mu sync.Mutex
 	var conns []net.Conn
 	t.Cleanup(func() {

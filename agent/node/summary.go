@@ -151,6 +151,7 @@ func problem(kind corev1.NodeConditionType, ready []*corev1.Node) (c wire.NodeCo
 			bad++
 		case corev1.ConditionUnknown:
 			unknown++
+		case corev1.ConditionFalse:
 		}
 	}
 	if stated == 0 {

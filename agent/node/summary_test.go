@@ -52,9 +52,8 @@ func TestWhatAClusterIsAsANode(t *testing.T) {
 	unready := with(corev1.NodeReady, corev1.ConditionUnknown, "NodeStatusUnknown")
 	pressed := with(corev1.NodeMemoryPressure, corev1.ConditionTrue, "KubeletHasInsufficientMemory")
 	cases := map[string]struct {
-		reason string
-		nodes  []*corev1.Node
-		// the interesting part
+		reason      string
+		nodes       []*corev1.Node
 		ready       wire.NodeCondition
 		pressure    string // status and reason of MemoryPressure
 		counts      wire.NodeCounts

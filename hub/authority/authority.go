@@ -4,6 +4,7 @@
 package authority
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -213,7 +214,7 @@ func (a *Authority) install(m *material) ([]func(), error) {
 	if m.hubID != a.material.hubID {
 		return nil, fmt.Errorf("%w: hub id changed from %q to %q under a running hub", ErrMismatch, a.material.hubID, m.hubID)
 	}
-	if string(m.bundle) == string(a.material.bundle) {
+	if bytes.Equal(m.bundle, a.material.bundle) {
 		return nil, nil
 	}
 	a.config.Logger.Info("certificate authority replaced",

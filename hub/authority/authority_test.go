@@ -119,8 +119,8 @@ func TestOpen(t *testing.T) {
 			})
 		}
 		group.Wait()
-		for _, print := range prints {
-			if print != prints[0] {
+		for _, got := range prints {
+			if got != prints[0] {
 				t.Fatalf("replicas differ: %q", prints)
 			}
 		}

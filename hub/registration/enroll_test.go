@@ -4,6 +4,7 @@
 package registration
 
 import (
+	"bytes"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"errors"
@@ -50,7 +51,7 @@ func TestEnroll(t *testing.T) {
 		if want := h.identity(store1, store1ID); err != nil || got != want {
 			t.Errorf("certificate of %v, %v, want %v", got, err, want)
 		}
-		if response.GetHubId() != h.authority.HubID() || string(response.GetTrustBundle()) != string(h.authority.Bundle()) {
+		if response.GetHubId() != h.authority.HubID() || !bytes.Equal(response.GetTrustBundle(), h.authority.Bundle()) {
 			t.Error("the answer names another hub or bundle than the authority's")
 		}
 		if got := h.get(store1).Annotations[AnnotationKubeSystemUID]; got != store1NS {
@@ -109,11 +110,11 @@ func TestEnrollHidesWhatExists(t *testing.T) {
 			spoil: func(_ *harness, r *rpcv1.EnrollRequest) { r.Token = token.New().Reveal() }, reason: "forged_token",
 		},
 		"The token is empty":     {spoil: func(_ *harness, r *rpcv1.EnrollRequest) { r.Token = "" }, reason: "malformed_token"},
-		"The token is truncated": {spoil: func(_ *harness, r *rpcv1.EnrollRequest) { r.Token = r.Token[:30] }, reason: "malformed_token"},
+		"The token is truncated": {spoil: func(_ *harness, r *rpcv1.EnrollRequest) { r.Token = r.GetToken()[:30] }, reason: "malformed_token"},
 		"The token has expired":  {spoil: func(h *harness, _ *rpcv1.EnrollRequest) { h.now = h.now.Add(time.Hour) }, reason: "expired_token"},
 		"The token was used by another key": {
 			spoil: func(h *harness, r *rpcv1.EnrollRequest) {
-				issued, _ := token.Parse(r.Token)
+				issued, _ := token.Parse(r.GetToken())
 				if _, err := h.Enroller().Enroll(h.t.Context(), request(h.t, newKey(h.t), store1, issued)); err != nil {
 					h.t.Fatal(err)
 				}
@@ -199,7 +200,7 @@ func TestEnrollRefuses(t *testing.T) {
 		"The URI of the hub":              {spoil: csr(&x509.CertificateRequest{Subject: named, URIs: uri("spiffe://" + otherID + "/hub")}), code: codes.InvalidArgument},
 		"No request":                      {spoil: func(_ *harness, r *rpcv1.EnrollRequest) { r.Csr = nil }, code: codes.InvalidArgument},
 		"A request that is too long":      {spoil: func(_ *harness, r *rpcv1.EnrollRequest) { r.Csr = make([]byte, maxRequest+1) }, code: codes.InvalidArgument},
-		"A request signed by another key": {spoil: func(_ *harness, r *rpcv1.EnrollRequest) { r.Csr[len(r.Csr)-1] ^= 1 }, code: codes.InvalidArgument},
+		"A request signed by another key": {spoil: func(_ *harness, r *rpcv1.EnrollRequest) { r.Csr[len(r.GetCsr())-1] ^= 1 }, code: codes.InvalidArgument},
 		"A token that is too long":        {spoil: func(_ *harness, r *rpcv1.EnrollRequest) { r.Token = strings.Repeat("a", 1000) }, code: codes.InvalidArgument},
 		"A cluster name with a dot":       {spoil: func(_ *harness, r *rpcv1.EnrollRequest) { r.Cluster = "store1.eu" }, code: codes.InvalidArgument},
 		"The name of a system namespace":  {spoil: func(_ *harness, r *rpcv1.EnrollRequest) { r.Cluster = "kube-system" }, code: codes.InvalidArgument},
@@ -286,7 +287,7 @@ func TestEnrollLimits(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer release()
+			t.Cleanup(release)
 		}
 		if _, err := h.Enroller().Enroll(t.Context(), attempt); status.Code(err) != codes.ResourceExhausted {
 			t.Errorf("Enroll: %v, want %v", err, codes.ResourceExhausted)

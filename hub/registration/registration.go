@@ -22,7 +22,7 @@ import (
 type Authority interface {
 	HubID() string
 	// IssueCluster returns the chain and the trust bundle, PEM.
-	IssueCluster(identity.Cluster, *x509.CertificateRequest) (chain, bundle []byte, err error)
+	IssueCluster(cluster identity.Cluster, request *x509.CertificateRequest) (chain, bundle []byte, err error)
 }
 
 // Releaser lets go of the works of a cluster that is detached.

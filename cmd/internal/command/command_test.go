@@ -19,9 +19,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestProbe(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/readyz" {
-			http.Error(w, "tunnel: not connected", http.StatusServiceUnavailable)
+		if r.URL.Path == "/readyz" {
+			return
 		}
+		http.Error(w, "tunnel: not connected", http.StatusServiceUnavailable)
 	}))
 	defer srv.Close()
 	u, err := url.Parse(srv.URL)

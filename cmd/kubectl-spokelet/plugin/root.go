@@ -146,7 +146,7 @@ func exitCode(err error) int {
 }
 
 // completeClusters completes the names of the hub's clusters.
-func (s *session) completeClusters(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (s *session) completeClusters(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	hub, err := s.connect()
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError

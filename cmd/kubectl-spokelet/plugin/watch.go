@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -55,7 +56,7 @@ func follow(ctx context.Context, hub client.WithWatch, list client.ObjectList, d
 		return true, nil
 	}
 	from := &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: list.GetResourceVersion()}}
-	stream, err := hub.Watch(ctx, list, append(options[:len(options):len(options)], from)...)
+	stream, err := hub.Watch(ctx, list, append(slices.Clip(options), from)...)
 	if err != nil {
 		return false, err
 	}
