@@ -2,9 +2,9 @@
 # Copyright The Spokelet Authors.
 # SPDX-License-Identifier: Apache-2.0
 
-# Prints the folders of the modules that hold Go code, one a line, the root
-# first. Modules that only pin tools have no packages to vet, lint or test;
-# with --all they are printed too.
+# Prints the folders of the modules that hold Go code, one a line. Modules that
+# only pin tools have no packages to vet, lint or test; with --all they are
+# printed too.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
