@@ -131,7 +131,7 @@ func concurrent(ctx context.Context, rt http.RoundTripper, d time.Duration) (rps
 		return 0, 0, *err
 	}
 	n := float64(done.Load())
-	return n / time.Since(start).Seconds(), float64((cpuTime()-before).Nanoseconds()) / 1e3 / n, nil
+	return n / time.Since(start).Seconds(), float64((cpuTime() - before).Nanoseconds()) / 1e3 / n, nil
 }
 
 // cpuTime returns the processor time that this process has used.

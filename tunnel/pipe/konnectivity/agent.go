@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"math"
 	"net"
-	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -38,18 +37,21 @@ type AgentConfig struct {
 	// Process is what the agent process calls itself (pipe.ValidateProcess),
 	// unique and stable for its life. Required.
 	Process string
-	// SocketDir is a directory for the socket on which streams arrive. On
-	// Linux it may be empty: the socket is then in no file system.
-	SocketDir string
 	// DialContext opens the TCP connection, if need be through a proxy.
 	// net.Dialer's if nil.
 	DialContext func(ctx context.Context, network, address string) (net.Conn, error)
+	// Patience is how long a stream's reader may leave its queue full before
+	// the stream is closed. 5 s if zero.
+	Patience time.Duration
 }
 
 // Default returns the configuration with its zero values replaced.
 func (c AgentConfig) Default() AgentConfig {
 	if c.DialContext == nil {
 		c.DialContext = (&net.Dialer{}).DialContext
+	}
+	if c.Patience == 0 {
+		c.Patience = defaultPatience
 	}
 	return c
 }
@@ -58,6 +60,9 @@ func (c AgentConfig) Default() AgentConfig {
 func (c AgentConfig) Validate() error {
 	if c.Address == "" || c.TLS == nil {
 		return errors.New("konnectivity agent: address and TLS are required")
+	}
+	if c.Patience < 0 {
+		return errors.New("konnectivity agent: patience must not be negative")
 	}
 	if err := pipe.ValidateProcess(c.Process); err != nil {
 		return fmt.Errorf("konnectivity agent: %w", err)
@@ -86,12 +91,7 @@ func dial(ctx context.Context, config AgentConfig) (*link, error) {
 	if err != nil {
 		return nil, err
 	}
-	listener, err := listenSession(config.SocketDir)
-	if err != nil {
-		_ = conn.Close()
-		return nil, fmt.Errorf("session socket: %w", err)
-	}
-	l := newLink(conn, listener, config)
+	l := newLink(conn, config)
 	l.serve()
 	select {
 	case <-l.serving:
@@ -135,9 +135,8 @@ func (l *link) serve() {
 		SyncInterval:    syncInterval,
 		SyncIntervalCap: syncInterval,
 		// The end of the stream is noticed without asking for it.
-		ProbeInterval:  math.MaxInt64,
-		XfrChannelSize: xfrChannelSize,
-		DialOptions:    l.dialOptions(),
+		ProbeInterval: math.MaxInt64,
+		DialOptions:   l.dialOptions(),
 	}).NewAgentClientSet(nil, stop)
 	clients.SetServerCounter(&holdingCounter{link: l, stop: stop})
 	clients.Serve()
@@ -157,7 +156,7 @@ type holdingCounter struct {
 func (c *holdingCounter) Count() int {
 	c.questions++
 	if c.questions == 2 {
-		c.link.wait()
+		<-c.link.done
 		close(c.stop)
 	}
 	return 1
@@ -186,7 +185,7 @@ func (l *link) handOver(context.Context, string) (net.Conn, error) {
 	if !l.handedOver.CompareAndSwap(false, true) {
 		return nil, pipe.ErrLost
 	}
-	return &watchedConn{Conn: l.conn, closed: l.connClosed}, nil
+	return &watchedConn{Conn: l.conn, closed: l.lost}, nil
 }
 
 // watchedConn tells when gRPC has closed the connection, for whatever reason.
@@ -199,9 +198,4 @@ type watchedConn struct {
 func (c *watchedConn) Close() error {
 	defer c.closed()
 	return c.Conn.Close()
-}
-
-// remove returns conns without conn.
-func remove(conns []net.Conn, conn net.Conn) []net.Conn {
-	return slices.DeleteFunc(conns, func(c net.Conn) bool { return c == conn })
 }

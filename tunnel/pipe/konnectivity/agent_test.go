@@ -8,11 +8,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/metadata"
@@ -52,84 +48,6 @@ func TestConfigsAreValidated(t *testing.T) {
 	}
 }
 
-func TestASocketInADirectoryIsForThisUserAndGoesWithTheLink(t *testing.T) {
-	dir := t.TempDir()
-	link, _ := connectHostile(t, dir, dialRequest(1))
-	conn, err := link.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = conn.Close()
-	made, err := filepath.Glob(filepath.Join(dir, "*"))
-	if err != nil || len(made) != 1 {
-		t.Fatalf("directory holds %v, %v, want one", made, err)
-	}
-	info, err := os.Stat(made[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	if mode := info.Mode().Perm(); mode != 0o700 {
-		t.Errorf("socket's directory has mode %o, want 700", mode)
-	}
-	if err := link.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) != 0 {
-		t.Errorf("closed link leaves %v", left)
-	}
-}
-
-// dialEnv makes the test binary dial a socket, write to it and exit.
-const dialEnv = "SPOKELET_TEST_DIAL_SOCKET"
-
-// dialAndExit is the other process of the test below.
-func dialAndExit(address string) {
-	conn, err := net.Dial("unix", address)
-	if err != nil {
-		os.Exit(1)
-	}
-	_, _ = conn.Write([]byte("intruder"))
-	_, _ = conn.Read(make([]byte, 1)) // Until the other end closes.
-	os.Exit(0)
-}
-
-func TestAnotherProcessIsNotTakenForTheHub(t *testing.T) {
-	if !hasAbstractSockets {
-		t.Skip("this platform has no abstract sockets: the directory's mode keeps others out")
-	}
-	l, err := listenSession("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.close() }()
-	network, address := l.target()
-	accepted := make(chan net.Conn, 1)
-	go func() {
-		if conn, err := l.accept(); err == nil {
-			accepted <- conn
-		}
-	}()
-	intruder := exec.CommandContext(t.Context(), os.Args[0])
-	intruder.Env = append(os.Environ(), dialEnv+"="+address)
-	if err := intruder.Run(); err != nil {
-		t.Fatalf("the other process could not dial: %v", err)
-	}
-	own, err := net.Dial(network, address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = own.Close() }()
-	if _, err := own.Write([]byte("mine")); err != nil {
-		t.Fatal(err)
-	}
-	conn := <-accepted
-	defer func() { _ = conn.Close() }()
-	got := make([]byte, 8)
-	if n, err := conn.Read(got); err != nil || string(got[:n]) != "mine" {
-		t.Errorf("accepted a connection that says %q, %v, want mine", got[:n], err)
-	}
-}
-
 func TestALinkWithoutAnAnswerIsBounded(t *testing.T) {
 	h := pipetest.Start(t, kind(), nil)
 	wire := pipetest.NewWire(-1)
@@ -161,38 +79,6 @@ func (c *freezeAfterHandshake) Write(p []byte) (int, error) {
 		c.wire.Freeze()
 	}
 	return c.Conn.Write(p)
-}
-
-func TestACloseWaitsForTheBytesBeforeIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newClosing()
-		if !c.deliver(1) {
-			t.Fatal("bytes do not pass before the close")
-		}
-		closed := make(chan struct{})
-		go func() {
-			c.close(1)
-			close(closed)
-		}()
-		synctest.Wait()
-		select {
-		case <-closed:
-			t.Fatal("closed while bytes are handed over")
-		default:
-		}
-		if c.deliver(1) {
-			t.Error("bytes pass after the close")
-		}
-		c.close(2) // Another connection waits for nothing.
-		c.rest()
-		<-closed
-		if c.deliver(1) {
-			t.Error("bytes pass after the close")
-		}
-		if !c.deliver(3) {
-			t.Error("bytes of another connection do not pass")
-		}
-	})
 }
 
 func FuzzClaimedProcess(f *testing.F) {

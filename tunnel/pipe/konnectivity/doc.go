@@ -17,11 +17,19 @@
 //
 // # Agent
 //
-// The agent dials whatever it is told. An interceptor on its stream replaces
-// every target by the agent's own socket, so the hub chooses nothing, and
-// refuses every packet that is not known. The agent's client set, which would
+// The agent would dial whatever it is told. An interceptor on its stream keeps
+// every packet from it: a dial, whatever its target, opens a stream to this
+// very process, without a socket; a packet that no server sends ends the link.
+// What is left to the agent is registration. Its client set, which would
 // reconnect on a timer, is held by its own server counter until the link ends:
 // one link is one TCP connection, and the caller owns the next.
+//
+// # Hot path
+//
+// Dials and closes go through the proxy server. Bytes do not: with one stream
+// and one agent there is nothing to route, and the proxy server's channels cost
+// more than all else on the hub. They travel in the same packets on the same
+// gRPC stream, so the wire is konnectivity's.
 //
 // # Traps
 //

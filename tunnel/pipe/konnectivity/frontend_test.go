@@ -46,18 +46,6 @@ func testFrontend(tb testing.TB, patience time.Duration) *frontend {
 	return f
 }
 
-func dialResponse(connectID int64, err string) *client.Packet {
-	return &client.Packet{Type: client.PacketType_DIAL_RSP, Payload: &client.Packet_DialResponse{
-		DialResponse: &client.DialResponse{ConnectID: connectID, Error: err},
-	}}
-}
-
-func closeResponse(err string) *client.Packet {
-	return &client.Packet{Type: client.PacketType_CLOSE_RSP, Payload: &client.Packet_CloseResponse{
-		CloseResponse: &client.CloseResponse{ConnectID: 1, Error: err},
-	}}
-}
-
 func dialClose() *client.Packet {
 	return &client.Packet{Type: client.PacketType_DIAL_CLS, Payload: &client.Packet_CloseDial{CloseDial: &client.CloseDial{}}}
 }
@@ -81,11 +69,11 @@ func TestADialThatFailsSaysSo(t *testing.T) {
 		answer *client.Packet
 		want   error
 	}{
-		"an error":         {"the agent could not", dialResponse(0, "dial unix: refused"), pipe.ErrLost},
-		"an error and id":  {"the error counts", dialResponse(1, "no"), pipe.ErrLost},
-		"no connection":    {"nothing to send to", dialResponse(0, ""), pipe.ErrLost},
+		"an error":         {"the agent could not", dialResponse(0, 0, "dial unix: refused"), pipe.ErrLost},
+		"an error and id":  {"the error counts", dialResponse(0, 1, "no"), pipe.ErrLost},
+		"no connection":    {"nothing to send to", dialResponse(0, 0, ""), pipe.ErrLost},
 		"closed":           {"the agent gave up", dialClose(), io.ErrUnexpectedEOF},
-		"closed otherwise": {"the agent was lost", closeResponse(""), io.ErrUnexpectedEOF},
+		"closed otherwise": {"the agent was lost", closeResponse(1, ""), io.ErrUnexpectedEOF},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -108,8 +96,8 @@ func TestTheEndOfAStreamIsNeverClean(t *testing.T) {
 		end    func(*testing.T, *frontend)
 		want   error
 	}{
-		"closed without an error": {"the loss of an agent looks the same", func(t *testing.T, f *frontend) { send(t, f, closeResponse("")) }, io.ErrUnexpectedEOF},
-		"closed with an error":    {"the agent says why", func(t *testing.T, f *frontend) { send(t, f, closeResponse("unknown connectID")) }, io.ErrUnexpectedEOF},
+		"closed without an error": {"the loss of an agent looks the same", func(t *testing.T, f *frontend) { send(t, f, closeResponse(1, "")) }, io.ErrUnexpectedEOF},
+		"closed with an error":    {"the agent says why", func(t *testing.T, f *frontend) { send(t, f, closeResponse(1, "unknown connectID")) }, io.ErrUnexpectedEOF},
 		"data with an error":      {"the agent says why", func(t *testing.T, f *frontend) { send(t, f, dataError("read failed")) }, io.ErrUnexpectedEOF},
 		"a dial closed late":      {"out of place, and an end", func(t *testing.T, f *frontend) { send(t, f, dialClose()) }, io.ErrUnexpectedEOF},
 		"the proxy server ended":  {"without a word", func(_ *testing.T, f *frontend) { f.fail(pipe.StreamEnd("proxy server", nil)) }, io.ErrUnexpectedEOF},
@@ -118,7 +106,7 @@ func TestTheEndOfAStreamIsNeverClean(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			f := testFrontend(t, time.Second)
-			send(t, f, dialResponse(1, ""))
+			send(t, f, dialResponse(0, 1, ""))
 			conn, err := f.dial(t.Context())
 			if err != nil {
 				t.Fatal(err)
@@ -135,7 +123,12 @@ func TestTheEndOfAStreamIsNeverClean(t *testing.T) {
 
 func TestCloseIsSaidOnceAfterTheBytes(t *testing.T) {
 	f := testFrontend(t, time.Second)
-	send(t, f, dialResponse(7, ""))
+	var sent []*client.Packet
+	f.send = func(p *client.Packet) error {
+		sent = append(sent, p)
+		return nil
+	}
+	send(t, f, dialResponse(0, 7, ""))
 	conn, err := f.dial(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -146,11 +139,11 @@ func TestCloseIsSaidOnceAfterTheBytes(t *testing.T) {
 	if err := conn.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if p, err := f.Recv(); err != nil || string(p.GetData().GetData()) != "bytes" || p.GetData().GetConnectID() != 7 {
-		t.Errorf("Recv() = %v, %v, want the bytes", p, err)
-	}
 	if p, err := f.Recv(); err != nil || p.GetCloseRequest().GetConnectID() != 7 {
 		t.Errorf("Recv() = %v, %v, want the close", p, err)
+	}
+	if len(sent) != 1 || string(sent[0].GetData().GetData()) != "bytes" || sent[0].GetData().GetConnectID() != 7 {
+		t.Errorf("sent %v before the close, want the bytes", sent)
 	}
 	if p, err := f.Recv(); !errors.Is(err, io.EOF) {
 		t.Errorf("Recv() = %v, %v, want %v", p, err, io.EOF)
@@ -164,7 +157,7 @@ func TestAnAnswerThatComesTooLateMakesTheServerCloseTheConnection(t *testing.T) 
 	if conn, err := f.dial(ctx); !errors.Is(err, context.Canceled) {
 		t.Fatalf("dial() = %v, %v", conn, err)
 	}
-	if err := f.Send(dialResponse(3, "")); err == nil {
+	if err := f.Send(dialResponse(0, 3, "")); err == nil {
 		t.Error("Send() took an answer that nobody waits for: the connection would leak")
 	}
 }
@@ -172,7 +165,7 @@ func TestAnAnswerThatComesTooLateMakesTheServerCloseTheConnection(t *testing.T) 
 func TestAStalledReaderLosesItsStreamAndHoldsNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := testFrontend(t, 5*time.Second)
-		send(t, f, dialResponse(1, ""))
+		send(t, f, dialResponse(0, 1, ""))
 		conn, err := f.dial(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -212,7 +205,7 @@ func TestADialToAPipeThatEndsIsFreed(t *testing.T) {
 // wire, and checks that its end is never clean.
 func FuzzPackets(f *testing.F) {
 	for _, p := range []*client.Packet{
-		dialResponse(1, ""), dialResponse(0, "no"), data(1, []byte("bytes")), dataError("x"), closeResponse("x"), dialClose(),
+		dialResponse(0, 1, ""), dialResponse(0, 0, "no"), data(1, []byte("bytes")), dataError("x"), closeResponse(1, "x"), dialClose(),
 		{Type: client.PacketType_DRAIN}, {Type: client.PacketType_DIAL_RSP}, {Type: 99},
 	} {
 		wire, err := proto.Marshal(p)

@@ -170,7 +170,7 @@ func (h *Hub) serve(stream agent.AgentService_ConnectServer, caller caller) erro
 		case <-p.done:
 		}
 	}()
-	err := p.server.Connect(&agentStream{AgentService_ConnectServer: stream, ctx: caller.ctx})
+	err := p.server.Connect(&agentStream{AgentService_ConnectServer: stream, ctx: caller.ctx, pipe: p})
 	p.end(fmt.Errorf("%w: stream: %w", pipe.ErrLost, err))
 	<-handled
 	return err

@@ -29,14 +29,15 @@ func (l *link) intercept(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Cl
 		l.end(callError(err))
 		return nil, err
 	}
-	return &interceptedStream{ClientStream: s, link: l, closing: newClosing()}, nil
+	return &interceptedStream{ClientStream: s, link: l, backend: newBackend(l, s)}, nil
 }
 
-// interceptedStream is the hub's stream as the agent sees it.
+// interceptedStream is the hub's stream as the agent sees it: registration, and
+// then silence until the end. What the hub sends is served by the backend.
 type interceptedStream struct {
 	grpc.ClientStream
 	link    *link
-	closing *closing
+	backend *backend
 }
 
 // Header returns the hub's answer to the registration. A refusal has none; the
@@ -53,57 +54,27 @@ func (s *interceptedStream) Header() (metadata.MD, error) {
 	return md, nil
 }
 
-// RecvMsg returns the hub's next packet. What it asks to dial becomes the
-// agent's own socket; what is no packet of a server ends the link.
-func (s *interceptedStream) RecvMsg(m any) error {
+// RecvMsg serves the hub's packets and returns when there are no more: no
+// packet reaches the agent, which would dial what it is told.
+func (s *interceptedStream) RecvMsg(any) error {
 	s.link.serveOnce.Do(func() { close(s.link.serving) })
-	s.closing.rest()
-	err := s.recv(m)
-	if err != nil {
-		s.link.end(fmt.Errorf("%w: hub: %w", pipe.ErrLost, err))
-		s.link.servedOnce.Do(func() { close(s.link.served) })
-	}
-	return err
-}
-
-func (s *interceptedStream) recv(m any) error {
-	p, ok := m.(*client.Packet)
-	if !ok {
-		return status.Errorf(codes.InvalidArgument, "%v: %T", errPacket, m)
-	}
 	for {
-		if err := s.ClientStream.RecvMsg(p); err != nil {
+		p := new(client.Packet)
+		err := s.ClientStream.RecvMsg(p)
+		if err == nil {
+			err = s.backend.handle(p)
+		}
+		if err != nil {
+			s.link.end(fmt.Errorf("%w: hub: %w", pipe.ErrLost, err))
 			return err
 		}
-		if err := checkFromServer(p); err != nil {
-			return status.Error(codes.InvalidArgument, err.Error())
-		}
-		if request := p.GetDialRequest(); request != nil {
-			request.Protocol, request.Address = s.link.listener.target()
-		}
-		if d := p.GetData(); d == nil || s.closing.deliver(d.GetConnectID()) {
-			return nil
-		}
 	}
 }
 
-// SendMsg sends the agent's packet. Its error is always io.EOF, gRPC's word
-// for "ask RecvMsg": at another the agent would stop without asking.
+// SendMsg sends nothing: an agent that receives nothing has nothing to say.
 func (s *interceptedStream) SendMsg(m any) error {
-	p, ok := m.(*client.Packet)
-	if !ok {
-		s.link.end(fmt.Errorf("%w: %w: %T", pipe.ErrLost, errPacket, m))
-		return io.EOF
-	}
-	// With an error it answers bytes for a connection that never was, and comes
-	// from the goroutine that close would wait for.
-	if r := p.GetCloseResponse(); r != nil && r.GetError() == "" {
-		s.closing.close(r.GetConnectID())
-	}
-	if err := s.ClientStream.SendMsg(p); err != nil {
-		return io.EOF
-	}
-	return nil
+	s.link.end(fmt.Errorf("%w: %w: %T from the agent itself", pipe.ErrLost, errPacket, m))
+	return io.EOF
 }
 
 // callError classifies the failure of the agent's registration.

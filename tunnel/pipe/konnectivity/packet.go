@@ -37,8 +37,6 @@ func checkFromAgent(p *client.Packet) error {
 }
 
 // checkFromServer returns an error for a packet that no proxy server sends.
-// The agent takes the payload from the type and would panic on one that is
-// absent.
 func checkFromServer(p *client.Packet) error {
 	var present bool
 	switch p.GetType() {
@@ -60,9 +58,27 @@ func checkFromServer(p *client.Packet) error {
 func dialRequest(random int64) *client.Packet {
 	return &client.Packet{
 		Type: client.PacketType_DIAL_REQ,
-		// The agent replaces the target; this one says so to whoever reads logs.
+		// The agent does not look at the target; this one says so in logs.
 		Payload: &client.Packet_DialRequest{DialRequest: &client.DialRequest{
 			Protocol: "unix", Address: "session", Random: random,
+		}},
+	}
+}
+
+func dialResponse(random, connectID int64, message string) *client.Packet {
+	return &client.Packet{
+		Type: client.PacketType_DIAL_RSP,
+		Payload: &client.Packet_DialResponse{DialResponse: &client.DialResponse{
+			Random: random, ConnectID: connectID, Error: message,
+		}},
+	}
+}
+
+func closeResponse(connectID int64, message string) *client.Packet {
+	return &client.Packet{
+		Type: client.PacketType_CLOSE_RSP,
+		Payload: &client.Packet_CloseResponse{CloseResponse: &client.CloseResponse{
+			ConnectID: connectID, Error: message,
 		}},
 	}
 }

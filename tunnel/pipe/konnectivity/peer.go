@@ -100,21 +100,45 @@ func remoteAddr(ctx context.Context) pipe.Addr {
 // agentStream is the agent's stream as the proxy server sees it.
 type agentStream struct {
 	agent.AgentService_ConnectServer
-	ctx context.Context
+	ctx  context.Context
+	pipe *hubPipe
+	// detour is the connection whose bytes go through the proxy server because
+	// the first of them came before it had completed the dial: the others must
+	// not overtake them.
+	detour int64
 }
 
 // Context returns the context with the established identity.
 func (s *agentStream) Context() context.Context { return s.ctx }
 
-// Recv returns the next packet that an agent may send, and ends the stream on
-// any other.
+// Recv returns the next packet for the proxy server, and ends the stream on
+// one that no agent sends. Bytes of the open stream go to its front end.
 func (s *agentStream) Recv() (*client.Packet, error) {
-	p, err := s.AgentService_ConnectServer.Recv()
-	if err != nil {
-		return nil, err
+	for {
+		p, err := s.AgentService_ConnectServer.Recv()
+		if err != nil {
+			return nil, err
+		}
+		if err := checkFromAgent(p); err != nil {
+			return nil, status.Error(codes.InvalidArgument, err.Error())
+		}
+		if !s.deliver(p) {
+			return p, nil
+		}
 	}
-	if err := checkFromAgent(p); err != nil {
-		return nil, status.Error(codes.InvalidArgument, err.Error())
+}
+
+// deliver gives bytes to the front end and says whether it did.
+func (s *agentStream) deliver(p *client.Packet) bool {
+	d := p.GetData()
+	if d == nil || d.GetConnectID() == s.detour {
+		return false
 	}
-	return p, nil
+	f := s.pipe.current()
+	if f == nil || !f.takes(d.GetConnectID()) {
+		s.detour = d.GetConnectID()
+		return false
+	}
+	f.deliver(d)
+	return true
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"sigs.k8s.io/apiserver-network-proxy/konnectivity-client/proto/client"
 	"sigs.k8s.io/apiserver-network-proxy/pkg/server"
 	"sigs.k8s.io/apiserver-network-proxy/pkg/server/proxystrategies"
 
@@ -32,8 +33,10 @@ type hubPipe struct {
 	// the reason.
 	ctx    context.Context
 	cancel context.CancelFunc
-	// registered is closed when the proxy server can reach the agent.
+	// registered is closed when the proxy server can reach the agent, which is
+	// then the backend.
 	registered chan struct{}
+	backend    *server.Backend
 	done       chan struct{}
 
 	// slot is held by a front end from its dial until the proxy server has let
@@ -60,24 +63,24 @@ func newHubPipe(config HubConfig, c caller) *hubPipe {
 	p.server = server.NewProxyServer(config.HubID,
 		[]proxystrategies.ProxyStrategy{proxystrategies.ProxyStrategyDefault}, 1,
 		&server.AgentTokenAuthenticationOptions{}, xfrChannelSize)
-	p.server.BackendManagers[0] = &registry{
-		DefaultBackendManager: server.NewDefaultBackendManager(),
-		registered:            p.registered,
-	}
+	p.server.BackendManagers[0] = &registry{DefaultBackendManager: server.NewDefaultBackendManager(), pipe: p}
 	return p
 }
 
 // registry tells when the proxy server has added its one agent.
 type registry struct {
 	*server.DefaultBackendManager
-	once       sync.Once
-	registered chan struct{}
+	once sync.Once
+	pipe *hubPipe
 }
 
 // AddBackend adds the agent.
 func (r *registry) AddBackend(backend *server.Backend) {
 	r.DefaultBackendManager.AddBackend(backend)
-	r.once.Do(func() { close(r.registered) })
+	r.once.Do(func() {
+		r.pipe.backend = backend
+		close(r.pipe.registered)
+	})
 }
 
 // Dial opens the stream to the agent process.
@@ -137,6 +140,13 @@ func (p *hubPipe) acquire(ctx context.Context) error {
 	}
 }
 
+// current returns the front end of the stream, if there is one.
+func (p *hubPipe) current() *frontend {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.live
+}
+
 func (p *hubPipe) busy() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -148,6 +158,17 @@ func (p *hubPipe) proxy(f *frontend) {
 	defer func() { <-p.slot }()
 	err := p.server.Proxy(f)
 	f.fail(pipe.StreamEnd("proxy server", err))
+}
+
+// send sends a packet to the agent. It waits while the agent does not read, and
+// is freed by the end of the pipe.
+func (p *hubPipe) send(packet *client.Packet) error {
+	select {
+	case <-p.registered:
+		return p.backend.Send(packet)
+	case <-p.done:
+		return p.reason()
+	}
 }
 
 // Done is closed when the agent's connection has ended.

@@ -163,7 +163,7 @@ func (c *Conn) Deliver(p []byte, patience time.Duration) error {
 // waits for them. After Close it returns what is left and then io.EOF, after
 // Fail io.EOF.
 func (c *Conn) Next() ([]byte, error) {
-	chunk, err := c.out.next()
+	chunk, err := c.out.next(c.config.Chunk)
 	if err != nil {
 		return nil, io.EOF
 	}

@@ -115,11 +115,12 @@ func (q *queue) tryRead(p []byte) (int, error) {
 	return n, nil
 }
 
-// next returns the first chunk and waits while there is none. After end it
-// returns what is left, then the error.
-func (q *queue) next() ([]byte, error) {
+// next returns what there is, at most limit bytes of it unless the first chunk
+// alone is larger, and waits while there is nothing. After end it returns what
+// is left, then the error.
+func (q *queue) next(limit int) ([]byte, error) {
 	for {
-		if chunk, err := q.tryNext(); chunk != nil || err != nil {
+		if chunk, err := q.tryNext(limit); chunk != nil || err != nil {
 			return chunk, err
 		}
 		select {
@@ -129,17 +130,27 @@ func (q *queue) next() ([]byte, error) {
 	}
 }
 
-func (q *queue) tryNext() ([]byte, error) {
+func (q *queue) tryNext(limit int) ([]byte, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.head == len(q.chunks) {
 		return nil, q.err
 	}
+	chunk := q.first()
+	// A transport that is behind gets many small chunks as one.
+	for q.head < len(q.chunks) && len(chunk)+len(q.chunks[q.head]) <= limit {
+		chunk = append(chunk, q.first()...)
+	}
+	q.taken()
+	return chunk, nil
+}
+
+// first removes the first chunk.
+func (q *queue) first() []byte {
 	chunk := q.chunks[q.head]
 	q.size -= len(chunk)
 	q.drop()
-	q.taken()
-	return chunk, nil
+	return chunk
 }
 
 // drop forgets the first chunk; its bytes are subtracted already.
