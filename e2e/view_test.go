@@ -201,7 +201,8 @@ func (s *suite) badInput(t *testing.T) {
 	}
 	refused(t, "a user without the right", s.hub.as("mallory"), viewManifest(`{scope: {resource: pods, allNamespaces: true}}`), create, "mallory", "viewworks")
 	refused(t, "an unknown cluster", ctl, "", []string{"get", "--raw", "/apis/live.spokelet.io/v1alpha1/clusters/nowhere/proxy/version"}, "nowhere")
-	for _, path := range []string{"/api/v1/namespaces/views/..%2fkube-system/secrets", "/api//v1/namespaces", "/api/v1/namespaces/%2e%2e/secrets", "/api/v1;x/namespaces"} {
+	// Slashes that are doubled never get here: the hub's own API server folds them.
+	for _, path := range []string{"/api/v1/namespaces/views/..%2fkube-system/secrets", "/api/v1/namespaces/%2e%2e/secrets", "/api/v1;x/namespaces"} {
 		refused(t, "a path with tricks", ctl, "", []string{"get", "--raw", proxyPath + path})
 	}
 }
