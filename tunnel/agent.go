@@ -16,7 +16,6 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/net/http2"
 
 	"github.com/spokelet/spokelet/tunnel/identity"
 	"github.com/spokelet/spokelet/tunnel/pipe"
@@ -123,8 +122,7 @@ type Status struct {
 type Agent struct {
 	config  AgentConfig
 	process string
-	http1   *http.Server // the limits of sessions' HTTP/2
-	http2   *http2.Server
+	http2   *agentHTTP2
 	raw     *rawServer
 	metrics *agentMetrics
 
@@ -140,14 +138,13 @@ func NewAgent(config AgentConfig) (*Agent, error) {
 	if err := config.Validate(); err != nil {
 		return nil, fmt.Errorf("tunnel agent: %w", err)
 	}
-	h1, h2, err := newHTTP2Server(config.Limits)
+	server, err := newAgentHTTP2(config.Limits)
 	if err != nil {
 		return nil, fmt.Errorf("tunnel agent: %w", err)
 	}
 	a := &Agent{
 		config:  config,
-		http1:   h1,
-		http2:   h2,
+		http2:   server,
 		process: identity.NewID(),
 		raw:     newRawServer(),
 		metrics: newAgentMetrics(),

@@ -9,14 +9,10 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
-	"log"
 	"net"
 	"net/http"
 	"sync"
 	"time"
-
-	"golang.org/x/net/http2"
 
 	"github.com/spokelet/spokelet/tunnel/pipe"
 )
@@ -146,27 +142,8 @@ func (s *agentSession) drain(reason string) {
 
 // serve runs HTTP/2 until the connection ends.
 func (s *agentSession) serve() {
-	s.agent.http2.ServeConn(s.wire, &http2.ServeConnOpts{Context: s.life, BaseConfig: s.agent.http1, Handler: s})
+	s.agent.http2.serve(s.life, s.wire, s)
 	s.end(fmt.Errorf("%w: %w", ErrLost, errEnded))
-}
-
-// newHTTP2Server makes the server of an agent's sessions.
-func newHTTP2Server(l Limits) (*http.Server, *http2.Server, error) {
-	h1 := newHTTPServer(nil)
-	h1.ErrorLog = log.New(io.Discard, "", 0) // panics and protocol errors are the peer's to see
-	h2 := &http2.Server{
-		MaxConcurrentStreams:         uint32(l.Streams + streamSlack),
-		MaxReadFrameSize:             maxFrame,
-		MaxUploadBufferPerStream:     int32(l.StreamWindow),
-		MaxUploadBufferPerConnection: connectionWindow,
-		// The hub pings; silence longer than that is asked about.
-		ReadIdleTimeout: l.PingInterval + l.PingTimeout,
-		PingTimeout:     l.PingTimeout,
-	}
-	if err := http2.ConfigureServer(h1, h2); err != nil {
-		return nil, nil, fmt.Errorf("HTTP/2: %w", err)
-	}
-	return h1, h2, nil
 }
 
 var errEnded = errors.New("HTTP/2 ended")

@@ -16,8 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/net/http2"
-
 	"github.com/spokelet/spokelet/tunnel"
 	"github.com/spokelet/spokelet/tunnel/tunneltest"
 )
@@ -50,6 +48,7 @@ func benchMux() *http.ServeMux {
 
 // transports are the ways to reach benchMux.
 func transports(b *testing.B) map[string]http.RoundTripper {
+	b.Helper()
 	hub, addr := listen(b, nil)
 	runOver(b, hub, addr, "spoke1", map[string]http.Handler{tunnel.DoorKube: benchMux()})
 	memory := tunneltest.NewHub(b, nil)
@@ -62,19 +61,26 @@ func transports(b *testing.B) map[string]http.RoundTripper {
 }
 
 func direct(b *testing.B) http.RoundTripper {
+	b.Helper()
 	server := httptest.NewUnstartedServer(benchMux())
 	server.EnableHTTP2 = true
 	server.StartTLS()
 	b.Cleanup(server.Close)
-	h2 := &http2.Transport{DialTLSContext: func(ctx context.Context, network, _ string, _ *tls.Config) (net.Conn, error) {
-		d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}}
-		return d.DialContext(ctx, network, server.Listener.Addr().String())
-	}}
-	b.Cleanup(h2.CloseIdleConnections)
-	return h2
+	only := &http.Protocols{}
+	only.SetHTTP2(true)
+	transport := &http.Transport{
+		Protocols:       only,
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
+		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, network, server.Listener.Addr().String())
+		},
+	}
+	b.Cleanup(transport.CloseIdleConnections)
+	return transport
 }
 
 func fetch(b *testing.B, rt http.RoundTripper, path string) int64 {
+	b.Helper()
 	req, err := http.NewRequest(http.MethodGet, "https://kube"+path, nil)
 	if err != nil {
 		b.Fatal(err)
@@ -94,6 +100,7 @@ func fetch(b *testing.B, rt http.RoundTripper, path string) int64 {
 // cpu reports the processor time per operation, of everything in the process:
 // it is what remains comparable on a busy machine.
 func cpu(b *testing.B) func() {
+	b.Helper()
 	used := func() time.Duration {
 		var u syscall.Rusage
 		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -198,6 +205,7 @@ func BenchmarkStalled(b *testing.B) {
 	runOver(b, hub, addr, "spoke1", map[string]http.Handler{tunnel.DoorKube: benchMux()})
 	session := hub.Session(b, "spoke1")
 	measure := func(b *testing.B) {
+		b.Helper()
 		var took []time.Duration
 		for b.Loop() {
 			start := time.Now()

@@ -18,6 +18,12 @@ const streamBuffer = 16 << 10
 // holds none.
 var buffers = sync.Pool{New: func() any { return new([streamBuffer]byte) }}
 
+// lend borrows memory from buffers.
+func lend() *[streamBuffer]byte {
+	b, _ := buffers.Get().(*[streamBuffer]byte)
+	return b
+}
+
 // buffer is one direction of a raw stream: a bounded queue of bytes between one
 // writer and one reader, either of which may be interrupted by a deadline and
 // go on afterwards. HTTP/2 itself can do that for neither: a read deadline that
@@ -134,7 +140,7 @@ func (b *buffer) room() bool { return b.data == nil || b.to < streamBuffer }
 // put takes bytes of p. mu is held and there is room.
 func (b *buffer) put(p []byte) int {
 	if b.data == nil {
-		b.data = buffers.Get().(*[streamBuffer]byte)
+		b.data = lend()
 	}
 	n := copy(b.data[b.to:], p)
 	b.to += n

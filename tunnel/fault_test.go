@@ -49,6 +49,7 @@ func TestCutAtEveryByte(t *testing.T) {
 }
 
 func measureLesson(t *testing.T) (written int) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		hub := tunneltest.NewHub(t, nil)
 		agent := hub.Connect(t, "spoke1", kube(teach))
@@ -59,6 +60,7 @@ func measureLesson(t *testing.T) (written int) {
 }
 
 func cutAt(t *testing.T, cut int) {
+	t.Helper()
 	hub := tunneltest.NewHub(t, nil)
 	network := tunneltest.NewNetwork(tunneltest.NetworkConfig{CutAfter: cut})
 	agent := hub.Run(t, hub.Authority.Cluster("spoke1"), network, func(c *tunnel.AgentConfig) { c.Doors = kube(teach) })
@@ -141,6 +143,7 @@ func TestStalledStreamsDoNotBlockOthers(t *testing.T) {
 	const stalled = 100
 	for name, stall := range map[string]func(*testing.T, *tunnel.Session){
 		"uploads that nobody reads": func(t *testing.T, s *tunnel.Session) {
+			t.Helper()
 			body, _ := io.Pipe()
 			req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://kube/stuck", io.MultiReader(endlessReader{}, body))
 			go func() {
@@ -150,6 +153,7 @@ func TestStalledStreamsDoNotBlockOthers(t *testing.T) {
 			}()
 		},
 		"downloads that nobody reads": func(t *testing.T, s *tunnel.Session) {
+			t.Helper()
 			req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://kube/endless", nil)
 			resp, err := s.RoundTrip(req)
 			if err != nil {
@@ -158,6 +162,7 @@ func TestStalledStreamsDoNotBlockOthers(t *testing.T) {
 			t.Cleanup(func() { resp.Body.Close() })
 		},
 		"raw streams that nobody reads": func(t *testing.T, s *tunnel.Session) {
+			t.Helper()
 			conn, err := s.Dial(t.Context(), tunnel.DoorKube)
 			if err != nil {
 				t.Fatal(err)
@@ -348,7 +353,9 @@ func TestWrongPeersAreRefused(t *testing.T) {
 		},
 		"another authority": {
 			reason: "the names are right, the signature is not ours",
-			agent: func(t *testing.T, h *tunneltest.Hub, c *tunneltest.Credentials) {
+			agent: func(t *testing.T, _ *tunneltest.Hub, c *tunneltest.Credentials) {
+				t.Helper()
+				t.Helper()
 				stranger := tunneltest.NewAuthority(t)
 				c.Use(stranger.Issue(t, c.Cluster.URI()))
 			},
@@ -356,6 +363,7 @@ func TestWrongPeersAreRefused(t *testing.T) {
 		"a hub's certificate at the agent": {
 			reason: "a hub is not a cluster",
 			agent: func(t *testing.T, h *tunneltest.Hub, c *tunneltest.Credentials) {
+				t.Helper()
 				c.Use(h.Authority.Issue(t, identity.Hub{ID: h.Authority.HubID}.URI()))
 			},
 		},

@@ -30,7 +30,7 @@ const (
 type flowConn struct {
 	net.Conn          // TLS
 	raw      net.Conn // under TLS
-	in, out  atomic.Uint64
+	in, out  atomic.Int64
 	injected atomic.Int64 // SETTINGS of ours that are not acknowledged yet
 
 	r     *bufio.Reader // this and the next two: the one reader only
@@ -83,23 +83,20 @@ func (c *flowConn) traffic() traffic {
 	return traffic{in: c.in.Load(), out: c.out.Load()}
 }
 
-// Read hands out whole frames where they have arrived, without the
-// acknowledgements that are not for HTTP/2.
+// Read hands out what has arrived, without the acknowledgements that are not for
+// HTTP/2. It waits for the first bytes only: those it has must not wait for
+// others, which may be long in coming.
 func (c *flowConn) Read(p []byte) (int, error) {
 	n := 0
 	for n < len(p) {
-		if n > 0 && !c.buffered() {
-			break // only the first bytes of a call are waited for
-		}
-		if c.left == 0 {
-			if err := c.nextFrame(); err != nil {
-				return n, err
-			}
+		ready, err := c.ready(n == 0)
+		if err != nil || !ready {
+			return n, err
 		}
 		m, err := c.r.Read(p[n:min(len(p), n+c.left)])
 		n += m
 		c.left -= m
-		c.in.Add(uint64(m))
+		c.in.Add(int64(m))
 		if err != nil {
 			return n, err
 		}
@@ -107,42 +104,45 @@ func (c *flowConn) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// buffered reports whether Read can go on without waiting.
-func (c *flowConn) buffered() bool {
-	if c.left > 0 {
-		return c.r.Buffered() > 0
+// ready reports whether a read within a frame may follow, and finds the frame.
+// With wait that read may wait for bytes.
+func (c *flowConn) ready(wait bool) (bool, error) {
+	for c.left == 0 {
+		if !wait && c.r.Buffered() < frameHeader {
+			return false, nil
+		}
+		if err := c.nextFrame(); err != nil {
+			return false, err
+		}
 	}
-	// An acknowledgement that is dropped must not make Read wait for the frame
-	// behind it, so a header counts only when another one may follow it.
-	return c.r.Buffered() >= 2*frameHeader
+	return wait || c.r.Buffered() > 0, nil
 }
 
-// nextFrame finds the next frame for HTTP/2.
+// nextFrame reads a header, and leaves it to be read again unless its frame is
+// an acknowledgement that is not for HTTP/2.
 func (c *flowConn) nextFrame() error {
-	for {
-		h, err := c.r.Peek(frameHeader)
-		if err != nil {
-			if len(h) > 0 && errors.Is(err, io.EOF) {
-				return io.ErrUnexpectedEOF
-			}
-			return err
+	h, err := c.r.Peek(frameHeader)
+	if err != nil {
+		if len(h) > 0 && errors.Is(err, io.EOF) {
+			return io.ErrUnexpectedEOF
 		}
-		f := parseFrameHeader(h)
-		if f.kind == http2.FrameSettings && f.flags.Has(http2.FlagSettingsAck) && c.acked && c.injected.Load() > 0 {
-			c.injected.Add(-1)
-			_, _ = c.r.Discard(frameHeader)
-			continue
-		}
-		c.note(f)
-		c.left = frameHeader + f.length
-		return nil
+		return err
 	}
+	f := parseFrameHeader(h)
+	if f.acknowledges() && c.acked && c.injected.Load() > 0 {
+		c.injected.Add(-1)
+		_, err := c.r.Discard(frameHeader)
+		return err
+	}
+	c.note(f)
+	c.left = frameHeader + f.length
+	return nil
 }
 
 // note learns from a frame that HTTP/2 is about to read.
 func (c *flowConn) note(f frameInfo) {
 	switch {
-	case f.kind == http2.FrameSettings && f.flags.Has(http2.FlagSettingsAck):
+	case f.acknowledges():
 		c.acked = true
 	case f.kind == http2.FrameData && f.length >= maxFrame/2:
 		c.bulkMu.Lock()
@@ -171,6 +171,12 @@ type frameInfo struct {
 	kind   http2.FrameType
 	flags  http2.Flags
 	stream uint32
+}
+
+// acknowledges reports whether the frame acknowledges SETTINGS. One with content
+// is malformed, and HTTP/2's to refuse.
+func (f frameInfo) acknowledges() bool {
+	return f.kind == http2.FrameSettings && f.flags.Has(http2.FlagSettingsAck) && f.length == 0
 }
 
 // parseFrameHeader reads the nine bytes of RFC 9113 section 4.1.
@@ -215,6 +221,6 @@ func (f *framePosition) advance(p []byte) {
 func (f *framePosition) boundary() bool { return f.begun && f.skip == 0 && f.have == 0 }
 
 // traffic counts bytes above TLS.
-type traffic struct{ in, out uint64 }
+type traffic struct{ in, out int64 }
 
 func (t traffic) plus(o traffic) traffic { return traffic{t.in + o.in, t.out + o.out} }

@@ -5,8 +5,10 @@ package tunnel
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"net"
+	"slices"
 	"testing"
 	"testing/iotest"
 	"time"
@@ -26,6 +28,7 @@ func (r *recorder) Write(p []byte) (int, error) { return r.w.Write(p) }
 
 // overRecorder is a flowConn without TLS under it.
 func overRecorder(t *testing.T, client bool, in []byte) (*flowConn, *recorder) {
+	t.Helper()
 	rec := &recorder{r: bytes.NewReader(in)}
 	c := newFlowConn(rec, rec, client, 512<<10)
 	t.Cleanup(c.finish)
@@ -90,9 +93,36 @@ func TestFlowKeepsItsAcknowledgements(t *testing.T) {
 	}
 }
 
+func TestFlowDoesNotHoldBackWhatItHas(t *testing.T) {
+	data := frames(func(f *http2.Framer) { _ = f.WriteData(1, true, []byte("answer")) })
+	for name, behind := range map[string]func(*http2.Framer){
+		"nothing behind it":               func(*http2.Framer) {},
+		"one acknowledgement behind it":   ack,
+		"three acknowledgements":          func(f *http2.Framer) { ack(f); ack(f); ack(f) },
+		"acknowledgement and half header": func(f *http2.Framer) { ack(f); _ = f.WriteRawFrame(http2.FramePing, 0, 0, nil) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			here, there := net.Pipe()
+			defer here.Close()
+			defer there.Close()
+			c := newFlowConn(here, here, true, 512<<10)
+			defer c.finish()
+			c.acked = true
+			c.injected.Store(3)
+			go func() { _, _ = there.Write(append(slices.Clone(data), frames(behind)...)) }()
+			// The other side says no more: a Read that waits for it never ends.
+			got := make([]byte, 1<<10)
+			n, err := io.ReadAtLeast(c, got, len(data))
+			if err != nil || !bytes.Equal(got[:len(data)], data) {
+				t.Errorf("read %x, %v, want %x", got[:n], err, data)
+			}
+		})
+	}
+}
+
 func TestFlowEndsAreHonest(t *testing.T) {
 	whole := frames(func(f *http2.Framer) { _ = f.WriteData(1, true, []byte("hello")) })
-	for cut := range len(whole) {
+	for cut := range whole {
 		c, _ := overRecorder(t, true, whole[:cut])
 		got, err := io.ReadAll(c)
 		if !bytes.HasPrefix(whole, got) {
@@ -131,7 +161,7 @@ func TestFlowTellsWindowsBetweenFrames(t *testing.T) {
 	framer := http2.NewFramer(nil, r)
 	for {
 		frame, err := framer.ReadFrame()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
@@ -159,7 +189,7 @@ func FuzzFlowRead(f *testing.F) {
 		c, _ := overRecorder(t, true, in)
 		c.injected.Store(int64(injected & 7))
 		got, err := io.ReadAll(c)
-		if err != nil && err != io.ErrUnexpectedEOF {
+		if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
 			t.Fatalf("error %v of a reader that has none", err)
 		}
 		if err == nil && len(got)+frameHeader*(injected&7) < len(in) {

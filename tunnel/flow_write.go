@@ -78,7 +78,7 @@ func (c *flowConn) write(p []byte) error {
 	c.writing = true
 	c.wmu.Unlock()
 	n, err := c.Conn.Write(p)
-	c.out.Add(uint64(n))
+	c.out.Add(int64(n))
 	c.wmu.Lock()
 	c.writing = false
 	c.wrote = time.Now()
@@ -100,7 +100,7 @@ func (c *flowConn) queued() int {
 // enqueue leaves p to the writer. wmu is held.
 func (c *flowConn) enqueue(p []byte) {
 	if c.queue == nil {
-		c.queue = batches.Get().(*batch)
+		c.queue, _ = batches.Get().(*batch)
 	}
 	c.queue.b = append(c.queue.b, p...)
 	c.wcond.Broadcast()
@@ -131,7 +131,7 @@ func (c *flowConn) inject() {
 	c.injected.Add(1)
 	frame := [frameHeader + 6]byte{2: 6, 3: byte(http2.FrameSettings)}
 	binary.BigEndian.PutUint16(frame[frameHeader:], uint16(http2.SettingInitialWindowSize))
-	binary.BigEndian.PutUint32(frame[frameHeader+2:], uint32(c.want))
+	binary.BigEndian.PutUint32(frame[frameHeader+2:], uint32(c.want)) //nolint:gosec // at most maxWindow
 	c.enqueue(frame[:])
 }
 
@@ -168,7 +168,7 @@ func (c *flowConn) finish() {
 // Close writes what is queued, says farewell and closes; it gives a peer that
 // does not read a moment.
 func (c *flowConn) Close() error {
-	_ = c.Conn.SetWriteDeadline(time.Now().Add(closeGrace))
+	_ = c.SetWriteDeadline(time.Now().Add(closeGrace))
 	c.finish()
 	<-c.writer
 	return c.Conn.Close()

@@ -31,6 +31,7 @@ type diary struct {
 }
 
 func keepDiary(t *testing.T, hub *tunneltest.Hub) *diary {
+	t.Helper()
 	d := &diary{}
 	t.Cleanup(hub.Server.Sessions().Subscribe(func(e tunnel.Event) {
 		d.mu.Lock()

@@ -4,6 +4,7 @@
 package tunnel_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
@@ -45,7 +46,7 @@ func listen(tb testing.TB, change func(*tunnel.ServerConfig)) (hub *tunneltest.H
 	if err != nil {
 		tb.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.WithoutCancel(tb.Context()))
 	served := make(chan error, 1)
 	go func() { served <- hub.Server.Serve(ctx, l) }()
 	tb.Cleanup(func() {
@@ -101,11 +102,13 @@ func TestPipesCarrySessions(t *testing.T) {
 }
 
 func overKonnectivity(t *testing.T, doors map[string]http.Handler) (*tunneltest.Hub, *tunneltest.Agent) {
+	t.Helper()
 	hub, address := listen(t, nil)
 	return hub, runOver(t, hub, address, "spoke1", doors)
 }
 
 func overReverse(t *testing.T, doors map[string]http.Handler) (*tunneltest.Hub, *tunneltest.Agent) {
+	t.Helper()
 	hub := tunneltest.NewHub(t, nil)
 	pipes, err := reverse.NewHub(reverse.HubConfig{
 		HubID:   hub.Authority.HubID,
@@ -125,7 +128,7 @@ func overReverse(t *testing.T, doors map[string]http.Handler) (*tunneltest.Hub, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	served := make(chan error, 1)
 	go func() { served <- pipes.Serve(ctx, l) }()
 	t.Cleanup(func() {
@@ -212,7 +215,7 @@ func TestEnrollConnTrustsTheFingerprint(t *testing.T) {
 			if err != nil || id.ID != hub.Authority.HubID {
 				t.Errorf("EnrolledHub() = %v, %v, want %v", id, err, hub.Authority.HubID)
 			}
-			if block, _ := pem.Decode(ca); block == nil || string(block.Bytes) != string(hub.Authority.Certificate.Raw) {
+			if block, _ := pem.Decode(ca); block == nil || !bytes.Equal(block.Bytes, hub.Authority.Certificate.Raw) {
 				t.Error("EnrolledHub() gives another authority")
 			}
 		})
@@ -354,13 +357,13 @@ func tunnelTo(w http.ResponseWriter, address string) {
 	}
 	defer to.Close()
 	w.WriteHeader(http.StatusOK)
-	from, _, err := http.NewResponseController(w).Hijack()
+	from, buffered, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		return
 	}
 	defer from.Close()
 	go func() {
-		_, _ = io.Copy(to, from)
+		_, _ = io.Copy(to, buffered)
 		to.Close()
 	}()
 	_, _ = io.Copy(from, to)

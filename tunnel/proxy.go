@@ -98,7 +98,7 @@ func askProxy(conn net.Conn, user *url.Userinfo, address string) error {
 		return err
 	}
 	r := bufio.NewReader(conn)
-	resp, err := http.ReadResponse(r, req)
+	resp, err := http.ReadResponse(r, req) //nolint:bodyclose // what follows is the tunnel, and closing a body would read it
 	if err != nil {
 		return err
 	}

@@ -10,10 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"time"
-
-	"golang.org/x/net/http2"
 
 	"github.com/spokelet/spokelet/tunnel/control"
 	"github.com/spokelet/spokelet/tunnel/pipe"
@@ -108,7 +105,7 @@ func (s *Server) secure(ctx context.Context, peer pipe.Peer, p pipe.Pipe) (*flow
 }
 
 func (s *Server) newSession(peer pipe.Peer, wire *flowConn, notAfter time.Time, kill func() error) (*Session, error) {
-	conn, err := hubTransport(s.config.Limits).NewClientConn(wire)
+	conn, err := newClientConn(wire, s.config.Limits)
 	if err != nil {
 		return nil, fmt.Errorf("session HTTP/2: %w", err)
 	}
@@ -126,26 +123,6 @@ func (s *Server) newSession(peer pipe.Peer, wire *flowConn, notAfter time.Time, 
 	session.life, session.stop = context.WithCancelCause(context.Background())
 	session.slots.changed = session.adapt
 	return session, nil
-}
-
-// hubTransport configures HTTP/2 on the hub. It dials nothing: every connection
-// is given to NewClientConn and belongs to one session.
-func hubTransport(l Limits) *http2.Transport {
-	h1 := &http.Transport{
-		DisableCompression:     true, // bytes pass as they are
-		MaxResponseHeaderBytes: maxHeaderBytes,
-		HTTP2: &http.HTTP2Config{
-			MaxReadFrameSize:              maxFrame,
-			MaxReceiveBufferPerStream:     l.StreamWindow,
-			MaxReceiveBufferPerConnection: connectionWindow,
-		},
-	}
-	// The error is about TLS next protocols of a Transport that was configured
-	// before, which this one was not.
-	h2, _ := http2.ConfigureTransports(h1)
-	h2.StrictMaxConcurrentStreams = true
-	h2.MaxHeaderListSize = maxHeaderBytes
-	return h2
 }
 
 // greet exchanges hellos and asks for admission.

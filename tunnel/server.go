@@ -160,10 +160,10 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	case <-ctx.Done():
 	}
 	s.ready.Store(false)
-	_ = l.Close()
+	_ = l.Close() // the server closes it again
 	s.Drain("hub is shutting down")
 	server.Stop()
-	<-failed
+	<-failed //nolint:errcheck // says that the listener is closed
 	return nil
 }
 

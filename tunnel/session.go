@@ -14,8 +14,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/net/http2"
-
 	"github.com/spokelet/spokelet/tunnel/control"
 	"github.com/spokelet/spokelet/tunnel/identity"
 )
@@ -26,7 +24,7 @@ type Session struct {
 	cluster  identity.Cluster
 	remote   net.Addr
 	wire     *flowConn
-	conn     *http2.ClientConn
+	conn     *clientConn
 	kill     func() error // closes the agent's TCP connection
 	slots    *slots
 	notAfter time.Time
@@ -63,7 +61,7 @@ type Info struct {
 	// CertificateNotAfter is when the session ends unless it is renewed.
 	CertificateNotAfter time.Time
 	// BytesIn and BytesOut count what the session carried, above TLS.
-	BytesIn, BytesOut uint64
+	BytesIn, BytesOut int64
 }
 
 // Cluster is who the verified certificate says is on the other end.

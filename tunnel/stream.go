@@ -166,7 +166,7 @@ func aborted(reason error) error { return fmt.Errorf("%w: %w", ErrAborted, reaso
 
 // pump copies until src ends in order (nil) or either side fails.
 func pump(dst *buffer, src io.Reader) error {
-	chunk := buffers.Get().(*[streamBuffer]byte)
+	chunk := lend()
 	defer buffers.Put(chunk)
 	for {
 		n, err := src.Read(chunk[:])
@@ -177,7 +177,7 @@ func pump(dst *buffer, src io.Reader) error {
 		}
 		// Compared, not unwrapped: an error that wraps io.EOF is not an end in
 		// order.
-		if err == io.EOF { //nolint:errorlint // see above
+		if err == io.EOF {
 			return nil
 		}
 		if err != nil {

@@ -50,7 +50,7 @@ func (s *agentStream) serve(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	}
 	go s.receive(r.Body)
-	chunk := buffers.Get().(*[streamBuffer]byte)
+	chunk := lend()
 	defer buffers.Put(chunk)
 	for {
 		n, err := s.out.Read(chunk[:])

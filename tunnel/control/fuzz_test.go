@@ -78,6 +78,7 @@ func FuzzAgent(f *testing.F) {
 
 // seed adds the golden frames of one direction, in pairs.
 func seed(f *testing.F, kind proto.Message) {
+	f.Helper()
 	var frames [][]byte
 	for _, m := range goldenFrames() {
 		if m.ProtoReflect().Descriptor() != kind.ProtoReflect().Descriptor() {

@@ -196,8 +196,8 @@ func TestReasonsFit(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			frame := &rpcv1.Drain{Reason: control.Reason(in)}
-			if _, err := proto.Marshal(frame); err != nil || len(frame.Reason) > control.MaxReason {
-				t.Errorf("%d bytes, %v, want at most %d that can be sent", len(frame.Reason), err, control.MaxReason)
+			if _, err := proto.Marshal(frame); err != nil || len(frame.GetReason()) > control.MaxReason {
+				t.Errorf("%d bytes, %v, want at most %d that can be sent", len(frame.GetReason()), err, control.MaxReason)
 			}
 		})
 	}

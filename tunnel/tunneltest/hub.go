@@ -158,7 +158,8 @@ func (h *Hub) Run(tb testing.TB, c identity.Cluster, network *Network, change fu
 }
 
 func run(tb testing.TB, agent *tunnel.Agent) (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
+	tb.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(tb.Context()))
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

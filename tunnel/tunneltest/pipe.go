@@ -41,7 +41,7 @@ func (h *Hub) Serve(network *Network, peer pipe.Peer) pipe.Link {
 	ctx, cancel := context.WithCancel(context.Background())
 	m := &memoryPipe{network: network, conns: make(chan net.Conn, 1), ctx: ctx, cancel: cancel}
 	h.serving.Go(func() {
-		defer m.Close()
+		defer func() { _ = m.Close() }()
 		h.Server.ServePipe(ctx, peer, m)
 	})
 	return (*memoryLink)(m)
