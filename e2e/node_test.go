@@ -8,6 +8,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -19,12 +21,12 @@ import (
 
 func (s *suite) nodeIsLive(t *testing.T) {
 	spoke := s.spoke()
-	real, err := spoke.kube.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+	nodes, err := spoke.kube.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := resource.Quantity{}
-	for _, node := range real.Items {
+	for _, node := range nodes.Items {
 		want.Add(*node.Status.Capacity.Cpu())
 	}
 	node, err := s.hub.kube.CoreV1().Nodes().Get(t.Context(), spoke.Name, metav1.GetOptions{})
@@ -34,7 +36,7 @@ func (s *suite) nodeIsLive(t *testing.T) {
 	if got := node.Status.Capacity.Cpu(); got.Cmp(want) != 0 {
 		t.Errorf("cpu: the node has %s, the spoke's nodes %s", got, &want)
 	}
-	if got := node.Status.NodeInfo.KubeletVersion; got != real.Items[0].Status.NodeInfo.KubeletVersion {
+	if got := node.Status.NodeInfo.KubeletVersion; got != nodes.Items[0].Status.NodeInfo.KubeletVersion {
 		t.Errorf("version: got %q", got)
 	}
 	if !strings.HasPrefix(node.Spec.ProviderID, "spokelet://") {
@@ -43,7 +45,7 @@ func (s *suite) nodeIsLive(t *testing.T) {
 	if _, found := node.Labels[corev1.LabelOSStable]; found {
 		t.Error("the operating system's label would draw DaemonSets")
 	}
-	s.capacityFollows(t, real.Items[0].Name)
+	s.capacityFollows(t, nodes.Items[0].Name)
 }
 
 // capacityFollows gives the spoke's node an extended resource and expects it on
@@ -109,7 +111,8 @@ func (s *suite) kubeletRefusesStrangers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := fmt.Sprintf("https://%s:%d/stats/summary", node.Status.Addresses[0].Address, node.Status.DaemonEndpoints.KubeletEndpoint.Port)
+	port := strconv.Itoa(int(node.Status.DaemonEndpoints.KubeletEndpoint.Port))
+	address := "https://" + net.JoinHostPort(node.Status.Addresses[0].Address, port) + "/stats/summary"
 	for reason, header := range map[string]string{
 		"nobody":         "",
 		"a forged token": "Authorization: Bearer nonsense",

@@ -198,7 +198,6 @@ func until(t *testing.T, what string, timeout time.Duration, done func(context.C
 var (
 	worksResource        = schema.GroupVersionResource{Group: "multicluster.x-k8s.io", Version: "v1alpha1", Resource: "works"}
 	appliedWorksResource = schema.GroupVersionResource{Group: "multicluster.x-k8s.io", Version: "v1alpha1", Resource: "appliedworks"}
-	managedClusters      = schema.GroupVersionResource{Group: "cluster.open-cluster-management.io", Version: "v1", Resource: "managedclusters"}
 )
 
 // condition reads one condition of an object: status, reason and message.

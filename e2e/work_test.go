@@ -5,6 +5,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -89,7 +90,10 @@ func (s *suite) untilGone(t *testing.T, name string) {
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
-		return fmt.Errorf("is there (%v)", err)
+		if err != nil {
+			return err
+		}
+		return errors.New("it is there")
 	})
 }
 
@@ -155,7 +159,7 @@ func (s *suite) badManifest(t *testing.T) {
 	}
 	refused(t, "a manifest without a kind cannot be stored", s.hub.ctl, workManifest("nokind", `{apiVersion: v1, metadata: {name: x}}`), []string{"apply", "-f", "-"}, "kind")
 	big := strings.Repeat("x", 2<<20)
-	refused(t, "2 MiB do not fit the hub's own API server", s.hub.ctl, configMapWorkWith("big", big), []string{"create", "-f", "-"}, "too large", "large")
+	refused(t, "2 MiB do not fit the hub's own API server", s.hub.ctl, configMapWorkWith("big", big), []string{"create", "-f", "-"}, "larger than")
 	s.hub.kubectl(t, "delete", "work", "mixed", "-n", "spoke1", "--timeout=60s")
 	s.untilGone(t, "good")
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spokelet/spokelet/hack/clusters"
@@ -42,15 +43,10 @@ type Request struct {
 
 // Ours says whether one of Spokelet's identities made the request.
 func (r Request) Ours() bool {
-	for _, account := range []string{
+	return slices.Contains([]string{
 		"system:serviceaccount:" + HubNamespace + ":spokelet-hub",
 		"system:serviceaccount:" + AgentNamespace + ":spokelet-agent",
-	} {
-		if r.User.Username == account {
-			return true
-		}
-	}
-	return false
+	}, r.User.Username)
 }
 
 // AllowedAtRest says whether the request may happen while nothing happens: a

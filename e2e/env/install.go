@@ -15,8 +15,9 @@ import (
 )
 
 const (
-	// HubNamespace and AgentNamespace are where the charts go.
-	HubNamespace   = "spokelet-system"
+	// HubNamespace is where the hub's chart goes.
+	HubNamespace = "spokelet-system"
+	// AgentNamespace is where the agent's chart goes.
 	AgentNamespace = "spokelet-agent"
 
 	// publicNodePort is the port of the hub's node that agents dial.

@@ -35,16 +35,17 @@ type Error struct {
 	Err     error
 }
 
+// Error names the command and ends with what it said.
 func (e *Error) Error() string {
 	return fmt.Sprintf("%s: %v: %s", e.Command, e.Err, strings.TrimSpace(e.Output))
 }
 
+// Unwrap returns why the process failed.
 func (e *Error) Unwrap() error { return e.Err }
 
 // ExitCode is the code of the process that failed, or -1.
 func (e *Error) ExitCode() int {
-	var exit *exec.ExitError
-	if errors.As(e.Err, &exit) {
+	if exit, ok := errors.AsType[*exec.ExitError](e.Err); ok {
 		return exit.ExitCode()
 	}
 	return -1
@@ -69,7 +70,7 @@ func (c Command) RunInput(ctx context.Context, in io.Reader, args ...string) (st
 
 // Cmd prepares the process, for callers that stream.
 func (c Command) Cmd(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, c.Path, append(append([]string{}, c.Args...), args...)...)
+	cmd := exec.CommandContext(ctx, c.Path, append(append([]string{}, c.Args...), args...)...) //nolint:gosec // to run what it is told is its purpose
 	cmd.Env = append(os.Environ(), c.Env...)
 	cmd.Dir = c.Dir
 	return cmd

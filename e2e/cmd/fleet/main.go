@@ -87,7 +87,7 @@ func run(ctx context.Context) error {
 		return fmt.Errorf("%d agents: not all connected: %w", len(agents), err)
 	}
 	fmt.Println("ready")
-	for lines.Scan() { //nolint:revive // the end of the input is the signal
+	for lines.Scan() { // the end of the input is the signal
 	}
 	return lines.Err()
 }
@@ -184,11 +184,11 @@ func enroll(ctx context.Context, in invitation, uid string) (*credentials, error
 	if err != nil {
 		return nil, fmt.Errorf("key: %w", err)
 	}
-	cert, err := tls.X509KeyPair(answer.CertificateChain, pemKey(keyDER))
+	cert, err := tls.X509KeyPair(answer.GetCertificateChain(), pemKey(keyDER))
 	if err != nil {
 		return nil, fmt.Errorf("certificate: %w", err)
 	}
 	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(answer.TrustBundle)
-	return &credentials{cert: &cert, pool: pool, hubID: answer.HubId}, nil
+	pool.AppendCertsFromPEM(answer.GetTrustBundle())
+	return &credentials{cert: &cert, pool: pool, hubID: answer.GetHubId()}, nil
 }
