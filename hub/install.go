@@ -93,8 +93,8 @@ func apply(ctx context.Context, writer client.Client, obj client.Object) error {
 	return nil
 }
 
-// publish tells people how to join, and the API server whom to trust, now and
-// after each change of the CA.
+// publish tells people how to join, and the API server and the agents whom to
+// trust, now and after each change of the CA.
 func (h *hub) publish(ctx context.Context) error {
 	if err := h.publishOnce(ctx); err != nil {
 		return err
@@ -102,6 +102,7 @@ func (h *hub) publish(ctx context.Context) error {
 	h.authority.OnChange(func() {
 		// The callback must not block; the hub outlives the write.
 		go func() {
+			h.tunnel.Trust(h.authority.Bundle())
 			if err := h.publishOnce(ctx); err != nil {
 				h.opts.Logger.Error(err, "CA was replaced and could not be published")
 			}

@@ -112,7 +112,12 @@ func (h *hub) followSessions(ctx context.Context) error {
 func (h *hub) runSync(ctx context.Context, session *tunnel.Session) {
 	cluster := session.Cluster().Name
 	err := h.sync.Run(ctx, cluster, session)
-	if ctx.Err() != nil || session.Err() != nil || errors.Is(err, resource.ErrSuperseded) {
+	if ctx.Err() != nil || errors.Is(err, resource.ErrSuperseded) {
+		return
+	}
+	// One that has ended, or drains because a newer one took its place, is no
+	// loss.
+	if current, _ := h.tunnel.Sessions().Get(ctx, cluster); current != session || session.Info().Draining {
 		return
 	}
 	h.opts.Logger.Error(err, "sync ended before its session", "cluster", cluster)
