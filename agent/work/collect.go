@@ -73,6 +73,7 @@ func (e *Engine) remove(ctx context.Context, t tracked, anchor types.UID) (gone 
 		return true, nil
 	case going:
 		return false, nil
+	case ours:
 	}
 	shared, err := e.shared(ctx, live, anchor)
 	if err != nil {
@@ -219,12 +220,26 @@ func (e *Engine) finalize(ctx context.Context, w *work, d *desired) error {
 	}
 	if w.anchor != nil {
 		w.hinder(d, nil)
-		e.publish(w)
+		if e.held(w) {
+			e.publish(w)
+		}
 		return nil
 	}
 	e.copy.forget(w.key.String())
 	e.announceFinalized(w, d)
 	return nil
+}
+
+// held: something of the work is being deleted and does not go. What goes at once
+// is gone before the hub could have been told that it is going; what turns out to
+// be held later is reported by its own event.
+func (e *Engine) held(w *work) bool {
+	for id := range w.anchor.tracked {
+		if live, _, _ := e.table.look(id); live != nil && live.deleting {
+			return true
+		}
+	}
+	return false
 }
 
 // dismantle removes what an anchor lists and then the anchor; w.anchor is nil

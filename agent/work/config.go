@@ -54,16 +54,16 @@ func (c *Config) Default() {
 func (c *Config) Validate() error {
 	var errs []error
 	if c.REST == nil {
-		errs = append(errs, errors.New("REST is required"))
+		errs = append(errs, errors.New("field REST is required"))
 	}
 	if c.HubID == "" {
-		errs = append(errs, errors.New("HubID is required"))
+		errs = append(errs, errors.New("field HubID is required"))
 	}
 	if c.EvictionGrace < 0 {
-		errs = append(errs, fmt.Errorf("EvictionGrace %s is negative", c.EvictionGrace))
+		errs = append(errs, fmt.Errorf("field EvictionGrace: %s is negative", c.EvictionGrace))
 	}
 	if c.Workers < 0 {
-		errs = append(errs, fmt.Errorf("Workers %d is negative", c.Workers))
+		errs = append(errs, fmt.Errorf("field Workers: %d is negative", c.Workers))
 	}
 	return errors.Join(errs...)
 }

@@ -111,9 +111,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	e.lifetime = ctx
 	defer e.queue.ShutDown()
 	defer e.reports.ShutDown()
-	if err := e.recall(ctx); err != nil {
-		return err
-	}
+	e.recall(ctx)
 	e.source.Complete()
 	var wg sync.WaitGroup
 	for range e.cfg.Workers {
@@ -140,17 +138,17 @@ func (e *Engine) Run(ctx context.Context) error {
 
 // recall reads what is left of the time before: anchors, then our own copy of
 // what was wanted. Without the anchors nothing may be touched.
-func (e *Engine) recall(ctx context.Context) error {
-	for failures := 0; ; failures++ {
+func (e *Engine) recall(ctx context.Context) {
+	for failures := 0; ctx.Err() == nil; failures++ {
 		err := e.recallAnchors(ctx)
 		if err == nil {
 			break
 		}
-		if ctx.Err() != nil {
-			return nil
-		}
 		e.log.Error(err, "cannot read anchors")
 		sleep(ctx, backoff(failures, firstPause, longestPause))
+	}
+	if ctx.Err() != nil {
+		return
 	}
 	kept, err := e.copy.load(ctx)
 	if err != nil {
@@ -165,7 +163,6 @@ func (e *Engine) recall(ctx context.Context) error {
 	if early {
 		e.complete() // the hub was faster than we were to remember
 	}
-	return nil
 }
 
 func (e *Engine) recallAnchors(ctx context.Context) error {

@@ -30,6 +30,7 @@ type CeilingError struct {
 	Namespace string
 }
 
+// Error says what is not allowed.
 func (e *CeilingError) Error() string {
 	if e.Namespace == "" {
 		return "cluster-scoped manifests are not allowed by this cluster's agent"
@@ -40,6 +41,7 @@ func (e *CeilingError) Error() string {
 // DuplicateError: an earlier manifest of the same work names the same object.
 type DuplicateError struct{ Ordinal int }
 
+// Error names the manifest that came first.
 func (e *DuplicateError) Error() string {
 	return fmt.Sprintf("duplicate of manifest %d", e.Ordinal)
 }
@@ -47,6 +49,7 @@ func (e *DuplicateError) Error() string {
 // UnknownKindError: the API server serves no such kind, at present.
 type UnknownKindError struct{ Kind schema.GroupVersionKind }
 
+// Error is in the words of a REST mapper.
 func (e *UnknownKindError) Error() string {
 	return fmt.Sprintf("no matches for kind %q in version %q", e.Kind.Kind, e.Kind.GroupVersion())
 }

@@ -135,7 +135,7 @@ func (f *follower) pass(ctx context.Context) error {
 }
 
 func (f *follower) options(fresh bool) metav1.ListOptions {
-	life := int64((watchLife + rand.N(watchLife)).Seconds())
+	life := int64((watchLife + rand.N(watchLife)).Seconds()) //nolint:gosec // spreads load, guards nothing
 	o := metav1.ListOptions{AllowWatchBookmarks: true, TimeoutSeconds: &life, ResourceVersion: f.version}
 	if fresh {
 		initial := true
@@ -217,7 +217,7 @@ func backoff(failures int, first, longest time.Duration) time.Duration {
 	if failures < 20 {
 		d = min(first<<failures, longest)
 	}
-	return d/2 + rand.N(d/2+1)
+	return d/2 + rand.N(d/2+1) //nolint:gosec // spreads load, guards nothing
 }
 
 // sleep waits for d or the end of ctx.

@@ -11,7 +11,7 @@ import (
 	"fmt"
 	"io"
 
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	workv1 "open-cluster-management.io/api/work/v1"
@@ -84,7 +84,7 @@ func parseManifest(ordinal int, raw []byte) manifest {
 		m.err = errGenerateName
 	case m.name == "":
 		m.err = errNoName
-	case len(path.IsValidPathSegmentName(m.name)) > 0 || len(path.IsValidPathSegmentName(m.namespace)) > 0:
+	case len(content.IsPathSegmentName(m.name)) > 0 || len(content.IsPathSegmentName(m.namespace)) > 0:
 		m.err = errBadName
 	}
 	return m
@@ -193,8 +193,4 @@ type target struct {
 
 func (t target) gvr() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: t.Group, Version: t.Version, Resource: t.Resource}
-}
-
-func (t target) gvk() schema.GroupVersionKind {
-	return schema.GroupVersionKind{Group: t.Group, Version: t.Version, Kind: t.Kind}
 }

@@ -123,7 +123,7 @@ func waves(list []tracked) [][]tracked {
 		if d := kindOrder(b.Kind) - kindOrder(a.Kind); d != 0 {
 			return d
 		}
-		return strings.Compare(a.objectID.String(), b.objectID.String())
+		return strings.Compare(a.String(), b.String())
 	})
 	var out [][]tracked
 	for i, t := range list {

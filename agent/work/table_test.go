@@ -21,7 +21,7 @@ type scene struct {
 	id               objectID
 }
 
-var content = [32]byte{1}
+var body = [32]byte{1}
 
 func newScene() *scene {
 	s := &scene{id: objectID{Resource: "configmaps", Namespace: "n", Name: "o"}}
@@ -31,7 +31,7 @@ func newScene() *scene {
 		func(w string) { s.reports = append(s.reports, w) })
 	s.claim(s.target(), "w", "anchor")
 	s.begin(s.id, time.Now())
-	s.finish(s.id, "w", content, seen("u", "10", 1))
+	s.finish(s.id, "w", body, seen("u", "10", 1))
 	s.repairs, s.reports = nil, nil
 	return s
 }
@@ -96,7 +96,7 @@ func TestDriftIsToldFromNoise(t *testing.T) {
 			events: func(s *scene) {
 				s.begin(s.id, time.Now())
 				s.observe(s.id, seen("u", "11", 2), false)
-				s.finish(s.id, "w", content, seen("u", "12", 1))
+				s.finish(s.id, "w", body, seen("u", "12", 1))
 			},
 		},
 		"drift after our apply, told before its answer": {
@@ -104,7 +104,7 @@ func TestDriftIsToldFromNoise(t *testing.T) {
 			events: func(s *scene) {
 				s.begin(s.id, time.Now())
 				s.observe(s.id, seen("u", "13", 2), false)
-				s.finish(s.id, "w", content, seen("u", "12", 1))
+				s.finish(s.id, "w", body, seen("u", "12", 1))
 			}, repairs: true,
 		},
 		"deleted after our apply, told before its answer": {
@@ -113,7 +113,7 @@ func TestDriftIsToldFromNoise(t *testing.T) {
 				s.begin(s.id, time.Now())
 				s.observe(s.id, seen("u", "13", 1), true)
 				s.repairs = nil
-				s.finish(s.id, "w", content, seen("u", "12", 1))
+				s.finish(s.id, "w", body, seen("u", "12", 1))
 			}, repairs: true,
 		},
 		"a relist without it": {
@@ -140,19 +140,19 @@ func TestDriftIsToldFromNoise(t *testing.T) {
 func TestSharedObjectHasOneWriter(t *testing.T) {
 	s := newScene()
 	s.claim(s.target(), "x", "anchor-x")
-	if due, _ := s.due(s.id, "x", content, time.Now()); !due {
+	if due, _ := s.due(s.id, "x", body, time.Now()); !due {
 		t.Error("a work that never applied has nothing to do")
 	}
 	owners := s.begin(s.id, time.Now())
 	if diff := cmp.Diff([]string{"w", "x"}, []string{owners[0].work, owners[1].work}); diff != "" {
 		t.Errorf("owners (-want +got):\n%s", diff)
 	}
-	s.finish(s.id, "x", content, seen("u", "11", 3))
+	s.finish(s.id, "x", body, seen("u", "11", 3))
 	s.observe(s.id, seen("u", "12", 4), false)
 	if diff := cmp.Diff([]string{"x"}, s.repairs); diff != "" {
 		t.Errorf("the last writer alone repairs (-want +got):\n%s", diff)
 	}
-	if due, _ := s.due(s.id, "w", content, time.Now()); due {
+	if due, _ := s.due(s.id, "w", body, time.Now()); due {
 		t.Error("the other one fights back")
 	}
 	s.repairs = nil
@@ -160,7 +160,7 @@ func TestSharedObjectHasOneWriter(t *testing.T) {
 	if !slices.Contains(s.repairs, "w") {
 		t.Error("the heir is not told")
 	}
-	if due, _ := s.due(s.id, "w", content, time.Now()); !due {
+	if due, _ := s.due(s.id, "w", body, time.Now()); !due {
 		t.Error("the heir does not apply its own content")
 	}
 	s.release(s.id, "w")

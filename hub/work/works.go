@@ -137,30 +137,30 @@ func (w *Works) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, e
 }
 
 func (w *Works) publish(ctx context.Context, name types.NamespacedName) error {
-	var work v1alpha1.Work
-	err := w.client.Get(ctx, name, &work)
-	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("get work: %w", err)
-	}
-	gone := err != nil
 	managed, known, err := w.cluster(ctx, name.Namespace)
 	if err != nil {
 		return err
 	}
-	switch {
-	case !known && !gone && work.DeletionTimestamp != nil:
-		// Its cluster is no more: nobody will ever answer.
-		return w.dropFinalizer(ctx, &work)
-	case !managed:
-		if !gone {
-			w.warn(&work)
-		}
-		return nil
-	case gone || work.DeletionTimestamp != nil && !controllerutil.ContainsFinalizer(&work, v1alpha1.WorkFinalizer):
+	var work v1alpha1.Work
+	switch err := w.client.Get(ctx, name, &work); {
+	case apierrors.IsNotFound(err) && managed:
 		w.source(name.Namespace).Delete(keyOf(name).String())
 		return nil
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("get work: %w", err)
 	}
-	if work.DeletionTimestamp == nil {
+	switch leaving := work.DeletionTimestamp != nil; {
+	case leaving && !known:
+		return w.dropFinalizer(ctx, &work) // its cluster is no more: nobody will ever answer
+	case !managed:
+		w.warn(&work)
+		return nil
+	case leaving && !controllerutil.ContainsFinalizer(&work, v1alpha1.WorkFinalizer):
+		w.source(name.Namespace).Delete(keyOf(name).String())
+		return nil
+	case !leaving:
 		if err := w.addFinalizer(ctx, &work); err != nil {
 			return err
 		}

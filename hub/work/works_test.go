@@ -327,7 +327,7 @@ func TestManifestsAreMatchedByIdentity(t *testing.T) {
 	report := report{status: wire.WorkStatus{}}
 	for i, name := range []string{"b", "a", "new", "twice", "twice"} {
 		report.status.Manifests = append(report.status.Manifests, workv1.ManifestCondition{
-			ResourceMeta: workv1.ManifestResourceMeta{Ordinal: int32(i), Kind: "ConfigMap", Name: name}, Conditions: at(99), //nolint:gosec // small
+			ResourceMeta: workv1.ManifestResourceMeta{Ordinal: int32(i), Kind: "ConfigMap", Name: name}, Conditions: at(99),
 		})
 	}
 	now := metav1.NewTime(time.Unix(100, 0))

@@ -68,14 +68,14 @@ type stage struct {
 func newStage() *stage {
 	s := &stage{source: NewSource("k")}
 	s.mirror = NewMirror("k", Receiver{
-		Put:    func(r Resource) { s.note("mirror puts %s %s", r.Key, r.Body) },
-		Delete: func(key string) { s.note("mirror deletes %s", key) },
-		Synced: func() { s.note("mirror is synced") },
+		Put:    func(r Resource) { s.notef("mirror puts %s %s", r.Key, r.Body) },
+		Delete: func(key string) { s.notef("mirror deletes %s", key) },
+		Synced: func() { s.notef("mirror is synced") },
 	})
 	return s
 }
 
-func (s *stage) note(format string, args ...any) {
+func (s *stage) notef(format string, args ...any) {
 	s.events = append(s.events, " "+fmt.Sprintf(format, args...))
 }
 
@@ -112,7 +112,7 @@ func (s *stage) step(words []string) {
 		s.connect()
 	case "inventory":
 		for _, m := range s.said {
-			s.note("mirror says it holds %d, more %t", len(m.GetInventory().GetRefs()), m.GetInventory().GetMore())
+			s.notef("mirror says it holds %d, more %t", len(m.GetInventory().GetRefs()), m.GetInventory().GetMore())
 			s.check(s.feed.inventory(m.GetInventory()))
 		}
 	case "send":
@@ -128,7 +128,7 @@ func (s *stage) step(words []string) {
 			s.check(s.deliver(m))
 		}
 	default:
-		s.note("unknown step")
+		s.notef("unknown step")
 	}
 }
 
@@ -148,7 +148,7 @@ func (s *stage) deliver(m *rpcv1.SyncMessage) error {
 
 func (s *stage) check(err error) {
 	if err != nil {
-		s.note("error: %v", err)
+		s.notef("error: %v", err)
 	}
 }
 

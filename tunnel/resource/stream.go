@@ -67,16 +67,15 @@ func (e *exchange) serve(ctx context.Context, c conn, abort func()) error {
 	sources, mirrors := e.ends()
 	for _, src := range sources {
 		f := src.open(s.poke)
-		defer f.close()
 		s.feeds[src.kind] = f
 		s.order = append(s.order, f)
 	}
 	for _, m := range mirrors {
 		in := m.open()
-		defer in.close()
 		s.intakes[m.kind] = in
 		s.greeting = append(s.greeting, in.inventory()...)
 	}
+	defer s.close()
 	return s.run(ctx, abort)
 }
 
@@ -88,6 +87,16 @@ type stream struct {
 	order    []*feed
 	intakes  map[string]*intake
 	greeting []*rpcv1.SyncMessage
+}
+
+// close ends the stream's hold on sources and mirrors.
+func (s *stream) close() {
+	for _, f := range s.feeds {
+		f.close()
+	}
+	for _, in := range s.intakes {
+		in.close()
+	}
 }
 
 func (s *stream) poke() {

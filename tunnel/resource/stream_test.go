@@ -7,10 +7,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -127,7 +127,7 @@ func TestBothDirectionsFollow(t *testing.T) {
 	stop := p.run(t)
 	defer stop()
 	for i := range 2500 {
-		if err := p.down.Put(Resource{Key: fmt.Sprint(i), Body: []byte("x")}); err != nil {
+		if err := p.down.Put(Resource{Key: strconv.Itoa(i), Body: []byte("x")}); err != nil {
 			t.Fatal(err)
 		}
 	}
