@@ -6,12 +6,15 @@ package live
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/apis/apiserver"
 	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
 	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	"k8s.io/apiserver/pkg/authorization/path"
@@ -20,6 +23,8 @@ import (
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/apiserver/pkg/server/options"
 	"k8s.io/client-go/kubernetes"
+
+	livev1alpha1 "github.com/spokelet/spokelet/api/live/v1alpha1"
 )
 
 const (
@@ -108,6 +113,28 @@ func delegateAuthorization(client kubernetes.Interface) (authorizer.Authorizer, 
 	}
 	return union.New(
 		union.NamedAuthorizer{AuthorizerName: "live.spokelet.io/health", Authorizer: health},
+		union.NamedAuthorizer{AuthorizerName: "live.spokelet.io/discovery", Authorizer: authorizer.AuthorizerFunc(allowDiscovery)},
 		union.NamedAuthorizer{AuthorizerName: "kubernetes.io/webhook", Authorizer: review},
 	)
+}
+
+// allowDiscovery lets every authenticated caller read what the group consists of, as
+// the ClusterRole system:discovery does. It is the same text in every
+// installation, and the hub's controllers read it again and again: asking for a
+// review each time would be a request that nothing has caused.
+func allowDiscovery(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	if a.IsResourceRequest() || a.GetVerb() != "get" || a.GetUser() == nil {
+		return authorizer.DecisionNoOpinion, "", nil
+	}
+	if !slices.Contains(a.GetUser().GetGroups(), user.AllAuthenticated) || !isDiscovery(a.GetPath()) {
+		return authorizer.DecisionNoOpinion, "", nil
+	}
+	return authorizer.DecisionAllow, "discovery", nil
+}
+
+func isDiscovery(p string) bool {
+	p = strings.TrimSuffix(p, "/")
+	return p == "/apis" || p == "/version" || p == "/openapi/v2" || p == "/openapi/v3" ||
+		p == "/apis/"+livev1alpha1.GroupName || p == "/apis/"+livev1alpha1.SchemeGroupVersion.String() ||
+		strings.HasPrefix(p, "/openapi/v3/apis/"+livev1alpha1.GroupName)
 }
