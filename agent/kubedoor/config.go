@@ -58,7 +58,7 @@ func (c *Config) Validate() error {
 	}
 	// Such a prefix would make the hub's users this cluster's own components.
 	if strings.HasPrefix(c.UserPrefix, "system:") || !strings.HasSuffix(c.UserPrefix, ":") {
-		return fmt.Errorf("kube door: user prefix %q must end with a colon and not begin with system:", c.UserPrefix)
+		return fmt.Errorf("kube door: user prefix %q must end with a colon and not begin with %q", c.UserPrefix, "system:")
 	}
 	return nil
 }

@@ -73,7 +73,7 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // rewrite turns the inbound request into the one for the API server. Reading
 // the decision from the context keeps one ReverseProxy for all requests.
 func (d *Door) rewrite(pr *httputil.ProxyRequest) {
-	d.address(pr.Out, pr.In.Context().Value(admittedKey{}).(*admitted))
+	d.address(pr.Out, pr.In.Context().Value(admittedKey{}).(*admitted)) //nolint:forcetypeassert // ServeHTTP has put it there
 }
 
 // address points out at the API server, on the path that was checked and as

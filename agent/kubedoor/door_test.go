@@ -9,6 +9,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -225,9 +226,7 @@ func TestDoorRefuses(t *testing.T) {
 }
 
 func merge(into, from http.Header) http.Header {
-	for k, v := range from {
-		into[k] = v
-	}
+	maps.Copy(into, from)
 	return into
 }
 

@@ -18,7 +18,7 @@ func NewBuffers() *Buffers {
 }
 
 // Get returns a buffer.
-func (b *Buffers) Get() []byte { return b.pool.Get().([]byte) }
+func (b *Buffers) Get() []byte { return b.pool.Get().([]byte) } //nolint:forcetypeassert // nothing else is put in
 
 // Put takes a buffer back.
 func (b *Buffers) Put(buf []byte) { b.pool.Put(buf) } //nolint:staticcheck // the signature of BufferPool costs this allocation.

@@ -30,7 +30,7 @@ var ErrSwitch = errors.New("backend did not switch to the protocol asked for")
 //
 // An error means that nothing has been written to w.
 func Exchange(w http.ResponseWriter, out *http.Request, rt http.RoundTripper) error {
-	res, err := rt.RoundTrip(out)
+	res, err := rt.RoundTrip(out) //nolint:bodyclose // closed below, under a name that outlives its replacement
 	if err != nil {
 		return err
 	}

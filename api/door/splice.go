@@ -59,7 +59,7 @@ func Splice(ctx context.Context, client, backend io.ReadWriteCloser) {
 		if err == nil {
 			timer := time.AfterFunc(linger, func() { finish(nil, client, backend) })
 			defer timer.Stop()
-			<-up // whatever comes of it, the backend's end was clean
+			<-up //nolint:errcheck // whatever comes of it, the backend's end was clean
 		}
 		finish(err, client, backend)
 	}

@@ -144,14 +144,12 @@ func claims() []string {
 		"Impersonate-User", "Impersonate-Group", "Impersonate-Uid", "Impersonate-Extra-Scopes", "Impersonate-Future",
 		HeaderKind, HeaderUser, HeaderGroup, HeaderUser + "-Extra",
 	} {
-		for _, variant := range []string{
+		names = append(names,
 			name, strings.ToLower(name), strings.ToUpper(name),
 			strings.ReplaceAll(name, "-", "_"), strings.ReplaceAll(name, "-", "."), strings.ReplaceAll(name, "-", " "),
-			strings.ReplaceAll(name, "-", "--"), "-" + name, " " + name, name + " ", "\t" + name, "_" + name,
-			strings.ReplaceAll(name, "-", "-_"), strings.ReplaceAll(name, "-", "\u2010"), "\u200b" + name,
-		} {
-			names = append(names, variant)
-		}
+			strings.ReplaceAll(name, "-", "--"), "-"+name, " "+name, name+" ", "\t"+name, "_"+name,
+			strings.ReplaceAll(name, "-", "-_"), strings.ReplaceAll(name, "-", "\u2010"), "\u200b"+name,
+		)
 	}
 	// The Kelvin sign folds to k, the long s to s, the dotless i to I.
 	return append(names, "Spo\u212aelet-Principal", "\u017fpokelet-principal", "\u0131mpersonate-user")

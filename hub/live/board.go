@@ -58,7 +58,7 @@ func newBoard(now func() time.Time) *board {
 		now: now,
 		// Versions of an earlier process are smaller than those of this one, so
 		// that a watch from before a restart is told to list anew.
-		version:  uint64(now().UnixMicro()), //nolint:gosec // time has passed 1970.
+		version:  uint64(now().UnixMicro()),
 		records:  map[string]Record{},
 		links:    map[string]link{},
 		clusters: map[string]*livev1alpha1.Cluster{},

@@ -48,7 +48,7 @@ type catalog struct {
 func (c *catalog) find(arg resourceArg) (resource, bool) {
 	for _, match := range []func(resource) bool{
 		func(r resource) bool {
-			return arg.name == r.plural || arg.name == r.singular || arg.name == strings.ToLower(r.kind)
+			return arg.name == r.plural || arg.name == r.singular || strings.EqualFold(arg.name, r.kind)
 		},
 		func(r resource) bool { return slices.Contains(r.shortNames, arg.name) },
 	} {

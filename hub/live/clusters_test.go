@@ -63,8 +63,8 @@ func TestClustersAreWatched(t *testing.T) {
 			events := json.NewDecoder(s.do(t, http.MethodGet, livePath+"/clusters?watch=1"+tc.query, "alice", nil).Body)
 			for i, want := range tc.want {
 				var e struct {
-					Type   string
-					Object livev1alpha1.Cluster
+					Type   string               `json:"type"`
+					Object livev1alpha1.Cluster `json:"object"`
 				}
 				if err := events.Decode(&e); err != nil {
 					t.Fatalf("%s: %v", tc.reason, err)

@@ -38,10 +38,10 @@ func unreachable(cluster string, err error) error {
 	case errors.Is(err, door.ErrUpgrade):
 		status.Code, status.Reason = http.StatusBadRequest, metav1.StatusReasonBadRequest
 	case code == http.StatusTooManyRequests:
-		status.Code, status.Reason = int32(code), metav1.StatusReasonTooManyRequests //nolint:gosec // three digits.
+		status.Code, status.Reason = int32(code), metav1.StatusReasonTooManyRequests
 		status.Details.RetryAfterSeconds = 1
 	case code == http.StatusServiceUnavailable:
-		status.Code, status.Reason = int32(code), metav1.StatusReasonServiceUnavailable //nolint:gosec // three digits.
+		status.Code, status.Reason = int32(code), metav1.StatusReasonServiceUnavailable
 	}
 	return &apierrors.StatusError{ErrStatus: status}
 }

@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -235,7 +236,7 @@ func start(t *testing.T, f *fleet, rights func(authorizationv1.SubjectAccessRevi
 	done := make(chan error, 1)
 	go func() { done <- s.Start(ctx) }()
 	transport := &http.Transport{
-		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // whose certificate it is, is not at issue here.
+		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, // whose certificate it is, is not at issue here
 		ForceAttemptHTTP2: true,
 	}
 	t.Cleanup(func() {
@@ -266,9 +267,7 @@ func (s *liveServer) do(t *testing.T, method, path, user string, header http.Hea
 	if err != nil {
 		t.Fatal(err)
 	}
-	for k, v := range header {
-		r.Header[k] = v
-	}
+	maps.Copy(r.Header, header)
 	if user != "" {
 		r.Header.Set("Authorization", "Bearer "+user)
 	}

@@ -158,8 +158,8 @@ func TestProxyHoldsLittleOfALargeAnswer(t *testing.T) {
 // dial opens a connection as kubectl does for an upgrade, and sends.
 func (s *liveServer) dial(t *testing.T, request string) (*tls.Conn, *bufio.Reader) {
 	t.Helper()
-	c, err := (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}}}). //nolint:gosec // as above.
-															DialContext(t.Context(), "tcp", s.address)
+	dialer := &tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}}}
+	c, err := dialer.DialContext(t.Context(), "tcp", s.address)
 	if err != nil {
 		t.Fatal(err)
 	}

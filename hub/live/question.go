@@ -6,7 +6,7 @@ package live
 import (
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/fields"
@@ -71,7 +71,7 @@ func (q *question) parseScope(scope livev1alpha1.ViewWorkScope, at *field.Path) 
 		errs = append(errs, field.Invalid(at.Child("resource"), scope.Resource, "must be name, name.group or name.version.group"))
 	}
 	if q.name != "" {
-		for _, msg := range path.IsValidPathSegmentName(q.name) {
+		for _, msg := range content.IsPathSegmentName(q.name) {
 			errs = append(errs, field.Invalid(at.Child("name"), q.name, msg))
 		}
 		errs = append(errs, single(scope, at)...)
