@@ -12,7 +12,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 
 	"github.com/spokelet/spokelet/tunnel"
 	"github.com/spokelet/spokelet/tunnel/tunneltest"
@@ -33,21 +32,17 @@ func gather(t *testing.T, g prometheus.Gatherer) map[string]float64 {
 				labels = append(labels, l.GetName()+"="+l.GetValue())
 			}
 			key := fmt.Sprintf("%s{%s}", strings.TrimPrefix(family.GetName(), "spokelet_tunnel_"), strings.Join(labels, ","))
-			values[key] = value(m)
+			switch {
+			case m.GetCounter() != nil:
+				values[key] = m.GetCounter().GetValue()
+			case m.GetGauge() != nil:
+				values[key] = m.GetGauge().GetValue()
+			default:
+				values[key] = float64(m.GetHistogram().GetSampleCount())
+			}
 		}
 	}
 	return values
-}
-
-func value(m *dto.Metric) float64 {
-	switch {
-	case m.GetCounter() != nil:
-		return m.GetCounter().GetValue()
-	case m.GetGauge() != nil:
-		return m.GetGauge().GetValue()
-	default:
-		return float64(m.GetHistogram().GetSampleCount())
-	}
 }
 
 // pick leaves the values of some keys.
