@@ -107,7 +107,7 @@ func (s *script) play(ctx context.Context) error {
 		{"", hub, []string{"get", "work", "hello", "-n", "spoke1", "-o", `jsonpath={range .status.conditions[*]}{.type}{"\t"}{.status}{"\t"}{.reason}{"\n"}{end}`}},
 		{"The spoke's owner lets the hub's group \"platform\" read.", spoke, []string{"create", "clusterrolebinding", "hub-platform", "--clusterrole=view", "--group=hub:platform"}},
 		{"On the hub, the group may ask for views in the namespace of spoke1.", hub, []string{"create", "rolebinding", "platform", "-n", "spoke1", "--clusterrole=view", "--group=platform"}},
-		{"A view: the spoke's pods as they are now, read as the caller.", hub, []string{"create", "-f", view, "--as=alice", "--as-group=platform", "-o", "yaml"}},
+		{"A view: the spoke's pods as they are now, read as the caller.", hub, []string{"create", "-f", view, "--as=alice", "--as-group=platform", "-o", `jsonpath={range .status.clusters[*].table.rows[*]}{.cells[0]}{"\t"}{.cells[1]}{"\t"}{.cells[2]}{"\n"}{end}`}},
 		{"The same through the proxy.", hub, []string{"get", "--raw", "/apis/live.spokelet.io/v1alpha1/clusters/spoke1/proxy/version"}},
 	}
 	for _, step := range steps {
