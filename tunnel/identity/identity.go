@@ -181,7 +181,7 @@ func isDigit(c byte) bool {
 // (RFC 9562, section 5.4).
 func NewID() string {
 	var b [16]byte
-	rand.Read(b[:]) //nolint:errcheck // crypto/rand.Read never returns an error.
+	rand.Read(b[:])
 	b[6] = b[6]&0x0f | 0x40
 	b[8] = b[8]&0x3f | 0x80
 	h := hex.EncodeToString(b[:])

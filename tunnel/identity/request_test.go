@@ -108,7 +108,7 @@ func TestAHostileRequestIsRefused(t *testing.T) {
 			{Id: asn1.ObjectIdentifier{1, 2, 3}, Value: []byte{5, 0}},
 		}}, ErrClaim},
 		"another attribute": {"a challenge password", x509.CertificateRequest{
-			Attributes: []pkix.AttributeTypeAndValueSET{{
+			Attributes: []pkix.AttributeTypeAndValueSET{{ //nolint:staticcheck // the deprecated way is the hostile one
 				Type:  asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 9, 7},
 				Value: [][]pkix.AttributeTypeAndValue{{{Type: asn1.ObjectIdentifier{1, 2, 3}, Value: "x"}}},
 			}},

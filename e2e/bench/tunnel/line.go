@@ -51,7 +51,7 @@ func (l *Line) DialContext(ctx context.Context, network, address string) (net.Co
 
 // socketPair returns the two ends of a TCP connection over loopback.
 func socketPair(ctx context.Context) (a, b net.Conn, err error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, nil, err
 	}

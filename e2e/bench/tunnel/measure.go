@@ -273,9 +273,10 @@ func besideDownload(ctx context.Context, rt http.RoundTripper, n int) ([]time.Du
 	if err != nil {
 		return nil, 0, err
 	}
+	defer func() { _ = resp.Body.Close() }()
 	// The rate is that after the windows have opened.
 	if _, err := io.CopyN(io.Discard, resp.Body, 8<<20); err != nil {
-		return nil, 0, errors.Join(err, resp.Body.Close())
+		return nil, 0, err
 	}
 	start, moved := time.Now(), int64(0)
 	copied := make(chan struct{})
@@ -287,6 +288,5 @@ func besideDownload(ctx context.Context, rt http.RoundTripper, n int) ([]time.Du
 	elapsed := time.Since(start)
 	cancel()
 	<-copied
-	_ = resp.Body.Close()
 	return took, float64(moved) / elapsed.Seconds() / 1e6, err
 }

@@ -72,18 +72,24 @@ func Measure(ctx context.Context, plan Plan) ([]figure.Figure, error) {
 
 // measureFast measures what needs no slow link.
 func measureFast(ctx context.Context, a *authority, plan Plan) ([]figure.Figure, error) {
-	base, err := startDirect(a)
+	base, err := startDirect(ctx, a)
 	if err != nil {
 		return nil, err
 	}
 	defer base.stop()
 	var paths []*path
+	var sessions []*session
+	defer func() {
+		for _, s := range sessions {
+			s.stop()
+		}
+	}()
 	for _, k := range kinds() {
 		s, err := k.start(ctx, a, nil)
 		if err != nil {
 			return nil, fmt.Errorf("%ssession: %w", k.prefix, err)
 		}
-		defer s.stop()
+		sessions = append(sessions, s)
 		paths = append(paths, &path{prefix: k.prefix, transport: s.session})
 	}
 	direct := &path{transport: base.transport}

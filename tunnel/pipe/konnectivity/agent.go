@@ -174,7 +174,6 @@ func (l *link) dialOptions() []grpc.DialOption {
 		}),
 		grpc.WithReadBufferSize(readBufferSize),
 		grpc.WithWriteBufferSize(writeBufferSize),
-		grpc.WithSharedWriteBuffer(true),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessageSize)),
 	}
 }

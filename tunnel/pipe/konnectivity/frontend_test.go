@@ -27,7 +27,7 @@ func testPipe(tb testing.TB, patience time.Duration) *hubPipe {
 	raw, far := net.Pipe()
 	tb.Cleanup(func() { _ = far.Close() })
 	p := newHubPipe(HubConfig{DialTimeout: time.Minute, Patience: patience}, caller{
-		ctx: context.Background(), connection: &connection{raw: raw},
+		ctx: tb.Context(), connection: &connection{raw: raw},
 		peer: pipe.Peer{Cluster: identity.Cluster{Name: "store1"}, Process: "agent-1"},
 	})
 	tb.Cleanup(func() { _ = p.Close() })

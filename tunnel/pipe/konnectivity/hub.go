@@ -133,7 +133,6 @@ func (h *Hub) ServerOptions() []grpc.ServerOption {
 		}),
 		grpc.ReadBufferSize(readBufferSize),
 		grpc.WriteBufferSize(writeBufferSize),
-		grpc.SharedWriteBuffer(true),
 		grpc.MaxRecvMsgSize(maxMessageSize),
 		grpc.MaxConcurrentStreams(maxStreamsPerConnection),
 	}
@@ -163,7 +162,7 @@ func (h *Hub) serve(stream agent.AgentService_ConnectServer, caller caller) erro
 	handled := make(chan struct{})
 	go func() {
 		defer close(handled)
-		defer p.Close()
+		defer func() { _ = p.Close() }()
 		select {
 		case <-p.registered:
 			h.config.Handler.ServePipe(p.ctx, caller.peer, p)

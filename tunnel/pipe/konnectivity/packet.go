@@ -29,6 +29,7 @@ func checkFromAgent(p *client.Packet) error {
 		present = p.GetCloseResponse() != nil
 	case client.PacketType_DRAIN:
 		present = true
+	default: // What servers send, and the unknown.
 	}
 	if !present {
 		return fmt.Errorf("%w: %v from an agent", errPacket, p.GetType())
@@ -48,6 +49,7 @@ func checkFromServer(p *client.Packet) error {
 		present = p.GetData() != nil
 	case client.PacketType_CLOSE_REQ:
 		present = p.GetCloseRequest() != nil
+	default: // What agents send, and the unknown.
 	}
 	if !present {
 		return fmt.Errorf("%w: %v from a server", errPacket, p.GetType())

@@ -58,17 +58,16 @@ func enter(ctx context.Context, gate *pipe.Gate) (caller, error) {
 
 // refusal is what an agent is told.
 func refusal(err error) error {
-	class := pipe.Refusal(err)
-	switch class {
-	case pipe.ErrStranger:
-		return status.Error(codes.Unauthenticated, class.Error())
-	case pipe.ErrProcess:
-		return status.Error(codes.InvalidArgument, class.Error())
-	case pipe.ErrTooMany:
-		return status.Error(codes.ResourceExhausted, class.Error())
-	default:
-		return status.Error(codes.PermissionDenied, class.Error())
+	class, code := pipe.Refusal(err), codes.PermissionDenied
+	switch {
+	case errors.Is(class, pipe.ErrStranger):
+		code = codes.Unauthenticated
+	case errors.Is(class, pipe.ErrProcess):
+		code = codes.InvalidArgument
+	case errors.Is(class, pipe.ErrTooMany):
+		code = codes.ResourceExhausted
 	}
+	return status.Error(code, class.Error())
 }
 
 // claimedProcess returns what the agent calls its process: konnectivity's

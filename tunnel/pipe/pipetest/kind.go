@@ -76,7 +76,7 @@ func Start(tb testing.TB, kind Kind, change func(*HubOptions)) *Hub {
 	if change != nil {
 		change(&options)
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := (&net.ListenConfig{}).Listen(tb.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		tb.Fatal(err)
 	}

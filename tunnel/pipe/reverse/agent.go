@@ -1,6 +1,7 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
+//nolint:staticcheck // net/http, which is recommended instead, takes no connection made elsewhere
 package reverse
 
 import (

@@ -1,6 +1,7 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
+//nolint:staticcheck // net/http, which is recommended instead, takes no connection made elsewhere
 package reverse
 
 import (
@@ -179,11 +180,11 @@ func (h *Hub) open(ctx context.Context, raw net.Conn, remote net.Addr) (*hubPipe
 
 // process asks the agent what it calls itself.
 func (p *hubPipe) process(ctx context.Context) (string, error) {
-	resp, err := p.get(ctx, processPath, nil)
+	header, err := p.get(ctx, processPath, nil)
 	if err != nil {
 		return "", err
 	}
-	return resp.Header.Get(processHeader), nil
+	return header.Get(processHeader), nil
 }
 
 // tell says what became of the agent.
@@ -196,7 +197,8 @@ func (p *hubPipe) tell(ctx context.Context, path string, reason error) error {
 	return err
 }
 
-func (p *hubPipe) get(ctx context.Context, path string, header http.Header) (*http.Response, error) {
+// get makes a request and returns the header of its answer.
+func (p *hubPipe) get(ctx context.Context, path string, header http.Header) (http.Header, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://agent"+path, nil)
 	if err != nil {
 		return nil, err
@@ -214,7 +216,7 @@ func (p *hubPipe) get(ctx context.Context, path string, header http.Header) (*ht
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("agent answered %s with %d", path, resp.StatusCode)
 	}
-	return resp, nil
+	return resp.Header, nil
 }
 
 // watchedConn tells when HTTP/2 has closed the connection, for whatever reason.

@@ -1,6 +1,7 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
+//nolint:staticcheck // net/http, which is recommended instead, takes no connection made elsewhere
 package reverse
 
 import (
@@ -86,7 +87,7 @@ func (p *hubPipe) connect(ctx context.Context) (*stream.Conn, error) {
 	defer cancel()
 	streamCtx, end := context.WithCancel(p.ctx)
 	stop := context.AfterFunc(ctx, end)
-	resp, err := p.client.RoundTrip(connectRequest(streamCtx, conn))
+	resp, err := p.client.RoundTrip(connectRequest(streamCtx, conn)) //nolint:bodyclose // carry closes it
 	if !stop() || err != nil {
 		end()
 		if ctx.Err() != nil {
