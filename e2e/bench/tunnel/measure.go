@@ -182,28 +182,23 @@ func send(ctx context.Context, rt http.RoundTripper, method, target string, body
 }
 
 // measureStalled compares the p99 of small requests beside a download and an
-// upload whose readers have stopped with that of the same requests alone. It
-// alternates and pools: a p99 of one round is mostly noise.
+// upload whose readers have stopped with that of the same requests alone, by
+// turns.
 func measureStalled(ctx context.Context, p *path, plan Plan) (figure.Figure, error) {
-	var alone, beside []time.Duration
+	var alone, beside []float64
 	for range plan.Rounds {
 		took, err := sequential(ctx, p.transport, plan.Gets)
 		if err != nil {
 			return figure.Figure{}, err
 		}
-		alone = append(alone, took...)
+		alone = append(alone, float64(quantile(took, 0.99).Nanoseconds())/1e3)
 		took, err = besideStalled(ctx, p.transport, plan.Gets)
 		if err != nil {
 			return figure.Figure{}, err
 		}
-		beside = append(beside, took...)
+		beside = append(beside, float64(quantile(took, 0.99).Nanoseconds())/1e3)
 	}
-	a, b := quantile(alone, 0.99), quantile(beside, 0.99)
-	return figure.Figure{
-		Name: p.prefix + "tunnel.stalled.p99.ratio", Value: float64(b) / float64(a), Unit: "ratio",
-		Detail: fmt.Sprintf("%v beside a stalled download and upload, %v alone; p50 %v and %v",
-			b, a, quantile(beside, 0.5), quantile(alone, 0.5)),
-	}, nil
+	return ratio(p.prefix+"tunnel.stalled.p99.ratio", beside, alone, "us"), nil
 }
 
 func besideStalled(ctx context.Context, rt http.RoundTripper, n int) ([]time.Duration, error) {
