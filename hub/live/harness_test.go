@@ -17,12 +17,14 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	certutil "k8s.io/client-go/util/cert"
 
@@ -251,13 +253,18 @@ func start(t *testing.T, f *fleet, rights func(authorizationv1.SubjectAccessRevi
 	return live
 }
 
-// ready waits until all paths are served; the server holds requests back until
-// then, so that one request is enough.
+// ready waits until all paths are served and the server's own start is over.
 func (s *liveServer) ready(t *testing.T) {
 	t.Helper()
-	res := s.do(t, http.MethodGet, "/readyz", "", nil)
-	if body, _ := io.ReadAll(res.Body); res.StatusCode != http.StatusOK {
-		t.Fatalf("not ready: %d %s", res.StatusCode, body)
+	var last string
+	err := wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) {
+		res := s.do(t, http.MethodGet, "/readyz", "", nil)
+		body, err := io.ReadAll(res.Body)
+		last = string(body)
+		return res.StatusCode == http.StatusOK, err
+	})
+	if err != nil {
+		t.Fatalf("not ready: %v: %s", err, last)
 	}
 }
 
