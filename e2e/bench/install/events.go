@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
+	watchtools "k8s.io/client-go/tools/watch"
 )
 
 var (
@@ -26,7 +28,13 @@ func open(ctx context.Context, of dynamic.ResourceInterface) (<-chan watch.Event
 	if err != nil {
 		return nil, nil, fmt.Errorf("watch: %w", err)
 	}
-	w, err := of.Watch(ctx, metav1.ListOptions{ResourceVersion: list.GetResourceVersion()})
+	// The API server ends a watch that it finds slow; this one goes on from where
+	// it was.
+	w, err := watchtools.NewRetryWatcherWithContext(ctx, list.GetResourceVersion(), &cache.ListWatch{
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			return of.Watch(ctx, options)
+		},
+	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("watch: %w", err)
 	}
