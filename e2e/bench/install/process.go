@@ -17,8 +17,14 @@ import (
 	"github.com/spokelet/spokelet/e2e/env"
 )
 
-// restWindow is how long the audit logs are read at rest.
-const restWindow = 60 * time.Second
+const (
+	// calm is how long after the last change the agent has kept its copy of the
+	// works; only then everything rests.
+	calm = 15 * time.Second
+
+	// restWindow is how long the audit logs are read at rest.
+	restWindow = 60 * time.Second
+)
 
 var errNoMetric = errors.New("no such metric")
 
@@ -69,6 +75,9 @@ func (s *suite) idle(ctx context.Context) ([]figure.Figure, error) {
 // rest counts what our identities ask of both API servers while nothing
 // happens, with the thousand works of the bulk in place.
 func (s *suite) rest(ctx context.Context) ([]figure.Figure, error) {
+	if err := pause(ctx, calm); err != nil {
+		return nil, err
+	}
 	sites := []*site{s.hub, s.spoke}
 	var marks []int64
 	for _, site := range sites {

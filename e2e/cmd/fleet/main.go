@@ -29,6 +29,9 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	rpcv1 "github.com/spokelet/spokelet/api/rpc/v1"
@@ -174,7 +177,7 @@ func enroll(ctx context.Context, in invitation, uid string) (*credentials, error
 	if err != nil {
 		return nil, err
 	}
-	answer, err := rpcv1.NewEnrollServiceClient(conn).Enroll(ctx, &rpcv1.EnrollRequest{
+	answer, err := admitted(ctx, conn, &rpcv1.EnrollRequest{
 		Cluster: in.Cluster, Token: in.Token, Csr: request, KubeSystemUid: uid,
 	})
 	if err != nil {
@@ -191,4 +194,15 @@ func enroll(ctx context.Context, in invitation, uid string) (*credentials, error
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(answer.GetTrustBundle())
 	return &credentials{cert: &cert, pool: pool, hubID: answer.GetHubId()}, nil
+}
+
+// admitted enrols as soon as the hub lets this address: many clusters from one
+// address are more than it takes at once, and an agent would come again too.
+func admitted(ctx context.Context, conn *grpc.ClientConn, request *rpcv1.EnrollRequest) (answer *rpcv1.EnrollResponse, err error) {
+	client := rpcv1.NewEnrollServiceClient(conn)
+	polled := wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
+		answer, err = client.Enroll(ctx, request)
+		return status.Code(err) != codes.ResourceExhausted, nil
+	})
+	return answer, errors.Join(polled, err)
 }
