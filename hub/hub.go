@@ -10,6 +10,8 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	clusterv1 "open-cluster-management.io/api/cluster/v1"
@@ -43,6 +45,8 @@ type Options struct {
 // hub is the parts of a running hub.
 type hub struct {
 	opts      Options
+	kube      kubernetes.Interface
+	dyn       dynamic.Interface
 	mgr       ctrl.Manager
 	authority *authority.Authority
 	sync      *resource.Hub
@@ -57,7 +61,7 @@ type hub struct {
 func Run(ctx context.Context, opts Options) error {
 	h := &hub{opts: opts, sync: resource.NewHub()}
 	for _, step := range []func(context.Context) error{
-		h.install, h.addManager, h.addAuthority, h.addWorks, h.addNodes,
+		h.addClients, h.install, h.addManager, h.addAuthority, h.addWorks, h.addNodes,
 		h.addRegistration, h.addTunnel, h.addLive, h.publish,
 	} {
 		if err := step(ctx); err != nil {
@@ -65,6 +69,18 @@ func Run(ctx context.Context, opts Options) error {
 		}
 	}
 	return h.mgr.Start(ctx)
+}
+
+// addClients makes the clients that the parts share.
+func (h *hub) addClients(context.Context) error {
+	var err error
+	if h.kube, err = kubernetes.NewForConfig(h.opts.Client); err != nil {
+		return fmt.Errorf("hub client: %w", err)
+	}
+	if h.dyn, err = dynamic.NewForConfig(h.opts.Client); err != nil {
+		return fmt.Errorf("hub client: %w", err)
+	}
+	return nil
 }
 
 // newScheme knows the types that the hub reads and writes.
@@ -106,12 +122,9 @@ func (h *hub) addManager(context.Context) error {
 
 // addAuthority opens the CA and keeps following its Secret.
 func (h *hub) addAuthority(ctx context.Context) error {
-	clients, err := h.kube()
-	if err != nil {
-		return err
-	}
+	var err error
 	h.authority, err = authority.Open(ctx, authority.Config{
-		Secrets:         clients.CoreV1(),
+		Secrets:         h.kube.CoreV1(),
 		Namespace:       h.opts.Config.Namespace,
 		CertificateLife: h.opts.Config.Certificates.ClusterLife.Duration,
 		Logger:          h.opts.Logger.WithName("authority"),

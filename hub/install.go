@@ -13,8 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/spokelet/spokelet/api/crds"
@@ -40,22 +38,10 @@ const (
 	pageBundle      = "caBundle"
 )
 
-func (h *hub) kube() (kubernetes.Interface, error) {
-	clients, err := kubernetes.NewForConfig(h.opts.Client)
-	if err != nil {
-		return nil, fmt.Errorf("hub client: %w", err)
-	}
-	return clients, nil
-}
-
 // install brings the definitions and the admission policy up to date, before
 // anything relies on them.
 func (h *hub) install(ctx context.Context) error {
-	dyn, err := dynamic.NewForConfig(h.opts.Client)
-	if err != nil {
-		return fmt.Errorf("hub client: %w", err)
-	}
-	if err := crds.Install(ctx, dyn, crds.Hub()); err != nil {
+	if err := crds.Install(ctx, h.dyn, crds.Hub()); err != nil {
 		return err
 	}
 	return h.installPolicy(ctx)
@@ -119,17 +105,13 @@ func (h *hub) publishOnce(ctx context.Context) error {
 }
 
 func (h *hub) publishPage(ctx context.Context) error {
-	clients, err := h.kube()
-	if err != nil {
-		return err
-	}
 	page := applycorev1.ConfigMap(joinPage, h.opts.Config.Namespace).WithData(map[string]string{
 		pageHubID:       h.authority.HubID(),
 		pageAddress:     h.opts.Config.PublicAddress,
 		pageFingerprint: h.authority.Fingerprint(),
 		pageBundle:      string(h.authority.Bundle()),
 	})
-	_, err = clients.CoreV1().ConfigMaps(h.opts.Config.Namespace).Apply(ctx, page, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
+	_, err := h.kube.CoreV1().ConfigMaps(h.opts.Config.Namespace).Apply(ctx, page, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
 	if err != nil {
 		return fmt.Errorf("configmap %s: cannot apply: %w", joinPage, err)
 	}
@@ -139,15 +121,11 @@ func (h *hub) publishPage(ctx context.Context) error {
 // publishBundle puts the CA into the APIService that the chart made. Where
 // there is none, as without the chart, nobody reaches the live API.
 func (h *hub) publishBundle(ctx context.Context) error {
-	dyn, err := dynamic.NewForConfig(h.opts.Client)
-	if err != nil {
-		return fmt.Errorf("hub client: %w", err)
-	}
 	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"caBundle": h.authority.Bundle()}})
 	if err != nil {
 		return fmt.Errorf("apiservice %s: %w", liveAPIService, err)
 	}
-	services := dyn.Resource(schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"})
+	services := h.dyn.Resource(schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"})
 	_, err = services.Patch(ctx, liveAPIService, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
 	if apierrors.IsNotFound(err) {
 		h.opts.Logger.Info("live API is not registered", "apiservice", liveAPIService)

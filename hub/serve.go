@@ -111,20 +111,16 @@ func (h *hub) addWorks(context.Context) error {
 // addNodes makes the virtual nodes, their kubelet endpoints, and what feeds
 // them.
 func (h *hub) addNodes(ctx context.Context) error {
-	endpoints, err := h.kubelets(ctx)
-	if err != nil {
-		return err
-	}
 	address, err := netip.ParseAddr(h.opts.Config.Nodes.Address)
 	if err != nil {
 		return fmt.Errorf("nodes.address: %w", err)
 	}
-	clients, err := h.kube()
+	endpoints, err := h.kubelets(ctx, address)
 	if err != nil {
 		return err
 	}
 	h.nodes, err = provider.New(provider.Config{
-		Client:         clients,
+		Client:         h.kube,
 		Links:          links{h},
 		Endpoints:      endpoints,
 		Address:        address,
@@ -141,20 +137,12 @@ func (h *hub) addNodes(ctx context.Context) error {
 	return h.nodes.SetupWithManager(h.mgr)
 }
 
-func (h *hub) kubelets(ctx context.Context) (*kubelet.Server, error) {
-	address, err := netip.ParseAddr(h.opts.Config.Nodes.Address)
-	if err != nil {
-		return nil, fmt.Errorf("nodes.address: %w", err)
-	}
+func (h *hub) kubelets(ctx context.Context, address netip.Addr) (*kubelet.Server, error) {
 	certificate, err := h.authority.Serving(authority.Names{IPs: []net.IP{address.AsSlice()}})
 	if err != nil {
 		return nil, err
 	}
-	clients, err := h.kube()
-	if err != nil {
-		return nil, err
-	}
-	auth, err := kubelet.NewAuth(clients)
+	auth, err := kubelet.NewAuth(h.kube)
 	if err != nil {
 		return nil, err
 	}
