@@ -56,13 +56,17 @@ verify: tools bin/tools/golangci-lint ## Run every static check; changes nothing
 	hack/verify.sh
 
 .PHONY: test
-test: test-unit e2e ## Run all tests: the modules' own, then end to end.
+test: test-unit test-live e2e ## Run all tests: by themselves, with real clusters, end to end.
 
 .PHONY: test-unit race
 test-unit: ## Run the tests of every module under the race detector.
 	CGO_ENABLED=1 hack/test-unit.sh -race -p $(PARALLEL)
 race: ## Repeat the tests of the concurrent packages, on 1, 2 and 4 CPUs.
 	CGO_ENABLED=1 go test -race -p $(PARALLEL) -cpu 1,2,4 -count 10 ./tunnel/... ./hub/... ./agent/... ./provider/...
+
+.PHONY: test-live
+test-live: ## Run the tests that need real clusters; makes and removes them.
+	CGO_ENABLED=1 hack/test-live.sh -race -p $(PARALLEL)
 
 .PHONY: test-fuzz
 test-fuzz: ## Run every fuzz target for FUZZTIME (30s).

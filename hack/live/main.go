@@ -1,0 +1,72 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command live runs the tests that need a real cluster, and fails unless every
+// one of them ran and passed. Such a test skips itself where the variable that
+// names its cluster is not set, so a run that merely did not fail proves nothing.
+//
+// It finds them in the source, beneath the working directory: a test is live
+// when it, or a function of its package that it calls, reads one of the
+// variables. Arguments go to go test.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Stdout, os.Args[1:])
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "live:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, out io.Writer, args []string) error {
+	tests, err := find(os.DirFS("."))
+	if err != nil {
+		return err
+	}
+	if len(tests) == 0 {
+		return fmt.Errorf("no test reads %s*%s", prefix, suffix)
+	}
+	names := map[string]bool{}
+	line := append([]string{"test", "-json", "-count=1"}, args...)
+	for _, dir := range slices.Sorted(maps.Keys(tests)) {
+		line = append(line, "./"+dir)
+		for _, name := range tests[dir] {
+			names[name] = true
+		}
+	}
+	pattern := "-run=^(" + strings.Join(slices.Sorted(maps.Keys(names)), "|") + ")$"
+	cmd := exec.CommandContext(ctx, "go", slices.Insert(line, 1, pattern)...) //nolint:gosec // its arguments are the developer's
+	cmd.Stderr = os.Stderr
+	// go test passes an interrupt on to the tests, which then clean up.
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	events, err := cmd.StdoutPipe()
+	if err != nil {
+		return fmt.Errorf("go test: %w", err)
+	}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("go test: %w", err)
+	}
+	v, err := judge(events, out)
+	if failed := cmd.Wait(); err == nil && failed != nil {
+		err = fmt.Errorf("go test: %w", failed)
+	}
+	if err != nil {
+		return err
+	}
+	return v.complete(tests)
+}

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Copyright The Spokelet Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+# Makes a set of clusters of its own, runs the tests that need real ones against
+# it, and removes it, whatever comes. It fails unless every such test ran. The
+# arguments go to go test.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+bin=$(mktemp -d)
+# The clusters outlive no test, nor an interrupted one.
+trap 'CGO_ENABLED=0 "$bin/clusters" down --name live || true; rm -rf "$bin"' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+(cd hack/clusters && CGO_ENABLED=0 go build -o "$bin/clusters" ./cmd/clusters)
+"$bin/clusters" up --name live --spokes 1
+SPOKELET_HUB_KUBECONFIG=$("$bin/clusters" kubeconfig hub --name live)
+SPOKELET_SPOKE_KUBECONFIGS=$("$bin/clusters" kubeconfig spoke1 --name live)
+SPOKELET_TEST_KUBECONFIG=$SPOKELET_SPOKE_KUBECONFIGS
+export SPOKELET_HUB_KUBECONFIG SPOKELET_SPOKE_KUBECONFIGS SPOKELET_TEST_KUBECONFIG
+go run ./hack/live "$@"
