@@ -47,6 +47,7 @@ type agent struct {
 	health   *health
 	identity *join.Identity
 	uid      string
+	tunnel   *tunnel.Agent
 
 	sources []*resource.Source
 	mirrors []*resource.Mirror
@@ -114,14 +115,10 @@ func (a *agent) addWork(ctx context.Context) error {
 	if err := crds.Install(ctx, dyn, crds.Agent()); err != nil {
 		return err
 	}
-	_, _, hubID, err := a.identity.Certificate()
-	if err != nil {
-		return err
-	}
 	engine, err := work.New(work.Config{
 		REST:          a.opts.Client,
 		Impersonate:   cfg.ServiceAccount.Username(),
-		HubID:         hubID,
+		HubID:         a.identity.HubID(),
 		Namespace:     a.opts.Config.Namespace,
 		Namespaces:    cfg.Namespaces,
 		EvictionGrace: cfg.EvictionGrace.Duration,
@@ -204,6 +201,7 @@ func (a *agent) addTunnel(context.Context) error {
 		Address:       a.opts.Config.Hub.Address,
 		Credentials:   a.identity,
 		Doors:         a.doors,
+		Refused:       a.identity.Refused,
 		KubeSystemUID: a.uid,
 		Version:       a.opts.Version,
 		Logger:        a.opts.Logger.WithName("tunnel"),
@@ -212,6 +210,7 @@ func (a *agent) addTunnel(context.Context) error {
 	if err != nil {
 		return err
 	}
+	a.tunnel = client
 	a.health.follow(client)
 	a.parts = append(a.parts, client.Run)
 	return nil

@@ -14,21 +14,29 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/spokelet/spokelet/tunnel"
 )
+
+var errNotJoined = errors.New("this cluster has not joined its hub yet")
 
 const (
 	healthTimeout   = 10 * time.Second
 	maxHealthHeader = 16 << 10
 )
 
-// session says whether the agent is connected.
-type session interface{ Ready() bool }
+// session is the agent's connection.
+type session interface{ Status() tunnel.Status }
+
+// membership is the agent's place among the hub's clusters.
+type membership interface{ Problem() error }
 
 // health serves /healthz, /readyz and /metrics. The agent is ready while its
-// session with the hub lives.
+// session with the hub lives; if none does, /readyz says why.
 type health struct {
-	server  *http.Server
-	session atomic.Pointer[session]
+	server     *http.Server
+	session    atomic.Pointer[session]
+	membership atomic.Pointer[membership]
 }
 
 func newHealth(address string, registry *prometheus.Registry) *health {
@@ -52,16 +60,25 @@ func newHealth(address string, registry *prometheus.Registry) *health {
 // follow makes readiness that of a session.
 func (h *health) follow(s session) { h.session.Store(&s) }
 
+// watch tells who knows what keeps the agent from joining.
+func (h *health) watch(m membership) { h.membership.Store(&m) }
+
 func (h *health) ready(w http.ResponseWriter, _ *http.Request) {
-	s := h.session.Load()
-	if s == nil {
-		http.Error(w, "this cluster has not joined its hub yet", http.StatusServiceUnavailable)
-		return
+	reason := errNotJoined
+	if s := h.session.Load(); s != nil {
+		status := (*s).Status()
+		if status.Connected {
+			return
+		}
+		reason = fmt.Errorf("no session with the hub: %w", status.Err)
 	}
-	if (*s).Ready() {
-		return
+	text := reason.Error()
+	if m := h.membership.Load(); m != nil {
+		if problem := (*m).Problem(); problem != nil {
+			text += "\n" + problem.Error()
+		}
 	}
-	http.Error(w, "no session with the hub", http.StatusServiceUnavailable)
+	http.Error(w, text, http.StatusServiceUnavailable)
 }
 
 // serve serves until ctx ends.

@@ -10,7 +10,7 @@ import (
 	"github.com/spokelet/spokelet/tunnel"
 )
 
-// join opens the agent's identity, and joins the hub unless that is done.
+// join opens the agent's identity, and joins the hub if that was never done.
 func (a *agent) join(ctx context.Context) error {
 	uid, err := join.KubeSystemUID(ctx, a.kube.CoreV1())
 	if err != nil {
@@ -27,8 +27,8 @@ func (a *agent) join(ctx context.Context) error {
 		return err
 	}
 	a.uid, a.identity = uid, identity
-	a.parts = append(a.parts, identity.Start)
-	return identity.Join(ctx, join.Request{
+	a.health.watch(identity)
+	request := join.Request{
 		Dial: func(ctx context.Context) (join.Conn, error) {
 			return tunnel.EnrollConn(ctx, cfg.Hub.Address, cfg.Hub.CAFingerprint)
 		},
@@ -36,5 +36,14 @@ func (a *agent) join(ctx context.Context) error {
 		CAFingerprint: cfg.Hub.CAFingerprint,
 		KubeSystemUID: uid,
 		Logger:        logger,
+	}
+	a.parts = append(a.parts, identity.Start, func(ctx context.Context) error {
+		return identity.Keep(ctx, request, a.tunnel.Wake)
 	})
+	// What was applied is kept right without the hub too: only a cluster that has
+	// never joined waits here.
+	if identity.Joined() {
+		return nil
+	}
+	return identity.Join(ctx, request)
 }

@@ -56,6 +56,9 @@ type AgentConfig struct {
 	// Doors are the handlers by authority (ParseDoor). DoorControl is not among
 	// them. A raw stream to a door is an HTTP/1.1 connection of its handler.
 	Doors map[string]http.Handler
+	// Refused, if set, is told of each certificate that the hub did not admit,
+	// and for how long it has met every attempt with that. It must not block.
+	Refused func(certificate *x509.Certificate, lasting time.Duration)
 	// KubeSystemUID identifies the spoke.
 	KubeSystemUID string
 	// Version is this build's, for people.
@@ -125,11 +128,13 @@ type Agent struct {
 	http2   *agentHTTP2
 	raw     *rawServer
 	metrics *agentMetrics
+	wake    chan struct{} // ends a pause before the next attempt
 
 	mu     sync.Mutex
 	links  int // pipes dialled so far
 	live   map[*agentSession]struct{}
 	status Status
+	denied time.Time // the first of the refusals that the last attempts met; or zero
 }
 
 // NewAgent returns an agent that does nothing yet.
@@ -148,6 +153,7 @@ func NewAgent(config AgentConfig) (*Agent, error) {
 		process: identity.NewID(),
 		raw:     newRawServer(),
 		metrics: newAgentMetrics(),
+		wake:    make(chan struct{}, 1),
 		live:    map[*agentSession]struct{}{},
 		status:  Status{Since: time.Now(), Err: ErrNeverConnected},
 	}
@@ -183,14 +189,19 @@ func (a *Agent) Run(ctx context.Context) error {
 // keepConnected has one session at a time, and a second one while it replaces
 // the first.
 func (a *Agent) keepConnected(ctx context.Context, serving *sync.WaitGroup) {
-	failures := 0
-	for pause(ctx, a.config.Backoff.wait(failures)) {
+	failures, logged := 0, ""
+	for a.pause(ctx, a.config.Backoff.wait(failures)) {
 		next, err := a.connect(ctx, serving)
 		if err != nil {
 			failures++
-			a.config.Logger.Info("hub not reached", "address", a.config.Address, "attempt", failures, "reason", err.Error())
+			// One line for each reason; the attempts are counted in the metrics.
+			if reason := err.Error(); reason != logged {
+				a.config.Logger.Info("hub not reached", "address", a.config.Address, "attempt", failures, "reason", reason)
+				logged = reason
+			}
 			continue
 		}
+		logged = ""
 		// The hub ends the session that this one replaces, when it is empty.
 		select {
 		case <-next.replace.Done():
@@ -209,8 +220,17 @@ func (a *Agent) next(last *agentSession, failures int) int {
 	return failures + 1
 }
 
+// Wake makes an agent that waits before its next attempt try now: call it when
+// what the last attempt failed for has changed.
+func (a *Agent) Wake() {
+	select {
+	case a.wake <- struct{}{}:
+	default:
+	}
+}
+
 // pause reports whether there is reason to go on after a wait.
-func pause(ctx context.Context, wait time.Duration) bool {
+func (a *Agent) pause(ctx context.Context, wait time.Duration) bool {
 	if wait <= 0 {
 		return ctx.Err() == nil
 	}
@@ -218,6 +238,8 @@ func pause(ctx context.Context, wait time.Duration) bool {
 	defer timer.Stop()
 	select {
 	case <-timer.C:
+		return ctx.Err() == nil
+	case <-a.wake:
 		return ctx.Err() == nil
 	case <-ctx.Done():
 		return false
@@ -245,6 +267,22 @@ func (a *Agent) failed(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.status.Err = err
+	if !errors.Is(err, pipe.ErrRefused) {
+		a.denied = time.Time{}
+	}
+}
+
+// refused tells of a refusal.
+func (a *Agent) refused(certificate *x509.Certificate) {
+	a.mu.Lock()
+	if a.denied.IsZero() {
+		a.denied = time.Now()
+	}
+	lasting := time.Since(a.denied)
+	a.mu.Unlock()
+	if a.config.Refused != nil {
+		a.config.Refused(certificate, lasting)
+	}
 }
 
 func (a *Agent) entered(s *agentSession) {
@@ -257,6 +295,7 @@ func (a *Agent) entered(s *agentSession) {
 		a.status.Since = time.Now()
 	}
 	a.status.Connected, a.status.Err = true, nil
+	a.denied = time.Time{}
 }
 
 func (a *Agent) left(s *agentSession) {

@@ -50,6 +50,9 @@ func (a *Agent) open(ctx context.Context) (*agentSession, error) {
 	}
 	link, err := a.dial(ctx, agentPipeTLS(cert, authorities, hubID))
 	if err != nil {
+		if errors.Is(err, pipe.ErrRefused) {
+			a.refused(leaf)
+		}
 		return nil, err
 	}
 	session, err := a.accept(ctx, link, leaf, agentSessionTLS(cert, authorities, hubID))

@@ -15,7 +15,8 @@
 //	ca.crt   every authority to trust for the hub, PEM
 //	join-token-sha256  of the token that the certificate was first given for
 //
-// Identity is the tunnel's Credentials. Join runs the first call; and again when
-// the certificate has expired, or when the agent is started with another token
-// than before, which is how a cluster that was detached comes back.
+// Identity is the tunnel's Credentials. Join runs the first call. Keep runs it
+// again, without a restart, when the certificate has ended, and when the hub
+// refuses it and there is another token than before, which is how a cluster that
+// was detached comes back. A certificate that has ended is not shown to the hub.
 package join

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
@@ -72,6 +73,10 @@ type Identity struct {
 	current *credentials  // guarded by mu; nil until joined
 	saved   bool          // guarded by mu; the Secret holds current
 	changed chan struct{} // guarded by mu; closed and replaced when current changes
+	problem error         // guarded by mu; why the cluster cannot join, nil when it can or need not
+
+	// refused holds a refusal that has not been looked at.
+	refused chan refusal
 }
 
 // Open reads the identity from its Secret, and makes the key when there is none.
@@ -81,7 +86,7 @@ func Open(ctx context.Context, config Config) (*Identity, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	i := &Identity{config: config, changed: make(chan struct{})}
+	i := &Identity{config: config, changed: make(chan struct{}), refused: make(chan refusal, 1)}
 	secret, err := i.ensure(ctx)
 	if err == nil {
 		err = i.adopt(secret)
@@ -157,14 +162,30 @@ func (i *Identity) installLocked(c *credentials, saved bool) {
 
 // Certificate returns the certificate for the next connection, the authorities
 // to trust for the hub, and the hub's id. The error wraps ErrNotJoined while
-// there is none.
+// there is none, and ErrExpired once it has ended: it is not to be shown again.
 func (i *Identity) Certificate() (*tls.Certificate, *x509.CertPool, string, error) {
 	current, _ := i.get()
 	if current == nil {
 		return nil, nil, "", fmt.Errorf("cluster %q: %w", i.config.Cluster, ErrNotJoined)
 	}
+	if end := current.leaf().NotAfter; time.Now().After(end) {
+		return nil, nil, "", fmt.Errorf("cluster %q: %w at %s", i.config.Cluster, ErrExpired, stamp(end))
+	}
 	return current.certificate, current.authorities, current.cluster.HubID, nil
 }
+
+// HubID is the id of the hub that the cluster has joined, whether or not the
+// certificate has ended since; empty before.
+func (i *Identity) HubID() string {
+	current, _ := i.get()
+	if current == nil {
+		return ""
+	}
+	return current.cluster.HubID
+}
+
+// Joined tells whether the cluster has ever had a certificate, valid or not.
+func (i *Identity) Joined() bool { return i.HubID() != "" }
 
 // get returns the credentials, nil when there are none, and a channel that is
 // closed when they change.

@@ -14,6 +14,8 @@ import (
 
 	"github.com/go-logr/logr"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
@@ -79,27 +81,58 @@ func (r *Request) setDefaults() {
 func (i *Identity) Join(ctx context.Context, request Request) error {
 	request.setDefaults()
 	before, _ := i.get()
-	var logged string
 	for attempt := 0; ; attempt++ {
 		err := i.try(ctx, request)
 		if err == nil {
-			if now, _ := i.get(); now != before {
-				request.Logger.Info("cluster joined the hub", "cluster", i.config.Cluster, "hubID", now.cluster.HubID)
-			}
+			i.succeeded(request, before, attempt)
 			return nil
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		// The text is compared so that the log has one line for each reason.
-		if reason := err.Error(); reason != logged {
-			request.Logger.Info("cluster cannot join the hub yet", "cluster", i.config.Cluster, "reason", reason, "now", request.Now())
-			logged = reason
-		}
+		i.report(request, err)
 		// Taken after the attempt, whose own result must not end the pause.
 		_, changed := i.get()
 		pause(ctx, request.backoff(attempt), changed)
 	}
+}
+
+// succeeded notes the end of a Join, which may have found nothing to do.
+func (i *Identity) succeeded(request Request, before *credentials, attempt int) {
+	now, _ := i.get()
+	if attempt > 0 || now != before {
+		i.report(request, nil)
+	}
+	if now != before {
+		request.Logger.Info("cluster joined the hub", "cluster", i.config.Cluster, "hubID", now.cluster.HubID)
+	}
+}
+
+// report remembers why the cluster cannot join, and logs it when it is another
+// reason than before.
+func (i *Identity) report(request Request, problem error) {
+	i.mu.Lock()
+	before := i.problem
+	i.problem = problem
+	i.mu.Unlock()
+	// The text is compared so that the log has one line for each reason.
+	if problem == nil || before != nil && before.Error() == problem.Error() {
+		return
+	}
+	if errors.Is(problem, ErrToken) {
+		request.Logger.Error(problem, "cluster cannot join the hub without help", "cluster", i.config.Cluster)
+		return
+	}
+	request.Logger.Info("cluster cannot join the hub yet",
+		"cluster", i.config.Cluster, "reason", problem.Error(), "now", request.Now())
+}
+
+// Problem is why the cluster, which has to join, cannot; nil when it can or need
+// not.
+func (i *Identity) Problem() error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.problem
 }
 
 // try returns nil when there is a valid certificate, safely kept, at its end.
@@ -107,14 +140,7 @@ func (i *Identity) try(ctx context.Context, request Request) error {
 	current, _ := i.get()
 	if current == nil || request.Now().After(current.leaf().NotAfter) {
 		if err := i.enroll(ctx, request); err != nil {
-			return ended(current, err)
-		}
-	} else if i.tokenIsNew(current, request) {
-		if err := i.enroll(ctx, request); err != nil {
-			// What the cluster has may be good: that is for the hub to say, with
-			// the next connection.
-			request.Logger.Info("cluster keeps its certificate: the new join token was of no use",
-				"cluster", i.config.Cluster, "reason", err.Error())
+			return ended(current, i.advise(err))
 		}
 	}
 	if err := i.save(ctx); err != nil {
@@ -131,11 +157,13 @@ func ended(current *credentials, err error) error {
 	return fmt.Errorf("certificate ended at %s: %w", stamp(current.leaf().NotAfter), err)
 }
 
-// tokenIsNew tells whether there is a token that the certificate was not given
-// for. That there is none at all is as it should be: a token has its day.
-func (i *Identity) tokenIsNew(current *credentials, request Request) bool {
-	joinToken, err := request.Token()
-	return err == nil && hashToken(joinToken) != current.tokenHash
+// advise tells what to do where a new token is all that helps.
+func (i *Identity) advise(err error) error {
+	if !errors.Is(err, ErrToken) && status.Code(err) != codes.PermissionDenied {
+		return err
+	}
+	return fmt.Errorf("%w; make a new join token on the hub with \"kubectl spokelet join %s\" and give it to the agent: "+
+		"it is read anew at every attempt", err, i.config.Cluster)
 }
 
 // clock compares a certificate's validity with the time here. Its errors hold

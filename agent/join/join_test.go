@@ -63,28 +63,6 @@ func TestJoin(t *testing.T) {
 		}
 	})
 
-	t.Run("A new token brings a detached cluster back", func(t *testing.T) {
-		clients, h := fake.NewClientset(), &hub{ca: newCA(t), id: idOne}
-		joined(t, clients, h)
-		h.id = idTwo
-		i := open(t, clients)
-		if err := i.Join(t.Context(), joinRequest(h, "token-2")); err != nil {
-			t.Fatal(err)
-		}
-		if current, _ := i.get(); current.cluster != store(idTwo) {
-			t.Errorf("the agent is still %s", current.cluster)
-		}
-	})
-
-	t.Run("A new token that is refused does not stop a cluster that has joined", func(t *testing.T) {
-		clients, h := fake.NewClientset(), &hub{ca: newCA(t), id: idOne}
-		joined(t, clients, h)
-		h.answer = func(*rpcv1.EnrollResponse) error { return status.Error(codes.PermissionDenied, "no") }
-		if err := open(t, clients).Join(t.Context(), joinRequest(h, "token-2")); err != nil {
-			t.Error(err)
-		}
-	})
-
 	t.Run("An expired certificate is replaced", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			clients, h := fake.NewClientset(), &hub{ca: newCA(t), id: idOne}

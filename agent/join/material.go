@@ -31,6 +31,8 @@ const (
 var (
 	// ErrNotJoined says that there is no certificate yet.
 	ErrNotJoined = errors.New("cluster has not joined a hub")
+	// ErrExpired says that the certificate has ended.
+	ErrExpired = errors.New("certificate has expired")
 	// ErrSecret says that the Secret does not hold an identity.
 	ErrSecret = errors.New("not the identity of an agent")
 	// ErrAnswer says that the hub answered with something that is not this
