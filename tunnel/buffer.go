@@ -24,6 +24,13 @@ func lend() *[streamBuffer]byte {
 	return b
 }
 
+// giveBack returns what was lent; nil is nothing.
+func giveBack(b *[streamBuffer]byte) {
+	if b != nil {
+		buffers.Put(b)
+	}
+}
+
 // buffer is one direction of a raw stream: a bounded queue of bytes between one
 // writer and one reader, either of which may be interrupted by a deadline and
 // go on afterwards. HTTP/2 itself can do that for neither: a read deadline that
@@ -93,6 +100,16 @@ func (b *buffer) Read(p []byte) (int, error) {
 	}
 }
 
+// await waits until Read has something to say, for readers that borrow memory
+// only then.
+func (b *buffer) await() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for b.readErr == nil && b.writeErr == nil && b.from == b.to && !b.rdeadline.passed() {
+		b.changed.Wait()
+	}
+}
+
 // take moves bytes to p. mu is held.
 func (b *buffer) take(p []byte) int {
 	n := copy(p, b.data[b.from:b.to])
@@ -106,9 +123,7 @@ func (b *buffer) take(p []byte) int {
 
 // drop gives the memory back. mu is held.
 func (b *buffer) drop() {
-	if b.data != nil {
-		buffers.Put(b.data)
-	}
+	giveBack(b.data)
 	b.data, b.from, b.to = nil, 0, 0
 }
 

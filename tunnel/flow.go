@@ -144,7 +144,7 @@ func (c *flowConn) note(f frameInfo) {
 	switch {
 	case f.acknowledges():
 		c.acked = true
-	case f.kind == http2.FrameData && f.length >= maxFrame/2:
+	case f.kind == http2.FrameData && f.length >= slowWindow:
 		c.bulkMu.Lock()
 		c.bulk[f.stream] += f.length
 		c.bulkMu.Unlock()
@@ -152,7 +152,8 @@ func (c *flowConn) note(f frameInfo) {
 }
 
 // bulkStreams counts the streams that received at least a window's worth in
-// large frames since the last call.
+// large frames since the last call. Where none did, those that received any are
+// one: a slow link carries no window's worth between two pings.
 func (c *flowConn) bulkStreams(window int) int {
 	c.bulkMu.Lock()
 	defer c.bulkMu.Unlock()
@@ -161,6 +162,9 @@ func (c *flowConn) bulkStreams(window int) int {
 		if bytes >= window {
 			n++
 		}
+	}
+	if len(c.bulk) > 0 {
+		n = max(n, 1)
 	}
 	clear(c.bulk)
 	return n

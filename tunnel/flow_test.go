@@ -255,10 +255,24 @@ func TestWindowRule(t *testing.T) {
 			func(w *windowRule) int {
 				w.ping(50*ms, 1)
 				for range 40 {
-					w.ping(time.Second, 1)
+					w.ping(400*ms, 1)
 				}
 				return w.current
 			}, 32 * kib,
+		},
+		"a queue of seconds": {
+			"the least would be seconds too, and the next ping takes as long",
+			func(w *windowRule) int { w.ping(50*ms, 1); return w.ping(16*time.Second, 1) }, 8 * kib,
+		},
+		"a queue of seconds that stays": {
+			"HTTP/2 gives back no smaller pieces",
+			func(w *windowRule) int {
+				w.ping(50*ms, 1)
+				for range 40 {
+					w.ping(time.Second, 1)
+				}
+				return w.current
+			}, 4 * kib,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

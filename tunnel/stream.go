@@ -164,12 +164,17 @@ func (s *hubStream) receive(from io.ReadCloser) {
 // would be an end in order.
 func aborted(reason error) error { return fmt.Errorf("%w: %w", ErrAborted, reason) }
 
-// pump copies until src ends in order (nil) or either side fails.
+// idleChunk is what a stream that carries little holds to wait with, in bytes.
+const idleChunk = 512
+
+// pump copies until src ends in order (nil) or either side fails. It borrows
+// memory while there is more to read than an idle stream's chunk holds.
 func pump(dst *buffer, src io.Reader) error {
-	chunk := lend()
-	defer buffers.Put(chunk)
-	for {
-		n, err := src.Read(chunk[:])
+	idle := make([]byte, idleChunk)
+	var lent *[streamBuffer]byte
+	defer func() { giveBack(lent) }()
+	for chunk := idle; ; {
+		n, err := src.Read(chunk)
 		if n > 0 {
 			if _, werr := dst.Write(chunk[:n]); werr != nil {
 				return werr
@@ -182,6 +187,14 @@ func pump(dst *buffer, src io.Reader) error {
 		}
 		if err != nil {
 			return err
+		}
+		switch {
+		case n < idleChunk:
+			giveBack(lent)
+			lent, chunk = nil, idle
+		case lent == nil:
+			lent = lend()
+			chunk = lent[:]
 		}
 	}
 }

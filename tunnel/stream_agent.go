@@ -50,15 +50,10 @@ func (s *agentStream) serve(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	}
 	go s.receive(r.Body)
-	chunk := lend()
-	defer buffers.Put(chunk)
 	for {
-		n, err := s.out.Read(chunk[:])
+		err := s.send(w)
 		if err == io.EOF { //nolint:errorlint // an error that wraps io.EOF is no end in order
 			return
-		}
-		if err == nil {
-			_, err = w.Write(chunk[:n])
 		}
 		if err == nil {
 			err = flush()
@@ -69,6 +64,19 @@ func (s *agentStream) serve(w http.ResponseWriter, r *http.Request) {
 			panic(http.ErrAbortHandler)
 		}
 	}
+}
+
+// send writes what there is to send, once there is something.
+func (s *agentStream) send(w io.Writer) error {
+	s.out.await()
+	chunk := lend()
+	defer giveBack(chunk)
+	n, err := s.out.Read(chunk[:])
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(chunk[:n])
+	return err
 }
 
 // receive moves what the hub sends. When the hub cuts the stream, the writer

@@ -51,15 +51,38 @@ func (w *windowRule) ping(rtt time.Duration, bulk int) int {
 	}
 	switch {
 	case bulk > 0 && rtt > 2*w.least+queueTolerance:
-		w.queue = min(2*w.queue, maxWindow)
+		w.shrink(rtt)
 	case rtt < w.least+w.least/2+queueTolerance/2:
 		w.queue = max(w.queue/2, 1)
 	}
 	return w.decide()
 }
 
+// shrink halves the window, and again for each doubling of slowPing that the
+// ping took: on such a link the next ping is long in coming. mu is held.
+func (w *windowRule) shrink(rtt time.Duration) {
+	floor := w.limits.MinStreamWindow
+	if rtt > slowPing {
+		floor = slowWindow
+	}
+	for ; rtt > 0 && w.limits.StreamWindow/w.queue >= 2*floor; rtt /= 2 {
+		w.queue *= 2
+		if rtt <= slowPing {
+			return
+		}
+	}
+}
+
 // queueTolerance is the delay by queues that is not worth a smaller window.
 const queueTolerance = 20 * time.Millisecond
+
+// A ping that queues for longer than slowPing is on a link where even the
+// smallest window is seconds; there it may shrink to slowWindow. Less would not
+// do: HTTP/2 in Go gives back a window in pieces of that size.
+const (
+	slowPing   = 500 * time.Millisecond
+	slowWindow = 4 << 10
+)
 
 // decide shrinks at once. It grows only when there is room for twice the
 // streams, so that a stream more and a stream less do not send SETTINGS each.
@@ -80,5 +103,5 @@ func (w *windowRule) fit(streams int) int {
 	if window < w.limits.StreamWindow && window > 0 {
 		window = 1 << (bits.Len(uint(window)) - 1)
 	}
-	return max(window, w.limits.MinStreamWindow)
+	return max(window, min(w.limits.MinStreamWindow, w.limits.StreamWindow/w.queue))
 }

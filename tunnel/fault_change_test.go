@@ -1,0 +1,154 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnel_test
+
+import (
+	"crypto/x509"
+	"errors"
+	"io"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/spokelet/spokelet/tunnel"
+	"github.com/spokelet/spokelet/tunnel/identity"
+	"github.com/spokelet/spokelet/tunnel/tunneltest"
+)
+
+// TestDrainWithAHundredStreams drains a hub whose cluster has a hundred streams
+// open. Those that end within the grace end cleanly; the others are told.
+func TestDrainWithAHundredStreams(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hub := tunneltest.NewHub(t, nil)
+		short, long := newHold(), newHold()
+		hub.Connect(t, "spoke1", holding(short))
+		hub.Connect(t, "spoke2", holding(long))
+		var brief, lasting []io.ReadCloser
+		for range 50 {
+			brief = append(brief, open(t, hub.Session(t, "spoke1")))
+			lasting = append(lasting, open(t, hub.Session(t, "spoke2")))
+		}
+		drained := make(chan struct{})
+		go func() {
+			defer close(drained)
+			hub.Server.Drain("restart")
+		}()
+		time.Sleep(15 * time.Second)
+		close(short.release)
+		for i, body := range brief {
+			if rest, err := io.ReadAll(body); err != nil || string(rest) != "done" {
+				t.Errorf("stream %d, which ended within the grace: %q, %v, want done", i, rest, err)
+			}
+		}
+		for i, body := range lasting {
+			if _, err := io.ReadAll(body); !errors.Is(err, tunnel.ErrClosed) {
+				t.Errorf("stream %d, which outlasted the grace, ended with %v, want ErrClosed", i, err)
+			}
+		}
+		<-drained
+	})
+}
+
+// TestAuthoritiesChangeWithoutAGap replaces the hub's authority: both are
+// trusted, then the new one issues, then the old one is forgotten. The cluster
+// is connected all the while, and a stream that was open before is not cut.
+func TestAuthoritiesChangeWithoutAGap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hub := tunneltest.NewHub(t, nil)
+		d := keepDiary(t, hub)
+		door := newHold()
+		agent := hub.Connect(t, "spoke1", holding(door))
+		body := open(t, hub.Session(t, "spoke1"))
+		before, after := hub.Authority, tunneltest.NewAuthority(t)
+		after.HubID = before.HubID
+
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		before.Pool.AddCert(after.Certificate)
+		hub.Server.Trust(slices.Concat(before.BundlePEM(), after.BundlePEM()))
+		synctest.Wait()
+		if agent.Credentials.Bundles() != 1 {
+			t.Fatalf("the agent got %d bundles, want 1", agent.Credentials.Bundles())
+		}
+
+		after.Pool, hub.Authority = before.Pool, after
+		hub.UseCertificate(after.Issue(t, identity.Hub{ID: after.HubID}.URI()))
+		time.Sleep(31 * time.Minute) // renewal comes at two thirds of the hour
+		synctest.Wait()
+		if agent.Credentials.Renewals() != 1 {
+			t.Fatalf("%d renewals, want 1", agent.Credentials.Renewals())
+		}
+		hub.Authority.Pool = x509.NewCertPool()
+		hub.Authority.Pool.AddCert(after.Certificate)
+		hub.UseCertificate(after.Issue(t, identity.Hub{ID: after.HubID}.URI()))
+
+		close(door.release)
+		if rest, err := io.ReadAll(body); err != nil || string(rest) != "done" {
+			t.Errorf("the stream from before: %q, %v, want done", rest, err)
+		}
+		if diff := cmp.Diff([]string{"spoke1 connected", "spoke1 connected"}, d.lines()); diff != "" {
+			t.Errorf("events (-want +got):\n%s", diff)
+		}
+		agent.Network.Cut() // who comes now comes under the new authority alone
+		synctest.Wait()
+		if !agent.Ready() {
+			t.Errorf("under the new authority alone: %v", agent.Status().Err)
+		}
+	})
+}
+
+// TestAWrongClockIsNamedAndMended has a certificate that is over by the clock of
+// the other side. Both sides say so, and connect once it is mended.
+func TestAWrongClockIsNamedAndMended(t *testing.T) {
+	for name, ahead := range map[string]time.Duration{
+		"by an hour":   time.Hour,
+		"by 400 days":  400 * 24 * time.Hour,
+		"by a century": 100 * 365 * 24 * time.Hour,
+	} {
+		t.Run("the hub's certificate is over "+name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				hub := tunneltest.NewHub(t, nil)
+				uri := identity.Hub{ID: hub.Authority.HubID}.URI()
+				hub.Authority.Life = -ahead
+				hub.UseCertificate(hub.Authority.Issue(t, uri))
+				hub.Authority.Life = time.Hour
+				agent := hub.Run(t, hub.Authority.Cluster("spoke1"), tunneltest.NewNetwork(tunneltest.NetworkConfig{}), nil)
+				synctest.Wait()
+				var invalid x509.CertificateInvalidError
+				if err := agent.Status().Err; !errors.As(err, &invalid) || invalid.Reason != x509.Expired {
+					t.Errorf("the agent says %v, want that the certificate is not valid now", err)
+				}
+				hub.UseCertificate(hub.Authority.Issue(t, uri))
+				time.Sleep(time.Minute)
+				if !agent.Ready() {
+					t.Errorf("with a good certificate: %v", agent.Status().Err)
+				}
+			})
+		})
+		t.Run("the agent's certificate is over "+name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				hub := tunneltest.NewHub(t, nil)
+				cluster := hub.Authority.Cluster("spoke1")
+				hub.Authority.Life = -ahead
+				old := hub.Authority.Issue(t, cluster.URI())
+				hub.Authority.Life = time.Hour
+				agent := hub.Run(t, cluster, tunneltest.NewNetwork(tunneltest.NetworkConfig{}), func(c *tunnel.AgentConfig) {
+					c.Credentials.(*tunneltest.Credentials).Use(old)
+				})
+				time.Sleep(time.Minute)
+				if agent.Ready() || len(hub.Server.Sessions().List()) != 0 {
+					t.Fatal("a certificate that is over connects")
+				}
+				agent.Credentials.Use(hub.Authority.Issue(t, cluster.URI()))
+				time.Sleep(time.Minute)
+				if !agent.Ready() {
+					t.Errorf("with a good certificate: %v", agent.Status().Err)
+				}
+			})
+		})
+	}
+}
