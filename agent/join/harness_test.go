@@ -51,12 +51,12 @@ func store(id string) identity.Cluster { return identity.Cluster{HubID: hubID, N
 
 // ca signs as the hub does.
 type ca struct {
-	t           *testing.T
+	t           testing.TB
 	key         crypto.Signer
 	certificate *x509.Certificate
 }
 
-func newCA(t *testing.T) *ca {
+func newCA(t testing.TB) *ca {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -1,0 +1,111 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package work
+
+import (
+	"bytes"
+	"compress/gzip"
+	"testing"
+
+	"github.com/spokelet/spokelet/tunnel/resource"
+)
+
+// FuzzPlan plans two manifests over what is tracked. What is removed was
+// tracked, and no manifest may still mean it; nothing is removed while a
+// manifest cannot be read; no object has two steps.
+func FuzzPlan(f *testing.F) {
+	f.Add(manifestOf("Other", "a", "old"), manifestOf("Other", "a", "new"), true)
+	f.Add(manifestOf("Unknown", "a", "old"), manifestOf("Other", "", "old"), false)
+	f.Add([]byte("{"), manifestOf("Other", "a", "new"), true)
+	f.Add(manifestOf("Other", "a", "x"), manifestOf("Other", "a", "x"), false)
+	f.Add([]byte(`{"apiVersion":"v1","kind":"List","items":[{"apiVersion":"v1","kind":"Other","metadata":{"name":"old"}}]}`), []byte(`{}`), true)
+	f.Fuzz(func(t *testing.T, first, second []byte, fenced bool) {
+		var allowed []string
+		if fenced {
+			allowed = []string{"a"}
+		}
+		manifests := []manifest{parseManifest(0, first), parseManifest(1, second)}
+		steps := plan(t.Context(), manifests, resolveAny, allowed)
+		if len(steps) != len(manifests) {
+			t.Fatalf("%d steps for %d manifests", len(steps), len(manifests))
+		}
+		all := map[objectID]tracked{}
+		for _, name := range []string{"old", "new"} {
+			id := objectID{Resource: "others", Namespace: "a", Name: name}
+			all[id] = tracked{target: target{objectID: id, Version: "v1", Kind: "Other"}, uid: "u"}
+		}
+		wanted := checkSteps(t, steps, fenced)
+		gone := removed(all, steps)
+		for _, r := range gone {
+			if _, ok := all[r.objectID]; !ok {
+				t.Errorf("%v is removed, and was never tracked", r.objectID)
+			}
+			if wanted[r.objectID] {
+				t.Errorf("%v is removed, and wanted", r.objectID)
+			}
+			for _, m := range manifests {
+				if m.gvk.Kind == "" || m.name == "" {
+					t.Errorf("%v is removed, and a manifest that cannot be read may mean it", r.objectID)
+				}
+			}
+		}
+		count := 0
+		for _, wave := range waves(gone) {
+			count += len(wave)
+		}
+		if count != len(gone) {
+			t.Errorf("%d objects in waves, want %d", count, len(gone))
+		}
+	})
+}
+
+// checkSteps returns the objects that the steps are about.
+func checkSteps(t *testing.T, steps []step, fenced bool) map[objectID]bool {
+	t.Helper()
+	wanted := map[objectID]bool{}
+	for _, s := range inOrder(steps) {
+		if s.err != nil {
+			continue
+		}
+		if wanted[s.at.objectID] {
+			t.Errorf("%v has two steps", s.at.objectID)
+		}
+		if fenced && s.at.Namespace != "a" {
+			t.Errorf("%v is outside of what the agent allows", s.at.objectID)
+		}
+		wanted[s.at.objectID] = true
+	}
+	return wanted
+}
+
+// FuzzExpand reads compressed bodies from Secrets that others may have written.
+func FuzzExpand(f *testing.F) {
+	for _, body := range [][]byte{nil, []byte("{}"), bytes.Repeat([]byte("0"), 1<<20)} {
+		packed, err := compress(gzip.NewWriter(nil), body)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(packed)
+		f.Add(packed[:len(packed)/2])
+	}
+	f.Fuzz(func(t *testing.T, packed []byte) {
+		body, err := expand(packed)
+		if len(body) > resource.MaxBody {
+			t.Fatalf("%d bytes came out, want at most %d", len(body), resource.MaxBody)
+		}
+		if err != nil {
+			if body != nil {
+				t.Fatal("bytes beside an error")
+			}
+			return
+		}
+		again, err := compress(gzip.NewWriter(nil), body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if back, err := expand(again); err != nil || !bytes.Equal(back, body) {
+			t.Fatalf("%d bytes came back as %d, %v", len(body), len(back), err)
+		}
+	})
+}
