@@ -58,8 +58,8 @@ func TestTheHubCannotHaveAnythingDialled(t *testing.T) {
 	hub.Connect(t, "spoke1", kube(func(http.ResponseWriter, *http.Request) { reached.Add(1) }))
 	session := hub.Session(t, "spoke1")
 	all := authorities(l.Addr().String())
-	if len(all) < 80 {
-		t.Fatalf("%d variants, want 80", len(all))
+	if len(all) < 120 {
+		t.Fatalf("%d variants, want 120", len(all))
 	}
 	for _, authority := range all {
 		if _, err := session.Dial(t.Context(), authority); !errors.Is(err, tunnel.ErrDoor) {

@@ -73,8 +73,8 @@ func TestNothingFollowsAFailedUpgrade(t *testing.T) {
 			}
 		}
 	}
-	if variants < 60 {
-		t.Fatalf("%d variants, want 60", variants)
+	if variants < 120 {
+		t.Fatalf("%d variants, want 120", variants)
 	}
 }
 

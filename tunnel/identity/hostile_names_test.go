@@ -78,8 +78,8 @@ func hostileURIs() map[string]string {
 func TestNoTwistedURIIsTheCluster(t *testing.T) {
 	key := newKey(t)
 	uris := hostileURIs()
-	if len(uris) < 100 {
-		t.Fatalf("%d variants, want 100", len(uris))
+	if len(uris) < 150 {
+		t.Fatalf("%d variants, want 150", len(uris))
 	}
 	for name, uri := range uris {
 		if c, err := ParseCluster(uri); err == nil && (c == store1 || c.String() != uri) {
