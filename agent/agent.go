@@ -27,6 +27,10 @@ import (
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
+// kubeletAccount is the name that the chart gives the account as which the
+// kubelets are asked, in the agent's namespace.
+const kubeletAccount = "spokelet-agent-kubelets"
+
 // Options is what an agent runs with.
 type Options struct {
 	// Config is valid and defaulted.
@@ -145,14 +149,19 @@ func (a *agent) addNode(context.Context) error {
 	if err != nil {
 		return err
 	}
-	transport, err := node.KubeletTransport(a.opts.Client, a.opts.Config.Node.KubeletInsecureTLS)
+	kubelets, err := node.NewKubelets(node.KubeletConfig{
+		REST:        a.opts.Client,
+		Tokens:      a.kube.CoreV1().ServiceAccounts(a.opts.Config.Namespace),
+		Account:     kubeletAccount,
+		InsecureTLS: a.opts.Config.Node.KubeletInsecureTLS,
+	})
 	if err != nil {
 		return err
 	}
 	scraper, err := node.NewScraper(node.ScraperConfig{
 		Name:      a.opts.Config.Cluster,
 		Nodes:     watcher,
-		Transport: transport,
+		Transport: kubelets,
 		Logger:    a.opts.Logger.WithName("node"),
 	})
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 )
 
@@ -31,28 +32,74 @@ const (
 
 var errAddress = errors.New("node has no address that may be dialled")
 
-// KubeletTransport returns the way to the kubelets: the agent's own credentials
-// over TLS that is verified against the cluster's CA. insecure accepts any
-// certificate, for clusters whose kubelets sign their own; whoever can stand in
-// for a kubelet then gets the agent's token.
-func KubeletTransport(config *rest.Config, insecure bool) (http.RoundTripper, error) {
-	own := rest.CopyConfig(config)
-	// The name that the API server is verified by is no kubelet's.
-	own.ServerName = ""
-	own.NextProtos = nil
-	own.Dial = (&net.Dialer{Timeout: kubeletDeadline, KeepAlive: 30 * time.Second}).DialContext
-	// A kubelet is a neighbour, not behind the proxy that the hub is behind.
-	own.Proxy = http.ProxyURL(nil)
-	if insecure {
-		own.Insecure = true
-		own.CAData, own.CAFile = nil, ""
+// KubeletConfig says how the kubelets are reached. All fields but InsecureTLS are
+// needed.
+type KubeletConfig struct {
+	// REST is the agent's own. Of it the cluster's CA is used, and no credential.
+	REST *rest.Config
+	// Tokens makes tokens of the accounts in the agent's namespace.
+	Tokens TokenCreator
+	// Account is the service account as which the kubelets are asked: one that
+	// may read their figures and nothing else, for whoever controls a node gets
+	// its token.
+	Account string
+	// InsecureTLS accepts any certificate, for clusters whose kubelets sign their
+	// own; whoever can stand in for a kubelet then gets that token too.
+	InsecureTLS bool
+}
+
+// Validate reports what is missing.
+func (c KubeletConfig) Validate() error {
+	if c.REST == nil || c.Tokens == nil || c.Account == "" {
+		return errors.New("kubelets need a rest config, a creator of tokens and an account")
 	}
-	transport, err := rest.TransportFor(own)
+	return nil
+}
+
+// Kubelets is the way to the kubelets, an http.RoundTripper: a token of the
+// account over TLS that is verified against the cluster's CA.
+type Kubelets struct {
+	next  http.RoundTripper
+	token *accountToken
+}
+
+// NewKubelets returns a way to the kubelets that holds no token yet.
+func NewKubelets(config KubeletConfig) (*Kubelets, error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	// The agent's credential may impersonate: no kubelet is to see it.
+	nobody := rest.AnonymousClientConfig(config.REST)
+	// The name that the API server is verified by is no kubelet's.
+	nobody.ServerName = ""
+	nobody.NextProtos = nil
+	nobody.Dial = (&net.Dialer{Timeout: kubeletDeadline, KeepAlive: 30 * time.Second}).DialContext
+	// A kubelet is a neighbour, not behind the proxy that the hub is behind.
+	nobody.Proxy = http.ProxyURL(nil)
+	if config.InsecureTLS {
+		nobody.Insecure = true
+		nobody.CAData, nobody.CAFile = nil, ""
+	}
+	next, err := rest.TransportFor(nobody)
 	if err != nil {
 		return nil, fmt.Errorf("kubelets cannot be reached: %w", err)
 	}
-	return transport, nil
+	return &Kubelets{next: next, token: newAccountToken(config.Tokens, config.Account)}, nil
 }
+
+// RoundTrip sends a request without a body, as the account.
+func (k *Kubelets) RoundTrip(request *http.Request) (*http.Response, error) {
+	bearer, err := k.token.get(request.Context())
+	if err != nil {
+		return nil, err
+	}
+	request = request.Clone(request.Context())
+	request.Header.Set("Authorization", "Bearer "+bearer)
+	return k.next.RoundTrip(request)
+}
+
+// CloseIdleConnections closes the connections that no request uses.
+func (k *Kubelets) CloseIdleConnections() { utilnet.CloseIdleConnectionsFor(k.next) }
 
 // answer is what one kubelet said.
 type answer[T any] struct {

@@ -5,6 +5,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"os"
@@ -13,9 +14,12 @@ import (
 	"testing"
 
 	"github.com/go-logr/logr/testr"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -44,6 +48,40 @@ func closingDialer(t *testing.T) func(context.Context, string, string) (net.Conn
 		}
 		return conn, err
 	}
+}
+
+// liveAccount is the account of the live test, its role and its binding.
+const liveAccount = "spokelet-test-figures"
+
+// makeLiveAccount makes an account with the rights that the chart gives, for as
+// long as the test runs.
+func makeLiveAccount(t *testing.T, client kubernetes.Interface) typedcorev1.ServiceAccountInterface {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context())
+	accounts, rbac := client.CoreV1().ServiceAccounts(metav1.NamespaceDefault), client.RbacV1()
+	name := metav1.ObjectMeta{Name: liveAccount}
+	_, account := accounts.Create(ctx, &corev1.ServiceAccount{ObjectMeta: name}, metav1.CreateOptions{})
+	_, role := rbac.ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: name, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{"nodes/metrics", "nodes/stats"}, Verbs: []string{"get"}},
+	}}, metav1.CreateOptions{})
+	_, binding := rbac.ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: name,
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: liveAccount},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceDefault, Name: liveAccount}},
+	}, metav1.CreateOptions{})
+	t.Cleanup(func() {
+		for _, remove := range []func(context.Context, string, metav1.DeleteOptions) error{
+			rbac.ClusterRoleBindings().Delete, rbac.ClusterRoles().Delete, accounts.Delete,
+		} {
+			if err := remove(ctx, liveAccount, metav1.DeleteOptions{}); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	if err := errors.Join(account, role, binding); err != nil {
+		t.Fatal(err)
+	}
+	return accounts
 }
 
 // TestARealSpokeIsSummedUp asks a real spoke's API server and kubelets. Those of
@@ -84,12 +122,8 @@ func TestARealSpokeIsSummedUp(t *testing.T) {
 	if err != nil || s.Nodes.Ready == 0 || s.KubernetesVersion == "" || s.Capacity["cpu"] == "" {
 		t.Fatalf("summary: %+v, %v", s, err)
 	}
-	transport, err := KubeletTransport(config, true)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer utilnet.CloseIdleConnectionsFor(transport)
-	scraper, err := NewScraper(ScraperConfig{Name: "spoke1", Nodes: w, Transport: transport, Logger: testr.NewWithOptions(t, testr.Options{Verbosity: 1})})
+	kubelets := newKubelets(t, KubeletConfig{REST: own, Tokens: makeLiveAccount(t, client), Account: liveAccount, InsecureTLS: true})
+	scraper, err := NewScraper(ScraperConfig{Name: "spoke1", Nodes: w, Transport: kubelets, Logger: testr.NewWithOptions(t, testr.Options{Verbosity: 1})})
 	if err != nil {
 		t.Fatal(err)
 	}

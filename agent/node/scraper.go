@@ -40,7 +40,7 @@ type ScraperConfig struct {
 	Name string
 	// Nodes are those whose kubelets are asked.
 	Nodes Nodes
-	// Transport reaches the kubelets; see KubeletTransport.
+	// Transport reaches the kubelets; a Kubelets does.
 	Transport http.RoundTripper
 	Logger    logr.Logger
 }

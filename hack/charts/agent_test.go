@@ -1,0 +1,92 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package charts
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const (
+	agent    = namespace + "/spokelet-agent"
+	kubelets = namespace + "/spokelet-agent-kubelets"
+)
+
+// TestNoAccountThatMayImpersonateIsShownToKubelets: who is shown to kubelets is
+// every account with a right on a subresource of nodes, which kubelets ask for.
+func TestNoAccountThatMayImpersonateIsShownToKubelets(t *testing.T) {
+	impersonates, shown := map[string]bool{}, map[string]bool{}
+	for _, g := range install(t, "spokelet-agent") {
+		if slices.Contains(g.rule.Verbs, "impersonate") || slices.Contains(g.rule.Verbs, "*") {
+			impersonates[g.account] = true
+		}
+		for _, resource := range g.rule.Resources {
+			if strings.HasPrefix(resource, "nodes/") || resource == "*" || resource == "*/*" {
+				shown[g.account] = true
+			}
+		}
+	}
+	if diff := cmp.Diff(map[string]bool{agent: true}, impersonates); diff != "" {
+		t.Errorf("accounts that may impersonate (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(map[string]bool{kubelets: true}, shown); diff != "" {
+		t.Errorf("accounts that kubelets are shown (-want +got):\n%s", diff)
+	}
+}
+
+func TestTheAccountOfTheKubeletsMayReadFiguresAndNoMore(t *testing.T) {
+	var got []string
+	for _, g := range install(t, "spokelet-agent") {
+		if g.account == kubelets {
+			got = append(got, strings.Join(g.rule.Verbs, ",")+" "+strings.Join(g.rule.Resources, ",")+" in "+g.namespace)
+		}
+	}
+	if diff := cmp.Diff([]string{"get nodes/metrics,nodes/stats in "}, got); diff != "" {
+		t.Errorf("rights of the account (-want +got):\n%s", diff)
+	}
+}
+
+func TestTheAgentMayMakeTokensOfOneAccount(t *testing.T) {
+	var got []string
+	for _, g := range install(t, "spokelet-agent") {
+		if g.gives("", "serviceaccounts/token", "create") {
+			got = append(got, g.account+" in "+g.namespace+": "+strings.Join(g.rule.ResourceNames, ","))
+		}
+	}
+	if diff := cmp.Diff([]string{agent + " in " + namespace + ": spokelet-agent-kubelets"}, got); diff != "" {
+		t.Errorf("tokens that may be made (-want +got):\n%s", diff)
+	}
+}
+
+func TestTheOwnersGroupsAreAllThatTheAgentMayImpersonate(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		values []string
+		want   []string
+	}{
+		"none":         {reason: "the owner set no limit", want: nil},
+		"two":          {reason: "the API server holds the agent to them", values: []string{"kube.groups={viewers,editors}"}, want: []string{"hub:viewers", "hub:editors"}},
+		"other prefix": {reason: "the names are those in this cluster", values: []string{"kube.groups={viewers}", "kube.userPrefix=x:"}, want: []string{"x:viewers"}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			found := 0
+			for _, g := range install(t, "spokelet-agent", tc.values...) {
+				if !g.gives("", "groups", "impersonate") {
+					continue
+				}
+				found++
+				if diff := cmp.Diff(tc.want, g.rule.ResourceNames); diff != "" {
+					t.Errorf("%s: groups (-want +got):\n%s", tc.reason, diff)
+				}
+			}
+			if found != 1 {
+				t.Errorf("%d rules are about groups, want one", found)
+			}
+		})
+	}
+}

@@ -1,0 +1,136 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package charts
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/yaml"
+)
+
+// namespace is where the charts of the tests go, unlike any name in them.
+const namespace = "installed"
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A grant is a rule that a service account has, in one namespace or, when that is
+// empty, everywhere.
+type grant struct {
+	account   string // namespace/name
+	namespace string
+	rule      rbacv1.PolicyRule
+}
+
+// gives says whether the grant has one of the verbs on a resource, whatever the
+// names that it is limited to.
+func (g grant) gives(group, resource string, verbs ...string) bool {
+	has := func(list []string, want string) bool {
+		return slices.Contains(list, want) || slices.Contains(list, "*")
+	}
+	return has(g.rule.APIGroups, group) && has(g.rule.Resources, resource) &&
+		slices.ContainsFunc(verbs, func(verb string) bool { return has(g.rule.Verbs, verb) })
+}
+
+// install renders a chart, with the values that have no default and those given
+// (as in "kube.enabled=true"), and returns every grant.
+func install(t *testing.T, chart string, values ...string) []grant {
+	t.Helper()
+	args := []string{
+		"template", "test", "../../charts/" + chart, "--namespace", namespace,
+		"--values", "../chart-values/" + chart + ".yaml",
+	}
+	for _, value := range values {
+		args = append(args, "--set", value)
+	}
+	return grants(t, decode(t, run(t, helm(t), args...)))
+}
+
+// helm returns the path of the helm that the clusters of the tests use.
+func helm(t *testing.T) string {
+	t.Helper()
+	return strings.TrimSpace(string(run(t, "go", "-C", "../clusters", "run", "./cmd/clusters", "bin", "helm")))
+}
+
+func run(t *testing.T, name string, args ...string) []byte {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), name, args...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s: %v: %s", name, err, stderr.String())
+	}
+	return out
+}
+
+func decode(t *testing.T, manifests []byte) []unstructured.Unstructured {
+	t.Helper()
+	var objects []unstructured.Unstructured
+	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(manifests), 4096)
+	for {
+		object := unstructured.Unstructured{}
+		err := decoder.Decode(&object.Object)
+		if errors.Is(err, io.EOF) {
+			return objects
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(object.Object) > 0 {
+			objects = append(objects, object)
+		}
+	}
+}
+
+// grants follows every binding to its role. Roles that the chart does not make,
+// such as admin, give no grant.
+func grants(t *testing.T, objects []unstructured.Unstructured) []grant {
+	t.Helper()
+	rules := map[string][]rbacv1.PolicyRule{}
+	for _, object := range objects {
+		if kind := object.GetKind(); kind == "ClusterRole" || kind == "Role" {
+			var role rbacv1.ClusterRole // a Role has the same fields
+			convert(t, object, &role)
+			rules[kind+"/"+role.Namespace+"/"+role.Name] = role.Rules
+		}
+	}
+	var all []grant
+	for _, object := range objects {
+		if kind := object.GetKind(); kind != "ClusterRoleBinding" && kind != "RoleBinding" {
+			continue
+		}
+		var binding rbacv1.RoleBinding // a ClusterRoleBinding has the same fields
+		convert(t, object, &binding)
+		role := binding.RoleRef.Kind + "//" + binding.RoleRef.Name
+		if binding.RoleRef.Kind == "Role" {
+			role = "Role/" + binding.Namespace + "/" + binding.RoleRef.Name
+		}
+		for _, subject := range binding.Subjects {
+			for _, rule := range rules[role] {
+				all = append(all, grant{account: subject.Namespace + "/" + subject.Name, namespace: binding.Namespace, rule: rule})
+			}
+		}
+	}
+	if len(all) == 0 {
+		t.Fatal("the chart grants nothing: it was not read right")
+	}
+	return all
+}
+
+func convert(t *testing.T, object unstructured.Unstructured, into any) {
+	t.Helper()
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, into); err != nil {
+		t.Fatal(err)
+	}
+}
