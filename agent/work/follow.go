@@ -26,7 +26,7 @@ const (
 	// to as much again is added, so that watches do not end together.
 	watchLife = 5 * time.Minute
 	// Pause between attempts: from the first to the longest, with jitter.
-	firstPause   = 100 * time.Millisecond
+	firstPause   = 20 * time.Millisecond
 	longestPause = 30 * time.Second
 	// steadyAfter is how long a watch lives that counts as a good one.
 	steadyAfter = 5 * time.Second

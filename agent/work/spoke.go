@@ -37,6 +37,7 @@ func newSpoke(cfg *rest.Config, user string) (*spoke, error) {
 	if user != "" {
 		cfg.Impersonate = rest.ImpersonationConfig{UserName: user}
 	}
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return ownPace{next} })
 	pool, err := rest.HTTPClientFor(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("client of the cluster: %w", err)
@@ -55,6 +56,24 @@ func newSpoke(cfg *rest.Config, user string) (*spoke, error) {
 	}
 	return &spoke{metadata: m, dynamic: d, kinds: newKinds(disco), pool: pool}, nil
 }
+
+// ownPace returns a refused watch to whoever asked for it. The API server refuses
+// the first watch of a new kind until it has made its storage, for some
+// milliseconds, and says to come back after a second; the client would wait that
+// long, and nothing of the kind would be seen meanwhile.
+type ownPace struct{ next http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (p ownPace) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := p.next.RoundTrip(r)
+	if err == nil && resp.StatusCode == http.StatusTooManyRequests && r.URL.Query().Get("watch") != "" {
+		resp.Header.Del("Retry-After")
+	}
+	return resp, err
+}
+
+// WrappedRoundTripper lets idle connections be closed.
+func (p ownPace) WrappedRoundTripper() http.RoundTripper { return p.next }
 
 // close gives up idle connections.
 func (s *spoke) close() { utilnet.CloseIdleConnectionsFor(s.pool.Transport) }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/spokelet/spokelet/api/multicluster/v1alpha1"
@@ -129,17 +130,61 @@ func (w *Works) next(ctx context.Context) bool {
 // write brings a report into its work: from the cache first, and from the API
 // server when the cache turns out to lag.
 func (w *Works) write(ctx context.Context, name types.NamespacedName, r report) error {
-	err := w.writeOver(ctx, w.client, name, r)
+	err := w.writeOver(ctx, w.recent, name, r)
 	if apierrors.IsConflict(err) {
 		w.metrics.wrote(resultConflict)
-		err = w.writeOver(ctx, w.live, name, r)
+		err = w.writeOver(ctx, w.fresh, name, r)
 	}
 	return err
 }
 
-func (w *Works) writeOver(ctx context.Context, from client.Reader, name types.NamespacedName, r report) error {
+// get reads a work.
+type get func(context.Context, types.NamespacedName, *v1alpha1.Work) error
+
+func (w *Works) fresh(ctx context.Context, name types.NamespacedName, work *v1alpha1.Work) error {
+	return w.live.Get(ctx, name, work)
+}
+
+// recent reads a work as our own last write left it, or later. The cache may not
+// have seen that write: beside an older state, a report that takes the last one
+// back would look like no change and be lost.
+func (w *Works) recent(ctx context.Context, name types.NamespacedName, work *v1alpha1.Work) error {
+	err := w.client.Get(ctx, name, work)
+	if err != nil || w.caughtUp(name, work.ResourceVersion) {
+		return err
+	}
+	return w.fresh(ctx, name, work)
+}
+
+// caughtUp tells whether a version is not before our own last write, which is
+// then forgotten.
+func (w *Works) caughtUp(name types.NamespacedName, version string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	own, ok := w.written[name]
+	if !ok {
+		return true
+	}
+	if order, err := resourceversion.CompareResourceVersion(version, own); err != nil || order < 0 {
+		return false
+	}
+	delete(w.written, name)
+	return true
+}
+
+// wrote remembers the version that a write of ours made.
+func (w *Works) wrote(name types.NamespacedName, version string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if order, err := resourceversion.CompareResourceVersion(version, w.written[name]); err == nil && order < 0 {
+		return // the answer of an earlier write, late
+	}
+	w.written[name] = version
+}
+
+func (w *Works) writeOver(ctx context.Context, from get, name types.NamespacedName, r report) error {
 	var work v1alpha1.Work
-	if err := from.Get(ctx, name, &work); err != nil {
+	if err := from(ctx, name, &work); err != nil {
 		return client.IgnoreNotFound(err)
 	}
 	if work.UID != r.uid {
@@ -179,6 +224,7 @@ func (w *Works) patchStatus(ctx context.Context, work *v1alpha1.Work, next v1alp
 	if err := w.client.Status().Patch(ctx, target, client.RawPatch(types.MergePatchType, patch), fieldOwner); err != nil {
 		return fmt.Errorf("patch status: %w", err)
 	}
+	w.wrote(client.ObjectKeyFromObject(work), target.ResourceVersion)
 	return nil
 }
 

@@ -75,6 +75,9 @@ type Works struct {
 	mu sync.Mutex
 	// pending is the latest report of each work that is to be written; guarded by mu.
 	pending map[types.NamespacedName]report
+	// written is the version that our last write of a work made, until the cache
+	// is seen to have it or the work is gone; guarded by mu.
+	written map[types.NamespacedName]string
 	// warned holds the works that lie where no cluster is; guarded by mu.
 	warned map[types.UID]struct{}
 }
@@ -92,6 +95,7 @@ func New(c Config) (*Works, error) {
 		sync: c.Sync, client: c.Client, live: c.Client, events: c.Events, log: c.Logger, metrics: m,
 		queue:   workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[types.NamespacedName]()),
 		pending: map[types.NamespacedName]report{},
+		written: map[types.NamespacedName]string{},
 		warned:  map[types.UID]struct{}{},
 	}
 	c.Sync.Publish(wire.KindWork, w.load)
@@ -143,10 +147,11 @@ func (w *Works) publish(ctx context.Context, name types.NamespacedName) error {
 	}
 	var work v1alpha1.Work
 	switch err := w.client.Get(ctx, name, &work); {
-	case apierrors.IsNotFound(err) && managed:
-		w.source(name.Namespace).Delete(keyOf(name).String())
-		return nil
 	case apierrors.IsNotFound(err):
+		w.gone(name)
+		if managed {
+			w.source(name.Namespace).Delete(keyOf(name).String())
+		}
 		return nil
 	case err != nil:
 		return fmt.Errorf("get work: %w", err)
@@ -166,6 +171,13 @@ func (w *Works) publish(ctx context.Context, name types.NamespacedName) error {
 		}
 	}
 	return w.send(&work)
+}
+
+// gone forgets what was kept for a work that is no more.
+func (w *Works) gone(name types.NamespacedName) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.written, name)
 }
 
 func (w *Works) source(cluster string) *resource.Source {
@@ -246,7 +258,11 @@ func (w *Works) addFinalizer(ctx context.Context, work *v1alpha1.Work) error {
 	}
 	before := work.DeepCopy()
 	controllerutil.AddFinalizer(work, v1alpha1.WorkFinalizer)
-	return w.patchFinalizers(ctx, work, before)
+	if err := w.patchFinalizers(ctx, work, before); err != nil {
+		return err
+	}
+	w.wrote(client.ObjectKeyFromObject(work), work.ResourceVersion)
+	return nil
 }
 
 func (w *Works) dropFinalizer(ctx context.Context, work *v1alpha1.Work) error {

@@ -37,6 +37,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // rig is Works over a fake API server.
 type rig struct {
 	*Works
+	// lagging is the work as a cache that lags has it; nil reads what is.
+	lagging  *v1alpha1.Work
 	client   client.WithWatch
 	sync     *resource.Hub
 	events   *events.FakeRecorder
@@ -64,11 +66,21 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 				return c.SubResource(sub).Patch(ctx, o, p, opts...)
 			},
 		}).Build()
-	w, err := New(Config{Sync: r.sync, Client: r.client, Events: r.events})
+	cached := interceptor.NewClient(r.client, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if work, ok := o.(*v1alpha1.Work); ok && r.lagging != nil {
+				r.lagging.DeepCopyInto(work)
+				return nil
+			}
+			return c.Get(ctx, key, o, opts...)
+		},
+	})
+	w, err := New(Config{Sync: r.sync, Client: cached, Events: r.events})
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.Works = w
+	w.live = r.client
 	t.Cleanup(w.queue.ShutDown)
 	return r
 }
@@ -297,6 +309,48 @@ func TestStatusIsWrittenWhenItChanges(t *testing.T) {
 	}
 	if meta.FindStatusCondition(got.Status.Conditions, "Theirs") == nil {
 		t.Error("somebody else's condition is gone")
+	}
+}
+
+func TestReportThatTakesTheLastOneBackIsWritten(t *testing.T) {
+	w := workNamed(managed, "w", held)
+	r := newRig(t, clusterNamed(managed), w)
+	tell := func(status metav1.ConditionStatus) {
+		r.report(t, managed, "multicluster/c1/w", "uid-w", applied(1, status))
+	}
+	tell(metav1.ConditionTrue)
+	r.lagging, _ = r.get(t, w)
+	tell(metav1.ConditionFalse)
+	tell(metav1.ConditionTrue)
+	got, _ := r.get(t, w)
+	if !meta.IsStatusConditionTrue(got.Status.Conditions, "Applied") {
+		t.Error("the cache had not seen the last write yet, and the report beside it looked like no change")
+	}
+	r.lagging = nil
+	tell(metav1.ConditionTrue)
+	if len(r.written) != 0 {
+		t.Errorf("the cache has caught up, and %v is still remembered", r.written)
+	}
+}
+
+func TestWorkThatIsGoneIsForgotten(t *testing.T) {
+	w := workNamed(managed, "w")
+	r := newRig(t, clusterNamed(managed), w)
+	r.reconcile(t, w)
+	if len(r.written) != 1 {
+		t.Fatalf("remembered %v, want the write of the finalizer", r.written)
+	}
+	got, _ := r.get(t, w)
+	got.Finalizers = nil
+	if err := r.client.Update(t.Context(), got); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.client.Delete(t.Context(), got); err != nil {
+		t.Fatal(err)
+	}
+	r.reconcile(t, w)
+	if len(r.written) != 0 {
+		t.Errorf("the work is gone, and %v is still remembered", r.written)
 	}
 }
 
