@@ -147,7 +147,7 @@ func (k *keeper) run(ctx context.Context, log logr.Logger) {
 		case <-ctx.Done():
 			return
 		}
-		k.settle(ctx)
+		settle(ctx, k.wake)
 		for k.flush(ctx, log) != nil && ctx.Err() == nil {
 			sleep(ctx, backoff(failures, firstPause, longestPause))
 			failures++
@@ -157,13 +157,13 @@ func (k *keeper) run(ctx context.Context, log logr.Logger) {
 }
 
 // settle returns at the end of a burst of changes.
-func (k *keeper) settle(ctx context.Context) {
+func settle(ctx context.Context, changes <-chan struct{}) {
 	end := time.NewTimer(longestBurst)
 	defer end.Stop()
 	for {
 		quiet := time.NewTimer(settleTime)
 		select {
-		case <-k.wake:
+		case <-changes:
 			quiet.Stop()
 			continue
 		case <-quiet.C:

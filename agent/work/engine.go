@@ -42,6 +42,7 @@ type Engine struct {
 	policies map[string]Policy
 	metrics  *metrics
 	copy     *keeper
+	backlog  *backlog
 
 	// following counts followers; they run under lifetime.
 	following sync.WaitGroup
@@ -57,9 +58,6 @@ type Engine struct {
 	// waiting holds, by API group, the works with a kind that is not served.
 	waiting         map[string]map[string]struct{}
 	stopDefinitions func()
-	// unrecorded are works whose anchors are to be brought up to date once there
-	// is nothing more urgent.
-	unrecorded map[string]struct{}
 }
 
 // New returns an engine for the dialects it knows; Run starts it.
@@ -83,8 +81,7 @@ func New(cfg Config) (*Engine, error) {
 		works:    map[string]*work{},
 		anchors:  map[string]*work{},
 		waiting:  map[string]map[string]struct{}{},
-
-		unrecorded: map[string]struct{}{},
+		backlog:  newBacklog(),
 	}
 	e.table = newTable(e.followObjects, e.queue.Add, e.reports.Add)
 	e.mirror = resource.NewMirror(wire.KindWork, resource.Receiver{Put: e.accept, Delete: e.withdraw, Synced: e.complete})
@@ -115,17 +112,13 @@ func (e *Engine) Run(ctx context.Context) error {
 	e.source.Complete()
 	var wg sync.WaitGroup
 	for range e.cfg.Workers {
-		wg.Go(func() {
-			serve(e.queue, func(key string) {
-				e.execute(ctx, key)
-				e.catchUp()
-			})
-		})
+		wg.Go(func() { serve(e.queue, func(key string) { e.execute(ctx, key) }) })
 	}
 	for range reporters {
 		wg.Go(func() { serve(e.reports, e.tell) })
 	}
 	wg.Go(func() { e.copy.run(ctx, e.log) })
+	wg.Go(func() { e.backlog.run(ctx, e.queue.Add) })
 	e.followAnchors()
 	<-ctx.Done()
 	e.queue.ShutDown()
@@ -288,10 +281,15 @@ func (e *Engine) complete() {
 
 // execute runs one work once and decides when to look again.
 func (e *Engine) execute(ctx context.Context, key string) {
+	recording := e.backlog.begin(key)
+	if recording {
+		defer e.backlog.end()
+	}
 	w := e.lookup(key)
 	if w == nil || ctx.Err() != nil {
 		return
 	}
+	w.recording = recording
 	if d := w.wanted(); d != w.tried {
 		w.tried, w.failures = d, 0
 	}
@@ -311,36 +309,6 @@ func (e *Engine) execute(ctx context.Context, key string) {
 	}
 	if wait > 0 {
 		e.queue.AddAfter(key, wait)
-	}
-}
-
-// busy: works wait for an executor.
-func (e *Engine) busy() bool { return e.queue.Len() > e.cfg.Workers }
-
-// postpone puts off the record of what was applied, and tells whether it may be:
-// the anchor lists the objects already, only their UIDs are missing. In a burst
-// that write would be one in three.
-func (e *Engine) postpone(key string) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	_, before := e.unrecorded[key]
-	if before || !e.busy() {
-		delete(e.unrecorded, key)
-		return false
-	}
-	e.unrecorded[key] = struct{}{}
-	return true
-}
-
-// catchUp takes up what was postponed, once the burst is over.
-func (e *Engine) catchUp() {
-	if e.queue.Len() > 0 {
-		return
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for key := range e.unrecorded {
-		e.queue.Add(key)
 	}
 }
 

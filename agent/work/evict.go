@@ -43,7 +43,7 @@ func (e *Engine) drop(w *work) {
 	}
 	e.copy.forget(key)
 	delete(e.works, key)
-	delete(e.unrecorded, key)
+	e.backlog.forget(key)
 	delete(e.anchors, w.policy.Dialect+"/"+w.anchorName())
 	e.unwait(key)
 	e.source.Delete(key)

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -62,15 +63,28 @@ func (e *Engine) apply(ctx context.Context, w *work, d *desired) (time.Duration,
 		if err := e.collect(ctx, w, gone); err != nil {
 			return wait, err
 		}
+		w.recording = true // what was pruned is off the list at once
 	}
-	if e.postpone(w.key.String()) {
-		return wait, failure(steps)
-	}
-	if err := e.recordAnchor(ctx, w, w.anchor); err != nil {
-		w.shaken.Store(errors.Is(err, errAnchorLost))
+	if err := e.record(ctx, w); err != nil {
 		return wait, err
 	}
 	return wait, failure(steps)
+}
+
+// record brings the anchor up to date, after the burst unless it is this run's turn.
+func (e *Engine) record(ctx context.Context, w *work) error {
+	if slices.Equal(w.anchor.list(), w.anchor.recorded) {
+		return nil
+	}
+	if !w.recording {
+		e.backlog.add(w.key.String())
+		return nil
+	}
+	err := e.recordAnchor(ctx, w, w.anchor)
+	if errors.Is(err, errAnchorLost) {
+		w.shaken.Store(true)
+	}
+	return err
 }
 
 // failure joins what another attempt may mend.

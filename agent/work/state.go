@@ -25,6 +25,8 @@ type work struct {
 	// failures in a row, of tried.
 	failures int
 	tried    *desired
+	// recording: this run brings the anchor up to date.
+	recording bool
 
 	// shaken is set when somebody else touched the anchor.
 	shaken atomic.Bool

@@ -93,6 +93,9 @@ func (w *Works) giveBack(name types.NamespacedName, r report) {
 // Start writes reports until ctx ends; the manager calls it once the caches are
 // filled.
 func (w *Works) Start(ctx context.Context) error {
+	if err := w.installPolicy(ctx); err != nil {
+		w.log.Error(err, "finalizers of works are written one by one")
+	}
 	var wg sync.WaitGroup
 	for range writers {
 		wg.Go(func() {

@@ -9,12 +9,11 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/tools/cache"
-	watchtools "k8s.io/client-go/tools/watch"
 )
 
 var (
@@ -22,23 +21,46 @@ var (
 	errWatchClosed = errors.New("watch was closed")
 )
 
-// open watches from now on.
+// open watches from now on. The API server ends a watch that it finds slow; this
+// one goes on at once from where it was, where client-go's RetryWatcher would see
+// nothing for a second, which the figures would show as ours.
 func open(ctx context.Context, of dynamic.ResourceInterface) (<-chan watch.Event, func(), error) {
 	list, err := of.List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
 		return nil, nil, fmt.Errorf("watch: %w", err)
 	}
-	// The API server ends a watch that it finds slow; this one goes on from where
-	// it was.
-	w, err := watchtools.NewRetryWatcherWithContext(ctx, list.GetResourceVersion(), &cache.ListWatch{
-		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			return of.Watch(ctx, options)
-		},
-	})
-	if err != nil {
-		return nil, nil, fmt.Errorf("watch: %w", err)
+	ctx, stop := context.WithCancel(ctx)
+	events := make(chan watch.Event)
+	go func() {
+		defer close(events)
+		for version := list.GetResourceVersion(); version != ""; {
+			w, err := of.Watch(ctx, metav1.ListOptions{ResourceVersion: version})
+			if err != nil {
+				return
+			}
+			version = forward(ctx, w, events, version)
+		}
+	}()
+	return events, stop, nil
+}
+
+// forward passes on the events of one watch and returns the version it got to,
+// none when nothing can follow.
+func forward(ctx context.Context, w watch.Interface, to chan<- watch.Event, version string) string {
+	defer w.Stop()
+	for e := range w.ResultChan() {
+		obj, err := meta.Accessor(e.Object)
+		if err != nil {
+			return "" // the API server's last word is a Status
+		}
+		version = obj.GetResourceVersion()
+		select {
+		case to <- e:
+		case <-ctx.Done():
+			return ""
+		}
 	}
-	return w.ResultChan(), w.Stop, nil
+	return version
 }
 
 // await reads events until one fits.
