@@ -19,6 +19,10 @@ import (
 const (
 	frameHeader   = 9
 	clientPreface = len(http2.ClientPreface)
+	// flowBuffer is what a session reads ahead, in bytes: enough for several
+	// small frames at once. Every session holds it for good; the rest of a large
+	// frame is read past it.
+	flowBuffer = 4 << 10
 )
 
 // flowConn lies between a session's TLS and its HTTP/2. It counts what passes,
@@ -42,6 +46,7 @@ type flowConn struct {
 	queue   *batch        // to be written by the writer; nil when empty
 	framer  framePosition // at the end of queue
 	writing bool          // somebody is writing, and wmu is free
+	running bool          // the writer runs
 	wrote   time.Time     // when the last write ended
 	burst   int           // writes in a row that followed each other closely
 	sent    int           // window that the peer was told last
@@ -49,25 +54,20 @@ type flowConn struct {
 	closed  bool          // no more writes
 	werr    error         // of the writer, and the end of it
 
-	writer chan struct{} // closed when the writer has ended
-
 	bulkMu sync.Mutex
 	bulk   map[uint32]int // bytes in large frames by stream since the last count
 }
 
 // newFlowConn wraps the TLS connection, over raw, of the HTTP/2 client (hub) or
-// server (agent). Window is the one that HTTP/2 announces first. Close or abort
-// must follow.
+// server (agent). Window is the one that HTTP/2 announces first.
 func newFlowConn(conn, raw net.Conn, client bool, window int) *flowConn {
 	c := &flowConn{
 		Conn: conn,
 		raw:  raw,
-		r:    bufio.NewReaderSize(conn, maxFrame+frameHeader),
+		r:    bufio.NewReaderSize(conn, flowBuffer),
 		sent: window,
 		want: window,
 		bulk: map[uint32]int{},
-
-		writer: make(chan struct{}),
 	}
 	c.wcond.L = &c.wmu
 	if client {
@@ -75,7 +75,6 @@ func newFlowConn(conn, raw net.Conn, client bool, window int) *flowConn {
 	} else {
 		c.left = clientPreface
 	}
-	go c.runWriter()
 	return c
 }
 

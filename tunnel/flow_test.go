@@ -155,7 +155,7 @@ func TestFlowTellsWindowsBetweenFrames(t *testing.T) {
 	}
 	c.setWindow(64 << 10) // nothing is being written: at once
 	c.finish()
-	<-c.writer
+	c.flush()
 	var windows []uint32
 	r := bytes.NewReader(rec.w.Bytes()[clientPreface:])
 	framer := http2.NewFramer(nil, r)

@@ -103,7 +103,10 @@ func (c *flowConn) enqueue(p []byte) {
 		c.queue, _ = batches.Get().(*batch)
 	}
 	c.queue.b = append(c.queue.b, p...)
-	c.wcond.Broadcast()
+	if !c.running {
+		c.running = true
+		go c.runWriter()
+	}
 }
 
 // setWindow tells the peer another window for every stream. It does not block.
@@ -135,26 +138,24 @@ func (c *flowConn) inject() {
 	c.enqueue(frame[:])
 }
 
-// runWriter writes what is queued until an error, or until finish and all is
-// written.
+// runWriter writes what is queued until an error, or until all is written: a
+// session at rest has no writer.
 func (c *flowConn) runWriter() {
-	defer close(c.writer)
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
-	for c.werr == nil {
-		switch {
-		case c.queue != nil && !c.writing:
-			out := c.queue
-			c.queue = nil
-			_ = c.write(out.b) // kept in werr
-			out.b = out.b[:0]
-			batches.Put(out)
-		case c.closed && !c.writing:
-			return
-		default:
+	for c.werr == nil && c.queue != nil {
+		if c.writing {
 			c.wcond.Wait()
+			continue
 		}
+		out := c.queue
+		c.queue = nil
+		_ = c.write(out.b) // kept in werr
+		out.b = out.b[:0]
+		batches.Put(out)
 	}
+	c.running = false
+	c.wcond.Broadcast()
 }
 
 // finish refuses further writes; what is queued is still written.
@@ -170,8 +171,17 @@ func (c *flowConn) finish() {
 func (c *flowConn) Close() error {
 	_ = c.SetWriteDeadline(time.Now().Add(closeGrace))
 	c.finish()
-	<-c.writer
+	c.flush()
 	return c.Conn.Close()
+}
+
+// flush waits until what was accepted is written, or cannot be.
+func (c *flowConn) flush() {
+	c.wmu.Lock()
+	defer c.wmu.Unlock()
+	for c.running || c.writing {
+		c.wcond.Wait()
+	}
 }
 
 // abort closes the byte stream without a farewell, which would wait for a peer

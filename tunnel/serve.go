@@ -153,8 +153,8 @@ func (s *Server) greet(ctx context.Context, session *Session) error {
 func (s *Server) run(session *Session) {
 	expiry := time.AfterFunc(time.Until(session.notAfter), func() { session.end(ErrExpired) })
 	defer expiry.Stop()
-	go session.keepalive(s.config.Limits)
 	go s.converse(session)
+	session.keepalive(s.config.Limits)
 	<-session.Done()
 }
 

@@ -109,15 +109,15 @@ func (s *stream) poke() {
 // run reads and writes until one of them fails or ctx ends, then waits for both.
 func (s *stream) run(ctx context.Context, abort func()) error {
 	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
 	var wg sync.WaitGroup
+	wg.Go(func() { cancel(s.read()) })
 	// Waited for as well: abort must not reach a stream whose handler has returned.
-	wg.Go(func() {
-		<-ctx.Done()
+	wg.Add(1)
+	context.AfterFunc(ctx, func() {
+		defer wg.Done()
 		abort()
 	})
-	wg.Go(func() { cancel(s.read()) })
-	wg.Go(func() { cancel(s.write(ctx)) })
+	cancel(s.write(ctx))
 	wg.Wait()
 	return context.Cause(ctx)
 }

@@ -63,24 +63,9 @@ func newHubPipe(config HubConfig, c caller) *hubPipe {
 	p.server = server.NewProxyServer(config.HubID,
 		[]proxystrategies.ProxyStrategy{proxystrategies.ProxyStrategyDefault}, 1,
 		&server.AgentTokenAuthenticationOptions{}, xfrChannelSize)
-	p.server.BackendManagers[0] = &registry{DefaultBackendManager: server.NewDefaultBackendManager(), pipe: p}
+	only := &registry{pipe: p}
+	p.server.BackendManagers[0], p.server.Readiness = only, only
 	return p
-}
-
-// registry tells when the proxy server has added its one agent.
-type registry struct {
-	*server.DefaultBackendManager
-	once sync.Once
-	pipe *hubPipe
-}
-
-// AddBackend adds the agent.
-func (r *registry) AddBackend(backend *server.Backend) {
-	r.DefaultBackendManager.AddBackend(backend)
-	r.once.Do(func() {
-		r.pipe.backend = backend
-		close(r.pipe.registered)
-	})
 }
 
 // Dial opens the stream to the agent process.
