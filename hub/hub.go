@@ -6,6 +6,8 @@ package hub
 import (
 	"context"
 	"fmt"
+	"os"
+	"runtime/debug"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
@@ -57,8 +59,18 @@ type hub struct {
 	ready     readiness
 }
 
-// Run runs a hub until ctx ends or a part fails.
+// garbage is how much the heap may grow between two collections, in percent
+// of what lives; Go's default is 100. Nearly all of a hub's memory is
+// connections at rest, of which little becomes garbage: collecting twice as
+// often takes a third off the memory of each cluster.
+const garbage = 50
+
+// Run runs a hub until ctx ends or a part fails. It sets the process's pace of
+// garbage collection, unless GOGC does.
 func Run(ctx context.Context, opts Options) error {
+	if _, set := os.LookupEnv("GOGC"); !set {
+		debug.SetGCPercent(garbage)
+	}
 	h := &hub{opts: opts, sync: resource.NewHub()}
 	for _, step := range []func(context.Context) error{
 		h.addClients, h.install, h.addManager, h.addAuthority, h.addWorks, h.addNodes,

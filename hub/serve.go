@@ -160,12 +160,9 @@ func (h *hub) kubelets(ctx context.Context, address netip.Addr) (*kubelet.Server
 	})
 }
 
-// summary hands what a cluster says of its nodes to those who show it.
+// summary hands what a cluster says of its nodes to those who show it, or to
+// none of them.
 func (h *hub) summary(cluster string, r resource.Resource) {
-	if err := h.nodes.Summary(cluster, r.Body); err != nil {
-		h.opts.Logger.Error(err, "node summary was refused", "cluster", cluster)
-		return
-	}
 	s, err := wire.DecodeNodeSummary(r.Body)
 	if err != nil {
 		h.opts.Logger.Error(err, "node summary was refused", "cluster", cluster)
@@ -177,6 +174,7 @@ func (h *hub) summary(cluster string, r resource.Resource) {
 		h.opts.Logger.Error(err, "node summary was refused", "cluster", cluster)
 		return
 	}
+	h.nodes.Summary(cluster, s)
 	h.register.UpdateSummary(cluster, registration.Summary{
 		KubernetesVersion: s.KubernetesVersion,
 		Capacity:          capacity,

@@ -132,13 +132,7 @@ func (h *hub) disconnect(name, reason string) {
 
 func (h *hub) summary(name string, s wire.NodeSummary) {
 	h.t.Helper()
-	body, err := s.Encode()
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	if err := h.provider.Summary(name, body); err != nil {
-		h.t.Fatalf("Summary(%s): %v", name, err)
-	}
+	h.provider.Summary(name, s)
 	synctest.Wait()
 }
 

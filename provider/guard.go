@@ -60,7 +60,7 @@ type guardedNodes struct {
 func (g *guardedNodes) Get(ctx context.Context, name string, opts metav1.GetOptions) (*corev1.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	node, err := g.NodeInterface.Get(ctx, name, opts)
+	node, err := kept(g.NodeInterface.Get(ctx, name, opts))
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +74,7 @@ func (g *guardedNodes) Get(ctx context.Context, name string, opts metav1.GetOpti
 func (g *guardedNodes) Create(ctx context.Context, node *corev1.Node, opts metav1.CreateOptions) (*corev1.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	created, err := g.NodeInterface.Create(ctx, node, opts)
+	created, err := kept(g.NodeInterface.Create(ctx, node, opts))
 	if err != nil {
 		return nil, err
 	}
@@ -86,12 +86,22 @@ func (g *guardedNodes) Create(ctx context.Context, node *corev1.Node, opts metav
 func (g *guardedNodes) Patch(ctx context.Context, name string, kind types.PatchType, data []byte, opts metav1.PatchOptions, subresources ...string) (*corev1.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	node, err := g.NodeInterface.Patch(ctx, name, kind, data, opts, subresources...)
+	node, err := kept(g.NodeInterface.Patch(ctx, name, kind, data, opts, subresources...))
 	if err != nil {
 		return nil, err
 	}
 	g.written()
 	return node, nil
+}
+
+// kept is an answer of the API server without the part that nobody reads and
+// that is most of what the controllers keep of it for each node. An object that
+// is written without it keeps what it has there.
+func kept[T metav1.Object](object T, err error) (T, error) {
+	if err == nil {
+		object.SetManagedFields(nil)
+	}
+	return object, err
 }
 
 // boundedLeases bounds the requests of the lease controller, whose loop waits
@@ -103,17 +113,17 @@ type boundedLeases struct {
 func (b boundedLeases) Get(ctx context.Context, name string, opts metav1.GetOptions) (*coordinationv1.Lease, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	return b.LeaseInterface.Get(ctx, name, opts)
+	return kept(b.LeaseInterface.Get(ctx, name, opts))
 }
 
 func (b boundedLeases) Create(ctx context.Context, lease *coordinationv1.Lease, opts metav1.CreateOptions) (*coordinationv1.Lease, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	return b.LeaseInterface.Create(ctx, lease, opts)
+	return kept(b.LeaseInterface.Create(ctx, lease, opts))
 }
 
 func (b boundedLeases) Update(ctx context.Context, lease *coordinationv1.Lease, opts metav1.UpdateOptions) (*coordinationv1.Lease, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	return b.LeaseInterface.Update(ctx, lease, opts)
+	return kept(b.LeaseInterface.Update(ctx, lease, opts))
 }

@@ -235,17 +235,11 @@ func (p *Provider) Forget(name string) {
 	}
 }
 
-// Summary takes what a cluster says of its nodes. An error is
-// wire.ErrNodeSummary; then what the cluster said before stays.
-func (p *Provider) Summary(name string, body []byte) error {
-	summary, err := wire.DecodeNodeSummary(body)
-	if err != nil {
-		return fmt.Errorf("cluster %s: %w", name, err)
-	}
+// Summary takes what a cluster says of its nodes.
+func (p *Provider) Summary(name string, summary wire.NodeSummary) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.record(name).summaryChanged(summary)
-	return nil
 }
 
 func (p *Provider) awaitStart(ctx context.Context) error {

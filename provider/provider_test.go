@@ -372,22 +372,6 @@ func TestAnOutageOfTheAPIServerIsNoNewsOfTheClusters(t *testing.T) {
 	})
 }
 
-func TestASummaryThatIsNotValidLeavesTheLastOne(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := startHub(t, fake.NewClientset())
-		defer h.stop()
-		h.ensure(spoke1)
-		h.connect("spoke1")
-		h.summary("spoke1", healthy())
-		if err := h.provider.Summary("spoke1", []byte(`{"capacity":{"cpu":"1e999999999"}}`)); err == nil {
-			t.Error("Summary() took a quantity with an exponent")
-		}
-		time.Sleep(time.Second)
-		synctest.Wait()
-		h.wantReady("spoke1", "True NodesReady", "after a bad summary")
-	})
-}
-
 func TestAClusterThatFlapsIsWrittenAtTheSpacing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := startHub(t, fake.NewClientset())
