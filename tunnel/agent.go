@@ -88,9 +88,9 @@ func (c AgentConfig) Default() AgentConfig {
 }
 
 func dialKonnectivity(ctx context.Context, c PipeConfig) (pipe.Link, error) {
-	return konnectivity.Dial(ctx, konnectivity.AgentConfig{
+	return konnectivity.Dial(ctx, konnectivity.AgentConfig{AgentConfig: pipe.AgentConfig{
 		Address: c.Address, TLS: c.TLS, Process: c.Process, DialContext: c.DialContext,
-	})
+	}})
 }
 
 // Validate reports every field of a defaulted configuration that is not usable.

@@ -5,7 +5,6 @@ package konnectivity
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"math"
@@ -29,17 +28,7 @@ const syncInterval = time.Millisecond
 
 // AgentConfig says how an agent process connects.
 type AgentConfig struct {
-	// Address is the hub's public address, host:port. Required.
-	Address string
-	// TLS holds the client certificate, the roots and the server's name. Its
-	// protocols are set by Dial. Required.
-	TLS *tls.Config
-	// Process is what the agent process calls itself (pipe.ValidateProcess),
-	// unique and stable for its life. Required.
-	Process string
-	// DialContext opens the TCP connection, if need be through a proxy.
-	// net.Dialer's if nil.
-	DialContext func(ctx context.Context, network, address string) (net.Conn, error)
+	pipe.AgentConfig
 	// Patience is how long a stream's reader may leave its queue full before
 	// the stream is closed. 5 s if zero.
 	Patience time.Duration
@@ -47,9 +36,7 @@ type AgentConfig struct {
 
 // Default returns the configuration with its zero values replaced.
 func (c AgentConfig) Default() AgentConfig {
-	if c.DialContext == nil {
-		c.DialContext = (&net.Dialer{}).DialContext
-	}
+	c.AgentConfig = c.AgentConfig.Default()
 	if c.Patience == 0 {
 		c.Patience = defaultPatience
 	}
@@ -58,16 +45,10 @@ func (c AgentConfig) Default() AgentConfig {
 
 // Validate returns an error when the configuration cannot be used.
 func (c AgentConfig) Validate() error {
-	if c.Address == "" || c.TLS == nil {
-		return errors.New("konnectivity agent: address and TLS are required")
-	}
 	if c.Patience < 0 {
-		return errors.New("konnectivity agent: patience must not be negative")
+		return errors.New("agent: patience must not be negative")
 	}
-	if err := pipe.ValidateProcess(c.Process); err != nil {
-		return fmt.Errorf("konnectivity agent: %w", err)
-	}
-	return nil
+	return c.AgentConfig.Validate()
 }
 
 // Dial connects to the hub once and returns when the hub can reach the agent.
@@ -77,52 +58,17 @@ func (c AgentConfig) Validate() error {
 func Dial(ctx context.Context, config AgentConfig) (pipe.Link, error) {
 	config = config.Default()
 	if err := config.Validate(); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("konnectivity %w", err)
 	}
-	l, err := dial(ctx, config)
+	// TLS here rather than inside gRPC, whose errors are text and which would
+	// try again.
+	conn, err := config.Connect(ctx, alpn)
 	if err != nil {
-		return nil, fmt.Errorf("hub %s: %w", config.Address, err)
-	}
-	return l, nil
-}
-
-func dial(ctx context.Context, config AgentConfig) (*link, error) {
-	conn, err := connect(ctx, config)
-	if err != nil {
-		return nil, err
+		return nil, config.Named(err)
 	}
 	l := newLink(conn, config)
 	l.serve()
-	select {
-	case <-l.serving:
-		return l, nil
-	case <-l.done:
-		return nil, l.Err()
-	case <-ctx.Done():
-		l.end(ctx.Err())
-		return nil, ctx.Err()
-	}
-}
-
-// connect opens TCP and does the TLS handshake here rather than inside gRPC,
-// whose errors are text and which would try again.
-func connect(ctx context.Context, config AgentConfig) (*tls.Conn, error) {
-	raw, err := config.DialContext(ctx, "tcp", config.Address)
-	if err != nil {
-		return nil, err
-	}
-	tlsConfig := config.TLS.Clone()
-	tlsConfig.NextProtos = []string{alpn}
-	conn := tls.Client(raw, tlsConfig)
-	if err := conn.HandshakeContext(ctx); err != nil {
-		_ = raw.Close()
-		return nil, fmt.Errorf("TLS: %w", err)
-	}
-	if got := conn.ConnectionState().NegotiatedProtocol; got != alpn {
-		_ = raw.Close()
-		return nil, fmt.Errorf("TLS: protocol %q negotiated, want %q", got, alpn)
-	}
-	return conn, nil
+	return config.Await(ctx, l, l.serving)
 }
 
 // serve starts the client set, which connects at once and once.

@@ -24,7 +24,9 @@ func TestConfigsAreValidated(t *testing.T) {
 		HubID: identity.NewID(), Admit: admitAll,
 		Handler: pipe.HandlerFunc(func(context.Context, pipe.Peer, pipe.Pipe) {}),
 	}
-	agent := AgentConfig{Address: "hub:8443", TLS: &tls.Config{MinVersion: tls.VersionTLS13}, Process: "a"}
+	agent := AgentConfig{AgentConfig: pipe.AgentConfig{
+		Address: "hub:8443", TLS: &tls.Config{MinVersion: tls.VersionTLS13}, Process: "a",
+	}}
 	if err := hub.Validate(); err != nil {
 		t.Error(err)
 	}
@@ -54,13 +56,13 @@ func TestALinkWithoutAnAnswerIsBounded(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	options := h.Agent(t, nil)
-	_, err := Dial(ctx, AgentConfig{
+	_, err := Dial(ctx, AgentConfig{AgentConfig: pipe.AgentConfig{
 		Address: options.Address, TLS: options.TLS, Process: options.Process,
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			conn, err := wire.DialContext(ctx, network, address)
 			return &freezeAfterHandshake{Conn: conn, wire: wire}, err
 		},
-	})
+	}})
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Dial() = %v, want %v", err, context.DeadlineExceeded)
 	}

@@ -217,9 +217,9 @@ func connectHostile(t *testing.T, packets ...*client.Packet) (pipe.Link, *hostil
 		<-served
 	})
 	cert := authority.Issue(t, authority.Cluster("store1").URI(), nil)
-	link, err := Dial(t.Context(), AgentConfig{
+	link, err := Dial(t.Context(), AgentConfig{AgentConfig: pipe.AgentConfig{
 		Address: listener.Addr().String(), TLS: authority.AgentTLS(cert), Process: "agent-1",
-	})
+	}})
 	if err == nil {
 		t.Cleanup(func() { _ = link.Close() })
 	}

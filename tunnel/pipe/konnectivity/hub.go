@@ -138,8 +138,8 @@ func (h *Hub) ServerOptions() []grpc.ServerOption {
 	}
 }
 
-// Connect serves one agent until its stream ends. gRPC calls it; the errors it
-// returns are what the agent is told.
+// Connect serves one agent until its stream ends. gRPC calls it; a refusal is
+// what the agent is told, and of later errors it sees that TCP is closed.
 func (h *Hub) Connect(stream agent.AgentService_ConnectServer) error {
 	c, err := enter(stream.Context(), h.gate)
 	if err != nil {
@@ -169,8 +169,10 @@ func (h *Hub) serve(stream agent.AgentService_ConnectServer, caller caller) erro
 		case <-p.done:
 		}
 	}()
-	err := p.server.Connect(&agentStream{AgentService_ConnectServer: stream, ctx: caller.ctx, pipe: p})
-	p.end(fmt.Errorf("%w: stream: %w", pipe.ErrLost, err))
+	if err := p.server.Connect(&agentStream{AgentService_ConnectServer: stream, ctx: caller.ctx, pipe: p}); err != nil {
+		p.end(fmt.Errorf("%w: proxy server: %w", pipe.ErrLost, err))
+	}
+	p.end(pipe.ErrLost) // Unless it has ended, with a reason.
 	<-handled
-	return err
+	return p.reason()
 }

@@ -66,7 +66,9 @@ func (s *interceptedStream) RecvMsg(any) error {
 		}
 		if err != nil {
 			s.link.end(fmt.Errorf("%w: hub: %w", pipe.ErrLost, err))
-			return err
+			// The link says why. The agent would log another error than this as
+			// one of its own, at every reconnect.
+			return io.EOF
 		}
 	}
 }

@@ -50,9 +50,9 @@ func serve(tb testing.TB, listener net.Listener, options pipetest.HubOptions) {
 }
 
 func dialAgent(ctx context.Context, options pipetest.AgentOptions) (pipe.Link, error) {
-	return Dial(ctx, AgentConfig{
+	return Dial(ctx, AgentConfig{AgentConfig: pipe.AgentConfig{
 		Address: options.Address, TLS: options.TLS, Process: options.Process, DialContext: options.DialContext,
-	})
+	}})
 }
 
 func TestPipe(t *testing.T) {

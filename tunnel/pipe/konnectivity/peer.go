@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -110,21 +111,37 @@ type agentStream struct {
 // Context returns the context with the established identity.
 func (s *agentStream) Context() context.Context { return s.ctx }
 
-// Recv returns the next packet for the proxy server, and ends the stream on
-// one that no agent sends. Bytes of the open stream go to its front end.
+// Recv returns the next packet for the proxy server, and ends the pipe on one
+// that no agent sends. Bytes of the open stream go to its front end.
 func (s *agentStream) Recv() (*client.Packet, error) {
 	for {
 		p, err := s.AgentService_ConnectServer.Recv()
-		if err != nil {
-			return nil, err
+		if err == nil {
+			err = checkFromAgent(p)
 		}
-		if err := checkFromAgent(p); err != nil {
-			return nil, status.Error(codes.InvalidArgument, err.Error())
+		if err != nil {
+			s.lost(err)
+			return nil, io.EOF
 		}
 		if !s.deliver(p) {
 			return p, nil
 		}
 	}
+}
+
+// Send sends a packet to the agent. What cannot be sent ends the pipe, and with
+// it all that the packet was about.
+func (s *agentStream) Send(p *client.Packet) error {
+	if err := s.AgentService_ConnectServer.Send(p); err != nil {
+		s.lost(err)
+	}
+	return nil
+}
+
+// lost keeps why the agent's stream ended. The proxy server is told of an end
+// in order: agents come and go, and it would log each as an error.
+func (s *agentStream) lost(err error) {
+	s.pipe.end(fmt.Errorf("%w: stream: %w", pipe.ErrLost, err))
 }
 
 // deliver gives bytes to the front end and says whether it did.

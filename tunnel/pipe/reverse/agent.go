@@ -6,8 +6,6 @@ package reverse
 
 import (
 	"context"
-	"crypto/tls"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -28,36 +26,7 @@ const (
 )
 
 // AgentConfig says how an agent process connects.
-type AgentConfig struct {
-	// Address is the hub's address, host:port. Required.
-	Address string
-	// TLS holds the client certificate, the roots and the server's name. Its
-	// protocols are set by Dial. Required.
-	TLS *tls.Config
-	// Process is what the agent process calls itself. Required.
-	Process string
-	// DialContext opens the TCP connection. net.Dialer's if nil.
-	DialContext func(ctx context.Context, network, address string) (net.Conn, error)
-}
-
-// Default returns the configuration with its zero values replaced.
-func (c AgentConfig) Default() AgentConfig {
-	if c.DialContext == nil {
-		c.DialContext = (&net.Dialer{}).DialContext
-	}
-	return c
-}
-
-// Validate returns an error when the configuration cannot be used.
-func (c AgentConfig) Validate() error {
-	if c.Address == "" || c.TLS == nil {
-		return errors.New("reverse agent: address and TLS are required")
-	}
-	if err := pipe.ValidateProcess(c.Process); err != nil {
-		return fmt.Errorf("reverse agent: %w", err)
-	}
-	return nil
-}
+type AgentConfig = pipe.AgentConfig
 
 // Dial connects to the hub once and returns when the hub serves the agent.
 // The context bounds the attempt and not the link. Errors wrap pipe.ErrRefused
@@ -66,44 +35,21 @@ func (c AgentConfig) Validate() error {
 func Dial(ctx context.Context, config AgentConfig) (pipe.Link, error) {
 	config = config.Default()
 	if err := config.Validate(); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("reverse %w", err)
 	}
-	l, err := dial(ctx, config)
+	conn, err := config.Connect(ctx, alpn)
 	if err != nil {
-		return nil, fmt.Errorf("hub %s: %w", config.Address, err)
-	}
-	return l, nil
-}
-
-func dial(ctx context.Context, config AgentConfig) (*link, error) {
-	raw, err := config.DialContext(ctx, "tcp", config.Address)
-	if err != nil {
-		return nil, err
-	}
-	tlsConfig := config.TLS.Clone()
-	tlsConfig.NextProtos = []string{alpn}
-	conn := tls.Client(raw, tlsConfig)
-	if err := conn.HandshakeContext(ctx); err != nil {
-		_ = raw.Close()
-		return nil, fmt.Errorf("TLS: %w", err)
+		return nil, config.Named(err)
 	}
 	l := &link{
 		config:   config,
-		raw:      raw,
+		raw:      conn.NetConn(),
 		accepted: make(chan *stream.Conn, waiting),
 		serving:  make(chan struct{}),
 		done:     make(chan struct{}),
 	}
 	go l.serve(conn)
-	select {
-	case <-l.serving:
-		return l, nil
-	case <-l.done:
-		return nil, l.Err()
-	case <-ctx.Done():
-		l.end(ctx.Err())
-		return nil, ctx.Err()
-	}
+	return config.Await(ctx, l, l.serving)
 }
 
 // link is the agent's end of one connection.
