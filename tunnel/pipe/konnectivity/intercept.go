@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"sigs.k8s.io/apiserver-network-proxy/konnectivity-client/proto/client"
+	"sigs.k8s.io/apiserver-network-proxy/pkg/agent"
 	"sigs.k8s.io/apiserver-network-proxy/proto/header"
 
 	"github.com/spokelet/spokelet/tunnel/pipe"
@@ -23,6 +24,11 @@ import (
 func (l *link) intercept(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn,
 	method string, streamer grpc.Streamer, opts ...grpc.CallOption,
 ) (grpc.ClientStream, error) {
+	if l.ctx.Err() != nil {
+		// The client set tries once more before it sees that it is to stop. This
+		// is the one error that it does not log as such.
+		return nil, &agent.DuplicateServerError{}
+	}
 	md, _ := metadata.FromOutgoingContext(ctx)
 	s, err := streamer(metadata.NewOutgoingContext(l.ctx, md), desc, cc, method, opts...)
 	if err != nil {

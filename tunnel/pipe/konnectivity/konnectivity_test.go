@@ -19,7 +19,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	klog.SetLogger(logr.Discard()) // Upstream reports every cut as an error.
+	klog.SetLogger(logr.New(upstream))
 	goleak.VerifyTestMain(m)
 }
 
