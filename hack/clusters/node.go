@@ -18,7 +18,9 @@ import (
 	"github.com/spokelet/spokelet/hack/clusters/image"
 	"github.com/spokelet/spokelet/hack/clusters/internal/cgroup"
 	"github.com/spokelet/spokelet/hack/clusters/internal/host"
+	"github.com/spokelet/spokelet/hack/clusters/internal/lock"
 	"github.com/spokelet/spokelet/hack/clusters/internal/network"
+	"github.com/spokelet/spokelet/hack/clusters/internal/process"
 	"github.com/spokelet/spokelet/hack/clusters/toolchain"
 )
 
@@ -112,7 +114,7 @@ func (n *node) join(ctx context.Context, images []string) error {
 			return err
 		}
 	}
-	kubelet, err := n.start(ctx, "kubelet", n.kubeletArgs()...)
+	kubelet, err := n.startKubelet(ctx)
 	if err != nil {
 		return err
 	}
@@ -126,6 +128,34 @@ func (n *node) join(ctx context.Context, images []string) error {
 		return n.blame(kubelet, err)
 	}
 	return nil
+}
+
+const (
+	// kubeletSocket is of every kubelet of the machine: no flag moves it. Each
+	// takes it from the one before, for which nothing here asks.
+	kubeletSocket = "/var/lib/kubelet/device-plugins/kubelet.sock"
+	kubeletLock   = "/run/lock/spokelet-kubelet.lock"
+)
+
+// startKubelet starts it while no other is about to listen: of two that do so at
+// once, the second finds the address in use and ends.
+func (n *node) startKubelet(ctx context.Context) (*process.Record, error) {
+	held, err := lock.Acquire(ctx, kubeletLock, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer held.Release()
+	if err := os.Remove(kubeletSocket); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	kubelet, err := n.start(ctx, "kubelet", n.kubeletArgs()...)
+	if err != nil {
+		return nil, err
+	}
+	return kubelet, n.await(ctx, readyProcess{kubelet, func(context.Context) error {
+		_, err := os.Stat(kubeletSocket)
+		return err
+	}})
 }
 
 func (n *node) kubeletArgs() []string {
