@@ -177,7 +177,8 @@ func TestAgentsThatLostTheirHubReturnSpreadOut(t *testing.T) {
 func TestAllAgentsReturnThroughASmallGate(t *testing.T) {
 	agents := atScale(40, 1000)
 	hub, address := listen(t, func(c *tunnel.ServerConfig) {
-		c.Limits = tunnel.Limits{Unauthenticated: 16, UnauthenticatedPerHost: 16}
+		places := max(16, agents/4)
+		c.Limits = tunnel.Limits{Unauthenticated: places, UnauthenticatedPerHost: places}
 	})
 	name := func(i int) string { return fmt.Sprintf("spoke%d", i) }
 	for i := range agents {

@@ -56,13 +56,14 @@ func (g *gate) admit(conn net.Conn) *gatedConn {
 	return c
 }
 
-func (g *gate) leave(host string) {
+func (g *gate) leave(c *gatedConn) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	c.timer.Stop() // under mu, as admit sets it: it may be the timer that calls
 	g.total--
-	g.hosts[host]--
-	if g.hosts[host] == 0 {
-		delete(g.hosts, host)
+	g.hosts[c.host]--
+	if g.hosts[c.host] == 0 {
+		delete(g.hosts, c.host)
 	}
 }
 
@@ -85,10 +86,7 @@ type gatedConn struct {
 
 // authenticated takes the connection out of the count.
 func (c *gatedConn) authenticated() {
-	c.once.Do(func() {
-		c.timer.Stop()
-		c.gate.leave(c.host)
-	})
+	c.once.Do(func() { c.gate.leave(c) })
 }
 
 // Close closes the connection.
