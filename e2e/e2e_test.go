@@ -30,6 +30,8 @@ func TestEndToEnd(t *testing.T) {
 		{"bad views and paths are refused by name", s.badInput},
 		{"a work is applied, updated and pruned", s.workIsApplied},
 		{"one bad manifest does not stop the others", s.badManifest},
+		{"manifests that are too large are refused by name", s.largeManifests},
+		{"works act as their account", s.worksActAsTheirAccount},
 		{"drift is repaired on the event", s.driftIsRepaired},
 		{"audit logs at rest show nobody of ours", s.auditAtRest},
 		{"a cut tunnel is survived", s.cutIsSurvived},

@@ -58,13 +58,9 @@ func (s *suite) spoke() *site { return s.spokes[0] }
 
 func newSuite(t *testing.T) *suite {
 	t.Helper()
-	ctx := t.Context()
+	ctx, config := t.Context(), clusters.Config{Name: setName, Spokes: 2, Log: env.Progress(os.Stderr)}
 	// An earlier run that was killed may have left its clusters.
-	if err := clusters.Down(ctx, clusters.Config{Name: setName}); err != nil {
-		t.Fatal(err)
-	}
-	set, err := clusters.Up(ctx, clusters.Config{Name: setName, Spokes: 2, Log: env.Progress(os.Stderr)})
-	if err != nil {
+	if err := clusters.Down(ctx, config); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -73,10 +69,14 @@ func newSuite(t *testing.T) *suite {
 			return
 		}
 		// The test's own context has ended by now.
-		if err := set.Down(context.WithoutCancel(ctx)); err != nil {
+		if err := clusters.Down(context.WithoutCancel(ctx), config); err != nil {
 			t.Error(err)
 		}
 	})
+	set, err := clusters.Up(ctx, config)
+	if err != nil {
+		t.Fatal(err)
+	}
 	// The binaries carry the race detector, and the last step looks for its
 	// reports; a developer in a hurry may leave it out.
 	race := os.Getenv("SPOKELET_E2E_RACE") != "off"

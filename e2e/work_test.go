@@ -158,14 +158,8 @@ func (s *suite) badManifest(t *testing.T) {
 		}
 	}
 	refused(t, "a manifest without a kind cannot be stored", s.hub.ctl, workManifest("nokind", `{apiVersion: v1, metadata: {name: x}}`), []string{"apply", "-f", "-"}, "kind")
-	big := strings.Repeat("x", 2<<20)
-	refused(t, "2 MiB do not fit the hub's own API server", s.hub.ctl, configMapWorkWith("big", big), []string{"create", "-f", "-"}, "larger than")
 	s.hub.kubectl(t, "delete", "work", "mixed", "-n", "spoke1", "--timeout=60s")
 	s.untilGone(t, "good")
-}
-
-func configMapWorkWith(name, value string) string {
-	return workManifest(name, configMap(name, value))
 }
 
 func (s *suite) driftIsRepaired(t *testing.T) {
