@@ -160,26 +160,35 @@ func (h *hub) kubelets(ctx context.Context, address netip.Addr) (*kubelet.Server
 	})
 }
 
-// summary hands what a cluster says of its nodes to those who show it, or to
-// none of them.
+// summary hands what a cluster says of its nodes to those who show it.
 func (h *hub) summary(cluster string, r resource.Resource) {
-	s, err := wire.DecodeNodeSummary(r.Body)
+	err := show(r.Body,
+		func(s wire.NodeSummary) { h.nodes.Summary(cluster, s) },
+		func(s registration.Summary) { h.register.UpdateSummary(cluster, s) })
 	if err != nil {
 		h.opts.Logger.Error(err, "node summary was refused", "cluster", cluster)
-		return
+	}
+}
+
+// show reads a summary once for the node and for the record. What is not valid
+// reaches neither: both keep the last one.
+func show(body []byte, node func(wire.NodeSummary), record func(registration.Summary)) error {
+	s, err := wire.DecodeNodeSummary(body)
+	if err != nil {
+		return err
 	}
 	capacity, capErr := s.Capacity.ResourceList()
 	allocatable, allocErr := s.Allocatable.ResourceList()
 	if err := errors.Join(capErr, allocErr); err != nil {
-		h.opts.Logger.Error(err, "node summary was refused", "cluster", cluster)
-		return
+		return err
 	}
-	h.nodes.Summary(cluster, s)
-	h.register.UpdateSummary(cluster, registration.Summary{
+	node(s)
+	record(registration.Summary{
 		KubernetesVersion: s.KubernetesVersion,
 		Capacity:          capacity,
 		Allocatable:       allocatable,
 	})
+	return nil
 }
 
 func (h *hub) addLive(ctx context.Context) error {

@@ -55,7 +55,7 @@ func TestTheEndOfAConnectionIsNoErrorOfTheProxy(t *testing.T) {
 			if err := end(connected.Pipe, link); err != nil {
 				t.Fatal(err)
 			}
-			<-connected.Pipe.Done()
+			<-connected.Done()
 			<-link.Done()
 		})
 	}
