@@ -11,9 +11,11 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apiserver/pkg/apis/apiserver"
 	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
+	"k8s.io/apiserver/pkg/authentication/group"
+	"k8s.io/apiserver/pkg/authentication/request/anonymous"
 	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
+	authunion "k8s.io/apiserver/pkg/authentication/request/union"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
@@ -49,20 +51,20 @@ func delegateAuthentication(ctx context.Context, c *genericserver.Config, client
 	if err != nil {
 		return fmt.Errorf("front proxy: %w", err)
 	}
-	authenticator, definitions, err := authenticatorfactory.DelegatingAuthenticatorConfig{
-		// Health probes come without credentials; the authorizer stops the rest.
-		Anonymous:                          &apiserver.AnonymousAuthConfig{Enabled: true},
+	direct, definitions, err := authenticatorfactory.DelegatingAuthenticatorConfig{
 		TokenAccessReviewClient:            client.AuthenticationV1(),
 		TokenAccessReviewTimeout:           reviewTimeout,
 		WebhookRetryBackoff:                options.DefaultAuthWebhookRetryBackoff(),
 		CacheTTL:                           decisionTTL,
 		ClientCertificateCAContentProvider: clientCA,
-		RequestHeaderConfig:                headers,
 	}.New()
 	if err != nil {
 		return fmt.Errorf("authenticator: %w", err)
 	}
-	c.Authentication.Authenticator = authenticator
+	// The factory's order: the front proxy, the caller's own credentials, nobody.
+	known := authunion.New(group.NewAuthenticatedGroupAdder(newFrontProxy(headers, time.Now)), direct)
+	// Health probes come without credentials; the authorizer stops the rest.
+	c.Authentication.Authenticator = authunion.NewFailOnError(known, anonymous.NewAuthenticator(nil))
 	c.Authentication.RequestHeaderConfig = headers
 	c.OpenAPIConfig.SecurityDefinitions = definitions
 	c.SecureServing.ClientCA = dynamiccertificates.NewUnionCAContentProvider(clientCA, headers.CAContentProvider)

@@ -39,30 +39,40 @@ const livePath = "/apis/live.spokelet.io/v1alpha1"
 // the name of its user, whose group is devs; rights says what users may do.
 type hubAPI struct {
 	*httptest.Server
-	rights func(authorizationv1.SubjectAccessReviewSpec) bool
+	rights  func(authorizationv1.SubjectAccessReviewSpec) bool
+	frontCA *testCA
+	// bundle vouches for the front proxy once changed is closed.
+	bundle  []byte
+	changed chan struct{}
 }
 
-func newHubAPI(t *testing.T, rights func(authorizationv1.SubjectAccessReviewSpec) bool) *hubAPI {
+// trust has every watch told of another bundle for the front proxy.
+func (h *hubAPI) trust(bundle []byte) {
+	h.bundle = bundle
+	close(h.changed)
+}
+
+func newHubAPI(t testing.TB, rights func(authorizationv1.SubjectAccessReviewSpec) bool) *hubAPI {
 	t.Helper()
-	ca, _, err := certutil.GenerateSelfSignedCertKey("front-proxy", nil, nil)
-	if err != nil {
-		t.Fatal(err)
+	h := &hubAPI{rights: rights, frontCA: newTestCA(t), changed: make(chan struct{})}
+	clients := newTestCA(t)
+	cm := func(bundle []byte, version string) corev1.ConfigMap {
+		return corev1.ConfigMap{
+			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: extensionAuthentication, ResourceVersion: version},
+			Data: map[string]string{
+				"client-ca-file": string(clients.bundle()), "requestheader-client-ca-file": string(bundle),
+				"requestheader-username-headers": `["X-Remote-User"]`, "requestheader-group-headers": `["X-Remote-Group"]`,
+				"requestheader-extra-headers-prefix": `["X-Remote-Extra-"]`, "requestheader-allowed-names": `["front-proxy"]`,
+			},
+		}
 	}
-	cm := corev1.ConfigMap{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: extensionAuthentication, ResourceVersion: "1"},
-		Data: map[string]string{
-			"client-ca-file": string(ca), "requestheader-client-ca-file": string(ca),
-			"requestheader-username-headers": `["X-Remote-User"]`, "requestheader-group-headers": `["X-Remote-Group"]`,
-			"requestheader-extra-headers-prefix": `["X-Remote-Extra-"]`, "requestheader-allowed-names": `[]`,
-		},
-	}
-	h := &hubAPI{rights: rights}
+	first := cm(h.frontCA.bundle(), "1")
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /api/v1/namespaces/kube-system/configmaps/"+extensionAuthentication, func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, cm) })
+	mux.HandleFunc("GET /api/v1/namespaces/kube-system/configmaps/"+extensionAuthentication, func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, first) })
 	mux.HandleFunc("GET /api/v1/namespaces/kube-system/configmaps", func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("watch") == "" {
-			writeJSON(w, corev1.ConfigMapList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMapList"}, ListMeta: metav1.ListMeta{ResourceVersion: "1"}, Items: []corev1.ConfigMap{cm}})
+			writeJSON(w, corev1.ConfigMapList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMapList"}, ListMeta: metav1.ListMeta{ResourceVersion: "1"}, Items: []corev1.ConfigMap{first}})
 			return
 		}
 		if r.URL.Query().Get("sendInitialEvents") != "" {
@@ -71,7 +81,13 @@ func newHubAPI(t *testing.T, rights func(authorizationv1.SubjectAccessReviewSpec
 		}
 		w.Header().Set("Content-Type", "application/json")
 		_ = http.NewResponseController(w).Flush()
-		<-r.Context().Done()
+		select {
+		case <-h.changed:
+			writeJSON(w, map[string]any{"type": "MODIFIED", "object": cm(h.bundle, "2")})
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		case <-r.Context().Done():
+		}
 	})
 	mux.HandleFunc("POST /apis/authentication.k8s.io/v1/tokenreviews", func(w http.ResponseWriter, r *http.Request) {
 		var review authenticationv1.TokenReview
@@ -103,7 +119,7 @@ type agent struct {
 	transport *http.Transport
 }
 
-func newAgent(t *testing.T, door http.HandlerFunc) *agent {
+func newAgent(t testing.TB, door http.HandlerFunc) *agent {
 	t.Helper()
 	a := &agent{Server: httptest.NewUnstartedServer(door)}
 	a.Config.Protocols = new(http.Protocols)
@@ -206,11 +222,12 @@ func mayUseC1(r authorizationv1.SubjectAccessReviewSpec) bool {
 type liveServer struct {
 	address string
 	client  *http.Client
+	hub     *hubAPI
 }
 
 func anything(authorizationv1.SubjectAccessReviewSpec) bool { return true }
 
-func start(t *testing.T, f *fleet, rights func(authorizationv1.SubjectAccessReviewSpec) bool, limits Limits) *liveServer {
+func start(t testing.TB, f *fleet, rights func(authorizationv1.SubjectAccessReviewSpec) bool, limits Limits) *liveServer {
 	t.Helper()
 	hub := newHubAPI(t, rights)
 	cert, key, err := certutil.GenerateSelfSignedCertKey("live.spokelet-system.svc", []net.IP{net.IPv4(127, 0, 0, 1)}, nil)
@@ -248,13 +265,13 @@ func start(t *testing.T, f *fleet, rights func(authorizationv1.SubjectAccessRevi
 			t.Errorf("server: %v", err)
 		}
 	})
-	live := &liveServer{address: l.Addr().String(), client: &http.Client{Transport: transport}}
+	live := &liveServer{address: l.Addr().String(), client: &http.Client{Transport: transport}, hub: hub}
 	live.ready(t)
 	return live
 }
 
 // ready waits until all paths are served and the server's own start is over.
-func (s *liveServer) ready(t *testing.T) {
+func (s *liveServer) ready(t testing.TB) {
 	t.Helper()
 	var last string
 	err := wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) {
@@ -268,7 +285,7 @@ func (s *liveServer) ready(t *testing.T) {
 	}
 }
 
-func (s *liveServer) do(t *testing.T, method, path, user string, header http.Header, body ...string) *http.Response {
+func (s *liveServer) do(t testing.TB, method, path, user string, header http.Header, body ...string) *http.Response {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, "https://"+s.address+path, strings.NewReader(strings.Join(body, "")))
 	if err != nil {
