@@ -12,8 +12,10 @@ import (
 	"strings"
 
 	"github.com/go-logr/logr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/spokelet/spokelet/api/door"
+	"github.com/spokelet/spokelet/api/principal"
 )
 
 // Door is the http.Handler behind the door "kube".
@@ -59,7 +61,7 @@ type admittedKey struct{}
 func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a, refusal := d.admit(r)
 	if refusal != nil {
-		d.cfg.Logger.V(1).Info("Refused a request", "method", r.Method, "code", refusal.Code, "why", refusal.Message)
+		d.recordRefusal(r, refusal)
 		writeStatus(w, r, refusal)
 		return
 	}
@@ -68,6 +70,14 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	d.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), admittedKey{}, a)))
+}
+
+// recordRefusal writes down who asked for what in vain. What is admitted stands
+// in the API server's own audit log.
+func (d *Door) recordRefusal(r *http.Request, refusal *metav1.Status) {
+	caller, _ := principal.From(r.Header) // nobody, unless exactly one is stated
+	d.cfg.Logger.Info("Refused a request", "user", caller.User, "verb", r.Method, "path", r.URL.Path,
+		"decision", "Deny", "code", refusal.Code, "why", refusal.Message, "auditID", r.Header.Get("Audit-Id"))
 }
 
 // rewrite turns the inbound request into the one for the API server. Reading

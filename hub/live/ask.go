@@ -141,6 +141,11 @@ func (q *question) query() string {
 	set("labelSelector", q.labels)
 	set("fieldSelector", q.fields)
 	set("continue", q.continuation)
+	if q.output == livev1alpha1.OutputTable && !q.allNamespaces {
+		// The cells say all that is printed. Of many namespaces, which one a row
+		// is of stands in its object's metadata alone.
+		set("includeObject", string(metav1.IncludeNone))
+	}
 	if q.limit > 0 {
 		v.Set("limit", strconv.FormatInt(q.limit, 10))
 	}

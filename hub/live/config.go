@@ -10,7 +10,6 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
-	"k8s.io/apiserver/pkg/server/options"
 	"k8s.io/client-go/rest"
 )
 
@@ -29,9 +28,9 @@ type Config struct {
 	Sessions Sessions
 	// Records tells which clusters there are.
 	Records Records
-	// Audit, when set, says where audit events go.
-	Audit  *options.AuditOptions
-	Limits Limits
+	Limits  Limits
+	// Logger is told of every refusal. Audit events are the hub's API server's
+	// to write, and the clusters': all three share the audit id.
 	Logger logr.Logger
 }
 

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	authorizationv1 "k8s.io/api/authorization/v1"
 )
 
 // impersonations are header lines by which a caller could try to be someone
@@ -152,4 +153,65 @@ func TestTheClusterThatIsAuthorizedIsAsked(t *testing.T) {
 		t.Error("nothing was forwarded: the test proves nothing")
 	}
 	t.Logf("%d of %d targets were forwarded, all to the authorized cluster", forwarded, len(all))
+}
+
+// upgrades are requests that are an upgrade, or may look like one to a reader
+// behind: each method with each form of the two headers.
+func upgrades() []string {
+	var all []string
+	for _, method := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"} {
+		for _, lines := range []string{
+			"Connection: Upgrade\r\nUpgrade: websocket\r\n",
+			"connection: keep-alive, UPGRADE\r\nupgrade: SPDY/3.1\r\n",
+			"Connection: close\r\nConnection: upgrade\r\nUpgrade: websocket\r\n",
+			"Upgrade: websocket\r\n",
+			"Connection: Upgrade\r\n",
+			"Connection: Upgrade\r\nUpgrade:\r\n",
+			"Connection: Upgrade\r\nUpgrade: websocket, h2c\r\n",
+			"Connection: Upgrade\r\nUpgrade: websocket\r\nUpgrade: h2c\r\n",
+			"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\n",
+			"Connection: Upgrade\r\nUpgrade: websocket\r\nContent-Length: 5\r\n",
+			"Connection: Upgrade\r\nUpgrade: websocket\r\nTransfer-Encoding: chunked\r\n",
+		} {
+			all = append(all, method+" "+livePath+"/clusters/c1/proxy/exec HTTP/1.1\r\nHost: hub\r\nAuthorization: Bearer alice\r\n"+lines+"\r\n")
+		}
+	}
+	return all
+}
+
+// TestNoUpgradePassesWithoutCreate sends each with a second request behind it,
+// as a caller who may do all but create.
+func TestNoUpgradePassesWithoutCreate(t *testing.T) {
+	asked := make(chan *http.Request, 16)
+	a := newAgent(t, func(_ http.ResponseWriter, r *http.Request) { asked <- r.Clone(t.Context()) })
+	s := start(t, &fleet{clusters: map[string]Session{"c1": a}}, func(r authorizationv1.SubjectAccessReviewSpec) bool {
+		return mayUseC1(r) && r.ResourceAttributes.Verb != "create"
+	}, Limits{})
+	all := upgrades()
+	if len(all) < 60 {
+		t.Fatalf("%d variants, want 60", len(all))
+	}
+	for _, request := range all {
+		c, br := s.dial(t, request+"GET "+livePath+"/clusters/c1/proxy/secret HTTP/1.1\r\nHost: hub\r\nAuthorization: Bearer alice\r\n\r\n")
+		answers := 0
+		for ; answers < 3; answers++ {
+			res, err := http.ReadResponse(br, &http.Request{Method: strings.Fields(request)[0]})
+			if err != nil {
+				break
+			}
+			_, _ = io.Copy(io.Discard, res.Body)
+			if res.StatusCode != http.StatusForbidden && res.StatusCode != http.StatusBadRequest {
+				t.Errorf("%q: answered %d", request, res.StatusCode)
+			}
+		}
+		if answers != 1 {
+			t.Errorf("%q: %d answers, want one and the end of the connection", request, answers)
+		}
+		_ = c.Close()
+		select {
+		case r := <-asked:
+			t.Errorf("%q: the cluster was asked %s %s", request, r.Method, r.URL)
+		default:
+		}
+	}
 }

@@ -251,7 +251,7 @@ func (p *proxy) broken(w http.ResponseWriter, r *http.Request, pass *passage, er
 }
 
 func (p *proxy) refuse(w http.ResponseWriter, r *http.Request, err error) {
-	p.logger.V(1).Info("Refused a request", "method", r.Method, "why", err.Error())
+	recordRefusal(p.logger, r, err)
 	if r.ProtoMajor == 1 && len(r.Header["Upgrade"])+len(r.Header["Connection"]) > 0 {
 		// What follows a refused upgrade on its connection is not HTTP.
 		w.Header().Set("Connection", "close")

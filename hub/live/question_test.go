@@ -67,6 +67,7 @@ func TestQuestionIsAskedAt(t *testing.T) {
 	cases := map[string]struct {
 		reason   string
 		scope    scope
+		output   livev1alpha1.ViewWorkOutput
 		resource resource
 		want     string // empty: an error
 	}{
@@ -74,6 +75,9 @@ func TestQuestionIsAskedAt(t *testing.T) {
 		"one object":           {reason: "names may hold colons", scope: scope{Name: "system:node"}, resource: roles, want: "http://kube/apis/rbac.authorization.k8s.io/v1/clusterroles/system:node"},
 		"name with a space":    {reason: "RBAC allows it", scope: scope{Name: "a b"}, resource: roles, want: "http://kube/apis/rbac.authorization.k8s.io/v1/clusterroles/a%20b"},
 		"all namespaces":       {reason: "with all that narrows a list", scope: scope{AllNamespaces: true, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}, FieldSelector: "x=y", Limit: 3, Continue: "c&d"}, resource: pods, want: "http://kube/api/v1/pods?continue=c%26d&fieldSelector=x%3Dy&labelSelector=a%3Db&limit=3"},
+		"table":                {reason: "its cells say all", scope: scope{Namespace: "a"}, output: livev1alpha1.OutputTable, resource: pods, want: "http://kube/api/v1/namespaces/a/pods?includeObject=None"},
+		"table of one":         {reason: "its cells say all", scope: scope{Name: "x"}, output: livev1alpha1.OutputTable, resource: roles, want: "http://kube/apis/rbac.authorization.k8s.io/v1/clusterroles/x?includeObject=None"},
+		"table of all":         {reason: "no cell names the namespace", scope: scope{AllNamespaces: true}, output: livev1alpha1.OutputTable, resource: pods, want: "http://kube/api/v1/pods"},
 		"no namespace":         {reason: "namespaced resources need one", resource: pods},
 		"needless namespace":   {reason: "it would be ignored", scope: scope{Namespace: "a"}, resource: roles},
 		"needless all of them": {reason: "it would be ignored", scope: scope{AllNamespaces: true}, resource: roles},
@@ -81,7 +85,7 @@ func TestQuestionIsAskedAt(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			tc.scope.Resource = "x"
-			q, errs := parseView(&livev1alpha1.ViewWork{Spec: viewSpec{Scope: tc.scope}})
+			q, errs := parseView(&livev1alpha1.ViewWork{Spec: viewSpec{Scope: tc.scope, Output: tc.output}})
 			if len(errs) > 0 {
 				t.Fatal(errs.ToAggregate())
 			}

@@ -72,8 +72,9 @@ func (s *Server) build(ctx context.Context) error {
 		logger:     s.cfg.Logger,
 	}
 	s.views = newViewStorage(s.board, s.cfg.Sessions, config.Authorization.Authorizer, s.cfg.Limits)
+	views := &viewHandler{views: s.views, codecs: codecs}
 	config.BuildHandlerChainFunc = func(api http.Handler, c *genericserver.Config) http.Handler {
-		return genericserver.DefaultBuildHandlerChain(p.before(strictViews(api)), c)
+		return chain(p.before(views.before(api)), c)
 	}
 	s.generic, err = config.Complete(nil).New("live.spokelet.io", genericserver.NewEmptyDelegate())
 	if err != nil {
@@ -140,13 +141,11 @@ func (s *Server) genericConfig(ctx context.Context, codecs codecs) (*genericserv
 	if err := delegateAuthentication(ctx, config, client); err != nil {
 		return nil, fmt.Errorf("authentication: %w", err)
 	}
-	config.Authorization.Authorizer, err = delegateAuthorization(client)
+	authorizer, err := delegateAuthorization(client)
 	if err != nil {
 		return nil, fmt.Errorf("authorization: %w", err)
 	}
-	if err := s.cfg.Audit.ApplyTo(config); err != nil {
-		return nil, fmt.Errorf("audit: %w", err)
-	}
+	config.Authorization.Authorizer = recordRefusals(authorizer, s.cfg.Logger)
 	return config, nil
 }
 

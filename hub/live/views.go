@@ -5,13 +5,11 @@ package live
 
 import (
 	"context"
-	"net/http"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
-	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/storage/names"
 
@@ -113,21 +111,4 @@ func nameView(v *livev1alpha1.ViewWork) {
 	}
 	v.ManagedFields = nil
 	v.Status = livev1alpha1.ViewWorkStatus{}
-}
-
-// strictViews has unknown fields in viewworks refused. A misspelt selector
-// that is dropped would select everything.
-func strictViews(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		info, ok := request.RequestInfoFrom(r.Context())
-		if ok && info.APIGroup == livev1alpha1.GroupName && info.Resource == viewWorksResource && info.Verb == "create" {
-			query := r.URL.Query()
-			query.Set("fieldValidation", metav1.FieldValidationStrict)
-			u := *r.URL
-			u.RawQuery = query.Encode()
-			r = r.WithContext(r.Context())
-			r.URL = &u
-		}
-		next.ServeHTTP(w, r)
-	})
 }

@@ -1,0 +1,112 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package live
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metainternalversionscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/rest"
+
+	livev1alpha1 "github.com/spokelet/spokelet/api/live/v1alpha1"
+)
+
+// maxViewWork is the greatest size of a question, that of the API machinery.
+const maxViewWork = 3 << 20
+
+// viewHandler answers the creation of viewworks. The way through the API
+// machinery works out the managed fields of an object that nobody keeps, which
+// takes longer than all else; and it may be asked to drop fields that it does
+// not know, where a misspelt selector would then select everything.
+type viewHandler struct {
+	views  *viewStorage
+	codecs codecs
+}
+
+// before serves the creation of viewworks and leaves the rest to next. The
+// chain before it has authorized exactly what the request's info says.
+func (h *viewHandler) before(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		info, ok := request.RequestInfoFrom(r.Context())
+		if !ok || info.APIGroup != livev1alpha1.GroupName || info.APIVersion != livev1alpha1.SchemeGroupVersion.Version ||
+			info.Resource != viewWorksResource || info.Subresource != "" || info.Name != "" || info.Namespace == "" || info.Verb != "create" {
+			next.ServeHTTP(w, r)
+			return
+		}
+		h.serve(w, r, info.Namespace)
+	})
+}
+
+func (h *viewHandler) serve(w http.ResponseWriter, r *http.Request, namespace string) {
+	v, options, err := h.read(r, namespace)
+	if err != nil {
+		h.fail(w, r, err)
+		return
+	}
+	answer, err := h.views.Create(r.Context(), v, nil, options)
+	if err != nil {
+		h.fail(w, r, err)
+		return
+	}
+	responsewriters.WriteObjectNegotiated(h.codecs, negotiation.DefaultEndpointRestrictions,
+		livev1alpha1.SchemeGroupVersion, w, r, http.StatusCreated, answer, false)
+}
+
+func (h *viewHandler) fail(w http.ResponseWriter, r *http.Request, err error) {
+	responsewriters.ErrorNegotiated(err, h.codecs, livev1alpha1.SchemeGroupVersion, w, r)
+}
+
+// read returns the question, which bears the namespace that was authorized.
+func (h *viewHandler) read(r *http.Request, namespace string) (*livev1alpha1.ViewWork, *metav1.CreateOptions, error) {
+	options := &metav1.CreateOptions{}
+	if err := metainternalversionscheme.ParameterCodec.DecodeParameters(r.URL.Query(), metav1.SchemeGroupVersion, options); err != nil {
+		return nil, nil, apierrors.NewBadRequest(err.Error())
+	}
+	if errs := metav1validation.ValidateCreateOptions(options); len(errs) > 0 {
+		return nil, nil, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "CreateOptions"}, "", errs)
+	}
+	v, err := h.decode(r)
+	if err != nil {
+		return nil, nil, err
+	}
+	rest.WipeObjectMetaSystemFields(v)
+	if err := rest.EnsureObjectNamespaceMatchesRequestNamespace(namespace, v); err != nil {
+		return nil, nil, err
+	}
+	return v, options, nil
+}
+
+func (h *viewHandler) decode(r *http.Request) (*livev1alpha1.ViewWork, error) {
+	media, err := negotiation.NegotiateInputSerializer(r, false, h.codecs)
+	if err != nil {
+		return nil, err
+	}
+	body, err := io.ReadAll(&bounded{ReadCloser: r.Body, left: maxViewWork})
+	switch {
+	case errors.Is(err, errTooLarge):
+		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d bytes", maxViewWork))
+	case err != nil:
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("cannot read the body: %v", err))
+	}
+	kind := livev1alpha1.SchemeGroupVersion.WithKind("ViewWork")
+	obj, got, err := h.codecs.DecoderToVersion(media.StrictSerializer, livev1alpha1.SchemeGroupVersion).Decode(body, &kind, &livev1alpha1.ViewWork{})
+	if err != nil {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("the object provided is no ViewWork that is known here: %v", err))
+	}
+	v, ok := obj.(*livev1alpha1.ViewWork)
+	if !ok || *got != kind {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("the object provided is a %s, not a %s", got, kind))
+	}
+	return v, nil
+}
