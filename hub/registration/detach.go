@@ -71,11 +71,10 @@ func orphanedMessage(left []string) string {
 	return fmt.Sprintf("%.900s", fmt.Sprintf("%d works were left applied in the cluster%s: %s", total, more, strings.Join(left, ", ")))
 }
 
-// deleteToken matters where the namespace stays: a token must not outlive the
-// record that it was made for.
+// deleteToken keeps a token from outliving the record that it was made for.
 func (r *Reconciler) deleteToken(ctx context.Context, cluster string) error {
 	return client.IgnoreNotFound(r.config.Client.Delete(ctx, &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: cluster, Name: token.SecretName},
+		ObjectMeta: metav1.ObjectMeta{Namespace: r.config.HubNamespace, Name: token.SecretName(cluster)},
 	}))
 }
 

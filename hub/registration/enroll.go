@@ -40,7 +40,7 @@ func newEnroller(config Config, gate *Gate, counters *counters) *Enroller {
 		config:   config,
 		gate:     gate,
 		counters: counters,
-		tokens:   &tokens{live: config.Live, writer: config.Client, now: config.Now},
+		tokens:   &tokens{live: config.Live, writer: config.Client, namespace: config.HubNamespace, now: config.Now},
 		limiter:  newLimiter(config.Limits, config.Now),
 	}
 }
@@ -180,7 +180,7 @@ func (e *Enroller) issue(ctx context.Context, app application, cluster identity.
 		return nil, fmt.Errorf("certificate: %w", err)
 	}
 	e.config.Logger.Info("cluster enrolled", "cluster", cluster.Name, "clusterID", cluster.ID)
-	e.gate.state.update(cluster.Name, func(o *observed) { o.conflict, o.resolved = "", true })
+	e.gate.state.update(cluster.Name, func(o *observed) { o.conflict, o.resolved = false, true })
 	e.gate.enqueue(cluster.Name)
 	return &rpcv1.EnrollResponse{CertificateChain: chain, TrustBundle: bundle, HubId: cluster.HubID}, nil
 }

@@ -30,7 +30,7 @@ import (
 func (h *harness) bound(cluster string) bool {
 	h.t.Helper()
 	secret := &corev1.Secret{}
-	if err := h.client.Get(h.t.Context(), client.ObjectKey{Namespace: cluster, Name: token.SecretName}, secret); err != nil {
+	if err := h.client.Get(h.t.Context(), client.ObjectKey{Namespace: hubNamespace, Name: token.SecretName(cluster)}, secret); err != nil {
 		h.t.Fatal(err)
 	}
 	record, err := token.Decode(secret.Data)
@@ -38,6 +38,22 @@ func (h *harness) bound(cluster string) bool {
 		h.t.Fatal(err)
 	}
 	return record.BoundKey != nil
+}
+
+// forgeRecord does what somebody who may write Secrets in the cluster's namespace
+// can: it stores a record there, under any name that the hub might look for.
+func (h *harness) forgeRecord() token.Token {
+	h.t.Helper()
+	forged := token.New()
+	record := token.Record{Hash: forged.Hash(), Expires: h.now.Add(time.Hour)}
+	for _, name := range []string{token.SecretName(store1), "spokelet-join"} {
+		if err := h.client.Create(h.t.Context(), &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Namespace: store1, Name: name}, Type: token.SecretType, Data: record.Encode(),
+		}); err != nil {
+			h.t.Fatal(err)
+		}
+	}
+	return forged
 }
 
 func TestEnroll(t *testing.T) {
@@ -127,10 +143,21 @@ func TestEnrollHidesWhatExists(t *testing.T) {
 				}
 			}, reason: "no_token",
 		},
+		"The record is in the cluster's namespace": {
+			spoil: func(h *harness, r *rpcv1.EnrollRequest) { r.Token = h.forgeRecord().Reveal() }, reason: "forged_token",
+		},
+		"The only record is in the cluster's namespace": {
+			spoil: func(h *harness, r *rpcv1.EnrollRequest) {
+				r.Token = h.forgeRecord().Reveal()
+				if err := h.reconciler.deleteToken(h.t.Context(), store1); err != nil {
+					h.t.Fatal(err)
+				}
+			}, reason: "no_token",
+		},
 		"The secret is of another type": {
 			spoil: func(h *harness, _ *rpcv1.EnrollRequest) {
 				secret := &corev1.Secret{}
-				secret.Namespace, secret.Name = store1, token.SecretName
+				secret.Namespace, secret.Name = hubNamespace, token.SecretName(store1)
 				if err := h.client.Delete(h.t.Context(), secret); err != nil {
 					h.t.Fatal(err)
 				}

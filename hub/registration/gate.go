@@ -123,17 +123,11 @@ func (g *Gate) pinFirst(ctx context.Context, seen *clusterv1.ManagedCluster, uid
 }
 
 func (g *Gate) reportConflict(record *clusterv1.ManagedCluster, uid string) {
-	pinned := record.Annotations[AnnotationKubeSystemUID]
 	g.config.Logger.Info("agent refused: it runs in another cluster than the one that joined",
-		"cluster", record.Name, "pinned", pinned, "presented", uid)
-	g.config.Events.Eventf(record, nil, corev1.EventTypeWarning, ReasonUIDMismatch, "Refuse", "%s", conflictMessage(pinned, uid))
-	g.state.update(record.Name, func(o *observed) { o.conflict, o.resolved = uid, false })
+		"cluster", record.Name, "pinned", record.Annotations[AnnotationKubeSystemUID], "presented", uid)
+	g.config.Events.Eventf(record, nil, corev1.EventTypeWarning, ReasonUIDMismatch, "Refuse", "%s", messageConflict)
+	g.state.update(record.Name, func(o *observed) { o.conflict, o.resolved = true, false })
 	g.enqueue(record.Name)
-}
-
-func conflictMessage(pinned, presented string) string {
-	return fmt.Sprintf("an agent of the cluster with kube-system UID %s presented this cluster's identity, which belongs to %s: "+
-		"if the certificate was copied, detach and join again", presented, pinned)
 }
 
 // maxUID bounds what is written into annotations and messages; a Kubernetes UID

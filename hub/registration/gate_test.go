@@ -100,12 +100,17 @@ func TestSecondSpokeIsReported(t *testing.T) {
 	}
 	h.reconcileOnce(store1)
 	condition := meta.FindStatusCondition(h.get(store1).Status.Conditions, ConditionIdentityConflict)
-	if condition == nil || condition.Status != metav1.ConditionTrue ||
-		!strings.Contains(condition.Message, otherNS) || !strings.Contains(condition.Message, store1NS) {
-		t.Errorf("condition %+v, want one that names both UIDs", condition)
+	if condition == nil || condition.Status != metav1.ConditionTrue || condition.Reason != ReasonUIDMismatch {
+		t.Fatalf("condition %+v, want one that reports it", condition)
 	}
-	if event := <-h.events.Events; !strings.Contains(event, ReasonUIDMismatch) {
+	event := <-h.events.Events
+	if !strings.Contains(event, ReasonUIDMismatch) {
 		t.Errorf("event %q", event)
+	}
+	for _, uid := range []string{store1NS, otherNS} {
+		if strings.Contains(event+condition.Message, uid) {
+			t.Errorf("UID %s is told to whoever reads the event %q or the condition %q", uid, event, condition.Message)
+		}
 	}
 
 	attempt := request(t, newKey(t), store1, h.issueToken(store1))

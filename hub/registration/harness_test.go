@@ -44,6 +44,8 @@ func TestMain(m *testing.M) {
 }
 
 const (
+	hubNamespace = "spokelet-system"
+
 	store1   = "store1"
 	store1ID = "0b9cf2f5-8d0e-4b7f-8a4e-5a5c3c1d2e3f"
 	otherID  = "11111111-2222-4333-8444-555555555555"
@@ -102,14 +104,14 @@ func newHarness(t testing.TB, objects ...client.Object) *harness {
 		WithStatusSubresource(&clusterv1.ManagedCluster{}).WithObjects(objects...).Build(), h.interceptors())
 	var err error
 	h.authority, err = authority.Open(t.Context(), authority.Config{
-		Secrets: k8sfake.NewClientset().CoreV1(), Namespace: "spokelet-system", Logger: logr.Discard(), Now: h.clock,
+		Secrets: k8sfake.NewClientset().CoreV1(), Namespace: hubNamespace, Logger: logr.Discard(), Now: h.clock,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	h.Registration, err = New(Config{
 		Client: h.client, Live: h.client, Events: h.events, Authority: h.authority, Works: h.works, Nodes: h.nodes,
-		Disconnect: h.disconnect, HubNamespace: "spokelet-system", Registerer: prometheus.NewRegistry(),
+		Disconnect: h.disconnect, HubNamespace: hubNamespace, Registerer: prometheus.NewRegistry(),
 		Logger: logr.Discard(), Now: h.clock,
 	})
 	if err != nil {
@@ -220,7 +222,7 @@ func (h *harness) issueToken(cluster string) token.Token {
 	issued := token.New()
 	record := token.Record{Hash: issued.Hash(), Expires: h.now.Add(time.Hour)}
 	if err := h.client.Create(h.t.Context(), &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: cluster, Name: token.SecretName}, Type: token.SecretType, Data: record.Encode(),
+		ObjectMeta: metav1.ObjectMeta{Namespace: hubNamespace, Name: token.SecretName(cluster)}, Type: token.SecretType, Data: record.Encode(),
 	}); err != nil {
 		h.t.Fatal(err)
 	}

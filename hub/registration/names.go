@@ -45,20 +45,24 @@ const (
 	// certificate spoke for another cluster; a new join removes it.
 	ConditionIdentityConflict = "spokelet.io/IdentityConflict"
 
-	ReasonAccepted       = "HubClusterAdminAccepted"
-	ReasonDenied         = "HubClusterAdminDenied"
-	ReasonJoined         = "ManagedClusterJoined"
-	ReasonAvailable      = "ManagedClusterAvailable"
-	ReasonDisconnected   = "ManagedClusterLeaseUpdateStopped"
-	ReasonInvalidName    = "InvalidName"
-	ReasonInvalidID      = "InvalidClusterID"
-	ReasonUIDMismatch    = "KubeSystemUIDMismatch"
-	messageAccepted      = "Accepted by hub cluster admin"
-	messageDenied        = "Denied by hub cluster admin"
-	messageJoined        = "Managed cluster joined"
-	messageAvailable     = "Managed cluster is available"
-	messageDisconnected  = "Managed cluster is disconnected: its agent has no tunnel to the hub"
-	messageDetaching     = "Namespace of the managed cluster is being deleted"
+	ReasonAccepted      = "HubClusterAdminAccepted"
+	ReasonDenied        = "HubClusterAdminDenied"
+	ReasonJoined        = "ManagedClusterJoined"
+	ReasonAvailable     = "ManagedClusterAvailable"
+	ReasonDisconnected  = "ManagedClusterLeaseUpdateStopped"
+	ReasonInvalidName   = "InvalidName"
+	ReasonInvalidID     = "InvalidClusterID"
+	ReasonUIDMismatch   = "KubeSystemUIDMismatch"
+	messageAccepted     = "Accepted by hub cluster admin"
+	messageDenied       = "Denied by hub cluster admin"
+	messageJoined       = "Managed cluster joined"
+	messageAvailable    = "Managed cluster is available"
+	messageDisconnected = "Managed cluster is disconnected: its agent has no tunnel to the hub"
+	messageDetaching    = "Namespace of the managed cluster is being deleted"
+	// More people read events and conditions than should know a pinned UID: who
+	// states it passes for the spoke.
+	messageConflict = "An agent of another cluster presented this cluster's identity: if the certificate was copied, " +
+		"detach and join again (the hub's log names the kube-system UIDs)"
 	messageInvalidRecord = "Managed cluster is ignored: %v"
 )
 
@@ -86,7 +90,7 @@ func managed(record *clusterv1.ManagedCluster) bool {
 }
 
 // checkName refuses names whose namespace is not the cluster's to have: works
-// and join tokens are kept in the namespace of that name.
+// are kept in the namespace of that name.
 func checkName(name, hubNamespace string) error {
 	if err := identity.ValidateName(name); err != nil {
 		return err

@@ -31,8 +31,8 @@ var summaryLabels = []string{corev1.LabelTopologyRegion, corev1.LabelTopologyZon
 type observed struct {
 	session  *identity.Cluster
 	summary  *Summary
-	conflict string // the kube-system UID that was refused, "" when none was
-	resolved bool   // a new join has ended the conflict
+	conflict bool // another kube-system UID than the pinned one was refused
+	resolved bool // a new join has ended the conflict
 }
 
 // state holds what the tunnel tells, by cluster name, until the record is gone.

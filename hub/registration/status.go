@@ -50,7 +50,7 @@ func (r *Reconciler) patchStatus(ctx context.Context, record *clusterv1.ManagedC
 func applyStatus(record *clusterv1.ManagedCluster, known observed, grace bool) {
 	conditions := &record.Status.Conditions
 	for _, condition := range []*metav1.Condition{
-		accepted(record), joined(known), available(record, known, grace), conflict(record, known),
+		accepted(record), joined(known), available(record, known, grace), conflict(known),
 	} {
 		if condition != nil {
 			meta.SetStatusCondition(conditions, *condition)
@@ -113,13 +113,13 @@ func available(record *clusterv1.ManagedCluster, known observed, grace bool) *me
 	}
 }
 
-func conflict(record *clusterv1.ManagedCluster, known observed) *metav1.Condition {
-	if known.conflict == "" {
+func conflict(known observed) *metav1.Condition {
+	if !known.conflict {
 		return nil
 	}
 	return &metav1.Condition{
 		Type: ConditionIdentityConflict, Status: metav1.ConditionTrue, Reason: ReasonUIDMismatch,
-		Message: conflictMessage(record.Annotations[AnnotationKubeSystemUID], known.conflict),
+		Message: messageConflict,
 	}
 }
 

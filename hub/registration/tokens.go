@@ -19,13 +19,14 @@ import (
 
 var errNoToken = errors.New("cluster has no join token")
 
-// tokens keeps the records of join tokens in the Secrets of the clusters'
-// namespaces. Each look is a GET: enrolments are rare, a cache of Secrets is
+// tokens keeps the records of join tokens in Secrets of the hub's namespace. Each
+// look is a GET: enrolments are rare, a cache of Secrets is
 // large, and a stale one would accept a token twice.
 type tokens struct {
-	live   client.Reader
-	writer client.Writer
-	now    func() time.Time
+	live      client.Reader
+	writer    client.Writer
+	namespace string
+	now       func() time.Time
 }
 
 // check returns nil when the token is the cluster's and open to the key.
@@ -49,9 +50,10 @@ func (t *tokens) bind(ctx context.Context, cluster string, presented token.Token
 	})
 }
 
-func (t *tokens) load(ctx context.Context, cluster string, presented token.Token, key token.Hash) (*corev1.Secret, token.Record, error) {
+func (t *tokens) load(ctx context.Context, cluster string, presented token.Token, user token.Hash) (*corev1.Secret, token.Record, error) {
 	secret := &corev1.Secret{}
-	err := t.live.Get(ctx, client.ObjectKey{Namespace: cluster, Name: token.SecretName}, secret)
+	key := client.ObjectKey{Namespace: t.namespace, Name: token.SecretName(cluster)}
+	err := t.live.Get(ctx, key, secret)
 	if apierrors.IsNotFound(err) {
 		return nil, token.Record{}, errNoToken
 	}
@@ -59,13 +61,13 @@ func (t *tokens) load(ctx context.Context, cluster string, presented token.Token
 		return nil, token.Record{}, fmt.Errorf("join token: %w", err)
 	}
 	if secret.Type != token.SecretType {
-		return nil, token.Record{}, fmt.Errorf("secret %s/%s: %w: type %q", cluster, token.SecretName, token.ErrRecord, secret.Type)
+		return nil, token.Record{}, fmt.Errorf("secret %s: %w: type %q", key, token.ErrRecord, secret.Type)
 	}
 	record, err := token.Decode(secret.Data)
 	if err != nil {
-		return nil, token.Record{}, fmt.Errorf("secret %s/%s: %w", cluster, token.SecretName, err)
+		return nil, token.Record{}, fmt.Errorf("secret %s: %w", key, err)
 	}
-	if err := record.Check(presented, key, t.now()); err != nil {
+	if err := record.Check(presented, user, t.now()); err != nil {
 		return nil, token.Record{}, err
 	}
 	return secret, record, nil

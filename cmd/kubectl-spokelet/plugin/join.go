@@ -49,7 +49,10 @@ func (s *session) join() *cobra.Command {
 
 The record of the cluster is made, and a join token, which is shown only now. What
 is printed is to be run against the cluster that joins. A cluster that is known
-already gets a new token; the one before is worthless then.`,
+already gets a new token; the one before is worthless then.
+
+The hash of the token is kept in a Secret of the hub's namespace (--hub-namespace):
+whoever may write there decides which clusters join.`,
 		Example: `  # accepted at once; the token is good for one hour
   kubectl spokelet join store1
 
@@ -108,7 +111,7 @@ func (s *session) runJoin(ctx context.Context, o joinOptions) error {
 		return err
 	}
 	secret, expires := token.New(), time.Now().Add(o.expires).Truncate(time.Second)
-	if err := writeToken(ctx, hub, record, token.Record{Hash: secret.Hash(), Expires: expires}); err != nil {
+	if err := writeToken(ctx, hub, o.hubNamespace, record, token.Record{Hash: secret.Hash(), Expires: expires}); err != nil {
 		return err
 	}
 	if !record.Spec.HubAcceptsClient {
@@ -184,12 +187,12 @@ func awaitNamespace(ctx context.Context, hub client.WithWatch, o joinOptions) er
 
 // writeToken replaces the cluster's token, if there is one: also the key that it
 // was bound to.
-func writeToken(ctx context.Context, hub client.Client, record *clusterv1.ManagedCluster, r token.Record) error {
+func writeToken(ctx context.Context, hub client.Client, namespace string, record *clusterv1.ManagedCluster, r token.Record) error {
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: record.Name,
-			Name:      token.SecretName,
-			// It goes with the record, also where the namespace stays.
+			Namespace: namespace,
+			Name:      token.SecretName(record.Name),
+			// It goes with the record.
 			OwnerReferences: []metav1.OwnerReference{{
 				APIVersion: clusterv1.GroupVersion.String(), Kind: "ManagedCluster", Name: record.Name, UID: record.UID,
 			}},

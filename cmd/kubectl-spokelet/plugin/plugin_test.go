@@ -201,7 +201,7 @@ func TestJoin(t *testing.T) {
 			t.Errorf("record %+v, want ours and not accepted", record)
 		}
 		secret := &corev1.Secret{}
-		if err := c.hub.Get(t.Context(), client.ObjectKey{Namespace: "store1", Name: token.SecretName}, secret); err != nil {
+		if err := c.hub.Get(t.Context(), client.ObjectKey{Namespace: "spokelet-system", Name: token.SecretName("store1")}, secret); err != nil {
 			t.Fatal(err)
 		}
 		kept, err := token.Decode(secret.Data)

@@ -28,8 +28,10 @@ const (
 	Length = len(prefix) + 43
 )
 
-// SecretName is the Secret that holds a cluster's record, in its namespace.
-const SecretName = "spokelet-join"
+// SecretName is the Secret that holds a cluster's record. It is in the hub's
+// namespace: whoever writes it decides who becomes that cluster, and the
+// cluster's own namespace is open to those who send it works.
+func SecretName(cluster string) string { return "spokelet-join-" + cluster }
 
 // SecretType of that Secret.
 const SecretType = "spokelet.io/join-token"
