@@ -51,7 +51,8 @@ type Request struct {
 	// Token returns the join token; asked at each attempt, so that a new one
 	// needs no restart.
 	Token func() (string, error)
-	// CAFingerprint is the SHA-256 of the hub's CA certificate (DER), in hex.
+	// CAFingerprint is the SHA-256 of the hub's CA certificate (DER), in hex of
+	// either case.
 	CAFingerprint string
 	// KubeSystemUID is the UID of the spoke's kube-system namespace.
 	KubeSystemUID string

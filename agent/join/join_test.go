@@ -148,6 +148,33 @@ func TestJoinRefusesAnswers(t *testing.T) {
 	}
 }
 
+func TestJoinKnowsTheCAByItsBytes(t *testing.T) {
+	h := &hub{ca: newCA(t), id: idOne}
+	known := h.ca.fingerprint()
+	cases := map[string]struct {
+		reason      string
+		fingerprint string
+		want        error
+	}{
+		"lower case":       {reason: "as the plugin prints it", fingerprint: known},
+		"upper case":       {reason: "as other tools print it", fingerprint: strings.ToUpper(known)},
+		"another":          {reason: "it is the bytes that count", fingerprint: newCA(t).fingerprint(), want: ErrAnswer},
+		"a part":           {reason: "too short for a SHA-256", fingerprint: known[:62], want: ErrAnswer},
+		"nothing":          {reason: "nobody is trusted unseen", want: ErrAnswer},
+		"no hex":           {reason: "it names no bytes", fingerprint: "x" + known[1:], want: ErrAnswer},
+		"a digit too many": {reason: "it names no bytes", fingerprint: known + "0", want: ErrAnswer},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			request := joinRequest(h, "token-1")
+			request.CAFingerprint = tc.fingerprint
+			if err := open(t, fake.NewClientset()).enroll(t.Context(), request); !errors.Is(err, tc.want) {
+				t.Errorf("%s: got %v, want %v", tc.reason, err, tc.want)
+			}
+		})
+	}
+}
+
 func TestTokenFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "token")
 	if _, err := TokenFile(path)(); !errors.Is(err, ErrToken) {

@@ -16,6 +16,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spokelet/spokelet/tunnel/identity"
 )
@@ -194,17 +195,19 @@ func decode(rest []byte) ([][]byte, error) {
 	return ders, nil
 }
 
-// holds tells whether the bundle has the authority of a SHA-256 fingerprint.
+// holds tells whether the bundle has the authority of a SHA-256 fingerprint, in
+// hex of either case.
 func holds(bundle []byte, fingerprint string) bool {
+	want, err := hex.DecodeString(fingerprint)
+	if err != nil {
+		return false
+	}
 	ders, err := decode(bundle)
 	if err != nil {
 		return false
 	}
-	for _, der := range ders {
+	return slices.ContainsFunc(ders, func(der []byte) bool {
 		sum := sha256.Sum256(der)
-		if hex.EncodeToString(sum[:]) == fingerprint {
-			return true
-		}
-	}
-	return false
+		return bytes.Equal(sum[:], want)
+	})
 }
