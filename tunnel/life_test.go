@@ -369,36 +369,60 @@ func TestDisconnectCutsAtOnce(t *testing.T) {
 	})
 }
 
+// interview is an admission that takes every pipe and no session.
+type interview struct {
+	mu    sync.Mutex
+	asked []string // guarded by mu
+}
+
+func (i *interview) ask(question string) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.asked = append(i.asked, question)
+}
+
+func (i *interview) Admit(_ context.Context, c identity.Cluster) error {
+	i.ask("pipe of " + c.Name)
+	return nil
+}
+
+func (i *interview) AdmitSpoke(_ context.Context, c identity.Cluster, uid string) error {
+	i.ask(fmt.Sprintf("spoke %q of %s", uid, c.Name))
+	return errBoom
+}
+
 func TestAdmissionSeesTheSpoke(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		hub := tunneltest.NewHub(t, nil)
-		var mu sync.Mutex
-		var asked []string
-		hub.OnAdmit(func(_ identity.Cluster, uid string) error {
-			mu.Lock()
-			defer mu.Unlock()
-			asked = append(asked, uid)
-			if uid != "" {
-				return errBoom
-			}
-			return nil
+	for name, tc := range map[string]struct {
+		reason string
+		uid    string
+	}{
+		"its UID": {reason: "the hub pins it", uid: "uid-of-spoke1"},
+		"nothing": {reason: "an agent that hides its UID is asked about all the same"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				asked := &interview{}
+				hub := tunneltest.NewHub(t, func(c *tunnel.ServerConfig) { c.Admission = asked })
+				agent := hub.Run(t, hub.Authority.Cluster("spoke1"), tunneltest.NewNetwork(tunneltest.NetworkConfig{}),
+					func(c *tunnel.AgentConfig) { c.KubeSystemUID = tc.uid })
+				synctest.Wait()
+				asked.mu.Lock()
+				got := slices.Clone(asked.asked)
+				asked.mu.Unlock()
+				want := []string{"pipe of spoke1", fmt.Sprintf("spoke %q of spoke1", tc.uid)}
+				if diff := cmp.Diff(want, got[:2]); diff != "" {
+					t.Errorf("%s: admission was asked (-want +got):\n%s", tc.reason, diff)
+				}
+				time.Sleep(2 * time.Second)
+				if err := agent.Status().Err; err == nil || agent.Ready() {
+					t.Errorf("Status() = %+v, want the refusal", agent.Status())
+				}
+				if len(hub.Server.Sessions().List()) != 0 {
+					t.Error("a refused session is listed")
+				}
+			})
 		})
-		agent := hub.Run(t, hub.Authority.Cluster("spoke1"), tunneltest.NewNetwork(tunneltest.NetworkConfig{}), nil)
-		synctest.Wait()
-		mu.Lock()
-		got := slices.Clone(asked)
-		mu.Unlock()
-		if diff := cmp.Diff([]string{"", "uid-of-spoke1"}, got[:2]); diff != "" {
-			t.Errorf("admission was asked (-want +got):\n%s", diff)
-		}
-		time.Sleep(2 * time.Second)
-		if err := agent.Status().Err; err == nil || agent.Ready() {
-			t.Errorf("Status() = %+v, want the refusal", agent.Status())
-		}
-		if len(hub.Server.Sessions().List()) != 0 {
-			t.Error("a refused session is listed")
-		}
-	})
+	}
 }
 
 func TestHubDrainLetsStreamsEnd(t *testing.T) {

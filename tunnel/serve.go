@@ -137,7 +137,7 @@ func (s *Server) greet(ctx context.Context, session *Session) error {
 		s.metrics.refuse(session.cluster.Name, refusedProtocol)
 		return err
 	}
-	if err := s.config.Admission.Admit(ctx, session.cluster, session.hello.KubeSystemUID); err != nil {
+	if err := s.config.Admission.AdmitSpoke(ctx, session.cluster, session.hello.KubeSystemUID); err != nil {
 		s.metrics.refuse(session.cluster.Name, refusedAdmission)
 		// The agent's owner is to read why, so the refusal is delivered before
 		// the connection goes.

@@ -30,10 +30,13 @@ import (
 
 // Admission decides which clusters may connect.
 type Admission interface {
-	// Admit is asked when a pipe connects, with kubeSystemUID empty, and again
-	// after the agent's hello. An error refuses the session; its text is told
-	// to the agent after the hello only.
-	Admit(ctx context.Context, c identity.Cluster, kubeSystemUID string) error
+	// Admit is asked when a pipe connects, of the cluster that the certificate
+	// names. An error refuses the pipe; its text is not told.
+	Admit(ctx context.Context, c identity.Cluster) error
+	// AdmitSpoke is asked after the agent's hello, with the kube-system UID that
+	// it states: whatever the agent likes, also none. An error refuses the
+	// session; its text is told to the agent.
+	AdmitSpoke(ctx context.Context, c identity.Cluster, kubeSystemUID string) error
 }
 
 // Issuer renews certificates. An error's text is told to the agent.
@@ -232,7 +235,7 @@ func (s *Server) Admit(ctx context.Context, c identity.Cluster) error {
 	if c.HubID != s.config.HubID {
 		return fmt.Errorf("cluster %q: of hub %q: %w", c.Name, c.HubID, ErrIdentity)
 	}
-	if err := s.config.Admission.Admit(ctx, c, ""); err != nil {
+	if err := s.config.Admission.Admit(ctx, c); err != nil {
 		s.metrics.refuse(c.Name, refusedAdmission)
 		return err
 	}

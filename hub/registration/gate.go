@@ -29,20 +29,32 @@ type Gate struct {
 	synced atomic.Pointer[func() bool]
 }
 
-// Admit returns nil when the bearer of the cluster's certificate may have a
-// session. kubeSystemUID is empty while it is not known yet; once it is, the
-// first one is pinned and every other refused. Errors wrap one of this package's
-// sentinels; an error of any kind means no.
-func (g *Gate) Admit(ctx context.Context, cluster identity.Cluster, kubeSystemUID string) error {
+// Admit returns nil when the bearer of the cluster's certificate may connect,
+// which is not yet a session: its agent has said nothing so far. Errors wrap one
+// of this package's sentinels; an error of any kind means no.
+func (g *Gate) Admit(ctx context.Context, cluster identity.Cluster) error {
+	_, err := g.admissible(ctx, g.config.Client, cluster)
+	return g.count(cluster, err)
+}
+
+// AdmitSpoke returns nil when the cluster's agent, which states the UID of its
+// kube-system namespace, may have a session. The first UID is pinned and every
+// other refused, and so is what is no UID, or none. Errors are as with Admit.
+func (g *Gate) AdmitSpoke(ctx context.Context, cluster identity.Cluster, kubeSystemUID string) error {
 	record, err := g.admissible(ctx, g.config.Client, cluster)
-	if err == nil && kubeSystemUID != "" {
+	if err == nil {
 		err = g.pin(ctx, record, kubeSystemUID)
 	}
-	if err != nil {
-		g.counters.admission.WithLabelValues(reasonOf(err)).Inc()
-		return fmt.Errorf("cluster %q: %w", cluster.Name, err)
+	return g.count(cluster, err)
+}
+
+// count counts a refusal by its reason.
+func (g *Gate) count(cluster identity.Cluster, err error) error {
+	if err == nil {
+		return nil
 	}
-	return nil
+	g.counters.admission.WithLabelValues(reasonOf(err)).Inc()
+	return fmt.Errorf("cluster %q: %w", cluster.Name, err)
 }
 
 // admissible returns the record of a cluster that may have a session.

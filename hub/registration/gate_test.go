@@ -18,17 +18,26 @@ import (
 	"github.com/spokelet/spokelet/tunnel/identity"
 )
 
+// admit asks for a pipe, or, once the agent has stated a UID, for a session.
+func admit(h *harness, who identity.Cluster, uid *string) error {
+	if uid == nil {
+		return h.Gate().Admit(h.t.Context(), who)
+	}
+	return h.Gate().AdmitSpoke(h.t.Context(), who, *uid)
+}
+
 func TestAdmit(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		record *clusterv1.ManagedCluster
 		who    func(*identity.Cluster)
-		uid    string
-		want   error
+		// uid is what the agent states; nil while it has said nothing.
+		uid  *string
+		want error
 	}{
 		"An accepted cluster":                     {record: managedCluster()},
-		"An accepted cluster, with its first UID": {record: managedCluster(), uid: store1NS},
-		"An accepted cluster, with its UID":       {record: managedCluster(pinned), uid: store1NS},
+		"An accepted cluster, with its first UID": {record: managedCluster(), uid: new(store1NS)},
+		"An accepted cluster, with its UID":       {record: managedCluster(pinned), uid: new(store1NS)},
 		"A cluster that is not accepted":          {record: managedCluster(unaccepted), want: ErrNotAccepted},
 		"A cluster without a record": {
 			record: managedCluster(func(r *clusterv1.ManagedCluster) { r.Name = "other" }), want: ErrUnknown,
@@ -44,8 +53,13 @@ func TestAdmit(t *testing.T) {
 		"A certificate of another hub": {
 			record: managedCluster(), who: func(c *identity.Cluster) { c.HubID = otherID }, want: ErrStranger,
 		},
-		"A second kube-system UID": {record: managedCluster(pinned), uid: otherNS, want: ErrOtherSpoke},
-		"A UID that is none":       {record: managedCluster(), uid: strings.Repeat("a", 65), want: errRequest},
+		"A second kube-system UID": {record: managedCluster(pinned), uid: new(otherNS), want: ErrOtherSpoke},
+		"An agent that states no UID": {
+			reason: "a copied certificate would serve in any cluster",
+			record: managedCluster(pinned), uid: new(""), want: errRequest,
+		},
+		"An agent that states no UID, first": {record: managedCluster(), uid: new(""), want: errRequest},
+		"A UID that is none":                 {record: managedCluster(), uid: new(strings.Repeat("a", 65)), want: errRequest},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -54,7 +68,7 @@ func TestAdmit(t *testing.T) {
 			if tc.who != nil {
 				tc.who(&who)
 			}
-			err := h.Gate().Admit(t.Context(), who, tc.uid)
+			err := admit(h, who, tc.uid)
 			if !errors.Is(err, tc.want) || (tc.want == nil && err != nil) {
 				t.Fatalf("Admit: %v, want %v: %s", err, tc.want, tc.reason)
 			}
@@ -71,7 +85,7 @@ func TestAdmit(t *testing.T) {
 		h := newHarness(t, managedCluster())
 		for _, forget := range []func(){func() { h.setSynced(false) }, func() { h.gate.synced.Store(nil) }} {
 			forget()
-			if err := h.Gate().Admit(t.Context(), h.identity(store1, store1ID), ""); !errors.Is(err, ErrNotReady) {
+			if err := h.Gate().Admit(t.Context(), h.identity(store1, store1ID)); !errors.Is(err, ErrNotReady) {
 				t.Errorf("Admit: %v, want %v", err, ErrNotReady)
 			}
 		}
@@ -82,7 +96,7 @@ func TestAdmit(t *testing.T) {
 		errs := make([]error, 2)
 		var group sync.WaitGroup
 		for i, uid := range []string{store1NS, otherNS} {
-			group.Go(func() { errs[i] = h.Gate().Admit(t.Context(), h.identity(store1, store1ID), uid) })
+			group.Go(func() { errs[i] = h.Gate().AdmitSpoke(t.Context(), h.identity(store1, store1ID), uid) })
 		}
 		group.Wait()
 		if (errs[0] == nil) == (errs[1] == nil) {
@@ -94,7 +108,7 @@ func TestAdmit(t *testing.T) {
 func TestSecondSpokeIsReported(t *testing.T) {
 	h := newHarness(t, managedCluster(pinned))
 	for range 3 {
-		if err := h.Gate().Admit(t.Context(), h.identity(store1, store1ID), otherNS); !errors.Is(err, ErrOtherSpoke) {
+		if err := h.Gate().AdmitSpoke(t.Context(), h.identity(store1, store1ID), otherNS); !errors.Is(err, ErrOtherSpoke) {
 			t.Fatal(err)
 		}
 	}
@@ -225,11 +239,11 @@ func TestRecreatedClusterIsAStranger(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.reconcileOnce(store1)
-	if err := h.Gate().Admit(t.Context(), old, ""); !errors.Is(err, ErrStranger) {
+	if err := h.Gate().Admit(t.Context(), old); !errors.Is(err, ErrStranger) {
 		t.Errorf("the old certificate: %v, want %v", err, ErrStranger)
 	}
 	now := h.identity(store1, h.get(store1).Annotations[AnnotationClusterID])
-	if err := h.Gate().Admit(t.Context(), now, ""); err != nil {
+	if err := h.Gate().Admit(t.Context(), now); err != nil {
 		t.Errorf("the new certificate: %v", err)
 	}
 }

@@ -69,7 +69,8 @@ func (h *Hub) UseCertificate(cert *tls.Certificate) {
 	h.cert = cert
 }
 
-// OnAdmit replaces the admission, which admits everyone by default.
+// OnAdmit replaces both steps of the admission, which admits everyone by default.
+// kubeSystemUID is empty when a pipe connects.
 func (h *Hub) OnAdmit(f func(c identity.Cluster, kubeSystemUID string) error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -77,7 +78,10 @@ func (h *Hub) OnAdmit(f func(c identity.Cluster, kubeSystemUID string) error) {
 }
 
 // Admit is tunnel.Admission's.
-func (h *Hub) Admit(_ context.Context, c identity.Cluster, uid string) error {
+func (h *Hub) Admit(ctx context.Context, c identity.Cluster) error { return h.AdmitSpoke(ctx, c, "") }
+
+// AdmitSpoke is tunnel.Admission's.
+func (h *Hub) AdmitSpoke(_ context.Context, c identity.Cluster, uid string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.admit == nil {

@@ -180,7 +180,9 @@ func newServer(a *authority) (*tunnel.Server, error) {
 type everyone struct{}
 
 // Admit admits.
-func (everyone) Admit(context.Context, identity.Cluster, string) error { return nil }
+func (everyone) Admit(context.Context, identity.Cluster) error { return nil }
+
+func (everyone) AdmitSpoke(context.Context, identity.Cluster, string) error { return nil }
 
 // Issue refuses.
 func (everyone) Issue(context.Context, identity.Cluster, []byte) (chain, bundle []byte, err error) {
