@@ -3,7 +3,12 @@
 
 package charts
 
-import "testing"
+import (
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
 
 const hub = namespace + "/spokelet-hub"
 
@@ -22,5 +27,54 @@ func TestTheHubsSecretsAreInItsOwnNamespace(t *testing.T) {
 	}
 	if !found {
 		t.Error("the hub has no right on Secrets: it cannot keep its CA")
+	}
+}
+
+func TestTheHubWritesLeasesOfNodesAlone(t *testing.T) {
+	var got []string
+	for _, g := range install(t, "spokelet-hub") {
+		if slices.Contains(g.rule.Resources, "leases") || slices.Contains(g.rule.Resources, "*") {
+			got = append(got, g.account+" in "+g.namespace)
+		}
+	}
+	if diff := cmp.Diff([]string{hub + " in kube-node-lease"}, got); diff != "" {
+		t.Errorf("rights on leases (-want +got):\n%s", diff)
+	}
+}
+
+// TestTheHubChangesItsOwnDefinitionsAndPoliciesAlone: who may change any of them
+// may change what the API server of the hub's cluster stores and lets through.
+func TestTheHubChangesItsOwnDefinitionsAndPoliciesAlone(t *testing.T) {
+	cases := map[string]struct {
+		group string
+		want  []string
+	}{
+		"customresourcedefinitions": {
+			group: "apiextensions.k8s.io",
+			want:  []string{"managedclusters.cluster.open-cluster-management.io", "works.multicluster.x-k8s.io"},
+		},
+		"validatingadmissionpolicies":       {group: "admissionregistration.k8s.io", want: []string{"spokelet-managedclusters"}},
+		"validatingadmissionpolicybindings": {group: "admissionregistration.k8s.io", want: []string{"spokelet-managedclusters"}},
+		"mutatingadmissionpolicies":         {group: "admissionregistration.k8s.io", want: []string{"spokelet-works"}},
+		"mutatingadmissionpolicybindings":   {group: "admissionregistration.k8s.io", want: []string{"spokelet-works"}},
+		"apiservices":                       {group: "apiregistration.k8s.io", want: []string{"v1alpha1.live.spokelet.io"}},
+	}
+	grants := install(t, "spokelet-hub")
+	for resource, tc := range cases {
+		t.Run(resource, func(t *testing.T) {
+			var got []string
+			for _, g := range grants {
+				if !g.gives(tc.group, resource, "update", "patch", "delete", "deletecollection") {
+					continue
+				}
+				if len(g.rule.ResourceNames) == 0 {
+					t.Errorf("%s may change any: %v", g.account, g.rule.Verbs)
+				}
+				got = append(got, g.rule.ResourceNames...)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("objects that may be changed (-want +got):\n%s", diff)
+			}
+		})
 	}
 }
