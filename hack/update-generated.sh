@@ -20,10 +20,17 @@ buf generate
 controller-gen object:headerFile=hack/boilerplate.go.txt paths=./api/live/... paths=./api/multicluster/...
 controller-gen crd:headerFile=hack/boilerplate.yaml.txt paths=./api/multicluster/... output:crd:dir=api/crds/multicluster
 
+# The generator writes names of models beside every input, so that only our own
+# package may be one of that run: the other inputs lie in the module cache.
+names=$(mktemp -d)
+trap 'rm -rf "$names"' EXIT
+openapi-gen --go-header-file hack/boilerplate.go.txt \
+  --output-pkg names --output-dir "$names" --output-file zz_generated.openapi.go \
+  --output-model-name-file zz_generated.model_name.go \
+  --report-filename /dev/null ./api/live/v1alpha1
 openapi-gen --go-header-file hack/boilerplate.go.txt \
   --output-pkg github.com/spokelet/spokelet/hub/live/openapi --output-dir hub/live/openapi \
-  --output-file zz_generated.openapi.go --output-model-name-file zz_generated.model_name.go \
-  --report-filename /dev/null \
+  --output-file zz_generated.openapi.go --report-filename /dev/null \
   ./api/live/v1alpha1 k8s.io/apimachinery/pkg/apis/meta/v1 k8s.io/apimachinery/pkg/runtime k8s.io/apimachinery/pkg/version
 
 mkdir -p docs/reference
