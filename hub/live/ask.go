@@ -20,8 +20,13 @@ import (
 	"github.com/spokelet/spokelet/api/principal"
 )
 
-// maxStatus bounds the Status of a failed request.
-const maxStatus = 64 << 10
+const (
+	// maxStatus bounds the Status of a failed request.
+	maxStatus = 64 << 10
+	// maxRetryAfter is the longest that a cluster may have a caller wait, in
+	// seconds. Clients obey.
+	maxRetryAfter = 60
+)
 
 // ask puts the question to one cluster. The error is an APIStatus.
 func (s *viewStorage) ask(ctx context.Context, cluster string, q *question, caller principal.Principal, limit int64) (*livev1alpha1.ClusterView, error) {
@@ -69,7 +74,11 @@ func unknownResource(cluster, resource string) error {
 // server said about it stays as it is.
 func failed(ctx context.Context, cluster string, err error) error {
 	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
-		return &apierrors.StatusError{ErrStatus: status.Status()}
+		said := status.Status()
+		if refusal, ok := refusalOf(said); ok {
+			return refusal
+		}
+		return withoutStatus(cluster, int(said.Code))
 	}
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return apierrors.NewTimeoutError(fmt.Sprintf("cluster %q: it did not answer in time", cluster), 0)
@@ -167,14 +176,43 @@ func (q *question) accept() string {
 }
 
 // statusOf is what the cluster said of a request that failed. An answer that
-// is no Status gets one of its code.
+// is no refusal gets a Status of its code.
 func statusOf(cluster string, res *http.Response) error {
 	body, err := io.ReadAll(io.LimitReader(res.Body, maxStatus))
-	status := &metav1.Status{}
-	if err == nil && json.Unmarshal(body, status) == nil && status.Kind == "Status" && status.Code != 0 {
-		return &apierrors.StatusError{ErrStatus: *status}
+	status := metav1.Status{}
+	if err == nil && json.Unmarshal(body, &status) == nil && status.Kind == "Status" {
+		if refusal, ok := refusalOf(status); ok {
+			return refusal
+		}
 	}
-	generic := apierrors.NewGenericServerResponse(res.StatusCode, http.MethodGet, livev1alpha1.Resource(clustersResource), cluster, "", 0, true)
-	generic.ErrStatus.Message = fmt.Sprintf("cluster %q: its API server answered %s without a Status", cluster, strconv.Itoa(res.StatusCode))
+	return withoutStatus(cluster, res.StatusCode)
+}
+
+// refusalOf is a cluster's Status as an error, unless it is none. The caller is
+// answered with its code, which the cluster chooses: one that means success
+// would pass for an answer, and one that HTTP does not have ends the handler.
+func refusalOf(status metav1.Status) (*apierrors.StatusError, bool) {
+	if status.Status != metav1.StatusFailure || !isRefusal(int(status.Code)) {
+		return nil, false
+	}
+	if d := status.Details; d != nil {
+		d.RetryAfterSeconds = min(max(d.RetryAfterSeconds, 0), maxRetryAfter)
+	}
+	return &apierrors.StatusError{ErrStatus: status}, true
+}
+
+// isRefusal reports whether code says that a request failed.
+func isRefusal(code int) bool {
+	return code >= http.StatusBadRequest && code <= 599
+}
+
+// withoutStatus is the error of an answer that has a code and no Status.
+func withoutStatus(cluster string, code int) error {
+	shown := code
+	if !isRefusal(code) {
+		shown = http.StatusBadGateway
+	}
+	generic := apierrors.NewGenericServerResponse(shown, http.MethodGet, livev1alpha1.Resource(clustersResource), cluster, "", 0, true)
+	generic.ErrStatus.Message = fmt.Sprintf("cluster %q: its API server answered %d without a Status", cluster, code)
 	return generic
 }

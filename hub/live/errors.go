@@ -21,6 +21,11 @@ var (
 	errNotCluster = errors.New("object is not a Cluster")
 	// errNoRequestInfo says that the handler chain is not the expected one.
 	errNoRequestInfo = errors.New("request was not parsed")
+	// errRedirect says that a cluster sent its caller elsewhere. The place would
+	// be one of the hub's, with the caller's credentials for the hub.
+	errRedirect = errors.New("answer is a redirect, which is not passed on")
+	// errStatusCode says that an answer's code is none of HTTP's.
+	errStatusCode = errors.New("answer has no valid status code")
 )
 
 // unreachable is the error of a cluster that could not be asked. It names the

@@ -6,6 +6,7 @@ package live
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log"
 	"net"
 	"net/http"
@@ -83,7 +84,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	(&httputil.ReverseProxy{
 		Rewrite:        func(pr *httputil.ProxyRequest) { pass.address(pr.Out) },
-		Transport:      pass.session,
+		Transport:      passable{pass.session},
 		BufferPool:     p.buffers,
 		ErrorLog:       p.errorLog,
 		ModifyResponse: func(res *http.Response) error { supersede(w.Header(), res.Header); return nil },
@@ -213,6 +214,27 @@ func assert(ctx context.Context, h http.Header, p principal.Principal) {
 	}
 }
 
+// passable gives the answers that may be passed on; any other is an error.
+type passable struct{ http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (p passable) RoundTrip(r *http.Request) (*http.Response, error) {
+	res, err := p.RoundTripper.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case res.StatusCode < http.StatusSwitchingProtocols || res.StatusCode > 599:
+		err = fmt.Errorf("%w: %d", errStatusCode, res.StatusCode)
+	case res.StatusCode >= http.StatusMultipleChoices && res.StatusCode < http.StatusBadRequest && res.Header.Get("Location") != "":
+		err = fmt.Errorf("%w: %d", errRedirect, res.StatusCode)
+	default:
+		return res, nil
+	}
+	_ = res.Body.Close()
+	return nil, err
+}
+
 // supersede removes what this server has put into the answer's header and the
 // cluster's API server says too.
 func supersede(own, theirs http.Header) {
@@ -228,14 +250,14 @@ func (p *proxy) upgrade(w http.ResponseWriter, r *http.Request, pass *passage) {
 	out.Body = nil
 	door.KeepUpgrade(out.Header, pass.protocol)
 	pass.address(out)
-	stream := &http.Transport{
+	stream := passable{&http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return pass.session.Dial(ctx, kubeDoor)
 		},
 		ResponseHeaderTimeout: switchTimeout,
 		DisableKeepAlives:     true,
 		DisableCompression:    true,
-	}
+	}}
 	if err := door.Exchange(w, out, stream); err != nil {
 		p.broken(w, r, pass, err)
 	}
