@@ -178,7 +178,7 @@ func TestAllAgentsReturnThroughASmallGate(t *testing.T) {
 	agents := atScale(40, 1000)
 	hub, address := listen(t, func(c *tunnel.ServerConfig) {
 		places := max(16, agents/4)
-		c.Limits = tunnel.Limits{Unauthenticated: places, UnauthenticatedPerHost: places}
+		c.Limits = tunnel.Limits{Handshakes: places, HandshakesPerHost: places}
 	})
 	name := func(i int) string { return fmt.Sprintf("spoke%d", i) }
 	for i := range agents {

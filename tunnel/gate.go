@@ -4,93 +4,187 @@
 package tunnel
 
 import (
+	"crypto/tls"
+	"fmt"
 	"net"
 	"sync"
 	"time"
+
+	"github.com/spokelet/spokelet/tunnel/identity"
+	"github.com/spokelet/spokelet/tunnel/origin"
+	"github.com/spokelet/spokelet/tunnel/pipe"
+	"github.com/spokelet/spokelet/tunnel/pipe/konnectivity"
 )
 
-// gate bounds the connections that have not shown a client certificate: how
-// many there are, how many come from one address, and how long they last. One
-// too many is closed as soon as it is accepted; waiting instead would let those
-// who do nothing hold up everyone.
+// stage is how far a connection of the public port has come. It goes down this
+// list, skipping some, and never up; each stage has its bound and its time.
+type stage int
+
+const (
+	// shaking: TLS is not done, so it may be anybody. A certificate that was
+	// shown proves nothing yet: its key speaks last.
+	// Limits.Handshakes, Limits.HandshakeTimeout.
+	shaking stage = iota
+	// anonymous: it showed no certificate and may enrol.
+	// Limits.Anonymous, Limits.AnonymousLifetime.
+	anonymous
+	// known: it proved to be a cluster and has no pipe yet.
+	// Limits.ClusterConnections, Limits.HandshakeTimeout.
+	known
+	// piped: it carries a pipe, whose session watches it.
+	// Limits.ClusterConnections.
+	piped
+	// gone: it is closed.
+	gone
+)
+
+// gate bounds the connections of the public port in each stage. A newcomer may
+// always come in: it could be an agent, whom nobody may keep out by doing
+// nothing. A full room makes place by closing a connection, see room. A cluster
+// that has all of its connections harms itself alone, so there the newcomer is
+// closed.
 type gate struct {
 	net.Listener
-	limits  Limits
-	refused func()
+	limits Limits
+	closed func() // told of each connection that was closed for want of a place
 
-	mu    sync.Mutex
-	total int
-	hosts map[string]int
+	mu       sync.Mutex // guards what is below, and stage and timer of connections
+	rooms    map[stage]*room
+	clusters map[identity.Cluster]int // those known and piped
 }
 
-func newGate(l net.Listener, limits Limits, refused func()) *gate {
-	return &gate{Listener: l, limits: limits, refused: refused, hosts: map[string]int{}}
+func newGate(l net.Listener, limits Limits, closed func()) *gate {
+	return &gate{
+		Listener: l,
+		limits:   limits,
+		closed:   closed,
+		rooms: map[stage]*room{
+			shaking:   newRoom(limits.Handshakes, limits.HandshakesPerHost),
+			anonymous: newRoom(limits.Anonymous, limits.AnonymousPerHost),
+		},
+		clusters: map[identity.Cluster]int{},
+	}
 }
 
-// Accept returns the next connection within the bounds.
+// Accept returns the next connection.
 func (g *gate) Accept() (net.Conn, error) {
-	for {
-		conn, err := g.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		if admitted := g.admit(conn); admitted != nil {
-			return admitted, nil
-		}
-		g.refused()
-		_ = conn.Close()
-	}
-}
-
-func (g *gate) admit(conn net.Conn) *gatedConn {
-	host := hostOf(conn.RemoteAddr())
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.total >= g.limits.Unauthenticated || g.hosts[host] >= g.limits.UnauthenticatedPerHost {
-		return nil
-	}
-	g.total++
-	g.hosts[host]++
-	c := &gatedConn{Conn: conn, gate: g, host: host}
-	c.timer = time.AfterFunc(g.limits.UnauthenticatedLifetime, func() { _ = c.Close() })
-	return c
-}
-
-func (g *gate) leave(c *gatedConn) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	c.timer.Stop() // under mu, as admit sets it: it may be the timer that calls
-	g.total--
-	g.hosts[c.host]--
-	if g.hosts[c.host] == 0 {
-		delete(g.hosts, c.host)
-	}
-}
-
-func hostOf(a net.Addr) string {
-	host, _, err := net.SplitHostPort(a.String())
+	conn, err := g.Listener.Accept()
 	if err != nil {
-		return a.String()
+		return nil, err
 	}
-	return host
+	c := &gatedConn{Conn: conn, gate: g, host: origin.Of(conn.RemoteAddr())}
+	g.mu.Lock()
+	c.timer = time.AfterFunc(g.limits.HandshakeTimeout, func() { _ = c.Close() })
+	evicted := g.enter(c, shaking)
+	g.mu.Unlock()
+	g.evict(evicted)
+	return c, nil
 }
 
-// gatedConn counts as unauthenticated until it is closed or known.
+// enter gives a connection a place in a room. The caller holds mu, and calls
+// evict without it.
+func (g *gate) enter(c *gatedConn, s stage) (evicted *gatedConn) {
+	evicted = g.rooms[s].add(c)
+	if evicted != nil {
+		g.leave(evicted)
+	}
+	c.stage = s
+	return evicted
+}
+
+// leave ends a connection's stage. The caller holds mu.
+func (g *gate) leave(c *gatedConn) {
+	switch c.stage {
+	case shaking, anonymous:
+		g.rooms[c.stage].remove(c)
+	case known, piped:
+		if g.clusters[c.cluster]--; g.clusters[c.cluster] == 0 {
+			delete(g.clusters, c.cluster)
+		}
+	case gone:
+	}
+	c.stage = gone
+	c.timer.Stop()
+}
+
+func (g *gate) becomeAnonymous(c *gatedConn) (evicted *gatedConn, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if c.stage != shaking {
+		return nil, net.ErrClosed
+	}
+	g.leave(c)
+	c.timer.Reset(g.limits.AnonymousLifetime)
+	return g.enter(c, anonymous), nil
+}
+
+func (g *gate) becomeKnown(c *gatedConn, cluster identity.Cluster) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if c.stage != shaking {
+		return net.ErrClosed
+	}
+	if g.clusters[cluster] >= g.limits.ClusterConnections {
+		g.closed()
+		return fmt.Errorf("cluster %s: %w", cluster.Name, pipe.ErrTooMany)
+	}
+	g.leave(c)
+	c.timer.Reset(g.limits.HandshakeTimeout)
+	c.stage, c.cluster = known, cluster
+	g.clusters[cluster]++
+	return nil
+}
+
+func (g *gate) evict(c *gatedConn) {
+	if c == nil {
+		return
+	}
+	g.closed()
+	_ = c.Conn.Close() // it has left
+}
+
+// gatedConn is a connection of the public port.
 type gatedConn struct {
 	net.Conn
-	gate  *gate
-	host  string
-	timer *time.Timer
-	once  sync.Once
+	gate *gate
+	host string
+
+	stage   stage
+	timer   *time.Timer // closes the connection when its stage takes too long
+	cluster identity.Cluster
 }
 
-// authenticated takes the connection out of the count.
-func (c *gatedConn) authenticated() {
-	c.once.Do(func() { c.gate.leave(c) })
+var _ konnectivity.Watched = (*gatedConn)(nil)
+
+// Authenticated is told that TLS is done. The error says that the connection
+// has no place.
+func (c *gatedConn) Authenticated(state tls.ConnectionState) error {
+	if len(state.PeerCertificates) == 0 {
+		evicted, err := c.gate.becomeAnonymous(c)
+		c.gate.evict(evicted)
+		return err
+	}
+	cluster, err := identity.ClusterOf(state.PeerCertificates[0]) // publicTLS has verified it
+	if err != nil {
+		return fmt.Errorf("peer certificate: %w", err)
+	}
+	return c.gate.becomeKnown(c, cluster)
+}
+
+// Claimed is told that the connection carries a pipe.
+func (c *gatedConn) Claimed() {
+	c.gate.mu.Lock()
+	defer c.gate.mu.Unlock()
+	if c.stage == known {
+		c.stage = piped
+		c.timer.Stop()
+	}
 }
 
 // Close closes the connection.
 func (c *gatedConn) Close() error {
-	c.authenticated()
+	c.gate.mu.Lock()
+	c.gate.leave(c)
+	c.gate.mu.Unlock()
 	return c.Conn.Close()
 }

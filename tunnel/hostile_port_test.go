@@ -55,7 +55,7 @@ func handshake(c net.Conn) (*tls.Conn, error) {
 // that lives and an agent that connects do not notice.
 func TestSlowConnectionsHoldUpNobody(t *testing.T) {
 	hub, address := listen(t, func(c *tunnel.ServerConfig) {
-		c.Limits = tunnel.Limits{HandshakeTimeout: 2 * time.Second, UnauthenticatedLifetime: 4 * time.Second}
+		c.Limits = tunnel.Limits{HandshakeTimeout: 2 * time.Second, AnonymousLifetime: 4 * time.Second}
 	})
 	runOver(t, hub, address, "spoke1", kube(echo))
 	session := hub.Session(t, "spoke1")

@@ -37,15 +37,24 @@ type Limits struct {
 	// DrainGrace is how long a side that goes away lets streams finish
 	// (default 20 s).
 	DrainGrace time.Duration
-	// Unauthenticated is the number of connections without client certificate
-	// that the public port holds at once (default 2048).
-	Unauthenticated int
-	// UnauthenticatedPerHost is the number of them from one address
-	// (default 512).
-	UnauthenticatedPerHost int
-	// UnauthenticatedLifetime is the longest that one of them lasts
-	// (default 10 min, as an enrolment waits for people).
-	UnauthenticatedLifetime time.Duration
+	// Handshakes is the number of connections to the public port whose TLS is
+	// not done, at once (default 2048).
+	Handshakes int
+	// HandshakesPerHost is the number of them from one IPv4 address or IPv6 /64
+	// network (default 512).
+	HandshakesPerHost int
+	// Anonymous is the number of connections to the public port whose TLS is
+	// done without client certificate, at once (default 256).
+	Anonymous int
+	// AnonymousPerHost is the number of them from one IPv4 address or IPv6 /64
+	// network (default 32).
+	AnonymousPerHost int
+	// AnonymousLifetime is the longest that one of them lasts (default 10 min,
+	// as an enrolment waits for people).
+	AnonymousLifetime time.Duration
+	// ClusterConnections is the number of connections to the public port with
+	// certificates of one cluster, at once (default 32, twice its pipes).
+	ClusterConnections int
 }
 
 // Default returns the limits with a value in every field.
@@ -59,9 +68,12 @@ func (l Limits) Default() Limits {
 	setDefault(&l.PingInterval, 5*time.Second)
 	setDefault(&l.PingTimeout, 5*time.Second)
 	setDefault(&l.DrainGrace, 20*time.Second)
-	setDefault(&l.Unauthenticated, 2048)
-	setDefault(&l.UnauthenticatedPerHost, 512)
-	setDefault(&l.UnauthenticatedLifetime, 10*time.Minute)
+	setDefault(&l.Handshakes, 2048)
+	setDefault(&l.HandshakesPerHost, 512)
+	setDefault(&l.Anonymous, 256)
+	setDefault(&l.AnonymousPerHost, 32)
+	setDefault(&l.AnonymousLifetime, 10*time.Minute)
+	setDefault(&l.ClusterConnections, 32)
 	return l
 }
 
@@ -89,9 +101,12 @@ func (l Limits) Validate() error {
 	check(l.PingInterval > 0, "pingInterval: %v is not positive", l.PingInterval)
 	check(l.PingTimeout > 0, "pingTimeout: %v is not positive", l.PingTimeout)
 	check(l.DrainGrace > 0, "drainGrace: %v is not positive", l.DrainGrace)
-	check(l.Unauthenticated > 0, "unauthenticated: %d is not positive", l.Unauthenticated)
-	check(l.UnauthenticatedPerHost > 0, "unauthenticatedPerHost: %d is not positive", l.UnauthenticatedPerHost)
-	check(l.UnauthenticatedLifetime > 0, "unauthenticatedLifetime: %v is not positive", l.UnauthenticatedLifetime)
+	check(l.Handshakes > 0, "handshakes: %d is not positive", l.Handshakes)
+	check(l.HandshakesPerHost > 0, "handshakesPerHost: %d is not positive", l.HandshakesPerHost)
+	check(l.Anonymous > 0, "anonymous: %d is not positive", l.Anonymous)
+	check(l.AnonymousPerHost > 0, "anonymousPerHost: %d is not positive", l.AnonymousPerHost)
+	check(l.ClusterConnections > 0, "clusterConnections: %d is not positive", l.ClusterConnections)
+	check(l.AnonymousLifetime > 0, "anonymousLifetime: %v is not positive", l.AnonymousLifetime)
 	return errors.Join(errs...)
 }
 

@@ -64,7 +64,7 @@ func newHubMetrics(registry *Sessions) *hubMetrics {
 			Name: name("dial_duration_seconds"), Help: "Time from a new pipe to a live session.", Buckets: openBuckets,
 		}),
 		connections: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: name("refused_connections_total"), Help: "Connections without client certificate beyond the limits.",
+			Name: name("refused_connections_total"), Help: "Connections of the public port that were closed because too many were open.",
 		}),
 		sessions: desc("sessions", "Live sessions, those in use and warm ones.", "cluster"),
 		streams:  desc("streams", "Open streams.", "cluster", "door"),
@@ -103,7 +103,7 @@ func (m *hubMetrics) renewed(cluster string, err error) {
 	m.renewals.WithLabelValues(cluster, result(err)).Inc()
 }
 
-func (m *hubMetrics) refuseConnection() { m.connections.Inc() }
+func (m *hubMetrics) closeConnection() { m.connections.Inc() }
 
 // Describe lists the metrics that Collect reads.
 func (m *hubMetrics) Describe(ch chan<- *prometheus.Desc) {

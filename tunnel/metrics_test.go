@@ -118,6 +118,8 @@ func TestConfigurationsAreChecked(t *testing.T) {
 		"a window of less than a frame": {MinStreamWindow: 1},
 		"a window beyond the budget":    {StreamWindow: 1 << 20, WindowBudget: 1 << 19},
 		"no time for a ping":            {PingTimeout: -1},
+		"no place for a handshake":      {Handshakes: -1},
+		"no connection of a cluster":    {ClusterConnections: -1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := limits.Default().Validate(); err == nil {

@@ -153,7 +153,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		return err
 	}
 	failed := make(chan error, 1)
-	go func() { failed <- server.Serve(newGate(l, s.config.Limits, s.metrics.refuseConnection)) }()
+	go func() { failed <- server.Serve(newGate(l, s.config.Limits, s.metrics.closeConnection)) }()
 	s.ready.Store(true)
 	defer s.ready.Store(false)
 	select {
@@ -181,11 +181,7 @@ func (s *Server) publicServer() (*grpc.Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	config := publicTLS(s.config.TLS, func(hello *tls.ClientHelloInfo) {
-		if conn, ok := hello.Conn.(*gatedConn); ok {
-			conn.authenticated()
-		}
-	})
+	config := publicTLS(s.config.TLS)
 	options := append(pipes.ServerOptions(),
 		grpc.Creds(konnectivity.Credentials(config)),
 		grpc.ConnectionTimeout(s.config.Limits.HandshakeTimeout),

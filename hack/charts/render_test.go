@@ -42,9 +42,15 @@ func (g grant) gives(group, resource string, verbs ...string) bool {
 		slices.ContainsFunc(verbs, func(verb string) bool { return has(g.rule.Verbs, verb) })
 }
 
-// install renders a chart, with the values that have no default and those given
-// (as in "kube.enabled=true"), and returns every grant.
+// install renders a chart and returns every grant.
 func install(t *testing.T, chart string, values ...string) []grant {
+	t.Helper()
+	return grants(t, render(t, chart, values...))
+}
+
+// render returns the objects of a chart, with the values that have no default
+// and those given (as in "kube.enabled=true").
+func render(t *testing.T, chart string, values ...string) []unstructured.Unstructured {
 	t.Helper()
 	args := []string{
 		"template", "test", "../../charts/" + chart, "--namespace", namespace,
@@ -53,7 +59,7 @@ func install(t *testing.T, chart string, values ...string) []grant {
 	for _, value := range values {
 		args = append(args, "--set", value)
 	}
-	return grants(t, decode(t, run(t, helm(t), args...)))
+	return decode(t, run(t, helm(t), args...))
 }
 
 // helm returns the path of the helm that the clusters of the tests use.

@@ -6,13 +6,14 @@ package registration
 import (
 	"context"
 	"errors"
-	"net/netip"
 	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
 	"google.golang.org/grpc/peer"
 	"k8s.io/utils/lru"
+
+	"github.com/spokelet/spokelet/tunnel/origin"
 )
 
 var (
@@ -101,21 +102,11 @@ func (l *limiter) slot() (release func(), err error) {
 	}
 }
 
-// remoteHost is the caller's IP address, or its /64 network in IPv6, which one
-// host has to itself; "" for callers without an address, who share one count.
+// remoteHost is where a caller is from, as package origin has it.
 func remoteHost(ctx context.Context) string {
 	p, ok := peer.FromContext(ctx)
-	if !ok || p.Addr == nil {
+	if !ok {
 		return ""
 	}
-	remote, err := netip.ParseAddrPort(p.Addr.String())
-	if err != nil {
-		return ""
-	}
-	address := remote.Addr().Unmap().WithZone("")
-	if address.Is4() {
-		return address.String()
-	}
-	// An IPv6 address has 128 bits: 64 are never too many.
-	return netip.PrefixFrom(address, 64).Masked().String()
+	return origin.Of(p.Addr)
 }

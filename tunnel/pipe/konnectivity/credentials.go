@@ -10,6 +10,7 @@ import (
 	"errors"
 	"net"
 	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
@@ -22,11 +23,32 @@ type AuthInfo struct {
 	connection *connection
 }
 
+// Watched is what the connections of a listener may be, to be told how far they
+// have come.
+type Watched interface {
+	// Authenticated is called when TLS is done and the peer has proved what its
+	// certificate says, if it showed one. An error closes the connection.
+	Authenticated(state tls.ConnectionState) error
+	// Claimed is called when the connection carries a pipe.
+	Claimed()
+}
+
 // connection is the TCP connection under one gRPC transport.
 type connection struct {
 	raw net.Conn
-	// claimed is set by the first agent stream: one connection, one pipe.
-	claimed atomic.Bool
+	// asked is set by the first agent stream: one connection, one pipe.
+	asked atomic.Bool
+}
+
+func (c *connection) claimed() {
+	if w, ok := c.raw.(Watched); ok {
+		w.Claimed()
+	}
+}
+
+// closeSoon closes TCP when the peer had time to read why.
+func (c *connection) closeSoon() {
+	time.AfterFunc(refusalGrace, func() { _ = c.close() })
 }
 
 // close closes TCP without a word of TLS: its closing alert would wait for a
@@ -52,6 +74,11 @@ func (c serverCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.
 	tlsInfo, ok := info.(credentials.TLSInfo)
 	if !ok {
 		return nil, nil, errors.New("TLS handshake has no TLS state")
+	}
+	if w, ok := raw.(Watched); ok {
+		if err := w.Authenticated(tlsInfo.State); err != nil {
+			return nil, nil, err
+		}
 	}
 	return conn, AuthInfo{TLSInfo: tlsInfo, connection: &connection{raw: raw}}, nil
 }

@@ -8,7 +8,9 @@ import (
 	"errors"
 	"net"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
@@ -123,6 +125,47 @@ func TestAConnectionCarriesOnePipe(t *testing.T) {
 	h.Next(t)
 	if _, err := connectRaw(t, c, header.AgentID, "agent-2"); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("Connect() a second time = %v, want %v", err, codes.ResourceExhausted)
+	}
+}
+
+// endingConn says when its reader has met the end.
+type endingConn struct {
+	net.Conn
+	end func()
+}
+
+func (c *endingConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if err != nil {
+		c.end()
+	}
+	return n, err
+}
+
+func TestAConnectionEndsWithARefusal(t *testing.T) {
+	h := pipetest.Start(t, kind(), nil)
+	ended := make(chan struct{})
+	end := sync.OnceFunc(func() { close(ended) })
+	conn, err := grpc.NewClient("passthrough:///"+h.Address,
+		grpc.WithTransportCredentials(credentials.NewTLS(h.Agent(t, nil).TLS)),
+		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+			tcp, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+			return &endingConn{Conn: tcp, end: end}, err
+		}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_, err = connectRaw(t, agent.NewAgentServiceClient(conn)) // without a process
+	if status.Code(err) != codes.InvalidArgument {
+		t.Fatalf("Connect() = %v, want %v", err, codes.InvalidArgument)
+	}
+	patience, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	select {
+	case <-ended:
+	case <-patience.Done():
+		t.Error("the hub holds the connection of an agent that it refused")
 	}
 }
 

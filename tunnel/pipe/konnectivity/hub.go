@@ -25,8 +25,11 @@ const (
 	// A server cuts clients that ping more often than this. gRPC's default,
 	// five minutes, would cut every agent.
 	keepaliveMinTime = 5 * time.Second
-	// A connection without a stream is no pipe: refused, or not asked for one.
+	// A connection without a stream is no pipe: it was not asked for one.
 	maxConnectionIdle = 2 * time.Minute
+
+	// How long an agent that was refused has to read why.
+	refusalGrace = time.Second
 
 	// gRPC's 32 KiB buffers in both directions are most of what an idle agent
 	// costs; bulk transfers are as fast with these.

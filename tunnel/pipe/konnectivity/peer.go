@@ -40,15 +40,15 @@ func enter(ctx context.Context, gate *pipe.Gate) (caller, error) {
 	if !ok || info.connection == nil {
 		return caller{}, errCredentials
 	}
-	remote := remoteAddr(ctx)
-	peer, leave, err := gate.Enter(ctx, info.State, claimedProcess(ctx), remote)
+	if !info.connection.asked.CompareAndSwap(false, true) {
+		return caller{}, fmt.Errorf("connection was used for a pipe: %w", pipe.ErrTooMany)
+	}
+	peer, leave, err := gate.Enter(ctx, info.State, claimedProcess(ctx), remoteAddr(ctx))
 	if err != nil {
+		info.connection.closeSoon() // it is good for nothing else
 		return caller{}, err
 	}
-	if !info.connection.claimed.CompareAndSwap(false, true) {
-		leave()
-		return caller{}, fmt.Errorf("cluster %s: connection has a pipe: %w", peer.Cluster.Name, pipe.ErrTooMany)
-	}
+	info.connection.claimed()
 	return caller{
 		peer:       peer,
 		connection: info.connection,

@@ -1,0 +1,204 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnel_test
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"google.golang.org/grpc"
+
+	rpcv1 "github.com/spokelet/spokelet/api/rpc/v1"
+	"github.com/spokelet/spokelet/tunnel"
+	"github.com/spokelet/spokelet/tunnel/tunneltest"
+)
+
+// crowd is a number of connections to the public port that do nothing more.
+type crowd struct {
+	address string
+	ended   chan struct{} // one for each connection that the port has closed
+}
+
+func newCrowd(address string) *crowd {
+	return &crowd{address: address, ended: make(chan struct{}, 1000)}
+}
+
+// join opens a connection. prepare brings it to where it does nothing.
+func (c *crowd) join(t *testing.T, prepare func(net.Conn) error) {
+	t.Helper()
+	conn, err := net.Dial("tcp", c.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	if err := prepare(conn); err != nil {
+		c.ended <- struct{}{} // closed before it came so far
+		return
+	}
+	go func() {
+		_, _ = io.Copy(io.Discard, conn) // until it ends, however
+		c.ended <- struct{}{}
+	}()
+}
+
+// waitFor waits until the port has closed so many connections.
+func (c *crowd) waitFor(t *testing.T, want int) {
+	t.Helper()
+	for got := range want {
+		select {
+		case <-c.ended:
+		case <-patience(t).Done():
+			t.Fatalf("the port has closed %d connections, want %d", got, want)
+		}
+	}
+}
+
+// patience is how long what should happen at once may take on a busy machine.
+func patience(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func silent(net.Conn) error { return nil }
+
+// shakesHands begins HTTP/2, with a certificate or, of nil, without: gRPC has no
+// reason to end the connection then.
+func shakesHands(cert *tls.Certificate) func(net.Conn) error {
+	config := &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}
+	if cert != nil {
+		config.Certificates = []tls.Certificate{*cert}
+	}
+	return func(c net.Conn) error {
+		conn := tls.Client(c, config)
+		if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
+			return err
+		}
+		return http2.NewFramer(conn, nil).WriteSettings()
+	}
+}
+
+// showsACertificate sends a certificate and not the signature that proves that
+// the key is its own, as a thief of nothing but the certificate would.
+func showsACertificate(cert *tls.Certificate) func(net.Conn) error {
+	shake := shakesHands(cert)
+	return func(c net.Conn) error { return shake(&unsigned{Conn: c}) }
+}
+
+// unsigned swallows what a TLS 1.3 client sends after its certificate, which is
+// its first encrypted record (RFC 8446, 4.4).
+type unsigned struct {
+	net.Conn
+	shown bool
+}
+
+func (u *unsigned) Write(b []byte) (int, error) {
+	const header, encrypted = 5, 23
+	n := 0
+	for !u.shown && n < len(b) {
+		u.shown = b[n] == encrypted
+		n += header + int(binary.BigEndian.Uint16(b[n+3:]))
+	}
+	if _, err := u.Conn.Write(b[:n]); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}
+
+func clusterCertificate(t *testing.T, hub *tunneltest.Hub, name string) *tls.Certificate {
+	t.Helper()
+	return hub.Authority.Issue(t, hub.Authority.Cluster(name).URI())
+}
+
+func TestACertificateBuysNoTimeWithoutAPipe(t *testing.T) {
+	hub, address := listen(t, func(c *tunnel.ServerConfig) {
+		c.Limits = tunnel.Limits{HandshakeTimeout: time.Second, ClusterConnections: 100}
+		c.Enroll = enrollment{}
+	})
+	cert := clusterCertificate(t, hub, "spoke1")
+	idle := newCrowd(address)
+	for range 60 {
+		idle.join(t, shakesHands(cert))
+	}
+	idle.waitFor(t, 60)
+	// A call without a message keeps gRPC from seeing an idle connection.
+	stream, err := dialPort(t, address, cert).NewStream(patience(t), &grpc.StreamDesc{ClientStreams: true}, rpcv1.EnrollService_Enroll_FullMethodName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.RecvMsg(&rpcv1.EnrollResponse{}); err == nil || stream.Context().Err() == context.DeadlineExceeded {
+		t.Errorf("an enrolment without a message ended with %v, want the end of its connection", err)
+	}
+}
+
+func TestAClusterHasSoManyConnections(t *testing.T) {
+	const places, others = 4, 8
+	hub, address := listen(t, func(c *tunnel.ServerConfig) {
+		c.Limits = tunnel.Limits{HandshakeTimeout: time.Minute, ClusterConnections: places}
+	})
+	cert := clusterCertificate(t, hub, "spoke1")
+	idle := newCrowd(address)
+	for range places + others {
+		idle.join(t, shakesHands(cert))
+	}
+	idle.waitFor(t, others)
+	runOver(t, hub, address, "spoke2", kube(echo))
+	readEcho(t, hub.Session(t, "spoke2"))
+	if more := len(idle.ended); more != 0 {
+		t.Errorf("%d connections within the bound were closed", more)
+	}
+}
+
+func TestACertificateWithoutItsKeyIsAStrangers(t *testing.T) {
+	const places, others = 4, 8
+	hub, address := listen(t, func(c *tunnel.ServerConfig) {
+		c.Limits = tunnel.Limits{HandshakeTimeout: time.Minute, Handshakes: places}
+	})
+	cert := clusterCertificate(t, hub, "spoke1")
+	thieves := newCrowd(address)
+	for range places + others {
+		thieves.join(t, showsACertificate(cert))
+	}
+	thieves.waitFor(t, others)
+}
+
+// TestStrangersKeepNoAgentOut has strangers hold every place that there is for
+// them, from the address that the agent comes from.
+func TestStrangersKeepNoAgentOut(t *testing.T) {
+	const places = 8
+	for name, stranger := range map[string]func(net.Conn) error{
+		"with TLS":    shakesHands(nil),
+		"without TLS": silent,
+	} {
+		t.Run(name, func(t *testing.T) {
+			hub, address := listen(t, func(c *tunnel.ServerConfig) {
+				c.Limits = tunnel.Limits{
+					HandshakeTimeout: time.Minute, Handshakes: places, HandshakesPerHost: places,
+					Anonymous: places, AnonymousPerHost: places,
+				}
+			})
+			strangers := newCrowd(address)
+			for range 2 * places {
+				strangers.join(t, stranger)
+			}
+			strangers.waitFor(t, places)
+			runOver(t, hub, address, "spoke1", kube(echo))
+			connected := make(chan struct{}, 10)
+			defer hub.Server.Sessions().Subscribe(func(tunnel.Event) { connected <- struct{}{} })()
+			select {
+			case <-connected:
+			case <-patience(t).Done():
+				t.Fatal("the agent found no place")
+			}
+			readEcho(t, hub.Session(t, "spoke1"))
+		})
+	}
+}
