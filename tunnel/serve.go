@@ -55,7 +55,7 @@ func (s *Server) open(ctx context.Context, peer pipe.Peer, p pipe.Pipe) (*Sessio
 	if err != nil {
 		return nil, err
 	}
-	session, err := s.newSession(peer, wire, leaf.NotAfter, p.Close)
+	session, err := s.newSession(peer, wire, leaf, p.Close)
 	if err != nil {
 		wire.abort()
 		return nil, err
@@ -104,21 +104,22 @@ func (s *Server) secure(ctx context.Context, peer pipe.Peer, p pipe.Pipe) (*flow
 	return newFlowConn(conn, raw, true, s.config.Limits.StreamWindow), leaf, nil
 }
 
-func (s *Server) newSession(peer pipe.Peer, wire *flowConn, notAfter time.Time, kill func() error) (*Session, error) {
+func (s *Server) newSession(peer pipe.Peer, wire *flowConn, leaf *x509.Certificate, kill func() error) (*Session, error) {
 	conn, err := newClientConn(wire, s.config.Limits)
 	if err != nil {
 		return nil, fmt.Errorf("session HTTP/2: %w", err)
 	}
 	session := &Session{
-		cluster:  peer.Cluster,
-		remote:   peer.Remote,
-		wire:     wire,
-		conn:     conn,
-		kill:     kill,
-		slots:    newSlots(peer.Cluster.Name, s.config.Limits),
-		rule:     newWindowRule(s.config.Limits),
-		notAfter: notAfter,
-		since:    time.Now(),
+		cluster:   peer.Cluster,
+		remote:    peer.Remote,
+		wire:      wire,
+		conn:      conn,
+		kill:      kill,
+		slots:     newSlots(peer.Cluster.Name, s.config.Limits),
+		rule:      newWindowRule(s.config.Limits),
+		notBefore: leaf.NotBefore,
+		notAfter:  leaf.NotAfter,
+		since:     time.Now(),
 	}
 	session.life, session.stop = context.WithCancelCause(context.Background())
 	session.slots.changed = session.adapt
@@ -180,17 +181,5 @@ func (s *Server) converse(session *Session) {
 			s.sessions.retire(session, reason)
 			go session.endAfter(done, fmt.Errorf("%w: %w", ErrClosed, reason))
 		}
-	}
-}
-
-// renew answers a certificate request.
-func (s *Server) renew(session *Session, csr []byte) {
-	chain, bundle, err := s.config.Issuer.Issue(session.life, session.cluster, csr)
-	s.metrics.renewed(session.cluster.Name, err)
-	if err != nil {
-		s.config.Logger.Error(err, "certificate not renewed", "cluster", session.cluster.Name)
-	}
-	if err := session.door.answer(chain, bundle, err); err != nil {
-		session.end(fmt.Errorf("%w: certificate: %w", ErrLost, err))
 	}
 }

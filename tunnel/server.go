@@ -95,6 +95,7 @@ type Server struct {
 	local    control.Local
 	sessions *Sessions
 	metrics  *hubMetrics
+	renewals renewals
 	ready    atomic.Bool
 
 	mu       sync.Mutex

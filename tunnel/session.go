@@ -21,16 +21,17 @@ import (
 // Session is the hub's end of one live connection to an agent process. Its
 // methods may be called at once from many goroutines.
 type Session struct {
-	cluster  identity.Cluster
-	remote   net.Addr
-	wire     *flowConn
-	conn     *clientConn
-	kill     func() error // closes the agent's TCP connection
-	slots    *slots
-	notAfter time.Time
-	since    time.Time
-	rule     *windowRule
-	rtt      atomic.Int64 // smoothed, in nanoseconds; 0 before the first ping
+	cluster identity.Cluster
+	remote  net.Addr
+	wire    *flowConn
+	conn    *clientConn
+	kill    func() error // closes the agent's TCP connection
+	slots   *slots
+	// notBefore and notAfter bound the life of the agent's certificate.
+	notBefore, notAfter time.Time
+	since               time.Time
+	rule                *windowRule
+	rtt                 atomic.Int64 // smoothed, in nanoseconds; 0 before the first ping
 
 	hello control.Agreement // set before the session is registered
 	door  *doorkeeper       // the hub's end of the control door; the same

@@ -1,0 +1,43 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnel_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/spokelet/spokelet/tunnel/identity"
+	"github.com/spokelet/spokelet/tunnel/tunneltest"
+)
+
+// TestTheAgentsOfAClusterRenewOneByOne runs agents whose certificates were made
+// together and which therefore ask together.
+func TestTheAgentsOfAClusterRenewOneByOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const agents = 4
+		hub := tunneltest.NewHub(t, nil)
+		var issued []time.Time
+		hub.OnIssue(func(identity.Cluster) error {
+			issued = append(issued, time.Now())
+			return nil
+		})
+		cluster := hub.Authority.Cluster("spoke1")
+		var running []*tunneltest.Agent
+		for range agents {
+			running = append(running, hub.Run(t, cluster, tunneltest.NewNetwork(tunneltest.NetworkConfig{}), nil))
+		}
+		time.Sleep(59 * time.Minute) // of an hour
+		for i := 1; i < len(issued); i++ {
+			if spacing := issued[i].Sub(issued[i-1]); spacing < time.Minute {
+				t.Errorf("certificates %d and %d were issued within %v", i-1, i, spacing)
+			}
+		}
+		for i, agent := range running {
+			if got := agent.Credentials.Renewals(); got != 1 {
+				t.Errorf("agent %d has renewed %d times, want 1", i, got)
+			}
+		}
+	})
+}
