@@ -9,9 +9,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -41,7 +41,9 @@ var errAnchorLost = errors.New("anchor was replaced by someone else")
 // applied for it. An object is listed before it is applied, so that whatever
 // happens in between, nothing is ever applied that is not listed.
 type anchor struct {
-	uid      types.UID
+	uid types.UID
+	// created is when the API server made the anchor.
+	created  time.Time
 	deleting bool
 	// tracked is what may exist because of this work.
 	tracked map[objectID]tracked
@@ -54,6 +56,10 @@ type tracked struct {
 	target
 	ordinal int
 	uid     types.UID
+	// adopted: the object of that UID was there before us, and stays after us.
+	adopted bool
+	// unsure: an apply may have been done of which we do not know the answer.
+	unsure bool
 }
 
 func newAnchor() *anchor { return &anchor{tracked: map[objectID]tracked{}} }
@@ -67,7 +73,7 @@ func (a *anchor) list() []v1alpha1.AppliedResourceMeta {
 				Ordinal: t.ordinal, Group: t.Group, Version: t.Version, Kind: t.Kind,
 				Resource: t.Resource, Namespace: t.Namespace, Name: t.Name,
 			},
-			UID: t.uid,
+			UID: t.uid, Adopted: t.adopted,
 		})
 	}
 	slices.SortFunc(out, func(a, b v1alpha1.AppliedResourceMeta) int {
@@ -78,6 +84,7 @@ func (a *anchor) list() []v1alpha1.AppliedResourceMeta {
 	return out
 }
 
+// take reads a list. How the last applies before it was read ended, it does not say.
 func (a *anchor) take(list []v1alpha1.AppliedResourceMeta) {
 	for _, r := range list {
 		t := target{objectID: objectID{Group: r.Group, Resource: r.Resource, Namespace: r.Namespace, Name: r.Name}, Version: r.Version, Kind: r.Kind}
@@ -87,7 +94,7 @@ func (a *anchor) take(list []v1alpha1.AppliedResourceMeta) {
 		if old, ok := a.tracked[t.objectID]; ok && old.uid != "" && r.UID == "" {
 			continue
 		}
-		a.tracked[t.objectID] = tracked{target: t, ordinal: r.Ordinal, uid: r.UID}
+		a.tracked[t.objectID] = tracked{target: t, ordinal: r.Ordinal, uid: r.UID, adopted: r.Adopted, unsure: true}
 	}
 }
 
@@ -98,7 +105,7 @@ func readAnchor(p Policy, u *unstructured.Unstructured) (wire.WorkKey, *anchor, 
 		return wire.WorkKey{}, nil, fmt.Errorf("anchor %s: %w", u.GetName(), err)
 	}
 	a := newAnchor()
-	a.uid, a.deleting = obj.UID, obj.DeletionTimestamp != nil
+	a.uid, a.created, a.deleting = obj.UID, obj.CreationTimestamp.Time, obj.DeletionTimestamp != nil
 	var applying []v1alpha1.AppliedResourceMeta
 	if text := obj.Annotations[applyingAnnotation]; text != "" {
 		if err := json.Unmarshal([]byte(text), &applying); err != nil {
@@ -140,7 +147,7 @@ func (e *Engine) createAnchor(ctx context.Context, w *work, a *anchor) error {
 	if err != nil {
 		return fmt.Errorf("create %s: %w", w.policy.Anchor.Kind, err)
 	}
-	a.uid, a.deleting = made.GetUID(), false
+	a.uid, a.created, a.deleting = made.GetUID(), made.GetCreationTimestamp().Time, false
 	if obj.Annotations == nil {
 		return e.recordAnchor(ctx, w, a)
 	}
@@ -161,7 +168,12 @@ func (e *Engine) adoptAnchor(ctx context.Context, w *work, a *anchor) error {
 	if key != w.key {
 		return fmt.Errorf("%s %s stands for work %s/%s", w.policy.Anchor.Kind, u.GetName(), key.Namespace, key.Name)
 	}
-	maps.Copy(found.tracked, a.tracked)
+	for id, t := range a.tracked {
+		if old, ok := found.tracked[id]; ok && t.uid == "" {
+			t.uid, t.adopted, t.unsure = old.uid, old.adopted, old.unsure
+		}
+		found.tracked[id] = t
+	}
 	*a = *found
 	if a.deleting {
 		return errAnchorLost // replaced by the caller's next attempt

@@ -12,6 +12,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -23,7 +24,7 @@ func (e *Engine) collect(ctx context.Context, w *work, list []tracked) error {
 		pending := false
 		for _, t := range wave {
 			e.table.claim(t.target, w.key.String(), w.anchor.uid)
-			gone, err := e.remove(ctx, t, w.anchor.uid)
+			gone, err := e.remove(ctx, t, w.anchor)
 			if err != nil && failed == nil {
 				failed = fmt.Errorf("delete %s: %w", t.objectID, err)
 			}
@@ -55,9 +56,9 @@ func (e *Engine) unseen(wave []tracked) error {
 	return nil
 }
 
-// remove deletes one object if it is ours alone, and tells whether it is none of
-// our business any more.
-func (e *Engine) remove(ctx context.Context, t tracked, anchor types.UID) (gone bool, err error) {
+// remove deletes one object if we made it and it is ours alone, and tells whether
+// it is none of our business any more.
+func (e *Engine) remove(ctx context.Context, t tracked, a *anchor) (gone bool, err error) {
 	if gone, done := e.removeSeen(ctx, t); done {
 		return gone, nil
 	}
@@ -68,19 +69,21 @@ func (e *Engine) remove(ctx context.Context, t tracked, anchor types.UID) (gone 
 	if err != nil {
 		return false, err
 	}
-	switch verdict(live, t, anchor) {
+	switch e.verdict(live, t, a) {
 	case foreign:
 		return true, nil
+	case adopted:
+		return e.disowned(ctx, t.target, a.uid)
 	case going:
 		return false, nil
 	case ours:
 	}
-	shared, err := e.shared(ctx, live, anchor)
+	shared, err := e.shared(ctx, live, a.uid)
 	if err != nil {
 		return false, err
 	}
 	if shared {
-		return true, e.disown(ctx, t.target, anchor)
+		return e.disowned(ctx, t.target, a.uid)
 	}
 	if err := e.spoke.delete(ctx, t.target, live.UID, live.ResourceVersion); err != nil && !apierrors.IsNotFound(err) {
 		return false, err
@@ -101,7 +104,7 @@ func (e *Engine) remove(ctx context.Context, t tracked, anchor types.UID) (gone 
 func (e *Engine) removeSeen(ctx context.Context, t tracked) (gone, done bool) {
 	live, known, failure := e.table.look(t.objectID)
 	switch {
-	case failure != nil || !known:
+	case failure != nil || !known || t.adopted:
 		return false, false
 	case live == nil:
 		return true, true
@@ -123,18 +126,20 @@ type owned int
 const (
 	ours    owned = iota // to be deleted, or shared
 	going                // ours, and being deleted
+	adopted              // not made by us: let go
 	foreign              // not what the anchor listed: left alone
 )
 
 // verdict never takes for ours what was not applied for this anchor: the UID is
 // the one that was recorded or, where a crash came before the record, the object
-// bears the anchor's reference, which the apply itself had set.
-func verdict(live *metav1.PartialObjectMetadata, t tracked, anchor types.UID) owned {
+// bears the anchor's reference, which the apply itself had set. Nor what was
+// applied and not made.
+func (e *Engine) verdict(live *metav1.PartialObjectMetadata, t tracked, a *anchor) owned {
 	switch {
-	case t.uid != "" && live.UID != t.uid && !refersTo(live, anchor):
+	case (t.uid == "" || live.UID != t.uid) && !refersTo(live, a.uid):
 		return foreign
-	case t.uid == "" && !refersTo(live, anchor):
-		return foreign
+	case !e.made(t, live.UID, originOf(live, FieldManager, 0), a):
+		return adopted
 	case live.DeletionTimestamp != nil:
 		return going
 	default:
@@ -146,30 +151,70 @@ func refersTo(live *metav1.PartialObjectMetadata, anchor types.UID) bool {
 	return anchor != "" && slices.ContainsFunc(live.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == anchor })
 }
 
-// shared tells whether another anchor owns the object. A reference to an anchor
-// that is no more does not count: where no garbage collector runs nobody drops it.
+// shared tells whether anybody else owns the object. A reference to an owner that
+// is no more does not count: where no garbage collector runs nobody drops it. One
+// that cannot be looked at counts.
 func (e *Engine) shared(ctx context.Context, live *metav1.PartialObjectMetadata, anchor types.UID) (bool, error) {
 	for _, o := range live.OwnerReferences {
-		if o.UID == anchor || !isAnchor(o) {
+		if o.UID == anchor {
 			continue
 		}
-		other, err := e.spoke.metadata.Resource(anchorResource(o)).Get(ctx, o.Name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			continue
-		}
-		if err != nil {
-			return false, fmt.Errorf("get %s %s: %w", o.Kind, o.Name, err)
-		}
-		if other.UID == o.UID {
-			return true, nil
+		lives, err := e.ownerLives(ctx, o, live.Namespace)
+		if lives || err != nil {
+			return lives, err
 		}
 	}
 	return false, nil
 }
 
+func (e *Engine) ownerLives(ctx context.Context, o metav1.OwnerReference, namespace string) (bool, error) {
+	var owner *metav1.PartialObjectMetadata
+	at, err := e.ownerAt(ctx, o, namespace)
+	if err == nil {
+		owner, err = e.spoke.get(ctx, at)
+	}
+	var unserved *UnknownKindError
+	switch {
+	case apierrors.IsNotFound(err):
+		return false, nil
+	case apierrors.IsForbidden(err), errors.As(err, &unserved):
+		return true, nil
+	case err != nil:
+		return false, fmt.Errorf("get owner %s %s: %w", o.Kind, o.Name, err)
+	}
+	return owner.UID == o.UID, nil
+}
+
+// ownerAt is where an owner of an object in a namespace is stored.
+func (e *Engine) ownerAt(ctx context.Context, o metav1.OwnerReference, namespace string) (target, error) {
+	gvk := schema.FromAPIVersionAndKind(o.APIVersion, o.Kind)
+	at := target{objectID: objectID{Group: gvk.Group, Name: o.Name}, Version: gvk.Version, Kind: gvk.Kind}
+	if isAnchor(o) {
+		at.Resource = anchorResource(o).Resource
+		return at, nil
+	}
+	kind, err := e.spoke.kinds.resolve(ctx, gvk)
+	if err != nil {
+		return target{}, err
+	}
+	at.Resource = kind.resource
+	if kind.namespaced {
+		at.Namespace = namespace
+	}
+	return at, nil
+}
+
 // disownAttempts bounds how often a reference is removed anew from an object that
 // changes in between.
 const disownAttempts = 5
+
+// disowned lets go of an object, which is none of our business then.
+func (e *Engine) disowned(ctx context.Context, at target, anchor types.UID) (gone bool, err error) {
+	if err := e.disown(ctx, at, anchor); err != nil {
+		return false, err
+	}
+	return true, nil
+}
 
 // disown removes the reference to an anchor from an object, and nothing else.
 func (e *Engine) disown(ctx context.Context, at target, anchor types.UID) error {

@@ -193,6 +193,9 @@ func (e *Engine) rebind(p Policy, key wire.WorkKey, a *anchor) {
 	}
 	for _, t := range a.tracked {
 		e.table.claim(t.target, key.String(), a.uid)
+		if t.uid != "" && !t.adopted {
+			e.table.vouch(t.objectID, t.uid)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ package work
 
 import (
 	"context"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -13,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -63,19 +63,9 @@ func TestWorkLivesAndDies(t *testing.T) {
 
 // listed renders an anchor's list as "name:has uid ...".
 func listed(c *cluster, name string) string {
-	u, ok := c.anchor(name)
-	if !ok {
-		return ""
-	}
-	list, _, _ := unstructured.NestedSlice(u.Object, "status", "appliedResources")
 	var out []string
-	for _, e := range list {
-		m := e.(map[string]any)
-		has := "false"
-		if uid, _ := m["uid"].(string); uid != "" {
-			has = "true"
-		}
-		out = append(out, m["name"].(string)+":"+has)
+	for _, r := range c.appliedResources(name) {
+		out = append(out, r.Name+":"+strconv.FormatBool(r.UID != ""))
 	}
 	return strings.Join(out, " ")
 }

@@ -73,6 +73,7 @@ func (e *Engine) apply(ctx context.Context, w *work, d *desired) (time.Duration,
 
 // record brings the anchor up to date, after the burst unless it is this run's turn.
 func (e *Engine) record(ctx context.Context, w *work) error {
+	e.vindicate(w.anchor)
 	if slices.Equal(w.anchor.list(), w.anchor.recorded) {
 		return nil
 	}
@@ -201,32 +202,33 @@ func (e *Engine) applyStep(ctx context.Context, w *work, s *step) (result, time.
 		return w.resultOf(s.at.objectID), wait
 	}
 	owners := e.table.begin(s.at.objectID, now)
-	got, err := e.write(ctx, w, s, owners)
+	got, from, err := e.write(ctx, w, s, owners)
 	e.metrics.applied(time.Since(now), err)
 	e.table.finish(s.at.objectID, key, s.hash, got)
+	t := w.anchor.tracked[s.at.objectID]
 	if err != nil {
 		s.err = err
+		t.unsure = t.unsure || !refused(err)
+		w.anchor.tracked[s.at.objectID] = t
 		return result{}, 0
 	}
-	t := w.anchor.tracked[s.at.objectID]
-	t.uid = got.uid
-	w.anchor.tracked[s.at.objectID] = t
+	w.anchor.tracked[s.at.objectID] = e.settled(t, got.uid, from, w.anchor)
 	r := result{generation: got.generation}
 	w.keep(s.at.objectID, r)
 	return r, 0
 }
 
-func (e *Engine) write(ctx context.Context, w *work, s *step, owners []owner) (*sighting, error) {
+func (e *Engine) write(ctx context.Context, w *work, s *step, owners []owner) (*sighting, origin, error) {
 	configuration, err := s.configuration(s.at, e.references(owners))
 	if err != nil {
-		return nil, err
+		return nil, origin{}, err
 	}
-	got, err := e.spoke.apply(ctx, s.at, configuration, w.policy)
+	got, from, err := e.spoke.apply(ctx, s.at, configuration, w.policy)
 	if apierrors.IsNotFound(err) {
 		// The namespace is missing, or the kind is served no more.
 		e.spoke.kinds.forget(s.gvk.GroupVersion())
 	}
-	return got, err
+	return got, from, err
 }
 
 // references turns owners into ownerReferences: those of every work that claims

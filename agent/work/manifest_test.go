@@ -198,12 +198,13 @@ func FuzzManifest(f *testing.F) {
 	})
 }
 
-// FuzzVerdict checks that nothing is deleted that was not applied for the anchor.
+// FuzzVerdict checks that nothing is deleted that was not applied for the anchor,
+// or that was there before.
 func FuzzVerdict(f *testing.F) {
 	f.Add("u", "u", "anchor", "anchor", false)
 	f.Add("u", "", "anchor", "other", true)
 	f.Add("u", "v", "", "", false)
-	f.Fuzz(func(t *testing.T, live, recorded, anchor, owner string, deleting bool) {
+	f.Fuzz(func(t *testing.T, live, recorded, name, owner string, deleting bool) {
 		obj := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{UID: types.UID(live)}}
 		if owner != "" {
 			obj.OwnerReferences = []metav1.OwnerReference{{UID: types.UID(owner)}}
@@ -212,13 +213,19 @@ func FuzzVerdict(f *testing.F) {
 			now := metav1.Now()
 			obj.DeletionTimestamp = &now
 		}
-		applied := recorded != "" && recorded == live || anchor != "" && owner == anchor
-		got := verdict(obj, tracked{uid: types.UID(recorded)}, types.UID(anchor))
-		if (got != foreign) != applied {
-			t.Errorf("verdict %d of uid %q, recorded %q, anchor %q, owner %q", got, live, recorded, anchor, owner)
-		}
-		if got == ours && deleting {
-			t.Error("an object that is going is deleted again")
+		applied := recorded != "" && recorded == live || name != "" && owner == name
+		e := &Engine{table: newTable(nil, nil, nil)}
+		for _, before := range []bool{false, true} {
+			got := e.verdict(obj, tracked{uid: types.UID(recorded), adopted: before}, &anchor{uid: types.UID(name)})
+			if (got != foreign) != applied {
+				t.Errorf("verdict %d of uid %q, recorded %q, anchor %q, owner %q", got, live, recorded, name, owner)
+			}
+			if got == ours && deleting {
+				t.Error("an object that is going is deleted again")
+			}
+			if got == ours && (before || live != recorded) {
+				t.Error("an object is deleted that we did not make")
+			}
 		}
 	})
 }

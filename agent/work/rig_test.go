@@ -33,6 +33,7 @@ import (
 	workv1 "open-cluster-management.io/api/work/v1"
 
 	"github.com/spokelet/spokelet/api/crds"
+	"github.com/spokelet/spokelet/api/multicluster/v1alpha1"
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
@@ -153,6 +154,20 @@ func (c *cluster) anchor(name string) (*unstructured.Unstructured, bool) {
 		c.t.Fatal(err)
 	}
 	return u, true
+}
+
+// appliedResources is what the status of an anchor lists.
+func (c *cluster) appliedResources(name string) []v1alpha1.AppliedResourceMeta {
+	c.t.Helper()
+	u, ok := c.anchor(name)
+	if !ok {
+		return nil
+	}
+	_, a, err := readAnchor(Multicluster(), u)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return a.recorded
 }
 
 // eventually waits until what is asked for is so.

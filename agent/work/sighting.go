@@ -25,7 +25,7 @@ type sighting struct {
 	// ownerReference among them, and at no other time.
 	fields   fieldsHash
 	deleting bool
-	// shared: more than one anchor owns the object.
+	// shared: somebody besides one anchor owns the object.
 	shared bool
 	health health
 }
@@ -46,7 +46,7 @@ func sight(obj metav1.Object, manager string) *sighting {
 		generation: obj.GetGeneration(),
 		fields:     ownedFields(obj.GetManagedFields(), manager),
 		deleting:   obj.GetDeletionTimestamp() != nil,
-		shared:     countAnchors(obj.GetOwnerReferences()) > 1,
+		shared:     isShared(obj.GetOwnerReferences()),
 	}
 	if u, ok := obj.(*unstructured.Unstructured); ok {
 		s.health = healthOf(u)
@@ -59,14 +59,8 @@ func sight(obj metav1.Object, manager string) *sighting {
 	return s
 }
 
-func countAnchors(owners []metav1.OwnerReference) int {
-	n := 0
-	for _, o := range owners {
-		if isAnchor(o) {
-			n++
-		}
-	}
-	return n
+func isShared(owners []metav1.OwnerReference) bool {
+	return len(owners) > 1 || len(owners) == 1 && !isAnchor(owners[0])
 }
 
 func healthOf(u *unstructured.Unstructured) health {

@@ -38,6 +38,7 @@ func newSpoke(cfg *rest.Config, user string) (*spoke, error) {
 		cfg.Impersonate = rest.ImpersonationConfig{UserName: user}
 	}
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return ownPace{next} })
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return codes{next} })
 	pool, err := rest.HTTPClientFor(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("client of the cluster: %w", err)
@@ -78,21 +79,23 @@ func (p ownPace) WrappedRoundTripper() http.RoundTripper { return p.next }
 // close gives up idle connections.
 func (s *spoke) close() { utilnet.CloseIdleConnectionsFor(s.pool.Transport) }
 
-// apply writes a configuration by server-side apply and returns what it became.
-func (s *spoke) apply(ctx context.Context, at target, configuration []byte, p Policy) (*sighting, error) {
+// apply writes a configuration by server-side apply and returns what it became,
+// and what that says of who made it.
+func (s *spoke) apply(ctx context.Context, at target, configuration []byte, p Policy) (*sighting, origin, error) {
 	o := metav1.PatchOptions{FieldManager: p.FieldManager, Force: &p.Force}
+	ctx, code := withCode(ctx)
 	if metadataOnly(at.Group, at.Resource) {
 		obj, err := s.metadata.Resource(at.gvr()).Namespace(at.Namespace).Patch(ctx, at.Name, types.ApplyPatchType, configuration, o)
 		if err != nil {
-			return nil, err
+			return nil, origin{}, err
 		}
-		return sight(obj, p.FieldManager), nil
+		return sight(obj, p.FieldManager), originOf(obj, p.FieldManager, *code), nil
 	}
 	obj, err := s.dynamic.Resource(at.gvr()).Namespace(at.Namespace).Patch(ctx, at.Name, types.ApplyPatchType, configuration, o)
 	if err != nil {
-		return nil, err
+		return nil, origin{}, err
 	}
-	return sight(obj, p.FieldManager), nil
+	return sight(obj, p.FieldManager), originOf(obj, p.FieldManager, *code), nil
 }
 
 // get reads an object's metadata.

@@ -50,6 +50,8 @@ type object struct {
 	// gone is the UID last seen deleted; it outlives live because an event may
 	// come before the answer to the apply that it is about.
 	gone types.UID
+	// made is the UID of which it is known that we made it.
+	made types.UID
 	// applying counts applies in flight: what is seen meanwhile is judged after.
 	applying int
 	drifted  bool
@@ -204,6 +206,23 @@ func (t *table) finish(id objectID, work string, content [32]byte, got *sighting
 		}
 	}
 	t.judge(o)
+}
+
+// vouch records that we made the object of that UID, whichever work it was for.
+func (t *table) vouch(id objectID, uid types.UID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if o, ok := t.objects[id]; ok {
+		o.made = uid
+	}
+}
+
+// vouched tells whether that is recorded.
+func (t *table) vouched(id objectID, uid types.UID) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	o, ok := t.objects[id]
+	return ok && uid != "" && o.made == uid
 }
 
 // observe takes an event of a watch: what an object is now, or that it is gone.

@@ -163,6 +163,11 @@ type AppliedResourceMeta struct {
 	// to be applied when this was written.
 	// +optional
 	UID types.UID `json:"uid,omitempty"`
+
+	// Adopted is set when the resource was there before it was applied for a Work. It
+	// stays when its manifest or the Work goes.
+	// +optional
+	Adopted bool `json:"adopted,omitempty"`
 }
 
 // AppliedWorkList contains a list of AppliedWork.

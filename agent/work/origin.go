@@ -1,0 +1,108 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package work
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// origin is what tells who made an object: a work takes over what is there, and
+// deletes nothing but what was made for a work.
+type origin struct {
+	// created: this very apply made it.
+	created bool
+	born    time.Time
+	// sole: nobody but us has written it, its status aside.
+	sole bool
+}
+
+// originOf reads an object, or the answer with that status code to its apply.
+func originOf(obj metav1.Object, manager string, code int) origin {
+	o := origin{created: code == http.StatusCreated, born: obj.GetCreationTimestamp().Time}
+	for _, f := range obj.GetManagedFields() {
+		if f.Subresource != "" {
+			continue
+		}
+		if o.sole = f.Manager == manager && f.Operation == metav1.ManagedFieldsOperationApply; !o.sole {
+			return o
+		}
+	}
+	return o
+}
+
+// made tells whether we made the object of that UID. Where the answer to an apply
+// was lost, by a crash or on the way, it is ours only if it cannot have been there
+// before: it is no older than the anchor, and nobody else has a field of it.
+func (e *Engine) made(t tracked, uid types.UID, o origin, a *anchor) bool {
+	switch {
+	case o.created || e.table.vouched(t.objectID, uid):
+		return true
+	case t.uid == uid:
+		return !t.adopted
+	default:
+		return t.unsure && o.sole && !o.born.Before(a.created)
+	}
+}
+
+// settled is a tracked object after an apply that was answered.
+func (e *Engine) settled(t tracked, uid types.UID, o origin, a *anchor) tracked {
+	t.adopted = !e.made(t, uid, o, a)
+	if !t.adopted {
+		e.table.vouch(t.objectID, uid)
+	}
+	t.uid, t.unsure = uid, false
+	return t
+}
+
+// vindicate takes back what was said of objects that another work made, and heard
+// of it later than we.
+func (e *Engine) vindicate(a *anchor) {
+	for id, t := range a.tracked {
+		if t.adopted && e.table.vouched(id, t.uid) {
+			t.adopted = false
+			a.tracked[id] = t
+		}
+	}
+}
+
+// refused tells the errors after which nothing can have been written.
+func refused(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return false
+	}
+	code := status.Status().Code
+	return code >= http.StatusBadRequest && code < http.StatusInternalServerError
+}
+
+type codeKey struct{}
+
+// withCode returns a context that keeps the status code of the answer to a request;
+// clients of the API return the object alone.
+func withCode(ctx context.Context) (context.Context, *int) {
+	code := new(int)
+	return context.WithValue(ctx, codeKey{}, code), code
+}
+
+// codes tells status codes to those who asked withCode.
+type codes struct{ next http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (c codes) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := c.next.RoundTrip(r)
+	if code, ok := r.Context().Value(codeKey{}).(*int); ok && err == nil {
+		*code = resp.StatusCode
+	}
+	return resp, err
+}
+
+// WrappedRoundTripper lets idle connections be closed.
+func (c codes) WrappedRoundTripper() http.RoundTripper { return c.next }
