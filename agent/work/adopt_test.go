@@ -194,3 +194,33 @@ func (l *losses) wrapAfter(before func(http.RoundTripper) http.RoundTripper) fun
 		}}
 	}
 }
+
+func TestAnAnchorOfAnotherHubIsLeftAlone(t *testing.T) {
+	c, theirs, ours := newCluster(t), newHub(t), newHub(t)
+	c.start(theirs)
+	name := c.name("twice")
+	theirs.want(name, 1, c.configMap("theirs", "k", "1"))
+	theirs.is(c, name, 1, conditionApplied, metav1.ConditionTrue)
+	before, _ := c.anchor(name)
+	c.start(ours, func(cfg *Config) { cfg.HubID = "other-" + c.namespace })
+	ours.want(name, 1, c.configMap("ours", "k", "1"))
+	s := ours.is(c, name, 1, conditionApplied, metav1.ConditionFalse)
+	if got := message(s, 0); !strings.Contains(got, errForeignAnchor.Error()) {
+		t.Errorf("message = %q", got)
+	}
+	ours.want(name, 1)
+	ours.finalized(c, name)
+	after, _ := c.anchor(name)
+	if diff := cmp.Diff(before.GetLabels(), after.GetLabels()); diff != "" || before.GetUID() != after.GetUID() {
+		t.Errorf("the anchor is another's (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(map[string]map[string]string{"theirs": {"k": "1"}}, c.configMaps()); diff != "" {
+		t.Errorf("objects (-want +got):\n%s", diff)
+	}
+	// The name is free as soon as the other hub lets go of it.
+	ours.want(name, 2, c.configMap("ours", "k", "2"))
+	ours.is(c, name, 2, conditionApplied, metav1.ConditionFalse)
+	theirs.want(name, 1)
+	theirs.finalized(c, name)
+	ours.is(c, name, 2, conditionApplied, metav1.ConditionTrue)
+}

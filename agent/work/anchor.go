@@ -34,8 +34,12 @@ const (
 	maxAnnotation = 128 << 10
 )
 
-// errAnchorLost: the anchor is gone, or another one has its name.
-var errAnchorLost = errors.New("anchor was replaced by someone else")
+var (
+	// errAnchorLost: the anchor is gone, or another one has its name.
+	errAnchorLost = errors.New("anchor was replaced by someone else")
+	// errForeignAnchor: what the anchor lists was applied for another hub.
+	errForeignAnchor = errors.New("anchor belongs to another hub")
+)
 
 // anchor is the object in the spoke that stands for a work and lists what was
 // applied for it. An object is listed before it is applied, so that whatever
@@ -155,11 +159,15 @@ func (e *Engine) createAnchor(ctx context.Context, w *work, a *anchor) error {
 }
 
 // adoptAnchor takes over an anchor that exists under the work's name, with all
-// that it lists.
+// that it lists. One of another hub is not ours to take: what it lists and we do
+// not want would be deleted.
 func (e *Engine) adoptAnchor(ctx context.Context, w *work, a *anchor) error {
 	u, err := e.spoke.anchors(w.policy).Get(ctx, w.anchorName(), metav1.GetOptions{})
 	if err != nil {
 		return fmt.Errorf("get %s: %w", w.policy.Anchor.Kind, err)
+	}
+	if of := u.GetLabels()[HubLabel]; of != "" && of != e.cfg.HubID {
+		return fmt.Errorf("%s %s: %w", w.policy.Anchor.Kind, u.GetName(), errForeignAnchor)
 	}
 	key, found, err := readAnchor(w.policy, u)
 	if err != nil {
