@@ -10,6 +10,10 @@
 // then routed. Any doubt on the way is a 401 or 403. The figures come through
 // the session's door "node" while the request lasts; nothing is kept of them.
 //
+// Connections on which no request was authorized are few and short-lived, and the
+// oldest gives way to a newcomer: whoever reaches the port cannot keep others
+// from it by doing nothing.
+//
 // The door is asked for a path of this package's own making: nothing of the
 // client's request is forwarded.
 package kubelet

@@ -40,6 +40,7 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "Forbidden", http.StatusForbidden)
 		return
 	}
+	welcome(r.Context())
 	// Paths are compared and never cleaned: what was authorized is what is served.
 	switch path := r.URL.Path; {
 	case path != pathHealthz && path != pathMetrics && path != pathStats:

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"golang.org/x/net/netutil"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
@@ -26,9 +25,6 @@ const (
 	requestTimeout = 45 * time.Second
 	idleTimeout    = 90 * time.Second
 	maxHeaderBytes = 64 << 10
-
-	// maxConnections bounds what a port accepts before it knows from whom.
-	maxConnections = 64
 )
 
 // Door opens the way to a connected cluster. The error of a cluster that is not
@@ -113,10 +109,9 @@ func (s *Server) serve(node string, listener net.Listener) {
 	s.mu.Lock()
 	s.servers[node] = server
 	s.mu.Unlock()
-	limited := netutil.LimitListener(listener, maxConnections)
 	go func() {
 		// The certificate comes from TLSConfig.
-		if err := server.ServeTLS(limited, "", ""); !errors.Is(err, http.ErrServerClosed) {
+		if err := server.ServeTLS(&port{Listener: listener}, "", ""); !errors.Is(err, http.ErrServerClosed) {
 			s.config.Logger.Error(err, "kubelet endpoint ended", "node", node)
 		}
 	}()
@@ -131,6 +126,7 @@ func (s *Server) server(node string) *http.Server {
 		WriteTimeout:      requestTimeout + headerTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
+		ConnContext:       withVisitor,
 		// Handshakes fail as often as somebody scans the port.
 		ErrorLog: slog.NewLogLogger(logr.ToSlogHandler(s.config.Logger.V(1)), slog.LevelInfo),
 		TLSConfig: &tls.Config{

@@ -1,0 +1,122 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// maxStrangers bounds the connections of a port on which no request has
+	// been authorized, and maxCallers those on which one has.
+	maxStrangers = 64
+	maxCallers   = 64
+
+	// strangerTime is what a connection has until its first authorized request.
+	strangerTime = 10 * time.Second
+)
+
+// port bounds the connections of a node's port. Nobody waits behind those who
+// do nothing: beyond a bound the oldest connection is closed for the newest.
+type port struct {
+	net.Listener
+
+	mu        sync.Mutex // guards what is below, oldest first, and their visitors
+	strangers []*visitor
+	callers   []*visitor
+}
+
+// Accept returns the next connection, a stranger's.
+func (p *port) Accept() (net.Conn, error) {
+	conn, err := p.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	v := &visitor{Conn: conn, port: p}
+	p.mu.Lock()
+	v.timer = time.AfterFunc(strangerTime, func() { _ = v.Close() })
+	p.strangers = append(p.strangers, v)
+	oldest := p.beyond(p.strangers, maxStrangers)
+	p.mu.Unlock()
+	oldest.close()
+	return v, nil
+}
+
+// beyond takes the oldest out if there are more than so many. The caller holds
+// mu.
+func (p *port) beyond(all []*visitor, most int) (oldest *visitor) {
+	if len(all) <= most {
+		return nil
+	}
+	oldest = all[0]
+	p.remove(oldest)
+	return oldest
+}
+
+// remove takes a visitor out, wherever it is. The caller holds mu.
+func (p *port) remove(v *visitor) {
+	same := func(other *visitor) bool { return other == v }
+	p.strangers = slices.DeleteFunc(p.strangers, same)
+	p.callers = slices.DeleteFunc(p.callers, same)
+	v.timer.Stop()
+}
+
+// visitor is a connection of a port.
+type visitor struct {
+	net.Conn
+	port  *port
+	timer *time.Timer
+}
+
+// welcome makes a stranger a caller, who may take time.
+func (v *visitor) welcome() {
+	p := v.port
+	p.mu.Lock()
+	if !slices.Contains(p.strangers, v) { // a caller already, or closed
+		p.mu.Unlock()
+		return
+	}
+	p.remove(v)
+	p.callers = append(p.callers, v)
+	oldest := p.beyond(p.callers, maxCallers)
+	p.mu.Unlock()
+	oldest.close()
+}
+
+// close closes the connection of one who was taken out; nil is nobody.
+func (v *visitor) close() {
+	if v != nil {
+		_ = v.Conn.Close()
+	}
+}
+
+// Close closes the connection.
+func (v *visitor) Close() error {
+	v.port.mu.Lock()
+	v.port.remove(v)
+	v.port.mu.Unlock()
+	return v.Conn.Close()
+}
+
+type visitorKey struct{}
+
+// withVisitor is http.Server's ConnContext.
+func withVisitor(ctx context.Context, conn net.Conn) context.Context {
+	if secure, ok := conn.(*tls.Conn); ok {
+		conn = secure.NetConn()
+	}
+	return context.WithValue(ctx, visitorKey{}, conn)
+}
+
+// welcome says that a request was authorized.
+func welcome(ctx context.Context) {
+	if v, ok := ctx.Value(visitorKey{}).(*visitor); ok {
+		v.welcome()
+	}
+}
