@@ -4,6 +4,7 @@
 package tunnel_test
 
 import (
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,8 +19,11 @@ func TestTheAgentsOfAClusterRenewOneByOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const agents = 4
 		hub := tunneltest.NewHub(t, nil)
+		var mu sync.Mutex
 		var issued []time.Time
 		hub.OnIssue(func(identity.Cluster) error {
+			mu.Lock()
+			defer mu.Unlock()
 			issued = append(issued, time.Now())
 			return nil
 		})
@@ -29,6 +33,8 @@ func TestTheAgentsOfAClusterRenewOneByOne(t *testing.T) {
 			running = append(running, hub.Run(t, cluster, tunneltest.NewNetwork(tunneltest.NetworkConfig{}), nil))
 		}
 		time.Sleep(59 * time.Minute) // of an hour
+		mu.Lock()
+		defer mu.Unlock()
 		for i := 1; i < len(issued); i++ {
 			if spacing := issued[i].Sub(issued[i-1]); spacing < time.Minute {
 				t.Errorf("certificates %d and %d were issued within %v", i-1, i, spacing)
