@@ -96,22 +96,10 @@ func readDocument(body *bounded) (*document, error) {
 }
 
 func (d *document) decode(dec *json.Decoder) error {
-	if err := expect(dec, '{'); err != nil {
-		return err
-	}
-	for dec.More() {
-		key, err := dec.Token()
-		if err != nil {
-			return err
-		}
-		if err := d.member(dec, key); err != nil {
-			return err
-		}
-	}
-	return expect(dec, '}')
+	return members(dec, func(key string) error { return d.member(dec, key) })
 }
 
-func (d *document) member(dec *json.Decoder, key json.Token) error {
+func (d *document) member(dec *json.Decoder, key string) error {
 	switch key {
 	case "kind":
 		return dec.Decode(&d.Kind)
@@ -122,41 +110,18 @@ func (d *document) member(dec *json.Decoder, key json.Token) error {
 	case "columnDefinitions":
 		return dec.Decode(&d.columns)
 	case "items", "rows":
-		return d.elements(dec)
+		d.list = true
+		return elements(dec, func() error {
+			var item json.RawMessage
+			if err := dec.Decode(&item); err != nil {
+				return err
+			}
+			d.items = append(d.items, item)
+			return nil
+		})
 	default:
-		var skipped json.RawMessage
-		return dec.Decode(&skipped)
+		return skip(dec)
 	}
-}
-
-func (d *document) elements(dec *json.Decoder) error {
-	d.list = true
-	start, err := dec.Token()
-	if err != nil || start == nil { // null, as an empty list may be written
-		return err
-	}
-	if start != json.Delim('[') {
-		return fmt.Errorf("items: want an array, got %v", start)
-	}
-	for dec.More() {
-		var item json.RawMessage
-		if err := dec.Decode(&item); err != nil {
-			return err
-		}
-		d.items = append(d.items, item)
-	}
-	return expect(dec, ']')
-}
-
-func expect(dec *json.Decoder, want json.Delim) error {
-	got, err := dec.Token()
-	if err != nil {
-		return err
-	}
-	if got != want {
-		return fmt.Errorf("want %v, got %v", want, got)
-	}
-	return nil
 }
 
 // objects are the items, each with its type. Lists of built-in types leave it

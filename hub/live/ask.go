@@ -74,11 +74,7 @@ func unknownResource(cluster, resource string) error {
 // server said about it stays as it is.
 func failed(ctx context.Context, cluster string, err error) error {
 	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
-		said := status.Status()
-		if refusal, ok := refusalOf(said); ok {
-			return refusal
-		}
-		return withoutStatus(cluster, int(said.Code))
+		return &apierrors.StatusError{ErrStatus: status.Status()}
 	}
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return apierrors.NewTimeoutError(fmt.Sprintf("cluster %q: it did not answer in time", cluster), 0)
@@ -171,7 +167,7 @@ func (q *question) accept() string {
 	case q.output == livev1alpha1.OutputMetadata:
 		return as + "PartialObjectMetadataList"
 	default:
-		return "application/json"
+		return acceptJSON
 	}
 }
 

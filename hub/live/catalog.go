@@ -5,26 +5,14 @@ package live
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/rest"
 
 	"github.com/spokelet/spokelet/api/principal"
 )
-
-// maxDiscovery bounds each document of a cluster's discovery.
-const maxDiscovery = 16 << 20
-
-// errTooLarge is what reading an answer ends with at its bound.
-var errTooLarge = errors.New("answer is too large")
 
 // resource is one resource of a cluster, as far as views need it.
 type resource struct {
@@ -78,21 +66,32 @@ func (a resourceArg) readings() []func(schema.GroupVersion) bool {
 // catalogs keeps the catalog of each session that was asked.
 type catalogs struct {
 	mu        sync.Mutex
-	byCluster map[string]*catalog // guarded by mu
+	byCluster map[string]*catalog      // guarded by mu
+	turns     map[string]chan struct{} // guarded by mu; full while a cluster's discovery is read
 }
 
-func newCatalogs() *catalogs { return &catalogs{byCluster: map[string]*catalog{}} }
+func newCatalogs() *catalogs {
+	return &catalogs{byCluster: map[string]*catalog{}, turns: map[string]chan struct{}{}}
+}
 
 // get returns the catalog of a session. One that is stale, being the one that
-// the caller already looked in, is read anew.
+// the caller already looked in, is read anew. A cluster's discovery is read
+// once at a time, so that it costs what one may cost, however many ask.
 func (c *catalogs) get(ctx context.Context, cluster string, s Session, caller principal.Principal, stale *catalog) (*catalog, error) {
-	c.mu.Lock()
-	known := c.byCluster[cluster]
-	c.mu.Unlock()
-	if known != nil && known.session == s && known != stale {
+	known, turn := c.known(cluster)
+	if known.serves(s, stale) {
 		return known, nil
 	}
-	fresh, err := discover(ctx, s, caller)
+	select {
+	case turn <- struct{}{}:
+		defer func() { <-turn }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if known, _ = c.known(cluster); known.serves(s, stale) {
+		return known, nil
+	}
+	fresh, err := discover(ctx, cluster, s, caller)
 	if err != nil {
 		return nil, err
 	}
@@ -102,78 +101,29 @@ func (c *catalogs) get(ctx context.Context, cluster string, s Session, caller pr
 	return fresh, nil
 }
 
-// forget drops the catalog of a cluster whose session has changed.
+// serves reports whether the catalog is of the session and not the stale one.
+func (c *catalog) serves(s Session, stale *catalog) bool {
+	return c != nil && c.session == s && c != stale
+}
+
+// known returns the catalog of a cluster, if there is one, and the channel to
+// fill while reading another.
+func (c *catalogs) known(cluster string) (*catalog, chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	turn := c.turns[cluster]
+	if turn == nil {
+		turn = make(chan struct{}, 1)
+		c.turns[cluster] = turn
+	}
+	return c.byCluster[cluster], turn
+}
+
+// forget drops the catalog of a cluster whose session has changed. Whoever
+// reads its discovery now may be joined by one who does so for the new session.
 func (c *catalogs) forget(cluster string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.byCluster, cluster)
-}
-
-// discover reads what a cluster serves, as the caller. Groups that cannot be
-// read, as those of an extension that is down, are left out.
-func discover(ctx context.Context, s Session, caller principal.Principal) (*catalog, error) {
-	client, err := discovery.NewDiscoveryClientForConfigAndClient(
-		&rest.Config{Host: "http://" + kubeDoor, QPS: -1},
-		&http.Client{Transport: &asCaller{ctx: ctx, session: s, caller: caller}})
-	if err != nil {
-		return nil, fmt.Errorf("discovery: %w", err)
-	}
-	groups, lists, err := client.ServerGroupsAndResources()
-	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
-		return nil, fmt.Errorf("discovery: %w", err)
-	}
-	byVersion := make(map[string]*metav1.APIResourceList, len(lists))
-	for _, l := range lists {
-		byVersion[l.GroupVersion] = l
-	}
-	c := &catalog{session: s}
-	for _, g := range groups {
-		c.add(byVersion[g.PreferredVersion.GroupVersion])
-		for _, v := range g.Versions {
-			if v.GroupVersion != g.PreferredVersion.GroupVersion {
-				c.add(byVersion[v.GroupVersion])
-			}
-		}
-	}
-	return c, nil
-}
-
-// add takes in the resources of one group version that can be read.
-func (c *catalog) add(l *metav1.APIResourceList) {
-	if l == nil {
-		return
-	}
-	gv, err := schema.ParseGroupVersion(l.GroupVersion)
-	if err != nil {
-		return
-	}
-	for _, r := range l.APIResources {
-		if strings.Contains(r.Name, "/") || !slices.Contains([]string(r.Verbs), "get") && !slices.Contains([]string(r.Verbs), "list") {
-			continue
-		}
-		c.resources = append(c.resources, resource{
-			gv: gv, plural: r.Name, singular: r.SingularName, kind: r.Kind,
-			shortNames: r.ShortNames, namespaced: r.Namespaced,
-		})
-	}
-}
-
-// asCaller sends requests through a session as the caller, within a context
-// and a bound.
-type asCaller struct {
-	ctx     context.Context //nolint:containedctx // the discovery client takes none.
-	session Session
-	caller  principal.Principal
-}
-
-// RoundTrip implements http.RoundTripper.
-func (a *asCaller) RoundTrip(r *http.Request) (*http.Response, error) {
-	r = r.Clone(a.ctx)
-	assert(a.ctx, r.Header, a.caller)
-	res, err := a.session.RoundTrip(r)
-	if err != nil {
-		return nil, err
-	}
-	res.Body = &bounded{ReadCloser: res.Body, left: maxDiscovery}
-	return res, nil
+	delete(c.turns, cluster)
 }

@@ -21,6 +21,11 @@ var (
 	errNotCluster = errors.New("object is not a Cluster")
 	// errNoRequestInfo says that the handler chain is not the expected one.
 	errNoRequestInfo = errors.New("request was not parsed")
+	// errTooLarge is what reading an answer ends with at its bound.
+	errTooLarge = errors.New("answer is too large")
+	// errDiscovery says that a cluster claims to serve more than a hub can hold
+	// of any.
+	errDiscovery = errors.New("discovery is beyond its bounds")
 	// errRedirect says that a cluster sent its caller elsewhere. The place would
 	// be one of the hub's, with the caller's credentials for the hub.
 	errRedirect = errors.New("answer is a redirect, which is not passed on")
