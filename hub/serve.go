@@ -133,7 +133,9 @@ func (h *hub) addNodes(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	h.sync.Mirror(wire.NodeSummaryKind, resource.HubReceiver{Put: h.summary})
+	h.sync.Mirror(wire.NodeSummaryKind, resource.HubReceiver{
+		Put: h.summary, Known: func(_, key string) bool { return key == wire.NodeSummaryKey },
+	})
 	return h.nodes.SetupWithManager(h.mgr)
 }
 

@@ -99,7 +99,7 @@ func New(c Config) (*Works, error) {
 		warned:  map[types.UID]struct{}{},
 	}
 	c.Sync.Publish(wire.KindWork, w.load)
-	c.Sync.Mirror(wire.KindWorkStatus, resource.HubReceiver{Put: w.receive})
+	c.Sync.Mirror(wire.KindWorkStatus, resource.HubReceiver{Put: w.receive, About: wire.KindWork})
 	return w, nil
 }
 

@@ -25,6 +25,11 @@ type HubReceiver struct {
 	Put    func(cluster string, r Resource)
 	Delete func(cluster, key string)
 	Synced func(cluster string)
+	// Known is that of [Receiver].
+	Known func(cluster, key string) bool
+	// About, in place of Known, names a kind that the hub publishes: known is what
+	// is published to the cluster under the same key.
+	About string
 }
 
 // HubLoad is a [Load] for every cluster.
@@ -70,7 +75,11 @@ func (h *Hub) Mirror(kind string, r HubReceiver) {
 func (h *Hub) Source(name, kind string) *Source {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s, ok := h.cluster(name).sources[kind]
+	return h.cluster(name).source(kind)
+}
+
+func (c *cluster) source(kind string) *Source {
+	s, ok := c.sources[kind]
 	if !ok {
 		panic(fmt.Sprintf("resource: kind %q is not published", kind))
 	}
@@ -96,6 +105,9 @@ func (h *Hub) cluster(name string) *cluster {
 	}
 	for kind, r := range h.mirrored {
 		c.mirrors[kind] = NewMirror(kind, bindReceiver(name, r))
+		if r.About != "" {
+			c.mirrors[kind].receiver.Known = c.source(r.About).has
+		}
 	}
 	c.exchange.ends = func() ([]*Source, []*Mirror) {
 		return slices.Collect(maps.Values(c.sources)), slices.Collect(maps.Values(c.mirrors))
@@ -121,6 +133,9 @@ func bindReceiver(name string, r HubReceiver) Receiver {
 	}
 	if r.Synced != nil {
 		out.Synced = func() { r.Synced(name) }
+	}
+	if r.Known != nil {
+		out.Known = func(key string) bool { return r.Known(name, key) }
 	}
 	return out
 }

@@ -19,12 +19,19 @@ type Receiver struct {
 	// Put receives a new version.
 	Put func(Resource)
 	// Delete receives the key of a resource that the source withdrew, or lacked
-	// when the stream began.
+	// when the stream began. Those that are not Known are not told of.
 	Delete func(key string)
 	// Synced is called once per stream: from here on the mirror equals the
 	// source, and what it does not hold does not exist.
 	Synced func()
+	// Known tells whether a key is worth remembering; nil remembers all. What is not
+	// known goes to Put all the same, and the next stream brings it again: a peer
+	// cannot have us hold names that it makes up.
+	Known func(key string) bool
 }
+
+// firstCrowd is the number of references up to which a mirror is not tidied.
+const firstCrowd = 1000
 
 // Mirror follows a peer's source of one kind. It keeps references, not bodies;
 // those go to the receiver.
@@ -35,11 +42,14 @@ type Mirror struct {
 	// mu is held during callbacks too: closing an intake waits for one in flight.
 	mu   sync.Mutex
 	held map[string]Ref
+	// crowd is the number of references at which to look for those that are not
+	// known any more.
+	crowd int
 }
 
 // NewMirror returns a mirror that holds nothing.
 func NewMirror(kind string, r Receiver) *Mirror {
-	return &Mirror{kind: kind, receiver: r, held: map[string]Ref{}}
+	return &Mirror{kind: kind, receiver: r, held: map[string]Ref{}, crowd: firstCrowd}
 }
 
 // Kind of the resources.
@@ -60,6 +70,30 @@ func (m *Mirror) Forget(key string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.held, key)
+}
+
+// hold remembers what a peer sent, if its key is known; m.mu is held.
+func (m *Mirror) hold(ref Ref) error {
+	if !m.knows(ref.Key) {
+		delete(m.held, ref.Key)
+		return nil
+	}
+	if _, ok := m.held[ref.Key]; !ok && len(m.held) >= m.crowd {
+		m.tidy()
+	}
+	if _, ok := m.held[ref.Key]; !ok && len(m.held) >= MaxResources {
+		return fmt.Errorf("kind %q: limit is %d: %w", m.kind, MaxResources, ErrTooMany)
+	}
+	m.held[ref.Key] = ref
+	return nil
+}
+
+func (m *Mirror) knows(key string) bool { return m.receiver.Known == nil || m.receiver.Known(key) }
+
+// tidy forgets what is not known any more; m.mu is held.
+func (m *Mirror) tidy() {
+	maps.DeleteFunc(m.held, func(key string, _ Ref) bool { return !m.knows(key) })
+	m.crowd = min(max(firstCrowd, 2*len(m.held)), MaxResources)
 }
 
 // intake is one stream's right to change a mirror.
@@ -83,6 +117,7 @@ func (i *intake) inventory() []*rpcv1.SyncMessage {
 	m := i.mirror
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.tidy()
 	keys := slices.Sorted(maps.Keys(m.held))
 	var out []*rpcv1.SyncMessage
 	for {
@@ -119,10 +154,9 @@ func (i *intake) put(p *rpcv1.Resource) error {
 	if known && old == ref {
 		return nil
 	}
-	if !known && len(m.held) >= MaxResources {
-		return fmt.Errorf("kind %q: limit is %d: %w", m.kind, MaxResources, ErrTooMany)
+	if err := m.hold(ref); err != nil {
+		return err
 	}
-	m.held[ref.Key] = ref
 	if m.receiver.Put != nil {
 		m.receiver.Put(Resource{Key: ref.Key, UID: ref.UID, Generation: ref.Generation, Body: p.GetBody()})
 	}

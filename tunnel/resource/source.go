@@ -101,6 +101,13 @@ func (s *Source) Keys() []string {
 	return slices.Sorted(maps.Keys(s.entries))
 }
 
+func (s *Source) has(key string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, ok := s.entries[key]
+	return ok
+}
+
 // open begins one stream; wake is called, with the source locked, when next may
 // have something new.
 func (s *Source) open(wake func()) *feed {
