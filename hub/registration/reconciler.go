@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/spokelet/spokelet/hub/pace"
 	"github.com/spokelet/spokelet/tunnel/identity"
 )
 
@@ -28,6 +29,8 @@ import (
 type Reconciler struct {
 	config Config
 	state  *state
+	// pace spaces what a cluster has us do by what it sends.
+	pace pace.Pacer[string]
 
 	mu      sync.Mutex
 	queue   workqueue.TypedRateLimitingInterface[reconcile.Request] // guarded by mu; nil until started
@@ -41,6 +44,22 @@ func (r *Reconciler) enqueue(cluster string) {
 	// Before the start there is nothing to lose: every record is looked at then.
 	if r.queue != nil {
 		r.queue.Add(reconcile.Request{NamespacedName: types.NamespacedName{Name: cluster}})
+	}
+}
+
+// enqueueSpaced asks for a reconcile at the wish of a cluster: at once, unless
+// there were many. The reconcile reads what came last.
+func (r *Reconciler) enqueueSpaced(cluster string) {
+	wait := r.pace.Wait(cluster)
+	if wait == 0 {
+		r.pace.Spend(cluster)
+		r.enqueue(cluster)
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.queue != nil {
+		r.queue.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Name: cluster}}, wait)
 	}
 }
 
@@ -60,6 +79,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		// Also where a session was opened in the moment its record went away.
 		r.config.Disconnect(request.Name, ErrDetached)
 		r.state.forget(request.Name)
+		r.pace.Forget(request.Name)
 		return reconcile.Result{}, nil
 	}
 	if err != nil {

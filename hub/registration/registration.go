@@ -146,11 +146,11 @@ func (r *Registration) Issuer() *Issuer { return r.issuer }
 // is) or that it has none any more (nil). It does not block.
 func (r *Registration) SessionChanged(cluster string, session *identity.Cluster) {
 	r.gate.state.update(cluster, func(o *observed) { o.session = session })
-	r.reconciler.enqueue(cluster)
+	r.reconciler.enqueueSpaced(cluster)
 }
 
 // UpdateSummary tells what the agent says of its cluster. It does not block.
 func (r *Registration) UpdateSummary(cluster string, summary Summary) {
 	r.gate.state.update(cluster, func(o *observed) { o.summary = &summary })
-	r.reconciler.enqueue(cluster)
+	r.reconciler.enqueueSpaced(cluster)
 }

@@ -115,6 +115,11 @@ func (w *Works) next(ctx context.Context) bool {
 		return false
 	}
 	defer w.queue.Done(name)
+	// What comes meanwhile replaces the report that waits.
+	if wait := w.pace.Wait(name); wait > 0 {
+		w.queue.AddAfter(name, wait)
+		return true
+	}
 	r, ok := w.take(name)
 	if !ok {
 		return true
@@ -223,6 +228,7 @@ func (w *Works) patchStatus(ctx context.Context, work *v1alpha1.Work, next v1alp
 	if err != nil {
 		return fmt.Errorf("encode status: %w", err)
 	}
+	w.pace.Spend(client.ObjectKeyFromObject(work))
 	target := &v1alpha1.Work{ObjectMeta: metav1.ObjectMeta{Namespace: work.Namespace, Name: work.Name}}
 	if err := w.client.Status().Patch(ctx, target, client.RawPatch(types.MergePatchType, patch), fieldOwner); err != nil {
 		return fmt.Errorf("patch status: %w", err)

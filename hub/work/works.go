@@ -26,6 +26,7 @@ import (
 
 	"github.com/spokelet/spokelet/api/multicluster/v1alpha1"
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/hub/pace"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
@@ -71,6 +72,9 @@ type Works struct {
 	log     logr.Logger
 	metrics *metrics
 	queue   workqueue.TypedRateLimitingInterface[types.NamespacedName]
+
+	// pace spaces the statuses of a work that a spoke changes without end.
+	pace pace.Pacer[types.NamespacedName]
 
 	mu sync.Mutex
 	// pending is the latest report of each work that is to be written; guarded by mu.
@@ -175,6 +179,7 @@ func (w *Works) publish(ctx context.Context, name types.NamespacedName) error {
 
 // gone forgets what was kept for a work that is no more.
 func (w *Works) gone(name types.NamespacedName) {
+	w.pace.Forget(name)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.written, name)

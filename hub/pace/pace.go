@@ -1,0 +1,67 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package pace spaces what spokes have the hub write. A change is written at once
+// as long as changes are few; an object that changes without end is written at a
+// steady rate, with its latest state, and holds up no other object. The package
+// keeps time and does nothing else: queues and writes are their owners'.
+package pace
+
+import (
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+const (
+	// Burst is how many writes of one object may follow each other at once.
+	Burst = 20
+	// PerSecond is how many there may be for as long as the object keeps changing.
+	PerSecond = 5
+)
+
+// Pacer has a bucket of tokens for each object. It is safe for concurrent use; the
+// zero value is ready. Whoever uses it forgets the objects that are no more.
+type Pacer[K comparable] struct {
+	mu      sync.Mutex
+	buckets map[K]*rate.Limiter // guarded by mu
+}
+
+// Wait returns how long the next write of an object has to wait, 0 when it need
+// not. It takes nothing.
+func (p *Pacer[K]) Wait(key K) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	bucket, ok := p.buckets[key]
+	if !ok {
+		return 0
+	}
+	missing := 1 - bucket.Tokens()
+	if missing <= 0 {
+		return 0
+	}
+	return time.Duration(missing*float64(time.Second)/PerSecond) + 1 // never too short
+}
+
+// Spend records a write of an object.
+func (p *Pacer[K]) Spend(key K) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	bucket, ok := p.buckets[key]
+	if !ok {
+		if p.buckets == nil {
+			p.buckets = map[K]*rate.Limiter{}
+		}
+		bucket = rate.NewLimiter(PerSecond, Burst)
+		p.buckets[key] = bucket
+	}
+	bucket.Allow()
+}
+
+// Forget drops what is known of an object.
+func (p *Pacer[K]) Forget(key K) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.buckets, key)
+}

@@ -1,0 +1,54 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pace
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestChangesAreSpacedOnceTheyAreMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var p Pacer[string]
+		began, writes := time.Now(), 0
+		for time.Since(began) < 10*time.Second {
+			if wait := p.Wait("a"); wait > 0 {
+				<-time.After(wait)
+				continue
+			}
+			p.Spend("a")
+			if writes++; writes <= Burst && time.Since(began) > 0 {
+				t.Fatalf("write %d waits for %s", writes, time.Since(began))
+			}
+		}
+		if most := Burst + 10*PerSecond; writes > most || writes < most-1 {
+			t.Errorf("%d writes in 10 s, want %d", writes, most)
+		}
+		if wait := p.Wait("b"); wait != 0 {
+			t.Errorf("another object waits for %s", wait)
+		}
+		p.Forget("a")
+		if wait := p.Wait("a"); wait != 0 || len(p.buckets) != 0 {
+			t.Errorf("a new object of the name waits for %s, %d are remembered", wait, len(p.buckets))
+		}
+	})
+}
+
+func TestAFewChangesASecondNeverWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var p Pacer[string]
+		for i := range 100 {
+			if wait := p.Wait("a"); wait > 0 {
+				t.Fatalf("change %d waits for %s", i, wait)
+			}
+			p.Spend("a")
+			<-time.After(time.Second / PerSecond)
+		}
+	})
+}

@@ -1,0 +1,58 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package work
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spokelet/spokelet/hub/pace"
+	"github.com/spokelet/spokelet/tunnel/resource"
+)
+
+func TestAStatusThatChangesWithoutEndIsWrittenAtASteadyRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hot, calm := workNamed(managed, "hot", held), workNamed("c2", "calm", held)
+		r := newRig(t, clusterNamed(managed), clusterNamed("c2"), hot, calm)
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			for r.next(t.Context()) {
+			}
+		}()
+		send := func(cluster, name string, status metav1.ConditionStatus) {
+			key := "multicluster/" + cluster + "/" + name
+			r.receive(cluster, resource.Resource{Key: key, UID: "uid-" + name, Body: statusBody(t, applied(1, status))})
+			synctest.Wait()
+		}
+		send(managed, "hot", metav1.ConditionTrue)
+		if r.writes != 1 {
+			t.Errorf("the first status waits: %d writes", r.writes)
+		}
+		for range 500 { // 10 s of changes, the last of which is False
+			send(managed, "hot", metav1.ConditionTrue)
+			<-time.After(10 * time.Millisecond)
+			send(managed, "hot", metav1.ConditionFalse)
+			<-time.After(10 * time.Millisecond)
+		}
+		if most := pace.Burst + 10*pace.PerSecond + 1; r.writes > most || r.writes < most/2 {
+			t.Errorf("%d writes in 10 s, want at most %d", r.writes, most)
+		}
+		send("c2", "calm", metav1.ConditionTrue)
+		if got, _ := r.get(t, calm); !meta.IsStatusConditionTrue(got.Status.Conditions, "Applied") {
+			t.Error("a work of another cluster waits")
+		}
+		<-time.After(time.Second)
+		synctest.Wait()
+		if got, _ := r.get(t, hot); !meta.IsStatusConditionFalse(got.Status.Conditions, "Applied") {
+			t.Errorf("the last status is not there: %+v", got.Status.Conditions)
+		}
+		r.queue.ShutDown()
+		<-ended
+	})
+}
