@@ -17,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	livev1alpha1 "github.com/spokelet/spokelet/api/live/v1alpha1"
-	"github.com/spokelet/spokelet/api/principal"
 )
 
 const (
@@ -29,27 +28,27 @@ const (
 )
 
 // ask puts the question to one cluster. The error is an APIStatus.
-func (s *viewStorage) ask(ctx context.Context, cluster string, q *question, caller principal.Principal, limit int64) (*livev1alpha1.ClusterView, error) {
+func (s *viewStorage) ask(ctx context.Context, cluster string, q *question, t *turn, limit int64) (*livev1alpha1.ClusterView, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.limits.ViewTimeout)
 	defer cancel()
 	session, err := s.sessions.Get(ctx, cluster)
 	if err != nil {
 		return nil, unreachable(cluster, err)
 	}
-	c, err := s.catalogs.get(ctx, cluster, session, caller, nil)
+	c, err := s.catalogs.get(ctx, cluster, session, t.caller, nil)
 	if err != nil {
 		return nil, failed(ctx, cluster, err)
 	}
 	r, found := c.find(q.resource)
 	if found {
-		view, err := s.fetch(ctx, cluster, session, r, q, caller, limit)
+		view, err := s.fetch(ctx, cluster, session, r, q, t, limit)
 		if !apierrors.IsNotFound(err) || q.name != "" {
 			return view, err
 		}
 		// A list is never not found: its resource is gone since the catalog was
 		// read.
 	}
-	fresh, err := s.catalogs.get(ctx, cluster, session, caller, c)
+	fresh, err := s.catalogs.get(ctx, cluster, session, t.caller, c)
 	if err != nil {
 		return nil, failed(ctx, cluster, err)
 	}
@@ -57,7 +56,7 @@ func (s *viewStorage) ask(ctx context.Context, cluster string, q *question, call
 	if !found {
 		return nil, unknownResource(cluster, q.resource.raw)
 	}
-	return s.fetch(ctx, cluster, session, r, q, caller, limit)
+	return s.fetch(ctx, cluster, session, r, q, t, limit)
 }
 
 func unknownResource(cluster, resource string) error {
@@ -79,10 +78,13 @@ func failed(ctx context.Context, cluster string, err error) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return apierrors.NewTimeoutError(fmt.Sprintf("cluster %q: it did not answer in time", cluster), 0)
 	}
+	if errors.Is(err, errHeld) {
+		return apierrors.NewTooManyRequests(fmt.Sprintf("cluster %q: %v", cluster, errHeld), 1)
+	}
 	return unreachable(cluster, err)
 }
 
-func (s *viewStorage) fetch(ctx context.Context, cluster string, session Session, r resource, q *question, caller principal.Principal, limit int64) (*livev1alpha1.ClusterView, error) {
+func (s *viewStorage) fetch(ctx context.Context, cluster string, session Session, r resource, q *question, t *turn, limit int64) (*livev1alpha1.ClusterView, error) {
 	target, err := q.target(cluster, r)
 	if err != nil {
 		return nil, err
@@ -94,7 +96,7 @@ func (s *viewStorage) fetch(ctx context.Context, cluster string, session Session
 		Header: http.Header{"Accept": {q.accept()}, "User-Agent": {"spokelet-hub"}},
 		Proto:  "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 	}).WithContext(ctx)
-	assert(ctx, req.Header, caller)
+	assert(ctx, req.Header, t.caller)
 	res, err := session.RoundTrip(req)
 	if err != nil {
 		return nil, failed(ctx, cluster, err)
@@ -103,7 +105,7 @@ func (s *viewStorage) fetch(ctx context.Context, cluster string, session Session
 	if res.StatusCode != http.StatusOK {
 		return nil, statusOf(cluster, res)
 	}
-	view, err := q.read(&bounded{ReadCloser: res.Body, left: limit}, r)
+	view, err := q.read(&bounded{ReadCloser: res.Body, left: limit, hold: t.hold}, r)
 	if err != nil {
 		return nil, failed(ctx, cluster, err)
 	}

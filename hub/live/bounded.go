@@ -10,6 +10,7 @@ import "io"
 type bounded struct {
 	io.ReadCloser
 	left int64
+	hold func(n int64) error // is told of bytes read, and may refuse; nil never does
 }
 
 // Read implements io.Reader.
@@ -22,5 +23,10 @@ func (b *bounded) Read(p []byte) (int, error) {
 	}
 	n, err := b.ReadCloser.Read(p)
 	b.left -= int64(n)
+	if b.hold != nil && n > 0 {
+		if held := b.hold(int64(n)); held != nil {
+			return 0, held
+		}
+	}
 	return n, err
 }

@@ -34,7 +34,7 @@ type Config struct {
 	Logger logr.Logger
 }
 
-// Limits bound what viewworks may cost.
+// Limits bound what viewworks and clusters/proxy may cost.
 type Limits struct {
 	// ViewBytes is the greatest size of one cluster's answer. Default 8 MiB.
 	ViewBytes int64
@@ -47,12 +47,27 @@ type Limits struct {
 	// ViewsInFlight is how many questions are answered at once; further ones
 	// are told to come again (429). Default 32.
 	ViewsInFlight int
+	// ViewsPerUser is how many of them one user may ask. Default 4.
+	ViewsPerUser int
+	// ViewHeldBytes is how much of all answers is held at once, as it came from
+	// the clusters; what does not fit is told to come again. While an answer is
+	// written it takes about three times as much. Default 128 MiB.
+	ViewHeldBytes int64
+	// ViewHeldBytesPerUser is how much of it one user may cause. Default 32 MiB.
+	ViewHeldBytesPerUser int64
 	// ViewTimeout is how long one cluster may take. Default 15 s.
 	ViewTimeout time.Duration
 	// ViewTotalTimeout is how long one question may take. It is less than what
 	// the API machinery allows a create, so that the partial answer still
 	// arrives. Default 30 s.
 	ViewTotalTimeout time.Duration
+	// ProxyRequests is how many requests to clusters/proxy one cluster is
+	// carrying at once. A session has 1984 streams for them, for views and for
+	// the node together. Default 1920.
+	ProxyRequests int
+	// ProxyRequestsPerUser is how many of them are one user's; further ones are
+	// told to come again (429). Default 496, a quarter of the streams.
+	ProxyRequestsPerUser int
 }
 
 // Default fills what was left empty.
@@ -61,6 +76,11 @@ func (l *Limits) Default() {
 	setDefault(&l.ViewTotalBytes, 32<<20)
 	setDefault(&l.ViewConcurrency, 16)
 	setDefault(&l.ViewsInFlight, 32)
+	setDefault(&l.ViewsPerUser, 4)
+	setDefault(&l.ViewHeldBytes, 128<<20)
+	setDefault(&l.ViewHeldBytesPerUser, 32<<20)
+	setDefault(&l.ProxyRequests, 1920)
+	setDefault(&l.ProxyRequestsPerUser, 496)
 	setDefault(&l.ViewTimeout, 15*time.Second)
 	setDefault(&l.ViewTotalTimeout, 30*time.Second)
 }
@@ -84,7 +104,9 @@ func (c *Config) Validate() error {
 		return errors.New("live API: sessions or records are missing")
 	}
 	l := c.Limits
-	if l.ViewBytes < 0 || l.ViewTotalBytes < 0 || l.ViewConcurrency < 0 || l.ViewsInFlight < 0 || l.ViewTimeout < 0 || l.ViewTotalTimeout < 0 {
+	if min(l.ViewBytes, l.ViewTotalBytes, l.ViewHeldBytes, l.ViewHeldBytesPerUser) < 0 ||
+		min(l.ViewConcurrency, l.ViewsInFlight, l.ViewsPerUser, l.ProxyRequests, l.ProxyRequestsPerUser) < 0 ||
+		min(l.ViewTimeout, l.ViewTotalTimeout) < 0 {
 		return errors.New("live API: a limit is negative")
 	}
 	return nil

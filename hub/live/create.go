@@ -54,7 +54,14 @@ func (h *viewHandler) serve(w http.ResponseWriter, r *http.Request, namespace st
 		h.fail(w, r, err)
 		return
 	}
-	answer, err := h.views.Create(r.Context(), v, nil, options)
+	t, err := h.views.admit(r.Context(), namespace)
+	if err != nil {
+		h.fail(w, r, err)
+		return
+	}
+	// A caller who reads slowly still makes the hub hold the answer.
+	defer t.end()
+	answer, err := h.views.reply(r.Context(), v, nil, options, t)
 	if err != nil {
 		h.fail(w, r, err)
 		return

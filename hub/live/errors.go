@@ -23,6 +23,9 @@ var (
 	errNoRequestInfo = errors.New("request was not parsed")
 	// errTooLarge is what reading an answer ends with at its bound.
 	errTooLarge = errors.New("answer is too large")
+	// errHeld says that an answer was not read because too much of others is
+	// held, of the same caller or of all.
+	errHeld = errors.New("too much of other answers is held: try again")
 	// errDiscovery says that a cluster claims to serve more than a hub can hold
 	// of any.
 	errDiscovery = errors.New("discovery is beyond its bounds")

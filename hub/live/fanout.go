@@ -15,12 +15,11 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	livev1alpha1 "github.com/spokelet/spokelet/api/live/v1alpha1"
-	"github.com/spokelet/spokelet/api/principal"
 )
 
 // fanOut puts the question to every selected cluster that the caller may look
 // at, and waits for all answers. What fails is part of the answer.
-func (s *viewStorage) fanOut(ctx context.Context, q *question, caller principal.Principal) livev1alpha1.ViewWorkStatus {
+func (s *viewStorage) fanOut(ctx context.Context, q *question, t *turn) livev1alpha1.ViewWorkStatus {
 	selected := s.board.names(q.clusters)
 	views := make([]*livev1alpha1.ClusterView, len(selected))
 	// Equal shares, so that the answer does not depend on who comes first.
@@ -35,7 +34,7 @@ func (s *viewStorage) fanOut(ctx context.Context, q *question, caller principal.
 				if i >= len(selected) {
 					return
 				}
-				views[i] = s.askIfAllowed(ctx, selected[i], q, caller, limit)
+				views[i] = s.askIfAllowed(ctx, selected[i], q, t, limit)
 			}
 		})
 	}
@@ -54,7 +53,7 @@ func (s *viewStorage) fanOut(ctx context.Context, q *question, caller principal.
 }
 
 // askIfAllowed returns nil when the caller may not look at the cluster.
-func (s *viewStorage) askIfAllowed(ctx context.Context, cluster string, q *question, caller principal.Principal, limit int64) *livev1alpha1.ClusterView {
+func (s *viewStorage) askIfAllowed(ctx context.Context, cluster string, q *question, t *turn, limit int64) *livev1alpha1.ClusterView {
 	allowed, err := s.mayView(ctx, cluster)
 	switch {
 	case err != nil:
@@ -62,7 +61,7 @@ func (s *viewStorage) askIfAllowed(ctx context.Context, cluster string, q *quest
 	case !allowed:
 		return nil
 	}
-	view, err := s.ask(ctx, cluster, q, caller, limit)
+	view, err := s.ask(ctx, cluster, q, t, limit)
 	if err != nil {
 		return failedView(cluster, err)
 	}

@@ -44,6 +44,7 @@ type proxy struct {
 	authorizer authorizer.Authorizer
 	buffers    httputil.BufferPool
 	codecs     codecs
+	requests   *requests
 	errorLog   *log.Logger
 	logger     logr.Logger
 }
@@ -78,6 +79,12 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.refuse(w, r, err)
 		return
 	}
+	leave, err := p.requests.enter(pass.cluster, pass.principal.User)
+	if err != nil {
+		p.refuse(w, r, err)
+		return
+	}
+	defer leave()
 	if pass.protocol != "" {
 		p.upgrade(w, r, pass)
 		return

@@ -68,6 +68,7 @@ func (s *Server) build(ctx context.Context) error {
 		authorizer: config.Authorization.Authorizer,
 		codecs:     codecs,
 		buffers:    door.NewBuffers(),
+		requests:   newRequests(s.cfg.Limits),
 		errorLog:   slog.NewLogLogger(logr.ToSlogHandler(s.cfg.Logger), slog.LevelDebug),
 		logger:     s.cfg.Logger,
 	}

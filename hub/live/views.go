@@ -5,6 +5,7 @@ package live
 
 import (
 	"context"
+	"sync/atomic"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,7 +25,8 @@ type viewStorage struct {
 	authorizer authorizer.Authorizer
 	catalogs   *catalogs
 	limits     Limits
-	inFlight   chan struct{}
+	inFlight   *shares // questions, by user
+	held       *shares // bytes of answers, by user
 }
 
 var (
@@ -37,7 +39,8 @@ func newViewStorage(b *board, s Sessions, a authorizer.Authorizer, l Limits) *vi
 	return &viewStorage{
 		board: b, sessions: s, authorizer: a, limits: l,
 		catalogs: newCatalogs(),
-		inFlight: make(chan struct{}, l.ViewsInFlight),
+		inFlight: newShares(int64(l.ViewsInFlight), int64(l.ViewsPerUser)),
+		held:     newShares(l.ViewHeldBytes, l.ViewHeldBytesPerUser),
 	}
 }
 
@@ -59,6 +62,51 @@ func (s *viewStorage) Create(ctx context.Context, obj runtime.Object, validate r
 	if !ok {
 		return nil, apierrors.NewBadRequest("object is not a ViewWork")
 	}
+	t, err := s.admit(ctx, v.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	defer t.end()
+	return s.reply(ctx, v, validate, options, t)
+}
+
+// turn is a question that is being answered. It is its caller's until the
+// answer was written.
+type turn struct {
+	views  *viewStorage
+	caller principal.Principal
+	bytes  atomic.Int64 // of the answer
+}
+
+// admit gives the caller a turn, or tells them to come again.
+func (s *viewStorage) admit(ctx context.Context, namespace string) (*turn, error) {
+	caller, err := callerOf(ctx, namespace)
+	if err != nil {
+		return nil, err
+	}
+	if !s.inFlight.take(caller.User, 1) {
+		return nil, apierrors.NewTooManyRequests("too many viewworks are being answered", 1)
+	}
+	return &turn{views: s, caller: caller}, nil
+}
+
+// hold takes n more bytes of the answer into account. The error is errHeld.
+func (t *turn) hold(n int64) error {
+	if !t.views.held.take(t.caller.User, n) {
+		return errHeld
+	}
+	t.bytes.Add(n)
+	return nil
+}
+
+// end gives everything back.
+func (t *turn) end() {
+	t.views.held.give(t.caller.User, t.bytes.Load())
+	t.views.inFlight.give(t.caller.User, 1)
+}
+
+// reply returns the question with its answer.
+func (s *viewStorage) reply(ctx context.Context, v *livev1alpha1.ViewWork, validate rest.ValidateObjectFunc, options *metav1.CreateOptions, t *turn) (runtime.Object, error) {
 	nameView(v)
 	q, errs := parseView(v)
 	if len(errs) > 0 {
@@ -72,30 +120,20 @@ func (s *viewStorage) Create(ctx context.Context, obj runtime.Object, validate r
 	if len(options.DryRun) > 0 {
 		return v, nil
 	}
-	select {
-	case s.inFlight <- struct{}{}:
-		defer func() { <-s.inFlight }()
-	default:
-		return nil, apierrors.NewTooManyRequests("too many viewworks are being answered", 1)
-	}
-	caller, err := callerOf(ctx, v.Namespace)
-	if err != nil {
-		return nil, err
-	}
 	ctx, cancel := context.WithTimeout(ctx, s.limits.ViewTotalTimeout)
 	defer cancel()
-	return s.answer(ctx, v, q, caller)
+	return s.answer(ctx, v, q, t)
 }
 
-func (s *viewStorage) answer(ctx context.Context, v *livev1alpha1.ViewWork, q *question, caller principal.Principal) (runtime.Object, error) {
+func (s *viewStorage) answer(ctx context.Context, v *livev1alpha1.ViewWork, q *question, t *turn) (runtime.Object, error) {
 	if q.clusters != nil {
-		v.Status = s.fanOut(ctx, q, caller)
+		v.Status = s.fanOut(ctx, q, t)
 		return v, nil
 	}
 	if !s.board.known(v.Namespace) {
 		return nil, unknownCluster(v.Namespace)
 	}
-	answer, err := s.ask(ctx, v.Namespace, q, caller, min(s.limits.ViewBytes, s.limits.ViewTotalBytes))
+	answer, err := s.ask(ctx, v.Namespace, q, t, min(s.limits.ViewBytes, s.limits.ViewTotalBytes))
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,140 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package live
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestNoUserTakesAllViews(t *testing.T) {
+	entered, leave := make(chan struct{}), make(chan struct{})
+	f := &fleet{clusters: map[string]Session{
+		"slow": newAgent(t, func(w http.ResponseWriter, _ *http.Request) {
+			entered <- struct{}{}
+			<-leave
+			status(w, http.StatusForbidden, metav1.StatusReasonForbidden, "no")
+		}),
+		"c1": newAgent(t, newSpoke().serve),
+	}}
+	s := start(t, f, anything, Limits{ViewsPerUser: 1})
+	first := make(chan struct{})
+	go func() {
+		defer close(first)
+		s.view(t, "alice", "slow", podsIn("a"))
+	}()
+	<-entered
+	if _, failure := s.view(t, "alice", "c1", podsIn("a")); failure == nil || failure.Code != http.StatusTooManyRequests || failure.Details.RetryAfterSeconds != 1 {
+		t.Errorf("a second view of one user: %+v, want 429 and a second", failure)
+	}
+	if _, failure := s.view(t, "bob", "c1", podsIn("a")); failure != nil {
+		t.Errorf("another user: %+v, want an answer", failure)
+	}
+	close(leave)
+	<-first
+	if _, failure := s.view(t, "alice", "c1", podsIn("a")); failure != nil {
+		t.Errorf("the same user thereafter: %+v, want an answer", failure)
+	}
+}
+
+// TestWhatIsHeldOfAnswersIsBounded has room for one answer and a bit.
+func TestWhatIsHeldOfAnswersIsBounded(t *testing.T) {
+	f := &fleet{clusters: map[string]Session{"c1": newAgent(t, newSpoke().serve), "c2": newAgent(t, newSpoke().serve)}}
+	room := int64(len(podList)) + 10
+	cases := map[string]Limits{"of all users": {ViewHeldBytes: room}, "of one user": {ViewHeldBytesPerUser: room}}
+	for name, limits := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := start(t, f, anything, limits)
+			for range 3 {
+				if _, failure := s.view(t, "alice", "c1", podsIn("a")); failure != nil {
+					t.Fatalf("one answer: %+v; what was held is not given back", failure)
+				}
+			}
+			question := podsIn("a")
+			question.ClusterSelector = &metav1.LabelSelector{}
+			v, failure := s.view(t, "alice", "c1", question)
+			if failure != nil {
+				t.Fatal(failure.Message)
+			}
+			if v.Status.Summary.Failed == 0 || !v.Status.Summary.Partial {
+				t.Fatalf("two answers: %+v, want that one does not fit", v.Status.Summary)
+			}
+			for _, c := range v.Status.Clusters {
+				if c.Error != nil && (c.Error.Code != http.StatusTooManyRequests || !strings.Contains(c.Error.Message, "try again")) {
+					t.Errorf("%s: %+v, want 429", c.Cluster, c.Error)
+				}
+			}
+		})
+	}
+}
+
+func TestNoUserTakesAllRequestsToACluster(t *testing.T) {
+	leave := make(chan struct{})
+	sp := newSpoke()
+	a := newAgent(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("watch") == "" {
+			sp.serve(w, r)
+			return
+		}
+		_, _ = io.WriteString(w, "event\n")
+		_ = http.NewResponseController(w).Flush()
+		<-leave
+	})
+	s := start(t, &fleet{clusters: map[string]Session{"c1": a, "c2": a}}, anything, Limits{ProxyRequests: 2, ProxyRequestsPerUser: 1})
+	watch := func(user, cluster string) *http.Response {
+		return s.do(t, http.MethodGet, livePath+"/clusters/"+cluster+"/proxy/api/v1/pods?watch=1", user, nil)
+	}
+	steps := []struct {
+		reason, user, cluster string
+		want                  int
+	}{
+		{"the first is carried", "alice", "c1", 200},
+		{"one user has one", "alice", "c1", 429},
+		{"each cluster is counted apart", "alice", "c2", 200},
+		{"another user has one too", "bob", "c1", 200},
+		{"the cluster has two", "carol", "c1", 429},
+	}
+	var held []*http.Response
+	for _, step := range steps {
+		res := watch(step.user, step.cluster)
+		if res.StatusCode != step.want || step.want == 429 && res.Header.Get("Retry-After") != "1" {
+			t.Errorf("%s: %s at %s is answered %d, want %d", step.reason, step.user, step.cluster, res.StatusCode, step.want)
+		}
+		held = append(held, res)
+	}
+	_, br := s.dial(t, upgradeRequest("alice", "/exec", ""))
+	if res, err := http.ReadResponse(br, nil); err != nil || res.StatusCode != http.StatusTooManyRequests {
+		t.Errorf("an upgrade beyond the limit: %v, %v; want 429", res, err)
+	} else {
+		_ = res.Body.Close()
+	}
+	if _, failure := s.view(t, "carol", "c1", podsIn("a")); failure != nil {
+		t.Errorf("a view of a cluster that is taken: %+v, want an answer", failure)
+	}
+	close(leave)
+	for _, res := range held {
+		_, _ = io.Copy(io.Discard, res.Body)
+	}
+}
+
+func TestRequestsAreGivenBack(t *testing.T) {
+	r := newRequests(Limits{ProxyRequests: 1, ProxyRequestsPerUser: 1})
+	for range 3 {
+		leave, err := r.enter("c1", "alice")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.enter("c1", "bob"); err == nil {
+			t.Fatal("a second request is let in")
+		}
+		leave()
+	}
+	if len(r.users.by)+len(r.clusters.by) != 0 || r.users.used != 0 {
+		t.Errorf("held by nobody: %v, %v", r.users.by, r.clusters.by)
+	}
+}
