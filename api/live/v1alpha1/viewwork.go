@@ -50,6 +50,8 @@ const (
 	// OutputMetadata returns PartialObjectMetadata.
 	OutputMetadata ViewWorkOutput = "Metadata"
 	// OutputTable returns a meta.k8s.io/v1 Table, as "kubectl get" prints it.
+	// Rows carry no object, unless allNamespaces is set: then they carry its
+	// metadata, which alone says which namespace a row is of.
 	OutputTable ViewWorkOutput = "Table"
 )
 
