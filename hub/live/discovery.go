@@ -181,7 +181,9 @@ func (d *discovery) count() error {
 
 // listed reads an APIGroup (meta.k8s.io/v1).
 func (d *discovery) listed(dec *json.Decoder) ([]*version, error) {
-	type forDiscovery struct{ Version string }
+	type forDiscovery struct {
+		Version string `json:"version"`
+	}
 	var group string
 	var preferred forDiscovery
 	var versions []*version
@@ -218,7 +220,9 @@ func (d *discovery) listed(dec *json.Decoder) ([]*version, error) {
 // whole reads an APIGroupDiscovery (apidiscovery.k8s.io/v2), whose versions are
 // in order of preference.
 func (d *discovery) whole(dec *json.Decoder) ([]*version, error) {
-	var meta struct{ Name string }
+	var meta struct {
+		Name string `json:"name"`
+	}
 	var versions []*version
 	err := members(dec, func(key string) error {
 		switch key {
@@ -273,17 +277,25 @@ func (d *discovery) wholeVersion(dec *json.Decoder, v *version) error {
 
 // listedResource is what views need of an APIResource (meta.k8s.io/v1).
 type listedResource struct {
-	Name, SingularName, Kind string
-	Namespaced               bool
-	Verbs, ShortNames        []string
+	Name         string   `json:"name"`
+	SingularName string   `json:"singularName"`
+	Kind         string   `json:"kind"`
+	Namespaced   bool     `json:"namespaced"`
+	Verbs        []string `json:"verbs"`
+	ShortNames   []string `json:"shortNames"`
 }
 
 // wholeResource is what views need of an APIResourceDiscovery
 // (apidiscovery.k8s.io/v2).
 type wholeResource struct {
-	Resource, SingularResource, Scope string
-	ResponseKind                      struct{ Kind string }
-	Verbs, ShortNames                 []string
+	Resource         string `json:"resource"`
+	SingularResource string `json:"singularResource"`
+	Scope            string `json:"scope"`
+	ResponseKind     struct {
+		Kind string `json:"kind"`
+	} `json:"responseKind"`
+	Verbs      []string `json:"verbs"`
+	ShortNames []string `json:"shortNames"`
 }
 
 // keep takes in a resource that can be looked at.
