@@ -12,16 +12,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/sync/errgroup"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/spokelet/spokelet/agent/join"
 	"github.com/spokelet/spokelet/agent/kubedoor"
+	"github.com/spokelet/spokelet/agent/lease"
 	"github.com/spokelet/spokelet/agent/node"
-	"github.com/spokelet/spokelet/agent/work"
 	"github.com/spokelet/spokelet/api/config/v1alpha1"
-	"github.com/spokelet/spokelet/api/crds"
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/tunnel"
 	"github.com/spokelet/spokelet/tunnel/resource"
@@ -41,6 +39,9 @@ type Options struct {
 	Logger logr.Logger
 	// Version is the version of the build.
 	Version string
+	// Process names this process among those of its cluster that live: the pod.
+	// The process that follows it under the same name has its place at once.
+	Process string
 }
 
 // agent is the parts of a running agent.
@@ -53,8 +54,10 @@ type agent struct {
 	uid      string
 	tunnel   *tunnel.Agent
 
+	lease *lease.Holder // nil unless works are enabled
+	sync  syncDoor
+
 	sources []*resource.Source
-	mirrors []*resource.Mirror
 	doors   map[string]http.Handler
 	parts   []func(context.Context) error
 }
@@ -104,37 +107,6 @@ func (a *agent) run(ctx context.Context, group *errgroup.Group) error {
 	for _, part := range a.parts {
 		group.Go(func() error { return part(ctx) })
 	}
-	return nil
-}
-
-func (a *agent) addWork(ctx context.Context) error {
-	cfg := a.opts.Config.Work
-	if !*cfg.Enabled {
-		return nil
-	}
-	dyn, err := dynamic.NewForConfig(a.opts.Client)
-	if err != nil {
-		return fmt.Errorf("client of the cluster: %w", err)
-	}
-	if err := crds.Install(ctx, dyn, crds.Agent()); err != nil {
-		return err
-	}
-	engine, err := work.New(work.Config{
-		REST:          a.opts.Client,
-		Impersonate:   cfg.ServiceAccount.Username(),
-		HubID:         a.identity.HubID(),
-		Namespace:     a.opts.Config.Namespace,
-		Namespaces:    cfg.Namespaces,
-		EvictionGrace: cfg.EvictionGrace.Duration,
-		Logger:        a.opts.Logger.WithName("work"),
-		Registerer:    a.registry,
-	})
-	if err != nil {
-		return err
-	}
-	a.mirrors = append(a.mirrors, engine.Mirror())
-	a.sources = append(a.sources, engine.Source())
-	a.parts = append(a.parts, engine.Run)
 	return nil
 }
 
@@ -201,16 +173,20 @@ func (a *agent) addKube(context.Context) error {
 }
 
 func (a *agent) addTunnel(context.Context) error {
-	sync, err := resource.NewAgent(a.sources, a.mirrors)
-	if err != nil {
-		return err
+	a.doors[tunnel.DoorSync] = &a.sync
+	if a.lease == nil {
+		sync, err := resource.NewAgent(a.sources, nil)
+		if err != nil {
+			return err
+		}
+		a.sync.enter(sync)
 	}
-	a.doors[tunnel.DoorSync] = sync
 	client, err := tunnel.NewAgent(tunnel.AgentConfig{
 		Address:       a.opts.Config.Hub.Address,
 		Credentials:   a.identity,
 		Doors:         a.doors,
 		Refused:       a.identity.Refused,
+		Roles:         a.lease != nil,
 		KubeSystemUID: a.uid,
 		Version:       a.opts.Version,
 		Logger:        a.opts.Logger.WithName("tunnel"),

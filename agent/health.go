@@ -32,7 +32,8 @@ type session interface{ Status() tunnel.Status }
 type membership interface{ Problem() error }
 
 // health serves /healthz, /readyz and /metrics. The agent is ready while its
-// session with the hub lives; if none does, /readyz says why.
+// session with the hub lives, or the hub has no use for one; else /readyz says
+// why not.
 type health struct {
 	server     *http.Server
 	session    atomic.Pointer[session]
@@ -67,7 +68,9 @@ func (h *health) ready(w http.ResponseWriter, _ *http.Request) {
 	reason := errNotJoined
 	if s := h.session.Load(); s != nil {
 		status := (*s).Status()
-		if status.Connected {
+		// A hub of the release before keeps no session with a standby, which is as
+		// ready as it can be then, and must not hold up a rollout.
+		if status.Connected || errors.Is(status.Err, tunnel.ErrStandby) {
 			return
 		}
 		reason = fmt.Errorf("no session with the hub: %w", status.Err)

@@ -5,6 +5,7 @@ package agent
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -52,6 +53,11 @@ func TestReadyzSaysWhyNot(t *testing.T) {
 			reason:  "the network's reason is enough",
 			session: fakeSession{Err: errors.New("connection refused")}, membership: fakeMembership{},
 			status: http.StatusServiceUnavailable, says: []string{"connection refused"},
+		},
+		"as a standby of a hub that knows of none": {
+			reason:  "the executor would not be replaced otherwise",
+			session: fakeSession{Err: fmt.Errorf("%w: the hub knows of one", tunnel.ErrStandby)},
+			status:  http.StatusOK,
 		},
 		"with an expired certificate": {
 			reason:  "both why and what to do",

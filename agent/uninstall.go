@@ -44,7 +44,7 @@ func Uninstall(ctx context.Context, opts Options) error {
 		return err
 	}
 	if *opts.Config.Work.Enabled {
-		if err := letGo(ctx, opts); err != nil {
+		if err := letGo(ctx, kube, opts); err != nil {
 			return err
 		}
 	}
@@ -56,8 +56,9 @@ func Uninstall(ctx context.Context, opts Options) error {
 	return nil
 }
 
-// letGo orphans the objects of works and removes what describes them.
-func letGo(ctx context.Context, opts Options) error {
+// letGo orphans the objects of works and removes what describes them, and the
+// Lease of who executed them.
+func letGo(ctx context.Context, kube kubernetes.Interface, opts Options) error {
 	if err := work.Orphan(ctx, opts.Client, opts.Config.Work.ServiceAccount.Username()); err != nil {
 		return err
 	}
@@ -65,7 +66,14 @@ func letGo(ctx context.Context, opts Options) error {
 	if err != nil {
 		return fmt.Errorf("client of the cluster: %w", err)
 	}
-	return crds.Remove(ctx, dyn, crds.Agent())
+	if err := crds.Remove(ctx, dyn, crds.Agent()); err != nil {
+		return err
+	}
+	err = kube.CoordinationV1().Leases(opts.Config.Namespace).Delete(ctx, leaseName, metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("lease %s: cannot delete: %w", leaseName, err)
+	}
+	return nil
 }
 
 // stop scales the agent to nothing and waits until its pods are gone.

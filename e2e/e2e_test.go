@@ -34,6 +34,7 @@ func TestEndToEnd(t *testing.T) {
 		{"works act as their account", s.worksActAsTheirAccount},
 		{"drift is repaired on the event", s.driftIsRepaired},
 		{"audit logs at rest show nobody of ours", s.auditAtRest},
+		{"another replica executes works when one leaves", s.executorIsReplaced},
 		{"a cut tunnel is survived", s.cutIsSurvived},
 		{"a hub restart is survived", s.hubRestartIsSurvived},
 		{"a cluster that is no longer accepted is cut off", s.acceptanceIsLive},

@@ -17,6 +17,9 @@ import (
 	"github.com/spokelet/spokelet/e2e/env"
 )
 
+// agentPods selects the pods of the agent's chart.
+const agentPods = "app.kubernetes.io/name=spokelet-agent"
+
 func (s *suite) hubCannotDial(t *testing.T) {
 	target, err := url.Parse(s.spoke().rest.Host)
 	if err != nil {
@@ -164,13 +167,19 @@ func (s *suite) detach(t *testing.T) {
 func (s *suite) noRace(t *testing.T) {
 	logs := s.hub.kubectl(t, "logs", "-n", env.HubNamespace, "deployment/spokelet-hub", "--tail=-1")
 	logs += s.spokes[1].kubectl(t, "logs", "-n", env.AgentNamespace, "deployment/spokelet-agent", "--tail=-1")
+	reportRaces(t, logs)
+	out := s.hub.kubectl(t, "get", "pods", "-n", env.HubNamespace, "-o", "jsonpath={.items[*].status.containerStatuses[*].restartCount}")
+	if strings.Trim(out, "0 ") != "" {
+		t.Errorf("the hub's container restarted: %s", out)
+	}
+}
+
+// reportRaces fails the test if logs tell of a race or a panic.
+func reportRaces(t *testing.T, logs string) {
+	t.Helper()
 	for _, word := range []string{"DATA RACE", "panic:", "Observed a panic"} {
 		if _, after, found := strings.Cut(logs, word); found {
 			t.Errorf("%s: %.2000s", word, after)
 		}
-	}
-	out := s.hub.kubectl(t, "get", "pods", "-n", env.HubNamespace, "-o", "jsonpath={.items[*].status.containerStatuses[*].restartCount}")
-	if strings.Trim(out, "0 ") != "" {
-		t.Errorf("the hub's container restarted: %s", out)
 	}
 }

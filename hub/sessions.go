@@ -98,10 +98,15 @@ func (h *hub) followSessions(ctx context.Context) error {
 		}
 		who := e.Session.Cluster()
 		h.register.SessionChanged(e.Cluster, &who)
-		streams.Go(func() { h.runSync(ctx, e.Session) })
+	})
+	cancelSync := h.tunnel.Sessions().SubscribeExecutor(func(e tunnel.Event) {
+		if e.Session != nil {
+			streams.Go(func() { h.runSync(ctx, e.Session) })
+		}
 	})
 	<-ctx.Done()
 	cancel()
+	cancelSync()
 	streams.Wait()
 	return nil
 }

@@ -59,6 +59,10 @@ type AgentConfig struct {
 	// Refused, if set, is told of each certificate that the hub did not admit,
 	// and for how long it has met every attempt with that. It must not block.
 	Refused func(certificate *x509.Certificate, lasting time.Duration)
+	// Roles says that one of several processes executes works at a time. The
+	// agent then begins as a standby, and SetStandby changes that. Without it the
+	// process is taken for the only one.
+	Roles bool
 	// KubeSystemUID identifies the spoke.
 	KubeSystemUID string
 	// Version is this build's, for people.
@@ -130,11 +134,13 @@ type Agent struct {
 	metrics *agentMetrics
 	wake    chan struct{} // ends a pause before the next attempt
 
-	mu     sync.Mutex
-	links  int // pipes dialled so far
-	live   map[*agentSession]struct{}
-	status Status
-	denied time.Time // the first of the refusals that the last attempts met; or zero
+	mu      sync.Mutex
+	standby bool
+	terms   int // as the executor, that have ended
+	links   int // pipes dialled so far
+	live    map[*agentSession]struct{}
+	status  Status
+	denied  time.Time // the first of the refusals that the last attempts met; or zero
 }
 
 // NewAgent returns an agent that does nothing yet.
@@ -154,6 +160,7 @@ func NewAgent(config AgentConfig) (*Agent, error) {
 		raw:     newRawServer(),
 		metrics: newAgentMetrics(),
 		wake:    make(chan struct{}, 1),
+		standby: config.Roles,
 		live:    map[*agentSession]struct{}{},
 		status:  Status{Since: time.Now(), Err: ErrNeverConnected},
 	}
@@ -250,12 +257,16 @@ func (a *Agent) pause(ctx context.Context, wait time.Duration) bool {
 func (a *Agent) connect(ctx context.Context, serving *sync.WaitGroup) (*agentSession, error) {
 	began := time.Now()
 	session, err := a.open(ctx)
+	if err == nil {
+		err = a.fits(session)
+	}
 	a.metrics.opened(time.Since(began), err)
 	if err != nil {
 		a.failed(err)
 		return nil, err
 	}
 	a.entered(session)
+	session.tellRole()
 	serving.Go(func() {
 		<-session.life.Done()
 		a.left(session)

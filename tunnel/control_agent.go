@@ -29,23 +29,31 @@ type agentDoor struct {
 	session *agentSession
 	handler http.Handler
 	agreed  chan struct{}      // closed after the hellos
+	roles   bool               // the hub knows of roles; set before agreed is closed
 	renewal chan control.Event // RenewalIssued, RenewalRefused
 	trust   chan control.TrustReplaced
 
 	mu      sync.Mutex // held while a frame is made and sent, for their order
 	machine *control.Agent
+	terms   int // that the hub knows have ended
 	opened  bool
 	stream  *controlStream // nil unless the door is open
 }
 
 func newAgentDoor(s *agentSession) *agentDoor {
 	config := s.agent.config
+	local := localHello(config.Version, s.agent.process, config.KubeSystemUID)
+	standby, terms := s.agent.role()
+	if config.Roles {
+		local.Features, local.Standby = []string{control.FeatureRole}, standby
+	}
 	d := &agentDoor{
 		session: s,
 		agreed:  make(chan struct{}),
 		renewal: make(chan control.Event, 1), // one request at a time
 		trust:   make(chan control.TrustReplaced),
-		machine: control.NewAgent(localHello(config.Version, s.agent.process, config.KubeSystemUID)),
+		terms:   terms,
+		machine: control.NewAgent(local),
 	}
 	_, d.handler = rpcv1connect.NewControlServiceHandler(d,
 		connect.WithReadMaxBytes(control.MaxFrameBytes),
@@ -123,7 +131,8 @@ func (d *agentDoor) receive(frame *rpcv1.ControlRequest) (control.Event, error) 
 	defer d.mu.Unlock()
 	answer, event, err := d.machine.Receive(frame)
 	// The hub uses the other doors as soon as it has our hello.
-	if _, ok := event.(control.Agreed); ok {
+	if agreed, ok := event.(control.Agreed); ok {
+		d.roles = agreed.Agreement.Roles()
 		close(d.agreed)
 	}
 	if answer != nil {
@@ -155,6 +164,32 @@ func (d *agentDoor) drain(reason string) error {
 	frame := d.machine.Drain(reason)
 	if frame == nil {
 		return nil
+	}
+	return d.send(frame)
+}
+
+// role tells the hub of a role that is another than it was told before.
+func (d *agentDoor) role() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	// Asked with mu held: the last to get it tells the latest.
+	standby, terms := d.session.agent.role()
+	if terms != d.terms {
+		// The end of a term ended its Sync: the hub opens another only if it hears
+		// of that end, however soon the next term began.
+		d.terms = terms
+		if err := d.sendRole(true); err != nil {
+			return err
+		}
+	}
+	return d.sendRole(standby)
+}
+
+// sendRole sends what the hub was not told before. mu is held.
+func (d *agentDoor) sendRole(standby bool) error {
+	frame := d.machine.Role(standby)
+	if frame == nil || d.stream == nil {
+		return nil // known, or no longer of interest
 	}
 	return d.send(frame)
 }

@@ -37,6 +37,11 @@ var (
 	// ErrNeverConnected is the reason for clusters that have had no session
 	// since this hub started.
 	ErrNeverConnected = errors.New("no agent has connected since the hub started")
+	// ErrStandby says that an agent process does not execute works now.
+	ErrStandby = errors.New("agent process is a standby")
+	// ErrRivals says that two processes of one cluster say that they execute
+	// its works.
+	ErrRivals = errors.New("rival agent processes")
 	// ErrAborted ends a raw stream that its other side did not end cleanly.
 	ErrAborted = errors.New("stream aborted")
 )

@@ -42,6 +42,7 @@ type hubMetrics struct {
 	disconnects *prometheus.CounterVec
 	refusals    *prometheus.CounterVec
 	renewals    *prometheus.CounterVec
+	rivals      *prometheus.CounterVec
 	connections prometheus.Counter
 
 	sessions, streams, rtt, expiry, bytes *prometheus.Desc
@@ -60,6 +61,7 @@ func newHubMetrics(registry *Sessions) *hubMetrics {
 		disconnects: counter("disconnects_total", "Sessions that ended, by reason.", "cluster", "reason"),
 		refusals:    counter("refusals_total", "Agents with a valid certificate that were refused, by reason.", "cluster", "reason"),
 		renewals:    counter("renewals_total", "Certificate requests of connected agents, by result.", "cluster", "result"),
+		rivals:      counter("rivals_total", "Times that two agent processes of one cluster both said that they execute its works.", "cluster"),
 		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: name("dial_duration_seconds"), Help: "Time from a new pipe to a live session.", Buckets: openBuckets,
 		}),
@@ -80,7 +82,7 @@ func (m *hubMetrics) register(r prometheus.Registerer) error {
 	}
 	return errors.Join(
 		r.Register(m.dials), r.Register(m.duration), r.Register(m.disconnects),
-		r.Register(m.refusals), r.Register(m.renewals), r.Register(m.connections), r.Register(m),
+		r.Register(m.refusals), r.Register(m.renewals), r.Register(m.connections), r.Register(m.rivals), r.Register(m),
 	)
 }
 

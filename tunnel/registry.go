@@ -22,8 +22,9 @@ type Event struct {
 }
 
 // Sessions knows the connected clusters. Of several sessions of one cluster,
-// one is in use and the others are warm: the oldest stays in use until it ends
-// or drains, except that a process which connects again replaces itself.
+// one is in use and the others are warm: that of the process that executes
+// works; while none says so, the one in use, or the oldest, until it ends or
+// drains. A process which connects again replaces itself.
 type Sessions struct {
 	// deliver is held while a change is made and told, so that subscribers see
 	// events one at a time and in the order of the changes. Taken before mu.
@@ -31,9 +32,13 @@ type Sessions struct {
 
 	mu       sync.Mutex
 	clusters map[string]*connected
-	subs     map[int]func(Event)
+	subs     map[int]subscriber
 	nextSub  int
 	frozen   bool // this hub is going away; what ends now is no news
+
+	// rivals is told of processes that both say that they execute the works of a
+	// cluster, in the order of their claims. Set before use; may be nil.
+	rivals func(cluster string, claimants []*Session)
 }
 
 // connected is what is known of one cluster that has had a session.
@@ -42,10 +47,12 @@ type connected struct {
 	current  *Session   // in use; nil while there is none
 	reason   error      // what ended the last session in use
 	traffic  traffic    // of the sessions that have ended
+	claims   int        // how often a process has said that it executes works
+	doubted  bool       // a look at its claimants is due
 }
 
 func newSessions() *Sessions {
-	return &Sessions{clusters: map[string]*connected{}, subs: map[int]func(Event){}}
+	return &Sessions{clusters: map[string]*connected{}, subs: map[int]subscriber{}}
 }
 
 // Get returns the session in use for a cluster. Without one the error is a
@@ -85,16 +92,20 @@ func (s *Sessions) List() []Info {
 // block, nor call Subscribe; it may call Get and List. After cancel no new call
 // is made.
 func (s *Sessions) Subscribe(f func(Event)) (cancel func()) {
+	return s.subscribe(subscriber{f: f})
+}
+
+func (s *Sessions) subscribe(sub subscriber) (cancel func()) {
 	s.deliver.Lock()
 	defer s.deliver.Unlock()
 	s.mu.Lock()
 	id := s.nextSub
 	s.nextSub++
-	s.subs[id] = f
-	present := s.present()
+	s.subs[id] = sub
+	present := s.present(sub.executor)
 	s.mu.Unlock()
 	for _, e := range present {
-		f(e)
+		sub.f(e)
 	}
 	return func() {
 		s.mu.Lock()
@@ -103,12 +114,12 @@ func (s *Sessions) Subscribe(f func(Event)) (cancel func()) {
 	}
 }
 
-// present lists an event for every session in use. mu is held.
-func (s *Sessions) present() []Event {
+// present lists an event for every session that a subscriber sees. mu is held.
+func (s *Sessions) present(executor bool) []Event {
 	var events []Event
 	for _, name := range slices.Sorted(maps.Keys(s.clusters)) {
-		if c := s.clusters[name]; c.current != nil {
-			events = append(events, Event{Cluster: name, Session: c.current})
+		if seen := s.clusters[name].view(executor); seen != nil {
+			events = append(events, Event{Cluster: name, Session: seen})
 		}
 	}
 	return events
@@ -121,9 +132,11 @@ func (s *Sessions) add(session *Session) (replaced []*Session) {
 		for _, other := range c.sessions {
 			if other.processID() == session.processID() {
 				replaced = append(replaced, other)
+				other.rank = rankStandby
 			}
 		}
 		c.sessions = append(c.sessions, session)
+		s.rankNew(c, session)
 		if slices.Contains(replaced, c.current) {
 			c.current = session
 		}
@@ -151,18 +164,17 @@ func (s *Sessions) remove(session *Session, reason error) {
 	})
 }
 
-// change applies f to a cluster, elects a session if none is in use, and tells
-// the subscribers when the session in use is another one than before.
+// change applies f to a cluster, elects the session in use, and tells the
+// subscribers who see another one than before.
 func (s *Sessions) change(cluster string, reason error, f func(*connected)) {
 	s.deliver.Lock()
 	defer s.deliver.Unlock()
-	event, subs := s.apply(cluster, reason, f)
-	for _, sub := range subs {
-		sub(event)
+	for _, tell := range s.apply(cluster, reason, f) {
+		tell()
 	}
 }
 
-func (s *Sessions) apply(cluster string, reason error, f func(*connected)) (Event, []func(Event)) {
+func (s *Sessions) apply(cluster string, reason error, f func(*connected)) (news []func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.clusters[cluster]
@@ -170,38 +182,38 @@ func (s *Sessions) apply(cluster string, reason error, f func(*connected)) (Even
 		c = &connected{}
 		s.clusters[cluster] = c
 	}
-	before := c.current
+	before := map[bool]*Session{false: c.view(false), true: c.view(true)}
 	f(c)
-	if c.current == nil {
-		c.current = c.elect()
+	c.current = c.elect()
+	if s.frozen {
+		return nil
 	}
-	if c.current == before || s.frozen {
-		return Event{}, nil
-	}
-	if before != nil {
+	if before[false] != nil && before[false] != c.current {
 		c.reason = reason
 	}
-	event := Event{Cluster: cluster, Session: c.current, Reason: reason}
-	return event, s.subscribers()
-}
-
-// subscribers are in the order of their subscription. mu is held.
-func (s *Sessions) subscribers() []func(Event) {
-	var subs []func(Event)
 	for _, id := range slices.Sorted(maps.Keys(s.subs)) {
-		subs = append(subs, s.subs[id])
-	}
-	return subs
-}
-
-// elect returns the oldest session that takes new streams.
-func (c *connected) elect() *Session {
-	for _, session := range c.sessions {
-		if session.Err() == nil && !session.slots.isDraining() {
-			return session
+		sub := s.subs[id]
+		if seen := c.view(sub.executor); seen != before[sub.executor] {
+			event := Event{Cluster: cluster, Session: seen, Reason: reason}
+			news = append(news, func() { sub.f(event) })
 		}
 	}
-	return nil
+	return news
+}
+
+// elect returns the session of the highest rank, or the one in use, or the
+// oldest, of those that take new streams.
+func (c *connected) elect() *Session {
+	best := c.current
+	for _, session := range c.sessions {
+		if session.Err() != nil || session.slots.isDraining() {
+			continue
+		}
+		if best == nil || session.rank > best.rank {
+			best = session
+		}
+	}
+	return best
 }
 
 // freeze ends the telling of events: when the hub goes away, that is not news

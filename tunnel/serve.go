@@ -175,6 +175,8 @@ func (s *Server) converse(session *Session) {
 		switch e := event.(type) {
 		case control.RenewalRequested:
 			go s.renew(session, e.CSR)
+		case control.RoleChanged:
+			s.roleChanged(session, e.Standby)
 		case control.Draining:
 			reason := fmt.Errorf("%w: %s", ErrDraining, e.Reason)
 			done := session.slots.drain()

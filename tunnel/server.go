@@ -121,6 +121,8 @@ func NewServer(config ServerConfig) (*Server, error) {
 		sessions: newSessions(),
 		attempts: map[string]map[*attempt]struct{}{},
 	}
+	s.local.Features = []string{control.FeatureRole}
+	s.sessions.rivals = s.reportRivals
 	s.metrics = newHubMetrics(s.sessions)
 	if err := s.metrics.register(config.Registerer); err != nil {
 		return nil, fmt.Errorf("tunnel server: %w", err)

@@ -31,6 +31,7 @@ type Session struct {
 	notBefore, notAfter time.Time
 	since               time.Time
 	rule                *windowRule
+	rank                int          // guarded by Sessions.mu once the session is registered
 	rtt                 atomic.Int64 // smoothed, in nanoseconds; 0 before the first ping
 
 	hello control.Agreement // set before the session is registered

@@ -16,6 +16,7 @@ import (
 	"github.com/spokelet/spokelet/agent"
 	"github.com/spokelet/spokelet/api/config/v1alpha1"
 	"github.com/spokelet/spokelet/cmd/internal/command"
+	"github.com/spokelet/spokelet/tunnel/identity"
 )
 
 func main() {
@@ -66,5 +67,17 @@ func options(flags command.Flags) (agent.Options, error) {
 	if err != nil {
 		return agent.Options{}, err
 	}
-	return agent.Options{Config: cfg, Client: client, Logger: command.Logger(), Version: command.Version}, nil
+	return agent.Options{
+		Config: cfg, Client: client, Logger: command.Logger(), Version: command.Version, Process: processName(),
+	}, nil
+}
+
+// processName is the pod's name, which a container that crashed and comes back
+// keeps. Outside a pod no other process may have the name, not even the next one
+// on the same machine.
+func processName() string {
+	if pod := os.Getenv("POD_NAME"); pod != "" {
+		return pod
+	}
+	return identity.NewID()
 }

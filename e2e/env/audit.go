@@ -5,6 +5,7 @@ package env
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -81,12 +82,18 @@ func AuditSince(c *clusters.Cluster, offset int64) ([]Request, error) {
 		return nil, fmt.Errorf("audit log of %s: %w", c.Name, err)
 	}
 	defer func() { _ = file.Close() }()
-	if _, err := file.Seek(offset, io.SeekStart); err != nil {
+	// From the byte before: the line that it belongs to, of which there may be a
+	// rest, was begun before the offset.
+	if _, err := file.Seek(max(offset-1, 0), io.SeekStart); err != nil {
 		return nil, fmt.Errorf("audit log of %s: %w", c.Name, err)
 	}
 	var requests []Request
 	lines := bufio.NewScanner(file)
 	lines.Buffer(nil, maxAuditLine)
+	lines.Split(wholeLines)
+	if offset > 0 {
+		lines.Scan()
+	}
 	for lines.Scan() {
 		if strings.TrimSpace(lines.Text()) == "" {
 			continue
@@ -101,4 +108,12 @@ func AuditSince(c *clusters.Cluster, offset int64) ([]Request, error) {
 		return nil, fmt.Errorf("audit log of %s: %w", c.Name, err)
 	}
 	return requests, nil
+}
+
+// wholeLines is bufio.ScanLines without a last line that is still being written.
+func wholeLines(data []byte, atEOF bool) (advance int, token []byte, err error) {
+	if atEOF && !bytes.ContainsRune(data, '\n') {
+		return len(data), nil, nil
+	}
+	return bufio.ScanLines(data, atEOF)
 }

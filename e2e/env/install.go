@@ -106,6 +106,13 @@ func (e *Env) Join(ctx context.Context, spoke *clusters.Cluster, extra ...string
 	return e.say(e.Helm(spoke).Run(ctx, append(args, extra...)...))
 }
 
+// UpgradeAgent changes values of an agent that is installed, and waits until its
+// pods are ready.
+func (e *Env) UpgradeAgent(ctx context.Context, spoke *clusters.Cluster, values string) error {
+	return e.say(e.Helm(spoke).Run(ctx, "upgrade", "spokelet-agent", e.chart("spokelet-agent"),
+		"--namespace", AgentNamespace, "--reuse-values", "--set", values, "--wait", "--timeout", helmTimeout))
+}
+
 // restricted makes a namespace that admits only pods of the restricted profile
 // (Pod Security Standards), so that an installation proves to fit it.
 func (e *Env) restricted(ctx context.Context, c *clusters.Cluster, namespace string) error {

@@ -14,6 +14,7 @@ import (
 type Agent struct {
 	local    Local
 	agreed   bool
+	roles    bool // the hub is told our role
 	pending  bool // we asked for a certificate
 	draining bool // we said that we drain
 }
@@ -62,7 +63,7 @@ func (a *Agent) receiveHello(hello *rpcv1.Hello) (*rpcv1.ControlResponse, Event,
 	if err != nil {
 		return answer, nil, err
 	}
-	a.agreed = true
+	a.agreed, a.roles = true, agreement.Roles()
 	return answer, Agreed{Agreement: agreement}, nil
 }
 
@@ -93,6 +94,20 @@ func (a *Agent) Renew(csr []byte) (*rpcv1.ControlResponse, error) {
 	a.pending = true
 	request := &rpcv1.CertificateSigningRequest{Csr: csr}
 	return &rpcv1.ControlResponse{Message: &rpcv1.ControlResponse_Csr{Csr: request}}, nil
+}
+
+// Role tells the hub whether this side stands by. It returns nil when there is
+// nothing to send: before the hellos, which say it then; when that was the last
+// word; and to a hub that does not know of roles.
+func (a *Agent) Role(standby bool) *rpcv1.ControlResponse {
+	if a.local.Standby == standby {
+		return nil
+	}
+	a.local.Standby = standby
+	if !a.roles {
+		return nil
+	}
+	return &rpcv1.ControlResponse{Message: &rpcv1.ControlResponse_Role{Role: &rpcv1.Role{Standby: standby}}}
 }
 
 // Drain announces, once, that the agent goes away; nil when that was said, or

@@ -9,9 +9,10 @@
 // The hub says hello first, the agent answers with its own, and both arrive at
 // the same protocol number or at ErrVersion. Then the agent may ask for a new
 // certificate, one request at a time, and either side may announce that it
-// drains. Frames of a kind this build does not know are ignored once both have
-// said hello: they belong to a newer protocol and, by its rules, to a feature
-// that both did not name.
+// drains. With the feature "role", an agent tells whether it executes works or
+// stands by; without it, it executes. Frames of a kind this build does not know
+// are ignored once both have said hello: they belong to a newer protocol and, by
+// its rules, to a feature that both did not name.
 package control
 
 import "errors"
@@ -21,6 +22,9 @@ const (
 	MinProtocol = 1
 	MaxProtocol = 1
 )
+
+// FeatureRole is the name of the feature that lets an agent be a standby.
+const FeatureRole = "role"
 
 // Bounds of what a peer may say, in bytes unless named otherwise.
 const (

@@ -22,6 +22,9 @@ type RenewalRefused struct{ Reason string }
 // TrustReplaced brings the agent the authorities to trust, PEM.
 type TrustReplaced struct{ Bundle []byte }
 
+// RoleChanged says whether the agent has become a standby, or the executor.
+type RoleChanged struct{ Standby bool }
+
 // Draining says that the peer goes away.
 type Draining struct{ Reason string }
 
@@ -30,4 +33,5 @@ func (RenewalRequested) event() {}
 func (RenewalIssued) event()    {}
 func (RenewalRefused) event()   {}
 func (TrustReplaced) event()    {}
+func (RoleChanged) event()      {}
 func (Draining) event()         {}

@@ -34,6 +34,8 @@ func FuzzHub(f *testing.F) {
 				if !agreed || len(e.CSR) == 0 || len(e.CSR) > control.MaxCSR {
 					t.Fatalf("request of %d bytes, agreed %v", len(e.CSR), agreed)
 				}
+			case control.RoleChanged:
+				t.Fatal("a role from a side that did not name the feature")
 			case control.Draining:
 				if !agreed || len(e.Reason) > control.MaxReason {
 					t.Fatalf("drain %q, agreed %v", e.Reason, agreed)

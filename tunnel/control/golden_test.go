@@ -45,7 +45,14 @@ func goldenFrames() map[string]proto.Message {
 		"agent-csr": &rpcv1.ControlResponse{Message: &rpcv1.ControlResponse_Csr{Csr: &rpcv1.CertificateSigningRequest{
 			Csr: []byte("request"),
 		}}},
-		"agent-drain": &rpcv1.ControlResponse{Message: &rpcv1.ControlResponse_Drain{Drain: &rpcv1.Drain{Reason: "rollout"}}},
+		"agent-hello-standby": &rpcv1.ControlResponse{Message: &rpcv1.ControlResponse_Hello{Hello: &rpcv1.Hello{
+			MinProtocol: 1, MaxProtocol: 1, Features: []string{"role"}, Version: "v0.1.0",
+			ProcessId: "0e8f4bd4-95b6-4f06-9f27-1f0a3f0f5f11", KubeSystemUid: "c0ffee00-0000-4000-8000-000000000001",
+			Standby: true,
+		}}},
+		"agent-role-standby":  &rpcv1.ControlResponse{Message: &rpcv1.ControlResponse_Role{Role: &rpcv1.Role{Standby: true}}},
+		"agent-role-executor": &rpcv1.ControlResponse{Message: &rpcv1.ControlResponse_Role{Role: &rpcv1.Role{}}},
+		"agent-drain":         &rpcv1.ControlResponse{Message: &rpcv1.ControlResponse_Drain{Drain: &rpcv1.Drain{Reason: "rollout"}}},
 	}
 }
 

@@ -21,6 +21,8 @@ type Local struct {
 	ProcessID                string
 	// KubeSystemUID is empty on the hub.
 	KubeSystemUID string
+	// Standby says that the agent does not execute works now.
+	Standby bool
 }
 
 // Agreement is what the two hellos lead to.
@@ -33,7 +35,13 @@ type Agreement struct {
 	Version       string
 	ProcessID     string
 	KubeSystemUID string
+	// Standby says that the peer does not execute works now. A peer without
+	// FeatureRole executes.
+	Standby bool
 }
+
+// Roles tells whether both sides speak of roles.
+func (a Agreement) Roles() bool { return slices.Contains(a.Features, FeatureRole) }
 
 func (l Local) hello() *rpcv1.Hello {
 	return &rpcv1.Hello{
@@ -43,6 +51,7 @@ func (l Local) hello() *rpcv1.Hello {
 		Version:       l.Version,
 		ProcessId:     l.ProcessID,
 		KubeSystemUid: l.KubeSystemUID,
+		Standby:       l.Standby,
 	}
 }
 
@@ -56,13 +65,15 @@ func (l Local) agree(peer *rpcv1.Hello) (Agreement, error) {
 		return Agreement{}, fmt.Errorf("ours is %d to %d, the peer's %d to %d: %w",
 			l.MinProtocol, l.MaxProtocol, peer.GetMinProtocol(), peer.GetMaxProtocol(), ErrVersion)
 	}
-	return Agreement{
+	agreement := Agreement{
 		Protocol:      highest,
 		Features:      common(l.Features, peer.GetFeatures()),
 		Version:       peer.GetVersion(),
 		ProcessID:     peer.GetProcessId(),
 		KubeSystemUID: peer.GetKubeSystemUid(),
-	}, nil
+	}
+	agreement.Standby = agreement.Roles() && peer.GetStandby()
+	return agreement, nil
 }
 
 func common(a, b []string) []string {

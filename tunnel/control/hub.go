@@ -13,6 +13,7 @@ import (
 type Hub struct {
 	local    Local
 	agreed   bool
+	roles    bool // the agent tells its role
 	pending  bool // a CSR waits for its answer
 	draining bool // we said that we drain
 }
@@ -34,6 +35,11 @@ func (h *Hub) Receive(frame *rpcv1.ControlResponse) (Event, error) {
 	switch m := frame.GetMessage().(type) {
 	case *rpcv1.ControlResponse_Csr:
 		return h.receiveCSR(m.Csr.GetCsr())
+	case *rpcv1.ControlResponse_Role:
+		if !h.roles {
+			return nil, fmt.Errorf("role: %w", ErrOrder)
+		}
+		return RoleChanged{Standby: m.Role.GetStandby()}, nil
 	case *rpcv1.ControlResponse_Drain:
 		return Draining{Reason: Reason(m.Drain.GetReason())}, nil
 	default:
@@ -52,7 +58,7 @@ func (h *Hub) receiveHello(hello *rpcv1.Hello) (Event, error) {
 	if agreement.ProcessID == "" {
 		return nil, fmt.Errorf("hello: no process id: %w", ErrFrame)
 	}
-	h.agreed = true
+	h.agreed, h.roles = true, agreement.Roles()
 	return Agreed{Agreement: agreement}, nil
 }
 

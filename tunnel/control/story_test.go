@@ -84,6 +84,10 @@ func (t *teller) obey(words []string) {
 		t.toHub(t.agent.Renew([]byte("request")))
 	case "agent drains":
 		t.toHub(t.agent.Drain("rollout"), nil)
+	case "agent stands":
+		t.toHub(t.agent.Role(true), nil)
+	case "agent executes":
+		t.toHub(t.agent.Role(false), nil)
 	case "hub issues":
 		t.toAgent(t.hub.Issue([]byte("chain"), []byte("bundle")))
 	case "hub refuses":
@@ -147,7 +151,11 @@ func describe(event control.Event) string {
 	switch e := event.(type) {
 	case control.Agreed:
 		a := e.Agreement
-		return fmt.Sprintf("agreed on protocol %d, features %v, with %s %s %s", a.Protocol, a.Features, a.ProcessID, a.Version, a.KubeSystemUID)
+		text := fmt.Sprintf("agreed on protocol %d, features %v, with %s %s %s", a.Protocol, a.Features, a.ProcessID, a.Version, a.KubeSystemUID)
+		if a.Standby {
+			text += ", a standby"
+		}
+		return text
 	case control.RenewalRequested:
 		return fmt.Sprintf("asked for a certificate: %s", e.CSR)
 	case control.RenewalIssued:
@@ -156,6 +164,8 @@ func describe(event control.Event) string {
 		return "refused: " + e.Reason
 	case control.TrustReplaced:
 		return fmt.Sprintf("trusts %s", e.Bundle)
+	case control.RoleChanged:
+		return fmt.Sprintf("the agent stands by: %v", e.Standby)
 	case control.Draining:
 		return "the other side drains: " + e.Reason
 	default:

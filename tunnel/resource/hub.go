@@ -162,5 +162,10 @@ func (h *Hub) Run(ctx context.Context, name string, session http.RoundTripper) e
 	if err := stream.Send(nil); err != nil {
 		return fmt.Errorf("sync send: %w", err)
 	}
-	return c.exchange.serve(ctx, stream, abort)
+	err := c.exchange.serve(ctx, stream, abort)
+	if connect.CodeOf(err) == connect.CodeAborted {
+		// The agent has let go of this stream for another, or another process.
+		return fmt.Errorf("%w: by the agent: %w", ErrSuperseded, err)
+	}
+	return err
 }

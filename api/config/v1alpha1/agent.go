@@ -50,8 +50,9 @@ type HubReference struct {
 	// CAFingerprint is the SHA-256 of the hub's CA certificate, DER, in
 	// lower-case hex. Required.
 	CAFingerprint string `json:"caFingerprint"`
-	// TokenFile holds the join token. It is read only while the agent has no
-	// certificate. Default "/etc/spokelet/join/token".
+	// TokenFile holds the join token. It is read at each attempt to join: while
+	// the agent has no certificate, and again when its certificate has expired or
+	// the hub no longer admits it. Default "/etc/spokelet/join/token".
 	TokenFile string `json:"tokenFile,omitempty"`
 }
 

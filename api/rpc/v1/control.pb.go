@@ -147,6 +147,7 @@ type ControlResponse struct {
 	//	*ControlResponse_Hello
 	//	*ControlResponse_Csr
 	//	*ControlResponse_Drain
+	//	*ControlResponse_Role
 	Message       isControlResponse_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -216,6 +217,15 @@ func (x *ControlResponse) GetDrain() *Drain {
 	return nil
 }
 
+func (x *ControlResponse) GetRole() *Role {
+	if x != nil {
+		if x, ok := x.Message.(*ControlResponse_Role); ok {
+			return x.Role
+		}
+	}
+	return nil
+}
+
 type isControlResponse_Message interface {
 	isControlResponse_Message()
 }
@@ -232,11 +242,17 @@ type ControlResponse_Drain struct {
 	Drain *Drain `protobuf:"bytes,4,opt,name=drain,proto3,oneof"`
 }
 
+type ControlResponse_Role struct {
+	Role *Role `protobuf:"bytes,5,opt,name=role,proto3,oneof"`
+}
+
 func (*ControlResponse_Hello) isControlResponse_Message() {}
 
 func (*ControlResponse_Csr) isControlResponse_Message() {}
 
 func (*ControlResponse_Drain) isControlResponse_Message() {}
+
+func (*ControlResponse_Role) isControlResponse_Message() {}
 
 // Hello opens the conversation. The protocol in use is the highest number in
 // both ranges; without one the session ends with a version error.
@@ -252,6 +268,9 @@ type Hello struct {
 	ProcessId string `protobuf:"bytes,5,opt,name=process_id,json=processId,proto3" json:"process_id,omitempty"`
 	// UID of the spoke's kube-system namespace; empty from the hub.
 	KubeSystemUid string `protobuf:"bytes,6,opt,name=kube_system_uid,json=kubeSystemUid,proto3" json:"kube_system_uid,omitempty"`
+	// The sender does not execute works now; another process of its cluster may.
+	// Of the feature "role"; never true from the hub.
+	Standby       bool `protobuf:"varint,7,opt,name=standby,proto3" json:"standby,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -328,6 +347,13 @@ func (x *Hello) GetKubeSystemUid() string {
 	return ""
 }
 
+func (x *Hello) GetStandby() bool {
+	if x != nil {
+		return x.Standby
+	}
+	return false
+}
+
 // CertificateSigningRequest asks for the renewal of the session's certificate.
 type CertificateSigningRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -374,6 +400,52 @@ func (x *CertificateSigningRequest) GetCsr() []byte {
 	return nil
 }
 
+// Role says that the sender now executes works, or no longer does. Sent only
+// when both named the feature "role".
+type Role struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Standby       bool                   `protobuf:"varint,1,opt,name=standby,proto3" json:"standby,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Role) Reset() {
+	*x = Role{}
+	mi := &file_v1_control_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Role) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Role) ProtoMessage() {}
+
+func (x *Role) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_control_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Role.ProtoReflect.Descriptor instead.
+func (*Role) Descriptor() ([]byte, []int) {
+	return file_v1_control_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Role) GetStandby() bool {
+	if x != nil {
+		return x.Standby
+	}
+	return false
+}
+
 type CertificateIssued struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The leaf first; PEM. Empty when error is set.
@@ -387,7 +459,7 @@ type CertificateIssued struct {
 
 func (x *CertificateIssued) Reset() {
 	*x = CertificateIssued{}
-	mi := &file_v1_control_proto_msgTypes[4]
+	mi := &file_v1_control_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -399,7 +471,7 @@ func (x *CertificateIssued) String() string {
 func (*CertificateIssued) ProtoMessage() {}
 
 func (x *CertificateIssued) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_control_proto_msgTypes[4]
+	mi := &file_v1_control_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -412,7 +484,7 @@ func (x *CertificateIssued) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CertificateIssued.ProtoReflect.Descriptor instead.
 func (*CertificateIssued) Descriptor() ([]byte, []int) {
-	return file_v1_control_proto_rawDescGZIP(), []int{4}
+	return file_v1_control_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *CertificateIssued) GetCertificateChain() []byte {
@@ -446,7 +518,7 @@ type TrustBundle struct {
 
 func (x *TrustBundle) Reset() {
 	*x = TrustBundle{}
-	mi := &file_v1_control_proto_msgTypes[5]
+	mi := &file_v1_control_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -458,7 +530,7 @@ func (x *TrustBundle) String() string {
 func (*TrustBundle) ProtoMessage() {}
 
 func (x *TrustBundle) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_control_proto_msgTypes[5]
+	mi := &file_v1_control_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -471,7 +543,7 @@ func (x *TrustBundle) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrustBundle.ProtoReflect.Descriptor instead.
 func (*TrustBundle) Descriptor() ([]byte, []int) {
-	return file_v1_control_proto_rawDescGZIP(), []int{5}
+	return file_v1_control_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *TrustBundle) GetTrustBundle() []byte {
@@ -492,7 +564,7 @@ type Drain struct {
 
 func (x *Drain) Reset() {
 	*x = Drain{}
-	mi := &file_v1_control_proto_msgTypes[6]
+	mi := &file_v1_control_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -504,7 +576,7 @@ func (x *Drain) String() string {
 func (*Drain) ProtoMessage() {}
 
 func (x *Drain) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_control_proto_msgTypes[6]
+	mi := &file_v1_control_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -517,7 +589,7 @@ func (x *Drain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Drain.ProtoReflect.Descriptor instead.
 func (*Drain) Descriptor() ([]byte, []int) {
-	return file_v1_control_proto_rawDescGZIP(), []int{6}
+	return file_v1_control_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Drain) GetReason() string {
@@ -537,12 +609,13 @@ const file_v1_control_proto_rawDesc = "" +
 	"\vcertificate\x18\x02 \x01(\v2\".spokelet.rpc.v1.CertificateIssuedH\x00R\vcertificate\x12A\n" +
 	"\ftrust_bundle\x18\x03 \x01(\v2\x1c.spokelet.rpc.v1.TrustBundleH\x00R\vtrustBundle\x12.\n" +
 	"\x05drain\x18\x04 \x01(\v2\x16.spokelet.rpc.v1.DrainH\x00R\x05drainB\t\n" +
-	"\amessage\"\xbc\x01\n" +
+	"\amessage\"\xe9\x01\n" +
 	"\x0fControlResponse\x12.\n" +
 	"\x05hello\x18\x01 \x01(\v2\x16.spokelet.rpc.v1.HelloH\x00R\x05hello\x12>\n" +
 	"\x03csr\x18\x02 \x01(\v2*.spokelet.rpc.v1.CertificateSigningRequestH\x00R\x03csr\x12.\n" +
-	"\x05drain\x18\x04 \x01(\v2\x16.spokelet.rpc.v1.DrainH\x00R\x05drainB\t\n" +
-	"\amessage\"\xca\x01\n" +
+	"\x05drain\x18\x04 \x01(\v2\x16.spokelet.rpc.v1.DrainH\x00R\x05drain\x12+\n" +
+	"\x04role\x18\x05 \x01(\v2\x15.spokelet.rpc.v1.RoleH\x00R\x04roleB\t\n" +
+	"\amessage\"\xe4\x01\n" +
 	"\x05Hello\x12!\n" +
 	"\fmin_protocol\x18\x01 \x01(\rR\vminProtocol\x12!\n" +
 	"\fmax_protocol\x18\x02 \x01(\rR\vmaxProtocol\x12\x1a\n" +
@@ -550,9 +623,12 @@ const file_v1_control_proto_rawDesc = "" +
 	"\aversion\x18\x04 \x01(\tR\aversion\x12\x1d\n" +
 	"\n" +
 	"process_id\x18\x05 \x01(\tR\tprocessId\x12&\n" +
-	"\x0fkube_system_uid\x18\x06 \x01(\tR\rkubeSystemUid\"-\n" +
+	"\x0fkube_system_uid\x18\x06 \x01(\tR\rkubeSystemUid\x12\x18\n" +
+	"\astandby\x18\a \x01(\bR\astandby\"-\n" +
 	"\x19CertificateSigningRequest\x12\x10\n" +
-	"\x03csr\x18\x01 \x01(\fR\x03csr\"y\n" +
+	"\x03csr\x18\x01 \x01(\fR\x03csr\" \n" +
+	"\x04Role\x12\x18\n" +
+	"\astandby\x18\x01 \x01(\bR\astandby\"y\n" +
 	"\x11CertificateIssued\x12+\n" +
 	"\x11certificate_chain\x18\x01 \x01(\fR\x10certificateChain\x12!\n" +
 	"\ftrust_bundle\x18\x02 \x01(\fR\vtrustBundle\x12\x14\n" +
@@ -576,31 +652,33 @@ func file_v1_control_proto_rawDescGZIP() []byte {
 	return file_v1_control_proto_rawDescData
 }
 
-var file_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_v1_control_proto_goTypes = []any{
 	(*ControlRequest)(nil),            // 0: spokelet.rpc.v1.ControlRequest
 	(*ControlResponse)(nil),           // 1: spokelet.rpc.v1.ControlResponse
 	(*Hello)(nil),                     // 2: spokelet.rpc.v1.Hello
 	(*CertificateSigningRequest)(nil), // 3: spokelet.rpc.v1.CertificateSigningRequest
-	(*CertificateIssued)(nil),         // 4: spokelet.rpc.v1.CertificateIssued
-	(*TrustBundle)(nil),               // 5: spokelet.rpc.v1.TrustBundle
-	(*Drain)(nil),                     // 6: spokelet.rpc.v1.Drain
+	(*Role)(nil),                      // 4: spokelet.rpc.v1.Role
+	(*CertificateIssued)(nil),         // 5: spokelet.rpc.v1.CertificateIssued
+	(*TrustBundle)(nil),               // 6: spokelet.rpc.v1.TrustBundle
+	(*Drain)(nil),                     // 7: spokelet.rpc.v1.Drain
 }
 var file_v1_control_proto_depIdxs = []int32{
 	2, // 0: spokelet.rpc.v1.ControlRequest.hello:type_name -> spokelet.rpc.v1.Hello
-	4, // 1: spokelet.rpc.v1.ControlRequest.certificate:type_name -> spokelet.rpc.v1.CertificateIssued
-	5, // 2: spokelet.rpc.v1.ControlRequest.trust_bundle:type_name -> spokelet.rpc.v1.TrustBundle
-	6, // 3: spokelet.rpc.v1.ControlRequest.drain:type_name -> spokelet.rpc.v1.Drain
+	5, // 1: spokelet.rpc.v1.ControlRequest.certificate:type_name -> spokelet.rpc.v1.CertificateIssued
+	6, // 2: spokelet.rpc.v1.ControlRequest.trust_bundle:type_name -> spokelet.rpc.v1.TrustBundle
+	7, // 3: spokelet.rpc.v1.ControlRequest.drain:type_name -> spokelet.rpc.v1.Drain
 	2, // 4: spokelet.rpc.v1.ControlResponse.hello:type_name -> spokelet.rpc.v1.Hello
 	3, // 5: spokelet.rpc.v1.ControlResponse.csr:type_name -> spokelet.rpc.v1.CertificateSigningRequest
-	6, // 6: spokelet.rpc.v1.ControlResponse.drain:type_name -> spokelet.rpc.v1.Drain
-	0, // 7: spokelet.rpc.v1.ControlService.Control:input_type -> spokelet.rpc.v1.ControlRequest
-	1, // 8: spokelet.rpc.v1.ControlService.Control:output_type -> spokelet.rpc.v1.ControlResponse
-	8, // [8:9] is the sub-list for method output_type
-	7, // [7:8] is the sub-list for method input_type
-	7, // [7:7] is the sub-list for extension type_name
-	7, // [7:7] is the sub-list for extension extendee
-	0, // [0:7] is the sub-list for field type_name
+	7, // 6: spokelet.rpc.v1.ControlResponse.drain:type_name -> spokelet.rpc.v1.Drain
+	4, // 7: spokelet.rpc.v1.ControlResponse.role:type_name -> spokelet.rpc.v1.Role
+	0, // 8: spokelet.rpc.v1.ControlService.Control:input_type -> spokelet.rpc.v1.ControlRequest
+	1, // 9: spokelet.rpc.v1.ControlService.Control:output_type -> spokelet.rpc.v1.ControlResponse
+	9, // [9:10] is the sub-list for method output_type
+	8, // [8:9] is the sub-list for method input_type
+	8, // [8:8] is the sub-list for extension type_name
+	8, // [8:8] is the sub-list for extension extendee
+	0, // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_v1_control_proto_init() }
@@ -618,6 +696,7 @@ func file_v1_control_proto_init() {
 		(*ControlResponse_Hello)(nil),
 		(*ControlResponse_Csr)(nil),
 		(*ControlResponse_Drain)(nil),
+		(*ControlResponse_Role)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -625,7 +704,7 @@ func file_v1_control_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_control_proto_rawDesc), len(file_v1_control_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   7,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

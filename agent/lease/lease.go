@@ -1,0 +1,152 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/klog/v2"
+)
+
+const (
+	// duration is how long the others wait for a holder that is silent.
+	duration = 15 * time.Second
+	// renewal bounds the attempts at one renewal, which begins retry after the
+	// one before.
+	renewal = 8 * time.Second
+	retry   = 2 * time.Second
+	// tenure is how long after a renewal was begun the work may go on. What is
+	// left of the duration is for the work to end in.
+	tenure = 11 * time.Second
+)
+
+var (
+	// ErrNotHeld says that this process may not do the work now.
+	ErrNotHeld = errors.New("lease is not held")
+
+	errReturned = errors.New("work returned while the lease was held")
+)
+
+// Config says which lease is held, and by whom.
+type Config struct {
+	Client coordinationv1.LeasesGetter
+	// Namespace and Name of the Lease.
+	Namespace, Name string
+	// Identity of this process: that of no other that lives. The next process
+	// with the same identity takes the lease over at once.
+	Identity string
+	Logger   logr.Logger
+}
+
+// Validate reports what cannot work.
+func (c Config) Validate() error {
+	if c.Client == nil || c.Namespace == "" || c.Name == "" || c.Identity == "" {
+		return errors.New("client, namespace, name and identity are required")
+	}
+	return nil
+}
+
+// Holder is a candidate for a lease.
+type Holder struct {
+	config Config
+	term   atomic.Pointer[term] // the present one; nil before the first
+}
+
+// New returns a candidate that does nothing yet.
+func New(config Config) (*Holder, error) {
+	if err := config.Validate(); err != nil {
+		return nil, fmt.Errorf("lease: %w", err)
+	}
+	return &Holder{config: config}, nil
+}
+
+// Run calls work whenever the lease is held, until ctx ends. The context of work
+// ends with ctx, and when the lease may be lost; the lease is given up, and Run
+// returns, when work has returned. If work returns before it is told to, Run
+// returns its error. A Holder runs once.
+func (h *Holder) Run(ctx context.Context, work func(context.Context) error) error {
+	for ctx.Err() == nil {
+		if err := h.serve(ctx, work); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// serve stands for election once, and serves one term.
+func (h *Holder) serve(ctx context.Context, work func(context.Context) error) error {
+	// The election outlives ctx: it gives the lease up when the work has ended.
+	election, stop := context.WithCancel(klog.NewContext(context.WithoutCancel(ctx), logr.Discard()))
+	defer stop()
+	t := newTerm(stop)
+	h.term.Store(t)
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock:            h.lock(t),
+		LeaseDuration:   duration,
+		RenewDeadline:   renewal,
+		RetryPeriod:     retry,
+		ReleaseOnCancel: true,
+		Name:            h.config.Name,
+		Callbacks: leaderelection.LeaderCallbacks{
+			// Called in a goroutine of its own, which may be late.
+			OnStartedLeading: func(context.Context) { t.run(h.told(work)) },
+			OnStoppedLeading: func() {},
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("lease %s/%s: %w", h.config.Namespace, h.config.Name, err)
+	}
+	ended := context.AfterFunc(ctx, func() {
+		_ = t.end() // told below
+		stop()
+	})
+	defer ended()
+	elector.Run(election)
+	return t.end()
+}
+
+// told is work with a line in the log for its begin and its end.
+func (h *Holder) told(work func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		h.config.Logger.Info("lease is held: this process executes", "lease", h.config.Name, "identity", h.config.Identity)
+		err := work(ctx)
+		h.config.Logger.Info("this process has ceased to execute", "lease", h.config.Name, "identity", h.config.Identity)
+		return err
+	}
+}
+
+// Guard wraps a transport so that it sends nothing while the lease is not held.
+func (h *Holder) Guard(next http.RoundTripper) http.RoundTripper {
+	return &guard{next: next, held: h.held}
+}
+
+// held returns nil while the work may go on. Its error wraps ErrNotHeld.
+func (h *Holder) held() error {
+	if t := h.term.Load(); t == nil || !t.held(time.Now()) {
+		return fmt.Errorf("lease %s/%s: %w", h.config.Namespace, h.config.Name, ErrNotHeld)
+	}
+	return nil
+}
+
+func (h *Holder) lock(t *term) resourcelock.Interface {
+	return &lock{
+		Interface: &resourcelock.LeaseLock{
+			LeaseMeta:  metav1.ObjectMeta{Namespace: h.config.Namespace, Name: h.config.Name},
+			Client:     h.config.Client,
+			LockConfig: resourcelock.ResourceLockConfig{Identity: h.config.Identity},
+		},
+		term:   t,
+		logger: h.config.Logger,
+	}
+}

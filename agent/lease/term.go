@@ -1,0 +1,133 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package lease
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// term is the time in which work may be done; each election has its own.
+type term struct {
+	stop    func() // ends the election
+	running sync.WaitGroup
+
+	ctx    context.Context // of the work
+	cancel context.CancelFunc
+
+	mu       sync.Mutex
+	until    time.Time   // guarded by mu; the work may go on until then; zero before it may
+	deadline *time.Timer // guarded by mu; fires at until; nil before
+	err      error       // guarded by mu; of work that returned too early
+}
+
+func newTerm(stop func()) *term {
+	t := &term{stop: stop}
+	t.ctx, t.cancel = context.WithCancel(context.Background())
+	return t
+}
+
+// extend lets the work go on: a renewal that was begun then has succeeded.
+func (t *term) extend(began time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ctx.Err() != nil {
+		return
+	}
+	t.until = began.Add(tenure)
+	if t.deadline != nil {
+		t.deadline.Stop()
+	}
+	t.deadline = time.AfterFunc(time.Until(t.until), t.quit)
+}
+
+// quit tells the work to end.
+func (t *term) quit() {
+	t.cancel()
+	t.stop() // it must not renew what nobody makes use of
+}
+
+// lose ends a term that has begun: another process holds the lease.
+func (t *term) lose() {
+	t.mu.Lock()
+	begun := !t.until.IsZero()
+	t.mu.Unlock()
+	if begun {
+		t.quit()
+	}
+}
+
+// run does the work unless the term has ended.
+func (t *term) run(work func(context.Context) error) {
+	if !t.enter() {
+		return
+	}
+	defer t.running.Done()
+	err := work(t.ctx)
+	if t.ctx.Err() != nil {
+		return
+	}
+	if err == nil {
+		err = errReturned
+	}
+	t.mu.Lock()
+	t.err = err
+	t.mu.Unlock()
+	t.stop()
+}
+
+func (t *term) enter() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ctx.Err() != nil {
+		return false
+	}
+	t.running.Add(1)
+	return true
+}
+
+// end ends the work and waits for it. The error is that of work that returned
+// before.
+func (t *term) end() error {
+	t.mu.Lock()
+	t.cancel()
+	if t.deadline != nil {
+		t.deadline.Stop()
+	}
+	t.mu.Unlock()
+	t.running.Wait()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.err
+}
+
+// held tells whether the work may go on.
+func (t *term) held(now time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	// Without its monotonic part too: that clock stops while a machine sleeps.
+	return t.ctx.Err() == nil && now.Before(t.until) && now.Round(0).Before(t.until.Round(0))
+}
+
+// guard is a transport that asks before each request.
+type guard struct {
+	next http.RoundTripper
+	held func() error
+}
+
+// RoundTrip sends a request if it may be sent.
+func (g *guard) RoundTrip(r *http.Request) (*http.Response, error) {
+	if err := g.held(); err != nil {
+		if r.Body != nil {
+			_ = r.Body.Close()
+		}
+		return nil, err
+	}
+	return g.next.RoundTrip(r)
+}
+
+// WrappedRoundTripper leads to the connections, for those who close them.
+func (g *guard) WrappedRoundTripper() http.RoundTripper { return g.next }
