@@ -80,8 +80,11 @@ func (s service) Sync(ctx context.Context, c *connect.BidiStream[rpcv1.SyncMessa
 	if !ok {
 		return connect.NewError(connect.CodeInternal, errors.New("sync request did not come through its door"))
 	}
-	return classify(s.agent.exchange.serve(ctx, c, abort))
+	return classify(s.agent.exchange.serve(ctx, c, begun, abort))
 }
+
+// begun is for the end that the other has asked.
+func begun() error { return nil }
 
 // classify gives the hub a code for the reason a stream ended.
 func classify(err error) error {

@@ -158,11 +158,14 @@ func (h *Hub) Run(ctx context.Context, name string, session http.RoundTripper) e
 		_ = stream.CloseRequest()
 	}
 	defer abort()
-	// Begins the request: a hub that mirrors nothing has nothing to say first.
-	if err := stream.Send(nil); err != nil {
-		return fmt.Errorf("sync send: %w", err)
+	begin := func() error {
+		// A hub that mirrors nothing has nothing to say first.
+		if err := stream.Send(nil); err != nil {
+			return fmt.Errorf("sync send: %w", err)
+		}
+		return nil
 	}
-	err := c.exchange.serve(ctx, stream, abort)
+	err := c.exchange.serve(ctx, stream, begin, abort)
 	if connect.CodeOf(err) == connect.CodeAborted {
 		// The agent has let go of this stream for another, or another process.
 		return fmt.Errorf("%w: by the agent: %w", ErrSuperseded, err)

@@ -59,10 +59,14 @@ func (e *exchange) release(mine *turn) {
 }
 
 // serve runs one stream to its end and returns why it ended; abort must make a
-// blocked Send or Receive of c return.
-func (e *exchange) serve(ctx context.Context, c conn, abort func()) error {
+// blocked Send or Receive of c return. The stream begins only once the one before
+// has ended: else the peer might cut that one first, without a reason.
+func (e *exchange) serve(ctx context.Context, c conn, begin func() error, abort func()) error {
 	ctx, mine := e.take(ctx)
 	defer e.release(mine)
+	if err := begin(); err != nil {
+		return err
+	}
 	s := &stream{conn: c, wake: make(chan struct{}, 1), feeds: map[string]*feed{}, intakes: map[string]*intake{}}
 	sources, mirrors := e.ends()
 	for _, src := range sources {
