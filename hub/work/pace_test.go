@@ -40,6 +40,7 @@ func TestAStatusThatChangesWithoutEndIsWrittenAtASteadyRate(t *testing.T) {
 			send(managed, "hot", metav1.ConditionFalse)
 			<-time.After(10 * time.Millisecond)
 		}
+		synctest.Wait()
 		if most := pace.Burst + 10*pace.PerSecond + 1; r.writes > most || r.writes < most/2 {
 			t.Errorf("%d writes in 10 s, want at most %d", r.writes, most)
 		}
