@@ -75,8 +75,8 @@ func (a *Agent) dial(ctx context.Context, config *tls.Config) (pipe.Link, error)
 func (a *Agent) accept(ctx context.Context, link pipe.Link, leaf *x509.Certificate, config *tls.Config) (*agentSession, error) {
 	ctx, cancel := context.WithTimeout(ctx, a.config.Limits.HandshakeTimeout)
 	defer cancel()
-	stop := context.AfterFunc(ctx, func() { _ = link.Close() })
-	defer stop()
+	unguard := context.AfterFunc(ctx, func() { _ = link.Close() })
+	defer unguard()
 	raw, err := link.Accept()
 	if err != nil {
 		return nil, fmt.Errorf("accept: %w", explain(ctx, err))
@@ -86,18 +86,36 @@ func (a *Agent) accept(ctx context.Context, link pipe.Link, leaf *x509.Certifica
 		_ = raw.Close()
 		return nil, fmt.Errorf("session TLS: %w", explain(ctx, err))
 	}
-	session := a.newSession(link, leaf, conn, raw)
-	go session.serve()
-	select {
-	case <-session.door.agreed:
-		go session.maintain()
-		return session, nil
-	case <-session.life.Done():
-		return nil, context.Cause(session.life)
-	case <-ctx.Done():
-		session.end(ctx.Err())
+	if !unguard() { // from here on the session ends its link
 		return nil, fmt.Errorf("hello: %w", ctx.Err())
 	}
+	session := a.newSession(link, leaf, conn, raw)
+	go session.serve()
+	if err := session.greeted(ctx); err != nil {
+		session.end(err)
+		return nil, err
+	}
+	go session.maintain()
+	return session, nil
+}
+
+// greeted waits for the hellos. Once they are exchanged the hub may use the
+// session, so that then even an agent that has to stop must drain it.
+func (s *agentSession) greeted(ctx context.Context) error {
+	select {
+	case <-s.door.agreed:
+	case <-s.life.Done():
+	case <-ctx.Done():
+	}
+	select {
+	case <-s.door.agreed:
+		return nil
+	default:
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("hello: %w", ctx.Err())
+	}
+	return context.Cause(s.life)
 }
 
 // explain prefers the reason why a connection was closed to the fact.

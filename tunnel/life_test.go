@@ -469,31 +469,6 @@ func TestHubDrainCutsAfterTheGrace(t *testing.T) {
 	})
 }
 
-func TestAgentDrainLetsStreamsEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		hub := tunneltest.NewHub(t, nil)
-		door := newHold()
-		agent := hub.Connect(t, "spoke1", holding(door))
-		session := hub.Session(t, "spoke1")
-		body := open(t, session)
-		stopped := make(chan struct{})
-		go func() {
-			defer close(stopped)
-			agent.Stop()
-		}()
-		synctest.Wait()
-		if _, err := hub.Server.Sessions().Get(t.Context(), "spoke1"); !errors.Is(err, tunnel.ErrDraining) {
-			t.Errorf("Get() error = %v, want ErrDraining", err)
-		}
-		close(door.release)
-		if rest, err := io.ReadAll(body); err != nil || string(rest) != "done" {
-			t.Errorf("stream in flight: %q, %v, want done", rest, err)
-		}
-		<-stopped
-		<-session.Done()
-	})
-}
-
 func TestTrustReachesAgents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hub := tunneltest.NewHub(t, nil)
