@@ -9,15 +9,17 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 bin=$(mktemp -d)
+# Where its module is: it finds what it builds the clusters from by "go list".
+clusters() (cd hack/clusters && CGO_ENABLED=0 "$bin/clusters" "$@")
 # The clusters outlive no test, nor an interrupted one.
-trap 'CGO_ENABLED=0 "$bin/clusters" down --name live || true; rm -rf "$bin"' EXIT
+trap 'clusters down --name live || true; rm -rf "$bin"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
 (cd hack/clusters && CGO_ENABLED=0 go build -o "$bin/clusters" ./cmd/clusters)
-"$bin/clusters" up --name live --spokes 1
-SPOKELET_HUB_KUBECONFIG=$("$bin/clusters" kubeconfig hub --name live)
-SPOKELET_SPOKE_KUBECONFIGS=$("$bin/clusters" kubeconfig spoke1 --name live)
+clusters up --name live --spokes 1
+SPOKELET_HUB_KUBECONFIG=$(clusters kubeconfig hub --name live)
+SPOKELET_SPOKE_KUBECONFIGS=$(clusters kubeconfig spoke1 --name live)
 SPOKELET_TEST_KUBECONFIG=$SPOKELET_SPOKE_KUBECONFIGS
 export SPOKELET_HUB_KUBECONFIG SPOKELET_SPOKE_KUBECONFIGS SPOKELET_TEST_KUBECONFIG
 go run ./hack/live "$@"
