@@ -125,7 +125,8 @@ func TestAnObjectWithAnotherOwnerStaysWithIt(t *testing.T) {
 			name := c.name("owned")
 			h.want(name, 1, c.configMap("a", "k", "1"))
 			h.is(c, name, 1, conditionApplied, metav1.ConditionTrue)
-			a.stop() // so that nothing can collect the object before its work is deleted
+			c.recorded(name) // else the next process does not know who made it
+			a.stop()         // so that nothing can collect the object before its work is deleted
 			live, err := c.kube.CoreV1().ConfigMaps(c.namespace).Get(t.Context(), "a", metav1.GetOptions{})
 			if err != nil {
 				t.Fatal(err)
