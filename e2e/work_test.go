@@ -120,14 +120,18 @@ func (s *suite) workIsApplied(t *testing.T) {
 	s.untilValue(t, "one", "updated")
 	s.untilGone(t, "two")
 	s.untilWork(t, "basic", "Applied", "True")
-	anchor, err := s.spoke().dyn.Resource(appliedWorksResource).Get(t.Context(), "basic", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	status, _ := anchor.Object["status"].(map[string]any)
-	if list, _ := status["appliedResources"].([]any); len(list) != 1 {
-		t.Errorf("the anchor lists what is there, got %v", list)
-	}
+	// The record follows the object: it may not lead to a lost one.
+	until(t, "anchor that lists what is there", settle, func(ctx context.Context) error {
+		anchor, err := s.spoke().dyn.Resource(appliedWorksResource).Get(ctx, "basic", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		status, _ := anchor.Object["status"].(map[string]any)
+		if list, _ := status["appliedResources"].([]any); len(list) != 1 {
+			return fmt.Errorf("it lists %v", list)
+		}
+		return nil
+	})
 }
 
 func (s *suite) badManifest(t *testing.T) {
