@@ -15,8 +15,9 @@ import (
 )
 
 const (
-	// Burst is how many writes of one object may follow each other at once.
-	Burst = 20
+	// Burst is how many writes of one object may follow each other at once: more
+	// than a rollout of many replicas makes, so that nobody waits for its status.
+	Burst = 100
 	// PerSecond is how many there may be for as long as the object keeps changing.
 	PerSecond = 5
 )
