@@ -50,18 +50,8 @@ func (s *suite) executorIsReplaced(t *testing.T) {
 	s.untilGone(t, "handover")
 	// Between the last session of one agent and the first of the next the node may
 	// be NotReady, as it says the truth; not for long.
-	until(t, "node "+spoke.Name+" is Ready", 2*time.Second, func(ctx context.Context) error {
-		node, err := s.hub.kube.CoreV1().Nodes().Get(ctx, spoke.Name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		ready := nodeCondition(node, corev1.NodeReady)
-		if ready.Status != corev1.ConditionTrue {
-			return fmt.Errorf("it is not: %s: %s", ready.Reason, ready.Message)
-		}
-		t.Logf("Ready since %s; before the agents changed, since %s", ready.LastTransitionTime, since)
-		return nil
-	})
+	s.untilReady(t, spoke.Name, corev1.ConditionTrue, 2*time.Second)
+	t.Logf("Ready since %s; before the agents changed, since %s", s.readySince(t, spoke.Name), since)
 }
 
 func (s *suite) scaleAgent(t *testing.T, replicas int) {
