@@ -17,6 +17,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -64,7 +65,7 @@ func Start(spec Spec, record string) (*Record, error) {
 		return nil, fmt.Errorf("%s: %w", spec.Name, err)
 	}
 	// It cannot be gone before we wait for it, however soon it ends.
-	started, _, err := identify(cmd.Process.Pid)
+	started, err := awaitMark(cmd.Process.Pid)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", spec.Name, err)
 	}
@@ -78,6 +79,24 @@ func Start(spec Spec, record string) (*Record, error) {
 		return nil, fmt.Errorf("%s: record: %w", spec.Name, err)
 	}
 	return started, nil
+}
+
+// awaitMark identifies a process that has just been started, once it shows its
+// environment: exec(2) closes the descriptor by which os/exec learns of its
+// success some microseconds before it sets the environment up, and until then
+// Marked could not find the process.
+func awaitMark(pid int) (*Record, error) {
+	for {
+		environ, err := os.ReadFile(proc(pid, "environ"))
+		if err != nil {
+			return nil, err
+		}
+		started, ended, err := identify(pid)
+		if err != nil || ended || len(environ) > 0 {
+			return started, err
+		}
+		runtime.Gosched()
+	}
 }
 
 // Environment is what programs of a set get to see: nothing of the caller's but

@@ -112,6 +112,35 @@ func TestARecordFindsItsProcessAgain(t *testing.T) {
 	}
 }
 
+func TestAProcessBearsItsMarkWhenStartReturns(t *testing.T) {
+	path, err := exec.LookPath("sleep")
+	if err != nil {
+		t.Skipf("needs sleep: %v", err)
+	}
+	// The window between exec's success and the environment is microseconds
+	// wide: many at once hit it within a few hundred starts.
+	for range 8 {
+		t.Run("beside others", func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			spec := Spec{Name: "sleep", Path: path, Args: []string{"3600"}, Mark: dir, Log: filepath.Join(dir, "log")}
+			for range 100 {
+				started, err := Start(spec, filepath.Join(dir, "record.json"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				found := Marked(dir)
+				if err := started.Stop(t.Context(), time.Minute); err != nil {
+					t.Fatal(err)
+				}
+				if !slices.Equal(found, []int{started.PID}) {
+					t.Fatalf("processes %v bear the mark, want %d alone", found, started.PID)
+				}
+			}
+		})
+	}
+}
+
 func TestStopEndsAProcess(t *testing.T) {
 	cases := map[string]struct {
 		reason string
