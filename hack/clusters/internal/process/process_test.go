@@ -113,6 +113,7 @@ func TestARecordFindsItsProcessAgain(t *testing.T) {
 }
 
 func TestAProcessBearsItsMarkWhenStartReturns(t *testing.T) {
+	t.Parallel()
 	path, err := exec.LookPath("sleep")
 	if err != nil {
 		t.Skipf("needs sleep: %v", err)
