@@ -35,6 +35,9 @@ type front struct {
 	down bool
 	// watchLife ends watches early when it is not 0; guarded by mu.
 	watchLife time.Duration
+	// life ends with cut; guarded by mu.
+	life context.Context
+	cut  context.CancelFunc
 	// seen counts requests by what they do; guarded by mu.
 	seen map[string]int
 }
@@ -51,6 +54,7 @@ func (c *cluster) front() *front {
 		c.t.Fatal(err)
 	}
 	f := &front{t: c.t, seen: map[string]int{}}
+	f.life, f.cut = context.WithCancel(c.t.Context())
 	proxy := &httputil.ReverseProxy{
 		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(host) },
 		Transport: transport,
@@ -62,6 +66,7 @@ func (c *cluster) front() *front {
 	c.t.Cleanup(func() {
 		f.dialer.close()
 		f.server.Close()
+		f.cut()
 	})
 	return f
 }
@@ -73,18 +78,23 @@ func (f *front) through(cfg *Config) {
 
 func (f *front) serve(proxy http.Handler, w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
-	fault, life := f.fault, f.watchLife
+	fault, watchLife, life := f.fault, f.watchLife, f.life
 	f.seen[kindOf(r)]++
 	f.mu.Unlock()
 	if fault != nil && fault(w, r) {
 		return
 	}
-	if r.URL.Query().Get("watch") != "" && life > 0 {
-		ctx, cancel := context.WithTimeout(r.Context(), life)
-		defer cancel()
-		r = r.WithContext(ctx)
+	if r.URL.Query().Get("watch") == "" {
+		proxy.ServeHTTP(w, r)
+		return
 	}
-	proxy.ServeHTTP(w, r)
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(life, cancel)()
+	if watchLife > 0 {
+		defer time.AfterFunc(watchLife, cancel).Stop()
+	}
+	proxy.ServeHTTP(w, r.WithContext(ctx))
 }
 
 // kindOf tells requests that cost an API server little from those that do not.
@@ -144,11 +154,15 @@ func (f *front) answer(fault func(http.ResponseWriter, *http.Request) bool) {
 	f.fault = fault
 }
 
+// endWatchesAfter ends every watch that long after it began, and those that are
+// open at once. Other requests are left alone: one whose answer is cut off is
+// sent again, and would count.
 func (f *front) endWatchesAfter(d time.Duration) {
 	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.watchLife = d
-	f.mu.Unlock()
-	f.dialer.close() // those that are open now end too
+	f.cut()
+	f.life, f.cut = context.WithCancel(f.t.Context())
 }
 
 // reset forgets what was counted and returns it.
