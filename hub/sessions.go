@@ -126,5 +126,5 @@ func (h *hub) runSync(ctx context.Context, session *tunnel.Session) {
 		return
 	}
 	h.opts.Logger.Error(err, "sync ended before its session", "cluster", cluster)
-	h.tunnel.Disconnect(cluster, fmt.Errorf("sync: %w", err))
+	session.Discard(fmt.Errorf("sync: %w", err))
 }

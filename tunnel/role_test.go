@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -128,6 +129,29 @@ func TestAgentsThatDoNotTellTheirRoleExecute(t *testing.T) {
 		p.expect("it has no role to change", "old", "old")
 		p.agents["a"].SetStandby(false)
 		p.expect("a process that holds the lease is there", "a", "old", "a")
+	})
+}
+
+func TestDiscardedSessionLeavesTheOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t, nil)
+		p.agents["b"].SetStandby(false)
+		p.expect("b executes", "b", "b")
+		var connected []bool
+		t.Cleanup(p.hub.Server.Sessions().Subscribe(func(e tunnel.Event) { connected = append(connected, e.Session != nil) }))
+		session, err := p.hub.Server.Sessions().Get(t.Context(), "spoke1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		reason := errors.New("sync ended")
+		session.Discard(reason)
+		p.expect("b is discarded, and has come back at once", "b", "b", "nobody", "b")
+		if !errors.Is(session.Err(), reason) {
+			t.Errorf("the session ended with %v, want %v", session.Err(), reason)
+		}
+		if slices.Contains(connected, false) {
+			t.Errorf("a cluster with another agent was told of as disconnected: %v", connected)
+		}
 	})
 }
 

@@ -102,6 +102,10 @@ func (s *Session) processID() string { return s.hello.ProcessID }
 
 func (s *Session) traffic() traffic { return s.wire.traffic() }
 
+// Discard ends this session alone with reason, at once: another one of its
+// cluster, if there is one, comes into use. The agent process may dial again.
+func (s *Session) Discard(reason error) { s.end(reason) }
+
 // end closes everything at once; the first reason stays. It never blocks on
 // the network: a wedged peer is freed by closing its TCP connection only.
 func (s *Session) end(reason error) {

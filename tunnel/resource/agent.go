@@ -19,6 +19,9 @@ import (
 // compressAbove is the size in bytes above which a message is worth gzip.
 const compressAbove = 8 << 10
 
+// lastWord is how long a stream that ends has for saying why.
+const lastWord = time.Second
+
 // Agent is the agent's end: the handler of the door "sync".
 type Agent struct {
 	exchange exchange
@@ -64,10 +67,12 @@ type abortKey struct{}
 // ServeHTTP serves one stream; a newer one ends it with ErrSuperseded.
 func (a *Agent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	abort := func() {
-		// Past deadlines are the one way to unblock a handler's reads and writes
-		// from outside; a stream whose writer has none ends with its session.
+		// Deadlines are the one way to unblock a handler's reads and writes from
+		// outside; a stream whose writer has none ends with its session. Why the
+		// stream ends is still to be written: a write deadline that is over would
+		// reset the stream, without a reason, even where nothing is blocked.
 		rc := http.NewResponseController(w)
-		_ = errors.Join(rc.SetReadDeadline(time.Unix(1, 0)), rc.SetWriteDeadline(time.Unix(1, 0)))
+		_ = errors.Join(rc.SetReadDeadline(time.Unix(1, 0)), rc.SetWriteDeadline(time.Now().Add(lastWord)))
 	}
 	a.handler.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), abortKey{}, abort)))
 }

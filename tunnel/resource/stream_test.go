@@ -57,7 +57,7 @@ func (m *mirrored) wait(so func() bool) {
 }
 
 // sessionTo serves an agent over HTTP/2 and returns what a session would be.
-func sessionTo(t *testing.T, agent *Agent) http.RoundTripper {
+func sessionTo(t *testing.T, agent http.Handler) http.RoundTripper {
 	t.Helper()
 	server := httptest.NewUnstartedServer(agent)
 	server.Config.Protocols = new(http.Protocols)
@@ -181,6 +181,32 @@ func TestNewerStreamTakesOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.atAgent.wait(func() bool { return maps.Equal(p.atAgent.have, map[string]string{"a": "1"}) })
+}
+
+func TestAnAgentThatLetsGoSaysWhy(t *testing.T) {
+	p := newPair(t)
+	agent, err := NewAgent([]*Source{p.up}, []*Mirror{p.downMirror})
+	if err != nil {
+		t.Fatal(err)
+	}
+	terms := make(chan context.CancelCauseFunc, 1)
+	session := sessionTo(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, end := context.WithCancelCause(r.Context())
+		defer end(nil)
+		terms <- end
+		agent.ServeHTTP(w, r.WithContext(ctx))
+	}))
+	// The reason races with the end of the stream.
+	for i := range 200 {
+		ended := make(chan error, 1)
+		go func() { ended <- p.hub.Run(t.Context(), "c", session) }()
+		end := <-terms
+		p.atAgent.wait(func() bool { return p.atAgent.synced > i })
+		end(ErrSuperseded)
+		if err := <-ended; !errors.Is(err, ErrSuperseded) {
+			t.Fatalf("stream %d ended with %v, want ErrSuperseded", i, err)
+		}
+	}
 }
 
 func TestLazySourceLoadsWhenItSends(t *testing.T) {
