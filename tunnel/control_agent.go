@@ -204,11 +204,16 @@ func (d *agentDoor) renew(csr []byte) error {
 	return d.send(frame)
 }
 
+// hubFirst is how much longer than the hub an agent keeps a session whose
+// certificate has expired.
+const hubFirst = time.Second
+
 // maintain does what a session owes to its certificates until it ends: renewal
 // in time, replacement before the hub's certificate ends, and an end with the
 // first of the two certificates.
 func (s *agentSession) maintain() {
-	expiry := time.AfterFunc(time.Until(earliest(s.leaf.NotAfter, s.hub.NotAfter)), func() { s.end(ErrExpired) })
+	// The hub goes first, and tells whoever has a stream why it ends.
+	expiry := time.AfterFunc(time.Until(earliest(s.leaf.NotAfter, s.hub.NotAfter))+hubFirst, func() { s.end(ErrExpired) })
 	defer expiry.Stop()
 	hubs := time.AfterFunc(successionDelay(s.hub), func() {
 		s.retire(fmt.Errorf("%w: the hub's certificate is about to expire", ErrDraining))

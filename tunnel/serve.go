@@ -144,7 +144,7 @@ func (s *Server) greet(ctx context.Context, session *Session) error {
 		// the connection goes.
 		err = fmt.Errorf("%w: %w", ErrRefused, err)
 		_ = door.drain(err.Error())
-		session.farewell()
+		session.farewell(err)
 		return err
 	}
 	return nil

@@ -27,6 +27,8 @@ type Session struct {
 	conn    *clientConn
 	kill    func() error // closes the agent's TCP connection
 	slots   *slots
+	// parting is why the session ends, once it is empty and the agent knows.
+	parting atomic.Pointer[error]
 	// notBefore and notAfter bound the life of the agent's certificate.
 	notBefore, notAfter time.Time
 	since               time.Time
@@ -110,6 +112,9 @@ func (s *Session) Discard(reason error) { s.end(reason) }
 // the network: a wedged peer is freed by closing its TCP connection only.
 func (s *Session) end(reason error) {
 	s.once.Do(func() {
+		if parting := s.parting.Load(); parting != nil {
+			reason = *parting
+		}
 		s.stop(reason)
 		s.wire.abort()
 		_ = s.kill()

@@ -18,7 +18,7 @@ func (s *Session) adapt(open int) { s.wire.setWindow(s.rule.open(open)) }
 func (s *Session) drain(ctx context.Context, reason error) {
 	select {
 	case <-s.slots.drain():
-		s.farewell()
+		s.farewell(reason)
 	case <-ctx.Done():
 		reason = fmt.Errorf("%w: streams cut: %w", reason, ctx.Err())
 	case <-s.Done():
@@ -31,7 +31,7 @@ func (s *Session) drain(ctx context.Context, reason error) {
 func (s *Session) endAfter(empty <-chan struct{}, reason error) {
 	select {
 	case <-empty:
-		s.farewell()
+		s.farewell(reason)
 		s.end(reason)
 	case <-s.Done():
 	}
@@ -39,7 +39,9 @@ func (s *Session) endAfter(empty <-chan struct{}, reason error) {
 
 // farewell ends the conversation and HTTP/2 in order, so that the agent knows
 // that nothing broke. What the agent does not answer in time is not waited for.
-func (s *Session) farewell() {
+// It may well go first: the session has ended with reason all the same.
+func (s *Session) farewell(reason error) {
+	s.parting.Store(&reason)
 	s.door.close()
 	ctx, cancel := context.WithTimeout(s.life, shutdownGrace)
 	defer cancel()
