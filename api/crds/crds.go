@@ -2,10 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package crds holds the CustomResourceDefinitions that Spokelet needs: its own,
-// generated into multicluster/, and OCM's ManagedCluster, in cluster/, a copy of
-// the file in the open-cluster-management.io/api module that go.mod names (a test
-// keeps it one). Hub and agent install their set at start, so that an upgrade of
-// the program upgrades its definitions.
+// generated into multicluster/, and OCM's: ManagedCluster in cluster/,
+// ManifestWork and AppliedManifestWork in work/, copies of the files in the
+// open-cluster-management.io/api module that go.mod names (a test keeps them
+// that). Hub and agent install their set at start, so that an upgrade of the
+// program upgrades its definitions.
 package crds
 
 import (
@@ -17,23 +18,30 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-//go:embed multicluster/*.yaml cluster/*.yaml
+//go:embed multicluster/*.yaml cluster/*.yaml work/*.yaml
 var files embed.FS
 
 // Set is a list of files of this package.
 type Set []string
 
-// Hub is what the hub serves: Work and ManagedCluster.
+// manifestWorks is the file that Objects adds columns to.
+const manifestWorks = "work/0000_00_work.open-cluster-management.io_manifestworks.crd.yaml"
+
+// Hub is what the hub serves: ManagedCluster, ManifestWork and Work.
 func Hub() Set {
 	return Set{
 		"cluster/0000_00_clusters.open-cluster-management.io_managedclusters.crd.yaml",
+		manifestWorks,
 		"multicluster/multicluster.x-k8s.io_works.yaml",
 	}
 }
 
-// Agent is what the spoke serves: AppliedWork.
+// Agent is what the spoke serves: AppliedManifestWork and AppliedWork.
 func Agent() Set {
-	return Set{"multicluster/multicluster.x-k8s.io_appliedworks.yaml"}
+	return Set{
+		"work/0000_01_work.open-cluster-management.io_appliedmanifestworks.crd.yaml",
+		"multicluster/multicluster.x-k8s.io_appliedworks.yaml",
+	}
 }
 
 // Objects decodes the definitions of the set, in order.
@@ -47,6 +55,11 @@ func (s Set) Objects() ([]*unstructured.Unstructured, error) {
 		obj := &unstructured.Unstructured{}
 		if err := yaml.Unmarshal(raw, &obj.Object); err != nil {
 			return nil, fmt.Errorf("decode definition %s: %w", name, err)
+		}
+		if name == manifestWorks {
+			if err := addColumns(obj); err != nil {
+				return nil, fmt.Errorf("columns of definition %s: %w", name, err)
+			}
 		}
 		out = append(out, obj)
 	}

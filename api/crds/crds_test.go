@@ -7,33 +7,43 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestManagedClusterIsTheFileOfTheModule(t *testing.T) {
+func TestDefinitionsOfOCMAreTheFilesOfTheModule(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "open-cluster-management.io/api").Output()
 	if err != nil {
 		t.Fatalf("find the module: %v", err)
 	}
-	name := "0000_00_clusters.open-cluster-management.io_managedclusters.crd.yaml"
-	want, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(out)), "cluster", "v1", name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := fs.ReadFile(files, "cluster/"+name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("the copy differs from the module's file (-module +copy):\n%s", diff)
+	for _, name := range []string{
+		"cluster/0000_00_clusters.open-cluster-management.io_managedclusters.crd.yaml",
+		"work/0000_00_work.open-cluster-management.io_manifestworks.crd.yaml",
+		"work/0000_01_work.open-cluster-management.io_appliedmanifestworks.crd.yaml",
+	} {
+		t.Run(name, func(t *testing.T) {
+			group, file := path.Split(name)
+			want, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(out)), group, "v1", file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := fs.ReadFile(files, name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), string(got)); diff != "" {
+				t.Errorf("the copy differs from the module's file (-module +copy):\n%s", diff)
+			}
+		})
 	}
 }
 
@@ -46,12 +56,15 @@ func TestSetsHoldTheirDefinitions(t *testing.T) {
 		"the hub's": {
 			reason: "clusters and works are the hub's, anchors are not",
 			set:    Hub(),
-			want:   []string{"managedclusters.cluster.open-cluster-management.io", "works.multicluster.x-k8s.io"},
+			want: []string{
+				"managedclusters.cluster.open-cluster-management.io", "manifestworks.work.open-cluster-management.io",
+				"works.multicluster.x-k8s.io",
+			},
 		},
 		"the agent's": {
 			reason: "a spoke holds anchors alone",
 			set:    Agent(),
-			want:   []string{"appliedworks.multicluster.x-k8s.io"},
+			want:   []string{"appliedmanifestworks.work.open-cluster-management.io", "appliedworks.multicluster.x-k8s.io"},
 		},
 	}
 	for name, tc := range tests {
@@ -120,6 +133,69 @@ func TestWorkHasTheSchemaOfTheWorkAPI(t *testing.T) {
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestManifestWorksHaveColumns(t *testing.T) {
+	objects, err := Set{manifestWorks}.Objects()
+	if err != nil {
+		t.Fatal(err)
+	}
+	versions, _, err := unstructured.NestedSlice(objects[0].Object, "spec", "versions")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string][]string{}
+	for _, v := range versions {
+		version := v.(map[string]any)
+		for _, c := range version["additionalPrinterColumns"].([]any) {
+			name := version["name"].(string)
+			got[name] = append(got[name], c.(map[string]any)["name"].(string))
+		}
+	}
+	if diff := cmp.Diff(map[string][]string{"v1": {"Applied", "Available", "Complete", "Age"}}, got); diff != "" {
+		t.Errorf("columns (-want +got):\n%s", diff)
+	}
+}
+
+func TestADefinitionIsOursWhileItsVersionsAre(t *testing.T) {
+	tests := map[string]struct {
+		reason    string
+		manager   string
+		operation metav1.ManagedFieldsOperationType
+		fields    string
+		want      bool
+	}{
+		"as installed": {
+			reason: "it is ours to upgrade", manager: FieldManager, operation: metav1.ManagedFieldsOperationApply,
+			fields: `{"f:spec":{"f:group":{},"f:versions":{}}}`, want: true,
+		},
+		"replaced by a newer one": {
+			reason: "who wrote the versions last knows more of them", manager: FieldManager, operation: metav1.ManagedFieldsOperationApply,
+			fields: `{"f:spec":{"f:group":{}}}`,
+		},
+		"another's": {
+			reason: "it was there before us", manager: "work-operator", operation: metav1.ManagedFieldsOperationApply,
+			fields: `{"f:spec":{"f:versions":{}}}`,
+		},
+		"written by our name in another way": {
+			reason: "Install applies", manager: FieldManager, operation: metav1.ManagedFieldsOperationUpdate,
+			fields: `{"f:spec":{"f:versions":{}}}`,
+		},
+		"without fields": {
+			reason: "nothing says that it is ours", manager: FieldManager, operation: metav1.ManagedFieldsOperationApply, fields: `[]`,
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			obj := &unstructured.Unstructured{Object: map[string]any{}}
+			obj.SetManagedFields([]metav1.ManagedFieldsEntry{{
+				Manager: tc.manager, Operation: tc.operation, FieldsV1: metav1.NewFieldsV1(tc.fields),
+			}})
+			if got := ours(obj); got != tc.want {
+				t.Errorf("ours() = %t, want %t: %s", got, tc.want, tc.reason)
 			}
 		})
 	}

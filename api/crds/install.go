@@ -5,6 +5,7 @@ package crds
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -27,8 +28,9 @@ func definitions() schema.GroupVersionResource {
 }
 
 // Install applies the definitions of the set and returns when all of them are
-// established. A definition that exists and was not written by Install is left
-// as it is: OCM, or another Work controller, may own it in a newer version.
+// established. A definition that exists and whose versions were not written by
+// Install is left as it is: OCM, or another Work controller, may own it in a
+// newer version, also one that was installed over ours.
 func Install(ctx context.Context, client dynamic.Interface, set Set) error {
 	objects, err := set.Objects()
 	if err != nil {
@@ -90,10 +92,26 @@ func install(ctx context.Context, client dynamic.ResourceInterface, obj *unstruc
 	return established(ctx, client, live)
 }
 
+// ours tells whether Install wrote the versions that the definition has. They
+// are one field: who changes any of them owns all.
 func ours(obj *unstructured.Unstructured) bool {
 	return slices.ContainsFunc(obj.GetManagedFields(), func(e metav1.ManagedFieldsEntry) bool {
-		return e.Manager == FieldManager && e.Operation == metav1.ManagedFieldsOperationApply
+		return e.Manager == FieldManager && e.Operation == metav1.ManagedFieldsOperationApply && hasVersions(e.FieldsV1)
 	})
+}
+
+func hasVersions(set *metav1.FieldsV1) bool {
+	if set == nil {
+		return false
+	}
+	var owned struct {
+		Spec map[string]any `json:"f:spec"`
+	}
+	if err := json.Unmarshal(set.GetRawBytes(), &owned); err != nil {
+		return false
+	}
+	_, found := owned.Spec["f:versions"]
+	return found
 }
 
 // established waits on a watch from the version in hand.

@@ -23,6 +23,8 @@ const (
 
 	// DialectMulticluster names the Work of multicluster.x-k8s.io/v1alpha1.
 	DialectMulticluster = "multicluster"
+	// DialectManifestWork names OCM's ManifestWork, work.open-cluster-management.io/v1.
+	DialectManifestWork = "manifestwork"
 
 	// maxWorkConditions bounds the conditions of a work or of a manifest.
 	maxWorkConditions = 64
@@ -60,7 +62,14 @@ type Work struct {
 	Generation int64 `json:"generation"`
 	// Deleting asks for everything to be collected; the answer is Finalized.
 	Deleting bool `json:"deleting,omitempty"`
-	// Spec is empty when Deleting.
+	// HubHash is the first part of the name of a ManifestWork's anchor; empty in
+	// other dialects.
+	HubHash string `json:"hubHash,omitempty"`
+	// Labels of a ManifestWork, which its anchor bears too.
+	Labels map[string]string `json:"labels,omitempty"`
+	// Healthy asks for the rule of that name on every manifest.
+	Healthy bool `json:"healthy,omitempty"`
+	// Spec has nothing but the delete option when Deleting.
 	Spec workv1.ManifestWorkSpec `json:"spec"`
 }
 
@@ -73,8 +82,13 @@ func DecodeWork(body []byte) (Work, error) {
 	if w.Generation < 0 {
 		return Work{}, fmt.Errorf("generation %d: %w", w.Generation, ErrInvalidWork)
 	}
+	if w.HubHash != "" && !hubHash.MatchString(w.HubHash) {
+		return Work{}, fmt.Errorf("hub hash %.128q is not a SHA-256 in hex: %w", w.HubHash, ErrInvalidWork)
+	}
 	return w, nil
 }
+
+var hubHash = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 // WorkStatus is what became of one work in the spoke.
 type WorkStatus struct {
@@ -108,8 +122,42 @@ func DecodeWorkStatus(body []byte) (WorkStatus, error) {
 		if err := checkConditions(m.Conditions); err != nil {
 			return WorkStatus{}, fmt.Errorf("manifest %d: %w", i, err)
 		}
+		if err := checkFeedback(m.StatusFeedbacks.Values); err != nil {
+			return WorkStatus{}, fmt.Errorf("manifest %d: %w", i, err)
+		}
 	}
 	return s, nil
+}
+
+// checkFeedback holds values to ManifestWork's CRD.
+func checkFeedback(values []workv1.FeedbackValue) error {
+	seen := map[string]struct{}{}
+	for _, v := range values {
+		if _, twice := seen[v.Name]; twice || v.Name == "" {
+			return fmt.Errorf("feedback value %.64q is empty or comes twice: %w", v.Name, ErrInvalidWork)
+		}
+		seen[v.Name] = struct{}{}
+		if !hasType(v.Value) {
+			return fmt.Errorf("feedback value %.64q is not one of type %.16q: %w", v.Name, v.Value.Type, ErrInvalidWork)
+		}
+	}
+	return nil
+}
+
+// hasType tells whether a value is of the type that it says.
+func hasType(v workv1.FieldValue) bool {
+	switch v.Type {
+	case workv1.Integer:
+		return v.Integer != nil
+	case workv1.String:
+		return v.String != nil
+	case workv1.Boolean:
+		return v.Boolean != nil
+	case workv1.JsonRaw:
+		return v.JsonRaw != nil
+	default:
+		return false
+	}
 }
 
 // The patterns of metav1.Condition.

@@ -1,0 +1,78 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dialect
+
+import (
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	workv1 "open-cluster-management.io/api/work/v1"
+)
+
+// Types of conditions that agents report and the API's module has no name for.
+const (
+	TypeHealthy         = "Healthy"
+	TypeFeedbackSynced  = "StatusFeedbackSynced"
+	TypeSharedResources = "SharedResources"
+)
+
+// Observed is the highest generation that the conditions of a work speak of.
+// Conditions that others may set do not count.
+func Observed(conditions []metav1.Condition) int64 {
+	var highest int64
+	for _, c := range conditions {
+		switch c.Type {
+		case workv1.WorkApplied, workv1.WorkAvailable, workv1.WorkDeleting:
+			highest = max(highest, c.ObservedGeneration)
+		}
+	}
+	return highest
+}
+
+// merger merges lists of conditions.
+type merger struct {
+	now metav1.Time
+	// gone tells of a condition that is reported no more that it was ours.
+	gone func(metav1.Condition) bool
+	// anew tells that a condition is not the one of before, although its type is.
+	// Nil: it always is.
+	anew func(before, next metav1.Condition) bool
+}
+
+// merge puts next in the places of what old has of the same types and the rest at
+// the end. Neither argument is changed.
+func (m merger) merge(old, next []metav1.Condition) []metav1.Condition {
+	out := make([]metav1.Condition, 0, len(old)+len(next))
+	for _, before := range old {
+		c, reported := find(next, before.Type)
+		switch {
+		case !reported && m.gone(before):
+		case !reported:
+			out = append(out, before)
+		case m.anew != nil && m.anew(before, c):
+		default:
+			c.LastTransitionTime = m.now
+			if c.Status == before.Status {
+				c.LastTransitionTime = before.LastTransitionTime
+			}
+			out = append(out, c)
+		}
+	}
+	for _, c := range next {
+		if _, placed := find(out, c.Type); placed {
+			continue
+		}
+		c.LastTransitionTime = m.now
+		out = append(out, c)
+	}
+	return out
+}
+
+func find(conditions []metav1.Condition, kind string) (metav1.Condition, bool) {
+	i := slices.IndexFunc(conditions, func(c metav1.Condition) bool { return c.Type == kind })
+	if i < 0 {
+		return metav1.Condition{}, false
+	}
+	return conditions[i], true
+}
