@@ -1,0 +1,176 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package merge
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+var (
+	// ErrMalformed says that an object's metadata, or a field with a rule of its
+	// own, has not the shape that every API server demands.
+	ErrMalformed = errors.New("object is malformed")
+	// ErrOtherKind says that live is not an object of the required kind.
+	ErrOtherKind = errors.New("objects are of different kinds")
+)
+
+// Verdict says what has to be done to an object.
+type Verdict int
+
+// The verdicts.
+const (
+	// Same: the object has what is required of it.
+	Same Verdict = iota
+	// Update: the object is replaced by what was returned.
+	Update
+	// Recreate: the object is deleted, and created as what was returned; what
+	// differs cannot be changed.
+	Recreate
+)
+
+// String is the verdict as a word.
+func (v Verdict) String() string {
+	switch v {
+	case Same:
+		return "Same"
+	case Update:
+		return "Update"
+	case Recreate:
+		return "Recreate"
+	default:
+		return fmt.Sprintf("Verdict(%d)", int(v))
+	}
+}
+
+// Merge returns what live must become so that it has what required says, and
+// whether that differs. Neither argument is changed; what is returned may share
+// parts with both, and with Same it is live itself.
+//
+// With Update next has live's resourceVersion and no managedFields, and is sent
+// by PUT; with Recreate it has nothing that the API server gives an object. The
+// owners to add are among required's; [Disown] takes one away. If an object
+// still differs after an update, the API server does not take a field (it does
+// not know it, or writes it otherwise): the same update would change nothing again.
+//
+// The error wraps [ErrMalformed] or [ErrOtherKind].
+func Merge(required, live *unstructured.Unstructured) (next *unstructured.Unstructured, verdict Verdict, err error) {
+	return decide(required, live, false)
+}
+
+// Replace is Merge for a manifest that has changed since it was last written:
+// the content becomes that of required even where live has all of it, so that
+// what the manifest no longer has goes. It is Same if nothing would change.
+func Replace(required, live *unstructured.Unstructured) (next *unstructured.Unstructured, verdict Verdict, err error) {
+	return decide(required, live, true)
+}
+
+func decide(required, live *unstructured.Unstructured, replace bool) (*unstructured.Unstructured, Verdict, error) {
+	gk := required.GroupVersionKind().GroupKind()
+	if gk != live.GroupVersionKind().GroupKind() {
+		return nil, Same, fmt.Errorf("%s and %s: %w", gk, live.GroupVersionKind().GroupKind(), ErrOtherKind)
+	}
+	r, have := ruleOf(gk), live.Object
+	want, err := r.prepared(required.Object, have)
+	if err != nil {
+		return nil, Same, err
+	}
+	metadata, changed, err := mergeMetadata(want, have)
+	if err != nil {
+		return nil, Same, err
+	}
+	differs := !r.satisfied(want, have)
+	next := shallow(have)
+	next["metadata"] = metadata
+	if differs || replace {
+		r.fill(next, want)
+	}
+	switch {
+	case differs && r.recreated(want, have):
+		delete(next, "status")
+		strip(metadata)
+		return &unstructured.Unstructured{Object: next}, Recreate, nil
+	case differs || changed || replace && !equal(next, unmanaged(have)):
+		return &unstructured.Unstructured{Object: next}, Update, nil
+	default:
+		return live, Same, nil
+	}
+}
+
+// Fresh returns what is created where nothing is live: required without what
+// belongs to the API server, and without the keys that ask for a removal.
+func Fresh(required *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	metadata, _, err := mergeMetadata(required.Object, nil)
+	if err != nil {
+		return nil, err
+	}
+	own, _ := required.Object["metadata"].(map[string]any)
+	for key, value := range own {
+		if _, merged := metadata[key]; !merged && !slices.Contains(mergedFields, key) {
+			metadata[key] = value
+		}
+	}
+	strip(metadata)
+	next := shallow(required.Object)
+	delete(next, "status")
+	next["metadata"] = metadata
+	return &unstructured.Unstructured{Object: next}, nil
+}
+
+// Disown returns live without an owner, and whether it had it. Live is not changed.
+func Disown(live *unstructured.Unstructured, owner types.UID) (next *unstructured.Unstructured, owned bool) {
+	metadata, _ := live.Object["metadata"].(map[string]any)
+	owners, _ := metadata["ownerReferences"].([]any)
+	rest := slices.DeleteFunc(slices.Clone(owners), func(o any) bool {
+		m, _ := o.(map[string]any)
+		return m["uid"] == string(owner)
+	})
+	if len(rest) == len(owners) {
+		return live, false
+	}
+	metadata = shallow(metadata)
+	delete(metadata, "managedFields")
+	metadata["ownerReferences"] = rest
+	if len(rest) == 0 {
+		delete(metadata, "ownerReferences")
+	}
+	object := shallow(live.Object)
+	object["metadata"] = metadata
+	return &unstructured.Unstructured{Object: object}, true
+}
+
+// unmanaged is an object without its managedFields.
+func unmanaged(object map[string]any) map[string]any {
+	metadata, ok := object["metadata"].(map[string]any)
+	if !ok {
+		return object
+	}
+	metadata = shallow(metadata)
+	delete(metadata, "managedFields")
+	object = shallow(object)
+	object["metadata"] = metadata
+	return object
+}
+
+// strip removes from metadata what the API server gives an object.
+func strip(metadata map[string]any) {
+	for _, field := range []string{
+		"uid", "resourceVersion", "generation", "managedFields", "creationTimestamp",
+		"deletionTimestamp", "deletionGracePeriodSeconds", "selfLink",
+	} {
+		delete(metadata, field)
+	}
+}
+
+// shallow copies a map and shares what is in it.
+func shallow(m map[string]any) map[string]any {
+	out := make(map[string]any, len(m)+1)
+	maps.Copy(out, m)
+	return out
+}
