@@ -1,0 +1,286 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package executor
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+
+	"github.com/go-logr/logr"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/dynamic"
+	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
+)
+
+// Config of a Checker.
+type Config struct {
+	// REST reaches the API server as one who may create SubjectAccessReviews. The
+	// credentials beneath its impersonation, if it has one, must be allowed to
+	// impersonate the service accounts that works name. Required.
+	REST *rest.Config
+	// Caches remembers what was allowed; it takes the right to list and watch
+	// roles and bindings everywhere.
+	Caches bool
+	// Logger of the watches; the zero value is silent.
+	Logger logr.Logger
+}
+
+// Validate reports what is wrong.
+func (c *Config) Validate() error {
+	if c.REST == nil {
+		return errors.New("field REST is required")
+	}
+	return nil
+}
+
+// Request names who would write what.
+type Request struct {
+	// Namespace and Name of the service account.
+	Namespace, Name string
+	// Resource and the name of the object.
+	Resource                    schema.GroupVersionResource
+	ObjectNamespace, ObjectName string
+	// Object is what would be written; it is looked at for roles and bindings
+	// only, and not changed.
+	Object *unstructured.Unstructured
+	// Delete says that the object would be deleted, too, in time.
+	Delete bool
+}
+
+func (r Request) user() string { return "system:serviceaccount:" + r.Namespace + ":" + r.Name }
+
+// NotAllowedError: the service account may not write the object.
+type NotAllowedError struct {
+	Resource schema.GroupResource
+	// Namespace and Name of the object.
+	Namespace, Name string
+	// Escalation: it may write such objects, but not grant what this one grants.
+	Escalation bool
+	// Cause is what the API server answered to the dry run; nil otherwise.
+	Cause error
+}
+
+// Error is in the words that users of the original agent know.
+func (e *NotAllowedError) Error() string {
+	text := fmt.Sprintf("not allowed to apply the resource %s %s, %s %s", e.Resource.Group, e.Resource.Resource, e.Namespace, e.Name)
+	if e.Escalation {
+		text += ", error: permission escalation"
+	}
+	return text
+}
+
+// Unwrap leads to what the API server answered.
+func (e *NotAllowedError) Unwrap() error { return e.Cause }
+
+// Checker asks the API server of a cluster.
+type Checker struct {
+	reviews authorizationclient.SubjectAccessReviewInterface
+	// as returns a client that acts as a user.
+	as      func(user string) (dynamic.Interface, error)
+	allowed *memory // nil without caches
+	stop    func()
+}
+
+// New returns a Checker, which lasts until Close.
+func New(cfg Config) (*Checker, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("executor: %w", err)
+	}
+	base := rest.CopyConfig(cfg.REST)
+	base.Impersonate = rest.ImpersonationConfig{}
+	base.QPS, base.Burst, base.RateLimiter = -1, 0, nil // priority and fairness is the limiter
+	pool, err := rest.HTTPClientFor(base)
+	if err != nil {
+		return nil, fmt.Errorf("executor: %w", err)
+	}
+	own := &http.Client{Transport: pool.Transport, Timeout: pool.Timeout}
+	if i := cfg.REST.Impersonate; i.UserName != "" {
+		own.Transport = impersonate(pool, i)
+	}
+	reviews, err := authorizationclient.NewForConfigAndClient(base, own)
+	if err != nil {
+		return nil, fmt.Errorf("executor: %w", err)
+	}
+	c := &Checker{
+		reviews: reviews.SubjectAccessReviews(),
+		as: func(user string) (dynamic.Interface, error) {
+			acting := &http.Client{Transport: impersonate(pool, rest.ImpersonationConfig{UserName: user}), Timeout: pool.Timeout}
+			return dynamic.NewForConfigAndClient(base, acting)
+		},
+	}
+	stopWatches := func() {}
+	if cfg.Caches {
+		client, err := metadata.NewForConfigAndClient(base, own)
+		if err != nil {
+			return nil, fmt.Errorf("executor: %w", err)
+		}
+		c.allowed = newMemory()
+		stopWatches = follow(client, c.allowed, cfg.Logger)
+	}
+	c.stop = func() {
+		stopWatches()
+		utilnet.CloseIdleConnectionsFor(pool.Transport)
+	}
+	return c, nil
+}
+
+func impersonate(pool *http.Client, i rest.ImpersonationConfig) http.RoundTripper {
+	return transport.NewImpersonatingRoundTripper(
+		transport.ImpersonationConfig{UserName: i.UserName, UID: i.UID, Groups: i.Groups, Extra: i.Extra}, pool.Transport)
+}
+
+// Close ends the watches and gives up idle connections. No Check may follow.
+func (c *Checker) Close() { c.stop() }
+
+// Check returns nil if the service account may do all that the request takes,
+// and a [*NotAllowedError] if it may not. Any other error says that this could
+// not be found out, and is worth another attempt.
+func (c *Checker) Check(ctx context.Context, r Request) error {
+	what, err := keyOf(r)
+	if err != nil {
+		return err
+	}
+	began, known := c.allowed.recall(what)
+	if known {
+		return nil
+	}
+	if err := c.review(ctx, r); err != nil {
+		return err
+	}
+	if grants(r.Resource.GroupResource()) {
+		if err := c.rehearse(ctx, r); err != nil {
+			return err
+		}
+	}
+	c.allowed.remember(began, what)
+	return nil
+}
+
+// review asks for every verb.
+func (c *Checker) review(ctx context.Context, r Request) error {
+	verbs := []string{"create", "update", "patch", "get"}
+	if r.Delete {
+		verbs = append(verbs, "delete")
+	}
+	for _, verb := range verbs {
+		answer, err := c.reviews.Create(ctx, question(r, verb), metav1.CreateOptions{})
+		if err != nil {
+			return fmt.Errorf("review access of %s: %w", r.user(), err)
+		}
+		if !answer.Status.Allowed || answer.Status.Denied {
+			return refusal(r, false, nil)
+		}
+	}
+	return nil
+}
+
+func question(r Request, verb string) *authorizationv1.SubjectAccessReview {
+	return &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+		User:   r.user(),
+		Groups: []string{"system:serviceaccounts", "system:authenticated", "system:serviceaccounts:" + r.Namespace},
+		ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Verb: verb, Group: r.Resource.Group, Version: r.Resource.Version, Resource: r.Resource.Resource,
+			Namespace: r.ObjectNamespace, Name: r.ObjectName,
+		},
+	}}
+}
+
+func refusal(r Request, escalation bool, cause error) error {
+	return &NotAllowedError{
+		Resource: r.Resource.GroupResource(), Namespace: r.ObjectNamespace, Name: r.ObjectName, Escalation: escalation, Cause: cause,
+	}
+}
+
+// grants tells the kinds with which an account could give itself rights.
+func grants(gr schema.GroupResource) bool {
+	return gr.Group == rbacv1.GroupName &&
+		slices.Contains([]string{"roles", "rolebindings", "clusterroles", "clusterrolebindings"}, gr.Resource)
+}
+
+// rehearse writes the object as the account, without effect. The API server
+// looks at what a role or binding grants before it looks whether there is one;
+// where there is, an update has to pass, too. That something else is wrong with
+// the object is no answer to the question.
+func (c *Checker) rehearse(ctx context.Context, r Request) error {
+	client, err := c.as(r.user())
+	if err != nil {
+		return fmt.Errorf("client as %s: %w", r.user(), err)
+	}
+	obj := rehearsal(r)
+	resource := client.Resource(r.Resource).Namespace(r.ObjectNamespace)
+	_, err = resource.Create(ctx, obj, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	if apierrors.IsAlreadyExists(err) {
+		_, err = resource.Update(ctx, obj, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
+	}
+	if apierrors.IsForbidden(err) {
+		return refusal(r, true, err)
+	}
+	if err != nil {
+		return fmt.Errorf("dry run as %s: %w", r.user(), err)
+	}
+	return nil
+}
+
+// rehearsal is the object with what makes its content and nothing else.
+func rehearsal(r Request) *unstructured.Unstructured {
+	obj := &unstructured.Unstructured{Object: maps.Clone(r.Object.Object)}
+	metadata := map[string]any{"name": r.ObjectName}
+	if r.ObjectNamespace != "" {
+		metadata["namespace"] = r.ObjectNamespace
+	}
+	given, _ := r.Object.Object["metadata"].(map[string]any)
+	for _, name := range []string{"labels", "annotations"} { // an aggregated role takes others in by their labels
+		if value := given[name]; value != nil {
+			metadata[name] = value
+		}
+	}
+	obj.Object["metadata"] = metadata
+	return obj
+}
+
+// A key is what one yes is about.
+type key struct {
+	namespace, name             string
+	resource                    schema.GroupVersionResource
+	objectNamespace, objectName string
+	deletion                    bool
+	content                     [sha256.Size]byte // of roles and bindings
+}
+
+// keyOf fails if there is no content where it matters.
+func keyOf(r Request) (key, error) {
+	k := key{
+		namespace: r.Namespace, name: r.Name, resource: r.Resource,
+		objectNamespace: r.ObjectNamespace, objectName: r.ObjectName, deletion: r.Delete,
+	}
+	if !grants(r.Resource.GroupResource()) {
+		return k, nil
+	}
+	if r.Object == nil || r.Object.Object == nil {
+		return k, errNoContent
+	}
+	text, err := json.Marshal(rehearsal(r).Object)
+	if err != nil {
+		return k, fmt.Errorf("encode %s %s: %w", r.Resource.Resource, r.ObjectName, err)
+	}
+	k.content = sha256.Sum256(text)
+	return k, nil
+}
+
+var errNoContent = errors.New("executor: a role or binding was asked about without its content")

@@ -1,0 +1,182 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package executor
+
+import (
+	"context"
+	"errors"
+	"os"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// liveRig is a namespace of a real API server with a service account in it.
+type liveRig struct {
+	cfg       *rest.Config
+	kube      kubernetes.Interface
+	namespace string
+}
+
+func newLiveRig(t *testing.T) *liveRig {
+	t.Helper()
+	file := os.Getenv("SPOKELET_TEST_KUBECONFIG")
+	if file == "" {
+		t.Skip("needs an API server: SPOKELET_TEST_KUBECONFIG names no kubeconfig")
+	}
+	cfg, err := clientcmd.BuildConfigFromFlags("", file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.QPS = -1
+	pool, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { utilnet.CloseIdleConnectionsFor(pool.Transport) })
+	kube, err := kubernetes.NewForConfigAndClient(cfg, pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns, err := kube.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "executor-"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = kube.CoreV1().Namespaces().Delete(context.WithoutCancel(t.Context()), ns.Name, metav1.DeleteOptions{})
+	})
+	return &liveRig{cfg: cfg, kube: kube, namespace: ns.Name}
+}
+
+func (r *liveRig) checker(t *testing.T, caches bool) *Checker {
+	t.Helper()
+	c, err := New(Config{REST: r.cfg, Caches: caches})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+// grant lets the account do everything that rules say, in the namespace.
+func (r *liveRig) grant(t *testing.T, name string, rules ...rbacv1.PolicyRule) {
+	t.Helper()
+	rbac := r.kube.RbacV1()
+	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}
+	if _, err := rbac.Roles(r.namespace).Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	binding := &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name},
+		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: r.namespace, Name: "builder"}},
+	}
+	if _, err := rbac.RoleBindings(r.namespace).Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func rule(group, resource string, verbs ...string) rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: verbs}
+}
+
+func (r *liveRig) configMap() Request {
+	return Request{Namespace: r.namespace, Name: "builder", Resource: configMaps, ObjectNamespace: r.namespace, ObjectName: "settings"}
+}
+
+func (r *liveRig) role(t *testing.T, name string, rules ...rbacv1.PolicyRule) Request {
+	t.Helper()
+	raw, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&rbacv1.Role{
+		TypeMeta: metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "Role"}, ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := r.configMap()
+	request.Resource, request.ObjectName, request.Object = roles, name, &unstructured.Unstructured{Object: raw}
+	return request
+}
+
+// eventually waits until a check says what is wanted: the API server learns of
+// new rights a moment after they were written.
+func eventually(t *testing.T, c *Checker, r Request, allowed bool) {
+	t.Helper()
+	var last error
+	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, 20*time.Second, true, func(ctx context.Context) (bool, error) {
+		last = c.Check(ctx, r)
+		return (last == nil) == allowed, nil
+	})
+	if err != nil {
+		t.Fatalf("allowed should be %t: %v", allowed, last)
+	}
+}
+
+func TestLiveAnAccountMayDoWhatItWasGranted(t *testing.T) {
+	r := newLiveRig(t)
+	c := r.checker(t, false)
+	var refused *NotAllowedError
+	if err := c.Check(t.Context(), r.configMap()); !errors.As(err, &refused) || refused.Escalation {
+		t.Errorf("without any right: %v", err)
+	}
+	r.grant(t, "writer", rule("", "configmaps", "create", "update", "patch", "get"))
+	eventually(t, c, r.configMap(), true)
+	request := r.configMap()
+	request.Delete = true
+	if err := c.Check(t.Context(), request); !errors.As(err, &refused) {
+		t.Errorf("without the right to delete: %v", err)
+	}
+}
+
+func TestLiveAnAccountCannotGrantWhatItHasNot(t *testing.T) {
+	r := newLiveRig(t)
+	c := r.checker(t, false)
+	r.grant(t, "maker", rule(rbacv1.GroupName, "roles", "create", "update", "patch", "get"), rule("", "configmaps", "get"))
+	own := r.role(t, "own", rule("", "configmaps", "get"))
+	eventually(t, c, own, true)
+	var refused *NotAllowedError
+	mighty := r.role(t, "mighty", rule("", "secrets", "*"))
+	if err := c.Check(t.Context(), mighty); !errors.As(err, &refused) || !refused.Escalation {
+		t.Errorf("a new role with rights that it has not: %v", err)
+	}
+	// That the role exists hides nothing.
+	if err := c.Check(t.Context(), r.role(t, "maker", rule("", "secrets", "*"))); !errors.As(err, &refused) || !refused.Escalation {
+		t.Errorf("a role that exists, with rights that it has not: %v", err)
+	}
+	if err := c.Check(t.Context(), r.role(t, "maker", rule("", "configmaps", "get"))); err != nil {
+		t.Errorf("a role that exists, with rights that it has: %v", err)
+	}
+	if _, err := r.kube.RbacV1().Roles(r.namespace).Get(t.Context(), "own", metav1.GetOptions{}); err == nil {
+		t.Error("the dry run has made the role")
+	}
+}
+
+func TestLiveWhatIsRememberedFollowsTheRoles(t *testing.T) {
+	r := newLiveRig(t)
+	c := r.checker(t, true)
+	r.grant(t, "writer", rule("", "configmaps", "*"))
+	known := func(context.Context) (bool, error) {
+		what, _ := keyOf(r.configMap())
+		_, known := c.allowed.recall(what)
+		if !known {
+			_ = c.Check(t.Context(), r.configMap())
+		}
+		return known, nil
+	}
+	if err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 30*time.Second, true, known); err != nil {
+		t.Fatal("a yes is never remembered")
+	}
+	if err := r.kube.RbacV1().RoleBindings(r.namespace).Delete(t.Context(), "writer", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, c, r.configMap(), false)
+}
