@@ -7,7 +7,7 @@
 // Rules are compiled once per spec and evaluated on every event of the object. A
 // [Program] is immutable and may be used by several goroutines. A path is bounded
 // in length, recursion and unions, so that no rule can cost more than a few walks
-// over the object.
+// over the object, and all of a manifest's together in what they visit and report.
 package feedback
 
 import (
@@ -28,6 +28,10 @@ const DefaultMaxRawLength = 1024
 
 // maxValues bounds how many values one manifest reports, and how many errors.
 const maxValues = 1024
+
+// maxSize bounds the strings and the raw JSON of one manifest's values, in bytes
+// of the JSON that they are sent as: a status has many manifests.
+const maxSize = 256 << 10
 
 var errTooMany = fmt.Errorf("more than %d values are asked for", maxValues)
 
@@ -92,50 +96,68 @@ func (p *Program) Eval(obj *unstructured.Unstructured) ([]workv1.FeedbackValue, 
 	if p.Empty() {
 		return nil, nil
 	}
-	var values []workv1.FeedbackValue
-	var failures []error
-	seen := map[string]bool{}
+	e := evaluation{program: p, steps: maxSteps, size: maxSize, seen: map[string]bool{}}
 	gvk := obj.GroupVersionKind()
 	for _, rule := range p.rules {
 		paths, err := rule.resolve(gvk)
 		if err != nil {
-			failures = append(failures, err)
+			e.failures = append(e.failures, err)
 			continue
 		}
 		for _, at := range paths {
-			value, err := p.read(at, gvk.Version, obj)
-			if err == nil && value != nil && seen[at.name] {
-				// The list of values is a map by name: a second one would
-				// make the whole status invalid.
-				err = fmt.Errorf("value %s is asked for more than once", at.name)
-			}
-			if err != nil {
-				failures = append(failures, err)
-				continue
-			}
-			if value != nil {
-				seen[at.name] = true
-				values = append(values, workv1.FeedbackValue{Name: at.name, Value: *value})
+			if err := e.add(at, gvk.Version, obj); err != nil {
+				e.failures = append(e.failures, err)
 			}
 		}
 	}
-	return values, utilerrors.NewAggregate(failures)
+	return e.values, utilerrors.NewAggregate(e.failures)
+}
+
+// evaluation is one evaluation of one manifest's rules; they share its budgets.
+type evaluation struct {
+	program  *Program
+	steps    int // what paths may still visit
+	size     int // of the values that may still be added
+	seen     map[string]bool
+	values   []workv1.FeedbackValue
+	failures []error
+}
+
+// add reads the value at a path, if there is one.
+func (e *evaluation) add(at path, version string, obj *unstructured.Unstructured) error {
+	value, err := e.read(at, version, obj)
+	if err != nil || value == nil {
+		return err
+	}
+	if e.seen[at.name] {
+		// The list of values is a map by name: a second one would make the
+		// whole status invalid.
+		return fmt.Errorf("value %s is asked for more than once", at.name)
+	}
+	size := encoded(value.String, e.size) + encoded(value.JsonRaw, e.size)
+	if size > e.size {
+		return fmt.Errorf("value of %s exceeds the limit of %d bytes for all values of a manifest", at.name, maxSize)
+	}
+	e.size -= size
+	e.seen[at.name] = true
+	e.values = append(e.values, workv1.FeedbackValue{Name: at.name, Value: *value})
+	return nil
 }
 
 // read returns nil when there is no value at a path.
-func (p *Program) read(at path, version string, obj *unstructured.Unstructured) (*workv1.FieldValue, error) {
+func (e *evaluation) read(at path, version string, obj *unstructured.Unstructured) (*workv1.FieldValue, error) {
 	if at.version != "" && at.version != version {
 		return nil, fmt.Errorf("version set in the path %s is not matched for the related resource", at.name)
 	}
-	found, err := at.find(obj.Object)
+	found, err := at.find(obj.Object, &e.steps)
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
 	var value any = found
-	if len(found) == 1 || !p.options.RawJSON {
+	if len(found) == 1 || !e.program.options.RawJSON {
 		value = found[0]
 	}
-	field, err := p.field(value)
+	field, err := e.program.field(value)
 	if err != nil {
 		return nil, fmt.Errorf("value of %s: %w", at.name, err)
 	}

@@ -4,12 +4,15 @@
 package feedback
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/util/jsonpath"
 	workv1 "open-cluster-management.io/api/work/v1"
 )
 
@@ -52,8 +55,8 @@ const sample = `{"apiVersion":"example.com/v2","kind":"Thing","metadata":{"name"
 	"n":3,"f":1.5,"s":"up","b":true,"null":null,"o":{"z":1,"a":null,"h":"<&>"},
 	"l":[{"k":"x","v":1},{"k":"y","v":2}],"n2":[1,2,3],"e":""}}`
 
-// evaluation is one case: what rules read of an object.
-type evaluation struct {
+// reads is one case: what rules read of an object.
+type reads struct {
 	reason  string
 	object  string
 	rules   []workv1.FeedbackRule
@@ -62,7 +65,7 @@ type evaluation struct {
 	failure string
 }
 
-func (e evaluation) check(t *testing.T) {
+func (e reads) check(t *testing.T) {
 	t.Helper()
 	program := Compile(e.rules, e.options)
 	for range 2 { // a program keeps nothing of an evaluation
@@ -82,7 +85,7 @@ func (e evaluation) check(t *testing.T) {
 
 func TestEvalReads(t *testing.T) {
 	raw := Options{RawJSON: true}
-	cases := map[string]evaluation{
+	cases := map[string]reads{
 		"the well-known values of a Deployment": {
 			reason: "OCM's table", rules: known,
 			object: `{"apiVersion":"apps/v1","kind":"Deployment","status":{"replicas":3,"readyReplicas":2,"availableReplicas":1}}`,
@@ -134,7 +137,7 @@ func TestEvalReads(t *testing.T) {
 }
 
 func TestEvalFails(t *testing.T) {
-	cases := map[string]evaluation{
+	cases := map[string]reads{
 		"no well-known values of other kinds": {
 			reason: "the error is OCM's", rules: known, object: sample,
 			failure: "cannot find the wellknown statuses for resource with gvk example.com/v2, Kind=Thing",
@@ -177,6 +180,17 @@ func TestEvalFails(t *testing.T) {
 		},
 		"a rule type that is not known": {
 			reason: "is said", object: sample, rules: []workv1.FeedbackRule{{Type: "Magic"}}, failure: `feedback rule type "Magic" is not known`,
+		},
+		"a value without a name": {
+			reason: "would make the whole status invalid", object: sample, rules: paths(workv1.JsonPath{Path: ".status.n"}), failure: "a value has no name",
+		},
+		"a filter of a structure": {
+			reason: "the error does not quote it", object: sample, rules: one(".status[?(@.n>1)]"),
+			failure: "failed to find value for v with error: map[string]interface {} is not array or slice and cannot be filtered",
+		},
+		"a filter of a string": {
+			reason: "the error does not quote it", object: sample, rules: one(".status.s[?(@.n>1)]"),
+			failure: "failed to find value for v with error: string is not array or slice and cannot be filtered",
 		},
 		"an index beyond the list": {
 			reason: "is kubectl's error", object: sample, rules: one(".status.n2[7]"),
@@ -223,8 +237,108 @@ func TestRawOfAHugeValueIsNotEncoded(t *testing.T) {
 	}
 }
 
+// kubectl's users know what a path means.
+func TestPathsReadWhatKubectlReads(t *testing.T) {
+	for _, p := range []string{
+		".status.n", ".status.nothing", ".status.null.x", ".status.n2[*]", ".status.n2[1]", ".status.n2[-1]", ".status.n2[-1:]", ".status.n2[0:2]", ".status.n2[::2]",
+		".status.n2[1:1]", ".status.n2[7]", ".status.n2[2:1]", ".status.n2[0:9]", ".status.n2[::0]", ".status.o[0]", ".status.null[0]", ".status['n','s']", ".status.l[*].k", ".status.l[*]['k','v']",
+		`.status.l[?(@.k=="y")].v`, `.status.l[?(@.v>1)].k`, `.status.l[?(@.v<=1)].k`, `.status.l[?(@.v!=1)].k`, `.status.l[?(@.nothing)]`, `.status.l[?(@.k)].v`, `.status.l[?(@.k==1)]`,
+		`.status.l[?(@.nothing=="x")]`, `.status.l[?(@['k','v']==1)]`, "..k", "..h", "..nothing", ".status.l..v", ".status.l..", "..l[?(@.v==2)].k", ".status.l[0:9223372036854775807:9223372036854775807]",
+		"range .status.l[*]}{.k}{end", "range .status.l[*]}{.k}{end}{.kind", "range .status.nothing[*]}{.k}{end}{.kind", "range .status.l[*]}{range .k}{.}{end}{.v}{end",
+		"end", "odd", ".kind}text{.status.n", "1", "1.5", "true", "", "@", "$.status.n",
+	} {
+		t.Run(p, func(t *testing.T) {
+			obj := object(t, sample).Object
+			var want []any
+			kubectl := jsonpath.New("v").AllowMissingKeys(true)
+			failure := kubectl.Parse("{" + p + "}")
+			if failure == nil {
+				var results [][]reflect.Value
+				results, failure = kubectl.FindResults(obj)
+				if len(results) > 0 {
+					for _, v := range results[0] {
+						want = append(want, v.Interface())
+					}
+				}
+			}
+			left := maxSteps
+			got, err := parse(workv1.JsonPath{Name: "v", Path: p}).find(obj, &left)
+			if (err != nil) != (failure != nil) || err != nil && !strings.HasSuffix(err.Error(), failure.Error()) {
+				t.Errorf("error %v, want %v", err, failure)
+			}
+			if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("-want +got\n%s", diff)
+			}
+		})
+	}
+}
+
+// A walk through every byte of it would take forty times its size.
+func TestTextIsNoListOfBytes(t *testing.T) {
+	obj := map[string]any{"status": map[string]any{"text": strings.Repeat("x", 1<<20)}}
+	for _, p := range []string{"..nothing", "..", ".status.text.*", ".status.text[*].x", ".status.text.."} {
+		left := maxSteps
+		at := parse(workv1.JsonPath{Name: "v", Path: p})
+		if _, err := at.find(obj, &left); at.err != nil || err != nil && !strings.HasSuffix(err.Error(), "not array or slice") || maxSteps-left > 50 {
+			t.Errorf("%s takes %d steps, error %v", p, maxSteps-left, err)
+		}
+	}
+}
+
+// Ranges without an end are evaluated once for each of those around them.
+func TestRangesInRangesAreBounded(t *testing.T) {
+	values, err := Compile(append(paths(workv1.JsonPath{Name: "a", Path: ".status.n"}), one(strings.Repeat("range}{", 200)+".status")...), Options{}).Eval(object(t, sample))
+	if diff := cmp.Diff([]workv1.FeedbackValue{integer("a", 3)}, values); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+	if err == nil || err.Error() != "failed to find value for v with error: "+errSteps.Error() {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestTheFirstOfSeveralMembersIsAlwaysTheSame(t *testing.T) {
+	obj := object(t, `{"apiVersion":"v1","kind":"ConfigMap","data":{"d":"4","b":"2","a":"1","c":"3"}}`)
+	program := Compile(paths(workv1.JsonPath{Name: "v", Path: ".data.*"}, workv1.JsonPath{Name: "w", Path: ".data.."}), Options{RawJSON: true})
+	for range 20 {
+		values, err := program.Eval(obj)
+		all := `["1","2","3","4"]`
+		if diff := cmp.Diff([]workv1.FeedbackValue{rawJSON("v", all), rawJSON("w", `[{"a":"1","b":"2","c":"3","d":"4"},"1","2","3","4"]`)}, values); diff != "" || err != nil {
+			t.Fatalf("error %v, -want +got\n%s", err, diff)
+		}
+	}
+}
+
+// A status bears the values of many manifests.
+func TestValuesOfOneManifestShareABudget(t *testing.T) {
+	half := strings.Repeat("x", maxSize/2)
+	obj := &unstructured.Unstructured{Object: map[string]any{
+		"a": half, "b": strings.Repeat("<", maxSize/8), "c": strings.Repeat("y", maxSize), "d": half[1:], "e": "x", "f": "y", "n": int64(3),
+	}}
+	var asked []workv1.JsonPath
+	for _, name := range []string{"a", "b", "c", "d", "e", "f", "n"} {
+		asked = append(asked, workv1.JsonPath{Name: name, Path: "." + name})
+	}
+	program := Compile(paths(asked...), Options{})
+	for range 2 { // every evaluation has the whole budget
+		values, err := program.Eval(obj)
+		want := []workv1.FeedbackValue{text("a", half), text("d", half[1:]), text("e", "x"), integer("n", 3)}
+		if diff := cmp.Diff(want, values); diff != "" {
+			t.Error("values differ")
+		}
+		over := func(name string) string {
+			return "value of " + name + " exceeds the limit of 262144 bytes for all values of a manifest"
+		}
+		if want := "[" + over("b") + ", " + over("c") + ", " + over("f") + "]"; err == nil || err.Error() != want {
+			t.Errorf("error %v", err)
+		}
+		if c := program.Condition(err); c.Status != metav1.ConditionFalse {
+			t.Errorf("condition %v", c)
+		}
+	}
+}
+
 func FuzzEval(f *testing.F) {
-	for _, p := range []string{".status.n", "..v", `.status.l[?(@.k=="y")].v`, "range .status.n2[*]", "}{", `.status['n','s']`, ".status.n2[-1:]", ""} {
+	for _, p := range []string{".status.n", "..v", `.status.l[?(@.k=="y")].v`, "range .status.n2[*]", "}{", `.status['n','s']`, ".status.n2[-1:]", "", "range}{range}{range .status", "range .nothing}{[0]"} {
 		f.Add(p, true)
 	}
 	f.Fuzz(func(t *testing.T, path string, enabled bool) {

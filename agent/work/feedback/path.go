@@ -4,9 +4,8 @@
 package feedback
 
 import (
+	"errors"
 	"fmt"
-	"reflect"
-	"slices"
 
 	"k8s.io/client-go/util/jsonpath"
 	workv1 "open-cluster-management.io/api/work/v1"
@@ -24,24 +23,29 @@ var (
 	errPathLength = fmt.Errorf("path is longer than %d bytes", maxPathLength)
 	errRecursions = fmt.Errorf("more than %d recursive descent", maxRecursions)
 	errBranches   = fmt.Errorf("unions have more than %d combinations", maxBranches)
+	// errName: the hub's API takes no value without a name.
+	errName = errors.New("a value has no name")
 )
 
 // path is one value to be read.
 type path struct {
 	name, version string
-	text          string
-	query         *jsonpath.JSONPath
+	nodes         []jsonpath.Node
 	err           error
 }
 
 // parse takes kubectl's JSONPath without the braces.
 func parse(j workv1.JsonPath) path {
-	p := path{name: j.Name, version: j.Version, text: "{" + j.Path + "}"}
-	if len(j.Path) > maxPathLength {
+	p := path{name: j.Name, version: j.Version}
+	switch {
+	case j.Name == "":
+		p.err = errName
+		return p
+	case len(j.Path) > maxPathLength:
 		p.err = fmt.Errorf("json path of %s: %w", j.Name, errPathLength)
 		return p
 	}
-	tree, err := jsonpath.Parse(j.Name, p.text)
+	tree, err := jsonpath.Parse(j.Name, "{"+j.Path+"}")
 	if err == nil {
 		err = (&bounds{}).check(tree.Root)
 	}
@@ -49,51 +53,21 @@ func parse(j workv1.JsonPath) path {
 		p.err = fmt.Errorf("failed to parse json path %s of %s with error: %w", j.Path, j.Name, err)
 		return p
 	}
-	if !loops(tree.Root) {
-		p.query, p.err = p.prepare()
-	}
+	p.nodes = tree.Root.Nodes
 	return p
 }
 
-func (p path) prepare() (*jsonpath.JSONPath, error) {
-	q := jsonpath.New(p.name).AllowMissingKeys(true)
-	if err := q.Parse(p.text); err != nil {
-		return nil, fmt.Errorf("failed to parse json path of %s with error: %w", p.name, err)
-	}
-	return q, nil
-}
-
 // find returns what the first action of the template yields; nothing, and no
-// error, where keys are missing.
-func (p path) find(obj map[string]any) ([]any, error) {
-	query, err := p.query, p.err
-	if query == nil && err == nil {
-		// A template with a range is changed by its own evaluation.
-		query, err = p.prepare()
+// error, where keys are missing. Steps are taken off left.
+func (p path) find(obj map[string]any, left *int) ([]any, error) {
+	if p.err != nil {
+		return nil, p.err
 	}
-	if err != nil {
-		return nil, err
-	}
-	results, err := query.FindResults(obj)
-	if err != nil {
+	w := &walk{nodes: p.nodes, left: left}
+	if err := w.from(0, []any{obj}); err != nil {
 		return nil, fmt.Errorf("failed to find value for %s with error: %w", p.name, err)
 	}
-	if len(results) == 0 {
-		return nil, nil
-	}
-	found := make([]any, 0, len(results[0]))
-	for _, v := range results[0] {
-		found = append(found, plain(v))
-	}
-	return found, nil
-}
-
-// plain unwraps a result; the zero Value stands for null.
-func plain(v reflect.Value) any {
-	if !v.IsValid() || !v.CanInterface() {
-		return nil
-	}
-	return v.Interface()
+	return w.found, nil
 }
 
 // bounds counts what makes a path expensive.
@@ -134,14 +108,4 @@ func (b *bounds) all(nodes []jsonpath.Node) error {
 		}
 	}
 	return nil
-}
-
-// loops tells whether a template has a range or an end, which keep state.
-func loops(n jsonpath.Node) bool {
-	list, ok := n.(*jsonpath.ListNode)
-	if !ok {
-		_, identifier := n.(*jsonpath.IdentifierNode)
-		return identifier
-	}
-	return slices.ContainsFunc(list.Nodes, loops)
 }

@@ -50,3 +50,21 @@ func least(value any, limit int) int {
 	}
 	return n
 }
+
+// encoded is about the length of a text as a JSON string; it counts no further than
+// to exceed limit.
+func encoded(text *string, limit int) int {
+	if text == nil {
+		return 0
+	}
+	n := len(*text)
+	for i := 0; i < len(*text) && n <= limit; i++ {
+		switch c := (*text)[i]; {
+		case c == '"' || c == '\\':
+			n++
+		case c < ' ' || c == '<' || c == '>' || c == '&': // \u003c
+			n += 5
+		}
+	}
+	return n
+}

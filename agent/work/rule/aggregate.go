@@ -4,6 +4,7 @@
 package rule
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -30,16 +31,22 @@ func Prune(conditions []metav1.Condition, generation int64) []metav1.Condition {
 
 // Aggregate makes the work's conditions of those that rules set on its manifests
 // for this generation, in the order in which the types are first met. Others are
-// left out. The conditions bear no time.
+// left out, and so are types beyond those that one manifest may have. The conditions
+// bear no time.
 func Aggregate(manifests [][]metav1.Condition, generation int64) []metav1.Condition {
 	var order []string
 	byType := map[string]*total{}
+	beyond := ""
 	for _, conditions := range manifests {
 		for _, c := range conditions {
 			if !Owned(c) || c.ObservedGeneration != generation {
 				continue
 			}
 			if byType[c.Type] == nil {
+				if len(order) >= maxRules && c.Type != TypeHealthy {
+					beyond = cmp.Or(beyond, c.Type)
+					continue
+				}
 				byType[c.Type] = &total{}
 				order = append(order, c.Type)
 			}
@@ -49,6 +56,9 @@ func Aggregate(manifests [][]metav1.Condition, generation int64) []metav1.Condit
 	out := make([]metav1.Condition, 0, len(order))
 	for _, kind := range order {
 		out = append(out, byType[kind].condition(kind, generation))
+	}
+	if beyond != "" {
+		out = append(out, tooMany(beyond, generation))
 	}
 	return out
 }

@@ -4,10 +4,12 @@
 package rule
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
 	"sync"
+	"time"
 
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/checker"
@@ -28,10 +30,18 @@ const (
 	// other programs are compiled again when they are needed.
 	maxPrograms = 512
 	maxLength   = 64 << 10
+	// maxTime is what the expressions of one manifest may take for one object: what
+	// CEL calls cheap may be slow.
+	maxTime = time.Second
+	// maxObject bounds the object that expressions see, by its texts in bytes: the
+	// cost of a call is told after it.
+	maxObject = 8 << 20
 )
 
 var (
 	errBudget     = errors.New("validation failed due to running out of cost budget, no further expressions of this manifest will be run")
+	errTime       = fmt.Errorf("validation failed due to running out of time, the expressions of a manifest may take %s", maxTime)
+	errObject     = fmt.Errorf("object is larger than %d bytes, no expression is run on it", maxObject)
 	errExpression = fmt.Errorf("expression is longer than %d bytes", maxExpression)
 )
 
@@ -76,6 +86,7 @@ func (c *Compiler) compile(expression string) (cel.Program, error) {
 		cel.CostLimit(celconfig.PerCallLimit),
 		cel.CostTracking(&library.CostEstimator{}),
 		cel.CostTrackerOptions(interpreter.PresenceTestHasCost(false)),
+		cel.InterruptCheckFrequency(celconfig.CheckFrequency),
 	)
 }
 
@@ -130,17 +141,21 @@ func hasConditions(v ref.Val) ref.Val {
 	return types.Bool(isList)
 }
 
-// eval runs an expression within what is left of the manifest's budget.
+// eval runs an expression within what is left of the manifest's budgets.
 func (r *run) eval(expression string, variables map[string]any) (ref.Val, error) {
 	program, err := r.compiler.program(expression)
 	if err != nil {
 		return nil, err
 	}
-	if r.budget <= 0 {
+	switch {
+	case r.oversized():
+		return nil, errObject
+	case r.budget <= 0:
 		return nil, errBudget
+	case r.time <= 0:
+		return nil, errTime
 	}
-	value, details, err := program.Eval(variables)
-	r.spend(details)
+	value, err := r.timed(program, variables)
 	if err != nil {
 		return nil, err
 	}
@@ -148,6 +163,54 @@ func (r *run) eval(expression string, variables map[string]any) (ref.Val, error)
 		return nil, errBudget
 	}
 	return value, nil
+}
+
+// timed runs a program in what is left of the time; to compile it is none of that.
+func (r *run) timed(program cel.Program, variables map[string]any) (ref.Val, error) {
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(context.Background(), r.time)
+	defer cancel()
+	value, details, err := program.ContextEval(ctx, variables)
+	r.time -= time.Since(began)
+	r.spend(details)
+	if errors.Is(err, interpreter.InterruptError{}) {
+		r.time = 0
+		return nil, errTime
+	}
+	return value, err
+}
+
+// oversized tells whether the object is more than expressions may see.
+func (r *run) oversized() bool {
+	if !r.measured {
+		r.measured, r.large = true, texts(r.object, maxObject) > maxObject
+	}
+	return r.large
+}
+
+// texts is the length of the strings in a value, and one for each other; it counts
+// no further than to exceed limit.
+func texts(value any, limit int) int {
+	n := 1
+	switch v := value.(type) {
+	case string:
+		n += len(v)
+	case []any:
+		for _, child := range v {
+			if n > limit {
+				break
+			}
+			n += texts(child, limit-n)
+		}
+	case map[string]any:
+		for key, child := range v {
+			if n > limit {
+				break
+			}
+			n += len(key) + texts(child, limit-n)
+		}
+	}
+	return n
 }
 
 // spend takes the cost of a run off the budget; one that cannot be told took all.

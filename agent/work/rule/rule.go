@@ -13,12 +13,16 @@
 //     from kstatus.
 //
 // Expressions are bounded in length, in cost per call and in cost per manifest
-// with the limits of the Kubernetes API server.
+// with the limits of the Kubernetes API server; besides, in time per manifest and
+// in the size of the object. A manifest has a bounded number of rules.
 package rule
 
 import (
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -42,35 +46,74 @@ const TypeHealthy = "Healthy"
 // maxMessage is what the API server takes as a condition's message.
 const maxMessage = 32768
 
+// maxRules bounds the rules of one manifest, and the conditions that they give a
+// work: the hub takes no status with too many conditions.
+const maxRules = 32
+
+var messageTooMany = fmt.Sprintf("only the first %d rules of a manifest are evaluated", maxRules)
+
+// maxType and conditionType are the bounds of metav1.Condition's type.
+const maxType = 316
+
+var conditionType = regexp.MustCompile(`^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$`)
+
 // Set is the compiled rules of one manifest. Nil has no rules.
 type Set struct {
 	compiler *Compiler
 	rules    []workv1.ConditionRule
-	// budget of one evaluation, in CEL's units of cost.
+	// beyond is the type of the first rule that is not evaluated; empty if all are.
+	beyond string
+	// budget of one evaluation, in CEL's units of cost, and its time.
 	budget int64
+	time   time.Duration
 }
 
 // Compile prepares rules. It never fails: what is wrong with a rule is said by the
-// condition that it sets. The rules are kept, not copied.
+// condition that it sets; only one whose condition cannot be set, for its type is
+// invalid, is left out. The rules are kept, not copied.
 func (c *Compiler) Compile(rules []workv1.ConditionRule) *Set {
+	if slices.ContainsFunc(rules, nameless) {
+		rules = slices.DeleteFunc(slices.Clone(rules), nameless)
+	}
 	if len(rules) == 0 {
 		return nil
 	}
-	return &Set{compiler: c, rules: rules, budget: celconfig.RuntimeCELCostBudget}
+	s := &Set{compiler: c, rules: rules, budget: celconfig.RuntimeCELCostBudget, time: maxTime}
+	if len(rules) > maxRules {
+		s.rules = rules[:maxRules:maxRules]
+		for _, r := range rules[maxRules:] {
+			if isHealth(r) {
+				s.rules = append(s.rules, r) // the agent adds it, in the end
+			} else if s.beyond == "" {
+				s.beyond = r.Condition
+			}
+		}
+	}
+	return s
+}
+
+// nameless tells a rule whose condition would make the whole status invalid.
+func nameless(r workv1.ConditionRule) bool {
+	return len(r.Condition) > maxType || !conditionType.MatchString(r.Condition)
+}
+
+func isHealth(r workv1.ConditionRule) bool {
+	return r.Condition == TypeHealthy && r.Type == workv1.WellKnownConditionsType
 }
 
 // Empty tells that there are no rules.
 func (s *Set) Empty() bool { return s == nil }
 
-// Eval returns one condition per rule, in their order; a well-known rule that the
+// Eval returns one condition per rule, in their order, and one for the first that
+// is not evaluated; a well-known rule that the
 // object's kind does not have gives none. generation is the work's. The conditions
 // bear no time.
 func (s *Set) Eval(obj *unstructured.Unstructured, generation int64) []metav1.Condition {
 	if s.Empty() {
 		return nil
 	}
-	run := &run{compiler: s.compiler, object: obj.Object, budget: s.budget}
-	out := make([]metav1.Condition, 0, len(s.rules))
+	run := &run{compiler: s.compiler, object: obj.Object, budget: s.budget, time: s.time}
+	out := make([]metav1.Condition, 0, len(s.rules)+1)
 	for i := range s.rules {
 		if c, ok := run.rule(&s.rules[i], obj); ok {
 			c.Type = s.rules[i].Condition
@@ -79,14 +122,28 @@ func (s *Set) Eval(obj *unstructured.Unstructured, generation int64) []metav1.Co
 			out = append(out, c)
 		}
 	}
+	if s.beyond != "" {
+		out = append(out, tooMany(s.beyond, generation))
+	}
 	return out
 }
 
-// run is one evaluation of one manifest's rules; they share a budget.
+// tooMany is the condition of a rule that is not evaluated.
+func tooMany(kind string, generation int64) metav1.Condition {
+	return metav1.Condition{
+		Type: kind, Status: metav1.ConditionUnknown, Reason: ReasonInvalid, Message: messageTooMany, ObservedGeneration: generation,
+	}
+}
+
+// run is one evaluation of one manifest's rules; they share a budget of cost and of
+// time.
 type run struct {
 	compiler *Compiler
 	object   map[string]any
 	budget   int64
+	time     time.Duration
+	// measured tells that the object's size is known, large that it is too much.
+	measured, large bool
 }
 
 func (r *run) rule(rule *workv1.ConditionRule, obj *unstructured.Unstructured) (metav1.Condition, bool) {

@@ -4,9 +4,11 @@
 package rule
 
 import (
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -170,6 +172,98 @@ func TestRulesOfOneManifestShareABudget(t *testing.T) {
 		if got[3].Reason != "Current" {
 			t.Errorf("a rule without an expression costs nothing: %v", got[3])
 		}
+	}
+}
+
+// What CEL calls cheap may be slow; other rules of the manifest are not run then.
+func TestRulesOfOneManifestShareTheirTime(t *testing.T) {
+	list := make([]any, 3000)
+	for i := range list {
+		list[i] = int64(i)
+	}
+	obj := &unstructured.Unstructured{Object: map[string]any{"l": list}}
+	cheap := celRule("Cheap", "true")
+	set := NewCompiler().Compile([]workv1.ConditionRule{cheap, celRule("Slow", "object.l.all(a, object.l.all(b, true))"), cheap, knownRule("Healthy")})
+	if set.time != maxTime || set.Eval(obj, 1)[0].Reason != ReasonEvaluated {
+		t.Errorf("time %s", set.time)
+	}
+	set.time = time.Nanosecond
+	got := set.Eval(obj, 1)
+	set.rules = set.rules[1:]
+	got = append(got[2:], set.Eval(obj, 1)[0])
+	for i, c := range got {
+		if want := i != 1; (c.Reason == ReasonExpressionError) != want || want && c.Message != "validation failed due to running out of time, the expressions of a manifest may take 1s" {
+			t.Errorf("condition %v", c)
+		}
+	}
+}
+
+// The cost of a call is told after it.
+func TestExpressionsSeeNoHugeObject(t *testing.T) {
+	const message = "object is larger than 8388608 bytes, no expression is run on it"
+	many := make([]any, maxObject)
+	for label, tc := range map[string]struct {
+		reason string
+		value  any
+		large  bool
+	}{
+		"text":      {reason: "counts with its length", value: strings.Repeat("x", maxObject), large: true},
+		"less text": {reason: "is what an API server keeps", value: strings.Repeat("x", maxObject/2)},
+		"values":    {reason: "count for one each", value: many, large: true},
+		"keys":      {reason: "are text too", value: map[string]any{strings.Repeat("x", maxObject): true}, large: true},
+	} {
+		t.Run(label, func(t *testing.T) {
+			obj := &unstructured.Unstructured{Object: map[string]any{"v": tc.value}}
+			spoken := knownRule("Healthy")
+			spoken.MessageExpression = "'m'"
+			got := NewCompiler().Compile([]workv1.ConditionRule{celRule("X", "true"), spoken, knownRule("Healthy")}).Eval(obj, 1)
+			for _, c := range got[:2] {
+				if (c.Reason == ReasonExpressionError && c.Message == message) != tc.large {
+					t.Errorf("%s: %v", tc.reason, c)
+				}
+			}
+			if got[2].Reason != "Current" {
+				t.Errorf("%s: a rule without an expression: %v", tc.reason, got[2])
+			}
+		})
+	}
+}
+
+// The hub refuses a status with more conditions, or with one that is not valid.
+func TestRulesThatTheHubWouldRefuseAreNotEvaluated(t *testing.T) {
+	numbered := func(from, to int) (out []workv1.ConditionRule) {
+		for i := from; i < to; i++ {
+			out = append(out, celRule(fmt.Sprintf("R%d", i), "true"))
+		}
+		return out
+	}
+	many := append([]workv1.ConditionRule{celRule("", "true"), celRule("not a type", "true"), knownRule("?"), {Condition: "-", Type: "Magic"}, celRule(strings.Repeat("x", 317), "true")}, numbered(0, 40)...)
+	compiler := NewCompiler()
+	got := compiler.Compile(append(many, knownRule("Healthy"))).Eval(object(t, thing), 7)
+	var want []metav1.Condition
+	for i := range maxRules {
+		want = append(want, condition(fmt.Sprintf("R%d", i), "True", ReasonEvaluated, fmt.Sprintf("Manifest is R%d", i)))
+	}
+	want = append(want, condition("Healthy", "True", "Current", "Resource is Ready"),
+		condition("R32", "Unknown", ReasonInvalid, "only the first 32 rules of a manifest are evaluated"))
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+	if many[0].Condition != "" || len(many) != 45 {
+		t.Error("the argument changed")
+	}
+	if got := compiler.Compile(many[:5]); !got.Empty() {
+		t.Errorf("rules %v are kept", got.rules)
+	}
+	if got := compiler.Compile(numbered(0, 32)).Eval(object(t, thing), 7); len(got) != 32 {
+		t.Errorf("%d conditions", len(got))
+	}
+	if got := compiler.Compile([]workv1.ConditionRule{celRule("example.com/Up_to.date", "true")}).Eval(object(t, thing), 7); len(got) != 1 {
+		t.Errorf("conditions %v", got)
+	}
+	total := Aggregate([][]metav1.Condition{want, {condition("Other", "True", ReasonEvaluated, "")}}, 7)
+	if len(total) != maxRules+2 || total[maxRules].Type != "Healthy" || total[maxRules+1].Type != "R32" || total[maxRules+1].Reason != ReasonInvalid {
+		t.Errorf("%d conditions of the work, the last are %v", len(total), total[maxRules:])
 	}
 }
 
