@@ -16,6 +16,7 @@ import (
 
 	"github.com/spokelet/spokelet/agent/lease"
 	"github.com/spokelet/spokelet/agent/work"
+	"github.com/spokelet/spokelet/agent/work/feedback"
 	"github.com/spokelet/spokelet/api/crds"
 	"github.com/spokelet/spokelet/tunnel"
 	"github.com/spokelet/spokelet/tunnel/resource"
@@ -137,8 +138,14 @@ func (a *agent) newEngine(registerer prometheus.Registerer) (*work.Engine, error
 		Namespace:     a.opts.Config.Namespace,
 		Namespaces:    cfg.Namespaces,
 		EvictionGrace: cfg.EvictionGrace.Duration,
-		Logger:        a.opts.Logger.WithName("work"),
-		Registerer:    registerer,
+		Cluster:       a.opts.Config.Cluster,
+		AgentID:       cfg.AgentID,
+		Feedback:      feedback.Options{RawJSON: cfg.RawFeedbackJSONString, MaxRawLength: cfg.MaxJSONRawLength},
+
+		ExecutorCaches: cfg.ExecutorValidatingCaches,
+
+		Logger:     a.opts.Logger.WithName("work"),
+		Registerer: registerer,
 	})
 }
 

@@ -38,7 +38,7 @@ var (
 	// errAnchorLost: the anchor is gone, or another one has its name.
 	errAnchorLost = errors.New("anchor was replaced by someone else")
 	// errForeignAnchor: what the anchor lists was applied for another hub.
-	errForeignAnchor = errors.New("anchor belongs to another hub")
+	errForeignAnchor = errors.New("anchor belongs to another hub, or to another agent")
 )
 
 // anchor is the object in the spoke that stands for a work and lists what was
@@ -51,8 +51,18 @@ type anchor struct {
 	deleting bool
 	// tracked is what may exist because of this work.
 	tracked map[objectID]tracked
-	// recorded is tracked as the API server has it.
-	recorded []v1alpha1.AppliedResourceMeta
+	// recorded is tracked as the status has it, pending as the annotation has it.
+	recorded, pending []v1alpha1.AppliedResourceMeta
+	// work is whom it stands for, as far as it says so itself.
+	work wire.WorkKey
+	// hubHash and evicting are of an AppliedManifestWork; evicting is since when
+	// its work is missed.
+	hubHash  string
+	evicting time.Time
+	// yielded is what the anchor says of objects that others wrote last.
+	yielded map[string]string
+	// loose: nothing keeps the anchor when somebody deletes it.
+	loose bool
 }
 
 // tracked is one listed object; without a UID it was about to be applied.
@@ -95,8 +105,12 @@ func (a *anchor) take(list []v1alpha1.AppliedResourceMeta) {
 		if t.Resource == "" || t.Name == "" || t.Version == "" {
 			continue // nothing that can be addressed
 		}
-		if old, ok := a.tracked[t.objectID]; ok && old.uid != "" && r.UID == "" {
+		old, ok := a.tracked[t.objectID]
+		if ok && old.uid != "" && r.UID == "" {
 			continue
+		}
+		if t.Kind == "" {
+			t.Kind = old.Kind // an AppliedManifestWork's status does not say it
 		}
 		a.tracked[t.objectID] = tracked{target: t, ordinal: r.Ordinal, uid: r.UID, adopted: r.Adopted, unsure: true}
 	}
@@ -104,22 +118,21 @@ func (a *anchor) take(list []v1alpha1.AppliedResourceMeta) {
 
 // readAnchor decodes an anchor and the name of its work.
 func readAnchor(p Policy, u *unstructured.Unstructured) (wire.WorkKey, *anchor, error) {
-	var obj v1alpha1.AppliedWork
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &obj); err != nil {
-		return wire.WorkKey{}, nil, fmt.Errorf("anchor %s: %w", u.GetName(), err)
+	a, err := p.Anchor.form.read(u)
+	if err != nil {
+		return wire.WorkKey{}, nil, err
 	}
-	a := newAnchor()
-	a.uid, a.created, a.deleting = obj.UID, obj.CreationTimestamp.Time, obj.DeletionTimestamp != nil
-	var applying []v1alpha1.AppliedResourceMeta
-	if text := obj.Annotations[applyingAnnotation]; text != "" {
-		if err := json.Unmarshal([]byte(text), &applying); err != nil {
-			return wire.WorkKey{}, nil, fmt.Errorf("anchor %s: annotation %s: %w", obj.Name, applyingAnnotation, err)
+	a.uid, a.created, a.deleting = u.GetUID(), u.GetCreationTimestamp().Time, u.GetDeletionTimestamp() != nil
+	a.loose = !slices.Contains(u.GetFinalizers(), p.Anchor.Finalizer)
+	if text := u.GetAnnotations()[applyingAnnotation]; text != "" {
+		if err := json.Unmarshal([]byte(text), &a.pending); err != nil {
+			return wire.WorkKey{}, nil, fmt.Errorf("anchor %s: annotation %s: %w", u.GetName(), applyingAnnotation, err)
 		}
 	}
-	a.take(applying)
-	a.take(obj.Status.AppliedResources)
-	a.recorded = obj.Status.AppliedResources
-	return wire.WorkKey{Dialect: p.Dialect, Namespace: obj.Spec.WorkNamespace, Name: obj.Spec.WorkName}, a, nil
+	a.yielded = readYielded(u)
+	a.take(a.pending)
+	a.take(a.recorded)
+	return a.work, a, nil
 }
 
 // createAnchor writes a new anchor that already lists a.tracked.
@@ -129,22 +142,24 @@ func (e *Engine) createAnchor(ctx context.Context, w *work, a *anchor) error {
 	if err != nil {
 		return fmt.Errorf("encode anchor: %w", err)
 	}
-	obj := &v1alpha1.AppliedWork{
-		TypeMeta: metav1.TypeMeta{APIVersion: w.policy.Anchor.Resource.GroupVersion().String(), Kind: w.policy.Anchor.Kind},
-		ObjectMeta: metav1.ObjectMeta{
-			Name: w.anchorName(), Finalizers: []string{w.policy.Anchor.Finalizer}, Labels: map[string]string{HubLabel: e.cfg.HubID},
-		},
-		Spec: v1alpha1.AppliedWorkSpec{WorkName: w.key.Name, WorkNamespace: w.key.Namespace},
-	}
-	if len(applying) <= maxAnnotation {
-		obj.Annotations = map[string]string{applyingAnnotation: string(applying)}
-	}
-	raw, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+	raw, err := runtime.DefaultUnstructuredConverter.ToUnstructured(w.policy.Anchor.form.blank(e, w))
 	if err != nil {
 		return fmt.Errorf("encode anchor: %w", err)
 	}
 	delete(raw, "status")
-	made, err := e.spoke.anchors(w.policy).Create(ctx, &unstructured.Unstructured{Object: raw}, metav1.CreateOptions{FieldManager: w.policy.FieldManager})
+	obj := &unstructured.Unstructured{Object: raw}
+	obj.SetName(w.anchorName())
+	obj.SetFinalizers([]string{w.policy.Anchor.Finalizer})
+	announced := len(applying) <= maxAnnotation
+	if announced {
+		annotations := obj.GetAnnotations()
+		if annotations == nil {
+			annotations = map[string]string{}
+		}
+		annotations[applyingAnnotation] = string(applying)
+		obj.SetAnnotations(annotations)
+	}
+	made, err := e.spoke.anchors(w.policy).Create(ctx, obj, metav1.CreateOptions{FieldManager: w.policy.FieldManager})
 	if apierrors.IsAlreadyExists(err) {
 		return e.adoptAnchor(ctx, w, a)
 	}
@@ -152,9 +167,11 @@ func (e *Engine) createAnchor(ctx context.Context, w *work, a *anchor) error {
 		return fmt.Errorf("create %s: %w", w.policy.Anchor.Kind, err)
 	}
 	a.uid, a.created, a.deleting = made.GetUID(), made.GetCreationTimestamp().Time, false
-	if obj.Annotations == nil {
+	a.hubHash, a.evicting, a.loose = w.hubHash(), time.Time{}, false
+	if !announced {
 		return e.recordAnchor(ctx, w, a)
 	}
+	a.pending = list
 	return nil
 }
 
@@ -166,14 +183,14 @@ func (e *Engine) adoptAnchor(ctx context.Context, w *work, a *anchor) error {
 	if err != nil {
 		return fmt.Errorf("get %s: %w", w.policy.Anchor.Kind, err)
 	}
-	if of := u.GetLabels()[HubLabel]; of != "" && of != e.cfg.HubID {
+	if !w.policy.Anchor.form.ours(e, u, true) {
 		return fmt.Errorf("%s %s: %w", w.policy.Anchor.Kind, u.GetName(), errForeignAnchor)
 	}
 	key, found, err := readAnchor(w.policy, u)
 	if err != nil {
 		return err
 	}
-	if key != w.key {
+	if key.Name != w.key.Name || key.Namespace != "" && key.Namespace != w.key.Namespace {
 		return fmt.Errorf("%s %s stands for work %s/%s", w.policy.Anchor.Kind, u.GetName(), key.Namespace, key.Name)
 	}
 	for id, t := range a.tracked {
@@ -187,9 +204,13 @@ func (e *Engine) adoptAnchor(ctx context.Context, w *work, a *anchor) error {
 		return errAnchorLost // replaced by the caller's next attempt
 	}
 	patch := map[string]any{"metadata": map[string]any{
-		"uid": string(a.uid), "labels": map[string]any{HubLabel: e.cfg.HubID}, "resourceVersion": u.GetResourceVersion(),
+		"uid": string(a.uid), w.policy.markedBy(): map[string]any{HubLabel: e.cfg.HubID}, "resourceVersion": u.GetResourceVersion(),
 		"finalizers": union(u.GetFinalizers(), w.policy.Anchor.Finalizer),
 	}}
+	if w.policy.Dialect == wire.DialectManifestWork {
+		patch["spec"] = map[string]any{"agentID": e.agentID(w.hubHash())}
+	}
+	a.loose = false
 	if err := e.patchAnchor(ctx, w, patch); err != nil {
 		return err
 	}
@@ -198,11 +219,21 @@ func (e *Engine) adoptAnchor(ctx context.Context, w *work, a *anchor) error {
 
 // recordAnchor brings the anchor's list up to date, if it is not.
 func (e *Engine) recordAnchor(ctx context.Context, w *work, a *anchor) error {
-	list := a.list()
+	form := w.policy.Anchor.form
+	list, pending := form.split(a.list())
+	if slices.ContainsFunc(pending, a.unlisted) {
+		done, err := e.announce(ctx, w, a, pending)
+		if err != nil {
+			return err
+		}
+		if !done {
+			list = briefly(a.list()) // the status says of some that they are before they are
+		}
+	}
 	if slices.Equal(list, a.recorded) {
 		return nil
 	}
-	patch := map[string]any{"metadata": map[string]any{"uid": string(a.uid)}, "status": v1alpha1.AppliedWorkStatus{AppliedResources: list}}
+	patch := map[string]any{"metadata": map[string]any{"uid": string(a.uid)}, "status": form.status(list)}
 	if len(list) == 0 {
 		patch["status"] = map[string]any{"appliedResources": nil}
 	}
@@ -211,6 +242,41 @@ func (e *Engine) recordAnchor(ctx context.Context, w *work, a *anchor) error {
 	}
 	a.recorded = list
 	return nil
+}
+
+// announce lists what is about to be applied where the status has no place for it.
+// done is false when they are too many for that.
+func (e *Engine) announce(ctx context.Context, w *work, a *anchor, pending []v1alpha1.AppliedResourceMeta) (done bool, err error) {
+	text, err := json.Marshal(pending)
+	if err != nil {
+		return false, fmt.Errorf("encode anchor: %w", err)
+	}
+	if len(text) > maxAnnotation {
+		return false, nil
+	}
+	patch := map[string]any{"metadata": map[string]any{"uid": string(a.uid), "annotations": map[string]any{applyingAnnotation: string(text)}}}
+	if err := e.patchAnchor(ctx, w, patch); err != nil {
+		return false, err
+	}
+	a.pending = pending
+	return true, nil
+}
+
+// hubOf is the mark of the hub for which an anchor was made.
+func (p Policy) hubOf(u *unstructured.Unstructured) string {
+	if p.markedBy() == "annotations" {
+		return u.GetAnnotations()[HubLabel]
+	}
+	return u.GetLabels()[HubLabel]
+}
+
+// markedBy is the part of the metadata that has the mark. The labels of an
+// AppliedManifestWork are those of its work.
+func (p Policy) markedBy() string {
+	if p.Dialect == wire.DialectManifestWork {
+		return "annotations"
+	}
+	return "labels"
 }
 
 // patchAnchor sends a merge patch that holds for one UID alone.

@@ -83,11 +83,12 @@ func TestImmutableFieldFailsUntilTheObjectIsReplaced(t *testing.T) {
 	h.is(c, name, 2, conditionApplied, metav1.ConditionTrue)
 }
 
-func TestRightsThatComeAndGo(t *testing.T) {
-	c, h := newCluster(t), newHub(t)
-	user := "system:serviceaccount:" + c.namespace + ":worker"
-	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: c.name("worker")}, Rules: []rbacv1.PolicyRule{
-		{APIGroups: []string{"multicluster.x-k8s.io"}, Resources: []string{"*"}, Verbs: []string{"*"}},
+// mayWriteConfigMapsAlone returns a user who may, and have anchors, and the role.
+func (c *cluster) mayWriteConfigMapsAlone() (user string, role *rbacv1.ClusterRole) {
+	c.t.Helper()
+	user = "system:serviceaccount:" + c.namespace + ":worker"
+	role = &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: c.name("worker")}, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{"multicluster.x-k8s.io", "work.open-cluster-management.io"}, Resources: []string{"*"}, Verbs: []string{"*"}},
 		{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"*"}},
 	}}
 	binding := &rbacv1.ClusterRoleBinding{
@@ -95,16 +96,23 @@ func TestRightsThatComeAndGo(t *testing.T) {
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
 	}
 	rbac := c.kube.RbacV1()
-	if _, err := rbac.ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
+	if _, err := rbac.ClusterRoles().Create(c.t.Context(), role, metav1.CreateOptions{}); err != nil {
+		c.t.Fatal(err)
 	}
-	if _, err := rbac.ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
+	if _, err := rbac.ClusterRoleBindings().Create(c.t.Context(), binding, metav1.CreateOptions{}); err != nil {
+		c.t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		_ = rbac.ClusterRoleBindings().Delete(contextOf(t), role.Name, metav1.DeleteOptions{})
-		_ = rbac.ClusterRoles().Delete(contextOf(t), role.Name, metav1.DeleteOptions{})
+	c.t.Cleanup(func() {
+		_ = rbac.ClusterRoleBindings().Delete(contextOf(c.t), role.Name, metav1.DeleteOptions{})
+		_ = rbac.ClusterRoles().Delete(contextOf(c.t), role.Name, metav1.DeleteOptions{})
 	})
+	return user, role
+}
+
+func TestRightsThatComeAndGo(t *testing.T) {
+	c, h := newCluster(t), newHub(t)
+	user, role := c.mayWriteConfigMapsAlone()
+	rbac := c.kube.RbacV1()
 	c.start(h, func(cfg *Config) { cfg.Impersonate = user })
 	name := c.name("rights")
 	secret := `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s","namespace":"` + c.namespace + `"}}`

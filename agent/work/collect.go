@@ -14,6 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/spokelet/spokelet/api/wire"
 )
 
 // collect removes tracked objects, wave by wave. What is gone leaves the anchor's
@@ -24,7 +26,7 @@ func (e *Engine) collect(ctx context.Context, w *work, list []tracked) error {
 		pending := false
 		for _, t := range wave {
 			e.table.claim(t.target, w.key.String(), w.anchor.uid)
-			gone, err := e.remove(ctx, t, w.anchor)
+			gone, err := e.remove(ctx, w, t)
 			if err != nil && failed == nil {
 				failed = fmt.Errorf("delete %s: %w", t.objectID, err)
 			}
@@ -58,8 +60,15 @@ func (e *Engine) unseen(wave []tracked) error {
 
 // remove deletes one object if we made it and it is ours alone, and tells whether
 // it is none of our business any more.
-func (e *Engine) remove(ctx context.Context, t tracked, a *anchor) (gone bool, err error) {
-	if gone, done := e.removeSeen(ctx, t); done {
+func (e *Engine) remove(ctx context.Context, w *work, t tracked) (gone bool, err error) {
+	a := w.anchor
+	if t.uid == "" && !t.unsure {
+		return true, nil // every apply was refused, so there is nothing of ours
+	}
+	if d := w.wanted(); d != nil && orphans(d.spec.DeleteOption, t.identifier()) {
+		return e.disowned(ctx, t.target, a.uid)
+	}
+	if gone, done := e.removeSeen(ctx, w, t); done {
 		return gone, nil
 	}
 	live, err := e.spoke.get(ctx, t.target)
@@ -69,7 +78,7 @@ func (e *Engine) remove(ctx context.Context, t tracked, a *anchor) (gone bool, e
 	if err != nil {
 		return false, err
 	}
-	switch e.verdict(live, t, a) {
+	switch e.verdict(w.policy, live, t, a) {
 	case foreign:
 		return true, nil
 	case adopted:
@@ -78,7 +87,7 @@ func (e *Engine) remove(ctx context.Context, t tracked, a *anchor) (gone bool, e
 		return false, nil
 	case ours:
 	}
-	shared, err := e.shared(ctx, live, a.uid)
+	shared, err := e.shared(ctx, w.policy, live, a.uid)
 	if err != nil {
 		return false, err
 	}
@@ -101,8 +110,11 @@ func (e *Engine) remove(ctx context.Context, t tracked, a *anchor) (gone bool, e
 // removeSeen does the same on what the watch says alone, where that suffices: the
 // delete holds for the very version that was seen, and its event ends the wait.
 // done is false when somebody has to look closer.
-func (e *Engine) removeSeen(ctx context.Context, t tracked) (gone, done bool) {
+func (e *Engine) removeSeen(ctx context.Context, w *work, t tracked) (gone, done bool) {
 	live, known, failure := e.table.look(t.objectID)
+	if live != nil && !w.policy.KeepsFound && live.owner != w.anchor.uid {
+		return false, false
+	}
 	switch {
 	case failure != nil || !known || t.adopted:
 		return false, false
@@ -134,11 +146,17 @@ const (
 // the one that was recorded or, where a crash came before the record, the object
 // bears the anchor's reference, which the apply itself had set. Nor what was
 // applied and not made.
-func (e *Engine) verdict(live *metav1.PartialObjectMetadata, t tracked, a *anchor) owned {
+func (e *Engine) verdict(p Policy, live *metav1.PartialObjectMetadata, t tracked, a *anchor) owned {
 	switch {
+	case !p.KeepsFound && !refersTo(live, a.uid):
+		return foreign // orphaned, only read, or another object of that name
+	case !p.KeepsFound && live.DeletionTimestamp != nil:
+		return going
+	case !p.KeepsFound:
+		return ours
 	case (t.uid == "" || live.UID != t.uid) && !refersTo(live, a.uid):
 		return foreign
-	case !e.made(t, live.UID, originOf(live, FieldManager, 0), a):
+	case !e.made(t, live.UID, originOf(live, 0), a):
 		return adopted
 	case live.DeletionTimestamp != nil:
 		return going
@@ -154,9 +172,10 @@ func refersTo(live *metav1.PartialObjectMetadata, anchor types.UID) bool {
 // shared tells whether anybody else owns the object. A reference to an owner that
 // is no more does not count: where no garbage collector runs nobody drops it. One
 // that cannot be looked at counts.
-func (e *Engine) shared(ctx context.Context, live *metav1.PartialObjectMetadata, anchor types.UID) (bool, error) {
+func (e *Engine) shared(ctx context.Context, p Policy, live *metav1.PartialObjectMetadata, anchor types.UID) (bool, error) {
 	for _, o := range live.OwnerReferences {
-		if o.UID == anchor {
+		// Of a ManifestWork's objects only other works count as owners (work#170).
+		if o.UID == anchor || !p.KeepsFound && !isAnchor(o) {
 			continue
 		}
 		lives, err := e.ownerLives(ctx, o, live.Namespace)
@@ -258,6 +277,9 @@ func (e *Engine) disown(ctx context.Context, at target, anchor types.UID) error 
 // finalize collects everything of a work and then says so. The anchor is marked
 // first, so that a restart from our own copy does not begin anew.
 func (e *Engine) finalize(ctx context.Context, w *work, d *desired) error {
+	if err := e.seek(ctx, w, d); err != nil {
+		return err
+	}
 	if err := e.dismantle(ctx, w); err != nil {
 		w.hinder(d, err)
 		e.publish(w)
@@ -272,6 +294,33 @@ func (e *Engine) finalize(ctx context.Context, w *work, d *desired) error {
 	}
 	e.copy.forget(w.key.String())
 	e.announceFinalized(w, d)
+	return nil
+}
+
+// seek finds the anchor of a work that is to be deleted and that this process has
+// never applied: another one of this agent's may have.
+func (e *Engine) seek(ctx context.Context, w *work, d *desired) error {
+	if w.anchor != nil || w.policy.Dialect != wire.DialectManifestWork || w.sought == d {
+		return nil
+	}
+	name := d.hubHash + "-" + w.key.Name
+	u, err := e.spoke.anchors(w.policy).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		w.sought = d
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("get %s: %w", w.policy.Anchor.Kind, err)
+	}
+	w.sought = d
+	if !w.policy.Anchor.form.ours(e, u, true) {
+		return nil // of another hub's work
+	}
+	_, a, err := readAnchor(w.policy, u)
+	if err != nil {
+		return err
+	}
+	e.rebind(w.policy, w.key, name, a)
 	return nil
 }
 
@@ -304,7 +353,8 @@ func (e *Engine) dismantle(ctx context.Context, w *work) error {
 		list = append(list, t)
 	}
 	if err := e.collect(ctx, w, list); err != nil {
-		return err
+		// What cannot be deleted now stays listed for whoever comes after us.
+		return errors.Join(err, e.recordGoing(ctx, w, a))
 	}
 	if len(a.tracked) > 0 {
 		return e.recordGoing(ctx, w, a)

@@ -11,6 +11,9 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/rest"
+
+	"github.com/spokelet/spokelet/agent/work/feedback"
+	"github.com/spokelet/spokelet/api/wire"
 )
 
 // Config of an Engine.
@@ -32,6 +35,23 @@ type Config struct {
 	// EvictionGrace is how long an anchor whose work is unknown to the hub keeps
 	// its objects. Default 60 min.
 	EvictionGrace time.Duration
+	// Dialects are those whose works are executed, wire.Dialect...; default all. The
+	// kinds of their anchors must be served.
+	Dialects []string
+	// HubHash is that of the hub, in OCM's sense; empty learns it from the works.
+	HubHash string
+	// AgentID is what AppliedManifestWorks name as their agent; empty is the hub's
+	// hash.
+	AgentID string
+	// Cluster is the namespace of this cluster's ManifestWorks on the hub; works of
+	// others are refused.
+	Cluster string
+	// Feedback is how values are read from objects.
+	Feedback feedback.Options
+	// ExecutorCaches keeps what executors may do until the spoke's roles change.
+	ExecutorCaches bool
+	// Reporter takes the statuses; nil is a Source for Sync.
+	Reporter Reporter
 	// Workers bounds how many works are executed at once. Default 16.
 	Workers int
 	// Logger of the engine; the zero value is silent.
@@ -48,6 +68,9 @@ func (c *Config) Default() {
 	if c.Workers == 0 {
 		c.Workers = 16
 	}
+	if len(c.Dialects) == 0 {
+		c.Dialects = []string{wire.DialectMulticluster, wire.DialectManifestWork}
+	}
 }
 
 // Validate reports everything that is wrong, joined.
@@ -58,6 +81,11 @@ func (c *Config) Validate() error {
 	}
 	if c.HubID == "" {
 		errs = append(errs, errors.New("field HubID is required"))
+	}
+	for _, d := range c.Dialects {
+		if _, ok := allPolicies()[d]; !ok {
+			errs = append(errs, fmt.Errorf("field Dialects: %q is not known", d))
+		}
 	}
 	if c.EvictionGrace < 0 {
 		errs = append(errs, fmt.Errorf("field EvictionGrace: %s is negative", c.EvictionGrace))

@@ -6,6 +6,7 @@ package work
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	workv1 "open-cluster-management.io/api/work/v1"
 
 	"github.com/spokelet/spokelet/api/multicluster/v1alpha1"
 	"github.com/spokelet/spokelet/api/wire"
@@ -19,10 +20,17 @@ type Policy struct {
 	// FieldManager and Force are those of every server-side apply.
 	FieldManager string
 	Force        bool
+	// Strategy is how manifests are written that name no strategy of their own.
+	Strategy workv1.UpdateStrategyType
+	// KeepsFound: an object that was there before a work applied it stays when the
+	// work goes. Otherwise what bears the anchor's reference goes with it.
+	KeepsFound bool
 	// Anchor is the object that stands for a work in the spoke.
 	Anchor AnchorKind
 	// Conditions names the work's conditions.
 	Conditions ConditionNames
+	// words are the dialect's for the status.
+	words words
 }
 
 // AnchorKind says how anchors are stored.
@@ -31,6 +39,8 @@ type AnchorKind struct {
 	Kind     string
 	// Finalizer keeps an anchor until everything it lists is gone.
 	Finalizer string
+	// form is how an anchor's content is written.
+	form anchorForm
 }
 
 // reference is the ownerReference of an applied object to its anchor: never a
@@ -52,16 +62,45 @@ func Multicluster() Policy {
 		Dialect:      wire.DialectMulticluster,
 		FieldManager: FieldManager,
 		Force:        true,
+		Strategy:     workv1.UpdateStrategyTypeServerSideApply,
+		KeepsFound:   true,
 		Anchor: AnchorKind{
 			Resource:  v1alpha1.GroupVersion.WithResource("appliedworks"),
 			Kind:      "AppliedWork",
 			Finalizer: "spokelet.io/work-cleanup",
+			form:      appliedWork{},
 		},
+		words: multiclusterWords{},
 		Conditions: ConditionNames{
 			AppliedReason: "AppliedWorkComplete", AppliedMessage: "Apply work complete",
 			FailedReason: "AppliedWorkFailed", FailedMessage: "Failed to apply work",
 		},
 	}
+}
+
+// ManifestWork is the policy of work.open-cluster-management.io/v1 ManifestWork.
+func ManifestWork() Policy {
+	return Policy{
+		Dialect:      wire.DialectManifestWork,
+		FieldManager: workv1.DefaultFieldManager,
+		Strategy:     workv1.UpdateStrategyTypeUpdate,
+		Anchor: AnchorKind{
+			Resource:  schema.GroupVersion(workv1.GroupVersion).WithResource("appliedmanifestworks"),
+			Kind:      "AppliedManifestWork",
+			Finalizer: workv1.AppliedManifestWorkFinalizer,
+			form:      appliedManifestWork{},
+		},
+		words: manifestWorkWords{},
+		Conditions: ConditionNames{
+			AppliedReason: "AppliedManifestWorkComplete", AppliedMessage: "Apply manifest work complete",
+			FailedReason: "AppliedManifestWorkFailed", FailedMessage: "Failed to apply manifest work",
+		},
+	}
+}
+
+// allPolicies by dialect.
+func allPolicies() map[string]Policy {
+	return map[string]Policy{wire.DialectMulticluster: Multicluster(), wire.DialectManifestWork: ManifestWork()}
 }
 
 // FieldManager is the field manager of every write to an applied object.

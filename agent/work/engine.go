@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/util/workqueue"
 
+	"github.com/spokelet/spokelet/agent/work/executor"
+	"github.com/spokelet/spokelet/agent/work/rule"
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
@@ -36,13 +39,18 @@ type Engine struct {
 	spoke    *spoke
 	table    *table
 	source   *resource.Source
+	reporter Reporter
+	receiver resource.Receiver
 	mirror   *resource.Mirror
-	queue    workqueue.TypedDelayingInterface[string]
-	reports  workqueue.TypedInterface[string]
-	policies map[string]Policy
-	metrics  *metrics
-	copy     *keeper
-	backlog  *backlog
+	rules    *rule.Compiler
+	// executors says what works may do in somebody's name.
+	executors *executor.Checker
+	queue     workqueue.TypedDelayingInterface[string]
+	reports   workqueue.TypedInterface[string]
+	policies  map[string]Policy
+	metrics   *metrics
+	copy      *keeper
+	backlog   *backlog
 
 	// following counts followers; they run under lifetime.
 	following sync.WaitGroup
@@ -55,9 +63,19 @@ type Engine struct {
 	anchors map[string]*work
 	// synced is set once the hub has told all it wants.
 	synced bool
+	// hash is that of the hub, empty until it is known.
+	hash string
 	// waiting holds, by API group, the works with a kind that is not served.
 	waiting         map[string]map[string]struct{}
 	stopDefinitions func()
+}
+
+// Reporter takes the statuses of works: the body of each resource is a
+// wire.WorkStatus in JSON. Complete says that from now on all are known.
+type Reporter interface {
+	Put(resource.Resource) error
+	Delete(key string)
+	Complete()
 }
 
 // New returns an engine for the dialects it knows; Run starts it.
@@ -77,14 +95,27 @@ func New(cfg Config) (*Engine, error) {
 		source:   resource.NewSource(wire.KindWorkStatus),
 		queue:    workqueue.NewTypedDelayingQueue[string](),
 		reports:  workqueue.NewTyped[string](),
-		policies: map[string]Policy{wire.DialectMulticluster: Multicluster()},
+		policies: map[string]Policy{},
+		hash:     cfg.HubHash,
+		rules:    rule.NewCompiler(),
 		works:    map[string]*work{},
 		anchors:  map[string]*work{},
 		waiting:  map[string]map[string]struct{}{},
 		backlog:  newBacklog(),
 	}
+	for _, d := range cfg.Dialects {
+		e.policies[d] = allPolicies()[d]
+	}
 	e.table = newTable(e.followObjects, e.queue.Add, e.reports.Add)
-	e.mirror = resource.NewMirror(wire.KindWork, resource.Receiver{Put: e.accept, Delete: e.withdraw, Synced: e.complete})
+	e.receiver = resource.Receiver{Put: e.accept, Delete: e.withdraw, Synced: e.complete}
+	e.mirror = resource.NewMirror(wire.KindWork, e.receiver)
+	if e.reporter = cfg.Reporter; e.reporter == nil {
+		e.reporter = e.source
+	}
+	e.executors, err = executor.New(executor.Config{REST: cfg.REST, Caches: cfg.ExecutorCaches, Logger: cfg.Logger})
+	if err != nil {
+		return nil, fmt.Errorf("work engine: %w", err)
+	}
 	if e.metrics, err = newMetrics(cfg.Registerer, e.count); err != nil {
 		return nil, fmt.Errorf("work engine: %w", err)
 	}
@@ -100,6 +131,9 @@ func (e *Engine) Source() *resource.Source { return e.source }
 // Mirror of works, for the agent's end of Sync.
 func (e *Engine) Mirror() *resource.Mirror { return e.mirror }
 
+// Receiver takes works from a source other than Sync, one call at a time.
+func (e *Engine) Receiver() resource.Receiver { return e.receiver }
+
 // Run executes works until ctx ends. It takes up what the anchors say and what
 // our own copy says, and goes on with or without a hub.
 func (e *Engine) Run(ctx context.Context) error {
@@ -108,8 +142,9 @@ func (e *Engine) Run(ctx context.Context) error {
 	e.lifetime = ctx
 	defer e.queue.ShutDown()
 	defer e.reports.ShutDown()
+	defer e.executors.Close()
 	e.recall(ctx)
-	e.source.Complete()
+	e.reporter.Complete()
 	var wg sync.WaitGroup
 	for range e.cfg.Workers {
 		wg.Go(func() { serve(e.queue, func(key string) { e.execute(ctx, key) }) })
@@ -129,76 +164,6 @@ func (e *Engine) Run(ctx context.Context) error {
 	return nil
 }
 
-// recall reads what is left of the time before: anchors, then our own copy of
-// what was wanted. Without the anchors nothing may be touched.
-func (e *Engine) recall(ctx context.Context) {
-	for failures := 0; ctx.Err() == nil; failures++ {
-		err := e.recallAnchors(ctx)
-		if err == nil {
-			break
-		}
-		e.log.Error(err, "cannot read anchors")
-		sleep(ctx, backoff(failures, firstPause, longestPause))
-	}
-	if ctx.Err() != nil {
-		return
-	}
-	kept, err := e.copy.load(ctx)
-	if err != nil {
-		e.log.Error(err, "cannot read the copy of works; waiting for the hub")
-	}
-	for _, r := range kept {
-		e.remember(r)
-	}
-	e.mu.Lock()
-	early := e.synced
-	e.mu.Unlock()
-	if early {
-		e.complete() // the hub was faster than we were to remember
-	}
-}
-
-func (e *Engine) recallAnchors(ctx context.Context) error {
-	for _, p := range e.policies {
-		o := metav1.ListOptions{Limit: pageSize, LabelSelector: HubLabel + "=" + e.cfg.HubID}
-		for {
-			page, err := e.spoke.anchors(p).List(ctx, o)
-			if err != nil {
-				return fmt.Errorf("list %s: %w", p.Anchor.Resource.Resource, err)
-			}
-			for i := range page.Items {
-				key, a, err := readAnchor(p, &page.Items[i])
-				if err != nil {
-					return err
-				}
-				e.rebind(p, key, a)
-			}
-			if o.Continue = page.GetContinue(); o.Continue == "" {
-				break
-			}
-		}
-	}
-	return nil
-}
-
-// rebind connects an anchor to its work, and the work to its objects: they are
-// watched, and known to be shared, before anything is applied.
-func (e *Engine) rebind(p Policy, key wire.WorkKey, a *anchor) {
-	e.mu.Lock()
-	w := e.workFor(p, key)
-	e.mu.Unlock()
-	w.anchor = a
-	if a.deleting {
-		return
-	}
-	for _, t := range a.tracked {
-		e.table.claim(t.target, key.String(), a.uid)
-		if t.uid != "" && !t.adopted {
-			e.table.vouch(t.objectID, t.uid)
-		}
-	}
-}
-
 // workFor returns the work of a key, made if need be; e.mu is held.
 func (e *Engine) workFor(p Policy, key wire.WorkKey) *work {
 	if w, ok := e.works[key.String()]; ok {
@@ -206,7 +171,9 @@ func (e *Engine) workFor(p Policy, key wire.WorkKey) *work {
 	}
 	w := &work{key: key, policy: p}
 	e.works[key.String()] = w
-	e.anchors[p.Dialect+"/"+w.anchorName()] = w
+	if p.Dialect != wire.DialectManifestWork {
+		e.anchors[p.Dialect+"/"+w.anchorName()] = w
+	}
 	return w
 }
 
@@ -245,10 +212,25 @@ func (e *Engine) want(r resource.Resource, copied bool) error {
 	if err != nil {
 		return err
 	}
-	d := &desired{uid: r.UID, generation: body.Generation, deleting: body.Deleting, copied: copied, received: time.Now()}
-	d.manifests = parseManifests(body.Spec.Workload.Manifests)
+	if err := e.admissible(key, body); err != nil {
+		return err
+	}
+	d := &desired{
+		uid: r.UID, generation: body.Generation, deleting: body.Deleting, copied: copied, received: time.Now(),
+		hubHash: body.HubHash, labels: body.Labels, healthy: body.Healthy,
+		spec: body.Spec,
+	}
+	d.spec.Workload.Manifests = nil
+	if n := len(body.Spec.Workload.Manifests); n > maxManifests {
+		d.refusal = &TooManyError{Manifests: n}
+	} else {
+		d.manifests = parseManifests(body.Spec.Workload.Manifests)
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if d.hubHash != "" && d.hubHash != e.hash && (!copied || e.hash == "") {
+		e.hash = d.hubHash
+	}
 	w := e.workFor(p, key)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -257,6 +239,19 @@ func (e *Engine) want(r resource.Resource, copied bool) error {
 	}
 	w.want, w.orphaned = d, time.Time{}
 	e.queue.Add(r.Key)
+	return nil
+}
+
+// admissible refuses works that are not this cluster's.
+func (e *Engine) admissible(key wire.WorkKey, body wire.Work) error {
+	switch {
+	case key.Dialect != wire.DialectManifestWork:
+		return nil
+	case key.Namespace != e.cfg.Cluster:
+		return fmt.Errorf("work %s is not of cluster %q", key, e.cfg.Cluster)
+	case body.HubHash == "":
+		return fmt.Errorf("work %s does not say its hub's hash", key)
+	}
 	return nil
 }
 
@@ -287,6 +282,10 @@ func (e *Engine) execute(ctx context.Context, key string) {
 	recording := e.backlog.begin(key)
 	if recording {
 		defer e.backlog.end()
+	}
+	if name, ok := strings.CutPrefix(key, meetPrefix); ok {
+		e.meet(ctx, name)
+		return
 	}
 	w := e.lookup(key)
 	if w == nil || ctx.Err() != nil {
@@ -325,9 +324,13 @@ func (e *Engine) tell(key string) {
 func (e *Engine) publish(w *work) {
 	w.telling.Lock()
 	defer w.telling.Unlock()
-	s, uid, ok := w.status(e.table.look, metav1.Now())
+	before := w.isComplete()
+	s, uid, ok := w.status(e.table, metav1.Now())
 	if !ok {
 		return
+	}
+	if before && !w.isComplete() {
+		e.queue.Add(w.key.String()) // what changed meanwhile is applied now
 	}
 	e.send(w, s, uid)
 	e.metrics.told(w)
@@ -345,7 +348,7 @@ func (e *Engine) send(w *work, s wire.WorkStatus, uid string) {
 	for {
 		body, err := json.Marshal(s)
 		if err == nil {
-			err = e.source.Put(resource.Resource{Key: w.key.String(), UID: uid, Generation: s.ObservedGeneration, Body: body})
+			err = e.reporter.Put(resource.Resource{Key: w.key.String(), UID: uid, Generation: s.ObservedGeneration, Body: body})
 		}
 		if err == nil {
 			return

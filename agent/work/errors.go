@@ -38,6 +38,27 @@ func (e *CeilingError) Error() string {
 	return fmt.Sprintf("namespace %q is not allowed by this cluster's agent", e.Namespace)
 }
 
+// maxManifests of one work: more than that, and what is to be said of them, no API
+// server stores.
+const maxManifests = 10_000
+
+// TooManyError: a work has more manifests than can be kept track of.
+type TooManyError struct{ Manifests int }
+
+// Error names the limit.
+func (e *TooManyError) Error() string {
+	return fmt.Sprintf("work has %d manifests, the limit is %d", e.Manifests, maxManifests)
+}
+
+// FetchError: an object that is only read cannot be read.
+type FetchError struct{ Err error }
+
+// Error is that of the read.
+func (e *FetchError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *FetchError) Unwrap() error { return e.Err }
+
 // DuplicateError: an earlier manifest of the same work names the same object.
 type DuplicateError struct{ Ordinal int }
 

@@ -5,7 +5,12 @@ package work
 
 import (
 	"context"
+	"errors"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spokelet/spokelet/api/wire"
 )
 
 // evict removes a work that the hub does not know, once the grace period is
@@ -18,6 +23,12 @@ func (e *Engine) evict(ctx context.Context, w *work) (time.Duration, error) {
 	since := w.orphanedSince()
 	if since.IsZero() {
 		return 0, nil // the hub has not yet said what it knows
+	}
+	if e.cfg.EvictionGrace >= evictionNever && !w.anchor.deleting {
+		return 0, nil
+	}
+	if err := e.miss(ctx, w, since); err != nil {
+		return 0, err
 	}
 	left := e.cfg.EvictionGrace - time.Since(since)
 	// An anchor that is being deleted is what is left of a deletion.
@@ -33,6 +44,58 @@ func (e *Engine) evict(ctx context.Context, w *work) (time.Duration, error) {
 	return 0, nil
 }
 
+// evictionNever, or more, as the grace period means that nothing is evicted.
+const evictionNever = 100 * 365 * 24 * time.Hour
+
+// miss records in an AppliedManifestWork since when its work is missed, and that it
+// is ours to take down.
+func (e *Engine) miss(ctx context.Context, w *work, since time.Time) error {
+	a := w.anchor
+	if w.policy.Dialect != wire.DialectManifestWork || a.deleting || a.uid == "" {
+		return nil
+	}
+	if a.loose {
+		patch := map[string]any{"metadata": map[string]any{"uid": string(a.uid), "finalizers": []string{w.policy.Anchor.Finalizer}}}
+		if err := e.patchAnchor(ctx, w, patch); err != nil {
+			return w.lost(err)
+		}
+		a.loose = false
+	}
+	if !a.evicting.IsZero() {
+		return nil
+	}
+	if err := e.setEviction(ctx, w, metav1.NewTime(since)); err != nil {
+		return w.lost(err)
+	}
+	a.evicting = since
+	return nil
+}
+
+// lost forgives that an anchor is gone: then there is nothing to record in it.
+func (w *work) lost(err error) error {
+	if errors.Is(err, errAnchorLost) {
+		w.shaken.Store(true)
+		return nil
+	}
+	return err
+}
+
+// found takes that back: the hub knows the work again.
+func (e *Engine) found(ctx context.Context, w *work) error {
+	if a := w.anchor; a.uid != "" && !a.evicting.IsZero() {
+		if err := e.setEviction(ctx, w, nil); err != nil {
+			return w.lost(err)
+		}
+		a.evicting = time.Time{}
+	}
+	return nil
+}
+
+func (e *Engine) setEviction(ctx context.Context, w *work, at any) error {
+	patch := map[string]any{"metadata": map[string]any{"uid": string(w.anchor.uid)}, "status": map[string]any{"evictionStartTime": at}}
+	return e.patchAnchor(ctx, w, patch, "status")
+}
+
 // drop forgets a work that has nothing left here and is not wanted.
 func (e *Engine) drop(w *work) {
 	key := w.key.String()
@@ -44,9 +107,11 @@ func (e *Engine) drop(w *work) {
 	e.copy.forget(key)
 	delete(e.works, key)
 	e.backlog.forget(key)
-	delete(e.anchors, w.policy.Dialect+"/"+w.anchorName())
+	if name := w.policy.Dialect + "/" + w.anchorName(); e.anchors[name] == w {
+		delete(e.anchors, name)
+	}
 	e.unwait(key)
-	e.source.Delete(key)
+	e.reporter.Delete(key)
 }
 
 // orphan records that the hub does not know the work.
@@ -56,6 +121,15 @@ func (w *work) orphan(now time.Time) {
 	w.want = nil
 	if w.orphaned.IsZero() {
 		w.orphaned = now
+	}
+}
+
+// missedSince is what an anchor says of a time before us; the hub may know better by now.
+func (w *work) missedSince(at time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.want == nil {
+		w.orphaned = at
 	}
 }
 

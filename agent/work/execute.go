@@ -7,11 +7,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	workv1 "open-cluster-management.io/api/work/v1"
 )
 
 // reconcile brings the spoke to what is wanted of one work. The queue sees to it
@@ -34,8 +34,24 @@ func (e *Engine) apply(ctx context.Context, w *work, d *desired) (time.Duration,
 	if d.copied && (w.anchor == nil || w.anchor.deleting) {
 		return 0, nil // from our own copy alone nothing is begun: the hub may have deleted it since
 	}
+	if w.isComplete() {
+		e.publish(w)
+		return 0, nil // whatever changed: it is left as it is until its condition goes
+	}
+	if w.refuse(d) {
+		e.publish(w)
+		return 0, nil
+	}
+	if err := e.estrange(w, d); err != nil {
+		return 0, err
+	}
 	steps := plan(ctx, d.manifests, e.spoke.kinds.resolve, e.cfg.Namespaces)
+	e.equip(w, d, steps)
 	e.await(w, steps)
+	if complete, err := e.resume(ctx, w, d, steps); complete || err != nil {
+		e.publish(w)
+		return 0, err
+	}
 	order := inOrder(steps)
 	if err := e.secure(ctx, w, order); err != nil {
 		for _, s := range order {
@@ -45,17 +61,9 @@ func (e *Engine) apply(ctx context.Context, w *work, d *desired) (time.Duration,
 		e.publish(w)
 		return 0, err
 	}
-	results := map[int]result{}
-	var wait time.Duration
-	for _, s := range order {
-		if ctx.Err() != nil || w.wanted() != d {
-			return 0, errors.Join(ctx.Err(), errSuperseded)
-		}
-		r, pause := e.applyStep(ctx, w, s)
-		results[s.ordinal] = r
-		if pause > 0 && (wait == 0 || pause < wait) {
-			wait = pause
-		}
+	results, wait, err := e.take(ctx, w, d, order)
+	if err != nil {
+		return 0, err
 	}
 	w.conclude(d, steps, results)
 	e.publish(w)
@@ -71,10 +79,30 @@ func (e *Engine) apply(ctx context.Context, w *work, d *desired) (time.Duration,
 	return wait, failure(steps)
 }
 
+// take takes steps in order, as long as they are what is wanted.
+func (e *Engine) take(ctx context.Context, w *work, d *desired, order []*step) (map[int]result, time.Duration, error) {
+	results := map[int]result{}
+	var wait time.Duration
+	for _, s := range order {
+		if ctx.Err() != nil || w.wanted() != d {
+			return nil, 0, errors.Join(ctx.Err(), errSuperseded)
+		}
+		r, pause := e.applyStep(ctx, w, s)
+		results[s.ordinal] = r
+		if pause > 0 && (wait == 0 || pause < wait) {
+			wait = pause
+		}
+	}
+	return results, wait, nil
+}
+
 // record brings the anchor up to date, after the burst unless it is this run's turn.
 func (e *Engine) record(ctx context.Context, w *work) error {
 	e.vindicate(w.anchor)
-	if slices.Equal(w.anchor.list(), w.anchor.recorded) {
+	if err := e.recordYields(ctx, w); err != nil {
+		return w.lost(err)
+	}
+	if w.anchor.current(w.policy.Anchor.form) {
 		return nil
 	}
 	if !w.recording {
@@ -116,22 +144,31 @@ func (e *Engine) secure(ctx context.Context, w *work, order []*step) error {
 	if err := e.inspectAnchor(ctx, w); err != nil {
 		return err
 	}
-	missing := false
+	if err := e.found(ctx, w); err != nil {
+		return err
+	}
+	var added []objectID
 	for _, s := range order {
 		if t, ok := a.tracked[s.at.objectID]; ok {
 			t.ordinal = s.ordinal
 			a.tracked[s.at.objectID] = t
 			continue
 		}
-		missing = true
+		added = append(added, s.at.objectID)
 		a.tracked[s.at.objectID] = tracked{target: s.at, ordinal: s.ordinal}
 	}
-	if err := e.listAnchor(ctx, w, missing); err != nil {
+	if err := e.listAnchor(ctx, w, len(added) > 0); err != nil {
+		for _, id := range added { // they are not listed, and the next attempt must know
+			delete(a.tracked, id)
+		}
 		w.shaken.Store(true)
 		return err
 	}
 	for _, t := range a.tracked {
 		e.table.claim(t.target, w.key.String(), a.uid)
+	}
+	for _, s := range order {
+		e.table.intend(s.at.objectID, w.key.String(), s.intent())
 	}
 	return nil
 }
@@ -144,7 +181,7 @@ func (e *Engine) listAnchor(ctx context.Context, w *work, missing bool) error {
 		}
 		return e.recordAnchor(ctx, w, a)
 	}
-	a.recorded = nil
+	a.recorded, a.pending = nil, nil
 	if err := e.createAnchor(ctx, w, a); err != nil {
 		return err
 	}
@@ -197,38 +234,56 @@ type result struct {
 func (e *Engine) applyStep(ctx context.Context, w *work, s *step) (result, time.Duration) {
 	key := w.key.String()
 	now := time.Now()
-	due, wait := e.table.due(s.at.objectID, key, s.hash, now)
-	if !due || wait > 0 {
+	due, wait := e.table.due(s.at.objectID, key, s.content, now)
+	s.changed = e.table.isNew(s.at.objectID, key, s.content)
+	if !due || wait > 0 || w.finished(s.at.objectID) {
+		// What cannot be read now is read at its next event.
+		_ = e.reread(ctx, s)
 		return w.resultOf(s.at.objectID), wait
 	}
-	owners := e.table.begin(s.at.objectID, now)
-	got, from, err := e.write(ctx, w, s, owners)
+	if s.err = e.permitted(ctx, s); isRefusal(s.err) {
+		return result{}, permissionRetry
+	}
+	if s.err != nil {
+		return result{}, 0
+	}
+	owners := e.table.begin(s.at.objectID, key, now)
+	got, err := e.write(ctx, w, s, owners)
 	e.metrics.applied(time.Since(now), err)
-	e.table.finish(s.at.objectID, key, s.hash, got)
+	if s.how.strategy == workv1.UpdateStrategyTypeReadOnly && err == nil {
+		e.table.found(s.at.objectID, key, s.content, got.seen)
+	} else {
+		e.table.finish(s.at.objectID, key, s.content, got.seen, s.how.guard())
+	}
+	return e.answered(ctx, w, s, got, err), 0
+}
+
+// permissionRetry is when a step is tried again that its executor may not do.
+const permissionRetry = time.Minute
+
+// answered takes note of the answer to one write.
+func (e *Engine) answered(ctx context.Context, w *work, s *step, got written, err error) result {
 	t := w.anchor.tracked[s.at.objectID]
 	if err != nil {
 		s.err = err
 		t.unsure = t.unsure || !refused(err)
 		w.anchor.tracked[s.at.objectID] = t
-		return result{}, 0
+		return result{}
 	}
-	w.anchor.tracked[s.at.objectID] = e.settled(t, got.uid, from, w.anchor)
-	r := result{generation: got.generation}
+	if got.obj != nil {
+		e.table.note(s.at.objectID, got.obj.GetResourceVersion(), readAll(e.table.readers(s.at.objectID), got.obj))
+	} else {
+		_ = e.reread(ctx, s)
+	}
+	if got.seen == nil {
+		t.uid = ""
+		w.anchor.tracked[s.at.objectID] = t
+		return result{}
+	}
+	w.anchor.tracked[s.at.objectID] = e.settled(w, t, got.seen.uid, got.from)
+	r := result{generation: got.seen.generation}
 	w.keep(s.at.objectID, r)
-	return r, 0
-}
-
-func (e *Engine) write(ctx context.Context, w *work, s *step, owners []owner) (*sighting, origin, error) {
-	configuration, err := s.configuration(s.at, e.references(owners))
-	if err != nil {
-		return nil, origin{}, err
-	}
-	got, from, err := e.spoke.apply(ctx, s.at, configuration, w.policy)
-	if apierrors.IsNotFound(err) {
-		// The namespace is missing, or the kind is served no more.
-		e.spoke.kinds.forget(s.gvk.GroupVersion())
-	}
-	return got, from, err
+	return r
 }
 
 // references turns owners into ownerReferences: those of every work that claims

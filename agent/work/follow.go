@@ -39,6 +39,8 @@ var errExpired = errors.New("resource version expired")
 type scope struct {
 	schema.GroupVersionResource
 	namespace string
+	// complete asks for the content of kinds that are watched as metadata else.
+	complete bool
 }
 
 func scopeOf(t target) scope { return scope{GroupVersionResource: t.gvr(), namespace: t.Namespace} }

@@ -13,6 +13,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	workv1 "open-cluster-management.io/api/work/v1"
 )
@@ -97,6 +98,24 @@ func (m manifest) configuration(at target, owners []metav1.OwnerReference) ([]by
 	if err != nil {
 		return nil, err
 	}
+	return configure(obj, at, owners)
+}
+
+// object is the same, decoded.
+func (m manifest) object(at target, owners []metav1.OwnerReference) (*unstructured.Unstructured, error) {
+	text, err := m.configuration(at, owners)
+	if err != nil {
+		return nil, err
+	}
+	obj := &unstructured.Unstructured{}
+	if err := obj.UnmarshalJSON(text); err != nil {
+		return nil, fmt.Errorf("failed to decode object: %w", err)
+	}
+	return obj, nil
+}
+
+// configure does so with a decoded manifest, which it changes.
+func configure(obj map[string]any, at target, owners []metav1.OwnerReference) ([]byte, error) {
 	delete(obj, "status")
 	stripCreationTimestamps(obj)
 	meta, ok := obj["metadata"].(map[string]any)

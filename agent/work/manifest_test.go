@@ -216,7 +216,7 @@ func FuzzVerdict(f *testing.F) {
 		applied := recorded != "" && recorded == live || name != "" && owner == name
 		e := &Engine{table: newTable(nil, nil, nil)}
 		for _, before := range []bool{false, true} {
-			got := e.verdict(obj, tracked{uid: types.UID(recorded), adopted: before}, &anchor{uid: types.UID(name)})
+			got := e.verdict(Multicluster(), obj, tracked{uid: types.UID(recorded), adopted: before}, &anchor{uid: types.UID(name)})
 			if (got != foreign) != applied {
 				t.Errorf("verdict %d of uid %q, recorded %q, anchor %q, owner %q", got, live, recorded, name, owner)
 			}

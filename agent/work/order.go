@@ -3,8 +3,37 @@
 
 package work
 
+import (
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
 // unknownOrder is the place of kinds that no rule names: after all that do.
 const unknownOrder = 1000
+
+// order is the place of an object among others. An anchor that another agent wrote
+// says no kinds, so the resource stands for it.
+func (t target) order() int {
+	if t.Kind != "" {
+		return kindOrder(t.Kind)
+	}
+	for _, kind := range ordered {
+		if guess, _ := meta.UnsafeGuessKindToResource(schema.GroupVersionKind{Group: t.Group, Version: t.Version, Kind: kind}); guess.Resource == t.Resource {
+			return kindOrder(kind)
+		}
+	}
+	return unknownOrder
+}
+
+// ordered are the kinds that kindOrder names.
+var ordered = []string{
+	"PriorityClass", "Namespace", "CustomResourceDefinition", "StorageClass", "PersistentVolume",
+	"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding",
+	"NetworkPolicy", "ResourceQuota", "LimitRange", "PodDisruptionBudget", "ServiceAccount",
+	"Secret", "ConfigMap", "PersistentVolumeClaim", "Service",
+	"DaemonSet", "Pod", "ReplicationController", "ReplicaSet", "Deployment", "HorizontalPodAutoscaler", "StatefulSet", "Job", "CronJob",
+	"APIService", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
+}
 
 // kindOrder is the fixed order in which kinds are applied; they are deleted in
 // the reverse one. It is the order of OCM's work agent (ocm#1500).

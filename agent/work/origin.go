@@ -25,13 +25,13 @@ type origin struct {
 }
 
 // originOf reads an object, or the answer with that status code to its apply.
-func originOf(obj metav1.Object, manager string, code int) origin {
+func originOf(obj metav1.Object, code int) origin {
 	o := origin{created: code == http.StatusCreated, born: obj.GetCreationTimestamp().Time}
 	for _, f := range obj.GetManagedFields() {
 		if f.Subresource != "" {
 			continue
 		}
-		if o.sole = f.Manager == manager && f.Operation == metav1.ManagedFieldsOperationApply; !o.sole {
+		if o.sole = f.Manager == FieldManager && f.Operation == metav1.ManagedFieldsOperationApply; !o.sole {
 			return o
 		}
 	}
@@ -53,8 +53,8 @@ func (e *Engine) made(t tracked, uid types.UID, o origin, a *anchor) bool {
 }
 
 // settled is a tracked object after an apply that was answered.
-func (e *Engine) settled(t tracked, uid types.UID, o origin, a *anchor) tracked {
-	t.adopted = !e.made(t, uid, o, a)
+func (e *Engine) settled(w *work, t tracked, uid types.UID, o origin) tracked {
+	t.adopted = w.policy.KeepsFound && !e.made(t, uid, o, w.anchor)
 	if !t.adopted {
 		e.table.vouch(t.objectID, uid)
 	}

@@ -25,11 +25,16 @@ func Orphan(ctx context.Context, cfg *rest.Config, impersonate string) error {
 	}
 	defer s.close()
 	e := &Engine{spoke: s}
-	p := Multicluster()
+	return errors.Join(e.orphanAll(ctx, Multicluster()), e.orphanAll(ctx, ManifestWork()))
+}
+
+// orphanAll lets go of what any hub had applied in one dialect. Anchors without a
+// mark were made by other agents.
+func (e *Engine) orphanAll(ctx context.Context, p Policy) error {
 	var failed []error
-	o := metav1.ListOptions{Limit: pageSize, LabelSelector: HubLabel}
+	o := metav1.ListOptions{Limit: pageSize}
 	for {
-		page, err := s.anchors(p).List(ctx, o)
+		page, err := e.spoke.anchors(p).List(ctx, o)
 		if apierrors.IsNotFound(err) {
 			return nil // there never was a work
 		}
@@ -37,6 +42,9 @@ func Orphan(ctx context.Context, cfg *rest.Config, impersonate string) error {
 			return fmt.Errorf("orphan works: list anchors: %w", err)
 		}
 		for i := range page.Items {
+			if p.hubOf(&page.Items[i]) == "" {
+				continue
+			}
 			if err := e.orphan(ctx, p, &page.Items[i]); err != nil {
 				failed = append(failed, fmt.Errorf("orphan work %s: %w", page.Items[i].GetName(), err))
 			}
@@ -57,7 +65,7 @@ func (e *Engine) orphan(ctx context.Context, p Policy, u *unstructured.Unstructu
 			return err
 		}
 	}
-	w := &work{key: key, policy: p, anchor: a}
+	w := &work{key: key, policy: p, anchor: a, anchored: u.GetName()}
 	if !a.deleting {
 		if err := e.deleteAnchor(ctx, w, a); err != nil && !errors.Is(err, errAnchorLost) {
 			return err

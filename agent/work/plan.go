@@ -5,6 +5,7 @@ package work
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"slices"
@@ -19,6 +20,13 @@ type step struct {
 	manifest
 	at  target
 	err error
+	// content changes with the manifest and with how it is written.
+	content [sha256.Size]byte
+	how     how
+	// changed: the object has not been written since the manifest is what it is.
+	changed bool
+	// read is what is read of the object, nil for nothing.
+	read *reader
 }
 
 // resolver maps a kind to how it is addressed.
@@ -29,6 +37,7 @@ type resolver func(context.Context, schema.GroupVersionKind) (resourceKind, erro
 func plan(ctx context.Context, manifests []manifest, resolve resolver, allowed []string) []step {
 	steps := make([]step, len(manifests))
 	taken := map[objectID]int{}
+	resolve = remembering(resolve)
 	for i, m := range manifests {
 		s := &steps[i]
 		s.manifest = m
@@ -48,6 +57,24 @@ func plan(ctx context.Context, manifests []manifest, resolve resolver, allowed [
 		taken[s.at.objectID] = m.ordinal
 	}
 	return steps
+}
+
+// remembering asks once for each kind, also for those that are not served: a work
+// may name one many times.
+func remembering(resolve resolver) resolver {
+	type answer struct {
+		kind resourceKind
+		err  error
+	}
+	known := map[schema.GroupVersionKind]answer{}
+	return func(ctx context.Context, gvk schema.GroupVersionKind) (resourceKind, error) {
+		a, ok := known[gvk]
+		if !ok {
+			a.kind, a.err = resolve(ctx, gvk)
+			known[gvk] = a
+		}
+		return a.kind, a.err
+	}
 }
 
 func locate(ctx context.Context, m manifest, resolve resolver) (target, error) {
@@ -81,7 +108,7 @@ func inOrder(steps []step) []*step {
 			out = append(out, &steps[i])
 		}
 	}
-	slices.SortStableFunc(out, func(a, b *step) int { return kindOrder(a.at.Kind) - kindOrder(b.at.Kind) })
+	slices.SortStableFunc(out, func(a, b *step) int { return a.at.order() - b.at.order() })
 	return out
 }
 
@@ -108,6 +135,9 @@ func removed(all map[objectID]tracked, steps []step) []tracked {
 	for id, t := range all {
 		_, byID := ids[id]
 		_, byName := kept[named{t.Group, t.Kind, t.Namespace, t.Name}]
+		if t.Kind == "" { // an anchor of another agent does not say it
+			byName = unresolved(steps, t)
+		}
 		if !byID && !byName {
 			out = append(out, t)
 		}
@@ -115,19 +145,27 @@ func removed(all map[objectID]tracked, steps []step) []tracked {
 	return out
 }
 
+// unresolved tells whether a manifest of which the resource is not known may name
+// an object of which the kind is not.
+func unresolved(steps []step, t tracked) bool {
+	return slices.ContainsFunc(steps, func(s step) bool {
+		return s.at.Name == "" && s.gvk.Group == t.Group && s.name == t.Name && (s.namespace == t.Namespace || t.Namespace == "")
+	})
+}
+
 // waves groups what is to be deleted: those of one wave together, the waves in
 // the reverse order of apply, each waiting for the one before.
 func waves(list []tracked) [][]tracked {
 	list = slices.Clone(list)
 	slices.SortFunc(list, func(a, b tracked) int {
-		if d := kindOrder(b.Kind) - kindOrder(a.Kind); d != 0 {
+		if d := b.order() - a.order(); d != 0 {
 			return d
 		}
 		return strings.Compare(a.String(), b.String())
 	})
 	var out [][]tracked
 	for i, t := range list {
-		if i == 0 || kindOrder(list[i-1].Kind) != kindOrder(t.Kind) {
+		if i == 0 || list[i-1].order() != t.order() {
 			out = append(out, nil)
 		}
 		out[len(out)-1] = append(out[len(out)-1], t)
@@ -135,7 +173,7 @@ func waves(list []tracked) [][]tracked {
 	return out
 }
 
-func (s step) meta() workv1.ManifestResourceMeta {
+func (s *step) meta() workv1.ManifestResourceMeta {
 	return workv1.ManifestResourceMeta{
 		Ordinal: int32(s.ordinal), //nolint:gosec // bounded by the size of a message
 		Group:   s.gvk.Group, Version: s.gvk.Version, Kind: s.gvk.Kind,
@@ -149,5 +187,5 @@ func lasting(err error) bool {
 	var duplicate *DuplicateError
 	return errors.As(err, &refused) || errors.As(err, &duplicate) || errors.Is(err, errNoKind) || errors.Is(err, errNoName) ||
 		errors.Is(err, errGenerateName) || errors.Is(err, errBadName) || errors.Is(err, errNoNamespace) || errors.Is(err, errNotObject) ||
-		errors.Is(err, errMalformed)
+		errors.Is(err, errMalformed) || errors.Is(err, errFieldManager) || isIgnoreError(err) || isRefusal(err)
 }

@@ -6,12 +6,16 @@ package work
 import (
 	"crypto/sha256"
 	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+	workv1 "open-cluster-management.io/api/work/v1"
 )
 
 // sighting is all that is kept of an object: what one event, or the answer to
@@ -23,10 +27,17 @@ type sighting struct {
 	// fields is a hash of the fields that our applies own; zero when we own none.
 	// It moves when somebody else takes or removes one of them, our
 	// ownerReference among them, and at no other time.
-	fields   fieldsHash
+	fields fieldsHash
+	// edits is a hash of who wrote what last, the status aside; owners one of
+	// whose the object is.
+	edits, owners fieldsHash
+	// config is what a work says in an annotation that it applied.
+	config   string
 	deleting bool
-	// shared: somebody besides one anchor owns the object.
+	// shared: somebody besides one anchor owns the object. owner is the only one
+	// of an object that has one.
 	shared bool
+	owner  types.UID
 	health health
 }
 
@@ -45,8 +56,14 @@ func sight(obj metav1.Object, manager string) *sighting {
 		version:    obj.GetResourceVersion(),
 		generation: obj.GetGeneration(),
 		fields:     ownedFields(obj.GetManagedFields(), manager),
+		edits:      editsOf(obj.GetManagedFields()),
+		owners:     ownersOf(obj.GetOwnerReferences()),
+		config:     obj.GetAnnotations()[workv1.ManifestConfigSpecHashAnnotationKey],
 		deleting:   obj.GetDeletionTimestamp() != nil,
 		shared:     isShared(obj.GetOwnerReferences()),
+	}
+	if refs := obj.GetOwnerReferences(); len(refs) == 1 {
+		s.owner = refs[0].UID
 	}
 	if u, ok := obj.(*unstructured.Unstructured); ok {
 		s.health = healthOf(u)
@@ -74,22 +91,68 @@ func healthOf(u *unstructured.Unstructured) health {
 // ownedFields hashes what manager owns by server-side apply. The bytes of a
 // fieldset differ between encodings, so they are brought into one form first.
 func ownedFields(entries []metav1.ManagedFieldsEntry, manager string) fieldsHash {
+	var own []byte
 	for _, e := range entries {
-		if e.Manager != manager || e.Operation != metav1.ManagedFieldsOperationApply || e.Subresource != "" || e.FieldsV1 == nil {
+		// Works may apply as managers of their own, whose names begin with ours.
+		if !strings.HasPrefix(e.Manager, manager) || e.Operation != metav1.ManagedFieldsOperationApply || e.Subresource != "" {
 			continue
 		}
-		var set any
-		if err := json.Unmarshal(e.FieldsV1.GetRawBytes(), &set); err != nil {
-			return fieldsHash{}
+		if set := canonical(e.FieldsV1); set != nil {
+			own = append(append(own, e.Manager...), set...)
 		}
-		canonical, err := json.Marshal(set)
-		if err != nil {
-			return fieldsHash{}
-		}
-		sum := sha256.Sum256(canonical)
-		return fieldsHash(sum[:16])
 	}
-	return fieldsHash{}
+	if own == nil {
+		return fieldsHash{}
+	}
+	return shorten(own)
+}
+
+// canonical is a fieldset in one of the forms that it may have.
+func canonical(f *metav1.FieldsV1) []byte {
+	if f == nil {
+		return nil
+	}
+	var set any
+	if err := json.Unmarshal(f.GetRawBytes(), &set); err != nil {
+		return nil
+	}
+	out, err := json.Marshal(set)
+	if err != nil {
+		return nil
+	}
+	return out
+}
+
+// editsOf changes with every write of anything but the status. Times are in
+// seconds: whoever writes the same fields twice in one is seen once.
+func editsOf(entries []metav1.ManagedFieldsEntry) fieldsHash {
+	var all []byte
+	for _, e := range entries {
+		if e.Subresource == "status" {
+			continue
+		}
+		all = append(all, e.Manager+"/"+string(e.Operation)+"/"+e.Subresource...)
+		if e.Time != nil {
+			all = strconv.AppendInt(all, e.Time.Unix(), 10)
+		}
+		all = append(all, canonical(e.FieldsV1)...)
+	}
+	return shorten(all)
+}
+
+// ownersOf changes with the set of owners.
+func ownersOf(refs []metav1.OwnerReference) fieldsHash {
+	uids := make([]string, 0, len(refs))
+	for _, r := range refs {
+		uids = append(uids, string(r.UID))
+	}
+	slices.Sort(uids)
+	return shorten([]byte(strings.Join(uids, "/")))
+}
+
+func shorten(text []byte) fieldsHash {
+	sum := sha256.Sum256(text)
+	return fieldsHash(sum[:16])
 }
 
 // newer tells whether resourceVersion a is later than b. Versions that cannot be

@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"net/http"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
@@ -81,21 +83,33 @@ func (s *spoke) close() { utilnet.CloseIdleConnectionsFor(s.pool.Transport) }
 
 // apply writes a configuration by server-side apply and returns what it became,
 // and what that says of who made it.
-func (s *spoke) apply(ctx context.Context, at target, configuration []byte, p Policy) (*sighting, origin, error) {
-	o := metav1.PatchOptions{FieldManager: p.FieldManager, Force: &p.Force}
+func (s *spoke) apply(ctx context.Context, at target, configuration []byte, h how, complete bool) (written, error) {
+	o := metav1.PatchOptions{FieldManager: h.manager, Force: &h.force}
 	ctx, code := withCode(ctx)
-	if metadataOnly(at.Group, at.Resource) {
+	if metadataOnly(at.Group, at.Resource) && !complete {
 		obj, err := s.metadata.Resource(at.gvr()).Namespace(at.Namespace).Patch(ctx, at.Name, types.ApplyPatchType, configuration, o)
 		if err != nil {
-			return nil, origin{}, err
+			return written{}, err
 		}
-		return sight(obj, p.FieldManager), originOf(obj, p.FieldManager, *code), nil
+		return writtenMeta(obj, *code), nil
 	}
 	obj, err := s.dynamic.Resource(at.gvr()).Namespace(at.Namespace).Patch(ctx, at.Name, types.ApplyPatchType, configuration, o)
 	if err != nil {
-		return nil, origin{}, err
+		return written{}, err
 	}
-	return sight(obj, p.FieldManager), originOf(obj, p.FieldManager, *code), nil
+	return writtenOf(obj, *code), nil
+}
+
+// fetch reads an object with its content; nil when there is none.
+func (s *spoke) fetch(ctx context.Context, at target) (*unstructured.Unstructured, error) {
+	obj, err := s.dynamic.Resource(at.gvr()).Namespace(at.Namespace).Get(ctx, at.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return obj, nil
 }
 
 // get reads an object's metadata.
@@ -112,14 +126,14 @@ func (s *spoke) delete(ctx context.Context, at target, uid types.UID, version st
 
 // List and Watch read a scope as metadata where that says enough.
 func (s *spoke) List(ctx context.Context, sc scope, o metav1.ListOptions) (runtime.Object, error) {
-	if metadataOnly(sc.Group, sc.Resource) {
+	if metadataOnly(sc.Group, sc.Resource) && !sc.complete {
 		return s.metadata.Resource(sc.GroupVersionResource).Namespace(sc.namespace).List(ctx, o)
 	}
 	return s.dynamic.Resource(sc.GroupVersionResource).Namespace(sc.namespace).List(ctx, o)
 }
 
 func (s *spoke) Watch(ctx context.Context, sc scope, o metav1.ListOptions) (watch.Interface, error) {
-	if metadataOnly(sc.Group, sc.Resource) {
+	if metadataOnly(sc.Group, sc.Resource) && !sc.complete {
 		return s.metadata.Resource(sc.GroupVersionResource).Namespace(sc.namespace).Watch(ctx, o)
 	}
 	return s.dynamic.Resource(sc.GroupVersionResource).Namespace(sc.namespace).Watch(ctx, o)

@@ -4,10 +4,12 @@
 package work
 
 import (
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	workv1 "open-cluster-management.io/api/work/v1"
 
@@ -27,6 +29,11 @@ type work struct {
 	tried    *desired
 	// recording: this run brings the anchor up to date.
 	recording bool
+	// sought is the deletion for which the anchor was looked for.
+	sought *desired
+	// readers are those of one version of the work.
+	readersOf *desired
+	readers   map[objectID]*reader
 
 	// shaken is set when somebody else touched the anchor.
 	shaken atomic.Bool
@@ -47,9 +54,15 @@ type work struct {
 	// told is the last one that the hub was first told of.
 	told     *desired
 	outcomes []outcome
+	// refused says why nothing of the work can be looked at.
+	refused string
+	// someFinished: at least one outcome is complete.
+	someFinished bool
 	// leaving is set while the work is being deleted.
 	leaving    *leaving
 	conditions []metav1.Condition
+	// anchored is the name of the work's anchor, where that is not its own.
+	anchored string
 }
 
 // desired is what the hub asks for; it is replaced, never changed.
@@ -58,6 +71,13 @@ type desired struct {
 	generation int64
 	deleting   bool
 	manifests  []manifest
+	// spec is the rest of what the work says.
+	spec workv1.ManifestWorkSpec
+	// refusal says why it cannot be executed, nil when it can.
+	refusal error
+	hubHash string
+	labels  map[string]string
+	healthy bool
 	// copied: read from our own copy, not yet confirmed by the hub.
 	copied   bool
 	received time.Time
@@ -68,10 +88,17 @@ type outcome struct {
 	meta workv1.ManifestResourceMeta
 	// at is set when the manifest names an object that may be looked at.
 	at *objectID
-	// failure is the text of the last error, empty when applied.
-	failure    string
-	generation int64
-	conditions []metav1.Condition
+	// reason and failure say the last error, empty when applied.
+	reason, failure string
+	generation      int64
+	conditions      []metav1.Condition
+	// unfetched says why the object cannot be read.
+	unfetched string
+	// reads: the manifest has rules. values are what they last reported.
+	reads  bool
+	values []workv1.FeedbackValue
+	// unread: the rules have yet to see the object for the first time.
+	unread bool
 }
 
 // leaving is a deletion under way.
@@ -80,8 +107,51 @@ type leaving struct {
 	failure   string
 }
 
-// anchorName of every dialect so far is the name of the work.
-func (w *work) anchorName() string { return w.key.Name }
+// anchorName is the name of the object that stands for the work.
+func (w *work) anchorName() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.anchored != "" {
+		return w.anchored
+	}
+	return w.key.Name
+}
+
+// hubHash is the hash in the name of the anchor of what is wanted.
+func (w *work) hubHash() string {
+	if d := w.wanted(); d != nil {
+		return d.hubHash
+	}
+	return ""
+}
+
+// isComplete: the rules say that the work is done for good.
+func (w *work) isComplete() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return meta.IsStatusConditionTrue(w.conditions, workv1.WorkComplete)
+}
+
+// finished: the rules say so of one manifest.
+func (w *work) finished(id objectID) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range w.outcomes {
+		if !w.someFinished {
+			break
+		}
+		if o := &w.outcomes[i]; o.at != nil && *o.at == id {
+			return meta.IsStatusConditionTrue(o.conditions, workv1.WorkComplete)
+		}
+	}
+	return false
+}
+
+func (w *work) hasConcluded() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.concluded != nil
+}
 
 func (w *work) wanted() *desired {
 	w.mu.Lock()
@@ -117,8 +187,13 @@ func (w *work) conclude(d *desired, steps []step, results map[int]result) {
 			id := s.at.objectID
 			o.at, o.meta.Namespace = &id, id.Namespace
 		}
+		o.reads = s.read != nil
+		if _, ok := errors.AsType[*FetchError](s.err); ok {
+			o.unfetched = describe(s.err, s.isSecret())
+			continue
+		}
 		if s.err != nil {
-			o.failure = describe(s.err, s.gvk.Group == "" && s.gvk.Kind == "Secret")
+			o.reason, o.failure = w.policy.words.failure(s)
 			continue
 		}
 		o.generation = results[s.ordinal].generation
@@ -126,7 +201,19 @@ func (w *work) conclude(d *desired, steps []step, results map[int]result) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	inherit(out, w.outcomes)
-	w.outcomes, w.observed, w.concluded, w.leaving = out, d.generation, d, nil
+	w.outcomes, w.observed, w.concluded, w.leaving, w.refused = out, d.generation, d, nil, ""
+}
+
+// refuse concludes that a generation cannot be executed at all, if so; what was
+// applied before it stays as it is.
+func (w *work) refuse(d *desired) (refused bool) {
+	if d.refusal == nil {
+		return false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.observed, w.concluded, w.refused = d.generation, d, describe(d.refusal, false)
+	return true
 }
 
 // inherit carries conditions over, so that their transition times stay: by
@@ -154,6 +241,7 @@ func inherit(next, before []outcome) {
 		}
 		if o != nil {
 			next[i].conditions = append([]metav1.Condition(nil), o.conditions...)
+			next[i].values = o.values
 		}
 	}
 }

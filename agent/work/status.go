@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	workv1 "open-cluster-management.io/api/work/v1"
 
@@ -21,11 +22,26 @@ const (
 	conditionDeleting  = "Deleting"
 )
 
-// glance is what is known of an object at the moment a status is composed.
-type glance func(objectID) (live *sighting, known bool, failure error)
+// eyes know the objects at the moment a status is composed; a table has them.
+type eyes interface {
+	look(objectID) (live *sighting, known bool, failure error)
+	// readingOf is what a work's rules read, rivals who else wants other values.
+	readingOf(id objectID, work string) *reading
+	rivals(id objectID, work string) []string
+}
+
+// words are what a dialect says of manifests and works.
+type words interface {
+	// failure says why a step was not taken.
+	failure(s *step) (reason, message string)
+	// manifest brings the conditions of one manifest up to date; the work is locked.
+	manifest(w *work, o *outcome, seen eyes, now metav1.Time)
+	// work returns the conditions of the work, in order; it is locked.
+	work(w *work, tallies map[string]*tally, seen eyes) []metav1.Condition
+}
 
 // status composes what the hub is told; ok is false when there is nothing to tell.
-func (w *work) status(look glance, now metav1.Time) (s wire.WorkStatus, uid string, ok bool) {
+func (w *work) status(seen eyes, now metav1.Time) (s wire.WorkStatus, uid string, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.concluded == nil {
@@ -33,31 +49,51 @@ func (w *work) status(look glance, now metav1.Time) (s wire.WorkStatus, uid stri
 	}
 	s.ObservedGeneration = w.observed
 	tallies := map[string]*tally{}
+	w.someFinished = false
 	for i := range w.outcomes {
 		o := &w.outcomes[i]
-		o.assess(look, now)
+		w.policy.words.manifest(w, o, seen, now)
 		for _, c := range o.conditions {
 			if tallies[c.Type] == nil {
 				tallies[c.Type] = &tally{}
 			}
 			tallies[c.Type].add(c)
 		}
-		s.Manifests = append(s.Manifests, workv1.ManifestCondition{ResourceMeta: o.meta, Conditions: append([]metav1.Condition(nil), o.conditions...)})
+		w.someFinished = w.someFinished || meta.IsStatusConditionTrue(o.conditions, workv1.WorkComplete)
+		s.Manifests = append(s.Manifests, workv1.ManifestCondition{
+			ResourceMeta: o.meta, Conditions: append([]metav1.Condition(nil), o.conditions...), StatusFeedbacks: workv1.StatusFeedbackResult{Values: o.values},
+		})
 	}
-	w.summarize(tallies, now)
+	w.summarize(w.policy.words.work(w, tallies, seen), now)
 	s.Conditions = append(s.Conditions, w.conditions...)
 	return s, w.concluded.uid, true
 }
 
-// assess brings the conditions of one manifest up to date.
-func (o *outcome) assess(look glance, now metav1.Time) {
-	applied := metav1.Condition{
+// applied is the Applied condition of a manifest.
+func (o *outcome) applied(generation int64) metav1.Condition {
+	c := metav1.Condition{
 		Type: conditionApplied, Status: metav1.ConditionTrue, Reason: "AppliedManifestComplete",
-		Message: "Apply manifest complete", ObservedGeneration: o.generation,
+		Message: "Apply manifest complete", ObservedGeneration: generation,
 	}
 	if o.failure != "" {
-		applied.Status, applied.Reason = metav1.ConditionFalse, "AppliedManifestFailed"
-		applied.Message, applied.ObservedGeneration = "Failed to apply manifest: "+o.failure, 0
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, o.reason, o.failure
+	}
+	return c
+}
+
+// multiclusterWords are those of the multicluster Work API.
+type multiclusterWords struct{}
+
+func (multiclusterWords) failure(s *step) (reason, message string) {
+	return workv1.AppliedManifestFailed, "Failed to apply manifest: " + describe(s.err, s.isSecret())
+}
+
+func (s *step) isSecret() bool { return s.gvk.Group == "" && s.gvk.Kind == "Secret" }
+
+func (multiclusterWords) manifest(_ *work, o *outcome, seen eyes, now metav1.Time) {
+	applied := o.applied(o.generation)
+	if o.failure != "" {
+		applied.ObservedGeneration = 0
 	}
 	set(&o.conditions, applied, now)
 	if o.at == nil {
@@ -65,7 +101,7 @@ func (o *outcome) assess(look glance, now metav1.Time) {
 		set(&o.conditions, unknown(conditionHealthy, "Unknown", "Resource meta is incomplete"), now)
 		return
 	}
-	live, known, failure := look(*o.at)
+	live, known, failure := seen.look(*o.at)
 	switch {
 	case failure != nil:
 		message := "Failed to fetch resource: " + describe(failure, false)
@@ -118,17 +154,29 @@ func (t *tally) add(c metav1.Condition) {
 	t.reasons[c.Reason]++
 }
 
-// summarize brings the conditions of the work up to date; w.mu is held.
-func (w *work) summarize(tallies map[string]*tally, now metav1.Time) {
-	names := w.policy.Conditions
-	applied := metav1.Condition{Type: conditionApplied, Status: metav1.ConditionTrue, Reason: names.AppliedReason, Message: names.AppliedMessage}
-	if t := tallies[conditionApplied]; t != nil && t.bad > 0 {
-		applied.Status, applied.Reason, applied.Message = metav1.ConditionFalse, names.FailedReason, names.FailedMessage
-	}
-	all := []metav1.Condition{applied, available(tallies[conditionAvailable]), overall(tallies[conditionHealthy])}
+func (multiclusterWords) work(w *work, tallies map[string]*tally, _ eyes) []metav1.Condition {
+	all := []metav1.Condition{w.applied(tallies), available(tallies[conditionAvailable]), overall(tallies[conditionHealthy])}
 	if w.leaving != nil {
 		all = append(all, w.leaving.condition())
 	}
+	return all
+}
+
+// applied is the Applied condition of the work.
+func (w *work) applied(tallies map[string]*tally) metav1.Condition {
+	names := w.policy.Conditions
+	applied := metav1.Condition{Type: conditionApplied, Status: metav1.ConditionTrue, Reason: names.AppliedReason, Message: names.AppliedMessage}
+	if t := tallies[conditionApplied]; t != nil && t.bad > 0 || w.refused != "" {
+		applied.Status, applied.Reason, applied.Message = metav1.ConditionFalse, names.FailedReason, names.FailedMessage
+	}
+	if w.refused != "" {
+		applied.Message += ": " + w.refused
+	}
+	return applied
+}
+
+// summarize brings the conditions of the work up to date; w.mu is held.
+func (w *work) summarize(all []metav1.Condition, now metav1.Time) {
 	kept := w.conditions
 	w.conditions = nil
 	for _, c := range all {

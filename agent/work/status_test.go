@@ -26,6 +26,10 @@ func (v view) look(id objectID) (*sighting, bool, error) {
 	return s, known, nil
 }
 
+func (view) readingOf(objectID, string) *reading { return nil }
+
+func (view) rivals(objectID, string) []string { return nil }
+
 // text renders conditions as "Type=Status/Reason@generation".
 func text(conditions []metav1.Condition) []string {
 	var out []string
@@ -82,7 +86,7 @@ func TestStatusSaysWhatIsSo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := &work{policy: Multicluster()}
 			w.conclude(&desired{generation: 3}, []step{stepOf(t, 0, tc.name, tc.err)}, map[int]result{0: {generation: 7}})
-			s, _, ok := w.status(tc.view.look, metav1.Now())
+			s, _, ok := w.status(tc.view, metav1.Now())
 			if !ok {
 				t.Fatal("nothing to tell")
 			}
@@ -102,7 +106,7 @@ func TestTransitionTimesMoveWithTheStatusAlone(t *testing.T) {
 	at := func(second int64) metav1.Time { return metav1.NewTime(time.Unix(second, 0)) }
 	tell := func(second int64, steps ...step) wire.WorkStatus {
 		w.conclude(&desired{generation: second}, steps, nil)
-		s, _, _ := w.status(v.look, at(second))
+		s, _, _ := w.status(v, at(second))
 		return s
 	}
 	tell(1, stepOf(t, 0, "a", nil))

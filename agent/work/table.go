@@ -54,8 +54,13 @@ type object struct {
 	made types.UID
 	// applying counts applies in flight: what is seen meanwhile is judged after.
 	applying int
-	drifted  bool
 	pace     pace
+	// tried is what was seen of the object when the last apply began.
+	tried *sighting
+	// guard is what of the object must stay as the baseline has it.
+	guard guard
+	// complete: the watch has to bring the object with its content.
+	complete bool
 }
 
 // claim is one work's interest in an object.
@@ -66,6 +71,26 @@ type claim struct {
 	// applied is the hash of the manifest that the work applied last; zero makes
 	// it apply again.
 	applied [32]byte
+	// stale: the object strayed from what the work applied.
+	stale bool
+	// intent is what the work wants of the object.
+	intent intent
+	// reading is what intent.reader last read, nil before the first time.
+	reading *reading
+}
+
+// intent is what a work wants of an object, besides that it is there.
+type intent struct {
+	// content is the hash of the manifest and of how it is written, desire that of
+	// the manifest alone.
+	content, desire [32]byte
+	// manager owns the fields; works with different ones share an object in peace.
+	manager string
+	// passive: the work reads the object, or lets it be once it is there.
+	passive bool
+	// owns: the work's anchor is an owner of the object.
+	owns   bool
+	reader *reader
 }
 
 func newTable(follow func(scope) func(), repair, report func(string)) *table {
@@ -88,12 +113,45 @@ func (t *table) claim(at target, work string, anchor types.UID) {
 		}
 		return
 	}
-	o.claims = append(o.claims, claim{work: work, anchor: anchor})
+	o.claims = append(o.claims, claim{work: work, anchor: anchor, intent: intent{owns: true}})
 	slices.SortFunc(o.claims, func(a, b claim) int { return strings.Compare(a.work, b.work) })
 }
 
+// intend says what a work wants of an object that it claims.
+func (t *table) intend(id objectID, work string, want intent) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	o, ok := t.objects[id]
+	if !ok {
+		return
+	}
+	c := o.claimOf(work)
+	if c == nil {
+		return
+	}
+	if c.intent.content != want.content && len(o.claims) > 1 {
+		t.tell(o) // who shares the object may have to say so, or no more
+	}
+	c.intent = want
+	if want.reader == nil {
+		c.reading = nil
+	}
+	t.bring(o)
+}
+
+// bring has the object watched with its content if anybody reads it.
+func (t *table) bring(o *object) {
+	read := slices.ContainsFunc(o.claims, func(c claim) bool { return c.intent.reader != nil })
+	if read == o.complete {
+		return
+	}
+	t.leave(o)
+	o.complete = read
+	t.enter(o)
+}
+
 func (t *table) enter(o *object) {
-	s := scopeOf(o.target)
+	s := o.scope()
 	w, ok := t.scopes[s]
 	if !ok {
 		w = &watched{members: map[objectID]*object{}}
@@ -117,6 +175,8 @@ func (t *table) release(id objectID, work string) {
 		t.drop(o)
 		return
 	}
+	t.bring(o)
+	t.tell(o)
 	if o.writer == work {
 		heir := &o.claims[0]
 		o.writer, heir.applied = heir.work, [32]byte{}
@@ -126,7 +186,11 @@ func (t *table) release(id objectID, work string) {
 
 func (t *table) drop(o *object) {
 	delete(t.objects, o.objectID)
-	s := scopeOf(o.target)
+	t.leave(o)
+}
+
+func (t *table) leave(o *object) {
+	s := o.scope()
 	w := t.scopes[s]
 	delete(w.members, o.objectID)
 	if len(w.members) == 0 {
@@ -151,14 +215,26 @@ func (t *table) due(id objectID, work string, content [32]byte, now time.Time) (
 	if c.applied != content {
 		return true, 0
 	}
-	if !o.drifted || o.writer != work {
+	if !c.stale {
 		return false, 0
 	}
 	return true, o.pace.wait(now)
 }
 
+// isNew tells whether a work has not applied content before.
+func (t *table) isNew(id objectID, work string, content [32]byte) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	o, ok := t.objects[id]
+	if !ok {
+		return true
+	}
+	c := o.claimOf(work)
+	return c == nil || c.applied != content
+}
+
 // begin marks an apply in flight and returns the anchors that own the object.
-func (t *table) begin(id objectID, now time.Time) []owner {
+func (t *table) begin(id objectID, work string, now time.Time) []owner {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	o, ok := t.objects[id]
@@ -166,12 +242,13 @@ func (t *table) begin(id objectID, now time.Time) []owner {
 		return nil
 	}
 	o.applying++
-	if o.drifted {
+	o.tried = o.live
+	if c := o.claimOf(work); c != nil && c.stale {
 		o.pace.spend(now)
 	}
 	owners := make([]owner, 0, len(o.claims))
 	for _, c := range o.claims {
-		if c.anchor != "" {
+		if c.anchor != "" && c.intent.owns {
 			owners = append(owners, owner{work: c.work, anchor: c.anchor})
 		}
 	}
@@ -185,7 +262,7 @@ type owner struct {
 }
 
 // finish takes the answer to an apply; got is nil when it failed.
-func (t *table) finish(id objectID, work string, content [32]byte, got *sighting) {
+func (t *table) finish(id objectID, work string, content [32]byte, got *sighting, by guard) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	o, ok := t.objects[id]
@@ -193,19 +270,53 @@ func (t *table) finish(id objectID, work string, content [32]byte, got *sighting
 		return
 	}
 	o.applying--
+	if got == nil && o.live == o.tried {
+		return // nothing is new: the next attempt comes from whoever failed
+	}
 	if got != nil {
-		o.writer, o.baseline, o.drifted, o.known = work, got, false, true
-		if c := o.claimOf(work); c != nil {
-			c.applied = content
+		c, before := o.claimOf(work), o.claimOf(o.writer)
+		if c != nil && before != nil && before.intent.contends(c.intent) {
+			t.repair(before.work) // its anchor has to say that it is the last one no more
 		}
-		if o.live == nil || o.live.uid == o.gone || !newer(o.live.version, got.version) {
-			o.live = got
+		o.writer, o.baseline, o.guard = work, got, by
+		if c != nil {
+			c.applied, c.stale = content, false
 		}
-		if o.gone == got.uid {
-			o.live = nil
-		}
+		o.take(got)
 	}
 	t.judge(o)
+}
+
+// found takes what a work that does not write the object read of it; got is nil
+// when it is not there.
+func (t *table) found(id objectID, work string, content [32]byte, got *sighting) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	o, ok := t.objects[id]
+	if !ok {
+		return
+	}
+	o.applying--
+	if c := o.claimOf(work); c != nil {
+		c.applied, c.stale = content, false
+	}
+	if got != nil {
+		o.take(got)
+	} else if o.live == nil {
+		o.known = true
+	}
+	t.judge(o)
+}
+
+// take brings in what the answer to a request said, unless something later is known.
+func (o *object) take(got *sighting) {
+	o.known = true
+	if o.live == nil || o.live.uid == o.gone || !newer(o.live.version, got.version) {
+		o.live = got
+	}
+	if o.gone == got.uid {
+		o.live = nil
+	}
 }
 
 // vouch records that we made the object of that UID, whichever work it was for.
@@ -226,7 +337,7 @@ func (t *table) vouched(id objectID, uid types.UID) bool {
 }
 
 // observe takes an event of a watch: what an object is now, or that it is gone.
-func (t *table) observe(id objectID, seen *sighting, deleted bool) {
+func (t *table) observe(id objectID, seen *sighting, deleted bool, readings ...*reading) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	o, ok := t.objects[id]
@@ -240,10 +351,16 @@ func (t *table) observe(id objectID, seen *sighting, deleted bool) {
 	if o.live != nil && o.live.uid == seen.uid && newer(o.live.version, seen.version) {
 		return // older than the answer to our own apply
 	}
-	changed := o.live == nil || !o.known || o.live.health != seen.health
+	if o.live == nil || o.live.uid != seen.uid {
+		t.reread(o)
+	}
+	changed := o.live == nil || !o.known || o.live.health != seen.health || o.live.deleting != seen.deleting
 	o.live, o.known = seen, true
-	t.judge(o)
-	if changed && !o.drifted {
+	if o.note(readings) {
+		changed = true
+	}
+	strayed := t.judge(o)
+	if changed && !strayed {
 		t.tell(o)
 	}
 }
@@ -257,8 +374,20 @@ func (t *table) vanish(o *object, uid types.UID) {
 	}
 	o.live = nil
 	t.judge(o)
+	t.reread(o)
 	for _, c := range o.claims {
 		t.repair(c.work)
+	}
+}
+
+// reread has an object that came or went looked at by the works that list it
+// without writing it.
+func (t *table) reread(o *object) {
+	for i := range o.claims {
+		if c := &o.claims[i]; c.intent.passive && !c.intent.owns {
+			c.stale = true
+			t.repair(c.work)
+		}
 	}
 }
 
@@ -322,39 +451,7 @@ func (t *table) look(id objectID) (live *sighting, known bool, failure error) {
 	if !ok {
 		return nil, false, nil
 	}
-	return o.live, o.known, t.scopes[scopeOf(o.target)].failure
-}
-
-// judge decides whether the object strayed from what was applied, and if it did
-// has it repaired.
-func (t *table) judge(o *object) {
-	if o.applying > 0 || !o.astray() {
-		return
-	}
-	o.drifted = true
-	t.repair(o.writer)
-}
-
-func (o *object) astray() bool {
-	switch {
-	case o.baseline == nil:
-		return false
-	case o.live == nil:
-		return o.known
-	case o.live.deleting:
-		return false // nothing can be done until it is gone
-	case o.live.uid != o.baseline.uid:
-		return true
-	default:
-		return newer(o.live.version, o.baseline.version) && o.live.fields != o.baseline.fields
-	}
-}
-
-// since tells whether the object was seen, or written by us, after version.
-func (o *object) since(version string) bool {
-	return o.applying > 0 ||
-		o.live != nil && newer(o.live.version, version) ||
-		o.baseline != nil && newer(o.baseline.version, version)
+	return o.live, o.known, t.scopes[o.scope()].failure
 }
 
 func (o *object) claimOf(work string) *claim {

@@ -30,8 +30,8 @@ func newScene() *scene {
 		func(w string) { s.repairs = append(s.repairs, w) },
 		func(w string) { s.reports = append(s.reports, w) })
 	s.claim(s.target(), "w", "anchor")
-	s.begin(s.id, time.Now())
-	s.finish(s.id, "w", body, seen("u", "10", 1))
+	s.begin(s.id, "w", time.Now())
+	s.finish(s.id, "w", body, seen("u", "10", 1), guardFields)
 	s.repairs, s.reports = nil, nil
 	return s
 }
@@ -94,26 +94,26 @@ func TestDriftIsToldFromNoise(t *testing.T) {
 		"drift during our own apply": {
 			reason: "judged when the answer is there, which overwrote it",
 			events: func(s *scene) {
-				s.begin(s.id, time.Now())
+				s.begin(s.id, "w", time.Now())
 				s.observe(s.id, seen("u", "11", 2), false)
-				s.finish(s.id, "w", body, seen("u", "12", 1))
+				s.finish(s.id, "w", body, seen("u", "12", 1), guardFields)
 			},
 		},
 		"drift after our apply, told before its answer": {
 			reason: "the event is newer than the answer",
 			events: func(s *scene) {
-				s.begin(s.id, time.Now())
+				s.begin(s.id, "w", time.Now())
 				s.observe(s.id, seen("u", "13", 2), false)
-				s.finish(s.id, "w", body, seen("u", "12", 1))
+				s.finish(s.id, "w", body, seen("u", "12", 1), guardFields)
 			}, repairs: true,
 		},
 		"deleted after our apply, told before its answer": {
 			reason: "the answer is about an object that is gone",
 			events: func(s *scene) {
-				s.begin(s.id, time.Now())
+				s.begin(s.id, "w", time.Now())
 				s.observe(s.id, seen("u", "13", 1), true)
 				s.repairs = nil
-				s.finish(s.id, "w", body, seen("u", "12", 1))
+				s.finish(s.id, "w", body, seen("u", "12", 1), guardFields)
 			}, repairs: true,
 		},
 		"a relist without it": {
@@ -143,11 +143,11 @@ func TestSharedObjectHasOneWriter(t *testing.T) {
 	if due, _ := s.due(s.id, "x", body, time.Now()); !due {
 		t.Error("a work that never applied has nothing to do")
 	}
-	owners := s.begin(s.id, time.Now())
+	owners := s.begin(s.id, "w", time.Now())
 	if diff := cmp.Diff([]string{"w", "x"}, []string{owners[0].work, owners[1].work}); diff != "" {
 		t.Errorf("owners (-want +got):\n%s", diff)
 	}
-	s.finish(s.id, "x", body, seen("u", "11", 3))
+	s.finish(s.id, "x", body, seen("u", "11", 3), guardFields)
 	s.observe(s.id, seen("u", "12", 4), false)
 	if diff := cmp.Diff([]string{"x"}, s.repairs); diff != "" {
 		t.Errorf("the last writer alone repairs (-want +got):\n%s", diff)

@@ -7,9 +7,14 @@ import (
 	"context"
 	"errors"
 
+	"time"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/spokelet/spokelet/api/wire"
 )
 
 // start runs a follower until the engine or the returned stop ends it. stop does
@@ -42,7 +47,11 @@ func (o *objectSink) event(s scope, obj metav1.Object, deleted bool) {
 	if o.seen != nil && !deleted {
 		o.seen[id] = struct{}{}
 	}
-	o.table.observe(id, sight(obj, FieldManager), deleted)
+	var readings []*reading
+	if full, ok := obj.(*unstructured.Unstructured); ok && !deleted {
+		readings = readAll(o.table.readers(id), full)
+	}
+	o.table.observe(id, sight(obj, FieldManager), deleted, readings...)
 }
 
 func (o *objectSink) begin(scope) { o.seen = map[objectID]struct{}{} }
@@ -86,6 +95,10 @@ func (a *anchorSink) event(_ scope, obj metav1.Object, deleted bool) {
 	}
 	if deleted || obj.GetDeletionTimestamp() != nil {
 		a.engine.shake(a.dialect + "/" + obj.GetName())
+		return
+	}
+	if a.dialect == wire.DialectManifestWork && !a.engine.knowsAnchor(a.dialect+"/"+obj.GetName()) {
+		a.engine.queue.Add(meetPrefix + obj.GetName())
 	}
 }
 
@@ -104,6 +117,56 @@ func (a *anchorSink) end(scope, string) {
 
 func (a *anchorSink) refused(_ scope, err error) {
 	a.engine.log.Error(err, "cannot watch anchors", "dialect", a.dialect)
+}
+
+// meetPrefix begins the keys of anchors that appeared and are not known.
+const meetPrefix = "anchor/"
+
+func (e *Engine) knowsAnchor(anchor string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	_, ok := e.anchors[anchor]
+	return ok
+}
+
+// meet takes up an anchor that somebody else made in this agent's name. Its work is
+// missed unless the hub knows it; then the work itself takes the anchor over.
+func (e *Engine) meet(ctx context.Context, name string) {
+	p := e.policies[wire.DialectManifestWork]
+	if e.knowsAnchor(p.Dialect + "/" + name) {
+		return
+	}
+	u, err := e.spoke.anchors(p).Get(ctx, name, metav1.GetOptions{})
+	if err != nil || !p.Anchor.form.ours(e, u, false) {
+		return
+	}
+	key, a, err := readAnchor(p, u)
+	if err != nil {
+		e.log.Error(err, "cannot read an anchor", "name", name)
+		return
+	}
+	e.takeUp(p, key.Name, name, a)
+}
+
+// takeUp makes a work of an anchor that has none. One whose name is that of a work
+// of this hub is left to that work, whose executor alone may touch it.
+func (e *Engine) takeUp(p Policy, of, name string, a *anchor) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	key := wire.WorkKey{Dialect: p.Dialect, Namespace: e.cfg.Cluster, Name: of}
+	if of == "" || e.hash != "" && name != e.hash+"-"+of {
+		key = strange(name)
+	}
+	if e.works[key.String()] != nil || e.anchors[p.Dialect+"/"+name] != nil {
+		return
+	}
+	w := e.workFor(p, key)
+	e.nameAnchor(w, name)
+	e.hold(w, a)
+	if e.synced && a.evicting.IsZero() {
+		w.orphan(time.Now())
+	}
+	e.queue.Add(key.String())
 }
 
 func (e *Engine) shake(anchor string) {

@@ -1,0 +1,68 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package work
+
+// guard says by what drift is told from noise; it follows from how the object was
+// last written.
+type guard int
+
+const (
+	guardFields    guard = iota // what our server-side applies own
+	guardEdits                  // anything but the status; the executor looks closer
+	guardOwnership              // that it is there, and whose it is
+)
+
+// judge decides whether the object strayed from what was applied, and if it did
+// has it repaired: by the work that wrote it last, and by those that own other
+// fields of it. Of works that want the same fields the others stay out of it.
+func (t *table) judge(o *object) (strayed bool) {
+	if o.applying > 0 || !o.astray() {
+		return false
+	}
+	writer := o.claimOf(o.writer)
+	for i := range o.claims {
+		c := &o.claims[i]
+		if c.work == o.writer || writer != nil && !c.intent.passive && c.intent.manager != writer.intent.manager {
+			c.stale = true
+			t.repair(c.work)
+		}
+	}
+	return true
+}
+
+func (o *object) astray() bool {
+	switch {
+	case o.baseline == nil:
+		return false
+	case o.live == nil:
+		return o.known
+	case o.live.deleting:
+		return false // nothing can be done until it is gone
+	case o.live.uid != o.baseline.uid:
+		return true
+	case !newer(o.live.version, o.baseline.version):
+		return false
+	}
+	switch o.guard {
+	case guardEdits:
+		return o.live.edits != o.baseline.edits
+	case guardOwnership:
+		return o.live.owners != o.baseline.owners || o.live.config != o.baseline.config
+	default:
+		return o.live.fields != o.baseline.fields
+	}
+}
+
+func (o *object) scope() scope {
+	s := scopeOf(o.target)
+	s.complete = o.complete && metadataOnly(o.Group, o.Resource)
+	return s
+}
+
+// since tells whether the object was seen, or written by us, after version.
+func (o *object) since(version string) bool {
+	return o.applying > 0 ||
+		o.live != nil && newer(o.live.version, version) ||
+		o.baseline != nil && newer(o.baseline.version, version)
+}

@@ -1,0 +1,454 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package work
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	workv1 "open-cluster-management.io/api/work/v1"
+
+	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/tunnel/resource"
+)
+
+// hash of the hub that the tests play.
+var hubHashOne, hubHashTwo = strings.Repeat("1f", 32), strings.Repeat("2e", 32)
+
+func manifestKey(name string) string {
+	return wire.WorkKey{Dialect: wire.DialectManifestWork, Namespace: spokeName, Name: name}.String()
+}
+
+// ask publishes a generation of a ManifestWork.
+func (h *hub) ask(name string, generation int64, w wire.Work, manifests ...string) {
+	h.t.Helper()
+	w.Generation = generation
+	if w.HubHash == "" {
+		w.HubHash = hubHashOne
+	}
+	for _, m := range manifests {
+		w.Spec.Workload.Manifests = append(w.Spec.Workload.Manifests, workv1.Manifest{RawExtension: runtime.RawExtension{Raw: []byte(m)}})
+	}
+	body, err := json.Marshal(w)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	r := resource.Resource{Key: manifestKey(name), UID: "uid-" + name, Generation: generation, Body: body}
+	if err := h.sync.Source(spokeName, wire.KindWork).Put(r); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func (h *hub) said(name string) told {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.statuses[manifestKey(name)]
+}
+
+// says waits until a condition of a ManifestWork has a status for a generation.
+func (h *hub) says(c *cluster, name string, generation int64, condition string, status metav1.ConditionStatus) told {
+	c.t.Helper()
+	var s told
+	defer func() {
+		if c.t.Failed() {
+			c.t.Logf("status of %s: %+v", name, s)
+		}
+	}()
+	c.eventually(name+" "+condition+" "+string(status), func() bool {
+		s = h.said(name)
+		found := meta.FindStatusCondition(s.Conditions, condition)
+		return found != nil && found.Status == status && found.ObservedGeneration == generation
+	})
+	return s
+}
+
+// startForOCM runs an engine that answers for the ManifestWorks of the cluster.
+func (c *cluster) startForOCM(h *hub, change ...func(*Config)) *agent {
+	return c.start(h, append([]func(*Config){func(cfg *Config) { cfg.Cluster = spokeName }}, change...)...)
+}
+
+// applied reads an AppliedManifestWork, nil when there is none.
+func (c *cluster) applied(name string) *workv1.AppliedManifestWork {
+	c.t.Helper()
+	u, err := c.dynamic.Resource(ManifestWork().Anchor.Resource).Get(contextOf(c.t), name, metav1.GetOptions{})
+	if err != nil {
+		return nil
+	}
+	var a workv1.AppliedManifestWork
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &a); err != nil {
+		c.t.Fatal(err)
+	}
+	return &a
+}
+
+func (c *cluster) get(name string) *corev1.ConfigMap {
+	cm, err := c.kube.CoreV1().ConfigMaps(c.namespace).Get(contextOf(c.t), name, metav1.GetOptions{})
+	if err != nil {
+		return nil
+	}
+	return cm
+}
+
+func (c *cluster) patch(name, patch string) {
+	c.t.Helper()
+	_, err := c.kube.CoreV1().ConfigMaps(c.namespace).Patch(contextOf(c.t), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: "somebody"})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// option configures the ConfigMaps of the namespace.
+func (c *cluster) option(o workv1.ManifestConfigOption) workv1.ManifestConfigOption {
+	o.ResourceIdentifier = workv1.ResourceIdentifier{Resource: "configmaps", Namespace: c.namespace, Name: "*"}
+	return o
+}
+
+func strategyOf(t workv1.UpdateStrategyType) *workv1.UpdateStrategy {
+	return &workv1.UpdateStrategy{Type: t}
+}
+
+func TestManifestWorkIsAppliedKeptAndRemoved(t *testing.T) {
+	c, h := newCluster(t), newHub(t)
+	c.startForOCM(h)
+	work := c.name("w")
+	h.ask(work, 1, wire.Work{Labels: map[string]string{"team": "a"}}, c.configMap("one", "k", "v"), c.configMap("two", "k", "v"))
+	s := h.says(c, work, 1, "Available", metav1.ConditionTrue)
+	if diff := cmp.Diff([]string{"Applied=True/AppliedManifestWorkComplete@1", "Available=True/ResourcesAvailable@1"}, text(s.Conditions)); diff != "" {
+		t.Errorf("work (-want +got):\n%s", diff)
+	}
+	want := []string{"Applied=True/AppliedManifestComplete@1", "Available=True/ResourceAvailable@0", "StatusFeedbackSynced=True/NoStatusFeedbackSynced@0"}
+	c.eventually("all of a manifest is told", func() bool {
+		m := h.said(work).Manifests
+		return len(m) == 2 && cmp.Equal(want, text(m[0].Conditions)) && cmp.Equal(want, text(m[1].Conditions))
+	})
+	anchor := hubHashOne + "-" + work
+	c.eventually("applied resources are listed", func() bool { a := c.applied(anchor); return a != nil && len(a.Status.AppliedResources) == 2 })
+	a := c.applied(anchor)
+	if diff := cmp.Diff(workv1.AppliedManifestWorkSpec{HubHash: hubHashOne, AgentID: hubHashOne, ManifestWorkName: work}, a.Spec); diff != "" {
+		t.Errorf("anchor (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(map[string]string{"team": "a"}, a.Labels); diff != "" {
+		t.Errorf("labels (-want +got):\n%s", diff)
+	}
+	for _, m := range c.get("one").ManagedFields {
+		if m.Manager != FieldManager {
+			t.Errorf("field manager %q, want %q alone", m.Manager, FieldManager)
+		}
+	}
+
+	c.patch("one", `{"data":{"k":"strayed"}}`)
+	c.eventually("the change is taken back", func() bool { return c.get("one").Data["k"] == "v" })
+	c.patch("one", `{"data":{"more":"x"},"metadata":{"labels":{"theirs":"stays"}}}`)
+	c.eventually("data is replaced whole", func() bool { return len(c.get("one").Data) == 1 })
+	if c.get("one").Labels["theirs"] != "stays" {
+		t.Error("a label of somebody else was removed")
+	}
+
+	h.ask(work, 2, wire.Work{}, c.configMap("two", "k", "new"))
+	h.says(c, work, 2, "Applied", metav1.ConditionTrue)
+	c.eventually("what is no more asked for is removed", func() bool { return c.get("one") == nil && c.get("two").Data["k"] == "new" })
+
+	h.ask(work, 2, wire.Work{Deleting: true})
+	c.eventually("finalized", func() bool { return h.said(work).Finalized })
+	if c.get("two") != nil || c.applied(anchor) != nil {
+		t.Error("something is left of a finalized work")
+	}
+}
+
+func TestStrategiesLeaveAloneWhatTheyShould(t *testing.T) {
+	tests := map[string]struct {
+		reason   string
+		strategy *workv1.UpdateStrategy
+		// exists before the work, kept is what remains of a change by somebody.
+		exists, kept, owned, survives bool
+	}{
+		"update":      {reason: "the manifest is enforced, what was there becomes the work's", exists: true, owned: true},
+		"create only": {reason: "the object is made once", strategy: strategyOf(workv1.UpdateStrategyTypeCreateOnly), kept: true, owned: true},
+		"create only, there": {
+			reason:   "what is there is owned and not changed",
+			strategy: strategyOf(workv1.UpdateStrategyTypeCreateOnly), exists: true, kept: true, owned: true,
+		},
+		"read only": {reason: "nothing is written", strategy: strategyOf(workv1.UpdateStrategyTypeReadOnly), exists: true, kept: true, survives: true},
+		"server-side": {reason: "our fields are enforced", owned: true, strategy: &workv1.UpdateStrategy{
+			Type: workv1.UpdateStrategyTypeServerSideApply, ServerSideApply: &workv1.ServerSideApplyConfig{Force: true},
+		}},
+		"server-side, ignored": {
+			reason: "the object bears the mark of the manifest: nothing of it is touched", kept: true, owned: true,
+			strategy: &workv1.UpdateStrategy{Type: workv1.UpdateStrategyTypeServerSideApply, ServerSideApply: &workv1.ServerSideApplyConfig{
+				IgnoreFields: []workv1.IgnoreField{{Condition: workv1.IgnoreFieldsConditionOnSpokePresent, JSONPointers: []string{"/data/other"}}},
+			}},
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			c, h := newCluster(t), newHub(t)
+			c.startForOCM(h)
+			if tc.exists {
+				if _, err := c.kube.CoreV1().ConfigMaps(c.namespace).Create(t.Context(), &corev1.ConfigMap{
+					ObjectMeta: metav1.ObjectMeta{Name: "cm"}, Data: map[string]string{"k": "before"},
+				}, metav1.CreateOptions{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			w := wire.Work{}
+			w.Spec.ManifestConfigs = []workv1.ManifestConfigOption{c.option(workv1.ManifestConfigOption{UpdateStrategy: tc.strategy})}
+			work := c.name("w")
+			h.ask(work, 1, w, c.configMap("cm", "k", "v"))
+			h.says(c, work, 1, "Available", metav1.ConditionTrue)
+			if owned := len(c.get("cm").OwnerReferences) == 1; owned != tc.owned {
+				t.Errorf("%s: owners are %v", tc.reason, c.get("cm").OwnerReferences)
+			}
+			c.patch("cm", `{"data":{"k":"strayed"}}`)
+			if tc.kept {
+				// A change that has to be taken back, after it, shows that the first one was looked at.
+				h.ask(c.name("other"), 1, wire.Work{}, c.configMap("canary", "k", "v"))
+				h.says(c, c.name("other"), 1, "Available", metav1.ConditionTrue)
+				c.patch("canary", `{"data":{"k":"strayed"}}`)
+				c.eventually("the canary is repaired", func() bool { return c.get("canary").Data["k"] == "v" })
+				if got := c.get("cm").Data["k"]; got != "strayed" {
+					t.Errorf("%s: the change was taken back to %q", tc.reason, got)
+				}
+			} else {
+				c.eventually(tc.reason, func() bool { return c.get("cm").Data["k"] == "v" })
+			}
+			w.Deleting = true
+			h.ask(work, 1, wire.Work{Deleting: true})
+			c.eventually("finalized", func() bool { return h.said(work).Finalized })
+			if survived := c.get("cm") != nil; survived != tc.survives {
+				t.Errorf("%s: survived is %t", tc.reason, survived)
+			}
+		})
+	}
+}
+
+func TestRulesFollowTheObjectsEvents(t *testing.T) {
+	c, h := newCluster(t), newHub(t)
+	c.startForOCM(h)
+	w := wire.Work{Healthy: true}
+	w.Spec.ManifestConfigs = []workv1.ManifestConfigOption{c.option(workv1.ManifestConfigOption{
+		UpdateStrategy: strategyOf(workv1.UpdateStrategyTypeCreateOnly),
+		FeedbackRules:  []workv1.FeedbackRule{{Type: workv1.JSONPathsType, JsonPaths: []workv1.JsonPath{{Name: "state", Path: ".data.state"}}}},
+		ConditionRules: []workv1.ConditionRule{{
+			Condition: "Applied", Type: workv1.CelConditionExpressionsType, CelExpressions: []string{"false"}, // nobody's to say
+		}, {
+			Condition: "Complete", Type: workv1.CelConditionExpressionsType, CelExpressions: []string{`object.data.state == "done"`},
+		}},
+	})}
+	work := c.name("w")
+	h.ask(work, 1, w, c.configMap("cm", "state", "new"))
+	state := func() string {
+		m := h.said(work).Manifests
+		if len(m) != 1 || len(m[0].StatusFeedbacks.Values) != 1 {
+			return ""
+		}
+		return *m[0].StatusFeedbacks.Values[0].Value.String
+	}
+	c.eventually("feedback", func() bool { return state() == "new" })
+	h.says(c, work, 1, "Complete", metav1.ConditionFalse)
+	h.says(c, work, 1, "Healthy", metav1.ConditionTrue)
+	c.patch("cm", `{"data":{"state":"busy"}}`)
+	c.eventually("feedback", func() bool { return state() == "busy" })
+	c.patch("cm", `{"data":{"state":"done"}}`)
+	h.says(c, work, 1, "Complete", metav1.ConditionTrue)
+
+	// A complete work ignores what is asked of it later.
+	h.ask(work, 2, w, c.configMap("cm", "state", "new"), c.configMap("second"))
+	h.ask(c.name("other"), 1, wire.Work{}, c.configMap("canary"))
+	h.says(c, c.name("other"), 1, "Available", metav1.ConditionTrue)
+	if c.get("second") != nil {
+		t.Error("a complete work was applied")
+	}
+	c.patch("cm", `{"data":{"state":"busy"}}`)
+	h.says(c, work, 2, "Complete", metav1.ConditionFalse)
+	c.eventually("it goes on when it is complete no more", func() bool { return c.get("second") != nil })
+}
+
+func TestOrphansStay(t *testing.T) {
+	c, h := newCluster(t), newHub(t)
+	c.startForOCM(h)
+	work := c.name("w")
+	h.ask(work, 1, wire.Work{}, c.configMap("kept"), c.configMap("gone"))
+	h.says(c, work, 1, "Available", metav1.ConditionTrue)
+	w := wire.Work{}
+	w.Spec.DeleteOption = &workv1.DeleteOption{
+		PropagationPolicy: workv1.DeletePropagationPolicyTypeSelectivelyOrphan,
+		SelectivelyOrphan: &workv1.SelectivelyOrphan{OrphaningRules: []workv1.OrphaningRule{{Resource: "configmaps", Namespace: c.namespace, Name: "kept"}}},
+	}
+	h.ask(work, 2, w, c.configMap("kept"), c.configMap("gone"))
+	h.says(c, work, 2, "Applied", metav1.ConditionTrue)
+	c.eventually("the work lets go of it while it lives", func() bool { return len(c.get("kept").OwnerReferences) == 0 })
+	if len(c.get("gone").OwnerReferences) != 1 {
+		t.Error("an object that no rule names has no owner")
+	}
+	w = wire.Work{Deleting: true, Spec: workv1.ManifestWorkSpec{DeleteOption: w.Spec.DeleteOption}}
+	h.ask(work, 2, w)
+	c.eventually("finalized", func() bool { return h.said(work).Finalized })
+	if c.get("kept") == nil || c.get("gone") != nil {
+		t.Errorf("kept is %v, gone is %v", c.get("kept"), c.get("gone"))
+	}
+}
+
+func TestWorksThatDisagreeSaySoAndDoNotFight(t *testing.T) {
+	c, h := newCluster(t), newHub(t)
+	c.startForOCM(h)
+	a, b := c.name("a"), c.name("b")
+	h.ask(a, 1, wire.Work{}, c.configMap("cm", "k", "a"))
+	h.says(c, a, 1, "Available", metav1.ConditionTrue)
+	h.ask(b, 1, wire.Work{}, c.configMap("cm", "k", "b"))
+	for _, name := range []string{a, b} {
+		h.says(c, name, 1, conditionShared, metav1.ConditionTrue)
+	}
+	c.eventually("both own it", func() bool { return len(c.get("cm").OwnerReferences) == 2 })
+	c.patch("cm", `{"data":{"k":"strayed"}}`)
+	c.eventually("the last one wins", func() bool { return c.get("cm").Data["k"] == "b" })
+	version := c.get("cm").ResourceVersion
+	h.ask(c.name("other"), 1, wire.Work{}, c.configMap("canary"))
+	h.says(c, c.name("other"), 1, "Available", metav1.ConditionTrue)
+	if got := c.get("cm").ResourceVersion; got != version {
+		t.Error("the object is written on and on")
+	}
+	h.ask(a, 2, wire.Work{}, c.configMap("cm", "k", "b"))
+	c.eventually("they agree", func() bool {
+		return meta.FindStatusCondition(h.said(a).Conditions, conditionShared) == nil && meta.FindStatusCondition(h.said(b).Conditions, conditionShared) == nil
+	})
+	h.ask(b, 1, wire.Work{Deleting: true})
+	c.eventually("finalized", func() bool { return h.said(b).Finalized })
+	c.eventually("it stays with the other", func() bool { cm := c.get("cm"); return cm != nil && len(cm.OwnerReferences) == 1 })
+}
+
+func TestAnchorsThatNobodyAsksForAreEvicted(t *testing.T) {
+	c, h := newCluster(t), newHub(t)
+	strangers := map[string]string{c.name("mine"): "agent-" + c.namespace, c.name("theirs"): "somebody"}
+	for name, agent := range strangers {
+		u := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "work.open-cluster-management.io/v1", "kind": "AppliedManifestWork",
+			"metadata": map[string]any{"name": hubHashTwo + "-" + name},
+			"spec":     map[string]any{"hubHash": hubHashTwo, "agentID": agent, "manifestWorkName": name},
+		}}
+		if _, err := c.dynamic.Resource(ManifestWork().Anchor.Resource).Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.startForOCM(h, func(cfg *Config) { cfg.AgentID, cfg.EvictionGrace = "agent-"+c.namespace, 3*time.Second })
+	anchor := func(name string) *workv1.AppliedManifestWork { return c.applied(hubHashTwo + "-" + name) }
+	c.eventually("it is missed", func() bool {
+		a := anchor(c.name("mine"))
+		return a == nil || a.Status.EvictionStartTime != nil
+	})
+	c.eventually("it goes", func() bool { return anchor(c.name("mine")) == nil })
+	if a := anchor(c.name("theirs")); a == nil || a.Status.EvictionStartTime != nil {
+		t.Errorf("the anchor of another agent was touched: %+v", a)
+	}
+}
+
+func TestAHubOfAnotherHashTakesOverAndTheOldAnchorGoes(t *testing.T) {
+	c, h := newCluster(t), newHub(t)
+	c.startForOCM(h, func(cfg *Config) { cfg.AgentID, cfg.EvictionGrace = "agent-"+c.namespace, 2*time.Second })
+	work := c.name("w")
+	h.ask(work, 1, wire.Work{}, c.configMap("cm", "k", "v"))
+	h.says(c, work, 1, "Available", metav1.ConditionTrue)
+	uid := c.get("cm").UID
+	h.ask(work, 2, wire.Work{HubHash: hubHashTwo}, c.configMap("cm", "k", "v"))
+	h.says(c, work, 2, "Available", metav1.ConditionTrue)
+	c.eventually("the old anchor is evicted", func() bool { return c.applied(hubHashOne+"-"+work) == nil })
+	c.eventually("one owner is left", func() bool { cm := c.get("cm"); return cm != nil && len(cm.OwnerReferences) == 1 })
+	if c.get("cm").UID != uid {
+		t.Error("the object was made anew")
+	}
+}
+
+func TestTheLastOneWinsAlsoAfterARestart(t *testing.T) {
+	for range 3 { // either order of applying anew would hide a defect now and then
+		c, h := newCluster(t), newHub(t)
+		first := c.startForOCM(h)
+		a, b := c.name("a"), c.name("b")
+		h.ask(b, 1, wire.Work{}, c.configMap("cm", "k", "b"))
+		h.says(c, b, 1, "Available", metav1.ConditionTrue)
+		h.ask(a, 1, wire.Work{}, c.configMap("cm", "k", "a"))
+		h.says(c, b, 1, conditionShared, metav1.ConditionTrue)
+		c.eventually("the anchor says who yielded", func() bool {
+			x := c.applied(hubHashOne + "-" + b)
+			return x != nil && x.Annotations[yieldedAnnotation] != ""
+		})
+		first.stop()
+		version := c.get("cm").ResourceVersion
+		c.startForOCM(h)
+		h.ask(c.name("other"), 1, wire.Work{}, c.configMap("canary"))
+		h.says(c, c.name("other"), 1, "Available", metav1.ConditionTrue)
+		h.ask(a, 2, wire.Work{}, c.configMap("cm", "k", "a"))
+		h.says(c, a, 2, "Applied", metav1.ConditionTrue)
+		if cm := c.get("cm"); cm.Data["k"] != "a" || cm.ResourceVersion != version {
+			t.Fatalf("after a restart it is %q, and was written: %t", cm.Data["k"], cm.ResourceVersion != version)
+		}
+	}
+}
+
+func TestAHubThatClaimsTheHashOfAnotherGetsNothingOfIt(t *testing.T) {
+	c, h := newCluster(t), newHub(t)
+	c.startForOCM(h)
+	work := c.name("w")
+	u := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "work.open-cluster-management.io/v1", "kind": "AppliedManifestWork",
+		"metadata": map[string]any{"name": hubHashTwo + "-" + work},
+		"spec":     map[string]any{"hubHash": hubHashTwo, "agentID": hubHashTwo, "manifestWorkName": work},
+	}}
+	made, err := c.dynamic.Resource(ManifestWork().Anchor.Resource).Create(t.Context(), u, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = c.dynamic.Resource(ManifestWork().Anchor.Resource).Delete(contextOf(t), u.GetName(), metav1.DeleteOptions{})
+	})
+	h.ask(work, 1, wire.Work{HubHash: hubHashTwo}, c.configMap("cm"))
+	h.says(c, work, 1, "Applied", metav1.ConditionFalse)
+	if c.get("cm") != nil {
+		t.Error("something was applied under the anchor of another hub")
+	}
+	h.ask(work, 1, wire.Work{HubHash: hubHashTwo, Deleting: true})
+	c.eventually("finalized", func() bool { return h.said(work).Finalized })
+	if a := c.applied(u.GetName()); a == nil || a.UID != made.GetUID() || a.DeletionTimestamp != nil || len(a.Annotations) != 0 {
+		t.Errorf("the anchor of another hub was touched: %+v", a)
+	}
+
+	// Nor is a work of another cluster executed.
+	key := wire.WorkKey{Dialect: wire.DialectManifestWork, Namespace: "elsewhere", Name: work}
+	body, err := json.Marshal(wire.Work{Generation: 1, HubHash: hubHashOne, Spec: workv1.ManifestWorkSpec{Workload: workv1.ManifestsTemplate{
+		Manifests: []workv1.Manifest{{RawExtension: runtime.RawExtension{Raw: []byte(c.configMap("stray"))}}},
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.sync.Source(spokeName, wire.KindWork).Put(resource.Resource{Key: key.String(), UID: "u", Generation: 1, Body: body}); err != nil {
+		t.Fatal(err)
+	}
+	h.ask(c.name("other"), 1, wire.Work{}, c.configMap("canary"))
+	h.says(c, c.name("other"), 1, "Available", metav1.ConditionTrue)
+	if c.get("stray") != nil {
+		t.Error("a work of another cluster was applied")
+	}
+}
+
+func TestWhatWasNeverAllowedDoesNotHoldUpADeletion(t *testing.T) {
+	c, h := newCluster(t), newHub(t)
+	user, _ := c.mayWriteConfigMapsAlone()
+	c.startForOCM(h, func(cfg *Config) { cfg.Impersonate = user })
+	work := c.name("w")
+	secret := `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s","namespace":"` + c.namespace + `"}}`
+	h.ask(work, 1, wire.Work{}, c.configMap("cm"), secret)
+	h.says(c, work, 1, "Applied", metav1.ConditionFalse)
+	h.ask(work, 1, wire.Work{Deleting: true})
+	c.eventually("finalized", func() bool { return h.said(work).Finalized })
+	if c.get("cm") != nil {
+		t.Error("what was applied is left")
+	}
+}

@@ -1,0 +1,163 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package work
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/spokelet/spokelet/api/wire"
+)
+
+// recall reads what is left of the time before: anchors, then our own copy of
+// what was wanted. Without the anchors nothing may be touched.
+func (e *Engine) recall(ctx context.Context) {
+	for failures := 0; ctx.Err() == nil; failures++ {
+		err := e.recallAnchors(ctx)
+		if err == nil {
+			break
+		}
+		e.log.Error(err, "cannot read anchors")
+		sleep(ctx, backoff(failures, firstPause, longestPause))
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	kept, err := e.copy.load(ctx)
+	if err != nil {
+		e.log.Error(err, "cannot read the copy of works; waiting for the hub")
+	}
+	for _, r := range kept {
+		e.remember(r)
+	}
+	e.mu.Lock()
+	early := e.synced
+	e.mu.Unlock()
+	if early {
+		e.complete() // the hub was faster than we were to remember
+	}
+}
+
+func (e *Engine) recallAnchors(ctx context.Context) error {
+	for _, p := range e.policies {
+		o := metav1.ListOptions{Limit: pageSize}
+		if p.markedBy() == "labels" {
+			o.LabelSelector = HubLabel + "=" + e.cfg.HubID
+		}
+		for {
+			page, err := e.spoke.anchors(p).List(ctx, o)
+			if err != nil {
+				return fmt.Errorf("list %s: %w", p.Anchor.Resource.Resource, err)
+			}
+			for i := range page.Items {
+				if err := e.recallAnchor(p, &page.Items[i]); err != nil {
+					return err
+				}
+			}
+			if o.Continue = page.GetContinue(); o.Continue == "" {
+				break
+			}
+		}
+	}
+	return nil
+}
+
+func (e *Engine) recallAnchor(p Policy, u *unstructured.Unstructured) error {
+	if !p.Anchor.form.ours(e, u, false) {
+		return nil
+	}
+	key, a, err := readAnchor(p, u)
+	if err != nil {
+		return err
+	}
+	e.rebind(p, e.standsFor(p, key, u.GetName()), u.GetName(), a)
+	return nil
+}
+
+// standsFor is the work of an anchor. One whose hub is another, or whose name is
+// not what the hub's works have, stands for a work that is no more.
+func (e *Engine) standsFor(p Policy, key wire.WorkKey, name string) wire.WorkKey {
+	if p.Dialect != wire.DialectManifestWork {
+		return key
+	}
+	key.Namespace = e.cfg.Cluster
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	w, known := e.works[key.String()]
+	hash, ofWork := strings.CutSuffix(name, "-"+key.Name)
+	if key.Name == "" || !ofWork || e.hash != "" && hash != e.hash || known && w.anchor != nil {
+		return strange(name)
+	}
+	return key
+}
+
+// strange is the key of what an anchor stands for that is nobody's: no cluster has
+// a name like that.
+func strange(anchor string) wire.WorkKey {
+	return wire.WorkKey{Dialect: wire.DialectManifestWork, Namespace: "~", Name: anchor}
+}
+
+// rebind connects an anchor to its work, and the work to its objects: they are
+// watched, and known to be shared, before anything is applied.
+func (e *Engine) rebind(p Policy, key wire.WorkKey, name string, a *anchor) {
+	e.mu.Lock()
+	w := e.workFor(p, key)
+	e.nameAnchor(w, name)
+	e.mu.Unlock()
+	e.hold(w, a)
+}
+
+// hold gives a work the anchor that was found for it; its executor does not run.
+func (e *Engine) hold(w *work, a *anchor) {
+	w.anchor = a
+	if !a.evicting.IsZero() {
+		w.missedSince(a.evicting)
+	}
+	if a.deleting {
+		return
+	}
+	for _, t := range a.tracked {
+		e.table.claim(t.target, w.key.String(), a.uid)
+		if t.uid != "" && !t.adopted {
+			e.table.vouch(t.objectID, t.uid)
+		}
+	}
+	e.recallYields(w)
+}
+
+// nameAnchor says what the anchor of a work is called; e.mu is held.
+func (e *Engine) nameAnchor(w *work, name string) {
+	w.mu.Lock()
+	w.anchored = name
+	w.mu.Unlock()
+	e.anchors[w.policy.Dialect+"/"+name] = w
+}
+
+// estrange makes the anchor that a work had under another hash of its hub one that
+// is nobody's: its objects have two owners until it is evicted.
+func (e *Engine) estrange(w *work, d *desired) error {
+	if w.policy.Dialect != wire.DialectManifestWork {
+		return nil
+	}
+	name := d.hubHash + "-" + w.key.Name
+	if w.anchorName() == name {
+		return nil
+	}
+	if old := w.anchor; old != nil {
+		e.rebind(w.policy, strange(w.anchorName()), w.anchorName(), old)
+		other := e.lookup(strange(w.anchorName()).String())
+		other.orphan(time.Now())
+		e.queue.Add(other.key.String())
+		w.anchor = nil
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.nameAnchor(w, name)
+	return nil
+}

@@ -1,0 +1,280 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package work
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	workv1 "open-cluster-management.io/api/work/v1"
+
+	"github.com/spokelet/spokelet/agent/work/executor"
+	"github.com/spokelet/spokelet/agent/work/merge"
+)
+
+// writeAttempts bounds how often one write begins anew because the object changed
+// in between.
+const writeAttempts = 5
+
+var errUnsteady = errors.New("object changes faster than it can be written")
+
+// written is the answer to a write.
+type written struct {
+	// seen is the object as it is then; nil when there is none.
+	seen *sighting
+	// obj is all of it, where it was read.
+	obj  *unstructured.Unstructured
+	from origin
+}
+
+func writtenOf(obj *unstructured.Unstructured, code int) written {
+	return written{seen: sight(obj, FieldManager), obj: obj, from: originOf(obj, code)}
+}
+
+func writtenMeta(obj metav1.Object, code int) written {
+	return written{seen: sight(obj, FieldManager), from: originOf(obj, code)}
+}
+
+// write brings one manifest to its object, as its strategy says.
+func (e *Engine) write(ctx context.Context, w *work, s *step, owners []owner) (written, error) {
+	var got written
+	var err error
+	switch s.how.strategy {
+	case workv1.UpdateStrategyTypeReadOnly:
+		if got, err = e.readOnly(ctx, s); err != nil {
+			err = &FetchError{Err: err}
+		}
+	case workv1.UpdateStrategyTypeCreateOnly:
+		got, err = e.createOnly(ctx, w, s, owners)
+	case workv1.UpdateStrategyTypeServerSideApply:
+		got, err = e.applyServerSide(ctx, w, s, owners)
+	default:
+		got, err = e.update(ctx, w, s, owners)
+	}
+	if apierrors.IsNotFound(err) {
+		// The namespace is missing, or the kind is served no more.
+		e.spoke.kinds.forget(s.gvk.GroupVersion())
+	}
+	if err != nil || s.how.owns() || got.seen == nil {
+		return got, err
+	}
+	if got.seen.owner != w.anchor.uid && !got.seen.shared {
+		return got, nil
+	}
+	return got, e.disown(ctx, s.at, w.anchor.uid)
+}
+
+func (e *Engine) readOnly(ctx context.Context, s *step) (written, error) {
+	if s.read != nil {
+		obj, err := e.spoke.fetch(ctx, s.at)
+		if obj == nil {
+			return written{}, err
+		}
+		return writtenOf(obj, 0), nil
+	}
+	obj, err := e.spoke.get(ctx, s.at)
+	if apierrors.IsNotFound(err) {
+		return written{}, nil
+	}
+	if err != nil {
+		return written{}, err
+	}
+	return writtenMeta(obj, 0), nil
+}
+
+func (e *Engine) createOnly(ctx context.Context, w *work, s *step, owners []owner) (written, error) {
+	for range writeAttempts {
+		live, err := e.spoke.get(ctx, s.at)
+		if err == nil {
+			return e.maintain(ctx, w, s, live)
+		}
+		if !apierrors.IsNotFound(err) {
+			return written{}, err
+		}
+		got, err := e.create(ctx, s, owners)
+		if !apierrors.IsAlreadyExists(err) {
+			return got, err
+		}
+	}
+	return written{}, errUnsteady
+}
+
+// maintain adds the work's owner to an object that is otherwise left alone.
+func (e *Engine) maintain(ctx context.Context, w *work, s *step, live *metav1.PartialObjectMetadata) (written, error) {
+	if !s.how.owns() || refersTo(live, w.anchor.uid) {
+		return writtenMeta(live, 0), nil
+	}
+	reference := w.policy.Anchor.reference(w.anchorName(), owner{anchor: w.anchor.uid})
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": live.UID, "resourceVersion": live.ResourceVersion, "ownerReferences": append(slices.Clone(live.OwnerReferences), reference),
+	}})
+	if err != nil {
+		return written{}, fmt.Errorf("encode patch: %w", err)
+	}
+	got, err := e.spoke.metadata.Resource(s.at.gvr()).Namespace(s.at.Namespace).Patch(ctx, s.at.Name, types.MergePatchType, patch,
+		metav1.PatchOptions{FieldManager: FieldManager})
+	if err != nil {
+		return written{}, err
+	}
+	return writtenMeta(got, 0), nil
+}
+
+func (e *Engine) create(ctx context.Context, s *step, owners []owner) (written, error) {
+	obj, err := s.object(s.at, e.references(owners))
+	if err != nil {
+		return written{}, err
+	}
+	if obj, err = merge.Fresh(obj); err != nil {
+		return written{}, err
+	}
+	ctx, code := withCode(ctx)
+	made, err := e.spoke.dynamic.Resource(s.at.gvr()).Namespace(s.at.Namespace).Create(ctx, obj, metav1.CreateOptions{FieldManager: s.how.manager})
+	if err != nil {
+		return written{}, err
+	}
+	return writtenOf(made, *code), nil
+}
+
+// update is the strategy of that name: get, merge, put. What nobody has seen yet
+// is most likely not there, so that is tried first.
+func (e *Engine) update(ctx context.Context, w *work, s *step, owners []owner) (written, error) {
+	expected := w.anchor.tracked[s.at.objectID].uid != ""
+	for range writeAttempts {
+		if !expected {
+			got, err := e.create(ctx, s, owners)
+			if !apierrors.IsAlreadyExists(err) {
+				return got, err
+			}
+		}
+		live, err := e.spoke.fetch(ctx, s.at)
+		if err != nil {
+			return written{}, err
+		}
+		if expected = live != nil; !expected {
+			continue
+		}
+		got, err := e.mergeInto(ctx, w, s, live, owners)
+		if errors.Is(err, errRemade) {
+			expected = false
+			continue
+		}
+		if !apierrors.IsConflict(err) {
+			return got, err
+		}
+	}
+	return written{}, errUnsteady
+}
+
+// errRemade: the object was deleted, to be created anew.
+var errRemade = errors.New("object has to be created anew")
+
+func (e *Engine) mergeInto(ctx context.Context, w *work, s *step, live *unstructured.Unstructured, owners []owner) (written, error) {
+	required, err := s.object(s.at, e.references(owners))
+	if err != nil {
+		return written{}, err
+	}
+	decide := merge.Merge
+	if s.changed {
+		decide = merge.Replace
+	}
+	next, verdict, err := decide(required, live)
+	if err != nil {
+		return written{}, err
+	}
+	switch verdict {
+	case merge.Same:
+		return writtenOf(live, 0), nil
+	case merge.Recreate:
+		if err := e.spoke.delete(ctx, s.at, live.GetUID(), live.GetResourceVersion()); err != nil && !apierrors.IsNotFound(err) {
+			return written{}, err
+		}
+		return written{}, errRemade
+	case merge.Update:
+	}
+	if s.how.orphan {
+		next.SetOwnerReferences(without(next.GetOwnerReferences(), w.anchor.uid))
+	}
+	got, err := e.spoke.dynamic.Resource(s.at.gvr()).Namespace(s.at.Namespace).Update(ctx, next, metav1.UpdateOptions{FieldManager: s.how.manager})
+	if err != nil {
+		return written{}, err
+	}
+	return writtenOf(got, 0), nil
+}
+
+func without(refs []metav1.OwnerReference, uid types.UID) []metav1.OwnerReference {
+	return slices.DeleteFunc(slices.Clone(refs), func(o metav1.OwnerReference) bool { return o.UID == uid })
+}
+
+func (e *Engine) applyServerSide(ctx context.Context, w *work, s *step, owners []owner) (written, error) {
+	if s.how.ignored != nil {
+		return e.applyPruned(ctx, w, s, owners)
+	}
+	configuration, err := s.configuration(s.at, e.references(owners))
+	if err != nil {
+		return written{}, err
+	}
+	return e.spoke.apply(ctx, s.at, configuration, s.how, s.read != nil)
+}
+
+// applyPruned leaves the fields to the spoke that the work ignores. An object that
+// bears the mark of this very manifest is not touched.
+func (e *Engine) applyPruned(ctx context.Context, w *work, s *step, owners []owner) (written, error) {
+	live, err := e.spoke.get(ctx, s.at)
+	exists := err == nil
+	if err != nil && !apierrors.IsNotFound(err) {
+		return written{}, err
+	}
+	whole, err := decodeObject(s.raw)
+	if err != nil {
+		return written{}, err
+	}
+	pruned, err := s.how.ignored.Prune(ctx, whole, exists)
+	if err != nil {
+		return written{}, err
+	}
+	if exists && live.Annotations[workv1.ManifestConfigSpecHashAnnotationKey] == pruned.Hash {
+		return e.maintain(ctx, w, s, live)
+	}
+	obj := pruned.Object
+	if err := annotate(obj, workv1.ManifestConfigSpecHashAnnotationKey, pruned.Hash); err != nil {
+		return written{}, err
+	}
+	configuration, err := configure(obj, s.at, e.references(owners))
+	if err != nil {
+		return written{}, err
+	}
+	return e.spoke.apply(ctx, s.at, configuration, s.how, s.read != nil)
+}
+
+func annotate(obj map[string]any, key, value string) error {
+	meta, ok := obj["metadata"].(map[string]any)
+	if !ok {
+		return fmt.Errorf("failed to decode object: %w", errNoName)
+	}
+	annotations, ok := meta["annotations"].(map[string]any)
+	if !ok && meta["annotations"] != nil {
+		return fmt.Errorf("failed to decode object: annotations is not an object: %w", errMalformed)
+	}
+	if annotations == nil {
+		annotations = map[string]any{}
+		meta["annotations"] = annotations
+	}
+	annotations[key] = value
+	return nil
+}
+
+// request is what a step's executor is asked for.
+func (s *step) request(x *workv1.ManifestWorkSubjectServiceAccount, obj *unstructured.Unstructured) executor.Request {
+	return executor.Request{
+		Namespace: x.Namespace, Name: x.Name, Resource: s.at.gvr(),
+		ObjectNamespace: s.at.Namespace, ObjectName: s.at.Name, Object: obj, Delete: !s.how.orphan,
+	}
+}
