@@ -17,6 +17,7 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	clusterv1 "open-cluster-management.io/api/cluster/v1"
+	workv1 "open-cluster-management.io/api/work/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -52,6 +53,7 @@ type hub struct {
 	mgr       ctrl.Manager
 	authority *authority.Authority
 	sync      *resource.Hub
+	hash      string
 	works     *hubwork.Works
 	register  *registration.Registration
 	nodes     *provider.Provider
@@ -73,8 +75,8 @@ func Run(ctx context.Context, opts Options) error {
 	}
 	h := &hub{opts: opts, sync: resource.NewHub()}
 	for _, step := range []func(context.Context) error{
-		h.addClients, h.install, h.addManager, h.addAuthority, h.addWorks, h.addNodes,
-		h.addRegistration, h.addTunnel, h.addLive, h.publish,
+		h.addClients, h.install, h.readHash, h.addManager, h.addAuthority, h.addWorks, h.addNodes,
+		h.addRegistration, h.addTunnel, h.addLive, h.addAdmission, h.publish,
 	} {
 		if err := step(ctx); err != nil {
 			return err
@@ -99,7 +101,7 @@ func (h *hub) addClients(context.Context) error {
 func newScheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		clientgoscheme.AddToScheme, clusterv1.Install, workv1alpha1.AddToScheme,
+		clientgoscheme.AddToScheme, clusterv1.Install, workv1.Install, workv1alpha1.AddToScheme,
 	} {
 		if err := add(scheme); err != nil {
 			return nil, fmt.Errorf("scheme: %w", err)
@@ -118,6 +120,11 @@ func (h *hub) addManager(context.Context) error {
 		Logger: h.opts.Logger,
 		Cache: cache.Options{
 			DefaultTransform: cache.TransformStripManagedFields(),
+			// A work is as large as its manifests: no second copy of them is kept.
+			ByObject: map[client.Object]cache.ByObject{
+				&workv1.ManifestWork{}: {Transform: stripCopies},
+				&workv1alpha1.Work{}:   {Transform: stripCopies},
+			},
 		},
 		Client: client.Options{Cache: &client.CacheOptions{
 			// The hub's memory does not follow what others keep in it.
@@ -130,6 +137,17 @@ func (h *hub) addManager(context.Context) error {
 		return fmt.Errorf("manager: %w", err)
 	}
 	return nil
+}
+
+// stripCopies takes from a work what nobody in the hub reads: who wrote which
+// field, and what kubectl remembers of the work. The hub writes works by patches
+// alone, so that both stay with the API server.
+func stripCopies(in any) (any, error) {
+	if work, ok := in.(client.Object); ok {
+		work.SetManagedFields(nil)
+		delete(work.GetAnnotations(), corev1.LastAppliedConfigAnnotation)
+	}
+	return in, nil
 }
 
 // addAuthority opens the CA and keeps following its Secret.

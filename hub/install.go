@@ -36,6 +36,8 @@ const (
 	pageAddress     = "address"
 	pageFingerprint = "caFingerprint"
 	pageBundle      = "caBundle"
+	// pageHash is written once, for good: anchors in the spokes bear it.
+	pageHash = "hubHash"
 )
 
 // install brings the definitions and the admission policy up to date, before
@@ -101,7 +103,10 @@ func (h *hub) publishOnce(ctx context.Context) error {
 	if err := h.publishPage(ctx); err != nil {
 		return err
 	}
-	return h.publishBundle(ctx)
+	if err := h.publishBundle(ctx); err != nil {
+		return err
+	}
+	return h.publishWebhooks(ctx)
 }
 
 func (h *hub) publishPage(ctx context.Context) error {
@@ -110,6 +115,7 @@ func (h *hub) publishPage(ctx context.Context) error {
 		pageAddress:     h.opts.Config.PublicAddress,
 		pageFingerprint: h.authority.Fingerprint(),
 		pageBundle:      string(h.authority.Bundle()),
+		pageHash:        h.hash,
 	})
 	_, err := h.kube.CoreV1().ConfigMaps(h.opts.Config.Namespace).Apply(ctx, page, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
 	if err != nil {

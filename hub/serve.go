@@ -100,6 +100,8 @@ func (h *hub) addWorks(context.Context) error {
 		Events:     h.mgr.GetEventRecorder("spokelet-hub"),
 		Logger:     h.opts.Logger.WithName("work"),
 		Registerer: registerer(),
+		HubHash:    h.hash,
+		Healthy:    h.opts.Config.Work.Healthy,
 	})
 	if err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/spokelet/spokelet/api/config/v1alpha1"
@@ -25,7 +26,7 @@ func main() {
 
 func newCommand() *cobra.Command {
 	flags := command.Flags{Config: "/etc/spokelet/config.yaml"}
-	var nodeAddress string
+	var override overrides
 	cmd := &cobra.Command{
 		Use:          "spokelet-hub",
 		Short:        "Make every joined cluster a live node of this one",
@@ -33,7 +34,7 @@ func newCommand() *cobra.Command {
 		Args:         cobra.NoArgs,
 		SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			opts, err := options(flags, nodeAddress)
+			opts, err := options(flags, override)
 			if err != nil {
 				return err
 			}
@@ -41,21 +42,37 @@ func newCommand() *cobra.Command {
 		},
 	}
 	flags.Bind(cmd.Flags())
-	cmd.Flags().StringVar(&nodeAddress, "node-address", "", "IP that the API server dials for virtual nodes; wins over nodes.address of the file")
+	override.bind(cmd.Flags())
 	cmd.AddCommand(command.Probe())
 	return cmd
 }
 
-func options(flags command.Flags, nodeAddress string) (hub.Options, error) {
+// overrides are the flags that win over the file.
+type overrides struct {
+	nodeAddress   string
+	manifestLimit int
+}
+
+func (o *overrides) bind(set *pflag.FlagSet) {
+	set.StringVar(&o.nodeAddress, "node-address", "", "IP that the API server dials for virtual nodes; wins over nodes.address of the file")
+	set.IntVar(&o.manifestLimit, "manifest-limit", 0, "bytes that the manifests of one ManifestWork may have; wins over admission.manifestLimit of the file")
+}
+
+func (o *overrides) apply(c *v1alpha1.HubConfiguration) {
+	if o.nodeAddress != "" {
+		c.Nodes.Address = o.nodeAddress
+	}
+	if o.manifestLimit != 0 {
+		c.Admission.ManifestLimit = o.manifestLimit
+	}
+}
+
+func options(flags command.Flags, override overrides) (hub.Options, error) {
 	data, err := os.ReadFile(flags.Config)
 	if err != nil {
 		return hub.Options{}, fmt.Errorf("configuration: %w", err)
 	}
-	cfg, err := v1alpha1.ParseHub(data, func(c *v1alpha1.HubConfiguration) {
-		if nodeAddress != "" {
-			c.Nodes.Address = nodeAddress
-		}
-	})
+	cfg, err := v1alpha1.ParseHub(data, override.apply)
 	if err != nil {
 		return hub.Options{}, err
 	}

@@ -193,12 +193,16 @@ func (r *Reconciler) cutIfNotAdmissible(record *clusterv1.ManagedCluster) {
 	}
 }
 
-// ensureNamespace makes the namespace of a cluster. One that is there already is
-// used as it is, and is not ours to delete.
+// ensureNamespace makes the namespace of a cluster. One that is there already gets
+// the label by which admission knows that it is a cluster's, and is not ours to
+// delete.
 func (r *Reconciler) ensureNamespace(ctx context.Context, name string) error {
 	existing := namespaceMetadata()
 	err := r.config.Client.Get(ctx, client.ObjectKey{Name: name}, existing)
-	if err == nil || !apierrors.IsNotFound(err) {
+	if err == nil {
+		return r.labelNamespace(ctx, existing)
+	}
+	if !apierrors.IsNotFound(err) {
 		return err
 	}
 	err = r.config.Client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
@@ -213,6 +217,21 @@ func (r *Reconciler) ensureNamespace(ctx context.Context, name string) error {
 	}
 	if err != nil {
 		return fmt.Errorf("namespace %q: %w", name, err)
+	}
+	return nil
+}
+
+func (r *Reconciler) labelNamespace(ctx context.Context, namespace *metav1.PartialObjectMetadata) error {
+	if namespace.Labels[clusterv1.ClusterNameLabelKey] == namespace.Name {
+		return nil
+	}
+	before := namespace.DeepCopy()
+	if namespace.Labels == nil {
+		namespace.Labels = map[string]string{}
+	}
+	namespace.Labels[clusterv1.ClusterNameLabelKey] = namespace.Name
+	if err := r.config.Client.Patch(ctx, namespace, client.MergeFrom(before)); err != nil {
+		return fmt.Errorf("namespace %q: cannot label: %w", namespace.Name, err)
 	}
 	return nil
 }

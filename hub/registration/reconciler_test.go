@@ -278,6 +278,9 @@ func TestDetach(t *testing.T) {
 
 	t.Run("A namespace that others made stays, without the join token", func(t *testing.T) {
 		h := attached(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: store1}})
+		if got := h.namespace().Labels[clusterv1.ClusterNameLabelKey]; got != store1 {
+			t.Errorf("cluster's name on the namespace is %q: admission would not see its works", got)
+		}
 		h.reconcileOnce(store1)
 		if !gone(h) || h.namespace() == nil {
 			t.Errorf("record gone: %v, namespace: %v", gone(h), h.namespace())

@@ -6,6 +6,7 @@ package work
 import (
 	"context"
 	"errors"
+	"net/http"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -22,6 +23,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/events"
+	clusterv1 "open-cluster-management.io/api/cluster/v1"
+	workv1 "open-cluster-management.io/api/work/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -30,8 +33,16 @@ import (
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
+// liveHub is a client of the hub's real API server, and what it is made of.
+type liveHub struct {
+	client.WithWatch
+
+	config *rest.Config
+	pool   *http.Client
+}
+
 // liveClient is of the hub's real API server, with our definitions in place.
-func liveClient(t *testing.T) client.WithWatch {
+func liveClient(t *testing.T) liveHub {
 	t.Helper()
 	file := os.Getenv("SPOKELET_HUB_KUBECONFIG")
 	if file == "" {
@@ -55,19 +66,31 @@ func liveClient(t *testing.T) client.WithWatch {
 		t.Fatal(err)
 	}
 	scheme := runtime.NewScheme()
-	if err := errors.Join(corev1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(corev1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme), workv1.Install(scheme), clusterv1.Install(scheme)); err != nil {
 		t.Fatal(err)
 	}
 	c, err := client.NewWithWatch(cfg, client.Options{Scheme: scheme, HTTPClient: pool})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return c
+	return liveHub{WithWatch: c, config: cfg, pool: pool}
+}
+
+// liveNamespace makes a namespace that goes with the test.
+func liveNamespace(t *testing.T, admin client.Client, labels map[string]string) string {
+	t.Helper()
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "work-", Labels: labels}}
+	if err := admin.Create(t.Context(), ns); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = admin.Delete(context.WithoutCancel(t.Context()), ns) })
+	return ns.Name
 }
 
 // rival writes the work whenever a status is on its way, so that the API server
 // refuses it.
 type rival struct {
+	kind     *kind
 	active   atomic.Bool
 	attempts atomic.Int64
 }
@@ -75,7 +98,9 @@ type rival struct {
 func (v *rival) getBetween(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
 	v.attempts.Add(1)
 	if v.active.Load() {
-		theirs := &v1alpha1.Work{ObjectMeta: metav1.ObjectMeta{Namespace: o.GetNamespace(), Name: o.GetName()}}
+		theirs := v.kind.blank().object()
+		theirs.SetNamespace(o.GetNamespace())
+		theirs.SetName(o.GetName())
 		annotation := `{"metadata":{"annotations":{"rival":"` + time.Now().Format(time.RFC3339Nano) + `"}}}`
 		if err := c.Patch(ctx, theirs, client.RawPatch("application/merge-patch+json", []byte(annotation))); err != nil {
 			return err
@@ -85,20 +110,22 @@ func (v *rival) getBetween(ctx context.Context, c client.Client, sub string, o c
 }
 
 func TestAStormOfRealConflictsIsWaitedOutInSilence(t *testing.T) {
+	eachKind(t, testStorm)
+}
+
+func testStorm(t *testing.T, k *kind) {
+	t.Helper()
 	admin := liveClient(t)
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "storm-"}}
-	if err := admin.Create(t.Context(), ns); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = admin.Delete(context.WithoutCancel(t.Context()), ns) })
-	stored := &v1alpha1.Work{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: "w"}}
+	ns := liveNamespace(t, admin, nil)
+	stored := k.named(ns, "w")
+	stored.SetUID("")
 	if err := admin.Create(t.Context(), stored); err != nil {
 		t.Fatal(err)
 	}
-	enemy, recorder := &rival{}, events.NewFakeRecorder(10)
+	enemy, recorder := &rival{kind: k}, events.NewFakeRecorder(10)
 	w, err := New(Config{
-		Sync: resource.NewHub(), Events: recorder,
-		Client: interceptor.NewClient(admin, interceptor.Funcs{SubResourcePatch: enemy.getBetween}),
+		Sync: resource.NewHub(), Events: recorder, HubHash: testHash,
+		Client: interceptor.NewClient(admin.WithWatch, interceptor.Funcs{SubResourcePatch: enemy.getBetween}),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -111,21 +138,21 @@ func TestAStormOfRealConflictsIsWaitedOutInSilence(t *testing.T) {
 
 	const storm, calm = 4 * time.Second, 40
 	enemy.active.Store(true)
-	key := keyOf(client.ObjectKeyFromObject(stored)).String()
-	w.receive(ns.Name, resource.Resource{Key: key, UID: string(stored.UID), Body: statusBody(t, applied(1, metav1.ConditionFalse))})
+	key := k.keyOf(stored).String()
+	w.receive(ns, resource.Resource{Key: key, UID: string(stored.GetUID()), Body: statusBody(t, applied(1, metav1.ConditionFalse))})
 	<-time.After(storm)
-	w.receive(ns.Name, resource.Resource{Key: key, UID: string(stored.UID), Body: statusBody(t, applied(1, metav1.ConditionTrue))})
+	w.receive(ns, resource.Resource{Key: key, UID: string(stored.GetUID()), Body: statusBody(t, applied(1, metav1.ConditionTrue))})
 	if got := enemy.attempts.Load(); got < 4 || got > calm {
 		t.Errorf("%d writes in %s of conflicts, want some and at most %d", got, storm, calm)
 	}
 	enemy.active.Store(false)
-	var got v1alpha1.Work
+	got := k.blank()
 	err = wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-		err := admin.Get(ctx, client.ObjectKeyFromObject(stored), &got)
-		return meta.IsStatusConditionTrue(got.Status.Conditions, "Applied"), err
+		err := admin.Get(ctx, client.ObjectKeyFromObject(stored), got.object())
+		return meta.IsStatusConditionTrue(*got.conditions(), "Applied"), err
 	})
 	if err != nil {
-		t.Errorf("the last status is not there: %v: %+v", err, got.Status)
+		t.Errorf("the last status is not there: %v: %+v", err, got.status())
 	}
 	if len(recorder.Events) != 0 {
 		t.Errorf("a conflict is no event: %s", <-recorder.Events)

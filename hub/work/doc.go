@@ -2,14 +2,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package work carries the works of the hub's users to the spokes and the
-// results back. One file per dialect maps it to the canonical form and its
-// status from it; multicluster.x-k8s.io Work is the first.
+// results back. The works of every API take the same way; a file per dialect says
+// what tells them apart: multicluster.x-k8s.io Work and
+// work.open-cluster-management.io ManifestWork.
 //
 // Down: a work gets its finalizer, then it is published to Sync; bodies are made
 // from the informer's cache when they are sent and kept nowhere else. Up: what an
 // agent reports is written at once; while a write is in flight the latest report
-// waits and replaces any before it. Nothing is written that changes nothing.
+// waits and replaces any before it. Nothing is written that changes nothing, and
+// of what changes nothing else.
 //
 // An agent is believed about the works in its own cluster's namespace, and about
-// those alone.
+// those alone. ManifestWorks elsewhere may be Open Cluster Management's: they are
+// neither written nor deleted.
 package work

@@ -17,7 +17,8 @@ import (
 
 func TestAStatusThatChangesWithoutEndIsWrittenAtASteadyRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		hot, calm := workNamed(managed, "hot", held), workNamed("c2", "calm", held)
+		k := multicluster()
+		hot, calm := k.named(managed, "hot", k.held), k.named("c2", "calm", k.held)
 		r := newRig(t, clusterNamed(managed), clusterNamed("c2"), hot, calm)
 		ended := make(chan struct{})
 		go func() {
@@ -45,13 +46,13 @@ func TestAStatusThatChangesWithoutEndIsWrittenAtASteadyRate(t *testing.T) {
 			t.Errorf("%d writes in 10 s, want at most %d", r.writes, most)
 		}
 		send("c2", "calm", metav1.ConditionTrue)
-		if got, _ := r.get(t, calm); !meta.IsStatusConditionTrue(got.Status.Conditions, "Applied") {
+		if got, _ := r.get(t, k, calm); !meta.IsStatusConditionTrue(*got.conditions(), "Applied") {
 			t.Error("a work of another cluster waits")
 		}
 		<-time.After(time.Second)
 		synctest.Wait()
-		if got, _ := r.get(t, hot); !meta.IsStatusConditionFalse(got.Status.Conditions, "Applied") {
-			t.Errorf("the last status is not there: %+v", got.Status.Conditions)
+		if got, _ := r.get(t, k, hot); !meta.IsStatusConditionFalse(*got.conditions(), "Applied") {
+			t.Errorf("the last status is not there: %+v", got.status())
 		}
 		r.queue.ShutDown()
 		<-ended

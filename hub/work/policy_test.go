@@ -15,8 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
-
-	"github.com/spokelet/spokelet/api/multicluster/v1alpha1"
 )
 
 func TestPolicyPutsTheFinalizerOnAndNeverStandsInTheWay(t *testing.T) {
@@ -36,9 +34,16 @@ func TestPolicyPutsTheFinalizerOnAndNeverStandsInTheWay(t *testing.T) {
 	if bound.Spec.PolicyName != made.Name {
 		t.Errorf("the binding is of policy %q, want %q", bound.Spec.PolicyName, made.Name)
 	}
-	if text := made.Spec.Mutations[0].JSONPatch.Expression; strings.Count(text, `"`+v1alpha1.WorkFinalizer+`"`) != 2 {
-		t.Errorf("the mutation %s does not add finalizer %s in both of its cases", text, v1alpha1.WorkFinalizer)
+	if text := made.Spec.Mutations[0].JSONPatch.Expression; strings.Count(text, "variables.finalizer") != 2 {
+		t.Errorf("the mutation %s does not add the finalizer in both of its cases", text)
 	}
+	eachKind(t, func(t *testing.T, k *kind) {
+		for what, text := range map[string]string{"variable": made.Spec.Variables[0].Expression, "condition": made.Spec.MatchConditions[0].Expression} {
+			if !strings.Contains(text, "'"+k.finalizer+"'") {
+				t.Errorf("the %s %s does not know finalizer %s", what, text, k.finalizer)
+			}
+		}
+	})
 }
 
 func TestPolicyIsInstalledWhereItIsServed(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,37 +16,31 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/jsonmergepatch"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+	workv1 "open-cluster-management.io/api/work/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/spokelet/spokelet/api/multicluster/v1alpha1"
+	"github.com/spokelet/spokelet/api/dialect"
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
-const (
-	// maxStored is the size in bytes up to which a Work with its status is
-	// written; etcd refuses a request of 1.5 MiB.
-	maxStored = 1400 << 10
-	// trimMargin is for what stands around the parts that are counted, and for the
-	// condition that says what was left out.
-	trimMargin = 2 << 10
-	// trimmedType is the condition of a status that had to leave something out.
-	trimmedType = "StatusTrimmed"
-)
+const conditionApplied = workv1.WorkApplied
 
 // report is what is to be written to one work.
 type report struct {
 	uid    types.UID
 	status wire.WorkStatus
-	// refused: the work was not sent, so nothing is known of its manifests.
+	// refused: the work was not sent, so nothing is known of it but the one
+	// condition in status.
 	refused  bool
 	received time.Time
 }
 
 // receive takes a status from an agent. It runs on the stream's goroutine.
 func (w *Works) receive(cluster string, r resource.Resource) {
-	name, ok := nameIn(cluster, r.Key)
+	k, name, ok := w.workIn(cluster, r.Key)
 	if !ok {
 		w.log.Info("agent reports on a work that is not its own", "cluster", cluster, "key", r.Key)
 		return
@@ -57,36 +52,35 @@ func (w *Works) receive(cluster string, r resource.Resource) {
 	}
 	// A report is kept for works that exist: what an agent can make us hold is
 	// bounded by what the hub's users made.
-	var work v1alpha1.Work
-	if err := w.client.Get(context.Background(), name, &work); err != nil {
+	if err := w.client.Get(context.Background(), name, k.blank().object()); err != nil {
 		return
 	}
-	w.enqueue(name, report{uid: types.UID(r.UID), status: status})
+	w.enqueue(k.key(name), report{uid: types.UID(r.UID), status: status})
 }
 
-func (w *Works) enqueue(name types.NamespacedName, r report) {
+func (w *Works) enqueue(key wire.WorkKey, r report) {
 	r.received = time.Now()
 	w.mu.Lock()
-	w.pending[name] = r
+	w.pending[key] = r
 	w.mu.Unlock()
-	w.queue.Add(name)
+	w.queue.Add(key)
 }
 
 // take returns the latest report and forgets it.
-func (w *Works) take(name types.NamespacedName) (report, bool) {
+func (w *Works) take(key wire.WorkKey) (report, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	r, ok := w.pending[name]
-	delete(w.pending, name)
+	r, ok := w.pending[key]
+	delete(w.pending, key)
 	return r, ok
 }
 
 // giveBack keeps a report that could not be written, unless there is a later one.
-func (w *Works) giveBack(name types.NamespacedName, r report) {
+func (w *Works) giveBack(key wire.WorkKey, r report) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if _, later := w.pending[name]; !later {
-		w.pending[name] = r
+	if _, later := w.pending[key]; !later {
+		w.pending[key] = r
 	}
 }
 
@@ -110,190 +104,174 @@ func (w *Works) Start(ctx context.Context) error {
 }
 
 func (w *Works) next(ctx context.Context) bool {
-	name, quit := w.queue.Get()
+	key, quit := w.queue.Get()
 	if quit {
 		return false
 	}
-	defer w.queue.Done(name)
+	defer w.queue.Done(key)
 	// What comes meanwhile replaces the report that waits.
-	if wait := w.pace.Wait(name); wait > 0 {
-		w.queue.AddAfter(name, wait)
+	if wait := w.pace.Wait(key); wait > 0 {
+		w.queue.AddAfter(key, wait)
 		return true
 	}
-	r, ok := w.take(name)
+	r, ok := w.take(key)
 	if !ok {
 		return true
 	}
-	if err := w.write(ctx, name, r); err != nil {
-		w.giveBack(name, r)
-		w.queue.AddRateLimited(name)
+	if err := w.write(ctx, key, r); err != nil {
+		w.giveBack(key, r)
+		w.queue.AddRateLimited(key)
 		w.metrics.wrote(resultError)
-		w.log.V(1).Info("status is written again", "work", name.String(), "err", err.Error())
+		w.log.V(1).Info("status is written again", "work", key.String(), "err", err.Error())
 		return true
 	}
-	w.queue.Forget(name)
+	w.queue.Forget(key)
 	return true
 }
 
 // write brings a report into its work: from the cache first, and from the API
 // server when the cache turns out to lag.
-func (w *Works) write(ctx context.Context, name types.NamespacedName, r report) error {
-	err := w.writeOver(ctx, w.recent, name, r)
+func (w *Works) write(ctx context.Context, key wire.WorkKey, r report) error {
+	k, ok := w.kind(key)
+	if !ok {
+		return nil // nothing of the kind is enqueued
+	}
+	err := w.writeOver(ctx, w.recent, k, key, r)
 	if apierrors.IsConflict(err) {
 		w.metrics.wrote(resultConflict)
-		err = w.writeOver(ctx, w.fresh, name, r)
+		err = w.writeOver(ctx, w.fresh, k, key, r)
 	}
 	return err
 }
 
 // get reads a work.
-type get func(context.Context, types.NamespacedName, *v1alpha1.Work) error
+type get func(context.Context, wire.WorkKey, client.Object) error
 
-func (w *Works) fresh(ctx context.Context, name types.NamespacedName, work *v1alpha1.Work) error {
-	return w.live.Get(ctx, name, work)
+func (w *Works) fresh(ctx context.Context, key wire.WorkKey, work client.Object) error {
+	return w.live.Get(ctx, nameOf(key), work)
 }
 
 // recent reads a work as our own last write left it, or later. The cache may not
 // have seen that write: beside an older state, a report that takes the last one
 // back would look like no change and be lost.
-func (w *Works) recent(ctx context.Context, name types.NamespacedName, work *v1alpha1.Work) error {
-	err := w.client.Get(ctx, name, work)
-	if err != nil || w.caughtUp(name, work.ResourceVersion) {
+func (w *Works) recent(ctx context.Context, key wire.WorkKey, work client.Object) error {
+	err := w.client.Get(ctx, nameOf(key), work)
+	if err != nil || w.caughtUp(key, work.GetResourceVersion()) {
 		return err
 	}
-	return w.fresh(ctx, name, work)
+	return w.fresh(ctx, key, work)
 }
 
 // caughtUp tells whether a version is not before our own last write, which is
 // then forgotten.
-func (w *Works) caughtUp(name types.NamespacedName, version string) bool {
+func (w *Works) caughtUp(key wire.WorkKey, version string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	own, ok := w.written[name]
+	own, ok := w.written[key]
 	if !ok {
 		return true
 	}
 	if order, err := resourceversion.CompareResourceVersion(version, own); err != nil || order < 0 {
 		return false
 	}
-	delete(w.written, name)
+	delete(w.written, key)
 	return true
 }
 
 // wrote remembers the version that a write of ours made.
-func (w *Works) wrote(name types.NamespacedName, version string) {
+func (w *Works) wrote(key wire.WorkKey, version string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if order, err := resourceversion.CompareResourceVersion(version, w.written[name]); err == nil && order < 0 {
+	if order, err := resourceversion.CompareResourceVersion(version, w.written[key]); err == nil && order < 0 {
 		return // the answer of an earlier write, late
 	}
-	w.written[name] = version
+	w.written[key] = version
 }
 
-func (w *Works) writeOver(ctx context.Context, from get, name types.NamespacedName, r report) error {
-	var work v1alpha1.Work
-	if err := from(ctx, name, &work); err != nil {
+func (w *Works) writeOver(ctx context.Context, from get, k *kind, key wire.WorkKey, r report) error {
+	it := k.blank()
+	work := it.object()
+	if err := from(ctx, key, work); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	if work.UID != r.uid {
+	if work.GetUID() != r.uid {
 		return nil // of an earlier work of that name
 	}
 	if r.status.Finalized {
-		if work.DeletionTimestamp == nil {
+		if work.GetDeletionTimestamp() == nil {
 			return nil
 		}
-		return w.dropFinalizer(ctx, &work)
+		return w.dropFinalizer(ctx, k, work)
 	}
-	if r.status.ObservedGeneration < observed(work.Status) {
+	conditions := *it.conditions()
+	if r.status.ObservedGeneration < dialect.Observed(conditions) {
 		return nil // overtaken
 	}
-	next := merge(work.Status, r, metav1.Now())
-	trim(&work, &next, metav1.Now())
-	if equality.Semantic.DeepEqual(work.Status, next) {
+	before := it.status()
+	bring(it, r, metav1.Now())
+	if equality.Semantic.DeepEqual(before, it.status()) {
 		w.metrics.wrote(resultUnchanged)
 		return nil
 	}
-	if err := w.patchStatus(ctx, &work, next); err != nil {
+	if err := w.patchStatus(ctx, k, it, before); err != nil {
 		return client.IgnoreNotFound(err)
 	}
 	w.metrics.wrote(resultWritten)
 	w.metrics.latency.Observe(time.Since(r.received).Seconds())
+	w.announce(work, conditions, *it.conditions())
 	return nil
 }
 
-func (w *Works) patchStatus(ctx context.Context, work *v1alpha1.Work, next v1alpha1.WorkStatus) error {
-	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": work.UID, "resourceVersion": work.ResourceVersion}, "status": next,
-	})
-	if err != nil {
-		return fmt.Errorf("encode status: %w", err)
+// bring makes the status of a work that which it has after a report.
+func bring(it item, r report, now metav1.Time) {
+	if r.refused {
+		conditions := it.conditions()
+		*conditions = slices.Clone(*conditions)
+		for _, c := range r.status.Conditions {
+			meta.SetStatusCondition(conditions, c)
+		}
+	} else {
+		it.merge(r.status, now)
 	}
-	w.pace.Spend(client.ObjectKeyFromObject(work))
-	target := &v1alpha1.Work{ObjectMeta: metav1.ObjectMeta{Namespace: work.Namespace, Name: work.Name}}
+	trim(it, now)
+}
+
+// patchStatus writes what is different from before, and nothing if the work is no
+// more as it was read.
+func (w *Works) patchStatus(ctx context.Context, k *kind, it item, before any) error {
+	work := it.object()
+	patch, err := difference(work, before, it.status())
+	if err != nil {
+		return err
+	}
+	key := k.keyOf(work)
+	w.pace.Spend(key)
+	target := k.blank().object()
+	target.SetNamespace(key.Namespace)
+	target.SetName(key.Name)
 	if err := w.client.Status().Patch(ctx, target, client.RawPatch(types.MergePatchType, patch), fieldOwner); err != nil {
 		return fmt.Errorf("patch status: %w", err)
 	}
-	w.wrote(client.ObjectKeyFromObject(work), target.ResourceVersion)
+	w.wrote(key, target.GetResourceVersion())
 	return nil
 }
 
-// trim leaves out manifests until the Work fits into etcd, those that are well
-// first, and says so in a condition.
-func trim(work *v1alpha1.Work, next *v1alpha1.WorkStatus, now metav1.Time) {
-	room := maxStored - trimMargin - size(work.ObjectMeta) - size(next.Conditions)
-	for _, m := range work.Spec.Workload.Manifests {
-		room -= len(m.Raw) + 1
-	}
-	sizes := make([]int, len(next.ManifestConditions))
-	total := 0
-	for i := range next.ManifestConditions {
-		sizes[i] = size(next.ManifestConditions[i]) + 1
-		total += sizes[i]
-	}
-	if total <= room {
-		return
-	}
-	all := next.ManifestConditions
-	keep := make([]bool, len(all))
-	for _, well := range []bool{false, true} {
-		for i := range all {
-			if isWell(all[i]) == well && sizes[i] <= room {
-				keep[i] = true
-				room -= sizes[i]
-			}
-		}
-	}
-	next.ManifestConditions = nil
-	for i := range all {
-		if keep[i] {
-			next.ManifestConditions = append(next.ManifestConditions, all[i])
-		}
-	}
-	trimmed := metav1.Condition{
-		Type: trimmedType, Status: metav1.ConditionTrue, Reason: "SizeLimit", ObservedGeneration: observed(*next),
-		Message: fmt.Sprintf("%d of %d manifests are left out: the status is too large to be stored", len(all)-len(next.ManifestConditions), len(all)),
-	}
-	if old := meta.FindStatusCondition(work.Status.Conditions, trimmedType); old != nil {
-		now = old.LastTransitionTime
-	}
-	trimmed.LastTransitionTime = now
-	meta.SetStatusCondition(&next.Conditions, trimmed)
-}
-
-func isWell(m v1alpha1.ManifestCondition) bool {
-	for _, c := range m.Conditions {
-		if c.Status != metav1.ConditionTrue {
-			return false
-		}
-	}
-	return true
-}
-
-// size in bytes as JSON.
-func size(v any) int {
-	raw, err := json.Marshal(v)
+// difference is the merge patch from one status to another, for the work as it was
+// read and no other.
+func difference(work client.Object, before, after any) ([]byte, error) {
+	old, err := json.Marshal(map[string]any{"status": before})
 	if err != nil {
-		return maxStored // cannot be written either way
+		return nil, fmt.Errorf("encode status: %w", err)
 	}
-	return len(raw)
+	next, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": work.GetUID(), "resourceVersion": work.GetResourceVersion()}, "status": after,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("encode status: %w", err)
+	}
+	patch, err := jsonmergepatch.CreateThreeWayJSONMergePatch(old, next, old)
+	if err != nil {
+		return nil, fmt.Errorf("compare statuses: %w", err)
+	}
+	return patch, nil
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -83,6 +84,19 @@ type WorkConfiguration struct {
 	// EvictionGrace is how long an anchor whose work is unknown to the hub
 	// keeps its objects. Default 60m.
 	EvictionGrace metav1.Duration `json:"evictionGrace,omitempty"`
+	// AgentID marks the anchors that this agent answers for. Of anchors with
+	// another one it evicts none. Default: the hub hash.
+	AgentID string `json:"agentID,omitempty"`
+	// RawFeedbackJSONString lets feedback rules report objects and lists, as
+	// JSON. Default false: they are an error.
+	RawFeedbackJSONString bool `json:"rawFeedbackJSONString,omitempty"`
+	// MaxJSONRawLength is how many characters such a value may have. Between 1
+	// and 1048576, default 1024, which is what the hub's ManifestWork takes.
+	MaxJSONRawLength int `json:"maxJSONRawLength,omitempty"`
+	// ExecutorValidatingCaches keeps the answers to what executors may do until
+	// the roles and bindings of this cluster change. Default false: every apply
+	// asks.
+	ExecutorValidatingCaches bool `json:"executorValidatingCaches,omitempty"`
 }
 
 // ServiceAccountReference names a ServiceAccount of the spoke.
@@ -103,6 +117,14 @@ type NodeConfiguration struct {
 	KubeletInsecureTLS bool `json:"kubeletInsecureTLS,omitempty"`
 }
 
+const (
+	// defaultJSONRawLength is the limit of OCM's ManifestWork.
+	defaultJSONRawLength = 1024
+	maxJSONRawLength     = 1 << 20
+	// maxAgentID is that of a name: an anchor carries it.
+	maxAgentID = 253
+)
+
 // Default fills what was left empty.
 func (c *AgentConfiguration) Default() {
 	enabled := true
@@ -114,6 +136,7 @@ func (c *AgentConfiguration) Default() {
 	setDefault(&c.Work.ServiceAccount.Namespace, "open-cluster-management-agent")
 	setDefault(&c.Work.ServiceAccount.Name, "klusterlet-work-sa")
 	setDefault(&c.Work.EvictionGrace.Duration, time.Hour)
+	setDefault(&c.Work.MaxJSONRawLength, defaultJSONRawLength)
 	setDefault(&c.HealthListen, ":8080")
 }
 
@@ -127,6 +150,8 @@ func (c *AgentConfiguration) Validate() error {
 		checkLabel("work.serviceAccount.namespace", c.Work.ServiceAccount.Namespace),
 		checkSubdomain("work.serviceAccount.name", c.Work.ServiceAccount.Name),
 		checkListen("healthListen", c.HealthListen),
+		checkLimit("work.maxJSONRawLength", c.Work.MaxJSONRawLength, maxJSONRawLength),
+		checkAgentID("work.agentID", c.Work.AgentID),
 	}
 	for _, ns := range c.Kube.Namespaces {
 		errs = append(errs, checkLabel("kube.namespaces", ns))
@@ -147,6 +172,15 @@ func checkLabel(field, value string) error {
 func checkSubdomain(field, value string) error {
 	if msgs := validation.IsDNS1123Subdomain(value); len(msgs) > 0 {
 		return fmt.Errorf("%s: %q: %s", field, value, msgs[0])
+	}
+	return nil
+}
+
+// checkAgentID takes what can be read in a log and compared as it stands.
+func checkAgentID(field, value string) error {
+	plain := func(r rune) bool { return r > ' ' && r <= '~' }
+	if len(value) > maxAgentID || strings.ContainsFunc(value, func(r rune) bool { return !plain(r) }) {
+		return fmt.Errorf("%s: %q is not up to %d printable characters without space", field, value, maxAgentID)
 	}
 	return nil
 }

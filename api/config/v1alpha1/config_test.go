@@ -45,6 +45,11 @@ func TestParseHub(t *testing.T) {
 		"loopback node": {reason: "the API server refuses to proxy to loopback", file: strings.Replace(minimalHub, "192.0.2.10", "127.0.0.1", 1), err: "nodes.address"},
 		"ports swapped": {reason: "an empty range holds no node", file: strings.Replace(minimalHub, "192.0.2.10}", "192.0.2.10, portMin: 30000, portMax: 20000}", 1), err: "port range"},
 		"short life":    {reason: "a certificate must outlive its renewal", file: minimalHub + "\ncertificates: {clusterLife: 5s}\n", err: "certificates.clusterLife"},
+		"no URL":        {reason: "its hash would name nobody", file: minimalHub + "\napiServerURL: hub.example.com:6443\n", err: "apiServerURL"},
+		"URL with user": {reason: "a password has no place in it", file: minimalHub + "\napiServerURL: https://a:b@hub.example.com\n", err: "apiServerURL"},
+		"large works":   {reason: "the hub's etcd would refuse them", file: minimalHub + "\nadmission: {manifestLimit: 2097152}\n", err: "admission.manifestLimit"},
+		"negative size": {reason: "no work has it", file: minimalHub + "\nadmission: {manifestLimit: -1}\n", err: "admission.manifestLimit"},
+		"bad listen":    {reason: "a port alone is no address", file: minimalHub + "\nlisten: {webhooks: '9443'}\n", err: "listen.webhooks"},
 		"not an object": {reason: "bad input gets an error, not a panic", file: "[]", err: "HubConfiguration"},
 	}
 	for name, tc := range cases {
@@ -68,6 +73,8 @@ func TestParseAgent(t *testing.T) {
 		"bad name":        {reason: "a cluster's name is a DNS label", file: strings.Replace(minimalAgent, "store-17", "Store_17", 1), err: "cluster"},
 		"bad fingerprint": {reason: "a short fingerprint would trust too much", file: strings.Replace(minimalAgent, "9f86d0", "", 1), err: "hub.caFingerprint"},
 		"bad namespace":   {reason: "a ceiling with a typo would open nothing, silently", file: minimalAgent + "\nwork: {namespaces: ['*']}\n", err: "work.namespaces"},
+		"bad agent id":    {reason: "anchors would not be found by it", file: minimalAgent + "\nwork: {agentID: 'a b'}\n", err: "work.agentID"},
+		"bad raw length":  {reason: "no value has it", file: minimalAgent + "\nwork: {maxJSONRawLength: -5}\n", err: "work.maxJSONRawLength"},
 		"unknown field":   {reason: "a ceiling that is not understood must stop the agent", file: minimalAgent + "\nkubeDoor: {enabled: false}\n", err: "kubeDoor"},
 	}
 	for name, tc := range cases {
@@ -87,8 +94,32 @@ func TestAgentDefaults(t *testing.T) {
 	if diff := cmp.Diff(want, got.Work.ServiceAccount); diff != "" {
 		t.Errorf("the documented permission examples bind this account (-want +got):\n%s", diff)
 	}
-	if !*got.Kube.Enabled || !*got.Work.Enabled || got.Kube.UserPrefix != "hub:" || got.Work.EvictionGrace.Duration != time.Hour {
+	if !*got.Kube.Enabled || !*got.Work.Enabled || got.Kube.UserPrefix != "hub:" || got.Work.EvictionGrace.Duration != time.Hour || got.Work.MaxJSONRawLength != 1024 || got.Work.AgentID != "" {
 		t.Errorf("defaults: got %+v", got)
+	}
+}
+
+func TestHubDefaults(t *testing.T) {
+	got, err := ParseHub([]byte(minimalHub))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := AdmissionConfiguration{Enabled: new(true), ServiceName: "spokelet-hub", ManifestLimit: 500 << 10}
+	if diff := cmp.Diff(want, got.Admission); diff != "" {
+		t.Errorf("works are judged as Open Cluster Management does (-want +got):\n%s", diff)
+	}
+	if got.Work.Healthy || got.Listen.Webhooks != ":9443" || got.APIServerURL != "" {
+		t.Errorf("defaults: got %+v", got)
+	}
+}
+
+func TestFlagsWinOverTheFile(t *testing.T) {
+	got, err := ParseHub([]byte(minimalHub+"\nadmission: {enabled: false, manifestLimit: 5}\n"), func(c *HubConfiguration) { c.Admission.ManifestLimit = 7 })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Admission.ManifestLimit != 7 || *got.Admission.Enabled {
+		t.Errorf("got %+v, want the limit of the flag and what else the file says", got.Admission)
 	}
 }
 

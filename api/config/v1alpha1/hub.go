@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"net/url"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,11 +33,23 @@ type HubConfiguration struct {
 	// "kubectl spokelet join". It must be set; the hub listens on Listen.
 	PublicAddress string `json:"publicAddress"`
 
+	// APIServerURL is the URL of the hub's API server, as its users know it. Its
+	// SHA-256 is the hub hash, which names what works leave in the spokes
+	// (AppliedManifestWork). Only the first start counts: later ones keep the
+	// hash of then. Default: the URL that the hub itself uses.
+	APIServerURL string `json:"apiServerURL,omitempty"`
+
 	// Listen holds the addresses of the hub's own ports.
 	Listen HubListen `json:"listen,omitempty"`
 
 	// Live configures the aggregated API.
 	Live LiveConfiguration `json:"live,omitempty"`
+
+	// Work configures what is done with all works.
+	Work HubWorkConfiguration `json:"work,omitempty"`
+
+	// Admission configures the webhook for ManifestWorks.
+	Admission AdmissionConfiguration `json:"admission,omitempty"`
 
 	// Nodes configures the virtual nodes and their kubelet endpoints.
 	Nodes NodesConfiguration `json:"nodes,omitempty"`
@@ -57,6 +70,34 @@ type HubListen struct {
 	Live string `json:"live,omitempty"`
 	// Metrics serves /metrics, /healthz and /readyz. Default ":8080".
 	Metrics string `json:"metrics,omitempty"`
+	// Webhooks is the port that the API server asks about ManifestWorks.
+	// Default ":9443".
+	Webhooks string `json:"webhooks,omitempty"`
+}
+
+// HubWorkConfiguration applies to all works.
+type HubWorkConfiguration struct {
+	// Healthy gives every manifest the well-known condition rule Healthy, as if
+	// each work asked for it. Clients of Open Cluster Management expect
+	// exactly the conditions it documents. Default false.
+	Healthy bool `json:"healthy,omitempty"`
+}
+
+// AdmissionConfiguration says which ManifestWorks the hub lets in.
+type AdmissionConfiguration struct {
+	// Enabled serves the webhook and keeps the CA bundle of its registration.
+	// Default true.
+	Enabled *bool `json:"enabled,omitempty"`
+	// ServiceName is the name, in the hub's namespace, of the Service that the
+	// registration points to. Default "spokelet-hub".
+	ServiceName string `json:"serviceName,omitempty"`
+	// ManifestLimit is how many bytes the manifests of one work may have
+	// together, as JSON. Between 1 and 1048576, default 512000.
+	ManifestLimit int `json:"manifestLimit,omitempty"`
+	// NilExecutorValidating also asks for the right execute-as where a work
+	// names no executor, as if it named
+	// system:serviceaccount::klusterlet-work-sa. Default false.
+	NilExecutorValidating bool `json:"nilExecutorValidating,omitempty"`
 }
 
 // LiveConfiguration names the Service in front of the aggregated API.
@@ -89,6 +130,14 @@ type CertificatesConfiguration struct {
 	ClusterLife metav1.Duration `json:"clusterLife,omitempty"`
 }
 
+const (
+	// defaultManifestLimit is that of Open Cluster Management, 500 KiB.
+	defaultManifestLimit = 500 << 10
+	// maxManifestLimit is what still fits into the hub's etcd (1.5 MiB a
+	// request), with managed fields and status beside it.
+	maxManifestLimit = 1 << 20
+)
+
 // Default fills what was left empty.
 func (c *HubConfiguration) Default() {
 	setDefault(&c.Namespace, "spokelet-system")
@@ -96,6 +145,10 @@ func (c *HubConfiguration) Default() {
 	setDefault(&c.Listen.Public, ":8443")
 	setDefault(&c.Listen.Live, ":6443")
 	setDefault(&c.Listen.Metrics, ":8080")
+	setDefault(&c.Listen.Webhooks, ":9443")
+	setDefault(&c.Admission.Enabled, new(true))
+	setDefault(&c.Admission.ServiceName, "spokelet-hub")
+	setDefault(&c.Admission.ManifestLimit, defaultManifestLimit)
 	setDefault(&c.Live.ServiceName, "spokelet-hub")
 	setDefault(&c.Live.ServicePort, 6443)
 	setDefault(&c.Nodes.PortMin, 20000)
@@ -113,6 +166,10 @@ func (c *HubConfiguration) Validate() error {
 		checkListen("listen.public", c.Listen.Public),
 		checkListen("listen.live", c.Listen.Live),
 		checkListen("listen.metrics", c.Listen.Metrics),
+		checkListen("listen.webhooks", c.Listen.Webhooks),
+		checkURL("apiServerURL", c.APIServerURL),
+		checkLabel("admission.serviceName", c.Admission.ServiceName),
+		checkLimit("admission.manifestLimit", c.Admission.ManifestLimit, maxManifestLimit),
 		checkPorts("nodes", c.Nodes.PortMin, c.Nodes.PortMax),
 		checkBetween("certificates.clusterLife", c.Certificates.ClusterLife.Duration, 10*time.Minute, 365*24*time.Hour),
 		checkBetween("drainGrace", c.DrainGrace.Duration, time.Second, 10*time.Minute),
@@ -138,6 +195,25 @@ func checkHostPort(field, value string) error {
 func checkListen(field, value string) error {
 	if _, _, err := net.SplitHostPort(value); err != nil {
 		return fmt.Errorf("%s: %q is not of the form [host]:port", field, value)
+	}
+	return nil
+}
+
+// checkURL takes what names an API server: nothing but where it is.
+func checkURL(field, value string) error {
+	if value == "" {
+		return nil
+	}
+	u, err := url.Parse(value)
+	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return fmt.Errorf("%s: %q is not the URL of an API server", field, value)
+	}
+	return nil
+}
+
+func checkLimit(field string, value, most int) error {
+	if value < 1 || value > most {
+		return fmt.Errorf("%s: %d is not between 1 and %d", field, value, most)
 	}
 	return nil
 }

@@ -1,0 +1,98 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package work
+
+import (
+	"context"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+)
+
+// releasePage is how many works are held at once while a cluster is released.
+const releasePage = 100
+
+func (w *Works) addFinalizer(ctx context.Context, k *kind, work client.Object) error {
+	changed, err := w.patchFinalizers(ctx, k, work, controllerutil.AddFinalizer)
+	if changed {
+		w.wrote(k.keyOf(work), work.GetResourceVersion())
+	}
+	return err
+}
+
+func (w *Works) dropFinalizer(ctx context.Context, k *kind, work client.Object) error {
+	_, err := w.patchFinalizers(ctx, k, work, controllerutil.RemoveFinalizer)
+	return client.IgnoreNotFound(err)
+}
+
+// patchFinalizers writes the metadata alone, and nothing where change has nothing
+// to do; work gets the new version.
+func (w *Works) patchFinalizers(
+	ctx context.Context, k *kind, work client.Object, change func(client.Object, string) bool,
+) (changed bool, err error) {
+	next := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+		Namespace: work.GetNamespace(), Name: work.GetName(),
+		ResourceVersion: work.GetResourceVersion(), Finalizers: work.GetFinalizers(),
+	}}
+	gvk, err := apiutil.GVKForObject(k.blank().object(), w.client.Scheme())
+	if err != nil {
+		return false, fmt.Errorf("kind of %s works: %w", k.name, err)
+	}
+	next.SetGroupVersionKind(gvk)
+	before := next.DeepCopy()
+	next.Finalizers = append([]string(nil), next.Finalizers...)
+	if !change(next, k.finalizer) {
+		return false, nil
+	}
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := w.client.Patch(ctx, next, patch, fieldOwner); err != nil {
+		return false, fmt.Errorf("patch finalizers: %w", err)
+	}
+	work.SetResourceVersion(next.ResourceVersion)
+	work.SetFinalizers(next.Finalizers)
+	return true, nil
+}
+
+// Release removes our finalizers from the works in the namespace of a cluster that
+// is going, and names them, as "<dialect>/<name>": their objects stay in the spoke.
+func (w *Works) Release(ctx context.Context, cluster string) (left []string, err error) {
+	for _, k := range w.kinds {
+		released, err := w.releaseKind(ctx, k, cluster)
+		left = append(left, released...)
+		if err != nil {
+			return left, err
+		}
+	}
+	return left, nil
+}
+
+func (w *Works) releaseKind(ctx context.Context, k *kind, cluster string) (left []string, err error) {
+	var list metav1.PartialObjectMetadataList
+	gvk, err := apiutil.GVKForObject(k.list(), w.client.Scheme())
+	if err != nil {
+		return nil, fmt.Errorf("kind of %s works: %w", k.name, err)
+	}
+	list.SetGroupVersionKind(gvk)
+	for {
+		if err := w.live.List(ctx, &list, client.InNamespace(cluster), client.Limit(releasePage), client.Continue(list.Continue)); err != nil {
+			return left, fmt.Errorf("list %s works: %w", k.name, err)
+		}
+		for i := range list.Items {
+			work := &list.Items[i]
+			if !controllerutil.ContainsFinalizer(work, k.finalizer) {
+				continue
+			}
+			if err := w.dropFinalizer(ctx, k, work); err != nil {
+				return left, fmt.Errorf("release %s work %s: %w", k.name, work.Name, err)
+			}
+			left = append(left, k.name+"/"+work.Name)
+		}
+		if list.Continue == "" {
+			return left, nil
+		}
+	}
+}

@@ -1,0 +1,54 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package work
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	workv1 "open-cluster-management.io/api/work/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	"github.com/spokelet/spokelet/api/dialect"
+	"github.com/spokelet/spokelet/api/wire"
+)
+
+// manifestWorks is work.open-cluster-management.io/v1 ManifestWork.
+func manifestWorks(hubHash string, healthy bool) *kind {
+	return &kind{
+		name:      wire.DialectManifestWork,
+		finalizer: dialect.ManifestWorkFinalizer,
+		failed:    "AppliedManifestWorkFailed",
+		failure:   "Failed to apply manifest work",
+		maxName:   dialect.MaxManifestWorkName,
+		shared:    true,
+		changes:   predicate.LabelChangedPredicate{}, // its anchor bears them
+		blank:     func() item { return &manifestWork{hubHash: hubHash, healthy: healthy} },
+		list:      func() client.ObjectList { return &workv1.ManifestWorkList{} },
+	}
+}
+
+type manifestWork struct {
+	workv1.ManifestWork
+
+	hubHash string
+	healthy bool
+}
+
+func (m *manifestWork) object() client.Object { return &m.ManifestWork }
+func (m *manifestWork) wire() wire.Work {
+	return dialect.FromManifestWork(&m.ManifestWork, m.hubHash, m.healthy)
+}
+func (m *manifestWork) status() any                     { return m.Status }
+func (m *manifestWork) conditions() *[]metav1.Condition { return &m.Status.Conditions }
+
+func (m *manifestWork) merge(r wire.WorkStatus, now metav1.Time) {
+	m.Status = dialect.MergeManifestWork(m.Status, r, now)
+}
+
+func (m *manifestWork) shorten(by int) (left, total int) {
+	status := &m.Status.ResourceStatus
+	all := status.Manifests
+	status.Manifests = shorten(all, by, func(c workv1.ManifestCondition) []metav1.Condition { return c.Conditions })
+	return len(status.Manifests), len(all)
+}

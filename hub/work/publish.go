@@ -1,0 +1,187 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package work
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/tunnel/resource"
+)
+
+// publisher reconciles the works of one kind.
+type publisher struct {
+	works *Works
+	kind  *kind
+}
+
+// Reconcile publishes one work.
+func (p publisher) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	return quietly(p.works.publish(ctx, p.kind, req.NamespacedName))
+}
+
+// quietly turns a conflict into another look: the cache lags behind.
+func quietly(err error) (ctrl.Result, error) {
+	if apierrors.IsConflict(err) {
+		return ctrl.Result{RequeueAfter: 1}, nil
+	}
+	return ctrl.Result{}, err
+}
+
+func (w *Works) publish(ctx context.Context, k *kind, name types.NamespacedName) error {
+	managed, known, err := w.cluster(ctx, name.Namespace)
+	if err != nil {
+		return err
+	}
+	it := k.blank()
+	obj := it.object()
+	switch err := w.client.Get(ctx, name, obj); {
+	case apierrors.IsNotFound(err):
+		w.gone(k.key(name))
+		if managed {
+			w.source(name.Namespace).Delete(k.key(name).String())
+		}
+		return nil
+	case err != nil:
+		return fmt.Errorf("get work: %w", err)
+	}
+	switch leaving := obj.GetDeletionTimestamp() != nil; {
+	case leaving && !known && !k.shared:
+		return w.dropFinalizer(ctx, k, obj) // its cluster is no more: nobody will ever answer
+	case !managed:
+		w.warn(k, obj)
+		return nil
+	case leaving && !controllerutil.ContainsFinalizer(obj, k.finalizer):
+		w.source(name.Namespace).Delete(k.key(name).String())
+		return nil
+	case k.maxName > 0 && len(name.Name) > k.maxName:
+		return w.refuseName(ctx, k, obj)
+	case !leaving:
+		if err := w.addFinalizer(ctx, k, obj); err != nil {
+			return err
+		}
+	}
+	return w.send(k, it)
+}
+
+// gone forgets what was kept for a work that is no more.
+func (w *Works) gone(key wire.WorkKey) {
+	w.pace.Forget(key)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.written, key)
+}
+
+func (w *Works) source(cluster string) *resource.Source {
+	return w.sync.Source(cluster, wire.KindWork)
+}
+
+// send puts a work into Sync. One that is too large to travel is reported as
+// failed; the version before it stays in force.
+func (w *Works) send(k *kind, it item) error {
+	r, err := k.encode(it)
+	if err != nil {
+		return err
+	}
+	obj := it.object()
+	err = w.source(obj.GetNamespace()).Put(r)
+	if errors.Is(err, resource.ErrTooLarge) || errors.Is(err, resource.ErrInvalidKey) {
+		w.refuse(k, obj, err)
+		return nil
+	}
+	return err
+}
+
+// refuseName is for a work whose anchor can have no name: it never was in a spoke.
+func (w *Works) refuseName(ctx context.Context, k *kind, obj client.Object) error {
+	if obj.GetDeletionTimestamp() != nil {
+		return w.dropFinalizer(ctx, k, obj)
+	}
+	w.refuse(k, obj, fmt.Errorf("its name has %d characters, more than %d leave no room for the hub's hash in the name of its AppliedManifestWork",
+		len(obj.GetName()), k.maxName))
+	return nil
+}
+
+// refuse reports that a work is not sent.
+func (w *Works) refuse(k *kind, obj client.Object, why error) {
+	w.enqueue(k.keyOf(obj), report{uid: obj.GetUID(), refused: true, status: wire.WorkStatus{
+		ObservedGeneration: obj.GetGeneration(),
+		Conditions: []metav1.Condition{{
+			Type: conditionApplied, Status: metav1.ConditionFalse, Reason: k.failed,
+			Message: k.failure + ": " + why.Error(), ObservedGeneration: obj.GetGeneration(),
+		}},
+	}})
+}
+
+// load makes a body at the moment it is sent.
+func (w *Works) load(cluster, key string) (resource.Resource, bool) {
+	k, name, ok := w.workIn(cluster, key)
+	if !ok {
+		return resource.Resource{}, false
+	}
+	it := k.blank()
+	if err := w.client.Get(context.Background(), name, it.object()); err != nil {
+		return resource.Resource{}, false // gone: its Delete follows
+	}
+	r, err := k.encode(it)
+	return r, err == nil
+}
+
+// workIn returns the work that a cluster's key is about, if it may be.
+func (w *Works) workIn(cluster, key string) (*kind, types.NamespacedName, bool) {
+	parsed, err := wire.ParseWorkKey(key)
+	if err != nil || parsed.Namespace != cluster {
+		return nil, types.NamespacedName{}, false
+	}
+	k, ok := w.kind(parsed)
+	return k, nameOf(parsed), ok
+}
+
+// warn says once that a work lies where no cluster will take it.
+func (w *Works) warn(k *kind, work client.Object) {
+	if k.shared {
+		return
+	}
+	w.mu.Lock()
+	_, before := w.warned[work.GetUID()]
+	if len(w.warned) >= maxWarned {
+		clear(w.warned)
+	}
+	w.warned[work.GetUID()] = struct{}{}
+	w.mu.Unlock()
+	if !before {
+		w.events.Eventf(work, nil, corev1.EventTypeWarning, "ClusterNotManaged", "Publish",
+			"namespace %s is not that of an accepted cluster of this hub: nothing is applied", work.GetNamespace())
+	}
+}
+
+// names of the works of one kind in the namespace of a cluster, from the cache.
+func (w *Works) names(ctx context.Context, k *kind, cluster string) ([]types.NamespacedName, error) {
+	list := k.list()
+	// Nothing but the names is read, and they are strings: no need for copies.
+	if err := w.client.List(ctx, list, client.InNamespace(cluster), client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list %s works: %w", k.name, err)
+	}
+	out := make([]types.NamespacedName, 0, meta.LenList(list))
+	err := meta.EachListItem(list, func(o runtime.Object) error {
+		obj, err := meta.Accessor(o)
+		if err == nil {
+			out = append(out, types.NamespacedName{Namespace: obj.GetNamespace(), Name: obj.GetName()})
+		}
+		return err
+	})
+	return out, err
+}

@@ -1,0 +1,300 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package work
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	workv1 "open-cluster-management.io/api/work/v1"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/spokelet/spokelet/api/dialect"
+	"github.com/spokelet/spokelet/api/multicluster/v1alpha1"
+	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/tunnel/resource"
+)
+
+func statusBody(t *testing.T, s wire.WorkStatus) []byte {
+	t.Helper()
+	body, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return body
+}
+
+func applied(generation int64, status metav1.ConditionStatus) wire.WorkStatus {
+	c := metav1.Condition{
+		Type: "Applied", Status: status, Reason: "AppliedWorkComplete", ObservedGeneration: generation,
+		LastTransitionTime: metav1.NewTime(time.Unix(1, 0)),
+	}
+	m := workv1.ManifestCondition{ResourceMeta: workv1.ManifestResourceMeta{Version: "v1", Kind: "ConfigMap", Name: "a"}, Conditions: []metav1.Condition{c}}
+	return wire.WorkStatus{ObservedGeneration: generation, Conditions: []metav1.Condition{c}, Manifests: []workv1.ManifestCondition{m}}
+}
+
+// report hands a status over as an agent does and writes what is pending.
+func (r *rig) report(t *testing.T, cluster, key, uid string, s wire.WorkStatus) {
+	t.Helper()
+	r.receive(cluster, resource.Resource{Key: key, UID: uid, Body: statusBody(t, s)})
+	for r.queue.Len() > 0 {
+		r.next(t.Context())
+	}
+}
+
+func TestAgentIsBelievedAboutItsOwnWorksAlone(t *testing.T) {
+	tests := map[string]struct {
+		reason, cluster, key, uid string
+		written                   bool
+	}{
+		"its own work":            {reason: "that is its business", cluster: managed, key: "KIND/c1/w", uid: "uid-w", written: true},
+		"another cluster's work":  {reason: "a spoke is not trusted with others", cluster: "c2", key: "KIND/c1/w", uid: "uid-w"},
+		"an earlier work":         {reason: "the name was taken again", cluster: managed, key: "KIND/c1/w", uid: "uid-before"},
+		"another dialect":         {reason: "that is another object", cluster: managed, key: "ocm/c1/w", uid: "uid-w"},
+		"a work that is not here": {reason: "what an agent makes us hold is bounded", cluster: managed, key: "KIND/c1/x", uid: "uid-w"},
+		"no key at all":           {reason: "garbage is dropped", cluster: managed, key: "c1", uid: "uid-w"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			eachKind(t, func(t *testing.T, k *kind) {
+				w := k.named(managed, "w", k.held)
+				r := newRig(t, clusterNamed(managed), w)
+				r.report(t, tc.cluster, strings.Replace(tc.key, "KIND", k.name, 1), tc.uid, applied(1, metav1.ConditionTrue))
+				got, _ := r.get(t, k, w)
+				if (len(*got.conditions()) > 0) != tc.written {
+					t.Errorf("%s: status %+v", tc.reason, got.status())
+				}
+				if len(r.pending) != 0 {
+					t.Errorf("%s: %d reports are kept", tc.reason, len(r.pending))
+				}
+			})
+		})
+	}
+}
+
+// observed is what the Applied of a work speaks of.
+func observed(it item) int64 { return dialect.Observed(*it.conditions()) }
+
+func TestStatusIsWrittenWhenItChanges(t *testing.T) {
+	eachKind(t, func(t *testing.T, k *kind) {
+		w := k.named(managed, "w", k.held)
+		theirs := []metav1.Condition{{Type: "Theirs", Status: metav1.ConditionTrue, Reason: "X", LastTransitionTime: metav1.Now()}}
+		switch w := w.(type) {
+		case *v1alpha1.Work:
+			w.Status.Conditions = theirs
+		case *workv1.ManifestWork:
+			w.Status.Conditions = theirs
+		}
+		r := newRig(t, clusterNamed(managed), w)
+		tell := func(s wire.WorkStatus) { r.report(t, managed, k.name+"/c1/w", "uid-w", s) }
+
+		tell(applied(2, metav1.ConditionTrue))
+		first, _ := r.get(t, k, w)
+		if r.writes != 1 || len(*first.conditions()) != 2 {
+			t.Fatalf("%d writes, %+v", r.writes, first.status())
+		}
+		later := applied(2, metav1.ConditionTrue)
+		later.Conditions[0].LastTransitionTime = metav1.NewTime(time.Unix(1_000_000, 0))
+		tell(later)
+		if r.writes != 1 {
+			t.Error("a write that changes only a time")
+		}
+		tell(applied(1, metav1.ConditionFalse))
+		if got, _ := r.get(t, k, w); r.writes != 1 || observed(got) != 2 {
+			t.Errorf("an overtaken report is written: %+v", got.status())
+		}
+		r.conflict = 1
+		tell(applied(3, metav1.ConditionTrue))
+		got, _ := r.get(t, k, w)
+		if observed(got) != 3 {
+			t.Errorf("a conflict loses the report: %+v", got.status())
+		}
+		before := meta.FindStatusCondition(*first.conditions(), "Applied").LastTransitionTime
+		if now := meta.FindStatusCondition(*got.conditions(), "Applied").LastTransitionTime; !now.Equal(&before) {
+			t.Errorf("the transition time moved from %s to %s", before, now)
+		}
+		if meta.FindStatusCondition(*got.conditions(), "Theirs") == nil {
+			t.Error("somebody else's condition is gone")
+		}
+	})
+}
+
+func TestAWriteCarriesWhatChangedAndNothingElse(t *testing.T) {
+	eachKind(t, func(t *testing.T, k *kind) {
+		w := k.named(managed, "w", k.held)
+		r := newRig(t, clusterNamed(managed), w)
+		tell := func(s wire.WorkStatus) string {
+			r.report(t, managed, k.name+"/c1/w", "uid-w", s)
+			return r.patches[len(r.patches)-1]
+		}
+		tell(applied(1, metav1.ConditionTrue))
+		shared := applied(1, metav1.ConditionTrue)
+		shared.Conditions = append(shared.Conditions, metav1.Condition{
+			Type: dialect.TypeSharedResources, Status: metav1.ConditionTrue, Reason: "X", LastTransitionTime: metav1.Now(),
+		})
+		if patch := tell(shared); strings.Contains(patch, "anifest") || !strings.Contains(patch, "resourceVersion") {
+			t.Errorf("no manifest changed, and the patch is %s", patch)
+		}
+		shared.Manifests[0].Conditions[0].Status = metav1.ConditionFalse
+		if patch := tell(shared); strings.Contains(patch, dialect.TypeSharedResources) {
+			t.Errorf("the work's conditions are as before, and the patch is %s", patch)
+		}
+		shared.Manifests = nil
+		tell(shared)
+		if got, _ := r.get(t, k, w); strings.Contains(string(mustJSON(t, got.status())), "ConfigMap") {
+			t.Errorf("no manifest is left, and the status is %+v", got.status())
+		}
+	})
+}
+
+func mustJSON(t *testing.T, v any) []byte {
+	t.Helper()
+	raw, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
+func TestReportThatTakesTheLastOneBackIsWritten(t *testing.T) {
+	eachKind(t, func(t *testing.T, k *kind) {
+		w := k.named(managed, "w", k.held)
+		r := newRig(t, clusterNamed(managed), w)
+		tell := func(status metav1.ConditionStatus) {
+			r.report(t, managed, k.name+"/c1/w", "uid-w", applied(1, status))
+		}
+		tell(metav1.ConditionTrue)
+		cached, _ := r.get(t, k, w)
+		r.lagging = cached.object()
+		tell(metav1.ConditionFalse)
+		tell(metav1.ConditionTrue)
+		got, _ := r.get(t, k, w)
+		if !meta.IsStatusConditionTrue(*got.conditions(), "Applied") {
+			t.Error("the cache had not seen the last write yet, and the report beside it looked like no change")
+		}
+		r.lagging = nil
+		tell(metav1.ConditionTrue)
+		if len(r.written) != 0 {
+			t.Errorf("the cache has caught up, and %v is still remembered", r.written)
+		}
+	})
+}
+
+func TestWorkThatIsGoneIsForgotten(t *testing.T) {
+	eachKind(t, func(t *testing.T, k *kind) {
+		w := k.named(managed, "w")
+		r := newRig(t, clusterNamed(managed), w)
+		r.reconcile(t, k, w)
+		if len(r.written) != 1 {
+			t.Fatalf("remembered %v, want the write of the finalizer", r.written)
+		}
+		got, _ := r.get(t, k, w)
+		got.object().SetFinalizers(nil)
+		if err := r.client.Update(t.Context(), got.object()); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.client.Delete(t.Context(), got.object()); err != nil {
+			t.Fatal(err)
+		}
+		r.reconcile(t, k, w)
+		if len(r.written) != 0 || len(r.sync.Source(managed, wire.KindWork).Keys()) != 0 {
+			t.Errorf("the work is gone, and %v is still remembered", r.written)
+		}
+	})
+}
+
+func TestFinalizedLetsTheWorkGo(t *testing.T) {
+	eachKind(t, func(t *testing.T, k *kind) {
+		gone, here := k.named(managed, "gone", k.deleting), k.named(managed, "here", k.held)
+		r := newRig(t, clusterNamed(managed), gone, here)
+		r.report(t, managed, k.name+"/c1/gone", "uid-gone", wire.WorkStatus{Finalized: true})
+		if _, ok := r.get(t, k, gone); ok {
+			t.Error("the work is still held")
+		}
+		r.report(t, managed, k.name+"/c1/here", "uid-here", wire.WorkStatus{Finalized: true})
+		if got, _ := r.get(t, k, here); !controllerutil.ContainsFinalizer(got.object(), k.finalizer) {
+			t.Error("a work that nobody deletes lost its finalizer")
+		}
+	})
+}
+
+func TestEventsComeWithChanges(t *testing.T) {
+	condition := func(status metav1.ConditionStatus, reason string) []metav1.Condition {
+		return []metav1.Condition{{Type: "Applied", Status: status, Reason: reason, Message: "m"}}
+	}
+	tests := map[string]struct {
+		reason        string
+		before, after []metav1.Condition
+		want          string
+	}{
+		"applied at once":     {reason: "as nearly all works are", after: condition("True", "Done")},
+		"failed":              {reason: "somebody has to act", after: condition("False", "Bad"), want: "Warning Bad m"},
+		"failed after all":    {reason: "it changed", before: condition("True", "Done"), after: condition("False", "Bad"), want: "Warning Bad m"},
+		"still failing":       {reason: "said already", before: condition("False", "Bad"), after: condition("False", "Bad")},
+		"failing otherwise":   {reason: "there is news", before: condition("False", "Bad"), after: condition("False", "Worse"), want: "Warning Worse m"},
+		"mended":              {reason: "nobody has to act any more", before: condition("False", "Bad"), after: condition("True", "Done"), want: "Normal Done m"},
+		"nothing of Applied":  {reason: "there is nothing to say", before: condition("True", "Done")},
+		"unknown, then known": {reason: "it did not fail", before: condition("Unknown", "X"), after: condition("True", "Done")},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.announce(multicluster().named(managed, "w"), tc.before, tc.after)
+			var got string
+			if len(r.events.Events) > 0 {
+				got = <-r.events.Events
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestStatusIsTrimmedToWhatFits(t *testing.T) {
+	eachKind(t, func(t *testing.T, k *kind) {
+		it := k.blank()
+		report := wire.WorkStatus{Conditions: []metav1.Condition{{Type: "Applied", Status: metav1.ConditionFalse, ObservedGeneration: 4}}}
+		for i := range 10_000 {
+			status := metav1.ConditionTrue
+			if i == 9_999 {
+				status = metav1.ConditionFalse
+			}
+			report.Manifests = append(report.Manifests, workv1.ManifestCondition{
+				ResourceMeta: workv1.ManifestResourceMeta{Ordinal: int32(i), Kind: "ConfigMap", Name: "some-name-of-usual-length"},
+				Conditions:   []metav1.Condition{{Type: "Applied", Status: status, Message: strings.Repeat("m", 100)}},
+			})
+		}
+		bring(it, reportOf(report), metav1.NewTime(time.Unix(1, 0)))
+		if n := size(it.status()); n > maxStored {
+			t.Errorf("status has %d bytes", n)
+		}
+		text := string(mustJSON(t, it.status()))
+		if !strings.Contains(text, `"ordinal":9999`) {
+			t.Error("what failed is left out")
+		}
+		c := meta.FindStatusCondition(*it.conditions(), trimmedType)
+		if left := strings.Count(text, `"ordinal"`); c == nil || c.ObservedGeneration != 4 || left < 1000 {
+			t.Fatalf("%d manifests, condition %+v", left, c)
+		}
+		before := mustJSON(t, it.status())
+		bring(it, reportOf(report), metav1.NewTime(time.Unix(2, 0)))
+		if again := mustJSON(t, it.status()); !bytes.Equal(before, again) {
+			t.Error("the same report changes the status")
+		}
+		report.Manifests = report.Manifests[:10]
+		bring(it, reportOf(report), metav1.NewTime(time.Unix(3, 0)))
+		if meta.FindStatusCondition(*it.conditions(), trimmedType) != nil {
+			t.Error("everything fits, and the status says otherwise")
+		}
+	})
+}
+
+func reportOf(s wire.WorkStatus) report { return report{status: s} }

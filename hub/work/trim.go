@@ -1,0 +1,92 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package work
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spokelet/spokelet/api/dialect"
+)
+
+const (
+	// maxStored is the size in bytes up to which a work with its status is
+	// written; etcd refuses a request of 1.5 MiB. The rest is for what caches leave
+	// out: managed fields, and what kubectl remembers, of at most 256 KiB.
+	maxStored = 1240 << 10
+	// trimMargin is for what stands around the parts that are counted, and for the
+	// condition that says what was left out.
+	trimMargin = 2 << 10
+	// trimmedType is the condition of a status that had to leave something out.
+	trimmedType = "StatusTrimmed"
+)
+
+// trim leaves out manifests until the work fits into etcd, those that are well
+// first, and says so in a condition.
+func trim(it item, now metav1.Time) {
+	conditions := it.conditions()
+	if old := meta.FindStatusCondition(*conditions, trimmedType); old != nil {
+		now = old.LastTransitionTime
+		meta.RemoveStatusCondition(conditions, trimmedType)
+	}
+	over := size(it.object()) - maxStored
+	if over <= 0 {
+		return
+	}
+	left, total := it.shorten(over + trimMargin)
+	*conditions = append(*conditions, metav1.Condition{
+		Type: trimmedType, Status: metav1.ConditionTrue, Reason: "SizeLimit",
+		Message:            fmt.Sprintf("%d of %d manifests are left out: the status is too large to be stored", total-left, total),
+		ObservedGeneration: dialect.Observed(*conditions), LastTransitionTime: now,
+	})
+}
+
+// shorten returns the entries of a status without some of them, so that their JSON
+// is by so many bytes shorter. Those that are well go first, the last before the
+// first.
+func shorten[M any](all []M, by int, of func(M) []metav1.Condition) []M {
+	sizes := make([]int, len(all))
+	room := -by
+	for i := range all {
+		sizes[i] = size(all[i]) + 1
+		room += sizes[i]
+	}
+	keep := make([]bool, len(all))
+	for _, well := range []bool{false, true} {
+		for i := range all {
+			if isWell(of(all[i])) == well && sizes[i] <= room {
+				keep[i] = true
+				room -= sizes[i]
+			}
+		}
+	}
+	var left []M
+	for i := range all {
+		if keep[i] {
+			left = append(left, all[i])
+		}
+	}
+	return left
+}
+
+func isWell(conditions []metav1.Condition) bool {
+	for _, c := range conditions {
+		if c.Status != metav1.ConditionTrue {
+			return false
+		}
+	}
+	return true
+}
+
+// size in bytes as JSON.
+func size(v any) int {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return maxStored // cannot be written either way
+	}
+	return len(raw)
+}

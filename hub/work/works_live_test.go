@@ -1,0 +1,316 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package work
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/events"
+	clusterv1 "open-cluster-management.io/api/cluster/v1"
+	workv1 "open-cluster-management.io/api/work/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/tunnel/resource"
+)
+
+// running is Works in a manager on a real API server.
+type running struct {
+	*Works
+
+	admin  client.Client
+	source func(cluster string) *resource.Source
+}
+
+func runLive(t *testing.T, admin liveHub) running {
+	t.Helper()
+	mgr, err := ctrl.NewManager(admin.config, ctrl.Options{
+		Scheme: admin.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"},
+		Controller: config.Controller{SkipNameValidation: new(true)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hub := resource.NewHub()
+	w, err := New(Config{Sync: hub, Client: mgr.GetClient(), Events: events.NewFakeRecorder(1000), HubHash: testHash})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.SetupWithManager(mgr); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var ended sync.WaitGroup
+	ended.Go(func() {
+		if err := mgr.Start(ctx); err != nil {
+			t.Errorf("manager: %v", err)
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		ended.Wait()
+		mgr.GetHTTPClient().CloseIdleConnections()
+	})
+	return running{Works: w, admin: admin, source: func(cluster string) *resource.Source { return hub.Source(cluster, wire.KindWork) }}
+}
+
+// cluster makes a namespace and its ManagedCluster, which is ours.
+func (r running) cluster(t *testing.T) string {
+	t.Helper()
+	name := liveNamespace(t, r.admin, nil)
+	record := clusterNamed(name)
+	if err := r.admin.Create(t.Context(), record); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.admin.Delete(context.WithoutCancel(t.Context()), record) })
+	return name
+}
+
+func (r running) create(t *testing.T, namespace, name string, change ...func(client.Object)) *workv1.ManifestWork {
+	t.Helper()
+	work := manifestWorks(testHash, false).named(namespace, name, change...).(*workv1.ManifestWork)
+	work.UID = ""
+	if err := r.admin.Create(t.Context(), work); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		_ = r.admin.Delete(ctx, work)
+		_ = r.admin.Patch(ctx, work, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`)))
+	})
+	return work
+}
+
+// await reads a work until it is as it should be.
+func (r running) await(t *testing.T, work *workv1.ManifestWork, what string, ready func(*workv1.ManifestWork) bool) {
+	t.Helper()
+	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
+		err := r.admin.Get(ctx, client.ObjectKeyFromObject(work), work)
+		return ready(work), err
+	})
+	if err != nil {
+		t.Fatalf("%s: %v: %+v", what, err, work)
+	}
+}
+
+func (r running) awaitGone(t *testing.T, work *workv1.ManifestWork) {
+	t.Helper()
+	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
+		err := r.admin.Get(ctx, client.ObjectKeyFromObject(work), work)
+		return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
+	})
+	if err != nil {
+		t.Fatalf("the work is still there: %v", err)
+	}
+}
+
+// tell is what the agent says of a work.
+func (r running) tell(t *testing.T, work *workv1.ManifestWork, s wire.WorkStatus) {
+	t.Helper()
+	key := "manifestwork/" + work.Namespace + "/" + work.Name
+	r.receive(work.Namespace, resource.Resource{Key: key, UID: string(work.UID), Body: statusBody(t, s)})
+}
+
+// sent is what the agent is told of a work.
+func (r running) sent(t *testing.T, work *workv1.ManifestWork) wire.Work {
+	t.Helper()
+	res, ok := r.load(work.Namespace, "manifestwork/"+work.Namespace+"/"+work.Name)
+	if !ok {
+		t.Fatal("nothing is sent")
+	}
+	decoded, err := wire.DecodeWork(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return decoded
+}
+
+func heldLive(work *workv1.ManifestWork) bool {
+	return controllerutil.ContainsFinalizer(work, workv1.ManifestWorkFinalizer)
+}
+
+// wellApplied is an agent's report on a work of one ConfigMap.
+func wellApplied(generation int64, values ...workv1.FeedbackValue) wire.WorkStatus {
+	condition := func(kind string, generation int64) metav1.Condition {
+		return metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: "R", ObservedGeneration: generation, LastTransitionTime: metav1.NewTime(time.Unix(1, 0))}
+	}
+	return wire.WorkStatus{
+		ObservedGeneration: generation,
+		Conditions:         []metav1.Condition{condition("Applied", generation), condition("Available", generation)},
+		Manifests: []workv1.ManifestCondition{{
+			ResourceMeta:    workv1.ManifestResourceMeta{Version: "v1", Kind: "ConfigMap", Resource: "configmaps", Name: "a", Namespace: "default"},
+			Conditions:      []metav1.Condition{condition("Applied", generation), condition("Available", 0), condition("StatusFeedbackSynced", 0)},
+			StatusFeedbacks: workv1.StatusFeedbackResult{Values: values},
+		}},
+	}
+}
+
+func TestAManifestWorkTakesItsWayOnARealHub(t *testing.T) {
+	admin := liveClient(t)
+	r := runLive(t, admin)
+	foreign := r.create(t, liveNamespace(t, admin, nil), "foreign")
+	work := r.create(t, r.cluster(t), "w", func(o client.Object) { o.SetLabels(map[string]string{"a": "b"}) })
+
+	r.await(t, work, "no finalizer", heldLive)
+	key := "manifestwork/" + work.Namespace + "/w"
+	published := func(context.Context) (bool, error) { return slices.Contains(r.source(work.Namespace).Keys(), key), nil }
+	if err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 30*time.Second, true, published); err != nil {
+		t.Fatal("the work is not published")
+	}
+	if sent := r.sent(t, work); sent.HubHash != testHash || sent.Labels["a"] != "b" || len(sent.Spec.Workload.Manifests) != 1 {
+		t.Errorf("sent %+v", sent)
+	}
+
+	raw := `{"b":1}`
+	r.tell(t, work, wellApplied(1, workv1.FeedbackValue{Name: "json", Value: workv1.FieldValue{Type: workv1.JsonRaw, JsonRaw: &raw}}))
+	applied := func(generation int64) func(*workv1.ManifestWork) bool {
+		return func(w *workv1.ManifestWork) bool {
+			c := meta.FindStatusCondition(w.Status.Conditions, "Applied")
+			return c != nil && c.ObservedGeneration == generation
+		}
+	}
+	r.await(t, work, "not applied", applied(1))
+	if diff := cmp.Diff([]string{"Applied", "Available", "StatusFeedbackSynced"}, conditionTypes(work)); diff != "" {
+		t.Errorf("conditions of the manifest (-want +got):\n%s", diff)
+	}
+
+	work.Spec.DeleteOption = &workv1.DeleteOption{PropagationPolicy: workv1.DeletePropagationPolicyTypeOrphan}
+	if err := r.admin.Update(t.Context(), work); err != nil {
+		t.Fatal(err)
+	}
+	r.tell(t, work, wellApplied(2, workv1.FeedbackValue{Name: "json", Value: workv1.FieldValue{Type: workv1.JsonRaw, JsonRaw: &raw}}))
+	r.await(t, work, "not applied anew", applied(2))
+	if diff := cmp.Diff([]string{"Available", "StatusFeedbackSynced", "Applied"}, conditionTypes(work)); diff != "" {
+		t.Errorf("conditions of the manifest after a change (-want +got):\n%s", diff)
+	}
+	if got := *work.Status.ResourceStatus.Manifests[0].StatusFeedbacks.Values[0].Value.JsonRaw; got != raw {
+		t.Errorf("value %s", got)
+	}
+
+	if err := r.admin.Delete(t.Context(), work); err != nil {
+		t.Fatal(err)
+	}
+	leaving := func(context.Context) (bool, error) { return r.sent(t, work).Deleting, nil }
+	if err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 30*time.Second, true, leaving); err != nil {
+		t.Fatal("the agent is not asked to collect")
+	}
+	if sent := r.sent(t, work); sent.Spec.DeleteOption == nil || len(sent.Spec.Workload.Manifests) != 0 {
+		t.Errorf("sent %+v", sent)
+	}
+	r.tell(t, work, wire.WorkStatus{ObservedGeneration: 3, Finalized: true})
+	r.awaitGone(t, work)
+
+	version := foreign.ResourceVersion
+	r.await(t, foreign, "gone", func(*workv1.ManifestWork) bool { return true })
+	if foreign.ResourceVersion != version || len(r.source(foreign.Namespace).Keys()) != 0 {
+		t.Errorf("a work where no cluster of ours is was touched: %+v", foreign)
+	}
+}
+
+func conditionTypes(work *workv1.ManifestWork) []string {
+	var out []string
+	for _, m := range work.Status.ResourceStatus.Manifests {
+		for _, c := range m.Conditions {
+			out = append(out, c.Type)
+		}
+	}
+	return out
+}
+
+func TestAFinishedManifestWorkIsDeletedByARealHub(t *testing.T) {
+	r := runLive(t, liveClient(t))
+	cluster := r.cluster(t)
+	ttl := func(seconds int64) func(client.Object) {
+		return func(o client.Object) {
+			o.(*workv1.ManifestWork).Spec.DeleteOption = &workv1.DeleteOption{
+				PropagationPolicy: workv1.DeletePropagationPolicyTypeForeground, TTLSecondsAfterFinished: &seconds,
+			}
+		}
+	}
+	soon, later := r.create(t, cluster, "soon", ttl(2)), r.create(t, cluster, "later", ttl(3600))
+	report := wellApplied(1)
+	done := report.Conditions[0]
+	done.Type, done.Reason = workv1.WorkComplete, "ConditionRulesAggregated"
+	report.Conditions = append(report.Conditions, done)
+	for _, work := range []*workv1.ManifestWork{soon, later} {
+		r.await(t, work, "no finalizer", heldLive)
+		r.tell(t, work, report)
+	}
+	r.await(t, soon, "not deleted", func(w *workv1.ManifestWork) bool { return w.DeletionTimestamp != nil })
+	finished := meta.FindStatusCondition(soon.Status.Conditions, workv1.WorkComplete).LastTransitionTime
+	if early := finished.Add(2 * time.Second).Sub(soon.DeletionTimestamp.Time); early > 0 {
+		t.Errorf("deleted %s before its time", early)
+	}
+	r.tell(t, soon, wire.WorkStatus{ObservedGeneration: 2, Finalized: true})
+	r.awaitGone(t, soon)
+	r.await(t, later, "deleted", func(w *workv1.ManifestWork) bool { return w.DeletionTimestamp == nil })
+}
+
+func TestManifestWorksOfAClusterThatIsGoingAreReleasedOnARealHub(t *testing.T) {
+	r := runLive(t, liveClient(t))
+	cluster := r.cluster(t)
+	work := r.create(t, cluster, "w")
+	r.await(t, work, "no finalizer", heldLive)
+	record := &clusterv1.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: cluster}}
+	if err := r.admin.Delete(t.Context(), record); err != nil {
+		t.Fatal(err)
+	}
+	// Until the cache has seen that, the finalizer comes back.
+	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
+		managed, _, err := r.Works.cluster(ctx, cluster)
+		return !managed, err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	left, err := r.Release(t.Context(), cluster)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"manifestwork/w"}, left); diff != "" {
+		t.Errorf("left (-want +got):\n%s", diff)
+	}
+	r.await(t, work, "gone", func(w *workv1.ManifestWork) bool { return !heldLive(w) })
+}
+
+func TestARealAPIServerPutsTheFinalizersOn(t *testing.T) {
+	admin := liveClient(t)
+	r := newRig(t)
+	r.Works.client = admin
+	if err := r.installPolicy(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ns := liveNamespace(t, admin, map[string]string{"spokelet.io/created-by": "spokelet-hub"})
+	eachKind(t, func(t *testing.T, k *kind) {
+		// The API server takes a moment to learn of a policy.
+		err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
+			work := k.named(ns, "")
+			work.SetUID("")
+			work.SetGenerateName("w-")
+			work.SetFinalizers([]string{"example.com/theirs"})
+			if err := admin.Create(ctx, work); err != nil {
+				return false, err
+			}
+			finalizers := work.GetFinalizers()
+			err := admin.Patch(ctx, work, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`)))
+			return cmp.Equal(finalizers, []string{"example.com/theirs", k.finalizer}), err
+		})
+		if err != nil {
+			t.Errorf("works of a cluster's namespace are made without their finalizer: %v", err)
+		}
+	})
+}
