@@ -5,6 +5,7 @@ package charts
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -88,5 +89,45 @@ func TestTheOwnersGroupsAreAllThatTheAgentMayImpersonate(t *testing.T) {
 				t.Errorf("%d rules are about groups, want one", found)
 			}
 		})
+	}
+}
+
+// TestTheAgentActsForListedExecutorsAlone: whom it may impersonate, it can be.
+func TestTheAgentActsForListedExecutorsAlone(t *testing.T) {
+	const worker = "klusterlet-work-sa in open-cluster-management-agent"
+	cases := map[string]struct {
+		reason string
+		values []string
+		want   []string
+	}{
+		"by default":       {reason: "applied objects are written as this account", want: []string{worker}},
+		"two of a kind":    {reason: "each namespace has its names", values: []string{"work.executors[0].namespace=team", "work.executors[0].name=bob", "work.executors[1].namespace=team", "work.executors[1].name=eve", "work.executors[2].namespace=ops", "work.executors[2].name=bob"}, want: []string{"bob in ops", "bob,eve in team", worker}},
+		"without any work": {reason: "nobody executes anything", values: []string{"work.enabled=false", "work.executors[0].namespace=team", "work.executors[0].name=bob"}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			for _, g := range install(t, "spokelet-agent", tc.values...) {
+				if g.gives("", "serviceaccounts", "impersonate") {
+					got = append(got, strings.Join(g.rule.ResourceNames, ",")+" in "+g.namespace)
+				}
+			}
+			slices.Sort(got)
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s: accounts (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestOnlyACacheOfExecutorsLetsTheAgentReadRoles(t *testing.T) {
+	for _, caches := range []bool{false, true} {
+		reads := false
+		for _, g := range install(t, "spokelet-agent", "work.executorValidatingCaches="+strconv.FormatBool(caches)) {
+			reads = reads || g.account == agent && g.gives("rbac.authorization.k8s.io", "clusterroles", "list", "watch", "get")
+		}
+		if reads != caches {
+			t.Errorf("with caches %t the agent reads roles: %t", caches, reads)
+		}
 	}
 }

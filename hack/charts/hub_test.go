@@ -51,10 +51,14 @@ func TestTheHubChangesItsOwnDefinitionsAndPoliciesAlone(t *testing.T) {
 	}{
 		"customresourcedefinitions": {
 			group: "apiextensions.k8s.io",
-			want:  []string{"managedclusters.cluster.open-cluster-management.io", "works.multicluster.x-k8s.io"},
+			want: []string{
+				"managedclusters.cluster.open-cluster-management.io", "manifestworks.work.open-cluster-management.io",
+				"works.multicluster.x-k8s.io",
+			},
 		},
 		"validatingadmissionpolicies":       {group: "admissionregistration.k8s.io", want: []string{"spokelet-managedclusters"}},
 		"validatingadmissionpolicybindings": {group: "admissionregistration.k8s.io", want: []string{"spokelet-managedclusters"}},
+		"validatingwebhookconfigurations":   {group: "admissionregistration.k8s.io", want: []string{"spokelet-manifestworks"}},
 		"mutatingadmissionpolicies":         {group: "admissionregistration.k8s.io", want: []string{"spokelet-works"}},
 		"mutatingadmissionpolicybindings":   {group: "admissionregistration.k8s.io", want: []string{"spokelet-works"}},
 		"apiservices":                       {group: "apiregistration.k8s.io", want: []string{"v1alpha1.live.spokelet.io"}},

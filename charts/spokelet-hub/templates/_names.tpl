@@ -40,3 +40,20 @@ capabilities:
 {{ div (mul (trimSuffix "Mi" $limit | int) 9) 10 }}MiB
 {{- end -}}
 {{- end }}
+
+{{/* What the webhooks have in common. */}}
+{{- define "spokelet-hub.webhook" -}}
+admissionReviewVersions: [v1]
+sideEffects: None
+timeoutSeconds: 10
+rules:
+  - apiGroups: [work.open-cluster-management.io]
+    apiVersions: [v1]
+    resources: [manifestworks]
+    operations: [CREATE, UPDATE]
+    scope: Namespaced
+# Labels, finalizers and owners of a work can be changed without the hub.
+matchConditions:
+  - name: spec-is-new
+    expression: request.operation == 'CREATE' || object.?spec != oldObject.?spec
+{{- end }}

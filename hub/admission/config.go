@@ -1,0 +1,90 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package admission
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	// Path is where ManifestWorks in namespaces that the hub made are judged.
+	Path = "/validate-work-open-cluster-management-io-v1-manifestwork"
+	// AdoptedPath is where those in namespaces that others made are judged: the
+	// works of clusters of another controller pass there.
+	AdoptedPath = Path + "/adopted"
+)
+
+// DefaultManifestLimit is that of Open Cluster Management.
+const DefaultManifestLimit = 500 << 10
+
+// Access asks the API server what a user may do. client-go's
+// SubjectAccessReviews are one.
+type Access interface {
+	Create(ctx context.Context, review *authorizationv1.SubjectAccessReview, opts metav1.CreateOptions) (*authorizationv1.SubjectAccessReview, error)
+}
+
+// Clusters tells whose works there are.
+type Clusters interface {
+	// Foreign is true for the namespace of a cluster that another controller
+	// looks after. A namespace without a cluster is not foreign: its cluster may
+	// come.
+	Foreign(ctx context.Context, namespace string) (bool, error)
+}
+
+// ClustersFunc is Clusters.
+type ClustersFunc func(ctx context.Context, namespace string) (bool, error)
+
+// Foreign calls f.
+func (f ClustersFunc) Foreign(ctx context.Context, namespace string) (bool, error) {
+	return f(ctx, namespace)
+}
+
+// Config is what the server is made of.
+type Config struct {
+	// Listener accepts the connections of the API server. The server closes it.
+	// Required by New.
+	Listener net.Listener
+	// Certificate is asked in every handshake, and so may rotate. Required by
+	// New.
+	Certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	// Access and Clusters are required.
+	Access   Access
+	Clusters Clusters
+	// ManifestLimit is how many bytes the manifests of a work may have. Default
+	// DefaultManifestLimit.
+	ManifestLimit int
+	// NilExecutorValidating asks for the right where a work has no executor, as
+	// if it named klusterlet-work-sa in no namespace.
+	NilExecutorValidating bool
+	Logger                logr.Logger
+	Registerer            prometheus.Registerer
+}
+
+// Default fills what was left empty.
+func (c *Config) Default() {
+	if c.ManifestLimit == 0 {
+		c.ManifestLimit = DefaultManifestLimit
+	}
+}
+
+// Validate says what is missing or contradicts.
+func (c *Config) Validate() error {
+	switch {
+	case c.Listener == nil || c.Certificate == nil:
+		return errors.New("admission: listener or certificate is missing")
+	case c.Access == nil || c.Clusters == nil:
+		return errors.New("admission: access or clusters are missing")
+	case c.ManifestLimit < 0:
+		return errors.New("admission: manifest limit is negative")
+	}
+	return nil
+}

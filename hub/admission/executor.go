@@ -1,0 +1,80 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package admission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	workv1 "open-cluster-management.io/api/work/v1"
+)
+
+// defaultExecutor is whom a work without executor is checked for, if at all: an
+// account of no namespace, as Open Cluster Management has it.
+const defaultExecutor = "klusterlet-work-sa"
+
+// mayExecute asks whether the user may have works executed as the account.
+func (j *judge) mayExecute(ctx context.Context, r *admissionv1.AdmissionRequest, executor *workv1.ManifestWorkExecutor) error {
+	if executor == nil && !j.nilExecutor {
+		return nil
+	}
+	account := &workv1.ManifestWorkSubjectServiceAccount{Name: defaultExecutor}
+	if executor != nil {
+		if err := valid(executor); err != nil {
+			return err
+		}
+		account = executor.Subject.ServiceAccount
+	}
+	allowed, err := j.allowed(ctx, r.UserInfo, &authorizationv1.ResourceAttributes{
+		Group: workv1.GroupName, Resource: "manifestworks", Verb: "execute-as", Namespace: r.Namespace,
+		Name: "system:serviceaccount:" + account.Namespace + ":" + account.Name,
+	})
+	if err != nil {
+		return fmt.Errorf("%w: whether user %s may execute as %s/%s: %w", errUndecided, r.UserInfo.Username, account.Namespace, account.Name, err)
+	}
+	if !allowed {
+		return fmt.Errorf("user %s cannot manipulate the Manifestwork with executor %s/%s in namespace %s",
+			r.UserInfo.Username, account.Namespace, account.Name, r.Namespace)
+	}
+	return nil
+}
+
+// valid refuses an executor whose name could be read as another's.
+func valid(executor *workv1.ManifestWorkExecutor) error {
+	account := executor.Subject.ServiceAccount
+	if account == nil {
+		return errors.New("executor service account can not be nil")
+	}
+	if executor.Subject.Type != workv1.ExecutorSubjectTypeServiceAccount {
+		return fmt.Errorf("executor type %q is not supported", executor.Subject.Type)
+	}
+	for _, part := range []string{account.Namespace, account.Name} {
+		if part == "" || strings.Contains(part, ":") {
+			return fmt.Errorf("executor service account %q/%q is not a valid one", account.Namespace, account.Name)
+		}
+	}
+	return nil
+}
+
+// allowed puts the question. An API server that cannot evaluate it fully is no
+// yes.
+func (j *judge) allowed(ctx context.Context, user authenticationv1.UserInfo, what *authorizationv1.ResourceAttributes) (bool, error) {
+	extra := make(map[string]authorizationv1.ExtraValue, len(user.Extra))
+	for key, values := range user.Extra {
+		extra[key] = authorizationv1.ExtraValue(values)
+	}
+	answer, err := j.access.Create(ctx, &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+		User: user.Username, Groups: user.Groups, UID: user.UID, Extra: extra, ResourceAttributes: what,
+	}}, metav1.CreateOptions{})
+	if err != nil {
+		return false, err
+	}
+	return answer.Status.Allowed && !answer.Status.Denied, nil
+}
