@@ -16,6 +16,7 @@ import (
 	"github.com/spokelet/spokelet/agent"
 	"github.com/spokelet/spokelet/api/config/v1alpha1"
 	"github.com/spokelet/spokelet/cmd/internal/command"
+	"github.com/spokelet/spokelet/cmd/spokelet-agent/workagent"
 	"github.com/spokelet/spokelet/tunnel/identity"
 )
 
@@ -30,6 +31,7 @@ func newCommand() *cobra.Command {
 	cmd.Version = command.Version
 	cmd.AddCommand(
 		subcommand("uninstall", "Stop the agent, let go of what it applied, and remove its traces", agent.Uninstall),
+		workagent.Command(processName),
 		command.Probe(),
 	)
 	return cmd

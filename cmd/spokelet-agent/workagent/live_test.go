@@ -1,0 +1,456 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workagent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2/ktesting"
+	workv1 "open-cluster-management.io/api/work/v1"
+
+	"github.com/spokelet/spokelet/api/crds"
+	"github.com/spokelet/spokelet/api/dialect"
+	"github.com/spokelet/spokelet/api/multicluster/v1alpha1"
+)
+
+// liveRig is a cluster of a real hub, and a namespace of a real spoke.
+type liveRig struct {
+	hub, spoke *rest.Config
+	works      *kind // clients of the tests
+	multi      *kind
+	anchors    dynamic.NamespaceableResourceInterface
+	kube       kubernetes.Interface // of the spoke
+	cluster    string               // and namespace, everywhere
+}
+
+// newLiveRig takes two API servers, or one for both.
+func newLiveRig(t *testing.T, one bool) *liveRig {
+	t.Helper()
+	hub, spokes := os.Getenv("SPOKELET_HUB_KUBECONFIG"), os.Getenv("SPOKELET_SPOKE_KUBECONFIGS")
+	if hub == "" || spokes == "" {
+		t.Skip("needs two API servers: SPOKELET_HUB_KUBECONFIG and SPOKELET_SPOKE_KUBECONFIGS name no kubeconfigs")
+	}
+	spoke, _, _ := strings.Cut(spokes, ":")
+	if one {
+		hub = spoke
+	}
+	r := &liveRig{hub: restOf(t, hub), spoke: restOf(t, spoke), cluster: "cluster-" + rand.String(6)}
+	t.Cleanup(func() { closeIdle(r.hub, r.spoke) })
+	hubDynamic, err := dynamic.NewForConfig(r.hub)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := crds.Install(t.Context(), hubDynamic, crds.Hub()); err != nil {
+		t.Fatal(err)
+	}
+	all, err := kinds(Config{Hub: r.hub, Cluster: r.cluster, WorkNamespace: r.cluster})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.works, r.multi = all[0], all[1]
+	spokeDynamic, err := dynamic.NewForConfig(r.spoke)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.anchors = spokeDynamic.Resource(schema.GroupVersion(workv1.GroupVersion).WithResource("appliedmanifestworks"))
+	if r.kube, err = kubernetes.NewForConfig(r.spoke); err != nil {
+		t.Fatal(err)
+	}
+	r.namespace(t, r.hub)
+	if !one {
+		r.namespace(t, r.spoke)
+	}
+	return r
+}
+
+func restOf(t *testing.T, file string) *rest.Config {
+	t.Helper()
+	cfg, err := clientcmd.BuildConfigFromFlags("", file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.QPS = -1
+	return cfg
+}
+
+func (r *liveRig) namespace(t *testing.T, cfg *rest.Config) {
+	t.Helper()
+	kube, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: r.cluster}}
+	if _, err := kube.CoreV1().Namespaces().Create(t.Context(), ns, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = kube.CoreV1().Namespaces().Delete(context.WithoutCancel(t.Context()), r.cluster, metav1.DeleteOptions{})
+	})
+}
+
+// name makes one that no other test uses: spokes share the names of anchors.
+func (r *liveRig) name(of string) string { return of + "-" + r.cluster }
+
+// agent is one that runs.
+type agent struct {
+	cancel func()
+	done   chan struct{}
+	err    error
+}
+
+// start runs an agent until the test ends or it is stopped.
+func (r *liveRig) start(t *testing.T, process string, change ...func(*Config)) *agent {
+	t.Helper()
+	logger, _ := ktesting.NewTestContext(t)
+	cfg := Config{
+		Spoke: r.spoke, Hub: r.hub, Cluster: r.cluster, WorkNamespace: r.cluster, Namespace: r.cluster, EvictionGrace: time.Hour,
+		AgentID: "agent-" + r.cluster, MaxJSONRawLength: 1024, LeaderElection: true, Process: process,
+		Listen: "127.0.0.1:0", Logger: logger.WithName(process),
+	}
+	for _, c := range change {
+		c(&cfg)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	a := &agent{cancel: cancel, done: make(chan struct{})}
+	go func() {
+		defer close(a.done)
+		a.err = Run(ctx, cfg)
+	}()
+	t.Cleanup(func() { a.stop(t) })
+	return a
+}
+
+// stop ends an agent and fails unless it does so soon.
+func (a *agent) stop(t *testing.T) {
+	t.Helper()
+	a.cancel()
+	select {
+	case <-a.done:
+	case <-time.After(5 * time.Second):
+		t.Fatal("the agent does not end")
+	}
+	if a.err != nil {
+		t.Errorf("the agent ended with %v", a.err)
+	}
+}
+
+func alone(c *Config) { c.LeaderElection = false }
+
+func (r *liveRig) create(t *testing.T, name string, rules []workv1.FeedbackRule, objects ...runtime.Object) *workv1.ManifestWork {
+	t.Helper()
+	mw := &workv1.ManifestWork{
+		TypeMeta:   metav1.TypeMeta{APIVersion: workv1.GroupVersion.String(), Kind: "ManifestWork"},
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+	}
+	for _, o := range objects {
+		mw.Spec.Workload.Manifests = append(mw.Spec.Workload.Manifests, workv1.Manifest{RawExtension: runtime.RawExtension{Raw: encoded(t, o)}})
+	}
+	if rules != nil {
+		mw.Spec.ManifestConfigs = []workv1.ManifestConfigOption{{
+			ResourceIdentifier: workv1.ResourceIdentifier{Resource: "configmaps", Namespace: "*", Name: "*"}, FeedbackRules: rules,
+		}}
+	}
+	out := &workv1.ManifestWork{}
+	err := r.works.client.Post().Namespace(r.cluster).Resource("manifestworks").Body(mw).Do(t.Context()).Into(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func encoded(t *testing.T, o any) []byte {
+	t.Helper()
+	raw, err := json.Marshal(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
+func (r *liveRig) configMap(name, value string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: r.cluster, Name: name}, Data: map[string]string{"value": value},
+	}
+}
+
+func (r *liveRig) get(ctx context.Context, name string) (*workv1.ManifestWork, error) {
+	mw := &workv1.ManifestWork{}
+	return mw, r.works.client.Get().Namespace(r.cluster).Resource("manifestworks").Name(name).Do(ctx).Into(mw)
+}
+
+// await waits until a work is as it should be.
+func (r *liveRig) await(t *testing.T, name, what string, is func(*workv1.ManifestWork) bool) *workv1.ManifestWork {
+	t.Helper()
+	var last *workv1.ManifestWork
+	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 20*time.Second, true, func(ctx context.Context) (bool, error) {
+		mw, err := r.get(ctx, name)
+		if err != nil {
+			return false, err
+		}
+		last = mw
+		return is(mw), nil
+	})
+	if err != nil {
+		t.Fatalf("work %s: %s: %v: %s", name, what, err, encoded(t, last))
+	}
+	return last
+}
+
+func available(mw *workv1.ManifestWork) bool {
+	return meta.IsStatusConditionTrue(mw.Status.Conditions, workv1.WorkApplied) && meta.IsStatusConditionTrue(mw.Status.Conditions, workv1.WorkAvailable)
+}
+
+// delete deletes a work and waits until it is gone.
+func (r *liveRig) delete(t *testing.T, k *kind, name string) {
+	t.Helper()
+	request := func(verb *rest.Request) *rest.Request {
+		return verb.Namespace(r.cluster).Resource(k.resource.Resource).Name(name)
+	}
+	if err := request(k.client.Delete()).Do(t.Context()).Error(); err != nil {
+		t.Fatal(err)
+	}
+	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 20*time.Second, true, func(ctx context.Context) (bool, error) {
+		err := request(k.client.Get()).Do(ctx).Error()
+		return apierrors.IsNotFound(err), ignoreNotFound(err)
+	})
+	if err != nil {
+		t.Fatalf("work %s is not gone: %v", name, err)
+	}
+}
+
+func ignoreNotFound(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// stored tells whether a ConfigMap is in the spoke.
+func (r *liveRig) stored(t *testing.T, name string) (*corev1.ConfigMap, bool) {
+	t.Helper()
+	cm, err := r.kube.CoreV1().ConfigMaps(r.cluster).Get(t.Context(), name, metav1.GetOptions{})
+	if ignoreNotFound(err) != nil {
+		t.Fatal(err)
+	}
+	return cm, err == nil
+}
+
+func TestLiveAWorkIsAppliedReportedAndCollected(t *testing.T) {
+	for name, one := range map[string]bool{"hub and spoke are two": false, "hub and spoke are one": true} {
+		t.Run(name, func(t *testing.T) {
+			r := newLiveRig(t, one)
+			r.start(t, "a")
+			value := []workv1.FeedbackRule{{Type: workv1.JSONPathsType, JsonPaths: []workv1.JsonPath{{Name: "value", Path: ".data.value"}}}}
+			r.create(t, r.name("w"), value, r.configMap("settings", "one"))
+			mw := r.await(t, r.name("w"), "available", available)
+			if diff := cmp.Diff([]string{dialect.ManifestWorkFinalizer}, mw.Finalizers); diff != "" {
+				t.Errorf("finalizers (-want +got):\n%s", diff)
+			}
+			anchor := dialect.HubHash(r.hub.Host) + "-" + r.name("w")
+			if _, err := r.anchors.Get(t.Context(), anchor, metav1.GetOptions{}); err != nil {
+				t.Errorf("anchor: %v", err)
+			}
+			reported := func(want string) func(*workv1.ManifestWork) bool {
+				return func(mw *workv1.ManifestWork) bool {
+					list := mw.Status.ResourceStatus.Manifests
+					return len(list) == 1 && len(list[0].StatusFeedbacks.Values) == 1 && *list[0].StatusFeedbacks.Values[0].Value.String == want
+				}
+			}
+			r.await(t, r.name("w"), "feedback", reported("one"))
+			patch := []byte(`[{"op": "replace", "path": "/spec/workload/manifests/0/data/value", "value": "two"}]`)
+			err := r.works.client.Patch("application/json-patch+json").Namespace(r.cluster).Resource("manifestworks").Name(r.name("w")).Body(patch).Do(t.Context()).Error()
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.await(t, r.name("w"), "feedback of the change", reported("two"))
+			r.delete(t, r.works, r.name("w"))
+			if _, is := r.stored(t, "settings"); is {
+				t.Error("the object is still there")
+			}
+			if _, err := r.anchors.Get(t.Context(), anchor, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+				t.Errorf("anchor: %v", err)
+			}
+		})
+	}
+}
+
+func TestLiveMulticlusterWorksOfANamespaceAreServedToo(t *testing.T) {
+	r := newLiveRig(t, false)
+	r.start(t, "a")
+	w := &v1alpha1.Work{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Work"},
+		ObjectMeta: metav1.ObjectMeta{Name: "w"},
+	}
+	w.Spec.Workload.Manifests = []v1alpha1.Manifest{{RawExtension: runtime.RawExtension{Raw: encoded(t, r.configMap("settings", "one"))}}}
+	if err := r.multi.client.Post().Namespace(r.cluster).Resource("works").Body(w).Do(t.Context()).Error(); err != nil {
+		t.Fatal(err)
+	}
+	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 20*time.Second, true, func(ctx context.Context) (bool, error) {
+		got := &v1alpha1.Work{}
+		err := r.multi.client.Get().Namespace(r.cluster).Resource("works").Name("w").Do(ctx).Into(got)
+		return meta.IsStatusConditionTrue(got.Status.Conditions, "Available"), err
+	})
+	if err != nil {
+		t.Fatalf("the work is not available: %v", err)
+	}
+	r.delete(t, r.multi, "w")
+	if _, is := r.stored(t, "settings"); is {
+		t.Error("the object is still there")
+	}
+}
+
+func TestLiveASuccessorTakesOverWithoutAFight(t *testing.T) {
+	r := newLiveRig(t, false)
+	first := r.start(t, "first")
+	r.create(t, r.name("w"), nil, r.configMap("settings", "one"))
+	before := r.await(t, r.name("w"), "available", available)
+	object, _ := r.stored(t, "settings")
+
+	second := r.start(t, "second")
+	began := time.Now()
+	first.stop(t)
+	if took := time.Since(began); took > 3*time.Second {
+		t.Errorf("the first took %s to end", took)
+	}
+	r.create(t, r.name("x"), nil, r.configMap("other", "one"))
+	r.await(t, r.name("x"), "available, by the second", available)
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("the second took %s to take over", took)
+	}
+	after, err := r.get(t.Context(), r.name("w"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(before.Status, after.Status); diff != "" {
+		t.Errorf("the status has changed (-before +after):\n%s", diff)
+	}
+	if now, _ := r.stored(t, "settings"); now.ResourceVersion != object.ResourceVersion {
+		t.Error("the object was written again")
+	}
+	second.stop(t)
+	// Nobody holds the Lease: the next one begins at once.
+	third := r.start(t, "third")
+	r.delete(t, r.works, r.name("w"))
+	r.delete(t, r.works, r.name("x"))
+	third.stop(t)
+}
+
+func TestLiveTwoThatOverlapLeaveNothingBehind(t *testing.T) {
+	r := newLiveRig(t, true)
+	r.start(t, "a", alone)
+	r.start(t, "b", alone)
+	names := []string{"one", "two", "three", "four", "five"}
+	for _, name := range names {
+		r.create(t, r.name(name), nil, r.configMap(name, "1"))
+	}
+	for _, name := range names {
+		r.await(t, r.name(name), "available", available)
+	}
+	// Both have said the same by now, or will never write again.
+	before := r.settled(t, names)
+	<-time.After(2 * time.Second)
+	if diff := cmp.Diff(before, r.versions(t, names)); diff != "" {
+		t.Errorf("somebody writes at rest (-before +after):\n%s", diff)
+	}
+	var deleting sync.WaitGroup
+	for _, name := range names {
+		deleting.Go(func() { r.delete(t, r.works, r.name(name)) })
+	}
+	deleting.Wait()
+	<-time.After(time.Second) // for whoever has not heard of it yet
+	for _, name := range names {
+		if _, is := r.stored(t, name); is {
+			t.Errorf("%s is there again", name)
+		}
+		anchor := dialect.HubHash(r.hub.Host) + "-" + r.name(name)
+		if _, err := r.anchors.Get(t.Context(), anchor, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			t.Errorf("anchor of %s: %v", name, err)
+		}
+	}
+}
+
+// versions of the works and their objects.
+func (r *liveRig) versions(t *testing.T, names []string) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	for _, name := range names {
+		mw, err := r.get(t.Context(), r.name(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		cm, _ := r.stored(t, name)
+		out["work "+name], out["object "+name] = mw.ResourceVersion, cm.ResourceVersion
+	}
+	return out
+}
+
+// settled returns the versions once they have not changed for a second.
+func (r *liveRig) settled(t *testing.T, names []string) map[string]string {
+	t.Helper()
+	last := r.versions(t, names)
+	for range 20 {
+		<-time.After(time.Second)
+		now := r.versions(t, names)
+		if cmp.Equal(last, now) {
+			return now
+		}
+		last = now
+	}
+	t.Fatal("somebody writes without end")
+	return nil
+}
+
+func TestLiveAnAgentEndsWhenItsKubeconfigChanges(t *testing.T) {
+	r := newLiveRig(t, false)
+	file := t.TempDir() + "/kubeconfig"
+	a := r.start(t, "a", func(c *Config) { c.TerminateOnFiles = []string{file} })
+	r.create(t, r.name("w"), nil, r.configMap("settings", "one"))
+	r.await(t, r.name("w"), "available", available)
+	if err := os.WriteFile(file, []byte("new"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-a.done:
+	case <-time.After(10 * time.Second):
+		t.Fatal("it goes on")
+	}
+	if a.err != nil && !errors.Is(a.err, context.Canceled) {
+		t.Errorf("it ended with %v", a.err)
+	}
+	lease, err := r.kube.CoordinationV1().Leases(r.cluster).Get(t.Context(), leaseName, metav1.GetOptions{})
+	if err != nil || lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity != "" {
+		t.Errorf("the Lease is not given up: %v, %v", lease.Spec, err)
+	}
+	r.start(t, "b")
+	r.delete(t, r.works, r.name("w"))
+}
+
+func TestLiveTheSchemaOfTheHubSaysHowLongFeedbackMayBe(t *testing.T) {
+	r := newLiveRig(t, false)
+	got, err := storedLength(t.Context(), r.works.client)
+	if err != nil || got != 1024 {
+		t.Errorf("%d, %v; want 1024", got, err)
+	}
+}

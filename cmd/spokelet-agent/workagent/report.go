@@ -1,0 +1,217 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workagent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/jsonmergepatch"
+	workv1 "open-cluster-management.io/api/work/v1"
+
+	"github.com/spokelet/spokelet/agent/work"
+	"github.com/spokelet/spokelet/api/dialect"
+	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/tunnel/resource"
+)
+
+const conditionApplied = workv1.WorkApplied
+
+// report is what is to be written to one work.
+type report struct {
+	uid      types.UID
+	status   wire.WorkStatus
+	received time.Time
+}
+
+var _ work.Reporter = (*hub)(nil)
+
+// maxStored is the size in bytes up to which a work with its status is written;
+// etcd refuses a request of 1.5 MiB, and managed fields take some of it.
+const maxStored = 1240 << 10
+
+// Put takes a status from the engine. Of one that is too large it returns
+// resource.ErrTooLarge: the engine then reports less.
+func (h *hub) Put(r resource.Resource) error {
+	key, err := wire.ParseWorkKey(r.Key)
+	if err != nil {
+		return err
+	}
+	if size := len(r.Body) + h.board.size(key); size > maxStored {
+		return fmt.Errorf("work %s of %d bytes with its status: %w", key, size, resource.ErrTooLarge)
+	}
+	status, err := wire.DecodeWorkStatus(r.Body)
+	if err != nil {
+		return err
+	}
+	if status.Finalized && !h.board.finalized(key, types.UID(r.UID)) {
+		h.take(key)
+		return nil
+	}
+	h.enqueue(key, report{uid: types.UID(r.UID), status: status})
+	return nil
+}
+
+// remind has a report written that came before its work was seen: the engine
+// remembers works of the time before.
+func (h *hub) remind(key wire.WorkKey) {
+	h.mu.Lock()
+	_, waits := h.pending[key]
+	h.mu.Unlock()
+	if waits {
+		h.reports.Add(key)
+	}
+}
+
+// Delete takes back what was to be written of a work.
+func (h *hub) Delete(key string) {
+	if parsed, err := wire.ParseWorkKey(key); err == nil {
+		h.take(parsed)
+	}
+}
+
+// Complete has nothing to do: what the engine does not report of stays.
+func (h *hub) Complete() {}
+
+func (h *hub) enqueue(key wire.WorkKey, r report) {
+	r.received = time.Now()
+	h.mu.Lock()
+	h.pending[key] = r
+	h.mu.Unlock()
+	h.reports.Add(key)
+}
+
+// take returns the latest report and forgets it.
+func (h *hub) take(key wire.WorkKey) (report, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	r, ok := h.pending[key]
+	delete(h.pending, key)
+	return r, ok
+}
+
+// giveBack keeps a report that could not be written, unless there is a later one.
+func (h *hub) giveBack(key wire.WorkKey, r report) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if _, later := h.pending[key]; !later {
+		h.pending[key] = r
+	}
+}
+
+// report writes the latest report of a work. What comes meanwhile replaces one
+// that waits.
+func (h *hub) report(ctx context.Context, key wire.WorkKey) {
+	if _, seen := h.board.get(key); !seen {
+		return // it waits
+	}
+	if wait := h.pace.wait(key); wait > 0 {
+		h.reports.AddAfter(key, wait)
+		return
+	}
+	r, ok := h.take(key)
+	if !ok {
+		return
+	}
+	err := h.write(ctx, key, r)
+	switch {
+	case err == nil || apierrors.IsNotFound(err) || ctx.Err() != nil:
+		h.reports.Forget(key)
+	default:
+		h.giveBack(key, r)
+		h.reports.AddRateLimited(key)
+		h.metrics.wrote(resultError)
+		h.log.V(1).Info("status is written again", "work", key.String(), "err", err.Error())
+	}
+}
+
+// write brings a report into its work: as it is on the board first, and as the API
+// server has it when that turns out to be old.
+func (h *hub) write(ctx context.Context, key wire.WorkKey, r report) error {
+	k, ok := h.kind(key)
+	if !ok {
+		return nil
+	}
+	err := h.writeOver(ctx, k, key, r)
+	if !apierrors.IsConflict(err) {
+		return err
+	}
+	h.metrics.wrote(resultConflict)
+	if err := h.get(ctx, k, key.Name); err != nil {
+		return err
+	}
+	return h.writeOver(ctx, k, key, r)
+}
+
+func (h *hub) writeOver(ctx context.Context, k *kind, key wire.WorkKey, r report) error {
+	before, ok := h.board.get(key)
+	if !ok || before.object().GetUID() != r.uid {
+		return nil // of an earlier work of that name
+	}
+	if r.status.Finalized {
+		if before.object().GetDeletionTimestamp() == nil {
+			return nil
+		}
+		return h.release(ctx, key)
+	}
+	if r.status.ObservedGeneration < observed(before) {
+		return nil // overtaken
+	}
+	after := before.without() // a copy whose status may be replaced
+	after.merge(r.status, metav1.Now())
+	if equality.Semantic.DeepEqual(before.status(), after.status()) {
+		h.metrics.wrote(resultUnchanged)
+		return nil
+	}
+	body, err := difference(before, after)
+	if err != nil {
+		return err
+	}
+	h.pace.spend(key)
+	if err := h.patch(ctx, k, key.Name, body, "status"); err != nil {
+		return err
+	}
+	h.metrics.wrote(resultWritten)
+	h.metrics.latency.Observe(time.Since(r.received).Seconds())
+	return nil
+}
+
+// observed is the highest generation that the status of a work speaks of.
+func observed(w hubWork) int64 {
+	switch w := w.(type) {
+	case *manifestWork:
+		return dialect.Observed(w.Status.Conditions)
+	case *multiclusterWork:
+		return dialect.Observed(w.Status.Conditions)
+	default:
+		return 0
+	}
+}
+
+// difference is the merge patch from one status to another, for the work as it was
+// read and no other.
+func difference(before, after hubWork) ([]byte, error) {
+	old, err := json.Marshal(map[string]any{"status": before.status()})
+	if err != nil {
+		return nil, fmt.Errorf("encode status: %w", err)
+	}
+	o := before.object()
+	next, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": o.GetUID(), "resourceVersion": o.GetResourceVersion()}, "status": after.status(),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("encode status: %w", err)
+	}
+	patch, err := jsonmergepatch.CreateThreeWayJSONMergePatch(old, next, old)
+	if err != nil {
+		return nil, fmt.Errorf("compare statuses: %w", err)
+	}
+	return patch, nil
+}

@@ -1,0 +1,82 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workagent
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/spokelet/spokelet/api/crds"
+)
+
+// longestPause between attempts at something without which nothing goes on.
+const longestPause = 15 * time.Second
+
+// definitions are those of the anchors that a configuration needs.
+func definitions(cfg Config) crds.Set {
+	all := crds.Agent()
+	if cfg.WorkNamespace != "" {
+		return all
+	}
+	return slices.DeleteFunc(all, func(file string) bool { return strings.Contains(file, "multicluster") })
+}
+
+// install puts the definitions of anchors in place, and waits for an API server
+// that does not answer. One that does not let us is supposed to have them: OCM's
+// operator installs its own.
+func install(ctx context.Context, client dynamic.Interface, set crds.Set, log logr.Logger) {
+	for pause := time.Second; ctx.Err() == nil; pause = min(2*pause, longestPause) {
+		err := crds.Install(ctx, client, set)
+		switch {
+		case err == nil || ctx.Err() != nil:
+			return
+		case apierrors.IsForbidden(err):
+			log.Info("definitions are taken as they are: this agent may not install them", "err", err.Error())
+			return
+		}
+		log.Error(err, "definitions cannot be installed; trying again")
+		sleep(ctx, pause/2+rand.N(pause/2)) //nolint:gosec // spreads load, guards nothing
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// copyNamespace returns where the copy of the works is kept: the agent's namespace,
+// if it may write Secrets there, and nothing otherwise. OCM's operator grants that
+// only where it also grants everything.
+func copyNamespace(ctx context.Context, client kubernetes.Interface, namespace string, log logr.Logger) string {
+	for _, verb := range []string{"list", "create", "patch", "delete"} {
+		answer, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
+			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Verb: verb, Resource: "secrets", Namespace: namespace,
+			}},
+		}, metav1.CreateOptions{})
+		if err != nil || !answer.Status.Allowed {
+			log.Info("no copy of the works is kept: Secrets of the agent's namespace cannot be written", "namespace", namespace)
+			return ""
+		}
+	}
+	if _, err := client.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{}); apierrors.IsNotFound(err) {
+		log.Info("no copy of the works is kept: the agent's namespace does not exist", "namespace", namespace)
+		return ""
+	}
+	return namespace
+}
