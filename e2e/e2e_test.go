@@ -33,6 +33,8 @@ func TestEndToEnd(t *testing.T) {
 		{"manifests that are too large are refused by name", s.largeManifests},
 		{"works act as their account", s.worksActAsTheirAccount},
 		{"drift is repaired on the event", s.driftIsRepaired},
+		{"the documents' examples run", s.documentExamples},
+		{"ManifestWork is as its clients expect", s.worksConform},
 		{"audit logs at rest show nobody of ours", s.auditAtRest},
 		{"another replica executes works when one leaves", s.executorIsReplaced},
 		{"a cut tunnel is survived", s.cutIsSurvived},

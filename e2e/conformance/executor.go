@@ -1,0 +1,137 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance
+
+import "time"
+
+// asAccount is the executor of a work: the account sa of the case's namespace.
+const asAccount = "executor: {subject: {type: ServiceAccount, serviceAccount: {namespace: $ns, name: sa}}}"
+
+// denied is the status of a work of one ConfigMap that its executor may not apply.
+var denied = "work\n+failed@1\nAvailable=False ResourcesNotAvailable @1: 1 of 1 resources are not available\n" + cmMeta(0, "a") +
+	"Applied=False AppliedManifestFailed @1: Failed to apply manifest: not allowed to apply the resource  configmaps, $ns a, will try again in 1m0s\n" +
+	"+missing\n?+silent"
+
+// grant lets the account do verbs with resources.
+func (s *stage) grant(group, resources, verbs string) {
+	s.t.Helper()
+	s.make(role("r", group, resources, verbs))
+	s.make(binding("r", "r", "sa"))
+}
+
+// executorCases are about who may have what applied.
+func executorCases() map[string]Case {
+	const all = "create, update, patch, get, delete"
+	sa := func(s *stage) { s.make(account("sa")) }
+	return map[string]Case{
+		"a grant takes effect without another spec, and a revocation leaves what is there": {
+			reason: "facts 1.8, 4.19: denied with these words; within 60 s of the grant applied; objects applied earlier stay, and are deleted with the work",
+			ready:  sa,
+			spec:   spec(asAccount, cm("a", "1")),
+			want:   denied,
+			then: func(s *stage) {
+				s.absent("ConfigMap", "a")
+				s.grant("", "configmaps", all)
+				// The wait for the retry, and then for it to be done.
+				s.patience = 90 * time.Second
+				s.good("$w")
+				s.patience = 0
+				s.shows("$w", "work\n+work@1\n"+cmMeta(0, "a")+"*\n*\n*")
+				s.remove("RoleBinding", "r")
+				s.update("$w", spec(asAccount, cm("a", "2")))
+				s.shows("$w", "work\n+failed@2\n+all@2\n"+cmMeta(0, "a")+"*\n*\n"+
+					"Applied=False AppliedManifestFailed @2: Failed to apply manifest: not allowed to apply the resource  configmaps, $ns a, will try again in 1m0s")
+				s.still("ConfigMap", "a", "data: {k: '1'}")
+				s.ends("$w")
+				s.absent("ConfigMap", "a")
+			},
+		},
+		"after a grant another spec takes effect at once": {
+			reason: "facts 4.19",
+			ready:  sa,
+			spec:   spec(asAccount, cm("a", "1")),
+			want:   denied,
+			then: func(s *stage) {
+				s.grant("", "configmaps", all)
+				s.patience = 30 * time.Second
+				s.update("$w", spec(asAccount, cm("a", "2")))
+				s.good("$w")
+				s.still("ConfigMap", "a", "data: {k: '2'}")
+				s.onlyManager("ConfigMap", "a")
+			},
+		},
+		"every verb is needed, but for delete when the object is orphaned": {
+			reason: "facts 1.8: create, update, patch and get, and delete unless orphaned",
+			ready: func(s *stage) {
+				sa(s)
+				s.grant("", "configmaps", "create, update, patch, get")
+			},
+			spec: spec(asAccount, cm("a", "1")),
+			want: denied,
+			then: func(s *stage) {
+				s.update("$w", spec(asAccount+", deleteOption: {propagationPolicy: Orphan}", cm("a", "1")))
+				s.good("$w")
+				s.ends("$w")
+				s.still("ConfigMap", "a", "data: {k: '1'}")
+			},
+		},
+	}
+}
+
+// judgementCases are about what is judged, and who by.
+func judgementCases() map[string]Case {
+	const all = "create, update, patch, get, delete"
+	sa := func(s *stage) { s.make(account("sa")) }
+	return map[string]Case{
+		"without an executor nobody is asked": {
+			reason: "facts 1.8: the work is applied once it names no executor any more",
+			ready:  sa,
+			spec:   spec(asAccount, cm("a", "1")),
+			want:   denied,
+			then: func(s *stage) {
+				s.update("$w", spec("", cm("a", "1")))
+				s.good("$w")
+				s.still("ConfigMap", "a", "data: {k: '1'}")
+			},
+		},
+		"the manifests are judged one by one": {
+			reason: "facts 1.8: per manifest; the permitted ones are applied",
+			ready: func(s *stage) {
+				sa(s)
+				s.grant("", "configmaps", all)
+			},
+			spec: spec(asAccount, cm("a", "1"), thing("t", "spec: {}")),
+			want: `
+				work
+				+failed@1
+				Available=False ResourcesNotAvailable @1: 1 of 2 resources are not available
+				` + cmMeta(0, "a") + `
+				+manifest@1
+				` + thingMeta(1, "t") + `
+				Applied=False AppliedManifestFailed @1: Failed to apply manifest: not allowed to apply the resource conformance.spokelet.io things, $ns t, will try again in 1m0s
+				+missing
+				?+silent
+			`,
+		},
+		"an account cannot give what it does not have": {
+			reason: "facts 1.8: a dry-run as the account for the kinds of RBAC",
+			ready: func(s *stage) {
+				sa(s)
+				s.grant("rbac.authorization.k8s.io", "roles, rolebindings", all)
+			},
+			spec: spec(asAccount, role("more", "", "secrets", "get"), role("fewer", "rbac.authorization.k8s.io", "roles", "get")),
+			want: `
+				work
+				+failed@1
+				Available=False ResourcesNotAvailable @1: 1 of 2 resources are not available
+				0 rbac.authorization.k8s.io/v1 Role roles $ns/more
+				Applied=False AppliedManifestFailed @1: Failed to apply manifest: not allowed to apply the resource rbac.authorization.k8s.io roles, $ns more, error: permission escalation, will try again in 1m0s
+				+missing
+				?+silent
+				1 rbac.authorization.k8s.io/v1 Role roles $ns/fewer
+				+manifest@1
+			`,
+		},
+	}
+}
