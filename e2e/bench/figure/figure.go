@@ -52,6 +52,7 @@ func Budgets() map[string]Budget {
 		"work.drift.p50.ms":        most(50),
 		"agent.rss.idle.mib":       most(60),
 		"agent.rss.1000works.mib":  most(100),
+		"agent.unrelated.rss.mib":  most(5),
 		"rest.requests.per.s":      most(0),
 		"hub.rss.per.cluster.mib":  most(0.5),
 	}

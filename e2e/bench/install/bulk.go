@@ -6,6 +6,7 @@ package install
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -25,30 +26,25 @@ const (
 // bulk compares a thousand works with clients that write the same thousand
 // objects straight to the spoke: one with as many writers as create the works,
 // which is the baseline, and one that writes them one after the other.
-func (s *suite) bulk(ctx context.Context) ([]figure.Figure, error) {
-	sequential, err := s.bulkDirect(ctx, "sequential", 1)
+func (s *suite) bulk(ctx context.Context, d dialect) ([]figure.Figure, error) {
+	sequential, err := s.bulkDirect(ctx, d.short+"sequential", 1)
 	if err != nil {
 		return nil, err
 	}
-	direct, err := s.bulkDirect(ctx, "direct", writers)
+	direct, err := s.bulkDirect(ctx, d.short+"direct", writers)
 	if err != nil {
 		return nil, err
 	}
-	works, err := s.bulkWorks(ctx)
-	if err != nil {
-		return nil, err
-	}
-	rss, err := s.rss(ctx, s.spoke, agentPods())
+	works, err := s.bulkWorks(ctx, d, d.short+"bulk-", many)
 	if err != nil {
 		return nil, err
 	}
 	detail := fmt.Sprintf("%d works available after %s; written directly by %d writers in %s, by one in %s",
 		many, works.Round(time.Millisecond), writers, direct.Round(time.Millisecond), sequential.Round(time.Millisecond))
 	return []figure.Figure{
-		{Name: "work.bulk1000.ratio", Value: works.Seconds() / direct.Seconds(), Unit: "x", Detail: detail},
-		{Name: "work.bulk1000.sequential.ratio", Value: works.Seconds() / sequential.Seconds(), Unit: "x", Detail: "the same works, against one writer"},
-		{Name: "work.bulk1000.available.s", Value: works.Seconds(), Unit: "s"},
-		{Name: "agent.rss.1000works.mib", Value: rss, Unit: "MiB", Detail: "resident, after the bulk"},
+		{Name: d.prefix + "work.bulk1000.ratio", Value: works.Seconds() / direct.Seconds(), Unit: "x", Detail: detail},
+		{Name: d.prefix + "work.bulk1000.sequential.ratio", Value: works.Seconds() / sequential.Seconds(), Unit: "x", Detail: "the same works, against one writer"},
+		{Name: d.prefix + "work.bulk1000.available.s", Value: works.Seconds(), Unit: "s"},
 	}, nil
 }
 
@@ -57,7 +53,7 @@ func (s *suite) bulk(ctx context.Context) ([]figure.Figure, error) {
 func (s *suite) bulkDirect(ctx context.Context, prefix string, writers int) (time.Duration, error) {
 	maps := s.spoke.dyn.Resource(configMapsResource()).Namespace("bench")
 	start := time.Now()
-	err := parallel(ctx, writers, func(ctx context.Context, i int) error {
+	err := parallel(ctx, writers, many, func(ctx context.Context, i int) error {
 		obj := &unstructured.Unstructured{Object: newConfigMap(fmt.Sprintf("%s-%d", prefix, i))}
 		_, err := maps.Apply(ctx, obj.GetName(), obj, metav1.ApplyOptions{FieldManager: "bench", Force: true})
 		return err
@@ -65,18 +61,20 @@ func (s *suite) bulkDirect(ctx context.Context, prefix string, writers int) (tim
 	return time.Since(start), err
 }
 
-func (s *suite) bulkWorks(ctx context.Context) (time.Duration, error) {
-	events, stop, err := open(ctx, s.hubWorks())
+// bulkWorks creates so many works and returns how long it took until all of them
+// were available.
+func (s *suite) bulkWorks(ctx context.Context, d dialect, prefix string, count int) (time.Duration, error) {
+	events, stop, err := open(ctx, d.on(s.hub))
 	if err != nil {
 		return 0, err
 	}
 	defer stop()
 	start := time.Now()
 	done := make(chan error, 1)
-	go func() { done <- awaitAvailable(events, many) }()
-	err = parallel(ctx, writers, func(ctx context.Context, i int) error {
-		name := fmt.Sprintf("bulk-%d", i)
-		return create(ctx, s.hubWorks(), newWork(name, newConfigMap(name)))
+	go func() { done <- awaitAvailable(events, prefix, count) }()
+	err = parallel(ctx, writers, count, func(ctx context.Context, i int) error {
+		name := fmt.Sprintf("%s%d", prefix, i)
+		return create(ctx, d.on(s.hub), d.work(name, newConfigMap(name)))
 	})
 	if err != nil {
 		return 0, err
@@ -92,13 +90,13 @@ func create(ctx context.Context, in dynamic.ResourceInterface, obj *unstructured
 	return err
 }
 
-// awaitAvailable reads events until so many bulk works were seen available.
-func awaitAvailable(events <-chan watch.Event, want int) error {
+// awaitAvailable reads events until so many works of a prefix were seen available.
+func awaitAvailable(events <-chan watch.Event, prefix string, want int) error {
 	seen := map[string]bool{}
 	for len(seen) < want {
 		err := await(events, func(e watch.Event) bool {
 			obj, ok := e.Object.(*unstructured.Unstructured)
-			if !ok || !hasCondition(e, "Available", "True") || len(obj.GetName()) < 5 || obj.GetName()[:5] != "bulk-" {
+			if !ok || !strings.HasPrefix(obj.GetName(), prefix) || !hasCondition(e, "Available", "True") {
 				return false
 			}
 			seen[obj.GetName()] = true
@@ -111,8 +109,34 @@ func awaitAvailable(events <-chan watch.Event, want int) error {
 	return nil
 }
 
-// parallel runs do for each index with so many writers.
-func parallel(ctx context.Context, writers int, do func(context.Context, int) error) error {
+// clear deletes the works of a dialect and waits until they are gone. It has no
+// figure.
+func (s *suite) clear(ctx context.Context, d dialect) ([]figure.Figure, error) {
+	list, err := d.on(s.hub).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	events, stop, err := open(ctx, d.on(s.hub))
+	if err != nil {
+		return nil, err
+	}
+	defer stop()
+	done := make(chan error, 1)
+	go func() {
+		var err error
+		for left := len(list.Items); left > 0 && err == nil; left-- {
+			err = await(events, func(e watch.Event) bool { return e.Type == watch.Deleted })
+		}
+		done <- err
+	}()
+	if err := d.on(s.hub).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+		return nil, err
+	}
+	return nil, <-done
+}
+
+// parallel runs do for each index below count with so many writers.
+func parallel(ctx context.Context, writers, count int, do func(context.Context, int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	next := make(chan int)
@@ -126,7 +150,7 @@ func parallel(ctx context.Context, writers int, do func(context.Context, int) er
 			}
 		})
 	}
-	for i := 0; i < many && ctx.Err() == nil; i++ {
+	for i := 0; i < count && ctx.Err() == nil; i++ {
 		next <- i
 	}
 	close(next)

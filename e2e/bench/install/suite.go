@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -24,10 +23,6 @@ const (
 	user      = "bench"
 	group     = "bench"
 )
-
-func worksResource() schema.GroupVersionResource {
-	return schema.GroupVersionResource{Group: "multicluster.x-k8s.io", Version: "v1alpha1", Resource: "works"}
-}
 
 // site is one cluster with its clients.
 type site struct {
@@ -66,10 +61,16 @@ func Run(ctx context.Context, out io.Writer) ([]figure.Figure, error) {
 	}{
 		{"idle", s.idle},
 		{"views", s.views},
-		{"works", s.works},
-		{"bulk", s.bulk},
+		{"works", of(s.works, manifestWork())},
+		{"bulk", of(s.bulk, manifestWork())},
+		{"memory of 1000 works", s.memory},
 		{"rest", s.rest},
 		{"clusters", s.clusters},
+		{"multicluster works", of(s.works, multicluster())},
+		{"multicluster bulk", of(s.bulk, multicluster())},
+		{"multicluster end", of(s.clear, multicluster())},
+		{"unrelated objects", s.unrelated},
+		{"10000 works", s.thousands},
 	} {
 		_, _ = fmt.Fprintf(out, "bench: %s\n", step.name)
 		got, err := step.run(ctx)
@@ -79,6 +80,11 @@ func Run(ctx context.Context, out io.Writer) ([]figure.Figure, error) {
 		}
 	}
 	return figures, nil
+}
+
+// of measures one dialect.
+func of(measure func(context.Context, dialect) ([]figure.Figure, error), d dialect) func(context.Context) ([]figure.Figure, error) {
+	return func(ctx context.Context) ([]figure.Figure, error) { return measure(ctx, d) }
 }
 
 func newSuite(ctx context.Context, set *clusters.Set, out io.Writer) (*suite, error) {

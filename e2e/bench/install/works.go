@@ -8,11 +8,11 @@ import (
 	"fmt"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/dynamic"
 
 	"github.com/spokelet/spokelet/e2e/bench/figure"
 )
@@ -34,34 +34,26 @@ func configMapsResource() schema.GroupVersionResource {
 
 // works measures one work at a time: until it is applied, until a change in the
 // spoke is seen on the hub, and until drift is repaired.
-func (s *suite) works(ctx context.Context) ([]figure.Figure, error) {
-	applied, err := s.applied(ctx)
+func (s *suite) works(ctx context.Context, d dialect) ([]figure.Figure, error) {
+	applied, err := s.applied(ctx, d)
 	if err != nil {
 		return nil, err
 	}
-	feedback, err := s.feedback(ctx)
+	feedback, err := s.feedback(ctx, d)
 	if err != nil {
 		return nil, err
 	}
-	drift, err := s.drift(ctx)
+	drift, err := s.drift(ctx, d)
 	if err != nil {
 		return nil, err
 	}
-	ms, detail := figure.Milliseconds, fmt.Sprintf("n=%d, multicluster Work", samples)
+	ms, detail := figure.Milliseconds, fmt.Sprintf("n=%d, %s", samples, d.kind)
 	return []figure.Figure{
-		{Name: "work.applied.p50.ms", Value: ms(applied.Percentile(50)), Unit: "ms", Detail: detail + fmt.Sprintf(", p90 %.1f", ms(applied.Percentile(90)))},
-		{Name: "work.feedback.p50.ms", Value: ms(feedback.Percentile(50)), Unit: "ms", Detail: detail},
-		{Name: "work.feedback.max.ms", Value: ms(feedback.Percentile(100)), Unit: "ms", Detail: detail},
-		{Name: "work.drift.p50.ms", Value: ms(drift.Percentile(50)), Unit: "ms", Detail: detail + fmt.Sprintf(", max %.1f", ms(drift.Percentile(100)))},
+		{Name: d.prefix + "work.applied.p50.ms", Value: ms(applied.Percentile(50)), Unit: "ms", Detail: detail + fmt.Sprintf(", p90 %.1f", ms(applied.Percentile(90)))},
+		{Name: d.prefix + "work.feedback.p50.ms", Value: ms(feedback.Percentile(50)), Unit: "ms", Detail: detail},
+		{Name: d.prefix + "work.feedback.max.ms", Value: ms(feedback.Percentile(100)), Unit: "ms", Detail: detail},
+		{Name: d.prefix + "work.drift.p50.ms", Value: ms(drift.Percentile(50)), Unit: "ms", Detail: detail + fmt.Sprintf(", max %.1f", ms(drift.Percentile(100)))},
 	}, nil
-}
-
-func newWork(name string, manifest map[string]any) *unstructured.Unstructured {
-	return &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "multicluster.x-k8s.io/v1alpha1", "kind": "Work",
-		"metadata": map[string]any{"name": name, "namespace": spokeName},
-		"spec":     map[string]any{"workload": map[string]any{"manifests": []any{manifest}}},
-	}}
 }
 
 func newConfigMap(name string) map[string]any {
@@ -72,21 +64,17 @@ func newConfigMap(name string) map[string]any {
 	}
 }
 
-func (s *suite) hubWorks() dynamic.ResourceInterface {
-	return s.hub.dyn.Resource(worksResource()).Namespace(spokeName)
-}
-
-func (s *suite) applied(ctx context.Context) (figure.Durations, error) {
+func (s *suite) applied(ctx context.Context, d dialect) (figure.Durations, error) {
 	var taken figure.Durations
-	events, stop, err := open(ctx, s.hubWorks())
+	events, stop, err := open(ctx, d.on(s.hub))
 	if err != nil {
 		return nil, err
 	}
 	defer stop()
 	for i := range samples {
-		name := fmt.Sprintf("one-%d", i)
+		name := fmt.Sprintf("%sone-%d", d.short, i)
 		start := time.Now()
-		if _, err := s.hubWorks().Create(ctx, newWork(name, newConfigMap(name)), metav1.CreateOptions{}); err != nil {
+		if err := create(ctx, d.on(s.hub), d.work(name, newConfigMap(name))); err != nil {
 			return nil, err
 		}
 		if err := await(events, func(e watch.Event) bool { return is(e, name) && hasCondition(e, "Applied", "True") }); err != nil {
@@ -97,41 +85,55 @@ func (s *suite) applied(ctx context.Context) (figure.Durations, error) {
 	return taken, nil
 }
 
-// feedback flips the Ready condition of a custom resource in the spoke and
-// waits for the work's health to follow.
-func (s *suite) feedback(ctx context.Context) (figure.Durations, error) {
-	events, stop, err := open(ctx, s.hubWorks())
+// feedback changes the status of a custom resource in the spoke and waits for the
+// work to tell.
+func (s *suite) feedback(ctx context.Context, d dialect) (figure.Durations, error) {
+	events, stop, err := open(ctx, d.on(s.hub))
 	if err != nil {
 		return nil, err
 	}
 	defer stop()
-	if err := s.makeWidget(ctx); err != nil {
+	name := d.short + "widget"
+	if err := s.makeWidget(ctx, d, name); err != nil {
 		return nil, err
 	}
-	healthy := func(want string) error {
-		return await(events, func(e watch.Event) bool { return is(e, "widget") && hasCondition(e, "Healthy", want) })
-	}
-	if err := healthy("True"); err != nil {
-		return nil, fmt.Errorf("first health: %w", err)
-	}
 	widgets := s.spoke.dyn.Resource(widgetsResource()).Namespace("bench")
+	if err := await(events, func(e watch.Event) bool { return is(e, name) && hasCondition(e, "Available", "True") }); err != nil {
+		return nil, fmt.Errorf("work %s: %w", name, err)
+	}
 	var taken figure.Durations
-	for i := range samples {
-		ready := []string{"False", "True"}[i%2]
-		patch := fmt.Sprintf(`{"status":{"conditions":[{"type":"Ready","status":%q,"reason":"Bench","message":"m","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`, ready)
+	for i := range samples + 1 {
 		start := time.Now()
-		if _, err := widgets.Patch(ctx, "w", "application/merge-patch+json", []byte(patch), metav1.PatchOptions{}, "status"); err != nil {
+		if _, err := widgets.Patch(ctx, name, "application/merge-patch+json", []byte(d.status(i+1)), metav1.PatchOptions{}, "status"); err != nil {
 			return nil, err
 		}
-		if err := healthy(ready); err != nil {
+		if err := await(events, func(e watch.Event) bool { return is(e, name) && d.tells(e, i+1) }); err != nil {
 			return nil, fmt.Errorf("change %d: %w", i, err)
 		}
-		taken = append(taken, time.Since(start))
+		if i > 0 { // the first one may wait for the watch to open
+			taken = append(taken, time.Since(start))
+		}
 	}
 	return taken, nil
 }
 
-func (s *suite) makeWidget(ctx context.Context) error {
+// makeWidget has a work make a widget.
+func (s *suite) makeWidget(ctx context.Context, d dialect, name string) error {
+	if err := s.defineWidgets(ctx); err != nil {
+		return err
+	}
+	widget := map[string]any{"apiVersion": "bench.spokelet.io/v1", "kind": "Widget", "metadata": map[string]any{"name": name, "namespace": "bench"}}
+	work := d.work(name, widget)
+	if d.config != nil {
+		if err := unstructured.SetNestedSlice(work.Object, d.config, "spec", "manifestConfigs"); err != nil {
+			return err
+		}
+	}
+	return create(ctx, d.on(s.hub), work)
+}
+
+// defineWidgets makes the kind, once.
+func (s *suite) defineWidgets(ctx context.Context) error {
 	crd := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
 		"metadata": map[string]any{"name": "widgets.bench.spokelet.io"},
@@ -145,7 +147,10 @@ func (s *suite) makeWidget(ctx context.Context) error {
 		},
 	}}
 	crds := s.spoke.dyn.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
-	if _, err := crds.Create(ctx, crd, metav1.CreateOptions{}); err != nil {
+	if err := create(ctx, crds, crd); err != nil {
+		if apierrors.IsAlreadyExists(err) {
+			return nil
+		}
 		return err
 	}
 	if _, err := s.spoke.ctl.Run(ctx, "wait", "--for=condition=Established", "crd/widgets.bench.spokelet.io"); err != nil {
@@ -160,13 +165,11 @@ func (s *suite) makeWidget(ctx context.Context) error {
 			return err
 		}
 	}
-	widget := map[string]any{"apiVersion": "bench.spokelet.io/v1", "kind": "Widget", "metadata": map[string]any{"name": "w", "namespace": "bench"}}
-	_, err := s.hubWorks().Create(ctx, newWork("widget", widget), metav1.CreateOptions{})
-	return err
+	return nil
 }
 
 // drift deletes applied objects and waits for them to come back.
-func (s *suite) drift(ctx context.Context) (figure.Durations, error) {
+func (s *suite) drift(ctx context.Context, d dialect) (figure.Durations, error) {
 	maps := s.spoke.dyn.Resource(configMapsResource()).Namespace("bench")
 	events, stop, err := open(ctx, maps)
 	if err != nil {
@@ -175,7 +178,7 @@ func (s *suite) drift(ctx context.Context) (figure.Durations, error) {
 	defer stop()
 	var taken figure.Durations
 	for i := range samples {
-		name := fmt.Sprintf("one-%d", i)
+		name := fmt.Sprintf("%sone-%d", d.short, i)
 		if err := maps.Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
 			return nil, err
 		}
