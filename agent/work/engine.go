@@ -15,6 +15,7 @@ import (
 	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/spokelet/spokelet/agent/work/executor"
@@ -65,6 +66,8 @@ type Engine struct {
 	synced bool
 	// hash is that of the hub, empty until it is known.
 	hash string
+	// strangers are anchors of other agents, which are looked at once.
+	strangers map[types.UID]struct{}
 	// waiting holds, by API group, the works with a kind that is not served.
 	waiting         map[string]map[string]struct{}
 	stopDefinitions func()
@@ -102,6 +105,8 @@ func New(cfg Config) (*Engine, error) {
 		anchors:  map[string]*work{},
 		waiting:  map[string]map[string]struct{}{},
 		backlog:  newBacklog(),
+
+		strangers: map[types.UID]struct{}{},
 	}
 	for _, d := range cfg.Dialects {
 		e.policies[d] = allPolicies()[d]

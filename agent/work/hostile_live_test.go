@@ -4,12 +4,14 @@
 package work
 
 import (
+	"crypto/tls"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -21,6 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/cert"
 	workv1 "open-cluster-management.io/api/work/v1"
 
 	"github.com/spokelet/spokelet/api/wire"
@@ -34,11 +37,46 @@ func (c *cluster) marked(name string, data ...string) string {
 	return strings.Replace(c.configMap(name, data...), `"metadata":{`, `"metadata":{"labels":{"`+hostile+`":"yes"},`, 1)
 }
 
+// listen serves where the API server can reach it: on the address from which this
+// process reaches that, for the API server may be in a network of its own.
+func (c *cluster) listen(answer http.HandlerFunc) (server *httptest.Server, bundle []byte) {
+	c.t.Helper()
+	host, err := url.Parse(c.cfg.Host)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	towards, err := (&net.Dialer{}).DialContext(c.t.Context(), "udp", host.Host) // nothing is sent
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer func() { _ = towards.Close() }()
+	ip, _, err := net.SplitHostPort(towards.LocalAddr().String())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	chain, key, err := cert.GenerateSelfSignedCertKey(ip, []net.IP{net.ParseIP(ip)}, nil)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	pair, err := tls.X509KeyPair(chain, key)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	server = httptest.NewUnstartedServer(answer)
+	_ = server.Listener.Close()
+	if server.Listener, err = (&net.ListenConfig{}).Listen(c.t.Context(), "tcp", net.JoinHostPort(ip, "0")); err != nil {
+		c.t.Fatal(err)
+	}
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS13}
+	server.StartTLS()
+	return server, chain
+}
+
 // hook registers a webhook for marked ConfigMaps of the namespace; answer is a
 // local server's. It returns when the API server asks it.
 func (c *cluster) hook(answer http.HandlerFunc, says string) (lift func()) {
 	c.t.Helper()
-	server := httptest.NewTLSServer(answer)
+	server, bundle := c.listen(answer)
 	hooks := c.kube.AdmissionregistrationV1().ValidatingWebhookConfigurations()
 	name := c.name(hostile)
 	hook := &admissionv1.ValidatingWebhookConfiguration{
@@ -47,7 +85,7 @@ func (c *cluster) hook(answer http.HandlerFunc, says string) (lift func()) {
 			Name: "hostile.example.com",
 			ClientConfig: admissionv1.WebhookClientConfig{
 				URL:      new(server.URL + "/"),
-				CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
+				CABundle: bundle,
 			},
 			Rules:                   []admissionv1.RuleWithOperations{configMapRule()},
 			NamespaceSelector:       c.here(),

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/spokelet/spokelet/api/wire"
@@ -97,7 +98,7 @@ func (a *anchorSink) event(_ scope, obj metav1.Object, deleted bool) {
 		a.engine.shake(a.dialect + "/" + obj.GetName())
 		return
 	}
-	if a.dialect == wire.DialectManifestWork && !a.engine.knowsAnchor(a.dialect+"/"+obj.GetName()) {
+	if a.dialect == wire.DialectManifestWork && a.engine.mayBeOurs(obj) {
 		a.engine.queue.Add(meetPrefix + obj.GetName())
 	}
 }
@@ -122,6 +123,32 @@ func (a *anchorSink) refused(_ scope, err error) {
 // meetPrefix begins the keys of anchors that appeared and are not known.
 const meetPrefix = "anchor/"
 
+// mayBeOurs tells, by what its metadata says, whether an anchor that is not known
+// has to be looked at: those of other agents change as often as their works do.
+func (e *Engine) mayBeOurs(obj metav1.Object) bool {
+	mark := obj.GetAnnotations()[HubLabel]
+	if mark != e.cfg.HubID && e.cfg.AgentID == "" && e.cfg.HubHash == "" {
+		return false // only what bears our mark is ours
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	_, known := e.anchors[wire.DialectManifestWork+"/"+obj.GetName()]
+	_, stranger := e.strangers[obj.GetUID()]
+	return !known && !stranger
+}
+
+// maxStrangers bounds the memory of whose anchors are not ours.
+const maxStrangers = 10_000
+
+func (e *Engine) isStranger(uid types.UID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.strangers) >= maxStrangers {
+		clear(e.strangers)
+	}
+	e.strangers[uid] = struct{}{}
+}
+
 func (e *Engine) knowsAnchor(anchor string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -137,7 +164,11 @@ func (e *Engine) meet(ctx context.Context, name string) {
 		return
 	}
 	u, err := e.spoke.anchors(p).Get(ctx, name, metav1.GetOptions{})
-	if err != nil || !p.Anchor.form.ours(e, u, false) {
+	if err != nil {
+		return // gone, or seen again with its next event
+	}
+	if !p.Anchor.form.ours(e, u, false) {
+		e.isStranger(u.GetUID())
 		return
 	}
 	key, a, err := readAnchor(p, u)

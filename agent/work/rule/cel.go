@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/checker"
+	"github.com/google/cel-go/common/functions"
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
 	"github.com/google/cel-go/common/types/traits"
@@ -49,8 +50,15 @@ var (
 // process; several goroutines may use it.
 type Compiler struct {
 	// environment is made on first use.
-	environment func() (*cel.Env, error)
+	environment func() (*environment, error)
 	programs    *programs
+}
+
+// environment is what expressions are compiled in, and the implementations of the
+// bounded functions there.
+type environment struct {
+	*cel.Env
+	bounded map[string]*functions.Overload
 }
 
 // NewCompiler returns a compiler that has not yet made anything.
@@ -84,7 +92,8 @@ func (c *Compiler) compile(expression string) (cel.Program, error) {
 	return env.Program(ast,
 		cel.EvalOptions(cel.OptOptimize, cel.OptTrackCost),
 		cel.CostLimit(celconfig.PerCallLimit),
-		cel.CostTracking(&library.CostEstimator{}),
+		cel.CustomDecoratorV2(bound(env.bounded)),
+		cel.CostTracking(&costs{}),
 		cel.CostTrackerOptions(interpreter.PresenceTestHasCost(false)),
 		cel.InterruptCheckFrequency(celconfig.CheckFrequency),
 	)
@@ -92,8 +101,8 @@ func (c *Compiler) compile(expression string) (cel.Program, error) {
 
 // newEnvironment declares what OCM's does: Kubernetes' libraries, hasConditions,
 // and the variables object and, for messages, result.
-func newEnvironment() (*cel.Env, error) {
-	return cel.NewEnv(
+func newEnvironment() (*environment, error) {
+	env, err := cel.NewEnv(
 		cel.HomogeneousAggregateLiterals(),
 		cel.EagerlyValidateDeclarations(true),
 		cel.DefaultUTCTimeZone(true),
@@ -119,6 +128,14 @@ func newEnvironment() (*cel.Env, error) {
 		cel.Variable("object", cel.DynType),
 		cel.Variable("result", cel.BoolType),
 	)
+	if err != nil {
+		return nil, err
+	}
+	own, err := implementations(env)
+	if err != nil {
+		return nil, err
+	}
+	return &environment{Env: env, bounded: own}, nil
 }
 
 // hasConditions tells whether a map has a list of conditions: an object in its

@@ -1,0 +1,219 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rule
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common/types/ref"
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	workv1 "open-cluster-management.io/api/work/v1"
+)
+
+const (
+	replaceRefused = "replace: result is larger than 1048576 bytes"
+	joinRefused    = "join: result is larger than 1048576 bytes"
+	formatRefused  = "format: result is larger than 1048576 bytes"
+	addRefused     = "+: result is larger than 1048576 bytes or elements"
+)
+
+// bulky has texts of 1 KiB (k), one byte less (k1), 512 KiB (half) and 1 MiB (m).
+func bulky() *unstructured.Unstructured {
+	text := func(n int) string { return strings.Repeat("x", n) }
+	return &unstructured.Unstructured{Object: map[string]any{
+		"k": text(1 << 10), "k1": text(1<<10 - 1), "half": text(maxResult / 2), "m": text(maxResult),
+		"halves": []any{text(maxResult / 2), text(maxResult / 2)}, "less": []any{text(maxResult / 2), text(maxResult/2 - 1)},
+		"ten": []any{int64(0), int64(1), int64(2), int64(3), int64(4), int64(5), int64(6), int64(7), int64(8), int64(9)},
+	}}
+}
+
+func TestResultsAreBounded(t *testing.T) {
+	doubled := "[[1]]" + strings.Repeat(".map(a, a + a)", 60) + "[0]"
+	nest := "[[1]]" + strings.Repeat(".map(a, [a, a])", 60)
+	cases := map[string]struct{ reason, expression, want string }{
+		"replace at the bound":         {"1 MiB is made", "object.k.replace('x', object.k).size() == 1048576", ""},
+		"replace beyond it":            {"the ends match too", "object.k.replace('', object.k).size() > 0", replaceRefused},
+		"replace that ends there":      {"the limit counts", "object.k.replace('', object.k, 1023).size() == 1048576 ", ""},
+		"replace one more":             {"the limit counts", "object.k.replace('', object.k, 1024).size() > 0", replaceRefused},
+		"replace without limit":        {"-1 is none", "object.k.replace('', object.k, -1).size() > 0", replaceRefused},
+		"replace of what replace made": {"nested", "object.k.replace('x', 'xx').replace('x', object.k).size() > 0", replaceRefused},
+		"replace in a map":             {"the loop's results are bounded as well", "object.ten.map(i, object.k.replace('', object.k)).size() > 0", replaceRefused},
+		"many results at once":         {"cost what they take", "object.ten.map(i, object.k.replace('x', object.k)).size() == 10", "cost limit exceeded"},
+		"refusals one after the other": {"cost too", "object.ten.exists(i, object.ten.exists(j, object.k.replace('', object.k) == ''))", "cost limit exceeded"},
+		"join at the bound":            {"1 MiB is made", "object.less.join(',').size() == 1048576", ""},
+		"join without separator":       {"1 MiB is made", "object.halves.join().size() == 1048576", ""},
+		"join beyond it":               {"a separator is too much", "object.halves.join(',').size() > 0", joinRefused},
+		"join by what is long":         {"separators count", "object.k.split('').join(object.half).size() > 0", joinRefused},
+		"join of what join made":       {"nested", "[object.halves.join(), 'x'].join().size() > 0", joinRefused},
+		"join in a map":                {"is bounded as well", "object.ten.map(i, object.halves.join(',')).size() > 0", joinRefused},
+		"join of no texts":             {"its error would print them", "dyn(" + nest + ").join() == ''", joinRefused},
+		"format at the bound":          {"1 MiB is made", "'%s%s'.format(object.halves).size() == 1048576", ""},
+		"format beyond it":             {"one byte more", "'%s.%s'.format(object.halves).size() > 0", formatRefused},
+		"format in hex":                {"doubles", "'%x'.format([object.half]).size() == 1048576", ""},
+		"format of more hex":           {"doubles", "'%x'.format([object.half + 'x']).size() > 0", formatRefused},
+		"format of many":               {"clauses add up", "object.k.replace('x', '%s').format(object.k.split('').map(c, object.k + 'x')).size() > 0", formatRefused},
+		"format with precision":        {"digits count", "'%.900000f%.900000f'.format([1.0, 1.0]).size() > 0", formatRefused},
+		"format with an exponent":      {"digits count", "'%.2000000e'.format([1.0]).size() > 0", formatRefused},
+		"format of a list":             {"its texts are quoted", "'%s'.format([object.halves]).size() > 0", formatRefused},
+		"format of lists without end":  {"they are counted no further than the bound", "'%s'.format([" + nest + "]).size() > 0", formatRefused},
+		"format of maps without end":   {"they are counted no further than the bound", "'%s'.format([[{'a': 1}]" + strings.Repeat(".map(a, {'a': dyn(a), 'b': dyn(a)})", 40) + "]) == ''", formatRefused},
+		"format of what format made":   {"nested", "'%s%s'.format(['%s%s'.format(object.halves), 'x']).size() > 0", formatRefused},
+		"format in a map":              {"is bounded as well", "object.ten.map(i, '%s%d'.format([object.m, i])).size() > 0", formatRefused},
+		"a sum of texts at the bound":  {"1 MiB is made", "(object.half + object.half).size() == 1048576", ""},
+		"a sum of texts beyond it":     {"one byte more", "(object.m + 'x').size() > 0", addRefused},
+		"a sum of bytes at the bound":  {"1 MiB is made", "(bytes(object.half) + bytes(object.half)).size() == 1048576", ""},
+		"a sum of bytes beyond it":     {"one byte more", "(bytes(object.m) + b'x').size() > 0", addRefused},
+		"a text that doubles":          {"is bounded whatever it costs", "[object.k]" + strings.Repeat(".map(a, a + a)", 30) + ".size() > 0", addRefused},
+		"a list that doubles":          {"what asks for all its elements cannot be stopped", doubled + ".size() > 0", addRefused},
+	}
+	compiler, obj := NewCompiler(), bulky()
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			got := compiler.Compile([]workv1.ConditionRule{celRule("X", tc.expression)}).Eval(obj, 1)[0]
+			if tc.want == "" {
+				if got.Status != metav1.ConditionTrue {
+					t.Errorf("%s: %v", tc.reason, got)
+				}
+				return
+			}
+			if got.Status != metav1.ConditionFalse || got.Reason != ReasonExpressionError || !strings.Contains(got.Message, tc.want) || len(got.Message) > 256 {
+				t.Errorf("%s: %v", tc.reason, got)
+			}
+		})
+	}
+}
+
+// What is refused was not made before.
+func TestWhatIsRefusedTakesNoMemory(t *testing.T) {
+	obj := &unstructured.Unstructured{Object: map[string]any{"s": strings.Repeat("x", 1<<16), "l": []any{strings.Repeat("x", 1<<20), "x"}}}
+	for name, tc := range map[string]struct{ reason, expression string }{
+		"replace": {"would make 4 GiB", "object.s.replace('', object.s) == ''"},
+		"join":    {"would make 1 MiB", "object.l.join() == ''"},
+		"format":  {"would make 1 MiB", "'%s%s'.format(object.l) == ''"},
+		"+":       {"would make 1 MiB", "object.l[0] + object.l[1] == ''"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			set := NewCompiler().Compile([]workv1.ConditionRule{celRule("X", tc.expression)})
+			set.Eval(obj, 1) // compiles
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			got := set.Eval(obj, 1)[0]
+			runtime.ReadMemStats(&after)
+			if made := after.TotalAlloc - before.TotalAlloc; made > 1<<19 || !strings.HasPrefix(got.Message, name+": result is larger") {
+				t.Errorf("%s: %d bytes were allocated: %v", tc.reason, made, got)
+			}
+		})
+	}
+}
+
+// A call that is bounded costs no less than one that is not.
+func TestBoundedCallsCountTheirCost(t *testing.T) {
+	list := make([]any, 100) // the loops alone cost a tenth of the limit
+	for i := range list {
+		list[i] = strings.Repeat("x", 1<<10)
+	}
+	obj := &unstructured.Unstructured{Object: map[string]any{"l": list}}
+	for name, expression := range map[string]string{
+		"replace": "object.l.all(a, object.l.all(b, a.replace('y', b) != ''))",
+		"join":    "object.l.all(a, object.l.all(b, [a, b].join() != ''))",
+		"format":  "object.l.all(a, object.l.all(b, '%s'.format([a]) != ''))",
+		"+":       "object.l.all(a, object.l.all(b, a + b != ''))",
+	} {
+		t.Run(name, func(t *testing.T) {
+			set := NewCompiler().Compile([]workv1.ConditionRule{celRule("X", expression)})
+			set.time *= 60
+			if got := set.Eval(obj, 1)[0]; !strings.Contains(got.Message, "cost limit exceeded") {
+				t.Errorf("condition %v", got)
+			}
+		})
+	}
+}
+
+// bothWays evaluates an expression as the libraries do, and bounded.
+func bothWays(t *testing.T, env *environment, object map[string]any, expression string) (library, ours string) {
+	t.Helper()
+	ast, issues := env.Compile(expression)
+	if issues.Err() != nil {
+		t.Fatalf("%s: %v", expression, issues.Err())
+	}
+	outcome := func(options ...cel.ProgramOption) string {
+		program, err := env.Program(ast, append(options, cel.EvalOptions(cel.OptOptimize))...)
+		if err != nil {
+			t.Fatalf("%s: %v", expression, err)
+		}
+		var value ref.Val
+		value, _, err = program.Eval(map[string]any{"object": object, "result": true})
+		if err != nil {
+			return "error: " + err.Error()
+		}
+		return fmt.Sprintf("%s %v", value.Type().TypeName(), value.Value())
+	}
+	return outcome(), outcome(cel.CustomDecoratorV2(bound(env.bounded)))
+}
+
+func TestBoundedResultsAreTheLibrarys(t *testing.T) {
+	env, err := newEnvironment()
+	if err != nil {
+		t.Fatal(err)
+	}
+	expressions := []string{
+		"['a', 'b'].join()", "['a', 'ü', '世'].join('é')", "[].join(',')", "['a'].join(',')", "dyn([1, 2]).join(',')", "dyn('a').join()", "dyn(['a']).join(dyn(1))",
+		"dyn(1).replace('a', 'b')", "'a'.replace(dyn(1), 'b')", "object.nothing.replace('a', 'b')",
+		"'%s %d %f %.2f %e %.3e %b %x %X %o %%'.format(['ü', 1, 1.5, 2.0, 3.25, 4.5, 5, 'ab', b'\\xff', 8])", "'%s'.format([[1, 2.5, 'a\\n', b'b', {'k': [true, null]}]])",
+		"'%s'.format([timestamp('2026-01-01T00:00:00Z')])", "'%s'.format([duration('1h')])", "'%s'.format([type(1)])", "'%f'.format([1e300])", "'%s'.format([[1e300, -1e300]])", "dyn('%.f').format([1.0])",
+		"dyn('%s %s').format(['a'])", "dyn('a%').format(['a'])", "dyn('%').format([])", "dyn('%.').format([1.0])", "dyn('%.3').format([1.0])", "dyn('%.99999999999999999999f').format([1.0])", "dyn('%q').format([1])", "dyn('%d').format(['a'])", "dyn('x').format([1, 2])", "dyn(1).format([1])", "'a'.format(dyn(1))", "'%s'.format(object.halves.map(h, h.size()))",
+		"'a' + 'ü'", "b'a' + b'b'", "[1] + [2, 3]", "1 + 2", "1u + 2u", "1.5 + 2.5", "dyn(1) + dyn(2)", "dyn('a') + dyn(1)", "dyn(1) + dyn('a')", "dyn([1]) + dyn('a')", "dyn(true) + dyn(1)", "dyn({}) + dyn({})", "dyn(null) + dyn(1)", "9223372036854775807 + 1",
+		"duration('1h') + timestamp('2026-01-01T00:00:00Z')", "timestamp('2026-01-01T00:00:00Z') + duration('1h')", "duration('1h') + duration('1m')", "object.nothing + 'a'", "'a' + object.nothing", "[1, 2].map(i, i + 1) + [3]", "{'a': 'b' + 'c'}", "dyn(quantity('1')) + dyn(1)",
+	}
+	for _, s := range []string{"", "a", "aaa", "aüa世a", "banana"} {
+		for _, old := range []string{"", "a", "aa", "ü", "ana", "no"} {
+			for _, n := range []string{"", ", -1", ", -9223372036854775808", ", 0", ", 1", ", 2", ", 9223372036854775807"} {
+				expressions = append(expressions, fmt.Sprintf("'%s'.replace('%s', 'né'%s)", s, old, n), fmt.Sprintf("'%s'.replace('%s', ''%s)", s, old, n))
+			}
+		}
+	}
+	object := bulky().Object
+	for _, e := range expressions {
+		library, ours := bothWays(t, env, object, e)
+		if diff := cmp.Diff(library, ours); diff != "" {
+			t.Errorf("%s: -library +ours\n%s", e, diff)
+		}
+	}
+}
+
+// Sizes are exact for texts, and never less than what is made.
+func TestNoBoundIsLessThanTheResult(t *testing.T) {
+	env, err := newEnvironment()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, value := range []string{"1.7976931348623157e308", "-9223372036854775808", "18446744073709551615u", "'\\U0010ffff\\u200b\\x00\"'", "b'\\x00\\x01'", "true", "null", "[dyn([]), dyn({}), dyn([1e15, 1e16])]", "{'\\x00': ['\\x01']}",
+		"timestamp('2026-01-01T00:00:00.123456789Z')", "duration('-2562047h47m16.854775807s')", "type(duration('1s'))", "[timestamp('2026-01-01T00:00:00.123456789Z')]", "[duration('-2562047h47m16.854775807s')]", "[type(1)]"} {
+		for _, verb := range []string{"%s", "%d", "%f", "%e", "%.99f", "%.99e", "%b", "%x", "%X", "%o", "a%%%s%%"} {
+			values := make([]ref.Val, 0, 2)
+			for _, e := range []string{fmt.Sprintf("'%s'", verb), fmt.Sprintf("[%s]", value), fmt.Sprintf("dyn('%s').format([%s])", verb, value)} {
+				ast, issues := env.Compile(e)
+				if issues.Err() != nil {
+					t.Fatalf("%s: %v", e, issues.Err())
+				}
+				program, err := env.Program(ast)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if v, _, err := program.Eval(map[string]any{}); err == nil {
+					values = append(values, v)
+				}
+			}
+			if len(values) == 3 && formatted(values[:2]) < bytesOf(values[2]) {
+				t.Errorf("%s of %s is bound by %d, and has %d", verb, value, formatted(values[:2]), bytesOf(values[2]))
+			}
+		}
+	}
+}
