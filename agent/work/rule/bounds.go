@@ -21,21 +21,37 @@ import (
 	"k8s.io/apiserver/pkg/cel/library"
 )
 
-// maxResult bounds what one call of a function makes: bytes of a text, elements of
-// a list.
-const maxResult = 1 << 20
+const (
+	// maxResult bounds what one call of a function makes: bytes of a text, elements of
+	// a list.
+	maxResult = 1 << 20
+	// maxCompared bounds the values that one call compares.
+	maxCompared = 1 << 19
+	// maxField bounds the values in a field of a message: it is made of copies, and
+	// costs the same whatever it holds.
+	maxField = 64
+)
 
-// bounded are the functions whose result may be far larger than their cost says.
-// size tells the result's before it is made, or more, but counts no further than to
-// exceed maxResult; arguments that the function does not take have none.
+var errField = fmt.Errorf("field of a message has more than %d values", maxField)
+
+// bounded are the functions whose result, or whose time, may be far larger than
+// their cost says. size tells the result's before it is made, or the number of values
+// to compare, or more, but counts no further than to exceed most; arguments that the
+// function does not take have none.
 var bounded = map[string]struct {
 	size   func(args []ref.Val) int
+	most   int
 	refuse error
 }{
-	"replace":     {size: replaced, refuse: fmt.Errorf("replace: result is larger than %d bytes", maxResult)},
-	"join":        {size: joined, refuse: fmt.Errorf("join: result is larger than %d bytes", maxResult)},
-	"format":      {size: formatted, refuse: fmt.Errorf("format: result is larger than %d bytes", maxResult)},
-	operators.Add: {size: added, refuse: fmt.Errorf("+: result is larger than %d bytes or elements", maxResult)},
+	"replace":           {size: replaced, most: maxResult, refuse: fmt.Errorf("replace: result is larger than %d bytes", maxResult)},
+	"join":              {size: joined, most: maxResult, refuse: fmt.Errorf("join: result is larger than %d bytes", maxResult)},
+	"format":            {size: formatted, most: maxResult, refuse: fmt.Errorf("format: result is larger than %d bytes", maxResult)},
+	operators.Add:       {size: added, most: maxResult, refuse: fmt.Errorf("+: result is larger than %d bytes or elements", maxResult)},
+	operators.Equals:    {size: compared, most: maxCompared, refuse: fmt.Errorf("==: more than %d values to compare", maxCompared)},
+	operators.NotEquals: {size: compared, most: maxCompared, refuse: fmt.Errorf("!=: more than %d values to compare", maxCompared)},
+	operators.In:        {size: contained, most: maxCompared, refuse: fmt.Errorf("in: more than %d values to compare", maxCompared)},
+	"indexOf":           {size: found, most: maxCompared, refuse: fmt.Errorf("indexOf: more than %d values to compare", maxCompared)},
+	"lastIndexOf":       {size: found, most: maxCompared, refuse: fmt.Errorf("lastIndexOf: more than %d values to compare", maxCompared)},
 }
 
 // implementations returns the libraries' own of the bounded functions, by overload
@@ -52,6 +68,11 @@ func implementations(env *cel.Env) (map[string]*functions.Overload, error) {
 			out[o.Operator] = o
 		}
 	}
+	// The interpreter has these itself, and no library.
+	out[operators.Equals] = &functions.Overload{Operator: operators.Equals, Binary: types.Equal}
+	out[operators.NotEquals] = &functions.Overload{Operator: operators.NotEquals, Binary: func(a, b ref.Val) ref.Val {
+		return types.Bool(types.Equal(a, b) != types.True)
+	}}
 	return out, nil
 }
 
@@ -59,6 +80,10 @@ func implementations(env *cel.Env) (map[string]*functions.Overload, error) {
 // first. The arguments stay as they are: what counts the cost sees the same call.
 func bound(implementations map[string]*functions.Overload) interpreter.InterpretableDecoratorV2 {
 	return func(i interpreter.InterpretableV2) (interpreter.InterpretableV2, error) {
+		if made, ok := i.(interpreter.InterpretableConstructor); ok {
+			boundFields(made)
+			return i, nil
+		}
 		call, ok := i.(interpreter.InterpretableCall)
 		if !ok {
 			return i, nil
@@ -74,12 +99,41 @@ func bound(implementations map[string]*functions.Overload) interpreter.Interpret
 			}
 		}
 		return interpreter.NewCall(call.ID(), call.Function(), call.OverloadID(), call.Args(), func(args ...ref.Val) ref.Val {
-			if limit.size(args) > maxResult {
+			if limit.size(args) > limit.most {
 				return types.WrapErr(limit.refuse)
 			}
 			return invoke(call.Function(), own, args)
 		}), nil
 	}
+}
+
+// boundFields replaces the fields of what makes a message, in place: it cannot be
+// made otherwise.
+func boundFields(made interpreter.InterpretableConstructor) {
+	if t := made.Type(); t == types.ListType || t == types.MapType {
+		return
+	}
+	fields := made.InitVals()
+	for i := range fields {
+		fields[i] = field{fields[i]}
+	}
+}
+
+// field is a value that a message holds.
+type field struct{ interpreter.InterpretableV2 }
+
+// Exec implements [interpreter.InterpretableV2].
+func (f field) Exec(frame *interpreter.ExecutionFrame) ref.Val {
+	v := f.InterpretableV2.Exec(frame)
+	if values(v, maxField) > maxField {
+		return types.WrapErr(errField)
+	}
+	return v
+}
+
+// Eval implements [interpreter.Interpretable].
+func (f field) Eval(variables interpreter.Activation) ref.Val {
+	return f.Exec(interpreter.AsFrame(variables))
 }
 
 // invoke calls an implementation as the interpreter does.
@@ -264,6 +318,66 @@ func nested(v ref.Val, limit int) int {
 	return number
 }
 
+// compared is the number of values in the smaller of two lists or maps: no more are
+// compared. Of few lists that hold each other there may be any number in effect.
+func compared(args []ref.Val) int {
+	if !aggregate(args[0]) || !aggregate(args[1]) {
+		return 0
+	}
+	n := values(args[0], maxCompared)
+	return min(n, values(args[1], n))
+}
+
+func contained(args []ref.Val) int { return found([]ref.Val{args[1], args[0]}) }
+
+// found is what a list or map is compared with to find it in a list.
+func found(args []ref.Val) int {
+	list, ok := args[0].(traits.Lister)
+	if !ok || !aggregate(args[1]) {
+		return 0
+	}
+	n, most := 0, values(args[1], maxCompared)
+	for i := 0; n <= maxCompared && i < size(list); i++ {
+		n += min(most, values(list.Get(types.Int(i)), min(most, maxCompared-n)))
+	}
+	return n
+}
+
+func aggregate(v ref.Val) bool {
+	switch value := v.(type) {
+	case *types.Optional:
+		return value.HasValue() && aggregate(value.GetValue())
+	case traits.Mapper, traits.Lister:
+		return true
+	}
+	return false
+}
+
+// values counts a value and those in it, no further than to exceed limit. So many
+// bytes of a text take as long to compare as another value.
+func values(v ref.Val, limit int) int {
+	const bytes = 64
+	n := 1
+	switch value := v.(type) {
+	case types.String, types.Bytes:
+		n += bytesOf(v) / bytes
+	case *types.Optional:
+		if value.HasValue() {
+			n += values(value.GetValue(), limit-n)
+		}
+	case traits.Mapper:
+		for it := value.Iterator(); n <= limit && it.HasNext() == types.True; {
+			key := it.Next()
+			n += values(key, limit-n) + values(value.Get(key), limit-n)
+		}
+	case traits.Lister:
+		for i := 0; n <= limit && i < size(value); i++ {
+			n += values(value.Get(types.Int(i)), limit-n)
+		}
+	}
+	return n
+}
+
 func bytesOf(v ref.Val) int {
 	switch value := v.(type) {
 	case types.String:
@@ -284,19 +398,20 @@ func size(v any) int {
 }
 
 // costs are Kubernetes' and, of the bounded functions, that of the text they make:
-// many results may be kept at once.
+// many results may be kept at once. A value that is visited costs like a byte of a
+// text.
 type costs struct{ library.CostEstimator }
 
 // CallCost implements [interpreter.ActualCostEstimator].
 func (c *costs) CallCost(function, overload string, args []ref.Val, result ref.Val) *uint64 {
-	cost := c.CostEstimator.CallCost(function, overload, args, result)
 	limit, ok := bounded[function]
-	if !ok {
-		return cost
+	if err, failed := result.(*types.Err); ok && failed && errors.Is(err, limit.refuse) {
+		return traversal(limit.most) // to find that out took time
 	}
-	if err, ok := result.(*types.Err); ok && errors.Is(err, limit.refuse) {
-		return traversal(maxResult) // to find that out took time
+	if visited[function] && len(args) > 0 && values(args[0], maxCompared) > maxCompared {
+		return traversal(maxCompared) // Kubernetes' visits them all to tell
 	}
+	cost := c.CostEstimator.CallCost(function, overload, args, result)
 	switch {
 	case function == "replace":
 		*cost += *traversal(bytesOf(result))
@@ -304,8 +419,29 @@ func (c *costs) CallCost(function, overload string, args []ref.Val, result ref.V
 		cost = traversal(bytesOf(args[0]) + bytesOf(result))
 	case function == operators.Add && overload == "" && bytesOf(result) > 0:
 		cost = traversal(bytesOf(result)) // as of texts that are known to be
+	case ok && limit.most == maxCompared:
+		return comparison(cost, function, limit.size(args), args)
 	}
 	return cost
+}
+
+// visited are the functions whose cost is that of all values in their first argument.
+var visited = map[string]bool{"isSorted": true, "sum": true, "max": true, "min": true, "indexOf": true, "lastIndexOf": true}
+
+// comparison adds what n values that are compared cost to what a call does. nil is
+// the interpreter's own.
+func comparison(cost *uint64, function string, n int, args []ref.Val) *uint64 {
+	if n == 0 {
+		return cost
+	}
+	sum := traversal(3 * n) // counted, compared, and counted for this
+	switch {
+	case cost != nil:
+		*sum += *cost
+	case function == operators.In:
+		*sum += uint64(size(args[1])) //nolint:gosec // no list has fewer elements than none
+	}
+	return sum
 }
 
 func traversal(bytes int) *uint64 {

@@ -90,6 +90,62 @@ func TestResultsAreBounded(t *testing.T) {
 	}
 }
 
+// Lists and maps that hold each other are compared no further than a bound.
+func TestComparisonsAreBounded(t *testing.T) {
+	list := func(n int) []any { // has n values with itself
+		out := make([]any, n-1)
+		for i := range out {
+			out[i] = int64(i)
+		}
+		return out
+	}
+	obj := &unstructured.Unstructured{Object: map[string]any{"at": list(maxCompared), "same": list(maxCompared), "over": list(maxCompared + 1), "few": list(3)}}
+	nest := "[[1]]" + strings.Repeat(".map(a, [a, a])", 30)
+	maps := "[{'a': dyn(1)}]" + strings.Repeat(".map(a, {'a': dyn(a), 'b': dyn(a)})", 30)
+	refused := func(function string) string { return function + ": more than 524288 values to compare" }
+	const field = "field of a message has more than 64 values"
+	cases := map[string]struct{ reason, expression, want string }{
+		"== at the bound":                {"no values are too many", "object.at == object.same", ""},
+		"== beyond it on one side":       {"the smaller side counts", "!(object.at == object.over) && !(object.over == object.at)", ""},
+		"== beyond it":                   {"one value more", "object.over == object.over", refused("==")},
+		"== with little":                 {"the smaller side counts", "dyn(" + nest + ") != dyn([1]) && dyn(1) != dyn(" + nest + ")", ""},
+		"== of nested lists":             {"they have values without end", nest + ".all(a, a == a)", refused("==")},
+		"== of nested maps":              {"they have values without end", maps + ".all(a, a == a)", refused("==")},
+		"== of optionals":                {"they have what they hold", "optional.of(" + nest + ") == optional.of(" + nest + ")", refused("==")},
+		"== of optionals in lists":       {"they have what they hold", "[optional.of(" + nest + ")] == [optional.of(" + nest + ")]", refused("==")},
+		"!= at the bound":                {"no values are too many", "!(object.at != object.same)", ""},
+		"!= of nested lists":             {"they have values without end", nest + ".all(a, a != a)", refused("!=")},
+		"in at the bound":                {"no values are too many", "object.few in [object.at, object.few] && !(object.few in object.at)", ""},
+		"in of nested lists":             {"they have values without end", nest + " in [" + nest + "]", refused("in")},
+		"in of unknown type":             {"is the same function", "dyn(" + nest + ") in dyn([" + nest + "])", refused("in")},
+		"in of little":                   {"no more is compared", "!(dyn([1]) in dyn([" + nest + "])) && !(dyn(1) in dyn(" + nest + "))", ""},
+		"a key of a map":                 {"is not compared", "!(dyn(" + nest + ") in {'a': 1})", ""},
+		"indexOf of nested lists":        {"they have values without end", "[" + nest + "].indexOf(" + nest + ") == 0", refused("indexOf")},
+		"lastIndexOf of nested lists":    {"they have values without end", "dyn([" + nest + "]).lastIndexOf(" + nest + ") == 0", refused("lastIndexOf")},
+		"indexOf a number":               {"its cost asks for all values", "dyn(" + nest + ").indexOf(1) == -1", ""},
+		"max of nested lists":            {"its cost asks for all values", "dyn(" + nest + ").max() == 1", "no such overload"},
+		"sum of nested lists":            {"its cost asks for all values", "dyn(" + nest + ").sum() == 1", "no such overload"},
+		"isSorted of nested lists":       {"its cost asks for all values", "dyn(" + nest + ").isSorted()", "no such overload"},
+		"refusals one after the other":   {"cost too", "object.at.exists(i, [object.over].exists(o, o == object.over))", "cost limit exceeded"},
+		"a message of little":            {"is the library's", "google.protobuf.Value{list_value: [1, 2]} == google.protobuf.ListValue{values: [1, 2]}", ""},
+		"a message of nested lists":      {"it would be a copy of all", "google.protobuf.Value{list_value: " + nest + "} == null", field},
+		"a message of nested maps":       {"it would be a copy of all", "google.protobuf.Struct{fields: " + maps + "[0]} == {}", field},
+		"a message of what is not there": {"its error is told", "google.protobuf.Value{list_value: object.nothing} == null", "no such key"},
+		"an optional field of a message": {"counts too", "google.protobuf.Value{?list_value: optional.of(" + nest + ")} == null", field},
+	}
+	compiler := NewCompiler()
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			set := compiler.Compile([]workv1.ConditionRule{celRule("X", tc.expression)})
+			set.time *= 60
+			got := set.Eval(obj, 1)[0]
+			if tc.want == "" && got.Status != metav1.ConditionTrue || !strings.Contains(got.Message, tc.want) {
+				t.Errorf("%s: %v", tc.reason, got)
+			}
+		})
+	}
+}
+
 // What is refused was not made before.
 func TestWhatIsRefusedTakesNoMemory(t *testing.T) {
 	obj := &unstructured.Unstructured{Object: map[string]any{"s": strings.Repeat("x", 1<<16), "l": []any{strings.Repeat("x", 1<<20), "x"}}}
@@ -121,6 +177,8 @@ func TestBoundedCallsCountTheirCost(t *testing.T) {
 	}
 	obj := &unstructured.Unstructured{Object: map[string]any{"l": list}}
 	for name, expression := range map[string]string{
+		"==":      "object.l.all(a, object.l.all(b, object.l == object.l))",
+		"in":      "object.l.all(a, object.l.all(b, object.l in [object.l]))",
 		"replace": "object.l.all(a, object.l.all(b, a.replace('y', b) != ''))",
 		"join":    "object.l.all(a, object.l.all(b, [a, b].join() != ''))",
 		"format":  "object.l.all(a, object.l.all(b, '%s'.format([a]) != ''))",
@@ -172,6 +230,15 @@ func TestBoundedResultsAreTheLibrarys(t *testing.T) {
 		"'a' + 'ü'", "b'a' + b'b'", "[1] + [2, 3]", "1 + 2", "1u + 2u", "1.5 + 2.5", "dyn(1) + dyn(2)", "dyn('a') + dyn(1)", "dyn(1) + dyn('a')", "dyn([1]) + dyn('a')", "dyn(true) + dyn(1)", "dyn({}) + dyn({})", "dyn(null) + dyn(1)", "9223372036854775807 + 1",
 		"duration('1h') + timestamp('2026-01-01T00:00:00Z')", "timestamp('2026-01-01T00:00:00Z') + duration('1h')", "duration('1h') + duration('1m')", "object.nothing + 'a'", "'a' + object.nothing", "[1, 2].map(i, i + 1) + [3]", "{'a': 'b' + 'c'}", "dyn(quantity('1')) + dyn(1)",
 	}
+	sides := []string{"1", "1u", "1.0", "'a'", "b'a'", "null", "true", "[]", "{}", "[1, 2]", "[dyn(1.0), dyn(2u)]", "[1] + [2]", "[dyn(1), dyn('a'), dyn(null)]", "[dyn(1), dyn('a'), dyn(1)]", "[[1], [2]]", "{'a': [dyn(1), dyn({'b': 2})]}", "{'a': [dyn(1.0), dyn({'b': 2u})]}", "{1: 'a'}", "{1u: 'a'}", "object.ten", "object", "object.nothing", "[1][2]",
+		"optional.none()", "optional.of([1])", "optional.of(1)", "[optional.of({'a': 1})]", "quantity('1')", "quantity('1k')", "duration('1h')", "timestamp('2026-01-01T00:00:00Z')", "type(1)", "[0.0/0.0]", "0.0/0.0"}
+	for _, a := range sides {
+		for _, b := range sides {
+			expressions = append(expressions, fmt.Sprintf("dyn(%s) == dyn(%s)", a, b), fmt.Sprintf("dyn(%s) != dyn(%s)", a, b), fmt.Sprintf("dyn(%s) in dyn(%s)", a, b),
+				fmt.Sprintf("dyn(%s) in [dyn(1), dyn(%s)]", a, b), fmt.Sprintf("[dyn(1), dyn(%s), dyn(%s)].indexOf(dyn(%s))", a, b, b), fmt.Sprintf("dyn([dyn(%s), dyn(1), dyn(%s)]).lastIndexOf(dyn(%s))", a, b, b))
+		}
+	}
+	expressions = append(expressions, "1 in [1, 2, 3]", "'a' in ['b', 'c']", "dyn(1.0) in [1, 2]", "[1] in [[1], [2]]", "'a' in {'a': 1}", "object.k in [object.k1, object.k]", "'banana'.indexOf('an')", "'banana'.indexOf('an', 2)", "'banana'.lastIndexOf('an')", "[[1], [2], [1]].indexOf([1])", "[[1], [2], [1]].lastIndexOf([1])", "dyn(1).indexOf(1)", "dyn([1]).indexOf(dyn('a'), 2)")
 	for _, s := range []string{"", "a", "aaa", "aüa世a", "banana"} {
 		for _, old := range []string{"", "a", "aa", "ü", "ana", "no"} {
 			for _, n := range []string{"", ", -1", ", -9223372036854775808", ", 0", ", 1", ", 2", ", 9223372036854775807"} {
