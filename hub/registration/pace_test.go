@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/spokelet/spokelet/hub/pace"
+	"github.com/spokelet/spokelet/api/pace"
 )
 
 func TestAClusterThatChangesWithoutEndIsLookedAtAtASteadyRate(t *testing.T) {

@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/spokelet/spokelet/hub/pace"
+	"github.com/spokelet/spokelet/api/pace"
 	"github.com/spokelet/spokelet/tunnel/identity"
 )
 

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/spokelet/spokelet/hub/pace"
+	"github.com/spokelet/spokelet/api/pace"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 

@@ -24,8 +24,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
+	"github.com/spokelet/spokelet/api/pace"
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/hub/pace"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 

@@ -277,7 +277,7 @@ func (s *store) Replace(list []any, _ string) error {
 		}
 	}
 	for _, key := range s.hub.board.complete(s.kind, names) {
-		s.hub.pace.forget(key)
+		s.hub.pace.Forget(key)
 	}
 	s.hub.prune(s.kind, names)
 	return nil

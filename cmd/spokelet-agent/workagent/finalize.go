@@ -46,7 +46,7 @@ func (h *hub) gone(key wire.WorkKey, w hubWork) error {
 
 // forget drops what is kept for a work besides.
 func (h *hub) forget(key wire.WorkKey) {
-	h.pace.forget(key)
+	h.pace.Forget(key)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.pending, key)

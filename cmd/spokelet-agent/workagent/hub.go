@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
+	"github.com/spokelet/spokelet/api/pace"
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
@@ -38,7 +39,7 @@ type hub struct {
 	board   *board
 	log     logr.Logger
 	metrics *metrics
-	pace    pacer
+	pace    pace.Pacer[wire.WorkKey]
 
 	// reports holds the works of which a report is to be written, finalizers those
 	// that are to get theirs.

@@ -25,6 +25,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"k8s.io/client-go/rest"
 
+	"github.com/spokelet/spokelet/api/pace"
 	"github.com/spokelet/spokelet/api/wire"
 )
 
@@ -246,25 +247,25 @@ func TestFeedbackIsNoLongerThanTheHubHasRoomFor(t *testing.T) {
 
 func TestStatusesOfAWorkThatChangesWithoutEndAreSpaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var p pacer
+		var p pace.Pacer[wire.WorkKey]
 		key := wire.WorkKey{Name: "hot"}
 		began, writes := time.Now(), 0
 		for time.Since(began) < 10*time.Second {
-			if wait := p.wait(key); wait > 0 {
+			if wait := p.Wait(key); wait > 0 {
 				<-time.After(wait)
 				continue
 			}
-			p.spend(key)
+			p.Spend(key)
 			writes++
 		}
-		if most := paceBurst + 10*pacePerSecond; writes > most || writes < most-1 {
+		if most := pace.Burst + 10*pace.PerSecond; writes > most || writes < most-1 {
 			t.Errorf("%d writes in 10 s, want %d", writes, most)
 		}
-		if p.wait(wire.WorkKey{Name: "calm"}) != 0 {
+		if p.Wait(wire.WorkKey{Name: "calm"}) != 0 {
 			t.Error("another work waits")
 		}
-		p.forget(key)
-		if p.wait(key) != 0 {
+		p.Forget(key)
+		if p.Wait(key) != 0 {
 			t.Error("a new work of the name waits")
 		}
 	})

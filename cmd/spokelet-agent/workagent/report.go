@@ -112,7 +112,7 @@ func (h *hub) report(ctx context.Context, key wire.WorkKey) {
 	if _, seen := h.board.get(key); !seen {
 		return // it waits
 	}
-	if wait := h.pace.wait(key); wait > 0 {
+	if wait := h.pace.Wait(key); wait > 0 {
 		h.reports.AddAfter(key, wait)
 		return
 	}
@@ -174,7 +174,7 @@ func (h *hub) writeOver(ctx context.Context, k *kind, key wire.WorkKey, r report
 	if err != nil {
 		return err
 	}
-	h.pace.spend(key)
+	h.pace.Spend(key)
 	if err := h.patch(ctx, k, key.Name, body, "status"); err != nil {
 		return err
 	}
