@@ -51,18 +51,18 @@ type health struct {
 
 // sight reads an object, complete or metadata alone.
 func sight(obj metav1.Object, manager string) *sighting {
+	refs := obj.GetOwnerReferences()
 	s := &sighting{
 		uid:        obj.GetUID(),
 		version:    obj.GetResourceVersion(),
 		generation: obj.GetGeneration(),
-		fields:     ownedFields(obj.GetManagedFields(), manager),
-		edits:      editsOf(obj.GetManagedFields()),
-		owners:     ownersOf(obj.GetOwnerReferences()),
+		owners:     ownersOf(refs),
 		config:     obj.GetAnnotations()[workv1.ManifestConfigSpecHashAnnotationKey],
 		deleting:   obj.GetDeletionTimestamp() != nil,
-		shared:     isShared(obj.GetOwnerReferences()),
+		shared:     isShared(refs),
 	}
-	if refs := obj.GetOwnerReferences(); len(refs) == 1 {
+	s.fields, s.edits = writtenBy(obj.GetManagedFields(), manager)
+	if len(refs) == 1 {
 		s.owner = refs[0].UID
 	}
 	if u, ok := obj.(*unstructured.Unstructured); ok {
@@ -88,23 +88,32 @@ func healthOf(u *unstructured.Unstructured) health {
 	return health{status: r.Status, message: r.Message}
 }
 
-// ownedFields hashes what manager owns by server-side apply. The bytes of a
-// fieldset differ between encodings, so they are brought into one form first.
-func ownedFields(entries []metav1.ManagedFieldsEntry, manager string) fieldsHash {
-	var own []byte
+// writtenBy hashes what manager owns by server-side apply, zero when that is
+// nothing, and all that anybody wrote but the status: edits change with every such
+// write. The bytes of a fieldset differ between encodings, so they are brought into
+// one form first. Times are in seconds: whoever writes the same fields twice in one
+// is seen once.
+func writtenBy(entries []metav1.ManagedFieldsEntry, manager string) (own, edits fieldsHash) {
+	var owned, all []byte
 	for _, e := range entries {
-		// Works may apply as managers of their own, whose names begin with ours.
-		if !strings.HasPrefix(e.Manager, manager) || e.Operation != metav1.ManagedFieldsOperationApply || e.Subresource != "" {
+		if e.Subresource == "status" {
 			continue
 		}
-		if set := canonical(e.FieldsV1); set != nil {
-			own = append(append(own, e.Manager...), set...)
+		set := canonical(e.FieldsV1)
+		all = append(all, e.Manager+"/"+string(e.Operation)+"/"+e.Subresource...)
+		if e.Time != nil {
+			all = strconv.AppendInt(all, e.Time.Unix(), 10)
+		}
+		all = append(all, set...)
+		// Works may apply as managers of their own, whose names begin with ours.
+		if set != nil && e.Subresource == "" && e.Operation == metav1.ManagedFieldsOperationApply && strings.HasPrefix(e.Manager, manager) {
+			owned = append(append(owned, e.Manager...), set...)
 		}
 	}
-	if own == nil {
-		return fieldsHash{}
+	if owned != nil {
+		own = shorten(owned)
 	}
-	return shorten(own)
+	return own, shorten(all)
 }
 
 // canonical is a fieldset in one of the forms that it may have.
@@ -121,23 +130,6 @@ func canonical(f *metav1.FieldsV1) []byte {
 		return nil
 	}
 	return out
-}
-
-// editsOf changes with every write of anything but the status. Times are in
-// seconds: whoever writes the same fields twice in one is seen once.
-func editsOf(entries []metav1.ManagedFieldsEntry) fieldsHash {
-	var all []byte
-	for _, e := range entries {
-		if e.Subresource == "status" {
-			continue
-		}
-		all = append(all, e.Manager+"/"+string(e.Operation)+"/"+e.Subresource...)
-		if e.Time != nil {
-			all = strconv.AppendInt(all, e.Time.Unix(), 10)
-		}
-		all = append(all, canonical(e.FieldsV1)...)
-	}
-	return shorten(all)
 }
 
 // ownersOf changes with the set of owners.
