@@ -55,9 +55,7 @@ type anchor struct {
 	recorded, pending []v1alpha1.AppliedResourceMeta
 	// work is whom it stands for, as far as it says so itself.
 	work wire.WorkKey
-	// hubHash and evicting are of an AppliedManifestWork; evicting is since when
-	// its work is missed.
-	hubHash  string
+	// evicting is since when the work of an AppliedManifestWork is missed.
 	evicting time.Time
 	// yielded is what the anchor says of objects that others wrote last.
 	yielded map[string]string
@@ -167,7 +165,7 @@ func (e *Engine) createAnchor(ctx context.Context, w *work, a *anchor) error {
 		return fmt.Errorf("create %s: %w", w.policy.Anchor.Kind, err)
 	}
 	a.uid, a.created, a.deleting = made.GetUID(), made.GetCreationTimestamp().Time, false
-	a.hubHash, a.evicting, a.loose = w.hubHash(), time.Time{}, false
+	a.evicting, a.loose = time.Time{}, false
 	if !announced {
 		return e.recordAnchor(ctx, w, a)
 	}

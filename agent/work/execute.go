@@ -42,9 +42,7 @@ func (e *Engine) apply(ctx context.Context, w *work, d *desired) (time.Duration,
 		e.publish(w)
 		return 0, nil
 	}
-	if err := e.estrange(w, d); err != nil {
-		return 0, err
-	}
+	e.estrange(w, d)
 	steps := plan(ctx, d.manifests, e.spoke.kinds.resolve, e.cfg.Namespaces)
 	e.equip(w, d, steps)
 	e.await(w, steps)

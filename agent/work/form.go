@@ -81,7 +81,6 @@ func (appliedManifestWork) read(u *unstructured.Unstructured) (*anchor, error) {
 	}
 	a := newAnchor()
 	a.work = wire.WorkKey{Dialect: wire.DialectManifestWork, Name: obj.Spec.ManifestWorkName}
-	a.hubHash = obj.Spec.HubHash
 	if t := obj.Status.EvictionStartTime; t != nil {
 		a.evicting = t.Time
 	}

@@ -141,13 +141,13 @@ func (e *Engine) nameAnchor(w *work, name string) {
 
 // estrange makes the anchor that a work had under another hash of its hub one that
 // is nobody's: its objects have two owners until it is evicted.
-func (e *Engine) estrange(w *work, d *desired) error {
+func (e *Engine) estrange(w *work, d *desired) {
 	if w.policy.Dialect != wire.DialectManifestWork {
-		return nil
+		return
 	}
 	name := d.hubHash + "-" + w.key.Name
 	if w.anchorName() == name {
-		return nil
+		return
 	}
 	if old := w.anchor; old != nil {
 		e.rebind(w.policy, strange(w.anchorName()), w.anchorName(), old)
@@ -159,5 +159,4 @@ func (e *Engine) estrange(w *work, d *desired) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.nameAnchor(w, name)
-	return nil
 }

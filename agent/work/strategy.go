@@ -8,7 +8,6 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -226,8 +225,5 @@ func (e *Engine) permitted(ctx context.Context, s *step) error {
 	if err != nil {
 		return err
 	}
-	if err := e.executors.Check(ctx, s.request(x, obj)); err != nil {
-		return fmt.Errorf("%w", err)
-	}
-	return nil
+	return e.executors.Check(ctx, s.request(x, obj))
 }
