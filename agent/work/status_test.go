@@ -39,6 +39,65 @@ func text(conditions []metav1.Condition) []string {
 	return out
 }
 
+// read is what rules of a generation said of every object, which is there.
+type read struct {
+	view
+
+	generation int64
+	conditions []metav1.Condition
+}
+
+func (r *read) look(objectID) (*sighting, bool, error) { return &sighting{uid: "u"}, true, nil }
+
+func (r *read) readingOf(objectID, string) *reading {
+	return &reading{of: &reader{generation: r.generation}, synced: metav1.Condition{Type: "StatusFeedbackSynced"}, conditions: r.conditions}
+}
+
+func TestRulesAreReportedWithTheVersionThatAsksForThem(t *testing.T) {
+	tests := map[string]struct {
+		reason   string
+		rules    int64
+		observed int64
+		want     []string
+	}{
+		"both of one version": {
+			reason: "as asked", rules: 1, observed: 1,
+			want: []string{"Applied=True/AppliedManifestComplete@1", "Available=True/ResourceAvailable@0", "StatusFeedbackSynced=/@0", "Kept=True/ConditionRuleEvaluated@1"},
+		},
+		"rules of a version that is being applied": {
+			reason: "the hub would merge them into the version before, in another order", rules: 2, observed: 1,
+			want: []string{"Applied=True/AppliedManifestComplete@1", "Available=True/ResourceAvailable@0", "StatusFeedbackSynced=/@0", "Kept=True/ConditionRuleEvaluated@1"},
+		},
+		"rules of a version that is no more": {
+			reason: "they are pruned, and nothing is reported until the new ones have read", rules: 1, observed: 2,
+			want: []string{"Applied=True/AppliedManifestComplete@2", "Available=True/ResourceAvailable@0", "StatusFeedbackSynced=/@0"},
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := stepOf(t, 0, "a", nil)
+			o := outcome{at: &s.at.objectID, reads: true}
+			w := &work{observed: 1}
+			rule := func(kind string) []metav1.Condition {
+				return []metav1.Condition{{Type: kind, Status: metav1.ConditionTrue, Reason: "ConditionRuleEvaluated", ObservedGeneration: tt.rules}}
+			}
+			first := rule("Kept")
+			first[0].ObservedGeneration = 1
+			manifestWorkWords{}.manifest(w, &o, &read{generation: 1, conditions: first}, metav1.Now())
+
+			w.observed = tt.observed
+			next := rule("Kept")
+			if tt.rules > 1 {
+				next = append(next, rule("New")...)
+			}
+			manifestWorkWords{}.manifest(w, &o, &read{generation: tt.rules, conditions: next}, metav1.Now())
+			if diff := cmp.Diff(tt.want, text(o.conditions)); diff != "" {
+				t.Errorf("reason: %s\n-want +got\n%s", tt.reason, diff)
+			}
+		})
+	}
+}
+
 func stepOf(t *testing.T, ordinal int, name string, err error) step {
 	t.Helper()
 	steps := plan(t.Context(), []manifest{parseManifest(ordinal, manifestOf("Other", "n", name))}, resolveAny, nil)

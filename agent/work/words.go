@@ -65,6 +65,13 @@ func (manifestWorkWords) manifest(w *work, o *outcome, seen eyes, now metav1.Tim
 	}
 	o.conditions = rule.Prune(o.conditions, w.observed)
 	reading := seen.readingOf(*o.at, w.key.String())
+	switch {
+	case reading == nil:
+	case reading.of.generation > w.observed:
+		return // for a version that is being applied: what was said of this one stands
+	case reading.of.generation < w.observed:
+		reading = nil // for a version that is no more, with rules that may be no more
+	}
 	o.unread = o.reads && reading == nil
 	if live != nil && failure == nil {
 		o.report(reading, now)
