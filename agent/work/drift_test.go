@@ -50,7 +50,7 @@ func TestEachStrategyGuardsWhatItWrote(t *testing.T) {
 			now := was()
 			now.version = "12"
 			tc.change(now)
-			s.observe(s.id, now, false)
+			s.observe(s.id, now, false, time.Time{})
 			if got := len(s.repairs) > 0; got != tc.stray {
 				t.Errorf("%s: repairs %v", tc.reason, s.repairs)
 			}
@@ -66,7 +66,7 @@ func TestWhoeverOwnsOtherFieldsRepairsThemToo(t *testing.T) {
 	s.begin(s.id, "x", time.Now())
 	s.finish(s.id, "x", [32]byte{2}, seen("u", "11", 3), guardFields)
 	s.repairs = nil
-	s.observe(s.id, seen("u", "12", 4), false)
+	s.observe(s.id, seen("u", "12", 4), false, time.Time{})
 	slices.Sort(s.repairs)
 	if diff := cmp.Diff([]string{"w", "x"}, s.repairs); diff != "" {
 		t.Errorf("repairs (-want +got):\n%s", diff)
@@ -151,7 +151,7 @@ func TestReadersReadWhatTheyAskFor(t *testing.T) {
 	}
 	see := func(version, state string) bool {
 		s.reports = nil
-		s.observe(s.id, seen("u", version, 1), false, readAll(s.readers(s.id), obj(state))...)
+		s.observe(s.id, seen("u", version, 1), false, time.Time{}, readAll(s.readers(s.id), obj(state))...)
 		return len(s.reports) > 0
 	}
 	if !see("11", "new") || s.unread(s.id) {

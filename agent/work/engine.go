@@ -298,6 +298,12 @@ func (e *Engine) execute(ctx context.Context, key string) {
 	}
 	w.recording = recording
 	if d := w.wanted(); d != w.tried {
+		if d != nil && w.uid != "" && w.uid != d.uid {
+			w.succeed()
+		}
+		if d != nil {
+			w.uid = d.uid
+		}
 		w.tried, w.failures = d, 0
 	}
 	wait, err := e.reconcile(ctx, w)
@@ -330,6 +336,7 @@ func (e *Engine) publish(w *work) {
 	w.telling.Lock()
 	defer w.telling.Unlock()
 	before := w.isComplete()
+	since := e.table.news(w.key.String())
 	s, uid, ok := w.status(e.table, metav1.Now())
 	if !ok {
 		return
@@ -337,23 +344,25 @@ func (e *Engine) publish(w *work) {
 	if before && !w.isComplete() {
 		e.queue.Add(w.key.String()) // what changed meanwhile is applied now
 	}
-	e.send(w, s, uid)
+	e.send(w, s, uid, since)
 	e.metrics.told(w)
 }
 
 func (e *Engine) announceFinalized(w *work, d *desired) {
 	w.telling.Lock()
 	defer w.telling.Unlock()
-	e.send(w, wire.WorkStatus{ObservedGeneration: d.generation, Finalized: true}, d.uid)
+	e.table.news(w.key.String())
+	e.send(w, wire.WorkStatus{ObservedGeneration: d.generation, Finalized: true}, d.uid, time.Time{})
 }
 
-// send publishes a status. One that is too large to travel goes without its
+// send publishes a status that tells of events since a time. One that is too
+// large to travel goes without its
 // manifests; the work's own conditions still say what is wrong.
-func (e *Engine) send(w *work, s wire.WorkStatus, uid string) {
+func (e *Engine) send(w *work, s wire.WorkStatus, uid string, since time.Time) {
 	for {
 		body, err := json.Marshal(s)
 		if err == nil {
-			err = e.reporter.Put(resource.Resource{Key: w.key.String(), UID: uid, Generation: s.ObservedGeneration, Body: body})
+			err = e.reporter.Put(resource.Resource{Key: w.key.String(), UID: uid, Generation: s.ObservedGeneration, Body: body, Since: since})
 		}
 		if err == nil {
 			return

@@ -111,6 +111,7 @@ func (e *Engine) drop(w *work) {
 		delete(e.anchors, name)
 	}
 	e.unwait(key)
+	e.table.news(key)
 	e.reporter.Delete(key)
 }
 

@@ -32,6 +32,12 @@ func manifestKey(name string) string {
 // ask publishes a generation of a ManifestWork.
 func (h *hub) ask(name string, generation int64, w wire.Work, manifests ...string) {
 	h.t.Helper()
+	h.askAs("uid-"+name, name, generation, w, manifests...)
+}
+
+// askAs does so for a work of that UID.
+func (h *hub) askAs(uid, name string, generation int64, w wire.Work, manifests ...string) {
+	h.t.Helper()
 	w.Generation = generation
 	if w.HubHash == "" {
 		w.HubHash = hubHashOne
@@ -43,7 +49,7 @@ func (h *hub) ask(name string, generation int64, w wire.Work, manifests ...strin
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	r := resource.Resource{Key: manifestKey(name), UID: "uid-" + name, Generation: generation, Body: body}
+	r := resource.Resource{Key: manifestKey(name), UID: uid, Generation: generation, Body: body}
 	if err := h.sync.Source(spokeName, wire.KindWork).Put(r); err != nil {
 		h.t.Fatal(err)
 	}
@@ -258,8 +264,11 @@ func TestRulesFollowTheObjectsEvents(t *testing.T) {
 	h.says(c, work, 1, "Healthy", metav1.ConditionTrue)
 	c.patch("cm", `{"data":{"state":"busy"}}`)
 	c.eventually("feedback", func() bool { return state() == "busy" })
+	before := time.Now()
 	c.patch("cm", `{"data":{"state":"done"}}`)
-	h.says(c, work, 1, "Complete", metav1.ConditionTrue)
+	if s := h.says(c, work, 1, "Complete", metav1.ConditionTrue); s.since.Before(before) || s.since.After(time.Now()) {
+		t.Errorf("told of an event at %s, asked for after %s", s.since, before)
+	}
 
 	// A complete work ignores what is asked of it later.
 	h.ask(work, 2, w, c.configMap("cm", "state", "new"), c.configMap("second"))

@@ -189,7 +189,8 @@ type hub struct {
 }
 
 type told struct {
-	uid string
+	uid   string
+	since time.Time
 	wire.WorkStatus
 }
 
@@ -206,7 +207,7 @@ func newHub(t *testing.T) *hub {
 		}
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		h.statuses[r.Key] = told{uid: r.UID, WorkStatus: s}
+		h.statuses[r.Key] = told{uid: r.UID, since: r.Since, WorkStatus: s}
 	}})
 	h.sync.Source(spokeName, wire.KindWork).Complete()
 	return h

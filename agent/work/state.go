@@ -27,6 +27,8 @@ type work struct {
 	// failures in a row, of tried.
 	failures int
 	tried    *desired
+	// uid is that of the work that was tried last.
+	uid string
 	// recording: this run brings the anchor up to date.
 	recording bool
 	// sought is the deletion for which the anchor was looked for.
@@ -174,6 +176,15 @@ func (w *work) clear() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.outcomes, w.conditions, w.concluded = nil, nil, nil
+}
+
+// succeed forgets what was said of an earlier work of that name, not what was
+// applied of it. That there was one stays known: its objects say nothing of how far
+// this one has come.
+func (w *work) succeed() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.outcomes, w.conditions, w.leaving, w.someFinished = nil, nil, nil, false
 }
 
 // conclude takes what became of every step of one generation.

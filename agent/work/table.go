@@ -25,6 +25,9 @@ type table struct {
 	mu      sync.Mutex
 	objects map[objectID]*object
 	scopes  map[scope]*watched
+	// since holds, by work, when the first event came that its status has yet to
+	// tell of.
+	since map[string]time.Time
 }
 
 // watched is a scope with at least one object in it.
@@ -94,7 +97,7 @@ type intent struct {
 }
 
 func newTable(follow func(scope) func(), repair, report func(string)) *table {
-	return &table{follow: follow, repair: repair, report: report, objects: map[objectID]*object{}, scopes: map[scope]*watched{}}
+	return &table{follow: follow, repair: repair, report: report, objects: map[objectID]*object{}, scopes: map[scope]*watched{}, since: map[string]time.Time{}}
 }
 
 // claim registers a work's interest in an object, and watches it from then on.
@@ -336,8 +339,9 @@ func (t *table) vouched(id objectID, uid types.UID) bool {
 	return ok && uid != "" && o.made == uid
 }
 
-// observe takes an event of a watch: what an object is now, or that it is gone.
-func (t *table) observe(id objectID, seen *sighting, deleted bool, readings ...*reading) {
+// observe takes an event of a watch: what an object is now, or that it is gone; at
+// is when it happened, zero when that is not known.
+func (t *table) observe(id objectID, seen *sighting, deleted bool, at time.Time, readings ...*reading) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	o, ok := t.objects[id]
@@ -345,7 +349,7 @@ func (t *table) observe(id objectID, seen *sighting, deleted bool, readings ...*
 		return
 	}
 	if deleted {
-		t.vanish(o, seen.uid)
+		t.vanish(o, seen.uid, at)
 		return
 	}
 	if o.live != nil && o.live.uid == seen.uid && newer(o.live.version, seen.version) {
@@ -360,6 +364,9 @@ func (t *table) observe(id objectID, seen *sighting, deleted bool, readings ...*
 		changed = true
 	}
 	strayed := t.judge(o)
+	if changed || strayed {
+		t.happened(o, at)
+	}
 	if changed && !strayed {
 		t.tell(o)
 	}
@@ -367,12 +374,13 @@ func (t *table) observe(id objectID, seen *sighting, deleted bool, readings ...*
 
 // vanish records that an object is gone. Its works look at once: one of them
 // has it back, or waits for exactly this.
-func (t *table) vanish(o *object, uid types.UID) {
+func (t *table) vanish(o *object, uid types.UID, at time.Time) {
 	o.gone, o.known = uid, true
 	if o.live != nil && uid != "" && o.live.uid != uid {
 		return // another one of the same name is there already
 	}
 	o.live = nil
+	t.happened(o, at)
 	t.judge(o)
 	t.reread(o)
 	for _, c := range o.claims {
@@ -416,7 +424,7 @@ func (t *table) resync(s scope, seen map[objectID]struct{}, version string) {
 		if o.live != nil {
 			uid = o.live.uid
 		}
-		t.vanish(o, uid)
+		t.vanish(o, uid, time.Time{})
 	}
 }
 

@@ -50,29 +50,29 @@ func TestDriftIsToldFromNoise(t *testing.T) {
 		reports bool
 	}{
 		"our own apply comes back": {
-			reason: "the event of what we wrote is no news", events: func(s *scene) { s.observe(s.id, seen("u", "10", 1), false) },
+			reason: "the event of what we wrote is no news", events: func(s *scene) { s.observe(s.id, seen("u", "10", 1), false, time.Time{}) },
 		},
 		"an older event": {
-			reason: "the watch lags behind our answer", events: func(s *scene) { s.observe(s.id, seen("u", "9", 2), false) },
+			reason: "the watch lags behind our answer", events: func(s *scene) { s.observe(s.id, seen("u", "9", 2), false, time.Time{}) },
 		},
 		"a status update": {
-			reason: "our fields are as they were", events: func(s *scene) { s.observe(s.id, seen("u", "11", 1), false) },
+			reason: "our fields are as they were", events: func(s *scene) { s.observe(s.id, seen("u", "11", 1), false, time.Time{}) },
 		},
 		"a field was taken": {
-			reason: "our fields are others now", events: func(s *scene) { s.observe(s.id, seen("u", "11", 2), false) }, repairs: true,
+			reason: "our fields are others now", events: func(s *scene) { s.observe(s.id, seen("u", "11", 2), false, time.Time{}) }, repairs: true,
 		},
 		"all fields were taken": {
-			reason: "we own nothing any more", events: func(s *scene) { s.observe(s.id, seen("u", "11", 0), false) }, repairs: true,
+			reason: "we own nothing any more", events: func(s *scene) { s.observe(s.id, seen("u", "11", 0), false, time.Time{}) }, repairs: true,
 		},
 		"deleted": {
-			reason: "absence is drift", events: func(s *scene) { s.observe(s.id, seen("u", "11", 1), true) }, repairs: true,
+			reason: "absence is drift", events: func(s *scene) { s.observe(s.id, seen("u", "11", 1), true, time.Time{}) }, repairs: true,
 		},
 		"deleted and made by somebody else": {
 			reason: "the new one lacks our fields",
 			events: func(s *scene) {
-				s.observe(s.id, seen("u", "11", 1), true)
+				s.observe(s.id, seen("u", "11", 1), true, time.Time{})
 				s.repairs = nil
-				s.observe(s.id, seen("v", "12", 0), false)
+				s.observe(s.id, seen("v", "12", 0), false, time.Time{})
 			}, repairs: true,
 		},
 		"being deleted": {
@@ -80,7 +80,7 @@ func TestDriftIsToldFromNoise(t *testing.T) {
 			events: func(s *scene) {
 				g := seen("u", "11", 1)
 				g.deleting, g.health.status = true, status.TerminatingStatus
-				s.observe(s.id, g, false)
+				s.observe(s.id, g, false, time.Time{})
 			}, reports: true,
 		},
 		"health changes": {
@@ -88,14 +88,14 @@ func TestDriftIsToldFromNoise(t *testing.T) {
 			events: func(s *scene) {
 				g := seen("u", "11", 1)
 				g.health.status = status.InProgressStatus
-				s.observe(s.id, g, false)
+				s.observe(s.id, g, false, time.Time{})
 			}, reports: true,
 		},
 		"drift during our own apply": {
 			reason: "judged when the answer is there, which overwrote it",
 			events: func(s *scene) {
 				s.begin(s.id, "w", time.Now())
-				s.observe(s.id, seen("u", "11", 2), false)
+				s.observe(s.id, seen("u", "11", 2), false, time.Time{})
 				s.finish(s.id, "w", body, seen("u", "12", 1), guardFields)
 			},
 		},
@@ -103,7 +103,7 @@ func TestDriftIsToldFromNoise(t *testing.T) {
 			reason: "the event is newer than the answer",
 			events: func(s *scene) {
 				s.begin(s.id, "w", time.Now())
-				s.observe(s.id, seen("u", "13", 2), false)
+				s.observe(s.id, seen("u", "13", 2), false, time.Time{})
 				s.finish(s.id, "w", body, seen("u", "12", 1), guardFields)
 			}, repairs: true,
 		},
@@ -111,7 +111,7 @@ func TestDriftIsToldFromNoise(t *testing.T) {
 			reason: "the answer is about an object that is gone",
 			events: func(s *scene) {
 				s.begin(s.id, "w", time.Now())
-				s.observe(s.id, seen("u", "13", 1), true)
+				s.observe(s.id, seen("u", "13", 1), true, time.Time{})
 				s.repairs = nil
 				s.finish(s.id, "w", body, seen("u", "12", 1), guardFields)
 			}, repairs: true,
@@ -148,7 +148,7 @@ func TestSharedObjectHasOneWriter(t *testing.T) {
 		t.Errorf("owners (-want +got):\n%s", diff)
 	}
 	s.finish(s.id, "x", body, seen("u", "11", 3), guardFields)
-	s.observe(s.id, seen("u", "12", 4), false)
+	s.observe(s.id, seen("u", "12", 4), false, time.Time{})
 	if diff := cmp.Diff([]string{"x"}, s.repairs); diff != "" {
 		t.Errorf("the last writer alone repairs (-want +got):\n%s", diff)
 	}
@@ -193,5 +193,57 @@ func TestFightIsSlowedDown(t *testing.T) {
 	}
 	if w := p.wait(now.Add(repairWindow + time.Second)); w != 0 {
 		t.Errorf("after a quiet time a repair waits %s", w)
+	}
+}
+
+func TestAStatusIsAsOldAsTheFirstEventThatItTellsOf(t *testing.T) {
+	first, second := time.Unix(100, 0), time.Unix(200, 0)
+	unhealthy := func(version string) *sighting {
+		out := seen("u", version, 1)
+		out.health.status = status.InProgressStatus
+		return out
+	}
+	tests := map[string]struct {
+		reason string
+		events func(*scene)
+		want   time.Time
+	}{
+		"nothing":          {reason: "there is no event", events: func(*scene) {}},
+		"an event":         {reason: "its health is another", events: func(s *scene) { s.observe(s.id, unhealthy("11"), false, first) }, want: first},
+		"no news":          {reason: "the status does not tell of it", events: func(s *scene) { s.observe(s.id, seen("u", "11", 1), false, first) }},
+		"an end":           {reason: "it is gone", events: func(s *scene) { s.observe(s.id, seen("u", "11", 1), true, first) }, want: first},
+		"drift":            {reason: "it is repaired, and what comes of that is told", events: func(s *scene) { s.observe(s.id, seen("u", "11", 2), false, first) }, want: first},
+		"at the beginning": {reason: "nobody knows since when it is so", events: func(s *scene) { s.observe(s.id, unhealthy("11"), false, time.Time{}) }},
+		"two events": {
+			reason: "the hub waits since the first", want: first,
+			events: func(s *scene) {
+				s.observe(s.id, unhealthy("11"), false, first)
+				s.observe(s.id, seen("u", "12", 1), false, second)
+			},
+		},
+		"one after it was told": {
+			reason: "the first is no news any more", want: second,
+			events: func(s *scene) {
+				s.observe(s.id, unhealthy("11"), false, first)
+				s.news("w")
+				s.observe(s.id, seen("u", "12", 1), false, second)
+			},
+		},
+		"a work that is none": {
+			reason: "only who claims the object tells of it",
+			events: func(s *scene) { s.observe(objectID{Name: "other"}, unhealthy("11"), false, first) },
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := newScene()
+			tc.events(s)
+			if got := s.news("w"); !got.Equal(tc.want) {
+				t.Errorf("%s: since %s, want %s", tc.reason, got, tc.want)
+			}
+			if len(s.since) != 0 {
+				t.Errorf("kept %v", s.since)
+			}
+		})
 	}
 }

@@ -45,6 +45,10 @@ func (o *objectSink) event(s scope, obj metav1.Object, deleted bool) {
 	if !o.table.wants(id) {
 		return // dropped before anything of it is kept
 	}
+	at := time.Now()
+	if o.seen != nil {
+		at = time.Time{} // of what is there when a watch begins nobody knows since when
+	}
 	if o.seen != nil && !deleted {
 		o.seen[id] = struct{}{}
 	}
@@ -52,7 +56,7 @@ func (o *objectSink) event(s scope, obj metav1.Object, deleted bool) {
 	if full, ok := obj.(*unstructured.Unstructured); ok && !deleted {
 		readings = readAll(o.table.readers(id), full)
 	}
-	o.table.observe(id, sight(obj, FieldManager), deleted, readings...)
+	o.table.observe(id, sight(obj, FieldManager), deleted, at, readings...)
 }
 
 func (o *objectSink) begin(scope) { o.seen = map[objectID]struct{}{} }

@@ -56,7 +56,9 @@ type kind struct {
 	changes predicate.Predicate
 
 	blank func() item
-	list  func() client.ObjectList
+	// of is a work that somebody else has: a copy, for all but what it refers to.
+	of   func(client.Object) (item, bool)
+	list func() client.ObjectList
 }
 
 func (k *kind) key(name types.NamespacedName) wire.WorkKey {

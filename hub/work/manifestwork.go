@@ -24,7 +24,14 @@ func manifestWorks(hubHash string, healthy bool) *kind {
 		shared:    true,
 		changes:   predicate.LabelChangedPredicate{}, // its anchor bears them
 		blank:     func() item { return &manifestWork{hubHash: hubHash, healthy: healthy} },
-		list:      func() client.ObjectList { return &workv1.ManifestWorkList{} },
+		of: func(o client.Object) (item, bool) {
+			work, ok := o.(*workv1.ManifestWork)
+			if !ok {
+				return nil, false
+			}
+			return &manifestWork{ManifestWork: *work, hubHash: hubHash, healthy: healthy}, true
+		},
+		list: func() client.ObjectList { return &workv1.ManifestWorkList{} },
 	}
 }
 

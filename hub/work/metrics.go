@@ -5,6 +5,7 @@ package work
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -20,6 +21,7 @@ const (
 type metrics struct {
 	writes  *prometheus.CounterVec
 	latency prometheus.Histogram
+	way     prometheus.Histogram
 }
 
 func newMetrics(r prometheus.Registerer) (*metrics, error) {
@@ -31,11 +33,16 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			Name: "spokelet_work_status_write_latency_seconds", Help: "Time from the arrival of a status to its write.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
 		}),
+		way: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "spokelet_work_status_latency_seconds",
+			Help:    "Time from an event in the spoke to the write of the status that tells of it, less the one way over the network.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
+		}),
 	}
 	if r == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.writes, m.latency} {
+	for _, c := range []prometheus.Collector{m.writes, m.latency, m.way} {
 		if err := r.Register(c); err != nil {
 			return nil, fmt.Errorf("register work metrics: %w", err)
 		}
@@ -44,3 +51,11 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 }
 
 func (m *metrics) wrote(result string) { m.writes.WithLabelValues(result).Inc() }
+
+func (m *metrics) written(r report) {
+	m.wrote(resultWritten)
+	m.latency.Observe(time.Since(r.received).Seconds())
+	if !r.since.IsZero() {
+		m.way.Observe(time.Since(r.since).Seconds())
+	}
+}

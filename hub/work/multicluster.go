@@ -20,7 +20,14 @@ func multicluster() *kind {
 		failed:    "AppliedWorkFailed",
 		failure:   "Failed to apply work",
 		blank:     func() item { return &multiclusterWork{} },
-		list:      func() client.ObjectList { return &v1alpha1.WorkList{} },
+		of: func(o client.Object) (item, bool) {
+			work, ok := o.(*v1alpha1.Work)
+			if !ok {
+				return nil, false
+			}
+			return &multiclusterWork{*work}, true
+		},
+		list: func() client.ObjectList { return &v1alpha1.WorkList{} },
 	}
 }
 

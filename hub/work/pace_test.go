@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -56,5 +57,49 @@ func TestAStatusThatChangesWithoutEndIsWrittenAtASteadyRate(t *testing.T) {
 		}
 		r.queue.ShutDown()
 		<-ended
+	})
+}
+
+func TestTheWayOfAStatusIsMeasuredFromItsEvent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := multicluster()
+		w := k.named(managed, "w", k.held)
+		r := newRig(t, clusterNamed(managed), w)
+		registry := prometheus.NewRegistry()
+		registry.MustRegister(r.metrics.way)
+		receive := func(status metav1.ConditionStatus, since time.Time) {
+			r.receive(managed, resource.Resource{
+				Key: "multicluster/c1/w", UID: "uid-w", Body: statusBody(t, applied(1, status)), Since: since,
+			})
+		}
+		measured := func() (n uint64, sum float64) {
+			families, err := registry.Gather()
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := families[0].GetMetric()[0].GetHistogram()
+			return got.GetSampleCount(), got.GetSampleSum()
+		}
+		begin := time.Now()
+		receive(metav1.ConditionTrue, begin)
+		<-time.After(time.Second)
+		// It takes the place of the one that waits, and tells of both events.
+		receive(metav1.ConditionFalse, time.Now())
+		<-time.After(time.Second)
+		r.conflict = 3
+		r.next(t.Context()) // fails
+		<-time.After(time.Second)
+		receive(metav1.ConditionTrue, time.Time{})
+		r.next(t.Context())
+		if n, sum := measured(); n != 1 || sum < 3 || sum > 3.1 {
+			t.Errorf("%d measured, %f s, want one of 3 s", n, sum)
+		}
+		receive(metav1.ConditionTrue, begin) // known, and not written
+		r.next(t.Context())
+		receive(metav1.ConditionFalse, time.Time{}) // of no event
+		r.next(t.Context())
+		if n, _ := measured(); n != 1 || r.writes < 4 {
+			t.Errorf("%d measured of %d writes", n, r.writes)
+		}
 	})
 }

@@ -51,13 +51,11 @@ func (w *Works) publish(ctx context.Context, k *kind, name types.NamespacedName)
 	switch err := w.client.Get(ctx, name, obj); {
 	case apierrors.IsNotFound(err):
 		w.gone(k.key(name))
-		if managed {
-			w.source(name.Namespace).Delete(k.key(name).String())
-		}
-		return nil
+		return w.conclude(k.key(name), managed)
 	case err != nil:
 		return fmt.Errorf("get work: %w", err)
 	}
+	w.replaced(k.key(name), obj.GetUID())
 	switch leaving := obj.GetDeletionTimestamp() != nil; {
 	case leaving && !known && !k.shared:
 		return w.dropFinalizer(ctx, k, obj) // its cluster is no more: nobody will ever answer
@@ -133,7 +131,11 @@ func (w *Works) load(cluster, key string) (resource.Resource, bool) {
 		return resource.Resource{}, false
 	}
 	it := k.blank()
-	if err := w.client.Get(context.Background(), name, it.object()); err != nil {
+	err := w.client.Get(context.Background(), name, it.object())
+	if e, leaving := w.leaving(k.key(name)); leaving && apierrors.IsNotFound(err) {
+		return *e.deletion, true
+	}
+	if err != nil {
 		return resource.Resource{}, false // gone: its Delete follows
 	}
 	r, err := k.encode(it)

@@ -36,6 +36,16 @@ type report struct {
 	// condition in status.
 	refused  bool
 	received time.Time
+	// since is when the event came in the spoke that the report tells of; zero when
+	// it tells of none.
+	since time.Time
+}
+
+// before takes over that another report of the work was not written.
+func (r *report) before(other report) {
+	if other.uid == r.uid && !other.since.IsZero() && (r.since.IsZero() || other.since.Before(r.since)) {
+		r.since = other.since
+	}
 }
 
 // receive takes a status from an agent. It runs on the stream's goroutine.
@@ -50,17 +60,21 @@ func (w *Works) receive(cluster string, r resource.Resource) {
 		w.log.Error(err, "agent sent a status that cannot be read", "cluster", cluster, "key", r.Key)
 		return
 	}
-	// A report is kept for works that exist: what an agent can make us hold is
-	// bounded by what the hub's users made.
+	// A report is kept for works that exist, or whose end is waited for: what an
+	// agent can make us hold is bounded by what the hub's users made.
+	key := k.key(name)
 	if err := w.client.Get(context.Background(), name, k.blank().object()); err != nil {
-		return
+		if e, leaving := w.leaving(key); !leaving || !status.Finalized || string(e.uid) != r.UID {
+			return
+		}
 	}
-	w.enqueue(k.key(name), report{uid: types.UID(r.UID), status: status})
+	w.enqueue(key, report{uid: types.UID(r.UID), status: status, since: r.Since})
 }
 
 func (w *Works) enqueue(key wire.WorkKey, r report) {
 	r.received = time.Now()
 	w.mu.Lock()
+	r.before(w.pending[key])
 	w.pending[key] = r
 	w.mu.Unlock()
 	w.queue.Add(key)
@@ -79,9 +93,11 @@ func (w *Works) take(key wire.WorkKey) (report, bool) {
 func (w *Works) giveBack(key wire.WorkKey, r report) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if _, later := w.pending[key]; !later {
-		w.pending[key] = r
+	if later, is := w.pending[key]; is {
+		later.before(r)
+		r = later
 	}
+	w.pending[key] = r
 }
 
 // Start writes reports until ctx ends; the manager calls it once the caches are
@@ -192,6 +208,9 @@ func (w *Works) writeOver(ctx context.Context, from get, k *kind, key wire.WorkK
 	it := k.blank()
 	work := it.object()
 	if err := from(ctx, key, work); err != nil {
+		if r.status.Finalized && apierrors.IsNotFound(err) {
+			w.left(key, r.uid)
+		}
 		return client.IgnoreNotFound(err)
 	}
 	if work.GetUID() != r.uid {
@@ -216,8 +235,7 @@ func (w *Works) writeOver(ctx context.Context, from get, k *kind, key wire.WorkK
 	if err := w.patchStatus(ctx, k, it, before); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	w.metrics.wrote(resultWritten)
-	w.metrics.latency.Observe(time.Since(r.received).Seconds())
+	w.metrics.written(r)
 	w.announce(work, conditions, *it.conditions())
 	return nil
 }

@@ -195,16 +195,10 @@ func TestWorkThatIsGoneIsForgotten(t *testing.T) {
 		if len(r.written) != 1 {
 			t.Fatalf("remembered %v, want the write of the finalizer", r.written)
 		}
-		got, _ := r.get(t, k, w)
-		got.object().SetFinalizers(nil)
-		if err := r.client.Update(t.Context(), got.object()); err != nil {
-			t.Fatal(err)
-		}
-		if err := r.client.Delete(t.Context(), got.object()); err != nil {
-			t.Fatal(err)
-		}
+		r.vanish(t, k, w)
+		r.tellEnd(t, k, w, true)
 		r.reconcile(t, k, w)
-		if len(r.written) != 0 || len(r.sync.Source(managed, wire.KindWork).Keys()) != 0 {
+		if len(r.written)+len(r.ends) != 0 || len(r.sync.Source(managed, wire.KindWork).Keys()) != 0 {
 			t.Errorf("the work is gone, and %v is still remembered", r.written)
 		}
 	})

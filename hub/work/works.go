@@ -101,6 +101,9 @@ type Works struct {
 	// written is the version that our last write of a work made, until the cache
 	// is seen to have it or the work is gone; guarded by mu.
 	written map[wire.WorkKey]string
+	// ends holds the works that are no more, until the reconciler has seen that, or
+	// the agent has nothing of them left; guarded by mu.
+	ends map[wire.WorkKey]end
 	// warned holds the works that lie where no cluster is; guarded by mu.
 	warned map[types.UID]struct{}
 }
@@ -120,6 +123,7 @@ func New(c Config) (*Works, error) {
 		queue:   workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[wire.WorkKey]()),
 		pending: map[wire.WorkKey]report{},
 		written: map[wire.WorkKey]string{},
+		ends:    map[wire.WorkKey]end{},
 		warned:  map[types.UID]struct{}{},
 	}
 	c.Sync.Publish(wire.KindWork, w.load)
@@ -132,7 +136,7 @@ func (w *Works) SetupWithManager(mgr ctrl.Manager) error {
 	w.live = mgr.GetAPIReader()
 	for _, k := range w.kinds {
 		err := ctrl.NewControllerManagedBy(mgr).Named("work-"+k.name).
-			For(k.blank().object(), builder.WithPredicates(k.wanted())).
+			Watches(k.blank().object(), &follower{works: w, kind: k}, builder.WithPredicates(k.wanted())).
 			WithOptions(controller.Options{MaxConcurrentReconciles: reconcilers}).
 			Complete(publisher{works: w, kind: k})
 		if err != nil {
@@ -206,7 +210,7 @@ func (c clusters) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 		return ctrl.Result{}, err
 	}
 	if !known {
-		c.works.sync.Forget(req.Name)
+		c.works.forget(req.Name)
 	}
 	for _, k := range c.works.kinds {
 		if result, err := c.publish(ctx, k, req.Name); err != nil || !result.IsZero() {

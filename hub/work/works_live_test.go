@@ -36,7 +36,8 @@ type running struct {
 	source func(cluster string) *resource.Source
 }
 
-func runLive(t *testing.T, admin liveHub) running {
+// runLive does so with what wrap makes of the manager's client.
+func runLive(t *testing.T, admin liveHub, wrap ...func(client.Client) client.Client) running {
 	t.Helper()
 	mgr, err := ctrl.NewManager(admin.config, ctrl.Options{
 		Scheme: admin.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"},
@@ -45,8 +46,11 @@ func runLive(t *testing.T, admin liveHub) running {
 	if err != nil {
 		t.Fatal(err)
 	}
-	hub := resource.NewHub()
-	w, err := New(Config{Sync: hub, Client: mgr.GetClient(), Events: events.NewFakeRecorder(1000), HubHash: testHash})
+	hub, writer := resource.NewHub(), mgr.GetClient()
+	for _, f := range wrap {
+		writer = f(writer)
+	}
+	w, err := New(Config{Sync: hub, Client: writer, Events: events.NewFakeRecorder(1000), HubHash: testHash})
 	if err != nil {
 		t.Fatal(err)
 	}

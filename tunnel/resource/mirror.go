@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	rpcv1 "github.com/spokelet/spokelet/api/rpc/v1"
 )
@@ -136,7 +137,7 @@ func (i *intake) inventory() []*rpcv1.SyncMessage {
 	}
 }
 
-func (i *intake) put(p *rpcv1.Resource) error {
+func (i *intake) put(p *rpcv1.Resource, now time.Time) error {
 	ref, err := decodeRef(p.GetRef())
 	if err != nil {
 		return err
@@ -158,7 +159,9 @@ func (i *intake) put(p *rpcv1.Resource) error {
 		return err
 	}
 	if m.receiver.Put != nil {
-		m.receiver.Put(Resource{Key: ref.Key, UID: ref.UID, Generation: ref.Generation, Body: p.GetBody()})
+		m.receiver.Put(Resource{
+			Key: ref.Key, UID: ref.UID, Generation: ref.Generation, Body: p.GetBody(), Since: sinceOf(p.GetAgeMicros(), now),
+		})
 	}
 	return nil
 }

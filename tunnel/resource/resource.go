@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"time"
 
 	rpcv1 "github.com/spokelet/spokelet/api/rpc/v1"
 )
@@ -23,6 +24,8 @@ const (
 	// inventoryChunk references make one Inventory message: about 100 KiB with
 	// the names that Kubernetes allows.
 	inventoryChunk = 1000
+	// maxAge is that of the oldest news: what a peer says to be older has no age.
+	maxAge = 24 * time.Hour
 	// maxMessage bounds a message before it is decoded: a body and its reference.
 	maxMessage = MaxBody + 64<<10
 )
@@ -53,6 +56,10 @@ type Resource struct {
 	// Body is the content, Kubernetes JSON by convention. The package keeps the
 	// slice: it must not change after it was handed over.
 	Body []byte
+	// Since is when what Body tells came to be, by the clock of this process; zero
+	// when that is not known. It travels as an age, from its hand-over to the stream
+	// on, and is no part of the version: what differs in nothing else is the same.
+	Since time.Time
 }
 
 // Hash is the SHA-256 of a body.
@@ -93,6 +100,22 @@ func validateNames(key, uid string) error {
 
 func encodeRef(kind string, r Ref) *rpcv1.ResourceRef {
 	return &rpcv1.ResourceRef{Kind: kind, Key: r.Key, Uid: r.UID, Generation: r.Generation, Hash: r.Hash[:]}
+}
+
+// ageOf is that of since, for the wire.
+func ageOf(since, now time.Time) uint64 {
+	if since.IsZero() {
+		return 0
+	}
+	return uint64(max(now.Sub(since), time.Microsecond).Microseconds()) //nolint:gosec // positive
+}
+
+// sinceOf is the inverse, by another clock.
+func sinceOf(age uint64, now time.Time) time.Time {
+	if age == 0 || age > uint64(maxAge/time.Microsecond) {
+		return time.Time{}
+	}
+	return now.Add(-time.Duration(age) * time.Microsecond)
 }
 
 // decodeRef checks what a peer sent: every length is bounded before it is kept.

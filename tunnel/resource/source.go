@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	rpcv1 "github.com/spokelet/spokelet/api/rpc/v1"
 )
@@ -28,8 +29,11 @@ type Source struct {
 }
 
 type entry struct {
-	ref  Ref
-	body []byte // nil in a lazy source
+	ref   Ref
+	body  []byte // nil in a lazy source
+	since time.Time
+	// sent: it was handed to a stream.
+	sent bool
 }
 
 // NewSource returns an empty source that keeps the bodies it is given.
@@ -51,14 +55,18 @@ func (s *Source) Put(r Resource) error {
 	if err := r.validate(); err != nil {
 		return err
 	}
-	e := entry{ref: RefOf(r)}
+	e := entry{ref: RefOf(r), since: r.Since}
 	if s.load == nil {
 		e.body = r.Body
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if old, ok := s.entries[r.Key]; ok && old.ref == e.ref {
+	old, ok := s.entries[r.Key]
+	if ok && old.ref == e.ref {
 		return nil
+	}
+	if ok && !old.sent && !old.since.IsZero() {
+		e.since = old.since // the peer has yet to hear of that, too
 	}
 	s.entries[r.Key] = e
 	for f := range s.feeds {
@@ -101,10 +109,16 @@ func (s *Source) Keys() []string {
 	return slices.Sorted(maps.Keys(s.entries))
 }
 
-func (s *Source) has(key string) bool {
+// Ref of the version that is published under a key.
+func (s *Source) Ref(key string) (Ref, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, ok := s.entries[key]
+	e, ok := s.entries[key]
+	return e.ref, ok
+}
+
+func (s *Source) has(key string) bool {
+	_, ok := s.Ref(key)
 	return ok
 }
 
@@ -211,7 +225,7 @@ func (f *feed) enqueue(key string) {
 }
 
 // next returns the next message to send, nil when there is none for now.
-func (f *feed) next() *rpcv1.SyncMessage {
+func (f *feed) next(now time.Time) *rpcv1.SyncMessage {
 	for {
 		key, e, published, ok := f.pop()
 		if !ok {
@@ -224,12 +238,12 @@ func (f *feed) next() *rpcv1.SyncMessage {
 			return deletion(f.source.kind, key)
 		}
 		if f.source.load == nil {
-			return put(f.source.kind, e.ref, e.body)
+			return put(f.source.kind, e.ref, e.body, ageOf(e.since, now))
 		}
 		// Loaded outside the lock. A resource that is gone by now is skipped: its
 		// Delete, or its oversized successor, is spoken about by whoever owns it.
 		if r, ok := f.source.load(key); ok && r.Key == key && r.validate() == nil {
-			return put(f.source.kind, RefOf(r), r.Body)
+			return put(f.source.kind, RefOf(r), r.Body, ageOf(r.Since, now))
 		}
 	}
 }
@@ -242,12 +256,15 @@ func (f *feed) pop() (key string, e entry, published, ok bool) {
 	}
 	key, f.queue = f.queue[0], f.queue[1:]
 	delete(f.queued, key)
-	e, published = f.source.entries[key]
+	if e, published = f.source.entries[key]; published {
+		e.sent = true
+		f.source.entries[key] = e
+	}
 	return key, e, published, true
 }
 
-func put(kind string, ref Ref, body []byte) *rpcv1.SyncMessage {
-	return &rpcv1.SyncMessage{Message: &rpcv1.SyncMessage_Put{Put: &rpcv1.Resource{Ref: encodeRef(kind, ref), Body: body}}}
+func put(kind string, ref Ref, body []byte, age uint64) *rpcv1.SyncMessage {
+	return &rpcv1.SyncMessage{Message: &rpcv1.SyncMessage_Put{Put: &rpcv1.Resource{Ref: encodeRef(kind, ref), Body: body, AgeMicros: age}}}
 }
 
 func deletion(kind, key string) *rpcv1.SyncMessage {

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
@@ -121,7 +122,7 @@ func (s *stage) step(words []string) {
 			limit, _ = strconv.Atoi(words[1])
 		}
 		for range limit {
-			m := s.feed.next()
+			m := s.feed.next(time.Time{})
 			if m == nil {
 				return
 			}
@@ -169,7 +170,7 @@ func FuzzPeer(f *testing.F) {
 			if err := st.accept(m); err != nil {
 				return
 			}
-			for s.feed.next() != nil {
+			for s.feed.next(time.Time{}) != nil {
 			}
 		}
 		if len(s.mirror.held) > MaxResources {

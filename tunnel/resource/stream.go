@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	rpcv1 "github.com/spokelet/spokelet/api/rpc/v1"
 )
@@ -149,7 +150,7 @@ func (s *stream) write(ctx context.Context) error {
 		idle := true
 		// One message of each kind in turn: a burst of one delays no other.
 		for _, f := range s.order {
-			m := f.next()
+			m := f.next(time.Now())
 			if m == nil {
 				continue
 			}
@@ -186,7 +187,7 @@ func (s *stream) accept(m *rpcv1.SyncMessage) error {
 		if err != nil {
 			return err
 		}
-		return in.put(m.Put)
+		return in.put(m.Put, time.Now())
 	case *rpcv1.SyncMessage_Delete:
 		in, err := s.intake(m.Delete.GetKind())
 		if err != nil {

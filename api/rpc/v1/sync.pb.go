@@ -283,9 +283,12 @@ func (x *ResourceRef) GetHash() []byte {
 
 // Resource is a reference with its content, Kubernetes JSON.
 type Resource struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Ref           *ResourceRef           `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"`
-	Body          []byte                 `protobuf:"bytes,2,opt,name=body,proto3" json:"body,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Ref   *ResourceRef           `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"`
+	Body  []byte                 `protobuf:"bytes,2,opt,name=body,proto3" json:"body,omitempty"`
+	// How long ago, by the sender's clock, what the body tells came to be; 0 when
+	// that is not known. It is no part of the version.
+	AgeMicros     uint64 `protobuf:"varint,3,opt,name=age_micros,json=ageMicros,proto3" json:"age_micros,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -332,6 +335,13 @@ func (x *Resource) GetBody() []byte {
 		return x.Body
 	}
 	return nil
+}
+
+func (x *Resource) GetAgeMicros() uint64 {
+	if x != nil {
+		return x.AgeMicros
+	}
+	return 0
 }
 
 // Synced says that the source has answered the mirror's whole inventory of a
@@ -402,10 +412,12 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\n" +
 	"generation\x18\x04 \x01(\x03R\n" +
 	"generation\x12\x12\n" +
-	"\x04hash\x18\x05 \x01(\fR\x04hash\"N\n" +
+	"\x04hash\x18\x05 \x01(\fR\x04hash\"m\n" +
 	"\bResource\x12.\n" +
 	"\x03ref\x18\x01 \x01(\v2\x1c.spokelet.rpc.v1.ResourceRefR\x03ref\x12\x12\n" +
-	"\x04body\x18\x02 \x01(\fR\x04body\"\x1c\n" +
+	"\x04body\x18\x02 \x01(\fR\x04body\x12\x1d\n" +
+	"\n" +
+	"age_micros\x18\x03 \x01(\x04R\tageMicros\"\x1c\n" +
 	"\x06Synced\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind2U\n" +
 	"\vSyncService\x12F\n" +

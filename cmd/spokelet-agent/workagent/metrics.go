@@ -5,6 +5,7 @@ package workagent
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -21,6 +22,7 @@ const (
 type metrics struct {
 	writes  *prometheus.CounterVec
 	latency prometheus.Histogram
+	way     prometheus.Histogram
 }
 
 func newMetrics(r prometheus.Registerer) (*metrics, error) {
@@ -32,8 +34,13 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			Name: "spokelet_work_status_write_latency_seconds", Help: "Time from a status to its write on the hub.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
 		}),
+		way: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "spokelet_work_status_latency_seconds",
+			Help:    "Time from an event in the spoke to the write of the status that tells of it.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
+		}),
 	}
-	for _, c := range []prometheus.Collector{m.writes, m.latency} {
+	for _, c := range []prometheus.Collector{m.writes, m.latency, m.way} {
 		if err := r.Register(c); err != nil {
 			return nil, fmt.Errorf("register work metrics: %w", err)
 		}
@@ -42,3 +49,11 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 }
 
 func (m *metrics) wrote(result string) { m.writes.WithLabelValues(result).Inc() }
+
+func (m *metrics) written(r report) {
+	m.wrote(resultWritten)
+	m.latency.Observe(time.Since(r.received).Seconds())
+	if !r.since.IsZero() {
+		m.way.Observe(time.Since(r.since).Seconds())
+	}
+}

@@ -29,6 +29,16 @@ type report struct {
 	uid      types.UID
 	status   wire.WorkStatus
 	received time.Time
+	// since is when the event came in the spoke that the report tells of; zero when
+	// it tells of none.
+	since time.Time
+}
+
+// before takes over that another report of the work was not written.
+func (r *report) before(other report) {
+	if other.uid == r.uid && !other.since.IsZero() && (r.since.IsZero() || other.since.Before(r.since)) {
+		r.since = other.since
+	}
 }
 
 var _ work.Reporter = (*hub)(nil)
@@ -55,7 +65,7 @@ func (h *hub) Put(r resource.Resource) error {
 		h.take(key)
 		return nil
 	}
-	h.enqueue(key, report{uid: types.UID(r.UID), status: status})
+	h.enqueue(key, report{uid: types.UID(r.UID), status: status, since: r.Since})
 	return nil
 }
 
@@ -83,6 +93,7 @@ func (h *hub) Complete() {}
 func (h *hub) enqueue(key wire.WorkKey, r report) {
 	r.received = time.Now()
 	h.mu.Lock()
+	r.before(h.pending[key])
 	h.pending[key] = r
 	h.mu.Unlock()
 	h.reports.Add(key)
@@ -101,9 +112,11 @@ func (h *hub) take(key wire.WorkKey) (report, bool) {
 func (h *hub) giveBack(key wire.WorkKey, r report) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if _, later := h.pending[key]; !later {
-		h.pending[key] = r
+	if later, is := h.pending[key]; is {
+		later.before(r)
+		r = later
 	}
+	h.pending[key] = r
 }
 
 // report writes the latest report of a work. What comes meanwhile replaces one
@@ -178,8 +191,7 @@ func (h *hub) writeOver(ctx context.Context, k *kind, key wire.WorkKey, r report
 	if err := h.patch(ctx, k, key.Name, body, "status"); err != nil {
 		return err
 	}
-	h.metrics.wrote(resultWritten)
-	h.metrics.latency.Observe(time.Since(r.received).Seconds())
+	h.metrics.written(r)
 	return nil
 }
 

@@ -1,0 +1,152 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package work
+
+import (
+	"context"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+
+	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/tunnel/resource"
+)
+
+// maxEnds bounds the memory of works that are no more. Beyond it a work that was
+// deleted at once is one that is missed: its objects go after the agent's grace.
+const maxEnds = 10_000
+
+// end is what is known of a work that is no more.
+type end struct {
+	uid types.UID
+	// deletion is what the agent is to be told; nil where the agent knows of the
+	// deletion, or nobody has seen one.
+	deletion *resource.Resource
+	// published: deletion stands in Sync, until the agent says that nothing is left.
+	published bool
+}
+
+// follower enqueues what happens to the works of one kind, and takes note of how
+// they end: the cache has nothing of them then.
+type follower struct {
+	handler.EnqueueRequestForObject
+
+	works *Works
+	kind  *kind
+}
+
+// Delete is told of a work that is no more.
+func (f *follower) Delete(ctx context.Context, e event.DeleteEvent, q workqueue.TypedRateLimitingInterface[ctrl.Request]) {
+	f.works.ended(f.kind, e.Object, e.DeleteStateUnknown)
+	f.EnqueueRequestForObject.Delete(ctx, e, q)
+}
+
+// ended takes note of a work that is no more. It may never have been seen to be on
+// its way: an API server that deletes an object in the instant in which it gets its
+// first finalizer does so at once. A work that is only missed, for missed is what
+// the watch says then, may have gone in any way.
+func (w *Works) ended(k *kind, obj client.Object, missed bool) {
+	key, e := k.keyOf(obj), end{uid: obj.GetUID()}
+	if !missed && obj.GetDeletionTimestamp() == nil {
+		var err error
+		if e.deletion, err = k.deletion(obj); err != nil {
+			w.log.Error(err, "work is deleted, and its cluster will miss it", "work", key.String())
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	// Of two that end before anybody has looked, the first is what the agent knows.
+	if _, before := w.ends[key]; !before {
+		w.ends[key] = e
+	}
+}
+
+// deletion is what the agent is told of a work that somebody deletes.
+func (k *kind) deletion(obj client.Object) (*resource.Resource, error) {
+	it, ok := k.of(obj)
+	if !ok {
+		return nil, fmt.Errorf("watch of %s works told of a %T", k.name, obj)
+	}
+	now := metav1.Now()
+	it.object().SetDeletionTimestamp(&now)
+	r, err := k.encode(it)
+	if err != nil {
+		return nil, err
+	}
+	return &r, nil
+}
+
+// conclude brings the end of a work into Sync. Where none was noted there is
+// nothing to do yet: the cache is ahead of the event.
+func (w *Works) conclude(key wire.WorkKey, managed bool) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	e, ok := w.ends[key]
+	switch {
+	case !ok || e.published:
+		return nil
+	case !managed:
+		delete(w.ends, key)
+		return nil
+	}
+	source := w.source(key.Namespace)
+	if e.deletion != nil && len(w.ends) <= maxEnds {
+		if ref, published := source.Ref(key.String()); published && ref.UID == string(e.uid) {
+			e.published = true
+			w.ends[key] = e
+			return source.Put(*e.deletion)
+		}
+	}
+	delete(w.ends, key)
+	source.Delete(key.String())
+	return nil
+}
+
+// replaced forgets the end of an earlier work of that name.
+func (w *Works) replaced(key wire.WorkKey, by types.UID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	// One of the same UID is the end of what the cache had a moment ago.
+	if e, ok := w.ends[key]; ok && e.uid != by {
+		delete(w.ends, key)
+	}
+}
+
+// leaving returns what the agent is told of a work that is no more.
+func (w *Works) leaving(key wire.WorkKey) (end, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	e, ok := w.ends[key]
+	return e, ok && e.published
+}
+
+// left: the agent has nothing more of a work that is gone from here.
+func (w *Works) left(key wire.WorkKey, uid types.UID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if e, ok := w.ends[key]; !ok || !e.published || e.uid != uid {
+		return
+	}
+	delete(w.ends, key)
+	// Under the lock, lest a work that takes the name now is withdrawn.
+	w.source(key.Namespace).Delete(key.String())
+}
+
+// forget drops what is kept for a cluster that is no more.
+func (w *Works) forget(cluster string) {
+	w.sync.Forget(cluster)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for key := range w.ends {
+		if key.Namespace == cluster {
+			delete(w.ends, key)
+		}
+	}
+}

@@ -1,0 +1,119 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package work
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
+	workv1 "open-cluster-management.io/api/work/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/spokelet/spokelet/api/wire"
+)
+
+// hasty has every work deleted while the hub puts the finalizer on it.
+type hasty struct {
+	client.Client
+
+	other client.Client
+	// held are the works that got their finalizer.
+	held chan string
+}
+
+func (h *hasty) Patch(ctx context.Context, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
+	var deleting sync.WaitGroup
+	deleting.Go(func() {
+		work := &workv1.ManifestWork{}
+		work.SetNamespace(obj.GetNamespace())
+		work.SetName(obj.GetName())
+		_ = h.other.Delete(ctx, work)
+	})
+	err := h.Client.Patch(ctx, obj, patch, opts...)
+	deleting.Wait()
+	if err == nil {
+		h.held <- obj.GetName()
+	}
+	return err
+}
+
+// TestARealHubDeletesWhatAWorkLeftThatWentAsItGotItsFinalizer tries until an API
+// server has deleted a work at once that has its finalizer: one of five times.
+func TestARealHubDeletesWhatAWorkLeftThatWentAsItGotItsFinalizer(t *testing.T) {
+	const most = 200
+	admin, held := liveClient(t), make(chan string, most)
+	r := runLive(t, admin, func(c client.Client) client.Client { return &hasty{Client: c, other: admin, held: held} })
+	cluster := r.cluster(t) // somebody made its namespace: no policy is for it
+	for i := range most {
+		work := r.create(t, cluster, "w"+strconv.Itoa(i), orphaning)
+		if r.wentAtOnce(t, work, held) {
+			r.isDeletedInTheSpoke(t, work)
+			return
+		}
+	}
+	t.Fatalf("of %d works none went as it got its finalizer", most)
+}
+
+// wentAtOnce tells whether a work got its finalizer and is gone all the same.
+func (r running) wentAtOnce(t *testing.T, work *workv1.ManifestWork, held <-chan string) (so bool) {
+	t.Helper()
+	var there workv1.ManifestWork
+	err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
+		select {
+		case name := <-held:
+			so = name == work.Name
+		default:
+		}
+		err := r.admin.Get(ctx, client.ObjectKeyFromObject(work), &there)
+		gone := apierrors.IsNotFound(err)
+		return gone || there.DeletionTimestamp != nil, client.IgnoreNotFound(err)
+	})
+	if err != nil {
+		t.Fatalf("work %s is not deleted: %v", work.Name, err)
+	}
+	if there.DeletionTimestamp != nil {
+		return false
+	}
+	select {
+	case name := <-held:
+		so = name == work.Name
+	default:
+	}
+	return so
+}
+
+// isDeletedInTheSpoke plays the agent of the work's cluster.
+func (r running) isDeletedInTheSpoke(t *testing.T, work *workv1.ManifestWork) {
+	t.Helper()
+	key := "manifestwork/" + work.Namespace + "/" + work.Name
+	var sent wire.Work
+	told := func(context.Context) (bool, error) {
+		res, ok := r.load(work.Namespace, key)
+		if !ok || res.UID != string(work.UID) {
+			return false, nil
+		}
+		var err error
+		sent, err = wire.DecodeWork(res.Body)
+		return sent.Deleting, err
+	}
+	if err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 30*time.Second, true, told); err != nil {
+		t.Fatalf("the agent is not told of the deletion: %v; published %v", err, r.source(work.Namespace).Keys())
+	}
+	if option := sent.Spec.DeleteOption; option == nil || option.PropagationPolicy != workv1.DeletePropagationPolicyTypeOrphan {
+		t.Errorf("sent %+v", sent)
+	}
+	r.tell(t, work, wire.WorkStatus{ObservedGeneration: 1, Finalized: true})
+	left := func(context.Context) (bool, error) {
+		return !slices.Contains(r.source(work.Namespace).Keys(), key), nil
+	}
+	if err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 30*time.Second, true, left); err != nil {
+		t.Errorf("the agent has nothing of it, and the work is still published")
+	}
+}

@@ -1,0 +1,368 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package work
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	clusterv1 "open-cluster-management.io/api/cluster/v1"
+	workv1 "open-cluster-management.io/api/work/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/tunnel/resource"
+)
+
+// vanish takes a work from the API server, whatever holds it.
+func (r *rig) vanish(t *testing.T, k *kind, work client.Object) {
+	t.Helper()
+	got, there := r.get(t, k, work)
+	if !there {
+		t.Fatal("the work is gone already")
+	}
+	if len(got.object().GetFinalizers()) > 0 {
+		got.object().SetFinalizers(nil)
+		if err := r.client.Update(t.Context(), got.object()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// One that was being deleted goes with its last finalizer.
+	if err := client.IgnoreNotFound(r.client.Delete(t.Context(), got.object())); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// tellEnd is the event of a work that is no more.
+func (r *rig) tellEnd(t *testing.T, k *kind, work client.Object, missed bool) {
+	t.Helper()
+	q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[ctrl.Request]())
+	defer q.ShutDown()
+	(&follower{works: r.Works, kind: k}).Delete(t.Context(), event.DeleteEvent{Object: work, DeleteStateUnknown: missed}, q)
+	if q.Len() != 1 {
+		t.Errorf("%d works are looked at", q.Len())
+	}
+}
+
+// instant deletes a work that is published as an API server does that gives it its
+// first finalizer in that instant.
+func (r *rig) instant(t *testing.T, k *kind, work client.Object) {
+	t.Helper()
+	r.vanish(t, k, work)
+	r.tellEnd(t, k, work, false)
+	r.reconcile(t, k, work)
+}
+
+// sent is what the agent is sent under a key.
+func (r *rig) sent(t *testing.T, key string) (uid string, w wire.Work, ok bool) {
+	t.Helper()
+	res, ok := r.load(managed, key)
+	if !ok {
+		return "", w, false
+	}
+	w, err := wire.DecodeWork(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.UID, w, true
+}
+
+func orphaning(o client.Object) {
+	if w, ok := o.(*workv1.ManifestWork); ok {
+		w.Spec.DeleteOption = &workv1.DeleteOption{PropagationPolicy: workv1.DeletePropagationPolicyTypeOrphan}
+	}
+}
+
+func TestAWorkThatGoesAsItGetsItsFinalizerIsDeletedInTheSpoke(t *testing.T) {
+	eachKind(t, func(t *testing.T, k *kind) {
+		work := k.named(managed, "w", orphaning)
+		r := newRig(t, clusterNamed(managed), work)
+		r.reconcile(t, k, work)
+		before, _ := r.sync.Source(managed, wire.KindWork).Ref(k.name + "/c1/w")
+		r.instant(t, k, work)
+
+		after, published := r.sync.Source(managed, wire.KindWork).Ref(k.name + "/c1/w")
+		if !published || after.Hash == before.Hash || after.UID != before.UID || after.Generation != before.Generation {
+			t.Errorf("published %t: %+v, before it %+v", published, after, before)
+		}
+		uid, sent, ok := r.sent(t, k.name+"/c1/w")
+		if !ok || !sent.Deleting || uid != "uid-w" || len(sent.Spec.Workload.Manifests) != 0 {
+			t.Fatalf("sent %t: %s, %+v", ok, uid, sent)
+		}
+		if k.shared && (sent.Spec.DeleteOption == nil || sent.HubHash != testHash) {
+			t.Errorf("the agent is not told how: %+v", sent)
+		}
+		if work.GetDeletionTimestamp() != nil {
+			t.Error("the cache's own copy was written to")
+		}
+		tell := func(uid string, s wire.WorkStatus) { r.report(t, managed, k.name+"/c1/w", uid, s) }
+		tell("uid-w", applied(1, metav1.ConditionFalse))
+		tell("uid-other", wire.WorkStatus{Finalized: true})
+		if _, _, ok := r.sent(t, k.name+"/c1/w"); !ok || len(r.pending) != 0 {
+			t.Errorf("still sent %t, %d reports are kept", ok, len(r.pending))
+		}
+		r.reconcile(t, k, work)
+		tell("uid-w", wire.WorkStatus{Finalized: true})
+		if keys := r.sync.Source(managed, wire.KindWork).Keys(); len(keys)+len(r.ends)+len(r.pending) != 0 {
+			t.Errorf("nothing is left in the spoke, and %v, %v stay", keys, r.ends)
+		}
+	})
+}
+
+func TestAWorkIsWithdrawnUnlessItIsKnownToBeDeleted(t *testing.T) {
+	tests := map[string]struct {
+		reason string
+		// change is what happened to the work before it went.
+		change   func(*kind, client.Object)
+		missed   bool
+		cluster  func(*clusterv1.ManagedCluster)
+		kept     bool
+		deletion bool
+	}{
+		"deleted at once": {reason: "there was no time for a timestamp", change: func(*kind, client.Object) {}, kept: true, deletion: true},
+		"no longer held": {
+			reason: "somebody took the finalizer off a work that was on its way", change: (*kind).deleting,
+		},
+		"missed": {
+			reason: "a list without it does not say why", change: func(*kind, client.Object) {}, missed: true,
+		},
+		"never sent": {
+			reason: "the agent knows another work of that name", change: func(_ *kind, o client.Object) { o.SetUID("uid-unseen") },
+		},
+		"of a cluster that is going": {
+			reason: "what it has stays", change: func(*kind, client.Object) {}, kept: true,
+			cluster: func(c *clusterv1.ManagedCluster) { c.Annotations = nil },
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			eachKind(t, func(t *testing.T, k *kind) {
+				work, record := k.named(managed, "w"), clusterNamed(managed)
+				r := newRig(t, record, work)
+				r.reconcile(t, k, work)
+				r.vanish(t, k, work)
+				if tc.cluster != nil {
+					tc.cluster(record)
+					if err := r.client.Update(t.Context(), record); err != nil {
+						t.Fatal(err)
+					}
+				}
+				last := k.named(managed, "w", k.held)
+				tc.change(k, last)
+				r.tellEnd(t, k, last, tc.missed)
+				r.reconcile(t, k, work)
+				if kept := len(r.sync.Source(managed, wire.KindWork).Keys()) > 0; kept != tc.kept {
+					t.Errorf("%s: published %t", tc.reason, kept)
+				}
+				if _, sent, ok := r.sent(t, k.name+"/c1/w"); ok != tc.deletion || sent.Deleting != tc.deletion {
+					t.Errorf("%s: sent %t: %+v", tc.reason, ok, sent)
+				}
+				if remembered := len(r.ends) > 0; remembered != tc.deletion {
+					t.Errorf("%s: remembered %v", tc.reason, r.ends)
+				}
+			})
+		})
+	}
+}
+
+func TestTheEndOfAWorkIsNotDecidedBeforeItsEvent(t *testing.T) {
+	k := manifestWorks(testHash, false)
+	work := k.named(managed, "w")
+	r := newRig(t, clusterNamed(managed), work)
+	r.reconcile(t, k, work)
+	r.vanish(t, k, work)
+	r.reconcile(t, k, work) // the cache is ahead: it was for an earlier change
+	if len(r.sync.Source(managed, wire.KindWork).Keys()) != 1 {
+		t.Fatal("the agent is told that the work is unknown, and not that it was deleted")
+	}
+	r.tellEnd(t, k, work, false)
+	r.reconcile(t, k, work)
+	if _, sent, _ := r.sent(t, "manifestwork/c1/w"); !sent.Deleting {
+		t.Errorf("sent %+v", sent)
+	}
+}
+
+func TestAWorkThatTakesTheNameOfOneThatIsGoingWins(t *testing.T) {
+	eachKind(t, func(t *testing.T, k *kind) {
+		work := k.named(managed, "w")
+		r := newRig(t, clusterNamed(managed), work)
+		r.reconcile(t, k, work)
+		r.instant(t, k, work)
+
+		next := k.named(managed, "w", func(o client.Object) { o.SetUID("uid-next") })
+		if err := r.client.Create(t.Context(), next); err != nil {
+			t.Fatal(err)
+		}
+		r.reconcile(t, k, next)
+		if uid, sent, _ := r.sent(t, k.name+"/c1/w"); uid != "uid-next" || sent.Deleting {
+			t.Errorf("sent %s, %+v", uid, sent)
+		}
+		r.report(t, managed, k.name+"/c1/w", "uid-w", wire.WorkStatus{Finalized: true})
+		if keys := r.sync.Source(managed, wire.KindWork).Keys(); len(keys) != 1 || len(r.ends) != 0 {
+			t.Errorf("published %v, remembered %v", keys, r.ends)
+		}
+		// It goes in an instant, too.
+		r.instant(t, k, next)
+		r.report(t, managed, k.name+"/c1/w", "uid-w", wire.WorkStatus{Finalized: true})
+		if uid, sent, _ := r.sent(t, k.name+"/c1/w"); uid != "uid-next" || !sent.Deleting {
+			t.Errorf("sent %s, %+v", uid, sent)
+		}
+		r.report(t, managed, k.name+"/c1/w", "uid-next", wire.WorkStatus{Finalized: true})
+		if len(r.ends) != 0 {
+			t.Errorf("remembered %v", r.ends)
+		}
+	})
+}
+
+func TestAWorkThatNobodySawChangesNothingOfWhatIsGoing(t *testing.T) {
+	k := multicluster()
+	work := k.named(managed, "w")
+	r := newRig(t, clusterNamed(managed), work)
+	r.reconcile(t, k, work)
+	r.vanish(t, k, work)
+	r.tellEnd(t, k, work, false)
+	unseen := k.named(managed, "w", func(o client.Object) { o.SetUID("uid-unseen") })
+	r.tellEnd(t, k, unseen, false)
+	r.reconcile(t, k, work)
+	r.tellEnd(t, k, unseen, false)
+	r.reconcile(t, k, work)
+	if uid, sent, _ := r.sent(t, "multicluster/c1/w"); uid != "uid-w" || !sent.Deleting {
+		t.Errorf("sent %s, %+v", uid, sent)
+	}
+}
+
+func TestWhatIsRememberedOfWorksThatAreNoMoreIsBounded(t *testing.T) {
+	k := manifestWorks(testHash, false)
+	work := k.named(managed, "w")
+	r := newRig(t, clusterNamed(managed), work)
+	r.reconcile(t, k, work)
+	for i := range maxEnds {
+		key := wire.WorkKey{Dialect: k.name, Namespace: "c2", Name: strconv.Itoa(i)}
+		r.ends[key] = end{uid: types.UID(key.Name), published: true}
+	}
+	r.instant(t, k, work)
+	if keys := r.sync.Source(managed, wire.KindWork).Keys(); len(keys) != 0 || len(r.ends) != maxEnds {
+		t.Errorf("published %v, %d are remembered", keys, len(r.ends))
+	}
+	if _, err := (clusters{r.Works}).Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: "c2"}}); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.ends) != 0 {
+		t.Errorf("the cluster is no more, and %d of its works are remembered", len(r.ends))
+	}
+}
+
+// spoke is the agent's end of Sync, over HTTP/2 as in a session.
+type spoke struct {
+	session http.RoundTripper
+	works   chan resource.Resource
+	gone    chan string
+	reports *resource.Source
+}
+
+func newSpoke(t *testing.T) *spoke {
+	t.Helper()
+	s := &spoke{works: make(chan resource.Resource, 10), gone: make(chan string, 10), reports: resource.NewSource(wire.KindWorkStatus)}
+	s.reports.Complete()
+	agent, err := resource.NewAgent([]*resource.Source{s.reports}, []*resource.Mirror{resource.NewMirror(wire.KindWork, resource.Receiver{
+		Put: func(r resource.Resource) { s.works <- r }, Delete: func(key string) { s.gone <- key },
+	})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewUnstartedServer(agent)
+	server.Config.Protocols = new(http.Protocols)
+	server.Config.Protocols.SetUnencryptedHTTP2(true)
+	server.Start()
+	transport := &http.Transport{Protocols: server.Config.Protocols}
+	t.Cleanup(func() {
+		transport.CloseIdleConnections()
+		server.Close()
+	})
+	s.session = toServer{transport, strings.TrimPrefix(server.URL, "http://")}
+	return s
+}
+
+type toServer struct {
+	http.RoundTripper
+
+	host string
+}
+
+func (s toServer) RoundTrip(req *http.Request) (*http.Response, error) {
+	req = req.Clone(req.Context())
+	req.URL.Host = s.host
+	return s.RoundTripper.RoundTrip(req)
+}
+
+// connect serves the spoke until the returned function is called.
+func (r *rig) connect(t *testing.T, s *spoke) (cut func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = r.sync.Run(ctx, managed, s.session)
+	}()
+	return func() { cancel(); <-ended }
+}
+
+// await reads from a channel, or fails.
+func await[T any](t *testing.T, from <-chan T, what string) T {
+	t.Helper()
+	select {
+	case got := <-from:
+		return got
+	case <-time.After(30 * time.Second):
+		t.Fatalf("nothing comes: %s", what)
+		panic("unreachable")
+	}
+}
+
+func TestADeletionOutlivesTheStream(t *testing.T) {
+	k := manifestWorks(testHash, false)
+	work := k.named(managed, "w", orphaning)
+	r := newRig(t, clusterNamed(managed), work)
+	if _, err := (clusters{r.Works}).Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: managed}}); err != nil {
+		t.Fatal(err)
+	}
+	s := newSpoke(t)
+	cut := r.connect(t, s)
+	if first := await(t, s.works, "the work"); first.UID != "uid-w" {
+		t.Fatalf("sent %+v", first)
+	}
+	cut()
+	r.instant(t, k, work) // while the cluster is away
+
+	cut = r.connect(t, s)
+	told := await(t, s.works, "its deletion")
+	if sent, err := wire.DecodeWork(told.Body); err != nil || !sent.Deleting || told.UID != "uid-w" {
+		t.Fatalf("sent %+v, %v", sent, err)
+	}
+	cut()
+	report := resource.Resource{Key: told.Key, UID: told.UID, Body: statusBody(t, wire.WorkStatus{Finalized: true})}
+	if err := s.reports.Put(report); err != nil {
+		t.Fatal(err)
+	}
+	cut = r.connect(t, s)
+	defer cut()
+	r.next(t.Context()) // waits for the report
+	if key := await(t, s.gone, "that the hub has forgotten it"); key != told.Key {
+		t.Errorf("withdrawn: %s", key)
+	}
+	if diff := cmp.Diff(map[wire.WorkKey]end{}, r.ends, cmp.AllowUnexported(end{})); diff != "" {
+		t.Errorf("remembered (-want +got):\n%s", diff)
+	}
+}
