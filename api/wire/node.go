@@ -61,9 +61,11 @@ type NodeSummary struct {
 	// Capacity is the sum over all nodes.
 	Capacity Quantities `json:"capacity,omitempty"`
 
-	// Allocatable is the sum over the nodes that are ready and schedulable. It
-	// names every resource of Capacity, if need be with zero: the API server
-	// takes a missing one for "as much as the capacity".
+	// Allocatable is what the cluster can take from the hub: the sum over the nodes
+	// that are ready and schedulable, less what runs on them that is not the hub's.
+	// What of the hub's runs there is in it, for the hub's scheduler counts that
+	// itself. It names every resource of Capacity, if need be with zero: the API
+	// server takes a missing one for "as much as the capacity".
 	Allocatable Quantities `json:"allocatable,omitempty"`
 
 	// Conditions are sorted by type, each type once.
@@ -259,14 +261,16 @@ func IsReason(text string) bool {
 }
 
 // Line makes of text what a summary may hold: one printable line, cut short.
-func Line(text string) string {
+func Line(text string) string { return lineOf(text, maxText) }
+
+func lineOf(text string, limit int) string {
 	text = strings.Map(func(r rune) rune {
 		if !printableRune(r) {
 			return -1
 		}
 		return r
 	}, text)
-	return strings.ToValidUTF8(text[:min(len(text), maxText)], "")
+	return strings.ToValidUTF8(text[:min(len(text), limit)], "")
 }
 
 func printable(text string) bool {

@@ -1,0 +1,29 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package shape
+
+// Reasons of a [*RefusedError], the first that applies in this order.
+const (
+	// ReasonStaticPod: the pod is a kubelet's own, or its mirror.
+	ReasonStaticPod = "StaticPod"
+	// ReasonHostAccess: the pod reaches for its node, and the spoke's owner does not
+	// permit that.
+	ReasonHostAccess = "HostAccess"
+	// ReasonVolumeNotSupported: a volume is of a kind that does not travel.
+	ReasonVolumeNotSupported = "VolumeNotSupported"
+	// ReasonTokenNotSupported: the pod asks for a token, and there are none.
+	ReasonTokenNotSupported = "TokenNotSupported"
+	// ReasonResourceClaimsNotSupported: the pod claims devices of the hub.
+	ReasonResourceClaimsNotSupported = "ResourceClaimsNotSupported"
+)
+
+// RefusedError: a pod is not one that the spoke takes. It does not heal by itself.
+type RefusedError struct {
+	// Reason is a word as of a condition, Message one printable line that names what
+	// offends.
+	Reason, Message string
+}
+
+// Error is the message.
+func (e *RefusedError) Error() string { return e.Message }

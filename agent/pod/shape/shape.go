@@ -1,0 +1,95 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package shape
+
+import (
+	"maps"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	// LabelHub marks what an agent makes for pods of the hub. Its value is the hub's
+	// id.
+	LabelHub = "spokelet.io/hub"
+	// LabelHubPodUID is the UID of the hub's pod, on the pod that runs for it.
+	LabelHubPodUID = "spokelet.io/hub-pod-uid"
+	// AnnotationWritten holds what was asked for of that which can change.
+	AnnotationWritten = "spokelet.io/hub-written"
+)
+
+// Tokens says whether pods get tokens of service accounts.
+type Tokens string
+
+const (
+	// TokensNone: pods have no token and run as the default service account.
+	TokensNone Tokens = "none"
+	// TokensSpoke: the spoke issues tokens of its own service account of the name
+	// that the pod says.
+	TokensSpoke Tokens = "spoke"
+)
+
+// Options are the spoke's side of a pod.
+type Options struct {
+	// HubID is the value of LabelHub.
+	HubID string
+	// Namespace of the pod in the spoke.
+	Namespace string
+	Tokens    Tokens
+	// HostAccess permits what Pod Security's profile "baseline" refuses.
+	HostAccess bool
+}
+
+// Pod returns the pod to create in the spoke for one of the hub. It shares nothing
+// with hub. The error is a [*RefusedError].
+func Pod(hub *corev1.Pod, o Options) (*corev1.Pod, error) {
+	spec := specOf(&hub.Spec, o.Tokens)
+	pod := &corev1.Pod{ObjectMeta: metaOf(hub, o), Spec: *spec.DeepCopy()}
+	if err := permit(hub, &pod.ObjectMeta, &pod.Spec, o); err != nil {
+		return nil, err
+	}
+	pod.Annotations[AnnotationWritten] = marksOf(pod).encode()
+	return pod, nil
+}
+
+// Want returns [Pod] with the ephemeral containers, for [Change]. If the error is a
+// [*RefusedError] and the pod is not nil, the pod is permitted and some of its
+// ephemeral containers are not, and are left out.
+func Want(hub *corev1.Pod, o Options) (*corev1.Pod, error) {
+	pod, err := Pod(hub, o)
+	if err != nil {
+		return nil, err
+	}
+	return pod, addEphemeral(pod, hub, o)
+}
+
+func metaOf(hub *corev1.Pod, o Options) metav1.ObjectMeta {
+	meta := metav1.ObjectMeta{
+		Name: hub.Name, Namespace: o.Namespace,
+		Labels:      map[string]string{},
+		Annotations: map[string]string{},
+	}
+	maps.Copy(meta.Labels, hub.Labels)
+	meta.Labels[LabelHub] = o.HubID
+	meta.Labels[LabelHubPodUID] = string(hub.UID)
+	for key, value := range hub.Annotations {
+		if !staysOnHub(key) {
+			meta.Annotations[key] = value
+		}
+	}
+	return meta
+}
+
+// staysOnHub tells the annotations that mean something on the hub only. Those of
+// seccomp mean nothing there, as its API server has long had fields instead; an old
+// spoke would still obey them, unseen by the checks of the fields.
+func staysOnHub(annotation string) bool {
+	switch annotation {
+	case corev1.LastAppliedConfigAnnotation, AnnotationWritten, corev1.SeccompPodAnnotationKey:
+		return true
+	}
+	return strings.HasPrefix(annotation, staticPrefix) || strings.HasPrefix(annotation, corev1.SeccompContainerAnnotationKeyPrefix)
+}

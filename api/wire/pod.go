@@ -1,0 +1,203 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+const (
+	// KindPod is the Sync kind of [Pod], hub to agent. Its key is
+	// "<namespace>/<name>", its UID that of the hub's pod.
+	KindPod = "pod"
+	// KindPodObject is the Sync kind of [PodObject], hub to agent.
+	KindPodObject = "pod.object"
+	// KindPodStatus is the Sync kind of [PodStatus], agent to hub; a status has the
+	// key and the UID of its pod.
+	KindPodStatus = "pod.status"
+	// KindPodEvent is the Sync kind of [PodEvent], agent to hub. Its key is
+	// "<namespace>/<pod>/<UID of the event>", its UID that of the hub's pod.
+	KindPodEvent = "pod.event"
+
+	// PodEventsMax is how many events of one pod a hub keeps.
+	PodEventsMax = 64
+
+	maxContainers    = 256
+	maxPodConditions = 64
+	// maxPodMessage bounds why a pod is not in the spoke, in bytes.
+	maxPodMessage = 2048
+)
+
+// ErrInvalidPod: a key, pod, object, status or event is not one that a peer may
+// send.
+var ErrInvalidPod = errors.New("invalid pod")
+
+// PodKey names a pod by its namespace and name on the hub.
+type PodKey struct{ Namespace, Name string }
+
+// String is the key in Sync: "<namespace>/<name>".
+func (k PodKey) String() string { return k.Namespace + "/" + k.Name }
+
+// ParsePodKey is the inverse of String.
+func ParsePodKey(s string) (PodKey, error) {
+	namespace, name, ok := strings.Cut(s, "/")
+	if !ok || len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1123Subdomain(name)) > 0 {
+		return PodKey{}, fmt.Errorf("key %.256q is not namespace/name: %w", s, ErrInvalidPod)
+	}
+	return PodKey{Namespace: namespace, Name: name}, nil
+}
+
+// Pod is one pod that is bound to the virtual node of a spoke. A hub that deletes
+// the Pod from Sync has no such pod any more, and nobody waits for its end.
+type Pod struct {
+	// Pod is the hub's: name, namespace, UID, generation, labels, annotations,
+	// owners, times of its deletion, and spec. It has no status and no managed
+	// fields.
+	Pod corev1.Pod `json:"pod"`
+	// Seen: the hub's pod has shown that it was in the spoke. One that is not there
+	// any more was deleted there, and is not made again.
+	Seen bool `json:"seen,omitempty"`
+	// Ended: the hub's pod has succeeded or failed; nothing is run for it again.
+	Ended bool `json:"ended,omitempty"`
+}
+
+// DecodePod reads the body of a [KindPod] that came under a key.
+func DecodePod(key string, body []byte) (Pod, error) {
+	k, err := ParsePodKey(key)
+	if err != nil {
+		return Pod{}, err
+	}
+	var p Pod
+	if err := json.Unmarshal(body, &p); err != nil {
+		return Pod{}, fmt.Errorf("decode pod: %w: %w", ErrInvalidPod, err)
+	}
+	if p.Pod.Namespace != k.Namespace || p.Pod.Name != k.Name || p.Pod.UID == "" {
+		return Pod{}, fmt.Errorf("pod %s is under the key of another: %w", key, ErrInvalidPod)
+	}
+	return p, nil
+}
+
+// Names of the kinds of a PodObject.
+const (
+	PodObjectConfigMap = "configmap"
+	PodObjectSecret    = "secret"
+)
+
+// PodObjectKey names what pods refer to: "<kind>/<namespace>/<name>".
+type PodObjectKey struct {
+	// Kind is PodObjectConfigMap or PodObjectSecret.
+	Kind            string
+	Namespace, Name string
+}
+
+// String is the key in Sync.
+func (k PodObjectKey) String() string { return k.Kind + "/" + k.Namespace + "/" + k.Name }
+
+// ParsePodObjectKey is the inverse of String.
+func ParsePodObjectKey(s string) (PodObjectKey, error) {
+	kind, rest, _ := strings.Cut(s, "/")
+	k, err := ParsePodKey(rest)
+	if err != nil || kind != PodObjectConfigMap && kind != PodObjectSecret {
+		return PodObjectKey{}, fmt.Errorf("key %.256q is not kind/namespace/name: %w", s, ErrInvalidPod)
+	}
+	return PodObjectKey{Kind: kind, Namespace: k.Namespace, Name: k.Name}, nil
+}
+
+// PodObject is a ConfigMap or a Secret that a pod of the spoke's virtual node
+// refers to, as it is on the hub now. Every reference has one.
+type PodObject struct {
+	// Missing: the hub has no such object.
+	Missing bool `json:"missing,omitempty"`
+	// Type of a Secret.
+	Type corev1.SecretType `json:"type,omitempty"`
+	// Text is the data of a ConfigMap that is text, Data all other.
+	Text      map[string]string `json:"text,omitempty"`
+	Data      map[string][]byte `json:"data,omitempty"`
+	Immutable bool              `json:"immutable,omitempty"`
+}
+
+// DecodePodObject reads the body of a [KindPodObject].
+func DecodePodObject(body []byte) (PodObject, error) {
+	var o PodObject
+	if err := json.Unmarshal(body, &o); err != nil {
+		// The error of the decoder would quote what may be secret.
+		return PodObject{}, fmt.Errorf("decode object of a pod: %w", ErrInvalidPod)
+	}
+	return o, nil
+}
+
+// PodStatus is what became of one pod in the spoke.
+type PodStatus struct {
+	// Gone: nothing runs in the spoke for this UID, and nothing will.
+	Gone bool `json:"gone,omitempty"`
+	// Lost: the pod was in the spoke and was deleted there, not by the hub. With
+	// Gone: it has ended.
+	Lost bool `json:"lost,omitempty"`
+	// Reason and Message say why the pod is not in the spoke, when it is to be: a
+	// word as of a condition, and a sentence. Retried: it may heal by itself.
+	Reason  string `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
+	Retried bool   `json:"retried,omitempty"`
+	// Generation of the hub's pod that the spoke's is brought to.
+	Generation int64 `json:"generation,omitempty"`
+	// Status of the pod in the spoke, as it is there; nil while there is none.
+	Status *corev1.PodStatus `json:"status,omitempty"`
+}
+
+// DecodePodStatus reads the body of a [KindPodStatus] and bounds its lists.
+func DecodePodStatus(body []byte) (PodStatus, error) {
+	var s PodStatus
+	if err := json.Unmarshal(body, &s); err != nil {
+		return PodStatus{}, fmt.Errorf("decode pod status: %w: %w", ErrInvalidPod, err)
+	}
+	if s.Reason != "" && !IsReason(s.Reason) {
+		return PodStatus{}, fmt.Errorf("reason %.64q: %w", s.Reason, ErrInvalidPod)
+	}
+	s.Message = lineOf(s.Message, maxPodMessage)
+	if s.Status == nil {
+		return s, nil
+	}
+	if n := len(s.Status.ContainerStatuses) + len(s.Status.InitContainerStatuses) + len(s.Status.EphemeralContainerStatuses); n > maxContainers {
+		return PodStatus{}, fmt.Errorf("%d containers are more than %d: %w", n, maxContainers, ErrInvalidPod)
+	}
+	if n := len(s.Status.Conditions); n > maxPodConditions {
+		return PodStatus{}, fmt.Errorf("%d conditions are more than %d: %w", n, maxPodConditions, ErrInvalidPod)
+	}
+	return s, nil
+}
+
+// PodEvent is an event of the spoke about a pod.
+type PodEvent struct {
+	// Type, Reason, Message, Count and times as in the spoke's event.
+	Type    string           `json:"type"`
+	Reason  string           `json:"reason"`
+	Message string           `json:"message,omitempty"`
+	Count   int32            `json:"count,omitempty"`
+	First   metav1.Time      `json:"first,omitzero"`
+	Last    metav1.MicroTime `json:"last,omitzero"`
+	// FieldPath is the part of the pod, such as "spec.containers{main}".
+	FieldPath string `json:"fieldPath,omitempty"`
+	// Source is who reported it, such as "kubelet", and Host where.
+	Source string `json:"source,omitempty"`
+	Host   string `json:"host,omitempty"`
+}
+
+// DecodePodEvent reads the body of a [KindPodEvent].
+func DecodePodEvent(body []byte) (PodEvent, error) {
+	var e PodEvent
+	if err := json.Unmarshal(body, &e); err != nil {
+		return PodEvent{}, fmt.Errorf("decode pod event: %w: %w", ErrInvalidPod, err)
+	}
+	if e.Type != corev1.EventTypeNormal && e.Type != corev1.EventTypeWarning || e.Reason == "" {
+		return PodEvent{}, fmt.Errorf("event of type %.16q and reason %.64q: %w", e.Type, e.Reason, ErrInvalidPod)
+	}
+	return e, nil
+}
