@@ -4,6 +4,7 @@
 package node
 
 import (
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
@@ -48,14 +49,14 @@ func FuzzParseMetrics(f *testing.F) {
 	f.Add("node_memory_working_set_bytes NaN\n")
 	f.Add("node_cpu_usage_seconds_total 1 2 3\n# TYPE x y\r\n")
 	f.Fuzz(func(t *testing.T, body string) {
-		got, err := parseMetrics(strings.NewReader(body))
+		got, err := parseMetrics(strings.NewReader(body), nil)
 		if err != nil {
 			if !errors.Is(err, errFigures) {
 				t.Fatalf("unclassified error: %v", err)
 			}
 			return
 		}
-		for _, s := range []*sample{got.cpu, got.memory} {
+		for _, s := range []*sample{got.cpu, got.memory, got.swap} {
 			if s != nil && (!(s.value >= 0) || s.millis < 0) {
 				t.Fatalf("accepted %+v", *s)
 			}
@@ -66,14 +67,22 @@ func FuzzParseMetrics(f *testing.F) {
 func FuzzParseStats(f *testing.F) {
 	f.Add(`{"node":{"nodeName":"a","cpu":{"time":null,"usageNanoCores":1}}}`)
 	f.Add(`{"node":{"memory":{"workingSetBytes":18446744073709551615}}}`)
+	f.Add(`{"node":{},"pods":[{"podRef":{"name":"p","namespace":"h-shop","uid":"u"},"containers":[{"name":"c"}]}]}`)
 	f.Fuzz(func(t *testing.T, body string) {
-		got, err := parseStats(strings.NewReader(body))
+		got, err := parseStats(strings.NewReader(body), prefixed{})
 		if err != nil {
 			if !errors.Is(err, errFigures) {
 				t.Fatalf("unclassified error: %v", err)
 			}
 			return
 		}
-		sumStats([]stats.NodeStats{got, got})
+		sumStats([]stats.NodeStats{got.node, got.node})
+		pods, _ := settlePods(append(got.pods, got.pods...), maxPodStatsAnswered)
+		if len(pods) > len(got.pods) {
+			t.Fatalf("%d pods of %d", len(pods), len(got.pods))
+		}
+		if _, err := json.Marshal(pods); err != nil {
+			t.Fatalf("accepted pods cannot be written: %v", err)
+		}
 	})
 }

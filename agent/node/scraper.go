@@ -8,15 +8,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
 	"golang.org/x/sync/singleflight"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/spokelet/spokelet/api/wire"
 )
 
 // scrapeDeadline bounds one answer of the door: several rounds of slow kubelets
@@ -26,6 +29,12 @@ const scrapeDeadline = 30 * time.Second
 // maxMissing bounds the names of silent nodes in one answer.
 const maxMissing = 100
 
+// What an answer says of itself, beside what a kubelet says.
+const (
+	metricMissing     = "spokelet_node_scrape_missing"
+	metricMissingPods = "spokelet_node_scrape_missing_pods"
+)
+
 // errSilent is returned when no kubelet answered.
 var errSilent = errors.New("no kubelet answered")
 
@@ -34,12 +43,21 @@ type Nodes interface {
 	Nodes() []*corev1.Node
 }
 
-// ScraperConfig configures a Scraper. All fields but Logger are needed.
+// Pods tells the pods of the hub among those of the spoke; a Watcher does.
+type Pods interface {
+	// Ours returns the key and the UID that a pod of the spoke has on the hub. ok
+	// is false when the pod is none of the hub's.
+	Ours(namespace, name string) (key wire.PodKey, uid types.UID, ok bool)
+}
+
+// ScraperConfig configures a Scraper. All fields but Pods and Logger are needed.
 type ScraperConfig struct {
 	// Name is the cluster's, and so its node's on the hub.
 	Name string
 	// Nodes are those whose kubelets are asked.
 	Nodes Nodes
+	// Pods are those whose figures are told apart; nil tells none.
+	Pods Pods
 	// Transport reaches the kubelets; a Kubelets does.
 	Transport http.RoundTripper
 	Logger    logr.Logger
@@ -126,57 +144,77 @@ func present[T any](answers []answer[T]) map[string]struct{} {
 	return names
 }
 
-// metrics is /metrics/resource: the node's figures and no pod's. A figure that
-// no node stated, or that is zero, is left out; readers take a zero for a broken
-// node.
+// metrics is /metrics/resource: the figures of the node, and of the pods of the
+// hub under the names that they have there. A figure of the node that no kubelet
+// stated, or that is zero, is left out; readers take a zero for a broken node.
 func (s *Scraper) metrics(ctx context.Context) ([]byte, error) {
-	answers := askAll(ctx, s.config.Transport, s.config.Nodes.Nodes(), "/metrics/resource", parseMetrics)
+	read := func(r io.Reader) (figures, error) { return parseMetrics(r, s.config.Pods) }
+	answers := askAll(ctx, s.config.Transport, s.config.Nodes.Nodes(), "/metrics/resource", read)
 	silent := missing(s.config.Logger, answers)
 	if len(silent) == len(answers) {
 		return nil, fmt.Errorf("%w: %d of them", errSilent, len(answers))
 	}
-	cpu, memory := map[string]sample{}, map[string]sample{}
-	for _, a := range answers {
-		if a.value.cpu != nil {
-			cpu[a.node] = *a.value.cpu
-		}
-		if a.value.memory != nil {
-			memory[a.node] = *a.value.memory
-		}
-	}
+	cpu := samplesOf(answers, func(f figures) *sample { return f.cpu })
+	memory := samplesOf(answers, func(f figures) *sample { return f.memory })
+	swap := samplesOf(answers, func(f figures) *sample { return f.swap })
 	s.mu.Lock()
 	seconds := s.metricsCPU.add(cpu, present(answers))
 	s.mu.Unlock()
-	bytesUsed := 0.0
-	for _, m := range memory {
-		bytesUsed += m.value
+
+	var pods []podFigure
+	for _, a := range answers {
+		pods = append(pods, a.value.pods...)
 	}
+	pods, left := settle(pods, maxPodsAnswered)
+
 	var b bytes.Buffer
-	writeMetric(&b, metricCPU, "counter", "Cumulative cpu time consumed by the node in core-seconds", seconds, meanTime(cpu))
-	writeMetric(&b, metricMemory, "gauge", "Current working set of the node in bytes", bytesUsed, meanTime(memory))
-	writeFaults(&b, len(silent))
+	writePodFigures(&b, pods, true)
+	writeMetric(&b, metricCPU, "counter", "Cumulative cpu time consumed by the node in core-seconds", sample{seconds, meanTime(cpu)})
+	writeMetric(&b, metricMemory, "gauge", "Current working set of the node in bytes", total(memory))
+	writeMetric(&b, metricSwap, "gauge", "Current swap usage of the node in bytes. Reported only on non-windows systems", total(swap))
+	writePodFigures(&b, pods, false)
+	writeFaults(&b, len(silent), left)
 	return b.Bytes(), nil
 }
 
-func writeMetric(b *bytes.Buffer, name, kind, help string, value float64, millis int64) {
-	if value <= 0 {
+// samplesOf are the samples of one figure, by node.
+func samplesOf(answers []answer[figures], of func(figures) *sample) map[string]sample {
+	samples := map[string]sample{}
+	for _, a := range answers {
+		if s := of(a.value); s != nil {
+			samples[a.node] = *s
+		}
+	}
+	return samples
+}
+
+// total adds up gauges.
+func total(samples map[string]sample) sample {
+	sum := sample{millis: meanTime(samples)}
+	for _, s := range samples {
+		sum.value += s.value
+	}
+	return sum
+}
+
+func writeMetric(b *bytes.Buffer, name, kind, help string, s sample) {
+	if s.value <= 0 {
 		return
 	}
 	writeHead(b, name, kind, help)
-	fmt.Fprintf(b, "%s %s", name, strconv.FormatFloat(value, 'g', -1, 64))
-	if millis > 0 {
-		fmt.Fprintf(b, " %d", millis)
-	}
-	b.WriteByte('\n')
+	b.WriteString(name)
+	b.WriteByte(' ')
+	writeSample(b, s)
 }
 
 func writeHead(b *bytes.Buffer, name, kind, help string) {
 	fmt.Fprintf(b, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)
 }
 
-func writeFaults(b *bytes.Buffer, silent int) {
+// writeFaults says what an answer lacks: silent nodes, and pods beyond the bound.
+func writeFaults(b *bytes.Buffer, silent, pods int) {
 	failed := 0
-	if silent > 0 {
+	if silent > 0 || pods > 0 {
 		failed = 1
 	}
 	// Kubelets before 1.29 have the first name only.
@@ -184,8 +222,12 @@ func writeFaults(b *bytes.Buffer, silent int) {
 		writeHead(b, name, "gauge", "1 if there was an error while getting the figures, 0 otherwise")
 		fmt.Fprintf(b, "%s %d\n", name, failed)
 	}
-	writeHead(b, "spokelet_node_scrape_missing", "gauge", "Nodes of the cluster whose kubelet did not answer")
-	fmt.Fprintf(b, "spokelet_node_scrape_missing %d\n", silent)
+	writeHead(b, metricMissing, "gauge", "Nodes of the cluster whose kubelet did not answer")
+	fmt.Fprintf(b, "%s %d\n", metricMissing, silent)
+	if pods > 0 {
+		writeHead(b, metricMissingPods, "gauge", "Pods that are left out because there are too many")
+		fmt.Fprintf(b, "%s %d\n", metricMissingPods, pods)
+	}
 }
 
 // meanTime is the time of a sum of samples: rates are taken over it, and the

@@ -4,19 +4,30 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/spokelet/spokelet/api/wire"
 )
 
-// maxStats bounds a kubelet's summary; a pod's share is some 5 KiB.
-const maxStats = 16 << 20
+const (
+	// maxStats bounds a kubelet's summary; a pod's share is some 5 KiB.
+	maxStats = 16 << 20
+
+	// maxPodsOfNode bounds what is kept of it, and maxPodStatsAnswered what is
+	// answered: some 20 MiB.
+	maxPodsOfNode       = 2000
+	maxPodStatsAnswered = 4000
+)
 
 // summary is the kubelet's stats.Summary with, beside it, what is missing from
 // it. Readers of a Summary do not see the rest.
@@ -27,40 +38,144 @@ type summary struct {
 	// maxMissing of them; MissingNodeCount counts all.
 	MissingNodes     []string `json:"spokeletMissingNodes,omitempty"`
 	MissingNodeCount int      `json:"spokeletMissingNodeCount"`
+
+	// MissingPodCount counts pods that are left out because there are too many.
+	MissingPodCount int `json:"spokeletMissingPodCount,omitempty"`
 }
 
-// parseStats reads the node's part of a kubelet's /stats/summary.
-func parseStats(r io.Reader) (stats.NodeStats, error) {
-	var s struct {
-		Node stats.NodeStats `json:"node"`
-	}
+// nodeStats is what is kept of a kubelet's summary.
+type nodeStats struct {
+	node stats.NodeStats
+	// pods are those that are ours, under the names that they have on the hub.
+	pods []stats.PodStats
+}
+
+// parseStats reads a kubelet's /stats/summary, a pod at a time. Pods that are not
+// ours are skipped; nil has none.
+func parseStats(r io.Reader, pods Pods) (nodeStats, error) {
 	limited := &io.LimitedReader{R: r, N: maxStats + 1}
-	err := json.NewDecoder(limited).Decode(&s)
+	s, err := decodeStats(json.NewDecoder(limited), pods)
 	if limited.N <= 0 {
 		err = errors.New("too long")
 	}
 	if err != nil {
-		return stats.NodeStats{}, fmt.Errorf("%w: %w", errFigures, err)
+		return nodeStats{}, fmt.Errorf("%w: %w", errFigures, err)
 	}
-	return s.Node, nil
+	return s, nil
 }
 
-// stats is /stats/summary: the sums over the nodes, and no pods.
+func decodeStats(d *json.Decoder, pods Pods) (s nodeStats, err error) {
+	if err := expect(d, '{'); err != nil {
+		return s, err
+	}
+	for d.More() {
+		field, err := d.Token()
+		if err != nil {
+			return s, err
+		}
+		switch field {
+		case "node":
+			err = d.Decode(&s.node)
+		case "pods":
+			s.pods, err = decodePods(d, pods)
+		default:
+			err = d.Decode(&json.RawMessage{})
+		}
+		if err != nil {
+			return s, err
+		}
+	}
+	return s, expect(d, '}')
+}
+
+// expect reads one delimiter.
+func expect(d *json.Decoder, want json.Delim) error {
+	token, err := d.Token()
+	if err == nil && token != want {
+		err = fmt.Errorf("%v is found for %v", token, want)
+	}
+	return err
+}
+
+// decodePods reads an array of pods and keeps ours.
+func decodePods(d *json.Decoder, pods Pods) ([]stats.PodStats, error) {
+	switch token, err := d.Token(); {
+	case err != nil:
+		return nil, err
+	case token == nil: // how Go writes an empty one
+		return nil, nil
+	case token != json.Delim('['):
+		return nil, fmt.Errorf("%v is found for an array", token)
+	}
+	var ours []stats.PodStats
+	var raw json.RawMessage
+	for d.More() {
+		if err := d.Decode(&raw); err != nil {
+			return nil, err
+		}
+		pod, ok, err := decodePod(raw, pods)
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			continue
+		}
+		if len(ours) == maxPodsOfNode {
+			return nil, fmt.Errorf("more than %d pods", maxPodsOfNode)
+		}
+		ours = append(ours, pod)
+	}
+	return ours, expect(d, ']')
+}
+
+// decodePod reads a pod's part. ok is false when the pod is not ours.
+func decodePod(raw []byte, pods Pods) (pod stats.PodStats, ok bool, err error) {
+	var named struct {
+		Ref stats.PodReference `json:"podRef"`
+	}
+	if pods == nil {
+		return pod, false, nil
+	}
+	if err := json.Unmarshal(raw, &named); err != nil {
+		return pod, false, err
+	}
+	key, uid, ok := pods.Ours(named.Ref.Namespace, named.Ref.Name)
+	if !ok {
+		return pod, false, nil
+	}
+	if err := json.Unmarshal(raw, &pod); err != nil {
+		return pod, false, err
+	}
+	pod.PodRef.Namespace, pod.PodRef.Name = key.Namespace, key.Name
+	if uid != "" {
+		pod.PodRef.UID = string(uid)
+	}
+	for i := range pod.VolumeStats {
+		if claim := pod.VolumeStats[i].PVCRef; claim != nil {
+			claim.Namespace = key.Namespace
+		}
+	}
+	return pod, true, nil
+}
+
+// stats is /stats/summary: the sums over the nodes, and the pods of the hub.
 func (s *Scraper) stats(ctx context.Context) ([]byte, error) {
 	// Not with only_cpu_and_memory: that form lacks the file systems.
-	answers := askAll(ctx, s.config.Transport, s.config.Nodes.Nodes(), "/stats/summary", parseStats)
+	read := func(r io.Reader) (nodeStats, error) { return parseStats(r, s.config.Pods) }
+	answers := askAll(ctx, s.config.Transport, s.config.Nodes.Nodes(), "/stats/summary", read)
 	silent := missing(s.config.Logger, answers)
 	if len(silent) == len(answers) {
 		return nil, fmt.Errorf("%w: %d of them", errSilent, len(answers))
 	}
 	var all []stats.NodeStats
+	var pods []stats.PodStats
 	cpu := map[string]sample{}
 	for _, a := range answers {
 		if a.err != nil {
 			continue
 		}
-		all = append(all, a.value)
-		if c := a.value.CPU; c != nil && c.UsageCoreNanoSeconds != nil {
+		all, pods = append(all, a.value.node), append(pods, a.value.pods...)
+		if c := a.value.node.CPU; c != nil && c.UsageCoreNanoSeconds != nil {
 			cpu[a.node] = sample{value: float64(*c.UsageCoreNanoSeconds), millis: c.Time.UnixMilli()}
 		}
 	}
@@ -72,15 +187,32 @@ func (s *Scraper) stats(ctx context.Context) ([]byte, error) {
 	if total.CPU != nil {
 		total.CPU.UsageCoreNanoSeconds = positive(uint64(nanos))
 	}
+	pods, left := settlePods(pods, maxPodStatsAnswered)
 	body, err := json.Marshal(summary{
-		Summary:          stats.Summary{Node: total, Pods: []stats.PodStats{}},
+		Summary:          stats.Summary{Node: total, Pods: pods},
 		MissingNodes:     silent[:min(len(silent), maxMissing)],
 		MissingNodeCount: len(silent),
+		MissingPodCount:  left,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("summary cannot be written: %w", err)
 	}
 	return body, nil
+}
+
+// settlePods makes of the kubelets' pods what is answered: each once, in order,
+// and not more than most. It returns how many are left out.
+func settlePods(pods []stats.PodStats, most int) (kept []stats.PodStats, left int) {
+	key := func(p stats.PodStats) wire.PodKey {
+		return wire.PodKey{Namespace: p.PodRef.Namespace, Name: p.PodRef.Name}
+	}
+	slices.SortFunc(pods, func(a, b stats.PodStats) int {
+		return cmp.Or(compareKeys(key(a), key(b)), b.StartTime.Compare(a.StartTime.Time))
+	})
+	// Two kubelets have a pod that was deleted and made anew elsewhere.
+	pods = slices.CompactFunc(pods, func(a, b stats.PodStats) bool { return key(a) == key(b) })
+	left = max(0, len(pods)-most)
+	return append([]stats.PodStats{}, pods[:len(pods)-left]...), left // none is [], not null
 }
 
 // sumStats adds up what adds up. Figures of one machine, such as its network

@@ -31,10 +31,10 @@ const (
 	reasonNoneReady = "NoReadyNodes"
 )
 
-// Summarise returns what the nodes of a cluster are together; serverVersion is
-// that of its API server. The order of the nodes does not matter. Virtual nodes
-// are left out.
-func Summarise(nodes []*corev1.Node, serverVersion string) wire.NodeSummary {
+// summarise returns what the nodes of a cluster are together; taken is what pods
+// have of them already, and serverVersion that of its API server. The order of
+// the nodes does not matter. Virtual nodes are left out.
+func summarise(nodes []*corev1.Node, taken booked, serverVersion string) wire.NodeSummary {
 	nodes = slices.DeleteFunc(slices.Clone(nodes), virtual)
 	slices.SortFunc(nodes, func(a, b *corev1.Node) int { return cmp.Compare(a.Name, b.Name) })
 	ready := slices.DeleteFunc(slices.Clone(nodes), func(n *corev1.Node) bool { return !isReady(n) })
@@ -43,7 +43,7 @@ func Summarise(nodes []*corev1.Node, serverVersion string) wire.NodeSummary {
 		KubernetesVersion: serverVersion,
 		Nodes:             wire.NodeCounts{Total: len(nodes), Ready: len(ready)},
 		Capacity:          wire.QuantitiesOf(capacity),
-		Allocatable:       wire.QuantitiesOf(allocatable(ready, capacity)),
+		Allocatable:       wire.QuantitiesOf(allocatable(ready, taken, capacity)),
 		Conditions:        conditions(nodes, ready),
 		NodeInfo:          info(nodes),
 		Zones:             topology(nodes, corev1.LabelTopologyZone),
@@ -93,9 +93,10 @@ func format(name corev1.ResourceName) resource.Format {
 	}
 }
 
-func allocatable(ready []*corev1.Node, capacity corev1.ResourceList) corev1.ResourceList {
-	open := slices.DeleteFunc(slices.Clone(ready), func(n *corev1.Node) bool { return n.Spec.Unschedulable })
-	total := sum(open, func(n *corev1.Node) corev1.ResourceList { return n.Status.Allocatable })
+// allocatable is what is left for the hub's pods: it counts those itself.
+func allocatable(ready []*corev1.Node, taken booked, capacity corev1.ResourceList) corev1.ResourceList {
+	open := slices.DeleteFunc(slices.Clone(ready), closed)
+	total := sum(open, func(n *corev1.Node) corev1.ResourceList { return left(n.Status.Allocatable, taken[n.Name]) })
 	for name := range capacity {
 		if _, ok := total[name]; !ok {
 			total[name] = resource.Quantity{Format: format(name)}
@@ -103,6 +104,25 @@ func allocatable(ready []*corev1.Node, capacity corev1.ResourceList) corev1.Reso
 	}
 	return total
 }
+
+// left is what is left of one node, and never less than nothing: a node from
+// which more was taken than it had takes nothing from the others.
+func left(of, taken corev1.ResourceList) corev1.ResourceList {
+	rest := of.DeepCopy()
+	for name, have := range rest {
+		part, ok := taken[name]
+		if !ok {
+			continue
+		}
+		if have.Sub(part); have.Sign() < 0 {
+			have = resource.Quantity{Format: have.Format}
+		}
+		rest[name] = have
+	}
+	return rest
+}
+
+func closed(node *corev1.Node) bool { return node.Spec.Unschedulable }
 
 func conditions(nodes, ready []*corev1.Node) []wire.NodeCondition {
 	all := []wire.NodeCondition{readyCondition(nodes, ready)}
@@ -123,6 +143,9 @@ func readyCondition(nodes, ready []*corev1.Node) wire.NodeCondition {
 		Reason:  summarised[corev1.NodeReady],
 		Message: fmt.Sprintf("%d of %d nodes are ready", len(ready), len(nodes)),
 	}
+	if n := count(ready, closed); n > 0 {
+		c.Message += fmt.Sprintf(", %d of them cordoned", n)
+	}
 	switch {
 	case len(nodes) == 0:
 		c.Status, c.Reason, c.Message = string(corev1.ConditionFalse), reasonNoNodes, "the cluster has no nodes"
@@ -133,6 +156,16 @@ func readyCondition(nodes, ready []*corev1.Node) wire.NodeCondition {
 		}
 	}
 	return c
+}
+
+func count(nodes []*corev1.Node, is func(*corev1.Node) bool) int {
+	n := 0
+	for _, node := range nodes {
+		if is(node) {
+			n++
+		}
+	}
+	return n
 }
 
 // problem is true only when every ready node has the problem: as long as one

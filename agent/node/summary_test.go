@@ -5,6 +5,7 @@ package node
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -87,7 +88,7 @@ func TestWhatAClusterIsAsANode(t *testing.T) {
 		"one is cordoned": {
 			reason:   "it is ready, and takes no work",
 			nodes:    []*corev1.Node{testNode("a"), testNode("b", cordoned)},
-			ready:    wire.NodeCondition{Type: "Ready", Status: "True", Reason: "NodesReady", Message: "2 of 2 nodes are ready"},
+			ready:    wire.NodeCondition{Type: "Ready", Status: "True", Reason: "NodesReady", Message: "2 of 2 nodes are ready, 1 of them cordoned"},
 			pressure: "False KubeletHasSufficientMemory", counts: wire.NodeCounts{Total: 2, Ready: 2},
 			capacity: wire.Quantities{"cpu": "8", "memory": "16Gi"}, allocatable: wire.Quantities{"cpu": "3500m", "memory": "7Gi"},
 		},
@@ -115,7 +116,7 @@ func TestWhatAClusterIsAsANode(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			got := Summarise(tc.nodes, "v1.37.2")
+			got := summarise(tc.nodes, nil, "v1.37.2")
 			body, err := got.Encode()
 			if err != nil {
 				t.Fatal(err)
@@ -149,14 +150,124 @@ func TestWhatAClusterIsAsANode(t *testing.T) {
 	}
 }
 
+func TestReadySaysHowManyNodesAreAndWhyNoneIs(t *testing.T) {
+	unready := func(reason string) func(*corev1.Node) {
+		return with(corev1.NodeReady, corev1.ConditionFalse, reason)
+	}
+	silent := func(n *corev1.Node) { n.Status.Conditions = nil }
+	cases := map[string]struct {
+		reason string
+		nodes  []*corev1.Node
+		want   string
+	}{
+		"three of four": {
+			reason: "the cluster takes work on those",
+			nodes:  []*corev1.Node{testNode("a"), testNode("b"), testNode("c"), testNode("d", unready("KubeletNotReady"))},
+			want:   "True NodesReady: 3 of 4 nodes are ready",
+		},
+		"one is cordoned": {
+			reason: "that is why it can take less",
+			nodes:  []*corev1.Node{testNode("a"), testNode("b", cordoned), testNode("c", cordoned, unready("KubeletNotReady"))},
+			want:   "True NodesReady: 2 of 3 nodes are ready, 1 of them cordoned",
+		},
+		"all are cordoned": {
+			reason: "what runs goes on, and nothing is added: allocatable says that",
+			nodes:  []*corev1.Node{testNode("a", cordoned)},
+			want:   "True NodesReady: 1 of 1 nodes are ready, 1 of them cordoned",
+		},
+		"none, for several reasons": {
+			reason: "each reason once, in order",
+			nodes:  []*corev1.Node{testNode("a", unready("NodeStatusUnknown")), testNode("b", unready("KubeletNotReady")), testNode("c", unready("NodeStatusUnknown"))},
+			want:   "False NoReadyNodes: 0 of 3 nodes are ready: KubeletNotReady, NodeStatusUnknown",
+		},
+		"none, for no reason": {
+			reason: "a node that has not said anything yet is not ready",
+			nodes:  []*corev1.Node{testNode("a", silent)},
+			want:   "False NoReadyNodes: 0 of 1 nodes are ready",
+		},
+		"none, for long reasons": {
+			reason: "they are cut to what a hub takes",
+			nodes:  []*corev1.Node{testNode("a", unready(strings.Repeat("x", 300)))},
+			want:   "False NoReadyNodes: " + ("0 of 1 nodes are ready: " + strings.Repeat("x", 300))[:256],
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			c := readyCondition(tc.nodes, slices.DeleteFunc(slices.Clone(tc.nodes), func(n *corev1.Node) bool { return !isReady(n) }))
+			if got := c.Status + " " + c.Reason + ": " + c.Message; got != tc.want {
+				t.Errorf("%s: got %q, want %q", tc.reason, got, tc.want)
+			}
+		})
+	}
+}
+
+func TestWhatPodsTakeIsNotAllocatable(t *testing.T) {
+	unready := with(corev1.NodeReady, corev1.ConditionUnknown, "NodeStatusUnknown")
+	equipped := func(n *corev1.Node) {
+		n.Status.Allocatable["nvidia.com/gpu"], n.Status.Allocatable[corev1.ResourcePods] = resource.MustParse("4"), resource.MustParse("110")
+		n.Status.Capacity = n.Status.Allocatable
+	}
+	gpus := corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("3"), corev1.ResourcePods: resource.MustParse("7")}
+	cases := map[string]struct {
+		reason string
+		nodes  []*corev1.Node
+		taken  booked
+		want   wire.Quantities
+	}{
+		"some of it is taken": {
+			reason: "by pods that the hub does not know of",
+			nodes:  []*corev1.Node{testNode("a"), testNode("b")},
+			taken:  booked{"a": list("250m", "1Gi"), "b": list("1", "100M"), "gone": list("9", "9Gi")},
+			want:   wire.Quantities{"cpu": "5750m", "memory": "13858643712"},
+		},
+		"extended resources and places": {
+			reason: "they are counted like the others, and what no node has is not",
+			nodes:  []*corev1.Node{testNode("a", equipped), testNode("b", equipped)},
+			taken:  booked{"a": gpus, "b": {"example.com/other": resource.MustParse("1")}},
+			want:   wire.Quantities{"cpu": "7", "memory": "14Gi", "nvidia.com/gpu": "5", "pods": "213"},
+		},
+		"more is taken than there is": {
+			reason: "what a kubelet starts by itself is asked nothing; the other node has what it has",
+			nodes:  []*corev1.Node{testNode("a"), testNode("b")},
+			taken:  booked{"a": list("4", "8Gi")},
+			want:   wire.Quantities{"cpu": "3500m", "memory": "7Gi"},
+		},
+		"what is taken was not to be had": {
+			reason: "a node that takes no work gives nothing, and so nothing is taken of it",
+			nodes: []*corev1.Node{
+				testNode("a"), testNode("b", cordoned), testNode("c", unready), testNode("v", func(n *corev1.Node) { n.Spec.ProviderID = "spokelet://x" }),
+			},
+			taken: booked{"b": list("1", "1Gi"), "c": list("1", "1Gi"), "v": list("1", "1Gi")},
+			want:  wire.Quantities{"cpu": "3500m", "memory": "7Gi"},
+		},
+		"all are cordoned": {
+			reason: "nothing is zero, and said",
+			nodes:  []*corev1.Node{testNode("a", cordoned)},
+			want:   wire.Quantities{"cpu": "0", "memory": "0"},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			before := testNode("a").Status.Allocatable
+			got := summarise(tc.nodes, tc.taken, "v1.37.2")
+			if diff := cmp.Diff(tc.want, got.Allocatable); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+			if cpu := tc.nodes[0].Status.Allocatable[corev1.ResourceCPU]; cpu.Cmp(before[corev1.ResourceCPU]) != 0 {
+				t.Errorf("the cached node was written: it has %s CPUs", cpu.String())
+			}
+		})
+	}
+}
+
 func TestTheOrderAndUnitsOfNodesDoNotMatter(t *testing.T) {
 	a := testNode("a", func(n *corev1.Node) { n.Status.Capacity = list("1", "1024Mi") })
 	b := testNode("b", func(n *corev1.Node) { n.Status.Capacity = list("1000m", "1000000000") })
-	one, err := Summarise([]*corev1.Node{a, b}, "v1.37.2").Encode()
+	one, err := summarise([]*corev1.Node{a, b}, nil, "v1.37.2").Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := Summarise([]*corev1.Node{b, a}, "v1.37.2").Encode()
+	other, err := summarise([]*corev1.Node{b, a}, nil, "v1.37.2").Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +280,7 @@ func TestWhatDiffersIsMixed(t *testing.T) {
 	arm := func(n *corev1.Node) {
 		n.Status.NodeInfo.Architecture, n.Labels[corev1.LabelTopologyZone] = "arm64", "b"
 	}
-	got := Summarise([]*corev1.Node{testNode("a"), testNode("b", arm)}, "v1.37.2")
+	got := summarise([]*corev1.Node{testNode("a"), testNode("b", arm)}, nil, "v1.37.2")
 	if got.NodeInfo.Architecture != wire.Mixed || got.NodeInfo.OperatingSystem != "linux" {
 		t.Errorf("node info: got %+v", got.NodeInfo)
 	}

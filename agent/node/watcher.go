@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/informers"
@@ -21,7 +22,14 @@ import (
 	"github.com/spokelet/spokelet/api/wire"
 )
 
-const versionTimeout = 10 * time.Second
+const (
+	versionTimeout = 10 * time.Second
+
+	// podSpacing is the least between two summaries for the sake of pods alone: a
+	// cluster that starts a thousand of them changes its node now and then. The
+	// first change is never held back, and no change of a node is.
+	podSpacing = time.Second
+)
 
 // Publisher takes an encoded wire.NodeSummary towards the hub; only the latest
 // one counts. It must not block.
@@ -41,13 +49,20 @@ type VersionGetter interface {
 	ServerVersionWithContext(ctx context.Context) (*version.Info, error)
 }
 
-// WatcherConfig configures a Watcher. All fields but Logger are needed.
+// WatcherConfig configures a Watcher. All fields but HubID, NamespacePrefix and
+// Logger are needed.
 type WatcherConfig struct {
-	// Client may list and watch nodes.
+	// Client may list and watch nodes, and pods in all namespaces. Without the
+	// right to pods nothing is taken off what the nodes have.
 	Client    kubernetes.Interface
 	Version   VersionGetter
 	Publisher Publisher
-	Logger    logr.Logger
+	// HubID tells the pods that are ours; when it is empty none is.
+	HubID string
+	// NamespacePrefix is what the spoke's namespaces of our pods begin with, and
+	// the hub's do not.
+	NamespacePrefix string
+	Logger          logr.Logger
 }
 
 // Validate reports what is missing.
@@ -59,14 +74,15 @@ func (c WatcherConfig) Validate() error {
 }
 
 // Watcher publishes the summary of the spoke's nodes. It holds a trimmed copy
-// of each Node and no other state of the cluster.
+// of each Node, what each pod takes of it, and no other state of the cluster.
 type Watcher struct {
 	config   WatcherConfig
 	informer cache.SharedIndexInformer
+	pods     *podTable
 
-	// changed holds at most one token: however many events come while a summary
-	// is made, one more summary covers them all.
-	changed chan struct{}
+	// nodesChanged and podsChanged hold at most one token each: however many
+	// events come while a summary is made, one more summary covers them all.
+	nodesChanged, podsChanged chan struct{}
 }
 
 // NewWatcher returns a Watcher that does nothing until Run.
@@ -75,10 +91,12 @@ func NewWatcher(config WatcherConfig) (*Watcher, error) {
 		return nil, err
 	}
 	w := &Watcher{
-		config:   config,
-		informer: informers.NewSharedInformerFactory(config.Client, 0).Core().V1().Nodes().Informer(),
-		changed:  make(chan struct{}, 1),
+		config:       config,
+		informer:     informers.NewSharedInformerFactory(config.Client, 0).Core().V1().Nodes().Informer(),
+		nodesChanged: make(chan struct{}, 1),
+		podsChanged:  make(chan struct{}, 1),
 	}
+	w.pods = newPodTable(config, func() { touch(w.podsChanged) })
 	if err := w.informer.SetTransform(trim); err != nil {
 		return nil, fmt.Errorf("node cache cannot be trimmed: %w", err)
 	}
@@ -98,26 +116,30 @@ func (w *Watcher) Nodes() []*corev1.Node {
 	return nodes
 }
 
+// Ours is Pods'. No pod is ours until Run has listed them.
+func (w *Watcher) Ours(namespace, name string) (key wire.PodKey, uid types.UID, ok bool) {
+	return w.pods.find(namespace, name)
+}
+
 // Run watches and publishes until ctx ends. It returns nil then.
 func (w *Watcher) Run(ctx context.Context) error {
 	registration, err := w.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { w.touch() },
+		AddFunc:    func(any) { touch(w.nodesChanged) },
 		UpdateFunc: w.updated,
-		DeleteFunc: func(any) { w.touch() },
+		DeleteFunc: func(any) { touch(w.nodesChanged) },
 	})
 	if err != nil {
 		return fmt.Errorf("nodes cannot be watched: %w", err)
 	}
-	// Run returns after the informer has: nothing of it outlives the caller.
+	// Run returns after what it runs has: nothing of it outlives the caller.
 	var group wait.Group
 	defer group.Wait()
 	group.Start(func() { w.informer.RunWithContext(ctx) })
-	if !cache.WaitFor(ctx, "", registration.HasSyncedChecker()) {
+	group.Start(func() { w.pods.run(ctx, w.config.Client) })
+	if !cache.WaitFor(ctx, "", registration.HasSyncedChecker(), w.pods) {
 		return nil
 	}
-	// A cluster without a node has no event to begin with.
-	w.touch()
-	w.publish(ctx)
+	w.follow(ctx)
 	return nil
 }
 
@@ -127,40 +149,59 @@ func (w *Watcher) updated(before, after any) {
 	if okA && okB && same(a, b) {
 		return
 	}
-	w.touch()
+	touch(w.nodesChanged)
 }
 
-func (w *Watcher) touch() {
+func touch(changed chan struct{}) {
 	select {
-	case w.changed <- struct{}{}:
+	case changed <- struct{}{}:
 	default:
 	}
 }
 
-func (w *Watcher) publish(ctx context.Context) {
-	var last []byte
-	var serverVersion string
+// follow publishes what there is, and then on every change until ctx ends.
+func (w *Watcher) follow(ctx context.Context) {
+	for _, covered := range []chan struct{}{w.nodesChanged, w.podsChanged} {
+		select {
+		case <-covered:
+		default:
+		}
+	}
+	serverVersion := w.serverVersion(ctx, "")
+	last := w.publish(nil, serverVersion)
+	// pods is nil for podSpacing after a change of pods.
+	pods, spacing := w.podsChanged, (<-chan time.Time)(nil)
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-w.changed:
-		}
-		serverVersion = w.serverVersion(ctx, serverVersion)
-		body, err := Summarise(w.Nodes(), serverVersion).Encode()
-		if err != nil {
-			w.config.Logger.Error(err, "cannot publish the node summary")
+		case <-w.nodesChanged:
+			serverVersion = w.serverVersion(ctx, serverVersion)
+		case <-pods:
+			pods, spacing = nil, time.After(podSpacing)
+		case <-spacing:
+			pods, spacing = w.podsChanged, nil
 			continue
 		}
-		if !bytes.Equal(body, last) {
-			last = body
-			w.config.Publisher.Publish(body)
-		}
+		last = w.publish(last, serverVersion)
 	}
 }
 
-// serverVersion is asked for with each change of a node and never by the clock:
-// an upgrade of a cluster changes its nodes. An API server that does not answer
+// publish publishes what differs from last, and returns what was published last.
+func (w *Watcher) publish(last []byte, serverVersion string) []byte {
+	body, err := summarise(w.Nodes(), w.pods.book(), serverVersion).Encode()
+	if err != nil {
+		w.config.Logger.Error(err, "cannot publish the node summary")
+		return last
+	}
+	if !bytes.Equal(body, last) {
+		w.config.Publisher.Publish(body)
+	}
+	return body
+}
+
+// serverVersion is asked for with each change of a node, and not for pods or by
+// the clock: an upgrade of a cluster changes its nodes. An API server that does not answer
 // has the version that it had.
 func (w *Watcher) serverVersion(ctx context.Context, last string) string {
 	ctx, cancel := context.WithTimeout(ctx, versionTimeout)

@@ -1,0 +1,125 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package provider
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spokelet/spokelet/api/wire"
+)
+
+// viewed is a connected cluster that says that.
+func viewed(s wire.NodeSummary) view {
+	return view{cluster: spoke1, address: "192.0.2.10", port: 20000, link: Link{Cluster: "spoke1", Up: true}, met: true, waited: true, summary: &s}
+}
+
+func TestTheNodeSaysWhatTheClusterSaysOfItsNodes(t *testing.T) {
+	ready := func(status, reason, message string) wire.NodeCondition {
+		return wire.NodeCondition{Type: "Ready", Status: status, Reason: reason, Message: message}
+	}
+	cases := map[string]struct {
+		reason string
+		view   view
+		want   string // of Ready: status, reason and message
+	}{
+		"some are ready": {
+			reason: "the cluster takes work, and says how many",
+			view:   viewed(wire.NodeSummary{Conditions: []wire.NodeCondition{ready("True", "NodesReady", "3 of 4 nodes are ready")}}),
+			want:   "True NodesReady: 3 of 4 nodes are ready",
+		},
+		"none is ready": {
+			reason: "the node is as little ready as its cluster, though its agent answers",
+			view: viewed(wire.NodeSummary{Conditions: []wire.NodeCondition{
+				ready("False", "NoReadyNodes", "0 of 4 nodes are ready: KubeletNotReady"),
+			}}),
+			want: "False NoReadyNodes: 0 of 4 nodes are ready: KubeletNotReady",
+		},
+		"there are none": {
+			reason: "so is a cluster without nodes",
+			view:   viewed(wire.NodeSummary{Conditions: []wire.NodeCondition{ready("False", "NoNodes", "the cluster has no nodes")}}),
+			want:   "False NoNodes: the cluster has no nodes",
+		},
+		"it is cut off": {
+			reason: "what it said last is not known to be so",
+			view: func() view {
+				v := viewed(wire.NodeSummary{Conditions: []wire.NodeCondition{ready("True", "NodesReady", "4 of 4 nodes are ready")}})
+				v.link = Link{Cluster: "spoke1", Reason: "connection lost"}
+				return v
+			}(),
+			want: "False TunnelDisconnected: cluster spoke1 is not connected: connection lost",
+		},
+		"it has not said anything": {
+			reason: "an agent alone is no node",
+			view:   view{cluster: spoke1, link: Link{Up: true}, met: true, waited: true},
+			want:   "False NodeSummaryMissing: cluster spoke1 has not said anything of its nodes",
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			c := find(tc.view.node(metav1.Now()).Status.Conditions, corev1.NodeReady)
+			if c == nil {
+				t.Fatalf("%s: no condition", tc.reason)
+			}
+			if got := string(c.Status) + " " + c.Reason + ": " + c.Message; got != tc.want {
+				t.Errorf("%s: got %q, want %q", tc.reason, got, tc.want)
+			}
+		})
+	}
+}
+
+func TestAllocatableIsWhatTheClusterCanStillTake(t *testing.T) {
+	list := func(cpu, gpu, pods string) wire.Quantities {
+		return wire.Quantities{"cpu": cpu, "nvidia.com/gpu": gpu, "pods": pods}
+	}
+	last := healthy()
+	last.Capacity, last.Allocatable = list("8", "4", "220"), list("5750m", "1", "203")
+	up := viewed(last)
+	down := up
+	down.base = ours(up.node(metav1.Now()).Status)
+	down.link, down.summary = Link{Cluster: "spoke1"}, nil
+	full := last
+	full.Allocatable = list("0", "0", "0")
+	cases := map[string]struct {
+		reason string
+		view   view
+		want   wire.Quantities
+	}{
+		"some is taken":      {reason: "extended resources and places for pods are counted too", view: up, want: list("5750m", "1", "203")},
+		"all is taken":       {reason: "zero is said, for what is not said is as much as the capacity", view: viewed(full), want: list("0", "0", "0")},
+		"it is disconnected": {reason: "the last that is known is kept: the taint keeps pods off", view: down, want: list("5750m", "1", "203")},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			status := tc.view.node(metav1.Now()).Status
+			if diff := cmp.Diff(tc.want, wire.QuantitiesOf(status.Allocatable)); diff != "" {
+				t.Errorf("%s: allocatable (-want +got):\n%s", tc.reason, diff)
+			}
+			if diff := cmp.Diff(last.Capacity, wire.QuantitiesOf(status.Capacity)); diff != "" {
+				t.Errorf("%s: capacity (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// TestAChangeOfNumbersIsNoTransition: how many nodes are ready changes the
+// message; the condition has been what it is for as long as before.
+func TestAChangeOfNumbersIsNoTransition(t *testing.T) {
+	then, now := metav1.Unix(1e9, 0), metav1.NewTime(time.Unix(2e9, 0))
+	v := viewed(healthy())
+	v.base = ours(v.node(then).Status)
+	v.summary.Conditions = []wire.NodeCondition{{Type: "Ready", Status: "True", Reason: "NodesReady", Message: "1 of 2 nodes are ready"}}
+	c := find(v.node(now).Status.Conditions, corev1.NodeReady)
+	if c == nil || !c.LastTransitionTime.Equal(&then) || c.Message != "1 of 2 nodes are ready" {
+		t.Errorf("Ready: got %+v, want the time of the first", c)
+	}
+	v.summary.Conditions[0].Status = "False"
+	if c := find(v.node(now).Status.Conditions, corev1.NodeReady); c == nil || !c.LastTransitionTime.Equal(&now) {
+		t.Errorf("Ready: got %+v, want the time of now", c)
+	}
+}
