@@ -12,15 +12,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/spokelet/spokelet/api/door"
+	"github.com/spokelet/spokelet/api/principal"
 )
 
 var errDisabled = fmt.Errorf("%w: the door is not enabled", errCeiling)
 
 // admit decides about a request. The refusal is nil when it is admitted.
 func (d *Door) admit(r *http.Request) (*admitted, *metav1.Status) {
-	if !d.cfg.Enabled {
-		return nil, statusFor(errDisabled)
-	}
 	path, err := door.Path(r)
 	if err != nil {
 		return nil, statusFor(err)
@@ -29,21 +27,44 @@ func (d *Door) admit(r *http.Request) (*admitted, *metav1.Status) {
 	if err != nil {
 		return nil, statusFor(err)
 	}
-	id, err := d.identify(r.Header)
+	p, err := principal.From(r.Header)
+	if err != nil {
+		return nil, statusFor(fmt.Errorf("%w: %w", errIdentity, err))
+	}
+	decide := d.admitUser
+	if p.Kind == principal.Node {
+		decide = d.admitNode
+	}
+	a, err := decide(r, path, protocol, p)
 	if err != nil {
 		return nil, statusFor(err)
 	}
+	return a, nil
+}
+
+// admitUser decides about a request of a user of the hub.
+func (d *Door) admitUser(r *http.Request, path, protocol string, p principal.Principal) (*admitted, error) {
+	if !d.cfg.Enabled {
+		return nil, errDisabled
+	}
+	id, err := d.identify(p)
+	if err != nil {
+		return nil, err
+	}
 	if err := d.checkCeiling(r.Method, path); err != nil {
-		return nil, statusFor(err)
+		return nil, err
 	}
 	return &admitted{path: path, protocol: protocol, identity: id}, nil
 }
 
-// statusFor is the Status of a refusal: 400 for a malformed request, 403 for
-// everything else, known or not.
+// statusFor is the Status of a refusal: 400 for a malformed request, 404 for a
+// pod that is not here, 403 for everything else, known or not.
 func statusFor(err error) *metav1.Status {
 	if errors.Is(err, door.ErrPath) || errors.Is(err, door.ErrUpgrade) {
 		return failure(http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error())
+	}
+	if errors.Is(err, errNoPod) {
+		return failure(http.StatusNotFound, metav1.StatusReasonNotFound, err.Error())
 	}
 	return failure(http.StatusForbidden, metav1.StatusReasonForbidden, err.Error())
 }

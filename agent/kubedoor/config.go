@@ -12,7 +12,10 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+
+	"github.com/spokelet/spokelet/api/wire"
 )
 
 // DefaultUserPrefix is put before every user and group of the hub.
@@ -27,7 +30,8 @@ type Config struct {
 	// Rest reaches the cluster's API server as the agent, whose account may
 	// impersonate. It must not impersonate by itself.
 	Rest *rest.Config
-	// Enabled opens the door; a door that is not enabled refuses everything.
+	// Enabled opens the door to the hub's users; one that is not enabled refuses
+	// them all. Pods opens it to the virtual kubelet.
 	Enabled bool
 	// UserPrefix is put before every user and group of the hub, so that no name
 	// of the hub is one of this cluster. Default DefaultUserPrefix.
@@ -38,7 +42,18 @@ type Config struct {
 	// Groups, when not empty, are the only groups of the hub that are passed
 	// on, without prefix.
 	Groups []string
-	Logger logr.Logger
+	// Pods finds the pods that run for the hub. Nil: nothing is served to the
+	// hub's virtual kubelet.
+	Pods Pods
+	// NodeAccount is the user as whom the virtual kubelet's requests are made.
+	NodeAccount string
+	Logger      logr.Logger
+}
+
+// Pods finds the pods that run in this cluster for the hub.
+type Pods interface {
+	// Locate returns the namespace here of a hub's pod and the hub's UID of it.
+	Locate(key wire.PodKey) (namespace string, uid types.UID, ok bool)
 }
 
 // Default fills what was left empty.
@@ -55,6 +70,9 @@ func (c *Config) Validate() error {
 	}
 	if c.Rest.Impersonate.UserName != "" {
 		return errors.New("kube door: rest config impersonates by itself")
+	}
+	if c.Pods != nil && c.NodeAccount == "" {
+		return errors.New("kube door: account of the virtual kubelet is missing")
 	}
 	// Such a prefix would make the hub's users this cluster's own components.
 	if strings.HasPrefix(c.UserPrefix, "system:") || !strings.HasSuffix(c.UserPrefix, ":") {

@@ -8,6 +8,13 @@
 // door is enabled, the path is canonical (api/door), exactly one principal is
 // stated (api/principal), it maps to an identity, and the path lies within the
 // namespaces that the cluster's owner allows. Any doubt is a refusal in the
-// form of a metav1.Status, never a forwarded request. What the principal may do
-// is then for the API server to say: the door adds no rights.
+// form of a metav1.Status, never a forwarded request.
+//
+// The hub's virtual kubelet is another principal: it is served the logs and
+// streams of pods that run here for the hub, each named with its UID, and
+// nothing else. The pod's namespace on the hub is replaced by the one here, and
+// the request is made as the account that the owner gave to pods.
+//
+// What the principal may do is then for the API server to say: the door adds no
+// rights.
 package kubedoor

@@ -50,7 +50,9 @@ func New(cfg Config) (*Door, error) {
 
 // admitted is a request in whose favour everything is decided.
 type admitted struct {
-	path     string
+	path string
+	// query replaces that of the request, unless it is nil.
+	query    *string
 	protocol string
 	identity identity
 }
@@ -76,7 +78,7 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // in the API server's own audit log.
 func (d *Door) recordRefusal(r *http.Request, refusal *metav1.Status) {
 	caller, _ := principal.From(r.Header) // nobody, unless exactly one is stated
-	d.cfg.Logger.Info("Refused a request", "user", caller.User, "verb", r.Method, "path", r.URL.Path,
+	d.cfg.Logger.Info("Refused a request", "principal", caller.Kind, "user", caller.User, "verb", r.Method, "path", r.URL.Path,
 		"decision", "Deny", "code", refusal.Code, "why", refusal.Message, "auditID", r.Header.Get("Audit-Id"))
 }
 
@@ -93,6 +95,9 @@ func (d *Door) address(out *http.Request, a *admitted) {
 	u.Path = strings.TrimSuffix(u.Path, "/") + a.path
 	u.RawPath = ""
 	u.RawQuery = out.URL.RawQuery
+	if a.query != nil {
+		u.RawQuery = *a.query
+	}
 	out.URL = &u
 	out.Host = u.Host
 	out.Trailer = nil

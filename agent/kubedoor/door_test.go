@@ -7,7 +7,6 @@ import (
 	"bufio"
 	"encoding/json"
 	"encoding/pem"
-	"errors"
 	"io"
 	"maps"
 	"net"
@@ -419,6 +418,7 @@ func TestConfigIsRefusedWhenItIsUnsafe(t *testing.T) {
 		reason string
 		cfg    Config
 	}{
+		"pods of nobody":       {reason: "the agent's own account may impersonate anyone", cfg: Config{Rest: &rest.Config{}, Pods: located{}}},
 		"no rest config":       {reason: "there is nowhere to go", cfg: Config{}},
 		"impersonating":        {reason: "it would fight with the door's own", cfg: Config{Rest: &rest.Config{Impersonate: rest.ImpersonationConfig{UserName: "x"}}}},
 		"system prefix":        {reason: "users would become components", cfg: Config{Rest: &rest.Config{}, UserPrefix: "system:"}},
@@ -431,13 +431,5 @@ func TestConfigIsRefusedWhenItIsUnsafe(t *testing.T) {
 				t.Errorf("%s: accepted", tc.reason)
 			}
 		})
-	}
-}
-
-func TestIdentifyWrapsWhatFromSays(t *testing.T) {
-	d := &Door{cfg: Config{UserPrefix: "hub:"}}
-	_, err := d.identify(http.Header{})
-	if !errors.Is(err, principal.ErrMissing) || !errors.Is(err, errIdentity) {
-		t.Errorf("error %v does not say why", err)
 	}
 }

@@ -23,15 +23,11 @@ type identity struct {
 	groups []string
 }
 
-// identify maps the principal that h states. Any error is a refusal.
-func (d *Door) identify(h http.Header) (identity, error) {
-	p, err := principal.From(h)
-	if err != nil {
-		return identity{}, fmt.Errorf("%w: %w", errIdentity, err)
-	}
+// identify maps a user. Any error is a refusal.
+func (d *Door) identify(p principal.Principal) (identity, error) {
 	switch {
 	case p.Kind != principal.User:
-		return identity{}, fmt.Errorf("%w: this agent serves no requests of the %s principal", errIdentity, p.Kind)
+		return identity{}, fmt.Errorf("%w: a %s is no user", errIdentity, p.Kind)
 	case p.User == "system:anonymous":
 		// The API server counts every impersonated user as authenticated, which
 		// this one is not.

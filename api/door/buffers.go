@@ -9,6 +9,25 @@ import "sync"
 // and a session carries many at once.
 const bufferSize = 16 << 10
 
+// idleSize is the memory with which a direction of a stream waits.
+const idleSize = 512
+
+// chunks lends memory to the streams that are not idle.
+var chunks = sync.Pool{New: func() any { return new([bufferSize]byte) }}
+
+// lend borrows memory from chunks.
+func lend() *[bufferSize]byte {
+	chunk, _ := chunks.Get().(*[bufferSize]byte)
+	return chunk
+}
+
+// giveBack returns what was lent; nil is nothing.
+func giveBack(chunk *[bufferSize]byte) {
+	if chunk != nil {
+		chunks.Put(chunk)
+	}
+}
+
 // Buffers is a pool of copy buffers, an httputil.BufferPool.
 type Buffers struct{ pool sync.Pool }
 

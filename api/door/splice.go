@@ -78,9 +78,7 @@ func finish(err error, a, b io.Closer) {
 // carry copies src to dst until src ends. The error wraps errReceiver when it
 // is dst that is gone.
 func carry(dst io.Writer, src io.Reader) error {
-	// The wrappers hide ReadFrom and WriteTo, which would bring buffers of
-	// their own.
-	if _, err := io.CopyBuffer(writer{dst}, reader{src}, make([]byte, bufferSize)); err != nil {
+	if err := move(writer{dst}, src); err != nil {
 		return err
 	}
 	if half, ok := dst.(interface{ CloseWrite() error }); ok {
@@ -89,7 +87,37 @@ func carry(dst io.Writer, src io.Reader) error {
 	return errHalfClosed
 }
 
-type reader struct{ io.Reader }
+// move copies until src ends. Thousands of streams wait for their next byte at
+// once, so that what each waits with is small; more is borrowed while there is
+// more to read.
+func move(dst io.Writer, src io.Reader) error {
+	idle := make([]byte, idleSize)
+	var lent *[bufferSize]byte
+	defer func() { giveBack(lent) }()
+	for chunk := idle; ; {
+		n, err := src.Read(chunk)
+		if n > 0 {
+			if _, werr := dst.Write(chunk[:n]); werr != nil {
+				return werr
+			}
+		}
+		// Compared, not unwrapped: an error that wraps io.EOF is not a clean end.
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		switch {
+		case n < idleSize:
+			giveBack(lent)
+			lent, chunk = nil, idle
+		case lent == nil:
+			lent = lend()
+			chunk = lent[:]
+		}
+	}
+}
 
 type writer struct{ io.Writer }
 

@@ -3,7 +3,7 @@
 
 // Package principal says for whom a request at the kube door is made.
 //
-// The hub authenticates the caller and states the result in three headers; the
+// The hub authenticates the caller and states the result in headers; the
 // agent reads them and maps the caller to an identity of its own API server.
 // Both ends scrub: nothing that a caller sends under one of these names, or
 // under the prefix Impersonate-, may reach the next hop.

@@ -20,6 +20,8 @@ const (
 	HeaderUser = "Spokelet-Principal-User"
 	// HeaderGroup carries one group of a User principal; it may be repeated.
 	HeaderGroup = "Spokelet-Principal-Group"
+	// HeaderPodUID carries the hub's UID of the pod that a Node asks for.
+	HeaderPodUID = "Spokelet-Pod-Uid"
 )
 
 // Kind is the sort of caller a principal stands for.
@@ -50,6 +52,9 @@ type Principal struct {
 	User string
 	// Groups are the caller's groups on the hub; empty for a Node.
 	Groups []string
+	// PodUID is the hub's UID of the pod that a Node asks for, if it asks for
+	// one; empty for a User.
+	PodUID string
 }
 
 // Validate says whether the principal survives the trip in headers unchanged.
@@ -60,8 +65,14 @@ func (p Principal) Validate() error {
 		if p.User != "" || len(p.Groups) > 0 {
 			return fmt.Errorf("%w: a node has neither user nor groups", ErrInvalid)
 		}
-		return nil
+		if p.PodUID == "" {
+			return nil
+		}
+		return checkName("pod", p.PodUID)
 	case User:
+		if p.PodUID != "" {
+			return fmt.Errorf("%w: a user does not ask as a pod's node", ErrInvalid)
+		}
 		if err := checkName("user", p.User); err != nil {
 			return err
 		}
@@ -100,6 +111,9 @@ func Set(h http.Header, p Principal) {
 		return
 	}
 	h[HeaderKind] = []string{string(p.Kind)}
+	if p.PodUID != "" {
+		h[HeaderPodUID] = []string{p.PodUID}
+	}
 	if p.Kind != User {
 		return
 	}
@@ -132,6 +146,17 @@ func From(h http.Header) (Principal, error) {
 	if len(users) == 1 {
 		p.User = users[0]
 	}
+	pods := h[HeaderPodUID]
+	switch {
+	case len(pods) > 1:
+		return Principal{}, fmt.Errorf("%w: %d pods", ErrAmbiguous, len(pods))
+	case len(pods) == 1 && p.Kind != Node:
+		return Principal{}, fmt.Errorf("%w: a user with a node's pod", ErrAmbiguous)
+	case len(pods) == 1 && pods[0] == "":
+		return Principal{}, fmt.Errorf("%w: pod is empty", ErrInvalid)
+	case len(pods) == 1:
+		p.PodUID = pods[0]
+	}
 	if p.Kind == Node && len(users)+len(p.Groups) > 0 {
 		return Principal{}, fmt.Errorf("%w: a node with a user", ErrAmbiguous)
 	}
@@ -146,7 +171,7 @@ func From(h http.Header) (Principal, error) {
 func checkAssertions(h http.Header) error {
 	for k := range h {
 		switch k {
-		case HeaderKind, HeaderUser, HeaderGroup:
+		case HeaderKind, HeaderUser, HeaderGroup, HeaderPodUID:
 			continue
 		}
 		if isAssertion(fold(k)) {

@@ -33,6 +33,15 @@ func TestFrom(t *testing.T) {
 			want:   Principal{Kind: User, User: "zoë"},
 		},
 		"node":               {reason: "a node has no name", header: http.Header{HeaderKind: {"node"}}, want: Principal{Kind: Node}},
+		"node of a pod":      {reason: "it asks for one", header: http.Header{HeaderKind: {"node"}, HeaderPodUID: {"u"}}, want: Principal{Kind: Node, PodUID: "u"}},
+		"two pods":           {reason: "one of them is forged", header: http.Header{HeaderKind: {"node"}, HeaderPodUID: {"u", "v"}}, err: ErrAmbiguous},
+		"same pod twice":     {reason: "one of them is forged", header: http.Header{HeaderKind: {"node"}, HeaderPodUID: {"u", "u"}}, err: ErrAmbiguous},
+		"empty pod":          {reason: "an empty UID is none", header: http.Header{HeaderKind: {"node"}, HeaderPodUID: {""}}, err: ErrInvalid},
+		"user of a pod":      {reason: "a user does not ask as a node", header: http.Header{HeaderKind: {"user"}, HeaderUser: {"alice"}, HeaderPodUID: {"u"}}, err: ErrAmbiguous},
+		"user of no pod":     {reason: "a user does not ask as a node", header: http.Header{HeaderKind: {"user"}, HeaderUser: {"alice"}, HeaderPodUID: {""}}, err: ErrAmbiguous},
+		"pod of nobody":      {reason: "half a statement is none", header: http.Header{HeaderPodUID: {"u"}}, err: ErrMissing},
+		"other about a pod":  {reason: "it may narrow what the known ones say", header: http.Header{HeaderKind: {"node"}, "Spokelet-Pod-Name": {"x"}}, err: ErrAmbiguous},
+		"twin of a pod":      {reason: "a careless reader takes it for the real one", header: http.Header{HeaderKind: {"node"}, HeaderPodUID: {"u"}, "spokelet_pod_uid": {"v"}}, err: ErrAmbiguous},
 		"nothing stated":     {reason: "nobody is not somebody", header: http.Header{}, err: ErrMissing},
 		"user without kind":  {reason: "half a statement is none", header: http.Header{HeaderUser: {"alice"}}, err: ErrMissing},
 		"kind without user":  {reason: "an empty name is nobody", header: http.Header{HeaderKind: {"user"}}, err: ErrInvalid},
@@ -75,6 +84,9 @@ func TestSet(t *testing.T) {
 	}{
 		"user":           {reason: "what is set is read", p: Principal{Kind: User, User: "alice", Groups: []string{"a", "b"}}, stated: true},
 		"node":           {reason: "what is set is read", p: Principal{Kind: Node}, stated: true},
+		"node of a pod":  {reason: "what is set is read", p: Principal{Kind: Node, PodUID: "u"}, stated: true},
+		"user of a pod":  {reason: "it is two principals", p: Principal{Kind: User, User: "alice", PodUID: "u"}},
+		"split pod":      {reason: "a newline must not become a space on the way", p: Principal{Kind: Node, PodUID: "a\nb"}},
 		"no kind":        {reason: "the zero value is nobody", p: Principal{User: "alice"}},
 		"split user":     {reason: "a newline must not become a space on the way", p: Principal{Kind: User, User: "a\r\nb"}},
 		"split group":    {reason: "a newline must not become a space on the way", p: Principal{Kind: User, User: "a", Groups: []string{"b\nc"}}},
@@ -142,7 +154,7 @@ func claims() []string {
 	var names []string
 	for _, name := range []string{
 		"Impersonate-User", "Impersonate-Group", "Impersonate-Uid", "Impersonate-Extra-Scopes", "Impersonate-Future",
-		HeaderKind, HeaderUser, HeaderGroup, HeaderUser + "-Extra",
+		HeaderKind, HeaderUser, HeaderGroup, HeaderUser + "-Extra", HeaderPodUID,
 	} {
 		names = append(names,
 			name, strings.ToLower(name), strings.ToUpper(name),
@@ -200,7 +212,8 @@ func FuzzScrub(f *testing.F) {
 func checkSurvivor(t *testing.T, name string) {
 	t.Helper()
 	canonical := strings.ToLower(strings.ReplaceAll(strings.TrimSpace(name), "_", "-"))
-	if strings.HasPrefix(canonical, "impersonate-") || strings.HasPrefix(canonical, "spokelet-principal") {
+	if strings.HasPrefix(canonical, "impersonate-") || strings.HasPrefix(canonical, "spokelet-principal") ||
+		strings.HasPrefix(canonical, "spokelet-pod") {
 		t.Errorf("%q survived", name)
 	}
 }

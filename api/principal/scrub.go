@@ -12,11 +12,12 @@ import (
 const (
 	impersonationPrefix = "impersonate-"
 	assertionPrefix     = "spokelet-principal"
+	podPrefix           = "spokelet-pod"
 )
 
 // Scrub removes from h every header by which a caller could say who it is: the
 // whole prefix Impersonate- (today's headers and any future one) and every
-// Spokelet-Principal header. Names are compared the way the most careless
+// Spokelet-Principal and Spokelet-Pod header. Names are compared the way the most careless
 // reader would: case, and what separates the words, do not matter. Such names
 // are taken out of the lists in Connection and Trailer too, where they would
 // have a proxy drop or add them.
@@ -39,7 +40,9 @@ func isClaim(folded string) bool {
 	return strings.HasPrefix(folded, impersonationPrefix) || isAssertion(folded)
 }
 
-func isAssertion(folded string) bool { return strings.HasPrefix(folded, assertionPrefix) }
+func isAssertion(folded string) bool {
+	return strings.HasPrefix(folded, assertionPrefix) || strings.HasPrefix(folded, podPrefix)
+}
 
 func scrubList(h http.Header, key string, values []string) {
 	if !hasClaim(values) {
