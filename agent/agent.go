@@ -54,8 +54,9 @@ type agent struct {
 	uid      string
 	tunnel   *tunnel.Agent
 
-	lease *lease.Holder // nil unless works are enabled
+	lease *lease.Holder // nil unless works or pods are enabled
 	sync  syncDoor
+	pods  locator
 
 	sources []*resource.Source
 	doors   map[string]http.Handler
@@ -95,7 +96,7 @@ func newAgent(opts Options) (*agent, error) {
 // them in the group.
 func (a *agent) run(ctx context.Context, group *errgroup.Group) error {
 	for _, step := range []func(context.Context) error{
-		a.join, a.addWork, a.addNode, a.addKube, a.addTunnel,
+		a.join, a.addEngines, a.addNode, a.addKube, a.addTunnel,
 	} {
 		if err := step(ctx); err != nil {
 			if ctx.Err() != nil {
@@ -116,7 +117,11 @@ func (a *agent) addNode(context.Context) error {
 		Client:    a.kube,
 		Version:   a.kube.Discovery(),
 		Publisher: node.PublisherFunc(func(body []byte) { a.publish(summary, body) }),
-		Logger:    a.opts.Logger.WithName("node"),
+
+		HubID:           a.identity.HubID(),
+		NamespacePrefix: a.opts.Config.Pods.NamespacePrefix,
+
+		Logger: a.opts.Logger.WithName("node"),
 	})
 	if err != nil {
 		return err
@@ -133,6 +138,7 @@ func (a *agent) addNode(context.Context) error {
 	scraper, err := node.NewScraper(node.ScraperConfig{
 		Name:      a.opts.Config.Cluster,
 		Nodes:     watcher,
+		Pods:      watcher,
 		Transport: kubelets,
 		Logger:    a.opts.Logger.WithName("node"),
 	})
@@ -157,14 +163,18 @@ func (a *agent) publish(to *resource.Source, body []byte) {
 
 func (a *agent) addKube(context.Context) error {
 	cfg := a.opts.Config.Kube
-	door, err := kubedoor.New(kubedoor.Config{
+	kube := kubedoor.Config{
 		Rest:       a.opts.Client,
 		Enabled:    *cfg.Enabled,
 		UserPrefix: cfg.UserPrefix,
 		Namespaces: cfg.Namespaces,
 		Groups:     cfg.Groups,
 		Logger:     a.opts.Logger.WithName("kube"),
-	})
+	}
+	if *a.opts.Config.Pods.Enabled {
+		kube.Pods, kube.NodeAccount = &a.pods, a.opts.Config.PodAccount()
+	}
+	door, err := kubedoor.New(kube)
 	if err != nil {
 		return err
 	}

@@ -9,23 +9,29 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
 	"github.com/spokelet/spokelet/agent/lease"
+	"github.com/spokelet/spokelet/agent/pod"
+	"github.com/spokelet/spokelet/agent/pod/shape"
 	"github.com/spokelet/spokelet/agent/work"
 	"github.com/spokelet/spokelet/agent/work/feedback"
 	"github.com/spokelet/spokelet/api/crds"
+	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/tunnel"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
-// leaseName is the Lease of the process that executes works.
+// leaseName is the Lease of the process that executes works and runs pods.
 const leaseName = "spokelet-agent"
 
-var errHandedOver = fmt.Errorf("%w: works are no more executed by this process", resource.ErrSuperseded)
+var errHandedOver = fmt.Errorf("%w: this process executes nothing any more", resource.ErrSuperseded)
 
 // standbys is the tunnel, as far as it tells the hub of this process's role.
 type standbys interface{ SetStandby(standby bool) }
@@ -66,18 +72,22 @@ func (d *syncDoor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	handler.ServeHTTP(w, r.WithContext(ctx))
 }
 
-// addWork makes this process a candidate for executing works.
-func (a *agent) addWork(ctx context.Context) error {
-	if !*a.opts.Config.Work.Enabled {
+// executes tells whether this agent does anything that one process alone may do.
+func (a *agent) executes() bool {
+	return *a.opts.Config.Work.Enabled || *a.opts.Config.Pods.Enabled
+}
+
+// addEngines makes this process a candidate for executing works and running pods.
+func (a *agent) addEngines(ctx context.Context) error {
+	if !a.executes() {
 		return nil
 	}
-	dyn, err := dynamic.NewForConfig(a.opts.Client)
-	if err != nil {
-		return fmt.Errorf("client of the cluster: %w", err)
+	if *a.opts.Config.Work.Enabled {
+		if err := a.installAnchors(ctx); err != nil {
+			return err
+		}
 	}
-	if err := crds.Install(ctx, dyn, crds.Agent()); err != nil {
-		return err
-	}
+	var err error
 	a.lease, err = lease.New(lease.Config{
 		Client:    a.kube.CoordinationV1(),
 		Namespace: a.opts.Config.Namespace,
@@ -92,21 +102,103 @@ func (a *agent) addWork(ctx context.Context) error {
 	return nil
 }
 
-// execute runs a work engine while this process holds the lease, and joins it to
-// the hub. An engine serves one term.
+// installAnchors makes what records applied works.
+func (a *agent) installAnchors(ctx context.Context) error {
+	dyn, err := dynamic.NewForConfig(a.opts.Client)
+	if err != nil {
+		return fmt.Errorf("client of the cluster: %w", err)
+	}
+	return crds.Install(ctx, dyn, crds.Agent())
+}
+
+// execute runs the engines while this process holds the lease, and joins them to the
+// hub. An engine serves one term.
 func (a *agent) execute(ctx context.Context) error {
-	term := &termMetrics{Registerer: a.registry}
-	defer term.clear()
-	engine, err := a.newEngine(term)
+	metrics := &termMetrics{Registerer: a.registry}
+	defer metrics.clear()
+	t := &term{sources: slices.Clone(a.sources)}
+	if err := a.addWorks(t, metrics); err != nil {
+		return err
+	}
+	leave, err := a.addPods(t, metrics)
 	if err != nil {
 		return err
 	}
-	sync, err := resource.NewAgent(
-		append(slices.Clone(a.sources), engine.Source()), []*resource.Mirror{engine.Mirror()})
+	defer leave()
+	sync, err := resource.NewAgent(t.sources, t.mirrors)
 	if err != nil {
 		return err
 	}
-	return serveTerm(ctx, a.tunnel, &a.sync, sync, engine.Run)
+	return serveTerm(ctx, a.tunnel, &a.sync, sync, t.run)
+}
+
+// term is the engines of one term, and what joins them to the hub.
+type term struct {
+	sources []*resource.Source
+	mirrors []*resource.Mirror
+	engines []func(context.Context) error
+}
+
+// run runs all until ctx ends or one fails.
+func (t *term) run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for _, engine := range t.engines {
+		group.Go(func() error { return engine(ctx) })
+	}
+	return group.Wait()
+}
+
+func (a *agent) addWorks(t *term, registerer prometheus.Registerer) error {
+	if !*a.opts.Config.Work.Enabled {
+		return nil
+	}
+	engine, err := a.newWorks(registerer)
+	if err != nil {
+		return err
+	}
+	t.sources = append(t.sources, engine.Source())
+	t.mirrors = append(t.mirrors, engine.Mirror())
+	t.engines = append(t.engines, engine.Run)
+	return nil
+}
+
+// addPods makes the pods of the term those that the kube door finds, until leave is
+// called.
+func (a *agent) addPods(t *term, registerer prometheus.Registerer) (leave func(), err error) {
+	if !*a.opts.Config.Pods.Enabled {
+		return func() {}, nil
+	}
+	engine, err := a.newPods(registerer)
+	if err != nil {
+		return nil, err
+	}
+	t.sources = append(t.sources, engine.Sources()...)
+	t.mirrors = append(t.mirrors, engine.Mirrors()...)
+	t.engines = append(t.engines, engine.Run)
+	return a.pods.enter(engine), nil
+}
+
+// finder knows where the pods of the hub are.
+type finder interface {
+	Locate(wire.PodKey) (namespace string, uid types.UID, ok bool)
+}
+
+// locator finds pods while this process runs them.
+type locator struct{ finder atomic.Pointer[finder] }
+
+func (l *locator) enter(f finder) (leave func()) {
+	l.finder.Store(&f)
+	return func() { l.finder.Store(nil) }
+}
+
+// Locate tells where in the spoke a pod of the hub is, and the UID of the hub's; false
+// when it is not there, or another process runs the pods.
+func (l *locator) Locate(key wire.PodKey) (namespace string, uid types.UID, ok bool) {
+	f := l.finder.Load()
+	if f == nil {
+		return "", "", false
+	}
+	return (*f).Locate(key)
 }
 
 // serveTerm tells the hub that this process executes, for as long as it does.
@@ -127,12 +219,17 @@ func serveTerm(ctx context.Context, hub standbys, door *syncDoor, sync http.Hand
 	return err
 }
 
-func (a *agent) newEngine(registerer prometheus.Registerer) (*work.Engine, error) {
-	cfg := a.opts.Config.Work
+// guarded reaches the spoke's API server for as long as the lease is held.
+func (a *agent) guarded() *rest.Config {
 	client := rest.CopyConfig(a.opts.Client)
 	client.Wrap(a.lease.Guard)
+	return client
+}
+
+func (a *agent) newWorks(registerer prometheus.Registerer) (*work.Engine, error) {
+	cfg := a.opts.Config.Work
 	return work.New(work.Config{
-		REST:          client,
+		REST:          a.guarded(),
 		Impersonate:   cfg.ServiceAccount.Username(),
 		HubID:         a.identity.HubID(),
 		Namespace:     a.opts.Config.Namespace,
@@ -145,6 +242,24 @@ func (a *agent) newEngine(registerer prometheus.Registerer) (*work.Engine, error
 		ExecutorCaches: cfg.ExecutorValidatingCaches,
 
 		Logger:     a.opts.Logger.WithName("work"),
+		Registerer: registerer,
+	})
+}
+
+func (a *agent) newPods(registerer prometheus.Registerer) (*pod.Engine, error) {
+	cfg := a.opts.Config.Pods
+	return pod.New(pod.Config{
+		REST:      a.guarded(),
+		Account:   a.opts.Config.PodAccount(),
+		HubID:     a.identity.HubID(),
+		Namespace: a.opts.Config.Namespace,
+		// A pod there could run as the account of the works.
+		Reserved:   []string{a.opts.Config.Work.ServiceAccount.Namespace},
+		Prefix:     cfg.NamespacePrefix,
+		Namespaces: cfg.Namespaces,
+		Tokens:     shape.Tokens(cfg.Tokens),
+		HostAccess: cfg.HostAccess,
+		Logger:     a.opts.Logger.WithName("pod"),
 		Registerer: registerer,
 	})
 }

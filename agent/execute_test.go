@@ -16,7 +16,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
@@ -82,6 +84,45 @@ func TestEngineThatFailsLeavesTheDoor(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"standby false", "standby true"}, log.lines); diff != "" {
 		t.Errorf("a term (-want +got):\n%s", diff)
+	}
+}
+
+// pods is a finder of one pod.
+type pods map[wire.PodKey]types.UID
+
+func (p pods) Locate(key wire.PodKey) (namespace string, uid types.UID, ok bool) {
+	uid, ok = p[key]
+	return key.Namespace, uid, ok
+}
+
+func TestPodsAreFoundDuringTheTermAlone(t *testing.T) {
+	var l locator
+	key := wire.PodKey{Namespace: "shop", Name: "web"}
+	found := func() bool {
+		_, uid, ok := l.Locate(key)
+		return ok && uid == "1"
+	}
+	if found() {
+		t.Error("a pod is found before the term")
+	}
+	leave := l.enter(pods{key: "1"})
+	if !found() {
+		t.Error("the pod is not found during the term")
+	}
+	leave()
+	if found() {
+		t.Error("a pod is found after the term")
+	}
+}
+
+func TestTermEndsWithItsFirstEngine(t *testing.T) {
+	failed := errors.New("boom")
+	term := &term{engines: []func(context.Context) error{
+		func(ctx context.Context) error { <-ctx.Done(); return nil },
+		func(context.Context) error { return failed },
+	}}
+	if err := term.run(t.Context()); !errors.Is(err, failed) {
+		t.Errorf("term: %v, want %v", err, failed)
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	watchtools "k8s.io/client-go/tools/watch"
 
 	"github.com/spokelet/spokelet/agent/join"
+	"github.com/spokelet/spokelet/agent/pod"
 	"github.com/spokelet/spokelet/agent/work"
 	"github.com/spokelet/spokelet/api/crds"
 )
@@ -32,8 +33,9 @@ const (
 
 // Uninstall takes back what the agent has made in its cluster, before its chart
 // goes: it stops the agent, lets go of the objects of works (they stay, without
-// owner), and removes the anchors with their definition and the agent's
-// identity. It may be repeated.
+// owner), ends the pods of the hub's node, whose controllers on the hub make others
+// elsewhere, and removes the anchors with their definition and the agent's identity.
+// It may be repeated.
 func Uninstall(ctx context.Context, opts Options) error {
 	kube, err := kubernetes.NewForConfig(opts.Client)
 	if err != nil {
@@ -44,9 +46,18 @@ func Uninstall(ctx context.Context, opts Options) error {
 		return err
 	}
 	if *opts.Config.Work.Enabled {
-		if err := letGo(ctx, kube, opts); err != nil {
+		if err := letGo(ctx, opts); err != nil {
 			return err
 		}
+	}
+	if *opts.Config.Pods.Enabled {
+		if err := pod.Remove(ctx, opts.Client, opts.Config.PodAccount(), ""); err != nil {
+			return err
+		}
+	}
+	err = kube.CoordinationV1().Leases(opts.Config.Namespace).Delete(ctx, leaseName, metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("lease %s: cannot delete: %w", leaseName, err)
 	}
 	err = kube.CoreV1().Secrets(opts.Config.Namespace).Delete(ctx, join.DefaultSecretName, metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -56,9 +67,8 @@ func Uninstall(ctx context.Context, opts Options) error {
 	return nil
 }
 
-// letGo orphans the objects of works and removes what describes them, and the
-// Lease of who executed them.
-func letGo(ctx context.Context, kube kubernetes.Interface, opts Options) error {
+// letGo orphans the objects of works and removes what describes them.
+func letGo(ctx context.Context, opts Options) error {
 	if err := work.Orphan(ctx, opts.Client, opts.Config.Work.ServiceAccount.Username()); err != nil {
 		return err
 	}
@@ -66,14 +76,7 @@ func letGo(ctx context.Context, kube kubernetes.Interface, opts Options) error {
 	if err != nil {
 		return fmt.Errorf("client of the cluster: %w", err)
 	}
-	if err := crds.Remove(ctx, dyn, crds.Agent()); err != nil {
-		return err
-	}
-	err = kube.CoordinationV1().Leases(opts.Config.Namespace).Delete(ctx, leaseName, metav1.DeleteOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("lease %s: cannot delete: %w", leaseName, err)
-	}
-	return nil
+	return crds.Remove(ctx, dyn, crds.Agent())
 }
 
 // stop scales the agent to nothing and waits until its pods are gone.
@@ -104,11 +107,11 @@ func stop(ctx context.Context, kube kubernetes.Interface, namespace string) erro
 		}
 		return len(left) == 0, nil
 	}, func(e watch.Event) (bool, error) {
-		pod, ok := e.Object.(*corev1.Pod)
+		ended, ok := e.Object.(*corev1.Pod)
 		if !ok {
 			return false, nil
 		}
-		key := pod.Namespace + "/" + pod.Name
+		key := ended.Namespace + "/" + ended.Name
 		if left[key] = e.Type != watch.Deleted; !left[key] {
 			delete(left, key)
 		}

@@ -15,6 +15,7 @@ import (
 const (
 	agent    = namespace + "/spokelet-agent"
 	kubelets = namespace + "/spokelet-agent-kubelets"
+	pods     = namespace + "/spokelet-node"
 )
 
 // TestNoAccountThatMayImpersonateIsShownToKubelets: who is shown to kubelets is
@@ -92,17 +93,61 @@ func TestTheOwnersGroupsAreAllThatTheAgentMayImpersonate(t *testing.T) {
 	}
 }
 
+func TestTheAccountOfThePodsMayDoWhatTheyNeedAndNoMore(t *testing.T) {
+	var got []string
+	for _, g := range install(t, "spokelet-agent") {
+		if g.account == pods {
+			got = append(got, strings.Join(g.rule.Verbs, ",")+" "+strings.Join(g.rule.Resources, ",")+" in "+g.namespace)
+		}
+	}
+	slices.Sort(got)
+	want := []string{
+		"get pods/log,pods/status in ",
+		"get,create namespaces,serviceaccounts in ",
+		"get,create pods/exec,pods/attach,pods/portforward in ",
+		"get,create,update,patch,delete configmaps,secrets in ",
+		"get,list,watch,create,update,patch,delete pods in ",
+		"get,update,patch pods/ephemeralcontainers,pods/resize in ",
+		"list,watch events in ",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("rights of the account (-want +got):\n%s", diff)
+	}
+}
+
+func TestNobodyRunsPodsUnlessTheOwnerLetsThem(t *testing.T) {
+	for _, g := range install(t, "spokelet-agent", "pods.enabled=false", "work.enabled=false") {
+		if g.account == pods || g.gives("", "serviceaccounts", "impersonate") || g.gives("coordination.k8s.io", "leases", "create") {
+			t.Errorf("%s may %v %v", g.account, g.rule.Verbs, g.rule.Resources)
+		}
+	}
+}
+
+func TestPodsAloneNeedTheLease(t *testing.T) {
+	elected := false
+	for _, g := range install(t, "spokelet-agent", "work.enabled=false") {
+		elected = elected || g.account == agent && g.gives("coordination.k8s.io", "leases", "create")
+	}
+	if !elected {
+		t.Error("no process of the agent can be chosen to run pods")
+	}
+}
+
 // TestTheAgentActsForListedExecutorsAlone: whom it may impersonate, it can be.
 func TestTheAgentActsForListedExecutorsAlone(t *testing.T) {
-	const worker = "klusterlet-work-sa in open-cluster-management-agent"
+	const (
+		worker = "klusterlet-work-sa in open-cluster-management-agent"
+		node   = "spokelet-node in " + namespace
+	)
 	cases := map[string]struct {
 		reason string
 		values []string
 		want   []string
 	}{
-		"by default":       {reason: "applied objects are written as this account", want: []string{worker}},
-		"two of a kind":    {reason: "each namespace has its names", values: []string{"work.executors[0].namespace=team", "work.executors[0].name=bob", "work.executors[1].namespace=team", "work.executors[1].name=eve", "work.executors[2].namespace=ops", "work.executors[2].name=bob"}, want: []string{"bob in ops", "bob,eve in team", worker}},
-		"without any work": {reason: "nobody executes anything", values: []string{"work.enabled=false", "work.executors[0].namespace=team", "work.executors[0].name=bob"}},
+		"by default":       {reason: "applied objects are written as one account, pods as another", want: []string{worker, node}},
+		"two of a kind":    {reason: "each namespace has its names", values: []string{"work.executors[0].namespace=team", "work.executors[0].name=bob", "work.executors[1].namespace=team", "work.executors[1].name=eve", "work.executors[2].namespace=ops", "work.executors[2].name=bob"}, want: []string{"bob in ops", "bob,eve in team", worker, node}},
+		"without any work": {reason: "nobody executes anything", values: []string{"work.enabled=false", "work.executors[0].namespace=team", "work.executors[0].name=bob"}, want: []string{node}},
+		"without any pods": {reason: "nobody writes pods", values: []string{"pods.enabled=false"}, want: []string{worker}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -37,6 +37,9 @@ type AgentConfiguration struct {
 	// Work configures what the hub may apply here.
 	Work WorkConfiguration `json:"work,omitempty"`
 
+	// Pods configures which pods of the hub run here.
+	Pods PodConfiguration `json:"pods,omitempty"`
+
 	// Node configures what the hub's virtual node says of this cluster.
 	Node NodeConfiguration `json:"node,omitempty"`
 
@@ -110,6 +113,41 @@ func (r ServiceAccountReference) Username() string {
 	return "system:serviceaccount:" + r.Namespace + ":" + r.Name
 }
 
+// PodTokens says whose service account tokens the pods of the hub get.
+//
+// +kubebuilder:validation:Enum=spoke;none
+type PodTokens string
+
+const (
+	// PodTokensSpoke gives them tokens of this cluster, of the service account that
+	// the pod names.
+	PodTokensSpoke PodTokens = "spoke"
+	// PodTokensNone gives them none.
+	PodTokensNone PodTokens = "none"
+)
+
+// PodConfiguration is the ceiling of the pod engine.
+type PodConfiguration struct {
+	// Enabled lets pods that are bound to the virtual node run here. Default true.
+	Enabled *bool `json:"enabled,omitempty"`
+	// ServiceAccount is who pods, and what they refer to, are written as, in the
+	// agent's namespace. Default spokelet-node.
+	ServiceAccount string `json:"serviceAccount,omitempty"`
+	// NamespacePrefix is put before the hub's namespaces. Pods that run under
+	// another prefix end when it changes. Default none.
+	NamespacePrefix string `json:"namespacePrefix,omitempty"`
+	// Namespaces of this cluster, when not empty, are the only ones that take pods.
+	// One that was not made for them takes pods only with the label
+	// spokelet.io/pods=allowed.
+	Namespaces []string `json:"namespaces,omitempty"`
+	// Tokens says whose service account tokens pods get: "spoke", those of this
+	// cluster, or "none". Default "spoke".
+	Tokens PodTokens `json:"tokens,omitempty"`
+	// HostAccess lets pods reach for the nodes that they run on: host namespaces,
+	// host paths and ports, privileges. Default false.
+	HostAccess bool `json:"hostAccess,omitempty"`
+}
+
 // NodeConfiguration configures the figures of the virtual node.
 type NodeConfiguration struct {
 	// KubeletInsecureTLS accepts any serving certificate of a kubelet, for
@@ -137,6 +175,9 @@ func (c *AgentConfiguration) Default() {
 	setDefault(&c.Work.ServiceAccount.Name, "klusterlet-work-sa")
 	setDefault(&c.Work.EvictionGrace.Duration, time.Hour)
 	setDefault(&c.Work.MaxJSONRawLength, defaultJSONRawLength)
+	setDefault(&c.Pods.Enabled, &enabled)
+	setDefault(&c.Pods.ServiceAccount, "spokelet-node")
+	setDefault(&c.Pods.Tokens, PodTokensSpoke)
 	setDefault(&c.HealthListen, ":8080")
 }
 
@@ -149,6 +190,9 @@ func (c *AgentConfiguration) Validate() error {
 		checkFingerprint("hub.caFingerprint", c.Hub.CAFingerprint),
 		checkLabel("work.serviceAccount.namespace", c.Work.ServiceAccount.Namespace),
 		checkSubdomain("work.serviceAccount.name", c.Work.ServiceAccount.Name),
+		checkSubdomain("pods.serviceAccount", c.Pods.ServiceAccount),
+		checkPrefix("pods.namespacePrefix", c.Pods.NamespacePrefix),
+		checkTokens("pods.tokens", c.Pods.Tokens),
 		checkListen("healthListen", c.HealthListen),
 		checkLimit("work.maxJSONRawLength", c.Work.MaxJSONRawLength, maxJSONRawLength),
 		checkAgentID("work.agentID", c.Work.AgentID),
@@ -159,7 +203,30 @@ func (c *AgentConfiguration) Validate() error {
 	for _, ns := range c.Work.Namespaces {
 		errs = append(errs, checkLabel("work.namespaces", ns))
 	}
+	for _, ns := range c.Pods.Namespaces {
+		errs = append(errs, checkLabel("pods.namespaces", ns))
+	}
 	return errors.Join(errs...)
+}
+
+// PodAccount is the user that pods are written as.
+func (c *AgentConfiguration) PodAccount() string {
+	return ServiceAccountReference{Namespace: c.Namespace, Name: c.Pods.ServiceAccount}.Username()
+}
+
+// checkPrefix takes what makes a label of every name that is short enough.
+func checkPrefix(field, value string) error {
+	if value == "" {
+		return nil
+	}
+	return checkLabel(field, value+"x")
+}
+
+func checkTokens(field string, value PodTokens) error {
+	if value != PodTokensSpoke && value != PodTokensNone {
+		return fmt.Errorf("%s: %q is neither %q nor %q", field, value, PodTokensSpoke, PodTokensNone)
+	}
+	return nil
 }
 
 func checkLabel(field, value string) error {

@@ -75,6 +75,10 @@ func TestParseAgent(t *testing.T) {
 		"bad namespace":   {reason: "a ceiling with a typo would open nothing, silently", file: minimalAgent + "\nwork: {namespaces: ['*']}\n", err: "work.namespaces"},
 		"bad agent id":    {reason: "anchors would not be found by it", file: minimalAgent + "\nwork: {agentID: 'a b'}\n", err: "work.agentID"},
 		"bad raw length":  {reason: "no value has it", file: minimalAgent + "\nwork: {maxJSONRawLength: -5}\n", err: "work.maxJSONRawLength"},
+		"bad prefix":      {reason: "no namespace could have it", file: minimalAgent + "\npods: {namespacePrefix: 'Hub_'}\n", err: "pods.namespacePrefix"},
+		"bad tokens":      {reason: "a ceiling with a typo must not be the default", file: minimalAgent + "\npods: {tokens: hub}\n", err: "pods.tokens"},
+		"bad pod space":   {reason: "no pod could come", file: minimalAgent + "\npods: {namespaces: ['*']}\n", err: "pods.namespaces"},
+		"bad pod account": {reason: "nobody could be impersonated", file: minimalAgent + "\npods: {serviceAccount: 'a:b'}\n", err: "pods.serviceAccount"},
 		"unknown field":   {reason: "a ceiling that is not understood must stop the agent", file: minimalAgent + "\nkubeDoor: {enabled: false}\n", err: "kubeDoor"},
 	}
 	for name, tc := range cases {
@@ -96,6 +100,13 @@ func TestAgentDefaults(t *testing.T) {
 	}
 	if !*got.Kube.Enabled || !*got.Work.Enabled || got.Kube.UserPrefix != "hub:" || got.Work.EvictionGrace.Duration != time.Hour || got.Work.MaxJSONRawLength != 1024 || got.Work.AgentID != "" {
 		t.Errorf("defaults: got %+v", got)
+	}
+	pods := PodConfiguration{Enabled: new(true), ServiceAccount: "spokelet-node", Tokens: PodTokensSpoke}
+	if diff := cmp.Diff(pods, got.Pods); diff != "" {
+		t.Errorf("pods run, and reach for no node (-want +got):\n%s", diff)
+	}
+	if account := got.PodAccount(); account != "system:serviceaccount:spokelet-agent:spokelet-node" {
+		t.Errorf("pods are written as %q", account)
 	}
 }
 

@@ -1,0 +1,189 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/spokelet/spokelet/agent/pod/shape"
+	"github.com/spokelet/spokelet/api/wire"
+)
+
+var errUnsettled = errors.New("pod in the spoke is not yet as the hub wants it")
+
+// reconcile does the one thing that is to be done about a pod.
+func (e *Engine) reconcile(ctx context.Context, at place) error {
+	e.mu.Lock()
+	en, ok := e.entries[at]
+	if !ok {
+		e.mu.Unlock()
+		return nil
+	}
+	what, want, now, blind := decide(e.situation(en)), en.want, en.live, e.blind
+	if what == actForget {
+		e.forget(en)
+	}
+	if want != nil && want.partly != nil {
+		e.warn(en, want, want.partly)
+	}
+	e.mu.Unlock()
+
+	switch what {
+	case actCreate:
+		return e.create(ctx, en, want)
+	case actUpdate:
+		return e.update(ctx, en, want, now)
+	case actEnd:
+		return e.delete(ctx, at, now, &want.grace)
+	case actRemove:
+		return e.delete(ctx, at, now, nil)
+	case actGone:
+		e.retire(ctx, en, want)
+		e.judge(en, want, wire.PodStatus{Gone: true, Status: e.finalOf(en, want)})
+	case actLost:
+		e.retire(ctx, en, want)
+		e.judge(en, want, wire.PodStatus{Gone: true, Lost: true, Status: e.finalOf(en, want)})
+	case actRetire:
+		e.retire(ctx, en, want)
+	case actRefuse:
+		return e.refuse(en, want, want.refusal)
+	case actRest:
+		if want != nil && now == nil && blind != nil {
+			_ = e.refuse(en, want, fmt.Errorf("list of pods in the spoke: %w", blind)) // the watch tries again
+		}
+	case actForget:
+	}
+	return nil
+}
+
+// create makes a pod, after what it needs.
+func (e *Engine) create(ctx context.Context, en *entry, w *wanted) error {
+	pod, err := e.make(ctx, en.place, w)
+	switch {
+	case err == nil:
+		e.metrics.create.Observe(time.Since(w.received).Seconds())
+		e.observe(pod)
+		return nil
+	case isStop(ctx):
+		return err
+	case errors.Is(err, errUntold):
+		return nil // it has just changed its mind, and will say
+	case apierrors.IsAlreadyExists(err):
+		return e.adopt(ctx, en, w)
+	case apierrors.IsNotFound(err):
+		e.namespaces.forget(en.place.Namespace)
+	}
+	return e.refuse(en, w, err)
+}
+
+func (e *Engine) make(ctx context.Context, at place, w *wanted) (*corev1.Pod, error) {
+	ours, err := e.namespaces.ensure(ctx, at.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	if account := w.pod.Spec.ServiceAccountName; ours && e.cfg.Tokens == shape.TokensSpoke && account != "" {
+		if err := e.accounts.ensure(ctx, place{Namespace: at.Namespace, Name: account}); err != nil {
+			return nil, err
+		}
+	}
+	for _, key := range w.refs {
+		if err := e.settle(ctx, key); err != nil {
+			return nil, err
+		}
+	}
+	pod := w.pod.DeepCopy()
+	pod.Spec.EphemeralContainers = nil // which come to a live pod only
+	return e.spoke.core.Pods(at.Namespace).Create(ctx, pod, metav1.CreateOptions{})
+}
+
+// adopt looks at the pod that has the name. Ours is what we did not know of, for
+// the answer to its creation was lost.
+func (e *Engine) adopt(ctx context.Context, en *entry, w *wanted) error {
+	pod, err := e.spoke.core.Pods(en.place.Namespace).Get(ctx, en.place.Name, metav1.GetOptions{})
+	if err != nil {
+		return e.refuse(en, w, err)
+	}
+	if pod.Labels[shape.LabelHub] != e.cfg.HubID || pod.Labels[shape.LabelHubPodUID] == "" {
+		return e.refuse(en, w, taken("pod", en.place.Name, en.place.Namespace))
+	}
+	e.observe(pod)
+	return nil
+}
+
+// writes are the kinds of changes, in the order in which they are written. A refusal
+// of one keeps none of the others.
+var writes = []struct {
+	sub  []string
+	part func(shape.Changes) []byte
+}{
+	{[]string{"ephemeralcontainers"}, func(c shape.Changes) []byte { return c.Ephemeral }},
+	{[]string{"resize"}, func(c shape.Changes) []byte { return c.Resize }},
+	{nil, func(c shape.Changes) []byte { return c.Update }},
+}
+
+// update brings a pod of the spoke to what the hub wants now.
+func (e *Engine) update(ctx context.Context, en *entry, w *wanted, now *live) error {
+	var errs []error
+	for _, write := range writes {
+		body := write.part(shape.Change(w.pod, now.pod))
+		if body == nil {
+			continue
+		}
+		pod, err := e.spoke.core.Pods(en.place.Namespace).Patch(ctx, en.place.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, write.sub...)
+		if apierrors.IsNotFound(err) {
+			e.vanish(en.place, now.uid, nil)
+			return nil
+		}
+		if err != nil {
+			e.complain(en, w, err)
+			errs = append(errs, err)
+			continue
+		}
+		e.observe(pod)
+		now = &live{presence: presenceOf(pod), pod: pod}
+	}
+	if len(errs) == 0 && !shape.Change(w.pod, now.pod).Empty() {
+		return errUnsettled
+	}
+	return errors.Join(errs...)
+}
+
+// delete removes the pod of the spoke that was seen, and no other of its name.
+func (e *Engine) delete(ctx context.Context, at place, now *live, grace *int64) error {
+	err := e.spoke.core.Pods(at.Namespace).Delete(ctx, at.Name, metav1.DeleteOptions{
+		GracePeriodSeconds: grace, Preconditions: &metav1.Preconditions{UID: &now.uid},
+	})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		// Its end has passed us by.
+		e.vanish(at, now.uid, nil)
+		return nil
+	}
+	return err
+}
+
+// retire lets go of what a pod used that does not run any more. The copies go before
+// the hub hears that the pod is gone: a process that comes after this one would not
+// know of them.
+func (e *Engine) retire(ctx context.Context, en *entry, w *wanted) {
+	e.mu.Lock()
+	if en.want != w {
+		e.mu.Unlock()
+		return
+	}
+	en.over = w
+	unused := e.relink(en)
+	e.mu.Unlock()
+	for _, key := range unused {
+		// What fails is in the queue.
+		_ = e.settle(ctx, key)
+	}
+}

@@ -1,0 +1,111 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+)
+
+const (
+	// LabelCreatedBy marks the namespaces and service accounts that were made for
+	// pods; its value is Creator.
+	LabelCreatedBy = "spokelet.io/created-by"
+	// Creator is the value of LabelCreatedBy.
+	Creator = "spokelet-agent"
+	// LabelPods lets pods into a namespace that was not made for them; its value is
+	// PodsAllowed.
+	LabelPods = "spokelet.io/pods"
+	// PodsAllowed is the value of LabelPods.
+	PodsAllowed = "allowed"
+)
+
+// namespaces says which take pods, and makes those that are missing.
+type namespaces struct {
+	client   typedcorev1.NamespaceInterface
+	only     []string
+	reserved []string
+	seen     *memo[string, bool]
+	// made is told of every namespace that we made.
+	made func(name string)
+}
+
+func newNamespaces(core typedcorev1.CoreV1Interface, cfg Config, made func(string)) *namespaces {
+	return &namespaces{
+		client:   core.Namespaces(),
+		only:     cfg.Namespaces,
+		reserved: append([]string{cfg.Namespace}, cfg.Reserved...),
+		seen:     newMemo[string, bool](),
+		made:     made,
+	}
+}
+
+// ensure returns whether the namespace was made by us. The error is a
+// [*RefusedError] when it takes no pods.
+func (n *namespaces) ensure(ctx context.Context, name string) (ours bool, err error) {
+	if err := n.check(name); err != nil {
+		return false, err
+	}
+	return n.seen.ask(name, func() (bool, error) { return n.find(ctx, name) })
+}
+
+func (n *namespaces) forget(name string) { n.seen.forget(name) }
+
+// check holds a name to the configuration.
+func (n *namespaces) check(name string) error {
+	switch {
+	case len(validation.IsDNS1123Label(name)) > 0:
+		return never("namespace %q cannot be in the spoke: with the agent's prefix it is no valid name", name)
+	case strings.HasPrefix(name, "kube-"), slices.Contains(n.reserved, name):
+		return never("namespace %q of the spoke takes no pods of the hub", name)
+	case len(n.only) > 0 && !slices.Contains(n.only, name):
+		return never("namespace %q is not among those that the spoke's owner allows", name)
+	default:
+		return nil
+	}
+}
+
+func never(format, name string) error {
+	return &RefusedError{Reason: ReasonNamespaceNotAllowed, Message: fmt.Sprintf(format, name)}
+}
+
+// find looks at a namespace, made if need be.
+func (n *namespaces) find(ctx context.Context, name string) (bool, error) {
+	ns, err := n.client.Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		ns, err = n.client.Create(ctx, &corev1.Namespace{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{LabelCreatedBy: Creator}},
+		}, metav1.CreateOptions{})
+		n.made(name)
+	}
+	if err != nil {
+		return false, fmt.Errorf("namespace of the pod: %w", err)
+	}
+	return judge(ns)
+}
+
+func judge(ns *corev1.Namespace) (ours bool, err error) {
+	ours = ns.Labels[LabelCreatedBy] == Creator
+	switch {
+	case ns.DeletionTimestamp != nil:
+		return false, &RefusedError{Reason: ReasonNamespaceTerminating, Message: fmt.Sprintf("namespace %q is being deleted in the spoke", ns.Name), Retried: true}
+	case !ours && ns.Labels[LabelPods] != PodsAllowed:
+		return false, &RefusedError{
+			Reason: ReasonNamespaceNotAllowed,
+			Message: fmt.Sprintf("namespace %q of the spoke was not made for the hub's pods, and has no label %s=%s",
+				ns.Name, LabelPods, PodsAllowed),
+			Retried: true,
+		}
+	default:
+		return ours, nil
+	}
+}

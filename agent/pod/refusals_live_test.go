@@ -1,0 +1,319 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apiresource "k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/spokelet/spokelet/agent/pod/shape"
+	"github.com/spokelet/spokelet/api/wire"
+)
+
+func TestNamespaceOfTheOwnerTakesPodsOnceItSaysSo(t *testing.T) {
+	c := newCluster(t)
+	c.makeNamespace(nil)
+	h := newHub(c)
+	h.complete()
+	h.start()
+	h.want(h.pod("web"))
+	s := h.refused("web", ReasonNamespaceNotAllowed)
+	if !s.Retried || !strings.Contains(s.Message, "spokelet.io/pods=allowed") {
+		t.Errorf("status does not say what to do: %+v", s)
+	}
+	label := []byte(`{"metadata":{"labels":{"spokelet.io/pods":"allowed"}}}`)
+	if _, err := c.kube.CoreV1().Namespaces().Patch(t.Context(), c.namespace, types.MergePatchType, label, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.appears("web", "uid-web")
+	h.is("web", "is there, without a reason", func(s told) bool { return s.Status != nil && s.Reason == "" })
+}
+
+func TestNamespacesThatTakeNoPods(t *testing.T) {
+	c := newCluster(t)
+	h := newHub(c)
+	h.complete()
+	h.start(func(cfg *Config) { cfg.Namespaces = []string{"shop"} })
+	for _, namespace := range []string{"kube-system", "spokelet-agent", c.namespace} {
+		p := h.pod("web", func(p *wire.Pod) { p.Pod.Namespace = namespace })
+		h.want(p)
+		key := wire.PodKey{Namespace: namespace, Name: "web"}.String()
+		c.eventually(namespace+" is refused", func() bool {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			s := h.statuses[key]
+			return s.Reason == ReasonNamespaceNotAllowed && !s.Retried
+		})
+		if _, err := c.kube.CoreV1().Pods(namespace).Get(t.Context(), "web", metav1.GetOptions{}); err == nil {
+			t.Errorf("a pod is in %s", namespace)
+		}
+	}
+}
+
+func TestPodOfSomebodyElseIsLeftAlone(t *testing.T) {
+	c := newCluster(t)
+	c.makeNamespace(map[string]string{LabelPods: PodsAllowed})
+	h := newHub(c)
+	h.complete()
+	h.start()
+	theirs := h.pod("web").Pod
+	theirs.UID, theirs.Generation, theirs.Spec.NodeName = "", 0, ""
+	before, err := c.kube.CoreV1().Pods(c.namespace).Create(t.Context(), &theirs, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.want(h.pod("web"))
+	h.refused("web", ReasonNameTaken)
+	h.want(h.pod("web", deleting(1)))
+	h.is("web", "is gone", func(s told) bool { return s.Gone })
+	if after := c.pod("web"); after == nil || after.UID != before.UID || after.ResourceVersion != before.ResourceVersion {
+		t.Errorf("the pod of somebody else was changed: %+v", after)
+	}
+}
+
+func TestObjectOfSomebodyElseIsNeitherTouchedNorUsed(t *testing.T) {
+	for name, o := range map[string]wire.PodObject{
+		"one that the hub has":     {Text: map[string]string{"k": "hub"}},
+		"one that the hub has not": {Missing: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t)
+			c.makeNamespace(map[string]string{LabelPods: PodsAllowed})
+			theirs := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings"}, Data: map[string]string{"k": "owner"}}
+			if _, err := c.kube.CoreV1().ConfigMaps(c.namespace).Create(t.Context(), theirs, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			h := newHub(c)
+			h.complete()
+			h.start()
+			h.object(h.configMap("settings"), o)
+			h.want(h.pod("web", reading("settings")))
+			h.refused("web", ReasonNameTaken)
+			if got := c.dataOf("settings")["k"]; got != "owner" {
+				t.Errorf("the owner's data is now %q", got)
+			}
+			if c.pod("web") != nil {
+				t.Error("the pod runs with what is not the hub's")
+			}
+			if err := c.kube.CoreV1().ConfigMaps(c.namespace).Delete(t.Context(), "settings", metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			c.appears("web", "uid-web")
+		})
+	}
+}
+
+func TestWhatTheSpokeRefusesIsSaidAndHeals(t *testing.T) {
+	c := newCluster(t)
+	c.makeNamespace(map[string]string{LabelPods: PodsAllowed})
+	quota := &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Name: "few"},
+		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: apiresource.MustParse("0")}},
+	}
+	if _, err := c.kube.CoreV1().ResourceQuotas(c.namespace).Create(t.Context(), quota, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	h := newHub(c)
+	h.complete()
+	h.start()
+	h.want(h.pod("web"))
+	s := h.refused("web", ReasonForbidden)
+	if !s.Retried || s.Message == "" || s.Gone {
+		t.Errorf("status: %+v, want a message, and another attempt", s)
+	}
+	if err := c.kube.CoreV1().ResourceQuotas(c.namespace).Delete(t.Context(), "few", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.appears("web", "uid-web")
+}
+
+func TestPodThatTheSpokeCannotTakeSaysWhy(t *testing.T) {
+	c := newCluster(t)
+	h := newHub(c)
+	h.complete()
+	h.start()
+	h.want(h.pod("invalid", func(p *wire.Pod) { p.Pod.Spec.Containers[0].Image = "" }))
+	h.want(h.pod("host", func(p *wire.Pod) { p.Pod.Spec.HostNetwork = true }))
+	h.refused("invalid", ReasonInvalid)
+	if s := h.refused("host", shape.ReasonHostAccess); s.Retried {
+		t.Errorf("status: %+v, want no other attempt", s)
+	}
+}
+
+func TestImmutableCopyIsReplaced(t *testing.T) {
+	c := newCluster(t)
+	h := newHub(c)
+	h.complete()
+	h.start()
+	key := wire.PodObjectKey{Kind: wire.PodObjectSecret, Namespace: c.namespace, Name: "token"}
+	h.object(key, wire.PodObject{Immutable: true, Type: corev1.SecretTypeOpaque, Data: map[string][]byte{"k": []byte("1")}})
+	h.want(h.pod("web", func(p *wire.Pod) {
+		p.Pod.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "token"}}
+	}))
+	c.appears("web", "uid-web")
+	value := func() string {
+		s, err := c.kube.CoreV1().Secrets(c.namespace).Get(t.Context(), "token", metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		return fmt.Sprintf("%s immutable=%t %s", s.Data["k"], *s.Immutable, s.Annotations[AnnotationHubObject])
+	}
+	if got, want := value(), "1 immutable=true "+key.String(); got != want {
+		t.Errorf("copy is %q, want %q", got, want)
+	}
+	h.object(key, wire.PodObject{Type: "spokelet.io/test", Data: map[string][]byte{"k": []byte("2")}})
+	c.eventually("the copy is another", func() bool { return value() == "2 immutable=false "+key.String() })
+	h.object(key, wire.PodObject{Missing: true})
+	c.eventually("the copy is gone", func() bool {
+		_, err := c.kube.CoreV1().Secrets(c.namespace).Get(t.Context(), "token", metav1.GetOptions{})
+		return err != nil
+	})
+}
+
+func TestNamespaceThatWasDeletedComesAgainWithWhatPodsNeed(t *testing.T) {
+	c := newCluster(t)
+	h := newHub(c)
+	h.complete()
+	h.start()
+	h.object(h.configMap("settings"), wire.PodObject{Text: map[string]string{"k": "1"}})
+	h.want(h.pod("web", reading("settings")))
+	c.appears("web", "uid-web")
+	if err := c.kube.CoreV1().Namespaces().Delete(t.Context(), c.namespace, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	h.is("web", "is lost", func(s told) bool { return s.Gone && s.Lost })
+	h.want(h.pod("next", reading("settings")))
+	c.appears("next", "uid-next")
+	if got := c.dataOf("settings")["k"]; got != "1" {
+		t.Errorf("the copy has %q", got)
+	}
+}
+
+// deaf loses the answers to the first creations of pods, which were done.
+type deaf struct {
+	next http.RoundTripper
+	left *atomic.Int64
+}
+
+func (d deaf) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := d.next.RoundTrip(r)
+	if err == nil && r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/pods") && d.left.Add(-1) >= 0 {
+		_ = resp.Body.Close()
+		return nil, errors.New("connection reset")
+	}
+	return resp, err
+}
+
+func TestPodWhoseCreationWasNotAnsweredIsAdopted(t *testing.T) {
+	c := newCluster(t)
+	h := newHub(c)
+	h.complete()
+	left := &atomic.Int64{}
+	left.Store(1)
+	h.start(func(cfg *Config) {
+		cfg.REST.Wrap(func(next http.RoundTripper) http.RoundTripper { return deaf{next, left} })
+	})
+	h.want(h.pod("web"))
+	live := c.appears("web", "uid-web")
+	h.is("web", "is told of", func(s told) bool { return s.Status != nil && s.Generation == 1 && s.Reason == "" })
+	if now := c.pod("web"); now == nil || now.UID != live.UID || now.DeletionTimestamp != nil {
+		t.Error("the pod was made twice")
+	}
+}
+
+func TestPodWaitsForWhatTheHubHasNotTold(t *testing.T) {
+	c := newCluster(t)
+	h := newHub(c)
+	h.complete()
+	a := h.start()
+	p := h.pod("web", reading("late"))
+	h.put(wire.KindPod, h.key("web").String(), "uid-web", p)
+	h.want(h.pod("other"))
+	c.appears("other", "uid-other")
+	if c.pod("web") != nil {
+		t.Error("the pod was made before its ConfigMap is known")
+	}
+	if n := a.states()[stateWaiting]; n != 1 {
+		t.Errorf("%d pods wait, want 1", n)
+	}
+	h.object(h.configMap("late"), wire.PodObject{Text: map[string]string{"k": "1"}})
+	c.appears("web", "uid-web")
+}
+
+func TestServiceAccountIsMadeWhereTheNamespaceIsOurs(t *testing.T) {
+	c := newCluster(t)
+	h := newHub(c)
+	h.complete()
+	h.start()
+	h.want(h.pod("web", func(p *wire.Pod) { p.Pod.Spec.ServiceAccountName = "robot" }))
+	if live := c.appears("web", "uid-web"); live.Spec.ServiceAccountName != "robot" {
+		t.Errorf("the pod runs as %q", live.Spec.ServiceAccountName)
+	}
+	account, err := c.kube.CoreV1().ServiceAccounts(c.namespace).Get(t.Context(), "robot", metav1.GetOptions{})
+	if err != nil || account.Labels[LabelCreatedBy] != Creator {
+		t.Errorf("service account: %v, labels %v", err, account.Labels)
+	}
+}
+
+func TestServiceAccountIsLeftToTheOwnerOfTheNamespace(t *testing.T) {
+	c := newCluster(t)
+	c.makeNamespace(map[string]string{LabelPods: PodsAllowed})
+	h := newHub(c)
+	h.complete()
+	h.start()
+	h.want(h.pod("web", func(p *wire.Pod) { p.Pod.Spec.ServiceAccountName = "robot" }))
+	h.refused("web", ReasonForbidden)
+}
+
+func TestAccountWithoutRightsIsTheReason(t *testing.T) {
+	c := newCluster(t)
+	h := newHub(c)
+	h.complete()
+	user := "nobody-" + c.namespace
+	h.start(func(cfg *Config) { cfg.Account = user })
+	h.want(h.pod("web"))
+	if s := h.refused("web", ReasonForbidden); !strings.Contains(s.Message, user) {
+		t.Errorf("message %q does not say who lacks the right", s.Message)
+	}
+	role := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: user},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
+	}
+	bindings := c.kube.RbacV1().ClusterRoleBindings()
+	if _, err := bindings.Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = bindings.Delete(t.Context(), user, metav1.DeleteOptions{}) }()
+	c.appears("web", "uid-web")
+}
+
+func TestPrefixKeepsTheHubsNamespacesApart(t *testing.T) {
+	c := newCluster(t)
+	h := newHub(c)
+	h.complete()
+	a := h.start(func(cfg *Config) { cfg.Prefix = "pods-" })
+	bare := strings.TrimPrefix(c.namespace, "pods-")
+	h.want(h.pod("web", func(p *wire.Pod) { p.Pod.Namespace = bare }))
+	c.appears("web", "uid-web")
+	key := wire.PodKey{Namespace: bare, Name: "web"}
+	c.eventually("it is told of under the hub's name", func() bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return h.statuses[key.String()].Status != nil
+	})
+	if namespace, _, ok := a.Locate(key); !ok || namespace != c.namespace {
+		t.Errorf("Locate = %q, %t", namespace, ok)
+	}
+}

@@ -1,0 +1,185 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/watch"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/spokelet/spokelet/agent/pod/shape"
+	"github.com/spokelet/spokelet/api/wire"
+)
+
+// spoke is the spoke's API server as the pods' account sees it: every request goes
+// out under that name, over one connection pool.
+type spoke struct {
+	core typedcorev1.CoreV1Interface
+	pool *http.Client
+}
+
+// newSpoke impersonates user when it is not empty.
+func newSpoke(cfg *rest.Config, user string) (*spoke, error) {
+	cfg = rest.CopyConfig(cfg)
+	// The API server's priority and fairness is the limiter.
+	cfg.QPS, cfg.Burst, cfg.RateLimiter = -1, 0, nil
+	cfg.ContentType = runtime.ContentTypeProtobuf
+	cfg.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	if user != "" {
+		cfg.Impersonate = rest.ImpersonationConfig{UserName: user}
+	}
+	pool, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("client of the cluster: %w", err)
+	}
+	core, err := typedcorev1.NewForConfigAndClient(cfg, pool)
+	if err != nil {
+		return nil, fmt.Errorf("client of the cluster: %w", err)
+	}
+	return &spoke{core: core, pool: pool}, nil
+}
+
+// close gives up idle connections.
+func (s *spoke) close() { utilnet.CloseIdleConnectionsFor(s.pool.Transport) }
+
+// pods are those of a hub, in all namespaces.
+func (s *spoke) pods(hubID string) feed {
+	selector := labels.Set{shape.LabelHub: hubID}.String() + "," + shape.LabelHubPodUID
+	pods := s.core.Pods(metav1.NamespaceAll)
+	return feed{
+		list: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.LabelSelector = selector
+			return pods.List(ctx, o)
+		},
+		watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.LabelSelector = selector
+			return pods.Watch(ctx, o)
+		},
+	}
+}
+
+// events are those of a namespace about pods.
+func (s *spoke) events(namespace string) feed {
+	selector := fields.Set{"involvedObject.kind": "Pod"}.String()
+	events := s.core.Events(namespace)
+	return feed{
+		list: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.FieldSelector = selector
+			return events.List(ctx, o)
+		},
+		watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.FieldSelector = selector
+			return events.Watch(ctx, o)
+		},
+	}
+}
+
+// shelf is where copies of one kind are.
+type shelf interface {
+	get(ctx context.Context, at place) (*replica, error)
+	create(ctx context.Context, at place, r *replica) error
+	// update replaces the version that r names.
+	update(ctx context.Context, at place, r *replica) error
+	delete(ctx context.Context, at place, r *replica) error
+}
+
+func (s *spoke) shelf(kind string) shelf {
+	if kind == wire.PodObjectSecret {
+		return secrets{s.core}
+	}
+	return configMaps{s.core}
+}
+
+// exactly are the options of a deletion of nothing but what was seen.
+func exactly(r *replica) metav1.DeleteOptions {
+	return metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &r.uid}}
+}
+
+func (r *replica) meta(at place) metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Name: at.Name, Namespace: at.Namespace, ResourceVersion: r.version,
+		Labels:      map[string]string{shape.LabelHub: r.hub},
+		Annotations: map[string]string{AnnotationHubObject: r.of},
+	}
+}
+
+func replicaOf(meta *metav1.ObjectMeta, object wire.PodObject) *replica {
+	return &replica{
+		uid: meta.UID, version: meta.ResourceVersion,
+		hub: meta.Labels[shape.LabelHub], of: meta.Annotations[AnnotationHubObject],
+		object: object,
+	}
+}
+
+type configMaps struct{ core typedcorev1.CoreV1Interface }
+
+func (c configMaps) get(ctx context.Context, at place) (*replica, error) {
+	found, err := c.core.ConfigMaps(at.Namespace).Get(ctx, at.Name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return replicaOf(&found.ObjectMeta, wire.PodObject{
+		Text: found.Data, Data: found.BinaryData, Immutable: found.Immutable != nil && *found.Immutable,
+	}), nil
+}
+
+func (c configMaps) create(ctx context.Context, at place, r *replica) error {
+	_, err := c.core.ConfigMaps(at.Namespace).Create(ctx, r.configMap(at), metav1.CreateOptions{})
+	return err
+}
+
+func (c configMaps) update(ctx context.Context, at place, r *replica) error {
+	_, err := c.core.ConfigMaps(at.Namespace).Update(ctx, r.configMap(at), metav1.UpdateOptions{})
+	return err
+}
+
+func (c configMaps) delete(ctx context.Context, at place, r *replica) error {
+	return c.core.ConfigMaps(at.Namespace).Delete(ctx, at.Name, exactly(r))
+}
+
+func (r *replica) configMap(at place) *corev1.ConfigMap {
+	return &corev1.ConfigMap{
+		ObjectMeta: r.meta(at), Data: r.object.Text, BinaryData: r.object.Data, Immutable: &r.object.Immutable,
+	}
+}
+
+type secrets struct{ core typedcorev1.CoreV1Interface }
+
+func (s secrets) get(ctx context.Context, at place) (*replica, error) {
+	found, err := s.core.Secrets(at.Namespace).Get(ctx, at.Name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return replicaOf(&found.ObjectMeta, wire.PodObject{
+		Type: found.Type, Data: found.Data, Immutable: found.Immutable != nil && *found.Immutable,
+	}), nil
+}
+
+func (s secrets) create(ctx context.Context, at place, r *replica) error {
+	_, err := s.core.Secrets(at.Namespace).Create(ctx, r.secret(at), metav1.CreateOptions{})
+	return err
+}
+
+func (s secrets) update(ctx context.Context, at place, r *replica) error {
+	_, err := s.core.Secrets(at.Namespace).Update(ctx, r.secret(at), metav1.UpdateOptions{})
+	return err
+}
+
+func (s secrets) delete(ctx context.Context, at place, r *replica) error {
+	return s.core.Secrets(at.Namespace).Delete(ctx, at.Name, exactly(r))
+}
+
+func (r *replica) secret(at place) *corev1.Secret {
+	return &corev1.Secret{ObjectMeta: r.meta(at), Type: r.object.Type, Data: r.object.Data, Immutable: &r.object.Immutable}
+}
