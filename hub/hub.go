@@ -29,6 +29,7 @@ import (
 	"github.com/spokelet/spokelet/hub/registration"
 	hubwork "github.com/spokelet/spokelet/hub/work"
 	"github.com/spokelet/spokelet/provider"
+	"github.com/spokelet/spokelet/provider/pod"
 	"github.com/spokelet/spokelet/tunnel"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
@@ -56,6 +57,7 @@ type hub struct {
 	hash      string
 	works     *hubwork.Works
 	register  *registration.Registration
+	pods      *pod.Keeper
 	nodes     *provider.Provider
 	tunnel    *tunnel.Server
 	ready     readiness
@@ -75,7 +77,7 @@ func Run(ctx context.Context, opts Options) error {
 	}
 	h := &hub{opts: opts, sync: resource.NewHub()}
 	for _, step := range []func(context.Context) error{
-		h.addClients, h.install, h.readHash, h.addManager, h.addAuthority, h.addWorks, h.addNodes,
+		h.addClients, h.install, h.readHash, h.addManager, h.addAuthority, h.addWorks, h.addPods, h.addNodes,
 		h.addRegistration, h.addTunnel, h.addLive, h.addAdmission, h.publish,
 	} {
 		if err := step(ctx); err != nil {

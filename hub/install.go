@@ -6,6 +6,7 @@ package hub
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/spokelet/spokelet/api/crds"
 	"github.com/spokelet/spokelet/hub/registration"
+	"github.com/spokelet/spokelet/hub/toleration"
 )
 
 const (
@@ -68,7 +70,19 @@ func (h *hub) installPolicy(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
+	return h.installTolerations(ctx, writer)
+}
+
+// installTolerations has pods stay on a lost virtual node as long as configured.
+func (h *hub) installTolerations(ctx context.Context, writer client.Client) error {
+	seconds := h.opts.Config.Pods.UnreachableTolerationSeconds
+	err := toleration.Install(ctx, writer, seconds)
+	if errors.Is(err, toleration.ErrNotServed) {
+		h.opts.Logger.Info("pods leave lost virtual nodes after 300 s: the API server serves no mutating admission policies",
+			"configured", *seconds)
+		return nil
+	}
+	return err
 }
 
 // apply writes a whole object of ours.

@@ -25,6 +25,7 @@ import (
 	hubwork "github.com/spokelet/spokelet/hub/work"
 	"github.com/spokelet/spokelet/provider"
 	"github.com/spokelet/spokelet/provider/kubelet"
+	"github.com/spokelet/spokelet/provider/pod"
 	"github.com/spokelet/spokelet/tunnel"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
@@ -110,6 +111,22 @@ func (h *hub) addWorks(context.Context) error {
 	return works.SetupWithManager(h.mgr)
 }
 
+// addPods makes what keeps the pods of the virtual nodes.
+func (h *hub) addPods(context.Context) error {
+	pods, err := pod.New(pod.Config{
+		Client:     h.kube,
+		Sync:       h.sync,
+		DaemonSets: h.opts.Config.Pods.DaemonSets,
+		Logger:     h.opts.Logger.WithName("pod"),
+		Registerer: registerer(),
+	})
+	if err != nil {
+		return err
+	}
+	h.pods = pods
+	return h.mgr.Add(pods)
+}
+
 // addNodes makes the virtual nodes, their kubelet endpoints, and what feeds
 // them.
 func (h *hub) addNodes(ctx context.Context) error {
@@ -125,6 +142,7 @@ func (h *hub) addNodes(ctx context.Context) error {
 		Client:         h.kube,
 		Links:          links{h},
 		Endpoints:      endpoints,
+		Pods:           h.pods,
 		Address:        address,
 		PortMin:        h.opts.Config.Nodes.PortMin,
 		PortMax:        h.opts.Config.Nodes.PortMax,
@@ -160,6 +178,7 @@ func (h *hub) kubelets(ctx context.Context, address netip.Addr) (*kubelet.Server
 		Authenticator: auth.Authenticator,
 		Authorizer:    auth.Authorizer,
 		Door:          kubelet.DoorFunc(h.nodeDoor),
+		Pods:          h.pods,
 		Logger:        h.opts.Logger.WithName("kubelet"),
 	})
 }

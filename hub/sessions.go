@@ -65,15 +65,15 @@ func (l links) Subscribe(f func(provider.Link)) (cancel func()) {
 }
 
 // nodeRemover is registration.NodeRemover: what is known of a cluster goes with
-// its node, in Sync too, or the cluster would not be told of again when it comes
-// back.
+// its node, in Sync too (which pods does), or the cluster would not be told of
+// again when it comes back.
 type nodeRemover struct{ h *hub }
 
 func (r nodeRemover) Remove(ctx context.Context, cluster string) error {
 	if err := r.h.nodes.Remove(ctx, cluster); err != nil {
 		return err
 	}
-	r.h.sync.Forget(cluster)
+	r.h.pods.Forget(cluster)
 	r.h.nodes.Forget(cluster)
 	return nil
 }
@@ -116,6 +116,7 @@ func (h *hub) followSessions(ctx context.Context) error {
 // session is given up with it.
 func (h *hub) runSync(ctx context.Context, session *tunnel.Session) {
 	cluster := session.Cluster().Name
+	defer h.pods.Open(cluster)()
 	err := h.sync.Run(ctx, cluster, session)
 	if ctx.Err() != nil || errors.Is(err, resource.ErrSuperseded) {
 		return

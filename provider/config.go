@@ -37,6 +37,13 @@ type Endpoints interface {
 	Close(node string)
 }
 
+// Pods keeps the pods of nodes; *pod.Keeper does.
+type Pods interface {
+	// Watch keeps the pods that are bound to a node until stop is called, or ctx
+	// ends.
+	Watch(ctx context.Context, node string) (stop func())
+}
+
 // Config configures a Provider.
 type Config struct {
 	// Client is the hub's API server. It should not limit its own rate: the
@@ -44,6 +51,7 @@ type Config struct {
 	Client    kubernetes.Interface
 	Links     Links
 	Endpoints Endpoints
+	Pods      Pods
 
 	// Address is where the API server reaches the kubelet endpoints: the hub
 	// pod's own IP. It becomes the InternalIP of every virtual node.
@@ -75,8 +83,8 @@ func (c Config) Default() Config {
 // Validate reports what cannot work.
 func (c Config) Validate() error {
 	switch {
-	case c.Client == nil, c.Links == nil, c.Endpoints == nil, c.Registerer == nil:
-		return errors.New("provider needs a client, links, endpoints and a registerer")
+	case c.Client == nil, c.Links == nil, c.Endpoints == nil, c.Pods == nil, c.Registerer == nil:
+		return errors.New("provider needs a client, links, endpoints, pods and a registerer")
 	case !c.Address.IsValid() || c.Address.IsLoopback() || c.Address.IsLinkLocalUnicast() || c.Address.IsUnspecified():
 		// The API server refuses to proxy to such addresses.
 		return errors.New("provider needs an address that the API server may dial")

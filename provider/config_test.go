@@ -28,12 +28,13 @@ func TestConfigIsChecked(t *testing.T) {
 		"negative grace":  {reason: "time does not run back", change: func(c *Config) { c.ReconnectGrace = -time.Second }},
 		"no registerer":   {reason: "metrics are not global", change: func(c *Config) { c.Registerer = nil }},
 		"no endpoints":    {reason: "a Node without a kubelet is a lie", change: func(c *Config) { c.Endpoints = nil }},
+		"no pods":         {reason: "what is bound to a Node is kept", change: func(c *Config) { c.Pods = nil }},
 		"no links at all": {reason: "nothing would ever be Ready", change: func(c *Config) { c.Links = nil }},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			c := Config{
-				Client: fake.NewClientset(), Links: &fakeLinks{}, Endpoints: &fakeEndpoints{},
+				Client: fake.NewClientset(), Links: &fakeLinks{}, Endpoints: &fakeEndpoints{}, Pods: newFakePods(),
 				Address: netip.MustParseAddr("192.0.2.1"), Registerer: prometheus.NewRegistry(),
 			}
 			tc.change(&c)

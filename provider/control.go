@@ -62,7 +62,7 @@ func (n *virtualNode) control(ctx context.Context, cluster Cluster, retry *backo
 	}
 	n.wrote(first)
 	n.setRegistration(registered)
-	stop := n.provider.pods.watch(ctx, n.name)
+	stop := n.provider.config.Pods.Watch(ctx, n.name)
 	defer stop()
 	p := &pusher{node: n, push: provider.push, last: first, lastAt: time.Now(), timer: time.NewTimer(never)}
 	defer p.timer.Stop()

@@ -15,6 +15,7 @@
 // alone, because its callback may block for as long as the controller lives.
 // A Node that is not ours (its providerID says so) is never written.
 //
-// The package imports tunnel and api, and nothing of the hub. The kubelet
-// endpoint of the nodes is in the package kubelet below.
+// The package imports tunnel and api, and nothing of the hub. Below it, the
+// package pod keeps the pods that are bound to the nodes, and the package kubelet
+// is the nodes' kubelet endpoint.
 package provider

@@ -76,12 +76,35 @@ func (busyPort) Error() string { return "port is busy" }
 
 var errBusyPort = busyPort{}
 
+// fakePods is a Pods that counts.
+type fakePods struct {
+	mu sync.Mutex
+	// watched are the nodes whose pods are watched now, began how often that began.
+	watched map[string]bool
+	began   map[string]int
+}
+
+func newFakePods() *fakePods { return &fakePods{watched: map[string]bool{}, began: map[string]int{}} }
+
+func (p *fakePods) Watch(_ context.Context, node string) (stop func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.watched[node] = true
+	p.began[node]++
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.watched, node)
+	}
+}
+
 // hub is a Provider on a fake API server.
 type hub struct {
 	t         *testing.T
 	client    *fake.Clientset
 	links     *fakeLinks
 	endpoints *fakeEndpoints
+	pods      *fakePods
 	provider  *Provider
 	stop      func()
 }
@@ -89,9 +112,12 @@ type hub struct {
 // startHub starts a Provider; the objects are there before it.
 func startHub(t *testing.T, client *fake.Clientset) *hub {
 	t.Helper()
-	h := &hub{t: t, client: client, links: &fakeLinks{}, endpoints: &fakeEndpoints{open: map[string]int32{}, busy: map[int32]bool{}}}
+	h := &hub{
+		t: t, client: client, links: &fakeLinks{}, endpoints: &fakeEndpoints{open: map[string]int32{}, busy: map[int32]bool{}},
+		pods: newFakePods(),
+	}
 	provider, err := New(Config{
-		Client: client, Links: h.links, Endpoints: h.endpoints,
+		Client: client, Links: h.links, Endpoints: h.endpoints, Pods: h.pods,
 		Address: netip.MustParseAddr("192.0.2.10"),
 		Logger:  testr.New(t), Registerer: prometheus.NewRegistry(),
 	})

@@ -35,6 +35,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/spokelet/spokelet/provider/kubelet"
+	"github.com/spokelet/spokelet/provider/pod"
+	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
 // counter counts the requests of a client, by method and path without names.
@@ -116,7 +118,7 @@ func startLiveHub(t *testing.T) *liveHub {
 		name: fmt.Sprintf("provider-test-%d", time.Now().UnixNano()%1e9),
 	}
 	address := localAddress(t, config)
-	h.start(client, address, liveEndpoints(t, h, client, address))
+	h.start(client, address, liveEndpoints(t, h, client, address), livePods(t, client))
 	return h
 }
 
@@ -192,6 +194,28 @@ func liveEndpoints(t *testing.T, h *liveHub, client kubernetes.Interface, addres
 	return server
 }
 
+// livePods keeps the pods of nodes; no agent is there.
+func livePods(t *testing.T, client kubernetes.Interface) *pod.Keeper {
+	t.Helper()
+	pods, err := pod.New(pod.Config{
+		Client: client, Sync: resource.NewHub(), Logger: testr.New(t), Registerer: prometheus.NewRegistry(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// It ends after the nodes.
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	done := make(chan error, 1)
+	go func() { done <- pods.Start(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Start(): %v", err)
+		}
+	})
+	return pods
+}
+
 func selfSigned(t *testing.T) *tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -206,9 +230,9 @@ func selfSigned(t *testing.T) *tls.Certificate {
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-func (h *liveHub) start(client kubernetes.Interface, address netip.Addr, endpoints Endpoints) {
+func (h *liveHub) start(client kubernetes.Interface, address netip.Addr, endpoints Endpoints, pods Pods) {
 	provider, err := New(Config{
-		Client: client, Links: h.links, Endpoints: endpoints, Address: address,
+		Client: client, Links: h.links, Endpoints: endpoints, Pods: pods, Address: address,
 		Logger: testr.New(h.t), Registerer: prometheus.NewRegistry(),
 	})
 	if err != nil {
@@ -328,15 +352,15 @@ func TestARealAPIServerReachesTheKubeletEndpoint(t *testing.T) {
 	}
 }
 
-func TestAPodOnARealVirtualNodeIsToldAndLetGo(t *testing.T) {
+func TestAPodThatARealVirtualNodeDoesNotTakeIsToldAndLetGo(t *testing.T) {
 	h := startLiveHub(t)
 	h.accept()
 	h.await("True NodesReady", 2*time.Second)
 	pods := h.api.CoreV1().Pods(metav1.NamespaceDefault)
 	_, err := pods.Create(t.Context(), &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: h.name},
+		ObjectMeta: metav1.ObjectMeta{Name: h.name, Annotations: map[string]string{corev1.MirrorPodAnnotationKey: "of-a-file"}},
 		Spec: corev1.PodSpec{
-			NodeName:   h.name,
+			NodeName: h.name, AutomountServiceAccountToken: new(false),
 			Containers: []corev1.Container{{Name: "c", Image: "spokelet.io/test/pause:latest"}},
 		},
 	}, metav1.CreateOptions{})
@@ -345,18 +369,18 @@ func TestAPodOnARealVirtualNodeIsToldAndLetGo(t *testing.T) {
 	}
 	await := func(what string, ok func(*corev1.Pod, error) bool) {
 		t.Helper()
-		var pod *corev1.Pod
+		var last *corev1.Pod
 		err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 5*time.Second, true, func(ctx context.Context) (bool, error) {
 			var err error
-			pod, err = pods.Get(ctx, h.name, metav1.GetOptions{})
-			return ok(pod, err), nil
+			last, err = pods.Get(ctx, h.name, metav1.GetOptions{})
+			return ok(last, err), nil
 		})
 		if err != nil {
-			t.Fatalf("pod is not %s: %+v", what, pod.Status)
+			t.Fatalf("pod is not %s: %+v", what, last.Status)
 		}
 	}
 	await("told", func(p *corev1.Pod, err error) bool {
-		return err == nil && p.Status.Reason == ReasonPodsNotSupported && p.Status.Phase == corev1.PodPending && len(p.Status.Conditions) >= 3
+		return err == nil && p.Status.Reason == pod.ReasonMirrorPod && p.Status.Phase == corev1.PodPending && len(p.Status.Conditions) >= 3
 	})
 	if err := pods.Delete(t.Context(), h.name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)

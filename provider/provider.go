@@ -29,8 +29,6 @@ type Provider struct {
 	ports    *ports
 	ready    readyGauge
 	informer cache.SharedIndexInformer
-	// pods is made by Start, before any node runs.
-	pods *podKeeper
 
 	// started is closed when the nodes that are there have been seen.
 	started chan struct{}
@@ -133,8 +131,6 @@ func (p *Provider) Start(ctx context.Context) error {
 	for _, node := range p.existing() {
 		p.ports.reserve(node.Name, node.Status.DaemonEndpoints.KubeletEndpoint.Port)
 	}
-	p.pods = newPodKeeper(p.config.Client, p.config.Logger)
-	background.Go(func() { p.pods.run(ctx) })
 	defer p.group.Wait()
 	defer p.open(ctx)()
 	defer p.config.Links.Subscribe(p.linkChanged)()
@@ -225,12 +221,16 @@ func (p *Provider) Remove(ctx context.Context, name string) error {
 
 // Forget drops the last summary of a cluster whose record is deleted. It goes
 // with forgetting the cluster in Sync, which sends a summary again only when
-// the cluster is new to it.
+// the cluster is new to it. A node that is wanted again by then begins anew: what
+// was published of its pods is forgotten too.
 func (p *Provider) Forget(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if n, ok := p.nodes[name]; ok {
-		n.update(func(v *view) { v.summary = nil })
+		n.update(func(v *view) {
+			v.summary = nil
+			n.forgotten = true
+		})
 		p.drop(n)
 	}
 }

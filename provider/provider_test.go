@@ -419,3 +419,35 @@ func TestEnsureWaitsForTheStart(t *testing.T) {
 		t.Error("Remove() returned before the start")
 	}
 }
+
+func TestThePodsOfANodeAreWatchedWhileItIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := startHub(t, fake.NewClientset())
+		defer h.stop()
+		h.ensure(spoke1)
+		if !h.pods.watched["spoke1"] {
+			t.Error("the node is there, and its pods are not watched")
+		}
+		h.ensure(spoke1)
+		if n := h.pods.began["spoke1"]; n != 1 {
+			t.Errorf("they are watched %d times", n)
+		}
+		// The cluster comes back before its node has gone: what was published is
+		// forgotten all the same.
+		if err := h.provider.Remove(t.Context(), "spoke1"); err != nil {
+			t.Fatal(err)
+		}
+		h.provider.Forget("spoke1")
+		h.ensure(spoke1)
+		if n := h.pods.began["spoke1"]; n != 2 || !h.pods.watched["spoke1"] {
+			t.Errorf("the watch has begun %d times", n)
+		}
+		if err := h.provider.Remove(t.Context(), "spoke1"); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if h.pods.watched["spoke1"] {
+			t.Error("the node is gone, and its pods are watched")
+		}
+	})
+}

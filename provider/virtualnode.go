@@ -38,7 +38,10 @@ type virtualNode struct {
 	// wanted is false when the cluster is not accepted, or no more: then the
 	// Node must not exist.
 	wanted bool
-	view   view
+	// forgotten: what is published of the cluster was dropped since run began to
+	// serve it.
+	forgotten bool
+	view      view
 	// registration is whether the Node could be had.
 	registration registration
 	// running is true while run is, from before its start until it has decided
@@ -108,11 +111,12 @@ func (n *virtualNode) now() *corev1.Node {
 	return v.node(metav1.Now())
 }
 
-// serves reports whether the node is still wanted for the cluster of that id.
+// serves reports whether the node is still wanted for the cluster of that id, and
+// the cluster was not forgotten meanwhile.
 func (n *virtualNode) serves(id string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.wanted && n.view.cluster.ID == id
+	return n.wanted && !n.forgotten && n.view.cluster.ID == id
 }
 
 // run keeps the Node until ctx ends, or until the Node is neither wanted nor
@@ -151,6 +155,7 @@ func (n *virtualNode) setRegistration(r registration) {
 func (n *virtualNode) target() (Cluster, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.forgotten = false
 	return n.view.cluster, n.wanted
 }
 

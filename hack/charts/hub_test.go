@@ -17,7 +17,8 @@ const hub = namespace + "/spokelet-hub"
 func TestTheHubsSecretsAreInItsOwnNamespace(t *testing.T) {
 	found := false
 	for _, g := range install(t, "spokelet-hub") {
-		if !g.gives("", "secrets", "get", "list", "watch", "create", "update", "patch", "delete", "deletecollection") {
+		// Pods refer to Secrets of any namespace, which are watched by name.
+		if !g.gives("", "secrets", "get", "create", "update", "patch", "delete", "deletecollection") {
 			continue
 		}
 		found = true
@@ -59,8 +60,8 @@ func TestTheHubChangesItsOwnDefinitionsAndPoliciesAlone(t *testing.T) {
 		"validatingadmissionpolicies":       {group: "admissionregistration.k8s.io", want: []string{"spokelet-managedclusters"}},
 		"validatingadmissionpolicybindings": {group: "admissionregistration.k8s.io", want: []string{"spokelet-managedclusters"}},
 		"validatingwebhookconfigurations":   {group: "admissionregistration.k8s.io", want: []string{"spokelet-manifestworks"}},
-		"mutatingadmissionpolicies":         {group: "admissionregistration.k8s.io", want: []string{"spokelet-works"}},
-		"mutatingadmissionpolicybindings":   {group: "admissionregistration.k8s.io", want: []string{"spokelet-works"}},
+		"mutatingadmissionpolicies":         {group: "admissionregistration.k8s.io", want: []string{"spokelet-works", "spokelet-tolerations"}},
+		"mutatingadmissionpolicybindings":   {group: "admissionregistration.k8s.io", want: []string{"spokelet-works", "spokelet-tolerations"}},
 		"apiservices":                       {group: "apiregistration.k8s.io", want: []string{"v1alpha1.live.spokelet.io"}},
 	}
 	grants := install(t, "spokelet-hub")

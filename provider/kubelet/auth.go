@@ -143,6 +143,18 @@ var verbs = map[string]string{
 	http.MethodDelete: "delete",
 }
 
+// verbOf is the verb that a request needs. What runs in a container, or reaches
+// its ports, is created, whatever the method: a WebSocket begins with a GET.
+func verbOf(method, path string) (verb string, ok bool) {
+	verb, ok = verbs[method]
+	for _, root := range []string{pathExec, pathAttach, pathPortForward, pathRun} {
+		if ok && under(path, root) {
+			return "create", true
+		}
+	}
+	return verb, ok
+}
+
 // authenticate returns who asks, or false.
 func (e *endpoint) authenticate(r *http.Request) (user.Info, bool) {
 	response, ok, err := e.config.Authenticator.AuthenticateRequest(r)
@@ -154,7 +166,7 @@ func (e *endpoint) authenticate(r *http.Request) (user.Info, bool) {
 
 // authorize reports whether u may do to the node what r asks for.
 func (e *endpoint) authorize(r *http.Request, u user.Info) bool {
-	verb, ok := verbs[r.Method]
+	verb, ok := verbOf(r.Method, r.URL.Path)
 	if !ok {
 		return false
 	}

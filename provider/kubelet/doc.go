@@ -14,6 +14,14 @@
 // oldest gives way to a newcomer: whoever reaches the port cannot keep others
 // from it by doing nothing.
 //
-// The door is asked for a path of this package's own making: nothing of the
-// client's request is forwarded.
+// The doors are asked for paths of this package's own making: nothing of the
+// client's request is forwarded but the parameters of a kubelet, in the API's
+// form, and the headers by which the two ends of a stream agree.
+//
+// Logs, exec, attach and port-forward go through the door "kube" to the
+// subresources of the pod in the cluster, as the principal Node. Streams are
+// passed through as bytes, each on a raw stream of the session. Clients of
+// SPDY take the end of a command's error stream for success, so of exec and
+// attach the frames that come back are followed, and a cut is told as a failure
+// before the connection is closed.
 package kubelet

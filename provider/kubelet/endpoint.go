@@ -9,24 +9,39 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/spokelet/spokelet/api/door"
 )
 
-// maxAnswer bounds what a cluster may answer. It says of its nodes as many
-// figures as of one, and of no pods.
-const maxAnswer = 1 << 20
+// maxAnswer bounds what a cluster may answer: figures of all pods that a node
+// may have.
+const maxAnswer = 32 << 20
 
 const (
-	pathHealthz = "/healthz"
-	pathMetrics = "/metrics/resource"
-	pathStats   = "/stats/summary"
+	pathHealthz     = "/healthz"
+	pathMetrics     = "/metrics/resource"
+	pathStats       = "/stats/summary"
+	pathConfigz     = "/configz"
+	pathPods        = "/pods"
+	pathRunningPods = "/runningpods"
+	pathLogs        = "/logs"
+	pathRun         = "/run"
+	pathCheckpoint  = "/checkpoint"
+	pathExec        = "/exec"
+	pathAttach      = "/attach"
+	pathPortForward = "/portForward"
+	pathContainer   = "/containerLogs"
 )
 
 var errAnswer = errors.New("the cluster's answer is too large")
 
 // endpoint answers for one node.
 type endpoint struct {
-	node   string
-	config Config
+	node    string
+	config  Config
+	buffers *door.Buffers
 }
 
 // ServeHTTP authenticates, authorizes and routes, in this order.
@@ -42,19 +57,101 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	welcome(r.Context())
 	// Paths are compared and never cleaned: what was authorized is what is served.
-	switch path := r.URL.Path; {
-	case path != pathHealthz && path != pathMetrics && path != pathStats:
+	switch to := e.route(r.URL.Path); {
+	case to.serve == nil:
 		http.NotFound(w, r)
-	case r.Method != http.MethodGet:
-		w.Header().Set("Allow", http.MethodGet)
+	case !slices.Contains(to.methods, r.Method):
+		w.Header().Set("Allow", strings.Join(to.methods, ", "))
 		http.Error(w, "method not allowed", http.StatusMethodNotAllowed)
+	default:
+		to.serve(w, r)
+	}
+}
+
+// route is what is served under a path; its zero value is nothing.
+type route struct {
+	methods []string
+	serve   http.HandlerFunc
+}
+
+func get(serve http.HandlerFunc) route {
+	return route{methods: []string{http.MethodGet}, serve: serve}
+}
+
+func (e *endpoint) route(path string) route {
+	switch {
 	case path == pathHealthz:
-		e.healthz(w, r)
+		return get(e.healthz)
 	case path == pathMetrics:
 		// The type that kubelets give, and the one that clients parse by.
-		e.figures(w, r, path, "text/plain; version=0.0.4; charset=utf-8")
+		return get(e.figures("text/plain; version=0.0.4; charset=utf-8"))
+	case path == pathStats:
+		return get(e.figures("application/json"))
+	case path == pathConfigz:
+		return get(e.configz)
+	case under(path, pathLogs):
+		return absent("a virtual node has no log files, and its cluster's nodes are not asked for theirs; logs of pods are served")
+	case under(path, pathRun):
+		return absent("run is not served; exec is")
+	case under(path, pathCheckpoint):
+		return absent("containers of a virtual node cannot be checkpointed")
+	case e.config.Pods == nil:
+		return route{}
+	case path == pathPods, path == pathPods+"/":
+		return get(e.pods)
+	case path == pathRunningPods, path == pathRunningPods+"/":
+		return get(e.runningPods)
 	default:
-		e.figures(w, r, path, "application/json")
+		return e.podRoute(path)
+	}
+}
+
+// absent is a part of a kubelet that a virtual node does not have. Of the codes
+// that say so, 501 is the one whose text reaches a user of kubectl.
+func absent(why string) route {
+	return route{
+		methods: []string{http.MethodGet, http.MethodPost},
+		serve:   func(w http.ResponseWriter, r *http.Request) { refuse(w, r, &refusal{http.StatusNotImplemented, why}) },
+	}
+}
+
+// podRoute is what is served of one pod: /KIND/NAMESPACE/POD and what the kind
+// has behind it.
+func (e *endpoint) podRoute(path string) route {
+	parts := strings.Split(path, "/")
+	if len(parts) < 4 || parts[0] != "" || slices.Contains(parts[1:], "") {
+		return route{}
+	}
+	kind, behind := "/"+parts[1], parts[4:]
+	t := target{namespace: parts[2], pod: parts[3]}
+	switch len(behind) {
+	case 0:
+	case 1:
+		t.container = behind[0]
+	case 2:
+		t.uid, t.container = behind[0], behind[1]
+	default:
+		return route{}
+	}
+	switch {
+	case kind == pathContainer && len(behind) == 1:
+		return get(func(w http.ResponseWriter, r *http.Request) { e.containerLogs(w, r, t) })
+	case kind == pathExec && len(behind) > 0:
+		return streaming(e.exec, t)
+	case kind == pathAttach && len(behind) > 0:
+		return streaming(e.attach, t)
+	case kind == pathPortForward && len(behind) < 2:
+		t.uid, t.container = t.container, ""
+		return streaming(e.portForward, t)
+	default:
+		return route{}
+	}
+}
+
+func streaming(serve func(http.ResponseWriter, *http.Request, target), t target) route {
+	return route{
+		methods: []string{http.MethodGet, http.MethodPost},
+		serve:   func(w http.ResponseWriter, r *http.Request) { serve(w, r, t) },
 	}
 }
 
@@ -69,22 +166,24 @@ func (e *endpoint) healthz(w http.ResponseWriter, r *http.Request) {
 }
 
 // figures answers with what the cluster says now.
-func (e *endpoint) figures(w http.ResponseWriter, r *http.Request, path, contentType string) {
-	ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
-	defer cancel()
-	way, err := e.config.Door.RoundTripper(ctx, e.node)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusServiceUnavailable)
-		return
+func (e *endpoint) figures(contentType string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
+		defer cancel()
+		way, err := e.config.Door.RoundTripper(ctx, e.node)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		body, err := ask(ctx, way, r.URL.Path)
+		if err != nil {
+			http.Error(w, fmt.Sprintf("cluster %s: %v", e.node, err), http.StatusBadGateway)
+			return
+		}
+		w.Header().Set("Content-Type", contentType)
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		_, _ = w.Write(body) // a client that went away needs no answer
 	}
-	body, err := ask(ctx, way, path)
-	if err != nil {
-		http.Error(w, fmt.Sprintf("cluster %s: %v", e.node, err), http.StatusBadGateway)
-		return
-	}
-	w.Header().Set("Content-Type", contentType)
-	w.Header().Set("X-Content-Type-Options", "nosniff")
-	_, _ = w.Write(body) // a client that went away needs no answer
 }
 
 // ask returns the answer once it is whole: half of one would be read as all.

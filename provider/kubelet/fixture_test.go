@@ -203,7 +203,26 @@ type fixture struct {
 	address string
 }
 
-func newFixture(t *testing.T, v *reviews, door Door) *fixture {
+// testPods are pods of the node spoke1.
+type testPods []*corev1.Pod
+
+func (p testPods) Pod(node, namespace, name string) (*corev1.Pod, bool) {
+	for _, pod := range p.Pods(node) {
+		if pod.Namespace == namespace && pod.Name == name {
+			return pod, true
+		}
+	}
+	return nil, false
+}
+
+func (p testPods) Pods(node string) []*corev1.Pod {
+	if node != "spoke1" {
+		return nil
+	}
+	return p
+}
+
+func newFixture(t *testing.T, v *reviews, door Door, pods ...*corev1.Pod) *fixture {
 	t.Helper()
 	f := &fixture{t: t, ca: newAuthority(t)}
 	auth, err := NewAuth(v.client(t, f.ca))
@@ -218,7 +237,12 @@ func newFixture(t *testing.T, v *reviews, door Door) *fixture {
 		t.Fatal(err)
 	}
 	serving := f.ca.issue(t, "kubelet", nil)
+	var known Pods
+	if len(pods) > 0 {
+		known = testPods(pods)
+	}
 	f.server, err = New(Config{
+		Pods:          known,
 		Certificate:   func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &serving, nil },
 		Authenticator: auth.Authenticator, Authorizer: auth.Authorizer,
 		Door: door, Logger: testr.New(t),
@@ -231,7 +255,7 @@ func newFixture(t *testing.T, v *reviews, door Door) *fixture {
 		t.Fatal(err)
 	}
 	f.address = listener.Addr().String()
-	f.server.serve("spoke1", listener)
+	f.server.serve(t.Context(), "spoke1", listener)
 	t.Cleanup(func() { f.server.Close("spoke1") })
 	return f
 }

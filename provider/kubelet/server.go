@@ -16,8 +16,11 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/spokelet/spokelet/api/door"
 )
 
 const (
@@ -41,7 +44,24 @@ func (f DoorFunc) RoundTripper(ctx context.Context, cluster string) (http.RoundT
 	return f(ctx, cluster)
 }
 
-// Config configures a Server. All fields are needed but Address and Logger.
+// Pods are the hub's pods of the virtual nodes. They are not changed.
+type Pods interface {
+	// Pod returns a pod that is bound to a node.
+	Pod(node, namespace, name string) (*corev1.Pod, bool)
+	// Pods returns all of a node's.
+	Pods(node string) []*corev1.Pod
+}
+
+// Dialer opens raw streams to the doors of a cluster. A Door's RoundTripper that
+// is one, as the session of a tunnel is, carries exec, attach and port-forward.
+// A stream should have CloseWrite() error, and Abort(error) to end it so that
+// the cluster sees an error.
+type Dialer interface {
+	Dial(ctx context.Context, door string) (net.Conn, error)
+}
+
+// Config configures a Server. All fields are needed but Address, Pods and
+// Logger.
 type Config struct {
 	// Address is the IP to listen on; empty means all.
 	Address string
@@ -52,7 +72,9 @@ type Config struct {
 	Authenticator authenticator.Request
 	Authorizer    authorizer.Authorizer
 	Door          Door
-	Logger        logr.Logger
+	// Pods are those whose logs and streams are served; nil serves none.
+	Pods   Pods
+	Logger logr.Logger
 }
 
 // Validate reports what is missing.
@@ -65,10 +87,17 @@ func (c Config) Validate() error {
 
 // Server holds the endpoints of all nodes.
 type Server struct {
-	config Config
+	config  Config
+	buffers *door.Buffers
 
 	mu      sync.Mutex // guards servers
-	servers map[string]*http.Server
+	servers map[string]*server
+}
+
+// server is the endpoint of one node.
+type server struct {
+	*http.Server
+	end context.CancelFunc // ends the streams, which the http.Server does not know
 }
 
 // New returns a Server without endpoints.
@@ -76,7 +105,7 @@ func New(config Config) (*Server, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	return &Server{config: config, servers: map[string]*http.Server{}}, nil
+	return &Server{config: config, buffers: door.NewBuffers(), servers: map[string]*server{}}, nil
 }
 
 // Open serves the endpoint of a node on a port. A node has one at most: opening
@@ -87,25 +116,26 @@ func (s *Server) Open(ctx context.Context, node string, port int32) error {
 	if err != nil {
 		return fmt.Errorf("kubelet endpoint of node %s: %w", node, err)
 	}
-	s.serve(node, listener)
+	s.serve(ctx, node, listener)
 	return nil
 }
 
-// Close ends the endpoint of a node and every connection to it. A node without
-// one is left alone.
+// Close ends the endpoint of a node, every connection to it and every stream. A
+// node without one is left alone.
 func (s *Server) Close(node string) {
 	s.mu.Lock()
 	old := s.servers[node]
 	delete(s.servers, node)
 	s.mu.Unlock()
 	if old != nil {
+		old.end()
 		_ = old.Close() // closes what it can; there is nothing else to be done
 	}
 }
 
-func (s *Server) serve(node string, listener net.Listener) {
+func (s *Server) serve(ctx context.Context, node string, listener net.Listener) {
 	s.Close(node)
-	server := s.server(node)
+	server := s.server(ctx, node)
 	s.mu.Lock()
 	s.servers[node] = server
 	s.mu.Unlock()
@@ -117,10 +147,14 @@ func (s *Server) serve(node string, listener net.Listener) {
 	}()
 }
 
-// server is the one place where an endpoint's limits are set.
-func (s *Server) server(node string) *http.Server {
-	return &http.Server{
-		Handler:           &endpoint{node: node, config: s.config},
+// server is the one place where an endpoint's limits are set. They are those of
+// requests that are answered at once; logs lift them, and streams do not have
+// them. It outlives ctx.
+func (s *Server) server(ctx context.Context, node string) *server {
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	return &server{end: end, Server: &http.Server{
+		BaseContext:       func(net.Listener) context.Context { return life },
+		Handler:           &endpoint{node: node, config: s.config, buffers: s.buffers},
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       requestTimeout,
 		WriteTimeout:      requestTimeout + headerTimeout,
@@ -136,5 +170,5 @@ func (s *Server) server(node string) *http.Server {
 			ClientAuth: tls.RequestClientCert,
 			NextProtos: []string{"h2", "http/1.1"},
 		},
-	}
+	}}
 }

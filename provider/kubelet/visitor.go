@@ -72,6 +72,9 @@ type visitor struct {
 	net.Conn
 	port  *port
 	timer *time.Timer
+	// streams is how many it carries; while there are any, it is on neither list.
+	streams int
+	closed  bool
 }
 
 // welcome makes a stranger a caller, who may take time.
@@ -89,6 +92,30 @@ func (v *visitor) welcome() {
 	oldest.close()
 }
 
+// hold keeps v from giving way while it carries a stream: those are as many as
+// the session allows that they go through.
+func (v *visitor) hold() {
+	v.port.mu.Lock()
+	defer v.port.mu.Unlock()
+	v.port.remove(v)
+	v.streams++
+}
+
+// release ends what hold began.
+func (v *visitor) release() {
+	p := v.port
+	p.mu.Lock()
+	v.streams--
+	if v.closed || v.streams > 0 {
+		p.mu.Unlock()
+		return
+	}
+	p.callers = append(p.callers, v)
+	oldest := p.beyond(p.callers, maxCallers)
+	p.mu.Unlock()
+	oldest.close()
+}
+
 // close closes the connection of one who was taken out; nil is nobody.
 func (v *visitor) close() {
 	if v != nil {
@@ -100,6 +127,7 @@ func (v *visitor) close() {
 func (v *visitor) Close() error {
 	v.port.mu.Lock()
 	v.port.remove(v)
+	v.closed = true
 	v.port.mu.Unlock()
 	return v.Conn.Close()
 }
@@ -119,4 +147,14 @@ func welcome(ctx context.Context) {
 	if v, ok := ctx.Value(visitorKey{}).(*visitor); ok {
 		v.welcome()
 	}
+}
+
+// hold keeps a request's connection from giving way until release is called.
+func hold(ctx context.Context) (release func()) {
+	v, ok := ctx.Value(visitorKey{}).(*visitor)
+	if !ok {
+		return func() {}
+	}
+	v.hold()
+	return v.release
 }

@@ -105,6 +105,39 @@ func TestTheOldestVisitorGivesWay(t *testing.T) {
 	}
 }
 
+func TestAConnectionWithAStreamGivesWayToNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &port{Listener: make(pipes)}
+		v, theirs := visit(t, p)
+		v.welcome()
+		v.hold()
+		v.hold() // HTTP/2 has many
+		call := func(n int) {
+			for range n {
+				caller, _ := visit(t, p)
+				caller.welcome()
+			}
+		}
+		call(maxCallers + 1)
+		v.release()
+		call(1)
+		if !isOpen(theirs) {
+			t.Fatal("a connection with a stream was closed")
+		}
+		v.release()
+		call(maxCallers)
+		if isOpen(theirs) {
+			t.Error("a connection whose streams have ended is for ever")
+		}
+		v.hold()
+		v.release() // of one that is closed
+		_ = v.Close()
+		if len(p.callers) > maxCallers {
+			t.Errorf("%d callers", len(p.callers))
+		}
+	})
+}
+
 // TestWhoDoesNothingKeepsNobodyFromAPort has strangers begin HTTP/2, which may
 // idle, on more connections than there are places.
 func TestWhoDoesNothingKeepsNobodyFromAPort(t *testing.T) {
@@ -163,7 +196,7 @@ func TestAnAuthorizedRequestMakesACaller(t *testing.T) {
 			}
 			p := &port{Listener: listener}
 			counted := make(chan int, 1) // while the connection lives
-			server := f.server.server("spoke1")
+			server := f.server.server(t.Context(), "spoke1")
 			answer := server.Handler
 			server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				answer.ServeHTTP(w, r)

@@ -54,6 +54,9 @@ type HubConfiguration struct {
 	// Nodes configures the virtual nodes and their kubelet endpoints.
 	Nodes NodesConfiguration `json:"nodes,omitempty"`
 
+	// Pods configures which pods the virtual nodes take.
+	Pods HubPodsConfiguration `json:"pods,omitempty"`
+
 	// Certificates configures what the hub's CA issues.
 	Certificates CertificatesConfiguration `json:"certificates,omitempty"`
 
@@ -121,6 +124,19 @@ type NodesConfiguration struct {
 	// ReconnectGrace is how long after the hub's own start a node without a
 	// session keeps its last state. Default 15s.
 	ReconnectGrace metav1.Duration `json:"reconnectGrace,omitempty"`
+}
+
+// HubPodsConfiguration applies to the pods that are bound to virtual nodes.
+type HubPodsConfiguration struct {
+	// DaemonSets has the pods of DaemonSets run in the clusters too. Else they stay
+	// Pending and say why. Default false.
+	DaemonSets bool `json:"daemonSets,omitempty"`
+	// UnreachableTolerationSeconds is how long a pod that tolerates the taint of
+	// virtual nodes stays bound to one whose cluster is away, unless the pod says
+	// so itself; -1 is for ever. It takes the place of the 300 that Kubernetes gives
+	// every pod, for pods created from then on; Kubernetes before 1.36 cannot do
+	// that. Default: 300, as on other nodes.
+	UnreachableTolerationSeconds *int64 `json:"unreachableTolerationSeconds,omitempty"`
 }
 
 // CertificatesConfiguration bounds the life of issued certificates.

@@ -1,0 +1,201 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// containerLogs answers with the log of a container, for as long as it is
+// followed.
+func (e *endpoint) containerLogs(w http.ResponseWriter, r *http.Request, t target) {
+	options, err := logOptions(r.URL.Query())
+	if err != nil {
+		refuse(w, r, err)
+		return
+	}
+	pod, ok := e.config.Pods.Pod(e.node, t.namespace, t.pod)
+	switch {
+	case !ok:
+		refuse(w, r, &refusal{http.StatusNotFound, fmt.Sprintf("pod %q does not exist", t.pod)})
+		return
+	case !hasContainer(pod, t.container):
+		refuse(w, r, &refusal{http.StatusNotFound, fmt.Sprintf("container %q not found in pod %q", t.container, t.pod)})
+		return
+	case options.Stream != nil && *options.Stream != corev1.LogStreamAll:
+		refuse(w, r, &refusal{http.StatusBadRequest, fmt.Sprintf(
+			"unable to return the given log stream: %q. Please enable PodLogsQuerySplitStreams feature gate in kubelet", *options.Stream)})
+		return
+	}
+	options.Container = t.container
+	e.log(w, r, call{pod: pod, subresource: "log", query: logQuery(options)})
+}
+
+// log passes a log on. A log that was cut ends in an aborted answer, which is
+// not the end of a log.
+func (e *endpoint) log(w http.ResponseWriter, r *http.Request, c call) {
+	way, err := e.config.Door.RoundTripper(r.Context(), e.node)
+	if err != nil {
+		refuse(w, r, err)
+		return
+	}
+	// The cluster answers when there is something to read, which may be hours.
+	defer hold(r.Context())()
+	if err := untimed(w); err != nil {
+		refuse(w, r, err)
+		return
+	}
+	res, err := way.RoundTrip(e.request(r.Context(), http.MethodGet, c))
+	if err != nil {
+		e.broken(w, r, err)
+		return
+	}
+	defer func() { _ = res.Body.Close() }()
+	if err := passable(res); err != nil {
+		refuse(w, r, err)
+		return
+	}
+	if res.StatusCode >= http.StatusMultipleChoices {
+		refuse(w, r, clusterRefusal(res, fmt.Sprintf("pod %q does not exist", c.pod.Name)))
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(res.StatusCode)
+	if err := e.copyFlushed(w, res.Body); err != nil {
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// untimed lifts the server's limits from an answer that may last.
+func untimed(w http.ResponseWriter) error {
+	control := http.NewResponseController(w)
+	if err := errors.Join(control.SetReadDeadline(time.Time{}), control.SetWriteDeadline(time.Time{})); err != nil {
+		return fmt.Errorf("connection has no deadlines: %w", err)
+	}
+	return nil
+}
+
+// copyFlushed passes every piece on as it comes. What a reader does not take is
+// not read either, and the cluster is told so by its window.
+func (e *endpoint) copyFlushed(w http.ResponseWriter, body io.Reader) error {
+	flush := http.NewResponseController(w).Flush
+	if err := flush(); err != nil {
+		return err
+	}
+	buffer := e.buffers.Get()
+	defer e.buffers.Put(buffer)
+	for {
+		n, err := body.Read(buffer)
+		if n > 0 {
+			if _, werr := w.Write(buffer[:n]); werr != nil {
+				return werr
+			}
+			if ferr := flush(); ferr != nil {
+				return ferr
+			}
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// Texts of a kubelet.
+const (
+	textUndecodable = `{"message": "Unable to decode query."}`
+	textInvalid     = `{"message": "Invalid request."}`
+)
+
+// logOptions reads a query as a kubelet does; errors are refusals.
+func logOptions(query url.Values) (*corev1.PodLogOptions, error) {
+	switch tail := query.Get("tail"); tail {
+	case "":
+	case "all":
+		query.Del("tailLines")
+	default:
+		query.Set("tailLines", tail)
+	}
+	o, err := decodeLogOptions(query)
+	if err != nil {
+		return nil, &refusal{http.StatusBadRequest, textUndecodable}
+	}
+	if !validLogOptions(o) {
+		return nil, &refusal{http.StatusUnprocessableEntity, textInvalid}
+	}
+	return o, nil
+}
+
+func decodeLogOptions(query url.Values) (*corev1.PodLogOptions, error) {
+	o := &corev1.PodLogOptions{}
+	var errs []error
+	for name, into := range map[string]*bool{"follow": &o.Follow, "previous": &o.Previous, "timestamps": &o.Timestamps} {
+		values := query[name]
+		errs = append(errs, runtime.Convert_Slice_string_To_bool(&values, into, nil))
+	}
+	for name, into := range map[string]**int64{"sinceSeconds": &o.SinceSeconds, "tailLines": &o.TailLines, "limitBytes": &o.LimitBytes} {
+		values := query[name]
+		errs = append(errs, runtime.Convert_Slice_string_To_Pointer_int64(&values, into, nil))
+	}
+	if values := query["sinceTime"]; len(values) > 0 {
+		errs = append(errs, metav1.Convert_Slice_string_To_Pointer_v1_Time(&values, &o.SinceTime, nil))
+	}
+	if values := query["stream"]; len(values) > 0 {
+		o.Stream = &values[0]
+	}
+	return o, errors.Join(errs...)
+}
+
+// validLogOptions is what the validation of PodLogOptions comes to.
+func validLogOptions(o *corev1.PodLogOptions) bool {
+	if o.TailLines != nil && *o.TailLines < 0 || o.LimitBytes != nil && *o.LimitBytes < 1 {
+		return false
+	}
+	if o.SinceSeconds != nil && (o.SinceTime != nil || *o.SinceSeconds < 1) {
+		return false
+	}
+	if o.Stream == nil {
+		return true
+	}
+	switch *o.Stream {
+	case corev1.LogStreamAll:
+		return true
+	case corev1.LogStreamStdout, corev1.LogStreamStderr:
+		return o.TailLines == nil
+	default:
+		return false
+	}
+}
+
+// logQuery states options as the API has them.
+func logQuery(o *corev1.PodLogOptions) url.Values {
+	query := url.Values{"container": {o.Container}}
+	for name, set := range map[string]bool{"follow": o.Follow, "previous": o.Previous, "timestamps": o.Timestamps} {
+		if set {
+			query.Set(name, "true")
+		}
+	}
+	for name, value := range map[string]*int64{"sinceSeconds": o.SinceSeconds, "tailLines": o.TailLines, "limitBytes": o.LimitBytes} {
+		if value != nil {
+			query.Set(name, strconv.FormatInt(*value, 10))
+		}
+	}
+	if o.SinceTime != nil && !o.SinceTime.IsZero() {
+		query.Set("sinceTime", o.SinceTime.UTC().Format(time.RFC3339Nano))
+	}
+	return query
+}

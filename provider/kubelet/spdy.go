@@ -1,0 +1,209 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// What is read of SPDY/3.1: the header of each frame, and in the control frames
+// that can end a stream the stream's id.
+const (
+	spdyHeader  = 8
+	spdyVersion = 3
+	spdyFin     = 0x01
+	spdyControl = 0x80
+	spdyMaxData = 1<<24 - 1
+
+	spdySynReply = 2
+	spdyReset    = 3
+	spdyGoAway   = 7
+
+	// spdyMaxControl is the largest control frame that is held until it is whole;
+	// servers of exec send some dozens of bytes.
+	spdyMaxControl = 4 << 10
+
+	// errorStreamID is the stream on which a command's end is told: every client
+	// opens it first.
+	errorStreamID = 1
+)
+
+// maxFarewell bounds what is told of a cut.
+const maxFarewell = 1 << 10
+
+// follower reads what a server of exec or attach sends, follows where frames
+// begin and end, and passes them on. When the way to the server is cut, or ends
+// before the command's end was told, it says so on the error stream: there
+// clients take an end without a word for success.
+//
+// What it gives to Read is always whole frames: DATA that has come in part is
+// passed on as a DATA frame of that part.
+type follower struct {
+	src io.Reader
+	// status says that the protocol tells every end by a metav1.Status (v4 and
+	// later); before, only failures were told, and as text.
+	status bool
+
+	held []byte // to be passed on before more is read
+	data dataFrame
+	told bool // something was said on the error stream
+	done bool // the error stream has ended, and nothing can be said on it
+	// plain: what is read is not what is known here. It is passed on as it is, and
+	// its end too.
+	plain bool
+	err   error // what Read returns once held is passed on
+}
+
+// dataFrame is a DATA frame of which a part is still to come.
+type dataFrame struct {
+	stream uint32
+	flags  byte
+	left   int
+}
+
+// newFollower follows a server that has answered with a header.
+func newFollower(src io.Reader, answer http.Header) *follower {
+	switch answer.Get(streamProtocolHeader) {
+	case "", "channel.k8s.io", "v2.channel.k8s.io", "v3.channel.k8s.io":
+		return &follower{src: src}
+	default:
+		return &follower{src: src, status: true}
+	}
+}
+
+// Read implements io.Reader. It needs room for more than the header of a frame.
+func (f *follower) Read(p []byte) (int, error) {
+	if len(p) <= spdyHeader {
+		return 0, io.ErrShortBuffer
+	}
+	for {
+		switch {
+		case len(f.held) > 0:
+			n := copy(p, f.held)
+			f.held = f.held[n:]
+			return n, nil
+		case f.err != nil:
+			return 0, f.err
+		case f.plain:
+			return f.src.Read(p)
+		case f.data.left > 0:
+			if n := f.readData(p); n > 0 {
+				return n, nil
+			}
+		default:
+			f.held = nil
+			f.readHeader()
+		}
+	}
+}
+
+// readData puts the next part of a DATA frame into p, as a frame.
+func (f *follower) readData(p []byte) int {
+	n, err := f.src.Read(p[spdyHeader:min(len(p), spdyHeader+f.data.left)])
+	f.data.left -= n
+	if err != nil {
+		if err == io.EOF && f.data.left > 0 {
+			err = io.ErrUnexpectedEOF
+		}
+		f.end(err)
+	}
+	if n == 0 {
+		return 0
+	}
+	part := dataFrame{stream: f.data.stream, left: n}
+	if f.data.left == 0 {
+		part.flags = f.data.flags
+	}
+	part.put(p)
+	return spdyHeader + n
+}
+
+// put writes the header of the frame d.
+func (d dataFrame) put(p []byte) {
+	binary.BigEndian.PutUint32(p, d.stream)
+	binary.BigEndian.PutUint32(p[4:], uint32(d.flags)<<24|uint32(d.left)) //nolint:gosec // 24 bits
+}
+
+// readHeader reads the header of the next frame, and what else of it is held.
+func (f *follower) readHeader() {
+	var head [spdyHeader]byte
+	if _, err := io.ReadFull(f.src, head[:]); err != nil {
+		f.end(err)
+		return
+	}
+	flags, size := head[4], int(binary.BigEndian.Uint32(head[4:])&spdyMaxData)
+	if head[0]&spdyControl != 0 {
+		f.readControl(head, size)
+		return
+	}
+	f.data = dataFrame{stream: binary.BigEndian.Uint32(head[:]), flags: flags, left: size}
+	if f.data.stream == errorStreamID {
+		f.told = f.told || size > 0
+		f.done = f.done || flags&spdyFin != 0
+	}
+	if size == 0 {
+		f.held = head[:]
+	}
+}
+
+// readControl reads a control frame behind its header.
+func (f *follower) readControl(head [spdyHeader]byte, size int) {
+	if head[0] != spdyControl || head[1] != spdyVersion || size > spdyMaxControl {
+		f.plain, f.held = true, head[:]
+		return
+	}
+	frame := make([]byte, spdyHeader+size)
+	copy(frame, head[:])
+	if _, err := io.ReadFull(f.src, frame[spdyHeader:]); err != nil {
+		f.end(fmt.Errorf("control frame: %w", err))
+		return
+	}
+	f.held = frame
+	kind, fin := binary.BigEndian.Uint16(frame[2:]), frame[4]&spdyFin != 0
+	switch {
+	case kind == spdyGoAway: // a client reads no further
+		f.done = true
+	case kind == spdyReset, kind == spdySynReply && fin:
+		ended := size >= 4 && binary.BigEndian.Uint32(frame[spdyHeader:])&^(1<<31) == errorStreamID
+		f.done = f.done || ended
+	}
+}
+
+// end is called with the error in which the source has ended, io.EOF when it
+// was the server that ended it, between frames.
+func (f *follower) end(err error) {
+	f.err = err
+	clean := err == io.EOF //nolint:errorlint // an error that wraps io.EOF is no end in order
+	if f.done || clean && (f.told || !f.status) {
+		return
+	}
+	message := "stream ended without the status of the command"
+	if !clean {
+		message = fmt.Sprintf("stream was cut: %.*s", maxFarewell, err)
+	}
+	f.held = farewell(message, f.status)
+	// What could be said is said; a reset now could destroy it on its way.
+	f.err = io.EOF
+}
+
+// farewell is the frame that ends the error stream of a stream that was cut.
+func farewell(message string, status bool) []byte {
+	body := []byte(message)
+	if status {
+		// Plain strings always marshal.
+		body, _ = json.Marshal(metav1.Status{ //nolint:errchkjson // as said
+			Status: metav1.StatusFailure, Reason: metav1.StatusReasonInternalError,
+			Message: message, Code: http.StatusInternalServerError,
+		})
+	}
+	frame := make([]byte, spdyHeader, spdyHeader+len(body))
+	dataFrame{stream: errorStreamID, flags: spdyFin, left: len(body)}.put(frame)
+	return append(frame, body...)
+}

@@ -1,0 +1,307 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+var errLost = errors.New(`cluster "spoke1": connection lost`)
+
+// Frames as a server of SPDY/3.1 sends them.
+
+func spdyData(stream uint32, flags byte, payload string) []byte {
+	frame := binary.BigEndian.AppendUint32(nil, stream)
+	frame = binary.BigEndian.AppendUint32(frame, uint32(flags)<<24|uint32(len(payload)))
+	return append(frame, payload...)
+}
+
+func spdyControlFrame(kind uint16, flags byte, payload []byte) []byte {
+	frame := binary.BigEndian.AppendUint16(nil, 0x8000|spdyVersion)
+	frame = binary.BigEndian.AppendUint16(frame, kind)
+	frame = binary.BigEndian.AppendUint32(frame, uint32(flags)<<24|uint32(len(payload)))
+	return append(frame, payload...)
+}
+
+func reply(stream uint32, flags byte) []byte {
+	return spdyControlFrame(spdySynReply, flags, binary.BigEndian.AppendUint32(nil, stream))
+}
+
+func reset(stream uint32) []byte {
+	return spdyControlFrame(spdyReset, 0, binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, stream), 5))
+}
+
+func goAway() []byte { return spdyControlFrame(spdyGoAway, 0, make([]byte, 8)) }
+
+// broken gives bytes and then an error.
+func broken(err error, frames ...[]byte) io.Reader {
+	return io.MultiReader(bytes.NewReader(bytes.Join(frames, nil)), iotest.ErrReader(err))
+}
+
+// received is what a client makes of bytes: its streams, each with what it was
+// sent and "FIN" if it has ended, and its control frames in order.
+type received struct {
+	Streams map[uint32]string
+	Control []string
+}
+
+// receive reads frames up to the end, which is between two of them.
+func receive(t *testing.T, b []byte) received {
+	t.Helper()
+	got := received{Streams: map[uint32]string{}}
+	for len(b) > 0 {
+		if len(b) < spdyHeader {
+			t.Fatalf("%d bytes behind the last frame", len(b))
+		}
+		size := int(binary.BigEndian.Uint32(b[4:]) & spdyMaxData)
+		if len(b) < spdyHeader+size {
+			t.Fatalf("frame of %d bytes has %d", size, len(b)-spdyHeader)
+		}
+		payload := string(b[spdyHeader : spdyHeader+size])
+		if b[0]&spdyControl != 0 {
+			got.Control = append(got.Control, string(b[:spdyHeader+size]))
+		} else {
+			stream := binary.BigEndian.Uint32(b)
+			got.Streams[stream] += payload
+			if b[4]&spdyFin != 0 {
+				got.Streams[stream] += "FIN"
+			}
+		}
+		b = b[spdyHeader+size:]
+	}
+	return got
+}
+
+// readAll is io.ReadAll with a buffer of a size.
+func readAll(r io.Reader, size int) ([]byte, error) {
+	var all []byte
+	for chunk := make([]byte, size); ; {
+		n, err := r.Read(chunk)
+		all = append(all, chunk[:n]...)
+		if err == io.EOF {
+			return all, nil
+		}
+		if err != nil {
+			return all, err
+		}
+	}
+}
+
+var headerV4 = http.Header{streamProtocolHeader: {"v4.channel.k8s.io"}}
+
+// failure is what a farewell of protocol v4 says on the error stream.
+func failure(message string) string {
+	body, err := json.Marshal(metav1.Status{Status: metav1.StatusFailure, Reason: metav1.StatusReasonInternalError, Message: message, Code: 500})
+	if err != nil {
+		panic(err)
+	}
+	return string(body) + "FIN"
+}
+
+func TestACutIsToldOnTheErrorStream(t *testing.T) {
+	const cut = `stream was cut: cluster "spoke1": connection lost`
+	v1 := http.Header{}
+	cases := map[string]struct {
+		reason string
+		header http.Header
+		source io.Reader
+		want   map[uint32]string
+		err    error // of Read, in the end
+	}{
+		"a cut": {
+			reason: "an end without a word would be success", header: headerV4,
+			source: broken(errLost, reply(1, 0), reply(3, 0), spdyData(3, 0, "out")),
+			want:   map[uint32]string{1: failure(cut), 3: "out"},
+		},
+		"a cut before the first frame": {
+			reason: "the client waits for an answer", header: headerV4, source: broken(errLost), want: map[uint32]string{1: failure(cut)},
+		},
+		"a cut in protocol v5": {
+			reason: "it tells statuses too", header: http.Header{streamProtocolHeader: {"v5.channel.k8s.io"}},
+			source: broken(errLost), want: map[uint32]string{1: failure(cut)},
+		},
+		"a cut in protocol v1": {
+			reason: "it tells failures as text", header: v1, source: broken(errLost), want: map[uint32]string{1: cut + "FIN"},
+		},
+		"a cut in protocol v3": {
+			reason: "it tells failures as text", header: http.Header{streamProtocolHeader: {"v3.channel.k8s.io"}},
+			source: broken(errLost), want: map[uint32]string{1: cut + "FIN"},
+		},
+		"a cut within DATA": {
+			reason: "what came is passed on, and no more", header: headerV4,
+			source: broken(errLost, spdyData(3, spdyFin, "0123456789")[:spdyHeader+4]),
+			want:   map[uint32]string{1: failure(cut), 3: "0123"},
+		},
+		"a cut within a header": {
+			reason: "half a header is nothing", header: headerV4,
+			source: broken(errLost, spdyData(3, 0, "out"), reply(5, 0)[:3]),
+			want:   map[uint32]string{1: failure(cut), 3: "out"},
+		},
+		"a cut within a control frame": {
+			reason: "half a frame is nothing", header: headerV4, source: broken(errLost, reply(5, 0)[:spdyHeader+2]),
+			want: map[uint32]string{1: failure("stream was cut: control frame: cluster \"spoke1\": connection lost")},
+		},
+		"a cut behind a status": {
+			reason: "whether more was said is not known, and two statuses are an error", header: headerV4,
+			source: broken(errLost, spdyData(1, 0, "{}")), want: map[uint32]string{1: "{}" + failure(cut)},
+		},
+		"a cut behind the end": {
+			reason: "all was said", header: headerV4, source: broken(errLost, spdyData(1, spdyFin, "{}")),
+			want: map[uint32]string{1: "{}FIN"}, err: errLost,
+		},
+		"a cut behind an empty end": {
+			reason: "all was said", header: headerV4, source: broken(errLost, spdyData(1, 0, "{}"), spdyData(1, spdyFin, "")),
+			want: map[uint32]string{1: "{}FIN"}, err: errLost,
+		},
+		"a cut behind a reset": {
+			reason: "nothing can be said any more", header: headerV4, source: broken(errLost, reset(1)), want: map[uint32]string{}, err: errLost,
+		},
+		"a cut behind another's reset": {
+			reason: "the error stream is open", header: headerV4, source: broken(errLost, reset(3)), want: map[uint32]string{1: failure(cut)},
+		},
+		"a cut behind a reply that ends": {
+			reason: "nothing can be said any more", header: headerV4, source: broken(errLost, reply(1, spdyFin)), want: map[uint32]string{}, err: errLost,
+		},
+		"a cut behind GOAWAY": {
+			reason: "a client reads no further", header: headerV4, source: broken(errLost, goAway()), want: map[uint32]string{}, err: errLost,
+		},
+		"an end": {
+			reason: "the server said how it ended", header: headerV4,
+			source: broken(io.EOF, spdyData(1, 0, `{"status":"Success"}`), reset(1), reset(3), goAway()),
+			want:   map[uint32]string{1: `{"status":"Success"}`},
+		},
+		"an end in protocol v1": {
+			reason: "silence is success there", header: v1, source: broken(io.EOF, reply(1, 0)), want: map[uint32]string{},
+		},
+		"an end without a status": {
+			reason: "the server's node was lost", header: headerV4, source: broken(io.EOF, reply(1, 0), spdyData(3, 0, "out")),
+			want: map[uint32]string{1: failure("stream ended without the status of the command"), 3: "out"},
+		},
+		"an end within a frame": {
+			reason: "no server ends there", header: headerV4, source: broken(io.EOF, spdyData(1, 0, `{"status":"Success"}`)[:12]),
+			want: map[uint32]string{1: `{"st` + failure("stream was cut: unexpected EOF")},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			got, err := readAll(newFollower(iotest.OneByteReader(tc.source), tc.header), 64)
+			if !errors.Is(err, tc.err) {
+				t.Errorf("%s: error %v, want %v", tc.reason, err, tc.err)
+			}
+			if diff := cmp.Diff(tc.want, receive(t, got).Streams); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestWholeFramesPassUnchanged(t *testing.T) {
+	sent := bytes.Join([][]byte{
+		reply(1, 0), reply(3, 0), spdyData(3, 0, strings.Repeat("x", 5000)), spdyData(5, spdyFin, ""), spdyData(7, 0, "y"),
+		spdyControlFrame(6, 0, []byte{0, 0, 0, 1}), spdyData(1, 0, `{"status":"Success"}`), reset(1), goAway(),
+	}, nil)
+	got, err := readAll(newFollower(bytes.NewReader(sent), headerV4), 16<<10)
+	if err != nil || !bytes.Equal(got, sent) {
+		t.Errorf("error %v; %d bytes came as %d others", err, len(sent), len(got))
+	}
+}
+
+func TestWhatIsNotSPDYPassesAsItIs(t *testing.T) {
+	cases := map[string]struct{ reason, sent string }{
+		"another version":       {"its frames are not known", "\x80\x02\x00\x01\x00\x00\x00\x04half"},
+		"another kind of frame": {"the version has other bits", "\x83\x03\x00\x01\x00\x00\x00\x04half"},
+		"a long control frame":  {"it is not held for ever", "\x80\x03\x00\x02\x00\xff\xff\xff" + strings.Repeat("x", 100)},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			got, err := readAll(newFollower(broken(errLost, []byte(tc.sent)), headerV4), 64)
+			if !errors.Is(err, errLost) || string(got) != tc.sent {
+				t.Errorf("%s: %v, %q came as %q", tc.reason, err, tc.sent, got)
+			}
+		})
+	}
+}
+
+func TestALongErrorIsCut(t *testing.T) {
+	long := errors.New(strings.Repeat("x", 1<<20))
+	if got, err := readAll(newFollower(iotest.ErrReader(long), headerV4), 64); err != nil || len(got) > 2*maxFarewell {
+		t.Errorf("a farewell of %d bytes, %v", len(got), err)
+	}
+}
+
+// FuzzFollower feeds bytes in pieces, and cuts them. What comes out is frames,
+// and they say what went in.
+func FuzzFollower(f *testing.F) {
+	frames := bytes.Join([][]byte{reply(1, 0), spdyData(3, 0, "out"), spdyData(1, 0, "{}"), spdyData(3, spdyFin, ""), reset(3)}, nil)
+	f.Add(frames, uint8(1), false)
+	f.Add(frames[:30], uint8(0), true)
+	f.Add([]byte("\x80\x02\x00\x01\x00\x00\x00\x04half"), uint8(3), true)
+	f.Add(append(goAway(), "more"...), uint8(9), false)
+	f.Fuzz(func(t *testing.T, sent []byte, piece uint8, clean bool) {
+		end := errLost
+		if clean {
+			end = io.EOF
+		}
+		follow := newFollower(&pieces{Reader: broken(end, sent), size: int(piece) + 1}, headerV4)
+		got, err := readAll(follow, spdyHeader+1+int(piece))
+		switch {
+		case follow.plain: // from some frame on
+			if !errors.Is(err, end) && !clean || !bytes.HasSuffix(sent, got[max(0, len(got)-spdyHeader):]) {
+				t.Errorf("%q came as %q, %v", sent, got, err)
+			}
+			return
+		case err != nil && !follow.done:
+			t.Errorf("a cut was not told: %v", err)
+		}
+		want, all := receive(t, wholeFrames(sent)), receive(t, got)
+		if diff := cmp.Diff(want.Control, all.Control); diff != "" {
+			t.Errorf("control frames (-want +got):\n%s", diff)
+		}
+		for stream, said := range all.Streams {
+			if stream != errorStreamID && said != want.Streams[stream] {
+				t.Errorf("stream %d: %q came as %q", stream, want.Streams[stream], said)
+			}
+		}
+		if !strings.HasPrefix(all.Streams[errorStreamID], want.Streams[errorStreamID]) {
+			t.Errorf("error stream: %q came as %q", want.Streams[errorStreamID], all.Streams[errorStreamID])
+		}
+	})
+}
+
+// wholeFrames cuts off what is no frame. Of a frame of DATA that has come in
+// part the part is one.
+func wholeFrames(b []byte) []byte {
+	at := 0
+	for len(b)-at >= spdyHeader {
+		size := int(binary.BigEndian.Uint32(b[at+4:]) & spdyMaxData)
+		if at+spdyHeader+size > len(b) {
+			if b[at]&spdyControl != 0 || len(b)-at == spdyHeader {
+				break
+			}
+			part := spdyData(binary.BigEndian.Uint32(b[at:]), 0, string(b[at+spdyHeader:]))
+			return append(bytes.Clone(b[:at]), part...)
+		}
+		at += spdyHeader + size
+	}
+	return b[:at]
+}
+
+// pieces reads so many bytes at once at most.
+type pieces struct {
+	io.Reader
+	size int
+}
+
+func (p *pieces) Read(b []byte) (int, error) { return p.Reader.Read(b[:min(len(b), p.size)]) }

@@ -1,0 +1,234 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"golang.org/x/time/rate"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/tunnel/resource"
+)
+
+const (
+	// eventBurst and eventEvery bound the writes of one pod's events, as client-go
+	// bounds those of a component about one object.
+	eventBurst = 25
+	eventEvery = 5 * time.Minute
+	// eventTries is how often an event is written before it is given up.
+	eventTries = 5
+
+	reportingController = "spokelet.io/hub"
+	maxEventMessage     = 1024
+	maxEventWord        = 128
+	maxName             = 253
+)
+
+// eventRef names an event of a pod.
+type eventRef struct {
+	ref
+	uid string
+}
+
+// parseEvent reads the key of an event.
+func parseEvent(node, key string) (eventRef, bool) {
+	i := strings.LastIndexByte(key, '/')
+	if i < 0 || i == len(key)-1 {
+		return eventRef{}, false
+	}
+	pod, err := wire.ParsePodKey(key[:i])
+	return eventRef{ref: ref{node: node, key: pod}, uid: key[i+1:]}, err == nil
+}
+
+// receiveEvent takes an event from an agent. It runs on the stream's goroutine.
+func (k *Keeper) receiveEvent(cluster string, r resource.Resource) {
+	k.arrive(cluster, arrival{kind: wire.KindPodEvent, Resource: r})
+}
+
+// takeEvent takes an event of a pod that is there; n.mu is held.
+func (k *Keeper) takeEvent(n *node, r resource.Resource) {
+	e, ok := parseEvent(n.name, r.Key)
+	if !ok {
+		k.config.Logger.Info("agent sent an event whose key cannot be read", "cluster", n.name)
+		return
+	}
+	h, ok := n.pods[e.key]
+	if !ok || h.pod.UID != types.UID(r.UID) || !h.sent || !h.roomFor(e.uid) {
+		return
+	}
+	if h.events == nil {
+		h.events = map[string][]byte{}
+	}
+	h.events[e.uid] = r.Body
+	k.eventQueue.Add(e)
+}
+
+func (h *held) roomFor(event string) bool {
+	_, ok := h.events[event]
+	return ok || len(h.events) < wire.PodEventsMax
+}
+
+// knowsEvent tells whether an event is about a pod that is there and one of those
+// that are kept.
+func (k *Keeper) knowsEvent(cluster, key string) (known bool) {
+	k.ofEvent(cluster, key, func(h *held, e eventRef) { known = h.sent && h.roomFor(e.uid) })
+	return known
+}
+
+// eventWithdrawn makes room.
+func (k *Keeper) eventWithdrawn(cluster, key string) {
+	k.ofEvent(cluster, key, func(h *held, e eventRef) { delete(h.events, e.uid) })
+}
+
+// ofEvent calls f with the pod of an event, if that is there.
+func (k *Keeper) ofEvent(cluster, key string, f func(*held, eventRef)) {
+	e, ok := parseEvent(cluster, key)
+	n := k.find(cluster)
+	if !ok || n == nil {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if h, ok := n.pods[e.key]; ok {
+		f(h, e)
+	}
+}
+
+func (k *Keeper) nextEvent(ctx context.Context) bool {
+	e, quit := k.eventQueue.Get()
+	if quit {
+		return false
+	}
+	defer k.eventQueue.Done(e)
+	pod, body, ok := k.pendingEvent(e)
+	if !ok {
+		k.eventQueue.Forget(e)
+		return true
+	}
+	err := k.writeEvent(ctx, pod, e.uid, body)
+	if err != nil && !hopeless(err) && k.eventQueue.NumRequeues(e) < eventTries {
+		k.eventAgain(e, body)
+		k.eventQueue.AddRateLimited(e)
+		return true
+	}
+	if err != nil {
+		k.config.Logger.V(1).Info("an event of a pod is not written", "pod", e.key.String(), "err", err.Error())
+	}
+	k.eventQueue.Forget(e)
+	return true
+}
+
+// hopeless tells the errors that another try does not heal: the namespace is being
+// deleted, or the event is not one.
+func hopeless(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsNotFound(err)
+}
+
+// pendingEvent returns an event that is to be written, and its pod. One of a pod
+// that has had too many is dropped, as a component would.
+func (k *Keeper) pendingEvent(e eventRef) (*corev1.Pod, []byte, bool) {
+	n := k.find(e.node)
+	if n == nil {
+		return nil, nil, false
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	h, ok := n.pods[e.key]
+	if !ok || h.events[e.uid] == nil {
+		return nil, nil, false
+	}
+	body := h.events[e.uid]
+	h.events[e.uid] = nil
+	if h.bucket == nil {
+		h.bucket = rate.NewLimiter(rate.Every(eventEvery), eventBurst)
+	}
+	return h.pod, body, h.bucket.Allow()
+}
+
+// eventAgain keeps an event that could not be written, unless there is a later one.
+func (k *Keeper) eventAgain(e eventRef, body []byte) {
+	n := k.find(e.node)
+	if n == nil {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if h, ok := n.pods[e.key]; ok && h.events != nil && h.events[e.uid] == nil {
+		h.events[e.uid] = body
+	}
+}
+
+// writeEvent creates an event, or brings the one that is there up to date.
+func (k *Keeper) writeEvent(ctx context.Context, pod *corev1.Pod, uid string, body []byte) error {
+	e, err := wire.DecodePodEvent(body)
+	if err != nil {
+		k.config.Logger.Error(err, "agent sent an event that cannot be read", "pod", keyOf(pod).String())
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	event := eventOf(pod, uid, e)
+	events := k.config.Client.CoreV1().Events(pod.Namespace)
+	_, err = events.Create(ctx, event, metav1.CreateOptions{})
+	if !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	have, err := events.Get(ctx, event.Name, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("read event %s: %w", event.Name, err)
+	}
+	if have.Count >= event.Count && !have.LastTimestamp.Before(&event.LastTimestamp) {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{
+		"count": event.Count, "lastTimestamp": event.LastTimestamp, "message": event.Message,
+	})
+	if err != nil {
+		return fmt.Errorf("encode event %s: %w", event.Name, err)
+	}
+	_, err = events.Patch(ctx, event.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	return err
+}
+
+// eventOf is the hub's event for one of the spoke; the same for the same UID, so
+// that it is found again.
+func eventOf(pod *corev1.Pod, uid string, e wire.PodEvent) *corev1.Event {
+	last := metav1.NewTime(e.Last.Truncate(time.Second))
+	first := e.First
+	if first.IsZero() {
+		first = last
+	}
+	return &corev1.Event{
+		ObjectMeta: metav1.ObjectMeta{Name: eventName(pod.Name, uid), Namespace: pod.Namespace},
+		InvolvedObject: corev1.ObjectReference{
+			APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID,
+			FieldPath: cut(e.FieldPath, maxEventMessage),
+		},
+		Type: e.Type, Reason: cut(e.Reason, maxEventWord), Message: cut(e.Message, maxEventMessage),
+		Source:         corev1.EventSource{Component: cut(e.Source, maxEventWord), Host: cut(e.Host, maxName)},
+		FirstTimestamp: first, LastTimestamp: last, Count: max(e.Count, 1),
+		ReportingController: reportingController,
+	}
+}
+
+func eventName(pod, uid string) string {
+	sum := sha256.Sum256([]byte(uid))
+	suffix := "." + hex.EncodeToString(sum[:8])
+	return strings.TrimRight(cut(pod, maxName-len(suffix)), ".-") + suffix
+}
+
+func cut(text string, limit int) string {
+	return strings.ToValidUTF8(text[:min(len(text), limit)], "")
+}

@@ -1,0 +1,175 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
+	k8stesting "k8s.io/client-go/testing"
+
+	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/tunnel/resource"
+)
+
+func pulled(count int32, last metav1.Time) wire.PodEvent {
+	return wire.PodEvent{
+		Type: corev1.EventTypeNormal, Reason: "Pulled", Message: "the image is there", Count: count,
+		First: early2000, Last: metav1.NewMicroTime(last.Time), FieldPath: "spec.containers{main}", Source: "kubelet", Host: "n1",
+	}
+}
+
+// reports is an event of the agent about the pod "a".
+func (r *rig) reports(uid string, e wire.PodEvent) {
+	r.t.Helper()
+	r.receiveEvent(spoke, resource.Resource{Key: "default/a/" + uid, UID: "uid-of-a", Body: encoded(r.t, e)})
+	synctest.Wait()
+}
+
+func (r *rig) events() []corev1.Event {
+	r.t.Helper()
+	list, err := r.client.CoreV1().Events("default").List(r.t.Context(), metav1.ListOptions{})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return list.Items
+}
+
+func TestAnEventOfTheSpokeIsOneAboutTheHubsPod(t *testing.T) {
+	inBubble(t, Config{}, func(r *rig) {
+		r.watch(spoke)
+		r.requests()
+		r.reports("e1", pulled(1, early2000))
+		r.reports("e1", pulled(3, later))
+		events := r.events()
+		if len(events) != 1 {
+			t.Fatalf("%d events", len(events))
+		}
+		got := events[0]
+		got.ManagedFields, got.TypeMeta = nil, metav1.TypeMeta{}
+		want := corev1.Event{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: eventName("a", "e1")},
+			InvolvedObject: corev1.ObjectReference{
+				APIVersion: "v1", Kind: "Pod", Namespace: "default", Name: "a", UID: "uid-of-a", FieldPath: "spec.containers{main}",
+			},
+			Type: corev1.EventTypeNormal, Reason: "Pulled", Message: "the image is there", Count: 3,
+			FirstTimestamp: early2000, LastTimestamp: later,
+			Source: corev1.EventSource{Component: "kubelet", Host: "n1"}, ReportingController: "spokelet.io/hub",
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("event (-want +got):\n%s", diff)
+		}
+		// As after a restart of the hub.
+		r.requests()
+		r.reports("e1", pulled(3, later))
+		if diff := cmp.Diff(map[string]int{"create events": 1}, r.requests()); diff != "" {
+			t.Errorf("an event that is there (-want +got):\n%s", diff)
+		}
+	}, podNamed("a"))
+}
+
+func TestEventsOfOnePodAreBounded(t *testing.T) {
+	inBubble(t, Config{}, func(r *rig) {
+		r.watch(spoke)
+		r.requests()
+		for i := range 2 * wire.PodEventsMax {
+			key := fmt.Sprintf("default/a/e%d", i)
+			if known := r.knowsEvent(spoke, key); known != (i < wire.PodEventsMax) {
+				t.Errorf("event %d: known is %t", i, known)
+			}
+			r.reports(fmt.Sprintf("e%d", i), pulled(1, early2000))
+		}
+		if got := r.requests()["create events"]; got != eventBurst {
+			t.Errorf("%d events are written at once, want %d", got, eventBurst)
+		}
+		r.eventWithdrawn(spoke, "default/a/e0")
+		if !r.knowsEvent(spoke, "default/a/new") {
+			t.Error("one was withdrawn, and there is no room")
+		}
+		<-time.After(eventEvery)
+		r.reports("new", pulled(1, early2000))
+		if got := r.requests()["create events"]; got != 1 {
+			t.Errorf("%d events are written after %s", got, eventEvery)
+		}
+	}, podNamed("a"))
+}
+
+func TestEventsThatAreNotTaken(t *testing.T) {
+	cases := map[string]struct {
+		reason   string
+		resource resource.Resource
+	}{
+		"of another pod":     {"it has the name alone", resource.Resource{Key: "default/a/e", UID: "another"}},
+		"of no pod":          {"nothing is held for it", resource.Resource{Key: "default/b/e", UID: "uid-of-b"}},
+		"with a bad key":     {"nothing is said by it", resource.Resource{Key: "default/a/", UID: "uid-of-a"}},
+		"with no key":        {"nothing is said by it", resource.Resource{Key: "e", UID: "uid-of-a"}},
+		"that is not one":    {"it cannot be read", resource.Resource{Key: "default/a/e", UID: "uid-of-a", Body: []byte("{")}},
+		"of an unknown type": {"the API server takes two", resource.Resource{Key: "default/a/e", UID: "uid-of-a", Body: []byte(`{"type":"Odd","reason":"x"}`)}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, Config{}, func(r *rig) {
+				r.watch(spoke)
+				defer r.connect(spoke)()
+				r.requests()
+				r.receiveEvent(spoke, tc.resource)
+				r.receiveEvent("spoke2", tc.resource)
+				<-time.After(time.Hour)
+				synctest.Wait()
+				if diff := cmp.Diff(map[string]int{}, r.requests()); diff != "" {
+					t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+				}
+			}, podNamed("a"))
+		})
+	}
+}
+
+func TestAnEventThatCannotBeWritten(t *testing.T) {
+	events := corev1.Resource("events")
+	cases := map[string]struct {
+		reason string
+		err    error
+		writes int
+	}{
+		"an outage":                         {"it is tried a few times", apierrors.NewServiceUnavailable("boom"), eventTries + 1},
+		"a namespace that is being deleted": {"it will not be better", apierrors.NewForbidden(events, "e", errors.New("boom")), 1},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, Config{}, func(r *rig) {
+				r.client.PrependReactor("create", "events", func(k8stesting.Action) (bool, runtime.Object, error) { return true, nil, tc.err })
+				r.watch(spoke)
+				r.requests()
+				r.reports("e", pulled(1, early2000))
+				<-time.After(time.Hour)
+				synctest.Wait()
+				if got := r.requests()["create events"]; got != tc.writes {
+					t.Errorf("%s: %d writes, want %d", tc.reason, got, tc.writes)
+				}
+			}, podNamed("a"))
+		})
+	}
+}
+
+func TestTheNameOfAnEventIsValid(t *testing.T) {
+	for _, pod := range []string{"a", strings.Repeat("a", 253), strings.Repeat("a", 235) + "." + strings.Repeat("b", 17)} {
+		name := eventName(pod, "uid")
+		if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
+			t.Errorf("%s: %v", name, problems)
+		}
+		if name == eventName(pod, "another") || name != eventName(pod, "uid") {
+			t.Errorf("%s is not the event's own", name)
+		}
+	}
+}

@@ -1,0 +1,215 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/spokelet/spokelet/api/pace"
+	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/tunnel/resource"
+)
+
+const (
+	// writers write statuses for all nodes together, eventWriters events.
+	writers      = 16
+	eventWriters = 4
+	// requestTimeout bounds each request.
+	requestTimeout = 10 * time.Second
+)
+
+// Replicator is the hub's end of Sync.
+type Replicator interface {
+	Publish(kind string, load resource.HubLoad)
+	Mirror(kind string, r resource.HubReceiver)
+	Source(cluster, kind string) *resource.Source
+	Forget(cluster string)
+}
+
+// Config holds what a Keeper needs.
+type Config struct {
+	// Client is the hub's API server. Its rate must not be limited: priority and
+	// fairness is the limiter.
+	Client kubernetes.Interface
+	// Sync replicates pods and statuses.
+	Sync Replicator
+	// DaemonSets has the pods of DaemonSets run in the clusters too.
+	DaemonSets bool
+	Logger     logr.Logger
+	Registerer prometheus.Registerer
+}
+
+// Validate tells what is missing.
+func (c Config) Validate() error {
+	if c.Client == nil || c.Sync == nil || c.Registerer == nil {
+		return errors.New("pods need a client, Sync and a registerer")
+	}
+	return nil
+}
+
+// Keeper keeps the pods of all virtual nodes. A virtual node has the name of its
+// cluster.
+type Keeper struct {
+	config  Config
+	metrics *metrics
+	objects *objects
+	// queue holds the pods of which something may have to be written, eventQueue
+	// the events.
+	queue      workqueue.TypedRateLimitingInterface[ref]
+	eventQueue workqueue.TypedRateLimitingInterface[eventRef]
+	// pace spaces the statuses of a pod that the spoke changes without end.
+	pace pace.Pacer[ref]
+
+	mu    sync.Mutex // guards nodes; taken before a node's
+	nodes map[string]*node
+}
+
+// ref names a pod of a node.
+type ref struct {
+	node string
+	key  wire.PodKey
+}
+
+// New declares pods, statuses and events in Sync; Start writes.
+func New(config Config) (*Keeper, error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	k := &Keeper{
+		config:     config,
+		queue:      workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[ref]()),
+		eventQueue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[eventRef]()),
+		nodes:      map[string]*node{},
+	}
+	k.objects = newObjects(config)
+	var err error
+	if k.metrics, err = newMetrics(config.Registerer, k.objects.count); err != nil {
+		return nil, err
+	}
+	config.Sync.Publish(wire.KindPod, k.load)
+	config.Sync.Publish(wire.KindPodObject, k.objects.load)
+	config.Sync.Mirror(wire.KindPodStatus, resource.HubReceiver{
+		Put: k.receive, Delete: k.withdrawn, Synced: k.synced, About: wire.KindPod,
+	})
+	config.Sync.Mirror(wire.KindPodEvent, resource.HubReceiver{
+		Put: k.receiveEvent, Delete: k.eventWithdrawn, Known: k.knowsEvent,
+	})
+	return k, nil
+}
+
+// Start watches objects and writes statuses and events until ctx ends.
+func (k *Keeper) Start(ctx context.Context) error {
+	var running sync.WaitGroup
+	running.Go(func() { k.objects.run(ctx) })
+	for range writers {
+		running.Go(func() {
+			for k.next(ctx) {
+			}
+		})
+	}
+	for range eventWriters {
+		running.Go(func() {
+			for k.nextEvent(ctx) {
+			}
+		})
+	}
+	<-ctx.Done()
+	k.queue.ShutDown()
+	k.eventQueue.ShutDown()
+	running.Wait()
+	return nil
+}
+
+// Watch follows the pods of a node until stop is called, as it must be before the
+// node is watched again. What is known of them outlives stop: an agent that is
+// connected may still be told of it.
+func (k *Keeper) Watch(ctx context.Context, name string) (stop func()) {
+	n := k.change(name, func(n *node) { n.watched = true })
+	ctx, cancel := context.WithCancel(ctx)
+	reflector := k.reflector(n)
+	var running sync.WaitGroup
+	running.Go(func() { reflector.RunWithContext(ctx) })
+	return func() {
+		cancel()
+		running.Wait()
+		n.mu.Lock()
+		n.watched = false
+		n.mu.Unlock()
+		k.drop(n)
+	}
+}
+
+// Forget drops what is known of a cluster that is no more, in Sync too. A watch
+// of its node that has not ended publishes nothing any more.
+func (k *Keeper) Forget(cluster string) {
+	n := k.find(cluster)
+	if n == nil {
+		k.config.Sync.Forget(cluster)
+		return
+	}
+	n.mu.Lock()
+	// Nothing is published between the two.
+	k.config.Sync.Forget(cluster)
+	n.muted = true
+	k.objects.mute(n.audience)
+	n.mu.Unlock()
+	k.drop(n)
+}
+
+// Open tells that Sync has a stream to a cluster, until done is called.
+func (k *Keeper) Open(cluster string) (done func()) {
+	n := k.change(cluster, func(n *node) {
+		n.streams++
+		k.waitAnew(n)
+	})
+	return func() {
+		n.mu.Lock()
+		n.streams--
+		if n.streams == 0 {
+			n.live, n.early = false, nil
+			k.waitAnew(n)
+		}
+		n.mu.Unlock()
+		k.drop(n)
+	}
+}
+
+// Pod returns a pod that is bound to a node. It must not be changed.
+func (k *Keeper) Pod(node, namespace, name string) (*corev1.Pod, bool) {
+	n := k.find(node)
+	if n == nil {
+		return nil, false
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	h, ok := n.pods[wire.PodKey{Namespace: namespace, Name: name}]
+	if !ok {
+		return nil, false
+	}
+	return h.latest(), true
+}
+
+// Pods returns all pods that are bound to a node. They must not be changed.
+func (k *Keeper) Pods(node string) []*corev1.Pod {
+	n := k.find(node)
+	if n == nil {
+		return nil
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	pods := make([]*corev1.Pod, 0, len(n.pods))
+	for _, h := range n.pods {
+		pods = append(pods, h.latest())
+	}
+	return pods
+}

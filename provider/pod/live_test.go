@@ -1,0 +1,371 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/testr"
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/tunnel/resource"
+)
+
+// wiretap counts the writes of a client, and holds up its lists while it is shut.
+type wiretap struct {
+	next http.RoundTripper
+	shut chan struct{}
+
+	mu     sync.Mutex
+	writes map[string]int
+}
+
+func (w *wiretap) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method != http.MethodGet {
+		path := strings.Split(r.URL.Path, "/")
+		w.mu.Lock()
+		w.writes[r.Method+" "+path[min(5, len(path)-1)]]++
+		w.mu.Unlock()
+	} else if w.shut != nil {
+		select {
+		case <-w.shut:
+		case <-r.Context().Done():
+			return nil, r.Context().Err()
+		}
+	}
+	return w.next.RoundTrip(r)
+}
+
+func (w *wiretap) reset() map[string]int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	old := w.writes
+	w.writes = map[string]int{}
+	return old
+}
+
+// liveHub is a hub's API server.
+type liveHub struct {
+	t      *testing.T
+	config *rest.Config
+	api    kubernetes.Interface
+	node   string
+}
+
+func newLiveHub(t *testing.T) *liveHub {
+	t.Helper()
+	path := os.Getenv("SPOKELET_HUB_KUBECONFIG")
+	if path == "" {
+		t.Skip("needs a hub: SPOKELET_HUB_KUBECONFIG names no kubeconfig")
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.QPS = -1
+	api, _ := clientOf(t, config)
+	return &liveHub{t: t, config: config, api: api, node: fmt.Sprintf("pod-test-%d", time.Now().UnixNano()%1e9)}
+}
+
+// clientOf returns a client whose connections end with the test.
+func clientOf(t *testing.T, config *rest.Config) (kubernetes.Interface, *wiretap) {
+	t.Helper()
+	config = rest.CopyConfig(config)
+	config.Dial = closingDialer(t)
+	plain, err := rest.HTTPClientFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tap := &wiretap{next: plain.Transport, writes: map[string]int{}}
+	client, err := kubernetes.NewForConfigAndClient(config, &http.Client{Transport: tap})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client, tap
+}
+
+// closingDialer dials connections that end with the test. A connection with a
+// watch that is just ending is not idle, and would outlive it.
+func closingDialer(t *testing.T) func(context.Context, string, string) (net.Conn, error) {
+	t.Helper()
+	var mu sync.Mutex
+	var conns []net.Conn
+	t.Cleanup(func() {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, conn := range conns {
+			_ = conn.Close()
+		}
+	})
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+		if err == nil {
+			mu.Lock()
+			defer mu.Unlock()
+			conns = append(conns, conn)
+		}
+		return conn, err
+	}
+}
+
+// process is one life of a hub process.
+type process struct {
+	*Keeper
+	sync *resource.Hub
+	tap  *wiretap
+	stop func()
+}
+
+func (h *liveHub) start(shut chan struct{}) *process {
+	h.t.Helper()
+	client, tap := clientOf(h.t, h.config)
+	tap.shut = shut
+	p := &process{sync: resource.NewHub(), tap: tap}
+	var err error
+	p.Keeper, err = New(Config{Client: client, Sync: p.sync, Logger: testr.New(h.t), Registerer: prometheus.NewRegistry()})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	p.sync.Publish(kindProbe, nil)
+	p.sync.Source(h.node, kindProbe).Complete()
+	ctx, cancel := context.WithCancel(h.t.Context())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := p.Start(ctx); err != nil {
+			h.t.Errorf("Start(): %v", err)
+		}
+	})
+	unwatch := p.Watch(ctx, h.node)
+	p.stop = sync.OnceFunc(func() {
+		cancel()
+		unwatch()
+		running.Wait()
+	})
+	return p
+}
+
+// pod makes a pod on the node, which goes with the test.
+func (h *liveHub) pod(name string, change ...func(*corev1.Pod)) *corev1.Pod {
+	h.t.Helper()
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: h.node + name},
+		Spec: corev1.PodSpec{
+			NodeName: h.node, AutomountServiceAccountToken: new(false),
+			Containers: []corev1.Container{{Name: "main", Image: "spokelet.io/test/pause:latest"}},
+		},
+	}
+	for _, f := range change {
+		f(pod)
+	}
+	pods := h.api.CoreV1().Pods(metav1.NamespaceDefault)
+	pod, err := pods.Create(h.t.Context(), pod, metav1.CreateOptions{})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(func() {
+		_ = pods.Delete(context.WithoutCancel(h.t.Context()), pod.Name, *metav1.NewDeleteOptions(0))
+	})
+	return pod
+}
+
+// await waits for a state of a pod, nil when it is gone.
+func (h *liveHub) await(what string, pod *corev1.Pod, ok func(*corev1.Pod) bool) *corev1.Pod {
+	h.t.Helper()
+	var now *corev1.Pod
+	err := wait.PollUntilContextTimeout(h.t.Context(), time.Millisecond, 10*time.Second, true, func(ctx context.Context) (bool, error) {
+		var err error
+		now, err = h.api.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			now, err = nil, nil
+		}
+		return err == nil && ok(now), err
+	})
+	if err != nil {
+		h.t.Fatalf("pod is not %s: %v: %+v", what, err, now)
+	}
+	return now
+}
+
+func isRunning(p *corev1.Pod) bool { return p != nil && p.Status.Phase == corev1.PodRunning }
+
+func isGone(p *corev1.Pod) bool { return p == nil }
+
+func TestALifeOfAPodOnARealHub(t *testing.T) {
+	h := newLiveHub(t)
+	p, a := h.start(nil), newAgent(t)
+	defer p.stop()
+	defer a.connect(p.Keeper, p.sync, h.node)()
+	pod := h.pod("", func(p *corev1.Pod) {
+		withObjects(p)
+		p.Spec.Containers[0].EnvFrom[0].ConfigMapRef.Name = "kube-public-no-such"
+		p.Spec.Containers[0].EnvFrom = p.Spec.Containers[0].EnvFrom[:1]
+	})
+	key := keyOf(pod).String()
+	a.await("the pod is bound", func() bool {
+		return a.pods[key].Pod.UID == pod.UID && a.objects["configmap/default/kube-public-no-such"].Missing
+	})
+	began := time.Now()
+	a.says(pod, wire.PodStatus{Generation: pod.Generation, Status: running()})
+	h.await("running", pod, isRunning)
+	t.Logf("running on the hub after %s", time.Since(began))
+	a.await("it was there", func() bool { return a.pods[key].Seen })
+
+	// Others write over it, and it is put right.
+	patch := []byte(`{"status":{"conditions":[{"type":"Ready","status":"False"}]}}`)
+	if _, err := h.api.CoreV1().Pods(pod.Namespace).Patch(t.Context(), pod.Name, "application/strategic-merge-patch+json", patch, metav1.PatchOptions{}, "status"); err != nil {
+		t.Fatal(err)
+	}
+	now := h.await("ready again", pod, func(p *corev1.Pod) bool {
+		return find(p.Status.Conditions, corev1.PodReady).Status == corev1.ConditionTrue
+	})
+	if now.Status.QOSClass != corev1.PodQOSBestEffort || find(now.Status.Conditions, ConditionInCluster) == nil {
+		t.Errorf("status: %+v", now.Status)
+	}
+
+	if err := h.api.CoreV1().Pods(pod.Namespace).Delete(t.Context(), pod.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	a.await("it is being deleted", func() bool { return a.pods[key].Pod.DeletionTimestamp != nil })
+	a.says(pod, wire.PodStatus{Gone: true, Generation: pod.Generation, Status: succeeded()})
+	h.await("gone", pod, isGone)
+	a.await("it is withdrawn", func() bool { return len(a.pods) == 0 && len(a.objects) == 0 })
+	want := map[string]int{"PATCH pods": 3, "DELETE pods": 1}
+	if diff := cmp.Diff(want, p.tap.reset()); diff != "" {
+		t.Errorf("writes (-want +got):\n%s", diff)
+	}
+}
+
+func TestAPodThatIsLostOnARealHub(t *testing.T) {
+	h := newLiveHub(t)
+	p, a := h.start(nil), newAgent(t)
+	defer p.stop()
+	defer a.connect(p.Keeper, p.sync, h.node)()
+	pod := h.pod("")
+	key := keyOf(pod).String()
+	a.await("the pod is bound", func() bool { return a.pods[key].Pod.UID == pod.UID })
+	a.says(pod, wire.PodStatus{Generation: pod.Generation, Status: running()})
+	h.await("running", pod, isRunning)
+	a.says(pod, wire.PodStatus{Generation: pod.Generation, Gone: true, Lost: true})
+	now := h.await("failed", pod, func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
+	if now.Status.Reason != ReasonPodDeletedInCluster || now.Status.ContainerStatuses[0].State.Terminated == nil {
+		t.Errorf("status: %+v", now.Status)
+	}
+	a.await("it has ended", func() bool { return a.pods[key].Ended })
+}
+
+func TestEventsOnARealHub(t *testing.T) {
+	h := newLiveHub(t)
+	p, a := h.start(nil), newAgent(t)
+	defer p.stop()
+	defer a.connect(p.Keeper, p.sync, h.node)()
+	pod := h.pod("")
+	key := keyOf(pod).String()
+	a.await("the pod is bound", func() bool { return a.pods[key].Pod.UID == pod.UID })
+	for count := range int32(2) {
+		now := metav1.NewTime(time.Now().Add(time.Duration(count) * time.Minute))
+		err := a.events.Put(resource.Resource{Key: key + "/e1", UID: string(pod.UID), Body: encoded(t, pulled(count+1, now))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, 10*time.Second, true, func(ctx context.Context) (bool, error) {
+			list, err := h.api.CoreV1().Events(pod.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.uid=" + string(pod.UID)})
+			return err == nil && len(list.Items) == 1 && list.Items[0].Count == count+1 && list.Items[0].Source.Component == "kubelet", nil
+		})
+		if err != nil {
+			t.Fatalf("event %d: %v", count, err)
+		}
+	}
+}
+
+func TestARealHubProcessThatRestartsEndsNothing(t *testing.T) {
+	h := newLiveHub(t)
+	p, a := h.start(nil), newAgent(t)
+	defer p.stop()
+	cut := a.connect(p.Keeper, p.sync, h.node)
+	pod := h.pod("")
+	key := keyOf(pod).String()
+	a.await("the pod is bound", func() bool { return a.pods[key].Pod.UID == pod.UID })
+	a.says(pod, wire.PodStatus{Generation: pod.Generation, Status: running()})
+	h.await("running", pod, isRunning)
+	a.await("it was there", func() bool { return a.pods[key].Seen })
+	cut()
+	p.stop()
+
+	shut := make(chan struct{})
+	p = h.start(shut)
+	defer p.stop()
+	defer a.connect(p.Keeper, p.sync, h.node)()
+	a.await("the inventories are read", func() bool { return a.complete[kindProbe] == 2 })
+	a.mu.Lock()
+	if a.complete[wire.KindPod] != 1 || len(a.deleted) != 0 {
+		t.Errorf("before the pods are listed: deleted %v", a.deleted)
+	}
+	a.mu.Unlock()
+	close(shut)
+	a.await("the pods are listed", func() bool { return a.complete[wire.KindPod] == 2 })
+	<-time.After(500 * time.Millisecond) // of rest
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if diff := cmp.Diff(map[string]int{}, p.tap.reset()); diff != "" || len(a.deleted) != 0 {
+		t.Errorf("deleted %v, written (-want +got):\n%s", a.deleted, diff)
+	}
+}
+
+func TestManyPodsOnARealHub(t *testing.T) {
+	if testing.Short() {
+		t.Skip("makes hundreds of pods")
+	}
+	const many = 600
+	h := newLiveHub(t)
+	var making sync.WaitGroup
+	made := make(chan *corev1.Pod, many)
+	for worker := range 16 {
+		making.Go(func() {
+			for i := worker; i < many; i += 16 {
+				made <- h.pod(fmt.Sprintf("-%d", i))
+			}
+		})
+	}
+	making.Wait()
+	close(made)
+	p, a := h.start(nil), newAgent(t)
+	defer p.stop()
+	began := time.Now()
+	defer a.connect(p.Keeper, p.sync, h.node)()
+	a.await("all are there", func() bool { return len(a.pods) == many })
+	t.Logf("%d pods are with the agent after %s", many, time.Since(began))
+	began = time.Now()
+	for pod := range made {
+		a.says(pod, wire.PodStatus{Generation: pod.Generation, Status: running()})
+	}
+	a.await("all were there", func() bool {
+		for _, pod := range a.pods {
+			if !pod.Seen {
+				return false
+			}
+		}
+		return true
+	})
+	t.Logf("and %d statuses on the hub and back after %s", many, time.Since(began))
+	if got := p.tap.reset()["PATCH pods"]; got != many {
+		t.Errorf("%d writes for %d statuses", got, many)
+	}
+}

@@ -1,0 +1,280 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spokelet/spokelet/api/wire"
+)
+
+const (
+	// ConditionInCluster is the condition of a pod that was in its cluster: a status
+	// from there was written. It is False when nothing is left there.
+	ConditionInCluster corev1.PodConditionType = "spokelet.io/InCluster"
+
+	// ReasonPodDeletedInCluster: somebody deleted the pod in its cluster.
+	ReasonPodDeletedInCluster = "PodDeletedInCluster"
+
+	podDeleted = "the pod was deleted in its cluster, and not by the hub"
+
+	// What a kubelet says in these cases.
+	reasonGates         = "ReadinessGatesNotReady"
+	reasonPodFailed     = "PodFailed"
+	reasonUnknown       = "ContainerStatusUnknown"
+	containerUnknown    = "The container could not be located when the pod was terminated"
+	exitCodeUnknown     = 137
+	reasonCreated       = "Created"
+	reasonNothingIsLeft = "Gone"
+)
+
+// merge returns the status that a pod of the hub has after a report.
+func merge(pod *corev1.Pod, said wire.PodStatus, now metav1.Time) corev1.PodStatus {
+	m := &merger{pod: pod, said: said, now: now, status: *pod.Status.DeepCopy()}
+	switch {
+	case said.Status != nil:
+		m.take()
+	case said.Reason != "" && !said.Gone:
+		m.refuse()
+	}
+	if said.Gone {
+		m.end()
+	}
+	return m.status
+}
+
+// merger makes one status.
+type merger struct {
+	pod    *corev1.Pod
+	said   wire.PodStatus
+	now    metav1.Time
+	status corev1.PodStatus
+}
+
+// take makes the status that of the spoke, but for what belongs to the hub. A pod
+// that has ended on the hub does not come back to life.
+func (m *merger) take() {
+	was := &m.pod.Status
+	if ended(was.Phase) && !ended(m.said.Status.Phase) {
+		return
+	}
+	s := m.said.Status.DeepCopy()
+	s.QOSClass = was.QOSClass
+	s.NominatedNodeName = was.NominatedNodeName
+	s.ResourceClaimStatuses = was.ResourceClaimStatuses
+	s.ExtendedResourceClaimStatus = was.ExtendedResourceClaimStatus
+	s.NodeAllocatableResourceClaimStatuses = was.NodeAllocatableResourceClaimStatuses
+	s.Conditions = m.conditions()
+	if ended(was.Phase) {
+		s.Phase, s.Reason, s.Message = was.Phase, was.Reason, was.Message
+	}
+	if s.Phase == "" {
+		s.Phase = corev1.PodPending
+	}
+	m.status = *s
+	m.status.ObservedGeneration = was.ObservedGeneration
+	m.observe()
+	if !m.said.Gone {
+		m.set(ConditionInCluster, corev1.ConditionTrue, reasonCreated, "")
+	}
+	m.explain()
+	m.gate()
+}
+
+// observe never goes back: a report may be overtaken.
+func (m *merger) observe() {
+	m.status.ObservedGeneration = max(m.status.ObservedGeneration, m.said.Generation)
+}
+
+// conditions are those of the spoke, in the places that they have on the hub, and
+// those that others on the hub own.
+func (m *merger) conditions() []corev1.PodCondition {
+	var out []corev1.PodCondition
+	theirs := m.said.Status.Conditions
+	for _, ours := range m.pod.Status.Conditions {
+		from := find(theirs, ours.Type)
+		switch {
+		case m.ours(ours.Type):
+			out = append(out, ours)
+		case from != nil:
+			out = append(out, m.observed(*from))
+		case !ofKubelet(ours.Type):
+			out = append(out, ours)
+		}
+	}
+	for _, c := range theirs {
+		if !m.ours(c.Type) && find(out, c.Type) == nil {
+			out = append(out, m.observed(c))
+		}
+	}
+	return out
+}
+
+// ours tells the conditions that nobody in the spoke has a say in: the binding to
+// the virtual node, what controllers on the hub add under names of their own, and
+// the disruption that one of them has begun.
+func (m *merger) ours(kind corev1.PodConditionType) bool {
+	switch kind {
+	case corev1.PodScheduled:
+		return true
+	case corev1.DisruptionTarget:
+		return find(m.pod.Status.Conditions, kind) != nil
+	default:
+		return strings.Contains(string(kind), "/") || m.isGate(kind)
+	}
+}
+
+func (m *merger) isGate(kind corev1.PodConditionType) bool {
+	return slices.ContainsFunc(m.pod.Spec.ReadinessGates, func(g corev1.PodReadinessGate) bool { return g.ConditionType == kind })
+}
+
+// ofKubelet tells the conditions that a kubelet adds and takes away.
+func ofKubelet(kind corev1.PodConditionType) bool {
+	switch kind {
+	case corev1.PodReady, corev1.ContainersReady, corev1.PodInitialized, corev1.PodReadyToStartContainers,
+		corev1.PodResizePending, corev1.PodResizeInProgress, corev1.AllContainersRestarting:
+		return true
+	default:
+		return false
+	}
+}
+
+// observed is a condition of the spoke with the generation of the hub's pod.
+func (m *merger) observed(c corev1.PodCondition) corev1.PodCondition {
+	if c.ObservedGeneration > 0 {
+		c.ObservedGeneration = max(m.pod.Status.ObservedGeneration, m.said.Generation)
+	}
+	return c
+}
+
+// explain says of a pod that waits in the spoke what it waits for.
+func (m *merger) explain() {
+	if m.status.Phase != corev1.PodPending || m.status.Reason != "" {
+		return
+	}
+	m.status.Reason, m.status.Message = m.said.Reason, m.said.Message
+	scheduled := find(m.said.Status.Conditions, corev1.PodScheduled)
+	if m.status.Reason == "" && scheduled != nil && scheduled.Status == corev1.ConditionFalse {
+		m.status.Reason, m.status.Message = scheduled.Reason, scheduled.Message
+	}
+}
+
+// gate has the pod's readiness gates decide, whose conditions are on the hub.
+func (m *merger) gate() {
+	ready := find(m.status.Conditions, corev1.PodReady)
+	if len(m.pod.Spec.ReadinessGates) == 0 || ready == nil || ready.Status != corev1.ConditionTrue && ready.Reason != reasonGates {
+		return
+	}
+	was := find(m.pod.Status.Conditions, corev1.PodReady)
+	if was != nil {
+		*ready = *was
+	}
+	var missing []string
+	for _, g := range m.pod.Spec.ReadinessGates {
+		switch c := find(m.status.Conditions, g.ConditionType); {
+		case c == nil:
+			missing = append(missing, fmt.Sprintf("corresponding condition of pod readiness gate %q does not exist.", g.ConditionType))
+		case c.Status != corev1.ConditionTrue:
+			missing = append(missing, fmt.Sprintf("the status of pod readiness gate %q is not \"True\", but %v", g.ConditionType, c.Status))
+		}
+	}
+	if len(missing) > 0 {
+		m.set(corev1.PodReady, corev1.ConditionFalse, reasonGates, strings.Join(missing, ", "))
+		return
+	}
+	m.set(corev1.PodReady, corev1.ConditionTrue, "", "")
+}
+
+// refuse says why the pod is not in the spoke.
+func (m *merger) refuse() {
+	if ended(m.status.Phase) {
+		return
+	}
+	if !seen(m.pod) {
+		m.status.Phase = corev1.PodPending
+	}
+	m.status.Reason, m.status.Message = m.said.Reason, m.said.Message
+	m.observe()
+	for _, kind := range []corev1.PodConditionType{corev1.PodReadyToStartContainers, corev1.ContainersReady, corev1.PodReady} {
+		m.set(kind, corev1.ConditionFalse, m.said.Reason, m.said.Message)
+	}
+}
+
+// end closes the status of a pod of which nothing is left in the spoke, as a
+// kubelet does when it does not find the containers any more. Of a pod that never
+// was there nothing is said: its deletion is confirmed.
+func (m *merger) end() {
+	leaving := m.pod.DeletionTimestamp != nil
+	was := seen(m.pod) || m.said.Status != nil
+	if !m.said.Lost && (!was || !leaving) {
+		return
+	}
+	m.set(ConditionInCluster, corev1.ConditionFalse, reasonNothingIsLeft, "")
+	if ended(m.status.Phase) {
+		return
+	}
+	initialized := find(m.status.Conditions, corev1.PodInitialized)
+	terminate(m.status.ContainerStatuses, initialized != nil && initialized.Status == corev1.ConditionTrue)
+	terminate(m.status.InitContainerStatuses, false)
+	terminate(m.status.EphemeralContainerStatuses, false)
+	m.status.Phase = corev1.PodFailed
+	if !leaving {
+		m.status.Reason, m.status.Message = ReasonPodDeletedInCluster, podDeleted
+		if m.said.Message != "" {
+			m.status.Message = m.said.Message
+		}
+	}
+	m.set(corev1.ContainersReady, corev1.ConditionFalse, reasonPodFailed, "")
+	m.set(corev1.PodReady, corev1.ConditionFalse, reasonPodFailed, "")
+}
+
+// terminate ends the containers that run, and those that wait too.
+func terminate(containers []corev1.ContainerStatus, too bool) {
+	for i := range containers {
+		c := &containers[i]
+		if c.State.Terminated != nil || c.State.Running == nil && !too {
+			continue
+		}
+		end := &corev1.ContainerStateTerminated{
+			Reason: reasonUnknown, Message: containerUnknown, ExitCode: exitCodeUnknown, ContainerID: c.ContainerID,
+		}
+		if c.State.Running != nil {
+			end.StartedAt = c.State.Running.StartedAt
+		}
+		c.State = corev1.ContainerState{Terminated: end}
+		c.Ready, c.Started = false, new(false)
+	}
+}
+
+// set sets a condition; the time of its transition stays when its status does.
+func (m *merger) set(kind corev1.PodConditionType, status corev1.ConditionStatus, reason, message string) {
+	next := corev1.PodCondition{Type: kind, Status: status, Reason: reason, Message: message, LastTransitionTime: m.now}
+	have := conditionOf(&m.status, kind)
+	if have == nil {
+		m.status.Conditions = append(m.status.Conditions, next)
+		return
+	}
+	if have.Status == status {
+		next.LastTransitionTime = have.LastTransitionTime
+	}
+	next.LastProbeTime, next.ObservedGeneration = have.LastProbeTime, have.ObservedGeneration
+	*have = next
+}
+
+func conditionOf(s *corev1.PodStatus, kind corev1.PodConditionType) *corev1.PodCondition {
+	return find(s.Conditions, kind)
+}
+
+func find(conditions []corev1.PodCondition, kind corev1.PodConditionType) *corev1.PodCondition {
+	i := slices.IndexFunc(conditions, func(c corev1.PodCondition) bool { return c.Type == kind })
+	if i < 0 {
+		return nil
+	}
+	return &conditions[i]
+}

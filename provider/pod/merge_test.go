@@ -1,0 +1,307 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spokelet/spokelet/api/wire"
+)
+
+var (
+	early2000 = metav1.Unix(946684800, 0)
+	later     = metav1.NewTime(early2000.Add(time.Hour))
+	merged    = metav1.NewTime(early2000.Add(2 * time.Hour))
+)
+
+// brief is what a table says of a status.
+type brief struct {
+	Phase                    corev1.PodPhase
+	Reason                   string
+	Message                  string
+	Ready, Containers        string
+	Scheduled, InCluster     string
+	Other                    map[corev1.PodConditionType]string
+	Container                string
+	QOS                      corev1.PodQOSClass
+	Generation               int64
+	PodIP, NominatedNodeName string
+}
+
+func briefly(s corev1.PodStatus) brief {
+	b := brief{
+		Phase: s.Phase, Reason: s.Reason, Message: s.Message, QOS: s.QOSClass, Generation: s.ObservedGeneration,
+		PodIP: s.PodIP, NominatedNodeName: s.NominatedNodeName,
+	}
+	for _, c := range s.Conditions {
+		text := string(c.Status)
+		if c.Reason != "" {
+			text += " " + c.Reason
+		}
+		switch c.Type {
+		case corev1.PodReady:
+			b.Ready = text
+		case corev1.ContainersReady:
+			b.Containers = text
+		case corev1.PodScheduled:
+			b.Scheduled = text + " " + c.LastTransitionTime.UTC().Format("15:04")
+		case ConditionInCluster:
+			b.InCluster = text
+		case corev1.PodInitialized, corev1.PodReadyToStartContainers:
+		default:
+			if b.Other == nil {
+				b.Other = map[corev1.PodConditionType]string{}
+			}
+			b.Other[c.Type] = text
+		}
+	}
+	for _, c := range s.ContainerStatuses {
+		switch {
+		case c.State.Running != nil:
+			b.Container = "running"
+		case c.State.Terminated != nil:
+			b.Container = "terminated " + c.State.Terminated.Reason
+		default:
+			b.Container = "waiting"
+		}
+	}
+	return b
+}
+
+// mergeCase is a report about a pod, and what becomes of it.
+type mergeCase struct {
+	reason string
+	pod    *corev1.Pod
+	said   wire.PodStatus
+	want   brief
+}
+
+// up is a pod that runs.
+func up(change ...func(*brief)) brief {
+	b := brief{
+		Phase: corev1.PodRunning, Ready: "True", Containers: "True", Scheduled: "True 00:00", InCluster: "True Created",
+		Container: "running", QOS: corev1.PodQOSBestEffort, Generation: 1, PodIP: "10.1.0.7",
+	}
+	for _, f := range change {
+		f(&b)
+	}
+	return b
+}
+
+// runs is the report of a pod that runs.
+func runs(change ...func(*corev1.PodStatus)) wire.PodStatus {
+	s := running()
+	for _, f := range change {
+		f(s)
+	}
+	return wire.PodStatus{Generation: 1, Status: s}
+}
+
+func condition(kind corev1.PodConditionType, status corev1.ConditionStatus, reason string) corev1.PodCondition {
+	return corev1.PodCondition{Type: kind, Status: status, Reason: reason, LastTransitionTime: later}
+}
+
+func having(conditions ...corev1.PodCondition) func(*corev1.PodStatus) {
+	return func(s *corev1.PodStatus) { s.Conditions = append(s.Conditions, conditions...) }
+}
+
+func checkMerges(t *testing.T, cases map[string]mergeCase) {
+	t.Helper()
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			before := tc.pod.DeepCopy()
+			got := merge(tc.pod, tc.said, merged)
+			if diff := cmp.Diff(tc.want, briefly(got)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+			if diff := cmp.Diff(before, tc.pod); diff != "" {
+				t.Errorf("the pod itself was changed (-before +after):\n%s", diff)
+			}
+			again := tc.pod.DeepCopy()
+			again.Status = got
+			if twice := merge(again, tc.said, metav1.Now()); !equality.Semantic.DeepEqual(got, twice) {
+				t.Errorf("the same report again makes a difference (-once +twice):\n%s", cmp.Diff(got, twice, cmpopts.EquateEmpty()))
+			}
+		})
+	}
+}
+
+func TestWhatAReportMakesOfAPod(t *testing.T) {
+	checkMerges(t, map[string]mergeCase{
+		"a pod that runs": {
+			reason: "the status is the spoke's; the binding, the class and the generation are the hub's",
+			pod:    podNamed("a"), said: runs(), want: up(),
+		},
+		"a report that was overtaken": {
+			reason: "the observed generation never goes back",
+			pod:    podNamed("a", func(p *corev1.Pod) { p.Status.ObservedGeneration = 3 }),
+			said:   runs(), want: up(func(b *brief) { b.Generation = 3 }),
+		},
+		"a nominated node": {
+			reason: "the spoke's scheduler says nothing of the hub's nodes, and the hub's something",
+			pod:    podNamed("a", func(p *corev1.Pod) { p.Status.NominatedNodeName = "n" }),
+			said: runs(func(s *corev1.PodStatus) {
+				s.NominatedNodeName = "theirs"
+			}),
+			want: up(func(b *brief) { b.NominatedNodeName = "n" }),
+		},
+		"a pod that waits for room in the spoke": {
+			reason: "the hub's scheduler is content, and the user wants to know who is not",
+			pod:    podNamed("a"),
+			said: wire.PodStatus{Generation: 1, Status: &corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{
+				{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "0/3 nodes are available"},
+			}}},
+			want: brief{
+				Phase: corev1.PodPending, Reason: "Unschedulable", Message: "0/3 nodes are available", Scheduled: "True 00:00",
+				InCluster: "True Created", QOS: corev1.PodQOSBestEffort, Generation: 1,
+			},
+		},
+		"a refusal": {
+			reason: "the pod stays Pending and says why",
+			pod:    podNamed("a"), said: wire.PodStatus{Generation: 1, Reason: "NameTaken", Message: "a pod of that name is somebody else's"},
+			want: brief{
+				Phase: corev1.PodPending, Reason: "NameTaken", Message: "a pod of that name is somebody else's", Ready: "False NameTaken",
+				Containers: "False NameTaken", Scheduled: "True 00:00", QOS: corev1.PodQOSBestEffort, Generation: 1,
+			},
+		},
+		"a status after a refusal": {
+			reason: "the refusal is over",
+			pod: podNamed("a", func(p *corev1.Pod) {
+				p.Status = merge(p, wire.PodStatus{Reason: "NameTaken", Message: "x"}, early2000)
+			}),
+			said: runs(), want: up(),
+		},
+		"a refusal of a pod that runs": {
+			reason: "a phase does not go back",
+			pod:    podNamed("a", inCluster), said: wire.PodStatus{Generation: 1, Reason: "Forbidden", Message: "x"},
+			want: up(func(b *brief) {
+				b.Reason, b.Message, b.Ready, b.Containers = "Forbidden", "x", "False Forbidden", "False Forbidden"
+			}),
+		},
+	})
+}
+
+func TestWhoseTheConditionsOfAPodAre(t *testing.T) {
+	gated := func(p *corev1.Pod) { p.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: "shop/open"}} }
+	checkMerges(t, map[string]mergeCase{
+		"conditions of the hub": {
+			reason: "a gate and a disruption that the hub has begun are nobody else's",
+			pod: podNamed("a", func(p *corev1.Pod) {
+				p.Status.Conditions = append(p.Status.Conditions,
+					condition("shop/open", corev1.ConditionTrue, ""), condition(corev1.DisruptionTarget, corev1.ConditionTrue, "DeletionByTaintManager"))
+			}),
+			said: runs(having(condition("shop/open", corev1.ConditionFalse, ""), condition(corev1.DisruptionTarget, corev1.ConditionFalse, ""))),
+			want: up(func(b *brief) {
+				b.Other = map[corev1.PodConditionType]string{"shop/open": "True", corev1.DisruptionTarget: "True DeletionByTaintManager"}
+			}),
+		},
+		"a disruption in the spoke": {
+			reason: "it is why the pod ends",
+			pod:    podNamed("a"),
+			said:   runs(having(condition(corev1.DisruptionTarget, corev1.ConditionTrue, "EvictionByEvictionAPI"))),
+			want: up(func(b *brief) {
+				b.Other = map[corev1.PodConditionType]string{corev1.DisruptionTarget: "True EvictionByEvictionAPI"}
+			}),
+		},
+		"a resize that is over": {
+			reason: "a kubelet takes its conditions away",
+			pod: podNamed("a", func(p *corev1.Pod) {
+				p.Status.Conditions = append(p.Status.Conditions, condition(corev1.PodResizeInProgress, corev1.ConditionTrue, ""))
+			}),
+			said: runs(), want: up(),
+		},
+		"a resize that waits": {
+			reason: "it is mirrored",
+			pod:    podNamed("a"),
+			said:   runs(having(condition(corev1.PodResizePending, corev1.ConditionTrue, "Deferred"))),
+			want: up(func(b *brief) {
+				b.Other = map[corev1.PodConditionType]string{corev1.PodResizePending: "True Deferred"}
+			}),
+		},
+		"a gate that is shut": {
+			reason: "a kubelet has it decide, and its condition is on the hub",
+			pod:    podNamed("a", gated), said: runs(),
+			want: up(func(b *brief) { b.Ready = "False ReadinessGatesNotReady" }),
+		},
+		"a gate that is open on the hub and unknown in the spoke": {
+			reason: "the spoke's kubelet has never heard of it",
+			pod: podNamed("a", gated, func(p *corev1.Pod) {
+				p.Status.Conditions = append(p.Status.Conditions, condition("shop/open", corev1.ConditionTrue, ""))
+			}),
+			said: runs(func(s *corev1.PodStatus) {
+				find(s.Conditions, corev1.PodReady).Status = corev1.ConditionFalse
+				find(s.Conditions, corev1.PodReady).Reason = "ReadinessGatesNotReady"
+			}),
+			want: up(func(b *brief) { b.Other = map[corev1.PodConditionType]string{"shop/open": "True"} }),
+		},
+	})
+}
+
+func TestHowAPodEnds(t *testing.T) {
+	checkMerges(t, map[string]mergeCase{
+		"a pod that has failed on the hub": {
+			reason: "it does not come back to life",
+			pod: podNamed("a", inCluster, func(p *corev1.Pod) {
+				p.Status.Phase, p.Status.Reason = corev1.PodFailed, "Evicted"
+			}),
+			said: runs(),
+			want: up(func(b *brief) { b.Phase, b.Reason = corev1.PodFailed, "Evicted" }),
+		},
+		"a pod that has failed on the hub and ended in the spoke": {
+			reason: "its containers have ended, the verdict stands",
+			pod: podNamed("a", inCluster, func(p *corev1.Pod) {
+				p.Status.Phase, p.Status.Reason = corev1.PodFailed, "Evicted"
+			}),
+			said: wire.PodStatus{Generation: 1, Status: succeeded()},
+			want: up(func(b *brief) {
+				b.Phase, b.Reason, b.Container = corev1.PodFailed, "Evicted", "terminated Completed"
+			}),
+		},
+		"a pod that was deleted in the spoke": {
+			reason: "it has ended, and nobody knows how",
+			pod:    podNamed("a", inCluster), said: wire.PodStatus{Gone: true, Lost: true, Generation: 1},
+			want: up(func(b *brief) {
+				b.Phase, b.Reason, b.Message = corev1.PodFailed, ReasonPodDeletedInCluster, podDeleted
+				b.Ready, b.Containers, b.InCluster = "False PodFailed", "False PodFailed", "False Gone"
+				b.Container = "terminated ContainerStatusUnknown"
+			}),
+		},
+		"a pod whose last status came with its end": {
+			reason: "how it ended is known",
+			pod:    podNamed("a", inCluster, deleting(30)), said: wire.PodStatus{Gone: true, Generation: 1, Status: succeeded()},
+			want: up(func(b *brief) {
+				b.Phase, b.InCluster, b.Container = corev1.PodSucceeded, "False Gone", "terminated Completed"
+			}),
+		},
+		"a pod that is deleted and of which the spoke forgot the end": {
+			reason: "controllers count pods by how they ended",
+			pod:    podNamed("a", inCluster, deleting(30)), said: wire.PodStatus{Gone: true},
+			want: up(func(b *brief) {
+				b.Phase, b.Ready, b.Containers, b.InCluster = corev1.PodFailed, "False PodFailed", "False PodFailed", "False Gone"
+				b.Container = "terminated ContainerStatusUnknown"
+			}),
+		},
+		"a pod that is deleted and never was there": {
+			reason: "nothing is to be said",
+			pod:    podNamed("a", deleting(30)), said: wire.PodStatus{Gone: true},
+			want: brief{Phase: corev1.PodPending, Scheduled: "True 00:00", QOS: corev1.PodQOSBestEffort},
+		},
+	})
+}
+
+func TestTheTimeOfATransitionStays(t *testing.T) {
+	pod := podNamed("a")
+	pod.Status = merge(pod, wire.PodStatus{Reason: "NameTaken", Message: "x"}, early2000)
+	got := merge(pod, wire.PodStatus{Reason: "Forbidden", Message: "y"}, later)
+	if c := find(got.Conditions, corev1.PodReady); c.Reason != "Forbidden" || !c.LastTransitionTime.Equal(&early2000) {
+		t.Errorf("Ready is %+v, want another reason since the same time", c)
+	}
+}

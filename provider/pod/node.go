@@ -1,0 +1,119 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"github.com/spokelet/spokelet/api/wire"
+)
+
+// node is what is known of one virtual node's pods.
+type node struct {
+	name string
+
+	mu   sync.Mutex // guards what follows
+	pods map[wire.PodKey]*held
+	// watched is true while a reflector brings the pods.
+	watched bool
+	// listed: pods has been complete; before, an agent may report on pods that are
+	// not there yet, which is kept in early.
+	listed bool
+	early  *early
+	// audience is the cluster as one to which objects are published.
+	audience *audience
+	// muted: the cluster was forgotten. Nothing of it is published any more.
+	muted bool
+	// streams counts the streams of Sync to the cluster: two while one takes over
+	// from another.
+	streams int
+	// live: all that the agent has to say has come, so that the reports are what
+	// there is.
+	live bool
+	// since is when the cluster was connected or cut off last.
+	since time.Time
+}
+
+// held is one pod.
+type held struct {
+	// pod is as the watch has it, own as our last write left it, if that is later.
+	pod, own *corev1.Pod
+	// since is when the pod was seen first.
+	since time.Time
+	// sent: the pod is published.
+	sent bool
+	// refs are the objects that it keeps watched.
+	refs []wire.PodObjectKey
+	// report is the agent's last, nil before the first.
+	report *report
+	// events are those that the agent has, by UID: the body of one that is to be
+	// written, nil of one that was.
+	events map[string][]byte
+	// bucket bounds the writes of events; nil before the first.
+	bucket *rate.Limiter
+}
+
+// latest returns the pod as it was read or written last. What is later, the watch
+// or our write, its version says.
+func (h *held) latest() *corev1.Pod {
+	if h.own == nil {
+		return h.pod
+	}
+	order, err := resourceversion.CompareResourceVersion(h.pod.ResourceVersion, h.own.ResourceVersion)
+	if err == nil && order < 0 {
+		return h.own
+	}
+	h.own = nil
+	return h.pod
+}
+
+func (k *Keeper) find(name string) *node {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.nodes[name]
+}
+
+// change changes a node, made when there is none, under its lock.
+func (k *Keeper) change(name string, f func(*node)) *node {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	n, ok := k.nodes[name]
+	if !ok || n.isMuted() {
+		n = &node{name: name, pods: map[wire.PodKey]*held{}, audience: newAudience(name)}
+		k.nodes[name] = n
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	f(n)
+	return n
+}
+
+func (n *node) isMuted() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.muted
+}
+
+// drop forgets a node that nobody uses, and of which nothing has to be kept: it
+// has no pods, or its cluster was forgotten.
+func (k *Keeper) drop(n *node) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.watched || !n.muted && (n.streams > 0 || len(n.pods) > 0) {
+		return
+	}
+	for key := range n.pods {
+		k.remove(n, key)
+	}
+	if k.nodes[n.name] == n {
+		delete(k.nodes, n.name)
+	}
+}

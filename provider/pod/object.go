@@ -1,0 +1,113 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/spokelet/spokelet/api/wire"
+)
+
+// reflector follows one object by its name.
+func (o *objects) reflector(obj *object) *cache.Reflector {
+	where := fields.OneTermEqualSelector(metav1.ObjectNameField, obj.key.Name).String()
+	config := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			options.FieldSelector = where
+			return o.client.CoreV1().ConfigMaps(obj.key.Namespace).List(ctx, options)
+		},
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			options.FieldSelector = where
+			return o.client.CoreV1().ConfigMaps(obj.key.Namespace).Watch(ctx, options)
+		},
+	}
+	var kind runtime.Object = &corev1.ConfigMap{}
+	if obj.key.Kind == wire.PodObjectSecret {
+		kind = &corev1.Secret{}
+		config.ListWithContextFunc = func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			options.FieldSelector = where
+			return o.client.CoreV1().Secrets(obj.key.Namespace).List(ctx, options)
+		}
+		config.WatchFuncWithContext = func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			options.FieldSelector = where
+			return o.client.CoreV1().Secrets(obj.key.Namespace).Watch(ctx, options)
+		}
+	}
+	return cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(config, o.client), kind,
+		objectStore{objects: o, object: obj}, cache.ReflectorOptions{Name: "an object of a pod"})
+}
+
+// objectStore is what a reflector writes one object into.
+type objectStore struct {
+	objects *objects
+	object  *object
+}
+
+var _ cache.ReflectorStore = objectStore{}
+
+// Add takes the object.
+func (s objectStore) Add(obj any) error {
+	meta, ok := obj.(metav1.Object)
+	if !ok || meta.GetName() != s.object.key.Name {
+		return nil
+	}
+	return s.take(meta.GetUID(), contentOf(obj))
+}
+
+// Update takes the changed object.
+func (s objectStore) Update(obj any) error { return s.Add(obj) }
+
+// Delete takes that there is no such object any more.
+func (s objectStore) Delete(obj any) error {
+	if meta, ok := obj.(metav1.Object); !ok || meta.GetName() != s.object.key.Name {
+		return nil
+	}
+	return s.take("", wire.PodObject{Missing: true})
+}
+
+// Replace takes the object, or that there is none.
+func (s objectStore) Replace(objs []any, _ string) error {
+	for _, obj := range objs {
+		if meta, ok := obj.(metav1.Object); ok && meta.GetName() == s.object.key.Name {
+			return s.Add(obj)
+		}
+	}
+	return s.take("", wire.PodObject{Missing: true})
+}
+
+// Resync does nothing.
+func (s objectStore) Resync() error { return nil }
+
+func (s objectStore) take(uid types.UID, content wire.PodObject) error {
+	body, err := json.Marshal(content)
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", s.object.key, err)
+	}
+	s.objects.answer(s.object, uid, body)
+	return nil
+}
+
+// contentOf returns what pods see of an object.
+func contentOf(obj any) wire.PodObject {
+	switch obj := obj.(type) {
+	case *corev1.ConfigMap:
+		return wire.PodObject{Text: obj.Data, Data: obj.BinaryData, Immutable: isTrue(obj.Immutable)}
+	case *corev1.Secret:
+		return wire.PodObject{Type: obj.Type, Data: obj.Data, Immutable: isTrue(obj.Immutable)}
+	default:
+		return wire.PodObject{Missing: true}
+	}
+}
+
+func isTrue(b *bool) bool { return b != nil && *b }

@@ -1,0 +1,224 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"encoding/json"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/tunnel/resource"
+)
+
+const (
+	// ReasonNotSent: nothing has been heard of the pod. The first report takes it
+	// back.
+	ReasonNotSent = "NotSent"
+
+	notConnected = "the cluster is not connected; the pod is sent when it is"
+	notTaken     = "the agent of the cluster takes no pods: it is of an earlier version, or its option pods.enabled is false"
+
+	// answerWithin is how long a pod waits for the first word about it before that
+	// is said.
+	answerWithin = 10 * time.Second
+
+	// maxEarly bounds, in bytes, what is kept of the reports of one agent until its
+	// pods are listed: more than the statuses of ten thousand pods.
+	maxEarly = 32 << 20
+)
+
+// report is what an agent said last of a pod.
+type report struct {
+	body []byte
+	// fresh: it was not acted upon yet.
+	fresh    bool
+	received time.Time
+}
+
+// arrival is something of an agent about a pod.
+type arrival struct {
+	kind string
+	resource.Resource
+}
+
+// early keeps what an agent says before the pods that it is about are listed, in
+// order, the latest under each key. The zero value is empty; nil is, too.
+type early struct {
+	order []string
+	by    map[string]arrival
+	size  int
+}
+
+// add reports whether there was room.
+func (e *early) add(a arrival) bool {
+	if e.by == nil {
+		e.by = map[string]arrival{}
+	}
+	key := a.kind + " " + a.Key
+	old, ok := e.by[key]
+	size := e.size + len(a.Body) - len(old.Body)
+	if !ok {
+		size += len(key)
+	}
+	if size > maxEarly {
+		return false
+	}
+	if !ok {
+		e.order = append(e.order, key)
+	}
+	e.by[key], e.size = a, size
+	return true
+}
+
+// take returns all.
+func (e *early) take() []arrival {
+	if e == nil {
+		return nil
+	}
+	out := make([]arrival, 0, len(e.order))
+	for _, key := range e.order {
+		out = append(out, e.by[key])
+	}
+	return out
+}
+
+// receive takes a status from an agent. It runs on the stream's goroutine.
+func (k *Keeper) receive(cluster string, r resource.Resource) {
+	k.arrive(cluster, arrival{kind: wire.KindPodStatus, Resource: r})
+}
+
+func (k *Keeper) arrive(cluster string, a arrival) {
+	n := k.find(cluster)
+	if n == nil {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.listed {
+		k.arrived(n, a)
+		return
+	}
+	if n.early == nil {
+		n.early = &early{}
+	}
+	if !n.early.add(a) {
+		k.config.Logger.Info("agent says too much of pods that are not listed yet", "cluster", cluster, "key", a.Key)
+	}
+}
+
+// arrived takes what is about a pod that is there; n.mu is held. What an agent can
+// make us hold is bounded by what the hub's users made.
+func (k *Keeper) arrived(n *node, a arrival) {
+	if a.kind == wire.KindPodEvent {
+		k.takeEvent(n, a.Resource)
+		return
+	}
+	key, err := wire.ParsePodKey(a.Key)
+	if err != nil {
+		k.config.Logger.Error(err, "agent sent a status that cannot be read", "cluster", n.name)
+		return
+	}
+	h, ok := n.pods[key]
+	if !ok || h.pod.UID != types.UID(a.UID) || !h.sent {
+		return // of an earlier pod of that name
+	}
+	h.report = &report{body: lastWords(h.report, a.Body), fresh: true, received: time.Now()}
+	k.queue.Add(ref{node: n.name, key: key})
+}
+
+// lastWords returns a report with the status of the one before, if that was not
+// acted upon yet and this one says that nothing is left: how a pod ended comes right
+// before its end.
+func lastWords(before *report, body []byte) []byte {
+	if before == nil || !before.fresh {
+		return body
+	}
+	said, err := wire.DecodePodStatus(body)
+	if err != nil || !said.Gone || said.Status != nil {
+		return body
+	}
+	last, err := wire.DecodePodStatus(before.body)
+	if err != nil || last.Status == nil {
+		return body
+	}
+	said.Status = last.Status
+	whole, err := json.Marshal(said)
+	if err != nil {
+		return body
+	}
+	return whole
+}
+
+// withdrawn forgets a status that the agent does not have any more.
+func (k *Keeper) withdrawn(cluster, key string) {
+	parsed, err := wire.ParsePodKey(key)
+	if err != nil {
+		return
+	}
+	n := k.find(cluster)
+	if n == nil {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if h, ok := n.pods[parsed]; ok {
+		h.report = nil
+	}
+}
+
+// synced: from here on the reports are what there is in the cluster, and what
+// others wrote over them while it was cut off is written again.
+func (k *Keeper) synced(cluster string) {
+	n := k.find(cluster)
+	if n == nil {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.live = true
+	for key, h := range n.pods {
+		if h.report != nil {
+			k.queue.Add(ref{node: n.name, key: key})
+		}
+	}
+}
+
+// waitAnew gives the cluster time for its first word; n.mu is held.
+func (k *Keeper) waitAnew(n *node) {
+	n.since = time.Now()
+	for key, h := range n.pods {
+		if h.waits() {
+			k.queue.Add(ref{node: n.name, key: key})
+		}
+	}
+}
+
+// waits tells that nothing was heard of a pod yet.
+func (h *held) waits() bool {
+	pod := h.latest()
+	return h.sent && h.report == nil && pod.DeletionTimestamp == nil && !seen(pod) && !ended(pod.Status.Phase)
+}
+
+// silence says of a pod that waits why, if there is anything to say, or after what
+// time there may be; n.mu is held.
+func (n *node) silence(h *held) (said *wire.PodStatus, wait time.Duration) {
+	if !h.waits() || n.live {
+		return nil, 0
+	}
+	since := h.since
+	if n.since.After(since) {
+		since = n.since
+	}
+	wait = answerWithin - time.Since(since)
+	switch {
+	case wait > 0:
+		return nil, wait
+	case n.streams == 0:
+		return &wire.PodStatus{Reason: ReasonNotSent, Message: notConnected}, 0
+	default:
+		return &wire.PodStatus{Reason: ReasonNotSent, Message: notTaken}, 0
+	}
+}

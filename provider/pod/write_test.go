@@ -1,0 +1,124 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	k8stesting "k8s.io/client-go/testing"
+
+	"github.com/spokelet/spokelet/api/pace"
+	"github.com/spokelet/spokelet/api/wire"
+)
+
+func TestAStatusThatChangesWithoutEndIsWrittenAtASteadyRate(t *testing.T) {
+	inBubble(t, Config{}, func(r *rig) {
+		r.watch(spoke)
+		defer r.connect(spoke)()
+		r.requests()
+		said := wire.PodStatus{Generation: 1, Status: running()}
+		for i := range 1000 { // 10 s
+			said.Status.ContainerStatuses[0].RestartCount = int32(i)
+			r.says(spoke, podNamed("hot"), said)
+			<-time.After(10 * time.Millisecond)
+		}
+		writes := r.requests()["patch pods"]
+		if most := pace.Burst + 10*pace.PerSecond + 1; writes > most || writes < most/2 {
+			t.Errorf("%d writes in 10 s, want at most %d", writes, most)
+		}
+		r.says(spoke, podNamed("calm"), wire.PodStatus{Generation: 1, Status: running()})
+		if got := r.pod("calm").Status.Phase; got != corev1.PodRunning {
+			t.Errorf("another pod waits: %s", got)
+		}
+		<-time.After(time.Second)
+		synctest.Wait()
+		if got := r.pod("hot").Status.ContainerStatuses[0].RestartCount; got != 999 {
+			t.Errorf("the last status is %d", got)
+		}
+	}, podNamed("hot"), podNamed("calm"))
+}
+
+func TestAWriteThatFails(t *testing.T) {
+	pods := corev1.Resource("pods")
+	cases := map[string]struct {
+		reason string
+		err    error
+		want   corev1.PodPhase
+		writes int
+	}{
+		"an outage": {
+			reason: "it heals", err: apierrors.NewServiceUnavailable("boom"), want: corev1.PodRunning, writes: 3,
+		},
+		"a conflict": {
+			reason: "the pod is read and it is tried again", err: apierrors.NewConflict(pods, "a", errors.New("boom")), want: corev1.PodRunning, writes: 3,
+		},
+		"a status that is not valid": {
+			reason: "it would be so again", err: apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Pod").GroupKind(), "a", nil), want: corev1.PodPending, writes: 1,
+		},
+		"a pod that is gone": {
+			reason: "nothing is left to be said", err: apierrors.NewNotFound(pods, "a"), want: corev1.PodPending, writes: 1,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, Config{}, func(r *rig) {
+				fails := 2
+				r.client.PrependReactor("patch", "pods", func(k8stesting.Action) (bool, runtime.Object, error) {
+					fails--
+					return fails >= 0, nil, tc.err
+				})
+				r.watch(spoke)
+				defer r.connect(spoke)()
+				<-time.After(2 * answerWithin)
+				r.requests()
+				r.says(spoke, podNamed("a"), wire.PodStatus{Generation: 1, Status: running()})
+				<-time.After(time.Hour)
+				synctest.Wait()
+				if got, writes := r.pod("a").Status.Phase, r.requests()["patch pods"]; got != tc.want || writes != tc.writes {
+					t.Errorf("%s: phase %s after %d writes", tc.reason, got, writes)
+				}
+			}, podNamed("a"))
+		})
+	}
+}
+
+func TestAConflictAboutAnotherPodOfTheNameIsTheEnd(t *testing.T) {
+	inBubble(t, Config{}, func(r *rig) {
+		r.watch(spoke)
+		defer r.connect(spoke)()
+		r.client.PrependReactor("patch", "pods", func(k8stesting.Action) (bool, runtime.Object, error) {
+			return true, nil, apierrors.NewConflict(corev1.Resource("pods"), "a", errors.New("uid"))
+		})
+		r.client.PrependReactor("get", "pods", func(k8stesting.Action) (bool, runtime.Object, error) {
+			return true, podNamed("a", func(p *corev1.Pod) { p.UID = "another" }), nil
+		})
+		<-time.After(2 * answerWithin)
+		r.requests()
+		r.says(spoke, podNamed("a"), wire.PodStatus{Generation: 1, Status: running()})
+		<-time.After(time.Hour)
+		synctest.Wait()
+		if diff := cmp.Diff(map[string]int{"patch pods": 1}, r.requests()); diff != "" {
+			t.Errorf("requests (-want +got):\n%s", diff)
+		}
+	}, podNamed("a"))
+}
+
+func TestTheWatchMayLagBehindOurWrite(t *testing.T) {
+	version := func(v string) func(*corev1.Pod) { return func(p *corev1.Pod) { p.ResourceVersion = v } }
+	h := &held{pod: podNamed("a", version("5")), own: podNamed("a", version("9"))}
+	if got := h.latest().ResourceVersion; got != "9" {
+		t.Errorf("version %s, want our own", got)
+	}
+	h.pod = podNamed("a", version("10"))
+	if got := h.latest().ResourceVersion; got != "10" || h.own != nil {
+		t.Errorf("version %s, want the watch's, and ours forgotten", got)
+	}
+}
