@@ -42,9 +42,10 @@ func (s *session) detach() *cobra.Command {
 		Long: `Take a cluster off the hub.
 
 Its works are deleted first, and with them what they applied in the cluster; then
-its record, and with that its node, its certificate's worth and the namespace that
-the hub made for it. A cluster that is not connected cannot clean up: --force takes
-it off all the same, and names the works that were left applied.`,
+the pods that run on its node, which is cordoned; then its record, and with that its
+node, its certificate's worth and the namespace that the hub made for it. A cluster
+that is not connected cannot clean up: --force takes it off all the same, and names
+the works and pods that were left there.`,
 		Args:              usage(cobra.ExactArgs(1)),
 		ValidArgsFunction: s.completeOne,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -83,6 +84,9 @@ func (s *session) runDetach(ctx context.Context, o detachOptions) error {
 		return err
 	}
 	if err := s.endWorks(ctx, hub, o); err != nil {
+		return err
+	}
+	if err := s.endPods(ctx, hub, o); err != nil {
 		return err
 	}
 	// The record that was looked at, and no other that took its name since.

@@ -74,6 +74,7 @@ func newCLI(t *testing.T, objects ...client.Object) *cli {
 	c := &cli{t: t, works: map[schema.GroupVersionKind]bool{}}
 	c.hub = interceptor.NewClient(fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
 		WithIndex(&corev1.Namespace{}, metav1.ObjectNameField, byName).
+		WithIndex(&corev1.Pod{}, nodeOfPod, func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
 		WithIndex(&clusterv1.ManagedCluster{}, metav1.ObjectNameField, byName).Build(), c.interceptors())
 	return c
 }
@@ -314,6 +315,68 @@ func TestGetClusters(t *testing.T) {
 	})
 }
 
+func (c *cli) exists(cluster string) bool {
+	c.t.Helper()
+	err := c.hub.Get(c.t.Context(), client.ObjectKey{Name: cluster}, &clusterv1.ManagedCluster{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		c.t.Fatal(err)
+	}
+	return err == nil
+}
+
+func TestDetachEndsThePodsOfTheNode(t *testing.T) {
+	pod := func(change ...func(*corev1.Pod)) client.Object {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "u"}, Spec: corev1.PodSpec{NodeName: "store1"}}
+		for _, c := range change {
+			c(p)
+		}
+		return p
+	}
+	held := func(p *corev1.Pod) { p.Finalizers = []string{"example.com/runs"} }
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "store1"}}
+
+	t.Run("Pods end before the record goes, and none comes after them", func(t *testing.T) {
+		c := newCLI(t, cluster("store1"), node, pod(held))
+		c.watched = func() {
+			var n corev1.Node
+			if err := c.hub.Get(t.Context(), client.ObjectKey{Name: "store1"}, &n); err != nil || !n.Spec.Unschedulable {
+				t.Errorf("the node takes pods: %v", err)
+			}
+			if !c.exists("store1") {
+				t.Error("the record went before its pods")
+			}
+			if err := c.hub.Patch(t.Context(), pod(), client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`))); err != nil {
+				t.Error(err)
+			}
+		}
+		if code := c.run("detach", "store1"); code != exitDone || c.exists("store1") {
+			t.Errorf("exit code %d, record exists: %v: %s", code, c.exists("store1"), c.err.String())
+		}
+	})
+
+	t.Run("A cluster whose pods do not end is not detached", func(t *testing.T) {
+		c := newCLI(t, cluster("store1"), pod(held))
+		if code := c.run("detach", "store1", "--timeout", "50ms"); code != exitTimeout || !c.exists("store1") {
+			t.Errorf("exit code %d, record exists: %v", code, c.exists("store1"))
+		}
+	})
+
+	t.Run("By force, and says what runs on", func(t *testing.T) {
+		c := newCLI(t, cluster("store1"), pod(held))
+		if code := c.run("detach", "store1", "--force"); code != exitDone || c.exists("store1") || !strings.Contains(c.err.String(), "pod/shop/web") {
+			t.Errorf("exit code %d, record exists: %v: %s", code, c.exists("store1"), c.err.String())
+		}
+	})
+
+	t.Run("The pods of DaemonSets never were there", func(t *testing.T) {
+		owner := metav1.OwnerReference{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "d", Controller: new(true)}
+		c := newCLI(t, cluster("store1"), pod(held, func(p *corev1.Pod) { p.OwnerReferences = []metav1.OwnerReference{owner} }))
+		if code := c.run("detach", "store1"); code != exitDone || c.exists("store1") {
+			t.Errorf("exit code %d, record exists: %v: %s", code, c.exists("store1"), c.err.String())
+		}
+	})
+}
+
 func TestDetach(t *testing.T) {
 	kind := workKinds[1]
 	work := func(finalizers ...string) client.Object {
@@ -321,13 +384,7 @@ func TestDetach(t *testing.T) {
 		w.SetGroupVersionKind(kind)
 		return w
 	}
-	exists := func(c *cli) bool {
-		err := c.hub.Get(t.Context(), client.ObjectKey{Name: "store1"}, &clusterv1.ManagedCluster{})
-		if err != nil && !apierrors.IsNotFound(err) {
-			t.Fatal(err)
-		}
-		return err == nil
-	}
+	exists := func(c *cli) bool { return c.exists("store1") }
 
 	t.Run("Works go first, then the record", func(t *testing.T) {
 		c := newCLI(t, cluster("store1"), work("example.com/applied"))

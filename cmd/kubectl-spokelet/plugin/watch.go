@@ -16,8 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// await returns nil when done says so of the objects that are there. It lists
-// them, then follows their changes; ctx bounds the whole. The error wraps
+// await returns nil when done says so of the objects that are there, by name or, in
+// namespaces, by namespace/name. It lists them, then follows their changes; ctx bounds the whole. The error wraps
 // errTimeout when ctx has run out of time.
 func await(ctx context.Context, hub client.WithWatch, list client.ObjectList, done func(present map[string]client.Object) bool, options ...client.ListOption) error {
 	for {
@@ -49,7 +49,7 @@ func follow(ctx context.Context, hub client.WithWatch, list client.ObjectList, d
 	}
 	for _, item := range items {
 		if object, ok := item.(client.Object); ok {
-			present[object.GetName()] = object
+			present[nameOf(object)] = object
 		}
 	}
 	if done(present) {
@@ -81,9 +81,18 @@ func note(present map[string]client.Object, event watch.Event) error {
 		return fmt.Errorf("watch: unexpected %T", event.Object)
 	}
 	if event.Type == watch.Deleted {
-		delete(present, object.GetName())
+		delete(present, nameOf(object))
 		return nil
 	}
-	present[object.GetName()] = object
+	present[nameOf(object)] = object
 	return nil
+}
+
+// nameOf is the name of an object among those of its kind, with its namespace if it
+// has one.
+func nameOf(object client.Object) string {
+	if object.GetNamespace() == "" {
+		return object.GetName()
+	}
+	return object.GetNamespace() + "/" + object.GetName()
 }

@@ -1,0 +1,85 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// nodeOfPod is the field by which the pods of a node are found.
+const nodeOfPod = "spec.nodeName"
+
+// endPods deletes the pods that run in the cluster and waits until they are gone
+// there; with --force it only says which there are. Those of DaemonSets never were
+// there, and would be made again.
+func (s *session) endPods(ctx context.Context, hub client.WithWatch, o detachOptions) error {
+	onNode := client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector(nodeOfPod, o.name)}
+	if o.force {
+		return s.printPods(ctx, hub, onNode)
+	}
+	if err := cordon(ctx, hub, o.name); err != nil {
+		return err
+	}
+	var pods corev1.PodList
+	if err := hub.List(ctx, &pods, onNode); err != nil {
+		return fmt.Errorf("pods of node %s: %w", o.name, err)
+	}
+	left := map[string]types.UID{}
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		if ofDaemonSet(pod) {
+			continue
+		}
+		left[nameOf(pod)] = pod.UID
+		err := client.IgnoreNotFound(hub.Delete(ctx, pod, client.Preconditions{UID: &pod.UID}))
+		if err != nil {
+			return err
+		}
+	}
+	err := await(ctx, hub, &corev1.PodList{}, func(present map[string]client.Object) bool {
+		return !slices.ContainsFunc(slices.Collect(maps.Keys(left)), func(name string) bool {
+			pod, ok := present[name]
+			return ok && pod.GetUID() == left[name]
+		})
+	}, onNode)
+	if errors.Is(err, errTimeout) {
+		return fmt.Errorf("pods of node %s: %w until they are gone: is the cluster connected? --force leaves them running", o.name, err)
+	}
+	return err
+}
+
+func (s *session) printPods(ctx context.Context, hub client.Reader, onNode client.ListOption) error {
+	var pods corev1.PodList
+	if err := hub.List(ctx, &pods, onNode); err != nil {
+		return fmt.Errorf("pods of the cluster's node: %w", err)
+	}
+	for i := range pods.Items {
+		if pod := &pods.Items[i]; !ofDaemonSet(pod) {
+			_, _ = fmt.Fprintf(s.ErrOut, "left running in the cluster: pod/%s\n", nameOf(pod))
+		}
+	}
+	return nil
+}
+
+// cordon keeps the node of a cluster, if there is one, from new pods.
+func cordon(ctx context.Context, hub client.Writer, name string) error {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	err := hub.Patch(ctx, node, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"unschedulable":true}}`)))
+	return client.IgnoreNotFound(err)
+}
+
+func ofDaemonSet(pod *corev1.Pod) bool {
+	owner := metav1.GetControllerOf(pod)
+	return owner != nil && owner.Kind == "DaemonSet"
+}
