@@ -55,6 +55,13 @@ func Budgets() map[string]Budget {
 		"agent.unrelated.rss.mib":  most(5),
 		"rest.requests.per.s":      most(0),
 		"hub.rss.per.cluster.mib":  most(0.5),
+
+		"node.exec.p50.ratio":          most(2),
+		"node.logs.mbps.ratio":         least(0.3),
+		"node.pod.running.overhead.ms": most(50),
+		"node.pod.status.ms":           most(20),
+		"node.pods600.s":               most(10),
+		"node.streams1000.rss.kib":     most(64),
 	}
 }
 

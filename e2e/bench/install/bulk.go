@@ -71,7 +71,7 @@ func (s *suite) bulkWorks(ctx context.Context, d dialect, prefix string, count i
 	defer stop()
 	start := time.Now()
 	done := make(chan error, 1)
-	go func() { done <- awaitAvailable(events, prefix, count) }()
+	go func() { done <- awaitAll(events, prefix, "Available", count) }()
 	err = parallel(ctx, writers, count, func(ctx context.Context, i int) error {
 		name := fmt.Sprintf("%s%d", prefix, i)
 		return create(ctx, d.on(s.hub), d.work(name, newConfigMap(name)))
@@ -90,20 +90,21 @@ func create(ctx context.Context, in dynamic.ResourceInterface, obj *unstructured
 	return err
 }
 
-// awaitAvailable reads events until so many works of a prefix were seen available.
-func awaitAvailable(events <-chan watch.Event, prefix string, want int) error {
+// awaitAll reads events until so many objects of a prefix were seen with a
+// condition.
+func awaitAll(events <-chan watch.Event, prefix, condition string, want int) error {
 	seen := map[string]bool{}
 	for len(seen) < want {
 		err := await(events, func(e watch.Event) bool {
 			obj, ok := e.Object.(*unstructured.Unstructured)
-			if !ok || !strings.HasPrefix(obj.GetName(), prefix) || !hasCondition(e, "Available", "True") {
+			if !ok || !strings.HasPrefix(obj.GetName(), prefix) || !hasCondition(e, condition, "True") {
 				return false
 			}
 			seen[obj.GetName()] = true
 			return true
 		})
 		if err != nil {
-			return fmt.Errorf("after %d works: %w", len(seen), err)
+			return fmt.Errorf("after %d of them: %w", len(seen), err)
 		}
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"regexp"
 
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -41,8 +42,37 @@ type suite struct {
 	out   io.Writer
 }
 
-// Run brings up a hub and a spoke, measures, and removes both.
-func Run(ctx context.Context, out io.Writer) ([]figure.Figure, error) {
+// step is a part of the suite. A step may need what those before it left.
+type step struct {
+	name string
+	run  func(context.Context) ([]figure.Figure, error)
+}
+
+func (s *suite) steps() []step {
+	return []step{
+		{"idle", s.idle},
+		{"views", s.views},
+		{"works", of(s.works, manifestWork())},
+		{"bulk", of(s.bulk, manifestWork())},
+		{"memory of 1000 works", s.memory},
+		{"rest", s.rest},
+		{"node exec", s.exec},
+		{"node logs", s.logs},
+		{"node latency", s.latency},
+		{"node 600 pods", s.sixHundred},
+		{"node streams", s.streams},
+		{"clusters", s.clusters},
+		{"multicluster works", of(s.works, multicluster())},
+		{"multicluster bulk", of(s.bulk, multicluster())},
+		{"multicluster end", of(s.clear, multicluster())},
+		{"unrelated objects", s.unrelated},
+		{"10000 works", s.thousands},
+	}
+}
+
+// Run brings up a hub and a spoke, measures, and removes both. It runs the steps
+// whose names match.
+func Run(ctx context.Context, out io.Writer, only *regexp.Regexp) ([]figure.Figure, error) {
 	config := clusters.Config{Name: "bench", Spokes: 1, Log: env.Progress(out)}
 	set, err := clusters.Up(ctx, config)
 	if err != nil {
@@ -55,23 +85,10 @@ func Run(ctx context.Context, out io.Writer) ([]figure.Figure, error) {
 		return nil, err
 	}
 	var figures []figure.Figure
-	for _, step := range []struct {
-		name string
-		run  func(context.Context) ([]figure.Figure, error)
-	}{
-		{"idle", s.idle},
-		{"views", s.views},
-		{"works", of(s.works, manifestWork())},
-		{"bulk", of(s.bulk, manifestWork())},
-		{"memory of 1000 works", s.memory},
-		{"rest", s.rest},
-		{"clusters", s.clusters},
-		{"multicluster works", of(s.works, multicluster())},
-		{"multicluster bulk", of(s.bulk, multicluster())},
-		{"multicluster end", of(s.clear, multicluster())},
-		{"unrelated objects", s.unrelated},
-		{"10000 works", s.thousands},
-	} {
+	for _, step := range s.steps() {
+		if !only.MatchString(step.name) {
+			continue
+		}
 		_, _ = fmt.Fprintf(out, "bench: %s\n", step.name)
 		got, err := step.run(ctx)
 		figures = append(figures, got...)

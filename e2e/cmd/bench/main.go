@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"regexp"
 	"syscall"
 
 	"github.com/spokelet/spokelet/e2e/bench/figure"
@@ -21,9 +22,10 @@ import (
 func main() {
 	out := flag.String("out", "bench.json", "where the figures are written")
 	only := flag.String("only", "", "tunnel or install; empty means both")
+	steps := flag.String("steps", "", "a regular expression: the steps of install to run, such as \"^(idle|node .*)$\"; empty means all")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, *out, *only)
+	err := run(ctx, *out, *only, *steps)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -31,7 +33,11 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, out, only string) error {
+func run(ctx context.Context, out, only, steps string) error {
+	selected, err := regexp.Compile(steps)
+	if err != nil {
+		return fmt.Errorf("steps: %w", err)
+	}
 	var figures []figure.Figure
 	if only != "install" {
 		got, err := tunnel.Run(ctx)
@@ -41,7 +47,7 @@ func run(ctx context.Context, out, only string) error {
 		figures = append(figures, got...)
 	}
 	if only != "tunnel" {
-		got, err := install.Run(ctx, os.Stderr)
+		got, err := install.Run(ctx, os.Stderr, selected)
 		figures = append(figures, got...)
 		if err != nil {
 			// What was measured until then is still worth reading.
