@@ -73,7 +73,8 @@ type presence struct {
 // memory is of a pod that was seen in the spoke.
 type memory struct {
 	uid, hubUID types.UID
-	ended       bool
+	// ended: by itself, before anybody deleted it.
+	ended bool
 }
 
 // decide is the heart of the engine.
@@ -116,9 +117,12 @@ func decideAbsent(s situation) action {
 	switch {
 	case s.want.deleting:
 		return actGone
-	case s.want.ended, known && s.last.ended:
+	case known && !s.last.ended:
+		// Also when the hub has heard how it ended: not why.
+		return actLost
+	case s.want.ended, known:
 		return actRetire
-	case s.want.seen, known:
+	case s.want.seen:
 		return actLost
 	case s.want.refused:
 		return actRefuse

@@ -41,6 +41,8 @@ func TestDecide(t *testing.T) {
 			s: situation{listed: true, want: wants(seen), told: true}, want: actLost},
 		"was there": {reason: "somebody deleted it in the spoke",
 			s: situation{listed: true, want: wants(), told: true, last: memory{hubUID: uid}}, want: actLost},
+		"was deleted there, and the hub has heard of its end alone": {reason: "a kubelet says how, not why",
+			s: situation{listed: true, want: wants(seen, ended), told: true, last: memory{hubUID: uid}}, want: actLost},
 		"was there and had ended": {reason: "collectors of ended pods take nothing away",
 			s: situation{listed: true, want: wants(), told: true, last: memory{hubUID: uid, ended: true}}, want: actRetire},
 		"was there, refused now": {reason: "that it was there counts more",

@@ -122,6 +122,36 @@ func TestTheEndOfAPodIsToldWithItsLastStatus(t *testing.T) {
 	}
 }
 
+func TestAPodThatEndedByItselfIsNotLost(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason   string
+		deleting bool
+		want     action
+	}{
+		"by itself":        {reason: "who clears it away takes nothing", want: actRetire},
+		"by being deleted": {reason: "it would have gone on", deleting: true, want: actLost},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := idle(t)
+			e.resync(nil, "1")
+			tellPod(t, e, "hub-1")
+			end := inSpoke(t, "spoke-1", "hub-1", "5")
+			end.Status.Phase = corev1.PodFailed
+			if tc.deleting {
+				end.DeletionTimestamp = &metav1.Time{Time: time.Unix(1_700_000_000, 0)}
+			}
+			e.observe(end)
+			last := end.DeepCopy()
+			last.ResourceVersion, last.DeletionTimestamp = "6", &metav1.Time{Time: time.Unix(1_700_000_000, 0)}
+			e.observe(last)
+			(&podSink{engine: e}).event(last, true)
+			if got := e.next(); got != tc.want {
+				t.Errorf("reason: %s: got %s, want %s", tc.reason, got, tc.want)
+			}
+		})
+	}
+}
+
 func TestFreshListTakesWhatItLacks(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason  string

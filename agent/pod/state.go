@@ -203,7 +203,8 @@ func (e *Engine) setLive(en *entry, now *live) {
 		en.brought = nil
 	}
 	if now != nil {
-		en.last = memory{uid: now.uid, hubUID: now.hubUID, ended: now.ended}
+		before := en.last.uid == now.uid && en.last.ended
+		en.last = memory{uid: now.uid, hubUID: now.hubUID, ended: before || now.ended && !now.deleting}
 	}
 	en.live = now
 	e.relink(en)

@@ -83,6 +83,10 @@ func (m *merger) take() {
 	if !m.said.Gone {
 		m.set(ConditionInCluster, corev1.ConditionTrue, reasonCreated, "")
 	}
+	if conditionOf(&m.status, corev1.PodScheduled) == nil {
+		// As a kubelet says of a pod that came to it without a scheduler.
+		m.set(corev1.PodScheduled, corev1.ConditionTrue, "", "")
+	}
 	m.explain()
 	m.gate()
 }
@@ -217,6 +221,10 @@ func (m *merger) end() {
 	}
 	m.set(ConditionInCluster, corev1.ConditionFalse, reasonNothingIsLeft, "")
 	if ended(m.status.Phase) {
+		// Its kubelet was first to say how it ended, not why.
+		if m.said.Lost && m.status.Phase == corev1.PodFailed && m.status.Reason == "" {
+			m.blame()
+		}
 		return
 	}
 	initialized := find(m.status.Conditions, corev1.PodInitialized)
@@ -225,13 +233,18 @@ func (m *merger) end() {
 	terminate(m.status.EphemeralContainerStatuses, false)
 	m.status.Phase = corev1.PodFailed
 	if !leaving {
-		m.status.Reason, m.status.Message = ReasonPodDeletedInCluster, podDeleted
-		if m.said.Message != "" {
-			m.status.Message = m.said.Message
-		}
+		m.blame()
 	}
 	m.set(corev1.ContainersReady, corev1.ConditionFalse, reasonPodFailed, "")
 	m.set(corev1.PodReady, corev1.ConditionFalse, reasonPodFailed, "")
+}
+
+// blame says who ended the pod.
+func (m *merger) blame() {
+	m.status.Reason, m.status.Message = ReasonPodDeletedInCluster, podDeleted
+	if m.said.Message != "" {
+		m.status.Message = m.said.Message
+	}
 }
 
 // terminate ends the containers that run, and those that wait too.

@@ -140,6 +140,11 @@ func TestWhatAReportMakesOfAPod(t *testing.T) {
 			reason: "the status is the spoke's; the binding, the class and the generation are the hub's",
 			pod:    podNamed("a"), said: runs(), want: up(),
 		},
+		"a pod that came without a scheduler": {
+			reason: "a kubelet says that it was scheduled, and controllers wait for it",
+			pod:    podNamed("a", func(p *corev1.Pod) { p.Status.Conditions = nil }),
+			said:   runs(), want: up(func(b *brief) { b.Scheduled = "True 02:00" }),
+		},
 		"a report that was overtaken": {
 			reason: "the observed generation never goes back",
 			pod:    podNamed("a", func(p *corev1.Pod) { p.Status.ObservedGeneration = 3 }),
@@ -272,6 +277,14 @@ func TestHowAPodEnds(t *testing.T) {
 				b.Phase, b.Reason, b.Message = corev1.PodFailed, ReasonPodDeletedInCluster, podDeleted
 				b.Ready, b.Containers, b.InCluster = "False PodFailed", "False PodFailed", "False Gone"
 				b.Container = "terminated ContainerStatusUnknown"
+			}),
+		},
+		"a pod that was deleted in the spoke, whose kubelet was first to say so": {
+			reason: "how it ended does not say why",
+			pod:    podNamed("a", inCluster, func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }),
+			said:   wire.PodStatus{Gone: true, Lost: true, Generation: 1},
+			want: up(func(b *brief) {
+				b.Phase, b.Reason, b.Message, b.InCluster = corev1.PodFailed, ReasonPodDeletedInCluster, podDeleted, "False Gone"
 			}),
 		},
 		"a pod whose last status came with its end": {
