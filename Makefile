@@ -74,7 +74,7 @@ test-fuzz: ## Run every fuzz target for FUZZTIME (30s).
 
 .PHONY: e2e
 e2e: ## Run the end-to-end tests against two real clusters.
-	cd e2e && go test -p 1 -timeout 40m -v ./...
+	cd e2e && go test -p 1 -parallel 16 -timeout 40m -v ./... # what is parallel mostly waits
 
 .PHONY: bench
 bench: ## Run the benchmarks of docs/benchmarks.md; writes bin/bench.json.

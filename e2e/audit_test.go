@@ -38,6 +38,12 @@ func auditSince(t *testing.T, s *site, offset int64) []string {
 // countOurs counts the requests of our identities with a verb on a ConfigMap.
 func countOurs(t *testing.T, s *site, offset int64, name string, verbs ...string) int {
 	t.Helper()
+	return countOursOf(t, s, offset, "configmaps", name, verbs...)
+}
+
+// countOursOf counts those on an object itself: no streams, no status.
+func countOursOf(t *testing.T, s *site, offset int64, resource, name string, verbs ...string) int {
+	t.Helper()
 	requests, err := env.AuditSince(s.Cluster, offset)
 	if err != nil {
 		t.Fatal(err)
@@ -45,7 +51,7 @@ func countOurs(t *testing.T, s *site, offset int64, name string, verbs ...string
 	count := 0
 	for _, r := range requests {
 		for _, verb := range verbs {
-			if r.Ours() && r.Verb == verb && r.ObjectRef.Resource == "configmaps" && r.ObjectRef.Name == name {
+			if r.Ours() && r.Verb == verb && r.ObjectRef.Resource == resource && r.ObjectRef.Subresource == "" && r.ObjectRef.Name == name {
 				count++
 			}
 		}

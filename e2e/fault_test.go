@@ -24,6 +24,7 @@ func (s *suite) cutIsSurvived(t *testing.T) {
 func (s *suite) cut(t *testing.T, mode clusters.Mode) {
 	t.Helper()
 	spoke, name := s.spoke(), "during-"+strings.ToLower(fmt.Sprint(mode))
+	pods := s.beforeCut(t)
 	mark := auditSize(t, spoke)
 	if err := s.env.Set.Cut(t.Context(), spoke.Cluster, mode); err != nil {
 		t.Fatal(err)
@@ -37,6 +38,7 @@ func (s *suite) cut(t *testing.T, mode clusters.Mode) {
 	}
 	refused(t, "a view of a cluster that is away fails at once and says why", s.hub.as(alice, platform),
 		viewManifest(`{scope: {resource: pods, allNamespaces: true}}`), []string{"create", "-f", "-"}, spoke.Name, "not connected")
+	pods.during(t)
 	// A change on the hub waits, drift is repaired without it.
 	s.hub.apply(t, configMapWork(name, name))
 	s.spoke().kubectl(t, "delete", "configmap", "drifts")
@@ -47,6 +49,7 @@ func (s *suite) cut(t *testing.T, mode clusters.Mode) {
 	start = time.Now()
 	s.untilReady(t, spoke.Name, corev1.ConditionTrue, settle)
 	t.Logf("Ready again %s after the network healed", time.Since(start).Round(time.Millisecond))
+	pods.after(t)
 	s.untilWork(t, name, "Applied", "True")
 	s.untilValue(t, name, "v")
 	// One intent, one object: a first apply creates it, nothing repeats it.
@@ -62,8 +65,10 @@ func (s *suite) hubRestartIsSurvived(t *testing.T) {
 	s.noRace(t)
 	mark := auditSize(t, spoke)
 	out := s.hub.kubectl(t, "get", "nodes", spoke.Name, "-o", "jsonpath={.status.conditions[?(@.type=='Ready')].lastTransitionTime}")
-	s.hub.kubectl(t, "delete", "pod", "-n", env.HubNamespace, "-l", "app.kubernetes.io/name=spokelet-hub", "--grace-period=0", "--force")
-	s.hub.apply(t, configMapWork("restart", "restart"))
+	s.podsWhile(t, func() {
+		s.hub.kubectl(t, "delete", "pod", "-n", env.HubNamespace, "-l", "app.kubernetes.io/name=spokelet-hub", "--grace-period=0", "--force")
+		s.hub.apply(t, configMapWork("restart", "restart"))
+	})
 	start := time.Now()
 	s.hub.kubectl(t, "rollout", "status", "-n", env.HubNamespace, "deployment/spokelet-hub", "--timeout=90s")
 	s.untilWork(t, "restart", "Applied", "True")

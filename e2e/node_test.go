@@ -123,37 +123,6 @@ func (s *suite) kubeletRefusesStrangers(t *testing.T) {
 	}
 }
 
-func (s *suite) podWaits(t *testing.T) {
-	s.hub.apply(t, fmt.Sprintf(`
-apiVersion: v1
-kind: Pod
-metadata: {name: bound, namespace: default}
-spec:
-  nodeName: %s
-  tolerations: [{operator: Exists}]
-  containers: [{name: c, image: spokelet.io/test/busybox:latest, imagePullPolicy: Never}]
-`, s.spoke().Name))
-	get := func(ctx context.Context) (*corev1.Pod, error) {
-		return s.hub.kube.CoreV1().Pods("default").Get(ctx, "bound", metav1.GetOptions{})
-	}
-	until(t, "reason of the waiting pod", settle, func(ctx context.Context) error {
-		pod, err := get(ctx)
-		if err != nil {
-			return err
-		}
-		if pod.Status.Phase != corev1.PodPending || pod.Status.Reason == "" || pod.Status.Message == "" {
-			return fmt.Errorf("is %s, %q, %q", pod.Status.Phase, pod.Status.Reason, pod.Status.Message)
-		}
-		return nil
-	})
-	first, err := get(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Logf("%s: %s", first.Status.Reason, first.Status.Message)
-	s.hub.kubectl(t, "delete", "pod", "bound", "--timeout=20s")
-}
-
 func (s *suite) auditAtRest(t *testing.T) {
 	s.hub.kubectl(t, "wait", "--for=condition=Ready", "node/spoke1", "node/spoke2", "--timeout=60s")
 	const (

@@ -52,6 +52,7 @@ type suite struct {
 	env    *env.Env
 	hub    *site
 	spokes []*site
+	spdy   string // path of the kubectl that speaks SPDY
 }
 
 func (s *suite) spoke() *site { return s.spokes[0] }
@@ -85,6 +86,9 @@ func newSuite(t *testing.T) *suite {
 		t.Fatal(err)
 	}
 	s := &suite{env: e, hub: newSite(t, e, set.Hub())}
+	if s.spdy, err = set.Program(ctx, spdyKubectl); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range set.Spokes() {
 		s.spokes = append(s.spokes, newSite(t, e, c))
 	}
@@ -187,8 +191,12 @@ func until(t *testing.T, what string, timeout time.Duration, done func(context.C
 	t.Helper()
 	var last error
 	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, timeout, true, func(ctx context.Context) (bool, error) {
-		last = done(ctx)
-		return last == nil, nil
+		err := done(ctx)
+		// What was cut short by the end of the time says nothing.
+		if ctx.Err() == nil || last == nil {
+			last = err
+		}
+		return err == nil, nil
 	})
 	if err != nil {
 		t.Fatalf("%s: not within %s: %v", what, timeout, last)

@@ -36,6 +36,8 @@ type Request struct {
 		Resource  string `json:"resource"`
 		Namespace string `json:"namespace"`
 		Name      string `json:"name"`
+		// Subresource is empty for the object itself.
+		Subresource string `json:"subresource"`
 	} `json:"objectRef"`
 	ResponseStatus struct {
 		Code int `json:"code"`

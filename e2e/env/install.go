@@ -48,6 +48,13 @@ func (e *Env) Kubectl(c *clusters.Cluster) Command {
 	}
 }
 
+// KubectlAt returns another kubectl, by its path, for one cluster.
+func (e *Env) KubectlAt(path string, c *clusters.Cluster) Command {
+	other := e.Kubectl(c)
+	other.Path = path
+	return other
+}
+
 // Helm returns helm for one cluster.
 func (e *Env) Helm(c *clusters.Cluster) Command {
 	return Command{Path: filepath.Join(e.Bin, "helm"), Args: []string{"--kubeconfig", c.Kubeconfig}}

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -78,6 +79,12 @@ func (c Command) Cmd(ctx context.Context, args ...string) *exec.Cmd {
 
 func (c Command) line(args []string) string {
 	return filepath.Base(c.Path) + " " + strings.Join(args, " ")
+}
+
+// With returns the command with further leading arguments.
+func (c Command) With(args ...string) Command {
+	c.Args = slices.Concat(c.Args, args)
+	return c
 }
 
 // Root returns the top of the checkout that holds the working directory.

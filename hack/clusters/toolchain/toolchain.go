@@ -47,7 +47,7 @@ type tool struct {
 	name     string   // of the binary and of its directory under tools/
 	pkg      string   // what go build is given, in that directory
 	programs []string // names it runs under; symbolic links when they differ from name
-	version  string   // module whose version is stamped as Kubernetes' gitVersion
+	version  string   // module whose version is stamped as Kubernetes' gitVersion; v0.N of a part is v1.N of the whole
 }
 
 func tools() []tool {
@@ -55,6 +55,7 @@ func tools() []tool {
 		{name: "kube", pkg: ".", version: "k8s.io/kubernetes", programs: []string{
 			"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet", "kubectl",
 		}},
+		{name: "kubectl129", pkg: ".", version: "k8s.io/kubectl", programs: []string{"kubectl129"}},
 		{name: "etcd", pkg: "go.etcd.io/etcd/server/v3", programs: []string{"etcd"}},
 		{name: "helm", pkg: "helm.sh/helm/v4/cmd/helm", programs: []string{"helm"}},
 		{name: "kind", pkg: "sigs.k8s.io/kind", programs: []string{"kind"}},
@@ -292,6 +293,9 @@ func (b build) linkerFlags(ctx context.Context) (string, error) {
 	version, err := output(ctx, b.source, "list", "-m", "-f", "{{.Version}}", b.tool.version)
 	if err != nil {
 		return "", err
+	}
+	if minor, part := strings.CutPrefix(version, "v0."); part {
+		version = "v1." + minor
 	}
 	return strip + " -X k8s.io/component-base/version.gitVersion=" + version +
 		" -X k8s.io/client-go/pkg/version.gitVersion=" + version, nil

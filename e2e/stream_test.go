@@ -1,0 +1,209 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/creack/pty"
+
+	"github.com/spokelet/spokelet/e2e/env"
+)
+
+// terminal is a command that runs on a terminal of its own.
+type terminal struct {
+	following
+
+	tty *os.File
+}
+
+// onTerminal starts a command on a terminal of a size.
+func onTerminal(t *testing.T, ctl env.Command, rows, columns uint16, args ...string) (*terminal, error) {
+	t.Helper()
+	term := &terminal{following: following{cmd: ctl.Cmd(t.Context(), args...), done: make(chan error, 1)}}
+	tty, err := pty.StartWithSize(term.cmd, &pty.Winsize{Rows: rows, Cols: columns})
+	if err != nil {
+		return nil, err
+	}
+	term.tty = tty
+	copied := make(chan struct{})
+	go func() {
+		defer close(copied)
+		_, _ = io.Copy(term, tty) // ends with the terminal, by an error
+	}()
+	go func() { term.done <- term.cmd.Wait() }()
+	t.Cleanup(func() {
+		_ = term.cmd.Process.Kill() // it may have ended
+		term.ended(t, patience)
+		_ = tty.Close()
+		<-copied
+	})
+	return term, nil
+}
+
+// say types a line and returns what comes after it, up to a text.
+func (term *terminal) say(ctx context.Context, line, want string) error {
+	if _, err := term.tty.WriteString(line + "\n"); err != nil {
+		return err
+	}
+	return term.await(ctx, want)
+}
+
+func (term *terminal) await(ctx context.Context, want string) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !strings.Contains(term.text(), want) {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("no %q in %q", want, term.text())
+		case <-tick.C:
+		}
+	}
+	return nil
+}
+
+// terminalsAgree speaks with a shell, and changes the size of the window.
+func (s *suite) terminalsAgree(t *testing.T, c client) {
+	c.both(t, func(ctl env.Command, _ string) (string, error) {
+		term, err := onTerminal(t, ctl, 33, 99, "exec", "-it", longLived, "-c", "side", "--", "sh")
+		if err != nil {
+			return "", err
+		}
+		ctx := t.Context()
+		if err := term.say(ctx, "echo size $(stty size)", "size 33 99"); err != nil {
+			return "", err
+		}
+		if err := pty.Setsize(term.tty, &pty.Winsize{Rows: 44, Cols: 120}); err != nil {
+			return "", err
+		}
+		resized := `until [ "$(stty size)" = "44 120" ]; do sleep 0.05; done; echo now $(stty size)`
+		if err := term.say(ctx, resized, "now 44 120"); err != nil {
+			return "", err
+		}
+		if err := term.say(ctx, "[ -t 0 ] && [ -t 1 ] && [ -t 2 ] && echo all three", "\nall three"); err != nil {
+			return "", err
+		}
+		if _, err := term.tty.WriteString("exit 7\n"); err != nil {
+			return "", err
+		}
+		return fmt.Sprint("exit code ", term.ended(t, patience)), nil
+	})
+}
+
+// forwarding is the line that kubectl prints for each port.
+var forwarding = regexp.MustCompile(`Forwarding from (127\.0\.0\.1:\d+) -> (\d+)`)
+
+// forward starts port-forward and returns the local address of each port.
+func forward(t *testing.T, ctl env.Command, pod string, ports ...string) (*following, map[string]string) {
+	t.Helper()
+	args := []string{"port-forward", pod}
+	for _, port := range ports {
+		args = append(args, ":"+port)
+	}
+	f := follow(t, ctl, args...)
+	local := map[string]string{}
+	until(t, fmt.Sprintf("%v listens", args), patience, func(context.Context) error {
+		for _, m := range forwarding.FindAllStringSubmatch(f.text(), -1) {
+			local[m[2]] = m[1]
+		}
+		if len(local) < len(ports) {
+			return fmt.Errorf("got %q", f.text())
+		}
+		return nil
+	})
+	return f, local
+}
+
+func (s *suite) portForwardAgrees(t *testing.T, c client) {
+	for _, way := range []struct {
+		name string
+		ctl  env.Command
+	}{{"spoke", c.spoke}, {"hub", c.hub}} {
+		f, local := forward(t, way.ctl, longLived, "8080", "8081", "9")
+		small, err := fetch(t.Context(), "http://"+local["8080"]+"/")
+		if err != nil || string(small) != "hello from the pod\n" {
+			t.Errorf("%s: got %q, %v", way.name, small, err)
+		}
+		large, err := fetch(t.Context(), "http://"+local["8080"]+"/large")
+		if sum := sha256.Sum256(large); err != nil || hex.EncodeToString(sum[:]) != sumOfLarge() {
+			t.Errorf("%s: got %d bytes, %v", way.name, len(large), err)
+		}
+		if got, err := echo(t.Context(), local["8081"], "there and back"); err != nil || got != "there and back" {
+			t.Errorf("%s: the echo: got %q, %v", way.name, got, err)
+		}
+		// Nobody listens there. What is said ends, and with SPDY the other ports go on.
+		if got, err := echo(t.Context(), local["9"], "nobody"); err == nil && got != "" {
+			t.Errorf("%s: a closed port answers %q", way.name, got)
+		}
+		f.until(t, "refused")
+	}
+	c.verbs(t, map[string]verb{
+		"a port out of range": {args: []string{"port-forward", longLived, ":70000"}, code: 1, err: "70000"},
+		"no such pod":         {args: []string{"port-forward", "nowhere", ":80"}, code: 1, err: "not found"},
+	})
+}
+
+func sumOfLarge() string {
+	var text strings.Builder
+	for i := range 400_000 {
+		fmt.Fprintf(&text, "%d\n", i+1)
+	}
+	sum := sha256.Sum256([]byte(text.String()))
+	return hex.EncodeToString(sum[:])
+}
+
+func fetch(ctx context.Context, url string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	transport := &http.Transport{DisableKeepAlives: true}
+	defer transport.CloseIdleConnections()
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	return io.ReadAll(resp.Body)
+}
+
+// echo sends a text, says that no more comes, and reads to the end.
+func echo(ctx context.Context, address, text string) (string, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = conn.Close() }()
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		return "", err
+	}
+	if _, err := io.WriteString(conn, text); err != nil {
+		return "", err
+	}
+	half, ok := conn.(*net.TCPConn)
+	if !ok {
+		return "", errors.New("no TCP connection")
+	}
+	if err := half.CloseWrite(); err != nil {
+		return "", err
+	}
+	got, err := io.ReadAll(conn)
+	return string(got), err
+}
