@@ -49,6 +49,7 @@ func TestEndToEnd(t *testing.T) {
 		{"a deleted namespace leaves no pods in the spoke", s.podsLeave},
 		{"the agent uninstalls while works exist", s.agentUninstalls},
 		{"detach removes every trace of a cluster", s.detach},
+		{"detach ends the pods of a cluster", s.detachEndsPods},
 		{"no race was seen", s.noRace},
 	}
 	for i, step := range steps {

@@ -128,6 +128,7 @@ func (s *suite) agentUninstalls(t *testing.T) {
 	spoke := s.spoke()
 	s.hub.apply(t, configMapWork("left", "left-behind"))
 	s.untilWork(t, "left", "Applied", "True")
+	s.startLeft(t, spoke)
 	if _, err := s.env.Helm(spoke.Cluster).Run(t.Context(), "uninstall", "spokelet-agent", "--namespace", env.AgentNamespace, "--wait", "--timeout", "3m"); err != nil {
 		t.Fatal(err)
 	}
@@ -145,6 +146,7 @@ func (s *suite) agentUninstalls(t *testing.T) {
 		t.Errorf("rights stayed:\n%s", out)
 	}
 	s.untilReady(t, spoke.Name, corev1.ConditionFalse, settle)
+	s.noneLeft(t, spoke)
 }
 
 func (s *suite) detach(t *testing.T) {

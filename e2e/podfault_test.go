@@ -4,6 +4,8 @@
 package e2e
 
 import (
+	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -148,5 +150,40 @@ func (s *suite) podsLeave(t *testing.T) {
 		if out != "" {
 			t.Errorf("left in the spoke:\n%s", out)
 		}
+	}
+}
+
+// leftNamespace is that of the pods that run while a cluster leaves.
+const leftNamespace = "left"
+
+// startLeft has a pod run in a cluster that is about to leave.
+func (s *suite) startLeft(t *testing.T, on *site) {
+	t.Helper()
+	s.hub.apply(t, fmt.Sprintf("{apiVersion: v1, kind: Namespace, metadata: {name: %s}}", leftNamespace))
+	s.hub.kubectl(t, "wait", "--for=create", "serviceaccount/default", "-n", leftNamespace, "--timeout=30s")
+	s.hub.apply(t, podIn(leftNamespace, "on-"+on.Name, "nodeName: "+on.Name+", ", container("main", forever, "")))
+	untilPodIn(t, s.hub, leftNamespace, "on-"+on.Name, "ready", ready)
+}
+
+// noneLeft waits until no pod of the hub runs in a cluster.
+func (s *suite) noneLeft(t *testing.T, in *site) {
+	t.Helper()
+	until(t, in.Name+": absence of the hub's pods", settle, func(ctx context.Context) error {
+		out, err := in.ctl.Run(ctx, "get", "pods", "-A", "-l", "spokelet.io/hub", "-o", "name")
+		if err == nil && out != "" {
+			err = fmt.Errorf("left: %s", out)
+		}
+		return err
+	})
+}
+
+// detachEndsPods has a cluster that is connected leave in order.
+func (s *suite) detachEndsPods(t *testing.T) {
+	spoke := s.spokes[1]
+	s.hub.kubectl(t, "wait", "--for=condition=Ready", "node/"+spoke.Name, "--timeout=60s")
+	s.startLeft(t, spoke)
+	s.hub.kubectl(t, "spokelet", "detach", spoke.Name, "--timeout=60s")
+	if out := spoke.kubectl(t, "get", "pods", "-A", "-l", "spokelet.io/hub", "-o", "name"); out != "" {
+		t.Errorf("left running: %s", out)
 	}
 }
