@@ -30,14 +30,16 @@ func (s *suite) verbsAgree(t *testing.T) {
 	s.hub.apply(t, attachedPod("attached")+pod("crashed", "volumes: [{name: work, emptyDir: {}}], ",
 		container("main", "if [ -e /work/tried ]; then echo second; exec sleep 1d; fi; touch /work/tried; echo first", "volumeMounts: [{name: work, mountPath: /work}], "),
 		container("other", "echo beside; sleep 1d", ""))+
-		pod("debugged", "", container("main", forever, "")))
+		pod("debugged", "", container("main", forever, ""))+
+		// One for each kubectl: what it says there no other reads.
+		pod("followed", "", container("spdy", "echo begun; sleep 1d", ""), container("websocket", "echo begun; sleep 1d", "")))
 	untilPod(t, s.hub, "crashed", "started anew", func(pod *corev1.Pod) error {
 		if len(pod.Status.ContainerStatuses) == 0 || pod.Status.ContainerStatuses[0].RestartCount == 0 {
 			return errors.New("not restarted")
 		}
 		return ready(pod)
 	})
-	for _, name := range []string{"attached", "debugged"} {
+	for _, name := range []string{"attached", "debugged", "followed"} {
 		untilPod(t, s.hub, name, "ready", ready)
 	}
 	tests := map[string]func(*testing.T){"who may not is refused": s.execNeedsARight}
@@ -51,7 +53,7 @@ func (s *suite) verbsAgree(t *testing.T) {
 		}
 	}
 	parallel(t, tests)
-	s.hub.inPods(t, "delete", "pod", "attached", "crashed", "debugged", "--timeout=30s")
+	s.hub.inPods(t, "delete", "pod", "attached", "crashed", "debugged", "followed", "--timeout=30s")
 }
 
 func (s *suite) execNeedsARight(t *testing.T) {
@@ -104,12 +106,13 @@ func logLine(t *testing.T, log, end string) string {
 
 // followedLogsAgree makes a line while both ways follow, and waits for it.
 func (s *suite) followedLogsAgree(t *testing.T, c client) {
-	mark := "said live, " + c.name
-	hub, spoke := follow(t, c.hub, "logs", "-f", longLived, "-c", "side", "--tail=1"), follow(t, c.spoke, "logs", "-f", longLived, "-c", "side", "--tail=1")
+	mark, name := "said live, "+c.name, strings.ToLower(c.name)
+	args := []string{"logs", "-f", "followed", "-c", name, "--tail=1"}
+	hub, spoke := follow(t, c.hub, args...), follow(t, c.spoke, args...)
 	for _, f := range []*following{hub, spoke} {
-		f.until(t, "side 5\n")
+		f.until(t, "begun\n")
 	}
-	s.spoke().inPods(t, "exec", longLived, "-c", "side", "--", "sh", "-c", "echo '"+mark+"' >/proc/1/fd/1")
+	s.spoke().inPods(t, "exec", "followed", "-c", name, "--", "sh", "-c", "echo '"+mark+"' >/proc/1/fd/1")
 	spoke.until(t, mark)
 	start := time.Now()
 	hub.until(t, mark)

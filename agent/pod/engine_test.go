@@ -110,7 +110,7 @@ func TestTheEndOfAPodIsToldWithItsLastStatus(t *testing.T) {
 	// As a kubelet does: it writes the status and deletes the pod at once.
 	last := inSpoke(t, "spoke-1", "hub-1", "7")
 	last.Status.Phase = corev1.PodSucceeded
-	(&podSink{engine: e}).event(last, true)
+	(&podSink{engine: e}).Event(last, true)
 	if err := e.reconcile(t.Context(), place{Namespace: "shop", Name: "web"}); err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +144,7 @@ func TestAPodThatEndedByItselfIsNotLost(t *testing.T) {
 			last := end.DeepCopy()
 			last.ResourceVersion, last.DeletionTimestamp = "6", &metav1.Time{Time: time.Unix(1_700_000_000, 0)}
 			e.observe(last)
-			(&podSink{engine: e}).event(last, true)
+			(&podSink{engine: e}).Event(last, true)
 			if got := e.next(); got != tc.want {
 				t.Errorf("reason: %s: got %s, want %s", tc.reason, got, tc.want)
 			}
@@ -210,7 +210,7 @@ func TestEventsOfOnePodAreBounded(t *testing.T) {
 			Type:           corev1.EventTypeNormal, Reason: "Pulled",
 		}
 	}
-	sink.event(event(0), false)
+	sink.Event(event(0), false)
 	if keys := e.happenings.Keys(); len(keys) > 0 {
 		t.Errorf("events of a pod that is not known: %v", keys)
 	}
@@ -219,12 +219,12 @@ func TestEventsOfOnePodAreBounded(t *testing.T) {
 		t.Errorf("what came early (-want +got):\n%s", diff)
 	}
 	for n := range 2 * wire.PodEventsMax {
-		sink.event(event(n), false)
+		sink.Event(event(n), false)
 	}
 	if n := len(e.happenings.Keys()); n != wire.PodEventsMax {
 		t.Errorf("%d events are kept, want %d", n, wire.PodEventsMax)
 	}
-	sink.event(event(2*wire.PodEventsMax-1), true)
+	sink.Event(event(2*wire.PodEventsMax-1), true)
 	if n := len(e.happenings.Keys()); n != wire.PodEventsMax-1 {
 		t.Errorf("%d events are kept after one expired", n)
 	}

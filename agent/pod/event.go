@@ -68,7 +68,8 @@ type eventSink struct {
 	scope  *scope
 }
 
-func (s *eventSink) event(obj metav1.Object, deleted bool) {
+// Event implements follow.Sink.
+func (s *eventSink) Event(obj metav1.Object, deleted bool) {
 	ev, ok := obj.(*corev1.Event)
 	if !ok {
 		return
@@ -86,9 +87,11 @@ func (s *eventSink) event(obj metav1.Object, deleted bool) {
 	}
 }
 
-func (*eventSink) begin() {}
+// Begin implements follow.Sink.
+func (*eventSink) Begin() {}
 
-func (s *eventSink) end(string) {
+// End implements follow.Sink.
+func (s *eventSink) End(string) {
 	e := s.engine
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -96,7 +99,8 @@ func (s *eventSink) end(string) {
 	e.conclude()
 }
 
-func (s *eventSink) refused(err error) {
+// Refused implements follow.Sink.
+func (s *eventSink) Refused(err error) {
 	s.engine.log.Error(err, "cannot watch the events of pods; the hub does not see them")
 }
 

@@ -18,6 +18,7 @@ import (
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/spokelet/spokelet/agent/follow"
 	"github.com/spokelet/spokelet/agent/pod/shape"
 	"github.com/spokelet/spokelet/api/wire"
 )
@@ -54,15 +55,15 @@ func newSpoke(cfg *rest.Config, user string) (*spoke, error) {
 func (s *spoke) close() { utilnet.CloseIdleConnectionsFor(s.pool.Transport) }
 
 // pods are those of a hub, in all namespaces.
-func (s *spoke) pods(hubID string) feed {
+func (s *spoke) pods(hubID string) follow.Feed {
 	selector := labels.Set{shape.LabelHub: hubID}.String() + "," + shape.LabelHubPodUID
 	pods := s.core.Pods(metav1.NamespaceAll)
-	return feed{
-		list: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	return follow.Feed{
+		List: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.LabelSelector = selector
 			return pods.List(ctx, o)
 		},
-		watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+		Watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.LabelSelector = selector
 			return pods.Watch(ctx, o)
 		},
@@ -70,15 +71,15 @@ func (s *spoke) pods(hubID string) feed {
 }
 
 // events are those of a namespace about pods.
-func (s *spoke) events(namespace string) feed {
+func (s *spoke) events(namespace string) follow.Feed {
 	selector := fields.Set{"involvedObject.kind": "Pod"}.String()
 	events := s.core.Events(namespace)
-	return feed{
-		list: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	return follow.Feed{
+		List: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.FieldSelector = selector
 			return events.List(ctx, o)
 		},
-		watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+		Watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.FieldSelector = selector
 			return events.Watch(ctx, o)
 		},

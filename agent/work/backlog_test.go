@@ -94,3 +94,12 @@ func TestForgottenWorkIsNotRecorded(t *testing.T) {
 		t.Errorf("to be recorded (-want +got):\n%s", diff)
 	}
 }
+
+// advance lets the bubble's time pass.
+func advance(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+	synctest.Wait()
+}

@@ -12,8 +12,8 @@
 //     in the work's anchor before it is applied and until it is gone, so that a
 //     crash between any two steps leaves nothing that nobody knows of.
 //   - table.go knows every managed object by one small record, and tells drift
-//     from noise by the fields that our server-side applies own. follow.go and
-//     watch.go feed it; what is not managed is dropped as it is read.
+//     from noise by the fields that our server-side applies own. watch.go
+//     feeds it; what is not managed is dropped as it is read.
 //   - status.go composes what the hub is told, from what executors concluded and
 //     what the table sees at that moment.
 //   - copy.go keeps what is wanted for a restart without the hub.

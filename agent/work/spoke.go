@@ -14,12 +14,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+
+	"github.com/spokelet/spokelet/agent/follow"
 )
+
+// pageSize anchors are held at once when they are listed.
+const pageSize = 500
 
 // spoke is the spoke's API server as the works' service account sees it: every
 // request, discovery and watches among them, goes out under that name, over one
@@ -124,22 +128,30 @@ func (s *spoke) delete(ctx context.Context, at target, uid types.UID, version st
 		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}, PropagationPolicy: &background})
 }
 
-// List and Watch read a scope as metadata where that says enough.
-func (s *spoke) List(ctx context.Context, sc scope, o metav1.ListOptions) (runtime.Object, error) {
+// feed reads a scope as metadata where that says enough.
+func (s *spoke) feed(sc scope) follow.Feed {
 	if metadataOnly(sc.Group, sc.Resource) && !sc.complete {
-		return s.metadata.Resource(sc.GroupVersionResource).Namespace(sc.namespace).List(ctx, o)
+		return s.metadataFeed(sc)
 	}
-	return s.dynamic.Resource(sc.GroupVersionResource).Namespace(sc.namespace).List(ctx, o)
+	objects := s.dynamic.Resource(sc.GroupVersionResource).Namespace(sc.namespace)
+	return follow.Feed{
+		List: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			return objects.List(ctx, o)
+		},
+		Watch: objects.Watch,
+	}
 }
 
-func (s *spoke) Watch(ctx context.Context, sc scope, o metav1.ListOptions) (watch.Interface, error) {
-	if metadataOnly(sc.Group, sc.Resource) && !sc.complete {
-		return s.metadata.Resource(sc.GroupVersionResource).Namespace(sc.namespace).Watch(ctx, o)
+// metadataFeed reads any scope as metadata.
+func (s *spoke) metadataFeed(sc scope) follow.Feed {
+	objects := s.metadata.Resource(sc.GroupVersionResource).Namespace(sc.namespace)
+	return follow.Feed{
+		List: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			return objects.List(ctx, o)
+		},
+		Watch: objects.Watch,
 	}
-	return s.dynamic.Resource(sc.GroupVersionResource).Namespace(sc.namespace).Watch(ctx, o)
 }
-
-var _ lister = (*spoke)(nil)
 
 // anchors reads and writes the anchors of a dialect.
 func (s *spoke) anchors(p Policy) dynamic.ResourceInterface {

@@ -41,7 +41,7 @@ func busy(t *testing.T) (s *spoke, requests *atomic.Int32) {
 func TestRefusedWatchIsNotWaitedForByTheClient(t *testing.T) {
 	s, requests := busy(t)
 	sc := scope{GroupVersionResource: schema.GroupVersionResource{Group: "x.io", Version: "v1", Resource: "widgets"}}
-	w, err := s.Watch(t.Context(), sc, metav1.ListOptions{})
+	w, err := s.feed(sc).Watch(t.Context(), metav1.ListOptions{})
 	if err == nil {
 		w.Stop()
 	}
@@ -53,7 +53,7 @@ func TestRefusedWatchIsNotWaitedForByTheClient(t *testing.T) {
 func TestRefusedRequestIsStillTriedAgainByTheClient(t *testing.T) {
 	s, requests := busy(t)
 	sc := scope{GroupVersionResource: schema.GroupVersionResource{Group: "x.io", Version: "v1", Resource: "widgets"}}
-	if _, err := s.List(t.Context(), sc, metav1.ListOptions{}); err != nil || requests.Load() != 2 {
+	if _, err := s.feed(sc).List(t.Context(), metav1.ListOptions{}); err != nil || requests.Load() != 2 {
 		t.Errorf("%d requests, error %v: an overloaded API server says when to come back", requests.Load(), err)
 	}
 }

@@ -6,42 +6,64 @@ package work
 import (
 	"context"
 	"errors"
-
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/spokelet/spokelet/agent/follow"
 	"github.com/spokelet/spokelet/api/wire"
 )
 
-// start runs a follower until the engine or the returned stop ends it. stop does
-// not wait: it is called with locks held.
-func (e *Engine) start(f *follower) (stop func()) {
+// scope is what one watch covers.
+type scope struct {
+	schema.GroupVersionResource
+	namespace string
+	// complete asks for the content of kinds that are watched as metadata else.
+	complete bool
+}
+
+func scopeOf(t target) scope { return scope{GroupVersionResource: t.gvr(), namespace: t.Namespace} }
+
+func (s scope) id(obj metav1.Object) objectID {
+	return objectID{Group: s.Group, Resource: s.Resource, Namespace: obj.GetNamespace(), Name: obj.GetName()}
+}
+
+// follow keeps a sink up to date with a scope until the engine or the returned stop
+// ends it. stop does not wait: it is called with locks held.
+func (e *Engine) follow(s scope, feed follow.Feed, to follow.Sink) (stop func()) {
 	ctx, cancel := context.WithCancel(e.lifetime)
+	log := e.log.WithValues("resource", s.String(), "namespace", s.namespace)
 	e.following.Go(func() {
 		defer cancel()
-		f.run(ctx)
+		(&follow.Follower{Feed: feed, Sink: to, Refusal: refusal, Log: log}).Run(ctx)
 	})
 	return cancel
 }
 
-// followObjects watches a scope of applied objects.
-func (e *Engine) followObjects(s scope) (stop func()) {
-	return e.start(&follower{scope: s, lister: e.spoke, sink: &objectSink{table: e.table}, log: e.log})
+// refusal tells an answer that waiting will not change from a fault on the way.
+func refusal(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsMethodNotSupported(err) || apierrors.IsNotFound(err)
 }
 
-// objectSink feeds the table. A follower calls from one goroutine.
+// followObjects watches a scope of applied objects.
+func (e *Engine) followObjects(s scope) (stop func()) {
+	return e.follow(s, e.spoke.feed(s), &objectSink{table: e.table, scope: s})
+}
+
+// objectSink feeds the table with what is in a scope.
 type objectSink struct {
 	table *table
+	scope scope
 	seen  map[objectID]struct{}
 }
 
-func (o *objectSink) event(s scope, obj metav1.Object, deleted bool) {
-	id := s.id(obj)
+// Event implements follow.Sink.
+func (o *objectSink) Event(obj metav1.Object, deleted bool) {
+	id := o.scope.id(obj)
 	if !o.table.wants(id) {
 		return // dropped before anything of it is kept
 	}
@@ -59,31 +81,23 @@ func (o *objectSink) event(s scope, obj metav1.Object, deleted bool) {
 	o.table.observe(id, sight(obj, FieldManager), deleted, at, readings...)
 }
 
-func (o *objectSink) begin(scope) { o.seen = map[objectID]struct{}{} }
+// Begin implements follow.Sink.
+func (o *objectSink) Begin() { o.seen = map[objectID]struct{}{} }
 
-func (o *objectSink) end(s scope, version string) {
-	o.table.resync(s, o.seen, version)
+// End implements follow.Sink.
+func (o *objectSink) End(version string) {
+	o.table.resync(o.scope, o.seen, version)
 	o.seen = nil
 }
 
-func (o *objectSink) refused(s scope, err error) { o.table.fail(s, err) }
-
-// asMetadata reads every scope as metadata.
-type asMetadata struct{ *spoke }
-
-func (m asMetadata) List(ctx context.Context, s scope, o metav1.ListOptions) (runtime.Object, error) {
-	return m.metadata.Resource(s.GroupVersionResource).Namespace(s.namespace).List(ctx, o)
-}
-
-func (m asMetadata) Watch(ctx context.Context, s scope, o metav1.ListOptions) (watch.Interface, error) {
-	return m.metadata.Resource(s.GroupVersionResource).Namespace(s.namespace).Watch(ctx, o)
-}
+// Refused implements follow.Sink.
+func (o *objectSink) Refused(err error) { o.table.fail(o.scope, err) }
 
 // followAnchors watches the anchors, for somebody may delete one.
 func (e *Engine) followAnchors() {
 	for _, p := range e.policies {
 		s := scope{GroupVersionResource: p.Anchor.Resource}
-		e.start(&follower{scope: s, lister: asMetadata{e.spoke}, sink: &anchorSink{engine: e, dialect: p.Dialect}, log: e.log})
+		e.follow(s, e.spoke.metadataFeed(s), &anchorSink{engine: e, dialect: p.Dialect})
 	}
 }
 
@@ -94,7 +108,8 @@ type anchorSink struct {
 	seen    map[string]struct{}
 }
 
-func (a *anchorSink) event(_ scope, obj metav1.Object, deleted bool) {
+// Event implements follow.Sink.
+func (a *anchorSink) Event(obj metav1.Object, deleted bool) {
 	if a.seen != nil && !deleted {
 		a.seen[obj.GetName()] = struct{}{}
 	}
@@ -107,11 +122,12 @@ func (a *anchorSink) event(_ scope, obj metav1.Object, deleted bool) {
 	}
 }
 
-func (a *anchorSink) begin(scope) { a.seen = map[string]struct{}{} }
+// Begin implements follow.Sink.
+func (a *anchorSink) Begin() { a.seen = map[string]struct{}{} }
 
-// end looks at every anchor that was not there. One that was made since the
+// End looks at every anchor that was not there. One that was made since the
 // version of the events is looked at in vain.
-func (a *anchorSink) end(scope, string) {
+func (a *anchorSink) End(string) {
 	for _, name := range a.engine.anchorNames(a.dialect) {
 		if _, ok := a.seen[name]; !ok {
 			a.engine.shake(a.dialect + "/" + name)
@@ -120,7 +136,8 @@ func (a *anchorSink) end(scope, string) {
 	a.seen = nil
 }
 
-func (a *anchorSink) refused(_ scope, err error) {
+// Refused implements follow.Sink.
+func (a *anchorSink) Refused(err error) {
 	a.engine.log.Error(err, "cannot watch anchors", "dialect", a.dialect)
 }
 
@@ -268,7 +285,7 @@ func (e *Engine) settle() {
 	switch {
 	case len(e.waiting) > 0 && e.stopDefinitions == nil:
 		s := scope{GroupVersionResource: definitions()}
-		e.stopDefinitions = e.start(&follower{scope: s, lister: asMetadata{e.spoke}, sink: definitionSink{e}, log: e.log})
+		e.stopDefinitions = e.follow(s, e.spoke.metadataFeed(s), definitionSink{e})
 	case len(e.waiting) == 0 && e.stopDefinitions != nil:
 		e.stopDefinitions()
 		e.stopDefinitions = nil
@@ -279,7 +296,8 @@ func (e *Engine) settle() {
 // appeared or changed; that it was established is one of those changes.
 type definitionSink struct{ engine *Engine }
 
-func (d definitionSink) event(_ scope, obj metav1.Object, deleted bool) {
+// Event implements follow.Sink.
+func (d definitionSink) Event(obj metav1.Object, deleted bool) {
 	if deleted {
 		return
 	}
@@ -295,10 +313,14 @@ func (d definitionSink) event(_ scope, obj metav1.Object, deleted bool) {
 	}
 }
 
-func (definitionSink) begin(scope)       {}
-func (definitionSink) end(scope, string) {}
+// Begin implements follow.Sink.
+func (definitionSink) Begin() {}
 
-func (d definitionSink) refused(_ scope, err error) {
+// End implements follow.Sink.
+func (definitionSink) End(string) {}
+
+// Refused implements follow.Sink.
+func (d definitionSink) Refused(err error) {
 	d.engine.log.Error(err, "cannot watch definitions; unknown kinds are tried again at intervals")
 }
 

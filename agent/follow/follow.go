@@ -1,7 +1,7 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package work
+package follow
 
 import (
 	"context"
@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 )
 
@@ -35,45 +34,36 @@ const (
 // errExpired: the version to resume from is no longer kept by the API server.
 var errExpired = errors.New("resource version expired")
 
-// scope is what one watch covers.
-type scope struct {
-	schema.GroupVersionResource
-	namespace string
-	// complete asks for the content of kinds that are watched as metadata else.
-	complete bool
+// Feed is what is followed; selectors are its own.
+type Feed struct {
+	List  func(context.Context, metav1.ListOptions) (runtime.Object, error)
+	Watch func(context.Context, metav1.ListOptions) (watch.Interface, error)
 }
 
-func scopeOf(t target) scope { return scope{GroupVersionResource: t.gvr(), namespace: t.Namespace} }
-
-func (s scope) id(obj metav1.Object) objectID {
-	return objectID{Group: s.Group, Resource: s.Resource, Namespace: obj.GetNamespace(), Name: obj.GetName()}
+// Sink is told what a follower sees, from one goroutine.
+type Sink interface {
+	// Event tells what an object is now, or was when it was deleted.
+	Event(obj metav1.Object, deleted bool)
+	// Begin and End enclose the initial events of a fresh start; End names the
+	// version they were taken at. A start that fails has no End, and is begun again.
+	Begin()
+	End(version string)
+	// Refused: the API server does not let us watch, for now.
+	Refused(err error)
 }
 
-// lister reads the objects of a scope; the spoke's clients do.
-type lister interface {
-	List(ctx context.Context, s scope, o metav1.ListOptions) (runtime.Object, error)
-	Watch(ctx context.Context, s scope, o metav1.ListOptions) (watch.Interface, error)
-}
-
-// sink is told what a follower sees.
-type sink interface {
-	// event tells what an object is now, or was when it was deleted.
-	event(s scope, obj metav1.Object, deleted bool)
-	// begin and end enclose the initial events of a fresh start; end names the
-	// version they were taken at.
-	begin(s scope)
-	end(s scope, version string)
-	// refused: the API server does not let us watch, for now.
-	refused(s scope, err error)
-}
-
-// follower keeps one scope's sink up to date until its context ends. It holds no
-// object: the initial state is streamed, or read in pages, straight into the sink.
-type follower struct {
-	scope  scope
-	lister lister
-	sink   sink
-	log    logr.Logger
+// Follower keeps a sink up to date.
+type Follower struct {
+	Feed Feed
+	Sink Sink
+	// Copy is for a sink that keeps objects: it gets a copy of what was listed in
+	// pages, for who points into a page keeps all of it.
+	Copy bool
+	// Refusal tells an answer that the sink is told of as refused; without it those
+	// that deny the right.
+	Refusal func(error) bool
+	// Log is told of watches that end early, at level 1; the zero value is silent.
+	Log logr.Logger
 
 	// version to resume from; empty starts afresh.
 	version string
@@ -81,7 +71,8 @@ type follower struct {
 	paged bool
 }
 
-func (f *follower) run(ctx context.Context) {
+// Run follows until ctx ends. It is called once.
+func (f *Follower) Run(ctx context.Context) {
 	failures := 0
 	for ctx.Err() == nil {
 		started := time.Now()
@@ -96,24 +87,31 @@ func (f *follower) run(ctx context.Context) {
 			failures = 0
 			continue
 		}
-		if refusal(err) {
-			f.sink.refused(f.scope, err)
+		if f.refusal(err) {
+			f.Sink.Refused(err)
 		}
-		f.log.V(1).Info("watch ended early", "resource", f.scope.String(), "namespace", f.scope.namespace, "err", err)
-		sleep(ctx, backoff(failures, firstPause, longestPause))
+		f.Log.V(1).Info("watch ended early", "err", err)
+		pause(ctx, failures)
 		failures++
 	}
 }
 
+func (f *Follower) refusal(err error) bool {
+	if f.Refusal != nil {
+		return f.Refusal(err)
+	}
+	return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err)
+}
+
 // pass runs one watch, after a fresh start where that is needed.
-func (f *follower) pass(ctx context.Context) error {
+func (f *Follower) pass(ctx context.Context) error {
 	if f.version == "" && f.paged {
 		if err := f.list(ctx); err != nil {
 			return err
 		}
 	}
 	fresh := f.version == ""
-	w, err := f.lister.Watch(ctx, f.scope, f.options(fresh))
+	w, err := f.Feed.Watch(ctx, f.options(fresh))
 	if fresh && (apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)) {
 		f.paged = true
 		return f.pass(ctx)
@@ -123,7 +121,7 @@ func (f *follower) pass(ctx context.Context) error {
 	}
 	defer w.Stop()
 	if fresh {
-		f.sink.begin(f.scope)
+		f.Sink.Begin()
 	}
 	for e := range w.ResultChan() {
 		if err := f.take(e, &fresh); err != nil {
@@ -136,17 +134,16 @@ func (f *follower) pass(ctx context.Context) error {
 	return nil
 }
 
-func (f *follower) options(fresh bool) metav1.ListOptions {
+func (f *Follower) options(fresh bool) metav1.ListOptions {
 	life := int64((watchLife + rand.N(watchLife)).Seconds()) //nolint:gosec // spreads load, guards nothing
 	o := metav1.ListOptions{AllowWatchBookmarks: true, TimeoutSeconds: &life, ResourceVersion: f.version}
 	if fresh {
-		initial := true
-		o.SendInitialEvents, o.ResourceVersionMatch = &initial, metav1.ResourceVersionMatchNotOlderThan
+		o.SendInitialEvents, o.ResourceVersionMatch = new(true), metav1.ResourceVersionMatchNotOlderThan
 	}
 	return o
 }
 
-func (f *follower) take(e watch.Event, fresh *bool) error {
+func (f *Follower) take(e watch.Event, fresh *bool) error {
 	if e.Type == watch.Error {
 		return expired(apierrors.FromObject(e.Object))
 	}
@@ -154,8 +151,9 @@ func (f *follower) take(e watch.Event, fresh *bool) error {
 	if err != nil {
 		return fmt.Errorf("watch event: %w", err)
 	}
+	version := obj.GetResourceVersion()
 	if e.Type != watch.Bookmark {
-		f.sink.event(f.scope, obj, e.Type == watch.Deleted)
+		f.Sink.Event(obj, e.Type == watch.Deleted)
 	}
 	if *fresh {
 		// Nothing can be resumed before the initial events are complete.
@@ -163,28 +161,22 @@ func (f *follower) take(e watch.Event, fresh *bool) error {
 			return nil
 		}
 		*fresh = false
-		f.sink.end(f.scope, obj.GetResourceVersion())
+		f.Sink.End(version)
 	}
-	f.version = obj.GetResourceVersion()
+	f.version = version
 	return nil
 }
 
-// list reads the scope page by page.
-func (f *follower) list(ctx context.Context) error {
-	f.sink.begin(f.scope)
+// list reads everything page by page.
+func (f *Follower) list(ctx context.Context) error {
+	f.Sink.Begin()
 	o := metav1.ListOptions{Limit: pageSize}
 	for {
-		page, err := f.lister.List(ctx, f.scope, o)
+		page, err := f.Feed.List(ctx, o)
 		if err != nil {
 			return expired(err)
 		}
-		if err := meta.EachListItem(page, func(item runtime.Object) error {
-			obj, err := meta.Accessor(item)
-			if err == nil {
-				f.sink.event(f.scope, obj, false)
-			}
-			return err
-		}); err != nil {
+		if err := meta.EachListItem(page, f.item); err != nil {
 			return fmt.Errorf("list item: %w", err)
 		}
 		m, err := meta.ListAccessor(page)
@@ -193,11 +185,23 @@ func (f *follower) list(ctx context.Context) error {
 		}
 		if m.GetContinue() == "" {
 			f.version = m.GetResourceVersion()
-			f.sink.end(f.scope, f.version)
+			f.Sink.End(f.version)
 			return nil
 		}
 		o.Continue = m.GetContinue()
 	}
+}
+
+func (f *Follower) item(object runtime.Object) error {
+	if f.Copy {
+		object = object.DeepCopyObject()
+	}
+	obj, err := meta.Accessor(object)
+	if err != nil {
+		return err
+	}
+	f.Sink.Event(obj, false)
+	return nil
 }
 
 // expired maps the API server's ways to say so to one sentinel.
@@ -208,23 +212,13 @@ func expired(err error) error {
 	return err
 }
 
-// refusal tells an answer that waiting will not change from a fault on the way.
-func refusal(err error) bool {
-	return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsMethodNotSupported(err) || apierrors.IsNotFound(err)
-}
-
-// backoff grows from first to longest and is never the same twice.
-func backoff(failures int, first, longest time.Duration) time.Duration {
-	d := longest
+// pause waits before another attempt, or until the end of ctx.
+func pause(ctx context.Context, failures int) {
+	d := longestPause
 	if failures < 20 {
-		d = min(first<<failures, longest)
+		d = min(firstPause<<failures, longestPause)
 	}
-	return d/2 + rand.N(d/2+1) //nolint:gosec // spreads load, guards nothing
-}
-
-// sleep waits for d or the end of ctx.
-func sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
+	t := time.NewTimer(d/2 + rand.N(d/2+1)) //nolint:gosec // spreads load, guards nothing
 	defer t.Stop()
 	select {
 	case <-t.C:
