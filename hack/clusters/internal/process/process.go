@@ -14,6 +14,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -88,7 +89,8 @@ func Start(spec Spec, record string) (*Record, error) {
 func awaitMark(pid int) (*Record, error) {
 	for {
 		environ, err := os.ReadFile(proc(pid, "environ"))
-		if err != nil {
+		// One that is just ending has no environment any more.
+		if err != nil && !errors.Is(err, syscall.ESRCH) && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
 		started, ended, err := identify(pid)

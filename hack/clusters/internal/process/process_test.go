@@ -142,6 +142,27 @@ func TestAProcessBearsItsMarkWhenStartReturns(t *testing.T) {
 	}
 }
 
+func TestAProcessThatEndsAtOnceWasStarted(t *testing.T) {
+	t.Parallel()
+	path, err := exec.LookPath("true")
+	if err != nil {
+		t.Skipf("needs true: %v", err)
+	}
+	// It has no environment any more while it ends, for some microseconds.
+	for range 8 {
+		t.Run("beside others", func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			spec := Spec{Name: "true", Path: path, Mark: dir, Log: filepath.Join(dir, "log")}
+			for range 200 {
+				if _, err := Start(spec, filepath.Join(dir, "record.json")); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
 func TestStopEndsAProcess(t *testing.T) {
 	cases := map[string]struct {
 		reason string
