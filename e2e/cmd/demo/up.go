@@ -59,7 +59,7 @@ func unpack(root string) (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("demo manifests: %w", err)
 	}
-	for _, name := range []string{"work.yaml", "view.yaml"} {
+	for _, name := range []string{"pod.yaml", "work.yaml", "view.yaml"} {
 		data, err := manifests.ReadFile("manifests/" + name)
 		if err != nil {
 			return "", fmt.Errorf("demo manifests: %w", err)
@@ -93,7 +93,7 @@ type script struct {
 
 func (s *script) play(ctx context.Context) error {
 	hub, spoke := s.env.Set.Hub(), s.env.Set.Spokes()[0]
-	work, view := filepath.Join(s.dir, "work.yaml"), filepath.Join(s.dir, "view.yaml")
+	pod, work, view := filepath.Join(s.dir, "pod.yaml"), filepath.Join(s.dir, "work.yaml"), filepath.Join(s.dir, "view.yaml")
 	steps := []struct {
 		say  string
 		on   *clusters.Cluster
@@ -102,6 +102,11 @@ func (s *script) play(ctx context.Context) error {
 		{"Each spoke is a node.", hub, []string{"wait", "--for=condition=Ready", "node/spoke1", "node/spoke2", "--timeout=60s"}},
 		{"", hub, []string{"get", "nodes", "-o", "wide"}},
 		{"", hub, []string{"get", "clusters.live.spokelet.io"}},
+		{"A Deployment of the hub, whose pods ask for the node: they run in the spoke.", hub, []string{"apply", "-f", pod}},
+		{"", hub, []string{"wait", "--for=condition=Available", "deployment/web", "-n", "shop", "--timeout=120s"}},
+		{"", hub, []string{"get", "pods", "-n", "shop", "-o", "wide"}},
+		{"", hub, []string{"logs", "deployment/web", "-n", "shop"}},
+		{"", hub, []string{"exec", "deployment/web", "-n", "shop", "--", "busybox", "uptime"}},
 		{"A Work: written on the hub, applied beside the spoke's API server.", hub, []string{"apply", "-f", work}},
 		{"", hub, []string{"wait", "--for=condition=Healthy", "work/hello", "-n", "spoke1", "--timeout=120s"}},
 		{"", hub, []string{"get", "work", "hello", "-n", "spoke1", "-o", `jsonpath={range .status.conditions[*]}{.type}{"\t"}{.status}{"\t"}{.reason}{"\n"}{end}`}},
@@ -122,7 +127,7 @@ func (s *script) play(ctx context.Context) error {
 func (s *script) next() error {
 	var lines strings.Builder
 	fmt.Fprintf(&lines, "\n# The clusters are up. Type:\n\nexport PATH=%s:$PATH\nexport KUBECONFIG=%s\n\n", s.env.Bin, s.env.Set.Hub().Kubeconfig)
-	fmt.Fprintf(&lines, "kubectl get nodes\nkubectl get works -A\nkubectl get work hello -n spoke1 -o yaml\n")
+	fmt.Fprintf(&lines, "kubectl get nodes\nkubectl get pods -n shop -o wide\nkubectl exec -it deployment/web -n shop -- sh\nkubectl get works -A\nkubectl get work hello -n spoke1 -o yaml\n")
 	fmt.Fprintf(&lines, "kubectl create -f %s --as=alice --as-group=platform -o yaml\n", filepath.Join(s.dir, "view.yaml"))
 	for _, spoke := range s.env.Set.Spokes() {
 		fmt.Fprintf(&lines, "kubectl --kubeconfig %s get pods -A\n", spoke.Kubeconfig)
