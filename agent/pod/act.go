@@ -7,6 +7,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +19,9 @@ import (
 	"github.com/spokelet/spokelet/agent/pod/shape"
 	"github.com/spokelet/spokelet/api/wire"
 )
+
+// errVanished: the pod that was to be written is there no more.
+var errVanished = errors.New("pod is not in the spoke any more")
 
 var errUnsettled = errors.New("pod in the spoke is not yet as the hub wants it")
 
@@ -45,6 +50,10 @@ func (e *Engine) reconcile(ctx context.Context, at place) error {
 	case actEnd:
 		return e.delete(ctx, at, now, &want.grace)
 	case actRemove:
+		if _, here := e.hubNamespace(at.Namespace); !here {
+			// Of a time with another prefix: its copies are nobody else's.
+			return e.spoke.remove(ctx, now.pod)
+		}
 		return e.delete(ctx, at, now, nil)
 	case actGone:
 		e.retire(ctx, en, want)
@@ -57,7 +66,8 @@ func (e *Engine) reconcile(ctx context.Context, at place) error {
 	case actRefuse:
 		return e.refuse(en, want, want.refusal)
 	case actRest:
-		if want != nil && now == nil && blind != nil {
+		// Of a pod that was here it is not known that it is not.
+		if want != nil && !want.seen && now == nil && blind != nil {
 			_ = e.refuse(en, want, fmt.Errorf("list of pods in the spoke: %w", blind)) // the watch tries again
 		}
 	case actForget:
@@ -95,6 +105,12 @@ func (e *Engine) make(ctx context.Context, at place, w *wanted) (*corev1.Pod, er
 			return nil, err
 		}
 	}
+	// All are looked at before one is written: without a pod nobody would know of it.
+	for _, key := range w.refs {
+		if err := e.unclaimed(ctx, key); err != nil {
+			return nil, err
+		}
+	}
 	for _, key := range w.refs {
 		if err := e.settle(ctx, key); err != nil {
 			return nil, err
@@ -115,9 +131,17 @@ func (e *Engine) adopt(ctx context.Context, en *entry, w *wanted) error {
 	if pod.Labels[shape.LabelHub] != e.cfg.HubID || pod.Labels[shape.LabelHubPodUID] == "" {
 		return e.refuse(en, w, taken("pod", en.place.Name, en.place.Namespace))
 	}
+	e.mu.Lock()
+	if en.gone == pod.UID {
+		en.gone = "" // it has come back into sight
+	}
+	e.mu.Unlock()
 	e.observe(pod)
 	return nil
 }
+
+// subEphemeral is the subresource that adds containers to a live pod.
+const subEphemeral = "ephemeralcontainers"
 
 // writes are the kinds of changes, in the order in which they are written. A refusal
 // of one keeps none of the others.
@@ -125,7 +149,7 @@ var writes = []struct {
 	sub  []string
 	part func(shape.Changes) []byte
 }{
-	{[]string{"ephemeralcontainers"}, func(c shape.Changes) []byte { return c.Ephemeral }},
+	{[]string{subEphemeral}, func(c shape.Changes) []byte { return c.Ephemeral }},
 	{[]string{"resize"}, func(c shape.Changes) []byte { return c.Resize }},
 	{nil, func(c shape.Changes) []byte { return c.Update }},
 }
@@ -138,13 +162,12 @@ func (e *Engine) update(ctx context.Context, en *entry, w *wanted, now *live) er
 		if body == nil {
 			continue
 		}
-		pod, err := e.spoke.core.Pods(en.place.Namespace).Patch(ctx, en.place.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, write.sub...)
-		if apierrors.IsNotFound(err) {
+		pod, err := e.patch(ctx, en, w, now.uid, body, write.sub...)
+		if errors.Is(err, errVanished) {
 			e.vanish(en.place, now.uid, nil)
 			return nil
 		}
 		if err != nil {
-			e.complain(en, w, err)
 			errs = append(errs, err)
 			continue
 		}
@@ -157,12 +180,79 @@ func (e *Engine) update(ctx context.Context, en *entry, w *wanted, now *live) er
 	return errors.Join(errs...)
 }
 
+// patch writes one change to the pod with that UID. The error is errVanished when
+// there is no such pod.
+func (e *Engine) patch(ctx context.Context, en *entry, w *wanted, uid types.UID, body []byte, sub ...string) (*corev1.Pod, error) {
+	if slices.Contains(sub, subEphemeral) {
+		if err := e.lend(ctx, en, w); err != nil {
+			return nil, err // whoever tends the object says so
+		}
+	}
+	pod, err := e.spoke.core.Pods(en.place.Namespace).Patch(ctx, en.place.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, sub...)
+	if apierrors.IsNotFound(err) {
+		return nil, e.unserved(ctx, en, w, uid, strings.Join(append([]string{"pods"}, sub...), "/"), err)
+	}
+	if err != nil {
+		e.complain(en, w, err)
+	}
+	return pod, err
+}
+
+// lend sees to it that what ephemeral containers refer to is the hub's, before they
+// are there to read it.
+func (e *Engine) lend(ctx context.Context, en *entry, w *wanted) error {
+	only := &corev1.Pod{Spec: corev1.PodSpec{EphemeralContainers: w.pod.Spec.EphemeralContainers}}
+	for _, key := range refsOf(only, en.key.Namespace) {
+		if err := e.settle(ctx, key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unserved finds out what was not found: the pod, or the subresource, which an API
+// server of another version or with other gates may not have.
+func (e *Engine) unserved(ctx context.Context, en *entry, w *wanted, uid types.UID, what string, notFound error) error {
+	gone, err := e.missing(ctx, en.place, uid)
+	switch {
+	case err != nil:
+		return err
+	case gone:
+		return errVanished
+	}
+	err = fmt.Errorf("the cluster's API server does not serve %s: %w", what, notFound)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.warn(en, w, err)
+	return err
+}
+
+// missing asks whether a pod that was seen is there no more.
+func (e *Engine) missing(ctx context.Context, at place, uid types.UID) (bool, error) {
+	pod, err := e.spoke.core.Pods(at.Namespace).Get(ctx, at.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("look for the pod: %w", err)
+	}
+	return pod.UID != uid, nil
+}
+
 // delete removes the pod of the spoke that was seen, and no other of its name.
 func (e *Engine) delete(ctx context.Context, at place, now *live, grace *int64) error {
 	err := e.spoke.core.Pods(at.Namespace).Delete(ctx, at.Name, metav1.DeleteOptions{
 		GracePeriodSeconds: grace, Preconditions: &metav1.Preconditions{UID: &now.uid},
 	})
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+	gone := apierrors.IsNotFound(err)
+	if apierrors.IsConflict(err) {
+		// Of another UID, or somebody's webhook says so.
+		var ask error
+		if gone, ask = e.missing(ctx, at, now.uid); ask != nil {
+			return ask
+		}
+	}
+	if gone {
 		// Its end has passed us by.
 		e.vanish(at, now.uid, nil)
 		return nil

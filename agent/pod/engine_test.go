@@ -52,10 +52,17 @@ func idle(t testing.TB) *Engine {
 // tellPod gives an engine a pod of the hub.
 func tellPod(t *testing.T, e *Engine, uid types.UID) {
 	t.Helper()
-	body, err := json.Marshal(wire.Pod{Pod: corev1.Pod{
+	tellChanged(t, e, uid, func(*wire.Pod) {})
+}
+
+func tellChanged(t *testing.T, e *Engine, uid types.UID, change func(*wire.Pod)) {
+	t.Helper()
+	pod := wire.Pod{Pod: corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: uid, Generation: 4},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "web"}}},
-	}})
+	}}
+	change(&pod)
+	body, err := json.Marshal(pod)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -107,6 +107,7 @@ func (s *eventSink) Refused(err error) {
 // happened tells the hub of an event; e.mu is held.
 func (e *Engine) happened(en *entry, ev *corev1.Event) {
 	switch {
+	case en.key.Name == "": // a pod that the hub has no name for
 	case ev.InvolvedObject.UID == en.last.uid:
 		e.tell(en, eventKey(en, ev), en.last.hubUID, eventOf(ev))
 		if ev.Type == corev1.EventTypeWarning {

@@ -90,7 +90,7 @@ func (e *Engine) acceptObject(r resource.Resource) {
 	o.want = &body
 	e.queue.Add(item{object: key})
 	for at := range o.users {
-		if en := e.entries[at]; en != nil && en.live == nil {
+		if en := e.entries[at]; en != nil && (en.live == nil || en.brought != en.want) {
 			e.queue.Add(item{place: at})
 		}
 	}
@@ -179,6 +179,30 @@ func (e *Engine) settle(ctx context.Context, key wire.PodObjectKey) error {
 	return nil
 }
 
+// unclaimed tells that the name of a copy is not taken by somebody else. The error is
+// a [*RefusedError] when it is.
+func (e *Engine) unclaimed(ctx context.Context, key wire.PodObjectKey) error {
+	e.mu.Lock()
+	o, ok := e.objects[key]
+	known := ok && o.settled != nil && o.settled == o.want
+	e.mu.Unlock()
+	if known {
+		return nil
+	}
+	at := place{Namespace: e.cfg.Prefix + key.Namespace, Name: key.Name}
+	found, err := e.spoke.shelf(key.Kind).get(ctx, at)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return aboutCopy(key, err)
+	case !e.ours(key, found):
+		return taken(key.Kind, at.Name, at.Namespace)
+	default:
+		return nil
+	}
+}
+
 // unsettle takes that a namespace of the spoke has nothing in it.
 func (e *Engine) unsettle(namespace string) {
 	e.mu.Lock()
@@ -195,7 +219,9 @@ func (e *Engine) discard(ctx context.Context, o *object) error {
 	shelf := e.spoke.shelf(o.key.Kind)
 	at := place{Namespace: e.cfg.Prefix + o.key.Namespace, Name: o.key.Name}
 	found, err := shelf.get(ctx, at)
-	if err == nil && e.ours(o.key, found) {
+	// Without a user whatever copy of this hub is there is left over, also one that was
+	// made with another prefix.
+	if err == nil && found.hub == e.cfg.HubID && found.of != "" {
 		err = shelf.delete(ctx, at, found)
 	}
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {

@@ -43,12 +43,34 @@ func (e *Engine) publish(en *entry) {
 		return
 	}
 	body, err := json.Marshal(s)
+	if err == nil && len(body) > wire.PodStatusMaxBytes {
+		s.Status = terse(s.Status)
+		body, err = json.Marshal(s)
+	}
 	if err == nil {
 		err = e.statuses.Put(resource.Resource{Key: en.key.String(), UID: string(en.want.uid), Body: body})
 	}
 	if err != nil {
 		e.log.Error(err, "cannot publish a status", "pod", en.key.String())
 	}
+}
+
+// terse is a status without the words of its containers, of which the hub takes so
+// many and no more.
+func terse(status *corev1.PodStatus) *corev1.PodStatus {
+	out := status.DeepCopy()
+	for _, list := range [][]corev1.ContainerStatus{out.InitContainerStatuses, out.ContainerStatuses, out.EphemeralContainerStatuses} {
+		for i := range list {
+			list[i].LastTerminationState = corev1.ContainerState{}
+			if list[i].State.Terminated != nil {
+				list[i].State.Terminated.Message = ""
+			}
+			if list[i].State.Waiting != nil {
+				list[i].State.Waiting.Message = ""
+			}
+		}
+	}
+	return out
 }
 
 // judge tells the hub why there is no pod, unless it wants another by now.

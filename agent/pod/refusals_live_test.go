@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiresource "k8s.io/apimachinery/pkg/api/resource"
@@ -77,8 +78,13 @@ func TestPodOfSomebodyElseIsLeftAlone(t *testing.T) {
 	h.refused("web", ReasonNameTaken)
 	h.want(h.pod("web", deleting(1)))
 	h.is("web", "is gone", func(s told) bool { return s.Gone })
-	if after := c.pod("web"); after == nil || after.UID != before.UID || after.ResourceVersion != before.ResourceVersion {
-		t.Errorf("the pod of somebody else was changed: %+v", after)
+	// Its status is the scheduler's to write.
+	after := c.pod("web")
+	if after == nil || after.UID != before.UID || after.Generation != before.Generation || after.DeletionTimestamp != nil {
+		t.Fatalf("the pod of somebody else was changed: %+v", after)
+	}
+	if diff := cmp.Diff(before.Labels, after.Labels); diff != "" {
+		t.Errorf("labels (-before +after):\n%s", diff)
 	}
 }
 
@@ -111,6 +117,37 @@ func TestObjectOfSomebodyElseIsNeitherTouchedNorUsed(t *testing.T) {
 			}
 			c.appears("web", "uid-web")
 		})
+	}
+}
+
+func TestAnEphemeralContainerReadsNothingOfSomebodyElse(t *testing.T) {
+	c := newCluster(t)
+	c.makeNamespace(map[string]string{LabelPods: PodsAllowed})
+	theirs := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings"}, Data: map[string]string{"k": "owner"}}
+	if _, err := c.kube.CoreV1().ConfigMaps(c.namespace).Create(t.Context(), theirs, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	h := newHub(c)
+	h.complete()
+	h.start()
+	h.want(h.pod("web"))
+	c.appears("web", "uid-web")
+	h.object(h.configMap("settings"), wire.PodObject{Missing: true})
+	// More than once: a write may meet the scheduler's.
+	for round := range 5 {
+		tier := fmt.Sprint("front-", round)
+		h.want(h.pod("web", func(p *wire.Pod) {
+			p.Pod.Generation = int64(2 + round)
+			p.Pod.Labels["tier"] = tier
+			p.Pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
+				Name: "debugger", Image: "spokelet.io/test/busybox:latest",
+				EnvFrom: []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "settings"}}}},
+			}}}
+		}))
+		c.eventually("what else has changed is written", func() bool { return c.pod("web").Labels["tier"] == tier })
+	}
+	if n := len(c.pod("web").Spec.EphemeralContainers); n > 0 {
+		t.Error("a container of the hub reads what is the owner's")
 	}
 }
 

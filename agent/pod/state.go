@@ -159,7 +159,9 @@ func (e *Engine) entryAt(at place) *entry {
 		return en
 	}
 	en := &entry{place: at, held: map[wire.PodObjectKey]struct{}{}}
-	en.key, _ = e.hubKey(at)
+	if key, ok := e.hubKey(at); ok {
+		en.key = key
+	}
 	e.entries[at] = en
 	return en
 }
@@ -214,7 +216,7 @@ func (e *Engine) setLive(en *entry, now *live) {
 func (e *Engine) liveOf(pod *corev1.Pod, before *live) *live {
 	pod.ManagedFields = nil
 	now := &live{presence: presenceOf(pod), pod: pod}
-	if before != nil && before.uid == now.uid {
+	if before != nil && before.uid == now.uid && len(before.pod.Spec.EphemeralContainers) == len(pod.Spec.EphemeralContainers) {
 		now.refs = before.refs
 		return now
 	}
@@ -282,13 +284,23 @@ func (e *Engine) dropLive(en *entry, uid types.UID) {
 	en.final = &final{hubUID: en.live.hubUID, status: en.live.pod.Status}
 	e.setLive(en, nil)
 	e.queue.Add(item{place: en.place})
-	// What it took of a quota is free again.
+	// What it took of a quota is free again. A few are woken, each in its turn, as a map
+	// has no order: those that fail again would fill the workers' time.
+	woken := 0
 	for at := range e.failing {
-		if at.Namespace == en.place.Namespace {
-			e.queue.Add(item{place: at})
+		if at.Namespace != en.place.Namespace {
+			continue
+		}
+		e.queue.Add(item{place: at})
+		if woken++; woken == wakeAtOnce {
+			return
 		}
 	}
 }
+
+// wakeAtOnce is how many of those that were refused are tried again when a pod of
+// their namespace has ended.
+const wakeAtOnce = 8
 
 // resync takes that the spoke had the pods with these UIDs, and no others, at a
 // version.
@@ -331,7 +343,9 @@ func (e *Engine) forget(en *entry) {
 	e.relink(en)
 	delete(e.failing, en.place)
 	delete(e.entries, en.place)
-	e.statuses.Delete(en.key.String())
+	if en.key.Name != "" {
+		e.statuses.Delete(en.key.String())
+	}
 	for _, key := range en.events.keys {
 		e.happenings.Delete(key)
 	}

@@ -29,6 +29,11 @@ const (
 
 	// PodEventsMax is how many events of one pod a hub keeps.
 	PodEventsMax = 64
+	// PodStatusMaxBytes bounds an encoded status: the hub keeps it, and its store has
+	// to take what it says.
+	PodStatusMaxBytes = 256 << 10
+	// PodEventMaxBytes bounds an encoded event.
+	PodEventMaxBytes = 16 << 10
 
 	maxContainers    = 256
 	maxPodConditions = 64
@@ -155,6 +160,9 @@ type PodStatus struct {
 // DecodePodStatus reads the body of a [KindPodStatus] and bounds its lists.
 func DecodePodStatus(body []byte) (PodStatus, error) {
 	var s PodStatus
+	if len(body) > PodStatusMaxBytes {
+		return PodStatus{}, fmt.Errorf("%d bytes of status are more than %d: %w", len(body), PodStatusMaxBytes, ErrInvalidPod)
+	}
 	if err := json.Unmarshal(body, &s); err != nil {
 		return PodStatus{}, fmt.Errorf("decode pod status: %w: %w", ErrInvalidPod, err)
 	}
@@ -193,6 +201,9 @@ type PodEvent struct {
 // DecodePodEvent reads the body of a [KindPodEvent].
 func DecodePodEvent(body []byte) (PodEvent, error) {
 	var e PodEvent
+	if len(body) > PodEventMaxBytes {
+		return PodEvent{}, fmt.Errorf("%d bytes of event are more than %d: %w", len(body), PodEventMaxBytes, ErrInvalidPod)
+	}
 	if err := json.Unmarshal(body, &e); err != nil {
 		return PodEvent{}, fmt.Errorf("decode pod event: %w: %w", ErrInvalidPod, err)
 	}

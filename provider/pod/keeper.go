@@ -26,6 +26,9 @@ const (
 	eventWriters = 4
 	// requestTimeout bounds each request.
 	requestTimeout = 10 * time.Second
+	// firstRetry and lastRetry are the pauses between attempts at one write.
+	firstRetry = 50 * time.Millisecond
+	lastRetry  = time.Minute
 )
 
 // Replicator is the hub's end of Sync.
@@ -80,6 +83,12 @@ type ref struct {
 	key  wire.PodKey
 }
 
+// retries space the attempts at one item, and leave those of others alone: a bucket
+// for all would have a thousand pods wait for each other.
+func retries[T comparable]() workqueue.TypedRateLimiter[T] {
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[T](firstRetry, lastRetry)
+}
+
 // New declares pods, statuses and events in Sync; Start writes.
 func New(config Config) (*Keeper, error) {
 	if err := config.Validate(); err != nil {
@@ -87,8 +96,8 @@ func New(config Config) (*Keeper, error) {
 	}
 	k := &Keeper{
 		config:     config,
-		queue:      workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[ref]()),
-		eventQueue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[eventRef]()),
+		queue:      workqueue.NewTypedRateLimitingQueue(retries[ref]()),
+		eventQueue: workqueue.NewTypedRateLimitingQueue(retries[eventRef]()),
 		nodes:      map[string]*node{},
 	}
 	k.objects = newObjects(config)
@@ -158,10 +167,11 @@ func (k *Keeper) Forget(cluster string) {
 		return
 	}
 	n.mu.Lock()
-	// Nothing is published between the two.
-	k.config.Sync.Forget(cluster)
 	n.muted = true
+	// First, for it keeps answers about objects from being published to whoever takes
+	// the name next.
 	k.objects.mute(n.audience)
+	k.config.Sync.Forget(cluster)
 	n.mu.Unlock()
 	k.drop(n)
 }

@@ -24,6 +24,9 @@ const (
 
 	podDeleted = "the pod was deleted in its cluster, and not by the hub"
 
+	// maxConditions bounds those of a pod that a spoke may add to.
+	maxConditions = 32
+
 	// What a kubelet says in these cases.
 	reasonGates         = "ReadinessGatesNotReady"
 	reasonPodFailed     = "PodFailed"
@@ -113,7 +116,9 @@ func (m *merger) conditions() []corev1.PodCondition {
 		}
 	}
 	for _, c := range theirs {
-		if !m.ours(c.Type) && find(out, c.Type) == nil {
+		// Those of a kubelet are few. Others stay when the spoke takes them back, for
+		// they may be another's: there must be an end to them.
+		if !m.ours(c.Type) && find(out, c.Type) == nil && (ofKubelet(c.Type) || len(out) < maxConditions) {
 			out = append(out, m.observed(c))
 		}
 	}

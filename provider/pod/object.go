@@ -25,7 +25,7 @@ func (o *objects) reflector(obj *object) *cache.Reflector {
 	config := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			options.FieldSelector = where
-			return o.client.CoreV1().ConfigMaps(obj.key.Namespace).List(ctx, options)
+			return o.client.CoreV1().ConfigMaps(obj.key.Namespace).List(ctx, consistent(options))
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 			options.FieldSelector = where
@@ -37,7 +37,7 @@ func (o *objects) reflector(obj *object) *cache.Reflector {
 		kind = &corev1.Secret{}
 		config.ListWithContextFunc = func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			options.FieldSelector = where
-			return o.client.CoreV1().Secrets(obj.key.Namespace).List(ctx, options)
+			return o.client.CoreV1().Secrets(obj.key.Namespace).List(ctx, consistent(options))
 		}
 		config.WatchFuncWithContext = func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 			options.FieldSelector = where

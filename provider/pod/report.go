@@ -90,7 +90,19 @@ func (k *Keeper) receive(cluster string, r resource.Resource) {
 	k.arrive(cluster, arrival{kind: wire.KindPodStatus, Resource: r})
 }
 
+// fits tells whether an agent of ours would say so much. What is said is kept.
+func (a arrival) fits() bool {
+	if a.kind == wire.KindPodEvent {
+		return len(a.Body) <= wire.PodEventMaxBytes
+	}
+	return len(a.Body) <= wire.PodStatusMaxBytes
+}
+
 func (k *Keeper) arrive(cluster string, a arrival) {
+	if !a.fits() {
+		k.config.Logger.V(1).Info("agent says too much of a pod", "cluster", cluster, "key", a.Key, "bytes", len(a.Body))
+		return
+	}
 	n := k.find(cluster)
 	if n == nil {
 		return
@@ -199,7 +211,7 @@ func (k *Keeper) waitAnew(n *node) {
 // waits tells that nothing was heard of a pod yet.
 func (h *held) waits() bool {
 	pod := h.latest()
-	return h.sent && h.report == nil && pod.DeletionTimestamp == nil && !seen(pod) && !ended(pod.Status.Phase)
+	return h.sent && h.report == nil && !seen(pod) && !ended(pod.Status.Phase)
 }
 
 // silence says of a pod that waits why, if there is anything to say, or after what
@@ -213,9 +225,16 @@ func (n *node) silence(h *held) (said *wire.PodStatus, wait time.Duration) {
 		since = n.since
 	}
 	wait = answerWithin - time.Since(since)
+	leaving := h.latest().DeletionTimestamp != nil
 	switch {
+	case leaving && n.streams == 0:
+		return nil, 0 // it may be there
 	case wait > 0:
 		return nil, wait
+	case leaving:
+		// An agent that takes no pods never says that nothing is left. One that is only
+		// slow finds the pod gone, and ends it.
+		return &wire.PodStatus{Gone: true}, 0
 	case n.streams == 0:
 		return &wire.PodStatus{Reason: ReasonNotSent, Message: notConnected}, 0
 	default:

@@ -24,13 +24,22 @@ func (k *Keeper) reflector(n *node) *cache.Reflector {
 	return cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.FieldSelector = where
-			return pods.List(ctx, o)
+			return pods.List(ctx, consistent(o))
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.FieldSelector = where
 			return pods.Watch(ctx, o)
 		},
 	}, k.config.Client), &corev1.Pod{}, store{keeper: k, node: n}, cache.ReflectorOptions{Name: "pods of a virtual node"})
+}
+
+// consistent has a list answered as of now, where a reflector would take what a cache
+// of the API server has: absence is acted upon.
+func consistent(o metav1.ListOptions) metav1.ListOptions {
+	if o.ResourceVersion == "0" {
+		o.ResourceVersion = ""
+	}
+	return o
 }
 
 // store is what a reflector writes one node's pods into.

@@ -118,14 +118,26 @@ func (k *Keeper) perform(ctx context.Context, t task) error {
 	defer cancel()
 	status := merge(t.pod, t.said, metav1.Now())
 	if !equality.Semantic.DeepEqual(t.pod.Status, status) {
-		if err := k.write(ctx, t, status); err != nil {
+		err := k.write(ctx, t, status)
+		last := confirms(t.pod, t.said) && refused(err)
+		if err != nil && !last {
 			return err
+		}
+		if last {
+			// Its end does not wait for a status that nobody takes.
+			k.metrics.wrote(resultRefused)
+			k.config.Logger.Error(err, "the last status of a pod is refused", "node", t.node, "pod", t.key.String())
 		}
 	}
 	if confirms(t.pod, t.said) {
 		return k.release(ctx, t.pod)
 	}
 	return nil
+}
+
+// refused tells that the API server judged a status, and would again.
+func refused(err error) bool {
+	return err != nil && (apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsRequestEntityTooLargeError(err))
 }
 
 // performed remembers that a report was acted upon.

@@ -76,7 +76,7 @@ func metaOf(hub *corev1.Pod, o Options) metav1.ObjectMeta {
 	meta.Labels[LabelHub] = o.HubID
 	meta.Labels[LabelHubPodUID] = string(hub.UID)
 	for key, value := range hub.Annotations {
-		if !staysOnHub(key) {
+		if !staysOnHub(key) && (o.HostAccess || !widens(key)) {
 			meta.Annotations[key] = value
 		}
 	}
@@ -88,8 +88,22 @@ func metaOf(hub *corev1.Pod, o Options) metav1.ObjectMeta {
 // spoke would still obey them, unseen by the checks of the fields.
 func staysOnHub(annotation string) bool {
 	switch annotation {
-	case corev1.LastAppliedConfigAnnotation, AnnotationWritten, corev1.SeccompPodAnnotationKey:
+	case corev1.LastAppliedConfigAnnotation, AnnotationWritten, corev1.SeccompPodAnnotationKey,
+		corev1.PodDeletionCost: // for controllers of the hub, and no scale for those of the spoke's owner
 		return true
 	}
 	return strings.HasPrefix(annotation, staticPrefix) || strings.HasPrefix(annotation, corev1.SeccompContainerAnnotationKeyPrefix)
+}
+
+// widens tells the annotations by which components that many clusters have let a pod
+// out of its namespace after it was checked: volumes, images and templates of
+// injected containers, networks of the host, roles of a cloud.
+func widens(annotation string) bool {
+	switch annotation {
+	case "sidecar.istio.io/userVolume", "sidecar.istio.io/userVolumeMount", "sidecar.istio.io/proxyImage",
+		"sidecar.istio.io/bootstrapOverride", "inject.istio.io/templates",
+		"k8s.v1.cni.cncf.io/networks", "v1.multus-cni.io/default-network":
+		return true
+	}
+	return strings.HasPrefix(annotation, "iam.amazonaws.com/")
 }

@@ -20,9 +20,12 @@ import (
 // nodeOfPod is the field by which the pods of a node are found.
 const nodeOfPod = "spec.nodeName"
 
+// inCluster is the condition of a pod that was in its cluster.
+const inCluster = "spokelet.io/InCluster"
+
 // endPods deletes the pods that run in the cluster and waits until they are gone
-// there; with --force it only says which there are. Those of DaemonSets never were
-// there, and would be made again.
+// there; with --force it only says which there are. Those of DaemonSets would be made
+// again: what of them runs is named.
 func (s *session) endPods(ctx context.Context, hub client.WithWatch, o detachOptions) error {
 	onNode := client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector(nodeOfPod, o.name)}
 	if o.force {
@@ -39,6 +42,7 @@ func (s *session) endPods(ctx context.Context, hub client.WithWatch, o detachOpt
 	for i := range pods.Items {
 		pod := &pods.Items[i]
 		if ofDaemonSet(pod) {
+			s.printPod(pod)
 			continue
 		}
 		left[nameOf(pod)] = pod.UID
@@ -65,11 +69,17 @@ func (s *session) printPods(ctx context.Context, hub client.Reader, onNode clien
 		return fmt.Errorf("pods of the cluster's node: %w", err)
 	}
 	for i := range pods.Items {
-		if pod := &pods.Items[i]; !ofDaemonSet(pod) {
-			_, _ = fmt.Fprintf(s.ErrOut, "left running in the cluster: pod/%s\n", nameOf(pod))
-		}
+		s.printPod(&pods.Items[i])
 	}
 	return nil
+}
+
+// printPod names a pod that is left, unless it is of a DaemonSet and never was there.
+func (s *session) printPod(pod *corev1.Pod) {
+	there := slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == inCluster })
+	if there || !ofDaemonSet(pod) {
+		_, _ = fmt.Fprintf(s.ErrOut, "left running in the cluster: pod/%s\n", nameOf(pod))
+	}
 }
 
 // cordon keeps the node of a cluster, if there is one, from new pods.

@@ -1,0 +1,155 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apiresource "k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/spokelet/spokelet/api/wire"
+)
+
+// stubborn is an API server that has one pod, and answers some requests with a code.
+type stubborn struct {
+	pod *corev1.Pod
+	// refuses maps "METHOD suffix-of-the-path" to a code.
+	refuses map[string]int
+}
+
+// ServeHTTP implements http.Handler.
+func (s stubborn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	for what, code := range s.refuses {
+		method, suffix, _ := strings.Cut(what, " ")
+		if r.Method == method && strings.HasSuffix(r.URL.Path, suffix) {
+			w.WriteHeader(code)
+			_ = json.NewEncoder(w).Encode(metav1.Status{
+				TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure,
+				Code: int32(code), Reason: map[int]metav1.StatusReason{404: metav1.StatusReasonNotFound, 409: metav1.StatusReasonConflict}[code],
+			})
+			return
+		}
+	}
+	pod := s.pod.DeepCopy()
+	pod.APIVersion, pod.Kind = "v1", "Pod"
+	_ = json.NewEncoder(w).Encode(pod)
+}
+
+// against is an engine of which nothing runs, with that API server.
+func against(t *testing.T, s stubborn) *Engine {
+	t.Helper()
+	server := httptest.NewServer(s)
+	t.Cleanup(server.Close)
+	e := idle(t)
+	spoke, err := newSpoke(&rest.Config{Host: server.URL}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(spoke.close)
+	e.spoke = spoke
+	return e
+}
+
+var web = place{Namespace: "shop", Name: "web"}
+
+func TestAnAnswerIsNotTakenForTheEndOfAPod(t *testing.T) {
+	resized := func(d *wire.Pod) {
+		d.Pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: apiresource.MustParse("2")}
+	}
+	tests := map[string]struct {
+		reason  string
+		refuses map[string]int
+		change  func(*wire.Pod)
+	}{
+		"a resize that the API server does not serve": {
+			reason: "an older one answers 404, and the pod runs", refuses: map[string]int{"PATCH /resize": 404}, change: resized,
+		},
+		"a deletion that a webhook denies with a conflict": {
+			reason: "the pod runs on", refuses: map[string]int{"DELETE /web": 409}, change: deleting(1),
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			pod := inSpoke(t, "spoke-1", "hub-1", "5")
+			e := against(t, stubborn{pod: pod, refuses: tt.refuses})
+			e.resync(nil, "1")
+			tellChanged(t, e, "hub-1", tt.change)
+			e.observe(pod)
+			if err := e.reconcile(t.Context(), web); err == nil {
+				t.Error("reason: " + tt.reason + ": it is not tried again")
+			}
+			if _, _, ok := e.Locate(wire.PodKey{Namespace: "shop", Name: "web"}); !ok {
+				t.Errorf("reason: %s: the pod is taken for gone", tt.reason)
+			}
+		})
+	}
+}
+
+func TestAPodThatComesBackIntoSightIsAdopted(t *testing.T) {
+	pod := inSpoke(t, "spoke-1", "hub-1", "5")
+	e := against(t, stubborn{pod: pod, refuses: map[string]int{"POST /pods": 409}})
+	e.resync(nil, "1")
+	tellPod(t, e, "hub-1")
+	e.observe(pod)
+	e.vanish(web, "spoke-1", nil) // somebody took our label off, and puts it on again
+	e.mu.Lock()
+	en := e.entries[web]
+	want := en.want
+	e.mu.Unlock()
+	if err := e.adopt(t.Context(), en, want); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, ok := e.Locate(wire.PodKey{Namespace: "shop", Name: "web"}); !ok {
+		t.Error("a pod that is there is not found")
+	}
+}
+
+func TestTheEndOfAPodWakesAFew(t *testing.T) {
+	e := idle(t)
+	e.resync(nil, "1")
+	tellPod(t, e, "hub-1")
+	e.observe(inSpoke(t, "spoke-1", "hub-1", "5"))
+	for range e.queue.Len() {
+		next, _ := e.queue.Get()
+		e.queue.Done(next)
+	}
+	e.mu.Lock()
+	for i := range 100 {
+		e.failing[place{Namespace: "shop", Name: fmt.Sprint("job-", i)}] = struct{}{}
+	}
+	e.mu.Unlock()
+	e.vanish(web, "spoke-1", nil)
+	if n := e.queue.Len(); n > wakeAtOnce+1 {
+		t.Errorf("%d pods are tried again at once", n)
+	}
+}
+
+func TestAStatusThatIsTooLongIsToldInShort(t *testing.T) {
+	pod := inSpoke(t, "spoke-1", "hub-1", "5")
+	for range 100 {
+		pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, corev1.ContainerStatus{
+			State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 3, Message: strings.Repeat("x", 4096)}},
+		})
+	}
+	whole, err := json.Marshal(wire.PodStatus{Status: &pod.Status})
+	if _, tooLong := wire.DecodePodStatus(whole); err != nil || tooLong == nil {
+		t.Fatalf("the whole is no test: %v", err)
+	}
+	short, err := json.Marshal(wire.PodStatus{Status: terse(&pod.Status), Generation: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := wire.DecodePodStatus(short); err != nil || got.Status.ContainerStatuses[0].State.Terminated.ExitCode != 3 {
+		t.Errorf("what is left of it: %v", err)
+	}
+}
