@@ -66,10 +66,8 @@ func Containers(spec *corev1.PodSpec, visit func(*corev1.Container)) {
 		visit(&spec.Containers[i])
 	}
 	for i := range spec.EphemeralContainers {
-		e := &spec.EphemeralContainers[i].EphemeralContainerCommon
-		c := corev1.Container(*e)
-		visit(&c)
-		*e = corev1.EphemeralContainerCommon(c)
+		// The one is made to be the other: nothing is written by those who only read.
+		visit((*corev1.Container)(&spec.EphemeralContainers[i].EphemeralContainerCommon))
 	}
 }
 

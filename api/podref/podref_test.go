@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"slices"
+	"sync"
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
@@ -146,6 +147,23 @@ func TestTokenVolumes(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestAPodIsReadByManyAtOnce(t *testing.T) {
+	pod := &corev1.Pod{Spec: corev1.PodSpec{EphemeralContainers: []corev1.EphemeralContainer{{
+		EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debugger", EnvFrom: []corev1.EnvFromSource{{
+			SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "s"}},
+		}}},
+	}}}}
+	var readers sync.WaitGroup // the race detector is the judge
+	for range 4 {
+		readers.Go(func() {
+			if len(Of(pod)) != 1 {
+				t.Error("the reference is not seen")
+			}
+		})
+	}
+	readers.Wait()
 }
 
 func TestContainersLetsAVisitorChangeEveryKind(t *testing.T) {
