@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/spokelet/spokelet/api/outbox"
 	"github.com/spokelet/spokelet/api/pace"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
@@ -66,7 +67,11 @@ func TestTheWayOfAStatusIsMeasuredFromItsEvent(t *testing.T) {
 		w := k.named(managed, "w", k.held)
 		r := newRig(t, clusterNamed(managed), w)
 		registry := prometheus.NewRegistry()
-		registry.MustRegister(r.metrics.way)
+		m, err := outbox.NewMetrics(registry, help)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.metrics = m
 		receive := func(status metav1.ConditionStatus, since time.Time) {
 			r.receive(managed, resource.Resource{
 				Key: "multicluster/c1/w", UID: "uid-w", Body: statusBody(t, applied(1, status)), Since: since,

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
+	"github.com/spokelet/spokelet/api/outbox"
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
@@ -115,7 +116,7 @@ func (w *Works) refuseName(ctx context.Context, k *kind, obj client.Object) erro
 
 // refuse reports that a work is not sent.
 func (w *Works) refuse(k *kind, obj client.Object, why error) {
-	w.enqueue(k.keyOf(obj), report{uid: obj.GetUID(), refused: true, status: wire.WorkStatus{
+	w.enqueue(k.keyOf(obj), outbox.Report{UID: obj.GetUID(), Refused: true, Status: wire.WorkStatus{
 		ObservedGeneration: obj.GetGeneration(),
 		Conditions: []metav1.Condition{{
 			Type: conditionApplied, Status: metav1.ConditionFalse, Reason: k.failed,

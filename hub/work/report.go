@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,31 +21,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/spokelet/spokelet/api/dialect"
+	"github.com/spokelet/spokelet/api/outbox"
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
 const conditionApplied = workv1.WorkApplied
-
-// report is what is to be written to one work.
-type report struct {
-	uid    types.UID
-	status wire.WorkStatus
-	// refused: the work was not sent, so nothing is known of it but the one
-	// condition in status.
-	refused  bool
-	received time.Time
-	// since is when the event came in the spoke that the report tells of; zero when
-	// it tells of none.
-	since time.Time
-}
-
-// before takes over that another report of the work was not written.
-func (r *report) before(other report) {
-	if other.uid == r.uid && !other.since.IsZero() && (r.since.IsZero() || other.since.Before(r.since)) {
-		r.since = other.since
-	}
-}
 
 // receive takes a status from an agent. It runs on the stream's goroutine.
 func (w *Works) receive(cluster string, r resource.Resource) {
@@ -68,36 +48,28 @@ func (w *Works) receive(cluster string, r resource.Resource) {
 			return
 		}
 	}
-	w.enqueue(key, report{uid: types.UID(r.UID), status: status, since: r.Since})
+	w.enqueue(key, outbox.Report{UID: types.UID(r.UID), Status: status, Since: r.Since})
 }
 
-func (w *Works) enqueue(key wire.WorkKey, r report) {
-	r.received = time.Now()
+func (w *Works) enqueue(key wire.WorkKey, r outbox.Report) {
 	w.mu.Lock()
-	r.before(w.pending[key])
-	w.pending[key] = r
+	w.pending.Put(key, r)
 	w.mu.Unlock()
 	w.queue.Add(key)
 }
 
 // take returns the latest report and forgets it.
-func (w *Works) take(key wire.WorkKey) (report, bool) {
+func (w *Works) take(key wire.WorkKey) (outbox.Report, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	r, ok := w.pending[key]
-	delete(w.pending, key)
-	return r, ok
+	return w.pending.Take(key)
 }
 
 // giveBack keeps a report that could not be written, unless there is a later one.
-func (w *Works) giveBack(key wire.WorkKey, r report) {
+func (w *Works) giveBack(key wire.WorkKey, r outbox.Report) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if later, is := w.pending[key]; is {
-		later.before(r)
-		r = later
-	}
-	w.pending[key] = r
+	w.pending.GiveBack(key, r)
 }
 
 // Start writes reports until ctx ends; the manager calls it once the caches are
@@ -137,7 +109,7 @@ func (w *Works) next(ctx context.Context) bool {
 	if err := w.write(ctx, key, r); err != nil {
 		w.giveBack(key, r)
 		w.queue.AddRateLimited(key)
-		w.metrics.wrote(resultError)
+		w.metrics.Wrote(outbox.ResultError)
 		w.log.V(1).Info("status is written again", "work", key.String(), "err", err.Error())
 		return true
 	}
@@ -147,14 +119,14 @@ func (w *Works) next(ctx context.Context) bool {
 
 // write brings a report into its work: from the cache first, and from the API
 // server when the cache turns out to lag.
-func (w *Works) write(ctx context.Context, key wire.WorkKey, r report) error {
+func (w *Works) write(ctx context.Context, key wire.WorkKey, r outbox.Report) error {
 	k, ok := w.kind(key)
 	if !ok {
 		return nil // nothing of the kind is enqueued
 	}
 	err := w.writeOver(ctx, w.recent, k, key, r)
 	if apierrors.IsConflict(err) {
-		w.metrics.wrote(resultConflict)
+		w.metrics.Wrote(outbox.ResultConflict)
 		err = w.writeOver(ctx, w.fresh, k, key, r)
 	}
 	return err
@@ -204,52 +176,52 @@ func (w *Works) wrote(key wire.WorkKey, version string) {
 	w.written[key] = version
 }
 
-func (w *Works) writeOver(ctx context.Context, from get, k *kind, key wire.WorkKey, r report) error {
+func (w *Works) writeOver(ctx context.Context, from get, k *kind, key wire.WorkKey, r outbox.Report) error {
 	it := k.blank()
 	work := it.object()
 	if err := from(ctx, key, work); err != nil {
-		if r.status.Finalized && apierrors.IsNotFound(err) {
-			w.left(key, r.uid)
+		if r.Status.Finalized && apierrors.IsNotFound(err) {
+			w.left(key, r.UID)
 		}
 		return client.IgnoreNotFound(err)
 	}
-	if work.GetUID() != r.uid {
+	if work.GetUID() != r.UID {
 		return nil // of an earlier work of that name
 	}
-	if r.status.Finalized {
+	if r.Status.Finalized {
 		if work.GetDeletionTimestamp() == nil {
 			return nil
 		}
 		return w.dropFinalizer(ctx, k, work)
 	}
 	conditions := *it.conditions()
-	if r.status.ObservedGeneration < dialect.Observed(conditions) {
+	if r.Status.ObservedGeneration < dialect.Observed(conditions) {
 		return nil // overtaken
 	}
 	before := it.status()
 	bring(it, r, metav1.Now())
 	if equality.Semantic.DeepEqual(before, it.status()) {
-		w.metrics.wrote(resultUnchanged)
+		w.metrics.Wrote(outbox.ResultUnchanged)
 		return nil
 	}
 	if err := w.patchStatus(ctx, k, it, before); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	w.metrics.written(r)
+	w.metrics.Written(r)
 	w.announce(work, conditions, *it.conditions())
 	return nil
 }
 
 // bring makes the status of a work that which it has after a report.
-func bring(it item, r report, now metav1.Time) {
-	if r.refused {
+func bring(it item, r outbox.Report, now metav1.Time) {
+	if r.Refused {
 		conditions := it.conditions()
 		*conditions = slices.Clone(*conditions)
-		for _, c := range r.status.Conditions {
+		for _, c := range r.Status.Conditions {
 			meta.SetStatusCondition(conditions, c)
 		}
 	} else {
-		it.merge(r.status, now)
+		it.merge(r.Status, now)
 	}
 	trim(it, now)
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/spokelet/spokelet/api/dialect"
 	"github.com/spokelet/spokelet/api/multicluster/v1alpha1"
+	"github.com/spokelet/spokelet/api/outbox"
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
@@ -267,7 +268,7 @@ func TestStatusIsTrimmedToWhatFits(t *testing.T) {
 			})
 		}
 		bring(it, reportOf(report), metav1.NewTime(time.Unix(1, 0)))
-		if n := size(it.status()); n > maxStored {
+		if n := size(it.status()); n > outbox.MaxStored {
 			t.Errorf("status has %d bytes", n)
 		}
 		text := string(mustJSON(t, it.status()))
@@ -291,4 +292,4 @@ func TestStatusIsTrimmedToWhatFits(t *testing.T) {
 	})
 }
 
-func reportOf(s wire.WorkStatus) report { return report{status: s} }
+func reportOf(s wire.WorkStatus) outbox.Report { return outbox.Report{Status: s} }

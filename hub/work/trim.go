@@ -11,13 +11,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/spokelet/spokelet/api/dialect"
+	"github.com/spokelet/spokelet/api/outbox"
 )
 
 const (
-	// maxStored is the size in bytes up to which a work with its status is
-	// written; etcd refuses a request of 1.5 MiB. The rest is for what caches leave
-	// out: managed fields, and what kubectl remembers, of at most 256 KiB.
-	maxStored = 1240 << 10
 	// trimMargin is for what stands around the parts that are counted, and for the
 	// condition that says what was left out.
 	trimMargin = 2 << 10
@@ -33,7 +30,7 @@ func trim(it item, now metav1.Time) {
 		now = old.LastTransitionTime
 		meta.RemoveStatusCondition(conditions, trimmedType)
 	}
-	over := size(it.object()) - maxStored
+	over := size(it.object()) - outbox.MaxStored
 	if over <= 0 {
 		return
 	}
@@ -86,7 +83,7 @@ func isWell(conditions []metav1.Condition) bool {
 func size(v any) int {
 	raw, err := json.Marshal(v)
 	if err != nil {
-		return maxStored // cannot be written either way
+		return outbox.MaxStored // cannot be written either way
 	}
 	return len(raw)
 }

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
+	"github.com/spokelet/spokelet/api/outbox"
 	"github.com/spokelet/spokelet/api/pace"
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/tunnel/resource"
@@ -68,6 +69,11 @@ type Config struct {
 	Registerer prometheus.Registerer
 }
 
+var help = outbox.Help{
+	Write: "Time from the arrival of a status to its write.",
+	Way:   "Time from an event in the spoke to the write of the status that tells of it, less the one way over the network.",
+}
+
 var hubHash = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 // Validate tells what is missing or wrong.
@@ -89,7 +95,7 @@ type Works struct {
 	live    client.Reader
 	events  events.EventRecorder
 	log     logr.Logger
-	metrics *metrics
+	metrics *outbox.Metrics
 	queue   workqueue.TypedRateLimitingInterface[wire.WorkKey]
 
 	// pace spaces the statuses of a work that a spoke changes without end.
@@ -97,7 +103,7 @@ type Works struct {
 
 	mu sync.Mutex
 	// pending is the latest report of each work that is to be written; guarded by mu.
-	pending map[wire.WorkKey]report
+	pending outbox.Box
 	// written is the version that our last write of a work made, until the cache
 	// is seen to have it or the work is gone; guarded by mu.
 	written map[wire.WorkKey]string
@@ -113,7 +119,7 @@ func New(c Config) (*Works, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	m, err := newMetrics(c.Registerer)
+	m, err := outbox.NewMetrics(c.Registerer, help)
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +127,7 @@ func New(c Config) (*Works, error) {
 		kinds: []*kind{multicluster(), manifestWorks(c.HubHash, c.Healthy)},
 		sync:  c.Sync, client: c.Client, live: c.Client, events: c.Events, log: c.Logger, metrics: m,
 		queue:   workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[wire.WorkKey]()),
-		pending: map[wire.WorkKey]report{},
+		pending: outbox.Box{},
 		written: map[wire.WorkKey]string{},
 		ends:    map[wire.WorkKey]end{},
 		warned:  map[types.UID]struct{}{},

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/spokelet/spokelet/api/outbox"
 	"github.com/spokelet/spokelet/api/wire"
 )
 
@@ -130,13 +131,13 @@ func (h *hub) refuseName(k *kind, w hubWork, held bool) {
 	key := k.key(o.GetName())
 	if o.GetDeletionTimestamp() != nil {
 		if held {
-			h.enqueue(key, report{uid: o.GetUID(), status: wire.WorkStatus{Finalized: true}})
+			h.enqueue(key, outbox.Report{UID: o.GetUID(), Status: wire.WorkStatus{Finalized: true}})
 		}
 		return
 	}
 	why := fmt.Sprintf("its name has %d characters, more than %d leave no room for the hub's hash in the name of its AppliedManifestWork",
 		len(o.GetName()), k.maxName)
-	h.enqueue(key, report{uid: o.GetUID(), status: wire.WorkStatus{
+	h.enqueue(key, outbox.Report{UID: o.GetUID(), Status: wire.WorkStatus{
 		ObservedGeneration: o.GetGeneration(),
 		Conditions: []metav1.Condition{{
 			Type: conditionApplied, Status: metav1.ConditionFalse, Reason: k.failed,

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
+	"github.com/spokelet/spokelet/api/outbox"
 	"github.com/spokelet/spokelet/api/pace"
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/tunnel/resource"
@@ -38,7 +39,7 @@ type hub struct {
 	kinds   []*kind
 	board   *board
 	log     logr.Logger
-	metrics *metrics
+	metrics *outbox.Metrics
 	pace    pace.Pacer[wire.WorkKey]
 
 	// reports holds the works of which a report is to be written, finalizers those
@@ -47,7 +48,7 @@ type hub struct {
 	finalizers workqueue.TypedRateLimitingInterface[wire.WorkKey]
 
 	mu      sync.Mutex
-	pending map[wire.WorkKey]report // guarded by mu; the latest of each work
+	pending outbox.Box // guarded by mu; the latest of each work
 }
 
 func newHub(cfg Config, registerer prometheus.Registerer) (*hub, error) {
@@ -55,7 +56,10 @@ func newHub(cfg Config, registerer prometheus.Registerer) (*hub, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := newMetrics(registerer)
+	m, err := outbox.NewMetrics(registerer, outbox.Help{
+		Write: "Time from a status to its write on the hub.",
+		Way:   "Time from an event in the spoke to the write of the status that tells of it.",
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +67,7 @@ func newHub(cfg Config, registerer prometheus.Registerer) (*hub, error) {
 		kinds: all, board: newBoard(), log: cfg.Logger.WithName("hub"), metrics: m,
 		reports:    workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[wire.WorkKey]()),
 		finalizers: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[wire.WorkKey]()),
-		pending:    map[wire.WorkKey]report{},
+		pending:    outbox.Box{},
 	}, nil
 }
 

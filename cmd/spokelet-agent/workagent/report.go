@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,34 +17,14 @@ import (
 
 	"github.com/spokelet/spokelet/agent/work"
 	"github.com/spokelet/spokelet/api/dialect"
+	"github.com/spokelet/spokelet/api/outbox"
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
 const conditionApplied = workv1.WorkApplied
 
-// report is what is to be written to one work.
-type report struct {
-	uid      types.UID
-	status   wire.WorkStatus
-	received time.Time
-	// since is when the event came in the spoke that the report tells of; zero when
-	// it tells of none.
-	since time.Time
-}
-
-// before takes over that another report of the work was not written.
-func (r *report) before(other report) {
-	if other.uid == r.uid && !other.since.IsZero() && (r.since.IsZero() || other.since.Before(r.since)) {
-		r.since = other.since
-	}
-}
-
 var _ work.Reporter = (*hub)(nil)
-
-// maxStored is the size in bytes up to which a work with its status is written;
-// etcd refuses a request of 1.5 MiB, and managed fields take some of it.
-const maxStored = 1240 << 10
 
 // Put takes a status from the engine. Of one that is too large it returns
 // resource.ErrTooLarge: the engine then reports less.
@@ -54,7 +33,7 @@ func (h *hub) Put(r resource.Resource) error {
 	if err != nil {
 		return err
 	}
-	if size := len(r.Body) + h.board.size(key); size > maxStored {
+	if size := len(r.Body) + h.board.size(key); size > outbox.MaxStored {
 		return fmt.Errorf("work %s of %d bytes with its status: %w", key, size, resource.ErrTooLarge)
 	}
 	status, err := wire.DecodeWorkStatus(r.Body)
@@ -65,7 +44,7 @@ func (h *hub) Put(r resource.Resource) error {
 		h.take(key)
 		return nil
 	}
-	h.enqueue(key, report{uid: types.UID(r.UID), status: status, since: r.Since})
+	h.enqueue(key, outbox.Report{UID: types.UID(r.UID), Status: status, Since: r.Since})
 	return nil
 }
 
@@ -90,33 +69,25 @@ func (h *hub) Delete(key string) {
 // Complete has nothing to do: what the engine does not report of stays.
 func (h *hub) Complete() {}
 
-func (h *hub) enqueue(key wire.WorkKey, r report) {
-	r.received = time.Now()
+func (h *hub) enqueue(key wire.WorkKey, r outbox.Report) {
 	h.mu.Lock()
-	r.before(h.pending[key])
-	h.pending[key] = r
+	h.pending.Put(key, r)
 	h.mu.Unlock()
 	h.reports.Add(key)
 }
 
 // take returns the latest report and forgets it.
-func (h *hub) take(key wire.WorkKey) (report, bool) {
+func (h *hub) take(key wire.WorkKey) (outbox.Report, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	r, ok := h.pending[key]
-	delete(h.pending, key)
-	return r, ok
+	return h.pending.Take(key)
 }
 
 // giveBack keeps a report that could not be written, unless there is a later one.
-func (h *hub) giveBack(key wire.WorkKey, r report) {
+func (h *hub) giveBack(key wire.WorkKey, r outbox.Report) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if later, is := h.pending[key]; is {
-		later.before(r)
-		r = later
-	}
-	h.pending[key] = r
+	h.pending.GiveBack(key, r)
 }
 
 // report writes the latest report of a work. What comes meanwhile replaces one
@@ -140,14 +111,14 @@ func (h *hub) report(ctx context.Context, key wire.WorkKey) {
 	default:
 		h.giveBack(key, r)
 		h.reports.AddRateLimited(key)
-		h.metrics.wrote(resultError)
+		h.metrics.Wrote(outbox.ResultError)
 		h.log.V(1).Info("status is written again", "work", key.String(), "err", err.Error())
 	}
 }
 
 // write brings a report into its work: as it is on the board first, and as the API
 // server has it when that turns out to be old.
-func (h *hub) write(ctx context.Context, key wire.WorkKey, r report) error {
+func (h *hub) write(ctx context.Context, key wire.WorkKey, r outbox.Report) error {
 	k, ok := h.kind(key)
 	if !ok {
 		return nil
@@ -156,31 +127,31 @@ func (h *hub) write(ctx context.Context, key wire.WorkKey, r report) error {
 	if !apierrors.IsConflict(err) {
 		return err
 	}
-	h.metrics.wrote(resultConflict)
+	h.metrics.Wrote(outbox.ResultConflict)
 	if err := h.get(ctx, k, key.Name); err != nil {
 		return err
 	}
 	return h.writeOver(ctx, k, key, r)
 }
 
-func (h *hub) writeOver(ctx context.Context, k *kind, key wire.WorkKey, r report) error {
+func (h *hub) writeOver(ctx context.Context, k *kind, key wire.WorkKey, r outbox.Report) error {
 	before, ok := h.board.get(key)
-	if !ok || before.object().GetUID() != r.uid {
+	if !ok || before.object().GetUID() != r.UID {
 		return nil // of an earlier work of that name
 	}
-	if r.status.Finalized {
+	if r.Status.Finalized {
 		if before.object().GetDeletionTimestamp() == nil {
 			return nil
 		}
 		return h.release(ctx, key)
 	}
-	if r.status.ObservedGeneration < observed(before) {
+	if r.Status.ObservedGeneration < observed(before) {
 		return nil // overtaken
 	}
 	after := before.without() // a copy whose status may be replaced
-	after.merge(r.status, metav1.Now())
+	after.merge(r.Status, metav1.Now())
 	if equality.Semantic.DeepEqual(before.status(), after.status()) {
-		h.metrics.wrote(resultUnchanged)
+		h.metrics.Wrote(outbox.ResultUnchanged)
 		return nil
 	}
 	body, err := difference(before, after)
@@ -191,7 +162,7 @@ func (h *hub) writeOver(ctx context.Context, k *kind, key wire.WorkKey, r report
 	if err := h.patch(ctx, k, key.Name, body, "status"); err != nil {
 		return err
 	}
-	h.metrics.written(r)
+	h.metrics.Written(r)
 	return nil
 }
 
