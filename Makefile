@@ -15,6 +15,9 @@ FUZZTIME ?= 30s
 export CGO_ENABLED := 0
 export GOFLAGS := $(strip $(shell go env GOFLAGS) -trimpath)
 
+# What is parallel mostly waits; a result of other clusters is never taken for one.
+E2E := -count=1 -p 1 -parallel 16 -timeout 40m
+
 BINARIES := spokelet-hub spokelet-agent kubectl-spokelet
 COMMAND := github.com/spokelet/spokelet/cmd/internal/command
 
@@ -59,13 +62,13 @@ verify: tools bin/tools/golangci-lint ## Run every static check; changes nothing
 test: test-unit test-live e2e ## Run all tests: by themselves, with real clusters, end to end.
 
 .PHONY: test-unit race
-test-unit: ## Run the tests of every module under the race detector.
+test-unit: bin/tools/gotestsum ## Run the tests of every module under the race detector.
 	CGO_ENABLED=1 hack/test-unit.sh -race -p $(PARALLEL)
 race: ## Repeat the tests of the concurrent packages, on 1, 2 and 4 CPUs.
 	CGO_ENABLED=1 go test -race -p $(PARALLEL) -cpu 1,2,4 -count 10 ./tunnel/... ./hub/... ./agent/... ./provider/...
 
 .PHONY: test-live
-test-live: ## Run the tests that need real clusters; makes and removes them.
+test-live: bin/tools/gotestsum ## Run the tests that need real clusters; makes and removes them.
 	CGO_ENABLED=1 hack/test-live.sh -race -p 1 -parallel 8 # they mostly wait
 
 .PHONY: test-fuzz
@@ -73,8 +76,8 @@ test-fuzz: ## Run every fuzz target for FUZZTIME (30s).
 	hack/fuzz.sh $(FUZZTIME)
 
 .PHONY: e2e
-e2e: ## Run the end-to-end tests against two real clusters.
-	cd e2e && go test -p 1 -parallel 16 -timeout 40m -v ./... # what is parallel mostly waits
+e2e: bin/tools/gotestsum ## Run the end-to-end tests against two real clusters.
+	cd e2e && ../bin/tools/gotestsum --format standard-verbose -- $(E2E) ./...
 
 .PHONY: bench
 bench: ## Run the benchmarks of docs/benchmarks.md; writes bin/bench.json.
@@ -98,4 +101,8 @@ bin/tools/.installed: hack/tools/go.mod hack/tools/go.sum
 	touch $@
 bin/tools/golangci-lint: hack/tools/lint/go.mod hack/tools/lint/go.sum
 	cd hack/tools/lint && GOBIN=$(CURDIR)/bin/tools go install -p $(PARALLEL) tool
+	touch $@
+# It says at the end of a long run which tests failed, and what they said.
+bin/tools/gotestsum: hack/tools/gotestsum/go.mod hack/tools/gotestsum/go.sum
+	cd hack/tools/gotestsum && GOBIN=$(CURDIR)/bin/tools go install -p $(PARALLEL) tool
 	touch $@

@@ -7,10 +7,11 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
+gotestsum=$PWD/../bin/tools/gotestsum
 status=0
 for dir in $(./modules.sh); do
   if [[ $dir == ./e2e ]]; then continue; fi
   echo "== go test $dir"
-  (cd "../$dir" && go test -timeout 15m "$@" ./...) || status=1
+  (cd "../$dir" && "$gotestsum" --format standard-quiet -- -timeout 15m "$@" ./...) || status=1
 done
 exit $status
