@@ -58,7 +58,8 @@ const networkConfig = `{
 `
 
 // kubeletConfig never evicts and never removes images: there is no registry to
-// fetch them from again.
+// fetch them from again. Nobody serves DNS; but of a node that knows no address for
+// it, the kubelet reports an event for each pod, once a minute.
 const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 address: {{.Host}}
@@ -76,6 +77,8 @@ cgroupRoot: {{.Cgroup}}
 {{if .CgroupV1}}failCgroupV1: false
 {{end}}failSwapOn: false
 maxPods: 500
+clusterDNS: [{{.DNS}}]
+clusterDomain: cluster.local
 podLogsDir: {{.Dir}}/pods
 volumePluginDir: {{.Dir}}/volumeplugins
 imageGCHighThresholdPercent: 100

@@ -78,6 +78,16 @@ func (p Plan) Services() netip.Prefix { return netip.PrefixFrom(p.part(8, 0), 21
 // KubernetesService is the ClusterIP of the API server: the first of the range.
 func (p Plan) KubernetesService() netip.Addr { return p.Services().Addr().Next() }
 
+// DNSService is the address that a cluster's DNS would have, by custom the tenth of
+// the Services. None is installed.
+func (p Plan) DNSService() netip.Addr {
+	addr := p.Services().Addr()
+	for range 10 {
+		addr = addr.Next()
+	}
+	return addr
+}
+
 // Link is the name of the interface in the root namespace (at most 15 bytes).
 func (p Plan) Link() string { return fmt.Sprintf("spk%d-%d", p.Slot, p.Index) }
 
