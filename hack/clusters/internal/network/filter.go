@@ -74,8 +74,11 @@ func filter(hub Plan, spokes []Plan) string {
 		fmt.Fprintf(&text, ":%s - [0:0]\n", spoke.faultChain())
 		fmt.Fprintf(&text, "-A %s -j %s\n", main, spoke.faultChain())
 	}
-	fmt.Fprintf(&text, "-A %s -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT\n", main)
 	links := append([]Plan{hub}, spokes...)
+	for _, link := range links {
+		// Of its own links alone: what one set accepts, another could not cut.
+		fmt.Fprintf(&text, "-A %s -o %s -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT\n", main, link.Link())
+	}
 	for _, spoke := range spokes {
 		fmt.Fprintf(&text, "-A %s -i %s -o %s -j ACCEPT\n", main, spoke.Link(), hub.Link())
 		// Nobody opens a connection to a spoke: not the hub, not another spoke,

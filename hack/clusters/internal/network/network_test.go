@@ -6,6 +6,7 @@ package network
 import (
 	"errors"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -164,7 +165,9 @@ func TestFilterPutsFaultsFirstAndLetsNobodyIntoASpoke(t *testing.T) {
 -A SPOKELET-3 -j SPOKELET-3-1
 :SPOKELET-3-2 - [0:0]
 -A SPOKELET-3 -j SPOKELET-3-2
--A SPOKELET-3 -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT
+-A SPOKELET-3 -o spk3-0 -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT
+-A SPOKELET-3 -o spk3-1 -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT
+-A SPOKELET-3 -o spk3-2 -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT
 -A SPOKELET-3 -i spk3-1 -o spk3-0 -j ACCEPT
 -A SPOKELET-3 -o spk3-1 -j REJECT
 -A SPOKELET-3 -i spk3-2 -o spk3-0 -j ACCEPT
@@ -181,6 +184,16 @@ COMMIT
 	got := filter(Plan{Slot: 3}, []Plan{{Slot: 3, Index: 1}, {Slot: 3, Index: 2}})
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("rules (-want +got):\n%s", diff)
+	}
+}
+
+// Sets come after each other in FORWARD: what one accepts, no later one can cut.
+func TestASetJudgesOnlyPacketsOfItsOwnLinks(t *testing.T) {
+	rules, _, _ := strings.Cut(filter(Plan{Slot: 3}, []Plan{{Slot: 3, Index: 1}}), "*nat")
+	for rule := range strings.Lines(rules) {
+		if strings.Contains(rule, "-j ACCEPT") && !strings.Contains(rule, " spk3-") {
+			t.Errorf("accepts packets of anybody: %s", rule)
+		}
 	}
 }
 
