@@ -97,7 +97,8 @@ type Server struct {
 // server is the endpoint of one node.
 type server struct {
 	*http.Server
-	end context.CancelFunc // ends the streams, which the http.Server does not know
+	listener net.Listener
+	end      context.CancelFunc // ends the streams, which the http.Server does not know
 }
 
 // New returns a Server without endpoints.
@@ -130,12 +131,15 @@ func (s *Server) Close(node string) {
 	if old != nil {
 		old.end()
 		_ = old.Close() // closes what it can; there is nothing else to be done
+		// The http.Server does not know it before it serves.
+		_ = old.listener.Close()
 	}
 }
 
 func (s *Server) serve(ctx context.Context, node string, listener net.Listener) {
 	s.Close(node)
 	server := s.server(ctx, node)
+	server.listener = listener
 	s.mu.Lock()
 	s.servers[node] = server
 	s.mu.Unlock()

@@ -132,6 +132,15 @@ func (v *visitor) Close() error {
 	return v.Conn.Close()
 }
 
+// Abort closes the connection so that the client sees a reset: TLS is read to its
+// end by clients that find none.
+func (v *visitor) Abort(error) {
+	if tcp, ok := v.Conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
+	}
+	_ = v.Close()
+}
+
 type visitorKey struct{}
 
 // withVisitor is http.Server's ConnContext.
