@@ -52,6 +52,8 @@ type held struct {
 	refs []wire.PodObjectKey
 	// report is the agent's last, nil before the first.
 	report *report
+	// released: its deletion was confirmed. The watch may not have it yet.
+	released bool
 	// events are those that the agent has, by UID: the body of one that is to be
 	// written, nil of one that was.
 	events map[string][]byte

@@ -30,6 +30,8 @@ type task struct {
 	// said is what is to be said of it; report is whence, nil when from the hub.
 	said   wire.PodStatus
 	report *report
+	// released: its deletion is confirmed already.
+	released bool
 }
 
 func (k *Keeper) next(ctx context.Context) bool {
@@ -62,7 +64,7 @@ func (k *Keeper) next(ctx context.Context) bool {
 		return true
 	}
 	k.queue.Forget(r)
-	k.performed(t)
+	k.performed(t, err == nil && confirms(t.pod, t.said))
 	return true
 }
 
@@ -78,7 +80,7 @@ func (k *Keeper) task(r ref) (task, bool) {
 	if !ok || n.muted {
 		return task{}, false
 	}
-	t := task{ref: r, pod: h.latest()}
+	t := task{ref: r, pod: h.latest(), released: h.released}
 	own, wait := k.said(n, h)
 	if own != nil {
 		t.said = *own
@@ -129,7 +131,7 @@ func (k *Keeper) perform(ctx context.Context, t task) error {
 			k.config.Logger.Error(err, "the last status of a pod is refused", "node", t.node, "pod", t.key.String())
 		}
 	}
-	if confirms(t.pod, t.said) {
+	if confirms(t.pod, t.said) && !t.released {
 		return k.release(ctx, t.pod)
 	}
 	return nil
@@ -140,15 +142,20 @@ func refused(err error) bool {
 	return err != nil && (apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsRequestEntityTooLargeError(err))
 }
 
-// performed remembers that a report was acted upon.
-func (k *Keeper) performed(t task) {
+// performed remembers what was acted upon, and whether a deletion was confirmed.
+func (k *Keeper) performed(t task, confirmed bool) {
 	n := k.find(t.node)
-	if n == nil || t.report == nil {
+	if n == nil {
 		return
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if h, ok := n.pods[t.key]; ok && h.report == t.report {
+	h, ok := n.pods[t.key]
+	if !ok || h.pod.UID != t.pod.UID {
+		return
+	}
+	h.released = h.released || confirmed
+	if t.report != nil && h.report == t.report {
 		h.report.fresh = false
 	}
 }
