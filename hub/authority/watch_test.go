@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"maps"
+	"net"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -74,6 +75,26 @@ func TestRotation(t *testing.T) {
 		if _, err := check.leaf.Verify(options); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+func TestServersAreSignedByTheNewAuthorityAtOnce(t *testing.T) {
+	clock := newClock()
+	old := material1(t, clock)
+	a := open(t, fake.NewClientset(secretOf(old)), clock)
+	serving, err := a.Serving(Names{IPs: []net.IP{net.IPv4(10, 0, 0, 7)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.replace(rotated(t, clock, old)); err != nil {
+		t.Fatal(err)
+	}
+	shown, err := serving.GetCertificate(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := shown.Leaf.CheckSignatureFrom(a.current().certificate); err != nil {
+		t.Errorf("a server still shows what the old authority signed: %v", err)
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -55,4 +57,21 @@ func TestProbe(t *testing.T) {
 		})
 	}
 	http.DefaultClient.CloseIdleConnections()
+}
+
+func TestClientsHaveNoRateOfTheirOwn(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	text := `{apiVersion: v1, kind: Config, current-context: a, contexts: [{name: a, context: {cluster: a, user: a}}],
+		clusters: [{name: a, cluster: {server: "http://127.0.0.1:1"}}], users: [{name: a}]}`
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := (&Flags{Kubeconfig: path}).Client("spokelet-hub")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// 0 would be client-go's 5 requests a second, for leases and pods together.
+	if cfg.QPS >= 0 || cfg.RateLimiter != nil {
+		t.Errorf("a client has %v requests a second", cfg.QPS)
+	}
 }
