@@ -54,6 +54,9 @@ type agent struct {
 	uid      string
 	tunnel   *tunnel.Agent
 
+	// split tells the groups of nodes; nil when the cluster is one node.
+	split *node.Watcher
+
 	lease *lease.Holder // nil unless works or pods are enabled
 	sync  syncDoor
 	pods  locator
@@ -113,7 +116,7 @@ func (a *agent) run(ctx context.Context, group *errgroup.Group) error {
 
 func (a *agent) addNode(context.Context) error {
 	summary := resource.NewSource(wire.NodeSummaryKind)
-	watcher, err := node.NewWatcher(node.WatcherConfig{
+	config := node.WatcherConfig{
 		Client:    a.kube,
 		Version:   a.kube.Discovery(),
 		Publisher: node.PublisherFunc(func(body []byte) { a.publish(summary, body) }),
@@ -122,9 +125,14 @@ func (a *agent) addNode(context.Context) error {
 		NamespacePrefix: a.opts.Config.Pods.NamespacePrefix,
 
 		Logger: a.opts.Logger.WithName("node"),
-	})
+	}
+	a.addGroups(&config)
+	watcher, err := node.NewWatcher(config)
 	if err != nil {
 		return err
+	}
+	if config.SplitLabel != "" {
+		a.split = watcher
 	}
 	kubelets, err := node.NewKubelets(node.KubeletConfig{
 		REST:        a.opts.Client,
@@ -135,7 +143,7 @@ func (a *agent) addNode(context.Context) error {
 	if err != nil {
 		return err
 	}
-	scraper, err := node.NewScraper(node.ScraperConfig{
+	scraper, err := a.newScraper(watcher, node.ScraperConfig{
 		Name:      a.opts.Config.Cluster,
 		Nodes:     watcher,
 		Pods:      watcher,

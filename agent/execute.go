@@ -248,7 +248,7 @@ func (a *agent) newWorks(registerer prometheus.Registerer) (*work.Engine, error)
 
 func (a *agent) newPods(registerer prometheus.Registerer) (*pod.Engine, error) {
 	cfg := a.opts.Config.Pods
-	return pod.New(pod.Config{
+	config := pod.Config{
 		REST:      a.guarded(),
 		Account:   a.opts.Config.PodAccount(),
 		HubID:     a.identity.HubID(),
@@ -261,7 +261,11 @@ func (a *agent) newPods(registerer prometheus.Registerer) (*pod.Engine, error) {
 		HostAccess: cfg.HostAccess,
 		Logger:     a.opts.Logger.WithName("pod"),
 		Registerer: registerer,
-	})
+	}
+	if a.split != nil {
+		config.SplitLabel, config.Groups = a.opts.Config.Node.SplitLabel, a.split
+	}
+	return pod.New(config)
 }
 
 // termMetrics are metrics that end with an engine.

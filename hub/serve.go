@@ -156,6 +156,8 @@ func (h *hub) addNodes(ctx context.Context) error {
 	h.sync.Mirror(wire.NodeSummaryKind, resource.HubReceiver{
 		Put: h.summary, Known: func(_, key string) bool { return key == wire.NodeSummaryKey },
 	})
+	h.sync.Mirror(wire.NodeGroupKind, resource.HubReceiver{Put: h.group, Known: h.nodes.Knows})
+	h.pods.OnIdle(h.nodes.Idle)
 	return h.nodes.SetupWithManager(h.mgr)
 }
 
@@ -193,6 +195,16 @@ func (h *hub) summary(cluster string, r resource.Resource) {
 	}
 }
 
+// group hands what a cluster says of a group of its nodes to the node of the group.
+func (h *hub) group(cluster string, r resource.Resource) {
+	s, err := wire.DecodeNodeGroup(r.Key, r.Body)
+	if err != nil {
+		h.opts.Logger.Error(err, "summary of a group of nodes was refused", "cluster", cluster)
+		return
+	}
+	h.nodes.Group(cluster, r.Key, s)
+}
+
 // show reads a summary once for the node and for the record. What is not valid
 // reaches neither: both keep the last one.
 func show(body []byte, node func(wire.NodeSummary), record func(registration.Summary)) error {
@@ -200,8 +212,9 @@ func show(body []byte, node func(wire.NodeSummary), record func(registration.Sum
 	if err != nil {
 		return err
 	}
-	capacity, capErr := s.Capacity.ResourceList()
-	allocatable, allocErr := s.Allocatable.ResourceList()
+	whole := s.Whole()
+	capacity, capErr := whole.Capacity.ResourceList()
+	allocatable, allocErr := whole.Allocatable.ResourceList()
 	if err := errors.Join(capErr, allocErr); err != nil {
 		return err
 	}

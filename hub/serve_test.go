@@ -27,9 +27,16 @@ func TestASummaryThatIsNotValidLeavesTheLastOne(t *testing.T) {
 	if err := take(`{"kubernetesVersion":"v1.36.3","capacity":{"cpu":"4"},"allocatable":{"cpu":"3"}}`); err != nil {
 		t.Fatal(err)
 	}
+	if err := take(`{"capacity":{"cpu":"4"},"kubernetesVersion":"v1.36.3","split":{"label":"pool","groups":["gpu"],"capacity":{"cpu":"9"},"allocatable":{"cpu":"3"}}}`); err != nil {
+		t.Fatal(err)
+	}
+	if record.Capacity.Cpu().String() != "9" || node.Capacity["cpu"] != "4" {
+		t.Errorf("of a cluster in groups the record has %v and the node %v, want the whole and the rest", record.Capacity, node.Capacity)
+	}
 	for name, body := range map[string]string{
-		"a quantity with an exponent": `{"capacity":{"cpu":"1e999999999"}}`,
-		"what is no JSON":             `{`,
+		"a label that is not the agent's": `{"split":{"label":"type","groups":["gpu"]}}`,
+		"a quantity with an exponent":     `{"capacity":{"cpu":"1e999999999"}}`,
+		"what is no JSON":                 `{`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := take(body); !errors.Is(err, wire.ErrNodeSummary) {
@@ -37,7 +44,7 @@ func TestASummaryThatIsNotValidLeavesTheLastOne(t *testing.T) {
 			}
 		})
 	}
-	if told != 2 || node.Capacity["cpu"] != "4" || record.KubernetesVersion != "v1.36.3" || record.Allocatable.Cpu().String() != "3" {
+	if told != 4 || node.Capacity["cpu"] != "4" || record.KubernetesVersion != "v1.36.3" || record.Allocatable.Cpu().String() != "3" {
 		t.Errorf("after %d tellings node = %+v, record = %+v; want what was valid, told once to each", told, node, record)
 	}
 }

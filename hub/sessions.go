@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"sync"
 
+	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/hub/live"
 	"github.com/spokelet/spokelet/provider"
 	"github.com/spokelet/spokelet/tunnel"
@@ -79,7 +80,8 @@ func (r nodeRemover) Remove(ctx context.Context, cluster string) error {
 }
 
 // nodeDoor is kubelet.Door.
-func (h *hub) nodeDoor(ctx context.Context, cluster string) (http.RoundTripper, error) {
+func (h *hub) nodeDoor(ctx context.Context, node string) (http.RoundTripper, error) {
+	cluster, _ := wire.ParseNodeName(node)
 	session, err := h.tunnel.Sessions().Get(ctx, cluster)
 	if err != nil {
 		return nil, err

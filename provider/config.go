@@ -42,6 +42,12 @@ type Pods interface {
 	// Watch keeps the pods that are bound to a node until stop is called, or ctx
 	// ends.
 	Watch(ctx context.Context, node string) (stop func())
+	// Expect has nothing said of absence in a cluster until the pods of the node of
+	// one of its groups are known; Release ends that. Neither calls back.
+	Expect(node string)
+	Release(node string)
+	// Idle reports whether no pod is bound to the node of a group.
+	Idle(node string) bool
 }
 
 // Config configures a Provider.

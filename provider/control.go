@@ -73,7 +73,7 @@ func (n *virtualNode) controller(provider vknode.NodeProvider, first *corev1.Nod
 	client := n.provider.config.Client
 	nodes := &guardedNodes{
 		NodeInterface: client.CoreV1().Nodes(),
-		providerID:    cluster.providerID(),
+		providerID:    cluster.providerID(n.group),
 		written:       retry.reset,
 	}
 	leases := boundedLeases{client.CoordinationV1().Leases(corev1.NamespaceNodeLease)}

@@ -10,6 +10,9 @@
 // that through virtual-kubelet's NodeController, which also renews the lease.
 // Everything happens on an event: at rest only Leases are written.
 //
+// A cluster that is shown in groups of its nodes has a virtualNode for each, which
+// the cluster's own holds; group.go.
+//
 // Who may touch what: a view is guarded by its virtualNode's lock; the
 // NodeController is driven and stopped by the virtualNode's own goroutine
 // alone, because its callback may block for as long as the controller lives.

@@ -82,9 +82,37 @@ type fakePods struct {
 	// watched are the nodes whose pods are watched now, began how often that began.
 	watched map[string]bool
 	began   map[string]int
+	// bound are nodes with pods, expected those of groups that are not released.
+	bound, expected map[string]bool
 }
 
-func newFakePods() *fakePods { return &fakePods{watched: map[string]bool{}, began: map[string]int{}} }
+func newFakePods() *fakePods {
+	return &fakePods{watched: map[string]bool{}, began: map[string]int{}, bound: map[string]bool{}, expected: map[string]bool{}}
+}
+
+func (p *fakePods) Expect(node string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.expected[node] = true
+}
+
+func (p *fakePods) Release(node string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.expected, node)
+}
+
+func (p *fakePods) Idle(node string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.bound[node]
+}
+
+func (p *fakePods) bind(node string, bound bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.bound[node] = bound
+}
 
 func (p *fakePods) Watch(_ context.Context, node string) (stop func()) {
 	p.mu.Lock()

@@ -34,6 +34,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/provider/kubelet"
 	"github.com/spokelet/spokelet/provider/pod"
 	"github.com/spokelet/spokelet/tunnel/resource"
@@ -85,6 +86,8 @@ type liveHub struct {
 	api   kubernetes.Interface
 	count *counter
 	name  string
+	// succeeded by another process.
+	succeeded bool
 }
 
 // startLiveHub runs a Provider and kubelet endpoints against a real API server.
@@ -180,7 +183,8 @@ func liveEndpoints(t *testing.T, h *liveHub, client kubernetes.Interface, addres
 		Certificate:   func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return certificate, nil },
 		Authenticator: auth.Authenticator,
 		Authorizer:    auth.Authorizer,
-		Door: kubelet.DoorFunc(func(_ context.Context, cluster string) (http.RoundTripper, error) {
+		Door: kubelet.DoorFunc(func(_ context.Context, node string) (http.RoundTripper, error) {
+			cluster, _ := wire.ParseNodeName(node)
 			if cluster != h.name {
 				return nil, fmt.Errorf("cluster %q: not connected", cluster)
 			}
@@ -239,21 +243,28 @@ func (h *liveHub) start(client kubernetes.Interface, address netip.Addr, endpoin
 		h.t.Fatal(err)
 	}
 	h.provider = provider
+	if keeper, ok := pods.(*pod.Keeper); ok {
+		keeper.OnIdle(provider.Idle)
+	}
 	// The test's own context ends before its cleanup takes the node away.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(h.t.Context()))
 	done := make(chan error, 1)
 	go func() { done <- provider.Start(ctx) }()
-	h.t.Cleanup(func() {
+	h.stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
 			h.t.Errorf("Start(): %v", err)
 		}
 	})
+	h.t.Cleanup(h.stop)
 	h.t.Cleanup(func() { h.erase() })
 }
 
 // erase takes away what a failed test left.
 func (h *liveHub) erase() {
+	if h.succeeded {
+		return // it is for the next process to do
+	}
 	ctx := context.WithoutCancel(h.t.Context())
 	if err := h.provider.Remove(ctx, h.name); err != nil {
 		h.t.Errorf("Remove(): %v", err)

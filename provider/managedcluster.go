@@ -21,6 +21,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/spokelet/spokelet/api/wire"
 )
 
 const (
@@ -73,7 +75,8 @@ func (p *Provider) bind(_ context.Context, queue workqueue.TypedRateLimitingInte
 	p.requeue = again
 	p.mu.Unlock()
 	for _, node := range p.existing() {
-		again(node.Name)
+		cluster, _ := wire.ParseNodeName(node.Name)
+		again(cluster)
 	}
 	return nil
 }
@@ -88,21 +91,12 @@ func (p *Provider) reconsider(cluster string) {
 	}
 }
 
-func (p *Provider) registrationOf(cluster string) registration {
-	p.mu.Lock()
-	n, ok := p.nodes[cluster]
-	p.mu.Unlock()
-	if !ok {
-		return unsettled
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.registration
-}
-
 // Reconcile gives an accepted cluster its node and any other none.
 func (r *clusters) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	var record clusterv1.ManagedCluster
+	if _, group := wire.ParseNodeName(request.Name); group != "" {
+		return reconcile.Result{}, nil // no cluster has such a name, and a group's node may
+	}
 	err := r.client.Get(ctx, request.NamespacedName, &record)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return reconcile.Result{}, fmt.Errorf("cluster %s cannot be read: %w", request.Name, err)
@@ -131,10 +125,11 @@ func accepted(c *clusterv1.ManagedCluster) bool {
 func (r *clusters) report(ctx context.Context, record *clusterv1.ManagedCluster) error {
 	have := meta.FindStatusCondition(record.Status.Conditions, ConditionNodeRegistered)
 	want := metav1.Condition{Type: ConditionNodeRegistered, ObservedGeneration: record.Generation}
-	switch r.provider.registrationOf(record.Name) {
+	state, name := r.provider.registrationOf(record.Name)
+	switch state {
 	case nameTaken:
 		want.Status, want.Reason = metav1.ConditionFalse, ReasonNameTaken
-		want.Message = fmt.Sprintf("a Node %q exists that is not a virtual node; delete it, or give the cluster another name", record.Name)
+		want.Message = fmt.Sprintf("a Node %q exists that is not a virtual node; delete it, or give the cluster another name", name)
 	case registered:
 		if have == nil {
 			return nil
@@ -143,7 +138,7 @@ func (r *clusters) report(ctx context.Context, record *clusterv1.ManagedCluster)
 	case unsettled:
 		return nil
 	}
-	if have != nil && have.Status == want.Status && have.Reason == want.Reason {
+	if have != nil && have.Status == want.Status && have.Reason == want.Reason && have.Message == want.Message {
 		return nil
 	}
 	if err := r.write(ctx, record, want); err != nil {

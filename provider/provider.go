@@ -32,6 +32,8 @@ type Provider struct {
 
 	// started is closed when the nodes that are there have been seen.
 	started chan struct{}
+	// idle holds a token when the node of a group may have lost its last pod.
+	idle chan struct{}
 	// group counts the goroutines of virtual nodes.
 	group sync.WaitGroup
 
@@ -61,10 +63,11 @@ func New(config Config) (*Provider, error) {
 		ports:   newPorts(config.PortMin, config.PortMax),
 		ready:   ready,
 		started: make(chan struct{}),
+		idle:    make(chan struct{}, 1),
 		nodes:   map[string]*virtualNode{},
 	}
 	p.informer = cache.NewSharedIndexInformer(
-		nodesWhere(config.Client, metav1.ListOptions{LabelSelector: LabelCluster}), &corev1.Node{}, 0, cache.Indexers{})
+		nodesWhere(config.Client, metav1.ListOptions{LabelSelector: LabelCluster}), &corev1.Node{}, 0, groupIndexers())
 	if err := p.informer.SetTransform(trim); err != nil {
 		return nil, fmt.Errorf("node cache cannot be trimmed: %w", err)
 	}
@@ -137,8 +140,14 @@ func (p *Provider) Start(ctx context.Context) error {
 	grace := time.AfterFunc(p.config.ReconnectGrace, p.graceOver)
 	defer grace.Stop()
 	close(p.started)
-	<-ctx.Done()
-	return nil
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-p.idle:
+			p.idled()
+		}
+	}
 }
 
 // open lets virtual nodes run until ctx ends. After shut no new one runs, and
@@ -194,6 +203,13 @@ func (p *Provider) Ensure(ctx context.Context, cluster Cluster) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := p.record(cluster.Name)
+	// The groups first: what is not expected when the cluster's own pods are listed
+	// is taken for absent.
+	p.adopt(n, cluster)
+	n.mu.Lock()
+	summary := n.view.summary
+	n.mu.Unlock()
+	p.settleAs(n, cluster, summary)
 	n.update(func(v *view) {
 		n.wanted = true
 		v.cluster = cluster
@@ -202,7 +218,7 @@ func (p *Provider) Ensure(ctx context.Context, cluster Cluster) error {
 	return nil
 }
 
-// Remove takes away the node of a cluster that is not accepted, or no more.
+// Remove takes away the nodes of a cluster that is not accepted, or no more.
 // Removing what is not there does nothing.
 func (p *Provider) Remove(ctx context.Context, name string) error {
 	if err := p.awaitStart(ctx); err != nil {
@@ -210,12 +226,15 @@ func (p *Provider) Remove(ctx context.Context, name string) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if _, ok := p.nodes[name]; !ok && p.present(name) == nil {
+	if _, ok := p.nodes[name]; !ok && p.present(name) == nil && len(p.groupNodes(name)) == 0 {
 		return nil
 	}
-	n := p.record(name)
-	n.update(func(*view) { n.wanted = false })
-	p.ensureRunning(n)
+	base := p.record(name)
+	p.adopt(base, Cluster{})
+	base.each(func(n *virtualNode) {
+		n.update(func(*view) { n.wanted, n.leaving = false, false })
+		p.ensureRunning(n)
+	})
 	return nil
 }
 
@@ -226,20 +245,26 @@ func (p *Provider) Remove(ctx context.Context, name string) error {
 func (p *Provider) Forget(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if n, ok := p.nodes[name]; ok {
-		n.update(func(v *view) {
-			v.summary = nil
-			n.forgotten = true
+	if base, ok := p.nodes[name]; ok {
+		base.each(func(n *virtualNode) {
+			n.update(func(v *view) {
+				v.summary = nil
+				n.forgotten = true
+			})
+			p.drop(n)
 		})
-		p.drop(n)
+		p.drop(base)
 	}
 }
 
-// Summary takes what a cluster says of its nodes.
+// Summary takes what a cluster says of its nodes, or of the rest of them and of
+// which groups there are.
 func (p *Provider) Summary(name string, summary wire.NodeSummary) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.record(name).summaryChanged(summary)
+	n := p.record(name)
+	n.summaryChanged(summary)
+	p.settle(n)
 }
 
 func (p *Provider) awaitStart(ctx context.Context) error {
@@ -255,7 +280,7 @@ func (p *Provider) awaitStart(ctx context.Context) error {
 func (p *Provider) record(name string) *virtualNode {
 	n, ok := p.nodes[name]
 	if !ok {
-		n = newVirtualNode(p, name)
+		n = newVirtualNode(p, name, "")
 		n.view.cluster.Name = name
 		n.view.waited = p.waited
 		p.nodes[name] = n
@@ -285,25 +310,36 @@ func (p *Provider) finished(n *virtualNode) bool {
 	}
 	p.ports.release(n.name)
 	p.ready.delete(n.name)
+	if n.group != "" {
+		p.ended(n)
+	}
 	p.drop(n)
 	return true
 }
 
-// drop forgets a cluster of which nothing is known any more; p.mu is held.
+// drop forgets a node of whose cluster or group nothing is known any more; p.mu is
+// held.
 func (p *Provider) drop(n *virtualNode) {
 	n.mu.Lock()
-	defer n.mu.Unlock()
-	if !n.wanted && !n.running && !n.view.link.Up && n.view.summary == nil {
-		delete(p.nodes, n.name)
+	unknown := !n.wanted && !n.running && n.view.summary == nil && len(n.groups) == 0
+	unknown = unknown && (n.group != "" || !n.view.link.Up)
+	n.mu.Unlock()
+	if !unknown || p.nodes[n.name] != n {
+		return
+	}
+	delete(p.nodes, n.name)
+	if base, ok := p.nodes[n.cluster]; ok && n.group != "" {
+		delete(base.groups, n.group)
+		p.drop(base)
 	}
 }
 
 func (p *Provider) linkChanged(link Link) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n := p.record(link.Cluster)
-	n.linkChanged(link)
-	p.drop(n)
+	base := p.record(link.Cluster)
+	base.each(func(n *virtualNode) { n.linkChanged(link) })
+	p.drop(base)
 }
 
 func (p *Provider) observed(obj any) {
@@ -319,7 +355,8 @@ func (p *Provider) observed(obj any) {
 	case known:
 		n.observe(node)
 	case again != nil:
-		again(node.Name)
+		cluster, _ := wire.ParseNodeName(node.Name)
+		again(cluster)
 	}
 }
 

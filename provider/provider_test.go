@@ -250,7 +250,7 @@ func TestAForeignNodeBlocksTheNameUntilItIsGone(t *testing.T) {
 		if diff := cmp.Diff(foreign, h.node("spoke1")); diff != "" {
 			t.Errorf("foreign node was touched:\n%s", diff)
 		}
-		if got := h.provider.registrationOf("spoke1"); got != nameTaken {
+		if got, _ := h.provider.registrationOf("spoke1"); got != nameTaken {
 			t.Errorf("registration: got %v, want nameTaken", got)
 		}
 		if err := h.client.CoreV1().Nodes().Delete(t.Context(), "spoke1", metav1.DeleteOptions{}); err != nil {
@@ -259,7 +259,7 @@ func TestAForeignNodeBlocksTheNameUntilItIsGone(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		h.wantReady("spoke1", "True NodesReady", "once the foreign node is gone")
-		if got := h.provider.registrationOf("spoke1"); got != registered {
+		if got, _ := h.provider.registrationOf("spoke1"); got != registered {
 			t.Errorf("registration: got %v, want registered", got)
 		}
 	})

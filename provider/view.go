@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/spokelet/spokelet/api/wire"
@@ -24,6 +25,10 @@ const (
 	// ReasonSummaryMissing: the cluster is connected and has not yet said
 	// anything of its nodes.
 	ReasonSummaryMissing = "NodeSummaryMissing"
+
+	// ReasonNoNodes: the node is that of a group, and the last of its nodes is gone.
+	// It stays while pods are bound to it.
+	ReasonNoNodes = "NoNodes"
 )
 
 const (
@@ -45,7 +50,7 @@ const (
 
 // Cluster is an accepted cluster.
 type Cluster struct {
-	// Name is the cluster's name and its node's.
+	// Name is the cluster's name and its own node's.
 	Name string
 	// ID is the cluster's immutable id.
 	ID string
@@ -53,12 +58,24 @@ type Cluster struct {
 	Labels map[string]string
 }
 
-func (c Cluster) providerID() string { return providerIDScheme + c.ID }
+// providerID of the node of a group, or of the cluster's own.
+func (c Cluster) providerID(group string) string {
+	id := providerIDScheme + c.ID
+	if group != "" {
+		id += "/" + group
+	}
+	return id
+}
 
 // view is all that is known of a cluster. It is a value: what it shares with
 // its copies is never written.
 type view struct {
 	cluster Cluster
+	// group is empty for the cluster's own node. label is that whose value it is;
+	// vanished: the cluster does not name it any more.
+	group, label string
+	vanished     bool
+
 	address string
 	port    int32
 
@@ -75,12 +92,14 @@ type view struct {
 	base corev1.NodeStatus
 }
 
+func (v view) name() string { return wire.NodeName(v.cluster.Name, v.group) }
+
 // node returns the Node that the hub should have.
 func (v view) node(now metav1.Time) *corev1.Node {
 	return &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: v.cluster.Name, Labels: v.labels()},
+		ObjectMeta: metav1.ObjectMeta{Name: v.name(), Labels: v.labels()},
 		Spec: corev1.NodeSpec{
-			ProviderID: v.cluster.providerID(),
+			ProviderID: v.cluster.providerID(v.group),
 			Taints:     []corev1.Taint{{Key: TaintVirtualNode, Effect: corev1.TaintEffectNoSchedule}},
 		},
 		Status: v.status(now),
@@ -98,11 +117,14 @@ func (v view) labels() map[string]string {
 		setSole(labels, corev1.LabelTopologyZone, v.summary.Zones)
 		setSole(labels, corev1.LabelTopologyRegion, v.summary.Regions)
 	}
+	if v.label != "" {
+		labels[v.label] = v.group
+	}
 	maps.Copy(labels, v.cluster.Labels)
 	for _, name := range refused {
 		delete(labels, name)
 	}
-	labels[corev1.LabelHostname] = v.cluster.Name
+	labels[corev1.LabelHostname] = hostname(v.name())
 	labels[LabelCluster] = v.cluster.Name
 	labels[LabelType] = typeVirtualKubelet
 	labels[labelNoLoadBalancers] = "true"
@@ -126,6 +148,10 @@ func (v view) status(now metav1.Time) corev1.NodeStatus {
 		Addresses:       []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: v.address}},
 		DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: v.port}},
 	}
+	if v.vanished {
+		s.Capacity, s.Allocatable = none(v.base.Capacity), none(v.base.Capacity)
+		return s
+	}
 	if v.summary == nil {
 		return s
 	}
@@ -144,12 +170,23 @@ func (v view) status(now metav1.Time) corev1.NodeStatus {
 	return s
 }
 
+// none is as much of every resource as a node without machines has.
+func none(list corev1.ResourceList) corev1.ResourceList {
+	zero := make(corev1.ResourceList, len(list))
+	for name, quantity := range list {
+		zero[name] = resource.Quantity{Format: quantity.Format}
+	}
+	return zero
+}
+
 func (v view) conditions() []corev1.NodeCondition {
 	switch {
 	case v.undecided():
 		return v.base.Conditions
 	case !v.link.Up:
 		return v.unknown(ReasonTunnelDisconnected, v.disconnected())
+	case v.vanished:
+		return v.unknown(ReasonNoNodes, fmt.Sprintf("cluster %s has no node of the group %s any more", v.cluster.Name, v.group))
 	case v.summary == nil:
 		return v.unknown(ReasonSummaryMissing, fmt.Sprintf("cluster %s has not said anything of its nodes", v.cluster.Name))
 	}
@@ -170,7 +207,7 @@ func (v view) conditions() []corev1.NodeCondition {
 // yet is no news.
 func (v view) undecided() bool {
 	ready := find(v.base.Conditions, corev1.NodeReady)
-	if v.waited || ready == nil || ready.Status == corev1.ConditionFalse {
+	if v.waited || v.vanished || ready == nil || ready.Status == corev1.ConditionFalse {
 		return false
 	}
 	if v.link.Up {

@@ -30,14 +30,23 @@ const (
 
 // virtualNode keeps one Node of the hub equal to its view.
 type virtualNode struct {
-	name     string
-	provider *Provider
-	logger   logr.Logger
+	name string
+	// cluster is whose node it is, and group of which of its groups; empty for its own.
+	cluster, group string
+	provider       *Provider
+	logger         logr.Logger
+
+	// groups are those of a cluster's own node, and adopted tells that the Nodes of
+	// groups that were there have been seen. Both are guarded by the provider's mu.
+	groups  map[string]*virtualNode
+	adopted bool
 
 	mu sync.Mutex // guards what follows
 	// wanted is false when the cluster is not accepted, or no more: then the
 	// Node must not exist.
 	wanted bool
+	// leaving: it is not wanted because its group has no nodes any more, nor it pods.
+	leaving bool
 	// forgotten: what is published of the cluster was dropped since run began to
 	// serve it.
 	forgotten bool
@@ -64,12 +73,15 @@ const (
 	nameTaken // by a Node that is not ours
 )
 
-func newVirtualNode(p *Provider, name string) *virtualNode {
+func newVirtualNode(p *Provider, cluster, group string) *virtualNode {
+	name := wire.NodeName(cluster, group)
 	return &virtualNode{
 		name:     name,
+		cluster:  cluster,
+		group:    group,
 		provider: p,
 		logger:   p.config.Logger.WithValues("node", name),
-		view:     view{address: p.config.Address.String()},
+		view:     view{group: group, address: p.config.Address.String()},
 		changed:  make(chan struct{}, 1),
 		gone:     make(chan struct{}, 1),
 		drifted:  make(chan struct{}, 1),
@@ -127,7 +139,7 @@ func (n *virtualNode) run(ctx context.Context) {
 		var err error
 		if cluster, wanted := n.target(); wanted {
 			err = n.serve(ctx, cluster, retry)
-		} else if err = n.erase(ctx); err == nil && n.provider.finished(n) {
+		} else if err = n.vacate(ctx); err == nil && n.provider.finished(n) {
 			return
 		}
 		if err == nil {
@@ -148,7 +160,7 @@ func (n *virtualNode) setRegistration(r registration) {
 	n.registration = r
 	n.mu.Unlock()
 	if changed {
-		n.provider.reconsider(n.name)
+		n.provider.reconsider(n.cluster)
 	}
 }
 
@@ -167,7 +179,7 @@ func (n *virtualNode) serve(ctx context.Context, cluster Cluster, retry *backoff
 		return err
 	}
 	if found != nil {
-		switch ownerOf(found, cluster.providerID()) {
+		switch ownerOf(found, cluster.providerID(n.group)) {
 		case ownerForeign:
 			return n.blocked(ctx, cluster)
 		case ownerStale:
@@ -211,6 +223,9 @@ func (n *virtualNode) settle(ctx context.Context, found *corev1.Node) error {
 	n.view.port = port
 	if found != nil {
 		n.view.base = ours(found.Status)
+		if n.group != "" && n.view.label == "" {
+			n.view.label = labelOf(found, n.group, n.view.cluster)
+		}
 	}
 	return nil
 }

@@ -11,6 +11,9 @@
 // answers with their sum, and with those of the hub's pods under the names that
 // they have on the hub.
 //
+// A cluster whose owner wants it is shown in groups of its nodes, by a label: there is
+// a summary for each, and figures, and the cluster's own are of the rest.
+//
 // Nodes that are virtual nodes of a hub are left out of both: a hub that is its
 // own spoke would otherwise add itself to itself for ever.
 package node

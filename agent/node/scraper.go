@@ -50,7 +50,8 @@ type Pods interface {
 	Ours(namespace, name string) (key wire.PodKey, uid types.UID, ok bool)
 }
 
-// ScraperConfig configures a Scraper. All fields but Pods and Logger are needed.
+// ScraperConfig configures a Scraper. All fields but Pods, Empty and
+// Logger are needed.
 type ScraperConfig struct {
 	// Name is the cluster's, and so its node's on the hub.
 	Name string
@@ -58,6 +59,8 @@ type ScraperConfig struct {
 	Nodes Nodes
 	// Pods are those whose figures are told apart; nil tells none.
 	Pods Pods
+	// Empty: having no nodes is no fault.
+	Empty bool
 	// Transport reaches the kubelets; a Kubelets does.
 	Transport http.RoundTripper
 	Logger    logr.Logger
@@ -151,7 +154,7 @@ func (s *Scraper) metrics(ctx context.Context) ([]byte, error) {
 	read := func(r io.Reader) (figures, error) { return parseMetrics(r, s.config.Pods) }
 	answers := askAll(ctx, s.config.Transport, s.config.Nodes.Nodes(), "/metrics/resource", read)
 	silent := missing(s.config.Logger, answers)
-	if len(silent) == len(answers) {
+	if s.none(len(silent), len(answers)) {
 		return nil, fmt.Errorf("%w: %d of them", errSilent, len(answers))
 	}
 	cpu := samplesOf(answers, func(f figures) *sample { return f.cpu })
@@ -175,6 +178,11 @@ func (s *Scraper) metrics(ctx context.Context) ([]byte, error) {
 	writePodFigures(&b, pods, false)
 	writeFaults(&b, len(silent), left)
 	return b.Bytes(), nil
+}
+
+// none reports whether nobody answered who should have.
+func (s *Scraper) none(silent, asked int) bool {
+	return silent == asked && (asked > 0 || !s.config.Empty)
 }
 
 // samplesOf are the samples of one figure, by node.

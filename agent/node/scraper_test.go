@@ -59,6 +59,11 @@ resource_scrape_error 0
 
 func scrape(t *testing.T, s *Scraper, path string) (int, string) {
 	t.Helper()
+	return scrapeDoor(t, s, path)
+}
+
+func scrapeDoor(t *testing.T, s http.Handler, path string) (int, string) {
+	t.Helper()
 	w := httptest.NewRecorder()
 	s.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://node"+path, nil))
 	return w.Code, w.Body.String()

@@ -164,7 +164,7 @@ func (s *Scraper) stats(ctx context.Context) ([]byte, error) {
 	read := func(r io.Reader) (nodeStats, error) { return parseStats(r, s.config.Pods) }
 	answers := askAll(ctx, s.config.Transport, s.config.Nodes.Nodes(), "/stats/summary", read)
 	silent := missing(s.config.Logger, answers)
-	if len(silent) == len(answers) {
+	if s.none(len(silent), len(answers)) {
 		return nil, fmt.Errorf("%w: %d of them", errSilent, len(answers))
 	}
 	var all []stats.NodeStats

@@ -14,20 +14,29 @@ import (
 // virtualProviderID is how the provider ids of a hub's virtual nodes begin.
 const virtualProviderID = "spokelet://"
 
-// trim is the cache's transform: it keeps of a Node what the summary and the
-// scraper read. What it drops, images first, is nine tenths of the object, and
+// trimmer returns the cache's transform: it keeps of a Node what the summary and the
+// scraper read, and one more label if that is not empty. What it drops, images first, is nine tenths of the object, and
 // the heartbeat times in it are what makes an idle Node change at all.
-func trim(obj any) (any, error) {
-	node, ok := obj.(*corev1.Node)
-	if !ok {
+func trimmer(label string) func(any) (any, error) {
+	labels := []string{corev1.LabelTopologyZone, corev1.LabelTopologyRegion}
+	if label != "" {
+		labels = append(labels, label)
+	}
+	return func(obj any) (any, error) {
+		if node, ok := obj.(*corev1.Node); ok {
+			return trimmed(node, labels), nil
+		}
 		return obj, nil
 	}
+}
+
+func trimmed(node *corev1.Node, labels []string) *corev1.Node {
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:            node.Name,
 			UID:             node.UID,
 			ResourceVersion: node.ResourceVersion,
-			Labels:          keep(node.Labels, corev1.LabelTopologyZone, corev1.LabelTopologyRegion),
+			Labels:          keep(node.Labels, labels),
 		},
 		Spec: corev1.NodeSpec{
 			ProviderID:    node.Spec.ProviderID,
@@ -41,10 +50,10 @@ func trim(obj any) (any, error) {
 			DaemonEndpoints: node.Status.DaemonEndpoints,
 			NodeInfo:        trimInfo(node.Status.NodeInfo),
 		},
-	}, nil
+	}
 }
 
-func keep(labels map[string]string, names ...string) map[string]string {
+func keep(labels map[string]string, names []string) map[string]string {
 	var kept map[string]string
 	for _, name := range names {
 		value, ok := labels[name]

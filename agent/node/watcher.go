@@ -49,8 +49,8 @@ type VersionGetter interface {
 	ServerVersionWithContext(ctx context.Context) (*version.Info, error)
 }
 
-// WatcherConfig configures a Watcher. All fields but HubID, NamespacePrefix and
-// Logger are needed.
+// WatcherConfig configures a Watcher. Client, Version and Publisher are needed, and
+// Groups with SplitLabel.
 type WatcherConfig struct {
 	// Client may list and watch nodes, and pods in all namespaces. Without the
 	// right to pods nothing is taken off what the nodes have.
@@ -62,13 +62,20 @@ type WatcherConfig struct {
 	// NamespacePrefix is what the spoke's namespaces of our pods begin with, and
 	// the hub's do not.
 	NamespacePrefix string
-	Logger          logr.Logger
+	// SplitLabel, when not empty, is the label by whose values the nodes are shown in
+	// groups, of which Groups is told.
+	SplitLabel string
+	Groups     GroupPublisher
+	Logger     logr.Logger
 }
 
 // Validate reports what is missing.
 func (c WatcherConfig) Validate() error {
 	if c.Client == nil || c.Version == nil || c.Publisher == nil {
 		return errors.New("node watcher needs a client, a version getter and a publisher")
+	}
+	if c.SplitLabel != "" && c.Groups == nil {
+		return errors.New("node watcher needs a publisher of groups to split by a label")
 	}
 	return nil
 }
@@ -79,6 +86,8 @@ type Watcher struct {
 	config   WatcherConfig
 	informer cache.SharedIndexInformer
 	pods     *podTable
+	// listed is closed when the nodes have been listed.
+	listed chan struct{}
 
 	// nodesChanged and podsChanged hold at most one token each: however many
 	// events come while a summary is made, one more summary covers them all.
@@ -93,11 +102,12 @@ func NewWatcher(config WatcherConfig) (*Watcher, error) {
 	w := &Watcher{
 		config:       config,
 		informer:     informers.NewSharedInformerFactory(config.Client, 0).Core().V1().Nodes().Informer(),
+		listed:       make(chan struct{}),
 		nodesChanged: make(chan struct{}, 1),
 		podsChanged:  make(chan struct{}, 1),
 	}
 	w.pods = newPodTable(config, func() { touch(w.podsChanged) })
-	if err := w.informer.SetTransform(trim); err != nil {
+	if err := w.informer.SetTransform(trimmer(config.SplitLabel)); err != nil {
 		return nil, fmt.Errorf("node cache cannot be trimmed: %w", err)
 	}
 	return w, nil
@@ -139,6 +149,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 	if !cache.WaitFor(ctx, "", registration.HasSyncedChecker(), w.pods) {
 		return nil
 	}
+	close(w.listed)
 	w.follow(ctx)
 	return nil
 }
@@ -189,7 +200,7 @@ func (w *Watcher) follow(ctx context.Context) {
 
 // publish publishes what differs from last, and returns what was published last.
 func (w *Watcher) publish(last []byte, serverVersion string) []byte {
-	body, err := summarise(w.Nodes(), w.pods.book(), serverVersion).Encode()
+	body, err := w.summary(serverVersion).Encode()
 	if err != nil {
 		w.config.Logger.Error(err, "cannot publish the node summary")
 		return last

@@ -118,6 +118,9 @@ func (e *Engine) make(ctx context.Context, at place, w *wanted) (*corev1.Pod, er
 	}
 	pod := w.pod.DeepCopy()
 	pod.Spec.EphemeralContainers = nil // which come to a live pod only
+	if err := e.group(ctx, pod, w.group); err != nil {
+		return nil, err
+	}
 	return e.spoke.core.Pods(at.Namespace).Create(ctx, pod, metav1.CreateOptions{})
 }
 

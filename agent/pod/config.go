@@ -39,6 +39,10 @@ type Config struct {
 	Tokens shape.Tokens
 	// HostAccess lets pods reach for their nodes.
 	HostAccess bool
+	// SplitLabel, when not empty, is the label by whose values the nodes are shown in
+	// groups; Groups tells which there are.
+	SplitLabel string
+	Groups     Groups
 	// Workers bounds how many pods are worked on at once. Default 16.
 	Workers int
 	// Logger of the engine; the zero value is silent.
@@ -71,6 +75,9 @@ func (c *Config) Validate() error {
 	}
 	if c.Tokens != shape.TokensSpoke && c.Tokens != shape.TokensNone {
 		errs = append(errs, fmt.Errorf("field Tokens: %q is not known", c.Tokens))
+	}
+	if c.SplitLabel != "" && c.Groups == nil {
+		errs = append(errs, errors.New("field Groups is required with SplitLabel"))
 	}
 	if c.Workers < 0 {
 		errs = append(errs, fmt.Errorf("field Workers: %d is negative", c.Workers))

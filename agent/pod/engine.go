@@ -203,6 +203,7 @@ func (e *Engine) wantedOf(key wire.PodKey, body wire.Pod) *wanted {
 	w := &wanted{
 		demand:     demand{uid: hub.UID, seen: body.Seen, ended: body.Ended, deleting: hub.DeletionTimestamp != nil},
 		generation: hub.Generation,
+		group:      body.Group,
 		refs:       refsOf(hub, key.Namespace),
 		received:   time.Now(),
 	}
@@ -220,6 +221,9 @@ func (w *wanted) shape(hub *corev1.Pod, cfg Config, namespace string) {
 	pod, err := shape.Want(hub, shape.Options{
 		HubID: cfg.HubID, Namespace: namespace, Tokens: cfg.Tokens, HostAccess: cfg.HostAccess,
 	})
+	if w.group != "" && cfg.SplitLabel == "" {
+		pod, err = nil, noGroups(w.group)
+	}
 	w.pod = pod
 	if pod == nil {
 		w.refusal, w.refused = err, true

@@ -385,6 +385,7 @@ func TestMetricsAreRegistered(t *testing.T) {
 
 func FuzzAccept(f *testing.F) {
 	f.Add("shop/web", []byte(`{"pod":{"metadata":{"namespace":"shop","name":"web","uid":"1"},"spec":{"containers":[{"name":"a","image":"b","envFrom":[{"configMapRef":{"name":"c"}}]}]}},"seen":true}`))
+	f.Add("shop/web", []byte(`{"group":"gpu","grouped":{"metadata":{"namespace":"shop","name":"web","uid":"1"},"spec":{"nodeName":"spoke.gpu"}}}`))
 	f.Add("configmap/shop/c", []byte(`{"text":{"a":"b"}}`))
 	f.Add("secret/shop/c", []byte(`{"missing":true}`))
 	f.Fuzz(func(t *testing.T, key string, body []byte) {

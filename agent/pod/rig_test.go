@@ -248,6 +248,9 @@ func (h *hub) complete() {
 func (h *hub) put(kind, key, uid string, body any) {
 	h.t.Helper()
 	raw, err := json.Marshal(body)
+	if p, ok := body.(wire.Pod); ok {
+		raw, err = p.Encode()
+	}
 	if err != nil {
 		h.t.Fatal(err)
 	}

@@ -72,6 +72,8 @@ func (e *Engine) finalOf(en *entry, w *wanted) *corev1.PodStatus {
 type wanted struct {
 	demand
 	generation int64
+	// group is that of the nodes that the pod is bound to, empty for the rest.
+	group string
 	// pod is what is to be in the spoke; nil when refusal says why it may not.
 	pod     *corev1.Pod
 	refusal error

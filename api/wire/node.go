@@ -77,6 +77,10 @@ type NodeSummary struct {
 	// Zones and Regions are the distinct topology labels, sorted.
 	Zones   []string `json:"zones,omitempty"`
 	Regions []string `json:"regions,omitempty"`
+
+	// Split is there when all of the above is about the rest of the cluster's nodes
+	// alone: those that no group has.
+	Split *NodeSplit `json:"split,omitempty"`
 }
 
 // NodeCounts counts nodes.
@@ -190,7 +194,7 @@ func (s NodeSummary) validate() error {
 			return err
 		}
 	}
-	if err := s.NodeInfo.validate(); err != nil {
+	if err := errors.Join(s.NodeInfo.validate(), s.Split.validate()); err != nil {
 		return err
 	}
 	return validConditions(s.Conditions)

@@ -114,7 +114,13 @@ func FuzzDecodeNodeSummary(f *testing.F) {
 			}
 			return
 		}
-		for _, q := range []Quantities{s.Capacity, s.Allocatable} {
+		whole := s.Whole()
+		for _, group := range whole.Groups {
+			if cluster, of := ParseNodeName(NodeName("spoke1", group)); cluster != "spoke1" || of != group || group == "" {
+				t.Fatalf("group %q makes the name of another node", group)
+			}
+		}
+		for _, q := range []Quantities{s.Capacity, s.Allocatable, whole.Capacity, whole.Allocatable} {
 			list, err := q.ResourceList()
 			if err != nil {
 				t.Fatalf("an accepted quantity is refused later: %v", err)

@@ -72,6 +72,38 @@ type Pod struct {
 	Seen bool `json:"seen,omitempty"`
 	// Ended: the hub's pod has succeeded or failed; nothing is run for it again.
 	Ended bool `json:"ended,omitempty"`
+	// Group is the group of nodes that the pod is bound to; empty for the cluster's
+	// own node.
+	Group string `json:"group,omitempty"`
+	// Grouped is Pod while one of a group travels: an agent that knows of no groups
+	// finds a pod that it cannot read, and neither runs it on any node nor ends one
+	// that runs.
+	Grouped *corev1.Pod `json:"grouped,omitempty"`
+}
+
+// Encode writes the pod as it travels.
+func (p Pod) Encode() ([]byte, error) {
+	if p.Group != "" {
+		whole := p.Pod
+		p.Pod, p.Grouped = corev1.Pod{}, &whole
+	}
+	body, err := json.Marshal(p)
+	if err != nil {
+		return nil, fmt.Errorf("encode pod: %w", err)
+	}
+	return body, nil
+}
+
+// ungroup takes a pod of a group out of where it travels.
+func ungroup(p *Pod) error {
+	if p.Group == "" && p.Grouped == nil {
+		return nil
+	}
+	if p.Grouped == nil || !IsNodeGroup(p.Group) {
+		return fmt.Errorf("pod of group %.64q: %w", p.Group, ErrInvalidPod)
+	}
+	p.Pod, p.Grouped = *p.Grouped, nil
+	return nil
 }
 
 // DecodePod reads the body of a [KindPod] that came under a key.
@@ -83,6 +115,9 @@ func DecodePod(key string, body []byte) (Pod, error) {
 	var p Pod
 	if err := json.Unmarshal(body, &p); err != nil {
 		return Pod{}, fmt.Errorf("decode pod: %w: %w", ErrInvalidPod, err)
+	}
+	if err := ungroup(&p); err != nil {
+		return Pod{}, err
 	}
 	if p.Pod.Namespace != k.Namespace || p.Pod.Name != k.Name || p.Pod.UID == "" {
 		return Pod{}, fmt.Errorf("pod %s is under the key of another: %w", key, ErrInvalidPod)

@@ -143,8 +143,12 @@ func FuzzPod(f *testing.F) {
 	f.Add("secret/ns/p", encoded(f, PodObject{Type: corev1.SecretTypeOpaque, Data: map[string][]byte{"k": {0, 1}}}))
 	f.Add("ns/p/e", encoded(f, PodEvent{Type: corev1.EventTypeNormal, Reason: "Pulled", First: metav1.Unix(1, 0)}))
 	f.Fuzz(func(t *testing.T, key string, body []byte) {
-		if p, err := DecodePod(key, body); err == nil && p.Pod.Namespace+"/"+p.Pod.Name != key {
+		p, err := DecodePod(key, body)
+		if err == nil && p.Pod.Namespace+"/"+p.Pod.Name != key {
 			t.Errorf("pod %s/%s was taken under key %q", p.Pod.Namespace, p.Pod.Name, key)
+		}
+		if err == nil && (p.Grouped != nil || p.Group != "" && !IsNodeGroup(p.Group)) {
+			t.Errorf("pod of group %q was taken", p.Group)
 		}
 		if k, err := ParsePodObjectKey(key); err == nil && k.String() != key {
 			t.Errorf("key %q became %q", key, k.String())

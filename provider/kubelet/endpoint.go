@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/spokelet/spokelet/api/door"
+	"github.com/spokelet/spokelet/api/wire"
 )
 
 // maxAnswer bounds what a cluster may answer: figures of all pods that a node
@@ -175,7 +176,7 @@ func (e *endpoint) figures(contentType string) http.HandlerFunc {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
-		body, err := ask(ctx, way, r.URL.Path)
+		body, err := ask(ctx, way, figuresPath(e.node, r.URL.Path))
 		if err != nil {
 			http.Error(w, fmt.Sprintf("cluster %s: %v", e.node, err), http.StatusBadGateway)
 			return
@@ -184,6 +185,14 @@ func (e *endpoint) figures(contentType string) http.HandlerFunc {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		_, _ = w.Write(body) // a client that went away needs no answer
 	}
+}
+
+// figuresPath is where an agent serves the figures of a node.
+func figuresPath(node, path string) string {
+	if _, group := wire.ParseNodeName(node); group != "" {
+		return wire.NodeGroupPath(group) + path
+	}
+	return path
 }
 
 // ask returns the answer once it is whole: half of one would be read as all.

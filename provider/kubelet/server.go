@@ -30,18 +30,18 @@ const (
 	maxHeaderBytes = 64 << 10
 )
 
-// Door opens the way to a connected cluster. The error of a cluster that is not
+// Door opens the way to the cluster of a node. The error of a cluster that is not
 // connected names the cluster and the reason.
 type Door interface {
-	RoundTripper(ctx context.Context, cluster string) (http.RoundTripper, error)
+	RoundTripper(ctx context.Context, node string) (http.RoundTripper, error)
 }
 
 // DoorFunc is a Door.
-type DoorFunc func(ctx context.Context, cluster string) (http.RoundTripper, error)
+type DoorFunc func(ctx context.Context, node string) (http.RoundTripper, error)
 
 // RoundTripper calls f.
-func (f DoorFunc) RoundTripper(ctx context.Context, cluster string) (http.RoundTripper, error) {
-	return f(ctx, cluster)
+func (f DoorFunc) RoundTripper(ctx context.Context, node string) (http.RoundTripper, error) {
+	return f(ctx, node)
 }
 
 // Pods are the hub's pods of the virtual nodes. They are not changed.

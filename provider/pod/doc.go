@@ -20,6 +20,8 @@
 // while the agent's stream is there: what is to be said of a cluster that is cut
 // off is the node controller's.
 //
+// The pods of all virtual nodes of a cluster are kept as those of one; group.go.
+//
 // Who may touch what: a node's lock guards its pods, and is held while they are
 // published, so that Sync sees the order of the watch. It is taken before the
 // lock of the objects, and both before those of Sync's sources; the callbacks of

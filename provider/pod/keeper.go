@@ -60,8 +60,8 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// Keeper keeps the pods of all virtual nodes. A virtual node has the name of its
-// cluster.
+// Keeper keeps the pods of all virtual nodes. A virtual node is a cluster's, and has
+// its name, or that of a group of its nodes (wire.NodeName).
 type Keeper struct {
 	config  Config
 	metrics *metrics
@@ -72,12 +72,14 @@ type Keeper struct {
 	eventQueue workqueue.TypedRateLimitingInterface[eventRef]
 	// pace spaces the statuses of a pod that the spoke changes without end.
 	pace pace.Pacer[ref]
+	// idle is told when a group's node may be idle; nil when nobody asks.
+	idle func()
 
 	mu    sync.Mutex // guards nodes; taken before a node's
 	nodes map[string]*node
 }
 
-// ref names a pod of a node.
+// ref names a pod of a cluster, by the name of its own node.
 type ref struct {
 	node string
 	key  wire.PodKey
@@ -143,16 +145,20 @@ func (k *Keeper) Start(ctx context.Context) error {
 // node is watched again. What is known of them outlives stop: an agent that is
 // connected may still be told of it.
 func (k *Keeper) Watch(ctx context.Context, name string) (stop func()) {
-	n := k.change(name, func(n *node) { n.watched = true })
+	cluster, _ := wire.ParseNodeName(name)
+	n := k.change(cluster, func(n *node) {
+		n.watched++
+		n.expect(name)
+	})
 	ctx, cancel := context.WithCancel(ctx)
-	reflector := k.reflector(n)
+	reflector := k.reflector(n, name)
 	var running sync.WaitGroup
 	running.Go(func() { reflector.RunWithContext(ctx) })
 	return func() {
 		cancel()
 		running.Wait()
 		n.mu.Lock()
-		n.watched = false
+		n.watched--
 		n.mu.Unlock()
 		k.drop(n)
 	}
@@ -196,14 +202,15 @@ func (k *Keeper) Open(cluster string) (done func()) {
 
 // Pod returns a pod that is bound to a node. It must not be changed.
 func (k *Keeper) Pod(node, namespace, name string) (*corev1.Pod, bool) {
-	n := k.find(node)
+	cluster, _ := wire.ParseNodeName(node)
+	n := k.find(cluster)
 	if n == nil {
 		return nil, false
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	h, ok := n.pods[wire.PodKey{Namespace: namespace, Name: name}]
-	if !ok {
+	if !ok || h.pod.Spec.NodeName != node {
 		return nil, false
 	}
 	return h.latest(), true
@@ -211,7 +218,8 @@ func (k *Keeper) Pod(node, namespace, name string) (*corev1.Pod, bool) {
 
 // Pods returns all pods that are bound to a node. They must not be changed.
 func (k *Keeper) Pods(node string) []*corev1.Pod {
-	n := k.find(node)
+	cluster, _ := wire.ParseNodeName(node)
+	n := k.find(cluster)
 	if n == nil {
 		return nil
 	}
@@ -219,7 +227,9 @@ func (k *Keeper) Pods(node string) []*corev1.Pod {
 	defer n.mu.Unlock()
 	pods := make([]*corev1.Pod, 0, len(n.pods))
 	for _, h := range n.pods {
-		pods = append(pods, h.latest())
+		if h.pod.Spec.NodeName == node {
+			pods = append(pods, h.latest())
+		}
 	}
 	return pods
 }

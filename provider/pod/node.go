@@ -14,14 +14,20 @@ import (
 	"github.com/spokelet/spokelet/api/wire"
 )
 
-// node is what is known of one virtual node's pods.
+// node is what is known of the pods of a cluster: of its virtual node, and of those
+// of its groups, if it has any.
 type node struct {
+	// name of the cluster, and of its own node.
 	name string
 
 	mu   sync.Mutex // guards what follows
 	pods map[wire.PodKey]*held
-	// watched is true while a reflector brings the pods.
-	watched bool
+	// watched counts the reflectors that bring pods, one for each virtual node.
+	watched int
+	// rolls are those of the nodes of groups, by their names; listedSelf is that of the
+	// cluster's own.
+	rolls      map[string]*roll
+	listedSelf bool
 	// listed: pods has been complete; before, an agent may report on pods that are
 	// not there yet, which is kept in early.
 	listed bool
@@ -67,12 +73,17 @@ func (h *held) latest() *corev1.Pod {
 	if h.own == nil {
 		return h.pod
 	}
-	order, err := resourceversion.CompareResourceVersion(h.pod.ResourceVersion, h.own.ResourceVersion)
-	if err == nil && order < 0 {
+	if older(h.pod, h.own) {
 		return h.own
 	}
 	h.own = nil
 	return h.pod
+}
+
+// older tells whether a is of before b; of what cannot be compared it is not known.
+func older(a, b *corev1.Pod) bool {
+	order, err := resourceversion.CompareResourceVersion(a.ResourceVersion, b.ResourceVersion)
+	return err == nil && order < 0
 }
 
 func (k *Keeper) find(name string) *node {
@@ -109,7 +120,7 @@ func (k *Keeper) drop(n *node) {
 	defer k.mu.Unlock()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.watched || !n.muted && (n.streams > 0 || len(n.pods) > 0) {
+	if n.watched > 0 || !n.muted && (n.streams > 0 || len(n.pods) > 0 || len(n.rolls) > 0) {
 		return
 	}
 	for key := range n.pods {

@@ -4,8 +4,6 @@
 package pod
 
 import (
-	"encoding/json"
-	"fmt"
 	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -110,7 +108,9 @@ func refsOf(pod *corev1.Pod) []wire.PodObjectKey {
 
 // encode makes of a pod what an agent gets of it.
 func encode(pod *corev1.Pod) (resource.Resource, error) {
-	body, err := json.Marshal(wire.Pod{
+	_, group := wire.ParseNodeName(pod.Spec.NodeName)
+	body, err := wire.Pod{
+		Group: group,
 		Pod: corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{
 				Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID, Generation: pod.Generation,
@@ -121,9 +121,9 @@ func encode(pod *corev1.Pod) (resource.Resource, error) {
 		},
 		Seen:  seen(pod),
 		Ended: ended(pod.Status.Phase),
-	})
+	}.Encode()
 	if err != nil {
-		return resource.Resource{}, fmt.Errorf("encode pod: %w", err)
+		return resource.Resource{}, err
 	}
 	return resource.Resource{Key: keyOf(pod).String(), UID: string(pod.UID), Generation: pod.Generation, Body: body}, nil
 }

@@ -17,9 +17,9 @@ import (
 	"github.com/spokelet/spokelet/api/wire"
 )
 
-// reflector follows the pods of one node and no others.
-func (k *Keeper) reflector(n *node) *cache.Reflector {
-	where := fields.OneTermEqualSelector("spec.nodeName", n.name).String()
+// reflector follows the pods of one virtual node and no others.
+func (k *Keeper) reflector(n *node, name string) *cache.Reflector {
+	where := fields.OneTermEqualSelector("spec.nodeName", name).String()
 	pods := k.config.Client.CoreV1().Pods(metav1.NamespaceAll)
 	return cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -30,7 +30,7 @@ func (k *Keeper) reflector(n *node) *cache.Reflector {
 			o.FieldSelector = where
 			return pods.Watch(ctx, o)
 		},
-	}, k.config.Client), &corev1.Pod{}, store{keeper: k, node: n}, cache.ReflectorOptions{Name: "pods of a virtual node"})
+	}, k.config.Client), &corev1.Pod{}, store{keeper: k, node: n, name: name}, cache.ReflectorOptions{Name: "pods of a virtual node"})
 }
 
 // consistent has a list answered as of now, where a reflector would take what a cache
@@ -46,6 +46,8 @@ func consistent(o metav1.ListOptions) metav1.ListOptions {
 type store struct {
 	keeper *Keeper
 	node   *node
+	// name of the virtual node.
+	name string
 }
 
 var _ cache.ReflectorStore = store{}
@@ -53,7 +55,7 @@ var _ cache.ReflectorStore = store{}
 // own returns a pod of the node, trimmed of what nobody reads.
 func (s store) own(obj any) (*corev1.Pod, bool) {
 	pod, ok := obj.(*corev1.Pod)
-	if !ok || pod.Spec.NodeName != s.node.name {
+	if !ok || pod.Spec.NodeName != s.name {
 		return nil, false
 	}
 	return trim(pod), true
@@ -86,12 +88,15 @@ func (s store) Delete(obj any) error {
 	if pod, ok := s.own(obj); ok {
 		s.node.mu.Lock()
 		defer s.node.mu.Unlock()
-		s.keeper.remove(s.node, keyOf(pod))
+		if h, ok := s.node.pods[keyOf(pod)]; ok && h.pod.Spec.NodeName == s.name {
+			s.keeper.remove(s.node, keyOf(pod))
+		}
 	}
 	return nil
 }
 
-// Replace takes all pods of the node. Only now is anything said of absence.
+// Replace takes all pods of the node. Only now, and when those of the cluster's other
+// nodes are known, is anything said of absence.
 func (s store) Replace(objs []any, _ string) error {
 	k, n := s.keeper, s.node
 	there := make(map[wire.PodKey]*corev1.Pod, len(objs))
@@ -102,13 +107,16 @@ func (s store) Replace(objs []any, _ string) error {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for key := range n.pods {
-		if _, ok := there[key]; !ok {
+	for key, h := range n.pods {
+		if _, ok := there[key]; !ok && h.pod.Spec.NodeName == s.name {
 			k.remove(n, key)
 		}
 	}
 	for _, pod := range there {
 		k.put(n, pod)
+	}
+	if !k.complete(n, s.name) {
+		return nil
 	}
 	n.listed = true
 	if !n.muted {
@@ -129,6 +137,9 @@ func (s store) Resync() error { return nil }
 func (k *Keeper) put(n *node, pod *corev1.Pod) {
 	key := keyOf(pod)
 	h, ok := n.pods[key]
+	if ok && h.passed(pod) {
+		return
+	}
 	if ok && h.pod.UID != pod.UID {
 		k.remove(n, key)
 		ok = false
@@ -136,6 +147,7 @@ func (k *Keeper) put(n *node, pod *corev1.Pod) {
 	if !ok {
 		h = &held{since: time.Now()}
 		n.pods[key] = h
+		k.tally(n, pod, 1)
 	}
 	h.pod = pod
 	k.publish(n, key, h)
@@ -151,6 +163,7 @@ func (k *Keeper) remove(n *node, key wire.PodKey) {
 		return
 	}
 	delete(n.pods, key)
+	k.tally(n, h.pod, -1)
 	k.pace.Forget(ref{node: n.name, key: key})
 	k.withdraw(n, key, h)
 }

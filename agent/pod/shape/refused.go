@@ -16,6 +16,8 @@ const (
 	ReasonTokenNotSupported = "TokenNotSupported"
 	// ReasonResourceClaimsNotSupported: the pod claims devices of the hub.
 	ReasonResourceClaimsNotSupported = "ResourceClaimsNotSupported"
+	// ReasonNodeGroupUnknown: the pod is of a group of nodes, and there are none.
+	ReasonNodeGroupUnknown = "NodeGroupUnknown"
 )
 
 // RefusedError: a pod is not one that the spoke takes. It does not heal by itself.

@@ -12,6 +12,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/spokelet/spokelet/api/wire"
 )
 
 // AgentConfiguration is the file that spokelet-agent reads with --config. It
@@ -148,11 +150,16 @@ type PodConfiguration struct {
 	HostAccess bool `json:"hostAccess,omitempty"`
 }
 
-// NodeConfiguration configures the figures of the virtual node.
+// NodeConfiguration configures the virtual node, or nodes, of the cluster.
 type NodeConfiguration struct {
 	// KubeletInsecureTLS accepts any serving certificate of a kubelet, for
 	// clusters whose kubelets sign their own.
 	KubeletInsecureTLS bool `json:"kubeletInsecureTLS,omitempty"`
+	// SplitLabel is a label of the nodes, such as topology.kubernetes.io/zone. Each
+	// of its values, up to 64, becomes a virtual node of its own on the hub,
+	// "<cluster>.<value>"; the nodes without one stay with the cluster's. Default
+	// none: the cluster is one node.
+	SplitLabel string `json:"splitLabel,omitempty"`
 }
 
 const (
@@ -196,6 +203,7 @@ func (c *AgentConfiguration) Validate() error {
 		checkListen("healthListen", c.HealthListen),
 		checkLimit("work.maxJSONRawLength", c.Work.MaxJSONRawLength, maxJSONRawLength),
 		checkAgentID("work.agentID", c.Work.AgentID),
+		checkSplitLabel("node.splitLabel", c.Node.SplitLabel),
 	}
 	for _, ns := range c.Kube.Namespaces {
 		errs = append(errs, checkLabel("kube.namespaces", ns))
@@ -220,6 +228,16 @@ func checkPrefix(field, value string) error {
 		return nil
 	}
 	return checkLabel(field, value+"x")
+}
+
+func checkSplitLabel(field, value string) error {
+	if value == "" {
+		return nil
+	}
+	if err := wire.CheckSplitLabel(value); err != nil {
+		return fmt.Errorf("%s: %w", field, err)
+	}
+	return nil
 }
 
 func checkTokens(field string, value PodTokens) error {

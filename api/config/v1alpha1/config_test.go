@@ -79,6 +79,7 @@ func TestParseAgent(t *testing.T) {
 		"bad tokens":      {reason: "a ceiling with a typo must not be the default", file: minimalAgent + "\npods: {tokens: hub}\n", err: "pods.tokens"},
 		"bad pod space":   {reason: "no pod could come", file: minimalAgent + "\npods: {namespaces: ['*']}\n", err: "pods.namespaces"},
 		"bad pod account": {reason: "nobody could be impersonated", file: minimalAgent + "\npods: {serviceAccount: 'a:b'}\n", err: "pods.serviceAccount"},
+		"bad split":       {reason: "the hub would refuse the label", file: minimalAgent + "\nnode: {splitLabel: kubernetes.io/hostname}\n", err: "node.splitLabel"},
 		"unknown field":   {reason: "a ceiling that is not understood must stop the agent", file: minimalAgent + "\nkubeDoor: {enabled: false}\n", err: "kubeDoor"},
 	}
 	for name, tc := range cases {

@@ -9,12 +9,15 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/spokelet/spokelet/api/wire"
 )
 
 // nodeOfPod is the field by which the pods of a node are found.
@@ -23,20 +26,68 @@ const nodeOfPod = "spec.nodeName"
 // inCluster is the condition of a pod that was in its cluster.
 const inCluster = "spokelet.io/InCluster"
 
+const (
+	// labelCluster names the cluster of a virtual node, and virtualProvider is how the
+	// provider ids of virtual nodes begin.
+	labelCluster    = "spokelet.io/cluster"
+	virtualProvider = "spokelet://"
+)
+
 // endPods deletes the pods that run in the cluster and waits until they are gone
 // there; with --force it only says which there are. Those of DaemonSets would be made
 // again: what of them runs is named.
 func (s *session) endPods(ctx context.Context, hub client.WithWatch, o detachOptions) error {
-	onNode := client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector(nodeOfPod, o.name)}
-	if o.force {
-		return s.printPods(ctx, hub, onNode)
-	}
-	if err := cordon(ctx, hub, o.name); err != nil {
+	nodes, err := nodesOf(ctx, hub, o.name)
+	if err != nil {
 		return err
 	}
+	if o.force {
+		for _, node := range nodes {
+			if err := s.printPods(ctx, hub, on(node)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for _, node := range nodes {
+		if err := cordon(ctx, hub, node); err != nil {
+			return err
+		}
+	}
+	for _, node := range nodes {
+		if err := s.endPodsOf(ctx, hub, node); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func on(node string) client.MatchingFieldsSelector {
+	return client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector(nodeOfPod, node)}
+}
+
+// nodesOf are the names of a cluster's virtual nodes: its own, whether that is there
+// or not, and those of groups of its nodes. What else bears the label is not its.
+func nodesOf(ctx context.Context, hub client.Reader, cluster string) ([]string, error) {
+	var list corev1.NodeList
+	if err := hub.List(ctx, &list, client.MatchingLabels{labelCluster: cluster}); err != nil {
+		return nil, fmt.Errorf("nodes of cluster %s: %w", cluster, err)
+	}
+	names := []string{cluster}
+	for i := range list.Items {
+		node := &list.Items[i]
+		of, group := wire.ParseNodeName(node.Name)
+		if of == cluster && group != "" && strings.HasPrefix(node.Spec.ProviderID, virtualProvider) {
+			names = append(names, node.Name)
+		}
+	}
+	return names, nil
+}
+
+func (s *session) endPodsOf(ctx context.Context, hub client.WithWatch, node string) error {
 	var pods corev1.PodList
-	if err := hub.List(ctx, &pods, onNode); err != nil {
-		return fmt.Errorf("pods of node %s: %w", o.name, err)
+	if err := hub.List(ctx, &pods, on(node)); err != nil {
+		return fmt.Errorf("pods of node %s: %w", node, err)
 	}
 	left := map[string]types.UID{}
 	for i := range pods.Items {
@@ -56,9 +107,9 @@ func (s *session) endPods(ctx context.Context, hub client.WithWatch, o detachOpt
 			pod, ok := present[name]
 			return ok && pod.GetUID() == left[name]
 		})
-	}, onNode)
+	}, on(node))
 	if errors.Is(err, errTimeout) {
-		return fmt.Errorf("pods of node %s: %w until they are gone: is the cluster connected? --force leaves them running", o.name, err)
+		return fmt.Errorf("pods of node %s: %w until they are gone: is the cluster connected? --force leaves them running", node, err)
 	}
 	return err
 }

@@ -354,6 +354,30 @@ func TestDetachEndsThePodsOfTheNode(t *testing.T) {
 		}
 	})
 
+	t.Run("Pods of its groups end, too, and nobody else's", func(t *testing.T) {
+		labelled := func(name, provider string) *corev1.Node {
+			return &corev1.Node{
+				ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"spokelet.io/cluster": "store1"}},
+				Spec:       corev1.NodeSpec{ProviderID: provider},
+			}
+		}
+		on := func(node string) client.Object {
+			return pod(func(p *corev1.Pod) { p.Name, p.Spec.NodeName = "on-"+node, node })
+		}
+		c := newCLI(t, cluster("store1"), node.DeepCopy(), labelled("store1.gpu", "spokelet://id/gpu"), on("store1.gpu"),
+			labelled("store1.aws", "aws://x"), on("store1.aws"), labelled("worker", "aws://y"), on("worker"))
+		if code := c.run("detach", "store1"); code != exitDone || c.exists("store1") {
+			t.Errorf("exit code %d, record exists: %v: %s", code, c.exists("store1"), c.err.String())
+		}
+		for node, want := range map[string]bool{"store1.gpu": false, "store1.aws": true, "worker": true} {
+			err := c.hub.Get(t.Context(), client.ObjectKey{Namespace: "shop", Name: "on-" + node}, &corev1.Pod{})
+			var n corev1.Node
+			if got := err == nil; got != want || c.hub.Get(t.Context(), client.ObjectKey{Name: node}, &n) != nil || n.Spec.Unschedulable == want {
+				t.Errorf("%s: its pod is there: %t, cordoned: %t", node, got, n.Spec.Unschedulable)
+			}
+		}
+	})
+
 	t.Run("A cluster whose pods do not end is not detached", func(t *testing.T) {
 		c := newCLI(t, cluster("store1"), pod(held))
 		if code := c.run("detach", "store1", "--timeout", "50ms"); code != exitTimeout || !c.exists("store1") {

@@ -1,0 +1,246 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/go-logr/logr/testr"
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/spokelet/spokelet/api/wire"
+)
+
+const poolLabel = "example.com/pool"
+
+func inPool(pool string) func(*corev1.Node) {
+	return func(n *corev1.Node) { n.Labels[poolLabel] = pool }
+}
+
+func TestNodesAreInTheirGroupsOrInTheRest(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		node   *corev1.Node
+		group  string
+	}{
+		"with the label":          {reason: "its value is its group", node: testNode("a", inPool("gpu")), group: "gpu"},
+		"without the label":       {reason: "it has no group", node: testNode("a")},
+		"with an empty label":     {reason: "it has no group", node: testNode("a", inPool(""))},
+		"with a value for people": {reason: "it cannot be in a name", node: testNode("a", inPool("GPU_A100"))},
+		"with a dot":              {reason: "another node might have the name", node: testNode("a", inPool("gpu.a100"))},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			p := partition([]*corev1.Node{tc.node}, poolLabel)
+			if got := len(p.groups[tc.group]) == 1; got != (tc.group != "") {
+				t.Errorf("%s: in the group: %t", tc.reason, got)
+			}
+			if got := len(p.rest) == 1; got != (tc.group == "") {
+				t.Errorf("%s: in the rest: %t", tc.reason, got)
+			}
+		})
+	}
+}
+
+func TestGroupsBeyondTheBoundAreTheRest(t *testing.T) {
+	var nodes []*corev1.Node
+	for i := range wire.NodeGroupsMax + 6 {
+		nodes = append(nodes, testNode(strconv.Itoa(i), inPool(fmt.Sprintf("pool-%03d", i))))
+	}
+	p := partition(nodes, poolLabel)
+	if len(p.groups) != wire.NodeGroupsMax || len(p.rest) != 6 || p.groups["pool-069"] != nil {
+		t.Errorf("%d groups, %d in the rest", len(p.groups), len(p.rest))
+	}
+}
+
+// splitting runs a Watcher by the pool.
+type splitting struct {
+	*Watcher
+	client *fake.Clientset
+	rest   wire.NodeSummary
+	groups map[string]wire.NodeSummary
+}
+
+func startSplitting(t *testing.T, nodes ...*corev1.Node) (s *splitting, stop func()) {
+	t.Helper()
+	s = &splitting{client: fake.NewClientset()}
+	for _, n := range nodes {
+		if err := s.client.Tracker().Add(n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	decode := func(body []byte) wire.NodeSummary {
+		summary, err := wire.DecodeNodeSummary(body)
+		if err != nil {
+			t.Error(err)
+		}
+		return summary
+	}
+	w, err := NewWatcher(WatcherConfig{
+		Client: s.client, Version: &fixedVersion{version: "v1.37.2"}, Logger: testr.New(t), HubID: "hub1", SplitLabel: poolLabel,
+		Publisher: PublisherFunc(func(b []byte) { s.rest = decode(b) }),
+		Groups: GroupPublisherFunc(func(bodies map[string][]byte) {
+			s.groups = map[string]wire.NodeSummary{}
+			for name, body := range bodies {
+				s.groups[name] = decode(body)
+			}
+		}),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Watcher = w
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	synctest.Wait()
+	return s, func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run(): %v", err)
+		}
+	}
+}
+
+// cpus are what the parts have, and the whole.
+func (s *splitting) cpus() map[string]string {
+	out := map[string]string{"": s.rest.Capacity["cpu"], "whole": s.rest.Split.Capacity["cpu"]}
+	for name, g := range s.groups {
+		out[name] = g.Capacity["cpu"]
+	}
+	return out
+}
+
+func TestNothingIsCountedTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, stop := startSplitting(t, testNode("a"), testNode("b", inPool("gpu")), testNode("c", inPool("gpu")), testNode("d", inPool("std")))
+		defer stop()
+		if diff := cmp.Diff(map[string]string{"": "4", "gpu": "8", "std": "4", "whole": "16"}, s.cpus()); diff != "" {
+			t.Errorf("CPUs (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff([]string{"gpu", "std"}, s.rest.Split.Groups); diff != "" || s.rest.Split.Label != poolLabel {
+			t.Errorf("split by %q (-want +got):\n%s", s.rest.Split.Label, diff)
+		}
+		move := testNode("d", inPool("gpu"))
+		if _, err := s.client.CoreV1().Nodes().Update(t.Context(), move, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if diff := cmp.Diff(map[string]string{"": "4", "gpu": "12", "whole": "16"}, s.cpus()); diff != "" {
+			t.Errorf("CPUs when a node has changed its group (-want +got):\n%s", diff)
+		}
+		groups, err := s.GroupsOf(t.Context())
+		if diff := cmp.Diff([]string{"gpu"}, groups); diff != "" || err != nil {
+			t.Errorf("groups: %v (-want +got):\n%s", err, diff)
+		}
+	})
+}
+
+func TestARestWithoutNodesTakesNothingAndIsAsReadyAsTheCluster(t *testing.T) {
+	unready := with(corev1.NodeReady, corev1.ConditionFalse, "KubeletNotReady")
+	cases := map[string]struct {
+		reason string
+		nodes  []*corev1.Node
+		want   string
+	}{
+		"a group is ready": {
+			reason: "pods that were bound before stay", nodes: []*corev1.Node{testNode("a", inPool("gpu")), testNode("b", inPool("std"), unready)},
+			want: "True NodesInGroups",
+		},
+		"no group is ready": {
+			reason: "the cluster is not", nodes: []*corev1.Node{testNode("a", inPool("gpu"), unready)}, want: "False NoReadyNodes",
+		},
+		"there are no nodes": {reason: "as without groups", want: "False NoNodes"},
+		"the rest is not ready": {
+			reason: "it has nodes of its own", nodes: []*corev1.Node{testNode("a", inPool("gpu")), testNode("b", unready)}, want: "False NoReadyNodes",
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, stop := startSplitting(t, tc.nodes...)
+				defer stop()
+				ready := s.rest.Conditions[len(s.rest.Conditions)-1]
+				if got := ready.Status + " " + ready.Reason; ready.Type != "Ready" || got != tc.want {
+					t.Errorf("%s: %s is %q, want %q", tc.reason, ready.Type, got, tc.want)
+				}
+				if name == "a group is ready" && (s.rest.Allocatable["cpu"] != "0" || s.rest.Capacity["memory"] != "0") {
+					t.Errorf("it has %v", s.rest.Allocatable)
+				}
+			})
+		})
+	}
+}
+
+func TestGroupsAreNotGuessed(t *testing.T) {
+	w, err := NewWatcher(WatcherConfig{
+		Client: fake.NewClientset(), Version: &fixedVersion{}, SplitLabel: poolLabel,
+		Publisher: PublisherFunc(func([]byte) {}), Groups: GroupPublisherFunc(func(map[string][]byte) {}),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if groups, err := w.GroupsOf(ctx); err == nil {
+		t.Errorf("groups before the nodes are listed: %v", groups)
+	}
+}
+
+// groupList are the nodes of groups.
+type groupList map[string]nodeList
+
+func (g groupList) NodesOf(group string) []*corev1.Node { return g[group] }
+
+func TestEveryGroupHasFiguresOfItsOwn(t *testing.T) {
+	groups := groupList{
+		"gpu": {testNode("a", at("192.0.2.1"))},
+		"std": {testNode("b", at("192.0.2.2")), testNode("c", at("192.0.2.3"))},
+	}
+	k := kubelets{}
+	for i, ip := range []string{"192.0.2.1", "192.0.2.2", "192.0.2.3"} {
+		k[ip+":10250/metrics/resource"] = answers(metricsOf(float64(10*(i+1)), 1000, 5000))
+		k[ip+":10250/stats/summary"] = answers(`{"node":{"nodeName":"x"}}`)
+	}
+	s, err := NewScrapers(ScraperConfig{Name: "spoke1", Transport: k, Logger: testr.New(t)}, groups)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(path string) (int, string) {
+		t.Helper()
+		return scrapeDoor(t, s, path)
+	}
+	for path, want := range map[string]string{
+		"/groups/gpu/metrics/resource": "10 5000", "/groups/std/metrics/resource": "50 5000", "/metrics/resource": "",
+	} {
+		code, body := ask(path)
+		if got := values(body)[metricCPU]; code != http.StatusOK || got != want {
+			t.Errorf("%s: %d, CPU %q, want %q", path, code, got, want)
+		}
+	}
+	if code, body := ask("/groups/gpu/stats/summary"); code != http.StatusOK || !strings.Contains(body, `"nodeName":"spoke1.gpu"`) {
+		t.Errorf("stats of a group: %d, %s", code, body)
+	}
+	if code, body := ask("/stats/summary"); code != http.StatusOK || !strings.Contains(body, `"nodeName":"spoke1"`) {
+		t.Errorf("stats of the rest: %d, %s", code, body)
+	}
+	delete(groups, "gpu")
+	for _, path := range []string{"/groups/gpu/stats/summary", "/groups/none/stats/summary", "/groups//stats/summary", "/groups/..%2Fx/stats/summary"} {
+		if code, _ := ask(path); code == http.StatusOK {
+			t.Errorf("%s is answered", path)
+		}
+	}
+	if len(s.opened) != 1 {
+		t.Errorf("%d groups are held, want the one that has nodes", len(s.opened))
+	}
+}

@@ -1,0 +1,46 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/spokelet/spokelet/agent/pod/shape"
+	"github.com/spokelet/spokelet/api/wire"
+)
+
+// Groups tells the groups of nodes that the cluster is shown in now, sorted.
+type Groups interface {
+	GroupsOf(ctx context.Context) ([]string, error)
+}
+
+// noGroups refuses a pod of a group in a cluster that is not split: it would run on
+// any node.
+func noGroups(group string) error {
+	return &shape.RefusedError{
+		Reason:  shape.ReasonNodeGroupUnknown,
+		Message: wire.Line(fmt.Sprintf("the pod is bound to the group %q, and the cluster's nodes are not in groups (node.splitLabel of its agent)", group)),
+	}
+}
+
+// group sees to it that a pod runs on the nodes that the hub's scheduler chose: those
+// of its group, or those that are in none.
+func (e *Engine) group(ctx context.Context, pod *corev1.Pod, group string) error {
+	if e.cfg.SplitLabel == "" {
+		return nil
+	}
+	if group != "" {
+		shape.ToGroup(pod, e.cfg.SplitLabel, group)
+		return nil
+	}
+	groups, err := e.cfg.Groups.GroupsOf(ctx)
+	if err != nil {
+		return err
+	}
+	shape.ToRest(pod, e.cfg.SplitLabel, groups)
+	return nil
+}

@@ -1,0 +1,317 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package provider
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/spokelet/spokelet/api/wire"
+)
+
+// A cluster may be shown in groups of its nodes. The cluster's own node, which stays
+// for the rest, holds a virtualNode for each group; all follow one session. Which
+// groups there are the cluster's summary says, and what each is like a summary of its
+// own: in whatever order the two come, a group is shown once both are there. A group
+// that is not named any more keeps its Node while pods are bound to that.
+
+// indexGroups finds the Nodes of a cluster's groups. A cluster that is one node is not
+// in it.
+const indexGroups = "groups of a cluster"
+
+func groupIndexers() cache.Indexers {
+	return cache.Indexers{indexGroups: func(obj any) ([]string, error) {
+		node, ok := obj.(*corev1.Node)
+		if !ok || ownerOf(node, "") == ownerForeign {
+			return nil, nil
+		}
+		if cluster, group := wire.ParseNodeName(node.Name); group != "" {
+			return []string{cluster}, nil
+		}
+		return nil, nil
+	}}
+}
+
+// Group takes what a cluster says of a group of its nodes.
+func (p *Provider) Group(name, group string, summary wire.NodeSummary) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	base := p.record(name)
+	n := base.groups[group]
+	if n == nil && !p.room(base) {
+		p.config.Logger.Info("cluster has too many groups of nodes", "cluster", name, "group", group)
+		p.drop(base)
+		return
+	}
+	if n == nil {
+		n = p.addGroup(base, group)
+	}
+	n.summaryChanged(summary)
+	p.settle(base)
+}
+
+// Knows reports whether a summary of a group is held: what is not held has to be sent
+// again.
+func (p *Provider) Knows(name, group string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n, ok := p.nodes[wire.NodeName(name, group)]
+	if !ok || group == "" {
+		return false
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.view.summary != nil
+}
+
+// Idle tells that the last pod of a group's node may be gone. It does not block.
+func (p *Provider) Idle() { notify(p.idle) }
+
+// idled looks at all clusters that are in groups.
+func (p *Provider) idled() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, base := range slices.Collect(maps.Values(p.nodes)) {
+		if len(base.groups) > 0 {
+			p.settle(base)
+		}
+	}
+}
+
+// room makes room for one more group of a cluster, if there is any: those that were
+// told of and never named give way. p.mu is held.
+func (p *Provider) room(base *virtualNode) bool {
+	if len(base.groups) < wire.NodeGroupsMax {
+		return true
+	}
+	for _, n := range slices.Collect(maps.Values(base.groups)) {
+		n.mu.Lock()
+		n.view.summary = unless(n.wanted || n.running, n.view.summary)
+		n.mu.Unlock()
+		p.drop(n)
+	}
+	return len(base.groups) < wire.NodeGroupsMax
+}
+
+func unless(kept bool, s *wire.NodeSummary) *wire.NodeSummary {
+	if kept {
+		return s
+	}
+	return nil
+}
+
+// addGroup makes what is known of a group; p.mu is held.
+func (p *Provider) addGroup(base *virtualNode, group string) *virtualNode {
+	n := newVirtualNode(p, base.name, group)
+	base.mu.Lock()
+	n.view.cluster, n.view.link, n.view.met = base.view.cluster, base.view.link, base.view.met
+	base.mu.Unlock()
+	n.view.waited = p.waited
+	if base.groups == nil {
+		base.groups = map[string]*virtualNode{}
+	}
+	base.groups[group] = n
+	p.nodes[n.name] = n
+	return n
+}
+
+// adopt takes over the Nodes of a cluster's groups that an earlier process of the hub
+// left: they are kept until the cluster has said which groups it has. Any other Node
+// of which nothing is known goes. p.mu is held.
+func (p *Provider) adopt(base *virtualNode, cluster Cluster) {
+	first := !base.adopted
+	base.adopted = true
+	for _, node := range p.groupNodes(base.name) {
+		_, group := wire.ParseNodeName(node.Name)
+		n, known := base.groups[group]
+		if known && !first {
+			continue
+		}
+		if !known {
+			n = p.addGroup(base, group)
+		}
+		ours := first && ownerOf(node, cluster.providerID(group)) == ownerUs
+		n.update(func(v *view) {
+			n.wanted = ours
+			v.cluster.ID = cluster.ID
+		})
+		p.keep(n)
+	}
+}
+
+// groupNodes are the Nodes of a cluster's groups as the informer has them.
+func (p *Provider) groupNodes(cluster string) []*corev1.Node {
+	found, _ := p.informer.GetIndexer().ByIndex(indexGroups, cluster) // the index is there
+	nodes := make([]*corev1.Node, 0, len(found))
+	for _, obj := range found {
+		if node, ok := obj.(*corev1.Node); ok {
+			nodes = append(nodes, node)
+		}
+	}
+	return nodes
+}
+
+// settle brings the groups of a cluster that is accepted to what is known of it; p.mu
+// is held.
+func (p *Provider) settle(base *virtualNode) {
+	base.mu.Lock()
+	wanted, cluster, summary := base.wanted, base.view.cluster, base.view.summary
+	base.mu.Unlock()
+	if wanted {
+		p.settleAs(base, cluster, summary)
+	}
+}
+
+func (p *Provider) settleAs(base *virtualNode, cluster Cluster, summary *wire.NodeSummary) {
+	for _, n := range slices.Collect(maps.Values(base.groups)) {
+		idle := p.config.Pods.Idle(n.name)
+		n.update(func(v *view) {
+			v.cluster = cluster
+			n.decide(idle, summary)
+		})
+		p.keep(n)
+	}
+}
+
+// decide whether the group of an accepted cluster shall have its Node; n.mu is held.
+// idle: no pod is bound to it. summary is the cluster's, nil while that is not known.
+func (n *virtualNode) decide(idle bool, summary *wire.NodeSummary) {
+	v := &n.view
+	switch {
+	case summary == nil:
+	case summary.Split != nil && slices.Contains(summary.Split.Groups, n.group):
+		v.vanished, v.label, n.leaving = false, summary.Split.Label, false
+		n.wanted = n.wanted || v.summary != nil
+	default:
+		v.vanished = true
+		n.leaving = n.leaving || n.wanted && idle
+		n.wanted = n.wanted && !idle && n.registration != nameTaken
+	}
+}
+
+// vacate deletes a Node that is not wanted. That of a group whose last pod has gone is
+// wanted again if the API server has a pod that was bound to it a moment ago.
+func (n *virtualNode) vacate(ctx context.Context) error {
+	n.mu.Lock()
+	leaving := n.leaving
+	n.mu.Unlock()
+	if leaving {
+		bound, err := n.bound(ctx)
+		if err != nil {
+			return err
+		}
+		n.mu.Lock()
+		n.wanted = n.wanted || n.leaving && bound
+		n.leaving = false
+		stay := n.wanted
+		n.mu.Unlock()
+		if stay {
+			return nil
+		}
+	}
+	return n.erase(ctx)
+}
+
+// bound asks whether any pod is bound to the node.
+func (n *virtualNode) bound(ctx context.Context) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	pods, err := n.provider.config.Client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", n.name).String(), Limit: 1,
+	})
+	if err != nil {
+		return false, fmt.Errorf("pods of node %s cannot be listed: %w", n.name, err)
+	}
+	return len(pods.Items) > 0, nil
+}
+
+// keep has a group's node run while there is something to do; p.mu is held.
+func (p *Provider) keep(n *virtualNode) {
+	n.mu.Lock()
+	wanted := n.wanted
+	n.mu.Unlock()
+	if wanted {
+		p.config.Pods.Expect(n.name)
+	}
+	if wanted || p.present(n.name) != nil {
+		p.ensureRunning(n)
+	}
+	p.drop(n)
+}
+
+// ended lets go of what was kept for the Node of a group; p.mu is held. A group that
+// comes back is told of anew.
+func (p *Provider) ended(n *virtualNode) {
+	p.config.Pods.Release(n.name)
+	n.mu.Lock()
+	if n.view.vanished {
+		n.view.summary = nil
+	}
+	n.mu.Unlock()
+	if p.requeue != nil {
+		p.requeue(n.cluster) // its name may have been taken, and that is no trouble any more
+	}
+}
+
+// each calls f for a cluster's node and those of its groups; p.mu is held.
+func (n *virtualNode) each(f func(*virtualNode)) {
+	f(n)
+	for _, group := range slices.Collect(maps.Values(n.groups)) {
+		f(group)
+	}
+}
+
+// registrationOf tells whether a cluster has its nodes, and which Node it is that has
+// the name of one.
+func (p *Provider) registrationOf(cluster string) (r registration, name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	base, ok := p.nodes[cluster]
+	if !ok {
+		return unsettled, cluster
+	}
+	base.mu.Lock()
+	r, name = base.registration, cluster
+	base.mu.Unlock()
+	base.each(func(n *virtualNode) {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		if r != nameTaken && n.wanted && n.registration == nameTaken {
+			r, name = nameTaken, n.name
+		}
+	})
+	return r, name
+}
+
+// labelOf finds the label by which a Node was made one of a group, as long as the
+// cluster has not said it again.
+func labelOf(node *corev1.Node, group string, cluster Cluster) string {
+	for _, name := range slices.Sorted(maps.Keys(node.Labels)) {
+		_, set := cluster.Labels[name]
+		if node.Labels[name] == group && !set && wire.CheckSplitLabel(name) == nil {
+			return name
+		}
+	}
+	return ""
+}
+
+// hostname is a node's name as a label can have it.
+func hostname(node string) string {
+	if len(node) <= validation.LabelValueMaxLength {
+		return node
+	}
+	sum := sha256.Sum256([]byte(node))
+	suffix := "-" + hex.EncodeToString(sum[:8])
+	return node[:validation.LabelValueMaxLength-len(suffix)] + suffix
+}

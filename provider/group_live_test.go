@@ -1,0 +1,130 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package provider
+
+import (
+	"context"
+	"net/netip"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+)
+
+// nodeAs waits until the node of a group is ready as wanted; "" is no node.
+func (h *liveHub) nodeAs(group, want string) *corev1.Node {
+	h.t.Helper()
+	var node *corev1.Node
+	got := ""
+	err := wait.PollUntilContextTimeout(h.t.Context(), 5*time.Millisecond, 10*time.Second, true, func(ctx context.Context) (bool, error) {
+		var err error
+		if node, err = h.api.CoreV1().Nodes().Get(ctx, h.name+"."+group, metav1.GetOptions{}); err != nil {
+			got = ""
+			return apierrors.IsNotFound(err) && want == "", nil
+		}
+		c := find(node.Status.Conditions, corev1.NodeReady)
+		got = string(c.Status) + " " + c.Reason
+		return got == want, nil
+	})
+	if err != nil {
+		h.t.Fatalf("node of the group %s: got %q, want %q", group, got, want)
+	}
+	return node
+}
+
+// bindTo makes a pod that is bound to the node of a group.
+func (h *liveHub) bindTo(group string) *corev1.Pod {
+	h.t.Helper()
+	made, err := h.api.CoreV1().Pods(metav1.NamespaceDefault).Create(h.t.Context(), &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: h.name},
+		Spec: corev1.PodSpec{
+			NodeName: h.name + "." + group, AutomountServiceAccountToken: new(false),
+			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+			Containers:  []corev1.Container{{Name: "c", Image: "spokelet.io/test/busybox:latest"}},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(h.unbind)
+	return made
+}
+
+func (h *liveHub) unbind() {
+	_ = h.api.CoreV1().Pods(metav1.NamespaceDefault).Delete(context.WithoutCancel(h.t.Context()), h.name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
+}
+
+func TestARealHubSeesGroupsComeAndGo(t *testing.T) {
+	h := startLiveHub(t)
+	h.accept()
+	h.provider.Group(h.name, "gpu", of("4"))
+	h.provider.Group(h.name, "std", of("2"))
+	h.provider.Summary(h.name, pooled("gpu", "std"))
+	h.await("True NodesReady", 2*time.Second)
+	node := h.nodeAs("gpu", "True NodesReady")
+	h.nodeAs("std", "True NodesReady")
+	if node.Labels[poolLabel] != "gpu" || node.Labels[LabelCluster] != h.name || node.Status.Allocatable.Cpu().String() != "4" {
+		t.Errorf("labels %v, allocatable %v", node.Labels, node.Status.Allocatable)
+	}
+	body, err := h.api.CoreV1().RESTClient().Get().Resource("nodes").Name(node.Name).SubResource("proxy").Suffix("metrics/resource").DoRaw(t.Context())
+	if want := "/groups/gpu/metrics/resource of the cluster"; err != nil || string(body) != want {
+		t.Errorf("figures of a group: got %q, %v; want %q", body, err, want)
+	}
+
+	h.provider.Group(h.name, "new", of("1"))
+	h.provider.Summary(h.name, pooled("gpu", "new", "std"))
+	h.nodeAs("new", "True NodesReady")
+	h.bindTo("gpu")
+	h.provider.Summary(h.name, pooled())
+	h.nodeAs("std", "")
+	h.nodeAs("new", "")
+	node = h.nodeAs("gpu", "False NoNodes")
+	if !node.Status.Allocatable.Cpu().IsZero() || !node.Status.Capacity.Pods().IsZero() {
+		t.Errorf("a group without nodes has %v", node.Status.Allocatable)
+	}
+	h.unbind()
+	h.nodeAs("gpu", "")
+	h.await("True NodesReady", 2*time.Second)
+}
+
+func TestGroupsOfARealHubOutliveItsRestart(t *testing.T) {
+	h := startLiveHub(t)
+	h.accept()
+	h.provider.Group(h.name, "gpu", of("4"))
+	h.provider.Group(h.name, "std", of("2"))
+	h.provider.Summary(h.name, pooled("gpu", "std"))
+	before := h.nodeAs("gpu", "True NodesReady")
+	h.nodeAs("std", "True NodesReady")
+	h.bindTo("gpu")
+
+	again := h.successor()
+	again.accept() // says no group
+	again.nodeAs("std", "")
+	after := again.nodeAs("gpu", "False NoNodes")
+	if after.UID != before.UID {
+		t.Error("the node was made anew while a pod is bound to it")
+	}
+	again.provider.Group(h.name, "gpu", of("4"))
+	again.provider.Summary(h.name, pooled("gpu"))
+	if node := again.nodeAs("gpu", "True NodesReady"); node.UID != before.UID || node.Labels[poolLabel] != "gpu" {
+		t.Errorf("node %s, labels %v", node.UID, node.Labels)
+	}
+	if err := again.provider.Remove(t.Context(), h.name); err != nil {
+		t.Fatal(err)
+	}
+	again.nodeAs("gpu", "")
+}
+
+// successor is the next process of the same hub, which has ended.
+func (h *liveHub) successor() *liveHub {
+	h.t.Helper()
+	h.stop()
+	h.succeeded = true
+	next := &liveHub{hub: &hub{t: h.t, links: &fakeLinks{}, endpoints: &fakeEndpoints{open: map[string]int32{}}}, api: h.api, count: h.count, name: h.name}
+	next.start(h.api, netip.MustParseAddr("192.0.2.10"), next.endpoints, livePods(h.t, h.api))
+	return next
+}

@@ -1,0 +1,229 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes/fake"
+	k8stesting "k8s.io/client-go/testing"
+
+	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/tunnel/resource"
+)
+
+const (
+	gpuNode = spoke + ".gpu"
+	stdNode = spoke + ".std"
+)
+
+func bound(node string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.Spec.NodeName = node }
+}
+
+func TestNothingIsSaidOfAbsenceBeforeEveryNodeOfTheClusterIsListed(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		held   string // the node whose list is late
+	}{
+		"a group's is late":         {"an empty list would end the pods of the group", gpuNode},
+		"the cluster's own is late": {"an empty list would end the pods of the rest", spoke},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			client := fake.NewClientset(podNamed("a"), podNamed("g", bound(gpuNode)), podNamed("s", bound(stdNode)))
+			held := gate{make(chan struct{})}
+			client.PrependReactor("list", "pods", func(a k8stesting.Action) (bool, runtime.Object, error) {
+				if selects(a, tc.held) {
+					return held.hold(a)
+				}
+				return false, nil, nil
+			})
+			r := newRig(t, Config{}, client)
+			defer r.stop()
+			r.hub.Publish(kindProbe, nil)
+			a := newAgent(t)
+			r.hub.Source(spoke, kindProbe).Complete()
+			for _, node := range []string{gpuNode, stdNode} {
+				r.Expect(node)
+			}
+			// The fake answers nobody else while it holds one up, which comes last for that.
+			first := slices.DeleteFunc([]string{spoke, stdNode, gpuNode}, func(node string) bool { return node == tc.held })
+			defer r.Watch(t.Context(), first[0])()
+			r.awaitPods(first[0])
+			defer r.Watch(t.Context(), first[1])()
+			r.awaitPods(first[1])
+			defer r.Watch(t.Context(), tc.held)()
+			// The agent has something from a hub that was before.
+			a.mirrors[wire.KindPod].Hold(resource.RefOf(resource.Resource{Key: "default/old"}))
+			defer a.connect(r.Keeper, r.hub, spoke)()
+			a.await("what is known has come", func() bool { return a.complete[kindProbe] == 1 && len(a.pods) == 2 })
+			a.mu.Lock()
+			if a.complete[wire.KindPod] != 0 || len(a.deleted) != 0 {
+				t.Errorf("%s: the agent has deleted %v", tc.reason, a.deleted)
+			}
+			a.mu.Unlock()
+			close(held.opened)
+			a.await("all lists are there", func() bool { return a.complete[wire.KindPod] == 1 && len(a.pods) == 3 })
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			if diff := cmp.Diff([]string{wire.KindPod + " default/old"}, a.deleted); diff != "" {
+				t.Errorf("deleted (-want +got):\n%s", diff)
+			}
+			for key, want := range map[string]string{"default/a": "", "default/g": "gpu", "default/s": "std"} {
+				if got := a.pods[key].Group; got != want {
+					t.Errorf("group of %s: got %q, want %q", key, got, want)
+				}
+			}
+		})
+	}
+}
+
+func (r *rig) awaitPods(node string) {
+	r.t.Helper()
+	err := wait.PollUntilContextTimeout(r.t.Context(), time.Millisecond, 10*time.Second, true, func(context.Context) (bool, error) {
+		return len(r.Pods(node)) > 0, nil
+	})
+	if err != nil {
+		r.t.Fatalf("pods of %s are not listed", node)
+	}
+}
+
+// selects tells whether a list is of the pods of a node.
+func selects(a k8stesting.Action, node string) bool {
+	list, ok := a.(k8stesting.ListAction)
+	if !ok {
+		return false
+	}
+	value, found := list.GetListRestrictions().Fields.RequiresExactMatch("spec.nodeName")
+	return found && value == node
+}
+
+func TestAGroupThatComesOrGoesTouchesNoOthersPods(t *testing.T) {
+	inBubble(t, Config{}, func(r *rig) {
+		r.watch(spoke)
+		stop := r.watch(gpuNode)
+		r.connect(spoke)
+		if diff := cmp.Diff([]string{"default/a", "default/g"}, r.published(spoke, wire.KindPod)); diff != "" {
+			t.Errorf("published (-want +got):\n%s", diff)
+		}
+		r.watch(stdNode)
+		stop()
+		r.Release(gpuNode)
+		if diff := cmp.Diff([]string{"default/a", "default/g", "default/s"}, r.published(spoke, wire.KindPod)); diff != "" {
+			t.Errorf("published when one group came and another went (-want +got):\n%s", diff)
+		}
+	}, podNamed("a"), podNamed("g", bound(gpuNode)), podNamed("s", bound(stdNode)))
+}
+
+func TestANodeHasItsOwnPodsAlone(t *testing.T) {
+	inBubble(t, Config{}, func(r *rig) {
+		r.watch(spoke)
+		r.watch(gpuNode)
+		for node, want := range map[string]string{spoke: "a", gpuNode: "g"} {
+			pods := r.Pods(node)
+			if len(pods) != 1 || pods[0].Name != want {
+				t.Errorf("pods of %s: %d, want %s", node, len(pods), want)
+			}
+			for _, name := range []string{"a", "g"} {
+				if _, ok := r.Pod(node, "default", name); ok != (name == want) {
+					t.Errorf("pod %s of %s: found is %t", name, node, ok)
+				}
+			}
+		}
+		r.connect(spoke)
+		r.says(spoke, r.pod("g"), wire.PodStatus{Generation: 1, Status: running()})
+		if got := r.pod("g").Status.Phase; got != corev1.PodRunning {
+			t.Errorf("the status of a group's pod is not written: %s", got)
+		}
+	}, podNamed("a"), podNamed("g", bound(gpuNode)))
+}
+
+func TestAPodThatIsMadeAnewOnAnotherNodeOfTheCluster(t *testing.T) {
+	before := podNamed("a", func(p *corev1.Pod) { p.UID, p.ResourceVersion = "first", "5" })
+	after := podNamed("a", bound(gpuNode), func(p *corev1.Pod) { p.UID, p.ResourceVersion = "second", "9" })
+	late := before.DeepCopy()
+	late.ResourceVersion = "7"
+	cases := map[string]struct {
+		reason string
+		do     func(own, gpu store)
+	}{
+		"as it was":             {"the watches agree", func(own, gpu store) { own.add(before); own.remove(late); gpu.add(after) }},
+		"its end comes late":    {"it is of the pod before", func(own, gpu store) { own.add(before); gpu.add(after); own.remove(late) }},
+		"its change comes late": {"it is of the pod before", func(own, gpu store) { own.add(before); gpu.add(after); own.add(late); own.remove(late) }},
+		"it is listed late":     {"the list is of before", func(own, gpu store) { gpu.add(after); _ = own.Replace([]any{late.DeepCopy()}, "8") }},
+		"it is gone from a list": {
+			"the list is of one node", func(own, gpu store) { gpu.add(after); _ = own.Replace(nil, "10") },
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, Config{}, func(r *rig) {
+				r.watch(spoke)
+				r.watch(gpuNode)
+				n := r.find(spoke)
+				tc.do(store{keeper: r.Keeper, node: n, name: spoke}, store{keeper: r.Keeper, node: n, name: gpuNode})
+				pod, ok := r.Pod(gpuNode, "default", "a")
+				if !ok || pod.UID != "second" || len(r.Pods(spoke)) != 0 || r.Idle(gpuNode) {
+					t.Errorf("%s: found %t, %+v", tc.reason, ok, pod)
+				}
+				if ref, ok := r.hub.Source(spoke, wire.KindPod).Ref("default/a"); !ok || ref.UID != "second" {
+					t.Errorf("%s: published is %t, %+v", tc.reason, ok, ref)
+				}
+			})
+		})
+	}
+}
+
+func (s store) add(pod *corev1.Pod)    { _ = s.Add(pod.DeepCopy()) }
+func (s store) remove(pod *corev1.Pod) { _ = s.Delete(pod.DeepCopy()) }
+
+func TestWhenTheNodeOfAGroupIsIdle(t *testing.T) {
+	inBubble(t, Config{}, func(r *rig) {
+		told := 0
+		r.OnIdle(func() { told++ })
+		if !r.Idle(gpuNode) {
+			t.Error("a node that nobody expects is not idle")
+		}
+		r.Expect(gpuNode)
+		if r.Idle(gpuNode) {
+			t.Error("a node is idle before its pods are known")
+		}
+		r.watch(gpuNode)
+		if r.Idle(gpuNode) || told != 0 {
+			t.Errorf("a node with a pod is idle, told %d times", told)
+		}
+		if err := r.client.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("pods"), "default", "g"); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(time.Second)
+		if !r.Idle(gpuNode) || told == 0 {
+			t.Errorf("idle after the last pod: %t, told %d times", r.Idle(gpuNode), told)
+		}
+	}, podNamed("g", bound(gpuNode)))
+}
+
+func TestAForgottenClusterIsExpectedAnew(t *testing.T) {
+	inBubble(t, Config{}, func(r *rig) {
+		stop := r.watch(gpuNode)
+		r.Forget(spoke)
+		r.Expect(gpuNode)
+		stop()
+		if r.Idle(gpuNode) {
+			t.Error("the pods of a group are known before they are listed anew")
+		}
+		r.watch(spoke)
+		r.watch(gpuNode)
+		if got := r.published(spoke, wire.KindPod); len(got) != 1 {
+			t.Errorf("published: %v", got)
+		}
+	}, podNamed("g", bound(gpuNode)))
+}
