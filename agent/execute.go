@@ -248,6 +248,7 @@ func (a *agent) newWorks(registerer prometheus.Registerer) (*work.Engine, error)
 
 func (a *agent) newPods(registerer prometheus.Registerer) (*pod.Engine, error) {
 	cfg := a.opts.Config.Pods
+	apiHost, apiPort := cfg.HubServer()
 	config := pod.Config{
 		REST:      a.guarded(),
 		Account:   a.opts.Config.PodAccount(),
@@ -258,6 +259,8 @@ func (a *agent) newPods(registerer prometheus.Registerer) (*pod.Engine, error) {
 		Prefix:     cfg.NamespacePrefix,
 		Namespaces: cfg.Namespaces,
 		Tokens:     shape.Tokens(cfg.Tokens),
+		APIHost:    apiHost,
+		APIPort:    apiPort,
 		HostAccess: cfg.HostAccess,
 		Logger:     a.opts.Logger.WithName("pod"),
 		Registerer: registerer,

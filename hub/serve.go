@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"github.com/spokelet/spokelet/api/config/v1alpha1"
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/hub/authority"
 	"github.com/spokelet/spokelet/hub/live"
@@ -117,6 +118,11 @@ func (h *hub) addPods(context.Context) error {
 		Client:     h.kube,
 		Sync:       h.sync,
 		DaemonSets: h.opts.Config.Pods.DaemonSets,
+		Tokens: pod.TokenPolicy{
+			Issue:      h.opts.Config.Pods.Tokens == v1alpha1.HubTokensHub,
+			Namespaces: h.opts.Config.Pods.TokenNamespaces,
+			Own:        h.opts.Config.Namespace,
+		},
 		Logger:     h.opts.Logger.WithName("pod"),
 		Registerer: registerer(),
 	})

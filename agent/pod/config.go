@@ -6,6 +6,7 @@ package pod
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
@@ -37,6 +38,9 @@ type Config struct {
 	Namespaces []string
 	// Tokens says whose tokens pods get. Default shape.TokensSpoke.
 	Tokens shape.Tokens
+	// APIHost and APIPort, when not empty, are where pods with tokens of the hub find
+	// the API server that issued them.
+	APIHost, APIPort string
 	// HostAccess lets pods reach for their nodes.
 	HostAccess bool
 	// SplitLabel, when not empty, is the label by whose values the nodes are shown in
@@ -73,7 +77,7 @@ func (c *Config) Validate() error {
 	if c.Namespace == "" {
 		errs = append(errs, errors.New("field Namespace is required"))
 	}
-	if c.Tokens != shape.TokensSpoke && c.Tokens != shape.TokensNone {
+	if !slices.Contains([]shape.Tokens{shape.TokensSpoke, shape.TokensHub, shape.TokensNone}, c.Tokens) {
 		errs = append(errs, fmt.Errorf("field Tokens: %q is not known", c.Tokens))
 	}
 	if c.SplitLabel != "" && c.Groups == nil {

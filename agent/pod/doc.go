@@ -28,9 +28,13 @@
 // asked for. One that somebody removed is made again when a pod is made, or its
 // kubelet complains. What an earlier process left is found by the pods that use it.
 //
+// The tokens of a pod that gets those of the hub are one more such copy, a Secret of
+// its own; so is the ConfigMap with the hub's authority, under a name that hides
+// nobody's. What of the pod reads them is for package shape to say.
+//
 // # Structure
 //
 // state.go holds all that is known under one lock, under which nothing waits;
-// namespace.go, account.go and object.go prepare the place of a pod; follow.go is
+// namespace.go, account.go, object.go and token.go prepare the place of a pod; follow.go is
 // the watch; event.go and publish.go are what the hub is told.
 package pod

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/spokelet/spokelet/agent/pod/shape"
@@ -46,6 +45,8 @@ type Engine struct {
 
 	statuses, happenings *resource.Source
 	pods, contents       *resource.Mirror
+	// tokens is nil unless pods get those of the hub.
+	tokens *resource.Mirror
 
 	// following counts followers; they run under lifetime.
 	following sync.WaitGroup
@@ -92,6 +93,9 @@ func New(cfg Config) (*Engine, error) {
 	e.namespaces = newNamespaces(s.core, cfg, e.unsettle)
 	e.pods = resource.NewMirror(wire.KindPod, resource.Receiver{Put: e.accept, Delete: e.withdraw, Synced: e.complete})
 	e.contents = resource.NewMirror(wire.KindPodObject, resource.Receiver{Put: e.acceptObject, Delete: e.withdrawObject})
+	if cfg.Tokens == shape.TokensHub {
+		e.tokens = resource.NewMirror(wire.KindPodToken, resource.Receiver{Put: e.acceptToken, Delete: e.withdrawToken})
+	}
 	if e.metrics, err = newMetrics(cfg.Registerer, e.states); err != nil {
 		return nil, fmt.Errorf("pod engine: %w", err)
 	}
@@ -104,7 +108,12 @@ func (e *Engine) Sources() []*resource.Source {
 }
 
 // Mirrors of pods and of what they refer to, for the agent's end of Sync.
-func (e *Engine) Mirrors() []*resource.Mirror { return []*resource.Mirror{e.pods, e.contents} }
+func (e *Engine) Mirrors() []*resource.Mirror {
+	if e.tokens == nil {
+		return []*resource.Mirror{e.pods, e.contents}
+	}
+	return []*resource.Mirror{e.pods, e.contents, e.tokens}
+}
 
 // Run runs pods until ctx ends; then those in the spoke stay as they are. It acts
 // when it has listed them.
@@ -213,13 +222,15 @@ func (e *Engine) wantedOf(key wire.PodKey, body wire.Pod) *wanted {
 	// No grace at all would take the name from the spoke's API server while the
 	// containers still run.
 	w.grace = max(w.grace, 1)
-	w.shape(hub, e.cfg, e.placeOf(key).Namespace)
+	w.shape(&body, e.cfg, e.placeOf(key).Namespace)
 	return w
 }
 
-func (w *wanted) shape(hub *corev1.Pod, cfg Config, namespace string) {
+func (w *wanted) shape(body *wire.Pod, cfg Config, namespace string) {
+	hub := &body.Pod
 	pod, err := shape.Want(hub, shape.Options{
 		HubID: cfg.HubID, Namespace: namespace, Tokens: cfg.Tokens, HostAccess: cfg.HostAccess,
+		Issued: body.Issued, APIHost: cfg.APIHost, APIPort: cfg.APIPort,
 	})
 	if w.group != "" && cfg.SplitLabel == "" {
 		pod, err = nil, noGroups(w.group)
@@ -230,6 +241,9 @@ func (w *wanted) shape(hub *corev1.Pod, cfg Config, namespace string) {
 		return
 	}
 	w.partly = err
+	if cfg.Tokens == shape.TokensHub {
+		w.refs = copiesOf(pod, hub.Namespace)
+	}
 }
 
 // withdraw: the pod is no more on the hub, and nobody waits for its end.

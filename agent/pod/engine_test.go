@@ -352,7 +352,7 @@ func TestMemoKeepsNoAnswerForLong(t *testing.T) {
 }
 
 func TestConfigSaysWhatIsWrong(t *testing.T) {
-	_, err := New(Config{HubID: "not a label", Tokens: "hub", Workers: -1})
+	_, err := New(Config{HubID: "not a label", Tokens: "theirs", Workers: -1})
 	if err == nil {
 		t.Fatal("no error")
 	}

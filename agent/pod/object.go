@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -84,10 +85,15 @@ func (e *Engine) acceptObject(r resource.Resource) {
 		e.log.Error(err, "hub sent an object of pods that cannot be read", "object", r.Key)
 		return
 	}
+	e.hold(key, &body)
+}
+
+// hold takes what a copy is to be, for those who use it.
+func (e *Engine) hold(key wire.PodObjectKey, want *wire.PodObject) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	o := e.objectAt(key)
-	o.want = &body
+	o.want = want
 	e.queue.Add(item{object: key})
 	for at := range o.users {
 		if en := e.entries[at]; en != nil && (en.live == nil || en.brought != en.want) {
@@ -99,19 +105,22 @@ func (e *Engine) acceptObject(r resource.Resource) {
 // withdrawObject: no pod of the hub refers to it any more. A copy stays for those
 // that are still here.
 func (e *Engine) withdrawObject(key string) {
-	k, err := wire.ParsePodObjectKey(key)
-	if err != nil {
-		return
+	if k, err := wire.ParsePodObjectKey(key); err == nil {
+		e.release(k)
 	}
+}
+
+// release forgets what a copy is to be.
+func (e *Engine) release(key wire.PodObjectKey) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	o, ok := e.objects[k]
+	o, ok := e.objects[key]
 	if !ok {
 		return
 	}
 	o.want, o.settled = nil, nil
 	if len(o.users) == 0 && !o.used {
-		delete(e.objects, k)
+		delete(e.objects, key)
 	}
 }
 
@@ -189,7 +198,7 @@ func (e *Engine) unclaimed(ctx context.Context, key wire.PodObjectKey) error {
 	if known {
 		return nil
 	}
-	at := place{Namespace: e.cfg.Prefix + key.Namespace, Name: key.Name}
+	at := e.copyAt(key)
 	found, err := e.spoke.shelf(key.Kind).get(ctx, at)
 	switch {
 	case apierrors.IsNotFound(err):
@@ -217,11 +226,11 @@ func (e *Engine) unsettle(namespace string) {
 // discard removes the copy of an object without users; o.writing is held.
 func (e *Engine) discard(ctx context.Context, o *object) error {
 	shelf := e.spoke.shelf(o.key.Kind)
-	at := place{Namespace: e.cfg.Prefix + o.key.Namespace, Name: o.key.Name}
+	at := e.copyAt(o.key)
 	found, err := shelf.get(ctx, at)
-	// Without a user whatever copy of this hub is there is left over, also one that was
-	// made with another prefix.
-	if err == nil && found.hub == e.cfg.HubID && found.of != "" {
+	// Without a user whatever copy of this object is there is left over, also one that
+	// was made with another prefix.
+	if err == nil && found.hub == e.cfg.HubID && found.isOf(o.key) {
 		err = shelf.delete(ctx, at, found)
 	}
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
@@ -243,7 +252,7 @@ func (e *Engine) discard(ctx context.Context, o *object) error {
 // write makes the copy equal to the hub's object; its writing is held.
 func (e *Engine) write(ctx context.Context, key wire.PodObjectKey, want *wire.PodObject) error {
 	shelf := e.spoke.shelf(key.Kind)
-	at := place{Namespace: e.cfg.Prefix + key.Namespace, Name: key.Name}
+	at := e.copyAt(key)
 	c := e.copyOf(key, want)
 	if !want.Missing {
 		err := shelf.create(ctx, at, c)
@@ -319,6 +328,11 @@ type replica struct {
 	// hub and of are the marks.
 	hub, of string
 	object  wire.PodObject
+}
+
+// isOf tells whether it is a copy of an object of that name, in whichever namespace.
+func (r *replica) isOf(key wire.PodObjectKey) bool {
+	return strings.HasPrefix(r.of, key.Kind+"/") && strings.HasSuffix(r.of, "/"+key.Name)
 }
 
 // equal tells whether the spoke has what the hub has.

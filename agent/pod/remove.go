@@ -43,11 +43,11 @@ func Remove(ctx context.Context, cfg *rest.Config, account, hubID string) error 
 
 // remove ends one pod. Its copies go first, for it is the pod that tells of them.
 func (s *spoke) remove(ctx context.Context, pod *corev1.Pod) error {
-	for _, key := range refsOf(pod, pod.Namespace) {
-		at := place{Namespace: pod.Namespace, Name: key.Name}
+	for _, key := range copiesOf(pod, pod.Namespace) {
+		at := place{Namespace: pod.Namespace, Name: copyName(key)}
 		shelf := s.shelf(key.Kind)
 		found, err := shelf.get(ctx, at)
-		if err == nil && found.hub == pod.Labels[shape.LabelHub] && found.of != "" {
+		if err == nil && found.hub == pod.Labels[shape.LabelHub] && found.isOf(key) {
 			err = shelf.delete(ctx, at, found)
 		}
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {

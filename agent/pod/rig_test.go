@@ -212,6 +212,7 @@ func newHub(c *cluster) *hub {
 	h := &hub{t: c.t, c: c, sync: resource.NewHub(), statuses: map[string]told{}, events: map[string]wire.PodEvent{}}
 	h.sync.Publish(wire.KindPod, nil)
 	h.sync.Publish(wire.KindPodObject, nil)
+	h.sync.Publish(wire.KindPodToken, nil)
 	h.sync.Mirror(wire.KindPodStatus, resource.HubReceiver{Put: h.putStatus})
 	h.sync.Mirror(wire.KindPodEvent, resource.HubReceiver{Put: h.putEvent})
 	return h
@@ -243,6 +244,7 @@ func (h *hub) putEvent(_ string, r resource.Resource) {
 func (h *hub) complete() {
 	h.sync.Source(spokeName, wire.KindPod).Complete()
 	h.sync.Source(spokeName, wire.KindPodObject).Complete()
+	h.sync.Source(spokeName, wire.KindPodToken).Complete()
 }
 
 func (h *hub) put(kind, key, uid string, body any) {

@@ -96,7 +96,7 @@ type shelf interface {
 }
 
 func (s *spoke) shelf(kind string) shelf {
-	if kind == wire.PodObjectSecret {
+	if kind == wire.PodObjectSecret || kind == kindToken {
 		return secrets{s.core}
 	}
 	return configMaps{s.core}

@@ -223,7 +223,7 @@ func (e *Engine) liveOf(pod *corev1.Pod, before *live) *live {
 		return now
 	}
 	if namespace, ok := e.hubNamespace(pod.Namespace); ok {
-		now.refs = refsOf(pod, namespace)
+		now.refs = copiesOf(pod, namespace)
 	}
 	return now
 }

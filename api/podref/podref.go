@@ -19,7 +19,8 @@ import (
 
 const (
 	// RootCA is the ConfigMap that every cluster puts into every namespace. It holds
-	// that cluster's own authority, so that it is never taken from another.
+	// that cluster's own authority, so that only a pod that talks to another cluster
+	// has it from there.
 	RootCA = "kube-root-ca.crt"
 	// TokenPath is where the API server's admission mounts a service account's token.
 	TokenPath = "/var/run/secrets/kubernetes.io/serviceaccount" //nolint:gosec // a path, not a credential
@@ -42,6 +43,13 @@ type Ref struct {
 // A pull secret is optional: a kubelet starts a pod without it, and the pull says
 // what is wrong. What is mounted by [TokenVolumes] is not asked for.
 func Of(pod *corev1.Pod) []Ref {
+	c := collect(pod)
+	delete(c, rootCA)
+	return c.sorted()
+}
+
+// collect leaves out what is mounted by [TokenVolumes].
+func collect(pod *corev1.Pod) collector {
 	c := collector{}
 	for _, s := range pod.Spec.ImagePullSecrets {
 		c.add(wire.PodObjectSecret, s.Name, true)
@@ -53,7 +61,7 @@ func Of(pod *corev1.Pod) []Ref {
 		}
 	}
 	Containers(&pod.Spec, c.container)
-	return c.sorted()
+	return c
 }
 
 // Containers visits the containers of every kind, ephemeral ones included, in the
@@ -99,11 +107,13 @@ func TokenVolumes(spec *corev1.PodSpec) []string {
 
 type object struct{ kind, name string }
 
+var rootCA = object{wire.PodObjectConfigMap, RootCA}
+
 // collector tells of each object whether every reference to it is optional.
 type collector map[object]bool
 
 func (c collector) add(kind, name string, optional bool) {
-	if name == "" || kind == wire.PodObjectConfigMap && name == RootCA {
+	if name == "" {
 		return
 	}
 	key := object{kind, name}

@@ -20,6 +20,9 @@ const (
 	KindPod = "pod"
 	// KindPodObject is the Sync kind of [PodObject], hub to agent.
 	KindPodObject = "pod.object"
+	// KindPodToken is the Sync kind of [PodToken], hub to agent. Its key is
+	// "<namespace>/<pod>/<UID of the hub's pod>", its UID that of the pod.
+	KindPodToken = "pod.token"
 	// KindPodStatus is the Sync kind of [PodStatus], agent to hub; a status has the
 	// key and the UID of its pod.
 	KindPodStatus = "pod.status"
@@ -72,6 +75,9 @@ type Pod struct {
 	Seen bool `json:"seen,omitempty"`
 	// Ended: the hub's pod has succeeded or failed; nothing is run for it again.
 	Ended bool `json:"ended,omitempty"`
+	// Issued: the hub issues the tokens of its service accounts that the pod asks
+	// for, to agents that ask for them.
+	Issued bool `json:"issued,omitempty"`
 	// Group is the group of nodes that the pod is bound to; empty for the cluster's
 	// own node.
 	Group string `json:"group,omitempty"`

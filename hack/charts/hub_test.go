@@ -83,3 +83,31 @@ func TestTheHubChangesItsOwnDefinitionsAndPoliciesAlone(t *testing.T) {
 		})
 	}
 }
+
+// TestTheHubMakesTokensWhereItIsToldTo: who may make tokens has the rights of every
+// account there.
+func TestTheHubMakesTokensWhereItIsToldTo(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		values []string
+		want   []string
+	}{
+		"by default":            {reason: "nobody consented"},
+		"namespaces without it": {reason: "nobody consented", values: []string{"pods.tokenNamespaces={shop}"}},
+		"in all namespaces":     {reason: "no limit was set", values: []string{"pods.tokens=hub"}, want: []string{hub + " in "}},
+		"in some namespaces":    {reason: "RBAC can express this limit", values: []string{"pods.tokens=hub", "pods.tokenNamespaces={shop,till}"}, want: []string{hub + " in shop", hub + " in till"}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			for _, g := range install(t, "spokelet-hub", tc.values...) {
+				if g.gives("", "serviceaccounts/token", "create") {
+					got = append(got, g.account+" in "+g.namespace)
+				}
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s: rights to make tokens (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}

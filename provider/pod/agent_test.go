@@ -35,6 +35,7 @@ type agent struct {
 	mu      sync.Mutex
 	pods    map[string]wire.Pod
 	objects map[string]wire.PodObject
+	tokens  map[string]wire.PodToken
 	deleted []string
 	// complete counts, by kind, how often all there is was heard.
 	complete map[string]int
@@ -46,16 +47,17 @@ type agent struct {
 // inventories of all kinds had been read.
 const kindProbe = "probe"
 
-func newAgent(t *testing.T) *agent {
+// newAgent returns an agent that mirrors the kinds that all do, and also others.
+func newAgent(t *testing.T, also ...string) *agent {
 	t.Helper()
 	a := &agent{
 		t: t, statuses: resource.NewSource(wire.KindPodStatus), events: resource.NewSource(wire.KindPodEvent),
 		pods: map[string]wire.Pod{}, objects: map[string]wire.PodObject{}, complete: map[string]int{}, news: make(chan struct{}),
-		mirrors: map[string]*resource.Mirror{},
+		mirrors: map[string]*resource.Mirror{}, tokens: map[string]wire.PodToken{},
 	}
 	a.statuses.Complete()
 	a.events.Complete()
-	door, err := resource.NewAgent([]*resource.Source{a.statuses, a.events}, []*resource.Mirror{
+	mirrors := []*resource.Mirror{
 		a.mirror(wire.KindPod, func(r resource.Resource) error {
 			p, err := wire.DecodePod(r.Key, r.Body)
 			a.pods[r.Key] = p
@@ -67,7 +69,15 @@ func newAgent(t *testing.T) *agent {
 			return err
 		}),
 		a.mirror(kindProbe, func(resource.Resource) error { return nil }),
-	})
+	}
+	if slices.Contains(also, wire.KindPodToken) {
+		mirrors = append(mirrors, a.mirror(wire.KindPodToken, func(r resource.Resource) error {
+			token, err := wire.DecodePodToken(r.Body)
+			a.tokens[r.Key] = token
+			return err
+		}))
+	}
+	door, err := resource.NewAgent([]*resource.Source{a.statuses, a.events}, mirrors)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,6 +106,7 @@ func (a *agent) mirror(kind string, put func(resource.Resource) error) *resource
 				a.deleted = append(a.deleted, kind+" "+key)
 				delete(a.pods, key)
 				delete(a.objects, key)
+				delete(a.tokens, key)
 			})
 		},
 		Synced: func() { change(func() { a.complete[kind]++ }) },

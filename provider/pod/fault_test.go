@@ -207,9 +207,9 @@ func TestADaemonSetsPodStaysPending(t *testing.T) {
 	}, podNamed("a", ofADaemonSet))
 }
 
-// asked are the lists and watches since the last call, each as "verb resource in
+// listed are the lists and watches since the last call, each as "verb resource in
 // namespace where selector at version".
-func (r *rig) asked() map[string]int {
+func (r *rig) listed() map[string]int {
 	count := map[string]int{}
 	for _, a := range r.client.Actions() {
 		var where k8stesting.ListRestrictions
@@ -230,7 +230,7 @@ func (r *rig) asked() map[string]int {
 
 func TestTheHubIsAskedForWhatPodsReferToAndForNothingElse(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
-		r.asked()
+		r.listed()
 		r.watch(spoke)
 		// One more pod that refers to the same costs nothing, on whatever node.
 		r.create(podNamed("b", withObjects))
@@ -244,7 +244,7 @@ func TestTheHubIsAskedForWhatPodsReferToAndForNothingElse(t *testing.T) {
 			want[verb+` configmaps in "default" where metadata.name=settings at ""`] = 1
 			want[verb+` secrets in "default" where metadata.name=keys at ""`] = 1
 		}
-		if diff := cmp.Diff(want, r.asked()); diff != "" {
+		if diff := cmp.Diff(want, r.listed()); diff != "" {
 			t.Errorf("memory would follow what others keep on the hub (-want +got):\n%s", diff)
 		}
 	}, podNamed("a", withObjects), settings(), keys())

@@ -21,9 +21,11 @@ import (
 )
 
 const (
-	// writers write statuses for all nodes together, eventWriters events.
+	// writers write statuses for all nodes together, eventWriters events, issuers
+	// ask for tokens.
 	writers      = 16
 	eventWriters = 4
+	issuers      = 8
 	// requestTimeout bounds each request.
 	requestTimeout = 10 * time.Second
 	// firstRetry and lastRetry are the pauses between attempts at one write.
@@ -35,6 +37,7 @@ const (
 type Replicator interface {
 	Publish(kind string, load resource.HubLoad)
 	Mirror(kind string, r resource.HubReceiver)
+	PublishAsked(kind string, load resource.HubLoad, asked resource.HubAsked)
 	Source(cluster, kind string) *resource.Source
 	Forget(cluster string)
 }
@@ -48,6 +51,8 @@ type Config struct {
 	Sync Replicator
 	// DaemonSets has the pods of DaemonSets run in the clusters too.
 	DaemonSets bool
+	// Tokens says for which pods the hub issues tokens of its service accounts.
+	Tokens     TokenPolicy
 	Logger     logr.Logger
 	Registerer prometheus.Registerer
 }
@@ -70,6 +75,8 @@ type Keeper struct {
 	// the events.
 	queue      workqueue.TypedRateLimitingInterface[ref]
 	eventQueue workqueue.TypedRateLimitingInterface[eventRef]
+	// tokenQueue holds the pods of which a token may be due.
+	tokenQueue workqueue.TypedRateLimitingInterface[ref]
 	// pace spaces the statuses of a pod that the spoke changes without end.
 	pace pace.Pacer[ref]
 	// idle is told when a group's node may be idle; nil when nobody asks.
@@ -100,6 +107,7 @@ func New(config Config) (*Keeper, error) {
 		config:     config,
 		queue:      workqueue.NewTypedRateLimitingQueue(retries[ref]()),
 		eventQueue: workqueue.NewTypedRateLimitingQueue(retries[eventRef]()),
+		tokenQueue: workqueue.NewTypedRateLimitingQueue(retries[ref]()),
 		nodes:      map[string]*node{},
 	}
 	k.objects = newObjects(config)
@@ -109,6 +117,9 @@ func New(config Config) (*Keeper, error) {
 	}
 	config.Sync.Publish(wire.KindPod, k.load)
 	config.Sync.Publish(wire.KindPodObject, k.objects.load)
+	if config.Tokens.Issue {
+		config.Sync.PublishAsked(wire.KindPodToken, k.loadTokens, k.asked)
+	}
 	config.Sync.Mirror(wire.KindPodStatus, resource.HubReceiver{
 		Put: k.receive, Delete: k.withdrawn, Synced: k.synced, About: wire.KindPod,
 	})
@@ -134,9 +145,16 @@ func (k *Keeper) Start(ctx context.Context) error {
 			}
 		})
 	}
+	for range issuers {
+		running.Go(func() {
+			for k.nextTokens(ctx) {
+			}
+		})
+	}
 	<-ctx.Done()
 	k.queue.ShutDown()
 	k.eventQueue.ShutDown()
+	k.tokenQueue.ShutDown()
 	running.Wait()
 	return nil
 }

@@ -134,13 +134,17 @@ type process struct {
 	stop func()
 }
 
-func (h *liveHub) start(shut chan struct{}) *process {
+func (h *liveHub) start(shut chan struct{}, change ...func(*Config)) *process {
 	h.t.Helper()
 	client, tap := clientOf(h.t, h.config)
 	tap.shut = shut
 	p := &process{sync: resource.NewHub(), tap: tap}
 	var err error
-	p.Keeper, err = New(Config{Client: client, Sync: p.sync, Logger: testr.New(h.t), Registerer: prometheus.NewRegistry()})
+	config := Config{Client: client, Sync: p.sync, Logger: testr.New(h.t), Registerer: prometheus.NewRegistry()}
+	for _, f := range change {
+		f(&config)
+	}
+	p.Keeper, err = New(config)
 	if err != nil {
 		h.t.Fatal(err)
 	}

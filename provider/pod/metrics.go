@@ -9,8 +9,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Results of writing a status, values of the label "result".
+// Results of writing a status, or of asking for a token: values of the label "result".
 const (
+	resultIssued   = "issued"
 	resultWritten  = "written"
 	resultConflict = "conflict"
 	resultRefused  = "refused"
@@ -19,6 +20,7 @@ const (
 
 type metrics struct {
 	writes  *prometheus.CounterVec
+	tokens  *prometheus.CounterVec
 	latency prometheus.Histogram
 }
 
@@ -26,6 +28,9 @@ func newMetrics(r prometheus.Registerer, objects func() int) (*metrics, error) {
 	m := &metrics{
 		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "spokelet_pod_status_writes_total", Help: "Statuses of pods by what became of writing them.",
+		}, []string{"result"}),
+		tokens: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "spokelet_pod_token_requests_total", Help: "Tokens of service accounts that were asked for, by what became of that.",
 		}, []string{"result"}),
 		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "spokelet_pod_status_write_latency_seconds", Help: "Time from the arrival of a pod's status to its write.",
@@ -35,7 +40,7 @@ func newMetrics(r prometheus.Registerer, objects func() int) (*metrics, error) {
 	watched := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "spokelet_pod_objects", Help: "ConfigMaps and Secrets that are watched because pods refer to them.",
 	}, func() float64 { return float64(objects()) })
-	for _, c := range []prometheus.Collector{m.writes, m.latency, watched} {
+	for _, c := range []prometheus.Collector{m.writes, m.tokens, m.latency, watched} {
 		if err := r.Register(c); err != nil {
 			return nil, fmt.Errorf("register pod metrics: %w", err)
 		}

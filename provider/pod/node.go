@@ -39,6 +39,8 @@ type node struct {
 	// streams counts the streams of Sync to the cluster: two while one takes over
 	// from another.
 	streams int
+	// askers counts those of them that tokens are asked for by.
+	askers int
 	// live: all that the agent has to say has come, so that the reports are what
 	// there is.
 	live bool
@@ -54,6 +56,10 @@ type held struct {
 	since time.Time
 	// sent: the pod is published.
 	sent bool
+	// issued: its tokens are those of the hub. grants are they, nil while there is
+	// nothing to be had.
+	issued bool
+	grants *grants
 	// refs are the objects that it keeps watched.
 	refs []wire.PodObjectKey
 	// report is the agent's last, nil before the first.

@@ -63,9 +63,11 @@ func (k *Keeper) publish(n *node, key wire.PodKey, h *held) {
 	if n.muted {
 		return
 	}
-	k.refer(n, h, refsOf(h.pod))
+	h.issued = k.issues(h.pod)
+	k.refer(n, h, refsOf(h.pod, h.issued))
 	h.sent = true
-	r, err := encode(h.pod)
+	k.entitle(n, key, h)
+	r, err := encode(h.pod, h.issued)
 	if err == nil {
 		err = k.config.Sync.Source(n.name, wire.KindPod).Put(r)
 	}
@@ -80,6 +82,7 @@ func (k *Keeper) withdraw(n *node, key wire.PodKey, h *held) {
 		k.config.Sync.Source(n.name, wire.KindPod).Delete(key.String())
 	}
 	h.sent = false
+	k.revoke(n, h)
 	k.refer(n, h, nil)
 }
 
@@ -98,16 +101,20 @@ func (k *Keeper) refer(n *node, h *held, refs []wire.PodObjectKey) {
 	h.refs = refs
 }
 
-func refsOf(pod *corev1.Pod) []wire.PodObjectKey {
+func refsOf(pod *corev1.Pod, issued bool) []wire.PodObjectKey {
+	refs := podref.Of
+	if issued {
+		refs = podref.WithTokens
+	}
 	var keys []wire.PodObjectKey
-	for _, r := range podref.Of(pod) {
+	for _, r := range refs(pod) {
 		keys = append(keys, wire.PodObjectKey{Kind: r.Kind, Namespace: pod.Namespace, Name: r.Name})
 	}
 	return keys
 }
 
 // encode makes of a pod what an agent gets of it.
-func encode(pod *corev1.Pod) (resource.Resource, error) {
+func encode(pod *corev1.Pod, issued bool) (resource.Resource, error) {
 	_, group := wire.ParseNodeName(pod.Spec.NodeName)
 	body, err := wire.Pod{
 		Group: group,
@@ -119,8 +126,9 @@ func encode(pod *corev1.Pod) (resource.Resource, error) {
 			},
 			Spec: pod.Spec,
 		},
-		Seen:  seen(pod),
-		Ended: ended(pod.Status.Phase),
+		Seen:   seen(pod),
+		Ended:  ended(pod.Status.Phase),
+		Issued: issued,
 	}.Encode()
 	if err != nil {
 		return resource.Resource{}, err
@@ -142,14 +150,15 @@ func (k *Keeper) load(cluster, key string) (resource.Resource, bool) {
 	h, ok := n.pods[parsed]
 	ok = ok && h.sent
 	var pod *corev1.Pod
+	var issued bool
 	if ok {
-		pod = h.pod
+		pod, issued = h.pod, h.issued
 	}
 	n.mu.Unlock()
 	if !ok {
 		return resource.Resource{}, false // its Delete follows
 	}
-	r, err := encode(pod)
+	r, err := encode(pod, issued)
 	return r, err == nil
 }
 

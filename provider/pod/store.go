@@ -122,6 +122,7 @@ func (s store) Replace(objs []any, _ string) error {
 	if !n.muted {
 		k.config.Sync.Source(n.name, wire.KindPod).Complete()
 		k.objects.listed(n.audience)
+		k.tokensListed(n)
 	}
 	for _, a := range n.early.take() {
 		k.arrived(n, a)

@@ -111,6 +111,9 @@ func (k *Keeper) said(n *node, h *held) (said *wire.PodStatus, wait time.Duratio
 	if r := k.refusal(h.pod); r != nil {
 		return r, 0
 	}
+	if r := h.unissued(); r != nil {
+		return r, 0
+	}
 	return n.silence(h)
 }
 

@@ -35,11 +35,16 @@ type HubReceiver struct {
 // HubLoad is a [Load] for every cluster.
 type HubLoad func(cluster, key string) (Resource, bool)
 
+// HubAsked is told that the agent of a cluster mirrors a kind, over the stream that
+// ends when ceased is called. Neither may block.
+type HubAsked func(cluster string) (ceased func())
+
 // Hub is the hub's end: one exchange per cluster, kept between its sessions.
 // Kinds are declared with Publish and Mirror before the first Run.
 type Hub struct {
 	mu        sync.Mutex
 	published map[string]HubLoad
+	asked     map[string]HubAsked
 	mirrored  map[string]HubReceiver
 	clusters  map[string]*cluster
 }
@@ -52,7 +57,7 @@ type cluster struct {
 
 // NewHub returns a hub end without kinds.
 func NewHub() *Hub {
-	return &Hub{published: map[string]HubLoad{}, mirrored: map[string]HubReceiver{}, clusters: map[string]*cluster{}}
+	return &Hub{published: map[string]HubLoad{}, asked: map[string]HubAsked{}, mirrored: map[string]HubReceiver{}, clusters: map[string]*cluster{}}
 }
 
 // Publish declares a kind that the hub is the source of. With load the sources
@@ -61,6 +66,14 @@ func (h *Hub) Publish(kind string, load HubLoad) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.published[kind] = load
+}
+
+// PublishAsked is Publish for what is costly to have, or not for everybody: asked
+// tells who mirrors it. To others nothing of the kind is ever sent.
+func (h *Hub) PublishAsked(kind string, load HubLoad, asked HubAsked) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.published[kind], h.asked[kind] = load, asked
 }
 
 // Mirror declares a kind that the agents are the source of.
@@ -102,6 +115,9 @@ func (h *Hub) cluster(name string) *cluster {
 	c := &cluster{sources: map[string]*Source{}, mirrors: map[string]*Mirror{}}
 	for kind, load := range h.published {
 		c.sources[kind] = NewLazySource(kind, bindLoad(name, load))
+		if asked := h.asked[kind]; asked != nil {
+			c.sources[kind].asked = func() func() { return asked(name) }
+		}
 	}
 	for kind, r := range h.mirrored {
 		c.mirrors[kind] = NewMirror(kind, bindReceiver(name, r))

@@ -21,6 +21,9 @@ type Load func(key string) (Resource, bool)
 type Source struct {
 	kind string
 	load Load
+	// asked is called for each stream whose mirror has said all that it holds, and
+	// what it returns at the end of that stream. Set before the first.
+	asked func() (ceased func())
 
 	mu       sync.Mutex
 	entries  map[string]entry
@@ -145,9 +148,19 @@ type feed struct {
 	queue     []string
 	queued    map[string]struct{}
 	concluded bool
+	// ceased is what asked returned; of the stream's reader, and of whoever closes
+	// the feed after that has ended.
+	ceased func()
 }
 
 func (f *feed) close() {
+	f.leave()
+	if f.ceased != nil {
+		f.ceased()
+	}
+}
+
+func (f *feed) leave() {
 	f.source.mu.Lock()
 	defer f.source.mu.Unlock()
 	delete(f.source.feeds, f)
@@ -155,6 +168,16 @@ func (f *feed) close() {
 
 // inventory takes one chunk of what the mirror holds.
 func (f *feed) inventory(in *rpcv1.Inventory) error {
+	if err := f.take(in); err != nil {
+		return err
+	}
+	if !in.GetMore() && f.source.asked != nil {
+		f.ceased = f.source.asked()
+	}
+	return nil
+}
+
+func (f *feed) take(in *rpcv1.Inventory) error {
 	f.source.mu.Lock()
 	defer f.source.mu.Unlock()
 	if f.live {

@@ -67,6 +67,11 @@ func permit(hub *corev1.Pod, meta *metav1.ObjectMeta, spec *corev1.PodSpec, o Op
 		f.add(ReasonHostAccess, noAccess+text)
 	}
 	volumes(spec, o, &f)
+	without := hub.Spec
+	without.EphemeralContainers = nil
+	if names := reserved(&without); len(names) > 0 {
+		f.add(ReasonNameReserved, nameReserved+few(names))
+	}
 	if len(hub.Spec.ResourceClaims) > 0 {
 		claims := make([]string, 0, len(hub.Spec.ResourceClaims))
 		for i := range hub.Spec.ResourceClaims {
@@ -105,23 +110,37 @@ func hostAccess(meta *metav1.ObjectMeta, spec *corev1.PodSpec) string {
 // addEphemeral adds to pod the ephemeral containers of hub that are permitted. The
 // error names the others.
 func addEphemeral(pod, hub *corev1.Pod, o Options) error {
-	spec := &corev1.PodSpec{EphemeralContainers: hub.Spec.EphemeralContainers}
-	spec = withoutVolumes(spec, podref.TokenVolumes(&hub.Spec))
-	var refused []string
+	spec := ephemeralsOf(hub, o)
+	var access, names []string
 	for i := range spec.EphemeralContainers {
 		e := &spec.EphemeralContainers[i]
-		if text := ephemeralAccess(pod, e); text != "" && !o.HostAccess {
-			refused = append(refused, text)
+		text := ephemeralAccess(pod, e)
+		taken := reserved(&corev1.PodSpec{EphemeralContainers: hub.Spec.EphemeralContainers[i : i+1]})
+		if text != "" && !o.HostAccess || len(taken) > 0 {
+			access, names = append(access, text), append(names, taken...)
 			continue
 		}
 		pod.Spec.EphemeralContainers = append(pod.Spec.EphemeralContainers, *e)
 	}
-	if len(refused) == 0 {
-		return nil
-	}
 	var f findings
-	f.add(ReasonHostAccess, noAccess+few(refused))
+	if access = slices.DeleteFunc(access, func(text string) bool { return text == "" }); len(access) > 0 && !o.HostAccess {
+		f.add(ReasonHostAccess, noAccess+few(access))
+	}
+	if len(names) > 0 {
+		f.add(ReasonNameReserved, nameReserved+few(names))
+	}
 	return f.err()
+}
+
+// ephemeralsOf are the ephemeral containers as they are to be in the spoke.
+func ephemeralsOf(hub *corev1.Pod, o Options) *corev1.PodSpec {
+	spec := &corev1.PodSpec{EphemeralContainers: hub.Spec.EphemeralContainers}
+	if !o.lends(hub) {
+		return withoutVolumes(spec, podref.TokenVolumes(&hub.Spec))
+	}
+	spec = spec.DeepCopy()
+	newLender(hub, o).lend(spec)
+	return spec
 }
 
 // tracing is what "kubectl debug" asks for by default. In an ephemeral container it
@@ -164,7 +183,7 @@ func volumes(spec *corev1.PodSpec, o Options, f *findings) {
 		f.add(ReasonVolumeNotSupported, "volumes of these kinds are not supported: "+few(unknown))
 	}
 	if len(tokens) > 0 {
-		f.add(ReasonTokenNotSupported, "the cluster gives pods no tokens of service accounts: volumes "+few(tokens))
+		o.noTokens(f, "volumes "+few(tokens))
 	}
 }
 

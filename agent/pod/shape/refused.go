@@ -14,13 +14,20 @@ const (
 	ReasonVolumeNotSupported = "VolumeNotSupported"
 	// ReasonTokenNotSupported: the pod asks for a token, and there are none.
 	ReasonTokenNotSupported = "TokenNotSupported"
+	// ReasonTokenNotIssued: the pod asks for a token, which would be the hub's, and
+	// the hub issues none for it. It heals when the hub says otherwise.
+	ReasonTokenNotIssued = "TokenNotIssued"
+	// ReasonNameReserved: the pod refers to an object by a name under which agents
+	// keep what is another pod's.
+	ReasonNameReserved = "NameReserved"
 	// ReasonResourceClaimsNotSupported: the pod claims devices of the hub.
 	ReasonResourceClaimsNotSupported = "ResourceClaimsNotSupported"
 	// ReasonNodeGroupUnknown: the pod is of a group of nodes, and there are none.
 	ReasonNodeGroupUnknown = "NodeGroupUnknown"
 )
 
-// RefusedError: a pod is not one that the spoke takes. It does not heal by itself.
+// RefusedError: a pod is not one that the spoke takes. It heals when the hub sends the
+// pod otherwise.
 type RefusedError struct {
 	// Reason is a word as of a condition, Message one printable line that names what
 	// offends.

@@ -30,6 +30,9 @@ const (
 	// TokensSpoke: the spoke issues tokens of its own service account of the name
 	// that the pod says.
 	TokensSpoke Tokens = "spoke"
+	// TokensHub: the hub issues tokens of the account that the pod has there. In the
+	// spoke it runs as the default service account, without a token of that.
+	TokensHub Tokens = "hub"
 )
 
 // Options are the spoke's side of a pod.
@@ -39,6 +42,11 @@ type Options struct {
 	// Namespace of the pod in the spoke.
 	Namespace string
 	Tokens    Tokens
+	// Issued: the hub issues the tokens that this pod asks for.
+	Issued bool
+	// APIHost and APIPort are those of the hub's API server, for pods with its
+	// tokens; empty when it is left to them to find it.
+	APIHost, APIPort string
 	// HostAccess permits what Pod Security's profile "baseline" refuses.
 	HostAccess bool
 }
@@ -48,6 +56,9 @@ type Options struct {
 func Pod(hub *corev1.Pod, o Options) (*corev1.Pod, error) {
 	spec := specOf(&hub.Spec, o.Tokens)
 	pod := &corev1.Pod{ObjectMeta: metaOf(hub, o), Spec: *spec.DeepCopy()}
+	if o.lends(hub) {
+		newLender(hub, o).lend(&pod.Spec)
+	}
 	if err := permit(hub, &pod.ObjectMeta, &pod.Spec, o); err != nil {
 		return nil, err
 	}

@@ -17,6 +17,7 @@ import (
 // A pod comes from whoever may create some on the hub.
 func FuzzPod(f *testing.F) {
 	f.Add([]byte(`{"metadata":{"name":"a","uid":"u"},"spec":{"containers":[{"name":"a","image":"i"}]}}`), false)
+	f.Add([]byte(`{"metadata":{"name":"a","uid":"u"},"spec":{"volumes":[`+hubToken+`],"containers":[{"name":"a","image":"i","volumeMounts":[`+hubMount+`]}]}}`), true)
 	f.Fuzz(func(t *testing.T, body []byte, tokens bool) {
 		hub := &corev1.Pod{}
 		if json.Unmarshal(body, hub) != nil {
@@ -26,23 +27,29 @@ func FuzzPod(f *testing.F) {
 		if tokens {
 			o.Tokens = TokensSpoke
 		}
-		before := hub.DeepCopy()
-		want, err := Want(hub, o)
-		if diff := cmp.Diff(before, hub); diff != "" {
-			t.Errorf("Want() changed the hub's pod:\n%s", diff)
-		}
-		refused, ok := errors.AsType[*RefusedError](err)
-		if err != nil && (!ok || !wire.IsReason(refused.Reason) || refused.Message != wire.Line(refused.Message)) {
-			t.Errorf("Want(): %v is no refusal that travels", err)
-		}
-		if want == nil {
-			return
-		}
-		stays(t, want, tokens)
-		if c := Change(want, again(t, want)); !c.Empty() {
-			t.Errorf("Change() of the same: %s %s %s", c.Update, c.Resize, c.Ephemeral)
-		}
+		shapes(t, hub, o)
+		shapes(t, hub, Options{HubID: "h", Namespace: "n", Tokens: TokensHub, Issued: tokens, APIHost: "h", APIPort: "1"})
 	})
+}
+
+func shapes(t *testing.T, hub *corev1.Pod, o Options) {
+	t.Helper()
+	before := hub.DeepCopy()
+	want, err := Want(hub, o)
+	if diff := cmp.Diff(before, hub); diff != "" {
+		t.Errorf("Want() changed the hub's pod:\n%s", diff)
+	}
+	refused, ok := errors.AsType[*RefusedError](err)
+	if err != nil && (!ok || !wire.IsReason(refused.Reason) || refused.Message != wire.Line(refused.Message)) {
+		t.Errorf("Want(): %v is no refusal that travels", err)
+	}
+	if want == nil {
+		return
+	}
+	stays(t, want, o.Tokens == TokensSpoke)
+	if c := Change(want, again(t, want)); !c.Empty() {
+		t.Errorf("Change() of the same: %s %s %s", c.Update, c.Resize, c.Ephemeral)
+	}
 }
 
 // stays tells what no pod may have, whatever it looked like on the hub.

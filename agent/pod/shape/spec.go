@@ -48,6 +48,9 @@ func specOf(hub *corev1.PodSpec, tokens Tokens) *corev1.PodSpec {
 		spec.ServiceAccountName = ""
 		spec.AutomountServiceAccountToken = new(false)
 	}
+	if tokens == TokensHub {
+		return spec
+	}
 	return withoutVolumes(spec, podref.TokenVolumes(hub))
 }
 

@@ -7,6 +7,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net"
+	"net/url"
 	"strings"
 	"time"
 
@@ -117,13 +119,16 @@ func (r ServiceAccountReference) Username() string {
 
 // PodTokens says whose service account tokens the pods of the hub get.
 //
-// +kubebuilder:validation:Enum=spoke;none
+// +kubebuilder:validation:Enum=spoke;hub;none
 type PodTokens string
 
 const (
 	// PodTokensSpoke gives them tokens of this cluster, of the service account that
 	// the pod names.
 	PodTokensSpoke PodTokens = "spoke"
+	// PodTokensHub gives them tokens of the hub, of the service account that the pod
+	// has there.
+	PodTokensHub PodTokens = "hub"
 	// PodTokensNone gives them none.
 	PodTokensNone PodTokens = "none"
 )
@@ -143,8 +148,14 @@ type PodConfiguration struct {
 	// spokelet.io/pods=allowed.
 	Namespaces []string `json:"namespaces,omitempty"`
 	// Tokens says whose service account tokens pods get: "spoke", those of this
-	// cluster, or "none". Default "spoke".
+	// cluster, "hub", those of the hub, whose pods.tokens must be "hub" as well, or
+	// "none". Default "spoke".
 	Tokens PodTokens `json:"tokens,omitempty"`
+	// HubAPIServer is where pods of this cluster reach the hub's API server, as in
+	// "https://hub.example.com:6443". Pods that get tokens of the hub find it in the
+	// environment as the API server of their cluster. Default none: they find the one
+	// of this cluster there, which does not know their tokens. Takes Tokens "hub".
+	HubAPIServer string `json:"hubAPIServer,omitempty"`
 	// HostAccess lets pods reach for the nodes that they run on: host namespaces,
 	// host paths and ports, privileges. Default false.
 	HostAccess bool `json:"hostAccess,omitempty"`
@@ -199,7 +210,8 @@ func (c *AgentConfiguration) Validate() error {
 		checkSubdomain("work.serviceAccount.name", c.Work.ServiceAccount.Name),
 		checkSubdomain("pods.serviceAccount", c.Pods.ServiceAccount),
 		checkPrefix("pods.namespacePrefix", c.Pods.NamespacePrefix),
-		checkTokens("pods.tokens", c.Pods.Tokens),
+		checkOneOf("pods.tokens", c.Pods.Tokens, PodTokensSpoke, PodTokensHub, PodTokensNone),
+		c.Pods.checkHubAPIServer(),
 		checkListen("healthListen", c.HealthListen),
 		checkLimit("work.maxJSONRawLength", c.Work.MaxJSONRawLength, maxJSONRawLength),
 		checkAgentID("work.agentID", c.Work.AgentID),
@@ -240,9 +252,26 @@ func checkSplitLabel(field, value string) error {
 	return nil
 }
 
-func checkTokens(field string, value PodTokens) error {
-	if value != PodTokensSpoke && value != PodTokensNone {
-		return fmt.Errorf("%s: %q is neither %q nor %q", field, value, PodTokensSpoke, PodTokensNone)
+// HubServer is the host and the port of HubAPIServer, empty without one.
+func (c PodConfiguration) HubServer() (host, port string) {
+	u, err := url.Parse(c.HubAPIServer)
+	if err != nil {
+		return "", ""
+	}
+	return u.Hostname(), u.Port()
+}
+
+// checkHubAPIServer takes what fits into the variables that clients in a cluster read.
+func (c PodConfiguration) checkHubAPIServer() error {
+	if c.HubAPIServer == "" {
+		return nil
+	}
+	host, port := c.HubServer()
+	if host == "" || port == "" || c.HubAPIServer != "https://"+net.JoinHostPort(host, port) {
+		return fmt.Errorf("pods.hubAPIServer: %q is not of the form https://host:port", c.HubAPIServer)
+	}
+	if c.Tokens != PodTokensHub {
+		return fmt.Errorf("pods.hubAPIServer: is for pods.tokens %q, which is %q", PodTokensHub, c.Tokens)
 	}
 	return nil
 }

@@ -49,6 +49,8 @@ func TestParseHub(t *testing.T) {
 		"URL with user": {reason: "a password has no place in it", file: minimalHub + "\napiServerURL: https://a:b@hub.example.com\n", err: "apiServerURL"},
 		"large works":   {reason: "the hub's etcd would refuse them", file: minimalHub + "\nadmission: {manifestLimit: 2097152}\n", err: "admission.manifestLimit"},
 		"negative size": {reason: "no work has it", file: minimalHub + "\nadmission: {manifestLimit: -1}\n", err: "admission.manifestLimit"},
+		"bad tokens":    {reason: "a consent with a typo is none", file: minimalHub + "\npods: {tokens: spoke}\n", err: "pods.tokens"},
+		"bad accounts":  {reason: "a limit with a typo would be none", file: minimalHub + "\npods: {tokens: hub, tokenNamespaces: ['*']}\n", err: "pods.tokenNamespaces"},
 		"bad listen":    {reason: "a port alone is no address", file: minimalHub + "\nlisten: {webhooks: '9443'}\n", err: "listen.webhooks"},
 		"not an object": {reason: "bad input gets an error, not a panic", file: "[]", err: "HubConfiguration"},
 	}
@@ -76,7 +78,11 @@ func TestParseAgent(t *testing.T) {
 		"bad agent id":    {reason: "anchors would not be found by it", file: minimalAgent + "\nwork: {agentID: 'a b'}\n", err: "work.agentID"},
 		"bad raw length":  {reason: "no value has it", file: minimalAgent + "\nwork: {maxJSONRawLength: -5}\n", err: "work.maxJSONRawLength"},
 		"bad prefix":      {reason: "no namespace could have it", file: minimalAgent + "\npods: {namespacePrefix: 'Hub_'}\n", err: "pods.namespacePrefix"},
-		"bad tokens":      {reason: "a ceiling with a typo must not be the default", file: minimalAgent + "\npods: {tokens: hub}\n", err: "pods.tokens"},
+		"bad tokens":      {reason: "a ceiling with a typo must not be the default", file: minimalAgent + "\npods: {tokens: hubs}\n", err: "pods.tokens"},
+		"hub's tokens":    {reason: "the hub has to say so too, but that is not known here", file: minimalAgent + "\npods: {tokens: hub, hubAPIServer: 'https://[fd00::1]:6443'}\n"},
+		"bad API server":  {reason: "a host and a port are all that fits into the environment", file: minimalAgent + "\npods: {tokens: hub, hubAPIServer: 'https://hub.example.com'}\n", err: "pods.hubAPIServer"},
+		"a path":          {reason: "it would be lost", file: minimalAgent + "\npods: {tokens: hub, hubAPIServer: 'https://hub.example.com:6443/k8s'}\n", err: "pods.hubAPIServer"},
+		"useless server":  {reason: "pods would send tokens of this cluster to the hub", file: minimalAgent + "\npods: {hubAPIServer: 'https://hub.example.com:6443'}\n", err: "pods.hubAPIServer"},
 		"bad pod space":   {reason: "no pod could come", file: minimalAgent + "\npods: {namespaces: ['*']}\n", err: "pods.namespaces"},
 		"bad pod account": {reason: "nobody could be impersonated", file: minimalAgent + "\npods: {serviceAccount: 'a:b'}\n", err: "pods.serviceAccount"},
 		"bad split":       {reason: "the hub would refuse the label", file: minimalAgent + "\nnode: {splitLabel: kubernetes.io/hostname}\n", err: "node.splitLabel"},
@@ -119,6 +125,9 @@ func TestHubDefaults(t *testing.T) {
 	want := AdmissionConfiguration{Enabled: new(true), ServiceName: "spokelet-hub", ManifestLimit: 500 << 10}
 	if diff := cmp.Diff(want, got.Admission); diff != "" {
 		t.Errorf("works are judged as Open Cluster Management does (-want +got):\n%s", diff)
+	}
+	if got.Pods.Tokens != HubTokensNone {
+		t.Errorf("the hub issues tokens unasked: %q", got.Pods.Tokens)
 	}
 	if got.Work.Healthy || got.Listen.Webhooks != ":9443" || got.APIServerURL != "" {
 		t.Errorf("defaults: got %+v", got)

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -126,6 +127,19 @@ type NodesConfiguration struct {
 	ReconnectGrace metav1.Duration `json:"reconnectGrace,omitempty"`
 }
 
+// HubTokens says whether the hub issues tokens of its service accounts for pods.
+//
+// +kubebuilder:validation:Enum=none;hub
+type HubTokens string
+
+const (
+	// HubTokensNone issues none.
+	HubTokensNone HubTokens = "none"
+	// HubTokensHub issues those that a pod asks for, to the cluster that it runs in,
+	// if the agent there asks for them.
+	HubTokensHub HubTokens = "hub"
+)
+
 // HubPodsConfiguration applies to the pods that are bound to virtual nodes.
 type HubPodsConfiguration struct {
 	// DaemonSets has the pods of DaemonSets run in the clusters too. Else they stay
@@ -137,6 +151,15 @@ type HubPodsConfiguration struct {
 	// every pod, for pods created from then on; Kubernetes before 1.36 cannot do
 	// that. Default: 300, as on other nodes.
 	UnreachableTolerationSeconds *int64 `json:"unreachableTolerationSeconds,omitempty"`
+	// Tokens says whether the hub issues tokens of its own service accounts for pods:
+	// "hub", those that a pod asks for, to the cluster that it runs in and for as long
+	// as the pod exists, or "none". Whoever controls such a cluster acts on the hub
+	// with the rights of those accounts. A cluster gets them only if its agent's
+	// pods.tokens is "hub" as well. Default "none".
+	Tokens HubTokens `json:"tokens,omitempty"`
+	// TokenNamespaces, when not empty, are the only namespaces of the hub whose
+	// accounts get tokens. When it is empty all do but kube-* and the hub's own.
+	TokenNamespaces []string `json:"tokenNamespaces,omitempty"`
 }
 
 // CertificatesConfiguration bounds the life of issued certificates.
@@ -170,13 +193,14 @@ func (c *HubConfiguration) Default() {
 	setDefault(&c.Nodes.PortMin, 20000)
 	setDefault(&c.Nodes.PortMax, 29999)
 	setDefault(&c.Nodes.ReconnectGrace.Duration, 15*time.Second)
+	setDefault(&c.Pods.Tokens, HubTokensNone)
 	setDefault(&c.Certificates.ClusterLife.Duration, 90*24*time.Hour)
 	setDefault(&c.DrainGrace.Duration, 20*time.Second)
 }
 
 // Validate reports everything that is wrong, joined.
 func (c *HubConfiguration) Validate() error {
-	return errors.Join(
+	errs := []error{
 		checkHostPort("publicAddress", c.PublicAddress),
 		checkIP("nodes.address", c.Nodes.Address),
 		checkListen("listen.public", c.Listen.Public),
@@ -190,7 +214,19 @@ func (c *HubConfiguration) Validate() error {
 		checkBetween("certificates.clusterLife", c.Certificates.ClusterLife.Duration, 10*time.Minute, 365*24*time.Hour),
 		checkBetween("drainGrace", c.DrainGrace.Duration, time.Second, 10*time.Minute),
 		checkBetween("nodes.reconnectGrace", c.Nodes.ReconnectGrace.Duration, time.Second, 5*time.Minute),
-	)
+		checkOneOf("pods.tokens", c.Pods.Tokens, HubTokensNone, HubTokensHub),
+	}
+	for _, ns := range c.Pods.TokenNamespaces {
+		errs = append(errs, checkLabel("pods.tokenNamespaces", ns))
+	}
+	return errors.Join(errs...)
+}
+
+func checkOneOf[T ~string](field string, value T, known ...T) error {
+	if !slices.Contains(known, value) {
+		return fmt.Errorf("%s: %q is none of %q", field, value, known)
+	}
+	return nil
 }
 
 func setDefault[T comparable](field *T, value T) {

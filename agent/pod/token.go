@@ -1,0 +1,84 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/spokelet/spokelet/agent/pod/shape"
+	"github.com/spokelet/spokelet/api/podref"
+	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/tunnel/resource"
+)
+
+// kindToken is the kind of an object that holds the tokens of one pod. Its name is
+// the UID of the hub's pod, and no key of the hub's objects has that kind.
+const kindToken = "token"
+
+func tokensOf(key wire.PodTokenKey) wire.PodObjectKey {
+	return wire.PodObjectKey{Kind: kindToken, Namespace: key.Namespace, Name: key.UID}
+}
+
+// acceptToken takes the tokens of one pod.
+func (e *Engine) acceptToken(r resource.Resource) {
+	key, err := wire.ParsePodTokenKey(r.Key)
+	if err == nil {
+		var body wire.PodToken
+		if body, err = wire.DecodePodToken(r.Body); err == nil {
+			e.hold(tokensOf(key), secretOf(key, body))
+			return
+		}
+	}
+	e.log.Error(err, "hub sent tokens of a pod that cannot be read", "pod", r.Key)
+}
+
+// secretOf is what a pod's Secret holds.
+func secretOf(key wire.PodTokenKey, body wire.PodToken) *wire.PodObject {
+	data := map[string][]byte{shape.NamespaceKey: []byte(key.Namespace)}
+	for name, token := range body.Tokens {
+		data[name] = []byte(token)
+	}
+	return &wire.PodObject{Type: corev1.SecretTypeOpaque, Data: data}
+}
+
+// withdrawToken: the hub has no such pod any more, or it has ended.
+func (e *Engine) withdrawToken(key string) {
+	if k, err := wire.ParsePodTokenKey(key); err == nil {
+		e.release(tokensOf(k))
+	}
+}
+
+// copyAt is where the copy of an object is in the spoke.
+func (e *Engine) copyAt(key wire.PodObjectKey) place {
+	return place{Namespace: e.cfg.Prefix + key.Namespace, Name: copyName(key)}
+}
+
+func copyName(key wire.PodObjectKey) string {
+	switch {
+	case key.Kind == kindToken:
+		return shape.TokenSecret(types.UID(key.Name))
+	case key.Kind == wire.PodObjectConfigMap && key.Name == podref.RootCA:
+		return shape.HubRootCA
+	default:
+		return key.Name
+	}
+}
+
+// copiesOf are the objects that a pod in the spoke refers to, as they are called on
+// the hub: the inverse of copyName.
+func copiesOf(pod *corev1.Pod, namespace string) []wire.PodObjectKey {
+	keys := refsOf(pod, namespace)
+	for i := range keys {
+		key := &keys[i]
+		uid, isToken := shape.TokenSecretUID(key.Name)
+		switch {
+		case key.Kind == wire.PodObjectSecret && isToken:
+			key.Kind, key.Name = kindToken, string(uid)
+		case key.Kind == wire.PodObjectConfigMap && key.Name == shape.HubRootCA:
+			key.Name = podref.RootCA
+		}
+	}
+	return keys
+}

@@ -1,0 +1,221 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/spokelet/spokelet/agent/pod/shape"
+	"github.com/spokelet/spokelet/api/podref"
+	"github.com/spokelet/spokelet/api/wire"
+)
+
+func hubTokens(c *Config) { c.Tokens = shape.TokensHub }
+
+// asking has a pod ask for a token, as the hub's admission does, and the hub issue it.
+func asking(p *wire.Pod) {
+	p.Issued = true
+	p.Pod.Spec.ServiceAccountName = "builder"
+	p.Pod.Spec.Volumes = []corev1.Volume{{Name: "kube-api-access-1", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
+		Sources: []corev1.VolumeProjection{
+			{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token", ExpirationSeconds: new(int64(3607))}},
+			{ConfigMap: &corev1.ConfigMapProjection{
+				LocalObjectReference: corev1.LocalObjectReference{Name: podref.RootCA}, Items: []corev1.KeyToPath{{Key: "ca.crt", Path: "ca.crt"}},
+			}},
+			{DownwardAPI: &corev1.DownwardAPIProjection{Items: []corev1.DownwardAPIVolumeFile{{
+				Path: "namespace", FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.namespace"},
+			}}}},
+		},
+	}}}}
+	p.Pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "kube-api-access-1", MountPath: podref.TokenPath}}
+}
+
+// issue publishes the token of a pod.
+func (h *hub) issue(p wire.Pod, token string) {
+	h.t.Helper()
+	key := wire.PodTokenKey{PodKey: wire.PodKey{Namespace: p.Pod.Namespace, Name: p.Pod.Name}, UID: string(p.Pod.UID)}
+	body := wire.PodToken{Tokens: map[string]string{podref.Tokens(&p.Pod.Spec)[0].Name: token}}
+	h.put(wire.KindPodToken, key.String(), key.UID, body)
+}
+
+// secret of the spoke, nil when there is none.
+func (c *cluster) secret(name string) *corev1.Secret {
+	c.t.Helper()
+	found, err := c.kube.CoreV1().Secrets(c.namespace).Get(c.t.Context(), name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return found
+}
+
+// token is what the Secret of a pod holds of it.
+func (c *cluster) token(p wire.Pod) string {
+	c.t.Helper()
+	found := c.secret(shape.TokenSecret(p.Pod.UID))
+	if found == nil {
+		return ""
+	}
+	return string(found.Data[podref.Tokens(&p.Pod.Spec)[0].Name])
+}
+
+func TestPodGetsTokensOfTheHub(t *testing.T) {
+	c := newCluster(t)
+	h := newHub(c)
+	h.complete()
+	a := h.start(hubTokens)
+	web := h.pod("web", asking)
+	h.object(h.configMap(podref.RootCA), wire.PodObject{Text: map[string]string{"ca.crt": "the hub's"}})
+	h.want(web)
+	h.want(h.pod("plain"))
+	c.appears("plain", "uid-plain")
+	if c.pod("web") != nil {
+		t.Error("the pod is there before its token")
+	}
+	h.issue(web, "first")
+	live := c.appears("web", "uid-web")
+	if live.Spec.ServiceAccountName != defaultAccount || *live.Spec.AutomountServiceAccountToken || len(podref.Tokens(&live.Spec)) != 0 || len(live.Spec.Volumes) != 1 {
+		t.Errorf("the pod has tokens of this cluster: %+v", live.Spec)
+	}
+	found := c.secret(shape.TokenSecret("uid-web"))
+	want := map[string][]byte{podref.Tokens(&web.Pod.Spec)[0].Name: []byte("first"), "namespace": []byte(c.namespace)}
+	if diff := cmp.Diff(want, found.Data); diff != "" || found.Labels[shape.LabelHub] != c.namespace {
+		t.Errorf("secret of hub %q (-want +got):\n%s", found.Labels[shape.LabelHub], diff)
+	}
+	if got := c.dataOf(shape.HubRootCA)["ca.crt"]; got != "the hub's" {
+		t.Errorf("authority is %q", got)
+	}
+
+	h.issue(web, "second")
+	c.eventually("the token is replaced", func() bool { return c.token(web) == "second" })
+	a.stop()
+	h.issue(web, "third")
+	b := h.start(hubTokens)
+	c.eventually("the token is replaced by a process that comes after", func() bool { return c.token(web) == "third" })
+
+	c.end("web")
+	h.is("web", "is lost", func(s told) bool { return s.Gone && s.Lost })
+	if c.token(web) != "" || c.dataOf(shape.HubRootCA) != nil {
+		t.Error("what it used is left behind")
+	}
+	h.forget("web")
+	h.sync.Source(spokeName, wire.KindPodToken).Delete(h.key("web").String() + "/uid-web")
+	c.eventually("nothing is known of its token", func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		_, known := b.objects[wire.PodObjectKey{Kind: kindToken, Namespace: c.namespace, Name: "uid-web"}]
+		return !known
+	})
+}
+
+func TestPodWithoutTheHubsConsentIsRefusedUntilItIsThere(t *testing.T) {
+	c := newCluster(t)
+	h := newHub(c)
+	h.complete()
+	h.start(hubTokens)
+	web := h.pod("web", asking, func(p *wire.Pod) { p.Issued = false })
+	h.want(web)
+	h.refused("web", shape.ReasonTokenNotIssued)
+	web.Issued = true
+	h.object(h.configMap(podref.RootCA), wire.PodObject{Missing: true})
+	h.issue(web, "first")
+	h.want(web)
+	c.appears("web", "uid-web")
+}
+
+func TestTokensAreMadeInNamespacesThatTakePodsAlone(t *testing.T) {
+	c := newCluster(t)
+	c.makeNamespace(nil)
+	h := newHub(c)
+	h.complete()
+	h.start(hubTokens)
+	web := h.pod("web", asking)
+	h.object(h.configMap(podref.RootCA), wire.PodObject{Missing: true})
+	h.issue(web, "first")
+	h.want(web)
+	h.refused("web", ReasonNamespaceNotAllowed)
+	if c.token(web) != "" {
+		t.Error("its owner did not let pods in, and has a token of the hub")
+	}
+}
+
+func TestPodsReadNoTokensOfOthers(t *testing.T) {
+	c := newCluster(t)
+	h := newHub(c)
+	h.complete()
+	a := h.start(hubTokens)
+	web := h.pod("web", asking)
+	h.object(h.configMap(podref.RootCA), wire.PodObject{Missing: true})
+	h.issue(web, "first")
+	h.want(web)
+	c.appears("web", "uid-web")
+	secret := shape.TokenSecret(web.Pod.UID)
+	h.want(h.pod("thief", func(p *wire.Pod) {
+		p.Pod.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{
+			LocalObjectReference: corev1.LocalObjectReference{Name: secret}, Optional: new(true),
+		}}}
+	}))
+	h.refused("thief", shape.ReasonNameReserved)
+	h.forget("thief")
+	c.eventually("nothing is left of it", func() bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		o := a.objects[wire.PodObjectKey{Kind: wire.PodObjectSecret, Namespace: c.namespace, Name: secret}]
+		return len(o.users) == 0 && !o.used
+	})
+	if c.token(web) != "first" {
+		t.Error("its end has taken the token with it")
+	}
+}
+
+func TestASecretOfSomebodyElseIsNotOverwrittenByAToken(t *testing.T) {
+	c := newCluster(t)
+	c.makeNamespace(map[string]string{LabelPods: PodsAllowed})
+	h := newHub(c)
+	h.complete()
+	h.start(hubTokens)
+	web := h.pod("web", asking)
+	theirs := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: shape.TokenSecret(web.Pod.UID)}, Data: map[string][]byte{"mine": []byte("mine")}}
+	if _, err := c.kube.CoreV1().Secrets(c.namespace).Create(t.Context(), theirs, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	h.object(h.configMap(podref.RootCA), wire.PodObject{Missing: true})
+	h.issue(web, "first")
+	h.want(web)
+	h.refused("web", ReasonNameTaken)
+	if found := c.secret(theirs.Name); string(found.Data["mine"]) != "mine" || len(found.Data) != 1 {
+		t.Errorf("their secret: %v", found.Data)
+	}
+	if err := c.kube.CoreV1().Secrets(c.namespace).Delete(t.Context(), theirs.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.appears("web", types.UID("uid-web"))
+}
+
+func TestRemoveTakesTheTokensOfPodsToo(t *testing.T) {
+	c := newCluster(t)
+	h := newHub(c)
+	h.complete()
+	a := h.start(hubTokens)
+	web := h.pod("web", asking)
+	h.object(h.configMap(podref.RootCA), wire.PodObject{Text: map[string]string{"ca.crt": "the hub's"}})
+	h.issue(web, "first")
+	h.want(web)
+	c.appears("web", "uid-web")
+	a.stop()
+	if err := Remove(t.Context(), c.cfg, "", c.namespace); err != nil {
+		t.Fatal(err)
+	}
+	if c.token(web) != "" || c.dataOf(shape.HubRootCA) != nil {
+		t.Error("what it used is left behind")
+	}
+}
