@@ -22,10 +22,11 @@ import (
 	"github.com/spokelet/spokelet/e2e/env"
 )
 
-// client is one release of kubectl, ready for both ways to a pod of the first
-// spoke: through its virtual node on the hub, and at the spoke itself.
+// client is one release of kubectl, ready for both ways to a pod of a spoke:
+// through its virtual node on the hub, and at the spoke itself.
 type client struct {
 	name       string
+	node       string // the virtual one
 	hub, spoke env.Command
 }
 
@@ -34,14 +35,40 @@ const spdyKubectl = "kubectl129"
 
 // clients are the kubectl of the clusters' release, which speaks WebSocket to the
 // API server, and the last that speaks SPDY.
-func (s *suite) clients() []client {
+func (s *suite) clients() []client { return s.clientsOf(s.spoke()) }
+
+// clientsOf are they for the pods of a spoke.
+func (s *suite) clientsOf(spoke *site) []client {
 	in := []string{"-n", podsNamespace}
-	hub, spoke := s.env.KubectlAt(s.spdy, s.hub.Cluster), s.env.KubectlAt(s.spdy, s.spoke().Cluster)
+	hubSPDY, spokeSPDY := s.env.KubectlAt(s.spdy, s.hub.Cluster), s.env.KubectlAt(s.spdy, spoke.Cluster)
 	return []client{
-		{name: "WebSocket", hub: s.hub.ctl.With(in...), spoke: s.spoke().ctl.With(in...)},
-		{name: "SPDY", hub: hub.With(in...), spoke: spoke.With(in...)},
+		{name: "WebSocket", node: spoke.Name, hub: s.hub.ctl.With(in...), spoke: spoke.ctl.With(in...)},
+		{name: "SPDY", node: spoke.Name, hub: hubSPDY.With(in...), spoke: spokeSPDY.With(in...)},
 	}
 }
+
+// nodeOn is the name of the virtual node, or on the other way that of the spoke's
+// only node.
+func (c client) nodeOn(way string) string {
+	if way == wayHub {
+		return c.node
+	}
+	return c.node + "-node"
+}
+
+// on is the command for a way.
+func (c client) on(way string) env.Command {
+	if way == wayHub {
+		return c.hub
+	}
+	return c.spoke
+}
+
+// The ways of a client.
+const (
+	wayHub   = "hub"
+	waySpoke = "spoke"
+)
 
 // answer is what a command printed, and its exit code.
 type answer struct {
@@ -170,7 +197,7 @@ func (c client) both(t *testing.T, run func(ctl env.Command, way string) (string
 	for i, way := range []struct {
 		name string
 		ctl  env.Command
-	}{{"spoke", c.spoke}, {"hub", c.hub}} {
+	}{{waySpoke, c.spoke}, {wayHub, c.hub}} {
 		group.Go(func() {
 			got, err := run(way.ctl, way.name)
 			results[i].Got = got

@@ -25,12 +25,11 @@ func TestEndToEnd(t *testing.T) {
 		{"a pod on a virtual node runs in its spoke", s.podsRun},
 		{"kubectl answers for a pod as its cluster does", s.verbsAgree},
 		{"a virtual node answers as a kubelet", s.nodeAnswers},
-		{"a virtual node is drained", s.nodeIsDrained},
 		{"a pod that cannot run there says why", s.podsRefused},
 		{"a view shows the spoke as it is now", s.viewIsLive},
 		{"a view of many clusters answers for each", s.viewOfMany},
 		{"the proxy acts as its caller", s.proxyActsAsCaller},
-		{"a watch through the proxy outlives a minute", s.watchOutlivesAMinute},
+		{"what takes a minute", s.takesAMinute},
 		{"bad views and paths are refused by name", s.badInput},
 		{"a work is applied, updated and pruned", s.workIsApplied},
 		{"one bad manifest does not stop the others", s.badManifest},
@@ -57,4 +56,21 @@ func TestEndToEnd(t *testing.T) {
 			t.Fatalf("stopped after %q", step.name)
 		}
 	}
+}
+
+// takesAMinute runs beside each other what mostly waits.
+func (s *suite) takesAMinute(t *testing.T) {
+	tests := map[string]func(*testing.T){
+		"a watch through the proxy outlives it": s.watchOutlivesAMinute,
+		"top shows nodes and pods":              s.topAgrees,
+		"a virtual node is drained":             s.nodeIsDrained,
+	}
+	for _, c := range s.clients() {
+		tests["idle streams live, "+c.name] = func(t *testing.T) { s.idleStreamsLive(t, c) }
+	}
+	s.machinesNamespace(t)
+	for _, c := range s.clientsOf(s.spokes[1]) {
+		tests["the machine of a node is debugged, "+c.name] = func(t *testing.T) { s.machineIsDebugged(t, c) }
+	}
+	parallel(t, tests)
 }

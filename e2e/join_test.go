@@ -48,9 +48,11 @@ func (s *suite) installHub(t *testing.T) {
 }
 
 func (s *suite) joinSpokes(t *testing.T) {
-	for _, spoke := range s.spokes {
+	// The owner of the second lets pods reach for its nodes.
+	extra := [][]string{nil, {"--set", "pods.hostAccess=true"}}
+	for i, spoke := range s.spokes {
 		start := time.Now()
-		if err := s.env.Join(t.Context(), spoke.Cluster); err != nil {
+		if err := s.env.Join(t.Context(), spoke.Cluster, extra[i]...); err != nil {
 			t.Fatal(err)
 		}
 		s.untilReady(t, spoke.Name, corev1.ConditionTrue, settle)

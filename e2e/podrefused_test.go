@@ -44,7 +44,7 @@ func (s *suite) podsRefused(t *testing.T) {
 	s.spoke().apply(t, strings.Replace(pod("clash", "", container("main", forever, "")), onSpoke, "", 1))
 	theirs := untilPod(t, s.spoke(), "clash", "ready", ready)
 	plain := container("main", forever, "")
-	parallel(t, map[string]func(*testing.T){
+	tests := map[string]func(*testing.T){
 		"host network": s.says("hostnet", podsNamespace, "hostNetwork: true, ", "HostAccess", "host namespaces"),
 		"host path":    s.says("hostpath", podsNamespace, "volumes: [{name: root, hostPath: {path: /}}], ", "HostAccess", "hostPath"),
 		"privileged": func(t *testing.T) {
@@ -68,8 +68,11 @@ func (s *suite) podsRefused(t *testing.T) {
 			s.spoke().inPods(t, "delete", "pod", "clash", "--timeout=30s")
 			untilPod(t, s.hub, "clash", "ready", ready)
 		},
-		"a debugging pod of the node": s.nodeDebugIsRefused,
-	})
+	}
+	for _, c := range s.clients() {
+		tests["the machine of a node, "+c.name] = func(t *testing.T) { s.machineIsNotDebugged(t, c) }
+	}
+	parallel(t, tests)
 	s.hub.kubectl(t, "delete", "namespace", "foreign", "limited", "strict", "--wait=false")
 	s.hub.kubectl(t, "delete", "pod", "-n", "kube-system", "intruder", "--timeout=60s")
 	s.hub.inPods(t, "delete", "pod", "-l", "app in (hostnet, hostpath, privileged, nfs, claims, clash)", "--timeout=60s")
@@ -115,25 +118,4 @@ func (s *suite) claimIsNamed(t *testing.T) {
 		}
 		return nil
 	})
-}
-
-// nodeDebugIsRefused asks for a pod that is the node's root.
-func (s *suite) nodeDebugIsRefused(t *testing.T) {
-	out := s.hub.inPods(t, "debug", "node/spoke1", "--image=spokelet.io/test/busybox:latest", "--", "true")
-	name := ""
-	for field := range strings.FieldsSeq(out) {
-		if strings.HasPrefix(field, "node-debugger-") {
-			name = field
-		}
-	}
-	if name == "" {
-		t.Fatalf("debug said %q", out)
-	}
-	untilPod(t, s.hub, name, "says why", func(pod *corev1.Pod) error {
-		if pod.Status.Reason != "HostAccess" {
-			return fmt.Errorf("reason %q", pod.Status.Reason)
-		}
-		return nil
-	})
-	s.hub.inPods(t, "delete", "pod", name, "--timeout=30s")
 }

@@ -15,6 +15,7 @@ import (
 	"os"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -77,32 +78,47 @@ func (term *terminal) await(ctx context.Context, want string) error {
 	return nil
 }
 
-// terminalsAgree speaks with a shell, and changes the size of the window.
 func (s *suite) terminalsAgree(t *testing.T, c client) {
 	c.both(t, func(ctl env.Command, _ string) (string, error) {
-		term, err := onTerminal(t, ctl, 33, 99, "exec", "-it", longLived, "-c", "side", "--", "sh")
+		return speakOnTerminal(t, ctl, "exec", "-it", longLived, "-c", "side", "--", "sh")
+	})
+	// One that no screen has.
+	c.both(t, func(ctl env.Command, _ string) (string, error) {
+		term, err := onTerminal(t, ctl, 20000, 20000, "exec", "-it", longLived, "-c", "side", "--", "sh", "-c",
+			`until [ "$(stty size)" = "20000 20000" ]; do sleep 0.05; done; echo as large`)
 		if err != nil {
 			return "", err
 		}
-		ctx := t.Context()
-		if err := term.say(ctx, "echo size $(stty size)", "size 33 99"); err != nil {
-			return "", err
-		}
-		if err := pty.Setsize(term.tty, &pty.Winsize{Rows: 44, Cols: 120}); err != nil {
-			return "", err
-		}
-		resized := `until [ "$(stty size)" = "44 120" ]; do sleep 0.05; done; echo now $(stty size)`
-		if err := term.say(ctx, resized, "now 44 120"); err != nil {
-			return "", err
-		}
-		if err := term.say(ctx, "[ -t 0 ] && [ -t 1 ] && [ -t 2 ] && echo all three", "\nall three"); err != nil {
-			return "", err
-		}
-		if _, err := term.tty.WriteString("exit 7\n"); err != nil {
-			return "", err
-		}
-		return fmt.Sprint("exit code ", term.ended(t, patience)), nil
+		return fmt.Sprint("exit code ", term.ended(t, patience)), term.await(t.Context(), "as large")
 	})
+}
+
+// speakOnTerminal speaks with a shell, changes the size of the window, and returns
+// how it ended.
+func speakOnTerminal(t *testing.T, ctl env.Command, args ...string) (string, error) {
+	t.Helper()
+	term, err := onTerminal(t, ctl, 33, 99, args...)
+	if err != nil {
+		return "", err
+	}
+	ctx := t.Context()
+	for _, size := range []pty.Winsize{{Rows: 33, Cols: 99}, {Rows: 44, Cols: 120}} {
+		if err := pty.Setsize(term.tty, &size); err != nil {
+			return "", err
+		}
+		want := fmt.Sprint(size.Rows, " ", size.Cols)
+		resized := `until [ "$(stty size)" = "` + want + `" ]; do sleep 0.05; done; echo now $(stty size)`
+		if err := term.say(ctx, resized, "now "+want); err != nil {
+			return "", err
+		}
+	}
+	if err := term.say(ctx, "[ -t 0 ] && [ -t 1 ] && [ -t 2 ] && echo all three", "\nall three"); err != nil {
+		return "", err
+	}
+	if _, err := term.tty.WriteString("exit 7\n"); err != nil {
+		return "", err
+	}
+	return fmt.Sprint("exit code ", term.ended(t, patience)), nil
 }
 
 // forwarding is the line that kubectl prints for each port.
@@ -133,7 +149,7 @@ func (s *suite) portForwardAgrees(t *testing.T, c client) {
 	for _, way := range []struct {
 		name string
 		ctl  env.Command
-	}{{"spoke", c.spoke}, {"hub", c.hub}} {
+	}{{waySpoke, c.spoke}, {wayHub, c.hub}} {
 		f, local := forward(t, way.ctl, longLived, "8080", "8081", "9")
 		small, err := fetch(t.Context(), "http://"+local["8080"]+"/")
 		if err != nil || string(small) != "hello from the pod\n" {
@@ -143,9 +159,7 @@ func (s *suite) portForwardAgrees(t *testing.T, c client) {
 		if sum := sha256.Sum256(large); err != nil || hex.EncodeToString(sum[:]) != sumOfLarge() {
 			t.Errorf("%s: got %d bytes, %v", way.name, len(large), err)
 		}
-		if got, err := echo(t.Context(), local["8081"], "there and back"); err != nil || got != "there and back" {
-			t.Errorf("%s: the echo: got %q, %v", way.name, got, err)
-		}
+		manyEchoes(t, way.name, local["8081"])
 		// Nobody listens there. What is said ends, and with SPDY the other ports go on.
 		if got, err := echo(t.Context(), local["9"], "nobody"); err == nil && got != "" {
 			t.Errorf("%s: a closed port answers %q", way.name, got)
@@ -156,6 +170,21 @@ func (s *suite) portForwardAgrees(t *testing.T, c client) {
 		"a port out of range": {args: []string{"port-forward", longLived, ":70000"}, code: 1, err: "70000"},
 		"no such pod":         {args: []string{"port-forward", "nowhere", ":80"}, code: 1, err: "not found"},
 	})
+}
+
+// manyEchoes speaks on several connections of one port at the same time.
+func manyEchoes(t *testing.T, way, address string) {
+	t.Helper()
+	var group sync.WaitGroup
+	for i := range 8 {
+		group.Go(func() {
+			text := fmt.Sprint("there and back, ", i)
+			if got, err := echo(t.Context(), address, text); err != nil || got != text {
+				t.Errorf("%s: the echo: got %q, %v", way, got, err)
+			}
+		})
+	}
+	group.Wait()
 }
 
 func sumOfLarge() string {

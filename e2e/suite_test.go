@@ -8,6 +8,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,13 +31,12 @@ import (
 	"github.com/spokelet/spokelet/hack/clusters"
 )
 
-const (
-	// setName keeps the tests' clusters apart from the demo's.
-	setName = "e2e"
+// settle bounds what takes a controller or a kubelet some time.
+const settle = 90 * time.Second
 
-	// settle bounds what takes a controller or a kubelet some time.
-	settle = 90 * time.Second
-)
+// setName keeps the tests' clusters apart from the demo's, and from those of
+// another run on the same machine, if that has a name of its own.
+func setName() string { return cmp.Or(os.Getenv("SPOKELET_E2E_SET"), "e2e") }
 
 // site is one cluster with its clients.
 type site struct {
@@ -59,14 +59,14 @@ func (s *suite) spoke() *site { return s.spokes[0] }
 
 func newSuite(t *testing.T) *suite {
 	t.Helper()
-	ctx, config := t.Context(), clusters.Config{Name: setName, Spokes: 2, Log: env.Progress(os.Stderr)}
+	ctx, config := t.Context(), clusters.Config{Name: setName(), Spokes: 2, Log: env.Progress(os.Stderr)}
 	// An earlier run that was killed may have left its clusters.
 	if err := clusters.Down(ctx, config); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		if t.Failed() && os.Getenv("SPOKELET_E2E_KEEP") != "" {
-			t.Logf("the clusters of set %q stay up", setName)
+			t.Logf("the clusters of set %q stay up", setName())
 			return
 		}
 		// The test's own context has ended by now.

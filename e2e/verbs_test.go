@@ -13,6 +13,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -27,7 +29,7 @@ import (
 // verbsAgree runs each verb of two releases of kubectl against the pods of the
 // virtual node, and against the same pods in their cluster.
 func (s *suite) verbsAgree(t *testing.T) {
-	s.hub.apply(t, attachedPod("attached")+pod("crashed", "volumes: [{name: work, emptyDir: {}}], ",
+	s.hub.apply(t, attachedPod("attached")+pod("crashed", "volumes: [{name: work, emptyDir: {}}], initContainers: ["+container("prepare", "echo prepared", "")+"], ",
 		container("main", "if [ -e /work/tried ]; then echo second; exec sleep 1d; fi; touch /work/tried; echo first", "volumeMounts: [{name: work, mountPath: /work}], "),
 		container("other", "echo beside; sleep 1d", ""))+
 		pod("debugged", "", container("main", forever, ""))+
@@ -47,7 +49,8 @@ func (s *suite) verbsAgree(t *testing.T) {
 		for name, run := range map[string]func(*testing.T, client){
 			"logs": s.logsAgree, "logs that are followed": s.followedLogsAgree, "exec": s.execAgrees,
 			"a terminal": s.terminalsAgree, "attach": s.attachAgrees, "port-forward": s.portForwardAgrees,
-			"cp": s.copiesAgree, "debug": s.debugAgrees,
+			"cp": s.copiesAgree, "debug": s.debugAgrees, "describe": s.describeAgrees, "cordon and drain": s.cordonAgrees,
+			"a client that goes away": s.leavingAgrees,
 		} {
 			tests[name+", "+c.name] = func(t *testing.T) { run(t, c) }
 		}
@@ -83,12 +86,17 @@ func (s *suite) logsAgree(t *testing.T, c client) {
 		"of all containers":  {args: []string{"logs", "crashed", "--all-containers", "--prefix"}, unordered: true, out: "[pod/crashed/other] beside\n"},
 		"by label":           {args: []string{"logs", "-l", "app=" + longLived, "-c", "side"}, out: "side 1\n"},
 		"of the default":     {args: []string{"logs", longLived}, out: "line 20\n", err: "Defaulted container"},
+		"bytes of the last":  {args: []string{"logs", longLived, "-c", "main", "--tail=3", "--limit-bytes=10"}, out: "line 18\nli"},
+		"unverified":         {args: []string{"logs", longLived, "-c", "main", "--insecure-skip-tls-verify-backend"}, out: "line 20\n"},
+		"of a beginning":     {args: []string{"logs", "crashed", "-c", "prepare"}, out: "prepared\n"},
 		"before the restart": {args: []string{"logs", "crashed", "-c", "main", "--previous"}, out: "first\n"},
+		"before, with times": {args: []string{"logs", "crashed", "-c", "main", "--previous", "--timestamps", "--tail=1"}, out: "Z first\n"},
 		"after the restart":  {args: []string{"logs", "crashed", "-c", "main"}, out: "second\n"},
 		"no restart":         {args: []string{"logs", longLived, "-c", "main", "--previous"}, code: 1, err: "previous terminated container"},
 		"no such container":  {args: []string{"logs", longLived, "-c", "nope"}, code: 1, err: "nope"},
 		"no such pod":        {args: []string{"logs", "nowhere"}, code: 1, err: "not found"},
 		"of one that ended":  {args: []string{"logs", "-f", "fails"}, out: "last 3\n"},
+		"its end, with time": {args: []string{"logs", "-f", "fails", "--all-containers", "--timestamps", "--tail=1"}, out: "Z last 3\n"},
 	})
 }
 
@@ -143,8 +151,17 @@ func (f *following) text() string {
 
 func follow(t *testing.T, ctl env.Command, args ...string) *following {
 	t.Helper()
+	return followWith(t, nil, ctl, args...)
+}
+
+// followWith is follow with an input.
+func followWith(t *testing.T, in *os.File, ctl env.Command, args ...string) *following {
+	t.Helper()
 	f := &following{cmd: ctl.Cmd(t.Context(), args...), done: make(chan error, 1)}
 	f.cmd.Stdout, f.cmd.Stderr = f, f
+	if in != nil {
+		f.cmd.Stdin = in
+	}
 	if err := f.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -200,6 +217,7 @@ func (s *suite) execAgrees(t *testing.T, c client) {
 		"input":                 {args: in("cat"), input: "said\n", out: "said\n"},
 		"4 MiB of input":        {args: in("sha256sum"), input: large, out: hex.EncodeToString(sum[:])},
 		"much output":           {args: in("seq", "1", "300000"), out: "\n300000\n"},
+		"a terminal's output":   {args: []string{"exec", "-t", longLived, "-c", "main", "--", "echo", "hello"}, out: "hello"},
 		"exit code 3":           {args: in("sh", "-c", "echo before; exit 3"), code: 3, out: "before\n", err: "exit code 3"},
 		"exit code 126":         {args: in("sh", "-c", "exit 126"), code: 126},
 		"exit code 127":         {args: in("sh", "-c", "nonexistent"), code: 127, err: "not found"},
@@ -211,18 +229,47 @@ func (s *suite) execAgrees(t *testing.T, c client) {
 	})
 }
 
-// attachedPod waits in each container for a line. Each way of each client has one.
+// leavingAgrees kills a client: what it ran learns that nobody speaks any more.
+func (s *suite) leavingAgrees(t *testing.T, c client) {
+	read, write, err := os.Pipe() // which says nothing, and does not end
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = errors.Join(read.Close(), write.Close()) }()
+	for _, way := range []string{waySpoke, wayHub} {
+		mark := "/tmp/left-" + way + "-" + c.name
+		f := followWith(t, read, c.on(way), "exec", "-i", longLived, "-c", "side", "--", "sh", "-c", "echo begun; cat; touch "+mark)
+		f.until(t, "begun\n")
+		if err := f.cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		seen := "until [ -e " + mark + " ]; do sleep 0.05; done; echo noticed"
+		if got := ask(t.Context(), c.spoke, "", "exec", longLived, "-c", "side", "--", "sh", "-c", seen); got.Out != "noticed\n" {
+			t.Errorf("%s: %+v", way, got)
+		}
+		t.Logf("%s: noticed within %s", way, time.Since(start).Round(time.Millisecond))
+	}
+}
+
+// attachedPod waits in some containers for a line, and in others on a terminal.
+// Each way of each client has one of both.
 func attachedPod(name string) string {
 	var containers []string
-	for _, way := range []string{"spoke", "hub"} {
+	for _, way := range []string{waySpoke, wayHub} {
 		for _, c := range []string{"websocket", "spdy"} {
-			containers = append(containers, container(way+"-"+c, `echo ready; read line; echo "got $line"; echo end >&2; sleep 0.2`, "stdin: true, "))
+			containers = append(containers,
+				container(way+"-"+c, `echo ready; read line; echo "got $line"; echo end >&2; sleep 0.2`, "stdin: true, "),
+				container(way+"-"+c+"-tty", "exec sh", "stdin: true, tty: true, "))
 		}
 	}
 	return pod(name, "restartPolicy: Never, ", containers...)
 }
 
 func (s *suite) attachAgrees(t *testing.T, c client) {
+	c.both(t, func(ctl env.Command, way string) (string, error) {
+		return speakOnTerminal(t, ctl, "attach", "-it", "attached", "-c", way+"-"+strings.ToLower(c.name)+"-tty")
+	})
 	c.both(t, func(ctl env.Command, way string) (string, error) {
 		got := speak(t.Context(), ctl, "a word", "attach", "-i", "attached", "-c", way+"-"+strings.ToLower(c.name))
 		if got.Code != 0 || !strings.Contains(got.Out, "got a word\n") || !strings.Contains(got.Err, "end\n") {
@@ -268,8 +315,10 @@ func (s *suite) copiesAgree(t *testing.T, c client) {
 // debugAgrees adds an ephemeral container and speaks with it.
 func (s *suite) debugAgrees(t *testing.T, c client) {
 	name := "debug-" + strings.ToLower(c.name)
-	got := speak(t.Context(), c.hub, "a word", "debug", "-i", "debugged", "-c", name, "--image="+clusters.BusyboxImage, "--image-pull-policy=Never",
-		"--", "sh", "-c", `read line; echo "got $line"`)
+	image := []string{"--image=" + clusters.BusyboxImage, "--image-pull-policy=Never"}
+	// It sees the processes of the container that it is for.
+	got := speak(t.Context(), c.hub, "a word", slices.Concat([]string{"debug", "-i", "debugged", "-c", name, "--target=main"}, image,
+		[]string{"--", "sh", "-c", `read line; ps | grep -q "[s]leep 1d" && echo "got $line"; sleep 0.2`})...)
 	if got.Code != 0 || !strings.Contains(got.Out, "got a word\n") {
 		t.Errorf("debug answers %d, %q, %q", got.Code, got.Out, got.Err)
 	}
@@ -284,4 +333,69 @@ func (s *suite) debugAgrees(t *testing.T, c client) {
 		})
 	}
 	c.verbs(t, map[string]verb{"its log": {args: []string{"logs", "debugged", "-c", name}, out: "got a word\n"}})
+	s.copyIsDebugged(t, c, image)
+}
+
+// copyIsDebugged makes a copy of the pod on the same node, with another command and
+// without the capability that newer kubectl ask for by default.
+func (s *suite) copyIsDebugged(t *testing.T, c client, image []string) {
+	t.Helper()
+	name := "copy-" + strings.ToLower(c.name)
+	got := ask(t.Context(), c.hub, "", slices.Concat([]string{"debug", "debugged", "--copy-to=" + name, "--same-node", "--profile=baseline", "-c", "main"}, image,
+		[]string{"--", "sh", "-c", "echo copied; sleep 1d"})...)
+	if got.Code != 0 {
+		t.Errorf("debug of a copy answers %d, %q, %q", got.Code, got.Out, got.Err)
+		return
+	}
+	for _, on := range []*site{s.hub, s.spoke()} {
+		untilPod(t, on, name, "ready", ready)
+	}
+	c.verbs(t, map[string]verb{"the log of a copy": {args: []string{"logs", name, "-c", "main"}, out: "copied\n"}})
+	s.hub.inPods(t, "delete", "pod", name, "--timeout=30s")
+}
+
+// describedContainers is the part of what describe says that is the same on both
+// sides.
+var describedContainers = regexp.MustCompile(`(?s)\nIP:.*\nConditions:\n`)
+
+// describeAgrees compares what describe says of a pod's containers, and reads what
+// it says of the node.
+func (s *suite) describeAgrees(t *testing.T, c client) {
+	c.both(t, func(ctl env.Command, _ string) (string, error) {
+		got := ask(t.Context(), ctl, "", "describe", "pod", longLived)
+		described := describedContainers.FindString(got.Out)
+		if got.Code != 0 || !strings.Contains(described, "  side:\n") || !strings.Contains(described, "Running") {
+			return "", fmt.Errorf("describe answers %d, %q, %q", got.Code, got.Out, got.Err)
+		}
+		return tokenVolumes.ReplaceAllString(described, "TOKEN"), nil
+	})
+	got := ask(t.Context(), c.hub, "", "describe", "node", c.node)
+	for _, want := range []string{"spokelet.io/virtual-node", "Ready  ", "Kubelet Version:", "Non-terminated Pods:", " " + longLived + " ", "cpu  "} {
+		if got.Code != 0 || !strings.Contains(got.Out, want) {
+			t.Errorf("describe node answers %d, %q; want %q in %s", got.Code, got.Err, want, got.Out)
+		}
+	}
+	c.verbs(t, map[string]verb{"no such pod": {args: []string{"describe", "pod", "nowhere"}, code: 1, err: "not found"}})
+}
+
+// tokenVolumes have another name on each side.
+var tokenVolumes = regexp.MustCompile(`kube-api-access-\w+`)
+
+// cordonAgrees tries what would take the node out of service, and changes nothing.
+func (s *suite) cordonAgrees(t *testing.T, c client) {
+	for name, args := range map[string][]string{
+		"cordon":                   {"cordon"},
+		"uncordon":                 {"uncordon"},
+		"drain":                    {"drain", "--pod-selector=app=" + longLived, "--force"},
+		"drain of what is nobodys": {"drain", "--pod-selector=app=" + longLived},
+		"drain of nothing":         {"drain", "--pod-selector=app=nowhere"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.both(t, func(ctl env.Command, way string) (string, error) {
+				got := ask(t.Context(), ctl, "", append(args, c.nodeOn(way), "--dry-run=server")...)
+				text := fmt.Sprintf("exit code %d\n%s%s", got.Code, got.Out, got.Err)
+				return strings.ReplaceAll(text, c.nodeOn(way), "NODE"), nil
+			})
+		})
+	}
 }

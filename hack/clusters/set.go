@@ -181,6 +181,12 @@ func (s *Set) Program(ctx context.Context, name string) (string, error) {
 	return toolchain.New(s.config.Log).Program(ctx, name)
 }
 
+// Module gives the version and the directory of the module that a program is
+// built from.
+func (s *Set) Module(ctx context.Context, program string) (version, dir string, err error) {
+	return toolchain.New(s.config.Log).Module(ctx, program)
+}
+
 // hold takes the set's lock: one Up or Down of a set at a time.
 func hold(ctx context.Context, config Config) (*lock.Lock, error) {
 	return lock.Acquire(ctx, filepath.Join(config.StateDir, config.Name+".lock"), func() {

@@ -59,6 +59,7 @@ func tools() []tool {
 		{name: "etcd", pkg: "go.etcd.io/etcd/server/v3", programs: []string{"etcd"}},
 		{name: "helm", pkg: "helm.sh/helm/v4/cmd/helm", programs: []string{"helm"}},
 		{name: "kind", pkg: "sigs.k8s.io/kind", programs: []string{"kind"}},
+		{name: "metrics-server", pkg: "sigs.k8s.io/metrics-server/cmd/metrics-server", programs: []string{"metrics-server"}},
 		{name: "pause", pkg: ".", programs: []string{"pause"}},
 	}
 }
@@ -117,33 +118,58 @@ func cacheDir() (string, error) {
 // Program gives the path of a program, building it first when this machine has
 // not done so: the first build of Kubernetes takes minutes, later calls none.
 func (t *Toolchain) Program(ctx context.Context, name string) (string, error) {
-	for _, tool := range tools() {
-		if !slices.Contains(tool.programs, name) {
-			continue
-		}
-		dir, err := t.ensure(ctx, tool)
-		if err != nil {
-			return "", fmt.Errorf("tool %s: %w", tool.name, err)
-		}
-		return filepath.Join(dir, name), nil
+	tool, err := toolOf(name)
+	if err != nil {
+		return "", err
 	}
-	return "", fmt.Errorf("%q: %w (there are %s)", name, ErrUnknown, strings.Join(Programs(), ", "))
+	dir, err := t.ensure(ctx, tool)
+	if err != nil {
+		return "", fmt.Errorf("tool %s: %w", tool.name, err)
+	}
+	return filepath.Join(dir, name), nil
+}
+
+// toolOf finds the tool that provides a program.
+func toolOf(program string) (tool, error) {
+	for _, tool := range tools() {
+		if slices.Contains(tool.programs, program) {
+			return tool, nil
+		}
+	}
+	return tool{}, fmt.Errorf("%q: %w (there are %s)", program, ErrUnknown, strings.Join(Programs(), ", "))
+}
+
+// Module gives the version of the module that a program is built from, and the
+// directory of its files: some carry a chart beside the program.
+func (t *Toolchain) Module(ctx context.Context, name string) (version, dir string, err error) {
+	tool, err := toolOf(name)
+	if err != nil {
+		return "", "", err
+	}
+	b, err := t.build(ctx, tool)
+	if err != nil {
+		return "", "", err
+	}
+	out, err := output(ctx, b.source, "list", "-f", "{{.Module.Version}}\n{{.Module.Dir}}", tool.pkg)
+	if err != nil {
+		return "", "", fmt.Errorf("module of %s: %w", name, err)
+	}
+	version, dir, _ = strings.Cut(out, "\n")
+	return version, dir, nil
 }
 
 // Built tells whether Program would return at once.
 func (t *Toolchain) Built(ctx context.Context, name string) bool {
-	for _, tool := range tools() {
-		if !slices.Contains(tool.programs, name) {
-			continue
-		}
-		b, err := t.build(ctx, tool)
-		if err != nil {
-			return false
-		}
-		dir, _, err := b.dir(ctx)
-		return err == nil && exists(dir)
+	tool, err := toolOf(name)
+	if err != nil {
+		return false
 	}
-	return false
+	b, err := t.build(ctx, tool)
+	if err != nil {
+		return false
+	}
+	dir, _, err := b.dir(ctx)
+	return err == nil && exists(dir)
 }
 
 // ensure gives the directory of the tool's binaries. One at a time: a second

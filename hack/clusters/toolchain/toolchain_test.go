@@ -106,6 +106,19 @@ func TestProgramRefusesWhatNoToolProvides(t *testing.T) {
 	}
 }
 
+func TestModuleNamesTheVersionAndHoldsTheFiles(t *testing.T) {
+	version, dir, err := New(slog.New(slog.DiscardHandler)).Module(t.Context(), "metrics-server")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(version, "v0.") {
+		t.Errorf("version: got %q", version)
+	}
+	if !exists(filepath.Join(dir, "charts", "metrics-server", "Chart.yaml")) {
+		t.Errorf("%q has no chart", dir)
+	}
+}
+
 func TestSourceDirHoldsEveryTool(t *testing.T) {
 	dir, err := sourceDir(t.Context())
 	if err != nil {

@@ -1,0 +1,56 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"io"
+	"net"
+	"testing"
+	"time"
+)
+
+// idle is longer than what proxies, servers and libraries let a silent connection
+// live: 30 or 60 seconds.
+const idle = 65 * time.Second
+
+// idleStreamsLive keeps one stream of each kind silent, and then uses it.
+func (s *suite) idleStreamsLive(t *testing.T, c client) {
+	run := follow(t, c.hub, "exec", longLived, "-c", "side", "--", "sh", "-c", "echo begun; sleep 65; echo alive; exit 4")
+	logs := follow(t, c.hub, "logs", "-f", longLived, "-c", "side", "--tail=1")
+	attached := follow(t, c.hub, "attach", longLived, "-c", "side")
+	_, local := forward(t, c.hub, longLived, "8081")
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", local["8081"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	says(t, conn, "before")
+	run.until(t, "begun\n")
+	logs.until(t, "side 5\n")
+	pass(t, idle)
+	says(t, conn, "after")
+	mark := "alive, " + c.name
+	s.spoke().inPods(t, "exec", longLived, "-c", "side", "--", "sh", "-c", "echo '"+mark+"' >/proc/1/fd/1")
+	logs.until(t, mark)
+	attached.until(t, mark)
+	if code := run.ended(t, patience); code != 4 {
+		t.Errorf("exec ends with %d: %q", code, run.text())
+	}
+	run.until(t, "alive\n")
+}
+
+// says sends a text to an echo.
+func says(t *testing.T, conn net.Conn, text string) {
+	t.Helper()
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(conn, text); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, len(text))
+	if _, err := io.ReadFull(conn, got); err != nil || string(got) != text {
+		t.Errorf("the echo says %q, %v; want %q", got, err, text)
+	}
+}
