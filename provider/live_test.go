@@ -17,7 +17,6 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -32,9 +31,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/internal/livetest"
 	"github.com/spokelet/spokelet/provider/kubelet"
 	"github.com/spokelet/spokelet/provider/pod"
 	"github.com/spokelet/spokelet/tunnel/resource"
@@ -93,16 +92,7 @@ type liveHub struct {
 // startLiveHub runs a Provider and kubelet endpoints against a real API server.
 func startLiveHub(t *testing.T) *liveHub {
 	t.Helper()
-	path := os.Getenv("SPOKELET_HUB_KUBECONFIG")
-	if path == "" {
-		t.Skip("needs a hub: SPOKELET_HUB_KUBECONFIG names no kubeconfig")
-	}
-	config, err := clientcmd.BuildConfigFromFlags("", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config.QPS = -1
-	config.Dial = closingDialer(t)
+	config := livetest.Config(t, "SPOKELET_HUB_KUBECONFIG")
 	plain, err := rest.HTTPClientFor(config)
 	if err != nil {
 		t.Fatal(err)
@@ -123,30 +113,6 @@ func startLiveHub(t *testing.T) *liveHub {
 	address := localAddress(t, config)
 	h.start(client, address, liveEndpoints(t, h, client, address), livePods(t, client))
 	return h
-}
-
-// closingDialer dials connections that end with the test. A connection with a
-// watch that is just ending is not idle, and would outlive it.
-func closingDialer(t *testing.T) func(context.Context, string, string) (net.Conn, error) {
-	t.Helper()
-	var mu sync.Mutex
-	var conns []net.Conn
-	t.Cleanup(func() {
-		mu.Lock()
-		defer mu.Unlock()
-		for _, conn := range conns {
-			_ = conn.Close()
-		}
-	})
-	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
-		if err == nil {
-			mu.Lock()
-			defer mu.Unlock()
-			conns = append(conns, conn)
-		}
-		return conn, err
-	}
 }
 
 // localAddress is where the API server finds this process.

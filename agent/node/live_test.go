@@ -6,10 +6,7 @@ package node
 import (
 	"context"
 	"errors"
-	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"sync"
 	"testing"
 
@@ -20,35 +17,10 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/internal/livetest"
 )
-
-// closingDialer dials connections that end with the test: one with a watch that
-// is just ending is not idle, and would outlive it.
-func closingDialer(t *testing.T) func(context.Context, string, string) (net.Conn, error) {
-	t.Helper()
-	var mu sync.Mutex
-	var conns []net.Conn
-	t.Cleanup(func() {
-		mu.Lock()
-		defer mu.Unlock()
-		for _, conn := range conns {
-			_ = conn.Close()
-		}
-	})
-	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
-		if err == nil {
-			mu.Lock()
-			defer mu.Unlock()
-			conns = append(conns, conn)
-		}
-		return conn, err
-	}
-}
 
 // liveAccount is the account of the live test, its role and its binding.
 const liveAccount = "spokelet-test-figures"
@@ -87,16 +59,7 @@ func makeLiveAccount(t *testing.T, client kubernetes.Interface) typedcorev1.Serv
 // TestARealSpokeIsSummedUp asks a real spoke's API server and kubelets. Those of
 // the development clusters sign their own certificates.
 func TestARealSpokeIsSummedUp(t *testing.T) {
-	spokes := filepath.SplitList(os.Getenv("SPOKELET_SPOKE_KUBECONFIGS"))
-	if len(spokes) == 0 {
-		t.Skip("needs a spoke: SPOKELET_SPOKE_KUBECONFIGS names no kubeconfig")
-	}
-	config, err := clientcmd.BuildConfigFromFlags("", spokes[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	own := rest.CopyConfig(config)
-	own.Dial = closingDialer(t)
+	own := livetest.Config(t, "SPOKELET_SPOKE_KUBECONFIGS")
 	client, err := kubernetes.NewForConfig(own)
 	if err != nil {
 		t.Fatal(err)

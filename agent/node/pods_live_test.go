@@ -7,8 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -23,10 +21,10 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/spokelet/spokelet/agent/pod/shape"
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/internal/livetest"
 )
 
 // gadget is a resource of the live test's node alone: what else runs in the spoke
@@ -46,17 +44,7 @@ type liveSpoke struct {
 
 func startLiveSpoke(t *testing.T) *liveSpoke {
 	t.Helper()
-	spokes := filepath.SplitList(os.Getenv("SPOKELET_SPOKE_KUBECONFIGS"))
-	if len(spokes) == 0 {
-		t.Skip("needs a spoke: SPOKELET_SPOKE_KUBECONFIGS names no kubeconfig")
-	}
-	config, err := clientcmd.BuildConfigFromFlags("", spokes[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	own := rest.CopyConfig(config)
-	own.Dial = closingDialer(t)
-	own.QPS = -1
+	own := livetest.Config(t, "SPOKELET_SPOKE_KUBECONFIGS")
 	client, err := kubernetes.NewForConfig(own)
 	if err != nil {
 		t.Fatal(err)

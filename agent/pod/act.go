@@ -55,14 +55,15 @@ func (e *Engine) reconcile(ctx context.Context, at place) error {
 			return e.spoke.remove(ctx, now.pod)
 		}
 		return e.delete(ctx, at, now, nil)
-	case actGone:
-		e.retire(ctx, en, want)
-		e.judge(en, want, wire.PodStatus{Gone: true, Status: e.finalOf(en, want)})
-	case actLost:
-		e.retire(ctx, en, want)
-		e.judge(en, want, wire.PodStatus{Gone: true, Lost: true, Status: e.finalOf(en, want)})
+	case actGone, actLost:
+		// Who comes after us hears of the pod, and so of its copies, as long as the hub
+		// has it. It does not wait for ever.
+		if err := e.retire(ctx, en, want); err != nil && e.queue.NumRequeues(item{place: at}) < triesAtCopies {
+			return err
+		}
+		e.judge(en, want, wire.PodStatus{Gone: true, Lost: what == actLost, Status: e.finalOf(en, want)})
 	case actRetire:
-		e.retire(ctx, en, want)
+		return e.retire(ctx, en, want)
 	case actRefuse:
 		return e.refuse(en, want, want.refusal)
 	case actRest:
@@ -129,7 +130,7 @@ func (e *Engine) make(ctx context.Context, at place, w *wanted) (*corev1.Pod, er
 func (e *Engine) adopt(ctx context.Context, en *entry, w *wanted) error {
 	pod, err := e.spoke.core.Pods(en.place.Namespace).Get(ctx, en.place.Name, metav1.GetOptions{})
 	if err != nil {
-		return e.refuse(en, w, err)
+		return e.refuse(en, w, unread(err))
 	}
 	if pod.Labels[shape.LabelHub] != e.cfg.HubID || pod.Labels[shape.LabelHubPodUID] == "" {
 		return e.refuse(en, w, taken("pod", en.place.Name, en.place.Namespace))
@@ -263,20 +264,35 @@ func (e *Engine) delete(ctx context.Context, at place, now *live, grace *int64) 
 	return err
 }
 
+// triesAtCopies is how often the removal of a pod's copies is tried before the hub
+// hears that nothing is left: for half a minute.
+const triesAtCopies = 9
+
 // retire lets go of what a pod used that does not run any more. The copies go before
 // the hub hears that the pod is gone: a process that comes after this one would not
-// know of them.
-func (e *Engine) retire(ctx context.Context, en *entry, w *wanted) {
+// know of them. The error is of what may yet be removed.
+func (e *Engine) retire(ctx context.Context, en *entry, w *wanted) error {
 	e.mu.Lock()
 	if en.want != w {
 		e.mu.Unlock()
-		return
+		return nil
 	}
 	en.over = w
 	unused := e.relink(en)
-	e.mu.Unlock()
-	for _, key := range unused {
-		// What fails is in the queue.
-		_ = e.settle(ctx, key)
+	for _, key := range w.refs {
+		// Of an attempt before this one.
+		if o := e.objects[key]; o != nil && o.used && len(o.users) == 0 && !slices.Contains(unused, key) {
+			unused = append(unused, key)
+		}
 	}
+	e.mu.Unlock()
+	var errs []error
+	for _, key := range unused {
+		// What fails is in the queue, too, which may have been first: then nothing is known
+		// of the object any more.
+		if err := e.settle(ctx, key); err != nil && !isRefusal(err) && !errors.Is(err, errUntold) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
 }

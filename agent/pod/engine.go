@@ -128,6 +128,7 @@ func (e *Engine) Run(ctx context.Context) error {
 		wg.Go(func() { e.serve(ctx) })
 	}
 	e.follow(ctx, e.spoke.pods(e.cfg.HubID), &podSink{engine: e})
+	e.follow(ctx, e.spoke.allowed(), permits{engine: e})
 	<-ctx.Done()
 	e.queue.ShutDown()
 	wg.Wait()

@@ -24,6 +24,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/rest"
 
 	"github.com/spokelet/spokelet/agent/pod/shape"
@@ -283,16 +284,24 @@ func TestReasonsOfRefusals(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}
 	terminating := apierrors.NewForbidden(pods, "web", errors.New("namespace ends"))
 	terminating.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
+	policy := apierrors.NewForbidden(pods, "web", errors.New("the owner says no"))
+	policy.ErrStatus.Reason, policy.ErrStatus.Code = metav1.StatusReasonInvalid, http.StatusUnprocessableEntity
+	policy.ErrStatus.Details.Causes = []metav1.StatusCause{{Message: "the owner says no"}}
 	cases := map[string]struct {
 		err     error
 		reason  string
 		retried bool
 	}{
 		"shape":       {err: &shape.RefusedError{Reason: "HostAccess", Message: "no"}, reason: "HostAccess"},
-		"forbidden":   {err: apierrors.NewForbidden(pods, "web", errors.New("quota")), reason: ReasonForbidden, retried: true},
+		"quota":       {err: apierrors.NewForbidden(pods, "web", errors.New("quota")), reason: ReasonForbidden, retried: true},
+		"right":       {err: apierrors.NewForbidden(pods, "", errors.New("cannot create")), reason: ReasonRightMissing, retried: true},
+		"policy":      {err: policy, reason: ReasonAdmissionDenied, retried: true},
+		"proxy":       {err: apierrors.NewGenericServerResponse(403, "POST", pods, "web", "no", 0, true), reason: ReasonForbidden, retried: true},
 		"terminating": {err: terminating, reason: ReasonNamespaceTerminating, retried: true},
 		"invalid":     {err: apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "web", nil), reason: ReasonInvalid, retried: true},
+		"field":       {err: apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "web", field.ErrorList{field.Required(field.NewPath("spec"), "no")}), reason: ReasonInvalid, retried: true},
 		"webhook":     {err: &apierrors.StatusError{ErrStatus: metav1.Status{Code: http.StatusTeapot}}, reason: ReasonAdmissionDenied, retried: true},
+		"webhook 403": {err: &apierrors.StatusError{ErrStatus: metav1.Status{Code: 403, Message: "no"}}, reason: ReasonAdmissionDenied, retried: true},
 		"overload":    {err: apierrors.NewTooManyRequests("later", 1), reason: ReasonCreateFailed, retried: true},
 		"server":      {err: apierrors.NewInternalError(errors.New("boom")), reason: ReasonCreateFailed, retried: true},
 		"network":     {err: errors.New("connection refused"), reason: ReasonCreateFailed, retried: true},

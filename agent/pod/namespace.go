@@ -81,7 +81,10 @@ func never(format, name string) error {
 // find looks at a namespace, made if need be.
 func (n *namespaces) find(ctx context.Context, name string) (bool, error) {
 	ns, err := n.client.Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
+	if err != nil && !apierrors.IsNotFound(err) {
+		return false, unread(fmt.Errorf("namespace of the pod: %w", err))
+	}
+	if err != nil {
 		ns, err = n.client.Create(ctx, &corev1.Namespace{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{LabelCreatedBy: Creator}},
 		}, metav1.CreateOptions{})

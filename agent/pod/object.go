@@ -204,7 +204,7 @@ func (e *Engine) unclaimed(ctx context.Context, key wire.PodObjectKey) error {
 	case apierrors.IsNotFound(err):
 		return nil
 	case err != nil:
-		return aboutCopy(key, err)
+		return unread(aboutCopy(key, err))
 	case !e.ours(key, found):
 		return taken(key.Kind, at.Name, at.Namespace)
 	default:

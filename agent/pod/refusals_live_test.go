@@ -4,16 +4,20 @@
 package pod
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apiresource "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -27,17 +31,27 @@ func TestNamespaceOfTheOwnerTakesPodsOnceItSaysSo(t *testing.T) {
 	c.makeNamespace(nil)
 	h := newHub(c)
 	h.complete()
-	h.start()
+	a := h.start()
 	h.want(h.pod("web"))
 	s := h.refused("web", ReasonNamespaceNotAllowed)
 	if !s.Retried || !strings.Contains(s.Message, "spokelet.io/pods=allowed") {
 		t.Errorf("status does not say what to do: %+v", s)
 	}
+	// As after many attempts: the next but one would be in a minute.
+	it := item{place: place{Namespace: c.namespace, Name: "web"}}
+	for range 20 {
+		a.queue.AddRateLimited(it)
+	}
+	c.eventually("the pauses are long", func() bool { return a.queue.NumRequeues(it) > 21 })
+	began := time.Now()
 	label := []byte(`{"metadata":{"labels":{"spokelet.io/pods":"allowed"}}}`)
 	if _, err := c.kube.CoreV1().Namespaces().Patch(t.Context(), c.namespace, types.MergePatchType, label, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	c.appears("web", "uid-web")
+	if took := time.Since(began); took > longestRetry/2 {
+		t.Errorf("the pod was made after %s, which an attempt does too", took)
+	}
 	h.is("web", "is there, without a reason", func(s told) bool { return s.Status != nil && s.Reason == "" })
 }
 
@@ -173,6 +187,102 @@ func TestWhatTheSpokeRefusesIsSaidAndHeals(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.appears("web", "uid-web")
+}
+
+func TestWhoRefusesAPodIsTheReason(t *testing.T) {
+	enforce := map[string]string{LabelPods: PodsAllowed, "pod-security.kubernetes.io/enforce": "restricted"}
+	reader := []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"namespaces", "pods"}, Verbs: []string{"get", "list", "watch"}}}
+	cases := map[string]struct {
+		reason string
+		labels map[string]string
+		rights []rbacv1.PolicyRule
+		policy bool
+		want   string
+	}{
+		"Pod Security":                 {reason: "it is of the API server itself", labels: enforce, want: ReasonForbidden},
+		"a policy of the owner":        {reason: "its cause has words alone", labels: map[string]string{LabelPods: PodsAllowed}, policy: true, want: ReasonAdmissionDenied},
+		"an account that only reads":   {reason: "the right to make pods is missing", labels: map[string]string{LabelPods: PodsAllowed}, rights: reader, want: ReasonRightMissing},
+		"an account without any right": {reason: "the right to read is missing", labels: map[string]string{LabelPods: PodsAllowed}, rights: []rbacv1.PolicyRule{}, want: ReasonRightMissing},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t)
+			c.makeNamespace(tc.labels)
+			if tc.policy {
+				c.forbid()
+			}
+			h := newHub(c)
+			h.complete()
+			h.start(func(cfg *Config) {
+				if tc.rights != nil {
+					cfg.Account = c.account(tc.rights)
+				}
+			})
+			h.want(h.pod("web"))
+			if s := h.refused("web", tc.want); s.Message == "" || !s.Retried {
+				t.Errorf("%s: %+v", tc.reason, s)
+			}
+		})
+	}
+}
+
+// account is a user with rights in all namespaces.
+func (c *cluster) account(rights []rbacv1.PolicyRule) string {
+	c.t.Helper()
+	rbac, name := c.kube.RbacV1(), metav1.ObjectMeta{Name: "user-" + c.namespace}
+	_, role := rbac.ClusterRoles().Create(c.t.Context(), &rbacv1.ClusterRole{ObjectMeta: name, Rules: rights}, metav1.CreateOptions{})
+	_, binding := rbac.ClusterRoleBindings().Create(c.t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: name,
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name.Name},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name.Name}},
+	}, metav1.CreateOptions{})
+	c.t.Cleanup(func() {
+		ctx := context.WithoutCancel(c.t.Context())
+		_ = rbac.ClusterRoleBindings().Delete(ctx, name.Name, metav1.DeleteOptions{})
+		_ = rbac.ClusterRoles().Delete(ctx, name.Name, metav1.DeleteOptions{})
+	})
+	if err := errors.Join(role, binding); err != nil {
+		c.t.Fatal(err)
+	}
+	return name.Name
+}
+
+// forbid has a policy deny every pod of the namespace, and waits until it does.
+func (c *cluster) forbid() {
+	c.t.Helper()
+	admission, name := c.kube.AdmissionregistrationV1(), metav1.ObjectMeta{Name: c.namespace}
+	_, policy := admission.ValidatingAdmissionPolicies().Create(c.t.Context(), &admissionv1.ValidatingAdmissionPolicy{
+		ObjectMeta: name,
+		Spec: admissionv1.ValidatingAdmissionPolicySpec{
+			MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
+				Operations: []admissionv1.OperationType{admissionv1.Create},
+				Rule:       admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
+			}}}},
+			Validations: []admissionv1.Validation{{Expression: "false", Message: "the owner says no"}},
+		},
+	}, metav1.CreateOptions{})
+	_, binding := admission.ValidatingAdmissionPolicyBindings().Create(c.t.Context(), &admissionv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: name,
+		Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName: name.Name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
+			MatchResources: &admissionv1.MatchResources{NamespaceSelector: &metav1.LabelSelector{
+				MatchLabels: map[string]string{corev1.LabelMetadataName: c.namespace},
+			}},
+		},
+	}, metav1.CreateOptions{})
+	c.t.Cleanup(func() {
+		ctx := context.WithoutCancel(c.t.Context())
+		_ = admission.ValidatingAdmissionPolicyBindings().Delete(ctx, name.Name, metav1.DeleteOptions{})
+		_ = admission.ValidatingAdmissionPolicies().Delete(ctx, name.Name, metav1.DeleteOptions{})
+	})
+	if err := errors.Join(policy, binding); err != nil {
+		c.t.Fatal(err)
+	}
+	probe := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "probe"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Image: "i"}}}}
+	c.eventually("the policy is in force", func() bool {
+		_, err := c.kube.CoreV1().Pods(c.namespace).Create(c.t.Context(), probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err != nil && !apierrors.IsForbidden(err)
+	})
 }
 
 func TestPodThatTheSpokeCannotTakeSaysWhy(t *testing.T) {
@@ -320,7 +430,7 @@ func TestAccountWithoutRightsIsTheReason(t *testing.T) {
 	user := "nobody-" + c.namespace
 	h.start(func(cfg *Config) { cfg.Account = user })
 	h.want(h.pod("web"))
-	if s := h.refused("web", ReasonForbidden); !strings.Contains(s.Message, user) {
+	if s := h.refused("web", ReasonRightMissing); !strings.Contains(s.Message, user) {
 		t.Errorf("message %q does not say who lacks the right", s.Message)
 	}
 	role := &rbacv1.ClusterRoleBinding{

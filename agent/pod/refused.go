@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/spokelet/spokelet/agent/pod/shape"
 )
@@ -22,12 +24,15 @@ const (
 	ReasonNamespaceTerminating = "NamespaceTerminating"
 	// ReasonNameTaken: something of that name is in the spoke and not of this hub.
 	ReasonNameTaken = "NameTaken"
-	// ReasonForbidden: the spoke's API server does not let us: rights, quota, Pod
-	// Security or a webhook, which it does not tell apart but in words.
+	// ReasonRightMissing: the account that pods are written as lacks a right.
+	ReasonRightMissing = "RightMissing"
+	// ReasonForbidden: the spoke's API server does not let us: a quota, Pod Security or
+	// another admission of its own, which it does not tell apart but in words, nor from
+	// a right to change or delete what is there.
 	ReasonForbidden = "Forbidden"
 	// ReasonInvalid: the spoke's API server does not take such an object.
 	ReasonInvalid = "Invalid"
-	// ReasonAdmissionDenied: a webhook of the spoke refused with a code of its own.
+	// ReasonAdmissionDenied: a webhook or a policy of the spoke's owner refused.
 	ReasonAdmissionDenied = "AdmissionDenied"
 	// ReasonCreateFailed: the spoke's API server did not do it, for now.
 	ReasonCreateFailed = "CreateFailed"
@@ -59,9 +64,13 @@ func refusalOf(err error) *RefusedError {
 }
 
 func reasonOf(err error) string {
-	switch code := codeOf(err); {
+	switch code := statusOf(err).Code; {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return ReasonNamespaceTerminating
+	case isOfOwner(err):
+		return ReasonAdmissionDenied
+	case isOfAuthorizer(err):
+		return ReasonRightMissing
 	case apierrors.IsForbidden(err):
 		return ReasonForbidden
 	case apierrors.IsInvalid(err):
@@ -73,6 +82,37 @@ func reasonOf(err error) string {
 	}
 }
 
+// isOfOwner tells what a webhook or a policy said from what the API server itself did.
+// The API server names the object that it refuses, and webhooks as a rule do not; the
+// cause that a policy gives has words alone.
+func isOfOwner(err error) bool {
+	status := statusOf(err)
+	if status.Details == nil {
+		return apierrors.IsForbidden(err) || apierrors.IsInvalid(err)
+	}
+	// Its own failures have such a cause, too.
+	judged := status.Code >= http.StatusBadRequest && status.Code < http.StatusInternalServerError
+	return judged && slices.ContainsFunc(status.Details.Causes, func(c metav1.StatusCause) bool {
+		return c.Type == "" && c.Field == "" && c.Message != ""
+	})
+}
+
+// isOfAuthorizer tells that the right to make something is missing: who is asked about
+// rights is not told its name, and admission is.
+func isOfAuthorizer(err error) bool {
+	details := statusOf(err).Details
+	return apierrors.IsForbidden(err) && details != nil && details.Kind != "" && details.Name == ""
+}
+
+// unread says why something could not be read: of that nobody but the authorizer has a
+// say.
+func unread(err error) error {
+	if !apierrors.IsForbidden(err) {
+		return err
+	}
+	return &RefusedError{Reason: ReasonRightMissing, Message: err.Error(), Retried: true, Err: err}
+}
+
 // isPassing tells answers of 4xx that are about the moment, not about the object.
 func isPassing(err error) bool {
 	return apierrors.IsUnauthorized(err) || apierrors.IsNotFound(err) || apierrors.IsConflict(err) ||
@@ -82,20 +122,20 @@ func isPassing(err error) bool {
 // isRefusal tells what the API server judged from what went wrong on the way.
 func isRefusal(err error) bool {
 	switch reasonOf(err) {
-	case ReasonForbidden, ReasonInvalid, ReasonAdmissionDenied:
+	case ReasonRightMissing, ReasonForbidden, ReasonInvalid, ReasonAdmissionDenied:
 		return true
 	default:
 		return false
 	}
 }
 
-// codeOf is the HTTP code of an API server's answer, 0 when there was none.
-func codeOf(err error) int {
+// statusOf is an API server's answer, empty when there was none.
+func statusOf(err error) metav1.Status {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
-		return 0
+		return metav1.Status{}
 	}
-	return int(status.Status().Code)
+	return status.Status()
 }
 
 func taken(what, name, namespace string) *RefusedError {

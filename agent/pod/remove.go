@@ -7,10 +7,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
 	"github.com/spokelet/spokelet/agent/pod/shape"
@@ -20,17 +22,24 @@ import (
 // its own grace, and removes the copies of what they refer to. It does not wait for
 // their ends. It is for an agent that goes for good: whoever made the pods on the hub
 // makes others elsewhere.
+//
+// Copies whose pod is not there any more, or never was, are found if the account may
+// list ConfigMaps and Secrets, which an agent that runs may not.
 func Remove(ctx context.Context, cfg *rest.Config, account, hubID string) error {
 	s, err := newSpoke(cfg, account)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	ours := shape.LabelHub + "," + shape.LabelHubPodUID
-	if hubID != "" {
-		ours += "," + shape.LabelHub + "=" + hubID
+	names, err := s.names(cfg)
+	if err != nil {
+		return err
 	}
-	pods, err := s.core.Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: ours})
+	ours := shape.LabelHub
+	if hubID != "" {
+		ours += "=" + hubID
+	}
+	pods, err := s.core.Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: ours + "," + shape.LabelHubPodUID})
 	if err != nil {
 		return fmt.Errorf("list pods of the hub: %w", err)
 	}
@@ -38,7 +47,53 @@ func Remove(ctx context.Context, cfg *rest.Config, account, hubID string) error 
 	for i := range pods.Items {
 		errs = append(errs, s.remove(ctx, &pods.Items[i]))
 	}
+	for _, resource := range []string{"configmaps", "secrets"} {
+		errs = append(errs, sweep(ctx, names, resource, ours))
+	}
 	return errors.Join(errs...)
+}
+
+// names reads the metadata of objects alone, over the same connections.
+func (s *spoke) names(cfg *rest.Config) (metadata.Interface, error) {
+	cfg = rest.CopyConfig(cfg)
+	cfg.QPS, cfg.Burst, cfg.RateLimiter = -1, 0, nil
+	names, err := metadata.NewForConfigAndClient(cfg, s.pool)
+	if err != nil {
+		return nil, fmt.Errorf("client of the cluster: %w", err)
+	}
+	return names, nil
+}
+
+// sweep removes all copies that a selector names. What they hold is not read.
+func sweep(ctx context.Context, names metadata.Interface, resource, selector string) error {
+	copies := names.Resource(corev1.SchemeGroupVersion.WithResource(resource))
+	found, err := copies.List(ctx, metav1.ListOptions{LabelSelector: selector})
+	if apierrors.IsForbidden(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("list copies among the %s: %w", resource, err)
+	}
+	var errs []error
+	for i := range found.Items {
+		left := &found.Items[i]
+		if !isCopy(left) {
+			continue
+		}
+		exactly := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(left.UID))}
+		err := copies.Namespace(left.Namespace).Delete(ctx, left.Name, exactly)
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			errs = append(errs, fmt.Errorf("remove a copy among the %s, %s/%s: %w", resource, left.Namespace, left.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// isCopy tells a copy from what somebody made of one in a namespace of his own, with
+// its labels.
+func isCopy(found metav1.Object) bool {
+	of := strings.Split(found.GetAnnotations()[AnnotationHubObject], "/")
+	return len(of) == 3 && of[1] != "" && strings.HasSuffix(found.GetNamespace(), of[1])
 }
 
 // remove ends one pod. Its copies go first, for it is the pod that tells of them.

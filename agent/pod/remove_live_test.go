@@ -4,11 +4,21 @@
 package pod
 
 import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 
+	"github.com/spokelet/spokelet/agent/pod/shape"
 	"github.com/spokelet/spokelet/api/wire"
 )
 
@@ -20,11 +30,14 @@ func TestAnAgentThatGoesEndsThePodsAndNothingElse(t *testing.T) {
 	h.object(h.configMap("settings"), wire.PodObject{Text: map[string]string{"k": "1"}})
 	h.want(h.pod("web", reading("settings")))
 	c.appears("web", "uid-web")
-	theirs := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "theirs"}, Data: map[string]string{"k": "theirs"}}
-	if _, err := c.kube.CoreV1().ConfigMaps(c.namespace).Create(t.Context(), theirs, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
 	a.stop()
+	c.put("theirs", "", "")
+	// As when a pod was refused after its copies were made, and the hub took it back
+	// while the agent was away.
+	c.put("left", c.namespace, c.namespace)
+	c.put("left-by-another", "another-hub", c.namespace)
+	// What somebody made of a copy.
+	c.put("copied-on", c.namespace, "elsewhere")
 
 	if err := Remove(t.Context(), c.cfg, "", c.namespace); err != nil {
 		t.Fatal(err)
@@ -32,13 +45,96 @@ func TestAnAgentThatGoesEndsThePodsAndNothingElse(t *testing.T) {
 	if pod := c.pod("web"); pod != nil && pod.DeletionTimestamp == nil {
 		t.Error("the pod runs on")
 	}
-	if left := c.dataOf("settings"); left != nil {
-		t.Errorf("the copy is left behind: %v", left)
+	want := map[string]bool{
+		"settings": false, "configmap left": false, "secret left": false,
+		"configmap theirs": true, "secret theirs": true,
+		"configmap left-by-another": true, "secret left-by-another": true,
+		"configmap copied-on": true, "secret copied-on": true,
 	}
-	if c.dataOf("theirs") == nil {
-		t.Error("an object of the owner is gone")
+	got := map[string]bool{"settings": c.dataOf("settings") != nil}
+	for _, name := range []string{"theirs", "left", "left-by-another", "copied-on"} {
+		_, err := c.kube.CoreV1().Secrets(c.namespace).Get(t.Context(), name, metav1.GetOptions{})
+		got["secret "+name], got["configmap "+name] = err == nil, c.dataOf(name) != nil
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("what is there (-want +got):\n%s", diff)
 	}
 	if err := Remove(t.Context(), c.cfg, "", c.namespace); err != nil {
 		t.Errorf("again: %v", err)
+	}
+}
+
+// put makes a ConfigMap and a Secret with the marks of copies, unless they are empty.
+func (c *cluster) put(name, hub, namespace string) {
+	c.t.Helper()
+	meta := metav1.ObjectMeta{Name: name}
+	if hub != "" {
+		meta.Labels = map[string]string{shape.LabelHub: hub}
+	}
+	if namespace != "" {
+		meta.Annotations = map[string]string{AnnotationHubObject: "configmap/" + namespace + "/" + name}
+	}
+	data := map[string]string{"k": "v"}
+	_, one := c.kube.CoreV1().ConfigMaps(c.namespace).Create(c.t.Context(), &corev1.ConfigMap{ObjectMeta: meta, Data: data}, metav1.CreateOptions{})
+	_, two := c.kube.CoreV1().Secrets(c.namespace).Create(c.t.Context(), &corev1.Secret{ObjectMeta: meta, StringData: data}, metav1.CreateOptions{})
+	if err := errors.Join(one, two); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func TestAnAgentThatMayNotLookForCopiesGoesAllTheSame(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if !strings.HasSuffix(r.URL.Path, "/pods") {
+			w.WriteHeader(http.StatusForbidden)
+			_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}`)
+			return
+		}
+		_, _ = io.WriteString(w, `{"kind":"PodList","apiVersion":"v1"}`)
+	}))
+	defer server.Close()
+	if err := Remove(t.Context(), &rest.Config{Host: server.URL}, "", ""); err != nil {
+		t.Error(err)
+	}
+}
+
+// broken cannot delete ConfigMaps while it is set.
+type broken struct {
+	next     http.RoundTripper
+	set      *atomic.Bool
+	attempts *atomic.Int64
+}
+
+func (b broken) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method == http.MethodDelete && strings.Contains(r.URL.Path, "/configmaps/") && b.set.Load() {
+		b.attempts.Add(1)
+		return nil, fmt.Errorf("connection reset")
+	}
+	return b.next.RoundTrip(r)
+}
+
+func TestTheHubHearsOfAnEndWhenTheCopiesAreGone(t *testing.T) {
+	c := newCluster(t)
+	h := newHub(c)
+	h.complete()
+	var set atomic.Bool
+	var attempts atomic.Int64
+	set.Store(true)
+	a := h.start(func(cfg *Config) {
+		cfg.REST.Wrap(func(next http.RoundTripper) http.RoundTripper { return broken{next, &set, &attempts} })
+	})
+	h.object(h.configMap("settings"), wire.PodObject{Text: map[string]string{"k": "1"}})
+	h.want(h.pod("web", reading("settings")))
+	c.appears("web", "uid-web")
+	h.want(h.pod("web", reading("settings"), deleting(1)))
+	c.eventually("the copy cannot be removed", func() bool { return attempts.Load() > 2 })
+	if s := h.status("web"); s.Gone {
+		t.Error("the hub lets go of the pod, and nobody will know of its copy")
+	}
+	a.stop()
+	h.start()
+	h.is("web", "is gone", func(s told) bool { return s.Gone })
+	if left := c.dataOf("settings"); left != nil {
+		t.Errorf("the copy is left behind: %v", left)
 	}
 }

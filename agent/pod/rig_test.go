@@ -7,10 +7,8 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
-	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -23,26 +21,19 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/spokelet/spokelet/api/podref"
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/internal/livetest"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const (
-	// kubeconfigVariable names the cluster that tests of API behaviour run against.
-	kubeconfigVariable = "SPOKELET_TEST_KUBECONFIG"
-	// longest bounds every wait; a busy machine must not fail a test.
-	longest = time.Minute
-	// spokeName is the cluster's name on the hub.
-	spokeName = "spoke"
-)
+// spokeName is the cluster's name on the hub.
+const spokeName = "spoke"
 
 // cluster is a real API server, with a namespace of the hub of its own. No kubelet
 // is needed: the pods are too big for any node, and the test does to their status
@@ -56,20 +47,9 @@ type cluster struct {
 
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
-	file := os.Getenv(kubeconfigVariable)
-	if file == "" {
-		t.Skipf("needs a real API server: %s names no kubeconfig", kubeconfigVariable)
-	}
-	cfg, err := clientcmd.BuildConfigFromFlags("", file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg.QPS = -1
-	dialed := &connections{}
-	cfg.Dial = dialed.dial
-	t.Cleanup(dialed.close)
-	c := &cluster{t: t, cfg: cfg, namespace: "pods-" + rand.String(8)}
-	if c.kube, err = kubernetes.NewForConfig(cfg); err != nil {
+	c := &cluster{t: t, cfg: livetest.Config(t, "SPOKELET_TEST_KUBECONFIG"), namespace: "pods-" + rand.String(8)}
+	var err error
+	if c.kube, err = kubernetes.NewForConfig(c.cfg); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.clear)
@@ -92,38 +72,10 @@ func (c *cluster) makeNamespace(labels map[string]string) {
 	}
 }
 
-// connections are closed at the end of a test; a transport would keep those of
-// streams that were only just cancelled.
-type connections struct {
-	mu   sync.Mutex
-	open []net.Conn
-}
-
-func (c *connections) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if err == nil {
-		c.open = append(c.open, conn)
-	}
-	return conn, err
-}
-
-func (c *connections) close() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, conn := range c.open {
-		_ = conn.Close()
-	}
-}
-
 // eventually waits until what is asked for is so.
 func (c *cluster) eventually(what string, so func() bool) {
 	c.t.Helper()
-	err := wait.PollUntilContextTimeout(c.t.Context(), 5*time.Millisecond, longest, true, func(context.Context) (bool, error) { return so(), nil })
-	if err != nil {
-		c.t.Fatalf("%s: not so within %s", what, longest)
-	}
+	livetest.Eventually(c.t, what, so)
 }
 
 // pod reads a pod of the spoke; nil when there is none.

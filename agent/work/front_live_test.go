@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/spokelet/spokelet/internal/livetest"
 )
 
 // front stands between an engine and its API server and does what networks, load
@@ -25,7 +27,7 @@ import (
 type front struct {
 	t      *testing.T
 	server *httptest.Server
-	dialer connections
+	dialer livetest.Connections
 
 	mu sync.Mutex
 	// fault answers a request in place of the API server when it returns true.
@@ -64,7 +66,7 @@ func (c *cluster) front() *front {
 	}
 	f.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { f.serve(proxy, w, r) }))
 	c.t.Cleanup(func() {
-		f.dialer.close()
+		f.dialer.Close()
 		f.server.Close()
 		f.cut()
 	})
@@ -127,7 +129,7 @@ func (f *front) dial(ctx context.Context, network, address string) (net.Conn, er
 	if down {
 		address = deadAddress
 	}
-	return f.dialer.dial(ctx, network, address)
+	return f.dialer.Dial(ctx, network, address)
 }
 
 // deadAddress refuses connections: nobody listens on a port that is reserved.
@@ -138,7 +140,7 @@ func (f *front) stop() {
 	f.mu.Lock()
 	f.down = true
 	f.mu.Unlock()
-	f.dialer.close()
+	f.dialer.Close()
 }
 
 func (f *front) start() {

@@ -8,10 +8,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -25,26 +23,19 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/rand"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	workv1 "open-cluster-management.io/api/work/v1"
 
 	"github.com/spokelet/spokelet/api/crds"
 	"github.com/spokelet/spokelet/api/multicluster/v1alpha1"
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/internal/livetest"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// kubeconfigVariable names the cluster that tests of API behaviour run against.
-const kubeconfigVariable = "SPOKELET_TEST_KUBECONFIG"
-
-// patience bounds every wait; a busy machine must not fail a test.
-const patience = time.Minute
 
 var errBoom = errors.New("boom")
 
@@ -59,18 +50,7 @@ type cluster struct {
 
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
-	file := os.Getenv(kubeconfigVariable)
-	if file == "" {
-		t.Skipf("needs a real API server: %s names no kubeconfig", kubeconfigVariable)
-	}
-	cfg, err := clientcmd.BuildConfigFromFlags("", file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg.QPS = -1
-	dialed := &connections{}
-	cfg.Dial = dialed.dial
-	t.Cleanup(dialed.close)
+	cfg := livetest.Config(t, "SPOKELET_TEST_KUBECONFIG")
 	pool, err := rest.HTTPClientFor(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -98,31 +78,6 @@ func newCluster(t *testing.T) *cluster {
 		_ = c.kube.CoreV1().Namespaces().Delete(ctx, c.namespace, metav1.DeleteOptions{})
 	})
 	return c
-}
-
-// connections are closed at the end of a test; a transport would keep those of
-// streams that were only just cancelled.
-type connections struct {
-	mu   sync.Mutex
-	open []net.Conn
-}
-
-func (c *connections) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if err == nil {
-		c.open = append(c.open, conn)
-	}
-	return conn, err
-}
-
-func (c *connections) close() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, conn := range c.open {
-		_ = conn.Close()
-	}
 }
 
 // name makes a name that is unique in the cluster: anchors have no namespace.
@@ -173,10 +128,7 @@ func (c *cluster) appliedResources(name string) []v1alpha1.AppliedResourceMeta {
 // eventually waits until what is asked for is so.
 func (c *cluster) eventually(what string, so func() bool) {
 	c.t.Helper()
-	err := wait.PollUntilContextTimeout(c.t.Context(), 10*time.Millisecond, patience, true, func(context.Context) (bool, error) { return so(), nil })
-	if err != nil {
-		c.t.Fatalf("%s: not so within %s", what, patience)
-	}
+	livetest.Eventually(c.t, what, so)
 }
 
 // hub plays the hub for engines of one cluster, over the real Sync.

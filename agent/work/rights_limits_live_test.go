@@ -17,6 +17,7 @@ import (
 	workv1 "open-cluster-management.io/api/work/v1"
 
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/internal/livetest"
 )
 
 // worker is a user with rights that a test gives and takes.
@@ -157,7 +158,7 @@ func TestNothingIsMadeThatCouldNotBeListed(t *testing.T) {
 	for range 4 {
 		select {
 		case <-tries:
-		case <-time.After(patience):
+		case <-time.After(livetest.Patience):
 			t.Fatal("it is not tried again")
 		}
 		if c.get("two") != nil {

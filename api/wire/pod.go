@@ -38,6 +38,10 @@ const (
 	// PodEventMaxBytes bounds an encoded event.
 	PodEventMaxBytes = 16 << 10
 
+	// ConditionInCluster is the condition of a hub's pod that was in its cluster: a
+	// status from there was written. It is False when nothing is left there.
+	ConditionInCluster corev1.PodConditionType = "spokelet.io/InCluster"
+
 	maxContainers    = 256
 	maxPodConditions = 64
 	// maxPodMessage bounds why a pod is not in the spoke, in bytes.

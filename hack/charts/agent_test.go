@@ -108,7 +108,9 @@ func TestTheAccountOfThePodsMayDoWhatTheyNeedAndNoMore(t *testing.T) {
 		"get,create,update,patch,delete configmaps,secrets in ",
 		"get,list,watch,create,update,patch,delete pods in ",
 		"get,update,patch pods/ephemeralcontainers,pods/resize in ",
+		"list configmaps,secrets in ", // of a hook: while the chart is being removed
 		"list,watch events in ",
+		"list,watch namespaces in ",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("rights of the account (-want +got):\n%s", diff)

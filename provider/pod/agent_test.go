@@ -4,12 +4,14 @@
 package pod
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -29,8 +31,10 @@ import (
 type agent struct {
 	t                *testing.T
 	statuses, events *resource.Source
-	mirrors          map[string]*resource.Mirror
-	session          http.RoundTripper
+	// echoes is of kindEcho.
+	echoes  *resource.Source
+	mirrors map[string]*resource.Mirror
+	session http.RoundTripper
 
 	mu      sync.Mutex
 	pods    map[string]wire.Pod
@@ -47,12 +51,16 @@ type agent struct {
 // inventories of all kinds had been read.
 const kindProbe = "probe"
 
+// kindEcho is published by the agent, in turn with all else that it has to say.
+const kindEcho = "echo"
+
 // newAgent returns an agent that mirrors the kinds that all do, and also others.
 func newAgent(t *testing.T, also ...string) *agent {
 	t.Helper()
 	a := &agent{
 		t: t, statuses: resource.NewSource(wire.KindPodStatus), events: resource.NewSource(wire.KindPodEvent),
-		pods: map[string]wire.Pod{}, objects: map[string]wire.PodObject{}, complete: map[string]int{}, news: make(chan struct{}),
+		echoes: resource.NewSource(kindEcho),
+		pods:   map[string]wire.Pod{}, objects: map[string]wire.PodObject{}, complete: map[string]int{}, news: make(chan struct{}),
 		mirrors: map[string]*resource.Mirror{}, tokens: map[string]wire.PodToken{},
 	}
 	a.statuses.Complete()
@@ -77,7 +85,7 @@ func newAgent(t *testing.T, also ...string) *agent {
 			return err
 		}))
 	}
-	door, err := resource.NewAgent([]*resource.Source{a.statuses, a.events}, mirrors)
+	door, err := resource.NewAgent([]*resource.Source{a.statuses, a.events, a.echoes}, mirrors)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,6 +205,55 @@ type gate struct{ opened chan struct{} }
 func (g gate) hold(k8stesting.Action) (bool, runtime.Object, error) {
 	<-g.opened
 	return false, nil, nil
+}
+
+func TestAnAgentIsAskedWhenThePodsAreListed(t *testing.T) {
+	// More than anybody would keep until then.
+	const pods = 150
+	padding := bytes.Repeat([]byte(" "), 240<<10)
+	var objects []runtime.Object
+	for i := range pods {
+		objects = append(objects, podNamed(fmt.Sprint("p", i)))
+	}
+	client := fake.NewClientset(objects...)
+	held := gate{make(chan struct{})}
+	client.PrependReactor("list", "pods", held.hold)
+	written := make(chan string, 10*pods)
+	client.PrependReactor("patch", "pods", func(action k8stesting.Action) (bool, runtime.Object, error) {
+		written <- action.(k8stesting.PatchAction).GetName()
+		return false, nil, nil
+	})
+	r := newRig(t, Config{}, client)
+	defer r.stop()
+	heard := make(chan string)
+	r.hub.Mirror(kindEcho, resource.HubReceiver{Put: func(_ string, e resource.Resource) { heard <- e.Key }})
+	a := newAgent(t)
+	for i := range pods {
+		pod := podNamed(fmt.Sprint("p", i))
+		said := append(encoded(t, wire.PodStatus{Generation: 1, Status: running()}), padding...)
+		if err := a.statuses.Put(resource.Resource{Key: keyOf(pod).String(), UID: string(pod.UID), Body: said}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	defer a.connect(r.Keeper, r.hub, spoke)()
+	defer r.Watch(t.Context(), spoke)()
+	// By then the agent would have said it all.
+	for i := range 2 * pods {
+		if err := a.echoes.Put(resource.Resource{Key: strconv.Itoa(i)}); err != nil {
+			t.Fatal(err)
+		}
+		<-heard
+	}
+	close(held.opened)
+	timeout := time.After(time.Minute)
+	for names := map[string]bool{}; len(names) < pods; {
+		select {
+		case <-timeout:
+			t.Fatalf("the statuses of %d pods are written, want %d", len(names), pods)
+		case name := <-written:
+			names[name] = true
+		}
+	}
 }
 
 func TestAnAgentHearsNothingOfAbsenceBeforeTheListIsComplete(t *testing.T) {

@@ -14,7 +14,8 @@
 //
 // Both ways are level-based: a reconnect, or another hub process, costs what
 // differs. Nothing is said of absence before a node's pods have been listed, so
-// that no agent ends pods on an empty list.
+// that no agent ends pods on an empty list. Nor is an agent asked before what it has
+// to say of them: what nobody can place yet stays where it is.
 //
 // What a report makes of a pod's status is a pure function, merge.go. It is
 // written when it differs from what the hub has, whoever changed that, but only

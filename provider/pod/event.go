@@ -94,15 +94,21 @@ func (k *Keeper) eventWithdrawn(cluster, key string) {
 
 // ofEvent calls f with the pod of an event, if that is there.
 func (k *Keeper) ofEvent(cluster, key string, f func(*held, eventRef)) {
-	e, ok := parseEvent(cluster, key)
-	n := k.find(cluster)
-	if !ok || n == nil {
+	if e, ok := parseEvent(cluster, key); ok {
+		k.withPod(e.ref, func(h *held) { f(h, e) })
+	}
+}
+
+// withPod calls f with a pod, if that is there, under its node's lock.
+func (k *Keeper) withPod(r ref, f func(*held)) {
+	n := k.find(r.node)
+	if n == nil {
 		return
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if h, ok := n.pods[e.key]; ok {
-		f(h, e)
+	if h, ok := n.pods[r.key]; ok {
+		f(h)
 	}
 }
 
@@ -117,17 +123,49 @@ func (k *Keeper) nextEvent(ctx context.Context) bool {
 		k.eventQueue.Forget(e)
 		return true
 	}
-	err := k.writeEvent(ctx, pod, e.uid, body)
-	if err != nil && !hopeless(err) && k.eventQueue.NumRequeues(e) < eventTries {
+	written, err := k.writeEvent(ctx, pod, e.uid, body)
+	switch {
+	case err != nil && !hopeless(err) && k.eventQueue.NumRequeues(e) < eventTries:
 		k.eventAgain(e, body)
 		k.eventQueue.AddRateLimited(e)
 		return true
-	}
-	if err != nil {
+	case err != nil:
 		k.config.Logger.V(1).Info("an event of a pod is not written", "pod", e.key.String(), "err", err.Error())
+	case !written:
+		k.withPod(e.ref, func(h *held) { h.allowance.found() })
 	}
 	k.eventQueue.Forget(e)
 	return true
+}
+
+// allowance bounds what is written of the events of one pod. The zero value is full.
+type allowance struct {
+	bucket *rate.Limiter
+	// unused are tokens that were taken for nothing; spared counts those of events
+	// that were there.
+	unused, spared int
+}
+
+// take tells whether another event may be written.
+func (a *allowance) take() bool {
+	if a.unused > 0 {
+		a.unused--
+		return true
+	}
+	if a.bucket == nil {
+		a.bucket = rate.NewLimiter(rate.Every(eventEvery), eventBurst)
+	}
+	return a.bucket.Allow()
+}
+
+// found takes back a token for an event that the hub had: a hub that was restarted is
+// told again of all, which must not keep it from news. An agent that goes on to tell
+// of what is there pays as for news.
+func (a *allowance) found() {
+	if a.spared < wire.PodEventsMax {
+		a.spared++
+		a.unused++
+	}
 }
 
 // hopeless tells the errors that another try does not heal: the namespace is being
@@ -138,44 +176,34 @@ func hopeless(err error) bool {
 
 // pendingEvent returns an event that is to be written, and its pod. One of a pod
 // that has had too many is dropped, as a component would.
-func (k *Keeper) pendingEvent(e eventRef) (*corev1.Pod, []byte, bool) {
-	n := k.find(e.node)
-	if n == nil {
-		return nil, nil, false
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	h, ok := n.pods[e.key]
-	if !ok || h.events[e.uid] == nil {
-		return nil, nil, false
-	}
-	body := h.events[e.uid]
-	h.events[e.uid] = nil
-	if h.bucket == nil {
-		h.bucket = rate.NewLimiter(rate.Every(eventEvery), eventBurst)
-	}
-	return h.pod, body, h.bucket.Allow()
+func (k *Keeper) pendingEvent(e eventRef) (pod *corev1.Pod, body []byte, ok bool) {
+	k.withPod(e.ref, func(h *held) {
+		if body = h.events[e.uid]; body == nil {
+			return
+		}
+		h.events[e.uid] = nil
+		pod, ok = h.pod, h.allowance.take()
+	})
+	return pod, body, ok
 }
 
 // eventAgain keeps an event that could not be written, unless there is a later one.
 func (k *Keeper) eventAgain(e eventRef, body []byte) {
-	n := k.find(e.node)
-	if n == nil {
-		return
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if h, ok := n.pods[e.key]; ok && h.events != nil && h.events[e.uid] == nil {
-		h.events[e.uid] = body
-	}
+	k.withPod(e.ref, func(h *held) {
+		h.allowance.unused++
+		if h.events != nil && h.events[e.uid] == nil {
+			h.events[e.uid] = body
+		}
+	})
 }
 
-// writeEvent creates an event, or brings the one that is there up to date.
-func (k *Keeper) writeEvent(ctx context.Context, pod *corev1.Pod, uid string, body []byte) error {
+// writeEvent creates an event, or brings the one that is there up to date. It tells
+// whether there was anything to write.
+func (k *Keeper) writeEvent(ctx context.Context, pod *corev1.Pod, uid string, body []byte) (written bool, err error) {
 	e, err := wire.DecodePodEvent(body)
 	if err != nil {
 		k.config.Logger.Error(err, "agent sent an event that cannot be read", "pod", keyOf(pod).String())
-		return nil
+		return false, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -183,23 +211,23 @@ func (k *Keeper) writeEvent(ctx context.Context, pod *corev1.Pod, uid string, bo
 	events := k.config.Client.CoreV1().Events(pod.Namespace)
 	_, err = events.Create(ctx, event, metav1.CreateOptions{})
 	if !apierrors.IsAlreadyExists(err) {
-		return err
+		return true, err
 	}
 	have, err := events.Get(ctx, event.Name, metav1.GetOptions{})
 	if err != nil {
-		return fmt.Errorf("read event %s: %w", event.Name, err)
+		return false, fmt.Errorf("read event %s: %w", event.Name, err)
 	}
 	if have.Count >= event.Count && !have.LastTimestamp.Before(&event.LastTimestamp) {
-		return nil
+		return false, nil
 	}
 	patch, err := json.Marshal(map[string]any{
 		"count": event.Count, "lastTimestamp": event.LastTimestamp, "message": event.Message,
 	})
 	if err != nil {
-		return fmt.Errorf("encode event %s: %w", event.Name, err)
+		return false, fmt.Errorf("encode event %s: %w", event.Name, err)
 	}
 	_, err = events.Patch(ctx, event.Name, types.MergePatchType, patch, metav1.PatchOptions{})
-	return err
+	return true, err
 }
 
 // eventOf is the hub's event for one of the spoke; the same for the same UID, so

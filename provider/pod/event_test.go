@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -101,6 +102,53 @@ func TestEventsOfOnePodAreBounded(t *testing.T) {
 		r.reports("new", pulled(1, early2000))
 		if got := r.requests()["create events"]; got != 1 {
 			t.Errorf("%d events are written after %s", got, eventEvery)
+		}
+	}, podNamed("a"))
+}
+
+func TestTheHubsOwnRestartDelaysNoNewsOfAPod(t *testing.T) {
+	pod := podNamed("a")
+	objects := []runtime.Object{pod}
+	for i := range 2 * eventBurst {
+		objects = append(objects, eventOf(pod, fmt.Sprintf("old%d", i), pulled(1, early2000)))
+	}
+	inBubble(t, Config{}, func(r *rig) {
+		r.watch(spoke)
+		for i := range 2 * eventBurst {
+			r.reports(fmt.Sprintf("old%d", i), pulled(1, early2000))
+		}
+		for i := range wire.PodEventsMax - 2*eventBurst {
+			r.reports(fmt.Sprintf("new%d", i), pulled(1, early2000))
+		}
+		if got := len(r.events()); got != wire.PodEventsMax {
+			t.Errorf("%d events are there, want all %d", got, wire.PodEventsMax)
+		}
+		// What is there is not told of for nothing without end.
+		r.requests()
+		for i := range 10 * wire.PodEventsMax {
+			r.reports("old0", pulled(-int32(i), early2000))
+		}
+		if got := r.requests()["create events"]; got > wire.PodEventsMax+eventBurst {
+			t.Errorf("%d attempts at an event that is there", got)
+		}
+	}, objects...)
+}
+
+func TestAnOutageDelaysNoNewsOfAPod(t *testing.T) {
+	inBubble(t, Config{}, func(r *rig) {
+		var failures atomic.Int64
+		failures.Store(3 * eventBurst)
+		r.client.PrependReactor("create", "events", func(k8stesting.Action) (bool, runtime.Object, error) {
+			return failures.Add(-1) >= 0, nil, apierrors.NewServiceUnavailable("boom")
+		})
+		r.watch(spoke)
+		for i := range eventBurst {
+			r.reports(fmt.Sprintf("e%d", i), pulled(1, early2000))
+		}
+		<-time.After(eventEvery / 2)
+		synctest.Wait()
+		if got := len(r.events()); got != eventBurst {
+			t.Errorf("%d events are written, want %d", got, eventBurst)
 		}
 	}, podNamed("a"))
 }

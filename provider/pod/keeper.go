@@ -121,10 +121,10 @@ func New(config Config) (*Keeper, error) {
 		config.Sync.PublishAsked(wire.KindPodToken, k.loadTokens, k.asked)
 	}
 	config.Sync.Mirror(wire.KindPodStatus, resource.HubReceiver{
-		Put: k.receive, Delete: k.withdrawn, Synced: k.synced, About: wire.KindPod,
+		Put: k.receive, Delete: k.withdrawn, Synced: k.synced, About: wire.KindPod, After: wire.KindPod,
 	})
 	config.Sync.Mirror(wire.KindPodEvent, resource.HubReceiver{
-		Put: k.receiveEvent, Delete: k.eventWithdrawn, Known: k.knowsEvent,
+		Put: k.receiveEvent, Delete: k.eventWithdrawn, Known: k.knowsEvent, After: wire.KindPod,
 	})
 	return k, nil
 }
@@ -210,7 +210,7 @@ func (k *Keeper) Open(cluster string) (done func()) {
 		n.mu.Lock()
 		n.streams--
 		if n.streams == 0 {
-			n.live, n.early = false, nil
+			n.live = false
 			k.waitAnew(n)
 		}
 		n.mu.Unlock()

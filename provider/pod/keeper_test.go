@@ -5,7 +5,6 @@ package pod
 
 import (
 	"fmt"
-	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -180,7 +179,7 @@ func TestHowAPodEndedIsNotOvertakenByItsEnd(t *testing.T) {
 		r.says(spoke, podNamed("a"), wire.PodStatus{Status: succeeded()})
 		r.says(spoke, podNamed("a"), wire.PodStatus{Gone: true, Lost: true})
 		defer r.connect(spoke)()
-		if got := r.pod("a").Status; got.Phase != corev1.PodSucceeded || find(got.Conditions, ConditionInCluster).Status != corev1.ConditionFalse {
+		if got := r.pod("a").Status; got.Phase != corev1.PodSucceeded || find(got.Conditions, wire.ConditionInCluster).Status != corev1.ConditionFalse {
 			t.Errorf("status: %+v", got)
 		}
 	}, podNamed("a", inCluster))
@@ -248,34 +247,6 @@ func TestWhatAnAgentTakesBackIsNotSaidAgain(t *testing.T) {
 			t.Errorf("requests (-want +got):\n%s", diff)
 		}
 	}, podNamed("a"))
-}
-
-func TestReportsMayComeBeforeThePods(t *testing.T) {
-	inBubble(t, Config{}, func(r *rig) {
-		r.connect(spoke)
-		r.says(spoke, podNamed("a"), wire.PodStatus{Reason: "NameTaken", Message: "x"})
-		r.says(spoke, podNamed("a"), wire.PodStatus{Generation: 1, Status: running()})
-		r.watch(spoke)
-		if got := r.pod("a").Status.Phase; got != corev1.PodRunning {
-			t.Errorf("phase %s", got)
-		}
-	}, podNamed("a"))
-}
-
-func TestWhatComesBeforeThePodsIsBounded(t *testing.T) {
-	e, body := &early{}, make([]byte, 1<<20)
-	for range 100 {
-		if !e.add(arrival{Resource: resource.Resource{Key: "same", Body: body}}) {
-			t.Fatal("no room for a newer version")
-		}
-	}
-	n := 0
-	for e.add(arrival{Resource: resource.Resource{Key: strconv.Itoa(n), Body: body}}) {
-		n++
-	}
-	if got := len(e.take()); got != n+1 || e.size > maxEarly {
-		t.Errorf("%d are kept, of %d bytes", got, e.size)
-	}
 }
 
 func TestAPodSaysThatNobodyAnswers(t *testing.T) {

@@ -6,9 +6,7 @@ package pod
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/http"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -23,9 +21,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/internal/livetest"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
@@ -72,24 +70,14 @@ type liveHub struct {
 
 func newLiveHub(t *testing.T) *liveHub {
 	t.Helper()
-	path := os.Getenv("SPOKELET_HUB_KUBECONFIG")
-	if path == "" {
-		t.Skip("needs a hub: SPOKELET_HUB_KUBECONFIG names no kubeconfig")
-	}
-	config, err := clientcmd.BuildConfigFromFlags("", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config.QPS = -1
+	config := livetest.Config(t, "SPOKELET_HUB_KUBECONFIG")
 	api, _ := clientOf(t, config)
 	return &liveHub{t: t, config: config, api: api, node: fmt.Sprintf("pod-test-%d", time.Now().UnixNano()%1e9)}
 }
 
-// clientOf returns a client whose connections end with the test.
+// clientOf returns a client, and what it writes.
 func clientOf(t *testing.T, config *rest.Config) (kubernetes.Interface, *wiretap) {
 	t.Helper()
-	config = rest.CopyConfig(config)
-	config.Dial = closingDialer(t)
 	plain, err := rest.HTTPClientFor(config)
 	if err != nil {
 		t.Fatal(err)
@@ -100,30 +88,6 @@ func clientOf(t *testing.T, config *rest.Config) (kubernetes.Interface, *wiretap
 		t.Fatal(err)
 	}
 	return client, tap
-}
-
-// closingDialer dials connections that end with the test. A connection with a
-// watch that is just ending is not idle, and would outlive it.
-func closingDialer(t *testing.T) func(context.Context, string, string) (net.Conn, error) {
-	t.Helper()
-	var mu sync.Mutex
-	var conns []net.Conn
-	t.Cleanup(func() {
-		mu.Lock()
-		defer mu.Unlock()
-		for _, conn := range conns {
-			_ = conn.Close()
-		}
-	})
-	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
-		if err == nil {
-			mu.Lock()
-			defer mu.Unlock()
-			conns = append(conns, conn)
-		}
-		return conn, err
-	}
 }
 
 // process is one life of a hub process.
@@ -240,7 +204,7 @@ func TestALifeOfAPodOnARealHub(t *testing.T) {
 	now := h.await("ready again", pod, func(p *corev1.Pod) bool {
 		return find(p.Status.Conditions, corev1.PodReady).Status == corev1.ConditionTrue
 	})
-	if now.Status.QOSClass != corev1.PodQOSBestEffort || find(now.Status.Conditions, ConditionInCluster) == nil {
+	if now.Status.QOSClass != corev1.PodQOSBestEffort || find(now.Status.Conditions, wire.ConditionInCluster) == nil {
 		t.Errorf("status: %+v", now.Status)
 	}
 

@@ -15,10 +15,6 @@ import (
 )
 
 const (
-	// ConditionInCluster is the condition of a pod that was in its cluster: a status
-	// from there was written. It is False when nothing is left there.
-	ConditionInCluster corev1.PodConditionType = "spokelet.io/InCluster"
-
 	// ReasonPodDeletedInCluster: somebody deleted the pod in its cluster.
 	ReasonPodDeletedInCluster = "PodDeletedInCluster"
 
@@ -84,7 +80,7 @@ func (m *merger) take() {
 	m.status.ObservedGeneration = was.ObservedGeneration
 	m.observe()
 	if !m.said.Gone {
-		m.set(ConditionInCluster, corev1.ConditionTrue, reasonCreated, "")
+		m.set(wire.ConditionInCluster, corev1.ConditionTrue, reasonCreated, "")
 	}
 	if conditionOf(&m.status, corev1.PodScheduled) == nil {
 		// As a kubelet says of a pod that came to it without a scheduler.
@@ -224,7 +220,7 @@ func (m *merger) end() {
 	if !m.said.Lost && (!was || !leaving) {
 		return
 	}
-	m.set(ConditionInCluster, corev1.ConditionFalse, reasonNothingIsLeft, "")
+	m.set(wire.ConditionInCluster, corev1.ConditionFalse, reasonNothingIsLeft, "")
 	if ended(m.status.Phase) {
 		// Its kubelet was first to say how it ended, not why.
 		if m.said.Lost && m.status.Phase == corev1.PodFailed && m.status.Reason == "" {

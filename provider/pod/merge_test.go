@@ -53,7 +53,7 @@ func briefly(s corev1.PodStatus) brief {
 			b.Containers = text
 		case corev1.PodScheduled:
 			b.Scheduled = text + " " + c.LastTransitionTime.UTC().Format("15:04")
-		case ConditionInCluster:
+		case wire.ConditionInCluster:
 			b.InCluster = text
 		case corev1.PodInitialized, corev1.PodReadyToStartContainers:
 		default:

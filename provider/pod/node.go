@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
@@ -28,10 +27,6 @@ type node struct {
 	// cluster's own.
 	rolls      map[string]*roll
 	listedSelf bool
-	// listed: pods has been complete; before, an agent may report on pods that are
-	// not there yet, which is kept in early.
-	listed bool
-	early  *early
 	// audience is the cluster as one to which objects are published.
 	audience *audience
 	// muted: the cluster was forgotten. Nothing of it is published any more.
@@ -69,8 +64,8 @@ type held struct {
 	// events are those that the agent has, by UID: the body of one that is to be
 	// written, nil of one that was.
 	events map[string][]byte
-	// bucket bounds the writes of events; nil before the first.
-	bucket *rate.Limiter
+	// allowance bounds the writes of events.
+	allowance allowance
 }
 
 // latest returns the pod as it was read or written last. What is later, the watch

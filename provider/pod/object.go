@@ -27,10 +27,10 @@ func (o *objects) reflector(obj *object) *cache.Reflector {
 			options.FieldSelector = where
 			return o.client.CoreV1().ConfigMaps(obj.key.Namespace).List(ctx, consistent(options))
 		},
-		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+		WatchFuncWithContext: awaken(func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 			options.FieldSelector = where
 			return o.client.CoreV1().ConfigMaps(obj.key.Namespace).Watch(ctx, options)
-		},
+		}),
 	}
 	var kind runtime.Object = &corev1.ConfigMap{}
 	if obj.key.Kind == wire.PodObjectSecret {
@@ -39,10 +39,10 @@ func (o *objects) reflector(obj *object) *cache.Reflector {
 			options.FieldSelector = where
 			return o.client.CoreV1().Secrets(obj.key.Namespace).List(ctx, consistent(options))
 		}
-		config.WatchFuncWithContext = func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+		config.WatchFuncWithContext = awaken(func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 			options.FieldSelector = where
 			return o.client.CoreV1().Secrets(obj.key.Namespace).Watch(ctx, options)
-		}
+		})
 	}
 	return cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(config, o.client), kind,
 		objectStore{objects: o, object: obj}, cache.ReflectorOptions{Name: "an object of a pod"})

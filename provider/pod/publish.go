@@ -164,7 +164,7 @@ func (k *Keeper) load(cluster, key string) (resource.Resource, bool) {
 
 // seen tells whether a pod was in its cluster: a status from there was written.
 func seen(pod *corev1.Pod) bool {
-	return conditionOf(&pod.Status, ConditionInCluster) != nil
+	return conditionOf(&pod.Status, wire.ConditionInCluster) != nil
 }
 
 func ended(phase corev1.PodPhase) bool {

@@ -24,10 +24,6 @@ const (
 	// answerWithin is how long a pod waits for the first word about it before that
 	// is said.
 	answerWithin = 10 * time.Second
-
-	// maxEarly bounds, in bytes, what is kept of the reports of one agent until its
-	// pods are listed: more than the statuses of ten thousand pods.
-	maxEarly = 32 << 20
 )
 
 // report is what an agent said last of a pod.
@@ -42,47 +38,6 @@ type report struct {
 type arrival struct {
 	kind string
 	resource.Resource
-}
-
-// early keeps what an agent says before the pods that it is about are listed, in
-// order, the latest under each key. The zero value is empty; nil is, too.
-type early struct {
-	order []string
-	by    map[string]arrival
-	size  int
-}
-
-// add reports whether there was room.
-func (e *early) add(a arrival) bool {
-	if e.by == nil {
-		e.by = map[string]arrival{}
-	}
-	key := a.kind + " " + a.Key
-	old, ok := e.by[key]
-	size := e.size + len(a.Body) - len(old.Body)
-	if !ok {
-		size += len(key)
-	}
-	if size > maxEarly {
-		return false
-	}
-	if !ok {
-		e.order = append(e.order, key)
-	}
-	e.by[key], e.size = a, size
-	return true
-}
-
-// take returns all.
-func (e *early) take() []arrival {
-	if e == nil {
-		return nil
-	}
-	out := make([]arrival, 0, len(e.order))
-	for _, key := range e.order {
-		out = append(out, e.by[key])
-	}
-	return out
 }
 
 // receive takes a status from an agent. It runs on the stream's goroutine.
@@ -109,16 +64,7 @@ func (k *Keeper) arrive(cluster string, a arrival) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.listed {
-		k.arrived(n, a)
-		return
-	}
-	if n.early == nil {
-		n.early = &early{}
-	}
-	if !n.early.add(a) {
-		k.config.Logger.Info("agent says too much of pods that are not listed yet", "cluster", cluster, "key", a.Key)
-	}
+	k.arrived(n, a)
 }
 
 // arrived takes what is about a pod that is there; n.mu is held. What an agent can

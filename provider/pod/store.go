@@ -8,13 +8,22 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/spokelet/spokelet/api/wire"
+)
+
+// firstPause and lastPause are those between attempts at a watch.
+const (
+	firstPause = 800 * time.Millisecond
+	lastPause  = 30 * time.Second
 )
 
 // reflector follows the pods of one virtual node and no others.
@@ -26,10 +35,10 @@ func (k *Keeper) reflector(n *node, name string) *cache.Reflector {
 			o.FieldSelector = where
 			return pods.List(ctx, consistent(o))
 		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+		WatchFuncWithContext: awaken(func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.FieldSelector = where
 			return pods.Watch(ctx, o)
-		},
+		}),
 	}, k.config.Client), &corev1.Pod{}, store{keeper: k, node: n, name: name}, cache.ReflectorOptions{Name: "pods of a virtual node"})
 }
 
@@ -40,6 +49,23 @@ func consistent(o metav1.ListOptions) metav1.ListOptions {
 		o.ResourceVersion = ""
 	}
 	return o
+}
+
+// awaken has a watch that begins with a list wait here for an API server that is away
+// or busy: a reflector would wait itself, for up to a minute, and not see that its
+// context has ended.
+func awaken(begin cache.WatchFuncWithContext) cache.WatchFuncWithContext {
+	return func(ctx context.Context, o metav1.ListOptions) (w watch.Interface, err error) {
+		pauses := wait.Backoff{Duration: firstPause, Factor: 2, Jitter: 1, Steps: 10, Cap: lastPause}
+		ended := pauses.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
+			w, err = begin(ctx, o)
+			return o.SendInitialEvents == nil || !apierrors.IsTooManyRequests(err) && !utilnet.IsConnectionRefused(err), nil
+		})
+		if ended != nil {
+			return nil, ended
+		}
+		return w, err
+	}
 }
 
 // store is what a reflector writes one node's pods into.
@@ -118,16 +144,11 @@ func (s store) Replace(objs []any, _ string) error {
 	if !k.complete(n, s.name) {
 		return nil
 	}
-	n.listed = true
 	if !n.muted {
 		k.config.Sync.Source(n.name, wire.KindPod).Complete()
 		k.objects.listed(n.audience)
 		k.tokensListed(n)
 	}
-	for _, a := range n.early.take() {
-		k.arrived(n, a)
-	}
-	n.early = nil
 	return nil
 }
 

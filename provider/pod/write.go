@@ -30,7 +30,7 @@ type task struct {
 	// said is what is to be said of it; report is whence, nil when from the hub.
 	said   wire.PodStatus
 	report *report
-	// released: its deletion is confirmed already.
+	// released: the pod was let go of, and the watch has yet to say so.
 	released bool
 }
 
@@ -64,7 +64,7 @@ func (k *Keeper) next(ctx context.Context) bool {
 		return true
 	}
 	k.queue.Forget(r)
-	k.performed(t, err == nil && confirms(t.pod, t.said))
+	k.performed(t)
 	return true
 }
 
@@ -135,7 +135,7 @@ func (k *Keeper) perform(ctx context.Context, t task) error {
 		}
 	}
 	if confirms(t.pod, t.said) && !t.released {
-		return k.release(ctx, t.pod)
+		return k.release(ctx, t)
 	}
 	return nil
 }
@@ -145,22 +145,13 @@ func refused(err error) bool {
 	return err != nil && (apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsRequestEntityTooLargeError(err))
 }
 
-// performed remembers what was acted upon, and whether a deletion was confirmed.
-func (k *Keeper) performed(t task, confirmed bool) {
-	n := k.find(t.node)
-	if n == nil {
-		return
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	h, ok := n.pods[t.key]
-	if !ok || h.pod.UID != t.pod.UID {
-		return
-	}
-	h.released = h.released || confirmed
-	if t.report != nil && h.report == t.report {
-		h.report.fresh = false
-	}
+// performed remembers that a report was acted upon.
+func (k *Keeper) performed(t task) {
+	k.withPod(t.ref, func(h *held) {
+		if t.report != nil && h.report == t.report {
+			h.report.fresh = false
+		}
+	})
 }
 
 // write brings the status of a pod from what it was read as to what it shall be.
@@ -242,12 +233,15 @@ func confirms(pod *corev1.Pod, said wire.PodStatus) bool {
 }
 
 // release confirms a deletion, as a kubelet does when the last container has ended.
-func (k *Keeper) release(ctx context.Context, pod *corev1.Pod) error {
+func (k *Keeper) release(ctx context.Context, t task) error {
 	options := metav1.NewDeleteOptions(0)
-	options.Preconditions = metav1.NewUIDPreconditions(string(pod.UID))
-	err := k.config.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, *options)
+	options.Preconditions = metav1.NewUIDPreconditions(string(t.pod.UID))
+	err := k.config.Client.CoreV1().Pods(t.key.Namespace).Delete(ctx, t.key.Name, *options)
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		return fmt.Errorf("release pod %s: %w", keyOf(pod), err)
+		return fmt.Errorf("release pod %s: %w", t.key, err)
+	}
+	if err == nil {
+		k.withPod(t.ref, func(h *held) { h.released = h.pod.UID == t.pod.UID })
 	}
 	return nil
 }

@@ -17,7 +17,8 @@
 //	source  Put / Delete                     what differs from that, and every change since
 //	source  Synced(kind)                     once: the inventory has been answered in full
 //
-// A source answers no kind whose inventory it has not seen, and speaks about
+// A source answers no kind whose inventory it has not seen (a mirror that has no use
+// for a kind yet keeps its inventory to itself until then), and speaks about
 // absence (Delete for what the mirror holds and the source does not, Synced)
 // only when it has been declared complete by [Source.Complete]: a hub that has
 // not yet read its own records never deletes anything in a spoke.

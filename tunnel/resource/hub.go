@@ -30,6 +30,9 @@ type HubReceiver struct {
 	// About, in place of Known, names a kind that the hub publishes: known is what
 	// is published to the cluster under the same key.
 	About string
+	// After names a kind that the hub publishes, whose source is to be complete before
+	// an agent is asked for this kind: until then it sends nothing of it.
+	After string
 }
 
 // HubLoad is a [Load] for every cluster.
@@ -123,6 +126,9 @@ func (h *Hub) cluster(name string) *cluster {
 		c.mirrors[kind] = NewMirror(kind, bindReceiver(name, r))
 		if r.About != "" {
 			c.mirrors[kind].receiver.Known = c.source(r.About).has
+		}
+		if r.After != "" {
+			c.mirrors[kind].after = c.source(r.After)
 		}
 	}
 	c.exchange.ends = func() ([]*Source, []*Mirror) {

@@ -39,6 +39,8 @@ const firstCrowd = 1000
 type Mirror struct {
 	kind     string
 	receiver Receiver
+	// after, if not nil, is to be complete before the peer is asked for anything.
+	after *Source
 
 	// mu is held during callbacks too: closing an intake waits for one in flight.
 	mu   sync.Mutex
@@ -72,6 +74,9 @@ func (m *Mirror) Forget(key string) {
 	defer m.mu.Unlock()
 	delete(m.held, key)
 }
+
+// due tells whether the peer is to be asked.
+func (m *Mirror) due() bool { return m.after == nil || m.after.isComplete() }
 
 // hold remembers what a peer sent, if its key is known; m.mu is held.
 func (m *Mirror) hold(ref Ref) error {

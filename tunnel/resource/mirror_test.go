@@ -111,3 +111,36 @@ func TestAHubRemembersWhatItsOwnResourcesAreAbout(t *testing.T) {
 		t.Errorf("handed over (-want +got):\n%s", diff)
 	}
 }
+
+func TestAHubAsksForWhatIsAboutItsOwnOnceThatIsComplete(t *testing.T) {
+	up, probe := NewSource("up"), NewSource("probe")
+	if err := up.Put(Resource{Key: "a", Body: []byte("x")}); err != nil {
+		t.Fatal(err)
+	}
+	agent, err := NewAgent([]*Source{up, probe}, []*Mirror{NewMirror("down", Receiver{})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, heard := NewHub(), make(chan string, 10)
+	h.Publish("down", nil)
+	put := func(_ string, r Resource) { heard <- r.Key }
+	h.Mirror("up", HubReceiver{Put: put, After: "down"})
+	h.Mirror("probe", HubReceiver{Put: put})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- h.Run(ctx, "c", sessionTo(t, agent)) }()
+	for i := range 500 {
+		if err := probe.Put(Resource{Key: strconv.Itoa(i), Body: []byte("x")}); err != nil {
+			t.Fatal(err)
+		}
+		if got := <-heard; got != strconv.Itoa(i) {
+			t.Errorf("heard of %q before what it is about is complete", got)
+		}
+	}
+	h.Source("c", "down").Complete()
+	if got := <-heard; got != "a" {
+		t.Errorf("heard of %q, want %q", got, "a")
+	}
+	cancel()
+	<-ended
+}

@@ -102,7 +102,14 @@ func (s *Source) Complete() {
 	s.complete = true
 	for f := range s.feeds {
 		f.conclude()
+		f.wake() // a mirror of the same stream may wait for it
 	}
+}
+
+func (s *Source) isComplete() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.complete
 }
 
 // Keys of the published resources, sorted.
@@ -126,7 +133,7 @@ func (s *Source) has(key string) bool {
 }
 
 // open begins one stream; wake is called, with the source locked, when next may
-// have something new.
+// have something new, and when the source is complete.
 func (s *Source) open(wake func()) *feed {
 	f := &feed{source: s, wake: wake, have: map[string]Ref{}, queued: map[string]struct{}{}}
 	s.mu.Lock()

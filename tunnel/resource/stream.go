@@ -78,7 +78,7 @@ func (e *exchange) serve(ctx context.Context, c conn, begin func() error, abort 
 	for _, m := range mirrors {
 		in := m.open()
 		s.intakes[m.kind] = in
-		s.greeting = append(s.greeting, in.inventory()...)
+		s.unasked = append(s.unasked, in)
 	}
 	defer s.close()
 	return s.run(ctx, abort)
@@ -86,12 +86,13 @@ func (e *exchange) serve(ctx context.Context, c conn, begin func() error, abort 
 
 // stream is the traffic of one connection.
 type stream struct {
-	conn     conn
-	wake     chan struct{}
-	feeds    map[string]*feed
-	order    []*feed
-	intakes  map[string]*intake
-	greeting []*rpcv1.SyncMessage
+	conn    conn
+	wake    chan struct{}
+	feeds   map[string]*feed
+	order   []*feed
+	intakes map[string]*intake
+	// unasked are those whose inventory the peer has not been told.
+	unasked []*intake
 }
 
 // close ends the stream's hold on sources and mirrors.
@@ -140,13 +141,10 @@ func (s *stream) read() error {
 }
 
 func (s *stream) write(ctx context.Context) error {
-	for _, m := range s.greeting {
-		if err := s.conn.Send(m); err != nil {
-			return fmt.Errorf("sync send: %w", err)
-		}
-	}
-	s.greeting = nil
 	for {
+		if err := s.ask(); err != nil {
+			return err
+		}
 		idle := true
 		// One message of each kind in turn: a burst of one delays no other.
 		for _, f := range s.order {
@@ -171,6 +169,24 @@ func (s *stream) write(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// ask tells the peer what mirrors hold that it has not been told of, once it is time.
+func (s *stream) ask() error {
+	var later []*intake
+	for _, in := range s.unasked {
+		if !in.mirror.due() {
+			later = append(later, in)
+			continue
+		}
+		for _, m := range in.inventory() {
+			if err := s.conn.Send(m); err != nil {
+				return fmt.Errorf("sync send: %w", err)
+			}
+		}
+	}
+	s.unasked = later
+	return nil
 }
 
 // accept takes one message of the peer.

@@ -4,8 +4,6 @@
 package shape
 
 import (
-	"context"
-	"os"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -13,47 +11,27 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/kubernetes"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/spokelet/spokelet/internal/livetest"
 )
 
 // livePods are of a real API server, in a namespace of their own.
 func livePods(t *testing.T) (pods typedcorev1.PodInterface, namespace string) {
 	t.Helper()
-	file := os.Getenv("SPOKELET_TEST_KUBECONFIG")
-	if file == "" {
-		t.Skip("needs an API server: SPOKELET_TEST_KUBECONFIG names no kubeconfig")
-	}
-	cfg, err := clientcmd.BuildConfigFromFlags("", file)
+	cfg := livetest.Config(t, "SPOKELET_TEST_KUBECONFIG")
+	kube, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg.QPS = -1
-	pool, err := rest.HTTPClientFor(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { utilnet.CloseIdleConnectionsFor(pool.Transport) })
-	kube, err := kubernetes.NewForConfigAndClient(cfg, pool)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ns, err := kube.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "shape-"}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = kube.CoreV1().Namespaces().Delete(context.WithoutCancel(t.Context()), ns.Name, metav1.DeleteOptions{})
-	})
+	namespace = livetest.Namespace(t, kube, "shape-")
 	// A controller makes it too, where there is one, but nobody waits for that.
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
-	if _, err := kube.CoreV1().ServiceAccounts(ns.Name).Create(t.Context(), account, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+	if _, err := kube.CoreV1().ServiceAccounts(namespace).Create(t.Context(), account, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		t.Fatal(err)
 	}
-	return kube.CoreV1().Pods(ns.Name), ns.Name
+	return kube.CoreV1().Pods(namespace), namespace
 }
 
 func liveOptions(namespace string) Options {

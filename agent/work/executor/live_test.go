@@ -6,20 +6,18 @@ package executor
 import (
 	"context"
 	"errors"
-	"os"
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/spokelet/spokelet/internal/livetest"
 )
 
 // liveRig is a namespace of a real API server with a service account in it.
@@ -31,32 +29,14 @@ type liveRig struct {
 
 func newLiveRig(t *testing.T) *liveRig {
 	t.Helper()
-	file := os.Getenv("SPOKELET_TEST_KUBECONFIG")
-	if file == "" {
-		t.Skip("needs an API server: SPOKELET_TEST_KUBECONFIG names no kubeconfig")
-	}
-	cfg, err := clientcmd.BuildConfigFromFlags("", file)
+	cfg := livetest.Config(t, "SPOKELET_TEST_KUBECONFIG")
+	kube, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg.QPS = -1
-	pool, err := rest.HTTPClientFor(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { utilnet.CloseIdleConnectionsFor(pool.Transport) })
-	kube, err := kubernetes.NewForConfigAndClient(cfg, pool)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ns, err := kube.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "executor-"}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = kube.CoreV1().Namespaces().Delete(context.WithoutCancel(t.Context()), ns.Name, metav1.DeleteOptions{})
-	})
-	return &liveRig{cfg: cfg, kube: kube, namespace: ns.Name}
+	own := rest.CopyConfig(cfg)
+	own.Dial = nil // a Checker lets go of its connections itself
+	return &liveRig{cfg: own, kube: kube, namespace: livetest.Namespace(t, kube, "executor-")}
 }
 
 func (r *liveRig) checker(t *testing.T, caches bool) *Checker {

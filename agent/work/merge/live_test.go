@@ -11,51 +11,29 @@ import (
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/spokelet/spokelet/internal/livetest"
 )
 
 // liveClients are of a real API server, with a namespace of their own.
 func liveClients(t *testing.T) (dynamic.Interface, kubernetes.Interface, string) {
 	t.Helper()
-	file := os.Getenv("SPOKELET_TEST_KUBECONFIG")
-	if file == "" {
-		t.Skip("needs an API server: SPOKELET_TEST_KUBECONFIG names no kubeconfig")
-	}
-	cfg, err := clientcmd.BuildConfigFromFlags("", file)
+	cfg := livetest.Config(t, "SPOKELET_TEST_KUBECONFIG")
+	kube, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg.QPS = -1
-	pool, err := rest.HTTPClientFor(cfg)
+	client, err := dynamic.NewForConfig(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { utilnet.CloseIdleConnectionsFor(pool.Transport) })
-	kube, err := kubernetes.NewForConfigAndClient(cfg, pool)
-	if err != nil {
-		t.Fatal(err)
-	}
-	client, err := dynamic.NewForConfigAndClient(cfg, pool)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ns, err := kube.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "merge-"}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = kube.CoreV1().Namespaces().Delete(context.WithoutCancel(t.Context()), ns.Name, metav1.DeleteOptions{})
-	})
-	return client, kube, ns.Name
+	return client, kube, livetest.Namespace(t, kube, "merge-")
 }
 
 // resourceOf finds how a kind is addressed.

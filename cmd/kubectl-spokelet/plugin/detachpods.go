@@ -23,9 +23,6 @@ import (
 // nodeOfPod is the field by which the pods of a node are found.
 const nodeOfPod = "spec.nodeName"
 
-// inCluster is the condition of a pod that was in its cluster.
-const inCluster = "spokelet.io/InCluster"
-
 const (
 	// labelCluster names the cluster of a virtual node, and virtualProvider is how the
 	// provider ids of virtual nodes begin.
@@ -127,7 +124,7 @@ func (s *session) printPods(ctx context.Context, hub client.Reader, onNode clien
 
 // printPod names a pod that is left, unless it is of a DaemonSet and never was there.
 func (s *session) printPod(pod *corev1.Pod) {
-	there := slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == inCluster })
+	there := slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == wire.ConditionInCluster })
 	if there || !ofDaemonSet(pod) {
 		_, _ = fmt.Fprintf(s.ErrOut, "left running in the cluster: pod/%s\n", nameOf(pod))
 	}

@@ -1,0 +1,71 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"context"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/spokelet/spokelet/agent/follow"
+)
+
+// allowed are the namespaces whose owner lets pods in, and no others.
+func (s *spoke) allowed() follow.Feed {
+	selector := labels.Set{LabelPods: PodsAllowed}.String()
+	namespaces := s.core.Namespaces()
+	return follow.Feed{
+		List: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.LabelSelector = selector
+			return namespaces.List(ctx, o)
+		},
+		Watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.LabelSelector = selector
+			return namespaces.Watch(ctx, o)
+		},
+	}
+}
+
+// permits has the pods tried again whose namespace's owner has just let them in. It
+// keeps nothing: that a namespace takes pods is asked when one is made.
+type permits struct{ engine *Engine }
+
+// Event implements follow.Sink.
+func (p permits) Event(ns metav1.Object, deleted bool) {
+	if !deleted {
+		p.engine.permitted(ns.GetName())
+	}
+}
+
+// Begin implements follow.Sink.
+func (permits) Begin() {}
+
+// End implements follow.Sink.
+func (permits) End(string) {}
+
+// Refused implements follow.Sink. What is allowed later is then found by the attempts
+// at its pods.
+func (p permits) Refused(err error) {
+	p.engine.log.V(1).Info("cannot watch the labels of namespaces", "err", err.Error())
+}
+
+// permitted tries the pods again that a namespace has refused.
+func (e *Engine) permitted(namespace string) {
+	e.namespaces.forget(namespace)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for at := range e.failing {
+		en := e.entries[at]
+		if at.Namespace != namespace || en == nil || en.verdict == nil {
+			continue
+		}
+		switch en.verdict.Reason {
+		case ReasonNamespaceNotAllowed, ReasonNamespaceTerminating:
+			e.queue.Add(item{place: at})
+		}
+	}
+}
