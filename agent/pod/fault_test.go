@@ -469,7 +469,7 @@ func TestTheHubHearsNothingOfAbsenceBeforeTheSpokeIsKnown(t *testing.T) {
 	}
 	select {
 	case <-synced:
-		t.Error("the hub takes what was said so far for all that there is")
+		t.Fatal("the hub takes what was said so far for all that there is")
 	default:
 	}
 	e.resync(map[types.UID]struct{}{"spoke-1": {}}, "6")

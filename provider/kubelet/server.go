@@ -97,8 +97,8 @@ type Server struct {
 // server is the endpoint of one node.
 type server struct {
 	*http.Server
-	listener net.Listener
-	end      context.CancelFunc // ends the streams, which the http.Server does not know
+	end  context.CancelFunc // ends the streams, which the http.Server does not know
+	done chan struct{}      // closed when the port is free
 }
 
 // New returns a Server without endpoints.
@@ -121,8 +121,8 @@ func (s *Server) Open(ctx context.Context, node string, port int32) error {
 	return nil
 }
 
-// Close ends the endpoint of a node, every connection to it and every stream. A
-// node without one is left alone.
+// Close ends the endpoint of a node, every connection to it and every stream. When
+// it returns, the port is free. A node without an endpoint is left alone.
 func (s *Server) Close(node string) {
 	s.mu.Lock()
 	old := s.servers[node]
@@ -131,19 +131,19 @@ func (s *Server) Close(node string) {
 	if old != nil {
 		old.end()
 		_ = old.Close() // closes what it can; there is nothing else to be done
-		// The http.Server does not know it before it serves.
-		_ = old.listener.Close()
+		// It does not know its listener before it serves.
+		<-old.done
 	}
 }
 
 func (s *Server) serve(ctx context.Context, node string, listener net.Listener) {
 	s.Close(node)
 	server := s.server(ctx, node)
-	server.listener = listener
 	s.mu.Lock()
 	s.servers[node] = server
 	s.mu.Unlock()
 	go func() {
+		defer close(server.done)
 		// The certificate comes from TLSConfig.
 		if err := server.ServeTLS(&port{Listener: listener}, "", ""); !errors.Is(err, http.ErrServerClosed) {
 			s.config.Logger.Error(err, "kubelet endpoint ended", "node", node)
@@ -156,7 +156,7 @@ func (s *Server) serve(ctx context.Context, node string, listener net.Listener) 
 // them. It outlives ctx.
 func (s *Server) server(ctx context.Context, node string) *server {
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
-	return &server{end: end, Server: &http.Server{
+	return &server{end: end, done: make(chan struct{}), Server: &http.Server{
 		BaseContext:       func(net.Listener) context.Context { return life },
 		Handler:           &endpoint{node: node, config: s.config, buffers: s.buffers},
 		ReadHeaderTimeout: headerTimeout,

@@ -185,6 +185,22 @@ func TestAPodThatIsEvictedWhileItsClusterIsAwayEndsWhenThatIsBack(t *testing.T) 
 	}, podNamed("a"))
 }
 
+func TestTheEndOfAPodIsConfirmedOnceThoughTheWatchLags(t *testing.T) {
+	inBubble(t, Config{}, func(r *rig) {
+		r.client.PrependReactor("delete", "pods", func(k8stesting.Action) (bool, runtime.Object, error) {
+			return true, nil, nil // it is gone, and the watch does not have it yet
+		})
+		r.watch(spoke)
+		defer r.connect(spoke)()
+		r.requests()
+		r.says(spoke, podNamed("a"), wire.PodStatus{Generation: 1, Gone: true, Status: succeeded()})
+		r.notReady("a")
+		if n := r.requests()["delete pods"]; n != 1 {
+			t.Errorf("it was confirmed %d times", n)
+		}
+	}, podNamed("a", deleting(30)))
+}
+
 func TestADaemonSetsPodStaysPending(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
 		r.watch(spoke)
