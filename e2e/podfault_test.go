@@ -57,8 +57,15 @@ func (c *cutPods) during(t *testing.T) {
 	for name, stream := range c.streams {
 		code := stream.ended(t, streamsEnd)
 		t.Logf("%s ended with code %d within %s after the node was NotReady", name, code, time.Since(start).Round(time.Millisecond))
-		// The API server itself ends a log in peace, whatever ended it.
-		if code == 0 && !strings.HasPrefix(name, "logs") {
+		// The API server itself ends a log in peace, whatever ended it; the log's
+		// last line says so.
+		if strings.HasPrefix(name, "logs") {
+			if text := stream.text(); !strings.Contains(text, "spokelet: the log ends here: cluster ") {
+				t.Errorf("%s: the log does not say that it was cut: %q", name, text)
+			}
+			continue
+		}
+		if code == 0 {
 			t.Errorf("%s: the cut looks like a success: %q", name, stream.text())
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -86,6 +87,56 @@ func checkUpgrade(t *testing.T, session *tunnel.Session) {
 	conn.(interface{ CloseWrite() error }).CloseWrite()
 	if _, err := r.ReadByte(); !errors.Is(err, io.EOF) {
 		t.Errorf("after the end: %v, want EOF", err)
+	}
+}
+
+func TestAFedStreamEndsWithWhateverEnds(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		end    func(near, far net.Conn, agent *tunneltest.Agent)
+		source error // with which feeding has ended
+		clean  bool  // end of the agent's direction
+	}{
+		"the source": {"its end is passed on", func(_, far net.Conn, _ *tunneltest.Agent) { _ = far.Close() }, nil, true},
+		"the source, by an error": {
+			"it is no end in order", func(near, _ net.Conn, _ *tunneltest.Agent) { _ = near.Close() }, io.ErrClosedPipe, false,
+		},
+		"the tunnel": {
+			"whoever waits for the source is told", func(_, _ net.Conn, a *tunneltest.Agent) { a.Network.Cut() }, tunnel.ErrAborted, false,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			hub := tunneltest.NewHub(t, nil)
+			agent := hub.Connect(t, "spoke1", kube(upgrade))
+			conn, err := hub.Session(t, "spoke1").Dial(t.Context(), tunnel.DoorKube)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			fmt.Fprintf(conn, "GET /exec HTTP/1.1\r\nHost: kube\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+			near, far := net.Pipe()
+			defer near.Close()
+			defer far.Close()
+			ended := make(chan error, 1)
+			conn.(interface {
+				Feed(src tunnel.Source, ended func(error))
+			}).Feed(near, func(err error) { ended <- err })
+			fmt.Fprintf(far, "line\n")
+			r := bufio.NewReader(conn)
+			for line := ""; line != "line\n"; {
+				if line, err = r.ReadString('\n'); err != nil {
+					t.Fatal(err)
+				}
+			}
+			tc.end(near, far, agent)
+			if err := <-ended; !errors.Is(err, tc.source) {
+				t.Errorf("%s: feeding ended with %v, want %v", tc.reason, err, tc.source)
+			}
+			if _, err := r.ReadByte(); err == nil || errors.Is(err, io.EOF) != tc.clean {
+				t.Errorf("%s: the agent's direction ended with %v", tc.reason, err)
+			}
+		})
 	}
 }
 

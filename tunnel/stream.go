@@ -53,6 +53,7 @@ type hubStream struct {
 	session *Session
 	door    string
 	cancel  context.CancelCauseFunc
+	body    *outgoing
 
 	mu     sync.Mutex
 	linger *time.Timer // set by Close
@@ -63,10 +64,11 @@ type hubStream struct {
 // opening alone.
 //
 // Reads end in io.EOF only when the agent ended the stream in order; whatever
-// cuts it is another error. The connection has two more methods:
-// CloseWrite() error ends the hub's direction and leaves the other open, and
-// Abort(error) ends both so that the agent sees an error too. Close sends what
-// was written, as TCP does. Errors are those of RoundTrip.
+// cuts it is another error. The connection has three more methods:
+// CloseWrite() error ends the hub's direction and leaves the other open,
+// Abort(error) ends both so that the agent sees an error too, and Feed(Source,
+// func(error)) spares whoever sends what another connection says a goroutine.
+// Close sends what was written, as TCP does. Errors are those of RoundTrip.
 func (s *Session) Dial(ctx context.Context, door string) (net.Conn, error) {
 	if _, err := ParseDoor(door); err != nil {
 		return nil, s.named(err)
@@ -91,13 +93,14 @@ func (s *Session) connect(ctx context.Context, door string) (*hubStream, error) 
 		door:    door,
 		cancel:  cancel,
 	}
+	st.body = &outgoing{buffer: st.out}
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
 	req := (&http.Request{
 		Method:        http.MethodConnect,
 		URL:           &url.URL{Scheme: "http", Host: door},
 		Host:          door,
 		Header:        http.Header{},
-		Body:          outgoing{st.out},
+		Body:          st.body,
 		ContentLength: -1,
 	}).WithContext(life)
 	resp, err := s.conn.RoundTrip(req)
@@ -129,15 +132,6 @@ func refusal(resp *http.Response) error {
 	default:
 		return fmt.Errorf("agent answered %d: %q: %w", resp.StatusCode, text, ErrRefused)
 	}
-}
-
-// outgoing is the body of the CONNECT request. HTTP/2 closes it when the
-// stream has ended for whatever reason.
-type outgoing struct{ *buffer }
-
-func (o outgoing) Close() error {
-	o.refuse(ErrAborted)
-	return nil
 }
 
 // receive moves what the agent sends until the stream has ended, and is the
@@ -208,14 +202,29 @@ func (s *hubStream) CloseWrite() error {
 // Abort ends both directions at once; the agent sees an error.
 func (s *hubStream) Abort(reason error) {
 	s.out.finish(aborted(reason))
+	s.body.giveUp()
 	s.in.refuse(net.ErrClosed)
 	s.cancel(aborted(reason))
 }
 
+// Feed makes src the rest of what the hub sends. It is read as there is room, by
+// the goroutine that HTTP/2 has for the stream anyway, and nothing can be written
+// any more. The end of src ends the hub's direction, and its error the stream.
+//
+// ended is called once, when src is read no more: with nil or the error in which
+// src has ended, or with one that wraps ErrAborted when the stream took no more.
+// Then others may read src on.
+func (s *hubStream) Feed(src Source, ended func(error)) {
+	s.body.feed(src, ended)
+	s.out.finish(errFed)
+}
+
 // Close ends the stream: what was written is sent, what arrives from now on
-// aborts it, and an agent that does not end its side is not waited for.
+// aborts it, and an agent that does not end its side is not waited for. A stream
+// whose source has not ended is aborted.
 func (s *hubStream) Close() error {
 	s.out.finish(io.EOF)
+	s.body.giveUp()
 	s.in.refuse(net.ErrClosed)
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -4,11 +4,14 @@
 package kubedoor
 
 import (
+	"bytes"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -110,20 +113,26 @@ func newBackend(cfg *rest.Config) (*backend, error) {
 }
 
 // singleUse opens one HTTP/1.1 connection per request and never reuses it. The
-// trusted CA is read anew each time, so that a rotated file is honoured.
-type singleUse struct{ cfg *rest.Config }
+// files that say whom to trust are read anew each time, so that a rotated one is
+// honoured; what comes of them is made anew only when they have changed, for a
+// connection keeps it as long as it lasts.
+type singleUse struct {
+	cfg *rest.Config
+
+	mu   sync.Mutex // guards what is below
+	read rest.TLSClientConfig
+	tls  *tls.Config // of read
+}
 
 // RoundTrip implements http.RoundTripper.
 func (s *singleUse) RoundTrip(r *http.Request) (*http.Response, error) {
-	cfg := rest.CopyConfig(s.cfg)
-	cfg.NextProtos = []string{"http/1.1"}
-	tlsConfig, err := rest.TLSConfigFor(cfg)
+	tlsConfig, err := s.tlsConfig()
 	if err != nil {
 		return nil, fmt.Errorf("TLS configuration: %w", err)
 	}
 	t := &http.Transport{
-		Proxy:                 cfg.Proxy,
-		DialContext:           cfg.Dial,
+		Proxy:                 s.cfg.Proxy,
+		DialContext:           s.cfg.Dial,
 		TLSClientConfig:       tlsConfig,
 		TLSHandshakeTimeout:   answerTimeout,
 		ResponseHeaderTimeout: answerTimeout,
@@ -134,4 +143,24 @@ func (s *singleUse) RoundTrip(r *http.Request) (*http.Response, error) {
 		t.Proxy = http.ProxyFromEnvironment
 	}
 	return t.RoundTrip(r)
+}
+
+// tlsConfig is what the files say now. It is shared, and not to be changed.
+func (s *singleUse) tlsConfig() (*tls.Config, error) {
+	cfg := rest.CopyConfig(s.cfg)
+	cfg.NextProtos = []string{"http/1.1"}
+	if err := rest.LoadTLSFiles(cfg); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.tls != nil && bytes.Equal(cfg.CAData, s.read.CAData) && bytes.Equal(cfg.CertData, s.read.CertData) && bytes.Equal(cfg.KeyData, s.read.KeyData) {
+		return s.tls, nil
+	}
+	made, err := rest.TLSConfigFor(cfg)
+	if err != nil {
+		return nil, err
+	}
+	s.read, s.tls = cfg.TLSClientConfig, made
+	return made, nil
 }

@@ -104,7 +104,8 @@ func (d *Door) address(out *http.Request, a *admitted) {
 	a.identity.assert(out.Header)
 }
 
-// upgrade forwards an upgrade request over a connection of its own.
+// upgrade forwards an upgrade request over a connection of its own. The stream
+// outlives the request, and ends with one of its two connections.
 func (d *Door) upgrade(w http.ResponseWriter, r *http.Request, a *admitted) {
 	// An upgrade request with a body could hide a second request in it.
 	out := r.Clone(r.Context())
@@ -113,7 +114,7 @@ func (d *Door) upgrade(w http.ResponseWriter, r *http.Request, a *admitted) {
 	out.ContentLength = 0
 	door.KeepUpgrade(out.Header, a.protocol)
 	d.address(out, a)
-	if err := door.Exchange(w, out, d.backend.upgrades); err != nil {
+	if err := door.Switch(context.Background(), w, out, d.backend.upgrades, func() {}); err != nil {
 		d.unreachable(w, r, err)
 	}
 }

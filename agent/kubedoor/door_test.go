@@ -5,6 +5,7 @@ package kubedoor
 
 import (
 	"bufio"
+	"crypto/tls"
 	"encoding/json"
 	"encoding/pem"
 	"io"
@@ -12,6 +13,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -431,5 +434,33 @@ func TestConfigIsRefusedWhenItIsUnsafe(t *testing.T) {
 				t.Errorf("%s: accepted", tc.reason)
 			}
 		})
+	}
+}
+
+func TestStreamsShareWhomTheyTrustUntilItChanges(t *testing.T) {
+	api := newAPIServer(t, func(http.ResponseWriter, *http.Request) {})
+	cfg := api.config()
+	file := filepath.Join(t.TempDir(), "ca.crt")
+	write := func(pem []byte) {
+		if err := os.WriteFile(file, pem, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(cfg.CAData)
+	once := &singleUse{cfg: &rest.Config{Host: cfg.Host, TLSClientConfig: rest.TLSClientConfig{CAFile: file}}}
+	made := func() *tls.Config {
+		c, err := once.tlsConfig()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	first := made()
+	if made() != first {
+		t.Error("an unchanged file was taken for another")
+	}
+	write(append([]byte("# rotated\n"), cfg.CAData...))
+	if made() == first {
+		t.Error("a file that was rotated is not read")
 	}
 }

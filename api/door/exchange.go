@@ -5,9 +5,11 @@ package door
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -22,7 +24,8 @@ const maxRefusal = 1 << 20
 var ErrSwitch = errors.New("backend did not switch to the protocol asked for")
 
 // Exchange sends the upgrade request out over rt and answers w: with the bytes
-// of the switched connection, until it ends, or with the backend's refusal.
+// of the switched connection, until it ends or the request's context does, or
+// with the backend's refusal.
 //
 // The rt must use a connection per request. Whatever the backend answers, both
 // connections are closed afterwards: one that a failed upgrade left open would
@@ -30,12 +33,38 @@ var ErrSwitch = errors.New("backend did not switch to the protocol asked for")
 //
 // An error means that nothing has been written to w.
 func Exchange(w http.ResponseWriter, out *http.Request, rt http.RoundTripper) error {
+	ended := make(chan struct{})
+	if err := Switch(out.Context(), w, out, rt, func() { close(ended) }); err != nil {
+		return err
+	}
+	<-ended
+	return nil
+}
+
+// Switch is an Exchange that does not wait for the end of a switched connection.
+// The handler of w may return: all that net/http keeps for it, a goroutine and
+// two buffers, is free while the stream lasts, until life ends. The request's
+// context bounds the switch alone.
+//
+// ended is called once, when both connections have ended, or before Switch
+// returns when there was no switch.
+func Switch(life context.Context, w http.ResponseWriter, out *http.Request, rt http.RoundTripper, ended func()) error {
+	var client net.Conn
+	defer func() {
+		if client == nil {
+			ended()
+		}
+	}()
 	res, err := rt.RoundTrip(out) //nolint:bodyclose // closed below, under a name that outlives its replacement
 	if err != nil {
 		return err
 	}
 	body := res.Body
-	defer func() { _ = body.Close() }()
+	defer func() {
+		if client == nil {
+			_ = body.Close()
+		}
+	}()
 	if res.StatusCode != http.StatusSwitchingProtocols {
 		refusal(w, res)
 		return nil
@@ -44,17 +73,21 @@ func Exchange(w http.ResponseWriter, out *http.Request, rt http.RoundTripper) er
 	if !ok || !strings.EqualFold(res.Header.Get("Upgrade"), out.Header.Get("Upgrade")) {
 		return fmt.Errorf("%w: asked for %q, got %q", ErrSwitch, out.Header.Get("Upgrade"), res.Header.Get("Upgrade"))
 	}
-	client, buffered, err := http.NewResponseController(w).Hijack()
+	conn, buffered, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrUpgrade, err)
 	}
 	res.Body = nil // the backend's connection; Write would copy it
 	if err := sendSwitch(res, buffered, backend); err != nil {
-		abort(client)
+		abort(conn)
 		abort(backend)
 		return nil
 	}
-	Splice(out.Context(), client, backend)
+	client = conn
+	begin(life, client, backend, func() {
+		_ = body.Close()
+		ended()
+	})
 	return nil
 }
 

@@ -46,14 +46,24 @@ func backend(t *testing.T, answer func(net.Conn, *http.Request)) (address string
 // front serves Exchange to the address and returns a connection to it.
 func front(t *testing.T, address string) net.Conn {
 	t.Helper()
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		out := r.Clone(r.Context())
-		out.RequestURI = ""
-		out.URL = &url.URL{Scheme: "http", Host: address, Path: r.URL.Path}
-		KeepUpgrade(out.Header, r.Header.Get("Upgrade"))
+	return serve(t, func(w http.ResponseWriter, out *http.Request) {
+		out.URL.Host = address
 		if err := Exchange(w, out, &http.Transport{DisableKeepAlives: true}); err != nil {
 			http.Error(w, err.Error(), http.StatusBadGateway)
 		}
+	})
+}
+
+// serve serves upgrades, with the request to be sent on, and returns a connection
+// to it.
+func serve(t *testing.T, answer func(http.ResponseWriter, *http.Request)) net.Conn {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		out := r.Clone(r.Context())
+		out.RequestURI = ""
+		out.URL = &url.URL{Scheme: "http", Path: r.URL.Path}
+		KeepUpgrade(out.Header, r.Header.Get("Upgrade"))
+		answer(w, out)
 	}))
 	t.Cleanup(s.Close)
 	c, err := net.Dial("tcp", s.Listener.Addr().String())
@@ -98,6 +108,55 @@ func TestExchangeForwardsWhatFollowedTheRequest(t *testing.T) {
 	}
 	if got, err := io.ReadAll(br); err != nil || string(got) != "early" {
 		t.Errorf("read %q, %v; want what was sent early", got, err)
+	}
+}
+
+func TestSwitchDoesNotWaitForTheEnd(t *testing.T) {
+	cases := map[string]struct {
+		reason, answer string
+		switched       bool
+	}{
+		"switched": {"a stream may last for hours", "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n", true},
+		"refused":  {"nothing goes on", "HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno", false},
+		"garbage":  {"nothing goes on", "SSH-2.0-x\r\n\r\n", false},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			address, _ := backend(t, func(c net.Conn, _ *http.Request) {
+				_, _ = io.WriteString(c, tc.answer)
+				_, _ = io.Copy(c, c)
+			})
+			life, end := context.WithCancel(t.Context())
+			defer end()
+			returned, ended := make(chan struct{}), make(chan struct{}, 2)
+			c := serve(t, func(w http.ResponseWriter, out *http.Request) {
+				defer close(returned)
+				out.URL.Host = address
+				_ = Switch(life, w, out, &http.Transport{DisableKeepAlives: true}, func() { ended <- struct{}{} })
+			})
+			_, _ = io.WriteString(c, ask)
+			<-returned
+			if tc.switched {
+				br := bufio.NewReader(c)
+				if _, err := http.ReadResponse(br, nil); err != nil {
+					t.Fatal(err)
+				}
+				_, _ = io.WriteString(c, "hello\n")
+				if got, err := br.ReadString('\n'); got != "hello\n" || err != nil || len(ended) > 0 {
+					t.Errorf("%s: read %q, %v, ended %d times", tc.reason, got, err, len(ended))
+				}
+				end()
+			}
+			<-ended
+			if tc.switched {
+				if rest, err := io.ReadAll(c); len(rest) > 0 {
+					t.Errorf("%s: then read %q, %v", tc.reason, rest, err)
+				}
+			}
+			if len(ended) > 0 {
+				t.Errorf("%s: it was told twice", tc.reason)
+			}
+		})
 	}
 }
 
@@ -257,4 +316,49 @@ func TestSpliceDoesNotWaitForEverForAClientWhoseBackendHasEnded(t *testing.T) {
 		}
 		_ = clientFar.Close()
 	})
+}
+
+// feeding is a backend that reads what it is to send by itself.
+type feeding struct {
+	pipeEnd
+	ended chan func(error)
+}
+
+func (f *feeding) Feed(_ net.Conn, ended func(error)) bool { f.ended <- ended; return true }
+
+func TestSpliceWaitsForABackendThatIsFed(t *testing.T) {
+	errSource := errors.New("boom")
+	cases := map[string]struct {
+		reason  string
+		err     error // with which feeding ends
+		aborted bool
+	}{
+		"an end":       {"the backend's last bytes say how it went", nil, false},
+		"an error":     {"it is passed on at once", errSource, true},
+		"the receiver": {"the backend's last bytes say how it went", ErrReceiver, false},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client, clientFar := net.Pipe()
+				near, far := net.Pipe()
+				backend := &feeding{pipeEnd: pipeEnd{Conn: near}, ended: make(chan func(error), 1)}
+				done := make(chan struct{})
+				go func() { defer close(done); Splice(t.Context(), client, backend) }()
+				(<-backend.ended)(tc.err)
+				synctest.Wait()
+				if backend.aborted != tc.aborted {
+					t.Errorf("%s: aborted %v", tc.reason, backend.aborted)
+				}
+				if !tc.aborted {
+					go func() { _, _ = io.WriteString(far, "bye"); _ = far.Close() }()
+					if got, err := io.ReadAll(clientFar); string(got) != "bye" || err != nil {
+						t.Errorf("%s: read %q, %v", tc.reason, got, err)
+					}
+				}
+				<-done
+				_, _ = clientFar.Close(), far.Close()
+			})
+		})
+	}
 }

@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -23,8 +24,8 @@ var (
 	// errHalfClosed ends a splice whose one side is done and whose other side
 	// has no way to be told so but a close.
 	errHalfClosed = errors.New("stream ended")
-	// errReceiver says that it was the receiver that failed, not the sender.
-	errReceiver = errors.New("receiver is gone")
+	// ErrReceiver says that it was the receiver that failed, not the sender.
+	ErrReceiver = errors.New("receiver is gone")
 	// errCut is why the other side of a failed stream is aborted.
 	errCut = errors.New("other side of the stream was cut")
 )
@@ -35,34 +36,93 @@ var (
 // on one side is passed on as a reset of the other, never as a clean end: to
 // some protocols on top, a clean end is success.
 func Splice(ctx context.Context, client, backend io.ReadWriteCloser) {
-	stop := context.AfterFunc(ctx, func() {
+	ended := make(chan struct{})
+	begin(ctx, client, backend, func() { close(ended) })
+	<-ended
+}
+
+// splice is a Splice on its way. Nobody waits for it: of thousands that are
+// idle, each costs the goroutines of its two directions and no other.
+type splice struct {
+	client, backend io.ReadWriteCloser
+
+	mu      sync.Mutex // guards what is below
+	half    bool       // one direction has ended
+	settled bool       // how it ends is decided
+	linger  *time.Timer
+}
+
+// begin starts a splice. ended is called once, when it does nothing any more.
+func begin(ctx context.Context, client, backend io.ReadWriteCloser, ended func()) {
+	s := &splice{client: client, backend: backend}
+	unwatch := context.AfterFunc(ctx, func() {
 		abort(client)
 		abort(backend)
 	})
-	defer stop()
-	up, down := make(chan error, 1), make(chan error, 1)
-	var both sync.WaitGroup
-	both.Go(func() { up <- carry(backend, client) })
-	both.Go(func() { down <- carry(client, backend) })
-	// Whatever ends one direction closes both, which ends the other: no
-	// goroutine outlives the request it served.
-	defer both.Wait()
-
-	select {
-	case err := <-up:
-		if err == nil || errors.Is(err, errReceiver) {
-			// The backend goes on, or it has ended and its last bytes say how.
-			err = <-down
+	var going atomic.Int32
+	going.Store(2)
+	carried := func(backends bool, err error) {
+		s.over(backends, err)
+		if going.Add(-1) == 0 {
+			unwatch()
+			ended()
 		}
-		finish(err, client, backend)
-	case err := <-down:
-		if err == nil {
-			timer := time.AfterFunc(linger, func() { finish(nil, client, backend) })
-			defer timer.Stop()
-			<-up //nolint:errcheck // whatever comes of it, the backend's end was clean
-		}
-		finish(err, client, backend)
 	}
+	write := func() { carried(false, carry(backend, client)) }
+	if !feed(backend, client, func(err error) {
+		if errors.Is(err, ErrReceiver) {
+			go write() // and so see how the client goes on
+			return
+		}
+		carried(false, err)
+	}) {
+		go write()
+	}
+	go func() { carried(true, carry(client, backend)) }()
+}
+
+// feeder is a backend that reads by itself what it is to send. ended is called
+// once: with nil when src has ended and so the client's direction, with src's
+// error, or with one that wraps ErrReceiver when it takes no more. False: it
+// cannot.
+type feeder interface {
+	Feed(src net.Conn, ended func(error)) bool
+}
+
+func feed(backend, client any, ended func(error)) bool {
+	f, ok := backend.(feeder)
+	src, is := client.(net.Conn)
+	return ok && is && f.Feed(src, ended)
+}
+
+// over is told how a direction has ended, that of the backend's bytes or that of
+// the client's. Whatever ends one for good closes both, which ends the other: no
+// goroutine outlives a splice.
+func (s *splice) over(backends bool, err error) {
+	s.mu.Lock()
+	first := !s.half
+	s.half = true
+	if s.linger != nil {
+		s.linger.Stop()
+	}
+	switch {
+	case s.settled:
+		s.mu.Unlock()
+		return
+	case first && backends && err == nil:
+		s.linger = time.AfterFunc(linger, func() { finish(nil, s.client, s.backend) })
+		s.mu.Unlock()
+		return
+	case first && !backends && (err == nil || errors.Is(err, ErrReceiver)):
+		// The backend goes on, or it has ended and its last bytes say how.
+		s.mu.Unlock()
+		return
+	case !first && !backends:
+		err = nil // whatever came of it, the backend's end was clean
+	}
+	s.settled = true
+	s.mu.Unlock()
+	finish(err, s.client, s.backend)
 }
 
 func finish(err error, a, b io.Closer) {
@@ -75,7 +135,7 @@ func finish(err error, a, b io.Closer) {
 	abort(b)
 }
 
-// carry copies src to dst until src ends. The error wraps errReceiver when it
+// carry copies src to dst until src ends. The error wraps ErrReceiver when it
 // is dst that is gone.
 func carry(dst io.Writer, src io.Reader) error {
 	if err := move(writer{dst}, src); err != nil {
@@ -124,7 +184,7 @@ type writer struct{ io.Writer }
 func (w writer) Write(p []byte) (int, error) {
 	n, err := w.Writer.Write(p)
 	if err != nil {
-		err = fmt.Errorf("%w: %w", errReceiver, err)
+		err = fmt.Errorf("%w: %w", ErrReceiver, err)
 	}
 	return n, err
 }

@@ -43,6 +43,7 @@ type endpoint struct {
 	node    string
 	config  Config
 	buffers *door.Buffers
+	life    context.Context // of the streams, which outlive their requests
 }
 
 // ServeHTTP authenticates, authorizes and routes, in this order.

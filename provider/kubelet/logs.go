@@ -39,11 +39,17 @@ func (e *endpoint) containerLogs(w http.ResponseWriter, r *http.Request, t targe
 		return
 	}
 	options.Container = t.container
-	e.log(w, r, call{pod: pod, subresource: "log", query: logQuery(options)})
+	c := call{pod: pod, subresource: "log", query: logQuery(options)}
+	if options.LimitBytes != nil {
+		c.limit = *options.LimitBytes
+	}
+	e.log(w, r, c)
 }
 
 // log passes a log on. A log that was cut ends in an aborted answer, which is
-// not the end of a log.
+// not the end of a log. The hub's API server ends its own answer in peace all the
+// same, so that people are told in the log's last line, as a kubelet tells them
+// of a log that it cannot read on.
 func (e *endpoint) log(w http.ResponseWriter, r *http.Request, c call) {
 	way, err := e.config.Door.RoundTripper(r.Context(), e.node)
 	if err != nil {
@@ -73,7 +79,11 @@ func (e *endpoint) log(w http.ResponseWriter, r *http.Request, c call) {
 	w.Header().Set("Content-Type", "text/plain")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(res.StatusCode)
-	if err := e.copyFlushed(w, res.Body); err != nil {
+	reader := &logReader{w: w, control: http.NewResponseController(w)}
+	if err := e.copyLog(reader, res.Body); err != nil {
+		if !errors.Is(err, errReader) && r.Context().Err() == nil {
+			reader.tell(err, c.limit)
+		}
 		panic(http.ErrAbortHandler)
 	}
 }
@@ -87,11 +97,10 @@ func untimed(w http.ResponseWriter) error {
 	return nil
 }
 
-// copyFlushed passes every piece on as it comes. What a reader does not take is
-// not read either, and the cluster is told so by its window.
-func (e *endpoint) copyFlushed(w http.ResponseWriter, body io.Reader) error {
-	flush := http.NewResponseController(w).Flush
-	if err := flush(); err != nil {
+// copyLog passes every piece on as it comes. What a reader does not take is not
+// read either, and the cluster is told so by its window.
+func (e *endpoint) copyLog(to *logReader, body io.Reader) error {
+	if err := to.flush(); err != nil {
 		return err
 	}
 	buffer := e.buffers.Get()
@@ -99,11 +108,8 @@ func (e *endpoint) copyFlushed(w http.ResponseWriter, body io.Reader) error {
 	for {
 		n, err := body.Read(buffer)
 		if n > 0 {
-			if _, werr := w.Write(buffer[:n]); werr != nil {
+			if werr := to.pass(buffer[:n]); werr != nil {
 				return werr
-			}
-			if ferr := flush(); ferr != nil {
-				return ferr
 			}
 		}
 		if err == io.EOF {

@@ -5,6 +5,7 @@ package kubelet
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -13,6 +14,8 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"runtime"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -108,36 +111,86 @@ func TestLogsComeAsTheyAreWritten(t *testing.T) {
 }
 
 func TestALogThatWasCutHasNoCleanEnd(t *testing.T) {
+	const told = `spokelet: the log ends here: cluster "spoke1": `
+	tunnelCut := func(s *spoke) { s.agent.Network.Cut() }
 	cases := map[string]struct {
-		reason string
-		cut    func(s *spoke)
-		end    func()
+		reason, log, query string
+		cut                func(s *spoke)
+		end                func()
+		want               string // how what follows begins
 	}{
-		"the tunnel":           {"the hub lost the cluster", func(s *spoke) { s.agent.Network.Cut() }, func() {}},
-		"the cluster":          {"its API server lost the kubelet", func(*spoke) {}, func() { panic(http.ErrAbortHandler) }},
-		"the node was removed": {"nobody may read its logs", func(s *spoke) { s.server.Close("spoke1") }, func() {}},
+		"the tunnel": {reason: "the hub lost the cluster", log: "one\n", cut: tunnelCut, want: told},
+		"the cluster": {
+			reason: "its API server lost the kubelet", log: "one\n", end: func() { panic(http.ErrAbortHandler) }, want: told,
+		},
+		"within a line": {reason: "the last line of the log is not ours", log: "on", cut: tunnelCut, want: "\n" + told},
+		"before a line": {reason: "there is no line to be ended", log: "", cut: tunnelCut, want: told},
+		"with room":     {reason: "the reader takes that much", log: "one\n", query: "&limitBytes=5000", cut: tunnelCut, want: told},
+		"without room":  {reason: "the reader asked for no more", log: "one\n", query: "&limitBytes=30", cut: tunnelCut},
+		"not followed":  {reason: "half a log looks like a whole one", log: "one\n", query: "&follow=false", cut: tunnelCut, want: told},
+		"the node was removed": {
+			reason: "nobody may read its logs", log: "one\n", cut: func(s *spoke) { s.server.Close("spoke1") },
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			read := make(chan struct{})
 			s := newSpoke(t, func(w http.ResponseWriter, r *http.Request) {
-				_, _ = io.WriteString(w, "one\n")
+				_, _ = io.WriteString(w, tc.log)
 				_ = http.NewResponseController(w).Flush()
 				<-read
-				tc.end()
+				if tc.end != nil {
+					tc.end()
+				}
 				<-r.Context().Done()
 			})
-			body := s.open(t.Context(), logPath+"?follow=true").Body
-			if _, err := io.ReadFull(body, make([]byte, 4)); err != nil {
+			body := s.open(t.Context(), logPath+"?follow=true"+tc.query).Body
+			if _, err := io.ReadFull(body, make([]byte, len(tc.log))); err != nil {
 				t.Fatal(err)
 			}
-			tc.cut(s)
+			if tc.cut != nil {
+				tc.cut(s)
+			}
 			close(read)
-			if rest, err := io.ReadAll(body); err == nil || len(rest) > 0 {
-				t.Errorf("%s: read %q and a clean end", tc.reason, rest)
+			rest, err := io.ReadAll(body)
+			if err == nil {
+				t.Errorf("%s: a clean end", tc.reason)
+			}
+			first, line := strings.CutPrefix(string(rest), tc.want)
+			if !line || tc.want == "" && len(rest) > 0 || tc.want != "" && strings.Index(first, "\n") != len(first)-1 {
+				t.Errorf("%s: read %q, want one line that begins with %q", tc.reason, rest, tc.want)
 			}
 		})
 	}
+}
+
+func TestAReaderThatStoppedIsNotWaitedForAtTheEndOfALog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const log = "one\n"
+		read := make(chan struct{})
+		conn := inMemory(t, func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, log)
+			_ = http.NewResponseController(w).Flush()
+			<-read
+			panic(http.ErrAbortHandler)
+		})
+		if _, err := io.WriteString(conn, "GET "+logPath+"?follow=true HTTP/1.1\r\nHost: node\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(response.Body, make([]byte, len(log))); err != nil {
+			t.Fatal(err)
+		}
+		close(read)
+		time.Sleep(tellTimeout + time.Millisecond)
+		synctest.Wait()
+		if rest, err := io.ReadAll(conn); len(rest) > 0 {
+			t.Errorf("read %q, %v after a second in which nothing was read", rest, err)
+		}
+	})
 }
 
 func TestAReaderThatGoesAwayEndsTheLog(t *testing.T) {
@@ -324,4 +377,44 @@ func TestAStreamMayBeIdleForHours(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestAnIdleStreamHasNoHandler: net/http keeps two buffers and a deep stack for a
+// handler that does not return, and thousands of streams are idle at once.
+func TestAnIdleStreamHasNoHandler(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conn := inMemory(t, func(w http.ResponseWriter, _ *http.Request) {
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				return
+			}
+			defer func() { _ = conn.Close() }()
+			_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+			_, _ = io.Copy(conn, conn)
+		})
+		const request = "GET " + execPath + "&output=1 HTTP/1.1\r\nHost: node\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+		if _, err := io.WriteString(conn, request); err != nil {
+			t.Fatal(err)
+		}
+		reader := bufio.NewReader(conn)
+		if response, err := http.ReadResponse(reader, nil); err != nil || response.StatusCode != http.StatusSwitchingProtocols {
+			t.Fatalf("answered %v, %v", response, err)
+		}
+		if _, err := io.WriteString(conn, "hello\n"); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := reader.ReadString('\n'); got != "hello\n" || err != nil {
+			t.Fatalf("read %q, %v", got, err)
+		}
+		synctest.Wait()
+		stacks := make([]byte, 1<<20)
+		stacks = stacks[:runtime.Stack(stacks, true)]
+		if n := bytes.Count(stacks, []byte("kubelet.(*endpoint).ServeHTTP")); n > 0 {
+			t.Errorf("%d handlers of an idle stream", n)
+		}
+		// The client's bytes are read by the goroutine of HTTP/2.
+		if n := bytes.Count(stacks, []byte("api/door.move(")); n != 1 {
+			t.Errorf("%d goroutines copy, want one:\n%s", n, stacks)
+		}
+	})
 }

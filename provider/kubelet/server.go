@@ -54,8 +54,8 @@ type Pods interface {
 
 // Dialer opens raw streams to the doors of a cluster. A Door's RoundTripper that
 // is one, as the session of a tunnel is, carries exec, attach and port-forward.
-// A stream should have CloseWrite() error, and Abort(error) to end it so that
-// the cluster sees an error.
+// A stream should have CloseWrite() error, Abort(error) to end it so that the
+// cluster sees an error, and may have Feed, as those of a session.
 type Dialer interface {
 	Dial(ctx context.Context, door string) (net.Conn, error)
 }
@@ -158,7 +158,7 @@ func (s *Server) server(ctx context.Context, node string) *server {
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	return &server{end: end, done: make(chan struct{}), Server: &http.Server{
 		BaseContext:       func(net.Listener) context.Context { return life },
-		Handler:           &endpoint{node: node, config: s.config, buffers: s.buffers},
+		Handler:           &endpoint{node: node, config: s.config, buffers: s.buffers, life: life},
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       requestTimeout,
 		WriteTimeout:      requestTimeout + headerTimeout,

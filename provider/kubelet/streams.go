@@ -184,12 +184,13 @@ type call struct {
 	pod         *corev1.Pod
 	subresource string
 	query       url.Values
+	limit       int64 // of a log, in bytes; 0 is none
 	// command: the end of what runs is told on an error stream.
 	command bool
 }
 
 // stream passes an upgraded connection through to the cluster, until one of
-// them ends.
+// them or the endpoint ends. It returns when the connection has been upgraded.
 func (e *endpoint) stream(w http.ResponseWriter, r *http.Request, c call) {
 	protocol, err := door.UpgradeOf(r)
 	switch {
@@ -217,8 +218,7 @@ func (e *endpoint) stream(w http.ResponseWriter, r *http.Request, c call) {
 	negotiate(out.Header, r.Header)
 	door.KeepUpgrade(out.Header, protocol)
 	l := &line{dialer: dialer, follow: c.command && strings.EqualFold(protocol, protocolSPDY)}
-	defer l.release()
-	if err := door.Exchange(w, out, l); err != nil {
+	if err := door.Switch(e.life, w, out, l, l.release); err != nil {
 		e.broken(w, r, err)
 	}
 }
@@ -320,6 +320,23 @@ func (c *cord) CloseWrite() error {
 		return errors.ErrUnsupported
 	}
 	return half.CloseWrite()
+}
+
+// Feed has the cluster's end read what the client sends by itself, if it can.
+func (c *cord) Feed(src net.Conn, ended func(error)) bool {
+	f, ok := c.conn.(interface {
+		Feed(src tunnel.Source, ended func(error))
+	})
+	if !ok {
+		return false
+	}
+	f.Feed(src, func(err error) {
+		if errors.Is(err, tunnel.ErrAborted) {
+			err = fmt.Errorf("%w: %w", door.ErrReceiver, err)
+		}
+		ended(err)
+	})
+	return true
 }
 
 // Abort ends the stream so that the cluster sees an error.
