@@ -82,11 +82,11 @@ func (p *prompt) create(w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if code := p.refuse(pod.Name); code != 0 {
-		p.fail(w, code)
+		p.fail(w, pod.Name, code)
 		return
 	}
 	if p.made[pod.Name] != nil {
-		p.fail(w, http.StatusConflict)
+		p.fail(w, pod.Name, http.StatusConflict)
 		return
 	}
 	pod.APIVersion, pod.Kind = "v1", "Pod"
@@ -102,14 +102,15 @@ func (p *prompt) get(w http.ResponseWriter, name string) {
 		p.answer(w, pod)
 		return
 	}
-	p.fail(w, http.StatusNotFound)
+	p.fail(w, name, http.StatusNotFound)
 }
 
-func (p *prompt) fail(w http.ResponseWriter, code int) {
+// fail refuses as an API server does, which names the object.
+func (p *prompt) fail(w http.ResponseWriter, name string, code int) {
 	w.WriteHeader(code)
 	p.answer(w, metav1.Status{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: int32(code),
-		Message: "so says the test",
+		Message: "so says the test", Details: &metav1.StatusDetails{Kind: "pods", Name: name},
 		Reason: map[int]metav1.StatusReason{
 			http.StatusConflict: metav1.StatusReasonAlreadyExists, http.StatusForbidden: metav1.StatusReasonForbidden, http.StatusNotFound: metav1.StatusReasonNotFound,
 		}[code],
