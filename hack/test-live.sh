@@ -24,4 +24,4 @@ SPOKELET_TEST_KUBECONFIG=$SPOKELET_SPOKE_KUBECONFIGS
 export SPOKELET_HUB_KUBECONFIG SPOKELET_SPOKE_KUBECONFIGS SPOKELET_TEST_KUBECONFIG
 go run ./hack/live "$@"
 # The suite of ManifestWork's contract, against the agent's process mode.
-(cd e2e && ../bin/tools/gotestsum --format standard-quiet -- -count=1 -timeout 15m ./conformance/)
+(cd e2e && ../bin/tools/gotestsum --format standard-quiet --hide-summary=skipped -- -count=1 -timeout 15m ./conformance/)

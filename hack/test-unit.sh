@@ -12,6 +12,6 @@ status=0
 for dir in $(./modules.sh); do
   if [[ $dir == ./e2e ]]; then continue; fi
   echo "== go test $dir"
-  (cd "../$dir" && "$gotestsum" --format standard-quiet -- -timeout 15m "$@" ./...) || status=1
+  (cd "../$dir" && "$gotestsum" --format standard-quiet --hide-summary=skipped -- -timeout 15m "$@" ./...) || status=1
 done
 exit $status
