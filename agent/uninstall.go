@@ -51,7 +51,7 @@ func Uninstall(ctx context.Context, opts Options) error {
 		}
 	}
 	if *opts.Config.Pods.Enabled {
-		if err := pod.Remove(ctx, opts.Client, opts.Config.PodAccount(), ""); err != nil {
+		if err := pod.Remove(ctx, opts.Client, opts.Logger, opts.Config.PodAccount(), ""); err != nil {
 			return err
 		}
 	}

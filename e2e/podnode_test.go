@@ -28,10 +28,13 @@ func (s *suite) nodeAnswers(t *testing.T) {
 	parallel(t, tests)
 }
 
+// nonsense is a path that no kubelet has.
+const nonsense = "nonsense"
+
 func (s *suite) kubeletsAgree(t *testing.T, c client) {
 	for path, common := range map[string]func(string) (string, error){
 		"healthz":          whole,
-		"nonsense":         whole,
+		nonsense:           whole,
 		"pods":             podNames,
 		"runningpods/":     podNames,
 		"metrics/resource": seriesNames,
@@ -57,6 +60,9 @@ func (s *suite) kubeletsAgree(t *testing.T, c client) {
 // ways, with the exit code.
 func (c client) kubelet(ctx context.Context, way, path string, common func(string) (string, error)) (string, error) {
 	got := ask(ctx, c.on(way), "", "get", "--raw", "/api/v1/nodes/"+c.nodeOn(way)+"/proxy/"+path)
+	if wanted := path != nonsense; (got.Code == 0) != wanted {
+		return "", fmt.Errorf("%s: exit code %d: %s%s", path, got.Code, got.Out, got.Err)
+	}
 	out, err := common(got.Out)
 	return fmt.Sprintf("exit code %d\n%s\n%s", got.Code, out, got.Err), err
 }

@@ -53,6 +53,8 @@ type suite struct {
 	hub    *site
 	spokes []*site
 	spdy   string // path of the kubectl that speaks SPDY
+	// metrics is built before the first step: that takes minutes the first time.
+	metrics *env.MetricsServer
 }
 
 func (s *suite) spoke() *site { return s.spokes[0] }
@@ -87,6 +89,9 @@ func newSuite(t *testing.T) *suite {
 	}
 	s := &suite{env: e, hub: newSite(t, e, set.Hub())}
 	if s.spdy, err = set.Program(ctx, spdyKubectl); err != nil {
+		t.Fatal(err)
+	}
+	if s.metrics, err = e.MetricsServer(ctx); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range set.Spokes() {

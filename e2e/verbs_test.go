@@ -383,18 +383,23 @@ var tokenVolumes = regexp.MustCompile(`kube-api-access-\w+`)
 
 // cordonAgrees tries what would take the node out of service, and changes nothing.
 func (s *suite) cordonAgrees(t *testing.T, c client) {
-	for name, args := range map[string][]string{
-		"cordon":                   {"cordon"},
-		"uncordon":                 {"uncordon"},
-		"drain":                    {"drain", "--pod-selector=app=" + longLived, "--force"},
-		"drain of what is nobodys": {"drain", "--pod-selector=app=" + longLived},
-		"drain of nothing":         {"drain", "--pod-selector=app=nowhere"},
+	for name, tc := range map[string]struct {
+		args []string
+		code int
+	}{
+		"cordon":                   {args: []string{"cordon"}},
+		"uncordon":                 {args: []string{"uncordon"}},
+		"drain":                    {args: []string{"drain", "--pod-selector=app=" + longLived, "--force"}},
+		"drain of what is nobodys": {args: []string{"drain", "--pod-selector=app=" + longLived}, code: 1},
+		"drain of nothing":         {args: []string{"drain", "--pod-selector=app=nowhere"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.both(t, func(ctl env.Command, way string) (string, error) {
-				got := ask(t.Context(), ctl, "", append(args, c.nodeOn(way), "--dry-run=server")...)
-				text := fmt.Sprintf("exit code %d\n%s%s", got.Code, got.Out, got.Err)
-				return strings.ReplaceAll(text, c.nodeOn(way), "NODE"), nil
+				got := ask(t.Context(), ctl, "", append(slices.Clone(tc.args), c.nodeOn(way), "--dry-run=server")...)
+				if got.Code != tc.code {
+					return "", fmt.Errorf("exit code %d: %s%s", got.Code, got.Out, got.Err)
+				}
+				return strings.ReplaceAll(got.Out+got.Err, c.nodeOn(way), "NODE"), nil
 			})
 		})
 	}

@@ -64,6 +64,15 @@ func (e *fakeEndpoints) Open(_ context.Context, node string, port int32) error {
 	return nil
 }
 
+// occupy has somebody else have all ports from first to last.
+func (e *fakeEndpoints) occupy(first, last int32) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for port := first; port <= last; port++ {
+		e.busy[port] = true
+	}
+}
+
 func (e *fakeEndpoints) Close(node string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -84,6 +93,8 @@ type fakePods struct {
 	began   map[string]int
 	// bound are nodes with pods, expected those of groups that are not released.
 	bound, expected map[string]bool
+	// asked counts the questions whether a node is idle.
+	asked int
 }
 
 func newFakePods() *fakePods {
@@ -105,7 +116,14 @@ func (p *fakePods) Release(node string) {
 func (p *fakePods) Idle(node string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.asked++
 	return !p.bound[node]
+}
+
+func (p *fakePods) expects(node string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.expected[node]
 }
 
 func (p *fakePods) bind(node string, bound bool) {

@@ -14,8 +14,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/pager"
 
 	"github.com/spokelet/spokelet/api/wire"
 )
@@ -50,15 +52,16 @@ func (p *Provider) Group(name, group string, summary wire.NodeSummary) {
 	base := p.record(name)
 	n := base.groups[group]
 	if n == nil && !p.room(base) {
-		p.config.Logger.Info("cluster has too many groups of nodes", "cluster", name, "group", group)
+		p.config.Logger.V(1).Info("cluster has too many groups of nodes", "cluster", name, "group", group)
 		p.drop(base)
 		return
 	}
 	if n == nil {
 		n = p.addGroup(base, group)
 	}
-	n.summaryChanged(summary)
-	p.settle(base)
+	if known := n.summaryChanged(summary); !known {
+		p.settle(base)
+	}
 }
 
 // Knows reports whether a summary of a group is held: what is not held has to be sent
@@ -89,10 +92,15 @@ func (p *Provider) idled() {
 	}
 }
 
+// heldGroupsMax bounds the groups of a cluster together with those that it names no
+// more and whose Nodes pods keep, or that it has not named yet: it names no more than
+// wire.NodeGroupsMax at a time, and as many have room beside those that are left.
+const heldGroupsMax = 2 * wire.NodeGroupsMax
+
 // room makes room for one more group of a cluster, if there is any: those that were
 // told of and never named give way. p.mu is held.
 func (p *Provider) room(base *virtualNode) bool {
-	if len(base.groups) < wire.NodeGroupsMax {
+	if len(base.groups) < heldGroupsMax {
 		return true
 	}
 	for _, n := range slices.Collect(maps.Values(base.groups)) {
@@ -101,7 +109,7 @@ func (p *Provider) room(base *virtualNode) bool {
 		n.mu.Unlock()
 		p.drop(n)
 	}
-	return len(base.groups) < wire.NodeGroupsMax
+	return len(base.groups) < heldGroupsMax
 }
 
 func unless(kept bool, s *wire.NodeSummary) *wire.NodeSummary {
@@ -127,12 +135,15 @@ func (p *Provider) addGroup(base *virtualNode, group string) *virtualNode {
 }
 
 // adopt takes over the Nodes of a cluster's groups that an earlier process of the hub
-// left: they are kept until the cluster has said which groups it has. Any other Node
-// of which nothing is known goes. p.mu is held.
+// left: they are kept until the cluster has said which groups it has. They alone may
+// have pods of before, and are expected. Any other Node of which nothing is known goes.
+// p.mu is held.
 func (p *Provider) adopt(base *virtualNode, cluster Cluster) {
 	first := !base.adopted
 	base.adopted = true
-	for _, node := range p.groupNodes(base.name) {
+	nodes := p.groupNodes(base.name)
+	delete(p.strays, base.name)
+	for _, node := range nodes {
 		_, group := wire.ParseNodeName(node.Name)
 		n, known := base.groups[group]
 		if known && !first {
@@ -146,11 +157,28 @@ func (p *Provider) adopt(base *virtualNode, cluster Cluster) {
 			n.wanted = ours
 			v.cluster.ID = cluster.ID
 		})
-		p.keep(n)
+		if ours {
+			p.config.Pods.Expect(n.name)
+		}
+		p.ensureRunning(n)
 	}
 }
 
-// groupNodes are the Nodes of a cluster's groups as the informer has them.
+// expectAgain has nothing said of absence in what is known anew of a cluster before the
+// pods of its groups are listed; p.mu is held.
+func (p *Provider) expectAgain(base *virtualNode) {
+	for _, n := range base.groups {
+		n.mu.Lock()
+		wanted := n.wanted
+		n.mu.Unlock()
+		if wanted {
+			p.config.Pods.Expect(n.name)
+		}
+	}
+}
+
+// groupNodes are the Nodes of a cluster's groups as the informer has them, and its
+// strays; p.mu is held.
 func (p *Provider) groupNodes(cluster string) []*corev1.Node {
 	found, _ := p.informer.GetIndexer().ByIndex(indexGroups, cluster) // the index is there
 	nodes := make([]*corev1.Node, 0, len(found))
@@ -159,7 +187,38 @@ func (p *Provider) groupNodes(cluster string) []*corev1.Node {
 			nodes = append(nodes, node)
 		}
 	}
-	return nodes
+	return append(nodes, p.strays[cluster]...)
+}
+
+// findStrays lists the Nodes of groups whose label, by which the informer chooses,
+// somebody took away: their pods are not absent for that.
+func (p *Provider) findStrays(ctx context.Context) error {
+	strays := map[string][]*corev1.Node{}
+	list := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+		defer cancel()
+		return p.config.Client.CoreV1().Nodes().List(ctx, o)
+	})
+	err := list.EachListItem(ctx, metav1.ListOptions{}, func(obj runtime.Object) error {
+		node, ok := obj.(*corev1.Node)
+		if !ok || ownerOf(node, "") == ownerForeign || p.present(node.Name) != nil {
+			return nil
+		}
+		if cluster, group := wire.ParseNodeName(node.Name); group != "" {
+			strays[cluster] = append(strays[cluster], trimmed(node))
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("nodes cannot be listed: %w", err)
+	}
+	p.mu.Lock()
+	p.strays = strays
+	p.mu.Unlock()
+	for cluster := range strays {
+		p.reconsider(cluster)
+	}
+	return nil
 }
 
 // settle brings the groups of a cluster that is accepted to what is known of it; p.mu
@@ -194,9 +253,12 @@ func (n *virtualNode) decide(idle bool, summary *wire.NodeSummary) {
 		v.vanished, v.label, n.leaving = false, summary.Split.Label, false
 		n.wanted = n.wanted || v.summary != nil
 	default:
+		// Of one that never had its Node here the API server is asked for pods. Those of
+		// somebody else's Node are not ours to wait for.
 		v.vanished = true
-		n.leaving = n.leaving || n.wanted && idle
-		n.wanted = n.wanted && !idle && n.registration != nameTaken
+		goes := n.wanted && (idle || n.registration != registered)
+		n.leaving = n.leaving || goes && n.registration != nameTaken
+		n.wanted = n.wanted && !goes
 	}
 }
 
@@ -241,9 +303,6 @@ func (p *Provider) keep(n *virtualNode) {
 	n.mu.Lock()
 	wanted := n.wanted
 	n.mu.Unlock()
-	if wanted {
-		p.config.Pods.Expect(n.name)
-	}
 	if wanted || p.present(n.name) != nil {
 		p.ensureRunning(n)
 	}

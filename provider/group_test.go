@@ -405,15 +405,60 @@ func TestTheGroupsOfAClusterAreBounded(t *testing.T) {
 		h.split()
 		for i := range 10 * wire.NodeGroupsMax {
 			h.provider.Group("spoke1", fmt.Sprintf("g%d", i), of("1"))
-		}
-		if got := len(h.provider.nodes); got > wire.NodeGroupsMax+1 {
-			t.Errorf("%d nodes are held for one cluster", got)
+			if got := len(h.provider.nodes); got > heldGroupsMax+1 {
+				t.Fatalf("%d nodes are held for one cluster", got)
+			}
 		}
 		h.wantReady("spoke1.gpu", "True NodesReady", "whatever else is said")
 		h.summary("spoke1", pooled("gpu", "late", "std"))
 		h.group("spoke1", "late", of("1"))
 		pass(time.Second)
 		h.wantReady("spoke1.late", "True NodesReady", "for what is named has room")
+	})
+}
+
+func TestGroupsThatAreKeptForTheirPodsTakeNoRoomFromOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := startHub(t, fake.NewClientset())
+		defer h.stop()
+		h.ensure(spoke1)
+		h.connect("spoke1")
+		show := func(generation string) (names []string) {
+			for i := range wire.NodeGroupsMax {
+				names = append(names, fmt.Sprintf("%s%d", generation, i))
+				h.provider.Group("spoke1", names[i], of("1"))
+				h.pods.bind("spoke1."+names[i], true)
+			}
+			h.summary("spoke1", pooled(names...))
+			pass(time.Second)
+			return names
+		}
+		old := show("old")
+		for i, name := range show("new") {
+			h.wantReady("spoke1."+name, "True NodesReady", "for what is named has room")
+			h.wantReady("spoke1."+old[i], "False NoNodes", "while pods are bound to it")
+		}
+		show("more")
+		if got := len(h.provider.nodes); got > heldGroupsMax+1 {
+			t.Errorf("%d nodes are held for one cluster", got)
+		}
+	})
+}
+
+func TestWhatAKnownGroupSaysIsNoBusinessOfOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := startHub(t, fake.NewClientset())
+		defer h.stop()
+		h.split()
+		before := h.pods.asked
+		h.group("spoke1", "gpu", of("6"))
+		pass(time.Second)
+		if got := h.pods.asked - before; got != 0 {
+			t.Errorf("%d nodes of groups were looked at", got)
+		}
+		if got := h.node("spoke1.gpu").Status.Capacity.Cpu().String(); got != "6" {
+			t.Errorf("capacity: got %s CPUs, want the 6 that the group says", got)
+		}
 	})
 }
 

@@ -43,6 +43,9 @@ type Provider struct {
 	spawn  func(run func(context.Context)) bool
 	waited bool // the reconnect grace is over
 	nodes  map[string]*virtualNode
+	// strays are the Nodes of groups that were there at Start without their label,
+	// by their clusters, until these are known.
+	strays map[string][]*corev1.Node
 	// requeue has a cluster's record looked at again; nil before a controller
 	// has bound it.
 	requeue func(cluster string)
@@ -74,7 +77,9 @@ func New(config Config) (*Provider, error) {
 	return p, nil
 }
 
-// nodesWhere lists and watches nodes by the selectors of where.
+// nodesWhere lists and watches nodes by the selectors of where. A list is answered as
+// of now, where a reflector would take what a cache of the API server has: what is
+// said of absent pods rests on it.
 func nodesWhere(client kubernetes.Interface, where metav1.ListOptions) cache.ListerWatcher {
 	narrow := func(o metav1.ListOptions) metav1.ListOptions {
 		o.LabelSelector, o.FieldSelector = where.LabelSelector, where.FieldSelector
@@ -82,6 +87,9 @@ func nodesWhere(client kubernetes.Interface, where metav1.ListOptions) cache.Lis
 	}
 	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			if o.ResourceVersion == "0" {
+				o.ResourceVersion = ""
+			}
 			return client.CoreV1().Nodes().List(ctx, narrow(o))
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
@@ -97,6 +105,10 @@ func trim(obj any) (any, error) {
 	if !ok {
 		return obj, nil
 	}
+	return trimmed(node), nil
+}
+
+func trimmed(node *corev1.Node) *corev1.Node {
 	status := ours(node.Status)
 	status.NodeInfo = corev1.NodeSystemInfo{}
 	for i := range status.Conditions {
@@ -110,7 +122,7 @@ func trim(obj any) (any, error) {
 		},
 		Spec:   corev1.NodeSpec{ProviderID: node.Spec.ProviderID},
 		Status: status,
-	}, nil
+	}
 }
 
 // Start keeps the nodes until ctx ends. Then they stay as they are: their leases
@@ -127,7 +139,7 @@ func (p *Provider) Start(ctx context.Context) error {
 	var background sync.WaitGroup
 	defer background.Wait()
 	background.Go(func() { p.informer.RunWithContext(ctx) })
-	if !cache.WaitFor(ctx, "", registration.HasSyncedChecker()) {
+	if !cache.WaitFor(ctx, "", registration.HasSyncedChecker()) || !p.awaitStrays(ctx) {
 		return nil
 	}
 	// Before any node takes a port of its own choice.
@@ -148,6 +160,18 @@ func (p *Provider) Start(ctx context.Context) error {
 			p.idled()
 		}
 	}
+}
+
+// awaitStrays tries until it has found strays, or ctx has ended.
+func (p *Provider) awaitStrays(ctx context.Context) bool {
+	for retry := newBackoff(); ctx.Err() == nil; retry.wait(ctx) {
+		err := p.findStrays(ctx)
+		if err == nil {
+			return true
+		}
+		p.config.Logger.Error(err, "virtual nodes without their label cannot be looked for")
+	}
+	return false
 }
 
 // open lets virtual nodes run until ctx ends. After shut no new one runs, and
@@ -173,6 +197,11 @@ func (p *Provider) existing() []*corev1.Node {
 		if node, ok := obj.(*corev1.Node); ok && ownerOf(node, "") != ownerForeign {
 			nodes = append(nodes, node)
 		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, strays := range p.strays {
+		nodes = append(nodes, strays...)
 	}
 	return nodes
 }
@@ -246,6 +275,8 @@ func (p *Provider) Forget(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if base, ok := p.nodes[name]; ok {
+		// Before any of its nodes begins anew.
+		p.expectAgain(base)
 		base.each(func(n *virtualNode) {
 			n.update(func(v *view) {
 				v.summary = nil

@@ -111,8 +111,13 @@ func (n *virtualNode) linkChanged(link Link) {
 	})
 }
 
-func (n *virtualNode) summaryChanged(s wire.NodeSummary) {
-	n.update(func(v *view) { v.summary = &s })
+// summaryChanged reports whether there was a summary before.
+func (n *virtualNode) summaryChanged(s wire.NodeSummary) (known bool) {
+	n.update(func(v *view) {
+		known = v.summary != nil
+		v.summary = &s
+	})
+	return known
 }
 
 // now returns the Node that the hub should have.
@@ -252,6 +257,10 @@ func (n *virtualNode) listen(ctx context.Context) (int32, error) {
 func (n *virtualNode) blocked(ctx context.Context, cluster Cluster) error {
 	n.setRegistration(nameTaken)
 	n.provider.ready.set(n.name, false)
+	if n.group != "" {
+		// The pods of somebody else's Node are not waited for.
+		n.provider.config.Pods.Release(n.name)
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	waiting := n.provider.awaitGone(ctx, n.name)

@@ -4,19 +4,24 @@
 package node
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/spokelet/spokelet/api/wire"
 )
 
-// reasonInGroups is why a rest without nodes is Ready.
-const reasonInGroups = "NodesInGroups"
+// Why a rest is Ready that has no ready node.
+const (
+	// reasonInGroups: it has no nodes at all.
+	reasonInGroups = "NodesInGroups"
+	// reasonReadyInGroups: those that it has are not ready.
+	reasonReadyInGroups = "ReadyNodesInGroups"
+)
 
 // errUnlisted is returned while the nodes of the cluster are not known.
 var errUnlisted = errors.New("nodes of the cluster are not listed yet")
@@ -64,14 +69,14 @@ func partition(nodes []*corev1.Node, label string) parts {
 // names of the groups, sorted.
 func (p parts) names() []string { return slices.Sorted(maps.Keys(p.groups)) }
 
-// GroupsOf returns the groups that there are, sorted, once the nodes have been
-// listed; without a label to split by there are none.
-func (w *Watcher) GroupsOf(ctx context.Context) ([]string, error) {
+// GroupsOf returns the groups that there are, sorted; without a label to split by
+// there are none. It does not wait: until the nodes have been listed it is an error.
+func (w *Watcher) GroupsOf() ([]string, error) {
 	select {
 	case <-w.listed:
 		return partition(w.Nodes(), w.config.SplitLabel).names(), nil
-	case <-ctx.Done():
-		return nil, fmt.Errorf("%w: %w", errUnlisted, ctx.Err())
+	default:
+		return nil, errUnlisted
 	}
 }
 
@@ -103,15 +108,25 @@ func (w *Watcher) summary(serverVersion string) wire.NodeSummary {
 		bodies[name] = body
 	}
 	w.config.Groups.PublishGroups(bodies)
-	rest := summarise(p.rest, taken, serverVersion)
-	if len(p.rest) == 0 && len(p.groups) > 0 {
-		rest.Conditions = restless(whole)
-		rest.Capacity, rest.Allocatable = none(whole.Capacity), none(whole.Capacity)
-	}
+	rest := restOf(p, taken, whole)
 	rest.Split = &wire.NodeSplit{
 		Label: w.config.SplitLabel, Groups: p.names(),
 		Capacity: whole.Capacity, Allocatable: whole.Allocatable,
 	}
+	return rest
+}
+
+// restOf is the summary of the rest. Where none of its nodes is ready but the cluster
+// has groups, it has room for nothing, and is as ready as the cluster.
+func restOf(p parts, taken booked, whole wire.NodeSummary) wire.NodeSummary {
+	rest := summarise(p.rest, taken, whole.KubernetesVersion)
+	if rest.Nodes.Ready > 0 || len(p.groups) == 0 {
+		return rest
+	}
+	rest.Conditions = restless(p.rest, rest.Nodes, whole.Nodes)
+	capacity := none(whole.Capacity)
+	maps.Copy(capacity, rest.Capacity)
+	rest.Capacity, rest.Allocatable = capacity, none(whole.Capacity)
 	return rest
 }
 
@@ -124,17 +139,26 @@ func none(of wire.Quantities) wire.Quantities {
 	return zero
 }
 
-// restless is the condition of a rest without nodes: as ready as the cluster is. It
-// has room for nothing; a node that is not ready would lose the pods that were bound
-// to it before the cluster was split.
-func restless(whole wire.NodeSummary) []wire.NodeCondition {
+// restless is the condition of a rest without ready nodes. A node of the hub that is
+// not ready loses the pods that are bound to it, and those from before the cluster was
+// split run on machines of groups; a new machine is in the rest, and not ready, until it
+// has its label.
+func restless(nodes []*corev1.Node, rest, whole wire.NodeCounts) []wire.NodeCondition {
 	c := wire.NodeCondition{
 		Type:    string(corev1.NodeReady),
 		Status:  string(corev1.ConditionTrue),
 		Reason:  reasonInGroups,
-		Message: fmt.Sprintf("every node is in a group: %d of %d are ready", whole.Nodes.Ready, whole.Nodes.Total),
+		Message: fmt.Sprintf("every node is in a group: %d of %d are ready", whole.Ready, whole.Total),
 	}
-	if whole.Nodes.Ready == 0 {
+	if rest.Total > 0 {
+		c.Reason = reasonReadyInGroups
+		c.Message = fmt.Sprintf("%d of %d nodes in groups are ready, %d of %d in none",
+			whole.Ready-rest.Ready, whole.Total-rest.Total, rest.Ready, rest.Total)
+		if reasons := reasons(nodes, corev1.NodeReady); len(reasons) > 0 {
+			c.Message = wire.Line(c.Message + ": " + strings.Join(reasons, ", "))
+		}
+	}
+	if whole.Ready == 0 {
 		c.Status, c.Reason = string(corev1.ConditionFalse), reasonNoneReady
 	}
 	return []wire.NodeCondition{c}

@@ -5,18 +5,23 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/go-logr/logr/testr"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/spokelet/spokelet/api/wire"
 )
@@ -63,6 +68,9 @@ func TestGroupsBeyondTheBoundAreTheRest(t *testing.T) {
 	}
 }
 
+// plain leaves a client as it is.
+func plain(*fake.Clientset) {}
+
 // splitting runs a Watcher by the pool.
 type splitting struct {
 	*Watcher
@@ -71,9 +79,10 @@ type splitting struct {
 	groups map[string]wire.NodeSummary
 }
 
-func startSplitting(t *testing.T, nodes ...*corev1.Node) (s *splitting, stop func()) {
+func startSplitting(t *testing.T, prepare func(*fake.Clientset), nodes ...*corev1.Node) (s *splitting, stop func()) {
 	t.Helper()
 	s = &splitting{client: fake.NewClientset()}
+	prepare(s.client)
 	for _, n := range nodes {
 		if err := s.client.Tracker().Add(n); err != nil {
 			t.Fatal(err)
@@ -123,7 +132,7 @@ func (s *splitting) cpus() map[string]string {
 
 func TestNothingIsCountedTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, stop := startSplitting(t, testNode("a"), testNode("b", inPool("gpu")), testNode("c", inPool("gpu")), testNode("d", inPool("std")))
+		s, stop := startSplitting(t, plain, testNode("a"), testNode("b", inPool("gpu")), testNode("c", inPool("gpu")), testNode("d", inPool("std")))
 		defer stop()
 		if diff := cmp.Diff(map[string]string{"": "4", "gpu": "8", "std": "4", "whole": "16"}, s.cpus()); diff != "" {
 			t.Errorf("CPUs (-want +got):\n%s", diff)
@@ -139,43 +148,69 @@ func TestNothingIsCountedTwice(t *testing.T) {
 		if diff := cmp.Diff(map[string]string{"": "4", "gpu": "12", "whole": "16"}, s.cpus()); diff != "" {
 			t.Errorf("CPUs when a node has changed its group (-want +got):\n%s", diff)
 		}
-		groups, err := s.GroupsOf(t.Context())
+		groups, err := s.GroupsOf()
 		if diff := cmp.Diff([]string{"gpu"}, groups); diff != "" || err != nil {
 			t.Errorf("groups: %v (-want +got):\n%s", err, diff)
 		}
 	})
 }
 
-func TestARestWithoutNodesTakesNothingAndIsAsReadyAsTheCluster(t *testing.T) {
+func TestARestWithoutReadyNodesTakesNothingAndIsAsReadyAsTheCluster(t *testing.T) {
 	unready := with(corev1.NodeReady, corev1.ConditionFalse, "KubeletNotReady")
 	cases := map[string]struct {
 		reason string
 		nodes  []*corev1.Node
 		want   string
+		// says is a message, capacity and allocatable are CPUs, "" for any.
+		says, capacity, allocatable string
 	}{
 		"a group is ready": {
 			reason: "pods that were bound before stay", nodes: []*corev1.Node{testNode("a", inPool("gpu")), testNode("b", inPool("std"), unready)},
-			want: "True NodesInGroups",
+			want: "True NodesInGroups", says: "every node is in a group: 1 of 2 are ready", capacity: "0", allocatable: "0",
 		},
 		"no group is ready": {
 			reason: "the cluster is not", nodes: []*corev1.Node{testNode("a", inPool("gpu"), unready)}, want: "False NoReadyNodes",
 		},
 		"there are no nodes": {reason: "as without groups", want: "False NoNodes"},
-		"the rest is not ready": {
-			reason: "it has nodes of its own", nodes: []*corev1.Node{testNode("a", inPool("gpu")), testNode("b", unready)}, want: "False NoReadyNodes",
+		"no node is ready, and there are no groups": {
+			reason: "as without groups", nodes: []*corev1.Node{testNode("a", unready)}, want: "False NoReadyNodes",
+			says: "0 of 1 nodes are ready: KubeletNotReady",
+		},
+		"a new machine has no label yet": {
+			reason: "pods that were bound before run on other machines", nodes: []*corev1.Node{testNode("a", inPool("gpu")), testNode("b", unready)},
+			want: "True ReadyNodesInGroups", says: "1 of 1 nodes in groups are ready, 0 of 1 in none: KubeletNotReady", capacity: "4", allocatable: "0",
+		},
+		"a new machine has said nothing yet": {
+			reason: "the hub's node keeps what it is not told of",
+			nodes:  []*corev1.Node{testNode("a", inPool("gpu")), testNode("b", func(n *corev1.Node) { n.Status = corev1.NodeStatus{} })},
+			want:   "True ReadyNodesInGroups", says: "1 of 1 nodes in groups are ready, 0 of 1 in none", capacity: "0", allocatable: "0",
+		},
+		"a machine of the rest is ready": {
+			reason: "it speaks for itself", nodes: []*corev1.Node{testNode("a", inPool("gpu")), testNode("b", unready), testNode("c")},
+			want: "True NodesReady", says: "1 of 2 nodes are ready", capacity: "8", allocatable: "3500m",
+		},
+		"no machine is ready": {
+			reason: "the cluster is not", nodes: []*corev1.Node{testNode("a", inPool("gpu"), unready), testNode("b", unready)},
+			want: "False NoReadyNodes", says: "0 of 1 nodes in groups are ready, 0 of 1 in none: KubeletNotReady", allocatable: "0",
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, stop := startSplitting(t, tc.nodes...)
+				s, stop := startSplitting(t, plain, tc.nodes...)
 				defer stop()
 				ready := s.rest.Conditions[len(s.rest.Conditions)-1]
 				if got := ready.Status + " " + ready.Reason; ready.Type != "Ready" || got != tc.want {
 					t.Errorf("%s: %s is %q, want %q", tc.reason, ready.Type, got, tc.want)
 				}
-				if name == "a group is ready" && (s.rest.Allocatable["cpu"] != "0" || s.rest.Capacity["memory"] != "0") {
-					t.Errorf("it has %v", s.rest.Allocatable)
+				for _, q := range []struct{ what, got, want string }{
+					{"message", ready.Message, tc.says},
+					{"capacity", s.rest.Capacity["cpu"], tc.capacity},
+					{"allocatable", s.rest.Allocatable["cpu"], tc.allocatable},
+				} {
+					if q.want != "" && q.got != q.want {
+						t.Errorf("%s: %s is %q, want %q", tc.reason, q.what, q.got, q.want)
+					}
 				}
 			})
 		})
@@ -190,11 +225,39 @@ func TestGroupsAreNotGuessed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if groups, err := w.GroupsOf(ctx); err == nil {
-		t.Errorf("groups before the nodes are listed: %v", groups)
+	answered := make(chan error, 1)
+	go func() {
+		_, err := w.GroupsOf()
+		answered <- err
+	}()
+	select {
+	case err := <-answered:
+		if !errors.Is(err, errUnlisted) {
+			t.Errorf("groups before the nodes are listed: %v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("whoever asks for groups waits for the nodes to be listed")
+		close(w.listed)
+		<-answered
 	}
+}
+
+func TestGroupsAreKnownBeforeThePodsAre(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, stop := startSplitting(t, func(client *fake.Clientset) {
+			client.PrependReactor("list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+				return true, nil, apierrors.NewServiceUnavailable("so says the test")
+			})
+		}, testNode("a", inPool("gpu")))
+		defer stop()
+		groups, err := s.GroupsOf()
+		if diff := cmp.Diff([]string{"gpu"}, groups); diff != "" || err != nil {
+			t.Errorf("groups: %v (-want +got):\n%s", err, diff)
+		}
+		if s.groups != nil {
+			t.Error("what pods take is guessed")
+		}
+	})
 }
 
 // groupList are the nodes of groups.

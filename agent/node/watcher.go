@@ -146,10 +146,13 @@ func (w *Watcher) Run(ctx context.Context) error {
 	defer group.Wait()
 	group.Start(func() { w.informer.RunWithContext(ctx) })
 	group.Start(func() { w.pods.run(ctx, w.config.Client) })
-	if !cache.WaitFor(ctx, "", registration.HasSyncedChecker(), w.pods) {
+	if !cache.WaitFor(ctx, "", registration.HasSyncedChecker()) {
 		return nil
 	}
 	close(w.listed)
+	if !cache.WaitFor(ctx, "", w.pods) {
+		return nil
+	}
 	w.follow(ctx)
 	return nil
 }

@@ -37,6 +37,10 @@ func (e *Engine) reconcile(ctx context.Context, at place) error {
 	if what == actForget {
 		e.forget(en)
 	}
+	if en.begin(what) {
+		// The pauses after failures of something else, and their number, are not of this.
+		e.queue.Forget(item{place: at})
+	}
 	if want != nil && want.partly != nil {
 		e.warn(en, want, want.partly)
 	}
@@ -51,14 +55,15 @@ func (e *Engine) reconcile(ctx context.Context, at place) error {
 		return e.delete(ctx, at, now, &want.grace)
 	case actRemove:
 		if _, here := e.hubNamespace(at.Namespace); !here {
-			// Of a time with another prefix: its copies are nobody else's.
-			return e.spoke.remove(ctx, now.pod)
+			if err := e.clear(ctx, now.pod); err != nil && e.mayTryAgain(at) {
+				return err
+			}
 		}
 		return e.delete(ctx, at, now, nil)
 	case actGone, actLost:
 		// Who comes after us hears of the pod, and so of its copies, as long as the hub
 		// has it. It does not wait for ever.
-		if err := e.retire(ctx, en, want); err != nil && e.queue.NumRequeues(item{place: at}) < triesAtCopies {
+		if err := e.retire(ctx, en, want); err != nil && e.mayTryAgain(at) {
 			return err
 		}
 		e.judge(en, want, wire.PodStatus{Gone: true, Lost: what == actLost, Status: e.finalOf(en, want)})
@@ -97,6 +102,12 @@ func (e *Engine) create(ctx context.Context, en *entry, w *wanted) error {
 }
 
 func (e *Engine) make(ctx context.Context, at place, w *wanted) (*corev1.Pod, error) {
+	pod := w.pod.DeepCopy()
+	pod.Spec.EphemeralContainers = nil // which come to a live pod only
+	// Before anything is written for it.
+	if err := e.group(at, pod, w.group); err != nil {
+		return nil, err
+	}
 	ours, err := e.namespaces.ensure(ctx, at.Namespace)
 	if err != nil {
 		return nil, err
@@ -116,11 +127,6 @@ func (e *Engine) make(ctx context.Context, at place, w *wanted) (*corev1.Pod, er
 		if err := e.settle(ctx, key); err != nil {
 			return nil, err
 		}
-	}
-	pod := w.pod.DeepCopy()
-	pod.Spec.EphemeralContainers = nil // which come to a live pod only
-	if err := e.group(ctx, pod, w.group); err != nil {
-		return nil, err
 	}
 	return e.spoke.core.Pods(at.Namespace).Create(ctx, pod, metav1.CreateOptions{})
 }
@@ -206,7 +212,7 @@ func (e *Engine) patch(ctx context.Context, en *entry, w *wanted, uid types.UID,
 // are there to read it.
 func (e *Engine) lend(ctx context.Context, en *entry, w *wanted) error {
 	only := &corev1.Pod{Spec: corev1.PodSpec{EphemeralContainers: w.pod.Spec.EphemeralContainers}}
-	for _, key := range refsOf(only, en.key.Namespace) {
+	for _, key := range copiesOf(only, en.key.Namespace) {
 		if err := e.settle(ctx, key); err != nil {
 			return err
 		}
@@ -267,6 +273,22 @@ func (e *Engine) delete(ctx context.Context, at place, now *live, grace *int64) 
 // triesAtCopies is how often the removal of a pod's copies is tried before the hub
 // hears that nothing is left: for half a minute.
 const triesAtCopies = 9
+
+// mayTryAgain tells whether what is done about a pod has not failed that often.
+func (e *Engine) mayTryAgain(at place) bool {
+	return e.queue.NumRequeues(item{place: at}) < triesAtCopies
+}
+
+// clear removes the copies of a pod of a time with another prefix, which are nobody
+// else's. The error is of what may yet be removed: what was refused stays, for the pod
+// is not to run on because of it.
+func (e *Engine) clear(ctx context.Context, pod *corev1.Pod) error {
+	errs := e.spoke.clear(ctx, pod)
+	for _, err := range errs {
+		e.log.Info("copy of what a pod refers to is not removed", "pod", pod.Namespace+"/"+pod.Name, "err", err.Error())
+	}
+	return errors.Join(slices.DeleteFunc(errs, isRefusal)...)
+}
 
 // retire lets go of what a pod used that does not run any more. The copies go before
 // the hub hears that the pod is gone: a process that comes after this one would not

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/spokelet/spokelet/agent/pod/shape"
+	"github.com/spokelet/spokelet/api/podref"
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
@@ -214,7 +215,7 @@ func (e *Engine) wantedOf(key wire.PodKey, body wire.Pod) *wanted {
 		demand:     demand{uid: hub.UID, seen: body.Seen, ended: body.Ended, deleting: hub.DeletionTimestamp != nil},
 		generation: hub.Generation,
 		group:      body.Group,
-		refs:       refsOf(hub, key.Namespace),
+		refs:       refsOf(podref.Of(hub), key.Namespace),
 		received:   time.Now(),
 	}
 	if hub.DeletionGracePeriodSeconds != nil {
@@ -242,9 +243,7 @@ func (w *wanted) shape(body *wire.Pod, cfg Config, namespace string) {
 		return
 	}
 	w.partly = err
-	if cfg.Tokens == shape.TokensHub {
-		w.refs = copiesOf(pod, hub.Namespace)
-	}
+	w.refs = needsOf(pod, hub.Namespace)
 }
 
 // withdraw: the pod is no more on the hub, and nobody waits for its end.

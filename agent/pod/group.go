@@ -4,8 +4,8 @@
 package pod
 
 import (
-	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -13,9 +13,14 @@ import (
 	"github.com/spokelet/spokelet/api/wire"
 )
 
-// Groups tells the groups of nodes that the cluster is shown in now, sorted.
+// unlistedRetry is the longest pause before a pod is tried again that waits for the
+// list of nodes: nobody says when that is there.
+const unlistedRetry = time.Second
+
+// Groups tells the groups of nodes that the cluster is shown in now, sorted. It does
+// not wait; an error says that they are not known yet.
 type Groups interface {
-	GroupsOf(ctx context.Context) ([]string, error)
+	GroupsOf() ([]string, error)
 }
 
 // noGroups refuses a pod of a group in a cluster that is not split: it would run on
@@ -28,8 +33,9 @@ func noGroups(group string) error {
 }
 
 // group sees to it that a pod runs on the nodes that the hub's scheduler chose: those
-// of its group, or those that are in none.
-func (e *Engine) group(ctx context.Context, pod *corev1.Pod, group string) error {
+// of its group, or those that are in none. The error is that the groups are not known
+// yet, and the pod at that place is then in the queue.
+func (e *Engine) group(at place, pod *corev1.Pod, group string) error {
 	if e.cfg.SplitLabel == "" {
 		return nil
 	}
@@ -37,9 +43,10 @@ func (e *Engine) group(ctx context.Context, pod *corev1.Pod, group string) error
 		shape.ToGroup(pod, e.cfg.SplitLabel, group)
 		return nil
 	}
-	groups, err := e.cfg.Groups.GroupsOf(ctx)
+	groups, err := e.cfg.Groups.GroupsOf()
 	if err != nil {
-		return err
+		e.queue.AddAfter(item{place: at}, unlistedRetry) // of two pauses the shorter counts
+		return fmt.Errorf("groups of nodes: %w", err)
 	}
 	shape.ToRest(pod, e.cfg.SplitLabel, groups)
 	return nil

@@ -4,11 +4,17 @@
 package pod
 
 import (
-	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/spokelet/spokelet/agent/pod/shape"
 	"github.com/spokelet/spokelet/api/wire"
@@ -19,7 +25,22 @@ const poolLabel = "example.com/pool"
 
 type groupList []string
 
-func (g groupList) GroupsOf(context.Context) ([]string, error) { return g, nil }
+func (g groupList) GroupsOf() ([]string, error) { return g, nil }
+
+var errTooEarly = errors.New("nodes are not listed yet")
+
+// lateGroups are not known until the nodes are listed.
+type lateGroups struct {
+	groupList
+	listed atomic.Bool
+}
+
+func (g *lateGroups) GroupsOf() ([]string, error) {
+	if !g.listed.Load() {
+		return nil, errTooEarly
+	}
+	return g.groupList.GroupsOf()
+}
 
 // inGroups has an engine of a cluster that is split by the pool.
 func inGroups(names ...string) func(*Config) {
@@ -51,6 +72,76 @@ func TestAPodRunsOnTheNodesThatTheHubChose(t *testing.T) {
 	if diff := cmp.Diff(want, terms); diff != "" || got.Spec.NodeSelector != nil {
 		t.Errorf("of the rest (-want +got):\n%s", diff)
 	}
+}
+
+// writeCounter counts what is written through it.
+type writeCounter struct {
+	next  http.RoundTripper
+	count atomic.Int32
+}
+
+func (c *writeCounter) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method != http.MethodGet {
+		c.count.Add(1)
+	}
+	return c.next.RoundTrip(r)
+}
+
+func TestPodsOfTheRestWaitForTheListOfNodes(t *testing.T) {
+	const many = 40
+	cases := map[string]struct {
+		reason string
+		listed time.Duration
+	}{
+		"shortly":            {reason: "as at a start", listed: 3 * firstRetry},
+		"after the patience": {reason: "the API server was away", listed: 5 * time.Minute},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			p := &prompt{}
+			atOnce(t, p, func(t *testing.T, e *Engine) {
+				groups := &lateGroups{groupList: groupList{"gpu"}}
+				e.cfg.SplitLabel, e.cfg.Groups = poolLabel, groups
+				for i := range many {
+					tellNamed(t, e, fmt.Sprint("p", i))
+				}
+				synctest.Wait()
+				if s := said(e, "p0"); s.Reason != ReasonCreateFailed || !s.Retried {
+					t.Errorf("%s: told %+v, want a pod that is tried again", tc.reason, s)
+				}
+				<-time.After(tc.listed)
+				groups.listed.Store(true)
+				<-time.After(unlistedRetry)
+				synctest.Wait()
+				if n := p.count(); n != many {
+					t.Errorf("%s: %d of %d pods are made a second after the list", tc.reason, n, many)
+				}
+			})
+		})
+	}
+}
+
+func TestNothingIsWrittenForAPodWhoseNodesAreNotKnown(t *testing.T) {
+	p := &prompt{}
+	atOnce(t, p, func(t *testing.T, e *Engine) {
+		written := &writeCounter{next: p}
+		spoke, err := newSpoke(&rest.Config{Host: "http://spoke", Transport: written}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.spoke = spoke
+		e.cfg.SplitLabel, e.cfg.Groups = poolLabel, &lateGroups{}
+		key := wire.PodObjectKey{Kind: wire.PodObjectConfigMap, Namespace: "shop", Name: "settings"}
+		e.acceptObject(resource.Resource{Key: key.String(), Body: []byte(`{"text":{"a":"1"}}`)})
+		tellChanged(t, e, "hub-1", reading(key.Name))
+		synctest.Wait()
+		if n := written.count.Load(); n != 0 {
+			t.Errorf("%d objects are written", n)
+		}
+		if s := said(e, "web"); s.Message != "groups of nodes: "+errTooEarly.Error() {
+			t.Errorf("told %q", s.Message)
+		}
+	})
 }
 
 func TestAPodOfAGroupIsRefusedWhereThereAreNone(t *testing.T) {

@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,8 +26,8 @@ import (
 // makes others elsewhere.
 //
 // Copies whose pod is not there any more, or never was, are found if the account may
-// list ConfigMaps and Secrets, which an agent that runs may not.
-func Remove(ctx context.Context, cfg *rest.Config, account, hubID string) error {
+// list ConfigMaps and Secrets, which an agent that runs may not; log says so if not.
+func Remove(ctx context.Context, cfg *rest.Config, log logr.Logger, account, hubID string) error {
 	s, err := newSpoke(cfg, account)
 	if err != nil {
 		return err
@@ -47,8 +49,9 @@ func Remove(ctx context.Context, cfg *rest.Config, account, hubID string) error 
 	for i := range pods.Items {
 		errs = append(errs, s.remove(ctx, &pods.Items[i]))
 	}
+	b := &broom{names: names, log: log, selector: ours, until: time.Now().Add(rightTakes)}
 	for _, resource := range []string{"configmaps", "secrets"} {
-		errs = append(errs, sweep(ctx, names, resource, ours))
+		errs = append(errs, b.sweep(ctx, resource))
 	}
 	return errors.Join(errs...)
 }
@@ -64,11 +67,44 @@ func (s *spoke) names(cfg *rest.Config) (metadata.Interface, error) {
 	return names, nil
 }
 
-// sweep removes all copies that a selector names. What they hold is not read.
-func sweep(ctx context.Context, names metadata.Interface, resource, selector string) error {
-	copies := names.Resource(corev1.SchemeGroupVersion.WithResource(resource))
-	found, err := copies.List(ctx, metav1.ListOptions{LabelSelector: selector})
+const (
+	// rightTakes is how long a right that was given a moment ago may be on its way to
+	// those who are asked.
+	rightTakes = 5 * time.Second
+	// askAgain is the pause between two questions.
+	askAgain = 500 * time.Millisecond
+)
+
+// broom removes what pods left behind.
+type broom struct {
+	names    metadata.Interface
+	log      logr.Logger
+	selector string
+	// until is when a right that is missing counts as one that nobody gave.
+	until time.Time
+}
+
+// list asks until it may.
+func (b *broom) list(ctx context.Context, copies metadata.Getter) (*metav1.PartialObjectMetadataList, error) {
+	for {
+		found, err := copies.List(ctx, metav1.ListOptions{LabelSelector: b.selector})
+		if !apierrors.IsForbidden(err) || !time.Now().Before(b.until) {
+			return found, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(askAgain):
+		}
+	}
+}
+
+// sweep removes all copies that the selector names. What they hold is not read.
+func (b *broom) sweep(ctx context.Context, resource string) error {
+	copies := b.names.Resource(corev1.SchemeGroupVersion.WithResource(resource))
+	found, err := b.list(ctx, copies)
 	if apierrors.IsForbidden(err) {
+		b.log.Info("copies whose pods are gone are not looked for, as the account may not", "resource", resource, "err", err.Error())
 		return nil
 	}
 	if err != nil {
@@ -96,8 +132,20 @@ func isCopy(found metav1.Object) bool {
 	return len(of) == 3 && of[1] != "" && strings.HasSuffix(found.GetNamespace(), of[1])
 }
 
-// remove ends one pod. Its copies go first, for it is the pod that tells of them.
+// remove ends one pod. Its copies go first, for it is the pod that tells of them; it
+// does not stay for one that does not go.
 func (s *spoke) remove(ctx context.Context, pod *corev1.Pod) error {
+	errs := s.clear(ctx, pod)
+	err := s.core.Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		errs = append(errs, fmt.Errorf("end pod %s/%s: %w", pod.Namespace, pod.Name, err))
+	}
+	return errors.Join(errs...)
+}
+
+// clear removes the copies of what one pod refers to, those that it can.
+func (s *spoke) clear(ctx context.Context, pod *corev1.Pod) []error {
+	var errs []error
 	for _, key := range copiesOf(pod, pod.Namespace) {
 		at := place{Namespace: pod.Namespace, Name: copyName(key)}
 		shelf := s.shelf(key.Kind)
@@ -106,12 +154,8 @@ func (s *spoke) remove(ctx context.Context, pod *corev1.Pod) error {
 			err = shelf.delete(ctx, at, found)
 		}
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-			return aboutCopy(key, err)
+			errs = append(errs, aboutCopy(key, err))
 		}
 	}
-	err := s.core.Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		return fmt.Errorf("end pod %s/%s: %w", pod.Namespace, pod.Name, err)
-	}
-	return nil
+	return errs
 }

@@ -6,15 +6,16 @@ package pod
 import (
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
 
+	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
@@ -39,7 +40,7 @@ func TestAnAgentThatGoesEndsThePodsAndNothingElse(t *testing.T) {
 	// What somebody made of a copy.
 	c.put("copied-on", c.namespace, "elsewhere")
 
-	if err := Remove(t.Context(), c.cfg, "", c.namespace); err != nil {
+	if err := Remove(t.Context(), c.cfg, logr.Discard(), "", c.namespace); err != nil {
 		t.Fatal(err)
 	}
 	if pod := c.pod("web"); pod != nil && pod.DeletionTimestamp == nil {
@@ -59,7 +60,7 @@ func TestAnAgentThatGoesEndsThePodsAndNothingElse(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("what is there (-want +got):\n%s", diff)
 	}
-	if err := Remove(t.Context(), c.cfg, "", c.namespace); err != nil {
+	if err := Remove(t.Context(), c.cfg, logr.Discard(), "", c.namespace); err != nil {
 		t.Errorf("again: %v", err)
 	}
 }
@@ -82,19 +83,51 @@ func (c *cluster) put(name, hub, namespace string) {
 	}
 }
 
-func TestAnAgentThatMayNotLookForCopiesGoesAllTheSame(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		if !strings.HasSuffix(r.URL.Path, "/pods") {
-			w.WriteHeader(http.StatusForbidden)
-			_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}`)
-			return
+// denied forbids the removal of ConfigMaps, as somebody's webhook does.
+func denied(next http.RoundTripper) http.RoundTripper {
+	return roundTrip(func(r *http.Request) (*http.Response, error) {
+		if r.Method != http.MethodDelete || !strings.Contains(r.URL.Path, "/configmaps/") {
+			return next.RoundTrip(r)
 		}
-		_, _ = io.WriteString(w, `{"kind":"PodList","apiVersion":"v1"}`)
+		w := httptest.NewRecorder()
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusForbidden)
+		_, _ = w.WriteString(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,"message":"so says the test"}`)
+		return w.Result(), nil
+	})
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+// RoundTrip implements http.RoundTripper.
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func TestAPodEndsThoughACopyDoesNotGo(t *testing.T) {
+	c := newCluster(t)
+	h := newHub(c)
+	h.complete()
+	a := h.start()
+	h.object(h.configMap("settings"), wire.PodObject{Text: map[string]string{"k": "1"}})
+	secret := wire.PodObjectKey{Kind: wire.PodObjectSecret, Namespace: c.namespace, Name: "key"}
+	h.object(secret, wire.PodObject{Data: map[string][]byte{"k": []byte("1")}})
+	h.want(h.pod("web", reading("settings"), func(p *wire.Pod) {
+		p.Pod.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "key"}}
 	}))
-	defer server.Close()
-	if err := Remove(t.Context(), &rest.Config{Host: server.URL}, "", ""); err != nil {
-		t.Error(err)
+	c.appears("web", "uid-web")
+	a.stop()
+	cfg := rest.CopyConfig(c.cfg)
+	cfg.Wrap(denied)
+	if err := Remove(t.Context(), cfg, logr.Discard(), "", c.namespace); !apierrors.IsForbidden(err) {
+		t.Errorf("Remove(): %v, want to hear of the copy", err)
+	}
+	if pod := c.pod("web"); pod != nil && pod.DeletionTimestamp == nil {
+		t.Error("the pod runs on")
+	}
+	if c.secret("key") != nil {
+		t.Error("a copy that can be removed is left behind")
+	}
+	if err := Remove(t.Context(), c.cfg, logr.Discard(), "", c.namespace); err != nil || c.dataOf("settings") != nil {
+		t.Errorf("again, without the webhook: %v, copy %v", err, c.dataOf("settings"))
 	}
 }
 

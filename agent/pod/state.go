@@ -49,6 +49,25 @@ type entry struct {
 
 	held   map[wire.PodObjectKey]struct{}
 	events journal
+	// doing is what a worker did last about the name.
+	doing task
+}
+
+// task is an action for one pod of the hub, or for one that it does not know.
+type task struct {
+	what action
+	uid  types.UID
+}
+
+// begin takes what is done now, and tells whether it is something else than before;
+// Engine.mu is held.
+func (en *entry) begin(what action) bool {
+	before := en.doing
+	en.doing = task{what: what}
+	if en.want != nil {
+		en.doing.uid = en.want.uid
+	}
+	return en.doing != before
 }
 
 // final is the last status of a pod.
@@ -228,10 +247,10 @@ func (e *Engine) liveOf(pod *corev1.Pod, before *live) *live {
 	return now
 }
 
-// refsOf are the objects that a pod refers to, as they are called on the hub.
-func refsOf(pod *corev1.Pod, namespace string) []wire.PodObjectKey {
+// refsOf are the objects that a pod of the hub refers to.
+func refsOf(refs []podref.Ref, namespace string) []wire.PodObjectKey {
 	var keys []wire.PodObjectKey
-	for _, ref := range podref.Of(pod) {
+	for _, ref := range refs {
 		keys = append(keys, wire.PodObjectKey{Kind: ref.Kind, Namespace: namespace, Name: ref.Name})
 	}
 	return keys

@@ -67,9 +67,20 @@ func copyName(key wire.PodObjectKey) string {
 }
 
 // copiesOf are the objects that a pod in the spoke refers to, as they are called on
-// the hub: the inverse of copyName.
+// the hub. What the spoke's admission put in is not ours.
 func copiesOf(pod *corev1.Pod, namespace string) []wire.PodObjectKey {
-	keys := refsOf(pod, namespace)
+	return copiesIn(podref.Of(pod), namespace)
+}
+
+// needsOf is copiesOf for a pod that is to be made. All that it names is seen to before
+// it is there to read it, whatever volume that is in.
+func needsOf(pod *corev1.Pod, namespace string) []wire.PodObjectKey {
+	return copiesIn(podref.Made(pod), namespace)
+}
+
+// copiesIn is the inverse of copyName.
+func copiesIn(refs []podref.Ref, namespace string) []wire.PodObjectKey {
+	keys := refsOf(refs, namespace)
 	for i := range keys {
 		key := &keys[i]
 		uid, isToken := shape.TokenSecretUID(key.Name)

@@ -4,8 +4,10 @@
 package pod
 
 import (
+	"fmt"
 	"testing"
 
+	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -177,6 +179,52 @@ func TestPodsReadNoTokensOfOthers(t *testing.T) {
 	}
 }
 
+func TestAVolumeThatPassesForOneOfAdmissionIsLeftBehind(t *testing.T) {
+	c := newCluster(t)
+	c.makeNamespace(map[string]string{LabelPods: PodsAllowed})
+	h := newHub(c)
+	h.complete()
+	h.start(hubTokens)
+	// Of the owner, and of another pod.
+	for i, name := range []string{"database", shape.TokenSecret("uid-other")} {
+		pod := fmt.Sprint("thief-", i)
+		h.want(h.pod(pod, asking, func(p *wire.Pod) {
+			p.Issued = false
+			p.Pod.Spec.Volumes[0].Projected.Sources = []corev1.VolumeProjection{{Secret: &corev1.SecretProjection{
+				LocalObjectReference: corev1.LocalObjectReference{Name: name},
+			}}}
+		}))
+		live := c.appears(pod, types.UID("uid-"+pod))
+		if n := len(live.Spec.Volumes) + len(live.Spec.Containers[0].VolumeMounts); n != 0 {
+			t.Errorf("the pod reads %s: %+v", name, live.Spec.Volumes)
+		}
+	}
+}
+
+func TestAnEphemeralContainerMayReadTheHubsAuthority(t *testing.T) {
+	c := newCluster(t)
+	h := newHub(c)
+	h.complete()
+	h.start(hubTokens)
+	web := h.pod("web", asking)
+	h.object(h.configMap(podref.RootCA), wire.PodObject{Text: map[string]string{"ca.crt": "the hub's"}})
+	h.issue(web, "first")
+	h.want(web)
+	c.appears("web", "uid-web")
+	reader := h.pod("web", asking, func(p *wire.Pod) {
+		p.Pod.Generation = 2
+		p.Pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
+			Name: "debugger", Image: "spokelet.io/test/busybox:latest",
+			EnvFrom: []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: podref.RootCA}}}},
+		}}}
+	})
+	h.want(reader)
+	c.eventually("the container is there", func() bool { return len(c.pod("web").Spec.EphemeralContainers) == 1 })
+	if got := c.pod("web").Spec.EphemeralContainers[0].EnvFrom[0].ConfigMapRef.Name; got != shape.HubRootCA {
+		t.Errorf("it reads %s", got)
+	}
+}
+
 func TestASecretOfSomebodyElseIsNotOverwrittenByAToken(t *testing.T) {
 	c := newCluster(t)
 	c.makeNamespace(map[string]string{LabelPods: PodsAllowed})
@@ -212,7 +260,7 @@ func TestRemoveTakesTheTokensOfPodsToo(t *testing.T) {
 	h.want(web)
 	c.appears("web", "uid-web")
 	a.stop()
-	if err := Remove(t.Context(), c.cfg, "", c.namespace); err != nil {
+	if err := Remove(t.Context(), c.cfg, logr.Discard(), "", c.namespace); err != nil {
 		t.Fatal(err)
 	}
 	if c.token(web) != "" || c.dataOf(shape.HubRootCA) != nil {

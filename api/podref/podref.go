@@ -48,15 +48,28 @@ func Of(pod *corev1.Pod) []Ref {
 	return c.sorted()
 }
 
+// Made is [Of] for a pod that is made in a cluster from one of another, before the
+// admission there: what looks like one of [TokenVolumes] is the maker's own, and what
+// it holds is asked for as well.
+func Made(pod *corev1.Pod) []Ref {
+	c := collectBut(pod, nil)
+	delete(c, rootCA)
+	return c.sorted()
+}
+
 // collect leaves out what is mounted by [TokenVolumes].
 func collect(pod *corev1.Pod) collector {
+	return collectBut(pod, TokenVolumes(&pod.Spec))
+}
+
+// collectBut leaves out what is mounted by some volumes.
+func collectBut(pod *corev1.Pod, without []string) collector {
 	c := collector{}
 	for _, s := range pod.Spec.ImagePullSecrets {
 		c.add(wire.PodObjectSecret, s.Name, true)
 	}
-	injected := TokenVolumes(&pod.Spec)
 	for i := range pod.Spec.Volumes {
-		if v := &pod.Spec.Volumes[i]; !slices.Contains(injected, v.Name) {
+		if v := &pod.Spec.Volumes[i]; !slices.Contains(without, v.Name) {
 			c.volume(&v.VolumeSource)
 		}
 	}

@@ -4,12 +4,14 @@
 package charts
 
 import (
+	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
 const (
@@ -176,5 +178,34 @@ func TestOnlyACacheOfExecutorsLetsTheAgentReadRoles(t *testing.T) {
 		if reads != caches {
 			t.Errorf("with caches %t the agent reads roles: %t", caches, reads)
 		}
+	}
+}
+
+// An agent of before the option reads no file that has it.
+func TestWhereTheHubsAPIServerIsIsForTokensOfTheHub(t *testing.T) {
+	const server = "pods.hubAPIServer=https://hub.example.com:6443"
+	cases := map[string]struct {
+		reason string
+		values []string
+		want   bool
+	}{
+		"by default": {reason: "nobody asked for it"},
+		"with them":  {reason: "pods look there", values: []string{"pods.tokens=hub", server}, want: true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			for _, object := range render(t, "spokelet-agent", tc.values...) {
+				if object.GetKind() != "ConfigMap" {
+					continue
+				}
+				file, _, _ := unstructured.NestedString(object.Object, "data", "config.yaml")
+				if got := strings.Contains(file, "hubAPIServer"); got != tc.want {
+					t.Errorf("%s: the file names it %t:\n%s", tc.reason, got, file)
+				}
+			}
+		})
+	}
+	if err := exec.CommandContext(t.Context(), helm(t), "template", "test", "../../charts/spokelet-agent", "--values", "../chart-values/spokelet-agent.yaml", "--set", server).Run(); err == nil {
+		t.Error("it is taken for tokens of the cluster, which the agent refuses")
 	}
 }

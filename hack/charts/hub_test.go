@@ -4,7 +4,9 @@
 package charts
 
 import (
+	"os/exec"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -109,5 +111,33 @@ func TestTheHubMakesTokensWhereItIsToldTo(t *testing.T) {
 				t.Errorf("%s: rights to make tokens (-want +got):\n%s", tc.reason, diff)
 			}
 		})
+	}
+}
+
+// hubWith are the arguments of helm for the hub's chart with a value of JSON.
+func hubWith(value string) []string {
+	return []string{
+		"template", "test", "../../charts/spokelet-hub", "--namespace", namespace,
+		"--values", "../chart-values/spokelet-hub.yaml", "--set", "pods.tokens=hub", "--set-json", value,
+	}
+}
+
+// TestANamespaceMayBeCalledAnything that DNS allows: 1234 and true are names, too.
+func TestANamespaceMayBeCalledAnything(t *testing.T) {
+	var got []string
+	for _, g := range grants(t, decode(t, run(t, helm(t), hubWith(`pods.tokenNamespaces=["1234","true"]`)...))) {
+		if g.gives("", "serviceaccounts/token", "create") {
+			got = append(got, g.namespace)
+		}
+	}
+	if diff := cmp.Diff([]string{"1234", "true"}, got); diff != "" {
+		t.Errorf("rights to make tokens (-want +got):\n%s", diff)
+	}
+}
+
+func TestANamespaceIsNamedOnce(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), helm(t), hubWith(`pods.tokenNamespaces=["shop","shop"]`)...)
+	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "pods/tokenNamespaces") {
+		t.Errorf("helm renders two roles of one name: %v: %.300s", err, out)
 	}
 }

@@ -42,6 +42,14 @@ type eventRef struct {
 	uid string
 }
 
+// eventState is what is known of an event that the agent has.
+type eventState struct {
+	// body is what is to be written, nil when it was.
+	body []byte
+	// written: the hub has had the event from this keeper, or had it before.
+	written bool
+}
+
 // parseEvent reads the key of an event.
 func parseEvent(node, key string) (eventRef, bool) {
 	i := strings.LastIndexByte(key, '/')
@@ -69,9 +77,9 @@ func (k *Keeper) takeEvent(n *node, r resource.Resource) {
 		return
 	}
 	if h.events == nil {
-		h.events = map[string][]byte{}
+		h.events = map[string]eventState{}
 	}
-	h.events[e.uid] = r.Body
+	h.events[e.uid] = eventState{body: r.Body, written: h.events[e.uid].written}
 	k.eventQueue.Add(e)
 }
 
@@ -118,21 +126,21 @@ func (k *Keeper) nextEvent(ctx context.Context) bool {
 		return false
 	}
 	defer k.eventQueue.Done(e)
-	pod, body, ok := k.pendingEvent(e)
+	pod, pending, ok := k.pendingEvent(e)
 	if !ok {
 		k.eventQueue.Forget(e)
 		return true
 	}
-	written, err := k.writeEvent(ctx, pod, e.uid, body)
+	news, err := k.writeEvent(ctx, pod, e.uid, pending)
 	switch {
 	case err != nil && !hopeless(err) && k.eventQueue.NumRequeues(e) < eventTries:
-		k.eventAgain(e, body)
+		k.eventAgain(e, pod, pending.body)
 		k.eventQueue.AddRateLimited(e)
 		return true
 	case err != nil:
 		k.config.Logger.V(1).Info("an event of a pod is not written", "pod", e.key.String(), "err", err.Error())
-	case !written:
-		k.withPod(e.ref, func(h *held) { h.allowance.found() })
+	default:
+		k.eventThere(e, pod, news)
 	}
 	k.eventQueue.Forget(e)
 	return true
@@ -176,31 +184,51 @@ func hopeless(err error) bool {
 
 // pendingEvent returns an event that is to be written, and its pod. One of a pod
 // that has had too many is dropped, as a component would.
-func (k *Keeper) pendingEvent(e eventRef) (pod *corev1.Pod, body []byte, ok bool) {
+func (k *Keeper) pendingEvent(e eventRef) (pod *corev1.Pod, pending eventState, ok bool) {
 	k.withPod(e.ref, func(h *held) {
-		if body = h.events[e.uid]; body == nil {
+		if pending = h.events[e.uid]; pending.body == nil {
 			return
 		}
-		h.events[e.uid] = nil
+		h.events[e.uid] = eventState{written: pending.written}
 		pod, ok = h.pod, h.allowance.take()
 	})
-	return pod, body, ok
+	return pod, pending, ok
 }
 
 // eventAgain keeps an event that could not be written, unless there is a later one.
-func (k *Keeper) eventAgain(e eventRef, body []byte) {
-	k.withPod(e.ref, func(h *held) {
+func (k *Keeper) eventAgain(e eventRef, pod *corev1.Pod, body []byte) {
+	k.withEvent(e, pod, func(h *held, now eventState) {
 		h.allowance.unused++
-		if h.events != nil && h.events[e.uid] == nil {
-			h.events[e.uid] = body
+		if now.body == nil {
+			h.events[e.uid] = eventState{body: body, written: now.written}
+		}
+	})
+}
+
+// eventThere takes that the hub has an event, and whether that was news to it.
+func (k *Keeper) eventThere(e eventRef, pod *corev1.Pod, news bool) {
+	k.withEvent(e, pod, func(h *held, now eventState) {
+		h.events[e.uid] = eventState{body: now.body, written: true}
+		if !news {
+			h.allowance.found()
+		}
+	})
+}
+
+// withEvent calls f with the pod that an event was taken from and what is known of it
+// now, unless either is gone: a pod that came under the name since is another.
+func (k *Keeper) withEvent(e eventRef, pod *corev1.Pod, f func(*held, eventState)) {
+	k.withPod(e.ref, func(h *held) {
+		if now, ok := h.events[e.uid]; ok && h.pod.UID == pod.UID {
+			f(h, now)
 		}
 	})
 }
 
 // writeEvent creates an event, or brings the one that is there up to date. It tells
 // whether there was anything to write.
-func (k *Keeper) writeEvent(ctx context.Context, pod *corev1.Pod, uid string, body []byte) (written bool, err error) {
-	e, err := wire.DecodePodEvent(body)
+func (k *Keeper) writeEvent(ctx context.Context, pod *corev1.Pod, uid string, pending eventState) (news bool, err error) {
+	e, err := wire.DecodePodEvent(pending.body)
 	if err != nil {
 		k.config.Logger.Error(err, "agent sent an event that cannot be read", "pod", keyOf(pod).String())
 		return false, nil
@@ -208,6 +236,12 @@ func (k *Keeper) writeEvent(ctx context.Context, pod *corev1.Pod, uid string, bo
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	event := eventOf(pod, uid, e)
+	if pending.written {
+		// It may have expired: events do.
+		if err := k.patchEvent(ctx, event); !apierrors.IsNotFound(err) {
+			return true, err
+		}
+	}
 	events := k.config.Client.CoreV1().Events(pod.Namespace)
 	_, err = events.Create(ctx, event, metav1.CreateOptions{})
 	if !apierrors.IsAlreadyExists(err) {
@@ -220,14 +254,20 @@ func (k *Keeper) writeEvent(ctx context.Context, pod *corev1.Pod, uid string, bo
 	if have.Count >= event.Count && !have.LastTimestamp.Before(&event.LastTimestamp) {
 		return false, nil
 	}
+	return true, k.patchEvent(ctx, event)
+}
+
+// patchEvent brings an event that is there up to date. The error is NotFound when it
+// is not.
+func (k *Keeper) patchEvent(ctx context.Context, event *corev1.Event) error {
 	patch, err := json.Marshal(map[string]any{
 		"count": event.Count, "lastTimestamp": event.LastTimestamp, "message": event.Message,
 	})
 	if err != nil {
-		return false, fmt.Errorf("encode event %s: %w", event.Name, err)
+		return fmt.Errorf("encode event %s: %w", event.Name, err)
 	}
-	_, err = events.Patch(ctx, event.Name, types.MergePatchType, patch, metav1.PatchOptions{})
-	return true, err
+	_, err = k.config.Client.CoreV1().Events(event.Namespace).Patch(ctx, event.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	return err
 }
 
 // eventOf is the hub's event for one of the spoke; the same for the same UID, so

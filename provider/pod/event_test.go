@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -72,12 +73,81 @@ func TestAnEventOfTheSpokeIsOneAboutTheHubsPod(t *testing.T) {
 			t.Errorf("event (-want +got):\n%s", diff)
 		}
 		// As after a restart of the hub.
+		r.eventWithdrawn(spoke, "default/a/e1")
 		r.requests()
 		r.reports("e1", pulled(3, later))
 		if diff := cmp.Diff(map[string]int{"create events": 1}, r.requests()); diff != "" {
 			t.Errorf("an event that is there (-want +got):\n%s", diff)
 		}
 	}, podNamed("a"))
+}
+
+func TestAnEventThatWasWrittenIsChangedInOneRequest(t *testing.T) {
+	inBubble(t, Config{}, func(r *rig) {
+		r.watch(spoke)
+		r.reports("e1", pulled(1, early2000))
+		r.client.ClearActions()
+		r.reports("e1", pulled(3, later))
+		if n := len(r.client.Actions()); n != 1 {
+			t.Errorf("%d requests: %v", n, r.client.Actions())
+		}
+		if events := r.events(); len(events) != 1 || events[0].Count != 3 || !events[0].LastTimestamp.Equal(&later) {
+			t.Errorf("events: %v", events)
+		}
+		// Events expire.
+		if err := r.client.CoreV1().Events("default").Delete(t.Context(), eventName("a", "e1"), metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		r.reports("e1", pulled(4, later))
+		if events := r.events(); len(events) != 1 || events[0].Count != 4 {
+			t.Errorf("events after the first expired: %v", events)
+		}
+	}, podNamed("a"))
+}
+
+func TestAnEventThatIsBeingWrittenComesToNobodyElse(t *testing.T) {
+	key := wire.PodKey{Namespace: "default", Name: "a"}
+	cases := map[string]struct {
+		reason    string
+		meanwhile func(*rig)
+	}{
+		"its pod is replaced": {reason: "the successor did nothing of the kind", meanwhile: func(r *rig) {
+			successor := podNamed("a", func(p *corev1.Pod) { p.UID = "another" })
+			if err := (store{keeper: r.Keeper, node: r.find(spoke), name: spoke}).Add(successor); err != nil {
+				r.t.Error(err)
+			}
+			r.withPod(ref{node: spoke, key: key}, func(h *held) { h.events = map[string]eventState{} })
+		}},
+		"it is withdrawn": {reason: "the agent has it no more, and makes no room for it again", meanwhile: func(r *rig) {
+			r.eventWithdrawn(spoke, "default/a/e")
+		}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, Config{}, func(r *rig) {
+				var once sync.Once
+				r.client.PrependReactor("create", "events", func(k8stesting.Action) (failed bool, _ runtime.Object, err error) {
+					once.Do(func() {
+						tc.meanwhile(r)
+						failed, err = true, apierrors.NewServiceUnavailable("boom")
+					})
+					return failed, nil, err
+				})
+				r.watch(spoke)
+				r.reports("e", pulled(1, early2000))
+				<-time.After(time.Hour)
+				synctest.Wait()
+				for _, e := range r.events() {
+					t.Errorf("%s: an event about %s", tc.reason, e.InvolvedObject.UID)
+				}
+				r.withPod(ref{node: spoke, key: key}, func(h *held) {
+					if len(h.events) != 0 || h.allowance.unused != 0 {
+						t.Errorf("%s: %d events are kept, and %d more may be written", tc.reason, len(h.events), h.allowance.unused)
+					}
+				})
+			}, podNamed("a"))
+		})
+	}
 }
 
 func TestEventsOfOnePodAreBounded(t *testing.T) {

@@ -32,7 +32,8 @@ func (k *Keeper) Expect(name string) {
 	k.change(cluster, func(n *node) { n.expect(name) })
 }
 
-// Release is the inverse of Expect, for a node that is no more and not watched.
+// Release is the inverse of Expect, for a node that is no more, or somebody else's,
+// and not watched.
 func (k *Keeper) Release(name string) {
 	cluster, _ := wire.ParseNodeName(name)
 	n := k.find(cluster)
@@ -41,6 +42,7 @@ func (k *Keeper) Release(name string) {
 	}
 	n.mu.Lock()
 	delete(n.rolls, name)
+	k.conclude(n)
 	n.mu.Unlock()
 	k.drop(n)
 }
@@ -77,15 +79,34 @@ func (n *node) expect(name string) {
 	n.rolls[name] = r
 }
 
-// complete reports whether the pods of every node of the cluster are known, now that
-// those of one are; n.mu is held.
-func (k *Keeper) complete(n *node, name string) bool {
+// listed notes that the pods of one node are known; n.mu is held.
+func (k *Keeper) listed(n *node, name string) {
 	if name == n.name {
 		n.listedSelf = true
 	} else if r, ok := n.rolls[name]; ok {
 		r.listed = true
 		k.tellIdle(r)
 	}
+	k.conclude(n)
+}
+
+// conclude says what is absent, if the pods of every node of the cluster are known;
+// n.mu is held. What is said stays said: the node of a group that comes later has no
+// pods of before.
+func (k *Keeper) conclude(n *node) {
+	if n.muted || !n.allListed() {
+		return
+	}
+	k.config.Sync.Source(n.name, wire.KindPod).Complete()
+	k.objects.listed(n.audience)
+	k.tokensListed(n)
+	if !n.complete {
+		n.complete = true
+		k.waitAnew(n) // only now is the agent asked what its pods are like
+	}
+}
+
+func (n *node) allListed() bool {
 	for _, r := range n.rolls {
 		if !r.listed {
 			return false

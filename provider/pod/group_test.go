@@ -7,6 +7,7 @@ import (
 	"context"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -85,6 +86,48 @@ func TestNothingIsSaidOfAbsenceBeforeEveryNodeOfTheClusterIsListed(t *testing.T)
 			}
 		})
 	}
+}
+
+func TestANodeThatIsNotExpectedAnyMoreHoldsNothingUp(t *testing.T) {
+	r := newRig(t, Config{}, fake.NewClientset(podNamed("a")))
+	defer r.stop()
+	r.hub.Publish(kindProbe, nil)
+	a := newAgent(t)
+	r.hub.Source(spoke, kindProbe).Complete()
+	r.Expect(gpuNode)
+	defer r.Watch(t.Context(), spoke)()
+	r.awaitPods(spoke)
+	a.mirrors[wire.KindPod].Hold(resource.RefOf(resource.Resource{Key: "default/old"}))
+	defer a.connect(r.Keeper, r.hub, spoke)()
+	a.await("what is known has come", func() bool { return a.complete[kindProbe] == 1 && len(a.pods) == 1 })
+	a.mu.Lock()
+	if a.complete[wire.KindPod] != 0 {
+		t.Error("all is said before the pods of a group are known")
+	}
+	a.mu.Unlock()
+	r.Release(gpuNode)
+	a.await("all is said", func() bool { return a.complete[wire.KindPod] == 1 && len(a.deleted) == 1 })
+}
+
+func TestNothingIsSaidOfPodsThatNobodyWasAskedAbout(t *testing.T) {
+	inBubble(t, Config{}, func(r *rig) {
+		r.Expect(gpuNode)
+		r.watch(spoke)
+		defer r.Open(spoke)()
+		pass := func() {
+			<-time.After(3 * answerWithin)
+			synctest.Wait()
+		}
+		pass()
+		if got := r.pod("a").Status.Reason; got != "" || r.pod("leaving") == nil {
+			t.Errorf("before the agent was asked: reason %q, the pod that leaves is there: %t", got, r.pod("leaving") != nil)
+		}
+		r.Release(gpuNode)
+		pass()
+		if got := r.pod("a").Status.Reason; got != ReasonNotSent || r.pod("leaving") != nil {
+			t.Errorf("after it: reason %q, the pod that leaves is there: %t", got, r.pod("leaving") != nil)
+		}
+	}, podNamed("a"), podNamed("leaving", deleting(30)))
 }
 
 func (r *rig) awaitPods(node string) {

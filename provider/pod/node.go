@@ -27,6 +27,8 @@ type node struct {
 	// cluster's own.
 	rolls      map[string]*roll
 	listedSelf bool
+	// complete: the pods of all of them were known once.
+	complete bool
 	// audience is the cluster as one to which objects are published.
 	audience *audience
 	// muted: the cluster was forgotten. Nothing of it is published any more.
@@ -61,9 +63,8 @@ type held struct {
 	report *report
 	// released: its deletion was confirmed. The watch may not have it yet.
 	released bool
-	// events are those that the agent has, by UID: the body of one that is to be
-	// written, nil of one that was.
-	events map[string][]byte
+	// events are those that the agent has, by UID.
+	events map[string]eventState
 	// allowance bounds the writes of events.
 	allowance allowance
 }

@@ -161,9 +161,10 @@ func (h *held) waits() bool {
 }
 
 // silence says of a pod that waits why, if there is anything to say, or after what
-// time there may be; n.mu is held.
+// time there may be; n.mu is held. Nothing is said before the agent was asked, which
+// is when the pods of all of its nodes are known.
 func (n *node) silence(h *held) (said *wire.PodStatus, wait time.Duration) {
-	if !h.waits() || n.live {
+	if !h.waits() || n.live || !n.complete {
 		return nil, 0
 	}
 	since := h.since

@@ -141,14 +141,7 @@ func (s store) Replace(objs []any, _ string) error {
 	for _, pod := range there {
 		k.put(n, pod)
 	}
-	if !k.complete(n, s.name) {
-		return nil
-	}
-	if !n.muted {
-		k.config.Sync.Source(n.name, wire.KindPod).Complete()
-		k.objects.listed(n.audience)
-		k.tokensListed(n)
-	}
+	k.listed(n, s.name)
 	return nil
 }
 

@@ -223,22 +223,25 @@ func (k *Keeper) await(r ref, g *grants) {
 	g.timer = time.AfterFunc(time.Until(first), func() { k.tokenQueue.Add(r) })
 }
 
-// issue asks for tokens. Those that it got it returns with an error too.
+// issue asks for tokens. Those that it got it returns with an error too: one that is
+// refused, as for its audience, is no reason to let the others expire.
 func (k *Keeper) issue(ctx context.Context, pod *corev1.Pod, due []podref.Token) (map[string]grant, error) {
 	got := map[string]grant{}
 	if len(due) > wire.PodTokensMax {
 		return got, errTooManyTokens
 	}
+	var failed []error
 	for _, t := range due {
 		g, err := k.request(ctx, pod, t)
 		if err != nil {
 			k.metrics.tokens.WithLabelValues(resultError).Inc()
-			return got, err
+			failed = append(failed, err)
+			continue
 		}
 		k.metrics.tokens.WithLabelValues(resultIssued).Inc()
 		got[t.Name] = g
 	}
-	return got, nil
+	return got, errors.Join(failed...)
 }
 
 // request asks for one token, which is good while there is that very pod.
@@ -253,12 +256,16 @@ func (k *Keeper) request(ctx context.Context, pod *corev1.Pod, t podref.Token) (
 		request.Spec.Audiences = []string{t.Audience}
 	}
 	account := pod.Spec.ServiceAccountName
+	about := fmt.Sprintf("the hub's token of service account %q", account)
+	if t.Audience != "" {
+		about += fmt.Sprintf(" for %q", t.Audience)
+	}
 	answer, err := k.config.Client.CoreV1().ServiceAccounts(pod.Namespace).CreateToken(ctx, account, request, metav1.CreateOptions{})
 	if err != nil {
-		return grant{}, fmt.Errorf("the hub's token of service account %q: %w", account, err)
+		return grant{}, fmt.Errorf("%s: %w", about, err)
 	}
 	if answer.Status.Token == "" {
-		return grant{}, fmt.Errorf("the hub's token of service account %q: %w", account, errEmptyToken)
+		return grant{}, fmt.Errorf("%s: %w", about, errEmptyToken)
 	}
 	life := time.Duration(t.ExpirationSeconds) * time.Second
 	if granted := answer.Spec.ExpirationSeconds; granted != nil {
@@ -293,13 +300,14 @@ func (k *Keeper) issuedTokens(r ref, pod *corev1.Pod, got map[string]grant, err 
 		return false
 	}
 	maps.Copy(h.grants.by, got)
-	if err == nil {
-		err = k.hand(n, h)
+	// A pod waits for all of its tokens, but not, once it has them, with one for another.
+	if err == nil || h.grants.handed && len(got) > 0 {
+		err = errors.Join(err, k.hand(n, h))
 	}
 	before := h.grants.failure
 	h.grants.failure = ""
 	if err != nil {
-		h.grants.failure = wire.Line(err.Error())
+		h.grants.failure = wire.Line(strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 	if h.grants.failure != before {
 		k.queue.Add(r) // its status says so, or no longer
@@ -310,7 +318,7 @@ func (k *Keeper) issuedTokens(r ref, pod *corev1.Pod, got map[string]grant, err 
 	return n.askers > 0
 }
 
-// hand publishes the tokens of a pod, all of which are there; n.mu is held.
+// hand publishes the tokens of a pod, for each of which there is one; n.mu is held.
 func (k *Keeper) hand(n *node, h *held) error {
 	r, err := h.tokens()
 	if err == nil {
@@ -320,7 +328,8 @@ func (k *Keeper) hand(n *node, h *held) error {
 	return err
 }
 
-// tokens is what an agent gets of the grants.
+// tokens is what an agent gets of the grants. One that could not be renewed stays as
+// it was: no volume can be made of a Secret that lacks it.
 func (h *held) tokens() (resource.Resource, error) {
 	tokens := wire.PodToken{Tokens: make(map[string]string, len(h.grants.by))}
 	for name, g := range h.grants.by {
@@ -330,8 +339,8 @@ func (h *held) tokens() (resource.Resource, error) {
 	return resource.Resource{Key: tokensOf(h).String(), UID: string(h.pod.UID), Body: body}, err
 }
 
-// loadTokens makes a body at the moment it is sent. Tokens that have expired are not:
-// those that follow them are.
+// loadTokens makes a body at the moment it is sent. Tokens that have all expired are
+// not: those that follow them are.
 func (k *Keeper) loadTokens(cluster, key string) (resource.Resource, bool) {
 	parsed, err := wire.ParsePodTokenKey(key)
 	n := k.find(cluster)
@@ -348,11 +357,12 @@ func (k *Keeper) loadTokens(cluster, key string) (resource.Resource, bool) {
 	return r, err == nil
 }
 
+// expired tells whether no token is good any more.
 func (g *grants) expired(now time.Time) bool {
 	for _, held := range g.by {
-		if !held.expires.After(now) {
-			return true
+		if held.expires.After(now) {
+			return false
 		}
 	}
-	return false
+	return true
 }

@@ -6,6 +6,7 @@ package pod
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -52,6 +53,8 @@ type mint struct {
 	mu sync.Mutex
 	// failure is what it answers with instead.
 	failure error
+	// refused is the audience for which it makes none, by a policy.
+	refused string
 	// made are the requests that it granted, times those of all.
 	made  []authenticationv1.TokenRequestSpec
 	times []time.Time
@@ -61,6 +64,12 @@ func (m *mint) breaks(failure error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.failure = failure
+}
+
+func (m *mint) refuses(audience string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.refused = audience
 }
 
 func (m *mint) react(a k8stesting.Action) (bool, runtime.Object, error) {
@@ -77,6 +86,9 @@ func (m *mint) react(a k8stesting.Action) (bool, runtime.Object, error) {
 	m.times = append(m.times, time.Now())
 	if m.failure != nil {
 		return true, nil, m.failure
+	}
+	if m.refused != "" && slices.Contains(request.Spec.Audiences, m.refused) {
+		return true, nil, apierrors.NewForbidden(authenticationv1.Resource("tokenrequests"), "", errors.New("not for "+m.refused))
 	}
 	m.made = append(m.made, request.Spec)
 	answer := request.DeepCopy()
@@ -104,10 +116,13 @@ func (r *rig) asks(node string) (cut func()) {
 func (r *rig) tokens(cluster string, pod *corev1.Pod) map[string]string {
 	r.t.Helper()
 	key := wire.PodTokenKey{PodKey: keyOf(pod), UID: string(pod.UID)}.String()
-	_, published := r.hub.Source(cluster, wire.KindPodToken).Ref(key)
+	told, published := r.hub.Source(cluster, wire.KindPodToken).Ref(key)
 	sent, ok := r.loadTokens(cluster, key)
 	if !ok || !published {
 		return nil
+	}
+	if diff := cmp.Diff(resource.RefOf(sent), told); diff != "" {
+		r.t.Errorf("the agent is not told of these tokens (-want +got):\n%s", diff)
 	}
 	t, err := wire.DecodePodToken(sent.Body)
 	if err != nil {

@@ -67,9 +67,7 @@ func permit(hub *corev1.Pod, meta *metav1.ObjectMeta, spec *corev1.PodSpec, o Op
 		f.add(ReasonHostAccess, noAccess+text)
 	}
 	volumes(spec, o, &f)
-	without := hub.Spec
-	without.EphemeralContainers = nil
-	if names := reserved(&without); len(names) > 0 {
+	if names := o.reserved(hub, spec); len(names) > 0 {
 		f.add(ReasonNameReserved, nameReserved+few(names))
 	}
 	if len(hub.Spec.ResourceClaims) > 0 {
@@ -115,7 +113,7 @@ func addEphemeral(pod, hub *corev1.Pod, o Options) error {
 	for i := range spec.EphemeralContainers {
 		e := &spec.EphemeralContainers[i]
 		text := ephemeralAccess(pod, e)
-		taken := reserved(&corev1.PodSpec{EphemeralContainers: hub.Spec.EphemeralContainers[i : i+1]})
+		taken := reserved(podref.Of(&corev1.Pod{Spec: corev1.PodSpec{EphemeralContainers: hub.Spec.EphemeralContainers[i : i+1]}}))
 		if text != "" && !o.HostAccess || len(taken) > 0 {
 			access, names = append(access, text), append(names, taken...)
 			continue
@@ -135,7 +133,7 @@ func addEphemeral(pod, hub *corev1.Pod, o Options) error {
 // ephemeralsOf are the ephemeral containers as they are to be in the spoke.
 func ephemeralsOf(hub *corev1.Pod, o Options) *corev1.PodSpec {
 	spec := &corev1.PodSpec{EphemeralContainers: hub.Spec.EphemeralContainers}
-	if !o.lends(hub) {
+	if !o.lends(&hub.Spec) {
 		return withoutVolumes(spec, podref.TokenVolumes(&hub.Spec))
 	}
 	spec = spec.DeepCopy()

@@ -54,9 +54,9 @@ type Options struct {
 // Pod returns the pod to create in the spoke for one of the hub. It shares nothing
 // with hub. The error is a [*RefusedError].
 func Pod(hub *corev1.Pod, o Options) (*corev1.Pod, error) {
-	spec := specOf(&hub.Spec, o.Tokens)
+	spec := specOf(&hub.Spec, o)
 	pod := &corev1.Pod{ObjectMeta: metaOf(hub, o), Spec: *spec.DeepCopy()}
-	if o.lends(hub) {
+	if o.lends(&hub.Spec) {
 		newLender(hub, o).lend(&pod.Spec)
 	}
 	if err := permit(hub, &pod.ObjectMeta, &pod.Spec, o); err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/spokelet/spokelet/api/podref"
 	"github.com/spokelet/spokelet/api/wire"
 )
 
@@ -18,6 +19,9 @@ import (
 func FuzzPod(f *testing.F) {
 	f.Add([]byte(`{"metadata":{"name":"a","uid":"u"},"spec":{"containers":[{"name":"a","image":"i"}]}}`), false)
 	f.Add([]byte(`{"metadata":{"name":"a","uid":"u"},"spec":{"volumes":[`+hubToken+`],"containers":[{"name":"a","image":"i","volumeMounts":[`+hubMount+`]}]}}`), true)
+	for _, spec := range disguised() {
+		f.Add([]byte(`{"metadata":{"name":"a","uid":"u"},"spec":`+spec+`}`), false)
+	}
 	f.Fuzz(func(t *testing.T, body []byte, tokens bool) {
 		hub := &corev1.Pod{}
 		if json.Unmarshal(body, hub) != nil {
@@ -47,6 +51,7 @@ func shapes(t *testing.T, hub *corev1.Pod, o Options) {
 		return
 	}
 	stays(t, want, o.Tokens == TokensSpoke)
+	reads(t, hub, want, o)
 	if c := Change(want, again(t, want)); !c.Empty() {
 		t.Errorf("Change() of the same: %s %s %s", c.Update, c.Resize, c.Ephemeral)
 	}
@@ -74,6 +79,24 @@ func stays(t *testing.T, pod *corev1.Pod, tokens bool) {
 			if p.ServiceAccountToken != nil {
 				t.Errorf("volume %s has a token", v.Name)
 			}
+		}
+	}
+}
+
+// reads tells that a pod reads nothing that the hub's is not seen to refer to.
+func reads(t *testing.T, hub, made *corev1.Pod, o Options) {
+	t.Helper()
+	known := map[string]bool{}
+	for _, ref := range podref.Of(hub) {
+		known[nameOfRef(ref.Kind, ref.Name)] = true
+	}
+	if o.lends(&hub.Spec) {
+		known[nameOfRef(wire.PodObjectSecret, TokenSecret(hub.UID))] = true
+		known[nameOfRef(wire.PodObjectConfigMap, HubRootCA)] = true
+	}
+	for _, ref := range podref.Made(made) {
+		if !known[nameOfRef(ref.Kind, ref.Name)] {
+			t.Errorf("the pod reads %s %s", ref.Kind, ref.Name)
 		}
 	}
 }

@@ -204,7 +204,7 @@ func TestEveryFieldOfASpecIsDecidedAbout(t *testing.T) {
 	)
 	full := &corev1.PodSpec{}
 	fill(reflect.ValueOf(full).Elem())
-	got := reflect.ValueOf(specOf(full, TokensSpoke)).Elem()
+	got := reflect.ValueOf(specOf(full, Options{Tokens: TokensSpoke})).Elem()
 	for i := range got.NumField() {
 		name := got.Type().Field(i).Name
 		if travelled := !got.Field(i).IsZero(); travelled == stays.Has(name) {

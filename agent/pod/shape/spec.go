@@ -14,7 +14,7 @@ import (
 // specOf returns the part of the hub's spec that has a meaning in the spoke. What
 // is not here was about the hub's nodes and the choice of one of them, or is filled
 // in by the spoke's own admission. The result shares with hub.
-func specOf(hub *corev1.PodSpec, tokens Tokens) *corev1.PodSpec {
+func specOf(hub *corev1.PodSpec, o Options) *corev1.PodSpec {
 	spec := &corev1.PodSpec{
 		Volumes:                       hub.Volumes,
 		InitContainers:                hub.InitContainers,
@@ -44,14 +44,31 @@ func specOf(hub *corev1.PodSpec, tokens Tokens) *corev1.PodSpec {
 		Resources:                     hub.Resources,
 		HostnameOverride:              hub.HostnameOverride,
 	}
-	if tokens != TokensSpoke {
+	if o.Tokens != TokensSpoke {
 		spec.ServiceAccountName = ""
 		spec.AutomountServiceAccountToken = new(false)
 	}
-	if tokens == TokensHub {
-		return spec
+	return withoutVolumes(spec, o.leftOut(hub))
+}
+
+// leftOut names the volumes that have no place in the spoke: those of the admission of
+// the hub. Nobody looks at what they refer to, so that none may stay as it is. A pod
+// that is lent tokens has them rewritten, and one that is not is refused for those that
+// ask for one.
+func (o Options) leftOut(hub *corev1.PodSpec) []string {
+	names := podref.TokenVolumes(hub)
+	switch {
+	case o.Tokens != TokensHub:
+		return names
+	case o.lends(hub):
+		return nil
 	}
-	return withoutVolumes(spec, podref.TokenVolumes(hub))
+	asks := func(name string) bool {
+		return slices.ContainsFunc(hub.Volumes, func(v corev1.Volume) bool {
+			return v.Name == name && len(podref.Tokens(&corev1.PodSpec{Volumes: []corev1.Volume{v}})) > 0
+		})
+	}
+	return slices.DeleteFunc(names, asks)
 }
 
 // withoutVolumes takes volumes out of spec, with their mounts.

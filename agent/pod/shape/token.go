@@ -49,20 +49,39 @@ func TokenSecretUID(name string) (types.UID, bool) {
 
 // reserved returns what a pod of the hub refers to that it must not: tokens of other
 // pods, for one.
-func reserved(spec *corev1.PodSpec) []string {
+func reserved(refs []podref.Ref) []string {
 	var names []string
-	for _, ref := range podref.Of(&corev1.Pod{Spec: *spec}) {
+	for _, ref := range refs {
 		_, token := TokenSecretUID(ref.Name)
 		if ref.Kind == wire.PodObjectSecret && token || ref.Kind == wire.PodObjectConfigMap && ref.Name == HubRootCA {
-			names = append(names, ref.Kind+" "+ref.Name)
+			names = append(names, nameOfRef(ref.Kind, ref.Name))
 		}
 	}
 	return names
 }
 
+func nameOfRef(kind, name string) string { return kind + " " + name }
+
+// reserved is of a pod without its ephemeral containers: of what the hub asks for, and
+// of what is to be, whatever volume it is in. There nothing is but what was lent.
+func (o Options) reserved(hub *corev1.Pod, made *corev1.PodSpec) []string {
+	asked := corev1.Pod{Spec: hub.Spec}
+	asked.Spec.EphemeralContainers = nil
+	names := reserved(podref.Made(&corev1.Pod{Spec: *made}))
+	if o.lends(&hub.Spec) {
+		lent := []string{
+			nameOfRef(wire.PodObjectSecret, TokenSecret(hub.UID)), nameOfRef(wire.PodObjectConfigMap, HubRootCA),
+		}
+		names = slices.DeleteFunc(names, func(name string) bool { return slices.Contains(lent, name) })
+	}
+	names = append(names, reserved(podref.Of(&asked))...)
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
 // lends tells whether a pod gets tokens of the hub.
-func (o Options) lends(hub *corev1.Pod) bool {
-	return o.Tokens == TokensHub && o.Issued && len(podref.Tokens(&hub.Spec)) > 0
+func (o Options) lends(hub *corev1.PodSpec) bool {
+	return o.Tokens == TokensHub && o.Issued && len(podref.Tokens(hub)) > 0
 }
 
 // noTokens says that there are none for what asks for them.

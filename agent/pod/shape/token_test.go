@@ -5,6 +5,7 @@ package shape
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -194,6 +195,17 @@ func TestTokensOfOtherPodsAreOutOfReachWithEveryOption(t *testing.T) {
 			}
 		})
 	}
+	for name, spec := range disguised() {
+		t.Run(name, func(t *testing.T) {
+			for _, tokens := range []Tokens{TokensSpoke, TokensHub, TokensNone} {
+				for _, issued := range []bool{true, false} {
+					o := hubOptions()
+					o.Tokens, o.Issued = tokens, issued
+					outOfReach(t, hubPod(t, spec), o)
+				}
+			}
+		})
+	}
 	hub := hubPod(t, `{"containers":[{"name":"a"}],"ephemeralContainers":[{"name":"good"},
 		{"name":"bad","securityContext":{"privileged":true},"envFrom":[{"secretRef":{"name":"spokelet-token-x"}}]}]}`)
 	for _, access := range []bool{false, true} {
@@ -204,5 +216,98 @@ func TestTokensOfOtherPodsAreOutOfReachWithEveryOption(t *testing.T) {
 		if !ok || want == nil || len(want.Spec.EphemeralContainers) != 1 || access != (refused.Reason == ReasonNameReserved) {
 			t.Errorf("Want() with host access %t: %v, %+v", access, err, want)
 		}
+	}
+}
+
+// disguised are pods with volumes that look as if admission had put them in, and hold
+// what is another's.
+func disguised() map[string]string {
+	const (
+		secret  = `{"secret":{"name":"spokelet-token-x"}}`
+		theirs  = `{"secret":{"name":"database"}},{"configMap":{"name":"settings"}}`
+		token   = `{"serviceAccountToken":{"path":"token"}}`
+		down    = `{"downwardAPI":{"items":[{"path":"namespace","fieldRef":{"fieldPath":"metadata.namespace"}}]}}`
+		elsehow = `{"name":"kube-api-access-x7f2p","mountPath":"/x"}`
+	)
+	volume := func(name, sources string) string {
+		return `{"name":"` + name + `","projected":{"sources":[` + sources + `]}}`
+	}
+	one := func(sources string) string { return `"volumes":[` + volume("kube-api-access-x7f2p", sources) + `]` }
+	const (
+		main  = `"containers":[{"name":"a","volumeMounts":[` + hubMount + `]}]`
+		other = `"containers":[{"name":"a","volumeMounts":[` + hubMount + `]},{"name":"b","volumeMounts":[{"name":"kube-api-access-y","mountPath":"/var/run/secrets/kubernetes.io/serviceaccount"}]}]`
+	)
+	return map[string]string{
+		"a token":              `{` + one(secret) + `,` + main + `}`,
+		"the owner's":          `{` + one(theirs) + `,` + main + `}`,
+		"the authority":        `{` + one(`{"configMap":{"name":"spokelet-hub-root-ca.crt"}}`) + `,` + main + `}`,
+		"the pod's own":        `{` + one(`{"secret":{"name":"spokelet-token-`+podUID+`"}}`) + `,` + main + `}`,
+		"beside the namespace": `{` + one(down+`,`+secret) + `,` + main + `}`,
+		"beside a token":       `{` + one(token+`,`+secret+`,`+theirs) + `,` + main + `}`,
+		"beside another token": `{"volumes":[` + hubToken + `,` + volume("kube-api-access-y", secret+`,`+theirs) + `],` + other + `}`,
+		"two of a name":        `{"volumes":[` + hubToken + `,` + volume("kube-api-access-x7f2p", secret+`,`+theirs) + `],` + main + `}`,
+		"of another kind":      `{"volumes":[` + hubToken + `,{"name":"kube-api-access-x7f2p","secret":{"secretName":"spokelet-token-x"}}],` + main + `}`,
+		"an init container":    `{` + one(secret) + `,"initContainers":[{"name":"i","volumeMounts":[` + hubMount + `]}],"containers":[{"name":"a"}]}`,
+		"mounted twice":        `{` + one(secret) + `,"containers":[{"name":"a","volumeMounts":[` + hubMount + `,` + elsehow + `]}]}`,
+		"two containers":       `{` + one(secret) + `,"initContainers":[{"name":"i","volumeMounts":[` + hubMount + `]}],` + main + `}`,
+		"an ephemeral one":     `{` + one(secret+`,`+theirs) + `,` + main + `,"ephemeralContainers":[{"name":"e","volumeMounts":[` + elsehow + `]}]}`,
+		"ephemeral alone":      `{` + one(secret) + `,"containers":[{"name":"a"}],"ephemeralContainers":[{"name":"e","volumeMounts":[` + hubMount + `]}]}`,
+		"a user's beside it":   `{"volumes":[` + volume("kube-api-access-x7f2p", secret) + `,{"name":"v","projected":{"sources":[` + token + `]}}],` + main + `}`,
+	}
+}
+
+// outOfReach tells that what is made of a pod, if any, reads nothing but what it is
+// lent and what the hub is seen to refer to.
+func outOfReach(t *testing.T, hub *corev1.Pod, o Options) {
+	t.Helper()
+	pod, err := Want(hub, o)
+	if refused, ok := errors.AsType[*RefusedError](err); err != nil && !ok {
+		t.Fatalf("Want() with tokens %q, issued %t: %v", o.Tokens, o.Issued, refused)
+	}
+	if pod == nil {
+		return
+	}
+	known := map[podref.Ref]bool{}
+	for _, ref := range podref.Of(hub) {
+		known[ref] = true
+	}
+	if o.lends(&hub.Spec) {
+		known[podref.Ref{Kind: wire.PodObjectSecret, Name: TokenSecret(hub.UID)}] = true
+		known[podref.Ref{Kind: wire.PodObjectConfigMap, Name: HubRootCA}] = true
+	}
+	for _, ref := range podref.Made(pod) {
+		if !known[ref] || ref.Name == "spokelet-token-x" {
+			t.Errorf("with tokens %q, issued %t the pod reads %+v", o.Tokens, o.Issued, ref)
+		}
+	}
+	volumes := map[string]bool{}
+	for i := range pod.Spec.Volumes {
+		volumes[pod.Spec.Volumes[i].Name] = true
+	}
+	podref.Containers(&pod.Spec, func(c *corev1.Container) {
+		for i := range c.VolumeMounts {
+			if name := c.VolumeMounts[i].Name; !volumes[name] {
+				t.Errorf("with tokens %q, issued %t container %s mounts %s, which is not there", o.Tokens, o.Issued, c.Name, name)
+			}
+		}
+	})
+}
+
+// What is made is looked at once more, whatever was left out before.
+func TestNoVolumeOfAPodThatIsMadeHoldsTokensOfAnother(t *testing.T) {
+	for name, spec := range disguised() {
+		t.Run(name, func(t *testing.T) {
+			hub := hubPod(t, spec)
+			reads := slices.ContainsFunc(podref.Made(hub), func(ref podref.Ref) bool {
+				return ref.Name == "spokelet-token-x" || ref.Name == HubRootCA || ref.Name == TokenSecret(hub.UID)
+			})
+			for _, tokens := range []Tokens{TokensSpoke, TokensHub, TokensNone} {
+				o := hubOptions()
+				o.Tokens, o.Issued = tokens, false
+				if names := o.reserved(hub, &hub.Spec); (len(names) > 0) != reads {
+					t.Errorf("with tokens %q: reserved() = %v", tokens, names)
+				}
+			}
+		})
 	}
 }

@@ -46,13 +46,39 @@ func (s *session) endPods(ctx context.Context, hub client.WithWatch, o detachOpt
 		}
 		return nil
 	}
+	// The agent may have told of another group of its nodes while those were emptied.
+	for ended := map[string]bool{}; len(nodes) > 0; {
+		if err := s.endPodsOn(ctx, hub, nodes); err != nil {
+			return err
+		}
+		for _, node := range nodes {
+			ended[node] = true
+		}
+		if nodes, err = nodesOf(ctx, hub, o.name); err != nil {
+			return err
+		}
+		nodes = slices.DeleteFunc(nodes, func(node string) bool { return ended[node] })
+	}
+	return nil
+}
+
+// endPodsOn empties nodes. All pods are deleted before any is waited for: one that is
+// stuck keeps none of the others running.
+func (s *session) endPodsOn(ctx context.Context, hub client.WithWatch, nodes []string) error {
 	for _, node := range nodes {
 		if err := cordon(ctx, hub, node); err != nil {
 			return err
 		}
 	}
+	left := map[string]map[string]types.UID{}
 	for _, node := range nodes {
-		if err := s.endPodsOf(ctx, hub, node); err != nil {
+		var err error
+		if left[node], err = s.deletePods(ctx, hub, node); err != nil {
+			return err
+		}
+	}
+	for _, node := range nodes {
+		if err := awaitPods(ctx, hub, node, left[node]); err != nil {
 			return err
 		}
 	}
@@ -81,10 +107,11 @@ func nodesOf(ctx context.Context, hub client.Reader, cluster string) ([]string, 
 	return names, nil
 }
 
-func (s *session) endPodsOf(ctx context.Context, hub client.WithWatch, node string) error {
+// deletePods deletes the pods of a node, and returns the UIDs of those by name.
+func (s *session) deletePods(ctx context.Context, hub client.Client, node string) (map[string]types.UID, error) {
 	var pods corev1.PodList
 	if err := hub.List(ctx, &pods, on(node)); err != nil {
-		return fmt.Errorf("pods of node %s: %w", node, err)
+		return nil, fmt.Errorf("pods of node %s: %w", node, err)
 	}
 	left := map[string]types.UID{}
 	for i := range pods.Items {
@@ -96,9 +123,14 @@ func (s *session) endPodsOf(ctx context.Context, hub client.WithWatch, node stri
 		left[nameOf(pod)] = pod.UID
 		err := client.IgnoreNotFound(hub.Delete(ctx, pod, client.Preconditions{UID: &pod.UID}))
 		if err != nil {
-			return err
+			return nil, err
 		}
 	}
+	return left, nil
+}
+
+// awaitPods waits until the pods with these UIDs are gone from a node.
+func awaitPods(ctx context.Context, hub client.WithWatch, node string, left map[string]types.UID) error {
 	err := await(ctx, hub, &corev1.PodList{}, func(present map[string]client.Object) bool {
 		return !slices.ContainsFunc(slices.Collect(maps.Keys(left)), func(name string) bool {
 			pod, ok := present[name]

@@ -1,0 +1,189 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package provider
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+	k8stesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
+)
+
+func TestOnlyNodesThatMayHavePodsOfBeforeAreExpected(t *testing.T) {
+	foreign := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "spoke1.gpu", UID: "f"}, Spec: corev1.NodeSpec{ProviderID: "aws://x"}}
+	name := func(h *hub) {
+		h.connect("spoke1")
+		h.group("spoke1", "gpu", of("4"))
+		h.summary("spoke1", pooled("gpu"))
+	}
+	cases := map[string]struct {
+		reason string
+		before func(t *testing.T, client *fake.Clientset) // what is there at the start
+		during func(h *hub)
+		want   bool
+	}{
+		"of an earlier process": {
+			reason: "it may have pods", want: true,
+			before: left,
+		},
+		"its label was taken away": {
+			reason: "the provider id says whose it is", want: true,
+			before: func(t *testing.T, client *fake.Clientset) {
+				left(t, client)
+				change(t, client, "spoke1.gpu", func(n *corev1.Node) { delete(n.Labels, LabelCluster) })
+			},
+		},
+		"a group that appears": {
+			reason: "it has none, and its Node may never be had",
+			before: func(*testing.T, *fake.Clientset) {},
+			during: name,
+		},
+		"a group whose name is taken": {
+			reason: "the pods are somebody else's",
+			before: func(t *testing.T, client *fake.Clientset) {
+				if err := client.Tracker().Add(foreign); err != nil {
+					t.Fatal(err)
+				}
+			},
+			during: name,
+		},
+		"its name is taken later": {
+			reason: "the pods are somebody else's",
+			before: left,
+			during: func(h *hub) {
+				nodes := h.client.CoreV1().Nodes()
+				if err := nodes.Delete(h.t.Context(), "spoke1.gpu", metav1.DeleteOptions{}); err != nil {
+					h.t.Fatal(err)
+				}
+				if _, err := nodes.Create(h.t.Context(), foreign, metav1.CreateOptions{}); err != nil {
+					h.t.Fatal(err)
+				}
+				pass(time.Second)
+			},
+		},
+		"its cluster is forgotten and wanted again": {
+			reason: "what is known of its pods begins anew", want: true,
+			before: func(*testing.T, *fake.Clientset) {},
+			during: func(h *hub) {
+				name(h)
+				h.provider.Forget("spoke1")
+			},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client := fake.NewClientset()
+				tc.before(t, client)
+				h := startHub(t, client)
+				defer h.stop()
+				h.ensure(spoke1)
+				if tc.during != nil {
+					tc.during(h)
+				}
+				if got := h.pods.expects("spoke1.gpu"); got != tc.want {
+					t.Errorf("%s: expected is %t", tc.reason, got)
+				}
+				if node := h.node("spoke1.gpu"); node.UID != foreign.UID && node.Labels[LabelCluster] != "spoke1" {
+					t.Errorf("labels: %v", node.Labels)
+				}
+			})
+		})
+	}
+}
+
+// left has a hub process leave the nodes of a cluster in two groups.
+func left(t *testing.T, client *fake.Clientset) {
+	t.Helper()
+	h := startHub(t, client)
+	h.split()
+	h.stop()
+}
+
+func change(t *testing.T, client *fake.Clientset, name string, f func(*corev1.Node)) {
+	t.Helper()
+	node, err := client.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f(node)
+	if _, err := client.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAVanishedGroupWhoseNodeCannotBeServed(t *testing.T) {
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p"}, Spec: corev1.PodSpec{NodeName: "spoke1.gpu"},
+	}
+	cases := map[string]struct {
+		reason string
+		pods   []*corev1.Pod
+		want   bool
+	}{
+		"without pods": {reason: "nothing is to be waited for"},
+		"with a pod":   {reason: "it may run", pods: []*corev1.Pod{pod}, want: true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client := fake.NewClientset()
+				left(t, client)
+				for _, p := range tc.pods {
+					if err := client.Tracker().Add(p); err != nil {
+						t.Fatal(err)
+					}
+				}
+				h := startHub(t, client)
+				defer h.stop()
+				h.endpoints.occupy(20000, 29999)
+				h.pods.bind("spoke1.gpu", true) // which is what is said while they are not listed
+				h.ensure(spoke1)
+				h.connect("spoke1")
+				h.summary("spoke1", pooled())
+				pass(time.Minute)
+				if there, expected := h.node("spoke1.gpu") != nil, h.pods.expects("spoke1.gpu"); there != tc.want || expected != tc.want {
+					t.Errorf("%s: node is there: %t, expected: %t", tc.reason, there, expected)
+				}
+			})
+		})
+	}
+}
+
+func TestNodesAreListedAsOfNow(t *testing.T) {
+	client := fake.NewClientset()
+	nodes, ok := nodesWhere(client, metav1.ListOptions{}).(cache.ListerWithContext)
+	if !ok {
+		t.Fatal("it does not list")
+	}
+	if _, err := nodes.ListWithContext(t.Context(), metav1.ListOptions{ResourceVersion: "0"}); err != nil {
+		t.Fatal(err)
+	}
+	list, ok := client.Actions()[0].(k8stesting.ListActionImpl)
+	if got := list.GetListOptions().ResourceVersion; !ok || got != "" {
+		t.Errorf("listed as of %q", got)
+	}
+}
+
+func TestANodeWithoutItsLabelGoesWithItsCluster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		left(t, client)
+		change(t, client, "spoke1.gpu", func(n *corev1.Node) { delete(n.Labels, LabelCluster) })
+		h := startHub(t, client)
+		defer h.stop()
+		if err := h.provider.Remove(t.Context(), "spoke1"); err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Second)
+		if h.node("spoke1.gpu") != nil {
+			t.Error("it is there")
+		}
+	})
+}
