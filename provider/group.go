@@ -105,18 +105,13 @@ func (p *Provider) room(base *virtualNode) bool {
 	}
 	for _, n := range slices.Collect(maps.Values(base.groups)) {
 		n.mu.Lock()
-		n.view.summary = unless(n.wanted || n.running, n.view.summary)
+		if !n.wanted && !n.running {
+			n.view.summary = nil
+		}
 		n.mu.Unlock()
 		p.drop(n)
 	}
 	return len(base.groups) < heldGroupsMax
-}
-
-func unless(kept bool, s *wire.NodeSummary) *wire.NodeSummary {
-	if kept {
-		return s
-	}
-	return nil
 }
 
 // addGroup makes what is known of a group; p.mu is held.

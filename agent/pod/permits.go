@@ -3,32 +3,7 @@
 
 package pod
 
-import (
-	"context"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
-
-	"github.com/spokelet/spokelet/agent/follow"
-)
-
-// allowed are the namespaces whose owner lets pods in, and no others.
-func (s *spoke) allowed() follow.Feed {
-	selector := labels.Set{LabelPods: PodsAllowed}.String()
-	namespaces := s.core.Namespaces()
-	return follow.Feed{
-		List: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.LabelSelector = selector
-			return namespaces.List(ctx, o)
-		},
-		Watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.LabelSelector = selector
-			return namespaces.Watch(ctx, o)
-		},
-	}
-}
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // permits has the pods tried again whose namespace's owner has just let them in. It
 // keeps nothing: that a namespace takes pods is asked when one is made.

@@ -54,36 +54,40 @@ func newSpoke(cfg *rest.Config, user string) (*spoke, error) {
 // close gives up idle connections.
 func (s *spoke) close() { utilnet.CloseIdleConnectionsFor(s.pool.Transport) }
 
+// narrowed lists and watches what the options narrow it to.
+func narrowed[L runtime.Object](all interface {
+	List(ctx context.Context, o metav1.ListOptions) (L, error)
+	Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error)
+}, narrow func(*metav1.ListOptions),
+) follow.Feed {
+	return follow.Feed{
+		List: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			narrow(&o)
+			return all.List(ctx, o)
+		},
+		Watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			narrow(&o)
+			return all.Watch(ctx, o)
+		},
+	}
+}
+
 // pods are those of a hub, in all namespaces.
 func (s *spoke) pods(hubID string) follow.Feed {
 	selector := labels.Set{shape.LabelHub: hubID}.String() + "," + shape.LabelHubPodUID
-	pods := s.core.Pods(metav1.NamespaceAll)
-	return follow.Feed{
-		List: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.LabelSelector = selector
-			return pods.List(ctx, o)
-		},
-		Watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.LabelSelector = selector
-			return pods.Watch(ctx, o)
-		},
-	}
+	return narrowed(s.core.Pods(metav1.NamespaceAll), func(o *metav1.ListOptions) { o.LabelSelector = selector })
 }
 
 // events are those of a namespace about pods.
 func (s *spoke) events(namespace string) follow.Feed {
 	selector := fields.Set{"involvedObject.kind": "Pod"}.String()
-	events := s.core.Events(namespace)
-	return follow.Feed{
-		List: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.FieldSelector = selector
-			return events.List(ctx, o)
-		},
-		Watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.FieldSelector = selector
-			return events.Watch(ctx, o)
-		},
-	}
+	return narrowed(s.core.Events(namespace), func(o *metav1.ListOptions) { o.FieldSelector = selector })
+}
+
+// allowed are the namespaces whose owner lets pods in, and no others.
+func (s *spoke) allowed() follow.Feed {
+	selector := labels.Set{LabelPods: PodsAllowed}.String()
+	return narrowed(s.core.Namespaces(), func(o *metav1.ListOptions) { o.LabelSelector = selector })
 }
 
 // shelf is where copies of one kind are.
