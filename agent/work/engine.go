@@ -117,7 +117,7 @@ func New(cfg Config) (*Engine, error) {
 	if e.reporter = cfg.Reporter; e.reporter == nil {
 		e.reporter = e.source
 	}
-	e.executors, err = executor.New(executor.Config{REST: cfg.REST, Caches: cfg.ExecutorCaches, Logger: cfg.Logger})
+	e.executors, err = executor.New(executor.Config{REST: cfg.REST, Caches: cfg.ExecutorCaches, Changed: e.appeal, Logger: cfg.Logger})
 	if err != nil {
 		return nil, fmt.Errorf("work engine: %w", err)
 	}
@@ -305,6 +305,7 @@ func (e *Engine) execute(ctx context.Context, key string) {
 			w.uid = d.uid
 		}
 		w.tried, w.failures = d, 0
+		w.denied.Store(0)
 	}
 	wait, err := e.reconcile(ctx, w)
 	switch {

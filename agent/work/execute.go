@@ -81,6 +81,8 @@ func (e *Engine) apply(ctx context.Context, w *work, d *desired) (time.Duration,
 func (e *Engine) take(ctx context.Context, w *work, d *desired, order []*step) (map[int]result, time.Duration, error) {
 	results := map[int]result{}
 	var wait time.Duration
+	w.denying = false
+	defer w.judged()
 	for _, s := range order {
 		if ctx.Err() != nil || w.wanted() != d {
 			return nil, 0, errors.Join(ctx.Err(), errSuperseded)
@@ -240,7 +242,8 @@ func (e *Engine) applyStep(ctx context.Context, w *work, s *step) (result, time.
 		return w.resultOf(s.at.objectID), wait
 	}
 	if s.err = e.permitted(ctx, s); isRefusal(s.err) {
-		return result{}, permissionRetry
+		w.denying = true
+		return result{}, w.untilAskedAgain()
 	}
 	if s.err != nil {
 		return result{}, 0
@@ -255,9 +258,6 @@ func (e *Engine) applyStep(ctx context.Context, w *work, s *step) (result, time.
 	}
 	return e.answered(ctx, w, s, got, err), 0
 }
-
-// permissionRetry is when a step is tried again that its executor may not do.
-const permissionRetry = time.Minute
 
 // answered takes note of the answer to one write.
 func (e *Engine) answered(ctx context.Context, w *work, s *step, got written, err error) result {

@@ -31,6 +31,8 @@ type work struct {
 	uid string
 	// recording: this run brings the anchor up to date.
 	recording bool
+	// denying: this run was refused a step that the executor may not do.
+	denying bool
 	// sought is the deletion for which the anchor was looked for.
 	sought *desired
 	// readers are those of one version of the work.
@@ -39,6 +41,9 @@ type work struct {
 
 	// shaken is set when somebody else touched the anchor.
 	shaken atomic.Bool
+	// denied counts the runs in a row that were refused a step, since the work or
+	// what its executor may do has changed.
+	denied atomic.Int32
 
 	// telling serialises what is told of the work: a status composed later is
 	// also sent later.

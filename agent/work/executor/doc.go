@@ -11,5 +11,5 @@
 //
 // With caches a yes is remembered until the cluster's roles or bindings change,
 // of which watches tell that keep nothing, and for ten minutes at most. A no is
-// asked again every time.
+// asked again every time, and the watches tell when that may be worth it.
 package executor

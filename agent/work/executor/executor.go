@@ -37,6 +37,10 @@ type Config struct {
 	// Caches remembers what was allowed; it takes the right to list and watch
 	// roles and bindings everywhere.
 	Caches bool
+	// Changed is called when roles or bindings have changed, or may have while
+	// nobody saw it; it needs Caches, must not block, and may be nil. The API
+	// server may take a moment longer to judge by the change.
+	Changed func()
 	// Logger of the watches; the zero value is silent.
 	Logger logr.Logger
 }
@@ -47,6 +51,14 @@ func (c *Config) Validate() error {
 		return errors.New("field REST is required")
 	}
 	return nil
+}
+
+// changed is never nil.
+func (c *Config) changed() func() {
+	if c.Changed == nil {
+		return func() {}
+	}
+	return c.Changed
 }
 
 // Request names who would write what.
@@ -131,7 +143,7 @@ func New(cfg Config) (*Checker, error) {
 			return nil, fmt.Errorf("executor: %w", err)
 		}
 		c.allowed = newMemory()
-		stopWatches = follow(client, c.allowed, cfg.Logger)
+		stopWatches = follow(client, c.allowed, cfg.changed(), cfg.Logger)
 	}
 	c.stop = func() {
 		stopWatches()

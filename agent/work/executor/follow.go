@@ -41,14 +41,17 @@ func sources() []string {
 	return []string{"roles", "rolebindings", "clusterroles", "clusterrolebindings"}
 }
 
-// follow watches everything that rights come from, and tells m of it, until the
-// function that it returns is called.
-func follow(client metadata.Interface, m *memory, log logr.Logger) (stop func()) {
+// follow watches everything that rights come from, and tells m and changed of it,
+// until the function that it returns is called.
+func follow(client metadata.Interface, m *memory, changed func(), log logr.Logger) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	for _, name := range sources() {
 		m.lose()
-		w := &watcher{resource: client.Resource(rbacv1.SchemeGroupVersion.WithResource(name)), memory: m, log: log.WithValues("resource", name)}
+		w := &watcher{
+			resource: client.Resource(rbacv1.SchemeGroupVersion.WithResource(name)),
+			memory:   m, changed: changed, log: log.WithValues("resource", name),
+		}
 		running.Go(func() { w.run(ctx) })
 	}
 	return func() {
@@ -62,6 +65,7 @@ func follow(client metadata.Interface, m *memory, log logr.Logger) (stop func())
 type watcher struct {
 	resource metadata.Getter
 	memory   *memory
+	changed  func()
 	log      logr.Logger
 	// version to resume from; empty begins with the present one.
 	version string
@@ -118,6 +122,7 @@ func (w *watcher) pass(ctx context.Context) error {
 	if !w.sees {
 		w.sees = true
 		w.memory.find()
+		w.changed() // maybe, while nobody watched
 	}
 	for event := range stream.ResultChan() {
 		if err := w.take(event); err != nil {
@@ -138,6 +143,7 @@ func (w *watcher) take(event watch.Event) error {
 	w.version = obj.GetResourceVersion()
 	if event.Type != watch.Bookmark {
 		w.memory.changed(obj.GetNamespace())
+		w.changed()
 	}
 	return nil
 }
