@@ -29,17 +29,15 @@ type hasty struct {
 }
 
 func (h *hasty) Patch(ctx context.Context, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
+	work := &workv1.ManifestWork{}
+	work.SetNamespace(obj.GetNamespace()) // now: Patch writes obj
+	work.SetName(obj.GetName())
 	var deleting sync.WaitGroup
-	deleting.Go(func() {
-		work := &workv1.ManifestWork{}
-		work.SetNamespace(obj.GetNamespace())
-		work.SetName(obj.GetName())
-		_ = h.other.Delete(ctx, work)
-	})
+	deleting.Go(func() { _ = h.other.Delete(ctx, work) })
 	err := h.Client.Patch(ctx, obj, patch, opts...)
 	deleting.Wait()
 	if err == nil {
-		h.held <- obj.GetName()
+		h.held <- work.Name
 	}
 	return err
 }

@@ -6,6 +6,7 @@ package work
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -125,12 +126,21 @@ func (w *Works) write(ctx context.Context, key wire.WorkKey, r outbox.Report) er
 		return nil // nothing of the kind is enqueued
 	}
 	err := w.writeOver(ctx, w.recent, k, key, r)
-	if apierrors.IsConflict(err) {
+	switch {
+	case apierrors.IsConflict(err):
 		w.metrics.Wrote(outbox.ResultConflict)
 		err = w.writeOver(ctx, w.fresh, k, key, r)
+	case errors.Is(err, errNotLeaving):
+		err = w.writeOver(ctx, w.fresh, k, key, r)
+	}
+	if errors.Is(err, errNotLeaving) {
+		return nil // an agent that collects what nobody deletes is not believed
 	}
 	return err
 }
+
+// errNotLeaving: the agent has collected a work that, as it was read, nobody deletes.
+var errNotLeaving = errors.New("work is not being deleted")
 
 // get reads a work.
 type get func(context.Context, wire.WorkKey, client.Object) error
@@ -190,7 +200,7 @@ func (w *Works) writeOver(ctx context.Context, from get, k *kind, key wire.WorkK
 	}
 	if r.Status.Finalized {
 		if work.GetDeletionTimestamp() == nil {
-			return nil
+			return errNotLeaving
 		}
 		return w.dropFinalizer(ctx, k, work)
 	}

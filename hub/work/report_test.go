@@ -220,6 +220,20 @@ func TestFinalizedLetsTheWorkGo(t *testing.T) {
 	})
 }
 
+// TestFinalizedIsNotLostOnACacheThatLags: an agent does not say it twice, and a hub
+// that has started anew may list works as they were before their deletion.
+func TestFinalizedIsNotLostOnACacheThatLags(t *testing.T) {
+	eachKind(t, func(t *testing.T, k *kind) {
+		work := k.named(managed, "w", k.deleting)
+		r := newRig(t, clusterNamed(managed), work)
+		r.lagging = k.named(managed, "w", k.held)
+		r.report(t, managed, k.name+"/c1/w", "uid-w", wire.WorkStatus{Finalized: true})
+		if _, ok := r.get(t, k, work); ok {
+			t.Error("the work is still held")
+		}
+	})
+}
+
 func TestEventsComeWithChanges(t *testing.T) {
 	condition := func(status metav1.ConditionStatus, reason string) []metav1.Condition {
 		return []metav1.Condition{{Type: "Applied", Status: status, Reason: reason, Message: "m"}}
