@@ -131,6 +131,7 @@ func (w *Works) write(ctx context.Context, key wire.WorkKey, r outbox.Report) er
 		w.metrics.Wrote(outbox.ResultConflict)
 		err = w.writeOver(ctx, w.fresh, k, key, r)
 	case errors.Is(err, errNotLeaving):
+		w.pace.Spend(key) // who says so without end asks for few reads
 		err = w.writeOver(ctx, w.fresh, k, key, r)
 	}
 	if errors.Is(err, errNotLeaving) {
