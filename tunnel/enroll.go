@@ -15,8 +15,7 @@ import (
 // host:port, for a caller who knows no more of it than the SHA-256 of its
 // authority's certificate (DER, in hex). Calls fail with code Unavailable
 // unless the hub's chain holds that very authority and its leaf is a hub's.
-// HTTPS_PROXY is honoured. The connection is closed when the context ends. Which hub it
-// is, EnrolledHub tells after a call.
+// HTTPS_PROXY is honoured. The connection is closed when the context ends.
 func EnrollConn(ctx context.Context, address, caFingerprint string) (*grpc.ClientConn, error) {
 	fingerprint, err := parseFingerprint(caFingerprint)
 	if err != nil {

@@ -8,13 +8,8 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/hex"
-	"encoding/pem"
-	"errors"
 	"fmt"
 	"strings"
-
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/peer"
 
 	"github.com/spokelet/spokelet/tunnel/identity"
 )
@@ -193,28 +188,4 @@ func parseFingerprint(s string) (sum [sha256.Size]byte, err error) {
 		return sum, fmt.Errorf("fingerprint %.100q is not the hex of a SHA-256", s)
 	}
 	return [sha256.Size]byte(raw), nil
-}
-
-// EnrolledHub tells which hub answered a call on a connection of EnrollConn:
-// its id, and its authority in PEM. The peer is what the call option grpc.Peer
-// has filled in; it was verified by the handshake.
-func EnrolledHub(p *peer.Peer) (hub identity.Hub, caPEM []byte, err error) {
-	if p == nil {
-		return identity.Hub{}, nil, errors.New("enrolled hub: no peer")
-	}
-	info, ok := p.AuthInfo.(credentials.TLSInfo)
-	if !ok || len(info.State.PeerCertificates) < 2 {
-		return identity.Hub{}, nil, errors.New("enrolled hub: not a connection of EnrollConn")
-	}
-	certs := info.State.PeerCertificates
-	hub, err = identity.HubOf(certs[0])
-	if err != nil {
-		return identity.Hub{}, nil, fmt.Errorf("enrolled hub: %w", err)
-	}
-	for _, cert := range certs[1:] {
-		if cert.IsCA {
-			caPEM = append(caPEM, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw})...)
-		}
-	}
-	return hub, caPEM, nil
 }

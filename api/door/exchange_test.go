@@ -247,13 +247,20 @@ func (f failing) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// await begins a splice and waits for its end.
+func await(ctx context.Context, client, backend io.ReadWriteCloser) {
+	ended := make(chan struct{})
+	begin(ctx, client, backend, func() { close(ended) })
+	<-ended
+}
+
 func TestSplicePassesAFailureOnAsAnAbort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, clientFar := net.Pipe()
 		backend, backendFar := net.Pipe()
 		near := &pipeEnd{Conn: client}
 		done := make(chan struct{})
-		go func() { defer close(done); Splice(t.Context(), near, failing{backend}) }()
+		go func() { defer close(done); await(t.Context(), near, failing{backend}) }()
 		_ = backendFar.Close()
 		<-done
 		if !near.aborted {
@@ -269,7 +276,7 @@ func TestSpliceEndsCleanly(t *testing.T) {
 		backend, backendFar := net.Pipe()
 		near := &pipeEnd{Conn: client}
 		done := make(chan struct{})
-		go func() { defer close(done); Splice(t.Context(), near, backend) }()
+		go func() { defer close(done); await(t.Context(), near, backend) }()
 		go func() { _, _ = io.WriteString(backendFar, "bye"); _ = backendFar.Close() }()
 		got, err := io.ReadAll(clientFar)
 		<-done
@@ -286,7 +293,7 @@ func TestSpliceEndsWithItsContext(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		near := &pipeEnd{Conn: client}
 		done := make(chan struct{})
-		go func() { defer close(done); Splice(ctx, near, backend) }()
+		go func() { defer close(done); await(ctx, near, backend) }()
 		synctest.Wait()
 		cancel()
 		<-done
@@ -308,7 +315,7 @@ func TestSpliceDoesNotWaitForEverForAClientWhoseBackendHasEnded(t *testing.T) {
 		backend, backendFar := net.Pipe()
 		near := &halfClosing{pipeEnd{Conn: client}}
 		start, done := time.Now(), make(chan struct{})
-		go func() { defer close(done); Splice(t.Context(), near, backend) }()
+		go func() { defer close(done); await(t.Context(), near, backend) }()
 		_ = backendFar.Close()
 		<-done
 		if waited := time.Since(start); waited != linger || near.aborted {
@@ -344,7 +351,7 @@ func TestSpliceWaitsForABackendThatIsFed(t *testing.T) {
 				near, far := net.Pipe()
 				backend := &feeding{pipeEnd: pipeEnd{Conn: near}, ended: make(chan func(error), 1)}
 				done := make(chan struct{})
-				go func() { defer close(done); Splice(t.Context(), client, backend) }()
+				go func() { defer close(done); await(t.Context(), client, backend) }()
 				(<-backend.ended)(tc.err)
 				synctest.Wait()
 				if backend.aborted != tc.aborted {

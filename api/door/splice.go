@@ -30,19 +30,14 @@ var (
 	errCut = errors.New("other side of the stream was cut")
 )
 
-// Splice carries bytes between two connections until both directions have
+// splice carries bytes between two connections until both directions have
 // ended, one has failed or ctx is done, and closes both. A direction that ends
 // cleanly is passed on as a half-close where the receiver has one. A failure
 // on one side is passed on as a reset of the other, never as a clean end: to
 // some protocols on top, a clean end is success.
-func Splice(ctx context.Context, client, backend io.ReadWriteCloser) {
-	ended := make(chan struct{})
-	begin(ctx, client, backend, func() { close(ended) })
-	<-ended
-}
-
-// splice is a Splice on its way. Nobody waits for it: of thousands that are
-// idle, each costs the goroutines of its two directions and no other.
+//
+// Nobody waits for it: of thousands that are idle, each costs the goroutines of
+// its two directions and no other.
 type splice struct {
 	client, backend io.ReadWriteCloser
 

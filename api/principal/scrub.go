@@ -33,9 +33,6 @@ func Scrub(h http.Header) {
 	}
 }
 
-// IsClaim says whether Scrub removes a header of this name.
-func IsClaim(name string) bool { return isClaim(fold(name)) }
-
 func isClaim(folded string) bool {
 	return strings.HasPrefix(folded, impersonationPrefix) || isAssertion(folded)
 }

@@ -10,7 +10,6 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 var (
@@ -55,7 +54,7 @@ func (v Verdict) String() string {
 //
 // With Update next has live's resourceVersion and no managedFields, and is sent
 // by PUT; with Recreate it has nothing that the API server gives an object. The
-// owners to add are among required's; [Disown] takes one away. If an object
+// owners to add are among required's. If an object
 // still differs after an update, the API server does not take a field (it does
 // not know it, or writes it otherwise): the same update would change nothing again.
 //
@@ -121,28 +120,6 @@ func Fresh(required *unstructured.Unstructured) (*unstructured.Unstructured, err
 	delete(next, "status")
 	next["metadata"] = metadata
 	return &unstructured.Unstructured{Object: next}, nil
-}
-
-// Disown returns live without an owner, and whether it had it. Live is not changed.
-func Disown(live *unstructured.Unstructured, owner types.UID) (next *unstructured.Unstructured, owned bool) {
-	metadata, _ := live.Object["metadata"].(map[string]any)
-	owners, _ := metadata["ownerReferences"].([]any)
-	rest := slices.DeleteFunc(slices.Clone(owners), func(o any) bool {
-		m, _ := o.(map[string]any)
-		return m["uid"] == string(owner)
-	})
-	if len(rest) == len(owners) {
-		return live, false
-	}
-	metadata = shallow(metadata)
-	delete(metadata, "managedFields")
-	metadata["ownerReferences"] = rest
-	if len(rest) == 0 {
-		delete(metadata, "ownerReferences")
-	}
-	object := shallow(live.Object)
-	object["metadata"] = metadata
-	return &unstructured.Unstructured{Object: object}, true
 }
 
 // unmanaged is an object without its managedFields.

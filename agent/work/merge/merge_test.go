@@ -524,24 +524,6 @@ func TestAFreshObjectHasNothingOfAnAPIServer(t *testing.T) {
 	}
 }
 
-func TestAnOwnerIsTakenAwayByItsUID(t *testing.T) {
-	live := object(t, `{apiVersion: v1, kind: ConfigMap, metadata: {name: n, ownerReferences: [{name: a, uid: "1"}, {name: b, uid: "2"}]}}`)
-	next, owned := Disown(live, "1")
-	if !owned || len(next.GetOwnerReferences()) != 1 || next.GetOwnerReferences()[0].UID != "2" {
-		t.Errorf("the first: %t, %v", owned, next.GetOwnerReferences())
-	}
-	last, owned := Disown(next, "2")
-	if _, has := last.Object["metadata"].(map[string]any)["ownerReferences"]; !owned || has {
-		t.Errorf("the last: %t, %v", owned, last.Object)
-	}
-	if _, owned := Disown(last, "2"); owned {
-		t.Error("an owner was taken from an object without one")
-	}
-	if len(live.GetOwnerReferences()) != 2 {
-		t.Error("live was changed")
-	}
-}
-
 func TestWhatIsMalformedIsRefused(t *testing.T) {
 	cases := map[string]struct {
 		reason, required, live string
