@@ -332,8 +332,9 @@ func TestWhoComesLaterEndsNoStream(t *testing.T) {
 	if rest, err := io.ReadAll(log); string(rest) != "two\n" || err != nil {
 		t.Errorf("the log went on with %q, %v", rest, err)
 	}
-	_, _ = io.WriteString(stream, "still")
-	if _, err := io.ReadFull(stream, make([]byte, 5)); err != nil {
+	frame := spdyData(1, 0, "still")
+	_, _ = stream.Write(frame)
+	if _, err := io.ReadFull(stream, make([]byte, len(frame))); err != nil {
 		t.Errorf("the stream: %v", err)
 	}
 }

@@ -24,6 +24,7 @@ const (
 
 	spdySynReply = 2
 	spdyReset    = 3
+	spdyPing     = 6
 	spdyGoAway   = 7
 
 	// spdyMaxControl is the largest control frame that is held until it is whole;
@@ -38,10 +39,21 @@ const (
 // maxFarewell bounds what is told of a cut.
 const maxFarewell = 1 << 10
 
-// follower reads what a server of exec or attach sends, follows where frames
-// begin and end, and passes them on. When the way to the server is cut, or ends
-// before the command's end was told, it says so on the error stream: there
-// clients take an end without a word for success.
+// alarms is how many pings tell the client of port-forward of a cut: so many
+// answers come over a longer time than the hub's API server takes to notice the
+// end of our connection.
+const alarms = 16
+
+// follower reads what a server of exec, attach or port-forward sends, follows
+// where frames begin and end, and passes them on. When the way to the server of a
+// command is cut, or ends before the command's end was told, it says so on the
+// error stream: there clients take an end without a word for success.
+//
+// Port-forward has no such stream, and its end is a failure. But where the client
+// speaks WebSocket, the hub's API server closes its connection no sooner than it
+// says something next: Close waits for a lock that a Read holds
+// (k8s.io/apiserver/pkg/util/proxy/streamtunnel.go, v1.31 to v1.37). A client with a
+// ping that was lost to the cut says nothing for ever. So it is pinged: it answers.
 //
 // What it gives to Read is always whole frames: DATA that has come in part is
 // passed on as a DATA frame of that part.
@@ -50,6 +62,8 @@ type follower struct {
 	// status says that the protocol tells every end by a metav1.Status (v4 and
 	// later); before, only failures were told, and as text.
 	status bool
+	// forward: what is followed is port-forward.
+	forward bool
 
 	held []byte // to be passed on before more is read
 	data dataFrame
@@ -76,6 +90,11 @@ func newFollower(src io.Reader, answer http.Header) *follower {
 	default:
 		return &follower{src: src, status: true}
 	}
+}
+
+// newForwardFollower follows a server of port-forward.
+func newForwardFollower(src io.Reader, _ http.Header) *follower {
+	return &follower{src: src, forward: true}
 }
 
 // Read implements io.Reader. It needs room for more than the header of a frame.
@@ -181,6 +200,12 @@ func (f *follower) readControl(head [spdyHeader]byte, size int) {
 func (f *follower) end(err error) {
 	f.err = err
 	clean := err == io.EOF //nolint:errorlint // an error that wraps io.EOF is no end in order
+	if f.forward {
+		if !clean {
+			f.held = alarm()
+		}
+		return
+	}
 	if f.done || clean && (f.told || !f.status) {
 		return
 	}
@@ -206,4 +231,14 @@ func farewell(message string, status bool) []byte {
 	frame := make([]byte, spdyHeader, spdyHeader+len(body))
 	dataFrame{stream: errorStreamID, flags: spdyFin, left: len(body)}.put(frame)
 	return append(frame, body...)
+}
+
+// alarm are the pings that have a client of port-forward speak.
+func alarm() []byte {
+	var frames []byte
+	for i := range uint32(alarms) {
+		frames = append(frames, spdyControl, spdyVersion, 0, spdyPing, 0, 0, 0, 4)
+		frames = binary.BigEndian.AppendUint32(frames, 2*(i+1)) // even: a server's, which clients answer
+	}
+	return frames
 }

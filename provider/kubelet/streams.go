@@ -217,10 +217,21 @@ func (e *endpoint) stream(w http.ResponseWriter, r *http.Request, c call) {
 	}
 	negotiate(out.Header, r.Header)
 	door.KeepUpgrade(out.Header, protocol)
-	l := &line{dialer: dialer, follow: c.command && strings.EqualFold(protocol, protocolSPDY)}
+	l := &line{dialer: dialer}
+	if strings.EqualFold(protocol, protocolSPDY) {
+		l.follow = c.follower()
+	}
 	if err := door.Switch(e.life, w, out, l, l.release); err != nil {
 		e.broken(w, r, err)
 	}
+}
+
+// follower makes what follows the SPDY of the call's server.
+func (c call) follower() func(io.Reader, http.Header) *follower {
+	if c.command {
+		return newFollower
+	}
+	return newForwardFollower
 }
 
 // negotiate copies what the two ends say to each other about the stream.
@@ -248,7 +259,8 @@ func (e *endpoint) broken(w http.ResponseWriter, r *http.Request, err error) {
 // line is an http.RoundTripper for one upgrade over a raw stream of its own.
 type line struct {
 	dialer Dialer
-	follow bool
+	// follow makes what follows the frames of the protocol; nil follows none.
+	follow func(io.Reader, http.Header) *follower
 	held   func()
 }
 
@@ -291,8 +303,8 @@ func (l *line) connect(res *http.Response, conn net.Conn) (*http.Response, error
 		return nil, errNoStreams
 	}
 	c := &cord{Reader: body, WriteCloser: body, conn: conn}
-	if l.follow {
-		c.Reader = newFollower(body, res.Header)
+	if l.follow != nil {
+		c.Reader = l.follow(body, res.Header)
 	}
 	res.Body = c
 	return res, nil
