@@ -285,6 +285,7 @@ func (e *Engine) rewrite(ctx context.Context, shelf shelf, at place, key wire.Po
 		// Also when the hub has none: the pod asked for the hub's, not for this.
 		return taken(key.Kind, at.Name, at.Namespace)
 	}
+	e.retain(key, found, want)
 	if !want.object.Missing && found.equal(want) {
 		return nil
 	}

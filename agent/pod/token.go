@@ -4,6 +4,8 @@
 package pod
 
 import (
+	"maps"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -48,6 +50,40 @@ func (e *Engine) withdrawToken(key string) {
 	if k, err := wire.ParsePodTokenKey(key); err == nil {
 		e.release(tokensOf(k))
 	}
+}
+
+// retain adds to what a pod's Secret is to hold the tokens in it that the hub has not
+// sent: it could not have them, and no volume of the pod could be made without. They
+// are those that the pod reads while it is in the spoke; all else goes.
+func (e *Engine) retain(key wire.PodObjectKey, found, want *replica) {
+	if key.Kind != kindToken {
+		return
+	}
+	data := maps.Clone(want.object.Data) // which others read
+	for _, name := range e.readTokens(key) {
+		token, had := found.object.Data[name]
+		if _, sent := data[name]; had && !sent {
+			data[name] = token
+		}
+	}
+	want.object.Data = data
+}
+
+// readTokens are the names of the tokens that the pod reads whose Secret it is. It goes
+// by the pod in the spoke: the hub may tell of it later than of its tokens.
+func (e *Engine) readTokens(key wire.PodObjectKey) []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	o, ok := e.objects[key]
+	if !ok {
+		return nil
+	}
+	for _, en := range e.usersOf(o) {
+		if en.live != nil && string(en.live.hubUID) == key.Name {
+			return shape.TokensRead(&en.live.pod.Spec, en.live.hubUID)
+		}
+	}
+	return nil
 }
 
 // copyAt is where the copy of an object is in the spoke.

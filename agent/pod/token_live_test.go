@@ -42,9 +42,14 @@ func asking(p *wire.Pod) {
 // issue publishes the token of a pod.
 func (h *hub) issue(p wire.Pod, token string) {
 	h.t.Helper()
+	h.issueAll(p, map[string]string{podref.Tokens(&p.Pod.Spec)[0].Name: token})
+}
+
+// issueAll publishes some tokens of a pod.
+func (h *hub) issueAll(p wire.Pod, tokens map[string]string) {
+	h.t.Helper()
 	key := wire.PodTokenKey{PodKey: wire.PodKey{Namespace: p.Pod.Namespace, Name: p.Pod.Name}, UID: string(p.Pod.UID)}
-	body := wire.PodToken{Tokens: map[string]string{podref.Tokens(&p.Pod.Spec)[0].Name: token}}
-	h.put(wire.KindPodToken, key.String(), key.UID, body)
+	h.put(wire.KindPodToken, key.String(), key.UID, wire.PodToken{Tokens: tokens})
 }
 
 // secret of the spoke, nil when there is none.
@@ -116,6 +121,43 @@ func TestPodGetsTokensOfTheHub(t *testing.T) {
 		defer b.mu.Unlock()
 		_, known := b.objects[wire.PodObjectKey{Kind: kindToken, Namespace: c.namespace, Name: "uid-web"}]
 		return !known
+	})
+}
+
+func TestATokenThatTheHubCannotRenewStaysInTheSpoke(t *testing.T) {
+	c := newCluster(t)
+	h := newHub(c)
+	h.complete()
+	a := h.start(hubTokens)
+	web := h.pod("web", askingTwice)
+	h.object(h.configMap(podref.RootCA), wire.PodObject{Missing: true})
+	both := podref.Tokens(&web.Pod.Spec)
+	h.issueAll(web, map[string]string{both[0].Name: "first", both[1].Name: "kept"})
+	h.want(web)
+	c.appears("web", "uid-web")
+	has := func(token string) func() bool {
+		return func() bool { return c.token(web) == token }
+	}
+	check := func(when string) {
+		t.Helper()
+		want := map[string][]byte{both[0].Name: c.secret(shape.TokenSecret("uid-web")).Data[both[0].Name], both[1].Name: []byte("kept"), "namespace": []byte(c.namespace)}
+		if diff := cmp.Diff(want, c.secret(shape.TokenSecret("uid-web")).Data); diff != "" {
+			t.Errorf("%s: secret (-want +got):\n%s", when, diff)
+		}
+	}
+	// A hub that has just started has nothing, and then what it gets.
+	h.sync.Source(spokeName, wire.KindPodToken).Delete(h.key("web").String() + "/uid-web")
+	h.issueAll(web, map[string]string{both[0].Name: "second"})
+	c.eventually("the other token is replaced", has("second"))
+	check("the hub has one of two")
+	a.stop()
+	h.issueAll(web, map[string]string{both[0].Name: "third"})
+	h.start(hubTokens)
+	c.eventually("the other token is replaced by a process that comes after", has("third"))
+	check("the agent comes after")
+	h.issueAll(web, map[string]string{both[0].Name: "third", both[1].Name: "healed"})
+	c.eventually("both are there", func() bool {
+		return string(c.secret(shape.TokenSecret("uid-web")).Data[both[1].Name]) == "healed"
 	})
 }
 

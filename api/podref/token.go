@@ -9,12 +9,19 @@ import (
 	"encoding/hex"
 	"slices"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 )
 
-// defaultExpiration is that of a source that names none, in seconds.
-const defaultExpiration = 3600
+const (
+	// defaultExpiration is that of a source that names none, in seconds.
+	defaultExpiration = 3600
+
+	// A token's name is namePrefix, and nameBytes of a hash in hex.
+	namePrefix = "token-"
+	nameBytes  = 8
+)
 
 // Token is a token of the pod's service account that a pod asks for.
 type Token struct {
@@ -51,8 +58,15 @@ func TokenOf(source *corev1.ServiceAccountTokenProjection) Token {
 		t.ExpirationSeconds = *source.ExpirationSeconds
 	}
 	sum := sha256.Sum256([]byte(strconv.FormatInt(t.ExpirationSeconds, 10) + " " + t.Audience))
-	t.Name = "token-" + hex.EncodeToString(sum[:8])
+	t.Name = namePrefix + hex.EncodeToString(sum[:nameBytes])
 	return t
+}
+
+// IsTokenName reports whether a name may be that of a [Token].
+func IsTokenName(name string) bool {
+	hash, ok := strings.CutPrefix(name, namePrefix)
+	sum, err := hex.DecodeString(hash)
+	return ok && err == nil && len(sum) == nameBytes && hash == hex.EncodeToString(sum)
 }
 
 // WithTokens is [Of] for a pod that talks to the cluster which issues its tokens: it

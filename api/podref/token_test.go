@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 )
 
 // injected is a volume as admission puts it in, and where.
@@ -54,6 +55,30 @@ func TestTokens(t *testing.T) {
 			})
 			if diff := gocmp.Diff(tc.want, got, less); diff != "" {
 				t.Errorf("%s\nTokens() (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestIsTokenName(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		name   string
+		want   bool
+	}{
+		"of a token":    {reason: "it is what TokenOf says", name: TokenOf(&corev1.ServiceAccountTokenProjection{}).Name, want: true},
+		"of another":    {reason: "it has no prefix", name: "namespace"},
+		"too short":     {reason: "somebody made it up", name: "token-0123"},
+		"too long":      {reason: "somebody made it up", name: "token-0123456789abcdef01"},
+		"not hex":       {reason: "somebody made it up", name: "token-mine-mine-mine0"},
+		"in capitals":   {reason: "it is what TokenOf does not say", name: "token-0123456789ABCDEF"},
+		"of no hash":    {reason: "somebody made it up", name: "token-"},
+		"of a bare sum": {reason: "it has no prefix", name: "0123456789abcdef"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := IsTokenName(tc.name); got != tc.want {
+				t.Errorf("%s: IsTokenName(%q) is %t", tc.reason, tc.name, got)
 			}
 		})
 	}

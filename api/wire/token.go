@@ -38,9 +38,11 @@ func ParsePodTokenKey(s string) (PodTokenKey, error) {
 	return PodTokenKey{PodKey: pod, UID: s[i+1:]}, err
 }
 
-// PodToken is the tokens of the hub's service account that one pod runs as: all that
-// it asks for, under the names of podref.Token. The hub sends none to an agent that
-// does not ask for the kind, and withdraws them with the end of the pod.
+// PodToken is the tokens of the hub's service account that one pod runs as, under the
+// names of podref.Token: all that it asks for, until it is in its cluster. Then those
+// that are not here could not be had, and an agent keeps what it has of them. The hub
+// sends none to an agent that does not ask for the kind, and withdraws them with the
+// end of the pod.
 type PodToken struct {
 	Tokens map[string]string `json:"tokens"`
 }

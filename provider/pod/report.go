@@ -34,6 +34,15 @@ type report struct {
 	received time.Time
 }
 
+// tellsOfOne reports whether there is a report of a pod that is in the cluster.
+func (r *report) tellsOfOne() bool {
+	if r == nil {
+		return false
+	}
+	said, err := wire.DecodePodStatus(r.body)
+	return err == nil && said.Status != nil
+}
+
 // arrival is something of an agent about a pod.
 type arrival struct {
 	kind string

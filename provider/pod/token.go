@@ -15,6 +15,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/spokelet/spokelet/api/podref"
@@ -69,10 +70,12 @@ func (k *Keeper) issues(pod *corev1.Pod) bool {
 // grants are the tokens of one pod; its node's mu guards them.
 type grants struct {
 	by map[string]grant
-	// handed: all have been published.
+	// handed: the pod has had all of them, from us or from a hub process before.
 	handed bool
-	// failure says why one could not be had when that was last tried.
+	// failure says why one could not be had when that was last tried, and warned tells
+	// that an event of the pod does, too.
 	failure string
+	warned  bool
 	// timer waits for the first that is due; nil while none is waited for.
 	timer *time.Timer
 }
@@ -135,9 +138,27 @@ func (k *Keeper) entitle(n *node, key wire.PodKey, h *held) {
 	case !h.sent || !h.issued:
 	case ended(h.pod.Status.Phase):
 		k.revoke(n, h)
-	case n.askers > 0 && h.grants == nil:
-		h.grants = &grants{by: map[string]grant{}}
+	case h.grants != nil:
+		k.overtaken(n, h)
+	case n.askers > 0:
+		// A pod that is in its cluster was made with all of its tokens there.
+		h.grants = &grants{by: map[string]grant{}, handed: seen(h.pod)}
 		k.tokenQueue.Add(ref{node: n.name, key: key})
+	}
+}
+
+// overtaken hands out what there is when a pod turns out to be in its cluster while it
+// waits for its tokens: a process before had published them; n.mu is held.
+func (k *Keeper) overtaken(n *node, h *held) {
+	if h.grants.handed || !seen(h.pod) {
+		return
+	}
+	h.grants.handed = true
+	if len(h.grants.by) == 0 {
+		return
+	}
+	if err := k.hand(n, h); err != nil {
+		k.config.Logger.Error(err, "cannot send the tokens of a pod", "node", n.name, "pod", keyOf(h.pod).String())
 	}
 }
 
@@ -157,7 +178,7 @@ func (k *Keeper) revoke(n *node, h *held) {
 // is held.
 func (h *held) unissued() *wire.PodStatus {
 	pod := h.latest()
-	if h.grants == nil || h.grants.failure == "" || h.grants.handed || seen(pod) || pod.DeletionTimestamp != nil {
+	if h.grants == nil || h.grants.failure == "" || h.grants.handed || seen(pod) || pod.DeletionTimestamp != nil || h.report.tellsOfOne() {
 		return nil
 	}
 	return &wire.PodStatus{Reason: ReasonTokenNotIssued, Message: h.grants.failure, Retried: true, Generation: pod.Generation}
@@ -174,13 +195,17 @@ func (k *Keeper) nextTokens(ctx context.Context) bool {
 		k.tokenQueue.Forget(r)
 		return true
 	}
-	got, err := k.issue(ctx, pod, due)
-	if err == nil {
+	got, failed := k.issue(ctx, pod, due)
+	if len(failed) == 0 {
 		k.tokenQueue.Forget(r)
 	}
-	if k.issuedTokens(r, pod, got, err) && err != nil {
+	wanted, news := k.issuedTokens(r, pod, got, failed)
+	if news != "" {
+		k.warnOfTokens(ctx, r, pod, news)
+	}
+	if wanted && len(failed) > 0 {
 		k.tokenQueue.AddRateLimited(r)
-		k.config.Logger.V(1).Info("tokens of a pod are asked for again", "node", r.node, "pod", r.key.String(), "err", err.Error())
+		k.config.Logger.V(1).Info("tokens of a pod are asked for again", "node", r.node, "pod", r.key.String(), "err", errors.Join(failed...).Error())
 	}
 	return true
 }
@@ -223,14 +248,13 @@ func (k *Keeper) await(r ref, g *grants) {
 	g.timer = time.AfterFunc(time.Until(first), func() { k.tokenQueue.Add(r) })
 }
 
-// issue asks for tokens. Those that it got it returns with an error too: one that is
+// issue asks for tokens. Those that it got it returns with errors too: one that is
 // refused, as for its audience, is no reason to let the others expire.
-func (k *Keeper) issue(ctx context.Context, pod *corev1.Pod, due []podref.Token) (map[string]grant, error) {
-	got := map[string]grant{}
+func (k *Keeper) issue(ctx context.Context, pod *corev1.Pod, due []podref.Token) (got map[string]grant, failed []error) {
+	got = map[string]grant{}
 	if len(due) > wire.PodTokensMax {
-		return got, errTooManyTokens
+		return got, []error{errTooManyTokens}
 	}
-	var failed []error
 	for _, t := range due {
 		g, err := k.request(ctx, pod, t)
 		if err != nil {
@@ -241,7 +265,7 @@ func (k *Keeper) issue(ctx context.Context, pod *corev1.Pod, due []podref.Token)
 		k.metrics.tokens.WithLabelValues(resultIssued).Inc()
 		got[t.Name] = g
 	}
-	return got, errors.Join(failed...)
+	return got, failed
 }
 
 // request asks for one token, which is good while there is that very pod.
@@ -287,35 +311,67 @@ func renewal(now, expires time.Time, life time.Duration) time.Time {
 }
 
 // issuedTokens takes what came of asking for tokens, and reports whether anybody
-// still wants them.
-func (k *Keeper) issuedTokens(r ref, pod *corev1.Pod, got map[string]grant, err error) bool {
+// still wants them, and what an event is to say of a pod that runs, if anything.
+func (k *Keeper) issuedTokens(r ref, pod *corev1.Pod, got map[string]grant, failed []error) (wanted bool, news string) {
 	n := k.find(r.node)
 	if n == nil {
-		return false
+		return false, ""
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	h, ok := n.pods[r.key]
 	if !ok || n.muted || h.pod.UID != pod.UID || h.grants == nil {
-		return false
+		return false, ""
 	}
-	maps.Copy(h.grants.by, got)
+	g, err := h.grants, errors.Join(failed...)
+	maps.Copy(g.by, got)
 	// A pod waits for all of its tokens, but not, once it has them, with one for another.
-	if err == nil || h.grants.handed && len(got) > 0 {
+	if err == nil || g.handed && len(got) > 0 {
 		err = errors.Join(err, k.hand(n, h))
 	}
-	before := h.grants.failure
-	h.grants.failure = ""
+	before := g.failure
+	g.failure = ""
 	if err != nil {
-		h.grants.failure = wire.Line(strings.ReplaceAll(err.Error(), "\n", "; "))
+		g.failure = wire.Line(strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
-	if h.grants.failure != before {
+	if g.failure != before {
 		k.queue.Add(r) // its status says so, or no longer
 	}
-	if err == nil && n.askers > 0 {
-		k.await(r, h.grants)
+	if err == nil {
+		g.warned = false
 	}
-	return n.askers > 0
+	if err == nil && n.askers > 0 {
+		k.await(r, g)
+	}
+	// What is late for another reason comes without anybody's doing.
+	if g.handed && !g.warned && slices.ContainsFunc(failed, hopeless) {
+		news = g.failure
+	}
+	return n.askers > 0, news
+}
+
+// warnOfTokens says on a pod that runs, once until that heals, which tokens of it are
+// refused: its status stays that of the pod.
+func (k *Keeper) warnOfTokens(ctx context.Context, r ref, pod *corev1.Pod, message string) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	now := metav1.NewMicroTime(time.Now())
+	// No event of an agent has such a UID, and one of a process before has this.
+	event := eventOf(pod, "hub/"+string(pod.UID)+"/"+message, wire.PodEvent{
+		Type: corev1.EventTypeWarning, Reason: ReasonTokenNotIssued, Message: message,
+		Last: now, Source: reportingController,
+	})
+	_, err := k.config.Client.CoreV1().Events(pod.Namespace).Create(ctx, event, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		// It is said with the next attempt.
+		k.config.Logger.V(1).Info("an event of a pod is not written", "pod", r.key.String(), "err", err.Error())
+		return
+	}
+	k.withPod(r, func(h *held) {
+		if h.pod.UID == pod.UID && h.grants != nil {
+			h.grants.warned = true
+		}
+	})
 }
 
 // hand publishes the tokens of a pod, for each of which there is one; n.mu is held.
@@ -329,7 +385,8 @@ func (k *Keeper) hand(n *node, h *held) error {
 }
 
 // tokens is what an agent gets of the grants. One that could not be renewed stays as
-// it was: no volume can be made of a Secret that lacks it.
+// it was, here or, if a process before had it, in what the agent has: no volume can be
+// made of a Secret that lacks it.
 func (h *held) tokens() (resource.Resource, error) {
 	tokens := wire.PodToken{Tokens: make(map[string]string, len(h.grants.by))}
 	for name, g := range h.grants.by {

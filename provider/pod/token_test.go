@@ -333,6 +333,9 @@ func TestAPodThatRunsIsNotToldOfATokenThatIsLate(t *testing.T) {
 		if len(m.times) < 5 || r.one(pod) != "a builder [] 1" {
 			t.Errorf("after %d attempts the agent has %q", len(m.times), r.one(pod))
 		}
+		if got := r.warnings(pod); len(got) != 0 {
+			t.Errorf("of what comes by itself an event is made: %v", got)
+		}
 	})
 }
 

@@ -47,6 +47,30 @@ func TokenSecretUID(name string) (types.UID, bool) {
 	return types.UID(uid), ok
 }
 
+// TokensRead are the names of the tokens that a pod of the spoke reads from the Secret
+// of a pod of the hub.
+func TokensRead(spec *corev1.PodSpec, uid types.UID) []string {
+	var names []string
+	for i := range spec.Volumes {
+		projected := spec.Volumes[i].Projected
+		if projected == nil {
+			continue
+		}
+		for j := range projected.Sources {
+			from := projected.Sources[j].Secret
+			if from == nil || from.Name != TokenSecret(uid) {
+				continue
+			}
+			for _, item := range from.Items {
+				if podref.IsTokenName(item.Key) {
+					names = append(names, item.Key)
+				}
+			}
+		}
+	}
+	return names
+}
+
 // reserved returns what a pod of the hub refers to that it must not: tokens of other
 // pods, for one.
 func reserved(refs []podref.Ref) []string {
