@@ -119,6 +119,35 @@ func TestGroupsOfARealHubOutliveItsRestart(t *testing.T) {
 	again.nodeAs("gpu", "")
 }
 
+func TestANodeOfARealHubLiesWhereItsClusterSaidLast(t *testing.T) {
+	h := startLiveHub(t)
+	h.accept()
+	h.await("True NodesReady", 2*time.Second)
+	again := h.successor()
+	if err := again.provider.Ensure(t.Context(), h.cluster()); err != nil {
+		t.Fatal(err)
+	}
+	zone := func() string {
+		node, err := h.api.CoreV1().Nodes().Get(t.Context(), h.name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return node.Labels[corev1.LabelTopologyZone]
+	}
+	again.links.set(Link{Cluster: h.name, Up: true})
+	again.links.set(Link{Cluster: h.name, Reason: "lost"})
+	again.await("False TunnelDisconnected", 5*time.Second)
+	if got := zone(); got != "a" {
+		t.Errorf("zone is %q before the cluster has said any", got)
+	}
+	again.links.set(Link{Cluster: h.name, Up: true})
+	again.provider.Summary(h.name, in([]string{"a", "b"}, nil))
+	again.await("True NodesReady", 5*time.Second)
+	if got := zone(); got != "" {
+		t.Errorf("zone is %q when the cluster lies in two", got)
+	}
+}
+
 // successor is the next process of the same hub, which has ended.
 func (h *liveHub) successor() *liveHub {
 	h.t.Helper()

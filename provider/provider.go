@@ -279,7 +279,7 @@ func (p *Provider) Forget(name string) {
 		p.expectAgain(base)
 		base.each(func(n *virtualNode) {
 			n.update(func(v *view) {
-				v.summary = nil
+				v.summary, v.places = nil, nil
 				n.forgotten = true
 			})
 			p.drop(n)

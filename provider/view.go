@@ -5,6 +5,7 @@ package provider
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -87,6 +88,9 @@ type view struct {
 	waited bool
 
 	summary *wire.NodeSummary
+	// places are the labels of zone and region that the Node has from the cluster. They
+	// are said again until the cluster says what it lies in now.
+	places map[string]string
 	// base is the status that the Node has, as far as it is ours. It is said
 	// again where nothing newer is known, and keeps the times of transitions.
 	base corev1.NodeStatus
@@ -113,7 +117,9 @@ var refused = []string{corev1.LabelOSStable, "beta.kubernetes.io/os"}
 
 func (v view) labels() map[string]string {
 	labels := make(map[string]string, len(v.cluster.Labels)+7)
-	if v.summary != nil {
+	if v.summary == nil {
+		maps.Copy(labels, v.places)
+	} else {
 		setSole(labels, corev1.LabelTopologyZone, v.summary.Zones)
 		setSole(labels, corev1.LabelTopologyRegion, v.summary.Regions)
 	}
@@ -130,6 +136,30 @@ func (v view) labels() map[string]string {
 	labels[labelNoLoadBalancers] = "true"
 	labels[labelNoDisruption] = "true"
 	return labels
+}
+
+// annotationSaid is where virtual-kubelet keeps what it said last of a Node's metadata.
+const annotationSaid = "virtual-kubelet.io/last-applied-object-meta"
+
+// placesOf are the labels of zone and region that a virtual node said last on its Node,
+// which for one that was not changed since are those that it was made with. What somebody
+// else put there stays theirs.
+func placesOf(found *corev1.Node) map[string]string {
+	labels := found.Labels
+	if text, ok := found.Annotations[annotationSaid]; ok {
+		var said metav1.ObjectMeta
+		if err := json.Unmarshal([]byte(text), &said); err != nil {
+			return nil // virtual-kubelet stops at that, and says so
+		}
+		labels = said.Labels
+	}
+	places := map[string]string{}
+	for _, name := range []string{corev1.LabelTopologyZone, corev1.LabelTopologyRegion} {
+		if value, ok := labels[name]; ok {
+			places[name] = value
+		}
+	}
+	return places
 }
 
 // setSole labels only a cluster that lies in one place.

@@ -227,7 +227,7 @@ func (n *virtualNode) settle(ctx context.Context, found *corev1.Node) error {
 	defer n.mu.Unlock()
 	n.view.port = port
 	if found != nil {
-		n.view.base = ours(found.Status)
+		n.view.base, n.view.places = ours(found.Status), placesOf(found)
 		if n.group != "" && n.view.label == "" {
 			n.view.label = labelOf(found, n.group, n.view.cluster)
 		}

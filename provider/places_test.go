@@ -1,0 +1,134 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package provider
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/spokelet/spokelet/api/wire"
+)
+
+// in is a cluster that lies there.
+func in(zones, regions []string) wire.NodeSummary {
+	s := healthy()
+	s.Zones, s.Regions = zones, regions
+	return s
+}
+
+// lose has somebody delete a Node, and the hub make it again.
+func (h *hub) lose(name string) {
+	h.t.Helper()
+	if err := h.client.CoreV1().Nodes().Delete(h.t.Context(), name, metav1.DeleteOptions{}); err != nil {
+		h.t.Fatal(err)
+	}
+	pass(time.Minute)
+}
+
+func TestAfterAStartANodeLiesWhereItsClusterSaidLast(t *testing.T) {
+	const zone, region = corev1.LabelTopologyZone, corev1.LabelTopologyRegion
+	cases := map[string]struct {
+		reason string
+		record map[string]string
+		before func(h *hub) // is left by the process before
+		during func(h *hub)
+		want   map[string]string
+	}{
+		"nobody comes back": {
+			reason: "what the hub does not know is no news", during: func(*hub) { pass(time.Hour) },
+			want: map[string]string{zone: "a", region: "r"},
+		},
+		"a session without a summary": {
+			reason: "it says nothing of that", during: func(h *hub) { h.connect("spoke1"); pass(time.Minute) },
+			want: map[string]string{zone: "a", region: "r"},
+		},
+		"the agent says the same": {
+			reason: "nothing has changed", during: func(h *hub) { h.summary("spoke1", in([]string{"a"}, []string{"r"})) },
+			want: map[string]string{zone: "a", region: "r"},
+		},
+		"the agent says otherwise": {
+			reason: "it knows", during: func(h *hub) { h.summary("spoke1", in([]string{"b"}, []string{"r"})) },
+			want: map[string]string{zone: "b", region: "r"},
+		},
+		"the cluster lies in two zones now": {
+			reason: "it knows", during: func(h *hub) { h.summary("spoke1", in([]string{"a", "b"}, []string{"r"})) },
+			want: map[string]string{region: "r"},
+		},
+		"the Node is deleted meanwhile": {
+			reason: "it is made again as it was", during: func(h *hub) { h.lose("spoke1") },
+			want: map[string]string{zone: "a", region: "r"},
+		},
+		"the Node was made anew before, and not changed since": {
+			reason: "what it was made with was said, too",
+			before: func(h *hub) { h.lose("spoke1") },
+			during: func(h *hub) { h.summary("spoke1", in(nil, []string{"r"})) },
+			want:   map[string]string{region: "r"},
+		},
+		"the record says where it is": {
+			reason: "an administrator's word is not an agent's to change", record: map[string]string{zone: "set"},
+			during: func(*hub) {}, want: map[string]string{zone: "set", region: "r"},
+		},
+		"somebody else labelled the Node": {
+			reason: "what is theirs is not taken back with what is ours",
+			before: func(h *hub) {
+				h.summary("spoke1", in(nil, []string{"r"}))
+				pass(time.Second)
+				change(h.t, h.client, "spoke1", func(n *corev1.Node) { n.Labels[zone] = "theirs" })
+			},
+			during: func(h *hub) {
+				pass(time.Minute)
+				h.connect("spoke1")
+				h.summary("spoke1", in(nil, []string{"r"}))
+			},
+			want: map[string]string{zone: "theirs", region: "r"},
+		},
+		"the cluster is another": {
+			reason: "nothing of the one before is its", during: func(h *hub) {
+				h.provider.Forget("spoke1")
+				other := spoke1
+				other.ID = "id-2"
+				h.ensure(other)
+			},
+			want: map[string]string{},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client := fake.NewClientset()
+				first := startHub(t, client)
+				first.ensure(spoke1)
+				first.summary("spoke1", in([]string{"a"}, []string{"r"}))
+				pass(time.Second)
+				if tc.before != nil {
+					tc.before(first)
+				}
+				first.stop()
+
+				h := startHub(t, client)
+				defer h.stop()
+				c := spoke1
+				c.Labels = tc.record
+				h.ensure(c)
+				tc.during(h)
+				pass(time.Minute)
+				got := map[string]string{}
+				for name, value := range h.node("spoke1").Labels {
+					if name == zone || name == region {
+						got[name] = value
+					}
+				}
+				if diff := cmp.Diff(tc.want, got); diff != "" {
+					t.Errorf("%s: labels (-want +got):\n%s", tc.reason, diff)
+				}
+			})
+		})
+	}
+}
