@@ -42,8 +42,9 @@ type Pods interface {
 	// Watch keeps the pods that are bound to a node until stop is called, or ctx
 	// ends.
 	Watch(ctx context.Context, node string) (stop func())
-	// Expect has nothing said of absence in a cluster until the pods of the node of
-	// one of its groups are known; Release ends that. Neither calls back.
+	// Expect has nothing said of absence in a cluster until the pods of one of its nodes
+	// are known, as it is of its own from the start; Release ends that, for a Node that
+	// is no more or somebody else's. Neither calls back.
 	Expect(node string)
 	Release(node string)
 	// Idle reports whether no pod is bound to the node of a group.

@@ -73,6 +73,13 @@ func (e *fakeEndpoints) occupy(first, last int32) {
 	}
 }
 
+// vacate gives all ports back.
+func (e *fakeEndpoints) vacate() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	clear(e.busy)
+}
+
 func (e *fakeEndpoints) Close(node string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -91,26 +98,29 @@ type fakePods struct {
 	// watched are the nodes whose pods are watched now, began how often that began.
 	watched map[string]bool
 	began   map[string]int
-	// bound are nodes with pods, expected those of groups that are not released.
-	bound, expected map[string]bool
+	// bound are nodes with pods, expected those that are not released, released those
+	// that are.
+	bound, expected, released map[string]bool
 	// asked counts the questions whether a node is idle.
 	asked int
 }
 
 func newFakePods() *fakePods {
-	return &fakePods{watched: map[string]bool{}, began: map[string]int{}, bound: map[string]bool{}, expected: map[string]bool{}}
+	return &fakePods{watched: map[string]bool{}, began: map[string]int{}, bound: map[string]bool{}, expected: map[string]bool{}, released: map[string]bool{}}
 }
 
 func (p *fakePods) Expect(node string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.expected[node] = true
+	delete(p.released, node)
 }
 
 func (p *fakePods) Release(node string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.expected, node)
+	p.released[node] = true
 }
 
 func (p *fakePods) Idle(node string) bool {

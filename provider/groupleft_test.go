@@ -4,15 +4,19 @@
 package provider
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
+	clusterv1 "open-cluster-management.io/api/cluster/v1"
 )
 
 func TestOnlyNodesThatMayHavePodsOfBeforeAreExpected(t *testing.T) {
@@ -150,6 +154,126 @@ func TestAVanishedGroupWhoseNodeCannotBeServed(t *testing.T) {
 				pass(time.Minute)
 				if there, expected := h.node("spoke1.gpu") != nil, h.pods.expects("spoke1.gpu"); there != tc.want || expected != tc.want {
 					t.Errorf("%s: node is there: %t, expected: %t", tc.reason, there, expected)
+				}
+			})
+		})
+	}
+}
+
+func TestWhoHasTheNameOfAClusterBlocksNoGroup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		foreign := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "spoke1", UID: "f"}, Spec: corev1.NodeSpec{ProviderID: "aws://x"}}
+		h := startHub(t, fake.NewClientset(foreign))
+		defer h.stop()
+		r, _ := reconciler(t, h.provider, record(nil))
+		condition := func() string {
+			t.Helper()
+			if _, err := r.Reconcile(t.Context(), request); err != nil {
+				t.Fatal(err)
+			}
+			pass(time.Second)
+			var c clusterv1.ManagedCluster
+			if err := r.client.Get(t.Context(), request.NamespacedName, &c); err != nil {
+				t.Fatal(err)
+			}
+			if got := meta.FindStatusCondition(c.Status.Conditions, ConditionNodeRegistered); got != nil {
+				return got.Reason + ": " + got.Message
+			}
+			return ""
+		}
+		condition()
+		h.connect("spoke1")
+		h.group("spoke1", "gpu", of("4"))
+		h.summary("spoke1", pooled("gpu"))
+		pass(time.Second)
+		h.wantReady("spoke1.gpu", "True NodesReady", "whoever has the name of its cluster")
+		if diff := cmp.Diff(foreign, h.node("spoke1")); diff != "" {
+			t.Errorf("foreign node was touched:\n%s", diff)
+		}
+		if got := condition(); !strings.HasPrefix(got, ReasonNameTaken+": ") || !strings.Contains(got, `a Node "spoke1" exists`) {
+			t.Errorf("condition while the name is taken: %s", got)
+		}
+		if !h.pods.released["spoke1"] || !h.pods.watched["spoke1.gpu"] || h.pods.watched["spoke1"] {
+			t.Errorf("somebody else's pods are waited for: released %v, watched %v", h.pods.released, h.pods.watched)
+		}
+		if err := h.client.CoreV1().Nodes().Delete(t.Context(), "spoke1", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Second)
+		h.wantReady("spoke1", "True NodesReady", "when the name is free")
+		h.wantReady("spoke1.gpu", "True NodesReady", "all the time")
+		if h.pods.began["spoke1.gpu"] != 1 || h.pods.released["spoke1"] || !h.pods.watched["spoke1"] {
+			t.Errorf("the group was watched %d times; released %v, watched %v", h.pods.began["spoke1.gpu"], h.pods.released, h.pods.watched)
+		}
+		if got := condition(); !strings.HasPrefix(got, ReasonRegistered+": ") {
+			t.Errorf("condition when the name is free: %s", got)
+		}
+	})
+}
+
+func TestANodeOfAGroupThatIsTakenOverIsServed(t *testing.T) {
+	const gpu = "spoke1.gpu"
+	bears := func(port int32) func(*testing.T, *fake.Clientset) {
+		return func(t *testing.T, client *fake.Clientset) {
+			change(t, client, gpu, func(n *corev1.Node) { n.Status.DaemonEndpoints.KubeletEndpoint.Port = port })
+		}
+	}
+	cases := map[string]struct {
+		reason string
+		before func(t *testing.T, client *fake.Clientset)
+		during func(h *hub)
+	}{
+		"without a port": {reason: "it gets one", before: bears(0)},
+		"with a port of another range": {
+			reason: "the hub's option was changed: it gets one of the new", before: bears(10250),
+		},
+		"with the port of another node": {
+			reason: "one of the two gets another",
+			before: func(t *testing.T, client *fake.Clientset) {
+				std, err := client.CoreV1().Nodes().Get(t.Context(), "spoke1.std", metav1.GetOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				bears(std.Status.DaemonEndpoints.KubeletEndpoint.Port)(t, client)
+			},
+		},
+		"with no port to be had at first": {
+			reason: "it is tried again", before: bears(0),
+			during: func(h *hub) {
+				h.endpoints.occupy(20000, 29999)
+				h.ensure(spoke1)
+				pass(time.Minute)
+				if h.pods.began[gpu] != 0 {
+					h.t.Error("it is served without an endpoint")
+				}
+				h.endpoints.vacate()
+				pass(2 * time.Minute)
+			},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client := fake.NewClientset()
+				left(t, client)
+				tc.before(t, client)
+				h := startHub(t, client)
+				defer h.stop()
+				if tc.during != nil {
+					tc.during(h)
+				}
+				h.ensure(spoke1)
+				pass(time.Second)
+				ports := map[int32]bool{}
+				for _, name := range []string{"spoke1", gpu, "spoke1.std"} {
+					port := h.endpoints.open[name]
+					if got := h.node(name).Status.DaemonEndpoints.KubeletEndpoint.Port; got != port || port < 20000 || ports[port] {
+						t.Errorf("%s: %s bears port %d, and is served on %d", tc.reason, name, got, port)
+					}
+					ports[port] = true
+					if !h.pods.watched[name] {
+						t.Errorf("%s: the pods of %s are not watched", tc.reason, name)
+					}
 				}
 			})
 		})

@@ -257,9 +257,10 @@ func (n *virtualNode) listen(ctx context.Context) (int32, error) {
 func (n *virtualNode) blocked(ctx context.Context, cluster Cluster) error {
 	n.setRegistration(nameTaken)
 	n.provider.ready.set(n.name, false)
-	if n.group != "" {
-		// The pods of somebody else's Node are not waited for.
-		n.provider.config.Pods.Release(n.name)
+	// The pods of somebody else's Node are not waited for.
+	n.provider.config.Pods.Release(n.name)
+	if n.group == "" {
+		defer n.provider.config.Pods.Expect(n.name)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -25,18 +25,22 @@ type roll struct {
 // call back; it is set before the first Watch.
 func (k *Keeper) OnIdle(f func()) { k.idle = f }
 
-// Expect keeps anything from being said of absence until the pods of a group's node
-// have been listed, too. It is called before the cluster's own node is watched.
+// Expect keeps anything from being said of absence until the pods of a node have been
+// listed, too, as those of a cluster's own have to be from the start. Of a group's it is
+// called before the cluster's own node is watched.
 func (k *Keeper) Expect(name string) {
 	cluster, _ := wire.ParseNodeName(name)
-	k.change(cluster, func(n *node) { n.expect(name) })
+	k.drop(k.change(cluster, func(n *node) { n.expect(name) }))
 }
 
 // Release is the inverse of Expect, for a node that is no more, or somebody else's,
-// and not watched.
+// and not watched. Of a cluster of which no node is left nothing is said.
 func (k *Keeper) Release(name string) {
-	cluster, _ := wire.ParseNodeName(name)
+	cluster, group := wire.ParseNodeName(name)
 	n := k.find(cluster)
+	if group == "" {
+		n = k.change(cluster, func(n *node) { n.disowned = true })
+	}
 	if n == nil {
 		return
 	}
@@ -61,10 +65,13 @@ func (k *Keeper) Idle(name string) bool {
 	return !ok || r.listed && r.pods == 0
 }
 
-// expect makes a group's node one that has to be listed; n.mu is held. A cluster's
-// own always has.
+// expect makes a node one that has to be listed; n.mu is held.
 func (n *node) expect(name string) {
-	if _, ok := n.rolls[name]; ok || name == n.name {
+	if name == n.name {
+		n.disowned = false
+		return
+	}
+	if _, ok := n.rolls[name]; ok {
 		return
 	}
 	if n.rolls == nil {
@@ -112,7 +119,7 @@ func (n *node) allListed() bool {
 			return false
 		}
 	}
-	return n.listedSelf
+	return n.listedSelf || n.disowned && len(n.rolls) > 0
 }
 
 // tally counts a pod of a group's node in or out; n.mu is held.

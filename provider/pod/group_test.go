@@ -109,6 +109,77 @@ func TestANodeThatIsNotExpectedAnyMoreHoldsNothingUp(t *testing.T) {
 	a.await("all is said", func() bool { return a.complete[wire.KindPod] == 1 && len(a.deleted) == 1 })
 }
 
+func TestPodsOfGroupsDoNotWaitForANodeOfSomebodyElse(t *testing.T) {
+	r := newRig(t, Config{}, fake.NewClientset(podNamed("a"), podNamed("g", bound(gpuNode)), podNamed("s", bound(stdNode))))
+	defer r.stop()
+	r.hub.Publish(kindProbe, nil)
+	a := newAgent(t)
+	a.mirrors[wire.KindPod].Hold(resource.RefOf(resource.Resource{Key: "default/old"}))
+	r.hub.Source(spoke, kindProbe).Complete()
+	complete := func(want int, when string) {
+		t.Helper()
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if got := a.complete[wire.KindPod]; got != want {
+			t.Errorf("%s: all was said %d times, want %d", when, got, want)
+		}
+	}
+	r.Expect(gpuNode)
+	r.Expect(stdNode)
+	r.Release(spoke)
+	defer a.connect(r.Keeper, r.hub, spoke)()
+	defer r.Watch(t.Context(), gpuNode)()
+	r.awaitPods(gpuNode)
+	a.await("what is known has come", func() bool { return a.complete[kindProbe] == 1 && len(a.pods) == 1 })
+	complete(0, "before the pods of each group are known")
+	defer r.Watch(t.Context(), stdNode)()
+	a.await("all is said", func() bool { return a.complete[wire.KindPod] == 1 && len(a.pods) == 2 && len(a.deleted) == 1 })
+	// The name is free.
+	r.Expect(spoke)
+	defer r.Watch(t.Context(), spoke)()
+	a.await("the pods of the cluster's own node come", func() bool { return len(a.pods) == 3 })
+}
+
+func TestOfAClusterWithoutAnyNodeOfItsOwnNothingIsSaid(t *testing.T) {
+	inBubble(t, Config{}, func(r *rig) {
+		defer r.Open(spoke)()
+		r.Release(spoke)
+		r.Expect(gpuNode)
+		r.Release(gpuNode)
+		if n := r.find(spoke); n.complete {
+			t.Error("all pods are said to be absent")
+		}
+		r.watch(gpuNode)
+		if n := r.find(spoke); !n.complete {
+			t.Error("the pods of a group wait for somebody else's")
+		}
+	}, podNamed("g", bound(gpuNode)))
+}
+
+func TestWhatIsKnownOfADisownedNodeIsForgottenWithIt(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		end    func(*rig)
+	}{
+		"wanted no more": {reason: "its record is not accepted any more", end: func(r *rig) { r.Expect(spoke) }},
+		"forgotten":      {reason: "its record is gone", end: func(r *rig) { r.Forget(spoke) }},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, Config{}, func(r *rig) {
+				r.Release(spoke)
+				if r.find(spoke) == nil {
+					t.Error("an agent that connects later waits for somebody else's node")
+				}
+				tc.end(r)
+				if r.find(spoke) != nil {
+					t.Errorf("%s: it is held", tc.reason)
+				}
+			})
+		})
+	}
+}
+
 func TestNothingIsSaidOfPodsThatNobodyWasAskedAbout(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
 		r.Expect(gpuNode)

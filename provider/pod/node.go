@@ -24,9 +24,9 @@ type node struct {
 	// watched counts the reflectors that bring pods, one for each virtual node.
 	watched int
 	// rolls are those of the nodes of groups, by their names; listedSelf is that of the
-	// cluster's own.
-	rolls      map[string]*roll
-	listedSelf bool
+	// cluster's own, unless its Node is somebody else's: disowned.
+	rolls                map[string]*roll
+	listedSelf, disowned bool
 	// complete: the pods of all of them were known once.
 	complete bool
 	// audience is the cluster as one to which objects are published.
@@ -122,7 +122,7 @@ func (k *Keeper) drop(n *node) {
 	defer k.mu.Unlock()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.watched > 0 || !n.muted && (n.streams > 0 || len(n.pods) > 0 || len(n.rolls) > 0) {
+	if n.watched > 0 || !n.muted && (n.streams > 0 || len(n.pods) > 0 || len(n.rolls) > 0 || n.disowned) {
 		return
 	}
 	for key := range n.pods {
