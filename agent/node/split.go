@@ -43,6 +43,8 @@ func (f GroupPublisherFunc) PublishGroups(summaries map[string][]byte) { f(summa
 type parts struct {
 	rest   []*corev1.Node
 	groups map[string][]*corev1.Node
+	// beyond are the values, sorted, that would be groups if there were not too many.
+	beyond []string
 }
 
 // partition parts nodes by a label. In the rest are those without it, those with a
@@ -58,7 +60,8 @@ func partition(nodes []*corev1.Node, label string) parts {
 		}
 	}
 	if names := p.names(); len(names) > wire.NodeGroupsMax {
-		for _, name := range names[wire.NodeGroupsMax:] {
+		p.beyond = names[wire.NodeGroupsMax:]
+		for _, name := range p.beyond {
 			p.rest = append(p.rest, p.groups[name]...)
 			delete(p.groups, name)
 		}
@@ -109,6 +112,7 @@ func (w *Watcher) summary(serverVersion string) wire.NodeSummary {
 	}
 	w.config.Groups.PublishGroups(bodies)
 	rest := restOf(p, taken, whole)
+	remark(rest.Conditions, p.beyond)
 	rest.Split = &wire.NodeSplit{
 		Label: w.config.SplitLabel, Groups: p.names(),
 		Capacity: whole.Capacity, Allocatable: whole.Allocatable,
@@ -128,6 +132,32 @@ func restOf(p parts, taken booked, whole wire.NodeSummary) wire.NodeSummary {
 	maps.Copy(capacity, rest.Capacity)
 	rest.Capacity, rest.Allocatable = capacity, none(whole.Capacity)
 	return rest
+}
+
+// maxRemark bounds what a condition says of values that are no groups, and what it says
+// besides: together they are a line. A value with the words around it is less.
+const maxRemark = 128
+
+// remark adds to what the rest says of its readiness which values are no groups, the
+// first of them by name. It changes with the values and with nothing else.
+func remark(conditions []wire.NodeCondition, beyond []string) {
+	i := slices.IndexFunc(conditions, func(c wire.NodeCondition) bool { return c.Type == string(corev1.NodeReady) })
+	if i < 0 || len(beyond) == 0 {
+		return
+	}
+	text := func(n int) string {
+		s := fmt.Sprintf("; beyond %d values, shown here: %s", wire.NodeGroupsMax, strings.Join(beyond[:n], ", "))
+		if n < len(beyond) {
+			s += fmt.Sprintf(" and %d more", len(beyond)-n)
+		}
+		return s
+	}
+	n := 1
+	for n < len(beyond) && len(text(n+1)) <= maxRemark {
+		n++
+	}
+	c := &conditions[i]
+	c.Message = wire.Line(c.Message[:min(len(c.Message), maxRemark)] + text(n))
 }
 
 // none is nothing of every resource: a node keeps what it is not told of.

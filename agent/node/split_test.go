@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -66,6 +67,92 @@ func TestGroupsBeyondTheBoundAreTheRest(t *testing.T) {
 	if len(p.groups) != wire.NodeGroupsMax || len(p.rest) != 6 || p.groups["pool-069"] != nil {
 		t.Errorf("%d groups, %d in the rest", len(p.groups), len(p.rest))
 	}
+}
+
+// pools are machines in so many pools, each in its own.
+func pools(prefix string, n int, change ...func(*corev1.Node)) (nodes []*corev1.Node) {
+	for i := range n {
+		nodes = append(nodes, testNode(fmt.Sprintf("m%03d", n-i), append(change, inPool(fmt.Sprintf("%s%03d", prefix, i)))...))
+	}
+	return nodes
+}
+
+func TestWhatIsBeyondTheBoundIsNamedByTheRest(t *testing.T) {
+	long := strings.Repeat("x", 59)
+	cases := map[string]struct {
+		reason string
+		nodes  []*corev1.Node
+		want   string
+	}{
+		"none": {reason: "nothing is left out", nodes: append(pools("pool-", 64), testNode("rest")), want: "1 of 1 nodes are ready"},
+		"one":  {reason: "it is named", nodes: pools("pool-", 65), want: "1 of 1 nodes are ready; beyond 64 values, shown here: pool-064"},
+		"a handful": {
+			reason: "all are named, sorted", nodes: pools("p", 68), want: "4 of 4 nodes are ready; beyond 64 values, shown here: p064, p065, p066, p067",
+		},
+		"many": {
+			reason: "the first are named, the others counted", nodes: pools("pool-", 300),
+			want: "236 of 236 nodes are ready; beyond 64 values, shown here: pool-064, pool-065, pool-066, pool-067, pool-068, pool-069, pool-070, pool-071 and 228 more",
+		},
+		"long ones": {
+			reason: "one is named in any case", nodes: pools(long+"-", 70),
+			want: "6 of 6 nodes are ready; beyond 64 values, shown here: " + long + "-064 and 5 more",
+		},
+		"beside a long reason": {
+			reason: "neither takes all the room",
+			nodes:  pools("p", 66, with(corev1.NodeReady, corev1.ConditionFalse, strings.Repeat("R", 300))),
+			want:   "0 of 64 nodes in groups are ready, 0 of 2 in none: " + strings.Repeat("R", 77) + "; beyond 64 values, shown here: p064, p065",
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, stop := startSplitting(t, plain, tc.nodes...)
+				defer stop()
+				if got := s.rest.Conditions[len(s.rest.Conditions)-1].Message; got != tc.want {
+					t.Errorf("%s: message is\n%q, want\n%q", tc.reason, got, tc.want)
+				}
+			})
+		})
+	}
+}
+
+func TestValuesThatComeAndGoAreNoTransition(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, stop := startSplitting(t, plain, append(pools("pool-", 65), testNode("rest"))...)
+		defer stop()
+		check := func(when, message string, groups ...string) {
+			t.Helper()
+			synctest.Wait()
+			want := wire.NodeCondition{Type: "Ready", Status: "True", Reason: "NodesReady", Message: message}
+			if diff := cmp.Diff(want, s.rest.Conditions[len(s.rest.Conditions)-1]); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", when, diff)
+			}
+			if got := []string{s.rest.Split.Groups[0], s.rest.Split.Groups[63]}; !slices.Equal(got, groups) {
+				t.Errorf("%s: first and last are %v, want %v", when, got, groups)
+			}
+		}
+		nodes := s.client.CoreV1().Nodes()
+		const before = "2 of 2 nodes are ready; beyond 64 values, shown here: pool-064"
+		check("at first", before, "pool-000", "pool-063")
+		if _, err := nodes.Create(t.Context(), testNode("late", inPool("pool-999")), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		check("one more", "3 of 3 nodes are ready; beyond 64 values, shown here: pool-064, pool-999", "pool-000", "pool-063")
+		if _, err := nodes.Create(t.Context(), testNode("twin", inPool("pool-999")), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		check("another machine of it", "4 of 4 nodes are ready; beyond 64 values, shown here: pool-064, pool-999", "pool-000", "pool-063")
+		for _, name := range []string{"late", "twin"} {
+			if err := nodes.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		check("it has gone", before, "pool-000", "pool-063")
+		if err := nodes.Delete(t.Context(), "m065", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		check("a group has gone", "1 of 1 nodes are ready", "pool-001", "pool-064")
+	})
 }
 
 // plain leaves a client as it is.
