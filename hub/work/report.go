@@ -130,18 +130,20 @@ func (w *Works) write(ctx context.Context, key wire.WorkKey, r outbox.Report) er
 	case apierrors.IsConflict(err):
 		w.metrics.Wrote(outbox.ResultConflict)
 		err = w.writeOver(ctx, w.fresh, k, key, r)
-	case errors.Is(err, errNotLeaving):
-		w.pace.Spend(key) // who says so without end asks for few reads
+	case errors.Is(err, errElse):
+		// The agent may know more than our cache: of us as well as of a hub before us.
+		w.pace.Spend(key)
 		err = w.writeOver(ctx, w.fresh, k, key, r)
 	}
-	if errors.Is(err, errNotLeaving) {
-		return nil // an agent that collects what nobody deletes is not believed
+	if errors.Is(err, errElse) {
+		return nil // nor will it be
 	}
 	return err
 }
 
-// errNotLeaving: the agent has collected a work that, as it was read, nobody deletes.
-var errNotLeaving = errors.New("work is not being deleted")
+// errElse says that a work, as it was read, is not the one that a report is about,
+// or is not on its way out although the agent is done with it.
+var errElse = errors.New("work is another than the one reported on")
 
 // get reads a work.
 type get func(context.Context, wire.WorkKey, client.Object) error
@@ -197,11 +199,11 @@ func (w *Works) writeOver(ctx context.Context, from get, k *kind, key wire.WorkK
 		return client.IgnoreNotFound(err)
 	}
 	if work.GetUID() != r.UID {
-		return nil // of an earlier work of that name
+		return errElse
 	}
 	if r.Status.Finalized {
 		if work.GetDeletionTimestamp() == nil {
-			return errNotLeaving
+			return errElse
 		}
 		return w.dropFinalizer(ctx, k, work)
 	}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	workv1 "open-cluster-management.io/api/work/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/spokelet/spokelet/api/dialect"
@@ -82,6 +83,45 @@ func TestAgentIsBelievedAboutItsOwnWorksAlone(t *testing.T) {
 
 // observed is what the Applied of a work speaks of.
 func observed(it item) int64 { return dialect.Observed(*it.conditions()) }
+
+func TestAnAgentMayKnowMoreThanTheCache(t *testing.T) {
+	tests := map[string]struct {
+		reason  string
+		lags    func(client.Object)
+		deleted bool
+		report  wire.WorkStatus
+	}{
+		"of a deletion":     {reason: "nobody says twice that nothing is left", lags: func(client.Object) {}, deleted: true, report: wire.WorkStatus{Finalized: true}},
+		"of another work":   {reason: "nobody says twice what has not changed", lags: func(w client.Object) { w.SetUID("uid-before") }, report: applied(1, metav1.ConditionTrue)},
+		"of neither of two": {reason: "what is not so is not written", lags: func(client.Object) {}, report: wire.WorkStatus{Finalized: true}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			eachKind(t, func(t *testing.T, k *kind) {
+				w := k.named(managed, "w", k.held)
+				r := newRig(t, clusterNamed(managed), w)
+				r.lagging, _ = w.DeepCopyObject().(client.Object)
+				tc.lags(r.lagging)
+				if tc.deleted {
+					if err := r.client.Delete(t.Context(), w.DeepCopyObject().(client.Object)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				r.report(t, managed, k.name+"/c1/w", "uid-w", tc.report)
+				got, there := r.get(t, k, w)
+				if there == tc.deleted {
+					t.Errorf("%s: the work is there: %t", tc.reason, there)
+				}
+				if written := len(*got.conditions()) > 0; written != (len(tc.report.Conditions) > 0) {
+					t.Errorf("%s: status %+v", tc.reason, got.status())
+				}
+				if len(r.pending) != 0 {
+					t.Errorf("%s: %d reports are kept", tc.reason, len(r.pending))
+				}
+			})
+		})
+	}
+}
 
 func TestStatusIsWrittenWhenItChanges(t *testing.T) {
 	eachKind(t, func(t *testing.T, k *kind) {
@@ -216,20 +256,6 @@ func TestFinalizedLetsTheWorkGo(t *testing.T) {
 		r.report(t, managed, k.name+"/c1/here", "uid-here", wire.WorkStatus{Finalized: true})
 		if got, _ := r.get(t, k, here); !controllerutil.ContainsFinalizer(got.object(), k.finalizer) {
 			t.Error("a work that nobody deletes lost its finalizer")
-		}
-	})
-}
-
-// TestFinalizedIsNotLostOnACacheThatLags: an agent does not say it twice, and a hub
-// that has started anew may list works as they were before their deletion.
-func TestFinalizedIsNotLostOnACacheThatLags(t *testing.T) {
-	eachKind(t, func(t *testing.T, k *kind) {
-		work := k.named(managed, "w", k.deleting)
-		r := newRig(t, clusterNamed(managed), work)
-		r.lagging = k.named(managed, "w", k.held)
-		r.report(t, managed, k.name+"/c1/w", "uid-w", wire.WorkStatus{Finalized: true})
-		if _, ok := r.get(t, k, work); ok {
-			t.Error("the work is still held")
 		}
 	})
 }
