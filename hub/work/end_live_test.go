@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/internal/livetest"
 )
 
 // hasty has every work deleted while the hub puts the finalizer on it.
@@ -29,15 +30,16 @@ type hasty struct {
 }
 
 func (h *hasty) Patch(ctx context.Context, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
-	work := &workv1.ManifestWork{}
-	work.SetNamespace(obj.GetNamespace()) // now: Patch writes obj
-	work.SetName(obj.GetName())
 	var deleting sync.WaitGroup
+	// The answer to the patch is decoded into obj meanwhile.
+	work := &workv1.ManifestWork{}
+	work.SetNamespace(obj.GetNamespace())
+	work.SetName(obj.GetName())
 	deleting.Go(func() { _ = h.other.Delete(ctx, work) })
 	err := h.Client.Patch(ctx, obj, patch, opts...)
 	deleting.Wait()
 	if err == nil {
-		h.held <- work.Name
+		h.held <- obj.GetName()
 	}
 	return err
 }
@@ -63,7 +65,7 @@ func TestARealHubDeletesWhatAWorkLeftThatWentAsItGotItsFinalizer(t *testing.T) {
 func (r running) wentAtOnce(t *testing.T, work *workv1.ManifestWork, held <-chan string) (so bool) {
 	t.Helper()
 	var there workv1.ManifestWork
-	err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, livetest.Patience, true, func(ctx context.Context) (bool, error) {
 		select {
 		case name := <-held:
 			so = name == work.Name
@@ -101,7 +103,7 @@ func (r running) isDeletedInTheSpoke(t *testing.T, work *workv1.ManifestWork) {
 		sent, err = wire.DecodeWork(res.Body)
 		return sent.Deleting, err
 	}
-	if err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 30*time.Second, true, told); err != nil {
+	if err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, livetest.Patience, true, told); err != nil {
 		t.Fatalf("the agent is not told of the deletion: %v; published %v", err, r.source(work.Namespace).Keys())
 	}
 	if option := sent.Spec.DeleteOption; option == nil || option.PropagationPolicy != workv1.DeletePropagationPolicyTypeOrphan {
@@ -111,7 +113,7 @@ func (r running) isDeletedInTheSpoke(t *testing.T, work *workv1.ManifestWork) {
 	left := func(context.Context) (bool, error) {
 		return !slices.Contains(r.source(work.Namespace).Keys(), key), nil
 	}
-	if err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 30*time.Second, true, left); err != nil {
+	if err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, livetest.Patience, true, left); err != nil {
 		t.Errorf("the agent has nothing of it, and the work is still published")
 	}
 }

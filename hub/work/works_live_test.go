@@ -25,6 +25,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/internal/livetest"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
@@ -102,7 +103,7 @@ func (r running) create(t *testing.T, namespace, name string, change ...func(cli
 // await reads a work until it is as it should be.
 func (r running) await(t *testing.T, work *workv1.ManifestWork, what string, ready func(*workv1.ManifestWork) bool) {
 	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, livetest.Patience, true, func(ctx context.Context) (bool, error) {
 		err := r.admin.Get(ctx, client.ObjectKeyFromObject(work), work)
 		return ready(work), err
 	})
@@ -113,7 +114,7 @@ func (r running) await(t *testing.T, work *workv1.ManifestWork, what string, rea
 
 func (r running) awaitGone(t *testing.T, work *workv1.ManifestWork) {
 	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, livetest.Patience, true, func(ctx context.Context) (bool, error) {
 		err := r.admin.Get(ctx, client.ObjectKeyFromObject(work), work)
 		return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
 	})
@@ -172,7 +173,7 @@ func TestAManifestWorkTakesItsWayOnARealHub(t *testing.T) {
 	r.await(t, work, "no finalizer", heldLive)
 	key := "manifestwork/" + work.Namespace + "/w"
 	published := func(context.Context) (bool, error) { return slices.Contains(r.source(work.Namespace).Keys(), key), nil }
-	if err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 30*time.Second, true, published); err != nil {
+	if err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, livetest.Patience, true, published); err != nil {
 		t.Fatal("the work is not published")
 	}
 	if sent := r.sent(t, work); sent.HubHash != testHash || sent.Labels["a"] != "b" || len(sent.Spec.Workload.Manifests) != 1 {
@@ -192,8 +193,8 @@ func TestAManifestWorkTakesItsWayOnARealHub(t *testing.T) {
 		t.Errorf("conditions of the manifest (-want +got):\n%s", diff)
 	}
 
-	work.Spec.DeleteOption = &workv1.DeleteOption{PropagationPolicy: workv1.DeletePropagationPolicyTypeOrphan}
-	if err := r.admin.Update(t.Context(), work); err != nil {
+	orphan := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"deleteOption":{"propagationPolicy":"Orphan"}}}`))
+	if err := r.admin.Patch(t.Context(), work, orphan); err != nil {
 		t.Fatal(err)
 	}
 	r.tell(t, work, wellApplied(2, workv1.FeedbackValue{Name: "json", Value: workv1.FieldValue{Type: workv1.JsonRaw, JsonRaw: &raw}}))
@@ -209,7 +210,7 @@ func TestAManifestWorkTakesItsWayOnARealHub(t *testing.T) {
 		t.Fatal(err)
 	}
 	leaving := func(context.Context) (bool, error) { return r.sent(t, work).Deleting, nil }
-	if err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 30*time.Second, true, leaving); err != nil {
+	if err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, livetest.Patience, true, leaving); err != nil {
 		t.Fatal("the agent is not asked to collect")
 	}
 	if sent := r.sent(t, work); sent.Spec.DeleteOption == nil || len(sent.Spec.Workload.Manifests) != 0 {
@@ -274,7 +275,7 @@ func TestManifestWorksOfAClusterThatIsGoingAreReleasedOnARealHub(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Until the cache has seen that, the finalizer comes back.
-	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, livetest.Patience, true, func(ctx context.Context) (bool, error) {
 		managed, _, err := r.Works.cluster(ctx, cluster)
 		return !managed, err
 	})
@@ -301,7 +302,7 @@ func TestARealAPIServerPutsTheFinalizersOn(t *testing.T) {
 	ns := liveNamespace(t, admin, map[string]string{"spokelet.io/created-by": "spokelet-hub"})
 	eachKind(t, func(t *testing.T, k *kind) {
 		// The API server takes a moment to learn of a policy.
-		err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
+		err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, livetest.Patience, true, func(ctx context.Context) (bool, error) {
 			work := k.named(ns, "")
 			work.SetUID("")
 			work.SetGenerateName("w-")
