@@ -92,7 +92,7 @@ func (r *liveRig) role(t *testing.T, name string, rules ...rbacv1.PolicyRule) Re
 func eventually(t *testing.T, c *Checker, r Request, allowed bool) {
 	t.Helper()
 	var last error
-	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, 20*time.Second, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, livetest.Patience, true, func(ctx context.Context) (bool, error) {
 		last = c.Check(ctx, r)
 		return (last == nil) == allowed, nil
 	})
@@ -152,7 +152,7 @@ func TestLiveWhatIsRememberedFollowsTheRoles(t *testing.T) {
 		}
 		return known, nil
 	}
-	if err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 30*time.Second, true, known); err != nil {
+	if err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, livetest.Patience, true, known); err != nil {
 		t.Fatal("a yes is never remembered")
 	}
 	if err := r.kube.RbacV1().RoleBindings(r.namespace).Delete(t.Context(), "writer", metav1.DeleteOptions{}); err != nil {

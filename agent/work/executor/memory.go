@@ -14,8 +14,9 @@ const (
 	// mostMemories bounds how many are.
 	mostMemories = 10000
 	// hearsay is how long after a change nothing is remembered: the API server
-	// answers from caches of its own, which may not have seen the change yet.
-	hearsay = 2 * time.Second
+	// answers from caches of its own, which may not have seen the change yet, and on
+	// a busy machine for seconds. What is remembered wrongly is for longestMemory.
+	hearsay = 10 * time.Second
 )
 
 // everywhere is the namespace of what holds in all of them.
