@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/go-logr/logr/testr"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -53,6 +54,16 @@ func makeLiveAccount(t *testing.T, client kubernetes.Interface) typedcorev1.Serv
 	if err := errors.Join(account, role, binding); err != nil {
 		t.Fatal(err)
 	}
+	// The API server learns of new rights a moment after they were written, and a
+	// kubelet remembers for half a minute what it was told before.
+	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+		User:               "system:serviceaccount:" + metav1.NamespaceDefault + ":" + liveAccount,
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "get", Resource: "nodes", Subresource: "metrics"},
+	}}
+	livetest.Eventually(t, "the account has its rights", func() bool {
+		got, err := client.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+		return err == nil && got.Status.Allowed
+	})
 	return accounts
 }
 

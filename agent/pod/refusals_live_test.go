@@ -17,7 +17,6 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apiresource "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -175,6 +174,7 @@ func TestWhatTheSpokeRefusesIsSaidAndHeals(t *testing.T) {
 	if _, err := c.kube.CoreV1().ResourceQuotas(c.namespace).Create(t.Context(), quota, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	c.refuses("exceeded quota: few") // which it does once a controller has counted
 	h := newHub(c)
 	h.complete()
 	h.start()
@@ -278,10 +278,16 @@ func (c *cluster) forbid() {
 	if err := errors.Join(policy, binding); err != nil {
 		c.t.Fatal(err)
 	}
+	c.refuses("the owner says no")
+}
+
+// refuses waits until the API server refuses pods of the namespace, in words.
+func (c *cluster) refuses(words string) {
+	c.t.Helper()
 	probe := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "probe"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Image: "i"}}}}
-	c.eventually("the policy is in force", func() bool {
+	c.eventually("pods are refused: "+words, func() bool {
 		_, err := c.kube.CoreV1().Pods(c.namespace).Create(c.t.Context(), probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		return err != nil && !apierrors.IsForbidden(err)
+		return err != nil && strings.Contains(err.Error(), words)
 	})
 }
 
@@ -388,11 +394,9 @@ func TestPodWaitsForWhatTheHubHasNotTold(t *testing.T) {
 	h.put(wire.KindPod, h.key("web").String(), "uid-web", p)
 	h.want(h.pod("other"))
 	c.appears("other", "uid-other")
+	c.eventually("one pod waits", func() bool { return a.states()[stateWaiting] == 1 })
 	if c.pod("web") != nil {
 		t.Error("the pod was made before its ConfigMap is known")
-	}
-	if n := a.states()[stateWaiting]; n != 1 {
-		t.Errorf("%d pods wait, want 1", n)
 	}
 	h.object(h.configMap("late"), wire.PodObject{Text: map[string]string{"k": "1"}})
 	c.appears("web", "uid-web")

@@ -70,6 +70,12 @@ func (c *cluster) makeNamespace(labels map[string]string) {
 	if _, err := c.kube.CoreV1().Namespaces().Create(c.t.Context(), ns, metav1.CreateOptions{}); err != nil {
 		c.t.Fatal(err)
 	}
+	// A controller makes it too, where there is one, but nobody waits for that.
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: defaultAccount}}
+	_, err := c.kube.CoreV1().ServiceAccounts(c.namespace).Create(c.t.Context(), account, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		c.t.Fatal(err)
+	}
 }
 
 // eventually waits until what is asked for is so.

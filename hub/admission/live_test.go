@@ -188,6 +188,13 @@ func (a *asking) register(cfg *rest.Config) {
 	if err != nil {
 		a.t.Fatalf("the webhook is not asked: %v", err)
 	}
+	// Whose rights came last the API server may not know yet.
+	err = wait.PollUntilContextTimeout(a.t.Context(), 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		return a.clients[bobs].Create(ctx, a.work(roleOfBob, configMap), client.DryRunAll) == nil, nil
+	})
+	if err != nil {
+		a.t.Fatalf("the rights are not in force: %v", err)
+	}
 }
 
 // localIP is where the API server finds this process.

@@ -162,6 +162,16 @@ func (g *guarded) enforce() {
 	if err != nil {
 		g.t.Fatalf("the policy is not in force: %v", err)
 	}
+	// Whose rights came last the API server may not know yet.
+	allowed := map[string]*clusterv1.ManagedCluster{theHub: g.record(refuse), ofAnother: g.record(refuse), acceptor: g.record(accept)}
+	for user, record := range allowed {
+		err := wait.PollUntilContextTimeout(g.t.Context(), 20*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+			return g.clients[user].Create(ctx, record.DeepCopy(), client.DryRunAll) == nil, nil
+		})
+		if err != nil {
+			g.t.Fatalf("the rights of %s are not in force: %v", user, err)
+		}
+	}
 }
 
 // record makes one of a new name.

@@ -77,7 +77,7 @@ func awaitPolicy(t *testing.T, c client.Client, seconds int64) {
 	virtual := corev1.Toleration{Key: provider.TaintVirtualNode, Operator: corev1.TolerationOpExists}
 	want := append([]corev1.Toleration{virtual}, both(seconds)...)
 	var got []corev1.Toleration
-	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
 		var err error
 		got, err = admitted(ctx, c, []corev1.Toleration{virtual})
 		return cmp.Equal(want, got), err
