@@ -9,10 +9,12 @@ import (
 	"strings"
 	"testing"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // message of the Applied condition of one manifest.
@@ -106,7 +108,22 @@ func (c *cluster) mayWriteConfigMapsAlone() (user string, role *rbacv1.ClusterRo
 		_ = rbac.ClusterRoleBindings().Delete(contextOf(c.t), role.Name, metav1.DeleteOptions{})
 		_ = rbac.ClusterRoles().Delete(contextOf(c.t), role.Name, metav1.DeleteOptions{})
 	})
+	c.untilAllowed(user, "configmaps", true)
 	return user, role
+}
+
+// untilAllowed waits until the API server acts by the rights that a user was given,
+// or that were taken: it learns of them a moment after they were written.
+func (c *cluster) untilAllowed(user, resource string, allowed bool) {
+	c.t.Helper()
+	gr := schema.ParseGroupResource(resource)
+	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+		User: user, ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "patch", Group: gr.Group, Resource: gr.Resource},
+	}}
+	c.eventually("rights take effect", func() bool {
+		got, err := c.kube.AuthorizationV1().SubjectAccessReviews().Create(c.t.Context(), review, metav1.CreateOptions{})
+		return err == nil && got.Status.Allowed == allowed
+	})
 }
 
 func TestRightsThatComeAndGo(t *testing.T) {

@@ -76,6 +76,7 @@ func TestDriftIsRepaired(t *testing.T) {
 	name := c.name("drift")
 	h.want(name, 1, c.configMap("a", "k", "1"))
 	before := h.is(c, name, 1, conditionHealthy, metav1.ConditionTrue)
+	c.recorded(name) // what the agent has still to do tells of the work as it is then
 	maps := c.kube.CoreV1().ConfigMaps(c.namespace)
 	tests := map[string]struct {
 		reason string

@@ -294,6 +294,7 @@ func TestImmutableFieldsAreToldUntilTheObjectIsReplaced(t *testing.T) {
 			work := c.name("w")
 			h.ask(work, 1, w, tc.manifest(c, "one"), c.configMap("beside", "k", "1"))
 			h.says(c, work, 1, conditionApplied, metav1.ConditionTrue)
+			h.says(c, work, 1, conditionAvailable, metav1.ConditionTrue)
 			h.ask(work, 2, w, tc.manifest(c, "two"), c.configMap("beside", "k", "2"))
 			s := h.tells(c, work, 2, 0, workv1.AppliedManifestFailed, tc.want)
 			if !meta.IsStatusConditionTrue(s.Conditions, conditionAvailable) {

@@ -385,6 +385,7 @@ func TestTheLastOneWinsAlsoAfterARestart(t *testing.T) {
 		h.says(c, b, 1, "Available", metav1.ConditionTrue)
 		h.ask(a, 1, wire.Work{}, c.configMap("cm", "k", "a"))
 		h.says(c, b, 1, conditionShared, metav1.ConditionTrue)
+		h.says(c, a, 1, "Applied", metav1.ConditionTrue)
 		c.eventually("the anchor says who yielded", func() bool {
 			x := c.applied(hubHashOne + "-" + b)
 			return x != nil && x.Annotations[yieldedAnnotation] != ""

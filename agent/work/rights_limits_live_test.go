@@ -9,11 +9,9 @@ import (
 	"testing"
 	"time"
 
-	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	workv1 "open-cluster-management.io/api/work/v1"
 
 	"github.com/spokelet/spokelet/api/wire"
@@ -62,14 +60,7 @@ func (w *worker) may(probe string, allowed bool, rules ...rbacv1.PolicyRule) {
 	if _, err := w.c.kube.RbacV1().ClusterRoles().Update(w.c.t.Context(), w.role, metav1.UpdateOptions{}); err != nil {
 		w.c.t.Fatal(err)
 	}
-	gr := schema.ParseGroupResource(probe)
-	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-		User: w.user, ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "patch", Group: gr.Group, Resource: gr.Resource},
-	}}
-	w.c.eventually("rights take effect", func() bool {
-		got, err := w.c.kube.AuthorizationV1().SubjectAccessReviews().Create(w.c.t.Context(), review, metav1.CreateOptions{})
-		return err == nil && got.Status.Allowed == allowed
-	})
+	w.c.untilAllowed(w.user, probe, allowed)
 }
 
 func TestRightsThatAreTakenWhileTheAgentRuns(t *testing.T) {
