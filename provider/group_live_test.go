@@ -13,6 +13,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/spokelet/spokelet/internal/livetest"
 )
 
 // nodeAs waits until the node of a group is ready as wanted; "" is no node.
@@ -20,7 +22,7 @@ func (h *liveHub) nodeAs(group, want string) *corev1.Node {
 	h.t.Helper()
 	var node *corev1.Node
 	got := ""
-	err := wait.PollUntilContextTimeout(h.t.Context(), 5*time.Millisecond, 10*time.Second, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(h.t.Context(), 5*time.Millisecond, livetest.Patience, true, func(ctx context.Context) (bool, error) {
 		var err error
 		if node, err = h.api.CoreV1().Nodes().Get(ctx, h.name+"."+group, metav1.GetOptions{}); err != nil {
 			got = ""
@@ -64,7 +66,7 @@ func TestARealHubSeesGroupsComeAndGo(t *testing.T) {
 	h.provider.Group(h.name, "gpu", of("4"))
 	h.provider.Group(h.name, "std", of("2"))
 	h.provider.Summary(h.name, pooled("gpu", "std"))
-	h.await("True NodesReady", 2*time.Second)
+	h.await("True NodesReady", soon)
 	node := h.nodeAs("gpu", "True NodesReady")
 	h.nodeAs("std", "True NodesReady")
 	if node.Labels[poolLabel] != "gpu" || node.Labels[LabelCluster] != h.name || node.Status.Allocatable.Cpu().String() != "4" {
@@ -88,7 +90,7 @@ func TestARealHubSeesGroupsComeAndGo(t *testing.T) {
 	}
 	h.unbind()
 	h.nodeAs("gpu", "")
-	h.await("True NodesReady", 2*time.Second)
+	h.await("True NodesReady", soon)
 }
 
 func TestGroupsOfARealHubOutliveItsRestart(t *testing.T) {

@@ -126,7 +126,7 @@ func (a *agent) mirror(kind string, put func(resource.Resource) error) *resource
 // await waits until f is true of what the agent has.
 func (a *agent) await(what string, f func() bool) {
 	a.t.Helper()
-	timeout := time.After(10 * time.Second)
+	timeout := time.After(time.Minute)
 	for {
 		a.mu.Lock()
 		ok, news := f(), a.news

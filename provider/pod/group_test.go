@@ -203,7 +203,7 @@ func TestNothingIsSaidOfPodsThatNobodyWasAskedAbout(t *testing.T) {
 
 func (r *rig) awaitPods(node string) {
 	r.t.Helper()
-	err := wait.PollUntilContextTimeout(r.t.Context(), time.Millisecond, 10*time.Second, true, func(context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(r.t.Context(), time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
 		return len(r.Pods(node)) > 0, nil
 	})
 	if err != nil {

@@ -158,7 +158,7 @@ func (h *liveHub) pod(name string, change ...func(*corev1.Pod)) *corev1.Pod {
 func (h *liveHub) await(what string, pod *corev1.Pod, ok func(*corev1.Pod) bool) *corev1.Pod {
 	h.t.Helper()
 	var now *corev1.Pod
-	err := wait.PollUntilContextTimeout(h.t.Context(), time.Millisecond, 10*time.Second, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(h.t.Context(), time.Millisecond, livetest.Patience, true, func(ctx context.Context) (bool, error) {
 		var err error
 		now, err = h.api.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
@@ -253,7 +253,7 @@ func TestEventsOnARealHub(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, 10*time.Second, true, func(ctx context.Context) (bool, error) {
+		err = wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, livetest.Patience, true, func(ctx context.Context) (bool, error) {
 			list, err := h.api.CoreV1().Events(pod.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.uid=" + string(pod.UID)})
 			return err == nil && len(list.Items) == 1 && list.Items[0].Count == count+1 && list.Items[0].Source.Component == "kubelet", nil
 		})

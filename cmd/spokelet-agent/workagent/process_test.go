@@ -98,7 +98,7 @@ func TestHealthIsServedWithAndWithoutTLS(t *testing.T) {
 	go func() { done <- serveHealth(ctx, "127.0.0.1:0", registry, log) }()
 	at := <-address
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
-	client := &http.Client{Transport: transport, Timeout: 10 * time.Second}
+	client := &http.Client{Transport: transport, Timeout: time.Minute}
 	for _, url := range []string{"http://" + at + "/healthz", "https://" + at + "/healthz", "http://" + at + "/metrics", "https://" + at + "/metrics"} {
 		resp, err := client.Get(url)
 		if err != nil {
