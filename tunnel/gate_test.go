@@ -63,7 +63,7 @@ func (c *crowd) waitFor(t *testing.T, want int) {
 // patience is how long what should happen at once may take on a busy machine.
 func patience(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }

@@ -124,7 +124,7 @@ func TestViewOfOneClusterFailsWithItsReason(t *testing.T) {
 		}),
 	}}
 	rights := func(r authorizationv1.SubjectAccessReviewSpec) bool { return r.User != "mallory" }
-	s := start(t, f, rights, Limits{ViewTimeout: 2 * time.Second})
+	s := start(t, f, rights, Limits{ViewTimeout: 5 * time.Second})
 	cases := map[string]struct {
 		reason  string
 		user    string
