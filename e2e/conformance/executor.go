@@ -3,7 +3,13 @@
 
 package conformance
 
-import "time"
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
 
 // asAccount is the executor of a work: the account sa of the case's namespace.
 const asAccount = "executor: {subject: {type: ServiceAccount, serviceAccount: {namespace: $ns, name: sa}}}"
@@ -18,6 +24,25 @@ func (s *stage) grant(group, resources, verbs string) {
 	s.t.Helper()
 	s.make(role("r", group, resources, verbs))
 	s.make(binding("r", "r", "sa"))
+}
+
+// untilForbidden waits until the spoke's API server acts by what was taken from the
+// account: it learns of it a moment later.
+func (s *stage) untilForbidden(resource string) {
+	s.t.Helper()
+	review := &unstructured.Unstructured{Object: s.object(`{apiVersion: authorization.k8s.io/v1, kind: SubjectAccessReview, spec: {
+		user: "system:serviceaccount:$ns:sa", resourceAttributes: {verb: update, namespace: $ns, resource: ` + resource + `}}}`)}
+	reviews := schema.GroupVersionResource{Group: "authorization.k8s.io", Version: "v1", Resource: "subjectaccessreviews"}
+	s.repeat("the account may not write "+resource, func() error {
+		answer, err := s.spoke.Resource(reviews).Create(s.ctx, review, metav1.CreateOptions{})
+		if err != nil {
+			return err
+		}
+		if allowed, _, _ := unstructured.NestedBool(answer.Object, "status", "allowed"); allowed {
+			return errAdmitted
+		}
+		return nil
+	})
 }
 
 // executorCases are about who may have what applied.
@@ -39,6 +64,8 @@ func executorCases() map[string]Case {
 				s.patience = 0
 				s.shows("$w", "work\n+work@1\n"+cmMeta(0, "a")+"*\n*\n*")
 				s.remove("RoleBinding", "r")
+				s.untilForbidden("configmaps")
+				s.later() // the agent may remember that it was allowed
 				s.update("$w", spec(asAccount, cm("a", "2")))
 				s.shows("$w", "work\n+failed@2\n+all@2\n"+cmMeta(0, "a")+"*\n*\n"+
 					"Applied=False AppliedManifestFailed @2: Failed to apply manifest: not allowed to apply the resource  configmaps, $ns a, will try again in 1m0s")

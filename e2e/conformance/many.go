@@ -21,6 +21,7 @@ func manyCases() map[string]Case {
 	return map[string]Case{
 		"a work of 400 manifests is applied, listed and deleted": {
 			reason: "facts 4.6, 4.7: every entry, in the order of the spec; every object in the anchor",
+			ready:  func(s *stage) { s.patience = 3 * patience }, // in the spoke it is 400 requests
 			spec:   spec("", manifests...),
 			want:   "work\n+work@1\n" + lines.String(),
 			then: func(s *stage) {

@@ -26,7 +26,7 @@ func orderCases() map[string]Case {
 			then: func(s *stage) {
 				s.good("$w")
 				s.update("$w", spec(configs(option("configmaps", "*", read)), cm("a", "1"), cm("b", "1"), cm("c", "1")))
-				before := s.good("$w")
+				before := s.told("$w")
 				s.tick()
 				s.update("$w", spec(configs(option("configmaps", "*", read)), cm("b", "1"), cm("a", "1")))
 				after := s.shows("$w", `
@@ -51,7 +51,7 @@ func orderCases() map[string]Case {
 			reason: "facts 1.2: values are carried over to the next generation",
 			spec:   spec(configs(option("configmaps", "a", read)), cm("a", "1"), cm("b", "1")),
 			then: func(s *stage) {
-				s.good("$w")
+				s.told("$w")
 				stop := s.record("$w", func(mw *workv1.ManifestWork) error {
 					for _, m := range mw.Status.ResourceStatus.Manifests {
 						if m.ResourceMeta.Name == "a" && len(m.StatusFeedbacks.Values) == 0 {
@@ -69,7 +69,7 @@ func orderCases() map[string]Case {
 			reason: "facts 1.2: conditions change time only when the status changes, and a hub is not told what it knows",
 			spec:   spec(configs(option("configmaps", "a", read)), cm("a", "1")),
 			then: func(s *stage) {
-				before := s.good("$w")
+				before := s.told("$w")
 				s.patch("ConfigMap", "a", "metadata: {annotations: {note: theirs}}")
 				s.later()
 				after := s.good("$w")
@@ -88,7 +88,7 @@ func timeCases() map[string]Case {
 			reason: "facts 1.2: removed and appended again; the others keep place and time",
 			spec:   spec("", cm("a", "1")),
 			then: func(s *stage) {
-				before := s.good("$w")
+				before := s.told("$w")
 				s.tick()
 				s.update("$w", spec("", cm("a", "2")))
 				after := s.shows("$w", "work\n+work@2\n"+cmMeta(0, "a")+"+again@2")
@@ -101,7 +101,7 @@ func timeCases() map[string]Case {
 			reason: "facts 1.2: removed and set again; the others keep their time, those of the work too",
 			spec:   spec(configs(option(things, "a", paths("value", ".status.size"))), thing("a", "spec: {size: 1}")),
 			then: func(s *stage) {
-				before := s.good("$w")
+				before := s.told("$w")
 				s.tick()
 				s.patch("Thing", "a", "status: {size: 7}", "status")
 				after := s.shows("$w", `

@@ -299,6 +299,21 @@ func (s *stage) shows(name, want string) *workv1.ManifestWork {
 	return s.untilWork(name, "shows", func(mw *workv1.ManifestWork) error { return differ(lines, render(mw.Status)) })
 }
 
+// told waits until a work is good, and of each of its manifests all is told: feedback
+// may come later.
+func (s *stage) told(name string) *workv1.ManifestWork {
+	s.t.Helper()
+	s.good(name)
+	return s.untilWork(name, "tells of feedback", func(mw *workv1.ManifestWork) error {
+		for _, m := range mw.Status.ResourceStatus.Manifests {
+			if meta.FindStatusCondition(m.Conditions, "StatusFeedbackSynced") == nil {
+				return fmt.Errorf("it shows:\n%s", strings.Join(render(mw.Status), "\n"))
+			}
+		}
+		return nil
+	})
+}
+
 // good waits until a work is applied and available, in its present generation.
 func (s *stage) good(name string) *workv1.ManifestWork {
 	s.t.Helper()
