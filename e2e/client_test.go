@@ -77,7 +77,7 @@ type answer struct {
 }
 
 // patience bounds a command of a client that must end by itself.
-const patience = 30 * time.Second
+const patience = 60 * time.Second
 
 // ask runs a command to its end.
 func ask(ctx context.Context, ctl env.Command, input string, args ...string) answer {

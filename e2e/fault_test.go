@@ -30,8 +30,9 @@ func (s *suite) cut(t *testing.T, mode clusters.Mode) {
 		t.Fatal(err)
 	}
 	start := time.Now()
-	// 15 s to notice a half-open peer, 5 s to say so.
-	reason := s.untilReady(t, spoke.Name, corev1.ConditionFalse, 20*time.Second)
+	// 15 s to notice a half-open peer, and some to say so. Without us the node's lease
+	// would end after 40 s, and the node be Unknown.
+	reason := s.untilReady(t, spoke.Name, corev1.ConditionFalse, 35*time.Second)
 	t.Logf("NotReady %s after the cut: %s", time.Since(start).Round(time.Millisecond), reason)
 	if reason != "TunnelDisconnected" {
 		t.Errorf("reason: got %q", reason)
@@ -56,7 +57,7 @@ func (s *suite) cut(t *testing.T, mode clusters.Mode) {
 	if got := countOurs(t, spoke, mark, name, "create", "patch", "update"); got != 1 {
 		t.Errorf("writes of %s: got %d, want 1", name, got)
 	}
-	s.hub.kubectl(t, "delete", "work", name, "-n", spoke.Name, "--timeout=60s")
+	s.hub.kubectl(t, "delete", "work", name, "-n", spoke.Name, "--timeout=90s")
 	s.untilGone(t, name)
 }
 
@@ -85,5 +86,5 @@ func (s *suite) hubRestartIsSurvived(t *testing.T) {
 	if got := countOurs(t, spoke, mark, "restart", "create", "patch", "update"); got != 1 {
 		t.Errorf("writes of restart: got %d, want 1", got)
 	}
-	s.hub.kubectl(t, "delete", "work", "restart", "-n", spoke.Name, "--timeout=60s")
+	s.hub.kubectl(t, "delete", "work", "restart", "-n", spoke.Name, "--timeout=90s")
 }

@@ -109,7 +109,7 @@ func (s *suite) acceptanceIsLive(t *testing.T) {
 	const name = "spoke2"
 	s.hub.kubectl(t, "patch", "managedcluster", name, "--type=merge", "-p", `{"spec":{"hubAcceptsClient":false}}`)
 	start := time.Now()
-	until(t, "session of a cluster that is not accepted", 5*time.Second, func(ctx context.Context) error {
+	until(t, "session of a cluster that is not accepted", 30*time.Second, func(ctx context.Context) error {
 		out, err := s.hub.ctl.Run(ctx, "get", "--raw", "/apis/live.spokelet.io/v1alpha1/clusters/"+name+"/proxy/version")
 		if err == nil {
 			return fmt.Errorf("still answers: %s", out)

@@ -72,7 +72,7 @@ func (s *suite) worksActAsTheirAccount(t *testing.T) {
 	start := time.Now()
 	s.untilWork(t, "rights", "Applied", "True")
 	t.Logf("applied %s after the right was given", time.Since(start).Round(time.Millisecond))
-	s.hub.kubectl(t, "delete", "work", "rights", "-n", "spoke1", "--timeout=60s")
+	s.hub.kubectl(t, "delete", "work", "rights", "-n", "spoke1", "--timeout=90s")
 	s.untilGone(t, "allowed")
 	s.spoke().kubectl(t, "delete", "clusterrole", "e2e-classes")
 }
@@ -94,6 +94,6 @@ func (s *suite) largeManifests(t *testing.T) {
 	if _, err := s.value(t.Context(), "large"); err == nil {
 		t.Error("an object is there that cannot be")
 	}
-	s.hub.kubectl(t, "delete", "work", "large", "-n", "spoke1", "--timeout=60s")
+	s.hub.kubectl(t, "delete", "work", "large", "-n", "spoke1", "--timeout=90s")
 	s.untilGone(t, "small")
 }

@@ -39,7 +39,7 @@ func (s *suite) machineIsDebugged(t *testing.T, c client) {
 		if name == nil || !strings.Contains(got.Out, "got a word\n") {
 			return "", fmt.Errorf("debug answers %d, %q, %q", got.Code, got.Out, got.Err)
 		}
-		defer func() { _, _ = ctl.Run(t.Context(), "delete", "pod", name[1], "--timeout=30s") }()
+		defer func() { _, _ = ctl.Run(t.Context(), "delete", "pod", name[1], "--timeout=90s") }()
 		logs := ask(t.Context(), ctl, "", "logs", name[1])
 		return fmt.Sprint(got.Code, debugger.ReplaceAllString(got.Out, ""), logs.Code, logs.Out), nil
 	})
@@ -51,7 +51,7 @@ func (s *suite) machineIsDebugged(t *testing.T, c client) {
 func (s *suite) machinesNamespace(t *testing.T) {
 	t.Helper()
 	s.spokes[1].apply(t, "{apiVersion: v1, kind: Namespace, metadata: {name: "+podsNamespace+", labels: {spokelet.io/pods: allowed}}}")
-	s.spokes[1].kubectl(t, "wait", "--for=create", "serviceaccount/default", "-n", podsNamespace, "--timeout=30s")
+	s.spokes[1].kubectl(t, "wait", "--for=create", "serviceaccount/default", "-n", podsNamespace, "--timeout=90s")
 }
 
 // untilNoDebugger waits until the pods of debugging a virtual node are gone from
@@ -91,7 +91,7 @@ func (s *suite) machineIsNotDebugged(t *testing.T, c client) {
 		t.Errorf("the pod is in the spoke: %v", err)
 	}
 	// Whoever waits for its container learns that there will be none.
-	s.hub.inPods(t, "delete", "pod", name[1], "--timeout=30s")
+	s.hub.inPods(t, "delete", "pod", name[1], "--timeout=90s")
 	if code := asking.ended(t, patience); code == 0 {
 		t.Errorf("debug of a machine that is not to be had succeeds: %q", asking.text())
 	}

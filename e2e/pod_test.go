@@ -178,22 +178,16 @@ func (s *suite) podsRun(t *testing.T) {
 func (s *suite) makeNamespace(t *testing.T, name string) {
 	t.Helper()
 	s.hub.kubectl(t, "create", "namespace", name)
-	s.hub.kubectl(t, "wait", "--for=create", "serviceaccount/default", "-n", name, "--timeout=30s")
+	s.hub.kubectl(t, "wait", "--for=create", "serviceaccount/default", "-n", name, "--timeout=90s")
 }
 
 func (s *suite) podIsMirrored(t *testing.T) {
-	hub, spoke := getPod(t, s.hub, longLived), getPod(t, s.spoke(), longLived)
-	if hub.Status.PodIP == "" || hub.Status.PodIP != spoke.Status.PodIP {
-		t.Errorf("address: got %q, want %q", hub.Status.PodIP, spoke.Status.PodIP)
-	}
-	if diff := cmp.Diff(spoke.Status.ContainerStatuses, hub.Status.ContainerStatuses); diff != "" {
-		t.Errorf("containers (-spoke +hub):\n%s", diff)
-	}
-	want := podConditions(spoke)
-	want["spokelet.io/InCluster"] = corev1.ConditionTrue
-	if diff := cmp.Diff(want, podConditions(hub)); diff != "" {
-		t.Errorf("conditions (-spoke +hub):\n%s", diff)
-	}
+	var hub, spoke *corev1.Pod
+	// What the kubelet says last is on its way when both say that the pod is ready.
+	until(t, "the same on both sides", settle, func(context.Context) error {
+		hub, spoke = getPod(t, s.hub, longLived), getPod(t, s.spoke(), longLived)
+		return sameStatus(spoke, hub)
+	})
 	if got := spoke.Labels["spokelet.io/hub-pod-uid"]; types.UID(got) != hub.UID {
 		t.Errorf("mark in the spoke: got %q, want %q", got, hub.UID)
 	}
@@ -214,6 +208,20 @@ func (s *suite) podIsMirrored(t *testing.T) {
 	if out := s.hub.inPods(t, "describe", "pod", longLived); !strings.Contains(out, "Started") || !strings.Contains(out, hub.Status.PodIP) {
 		t.Errorf("describe: %s", out)
 	}
+}
+
+// sameStatus tells how what the hub says of a pod differs from what its spoke says.
+func sameStatus(spoke, hub *corev1.Pod) error {
+	if hub.Status.PodIP == "" || hub.Status.PodIP != spoke.Status.PodIP {
+		return fmt.Errorf("address: got %q, want %q", hub.Status.PodIP, spoke.Status.PodIP)
+	}
+	want := podConditions(spoke)
+	want["spokelet.io/InCluster"] = corev1.ConditionTrue
+	diff := cmp.Diff(spoke.Status.ContainerStatuses, hub.Status.ContainerStatuses) + cmp.Diff(want, podConditions(hub))
+	if diff != "" {
+		return fmt.Errorf("(-spoke +hub):\n%s", diff)
+	}
+	return nil
 }
 
 func podConditions(pod *corev1.Pod) map[corev1.PodConditionType]corev1.ConditionStatus {
@@ -258,5 +266,5 @@ func (s *suite) containerIsResized(t *testing.T) {
 	if was, is := before.Status.ContainerStatuses[0].ContainerID, after.Status.ContainerStatuses[0].ContainerID; was != is {
 		t.Errorf("the container was replaced: %s, %s", was, is)
 	}
-	s.hub.inPods(t, "delete", "pod", "resized", "--timeout=30s")
+	s.hub.inPods(t, "delete", "pod", "resized", "--timeout=90s")
 }

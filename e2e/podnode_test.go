@@ -178,12 +178,12 @@ func kubeletSettings(out string) (string, error) {
 func (s *suite) nodeIsDrained(t *testing.T) {
 	s.hub.apply(t, deployment("drained", 2, forever))
 	for _, c := range s.clients() {
-		s.hub.inPods(t, "rollout", "status", "deployment/drained", "--timeout=60s")
+		s.hub.inPods(t, "rollout", "status", "deployment/drained", "--timeout=90s")
 		before := podsOf(t, s.spoke(), "drained")
 		if len(before) != 2 {
 			t.Fatalf("the spoke has %d pods", len(before))
 		}
-		said := ask(t.Context(), c.hub, "", "drain", c.node, "--pod-selector=app=drained", "--timeout=60s")
+		said := ask(t.Context(), c.hub, "", "drain", c.node, "--pod-selector=app=drained", "--timeout=90s")
 		if said.Code != 0 || !strings.Contains(said.Out, "node/spoke1 drained") {
 			t.Fatalf("%s: drain answers %+v", c.name, said)
 		}
@@ -202,8 +202,8 @@ func (s *suite) nodeIsDrained(t *testing.T) {
 			t.Errorf("%s: uncordon answers %+v", c.name, said)
 		}
 	}
-	s.hub.inPods(t, "rollout", "status", "deployment/drained", "--timeout=60s")
-	s.hub.inPods(t, "delete", "deployment", "drained", "--timeout=30s")
+	s.hub.inPods(t, "rollout", "status", "deployment/drained", "--timeout=90s")
+	s.hub.inPods(t, "delete", "deployment", "drained", "--timeout=90s")
 	s.untilNone(t, "app=drained")
 }
 

@@ -83,7 +83,7 @@ func (s *suite) referencesFollow(t *testing.T) {
 		}
 		return nil
 	})
-	s.hub.inPods(t, "delete", "pod", "refers", "--timeout=30s")
+	s.hub.inPods(t, "delete", "pod", "refers", "--timeout=90s")
 	for _, kind := range []string{"configmap/settings", "secret/keys", "secret/pull"} {
 		s.untilNoCopy(t, kind)
 	}
@@ -130,6 +130,6 @@ func (s *suite) missingReferenceHeals(t *testing.T) {
 	}
 	s.hub.inPods(t, "create", "configmap", "late", "--from-literal=k=v")
 	untilPod(t, s.hub, "early", "ready", ready)
-	s.hub.inPods(t, "delete", "pod", "early", "--timeout=30s")
+	s.hub.inPods(t, "delete", "pod", "early", "--timeout=90s")
 	s.hub.inPods(t, "delete", "configmap", "late")
 }

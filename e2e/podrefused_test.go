@@ -40,6 +40,8 @@ func (s *suite) podsRefused(t *testing.T) {
 	for _, name := range []string{"foreign", "limited", "strict"} {
 		s.makeNamespace(t, name)
 	}
+	// A quota holds once a controller has counted.
+	s.spoke().kubectl(t, "wait", "--for=jsonpath={.status.hard.pods}=0", "resourcequota/nothing", "-n", "limited", "--timeout=90s")
 	// It is the spoke's own.
 	s.spoke().apply(t, strings.Replace(pod("clash", "", container("main", forever, "")), onSpoke, "", 1))
 	theirs := untilPod(t, s.spoke(), "clash", "ready", ready)
@@ -65,7 +67,7 @@ func (s *suite) podsRefused(t *testing.T) {
 			if now := getPod(t, s.spoke(), "clash"); now.UID != theirs.UID || now.DeletionTimestamp != nil {
 				t.Errorf("the spoke's own pod: was %s, is %s, deleted %v", theirs.UID, now.UID, now.DeletionTimestamp)
 			}
-			s.spoke().inPods(t, "delete", "pod", "clash", "--timeout=30s")
+			s.spoke().inPods(t, "delete", "pod", "clash", "--timeout=90s")
 			untilPod(t, s.hub, "clash", "ready", ready)
 		},
 	}
@@ -74,9 +76,9 @@ func (s *suite) podsRefused(t *testing.T) {
 	}
 	parallel(t, tests)
 	s.hub.kubectl(t, "delete", "namespace", "foreign", "limited", "strict", "--wait=false")
-	s.hub.kubectl(t, "delete", "pod", "-n", "kube-system", "intruder", "--timeout=60s")
-	s.hub.inPods(t, "delete", "pod", "-l", "app in (hostnet, hostpath, privileged, nfs, claims, clash)", "--timeout=60s")
-	s.hub.kubectl(t, "wait", "--for=delete", "namespace/foreign", "namespace/limited", "namespace/strict", "--timeout=60s")
+	s.hub.kubectl(t, "delete", "pod", "-n", "kube-system", "intruder", "--timeout=90s")
+	s.hub.inPods(t, "delete", "pod", "-l", "app in (hostnet, hostpath, privileged, nfs, claims, clash)", "--timeout=90s")
+	s.hub.kubectl(t, "wait", "--for=delete", "namespace/foreign", "namespace/limited", "namespace/strict", "--timeout=90s")
 	left, err := s.spoke().kube.CoreV1().Pods("limited").List(t.Context(), metav1.ListOptions{})
 	if err != nil || len(left.Items) > 0 {
 		t.Errorf("pods in the spoke after their namespace went on the hub: %d, %v", len(left.Items), err)

@@ -34,7 +34,7 @@ func (s *suite) initAndSidecar(t *testing.T) {
 	if out := s.hub.inPods(t, "logs", "staged", "-c", "main"); out != "prepared\n" {
 		t.Errorf("the volume holds %q", out)
 	}
-	s.hub.inPods(t, "delete", "pod", "staged", "--timeout=30s")
+	s.hub.inPods(t, "delete", "pod", "staged", "--timeout=90s")
 	untilNoPod(t, s.spoke(), "staged")
 }
 
@@ -56,9 +56,9 @@ func (s *suite) containersEnd(t *testing.T) {
 func (s *suite) jobCompletes(t *testing.T) {
 	s.hub.apply(t, "apiVersion: batch/v1\nkind: Job\nmetadata: {name: once, namespace: pods}\nspec: {completions: 3, parallelism: 3, template: {spec: "+
 		podSpec("restartPolicy: Never, "+bySelector, container("main", "echo done", ""))+"}}\n")
-	s.hub.inPods(t, "wait", "--for=condition=complete", "job/once", "--timeout=60s")
+	s.hub.inPods(t, "wait", "--for=condition=complete", "job/once", "--timeout=90s")
 	// A pod that has succeeded lets go of the Job's finalizer, and goes on both sides.
-	s.hub.inPods(t, "delete", "job", "once", "--timeout=30s")
+	s.hub.inPods(t, "delete", "job", "once", "--timeout=90s")
 	s.untilNone(t, "job-name=once")
 }
 
@@ -88,7 +88,7 @@ spec: {replicas: %[2]d, selector: {matchLabels: {app: %[1]s}}, template: {metada
 }
 
 func (s *suite) deploymentRolls(t *testing.T) {
-	rolled := func() { s.hub.inPods(t, "rollout", "status", "deployment/rolls", "--timeout=60s") }
+	rolled := func() { s.hub.inPods(t, "rollout", "status", "deployment/rolls", "--timeout=90s") }
 	s.hub.apply(t, deployment("rolls", 2, forever))
 	rolled()
 	s.hub.inPods(t, "scale", "deployment/rolls", "--replicas=4")
@@ -96,7 +96,7 @@ func (s *suite) deploymentRolls(t *testing.T) {
 	s.hub.apply(t, deployment("rolls", 3, "echo new; sleep 1d"))
 	rolled()
 	s.lostPodIsReplaced(t)
-	s.hub.inPods(t, "delete", "deployment", "rolls", "--timeout=30s")
+	s.hub.inPods(t, "delete", "deployment", "rolls", "--timeout=90s")
 	s.untilNone(t, "app=rolls")
 }
 
@@ -115,14 +115,14 @@ func (s *suite) lostPodIsReplaced(t *testing.T) {
 		lost = pods.Items[0].Name
 		return nil
 	})
-	s.spoke().inPods(t, "delete", "pod", lost, "--timeout=30s")
+	s.spoke().inPods(t, "delete", "pod", lost, "--timeout=90s")
 	untilPod(t, s.hub, lost, "ended", func(pod *corev1.Pod) error {
 		if pod.Status.Phase != corev1.PodFailed || pod.Status.Reason != "PodDeletedInCluster" {
 			return errors.New("not said to be deleted")
 		}
 		return nil
 	})
-	s.hub.inPods(t, "rollout", "status", "deployment/rolls", "--timeout=60s")
+	s.hub.inPods(t, "rollout", "status", "deployment/rolls", "--timeout=90s")
 	if _, err := s.spoke().ctl.Run(t.Context(), "get", "pod", lost, "-n", podsNamespace); err == nil {
 		t.Error("the pod that was deleted in the spoke is there again")
 	}
@@ -152,7 +152,7 @@ spec: {selector: {matchLabels: {app: everywhere}}, template: {metadata: {labels:
 	if err != nil || len(pods.Items) > 0 {
 		t.Errorf("the spoke has %d pods of it, %v", len(pods.Items), err)
 	}
-	s.hub.inPods(t, "delete", "daemonset", "everywhere", "--timeout=30s")
+	s.hub.inPods(t, "delete", "daemonset", "everywhere", "--timeout=90s")
 	s.untilNone(t, "app=everywhere")
 }
 
@@ -163,16 +163,16 @@ func (s *suite) podIsDeleted(t *testing.T) {
 	for _, name := range []string{"polite", "rude"} {
 		untilPod(t, s.hub, name, "ready", ready)
 	}
-	said := make(chan answer, 1)
-	go func() { said <- ask(t.Context(), s.hub.ctl.With("-n", podsNamespace), "", "logs", "-f", "polite") }()
+	said := follow(t, s.hub.ctl.With("-n", podsNamespace), "logs", "-f", "polite")
+	said.until(t, "up\n") // it is followed before it goes
 	start := time.Now()
-	s.hub.inPods(t, "delete", "pod", "polite", "--timeout=30s")
+	s.hub.inPods(t, "delete", "pod", "polite", "--timeout=90s")
 	took := time.Since(start)
 	if _, err := s.spoke().ctl.Run(t.Context(), "get", "pod", "polite", "-n", podsNamespace); err == nil {
 		t.Error("the hub's pod went before the spoke's")
 	}
-	if got := <-said; !strings.Contains(got.Out, "bye") {
-		t.Errorf("the pod had no time to say goodbye: %+v", got)
+	if code := said.ended(t, patience); code != 0 || !strings.Contains(said.text(), "bye") {
+		t.Errorf("the pod had no time to say goodbye: code %d, %q", code, said.text())
 	}
 	t.Logf("a pod that takes half a second to end is deleted in %s", took.Round(time.Millisecond))
 	s.hub.inPods(t, "delete", "pod", "rude", "--force", "--grace-period=0")

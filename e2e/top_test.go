@@ -54,7 +54,7 @@ func (s *suite) topAgrees(t *testing.T) {
 		tests["nodes, "+c.name] = func(t *testing.T) { s.nodesTop(t, c) }
 	}
 	parallel(t, tests)
-	s.hub.inPods(t, "delete", "pod", figured, "--timeout=30s")
+	s.hub.inPods(t, "delete", "pod", figured, "--timeout=90s")
 }
 
 // installMetricsServers installs one on the hub and one in the first spoke, and

@@ -56,16 +56,21 @@ func (s *suite) verbsAgree(t *testing.T) {
 		}
 	}
 	parallel(t, tests)
-	s.hub.inPods(t, "delete", "pod", "attached", "crashed", "debugged", "followed", "--timeout=30s")
+	s.hub.inPods(t, "delete", "pod", "attached", "crashed", "debugged", "followed", "--timeout=90s")
 }
 
 func (s *suite) execNeedsARight(t *testing.T) {
 	s.hub.inPods(t, "create", "role", "reader", "--verb=get,list", "--resource=pods,pods/log")
 	s.hub.inPods(t, "create", "rolebinding", "reader", "--role=reader", "--user=bob")
 	bob := s.hub.as("bob").With("-n", podsNamespace)
-	if out, err := bob.Run(t.Context(), "logs", longLived, "-c", "main"); err != nil || !strings.Contains(out, "line 20") {
-		t.Errorf("who may read logs: %v, %q", err, out)
-	}
+	// The API server knows of a right a moment after it was given.
+	until(t, "logs for who may read them", settle, func(ctx context.Context) error {
+		out, err := bob.Run(ctx, "logs", longLived, "-c", "main")
+		if err == nil && !strings.Contains(out, "line 20") {
+			err = fmt.Errorf("got %q", out)
+		}
+		return err
+	})
 	for _, args := range [][]string{{"exec", longLived, "-c", "main", "--", "true"}, {"attach", longLived, "-c", "main"}, {"port-forward", longLived, ":8080"}} {
 		refused(t, "who may read only", bob, "", args, "orbidden", "bob")
 	}
@@ -351,7 +356,7 @@ func (s *suite) copyIsDebugged(t *testing.T, c client, image []string) {
 		untilPod(t, on, name, "ready", ready)
 	}
 	c.verbs(t, map[string]verb{"the log of a copy": {args: []string{"logs", name, "-c", "main"}, out: "copied\n"}})
-	s.hub.inPods(t, "delete", "pod", name, "--timeout=30s")
+	s.hub.inPods(t, "delete", "pod", name, "--timeout=90s")
 }
 
 // describedContainers is the part of what describe says that is the same on both

@@ -162,7 +162,7 @@ func (s *suite) badManifest(t *testing.T) {
 		}
 	}
 	refused(t, "a manifest without a kind cannot be stored", s.hub.ctl, workManifest("nokind", `{apiVersion: v1, metadata: {name: x}}`), []string{"apply", "-f", "-"}, "kind")
-	s.hub.kubectl(t, "delete", "work", "mixed", "-n", "spoke1", "--timeout=60s")
+	s.hub.kubectl(t, "delete", "work", "mixed", "-n", "spoke1", "--timeout=90s")
 	s.untilGone(t, "good")
 }
 
@@ -181,7 +181,7 @@ func (s *suite) driftIsRepaired(t *testing.T) {
 
 func (s *suite) workIsDeleted(t *testing.T) {
 	for _, name := range []string{"basic", "drift"} {
-		s.hub.kubectl(t, "delete", "work", name, "-n", "spoke1", "--timeout=60s")
+		s.hub.kubectl(t, "delete", "work", name, "-n", "spoke1", "--timeout=90s")
 	}
 	// The objects go before the Work does, so nothing is waited for here.
 	for _, name := range []string{"one", "drifts"} {
