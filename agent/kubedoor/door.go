@@ -114,7 +114,13 @@ func (d *Door) upgrade(w http.ResponseWriter, r *http.Request, a *admitted) {
 	out.ContentLength = 0
 	door.KeepUpgrade(out.Header, a.protocol)
 	d.address(out, a)
-	if err := door.Switch(context.Background(), w, out, d.backend.upgrades, func() {}); err != nil {
+	path, auditID, log := a.path, r.Header.Get("Audit-Id"), d.cfg.Logger // no more is held of the request
+	ended := func(cause error) {
+		if cause != nil { // the hub hears that it was cut, and of no reason
+			log.V(1).Info("A stream was cut", "path", path, "auditID", auditID, "why", cause.Error())
+		}
+	}
+	if err := door.Switch(context.Background(), w, out, d.backend.upgrades, ended); err != nil {
 		d.unreachable(w, r, err)
 	}
 }

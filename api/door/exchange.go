@@ -34,7 +34,7 @@ var ErrSwitch = errors.New("backend did not switch to the protocol asked for")
 // An error means that nothing has been written to w.
 func Exchange(w http.ResponseWriter, out *http.Request, rt http.RoundTripper) error {
 	ended := make(chan struct{})
-	if err := Switch(out.Context(), w, out, rt, func() { close(ended) }); err != nil {
+	if err := Switch(out.Context(), w, out, rt, func(error) { close(ended) }); err != nil {
 		return err
 	}
 	<-ended
@@ -47,12 +47,13 @@ func Exchange(w http.ResponseWriter, out *http.Request, rt http.RoundTripper) er
 // context bounds the switch alone.
 //
 // ended is called once, when both connections have ended, or before Switch
-// returns when there was no switch.
-func Switch(life context.Context, w http.ResponseWriter, out *http.Request, rt http.RoundTripper, ended func()) error {
+// returns when there was no switch. Its argument is what cut the stream, nil when
+// it ended in order.
+func Switch(life context.Context, w http.ResponseWriter, out *http.Request, rt http.RoundTripper, ended func(cause error)) error {
 	var client net.Conn
 	defer func() {
 		if client == nil {
-			ended()
+			ended(nil)
 		}
 	}()
 	res, err := rt.RoundTrip(out) //nolint:bodyclose // closed below, under a name that outlives its replacement
@@ -84,9 +85,9 @@ func Switch(life context.Context, w http.ResponseWriter, out *http.Request, rt h
 		return nil
 	}
 	client = conn
-	begin(life, client, backend, func() {
+	begin(life, client, backend, func(cause error) {
 		_ = body.Close()
-		ended()
+		ended(cause)
 	})
 	return nil
 }

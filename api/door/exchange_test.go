@@ -132,7 +132,7 @@ func TestSwitchDoesNotWaitForTheEnd(t *testing.T) {
 			c := serve(t, func(w http.ResponseWriter, out *http.Request) {
 				defer close(returned)
 				out.URL.Host = address
-				_ = Switch(life, w, out, &http.Transport{DisableKeepAlives: true}, func() { ended <- struct{}{} })
+				_ = Switch(life, w, out, &http.Transport{DisableKeepAlives: true}, func(error) { ended <- struct{}{} })
 			})
 			_, _ = io.WriteString(c, ask)
 			<-returned
@@ -247,11 +247,11 @@ func (f failing) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// await begins a splice and waits for its end.
-func await(ctx context.Context, client, backend io.ReadWriteCloser) {
-	ended := make(chan struct{})
-	begin(ctx, client, backend, func() { close(ended) })
-	<-ended
+// await begins a splice, waits for its end and returns what cut it.
+func await(ctx context.Context, client, backend io.ReadWriteCloser) error {
+	ended := make(chan error, 1)
+	begin(ctx, client, backend, func(cause error) { ended <- cause })
+	return <-ended
 }
 
 func TestSplicePassesAFailureOnAsAnAbort(t *testing.T) {
@@ -259,12 +259,11 @@ func TestSplicePassesAFailureOnAsAnAbort(t *testing.T) {
 		client, clientFar := net.Pipe()
 		backend, backendFar := net.Pipe()
 		near := &pipeEnd{Conn: client}
-		done := make(chan struct{})
-		go func() { defer close(done); await(t.Context(), near, failing{backend}) }()
+		done := make(chan error, 1)
+		go func() { done <- await(t.Context(), near, failing{backend}) }()
 		_ = backendFar.Close()
-		<-done
-		if !near.aborted {
-			t.Error("a cut on one side was a clean end on the other")
+		if cause := <-done; !near.aborted || !errors.Is(cause, io.ErrUnexpectedEOF) {
+			t.Errorf("aborted %t, because of %v: a cut on one side was a clean end on the other", near.aborted, cause)
 		}
 		_ = clientFar.Close()
 	})
@@ -275,13 +274,12 @@ func TestSpliceEndsCleanly(t *testing.T) {
 		client, clientFar := net.Pipe()
 		backend, backendFar := net.Pipe()
 		near := &pipeEnd{Conn: client}
-		done := make(chan struct{})
-		go func() { defer close(done); await(t.Context(), near, backend) }()
+		done := make(chan error, 1)
+		go func() { done <- await(t.Context(), near, backend) }()
 		go func() { _, _ = io.WriteString(backendFar, "bye"); _ = backendFar.Close() }()
 		got, err := io.ReadAll(clientFar)
-		<-done
-		if string(got) != "bye" || err != nil || near.aborted {
-			t.Errorf("read %q, %v, aborted %v; want a clean end", got, err, near.aborted)
+		if cause := <-done; string(got) != "bye" || err != nil || near.aborted || cause != nil {
+			t.Errorf("read %q, %v, aborted %v because of %v; want a clean end", got, err, near.aborted, cause)
 		}
 	})
 }
@@ -293,7 +291,7 @@ func TestSpliceEndsWithItsContext(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		near := &pipeEnd{Conn: client}
 		done := make(chan struct{})
-		go func() { defer close(done); await(ctx, near, backend) }()
+		go func() { defer close(done); _ = await(ctx, near, backend) }()
 		synctest.Wait()
 		cancel()
 		<-done
@@ -315,7 +313,7 @@ func TestSpliceDoesNotWaitForEverForAClientWhoseBackendHasEnded(t *testing.T) {
 		backend, backendFar := net.Pipe()
 		near := &halfClosing{pipeEnd{Conn: client}}
 		start, done := time.Now(), make(chan struct{})
-		go func() { defer close(done); await(t.Context(), near, backend) }()
+		go func() { defer close(done); _ = await(t.Context(), near, backend) }()
 		_ = backendFar.Close()
 		<-done
 		if waited := time.Since(start); waited != linger || near.aborted {
@@ -351,7 +349,7 @@ func TestSpliceWaitsForABackendThatIsFed(t *testing.T) {
 				near, far := net.Pipe()
 				backend := &feeding{pipeEnd: pipeEnd{Conn: near}, ended: make(chan func(error), 1)}
 				done := make(chan struct{})
-				go func() { defer close(done); await(t.Context(), client, backend) }()
+				go func() { defer close(done); _ = await(t.Context(), client, backend) }()
 				(<-backend.ended)(tc.err)
 				synctest.Wait()
 				if backend.aborted != tc.aborted {

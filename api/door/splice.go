@@ -44,11 +44,13 @@ type splice struct {
 	mu      sync.Mutex // guards what is below
 	half    bool       // one direction has ended
 	settled bool       // how it ends is decided
+	cause   error      // what cut it
 	linger  *time.Timer
 }
 
-// begin starts a splice. ended is called once, when it does nothing any more.
-func begin(ctx context.Context, client, backend io.ReadWriteCloser, ended func()) {
+// begin starts a splice. ended is called once, when it does nothing any more, with
+// what cut it, or nil.
+func begin(ctx context.Context, client, backend io.ReadWriteCloser, ended func(cause error)) {
 	s := &splice{client: client, backend: backend}
 	unwatch := context.AfterFunc(ctx, func() {
 		abort(client)
@@ -60,7 +62,7 @@ func begin(ctx context.Context, client, backend io.ReadWriteCloser, ended func()
 		s.over(backends, err)
 		if going.Add(-1) == 0 {
 			unwatch()
-			ended()
+			ended(s.why())
 		}
 	}
 	write := func() { carried(false, carry(backend, client)) }
@@ -116,12 +118,24 @@ func (s *splice) over(backends bool, err error) {
 		err = nil // whatever came of it, the backend's end was clean
 	}
 	s.settled = true
+	if !inOrder(err) {
+		s.cause = err
+	}
 	s.mu.Unlock()
 	finish(err, s.client, s.backend)
 }
 
+// why is what cut the splice.
+func (s *splice) why() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cause
+}
+
+func inOrder(err error) bool { return err == nil || errors.Is(err, errHalfClosed) }
+
 func finish(err error, a, b io.Closer) {
-	if err == nil || errors.Is(err, errHalfClosed) {
+	if inOrder(err) {
 		_ = a.Close()
 		_ = b.Close()
 		return

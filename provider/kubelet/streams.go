@@ -221,7 +221,7 @@ func (e *endpoint) stream(w http.ResponseWriter, r *http.Request, c call) {
 	if strings.EqualFold(protocol, protocolSPDY) {
 		l.follow = c.follower()
 	}
-	if err := door.Switch(e.life, w, out, l, l.release); err != nil {
+	if err := door.Switch(e.life, w, out, l, func(error) { l.release() }); err != nil {
 		e.broken(w, r, err)
 	}
 }
