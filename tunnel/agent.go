@@ -218,10 +218,12 @@ func (a *Agent) keepConnected(ctx context.Context, serving *sync.WaitGroup) {
 	}
 }
 
-// next counts failures: a session that ended soon is one.
+// next counts failures: a session that ended soon is one, and so is one that the hub
+// soon announced the end of. A hub that refuses a cluster does that, and whether the
+// connection is still there for a moment is chance.
 func (a *Agent) next(last *agentSession, failures int) int {
 	a.config.Logger.V(1).Info("another session is needed", "reason", context.Cause(last.replace).Error())
-	if last.life.Err() == nil || time.Since(last.since) >= a.config.Backoff.Reset {
+	if time.Since(last.since) >= a.config.Backoff.Reset {
 		return 0
 	}
 	return failures + 1
