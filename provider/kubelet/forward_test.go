@@ -19,8 +19,8 @@ import (
 )
 
 // apiServer serves port-forward by WebSocket, as the hub's API server does before
-// the endpoint: with its own handlers.
-func (f *fixture) apiServer() *rest.Config {
+// the endpoint: with its own handlers. ended is closed when it has served one.
+func (f *fixture) apiServer() (client *rest.Config, ended <-chan struct{}) {
 	f.t.Helper()
 	way, err := rest.TransportFor(f.config())
 	if err != nil {
@@ -28,9 +28,13 @@ func (f *fixture) apiServer() *rest.Config {
 	}
 	location := &url.URL{Scheme: "https", Host: f.address, Path: "/portForward/team/web"}
 	forward := proxy.NewUpgradeAwareHandler(location, way, false, true, responder{f.t})
-	server := httptest.NewServer(apiserverproxy.NewTunnelingHandler(forward))
+	tunnel, served := apiserverproxy.NewTunnelingHandler(forward), make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer close(served)
+		tunnel.ServeHTTP(w, r)
+	}))
 	f.t.Cleanup(server.Close)
-	return &rest.Config{Host: server.URL, BearerToken: "t"} // which it passes on
+	return &rest.Config{Host: server.URL, BearerToken: "t"}, served // the token is passed on
 }
 
 type responder struct{ t *testing.T }
@@ -43,7 +47,7 @@ func (r responder) Error(_ http.ResponseWriter, _ *http.Request, err error) {
 // API server's tunnel would go on for ever.
 func TestAPortForwardByWebSocketEndsWithTheCut(t *testing.T) {
 	s := newSpoke(t, forwards)
-	server := s.apiServer()
+	server, served := s.apiServer()
 	way, holder, err := websocket.RoundTripperFor(server)
 	if err != nil {
 		t.Fatal(err)
@@ -67,9 +71,15 @@ func TestAPortForwardByWebSocketEndsWithTheCut(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.agent.Network.Cut()
+	patience := time.After(30 * time.Second)
 	select {
 	case <-client.CloseChan():
-	case <-time.After(30 * time.Second):
-		t.Error("the client is not told of the cut")
+	case <-patience:
+		t.Error("the client goes on after the cut")
+	}
+	select {
+	case <-served:
+	case <-patience:
+		t.Error("the API server goes on after the cut")
 	}
 }

@@ -24,8 +24,9 @@ const (
 
 	spdySynReply = 2
 	spdyReset    = 3
-	spdyPing     = 6
 	spdyGoAway   = 7
+
+	spdyInternalError = 2 // of GOAWAY
 
 	// spdyMaxControl is the largest control frame that is held until it is whole;
 	// servers of exec send some dozens of bytes.
@@ -39,11 +40,6 @@ const (
 // maxFarewell bounds what is told of a cut.
 const maxFarewell = 1 << 10
 
-// alarms is how many pings tell the client of port-forward of a cut: so many
-// answers come over a longer time than the hub's API server takes to notice the
-// end of our connection.
-const alarms = 16
-
 // follower reads what a server of exec, attach or port-forward sends, follows
 // where frames begin and end, and passes them on. When the way to the server of a
 // command is cut, or ends before the command's end was told, it says so on the
@@ -53,7 +49,8 @@ const alarms = 16
 // speaks WebSocket, the hub's API server closes its connection no sooner than it
 // says something next: Close waits for a lock that a Read holds
 // (k8s.io/apiserver/pkg/util/proxy/streamtunnel.go, v1.31 to v1.37). A client with a
-// ping that was lost to the cut says nothing for ever. So it is pinged: it answers.
+// ping that was lost to the cut says nothing for ever. So it gets what a server
+// sends that fails, a GOAWAY, and closes its connection itself.
 //
 // What it gives to Read is always whole frames: DATA that has come in part is
 // passed on as a DATA frame of that part.
@@ -62,8 +59,8 @@ type follower struct {
 	// status says that the protocol tells every end by a metav1.Status (v4 and
 	// later); before, only failures were told, and as text.
 	status bool
-	// forward: what is followed is port-forward.
-	forward bool
+	// forward: what is followed is port-forward. left: its server has said GOAWAY.
+	forward, left bool
 
 	held []byte // to be passed on before more is read
 	data dataFrame
@@ -188,7 +185,7 @@ func (f *follower) readControl(head [spdyHeader]byte, size int) {
 	kind, fin := binary.BigEndian.Uint16(frame[2:]), frame[4]&spdyFin != 0
 	switch {
 	case kind == spdyGoAway: // a client reads no further
-		f.done = true
+		f.done, f.left = true, true
 	case kind == spdyReset, kind == spdySynReply && fin:
 		ended := size >= 4 && binary.BigEndian.Uint32(frame[spdyHeader:])&^(1<<31) == errorStreamID
 		f.done = f.done || ended
@@ -201,8 +198,8 @@ func (f *follower) end(err error) {
 	f.err = err
 	clean := err == io.EOF //nolint:errorlint // an error that wraps io.EOF is no end in order
 	if f.forward {
-		if !clean {
-			f.held = alarm()
+		if !f.left {
+			f.held = goAwayFrame()
 		}
 		return
 	}
@@ -233,12 +230,8 @@ func farewell(message string, status bool) []byte {
 	return append(frame, body...)
 }
 
-// alarm are the pings that have a client of port-forward speak.
-func alarm() []byte {
-	var frames []byte
-	for i := range uint32(alarms) {
-		frames = append(frames, spdyControl, spdyVersion, 0, spdyPing, 0, 0, 0, 4)
-		frames = binary.BigEndian.AppendUint32(frames, 2*(i+1)) // even: a server's, which clients answer
-	}
-	return frames
+// goAwayFrame is the GOAWAY of a server that has failed: no stream of the client's
+// was good, INTERNAL_ERROR.
+func goAwayFrame() []byte {
+	return []byte{spdyControl, spdyVersion, 0, spdyGoAway, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, spdyInternalError}
 }
