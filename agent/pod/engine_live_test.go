@@ -268,7 +268,7 @@ func TestEventsOfThePodReachTheHub(t *testing.T) {
 	}
 }
 
-func TestSixHundredPodsComeWithinTenSeconds(t *testing.T) {
+func TestSixHundredPodsComeInSeconds(t *testing.T) {
 	c := newCluster(t)
 	h := newHub(c)
 	h.complete()

@@ -305,7 +305,7 @@ func (e *Engine) execute(ctx context.Context, key string) {
 			w.uid = d.uid
 		}
 		w.tried, w.failures = d, 0
-		w.denied.Store(0)
+		w.denied.judge(nil)
 	}
 	wait, err := e.reconcile(ctx, w)
 	switch {

@@ -3,7 +3,11 @@
 
 package work
 
-import "time"
+import (
+	"slices"
+	"sync"
+	"time"
+)
 
 const (
 	// permissionRetry is when a step is tried again that its executor may not do;
@@ -15,30 +19,71 @@ const (
 	permissionLag = 2 * time.Second
 	// appealPause gathers the changes of one grant: a role and its binding.
 	appealPause = 100 * time.Millisecond
+	// appealSpace is between two appeals of a work: roles that change without end
+	// are not as many questions.
+	appealSpace = 10 * time.Second
 )
 
-// untilAskedAgain is how long a refusal stands before the question is put again.
-func (w *work) untilAskedAgain() time.Duration {
-	return backoff(int(w.denied.Load()), permissionLag, permissionRetry)
+// denied are the refusals of one work that wait for a right.
+type denied struct {
+	mu sync.Mutex
+	// All below are guarded by mu.
+	// runs in a row that were refused a step, and the namespaces of the last one's.
+	runs       int
+	namespaces []string
+	// appealed is when a change of rights has, or will have, the work tried again.
+	// lagging: the next refusal may be from before that change.
+	appealed time.Time
+	lagging  bool
 }
 
-// judged takes note of whether this run met a refusal.
-func (w *work) judged() {
-	if !w.denying {
-		w.denied.Store(0)
+// wait is how long a refusal stands before the question is put again.
+func (d *denied) wait() time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.lagging {
+		return backoff(0, permissionLag, permissionRetry)
+	}
+	return backoff(d.runs, permissionLag, permissionRetry)
+}
+
+// judge takes note of the namespaces in which a run was refused steps.
+func (d *denied) judge(namespaces []string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.namespaces = namespaces
+	d.lagging = d.lagging && time.Now().Before(d.appealed) // that attempt is still to come
+	if len(namespaces) == 0 {
+		d.runs = 0
 		return
 	}
-	w.denied.Add(1)
+	d.runs++
 }
 
-// appeal has every work tried again that was refused a step, for what its executor
-// may do has changed. It is not called unless the changes are watched.
-func (e *Engine) appeal() {
+// appeal tells when to try again, and whether that is worth it, once rights have
+// changed in a namespace, or everywhere.
+func (d *denied) appeal(namespace string, now time.Time) (time.Duration, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	concerned := len(d.namespaces) > 0 && (namespace == "" || slices.Contains(d.namespaces, namespace))
+	if !concerned || now.Before(d.appealed) {
+		return 0, false
+	}
+	wait := max(appealPause, d.appealed.Add(appealSpace).Sub(now))
+	d.appealed, d.lagging = now.Add(wait), true
+	return wait, true
+}
+
+// appeal has the works tried again that were refused a step in a namespace, or
+// anywhere, for what executors may do there has changed. It is not called unless the
+// changes are watched.
+func (e *Engine) appeal(namespace string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	now := time.Now()
 	for key, w := range e.works {
-		if w.denied.Swap(0) > 0 {
-			e.queue.AddAfter(key, appealPause)
+		if wait, ok := w.denied.appeal(namespace, now); ok {
+			e.queue.AddAfter(key, wait)
 		}
 	}
 }

@@ -120,7 +120,7 @@ func TestAGrantTakesEffectWhenItIsMade(t *testing.T) {
 	h.ask(name, 1, w, c.configMap("a", "k", "1"))
 	h.says(c, name, 1, workv1.WorkApplied, metav1.ConditionFalse)
 	c.eventually("the refusal stands", func() bool {
-		a.lookup(manifestKey(name)).denied.Store(20) // as if it had stood for long
+		a.lookup(manifestKey(name)).denied.stands()
 		return time.Since(*asked.last.Load()) > 2*permissionLag
 	})
 	granted := time.Now()

@@ -13,52 +13,93 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
+// stands makes the refusal one that has stood for long.
+func (d *denied) stands() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.runs = 20
+}
+
 func TestARefusalIsAskedAboutSoonAndThenLessAndLess(t *testing.T) {
-	w := &work{}
-	var got []time.Duration
-	for range 7 {
-		got = append(got, w.untilAskedAgain())
-		w.denying = true
-		w.judged()
-	}
+	d := &denied{}
 	want := permissionLag
-	for i, pause := range got {
-		if pause < want/2 || pause > want {
-			t.Errorf("after %d refusals: %s, want up to %s", i+1, pause, want)
+	for n := range 7 {
+		if pause := d.wait(); pause < want/2 || pause > want {
+			t.Errorf("after %d refusals: %s, want up to %s", n+1, pause, want)
 		}
+		d.judge([]string{"shop"})
 		want = min(2*want, permissionRetry)
 	}
-	w.denying = false
-	w.judged()
-	if pause := w.untilAskedAgain(); pause > permissionLag {
+	d.judge(nil)
+	if pause := d.wait(); pause > permissionLag {
 		t.Errorf("what was allowed is refused: %s, want up to %s", pause, permissionLag)
 	}
 }
 
-func TestAChangeOfRightsConcernsWorksThatWereRefused(t *testing.T) {
+// queued empties a queue.
+func queued(q workqueue.TypedInterface[string]) []string {
+	var got []string
+	for q.Len() > 0 {
+		key, _ := q.Get()
+		q.Done(key)
+		got = append(got, key)
+	}
+	slices.Sort(got)
+	return got
+}
+
+func TestAChangeOfRightsConcernsWhatWasRefusedThere(t *testing.T) {
+	cases := map[string]struct {
+		reason, namespace string
+		want              []string
+	}{
+		"in one namespace":       {"what it holds is of no matter elsewhere", "shop", []string{"in shop", "in two"}},
+		"in another":             {"as above", "bank", []string{"in bank", "in two"}},
+		"where nobody was":       {"nobody waits for it", "empty", nil},
+		"in the cluster's roles": {"they hold everywhere", "", []string{"in bank", "in no namespace", "in shop", "in two"}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := &Engine{queue: workqueue.NewTypedDelayingQueue[string](), works: map[string]*work{"allowed": {}}}
+				defer e.queue.ShutDown()
+				for key, in := range map[string][]string{
+					"in shop": {"shop"}, "in bank": {"bank"}, "in two": {"shop", "bank"}, "in no namespace": {""},
+				} {
+					e.works[key] = &work{}
+					e.works[key].denied.judge(in)
+				}
+				e.appeal(tc.namespace)
+				time.Sleep(2 * appealPause)
+				if diff := cmp.Diff(tc.want, queued(e.queue)); diff != "" {
+					t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+				}
+			})
+		})
+	}
+}
+
+func TestRightsThatChangeWithoutEndAreFewQuestions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := &Engine{
-			works: map[string]*work{"refused": {}, "new": {}, "too": {}},
-			queue: workqueue.NewTypedDelayingQueue[string](),
-		}
+		w := &work{}
+		e := &Engine{queue: workqueue.NewTypedDelayingQueue[string](), works: map[string]*work{"w": w}}
 		defer e.queue.ShutDown()
-		e.works["refused"].denied.Store(9)
-		e.works["too"].denied.Store(9)
-		e.appeal()
-		e.appeal() // the role, and its binding
-		time.Sleep(2 * appealPause)
-		var got []string
-		for e.queue.Len() > 0 {
-			key, _ := e.queue.Get()
-			e.queue.Done(key)
-			got = append(got, key)
+		w.denied.judge([]string{"shop"})
+		runs := 0
+		for range 1000 { // of a minute
+			w.denied.stands()
+			e.appeal("shop")
+			time.Sleep(60 * time.Millisecond)
+			for range queued(e.queue) {
+				if pause := w.denied.wait(); pause > permissionLag {
+					t.Errorf("the API server may lag, and is asked again after %s", pause)
+				}
+				w.denied.judge([]string{"shop"})
+				runs++
+			}
 		}
-		slices.Sort(got)
-		if diff := cmp.Diff([]string{"refused", "too"}, got); diff != "" {
-			t.Errorf("tried again (-want +got):\n%s", diff)
-		}
-		if wait := e.works["refused"].untilAskedAgain(); wait > permissionLag {
-			t.Errorf("after a change a refusal stands for %s, want up to %s", wait, permissionLag)
+		if runs < 6 || runs > 7 {
+			t.Errorf("tried %d times in a minute, want 6 or 7", runs)
 		}
 	})
 }

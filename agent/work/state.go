@@ -31,8 +31,9 @@ type work struct {
 	uid string
 	// recording: this run brings the anchor up to date.
 	recording bool
-	// denying: this run was refused a step that the executor may not do.
-	denying bool
+	// denying are the namespaces in which this run was refused steps that the
+	// executor may not do.
+	denying []string
 	// sought is the deletion for which the anchor was looked for.
 	sought *desired
 	// readers are those of one version of the work.
@@ -41,9 +42,7 @@ type work struct {
 
 	// shaken is set when somebody else touched the anchor.
 	shaken atomic.Bool
-	// denied counts the runs in a row that were refused a step, since the work or
-	// what its executor may do has changed.
-	denied atomic.Int32
+	denied denied
 
 	// telling serialises what is told of the work: a status composed later is
 	// also sent later.

@@ -37,10 +37,11 @@ type Config struct {
 	// Caches remembers what was allowed; it takes the right to list and watch
 	// roles and bindings everywhere.
 	Caches bool
-	// Changed is called when roles or bindings have changed, or may have while
-	// nobody saw it; it needs Caches, must not block, and may be nil. The API
-	// server may take a moment longer to judge by the change.
-	Changed func()
+	// Changed is called when roles or bindings of a namespace have changed, or with
+	// none when such as hold everywhere have, or may have while nobody saw it. It
+	// needs Caches, must not block, and may be nil. The API server may take a moment
+	// longer to judge by the change.
+	Changed func(namespace string)
 	// Logger of the watches; the zero value is silent.
 	Logger logr.Logger
 }
@@ -54,9 +55,9 @@ func (c *Config) Validate() error {
 }
 
 // changed is never nil.
-func (c *Config) changed() func() {
+func (c *Config) changed() func(namespace string) {
 	if c.Changed == nil {
-		return func() {}
+		return func(string) {}
 	}
 	return c.Changed
 }

@@ -43,7 +43,7 @@ func sources() []string {
 
 // follow watches everything that rights come from, and tells m and changed of it,
 // until the function that it returns is called.
-func follow(client metadata.Interface, m *memory, changed func(), log logr.Logger) (stop func()) {
+func follow(client metadata.Interface, m *memory, changed func(namespace string), log logr.Logger) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	for _, name := range sources() {
@@ -65,7 +65,7 @@ func follow(client metadata.Interface, m *memory, changed func(), log logr.Logge
 type watcher struct {
 	resource metadata.Getter
 	memory   *memory
-	changed  func()
+	changed  func(namespace string)
 	log      logr.Logger
 	// version to resume from; empty begins with the present one.
 	version string
@@ -122,7 +122,7 @@ func (w *watcher) pass(ctx context.Context) error {
 	if !w.sees {
 		w.sees = true
 		w.memory.find()
-		w.changed() // maybe, while nobody watched
+		w.changed(everywhere) // maybe, while nobody watched
 	}
 	for event := range stream.ResultChan() {
 		if err := w.take(event); err != nil {
@@ -143,7 +143,7 @@ func (w *watcher) take(event watch.Event) error {
 	w.version = obj.GetResourceVersion()
 	if event.Type != watch.Bookmark {
 		w.memory.changed(obj.GetNamespace())
-		w.changed()
+		w.changed(obj.GetNamespace())
 	}
 	return nil
 }

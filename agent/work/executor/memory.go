@@ -53,14 +53,14 @@ func (m *memory) recall(k key) (moment, bool) {
 	now := time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.blind > 0 || now.Before(m.settled) {
+	if m.blind > 0 {
 		return moment{}, false
 	}
 	m.sweep(now)
 	if until, ok := m.until[k]; ok && now.Before(until) {
 		return moment{}, true
 	}
-	return moment{valid: true, changes: m.changes}, false
+	return moment{valid: !now.Before(m.settled), changes: m.changes}, false
 }
 
 // remember that k was allowed, unless something has changed since it was asked.
