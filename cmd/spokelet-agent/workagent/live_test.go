@@ -339,7 +339,6 @@ func TestLiveASuccessorTakesOverWithoutAFight(t *testing.T) {
 	began := time.Now()
 	first.stop(t)
 	t.Logf("the first took %s to end", time.Since(began))
-	began = time.Now()
 	r.create(t, r.name("x"), nil, r.configMap("other", "one"))
 	r.await(t, r.name("x"), "available, by the second", available)
 	// A Lease that is not given up lasts for 15 s.
