@@ -143,7 +143,7 @@ const annotationSaid = "virtual-kubelet.io/last-applied-object-meta"
 
 // placesOf are the labels of zone and region that a virtual node said last on its Node,
 // which for one that was not changed since are those that it was made with. What somebody
-// else put there stays theirs.
+// else put there stays theirs, but for such a Node: of that nobody wrote down who did.
 func placesOf(found *corev1.Node) map[string]string {
 	labels := found.Labels
 	if text, ok := found.Annotations[annotationSaid]; ok {
