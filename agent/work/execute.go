@@ -81,8 +81,7 @@ func (e *Engine) apply(ctx context.Context, w *work, d *desired) (time.Duration,
 func (e *Engine) take(ctx context.Context, w *work, d *desired, order []*step) (map[int]result, time.Duration, error) {
 	results := map[int]result{}
 	var wait time.Duration
-	w.denying = nil
-	defer func() { w.denied.judge(w.denying) }()
+	defer func() { w.denied.judge(refusedIn(order)) }()
 	for _, s := range order {
 		if ctx.Err() != nil || w.wanted() != d {
 			return nil, 0, errors.Join(ctx.Err(), errSuperseded)
@@ -242,7 +241,6 @@ func (e *Engine) applyStep(ctx context.Context, w *work, s *step) (result, time.
 		return w.resultOf(s.at.objectID), wait
 	}
 	if s.err = e.permitted(ctx, s); isRefusal(s.err) {
-		w.denying = append(w.denying, s.at.Namespace)
 		return result{}, w.denied.wait()
 	}
 	if s.err != nil {

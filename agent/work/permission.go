@@ -37,6 +37,17 @@ type denied struct {
 	lagging  bool
 }
 
+// refusedIn are the namespaces of the steps that the executor may not do.
+func refusedIn(steps []*step) []string {
+	var namespaces []string
+	for _, s := range steps {
+		if isRefusal(s.err) {
+			namespaces = append(namespaces, s.at.Namespace)
+		}
+	}
+	return namespaces
+}
+
 // wait is how long a refusal stands before the question is put again.
 func (d *denied) wait() time.Duration {
 	d.mu.Lock()

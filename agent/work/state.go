@@ -31,9 +31,6 @@ type work struct {
 	uid string
 	// recording: this run brings the anchor up to date.
 	recording bool
-	// denying are the namespaces in which this run was refused steps that the
-	// executor may not do.
-	denying []string
 	// sought is the deletion for which the anchor was looked for.
 	sought *desired
 	// readers are those of one version of the work.
