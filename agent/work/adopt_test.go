@@ -179,19 +179,31 @@ func TestAnAnswerThatWasLostDoesNotMakeAnObjectOurs(t *testing.T) {
 type losses struct{ paths map[string]bool }
 
 func (l *losses) wrapAfter(before func(http.RoundTripper) http.RoundTripper) func(http.RoundTripper) http.RoundTripper {
+	return answering(before, func(req *http.Request, resp *http.Response) (*http.Response, error) {
+		// One work has one executor: no two of its applies run at once.
+		if req.Method == http.MethodPatch && strings.Contains(req.URL.Path, "/configmaps/") && !l.paths[req.URL.Path] {
+			l.paths[req.URL.Path] = true
+			_ = resp.Body.Close()
+			return nil, errBoom
+		}
+		return resp, nil
+	})
+}
+
+// answering has answer look at every answer, behind what wrapped the transport before.
+func answering(
+	before func(http.RoundTripper) http.RoundTripper, answer func(*http.Request, *http.Response) (*http.Response, error),
+) func(http.RoundTripper) http.RoundTripper {
 	return func(next http.RoundTripper) http.RoundTripper {
 		if before != nil {
 			next = before(next)
 		}
 		return roundTripper{next, func(req *http.Request) (*http.Response, error) {
 			resp, err := next.RoundTrip(req)
-			// One work has one executor: no two of its applies run at once.
-			if err == nil && req.Method == http.MethodPatch && strings.Contains(req.URL.Path, "/configmaps/") && !l.paths[req.URL.Path] {
-				l.paths[req.URL.Path] = true
-				_ = resp.Body.Close()
-				return nil, errBoom
+			if err != nil {
+				return resp, err
 			}
-			return resp, err
+			return answer(req, resp)
 		}}
 	}
 }

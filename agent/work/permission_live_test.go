@@ -67,24 +67,18 @@ func (s *stale) answers() bool {
 }
 
 func (s *stale) wrap(before func(http.RoundTripper) http.RoundTripper) func(http.RoundTripper) http.RoundTripper {
-	return func(next http.RoundTripper) http.RoundTripper {
-		if before != nil {
-			next = before(next)
+	return answering(before, func(req *http.Request, resp *http.Response) (*http.Response, error) {
+		if !strings.HasSuffix(req.URL.Path, "/subjectaccessreviews") || !s.answers() {
+			return resp, nil
 		}
-		return roundTripper{next, func(req *http.Request) (*http.Response, error) {
-			resp, err := next.RoundTrip(req)
-			if err != nil || !strings.HasSuffix(req.URL.Path, "/subjectaccessreviews") || !s.answers() {
-				return resp, err
-			}
-			_ = resp.Body.Close()
-			no, err := json.Marshal(authorizationv1.SubjectAccessReview{TypeMeta: metav1.TypeMeta{
-				APIVersion: authorizationv1.SchemeGroupVersion.String(), Kind: "SubjectAccessReview",
-			}})
-			resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(no)), int64(len(no))
-			resp.Header.Set("Content-Type", "application/json")
-			return resp, err
-		}}
-	}
+		_ = resp.Body.Close()
+		no, err := json.Marshal(authorizationv1.SubjectAccessReview{TypeMeta: metav1.TypeMeta{
+			APIVersion: authorizationv1.SchemeGroupVersion.String(), Kind: "SubjectAccessReview",
+		}})
+		resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(no)), int64(len(no))
+		resp.Header.Set("Content-Type", "application/json")
+		return resp, err
+	})
 }
 
 // TestARefusalFromBeforeTheGrantIsSoonAskedAgain: the API server judges by caches
