@@ -67,6 +67,9 @@ func (s *suite) takesAMinute(t *testing.T) {
 	}
 	for _, c := range s.clients() {
 		tests["idle streams live, "+c.name] = func(t *testing.T) { s.idleStreamsLive(t, c) }
+		if c.name == "SPDY" {
+			tests["output that is read late is whole"] = func(t *testing.T) { s.outputIsReadLate(t, c) }
+		}
 	}
 	s.machinesNamespace(t)
 	for _, c := range s.clientsOf(s.spokes[1]) {

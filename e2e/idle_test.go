@@ -4,8 +4,11 @@
 package e2e
 
 import (
+	"errors"
+	"fmt"
 	"io"
 	"net"
+	"strconv"
 	"testing"
 	"time"
 )
@@ -39,6 +42,34 @@ func (s *suite) idleStreamsLive(t *testing.T, c client) {
 	}
 	run.until(t, "alive\n")
 }
+
+// outputIsReadLate has a client read long after what it ran has ended: nothing of the
+// output is lost, for all the pings that it has sent by then. (By WebSocket it may be:
+// there the hub's API server ends the stream. At the spoke itself it is.)
+func (s *suite) outputIsReadLate(t *testing.T, c client) {
+	tests := map[string]func(*testing.T){}
+	for _, size := range []int64{1 << 19, 1 << 20, 4 << 20, 16 << 20} {
+		tests[fmt.Sprint(size, " bytes")] = func(t *testing.T) {
+			cmd := c.hub.Cmd(t.Context(), "exec", longLived, "-c", "side", "--", "head", "-c", strconv.FormatInt(size, 10), "/dev/zero")
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			pass(t, late)
+			got, err := io.Copy(io.Discard, out)
+			if err = errors.Join(err, cmd.Wait()); err != nil || got != size {
+				t.Errorf("got %d bytes, %v", got, err)
+			}
+		}
+	}
+	parallel(t, tests)
+}
+
+// late is time for some pings of a client, which has one every five seconds.
+const late = 22 * time.Second
 
 // says sends a text to an echo.
 func says(t *testing.T, conn net.Conn, text string) {

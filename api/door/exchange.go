@@ -46,6 +46,9 @@ func Exchange(w http.ResponseWriter, out *http.Request, rt http.RoundTripper) er
 // two buffers, is free while the stream lasts, until life ends. The request's
 // context bounds the switch alone.
 //
+// A backend's body that has a method Client(net.Conn) net.Conn chooses how the
+// client's connection is read and ended: it is spliced with what that returns.
+//
 // ended is called once, when both connections have ended, or before Switch
 // returns when there was no switch. Its argument is what cut the stream, nil when
 // it ended in order.
@@ -85,6 +88,9 @@ func Switch(life context.Context, w http.ResponseWriter, out *http.Request, rt h
 		return nil
 	}
 	client = conn
+	if reader, ok := backend.(interface{ Client(net.Conn) net.Conn }); ok {
+		client = reader.Client(conn)
+	}
 	begin(life, client, backend, func(cause error) {
 		_ = body.Close()
 		ended(cause)

@@ -323,6 +323,80 @@ func TestSpliceDoesNotWaitForEverForAClientWhoseBackendHasEnded(t *testing.T) {
 	})
 }
 
+// keeping is a client that ends the stream itself.
+type keeping struct{ pipeEnd }
+
+func (k *keeping) CloseWrite() error { return ErrKept }
+
+func TestSpliceIsEndedByAClientThatKnowsTheEnd(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		after  time.Duration // the client ends it; 0 is never
+		want   time.Duration
+	}{
+		"slow":  {"it reads for as long as it takes", 10 * time.Minute, 10 * time.Minute},
+		"never": {"nothing is for ever", 0, patience},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client, clientFar := net.Pipe()
+				backend, backendFar := net.Pipe()
+				near := &keeping{pipeEnd{Conn: client}}
+				start, done := time.Now(), make(chan error, 1)
+				go func() { done <- await(t.Context(), near, backend) }()
+				_ = backendFar.Close()
+				if tc.after > 0 {
+					time.Sleep(tc.after)
+					_, err := io.WriteString(clientFar, "ping")
+					if err = errors.Join(err, clientFar.Close()); err != nil {
+						t.Errorf("%s: the client is not heard: %v", tc.reason, err)
+					}
+				}
+				cause := <-done
+				if waited := time.Since(start); waited != tc.want || near.aborted || cause != nil {
+					t.Errorf("%s: ended after %v, aborted %v because of %v; want after %v", tc.reason, waited, near.aborted, cause, tc.want)
+				}
+				_ = clientFar.Close()
+			})
+		})
+	}
+}
+
+// deaf is a backend that takes nothing.
+type deaf struct{ net.Conn }
+
+func (deaf) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+
+// TestSpliceHearsAClientWhoseBackendTakesNoMore: a connection that is closed with
+// something unread is reset, and what the backend said last destroyed.
+func TestSpliceHearsAClientWhoseBackendTakesNoMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, clientFar := net.Pipe()
+		backend, backendFar := net.Pipe()
+		near := &halfClosing{pipeEnd{Conn: client}}
+		done := make(chan error, 1)
+		go func() { done <- await(t.Context(), near, deaf{backend}) }()
+		for range 3 {
+			if _, err := io.WriteString(clientFar, "more"); err != nil {
+				t.Errorf("the client is not heard: %v", err)
+			}
+		}
+		go func() { _, _ = io.WriteString(backendFar, "bye"); _ = backendFar.Close() }()
+		said := make([]byte, 3)
+		if _, err := io.ReadFull(clientFar, said); string(said) != "bye" || err != nil {
+			t.Errorf("read %q, %v", said, err)
+		}
+		if _, err := io.WriteString(clientFar, "last"); err != nil {
+			t.Errorf("the client is not heard behind the end: %v", err)
+		}
+		_ = clientFar.Close()
+		if cause := <-done; cause != nil || near.aborted {
+			t.Errorf("aborted %v, because of %v", near.aborted, cause)
+		}
+	})
+}
+
 // feeding is a backend that reads what it is to send by itself.
 type feeding struct {
 	pipeEnd

@@ -5,7 +5,6 @@ package door
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -20,7 +19,15 @@ import (
 // are still on their way.
 const linger = 5 * time.Second
 
+// patience is how long a client that ends the stream itself (ErrKept) may take to
+// read it: as long as kubelets let an idle stream live.
+const patience = 4 * time.Hour
+
 var (
+	// ErrKept is returned by the CloseWrite of a client that is told of no end: it
+	// knows it from what it was sent, and closes when it has read it. To close before
+	// would destroy what it has not read, or what servers on the way to it hold.
+	ErrKept = errors.New("client ends the stream")
 	// errHalfClosed ends a splice whose one side is done and whose other side
 	// has no way to be told so but a close.
 	errHalfClosed = errors.New("stream ended")
@@ -65,15 +72,14 @@ func begin(ctx context.Context, client, backend io.ReadWriteCloser, ended func(c
 			ended(s.why())
 		}
 	}
-	write := func() { carried(false, carry(backend, client)) }
 	if !feed(backend, client, func(err error) {
 		if errors.Is(err, ErrReceiver) {
-			go write() // and so see how the client goes on
+			go func() { carried(false, s.drain(err)) }()
 			return
 		}
 		carried(false, err)
 	}) {
-		go write()
+		go func() { carried(false, s.drain(carry(backend, client))) }()
 	}
 	go func() { carried(true, carry(client, backend)) }()
 }
@@ -92,6 +98,16 @@ func feed(backend, client any, ended func(error)) bool {
 	return ok && is && f.Feed(src, ended)
 }
 
+// drain reads on what the client says to a backend that takes no more, the
+// ErrReceiver err, and returns how the client ends. Unread it would turn the end
+// of what the client is sent into a reset.
+func (s *splice) drain(err error) error {
+	if !errors.Is(err, ErrReceiver) {
+		return err
+	}
+	return move(io.Discard, s.client)
+}
+
 // over is told how a direction has ended, that of the backend's bytes or that of
 // the client's. Whatever ends one for good closes both, which ends the other: no
 // goroutine outlives a splice.
@@ -106,11 +122,15 @@ func (s *splice) over(backends bool, err error) {
 	case s.settled:
 		s.mu.Unlock()
 		return
-	case first && backends && err == nil:
-		s.linger = time.AfterFunc(linger, func() { finish(nil, s.client, s.backend) })
+	case first && backends && (err == nil || errors.Is(err, ErrKept)):
+		wait := linger
+		if err != nil {
+			wait = patience
+		}
+		s.linger = time.AfterFunc(wait, func() { finish(nil, s.client, s.backend) })
 		s.mu.Unlock()
 		return
-	case first && !backends && (err == nil || errors.Is(err, ErrReceiver)):
+	case first && !backends && err == nil:
 		// The backend goes on, or it has ended and its last bytes say how.
 		s.mu.Unlock()
 		return
@@ -132,7 +152,9 @@ func (s *splice) why() error {
 	return s.cause
 }
 
-func inOrder(err error) bool { return err == nil || errors.Is(err, errHalfClosed) }
+func inOrder(err error) bool {
+	return err == nil || errors.Is(err, errHalfClosed) || errors.Is(err, ErrKept)
+}
 
 func finish(err error, a, b io.Closer) {
 	if inOrder(err) {
@@ -205,9 +227,9 @@ func abort(c io.Closer) {
 	case interface{ Abort(reason error) }:
 		c.Abort(errCut)
 		return
-	case *tls.Conn:
-		// Closing the TCP connection beneath spares the close-notify, which is
-		// TLS's way to say that the end is clean.
+	case interface{ NetConn() net.Conn }:
+		// Closing the TCP connection beneath a *tls.Conn spares the close-notify,
+		// which is TLS's way to say that the end is clean.
 		abort(c.NetConn())
 		return
 	case *net.TCPConn:

@@ -9,6 +9,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -24,6 +27,7 @@ const (
 
 	spdySynReply = 2
 	spdyReset    = 3
+	spdyPing     = 6
 	spdyGoAway   = 7
 
 	spdyInternalError = 2 // of GOAWAY
@@ -35,6 +39,9 @@ const (
 	// errorStreamID is the stream on which a command's end is told: every client
 	// opens it first.
 	errorStreamID = 1
+
+	// maxStreams bounds those of a command that are followed; there are five kinds.
+	maxStreams = 8
 )
 
 // maxFarewell bounds what is told of a cut.
@@ -65,11 +72,22 @@ type follower struct {
 	held []byte // to be passed on before more is read
 	data dataFrame
 	told bool // something was said on the error stream
-	done bool // the error stream has ended, and nothing can be said on it
+	done bool // nothing can be said on the error stream any more
+	over bool // it has ended
+	// open are the streams that the server has not ended. Of more than maxStreams
+	// none is known: many.
+	open []uint32
+	many bool
 	// plain: what is read is not what is known here. It is passed on as it is, and
 	// its end too.
 	plain bool
 	err   error // what Read returns once held is passed on
+
+	// output: there was DATA since it was last asked. ending is done, for others.
+	output, ending atomic.Bool
+
+	mu    sync.Mutex // held while a frame of another's is put between two
+	split bool       // what was passed on does not end with a frame
 }
 
 // dataFrame is a DATA frame of which a part is still to come.
@@ -99,11 +117,13 @@ func (f *follower) Read(p []byte) (int, error) {
 	if len(p) <= spdyHeader {
 		return 0, io.ErrShortBuffer
 	}
+	f.splits(f.plain)
 	for {
 		switch {
 		case len(f.held) > 0:
 			n := copy(p, f.held)
 			f.held = f.held[n:]
+			f.splits(f.plain || len(f.held) > 0)
 			return n, nil
 		case f.err != nil:
 			return 0, f.err
@@ -118,6 +138,16 @@ func (f *follower) Read(p []byte) (int, error) {
 			f.readHeader()
 		}
 	}
+}
+
+// splits is told before a part of a frame is passed on, and before the next.
+func (f *follower) splits(split bool) {
+	if f.split == split { // nobody else writes it
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.split = split
 }
 
 // readData puts the next part of a DATA frame into p, as a frame.
@@ -160,9 +190,12 @@ func (f *follower) readHeader() {
 		return
 	}
 	f.data = dataFrame{stream: binary.BigEndian.Uint32(head[:]), flags: flags, left: size}
+	f.output.Store(true)
 	if f.data.stream == errorStreamID {
 		f.told = f.told || size > 0
-		f.done = f.done || flags&spdyFin != 0
+	}
+	if flags&spdyFin != 0 {
+		f.ended(f.data.stream)
 	}
 	if size == 0 {
 		f.held = head[:]
@@ -183,13 +216,41 @@ func (f *follower) readControl(head [spdyHeader]byte, size int) {
 	}
 	f.held = frame
 	kind, fin := binary.BigEndian.Uint16(frame[2:]), frame[4]&spdyFin != 0
-	switch {
-	case kind == spdyGoAway: // a client reads no further
+	if kind == spdyGoAway { // a client reads no further
 		f.done, f.left = true, true
-	case kind == spdyReset, kind == spdySynReply && fin:
-		ended := size >= 4 && binary.BigEndian.Uint32(frame[spdyHeader:])&^(1<<31) == errorStreamID
-		f.done = f.done || ended
+		f.ending.Store(true)
 	}
+	if size < 4 {
+		return
+	}
+	switch stream := binary.BigEndian.Uint32(frame[spdyHeader:]) &^ (1 << 31); {
+	case kind == spdyReset, kind == spdySynReply && fin:
+		f.ended(stream)
+	case kind == spdySynReply:
+		f.opened(stream)
+	}
+}
+
+// opened is told of a stream that the server has taken.
+func (f *follower) opened(stream uint32) {
+	if f.many = f.many || len(f.open) == maxStreams; !f.many {
+		f.open = append(f.open, stream)
+	}
+}
+
+// ended is told of a stream that the server has ended.
+func (f *follower) ended(stream uint32) {
+	f.open = slices.DeleteFunc(f.open, func(open uint32) bool { return open == stream })
+	if stream == errorStreamID {
+		f.done, f.over = true, true
+		f.ending.Store(true)
+	}
+}
+
+// complete says that a client has been sent all that there is, and how it ended:
+// it needs no end of the connection to know.
+func (f *follower) complete() bool {
+	return f.over && (f.told || !f.status) && len(f.open) == 0 && !f.many && !f.plain && !f.forward
 }
 
 // end is called with the error in which the source has ended, io.EOF when it
@@ -203,7 +264,11 @@ func (f *follower) end(err error) {
 		}
 		return
 	}
-	if f.done || clean && (f.told || !f.status) {
+	switch {
+	case f.complete():
+		f.err = io.EOF // whatever was cut had nothing more to say
+		return
+	case f.done, clean && (f.told || !f.status):
 		return
 	}
 	message := "stream ended without the status of the command"

@@ -110,72 +110,64 @@ func failure(message string) string {
 	return string(body) + "FIN"
 }
 
+// ended is a stream that ends in some way, and what its client is told.
+type ended struct {
+	reason string
+	header http.Header
+	source io.Reader
+	want   map[uint32]string
+	err    error // of Read, in the end
+}
+
+func (e ended) check(t *testing.T) {
+	t.Helper()
+	got, err := readAll(newFollower(iotest.OneByteReader(e.source), e.header), 64)
+	if !errors.Is(err, e.err) {
+		t.Errorf("%s: error %v, want %v", e.reason, err, e.err)
+	}
+	if diff := cmp.Diff(e.want, receive(t, got).Streams); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", e.reason, diff)
+	}
+}
+
+// toldOfCut is what a client is told when errLost has ended its stream.
+const toldOfCut = `stream was cut: cluster "spoke1": connection lost`
+
 func TestACutIsToldOnTheErrorStream(t *testing.T) {
-	const cut = `stream was cut: cluster "spoke1": connection lost`
 	v1 := http.Header{}
-	cases := map[string]struct {
-		reason string
-		header http.Header
-		source io.Reader
-		want   map[uint32]string
-		err    error // of Read, in the end
-	}{
+	cases := map[string]ended{
 		"a cut": {
 			reason: "an end without a word would be success", header: headerV4,
 			source: broken(errLost, reply(1, 0), reply(3, 0), spdyData(3, 0, "out")),
-			want:   map[uint32]string{1: failure(cut), 3: "out"},
+			want:   map[uint32]string{1: failure(toldOfCut), 3: "out"},
 		},
 		"a cut before the first frame": {
-			reason: "the client waits for an answer", header: headerV4, source: broken(errLost), want: map[uint32]string{1: failure(cut)},
+			reason: "the client waits for an answer", header: headerV4, source: broken(errLost), want: map[uint32]string{1: failure(toldOfCut)},
 		},
 		"a cut in protocol v5": {
 			reason: "it tells statuses too", header: http.Header{streamProtocolHeader: {"v5.channel.k8s.io"}},
-			source: broken(errLost), want: map[uint32]string{1: failure(cut)},
+			source: broken(errLost), want: map[uint32]string{1: failure(toldOfCut)},
 		},
 		"a cut in protocol v1": {
-			reason: "it tells failures as text", header: v1, source: broken(errLost), want: map[uint32]string{1: cut + "FIN"},
+			reason: "it tells failures as text", header: v1, source: broken(errLost), want: map[uint32]string{1: toldOfCut + "FIN"},
 		},
 		"a cut in protocol v3": {
 			reason: "it tells failures as text", header: http.Header{streamProtocolHeader: {"v3.channel.k8s.io"}},
-			source: broken(errLost), want: map[uint32]string{1: cut + "FIN"},
+			source: broken(errLost), want: map[uint32]string{1: toldOfCut + "FIN"},
 		},
 		"a cut within DATA": {
 			reason: "what came is passed on, and no more", header: headerV4,
 			source: broken(errLost, spdyData(3, spdyFin, "0123456789")[:spdyHeader+4]),
-			want:   map[uint32]string{1: failure(cut), 3: "0123"},
+			want:   map[uint32]string{1: failure(toldOfCut), 3: "0123"},
 		},
 		"a cut within a header": {
 			reason: "half a header is nothing", header: headerV4,
 			source: broken(errLost, spdyData(3, 0, "out"), reply(5, 0)[:3]),
-			want:   map[uint32]string{1: failure(cut), 3: "out"},
+			want:   map[uint32]string{1: failure(toldOfCut), 3: "out"},
 		},
 		"a cut within a control frame": {
 			reason: "half a frame is nothing", header: headerV4, source: broken(errLost, reply(5, 0)[:spdyHeader+2]),
 			want: map[uint32]string{1: failure("stream was cut: control frame: cluster \"spoke1\": connection lost")},
-		},
-		"a cut behind a status": {
-			reason: "whether more was said is not known, and two statuses are an error", header: headerV4,
-			source: broken(errLost, spdyData(1, 0, "{}")), want: map[uint32]string{1: "{}" + failure(cut)},
-		},
-		"a cut behind the end": {
-			reason: "all was said", header: headerV4, source: broken(errLost, spdyData(1, spdyFin, "{}")),
-			want: map[uint32]string{1: "{}FIN"}, err: errLost,
-		},
-		"a cut behind an empty end": {
-			reason: "all was said", header: headerV4, source: broken(errLost, spdyData(1, 0, "{}"), spdyData(1, spdyFin, "")),
-			want: map[uint32]string{1: "{}FIN"}, err: errLost,
-		},
-		"a cut behind a reset": {
-			reason: "nothing can be said any more", header: headerV4, source: broken(errLost, reset(1)), want: map[uint32]string{}, err: errLost,
-		},
-		"a cut behind another's reset": {
-			reason: "the error stream is open", header: headerV4, source: broken(errLost, reset(3)), want: map[uint32]string{1: failure(cut)},
-		},
-		"a cut behind a reply that ends": {
-			reason: "nothing can be said any more", header: headerV4, source: broken(errLost, reply(1, spdyFin)), want: map[uint32]string{}, err: errLost,
-		},
-		"a cut behind GOAWAY": {
-			reason: "a client reads no further", header: headerV4, source: broken(errLost, goAway()), want: map[uint32]string{}, err: errLost,
 		},
 		"an end": {
 			reason: "the server said how it ended", header: headerV4,
@@ -195,15 +187,49 @@ func TestACutIsToldOnTheErrorStream(t *testing.T) {
 		},
 	}
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			got, err := readAll(newFollower(iotest.OneByteReader(tc.source), tc.header), 64)
-			if !errors.Is(err, tc.err) {
-				t.Errorf("%s: error %v, want %v", tc.reason, err, tc.err)
-			}
-			if diff := cmp.Diff(tc.want, receive(t, got).Streams); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
-			}
-		})
+		t.Run(name, tc.check)
+	}
+}
+
+func TestWhatACutBehindAStatusIs(t *testing.T) {
+	cases := map[string]ended{
+		"a status": {
+			reason: "whether more was said is not known, and two statuses are an error", header: headerV4,
+			source: broken(errLost, spdyData(1, 0, "{}")), want: map[uint32]string{1: "{}" + failure(toldOfCut)},
+		},
+		"the end": {
+			reason: "all was said", header: headerV4, source: broken(errLost, spdyData(1, spdyFin, "{}")),
+			want: map[uint32]string{1: "{}FIN"},
+		},
+		"the end, with output to come": {
+			reason: "what was said of the end is not all", header: headerV4,
+			source: broken(errLost, reply(1, 0), reply(3, 0), spdyData(1, spdyFin, "{}")),
+			want:   map[uint32]string{1: "{}FIN"}, err: errLost,
+		},
+		"the end of all": {
+			reason: "all was said", header: headerV4,
+			source: broken(errLost, reply(1, 0), reply(3, 0), reply(5, 0), spdyData(3, spdyFin, "out"), spdyData(1, spdyFin, "{}"), reset(5)),
+			want:   map[uint32]string{1: "{}FIN", 3: "outFIN"},
+		},
+		"an empty end": {
+			reason: "all was said", header: headerV4, source: broken(errLost, spdyData(1, 0, "{}"), spdyData(1, spdyFin, "")),
+			want: map[uint32]string{1: "{}FIN"},
+		},
+		"a reset": {
+			reason: "nothing can be said any more", header: headerV4, source: broken(errLost, reset(1)), want: map[uint32]string{}, err: errLost,
+		},
+		"another's reset": {
+			reason: "the error stream is open", header: headerV4, source: broken(errLost, reset(3)), want: map[uint32]string{1: failure(toldOfCut)},
+		},
+		"a reply that ends": {
+			reason: "nothing can be said any more", header: headerV4, source: broken(errLost, reply(1, spdyFin)), want: map[uint32]string{}, err: errLost,
+		},
+		"GOAWAY": {
+			reason: "a client reads no further", header: headerV4, source: broken(errLost, goAway()), want: map[uint32]string{}, err: errLost,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, tc.check)
 	}
 }
 

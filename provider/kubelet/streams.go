@@ -304,7 +304,8 @@ func (l *line) connect(res *http.Response, conn net.Conn) (*http.Response, error
 	}
 	c := &cord{Reader: body, WriteCloser: body, conn: conn}
 	if l.follow != nil {
-		c.Reader = l.follow(body, res.Header)
+		c.server = l.follow(body, res.Header)
+		c.Reader = c.server
 	}
 	res.Body = c
 	return res, nil
@@ -322,7 +323,26 @@ func (l *line) release() {
 type cord struct {
 	io.Reader
 	io.WriteCloser
-	conn net.Conn
+	conn   net.Conn
+	server *follower // what Reader is, if it follows
+	early  bool      // the client has spoken before its connection was switched
+}
+
+// Write implements io.Writer, for what a client sends before it is fed.
+func (c *cord) Write(p []byte) (int, error) {
+	c.early = true
+	return c.WriteCloser.Write(p)
+}
+
+// Client is how a client is heard and ended. That of port-forward is told of each
+// end, and closes upon none of its streams; one that does not wait for an answer
+// begins nobody knows where.
+func (c *cord) Client(conn net.Conn) net.Conn {
+	_, halves := conn.(interface{ CloseWrite() error })
+	if c.server == nil || c.server.forward || c.early || !halves {
+		return conn
+	}
+	return &commandClient{Conn: conn, server: c.server}
 }
 
 // CloseWrite ends the client's direction in order.

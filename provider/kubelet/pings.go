@@ -1,0 +1,150 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+
+	"github.com/spokelet/spokelet/api/door"
+)
+
+// pingFrame is the size of a PING of SPDY/3.1, in bytes: its header and its id.
+const pingFrame = spdyHeader + 4
+
+// commandClient is the client's end of a command's SPDY: the hub's API server's. It
+// keeps two habits of clients from destroying the end of what a command says. Both
+// come of TCP: what is sent to a connection that was closed resets it, and a reset
+// destroys what is still on its way.
+//
+// Clients ping every five seconds. Kubelets and API servers close a connection when
+// the command has ended, with its last megabytes still in the buffers of the ways
+// between; a ping that gets there then destroys them (kubernetes/kubernetes,
+// UpgradeAwareHandler: it closes both ends as soon as it cannot write to one). So
+// while there is output, and once the end is told, pings are answered here. A stream
+// that is idle has its pings answered by the cluster: they are what keeps it alive in
+// proxies on the way.
+//
+// Clients take the end of a connection for the end of all its streams, and drop what
+// they have not read. So a client that was sent everything is told of no end, and
+// closes the connection itself when it has read it (door.ErrKept).
+type commandClient struct {
+	net.Conn
+	server *follower
+
+	rest  int    // bytes of a frame that are still to be passed on
+	begun []byte // the beginning of a frame of which more is needed
+	plain bool   // what the client sends is not what is known here
+}
+
+// Read implements io.Reader. It needs room for more than a ping.
+func (c *commandClient) Read(p []byte) (int, error) {
+	if len(p) <= pingFrame {
+		return 0, io.ErrShortBuffer
+	}
+	for {
+		begun := copy(p, c.begun)
+		n, err := c.Conn.Read(p[begun:])
+		if n == 0 && err != nil && err != io.EOF { //nolint:errorlint // an error that wraps io.EOF is no end in order
+			return 0, err // of a deadline, behind which others may read on
+		}
+		c.begun = c.begun[:0]
+		passed := c.pass(p[:begun+n])
+		if err != nil {
+			return passed + copy(p[passed:], c.begun), err
+		}
+		if passed > 0 {
+			return passed, nil
+		}
+	}
+}
+
+// pass takes the pings out of b that are answered here, and keeps the beginning of
+// a frame. It returns how much is left.
+func (c *commandClient) pass(b []byte) int {
+	out := 0
+	for at := 0; at < len(b); {
+		if c.rest == 0 {
+			ping, ok := c.frame(b[at:])
+			if !ok {
+				c.begun = append(c.begun, b[at:]...)
+				break
+			}
+			if ping && c.server.answer(c.Conn, b[at:at+pingFrame]) {
+				at += pingFrame
+				c.rest = 0
+				continue
+			}
+		}
+		n := len(b) - at
+		if !c.plain {
+			n = min(n, c.rest)
+			c.rest -= n
+		}
+		if out != at {
+			copy(b[out:], b[at:at+n])
+		}
+		out, at = out+n, at+n
+	}
+	return out
+}
+
+// frame reads the header of the frame with which b begins, and says whether it is a
+// ping of the client's. Not ok: more is needed to know.
+func (c *commandClient) frame(b []byte) (ping, ok bool) {
+	if c.plain {
+		return false, true
+	}
+	if len(b) < spdyHeader {
+		return false, false
+	}
+	size := int(binary.BigEndian.Uint32(b[4:]) & spdyMaxData)
+	if b[0]&spdyControl != 0 {
+		if b[0] != spdyControl || b[1] != spdyVersion {
+			c.plain = true
+			return false, true
+		}
+		if binary.BigEndian.Uint16(b[2:]) == spdyPing && size == pingFrame-spdyHeader {
+			if len(b) < pingFrame {
+				return false, false
+			}
+			ping = b[pingFrame-1]&1 == 1 // even ones answer a server's
+		}
+	}
+	c.rest = spdyHeader + size
+	return ping, true
+}
+
+// answer sends a ping back to the client between two frames of the server, unless
+// the server is to answer it.
+func (f *follower) answer(client io.Writer, ping []byte) bool {
+	if !f.output.Swap(false) && !f.ending.Load() {
+		return false
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.split {
+		return false
+	}
+	// Writes are whole, also among others. A client that is gone is read next.
+	_, _ = client.Write(ping)
+	return true
+}
+
+// CloseWrite tells the client of the end, unless it ends the connection itself.
+func (c *commandClient) CloseWrite() error {
+	if c.server.complete() {
+		return door.ErrKept
+	}
+	half, ok := c.Conn.(interface{ CloseWrite() error })
+	if !ok {
+		return errors.ErrUnsupported
+	}
+	return half.CloseWrite()
+}
+
+// NetConn is the client's connection, which may be reset.
+func (c *commandClient) NetConn() net.Conn { return c.Conn }
