@@ -301,11 +301,15 @@ func (s *suite) copiesAgree(t *testing.T, c client) {
 	}
 	c.both(t, func(ctl env.Command, way string) (string, error) {
 		there, back := "/tmp/"+c.name+"-"+way, filepath.Join(dir, way)
+		// A client that pings while the end of the output is on its way may lose it to a
+		// server that has closed: the spoke's own, or by WebSocket the hub's.
+		retries := "3"
+		if way == wayHub && c.name == "SPDY" {
+			retries = "0"
+		}
 		for _, args := range [][]string{
 			{"cp", "-c", "side", filepath.Join(dir, "from"), longLived + ":" + there},
-			// A client that pings while the end of the output is on its way may lose it to
-			// a server that has closed: the spoke's own, or by WebSocket the hub's.
-			{"cp", "--retries=3", "-c", "side", longLived + ":" + there, back},
+			{"cp", "--retries=" + retries, "-c", "side", longLived + ":" + there, back},
 		} {
 			if got := ask(t.Context(), ctl, "", args...); got.Code != 0 {
 				return "", fmt.Errorf("%v: %d, %s", args, got.Code, got.Err)

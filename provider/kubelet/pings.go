@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"sync"
 
 	"github.com/spokelet/spokelet/api/door"
 )
@@ -34,6 +35,7 @@ const pingFrame = spdyHeader + 4
 type commandClient struct {
 	net.Conn
 	server *follower
+	kept   func() // is called when the client is left to end the stream
 
 	rest  int    // bytes of a frame that are still to be passed on
 	begun []byte // the beginning of a frame of which more is needed
@@ -54,7 +56,9 @@ func (c *commandClient) Read(p []byte) (int, error) {
 		c.begun = c.begun[:0]
 		passed := c.pass(p[:begun+n])
 		if err != nil {
-			return passed + copy(p[passed:], c.begun), err
+			passed += copy(p[passed:], c.begun)
+			c.begun = nil
+			return passed, err
 		}
 		if passed > 0 {
 			return passed, nil
@@ -118,25 +122,79 @@ func (c *commandClient) frame(b []byte) (ping, ok bool) {
 	return ping, true
 }
 
-// answer sends a ping back to the client between two frames of the server, unless
-// the server is to answer it.
+// answer sends a ping back to the client, unless the server is to answer it.
 func (f *follower) answer(client io.Writer, ping []byte) bool {
 	if !f.output.Swap(false) && !f.ending.Load() {
 		return false
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.split {
+	return f.between.put(client, ping)
+}
+
+// maxPut bounds what waits to be put into a gap, in bytes. Client-go has no second
+// ping before the first is answered.
+const maxPut = 16 * pingFrame
+
+// gap is where frames can be put among those of a follower: behind what was passed
+// on, while that ends with a frame. Writes to a connection are whole.
+type gap struct {
+	mu      sync.Mutex
+	within  bool          // what is passed on next, or was, does not end with a frame
+	waiting []byte        // to be put
+	writing chan struct{} // closed when all that waits has been written; nil is nothing
+}
+
+// put writes a frame to the client, and does not wait for it: a client that reads
+// nothing is still heard. Beyond maxPut frames are dropped. It returns false when
+// the frame cannot be put anywhere.
+func (g *gap) put(client io.Writer, frame []byte) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.within {
 		return false
 	}
-	// Writes are whole, also among others. A client that is gone is read next.
-	_, _ = client.Write(ping)
+	if len(g.waiting)+len(frame) <= maxPut {
+		g.waiting = append(g.waiting, frame...)
+	}
+	if g.writing == nil {
+		g.writing = make(chan struct{})
+		go g.write(client)
+	}
 	return true
+}
+
+// write writes what waits.
+func (g *gap) write(client io.Writer) {
+	for {
+		g.mu.Lock()
+		next := g.waiting
+		g.waiting = nil
+		if len(next) == 0 {
+			close(g.writing)
+			g.writing = nil
+			g.mu.Unlock()
+			return
+		}
+		g.mu.Unlock()
+		_, _ = client.Write(next) // a client that is gone is read next
+	}
+}
+
+// split is told whether what is passed on next may end within a frame, or still
+// does, before that is written. It waits for what is being put.
+func (g *gap) split(within bool) {
+	g.mu.Lock()
+	g.within = within
+	writing := g.writing
+	g.mu.Unlock()
+	if within && writing != nil {
+		<-writing
+	}
 }
 
 // CloseWrite tells the client of the end, unless it ends the connection itself.
 func (c *commandClient) CloseWrite() error {
 	if c.server.complete() {
+		c.kept()
 		return door.ErrKept
 	}
 	half, ok := c.Conn.(interface{ CloseWrite() error })

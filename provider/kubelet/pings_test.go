@@ -4,10 +4,14 @@
 package kubelet
 
 import (
+	"bufio"
 	"bytes"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"testing"
 	"testing/iotest"
@@ -28,6 +32,16 @@ type talk struct {
 func (c *talk) Read(p []byte) (int, error)  { return c.says.Read(p) }
 func (c *talk) Write(p []byte) (int, error) { return c.hears.Write(p) }
 func (c *talk) CloseWrite() error           { c.halved = true; return nil }
+
+// settle waits until what f puts has been written.
+func settle(f *follower) {
+	f.between.mu.Lock()
+	writing := f.between.writing
+	f.between.mu.Unlock()
+	if writing != nil {
+		<-writing
+	}
+}
 
 func ping(id byte) []byte { return spdyControlFrame(spdyPing, 0, []byte{0, 0, 0, id}) }
 
@@ -100,7 +114,9 @@ func TestPingsAreAnsweredBesideOutput(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for _, size := range []int{1, 5, 11, 512} {
 				conn := &talk{says: &pieces{Reader: bytes.NewReader(tc.says), size: size}}
-				got, err := readAll(&commandClient{Conn: conn, server: followed(t, tc.server)}, 64)
+				server := followed(t, tc.server)
+				got, err := readAll(&commandClient{Conn: conn, server: server}, 64)
+				settle(server)
 				if err != nil || !bytes.Equal(got, tc.passed) || !bytes.Equal(conn.hears.Bytes(), tc.answered) {
 					t.Errorf("%s: in pieces of %d: passed %q, %v, want %q; answered %q, want %q",
 						tc.reason, size, got, err, tc.passed, &conn.hears, tc.answered)
@@ -110,27 +126,50 @@ func TestPingsAreAnsweredBesideOutput(t *testing.T) {
 	}
 }
 
-// TestNothingIsAnsweredWithinAFrame of the server's that is passed on in parts.
+// TestNothingIsAnsweredWithinAFrame of the server's, which is passed on in parts:
+// between a Read and the Write of what it gave, and before the next Read.
 func TestNothingIsAnsweredWithinAFrame(t *testing.T) {
-	long := spdyControlFrame(spdySynReply, 0, append([]byte{0, 0, 0, 3}, make([]byte, 100)...))
-	server := newFollower(bytes.NewReader(join(spdyData(3, 0, "out"), long)), headerV4)
-	client := &talk{says: bytes.NewReader(ping(1))}
-	chunk := make([]byte, 64)
-	for range 2 { // the DATA, and a part of the other
-		if _, err := server.Read(chunk); err != nil {
-			t.Fatal(err)
+	long := spdyControlFrame(spdySynReply, 0, append([]byte{0, 0, 0, 3}, make([]byte, 150)...))
+	out := spdyData(3, 0, "out")
+	server := newFollower(bytes.NewReader(join(out, long, out, long)), headerV4)
+	client, chunk := &talk{}, make([]byte, 64)
+	for id := byte(1); ; id += 2 {
+		n, err := server.Read(chunk)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		server.output.Store(true)
+		server.answer(client, ping(id))
+		settle(server)
+		client.hears.Write(chunk[:n])
+		server.output.Store(true)
+		server.answer(client, ping(id+100))
+		settle(server)
+	}
+	if got := receive(t, client.hears.Bytes()); len(got.Control) < 4 || got.Streams[3] != "outout" {
+		t.Errorf("the client hears %+v", got)
+	}
+}
+
+// stuck is a client that reads nothing until it is told to.
+type stuck struct{ read chan struct{} }
+
+func (s stuck) Write(p []byte) (int, error) { <-s.read; return len(p), nil }
+
+func TestAClientThatReadsNothingIsHeard(t *testing.T) {
+	server := &follower{}
+	server.ending.Store(true)
+	client := stuck{make(chan struct{})}
+	for range 3 * maxPut / pingFrame {
+		if !server.answer(client, ping(1)) {
+			t.Fatal("not answered")
 		}
 	}
-	if server.answer(client, ping(1)) {
-		t.Error("answered within a frame")
+	if n := len(server.between.waiting); n > maxPut {
+		t.Errorf("%d bytes wait for it", n)
 	}
-	if _, err := server.Read(chunk); err != nil {
-		t.Fatal(err)
-	}
-	server.output.Store(true)
-	if !server.answer(client, ping(3)) {
-		t.Error("not answered behind it")
-	}
+	close(client.read)
+	settle(server)
 }
 
 // TestWhatHasComeOfAFrameOutlastsADeadline, which ends the reading by one and
@@ -165,10 +204,96 @@ func TestAClientThatWasSentEverythingEndsTheStream(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			conn := &talk{}
-			err := (&commandClient{Conn: conn, server: followed(t, tc.server)}).CloseWrite()
-			if errors.Is(err, door.ErrKept) != tc.kept || conn.halved == tc.kept {
-				t.Errorf("%s: %v, and told of the end: %v", tc.reason, err, conn.halved)
+			conn, kept := &talk{}, false
+			err := (&commandClient{Conn: conn, server: followed(t, tc.server), kept: func() { kept = true }}).CloseWrite()
+			if errors.Is(err, door.ErrKept) != tc.kept || kept != tc.kept || conn.halved == tc.kept {
+				t.Errorf("%s: %v, kept %v, and told of the end: %v", tc.reason, err, kept, conn.halved)
+			}
+		})
+	}
+}
+
+// TestAClientPingsBesideOutput of a real endpoint, and reads on when the cluster's
+// server has ended.
+func TestAClientPingsBesideOutput(t *testing.T) {
+	const upgrade = "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\n"
+	begin := join(reply(1, 0), reply(3, 0), spdyData(3, 0, "out"))
+	input, end := spdyData(5, 0, "input"), join(spdyData(3, spdyFin, ""), spdyData(1, spdyFin, "{}"))
+	said := make(chan []byte, 1)
+	s := newSpoke(t, func(w http.ResponseWriter, _ *http.Request) {
+		conn, buffered, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer close(said)
+		defer func() { _ = conn.Close() }()
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\n"+upgrade)
+		_, _ = conn.Write(begin)
+		got := make([]byte, len(input))
+		_, _ = io.ReadFull(buffered, got)
+		said <- got
+		_, _ = conn.Write(end)
+	})
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM([]byte(s.ca.pem()))
+	client, err := tls.Dial("tcp", s.address, &tls.Config{RootCAs: pool})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = client.Close() }()
+	_, err = io.WriteString(client, "POST "+execPath+"&output=1 HTTP/1.1\r\nHost: node\r\nAuthorization: Bearer t\r\n"+upgrade)
+	if err != nil {
+		t.Fatal(err)
+	}
+	from := bufio.NewReader(client)
+	if res, err := http.ReadResponse(from, nil); err != nil || res.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatal(res, err)
+	}
+	hear := func(size int) []byte {
+		t.Helper()
+		got := make([]byte, size)
+		if _, err := io.ReadFull(from, got); err != nil {
+			t.Fatalf("heard %q, %v", got, err)
+		}
+		return got
+	}
+	hear(len(begin))
+	if _, err := client.Write(join(ping(1), input)); err != nil {
+		t.Fatal(err)
+	}
+	if got := receive(t, hear(pingFrame+len(end))); len(got.Control) != 1 || got.Control[0] != string(ping(1)) || got.Streams[1] != "{}FIN" {
+		t.Errorf("heard %+v", got)
+	}
+	if got := <-said; !bytes.Equal(got, input) {
+		t.Errorf("the cluster heard %q, want %q", got, input)
+	}
+	<-said
+	for id := byte(3); id < 9; id += 2 {
+		if _, err := client.Write(ping(id)); err != nil {
+			t.Fatal(err)
+		}
+		if got := hear(pingFrame); !bytes.Equal(got, ping(id)) {
+			t.Errorf("heard %q", got)
+		}
+	}
+}
+
+func TestWhoseConnectionsEndIsTold(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		cord   cord
+		conn   net.Conn
+	}{
+		"a port-forward":   {"no stream says how it ended", cord{server: newForwardFollower(nil, nil)}, &talk{}},
+		"another protocol": {"nobody knows its frames", cord{}, &talk{}},
+		"who spoke early":  {"nobody knows where a frame begins", cord{server: &follower{}, early: true}, &talk{}},
+		"a pipe":           {"it cannot be told", cord{server: &follower{}}, struct{ net.Conn }{}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := tc.cord.Client(tc.conn); got != tc.conn {
+				t.Errorf("%s: got %T", tc.reason, got)
 			}
 		})
 	}
@@ -194,6 +319,10 @@ func FuzzCommandClient(f *testing.F) {
 		}
 		if diff := cmp.Diff(passed, got, cmpEmpty); diff != "" {
 			t.Errorf("passed (-want +got):\n%s", diff)
+		}
+		settle(server)
+		if len(answered) > maxPut {
+			return // some may have been dropped
 		}
 		if diff := cmp.Diff(answered, conn.hears.Bytes(), cmpEmpty); diff != "" {
 			t.Errorf("answered (-want +got):\n%s", diff)

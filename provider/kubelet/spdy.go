@@ -10,7 +10,6 @@ import (
 	"io"
 	"net/http"
 	"slices"
-	"sync"
 	"sync/atomic"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -85,9 +84,7 @@ type follower struct {
 
 	// output: there was DATA since it was last asked. ending is done, for others.
 	output, ending atomic.Bool
-
-	mu    sync.Mutex // held while a frame of another's is put between two
-	split bool       // what was passed on does not end with a frame
+	between        gap
 }
 
 // dataFrame is a DATA frame of which a part is still to come.
@@ -117,13 +114,15 @@ func (f *follower) Read(p []byte) (int, error) {
 	if len(p) <= spdyHeader {
 		return 0, io.ErrShortBuffer
 	}
-	f.splits(f.plain)
+	f.between.split(f.plain || len(f.held) > 0)
 	for {
 		switch {
 		case len(f.held) > 0:
 			n := copy(p, f.held)
 			f.held = f.held[n:]
-			f.splits(f.plain || len(f.held) > 0)
+			if f.plain || len(f.held) > 0 {
+				f.between.split(true)
+			}
 			return n, nil
 		case f.err != nil:
 			return 0, f.err
@@ -140,20 +139,11 @@ func (f *follower) Read(p []byte) (int, error) {
 	}
 }
 
-// splits is told before a part of a frame is passed on, and before the next.
-func (f *follower) splits(split bool) {
-	if f.split == split { // nobody else writes it
-		return
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.split = split
-}
-
 // readData puts the next part of a DATA frame into p, as a frame.
 func (f *follower) readData(p []byte) int {
 	n, err := f.src.Read(p[spdyHeader:min(len(p), spdyHeader+f.data.left)])
 	f.data.left -= n
+	f.output.Store(true)
 	if err != nil {
 		if err == io.EOF && f.data.left > 0 {
 			err = io.ErrUnexpectedEOF
@@ -190,7 +180,6 @@ func (f *follower) readHeader() {
 		return
 	}
 	f.data = dataFrame{stream: binary.BigEndian.Uint32(head[:]), flags: flags, left: size}
-	f.output.Store(true)
 	if f.data.stream == errorStreamID {
 		f.told = f.told || size > 0
 	}
@@ -250,7 +239,8 @@ func (f *follower) ended(stream uint32) {
 // complete says that a client has been sent all that there is, and how it ended:
 // it needs no end of the connection to know.
 func (f *follower) complete() bool {
-	return f.over && (f.told || !f.status) && len(f.open) == 0 && !f.many && !f.plain && !f.forward
+	ended := f.over && len(f.open) == 0 && !f.many && f.data.left == 0
+	return ended && (f.told || !f.status) && !f.plain && !f.forward
 }
 
 // end is called with the error in which the source has ended, io.EOF when it

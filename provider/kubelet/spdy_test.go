@@ -211,6 +211,11 @@ func TestWhatACutBehindAStatusIs(t *testing.T) {
 			source: broken(errLost, reply(1, 0), reply(3, 0), reply(5, 0), spdyData(3, spdyFin, "out"), spdyData(1, spdyFin, "{}"), reset(5)),
 			want:   map[uint32]string{1: "{}FIN", 3: "outFIN"},
 		},
+		"a part of the end of all": {
+			reason: "a client waits for the rest", header: headerV4,
+			source: broken(errLost, reply(1, 0), reply(3, 0), spdyData(3, spdyFin, ""), spdyData(1, spdyFin, "{}")[:spdyHeader+1]),
+			want:   map[uint32]string{1: "{", 3: "FIN"}, err: errLost,
+		},
 		"an empty end": {
 			reason: "all was said", header: headerV4, source: broken(errLost, spdyData(1, 0, "{}"), spdyData(1, spdyFin, "")),
 			want: map[uint32]string{1: "{}FIN"},

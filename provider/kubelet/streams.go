@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -270,7 +271,7 @@ func (l *line) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.held = hold(r.Context())
+	l.held = sync.OnceFunc(hold(r.Context()))
 	res, err := (&http.Transport{
 		DialContext:           func(context.Context, string, string) (net.Conn, error) { return conn, nil },
 		ResponseHeaderTimeout: switchTimeout,
@@ -302,7 +303,7 @@ func (l *line) connect(res *http.Response, conn net.Conn) (*http.Response, error
 		_ = res.Body.Close()
 		return nil, errNoStreams
 	}
-	c := &cord{Reader: body, WriteCloser: body, conn: conn}
+	c := &cord{Reader: body, WriteCloser: body, conn: conn, kept: l.release}
 	if l.follow != nil {
 		c.server = l.follow(body, res.Header)
 		c.Reader = c.server
@@ -311,7 +312,8 @@ func (l *line) connect(res *http.Response, conn net.Conn) (*http.Response, error
 	return res, nil
 }
 
-// release lets the client's connection give way to others again.
+// release lets the client's connection give way to others again. It may be called
+// more than once.
 func (l *line) release() {
 	if l.held != nil {
 		l.held()
@@ -326,6 +328,7 @@ type cord struct {
 	conn   net.Conn
 	server *follower // what Reader is, if it follows
 	early  bool      // the client has spoken before its connection was switched
+	kept   func()    // the client alone goes on
 }
 
 // Write implements io.Writer, for what a client sends before it is fed.
@@ -342,7 +345,7 @@ func (c *cord) Client(conn net.Conn) net.Conn {
 	if c.server == nil || c.server.forward || c.early || !halves {
 		return conn
 	}
-	return &commandClient{Conn: conn, server: c.server}
+	return &commandClient{Conn: conn, server: c.server, kept: c.kept}
 }
 
 // CloseWrite ends the client's direction in order.

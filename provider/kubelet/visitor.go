@@ -92,8 +92,8 @@ func (v *visitor) welcome() {
 	oldest.close()
 }
 
-// hold keeps v from giving way while it carries a stream: those are as many as
-// the session allows that they go through.
+// hold keeps v from giving way while it carries a stream of a session: those are as
+// many as the session allows. One that a client ends alone gives way.
 func (v *visitor) hold() {
 	v.port.mu.Lock()
 	defer v.port.mu.Unlock()
