@@ -13,10 +13,12 @@ import (
 	"time"
 
 	"github.com/itchyny/gojq"
+
+	"github.com/spokelet/spokelet/agent/work/cputime"
 )
 
 const (
-	// maxTime is OCM's.
+	// maxTime is OCM's, but of the processor.
 	maxTime = time.Second
 	// maxSteps bounds what an expression does, and with it what it allocates, the
 	// same on every machine.
@@ -57,8 +59,8 @@ func parseQuery(text string) (*query, error) {
 }
 
 func (q *query) remove(ctx context.Context, doc map[string]any) (map[string]any, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, maxTime, errTime)
-	defer cancel()
+	ctx, end := cputime.Limit(ctx, maxTime, errTime)
+	defer end()
 	run := &meter{Context: ctx, left: maxSteps}
 	out, ok := q.code.RunWithContext(run, toQuery(doc)).Next()
 	if err, failed := out.(error); failed {

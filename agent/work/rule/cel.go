@@ -21,6 +21,8 @@ import (
 	"github.com/google/cel-go/interpreter"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	"k8s.io/apiserver/pkg/cel/library"
+
+	"github.com/spokelet/spokelet/agent/work/cputime"
 )
 
 const (
@@ -31,7 +33,7 @@ const (
 	// other programs are compiled again when they are needed.
 	maxPrograms = 512
 	maxLength   = 64 << 10
-	// maxTime is what the expressions of one manifest may take for one object: what
+	// maxTime is what the expressions of one manifest may compute for one object: what
 	// CEL calls cheap may be slow.
 	maxTime = time.Second
 	// maxObject bounds the object that expressions see, by its texts in bytes: the
@@ -184,11 +186,9 @@ func (r *run) eval(expression string, variables map[string]any) (ref.Val, error)
 
 // timed runs a program in what is left of the time; to compile it is none of that.
 func (r *run) timed(program cel.Program, variables map[string]any) (ref.Val, error) {
-	began := time.Now()
-	ctx, cancel := context.WithTimeout(context.Background(), r.time)
-	defer cancel()
+	ctx, end := cputime.Limit(context.Background(), r.time, errTime)
 	value, details, err := program.ContextEval(ctx, variables)
-	r.time -= time.Since(began)
+	r.time -= end()
 	r.spend(details)
 	if errors.Is(err, interpreter.InterruptError{}) {
 		r.time = 0
