@@ -57,7 +57,7 @@ func (e *endpoint) log(w http.ResponseWriter, r *http.Request, c call) {
 		return
 	}
 	// The cluster answers when there is something to read, which may be hours.
-	defer hold(r.Context())()
+	defer hold(r.Context()).release()
 	if err := untimed(w); err != nil {
 		refuse(w, r, err)
 		return

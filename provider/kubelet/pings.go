@@ -124,10 +124,15 @@ func (c *commandClient) frame(b []byte) (ping, ok bool) {
 
 // answer sends a ping back to the client, unless the server is to answer it.
 func (f *follower) answer(client io.Writer, ping []byte) bool {
-	if !f.output.Swap(false) && !f.ending.Load() {
+	output := f.output.Swap(false)
+	if !output && !f.ending.Load() {
 		return false
 	}
-	return f.between.put(client, ping)
+	put := f.between.put(client, ping)
+	if !put && output {
+		f.output.Store(true)
+	}
+	return put
 }
 
 // maxPut bounds what waits to be put into a gap, in bytes. Client-go has no second

@@ -15,6 +15,8 @@ import (
 	"os"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -165,11 +167,34 @@ func TestAClientThatReadsNothingIsHeard(t *testing.T) {
 			t.Fatal("not answered")
 		}
 	}
+	server.between.mu.Lock()
 	if n := len(server.between.waiting); n > maxPut {
 		t.Errorf("%d bytes wait for it", n)
 	}
+	server.between.mu.Unlock()
 	close(client.read)
 	settle(server)
+}
+
+func TestAPartOfAFrameWaitsForAnAnswerThatIsBeingWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, client, passed := &gap{}, stuck{make(chan struct{})}, make(chan struct{})
+		if !g.put(client, ping(1)) {
+			t.Fatal("not put")
+		}
+		go func() { defer close(passed); g.split(true) }()
+		synctest.Wait()
+		select {
+		case <-passed:
+			t.Error("a part of a frame is passed on while another frame is written")
+		default:
+		}
+		if g.put(client, ping(3)) {
+			t.Error("another frame is put behind a part")
+		}
+		close(client.read)
+		<-passed
+	})
 }
 
 // TestWhatHasComeOfAFrameOutlastsADeadline, which ends the reading by one and
@@ -242,6 +267,9 @@ func TestAClientPingsBesideOutput(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = client.Close() }()
+	if err := client.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
 	_, err = io.WriteString(client, "POST "+execPath+"&output=1 HTTP/1.1\r\nHost: node\r\nAuthorization: Bearer t\r\n"+upgrade)
 	if err != nil {
 		t.Fatal(err)

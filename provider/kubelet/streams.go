@@ -13,7 +13,6 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -222,7 +221,7 @@ func (e *endpoint) stream(w http.ResponseWriter, r *http.Request, c call) {
 	if strings.EqualFold(protocol, protocolSPDY) {
 		l.follow = c.follower()
 	}
-	if err := door.Switch(e.life, w, out, l, func(error) { l.release() }); err != nil {
+	if err := door.Switch(e.life, w, out, l, func(error) { l.held.release() }); err != nil {
 		e.broken(w, r, err)
 	}
 }
@@ -262,7 +261,7 @@ type line struct {
 	dialer Dialer
 	// follow makes what follows the frames of the protocol; nil follows none.
 	follow func(io.Reader, http.Header) *follower
-	held   func()
+	held   held
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -271,7 +270,7 @@ func (l *line) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.held = sync.OnceFunc(hold(r.Context()))
+	l.held = hold(r.Context())
 	res, err := (&http.Transport{
 		DialContext:           func(context.Context, string, string) (net.Conn, error) { return conn, nil },
 		ResponseHeaderTimeout: switchTimeout,
@@ -303,21 +302,13 @@ func (l *line) connect(res *http.Response, conn net.Conn) (*http.Response, error
 		_ = res.Body.Close()
 		return nil, errNoStreams
 	}
-	c := &cord{Reader: body, WriteCloser: body, conn: conn, kept: l.release}
+	c := &cord{Reader: body, WriteCloser: body, conn: conn, kept: l.held.keep}
 	if l.follow != nil {
 		c.server = l.follow(body, res.Header)
 		c.Reader = c.server
 	}
 	res.Body = c
 	return res, nil
-}
-
-// release lets the client's connection give way to others again. It may be called
-// more than once.
-func (l *line) release() {
-	if l.held != nil {
-		l.held()
-	}
 }
 
 // cord is the cluster's end of a spliced stream. The methods that a switched
@@ -328,7 +319,7 @@ type cord struct {
 	conn   net.Conn
 	server *follower // what Reader is, if it follows
 	early  bool      // the client has spoken before its connection was switched
-	kept   func()    // the client alone goes on
+	kept   func()    // is called when the client alone goes on
 }
 
 // Write implements io.Writer, for what a client sends before it is fed.

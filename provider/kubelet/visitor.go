@@ -14,9 +14,11 @@ import (
 
 const (
 	// maxStrangers bounds the connections of a port on which no request has
-	// been authorized, and maxCallers those on which one has.
+	// been authorized, maxCallers those on which one has, and maxKept those whose
+	// clients alone end what is left of a stream.
 	maxStrangers = 64
 	maxCallers   = 64
+	maxKept      = 256
 
 	// strangerTime is what a connection has until its first authorized request.
 	strangerTime = 10 * time.Second
@@ -30,6 +32,7 @@ type port struct {
 	mu        sync.Mutex // guards what is below, oldest first, and their visitors
 	strangers []*visitor
 	callers   []*visitor
+	kept      []*visitor
 }
 
 // Accept returns the next connection, a stranger's.
@@ -64,6 +67,7 @@ func (p *port) remove(v *visitor) {
 	same := func(other *visitor) bool { return other == v }
 	p.strangers = slices.DeleteFunc(p.strangers, same)
 	p.callers = slices.DeleteFunc(p.callers, same)
+	p.kept = slices.DeleteFunc(p.kept, same)
 	v.timer.Stop()
 }
 
@@ -72,7 +76,8 @@ type visitor struct {
 	net.Conn
 	port  *port
 	timer *time.Timer
-	// streams is how many it carries; while there are any, it is on neither list.
+	// streams is how many it carries; while there are any, it is on no list, but for
+	// that of kept ones.
 	streams int
 	closed  bool
 }
@@ -93,7 +98,7 @@ func (v *visitor) welcome() {
 }
 
 // hold keeps v from giving way while it carries a stream of a session: those are as
-// many as the session allows. One that a client ends alone gives way.
+// many as the session allows.
 func (v *visitor) hold() {
 	v.port.mu.Lock()
 	defer v.port.mu.Unlock()
@@ -101,10 +106,26 @@ func (v *visitor) hold() {
 	v.streams++
 }
 
+// keep says that the session has no part any more in the stream that v carries: v
+// gives way to others of which that is so.
+func (v *visitor) keep() {
+	p := v.port
+	p.mu.Lock()
+	if v.closed {
+		p.mu.Unlock()
+		return
+	}
+	p.kept = append(p.kept, v)
+	oldest := p.beyond(p.kept, maxKept)
+	p.mu.Unlock()
+	oldest.close()
+}
+
 // release ends what hold began.
 func (v *visitor) release() {
 	p := v.port
 	p.mu.Lock()
+	p.remove(v)
 	v.streams--
 	if v.closed || v.streams > 0 {
 		p.mu.Unlock()
@@ -158,12 +179,26 @@ func welcome(ctx context.Context) {
 	}
 }
 
-// hold keeps a request's connection from giving way until release is called.
-func hold(ctx context.Context) (release func()) {
+// held is a request's connection, which carries a stream.
+type held struct{ visitor *visitor }
+
+// hold keeps a request's connection from giving way until it is released.
+func hold(ctx context.Context) held {
 	v, ok := ctx.Value(visitorKey{}).(*visitor)
-	if !ok {
-		return func() {}
+	if ok {
+		v.hold()
 	}
-	v.hold()
-	return v.release
+	return held{v}
+}
+
+func (h held) release() {
+	if h.visitor != nil {
+		h.visitor.release()
+	}
+}
+
+func (h held) keep() {
+	if h.visitor != nil {
+		h.visitor.keep()
+	}
 }

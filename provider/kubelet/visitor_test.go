@@ -138,6 +138,44 @@ func TestAConnectionWithAStreamGivesWayToNobody(t *testing.T) {
 	})
 }
 
+// TestAConnectionThatItsClientKeepsGivesWayToItsLike and to no others: what is left
+// of a stream is the client's alone to end.
+func TestAConnectionThatItsClientKeepsGivesWayToItsLike(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &port{Listener: make(pipes)}
+		keep := func() (held, net.Conn) {
+			v, theirs := visit(t, p)
+			v.welcome()
+			l := &line{follow: newFollower, held: hold(withVisitor(t.Context(), v))}
+			res, err := l.connect(&http.Response{Body: struct{ net.Conn }{}}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			res.Body.(*cord).Client(&talk{}).(*commandClient).kept()
+			return l.held, theirs
+		}
+		first, theirs := keep()
+		for range maxKept - 1 {
+			keep()
+		}
+		for range 2 * maxCallers {
+			caller, _ := visit(t, p)
+			caller.welcome()
+		}
+		if !isOpen(theirs) {
+			t.Error("it gave way to others")
+		}
+		_, last := keep()
+		if isOpen(theirs) || !isOpen(last) {
+			t.Errorf("the first is open: %v, the last: %v", isOpen(theirs), isOpen(last))
+		}
+		first.release()
+		if len(p.kept) != maxKept || len(p.callers) != maxCallers {
+			t.Errorf("%d kept, %d callers", len(p.kept), len(p.callers))
+		}
+	})
+}
+
 // TestWhoDoesNothingKeepsNobodyFromAPort has strangers begin HTTP/2, which may
 // idle, on more connections than there are places.
 func TestWhoDoesNothingKeepsNobodyFromAPort(t *testing.T) {

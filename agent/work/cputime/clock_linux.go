@@ -15,13 +15,13 @@ import (
 func threadClock() func() time.Duration {
 	const perThread, schedulers = 4, 2
 	id := int32(^unix.Gettid()<<3 | perThread | schedulers) //nolint:gosec // thread ids have 22 bits
-	read := func() time.Duration {
-		var t unix.Timespec
-		if err := unix.ClockGettime(id, &t); err != nil {
-			return time.Duration(time.Now().UnixNano()) // the wall's
-		}
-		return time.Duration(t.Nano())
+	var began, last unix.Timespec
+	if err := unix.ClockGettime(id, &began); err != nil {
+		return wallClock()
 	}
-	began := read()
-	return func() time.Duration { return read() - began }
+	last = began
+	return func() time.Duration {
+		_ = unix.ClockGettime(id, &last) // the thread is there: it is not left meanwhile
+		return time.Duration(last.Nano() - began.Nano())
+	}
 }

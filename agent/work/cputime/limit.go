@@ -10,8 +10,12 @@ import (
 	"time"
 )
 
-// longest is how long a computation may last, however little it computes.
-const longest = 30 * time.Second
+// longest is how long a computation may last, however little it computes, and shortest
+// how long is waited before its clock is looked at again.
+const (
+	longest  = 30 * time.Second
+	shortest = time.Millisecond
+)
 
 // Limit returns a context that ends, with a cause, when the calling goroutine has
 // computed for d since. It is not to be used by another. The caller must call end,
@@ -20,7 +24,7 @@ func Limit(parent context.Context, d time.Duration, cause error) (ctx context.Co
 	runtime.LockOSThread()
 	ctx, cancel := context.WithCancelCause(parent)
 	l := &limit{used: threadClock(), most: d, began: time.Now(), exceed: func() { cancel(cause) }}
-	l.again(d)
+	l.start(min(d, longest))
 	return ctx, func() time.Duration {
 		used := l.stop()
 		cancel(nil)
@@ -41,27 +45,25 @@ type limit struct {
 	timer *time.Timer
 }
 
-// again looks again after d.
-func (l *limit) again(d time.Duration) {
+// start looks at the clock after d.
+func (l *limit) start(d time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.over {
-		l.timer = time.AfterFunc(d, l.look)
-	}
+	l.timer = time.AfterFunc(d, l.look)
 }
 
 func (l *limit) look() {
 	l.mu.Lock()
-	left := time.Duration(0)
-	if !l.over && time.Since(l.began) < longest {
-		left = l.most - l.used()
+	defer l.mu.Unlock()
+	if l.over {
+		return
 	}
-	l.mu.Unlock()
+	left := min(l.most-l.used(), longest-time.Since(l.began))
 	if left <= 0 {
 		l.exceed()
 		return
 	}
-	l.again(left)
+	l.timer.Reset(max(left, shortest))
 }
 
 func (l *limit) stop() time.Duration {
@@ -70,4 +72,10 @@ func (l *limit) stop() time.Duration {
 	l.over = true
 	l.timer.Stop()
 	return l.used()
+}
+
+// wallClock tells how long ago it was made.
+func wallClock() func() time.Duration {
+	began := time.Now()
+	return func() time.Duration { return time.Since(began) }
 }

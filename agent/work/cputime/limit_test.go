@@ -34,7 +34,7 @@ func TestWaitingIsNotComputing(t *testing.T) {
 	}
 	const most = 200 * time.Millisecond
 	ctx, end := Limit(t.Context(), most, errOver)
-	wait, cancel := context.WithTimeout(t.Context(), 3*most)
+	wait, cancel := context.WithTimeout(t.Context(), 5*most/2)
 	defer cancel()
 	<-wait.Done()
 	if err := ctx.Err(); err != nil {
@@ -60,6 +60,9 @@ func TestALimitEndsWithItsParent(t *testing.T) {
 func TestNothingLastsForEver(t *testing.T) {
 	exceeded := 0
 	l := &limit{used: func() time.Duration { return 0 }, most: time.Hour, began: time.Now().Add(-longest), exceed: func() { exceeded++ }}
+	l.start(time.Hour)
+	l.look()
+	l.stop()
 	l.look()
 	if exceeded != 1 {
 		t.Errorf("exceeded %d times", exceeded)

@@ -4,12 +4,14 @@
 package rule
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/google/cel-go/common/types"
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -195,6 +197,25 @@ func TestRulesOfOneManifestShareTheirTime(t *testing.T) {
 		if want := i != 1; (c.Reason == ReasonExpressionError) != want || want && c.Message != "validation failed due to running out of time, the expressions of a manifest may take 1s" {
 			t.Errorf("condition %v", c)
 		}
+	}
+}
+
+// TestAStallIsNoneOfTheTimeOfRules: an agent may be throttled.
+func TestAStallIsNoneOfTheTimeOfRules(t *testing.T) {
+	compiler := NewCompiler()
+	program, err := compiler.program("object.all(a, a >= 0)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &run{compiler: compiler, budget: celconfig.RuntimeCELCostBudget, time: 200 * time.Millisecond}
+	stalled := func() any {
+		stall, cancel := context.WithTimeout(t.Context(), 2*r.time)
+		defer cancel()
+		<-stall.Done()
+		return make([]int, 1000)
+	}
+	if value, err := r.timed(program, map[string]any{"object": stalled}); err != nil || value != types.True {
+		t.Errorf("got %v, %v", value, err)
 	}
 }
 
