@@ -6,7 +6,6 @@ package kubelet
 import (
 	"bufio"
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"io"
 	"net/http"
@@ -85,9 +84,7 @@ func TestWhatIsAskedOfANode(t *testing.T) {
 // upgrade sends an upgrade by hand and returns what is answered.
 func (f *fixture) upgrade(request string) (int, string) {
 	f.t.Helper()
-	pool := x509.NewCertPool()
-	pool.AddCert(f.ca.certificate)
-	conn, err := tls.Dial("tcp", f.address, &tls.Config{RootCAs: pool})
+	conn, err := tls.Dial("tcp", f.address, &tls.Config{RootCAs: f.ca.pool()})
 	if err != nil {
 		f.t.Fatal(err)
 	}

@@ -133,10 +133,8 @@ func TestTheServingCertificateChangesWhileThePortIsOpen(t *testing.T) {
 	}
 	s.serve(t.Context(), "spoke1", listener)
 	defer s.Close("spoke1")
-	pool := x509.NewCertPool()
-	pool.AddCert(ca.certificate)
 	for want := int64(1); want <= 2; want++ {
-		conn, err := tls.Dial("tcp", listener.Addr().String(), &tls.Config{RootCAs: pool})
+		conn, err := tls.Dial("tcp", listener.Addr().String(), &tls.Config{RootCAs: ca.pool()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -176,9 +174,7 @@ func TestThePortOfANodeIsFreeOnceItIsClosed(t *testing.T) {
 // and returns it.
 func (f *fixture) tunnelled(request string) *bufferedConn {
 	f.t.Helper()
-	pool := x509.NewCertPool()
-	pool.AddCert(f.ca.certificate)
-	conn, err := tls.Dial("tcp", f.address, &tls.Config{RootCAs: pool})
+	conn, err := tls.Dial("tcp", f.address, &tls.Config{RootCAs: f.ca.pool()})
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -287,9 +283,7 @@ func TestAClientThatIsCutOffIsNoCleanEndForTheCluster(t *testing.T) {
 // comes connects, has one request answered, and stays.
 func (f *fixture) comes() {
 	f.t.Helper()
-	pool := x509.NewCertPool()
-	pool.AddCert(f.ca.certificate)
-	conn, err := tls.Dial("tcp", f.address, &tls.Config{RootCAs: pool})
+	conn, err := tls.Dial("tcp", f.address, &tls.Config{RootCAs: f.ca.pool()})
 	if err != nil {
 		f.t.Fatal(err)
 	}

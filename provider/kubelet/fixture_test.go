@@ -71,6 +71,13 @@ func (a *authority) pem() string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.certificate.Raw}))
 }
 
+// pool trusts the authority alone.
+func (a *authority) pool() *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AddCert(a.certificate)
+	return pool
+}
+
 // issue signs a certificate; change may be nil.
 func (a *authority) issue(t *testing.T, name string, change func(*x509.Certificate)) tls.Certificate {
 	t.Helper()
@@ -263,9 +270,7 @@ func newFixture(t *testing.T, v *reviews, door Door, pods ...*corev1.Pod) *fixtu
 // do sends a request with a certificate or a token, or neither.
 func (f *fixture) do(method, path, token string, certificate *tls.Certificate) (int, string) {
 	f.t.Helper()
-	pool := x509.NewCertPool()
-	pool.AddCert(f.ca.certificate)
-	config := &tls.Config{RootCAs: pool}
+	config := &tls.Config{RootCAs: f.ca.pool()}
 	if certificate != nil {
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return certificate, nil }
 	}

@@ -8,7 +8,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"io"
 	"net"
@@ -36,9 +35,7 @@ const logPath = "/containerLogs/team/web/main"
 // comes.
 func (f *fixture) open(ctx context.Context, path string) *http.Response {
 	f.t.Helper()
-	pool := x509.NewCertPool()
-	pool.AddCert(f.ca.certificate)
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, DisableKeepAlives: true}}
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: f.ca.pool()}, DisableKeepAlives: true}}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+f.address+path, nil)
 	if err != nil {
 		f.t.Fatal(err)

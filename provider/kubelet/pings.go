@@ -4,9 +4,9 @@
 package kubelet
 
 import (
-	"encoding/binary"
 	"errors"
 	"io"
+	"math"
 	"net"
 	"sync"
 
@@ -37,9 +37,10 @@ type commandClient struct {
 	server *follower
 	kept   func() // is called when the client is left to end the stream
 
-	rest  int    // bytes of a frame that are still to be passed on
+	// rest is how much is passed on unread: what is left of a frame, and all that
+	// follows one which is not known here. In bytes.
+	rest  int64
 	begun []byte // the beginning of a frame of which more is needed
-	plain bool   // what the client sends is not what is known here
 }
 
 // Read implements io.Reader. It needs room for more than a ping.
@@ -83,11 +84,8 @@ func (c *commandClient) pass(b []byte) int {
 				continue
 			}
 		}
-		n := len(b) - at
-		if !c.plain {
-			n = min(n, c.rest)
-			c.rest -= n
-		}
+		n := int(min(int64(len(b)-at), c.rest))
+		c.rest -= int64(n)
 		if out != at {
 			copy(b[out:], b[at:at+n])
 		}
@@ -99,33 +97,28 @@ func (c *commandClient) pass(b []byte) int {
 // frame reads the header of the frame with which b begins, and says whether it is a
 // ping of the client's. Not ok: more is needed to know.
 func (c *commandClient) frame(b []byte) (ping, ok bool) {
-	if c.plain {
-		return false, true
-	}
 	if len(b) < spdyHeader {
 		return false, false
 	}
-	size := int(binary.BigEndian.Uint32(b[4:]) & spdyMaxData)
-	if b[0]&spdyControl != 0 {
-		if b[0] != spdyControl || b[1] != spdyVersion {
-			c.plain = true
-			return false, true
+	h := headerOf(b)
+	switch {
+	case h.foreign:
+		c.rest = math.MaxInt64
+		return false, true
+	case h.control && h.kind == spdyPing && h.size == pingFrame-spdyHeader:
+		if len(b) < pingFrame {
+			return false, false
 		}
-		if binary.BigEndian.Uint16(b[2:]) == spdyPing && size == pingFrame-spdyHeader {
-			if len(b) < pingFrame {
-				return false, false
-			}
-			ping = b[pingFrame-1]&1 == 1 // even ones answer a server's
-		}
+		ping = b[pingFrame-1]&1 == 1 // even ones answer a server's
 	}
-	c.rest = spdyHeader + size
+	c.rest = int64(spdyHeader + h.size)
 	return ping, true
 }
 
 // answer sends a ping back to the client, unless the server is to answer it.
 func (f *follower) answer(client io.Writer, ping []byte) bool {
 	output := f.output.Swap(false)
-	if !output && !f.ending.Load() {
+	if !output && !f.done.Load() {
 		return false
 	}
 	put := f.between.put(client, ping)
@@ -189,9 +182,18 @@ func (g *gap) write(client io.Writer) {
 func (g *gap) split(within bool) {
 	g.mu.Lock()
 	g.within = within
+	g.mu.Unlock()
+	if within {
+		g.settle()
+	}
+}
+
+// settle waits until what was put has been written.
+func (g *gap) settle() {
+	g.mu.Lock()
 	writing := g.writing
 	g.mu.Unlock()
-	if within && writing != nil {
+	if writing != nil {
 		<-writing
 	}
 }

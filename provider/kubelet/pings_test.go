@@ -7,7 +7,6 @@ import (
 	"bufio"
 	"bytes"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"io"
 	"net"
@@ -35,16 +34,6 @@ func (c *talk) Read(p []byte) (int, error)  { return c.says.Read(p) }
 func (c *talk) Write(p []byte) (int, error) { return c.hears.Write(p) }
 func (c *talk) CloseWrite() error           { c.halved = true; return nil }
 
-// settle waits until what f puts has been written.
-func settle(f *follower) {
-	f.between.mu.Lock()
-	writing := f.between.writing
-	f.between.mu.Unlock()
-	if writing != nil {
-		<-writing
-	}
-}
-
 func ping(id byte) []byte { return spdyControlFrame(spdyPing, 0, []byte{0, 0, 0, id}) }
 
 func join(frames ...[]byte) []byte { return bytes.Join(frames, nil) }
@@ -52,8 +41,9 @@ func join(frames ...[]byte) []byte { return bytes.Join(frames, nil) }
 // followed is a follower that has passed frames on.
 func followed(t *testing.T, frames ...[]byte) *follower {
 	t.Helper()
-	f := newFollower(bytes.NewReader(join(frames...)), headerV4)
-	for n, chunk := 0, make([]byte, 512); n < len(join(frames...)); {
+	all := join(frames...)
+	f := newFollower(bytes.NewReader(all), headerV4)
+	for n, chunk := 0, make([]byte, 512); n < len(all); {
 		m, err := f.Read(chunk)
 		if err != nil {
 			t.Fatal(err)
@@ -118,7 +108,7 @@ func TestPingsAreAnsweredBesideOutput(t *testing.T) {
 				conn := &talk{says: &pieces{Reader: bytes.NewReader(tc.says), size: size}}
 				server := followed(t, tc.server)
 				got, err := readAll(&commandClient{Conn: conn, server: server}, 64)
-				settle(server)
+				server.between.settle()
 				if err != nil || !bytes.Equal(got, tc.passed) || !bytes.Equal(conn.hears.Bytes(), tc.answered) {
 					t.Errorf("%s: in pieces of %d: passed %q, %v, want %q; answered %q, want %q",
 						tc.reason, size, got, err, tc.passed, &conn.hears, tc.answered)
@@ -142,11 +132,11 @@ func TestNothingIsAnsweredWithinAFrame(t *testing.T) {
 		}
 		server.output.Store(true)
 		server.answer(client, ping(id))
-		settle(server)
+		server.between.settle()
 		client.hears.Write(chunk[:n])
 		server.output.Store(true)
 		server.answer(client, ping(id+100))
-		settle(server)
+		server.between.settle()
 	}
 	if got := receive(t, client.hears.Bytes()); len(got.Control) < 4 || got.Streams[3] != "outout" {
 		t.Errorf("the client hears %+v", got)
@@ -160,7 +150,7 @@ func (s stuck) Write(p []byte) (int, error) { <-s.read; return len(p), nil }
 
 func TestAClientThatReadsNothingIsHeard(t *testing.T) {
 	server := &follower{}
-	server.ending.Store(true)
+	server.done.Store(true)
 	client := stuck{make(chan struct{})}
 	for range 3 * maxPut / pingFrame {
 		if !server.answer(client, ping(1)) {
@@ -173,7 +163,7 @@ func TestAClientThatReadsNothingIsHeard(t *testing.T) {
 	}
 	server.between.mu.Unlock()
 	close(client.read)
-	settle(server)
+	server.between.settle()
 }
 
 func TestAPartOfAFrameWaitsForAnAnswerThatIsBeingWritten(t *testing.T) {
@@ -260,9 +250,7 @@ func TestAClientPingsBesideOutput(t *testing.T) {
 		said <- got
 		_, _ = conn.Write(end)
 	})
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM([]byte(s.ca.pem()))
-	client, err := tls.Dial("tcp", s.address, &tls.Config{RootCAs: pool})
+	client, err := tls.Dial("tcp", s.address, &tls.Config{RootCAs: s.ca.pool()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -335,7 +323,7 @@ func FuzzCommandClient(f *testing.F) {
 	f.Add(ping(1)[:11], uint8(9), false)
 	f.Fuzz(func(t *testing.T, says []byte, piece uint8, ending bool) {
 		server := &follower{}
-		server.ending.Store(ending)
+		server.done.Store(ending)
 		conn := &talk{says: &pieces{Reader: bytes.NewReader(says), size: int(piece) + 1}}
 		got, err := readAll(&commandClient{Conn: conn, server: server}, pingFrame+1+int(piece))
 		if err != nil {
@@ -348,7 +336,7 @@ func FuzzCommandClient(f *testing.F) {
 		if diff := cmp.Diff(passed, got, cmpEmpty); diff != "" {
 			t.Errorf("passed (-want +got):\n%s", diff)
 		}
-		settle(server)
+		server.between.settle()
 		if len(answered) > maxPut {
 			return // some may have been dropped
 		}

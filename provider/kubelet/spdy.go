@@ -71,8 +71,7 @@ type follower struct {
 	held []byte // to be passed on before more is read
 	data dataFrame
 	told bool // something was said on the error stream
-	done bool // nothing can be said on the error stream any more
-	over bool // it has ended
+	over bool // the error stream has ended
 	// open are the streams that the server has not ended. Of more than maxStreams
 	// none is known: many.
 	open []uint32
@@ -82,9 +81,32 @@ type follower struct {
 	plain bool
 	err   error // what Read returns once held is passed on
 
-	// output: there was DATA since it was last asked. ending is done, for others.
-	output, ending atomic.Bool
-	between        gap
+	// Others ask whether nothing can be said on the error stream any more, whether
+	// there was DATA since they last asked, and for where a frame ends.
+	done, output atomic.Bool
+	between      gap
+}
+
+// header is that of a frame.
+type header struct {
+	control bool
+	foreign bool   // a control frame of another protocol or version
+	kind    uint16 // of a control frame
+	stream  uint32 // of DATA
+	flags   byte
+	size    int // of what follows, in bytes
+}
+
+// headerOf reads the first spdyHeader bytes of a frame.
+func headerOf(b []byte) header {
+	h := header{control: b[0]&spdyControl != 0, flags: b[4], size: int(binary.BigEndian.Uint32(b[4:]) & spdyMaxData)}
+	if !h.control {
+		h.stream = binary.BigEndian.Uint32(b)
+		return h
+	}
+	h.foreign = b[0] != spdyControl || b[1] != spdyVersion
+	h.kind = binary.BigEndian.Uint16(b[2:])
+	return h
 }
 
 // dataFrame is a DATA frame of which a part is still to come.
@@ -174,48 +196,47 @@ func (f *follower) readHeader() {
 		f.end(err)
 		return
 	}
-	flags, size := head[4], int(binary.BigEndian.Uint32(head[4:])&spdyMaxData)
-	if head[0]&spdyControl != 0 {
-		f.readControl(head, size)
+	h := headerOf(head[:])
+	if h.control {
+		f.readControl(head[:], h)
 		return
 	}
-	f.data = dataFrame{stream: binary.BigEndian.Uint32(head[:]), flags: flags, left: size}
-	if f.data.stream == errorStreamID {
-		f.told = f.told || size > 0
+	f.data = dataFrame{stream: h.stream, flags: h.flags, left: h.size}
+	if h.stream == errorStreamID {
+		f.told = f.told || h.size > 0
 	}
-	if flags&spdyFin != 0 {
-		f.ended(f.data.stream)
+	if h.flags&spdyFin != 0 {
+		f.ended(h.stream)
 	}
-	if size == 0 {
+	if h.size == 0 {
 		f.held = head[:]
 	}
 }
 
 // readControl reads a control frame behind its header.
-func (f *follower) readControl(head [spdyHeader]byte, size int) {
-	if head[0] != spdyControl || head[1] != spdyVersion || size > spdyMaxControl {
-		f.plain, f.held = true, head[:]
+func (f *follower) readControl(head []byte, h header) {
+	if h.foreign || h.size > spdyMaxControl {
+		f.plain, f.held = true, head
 		return
 	}
-	frame := make([]byte, spdyHeader+size)
-	copy(frame, head[:])
+	frame := make([]byte, spdyHeader+h.size)
+	copy(frame, head)
 	if _, err := io.ReadFull(f.src, frame[spdyHeader:]); err != nil {
 		f.end(fmt.Errorf("control frame: %w", err))
 		return
 	}
 	f.held = frame
-	kind, fin := binary.BigEndian.Uint16(frame[2:]), frame[4]&spdyFin != 0
-	if kind == spdyGoAway { // a client reads no further
-		f.done, f.left = true, true
-		f.ending.Store(true)
+	if h.kind == spdyGoAway { // a client reads no further
+		f.left = true
+		f.done.Store(true)
 	}
-	if size < 4 {
+	if h.size < 4 {
 		return
 	}
 	switch stream := binary.BigEndian.Uint32(frame[spdyHeader:]) &^ (1 << 31); {
-	case kind == spdyReset, kind == spdySynReply && fin:
+	case h.kind == spdyReset, h.kind == spdySynReply && h.flags&spdyFin != 0:
 		f.ended(stream)
-	case kind == spdySynReply:
+	case h.kind == spdySynReply:
 		f.opened(stream)
 	}
 }
@@ -231,8 +252,8 @@ func (f *follower) opened(stream uint32) {
 func (f *follower) ended(stream uint32) {
 	f.open = slices.DeleteFunc(f.open, func(open uint32) bool { return open == stream })
 	if stream == errorStreamID {
-		f.done, f.over = true, true
-		f.ending.Store(true)
+		f.over = true
+		f.done.Store(true)
 	}
 }
 
@@ -258,7 +279,7 @@ func (f *follower) end(err error) {
 	case f.complete():
 		f.err = io.EOF // whatever was cut had nothing more to say
 		return
-	case f.done, clean && (f.told || !f.status):
+	case f.done.Load(), clean && (f.told || !f.status):
 		return
 	}
 	message := "stream ended without the status of the command"

@@ -337,7 +337,7 @@ func FuzzFollower(f *testing.F) {
 				t.Errorf("%q came as %q, %v", sent, got, err)
 			}
 			return
-		case err != nil && !follow.done:
+		case err != nil && !follow.done.Load():
 			t.Errorf("a cut was not told: %v", err)
 		}
 		want, all := receive(t, wholeFrames(sent)), receive(t, got)

@@ -261,7 +261,7 @@ type line struct {
 	dialer Dialer
 	// follow makes what follows the frames of the protocol; nil follows none.
 	follow func(io.Reader, http.Header) *follower
-	held   held
+	held   *visitor // the client's connection
 }
 
 // RoundTrip implements http.RoundTripper.

@@ -44,20 +44,20 @@ func (p *port) Accept() (net.Conn, error) {
 	v := &visitor{Conn: conn, port: p}
 	p.mu.Lock()
 	v.timer = time.AfterFunc(strangerTime, func() { _ = v.Close() })
-	p.strangers = append(p.strangers, v)
-	oldest := p.beyond(p.strangers, maxStrangers)
+	oldest := p.enter(&p.strangers, v, maxStrangers)
 	p.mu.Unlock()
 	oldest.close()
 	return v, nil
 }
 
-// beyond takes the oldest out if there are more than so many. The caller holds
-// mu.
-func (p *port) beyond(all []*visitor, most int) (oldest *visitor) {
-	if len(all) <= most {
+// enter puts v on a list, behind the others, and takes the oldest off it if there
+// are then more than so many. The caller holds mu, and closes the oldest without it.
+func (p *port) enter(list *[]*visitor, v *visitor, most int) (oldest *visitor) {
+	*list = append(*list, v)
+	if len(*list) <= most {
 		return nil
 	}
-	oldest = all[0]
+	oldest = (*list)[0]
 	p.remove(oldest)
 	return oldest
 }
@@ -91,8 +91,7 @@ func (v *visitor) welcome() {
 		return
 	}
 	p.remove(v)
-	p.callers = append(p.callers, v)
-	oldest := p.beyond(p.callers, maxCallers)
+	oldest := p.enter(&p.callers, v, maxCallers)
 	p.mu.Unlock()
 	oldest.close()
 }
@@ -107,22 +106,27 @@ func (v *visitor) hold() {
 }
 
 // keep says that the session has no part any more in the stream that v carries: v
-// gives way to others of which that is so.
+// gives way to others of which that is so. Nil is nobody.
 func (v *visitor) keep() {
+	if v == nil {
+		return
+	}
 	p := v.port
 	p.mu.Lock()
 	if v.closed {
 		p.mu.Unlock()
 		return
 	}
-	p.kept = append(p.kept, v)
-	oldest := p.beyond(p.kept, maxKept)
+	oldest := p.enter(&p.kept, v, maxKept)
 	p.mu.Unlock()
 	oldest.close()
 }
 
-// release ends what hold began.
+// release ends what hold began; nil is nobody.
 func (v *visitor) release() {
+	if v == nil {
+		return
+	}
 	p := v.port
 	p.mu.Lock()
 	p.remove(v)
@@ -131,8 +135,7 @@ func (v *visitor) release() {
 		p.mu.Unlock()
 		return
 	}
-	p.callers = append(p.callers, v)
-	oldest := p.beyond(p.callers, maxCallers)
+	oldest := p.enter(&p.callers, v, maxCallers)
 	p.mu.Unlock()
 	oldest.close()
 }
@@ -179,26 +182,11 @@ func welcome(ctx context.Context) {
 	}
 }
 
-// held is a request's connection, which carries a stream.
-type held struct{ visitor *visitor }
-
 // hold keeps a request's connection from giving way until it is released.
-func hold(ctx context.Context) held {
+func hold(ctx context.Context) *visitor {
 	v, ok := ctx.Value(visitorKey{}).(*visitor)
 	if ok {
 		v.hold()
 	}
-	return held{v}
-}
-
-func (h held) release() {
-	if h.visitor != nil {
-		h.visitor.release()
-	}
-}
-
-func (h held) keep() {
-	if h.visitor != nil {
-		h.visitor.keep()
-	}
+	return v
 }

@@ -143,7 +143,7 @@ func TestAConnectionWithAStreamGivesWayToNobody(t *testing.T) {
 func TestAConnectionThatItsClientKeepsGivesWayToItsLike(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &port{Listener: make(pipes)}
-		keep := func() (held, net.Conn) {
+		keep := func() (*visitor, net.Conn) {
 			v, theirs := visit(t, p)
 			v.welcome()
 			l := &line{follow: newFollower, held: hold(withVisitor(t.Context(), v))}

@@ -9,11 +9,7 @@ import (
 	"runtime"
 	"testing"
 	"time"
-
-	"go.uber.org/goleak"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var errOver = errors.New("over")
 
