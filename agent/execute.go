@@ -262,6 +262,9 @@ func (a *agent) newPods(registerer prometheus.Registerer) (*pod.Engine, error) {
 		APIHost:    apiHost,
 		APIPort:    apiPort,
 		HostAccess: cfg.HostAccess,
+
+		Annotations: cfg.Annotations,
+
 		Logger:     a.opts.Logger.WithName("pod"),
 		Registerer: registerer,
 	}

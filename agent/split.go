@@ -27,7 +27,7 @@ func (a *agent) newScraper(watcher *node.Watcher, config node.ScraperConfig) (ht
 	if a.opts.Config.Node.SplitLabel == "" {
 		return node.NewScraper(config)
 	}
-	return node.NewScrapers(config, watcher)
+	return node.NewScrapers(config, watcher, a.opts.Config.Node.SplitLabel)
 }
 
 // groupSource hands the summaries of groups to Sync. It belongs to the watcher's

@@ -25,6 +25,8 @@ import (
 
 	"github.com/spokelet/spokelet/api/config/v1alpha1"
 	workv1alpha1 "github.com/spokelet/spokelet/api/multicluster/v1alpha1"
+	"github.com/spokelet/spokelet/api/pace"
+	"github.com/spokelet/spokelet/budget"
 	"github.com/spokelet/spokelet/hub/authority"
 	"github.com/spokelet/spokelet/hub/registration"
 	hubwork "github.com/spokelet/spokelet/hub/work"
@@ -61,6 +63,13 @@ type hub struct {
 	nodes     *provider.Provider
 	tunnel    *tunnel.Server
 	ready     readiness
+	// memory and writes are what clusters may cost, each and together.
+	memory *budget.Memory
+	writes *budget.Writes
+	// streams are those of users in clusters' sessions: of pods and of clusters/proxy.
+	streams *budget.Slots
+	// complaints bounds what is logged of what clusters say of their nodes.
+	complaints pace.Complaints
 }
 
 // garbage is how much the heap may grow between two collections, in percent
@@ -77,7 +86,7 @@ func Run(ctx context.Context, opts Options) error {
 	}
 	h := &hub{opts: opts, sync: resource.NewHub()}
 	for _, step := range []func(context.Context) error{
-		h.addClients, h.install, h.readHash, h.addManager, h.addAuthority, h.addWorks, h.addPods, h.addNodes,
+		h.addBudgets, h.addClients, h.install, h.readHash, h.addManager, h.addAuthority, h.addWorks, h.addPods, h.addNodes,
 		h.addRegistration, h.addTunnel, h.addLive, h.addAdmission, h.publish,
 	} {
 		if err := step(ctx); err != nil {
@@ -181,6 +190,7 @@ func (h *hub) addRegistration(context.Context) error {
 		Disconnect:     func(cluster string, reason error) { h.tunnel.Disconnect(cluster, reason) },
 		HubNamespace:   h.opts.Config.Namespace,
 		ReconnectGrace: h.opts.Config.Nodes.ReconnectGrace.Duration,
+		Writes:         h.writes,
 		Registerer:     registerer(),
 		Logger:         h.opts.Logger.WithName("registration"),
 	})

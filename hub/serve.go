@@ -104,6 +104,7 @@ func (h *hub) addWorks(context.Context) error {
 		Registerer: registerer(),
 		HubHash:    h.hash,
 		Healthy:    h.opts.Config.Work.Healthy,
+		Writes:     h.writes,
 	})
 	if err != nil {
 		return err
@@ -114,14 +115,20 @@ func (h *hub) addWorks(context.Context) error {
 
 // addPods makes what keeps the pods of the virtual nodes.
 func (h *hub) addPods(context.Context) error {
+	address, err := netip.ParseAddr(h.opts.Config.Nodes.Address)
+	if err != nil {
+		return fmt.Errorf("nodes.address: %w", err)
+	}
 	pods, err := pod.New(pod.Config{
 		Client:     h.kube,
 		Sync:       h.sync,
+		Address:    address,
+		Writes:     h.writes,
 		DaemonSets: h.opts.Config.Pods.DaemonSets,
+		Objects:    pod.ObjectPolicy{Namespaces: h.opts.Config.Pods.Namespaces},
 		Tokens: pod.TokenPolicy{
 			Issue:      h.opts.Config.Pods.Tokens == v1alpha1.HubTokensHub,
 			Namespaces: h.opts.Config.Pods.TokenNamespaces,
-			Own:        h.opts.Config.Namespace,
 		},
 		Logger:     h.opts.Logger.WithName("pod"),
 		Registerer: registerer(),
@@ -149,6 +156,7 @@ func (h *hub) addNodes(ctx context.Context) error {
 		Links:          links{h},
 		Endpoints:      endpoints,
 		Pods:           h.pods,
+		Writes:         h.writes,
 		Address:        address,
 		PortMin:        h.opts.Config.Nodes.PortMin,
 		PortMax:        h.opts.Config.Nodes.PortMax,
@@ -187,6 +195,8 @@ func (h *hub) kubelets(ctx context.Context, address netip.Addr) (*kubelet.Server
 		Authorizer:    auth.Authorizer,
 		Door:          kubelet.DoorFunc(h.nodeDoor),
 		Pods:          h.pods,
+		Memory:        h.memory,
+		Streams:       h.streams,
 		Logger:        h.opts.Logger.WithName("kubelet"),
 	})
 }
@@ -197,7 +207,7 @@ func (h *hub) summary(cluster string, r resource.Resource) {
 		func(s wire.NodeSummary) { h.nodes.Summary(cluster, s) },
 		func(s registration.Summary) { h.register.UpdateSummary(cluster, s) })
 	if err != nil {
-		h.opts.Logger.Error(err, "node summary was refused", "cluster", cluster)
+		h.refused(err, "node summary was refused", cluster)
 	}
 }
 
@@ -205,10 +215,17 @@ func (h *hub) summary(cluster string, r resource.Resource) {
 func (h *hub) group(cluster string, r resource.Resource) {
 	s, err := wire.DecodeNodeGroup(r.Key, r.Body)
 	if err != nil {
-		h.opts.Logger.Error(err, "summary of a group of nodes was refused", "cluster", cluster)
+		h.refused(err, "summary of a group of nodes was refused", cluster)
 		return
 	}
 	h.nodes.Group(cluster, r.Key, s)
+}
+
+// refused logs what is wrong with what a cluster says, now and then.
+func (h *hub) refused(err error, message, cluster string) {
+	if h.complaints.Allow(cluster) {
+		h.opts.Logger.Error(err, message, "cluster", cluster)
+	}
 }
 
 // show reads a summary once for the node and for the record. What is not valid
@@ -258,6 +275,8 @@ func (h *hub) addLive(ctx context.Context) error {
 		Rest:        h.opts.Client,
 		Sessions:    liveSessions{h.tunnel.Sessions()},
 		Records:     live.ManagedClusters{Cache: h.mgr.GetCache()},
+		Memory:      h.memory,
+		Streams:     h.streams,
 		Logger:      h.opts.Logger.WithName("live"),
 	})
 	if err != nil {

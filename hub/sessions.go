@@ -14,6 +14,7 @@ import (
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/hub/live"
 	"github.com/spokelet/spokelet/provider"
+	"github.com/spokelet/spokelet/provider/kubelet"
 	"github.com/spokelet/spokelet/tunnel"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
@@ -86,7 +87,30 @@ func (h *hub) nodeDoor(ctx context.Context, node string) (http.RoundTripper, err
 	if err != nil {
 		return nil, err
 	}
-	return session, nil
+	return splitSession{session, h.nodes.SplitLabel(cluster)}, nil
+}
+
+// nodeSession is what kubelet endpoints need of a session: answers and raw streams.
+type nodeSession interface {
+	http.RoundTripper
+	kubelet.Dialer
+}
+
+// splitSession tells the door "node" by which label the hub shows the cluster.
+type splitSession struct {
+	nodeSession
+	label string
+}
+
+var _ kubelet.Dialer = splitSession{}
+
+// RoundTrip sends a request with the label.
+func (s splitSession) RoundTrip(r *http.Request) (*http.Response, error) {
+	if s.label != "" && r.URL.Host == "node" {
+		r = r.Clone(r.Context())
+		r.Header.Set(wire.SplitLabelHeader, s.label)
+	}
+	return s.nodeSession.RoundTrip(r)
 }
 
 // followSessions tells registration of sessions and runs Sync over each, until

@@ -12,6 +12,9 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/provider/pod"
 )
 
 // Links tells which clusters are connected.
@@ -49,6 +52,9 @@ type Pods interface {
 	Release(node string)
 	// Idle reports whether no pod is bound to the node of a group.
 	Idle(node string) bool
+	// Consent takes what the record of a cluster allows of what its agent says, before
+	// the pods of its nodes are watched.
+	Consent(cluster string, allowed pod.Consent)
 }
 
 // Config configures a Provider.
@@ -71,6 +77,9 @@ type Config struct {
 	// ReconnectGrace is how long after Start a node that was Ready stays so
 	// without its agent. Default 15 s.
 	ReconnectGrace time.Duration
+
+	// Writes bounds what is written because of what clusters report; nil has no bounds.
+	Writes *budget.Writes
 
 	Logger     logr.Logger
 	Registerer prometheus.Registerer

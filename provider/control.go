@@ -21,6 +21,10 @@ const (
 
 	// driftSpacing is the same for what others write over ours.
 	driftSpacing = time.Second
+
+	// storedShare is how many times what is written of a Node is stored: virtual-kubelet
+	// keeps its last write in annotations, as JSON, and the API server who wrote what.
+	storedShare = 5
 )
 
 // pusher decides when the Node is written. It belongs to control's goroutine.
@@ -30,6 +34,7 @@ type pusher struct {
 
 	last   *corev1.Node // what was pushed last
 	lastAt time.Time
+	link   bool // whether the cluster was connected then
 	lost   bool // what was pushed last was not written
 	timer  *time.Timer
 }
@@ -43,7 +48,7 @@ type pusher struct {
 // end with ctx, but when control returns.
 func (n *virtualNode) control(ctx context.Context, cluster Cluster, retry *backoff) error {
 	provider := &alwaysWell{}
-	first := n.now()
+	first, link := n.now()
 	controller, err := n.controller(provider, first, cluster, retry)
 	if err != nil {
 		return err
@@ -64,7 +69,7 @@ func (n *virtualNode) control(ctx context.Context, cluster Cluster, retry *backo
 	n.setRegistration(registered)
 	stop := n.provider.config.Pods.Watch(ctx, n.name)
 	defer stop()
-	p := &pusher{node: n, push: provider.push, last: first, lastAt: time.Now(), timer: time.NewTimer(never)}
+	p := &pusher{node: n, push: provider.push, last: first, link: link, lastAt: time.Now(), timer: time.NewTimer(never)}
 	defer p.timer.Stop()
 	return p.loop(ctx, cluster, retry)
 }
@@ -133,12 +138,21 @@ func (p *pusher) after(spacing time.Duration) {
 }
 
 func (p *pusher) write() {
-	node := p.node.now()
-	if sameNode(p.last, node) && !p.lost && !p.node.hasDrifted() {
+	node, link := p.node.now()
+	same, mend := sameNode(p.last, node), p.lost || p.node.hasDrifted()
+	if same && !mend {
 		return
 	}
+	writes := p.node.provider.config.Writes
+	// What the cluster says of its nodes waits for what it has had written. What the hub
+	// says of the cluster, and what others took from it, does not.
+	if wait := writes.Wait(p.node.cluster); wait > 0 && link == p.link && !mend {
+		p.timer.Reset(wait)
+		return
+	}
+	writes.Spend(p.node.cluster, storedShare*int64(node.Size()))
 	p.lost = false
-	p.last, p.lastAt = node, time.Now()
+	p.last, p.link, p.lastAt = node, link, time.Now()
 	p.push(node.DeepCopy()) // the controller writes heartbeats into it
 	p.node.wrote(node)
 }

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/provider/pod"
 )
 
 // fakeLinks is a Links that a test plugs and unplugs.
@@ -101,12 +102,20 @@ type fakePods struct {
 	// bound are nodes with pods, expected those that are not released, released those
 	// that are.
 	bound, expected, released map[string]bool
+	// consents are what records allow.
+	consents map[string]pod.Consent
 	// asked counts the questions whether a node is idle.
 	asked int
 }
 
 func newFakePods() *fakePods {
-	return &fakePods{watched: map[string]bool{}, began: map[string]int{}, bound: map[string]bool{}, expected: map[string]bool{}, released: map[string]bool{}}
+	return &fakePods{watched: map[string]bool{}, began: map[string]int{}, bound: map[string]bool{}, expected: map[string]bool{}, released: map[string]bool{}, consents: map[string]pod.Consent{}}
+}
+
+func (p *fakePods) Consent(cluster string, allowed pod.Consent) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.consents[cluster] = allowed
 }
 
 func (p *fakePods) Expect(node string) {
@@ -166,17 +175,21 @@ type hub struct {
 }
 
 // startHub starts a Provider; the objects are there before it.
-func startHub(t *testing.T, client *fake.Clientset) *hub {
+func startHub(t *testing.T, client *fake.Clientset, change ...func(*Config)) *hub {
 	t.Helper()
 	h := &hub{
 		t: t, client: client, links: &fakeLinks{}, endpoints: &fakeEndpoints{open: map[string]int32{}, busy: map[int32]bool{}},
 		pods: newFakePods(),
 	}
-	provider, err := New(Config{
+	config := Config{
 		Client: client, Links: h.links, Endpoints: h.endpoints, Pods: h.pods,
 		Address: netip.MustParseAddr("192.0.2.10"),
 		Logger:  testr.New(t), Registerer: prometheus.NewRegistry(),
-	})
+	}
+	for _, f := range change {
+		f(&config)
+	}
+	provider, err := New(config)
 	if err != nil {
 		t.Fatalf("New(): %v", err)
 	}
@@ -265,7 +278,9 @@ func (h *hub) requests() func() map[string]int {
 	}
 }
 
-var spoke1 = Cluster{Name: "spoke1", ID: "id-1", Labels: map[string]string{"region": "eu"}}
+var spoke1 = Cluster{
+	Name: "spoke1", ID: "id-1", Labels: map[string]string{"region": "eu"}, Consent: pod.Consent{SplitLabel: poolLabel},
+}
 
 func healthy() wire.NodeSummary {
 	return wire.NodeSummary{

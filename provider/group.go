@@ -240,11 +240,13 @@ func (p *Provider) settleAs(base *virtualNode, cluster Cluster, summary *wire.No
 
 // decide whether the group of an accepted cluster shall have its Node; n.mu is held.
 // idle: no pod is bound to it. summary is the cluster's, nil while that is not known.
+// A group to whose label the record does not consent any more goes as one without nodes.
 func (n *virtualNode) decide(idle bool, summary *wire.NodeSummary) {
 	v := &n.view
+	consent := v.cluster.Consent.SplitLabel
 	switch {
-	case summary == nil:
-	case summary.Split != nil && slices.Contains(summary.Split.Groups, n.group):
+	case summary == nil && consent != "":
+	case v.cluster.splits(summary) && slices.Contains(summary.Split.Groups, n.group):
 		v.vanished, v.label, n.leaving = false, summary.Split.Label, false
 		n.wanted = n.wanted || v.summary != nil
 	default:
@@ -314,7 +316,7 @@ func (p *Provider) ended(n *virtualNode) {
 	}
 	n.mu.Unlock()
 	if p.requeue != nil {
-		p.requeue(n.cluster) // its name may have been taken, and that is no trouble any more
+		p.requeue(n.cluster, 0) // its name may have been taken, and that is no trouble any more
 	}
 }
 
@@ -348,16 +350,14 @@ func (p *Provider) registrationOf(cluster string) (r registration, name string) 
 	return r, name
 }
 
-// labelOf finds the label by which a Node was made one of a group, as long as the
-// cluster has not said it again.
+// labelOf returns the label that the record consents to, if a Node was made one of a
+// group by it, as long as the cluster has not said it again.
 func labelOf(node *corev1.Node, group string, cluster Cluster) string {
-	for _, name := range slices.Sorted(maps.Keys(node.Labels)) {
-		_, set := cluster.Labels[name]
-		if node.Labels[name] == group && !set && wire.CheckSplitLabel(name) == nil {
-			return name
-		}
+	label := cluster.Consent.SplitLabel
+	if _, set := cluster.Labels[label]; label == "" || set || node.Labels[label] != group {
+		return ""
 	}
-	return ""
+	return label
 }
 
 // hostname is a node's name as a label can have it.

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/spokelet/spokelet/internal/livetest"
+	"github.com/spokelet/spokelet/provider/pod"
 )
 
 // nodeAs waits until the node of a group is ready as wanted; "" is no node.
@@ -73,7 +74,7 @@ func TestARealHubSeesGroupsComeAndGo(t *testing.T) {
 		t.Errorf("labels %v, allocatable %v", node.Labels, node.Status.Allocatable)
 	}
 	body, err := h.api.CoreV1().RESTClient().Get().Resource("nodes").Name(node.Name).SubResource("proxy").Suffix("metrics/resource").DoRaw(t.Context())
-	if want := "/groups/gpu/metrics/resource of the cluster"; err != nil || string(body) != want {
+	if want := "# TYPE scrape_error gauge\nscrape_error 2\n"; err != nil || string(body) != want {
 		t.Errorf("figures of a group: got %q, %v; want %q", body, err, want)
 	}
 
@@ -91,6 +92,25 @@ func TestARealHubSeesGroupsComeAndGo(t *testing.T) {
 	h.unbind()
 	h.nodeAs("gpu", "")
 	h.await("True NodesReady", soon)
+}
+
+func TestARealHubTakesTheLabelOfAGroupThatHasNoConsentAnyMore(t *testing.T) {
+	h := startLiveHub(t)
+	h.accept()
+	h.provider.Group(h.name, "gpu", of("4"))
+	h.provider.Summary(h.name, pooled("gpu"))
+	h.nodeAs("gpu", "True NodesReady")
+	h.bindTo("gpu")
+	withdrawn := h.cluster()
+	withdrawn.Consent = pod.Consent{}
+	if err := h.provider.Ensure(t.Context(), withdrawn); err != nil {
+		t.Fatal(err)
+	}
+	if got, ok := h.nodeAs("gpu", "False NoNodes").Labels[poolLabel]; ok {
+		t.Errorf("the node still has the label, with value %q", got)
+	}
+	h.unbind()
+	h.nodeAs("gpu", "")
 }
 
 func TestGroupsOfARealHubOutliveItsRestart(t *testing.T) {

@@ -5,6 +5,7 @@ package provider
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -70,16 +71,37 @@ func (g *guardedNodes) Get(ctx context.Context, name string, opts metav1.GetOpti
 	return node, nil
 }
 
-// Create bounds the request.
+// Create bounds the request, and writes down on the Node what it is made with, as
+// virtual-kubelet does with each change: else a label that the Node is made with, such as
+// that of a group, could not be taken away by the first change.
 func (g *guardedNodes) Create(ctx context.Context, node *corev1.Node, opts metav1.CreateOptions) (*corev1.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	created, err := kept(g.NodeInterface.Create(ctx, node, opts))
+	said, err := withSaid(node)
+	if err != nil {
+		return nil, err
+	}
+	created, err := kept(g.NodeInterface.Create(ctx, said, opts))
 	if err != nil {
 		return nil, err
 	}
 	g.written()
 	return created, nil
+}
+
+func withSaid(node *corev1.Node) (*corev1.Node, error) {
+	meta, err := json.Marshal(metav1.ObjectMeta{Name: node.Name, Labels: node.Labels})
+	if err != nil {
+		return nil, fmt.Errorf("metadata of node %s cannot be encoded: %w", node.Name, err)
+	}
+	status, err := json.Marshal(node.Status)
+	if err != nil {
+		return nil, fmt.Errorf("status of node %s cannot be encoded: %w", node.Name, err)
+	}
+	said := node.DeepCopy()
+	metav1.SetMetaDataAnnotation(&said.ObjectMeta, annotationSaid, string(meta))
+	metav1.SetMetaDataAnnotation(&said.ObjectMeta, annotationStatus, string(status))
+	return said, nil
 }
 
 // Patch bounds the request.

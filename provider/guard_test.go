@@ -73,7 +73,10 @@ func TestNoRequestHoldsUpTheLeaseOfANode(t *testing.T) {
 		"create lease": func(ctx context.Context) error { _, err := leases.Create(ctx, nil, metav1.CreateOptions{}); return err },
 		"renew lease":  func(ctx context.Context) error { _, err := leases.Update(ctx, nil, metav1.UpdateOptions{}); return err },
 		"get node":     func(ctx context.Context) error { _, err := nodes.Get(ctx, "n", metav1.GetOptions{}); return err },
-		"create node":  func(ctx context.Context) error { _, err := nodes.Create(ctx, nil, metav1.CreateOptions{}); return err },
+		"create node": func(ctx context.Context) error {
+			_, err := nodes.Create(ctx, &corev1.Node{}, metav1.CreateOptions{})
+			return err
+		},
 		"write status": func(ctx context.Context) error {
 			_, err := nodes.Patch(ctx, "n", types.StrategicMergePatchType, nil, metav1.PatchOptions{}, "status")
 			return err

@@ -77,11 +77,11 @@ func (c *counter) reset() map[string]int {
 	return old
 }
 
-// answers is a cluster's door "node".
-type answers struct{}
+// answers is a cluster's door "node", by path.
+type answers map[string]string
 
-func (answers) RoundTrip(r *http.Request) (*http.Response, error) {
-	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(r.URL.Path + " of the cluster"))}, nil
+func (a answers) RoundTrip(r *http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(a[r.URL.Path]))}, nil
 }
 
 type liveHub struct {
@@ -158,7 +158,10 @@ func liveEndpoints(t *testing.T, h *liveHub, client kubernetes.Interface, addres
 			if cluster != h.name {
 				return nil, fmt.Errorf("cluster %q: not connected", cluster)
 			}
-			return answers{}, nil
+			return answers{
+				"/metrics/resource": "scrape_error 1", "/groups/gpu/metrics/resource": "scrape_error 2",
+				"/stats/summary": `{"spokeletMissingNodeCount":3}`,
+			}, nil
 		}),
 		Logger: testr.New(t),
 	})
@@ -268,7 +271,9 @@ func (h *liveHub) await(want string, within time.Duration) time.Duration {
 	return time.Since(began)
 }
 
-func (h *liveHub) cluster() Cluster { return Cluster{Name: h.name, ID: "live-1"} }
+func (h *liveHub) cluster() Cluster {
+	return Cluster{Name: h.name, ID: "live-1", Consent: pod.Consent{SplitLabel: poolLabel}}
+}
 
 func (h *liveHub) accept() {
 	h.t.Helper()
@@ -324,7 +329,7 @@ func TestARealAPIServerReachesTheKubeletEndpoint(t *testing.T) {
 	h.accept()
 	h.await("True NodesReady", soon)
 	for path, want := range map[string]string{
-		"healthz": "ok", "metrics/resource": "/metrics/resource of the cluster", "stats/summary": "/stats/summary of the cluster",
+		"healthz": "ok", "metrics/resource": "# TYPE scrape_error gauge\nscrape_error 1\n", "stats/summary": `{"spokeletMissingNodeCount":3}`,
 	} {
 		body, err := h.api.CoreV1().RESTClient().Get().Resource("nodes").Name(h.name).SubResource("proxy").Suffix(path).DoRaw(t.Context())
 		if err != nil || string(body) != want {

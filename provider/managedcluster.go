@@ -8,9 +8,7 @@ import (
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -68,15 +66,15 @@ func (p *Provider) SetupWithManager(mgr ctrl.Manager) error {
 // bind gives the provider the controller's queue, and queues every virtual node
 // that is there: one whose cluster is gone has no other event.
 func (p *Provider) bind(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-	again := func(cluster string) {
-		queue.Add(reconcile.Request{NamespacedName: types.NamespacedName{Name: cluster}})
+	again := func(cluster string, after time.Duration) {
+		queue.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Name: cluster}}, after)
 	}
 	p.mu.Lock()
 	p.requeue = again
 	p.mu.Unlock()
 	for _, node := range p.existing() {
 		cluster, _ := wire.ParseNodeName(node.Name)
-		again(cluster)
+		again(cluster, 0)
 	}
 	return nil
 }
@@ -87,7 +85,7 @@ func (p *Provider) reconsider(cluster string) {
 	again := p.requeue
 	p.mu.Unlock()
 	if again != nil {
-		again(cluster)
+		again(cluster, 0)
 	}
 }
 
@@ -104,13 +102,14 @@ func (r *clusters) Reconcile(ctx context.Context, request reconcile.Request) (re
 	if err != nil || !accepted(&record) {
 		return reconcile.Result{}, r.provider.Remove(ctx, request.Name)
 	}
+	consent, invalid := consentOf(&record)
 	err = r.provider.Ensure(ctx, Cluster{
-		Name: record.Name, ID: record.Annotations[annotationClusterID], Labels: record.Labels,
+		Name: record.Name, ID: record.Annotations[annotationClusterID], Labels: record.Labels, Consent: consent,
 	})
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	return reconcile.Result{}, r.report(ctx, &record)
+	return reconcile.Result{}, r.report(ctx, &record, invalid)
 }
 
 // accepted reports whether the cluster is ours and has a node. One without an id
@@ -120,41 +119,24 @@ func accepted(c *clusterv1.ManagedCluster) bool {
 		c.Annotations[annotationManaged] == "true" && c.Annotations[annotationClusterID] != ""
 }
 
-// report says on the record that the node's name is taken, and takes it back
-// when it is free. A cluster that never had the trouble has no condition.
-func (r *clusters) report(ctx context.Context, record *clusterv1.ManagedCluster) error {
-	have := meta.FindStatusCondition(record.Status.Conditions, ConditionNodeRegistered)
-	want := metav1.Condition{Type: ConditionNodeRegistered, ObservedGeneration: record.Generation}
-	state, name := r.provider.registrationOf(record.Name)
-	switch state {
+// registrationOf says that the name of a node is taken, until it is free.
+func (r *clusters) registrationOf(cluster string) statement {
+	s := statement{owner: fieldOwner, action: "RegisterNode", condition: metav1.Condition{Type: ConditionNodeRegistered}}
+	c := &s.condition
+	switch state, name := r.provider.registrationOf(cluster); state {
 	case nameTaken:
-		want.Status, want.Reason = metav1.ConditionFalse, ReasonNameTaken
-		want.Message = fmt.Sprintf("a Node %q exists that is not a virtual node; delete it, or give the cluster another name", name)
+		c.Status, c.Reason = metav1.ConditionFalse, ReasonNameTaken
+		c.Message = fmt.Sprintf("a Node %q exists that is not a virtual node; delete it, or give the cluster another name", name)
 	case registered:
-		if have == nil {
-			return nil
-		}
-		want.Status, want.Reason, want.Message = metav1.ConditionTrue, ReasonRegistered, "the cluster has its virtual node"
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, ReasonRegistered, "the cluster has its virtual node"
 	case unsettled:
-		return nil
 	}
-	if have != nil && have.Status == want.Status && have.Reason == want.Reason && have.Message == want.Message {
-		return nil
-	}
-	if err := r.write(ctx, record, want); err != nil {
-		return err
-	}
-	kind := corev1.EventTypeNormal
-	if want.Status == metav1.ConditionFalse {
-		kind = corev1.EventTypeWarning
-	}
-	r.events.Eventf(record, nil, kind, want.Reason, "RegisterNode", "%s", want.Message)
-	return nil
+	return s
 }
 
 // write applies the one condition; conditions are a map by type, and the others
 // stay with their owners.
-func (r *clusters) write(ctx context.Context, record *clusterv1.ManagedCluster, condition metav1.Condition) error {
+func (r *clusters) write(ctx context.Context, record *clusterv1.ManagedCluster, owner string, condition metav1.Condition) error {
 	apply := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": clusterv1.GroupVersion.String(),
 		"kind":       "ManagedCluster",
@@ -169,7 +151,7 @@ func (r *clusters) write(ctx context.Context, record *clusterv1.ManagedCluster, 
 		}}},
 	}}
 	err := r.client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(apply),
-		client.FieldOwner(fieldOwner), client.ForceOwnership)
+		client.FieldOwner(owner), client.ForceOwnership)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("condition of cluster %s cannot be written: %w", record.Name, err)
 	}

@@ -25,7 +25,7 @@ func record(change func(*clusterv1.ManagedCluster)) *clusterv1.ManagedCluster {
 	c := &clusterv1.ManagedCluster{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: "spoke1", UID: "m1", Generation: 3, Labels: map[string]string{"region": "eu"},
-			Annotations: map[string]string{annotationManaged: "true", annotationClusterID: "id-1"},
+			Annotations: map[string]string{annotationManaged: "true", annotationClusterID: "id-1", AnnotationSplitLabel: poolLabel},
 		},
 		Spec: clusterv1.ManagedClusterSpec{HubAcceptsClient: true},
 	}
@@ -99,7 +99,7 @@ func TestATakenNameIsOnTheRecordUntilItIsFree(t *testing.T) {
 		defer h.stop()
 		r, recorder := reconciler(t, h.provider, record(nil))
 		again := 0
-		h.provider.requeue = func(string) { again++ }
+		h.provider.requeue = func(string, time.Duration) { again++ }
 		reconcileTwice := func() *metav1.Condition {
 			t.Helper()
 			for range 2 { // the second time there is nothing to be said

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	toolswatch "k8s.io/client-go/tools/watch"
 
+	"github.com/spokelet/spokelet/api/pace"
 	"github.com/spokelet/spokelet/api/wire"
 )
 
@@ -48,7 +49,9 @@ type Provider struct {
 	strays map[string][]*corev1.Node
 	// requeue has a cluster's record looked at again; nil before a controller
 	// has bound it.
-	requeue func(cluster string)
+	requeue func(cluster string, after time.Duration)
+	// pace spaces what agents have the records looked at for.
+	pace pace.Pacer[string]
 }
 
 // New returns a Provider that does nothing until Start.
@@ -232,6 +235,7 @@ func (p *Provider) Ensure(ctx context.Context, cluster Cluster) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := p.record(cluster.Name)
+	p.config.Pods.Consent(cluster.Name, cluster.Consent)
 	// The groups first: what is not expected when the cluster's own pods are listed
 	// is taken for absent.
 	p.adopt(n, cluster)
@@ -274,6 +278,7 @@ func (p *Provider) Remove(ctx context.Context, name string) error {
 func (p *Provider) Forget(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.pace.Forget(name)
 	if base, ok := p.nodes[name]; ok {
 		// Before any of its nodes begins anew.
 		p.expectAgain(base)
@@ -294,8 +299,12 @@ func (p *Provider) Summary(name string, summary wire.NodeSummary) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := p.record(name)
+	before := n.splitLabel()
 	n.summaryChanged(summary)
 	p.settle(n)
+	if n.splitLabel() != before {
+		p.reconsiderSpaced(name)
+	}
 }
 
 func (p *Provider) awaitStart(ctx context.Context) error {
@@ -387,7 +396,7 @@ func (p *Provider) observed(obj any) {
 		n.observe(node)
 	case again != nil:
 		cluster, _ := wire.ParseNodeName(node.Name)
-		again(cluster)
+		again(cluster, 0)
 	}
 }
 

@@ -5,6 +5,7 @@ package provider
 
 import (
 	"context"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/spokelet/spokelet/budget"
 )
 
 func TestTheNodeFollowsTheSessionAndTheSummary(t *testing.T) {
@@ -392,6 +395,43 @@ func TestAClusterThatFlapsIsWrittenAtTheSpacing(t *testing.T) {
 			t.Errorf("%d status writes in one second of flapping", got)
 		}
 		h.wantReady("spoke1", "True NodesReady", "after the last flap")
+	})
+}
+
+func TestWhatAClusterSaysOfItsNodesIsWrittenAtARateOfBytes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const rate, burst = 1 << 10, 20 << 10
+		writes := budget.NewWrites(budget.Rate{PerSecond: rate, Burst: burst}, budget.Rate{PerSecond: 1 << 30, Burst: 1 << 30})
+		h := startHub(t, fake.NewClientset(), func(c *Config) { c.Writes = writes })
+		defer h.stop()
+		h.ensure(spoke1)
+		h.connect("spoke1")
+		h.summary("spoke1", healthy())
+		time.Sleep(time.Minute)
+		count := h.requests()
+		said := healthy()
+		for i := range 100 {
+			said.NodeInfo.OSImage = strconv.Itoa(i)
+			h.summary("spoke1", said)
+			time.Sleep(pushSpacing)
+		}
+		size := h.node("spoke1").Size()
+		if got, most := count()["patch nodes"], (burst+20*rate)/size+1; got > most || got < most/2 {
+			t.Errorf("%d writes of %d bytes in 20 s, want at most %d", got, size, most)
+		}
+		writes.Spend("spoke1", 10*burst)
+		h.disconnect("spoke1", "lost")
+		h.wantReady("spoke1", "False TunnelDisconnected", "at once, whatever the cluster has had written")
+		h.connect("spoke1")
+		time.Sleep(2 * pushSpacing)
+		h.wantReady("spoke1", "True NodesReady", "when it is back")
+		said.NodeInfo.OSImage = "last"
+		h.summary("spoke1", said)
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		if got := h.node("spoke1").Status.NodeInfo.OSImage; got != "last" {
+			t.Errorf("what was said last is not there, but %q", got)
+		}
 	})
 }
 

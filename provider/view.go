@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/provider/pod"
 )
 
 // What the Ready condition of a virtual node gives as its reason when it is the
@@ -57,6 +58,14 @@ type Cluster struct {
 	ID string
 	// Labels are put on the node, where they do not claim what is ours to say.
 	Labels map[string]string
+	// Consent is what the record allows of what the agent says.
+	Consent pod.Consent
+}
+
+// splits reports whether the cluster is shown in the groups of a summary. The label
+// decides which pods select the Nodes of groups, so the record has to name it.
+func (c Cluster) splits(s *wire.NodeSummary) bool {
+	return s != nil && s.Split != nil && s.Split.Label == c.Consent.SplitLabel
 }
 
 // providerID of the node of a group, or of the cluster's own.
@@ -117,13 +126,16 @@ var refused = []string{corev1.LabelOSStable, "beta.kubernetes.io/os"}
 
 func (v view) labels() map[string]string {
 	labels := make(map[string]string, len(v.cluster.Labels)+7)
-	if v.summary == nil {
+	switch {
+	case v.summary == nil:
 		maps.Copy(labels, v.places)
-	} else {
+	case v.refusesSplit():
+		// The summary is that of the rest: where the whole cluster lies is not known.
+	default:
 		setSole(labels, corev1.LabelTopologyZone, v.summary.Zones)
 		setSole(labels, corev1.LabelTopologyRegion, v.summary.Regions)
 	}
-	if v.label != "" {
+	if v.label != "" && v.label == v.cluster.Consent.SplitLabel {
 		labels[v.label] = v.group
 	}
 	maps.Copy(labels, v.cluster.Labels)
@@ -138,8 +150,18 @@ func (v view) labels() map[string]string {
 	return labels
 }
 
-// annotationSaid is where virtual-kubelet keeps what it said last of a Node's metadata.
-const annotationSaid = "virtual-kubelet.io/last-applied-object-meta"
+// refusesSplit: the agent says that its cluster is in groups, and the record does not
+// consent to their label. Its own node is then the whole cluster.
+func (v view) refusesSplit() bool {
+	return v.summary != nil && v.summary.Split != nil && !v.cluster.splits(v.summary)
+}
+
+// annotationSaid is where virtual-kubelet keeps what it said last of a Node's metadata,
+// and annotationStatus that of its status. It reads both or none.
+const (
+	annotationSaid   = "virtual-kubelet.io/last-applied-object-meta"
+	annotationStatus = "virtual-kubelet.io/last-applied-node-status"
+)
 
 // placesOf are the labels of zone and region that a virtual node said last on its Node,
 // which for one that was not changed since are those that it was made with. What somebody
@@ -186,8 +208,12 @@ func (v view) status(now metav1.Time) corev1.NodeStatus {
 		return s
 	}
 	// DecodeNodeSummary has read both lists once.
-	s.Capacity, _ = v.summary.Capacity.ResourceList()
-	s.Allocatable, _ = v.summary.Allocatable.ResourceList()
+	figures := wire.NodeSplit{Capacity: v.summary.Capacity, Allocatable: v.summary.Allocatable}
+	if v.refusesSplit() {
+		figures = v.summary.Whole()
+	}
+	s.Capacity, _ = figures.Capacity.ResourceList()
+	s.Allocatable, _ = figures.Allocatable.ResourceList()
 	s.NodeInfo = corev1.NodeSystemInfo{
 		Architecture:            v.summary.NodeInfo.Architecture,
 		OperatingSystem:         v.summary.NodeInfo.OperatingSystem,
@@ -216,7 +242,7 @@ func (v view) conditions() []corev1.NodeCondition {
 	case !v.link.Up:
 		return v.unknown(ReasonTunnelDisconnected, v.disconnected())
 	case v.vanished:
-		return v.unknown(ReasonNoNodes, fmt.Sprintf("cluster %s has no node of the group %s any more", v.cluster.Name, v.group))
+		return v.unknown(ReasonNoNodes, fmt.Sprintf("cluster %s is not shown with the group %s any more", v.cluster.Name, v.group))
 	case v.summary == nil:
 		return v.unknown(ReasonSummaryMissing, fmt.Sprintf("cluster %s has not said anything of its nodes", v.cluster.Name))
 	}

@@ -120,12 +120,12 @@ func (n *virtualNode) summaryChanged(s wire.NodeSummary) (known bool) {
 	return known
 }
 
-// now returns the Node that the hub should have.
-func (n *virtualNode) now() *corev1.Node {
+// now returns the Node that the hub should have, and whether its cluster is connected.
+func (n *virtualNode) now() (node *corev1.Node, connected bool) {
 	n.mu.Lock()
 	v := n.view
 	n.mu.Unlock()
-	return v.node(metav1.Now())
+	return v.node(metav1.Now()), v.link.Up
 }
 
 // serves reports whether the node is still wanted for the cluster of that id, and

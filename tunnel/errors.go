@@ -27,6 +27,9 @@ var (
 	ErrUnresponsive = errors.New("peer does not answer")
 	// ErrExpired ends a session at the end of its certificate.
 	ErrExpired = errors.New("certificate expired")
+	// ErrUntrusted ends a session whose certificate was signed by an authority that
+	// the hub does not trust any more.
+	ErrUntrusted = errors.New("certificate is no longer trusted")
 	// ErrRefused says that the hub does not admit the peer.
 	ErrRefused = errors.New("refused")
 	// ErrIdentity says that a peer's certificate is not the one that was to be

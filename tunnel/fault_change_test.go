@@ -4,10 +4,12 @@
 package tunnel_test
 
 import (
+	"context"
 	"crypto/x509"
 	"errors"
 	"io"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -98,6 +100,108 @@ func TestAuthoritiesChangeWithoutAGap(t *testing.T) {
 		if !agent.Ready() {
 			t.Errorf("under the new authority alone: %v", agent.Status().Err)
 		}
+	})
+}
+
+// forget takes all authorities but one from those that a hub trusts, as a change of its
+// bundle does.
+func forget(t *testing.T, hub *tunneltest.Hub, kept *tunneltest.Authority) {
+	t.Helper()
+	remaining := *kept
+	remaining.Pool = x509.NewCertPool()
+	remaining.Pool.AddCert(kept.Certificate)
+	hub.UseAuthority(&remaining, remaining.Issue(t, identity.Hub{ID: kept.HubID}.URI()))
+}
+
+// TestSessionsEndWithTheirAuthority removes an authority that the sessions of one
+// cluster, one of them warm, were verified by. Those of the other cluster stay.
+func TestSessionsEndWithTheirAuthority(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hub := tunneltest.NewHub(t, nil)
+		old, kept := hub.Authority, tunneltest.NewAuthority(t)
+		kept.HubID = old.HubID
+		old.Pool.AddCert(kept.Certificate)
+		d := keepDiary(t, hub)
+		hub.Connect(t, "spoke1", holding(newHold()))
+		hub.Run(t, hub.Session(t, "spoke1").Cluster(), tunneltest.NewNetwork(tunneltest.NetworkConfig{}), nil)
+		other := old.Cluster("spoke2")
+		hub.Run(t, other, tunneltest.NewNetwork(tunneltest.NetworkConfig{}), func(c *tunnel.AgentConfig) {
+			c.Credentials.(*tunneltest.Credentials).Use(kept.Issue(t, other.URI()))
+		})
+		hub.Session(t, "spoke2")
+		synctest.Wait()
+		if got := len(hub.Server.Sessions().List()); got != 3 {
+			t.Fatalf("%d sessions, want 3", got)
+		}
+		session := hub.Session(t, "spoke1")
+		body := open(t, session)
+
+		began := time.Now()
+		forget(t, hub, kept)
+		hub.Server.Trust(kept.BundlePEM())
+		<-session.Done()
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("the session ended after %v, want at once", took)
+		}
+		for reason, err := range map[string]error{"session": session.Err(), "stream": readError(body)} {
+			if !errors.Is(err, tunnel.ErrUntrusted) {
+				t.Errorf("%s ended with %v, want %v", reason, err, tunnel.ErrUntrusted)
+			}
+		}
+		synctest.Wait()
+		list := hub.Server.Sessions().List()
+		if len(list) != 1 || list[0].Cluster != "spoke2" {
+			t.Errorf("sessions are left: %+v, want that of spoke2", list)
+		}
+		time.Sleep(10 * time.Minute)
+		if lines := d.lines(); lines[len(lines)-1] != "spoke1 gone" || slices.Contains(lines, "spoke2 gone") {
+			t.Errorf("events %q, want that spoke1 goes and stays away", lines)
+		}
+	})
+}
+
+func readError(body io.Reader) error {
+	_, err := io.ReadAll(body)
+	return err
+}
+
+// pausing admits everyone, spokes once it is told to.
+type pausing struct {
+	once            sync.Once
+	asked, admitted chan struct{}
+}
+
+func (*pausing) Admit(context.Context, identity.Cluster) error { return nil }
+
+func (p *pausing) AdmitSpoke(context.Context, identity.Cluster, string) error {
+	p.once.Do(func() { close(p.asked) })
+	<-p.admitted
+	return nil
+}
+
+// TestASessionInTheMakingEndsWithItsAuthority removes the authority after the agent's
+// certificate was verified and before the session is known.
+func TestASessionInTheMakingEndsWithItsAuthority(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		door := &pausing{asked: make(chan struct{}), admitted: make(chan struct{})}
+		hub := tunneltest.NewHub(t, func(c *tunnel.ServerConfig) { c.Admission = door })
+		kept := tunneltest.NewAuthority(t)
+		kept.HubID = hub.Authority.HubID
+		cluster := hub.Authority.Cluster("spoke1")
+		agent := hub.Run(t, cluster, tunneltest.NewNetwork(tunneltest.NetworkConfig{}), nil)
+		<-door.asked
+		forget(t, hub, kept)
+		hub.Server.Trust(kept.BundlePEM()) // sees no session
+		close(door.admitted)
+		time.Sleep(time.Second)
+		if list := hub.Server.Sessions().List(); len(list) != 0 {
+			t.Errorf("sessions: %+v, want none of an authority that is gone", list)
+		}
+		var missing *tunnel.NotConnectedError
+		if _, err := hub.Server.Sessions().Get(t.Context(), "spoke1"); !errors.As(err, &missing) || !errors.Is(missing.Reason, tunnel.ErrUntrusted) {
+			t.Errorf("Get() error = %v, want %v", err, tunnel.ErrUntrusted)
+		}
+		agent.Stop()
 	})
 }
 

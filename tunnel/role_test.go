@@ -109,6 +109,30 @@ func TestTermsInARow(t *testing.T) {
 	})
 }
 
+// An agent that changes its role without end must not have the hub begin Sync anew
+// each time.
+func TestRolesThatChangeWithoutEndAreFewEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t, nil)
+		for range 500 { // 5 s
+			p.agents["b"].SetStandby(false)
+			time.Sleep(5 * time.Millisecond)
+			p.agents["b"].SetStandby(true)
+			time.Sleep(5 * time.Millisecond)
+		}
+		p.agents["b"].SetStandby(false)
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		p.mu.Lock()
+		told := len(p.told)
+		last := p.told[told-1]
+		p.mu.Unlock()
+		if told > 30 || last != "b" {
+			t.Errorf("%d events in 7 s, and the last is %q, want few and b", told, last)
+		}
+	})
+}
+
 func TestExecutorStaysOneWhenItsSessionIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t, nil)

@@ -6,7 +6,6 @@ package tunnel
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -39,6 +38,8 @@ func (s *Server) ServePipe(ctx context.Context, peer pipe.Peer, p pipe.Pipe) {
 	for _, older := range s.sessions.add(session) {
 		go older.endAfter(older.slots.drain(), fmt.Errorf("%w: replaced by a newer session", ErrClosed))
 	}
+	// Authorities that went while it was set up: Trust did not see it yet.
+	s.verifyAgain(session)
 	s.run(session)
 	err = session.Err()
 	s.sessions.remove(session, err)
@@ -51,11 +52,11 @@ func (s *Server) ServePipe(ctx context.Context, peer pipe.Peer, p pipe.Pipe) {
 func (s *Server) open(ctx context.Context, peer pipe.Peer, p pipe.Pipe) (*Session, error) {
 	timely, cancel := context.WithTimeout(ctx, s.config.Limits.HandshakeTimeout)
 	defer cancel()
-	wire, leaf, err := s.secure(timely, peer, p)
+	wire, state, err := s.secure(timely, peer, p)
 	if err != nil {
 		return nil, err
 	}
-	session, err := s.newSession(peer, wire, leaf, p.Close)
+	session, err := s.newSession(peer, wire, state, p.Close)
 	if err != nil {
 		wire.abort()
 		return nil, err
@@ -86,29 +87,29 @@ func endOf(ctx context.Context) error {
 
 // secure dials the agent through the pipe and makes sure it is the one that the
 // pipe belongs to.
-func (s *Server) secure(ctx context.Context, peer pipe.Peer, p pipe.Pipe) (*flowConn, *x509.Certificate, error) {
+func (s *Server) secure(ctx context.Context, peer pipe.Peer, p pipe.Pipe) (*flowConn, tls.ConnectionState, error) {
 	cert, authorities, err := s.config.TLS()
 	if err != nil {
-		return nil, nil, fmt.Errorf("hub certificate: %w", err)
+		return nil, tls.ConnectionState{}, fmt.Errorf("hub certificate: %w", err)
 	}
 	raw, err := p.Dial(ctx)
 	if err != nil {
-		return nil, nil, fmt.Errorf("dial agent: %w", err)
+		return nil, tls.ConnectionState{}, fmt.Errorf("dial agent: %w", err)
 	}
 	conn := tls.Client(raw, hubSessionTLS(cert, authorities, peer.Cluster))
 	if err := conn.HandshakeContext(ctx); err != nil {
 		_ = raw.Close()
-		return nil, nil, fmt.Errorf("session TLS: %w", err)
+		return nil, tls.ConnectionState{}, fmt.Errorf("session TLS: %w", err)
 	}
-	leaf := conn.ConnectionState().PeerCertificates[0]
-	return newFlowConn(conn, raw, true, s.config.Limits.StreamWindow), leaf, nil
+	return newFlowConn(conn, raw, true, s.config.Limits.StreamWindow), conn.ConnectionState(), nil
 }
 
-func (s *Server) newSession(peer pipe.Peer, wire *flowConn, leaf *x509.Certificate, kill func() error) (*Session, error) {
+func (s *Server) newSession(peer pipe.Peer, wire *flowConn, state tls.ConnectionState, kill func() error) (*Session, error) {
 	conn, err := newClientConn(wire, s.config.Limits)
 	if err != nil {
 		return nil, fmt.Errorf("session HTTP/2: %w", err)
 	}
+	leaf := state.PeerCertificates[0]
 	session := &Session{
 		cluster:   peer.Cluster,
 		remote:    peer.Remote,
@@ -117,6 +118,7 @@ func (s *Server) newSession(peer pipe.Peer, wire *flowConn, leaf *x509.Certifica
 		kill:      kill,
 		slots:     newSlots(peer.Cluster.Name, s.config.Limits),
 		rule:      newWindowRule(s.config.Limits),
+		peer:      state,
 		notBefore: leaf.NotBefore,
 		notAfter:  leaf.NotAfter,
 		since:     time.Now(),
@@ -162,6 +164,8 @@ func (s *Server) run(session *Session) {
 // converse serves the control door until the conversation ends, and with it the
 // session.
 func (s *Server) converse(session *Session) {
+	roles := newRolePace(func(standby bool) { s.roleChanged(session, standby) })
+	defer roles.stop()
 	for {
 		event, err := session.door.receive()
 		if errors.Is(err, io.EOF) {
@@ -176,7 +180,7 @@ func (s *Server) converse(session *Session) {
 		case control.RenewalRequested:
 			go s.renew(session, e.CSR)
 		case control.RoleChanged:
-			s.roleChanged(session, e.Standby)
+			roles.change(e.Standby)
 		case control.Draining:
 			reason := fmt.Errorf("%w: %s", ErrDraining, e.Reason)
 			done := session.slots.drain()

@@ -259,11 +259,15 @@ func (s *Server) Disconnect(cluster string, reason error) {
 }
 
 // Trust sends the authorities that agents are to trust, PEM, to every
-// connected agent; call it when they change. Agents that are away learn them
-// with their next certificate.
+// connected agent; call it when they change, once TLS gives the new ones. Agents that
+// are away learn them with their next certificate. Sessions whose certificate the new
+// authorities do not answer for end at once, warm ones and those that are still being
+// set up included, with a reason that wraps ErrUntrusted.
 func (s *Server) Trust(bundlePEM []byte) {
+	sessions := s.sessions.all()
+	s.verifyAgain(sessions...)
 	var sending sync.WaitGroup
-	for _, session := range s.sessions.all() {
+	for _, session := range sessions {
 		sending.Go(func() {
 			if err := session.door.trust(bundlePEM); err != nil {
 				session.end(fmt.Errorf("%w: trust bundle: %w", ErrLost, err))
@@ -271,6 +275,27 @@ func (s *Server) Trust(bundlePEM []byte) {
 		})
 	}
 	sending.Wait()
+}
+
+// verifyAgain ends the sessions whose certificate is not trusted any more. A pipe ends
+// with its session, and carries none that was not verified here: of the certificate
+// that the pipe itself was opened with nothing depends.
+func (s *Server) verifyAgain(sessions ...*Session) {
+	_, authorities, err := s.config.TLS()
+	if err != nil {
+		s.config.Logger.Error(err, "certificates of sessions cannot be verified again")
+		return
+	}
+	untrusted := map[*Session]error{}
+	for _, session := range sessions {
+		if _, err := clusterOf(session.peer, authorities, x509.ExtKeyUsageServerAuth); err != nil {
+			untrusted[session] = fmt.Errorf("%w: %w", ErrUntrusted, err)
+		}
+	}
+	// All at once, so that none comes into use because another one ended.
+	for session, reason := range untrusted {
+		session.end(reason)
+	}
 }
 
 // Drain ends every session in order: it tells the agents why, takes no new

@@ -5,6 +5,7 @@ package tunnel
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -29,6 +30,9 @@ type Session struct {
 	slots   *slots
 	// parting is why the session ends, once it is empty and the agent knows.
 	parting atomic.Pointer[error]
+	// peer is what TLS knows of the agent: its certificates are verified again when
+	// the authorities change.
+	peer tls.ConnectionState
 	// notBefore and notAfter bound the life of the agent's certificate.
 	notBefore, notAfter time.Time
 	since               time.Time
@@ -75,7 +79,7 @@ func (s *Session) Cluster() identity.Cluster { return s.cluster }
 func (s *Session) Done() <-chan struct{} { return s.life.Done() }
 
 // Err is nil while the session lives, then why it ended: it wraps ErrLost,
-// ErrUnresponsive, ErrExpired, ErrClosed or the reason given to Disconnect.
+// ErrUnresponsive, ErrExpired, ErrUntrusted, ErrClosed or the reason given to Disconnect.
 func (s *Session) Err() error { return context.Cause(s.life) }
 
 // Info describes the session as it is now.
@@ -125,7 +129,8 @@ func (s *Session) end(reason error) {
 // http://kube/api/v1/nodes; it makes *Session an http.RoundTripper. Errors
 // before an answer name the cluster and wrap ErrDoor, ErrDraining, ErrBusy (the
 // request was not sent) or the session's end. A body that is cut short ends in
-// an error, never in io.EOF.
+// an error, never in io.EOF. 1xx answers are dropped, and no hook of the
+// request's context (net/http/httptrace) is called.
 func (s *Session) RoundTrip(req *http.Request) (*http.Response, error) {
 	door, err := ParseDoor(req.URL.Host)
 	if err == nil && req.Method == http.MethodConnect {
@@ -139,14 +144,7 @@ func (s *Session) RoundTrip(req *http.Request) (*http.Response, error) {
 		closeBody(req)
 		return nil, err
 	}
-	// The agent goes by the authority. A caller's Host, such as that of a
-	// request which it proxies, must not choose another door.
-	if req.Host != "" && req.Host != door {
-		clone := *req
-		clone.Host = door
-		req = &clone
-	}
-	resp, err := s.conn.RoundTrip(req)
+	resp, err := s.conn.RoundTrip(within(req, door))
 	if err != nil {
 		s.slots.release(door)
 		return nil, s.failed(err)
@@ -157,6 +155,21 @@ func (s *Session) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	resp.Body = &body{ReadCloser: resp.Body, session: s, door: door}
 	return resp, nil
+}
+
+// within returns the request as the session sends it.
+func within(req *http.Request, door string) *http.Request {
+	if ctx := withoutTrace(req.Context()); ctx != req.Context() {
+		req = req.WithContext(ctx)
+	}
+	// The agent goes by the authority. A caller's Host, such as that of a
+	// request which it proxies, must not choose another door.
+	if req.Host != "" && req.Host != door {
+		clone := *req
+		clone.Host = door
+		req = &clone
+	}
+	return req
 }
 
 func (s *Session) acquire(door string) error {

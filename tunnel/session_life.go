@@ -115,6 +115,7 @@ func reasonLabel(err error) string {
 		label string
 	}{
 		{ErrExpired, "expired"},
+		{ErrUntrusted, "untrusted"},
 		{ErrUnresponsive, "unresponsive"},
 		{ErrRefused, "refused"},
 		{ErrDraining, "drained"},

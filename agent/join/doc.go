@@ -4,9 +4,10 @@
 // Package join gives the agent its identity: the key, the certificate and the
 // authorities it trusts, from the first call with a join token to every renewal.
 //
-// All of it lives in one Secret of the spoke. The key is made once, by whichever
-// replica comes first, and never leaves the cluster; the others read it. A
-// certificate that one replica was given is picked up by the others through a
+// All of it lives in one Secret of the spoke. The first key is made once, by whichever
+// replica comes first; the others read it. Each renewal has a key of its own, which
+// replaces the one before together with its certificate, in one write. No key leaves
+// the cluster. What one replica was given is picked up by the others through a
 // watch on that one object. The agent needs get, list, watch and update on that
 // Secret, and create.
 //

@@ -62,14 +62,21 @@ func (c *Config) Validate() error {
 	return identity.ValidateName(c.Cluster)
 }
 
+// keyPair is a private key in both of its forms.
+type keyPair struct {
+	key crypto.Signer
+	pem []byte
+}
+
 // Identity is the agent's key and certificate. It is the tunnel's Credentials,
 // and safe for concurrent use.
 type Identity struct {
 	config Config
 
 	mu      sync.Mutex
-	key     crypto.Signer // guarded by mu
+	key     crypto.Signer // guarded by mu; that of current
 	keyPEM  []byte        // guarded by mu
+	asked   *keyPair      // guarded by mu; that of the renewal asked for last, nil without one
 	current *credentials  // guarded by mu; nil until joined
 	saved   bool          // guarded by mu; the Secret holds current
 	changed chan struct{} // guarded by mu; closed and replaced when current changes
@@ -196,15 +203,27 @@ func (i *Identity) get() (*credentials, <-chan struct{}) {
 }
 
 // NewRequest returns a certificate request (PKCS#10, DER): for the certificate
-// in use, or, before the first, for the cluster's name.
+// in use, with a new key, or, before the first, for the cluster's name.
+//
+// The new key is held in memory alone until its certificate comes, and then written
+// with it. A crash in between loses both, and leaves the key and the certificate of
+// before in the Secret, which are as good as they were.
 func (i *Identity) NewRequest(context.Context) ([]byte, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	cluster := identity.Cluster{Name: i.config.Cluster}
-	if i.current != nil {
-		cluster = i.current.cluster
+	if i.current == nil {
+		return identity.NewRequest(i.key, identity.Cluster{Name: i.config.Cluster})
 	}
-	return identity.NewRequest(i.key, cluster)
+	raw, err := newPrivateKey()
+	if err != nil {
+		return nil, err
+	}
+	key, err := parsePrivateKey(raw)
+	if err != nil {
+		return nil, err
+	}
+	i.asked = &keyPair{key: key, pem: raw}
+	return identity.NewRequest(key, i.current.cluster)
 }
 
 // firstRequest is the request of a cluster that joins: the id that the hub will
@@ -217,7 +236,8 @@ func (i *Identity) firstRequest() ([]byte, error) {
 
 // Renewed installs a certificate and a trust bundle from the hub, PEM, and
 // writes them to the Secret. An empty chain or bundle leaves that part as it is.
-// The certificate must be for the same cluster and the same key. When only the
+// The certificate must be for the same cluster, and for the key of the last request
+// or that in use. When only the
 // write fails, the new certificate is in use all the same.
 func (i *Identity) Renewed(ctx context.Context, chain, bundle []byte) error {
 	current, _ := i.get()
@@ -240,10 +260,7 @@ func (i *Identity) Renewed(ctx context.Context, chain, bundle []byte) error {
 
 // install checks, takes over and writes a certificate and a bundle.
 func (i *Identity) install(ctx context.Context, chain, bundle []byte, tokenHash string, check func(*credentials) error) error {
-	i.mu.Lock()
-	key := i.key
-	i.mu.Unlock()
-	next, err := parseCredentials(key, i.config.Cluster, chain, bundle)
+	next, used, err := i.parse(chain, bundle)
 	if err != nil {
 		return err
 	}
@@ -252,9 +269,24 @@ func (i *Identity) install(ctx context.Context, chain, bundle []byte, tokenHash 
 		return err
 	}
 	i.mu.Lock()
+	i.key, i.keyPEM = used.key, used.pem
 	i.installLocked(next, false)
 	i.mu.Unlock()
 	return i.save(ctx)
+}
+
+// parse checks a certificate of the key in use, or else of the one asked for last, and
+// returns whose it is.
+func (i *Identity) parse(chain, bundle []byte) (*credentials, keyPair, error) {
+	i.mu.Lock()
+	used, asked := keyPair{key: i.key, pem: i.keyPEM}, i.asked
+	i.mu.Unlock()
+	next, err := parseCredentials(used.key, i.config.Cluster, chain, bundle)
+	if err == nil || asked == nil {
+		return next, used, err
+	}
+	next, err = parseCredentials(asked.key, i.config.Cluster, chain, bundle)
+	return next, *asked, err
 }
 
 // save writes the credentials in use to the Secret, unless it holds them.
@@ -280,13 +312,16 @@ func (i *Identity) write(ctx context.Context, keyPEM []byte, next *credentials) 
 		if err != nil {
 			return err
 		}
-		// Never a key beside the certificate of another one.
-		if !bytes.Equal(secret.Data[keyPrivate], keyPEM) {
-			return fmt.Errorf("%w: its key was replaced", ErrSecret)
-		}
-		if i.newer(secret, next) {
+		stored := i.storedIn(secret)
+		if stored != nil && stored.issuedAfter(next) {
 			return i.adopt(secret)
 		}
+		// A key without a certificate is that of a replica which joins anew, and whose
+		// token is bound to it. One with an older certificate is replaced with it.
+		if stored == nil && !bytes.Equal(secret.Data[keyPrivate], keyPEM) {
+			return fmt.Errorf("%w: its key was replaced", ErrSecret)
+		}
+		secret.Data[keyPrivate] = keyPEM
 		secret.Data[keyCertificate], secret.Data[keyBundle] = next.chainPEM, next.bundlePEM
 		secret.Data[keyTokenHash] = []byte(next.tokenHash)
 		_, err = i.secrets().Update(ctx, secret, metav1.UpdateOptions{})
@@ -294,14 +329,17 @@ func (i *Identity) write(ctx context.Context, keyPEM []byte, next *credentials) 
 	})
 }
 
-// newer tells whether another replica has written a certificate of a later date.
-func (i *Identity) newer(secret *corev1.Secret, than *credentials) bool {
+// storedIn returns what a Secret holds, nil when that is no certificate of its key.
+func (i *Identity) storedIn(secret *corev1.Secret) *credentials {
 	key, err := parsePrivateKey(secret.Data[keyPrivate])
 	if err != nil {
-		return false
+		return nil
 	}
 	stored, err := parseCredentials(key, i.config.Cluster, secret.Data[keyCertificate], secret.Data[keyBundle])
-	return err == nil && stored.issuedAfter(than)
+	if err != nil {
+		return nil
+	}
+	return stored
 }
 
 // Start follows the Secret until ctx ends, so that what one replica was given

@@ -6,6 +6,8 @@ package join
 import (
 	"bytes"
 	"context"
+	"crypto"
+	"crypto/ecdsa"
 	"crypto/x509"
 	"errors"
 	"strings"
@@ -183,6 +185,114 @@ func TestRenewed(t *testing.T) {
 			t.Errorf("save: %v", err)
 		}
 	})
+}
+
+// requestKey is the key of a new request.
+func requestKey(t *testing.T, i *Identity) crypto.PublicKey {
+	t.Helper()
+	der, err := i.NewRequest(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	csr, err := x509.ParseCertificateRequest(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return csr.PublicKey
+}
+
+func TestEachRenewalHasAKeyOfItsOwn(t *testing.T) {
+	clients := fake.NewClientset()
+	h := &hub{ca: newCA(t), id: idOne}
+	i := joined(t, clients, h)
+	replica := open(t, clients)
+	before := stored(t, clients)
+	usesKey := func(reason string, who *Identity, want crypto.PublicKey) {
+		t.Helper()
+		certificate, _, _, err := who.Certificate()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, got := range []crypto.PublicKey{certificate.Leaf.PublicKey, certificate.PrivateKey.(crypto.Signer).Public()} {
+			if !got.(*ecdsa.PublicKey).Equal(want) {
+				t.Errorf("%s: the key in use is another one", reason)
+			}
+		}
+	}
+	first := i.key.Public()
+	lost, asked := requestKey(t, i), requestKey(t, i)
+	for reason, key := range map[string]crypto.PublicKey{"the key in use": first, "the key of another request": lost} {
+		if asked.(*ecdsa.PublicKey).Equal(key) {
+			t.Errorf("%s was asked for again", reason)
+		}
+	}
+	usesKey("before the answer", i, first)
+	usesKey("a crash before the answer", open(t, clients), first)
+	later := time.Now().Add(60 * 24 * time.Hour)
+	if err := i.Renewed(t.Context(), h.ca.sign(store(idOne), lost, later), nil); !errors.Is(err, ErrAnswer) {
+		t.Errorf("a certificate of a key that was given up: %v, want %v", err, ErrAnswer)
+	}
+	if err := i.Renewed(t.Context(), h.ca.sign(store(idOne), asked, later), nil); err != nil {
+		t.Fatal(err)
+	}
+	usesKey("after the answer", i, asked)
+	after := stored(t, clients)
+	if bytes.Equal(before.Data[keyPrivate], after.Data[keyPrivate]) || bytes.Equal(before.Data[keyCertificate], after.Data[keyCertificate]) {
+		t.Error("key and certificate were not replaced together")
+	}
+	usesKey("a crash after the answer", open(t, clients), asked)
+	replica.observe(after)
+	usesKey("another replica", replica, asked)
+	replica.observe(before)
+	usesKey("another replica, told late of what was before", replica, asked)
+}
+
+// Of two replicas that renew at once each writes a key with its own certificate.
+func TestReplicasThatRenewAtOnceAgree(t *testing.T) {
+	clients := fake.NewClientset()
+	h := &hub{ca: newCA(t), id: idOne}
+	one := joined(t, clients, h)
+	two := open(t, clients)
+	keys := map[*Identity]crypto.PublicKey{one: requestKey(t, one), two: requestKey(t, two)}
+	for n, i := range []*Identity{one, two} {
+		if err := i.Renewed(t.Context(), h.ca.sign(store(idOne), keys[i], time.Now().Add(time.Duration(60+n)*24*time.Hour)), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	secret := stored(t, clients)
+	one.observe(secret)
+	for _, i := range []*Identity{one, two, open(t, clients)} {
+		certificate, _, _, err := i.Certificate()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !certificate.Leaf.PublicKey.(*ecdsa.PublicKey).Equal(keys[two]) {
+			t.Error("a replica uses another key than that of the last certificate")
+		}
+	}
+}
+
+// A replica that joins anew has bound its token to the key in the Secret.
+func TestAKeyWithoutACertificateIsNotReplaced(t *testing.T) {
+	clients := fake.NewClientset()
+	h := &hub{ca: newCA(t), id: idOne}
+	i := joined(t, clients, h)
+	asked := requestKey(t, i)
+	secret := stored(t, clients)
+	raw, err := newPrivateKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret.Data = map[string][]byte{keyPrivate: raw}
+	if _, err := clients.CoreV1().Secrets("spokelet-agent").Update(t.Context(), secret, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := i.Renewed(t.Context(), h.ca.sign(store(idOne), asked, time.Now().Add(time.Hour)), nil); !errors.Is(err, ErrSecret) {
+		t.Errorf("Renewed: %v, want %v", err, ErrSecret)
+	}
+	if got := stored(t, clients); !bytes.Equal(got.Data[keyPrivate], raw) {
+		t.Error("the key of a replica that joins was overwritten")
+	}
 }
 
 func TestStartFollowsTheSecret(t *testing.T) {

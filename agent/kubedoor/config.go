@@ -24,6 +24,9 @@ import (
 // DefaultUserPrefix is put before every user and group of the hub.
 const DefaultUserPrefix = "hub:"
 
+// AnyGroup in a list of groups passes every group of the hub on.
+const AnyGroup = "*"
+
 // answerTimeout is how long the API server may take to answer an upgrade
 // request. Ordinary requests have the client's own deadline.
 const answerTimeout = 30 * time.Second
@@ -42,8 +45,8 @@ type Config struct {
 	// Namespaces, when not empty, are the only ones that can be reached. Of
 	// cluster-scoped requests only discovery is then left.
 	Namespaces []string
-	// Groups, when not empty, are the only groups of the hub that are passed
-	// on, without prefix.
+	// Groups are the only groups of the hub that are passed on, without prefix.
+	// None are when it is empty, all are with AnyGroup.
 	Groups []string
 	// Pods finds the pods that run for the hub. Nil: nothing is served to the
 	// hub's virtual kubelet.

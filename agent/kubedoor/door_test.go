@@ -141,7 +141,7 @@ func checkStatus(t *testing.T, reason string, res *http.Response, code int, reas
 
 func TestDoorForwardsAsTheCaller(t *testing.T) {
 	api := newAPIServer(t, ok)
-	s := open(t, Config{Rest: api.config()})
+	s := open(t, Config{Rest: api.config(), Groups: []string{"dev"}})
 	h := alice()
 	h["Audit-Id"] = []string{"4711"}
 	h["Traceparent"] = []string{"00-1-2-01"}
@@ -254,7 +254,8 @@ func TestDoorPassesOnTheGroupsThatTheOwnerAllows(t *testing.T) {
 		groups []string
 		want   []string
 	}{
-		"all":    {reason: "no list means all but the hub's own", want: []string{"hub:dev", "hub:ops"}},
+		"unset":  {reason: "a group that the owner did not name gives nobody a right"},
+		"any":    {reason: "the owner may leave it to the hub, but for the hub's own", groups: []string{AnyGroup}, want: []string{"hub:dev", "hub:ops"}},
 		"listed": {reason: "the list is a ceiling", groups: []string{"ops", "system:masters"}, want: []string{"hub:ops"}},
 		"none":   {reason: "nothing on the list is the caller's", groups: []string{"audit"}},
 	}
@@ -282,7 +283,7 @@ func TestDoorNeverEndsACutAnswerCleanly(t *testing.T) {
 				_ = http.NewResponseController(w).Flush()
 				panic(http.ErrAbortHandler)
 			})
-			s := open(t, Config{Rest: api.config()})
+			s := open(t, Config{Rest: api.config(), Groups: []string{"dev"}})
 			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+"/api/v1/pods", nil)
 			if err != nil {
 				t.Fatal(err)
@@ -348,7 +349,7 @@ func TestDoorCarriesAnUpgrade(t *testing.T) {
 		_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n")
 		_, _ = io.CopyN(c, brw, 4)
 	})
-	s := open(t, Config{Rest: api.config()})
+	s := open(t, Config{Rest: api.config(), Groups: []string{"dev"}})
 	c, br := dialUpgrade(t, s, "/api/v1/namespaces/a/pods/b/exec?command=sh", alice())
 	res, err := http.ReadResponse(br, nil)
 	if err != nil || res.StatusCode != http.StatusSwitchingProtocols {

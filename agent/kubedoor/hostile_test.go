@@ -53,7 +53,7 @@ func impersonations() []string {
 // own impersonation and nothing else that is about the caller.
 func TestDoorLetsNoImpersonationThrough(t *testing.T) {
 	api := newAPIServer(t, ok)
-	s := open(t, Config{Rest: api.config()})
+	s := open(t, Config{Rest: api.config(), Groups: []string{"dev"}})
 	address := s.Listener.Addr().String()
 	lines := impersonations()
 	if len(lines) < 120 {

@@ -49,7 +49,7 @@ func TestNothingFollowsAFailedUpgrade(t *testing.T) {
 	variants := 0
 	for failure, answer := range failures {
 		api := newAPIServer(t, answer)
-		s := open(t, Config{Rest: api.config()})
+		s := open(t, Config{Rest: api.config(), Groups: []string{"dev"}})
 		for _, method := range []string{"GET", "POST", "PUT", "DELETE"} {
 			for _, protocol := range []string{"websocket", "SPDY/3.1", "h2c"} {
 				variants++

@@ -14,6 +14,7 @@ import (
 
 // Groups tells the nodes of each group; a Watcher does.
 type Groups interface {
+	Nodes
 	// NodesOf returns the nodes of a group, those of the rest for "".
 	NodesOf(group string) []*corev1.Node
 }
@@ -26,8 +27,9 @@ type nodesOf struct {
 
 func (n nodesOf) Nodes() []*corev1.Node { return n.groups.NodesOf(n.group) }
 
-// Scrapers is the door "node" of a cluster that is shown in groups: a Scraper for
-// each, under wire.NodeGroupPath, and one for the rest.
+// Scrapers is the door "node" of a cluster that is to be shown in groups: a Scraper for
+// each, under wire.NodeGroupPath, and one for the rest, or for the whole cluster where the
+// hub does not consent to the label.
 type Scrapers struct {
 	config ScraperConfig
 	groups Groups
@@ -37,15 +39,26 @@ type Scrapers struct {
 	opened map[string]*Scraper // guarded by mu; of groups that have nodes
 }
 
-// NewScrapers returns a door. Of config, Nodes is not looked at.
-func NewScrapers(config ScraperConfig, groups Groups) (*Scrapers, error) {
+// NewScrapers returns a door of groups by a label. Of config, Nodes is not looked at.
+func NewScrapers(config ScraperConfig, groups Groups, label string) (*Scrapers, error) {
+	config.Nodes = groups
+	whole, err := NewScraper(config)
+	if err != nil {
+		return nil, err
+	}
 	s := &Scrapers{config: config, groups: groups, mux: http.NewServeMux(), opened: map[string]*Scraper{}}
 	s.config.Empty = true // a rest without nodes is no fault
 	rest, err := s.scraper("")
 	if err != nil {
 		return nil, err
 	}
-	s.mux.Handle("/", rest)
+	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get(wire.SplitLabelHeader) == label {
+			rest.ServeHTTP(w, r)
+			return
+		}
+		whole.ServeHTTP(w, r)
+	})
 	s.mux.HandleFunc("GET "+wire.NodeGroupPath("{group}")+"/", s.serveGroup)
 	return s, nil
 }

@@ -7,7 +7,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strconv"
 	"strings"
@@ -352,6 +354,35 @@ type groupList map[string]nodeList
 
 func (g groupList) NodesOf(group string) []*corev1.Node { return g[group] }
 
+func (g groupList) Nodes() []*corev1.Node { return slices.Concat(slices.Collect(maps.Values(g))...) }
+
+// withLabel is a door that the hub asks with the label that its record consents to.
+func withLabel(door http.Handler, label string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Header.Set(wire.SplitLabelHeader, label)
+		door.ServeHTTP(w, r)
+	})
+}
+
+func TestTheFiguresOfAClusterThatTheHubShowsAsOneNodeAreAll(t *testing.T) {
+	groups := groupList{"gpu": {testNode("a", at("192.0.2.1"))}, "": {testNode("b", at("192.0.2.2"))}}
+	k := kubelets{
+		"192.0.2.1:10250/metrics/resource": answers(metricsOf(10, 1000, 5000)),
+		"192.0.2.2:10250/metrics/resource": answers(metricsOf(20, 1000, 5000)),
+	}
+	s, err := NewScrapers(ScraperConfig{Name: "spoke1", Transport: k, Logger: testr.New(t)}, groups, poolLabel)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for label, want := range map[string]string{"": "30 5000", "example.com/other": "30 5000", poolLabel: "20 5000"} {
+		w := httptest.NewRecorder()
+		withLabel(s, label).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://node/metrics/resource", nil))
+		if got := values(w.Body.String())[metricCPU]; w.Code != http.StatusOK || got != want {
+			t.Errorf("shown by the label %q: %d, CPU %q, want %q", label, w.Code, got, want)
+		}
+	}
+}
+
 func TestEveryGroupHasFiguresOfItsOwn(t *testing.T) {
 	groups := groupList{
 		"gpu": {testNode("a", at("192.0.2.1"))},
@@ -362,13 +393,13 @@ func TestEveryGroupHasFiguresOfItsOwn(t *testing.T) {
 		k[ip+":10250/metrics/resource"] = answers(metricsOf(float64(10*(i+1)), 1000, 5000))
 		k[ip+":10250/stats/summary"] = answers(`{"node":{"nodeName":"x"}}`)
 	}
-	s, err := NewScrapers(ScraperConfig{Name: "spoke1", Transport: k, Logger: testr.New(t)}, groups)
+	s, err := NewScrapers(ScraperConfig{Name: "spoke1", Transport: k, Logger: testr.New(t)}, groups, poolLabel)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ask := func(path string) (int, string) {
 		t.Helper()
-		return scrapeDoor(t, s, path)
+		return scrapeDoor(t, withLabel(s, poolLabel), path)
 	}
 	for path, want := range map[string]string{
 		"/groups/gpu/metrics/resource": "10 5000", "/groups/std/metrics/resource": "50 5000", "/metrics/resource": "",

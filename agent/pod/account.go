@@ -15,11 +15,13 @@ import (
 	"github.com/spokelet/spokelet/agent/pod/shape"
 )
 
-// defaultAccount is in every namespace without our doing.
+// defaultAccount is in every namespace without our doing, and every pod that names
+// none runs as it.
 const defaultAccount = "default"
 
-// accounts makes the service accounts that pods run as, in namespaces that were
-// made for them. They have no rights but those that the spoke's owner gives them.
+// accounts says as which service accounts pods may run: those that were made for pods
+// of this hub, and those whose owner allows it. The first have no rights but those that
+// the spoke's owner gives them.
 type accounts struct {
 	core  typedcorev1.CoreV1Interface
 	hubID string
@@ -30,12 +32,35 @@ func newAccounts(core typedcorev1.CoreV1Interface, hubID string) *accounts {
 	return &accounts{core: core, hubID: hubID, seen: newMemo[place, struct{}]()}
 }
 
-func (a *accounts) ensure(ctx context.Context, at place) error {
-	if at.Name == defaultAccount {
+// ensure makes the account if it is missing and the namespace is ours. The error is a
+// [*RefusedError] when no pod of the hub may run as it.
+func (a *accounts) ensure(ctx context.Context, at place, ours bool) error {
+	if isDefault(at) {
 		return nil
 	}
-	_, err := a.seen.ask(at, func() (struct{}, error) { return struct{}{}, a.make(ctx, at) })
+	_, err := a.seen.ask(at, func() (struct{}, error) {
+		err := a.check(ctx, at)
+		if ours && apierrors.IsNotFound(err) {
+			err = a.make(ctx, at)
+		}
+		return struct{}{}, err
+	})
 	return err
+}
+
+func isDefault(at place) bool { return at.Name == "" || at.Name == defaultAccount }
+
+// check is ensure for an account as it is at this moment.
+func (a *accounts) check(ctx context.Context, at place) error {
+	if isDefault(at) {
+		return nil
+	}
+	found, err := a.core.ServiceAccounts(at.Namespace).Get(ctx, at.Name, metav1.GetOptions{})
+	ours := err == nil && found.Labels[LabelCreatedBy] == Creator && found.Labels[shape.LabelHub] == a.hubID
+	if ours {
+		return nil
+	}
+	return consent(ReasonAccountNotAllowed, fmt.Sprintf("service account %q in namespace %q", at.Name, at.Namespace), found, err)
 }
 
 func (a *accounts) make(ctx context.Context, at place) error {
@@ -45,6 +70,7 @@ func (a *accounts) make(ctx context.Context, at place) error {
 			Labels: map[string]string{LabelCreatedBy: Creator, shape.LabelHub: a.hubID},
 		},
 	}, metav1.CreateOptions{})
+	// Whose it is that somebody made at the same time is asked before the pod is made.
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("service account of the pod: %w", err)
 	}

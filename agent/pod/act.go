@@ -44,6 +44,7 @@ func (e *Engine) reconcile(ctx context.Context, at place) error {
 	if want != nil && want.partly != nil {
 		e.warn(en, want, want.partly)
 	}
+	e.noteLeftOut(en)
 	e.mu.Unlock()
 
 	switch what {
@@ -105,17 +106,19 @@ func (e *Engine) make(ctx context.Context, at place, w *wanted) (*corev1.Pod, er
 	pod := w.pod.DeepCopy()
 	pod.Spec.EphemeralContainers = nil // which come to a live pod only
 	// Before anything is written for it.
-	if err := e.group(at, pod, w.group); err != nil {
+	if err := e.group(at, pod, w); err != nil {
 		return nil, err
 	}
 	ours, err := e.namespaces.ensure(ctx, at.Namespace)
 	if err != nil {
 		return nil, err
 	}
-	if account := w.pod.Spec.ServiceAccountName; ours && e.cfg.Tokens == shape.TokensSpoke && account != "" {
-		if err := e.accounts.ensure(ctx, place{Namespace: at.Namespace, Name: account}); err != nil {
-			return nil, err
-		}
+	account := place{Namespace: at.Namespace, Name: pod.Spec.ServiceAccountName}
+	if err := e.accounts.ensure(ctx, account, ours); err != nil {
+		return nil, err
+	}
+	if err := e.spoke.claimed(ctx, at, &pod.Spec); err != nil {
+		return nil, err
 	}
 	// All are looked at before one is written: without a pod nobody would know of it.
 	for _, key := range w.refs {
@@ -127,6 +130,14 @@ func (e *Engine) make(ctx context.Context, at place, w *wanted) (*corev1.Pod, er
 		if err := e.settle(ctx, key); err != nil {
 			return nil, err
 		}
+	}
+	// Somebody may have put his own in their place meanwhile. A pod names them, and no
+	// write says which ones were meant.
+	if err := e.accounts.check(ctx, account); err != nil {
+		return nil, err
+	}
+	if err := e.spoke.claimed(ctx, at, &pod.Spec); err != nil {
+		return nil, err
 	}
 	return e.spoke.core.Pods(at.Namespace).Create(ctx, pod, metav1.CreateOptions{})
 }

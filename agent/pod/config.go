@@ -43,6 +43,9 @@ type Config struct {
 	APIHost, APIPort string
 	// HostAccess lets pods reach for their nodes.
 	HostAccess bool
+	// Annotations of pods that go along besides those that always do, see
+	// shape.Options.
+	Annotations []string
 	// SplitLabel, when not empty, is the label by whose values the nodes are shown in
 	// groups; Groups tells which there are.
 	SplitLabel string

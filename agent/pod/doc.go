@@ -32,9 +32,15 @@
 // its own; so is the ConfigMap with the hub's authority, under a name that hides
 // nobody's. What of the pod reads them is for package shape to say.
 //
+// # What pods name
+//
+// The service account that a pod runs as, and the claims that it mounts, are the
+// spoke's. One that the agent made bears the hub's mark; any other takes the consent of
+// its owner, a label. A namespace that is the agent's makes nothing in it the hub's.
+//
 // # Structure
 //
 // state.go holds all that is known under one lock, under which nothing waits;
-// namespace.go, account.go, object.go and token.go prepare the place of a pod; follow.go is
-// the watch; event.go and publish.go are what the hub is told.
+// namespace.go, account.go, claim.go, object.go and token.go prepare the place of a pod;
+// follow.go is the watch; event.go and publish.go are what the hub is told.
 package pod

@@ -215,6 +215,7 @@ func (e *Engine) wantedOf(key wire.PodKey, body wire.Pod) *wanted {
 		demand:     demand{uid: hub.UID, seen: body.Seen, ended: body.Ended, deleting: hub.DeletionTimestamp != nil},
 		generation: hub.Generation,
 		group:      body.Group,
+		splitLabel: body.SplitLabel,
 		refs:       refsOf(podref.Of(hub), key.Namespace),
 		received:   time.Now(),
 	}
@@ -230,10 +231,11 @@ func (e *Engine) wantedOf(key wire.PodKey, body wire.Pod) *wanted {
 
 func (w *wanted) shape(body *wire.Pod, cfg Config, namespace string) {
 	hub := &body.Pod
-	pod, err := shape.Want(hub, shape.Options{
+	options := shape.Options{
 		HubID: cfg.HubID, Namespace: namespace, Tokens: cfg.Tokens, HostAccess: cfg.HostAccess,
-		Issued: body.Issued, APIHost: cfg.APIHost, APIPort: cfg.APIPort,
-	})
+		Issued: body.Issued, APIHost: cfg.APIHost, APIPort: cfg.APIPort, Annotations: cfg.Annotations,
+	}
+	pod, err := shape.Want(hub, options)
 	if w.group != "" && cfg.SplitLabel == "" {
 		pod, err = nil, noGroups(w.group)
 	}
@@ -243,6 +245,7 @@ func (w *wanted) shape(body *wire.Pod, cfg Config, namespace string) {
 		return
 	}
 	w.partly = err
+	w.leftOut = strings.Join(shape.LeftOut(hub, options), ", ")
 	w.refs = needsOf(pod, hub.Namespace)
 }
 

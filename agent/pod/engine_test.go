@@ -58,7 +58,7 @@ func tellPod(t *testing.T, e *Engine, uid types.UID) {
 
 func tellChanged(t *testing.T, e *Engine, uid types.UID, change func(*wire.Pod)) {
 	t.Helper()
-	pod := wire.Pod{Pod: corev1.Pod{
+	pod := wire.Pod{SplitLabel: poolLabel, Pod: corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: uid, Generation: 4},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "web"}}},
 	}}
@@ -419,4 +419,47 @@ func FuzzAccept(f *testing.F) {
 			t.Errorf("%d entries are left", len(e.entries))
 		}
 	})
+}
+
+func TestAnnotationsThatAreLeftOutAreNamedOnceForEachPod(t *testing.T) {
+	e := idle(t)
+	e.resync(nil, "1")
+	at := place{Namespace: "shop", Name: "web"}
+	bears := func(uid types.UID, keys ...string) {
+		t.Helper()
+		tellChanged(t, e, uid, func(p *wire.Pod) {
+			p.Pod.Annotations = map[string]string{"note": "x"}
+			for _, key := range keys {
+				p.Pod.Annotations[key] = "x"
+			}
+		})
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.noteLeftOut(e.entries[at])
+	}
+	bears("hub-1", "k8s.v1.cni.cncf.io/networks")
+	if keys := e.happenings.Keys(); len(keys) > 0 {
+		t.Errorf("said of a pod that is not there: %v", keys)
+	}
+	e.observe(inSpoke(t, "spoke-1", "hub-1", "5"))
+	const key = "shop/web/hub-1-annotations"
+	var told []resource.Hash
+	for _, more := range [][]string{nil, nil, {"iam.amazonaws.com/role"}, {"iam.amazonaws.com/role"}} {
+		bears("hub-1", append(more, "k8s.v1.cni.cncf.io/networks")...)
+		ref, ok := e.happenings.Ref(key)
+		if !ok {
+			t.Fatalf("nothing is said: %v", e.happenings.Keys())
+		}
+		told = append(told, ref.Hash)
+	}
+	if told[0] != told[1] || told[1] == told[2] || told[2] != told[3] {
+		t.Error("it is not said once for each set of annotations")
+	}
+	bears("hub-2", "k8s.v1.cni.cncf.io/networks")
+	e.vanish(at, "spoke-1", nil)
+	e.observe(inSpoke(t, "spoke-2", "hub-2", "6"))
+	bears("hub-2", "k8s.v1.cni.cncf.io/networks")
+	if _, ok := e.happenings.Ref("shop/web/hub-2-annotations"); !ok {
+		t.Error("nothing is said of the pod that replaced it")
+	}
 }

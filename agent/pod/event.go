@@ -20,6 +20,9 @@ const (
 	// ReasonUpdateRefused is that of the event which says that the pod in the spoke
 	// is not as the hub wants it, and why.
 	ReasonUpdateRefused = "SpokeRefusedUpdate"
+	// ReasonAnnotationsLeftOut is that of the event which names the annotations that
+	// the pod in the spoke does not have.
+	ReasonAnnotationsLeftOut = "AnnotationsLeftOut"
 
 	// maxEarly bounds the events of one name that come before their pod.
 	maxEarly = 16
@@ -233,9 +236,30 @@ func (e *Engine) complainOf(o *object, err error) {
 // warnOf tells of one thing that the spoke refused, the last time that it did; e.mu
 // is held.
 func (e *Engine) warnOf(en *entry, what string, err error) {
-	now := time.Now()
-	e.tell(en, en.key.String()+"/"+string(en.want.uid)+"-"+what, en.want.uid, wire.PodEvent{
-		Type: corev1.EventTypeWarning, Reason: ReasonUpdateRefused, Message: wire.Line(err.Error()),
-		Count: 1, First: metav1.NewTime(now), Last: metav1.NewMicroTime(now), Source: Creator,
+	e.say(en, what, wire.PodEvent{Type: corev1.EventTypeWarning, Reason: ReasonUpdateRefused, Message: err.Error()})
+}
+
+// noteLeftOut names, once for each set of them, the annotations that the pod does not
+// have in the spoke; e.mu is held.
+func (e *Engine) noteLeftOut(en *entry) {
+	if !en.mine() {
+		return
+	}
+	before := en.noted
+	en.noted = noted{uid: en.want.uid, leftOut: en.want.leftOut}
+	if en.noted == before || en.want.leftOut == "" {
+		return
+	}
+	e.say(en, "annotations", wire.PodEvent{
+		Type: corev1.EventTypeNormal, Reason: ReasonAnnotationsLeftOut,
+		Message: "left out in the cluster, as its owner's pods.annotations does not name them: " + en.want.leftOut,
 	})
+}
+
+// say makes an event of our own about one thing of a pod; e.mu is held.
+func (e *Engine) say(en *entry, what string, event wire.PodEvent) {
+	now := time.Now()
+	event.Message, event.Count, event.Source = wire.Line(event.Message), 1, Creator
+	event.First, event.Last = metav1.NewTime(now), metav1.NewMicroTime(now)
+	e.tell(en, en.key.String()+"/"+string(en.want.uid)+"-"+what, en.want.uid, event)
 }

@@ -156,7 +156,7 @@ func atOnce(t *testing.T, p *prompt, test func(*testing.T, *Engine)) {
 
 func tellNamed(t *testing.T, e *Engine, name string) {
 	t.Helper()
-	body, err := json.Marshal(wire.Pod{Pod: corev1.Pod{
+	body, err := json.Marshal(wire.Pod{SplitLabel: poolLabel, Pod: corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID("hub-" + name), Generation: 1},
 		Spec:       corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "main", Image: "web"}}},
 	}})

@@ -33,14 +33,18 @@ func noGroups(group string) error {
 }
 
 // group sees to it that a pod runs on the nodes that the hub's scheduler chose: those
-// of its group, or those that are in none. The error is that the groups are not known
-// yet, and the pod at that place is then in the queue.
-func (e *Engine) group(at place, pod *corev1.Pod, group string) error {
+// of its group, those that are in none, or, where the hub does not consent to the label
+// and shows the cluster as one node, any. The error is that the groups are not known yet,
+// and the pod at that place is then in the queue.
+func (e *Engine) group(at place, pod *corev1.Pod, w *wanted) error {
 	if e.cfg.SplitLabel == "" {
 		return nil
 	}
-	if group != "" {
-		shape.ToGroup(pod, e.cfg.SplitLabel, group)
+	if w.group != "" {
+		shape.ToGroup(pod, e.cfg.SplitLabel, w.group)
+		return nil
+	}
+	if w.splitLabel != e.cfg.SplitLabel {
 		return nil
 	}
 	groups, err := e.cfg.Groups.GroupsOf()

@@ -74,6 +74,30 @@ func TestAPodRunsOnTheNodesThatTheHubChose(t *testing.T) {
 	}
 }
 
+func TestAPodOfAClusterThatTheHubShowsAsOneNodeRunsOnAny(t *testing.T) {
+	cases := map[string]struct {
+		reason   string
+		consents string
+		rest     bool
+	}{
+		"no consent":     {reason: "the hub's node is the whole cluster"},
+		"another label":  {reason: "the hub's node is the whole cluster", consents: "example.com/other"},
+		"the same label": {reason: "the hub's node is the rest", consents: poolLabel, rest: true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			e := &Engine{cfg: Config{SplitLabel: poolLabel, Groups: groupList{"gpu"}}}
+			pod := &corev1.Pod{}
+			if err := e.group(place{}, pod, &wanted{splitLabel: tc.consents}); err != nil {
+				t.Fatal(err)
+			}
+			if got := pod.Spec.Affinity != nil; got != tc.rest || pod.Spec.NodeSelector != nil {
+				t.Errorf("%s: kept off groups: %t, want %t", tc.reason, got, tc.rest)
+			}
+		})
+	}
+}
+
 // writeCounter counts what is written through it.
 type writeCounter struct {
 	next  http.RoundTripper

@@ -22,8 +22,8 @@ const (
 	LabelCreatedBy = "spokelet.io/created-by"
 	// Creator is the value of LabelCreatedBy.
 	Creator = "spokelet-agent"
-	// LabelPods lets pods into a namespace that was not made for them; its value is
-	// PodsAllowed.
+	// LabelPods lets pods have a namespace, a service account or a persistent volume
+	// claim that was not made for them; its value is PodsAllowed.
 	LabelPods = "spokelet.io/pods"
 	// PodsAllowed is the value of LabelPods.
 	PodsAllowed = "allowed"
@@ -101,14 +101,9 @@ func judge(ns *corev1.Namespace) (ours bool, err error) {
 	switch {
 	case ns.DeletionTimestamp != nil:
 		return false, &RefusedError{Reason: ReasonNamespaceTerminating, Message: fmt.Sprintf("namespace %q is being deleted in the spoke", ns.Name), Retried: true}
-	case !ours && ns.Labels[LabelPods] != PodsAllowed:
-		return false, &RefusedError{
-			Reason: ReasonNamespaceNotAllowed,
-			Message: fmt.Sprintf("namespace %q of the spoke was not made for the hub's pods, and has no label %s=%s",
-				ns.Name, LabelPods, PodsAllowed),
-			Retried: true,
-		}
+	case ours:
+		return true, nil
 	default:
-		return ours, nil
+		return false, consent(ReasonNamespaceNotAllowed, fmt.Sprintf("namespace %q", ns.Name), ns, nil)
 	}
 }

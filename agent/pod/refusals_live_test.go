@@ -424,7 +424,19 @@ func TestServiceAccountIsLeftToTheOwnerOfTheNamespace(t *testing.T) {
 	h.complete()
 	h.start()
 	h.want(h.pod("web", func(p *wire.Pod) { p.Pod.Spec.ServiceAccountName = "robot" }))
-	h.refused("web", ReasonForbidden)
+	h.refused("web", ReasonAccountNotAllowed)
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "robot"}}
+	if _, err := c.kube.CoreV1().ServiceAccounts(c.namespace).Create(t.Context(), account, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	h.is("web", "says what the account lacks", func(s told) bool { return strings.Contains(s.Message, LabelPods) })
+	label := []byte(`{"metadata":{"labels":{"spokelet.io/pods":"allowed"}}}`)
+	if _, err := c.kube.CoreV1().ServiceAccounts(c.namespace).Patch(t.Context(), "robot", types.MergePatchType, label, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if live := c.appears("web", "uid-web"); live.Spec.ServiceAccountName != "robot" {
+		t.Errorf("the pod runs as %q", live.Spec.ServiceAccountName)
+	}
 }
 
 func TestAccountWithoutRightsIsTheReason(t *testing.T) {

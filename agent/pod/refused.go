@@ -20,6 +20,11 @@ import (
 const (
 	// ReasonNamespaceNotAllowed: the spoke's owner keeps the namespace to himself.
 	ReasonNamespaceNotAllowed = "NamespaceNotAllowed"
+	// ReasonAccountNotAllowed: the service account that the pod names is not there, or
+	// the spoke's owner keeps it to himself.
+	ReasonAccountNotAllowed = "AccountNotAllowed"
+	// ReasonClaimNotAllowed: the same of a persistent volume claim.
+	ReasonClaimNotAllowed = "ClaimNotAllowed"
 	// ReasonNamespaceTerminating: the namespace is being deleted in the spoke.
 	ReasonNamespaceTerminating = "NamespaceTerminating"
 	// ReasonNameTaken: something of that name is in the spoke and not of this hub.
@@ -144,4 +149,22 @@ func taken(what, name, namespace string) *RefusedError {
 		Message: fmt.Sprintf("%s %q in namespace %q of the spoke does not belong to this hub", what, name, namespace),
 		Retried: true,
 	}
+}
+
+// consent tells whether the owner of what was found in the spoke, or not for err, lets
+// pods of the hub have it. The error is a [*RefusedError] when not; what is unlabelled
+// may be there for reasons that have nothing to do with the hub.
+func consent(reason, what string, found metav1.Object, err error) error {
+	refused := &RefusedError{Reason: reason, Retried: true, Err: err}
+	switch {
+	case apierrors.IsNotFound(err):
+		refused.Message = what + " of the spoke is not there"
+	case err != nil:
+		return unread(fmt.Errorf("%s: %w", what, err))
+	case found.GetLabels()[LabelPods] == PodsAllowed:
+		return nil
+	default:
+		refused.Message = fmt.Sprintf("%s of the spoke was not made for the hub's pods, and has no label %s=%s", what, LabelPods, PodsAllowed)
+	}
+	return refused
 }

@@ -287,7 +287,7 @@ func (h *hub) reasons() map[string]wire.PodEvent {
 
 // pod is one of the hub's, too big for any node.
 func (h *hub) pod(name string, change ...func(*wire.Pod)) wire.Pod {
-	p := wire.Pod{Pod: corev1.Pod{
+	p := wire.Pod{SplitLabel: poolLabel, Pod: corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: h.c.namespace, Name: name, UID: types.UID("uid-" + name), Generation: 1,
 			Labels: map[string]string{"app": name},

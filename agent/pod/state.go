@@ -46,6 +46,8 @@ type entry struct {
 	verdict *wire.PodStatus
 	// complained is the want of the last event about an update.
 	complained *wanted
+	// noted is the pod of the hub, and what the last event about its annotations named.
+	noted noted
 
 	held   map[wire.PodObjectKey]struct{}
 	events journal
@@ -57,6 +59,12 @@ type entry struct {
 type task struct {
 	what action
 	uid  types.UID
+}
+
+// noted is what the hub was told of the annotations of one pod.
+type noted struct {
+	uid     types.UID
+	leftOut string
 }
 
 // begin takes what is done now, and tells whether it is something else than before;
@@ -93,11 +101,15 @@ type wanted struct {
 	generation int64
 	// group is that of the nodes that the pod is bound to, empty for the rest.
 	group string
+	// splitLabel is the label that the hub's record of the cluster consents to.
+	splitLabel string
 	// pod is what is to be in the spoke; nil when refusal says why it may not.
 	pod     *corev1.Pod
 	refusal error
 	// partly says what of the pod the spoke does not take, when it takes the rest.
-	partly   error
+	partly error
+	// leftOut names the annotations that the spoke's owner does not let in.
+	leftOut  string
 	refs     []wire.PodObjectKey
 	received time.Time
 }

@@ -29,6 +29,9 @@ type Report struct {
 	Refused bool
 	// Received is when the report came; Put sets it.
 	Received time.Time
+	// Release gives back what the report holds, once it is of no more use; nil where
+	// nothing counts it.
+	Release func()
 	// Since is when the event came in the spoke that the report tells of; zero when
 	// it tells of none.
 	Since time.Time
@@ -41,14 +44,23 @@ func (r *Report) before(other Report) {
 	}
 }
 
+// Done says that a report is of no more use.
+func (r *Report) Done() {
+	if r.Release != nil {
+		r.Release()
+	}
+}
+
 // Box is the latest report of each work that is to be written. Its owner guards it.
 type Box map[wire.WorkKey]Report
 
 // Put takes a report in place of the one that waits.
 func (b Box) Put(key wire.WorkKey, r Report) {
 	r.Received = time.Now()
-	r.before(b[key])
+	waiting := b[key]
+	r.before(waiting)
 	b[key] = r
+	waiting.Done()
 }
 
 // Take returns the latest report and forgets it.
@@ -62,6 +74,7 @@ func (b Box) Take(key wire.WorkKey) (Report, bool) {
 func (b Box) GiveBack(key wire.WorkKey, r Report) {
 	if later, is := b[key]; is {
 		later.before(r)
+		r.Done()
 		r = later
 	}
 	b[key] = r

@@ -52,3 +52,22 @@ func TestAFewChangesASecondNeverWait(t *testing.T) {
 		}
 	})
 }
+
+func TestMistakesWithoutEndAreLoggedNowAndThen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c Complaints
+		lines := 0
+		for range 10_000 { // 100 s
+			if c.Allow("hostile") {
+				lines++
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		if want := complaintBurst + 10; lines > want || lines < want-1 {
+			t.Errorf("%d lines in 100 s, want %d", lines, want)
+		}
+		if !c.Allow("honest") {
+			t.Error("another cluster's mistake is not logged")
+		}
+	})
+}

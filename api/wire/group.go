@@ -123,6 +123,11 @@ func NodeName(cluster, group string) string {
 	return cluster + "." + group
 }
 
+// SplitLabelHeader names the label by which the hub shows the cluster in groups, to the
+// agent's door "node". Without it, or with another than the agent's, the figures at the
+// root are those of the whole cluster.
+const SplitLabelHeader = "Spokelet-Split-Label"
+
 // NodeGroupPath is where an agent's door "node" serves the figures of a group; those
 // of the rest are served at the root.
 func NodeGroupPath(group string) string { return "/groups/" + group }

@@ -85,6 +85,9 @@ type Pod struct {
 	// Group is the group of nodes that the pod is bound to; empty for the cluster's
 	// own node.
 	Group string `json:"group,omitempty"`
+	// SplitLabel is the label by which the cluster is shown in groups; empty when it is
+	// one node. A pod of an agent's other label runs on any node.
+	SplitLabel string `json:"splitLabel,omitempty"`
 	// Grouped is Pod while one of a group travels: an agent that knows of no groups
 	// finds a pod that it cannot read, and neither runs it on any node nor ends one
 	// that runs.

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// Path is where ManifestWorks in namespaces that the hub made are judged.
+	// Path is where works in namespaces that the hub made are judged.
 	Path = "/validate-work-open-cluster-management-io-v1-manifestwork"
 	// AdoptedPath is where those in namespaces that others made are judged: the
 	// works of clusters of another controller pass there.
@@ -63,7 +63,8 @@ type Config struct {
 	// DefaultManifestLimit.
 	ManifestLimit int
 	// NilExecutorValidating asks for the right where a work has no executor, as
-	// if it named klusterlet-work-sa in no namespace.
+	// if it named klusterlet-work-sa in no namespace. Works of multicluster.x-k8s.io
+	// have none.
 	NilExecutorValidating bool
 	Logger                logr.Logger
 	Registerer            prometheus.Registerer

@@ -6,11 +6,16 @@
 // messages, served by the hub process.
 //
 // A work needs manifests, at most so many bytes of them, each with a name of its
-// own and none twice. Who names an executor, or changes it, needs the right to
-// execute as it:
+// own and none twice. Who writes the spec of a work that names an executor needs the
+// right to execute as it:
 //
 //	verb execute-as, group work.open-cluster-management.io, resource manifestworks,
 //	name system:serviceaccount:<namespace>:<name>, in the namespace of the work
+//
+// Open Cluster Management asks only when the executor is set or changed. Here it is
+// asked at every change of the spec: whoever changes manifests has the executor do
+// something else. On demand works without executor are asked about, too, and with them
+// those of multicluster.x-k8s.io, which have none.
 //
 // A change that leaves the spec alone is let through unread: labels,
 // finalizers and statuses of a work never depend on its manifests. Whatever else
@@ -19,5 +24,8 @@
 // The API server shows webhooks no credential, so that the port answers anybody.
 // The answer tells whether a body that the asker sent would pass, which includes
 // whether the user in it may execute as the account in it, and nothing of any
-// work that is stored. ADR 0009 says what an outage does.
+// work that is stored. What is held of reviews, bodies and what is decoded of them,
+// is bounded for each host and in all; a review that finds no memory is answered by
+// an HTTP error, so that the registration's failure policy decides. ADR 0009 says
+// what an outage does.
 package admission

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"strings"
 
-	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,7 +20,7 @@ import (
 const defaultExecutor = "klusterlet-work-sa"
 
 // mayExecute asks whether the user may have works executed as the account.
-func (j *judge) mayExecute(ctx context.Context, r *admissionv1.AdmissionRequest, executor *workv1.ManifestWorkExecutor) error {
+func (j *judge) mayExecute(ctx context.Context, r *request, executor *workv1.ManifestWorkExecutor) error {
 	if executor == nil && !j.nilExecutor {
 		return nil
 	}

@@ -6,21 +6,30 @@ package admission
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
-	"reflect"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	utiljson "k8s.io/apimachinery/pkg/util/json"
 	workv1 "open-cluster-management.io/api/work/v1"
+
+	"github.com/spokelet/spokelet/api/multicluster/v1alpha1"
 )
 
 // errUndecided is of requests that the judge could not come to a verdict about.
 // Others are refusals, with the message of Open Cluster Management.
-var errUndecided = errors.New("cannot judge the manifestwork")
+var errUndecided = errors.New("cannot judge the work")
+
+// maxExecutor is how many bytes an executor may have: two names of 253 characters.
+const maxExecutor = 4 << 10
+
+// The resources that are judged. Where works of multicluster.x-k8s.io are, executing as
+// the default account is all that is asked for.
+var (
+	manifestWorks = metav1.GroupVersionResource{Group: workv1.GroupName, Version: workv1.GroupVersion.Version, Resource: "manifestworks"}
+	works         = metav1.GroupVersionResource{Group: v1alpha1.GroupVersion.Group, Version: v1alpha1.GroupVersion.Version, Resource: "works"}
+)
 
 // judge decides about requests.
 type judge struct {
@@ -30,22 +39,22 @@ type judge struct {
 	nilExecutor bool
 }
 
-// work is what is read of a ManifestWork.
+// work is what is read of a ManifestWork, or of a Work.
 type work struct {
-	Spec json.RawMessage `json:"spec"`
+	Spec raw `json:"spec"`
 }
 
 // spec is what is read of a ManifestWork's spec.
 type spec struct {
 	Workload struct {
-		Manifests manifests `json:"manifests"`
+		Manifests raw `json:"manifests"`
 	} `json:"workload"`
-	Executor *workv1.ManifestWorkExecutor `json:"executor"`
+	Executor raw `json:"executor"`
 }
 
 // adopted judges as every does, unless the namespace is that of a cluster of another
 // controller.
-func (j *judge) adopted(ctx context.Context, r *admissionv1.AdmissionRequest) error {
+func (j *judge) adopted(ctx context.Context, r *request) error {
 	foreign, err := j.clusters.Foreign(ctx, r.Namespace)
 	if err != nil {
 		return fmt.Errorf("%w: whose cluster namespace %s is: %w", errUndecided, r.Namespace, err)
@@ -58,7 +67,11 @@ func (j *judge) adopted(ctx context.Context, r *admissionv1.AdmissionRequest) er
 
 // every returns nil for a request that may pass. Errors that wrap errUndecided
 // are faults; the texts of all are for whoever sent the work.
-func (j *judge) every(ctx context.Context, r *admissionv1.AdmissionRequest) error {
+//
+// Any change of a spec needs the right to execute as the work's executor, not only one
+// of the executor itself: the manifests are what is executed, and the other fields
+// decide how.
+func (j *judge) every(ctx context.Context, r *request) error {
 	if err := supported(r); err != nil {
 		return err
 	}
@@ -69,23 +82,27 @@ func (j *judge) every(ctx context.Context, r *admissionv1.AdmissionRequest) erro
 	if r.Operation == admissionv1.Update && bytes.Equal(before, after) {
 		return nil
 	}
-	next, err := decodeSpec(after, j.limit)
+	if r.Resource == works {
+		// A Work names no executor; what its manifests have to be is its agent's.
+		return j.mayExecute(ctx, r, nil)
+	}
+	next := spec{}
+	if !after.decode(&next) {
+		return fmt.Errorf("%w: the spec cannot be read", errUndecided)
+	}
+	if err := checkManifests(next.Workload.Manifests, j.limit, r.memory); err != nil {
+		return err
+	}
+	executor, err := next.executor()
 	if err != nil {
 		return err
 	}
-	if err := next.Workload.Manifests.check(j.limit); err != nil {
-		return err
-	}
-	if r.Operation == admissionv1.Update && sameExecutor(before, next) {
-		return nil
-	}
-	return j.mayExecute(ctx, r, next.Executor)
+	return j.mayExecute(ctx, r, executor)
 }
 
 // supported refuses what the webhook is not registered for.
-func supported(r *admissionv1.AdmissionRequest) error {
-	known := metav1.GroupVersionResource{Group: workv1.GroupName, Version: workv1.GroupVersion.Version, Resource: "manifestworks"}
-	if r.Resource != known || r.Operation != admissionv1.Create && r.Operation != admissionv1.Update {
+func supported(r *request) error {
+	if r.Resource != manifestWorks && r.Resource != works || r.Operation != admissionv1.Create && r.Operation != admissionv1.Update {
 		return fmt.Errorf("%w: %s of %s in version %s is not what this webhook judges", errUndecided, r.Operation, r.Resource.Resource, r.Resource.Version)
 	}
 	if r.Namespace == "" {
@@ -96,37 +113,27 @@ func supported(r *admissionv1.AdmissionRequest) error {
 
 // specs returns the specs before and after, as the API server writes them: keys
 // in order, so that equal ones are equal bytes.
-func specs(r *admissionv1.AdmissionRequest) (before, after json.RawMessage, err error) {
+func specs(r *request) (before, after raw, err error) {
 	var object, old work
-	if err := utiljson.Unmarshal(r.Object.Raw, &object); err != nil {
-		return nil, nil, fmt.Errorf("%w: object: %w", errUndecided, err)
+	if r.Object.absent() || !r.Object.decode(&object) {
+		return nil, nil, fmt.Errorf("%w: the object cannot be read", errUndecided)
 	}
-	if r.Operation == admissionv1.Update {
-		if err := utiljson.Unmarshal(r.OldObject.Raw, &old); err != nil {
-			return nil, nil, fmt.Errorf("%w: old object: %w", errUndecided, err)
-		}
+	if r.Operation == admissionv1.Update && (r.OldObject.absent() || !r.OldObject.decode(&old)) {
+		return nil, nil, fmt.Errorf("%w: the old object cannot be read", errUndecided)
 	}
 	return old.Spec, object.Spec, nil
 }
 
-// decodeSpec reads a spec, and of its manifests no more than may pass.
-func decodeSpec(raw json.RawMessage, limit int) (spec, error) {
-	s := spec{}
-	s.Workload.Manifests.most = limit
-	if len(raw) == 0 {
-		return s, nil
+// executor returns whom a spec names, or nil.
+func (s *spec) executor() (*workv1.ManifestWorkExecutor, error) {
+	if s.Executor.absent() {
+		return nil, nil
 	}
-	if err := utiljson.Unmarshal(raw, &s); err != nil {
-		return s, fmt.Errorf("%w: spec: %w", errUndecided, err)
+	executor := &workv1.ManifestWorkExecutor{}
+	if len(s.Executor) > maxExecutor || !s.Executor.decode(executor) {
+		return nil, fmt.Errorf("%w: the executor cannot be read", errUndecided)
 	}
-	return s, nil
-}
-
-// sameExecutor tells whether the spec before had the executor of next. One that
-// cannot be read is none that is the same.
-func sameExecutor(before json.RawMessage, next spec) bool {
-	old, err := decodeSpec(before, 0)
-	return err == nil && reflect.DeepEqual(old.Executor, next.Executor)
+	return executor, nil
 }
 
 // statusOf is how the API server hands an error on.

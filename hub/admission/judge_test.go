@@ -5,7 +5,6 @@ package admission
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -37,15 +36,20 @@ func object(executor string, manifests ...string) string {
 		`"spec":{` + executor + `"workload":{"manifests":[` + strings.Join(manifests, ",") + `]}}}`
 }
 
-func requestOf(before, after string) *admissionv1.AdmissionRequest {
-	r := &admissionv1.AdmissionRequest{
+// with is a ManifestWork with one more field of its spec.
+func with(field, object string) string {
+	return strings.Replace(object, `"spec":{`, `"spec":{`+field+`,`, 1)
+}
+
+func requestOf(before, after string) *request {
+	r := &request{
 		UID: "1", Operation: admissionv1.Create, Namespace: "store-1", Name: "w",
 		Resource: metav1.GroupVersionResource{Group: "work.open-cluster-management.io", Version: "v1", Resource: "manifestworks"},
 		UserInfo: authenticationv1.UserInfo{Username: "alice", UID: "7", Groups: []string{"staff"}, Extra: map[string]authenticationv1.ExtraValue{"scopes": {"x"}}},
-		Object:   runtime.RawExtension{Raw: []byte(after)},
+		Object:   raw(after),
 	}
 	if before != "" {
-		r.Operation, r.OldObject = admissionv1.Update, runtime.RawExtension{Raw: []byte(before)}
+		r.Operation, r.OldObject = admissionv1.Update, raw(before)
 	}
 	return r
 }
@@ -127,27 +131,15 @@ func TestAHundredThousandManifestsAreCountedAndNotKept(t *testing.T) {
 		many[i] = fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a%d"}}`, i)
 	}
 	request := requestOf("", object("", many...))
-	s, err := decodeSpec(specOf(t, request), DefaultManifestLimit)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := len(s.Workload.Manifests.kept); got != 0 {
-		t.Errorf("%d manifests are kept of what is refused", got)
-	}
 	j := &judge{access: &rights{}, limit: DefaultManifestLimit}
-	err = j.every(t.Context(), request)
+	var err error
+	allocated := testing.AllocsPerRun(1, func() { err = j.every(t.Context(), request) })
 	if err == nil || !strings.HasSuffix(err.Error(), "which exceeds the 512000 limit") {
 		t.Errorf("got %v, want a refusal for the size", err)
 	}
-}
-
-func specOf(t *testing.T, r *admissionv1.AdmissionRequest) json.RawMessage {
-	t.Helper()
-	_, after, err := specs(r)
-	if err != nil {
-		t.Fatal(err)
+	if allocated > 100 {
+		t.Errorf("%.0f allocations for manifests that are refused", allocated)
 	}
-	return after
 }
 
 func TestExecutingAsAnotherNeedsTheRight(t *testing.T) {
@@ -162,13 +154,19 @@ func TestExecutingAsAnotherNeedsTheRight(t *testing.T) {
 		"nobody is named":               {reason: "the works' account executes", after: object("", configMap)},
 		"without the right":             {reason: "the account may do more than its user", after: object(roleOfBob, configMap), asked: "team:bob", want: deny},
 		"with the right":                {reason: "it was granted", after: object(roleOfBob, configMap), may: true, asked: "team:bob"},
-		"the executor is kept":          {reason: "who may write manifests need not be who chose it", before: object(roleOfBob, configMap), after: object(roleOfBob, other)},
+		"the manifests are others":      {reason: "they are what the account executes", before: object(roleOfBob, configMap), after: object(roleOfBob, other), asked: "team:bob", want: deny},
+		"others, with the right":        {reason: "it was granted", before: object(roleOfBob, configMap), after: object(roleOfBob, other), may: true, asked: "team:bob"},
+		"a manifest more":               {reason: "each is executed", before: object(roleOfBob, configMap), after: object(roleOfBob, configMap, other), asked: "team:bob", want: deny},
+		"how they are applied":          {reason: "the account is made to do something else", before: object(roleOfBob, configMap), after: with(`"manifestConfigs":[]`, object(roleOfBob, configMap)), asked: "team:bob", want: deny},
+		"how they are deleted":          {reason: "orphans need fewer rights of the account", before: object(roleOfBob, configMap), after: with(`"deleteOption":{"propagationPolicy":"Orphan"}`, object(roleOfBob, configMap)), asked: "team:bob", want: deny},
+		"the spec is kept":              {reason: "labels are no manifests", before: object(roleOfBob, configMap), after: strings.Replace(object(roleOfBob, configMap), `"name":"w"`, `"labels":{"a":"b"},"name":"w"`, 1)},
+		"others, of nobody":             {reason: "without the gate nobody is asked for nobody", before: object("", configMap), after: object("", other)},
 		"the executor is another":       {reason: "each needs the right", before: object(roleOfEve, configMap), after: object(roleOfBob, configMap), asked: "team:bob", want: deny},
 		"the executor is new":           {reason: "each needs the right", before: object("", configMap), after: object(roleOfBob, configMap), asked: "team:bob", want: deny},
 		"the executor goes":             {reason: "without the gate nobody is asked for nobody", before: object(roleOfBob, configMap), after: object("", configMap)},
 		"nobody is named, with gate":    {reason: "the default has a name", after: object("", configMap), gate: true, asked: ":klusterlet-work-sa", want: "user alice cannot manipulate the Manifestwork with executor /klusterlet-work-sa in namespace store-1"},
 		"the executor goes, with gate":  {reason: "the default is another", before: object(roleOfBob, configMap), after: object("", configMap), gate: true, asked: ":klusterlet-work-sa", want: "user alice cannot manipulate the Manifestwork with executor /klusterlet-work-sa in namespace store-1"},
-		"the default stays, with gate":  {reason: "it did not change", before: object("", configMap), after: object("", other), gate: true},
+		"others of nobody, with gate":   {reason: "the default executes them", before: object("", configMap), after: object("", other), gate: true, asked: ":klusterlet-work-sa", want: "user alice cannot manipulate the Manifestwork with executor /klusterlet-work-sa in namespace store-1"},
 		"the account is missing":        {reason: "there is nobody to ask for", after: object(`{"subject":{"type":"ServiceAccount"}}`, configMap), may: true, want: "executor service account can not be nil"},
 		"the type is unknown":           {reason: "what it means is not known", after: object(`{"subject":{"type":"User","serviceAccount":{"namespace":"team","name":"bob"}}}`, configMap), may: true, want: `executor type "User" is not supported`},
 		"a name that holds another":     {reason: "it would be read as team of bob", after: object(`{"subject":{"type":"ServiceAccount","serviceAccount":{"namespace":"te:am","name":"bob"}}}`, configMap), may: true, want: `executor service account "te:am"/"bob" is not a valid one`},
@@ -203,24 +201,66 @@ func TestExecutingAsAnotherNeedsTheRight(t *testing.T) {
 	}
 }
 
+// Works of multicluster.x-k8s.io name no executor, and are executed by the same account
+// as ManifestWorks that name none.
+func TestAWorkIsExecutedAsTheDefaultAccount(t *testing.T) {
+	deny := "user alice cannot manipulate the Manifestwork with executor /klusterlet-work-sa in namespace store-1"
+	cases := map[string]struct {
+		reason        string
+		before, after string
+		may, gate     bool
+		want          string
+	}{
+		"without the gate":        {reason: "nobody is asked for nobody", after: object("", configMap)},
+		"without the right":       {reason: "the account may do more than its user", after: object("", configMap), gate: true, want: deny},
+		"with the right":          {reason: "it was granted", after: object("", configMap), gate: true, may: true},
+		"other manifests":         {reason: "they are what the account executes", before: object("", configMap), after: object("", other), gate: true, want: deny},
+		"the spec is kept":        {reason: "labels are no manifests", before: object("", configMap), after: strings.Replace(object("", configMap), `"name":"w"`, `"labels":{"a":"b"},"name":"w"`, 1), gate: true},
+		"a name for the executor": {reason: "a Work has no such field", after: object(roleOfBob, configMap), gate: true, want: deny},
+		"no manifests":            {reason: "what a Work consists of is not the webhook's", after: object(""), gate: true, may: true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			access := &rights{allowed: tc.may}
+			j := &judge{access: access, limit: 1, nilExecutor: tc.gate}
+			r := requestOf(tc.before, tc.after)
+			r.Resource = metav1.GroupVersionResource{Group: "multicluster.x-k8s.io", Version: "v1alpha1", Resource: "works"}
+			got := ""
+			if err := j.every(t.Context(), r); err != nil {
+				got = err.Error()
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+			for _, question := range access.asked {
+				if got, want := question.ResourceAttributes.Name, "system:serviceaccount::klusterlet-work-sa"; got != want {
+					t.Errorf("%s: asked for %q, want %q", tc.reason, got, want)
+				}
+			}
+		})
+	}
+}
+
 func TestWhatCannotBeJudgedIsAFault(t *testing.T) {
 	good := object(roleOfBob, configMap)
 	cases := map[string]struct {
 		reason  string
-		request *admissionv1.AdmissionRequest
-		change  func(*admissionv1.AdmissionRequest)
+		request *request
+		change  func(*request)
 		access  *rights
 	}{
-		"another resource":       {reason: "it was registered wrongly", request: requestOf("", good), change: func(r *admissionv1.AdmissionRequest) { r.Resource.Resource = "pods" }},
-		"another version":        {reason: "its spec may mean something else", request: requestOf("", good), change: func(r *admissionv1.AdmissionRequest) { r.Resource.Version = "v2" }},
-		"a deletion":             {reason: "nothing of it is judged", request: requestOf("", good), change: func(r *admissionv1.AdmissionRequest) { r.Operation = admissionv1.Delete }},
-		"no namespace":           {reason: "works have one", request: requestOf("", good), change: func(r *admissionv1.AdmissionRequest) { r.Namespace = "" }},
+		"another resource":       {reason: "it was registered wrongly", request: requestOf("", good), change: func(r *request) { r.Resource.Resource = "pods" }},
+		"another version":        {reason: "its spec may mean something else", request: requestOf("", good), change: func(r *request) { r.Resource.Version = "v2" }},
+		"a deletion":             {reason: "nothing of it is judged", request: requestOf("", good), change: func(r *request) { r.Operation = admissionv1.Delete }},
+		"no namespace":           {reason: "works have one", request: requestOf("", good), change: func(r *request) { r.Namespace = "" }},
 		"no object":              {reason: "there is nothing to read", request: requestOf("", "")},
 		"an object that is none": {reason: "it cannot be read", request: requestOf("", "[]")},
 		"an old one that is none": {
 			reason: "what changed cannot be told", request: requestOf("[]", good),
 		},
 		"manifests that are no list": {reason: "they cannot be read", request: requestOf("", `{"spec":{"workload":{"manifests":{}}}}`)},
+		"an executor that is none":   {reason: "whom to ask for cannot be told", request: requestOf("", object(`[]`, configMap))},
+		"an executor of 5 KiB":       {reason: "no account has such a name", request: requestOf("", object(`{"subject":{"type":"`+strings.Repeat("x", 5<<10)+`"}}`, configMap))},
 		"a spec that is none":        {reason: "it cannot be read", request: requestOf("", `{"spec":[]}`)},
 		"the rights cannot be asked": {reason: "no answer is no yes", request: requestOf("", good), access: &rights{allowed: true, err: errBoom}},
 	}

@@ -271,22 +271,33 @@ func TestARealAPIServerAsksAboutManifestWorks(t *testing.T) {
 	}
 }
 
-func TestAUserWithoutTheRightChangesWhatOthersExecute(t *testing.T) {
+func TestAUserWithoutTheRightChangesNothingThatOthersExecute(t *testing.T) {
 	a := newAsking(t)
 	stored := a.work(roleOfBob, configMap)
 	if err := a.clients[bobs].Create(t.Context(), stored); err != nil {
 		t.Fatal(err)
 	}
-	change := func(of *workv1.ManifestWork) error { return a.clients[editor].Update(t.Context(), of) }
-	same := stored.DeepCopy()
-	same.Spec.Workload.Manifests = a.work("", configMap, other).Spec.Workload.Manifests
-	if err := change(same); err != nil {
-		t.Errorf("the executor is unchanged: %v", err)
-	}
-	another := same.DeepCopy()
+	others := stored.DeepCopy()
+	others.Spec.Workload.Manifests = a.work("", configMap, other).Spec.Workload.Manifests
+	another := stored.DeepCopy()
 	another.Spec.Executor.Subject.ServiceAccount.Name = "eve"
-	if err := change(another); !apierrors.IsBadRequest(err) {
-		t.Errorf("the executor is another: got %v, want a refusal", err)
+	configured := stored.DeepCopy()
+	configured.Spec.DeleteOption = &workv1.DeleteOption{PropagationPolicy: workv1.DeletePropagationPolicyTypeOrphan}
+	for reason, changed := range map[string]*workv1.ManifestWork{
+		"the manifests are others": others, "the executor is another": another, "the deletion is another": configured,
+	} {
+		if err := a.clients[editor].Update(t.Context(), changed); !apierrors.IsBadRequest(err) {
+			t.Errorf("%s: got %v, want a refusal", reason, err)
+		}
+	}
+	labelled := stored.DeepCopy()
+	labelled.Labels = map[string]string{"a": "b"}
+	if err := a.clients[editor].Update(t.Context(), labelled); err != nil {
+		t.Errorf("labels are not executed: %v", err)
+	}
+	others.ResourceVersion = labelled.ResourceVersion
+	if err := a.clients[bobs].Update(t.Context(), others); err != nil {
+		t.Errorf("the user has the right: %v", err)
 	}
 }
 

@@ -15,37 +15,37 @@ import (
 	"net/http"
 	"net/netip"
 	"time"
+	"unicode/utf8"
 
 	"github.com/go-logr/logr"
 	admissionv1 "k8s.io/api/admission/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	utiljson "k8s.io/apimachinery/pkg/util/json"
 
+	"github.com/spokelet/spokelet/budget"
 	"github.com/spokelet/spokelet/tunnel/origin"
 )
 
 const (
-	// maxBody is more than the API server sends: 3 MiB of a request and 1.5 MiB
-	// of what is stored, unless they consist of characters that JSON escapes.
-	maxBody = 8 << 20
-	// bodies and hostBodies are what is read at once, of all and of one host.
-	bodies     = 128 << 20
-	hostBodies = 32 << 20
-
 	headerTimeout  = 10 * time.Second
-	readTimeout    = 10 * time.Second
+	readTimeout    = 5 * time.Second // of a body, whose memory is taken meanwhile
 	verdictTimeout = 8 * time.Second // less than the API server waits, to say why
 	idleTimeout    = 90 * time.Second
 	maxHeaderBytes = 16 << 10
-	stopTimeout    = 5 * time.Second
+	// Bytes of bodies that nobody has read yet wait in windows of HTTP/2.
+	maxStreams  = 64
+	maxWindow   = 64 << 10
+	stopTimeout = 5 * time.Second
 )
+
+// errLength is of bodies whose memory cannot be taken beforehand. The API server says
+// how long its own are.
+var errLength = errors.New("review: its length is not given")
 
 // Server is the webhook. It is a manager.Runnable.
 type Server struct {
 	cfg     Config
 	judge   judge
-	room    *room
+	memory  *budget.Memory
 	metrics *metrics
 }
 
@@ -62,7 +62,7 @@ func New(cfg Config) (*Server, error) {
 	return &Server{
 		cfg:     cfg,
 		judge:   judge{access: cfg.Access, clusters: cfg.Clusters, limit: cfg.ManifestLimit, nilExecutor: cfg.NilExecutorValidating},
-		room:    newRoom(bodies, hostBodies),
+		memory:  budget.NewMemory(hostReviews, reviews),
 		metrics: m,
 	}, nil
 }
@@ -103,6 +103,11 @@ func (s *Server) server() *http.Server {
 		WriteTimeout:      headerTimeout + readTimeout + verdictTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams:          maxStreams,
+			MaxReceiveBufferPerStream:     maxWindow,
+			MaxReceiveBufferPerConnection: maxWindow,
+		},
 		// Handshakes fail as often as somebody scans the port.
 		ErrorLog: slog.NewLogLogger(logr.ToSlogHandler(s.cfg.Logger.V(1)), slog.LevelInfo),
 		TLSConfig: &tls.Config{
@@ -114,7 +119,7 @@ func (s *Server) server() *http.Server {
 }
 
 // verdict decides about a request, as judge.every does.
-type verdict func(ctx context.Context, request *admissionv1.AdmissionRequest) error
+type verdict func(ctx context.Context, request *request) error
 
 // door answers reviews by a verdict. What is no review gets an HTTP error, which
 // the API server takes as the webhook's failure.
@@ -125,42 +130,71 @@ func (s *Server) door(judge verdict) http.Handler {
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, judge verdict) {
 	ctx, cancel := context.WithTimeout(r.Context(), verdictTimeout)
 	defer cancel()
-	size := r.ContentLength
-	if size < 0 {
-		size = maxBody
+	account := s.memory.Account(hostOf(r))
+	defer account.Close()
+	request, err := read(ctx, w, r, account)
+	if err == nil {
+		err = s.decide(ctx, request, judge)
 	}
-	if size > maxBody {
-		s.fail(w, "review is too large", http.StatusRequestEntityTooLarge)
-		return
+	switch {
+	case errors.Is(err, errLength):
+		s.fail(w, err, http.StatusLengthRequired)
+	case errors.Is(err, budget.ErrTooLarge):
+		s.fail(w, err, http.StatusRequestEntityTooLarge)
+	case errors.Is(err, budget.ErrExhausted):
+		// The API server comes again by this, as long as its own time lasts.
+		w.Header().Set("Retry-After", "1")
+		s.fail(w, fmt.Errorf("too many reviews at once: %w", err), http.StatusTooManyRequests)
+	case request == nil:
+		s.fail(w, err, http.StatusBadRequest)
+	default:
+		s.answer(w, request.UID, err)
 	}
-	giveBack, err := s.room.take(ctx, hostOf(r), size)
-	if err != nil {
-		s.fail(w, "too many reviews at once", http.StatusTooManyRequests)
-		return
-	}
-	defer giveBack()
-	request, err := readReview(http.MaxBytesReader(w, r.Body, maxBody))
-	if err != nil {
-		s.fail(w, err.Error(), http.StatusBadRequest)
-		return
-	}
-	s.answer(w, request.UID, s.decide(ctx, request, judge))
 }
 
-func (s *Server) fail(w http.ResponseWriter, message string, code int) {
+// read reads a review. Its body is paid for before it is read.
+func read(ctx context.Context, w http.ResponseWriter, r *http.Request, account *budget.Account) (*request, error) {
+	size := r.ContentLength
+	if size < 0 {
+		return nil, errLength
+	}
+	if size > maxBody {
+		return nil, fmt.Errorf("review: %d bytes: %w", size, budget.ErrTooLarge)
+	}
+	m, err := newMemory(ctx, account, size)
+	if err != nil {
+		return nil, err
+	}
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Now().Add(readTimeout)) // what has none is a test's
+	body := make([]byte, size)
+	if _, err := io.ReadFull(r.Body, body); err != nil {
+		return nil, fmt.Errorf("review: cannot read: %w", err)
+	}
+	// Left in force it would end the context of the verdict.
+	_ = control.SetReadDeadline(time.Time{})
+	// Each byte that is no UTF-8 would become three in what is decoded.
+	if !utf8.Valid(body) {
+		return nil, errReview
+	}
+	return readReview(body, m)
+}
+
+func (s *Server) fail(w http.ResponseWriter, err error, code int) {
 	s.metrics.reviews.WithLabelValues(resultFailed).Inc()
-	http.Error(w, message, code)
+	http.Error(w, err.Error(), code)
 }
 
 // decide judges, and counts.
-func (s *Server) decide(ctx context.Context, request *admissionv1.AdmissionRequest, judge verdict) error {
+func (s *Server) decide(ctx context.Context, request *request, judge verdict) error {
 	err := judge(ctx, request)
 	switch {
 	case err == nil:
 		s.metrics.reviews.WithLabelValues(resultAllowed).Inc()
+	case errors.Is(err, budget.ErrExhausted): // serve counts it
 	case errors.Is(err, errUndecided):
 		s.metrics.reviews.WithLabelValues(resultFailed).Inc()
-		s.cfg.Logger.V(1).Info("manifestwork was not judged", "namespace", request.Namespace, "name", request.Name, "error", err.Error())
+		s.cfg.Logger.V(1).Info("work was not judged", "namespace", request.Namespace, "name", request.Name, "error", err.Error())
 	default:
 		s.metrics.reviews.WithLabelValues(resultRefused).Inc()
 	}
@@ -179,27 +213,7 @@ func (s *Server) answer(w http.ResponseWriter, uid types.UID, refusal error) {
 	}
 }
 
-func reviewType() metav1.TypeMeta {
-	return metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "AdmissionReview"}
-}
-
-// readReview reads the request of a review of version v1.
-func readReview(body io.Reader) (*admissionv1.AdmissionRequest, error) {
-	data, err := io.ReadAll(body)
-	if err != nil {
-		return nil, fmt.Errorf("review: cannot read: %w", err)
-	}
-	var review admissionv1.AdmissionReview
-	if err := utiljson.Unmarshal(data, &review); err != nil {
-		return nil, fmt.Errorf("review: cannot decode: %w", err)
-	}
-	if review.TypeMeta != reviewType() || review.Request == nil || review.Request.UID == "" {
-		return nil, errors.New("review: not a request of AdmissionReview in version v1")
-	}
-	return review.Request, nil
-}
-
-// hostOf says whose part of the room a request takes.
+// hostOf says whose part of the memory a review takes.
 func hostOf(r *http.Request) string {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {

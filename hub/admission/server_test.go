@@ -5,27 +5,34 @@ package admission
 
 import (
 	"bytes"
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
 )
 
-func reviewOf(t *testing.T, request *admissionv1.AdmissionRequest) []byte {
+func reviewOf(t *testing.T, r *request) []byte {
 	t.Helper()
-	data, err := json.Marshal(admissionv1.AdmissionReview{TypeMeta: reviewType(), Request: request})
+	data, err := json.Marshal(admissionv1.AdmissionReview{TypeMeta: reviewType(), Request: &admissionv1.AdmissionRequest{
+		UID: r.UID, Resource: r.Resource, Operation: r.Operation, Namespace: r.Namespace, Name: r.Name, UserInfo: r.UserInfo,
+		Object: apiruntime.RawExtension{Raw: r.Object}, OldObject: apiruntime.RawExtension{Raw: r.OldObject},
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,57 +124,162 @@ func deep(levels int) []byte {
 		strings.Repeat(`{"a":`, levels) + "1" + strings.Repeat("}", levels) + `}}`)
 }
 
-func TestABodyWithoutLengthIsBoundedToo(t *testing.T) {
-	s := newServer(t, &rights{})
-	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, Path, io.LimitReader(spaces{}, maxBody+1))
-	request.ContentLength = -1
+func TestABodyWithoutLengthIsNotRead(t *testing.T) {
+	answer := send(t, newServer(t, &rights{}), "192.0.2.1", iotest.ErrReader(errBoom), -1)
+	if answer.Code != http.StatusLengthRequired {
+		t.Errorf("got %d %s, want that the length is demanded", answer.Code, answer.Body)
+	}
+}
+
+// send has a server answer a review of a host.
+func send(t *testing.T, s *Server, host string, body io.Reader, size int64) *httptest.ResponseRecorder {
+	t.Helper()
+	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, Path, body)
+	request.ContentLength, request.RemoteAddr = size, host+":50000"
 	answer := httptest.NewRecorder()
 	s.server().Handler.ServeHTTP(answer, request)
-	if answer.Code != http.StatusBadRequest || !strings.Contains(answer.Body.String(), "too large") {
-		t.Errorf("got %d %s, want a refusal for the size", answer.Code, answer.Body)
+	return answer
+}
+
+// padded is a review that repeats text as often as there is room for.
+func padded(before, text, after string) []byte {
+	n := (maxBody - len(before) - len(after)) / len(text)
+	return []byte(before + strings.TrimSuffix(strings.Repeat(text, n), ",") + after)
+}
+
+// A body of 8 MiB became up to some hundred MiB of groups, values or manifests. What is
+// counted here is more than what is held at any moment: also what is garbage at once.
+func TestNoReviewTakesMoreThanAllMayHold(t *testing.T) {
+	const (
+		head   = `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"1","namespace":"store-1","operation":"CREATE",` + `"resource":{"group":"work.open-cluster-management.io","version":"v1","resource":"manifestworks"},`
+		spec   = head + `"object":{"spec":{"workload":{"manifests":[`
+		closed = `]}}}}}`
+	)
+	for name, body := range map[string][]byte{
+		"groups":                        padded(head+`"userInfo":{"groups":[`, `"",`, `]}}}`),
+		"groups, as large as they may":  []byte(head + `"userInfo":{"groups":[` + strings.Repeat(`"",`, maxHead/3-30) + `""]},"object":{"spec":{}}}}`),
+		"extra values":                  padded(head+`"userInfo":{"extra":{"a":[`, `"",`, `]}}}}`),
+		"keys of extra values":          padded(head+`"userInfo":{"extra":{`, `"a":[],`, `}}}}`),
+		"a namespace":                   padded(head+`"namespace":"`, `a`, `"}}`),
+		"a namespace of escapes":        padded(head+`"namespace":"`, `\ud800`, `"}}`),
+		"bytes that are no UTF-8":       padded(head+`"namespace":"`, "\xff", `"}}`),
+		"a number for a text":           padded(head+`"namespace":`, `1`, `}}`),
+		"manifests of nothing":          padded(spec, `{},`, closed),
+		"manifests that are numbers":    padded(spec, `1,`, closed),
+		"manifests with the least name": padded(spec, `{"kind":"a","metadata":{"name":"b"}},`, closed),
+		"a manifest of small values":    padded(spec+`{"kind":"a","metadata":{"name":"b"},"data":[`, `{},`, `]}`+closed),
+		"a manifest within the limit":   []byte(spec + `{"kind":"a","metadata":{"name":"b"},"data":[` + strings.Repeat(`[],`, 160_000) + `[]]}` + closed),
+		"a number for a spec":           padded(head+`"object":{"spec":`, `1`, `}}}`),
+		"a number for a list":           padded(head+`"object":{"spec":{"workload":{"manifests":`, `1`, `}}}}}`),
+		"an executor":                   padded(spec+`{"kind":"a","metadata":{"name":"b"}}]},"executor":{"subject":{"type":"`, `a`, `"}}}}}}`),
+		"labels":                        padded(head+`"object":{"metadata":{"labels":{`, `"a":"b",`, `}}}}}`),
+		"an old object":                 padded(head+`"oldObject":{"spec":{"a":[`, `{},`, `]}}}}`),
+		"keys with escapes":             padded(head+`"object":{`, `"\n":1,`, `}}}`),
+		"what is no review":             padded(`[`, `{},`, `]`),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t, &rights{})
+			reader, before, after := bytes.NewReader(body), runtime.MemStats{}, runtime.MemStats{}
+			runtime.GC()
+			runtime.ReadMemStats(&before)
+			answer := send(t, s, "192.0.2.1", reader, int64(len(body)))
+			runtime.ReadMemStats(&after)
+			if got := int64(after.TotalAlloc - before.TotalAlloc); got > reviews {
+				t.Errorf("a review of %d bytes took %d, the limit is %d (%d %.100s)", len(body), got, reviews, answer.Code, answer.Body)
+			}
+			if held := s.memory.Held(); held != 0 {
+				t.Errorf("%d bytes are held of a review that was answered", held)
+			}
+		})
 	}
 }
 
-type spaces struct{}
-
-func (spaces) Read(p []byte) (int, error) {
-	for i := range p {
-		p[i] = ' '
+// largest is the review of the largest work that may be: its old object and its new
+// one, each with manifests to the highest limit, and its status.
+func largest(t *testing.T) []byte {
+	t.Helper()
+	filled := func(c string) string { return strings.Replace(sized(t, 1<<20), "x", c, 1) }
+	work := func(c string) string {
+		return strings.TrimSuffix(object("", filled(c)), "}") + `,"status":{"conditions":[` + strings.Repeat(`{"type":"Applied","status":"True"},`, 15_000) + `{}]}}`
 	}
-	return len(p), nil
+	return reviewOf(t, requestOf(work("x"), work("y")))
 }
 
-// A host that sends large bodies slowly waits for itself, and nobody for it.
-func TestNoHostTakesTheRoomOfOthers(t *testing.T) {
+func TestTheLargestWorkFitsBesideAHostThatHoldsAllItMay(t *testing.T) {
+	s := newServer(t, &rights{})
+	s.judge.limit = 1 << 20
+	greedy := s.memory.Account("192.0.2.1")
+	defer greedy.Close()
+	if err := greedy.Grow(hostReviews); err != nil {
+		t.Fatal(err)
+	}
+	body := largest(t)
+	answer := send(t, s, "192.0.2.2", bytes.NewReader(body), int64(len(body)))
+	if answer.Code != http.StatusOK || !strings.Contains(answer.Body.String(), `"allowed":true`) {
+		t.Errorf("a review of %d bytes: got %d %s", len(body), answer.Code, answer.Body)
+	}
+}
+
+// The API server's failure policy decides about a review that finds no memory.
+func TestReviewsWaitForMemoryAndAreSentAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRoom(100, 50)
-		first, err := r.take(t.Context(), "a", 50)
-		if err != nil {
+		s := newServer(t, &rights{})
+		slow := map[string]*io.PipeWriter{}
+		var sending sync.WaitGroup
+		for _, host := range []string{"192.0.2.1", "192.0.2.2"} {
+			reader, writer := io.Pipe()
+			slow[host] = writer
+			sending.Go(func() { send(t, s, host, reader, maxBody) })
+		}
+		synctest.Wait()
+		small := reviewOf(t, requestOf("", object("", configMap)))
+		// Two hosts hold what they may, but for a little.
+		waiting := s.memory.Account("192.0.2.3")
+		if err := waiting.Grow(reviews - s.memory.Held()); err != nil {
 			t.Fatal(err)
 		}
-		short, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		if _, err := r.take(short, "a", 1); err == nil {
-			t.Error("a host has more than its part")
+		began := time.Now()
+		answer := send(t, s, "192.0.2.4", bytes.NewReader(small), int64(len(small)))
+		if answer.Code != http.StatusTooManyRequests || answer.Header().Get("Retry-After") == "" || !strings.Contains(answer.Body.String(), "too many reviews at once") {
+			t.Errorf("got %d %v %s, want to be told to come again", answer.Code, answer.Header(), answer.Body)
 		}
-		second, err := r.take(t.Context(), "b", 50)
-		if err != nil {
-			t.Fatalf("another host found no room: %v", err)
+		if waited := time.Since(began); waited != verdictTimeout {
+			t.Errorf("it waited %s, want %s", waited, verdictTimeout)
 		}
-		short, cancel = context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		if _, err := r.take(short, "c", 1); err == nil {
-			t.Error("there is more room than there is")
+		time.AfterFunc(time.Second, waiting.Close)
+		answer = send(t, s, "192.0.2.4", bytes.NewReader(small), int64(len(small)))
+		if answer.Code != http.StatusOK {
+			t.Errorf("there was memory after a second: got %d %s", answer.Code, answer.Body)
 		}
-		first()
-		third, err := r.take(t.Context(), "c", 50)
-		if err != nil {
-			t.Fatalf("what was given back is not free: %v", err)
+		for _, writer := range slow {
+			_ = writer.CloseWithError(errBoom)
 		}
-		second()
-		third()
-		if len(r.hosts) != 0 {
-			t.Errorf("%d hosts are remembered that want nothing", len(r.hosts))
+		sending.Wait()
+		if held := s.memory.Held(); held != 0 {
+			t.Errorf("%d bytes are held of reviews that ended", held)
 		}
 	})
+}
+
+// What decoding takes beyond the rule is not waited for, and is no verdict.
+func TestAReviewThatTakesMoreThanIsLeftIsNotJudged(t *testing.T) {
+	s := newServer(t, &rights{})
+	manifests := make([]string, 9_000)
+	for i := range manifests {
+		manifests[i] = fmt.Sprintf(`{"kind":"a","metadata":{"name":"%d"}}`, i)
+	}
+	body := reviewOf(t, requestOf("", object("", manifests...)))
+	account := s.memory.Account("192.0.2.1")
+	defer account.Close()
+	if err := account.Grow(hostReviews - int64(2*len(body))); err != nil {
+		t.Fatal(err)
+	}
+	answer := send(t, s, "192.0.2.1", bytes.NewReader(body), int64(len(body)))
+	if answer.Code != http.StatusTooManyRequests {
+		t.Errorf("got %d %s, want to be told to come again", answer.Code, answer.Body)
+	}
+	account.Close()
+	if answer = send(t, s, "192.0.2.1", bytes.NewReader(body), int64(len(body))); answer.Code != http.StatusOK {
+		t.Errorf("there is memory: got %d %s", answer.Code, answer.Body)
+	}
 }

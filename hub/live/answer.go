@@ -16,6 +16,19 @@ import (
 	livev1alpha1 "github.com/spokelet/spokelet/api/live/v1alpha1"
 )
 
+// What an answer takes of memory beside its bytes.
+const (
+	// readCost is what a byte takes until the value that it is of was read whole:
+	// the decoder's buffer is up to twice as large as what is in it, and holds the
+	// smaller one while it grows, or the value is copied out of it.
+	readCost = 3
+	// itemCost is an item's place in a slice that grows, and what the allocator
+	// rounds up to.
+	itemCost = 128
+	// maxText bounds what is kept of an answer's kind, version and metadata.
+	maxText = 64 << 10
+)
+
 // document is a JSON object of the API server, read item by item so that one
 // cut at its bound is still of use.
 type document struct {
@@ -23,18 +36,30 @@ type document struct {
 	APIVersion string
 	Metadata   metav1.ListMeta
 	columns    json.RawMessage
-	items      []json.RawMessage
+	items      []runtime.RawExtension
 	list       bool // it has items or rows
 	cut        bool // it went on behind the bound
+
+	dec    *json.Decoder
+	typ    func(first json.RawMessage) []byte // the type that items are given
+	prefix []byte                             // what typ said of the first
+	left   int64                              // bytes that may still be kept
+	held   holding
+	paid   int64 // offset up to which reading was given back
 }
 
-// read reads the answer to the question.
-func (q *question) read(body *bounded, r resource) (*livev1alpha1.ClusterView, error) {
+// read reads the answer to the question. What is kept is on the holding, which the
+// caller closes.
+func (q *question) read(body io.ReadCloser, limit int64, held holding, r resource) (*livev1alpha1.ClusterView, error) {
+	in := &paying{bounded: bounded{ReadCloser: body, left: limit}, held: held}
 	if q.name != "" && q.output != livev1alpha1.OutputTable {
-		return readObject(body)
+		return readObject(in)
 	}
-	d, err := readDocument(body)
-	if err != nil {
+	d := &document{dec: json.NewDecoder(in), left: limit, held: held, typ: r.typeOf}
+	if q.output == livev1alpha1.OutputTable {
+		d.typ = func(json.RawMessage) []byte { return nil }
+	}
+	if err := d.read(in); err != nil {
 		return nil, err
 	}
 	if !d.list {
@@ -50,97 +75,143 @@ func (q *question) read(body *bounded, r resource) (*livev1alpha1.ClusterView, e
 		view.Remaining = d.Metadata.RemainingItemCount
 	}
 	if q.output == livev1alpha1.OutputTable {
+		var err error
 		view.Table, err = d.table()
 		return view, err
 	}
-	view.Objects = d.objects(r)
+	view.Objects = d.items
 	return view, nil
 }
 
-// readObject reads an answer that is one object.
-func readObject(body *bounded) (*livev1alpha1.ClusterView, error) {
+// paying is an answer's body, each byte of which is on the holding once it is read.
+type paying struct {
+	bounded
+	held holding
+}
+
+// Read implements io.Reader.
+func (p *paying) Read(b []byte) (int, error) {
+	n, err := p.bounded.Read(b)
+	if held := p.held.grow(readCost * int64(n)); held != nil {
+		return 0, held
+	}
+	return n, err
+}
+
+// readObject reads an answer that is one object. Of its metadata nothing is decoded
+// but what is needed: eight megabytes of managed fields would become a hundred times
+// as much.
+func readObject(body *paying) (*livev1alpha1.ClusterView, error) {
 	raw, err := io.ReadAll(body)
 	if err != nil {
 		return nil, fmt.Errorf("answer: %w", err)
 	}
-	object := &metav1.PartialObjectMetadata{}
-	if err := json.Unmarshal(raw, object); err != nil {
+	var object struct {
+		Metadata struct {
+			ResourceVersion string `json:"resourceVersion"`
+		} `json:"metadata"`
+	}
+	if err := json.Unmarshal(raw, &object); err != nil {
 		return nil, fmt.Errorf("answer: %w", err)
+	}
+	if len(object.Metadata.ResourceVersion) > maxText {
+		return nil, fmt.Errorf("answer: %w", errText)
 	}
 	return &livev1alpha1.ClusterView{
 		Objects:         []runtime.RawExtension{{Raw: raw}},
-		ResourceVersion: object.ResourceVersion,
+		ResourceVersion: object.Metadata.ResourceVersion,
 		ItemCount:       1,
 		Complete:        true,
 	}, nil
 }
 
-// readDocument reads a list or table. Reaching the bound is no error once the
-// items have begun; any other early end is.
-func readDocument(body *bounded) (*document, error) {
-	d, dec := &document{}, json.NewDecoder(body)
-	err := d.decode(dec)
+// read reads a list or table. Reaching the bound is no error once the items have
+// begun; any other early end is.
+func (d *document) read(body *paying) error {
+	err := members(d.dec, d.member)
 	switch {
 	case err == nil:
 		// The end of the body is where a cut stream would show.
 		if _, err = io.Copy(io.Discard, body.ReadCloser); err != nil {
-			return nil, fmt.Errorf("answer: %w", err)
+			return fmt.Errorf("answer: %w", err)
 		}
-		return d, nil
 	case errors.Is(err, errTooLarge) && d.list:
 		d.cut = true
-		return d, nil
 	default:
-		return nil, fmt.Errorf("answer: %w", err)
+		return fmt.Errorf("answer: %w", err)
 	}
+	if len(d.Kind)+len(d.APIVersion)+len(d.Metadata.ResourceVersion)+len(d.Metadata.Continue) > maxText {
+		return fmt.Errorf("answer: %w", errText)
+	}
+	m := &d.Metadata
+	*m = metav1.ListMeta{ResourceVersion: m.ResourceVersion, Continue: m.Continue, RemainingItemCount: m.RemainingItemCount}
+	return nil
 }
 
-func (d *document) decode(dec *json.Decoder) error {
-	return members(dec, func(key string) error { return d.member(dec, key) })
-}
-
-func (d *document) member(dec *json.Decoder, key string) error {
+func (d *document) member(key string) error {
+	defer d.settle()
 	switch key {
 	case "kind":
-		return dec.Decode(&d.Kind)
+		return d.dec.Decode(&d.Kind)
 	case "apiVersion":
-		return dec.Decode(&d.APIVersion)
+		return d.dec.Decode(&d.APIVersion)
 	case "metadata":
-		return dec.Decode(&d.Metadata)
+		return d.dec.Decode(&d.Metadata)
 	case "columnDefinitions":
-		return dec.Decode(&d.columns)
+		if err := d.dec.Decode(&d.columns); err != nil {
+			return err
+		}
+		return d.keep(int64(len(d.columns)))
 	case "items", "rows":
 		d.list = true
-		return elements(dec, func() error {
-			var item json.RawMessage
-			if err := dec.Decode(&item); err != nil {
-				return err
-			}
-			d.items = append(d.items, item)
-			return nil
-		})
+		return elements(d.dec, d.item)
 	default:
-		return skip(dec)
+		return skip(d.dec)
 	}
 }
 
-// objects are the items, each with its type. Lists of built-in types leave it
-// out of their items.
-func (d *document) objects(r resource) []runtime.RawExtension {
-	objects := make([]runtime.RawExtension, len(d.items))
-	var prefix []byte
-	if len(d.items) > 0 && !hasType(d.items[0]) {
-		prefix = fmt.Appendf(nil, `{"apiVersion":%q,"kind":%q`, r.gv.String(), r.kind)
+// item takes in an item, with its type if it lacks one.
+func (d *document) item() error {
+	defer d.settle()
+	var item json.RawMessage
+	if err := d.dec.Decode(&item); err != nil {
+		return err
 	}
-	for i, item := range d.items {
-		objects[i].Raw = withType(item, prefix)
+	if len(d.items) == 0 {
+		d.prefix = d.typ(item)
 	}
-	return objects
+	if err := d.keep(itemCost + int64(len(d.prefix)+len(",")+len(item))); err != nil {
+		return err
+	}
+	d.items = append(d.items, runtime.RawExtension{Raw: withType(item, d.prefix)})
+	return nil
 }
 
-func hasType(item json.RawMessage) bool {
-	var t metav1.TypeMeta
-	return json.Unmarshal(item, &t) == nil && t.Kind != ""
+// keep takes n bytes of what is kept of the answer into account.
+func (d *document) keep(n int64) error {
+	if d.left -= n; d.left < 0 {
+		return errTooLarge
+	}
+	return d.held.grow(n)
+}
+
+// settle gives back what the reading of values took that have been read.
+func (d *document) settle() {
+	at := d.dec.InputOffset()
+	d.held.shrink(readCost * (at - d.paid))
+	d.paid = at
+}
+
+// typeOf is what the items of a list begin with when the first has no type. Lists
+// of built-in types leave it out of their items.
+func (r resource) typeOf(first json.RawMessage) []byte {
+	var t struct {
+		Kind string `json:"kind"`
+	}
+	if json.Unmarshal(first, &t) == nil && t.Kind != "" {
+		return nil
+	}
+	return fmt.Appendf(nil, `{"apiVersion":%q,"kind":%q`, r.gv.String(), r.kind)
 }
 
 func withType(item json.RawMessage, prefix []byte) []byte {
@@ -158,15 +229,33 @@ func withType(item json.RawMessage, prefix []byte) []byte {
 
 // table is the Table with the rows that were read.
 func (d *document) table() (*runtime.RawExtension, error) {
-	raw, err := json.Marshal(struct {
-		Kind       string            `json:"kind"`
-		APIVersion string            `json:"apiVersion"`
-		Metadata   metav1.ListMeta   `json:"metadata"`
-		Columns    json.RawMessage   `json:"columnDefinitions,omitempty"`
-		Rows       []json.RawMessage `json:"rows"`
-	}{d.Kind, d.APIVersion, d.Metadata, d.columns, d.items})
+	head, err := json.Marshal(struct {
+		Kind       string          `json:"kind"`
+		APIVersion string          `json:"apiVersion"`
+		Metadata   metav1.ListMeta `json:"metadata"`
+	}{d.Kind, d.APIVersion, d.Metadata})
 	if err != nil {
 		return nil, fmt.Errorf("answer: %w", err)
 	}
-	return &runtime.RawExtension{Raw: raw}, nil
+	const columns, rows = `,"columnDefinitions":`, `,"rows":[`
+	size := len(head) + len(columns) + len(d.columns) + len(rows) + len("]}")
+	for _, row := range d.items {
+		size += len(row.Raw) + len(",")
+	}
+	if err := d.held.grow(int64(size)); err != nil {
+		return nil, fmt.Errorf("answer: %w", err)
+	}
+	raw := append(make([]byte, 0, size), head[:len(head)-len("}")]...)
+	if d.columns != nil {
+		raw = append(append(raw, columns...), d.columns...)
+	}
+	raw = append(raw, rows...)
+	for i, row := range d.items {
+		if i > 0 {
+			raw = append(raw, ',')
+		}
+		raw = append(raw, row.Raw...)
+	}
+	d.items = nil
+	return &runtime.RawExtension{Raw: append(raw, "]}"...)}, nil
 }

@@ -20,8 +20,11 @@ import (
 
 const podList = `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[{"metadata":{"name":"a"}},{"metadata":{"name":"b"}}]}`
 
-func body(s string, limit int64) *bounded {
-	return &bounded{ReadCloser: io.NopCloser(strings.NewReader(s)), left: limit}
+func body(s string) io.ReadCloser { return io.NopCloser(strings.NewReader(s)) }
+
+// readFree reads an answer on no account.
+func (q *question) readFree(answer string, limit int64, r resource) (*livev1alpha1.ClusterView, error) {
+	return q.read(body(answer), limit, holding{}, r)
 }
 
 func TestReadAnswer(t *testing.T) {
@@ -54,12 +57,12 @@ func TestReadAnswer(t *testing.T) {
 		"empty": {reason: "no items is an answer", answer: `{"metadata":{"resourceVersion":"1"},"items":[]}`, want: livev1alpha1.ClusterView{ResourceVersion: "1", Complete: true}},
 		"null":  {reason: "some servers write an empty list so", answer: `{"metadata":{},"items":null}`, want: livev1alpha1.ClusterView{Complete: true}},
 		"cut in an item": {
-			reason: "whole items are of use, and it is stated", answer: podList, limit: int64(len(podList) - 10),
+			reason: "whole items are of use, and it is stated", answer: strings.NewReplacer(`"a"`, `"`+strings.Repeat("a", 900)+`"`, `"b"`, `"`+strings.Repeat("b", 900)+`"`).Replace(podList), limit: 1200,
 			want:    livev1alpha1.ClusterView{ResourceVersion: "7", ItemCount: 1},
-			objects: []string{`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"}}`},
+			objects: []string{`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"` + strings.Repeat("a", 900) + `"}}`},
 		},
 		"cut page": {
-			reason: "its token would skip what was cut", answer: `{"metadata":{"continue":"c"},"items":[{"kind":"P"},{"kind":"Q"}]}`, limit: 55,
+			reason: "its token would skip what was cut", answer: `{"metadata":{"continue":"c"},"items":[{"kind":"P"},{"kind":"Q"}]}`, limit: itemCost + 60,
 			want:    livev1alpha1.ClusterView{ItemCount: 1},
 			objects: []string{`{"kind":"P"}`},
 		},
@@ -81,7 +84,7 @@ func TestReadAnswer(t *testing.T) {
 				limit = 1 << 20
 			}
 			q := &question{name: tc.name, output: tc.output}
-			got, err := q.read(body(tc.answer, limit), pods)
+			got, err := q.readFree(tc.answer, limit, pods)
 			if err != nil {
 				t.Fatalf("%s: %v", tc.reason, err)
 			}
@@ -108,22 +111,22 @@ func TestReadAnswerFailsWhenItWasCut(t *testing.T) {
 	errBoom := errors.New("boom")
 	for n := range len(podList) {
 		q := &question{}
-		if _, err := q.read(body(podList[:n], 1<<20), resource{}); err == nil {
+		if _, err := q.readFree(podList[:n], 1<<20, resource{}); err == nil {
 			t.Errorf("a list that ends at byte %d is complete", n)
 		}
 	}
 	for n := range len(object) {
 		q := &question{name: "a"}
-		if _, err := q.read(body(object[:n], 1<<20), resource{}); err == nil {
+		if _, err := q.readFree(object[:n], 1<<20, resource{}); err == nil {
 			t.Errorf("an object that ends at byte %d is complete", n)
 		}
 	}
 	// The connection breaks behind the last byte: there may have been more.
-	broken := &bounded{ReadCloser: io.NopCloser(io.MultiReader(strings.NewReader(podList), iotest.ErrReader(errBoom))), left: 1 << 20}
-	if _, err := (&question{}).read(broken, resource{}); !errors.Is(err, errBoom) {
+	broken := io.NopCloser(io.MultiReader(strings.NewReader(podList), iotest.ErrReader(errBoom)))
+	if _, err := (&question{}).read(broken, 1<<20, holding{}, resource{}); !errors.Is(err, errBoom) {
 		t.Errorf("error = %v, want that of the connection", err)
 	}
-	if _, err := (&question{name: "a"}).read(body(object, 10), resource{}); !errors.Is(err, errTooLarge) {
+	if _, err := (&question{name: "a"}).readFree(object, 10, resource{}); !errors.Is(err, errTooLarge) {
 		t.Errorf("error = %v, want that an object is too large", err)
 	}
 }
@@ -138,7 +141,7 @@ func FuzzReadAnswer(f *testing.F) {
 		if table {
 			q.output = livev1alpha1.OutputTable
 		}
-		view, err := q.read(body(answer, limit), resource{gv: schema.GroupVersion{Version: "v1"}, kind: "Pod"})
+		view, err := q.readFree(answer, limit, resource{gv: schema.GroupVersion{Version: "v1"}, kind: "Pod"})
 		if err != nil {
 			return
 		}
@@ -157,7 +160,7 @@ func BenchmarkReadAnswer(b *testing.B) {
 	b.SetBytes(int64(len(answer)))
 	for b.Loop() {
 		q := &question{}
-		if v, err := q.read(body(answer, 1<<20), resource{kind: "Pod"}); err != nil || v.ItemCount != 1000 {
+		if v, err := q.readFree(answer, 1<<20, resource{kind: "Pod"}); err != nil || v.ItemCount != 1000 {
 			b.Fatal(fmt.Sprint(v, err))
 		}
 	}

@@ -105,8 +105,10 @@ func (s *viewStorage) fetch(ctx context.Context, cluster string, session Session
 	if res.StatusCode != http.StatusOK {
 		return nil, statusOf(cluster, res)
 	}
-	view, err := q.read(&bounded{ReadCloser: res.Body, left: limit, hold: t.hold}, r)
+	held := t.hold(cluster)
+	view, err := q.read(res.Body, limit, held, r)
 	if err != nil {
+		held.close()
 		return nil, failed(ctx, cluster, err)
 	}
 	view.Cluster = cluster

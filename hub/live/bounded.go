@@ -10,7 +10,6 @@ import "io"
 type bounded struct {
 	io.ReadCloser
 	left int64
-	hold func(n int64) error // is told of bytes read, and may refuse; nil never does
 }
 
 // Read implements io.Reader.
@@ -23,10 +22,5 @@ func (b *bounded) Read(p []byte) (int, error) {
 	}
 	n, err := b.ReadCloser.Read(p)
 	b.left -= int64(n)
-	if b.hold != nil && n > 0 {
-		if held := b.hold(int64(n)); held != nil {
-			return 0, held
-		}
-	}
 	return n, err
 }

@@ -12,7 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/spokelet/spokelet/api/principal"
+	"github.com/spokelet/spokelet/budget"
 )
+
+// maxCatalogs is what the catalogs of all clusters take, in bytes.
+const maxCatalogs = 128 << 20
 
 // resource is one resource of a cluster, as far as views need it.
 type resource struct {
@@ -24,11 +28,22 @@ type resource struct {
 	namespaced bool
 }
 
+// size is what the resource takes in memory, in bytes.
+func (r resource) size() int64 {
+	const structs, header = 256, 16 // with its place in a slice that grows
+	n := structs + len(r.plural) + len(r.singular) + len(r.kind)
+	for _, name := range r.shortNames {
+		n += header + len(name)
+	}
+	return int64(n)
+}
+
 // catalog is what one session's cluster serves, in the order in which names
 // are looked up: groups as the cluster lists them, preferred versions first.
 type catalog struct {
 	session   Session
 	resources []resource
+	size      int64 // what the resources take, in bytes
 }
 
 // find returns the resource that arg means: by name or kind first, then by
@@ -65,13 +80,15 @@ func (a resourceArg) readings() []func(schema.GroupVersion) bool {
 
 // catalogs keeps the catalog of each session that was asked.
 type catalogs struct {
+	memory *budget.Memory
+
 	mu        sync.Mutex
 	byCluster map[string]*catalog      // guarded by mu
 	turns     map[string]chan struct{} // guarded by mu; full while a cluster's discovery is read
 }
 
-func newCatalogs() *catalogs {
-	return &catalogs{byCluster: map[string]*catalog{}, turns: map[string]chan struct{}{}}
+func newCatalogs(memory *budget.Memory) *catalogs {
+	return &catalogs{memory: memory, byCluster: map[string]*catalog{}, turns: map[string]chan struct{}{}}
 }
 
 // get returns the catalog of a session. One that is stale, being the one that
@@ -91,14 +108,36 @@ func (c *catalogs) get(ctx context.Context, cluster string, s Session, caller pr
 	if known, _ = c.known(cluster); known.serves(s, stale) {
 		return known, nil
 	}
-	fresh, err := discover(ctx, cluster, s, caller)
+	account := c.memory.Account(cluster)
+	defer account.Close()
+	fresh, err := discover(ctx, cluster, s, caller, account)
 	if err != nil {
 		return nil, err
 	}
+	c.keep(cluster, fresh)
+	return fresh, nil
+}
+
+// keep remembers a catalog. Where all would take too much, the largest is dropped,
+// which may be the new one, so that no cluster costs others theirs.
+func (c *catalogs) keep(cluster string, fresh *catalog) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.byCluster[cluster] = fresh
-	return fresh, nil
+	var total int64
+	for _, known := range c.byCluster {
+		total += known.size
+	}
+	for total > maxCatalogs {
+		largest, size := "", int64(0)
+		for name, known := range c.byCluster {
+			if known.size > size {
+				largest, size = name, known.size
+			}
+		}
+		total -= size
+		delete(c.byCluster, largest)
+	}
 }
 
 // serves reports whether the catalog is of the session and not the stale one.

@@ -11,6 +11,8 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/client-go/rest"
+
+	"github.com/spokelet/spokelet/budget"
 )
 
 // Config is what the live API server is made of.
@@ -29,6 +31,12 @@ type Config struct {
 	// Records tells which clusters there are.
 	Records Records
 	Limits  Limits
+	// Memory bounds what is held for one cluster and for all of them: of their
+	// answers, beside the bounds of their callers, and of discovery while it is
+	// read. Optional.
+	Memory *budget.Memory
+	// Streams are those of users in each cluster's session, of all doors. Optional.
+	Streams *budget.Slots
 	// Logger is told of every refusal. Audit events are the hub's API server's
 	// to write, and the clusters': all three share the audit id.
 	Logger logr.Logger
@@ -36,7 +44,8 @@ type Config struct {
 
 // Limits bound what viewworks and clusters/proxy may cost.
 type Limits struct {
-	// ViewBytes is the greatest size of one cluster's answer. Default 8 MiB.
+	// ViewBytes is the greatest size of one cluster's answer, as it arrives and as
+	// it is held, with the types and the places of its items. Default 8 MiB.
 	ViewBytes int64
 	// ViewTotalBytes is the greatest size of all answers to one question; each
 	// cluster may use an equal share. Default 32 MiB.
@@ -49,12 +58,16 @@ type Limits struct {
 	ViewsInFlight int
 	// ViewsPerUser is how many of them one user may ask. Default 4.
 	ViewsPerUser int
-	// ViewHeldBytes is how much of all answers is held at once, as it came from
-	// the clusters; what does not fit is told to come again. While an answer is
-	// written it takes about three times as much. Default 128 MiB.
+	// ViewHeldBytes is how much memory all answers take at once, while they are
+	// read and until they are written; what does not fit is told to come again.
+	// Default 128 MiB.
 	ViewHeldBytes int64
-	// ViewHeldBytesPerUser is how much of it one user may cause. Default 32 MiB.
+	// ViewHeldBytesPerUser is how much of it one user may cause. Default 48 MiB,
+	// which is ViewTotalBytes and what reading two more answers takes.
 	ViewHeldBytesPerUser int64
+	// ViewBodyTimeout is how long a caller may take to send a question. It takes one
+	// of ViewsPerUser meanwhile. Default 10 s.
+	ViewBodyTimeout time.Duration
 	// ViewTimeout is how long one cluster may take. Default 15 s.
 	ViewTimeout time.Duration
 	// ViewTotalTimeout is how long one question may take. It is less than what
@@ -63,7 +76,7 @@ type Limits struct {
 	ViewTotalTimeout time.Duration
 	// ProxyRequests is how many requests to clusters/proxy one cluster is
 	// carrying at once. A session has 1984 streams for them, for views and for
-	// the node together. Default 1920.
+	// the node together. Default 1344.
 	ProxyRequests int
 	// ProxyRequestsPerUser is how many of them are one user's; further ones are
 	// told to come again (429). Default 496, a quarter of the streams.
@@ -78,9 +91,10 @@ func (l *Limits) Default() {
 	setDefault(&l.ViewsInFlight, 32)
 	setDefault(&l.ViewsPerUser, 4)
 	setDefault(&l.ViewHeldBytes, 128<<20)
-	setDefault(&l.ViewHeldBytesPerUser, 32<<20)
-	setDefault(&l.ProxyRequests, 1920)
+	setDefault(&l.ViewHeldBytesPerUser, 48<<20)
+	setDefault(&l.ProxyRequests, 1344)
 	setDefault(&l.ProxyRequestsPerUser, 496)
+	setDefault(&l.ViewBodyTimeout, 10*time.Second)
 	setDefault(&l.ViewTimeout, 15*time.Second)
 	setDefault(&l.ViewTotalTimeout, 30*time.Second)
 }
@@ -106,7 +120,7 @@ func (c *Config) Validate() error {
 	l := c.Limits
 	if min(l.ViewBytes, l.ViewTotalBytes, l.ViewHeldBytes, l.ViewHeldBytesPerUser) < 0 ||
 		min(l.ViewConcurrency, l.ViewsInFlight, l.ViewsPerUser, l.ProxyRequests, l.ProxyRequestsPerUser) < 0 ||
-		min(l.ViewTimeout, l.ViewTotalTimeout) < 0 {
+		min(l.ViewBodyTimeout, l.ViewTimeout, l.ViewTotalTimeout) < 0 {
 		return errors.New("live API: a limit is negative")
 	}
 	return nil

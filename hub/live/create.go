@@ -8,11 +8,14 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metainternalversionscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
@@ -22,8 +25,9 @@ import (
 	livev1alpha1 "github.com/spokelet/spokelet/api/live/v1alpha1"
 )
 
-// maxViewWork is the greatest size of a question, that of the API machinery.
-const maxViewWork = 3 << 20
+// maxViewWork is the greatest size of a question. It takes up to thirty times as
+// much once it is decoded.
+const maxViewWork = 64 << 10
 
 // viewHandler answers the creation of viewworks. The way through the API
 // machinery works out the managed fields of an object that nobody keeps, which
@@ -48,26 +52,52 @@ func (h *viewHandler) before(next http.Handler) http.Handler {
 	})
 }
 
+// serve answers a question. The caller has a turn before the body is read: bodies
+// that never end take the turns of their own user and no memory or requests in
+// flight of others.
 func (h *viewHandler) serve(w http.ResponseWriter, r *http.Request, namespace string) {
-	v, options, err := h.read(r, namespace)
-	if err != nil {
-		h.fail(w, r, err)
-		return
-	}
 	t, err := h.views.admit(r.Context(), namespace)
 	if err != nil {
-		h.fail(w, r, err)
+		h.refuseUnread(w, r, err)
 		return
 	}
 	// A caller who reads slowly still makes the hub hold the answer.
 	defer t.end()
+	deadline := http.NewResponseController(w)
+	if err := deadline.SetReadDeadline(time.Now().Add(h.views.limits.ViewBodyTimeout)); err != nil {
+		h.refuseUnread(w, r, apierrors.NewInternalError(err))
+		return
+	}
+	v, options, err := h.read(r, namespace)
+	if err != nil {
+		h.refuseUnread(w, r, err)
+		return
+	}
+	// The connection may carry other requests.
+	if err := deadline.SetReadDeadline(time.Time{}); err != nil {
+		h.fail(w, r, apierrors.NewInternalError(err))
+		return
+	}
 	answer, err := h.views.reply(r.Context(), v, nil, options, t)
 	if err != nil {
 		h.fail(w, r, err)
 		return
 	}
-	responsewriters.WriteObjectNegotiated(h.codecs, negotiation.DefaultEndpointRestrictions,
-		livev1alpha1.SchemeGroupVersion, w, r, http.StatusCreated, answer, false)
+	w.Header().Set("Content-Type", runtime.ContentTypeJSON)
+	w.WriteHeader(http.StatusCreated)
+	if err := encodeView(w, answer); err != nil {
+		// Half an answer must not look like a whole one.
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// refuseUnread refuses a request whose body may not have arrived. A server of
+// HTTP/1.1 would wait for it before it answers, unless the connection ends.
+func (h *viewHandler) refuseUnread(w http.ResponseWriter, r *http.Request, err error) {
+	if r.ProtoMajor == 1 {
+		w.Header().Set("Connection", "close")
+	}
+	h.fail(w, r, err)
 }
 
 func (h *viewHandler) fail(w http.ResponseWriter, r *http.Request, err error) {
@@ -76,6 +106,9 @@ func (h *viewHandler) fail(w http.ResponseWriter, r *http.Request, err error) {
 
 // read returns the question, which bears the namespace that was authorized.
 func (h *viewHandler) read(r *http.Request, namespace string) (*livev1alpha1.ViewWork, *metav1.CreateOptions, error) {
+	if err := h.codecs.negotiate(r); err != nil {
+		return nil, nil, err
+	}
 	options := &metav1.CreateOptions{}
 	if err := metainternalversionscheme.ParameterCodec.DecodeParameters(r.URL.Query(), metav1.SchemeGroupVersion, options); err != nil {
 		return nil, nil, apierrors.NewBadRequest(err.Error())
@@ -103,6 +136,10 @@ func (h *viewHandler) decode(r *http.Request) (*livev1alpha1.ViewWork, error) {
 	switch {
 	case errors.Is(err, errTooLarge):
 		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d bytes", maxViewWork))
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		// Over HTTP/1.1 the connection may end before this is written: a read that
+		// fails ends the request's context.
+		return nil, apierrors.NewTimeoutError(fmt.Sprintf("the body did not arrive within %v", h.views.limits.ViewBodyTimeout), 0)
 	case err != nil:
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("cannot read the body: %v", err))
 	}

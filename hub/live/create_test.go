@@ -4,11 +4,16 @@
 package live
 
 import (
+	"bufio"
+	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 const podsQuestion = `{"apiVersion":"live.spokelet.io/v1alpha1","kind":"ViewWork","metadata":{"name":"look"},"spec":{"scope":{"resource":"po","namespace":"a"}}}`
@@ -56,5 +61,117 @@ func TestAQuestionIsReadInFullOrRefused(t *testing.T) {
 				t.Errorf("%s: answered %d %.300s, %v; want %d naming %q", tc.reason, res.StatusCode, raw, err, tc.code, tc.message)
 			}
 		})
+	}
+}
+
+// shortOfAByte begins a question and never sends its last byte.
+func shortOfAByte(user string) string {
+	return fmt.Sprintf("POST %s/namespaces/c1/viewworks HTTP/1.1\r\nHost: hub\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
+		livePath, user, len(podsQuestion)+1, podsQuestion)
+}
+
+// TestBodiesThatNeverEndTakeTheTurnsOfTheirOwnUser has one user send more of them
+// than the server has requests in flight.
+func TestBodiesThatNeverEndTakeTheTurnsOfTheirOwnUser(t *testing.T) {
+	const bodies, turns = 210, 4
+	s := start(t, &fleet{clusters: map[string]Session{"c1": newAgent(t, newSpoke().serve)}}, anything, Limits{ViewBodyTimeout: time.Minute})
+	type connection struct {
+		conn *tls.Conn
+		br   *bufio.Reader
+	}
+	var all []connection
+	for range bodies {
+		conn, br := s.dial(t, shortOfAByte("mallory"))
+		all = append(all, connection{conn, br})
+	}
+	refused := make(chan bool, bodies)
+	for _, c := range all {
+		go func() {
+			_ = c.conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+			res, err := http.ReadResponse(c.br, nil)
+			if err == nil {
+				_ = res.Body.Close()
+			}
+			refused <- err == nil && res.StatusCode == http.StatusTooManyRequests
+		}()
+	}
+	for range bodies - turns {
+		if !<-refused {
+			t.Fatal("a body beyond the limit of its user is waited for")
+		}
+	}
+	if _, failure := s.view(t, "alice", "c1", podsIn("a")); failure != nil {
+		t.Errorf("another user: %d %s, want an answer", failure.Code, failure.Message)
+	}
+	if _, failure := s.view(t, "mallory", "c1", podsIn("a")); failure == nil || failure.Code != http.StatusTooManyRequests {
+		t.Errorf("the same user: %+v, want 429", failure)
+	}
+	select {
+	case <-refused:
+		t.Error("a body within the limit of its user is not waited for")
+	default:
+	}
+	for _, c := range all {
+		_ = c.conn.Close()
+	}
+	for range turns {
+		<-refused
+	}
+}
+
+func TestABodyThatNeverEndsIsGivenUp(t *testing.T) {
+	limits := Limits{ViewsPerUser: 1, ViewBodyTimeout: 200 * time.Millisecond}
+	s := start(t, &fleet{clusters: map[string]Session{"c1": newAgent(t, newSpoke().serve)}}, anything, limits)
+	_, br := s.dial(t, shortOfAByte("bob"))
+	if rest, err := io.ReadAll(br); err != nil && len(rest) == 0 {
+		t.Errorf("by HTTP/1.1: %v, want an end in order", err)
+	}
+	body, never := io.Pipe()
+	defer func() { _ = never.Close() }()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+s.address+livePath+"/namespaces/c1/viewworks", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header = http.Header{"Authorization": {"Bearer mallory"}, "Content-Type": {"application/json"}}
+	res, err := s.client.Do(r)
+	if err != nil || res.StatusCode != http.StatusGatewayTimeout {
+		t.Fatalf("by HTTP/2: answered %v, %v; want 504", res, err)
+	}
+	_ = res.Body.Close()
+	if _, failure := s.view(t, "mallory", "c1", podsIn("a")); failure != nil {
+		t.Errorf("thereafter: %d %s, want an answer", failure.Code, failure.Message)
+	}
+}
+
+// TestTheDeadlineOfABodyEndsWithIt has an answer take longer than a body may, on a
+// connection of either protocol.
+func TestTheDeadlineOfABodyEndsWithIt(t *testing.T) {
+	sp, limits := newSpoke(), Limits{ViewBodyTimeout: 300 * time.Millisecond}
+	s := start(t, &fleet{clusters: map[string]Session{"c1": newAgent(t, func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/pods") {
+			select {
+			case <-time.After(2 * limits.ViewBodyTimeout):
+			case <-r.Context().Done():
+			}
+		}
+		sp.serve(w, r)
+	})}}, anything, limits)
+	second := make(chan error, 1)
+	go func() {
+		_, br := s.dial(t, strings.TrimSuffix(strings.Replace(shortOfAByte("bob"), strconv.Itoa(len(podsQuestion)+1), strconv.Itoa(len(podsQuestion)), 1), "\n"))
+		res, err := http.ReadResponse(br, nil)
+		if err == nil {
+			_ = res.Body.Close()
+			if res.StatusCode != http.StatusCreated {
+				err = fmt.Errorf("answered %d", res.StatusCode)
+			}
+		}
+		second <- err
+	}()
+	if _, failure := s.view(t, "alice", "c1", podsIn("a")); failure != nil {
+		t.Errorf("by HTTP/2: %d %s, want an answer", failure.Code, failure.Message)
+	}
+	if err := <-second; err != nil {
+		t.Errorf("by HTTP/1.1: %v", err)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/spokelet/spokelet/api/principal"
+	"github.com/spokelet/spokelet/budget"
 )
 
 // What a cluster's discovery may cost. Documents are read piece by piece,
@@ -30,6 +31,10 @@ const (
 	maxResources = 20_000   // resources that can be looked at
 	maxPiece     = 64 << 10 // bytes of a JSON value that is read whole
 	maxShort     = 16       // short names of a resource
+	maxCatalog   = 8 << 20  // bytes of memory that the resources take
+	// documentCost is what the reading of one document takes at a time: a value of
+	// maxPiece bytes may be 22,000 verbs.
+	documentCost = 16 * maxPiece
 	// discoveryConcurrency is how many documents are asked for at once.
 	discoveryConcurrency = 8
 	acceptJSON           = "application/json"
@@ -50,16 +55,21 @@ type discovery struct {
 	cluster   string
 	session   Session
 	caller    principal.Principal
+	account   *budget.Account
 	left      atomic.Int64 // bytes
 	versions  int
 	resources atomic.Int64
+	size      atomic.Int64 // of the resources
 }
 
 // discover reads what a cluster serves, as the caller. Group versions that
-// cannot be read, as those of an extension that is down, are left out. Errors
-// are those of the session, an APIStatus or wrap errDiscovery.
-func discover(ctx context.Context, cluster string, s Session, caller principal.Principal) (*catalog, error) {
-	d := &discovery{cluster: cluster, session: s, caller: caller}
+// cannot be read, as those of an extension that is down, are left out, and so is
+// what has a name that Kubernetes does not allow: one odd extension does not keep
+// callers from all that a cluster serves. Errors are those of the session, an
+// APIStatus or wrap errDiscovery or errHeld. What is read is on the account, which
+// the caller closes.
+func discover(ctx context.Context, cluster string, s Session, caller principal.Principal, account *budget.Account) (*catalog, error) {
+	d := &discovery{cluster: cluster, session: s, caller: caller, account: account}
 	d.left.Store(maxDiscovery)
 	var versions []*version
 	for _, path := range []string{"/api", "/apis"} {
@@ -72,10 +82,11 @@ func discover(ctx context.Context, cluster string, s Session, caller principal.P
 			return nil, fmt.Errorf("discovery: %w", err)
 		}
 	}
+	versions = slices.DeleteFunc(versions, func(v *version) bool { return !isValidVersion(v.gv) })
 	if err := d.complete(ctx, versions); err != nil {
 		return nil, fmt.Errorf("discovery: %w", err)
 	}
-	c := &catalog{session: s}
+	c := &catalog{session: s, size: d.size.Load()}
 	for _, v := range versions {
 		for _, r := range v.resources {
 			r.gv = v.gv
@@ -132,7 +143,7 @@ func (d *discovery) readVersion(ctx context.Context, v *version) error {
 	case err == nil:
 		v.resources = resources
 		return nil
-	case errors.Is(err, errDiscovery):
+	case errors.Is(err, errDiscovery), errors.Is(err, errHeld):
 		return err
 	default:
 		return ctx.Err()
@@ -309,6 +320,16 @@ func (d *discovery) keep(into *[]resource, r resource, verbs []string) error {
 	if len(r.shortNames) > maxShort {
 		r.shortNames = slices.Clone(r.shortNames[:maxShort])
 	}
+	if !r.hasValidNames() {
+		return nil
+	}
+	size := r.size()
+	if d.size.Add(size) > maxCatalog {
+		return fmt.Errorf("%w: resources of more than %d bytes", errDiscovery, maxCatalog)
+	}
+	if err := d.account.Grow(size); err != nil {
+		return fmt.Errorf("%w: %w", errHeld, err)
+	}
 	*into = append(*into, r)
 	return nil
 }
@@ -324,6 +345,10 @@ func (d *discovery) get(ctx context.Context, path, accept string, read func(*jso
 		Proto:  "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 	}).WithContext(ctx)
 	assert(ctx, req.Header, d.caller)
+	if err := d.account.Grow(documentCost); err != nil {
+		return fmt.Errorf("%w: %w", errHeld, err)
+	}
+	defer d.account.Shrink(documentCost)
 	res, err := d.session.RoundTrip(req)
 	if err != nil {
 		return err

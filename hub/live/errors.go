@@ -23,8 +23,11 @@ var (
 	errNoRequestInfo = errors.New("request was not parsed")
 	// errTooLarge is what reading an answer ends with at its bound.
 	errTooLarge = errors.New("answer is too large")
-	// errHeld says that an answer was not read because too much of others is
-	// held, of the same caller or of all.
+	// errText says that an answer's kind, version or metadata are longer than an API
+	// server makes them.
+	errText = errors.New("kind, version and metadata are too long")
+	// errHeld says that an answer or a cluster's discovery was not read because too
+	// much of others is held, of the same caller, of the same cluster or of all.
 	errHeld = errors.New("too much of other answers is held: try again")
 	// errDiscovery says that a cluster claims to serve more than a hub can hold
 	// of any.
@@ -32,7 +35,8 @@ var (
 	// errRedirect says that a cluster sent its caller elsewhere. The place would
 	// be one of the hub's, with the caller's credentials for the hub.
 	errRedirect = errors.New("answer is a redirect, which is not passed on")
-	// errStatusCode says that an answer's code is none of HTTP's.
+	// errStatusCode says that an answer's code is none that ends the request: it is
+	// not HTTP's, or a 1xx one, or 101 where no upgrade was asked for.
 	errStatusCode = errors.New("answer has no valid status code")
 )
 

@@ -9,7 +9,10 @@ import (
 	"strings"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spokelet/spokelet/budget"
 )
 
 func TestNoUserTakesAllViews(t *testing.T) {
@@ -42,10 +45,11 @@ func TestNoUserTakesAllViews(t *testing.T) {
 	}
 }
 
-// TestWhatIsHeldOfAnswersIsBounded has room for one answer and a bit.
+// TestWhatIsHeldOfAnswersIsBounded has room for the reading of one answer, and not
+// for that of another while the first is held.
 func TestWhatIsHeldOfAnswersIsBounded(t *testing.T) {
 	f := &fleet{clusters: map[string]Session{"c1": newAgent(t, newSpoke().serve), "c2": newAgent(t, newSpoke().serve)}}
-	room := int64(len(podList)) + 10
+	room := int64(readCost*len(podList) + 2*itemCost)
 	cases := map[string]Limits{"of all users": {ViewHeldBytes: room}, "of one user": {ViewHeldBytesPerUser: room}}
 	for name, limits := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -123,18 +127,44 @@ func TestNoUserTakesAllRequestsToACluster(t *testing.T) {
 }
 
 func TestRequestsAreGivenBack(t *testing.T) {
-	r := newRequests(Limits{ProxyRequests: 1, ProxyRequestsPerUser: 1})
-	for range 3 {
-		leave, err := r.enter("c1", "alice")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := r.enter("c1", "bob"); err == nil {
-			t.Fatal("a second request is let in")
-		}
-		leave()
+	for name, tc := range map[string]struct {
+		reason string
+		limits Limits
+		second string
+	}{
+		"of a user":    {reason: "a user has one", limits: Limits{ProxyRequests: 2, ProxyRequestsPerUser: 1}, second: "alice"},
+		"of a cluster": {reason: "a cluster has one", limits: Limits{ProxyRequests: 1, ProxyRequestsPerUser: 1}, second: "bob"},
+		"of a session": {reason: "all doors together have one", limits: Limits{ProxyRequests: 2, ProxyRequestsPerUser: 1}, second: "bob"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRequests(tc.limits, budget.NewSlots(10, 1))
+			for range 3 {
+				leave, err := r.enter("c1", "alice")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := r.enter("c1", tc.second); !apierrors.IsTooManyRequests(err) {
+					t.Fatalf("%s: a second request: got %v, want 429", tc.reason, err)
+				}
+				leave()
+			}
+		})
 	}
-	if len(r.users.by)+len(r.clusters.by) != 0 || r.users.used != 0 {
-		t.Errorf("held by nobody: %v, %v", r.users.by, r.clusters.by)
+}
+
+func TestStreamsOfPodsCountWithRequests(t *testing.T) {
+	streams := budget.NewSlots(10, 1)
+	r := newRequests(Limits{ProxyRequests: 2, ProxyRequestsPerUser: 2}, streams)
+	if !streams.Take("c1", 1) {
+		t.Fatal("the first stream is refused")
 	}
+	if _, err := r.enter("c1", "alice"); !apierrors.IsTooManyRequests(err) {
+		t.Errorf("a pod has the session's last stream: got %v, want 429", err)
+	}
+	streams.Give("c1", 1)
+	leave, err := r.enter("c1", "alice")
+	if err != nil {
+		t.Fatalf("the stream of the pod has ended: %v", err)
+	}
+	leave()
 }

@@ -7,10 +7,13 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
@@ -24,23 +27,9 @@ func (s *viewStorage) fanOut(ctx context.Context, q *question, t *turn) livev1al
 	views := make([]*livev1alpha1.ClusterView, len(selected))
 	// Equal shares, so that the answer does not depend on who comes first.
 	limit := min(s.limits.ViewBytes, s.limits.ViewTotalBytes/int64(max(1, len(selected))))
+	s.inParallel(len(selected), func(i int) { views[i] = s.askIfAllowed(ctx, selected[i], q, t, limit) })
 
-	var next atomic.Int64
-	var workers sync.WaitGroup
-	for range min(s.limits.ViewConcurrency, len(selected)) {
-		workers.Go(func() {
-			for {
-				i := int(next.Add(1)) - 1
-				if i >= len(selected) {
-					return
-				}
-				views[i] = s.askIfAllowed(ctx, selected[i], q, t, limit)
-			}
-		})
-	}
-	workers.Wait()
-
-	var forbidden int32
+	forbidden := s.forbiddenBeside(ctx, selected)
 	allowed := make([]livev1alpha1.ClusterView, 0, len(views))
 	for _, v := range views {
 		if v == nil {
@@ -52,9 +41,45 @@ func (s *viewStorage) fanOut(ctx context.Context, q *question, t *turn) livev1al
 	return summarize(allowed, forbidden)
 }
 
+// inParallel calls f for each of n, for a few at once.
+func (s *viewStorage) inParallel(n int, f func(i int)) {
+	var next atomic.Int64
+	var workers sync.WaitGroup
+	for range min(s.limits.ViewConcurrency, n) {
+		workers.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				f(i)
+			}
+		})
+	}
+	workers.Wait()
+}
+
+// forbiddenBeside is the number of clusters that were not selected and that the
+// caller may not look at. Together with those that were it does not depend on the
+// selector: a number that did would tell which labels unseen clusters bear. Who may
+// look at all of them is asked about once.
+func (s *viewStorage) forbiddenBeside(ctx context.Context, selected []string) int32 {
+	if all, err := s.mayView(ctx, s.counting, metav1.NamespaceAll); all && err == nil {
+		return 0
+	}
+	rest := s.board.names(labels.Everything())
+	rest = slices.DeleteFunc(rest, func(name string) bool {
+		_, found := slices.BinarySearch(selected, name)
+		return found
+	})
+	var forbidden atomic.Int32
+	s.inParallel(len(rest), func(i int) {
+		if allowed, err := s.mayView(ctx, s.counting, rest[i]); !allowed || err != nil {
+			forbidden.Add(1)
+		}
+	})
+	return forbidden.Load()
+}
+
 // askIfAllowed returns nil when the caller may not look at the cluster.
 func (s *viewStorage) askIfAllowed(ctx context.Context, cluster string, q *question, t *turn, limit int64) *livev1alpha1.ClusterView {
-	allowed, err := s.mayView(ctx, cluster)
+	allowed, err := s.mayView(ctx, s.authorizer, cluster)
 	switch {
 	case err != nil:
 		return failedView(cluster, apierrors.NewInternalError(err))
@@ -70,9 +95,9 @@ func (s *viewStorage) askIfAllowed(ctx context.Context, cluster string, q *quest
 
 // mayView asks whether the caller may create viewworks in the namespace of a
 // cluster.
-func (s *viewStorage) mayView(ctx context.Context, cluster string) (bool, error) {
+func (s *viewStorage) mayView(ctx context.Context, by authorizer.Authorizer, cluster string) (bool, error) {
 	u, _ := request.UserFrom(ctx)
-	decision, _, err := s.authorizer.Authorize(ctx, authorizer.AttributesRecord{
+	decision, _, err := by.Authorize(ctx, authorizer.AttributesRecord{
 		User:            u,
 		Verb:            "create",
 		Namespace:       cluster,

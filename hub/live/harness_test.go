@@ -229,6 +229,13 @@ func anything(authorizationv1.SubjectAccessReviewSpec) bool { return true }
 
 func start(t testing.TB, f *fleet, rights func(authorizationv1.SubjectAccessReviewSpec) bool, limits Limits) *liveServer {
 	t.Helper()
+	return startWith(t, f, rights, Config{Limits: limits})
+}
+
+// startWith starts a server whose configuration has what the test does not choose
+// filled in.
+func startWith(t testing.TB, f *fleet, rights func(authorizationv1.SubjectAccessReviewSpec) bool, config Config) *liveServer {
+	t.Helper()
 	hub := newHubAPI(t, rights)
 	cert, key, err := certutil.GenerateSelfSignedCertKey("live.spokelet-system.svc", []net.IP{net.IPv4(127, 0, 0, 1)}, nil)
 	if err != nil {
@@ -244,10 +251,9 @@ func start(t testing.TB, f *fleet, rights func(authorizationv1.SubjectAccessRevi
 	}
 	// It ends in the clean-up, when t.Context has ended.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	s, err := New(ctx, Config{
-		Listener: l, Certificate: certificate, Rest: &rest.Config{Host: hub.URL},
-		Sessions: f.sessions(), Records: f, Limits: limits, Logger: logr.Discard(),
-	})
+	config.Listener, config.Certificate, config.Rest = l, certificate, &rest.Config{Host: hub.URL}
+	config.Sessions, config.Records, config.Logger = f.sessions(), f, logr.Discard()
+	s, err := New(ctx, config)
 	if err != nil {
 		cancel()
 		t.Fatal(err)

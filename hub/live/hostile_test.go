@@ -32,7 +32,12 @@ func impersonations() []string {
 		lines = append(lines, "Trailer: "+name+"\r\n", "Te: trailers\r\nTrailer: "+name+"\r\n", name+":\r\n", "Accept: a\r\n "+name+": system:admin\r\n")
 	}
 	return append(lines, "Authorization: Bearer root\r\n", "Proxy-Authorization: Bearer root\r\n", "Cookie: token=root\r\n",
-		"X-Remote-User: root\r\n", "X-Remote-Group: system:masters\r\n", "x-remote-extra-scopes: all\r\n")
+		"X-Remote-User: root\r\n", "X-Remote-Group: system:masters\r\n", "x-remote-extra-scopes: all\r\n",
+		// In base64url "cm9vdA" is root, of whom alice is not one.
+		"Sec-WebSocket-Protocol: v5.channel.k8s.io, base64url.bearer.authorization.k8s.io.cm9vdA\r\n",
+		"sec-websocket-protocol: base64url.bearer.authorization.k8s.io.cm9vdA\r\nSec-WebSocket-Protocol: v5.channel.k8s.io\r\n",
+		"Sec-WebSocket-Protocol: v5.channel.k8s.io,Base64url.Bearer.authorization.k8s.io.cm9vdA,x\r\n",
+		"Sec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.cm9vdA\r\n")
 }
 
 // TestNoImpersonationLeavesTheHub sends each line over the wire, with an
@@ -77,6 +82,11 @@ func checkCaller(t *testing.T, line string, r *http.Request) {
 	}
 	for k, v := range r.Trailer {
 		about["trailer "+k] = v
+	}
+	if offered := strings.Join(r.Header["Sec-Websocket-Protocol"], ", "); strings.Contains(strings.ToLower(offered), "bearer") {
+		t.Errorf("%q: a token left the hub: %q", line, offered)
+	} else if strings.Contains(line, "v5.channel") && !strings.HasPrefix(offered, "v5.channel.k8s.io") {
+		t.Errorf("%q: the other protocols are %q", line, offered)
 	}
 	want := http.Header{
 		"Spokelet-Principal": {"user"}, "Spokelet-Principal-User": {"alice"},

@@ -34,6 +34,13 @@ const (
 	kubeDoor = "kube"
 	// switchTimeout is how long a cluster may take to answer an upgrade.
 	switchTimeout = 30 * time.Second
+	// maxSwitchHeader bounds the header of that answer, in bytes, together with
+	// those of all 1xx answers before it, which are dropped.
+	maxSwitchHeader = 256 << 10
+	// bearerProtocol begins the element of Sec-WebSocket-Protocol in which a
+	// browser, which can set no other header, sends a token
+	// (k8s.io/apiserver/pkg/authentication/request/websocket).
+	bearerProtocol = "base64url.bearer.authorization.k8s.io." //nolint:gosec // the name of a protocol, and no token
 )
 
 // proxy serves clusters/proxy. The chain before it has authenticated the
@@ -91,7 +98,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	(&httputil.ReverseProxy{
 		Rewrite:        func(pr *httputil.ProxyRequest) { pass.address(pr.Out) },
-		Transport:      passable{pass.session},
+		Transport:      passable{RoundTripper: pass.session},
 		BufferPool:     p.buffers,
 		ErrorLog:       p.errorLog,
 		ModifyResponse: func(res *http.Response) error { supersede(w.Header(), res.Header); return nil },
@@ -215,14 +222,39 @@ func assert(ctx context.Context, h http.Header, p principal.Principal) {
 			delete(h, k)
 		}
 	}
+	dropBearerProtocol(h)
 	principal.Set(h, p)
 	if id, ok := audit.AuditIDFrom(ctx); ok {
 		h["Audit-Id"] = []string{string(id)}
 	}
 }
 
+// dropBearerProtocol removes tokens from the protocols that a WebSocket offers.
+// The chain takes out the one by which it authenticated the caller; where another
+// credential did, a token would reach the cluster, which could use it at the hub.
+func dropBearerProtocol(h http.Header) {
+	const key = "Sec-Websocket-Protocol"
+	var kept []string
+	for _, line := range h[key] {
+		for protocol := range strings.SplitSeq(line, ",") {
+			protocol = strings.TrimSpace(protocol)
+			if len(protocol) < len(bearerProtocol) || !strings.EqualFold(protocol[:len(bearerProtocol)], bearerProtocol) {
+				kept = append(kept, protocol)
+			}
+		}
+	}
+	delete(h, key)
+	if len(kept) > 0 {
+		h[key] = []string{strings.Join(kept, ", ")}
+	}
+}
+
 // passable gives the answers that may be passed on; any other is an error.
-type passable struct{ http.RoundTripper }
+type passable struct {
+	http.RoundTripper
+	// switches says that the request is an upgrade, which 101 answers.
+	switches bool
+}
 
 // RoundTrip implements http.RoundTripper.
 func (p passable) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -230,11 +262,14 @@ func (p passable) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	switch {
-	case res.StatusCode < http.StatusSwitchingProtocols || res.StatusCode > 599:
-		err = fmt.Errorf("%w: %d", errStatusCode, res.StatusCode)
-	case res.StatusCode >= http.StatusMultipleChoices && res.StatusCode < http.StatusBadRequest && res.Header.Get("Location") != "":
+	created := res.StatusCode >= http.StatusOK && res.StatusCode < http.StatusMultipleChoices
+	switch _, located := res.Header["Location"]; {
+	case located && !created:
 		err = fmt.Errorf("%w: %d", errRedirect, res.StatusCode)
+	case p.switches && res.StatusCode == http.StatusSwitchingProtocols:
+		return res, nil
+	case res.StatusCode < http.StatusOK || res.StatusCode > 599:
+		err = fmt.Errorf("%w: %d", errStatusCode, res.StatusCode)
 	default:
 		return res, nil
 	}
@@ -257,13 +292,14 @@ func (p *proxy) upgrade(w http.ResponseWriter, r *http.Request, pass *passage) {
 	out.Body = nil
 	door.KeepUpgrade(out.Header, pass.protocol)
 	pass.address(out)
-	stream := passable{&http.Transport{
+	stream := passable{switches: true, RoundTripper: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return pass.session.Dial(ctx, kubeDoor)
 		},
-		ResponseHeaderTimeout: switchTimeout,
-		DisableKeepAlives:     true,
-		DisableCompression:    true,
+		ResponseHeaderTimeout:  switchTimeout,
+		MaxResponseHeaderBytes: maxSwitchHeader,
+		DisableKeepAlives:      true,
+		DisableCompression:     true,
 	}}
 	if err := door.Exchange(w, out, stream); err != nil {
 		p.broken(w, r, pass, err)

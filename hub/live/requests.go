@@ -8,20 +8,24 @@ import (
 	"math"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/spokelet/spokelet/budget"
 )
 
 // requests counts those to clusters/proxy that are being carried, so that no
 // caller takes all streams of a session, and all callers leave some to views
 // and to the node.
 type requests struct {
-	clusters *shares
-	users    *shares // by cluster and user
+	users    *budget.Slots // by cluster and user
+	clusters *budget.Slots
+	streams  *budget.Slots // of the session, with those of pods; nil has no bounds
 }
 
-func newRequests(l Limits) *requests {
+func newRequests(l Limits, streams *budget.Slots) *requests {
 	return &requests{
-		clusters: newShares(math.MaxInt64, int64(l.ProxyRequests)),
-		users:    newShares(math.MaxInt64, int64(l.ProxyRequestsPerUser)),
+		users:    budget.NewSlots(math.MaxInt64, int64(l.ProxyRequestsPerUser)),
+		clusters: budget.NewSlots(math.MaxInt64, int64(l.ProxyRequests)),
+		streams:  streams,
 	}
 }
 
@@ -30,15 +34,21 @@ func newRequests(l Limits) *requests {
 func (r *requests) enter(cluster, user string) (leave func(), err error) {
 	// The names of clusters have no slash.
 	pair := cluster + "/" + user
-	if !r.users.take(pair, 1) {
-		return nil, apierrors.NewTooManyRequests(fmt.Sprintf("cluster %q: too many requests of one user are being carried: limit %d", cluster, r.users.each), 1)
+	if !r.users.Take(pair, 1) {
+		return nil, apierrors.NewTooManyRequests(fmt.Sprintf("cluster %q: too many requests of one user are being carried: limit %d", cluster, r.users.Each()), 1)
 	}
-	if !r.clusters.take(cluster, 1) {
-		r.users.give(pair, 1)
-		return nil, apierrors.NewTooManyRequests(fmt.Sprintf("cluster %q: too many requests are being carried: limit %d", cluster, r.clusters.each), 1)
+	if !r.clusters.Take(cluster, 1) {
+		r.users.Give(pair, 1)
+		return nil, apierrors.NewTooManyRequests(fmt.Sprintf("cluster %q: too many requests are being carried: limit %d", cluster, r.clusters.Each()), 1)
+	}
+	if !r.streams.Take(cluster, 1) {
+		r.clusters.Give(cluster, 1)
+		r.users.Give(pair, 1)
+		return nil, apierrors.NewTooManyRequests(fmt.Sprintf("cluster %q: too many requests and streams of pods are being carried: limit %d", cluster, r.streams.Each()), 1)
 	}
 	return func() {
-		r.clusters.give(cluster, 1)
-		r.users.give(pair, 1)
+		r.streams.Give(cluster, 1)
+		r.clusters.Give(cluster, 1)
+		r.users.Give(pair, 1)
 	}, nil
 }

@@ -62,17 +62,19 @@ func (s *Server) build(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	asked := config.Authorization.Authorizer
+	config.Authorization.Authorizer = recordRefusals(asked, s.cfg.Logger)
 	p := &proxy{
 		board:      s.board,
 		sessions:   s.cfg.Sessions,
 		authorizer: config.Authorization.Authorizer,
 		codecs:     codecs,
 		buffers:    door.NewBuffers(),
-		requests:   newRequests(s.cfg.Limits),
+		requests:   newRequests(s.cfg.Limits, s.cfg.Streams),
 		errorLog:   slog.NewLogLogger(logr.ToSlogHandler(s.cfg.Logger), slog.LevelDebug),
 		logger:     s.cfg.Logger,
 	}
-	s.views = newViewStorage(s.board, s.cfg.Sessions, config.Authorization.Authorizer, s.cfg.Limits)
+	s.views = newViewStorage(s.board, s.cfg.Sessions, config.Authorization.Authorizer, asked, s.cfg.Limits, s.cfg.Memory)
 	views := &viewHandler{views: s.views, codecs: codecs}
 	config.BuildHandlerChainFunc = func(api http.Handler, c *genericserver.Config) http.Handler {
 		return chain(p.before(views.before(api)), c)
@@ -146,7 +148,7 @@ func (s *Server) genericConfig(ctx context.Context, codecs codecs) (*genericserv
 	if err != nil {
 		return nil, fmt.Errorf("authorization: %w", err)
 	}
-	config.Authorization.Authorizer = recordRefusals(authorizer, s.cfg.Logger)
+	config.Authorization.Authorizer = authorizer
 	return config, nil
 }
 

@@ -111,7 +111,10 @@ func (c coded) RoundTrip(*http.Request) (*http.Response, error) {
 }
 
 func TestProxyPassesNoOddCodeOn(t *testing.T) {
-	codes := map[int]int{-1: 502, 0: 502, 1: 502, 99: 502, 600: 502, 999: 502, 1000: 502, 200: 200, 404: 404, 599: 599}
+	codes := map[int]int{
+		-1: 502, 0: 502, 1: 502, 99: 502, 600: 502, 999: 502, 1000: 502, 200: 200, 404: 404, 599: 599,
+		100: 502, 101: 502, 102: 502, 103: 502, 199: 502, // they end no request
+	}
 	f := &fleet{clusters: map[string]Session{}}
 	for code := range codes {
 		f.clusters[fmt.Sprintf("c%d", code)] = coded{code: code}
@@ -140,6 +143,9 @@ func TestProxyPassesNoRedirectOn(t *testing.T) {
 		"same method":  {reason: "a body would go along", code: 307, location: "/api/v1/namespaces", want: 502},
 		"not modified": {reason: "it leads nowhere", code: 304, want: 304},
 		"created":      {reason: "clients do not follow it", code: 201, location: "/api/v1/namespaces/a", want: 201},
+		"choices":      {reason: "a client may choose the first", code: 300, location: "/api/v1/secrets", want: 502},
+		"odd":          {reason: "some readers follow it whatever the code", code: 404, location: "/api/v1/secrets", want: 502},
+		"busy":         {reason: "some readers follow it whatever the code", code: 503, location: "/api/v1/secrets", want: 502},
 	}
 	s := start(t, &fleet{clusters: map[string]Session{"c1": newAgent(t, func(w http.ResponseWriter, r *http.Request) {
 		tc := cases[r.URL.Query().Get("case")]

@@ -5,7 +5,7 @@ package live
 
 import (
 	"context"
-	"sync/atomic"
+	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,6 +16,7 @@ import (
 
 	livev1alpha1 "github.com/spokelet/spokelet/api/live/v1alpha1"
 	"github.com/spokelet/spokelet/api/principal"
+	"github.com/spokelet/spokelet/budget"
 )
 
 // viewStorage answers viewworks. It stores nothing.
@@ -23,10 +24,12 @@ type viewStorage struct {
 	board      *board
 	sessions   Sessions
 	authorizer authorizer.Authorizer
+	counting   authorizer.Authorizer // of what nobody asked for: writes nothing down
 	catalogs   *catalogs
 	limits     Limits
-	inFlight   *shares // questions, by user
-	held       *shares // bytes of answers, by user
+	inFlight   *budget.Slots  // questions, by user
+	held       *budget.Memory // of answers, by user
+	memory     *budget.Memory // of all that is held for clusters, by cluster
 }
 
 var (
@@ -35,12 +38,12 @@ var (
 	_ rest.SingularNameProvider = &viewStorage{}
 )
 
-func newViewStorage(b *board, s Sessions, a authorizer.Authorizer, l Limits) *viewStorage {
+func newViewStorage(b *board, s Sessions, a, counting authorizer.Authorizer, l Limits, memory *budget.Memory) *viewStorage {
 	return &viewStorage{
-		board: b, sessions: s, authorizer: a, limits: l,
-		catalogs: newCatalogs(),
-		inFlight: newShares(int64(l.ViewsInFlight), int64(l.ViewsPerUser)),
-		held:     newShares(l.ViewHeldBytes, l.ViewHeldBytesPerUser),
+		board: b, sessions: s, authorizer: a, counting: counting, limits: l, memory: memory,
+		catalogs: newCatalogs(memory),
+		inFlight: budget.NewSlots(int64(l.ViewsInFlight), int64(l.ViewsPerUser)),
+		held:     budget.NewMemory(l.ViewHeldBytesPerUser, l.ViewHeldBytes),
 	}
 }
 
@@ -75,7 +78,9 @@ func (s *viewStorage) Create(ctx context.Context, obj runtime.Object, validate r
 type turn struct {
 	views  *viewStorage
 	caller principal.Principal
-	bytes  atomic.Int64 // of the answer
+
+	mu      sync.Mutex
+	answers []holding // guarded by mu
 }
 
 // admit gives the caller a turn, or tells them to come again.
@@ -84,29 +89,33 @@ func (s *viewStorage) admit(ctx context.Context, namespace string) (*turn, error
 	if err != nil {
 		return nil, err
 	}
-	if !s.inFlight.take(caller.User, 1) {
+	if !s.inFlight.Take(caller.User, 1) {
 		return nil, apierrors.NewTooManyRequests("too many viewworks are being answered", 1)
 	}
 	return &turn{views: s, caller: caller}, nil
 }
 
-// hold takes n more bytes of the answer into account. The error is errHeld.
-func (t *turn) hold(n int64) error {
-	if !t.views.held.take(t.caller.User, n) {
-		return errHeld
-	}
-	t.bytes.Add(n)
-	return nil
+// hold opens the accounts of one cluster's answer, which hold nothing yet.
+func (t *turn) hold(cluster string) holding {
+	h := holding{caller: t.views.held.Account(t.caller.User), cluster: t.views.memory.Account(cluster)}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.answers = append(t.answers, h)
+	return h
 }
 
 // end gives everything back.
 func (t *turn) end() {
-	t.views.held.give(t.caller.User, t.bytes.Load())
-	t.views.inFlight.give(t.caller.User, 1)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, h := range t.answers {
+		h.close()
+	}
+	t.views.inFlight.Give(t.caller.User, 1)
 }
 
 // reply returns the question with its answer.
-func (s *viewStorage) reply(ctx context.Context, v *livev1alpha1.ViewWork, validate rest.ValidateObjectFunc, options *metav1.CreateOptions, t *turn) (runtime.Object, error) {
+func (s *viewStorage) reply(ctx context.Context, v *livev1alpha1.ViewWork, validate rest.ValidateObjectFunc, options *metav1.CreateOptions, t *turn) (*livev1alpha1.ViewWork, error) {
 	nameView(v)
 	q, errs := parseView(v)
 	if len(errs) > 0 {
@@ -125,7 +134,7 @@ func (s *viewStorage) reply(ctx context.Context, v *livev1alpha1.ViewWork, valid
 	return s.answer(ctx, v, q, t)
 }
 
-func (s *viewStorage) answer(ctx context.Context, v *livev1alpha1.ViewWork, q *question, t *turn) (runtime.Object, error) {
+func (s *viewStorage) answer(ctx context.Context, v *livev1alpha1.ViewWork, q *question, t *turn) (*livev1alpha1.ViewWork, error) {
 	if q.clusters != nil {
 		v.Status = s.fanOut(ctx, q, t)
 		return v, nil

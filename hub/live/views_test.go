@@ -218,9 +218,43 @@ func TestViewOfManyClustersStatesWhatIsMissing(t *testing.T) {
 	}
 }
 
+// TestForbiddenCountsTellNoLabels asks with selectors that match clusters which the
+// caller may not look at, and with others that match none.
+func TestForbiddenCountsTellNoLabels(t *testing.T) {
+	f := &fleet{clusters: map[string]Session{"c1": newAgent(t, newSpoke().serve), "secret1": nil, "secret2": nil}}
+	cases := map[string]struct {
+		reason    string
+		may       func(namespace string) bool
+		forbidden int32
+	}{
+		"one namespace": {reason: "two clusters are not the caller's", may: func(ns string) bool { return ns == "c1" }, forbidden: 2},
+		"each by name":  {reason: "nothing is hidden", may: func(ns string) bool { return ns != "" }},
+		"all at once":   {reason: "nothing is hidden", may: func(string) bool { return true }},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := start(t, f, func(r authorizationv1.SubjectAccessReviewSpec) bool {
+				return r.ResourceAttributes != nil && tc.may(r.ResourceAttributes.Namespace)
+			}, Limits{})
+			for _, env := range []string{"prod", "none"} {
+				question := podsIn("a")
+				question.ClusterSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"env": env}}
+				v, failure := s.view(t, "alice", "c1", question)
+				if failure != nil {
+					t.Fatal(failure.Message)
+				}
+				sum := v.Status.Summary
+				if sum.Forbidden != tc.forbidden || sum.Partial != (tc.forbidden+sum.Failed > 0) {
+					t.Errorf("%s: env=%s: %+v, want %d forbidden", tc.reason, env, sum, tc.forbidden)
+				}
+			}
+		})
+	}
+}
+
 func TestViewIsBounded(t *testing.T) {
 	f := &fleet{clusters: map[string]Session{"c1": newAgent(t, newSpoke().serve), "c2": newAgent(t, newSpoke().serve)}}
-	s := start(t, f, anything, Limits{ViewBytes: 1 << 10, ViewTotalBytes: 2 * int64(len(podList)-10)})
+	s := start(t, f, anything, Limits{ViewBytes: 1 << 10, ViewTotalBytes: 2 * (itemCost + 100)})
 	question := podsIn("a")
 	question.ClusterSelector = &metav1.LabelSelector{}
 	v, failure := s.view(t, "alice", "c1", question)

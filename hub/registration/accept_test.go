@@ -107,3 +107,55 @@ func TestEnrollWaitsForAcceptance(t *testing.T) {
 		})
 	})
 }
+
+func TestATokenThatWasWithdrawnMeanwhileEnrolsNobody(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason   string
+		withdraw func(*testing.T, *harness)
+		counted  string
+	}{
+		"deleted": {
+			reason:  "nobody may use it any more",
+			counted: "no_token",
+			withdraw: func(t *testing.T, h *harness) {
+				if err := h.reconciler.deleteToken(t.Context(), store1); err != nil {
+					t.Fatal(err)
+				}
+			},
+		},
+		"replaced by another": {
+			reason:  "whoever asked for another may think that this one was stolen",
+			counted: "forged_token",
+			withdraw: func(t *testing.T, h *harness) {
+				if err := h.reconciler.deleteToken(t.Context(), store1); err != nil {
+					t.Fatal(err)
+				}
+				h.issueToken(store1)
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newHarness(t, managedCluster(unaccepted))
+				attempt := request(t, newKey(t), store1, h.issueToken(store1))
+				answer := make(chan error, 1)
+				go func() {
+					_, err := h.Enroller().Enroll(t.Context(), attempt)
+					answer <- err
+				}()
+				synctest.Wait()
+				tc.withdraw(t, h)
+				h.change(store1, accept)
+				if err := <-answer; status.Code(err) != codes.PermissionDenied {
+					t.Errorf("%s: %v, want %v", tc.reason, err, codes.PermissionDenied)
+				}
+				if h.refused(tc.counted) != 1 {
+					t.Errorf("%s: reason %q is not counted", tc.reason, tc.counted)
+				}
+				if h.get(store1).Annotations[AnnotationKubeSystemUID] != "" {
+					t.Errorf("%s: the cluster was pinned to where the token came from", tc.reason)
+				}
+			})
+		})
+	}
+}

@@ -160,8 +160,9 @@ func (e *Enroller) awaitAcceptance(ctx context.Context, cluster identity.Cluster
 	}
 }
 
-// issue reads the record once more, from the API server: what it grants cannot
-// be taken back before the certificate's end except by cutting sessions.
+// issue reads the record and the token once more, from the API server: what it grants
+// cannot be taken back before the certificate's end except by cutting sessions, and
+// since examine there was time to withdraw either.
 func (e *Enroller) issue(ctx context.Context, app application, cluster identity.Cluster) (*rpcv1.EnrollResponse, error) {
 	release, err := e.limiter.slot()
 	if err != nil {
@@ -171,6 +172,9 @@ func (e *Enroller) issue(ctx context.Context, app application, cluster identity.
 	record, err := e.gate.admissible(ctx, e.config.Live, cluster)
 	if err != nil {
 		return nil, err
+	}
+	if err := e.tokens.check(ctx, app.cluster, app.token, app.key); err != nil {
+		return nil, tokenRefusal(err)
 	}
 	if err := e.gate.pin(ctx, record, app.uid); err != nil {
 		return nil, err

@@ -8,10 +8,16 @@ import (
 	"testing/synctest"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/client-go/util/workqueue"
+	clusterv1 "open-cluster-management.io/api/cluster/v1"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/spokelet/spokelet/api/pace"
+	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/tunnel/identity"
 )
 
 func TestAClusterThatChangesWithoutEndIsLookedAtAtASteadyRate(t *testing.T) {
@@ -63,5 +69,38 @@ func TestAClusterThatChangesWithoutEndIsLookedAtAtASteadyRate(t *testing.T) {
 		}
 		queue.ShutDown()
 		<-ended
+	})
+}
+
+func TestASummaryWaitsForWhatItsClusterHasHadWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t, fresh())
+		h.reconciler.config.Writes = budget.NewWrites(budget.Rate{PerSecond: 1, Burst: 10}, budget.Rate{PerSecond: 1 << 30, Burst: 1 << 30})
+		says := func(cpu string) {
+			h.UpdateSummary(store1, Summary{Capacity: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}})
+		}
+		cpu := func() string {
+			quantity := h.get(store1).Status.Capacity[clusterv1.ResourceCPU]
+			return quantity.String()
+		}
+		says("1")
+		h.reconcileOnce(store1)
+		if cpu() != "1" {
+			t.Errorf("the first summary waits: %s", cpu())
+		}
+		h.SessionChanged(store1, &identity.Cluster{Name: store1, ID: h.get(store1).Annotations[AnnotationClusterID]})
+		says("2")
+		result := h.reconcileOnce(store1)
+		if cpu() != "1" || result.RequeueAfter <= 0 {
+			t.Errorf("%s CPUs are written in debt; another look in %s", cpu(), result.RequeueAfter)
+		}
+		if !meta.IsStatusConditionTrue(h.get(store1).Status.Conditions, clusterv1.ManagedClusterConditionAvailable) {
+			t.Error("what the hub itself has to say waits")
+		}
+		<-time.After(24 * time.Hour)
+		h.reconcileOnce(store1)
+		if cpu() != "2" {
+			t.Errorf("the debt is paid, and the record says %s CPUs", cpu())
+		}
 	})
 }

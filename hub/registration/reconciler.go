@@ -5,6 +5,7 @@ package registration
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"sync"
 	"time"
@@ -104,7 +105,8 @@ func (r *Reconciler) reconcile(ctx context.Context, record *clusterv1.ManagedClu
 		r.config.Disconnect(record.Name, err)
 		return reconcile.Result{}, r.refuse(ctx, record, reason, err)
 	}
-	if err := r.adopt(ctx, record); err != nil {
+	known, debt := r.known(record.Name)
+	if err := r.adopt(ctx, record, known); err != nil {
 		return reconcile.Result{}, err
 	}
 	r.cutIfNotAdmissible(record)
@@ -112,7 +114,24 @@ func (r *Reconciler) reconcile(ctx context.Context, record *clusterv1.ManagedClu
 		return reconcile.Result{}, err
 	}
 	grace := r.remainingGrace()
-	return reconcile.Result{RequeueAfter: r.graceFor(record, grace)}, r.writeStatus(ctx, record, grace > 0)
+	result := reconcile.Result{RequeueAfter: r.graceFor(record, grace)}
+	if debt > 0 && (result.RequeueAfter == 0 || debt < result.RequeueAfter) {
+		result.RequeueAfter = debt
+	}
+	return result, r.writeStatus(ctx, record, known, grace > 0)
+}
+
+// known returns what is known of a cluster. What it says of itself is left out for as
+// long as it has to wait for what it has had written.
+func (r *Reconciler) known(cluster string) (known observed, debt time.Duration) {
+	known = r.state.get(cluster)
+	if known.summary == nil {
+		return known, 0
+	}
+	if debt = r.config.Writes.Wait(cluster); debt > 0 {
+		known.summary = nil
+	}
+	return known, debt
 }
 
 // disown lets go of a record whose annotation was taken away: it loses its
@@ -143,15 +162,14 @@ func (r *Reconciler) invalid(record *clusterv1.ManagedCluster) (string, error) {
 
 // adopt gives a record what makes it ours: the finalizer, the cluster id, and
 // the labels that the spoke offers.
-func (r *Reconciler) adopt(ctx context.Context, record *clusterv1.ManagedCluster) error {
-	summary := r.state.get(record.Name).summary
+func (r *Reconciler) adopt(ctx context.Context, record *clusterv1.ManagedCluster, known observed) error {
 	return r.patch(ctx, record, func() {
 		controllerutil.AddFinalizer(record, Finalizer)
 		if record.Annotations[AnnotationClusterID] == "" {
 			record.Annotations[AnnotationClusterID] = identity.NewID()
 		}
-		if summary != nil {
-			takeLabels(record, summary.Labels)
+		if known.summary != nil {
+			takeLabels(record, known.summary.Labels)
 		}
 	})
 }
@@ -177,7 +195,15 @@ func (r *Reconciler) patch(ctx context.Context, record *clusterv1.ManagedCluster
 	if equality.Semantic.DeepEqual(before, record) {
 		return nil
 	}
+	r.spend(record)
 	return r.config.Client.Patch(ctx, record, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+}
+
+// spend records a write of a record, by about what is stored of it.
+func (r *Reconciler) spend(record *clusterv1.ManagedCluster) {
+	if raw, err := json.Marshal(record); err == nil {
+		r.config.Writes.Spend(record.Name, int64(len(raw)))
+	}
 }
 
 // cutIfNotAdmissible ends a session that slipped in between the Gate's look at

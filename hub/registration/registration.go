@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/spokelet/spokelet/budget"
 	"github.com/spokelet/spokelet/tunnel/identity"
 )
 
@@ -63,6 +64,8 @@ type Config struct {
 	// AcceptTimeout is how long an enrolment waits for hubAcceptsClient; default
 	// 5 minutes.
 	AcceptTimeout time.Duration
+	// Writes bounds what is written because of what clusters report; nil has no bounds.
+	Writes *budget.Writes
 	// Limits of the one door that is open to strangers.
 	Limits Limits
 

@@ -16,8 +16,7 @@ import (
 )
 
 // writeStatus writes the status that the record should have, if it has another.
-func (r *Reconciler) writeStatus(ctx context.Context, record *clusterv1.ManagedCluster, grace bool) error {
-	known := r.state.get(record.Name)
+func (r *Reconciler) writeStatus(ctx context.Context, record *clusterv1.ManagedCluster, known observed, grace bool) error {
 	return r.patchStatus(ctx, record, func() { applyStatus(record, known, grace) })
 }
 
@@ -40,6 +39,7 @@ func (r *Reconciler) patchStatus(ctx context.Context, record *clusterv1.ManagedC
 	}
 	// The lock is for the list of conditions: a merge patch replaces it whole,
 	// and other controllers keep conditions of their own there.
+	r.spend(record)
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	return r.config.Client.Status().Patch(ctx, record, patch)
 }

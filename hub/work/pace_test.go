@@ -4,6 +4,9 @@
 package work
 
 import (
+	"errors"
+	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,9 +14,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/spokelet/spokelet/api/outbox"
 	"github.com/spokelet/spokelet/api/pace"
+	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/budget"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
@@ -106,5 +112,61 @@ func TestTheWayOfAStatusIsMeasuredFromItsEvent(t *testing.T) {
 		if n, _ := measured(); n != 1 || r.writes < 4 {
 			t.Errorf("%d measured of %d writes", n, r.writes)
 		}
+	})
+}
+
+func TestLargeStatusesThatChangeWithoutEndAreWrittenAtARateOfBytes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const rate, burst, large = 100 << 10, 1 << 20, 30 << 10
+		k := multicluster()
+		hot, next, calm := k.named(managed, "hot", k.held), k.named(managed, "next", k.held), k.named("c2", "calm", k.held)
+		r := newRig(t, clusterNamed(managed), clusterNamed("c2"), hot, next, calm)
+		r.Works.writes = budget.NewWrites(budget.Rate{PerSecond: rate, Burst: burst}, budget.Rate{PerSecond: 1 << 30, Burst: 1 << 30})
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			for r.next(t.Context()) {
+			}
+		}()
+		status := func(i int) wire.WorkStatus {
+			s := applied(1, metav1.ConditionFalse)
+			s.Conditions[0].Message = strings.Repeat("m", large) + strconv.Itoa(i)
+			return s
+		}
+		send := func(cluster, name string, s wire.WorkStatus) {
+			r.receive(cluster, resource.Resource{Key: "multicluster/" + cluster + "/" + name, UID: "uid-" + name, Body: statusBody(t, s)})
+			synctest.Wait()
+		}
+		for i := range 200 { // 20 s
+			send(managed, "hot", status(i))
+			<-time.After(100 * time.Millisecond)
+		}
+		if most := (burst+20*rate)/large + 1; r.writes > most || r.writes < most*8/10 {
+			t.Errorf("%d writes of %d bytes in 20 s, want at most %d", r.writes, large, most)
+		}
+		written := func(name string, w client.Object) *metav1.Condition {
+			got, _ := r.get(t, k, w)
+			c := meta.FindStatusCondition(*got.conditions(), "Applied")
+			if c == nil {
+				t.Fatalf("nothing is written to %s", name)
+			}
+			return c
+		}
+		send("c2", "calm", status(0))
+		written("the work of another cluster", calm)
+		r.writes = 0
+		r.Works.writes.Spend(managed, 10*burst)
+		r.refuse(k, next, errors.New("boom"))
+		synctest.Wait()
+		if c := written("a work that was not sent", next); c.Reason != k.failed {
+			t.Errorf("what the hub has to say waits: %+v", c)
+		}
+		<-time.After(3 * time.Minute)
+		synctest.Wait()
+		if c := written("the work", hot); !strings.HasSuffix(c.Message, "m199") {
+			t.Error("the last status is not there")
+		}
+		r.queue.ShutDown()
+		<-ended
 	})
 }

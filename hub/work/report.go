@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -31,25 +32,42 @@ const conditionApplied = workv1.WorkApplied
 
 // receive takes a status from an agent. It runs on the stream's goroutine.
 func (w *Works) receive(cluster string, r resource.Resource) {
+	key, status, ok := w.read(cluster, r)
+	if !ok {
+		r.Account.Close()
+		return
+	}
+	w.enqueue(key, outbox.Report{UID: types.UID(r.UID), Status: status, Since: r.Since, Release: r.Account.Close})
+}
+
+// read decodes a status, if it is about a work that exists, or whose end is waited
+// for: what an agent can make us hold is bounded by what the hub's users made.
+func (w *Works) read(cluster string, r resource.Resource) (key wire.WorkKey, status wire.WorkStatus, ok bool) {
 	k, name, ok := w.workIn(cluster, r.Key)
 	if !ok {
-		w.log.Info("agent reports on a work that is not its own", "cluster", cluster, "key", r.Key)
-		return
+		if w.complaints.Allow(cluster) {
+			w.log.Info("agent reports on a work that is not its own", "cluster", cluster, "key", r.Key)
+		}
+		return key, status, false
+	}
+	key = k.key(name)
+	ended := false
+	if err := w.client.Get(context.Background(), name, k.blank().object()); err != nil {
+		// Of a work that is there the UID is asked about later: an agent may know of one
+		// that has taken the name before our cache does.
+		e, leaving := w.leaving(key)
+		if ended = leaving && string(e.uid) == r.UID; !ended {
+			return key, status, false
+		}
 	}
 	status, err := wire.DecodeWorkStatus(r.Body)
 	if err != nil {
-		w.log.Error(err, "agent sent a status that cannot be read", "cluster", cluster, "key", r.Key)
-		return
-	}
-	// A report is kept for works that exist, or whose end is waited for: what an
-	// agent can make us hold is bounded by what the hub's users made.
-	key := k.key(name)
-	if err := w.client.Get(context.Background(), name, k.blank().object()); err != nil {
-		if e, leaving := w.leaving(key); !leaving || !status.Finalized || string(e.uid) != r.UID {
-			return
+		if w.complaints.Allow(cluster) {
+			w.log.Error(err, "agent sent a status that cannot be read", "cluster", cluster, "key", r.Key)
 		}
+		return key, status, false
 	}
-	w.enqueue(key, outbox.Report{UID: types.UID(r.UID), Status: status, Since: r.Since})
+	return key, status, !ended || status.Finalized
 }
 
 func (w *Works) enqueue(key wire.WorkKey, r outbox.Report) {
@@ -99,7 +117,7 @@ func (w *Works) next(ctx context.Context) bool {
 	}
 	defer w.queue.Done(key)
 	// What comes meanwhile replaces the report that waits.
-	if wait := w.pace.Wait(key); wait > 0 {
+	if wait := w.wait(key); wait > 0 {
 		w.queue.AddAfter(key, wait)
 		return true
 	}
@@ -114,8 +132,22 @@ func (w *Works) next(ctx context.Context) bool {
 		w.log.V(1).Info("status is written again", "work", key.String(), "err", err.Error())
 		return true
 	}
+	r.Done()
 	w.queue.Forget(key)
 	return true
+}
+
+// wait returns how long the next write of a work has to wait. What the hub itself has
+// to say does not wait for what its cluster has had written.
+func (w *Works) wait(key wire.WorkKey) time.Duration {
+	w.mu.Lock()
+	own := w.pending[key].Refused
+	w.mu.Unlock()
+	wait := w.pace.Wait(key)
+	if own {
+		return wait
+	}
+	return max(wait, w.writes.Wait(key.Namespace))
 }
 
 // write brings a report into its work: from the cache first, and from the API
@@ -212,11 +244,12 @@ func (w *Works) writeOver(ctx context.Context, from get, k *kind, key wire.WorkK
 		return nil // overtaken
 	}
 	before := it.status()
-	bring(it, r, metav1.Now())
+	stored := bring(it, r, metav1.Now())
 	if equality.Semantic.DeepEqual(before, it.status()) {
 		w.metrics.Wrote(outbox.ResultUnchanged)
 		return nil
 	}
+	w.writes.Spend(key.Namespace, int64(stored))
 	if err := w.patchStatus(ctx, k, it, before); err != nil {
 		return client.IgnoreNotFound(err)
 	}
@@ -225,8 +258,9 @@ func (w *Works) writeOver(ctx context.Context, from get, k *kind, key wire.WorkK
 	return nil
 }
 
-// bring makes the status of a work that which it has after a report.
-func bring(it item, r outbox.Report, now metav1.Time) {
+// bring makes the status of a work that which it has after a report, and returns the
+// size in bytes of the whole work.
+func bring(it item, r outbox.Report, now metav1.Time) (stored int) {
 	if r.Refused {
 		conditions := it.conditions()
 		*conditions = slices.Clone(*conditions)
@@ -236,7 +270,7 @@ func bring(it item, r outbox.Report, now metav1.Time) {
 	} else {
 		it.merge(r.Status, now)
 	}
-	trim(it, now)
+	return trim(it, now)
 }
 
 // patchStatus writes what is different from before, and nothing if the work is no

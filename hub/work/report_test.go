@@ -6,10 +6,13 @@ package work
 import (
 	"bytes"
 	"encoding/json"
+	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,6 +24,7 @@ import (
 	"github.com/spokelet/spokelet/api/multicluster/v1alpha1"
 	"github.com/spokelet/spokelet/api/outbox"
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/budget"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
@@ -333,3 +337,72 @@ func TestStatusIsTrimmedToWhatFits(t *testing.T) {
 }
 
 func reportOf(s wire.WorkStatus) outbox.Report { return outbox.Report{Status: s} }
+
+func TestAStatusIsDecodedForAWorkThatIsThereAlone(t *testing.T) {
+	k := multicluster()
+	r := newRig(t, clusterNamed(managed), k.named(managed, "w", k.held))
+	bomb := []byte(`{"manifests":[{}` + strings.Repeat(",{}", 400_000) + `]}`)
+	for name, tc := range map[string]struct {
+		reason, cluster, key string
+	}{
+		"another cluster's": {reason: "a spoke is not trusted with others", cluster: "c2", key: "multicluster/c1/w"},
+		"one that is not":   {reason: "names are made up", cluster: managed, key: "multicluster/c1/x"},
+		"no key":            {reason: "so are keys", cluster: managed, key: "x"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			r.receive(tc.cluster, resource.Resource{Key: tc.key, UID: "uid-w", Body: bomb})
+			runtime.ReadMemStats(&after)
+			if grown := after.TotalAlloc - before.TotalAlloc; grown > 1<<20 {
+				t.Errorf("%s: %d bytes were allocated", tc.reason, grown)
+			}
+		})
+	}
+}
+
+func TestWhatAReportHoldsIsGivenBack(t *testing.T) {
+	k := multicluster()
+	r := newRig(t, clusterNamed(managed), k.named(managed, "w", k.held))
+	memory := budget.NewMemory(1000, 1000)
+	receive := func(key string, body []byte) {
+		account := memory.Account(managed)
+		if err := account.Grow(100); err != nil {
+			t.Fatal(err)
+		}
+		r.receive(managed, resource.Resource{Key: key, UID: "uid-w", Body: body, Account: account})
+	}
+	held := func(when string, want int64) {
+		t.Helper()
+		if got := memory.Held(); got != want {
+			t.Errorf("%s: %d bytes are held, want %d", when, got, want)
+		}
+	}
+	receive("multicluster/c1/x", statusBody(t, applied(1, metav1.ConditionTrue)))
+	held("it is about no work", 0)
+	receive("multicluster/c1/w", []byte("{"))
+	held("it cannot be read", 0)
+	receive("multicluster/c1/w", statusBody(t, applied(1, metav1.ConditionTrue)))
+	held("it is to be written", 100)
+	receive("multicluster/c1/w", statusBody(t, applied(1, metav1.ConditionFalse)))
+	held("it takes the place of the one before", 100)
+	r.conflict = 3
+	r.next(t.Context())
+	held("it could not be written", 100)
+	r.next(t.Context())
+	held("it is written", 0)
+}
+
+func TestAnAgentsMistakesAreLoggedNowAndThen(t *testing.T) {
+	k := multicluster()
+	r := newRig(t, clusterNamed(managed), k.named(managed, "w", k.held))
+	lines := 0
+	r.log = funcr.New(func(string, string) { lines++ }, funcr.Options{})
+	for i := range 1000 {
+		r.receive(managed, resource.Resource{Key: "multicluster/c1/w", UID: "uid-w", Body: []byte("{")})
+		r.receive(managed, resource.Resource{Key: strconv.Itoa(i), UID: "uid-w"})
+	}
+	if lines == 0 || lines > 20 {
+		t.Errorf("2000 mistakes made %d lines", lines)
+	}
+}

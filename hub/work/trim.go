@@ -23,16 +23,17 @@ const (
 )
 
 // trim leaves out manifests until the work fits into etcd, those that are well
-// first, and says so in a condition.
-func trim(it item, now metav1.Time) {
+// first, and says so in a condition. It returns the size of the work then, in bytes.
+func trim(it item, now metav1.Time) (stored int) {
 	conditions := it.conditions()
 	if old := meta.FindStatusCondition(*conditions, trimmedType); old != nil {
 		now = old.LastTransitionTime
 		meta.RemoveStatusCondition(conditions, trimmedType)
 	}
-	over := size(it.object()) - outbox.MaxStored
+	stored = size(it.object())
+	over := stored - outbox.MaxStored
 	if over <= 0 {
-		return
+		return stored
 	}
 	left, total := it.shorten(over + trimMargin)
 	*conditions = append(*conditions, metav1.Condition{
@@ -40,6 +41,7 @@ func trim(it item, now metav1.Time) {
 		Message:            fmt.Sprintf("%d of %d manifests are left out: the status is too large to be stored", total-left, total),
 		ObservedGeneration: dialect.Observed(*conditions), LastTransitionTime: now,
 	})
+	return outbox.MaxStored
 }
 
 // shorten returns the entries of a status without some of them, so that their JSON

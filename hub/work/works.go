@@ -27,6 +27,7 @@ import (
 	"github.com/spokelet/spokelet/api/outbox"
 	"github.com/spokelet/spokelet/api/pace"
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/budget"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
@@ -63,6 +64,8 @@ type Config struct {
 	// Healthy gives every manifest of every ManifestWork the well-known condition
 	// rule Healthy.
 	Healthy bool
+	// Writes bounds what is written because of what clusters report; nil has no bounds.
+	Writes *budget.Writes
 	// Events are reported on works.
 	Events     events.EventRecorder
 	Logger     logr.Logger
@@ -98,8 +101,12 @@ type Works struct {
 	metrics *outbox.Metrics
 	queue   workqueue.TypedRateLimitingInterface[wire.WorkKey]
 
-	// pace spaces the statuses of a work that a spoke changes without end.
-	pace pace.Pacer[wire.WorkKey]
+	// pace spaces the statuses of a work that a spoke changes without end, writes those
+	// of all works of a cluster by their size.
+	pace   pace.Pacer[wire.WorkKey]
+	writes *budget.Writes
+	// complaints bounds what is logged of what agents send.
+	complaints pace.Complaints
 
 	mu sync.Mutex
 	// pending is the latest report of each work that is to be written; guarded by mu.
@@ -125,7 +132,7 @@ func New(c Config) (*Works, error) {
 	}
 	w := &Works{
 		kinds: []*kind{multicluster(), manifestWorks(c.HubHash, c.Healthy)},
-		sync:  c.Sync, client: c.Client, live: c.Client, events: c.Events, log: c.Logger, metrics: m,
+		sync:  c.Sync, client: c.Client, live: c.Client, events: c.Events, log: c.Logger, metrics: m, writes: c.Writes,
 		queue:   workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[wire.WorkKey]()),
 		pending: outbox.Box{},
 		written: map[wire.WorkKey]string{},
@@ -133,7 +140,7 @@ func New(c Config) (*Works, error) {
 		warned:  map[types.UID]struct{}{},
 	}
 	c.Sync.Publish(wire.KindWork, w.load)
-	c.Sync.Mirror(wire.KindWorkStatus, resource.HubReceiver{Put: w.receive, About: wire.KindWork})
+	c.Sync.Mirror(wire.KindWorkStatus, resource.HubReceiver{Put: w.receive, Keeps: true, About: wire.KindWork})
 	return w, nil
 }
 

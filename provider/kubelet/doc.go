@@ -8,7 +8,9 @@
 // CA, or a TokenReview), then authorized for the node of its port by a
 // SubjectAccessReview on the subresource that a kubelet would ask for, and only
 // then routed. Any doubt on the way is a 401 or 403. The figures come through
-// the session's door "node" while the request lasts; nothing is kept of them.
+// the session's door "node" while the request lasts; nothing is kept of them. They are
+// parsed a part at a time, and what is not of the node, of its pods on the hub or of
+// their containers is left out.
 //
 // Connections on which no request was authorized are few and short-lived, and the
 // oldest gives way to a newcomer: whoever reaches the port cannot keep others
@@ -23,5 +25,6 @@
 // passed through as bytes, each on a raw stream of the session. Clients of
 // SPDY take the end of a command's error stream for success, so of exec and
 // attach the frames that come back are followed, and a cut is told as a failure
-// before the connection is closed.
+// before the connection is closed. They are counted by pod, namespace and cluster, so
+// that none takes all streams of a session.
 package kubelet

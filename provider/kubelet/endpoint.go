@@ -5,20 +5,13 @@ package kubelet
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"slices"
 	"strings"
 
 	"github.com/spokelet/spokelet/api/door"
-	"github.com/spokelet/spokelet/api/wire"
 )
-
-// maxAnswer bounds what a cluster may answer: figures of all pods that a node
-// may have.
-const maxAnswer = 32 << 20
 
 const (
 	pathHealthz     = "/healthz"
@@ -36,13 +29,12 @@ const (
 	pathContainer   = "/containerLogs"
 )
 
-var errAnswer = errors.New("the cluster's answer is too large")
-
 // endpoint answers for one node.
 type endpoint struct {
 	node    string
 	config  Config
 	buffers *door.Buffers
+	calls   calls           // of all nodes
 	life    context.Context // of the streams, which outlive their requests
 }
 
@@ -86,9 +78,9 @@ func (e *endpoint) route(path string) route {
 		return get(e.healthz)
 	case path == pathMetrics:
 		// The type that kubelets give, and the one that clients parse by.
-		return get(e.figures("text/plain; version=0.0.4; charset=utf-8"))
+		return get(e.figures("text/plain; version=0.0.4; charset=utf-8", filterMetrics))
 	case path == pathStats:
-		return get(e.figures("application/json"))
+		return get(e.figures("application/json", filterStats))
 	case path == pathConfigz:
 		return get(e.configz)
 	case under(path, pathLogs):
@@ -165,56 +157,4 @@ func (e *endpoint) healthz(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	_, _ = io.WriteString(w, "ok")
-}
-
-// figures answers with what the cluster says now.
-func (e *endpoint) figures(contentType string) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
-		defer cancel()
-		way, err := e.config.Door.RoundTripper(ctx, e.node)
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
-			return
-		}
-		body, err := ask(ctx, way, figuresPath(e.node, r.URL.Path))
-		if err != nil {
-			http.Error(w, fmt.Sprintf("cluster %s: %v", e.node, err), http.StatusBadGateway)
-			return
-		}
-		w.Header().Set("Content-Type", contentType)
-		w.Header().Set("X-Content-Type-Options", "nosniff")
-		_, _ = w.Write(body) // a client that went away needs no answer
-	}
-}
-
-// figuresPath is where an agent serves the figures of a node.
-func figuresPath(node, path string) string {
-	if _, group := wire.ParseNodeName(node); group != "" {
-		return wire.NodeGroupPath(group) + path
-	}
-	return path
-}
-
-// ask returns the answer once it is whole: half of one would be read as all.
-func ask(ctx context.Context, way http.RoundTripper, path string) ([]byte, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://node"+path, nil)
-	if err != nil {
-		return nil, fmt.Errorf("request cannot be made: %w", err)
-	}
-	response, err := way.RoundTrip(request)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = response.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("answer was cut off: %w", err)
-	case len(body) > maxAnswer:
-		return nil, errAnswer
-	case response.StatusCode != http.StatusOK:
-		return nil, fmt.Errorf("agent answered %d: %.200q", response.StatusCode, body)
-	}
-	return body, nil
 }

@@ -89,7 +89,7 @@ func TestThePodsOfANodeAreServedByNoOther(t *testing.T) {
 			return authorizer.DecisionAllow, "", nil
 		}),
 		Pods: testPods{web()}, // of spoke1
-		Door: testDoor{"spoke1": says(http.StatusOK, "of the other"), "spoke2": says(http.StatusOK, "of this")},
+		Door: testDoor{"spoke1": says(http.StatusOK, "scrape_error 1\n"), "spoke2": says(http.StatusOK, "scrape_error 2\n"+webMetric)},
 	}}
 	for path, want := range map[string]string{
 		"/exec/team/web/main?output=1":     "404 pod does not exist",
@@ -98,7 +98,7 @@ func TestThePodsOfANodeAreServedByNoOther(t *testing.T) {
 		"/containerLogs/team/web/main":     `404 pod "web" does not exist`,
 		"/pods":                            `200 {"kind":"PodList","apiVersion":"v1","metadata":{},"items":[]}`,
 		"/runningpods/":                    `200 {"kind":"PodList","apiVersion":"v1","metadata":{},"items":[]}`,
-		"/metrics/resource":                "200 of this",
+		"/metrics/resource":                "200 # TYPE scrape_error gauge\nscrape_error 2\n",
 		"/exec/team/web/u1/main?output=1":  "404 pod does not exist",
 		"/portForward/team/web/u1?port=80": "404 pod does not exist",
 	} {

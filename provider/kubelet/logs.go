@@ -56,6 +56,12 @@ func (e *endpoint) log(w http.ResponseWriter, r *http.Request, c call) {
 		refuse(w, r, err)
 		return
 	}
+	leave, err := e.calls.enterPod(e.node, c.pod, true)
+	if err != nil {
+		refuse(w, r, err)
+		return
+	}
+	defer leave()
 	// The cluster answers when there is something to read, which may be hours.
 	defer hold(r.Context()).release()
 	if err := untimed(w); err != nil {

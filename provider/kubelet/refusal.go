@@ -39,12 +39,13 @@ func refuse(w http.ResponseWriter, r *http.Request, err error) {
 		// What follows a refused upgrade on its connection is not HTTP.
 		h.Set("Connection", "close")
 	}
-	if errors.Is(err, tunnel.ErrBusy) {
+	code := codeOf(err)
+	if code == http.StatusTooManyRequests {
 		h.Set("Retry-After", "1")
 	}
 	h.Set("Content-Type", "text/plain; charset=utf-8")
 	h.Set("X-Content-Type-Options", "nosniff")
-	w.WriteHeader(codeOf(err))
+	w.WriteHeader(code)
 	_, _ = io.WriteString(w, err.Error()) // a client that went away needs no answer
 }
 

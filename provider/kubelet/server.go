@@ -21,6 +21,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/spokelet/spokelet/api/door"
+	"github.com/spokelet/spokelet/budget"
 )
 
 const (
@@ -60,8 +61,8 @@ type Dialer interface {
 	Dial(ctx context.Context, door string) (net.Conn, error)
 }
 
-// Config configures a Server. All fields are needed but Address, Pods and
-// Logger.
+// Config configures a Server. All fields are needed but Address, Pods, Memory,
+// Streams and Logger.
 type Config struct {
 	// Address is the IP to listen on; empty means all.
 	Address string
@@ -72,9 +73,13 @@ type Config struct {
 	Authenticator authenticator.Request
 	Authorizer    authorizer.Authorizer
 	Door          Door
-	// Pods are those whose logs and streams are served; nil serves none.
-	Pods   Pods
-	Logger logr.Logger
+	// Pods are those whose logs, streams and figures are served; nil serves none.
+	Pods Pods
+	// Memory is what answers with figures are held on, by cluster; nil has no bounds.
+	Memory *budget.Memory
+	// Streams are those of users through all doors, by cluster; nil has no bounds.
+	Streams *budget.Slots
+	Logger  logr.Logger
 }
 
 // Validate reports what is missing.
@@ -89,6 +94,7 @@ func (c Config) Validate() error {
 type Server struct {
 	config  Config
 	buffers *door.Buffers
+	calls   calls
 
 	mu      sync.Mutex // guards servers
 	servers map[string]*server
@@ -106,7 +112,7 @@ func New(config Config) (*Server, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	return &Server{config: config, buffers: door.NewBuffers(), servers: map[string]*server{}}, nil
+	return &Server{config: config, buffers: door.NewBuffers(), calls: newCalls(config.Streams), servers: map[string]*server{}}, nil
 }
 
 // Open serves the endpoint of a node on a port. A node has one at most: opening
@@ -158,7 +164,7 @@ func (s *Server) server(ctx context.Context, node string) *server {
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	return &server{end: end, done: make(chan struct{}), Server: &http.Server{
 		BaseContext:       func(net.Listener) context.Context { return life },
-		Handler:           &endpoint{node: node, config: s.config, buffers: s.buffers, life: life},
+		Handler:           &endpoint{node: node, config: s.config, buffers: s.buffers, calls: s.calls, life: life},
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       requestTimeout,
 		WriteTimeout:      requestTimeout + headerTimeout,

@@ -191,9 +191,9 @@ func TestWhatTheClusterAnswersIsPassedOnWhole(t *testing.T) {
 			door: testDoor{"spoke1": says(http.StatusServiceUnavailable, "no kubelet answered")},
 		},
 		"too much": {
-			reason: "a peer does not decide what the hub holds", path: "/metrics/resource", want: http.StatusBadGateway,
+			reason: "a peer does not decide what the hub reads", path: "/metrics/resource", want: http.StatusBadGateway,
 			body: "cluster spoke1: the cluster's answer is too large\n",
-			door: testDoor{"spoke1": says(http.StatusOK, strings.Repeat("x", maxAnswer+1))},
+			door: testDoor{"spoke1": says(http.StatusOK, strings.Repeat("x\n", answerBase))},
 		},
 	}
 	for name, tc := range cases {

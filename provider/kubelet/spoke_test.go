@@ -61,9 +61,9 @@ type spoke struct {
 	asked []*http.Request
 }
 
-// newSpoke connects a cluster whose API server answers with serve, and opens its
-// node's endpoint.
-func newSpoke(t *testing.T, serve http.HandlerFunc) *spoke {
+// newSpoke connects a cluster whose API server answers with serve, and opens the
+// endpoint of its node, which has team/web and perhaps more pods.
+func newSpoke(t *testing.T, serve http.HandlerFunc, more ...*corev1.Pod) *spoke {
 	t.Helper()
 	s := &spoke{hub: tunneltest.NewHub(t, nil)}
 	s.agent = s.hub.Connect(t, "spoke1", map[string]http.Handler{
@@ -76,7 +76,7 @@ func newSpoke(t *testing.T, serve http.HandlerFunc) *spoke {
 	})
 	s.fixture = newFixture(t, mayAll(), DoorFunc(func(ctx context.Context, cluster string) (http.RoundTripper, error) {
 		return s.hub.Server.Sessions().Get(ctx, cluster)
-	}), web())
+	}), append(more, web())...)
 	return s
 }
 

@@ -211,17 +211,25 @@ func (e *endpoint) stream(w http.ResponseWriter, r *http.Request, c call) {
 		refuse(w, r, &refusal{http.StatusNotImplemented, errNoStreams.Error()})
 		return
 	}
+	leave, err := e.calls.enterPod(e.node, c.pod, false)
+	if err != nil {
+		refuse(w, r, err)
+		return
+	}
 	out := e.request(r.Context(), http.MethodPost, c)
 	if strings.EqualFold(protocol, protocolWebSocket) {
 		out.Method = http.MethodGet // RFC 6455, section 4.1
 	}
 	negotiate(out.Header, r.Header)
 	door.KeepUpgrade(out.Header, protocol)
-	l := &line{dialer: dialer}
+	l := &line{dialer: dialer, leave: leave}
 	if strings.EqualFold(protocol, protocolSPDY) {
 		l.follow = c.follower()
 	}
-	if err := door.Switch(e.life, w, out, l, func(error) { l.held.release() }); err != nil {
+	if err := door.Switch(e.life, w, out, l, func(error) {
+		l.held.release()
+		leave()
+	}); err != nil {
 		e.broken(w, r, err)
 	}
 }
@@ -262,6 +270,7 @@ type line struct {
 	// follow makes what follows the frames of the protocol; nil follows none.
 	follow func(io.Reader, http.Header) *follower
 	held   *visitor // the client's connection
+	leave  func()   // says that the session has no part in the stream any more
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -302,7 +311,10 @@ func (l *line) connect(res *http.Response, conn net.Conn) (*http.Response, error
 		_ = res.Body.Close()
 		return nil, errNoStreams
 	}
-	c := &cord{Reader: body, WriteCloser: body, conn: conn, kept: l.held.keep}
+	c := &cord{Reader: body, WriteCloser: body, conn: conn, kept: func() {
+		l.leave()
+		l.held.keep()
+	}}
 	if l.follow != nil {
 		c.server = l.follow(body, res.Header)
 		c.Reader = c.server

@@ -146,7 +146,7 @@ func TestAConnectionThatItsClientKeepsGivesWayToItsLike(t *testing.T) {
 		keep := func() (*visitor, net.Conn) {
 			v, theirs := visit(t, p)
 			v.welcome()
-			l := &line{follow: newFollower, held: hold(withVisitor(t.Context(), v))}
+			l := &line{follow: newFollower, held: hold(withVisitor(t.Context(), v)), leave: func() {}}
 			res, err := l.connect(&http.Response{Body: struct{ net.Conn }{}}, nil)
 			if err != nil {
 				t.Fatal(err)

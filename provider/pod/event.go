@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -35,6 +36,9 @@ const (
 	maxEventWord        = 128
 	maxName             = 253
 )
+
+// errEventKey: the key of an event does not name a pod and an event.
+var errEventKey = errors.New("key of an event is not namespace/name/uid")
 
 // eventRef names an event of a pod.
 type eventRef struct {
@@ -69,7 +73,7 @@ func (k *Keeper) receiveEvent(cluster string, r resource.Resource) {
 func (k *Keeper) takeEvent(n *node, r resource.Resource) {
 	e, ok := parseEvent(n.name, r.Key)
 	if !ok {
-		k.config.Logger.Info("agent sent an event whose key cannot be read", "cluster", n.name)
+		k.complain(errEventKey, "agent sent an event that cannot be read", ref{node: n.name})
 		return
 	}
 	h, ok := n.pods[e.key]
@@ -126,12 +130,16 @@ func (k *Keeper) nextEvent(ctx context.Context) bool {
 		return false
 	}
 	defer k.eventQueue.Done(e)
+	if wait := k.config.Writes.Wait(e.node); wait > 0 {
+		k.eventQueue.AddAfter(e, wait)
+		return true
+	}
 	pod, pending, ok := k.pendingEvent(e)
 	if !ok {
 		k.eventQueue.Forget(e)
 		return true
 	}
-	news, err := k.writeEvent(ctx, pod, e.uid, pending)
+	news, err := k.writeEvent(ctx, pod, e, pending)
 	switch {
 	case err != nil && !hopeless(err) && k.eventQueue.NumRequeues(e) < eventTries:
 		k.eventAgain(e, pod, pending.body)
@@ -227,15 +235,16 @@ func (k *Keeper) withEvent(e eventRef, pod *corev1.Pod, f func(*held, eventState
 
 // writeEvent creates an event, or brings the one that is there up to date. It tells
 // whether there was anything to write.
-func (k *Keeper) writeEvent(ctx context.Context, pod *corev1.Pod, uid string, pending eventState) (news bool, err error) {
+func (k *Keeper) writeEvent(ctx context.Context, pod *corev1.Pod, r eventRef, pending eventState) (news bool, err error) {
 	e, err := wire.DecodePodEvent(pending.body)
 	if err != nil {
-		k.config.Logger.Error(err, "agent sent an event that cannot be read", "pod", keyOf(pod).String())
+		k.complain(err, "agent sent an event that cannot be read", r.ref)
 		return false, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	event := eventOf(pod, uid, e)
+	event := eventOf(pod, r.uid, e)
+	k.config.Writes.Spend(r.node, int64(event.Size()))
 	if pending.written {
 		// It may have expired: events do.
 		if err := k.patchEvent(ctx, event); !apierrors.IsNotFound(err) {
@@ -255,6 +264,24 @@ func (k *Keeper) writeEvent(ctx context.Context, pod *corev1.Pod, uid string, pe
 		return false, nil
 	}
 	return true, k.patchEvent(ctx, event)
+}
+
+// warn makes an event of the hub's own about a pod, unless that is there, and reports
+// whether it is.
+func (k *Keeper) warn(ctx context.Context, pod *corev1.Pod, reason, message string) bool {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	// No event of an agent has such a UID, and one of a process before has this.
+	event := eventOf(pod, "hub/"+string(pod.UID)+"/"+message, wire.PodEvent{
+		Type: corev1.EventTypeWarning, Reason: reason, Message: message,
+		Last: metav1.NewMicroTime(time.Now()), Source: reportingController,
+	})
+	_, err := k.config.Client.CoreV1().Events(pod.Namespace).Create(ctx, event, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		k.config.Logger.V(1).Info("an event of a pod is not written", "pod", keyOf(pod).String(), "err", err.Error())
+		return false
+	}
+	return true
 }
 
 // patchEvent brings an event that is there up to date. The error is NotFound when it

@@ -6,6 +6,7 @@ package pod
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -17,6 +18,8 @@ import (
 
 	"github.com/spokelet/spokelet/api/pace"
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/provider/pod/address"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
@@ -51,6 +54,12 @@ type Config struct {
 	Sync Replicator
 	// DaemonSets has the pods of DaemonSets run in the clusters too.
 	DaemonSets bool
+	// Objects says whose ConfigMaps and Secrets pods may have.
+	Objects ObjectPolicy
+	// Address is the hub's own, which no pod of a cluster has.
+	Address netip.Addr
+	// Writes bounds what is written because of what clusters report; nil has no bounds.
+	Writes *budget.Writes
 	// Tokens says for which pods the hub issues tokens of its service accounts.
 	Tokens     TokenPolicy
 	Logger     logr.Logger
@@ -79,6 +88,11 @@ type Keeper struct {
 	tokenQueue workqueue.TypedRateLimitingInterface[ref]
 	// pace spaces the statuses of a pod that the spoke changes without end.
 	pace pace.Pacer[ref]
+	// network is what the hub itself uses, and consents what the records allow.
+	network  *address.Network
+	consents consents
+	// complaints bounds what is logged of what agents send.
+	complaints pace.Complaints
 	// idle is told when a group's node may be idle; nil when nobody asks.
 	idle func()
 
@@ -110,6 +124,7 @@ func New(config Config) (*Keeper, error) {
 		tokenQueue: workqueue.NewTypedRateLimitingQueue(retries[ref]()),
 		nodes:      map[string]*node{},
 	}
+	k.network = address.NewNetwork(config.Address, func() { k.reviewAddresses() })
 	k.objects = newObjects(config)
 	var err error
 	if k.metrics, err = newMetrics(config.Registerer, k.objects.count); err != nil {
@@ -133,6 +148,7 @@ func New(config Config) (*Keeper, error) {
 func (k *Keeper) Start(ctx context.Context) error {
 	var running sync.WaitGroup
 	running.Go(func() { k.objects.run(ctx) })
+	k.followNetwork(ctx, &running)
 	for range writers {
 		running.Go(func() {
 			for k.next(ctx) {
@@ -185,6 +201,7 @@ func (k *Keeper) Watch(ctx context.Context, name string) (stop func()) {
 // Forget drops what is known of a cluster that is no more, in Sync too. A watch
 // of its node that has not ended publishes nothing any more.
 func (k *Keeper) Forget(cluster string) {
+	k.consents.remove(cluster)
 	n := k.find(cluster)
 	if n == nil {
 		k.config.Sync.Forget(cluster)

@@ -24,6 +24,7 @@ import (
 
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/internal/livetest"
+	"github.com/spokelet/spokelet/provider/pod/address"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
@@ -104,7 +105,7 @@ func (h *liveHub) start(shut chan struct{}, change ...func(*Config)) *process {
 	tap.shut = shut
 	p := &process{sync: resource.NewHub(), tap: tap}
 	var err error
-	config := Config{Client: client, Sync: p.sync, Logger: testr.New(h.t), Registerer: prometheus.NewRegistry()}
+	config := Config{Client: client, Sync: p.sync, Objects: ObjectPolicy{Namespaces: []string{AllNamespaces}}, Logger: testr.New(h.t), Registerer: prometheus.NewRegistry()}
 	for _, f := range change {
 		f(&config)
 	}
@@ -121,6 +122,10 @@ func (h *liveHub) start(shut chan struct{}, change ...func(*Config)) *process {
 			h.t.Errorf("Start(): %v", err)
 		}
 	})
+	p.Consent(h.node, Consent{Addresses: limitOf(h.t, "0.0.0.0/0,::/0")})
+	if shut == nil { // else an address would be a write of its own
+		h.awaitTrue("the hub's network is known", p.network.Known)
+	}
 	unwatch := p.Watch(ctx, h.node)
 	p.stop = sync.OnceFunc(func() {
 		cancel()
@@ -128,6 +133,24 @@ func (h *liveHub) start(shut chan struct{}, change ...func(*Config)) *process {
 		running.Wait()
 	})
 	return p
+}
+
+// limitOf is what a record says of addresses.
+func limitOf(t *testing.T, text string) address.Limit {
+	t.Helper()
+	limit, err := address.ParseLimit(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return limit
+}
+
+func (h *liveHub) awaitTrue(what string, ok func() bool) {
+	h.t.Helper()
+	err := wait.PollUntilContextTimeout(h.t.Context(), time.Millisecond, livetest.Patience, true, func(context.Context) (bool, error) { return ok(), nil })
+	if err != nil {
+		h.t.Fatalf("%s: %v", what, err)
+	}
 }
 
 // pod makes a pod on the node, which goes with the test.
@@ -175,6 +198,31 @@ func (h *liveHub) await(what string, pod *corev1.Pod, ok func(*corev1.Pod) bool)
 func isRunning(p *corev1.Pod) bool { return p != nil && p.Status.Phase == corev1.PodRunning }
 
 func isGone(p *corev1.Pod) bool { return p == nil }
+
+func TestARealHubTakesBackTheAddressesOfAPod(t *testing.T) {
+	h := newLiveHub(t)
+	p, a := h.start(nil), newAgent(t)
+	defer p.stop()
+	defer a.connect(p.Keeper, p.sync, h.node)()
+	pod := h.pod("")
+	a.await("the pod is bound", func() bool { return a.pods[keyOf(pod).String()].Pod.UID == pod.UID })
+	said := running()
+	setAddresses(said, []string{"10.1.0.7", "fd01::7"}, []string{"192.0.2.7"})
+	a.says(pod, wire.PodStatus{Generation: pod.Generation, Status: said})
+	shows := func(want string) func(*corev1.Pod) bool {
+		return func(p *corev1.Pod) bool {
+			pod, host := addressesOf(&p.Status)
+			return isRunning(p) && strings.Join(append(pod, host...), " ") == want
+		}
+	}
+	h.await("shown with its addresses", pod, shows("10.1.0.7 10.1.0.7 fd01::7 192.0.2.7 192.0.2.7"))
+	p.Consent(h.node, Consent{Addresses: limitOf(t, "fd01::/64")})
+	h.await("shown with one", pod, shows("fd01::7 fd01::7 "))
+	p.Consent(h.node, Consent{Addresses: limitOf(t, address.None)})
+	h.await("shown with none", pod, shows(" "))
+	p.Consent(h.node, Consent{Addresses: limitOf(t, "10.1.0.0/16,192.0.2.7/32")})
+	h.await("shown with those of IPv4", pod, shows("10.1.0.7 10.1.0.7 192.0.2.7 192.0.2.7"))
+}
 
 func TestALifeOfAPodOnARealHub(t *testing.T) {
 	h := newLiveHub(t)

@@ -61,6 +61,10 @@ type held struct {
 	refs []wire.PodObjectKey
 	// report is the agent's last, nil before the first.
 	report *report
+	// dropped: an address of the last report is not shown; warned is what an event of
+	// the pod says of that.
+	dropped bool
+	warned  string
 	// released: its deletion was confirmed. The watch may not have it yet.
 	released bool
 	// events are those that the agent has, by UID.

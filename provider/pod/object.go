@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,8 +17,30 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/spokelet/spokelet/api/podref"
 	"github.com/spokelet/spokelet/api/wire"
 )
+
+// AllNamespaces, as the only one of [ObjectPolicy], stands for every namespace.
+const AllNamespaces = "*"
+
+// ObjectPolicy says whose ConfigMaps and Secrets pods may have. Whoever controls the
+// cluster that a pod runs in has what the pod refers to.
+type ObjectPolicy struct {
+	// Namespaces are the only ones whose objects are sent to clusters; none when empty.
+	Namespaces []string
+}
+
+func (p ObjectPolicy) allows(namespace string) bool {
+	return slices.Contains(p.Namespaces, namespace) || slices.Contains(p.Namespaces, AllNamespaces)
+}
+
+// mayRead tells whether the hub may ask its API server for an object: what is sent with
+// tokens of the hub is its authority, which every namespace has.
+func (k *Keeper) mayRead(ref wire.PodObjectKey, issued bool) bool {
+	authority := ref.Kind == wire.PodObjectConfigMap && ref.Name == podref.RootCA
+	return k.config.Objects.allows(ref.Namespace) || issued && authority
+}
 
 // reflector follows one object by its name.
 func (o *objects) reflector(obj *object) *cache.Reflector {

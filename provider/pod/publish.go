@@ -4,6 +4,7 @@
 package pod
 
 import (
+	"fmt"
 	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -21,6 +22,9 @@ const (
 	ReasonDaemonSetPod = "DaemonSetPod"
 	// ReasonMirrorPod: the pod is the image of one that a kubelet has from a file.
 	ReasonMirrorPod = "MirrorPod"
+	// ReasonObjectNotAllowed: the pod refers to a ConfigMap or a Secret of a namespace
+	// whose objects are not sent to clusters.
+	ReasonObjectNotAllowed = "ObjectNotAllowed"
 
 	daemonSetPod = "a DaemonSet is for every node, and this node is a whole cluster: the hub takes such pods only with its option pods.daemonSets"
 	mirrorPod    = "the pod mirrors one that a kubelet has from a file, which this node has none of"
@@ -38,11 +42,28 @@ func (k *Keeper) refusal(pod *corev1.Pod) *wire.PodStatus {
 	case !k.config.DaemonSets && ofDaemonSet(pod):
 		r.Reason, r.Message = ReasonDaemonSetPod, daemonSetPod
 	default:
-		return nil
+		denied, ok := k.deniedObject(pod)
+		if !ok {
+			return nil
+		}
+		r.Reason = ReasonObjectNotAllowed
+		r.Message = wire.Line(fmt.Sprintf("the pod refers to %s %q, and namespace %q is not in the hub's option pods.namespaces", denied.Kind, denied.Name, denied.Namespace))
 	}
 	r.Generation = pod.Generation
 	r.Gone = pod.DeletionTimestamp != nil
 	return &r
+}
+
+// deniedObject returns the first object, by kind and name, that a pod refers to and that
+// it may not have.
+func (k *Keeper) deniedObject(pod *corev1.Pod) (wire.PodObjectKey, bool) {
+	issued := k.issues(pod)
+	for _, ref := range refsOf(pod, issued) {
+		if !k.mayRead(ref, issued) {
+			return ref, true
+		}
+	}
+	return wire.PodObjectKey{}, false
 }
 
 func ofDaemonSet(pod *corev1.Pod) bool {
@@ -64,10 +85,12 @@ func (k *Keeper) publish(n *node, key wire.PodKey, h *held) {
 		return
 	}
 	h.issued = k.issues(h.pod)
-	k.refer(n, h, refsOf(h.pod, h.issued))
+	// A pod that was in its cluster before the option was narrowed keeps there what it
+	// has. The API server is not asked for it: it would refuse, again and again.
+	k.refer(n, h, slices.DeleteFunc(refsOf(h.pod, h.issued), func(ref wire.PodObjectKey) bool { return !k.mayRead(ref, h.issued) }))
 	h.sent = true
 	k.entitle(n, key, h)
-	r, err := encode(h.pod, h.issued)
+	r, err := k.encode(n.name, h.pod, h.issued)
 	if err == nil {
 		err = k.config.Sync.Source(n.name, wire.KindPod).Put(r)
 	}
@@ -114,10 +137,11 @@ func refsOf(pod *corev1.Pod, issued bool) []wire.PodObjectKey {
 }
 
 // encode makes of a pod what an agent gets of it.
-func encode(pod *corev1.Pod, issued bool) (resource.Resource, error) {
+func (k *Keeper) encode(cluster string, pod *corev1.Pod, issued bool) (resource.Resource, error) {
 	_, group := wire.ParseNodeName(pod.Spec.NodeName)
+	allowed, _ := k.consents.of(cluster)
 	body, err := wire.Pod{
-		Group: group,
+		Group: group, SplitLabel: allowed.SplitLabel,
 		Pod: corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{
 				Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID, Generation: pod.Generation,
@@ -158,7 +182,7 @@ func (k *Keeper) load(cluster, key string) (resource.Resource, bool) {
 	if !ok {
 		return resource.Resource{}, false // its Delete follows
 	}
-	r, err := encode(pod, issued)
+	r, err := k.encode(cluster, pod, issued)
 	return r, err == nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/budget"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
@@ -54,12 +55,17 @@ func (k *Keeper) receive(cluster string, r resource.Resource) {
 	k.arrive(cluster, arrival{kind: wire.KindPodStatus, Resource: r})
 }
 
+// maxDecoded bounds what a report may take in memory once it is decoded, in bytes: many
+// times what the largest status of an agent of ours takes. Every writer decodes one.
+const maxDecoded = 4 << 20
+
 // fits tells whether an agent of ours would say so much. What is said is kept.
 func (a arrival) fits() bool {
+	limit := wire.PodStatusMaxBytes
 	if a.kind == wire.KindPodEvent {
-		return len(a.Body) <= wire.PodEventMaxBytes
+		limit = wire.PodEventMaxBytes
 	}
-	return len(a.Body) <= wire.PodStatusMaxBytes
+	return len(a.Body) <= limit && budget.DecodedJSON(a.Body) <= maxDecoded
 }
 
 func (k *Keeper) arrive(cluster string, a arrival) {
@@ -85,7 +91,7 @@ func (k *Keeper) arrived(n *node, a arrival) {
 	}
 	key, err := wire.ParsePodKey(a.Key)
 	if err != nil {
-		k.config.Logger.Error(err, "agent sent a status that cannot be read", "cluster", n.name)
+		k.complain(err, "agent sent a status that cannot be read", ref{node: n.name})
 		return
 	}
 	h, ok := n.pods[key]

@@ -50,12 +50,16 @@ func newRig(t *testing.T, config Config, client *fake.Clientset) *rig {
 	t.Helper()
 	r := &rig{t: t, client: client, hub: resource.NewHub()}
 	config.Client, config.Sync = client, r.hub
+	if config.Objects.Namespaces == nil {
+		config.Objects.Namespaces = []string{AllNamespaces}
+	}
 	config.Logger, config.Registerer = testr.New(t), prometheus.NewRegistry()
 	k, err := New(config)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.Keeper = k
+	k.Consent(spoke, Consent{})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- k.Start(ctx) }()

@@ -166,7 +166,7 @@ func (k *Keeper) put(n *node, pod *corev1.Pod) {
 	}
 	h.pod = pod
 	k.publish(n, key, h)
-	if h.report != nil || !h.sent || h.waits() {
+	if h.report != nil || !h.sent || h.waits() || k.claimsOthers(n, h) {
 		k.queue.Add(ref{node: n.name, key: key})
 	}
 }

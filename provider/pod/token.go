@@ -15,7 +15,6 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/spokelet/spokelet/api/podref"
@@ -34,8 +33,6 @@ const (
 	// renewSpread is the part of that time by which a token is renewed earlier at most,
 	// so that those that were issued together are not renewed together.
 	renewSpread = 50
-
-	systemNamespaces = "kube-"
 )
 
 var (
@@ -48,18 +45,12 @@ var (
 type TokenPolicy struct {
 	// Issue is the hub's consent.
 	Issue bool
-	// Namespaces, when not empty, are the only ones whose accounts get tokens. When it
-	// is empty all do but kube-* and Own.
+	// Namespaces are the only ones whose accounts get tokens.
 	Namespaces []string
-	// Own is the hub's namespace.
-	Own string
 }
 
 func (p TokenPolicy) allows(namespace string) bool {
-	if len(p.Namespaces) > 0 {
-		return p.Issue && slices.Contains(p.Namespaces, namespace)
-	}
-	return p.Issue && namespace != p.Own && !strings.HasPrefix(namespace, systemNamespaces)
+	return p.Issue && slices.Contains(p.Namespaces, namespace)
 }
 
 // issues tells whether the tokens that a pod asks for are those of the hub.
@@ -353,19 +344,8 @@ func (k *Keeper) issuedTokens(r ref, pod *corev1.Pod, got map[string]grant, fail
 // warnOfTokens says on a pod that runs, once until that heals, which tokens of it are
 // refused: its status stays that of the pod.
 func (k *Keeper) warnOfTokens(ctx context.Context, r ref, pod *corev1.Pod, message string) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	now := metav1.NewMicroTime(time.Now())
-	// No event of an agent has such a UID, and one of a process before has this.
-	event := eventOf(pod, "hub/"+string(pod.UID)+"/"+message, wire.PodEvent{
-		Type: corev1.EventTypeWarning, Reason: ReasonTokenNotIssued, Message: message,
-		Last: now, Source: reportingController,
-	})
-	_, err := k.config.Client.CoreV1().Events(pod.Namespace).Create(ctx, event, metav1.CreateOptions{})
-	if err != nil && !apierrors.IsAlreadyExists(err) {
-		// It is said with the next attempt.
-		k.config.Logger.V(1).Info("an event of a pod is not written", "pod", r.key.String(), "err", err.Error())
-		return
+	if !k.warn(ctx, pod, ReasonTokenNotIssued, message) {
+		return // it is said with the next attempt
 	}
 	k.withPod(r, func(h *held) {
 		if h.pod.UID == pod.UID && h.grants != nil {

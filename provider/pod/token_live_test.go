@@ -45,7 +45,7 @@ func (h *liveHub) review(token string) authenticationv1.TokenReviewStatus {
 	return review.Status
 }
 
-func issueTokens(c *Config) { c.Tokens = TokenPolicy{Issue: true} }
+func issueTokens(c *Config) { c.Tokens = TokenPolicy{Issue: true, Namespaces: []string{"default"}} }
 
 func TestARealHubTakesATokenForAsLongAsItsPodIsThere(t *testing.T) {
 	h := newLiveHub(t)

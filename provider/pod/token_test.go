@@ -140,7 +140,9 @@ func (r *rig) one(pod *corev1.Pod) string {
 	return ""
 }
 
-func issuing() Config { return Config{Tokens: TokenPolicy{Issue: true, Own: "spokelet-system"}} }
+func issuing() Config {
+	return Config{Tokens: TokenPolicy{Issue: true, Namespaces: []string{"default"}}}
+}
 
 func TestWhoseAccountsGetTokens(t *testing.T) {
 	cases := map[string]struct {
@@ -150,9 +152,7 @@ func TestWhoseAccountsGetTokens(t *testing.T) {
 		want      bool
 	}{
 		"nobody's":                 {reason: "the hub did not consent", policy: TokenPolicy{Namespaces: []string{"shop"}}, namespace: "shop"},
-		"any":                      {reason: "no limit was set", policy: TokenPolicy{Issue: true, Own: "spokelet-system"}, namespace: "shop", want: true},
-		"those of the system":      {reason: "accounts there have the rights of the whole hub", policy: TokenPolicy{Issue: true}, namespace: "kube-system"},
-		"the hub's own":            {reason: "a spoke that has its account is the hub", policy: TokenPolicy{Issue: true, Own: "spokelet-system"}, namespace: "spokelet-system"},
+		"any":                      {reason: "no namespace was named", policy: TokenPolicy{Issue: true}, namespace: "shop"},
 		"one that is named":        {reason: "that is the limit", policy: TokenPolicy{Issue: true, Namespaces: []string{"shop"}}, namespace: "shop", want: true},
 		"one that is not named":    {reason: "that is the limit", policy: TokenPolicy{Issue: true, Namespaces: []string{"shop"}}, namespace: "till"},
 		"one of the system, named": {reason: "its owner said so", policy: TokenPolicy{Issue: true, Namespaces: []string{"kube-system"}}, namespace: "kube-system", want: true},

@@ -50,13 +50,17 @@ func (k *Keeper) next(ctx context.Context) bool {
 		k.queue.Forget(r)
 		return true
 	}
+	if wait := k.debt(t); wait > 0 {
+		k.queue.AddAfter(r, wait)
+		return true
+	}
 	err := k.perform(ctx, t)
 	switch {
 	case err == nil, errors.Is(err, errGone):
 	case apierrors.IsInvalid(err):
 		// Another try would bring the same: the agent's next report may be better.
 		k.metrics.wrote(resultRefused)
-		k.config.Logger.Error(err, "the status of a pod is refused", "node", r.node, "pod", r.key.String())
+		k.complain(err, "the status of a pod is refused", r)
 	default:
 		k.queue.AddRateLimited(r)
 		k.metrics.wrote(resultError)
@@ -66,6 +70,22 @@ func (k *Keeper) next(ctx context.Context) bool {
 	k.queue.Forget(r)
 	k.performed(t)
 	return true
+}
+
+// debt is how long a task has to wait for what its cluster has had written. What the
+// hub itself has to say of a pod does not wait.
+func (k *Keeper) debt(t task) time.Duration {
+	if t.report == nil {
+		return 0
+	}
+	return k.config.Writes.Wait(t.node)
+}
+
+// complain logs what is wrong with what an agent sent, unless that is often.
+func (k *Keeper) complain(err error, message string, r ref) {
+	if k.complaints.Allow(r.node) {
+		k.config.Logger.Error(err, message, "cluster", r.node, "pod", r.key.String())
+	}
 }
 
 // task returns what is to be done about a pod, if anything.
@@ -90,11 +110,11 @@ func (k *Keeper) task(r ref) (task, bool) {
 		k.queue.AddAfter(r, wait)
 	}
 	if h.report == nil {
-		return task{}, false
+		return t, k.claimsOthers(n, h)
 	}
 	said, err := wire.DecodePodStatus(h.report.body)
 	if err != nil {
-		k.config.Logger.Error(err, "agent sent a status that cannot be read", "cluster", n.name, "pod", r.key.String())
+		k.complain(err, "agent sent a status that cannot be read", r)
 		h.report = nil
 		return task{}, false
 	}
@@ -102,7 +122,11 @@ func (k *Keeper) task(r ref) (task, bool) {
 	// Of a cluster that is cut off nothing is written. That nothing of a pod is left
 	// there stays true.
 	current := n.streams > 0 && (n.live || h.report.fresh)
-	return t, current || confirms(t.pod, said)
+	if current || confirms(t.pod, said) {
+		return t, true
+	}
+	t.said, t.report = wire.PodStatus{}, nil
+	return t, k.claimsOthers(n, h)
 }
 
 // said returns what the hub itself has to say of a pod, or when to ask again; n.mu
@@ -122,6 +146,7 @@ func (k *Keeper) perform(ctx context.Context, t task) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	status := merge(t.pod, t.said, metav1.Now())
+	defer k.warnOfAddresses(ctx, t, k.showAddresses(t, &status))
 	if !equality.Semantic.DeepEqual(t.pod.Status, status) {
 		err := k.write(ctx, t, status)
 		last := confirms(t.pod, t.said) && refused(err)
@@ -131,7 +156,7 @@ func (k *Keeper) perform(ctx context.Context, t task) error {
 		if last {
 			// Its end does not wait for a status that nobody takes.
 			k.metrics.wrote(resultRefused)
-			k.config.Logger.Error(err, "the last status of a pod is refused", "node", t.node, "pod", t.key.String())
+			k.complain(err, "the last status of a pod is refused", t.ref)
 		}
 	}
 	if confirms(t.pod, t.said) && !t.released {
@@ -162,6 +187,7 @@ func (k *Keeper) write(ctx context.Context, t task, status corev1.PodStatus) err
 		return err
 	}
 	k.pace.Spend(t.ref)
+	k.config.Writes.Spend(t.node, int64(t.pod.Size()-t.pod.Status.Size()+status.Size()))
 	pods := k.config.Client.CoreV1().Pods(t.key.Namespace)
 	written, err := pods.Patch(ctx, t.key.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 	switch {

@@ -5,10 +5,13 @@ package pod
 
 import (
 	"errors"
+	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,6 +20,8 @@ import (
 
 	"github.com/spokelet/spokelet/api/pace"
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
 func TestAStatusThatChangesWithoutEndIsWrittenAtASteadyRate(t *testing.T) {
@@ -44,6 +49,96 @@ func TestAStatusThatChangesWithoutEndIsWrittenAtASteadyRate(t *testing.T) {
 			t.Errorf("the last status is %d", got)
 		}
 	}, podNamed("hot"), podNamed("calm"))
+}
+
+func TestLargeStatusesThatChangeWithoutEndAreWrittenAtARateOfBytes(t *testing.T) {
+	const burst, rate, large = 1 << 20, 100 << 10, 25 << 10
+	writes := budget.NewWrites(budget.Rate{PerSecond: rate, Burst: burst}, budget.Rate{PerSecond: 1 << 30, Burst: 1 << 30})
+	other := func(p *corev1.Pod) { p.Spec.NodeName = "spoke2" }
+	inBubble(t, Config{Writes: writes}, func(r *rig) {
+		r.watch(spoke)
+		r.watch("spoke2")
+		defer r.connect(spoke)()
+		defer r.connect("spoke2")()
+		r.requests()
+		said := wire.PodStatus{Generation: 1, Status: running()}
+		for i := range 200 { // 20 s
+			said.Status.Message = strings.Repeat("m", large) + strconv.Itoa(i)
+			r.says(spoke, podNamed("hot"), said)
+			<-time.After(100 * time.Millisecond)
+		}
+		n := r.requests()["patch pods"]
+		if most := (burst+20*rate)/large + 1; n > most || n < most*8/10 {
+			t.Errorf("%d writes of %d bytes in 20 s, want at most %d", n, large, most)
+		}
+		r.says("spoke2", podNamed("calm", other), wire.PodStatus{Generation: 1, Status: running()})
+		if got := r.pod("calm").Status.Phase; got != corev1.PodRunning {
+			t.Errorf("a pod of another cluster waits: %s", got)
+		}
+		writes.Spend(spoke, 10*burst)
+		r.receiveEvent(spoke, resource.Resource{Key: "default/hot/e1", UID: "uid-of-hot", Body: encoded(t, pulled(1, early2000))})
+		synctest.Wait()
+		if n := r.requests()["create events"]; n != 0 {
+			t.Errorf("%d events do not wait", n)
+		}
+		<-time.After(3 * time.Minute)
+		synctest.Wait()
+		if got := r.pod("hot").Status.Message; !strings.HasSuffix(got, "m199") {
+			t.Error("the last status is not there")
+		}
+		if n := r.requests()["create events"]; n != 1 {
+			t.Errorf("%d events are written, want one", n)
+		}
+	}, podNamed("hot"), podNamed("calm", other))
+}
+
+func TestWhatTheHubSaysOfAPodWaitsForNoDebt(t *testing.T) {
+	writes := budget.NewWrites(budget.Rate{PerSecond: 1, Burst: 1}, budget.Rate{PerSecond: 1 << 30, Burst: 1 << 30})
+	inBubble(t, Config{Writes: writes}, func(r *rig) {
+		writes.Spend(spoke, 1<<20)
+		r.watch(spoke)
+		<-time.After(2 * answerWithin)
+		synctest.Wait()
+		if got := r.pod("a").Status.Reason; got != ReasonNotSent {
+			t.Errorf("reason %q, want %q", got, ReasonNotSent)
+		}
+	}, podNamed("a"))
+}
+
+func TestAStatusThatIsLargeOnceItIsDecodedIsDropped(t *testing.T) {
+	inBubble(t, Config{}, func(r *rig) {
+		r.watch(spoke)
+		defer r.connect(spoke)()
+		body := []byte(`{"generation":1,"status":{"phase":"Running","containerStatuses":[{}` + strings.Repeat(",{}", 60_000) + `]}}`)
+		r.receive(spoke, resource.Resource{Key: "default/a", UID: "uid-of-a", Body: body})
+		r.withPod(ref{node: spoke, key: keyOf(podNamed("a"))}, func(h *held) {
+			if h.report != nil {
+				t.Errorf("%d bytes that become megabytes are kept", len(h.report.body))
+			}
+		})
+		r.says(spoke, podNamed("a"), wire.PodStatus{Generation: 1, Status: running()})
+		if got := r.pod("a").Status.Phase; got != corev1.PodRunning {
+			t.Errorf("the next status is not taken: %s", got)
+		}
+	}, podNamed("a"))
+}
+
+func TestAnAgentsMistakesAreLoggedNowAndThen(t *testing.T) {
+	inBubble(t, Config{}, func(r *rig) {
+		r.watch(spoke)
+		defer r.connect(spoke)()
+		lines := 0
+		r.config.Logger = funcr.New(func(string, string) { lines++ }, funcr.Options{})
+		for i := range 1000 {
+			r.receive(spoke, resource.Resource{Key: "default/a", UID: "uid-of-a", Body: []byte("{")})
+			r.receive(spoke, resource.Resource{Key: strconv.Itoa(i), UID: "uid-of-a"})
+			r.receiveEvent(spoke, resource.Resource{Key: strconv.Itoa(i), UID: "uid-of-a"})
+			synctest.Wait()
+		}
+		if lines == 0 || lines > 20 {
+			t.Errorf("3000 mistakes made %d lines", lines)
+		}
+	}, podNamed("a"))
 }
 
 func TestAWriteThatFails(t *testing.T) {

@@ -25,7 +25,7 @@ func newJourney(t *testing.T) *journey {
 	t.Helper()
 	j := &journey{t: t, source: NewSource("k"), now: time.Unix(1_000_000, 0)}
 	m := NewMirror("k", Receiver{Put: func(r Resource) { j.received = append(j.received, r) }})
-	j.feed, j.intake = j.source.open(func() {}), m.open()
+	j.feed, j.intake = j.source.open(nil, func() {}), m.open()
 	if err := j.feed.inventory(j.intake.inventory()[0].GetInventory()); err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func (j *journey) travel() (ages []time.Duration) {
 	j.t.Helper()
 	there := j.now.AddDate(1, 0, 0)
 	for m := j.feed.next(j.now); m != nil; m = j.feed.next(j.now) {
-		if err := j.intake.put(m.GetPut(), there); err != nil {
+		if err := j.intake.put(m.GetPut(), nil, there); err != nil {
 			j.t.Fatal(err)
 		}
 		age := time.Duration(-1)

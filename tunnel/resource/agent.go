@@ -35,7 +35,7 @@ func NewAgent(sources []*Source, mirrors []*Mirror) (*Agent, error) {
 	}
 	a := &Agent{exchange: exchange{ends: func() ([]*Source, []*Mirror) { return sources, mirrors }}}
 	_, a.handler = rpcv1connect.NewSyncServiceHandler(service{a},
-		connect.WithReadMaxBytes(maxMessage), connect.WithCompressMinBytes(compressAbove))
+		connect.WithReadMaxBytes(MaxBody+header), connect.WithCompressMinBytes(compressAbove))
 	return a, nil
 }
 

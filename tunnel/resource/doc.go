@@ -31,14 +31,25 @@
 //
 // A pending change is a key, not a body: however often a resource changes while
 // the stream is slow, it is queued once and sent in its latest version. A body
-// above [MaxBody] is refused by [Source.Put] and leaves the stream alone. What a
-// peer can make us hold is bounded by [MaxResources] references per kind.
+// above [MaxBody], or [MaxReport] from an agent, is refused by [Source.Put] and leaves
+// the stream alone. What a peer can make us hold is bounded by [MaxResources]
+// references per kind.
+//
+// An agent is not trusted, so its hub bounds what it takes, in this order: the message,
+// decompressed, by MaxReport and a little; the references in it, before they are
+// made; the body by what it may take once it is decoded ([budget.DecodedJSON]), on the
+// cluster's account, before any receiver sees it; and an inventory by the account and
+// by a time, until it is answered. What does not fit now waits, and with it that
+// cluster's stream and no other; what can never fit is dropped and logged, and the
+// stream goes on. See [Hub.Limit].
 //
 // # Structure
 //
 // source.go and mirror.go are pure state machines: no goroutine, no clock, no
 // I/O. stream.go moves their messages, agent.go and hub.go are the two ends. At
 // most one stream serves a pair of ends; a newer one takes over from an older.
+//
+// limits.go is what a hub bounds.
 //
 // Callbacks run on the stream's reading goroutine, one at a time per mirror:
 // they must not block, for they hold up every kind of that session.

@@ -9,11 +9,15 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 
 	"connectrpc.com/connect"
+	"github.com/go-logr/logr"
 
+	"github.com/spokelet/spokelet/api/pace"
 	"github.com/spokelet/spokelet/api/rpc/v1/rpcv1connect"
+	"github.com/spokelet/spokelet/budget"
 )
 
 // door is the URL at which every session serves Sync.
@@ -22,7 +26,10 @@ const door = "http://sync"
 // HubReceiver is a [Receiver] for every cluster. The calls for one cluster never
 // overlap, those for different clusters do; none may block.
 type HubReceiver struct {
-	Put    func(cluster string, r Resource)
+	Put func(cluster string, r Resource)
+	// Keeps: Put, or whoever it hands a resource on to, closes the resource's Account,
+	// once what was decoded is of no more use. Without Keeps that is when Put returns.
+	Keeps  bool
 	Delete func(cluster, key string)
 	Synced func(cluster string)
 	// Known is that of [Receiver].
@@ -50,6 +57,10 @@ type Hub struct {
 	asked     map[string]HubAsked
 	mirrored  map[string]HubReceiver
 	clusters  map[string]*cluster
+	memory    *budget.Memory
+	log       logr.Logger
+	// complaints bounds what is logged of what agents send.
+	complaints pace.Complaints
 }
 
 type cluster struct {
@@ -63,8 +74,18 @@ func NewHub() *Hub {
 	return &Hub{published: map[string]HubLoad{}, asked: map[string]HubAsked{}, mirrored: map[string]HubReceiver{}, clusters: map[string]*cluster{}}
 }
 
+// Limit has what agents send counted as it will be once it is decoded, on the accounts
+// of their clusters, before it is: what does not fit now waits, with all that the same
+// agent sends after it; what can never fit is dropped and logged. It is to be called
+// before the first Run and Source.
+func (h *Hub) Limit(memory *budget.Memory, log logr.Logger) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.memory, h.log = memory, log
+}
+
 // Publish declares a kind that the hub is the source of. With load the sources
-// keep no bodies (see NewLazySource); nil keeps them.
+// keep no bodies (see newSource); nil keeps them.
 func (h *Hub) Publish(kind string, load HubLoad) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -116,8 +137,13 @@ func (h *Hub) cluster(name string) *cluster {
 		return c
 	}
 	c := &cluster{sources: map[string]*Source{}, mirrors: map[string]*Mirror{}}
+	c.exchange.limits = &limits{memory: h.memory, owner: name, maxBody: MaxReport, refused: func(kind, key string, err error) {
+		if h.complaints.Allow(name) {
+			h.log.Error(err, "agent sent more than is taken", "cluster", name, "kind", kind, "key", key)
+		}
+	}}
 	for kind, load := range h.published {
-		c.sources[kind] = NewLazySource(kind, bindLoad(name, load))
+		c.sources[kind] = newSource(kind, bindLoad(name, load), MaxBody)
 		if asked := h.asked[kind]; asked != nil {
 			c.sources[kind].asked = func() func() { return asked(name) }
 		}
@@ -146,7 +172,7 @@ func bindLoad(name string, load HubLoad) Load {
 }
 
 func bindReceiver(name string, r HubReceiver) Receiver {
-	var out Receiver
+	out := Receiver{keeps: r.Keeps}
 	if r.Put != nil {
 		out.Put = func(v Resource) { r.Put(name, v) }
 	}
@@ -168,7 +194,7 @@ func (h *Hub) Run(ctx context.Context, name string, session http.RoundTripper) e
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	client := rpcv1connect.NewSyncServiceClient(&http.Client{Transport: session}, door,
-		connect.WithReadMaxBytes(maxMessage), connect.WithSendGzip(), connect.WithCompressMinBytes(compressAbove))
+		connect.WithCodec(counting{}), connect.WithReadMaxBytes(MaxReport+header), connect.WithSendGzip(), connect.WithCompressMinBytes(compressAbove))
 	h.mu.Lock()
 	c := h.cluster(name)
 	h.mu.Unlock()
@@ -190,7 +216,21 @@ func (h *Hub) Run(ctx context.Context, name string, session http.RoundTripper) e
 	err := c.exchange.serve(ctx, stream, begin, abort)
 	if connect.CodeOf(err) == connect.CodeAborted {
 		// The agent has let go of this stream for another, or another process.
-		return fmt.Errorf("%w: by the agent: %w", ErrSuperseded, err)
+		return fmt.Errorf("%w: by the agent: %w", ErrSuperseded, brief{err})
 	}
-	return err
+	return brief{err}
 }
+
+// maxReason bounds the text of why a stream ended, which is the agent's to write and
+// goes to the hub's log.
+const maxReason = 1024
+
+// brief is an error whose text is cut.
+type brief struct{ whole error }
+
+func (b brief) Error() string {
+	text := b.whole.Error()
+	return strings.ToValidUTF8(text[:min(len(text), maxReason)], "")
+}
+
+func (b brief) Unwrap() error { return b.whole }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	rpcv1 "github.com/spokelet/spokelet/api/rpc/v1"
+	"github.com/spokelet/spokelet/budget"
 )
 
 // Receiver is told what changes in a mirror. Every field may be nil. The calls
@@ -29,6 +30,8 @@ type Receiver struct {
 	// known goes to Put all the same, and the next stream brings it again: a peer
 	// cannot have us hold names that it makes up.
 	Known func(key string) bool
+	// keeps: Put closes the account of what it was handed. Nil accounts may be closed.
+	keeps bool
 }
 
 // firstCrowd is the number of references up to which a mirror is not tidied.
@@ -142,7 +145,15 @@ func (i *intake) inventory() []*rpcv1.SyncMessage {
 	}
 }
 
-func (i *intake) put(p *rpcv1.Resource, now time.Time) error {
+// put takes a resource whose cost is on the account. What was handed over may keep
+// that; in all other cases it is closed.
+func (i *intake) put(p *rpcv1.Resource, account *budget.Account, now time.Time) error {
+	handed := false
+	defer func() {
+		if !handed || !i.mirror.receiver.keeps {
+			account.Close()
+		}
+	}()
 	ref, err := decodeRef(p.GetRef())
 	if err != nil {
 		return err
@@ -164,8 +175,10 @@ func (i *intake) put(p *rpcv1.Resource, now time.Time) error {
 		return err
 	}
 	if m.receiver.Put != nil {
+		handed = true
 		m.receiver.Put(Resource{
 			Key: ref.Key, UID: ref.UID, Generation: ref.Generation, Body: p.GetBody(), Since: sinceOf(p.GetAgeMicros(), now),
+			Account: account,
 		})
 	}
 	return nil

@@ -17,7 +17,7 @@ import (
 func takes(t *testing.T, m *Mirror, key, body string) error {
 	t.Helper()
 	r := Resource{Key: key, Body: []byte(body)}
-	return m.open().put(put(m.kind, RefOf(r), r.Body, 0).GetPut(), time.Time{})
+	return m.open().put(put(m.kind, RefOf(r), r.Body, 0).GetPut(), nil, time.Time{})
 }
 
 // remembered are the keys of which the mirror tells its peer.

@@ -10,11 +10,15 @@ import (
 	"time"
 
 	rpcv1 "github.com/spokelet/spokelet/api/rpc/v1"
+	"github.com/spokelet/spokelet/budget"
 )
 
 const (
-	// MaxBody is the size in bytes of the largest body that travels.
+	// MaxBody is the size in bytes of the largest body that travels from hub to agent.
 	MaxBody = 8 << 20
+	// MaxReport is that of the largest body that travels from agent to hub: about what
+	// etcd takes, so that nothing is refused that could be stored.
+	MaxReport = 1536 << 10
 	// MaxKey is the length in bytes of the longest key, and of the longest UID.
 	MaxKey = 512
 	// MaxResources is the number of resources of one kind that a mirror holds
@@ -26,13 +30,23 @@ const (
 	inventoryChunk = 1000
 	// maxAge is that of the oldest news: what a peer says to be older has no age.
 	maxAge = 24 * time.Hour
-	// maxMessage bounds a message before it is decoded: a body and its reference.
-	maxMessage = MaxBody + 64<<10
+	// inventoryTime is how long an agent may take for an inventory, from its first
+	// message to its last.
+	inventoryTime = time.Minute
+	// refCost is what a reference takes in memory beside its strings, in bytes: itself,
+	// and a slot of a map that has room to grow.
+	refCost = 256
+	// freeBody is how large a body may be once it is decoded before it is counted.
+	freeBody = 16 << 10
+
+	// header bounds what a message has beside a body. A message is bounded, with what
+	// was compressed at its full size, before it is decoded.
+	header = 64 << 10
 )
 
 var (
-	// ErrTooLarge: the body of a resource exceeds MaxBody. The version that was
-	// published before, if any, stays published.
+	// ErrTooLarge: the body of a resource exceeds MaxBody, or MaxReport. The version
+	// that was published before, if any, stays published.
 	ErrTooLarge = errors.New("body exceeds the limit of a synced resource")
 	// ErrInvalidKey: a key is empty, or a key or UID is longer than MaxKey.
 	ErrInvalidKey = errors.New("key of a synced resource is invalid")
@@ -60,6 +74,9 @@ type Resource struct {
 	// when that is not known. It travels as an age, from its hand-over to the stream
 	// on, and is no part of the version: what differs in nothing else is the same.
 	Since time.Time
+	// Account is what Body and all that is decoded from it are held on, where a hub
+	// counts that; see [HubReceiver]. Nil in what is published.
+	Account *budget.Account
 }
 
 // Hash is the SHA-256 of a body.
@@ -78,12 +95,16 @@ func RefOf(r Resource) Ref {
 	return Ref{Key: r.Key, UID: r.UID, Generation: r.Generation, Hash: sha256.Sum256(r.Body)}
 }
 
-func (r Resource) validate() error {
+func (r Resource) validate(maxBody int) error {
 	if err := validateNames(r.Key, r.UID); err != nil {
 		return err
 	}
-	if len(r.Body) > MaxBody {
-		return fmt.Errorf("resource %q of %d bytes: limit is %d bytes: %w", r.Key, len(r.Body), MaxBody, ErrTooLarge)
+	return validateBody(r.Key, r.Body, maxBody)
+}
+
+func validateBody(key string, body []byte, limit int) error {
+	if len(body) > limit {
+		return fmt.Errorf("resource %q of %d bytes: limit is %d bytes: %w", key, len(body), limit, ErrTooLarge)
 	}
 	return nil
 }

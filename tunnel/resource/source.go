@@ -11,6 +11,7 @@ import (
 	"time"
 
 	rpcv1 "github.com/spokelet/spokelet/api/rpc/v1"
+	"github.com/spokelet/spokelet/budget"
 )
 
 // Load returns the present version of a resource, false when it is gone.
@@ -21,6 +22,8 @@ type Load func(key string) (Resource, bool)
 type Source struct {
 	kind string
 	load Load
+	// maxBody bounds the bodies, in bytes.
+	maxBody int
 	// asked is called for each stream whose mirror has said all that it holds, and
 	// what it returns at the end of that stream. Set before the first.
 	asked func() (ceased func())
@@ -39,13 +42,14 @@ type entry struct {
 	sent bool
 }
 
-// NewSource returns an empty source that keeps the bodies it is given.
-func NewSource(kind string) *Source { return NewLazySource(kind, nil) }
+// NewSource returns an empty source of an agent, that keeps the bodies it is given,
+// of MaxReport at most.
+func NewSource(kind string) *Source { return newSource(kind, nil, MaxReport) }
 
-// NewLazySource returns an empty source that keeps references alone and asks
+// newSource returns an empty source that, with load, keeps references alone and asks
 // load for a body when it is about to be sent. load must not call the source.
-func NewLazySource(kind string, load Load) *Source {
-	return &Source{kind: kind, load: load, entries: map[string]entry{}, feeds: map[*feed]struct{}{}}
+func newSource(kind string, load Load, maxBody int) *Source {
+	return &Source{kind: kind, load: load, maxBody: maxBody, entries: map[string]entry{}, feeds: map[*feed]struct{}{}}
 }
 
 // Kind of the resources.
@@ -55,7 +59,7 @@ func (s *Source) Kind() string { return s.kind }
 // again sends nothing. It fails with ErrTooLarge or ErrInvalidKey and then
 // leaves the version before in place.
 func (s *Source) Put(r Resource) error {
-	if err := r.validate(); err != nil {
+	if err := r.validate(s.maxBody); err != nil {
 		return err
 	}
 	e := entry{ref: RefOf(r), since: r.Since}
@@ -133,9 +137,10 @@ func (s *Source) has(key string) bool {
 }
 
 // open begins one stream; wake is called, with the source locked, when next may
-// have something new, and when the source is complete.
-func (s *Source) open(wake func()) *feed {
-	f := &feed{source: s, wake: wake, have: map[string]Ref{}, queued: map[string]struct{}{}}
+// have something new, and when the source is complete. What is kept of the peer's
+// inventory is on the account, which close closes.
+func (s *Source) open(account *budget.Account, wake func()) *feed {
+	f := &feed{source: s, wake: wake, account: account, have: map[string]claim{}, queued: map[string]struct{}{}}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.feeds[f] = struct{}{}
@@ -147,12 +152,14 @@ type feed struct {
 	source *Source
 	wake   func()
 
+	account *budget.Account
+
 	// have is what the mirror said it holds and the source has not yet matched.
-	have map[string]Ref
+	have map[string]claim
 	// live is set by the last chunk of the inventory.
 	live bool
 	// queue holds the keys to speak about, each once; the empty key is Synced.
-	queue     []string
+	queue     []subject
 	queued    map[string]struct{}
 	concluded bool
 	// ceased is what asked returned; of the stream's reader, and of whoever closes
@@ -160,8 +167,22 @@ type feed struct {
 	ceased func()
 }
 
+// claim is what the mirror said of one key, and what that takes on the account.
+type claim struct {
+	ref  Ref
+	cost int64
+}
+
+// subject is a key to speak about, and what it takes on the account: nothing, unless
+// the mirror alone has it.
+type subject struct {
+	key  string
+	cost int64
+}
+
 func (f *feed) close() {
 	f.leave()
+	f.account.Close()
 	if f.ceased != nil {
 		f.ceased()
 	}
@@ -173,7 +194,20 @@ func (f *feed) leave() {
 	delete(f.source.feeds, f)
 }
 
-// inventory takes one chunk of what the mirror holds.
+// costOf is what keeping a reference takes, in bytes.
+func costOf(p *rpcv1.ResourceRef) int64 {
+	return refCost + int64(len(p.GetKey())+len(p.GetUid()))
+}
+
+// costOfAll is what keeping one chunk of an inventory takes at most.
+func costOfAll(in *rpcv1.Inventory) (cost int64) {
+	for _, p := range in.GetRefs() {
+		cost += costOf(p)
+	}
+	return cost
+}
+
+// inventory takes one chunk of what the mirror holds, whose cost is on the account.
 func (f *feed) inventory(in *rpcv1.Inventory) error {
 	if err := f.take(in); err != nil {
 		return err
@@ -198,7 +232,7 @@ func (f *feed) take(in *rpcv1.Inventory) error {
 		if err != nil {
 			return err
 		}
-		f.have[ref.Key] = ref
+		f.claimed(ref, costOf(p))
 	}
 	if in.GetMore() {
 		return nil
@@ -211,25 +245,42 @@ func (f *feed) take(in *rpcv1.Inventory) error {
 	return nil
 }
 
+// claimed keeps that the mirror has a resource. What is published takes nothing: its
+// strings are there already, and how many there are is not for the peer to say.
+func (f *feed) claimed(ref Ref, cost int64) {
+	f.account.Shrink(f.have[ref.Key].cost) // said twice: the last counts
+	if e, ok := f.source.entries[ref.Key]; ok && e.ref == ref {
+		f.account.Shrink(cost)
+		ref, cost = e.ref, 0
+	}
+	f.have[ref.Key] = claim{ref: ref, cost: cost}
+}
+
 // changed queues ref unless the mirror already holds exactly that.
 func (f *feed) changed(ref Ref) {
 	if !f.live {
 		return
 	}
 	held, ok := f.have[ref.Key]
-	delete(f.have, ref.Key)
-	if ok && held == ref {
+	f.matched(ref.Key)
+	if ok && held.ref == ref {
 		return
 	}
-	f.enqueue(ref.Key)
+	f.enqueue(subject{key: ref.Key})
 }
 
 func (f *feed) removed(key string) {
 	if !f.live {
 		return
 	}
+	f.matched(key)
+	f.enqueue(subject{key: key})
+}
+
+// matched forgets what the mirror said of a key.
+func (f *feed) matched(key string) {
+	f.account.Shrink(f.have[key].cost)
 	delete(f.have, key)
-	f.enqueue(key)
 }
 
 // conclude speaks about absence, once both sides have said all they have.
@@ -239,18 +290,19 @@ func (f *feed) conclude() {
 	}
 	f.concluded = true
 	for _, key := range slices.Sorted(maps.Keys(f.have)) {
-		f.enqueue(key)
+		f.enqueue(subject{key: key, cost: f.have[key].cost})
 	}
 	f.have = nil
-	f.enqueue("")
+	f.enqueue(subject{})
 }
 
-func (f *feed) enqueue(key string) {
-	if _, ok := f.queued[key]; ok {
+func (f *feed) enqueue(s subject) {
+	if _, ok := f.queued[s.key]; ok {
+		f.account.Shrink(s.cost)
 		return
 	}
-	f.queued[key] = struct{}{}
-	f.queue = append(f.queue, key)
+	f.queued[s.key] = struct{}{}
+	f.queue = append(f.queue, s)
 	f.wake()
 }
 
@@ -272,7 +324,7 @@ func (f *feed) next(now time.Time) *rpcv1.SyncMessage {
 		}
 		// Loaded outside the lock. A resource that is gone by now is skipped: its
 		// Delete, or its oversized successor, is spoken about by whoever owns it.
-		if r, ok := f.source.load(key); ok && r.Key == key && r.validate() == nil {
+		if r, ok := f.source.load(key); ok && r.Key == key && r.validate(f.source.maxBody) == nil {
 			return put(f.source.kind, RefOf(r), r.Body, ageOf(r.Since, now))
 		}
 	}
@@ -284,7 +336,9 @@ func (f *feed) pop() (key string, e entry, published, ok bool) {
 	if len(f.queue) == 0 {
 		return "", entry{}, false, false
 	}
-	key, f.queue = f.queue[0], f.queue[1:]
+	key = f.queue[0].key
+	f.account.Shrink(f.queue[0].cost)
+	f.queue = f.queue[1:]
 	delete(f.queued, key)
 	if e, published = f.source.entries[key]; published {
 		e.sent = true

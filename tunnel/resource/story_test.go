@@ -4,6 +4,7 @@
 package resource
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"os"
@@ -17,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	rpcv1 "github.com/spokelet/spokelet/api/rpc/v1"
+	"github.com/spokelet/spokelet/budget"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -42,7 +44,7 @@ func TestStories(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := replay(string(want))
+			got := replay(t.Context(), string(want))
 			if *rewrite {
 				if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
 					t.Fatal(err)
@@ -58,6 +60,7 @@ func TestStories(t *testing.T) {
 
 // stage is one source, one mirror and the stream between them.
 type stage struct {
+	ctx    context.Context
 	source *Source
 	mirror *Mirror
 	feed   *feed
@@ -66,8 +69,8 @@ type stage struct {
 	events []string
 }
 
-func newStage() *stage {
-	s := &stage{source: NewSource("k")}
+func newStage(ctx context.Context) *stage {
+	s := &stage{ctx: ctx, source: NewSource("k")}
 	s.mirror = NewMirror("k", Receiver{
 		Put:    func(r Resource) { s.notef("mirror puts %s %s", r.Key, r.Body) },
 		Delete: func(key string) { s.notef("mirror deletes %s", key) },
@@ -80,8 +83,8 @@ func (s *stage) notef(format string, args ...any) {
 	s.events = append(s.events, " "+fmt.Sprintf(format, args...))
 }
 
-func replay(text string) string {
-	s := newStage()
+func replay(ctx context.Context, text string) string {
+	s := newStage(ctx)
 	var out []string
 	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, "\n")
@@ -138,13 +141,13 @@ func (s *stage) connect() {
 		s.feed.close()
 		s.intake.close()
 	}
-	s.feed, s.intake = s.source.open(func() {}), s.mirror.open()
+	s.feed, s.intake = s.source.open(nil, func() {}), s.mirror.open()
 	s.said = s.intake.inventory()
 }
 
 func (s *stage) deliver(m *rpcv1.SyncMessage) error {
 	one := &stream{intakes: map[string]*intake{"k": s.intake}, feeds: map[string]*feed{}}
-	return one.accept(m)
+	return one.accept(s.ctx, m)
 }
 
 func (s *stage) check(err error) {
@@ -160,14 +163,25 @@ func FuzzPeer(f *testing.F) {
 	f.Add([]byte("\x01k\x00\x00"))
 	f.Add([]byte("\x02k\x03\x03k"))
 	f.Fuzz(func(t *testing.T, script []byte) {
-		s := newStage()
+		// There is nobody to wait for: what does not fit is the end.
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		memory := budget.NewMemory(4<<10, 4<<10)
+		s := newStage(ctx)
 		s.check(s.source.Put(Resource{Key: "a", Body: []byte("1")}))
 		s.connect()
-		st := &stream{intakes: map[string]*intake{"k": s.intake}, feeds: map[string]*feed{"k": s.feed}}
+		st := newStream(nil, &limits{memory: memory, owner: "c", maxBody: 6, refused: func(string, string, error) {}})
+		s.feed.account = st.limits.account()
+		st.intakes["k"], st.feeds["k"] = s.intake, s.feed
+		defer func() {
+			if st.close(); memory.Held() != 0 {
+				t.Errorf("%d bytes are held for a stream that has ended", memory.Held())
+			}
+		}()
 		for len(script) > 0 {
 			var m *rpcv1.SyncMessage
 			m, script = message(script)
-			if err := st.accept(m); err != nil {
+			if err := st.accept(ctx, m); err != nil {
 				return
 			}
 			for s.feed.next(time.Time{}) != nil {

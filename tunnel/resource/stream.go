@@ -23,6 +23,8 @@ type conn interface {
 type exchange struct {
 	// ends returns what takes part; it is asked once per stream.
 	ends func() ([]*Source, []*Mirror)
+	// limits bound what the peer may cost; nil where it is trusted.
+	limits *limits
 
 	mu      sync.Mutex
 	current *turn
@@ -68,10 +70,10 @@ func (e *exchange) serve(ctx context.Context, c conn, begin func() error, abort 
 	if err := begin(); err != nil {
 		return err
 	}
-	s := &stream{conn: c, wake: make(chan struct{}, 1), feeds: map[string]*feed{}, intakes: map[string]*intake{}}
+	s := newStream(c, e.limits)
 	sources, mirrors := e.ends()
 	for _, src := range sources {
-		f := src.open(s.poke)
+		f := src.open(e.limits.account(), s.poke)
 		s.feeds[src.kind] = f
 		s.order = append(s.order, f)
 	}
@@ -93,10 +95,26 @@ type stream struct {
 	intakes map[string]*intake
 	// unasked are those whose inventory the peer has not been told.
 	unasked []*intake
+
+	limits *limits
+	// overdue are the clocks of the inventories that have begun, by kind; of the
+	// reader, and of close after that. end ends the stream for one that takes too long.
+	overdue map[string]*time.Timer
+	end     context.CancelCauseFunc
+}
+
+func newStream(c conn, l *limits) *stream {
+	return &stream{
+		conn: c, wake: make(chan struct{}, 1), limits: l,
+		feeds: map[string]*feed{}, intakes: map[string]*intake{}, overdue: map[string]*time.Timer{},
+	}
 }
 
 // close ends the stream's hold on sources and mirrors.
 func (s *stream) close() {
+	for _, clock := range s.overdue {
+		clock.Stop()
+	}
 	for _, f := range s.feeds {
 		f.close()
 	}
@@ -115,8 +133,9 @@ func (s *stream) poke() {
 // run reads and writes until one of them fails or ctx ends, then waits for both.
 func (s *stream) run(ctx context.Context, abort func()) error {
 	ctx, cancel := context.WithCancelCause(ctx)
+	s.end = cancel
 	var wg sync.WaitGroup
-	wg.Go(func() { cancel(s.read()) })
+	wg.Go(func() { cancel(s.read(ctx)) })
 	// Waited for as well: abort must not reach a stream whose handler has returned.
 	wg.Add(1)
 	context.AfterFunc(ctx, func() {
@@ -128,13 +147,13 @@ func (s *stream) run(ctx context.Context, abort func()) error {
 	return context.Cause(ctx)
 }
 
-func (s *stream) read() error {
+func (s *stream) read(ctx context.Context) error {
 	for {
 		m, err := s.conn.Receive()
 		if err != nil {
 			return fmt.Errorf("sync receive: %w", err)
 		}
-		if err := s.accept(m); err != nil {
+		if err := s.accept(ctx, m); err != nil {
 			return err
 		}
 	}
@@ -189,21 +208,17 @@ func (s *stream) ask() error {
 	return nil
 }
 
-// accept takes one message of the peer.
-func (s *stream) accept(m *rpcv1.SyncMessage) error {
+// accept takes one message of the peer. It waits for memory, until ctx ends.
+func (s *stream) accept(ctx context.Context, m *rpcv1.SyncMessage) error {
 	switch m := m.GetMessage().(type) {
 	case *rpcv1.SyncMessage_Inventory:
 		// A newer peer may mirror what we do not publish: it waits in vain, in peace.
 		if f, ok := s.feeds[m.Inventory.GetKind()]; ok {
-			return f.inventory(m.Inventory)
+			return s.inventory(ctx, f, m.Inventory)
 		}
 		return nil
 	case *rpcv1.SyncMessage_Put:
-		in, err := s.intake(m.Put.GetRef().GetKind())
-		if err != nil {
-			return err
-		}
-		return in.put(m.Put, time.Now())
+		return s.put(ctx, m.Put)
 	case *rpcv1.SyncMessage_Delete:
 		in, err := s.intake(m.Delete.GetKind())
 		if err != nil {

@@ -34,7 +34,7 @@ func TestABurstOfOneKindDelaysNoOther(t *testing.T) {
 	s := &stream{conn: c, wake: make(chan struct{}, 1)}
 	for kind, many := range map[string]int{"pods": 1000, "summary": 1} {
 		src := NewSource(kind)
-		f := src.open(s.poke)
+		f := src.open(nil, s.poke)
 		t.Cleanup(f.close)
 		s.order = append(s.order, f)
 		for i := range many {

@@ -69,6 +69,13 @@ func (h *Hub) UseCertificate(cert *tls.Certificate) {
 	h.cert = cert
 }
 
+// UseAuthority replaces the hub's authority and its own certificate.
+func (h *Hub) UseAuthority(authority *Authority, cert *tls.Certificate) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.Authority, h.cert = authority, cert
+}
+
 // OnAdmit replaces both steps of the admission, which admits everyone by default.
 // kubeSystemUID is empty when a pipe connects.
 func (h *Hub) OnAdmit(f func(c identity.Cluster, kubeSystemUID string) error) {

@@ -5,7 +5,6 @@ package shape
 
 import (
 	"maps"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -47,8 +46,12 @@ type Options struct {
 	// APIHost and APIPort are those of the hub's API server, for pods with its
 	// tokens; empty when it is left to them to find it.
 	APIHost, APIPort string
-	// HostAccess permits what Pod Security's profile "baseline" refuses.
+	// HostAccess permits what Pod Security's profile "baseline" refuses, and all
+	// annotations.
 	HostAccess bool
+	// Annotations that the spoke's owner allows besides those that always travel: keys,
+	// and domains with their slash for all keys of them.
+	Annotations []string
 }
 
 // Pod returns the pod to create in the spoke for one of the hub. It shares nothing
@@ -87,34 +90,9 @@ func metaOf(hub *corev1.Pod, o Options) metav1.ObjectMeta {
 	meta.Labels[LabelHub] = o.HubID
 	meta.Labels[LabelHubPodUID] = string(hub.UID)
 	for key, value := range hub.Annotations {
-		if !staysOnHub(key) && (o.HostAccess || !widens(key)) {
+		if !staysOnHub(key) && o.allows(key) {
 			meta.Annotations[key] = value
 		}
 	}
 	return meta
-}
-
-// staysOnHub tells the annotations that mean something on the hub only. Those of
-// seccomp mean nothing there, as its API server has long had fields instead; an old
-// spoke would still obey them, unseen by the checks of the fields.
-func staysOnHub(annotation string) bool {
-	switch annotation {
-	case corev1.LastAppliedConfigAnnotation, AnnotationWritten, corev1.SeccompPodAnnotationKey,
-		corev1.PodDeletionCost: // for controllers of the hub, and no scale for those of the spoke's owner
-		return true
-	}
-	return strings.HasPrefix(annotation, staticPrefix) || strings.HasPrefix(annotation, corev1.SeccompContainerAnnotationKeyPrefix)
-}
-
-// widens tells the annotations by which components that many clusters have let a pod
-// out of its namespace after it was checked: volumes, images and templates of
-// injected containers, networks of the host, roles of a cloud.
-func widens(annotation string) bool {
-	switch annotation {
-	case "sidecar.istio.io/userVolume", "sidecar.istio.io/userVolumeMount", "sidecar.istio.io/proxyImage",
-		"sidecar.istio.io/bootstrapOverride", "inject.istio.io/templates",
-		"k8s.v1.cni.cncf.io/networks", "v1.multus-cni.io/default-network":
-		return true
-	}
-	return strings.HasPrefix(annotation, "iam.amazonaws.com/")
 }

@@ -63,8 +63,7 @@ func TestPodKeepsOfTheMetadataWhatMeansSomethingInTheSpoke(t *testing.T) {
 	for _, key := range []string{
 		"kubectl.kubernetes.io/last-applied-configuration", "kubernetes.io/config.seen", AnnotationWritten,
 		"seccomp.security.alpha.kubernetes.io/pod", "container.seccomp.security.alpha.kubernetes.io/main",
-		"controller.kubernetes.io/pod-deletion-cost", "sidecar.istio.io/userVolume", "sidecar.istio.io/proxyImage",
-		"inject.istio.io/templates", "k8s.v1.cni.cncf.io/networks", "iam.amazonaws.com/role",
+		"controller.kubernetes.io/pod-deletion-cost",
 	} {
 		hub.Annotations[key] = "unconfined"
 	}
@@ -80,16 +79,6 @@ func TestPodKeepsOfTheMetadataWhatMeansSomethingInTheSpoke(t *testing.T) {
 	}
 	if diff := cmp.Diff(corev1.PodStatus{}, got.Status); diff != "" {
 		t.Errorf("status (-want +got):\n%s", diff)
-	}
-}
-
-func TestPodTakesWhatWidensItWhereTheOwnerLetsIt(t *testing.T) {
-	hub := hubPod(t, `{"containers":[{"name":"main","image":"web:1"}]}`)
-	hub.Annotations["k8s.v1.cni.cncf.io/networks"] = "host"
-	o := options()
-	o.HostAccess = true
-	if got := mustPod(t, hub, o).Annotations["k8s.v1.cni.cncf.io/networks"]; got != "host" {
-		t.Errorf("annotation is %q", got)
 	}
 }
 

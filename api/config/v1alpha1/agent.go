@@ -73,8 +73,8 @@ type KubeDoorConfiguration struct {
 	// Namespaces, when not empty, are the only ones that can be reached;
 	// cluster-scoped requests are then refused.
 	Namespaces []string `json:"namespaces,omitempty"`
-	// Groups, when not empty, are the only groups of the hub that are passed
-	// on.
+	// Groups are the only groups of the hub that are passed on, without the prefix.
+	// "*" alone passes all but those that begin with "system:". Default none.
 	Groups []string `json:"groups,omitempty"`
 }
 
@@ -157,8 +157,13 @@ type PodConfiguration struct {
 	// of this cluster there, which does not know their tokens. Takes Tokens "hub".
 	HubAPIServer string `json:"hubAPIServer,omitempty"`
 	// HostAccess lets pods reach for the nodes that they run on: host namespaces,
-	// host paths and ports, privileges. Default false.
+	// host paths and ports, privileges, and any annotation. Default false.
 	HostAccess bool `json:"hostAccess,omitempty"`
+	// Annotations of the hub's pods that they keep here, besides those without a
+	// domain and some that are known to do nothing to nodes and networks: keys
+	// ("example.com/team"), and domains with their slash for all keys of them
+	// ("example.com/"). Default none.
+	Annotations []string `json:"annotations,omitempty"`
 }
 
 // NodeConfiguration configures the virtual node, or nodes, of the cluster.
@@ -168,8 +173,9 @@ type NodeConfiguration struct {
 	KubeletInsecureTLS bool `json:"kubeletInsecureTLS,omitempty"`
 	// SplitLabel is a label of the nodes, such as topology.kubernetes.io/zone. Each
 	// of its values, up to 64, becomes a virtual node of its own on the hub,
-	// "<cluster>.<value>"; the nodes without one stay with the cluster's. Default
-	// none: the cluster is one node.
+	// "<cluster>.<value>"; the nodes without one stay with the cluster's. The hub's
+	// record of the cluster has to consent to the label. Default none: the cluster is
+	// one node.
 	SplitLabel string `json:"splitLabel,omitempty"`
 }
 
@@ -217,11 +223,15 @@ func (c *AgentConfiguration) Validate() error {
 		checkAgentID("work.agentID", c.Work.AgentID),
 		checkSplitLabel("node.splitLabel", c.Node.SplitLabel),
 	}
+	errs = append(errs, c.Kube.checkGroups())
 	for _, ns := range c.Kube.Namespaces {
 		errs = append(errs, checkLabel("kube.namespaces", ns))
 	}
 	for _, ns := range c.Work.Namespaces {
 		errs = append(errs, checkLabel("work.namespaces", ns))
+	}
+	for _, text := range c.Pods.Annotations {
+		errs = append(errs, checkAnnotation("pods.annotations", text))
 	}
 	for _, ns := range c.Pods.Namespaces {
 		errs = append(errs, checkLabel("pods.namespaces", ns))
@@ -272,6 +282,31 @@ func (c PodConfiguration) checkHubAPIServer() error {
 	}
 	if c.Tokens != PodTokensHub {
 		return fmt.Errorf("pods.hubAPIServer: is for pods.tokens %q, which is %q", PodTokensHub, c.Tokens)
+	}
+	return nil
+}
+
+// checkAnnotation takes a key of annotations, or a domain with its slash.
+func checkAnnotation(field, value string) error {
+	if domain, ok := strings.CutSuffix(value, "/"); ok {
+		return checkSubdomain(field, domain)
+	}
+	if msgs := validation.IsQualifiedName(value); len(msgs) > 0 {
+		return fmt.Errorf("%s: %q: %s", field, value, msgs[0])
+	}
+	return nil
+}
+
+// checkGroups takes names, or one word for all of them. A name that is never passed
+// on is a mistake of whoever wrote it.
+func (c KubeDoorConfiguration) checkGroups() error {
+	for _, group := range c.Groups {
+		switch {
+		case group == "" || strings.HasPrefix(group, "system:"):
+			return fmt.Errorf("kube.groups: %q is never passed on", group)
+		case group == "*" && len(c.Groups) > 1:
+			return errors.New(`kube.groups: "*" stands alone`)
+		}
 	}
 	return nil
 }

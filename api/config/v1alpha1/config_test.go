@@ -50,7 +50,16 @@ func TestParseHub(t *testing.T) {
 		"large works":   {reason: "the hub's etcd would refuse them", file: minimalHub + "\nadmission: {manifestLimit: 2097152}\n", err: "admission.manifestLimit"},
 		"negative size": {reason: "no work has it", file: minimalHub + "\nadmission: {manifestLimit: -1}\n", err: "admission.manifestLimit"},
 		"bad tokens":    {reason: "a consent with a typo is none", file: minimalHub + "\npods: {tokens: spoke}\n", err: "pods.tokens"},
+		"any account":   {reason: "whoever may make tokens everywhere is everybody", file: minimalHub + "\npods: {tokens: hub}\n", err: "pods.tokenNamespaces"},
+		"some accounts": {reason: "the list is demanded", file: minimalHub + "\npods: {tokens: hub, tokenNamespaces: [shop]}\n"},
+		"all objects":   {reason: "its owner said so", file: minimalHub + "\npods: {namespaces: ['*']}\n"},
+		"some objects":  {reason: "each is a name", file: minimalHub + "\npods: {namespaces: [shop, till]}\n"},
+		"bad objects":   {reason: "a limit with a typo is none that is meant", file: minimalHub + "\npods: {namespaces: [shop, '*']}\n", err: "pods.namespaces"},
 		"bad accounts":  {reason: "a limit with a typo would be none", file: minimalHub + "\npods: {tokens: hub, tokenNamespaces: ['*']}\n", err: "pods.tokenNamespaces"},
+		"little memory": {reason: "one message must fit", file: minimalHub + "\nbudget: {clusterMemory: 1Mi}\n", err: "budget.clusterMemory"},
+		"one for all":   {reason: "a cluster's share is part of the whole", file: minimalHub + "\nbudget: {clusterMemory: 64Mi, memory: 32Mi}\n", err: "budget.clusterMemory"},
+		"few writes":    {reason: "a status would take minutes", file: minimalHub + "\nbudget: {clusterWrites: 1Ki}\n", err: "budget.clusterWrites"},
+		"bad quantity":  {reason: "bad input gets an error", file: minimalHub + "\nbudget: {writes: much}\n", err: "quantit"},
 		"bad listen":    {reason: "a port alone is no address", file: minimalHub + "\nlisten: {webhooks: '9443'}\n", err: "listen.webhooks"},
 		"not an object": {reason: "bad input gets an error, not a panic", file: "[]", err: "HubConfiguration"},
 	}
@@ -58,7 +67,7 @@ func TestParseHub(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got, err := ParseHub([]byte(tc.file))
 			checkError(t, tc.reason, err, tc.err)
-			if tc.err == "" && got.Nodes.PortMin != 20000 {
+			if tc.err == "" && (got.Nodes.PortMin != 20000 || got.Budget.Memory.Value() != 128<<20) {
 				t.Errorf("%s: defaults were not applied: %+v", tc.reason, got)
 			}
 		})
@@ -75,6 +84,9 @@ func TestParseAgent(t *testing.T) {
 		"bad name":        {reason: "a cluster's name is a DNS label", file: strings.Replace(minimalAgent, "store-17", "Store_17", 1), err: "cluster"},
 		"bad fingerprint": {reason: "a short fingerprint would trust too much", file: strings.Replace(minimalAgent, "9f86d0", "", 1), err: "hub.caFingerprint"},
 		"bad namespace":   {reason: "a ceiling with a typo would open nothing, silently", file: minimalAgent + "\nwork: {namespaces: ['*']}\n", err: "work.namespaces"},
+		"any group":       {reason: "the owner may leave groups to the hub", file: minimalAgent + "\nkube: {groups: ['*']}\n"},
+		"any and one":     {reason: "whoever narrows the list to a name must not be left with all", file: minimalAgent + "\nkube: {groups: ['*', dev]}\n", err: "kube.groups"},
+		"system group":    {reason: "it would open nothing, silently", file: minimalAgent + "\nkube: {groups: ['system:masters']}\n", err: "kube.groups"},
 		"bad agent id":    {reason: "anchors would not be found by it", file: minimalAgent + "\nwork: {agentID: 'a b'}\n", err: "work.agentID"},
 		"bad raw length":  {reason: "no value has it", file: minimalAgent + "\nwork: {maxJSONRawLength: -5}\n", err: "work.maxJSONRawLength"},
 		"bad prefix":      {reason: "no namespace could have it", file: minimalAgent + "\npods: {namespacePrefix: 'Hub_'}\n", err: "pods.namespacePrefix"},
@@ -84,6 +96,9 @@ func TestParseAgent(t *testing.T) {
 		"a path":          {reason: "it would be lost", file: minimalAgent + "\npods: {tokens: hub, hubAPIServer: 'https://hub.example.com:6443/k8s'}\n", err: "pods.hubAPIServer"},
 		"useless server":  {reason: "pods would send tokens of this cluster to the hub", file: minimalAgent + "\npods: {hubAPIServer: 'https://hub.example.com:6443'}\n", err: "pods.hubAPIServer"},
 		"bad pod space":   {reason: "no pod could come", file: minimalAgent + "\npods: {namespaces: ['*']}\n", err: "pods.namespaces"},
+		"annotations":     {reason: "a domain with its slash, a key, and a key with dots", file: minimalAgent + "\npods: {annotations: [example.com/, example.com/team, io.kubernetes.cri-o.Devices]}\n"},
+		"bad annotation":  {reason: "a pattern would match nothing, silently", file: minimalAgent + "\npods: {annotations: ['example.com/*']}\n", err: "pods.annotations"},
+		"no annotation":   {reason: "a slash alone is every domain to nobody", file: minimalAgent + "\npods: {annotations: ['/']}\n", err: "pods.annotations"},
 		"bad pod account": {reason: "nobody could be impersonated", file: minimalAgent + "\npods: {serviceAccount: 'a:b'}\n", err: "pods.serviceAccount"},
 		"bad split":       {reason: "the hub would refuse the label", file: minimalAgent + "\nnode: {splitLabel: kubernetes.io/hostname}\n", err: "node.splitLabel"},
 		"unknown field":   {reason: "a ceiling that is not understood must stop the agent", file: minimalAgent + "\nkubeDoor: {enabled: false}\n", err: "kubeDoor"},

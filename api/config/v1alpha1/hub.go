@@ -61,6 +61,9 @@ type HubConfiguration struct {
 	// Certificates configures what the hub's CA issues.
 	Certificates CertificatesConfiguration `json:"certificates,omitempty"`
 
+	// Budget bounds what clusters may cost the hub.
+	Budget BudgetConfiguration `json:"budget,omitempty"`
+
 	// DrainGrace is how long streams may go on after a stop was asked for.
 	// Default 20s.
 	DrainGrace metav1.Duration `json:"drainGrace,omitempty"`
@@ -100,7 +103,8 @@ type AdmissionConfiguration struct {
 	ManifestLimit int `json:"manifestLimit,omitempty"`
 	// NilExecutorValidating also asks for the right execute-as where a work
 	// names no executor, as if it named
-	// system:serviceaccount::klusterlet-work-sa. Default false.
+	// system:serviceaccount::klusterlet-work-sa; Works of multicluster.x-k8s.io
+	// name none. Default false.
 	NilExecutorValidating bool `json:"nilExecutorValidating,omitempty"`
 }
 
@@ -145,6 +149,11 @@ type HubPodsConfiguration struct {
 	// DaemonSets has the pods of DaemonSets run in the clusters too. Else they stay
 	// Pending and say why. Default false.
 	DaemonSets bool `json:"daemonSets,omitempty"`
+	// Namespaces are the namespaces of the hub whose ConfigMaps and Secrets the hub may
+	// read and send to the clusters whose pods there refer to them. Pods that refer to
+	// any run from no other namespace; those that refer to none run from all. ["*"] is
+	// every namespace. Default none.
+	Namespaces []string `json:"namespaces,omitempty"`
 	// UnreachableTolerationSeconds is how long a pod that tolerates the taint of
 	// virtual nodes stays bound to one whose cluster is away, unless the pod says
 	// so itself; -1 is for ever. It takes the place of the 300 that Kubernetes gives
@@ -157,8 +166,8 @@ type HubPodsConfiguration struct {
 	// with the rights of those accounts. A cluster gets them only if its agent's
 	// pods.tokens is "hub" as well. Default "none".
 	Tokens HubTokens `json:"tokens,omitempty"`
-	// TokenNamespaces, when not empty, are the only namespaces of the hub whose
-	// accounts get tokens. When it is empty all do but kube-* and the hub's own.
+	// TokenNamespaces are the only namespaces of the hub whose accounts get tokens. With
+	// Tokens "hub" it must name one.
 	TokenNamespaces []string `json:"tokenNamespaces,omitempty"`
 }
 
@@ -175,7 +184,11 @@ const (
 	// maxManifestLimit is what still fits into the hub's etcd (1.5 MiB a
 	// request), with managed fields and status beside it.
 	maxManifestLimit = 1 << 20
+
+	allNamespaces = "*"
 )
+
+var errNoTokenNamespaces = errors.New("pods.tokenNamespaces: names no namespace, and pods.tokens is \"hub\"")
 
 // Default fills what was left empty.
 func (c *HubConfiguration) Default() {
@@ -196,6 +209,7 @@ func (c *HubConfiguration) Default() {
 	setDefault(&c.Pods.Tokens, HubTokensNone)
 	setDefault(&c.Certificates.ClusterLife.Duration, 90*24*time.Hour)
 	setDefault(&c.DrainGrace.Duration, 20*time.Second)
+	c.Budget.setDefaults()
 }
 
 // Validate reports everything that is wrong, joined.
@@ -216,10 +230,25 @@ func (c *HubConfiguration) Validate() error {
 		checkBetween("nodes.reconnectGrace", c.Nodes.ReconnectGrace.Duration, time.Second, 5*time.Minute),
 		checkOneOf("pods.tokens", c.Pods.Tokens, HubTokensNone, HubTokensHub),
 	}
-	for _, ns := range c.Pods.TokenNamespaces {
+	errs = append(errs, c.Budget.validate()...)
+	return errors.Join(append(errs, c.Pods.validateNamespaces()...)...)
+}
+
+func (c *HubPodsConfiguration) validateNamespaces() []error {
+	var errs []error
+	if c.Tokens == HubTokensHub && len(c.TokenNamespaces) == 0 {
+		errs = append(errs, errNoTokenNamespaces)
+	}
+	for _, ns := range c.TokenNamespaces {
 		errs = append(errs, checkLabel("pods.tokenNamespaces", ns))
 	}
-	return errors.Join(errs...)
+	if slices.Equal(c.Namespaces, []string{allNamespaces}) {
+		return errs
+	}
+	for _, ns := range c.Namespaces {
+		errs = append(errs, checkLabel("pods.namespaces", ns))
+	}
+	return errs
 }
 
 func checkOneOf[T ~string](field string, value T, known ...T) error {

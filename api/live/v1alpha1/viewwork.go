@@ -36,7 +36,7 @@ type ViewWorkSpec struct {
 	Output ViewWorkOutput `json:"output,omitempty"`
 	// ClusterSelector selects ManagedClusters by label and sends the question
 	// to all of them. The right to create viewworks is needed in the namespace
-	// of each; the others are counted in status.summary.forbidden.
+	// of each; the others are not asked.
 	// +optional
 	ClusterSelector *metav1.LabelSelector `json:"clusterSelector,omitempty"`
 }
@@ -106,13 +106,15 @@ type ViewWorkSummary struct {
 	Failed int32 `json:"failed"`
 	// Incomplete is the number of them that hold more than was returned.
 	Incomplete int32 `json:"incomplete"`
-	// Forbidden is the number of selected clusters in whose namespace the
-	// caller may not create viewworks. They were not asked.
+	// Forbidden is the number of clusters in whose namespace the caller may not
+	// create viewworks: of all clusters, whatever clusterSelector says, because
+	// the number of selected ones would tell their labels. Without
+	// clusterSelector it is 0.
 	Forbidden int32 `json:"forbidden"`
 	// Items is the number of objects in all answers.
 	Items int64 `json:"items"`
-	// Partial says that something is missing: an answer failed, is incomplete
-	// or was not allowed.
+	// Partial says that something is missing, or may be: an answer failed or is
+	// incomplete, or there are clusters that the caller may not look at.
 	Partial bool `json:"partial"`
 }
 

@@ -6,15 +6,18 @@ package plugin
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "open-cluster-management.io/api/cluster/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/hub/registration/token"
 	"github.com/spokelet/spokelet/tunnel/identity"
 )
@@ -26,6 +29,8 @@ const (
 	// As in package registration, whose import would bring the hub along.
 	annotationManaged   = "spokelet.io/managed"
 	annotationClusterID = "spokelet.io/cluster-id"
+	// As in package provider, likewise.
+	annotationSplitLabel = "spokelet.io/split-label"
 )
 
 // joinOptions are the flags of join.
@@ -35,6 +40,7 @@ type joinOptions struct {
 	acceptGiven  bool
 	expires      time.Duration
 	timeout      time.Duration
+	splitLabel   string
 	chart        string
 	output       string
 	hubNamespace string
@@ -68,6 +74,7 @@ whoever may write there decides which clusters join.`,
 	cmd.Flags().BoolVar(&o.accept, "accept", true, "Accept the cluster; needs the right to update managedclusters/accept")
 	cmd.Flags().DurationVar(&o.expires, "expires", time.Hour, "How long the token can be used, at most 720h")
 	cmd.Flags().DurationVar(&o.timeout, "timeout", 30*time.Second, "How long to wait for the hub to make the cluster's namespace")
+	cmd.Flags().StringVar(&o.splitLabel, "split-label", "", "Consent to show the cluster in groups of its nodes by this label (node.splitLabel of its agent); pods that select by it go to these nodes")
 	cmd.Flags().StringVar(&o.chart, "agent-chart", defaultChart, "Chart of the agent: a reference, an archive or a directory")
 	cmd.Flags().StringVar(&o.hubNamespace, "hub-namespace", "spokelet-system", "Namespace of the hub")
 	cmd.Flags().StringVarP(&o.output, "output", "o", outputHelm, "What to print: helm (one command line), values (of the chart), json")
@@ -81,6 +88,11 @@ func (o *joinOptions) validate() error {
 	}
 	if o.expires < time.Minute || o.expires > maxExpiry {
 		return fmt.Errorf("%w: --expires %s is not between 1m and %s", errUsage, o.expires, maxExpiry)
+	}
+	if o.splitLabel != "" {
+		if err := wire.CheckSplitLabel(o.splitLabel); err != nil {
+			return fmt.Errorf("%w: --split-label: %w", errUsage, err)
+		}
 	}
 	if o.timeout <= 0 {
 		return fmt.Errorf("%w: --timeout %s is not positive", errUsage, o.timeout)
@@ -114,12 +126,28 @@ func (s *session) runJoin(ctx context.Context, o joinOptions) error {
 	if err := writeToken(ctx, hub, o.hubNamespace, record, token.Record{Hash: secret.Hash(), Expires: expires}); err != nil {
 		return err
 	}
+	// An enrolment that waits for acceptance has the token before this one: it must be
+	// worthless by then.
+	if o.acceptGiven && o.accept {
+		if err := change(ctx, hub, record, func() { record.Spec.HubAcceptsClient = true }); err != nil {
+			return err
+		}
+	}
 	if !record.Spec.HubAcceptsClient {
 		_, _ = fmt.Fprintf(s.ErrOut, "cluster %q is not accepted yet: its agent waits until hubAcceptsClient of its ManagedCluster is true\n", o.name)
 	}
 	return joinPrinters[o.output](s.Out, invitation{
 		Cluster: o.name, Hub: page, Token: secret.Reveal(), Expires: metav1.NewTime(expires.UTC()), Chart: o.chart,
 	})
+}
+
+// annotations are those of the record: a label that is not given is left as it is.
+func (o *joinOptions) annotations() map[string]string {
+	annotations := map[string]string{annotationManaged: "true"}
+	if o.splitLabel != "" {
+		annotations[annotationSplitLabel] = o.splitLabel
+	}
+	return annotations
 }
 
 // readPage reads what the hub publishes for those who join.
@@ -136,10 +164,11 @@ func readPage(ctx context.Context, hub client.Reader, namespace string) (hubPage
 }
 
 // ensureRecord makes the record of a cluster, or takes the one that is there. A
-// cluster that someone has refused is accepted only on demand.
+// cluster that someone has refused is accepted only on demand, and not yet: a new
+// record has no token that could be used, one that is there may have.
 func (s *session) ensureRecord(ctx context.Context, hub client.Client, o joinOptions) (*clusterv1.ManagedCluster, error) {
 	record := &clusterv1.ManagedCluster{
-		ObjectMeta: metav1.ObjectMeta{Name: o.name, Annotations: map[string]string{annotationManaged: "true"}},
+		ObjectMeta: metav1.ObjectMeta{Name: o.name, Annotations: o.annotations()},
 		Spec:       clusterv1.ManagedClusterSpec{HubAcceptsClient: o.accept},
 	}
 	err := hub.Create(ctx, record)
@@ -156,12 +185,22 @@ func (s *session) ensureRecord(ctx context.Context, hub client.Client, o joinOpt
 		return nil, fmt.Errorf("managed cluster %q is being deleted", o.name)
 	}
 	_, _ = fmt.Fprintf(s.ErrOut, "cluster %q is known to the hub: it gets a new join token\n", o.name)
-	if !o.acceptGiven || record.Spec.HubAcceptsClient == o.accept {
-		return record, nil
-	}
+	return record, change(ctx, hub, record, func() {
+		maps.Copy(record.Annotations, o.annotations())
+		if o.acceptGiven && !o.accept {
+			record.Spec.HubAcceptsClient = false
+		}
+	})
+}
+
+// change writes what the function changes of a record, if it does.
+func change(ctx context.Context, hub client.Client, record *clusterv1.ManagedCluster, changes func()) error {
 	before := record.DeepCopy()
-	record.Spec.HubAcceptsClient = o.accept
-	return record, hub.Patch(ctx, record, client.MergeFrom(before))
+	changes()
+	if equality.Semantic.DeepEqual(before, record) {
+		return nil
+	}
+	return hub.Patch(ctx, record, client.MergeFrom(before))
 }
 
 func checkOurs(record *clusterv1.ManagedCluster) error {

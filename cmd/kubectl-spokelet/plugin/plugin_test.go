@@ -58,6 +58,8 @@ type cli struct {
 	works map[schema.GroupVersionKind]bool
 	// watched runs once, when the first watch is open.
 	watched func()
+	// tokenWritten runs once a join token was written.
+	tokenWritten func()
 }
 
 func newCLI(t *testing.T, objects ...client.Object) *cli {
@@ -81,6 +83,13 @@ func newCLI(t *testing.T, objects ...client.Object) *cli {
 
 func (c *cli) interceptors() interceptor.Funcs {
 	return interceptor.Funcs{
+		Create: func(ctx context.Context, hub client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
+			err := hub.Create(ctx, obj, opts...)
+			if secret, ok := obj.(*corev1.Secret); ok && secret.Type == token.SecretType && err == nil && c.tokenWritten != nil {
+				c.tokenWritten()
+			}
+			return err
+		},
 		List: func(ctx context.Context, hub client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 			kind := list.GetObjectKind().GroupVersionKind()
 			kind.Kind = strings.TrimSuffix(kind.Kind, "List")
@@ -265,6 +274,25 @@ func TestJoin(t *testing.T) {
 				t.Errorf("stdout has %q", c.out.String())
 			}
 		})
+	}
+}
+
+func TestALabelToBeSplitByIsConsentedToAndStays(t *testing.T) {
+	c := newCLI(t, page(), namespace("store1"))
+	for _, args := range [][]string{{"--split-label", "example.com/zone"}, {"--split-label", "example.com/pool"}, nil} {
+		if code := c.run(append([]string{"join", "store1"}, args...)...); code != exitDone {
+			t.Fatalf("exit code %d: %s", code, c.err.String())
+		}
+	}
+	record := &clusterv1.ManagedCluster{}
+	if err := c.hub.Get(t.Context(), client.ObjectKey{Name: "store1"}, record); err != nil {
+		t.Fatal(err)
+	}
+	if got := record.Annotations[annotationSplitLabel]; got != "example.com/pool" {
+		t.Errorf("the record consents to %q", got)
+	}
+	if code := c.run("join", "store1", "--split-label", "kubernetes.io/hostname"); code != exitUsage {
+		t.Errorf("exit code %d for a label that is the hub's to set", code)
 	}
 }
 

@@ -643,7 +643,7 @@ func schema_spokelet_api_live_v1alpha1_ViewWorkSpec(ref common.ReferenceCallback
 					},
 					"clusterSelector": {
 						SchemaProps: spec.SchemaProps{
-							Description: "ClusterSelector selects ManagedClusters by label and sends the question to all of them. The right to create viewworks is needed in the namespace of each; the others are counted in status.summary.forbidden.",
+							Description: "ClusterSelector selects ManagedClusters by label and sends the question to all of them. The right to create viewworks is needed in the namespace of each; the others are not asked.",
 							Ref:         ref(v1.LabelSelector{}.OpenAPIModelName()),
 						},
 					},
@@ -733,7 +733,7 @@ func schema_spokelet_api_live_v1alpha1_ViewWorkSummary(ref common.ReferenceCallb
 					},
 					"forbidden": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Forbidden is the number of selected clusters in whose namespace the caller may not create viewworks. They were not asked.",
+							Description: "Forbidden is the number of clusters in whose namespace the caller may not create viewworks: of all clusters, whatever clusterSelector says, because the number of selected ones would tell their labels. Without clusterSelector it is 0.",
 							Default:     0,
 							Type:        []string{"integer"},
 							Format:      "int32",
@@ -749,7 +749,7 @@ func schema_spokelet_api_live_v1alpha1_ViewWorkSummary(ref common.ReferenceCallb
 					},
 					"partial": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Partial says that something is missing: an answer failed, is incomplete or was not allowed.",
+							Description: "Partial says that something is missing, or may be: an answer failed or is incomplete, or there are clusters that the caller may not look at.",
 							Default:     false,
 							Type:        []string{"boolean"},
 							Format:      "",

@@ -87,9 +87,14 @@ func (p *hubPipe) connect(ctx context.Context) (*stream.Conn, error) {
 	defer cancel()
 	streamCtx, end := context.WithCancel(p.ctx)
 	stop := context.AfterFunc(ctx, end)
-	resp, err := p.client.RoundTrip(connectRequest(streamCtx, conn)) //nolint:bodyclose // carry closes it
+	resp, err := p.client.RoundTrip(connectRequest(streamCtx, conn))
 	if !stop() || err != nil {
 		end()
+		if err == nil {
+			// Once it is answered, HTTP/2 does not look at a request's context while it
+			// waits for more of the body: the agent would hold the stream for ever.
+			_ = resp.Body.Close()
+		}
 		if ctx.Err() != nil {
 			err = ctx.Err()
 		}

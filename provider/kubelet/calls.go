@@ -1,0 +1,97 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet
+
+import (
+	"fmt"
+	"math"
+	"net/http"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/budget"
+)
+
+// Streams of one cluster's session that are open for the kubelet endpoints of all its
+// nodes. The caller is the hub's API server whoever asks it, so that streams are
+// counted by what is asked for. A namespace is shared by those who trust each other:
+// what one takes leaves some to the others, and what one pod takes some to its
+// namespace.
+const (
+	maxCalls            = 1280 // logs, exec, attach and port-forward
+	maxCallsOfNamespace = 1152
+	maxCallsOfPod       = 1024
+	maxLogsOfPod        = 64
+
+	// maxFigures is for answers with figures: 64 groups of nodes and the rest, asked
+	// by two at once.
+	maxFigures = 130
+)
+
+// calls count the streams of sessions that are open. Its zero value has no bounds.
+type calls struct {
+	// doors are all doors' streams of a cluster, of which these are a part.
+	doors *budget.Slots
+
+	clusters, namespaces, pods, logs, figures *budget.Slots
+}
+
+func newCalls(doors *budget.Slots) calls {
+	each := func(n int64) *budget.Slots { return budget.NewSlots(math.MaxInt64, n) }
+	return calls{
+		doors: doors, clusters: each(maxCalls), namespaces: each(maxCallsOfNamespace),
+		pods: each(maxCallsOfPod), logs: each(maxLogsOfPod), figures: each(maxFigures),
+	}
+}
+
+// share is one slot of a holder's.
+type share struct {
+	slots  *budget.Slots
+	holder string
+	what   string
+}
+
+// enterPod counts a call of a pod until leave is called, which may be more than once.
+// The error is a refusal (429).
+func (c calls) enterPod(node string, pod *corev1.Pod, log bool) (leave func(), err error) {
+	cluster, _ := wire.ParseNodeName(node)
+	// No part of the name has a slash.
+	namespace := cluster + "/" + pod.Namespace
+	name := namespace + "/" + pod.Name
+	shares := []share{
+		{c.pods, name, "streams of one pod are open"},
+		{c.namespaces, namespace, "streams of pods of one namespace are open"},
+		{c.clusters, cluster, "streams of pods are open"},
+		{c.doors, cluster, "streams of users are open"},
+	}
+	if log {
+		shares = append(shares, share{c.logs, name, "logs of one pod are being read"})
+	}
+	return take(cluster, shares)
+}
+
+// enterFigures is enterPod for an answer with figures.
+func (c calls) enterFigures(node string) (leave func(), err error) {
+	cluster, _ := wire.ParseNodeName(node)
+	return take(cluster, []share{{c.figures, cluster, "figures are being read"}})
+}
+
+// take takes all shares or none.
+func take(cluster string, shares []share) (leave func(), err error) {
+	give := func(shares []share) {
+		for _, s := range shares {
+			s.slots.Give(s.holder, 1)
+		}
+	}
+	for i, s := range shares {
+		if !s.slots.Take(s.holder, 1) {
+			give(shares[:i])
+			return nil, &refusal{http.StatusTooManyRequests,
+				fmt.Sprintf("cluster %q: too many %s: limit %d", cluster, s.what, s.slots.Each())}
+		}
+	}
+	return sync.OnceFunc(func() { give(shares) }), nil
+}

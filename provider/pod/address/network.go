@@ -1,0 +1,201 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package address
+
+import (
+	"net/netip"
+	"slices"
+	"sync"
+)
+
+// Source is where a Network knows ranges from.
+type Source int
+
+// The sources of a Network.
+const (
+	Services   Source = iota // ServiceCIDRs
+	Nodes                    // the hub's Nodes that are not virtual
+	APIServers               // the endpoints of the Service default/kubernetes
+	sources
+)
+
+// Claim is what one object of a source uses.
+type Claim struct {
+	// Ranges are those of Services, or of a node's pods.
+	Ranges []netip.Prefix
+	// Addresses are those of a node or an API server.
+	Addresses []netip.Addr
+}
+
+// ParseClaim reads what an object says. What cannot be read is left out: API servers
+// have checked it.
+func ParseClaim(ranges, addresses []string) Claim {
+	var c Claim
+	for _, text := range ranges {
+		if prefix, err := netip.ParsePrefix(text); err == nil {
+			c.Ranges = append(c.Ranges, prefix.Masked())
+		}
+	}
+	for _, text := range addresses {
+		if addr, err := netip.ParseAddr(text); err == nil { // a node's may be a name
+			c.Addresses = append(c.Addresses, addr.Unmap().WithZone(""))
+		}
+	}
+	return c
+}
+
+func (c Claim) equal(other Claim) bool {
+	return slices.Equal(c.Ranges, other.Ranges) && slices.Equal(c.Addresses, other.Addresses)
+}
+
+// Network is what the hub itself uses. It is safe for concurrent use.
+type Network struct {
+	own     netip.Addr
+	changed func()
+
+	mu     sync.RWMutex // guards what follows
+	claims [sources]map[string]Claim
+	// known: a source has been listed.
+	known [sources]bool
+	// ranges and addresses count who claims each.
+	ranges    [sources]set
+	addresses [sources]set
+	// unranged counts the nodes that do not say which range their pods have.
+	unranged int
+}
+
+// NewNetwork returns a Network of which nothing is known but the hub's own address.
+// changed is called after each change, without a lock; it must not block.
+func NewNetwork(own netip.Addr, changed func()) *Network {
+	n := &Network{own: own.Unmap(), changed: changed}
+	for i := range sources {
+		n.claims[i], n.ranges[i], n.addresses[i] = map[string]Claim{}, set{}, set{}
+	}
+	return n
+}
+
+// Replace takes all objects of a source.
+func (n *Network) Replace(from Source, all map[string]Claim) {
+	n.mu.Lock()
+	news := !n.known[from]
+	n.known[from] = true
+	for name := range n.claims[from] {
+		if _, ok := all[name]; !ok {
+			news = n.set(from, name, nil) || news
+		}
+	}
+	for name, claim := range all {
+		news = n.set(from, name, &claim) || news
+	}
+	n.mu.Unlock()
+	if news {
+		n.changed()
+	}
+}
+
+// Put takes an object of a source that is new or changed.
+func (n *Network) Put(from Source, name string, claim Claim) { n.change(from, name, &claim) }
+
+// Delete takes that an object of a source is gone.
+func (n *Network) Delete(from Source, name string) { n.change(from, name, nil) }
+
+func (n *Network) change(from Source, name string, claim *Claim) {
+	n.mu.Lock()
+	news := n.set(from, name, claim)
+	n.mu.Unlock()
+	if news {
+		n.changed()
+	}
+}
+
+// set reports whether anything changed; n.mu is held.
+func (n *Network) set(from Source, name string, claim *Claim) bool {
+	before, ok := n.claims[from][name]
+	if claim != nil && ok && before.equal(*claim) || claim == nil && !ok {
+		return false
+	}
+	if ok {
+		n.count(from, before, -1)
+		delete(n.claims[from], name)
+	}
+	if claim != nil {
+		n.count(from, *claim, 1)
+		n.claims[from][name] = *claim
+	}
+	return true
+}
+
+func (n *Network) count(from Source, claim Claim, by int) {
+	for _, prefix := range claim.Ranges {
+		n.ranges[from].count(prefix, by)
+	}
+	for _, addr := range claim.Addresses {
+		n.addresses[from].count(netip.PrefixFrom(addr, addr.BitLen()), by)
+	}
+	if from == Nodes && len(claim.Ranges) == 0 {
+		n.unranged += by
+	}
+}
+
+// Known reports whether every source has been listed. Before that no address can be
+// judged.
+func (n *Network) Known() bool {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	return !slices.Contains(n.known[:], false)
+}
+
+// refuses says why the hub does not show an address for a pod of a cluster; empty when
+// it does.
+func (n *Network) refuses(addr netip.Addr, limit Limit) string {
+	if what := specialUse(addr); what != "" {
+		return what
+	}
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	switch {
+	case addr == n.own:
+		return "is the hub's own"
+	case n.ranges[Services].has(addr):
+		return "is in a Service range of the hub"
+	case n.addresses[APIServers].has(addr):
+		return "is that of an API server of the hub"
+	case n.addresses[Nodes].has(addr):
+		return "is that of a node of the hub"
+	case n.ranges[Nodes].has(addr):
+		return "is in a pod range of the hub"
+	case !limit.allows(addr):
+		return "is not in a range that the cluster's record allows"
+	case !limit.said && n.unranged > 0 && n.unranged == len(n.claims[Nodes]):
+		return "may be a pod's of the hub, whose nodes have no spec.podCIDRs, and the cluster's record names no ranges"
+	}
+	return ""
+}
+
+// set counts prefixes, and how many of them have each length, so that a lookup costs
+// as much as there are lengths.
+type set map[int]map[netip.Prefix]int
+
+func (s set) count(prefix netip.Prefix, by int) {
+	of := s[prefix.Bits()]
+	if of == nil {
+		of = map[netip.Prefix]int{}
+		s[prefix.Bits()] = of
+	}
+	if of[prefix] += by; of[prefix] <= 0 {
+		delete(of, prefix)
+	}
+	if len(of) == 0 {
+		delete(s, prefix.Bits())
+	}
+}
+
+func (s set) has(addr netip.Addr) bool {
+	for bits, of := range s {
+		if prefix, err := addr.Prefix(bits); err == nil && of[prefix] > 0 {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,142 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"context"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/spokelet/spokelet/provider/pod/address"
+)
+
+const (
+	// notVirtual selects the Nodes that are not virtual ones of this hub, whose address
+	// is the hub's own.
+	notVirtual = "!spokelet.io/cluster"
+
+	// apiServers is the name of the EndpointSlice of the Service default/kubernetes.
+	apiServers = "kubernetes"
+)
+
+// networkWatch is what a Network is told of, and how that is listed and watched.
+type networkWatch struct {
+	source address.Source
+	kind   runtime.Object
+	list   func(context.Context, metav1.ListOptions) (runtime.Object, error)
+	watch  func(context.Context, metav1.ListOptions) (watch.Interface, error)
+	where  metav1.ListOptions
+}
+
+func (k *Keeper) networkWatches() []networkWatch {
+	ranges := k.config.Client.NetworkingV1().ServiceCIDRs()
+	nodes := k.config.Client.CoreV1().Nodes()
+	endpoints := k.config.Client.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault)
+	return []networkWatch{{
+		source: address.Services, kind: &networkingv1.ServiceCIDR{}, watch: ranges.Watch,
+		list: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return ranges.List(ctx, o) },
+	}, {
+		source: address.Nodes, kind: &corev1.Node{}, watch: nodes.Watch, where: metav1.ListOptions{LabelSelector: notVirtual},
+		list: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return nodes.List(ctx, o) },
+	}, {
+		source: address.APIServers, kind: &discoveryv1.EndpointSlice{}, watch: endpoints.Watch,
+		where: metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, apiServers).String()},
+		list:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return endpoints.List(ctx, o) },
+	}}
+}
+
+// followNetwork tells the network what the hub uses until ctx ends. Of each object only
+// its claim is kept. A kind that the API server does not serve, or does not let the hub
+// read, leaves the network unknown.
+func (k *Keeper) followNetwork(ctx context.Context, running *sync.WaitGroup) {
+	for _, w := range k.networkWatches() {
+		reflector := cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+				o.LabelSelector, o.FieldSelector = w.where.LabelSelector, w.where.FieldSelector
+				return w.list(ctx, o)
+			},
+			WatchFuncWithContext: awaken(func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+				o.LabelSelector, o.FieldSelector = w.where.LabelSelector, w.where.FieldSelector
+				return w.watch(ctx, o)
+			}),
+		}, k.config.Client), w.kind, claimStore{network: k.network, source: w.source}, cache.ReflectorOptions{Name: "the network of the hub"})
+		running.Go(func() { reflector.RunWithContext(ctx) })
+	}
+}
+
+// claimStore is what a reflector writes one source of the network into.
+type claimStore struct {
+	network *address.Network
+	source  address.Source
+}
+
+var _ cache.ReflectorStore = claimStore{}
+
+// Add takes an object.
+func (s claimStore) Add(obj any) error {
+	if name, claim, ok := claimOf(obj); ok {
+		s.network.Put(s.source, name, claim)
+	}
+	return nil
+}
+
+// Update takes a changed object.
+func (s claimStore) Update(obj any) error { return s.Add(obj) }
+
+// Delete takes that an object is gone.
+func (s claimStore) Delete(obj any) error {
+	if name, _, ok := claimOf(obj); ok {
+		s.network.Delete(s.source, name)
+	}
+	return nil
+}
+
+// Replace takes all objects.
+func (s claimStore) Replace(objs []any, _ string) error {
+	all := make(map[string]address.Claim, len(objs))
+	for _, obj := range objs {
+		if name, claim, ok := claimOf(obj); ok {
+			all[name] = claim
+		}
+	}
+	s.network.Replace(s.source, all)
+	return nil
+}
+
+// Resync does nothing.
+func (s claimStore) Resync() error { return nil }
+
+// claimOf reads what of the hub's network an object uses.
+func claimOf(obj any) (name string, claim address.Claim, ok bool) {
+	switch obj := obj.(type) {
+	case *networkingv1.ServiceCIDR:
+		return obj.Name, address.ParseClaim(obj.Spec.CIDRs, nil), true
+	case *corev1.Node:
+		ranges := obj.Spec.PodCIDRs
+		if len(ranges) == 0 && obj.Spec.PodCIDR != "" {
+			ranges = []string{obj.Spec.PodCIDR}
+		}
+		var addresses []string
+		for _, a := range obj.Status.Addresses {
+			addresses = append(addresses, a.Address)
+		}
+		return obj.Name, address.ParseClaim(ranges, addresses), true
+	case *discoveryv1.EndpointSlice:
+		var addresses []string
+		for _, e := range obj.Endpoints {
+			addresses = append(addresses, e.Addresses...)
+		}
+		return obj.Name, address.ParseClaim(nil, addresses), obj.Name == apiServers
+	default:
+		return "", address.Claim{}, false
+	}
+}

@@ -1,0 +1,109 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/spokelet/spokelet/api/podref"
+	"github.com/spokelet/spokelet/api/wire"
+)
+
+// sending is a hub that may read the objects of some namespaces.
+func sending(namespaces ...string) Config {
+	return Config{Objects: ObjectPolicy{Namespaces: append([]string{}, namespaces...)}}
+}
+
+// askedFor counts the requests for ConfigMaps and Secrets by their names.
+func (r *rig) askedFor() map[string]int {
+	count := map[string]int{}
+	for _, a := range r.client.Actions() {
+		if resource := a.GetResource().Resource; resource == "configmaps" || resource == "secrets" {
+			count[a.GetVerb()+" "+resource+" in "+a.GetNamespace()]++
+		}
+	}
+	return count
+}
+
+func withPullSecret(p *corev1.Pod) {
+	p.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "registry"}}
+}
+
+func TestAPodThatRefersToObjectsIsSentFromNamedNamespacesAlone(t *testing.T) {
+	cases := map[string]struct {
+		reason  string
+		config  Config
+		pod     func(*corev1.Pod)
+		message string
+	}{
+		"no namespace is named":      {reason: "nobody consented", config: sending(), pod: withObjects, message: `the pod refers to configmap "settings", and namespace "default" is not in the hub's option pods.namespaces`},
+		"another is":                 {reason: "the consent is for that one", config: sending("shop"), pod: withObjects, message: "pods.namespaces"},
+		"a pull secret":              {reason: "it is a Secret of the hub as well", config: sending("shop"), pod: withPullSecret, message: `secret "registry"`},
+		"it is named":                {reason: "that is the consent", config: sending("shop", "default"), pod: withObjects},
+		"all are":                    {reason: "its owner said so", config: sending(AllNamespaces), pod: withObjects},
+		"it refers to nothing":       {reason: "nothing of the hub goes along", config: sending(), pod: func(*corev1.Pod) {}},
+		"admission gave it a volume": {reason: "every pod has it, and the cluster puts in its own", config: sending(), pod: withToken},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, tc.config, func(r *rig) {
+				r.watch(spoke)
+				defer r.connect(spoke)()
+				time.Sleep(time.Hour)
+				synctest.Wait()
+				status := r.pod("a").Status
+				if sent := len(r.published(spoke, wire.KindPod)) == 1; sent != (tc.message == "") {
+					t.Errorf("%s: sent is %t", tc.reason, sent)
+				}
+				if tc.message == "" {
+					if status.Reason == ReasonObjectNotAllowed {
+						t.Errorf("%s: the pod says %q", tc.reason, status.Message)
+					}
+					return
+				}
+				if status.Reason != ReasonObjectNotAllowed || !strings.Contains(status.Message, tc.message) {
+					t.Errorf("%s: the pod says %q: %q", tc.reason, status.Reason, status.Message)
+				}
+				if diff := cmp.Diff(map[string]int{}, r.askedFor()); diff != "" {
+					t.Errorf("%s: the API server was asked (-want +got):\n%s", tc.reason, diff)
+				}
+				if n := r.requests()["patch pods"]; n > 1 {
+					t.Errorf("the status was written %d times", n)
+				}
+			}, podNamed("a", tc.pod), settings(), keys())
+		})
+	}
+}
+
+func TestARunningPodOfANamespaceThatIsNoLongerNamedRunsOn(t *testing.T) {
+	inBubble(t, sending("shop"), func(r *rig) {
+		r.watch(spoke)
+		defer r.connect(spoke)()
+		if diff := cmp.Diff([]string{"default/a"}, r.published(spoke, wire.KindPod)); diff != "" {
+			t.Errorf("pods that are sent (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff(map[string]int{}, r.askedFor()); diff != "" {
+			t.Errorf("the API server was asked (-want +got):\n%s", diff)
+		}
+	}, podNamed("a", withObjects, inCluster), settings(), keys())
+}
+
+func TestTheHubsAuthorityGoesAlongWithItsTokens(t *testing.T) {
+	config := issuing()
+	config.Objects = ObjectPolicy{Namespaces: []string{"shop"}}
+	inBubble(t, config, func(r *rig) {
+		(&mint{}).with(r)
+		r.watch(spoke)
+		defer r.asks(spoke)()
+		if !r.objects.uses("configmap/default/" + podref.RootCA) {
+			t.Error("a pod with a token of the hub does not know its authority")
+		}
+	}, podNamed("a", withToken))
+}
