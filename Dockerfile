@@ -5,7 +5,11 @@
 #
 #   docker buildx build --platform linux/amd64,linux/arm64 --build-arg BINARY=spokelet-hub .
 #
-# "make images" builds the same contents without one.
+# "make images" builds the same contents without one, but for the authorities.
+#
+# The result has no base image: the binaries are static, and the user is a number. The
+# builder is named by tag, and is to be pinned by digest (golang:1.26@sha256:...) when
+# the repository is published, as Dependabot then keeps it (.github/dependabot.yml).
 FROM --platform=$BUILDPLATFORM golang:1.26 AS build
 ARG TARGETOS TARGETARCH BINARY VERSION=dev
 WORKDIR /src
@@ -16,7 +20,9 @@ RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath \
     -ldflags "-s -w -X github.com/spokelet/spokelet/cmd/internal/command.Version=$VERSION" \
     -o /out/entrypoint ./cmd/$BINARY
 
-FROM gcr.io/distroless/static:nonroot
+FROM scratch
+# For "work agent": the server of its hub's kubeconfig may have a public certificate.
+COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
 COPY --from=build /out/entrypoint /entrypoint
 USER 65532:65532
 ENTRYPOINT ["/entrypoint"]

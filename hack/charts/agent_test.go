@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
@@ -71,10 +72,12 @@ func TestTheOwnersGroupsAreAllThatTheAgentMayImpersonate(t *testing.T) {
 		reason string
 		values []string
 		want   []string
+		rules  int
 	}{
-		"none":         {reason: "the owner set no limit", want: nil},
-		"two":          {reason: "the API server holds the agent to them", values: []string{"kube.groups={viewers,editors}"}, want: []string{"hub:viewers", "hub:editors"}},
-		"other prefix": {reason: "the names are those in this cluster", values: []string{"kube.groups={viewers}", "kube.userPrefix=x:"}, want: []string{"x:viewers"}},
+		"none":         {reason: "the owner named none, and an account that may impersonate any may be any administrator"},
+		"any":          {reason: "the owner says so", values: []string{"kube.groups={*}"}, rules: 1},
+		"two":          {reason: "the API server holds the agent to them", values: []string{"kube.groups={viewers,editors}"}, want: []string{"hub:viewers", "hub:editors"}, rules: 1},
+		"other prefix": {reason: "the names are those in this cluster", values: []string{"kube.groups={viewers}", "kube.userPrefix=x:"}, want: []string{"x:viewers"}, rules: 1},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -88,34 +91,58 @@ func TestTheOwnersGroupsAreAllThatTheAgentMayImpersonate(t *testing.T) {
 					t.Errorf("%s: groups (-want +got):\n%s", tc.reason, diff)
 				}
 			}
-			if found != 1 {
-				t.Errorf("%d rules are about groups, want one", found)
+			if found != tc.rules {
+				t.Errorf("%s: %d rules are about groups, want %d", tc.reason, found, tc.rules)
 			}
 		})
 	}
 }
 
 func TestTheAccountOfThePodsMayDoWhatTheyNeedAndNoMore(t *testing.T) {
-	var got []string
-	for _, g := range install(t, "spokelet-agent") {
-		if g.account == pods {
-			got = append(got, strings.Join(g.rule.Verbs, ",")+" "+strings.Join(g.rule.Resources, ",")+" in "+g.namespace)
-		}
-	}
-	slices.Sort(got)
-	want := []string{
-		"get pods/log,pods/status in ",
-		"get,create namespaces,serviceaccounts in ",
-		"get,create pods/exec,pods/attach,pods/portforward in ",
-		"get,create,update,patch,delete configmaps,secrets in ",
-		"get,list,watch,create,update,patch,delete pods in ",
-		"get,update,patch pods/ephemeralcontainers,pods/resize in ",
+	everywhere := []string{
+		"get,list,watch namespaces in ",
 		"list configmaps,secrets in ", // of a hook: while the chart is being removed
-		"list,watch events in ",
-		"list,watch namespaces in ",
+		"list,watch pods in ",
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("rights of the account (-want +got):\n%s", diff)
+	inside := []string{
+		"get persistentvolumeclaims in ",
+		"get pods/log,pods/status in ",
+		"get,create pods/exec,pods/attach,pods/portforward in ",
+		"get,create serviceaccounts in ",
+		"get,create,update,patch,delete configmaps,secrets in ",
+		"get,create,update,patch,delete pods in ",
+		"get,update,patch pods/ephemeralcontainers,pods/resize in ",
+		"list,watch events in ",
+	}
+	cases := map[string]struct {
+		reason string
+		values []string
+		want   []string
+		in     []string
+	}{
+		"by default":         {reason: "any namespace may be the hub's", want: append([]string{"create namespaces in "}, everywhere...), in: []string{""}},
+		"in some namespaces": {reason: "the owner named them, and made them", values: []string{"pods.namespaces={shop,web}"}, want: everywhere, in: []string{"shop", "web"}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			for _, g := range install(t, "spokelet-agent", tc.values...) {
+				if g.account == pods {
+					got = append(got, strings.Join(g.rule.Verbs, ",")+" "+strings.Join(g.rule.Resources, ",")+" in "+g.namespace)
+				}
+			}
+			want := slices.Clone(tc.want)
+			for _, namespace := range tc.in {
+				for _, right := range inside {
+					want = append(want, right+namespace)
+				}
+			}
+			slices.Sort(got)
+			slices.Sort(want)
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("%s: rights of the account (-want +got):\n%s", tc.reason, diff)
+			}
+		})
 	}
 }
 
@@ -207,5 +234,47 @@ func TestWhereTheHubsAPIServerIsIsForTokensOfTheHub(t *testing.T) {
 	}
 	if err := exec.CommandContext(t.Context(), helm(t), "template", "test", "../../charts/spokelet-agent", "--values", "../chart-values/spokelet-agent.yaml", "--set", server).Run(); err == nil {
 		t.Error("it is taken for tokens of the cluster, which the agent refuses")
+	}
+}
+
+// What a policy refuses is tried against an API server; this is that it is there, and
+// that nothing passes when it cannot be asked.
+func TestThePoliciesAreThereForWhatIsEnabled(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		values []string
+		want   []string
+	}{
+		"by default":   {reason: "both accounts write", want: []string{"spokelet-agent-definitions", "spokelet-agent-pods"}},
+		"without pods": {reason: "there is no such account", values: []string{"pods.enabled=false"}, want: []string{"spokelet-agent-definitions"}},
+		"without work": {reason: "there are no anchors", values: []string{"work.enabled=false"}, want: []string{"spokelet-agent-pods"}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			var policies, bound []string
+			for _, object := range render(t, "spokelet-agent", tc.values...) {
+				switch object.GetKind() {
+				case "ValidatingAdmissionPolicy":
+					var policy admissionv1.ValidatingAdmissionPolicy
+					convert(t, object, &policy)
+					if fails := policy.Spec.FailurePolicy; fails == nil || *fails != admissionv1.Fail {
+						t.Errorf("%s lets pass what it cannot judge", policy.Name)
+					}
+					policies = append(policies, policy.Name)
+				case "ValidatingAdmissionPolicyBinding":
+					var binding admissionv1.ValidatingAdmissionPolicyBinding
+					convert(t, object, &binding)
+					if diff := cmp.Diff([]admissionv1.ValidationAction{admissionv1.Deny}, binding.Spec.ValidationActions); diff != "" {
+						t.Errorf("what %s does (-want +got):\n%s", binding.Name, diff)
+					}
+					bound = append(bound, binding.Spec.PolicyName)
+				}
+			}
+			slices.Sort(policies)
+			slices.Sort(bound)
+			if diff := cmp.Diff([][]string{tc.want, tc.want}, [][]string{policies, bound}); diff != "" {
+				t.Errorf("%s: policies, and those that are bound (-want +got):\n%s", tc.reason, diff)
+			}
+		})
 	}
 }

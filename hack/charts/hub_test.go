@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 )
 
 const hub = namespace + "/spokelet-hub"
@@ -71,7 +73,7 @@ func TestTheHubChangesItsOwnDefinitionsAndPoliciesAlone(t *testing.T) {
 		t.Run(resource, func(t *testing.T) {
 			var got []string
 			for _, g := range grants {
-				if !g.gives(tc.group, resource, "update", "patch", "delete", "deletecollection") {
+				if !g.gives(tc.group, resource, "create", "update", "patch", "delete", "deletecollection") {
 					continue
 				}
 				if len(g.rule.ResourceNames) == 0 {
@@ -96,7 +98,6 @@ func TestTheHubMakesTokensWhereItIsToldTo(t *testing.T) {
 	}{
 		"by default":            {reason: "nobody consented"},
 		"namespaces without it": {reason: "nobody consented", values: []string{"pods.tokenNamespaces={shop}"}},
-		"in all namespaces":     {reason: "no limit was set", values: []string{"pods.tokens=hub"}, want: []string{hub + " in "}},
 		"in some namespaces":    {reason: "RBAC can express this limit", values: []string{"pods.tokens=hub", "pods.tokenNamespaces={shop,till}"}, want: []string{hub + " in shop", hub + " in till"}},
 	}
 	for name, tc := range cases {
@@ -139,5 +140,111 @@ func TestANamespaceIsNamedOnce(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), helm(t), hubWith(`pods.tokenNamespaces=["shop","shop"]`)...)
 	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "pods/tokenNamespaces") {
 		t.Errorf("helm renders two roles of one name: %v: %.300s", err, out)
+	}
+}
+
+// TestTheHubReadsObjectsWhereItIsToldTo: who may watch by name may watch every name.
+func TestTheHubReadsObjectsWhereItIsToldTo(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		values []string
+		want   []string
+	}{
+		"by default":         {reason: "nobody consented"},
+		"in some namespaces": {reason: "RBAC can express this limit", values: []string{"pods.namespaces={shop,till}"}, want: []string{hub + " in shop", hub + " in till"}},
+		"in all namespaces":  {reason: "somebody said so", values: []string{"pods.namespaces={*}"}, want: []string{hub + " in "}},
+		"tokens alone":       {reason: "a token needs one ConfigMap, which holds no secret", values: []string{"pods.tokens=hub", "pods.tokenNamespaces={shop}"}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			for _, g := range install(t, "spokelet-hub", tc.values...) {
+				// The hub keeps its own in its own namespace.
+				if g.namespace != namespace && g.gives("", "secrets", "get", "list", "watch") {
+					got = append(got, g.account+" in "+g.namespace)
+				}
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s: rights to read Secrets (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestATokenComesWithTheAuthorityOfTheHub(t *testing.T) {
+	var got []string
+	for _, g := range install(t, "spokelet-hub", "pods.tokens=hub", "pods.tokenNamespaces={shop}") {
+		if g.namespace == "shop" && g.gives("", "configmaps", "list", "watch") {
+			got = append(got, g.rule.ResourceNames...)
+		}
+	}
+	if diff := cmp.Diff([]string{"kube-root-ca.crt"}, got); diff != "" {
+		t.Errorf("ConfigMaps that may be read (-want +got):\n%s", diff)
+	}
+}
+
+func TestTheChartRefusesLimitsThatAreNone(t *testing.T) {
+	cases := map[string]struct{ reason, values, about string }{
+		"tokens everywhere":    {reason: "whoever may make tokens everywhere is everybody", values: `pods.tokens=hub`, about: "tokenNamespaces"},
+		"all and one":          {reason: "the list would not be one", values: `pods.namespaces={*,shop}`, about: "namespaces"},
+		"tokens for a pattern": {reason: "RBAC knows none", values: `pods.tokens=hub,pods.tokenNamespaces={*}`, about: "tokenNamespaces"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			out, err := exec.CommandContext(t.Context(), helm(t), "template", "test", "../../charts/spokelet-hub",
+				"--values", "../chart-values/spokelet-hub.yaml", "--set", tc.values).CombinedOutput()
+			if err == nil || !strings.Contains(string(out), tc.about) {
+				t.Errorf("%s: helm takes it: %v: %.300s", tc.reason, err, out)
+			}
+		})
+	}
+}
+
+// TestWhoMayViewMayNotReadWorks: their manifests may be Secrets.
+func TestWhoMayViewMayNotReadWorks(t *testing.T) {
+	for _, object := range render(t, "spokelet-hub") {
+		if object.GetLabels()["rbac.authorization.k8s.io/aggregate-to-view"] != "true" {
+			continue
+		}
+		var role rbacv1.ClusterRole
+		convert(t, object, &role)
+		for _, rule := range role.Rules {
+			if diff := cmp.Diff([]string{"viewworks"}, rule.Resources); diff != "" {
+				t.Errorf("what view may use (-want +got):\n%s", diff)
+			}
+		}
+		return
+	}
+	t.Error("nothing is added to view")
+}
+
+// TestPoliciesHoldTheHubToItsOwnObjects: what they let through a real API server says.
+func TestPoliciesHoldTheHubToItsOwnObjects(t *testing.T) {
+	objects := render(t, "spokelet-hub")
+	bound := map[string]bool{}
+	for _, object := range objects {
+		if object.GetKind() == "ValidatingAdmissionPolicyBinding" {
+			var binding admissionv1.ValidatingAdmissionPolicyBinding
+			convert(t, object, &binding)
+			bound[binding.Spec.PolicyName] = slices.Equal(binding.Spec.ValidationActions, []admissionv1.ValidationAction{admissionv1.Deny})
+		}
+	}
+	var got []string
+	for _, object := range objects {
+		if object.GetKind() != "ValidatingAdmissionPolicy" {
+			continue
+		}
+		var policy admissionv1.ValidatingAdmissionPolicy
+		convert(t, object, &policy)
+		conditions := policy.Spec.MatchConditions
+		if !bound[policy.Name] || *policy.Spec.FailurePolicy != admissionv1.Fail || len(conditions) != 1 ||
+			conditions[0].Expression != "request.userInfo.username == 'system:serviceaccount:"+namespace+":spokelet-hub'" {
+			t.Errorf("policy %s is not for the hub's account alone, or denies nothing: %+v", policy.Name, policy.Spec)
+		}
+		got = append(got, policy.Name)
+	}
+	slices.Sort(got)
+	if diff := cmp.Diff([]string{"spokelet-hub-namespaces", "spokelet-hub-nodes", "spokelet-hub-pods"}, got); diff != "" {
+		t.Errorf("policies (-want +got):\n%s", diff)
 	}
 }

@@ -87,6 +87,32 @@ func TestTheWebhookLeavesToTheHubWhatIsItsToWrite(t *testing.T) {
 	}
 }
 
+// Works of multicluster.x-k8s.io name no executor, so that there is nothing to ask about
+// them unless the default account is asked for.
+func TestWorksWithoutAnExecutorAreJudgedOnDemand(t *testing.T) {
+	for value, want := range map[string][]string{
+		"false": {"work.open-cluster-management.io/v1/manifestworks"},
+		"true":  {"work.open-cluster-management.io/v1/manifestworks", "multicluster.x-k8s.io/v1alpha1/works"},
+	} {
+		webhooks := registration(t, "admission.nilExecutorValidating="+value)
+		if len(webhooks) != 2 {
+			t.Fatalf("%d webhooks are registered, want 2", len(webhooks))
+		}
+		for _, w := range webhooks {
+			var got []string
+			for _, rule := range w.Rules {
+				got = append(got, rule.APIGroups[0]+"/"+rule.APIVersions[0]+"/"+rule.Resources[0])
+				if diff := cmp.Diff([]admissionregistrationv1.OperationType{"CREATE", "UPDATE"}, rule.Operations); diff != "" {
+					t.Errorf("%s: operations (-want +got):\n%s", w.Name, diff)
+				}
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("%s with nilExecutorValidating=%s (-want +got):\n%s", w.Name, value, diff)
+			}
+		}
+	}
+}
+
 func TestAdmissionCanBeTurnedOff(t *testing.T) {
 	if got := registration(t, "admission.enabled=false"); got != nil {
 		t.Errorf("registered although it is off: %v", got)

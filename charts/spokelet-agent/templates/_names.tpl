@@ -30,3 +30,13 @@ readOnlyRootFilesystem: true
 capabilities:
   drop: [ALL]
 {{- end }}
+
+{{/* Nine tenths of the memory limit, in MiB; empty where it is in another unit. */}}
+{{- define "spokelet-agent.memory" -}}
+{{- $limit := dig "limits" "memory" "" .Values.resources | toString -}}
+{{- if regexMatch "^[0-9]+Gi$" $limit -}}
+{{ div (mul (trimSuffix "Gi" $limit | int) 1024 9) 10 }}MiB
+{{- else if regexMatch "^[0-9]+Mi$" $limit -}}
+{{ div (mul (trimSuffix "Mi" $limit | int) 9) 10 }}MiB
+{{- end -}}
+{{- end }}

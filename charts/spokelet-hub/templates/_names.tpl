@@ -52,6 +52,14 @@ rules:
     resources: [manifestworks]
     operations: [CREATE, UPDATE]
     scope: Namespaced
+{{- if .Values.admission.nilExecutorValidating }}
+  # Those name no executor, and are executed as ManifestWorks without one.
+  - apiGroups: [multicluster.x-k8s.io]
+    apiVersions: [v1alpha1]
+    resources: [works]
+    operations: [CREATE, UPDATE]
+    scope: Namespaced
+{{- end }}
 # Labels, finalizers and owners of a work can be changed without the hub.
 matchConditions:
   - name: spec-is-new
