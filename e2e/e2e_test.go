@@ -50,6 +50,7 @@ func TestEndToEnd(t *testing.T) {
 		{"detach removes every trace of a cluster", s.detach},
 		{"detach ends the pods of a cluster", s.detachEndsPods},
 		{"no race was seen", s.noRace},
+		{"hostile spokes cost no more than they may", s.hostileSpokes},
 	}
 	for i, step := range steps {
 		if !t.Run(step.name, step.run) && i < vital {

@@ -42,14 +42,18 @@ func (s *suite) hubCannotDial(t *testing.T) {
 }
 
 func (s *suite) installHub(t *testing.T) {
-	if err := s.env.InstallHub(t.Context()); err != nil {
+	// What the pods there refer to goes along, and of no other namespace.
+	s.makeNamespace(t, podsNamespace)
+	if err := s.env.InstallHub(t.Context(), "--set", "pods.namespaces={"+podsNamespace+"}"); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func (s *suite) joinSpokes(t *testing.T) {
-	// The owner of the second lets pods reach for its nodes.
-	extra := [][]string{nil, {"--set", "pods.hostAccess=true"}}
+	// Both owners pass one group of the hub on; that of the second lets pods reach for
+	// its nodes.
+	groups := []string{"--set", "kube.groups={" + platform + "}"}
+	extra := [][]string{groups, append([]string{"--set", "pods.hostAccess=true"}, groups...)}
 	for i, spoke := range s.spokes {
 		start := time.Now()
 		if err := s.env.Join(t.Context(), spoke.Cluster, extra[i]...); err != nil {

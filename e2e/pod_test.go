@@ -156,7 +156,6 @@ func parallel(t *testing.T, tests map[string]func(*testing.T)) {
 
 // podsRun makes pods on the hub that are bound to a virtual node.
 func (s *suite) podsRun(t *testing.T) {
-	s.makeNamespace(t, podsNamespace)
 	s.hub.apply(t, longLivedPod())
 	untilPod(t, s.hub, longLived, "ready", ready)
 	parallel(t, map[string]func(*testing.T){

@@ -4,7 +4,6 @@
 package e2e
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -53,9 +52,10 @@ func (s *suite) podsRefused(t *testing.T) {
 			s.saysOf(t, podIn(podsNamespace, "privileged", onSpoke, container("main", forever, "securityContext: {privileged: true}, ")), podsNamespace, "privileged", "HostAccess", "privileged")
 		},
 		"a volume that does not travel": s.says("nfs", podsNamespace, "volumes: [{name: far, nfs: {server: 192.0.2.1, path: /}}], ", "VolumeNotSupported", "far (nfs)"),
-		"a claim that is not there":     s.claimIsNamed,
+		"a claim that is not there":     s.says("claims", podsNamespace, "volumes: [{name: data, persistentVolumeClaim: {claimName: nobodys}}], ", "ClaimNotAllowed", `"nobodys"`),
 		"kube-system":                   s.says("intruder", "kube-system", "", "", "kube-system"),
 		"a namespace of the spoke's":    s.says("unwanted", "foreign", "", "", "spokelet.io/pods"),
+		"a Secret that does not travel": s.says("withheld", "foreign", "volumes: [{name: keys, secret: {secretName: keys}}], ", "ObjectNotAllowed", "pods.namespaces"),
 		"a quota that is used up": func(t *testing.T) {
 			s.says("toomany", "limited", "", "", "exceeded quota")(t)
 			s.spoke().kubectl(t, "delete", "resourcequota", "nothing", "-n", "limited")
@@ -108,16 +108,4 @@ func (s *suite) saysOf(t *testing.T, manifest, namespace, name, reason, part str
 		t.Errorf("reason: got %q, want %q", pod.Status.Reason, reason)
 	}
 	t.Logf("%s: %s", pod.Status.Reason, pod.Status.Message)
-}
-
-// claimIsNamed makes a pod with a claim that nobody made: the spoke's scheduler
-// says so.
-func (s *suite) claimIsNamed(t *testing.T) {
-	s.hub.apply(t, pod("claims", "volumes: [{name: data, persistentVolumeClaim: {claimName: nobodys}}], ", container("main", forever, "")))
-	untilPod(t, s.hub, "claims", "names the claim", func(pod *corev1.Pod) error {
-		if pod.Status.Reason != corev1.PodReasonUnschedulable || !strings.Contains(pod.Status.Message, `"nobodys" not found`) {
-			return errors.New("not named")
-		}
-		return nil
-	})
 }

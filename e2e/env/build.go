@@ -50,6 +50,15 @@ func (b Build) Binary(ctx context.Context, name string) (string, error) {
 	return out, nil
 }
 
+// Tool builds a command of the tests' own, e2e/cmd/<name>, statically, and returns
+// its path.
+func (b Build) Tool(ctx context.Context, name string) (string, error) {
+	out := filepath.Join(b.Root, "bin", name)
+	goTool := Command{Path: "go", Env: []string{"CGO_ENABLED=0"}, Dir: filepath.Join(b.Root, "e2e")}
+	_, err := goTool.Run(ctx, "build", "-trimpath", "-o", out, "./cmd/"+name)
+	return out, err
+}
+
 // Image builds the image of one command and returns where it is.
 func (b Build) Image(ctx context.Context, name string) (Image, error) {
 	binary, err := b.Binary(ctx, name)

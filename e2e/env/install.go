@@ -105,6 +105,11 @@ func (e *Env) Join(ctx context.Context, spoke *clusters.Cluster, extra ...string
 	if err != nil {
 		return err
 	}
+	// The nodes of some hubs of tests have no spec.podCIDRs: the records say then which
+	// addresses pods may have, and here that is all but the hub's.
+	if _, err := e.Kubectl(e.Set.Hub()).Run(ctx, "annotate", "managedcluster", spoke.Name, "spokelet.io/pod-addresses=0.0.0.0/0,::/0", "--overwrite"); err != nil {
+		return err
+	}
 	args, err := helmArgs(line)
 	if err != nil {
 		return err

@@ -62,6 +62,7 @@ func (s *suite) steps() []step {
 		{"node 600 pods", s.sixHundred},
 		{"node streams", s.streams},
 		{"clusters", s.clusters},
+		{"hostile", s.hostile},
 		{"multicluster works", of(s.works, multicluster())},
 		{"multicluster bulk", of(s.bulk, multicluster())},
 		{"multicluster end", of(s.clear, multicluster())},
@@ -119,7 +120,7 @@ func newSuite(ctx context.Context, set *clusters.Set, out io.Writer) (*suite, er
 	if err := e.InstallHub(ctx); err != nil {
 		return nil, err
 	}
-	if err := e.Join(ctx, s.spoke.cluster); err != nil {
+	if err := e.Join(ctx, s.spoke.cluster, "--set", "kube.groups={"+group+"}"); err != nil {
 		return nil, err
 	}
 	return s, s.grant(ctx)

@@ -78,7 +78,8 @@ func install(ctx context.Context, e *env.Env) error {
 	}
 	for _, spoke := range e.Set.Spokes() {
 		fmt.Printf("\n# %s joins: the hub prints a helm line, the spoke runs it.\n", spoke.Name)
-		if err := e.Join(ctx, spoke); err != nil {
+		// Its owner passes on the group that the view below is asked for in.
+		if err := e.Join(ctx, spoke, "--set", "kube.groups={platform}"); err != nil {
 			return err
 		}
 	}

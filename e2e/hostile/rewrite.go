@@ -1,0 +1,147 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hostile
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/metadata"
+	workv1 "open-cluster-management.io/api/work/v1"
+
+	"github.com/spokelet/spokelet/api/wire"
+)
+
+const (
+	// workBytes and feedbackBytes make a work of 1.19 MB.
+	workBytes     = 490 << 10
+	feedbackBytes = 670 << 10
+
+	// What one cluster may have written to the hub's store: at first, and then each
+	// second. They are those of the hub.
+	writeBurst  = 64 << 20
+	writeSecond = 256 << 10
+
+	// rewriting is the time of it: by far more than the burst takes.
+	rewriting = 20 * time.Second
+	// rewriteEvery is more often than the hub writes.
+	rewriteEvery = 100 * time.Millisecond
+)
+
+func filler(n int) string { return strings.Repeat("0123456789abcdef", n/16) }
+
+// Written is what the hub wrote because of one cluster.
+type Written struct {
+	// Bytes in all, and After the burst that a cluster is allowed.
+	Bytes, After int64
+	// Took is the time of all, and Sustained that after the burst.
+	Took, Sustained time.Duration
+}
+
+// Rate is that after the burst, in KiB a second; 0 if the burst was not used up.
+func (w Written) Rate() float64 {
+	if w.Sustained <= 0 {
+		return 0
+	}
+	return float64(w.After) / 1024 / w.Sustained.Seconds()
+}
+
+// Problems are what must not be.
+func (w Written) Problems() []string {
+	// One more work, since what is written is known afterwards.
+	allowed := int64(writeBurst+workBytes+feedbackBytes) + int64(writeSecond*w.Took.Seconds())
+	if w.Bytes > allowed*11/10 {
+		return []string{fmt.Sprintf("the hub wrote %d bytes for one cluster in %s, allowed are %d", w.Bytes, w.Took.Round(time.Second), allowed)}
+	}
+	return nil
+}
+
+// String is one line for a log.
+func (w Written) String() string {
+	return fmt.Sprintf("%.1f MiB written in %s, %.0f KiB/s after the burst", float64(w.Bytes)/(1<<20), w.Took.Round(100*time.Millisecond), w.Rate())
+}
+
+// rewriting reports on a large work, another value of its feedback each time, and
+// measures what the hub writes.
+func (s *Site) rewriting(ctx context.Context) (Outcome, error) {
+	written, err := s.rewrite(ctx)
+	return Outcome{Text: written.String(), Written: written}, err
+}
+
+func (s *Site) rewrite(ctx context.Context) (Written, error) {
+	ctx, cancel := context.WithTimeout(ctx, rewriting)
+	defer cancel()
+	client, err := metadata.NewForConfigAndClient(metadata.ConfigFor(s.rest), s.admin.http)
+	if err != nil {
+		return Written{}, fmt.Errorf("metadata: %w", err)
+	}
+	events, err := client.Resource(manifestWorks()).Namespace(cluster).
+		Watch(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", s.work.name).String()})
+	if err != nil {
+		return Written{}, fmt.Errorf("watch of the work: %w", err)
+	}
+	defer events.Stop()
+	begun := time.Now()
+	written := make(chan Written, 1)
+	go func() { written <- measure(events, begun) }()
+	changes := 0
+	for ; ctx.Err() == nil; changes++ {
+		body, err := s.feedback(changes)
+		if err != nil {
+			return Written{}, err
+		}
+		if err := s.spoke.feed.send(ctx, wire.KindWorkStatus, put(wire.KindWorkStatus, s.work.key, s.work.uid, body)); err != nil {
+			break
+		}
+		pause(ctx, rewriteEvery)
+	}
+	events.Stop()
+	w := <-written
+	w.Took = time.Since(begun)
+	return w, atLeast(changes, 1)
+}
+
+// measure counts versions of a work, each of which is all of the work.
+func measure(events watch.Interface, begun time.Time) Written {
+	var w Written
+	var spent time.Time // when the burst was used up
+	for e := range events.ResultChan() {
+		if e.Type != watch.Modified {
+			continue
+		}
+		w.Bytes += workBytes + feedbackBytes
+		switch {
+		case w.Bytes < writeBurst:
+		case spent.IsZero():
+			spent = time.Now()
+		default:
+			w.After += workBytes + feedbackBytes
+		}
+	}
+	if !spent.IsZero() {
+		w.Sustained = time.Since(spent)
+	}
+	w.Took = time.Since(begun)
+	return w
+}
+
+func (s *Site) feedback(value int) ([]byte, error) {
+	text, number := filler(feedbackBytes), int64(value)
+	return json.Marshal(wire.WorkStatus{
+		ObservedGeneration: 1,
+		Manifests: []workv1.ManifestCondition{{
+			ResourceMeta: workv1.ManifestResourceMeta{Version: "v1", Kind: "ConfigMap", Resource: "configmaps", Name: "probe", Namespace: "default"},
+			StatusFeedbacks: workv1.StatusFeedbackResult{Values: []workv1.FeedbackValue{
+				{Name: "text", Value: workv1.FieldValue{Type: workv1.String, String: &text}},
+				{Name: "number", Value: workv1.FieldValue{Type: workv1.Integer, Integer: &number}},
+			}},
+		}},
+	})
+}

@@ -1,0 +1,111 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hostile
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"connectrpc.com/connect"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/spokelet/spokelet/api/rpc/v1/rpcv1connect"
+	"github.com/spokelet/spokelet/e2e/env"
+	"github.com/spokelet/spokelet/e2e/fleet"
+	"github.com/spokelet/spokelet/tunnel"
+)
+
+// cluster is the name of the hostile cluster.
+const cluster = "hostile"
+
+var errIdle = errors.New("the hub never asked the hostile cluster: the attack proves nothing")
+
+// spoke is an agent whose answers an attack chooses.
+type spoke struct {
+	agent *tunnel.Agent
+	feed  *feed
+	kube  door
+	node  door
+	stop  context.CancelFunc
+	ended sync.WaitGroup
+}
+
+// door answers with what an attack has put in, and counts.
+type door struct {
+	handler atomic.Pointer[http.Handler]
+	served  atomic.Int64
+	resting http.Handler
+}
+
+// ServeHTTP implements http.Handler.
+func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if h := d.handler.Load(); h != nil {
+		d.served.Add(1)
+		(*h).ServeHTTP(w, r)
+		return
+	}
+	d.resting.ServeHTTP(w, r)
+}
+
+// answer has the door answer by h until the returned function is called, which
+// returns how many requests came.
+func (d *door) answer(h http.Handler) (rest func() int64) {
+	d.served.Store(0)
+	d.handler.Store(&h)
+	return func() int64 {
+		d.handler.Store(nil)
+		return d.served.Load()
+	}
+}
+
+// newSpoke joins the hostile cluster and waits until it is connected.
+func newSpoke(ctx context.Context, e *env.Env) (*spoke, error) {
+	invited, err := fleet.Invite(ctx, e, cluster)
+	if err != nil {
+		return nil, err
+	}
+	// A cluster is split only by a label that the hub's administrator has agreed to.
+	ctl := e.Kubectl(e.Set.Hub())
+	if _, err := ctl.Run(ctx, "annotate", "managedcluster", cluster, "spokelet.io/split-label="+splitLabel, "--overwrite"); err != nil {
+		return nil, err
+	}
+	summary, err := fleet.Summary(split())
+	if err != nil {
+		return nil, err
+	}
+	s := &spoke{feed: &feed{summary: summary}, kube: door{resting: fleet.Kube()}, node: door{resting: http.NotFoundHandler()}}
+	_, replicator := rpcv1connect.NewSyncServiceHandler(s.feed, connect.WithCompressMinBytes(1), connect.WithReadMaxBytes(maxReceived))
+	s.agent, err = fleet.Join(ctx, []byte(invited), map[string]http.Handler{
+		tunnel.DoorSync: serve(replicator), tunnel.DoorKube: &s.kube, tunnel.DoorNode: &s.node,
+	}, true)
+	if err != nil {
+		return nil, err
+	}
+	s.agent.SetStandby(false)
+	// The agent lives until close, which ends it in order.
+	life, stop := context.WithCancel(context.WithoutCancel(ctx))
+	s.stop = stop
+	s.ended.Go(func() { _ = s.agent.Run(life) }) // ends with life
+	if err := s.connected(ctx); err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// connected waits until a session lives.
+func (s *spoke) connected(ctx context.Context) error {
+	return wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+		return s.agent.Ready(), nil
+	})
+}
+
+func (s *spoke) close() {
+	s.stop()
+	s.ended.Wait()
+}

@@ -1,0 +1,274 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hostile
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/spokelet/spokelet/e2e/bench/figure"
+	"github.com/spokelet/spokelet/e2e/env"
+)
+
+// sampleEvery is the time between two readings of the hub's memory.
+const sampleEvery = 50 * time.Millisecond
+
+// Seen is what others saw while an attack ran.
+type Seen struct {
+	// Outcome is how the attack went, the last time.
+	Outcome
+	// Reads are the answers to an honest user's views and requests to clusters/proxy.
+	Reads figure.Durations
+	// Works are the times until honest clusters had reported on a new work.
+	Works figure.Durations
+	// Failures are the requests of honest users that were not answered.
+	Failures []string
+	// Cut are the honest sessions that are not the ones from before.
+	Cut []string
+	// Peak is the most resident memory of the hub that was read, in MiB.
+	Peak float64
+	// Restarts of the hub's container.
+	Restarts int
+	// Took is the time of the attack.
+	Took time.Duration
+}
+
+// String is one line for a log.
+func (s Seen) String() string {
+	ms := figure.Milliseconds
+	return fmt.Sprintf("%s: hub %.0f MiB at most, %d restarts; %d sessions cut; %d reads, p50 %.1f ms, p99 %.1f ms; %d works, the slowest %.0f ms; %d failures (%s)",
+		s.Text, s.Peak, s.Restarts, len(s.Cut), len(s.Reads), ms(s.Reads.Percentile(50)), ms(s.Reads.Percentile(99)),
+		len(s.Works), ms(s.Works.Percentile(100)), len(s.Failures), s.Took.Round(time.Millisecond))
+}
+
+// Problems are what must not be, whatever the attack; the limit is in MiB.
+func (s Seen) Problems(limit float64) []string {
+	problems := s.Failures
+	if len(problems) > 5 {
+		problems = append(problems[:5:5], fmt.Sprintf("%d more failures", len(s.Failures)-5))
+	}
+	if len(s.Cut) > 0 {
+		problems = append(problems, fmt.Sprintf("sessions of honest clusters were cut: %v", s.Cut))
+	}
+	if s.Restarts > 0 {
+		problems = append(problems, "the hub's container was restarted")
+	}
+	if s.Peak > limit {
+		problems = append(problems, fmt.Sprintf("the hub had %.0f MiB, its limit is %.0f", s.Peak, limit))
+	}
+	if len(s.Reads) == 0 || s.Peak == 0 {
+		problems = append(problems, "nothing was measured")
+	}
+	return problems
+}
+
+// Quiet watches while nothing happens, until there are so many reads.
+func (s *Site) Quiet(ctx context.Context, reads int) (Seen, error) {
+	return s.watch(ctx, outcome(func(ctx context.Context) (string, error) {
+		pause(ctx, 100*time.Millisecond)
+		return "quiet", nil
+	}), reads)
+}
+
+// Watch runs an attack and watches. It goes on until there are so many reads of honest
+// users, attacking all the time.
+func (s *Site) Watch(ctx context.Context, a Attack, reads int) (Seen, error) {
+	seen, err := s.watch(ctx, a.Run, reads)
+	if err != nil {
+		return seen, fmt.Errorf("%s: %w", a.Name, err)
+	}
+	return seen, nil
+}
+
+func (s *Site) watch(ctx context.Context, run func(context.Context) (Outcome, error), reads int) (Seen, error) {
+	before, err := s.settled(ctx)
+	if err != nil {
+		return Seen{}, err
+	}
+	p, seen, begun := &probes{}, Seen{}, time.Now()
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	var watchers sync.WaitGroup
+	watchers.Go(func() { s.probe(watching, p) })
+	watchers.Go(func() { seen.Peak = s.peak(watching) })
+	for again := true; again && err == nil; again = p.reads() < reads && time.Since(begun) < maxWindow {
+		attacking, cancel := context.WithTimeout(ctx, maxAttack)
+		seen.Outcome, err = run(attacking)
+		cancel()
+	}
+	seen.Took = time.Since(begun)
+	stop()
+	watchers.Wait()
+	seen.Reads, seen.Works, seen.Failures = p.took, p.works, p.failures
+	after, stateErr := s.after(ctx)
+	if err := errors.Join(err, stateErr); err != nil {
+		return seen, err
+	}
+	seen.Restarts = after.restarts - before.restarts
+	for _, name := range s.names {
+		if after.since[name] == "" || after.since[name] != before.since[name] || after.ready[name] != before.ready[name] {
+			seen.Cut = append(seen.Cut, name)
+		}
+	}
+	return seen, nil
+}
+
+// after is the state as soon as the hub can be asked for it: one that was killed comes
+// back.
+func (s *Site) after(ctx context.Context) (state, error) {
+	var got state
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, 90*time.Second, true, func(ctx context.Context) (bool, error) {
+		got, last = s.state(ctx)
+		return last == nil, nil
+	})
+	if err != nil {
+		return got, fmt.Errorf("hub after an attack: %w: %w", err, last)
+	}
+	return got, nil
+}
+
+// state is what an attack must not change.
+type state struct {
+	restarts int
+	since    map[string]string // by cluster: the beginning of its session
+	ready    map[string]string // by node: when it became Ready, or ceased to be
+}
+
+// settled waits until all clusters are connected, as they may not be after an attack
+// that had its way.
+func (s *Site) settled(ctx context.Context) (state, error) {
+	var got state
+	last := errNotConnected
+	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, 90*time.Second, true, func(ctx context.Context) (bool, error) {
+		if got, last = s.state(ctx); last != nil {
+			return false, nil //nolint:nilerr // it is tried again, and told at the end
+		}
+		for _, name := range append(s.names, cluster) {
+			if got.since[name] == "" || !strings.HasPrefix(got.ready[name], string(corev1.ConditionTrue)) {
+				last = fmt.Errorf("%s: %w", name, errNotConnected)
+				return false, nil
+			}
+		}
+		return true, nil
+	})
+	if err != nil {
+		return got, fmt.Errorf("clusters before an attack: %w: %w", err, last)
+	}
+	return got, nil
+}
+
+var errNotConnected = errors.New("the cluster is not connected")
+
+func (s *Site) state(ctx context.Context) (state, error) {
+	got := state{since: map[string]string{}, ready: map[string]string{}}
+	pod, err := s.hubPod(ctx)
+	if err != nil {
+		return got, err
+	}
+	for _, c := range pod.Status.ContainerStatuses {
+		got.restarts += int(c.RestartCount)
+	}
+	if err := s.sessions(ctx, got.since); err != nil {
+		return got, err
+	}
+	nodes, err := s.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: "spokelet.io/cluster"})
+	if err != nil {
+		return got, fmt.Errorf("nodes: %w", err)
+	}
+	for _, node := range nodes.Items {
+		for _, c := range node.Status.Conditions {
+			if c.Type == corev1.NodeReady {
+				got.ready[node.Name] = string(c.Status) + c.LastTransitionTime.String()
+			}
+		}
+	}
+	return got, nil
+}
+
+// sessions reads since when each cluster is connected.
+func (s *Site) sessions(ctx context.Context, since map[string]string) error {
+	body, err := s.admin.do(ctx, http.MethodGet, livePath+"/clusters", "application/json", nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = body.Close() }()
+	var list struct {
+		Items []struct {
+			Metadata metav1.ObjectMeta `json:"metadata"`
+			Status   struct {
+				ConnectedSince string `json:"connectedSince"`
+			} `json:"status"`
+		} `json:"items"`
+	}
+	if err := json.NewDecoder(body).Decode(&list); err != nil {
+		return fmt.Errorf("clusters: %w", err)
+	}
+	for _, c := range list.Items {
+		since[c.Metadata.Name] = c.Status.ConnectedSince
+	}
+	return nil
+}
+
+var errPods = errors.New("the hub has not one pod")
+
+func (s *Site) hubPod(ctx context.Context) (*corev1.Pod, error) {
+	list, err := s.kube.CoreV1().Pods(env.HubNamespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=spokelet-hub"})
+	if err != nil {
+		return nil, fmt.Errorf("pods of the hub: %w", err)
+	}
+	for i := range list.Items {
+		if pod := &list.Items[i]; pod.DeletionTimestamp == nil && pod.Status.Phase == corev1.PodRunning {
+			return pod, nil
+		}
+	}
+	return nil, fmt.Errorf("%d pods: %w", len(list.Items), errPods)
+}
+
+// peak reads the hub's resident memory until the context ends, in MiB. A hub that
+// cannot answer in time is read again: what it held does not vanish at once.
+func (s *Site) peak(ctx context.Context) float64 {
+	most := 0.0
+	for ctx.Err() == nil {
+		if now, err := s.resident(ctx); err == nil {
+			most = max(most, now)
+		}
+		pause(ctx, sampleEvery)
+	}
+	return most
+}
+
+var errNoMetric = errors.New("process_resident_memory_bytes is not among the metrics")
+
+func (s *Site) resident(ctx context.Context) (float64, error) {
+	path := "/api/v1/namespaces/" + env.HubNamespace + "/pods/" + s.hub + ":8080/proxy/metrics"
+	body, err := s.admin.do(ctx, http.MethodGet, path, "*/*", nil)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = body.Close() }()
+	text, err := io.ReadAll(body)
+	if err != nil {
+		return 0, fmt.Errorf("metrics: %w", err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if value, found := strings.CutPrefix(line, "process_resident_memory_bytes "); found {
+			bytes, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+			return bytes / (1 << 20), err
+		}
+	}
+	return 0, errNoMetric
+}
