@@ -83,11 +83,12 @@ func (b *board) put(key wire.WorkKey, w hubWork) bool {
 }
 
 // refresh takes the answer to a request of ours. The watch may have told already
-// that the work is gone, and does not tell again: then it stays gone.
+// that the work is gone, or that another one has its name, and does not tell again:
+// then that stays.
 func (b *board) refresh(key wire.WorkKey, w hubWork) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if old, ok := b.works[key]; ok && newer(w, old) {
+	if old, ok := b.works[key]; ok && old.object().GetUID() == w.object().GetUID() && newer(w, old) {
 		b.keep(key, w)
 	}
 }

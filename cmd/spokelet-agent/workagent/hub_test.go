@@ -476,6 +476,25 @@ func TestAnAnswerThatComesLateDoesNotBringAWorkBack(t *testing.T) {
 	}
 }
 
+func TestAnAnswerThatComesLateDoesNotHideTheWorkThatHasTheNameNow(t *testing.T) {
+	r := newRig(t, "w")
+	r.held(t)
+	gone := r.server.change(deleted)
+	r.watch(t)
+	r.tell(t, wire.WorkStatus{Finalized: true})
+	late, _ := r.kinds[0].take(r.server.change(func(w *workv1.ManifestWork) { w.Finalizers = nil }))
+	if err := r.store.Delete(gone); err != nil {
+		t.Fatal(err)
+	}
+	r.server.change(func(w *workv1.ManifestWork) { w.UID, w.DeletionTimestamp = "u2", nil })
+	r.watch(t)
+	r.board.refresh(r.kinds[0].key("w"), late)
+	r.run(t)
+	if !slices.Contains(r.server.stored().Finalizers, dialect.ManifestWorkFinalizer) {
+		t.Error("nobody holds the new work, so the engine never hears of it")
+	}
+}
+
 func TestANameThatIsTooLongIsRefused(t *testing.T) {
 	long := strings.Repeat("w", dialect.MaxManifestWorkName+1)
 	r := newRig(t, long)
