@@ -4,13 +4,9 @@
 package fleet
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
-	"os/exec"
 	"strings"
 	"sync"
 
@@ -19,14 +15,6 @@ import (
 
 // inviters is how many clusters are invited at once.
 const inviters = 4
-
-var errNotReady = errors.New("fleet did not get ready")
-
-// Process is a fleet that runs.
-type Process struct {
-	cmd *exec.Cmd
-	in  io.Closer
-}
 
 // Names are those of so many clusters.
 func Names(prefix string, size int) []string {
@@ -38,8 +26,8 @@ func Names(prefix string, size int) []string {
 }
 
 // Start joins honest agents of those names, in a process of their own, and waits until
-// all are connected and their nodes are Ready.
-func Start(ctx context.Context, e *env.Env, names []string) (*Process, error) {
+// all are connected and their nodes are Ready. The caller closes it.
+func Start(ctx context.Context, e *env.Env, names []string) (*env.Child, error) {
 	binary, err := e.Build.Tool(ctx, "fleet")
 	if err != nil {
 		return nil, err
@@ -48,41 +36,21 @@ func Start(ctx context.Context, e *env.Env, names []string) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Its end is that of its input, so that it ends in order.
-	cmd := env.Command{Path: binary}.Cmd(context.WithoutCancel(ctx))
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
+	fleet, err := env.Command{Path: binary}.StartChild(ctx)
 	if err != nil {
 		return nil, err
 	}
-	out, err := cmd.StdoutPipe()
+	err = fleet.Tell(append(invitations, "start")...)
+	if err == nil {
+		_, err = fleet.Answer()
+	}
+	if err == nil {
+		err = nodesReady(ctx, e, names)
+	}
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, fleet.Close())
 	}
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	p := &Process{cmd: cmd, in: in}
-	if err := ready(in, out, invitations); err != nil {
-		return nil, errors.Join(err, p.Close())
-	}
-	if err := nodesReady(ctx, e, names); err != nil {
-		return nil, errors.Join(err, p.Close())
-	}
-	return p, nil
-}
-
-// ready hands the invitations over and waits until all agents are connected.
-func ready(in io.Writer, out io.Reader, invitations []string) error {
-	for _, line := range append(invitations, "start") {
-		if _, err := fmt.Fprintln(in, line); err != nil {
-			return fmt.Errorf("fleet: %w", err)
-		}
-	}
-	if lines := bufio.NewScanner(out); !lines.Scan() || lines.Text() != "ready" {
-		return errNotReady
-	}
-	return nil
+	return fleet, nil
 }
 
 func nodesReady(ctx context.Context, e *env.Env, names []string) error {
@@ -92,15 +60,6 @@ func nodesReady(ctx context.Context, e *env.Env, names []string) error {
 	}
 	_, err := e.Kubectl(e.Set.Hub()).Run(ctx, args...)
 	return err
-}
-
-// Close ends the fleet: its process ends when its input does.
-func (p *Process) Close() error {
-	_ = p.in.Close()
-	if err := p.cmd.Wait(); err != nil {
-		return fmt.Errorf("fleet: %w", err)
-	}
-	return nil
 }
 
 // Invite makes the record of a cluster and a token, and returns them as one line of

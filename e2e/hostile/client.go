@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/transport"
 
 	"github.com/spokelet/spokelet/e2e/fleet"
+	"github.com/spokelet/spokelet/e2e/hostile/spoke"
 )
 
 const livePath = "/apis/live.spokelet.io/v1alpha1"
@@ -103,7 +104,7 @@ func (c *client) hold(ctx context.Context, path string, lasting time.Duration) e
 	if err := out.Flush(); err != nil {
 		return fmt.Errorf("hold: %w", err)
 	}
-	pause(ctx, lasting)
+	spoke.Pause(ctx, lasting)
 	return nil
 }
 

@@ -5,10 +5,13 @@ package hostile
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+	apiresource "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/spokelet/spokelet/e2e/env"
@@ -24,15 +27,15 @@ const (
 
 // loadNeighbour makes the image of the neighbours known to the hub's nodes.
 func (s *Site) loadNeighbour(ctx context.Context) error {
-	binary, err := s.env.Build.Tool(ctx, "hostile")
+	binary, err := s.env.Build.Tool(ctx, "neighbour")
 	if err != nil {
 		return err
 	}
-	s.image = "spokelet.io/hostile:" + s.env.Build.Version
-	archive := filepath.Join(filepath.Dir(binary), "hostile.tar")
+	s.image = "spokelet.io/neighbour:" + s.env.Build.Version
+	archive := filepath.Join(filepath.Dir(binary), "neighbour.tar")
 	spec := image.Spec{
 		Ref:   s.image,
-		Files: []image.File{{Path: "/hostile", Source: binary, Mode: 0o755}}, Entrypoint: []string{"/hostile"}, User: "65532:65532",
+		Files: []image.File{{Path: "/neighbour", Source: binary, Mode: 0o755}}, Entrypoint: []string{"/neighbour"}, User: "65532:65532",
 	}
 	if err := image.Write(archive, spec); err != nil {
 		return fmt.Errorf("image of the neighbour: %w", err)
@@ -43,7 +46,32 @@ func (s *Site) loadNeighbour(ctx context.Context) error {
 	return nil
 }
 
-// neighbours has pods in the hub's cluster attack it, as the program hostile does
+// startNeighbours starts them, before anything is measured: what it takes to start a
+// pod is no attack.
+func (s *Site) startNeighbours(ctx context.Context) error {
+	if err := s.loadNeighbour(ctx); err != nil {
+		return err
+	}
+	pods := s.kube.CoreV1().Pods(neighbourhood)
+	for i := range neighbourPods {
+		pod := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: neighbour(i)},
+			Spec: corev1.PodSpec{Containers: []corev1.Container{{
+				Name: "neighbour", Image: s.image,
+				Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceMemory: apiresource.MustParse("256Mi")}},
+			}}},
+		}
+		if _, err := pods.Create(ctx, pod, metav1.CreateOptions{}); err != nil {
+			return fmt.Errorf("neighbour: %w", err)
+		}
+	}
+	_, err := s.env.Kubectl(s.env.Set.Hub()).Run(ctx, "wait", "-n", neighbourhood, "--for=condition=Ready", "pod", "--all", "--timeout=60s")
+	return err
+}
+
+func neighbour(i int) string { return fmt.Sprintf("neighbour-%d", i) }
+
+// neighbours has pods in the hub's cluster attack it, as the program neighbour does
 // under that name.
 func (s *Site) neighbours(attack string) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
@@ -51,21 +79,20 @@ func (s *Site) neighbours(attack string) func(context.Context) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("service of the hub: %w", err)
 		}
-		ctl := s.env.Kubectl(s.env.Set.Hub()).With("-n", neighbourhood)
-		job := fmt.Sprintf(`{"apiVersion":"batch/v1","kind":"Job","metadata":{"name":%q},"spec":{"parallelism":%d,"completions":%d,"backoffLimit":0,"activeDeadlineSeconds":%d,
-			"template":{"spec":{"restartPolicy":"Never","containers":[{"name":"hostile","image":%q,"args":[%q,%q],"resources":{"limits":{"memory":"256Mi"}}}]}}}}`,
-			attack, neighbourPods, neighbourPods, int(maxAttack.Seconds()), s.image, attack, service.Spec.ClusterIP)
-		if _, err := ctl.RunInput(ctx, strings.NewReader(job), "create", "-f", "-"); err != nil {
-			return "", err
-		}
-		defer func() {
-			// A window may run the attack more than once.
-			_, _ = ctl.Run(context.WithoutCancel(ctx), "delete", "job", attack, "--cascade=foreground", "--timeout=30s")
-		}()
-		if _, err := ctl.Run(ctx, "wait", "--for=condition=Complete", "job/"+attack, "--timeout=60s"); err != nil {
-			return "", err
-		}
-		out, err := ctl.Run(ctx, "logs", "-l", "job-name="+attack, "--tail=-1")
-		return strings.Join(strings.Split(strings.TrimSpace(out), "\n"), "; "), err
+		texts, errs := make([]string, neighbourPods), make([]error, neighbourPods)
+		atOnce(neighbourPods, func(i int) error {
+			texts[i], errs[i] = s.neighbour(ctx, neighbour(i), attack, service.Spec.ClusterIP)
+			return errs[i]
+		})
+		return strings.Join(texts, "; "), errors.Join(errs...)
 	}
+}
+
+// neighbour has one of them attack and returns how it went.
+func (s *Site) neighbour(ctx context.Context, pod, attack, hub string) (string, error) {
+	text, err := s.kube.CoreV1().Pods(neighbourhood).ProxyGet("http", pod, "8080", "/"+attack, map[string]string{"hub": hub}).DoRaw(ctx)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", pod, err)
+	}
+	return string(text), nil
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/spokelet/spokelet/e2e/bench/figure"
 	"github.com/spokelet/spokelet/e2e/fleet"
+	"github.com/spokelet/spokelet/e2e/hostile/spoke"
 )
 
 const (
@@ -71,7 +72,7 @@ func (s *Site) probe(ctx context.Context, p *probes) {
 				err := ask.one(once, s.names[i%len(s.names)])
 				p.note(ask.into, time.Since(begun), err)
 				cancel()
-				pause(ctx, probeEvery)
+				spoke.Pause(ctx, probeEvery)
 			}
 		})
 	}

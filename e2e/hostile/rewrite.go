@@ -5,7 +5,6 @@ package hostile
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -14,15 +13,14 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/metadata"
-	workv1 "open-cluster-management.io/api/work/v1"
 
-	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/e2e/hostile/spoke"
 )
 
 const (
 	// workBytes and feedbackBytes make a work of 1.19 MB.
 	workBytes     = 490 << 10
-	feedbackBytes = 670 << 10
+	feedbackBytes = spoke.FeedbackBytes
 
 	// What one cluster may have written to the hub's store: at first, and then each
 	// second. They are those of the hub.
@@ -31,8 +29,6 @@ const (
 
 	// rewriting is the time of it: by far more than the burst takes.
 	rewriting = 20 * time.Second
-	// rewriteEvery is more often than the hub writes.
-	rewriteEvery = 100 * time.Millisecond
 )
 
 func filler(n int) string { return strings.Repeat("0123456789abcdef", n/16) }
@@ -91,21 +87,11 @@ func (s *Site) rewrite(ctx context.Context) (Written, error) {
 	begun := time.Now()
 	written := make(chan Written, 1)
 	go func() { written <- measure(events, begun) }()
-	changes := 0
-	for ; ctx.Err() == nil; changes++ {
-		body, err := s.feedback(changes)
-		if err != nil {
-			return Written{}, err
-		}
-		if err := s.spoke.feed.send(ctx, wire.KindWorkStatus, put(wire.KindWorkStatus, s.work.key, s.work.uid, body)); err != nil {
-			break
-		}
-		pause(ctx, rewriteEvery)
-	}
+	_, err = s.spoke.Do(s.order(spoke.Rewrite, rewriting))
 	events.Stop()
 	w := <-written
 	w.Took = time.Since(begun)
-	return w, atLeast(changes, 1)
+	return w, err
 }
 
 // measure counts versions of a work, each of which is all of the work.
@@ -130,18 +116,4 @@ func measure(events watch.Interface, begun time.Time) Written {
 	}
 	w.Took = time.Since(begun)
 	return w
-}
-
-func (s *Site) feedback(value int) ([]byte, error) {
-	text, number := filler(feedbackBytes), int64(value)
-	return json.Marshal(wire.WorkStatus{
-		ObservedGeneration: 1,
-		Manifests: []workv1.ManifestCondition{{
-			ResourceMeta: workv1.ManifestResourceMeta{Version: "v1", Kind: "ConfigMap", Resource: "configmaps", Name: "probe", Namespace: "default"},
-			StatusFeedbacks: workv1.StatusFeedbackResult{Values: []workv1.FeedbackValue{
-				{Name: "text", Value: workv1.FieldValue{Type: workv1.String, String: &text}},
-				{Name: "number", Value: workv1.FieldValue{Type: workv1.Integer, Integer: &number}},
-			}},
-		}},
-	})
 }

@@ -20,9 +20,12 @@ import (
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/e2e/env"
 	"github.com/spokelet/spokelet/e2e/fleet"
+	"github.com/spokelet/spokelet/e2e/hostile/spoke"
 )
 
 const (
+	// cluster is the name of the hostile cluster.
+	cluster = "hostile"
 	// fleetSize is how many honest clusters there are.
 	fleetSize = 50
 	// group may use views and clusters/proxy of all clusters.
@@ -37,9 +40,9 @@ type Site struct {
 	rest   *rest.Config
 	kube   kubernetes.Interface
 	dyn    dynamic.Interface
-	fleet  *fleet.Process
+	fleet  *env.Child
 	names  []string // of the honest clusters
-	spoke  *spoke
+	spoke  *spoke.Process
 	hub    string // name of its pod
 	image  string // of the hostile neighbour
 	work   target
@@ -71,7 +74,7 @@ func Prepare(ctx context.Context, e *env.Env) (*Site, error) {
 	if s.dyn, err = dynamic.NewForConfigAndClient(cfg, s.admin.http); err != nil {
 		return nil, fmt.Errorf("hub: %w", err)
 	}
-	for _, step := range []func(context.Context) error{s.grant, s.join, s.loadNeighbour, s.makeTarget} {
+	for _, step := range []func(context.Context) error{s.grant, s.join, s.startNeighbours, s.makeTarget} {
 		if err := step(ctx); err != nil {
 			return nil, errors.Join(err, s.Close())
 		}
@@ -84,13 +87,14 @@ func (s *Site) Close() error {
 	for _, c := range []*client{s.honest, s.attacker, s.admin} {
 		c.close()
 	}
+	var errs []error
 	if s.spoke != nil {
-		s.spoke.close()
+		errs = append(errs, s.spoke.Close())
 	}
 	if s.fleet != nil {
-		return s.fleet.Close()
+		errs = append(errs, s.fleet.Close())
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // grant gives users and the neighbour's account the rights of an honest user.
@@ -113,7 +117,7 @@ func (s *Site) join(ctx context.Context) error {
 	if s.fleet, err = fleet.Start(ctx, s.env, s.names); err != nil {
 		return err
 	}
-	if s.spoke, err = newSpoke(ctx, s.env); err != nil {
+	if err := s.joinHostile(ctx); err != nil {
 		return err
 	}
 	pod, err := s.hubPod(ctx)
@@ -122,6 +126,25 @@ func (s *Site) join(ctx context.Context) error {
 	}
 	s.hub = pod.Name
 	return s.nodes(ctx)
+}
+
+// joinHostile joins the hostile cluster. It may be split by its label, as a cluster is
+// only where the hub's administrator has agreed.
+func (s *Site) joinHostile(ctx context.Context) error {
+	binary, err := s.env.Build.Tool(ctx, "hostile")
+	if err != nil {
+		return err
+	}
+	invitation, err := fleet.Invite(ctx, s.env, cluster)
+	if err != nil {
+		return err
+	}
+	ctl := s.env.Kubectl(s.env.Set.Hub())
+	if _, err := ctl.Run(ctx, "annotate", "managedcluster", cluster, "spokelet.io/split-label="+spoke.SplitLabel, "--overwrite"); err != nil {
+		return err
+	}
+	s.spoke, err = spoke.Start(ctx, binary, invitation)
+	return err
 }
 
 // nodes waits until all nodes of the hostile cluster can be asked.
@@ -138,10 +161,10 @@ func (s *Site) nodes(ctx context.Context) error {
 				count++
 			}
 		}
-		return count == groups+1, nil
+		return count == spoke.Groups+1, nil
 	})
 	if err != nil {
-		return fmt.Errorf("%d of %d nodes of the hostile cluster: %w", count, groups+1, err)
+		return fmt.Errorf("%d of %d nodes of the hostile cluster: %w", count, spoke.Groups+1, err)
 	}
 	return nil
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/spokelet/spokelet/e2e/bench/figure"
 	"github.com/spokelet/spokelet/e2e/env"
+	"github.com/spokelet/spokelet/e2e/hostile/spoke"
 )
 
 // sampleEvery is the time between two readings of the hub's memory.
@@ -78,7 +79,7 @@ func (s Seen) Problems(limit float64) []string {
 // Quiet watches while nothing happens, until there are so many reads.
 func (s *Site) Quiet(ctx context.Context, reads int) (Seen, error) {
 	return s.watch(ctx, outcome(func(ctx context.Context) (string, error) {
-		pause(ctx, 100*time.Millisecond)
+		spoke.Pause(ctx, 100*time.Millisecond)
 		return "quiet", nil
 	}), reads)
 }
@@ -246,7 +247,7 @@ func (s *Site) peak(ctx context.Context) float64 {
 		if now, err := s.resident(ctx); err == nil {
 			most = max(most, now)
 		}
-		pause(ctx, sampleEvery)
+		spoke.Pause(ctx, sampleEvery)
 	}
 	return most
 }

@@ -1,145 +1,27 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command hostile is a neighbour of the hub in its own cluster that means it harm. It
-// runs in a pod, where any pod reaches the hub's ports:
-//
-//	hostile bodies ADDRESS   asks for views, with bodies that are short of a byte
-//	hostile reviews ADDRESS  asks the webhook for verdicts, without a credential
-//
-// Each is bounded in count and time, and prints how it went.
+// Command hostile is a spoke that means its hub harm: an agent without a cluster. It
+// reads its invitation from standard input, the JSON that "kubectl spokelet join -o
+// json" prints in one line, and then one order a line; it ends when its input does.
 package main
 
 import (
-	"bytes"
 	"context"
-	"crypto/tls"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
 	"os"
-	"strings"
-	"sync"
-	"sync/atomic"
-	"time"
-)
+	"os/signal"
+	"syscall"
 
-const (
-	lasting = 6 * time.Second
-
-	// questions of maxQuestion bytes: with four neighbours 212.
-	questions   = 53
-	maxQuestion = 3 << 20
-
-	// reviews of maxReview bytes at a time: with four neighbours 16.
-	reviews   = 4
-	maxReview = 8 << 20
+	"github.com/spokelet/spokelet/e2e/hostile/spoke"
 )
 
 func main() {
-	if len(os.Args) != 3 {
-		fmt.Fprintln(os.Stderr, "usage: hostile bodies|reviews ADDRESS")
-		os.Exit(2)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), lasting)
-	attack := map[string]func(context.Context, string) string{"bodies": bodies, "reviews": review}[os.Args[1]]
-	if attack == nil {
-		cancel()
-		fmt.Fprintln(os.Stderr, "hostile: no such attack:", os.Args[1])
-		os.Exit(2)
-	}
-	fmt.Println(attack(ctx, os.Args[2]))
-	cancel()
-}
-
-// anyone is whoever answers: an attacker does not care.
-func anyone() *tls.Config {
-	return &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12} //nolint:gosec // an attacker has no trust to betray
-}
-
-// bodies begins questions and does not finish them.
-func bodies(ctx context.Context, address string) string {
-	token, err := os.ReadFile("/var/run/secrets/kubernetes.io/serviceaccount/token")
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := spoke.Serve(ctx, os.Stdin, os.Stdout)
+	stop()
 	if err != nil {
-		return err.Error()
+		fmt.Fprintln(os.Stderr, "hostile:", err)
+		os.Exit(1)
 	}
-	var sent, refused atomic.Int64
-	var askers sync.WaitGroup
-	for range questions {
-		askers.Go(func() {
-			n, answered := question(ctx, net.JoinHostPort(address, "6443"), string(token))
-			sent.Add(n)
-			if answered {
-				refused.Add(1)
-			}
-		})
-	}
-	askers.Wait()
-	return fmt.Sprintf("%d questions, %d bytes sent, %d answered", questions, sent.Load(), refused.Load())
-}
-
-// question sends all of a question but its last byte, and waits.
-func question(ctx context.Context, address, token string) (sent int64, answered bool) {
-	conn, err := (&tls.Dialer{Config: anyone()}).DialContext(ctx, "tcp", address)
-	if err != nil {
-		return 0, false
-	}
-	defer func() { _ = conn.Close() }()
-	end := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	defer end()
-	head := fmt.Sprintf("POST /apis/live.spokelet.io/v1alpha1/namespaces/hostile/viewworks HTTP/1.1\r\nHost: hub\r\nAuthorization: Bearer %s\r\n"+
-		"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n", token, maxQuestion)
-	if _, err := io.WriteString(conn, head); err != nil {
-		return 0, false
-	}
-	sent, _ = io.Copy(conn, io.LimitReader(blanks{}, maxQuestion-1)) // refused ones are cut
-	n, _ := conn.Read(make([]byte, 1))
-	return sent, n > 0
-}
-
-// blanks is white space without end.
-type blanks struct{}
-
-// Read implements io.Reader.
-func (blanks) Read(p []byte) (int, error) { return copy(p, bytes.Repeat([]byte(" "), len(p))), nil }
-
-// review asks for verdicts about a work of nothing but manifests.
-func review(ctx context.Context, address string) string {
-	const head = `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u","resource":{"group":"work.open-cluster-management.io","version":"v1","resource":"manifestworks"},` +
-		`"operation":"CREATE","namespace":"hostile","object":{"apiVersion":"work.open-cluster-management.io/v1","kind":"ManifestWork","spec":{"workload":{"manifests":[`
-	const tail = `{}]}}}}}`
-	body := head + strings.Repeat(`{},`, (maxReview-len(head)-len(tail))/3) + tail
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: anyone(), MaxConnsPerHost: reviews}}
-	url := "https://" + net.JoinHostPort(address, "9443") + "/validate-work-open-cluster-management-io-v1-manifestwork"
-	var asked, judged atomic.Int64
-	var askers sync.WaitGroup
-	for range reviews {
-		askers.Go(func() {
-			for ctx.Err() == nil {
-				asked.Add(1)
-				if verdict(ctx, client, url, body) {
-					judged.Add(1)
-				}
-				time.Sleep(50 * time.Millisecond) // one that is refused asks again, as fast as people notice
-			}
-		})
-	}
-	askers.Wait()
-	return fmt.Sprintf("%d reviews, %d judged", asked.Load(), judged.Load())
-}
-
-func verdict(ctx context.Context, client *http.Client, url, body string) bool {
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
-	if err != nil {
-		return false
-	}
-	request.Header.Set("Content-Type", "application/json")
-	response, err := client.Do(request)
-	if err != nil {
-		return false
-	}
-	defer func() { _ = response.Body.Close() }()
-	_, _ = io.Copy(io.Discard, response.Body) // the verdict matters to nobody
-	return response.StatusCode == http.StatusOK
 }

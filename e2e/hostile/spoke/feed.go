@@ -1,7 +1,7 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package hostile
+package spoke
 
 import (
 	"context"
@@ -24,19 +24,20 @@ import (
 const (
 	// maxReceived is what the hub sends at most in one message, generously.
 	maxReceived = 16 << 20
-	// groups is how many nodes the hostile cluster has beside its own.
-	groups = wire.NodeGroupsMax
-	// splitLabel is the label that the hostile cluster splits its nodes by.
-	splitLabel = "rack.example.com/name"
+	// Groups is how many nodes the hostile cluster has beside its own.
+	Groups = wire.NodeGroupsMax
+	// SplitLabel is the label that the hostile cluster splits its nodes by.
+	SplitLabel = "rack.example.com/name"
 )
 
-func groupName(i int) string { return fmt.Sprintf("r%02d", i) }
+// GroupName is the value of the label on the machines of one such node.
+func GroupName(i int) string { return fmt.Sprintf("r%02d", i) }
 
 // split makes as many nodes of the hostile cluster as there may be.
 func split() *wire.NodeSplit {
-	s := &wire.NodeSplit{Label: splitLabel}
-	for i := range groups {
-		s.Groups = append(s.Groups, groupName(i))
+	s := &wire.NodeSplit{Label: SplitLabel}
+	for i := range Groups {
+		s.Groups = append(s.Groups, GroupName(i))
 	}
 	return s
 }
@@ -158,8 +159,8 @@ func (f *feed) asked(stream *syncStream, kind string) error {
 		return stream.Send(put(kind, wire.NodeSummaryKey, "", f.summary))
 	case wire.NodeGroupKind:
 		const summary = `{"nodes":{"total":1,"ready":1},"capacity":{"cpu":"1","memory":"1Gi","pods":"10"},"allocatable":{"cpu":"1","memory":"1Gi","pods":"10"},"nodeInfo":{}}`
-		for i := range groups {
-			if err := stream.Send(put(kind, groupName(i), "", []byte(summary))); err != nil {
+		for i := range Groups {
+			if err := stream.Send(put(kind, GroupName(i), "", []byte(summary))); err != nil {
 				return err
 			}
 		}

@@ -1,11 +1,10 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package hostile
+package spoke
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -15,15 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/spokelet/spokelet/api/rpc/v1/rpcv1connect"
-	"github.com/spokelet/spokelet/e2e/env"
 	"github.com/spokelet/spokelet/e2e/fleet"
 	"github.com/spokelet/spokelet/tunnel"
 )
-
-// cluster is the name of the hostile cluster.
-const cluster = "hostile"
-
-var errIdle = errors.New("the hub never asked the hostile cluster: the attack proves nothing")
 
 // spoke is an agent whose answers an attack chooses.
 type spoke struct {
@@ -31,6 +24,8 @@ type spoke struct {
 	feed  *feed
 	kube  door
 	node  door
+	// rest ends what a door answers because of an order, if it does.
+	rest  func() int64
 	stop  context.CancelFunc
 	ended sync.WaitGroup
 }
@@ -63,24 +58,15 @@ func (d *door) answer(h http.Handler) (rest func() int64) {
 	}
 }
 
-// newSpoke joins the hostile cluster and waits until it is connected.
-func newSpoke(ctx context.Context, e *env.Env) (*spoke, error) {
-	invited, err := fleet.Invite(ctx, e, cluster)
-	if err != nil {
-		return nil, err
-	}
-	// A cluster is split only by a label that the hub's administrator has agreed to.
-	ctl := e.Kubectl(e.Set.Hub())
-	if _, err := ctl.Run(ctx, "annotate", "managedcluster", cluster, "spokelet.io/split-label="+splitLabel, "--overwrite"); err != nil {
-		return nil, err
-	}
+// join joins the cluster and waits until it is connected.
+func join(ctx context.Context, invitation []byte) (*spoke, error) {
 	summary, err := fleet.Summary(split())
 	if err != nil {
 		return nil, err
 	}
 	s := &spoke{feed: &feed{summary: summary}, kube: door{resting: fleet.Kube()}, node: door{resting: http.NotFoundHandler()}}
 	_, replicator := rpcv1connect.NewSyncServiceHandler(s.feed, connect.WithCompressMinBytes(1), connect.WithReadMaxBytes(maxReceived))
-	s.agent, err = fleet.Join(ctx, []byte(invited), map[string]http.Handler{
+	s.agent, err = fleet.Join(ctx, invitation, map[string]http.Handler{
 		tunnel.DoorSync: serve(replicator), tunnel.DoorKube: &s.kube, tunnel.DoorNode: &s.node,
 	}, true)
 	if err != nil {

@@ -1,0 +1,233 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package spoke
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	workv1 "open-cluster-management.io/api/work/v1"
+
+	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/e2e/fleet"
+	"github.com/spokelet/spokelet/tunnel/resource"
+)
+
+// What a hostile spoke can be ordered to do.
+const (
+	// Roles says, as often as it can, that the agent ceases to execute works and does
+	// so again; each time the hub opens another stream of Sync.
+	Roles = "roles"
+	// Inventories claims to hold as much as a mirror may, of every kind that a hub
+	// publishes, and never says that it is done.
+	Inventories = "inventories"
+	// Reports tells of the work, in 8.5 KB that become a gigabyte.
+	Reports = "reports"
+	// Rewrite reports on the work until the time of the order is over, another value
+	// of its feedback each time.
+	Rewrite = "rewrite"
+
+	// Kinds has the cluster answer, until Rest, with ConfigMaps whose kind is as long
+	// as a piece of discovery may be.
+	Kinds = "kinds"
+	// ManagedFields does so with one object, whose metadata are read.
+	ManagedFields = "managed fields"
+	// Figures does so with as many figures of each node as may be.
+	Figures = "figures"
+	// Rest ends what one of these began. The answer's text is how often it was asked.
+	Rest = "rest"
+)
+
+const (
+	// FeedbackBytes is the size of the feedback of Rewrite.
+	FeedbackBytes = 670 << 10
+	// rewriteEvery is more often than the hub writes.
+	rewriteEvery = 100 * time.Millisecond
+	// mebibytes8 is the greatest body of most of what an agent may send.
+	mebibytes8 = 8 << 20
+)
+
+// ErrIdle is of attacks that the hub was never open to, or never asked for.
+var ErrIdle = errors.New("the hub had nothing to do with the hostile cluster: the attack proves nothing")
+
+// Order is what a hostile spoke is to do, and for how long at most.
+type Order struct {
+	Do     string        `json:"do"`
+	Within time.Duration `json:"within,omitempty"`
+	// Key and UID are those of the work that it is about, if any.
+	Key string `json:"key,omitempty"`
+	UID string `json:"uid,omitempty"`
+}
+
+// carryOut does what is ordered and returns how it went.
+func (s *spoke) carryOut(ctx context.Context, o Order) (string, error) {
+	if o.Within > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, o.Within)
+		defer cancel()
+	}
+	switch o.Do {
+	case Roles:
+		return s.roles(ctx)
+	case Inventories:
+		return s.inventories(ctx)
+	case Reports:
+		return s.reports(ctx, o)
+	case Rewrite:
+		return s.rewrite(ctx, o)
+	case Kinds:
+		return "", s.answer(&s.kube, kinds())
+	case ManagedFields:
+		return "", s.answer(&s.kube, managedFields())
+	case Figures:
+		return "", s.answer(&s.node, http.HandlerFunc(figures))
+	case Rest:
+		return s.restore()
+	default:
+		return "", fmt.Errorf("%q: %w", o.Do, errors.ErrUnsupported)
+	}
+}
+
+// answer has a door answer by h.
+func (s *spoke) answer(d *door, h http.Handler) error {
+	s.rest = d.answer(h)
+	return nil
+}
+
+func (s *spoke) restore() (string, error) {
+	if s.rest == nil {
+		return "0", ErrIdle
+	}
+	served := s.rest()
+	s.rest = nil
+	return strconv.FormatInt(served, 10), atLeast(int(served), 1)
+}
+
+func (s *spoke) roles(ctx context.Context) (string, error) {
+	const lasting = 5 * time.Second
+	before, changes := s.feed.begun(), 0
+	for end := time.Now().Add(lasting); time.Now().Before(end) && ctx.Err() == nil; changes++ {
+		s.agent.SetStandby(changes%2 == 0)
+		Pause(ctx, 100*time.Microsecond) // else the changes are merged before they are sent
+	}
+	s.agent.SetStandby(false)
+	return fmt.Sprintf("%d changes, %d streams of Sync", changes, s.feed.begun()-before), s.connected(ctx)
+}
+
+func (s *spoke) inventories(ctx context.Context) (string, error) {
+	const lasting = 3 * time.Second
+	defer s.feed.drop()
+	chunks := 0
+	for chunk := range resource.MaxResources / 1000 {
+		for _, kind := range []string{wire.KindWork, wire.KindPod, wire.KindPodObject} {
+			if err := s.feed.send(ctx, "", held(kind, chunk)); err != nil {
+				return fmt.Sprintf("cut after %d chunks", chunks), atLeast(chunks, 1)
+			}
+			chunks++
+		}
+	}
+	Pause(ctx, lasting)
+	return fmt.Sprintf("%d chunks of 1000", chunks), nil
+}
+
+func (s *spoke) reports(ctx context.Context, o Order) (string, error) {
+	const times, head, tail = 4, `{"observedGeneration":1,"manifests":[`, `{}]}`
+	body := []byte(head + strings.Repeat(`{},`, (mebibytes8-len(head)-len(tail))/3) + tail)
+	sent := 0
+	for range times {
+		if err := s.feed.send(ctx, wire.KindWorkStatus, put(wire.KindWorkStatus, o.Key, o.UID, body)); err != nil {
+			return fmt.Sprintf("cut after %d reports", sent), atLeast(sent, 1)
+		}
+		sent++
+		Pause(ctx, time.Second)
+	}
+	return fmt.Sprintf("%d reports", sent), nil
+}
+
+func (s *spoke) rewrite(ctx context.Context, o Order) (string, error) {
+	changes := 0
+	for ; ctx.Err() == nil; changes++ {
+		body, err := feedback(changes)
+		if err != nil {
+			return "", err
+		}
+		if err := s.feed.send(ctx, wire.KindWorkStatus, put(wire.KindWorkStatus, o.Key, o.UID, body)); err != nil {
+			break
+		}
+		Pause(ctx, rewriteEvery)
+	}
+	return fmt.Sprintf("%d changes", changes), atLeast(changes, 1)
+}
+
+func feedback(value int) ([]byte, error) {
+	text, number := strings.Repeat("0123456789abcdef", FeedbackBytes/16), int64(value)
+	return json.Marshal(wire.WorkStatus{
+		ObservedGeneration: 1,
+		Manifests: []workv1.ManifestCondition{{
+			ResourceMeta: workv1.ManifestResourceMeta{Version: "v1", Kind: "ConfigMap", Resource: "configmaps", Name: "probe", Namespace: "default"},
+			StatusFeedbacks: workv1.StatusFeedbackResult{Values: []workv1.FeedbackValue{
+				{Name: "text", Value: workv1.FieldValue{Type: workv1.String, String: &text}},
+				{Name: "number", Value: workv1.FieldValue{Type: workv1.Integer, Integer: &number}},
+			}},
+		}},
+	})
+}
+
+func kinds() http.Handler {
+	const items = 30_000
+	return answers(map[string]string{
+		"/api/v1":      fleet.Resources(strings.Repeat("K", 60_000)),
+		fleet.ListPath: `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{},"items":[` + strings.Repeat(`{},`, items) + `{}]}`,
+	})
+}
+
+func managedFields() http.Handler {
+	const head, tail = `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"small","managedFields":[`, `{}]}}`
+	return answers(map[string]string{fleet.ObjectPath: head + strings.Repeat(`{},`, (mebibytes8-len(head)-len(tail))/3) + tail})
+}
+
+// answers are those of an honest cluster but for some paths.
+func answers(bodies map[string]string) http.Handler {
+	rest := fleet.Kube()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if body, found := bodies[r.URL.Path]; found {
+			fleet.Answer(w, body)
+			return
+		}
+		rest.ServeHTTP(w, r)
+	})
+}
+
+func figures(w http.ResponseWriter, r *http.Request) {
+	const most = 32 << 20
+	line := []byte(strings.Repeat("# "+strings.Repeat("x", 1021)+"\n", 32))
+	for sent := len(line); sent <= most && r.Context().Err() == nil; sent += len(line) {
+		if _, err := w.Write(line); err != nil {
+			return
+		}
+	}
+}
+
+func atLeast(got, want int) error {
+	if got < want {
+		return ErrIdle
+	}
+	return nil
+}
+
+// Pause lets time pass: an attack lasts.
+func Pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

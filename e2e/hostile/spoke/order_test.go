@@ -1,0 +1,57 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package spoke
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/spokelet/spokelet/e2e/fleet"
+)
+
+func TestAnAttackThatTheHubNeverAskedForIsAnError(t *testing.T) {
+	s := &spoke{kube: door{resting: fleet.Kube()}}
+	for _, do := range []string{Rest, Kinds, Rest, "dance"} {
+		_, err := s.carryOut(t.Context(), Order{Do: do})
+		switch do {
+		case Rest:
+			if !errors.Is(err, ErrIdle) {
+				t.Errorf("nothing was asked: got %v, want %v", err, ErrIdle)
+			}
+		case Kinds:
+			if err != nil {
+				t.Error(err)
+			}
+		default:
+			if !errors.Is(err, errors.ErrUnsupported) {
+				t.Errorf("an order that nobody knows: got %v", err)
+			}
+		}
+	}
+}
+
+func TestWhatIsAskedIsAnsweredAsOrderedUntilRest(t *testing.T) {
+	s := &spoke{kube: door{resting: fleet.Kube()}}
+	ask := func() int {
+		w := httptest.NewRecorder()
+		s.kube.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, fleet.ObjectPath, strings.NewReader("")))
+		return w.Body.Len()
+	}
+	honest := ask()
+	if _, err := s.carryOut(t.Context(), Order{Do: ManagedFields}); err != nil {
+		t.Fatal(err)
+	}
+	if got := ask(); got > mebibytes8 || got < mebibytes8-3 {
+		t.Errorf("got %d bytes, want about %d", got, mebibytes8)
+	}
+	if text, err := s.carryOut(t.Context(), Order{Do: Rest}); text != "1" || err != nil {
+		t.Errorf("got %q, %v; want 1 request", text, err)
+	}
+	if got := ask(); got != honest {
+		t.Errorf("got %d bytes after its end, want %d", got, honest)
+	}
+}
