@@ -98,14 +98,7 @@ func TestRenewed(t *testing.T) {
 	key := i.key.Public()
 
 	t.Run("The request is for the whole identity", func(t *testing.T) {
-		der, err := i.NewRequest(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		csr, err := x509.ParseCertificateRequest(der)
-		if err != nil {
-			t.Fatal(err)
-		}
+		csr := newRequest(t, i)
 		if err := identity.CheckRequest(csr, store(idOne)); err != nil || len(csr.URIs) != 1 {
 			t.Errorf("%v, URIs %v", err, csr.URIs)
 		}
@@ -187,8 +180,8 @@ func TestRenewed(t *testing.T) {
 	})
 }
 
-// requestKey is the key of a new request.
-func requestKey(t *testing.T, i *Identity) crypto.PublicKey {
+// newRequest is a new request, with a key of its own.
+func newRequest(t *testing.T, i *Identity) *x509.CertificateRequest {
 	t.Helper()
 	der, err := i.NewRequest(t.Context())
 	if err != nil {
@@ -198,7 +191,7 @@ func requestKey(t *testing.T, i *Identity) crypto.PublicKey {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return csr.PublicKey
+	return csr
 }
 
 func TestEachRenewalHasAKeyOfItsOwn(t *testing.T) {
@@ -220,7 +213,7 @@ func TestEachRenewalHasAKeyOfItsOwn(t *testing.T) {
 		}
 	}
 	first := i.key.Public()
-	lost, asked := requestKey(t, i), requestKey(t, i)
+	lost, asked := newRequest(t, i).PublicKey, newRequest(t, i).PublicKey
 	for reason, key := range map[string]crypto.PublicKey{"the key in use": first, "the key of another request": lost} {
 		if asked.(*ecdsa.PublicKey).Equal(key) {
 			t.Errorf("%s was asked for again", reason)
@@ -253,7 +246,7 @@ func TestReplicasThatRenewAtOnceAgree(t *testing.T) {
 	h := &hub{ca: newCA(t), id: idOne}
 	one := joined(t, clients, h)
 	two := open(t, clients)
-	keys := map[*Identity]crypto.PublicKey{one: requestKey(t, one), two: requestKey(t, two)}
+	keys := map[*Identity]crypto.PublicKey{one: newRequest(t, one).PublicKey, two: newRequest(t, two).PublicKey}
 	for n, i := range []*Identity{one, two} {
 		if err := i.Renewed(t.Context(), h.ca.sign(store(idOne), keys[i], time.Now().Add(time.Duration(60+n)*24*time.Hour)), nil); err != nil {
 			t.Fatal(err)
@@ -277,7 +270,7 @@ func TestAKeyWithoutACertificateIsNotReplaced(t *testing.T) {
 	clients := fake.NewClientset()
 	h := &hub{ca: newCA(t), id: idOne}
 	i := joined(t, clients, h)
-	asked := requestKey(t, i)
+	asked := newRequest(t, i).PublicKey
 	secret := stored(t, clients)
 	raw, err := newPrivateKey()
 	if err != nil {

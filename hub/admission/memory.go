@@ -19,6 +19,9 @@ const (
 	// a host's part, so that one host never keeps all others out.
 	reviews     = 32 << 20
 	hostReviews = 16 << 20
+	// largeBody is what takes milliseconds to decode. One such review is decoded at a
+	// time: anybody may send them, and other work needs a processor, too.
+	largeBody = 256 << 10
 	// headroom is what is taken for each review beside its body, and half of that.
 	headroom = 64 << 10
 )

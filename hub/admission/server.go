@@ -43,9 +43,11 @@ var errLength = errors.New("review: its length is not given")
 
 // Server is the webhook. It is a manager.Runnable.
 type Server struct {
-	cfg     Config
-	judge   judge
-	memory  *budget.Memory
+	cfg    Config
+	judge  judge
+	memory *budget.Memory
+	// large has a place for each large review that is decoded at a time.
+	large   chan struct{}
 	metrics *metrics
 }
 
@@ -63,6 +65,7 @@ func New(cfg Config) (*Server, error) {
 		cfg:     cfg,
 		judge:   judge{access: cfg.Access, clusters: cfg.Clusters, limit: cfg.ManifestLimit, nilExecutor: cfg.NilExecutorValidating},
 		memory:  budget.NewMemory(hostReviews, reviews),
+		large:   make(chan struct{}, 1),
 		metrics: m,
 	}, nil
 }
@@ -132,10 +135,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, judge verdict) {
 	defer cancel()
 	account := s.memory.Account(hostOf(r))
 	defer account.Close()
-	request, err := read(ctx, w, r, account)
-	if err == nil {
-		err = s.decide(ctx, request, judge)
-	}
+	request, err := s.review(ctx, w, r, account, judge)
 	switch {
 	case errors.Is(err, errLength):
 		s.fail(w, err, http.StatusLengthRequired)
@@ -152,32 +152,53 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, judge verdict) {
 	}
 }
 
-// read reads a review. Its body is paid for before it is read.
-func read(ctx context.Context, w http.ResponseWriter, r *http.Request, account *budget.Account) (*request, error) {
+// review reads a review and judges it. The request is nil if it cannot be read.
+func (s *Server) review(ctx context.Context, w http.ResponseWriter, r *http.Request, account *budget.Account, judge verdict) (*request, error) {
+	body, m, err := read(ctx, w, r, account)
+	if err != nil {
+		return nil, err
+	}
+	if len(body) > largeBody {
+		select {
+		case s.large <- struct{}{}:
+			defer func() { <-s.large }()
+		case <-ctx.Done():
+			return nil, fmt.Errorf("review: %d bytes: %w: %w", len(body), budget.ErrExhausted, context.Cause(ctx))
+		}
+	}
+	request, err := readReview(body, m)
+	if err != nil {
+		return nil, err
+	}
+	return request, s.decide(ctx, request, judge)
+}
+
+// read reads the body of a review, which is paid for before.
+func read(ctx context.Context, w http.ResponseWriter, r *http.Request, account *budget.Account) ([]byte, *memory, error) {
 	size := r.ContentLength
 	if size < 0 {
-		return nil, errLength
+		return nil, nil, errLength
 	}
 	if size > maxBody {
-		return nil, fmt.Errorf("review: %d bytes: %w", size, budget.ErrTooLarge)
+		return nil, nil, fmt.Errorf("review: %d bytes: %w", size, budget.ErrTooLarge)
 	}
 	m, err := newMemory(ctx, account, size)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Now().Add(readTimeout)) // what has none is a test's
 	body := make([]byte, size)
 	if _, err := io.ReadFull(r.Body, body); err != nil {
-		return nil, fmt.Errorf("review: cannot read: %w", err)
+		return nil, nil, fmt.Errorf("review: cannot read: %w", err)
 	}
 	// Left in force it would end the context of the verdict.
 	_ = control.SetReadDeadline(time.Time{})
 	// Each byte that is no UTF-8 would become three in what is decoded.
 	if !utf8.Valid(body) {
-		return nil, errReview
+		return nil, nil, errReview
 	}
-	return readReview(body, m)
+	return body, m, nil
 }
 
 func (s *Server) fail(w http.ResponseWriter, err error, code int) {

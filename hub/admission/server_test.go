@@ -261,6 +261,28 @@ func TestReviewsWaitForMemoryAndAreSentAway(t *testing.T) {
 	})
 }
 
+// Anybody may send large reviews: they must not take all processors.
+func TestLargeReviewsAreDecodedOneAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, &rights{})
+		s.judge.limit = 1 << 20
+		small, large := reviewOf(t, requestOf("", object("", configMap))), largest(t)
+		s.large <- struct{}{} // one is being decoded
+		if answer := send(t, s, "192.0.2.1", bytes.NewReader(small), int64(len(small))); answer.Code != http.StatusOK {
+			t.Errorf("a small one: got %d %s, want an answer at once", answer.Code, answer.Body)
+		}
+		if answer := send(t, s, "192.0.2.1", bytes.NewReader(large), int64(len(large))); answer.Code != http.StatusTooManyRequests {
+			t.Errorf("a large one: got %d %s, want to be told to come again", answer.Code, answer.Body)
+		}
+		time.AfterFunc(time.Second, func() { <-s.large })
+		for range 2 {
+			if answer := send(t, s, "192.0.2.1", bytes.NewReader(large), int64(len(large))); answer.Code != http.StatusOK {
+				t.Errorf("when its turn has come: got %d %s", answer.Code, answer.Body)
+			}
+		}
+	})
+}
+
 // What decoding takes beyond the rule is not waited for, and is no verdict.
 func TestAReviewThatTakesMoreThanIsLeftIsNotJudged(t *testing.T) {
 	s := newServer(t, &rights{})

@@ -16,17 +16,24 @@ import (
 
 func accept(record *clusterv1.ManagedCluster) { record.Spec.HubAcceptsClient = true }
 
+// waiting enrols a cluster that is not accepted, and returns when the call waits.
+func waiting(t *testing.T, h *harness) (answer <-chan error) {
+	t.Helper()
+	attempt := request(t, newKey(t), store1, h.issueToken(store1))
+	answers := make(chan error, 1)
+	go func() {
+		_, err := h.Enroller().Enroll(t.Context(), attempt)
+		answers <- err
+	}()
+	synctest.Wait()
+	return answers
+}
+
 func TestEnrollWaitsForAcceptance(t *testing.T) {
 	t.Run("Acceptance answers the waiting call", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			h := newHarness(t, managedCluster(unaccepted))
-			attempt := request(t, newKey(t), store1, h.issueToken(store1))
-			answer := make(chan error, 1)
-			go func() {
-				_, err := h.Enroller().Enroll(t.Context(), attempt)
-				answer <- err
-			}()
-			synctest.Wait()
+			answer := waiting(t, h)
 			if h.get(store1).Annotations[AnnotationKubeSystemUID] != "" {
 				t.Error("a cluster that is not accepted was pinned")
 			}
@@ -89,13 +96,7 @@ func TestEnrollWaitsForAcceptance(t *testing.T) {
 	t.Run("Deletion ends it", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			h := newHarness(t, managedCluster(unaccepted, func(r *clusterv1.ManagedCluster) { r.Finalizers = nil }))
-			attempt := request(t, newKey(t), store1, h.issueToken(store1))
-			answer := make(chan error, 1)
-			go func() {
-				_, err := h.Enroller().Enroll(t.Context(), attempt)
-				answer <- err
-			}()
-			synctest.Wait()
+			answer := waiting(t, h)
 			record := h.get(store1)
 			if err := h.client.Delete(t.Context(), record, client.Preconditions{}); err != nil {
 				t.Fatal(err)
@@ -137,13 +138,7 @@ func TestATokenThatWasWithdrawnMeanwhileEnrolsNobody(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := newHarness(t, managedCluster(unaccepted))
-				attempt := request(t, newKey(t), store1, h.issueToken(store1))
-				answer := make(chan error, 1)
-				go func() {
-					_, err := h.Enroller().Enroll(t.Context(), attempt)
-					answer <- err
-				}()
-				synctest.Wait()
+				answer := waiting(t, h)
 				tc.withdraw(t, h)
 				h.change(store1, accept)
 				if err := <-answer; status.Code(err) != codes.PermissionDenied {
