@@ -10,6 +10,7 @@ import (
 
 	"github.com/virtual-kubelet/virtual-kubelet/log"
 	vknode "github.com/virtual-kubelet/virtual-kubelet/node"
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 )
@@ -18,6 +19,12 @@ const (
 	// pushSpacing keeps a cluster that comes and goes many times a second from
 	// being as many writes. The first change is never held back.
 	pushSpacing = 200 * time.Millisecond
+
+	// returnBurst and returnEvery bound how often a node is Ready again: a cluster that
+	// comes and goes without end has all its nodes written each time. That it is gone is
+	// never held back.
+	returnBurst = 5
+	returnEvery = 10 * time.Second
 
 	// driftSpacing is the same for what others write over ours.
 	driftSpacing = time.Second
@@ -37,6 +44,8 @@ type pusher struct {
 	link   bool // whether the cluster was connected then
 	lost   bool // what was pushed last was not written
 	timer  *time.Timer
+	// returns has a token for each time that the cluster may be told to be back.
+	returns *rate.Limiter
 }
 
 // control runs a NodeController until ctx ends, the node is no longer wanted
@@ -69,7 +78,10 @@ func (n *virtualNode) control(ctx context.Context, cluster Cluster, retry *backo
 	n.setRegistration(registered)
 	stop := n.provider.config.Pods.Watch(ctx, n.name)
 	defer stop()
-	p := &pusher{node: n, push: provider.push, last: first, link: link, lastAt: time.Now(), timer: time.NewTimer(never)}
+	p := &pusher{
+		node: n, push: provider.push, last: first, link: link, lastAt: time.Now(), timer: time.NewTimer(never),
+		returns: rate.NewLimiter(rate.Every(returnEvery), returnBurst),
+	}
 	defer p.timer.Stop()
 	return p.loop(ctx, cluster, retry)
 }
@@ -80,6 +92,7 @@ func (n *virtualNode) controller(provider vknode.NodeProvider, first *corev1.Nod
 		NodeInterface: client.CoreV1().Nodes(),
 		providerID:    cluster.providerID(n.group),
 		written:       retry.reset,
+		turn:          n.turn,
 	}
 	leases := boundedLeases{client.CoordinationV1().Leases(corev1.NamespaceNodeLease)}
 	controller, err := vknode.NewNodeController(provider, first.DeepCopy(), nodes,
@@ -143,6 +156,11 @@ func (p *pusher) write() {
 	if same && !mend {
 		return
 	}
+	returned := link && !p.link
+	if missing := 1 - p.returns.Tokens(); returned && missing > 0 {
+		p.timer.Reset(time.Duration(missing*float64(returnEvery)) + 1)
+		return
+	}
 	writes := p.node.provider.config.Writes
 	// What the cluster says of its nodes waits for what it has had written. What the hub
 	// says of the cluster, and what others took from it, does not.
@@ -151,6 +169,9 @@ func (p *pusher) write() {
 		return
 	}
 	writes.Spend(p.node.cluster, storedShare*int64(node.Size()))
+	if returned {
+		p.returns.Allow()
+	}
 	p.lost = false
 	p.last, p.link, p.lastAt = node, link, time.Now()
 	p.push(node.DeepCopy()) // the controller writes heartbeats into it

@@ -117,6 +117,7 @@ func (p *Provider) room(base *virtualNode) bool {
 // addGroup makes what is known of a group; p.mu is held.
 func (p *Provider) addGroup(base *virtualNode, group string) *virtualNode {
 	n := newVirtualNode(p, base.name, group)
+	n.turn = base.turn
 	base.mu.Lock()
 	n.view.cluster, n.view.link, n.view.met = base.view.cluster, base.view.link, base.view.met
 	base.mu.Unlock()

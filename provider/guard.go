@@ -55,12 +55,41 @@ type guardedNodes struct {
 	corev1client.NodeInterface
 	providerID string
 	written    func()
+	turn       turn
+}
+
+// turn is shared by the nodes of one cluster, of which one asks the API server at a
+// time: a cluster that is split into many nodes and comes and goes must not have it
+// answer nobody else.
+type turn chan struct{}
+
+func newTurn() turn { return make(turn, 1) }
+
+var errNoTurn = errors.New("requests for the nodes of the cluster take too long")
+
+// take waits for the turn. What it returns bounds the wait and the request together, and
+// ends both.
+func (t turn) take(ctx context.Context) (bounded context.Context, end func(), err error) {
+	bounded, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoTurn)
+	select {
+	case t <- struct{}{}:
+		return bounded, func() {
+			cancel()
+			<-t
+		}, nil
+	case <-bounded.Done():
+		cancel()
+		return nil, nil, context.Cause(bounded)
+	}
 }
 
 // Get returns errForeign in place of a Node that is not ours.
 func (g *guardedNodes) Get(ctx context.Context, name string, opts metav1.GetOptions) (*corev1.Node, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
+	ctx, end, err := g.turn.take(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
 	node, err := kept(g.NodeInterface.Get(ctx, name, opts))
 	if err != nil {
 		return nil, err
@@ -75,8 +104,11 @@ func (g *guardedNodes) Get(ctx context.Context, name string, opts metav1.GetOpti
 // virtual-kubelet does with each change: else a label that the Node is made with, such as
 // that of a group, could not be taken away by the first change.
 func (g *guardedNodes) Create(ctx context.Context, node *corev1.Node, opts metav1.CreateOptions) (*corev1.Node, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
+	ctx, end, err := g.turn.take(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
 	said, err := withSaid(node)
 	if err != nil {
 		return nil, err
@@ -104,10 +136,13 @@ func withSaid(node *corev1.Node) (*corev1.Node, error) {
 	return said, nil
 }
 
-// Patch bounds the request.
+// Patch waits for its turn and bounds the request.
 func (g *guardedNodes) Patch(ctx context.Context, name string, kind types.PatchType, data []byte, opts metav1.PatchOptions, subresources ...string) (*corev1.Node, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
+	ctx, end, err := g.turn.take(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
 	node, err := kept(g.NodeInterface.Patch(ctx, name, kind, data, opts, subresources...))
 	if err != nil {
 		return nil, err

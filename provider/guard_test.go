@@ -7,12 +7,14 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 )
@@ -67,7 +69,7 @@ func (s spiedNodes) Patch(ctx context.Context, _ string, _ types.PatchType, _ []
 func TestNoRequestHoldsUpTheLeaseOfANode(t *testing.T) {
 	seen := &spy{}
 	leases := boundedLeases{spiedLeases{spy: seen}}
-	nodes := &guardedNodes{NodeInterface: spiedNodes{spy: seen}}
+	nodes := &guardedNodes{NodeInterface: spiedNodes{spy: seen}, turn: newTurn()}
 	for name, ask := range map[string]func(context.Context) error{
 		"get lease":    func(ctx context.Context) error { _, err := leases.Get(ctx, "n", metav1.GetOptions{}); return err },
 		"create lease": func(ctx context.Context) error { _, err := leases.Create(ctx, nil, metav1.CreateOptions{}); return err },
@@ -92,4 +94,44 @@ func TestNoRequestHoldsUpTheLeaseOfANode(t *testing.T) {
 			}
 		})
 	}
+}
+
+// busyNodes answers each request late, and counts those that wait for an answer.
+type busyNodes struct {
+	corev1client.NodeInterface
+	waiting, most *int
+}
+
+func (b busyNodes) Get(context.Context, string, metav1.GetOptions) (*corev1.Node, error) {
+	*b.waiting++
+	*b.most = max(*b.most, *b.waiting)
+	time.Sleep(requestTimeout * 2 / 5)
+	*b.waiting--
+	return nil, errSpied
+}
+
+func TestTheNodesOfAClusterAskTheAPIServerOneAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := startHub(t, fake.NewClientset())
+		defer h.stop()
+		h.split()
+		waiting, most := 0, 0
+		answers := make(chan error)
+		for _, name := range []string{"spoke1", "spoke1.gpu", "spoke1.std", "spoke1", "spoke1"} {
+			nodes := &guardedNodes{NodeInterface: busyNodes{waiting: &waiting, most: &most}, turn: h.provider.nodes[name].turn}
+			go func() {
+				_, err := nodes.Get(t.Context(), name, metav1.GetOptions{})
+				answers <- err
+			}()
+		}
+		late := 0
+		for range 5 {
+			if err := <-answers; errors.Is(err, errNoTurn) {
+				late++
+			}
+		}
+		if most != 1 || late != 2 {
+			t.Errorf("%d requests at once, %d of 5 gave up; want 1 at once, and that the last two give up", most, late)
+		}
+	})
 }

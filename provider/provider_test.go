@@ -398,6 +398,32 @@ func TestAClusterThatFlapsIsWrittenAtTheSpacing(t *testing.T) {
 	})
 }
 
+func TestAClusterThatKeepsFlappingIsReadyNowAndThen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := startHub(t, fake.NewClientset())
+		defer h.stop()
+		h.ensure(spoke1)
+		h.connect("spoke1")
+		h.summary("spoke1", healthy())
+		pass(time.Minute)
+		count := h.requests()
+		const lasting = 100 * time.Second
+		for range lasting / time.Second {
+			h.disconnect("spoke1", "flap")
+			h.wantReady("spoke1", "False TunnelDisconnected", "as soon as it is gone")
+			pass(time.Second / 2)
+			h.connect("spoke1")
+			pass(time.Second / 2)
+		}
+		// Each time it goes as it came.
+		if got, most := count()["patch nodes"], 2*(returnBurst+int(lasting/returnEvery)+1); got > most || got < most/2 {
+			t.Errorf("%d status writes in %s of flapping, want at most %d", got, lasting, most)
+		}
+		pass(returnEvery)
+		h.wantReady("spoke1", "True NodesReady", "when it stays")
+	})
+}
+
 func TestWhatAClusterSaysOfItsNodesIsWrittenAtARateOfBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const rate, burst = 1 << 10, 20 << 10

@@ -35,6 +35,7 @@ type virtualNode struct {
 	cluster, group string
 	provider       *Provider
 	logger         logr.Logger
+	turn           turn
 
 	// groups are those of a cluster's own node, and adopted tells that the Nodes of
 	// groups that were there have been seen. Both are guarded by the provider's mu.
@@ -81,6 +82,7 @@ func newVirtualNode(p *Provider, cluster, group string) *virtualNode {
 		group:    group,
 		provider: p,
 		logger:   p.config.Logger.WithValues("node", name),
+		turn:     newTurn(),
 		view:     view{group: group, address: p.config.Address.String()},
 		changed:  make(chan struct{}, 1),
 		gone:     make(chan struct{}, 1),
