@@ -29,7 +29,7 @@ func (s *suite) hostileSpokes(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	quiet, err := site.Quiet(t.Context(), 200)
+	quiet, err := site.Quiet(t.Context(), hostile.Attack{}, 200)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -189,7 +189,7 @@ func (p *Provider) reconsiderSpaced(cluster string) {
 	}
 	wait := p.pace.Wait(cluster)
 	if wait == 0 {
-		p.pace.Spend(cluster)
+		p.pace.Spend(cluster, 0)
 	}
 	p.requeue(cluster, wait)
 }

@@ -20,6 +20,9 @@ const (
 	Burst = 100
 	// PerSecond is how many there may be for as long as the object keeps changing.
 	PerSecond = 5
+	// share is the size in bytes of what counts as one write: a large object is written
+	// less often, because each write costs the API server and etcd as much as many.
+	share = 64 << 10
 )
 
 // Pacer has a bucket of tokens for each object. It is safe for concurrent use; the
@@ -45,8 +48,8 @@ func (p *Pacer[K]) Wait(key K) time.Duration {
 	return time.Duration(missing*float64(time.Second)/PerSecond) + 1 // never too short
 }
 
-// Spend records a write of an object.
-func (p *Pacer[K]) Spend(key K) {
+// Spend records a write of an object of so many bytes, none where they are few.
+func (p *Pacer[K]) Spend(key K, size int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	bucket, ok := p.buckets[key]
@@ -57,7 +60,8 @@ func (p *Pacer[K]) Spend(key K) {
 		bucket = rate.NewLimiter(PerSecond, Burst)
 		p.buckets[key] = bucket
 	}
-	bucket.Allow()
+	// A debt, if need be: who has one token may write.
+	bucket.ReserveN(time.Now(), min(1+size/share, Burst))
 }
 
 // Forget drops what is known of an object.

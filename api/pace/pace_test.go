@@ -22,7 +22,7 @@ func TestChangesAreSpacedOnceTheyAreMany(t *testing.T) {
 				<-time.After(wait)
 				continue
 			}
-			p.Spend("a")
+			p.Spend("a", 100)
 			if writes++; writes <= Burst && time.Since(began) > 0 {
 				t.Fatalf("write %d waits for %s", writes, time.Since(began))
 			}
@@ -47,8 +47,29 @@ func TestAFewChangesASecondNeverWait(t *testing.T) {
 			if wait := p.Wait("a"); wait > 0 {
 				t.Fatalf("change %d waits for %s", i, wait)
 			}
-			p.Spend("a")
+			p.Spend("a", 100)
 			<-time.After(time.Second / PerSecond)
+		}
+	})
+}
+
+func TestLargeObjectsAreWrittenLessOften(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const large = 1 << 20
+		var p Pacer[string]
+		began, writes := time.Now(), 0
+		for time.Since(began) < time.Minute {
+			if wait := p.Wait("a"); wait > 0 {
+				<-time.After(wait)
+				continue
+			}
+			p.Spend("a", large)
+			if writes++; writes <= 5 && time.Since(began) > 0 {
+				t.Fatalf("write %d waits for %s", writes, time.Since(began))
+			}
+		}
+		if most := (Burst+60*PerSecond)*share/large + 1; writes > most || writes < most-2 {
+			t.Errorf("%d writes of a megabyte in a minute, want %d", writes, most)
 		}
 	})
 }

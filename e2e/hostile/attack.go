@@ -5,6 +5,7 @@ package hostile
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -27,6 +28,8 @@ type Attack struct {
 	// Run attacks once. That it is refused is no error: an error says that it did not
 	// take place.
 	Run func(context.Context) (Outcome, error)
+	// calm is what the same users do while nobody attacks; nil is nothing.
+	calm func(context.Context) (string, error)
 }
 
 // Outcome is how an attack went.
@@ -46,17 +49,21 @@ func outcome(run func(context.Context) (string, error)) func(context.Context) (O
 
 // Attacks are all attacks, the mildest first.
 func (s *Site) Attacks() []Attack {
+	const (
+		all = `{"clusterSelector":{},"scope":{"resource":"configmaps","namespace":"default"}}`
+		one = `{"scope":{"resource":"configmaps","namespace":"default","name":"small"}}`
+	)
 	return []Attack{
-		{"role frames without end", outcome(s.ordered(spoke.Roles))},
-		{"inventories of long keys without end", outcome(s.ordered(spoke.Inventories))},
-		{"kinds of 60 KB before each of 30000 items", outcome(s.views(spoke.Kinds, `{"clusterSelector":{},"scope":{"resource":"configmaps","namespace":"default"}}`))},
-		{"an object of 2.8 million managed fields", outcome(s.views(spoke.ManagedFields, `{"scope":{"resource":"configmaps","namespace":"default","name":"small"}}`))},
-		{"a status of 2.8 million manifests", outcome(s.ordered(spoke.Reports))},
-		{"32 MiB of figures for each of 65 nodes", outcome(s.figures)},
-		{"informational answers to a caller that reads nothing", outcome(s.hints)},
-		{"questions that are short of a byte", outcome(s.neighbours("bodies"))},
-		{"reviews of 2.8 million manifests", outcome(s.neighbours("reviews"))},
-		{"a large work whose feedback always changes", s.rewriting},
+		{Name: "role frames without end", Run: outcome(s.ordered(spoke.Roles))},
+		{Name: "inventories of long keys without end", Run: outcome(s.ordered(spoke.Inventories))},
+		{Name: "kinds of 60 KB before each of 30000 items", Run: outcome(s.asked(spoke.Kinds, s.views(all))), calm: s.views(all)},
+		{Name: "an object of 2.8 million managed fields", Run: outcome(s.asked(spoke.ManagedFields, s.views(one))), calm: s.views(one)},
+		{Name: "a status of 2.8 million manifests", Run: outcome(s.ordered(spoke.Reports))},
+		{Name: "32 MiB of figures for each of 65 nodes", Run: outcome(s.asked(spoke.Figures, s.scrapes)), calm: s.scrapes},
+		{Name: "informational answers to a caller that reads nothing", Run: outcome(s.hints)},
+		{Name: "questions that are short of a byte", Run: outcome(s.neighbours("bodies"))},
+		{Name: "reviews of 2.8 million manifests", Run: outcome(s.neighbours("reviews"))},
+		{Name: "a large work whose feedback always changes", Run: s.rewriting},
 	}
 }
 
@@ -70,33 +77,36 @@ func (s *Site) order(do string, within time.Duration) spoke.Order {
 	return spoke.Order{Do: do, Within: within, Key: s.work.key, UID: s.work.uid}
 }
 
-// views has a user ask for as many views at once as one user may, while the hostile
-// cluster answers some paths its own way.
-func (s *Site) views(do, spec string) func(context.Context) (string, error) {
+// asked is an attack by the answers to what users ask.
+func (s *Site) asked(do string, users func(context.Context) (string, error)) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
 		if _, err := s.spoke.Do(s.order(do, 0)); err != nil {
 			return "", err
 		}
-		failed := atOnce(viewsPerUser, func(int) error { return s.attacker.view(ctx, cluster, spec) })
-		_, err := s.spoke.Do(s.order(spoke.Rest, 0))
-		return fmt.Sprintf("%d views, %d failed", viewsPerUser, failed), err
+		text, err := users(ctx)
+		served, restErr := s.spoke.Do(s.order(spoke.Rest, 0))
+		return fmt.Sprintf("%s; the cluster answered %s requests", text, served), errors.Join(err, restErr)
 	}
 }
 
-// figures has all nodes of the hostile cluster scraped at once.
-func (s *Site) figures(ctx context.Context) (string, error) {
+// views has a user ask for as many views at once as one user may.
+func (s *Site) views(spec string) func(context.Context) (string, error) {
+	return func(ctx context.Context) (string, error) {
+		failed := atOnce(viewsPerUser, func(int) error { return s.attacker.view(ctx, cluster, spec) })
+		return fmt.Sprintf("%d views, %d failed", viewsPerUser, failed), nil
+	}
+}
+
+// scrapes has all nodes of the hostile cluster scraped at once.
+func (s *Site) scrapes(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
-	if _, err := s.spoke.Do(s.order(spoke.Figures, 0)); err != nil {
-		return "", err
-	}
 	nodes := []string{wire.NodeName(cluster, "")}
 	for i := range spoke.Groups {
 		nodes = append(nodes, wire.NodeName(cluster, spoke.GroupName(i)))
 	}
 	failed := atOnce(len(nodes), func(i int) error { return s.admin.drain(ctx, "/api/v1/nodes/"+nodes[i]+"/proxy/metrics/resource") })
-	served, err := s.spoke.Do(s.order(spoke.Rest, 0))
-	return fmt.Sprintf("%d nodes asked, %s answered by the cluster, %d failed", len(nodes), served, failed), err
+	return fmt.Sprintf("%d nodes asked, %d failed", len(nodes), failed), nil
 }
 
 // atOnce does n things at a time and returns how many failed.

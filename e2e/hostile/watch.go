@@ -25,7 +25,7 @@ import (
 )
 
 // sampleEvery is the time between two readings of the hub's memory.
-const sampleEvery = 50 * time.Millisecond
+const sampleEvery = 100 * time.Millisecond
 
 // Seen is what others saw while an attack ran.
 type Seen struct {
@@ -76,12 +76,17 @@ func (s Seen) Problems(limit float64) []string {
 	return problems
 }
 
-// Quiet watches while nothing happens, until there are so many reads.
-func (s *Site) Quiet(ctx context.Context, reads int) (Seen, error) {
-	return s.watch(ctx, outcome(func(ctx context.Context) (string, error) {
-		spoke.Pause(ctx, 100*time.Millisecond)
-		return "quiet", nil
-	}), reads)
+// Quiet watches while nobody attacks, until there are so many reads. What users do in an
+// attack, they do here, too: the ratio is about what the attack adds to that.
+func (s *Site) Quiet(ctx context.Context, a Attack, reads int) (Seen, error) {
+	users := a.calm
+	if users == nil {
+		users = func(ctx context.Context) (string, error) {
+			spoke.Pause(ctx, 100*time.Millisecond)
+			return "quiet", nil
+		}
+	}
+	return s.watch(ctx, outcome(users), reads)
 }
 
 // Watch runs an attack and watches. It goes on until there are so many reads of honest

@@ -53,7 +53,7 @@ func (r *Reconciler) enqueue(cluster string) {
 func (r *Reconciler) enqueueSpaced(cluster string) {
 	wait := r.pace.Wait(cluster)
 	if wait == 0 {
-		r.pace.Spend(cluster)
+		r.pace.Spend(cluster, 0)
 		r.enqueue(cluster)
 		return
 	}

@@ -164,7 +164,7 @@ func (w *Works) write(ctx context.Context, key wire.WorkKey, r outbox.Report) er
 		err = w.writeOver(ctx, w.fresh, k, key, r)
 	case errors.Is(err, errElse):
 		// The agent may know more than our cache: of us as well as of a hub before us.
-		w.pace.Spend(key)
+		w.pace.Spend(key, 0)
 		err = w.writeOver(ctx, w.fresh, k, key, r)
 	}
 	if errors.Is(err, errElse) {
@@ -250,7 +250,7 @@ func (w *Works) writeOver(ctx context.Context, from get, k *kind, key wire.WorkK
 		return nil
 	}
 	w.writes.Spend(key.Namespace, int64(stored))
-	if err := w.patchStatus(ctx, k, it, before); err != nil {
+	if err := w.patchStatus(ctx, k, it, before, stored); err != nil {
 		return client.IgnoreNotFound(err)
 	}
 	w.metrics.Written(r)
@@ -274,15 +274,15 @@ func bring(it item, r outbox.Report, now metav1.Time) (stored int) {
 }
 
 // patchStatus writes what is different from before, and nothing if the work is no
-// more as it was read.
-func (w *Works) patchStatus(ctx context.Context, k *kind, it item, before any) error {
+// more as it was read. The whole work has about size bytes.
+func (w *Works) patchStatus(ctx context.Context, k *kind, it item, before any, size int) error {
 	work := it.object()
 	patch, err := difference(work, before, it.status())
 	if err != nil {
 		return err
 	}
 	key := k.keyOf(work)
-	w.pace.Spend(key)
+	w.pace.Spend(key, size)
 	target := k.blank().object()
 	target.SetNamespace(key.Namespace)
 	target.SetName(key.Name)

@@ -186,8 +186,9 @@ func (k *Keeper) write(ctx context.Context, t task, status corev1.PodStatus) err
 	if err != nil {
 		return err
 	}
-	k.pace.Spend(t.ref)
-	k.config.Writes.Spend(t.node, int64(t.pod.Size()-t.pod.Status.Size()+status.Size()))
+	size := t.pod.Size() - t.pod.Status.Size() + status.Size()
+	k.pace.Spend(t.ref, size)
+	k.config.Writes.Spend(t.node, int64(size))
 	pods := k.config.Client.CoreV1().Pods(t.key.Namespace)
 	written, err := pods.Patch(ctx, t.key.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 	switch {

@@ -255,7 +255,7 @@ func TestStatusesOfAWorkThatChangesWithoutEndAreSpaced(t *testing.T) {
 				<-time.After(wait)
 				continue
 			}
-			p.Spend(key)
+			p.Spend(key, 0)
 			writes++
 		}
 		if most := pace.Burst + 10*pace.PerSecond; writes > most || writes < most-1 {

@@ -158,7 +158,7 @@ func (h *hub) writeOver(ctx context.Context, k *kind, key wire.WorkKey, r outbox
 	if err != nil {
 		return err
 	}
-	h.pace.Spend(key)
+	h.pace.Spend(key, h.board.size(key)+len(body))
 	if err := h.patch(ctx, k, key.Name, body, "status"); err != nil {
 		return err
 	}

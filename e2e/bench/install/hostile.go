@@ -28,7 +28,7 @@ func (s *suite) hostile(ctx context.Context) ([]figure.Figure, error) {
 	var peak, rate float64
 	most := ""
 	for _, attack := range site.Attacks() {
-		calm, err := site.Quiet(ctx, hostileReads)
+		calm, err := site.Quiet(ctx, attack, hostileReads)
 		if err != nil {
 			return nil, err
 		}
@@ -36,7 +36,7 @@ func (s *suite) hostile(ctx context.Context) ([]figure.Figure, error) {
 		if err != nil {
 			return nil, err
 		}
-		_, _ = fmt.Fprintf(s.out, "bench: %s: %s\n", attack.Name, seen)
+		_, _ = fmt.Fprintf(s.out, "bench: before: %s\nbench: %s: %s\n", calm, attack.Name, seen)
 		// As many of each: a percentile of more samples is of rarer events.
 		n := min(len(calm.Reads), len(seen.Reads))
 		quiet, attacked = append(quiet, calm.Reads[:n]...), append(attacked, seen.Reads[:n]...)

@@ -64,7 +64,7 @@ func join(ctx context.Context, invitation []byte) (*spoke, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &spoke{feed: &feed{summary: summary}, kube: door{resting: fleet.Kube()}, node: door{resting: http.NotFoundHandler()}}
+	s := &spoke{feed: &feed{summary: summary}, kube: door{resting: fleet.Kube()}, node: door{resting: http.HandlerFunc(usual)}}
 	_, replicator := rpcv1connect.NewSyncServiceHandler(s.feed, connect.WithCompressMinBytes(1), connect.WithReadMaxBytes(maxReceived))
 	s.agent, err = fleet.Join(ctx, invitation, map[string]http.Handler{
 		tunnel.DoorSync: serve(replicator), tunnel.DoorKube: &s.kube, tunnel.DoorNode: &s.node,
