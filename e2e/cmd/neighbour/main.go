@@ -64,7 +64,7 @@ func yield() error {
 	if err := syscall.Setpriority(syscall.PRIO_PROCESS, 0, lowest); err != nil {
 		return err
 	}
-	return syscall.Exec("/proc/self/exe", os.Args, os.Environ())
+	return syscall.Exec("/proc/self/exe", os.Args, os.Environ()) //nolint:gosec // it is this program
 }
 
 func serve() error {

@@ -84,22 +84,19 @@ func (s *spoke) carryOut(ctx context.Context, o Order) (string, error) {
 	case Rewrite:
 		return s.rewrite(ctx, o)
 	case Kinds:
-		return "", s.answer(&s.kube, kinds())
+		s.rest = s.kube.answer(kinds())
+		return "", nil
 	case ManagedFields:
-		return "", s.answer(&s.kube, managedFields())
+		s.rest = s.kube.answer(managedFields())
+		return "", nil
 	case Figures:
-		return "", s.answer(&s.node, http.HandlerFunc(figures))
+		s.rest = s.node.answer(http.HandlerFunc(figures))
+		return "", nil
 	case Rest:
 		return s.restore()
 	default:
 		return "", fmt.Errorf("%q: %w", o.Do, errors.ErrUnsupported)
 	}
-}
-
-// answer has a door answer by h.
-func (s *spoke) answer(d *door, h http.Handler) error {
-	s.rest = d.answer(h)
-	return nil
 }
 
 func (s *spoke) restore() (string, error) {
@@ -108,7 +105,7 @@ func (s *spoke) restore() (string, error) {
 	}
 	served := s.rest()
 	s.rest = nil
-	return strconv.FormatInt(served, 10), atLeast(int(served), 1)
+	return strconv.FormatInt(served, 10), atLeastOnce(int(served))
 }
 
 func (s *spoke) roles(ctx context.Context) (string, error) {
@@ -129,7 +126,7 @@ func (s *spoke) inventories(ctx context.Context) (string, error) {
 	for chunk := range resource.MaxResources / 1000 {
 		for _, kind := range []string{wire.KindWork, wire.KindPod, wire.KindPodObject} {
 			if err := s.feed.send(ctx, "", held(kind, chunk)); err != nil {
-				return fmt.Sprintf("cut after %d chunks", chunks), atLeast(chunks, 1)
+				return fmt.Sprintf("cut after %d chunks", chunks), atLeastOnce(chunks)
 			}
 			chunks++
 		}
@@ -144,7 +141,7 @@ func (s *spoke) reports(ctx context.Context, o Order) (string, error) {
 	sent := 0
 	for range times {
 		if err := s.feed.send(ctx, wire.KindWorkStatus, put(wire.KindWorkStatus, o.Key, o.UID, body)); err != nil {
-			return fmt.Sprintf("cut after %d reports", sent), atLeast(sent, 1)
+			return fmt.Sprintf("cut after %d reports", sent), atLeastOnce(sent)
 		}
 		sent++
 		Pause(ctx, time.Second)
@@ -164,7 +161,7 @@ func (s *spoke) rewrite(ctx context.Context, o Order) (string, error) {
 		}
 		Pause(ctx, rewriteEvery)
 	}
-	return fmt.Sprintf("%d changes", changes), atLeast(changes, 1)
+	return fmt.Sprintf("%d changes", changes), atLeastOnce(changes)
 }
 
 func feedback(value int) ([]byte, error) {
@@ -221,8 +218,8 @@ func figures(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func atLeast(got, want int) error {
-	if got < want {
+func atLeastOnce(times int) error {
+	if times < 1 {
 		return ErrIdle
 	}
 	return nil
