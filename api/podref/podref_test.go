@@ -201,7 +201,7 @@ func FuzzOf(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) {
 		pod := &corev1.Pod{}
 		if json.Unmarshal(body, &pod.Spec) != nil {
-			t.Skip()
+			return // JSON of something else
 		}
 		refs := Of(pod)
 		byName := func(a, b Ref) int { return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name)) }

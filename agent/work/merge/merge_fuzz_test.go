@@ -35,7 +35,7 @@ func FuzzMergeIsIdempotent(f *testing.F) {
 	f.Fuzz(func(t *testing.T, required, live []byte) {
 		want, have := &unstructured.Unstructured{}, &unstructured.Unstructured{}
 		if json.Unmarshal(required, &want.Object) != nil || json.Unmarshal(live, &have.Object) != nil {
-			t.Skip()
+			return // JSON of something else
 		}
 		if want.GetKind() != have.GetKind() || want.GetAPIVersion() != have.GetAPIVersion() {
 			have.SetAPIVersion(want.GetAPIVersion())
