@@ -40,19 +40,14 @@ func (c Command) StartChild(ctx context.Context) (*Child, error) {
 	return child, nil
 }
 
-// Tell writes lines to the process.
-func (c *Child) Tell(lines ...string) error {
+// Request writes lines to the process and waits for the line that it answers with. A
+// process that has ended has none, and the error wraps io.EOF.
+func (c *Child) Request(lines ...string) (string, error) {
 	for _, line := range lines {
 		if _, err := fmt.Fprintln(c.in, line); err != nil {
-			return fmt.Errorf("%s: %w", c.name, err)
+			return "", fmt.Errorf("%s: %w", c.name, err)
 		}
 	}
-	return nil
-}
-
-// Answer waits for the next line of the process. One that has ended has none, and the
-// error wraps io.EOF.
-func (c *Child) Answer() (string, error) {
 	if c.lines.Scan() {
 		return c.lines.Text(), nil
 	}

@@ -40,10 +40,7 @@ func Start(ctx context.Context, e *env.Env, names []string) (*env.Child, error) 
 	if err != nil {
 		return nil, err
 	}
-	err = fleet.Tell(append(invitations, "start")...)
-	if err == nil {
-		_, err = fleet.Answer()
-	}
+	err = connect(fleet, invitations)
 	if err == nil {
 		err = nodesReady(ctx, e, names)
 	}
@@ -51,6 +48,20 @@ func Start(ctx context.Context, e *env.Env, names []string) (*env.Child, error) 
 		return nil, errors.Join(err, fleet.Close())
 	}
 	return fleet, nil
+}
+
+var errFleet = errors.New("fleet did not get ready")
+
+// connect hands the invitations over and waits until all agents are connected.
+func connect(fleet *env.Child, invitations []string) error {
+	answer, err := fleet.Request(append(invitations, "start")...)
+	if err != nil {
+		return err
+	}
+	if answer != "ready" {
+		return fmt.Errorf("%w: it answered %q", errFleet, answer)
+	}
+	return nil
 }
 
 func nodesReady(ctx context.Context, e *env.Env, names []string) error {

@@ -20,6 +20,11 @@ type answer struct {
 	Error string `json:"error,omitempty"`
 }
 
+// ready is the text of a process's first answer: the cluster is connected.
+const ready = "ready"
+
+var errNotReady = errors.New("hostile spoke did not get ready")
+
 // Process is a hostile spoke that runs. Its caller closes it.
 type Process struct{ *env.Child }
 
@@ -31,9 +36,9 @@ func Start(ctx context.Context, binary, invitation string) (*Process, error) {
 		return nil, err
 	}
 	p := &Process{child}
-	err = p.Tell(invitation)
-	if err == nil {
-		_, err = p.answer()
+	text, err := p.request(invitation)
+	if err == nil && text != ready {
+		err = fmt.Errorf("%w: it answered %q", errNotReady, text)
 	}
 	if err != nil {
 		return nil, errors.Join(err, p.Close())
@@ -48,14 +53,12 @@ func (p *Process) Do(o Order) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("hostile spoke: %w", err)
 	}
-	if err := p.Tell(string(line)); err != nil {
-		return "", err
-	}
-	return p.answer()
+	return p.request(string(line))
 }
 
-func (p *Process) answer() (string, error) {
-	line, err := p.Answer()
+// request writes a line to the process and reads its answer.
+func (p *Process) request(written string) (string, error) {
+	line, err := p.Request(written)
 	if err != nil {
 		return "", err
 	}
@@ -82,7 +85,7 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 	}
 	defer s.close()
 	replies := json.NewEncoder(out)
-	if err := replies.Encode(answer{Text: "ready"}); err != nil {
+	if err := replies.Encode(answer{Text: ready}); err != nil {
 		return fmt.Errorf("answer: %w", err)
 	}
 	for lines.Scan() {
