@@ -8,7 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
+
+	"k8s.io/client-go/util/workqueue"
 
 	"github.com/spokelet/spokelet/e2e/env"
 )
@@ -73,28 +74,19 @@ func nodesReady(ctx context.Context, e *env.Env, names []string) error {
 	return err
 }
 
-// Invite makes the record of a cluster and a token, and returns them as one line of
-// JSON.
-func Invite(ctx context.Context, e *env.Env, name string) (string, error) {
-	out, err := e.Kubectl(e.Set.Hub()).Run(ctx, "spokelet", "join", name, "-o", "json")
+// Invite makes the record of a cluster and a token, by "kubectl spokelet join" with
+// further flags, and returns them as one line of JSON.
+func Invite(ctx context.Context, e *env.Env, name string, flags ...string) (string, error) {
+	args := append([]string{"spokelet", "join", name, "-o", "json"}, flags...)
+	out, err := e.Kubectl(e.Set.Hub()).Run(ctx, args...)
 	return strings.Join(strings.Fields(out), " "), err
 }
 
 func inviteAll(ctx context.Context, e *env.Env, names []string) ([]string, error) {
 	lines, errs := make([]string, len(names)), make([]error, len(names))
-	next := make(chan int)
-	var workers sync.WaitGroup
-	for range inviters {
-		workers.Go(func() {
-			for i := range next {
-				lines[i], errs[i] = Invite(ctx, e, names[i])
-			}
-		})
-	}
-	for i := range names {
-		next <- i
-	}
-	close(next)
-	workers.Wait()
+	// All are tried: also one that is not invited because ctx has ended has its error.
+	workqueue.ParallelizeUntil(context.WithoutCancel(ctx), inviters, len(names), func(i int) {
+		lines[i], errs[i] = Invite(ctx, e, names[i])
+	})
 	return lines, errors.Join(errs...)
 }

@@ -135,12 +135,8 @@ func (s *Site) joinHostile(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	invitation, err := fleet.Invite(ctx, s.env, cluster)
+	invitation, err := fleet.Invite(ctx, s.env, cluster, "--split-label", spoke.SplitLabel)
 	if err != nil {
-		return err
-	}
-	ctl := s.env.Kubectl(s.env.Set.Hub())
-	if _, err := ctl.Run(ctx, "annotate", "managedcluster", cluster, "spokelet.io/split-label="+spoke.SplitLabel, "--overwrite"); err != nil {
 		return err
 	}
 	s.spoke, err = spoke.Start(ctx, binary, invitation)
