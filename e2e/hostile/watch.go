@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -257,8 +256,6 @@ func (s *Site) peak(ctx context.Context) float64 {
 	return most
 }
 
-var errNoMetric = errors.New("process_resident_memory_bytes is not among the metrics")
-
 func (s *Site) resident(ctx context.Context) (float64, error) {
 	path := "/api/v1/namespaces/" + env.HubNamespace + "/pods/" + s.hub + ":8080/proxy/metrics"
 	body, err := s.admin.do(ctx, http.MethodGet, path, "*/*", nil)
@@ -270,11 +267,6 @@ func (s *Site) resident(ctx context.Context) (float64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("metrics: %w", err)
 	}
-	for line := range strings.Lines(string(text)) {
-		if value, found := strings.CutPrefix(line, "process_resident_memory_bytes "); found {
-			bytes, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
-			return bytes / (1 << 20), err
-		}
-	}
-	return 0, errNoMetric
+	bytes, err := env.Metric(string(text), "process_resident_memory_bytes")
+	return bytes / (1 << 20), err
 }

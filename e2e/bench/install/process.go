@@ -5,10 +5,7 @@ package install
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,8 +22,6 @@ const (
 	// restWindow is how long the audit logs are read at rest.
 	restWindow = 60 * time.Second
 )
-
-var errNoMetric = errors.New("no such metric")
 
 // pods names the pods of one component.
 type pods struct{ namespace, selector, port string }
@@ -51,17 +46,8 @@ func (s *suite) rss(ctx context.Context, on *site, of pods) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	bytes, err := metric(out, "process_resident_memory_bytes")
+	bytes, err := env.Metric(out, "process_resident_memory_bytes")
 	return bytes / (1 << 20), err
-}
-
-func metric(text, name string) (float64, error) {
-	for line := range strings.Lines(text) {
-		if value, found := strings.CutPrefix(line, name+" "); found {
-			return strconv.ParseFloat(strings.TrimSpace(value), 64)
-		}
-	}
-	return 0, fmt.Errorf("%s: %w", name, errNoMetric)
 }
 
 func (s *suite) idle(ctx context.Context) ([]figure.Figure, error) {
