@@ -22,7 +22,7 @@ type Build struct {
 	Race bool
 }
 
-// Image names a product image and the archive that holds it.
+// Image names an image and the archive that holds it.
 type Image struct {
 	Ref     string
 	Archive string
@@ -59,12 +59,26 @@ func (b Build) Tool(ctx context.Context, name string) (string, error) {
 	return out, err
 }
 
-// Image builds the image of one command and returns where it is.
+// Image builds the image of one command of the product and returns where it is.
 func (b Build) Image(ctx context.Context, name string) (Image, error) {
 	binary, err := b.Binary(ctx, name)
 	if err != nil {
 		return Image{}, err
 	}
+	return b.image(name, binary)
+}
+
+// ToolImage builds the image of a command of the tests' own and returns where it is.
+func (b Build) ToolImage(ctx context.Context, name string) (Image, error) {
+	binary, err := b.Tool(ctx, name)
+	if err != nil {
+		return Image{}, err
+	}
+	return b.image(name, binary)
+}
+
+// image writes the archive of an image that holds one binary and runs it.
+func (b Build) image(name, binary string) (Image, error) {
 	dir := filepath.Join(b.Root, "bin", "images", b.flavour())
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return Image{}, fmt.Errorf("image %s: %w", name, err)

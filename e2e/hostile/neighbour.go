@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/spokelet/spokelet/e2e/env"
-	"github.com/spokelet/spokelet/hack/clusters/image"
 )
 
 const (
@@ -25,31 +23,24 @@ const (
 	neighbourPods = 4
 )
 
-// loadNeighbour makes the image of the neighbours known to the hub's nodes.
-func (s *Site) loadNeighbour(ctx context.Context) error {
-	binary, err := s.env.Build.Tool(ctx, "neighbour")
+// loadNeighbour makes the image of the neighbours known to the hub's nodes and returns
+// its reference.
+func (s *Site) loadNeighbour(ctx context.Context) (string, error) {
+	img, err := s.env.Build.ToolImage(ctx, "neighbour")
 	if err != nil {
-		return err
+		return "", err
 	}
-	s.image = "spokelet.io/neighbour:" + s.env.Build.Version
-	archive := filepath.Join(filepath.Dir(binary), "neighbour.tar")
-	spec := image.Spec{
-		Ref:   s.image,
-		Files: []image.File{{Path: "/neighbour", Source: binary, Mode: 0o755}}, Entrypoint: []string{"/neighbour"}, User: "65532:65532",
+	if err := s.env.Set.Hub().LoadImage(ctx, img.Archive); err != nil {
+		return "", fmt.Errorf("image of the neighbour: %w", err)
 	}
-	if err := image.Write(archive, spec); err != nil {
-		return fmt.Errorf("image of the neighbour: %w", err)
-	}
-	if err := s.env.Set.Hub().LoadImage(ctx, archive); err != nil {
-		return fmt.Errorf("image of the neighbour: %w", err)
-	}
-	return nil
+	return img.Ref, nil
 }
 
 // startNeighbours starts them, before anything is measured: what it takes to start a
 // pod is no attack.
 func (s *Site) startNeighbours(ctx context.Context) error {
-	if err := s.loadNeighbour(ctx); err != nil {
+	ref, err := s.loadNeighbour(ctx)
+	if err != nil {
 		return err
 	}
 	pods := s.kube.CoreV1().Pods(neighbourhood)
@@ -57,7 +48,7 @@ func (s *Site) startNeighbours(ctx context.Context) error {
 		pod := &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: neighbour(i)},
 			Spec: corev1.PodSpec{Containers: []corev1.Container{{
-				Name: "neighbour", Image: s.image,
+				Name: "neighbour", Image: ref,
 				Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceMemory: apiresource.MustParse("256Mi")}},
 			}}},
 		}
@@ -65,7 +56,7 @@ func (s *Site) startNeighbours(ctx context.Context) error {
 			return fmt.Errorf("neighbour: %w", err)
 		}
 	}
-	_, err := s.env.Kubectl(s.env.Set.Hub()).Run(ctx, "wait", "-n", neighbourhood, "--for=condition=Ready", "pod", "--all", "--timeout=60s")
+	_, err = s.env.Kubectl(s.env.Set.Hub()).Run(ctx, "wait", "-n", neighbourhood, "--for=condition=Ready", "pod", "--all", "--timeout=60s")
 	return err
 }
 

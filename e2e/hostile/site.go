@@ -44,7 +44,6 @@ type Site struct {
 	names  []string // of the honest clusters
 	spoke  *spoke.Process
 	hub    string // name of its pod
-	image  string // of the hostile neighbour
 	work   target
 	honest *client
 	// attacker is a user with the rights of an honest one, admin the administrator.
