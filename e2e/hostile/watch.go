@@ -99,7 +99,8 @@ func (s *Site) Watch(ctx context.Context, a Attack, reads int) (Seen, error) {
 }
 
 func (s *Site) watch(ctx context.Context, run func(context.Context) (Outcome, error), reads int) (Seen, error) {
-	before, err := s.settled(ctx)
+	// After an attack that had its way not all clusters may be connected yet.
+	before, err := s.awaitState(ctx, "clusters before an attack", s.checkConnected)
 	if err != nil {
 		return Seen{}, err
 	}
@@ -118,7 +119,8 @@ func (s *Site) watch(ctx context.Context, run func(context.Context) (Outcome, er
 	stop()
 	watchers.Wait()
 	seen.Reads, seen.Works, seen.Failures = p.took, p.works, p.failures
-	after, stateErr := s.after(ctx)
+	// A hub that was killed comes back: its state is taken as soon as it can be asked.
+	after, stateErr := s.awaitState(ctx, "hub after an attack", func(state) error { return nil })
 	if err := errors.Join(err, stateErr); err != nil {
 		return seen, err
 	}
@@ -131,21 +133,6 @@ func (s *Site) watch(ctx context.Context, run func(context.Context) (Outcome, er
 	return seen, nil
 }
 
-// after is the state as soon as the hub can be asked for it: one that was killed comes
-// back.
-func (s *Site) after(ctx context.Context) (state, error) {
-	var got state
-	var last error
-	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, 90*time.Second, true, func(ctx context.Context) (bool, error) {
-		got, last = s.state(ctx)
-		return last == nil, nil
-	})
-	if err != nil {
-		return got, fmt.Errorf("hub after an attack: %w: %w", err, last)
-	}
-	return got, nil
-}
-
 // state is what an attack must not change.
 type state struct {
 	restarts int
@@ -153,33 +140,37 @@ type state struct {
 	ready    map[string]string // by node: when it became Ready, or ceased to be
 }
 
-// settled waits until all clusters are connected, as they may not be after an attack
-// that had its way.
-func (s *Site) settled(ctx context.Context) (state, error) {
+// awaitState reads the state until it can be read and check finds no fault with it. An
+// error begins with when that was.
+func (s *Site) awaitState(ctx context.Context, when string, check func(state) error) (state, error) {
 	var got state
-	last := errNotConnected
+	var last error
 	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, 90*time.Second, true, func(ctx context.Context) (bool, error) {
-		if got, last = s.state(ctx); last != nil {
-			return false, nil //nolint:nilerr // it is tried again, and told at the end
+		if got, last = s.state(ctx); last == nil {
+			last = check(got)
 		}
-		for _, name := range append(s.names, cluster) {
-			if got.since[name] == "" || !strings.HasPrefix(got.ready[name], string(corev1.ConditionTrue)) {
-				last = fmt.Errorf("%s: %w", name, errNotConnected)
-				return false, nil
-			}
-		}
-		return true, nil
+		return last == nil, nil
 	})
 	if err != nil {
-		return got, fmt.Errorf("clusters before an attack: %w: %w", err, last)
+		return got, fmt.Errorf("%s: %w: %w", when, err, last)
 	}
 	return got, nil
 }
 
 var errNotConnected = errors.New("the cluster is not connected")
 
+// checkConnected tells which cluster is not connected, if one is not.
+func (s *Site) checkConnected(got state) error {
+	for _, name := range append(s.names, cluster) {
+		if got.since[name] == "" || !strings.HasPrefix(got.ready[name], string(corev1.ConditionTrue)) {
+			return fmt.Errorf("%s: %w", name, errNotConnected)
+		}
+	}
+	return nil
+}
+
 func (s *Site) state(ctx context.Context) (state, error) {
-	got := state{since: map[string]string{}, ready: map[string]string{}}
+	got := state{ready: map[string]string{}}
 	pod, err := s.hubPod(ctx)
 	if err != nil {
 		return got, err
@@ -187,7 +178,7 @@ func (s *Site) state(ctx context.Context) (state, error) {
 	for _, c := range pod.Status.ContainerStatuses {
 		got.restarts += int(c.RestartCount)
 	}
-	if err := s.sessions(ctx, got.since); err != nil {
+	if got.since, err = s.sessions(ctx); err != nil {
 		return got, err
 	}
 	nodes, err := s.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: "spokelet.io/cluster"})
@@ -204,11 +195,11 @@ func (s *Site) state(ctx context.Context) (state, error) {
 	return got, nil
 }
 
-// sessions reads since when each cluster is connected.
-func (s *Site) sessions(ctx context.Context, since map[string]string) error {
+// sessions returns since when each cluster is connected, by its name.
+func (s *Site) sessions(ctx context.Context) (map[string]string, error) {
 	body, err := s.admin.do(ctx, http.MethodGet, livePath+"/clusters", "application/json", nil)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() { _ = body.Close() }()
 	var list struct {
@@ -220,12 +211,13 @@ func (s *Site) sessions(ctx context.Context, since map[string]string) error {
 		} `json:"items"`
 	}
 	if err := json.NewDecoder(body).Decode(&list); err != nil {
-		return fmt.Errorf("clusters: %w", err)
+		return nil, fmt.Errorf("clusters: %w", err)
 	}
+	since := make(map[string]string, len(list.Items))
 	for _, c := range list.Items {
 		since[c.Metadata.Name] = c.Status.ConnectedSince
 	}
-	return nil
+	return since, nil
 }
 
 var errPods = errors.New("the hub has not one pod")
