@@ -18,17 +18,18 @@ import (
 )
 
 const (
-	// workBytes and feedbackBytes make a work of 1.19 MB.
+	// workBytes and feedbackBytes make a work of 1.19 MB, of which each version is all.
 	workBytes     = 490 << 10
 	feedbackBytes = spoke.FeedbackBytes
+	versionBytes  = workBytes + feedbackBytes
 
 	// What one cluster may have written to the hub's store: at first, and then each
 	// second. They are those of the hub.
 	writeBurst  = 64 << 20
 	writeSecond = 256 << 10
 
-	// rewriting is the time of it: by far more than the burst takes.
-	rewriting = 20 * time.Second
+	// rewriteTime is how long the attack takes: by far longer than the burst lasts.
+	rewriteTime = 20 * time.Second
 )
 
 func filler(n int) string { return strings.Repeat("0123456789abcdef", n/16) }
@@ -52,7 +53,7 @@ func (w Written) Rate() float64 {
 // Problems are what must not be.
 func (w Written) Problems() []string {
 	// One more work, since what is written is known afterwards.
-	allowed := int64(writeBurst+workBytes+feedbackBytes) + int64(writeSecond*w.Took.Seconds())
+	allowed := int64(writeBurst+versionBytes) + int64(writeSecond*w.Took.Seconds())
 	if w.Bytes > allowed*11/10 {
 		return []string{fmt.Sprintf("the hub wrote %d bytes for one cluster in %s, allowed are %d", w.Bytes, w.Took.Round(time.Second), allowed)}
 	}
@@ -72,7 +73,7 @@ func (s *Site) rewriting(ctx context.Context) (Outcome, error) {
 }
 
 func (s *Site) rewrite(ctx context.Context) (Written, error) {
-	ctx, cancel := context.WithTimeout(ctx, rewriting)
+	ctx, cancel := context.WithTimeout(ctx, rewriteTime)
 	defer cancel()
 	client, err := metadata.NewForConfigAndClient(metadata.ConfigFor(s.rest), s.admin.http)
 	if err != nil {
@@ -83,37 +84,36 @@ func (s *Site) rewrite(ctx context.Context) (Written, error) {
 	if err != nil {
 		return Written{}, fmt.Errorf("watch of the work: %w", err)
 	}
-	defer events.Stop()
 	begun := time.Now()
 	written := make(chan Written, 1)
-	go func() { written <- measure(events, begun) }()
-	_, err = s.spoke.Do(s.order(spoke.Rewrite, rewriting))
+	go func() { written <- measure(events) }()
+	_, err = s.spoke.Do(s.order(spoke.Rewrite, rewriteTime))
 	events.Stop()
 	w := <-written
 	w.Took = time.Since(begun)
 	return w, err
 }
 
-// measure counts versions of a work, each of which is all of the work.
-func measure(events watch.Interface, begun time.Time) Written {
+// measure counts versions of a work until its events end. How long that took is for the
+// caller to say, who knows when the attack began.
+func measure(events watch.Interface) Written {
 	var w Written
 	var spent time.Time // when the burst was used up
 	for e := range events.ResultChan() {
 		if e.Type != watch.Modified {
 			continue
 		}
-		w.Bytes += workBytes + feedbackBytes
+		w.Bytes += versionBytes
 		switch {
 		case w.Bytes < writeBurst:
 		case spent.IsZero():
 			spent = time.Now()
 		default:
-			w.After += workBytes + feedbackBytes
+			w.After += versionBytes
 		}
 	}
 	if !spent.IsZero() {
 		w.Sustained = time.Since(spent)
 	}
-	w.Took = time.Since(begun)
 	return w
 }

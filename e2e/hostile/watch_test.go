@@ -73,7 +73,7 @@ func TestTheRateIsThatAfterTheBurst(t *testing.T) {
 		events.Modify(&metav1.PartialObjectMetadata{})
 	}
 	events.Stop()
-	w := measure(events, time.Now())
+	w := measure(events)
 	if w.Bytes != versions*(workBytes+feedbackBytes) {
 		t.Errorf("each version is the whole work: got %d bytes", w.Bytes)
 	}
