@@ -25,9 +25,9 @@ const (
 // Attack is one way to make the hub pay.
 type Attack struct {
 	Name string
-	// Run attacks once. That it is refused is no error: an error says that it did not
+	// run attacks once. That it is refused is no error: an error says that it did not
 	// take place.
-	Run func(context.Context) (Outcome, error)
+	run func(context.Context) (Outcome, error)
 	// calm is what the same users do while nobody attacks; nil is nothing.
 	calm func(context.Context) (string, error)
 }
@@ -54,16 +54,16 @@ func (s *Site) Attacks() []Attack {
 		one = `{"scope":{"resource":"configmaps","namespace":"default","name":"small"}}`
 	)
 	return []Attack{
-		{Name: "role frames without end", Run: outcome(s.ordered(spoke.Roles))},
-		{Name: "inventories of long keys without end", Run: outcome(s.ordered(spoke.Inventories))},
-		{Name: "kinds of 60 KB before each of 30000 items", Run: outcome(s.asked(spoke.Kinds, s.views(all))), calm: s.views(all)},
-		{Name: "an object of 2.8 million managed fields", Run: outcome(s.asked(spoke.ManagedFields, s.views(one))), calm: s.views(one)},
-		{Name: "a status of 2.8 million manifests", Run: outcome(s.ordered(spoke.Reports))},
-		{Name: "32 MiB of figures for each of 65 nodes", Run: outcome(s.asked(spoke.Figures, s.scrapes)), calm: s.scrapes},
-		{Name: "informational answers to a caller that reads nothing", Run: outcome(s.hints)},
-		{Name: "questions that are short of a byte", Run: outcome(s.neighbours("bodies"))},
-		{Name: "reviews of 2.8 million manifests", Run: outcome(s.neighbours("reviews"))},
-		{Name: "a large work whose feedback always changes", Run: s.rewriting},
+		{Name: "role frames without end", run: outcome(s.ordered(spoke.Roles))},
+		{Name: "inventories of long keys without end", run: outcome(s.ordered(spoke.Inventories))},
+		s.asked("kinds of 60 KB before each of 30000 items", spoke.Kinds, s.views(all)),
+		s.asked("an object of 2.8 million managed fields", spoke.ManagedFields, s.views(one)),
+		{Name: "a status of 2.8 million manifests", run: outcome(s.ordered(spoke.Reports))},
+		s.asked("32 MiB of figures for each of 65 nodes", spoke.Figures, s.scrapes),
+		{Name: "informational answers to a caller that reads nothing", run: outcome(s.hints)},
+		{Name: "questions that are short of a byte", run: outcome(s.neighbours("bodies"))},
+		{Name: "reviews of 2.8 million manifests", run: outcome(s.neighbours("reviews"))},
+		{Name: "a large work whose feedback always changes", run: s.rewriting},
 	}
 }
 
@@ -77,9 +77,10 @@ func (s *Site) order(do string, within time.Duration) spoke.Order {
 	return spoke.Order{Do: do, Within: within, Key: s.work.key, UID: s.work.uid}
 }
 
-// asked is an attack by the answers to what users ask.
-func (s *Site) asked(do string, users func(context.Context) (string, error)) func(context.Context) (string, error) {
-	return func(ctx context.Context) (string, error) {
+// asked is an attack by the answers to what users ask, as they also do while nobody
+// attacks.
+func (s *Site) asked(name, do string, users func(context.Context) (string, error)) Attack {
+	run := func(ctx context.Context) (string, error) {
 		if _, err := s.spoke.Do(s.order(do, 0)); err != nil {
 			return "", err
 		}
@@ -87,6 +88,7 @@ func (s *Site) asked(do string, users func(context.Context) (string, error)) fun
 		served, restErr := s.spoke.Do(s.order(spoke.Rest, 0))
 		return fmt.Sprintf("%s; the cluster answered %s requests", text, served), errors.Join(err, restErr)
 	}
+	return Attack{Name: name, run: outcome(run), calm: users}
 }
 
 // views has a user ask for as many views at once as one user may.

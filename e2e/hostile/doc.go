@@ -6,6 +6,7 @@
 //
 // [Prepare] joins fifty honest clusters and one hostile one. [Site.Attacks] are the
 // attacks; each is bounded in count and time, and stops by itself. [Site.Watch] runs
-// one, or nothing, and returns what it saw meanwhile: the hub's memory, its restarts,
-// which honest sessions ended, and how the requests of an honest user were answered.
+// one, and [Site.Quiet] what its users do while nobody attacks. Both return what they saw
+// meanwhile: the hub's memory, its restarts, which honest sessions ended, and how the
+// requests of an honest user were answered.
 package hostile

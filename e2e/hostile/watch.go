@@ -91,7 +91,7 @@ func (s *Site) Quiet(ctx context.Context, a Attack, reads int) (Seen, error) {
 // Watch runs an attack and watches. It goes on until there are so many reads of honest
 // users, attacking all the time.
 func (s *Site) Watch(ctx context.Context, a Attack, reads int) (Seen, error) {
-	seen, err := s.watch(ctx, a.Run, reads)
+	seen, err := s.watch(ctx, a.run, reads)
 	if err != nil {
 		return seen, fmt.Errorf("%s: %w", a.Name, err)
 	}
