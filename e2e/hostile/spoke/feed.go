@@ -24,6 +24,8 @@ import (
 const (
 	// maxReceived is what the hub sends at most in one message, generously.
 	maxReceived = 16 << 20
+	// refsPerChunk is how many references of an inventory are sent in one message.
+	refsPerChunk = 1000
 	// Groups is how many nodes the hostile cluster has beside its own.
 	Groups = wire.NodeGroupsMax
 	// SplitLabel is the label that the hostile cluster splits its nodes by.
@@ -214,14 +216,12 @@ func put(kind, key, uid string, body []byte) *rpcv1.SyncMessage {
 	return &rpcv1.SyncMessage{Message: &rpcv1.SyncMessage_Put{Put: &rpcv1.Resource{Ref: ref, Body: body}}}
 }
 
-// held is a chunk of an inventory, of as many references with as long names as a
-// mirror may send in one message.
+// held is a chunk of an inventory, whose references have names as long as may be.
 func held(kind string, chunk int) *rpcv1.SyncMessage {
-	const refs = 1000
 	inventory := &rpcv1.Inventory{Kind: kind, More: true}
 	hash := make([]byte, sha256.Size)
-	for i := range refs {
-		name := fmt.Sprintf("%0*d", resource.MaxKey, chunk*refs+i)
+	for i := range refsPerChunk {
+		name := fmt.Sprintf("%0*d", resource.MaxKey, chunk*refsPerChunk+i)
 		inventory.Refs = append(inventory.Refs, &rpcv1.ResourceRef{Key: name, Uid: name, Hash: hash})
 	}
 	return &rpcv1.SyncMessage{Message: &rpcv1.SyncMessage_Inventory{Inventory: inventory}}

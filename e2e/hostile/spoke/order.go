@@ -29,7 +29,8 @@ const (
 	// Inventories claims to hold as much as a mirror may, of every kind that a hub
 	// publishes, and never says that it is done.
 	Inventories = "inventories"
-	// Reports tells of the work, in 8.5 KB that become a gigabyte.
+	// Reports sends, a few times, a status of the work that is 8.5 KB compressed, 8 MiB
+	// of JSON, and would be a gigabyte once decoded.
 	Reports = "reports"
 	// Rewrite reports on the work until the time of the order is over, another value
 	// of its feedback each time.
@@ -51,12 +52,13 @@ const (
 	FeedbackBytes = 670 << 10
 	// rewriteEvery is more often than the hub writes.
 	rewriteEvery = 100 * time.Millisecond
-	// mebibytes8 is the greatest body of most of what an agent may send.
-	mebibytes8 = 8 << 20
+	// hugeBody is how many bytes of JSON Reports and ManagedFields send at a time: by
+	// far more than a hub takes of a report, which is resource.MaxReport.
+	hugeBody = 8 << 20
 )
 
-// ErrIdle is of attacks that the hub was never open to, or never asked for.
-var ErrIdle = errors.New("the hub had nothing to do with the hostile cluster: the attack proves nothing")
+// errIdle is of attacks that the hub was never open to, or never asked for.
+var errIdle = errors.New("the hub had nothing to do with the hostile cluster: the attack proves nothing")
 
 // Order is what a hostile spoke is to do, and for how long at most.
 type Order struct {
@@ -101,7 +103,7 @@ func (s *spoke) carryOut(ctx context.Context, o Order) (string, error) {
 
 func (s *spoke) restore() (string, error) {
 	if s.rest == nil {
-		return "0", ErrIdle
+		return "0", errIdle
 	}
 	served := s.rest()
 	s.rest = nil
@@ -123,7 +125,7 @@ func (s *spoke) inventories(ctx context.Context) (string, error) {
 	const lasting = 3 * time.Second
 	defer s.feed.drop()
 	chunks := 0
-	for chunk := range resource.MaxResources / 1000 {
+	for chunk := range resource.MaxResources / refsPerChunk {
 		for _, kind := range []string{wire.KindWork, wire.KindPod, wire.KindPodObject} {
 			if err := s.feed.send(ctx, "", held(kind, chunk)); err != nil {
 				return fmt.Sprintf("cut after %d chunks", chunks), atLeastOnce(chunks)
@@ -132,12 +134,12 @@ func (s *spoke) inventories(ctx context.Context) (string, error) {
 		}
 	}
 	Pause(ctx, lasting)
-	return fmt.Sprintf("%d chunks of 1000", chunks), nil
+	return fmt.Sprintf("%d chunks of %d", chunks, refsPerChunk), nil
 }
 
 func (s *spoke) reports(ctx context.Context, o Order) (string, error) {
 	const times, head, tail = 4, `{"observedGeneration":1,"manifests":[`, `{}]}`
-	body := []byte(head + strings.Repeat(`{},`, (mebibytes8-len(head)-len(tail))/3) + tail)
+	body := []byte(padded(head, tail))
 	sent := 0
 	for range times {
 		if err := s.feed.send(ctx, wire.KindWorkStatus, put(wire.KindWorkStatus, o.Key, o.UID, body)); err != nil {
@@ -188,7 +190,13 @@ func kinds() http.Handler {
 
 func managedFields() http.Handler {
 	const head, tail = `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"small","managedFields":[`, `{}]}}`
-	return answers(map[string]string{fleet.ObjectPath: head + strings.Repeat(`{},`, (mebibytes8-len(head)-len(tail))/3) + tail})
+	return answers(map[string]string{fleet.ObjectPath: padded(head, tail)})
+}
+
+// padded fills the list between head and tail with empty objects, as many as fit into
+// hugeBody.
+func padded(head, tail string) string {
+	return head + strings.Repeat(`{},`, (hugeBody-len(head)-len(tail))/3) + tail
 }
 
 // answers are those of an honest cluster but for some paths.
@@ -220,7 +228,7 @@ func figures(w http.ResponseWriter, r *http.Request) {
 
 func atLeastOnce(times int) error {
 	if times < 1 {
-		return ErrIdle
+		return errIdle
 	}
 	return nil
 }

@@ -19,8 +19,8 @@ func TestAnAttackThatTheHubNeverAskedForIsAnError(t *testing.T) {
 		_, err := s.carryOut(t.Context(), Order{Do: do})
 		switch do {
 		case Rest:
-			if !errors.Is(err, ErrIdle) {
-				t.Errorf("nothing was asked: got %v, want %v", err, ErrIdle)
+			if !errors.Is(err, errIdle) {
+				t.Errorf("nothing was asked: got %v, want %v", err, errIdle)
 			}
 		case Kinds:
 			if err != nil {
@@ -45,8 +45,8 @@ func TestWhatIsAskedIsAnsweredAsOrderedUntilRest(t *testing.T) {
 	if _, err := s.carryOut(t.Context(), Order{Do: ManagedFields}); err != nil {
 		t.Fatal(err)
 	}
-	if got := ask(); got > mebibytes8 || got < mebibytes8-3 {
-		t.Errorf("got %d bytes, want about %d", got, mebibytes8)
+	if got := ask(); got > hugeBody || got < hugeBody-3 {
+		t.Errorf("got %d bytes, want about %d", got, hugeBody)
 	}
 	if text, err := s.carryOut(t.Context(), Order{Do: Rest}); text != "1" || err != nil {
 		t.Errorf("got %q, %v; want 1 request", text, err)
