@@ -85,8 +85,8 @@ func (s *Site) asked(name, do string, users func(context.Context) (string, error
 			return "", err
 		}
 		text, err := users(ctx)
-		served, restErr := s.spoke.Do(s.order(spoke.Rest, 0))
-		return fmt.Sprintf("%s; the cluster answered %s requests", text, served), errors.Join(err, restErr)
+		served, restoreErr := s.spoke.Do(s.order(spoke.Restore, 0))
+		return fmt.Sprintf("%s; the cluster answered %s requests", text, served), errors.Join(err, restoreErr)
 	}
 	return Attack{Name: name, run: outcome(run), calm: users}
 }

@@ -140,8 +140,8 @@ func (f *feed) end(stream *syncStream) {
 	}
 }
 
-// lives says whether a stream is the present one.
-func (f *feed) lives(stream *syncStream) bool {
+// isCurrent says whether a stream is the newest one and has not ended.
+func (f *feed) isCurrent(stream *syncStream) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.stream == stream
@@ -170,15 +170,15 @@ func (f *feed) asked(stream *syncStream, kind string) error {
 	return nil
 }
 
-// begun is how many streams have begun.
-func (f *feed) begun() int {
+// streamCount is how many streams have begun.
+func (f *feed) streamCount() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.streams
 }
 
-// drop ends the present stream; the hub opens another.
-func (f *feed) drop() {
+// cutStream ends the current stream; the hub opens another.
+func (f *feed) cutStream() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.stream != nil {
@@ -200,11 +200,11 @@ func (f *feed) send(ctx context.Context, kind string, message *rpcv1.SyncMessage
 		return fmt.Errorf("sync of kind %q: %w", kind, err)
 	}
 	// A hub that has stopped reading ends no attack.
-	unguard := context.AfterFunc(ctx, f.drop)
+	unguard := context.AfterFunc(ctx, f.cutStream)
 	defer unguard()
 	f.sending.Lock()
 	defer f.sending.Unlock()
-	if !f.lives(stream) {
+	if !f.isCurrent(stream) {
 		return errCut
 	}
 	return stream.Send(message)

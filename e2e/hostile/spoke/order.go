@@ -36,15 +36,16 @@ const (
 	// of its feedback each time.
 	Rewrite = "rewrite"
 
-	// Kinds has the cluster answer, until Rest, with ConfigMaps whose kind is as long
+	// Kinds has the cluster answer, until Restore, with ConfigMaps whose kind is as long
 	// as a piece of discovery may be.
 	Kinds = "kinds"
 	// ManagedFields does so with one object, whose metadata are read.
 	ManagedFields = "managed fields"
 	// Figures does so with as many figures of each node as may be.
 	Figures = "figures"
-	// Rest ends what one of these began. The answer's text is how often it was asked.
-	Rest = "rest"
+	// Restore ends what one of these began: the cluster answers as an honest one again.
+	// The answer's text is how many requests came meanwhile.
+	Restore = "restore"
 )
 
 const (
@@ -86,44 +87,46 @@ func (s *spoke) carryOut(ctx context.Context, o Order) (string, error) {
 	case Rewrite:
 		return s.rewrite(ctx, o)
 	case Kinds:
-		s.rest = s.kube.answer(kinds())
+		s.restoreDoor = s.kube.answer(kinds())
 		return "", nil
 	case ManagedFields:
-		s.rest = s.kube.answer(managedFields())
+		s.restoreDoor = s.kube.answer(managedFields())
 		return "", nil
 	case Figures:
-		s.rest = s.node.answer(http.HandlerFunc(figures))
+		s.restoreDoor = s.node.answer(http.HandlerFunc(figures))
 		return "", nil
-	case Rest:
+	case Restore:
 		return s.restore()
 	default:
 		return "", fmt.Errorf("%q: %w", o.Do, errors.ErrUnsupported)
 	}
 }
 
+// restore has the door that an order changed answer as an honest cluster's again, and
+// returns how many requests came to it meanwhile.
 func (s *spoke) restore() (string, error) {
-	if s.rest == nil {
+	if s.restoreDoor == nil {
 		return "0", errIdle
 	}
-	served := s.rest()
-	s.rest = nil
+	served := s.restoreDoor()
+	s.restoreDoor = nil
 	return strconv.FormatInt(served, 10), atLeastOnce(int(served))
 }
 
 func (s *spoke) roles(ctx context.Context) (string, error) {
 	const lasting = 5 * time.Second
-	before, changes := s.feed.begun(), 0
+	before, changes := s.feed.streamCount(), 0
 	for end := time.Now().Add(lasting); time.Now().Before(end) && ctx.Err() == nil; changes++ {
 		s.agent.SetStandby(changes%2 == 0)
 		Pause(ctx, 100*time.Microsecond) // else the changes are merged before they are sent
 	}
 	s.agent.SetStandby(false)
-	return fmt.Sprintf("%d changes, %d streams of Sync", changes, s.feed.begun()-before), s.connected(ctx)
+	return fmt.Sprintf("%d changes, %d streams of Sync", changes, s.feed.streamCount()-before), s.connected(ctx)
 }
 
 func (s *spoke) inventories(ctx context.Context) (string, error) {
 	const lasting = 3 * time.Second
-	defer s.feed.drop()
+	defer s.feed.cutStream()
 	chunks := 0
 	for chunk := range resource.MaxResources / refsPerChunk {
 		for _, kind := range []string{wire.KindWork, wire.KindPod, wire.KindPodObject} {
@@ -201,13 +204,13 @@ func padded(head, tail string) string {
 
 // answers are those of an honest cluster but for some paths.
 func answers(bodies map[string]string) http.Handler {
-	rest := fleet.Kube()
+	honest := fleet.Kube()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if body, found := bodies[r.URL.Path]; found {
 			fleet.Answer(w, body)
 			return
 		}
-		rest.ServeHTTP(w, r)
+		honest.ServeHTTP(w, r)
 	})
 }
 

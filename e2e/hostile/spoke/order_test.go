@@ -14,11 +14,11 @@ import (
 )
 
 func TestAnAttackThatTheHubNeverAskedForIsAnError(t *testing.T) {
-	s := &spoke{kube: door{resting: fleet.Kube()}}
-	for _, do := range []string{Rest, Kinds, Rest, "dance"} {
+	s := &spoke{kube: door{honest: fleet.Kube()}}
+	for _, do := range []string{Restore, Kinds, Restore, "dance"} {
 		_, err := s.carryOut(t.Context(), Order{Do: do})
 		switch do {
-		case Rest:
+		case Restore:
 			if !errors.Is(err, errIdle) {
 				t.Errorf("nothing was asked: got %v, want %v", err, errIdle)
 			}
@@ -34,8 +34,8 @@ func TestAnAttackThatTheHubNeverAskedForIsAnError(t *testing.T) {
 	}
 }
 
-func TestWhatIsAskedIsAnsweredAsOrderedUntilRest(t *testing.T) {
-	s := &spoke{kube: door{resting: fleet.Kube()}}
+func TestWhatIsAskedIsAnsweredAsOrderedUntilRestore(t *testing.T) {
+	s := &spoke{kube: door{honest: fleet.Kube()}}
 	ask := func() int {
 		w := httptest.NewRecorder()
 		s.kube.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, fleet.ObjectPath, strings.NewReader("")))
@@ -48,7 +48,7 @@ func TestWhatIsAskedIsAnsweredAsOrderedUntilRest(t *testing.T) {
 	if got := ask(); got > hugeBody || got < hugeBody-3 {
 		t.Errorf("got %d bytes, want about %d", got, hugeBody)
 	}
-	if text, err := s.carryOut(t.Context(), Order{Do: Rest}); text != "1" || err != nil {
+	if text, err := s.carryOut(t.Context(), Order{Do: Restore}); text != "1" || err != nil {
 		t.Errorf("got %q, %v; want 1 request", text, err)
 	}
 	if got := ask(); got != honest {

@@ -24,17 +24,18 @@ type spoke struct {
 	feed  *feed
 	kube  door
 	node  door
-	// rest ends what a door answers because of an order, if it does.
-	rest  func() int64
+	// restoreDoor ends what a door answers because of an order; nil if none does.
+	restoreDoor func() int64
+
 	stop  context.CancelFunc
 	ended sync.WaitGroup
 }
 
-// door answers with what an attack has put in, and counts.
+// door answers by what an attack has put in, and counts; else as an honest cluster does.
 type door struct {
 	handler atomic.Pointer[http.Handler]
 	served  atomic.Int64
-	resting http.Handler
+	honest  http.Handler
 }
 
 // ServeHTTP implements http.Handler.
@@ -44,12 +45,12 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		(*h).ServeHTTP(w, r)
 		return
 	}
-	d.resting.ServeHTTP(w, r)
+	d.honest.ServeHTTP(w, r)
 }
 
 // answer has the door answer by h until the returned function is called, which
 // returns how many requests came.
-func (d *door) answer(h http.Handler) (rest func() int64) {
+func (d *door) answer(h http.Handler) (restore func() int64) {
 	d.served.Store(0)
 	d.handler.Store(&h)
 	return func() int64 {
@@ -64,7 +65,7 @@ func join(ctx context.Context, invitation []byte) (*spoke, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &spoke{feed: &feed{summary: summary}, kube: door{resting: fleet.Kube()}, node: door{resting: http.HandlerFunc(usual)}}
+	s := &spoke{feed: &feed{summary: summary}, kube: door{honest: fleet.Kube()}, node: door{honest: http.HandlerFunc(usual)}}
 	_, replicator := rpcv1connect.NewSyncServiceHandler(s.feed, connect.WithCompressMinBytes(1), connect.WithReadMaxBytes(maxReceived))
 	s.agent, err = fleet.Join(ctx, invitation, map[string]http.Handler{
 		tunnel.DoorSync: serve(replicator), tunnel.DoorKube: &s.kube, tunnel.DoorNode: &s.node,
