@@ -23,13 +23,13 @@ const (
 	ListPath = "/api/v1/namespaces/default/configmaps"
 	// ObjectPath is one of them.
 	ObjectPath = ListPath + "/small"
-	// HintsPath is answered with informational answers (103) without end, as any
-	// extension of a cluster's API may be.
-	HintsPath = "/apis/hints"
+	// EarlyHintsPath is answered with Early Hints (status 103, RFC 8297) without end, as
+	// any extension of a cluster's API may be.
+	EarlyHintsPath = "/apis/hints"
 )
 
-// hints bounds the informational answers to one request.
-const hints = 1_000_000
+// maxEarlyHints bounds the informational answers to one request.
+const maxEarlyHints = 1_000_000
 
 // Doors are those of an honest cluster with a node of a usual size.
 func Doors() (map[string]http.Handler, error) {
@@ -101,7 +101,7 @@ func Kube() http.Handler {
 	} {
 		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) { Answer(w, answer) })
 	}
-	mux.HandleFunc("GET "+HintsPath, hint)
+	mux.HandleFunc("GET "+EarlyHintsPath, serveEarlyHints)
 	return mux
 }
 
@@ -117,9 +117,10 @@ func Answer(w http.ResponseWriter, body string) {
 	_, _ = w.Write([]byte(body)) // who went away needs no answer
 }
 
-func hint(w http.ResponseWriter, r *http.Request) {
+// serveEarlyHints sends maxEarlyHints hints of 3 KB each, and then the answer.
+func serveEarlyHints(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Link", "<"+strings.Repeat("/style", 500)+".css>; rel=preload")
-	for i := 0; i < hints && r.Context().Err() == nil; i++ {
+	for i := 0; i < maxEarlyHints && r.Context().Err() == nil; i++ {
 		w.WriteHeader(http.StatusEarlyHints)
 	}
 }

@@ -60,9 +60,9 @@ func (s *Site) Attacks() []Attack {
 		s.asked("an object of 2.8 million managed fields", spoke.ManagedFields, s.views(one)),
 		{Name: "a status of 2.8 million manifests", run: outcome(s.ordered(spoke.Reports))},
 		s.asked("32 MiB of figures for each of 65 nodes", spoke.Figures, s.scrapes),
-		{Name: "informational answers to a caller that reads nothing", run: outcome(s.hints)},
-		{Name: "questions that are short of a byte", run: outcome(s.neighbours("bodies"))},
-		{Name: "reviews of 2.8 million manifests", run: outcome(s.neighbours("reviews"))},
+		{Name: "informational answers to a caller that reads nothing", run: outcome(s.earlyHints)},
+		{Name: "questions that are short of a byte", run: outcome(s.fromNeighbours("bodies"))},
+		{Name: "reviews of 2.8 million manifests", run: outcome(s.fromNeighbours("reviews"))},
 		{Name: "a large work whose feedback always changes", run: s.rewriting},
 	}
 }

@@ -108,10 +108,10 @@ func (c *client) hold(ctx context.Context, path string, lasting time.Duration) e
 	return nil
 }
 
-// hints asks an honest cluster for what is answered with informational answers, and
-// reads none of them.
-func (s *Site) hints(ctx context.Context) (string, error) {
+// earlyHints asks an honest cluster for what is answered with informational answers,
+// and reads none of them.
+func (s *Site) earlyHints(ctx context.Context) (string, error) {
 	const lasting = 10 * time.Second
-	path := livePath + "/clusters/" + s.names[0] + "/proxy" + fleet.HintsPath
+	path := livePath + "/clusters/" + s.names[0] + "/proxy" + fleet.EarlyHintsPath
 	return fmt.Sprintf("held for %s", lasting), s.attacker.hold(ctx, path, lasting)
 }

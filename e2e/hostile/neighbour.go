@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// neighbourhood is the namespace of the hub's cluster that attacks come from.
-	neighbourhood = "neighbours"
+	// neighbourNamespace is the namespace of the hub's cluster that attacks come from.
+	neighbourNamespace = "neighbours"
 	// neighbourPods is how many addresses they come from.
 	neighbourPods = 4
 )
@@ -43,10 +43,10 @@ func (s *Site) startNeighbours(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	pods := s.kube.CoreV1().Pods(neighbourhood)
+	pods := s.kube.CoreV1().Pods(neighbourNamespace)
 	for i := range neighbourPods {
 		pod := &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Name: neighbour(i)},
+			ObjectMeta: metav1.ObjectMeta{Name: neighbourName(i)},
 			Spec: corev1.PodSpec{Containers: []corev1.Container{{
 				Name: "neighbour", Image: ref,
 				Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceMemory: apiresource.MustParse("256Mi")}},
@@ -56,15 +56,15 @@ func (s *Site) startNeighbours(ctx context.Context) error {
 			return fmt.Errorf("neighbour: %w", err)
 		}
 	}
-	_, err = s.env.Kubectl(s.env.Set.Hub()).Run(ctx, "wait", "-n", neighbourhood, "--for=condition=Ready", "pod", "--all", "--timeout=60s")
+	_, err = s.env.Kubectl(s.env.Set.Hub()).Run(ctx, "wait", "-n", neighbourNamespace, "--for=condition=Ready", "pod", "--all", "--timeout=60s")
 	return err
 }
 
-func neighbour(i int) string { return fmt.Sprintf("neighbour-%d", i) }
+func neighbourName(i int) string { return fmt.Sprintf("neighbour-%d", i) }
 
-// neighbours has pods in the hub's cluster attack it, as the program neighbour does
+// fromNeighbours has all neighbours attack the hub at once, as the program neighbour does
 // under that name.
-func (s *Site) neighbours(attack string) func(context.Context) (string, error) {
+func (s *Site) fromNeighbours(attack string) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
 		service, err := s.kube.CoreV1().Services(env.HubNamespace).Get(ctx, "spokelet-hub", metav1.GetOptions{})
 		if err != nil {
@@ -72,16 +72,16 @@ func (s *Site) neighbours(attack string) func(context.Context) (string, error) {
 		}
 		texts, errs := make([]string, neighbourPods), make([]error, neighbourPods)
 		atOnce(neighbourPods, func(i int) error {
-			texts[i], errs[i] = s.neighbour(ctx, neighbour(i), attack, service.Spec.ClusterIP)
+			texts[i], errs[i] = s.attackFrom(ctx, neighbourName(i), attack, service.Spec.ClusterIP)
 			return errs[i]
 		})
 		return strings.Join(texts, "; "), errors.Join(errs...)
 	}
 }
 
-// neighbour has one of them attack and returns how it went.
-func (s *Site) neighbour(ctx context.Context, pod, attack, hub string) (string, error) {
-	text, err := s.kube.CoreV1().Pods(neighbourhood).ProxyGet("http", pod, "8080", "/"+attack, map[string]string{"hub": hub}).DoRaw(ctx)
+// attackFrom has one of the neighbours attack and returns how it went.
+func (s *Site) attackFrom(ctx context.Context, pod, attack, hub string) (string, error) {
+	text, err := s.kube.CoreV1().Pods(neighbourNamespace).ProxyGet("http", pod, "8080", "/"+attack, map[string]string{"hub": hub}).DoRaw(ctx)
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", pod, err)
 	}

@@ -100,9 +100,9 @@ func (s *Site) Close() error {
 func (s *Site) grant(ctx context.Context) error {
 	ctl := s.env.Kubectl(s.env.Set.Hub())
 	for _, args := range [][]string{
-		{"create", "namespace", neighbourhood},
+		{"create", "namespace", neighbourNamespace},
 		{"create", "clusterrole", group, "--verb=get,list,create", "--resource=viewworks.live.spokelet.io,clusters.live.spokelet.io,clusters.live.spokelet.io/proxy"},
-		{"create", "clusterrolebinding", group, "--clusterrole=" + group, "--group=" + group, "--serviceaccount=" + neighbourhood + ":default"},
+		{"create", "clusterrolebinding", group, "--clusterrole=" + group, "--group=" + group, "--serviceaccount=" + neighbourNamespace + ":default"},
 	} {
 		if _, err := ctl.Run(ctx, args...); err != nil {
 			return err
