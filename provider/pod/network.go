@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/spokelet/spokelet/provider/pod/address"
@@ -28,47 +27,35 @@ const (
 	apiServers = "kubernetes"
 )
 
-// networkWatch is what a Network is told of, and how that is listed and watched.
-type networkWatch struct {
-	source address.Source
-	kind   runtime.Object
-	list   func(context.Context, metav1.ListOptions) (runtime.Object, error)
-	watch  func(context.Context, metav1.ListOptions) (watch.Interface, error)
-	where  metav1.ListOptions
-}
-
-func (k *Keeper) networkWatches() []networkWatch {
+// networkWatches are the sources of a Network, and how each is listed and watched.
+func (k *Keeper) networkWatches() map[address.Source]listWatch {
 	ranges := k.config.Client.NetworkingV1().ServiceCIDRs()
 	nodes := k.config.Client.CoreV1().Nodes()
 	endpoints := k.config.Client.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault)
-	return []networkWatch{{
-		source: address.Services, kind: &networkingv1.ServiceCIDR{}, watch: ranges.Watch,
-		list: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return ranges.List(ctx, o) },
-	}, {
-		source: address.Nodes, kind: &corev1.Node{}, watch: nodes.Watch, where: metav1.ListOptions{LabelSelector: notVirtual},
-		list: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return nodes.List(ctx, o) },
-	}, {
-		source: address.APIServers, kind: &discoveryv1.EndpointSlice{}, watch: endpoints.Watch,
-		where: metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, apiServers).String()},
-		list:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return endpoints.List(ctx, o) },
-	}}
+	return map[address.Source]listWatch{
+		address.Services: {
+			kind: &networkingv1.ServiceCIDR{}, watch: ranges.Watch,
+			list: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return ranges.List(ctx, o) },
+		},
+		address.Nodes: {
+			kind: &corev1.Node{}, watch: nodes.Watch,
+			list:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return nodes.List(ctx, o) },
+			where: metav1.ListOptions{LabelSelector: notVirtual},
+		},
+		address.APIServers: {
+			kind: &discoveryv1.EndpointSlice{}, watch: endpoints.Watch,
+			list:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return endpoints.List(ctx, o) },
+			where: metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, apiServers).String()},
+		},
+	}
 }
 
 // followNetwork tells the network what the hub uses until ctx ends. Of each object only
 // its claim is kept. A kind that the API server does not serve, or does not let the hub
 // read, leaves the network unknown.
 func (k *Keeper) followNetwork(ctx context.Context, running *sync.WaitGroup) {
-	for _, w := range k.networkWatches() {
-		reflector := cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
-			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-				o.LabelSelector, o.FieldSelector = w.where.LabelSelector, w.where.FieldSelector
-				return w.list(ctx, o)
-			},
-			WatchFuncWithContext: awaken(func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-				o.LabelSelector, o.FieldSelector = w.where.LabelSelector, w.where.FieldSelector
-				return w.watch(ctx, o)
-			}),
-		}, k.config.Client), w.kind, claimStore{network: k.network, source: w.source}, cache.ReflectorOptions{Name: "the network of the hub"})
+	for source, watched := range k.networkWatches() {
+		reflector := watched.reflector(k.config.Client, claimStore{network: k.network, source: source}, "the network of the hub")
 		running.Go(func() { reflector.RunWithContext(ctx) })
 	}
 }

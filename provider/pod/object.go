@@ -14,14 +14,13 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/spokelet/spokelet/api/podref"
 	"github.com/spokelet/spokelet/api/wire"
 )
 
-// AllNamespaces, as the only one of [ObjectPolicy], stands for every namespace.
+// AllNamespaces, among the Namespaces of [ObjectPolicy], stands for every namespace.
 const AllNamespaces = "*"
 
 // ObjectPolicy says whose ConfigMaps and Secrets pods may have. Whoever controls the
@@ -44,31 +43,22 @@ func (k *Keeper) mayRead(ref wire.PodObjectKey, issued bool) bool {
 
 // reflector follows one object by its name.
 func (o *objects) reflector(obj *object) *cache.Reflector {
-	where := fields.OneTermEqualSelector(metav1.ObjectNameField, obj.key.Name).String()
-	config := &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			options.FieldSelector = where
-			return o.client.CoreV1().ConfigMaps(obj.key.Namespace).List(ctx, consistent(options))
+	configMaps := o.client.CoreV1().ConfigMaps(obj.key.Namespace)
+	named := listWatch{
+		kind: &corev1.ConfigMap{}, watch: configMaps.Watch,
+		list: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			return configMaps.List(ctx, consistent(options))
 		},
-		WatchFuncWithContext: awaken(func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			options.FieldSelector = where
-			return o.client.CoreV1().ConfigMaps(obj.key.Namespace).Watch(ctx, options)
-		}),
+		where: metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, obj.key.Name).String()},
 	}
-	var kind runtime.Object = &corev1.ConfigMap{}
 	if obj.key.Kind == wire.PodObjectSecret {
-		kind = &corev1.Secret{}
-		config.ListWithContextFunc = func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			options.FieldSelector = where
-			return o.client.CoreV1().Secrets(obj.key.Namespace).List(ctx, consistent(options))
+		secrets := o.client.CoreV1().Secrets(obj.key.Namespace)
+		named.kind, named.watch = &corev1.Secret{}, secrets.Watch
+		named.list = func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			return secrets.List(ctx, consistent(options))
 		}
-		config.WatchFuncWithContext = awaken(func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			options.FieldSelector = where
-			return o.client.CoreV1().Secrets(obj.key.Namespace).Watch(ctx, options)
-		})
 	}
-	return cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(config, o.client), kind,
-		objectStore{objects: o, object: obj}, cache.ReflectorOptions{Name: "an object of a pod"})
+	return named.reflector(o.client, objectStore{objects: o, object: obj}, "an object of a pod")
 }
 
 // objectStore is what a reflector writes one object into.

@@ -8,64 +8,25 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
-	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/spokelet/spokelet/api/wire"
 )
 
-// firstPause and lastPause are those between attempts at a watch.
-const (
-	firstPause = 800 * time.Millisecond
-	lastPause  = 30 * time.Second
-)
-
 // reflector follows the pods of one virtual node and no others.
 func (k *Keeper) reflector(n *node, name string) *cache.Reflector {
-	where := fields.OneTermEqualSelector("spec.nodeName", name).String()
 	pods := k.config.Client.CoreV1().Pods(metav1.NamespaceAll)
-	return cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.FieldSelector = where
+	bound := listWatch{
+		kind: &corev1.Pod{}, watch: pods.Watch,
+		list: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			return pods.List(ctx, consistent(o))
 		},
-		WatchFuncWithContext: awaken(func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.FieldSelector = where
-			return pods.Watch(ctx, o)
-		}),
-	}, k.config.Client), &corev1.Pod{}, store{keeper: k, node: n, name: name}, cache.ReflectorOptions{Name: "pods of a virtual node"})
-}
-
-// consistent has a list answered as of now, where a reflector would take what a cache
-// of the API server has: absence is acted upon.
-func consistent(o metav1.ListOptions) metav1.ListOptions {
-	if o.ResourceVersion == "0" {
-		o.ResourceVersion = ""
+		where: metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", name).String()},
 	}
-	return o
-}
-
-// awaken has a watch that begins with a list wait here for an API server that is away
-// or busy: a reflector would wait itself, for up to a minute, and not see that its
-// context has ended.
-func awaken(begin cache.WatchFuncWithContext) cache.WatchFuncWithContext {
-	return func(ctx context.Context, o metav1.ListOptions) (w watch.Interface, err error) {
-		pauses := wait.Backoff{Duration: firstPause, Factor: 2, Jitter: 1, Steps: 10, Cap: lastPause}
-		ended := pauses.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
-			w, err = begin(ctx, o)
-			return o.SendInitialEvents == nil || !apierrors.IsTooManyRequests(err) && !utilnet.IsConnectionRefused(err), nil
-		})
-		if ended != nil {
-			return nil, ended
-		}
-		return w, err
-	}
+	return bound.reflector(k.config.Client, store{keeper: k, node: n, name: name}, "pods of a virtual node")
 }
 
 // store is what a reflector writes one node's pods into.
