@@ -81,12 +81,10 @@ func (k *Keeper) showAddresses(t task, s *corev1.PodStatus) (news string) {
 	choice := k.chooseAddresses(t.node, &t.pod.Status, s)
 	setAddresses(s, choice.pod.Shown, choice.host.Shown)
 	dropped := choice.dropped()
-	k.withPod(t.ref, func(h *held) {
-		// What the hub itself says of a pod has the addresses that were shown before.
-		if t.report != nil {
-			h.dropped = len(dropped) > 0
-		}
-	})
+	// What the hub itself says of a pod has the addresses that were shown before.
+	if t.report != nil {
+		k.withPod(t.ref, func(h *held) { h.dropped = len(dropped) > 0 })
+	}
 	if !choice.final || len(dropped) == 0 {
 		return ""
 	}
@@ -99,9 +97,12 @@ func (k *Keeper) showAddresses(t task, s *corev1.PodStatus) (news string) {
 
 // warnOfAddresses says once on a pod which of its addresses are not shown.
 func (k *Keeper) warnOfAddresses(ctx context.Context, t task, message string) {
+	if message == "" {
+		return
+	}
 	due := false
 	k.withPod(t.ref, func(h *held) {
-		due = message != "" && h.warned != message && h.pod.UID == t.pod.UID && h.allowance.take()
+		due = h.warned != message && h.pod.UID == t.pod.UID && h.allowance.take()
 	})
 	if !due || !k.warn(context.WithoutCancel(ctx), t.pod, ReasonPodAddressDropped, message) {
 		return
@@ -134,9 +135,5 @@ func (k *Keeper) reviewAddressesOf(cluster string) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for key, h := range n.pods {
-		if h.dropped || k.claimsOthers(n, h) {
-			k.queue.Add(ref{node: n.name, key: key})
-		}
-	}
+	k.queueWhere(n, func(h *held) bool { return h.dropped || k.claimsOthers(n, h) })
 }

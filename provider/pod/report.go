@@ -152,18 +152,19 @@ func (k *Keeper) synced(cluster string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.live = true
-	for key, h := range n.pods {
-		if h.report != nil {
-			k.queue.Add(ref{node: n.name, key: key})
-		}
-	}
+	k.queueWhere(n, func(h *held) bool { return h.report != nil })
 }
 
 // waitAnew gives the cluster time for its first word; n.mu is held.
 func (k *Keeper) waitAnew(n *node) {
 	n.since = time.Now()
+	k.queueWhere(n, (*held).waits)
+}
+
+// queueWhere queues the pods of a cluster that are due; n.mu is held.
+func (k *Keeper) queueWhere(n *node, due func(*held) bool) {
 	for key, h := range n.pods {
-		if h.waits() {
+		if due(h) {
 			k.queue.Add(ref{node: n.name, key: key})
 		}
 	}

@@ -118,15 +118,14 @@ func (k *Keeper) task(r ref) (task, bool) {
 		h.report = nil
 		return task{}, false
 	}
-	t.said, t.report = said, h.report
 	// Of a cluster that is cut off nothing is written. That nothing of a pod is left
 	// there stays true.
 	current := n.streams > 0 && (n.live || h.report.fresh)
-	if current || confirms(t.pod, said) {
-		return t, true
+	if !current && !confirms(t.pod, said) {
+		return t, k.claimsOthers(n, h)
 	}
-	t.said, t.report = wire.PodStatus{}, nil
-	return t, k.claimsOthers(n, h)
+	t.said, t.report = said, h.report
+	return t, true
 }
 
 // said returns what the hub itself has to say of a pod, or when to ask again; n.mu
@@ -146,7 +145,8 @@ func (k *Keeper) perform(ctx context.Context, t task) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	status := merge(t.pod, t.said, metav1.Now())
-	defer k.warnOfAddresses(ctx, t, k.showAddresses(t, &status))
+	news := k.showAddresses(t, &status)
+	defer k.warnOfAddresses(ctx, t, news)
 	if !equality.Semantic.DeepEqual(t.pod.Status, status) {
 		err := k.write(ctx, t, status)
 		last := confirms(t.pod, t.said) && refused(err)
