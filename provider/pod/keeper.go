@@ -124,7 +124,7 @@ func New(config Config) (*Keeper, error) {
 		tokenQueue: workqueue.NewTypedRateLimitingQueue(retries[ref]()),
 		nodes:      map[string]*node{},
 	}
-	k.network = address.NewNetwork(config.Address, func() { k.reviewAddresses() })
+	k.network = address.NewNetwork(config.Address, k.reviewAddresses)
 	k.objects = newObjects(config)
 	var err error
 	if k.metrics, err = newMetrics(config.Registerer, k.objects.count); err != nil {

@@ -225,7 +225,7 @@ func TestWhatARecordMaySayOfAddresses(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			limit, err := ParseLimit(tc.text)
-			if (err == nil) != tc.ok || err != nil && !errors.Is(err, ErrLimit) {
+			if (err == nil) != tc.ok || err != nil && !errors.Is(err, errLimit) {
 				t.Errorf("%s: got %v", tc.reason, err)
 			}
 			if err != nil && (limit.allows(netip.MustParseAddr("10.1.0.7")) || !limit.Equal(limitOf(t, None))) {

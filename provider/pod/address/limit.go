@@ -17,8 +17,8 @@ const None = "none"
 // limitMax bounds the CIDRs of a Limit.
 const limitMax = 64
 
-// ErrLimit: a text names no addresses.
-var ErrLimit = errors.New("pod addresses are neither none nor a list of CIDRs")
+// errLimit: a text names no addresses.
+var errLimit = errors.New("pod addresses are neither none nor a list of CIDRs")
 
 // Limit is what the record of a cluster says of the addresses of its pods. The zero
 // value says nothing.
@@ -36,7 +36,7 @@ func ParseLimit(text string) (Limit, error) {
 	}
 	parts := strings.Split(text, ",")
 	if len(parts) > limitMax {
-		return none, fmt.Errorf("%w: more than %d CIDRs", ErrLimit, limitMax)
+		return none, fmt.Errorf("%w: more than %d CIDRs", errLimit, limitMax)
 	}
 	limit := none
 	for _, part := range parts {
@@ -44,9 +44,9 @@ func ParseLimit(text string) (Limit, error) {
 		prefix, err := netip.ParsePrefix(part)
 		switch {
 		case err != nil || prefix.Addr().Is4In6():
-			return none, fmt.Errorf("%w: %.64q", ErrLimit, part)
+			return none, fmt.Errorf("%w: %.64q", errLimit, part)
 		case prefix != prefix.Masked():
-			return none, fmt.Errorf("%w: %.64q has bits beyond its mask, want %s", ErrLimit, part, prefix.Masked())
+			return none, fmt.Errorf("%w: %.64q has bits beyond its mask, want %s", errLimit, part, prefix.Masked())
 		}
 		limit.within = append(limit.within, prefix)
 	}

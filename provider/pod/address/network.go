@@ -22,10 +22,10 @@ const (
 
 // Claim is what one object of a source uses.
 type Claim struct {
-	// Ranges are those of Services, or of a node's pods.
-	Ranges []netip.Prefix
-	// Addresses are those of a node or an API server.
-	Addresses []netip.Addr
+	// ranges are those of Services, or of a node's pods.
+	ranges []netip.Prefix
+	// addresses are those of a node or an API server.
+	addresses []netip.Addr
 }
 
 // ParseClaim reads what an object says. What cannot be read is left out: API servers
@@ -34,19 +34,19 @@ func ParseClaim(ranges, addresses []string) Claim {
 	var c Claim
 	for _, text := range ranges {
 		if prefix, err := netip.ParsePrefix(text); err == nil {
-			c.Ranges = append(c.Ranges, prefix.Masked())
+			c.ranges = append(c.ranges, prefix.Masked())
 		}
 	}
 	for _, text := range addresses {
 		if addr, err := netip.ParseAddr(text); err == nil { // a node's may be a name
-			c.Addresses = append(c.Addresses, addr.Unmap().WithZone(""))
+			c.addresses = append(c.addresses, addr.Unmap().WithZone(""))
 		}
 	}
 	return c
 }
 
 func (c Claim) equal(other Claim) bool {
-	return slices.Equal(c.Ranges, other.Ranges) && slices.Equal(c.Addresses, other.Addresses)
+	return slices.Equal(c.ranges, other.ranges) && slices.Equal(c.addresses, other.addresses)
 }
 
 // Network is what the hub itself uses. It is safe for concurrent use.
@@ -127,13 +127,13 @@ func (n *Network) set(from Source, name string, claim *Claim) bool {
 }
 
 func (n *Network) count(from Source, claim Claim, by int) {
-	for _, prefix := range claim.Ranges {
+	for _, prefix := range claim.ranges {
 		n.ranges[from].count(prefix, by)
 	}
-	for _, addr := range claim.Addresses {
+	for _, addr := range claim.addresses {
 		n.addresses[from].count(netip.PrefixFrom(addr, addr.BitLen()), by)
 	}
-	if from == Nodes && len(claim.Ranges) == 0 {
+	if from == Nodes && len(claim.ranges) == 0 {
 		n.unranged += by
 	}
 }
