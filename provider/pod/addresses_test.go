@@ -61,12 +61,8 @@ func (r *rig) wantAddresses(want, when string) {
 // drops are the messages of events about dropped addresses.
 func (r *rig) drops() []string {
 	r.t.Helper()
-	list, err := r.client.CoreV1().Events("default").List(r.t.Context(), metav1.ListOptions{})
-	if err != nil {
-		r.t.Fatal(err)
-	}
 	var out []string
-	for _, e := range list.Items {
+	for _, e := range r.events() {
 		if e.Reason == ReasonPodAddressDropped {
 			out = append(out, e.Message)
 		}
@@ -184,7 +180,7 @@ func TestAddressesAreLookedAtAgainWhenTheRecordChanges(t *testing.T) {
 func TestNoAddressIsTakenBeforeTheHubsAreKnown(t *testing.T) {
 	shown := "10.1.0.7 10.1.0.7 on 192.0.2.7 192.0.2.7"
 	inBubble(t, Config{}, func(r *rig) {
-		r.network = address.NewNetwork(netip.Addr{}, func() { r.reviewAddresses() })
+		r.network = address.NewNetwork(netip.Addr{}, r.reviewAddresses)
 		r.watch(spoke)
 		defer r.connect(spoke)()
 		r.says(spoke, podNamed("a"), at("192.0.2.7", "10.1.0.7"))

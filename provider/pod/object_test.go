@@ -21,7 +21,7 @@ func sending(namespaces ...string) Config {
 	return Config{Objects: ObjectPolicy{Namespaces: append([]string{}, namespaces...)}}
 }
 
-// askedFor counts the requests for ConfigMaps and Secrets by their names.
+// askedFor counts the requests for ConfigMaps and Secrets by verb, resource and namespace.
 func (r *rig) askedFor() map[string]int {
 	count := map[string]int{}
 	for _, a := range r.client.Actions() {

@@ -54,7 +54,6 @@ func TestAStatusThatChangesWithoutEndIsWrittenAtASteadyRate(t *testing.T) {
 func TestLargeStatusesThatChangeWithoutEndAreWrittenAtARateOfBytes(t *testing.T) {
 	const burst, rate, large = 1 << 20, 100 << 10, 25 << 10
 	writes := budget.NewWrites(budget.Rate{PerSecond: rate, Burst: burst}, budget.Rate{PerSecond: 1 << 30, Burst: 1 << 30})
-	other := func(p *corev1.Pod) { p.Spec.NodeName = "spoke2" }
 	inBubble(t, Config{Writes: writes}, func(r *rig) {
 		r.watch(spoke)
 		r.watch("spoke2")
@@ -71,7 +70,7 @@ func TestLargeStatusesThatChangeWithoutEndAreWrittenAtARateOfBytes(t *testing.T)
 		if most := (burst+20*rate)/large + 1; n > most || n < most*8/10 {
 			t.Errorf("%d writes of %d bytes in 20 s, want at most %d", n, large, most)
 		}
-		r.says("spoke2", podNamed("calm", other), wire.PodStatus{Generation: 1, Status: running()})
+		r.says("spoke2", podNamed("calm", onNode("spoke2")), wire.PodStatus{Generation: 1, Status: running()})
 		if got := r.pod("calm").Status.Phase; got != corev1.PodRunning {
 			t.Errorf("a pod of another cluster waits: %s", got)
 		}
@@ -89,10 +88,10 @@ func TestLargeStatusesThatChangeWithoutEndAreWrittenAtARateOfBytes(t *testing.T)
 		if n := r.requests()["create events"]; n != 1 {
 			t.Errorf("%d events are written, want one", n)
 		}
-	}, podNamed("hot"), podNamed("calm", other))
+	}, podNamed("hot"), podNamed("calm", onNode("spoke2")))
 }
 
-func TestWhatTheHubSaysOfAPodWaitsForNoDebt(t *testing.T) {
+func TestStatusesOfTheHubItselfAreNotDelayedByTheWriteBudget(t *testing.T) {
 	writes := budget.NewWrites(budget.Rate{PerSecond: 1, Burst: 1}, budget.Rate{PerSecond: 1 << 30, Burst: 1 << 30})
 	inBubble(t, Config{Writes: writes}, func(r *rig) {
 		writes.Spend(spoke, 1<<20)
