@@ -13,15 +13,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "open-cluster-management.io/api/cluster/v1"
 
+	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/provider/pod"
 	"github.com/spokelet/spokelet/provider/pod/address"
 )
 
 const (
-	// AnnotationSplitLabel of a ManagedCluster names the label by which its nodes may be
-	// shown in groups. Without it the cluster is one node.
-	AnnotationSplitLabel = "spokelet.io/split-label"
-
 	// AnnotationPodAddresses of a ManagedCluster names the CIDRs that addresses of its
 	// pods are taken over from, or "none". Without it all are that are not the hub's.
 	AnnotationPodAddresses = "spokelet.io/pod-addresses"
@@ -54,7 +51,7 @@ const (
 // consentOf reads what a record allows of what its agent says. With an error no address
 // of a pod is allowed.
 func consentOf(record *clusterv1.ManagedCluster) (pod.Consent, error) {
-	c := pod.Consent{SplitLabel: record.Annotations[AnnotationSplitLabel]}
+	c := pod.Consent{SplitLabel: record.Annotations[wire.AnnotationSplitLabel]}
 	text, ok := record.Annotations[AnnotationPodAddresses]
 	if !ok {
 		return c, nil
@@ -87,7 +84,7 @@ func (r *clusters) report(ctx context.Context, record *clusterv1.ManagedCluster,
 // While the agent has not said anything, what was said before stays.
 func splitOf(record *clusterv1.ManagedCluster, asked splitRequest) statement {
 	s := statement{owner: fieldOwner + "-split", action: "SplitCluster", condition: metav1.Condition{Type: ConditionSplitConsented}}
-	c, consent := &s.condition, record.Annotations[AnnotationSplitLabel]
+	c, consent := &s.condition, record.Annotations[wire.AnnotationSplitLabel]
 	switch {
 	case !asked.known:
 	case asked.label == "":
@@ -98,7 +95,7 @@ func splitOf(record *clusterv1.ManagedCluster, asked splitRequest) statement {
 	default:
 		c.Status, c.Reason = metav1.ConditionFalse, ReasonSplitNotConsented
 		c.Message = fmt.Sprintf("the agent asks to show its nodes in groups by the label %q (node.splitLabel), and the cluster is shown as one node; to consent, annotate the ManagedCluster with %s=%s",
-			asked.label, AnnotationSplitLabel, asked.label)
+			asked.label, wire.AnnotationSplitLabel, asked.label)
 	}
 	return s
 }

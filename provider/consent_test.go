@@ -201,10 +201,10 @@ func TestTheRecordSaysWhichLabelTheAgentAsksFor(t *testing.T) {
 		if diff := cmp.Diff(want, reconciled(t, r)); diff != "" {
 			t.Errorf("conditions (-want +got):\n%s", diff)
 		}
-		if said := <-recorder.Events; !strings.Contains(said, AnnotationSplitLabel+"=env") {
+		if said := <-recorder.Events; !strings.Contains(said, wire.AnnotationSplitLabel+"=env") {
 			t.Errorf("event %q does not say what to annotate", said)
 		}
-		annotate(t, r, AnnotationSplitLabel, "env")
+		annotate(t, r, wire.AnnotationSplitLabel, "env")
 		want[ConditionSplitConsented] = "True " + ReasonSplitConsented
 		if diff := cmp.Diff(want, reconciled(t, r)); diff != "" {
 			t.Errorf("conditions with consent (-want +got):\n%s", diff)

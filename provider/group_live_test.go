@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/internal/livetest"
 	"github.com/spokelet/spokelet/provider/pod"
 )
@@ -70,7 +71,7 @@ func TestARealHubSeesGroupsComeAndGo(t *testing.T) {
 	h.await("True NodesReady", soon)
 	node := h.nodeAs("gpu", "True NodesReady")
 	h.nodeAs("std", "True NodesReady")
-	if node.Labels[poolLabel] != "gpu" || node.Labels[LabelCluster] != h.name || node.Status.Allocatable.Cpu().String() != "4" {
+	if node.Labels[poolLabel] != "gpu" || node.Labels[wire.LabelCluster] != h.name || node.Status.Allocatable.Cpu().String() != "4" {
 		t.Errorf("labels %v, allocatable %v", node.Labels, node.Status.Allocatable)
 	}
 	body, err := h.api.CoreV1().RESTClient().Get().Resource("nodes").Name(node.Name).SubResource("proxy").Suffix("metrics/resource").DoRaw(t.Context())

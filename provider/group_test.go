@@ -303,7 +303,7 @@ func TestTheNodesOfGroupsAfterAStart(t *testing.T) {
 func TestARemovedClusterLosesTheNodesOfItsGroups(t *testing.T) {
 	left := func(name, provider string) *corev1.Node {
 		return &corev1.Node{
-			ObjectMeta: metav1.ObjectMeta{Name: name, UID: "u", Labels: map[string]string{LabelCluster: "spoke1"}},
+			ObjectMeta: metav1.ObjectMeta{Name: name, UID: "u", Labels: map[string]string{wire.LabelCluster: "spoke1"}},
 			Spec:       corev1.NodeSpec{ProviderID: provider},
 		}
 	}

@@ -17,6 +17,8 @@ import (
 	k8stesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 	clusterv1 "open-cluster-management.io/api/cluster/v1"
+
+	"github.com/spokelet/spokelet/api/wire"
 )
 
 func TestOnlyNodesThatMayHavePodsOfBeforeAreExpected(t *testing.T) {
@@ -40,7 +42,7 @@ func TestOnlyNodesThatMayHavePodsOfBeforeAreExpected(t *testing.T) {
 			reason: "the provider id says whose it is", want: true,
 			before: func(t *testing.T, client *fake.Clientset) {
 				left(t, client)
-				change(t, client, "spoke1.gpu", func(n *corev1.Node) { delete(n.Labels, LabelCluster) })
+				change(t, client, "spoke1.gpu", func(n *corev1.Node) { delete(n.Labels, wire.LabelCluster) })
 			},
 		},
 		"a group that appears": {
@@ -94,7 +96,7 @@ func TestOnlyNodesThatMayHavePodsOfBeforeAreExpected(t *testing.T) {
 				if got := h.pods.expects("spoke1.gpu"); got != tc.want {
 					t.Errorf("%s: expected is %t", tc.reason, got)
 				}
-				if node := h.node("spoke1.gpu"); node.UID != foreign.UID && node.Labels[LabelCluster] != "spoke1" {
+				if node := h.node("spoke1.gpu"); node.UID != foreign.UID && node.Labels[wire.LabelCluster] != "spoke1" {
 					t.Errorf("labels: %v", node.Labels)
 				}
 			})
@@ -299,7 +301,7 @@ func TestANodeWithoutItsLabelGoesWithItsCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
 		left(t, client)
-		change(t, client, "spoke1.gpu", func(n *corev1.Node) { delete(n.Labels, LabelCluster) })
+		change(t, client, "spoke1.gpu", func(n *corev1.Node) { delete(n.Labels, wire.LabelCluster) })
 		h := startHub(t, client)
 		defer h.stop()
 		if err := h.provider.Remove(t.Context(), "spoke1"); err != nil {

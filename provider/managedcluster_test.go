@@ -19,13 +19,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	crfake "sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/spokelet/spokelet/api/wire"
 )
 
 func record(change func(*clusterv1.ManagedCluster)) *clusterv1.ManagedCluster {
 	c := &clusterv1.ManagedCluster{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: "spoke1", UID: "m1", Generation: 3, Labels: map[string]string{"region": "eu"},
-			Annotations: map[string]string{annotationManaged: "true", annotationClusterID: "id-1", AnnotationSplitLabel: poolLabel},
+			Annotations: map[string]string{annotationManaged: "true", annotationClusterID: "id-1", wire.AnnotationSplitLabel: poolLabel},
 		},
 		Spec: clusterv1.ManagedClusterSpec{HubAcceptsClient: true},
 	}

@@ -73,7 +73,7 @@ func New(config Config) (*Provider, error) {
 		nodes:   map[string]*virtualNode{},
 	}
 	p.informer = cache.NewSharedIndexInformer(
-		nodesWhere(config.Client, metav1.ListOptions{LabelSelector: LabelCluster}), &corev1.Node{}, 0, groupIndexers())
+		nodesWhere(config.Client, metav1.ListOptions{LabelSelector: wire.LabelCluster}), &corev1.Node{}, 0, groupIndexers())
 	if err := p.informer.SetTransform(trim); err != nil {
 		return nil, fmt.Errorf("node cache cannot be trimmed: %w", err)
 	}

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/budget"
 )
 
@@ -213,7 +214,7 @@ func TestWhatOthersWriteOverIsWrittenAgain(t *testing.T) {
 			},
 		},
 		"a label":       {reason: "labels are ours to keep", change: func(n *corev1.Node) { n.Labels["region"] = "mars" }},
-		"our own label": {reason: "without it the node is no longer watched", change: func(n *corev1.Node) { delete(n.Labels, LabelCluster) }},
+		"our own label": {reason: "without it the node is no longer watched", change: func(n *corev1.Node) { delete(n.Labels, wire.LabelCluster) }},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -232,7 +233,7 @@ func TestWhatOthersWriteOverIsWrittenAgain(t *testing.T) {
 				time.Sleep(2 * time.Second)
 				synctest.Wait()
 				h.wantReady("spoke1", "True NodesReady", tc.reason)
-				if got := h.node("spoke1").Labels; got["region"] != "eu" || got[LabelCluster] != "spoke1" {
+				if got := h.node("spoke1").Labels; got["region"] != "eu" || got[wire.LabelCluster] != "spoke1" {
 					t.Errorf("%s: labels are %v", tc.reason, got)
 				}
 			})
@@ -278,11 +279,11 @@ func TestARemovedClusterLosesItsNode(t *testing.T) {
 		"accepted before": {reason: "the record was deleted or no longer accepted", accept: true},
 		"left by another hub process": {
 			reason: "the record was deleted while no hub ran",
-			before: []*corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "spoke1", UID: "u", Labels: map[string]string{LabelCluster: "spoke1"}}, Spec: corev1.NodeSpec{ProviderID: "spokelet://id-0"}}},
+			before: []*corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "spoke1", UID: "u", Labels: map[string]string{wire.LabelCluster: "spoke1"}}, Spec: corev1.NodeSpec{ProviderID: "spokelet://id-0"}}},
 		},
 		"a foreign node": {
 			reason: "what is not ours is not deleted, whatever its labels",
-			before: []*corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "spoke1", UID: "u", Labels: map[string]string{LabelCluster: "spoke1"}}}},
+			before: []*corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "spoke1", UID: "u", Labels: map[string]string{wire.LabelCluster: "spoke1"}}}},
 			want:   true,
 		},
 	}

@@ -34,9 +34,6 @@ const (
 )
 
 const (
-	// LabelCluster names a virtual node's cluster on the Node.
-	LabelCluster = "spokelet.io/cluster"
-
 	// LabelType is how virtual-kubelet's nodes are known to those who keep off
 	// them.
 	LabelType = "type"
@@ -143,7 +140,7 @@ func (v view) labels() map[string]string {
 		delete(labels, name)
 	}
 	labels[corev1.LabelHostname] = hostname(v.name())
-	labels[LabelCluster] = v.cluster.Name
+	labels[wire.LabelCluster] = v.cluster.Name
 	labels[LabelType] = typeVirtualKubelet
 	labels[labelNoLoadBalancers] = "true"
 	labels[labelNoDisruption] = "true"

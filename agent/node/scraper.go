@@ -29,12 +29,6 @@ const scrapeDeadline = 30 * time.Second
 // maxMissing bounds the names of silent nodes in one answer.
 const maxMissing = 100
 
-// What an answer says of itself, beside what a kubelet says.
-const (
-	metricMissing     = "spokelet_node_scrape_missing"
-	metricMissingPods = "spokelet_node_scrape_missing_pods"
-)
-
 // errSilent is returned when no kubelet answered.
 var errSilent = errors.New("no kubelet answered")
 
@@ -230,11 +224,11 @@ func writeFaults(b *bytes.Buffer, silent, pods int) {
 		writeHead(b, name, "gauge", "1 if there was an error while getting the figures, 0 otherwise")
 		fmt.Fprintf(b, "%s %d\n", name, failed)
 	}
-	writeHead(b, metricMissing, "gauge", "Nodes of the cluster whose kubelet did not answer")
-	fmt.Fprintf(b, "%s %d\n", metricMissing, silent)
+	writeHead(b, wire.MetricMissingNodes, "gauge", "Nodes of the cluster whose kubelet did not answer")
+	fmt.Fprintf(b, "%s %d\n", wire.MetricMissingNodes, silent)
 	if pods > 0 {
-		writeHead(b, metricMissingPods, "gauge", "Pods that are left out because there are too many")
-		fmt.Fprintf(b, "%s %d\n", metricMissingPods, pods)
+		writeHead(b, wire.MetricMissingPods, "gauge", "Pods that are left out because there are too many")
+		fmt.Fprintf(b, "%s %d\n", wire.MetricMissingPods, pods)
 	}
 }
 

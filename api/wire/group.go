@@ -20,6 +20,10 @@ const (
 
 	// NodeGroupsMax bounds the groups of a cluster.
 	NodeGroupsMax = 64
+
+	// AnnotationSplitLabel of a ManagedCluster names the label by which its nodes may be
+	// shown in groups. Without it the cluster is one node.
+	AnnotationSplitLabel = "spokelet.io/split-label"
 )
 
 // ErrSplitLabel: a cluster may not be split by that label.

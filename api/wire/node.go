@@ -33,6 +33,18 @@ const (
 
 	// Mixed stands for a value that is not the same on every node.
 	Mixed = "mixed"
+
+	// LabelCluster of a virtual Node names its cluster.
+	LabelCluster = "spokelet.io/cluster"
+)
+
+// What an answer with figures says of itself, beside what a kubelet says.
+const (
+	// MetricMissingNodes counts the nodes of the cluster whose kubelet did not answer.
+	MetricMissingNodes = "spokelet_node_scrape_missing"
+
+	// MetricMissingPods counts the pods that are left out because there are too many.
+	MetricMissingPods = "spokelet_node_scrape_missing_pods"
 )
 
 const (

@@ -15,6 +15,8 @@ import (
 
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+
+	"github.com/spokelet/spokelet/api/wire"
 )
 
 // maxMetricLine bounds a line of the text format. Names of a namespace, a pod and a
@@ -59,8 +61,8 @@ var metricFamilies = map[string]metricFamily{
 	"pod_swap_usage_bytes":               {"gauge", ofPod, 1 << 10},
 	"resource_scrape_error":              {"gauge", ofNode, 1 << 11},
 	"scrape_error":                       {"gauge", ofNode, 1 << 12},
-	"spokelet_node_scrape_missing":       {"gauge", ofNode, 1 << 13},
-	"spokelet_node_scrape_missing_pods":  {"gauge", ofNode, 1 << 14},
+	wire.MetricMissingNodes:              {"gauge", ofNode, 1 << 13},
+	wire.MetricMissingPods:               {"gauge", ofNode, 1 << 14},
 }
 
 // metricObject is what samples are of: a container, a pod without one, or the node,

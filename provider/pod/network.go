@@ -15,13 +15,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/provider/pod/address"
 )
 
 const (
 	// notVirtual selects the Nodes that are not virtual ones of this hub, whose address
 	// is the hub's own.
-	notVirtual = "!spokelet.io/cluster"
+	notVirtual = "!" + wire.LabelCluster
 
 	// apiServers is the name of the EndpointSlice of the Service default/kubernetes.
 	apiServers = "kubernetes"

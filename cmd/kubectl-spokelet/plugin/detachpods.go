@@ -23,12 +23,8 @@ import (
 // nodeOfPod is the field by which the pods of a node are found.
 const nodeOfPod = "spec.nodeName"
 
-const (
-	// labelCluster names the cluster of a virtual node, and virtualProvider is how the
-	// provider ids of virtual nodes begin.
-	labelCluster    = "spokelet.io/cluster"
-	virtualProvider = "spokelet://"
-)
+// virtualProvider is how the provider ids of virtual nodes begin.
+const virtualProvider = "spokelet://"
 
 // endPods deletes the pods that run in the cluster and waits until they are gone
 // there; with --force it only says which there are. Those of DaemonSets would be made
@@ -93,7 +89,7 @@ func on(node string) client.MatchingFieldsSelector {
 // or not, and those of groups of its nodes. What else bears the label is not its.
 func nodesOf(ctx context.Context, hub client.Reader, cluster string) ([]string, error) {
 	var list corev1.NodeList
-	if err := hub.List(ctx, &list, client.MatchingLabels{labelCluster: cluster}); err != nil {
+	if err := hub.List(ctx, &list, client.MatchingLabels{wire.LabelCluster: cluster}); err != nil {
 		return nil, fmt.Errorf("nodes of cluster %s: %w", cluster, err)
 	}
 	names := []string{cluster}

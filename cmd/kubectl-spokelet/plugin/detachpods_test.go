@@ -11,11 +11,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/spokelet/spokelet/api/wire"
 )
 
 func groupNode(name string) *corev1.Node {
 	return &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{labelCluster: "store1"}},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{wire.LabelCluster: "store1"}},
 		Spec:       corev1.NodeSpec{ProviderID: virtualProvider + "id/" + name},
 	}
 }

@@ -29,8 +29,6 @@ const (
 	// As in package registration, whose import would bring the hub along.
 	annotationManaged   = "spokelet.io/managed"
 	annotationClusterID = "spokelet.io/cluster-id"
-	// As in package provider, likewise.
-	annotationSplitLabel = "spokelet.io/split-label"
 )
 
 // joinOptions are the flags of join.
@@ -145,7 +143,7 @@ func (s *session) runJoin(ctx context.Context, o joinOptions) error {
 func (o *joinOptions) annotations() map[string]string {
 	annotations := map[string]string{annotationManaged: "true"}
 	if o.splitLabel != "" {
-		annotations[annotationSplitLabel] = o.splitLabel
+		annotations[wire.AnnotationSplitLabel] = o.splitLabel
 	}
 	return annotations
 }

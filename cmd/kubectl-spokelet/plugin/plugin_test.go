@@ -31,6 +31,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	livev1alpha1 "github.com/spokelet/spokelet/api/live/v1alpha1"
+	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/hub/registration"
 	"github.com/spokelet/spokelet/hub/registration/token"
 )
@@ -288,7 +289,7 @@ func TestALabelToBeSplitByIsConsentedToAndStays(t *testing.T) {
 	if err := c.hub.Get(t.Context(), client.ObjectKey{Name: "store1"}, record); err != nil {
 		t.Fatal(err)
 	}
-	if got := record.Annotations[annotationSplitLabel]; got != "example.com/pool" {
+	if got := record.Annotations[wire.AnnotationSplitLabel]; got != "example.com/pool" {
 		t.Errorf("the record consents to %q", got)
 	}
 	if code := c.run("join", "store1", "--split-label", "kubernetes.io/hostname"); code != exitUsage {
