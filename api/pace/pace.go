@@ -41,11 +41,17 @@ func (p *Pacer[K]) Wait(key K) time.Duration {
 	if !ok {
 		return 0
 	}
+	return Until(bucket)
+}
+
+// Until returns how long a bucket needs until it has a token, 0 when it has one. It
+// takes nothing. The rate of the bucket must not be 0.
+func Until(bucket *rate.Limiter) time.Duration {
 	missing := 1 - bucket.Tokens()
 	if missing <= 0 {
 		return 0
 	}
-	return time.Duration(missing*float64(time.Second)/PerSecond) + 1 // never too short
+	return time.Duration(missing*float64(time.Second)/float64(bucket.Limit())) + 1 // never too short
 }
 
 // Spend records a write of an object of so many bytes, none where they are few.

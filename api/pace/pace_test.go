@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/time/rate"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -89,6 +90,26 @@ func TestMistakesWithoutEndAreLoggedNowAndThen(t *testing.T) {
 		}
 		if !c.Allow("honest") {
 			t.Error("another cluster's mistake is not logged")
+		}
+	})
+}
+
+func TestABucketHasATokenOnceUntilHasPassed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, every := range []time.Duration{time.Millisecond, time.Second / PerSecond, 10 * time.Second} {
+			bucket := rate.NewLimiter(rate.Every(every), 1)
+			if wait := Until(bucket); wait != 0 {
+				t.Errorf("a full bucket needs %s", wait)
+			}
+			bucket.Allow()
+			wait := Until(bucket)
+			if wait < every || wait > every+time.Microsecond {
+				t.Errorf("an empty bucket needs %s, want %s", wait, every)
+			}
+			<-time.After(wait)
+			if again := Until(bucket); again != 0 || !bucket.Allow() {
+				t.Errorf("after %s it needs %s more", wait, again)
+			}
 		}
 	})
 }
