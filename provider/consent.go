@@ -75,7 +75,7 @@ type statement struct {
 func (r *clusters) report(ctx context.Context, record *clusterv1.ManagedCluster, addresses error) error {
 	return errors.Join(
 		r.say(ctx, record, r.registrationOf(record.Name)),
-		r.say(ctx, record, splitOf(record, r.provider.splitLabel(record.Name))),
+		r.say(ctx, record, splitOf(record, r.provider.requestedSplit(record.Name))),
 		r.say(ctx, record, addressesOf(addresses)),
 	)
 }
@@ -142,7 +142,7 @@ type splitRequest struct {
 	known bool
 }
 
-func (n *virtualNode) splitLabel() splitRequest {
+func (n *virtualNode) requestedSplit() splitRequest {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	switch s := n.view.summary; {
@@ -155,11 +155,11 @@ func (n *virtualNode) splitLabel() splitRequest {
 	}
 }
 
-func (p *Provider) splitLabel(cluster string) splitRequest {
+func (p *Provider) requestedSplit(cluster string) splitRequest {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if base, ok := p.nodes[cluster]; ok {
-		return base.splitLabel()
+		return base.requestedSplit()
 	}
 	return splitRequest{}
 }

@@ -13,6 +13,8 @@ import (
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/spokelet/spokelet/api/pace"
 )
 
 const (
@@ -20,18 +22,18 @@ const (
 	// being as many writes. The first change is never held back.
 	pushSpacing = 200 * time.Millisecond
 
-	// returnBurst and returnEvery bound how often a node is Ready again: a cluster that
-	// comes and goes without end has all its nodes written each time. That it is gone is
-	// never held back.
-	returnBurst = 5
-	returnEvery = 10 * time.Second
+	// reconnectBurst and reconnectEvery bound how often a node is Ready again: a cluster
+	// that comes and goes without end has all its nodes written each time. That it is
+	// gone is never held back.
+	reconnectBurst = 5
+	reconnectEvery = 10 * time.Second
 
 	// driftSpacing is the same for what others write over ours.
 	driftSpacing = time.Second
 
-	// storedShare is how many times what is written of a Node is stored: virtual-kubelet
+	// storedFactor is how many times what is written of a Node is stored: virtual-kubelet
 	// keeps its last write in annotations, as JSON, and the API server who wrote what.
-	storedShare = 5
+	storedFactor = 5
 )
 
 // pusher decides when the Node is written. It belongs to control's goroutine.
@@ -39,13 +41,13 @@ type pusher struct {
 	node *virtualNode
 	push func(*corev1.Node)
 
-	last   *corev1.Node // what was pushed last
-	lastAt time.Time
-	link   bool // whether the cluster was connected then
-	lost   bool // what was pushed last was not written
-	timer  *time.Timer
-	// returns has a token for each time that the cluster may be told to be back.
-	returns *rate.Limiter
+	last      *corev1.Node // what was pushed last
+	lastAt    time.Time
+	connected bool // whether the cluster was connected then
+	lost      bool // what was pushed last was not written
+	timer     *time.Timer
+	// reconnects has a token for each time that the cluster may be told to be back.
+	reconnects *rate.Limiter
 }
 
 // control runs a NodeController until ctx ends, the node is no longer wanted
@@ -57,7 +59,7 @@ type pusher struct {
 // end with ctx, but when control returns.
 func (n *virtualNode) control(ctx context.Context, cluster Cluster, retry *backoff) error {
 	provider := &alwaysWell{}
-	first, link := n.now()
+	first, connected := n.now()
 	controller, err := n.controller(provider, first, cluster, retry)
 	if err != nil {
 		return err
@@ -79,8 +81,8 @@ func (n *virtualNode) control(ctx context.Context, cluster Cluster, retry *backo
 	stop := n.provider.config.Pods.Watch(ctx, n.name)
 	defer stop()
 	p := &pusher{
-		node: n, push: provider.push, last: first, link: link, lastAt: time.Now(), timer: time.NewTimer(never),
-		returns: rate.NewLimiter(rate.Every(returnEvery), returnBurst),
+		node: n, push: provider.push, last: first, connected: connected, lastAt: time.Now(), timer: time.NewTimer(never),
+		reconnects: rate.NewLimiter(rate.Every(reconnectEvery), reconnectBurst),
 	}
 	defer p.timer.Stop()
 	return p.loop(ctx, cluster, retry)
@@ -151,29 +153,29 @@ func (p *pusher) after(spacing time.Duration) {
 }
 
 func (p *pusher) write() {
-	node, link := p.node.now()
+	node, connected := p.node.now()
 	same, mend := sameNode(p.last, node), p.lost || p.node.hasDrifted()
 	if same && !mend {
 		return
 	}
-	returned := link && !p.link
-	if missing := 1 - p.returns.Tokens(); returned && missing > 0 {
-		p.timer.Reset(time.Duration(missing*float64(returnEvery)) + 1)
+	reconnected := connected && !p.connected
+	if wait := pace.Until(p.reconnects); reconnected && wait > 0 {
+		p.timer.Reset(wait)
 		return
 	}
 	writes := p.node.provider.config.Writes
 	// What the cluster says of its nodes waits for what it has had written. What the hub
 	// says of the cluster, and what others took from it, does not.
-	if wait := writes.Wait(p.node.cluster); wait > 0 && link == p.link && !mend {
+	if wait := writes.Wait(p.node.cluster); wait > 0 && connected == p.connected && !mend {
 		p.timer.Reset(wait)
 		return
 	}
-	writes.Spend(p.node.cluster, storedShare*int64(node.Size()))
-	if returned {
-		p.returns.Allow()
+	writes.Spend(p.node.cluster, storedFactor*int64(node.Size()))
+	if reconnected {
+		p.reconnects.Allow()
 	}
 	p.lost = false
-	p.last, p.link, p.lastAt = node, link, time.Now()
+	p.last, p.connected, p.lastAt = node, connected, time.Now()
 	p.push(node.DeepCopy()) // the controller writes heartbeats into it
 	p.node.wrote(node)
 }

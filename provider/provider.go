@@ -299,10 +299,10 @@ func (p *Provider) Summary(name string, summary wire.NodeSummary) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := p.record(name)
-	before := n.splitLabel()
+	before := n.requestedSplit()
 	n.summaryChanged(summary)
 	p.settle(n)
-	if n.splitLabel() != before {
+	if n.requestedSplit() != before {
 		p.reconsiderSpaced(name)
 	}
 }

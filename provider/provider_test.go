@@ -399,7 +399,7 @@ func TestAClusterThatFlapsIsWrittenAtTheSpacing(t *testing.T) {
 	})
 }
 
-func TestAClusterThatKeepsFlappingIsReadyNowAndThen(t *testing.T) {
+func TestAClusterThatKeepsFlappingIsReadyAtALimitedRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := startHub(t, fake.NewClientset())
 		defer h.stop()
@@ -417,10 +417,10 @@ func TestAClusterThatKeepsFlappingIsReadyNowAndThen(t *testing.T) {
 			pass(time.Second / 2)
 		}
 		// Each time it goes as it came.
-		if got, most := count()["patch nodes"], 2*(returnBurst+int(lasting/returnEvery)+1); got > most || got < most/2 {
+		if got, most := count()["patch nodes"], 2*(reconnectBurst+int(lasting/reconnectEvery)+1); got > most || got < most/2 {
 			t.Errorf("%d status writes in %s of flapping, want at most %d", got, lasting, most)
 		}
-		pass(returnEvery)
+		pass(reconnectEvery)
 		h.wantReady("spoke1", "True NodesReady", "when it stays")
 	})
 }
