@@ -147,35 +147,32 @@ func TestConsentThatWasWithdrawnWhileNoHubRan(t *testing.T) {
 func reconciled(t *testing.T, r *clusters) map[string]string {
 	t.Helper()
 	for range 3 { // after the first there is nothing to be said
-		if _, err := r.Reconcile(t.Context(), request); err != nil {
-			t.Fatal(err)
-		}
-		pass(time.Second)
-	}
-	var c clusterv1.ManagedCluster
-	if err := r.client.Get(t.Context(), request.NamespacedName, &c); err != nil {
-		t.Fatal(err)
+		reconcileOnce(t, r)
 	}
 	out := map[string]string{}
-	for _, condition := range c.Status.Conditions {
+	for _, condition := range recordOf(t, r).Status.Conditions {
 		out[condition.Type] = string(condition.Status) + " " + condition.Reason
 	}
 	return out
 }
 
+func wantConditions(t *testing.T, r *clusters, want map[string]string, when string) {
+	t.Helper()
+	if diff := cmp.Diff(want, reconciled(t, r)); diff != "" {
+		t.Errorf("conditions %s (-want +got):\n%s", when, diff)
+	}
+}
+
 // annotate changes the record's annotations; "" takes one away.
 func annotate(t *testing.T, r *clusters, name, value string) {
 	t.Helper()
-	var c clusterv1.ManagedCluster
-	if err := r.client.Get(t.Context(), request.NamespacedName, &c); err != nil {
-		t.Fatal(err)
-	}
+	c := recordOf(t, r)
 	c.Annotations = maps.Clone(c.Annotations)
 	delete(c.Annotations, name)
 	if value != "" {
 		c.Annotations[name] = value
 	}
-	if err := r.client.Update(t.Context(), &c); err != nil {
+	if err := r.client.Update(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -188,35 +185,24 @@ func TestTheRecordSaysWhichLabelTheAgentAsksFor(t *testing.T) {
 		again := 0
 		h.provider.requeue = func(string, time.Duration) { again++ }
 		h.connect("spoke1")
-		if got := reconciled(t, r); len(got) != 0 {
-			t.Errorf("conditions before the agent has said anything: %v", got)
-		}
+		wantConditions(t, r, map[string]string{}, "before the agent has said anything")
 		again = 0
 		h.summary("spoke1", splitBy("env", "prod"))
 		h.summary("spoke1", splitBy("env", "test"))
 		if again != 1 {
 			t.Errorf("the record was looked at again %d times, want once: the label is the same", again)
 		}
-		want := map[string]string{ConditionSplitConsented: "False " + ReasonSplitNotConsented}
-		if diff := cmp.Diff(want, reconciled(t, r)); diff != "" {
-			t.Errorf("conditions (-want +got):\n%s", diff)
-		}
+		wantConditions(t, r, map[string]string{ConditionSplitConsented: "False " + ReasonSplitNotConsented}, "without consent")
 		if said := <-recorder.Events; !strings.Contains(said, wire.AnnotationSplitLabel+"=env") {
 			t.Errorf("event %q does not say what to annotate", said)
 		}
 		annotate(t, r, wire.AnnotationSplitLabel, "env")
-		want[ConditionSplitConsented] = "True " + ReasonSplitConsented
-		if diff := cmp.Diff(want, reconciled(t, r)); diff != "" {
-			t.Errorf("conditions with consent (-want +got):\n%s", diff)
-		}
+		wantConditions(t, r, map[string]string{ConditionSplitConsented: "True " + ReasonSplitConsented}, "with consent")
 		if got := h.provider.SplitLabel("spoke1"); got != "env" {
 			t.Errorf("label for figures: %q", got)
 		}
 		h.summary("spoke1", healthy())
-		want[ConditionSplitConsented] = "True " + ReasonNotSplit
-		if diff := cmp.Diff(want, reconciled(t, r)); diff != "" {
-			t.Errorf("conditions of a cluster that asks for nothing (-want +got):\n%s", diff)
-		}
+		wantConditions(t, r, map[string]string{ConditionSplitConsented: "True " + ReasonNotSplit}, "of a cluster that asks for nothing")
 		if got := len(recorder.Events); got != 2 {
 			t.Errorf("%d more events, want one for each change", got)
 		}
@@ -230,19 +216,13 @@ func TestAnAnnotationOfPodAddressesThatCannotBeReadAllowsNone(t *testing.T) {
 		r, recorder := reconciler(t, h.provider, record(func(c *clusterv1.ManagedCluster) {
 			c.Annotations[AnnotationPodAddresses] = "10.1.0.0/33"
 		}))
-		want := map[string]string{ConditionPodAddressesValid: "False " + ReasonPodAddressesInvalid}
-		if diff := cmp.Diff(want, reconciled(t, r)); diff != "" {
-			t.Errorf("conditions (-want +got):\n%s", diff)
-		}
+		wantConditions(t, r, map[string]string{ConditionPodAddressesValid: "False " + ReasonPodAddressesInvalid}, "of one that cannot be read")
 		none, _ := address.ParseLimit(address.None)
 		if !h.pods.consents["spoke1"].Addresses.Equal(none) {
 			t.Error("some address is allowed")
 		}
 		annotate(t, r, AnnotationPodAddresses, "10.1.0.0/16")
-		want[ConditionPodAddressesValid] = "True " + ReasonPodAddressesValid
-		if diff := cmp.Diff(want, reconciled(t, r)); diff != "" {
-			t.Errorf("conditions of one that can be read (-want +got):\n%s", diff)
-		}
+		wantConditions(t, r, map[string]string{ConditionPodAddressesValid: "True " + ReasonPodAddressesValid}, "of one that can be read")
 		if got := len(recorder.Events); got != 2 {
 			t.Errorf("%d events, want one for each change", got)
 		}

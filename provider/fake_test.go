@@ -231,6 +231,14 @@ func (h *hub) summary(name string, s wire.NodeSummary) {
 	synctest.Wait()
 }
 
+// join has spoke1 accepted, connected and healthy.
+func (h *hub) join() {
+	h.t.Helper()
+	h.ensure(spoke1)
+	h.connect("spoke1")
+	h.summary("spoke1", healthy())
+}
+
 // node returns the Node, nil when there is none.
 func (h *hub) node(name string) *corev1.Node {
 	h.t.Helper()

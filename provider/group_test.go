@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
-	clusterv1 "open-cluster-management.io/api/cluster/v1"
 
 	"github.com/spokelet/spokelet/api/wire"
 )
@@ -368,15 +367,8 @@ func TestTheRecordNamesTheGroupWhoseNodeIsTaken(t *testing.T) {
 		r, _ := reconciler(t, h.provider, record(nil))
 		condition := func() *metav1.Condition {
 			t.Helper()
-			if _, err := r.Reconcile(t.Context(), request); err != nil {
-				t.Fatal(err)
-			}
-			pass(time.Second)
-			var c clusterv1.ManagedCluster
-			if err := r.client.Get(t.Context(), request.NamespacedName, &c); err != nil {
-				t.Fatal(err)
-			}
-			return meta.FindStatusCondition(c.Status.Conditions, ConditionNodeRegistered)
+			reconcileOnce(t, r)
+			return meta.FindStatusCondition(recordOf(t, r).Status.Conditions, ConditionNodeRegistered)
 		}
 		condition()
 		h.connect("spoke1")

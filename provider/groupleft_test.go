@@ -16,7 +16,6 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
-	clusterv1 "open-cluster-management.io/api/cluster/v1"
 
 	"github.com/spokelet/spokelet/api/wire"
 )
@@ -170,15 +169,8 @@ func TestWhoHasTheNameOfAClusterBlocksNoGroup(t *testing.T) {
 		r, _ := reconciler(t, h.provider, record(nil))
 		condition := func() string {
 			t.Helper()
-			if _, err := r.Reconcile(t.Context(), request); err != nil {
-				t.Fatal(err)
-			}
-			pass(time.Second)
-			var c clusterv1.ManagedCluster
-			if err := r.client.Get(t.Context(), request.NamespacedName, &c); err != nil {
-				t.Fatal(err)
-			}
-			if got := meta.FindStatusCondition(c.Status.Conditions, ConditionNodeRegistered); got != nil {
+			reconcileOnce(t, r)
+			if got := meta.FindStatusCondition(recordOf(t, r).Status.Conditions, ConditionNodeRegistered); got != nil {
 				return got.Reason + ": " + got.Message
 			}
 			return ""

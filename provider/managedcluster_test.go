@@ -50,6 +50,25 @@ func reconciler(t *testing.T, p *Provider, objects ...client.Object) (*clusters,
 
 var request = reconcile.Request{NamespacedName: types.NamespacedName{Name: "spoke1"}}
 
+// reconcileOnce looks at the record once, and has a second pass.
+func reconcileOnce(t *testing.T, r *clusters) {
+	t.Helper()
+	if _, err := r.Reconcile(t.Context(), request); err != nil {
+		t.Fatal(err)
+	}
+	pass(time.Second)
+}
+
+// recordOf reads the record.
+func recordOf(t *testing.T, r *clusters) *clusterv1.ManagedCluster {
+	t.Helper()
+	var c clusterv1.ManagedCluster
+	if err := r.client.Get(t.Context(), request.NamespacedName, &c); err != nil {
+		t.Fatal(err)
+	}
+	return &c
+}
+
 func TestWhichClustersHaveANode(t *testing.T) {
 	now := metav1.Now()
 	cases := map[string]struct {
@@ -81,11 +100,7 @@ func TestWhichClustersHaveANode(t *testing.T) {
 					objects = append(objects, tc.record)
 				}
 				r, _ := reconciler(t, h.provider, objects...)
-				if _, err := r.Reconcile(t.Context(), request); err != nil {
-					t.Fatal(err)
-				}
-				time.Sleep(time.Second)
-				synctest.Wait()
+				reconcileOnce(t, r)
 				if got := h.node("spoke1") != nil; got != tc.want {
 					t.Errorf("%s: has a node: got %t, want %t", tc.reason, got, tc.want)
 				}
@@ -105,17 +120,9 @@ func TestATakenNameIsOnTheRecordUntilItIsFree(t *testing.T) {
 		reconcileTwice := func() *metav1.Condition {
 			t.Helper()
 			for range 2 { // the second time there is nothing to be said
-				if _, err := r.Reconcile(t.Context(), request); err != nil {
-					t.Fatal(err)
-				}
-				time.Sleep(time.Second)
-				synctest.Wait()
+				reconcileOnce(t, r)
 			}
-			var c clusterv1.ManagedCluster
-			if err := r.client.Get(t.Context(), request.NamespacedName, &c); err != nil {
-				t.Fatal(err)
-			}
-			return meta.FindStatusCondition(c.Status.Conditions, ConditionNodeRegistered)
+			return meta.FindStatusCondition(recordOf(t, r).Status.Conditions, ConditionNodeRegistered)
 		}
 		if c := reconcileTwice(); c == nil || c.Status != metav1.ConditionFalse || c.Reason != ReasonNameTaken || c.ObservedGeneration != 3 {
 			t.Fatalf("condition while the name is taken: %+v", c)
@@ -146,18 +153,10 @@ func TestAClusterThatNeverHadTheTroubleHasNoCondition(t *testing.T) {
 		defer h.stop()
 		r, recorder := reconciler(t, h.provider, record(nil))
 		for range 3 {
-			if _, err := r.Reconcile(t.Context(), request); err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(time.Second)
-			synctest.Wait()
+			reconcileOnce(t, r)
 		}
-		var c clusterv1.ManagedCluster
-		if err := r.client.Get(t.Context(), request.NamespacedName, &c); err != nil {
-			t.Fatal(err)
-		}
-		if len(c.Status.Conditions) != 0 || len(recorder.Events) != 0 {
-			t.Errorf("conditions %v, %d events", c.Status.Conditions, len(recorder.Events))
+		if got := recordOf(t, r).Status.Conditions; len(got) != 0 || len(recorder.Events) != 0 {
+			t.Errorf("conditions %v, %d events", got, len(recorder.Events))
 		}
 	})
 }

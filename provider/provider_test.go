@@ -100,9 +100,7 @@ func TestAtRestOnlyTheLeaseIsWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := startHub(t, fake.NewClientset())
 		defer h.stop()
-		h.ensure(spoke1)
-		h.connect("spoke1")
-		h.summary("spoke1", healthy())
+		h.join()
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		count := h.requests()
@@ -159,9 +157,7 @@ func TestAfterAStartAReadyNodeHasTheGraceToReconnect(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				client := fake.NewClientset()
 				first := startHub(t, client)
-				first.ensure(spoke1)
-				first.connect("spoke1")
-				first.summary("spoke1", healthy())
+				first.join()
 				time.Sleep(time.Second)
 				first.stop()
 				port := first.node("spoke1").Status.DaemonEndpoints.KubeletEndpoint.Port
@@ -188,9 +184,7 @@ func TestADeletedNodeIsRepaired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := startHub(t, fake.NewClientset())
 		defer h.stop()
-		h.ensure(spoke1)
-		h.connect("spoke1")
-		h.summary("spoke1", healthy())
+		h.join()
 		time.Sleep(time.Minute)
 		if err := h.client.CoreV1().Nodes().Delete(t.Context(), "spoke1", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
@@ -221,9 +215,7 @@ func TestWhatOthersWriteOverIsWrittenAgain(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := startHub(t, fake.NewClientset())
 				defer h.stop()
-				h.ensure(spoke1)
-				h.connect("spoke1")
-				h.summary("spoke1", healthy())
+				h.join()
 				time.Sleep(time.Minute)
 				node := h.node("spoke1")
 				tc.change(node)
@@ -246,9 +238,7 @@ func TestAForeignNodeBlocksTheNameUntilItIsGone(t *testing.T) {
 		foreign := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "spoke1", UID: "f"}, Spec: corev1.NodeSpec{ProviderID: "aws://x"}}
 		h := startHub(t, fake.NewClientset(foreign))
 		defer h.stop()
-		h.ensure(spoke1)
-		h.connect("spoke1")
-		h.summary("spoke1", healthy())
+		h.join()
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if diff := cmp.Diff(foreign, h.node("spoke1")); diff != "" {
@@ -339,9 +329,7 @@ func TestAStatusThatCouldNotBeWrittenIsWrittenLater(t *testing.T) {
 		down := withOutage(client)
 		h := startHub(t, client)
 		defer h.stop()
-		h.ensure(spoke1)
-		h.connect("spoke1")
-		h.summary("spoke1", healthy())
+		h.join()
 		time.Sleep(time.Minute)
 		down.begin()
 		h.disconnect("spoke1", "lost")
@@ -360,9 +348,7 @@ func TestAnOutageOfTheAPIServerIsNoNewsOfTheClusters(t *testing.T) {
 		down := withOutage(client)
 		h := startHub(t, client)
 		defer h.stop()
-		h.ensure(spoke1)
-		h.connect("spoke1")
-		h.summary("spoke1", healthy())
+		h.join()
 		time.Sleep(time.Minute)
 		before := h.node("spoke1")
 		down.begin()
@@ -380,9 +366,7 @@ func TestAClusterThatFlapsIsWrittenAtTheSpacing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := startHub(t, fake.NewClientset())
 		defer h.stop()
-		h.ensure(spoke1)
-		h.connect("spoke1")
-		h.summary("spoke1", healthy())
+		h.join()
 		time.Sleep(time.Minute)
 		count := h.requests()
 		for range 1000 {
@@ -403,9 +387,7 @@ func TestAClusterThatKeepsFlappingIsReadyAtALimitedRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := startHub(t, fake.NewClientset())
 		defer h.stop()
-		h.ensure(spoke1)
-		h.connect("spoke1")
-		h.summary("spoke1", healthy())
+		h.join()
 		pass(time.Minute)
 		count := h.requests()
 		const lasting = 100 * time.Second
@@ -431,9 +413,7 @@ func TestWhatAClusterSaysOfItsNodesIsWrittenAtARateOfBytes(t *testing.T) {
 		writes := budget.NewWrites(budget.Rate{PerSecond: rate, Burst: burst}, budget.Rate{PerSecond: 1 << 30, Burst: 1 << 30})
 		h := startHub(t, fake.NewClientset(), func(c *Config) { c.Writes = writes })
 		defer h.stop()
-		h.ensure(spoke1)
-		h.connect("spoke1")
-		h.summary("spoke1", healthy())
+		h.join()
 		time.Sleep(time.Minute)
 		count := h.requests()
 		said := healthy()
