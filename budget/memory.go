@@ -28,13 +28,14 @@ type Memory struct {
 	held    map[string]int64 // guarded by mu, without owners that hold nothing
 	sum     int64            // guarded by mu
 	refused uint64           // guarded by mu
-	// freed is closed, and made anew, when something is given back; guarded by mu.
+	// freed is closed when something is given back; guarded by mu, nil while nobody
+	// was refused since.
 	freed chan struct{}
 }
 
 // NewMemory returns a Memory of so many bytes for one owner and for all of them.
 func NewMemory(perOwner, total int64) *Memory {
-	return &Memory{perOwner: min(perOwner, total), total: total, held: map[string]int64{}, freed: make(chan struct{})}
+	return &Memory{perOwner: min(perOwner, total), total: total, held: map[string]int64{}}
 }
 
 // NewGuaranteedMemory is NewMemory where each owner may hold the guaranteed bytes
@@ -65,8 +66,8 @@ func (m *Memory) Refused() uint64 {
 // it. An owner may have many, which share the owner's bound.
 func (m *Memory) Account(owner string) *Account { return &Account{memory: m, owner: owner} }
 
-// try takes n bytes for the owner. What is returned with an error is closed when
-// something was given back.
+// try takes n bytes for the owner. The channel that comes with an error is closed
+// when something is given back.
 func (m *Memory) try(owner string, n int64) (freed <-chan struct{}, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -83,6 +84,9 @@ func (m *Memory) try(owner string, n int64) (freed <-chan struct{}, err error) {
 		return nil, nil
 	}
 	m.refused++
+	if m.freed == nil {
+		m.freed = make(chan struct{})
+	}
 	return m.freed, err
 }
 
@@ -93,8 +97,10 @@ func (m *Memory) giveBack(owner string, n int64) {
 		delete(m.held, owner)
 	}
 	m.sum -= n
-	close(m.freed)
-	m.freed = make(chan struct{})
+	if m.freed != nil {
+		close(m.freed)
+		m.freed = nil
+	}
 }
 
 // Account is what one request, stream or object holds of its owner's memory. It is

@@ -56,3 +56,28 @@ func (s *Slots) Each() int64 {
 	}
 	return s.each
 }
+
+// Share is one slot of a holder's. What says of what it is one, for those who are told
+// that there was none.
+type Share struct {
+	Slots        *Slots
+	Holder, What string
+}
+
+// TakeAll takes one slot for each share, or none at all: then full is the first share
+// that there was no slot for. What was taken is given back by leave, which may be
+// called more than once.
+func TakeAll(shares ...Share) (leave func(), full *Share) {
+	give := func(shares []Share) {
+		for _, s := range shares {
+			s.Slots.Give(s.Holder, 1)
+		}
+	}
+	for i, s := range shares {
+		if !s.Slots.Take(s.Holder, 1) {
+			give(shares[:i])
+			return nil, &shares[i]
+		}
+	}
+	return sync.OnceFunc(func() { give(shares) }), nil
+}

@@ -38,3 +38,36 @@ func TestWithoutSlotsThereAreNoBounds(t *testing.T) {
 	}
 	s.Give("a", 1<<40)
 }
+
+func TestSharesAreTakenTogetherOrNotAtAll(t *testing.T) {
+	users, clusters := NewSlots(10, 2), NewSlots(10, 3)
+	enter := func(user string) (leave func(), full *Share) {
+		return TakeAll(Share{users, user, "of a user"}, Share{nil, user, "of no bounds"}, Share{clusters, "c1", "of a cluster"})
+	}
+	var leaves []func()
+	for _, step := range []struct{ reason, user, full string }{
+		{"within all bounds", "a", ""},
+		{"the last of the user", "a", ""},
+		{"beyond the user's bound", "a", "of a user"},
+		{"another user has its own", "b", ""},
+		{"beyond the cluster's bound", "b", "of a cluster"},
+	} {
+		leave, full := enter(step.user)
+		switch {
+		case full == nil && step.full == "":
+			leaves = append(leaves, leave)
+		case full == nil || full.What != step.full || leave != nil:
+			t.Fatalf("%s: got %+v, want none %q", step.reason, full, step.full)
+		}
+	}
+	if users.used != 3 || clusters.used != 3 {
+		t.Errorf("%d and %d are in use, want what the three have that got all", users.used, clusters.used)
+	}
+	for _, leave := range leaves {
+		leave()
+		leave()
+	}
+	if users.used != 0 || clusters.used != 0 {
+		t.Errorf("all left, twice: %d and %d are in use", users.used, clusters.used)
+	}
+}
