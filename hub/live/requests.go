@@ -34,21 +34,14 @@ func newRequests(l Limits, streams *budget.Slots) *requests {
 func (r *requests) enter(cluster, user string) (leave func(), err error) {
 	// The names of clusters have no slash.
 	pair := cluster + "/" + user
-	if !r.users.Take(pair, 1) {
-		return nil, apierrors.NewTooManyRequests(fmt.Sprintf("cluster %q: too many requests of one user are being carried: limit %d", cluster, r.users.Each()), 1)
+	leave, full := budget.TakeAll(
+		budget.Share{Slots: r.users, Holder: pair, What: "requests of one user"},
+		budget.Share{Slots: r.clusters, Holder: cluster, What: "requests"},
+		budget.Share{Slots: r.streams, Holder: cluster, What: "requests and streams of pods"},
+	)
+	if full != nil {
+		return nil, apierrors.NewTooManyRequests(
+			fmt.Sprintf("cluster %q: too many %s are being carried: limit %d", cluster, full.What, full.Slots.Each()), 1)
 	}
-	if !r.clusters.Take(cluster, 1) {
-		r.users.Give(pair, 1)
-		return nil, apierrors.NewTooManyRequests(fmt.Sprintf("cluster %q: too many requests are being carried: limit %d", cluster, r.clusters.Each()), 1)
-	}
-	if !r.streams.Take(cluster, 1) {
-		r.clusters.Give(cluster, 1)
-		r.users.Give(pair, 1)
-		return nil, apierrors.NewTooManyRequests(fmt.Sprintf("cluster %q: too many requests and streams of pods are being carried: limit %d", cluster, r.streams.Each()), 1)
-	}
-	return func() {
-		r.streams.Give(cluster, 1)
-		r.clusters.Give(cluster, 1)
-		r.users.Give(pair, 1)
-	}, nil
+	return leave, nil
 }

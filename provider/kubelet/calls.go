@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"net/http"
-	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -47,13 +46,6 @@ func newCalls(doors *budget.Slots) calls {
 	}
 }
 
-// share is one slot of a holder's.
-type share struct {
-	slots  *budget.Slots
-	holder string
-	what   string
-}
-
 // enterPod counts a call of a pod until leave is called, which may be more than once.
 // The error is a refusal (429).
 func (c calls) enterPod(node string, pod *corev1.Pod, log bool) (leave func(), err error) {
@@ -61,37 +53,30 @@ func (c calls) enterPod(node string, pod *corev1.Pod, log bool) (leave func(), e
 	// No part of the name has a slash.
 	namespace := cluster + "/" + pod.Namespace
 	name := namespace + "/" + pod.Name
-	shares := []share{
-		{c.pods, name, "streams of one pod are open"},
-		{c.namespaces, namespace, "streams of pods of one namespace are open"},
-		{c.clusters, cluster, "streams of pods are open"},
-		{c.doors, cluster, "streams of users are open"},
+	shares := []budget.Share{
+		{Slots: c.pods, Holder: name, What: "streams of one pod are open"},
+		{Slots: c.namespaces, Holder: namespace, What: "streams of pods of one namespace are open"},
+		{Slots: c.clusters, Holder: cluster, What: "streams of pods are open"},
+		{Slots: c.doors, Holder: cluster, What: "streams of users are open"},
 	}
 	if log {
-		shares = append(shares, share{c.logs, name, "logs of one pod are being read"})
+		shares = append(shares, budget.Share{Slots: c.logs, Holder: name, What: "logs of one pod are being read"})
 	}
-	return take(cluster, shares)
+	return take(cluster, shares...)
 }
 
 // enterFigures is enterPod for an answer with figures.
 func (c calls) enterFigures(node string) (leave func(), err error) {
 	cluster, _ := wire.ParseNodeName(node)
-	return take(cluster, []share{{c.figures, cluster, "figures are being read"}})
+	return take(cluster, budget.Share{Slots: c.figures, Holder: cluster, What: "figures are being read"})
 }
 
-// take takes all shares or none.
-func take(cluster string, shares []share) (leave func(), err error) {
-	give := func(shares []share) {
-		for _, s := range shares {
-			s.slots.Give(s.holder, 1)
-		}
+// take takes all shares or none. The error is a refusal (429).
+func take(cluster string, shares ...budget.Share) (leave func(), err error) {
+	leave, full := budget.TakeAll(shares...)
+	if full != nil {
+		return nil, &refusal{http.StatusTooManyRequests,
+			fmt.Sprintf("cluster %q: too many %s: limit %d", cluster, full.What, full.Slots.Each())}
 	}
-	for i, s := range shares {
-		if !s.slots.Take(s.holder, 1) {
-			give(shares[:i])
-			return nil, &refusal{http.StatusTooManyRequests,
-				fmt.Sprintf("cluster %q: too many %s: limit %d", cluster, s.what, s.slots.Each())}
-		}
-	}
-	return sync.OnceFunc(func() { give(shares) }), nil
+	return leave, nil
 }
