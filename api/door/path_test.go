@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"path"
+	"slices"
 	"strings"
 	"testing"
 
@@ -187,6 +188,43 @@ func TestUpgradeOf(t *testing.T) {
 			got, err := UpgradeOf(r)
 			if got != tc.want || !errors.Is(err, tc.err) {
 				t.Errorf("%s: UpgradeOf = %q, %v; want %q, %v", tc.reason, got, err, tc.want, tc.err)
+			}
+		})
+	}
+}
+
+func TestSetSocketProtocolsLeavesTokensOut(t *testing.T) {
+	const token = "base64url.bearer.authorization.k8s.io.cm9vdA"
+	cases := map[string]struct {
+		reason string
+		lines  []string
+		want   []string
+	}{
+		"none":             {reason: "an upgrade need not offer any"},
+		"no token":         {reason: "the order says what is preferred", lines: []string{"v5.channel.k8s.io, v4.channel.k8s.io"}, want: []string{"v5.channel.k8s.io, v4.channel.k8s.io"}},
+		"a token":          {reason: "it is for the hub", lines: []string{token + ", v5.channel.k8s.io"}, want: []string{"v5.channel.k8s.io"}},
+		"nothing else":     {reason: "an empty list would offer the empty protocol", lines: []string{token}},
+		"two lines":        {reason: "a list may be split", lines: []string{"v5.channel.k8s.io", token, "v4.channel.k8s.io"}, want: []string{"v5.channel.k8s.io, v4.channel.k8s.io"}},
+		"two tokens":       {reason: "the hub takes the first, and both may be good", lines: []string{token + "," + token + ",v5.channel.k8s.io"}, want: []string{"v5.channel.k8s.io"}},
+		"spelt otherwise":  {reason: "a cluster may read it all the same", lines: []string{"BASE64URL.Bearer.authorization.k8s.io.cm9vdA, v5.channel.k8s.io"}, want: []string{"v5.channel.k8s.io"}},
+		"an empty token":   {reason: "it is none that a cluster should see", lines: []string{"base64url.bearer.authorization.k8s.io., v5.channel.k8s.io"}, want: []string{"v5.channel.k8s.io"}},
+		"not quite":        {reason: "it is another protocol", lines: []string{"base64url.bearer.authorization.k8s.io"}, want: []string{"base64url.bearer.authorization.k8s.io"}},
+		"a tab, no blanks": {reason: "both are white space", lines: []string{"v5.channel.k8s.io,\t" + token}, want: []string{"v5.channel.k8s.io"}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			from := http.Header{}
+			if tc.lines != nil {
+				from["Sec-Websocket-Protocol"] = tc.lines
+			}
+			to := http.Header{"Sec-Websocket-Protocol": {"of an earlier request"}}
+			SetSocketProtocols(to, from)
+			SetSocketProtocols(from, from)
+			for of, h := range map[string]http.Header{"another header": to, "the same header": from} {
+				got, ok := h["Sec-Websocket-Protocol"]
+				if !slices.Equal(got, tc.want) || ok != (tc.want != nil) {
+					t.Errorf("%s: %s offers %q, want %q", tc.reason, of, got, tc.want)
+				}
 			}
 		})
 	}

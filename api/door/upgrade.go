@@ -4,15 +4,32 @@
 package door
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"strings"
+	"time"
 )
 
 // ErrUpgrade is wrapped by the errors of Upgrade. The request must be refused
 // with 400: a reader behind this one might take it for an upgrade.
 var ErrUpgrade = errors.New("request is not a well-formed upgrade")
+
+const (
+	// switchTimeout is how long a cluster may take to answer an upgrade.
+	switchTimeout = 30 * time.Second
+	// maxSwitchHeader bounds the header of that answer, in bytes, together with
+	// those of all 1xx answers before it, which are dropped.
+	maxSwitchHeader = 256 << 10
+
+	socketProtocolHeader = "Sec-Websocket-Protocol"
+	// bearerProtocol begins the element of Sec-WebSocket-Protocol in which a
+	// browser, which can set no other header, sends a token
+	// (k8s.io/apiserver/pkg/authentication/request/websocket).
+	bearerProtocol = "base64url.bearer.authorization.k8s.io." //nolint:gosec // the name of a protocol, and no token
+)
 
 // hopByHop are the headers of one connection, in canonical form.
 var hopByHop = []string{
@@ -94,4 +111,43 @@ func KeepUpgrade(h http.Header, protocol string) {
 	}
 	h["Connection"] = []string{"Upgrade"}
 	h["Upgrade"] = []string{protocol}
+}
+
+// SocketProtocols returns the protocols that a WebSocket offers in h, but for bearer
+// tokens.
+func SocketProtocols(h http.Header) []string {
+	var protocols []string
+	for _, line := range h[socketProtocolHeader] {
+		for protocol := range strings.SplitSeq(line, ",") {
+			protocol = strings.TrimSpace(protocol)
+			if len(protocol) < len(bearerProtocol) || !strings.EqualFold(protocol[:len(bearerProtocol)], bearerProtocol) {
+				protocols = append(protocols, protocol)
+			}
+		}
+	}
+	return protocols
+}
+
+// SetSocketProtocols has to offer the SocketProtocols of from and no others; the two
+// may be the same header. The hub takes out the token by which it authenticated the
+// caller; where another credential did, a token would reach the cluster, which could
+// use it at the hub.
+func SetSocketProtocols(to, from http.Header) {
+	protocols := SocketProtocols(from)
+	delete(to, socketProtocolHeader)
+	if len(protocols) > 0 {
+		to[socketProtocolHeader] = []string{strings.Join(protocols, ", ")}
+	}
+}
+
+// SwitchTransport makes a transport for one upgrade to a cluster, over the connection
+// that dial returns. What the cluster answers is bounded in time and size.
+func SwitchTransport(dial func(context.Context) (net.Conn, error)) *http.Transport {
+	return &http.Transport{
+		DialContext:            func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
+		ResponseHeaderTimeout:  switchTimeout,
+		MaxResponseHeaderBytes: maxSwitchHeader,
+		DisableKeepAlives:      true,
+		DisableCompression:     true,
+	}
 }

@@ -13,7 +13,6 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"strings"
-	"time"
 
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -32,15 +31,6 @@ const (
 	proxySubresource = "proxy"
 	// kubeDoor is the agent's door to the API server of its cluster.
 	kubeDoor = "kube"
-	// switchTimeout is how long a cluster may take to answer an upgrade.
-	switchTimeout = 30 * time.Second
-	// maxSwitchHeader bounds the header of that answer, in bytes, together with
-	// those of all 1xx answers before it, which are dropped.
-	maxSwitchHeader = 256 << 10
-	// bearerProtocol begins the element of Sec-WebSocket-Protocol in which a
-	// browser, which can set no other header, sends a token
-	// (k8s.io/apiserver/pkg/authentication/request/websocket).
-	bearerProtocol = "base64url.bearer.authorization.k8s.io." //nolint:gosec // the name of a protocol, and no token
 )
 
 // proxy serves clusters/proxy. The chain before it has authenticated the
@@ -222,30 +212,10 @@ func assert(ctx context.Context, h http.Header, p principal.Principal) {
 			delete(h, k)
 		}
 	}
-	dropBearerProtocol(h)
+	door.SetSocketProtocols(h, h)
 	principal.Set(h, p)
 	if id, ok := audit.AuditIDFrom(ctx); ok {
 		h["Audit-Id"] = []string{string(id)}
-	}
-}
-
-// dropBearerProtocol removes tokens from the protocols that a WebSocket offers.
-// The chain takes out the one by which it authenticated the caller; where another
-// credential did, a token would reach the cluster, which could use it at the hub.
-func dropBearerProtocol(h http.Header) {
-	const key = "Sec-Websocket-Protocol"
-	var kept []string
-	for _, line := range h[key] {
-		for protocol := range strings.SplitSeq(line, ",") {
-			protocol = strings.TrimSpace(protocol)
-			if len(protocol) < len(bearerProtocol) || !strings.EqualFold(protocol[:len(bearerProtocol)], bearerProtocol) {
-				kept = append(kept, protocol)
-			}
-		}
-	}
-	delete(h, key)
-	if len(kept) > 0 {
-		h[key] = []string{strings.Join(kept, ", ")}
 	}
 }
 
@@ -292,15 +262,9 @@ func (p *proxy) upgrade(w http.ResponseWriter, r *http.Request, pass *passage) {
 	out.Body = nil
 	door.KeepUpgrade(out.Header, pass.protocol)
 	pass.address(out)
-	stream := passable{switches: true, RoundTripper: &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return pass.session.Dial(ctx, kubeDoor)
-		},
-		ResponseHeaderTimeout:  switchTimeout,
-		MaxResponseHeaderBytes: maxSwitchHeader,
-		DisableKeepAlives:      true,
-		DisableCompression:     true,
-	}}
+	stream := passable{switches: true, RoundTripper: door.SwitchTransport(func(ctx context.Context) (net.Conn, error) {
+		return pass.session.Dial(ctx, kubeDoor)
+	})}
 	if err := door.Exchange(w, out, stream); err != nil {
 		p.broken(w, r, pass, err)
 	}

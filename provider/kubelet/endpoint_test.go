@@ -139,6 +139,15 @@ func TestAnUpgradeThatFails(t *testing.T) {
 				_ = conn.Close()
 			}, 502, `backend did not switch to the protocol asked for: asked for "websocket", got "h2c"`,
 		},
+		"a large header": {
+			"it is held in memory before it is passed on", "GET " + execPath + "&output=1",
+			func(w http.ResponseWriter, _ *http.Request) {
+				conn, _, _ := http.NewResponseController(w).Hijack()
+				_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
+					strings.Repeat("Link: "+strings.Repeat("a", 1<<10)+"\r\n", 300)+"\r\n")
+				_ = conn.Close()
+			}, 502, "net/http: HTTP/1.x transport connection broken: net/http: server response headers exceeded 262144 bytes; aborted",
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -148,7 +157,7 @@ func TestAnUpgradeThatFails(t *testing.T) {
 			}
 			if tc.serve != nil {
 				s.checkAsked(t, http.MethodGet, "exec", url.Values{"container": {"main"}, "command": {"sh", "-c", "a & b"}, "stdout": {"true"}})
-				if got := s.one(t).Header[socketProtocolHeader]; len(got) != 1 || got[0] != "v4.channel.k8s.io" {
+				if got := s.one(t).Header["Sec-Websocket-Protocol"]; len(got) != 1 || got[0] != "v4.channel.k8s.io" {
 					t.Errorf("protocols %q were offered", got)
 				}
 			}

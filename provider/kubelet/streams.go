@@ -13,7 +13,6 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -23,7 +22,6 @@ import (
 
 const (
 	streamProtocolHeader = "X-Stream-Protocol-Version"
-	socketProtocolHeader = "Sec-Websocket-Protocol"
 
 	protocolSPDY      = "SPDY/3.1"
 	protocolWebSocket = "websocket"
@@ -31,17 +29,13 @@ const (
 	// tunnelledPrefix begins the WebSocket protocols that carry SPDY, whose ports
 	// are stated stream by stream.
 	tunnelledPrefix = "SPDY/3.1+"
-	// tokenPrefix begins a WebSocket protocol that is a credential for the hub.
-	tokenPrefix = "base64url.bearer.authorization.k8s.io." //nolint:gosec // none itself
-
-	// switchTimeout is how long a cluster may take to answer an upgrade.
-	switchTimeout = 30 * time.Second
 )
 
 // negotiation are the headers of an upgrade that concern the two ends alone, and
-// those that let it be found in their logs. No other is forwarded.
+// those that let it be found in their logs. No other is forwarded, but for the
+// protocols of a WebSocket.
 var negotiation = []string{
-	streamProtocolHeader, socketProtocolHeader, "Sec-Websocket-Key", "Sec-Websocket-Version", "Sec-Websocket-Extensions",
+	streamProtocolHeader, "Sec-Websocket-Key", "Sec-Websocket-Version", "Sec-Websocket-Extensions",
 	"User-Agent", "Audit-Id", "Traceparent", "Tracestate",
 }
 
@@ -158,25 +152,12 @@ func portQuery(r *http.Request) (url.Values, error) {
 }
 
 func tunnelled(h http.Header) bool {
-	for _, protocol := range socketProtocols(h) {
+	for _, protocol := range door.SocketProtocols(h) {
 		if strings.HasPrefix(protocol, tunnelledPrefix) {
 			return true
 		}
 	}
 	return false
-}
-
-// socketProtocols are the WebSocket protocols that h offers, but for credentials.
-func socketProtocols(h http.Header) []string {
-	var protocols []string
-	for _, list := range h[socketProtocolHeader] {
-		for protocol := range strings.SplitSeq(list, ",") {
-			if protocol = strings.TrimSpace(protocol); !strings.HasPrefix(protocol, tokenPrefix) {
-				protocols = append(protocols, protocol)
-			}
-		}
-	}
-	return protocols
 }
 
 // call is what is asked of a pod in the cluster.
@@ -249,10 +230,7 @@ func negotiate(to, from http.Header) {
 			to[name] = values
 		}
 	}
-	delete(to, socketProtocolHeader)
-	if protocols := socketProtocols(from); len(protocols) > 0 {
-		to[socketProtocolHeader] = []string{strings.Join(protocols, ", ")}
-	}
+	door.SetSocketProtocols(to, from)
 }
 
 // broken answers when the cluster gave no answer.
@@ -280,12 +258,7 @@ func (l *line) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	l.held = hold(r.Context())
-	res, err := (&http.Transport{
-		DialContext:           func(context.Context, string, string) (net.Conn, error) { return conn, nil },
-		ResponseHeaderTimeout: switchTimeout,
-		DisableKeepAlives:     true,
-		DisableCompression:    true,
-	}).RoundTrip(r)
+	res, err := door.SwitchTransport(func(context.Context) (net.Conn, error) { return conn, nil }).RoundTrip(r)
 	if err != nil {
 		abort(conn) // nobody has, if r was not sent
 		return nil, err
