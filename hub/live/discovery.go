@@ -13,7 +13,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -96,24 +95,19 @@ func discover(ctx context.Context, cluster string, s Session, caller principal.P
 	return c, nil
 }
 
-// complete reads the group versions that were listed without their resources.
+// complete reads the group versions that were listed without their resources, up to
+// the first error.
 func (d *discovery) complete(ctx context.Context, versions []*version) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	var next atomic.Int64
-	var workers sync.WaitGroup
-	for range min(discoveryConcurrency, len(versions)) {
-		workers.Go(func() {
-			for i := next.Add(1) - 1; int(i) < len(versions) && ctx.Err() == nil; i = next.Add(1) - 1 {
-				if v := versions[i]; !v.read {
-					if err := d.readVersion(ctx, v); err != nil {
-						cancel(err)
-					}
-				}
-			}
-		})
-	}
-	workers.Wait()
+	inParallel(discoveryConcurrency, len(versions), func(i int) {
+		if versions[i].read || ctx.Err() != nil {
+			return
+		}
+		if err := d.readVersion(ctx, versions[i]); err != nil {
+			cancel(err)
+		}
+	})
 	return context.Cause(ctx)
 }
 

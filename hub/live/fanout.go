@@ -27,7 +27,7 @@ func (s *viewStorage) fanOut(ctx context.Context, q *question, t *turn) livev1al
 	views := make([]*livev1alpha1.ClusterView, len(selected))
 	// Equal shares, so that the answer does not depend on who comes first.
 	limit := min(s.limits.ViewBytes, s.limits.ViewTotalBytes/int64(max(1, len(selected))))
-	s.inParallel(len(selected), func(i int) { views[i] = s.askIfAllowed(ctx, selected[i], q, t, limit) })
+	inParallel(s.limits.ViewConcurrency, len(selected), func(i int) { views[i] = s.askIfAllowed(ctx, selected[i], q, t, limit) })
 
 	forbidden := s.forbiddenBeside(ctx, selected)
 	allowed := make([]livev1alpha1.ClusterView, 0, len(views))
@@ -41,18 +41,18 @@ func (s *viewStorage) fanOut(ctx context.Context, q *question, t *turn) livev1al
 	return summarize(allowed, forbidden)
 }
 
-// inParallel calls f for each of n, for a few at once.
-func (s *viewStorage) inParallel(n int, f func(i int)) {
+// inParallel calls f for each of n, for as many at once as there are workers.
+func inParallel(workers, n int, f func(i int)) {
 	var next atomic.Int64
-	var workers sync.WaitGroup
-	for range min(s.limits.ViewConcurrency, n) {
-		workers.Go(func() {
+	var running sync.WaitGroup
+	for range min(workers, n) {
+		running.Go(func() {
 			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
 				f(i)
 			}
 		})
 	}
-	workers.Wait()
+	running.Wait()
 }
 
 // forbiddenBeside is the number of clusters that were not selected and that the
@@ -69,7 +69,7 @@ func (s *viewStorage) forbiddenBeside(ctx context.Context, selected []string) in
 		return found
 	})
 	var forbidden atomic.Int32
-	s.inParallel(len(rest), func(i int) {
+	inParallel(s.limits.ViewConcurrency, len(rest), func(i int) {
 		if allowed, err := s.mayView(ctx, s.counting, rest[i]); !allowed || err != nil {
 			forbidden.Add(1)
 		}
