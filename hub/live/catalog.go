@@ -108,9 +108,9 @@ func (c *catalogs) get(ctx context.Context, cluster string, s Session, caller pr
 	if known, _ = c.known(cluster); known.serves(s, stale) {
 		return known, nil
 	}
-	account := c.memory.Account(cluster)
-	defer account.Close()
-	fresh, err := discover(ctx, cluster, s, caller, account)
+	held := holding{cluster: c.memory.Account(cluster)}
+	defer held.close()
+	fresh, err := discover(ctx, cluster, s, caller, held)
 	if err != nil {
 		return nil, err
 	}

@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/spokelet/spokelet/api/principal"
-	"github.com/spokelet/spokelet/budget"
 )
 
 // What a cluster's discovery may cost. Documents are read piece by piece,
@@ -54,7 +53,7 @@ type discovery struct {
 	cluster   string
 	session   Session
 	caller    principal.Principal
-	account   *budget.Account
+	held      holding
 	left      atomic.Int64 // bytes
 	versions  int
 	resources atomic.Int64
@@ -65,10 +64,10 @@ type discovery struct {
 // cannot be read, as those of an extension that is down, are left out, and so is
 // what has a name that Kubernetes does not allow: one odd extension does not keep
 // callers from all that a cluster serves. Errors are those of the session, an
-// APIStatus or wrap errDiscovery or errHeld. What is read is on the account, which
+// APIStatus or wrap errDiscovery or errHeld. What is read is on the holding, which
 // the caller closes.
-func discover(ctx context.Context, cluster string, s Session, caller principal.Principal, account *budget.Account) (*catalog, error) {
-	d := &discovery{cluster: cluster, session: s, caller: caller, account: account}
+func discover(ctx context.Context, cluster string, s Session, caller principal.Principal, held holding) (*catalog, error) {
+	d := &discovery{cluster: cluster, session: s, caller: caller, held: held}
 	d.left.Store(maxDiscovery)
 	var versions []*version
 	for _, path := range []string{"/api", "/apis"} {
@@ -321,8 +320,8 @@ func (d *discovery) keep(into *[]resource, r resource, verbs []string) error {
 	if d.size.Add(size) > maxCatalog {
 		return fmt.Errorf("%w: resources of more than %d bytes", errDiscovery, maxCatalog)
 	}
-	if err := d.account.Grow(size); err != nil {
-		return fmt.Errorf("%w: %w", errHeld, err)
+	if err := d.held.grow(size); err != nil {
+		return err
 	}
 	*into = append(*into, r)
 	return nil
@@ -339,10 +338,10 @@ func (d *discovery) get(ctx context.Context, path, accept string, read func(*jso
 		Proto:  "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 	}).WithContext(ctx)
 	assert(ctx, req.Header, d.caller)
-	if err := d.account.Grow(documentCost); err != nil {
-		return fmt.Errorf("%w: %w", errHeld, err)
+	if err := d.held.grow(documentCost); err != nil {
+		return err
 	}
-	defer d.account.Shrink(documentCost)
+	defer d.held.shrink(documentCost)
 	res, err := d.session.RoundTrip(req)
 	if err != nil {
 		return err

@@ -113,7 +113,7 @@ func TestDiscoveryReadsBothForms(t *testing.T) {
 	}
 	for form, session := range map[string]*documents{"group versions one by one": listed, "all in two documents": whole} {
 		t.Run(form, func(t *testing.T) {
-			got, err := discover(t.Context(), "c1", session, alice(), nil)
+			got, err := discover(t.Context(), "c1", session, alice(), holding{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -179,7 +179,7 @@ func TestDiscoveryIsBounded(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			session := &documents{bodies: tc.bodies}
-			_, err := discover(t.Context(), "c1", session, alice(), nil)
+			_, err := discover(t.Context(), "c1", session, alice(), holding{})
 			if !errors.Is(err, errDiscovery) || !strings.HasSuffix(err.Error(), tc.want) {
 				t.Errorf("%s: error %v, want that of %s", tc.reason, err, tc.want)
 			}
@@ -195,7 +195,7 @@ func TestDiscoveryAtItsBoundsIsRead(t *testing.T) {
 	for i := range maxVersions {
 		bodies[fmt.Sprintf("/apis/x.io/v%d", i)] = `{"resources":[` + repeat(maxResources/maxVersions, func(int) string { return thing }) + `]}`
 	}
-	c, err := discover(t.Context(), "c1", &documents{bodies: bodies}, alice(), nil)
+	c, err := discover(t.Context(), "c1", &documents{bodies: bodies}, alice(), holding{})
 	if err != nil || len(c.resources) != maxResources {
 		t.Errorf("%d resources, %v; want %d", len(c.resources), err, maxResources)
 	}
@@ -206,7 +206,7 @@ func TestDiscoveryAsksForAFewDocumentsAtOnce(t *testing.T) {
 		session := &documents{bodies: map[string]string{"/api": noCore, "/apis": groups(100)}, gate: make(chan struct{})}
 		done := make(chan error, 1)
 		go func() {
-			_, err := discover(t.Context(), "c1", session, alice(), nil)
+			_, err := discover(t.Context(), "c1", session, alice(), holding{})
 			done <- err
 		}()
 		for range 102 {
@@ -253,7 +253,7 @@ func FuzzDiscovery(f *testing.F) {
 	f.Add(`{"versions":[null,{}]}`, `{"groups":[[]]}`, `{"resources":{}}`)
 	f.Fuzz(func(t *testing.T, api, apis, list string) {
 		bodies := map[string]string{"/api": api, "/apis": apis, "/api/v1": list, "/apis/x.io/v1": list}
-		c, err := discover(t.Context(), "c1", &documents{bodies: bodies}, alice(), nil)
+		c, err := discover(t.Context(), "c1", &documents{bodies: bodies}, alice(), holding{})
 		if err != nil {
 			return
 		}

@@ -11,7 +11,8 @@ import (
 
 // holding is what one answer takes of memory, from the first byte that is read until
 // the last is written: on the account of its caller, and on that of the cluster,
-// which chooses how much there is to read.
+// which chooses how much there is to read. A catalog, which is read for all callers,
+// is on the cluster's alone. An account that is nil has no bounds.
 type holding struct{ caller, cluster *budget.Account }
 
 // grow takes n more bytes, or none and an error that wraps errHeld.

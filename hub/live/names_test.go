@@ -60,7 +60,7 @@ func TestAResourceWithANameThatKubernetesDoesNotAllowIsLeftOut(t *testing.T) {
 				want = 2
 			}
 			for form, session := range map[string]*documents{"listed": listed, "aggregated": aggregated} {
-				c, err := discover(t.Context(), "c1", session, alice(), nil)
+				c, err := discover(t.Context(), "c1", session, alice(), holding{})
 				if err != nil || len(c.resources) != want {
 					t.Errorf("%s: %s: %d resources, %v; want %d", tc.reason, form, len(c.resources), err, want)
 					continue
