@@ -113,11 +113,20 @@ func (h *hub) addWorks(context.Context) error {
 	return works.SetupWithManager(h.mgr)
 }
 
-// addPods makes what keeps the pods of the virtual nodes.
-func (h *hub) addPods(context.Context) error {
+// nodeAddress is that of all virtual nodes and their pods.
+func (h *hub) nodeAddress() (netip.Addr, error) {
 	address, err := netip.ParseAddr(h.opts.Config.Nodes.Address)
 	if err != nil {
-		return fmt.Errorf("nodes.address: %w", err)
+		return netip.Addr{}, fmt.Errorf("nodes.address: %w", err)
+	}
+	return address, nil
+}
+
+// addPods makes what keeps the pods of the virtual nodes.
+func (h *hub) addPods(context.Context) error {
+	address, err := h.nodeAddress()
+	if err != nil {
+		return err
 	}
 	pods, err := pod.New(pod.Config{
 		Client:     h.kube,
@@ -143,9 +152,9 @@ func (h *hub) addPods(context.Context) error {
 // addNodes makes the virtual nodes, their kubelet endpoints, and what feeds
 // them.
 func (h *hub) addNodes(ctx context.Context) error {
-	address, err := netip.ParseAddr(h.opts.Config.Nodes.Address)
+	address, err := h.nodeAddress()
 	if err != nil {
-		return fmt.Errorf("nodes.address: %w", err)
+		return err
 	}
 	endpoints, err := h.kubelets(ctx, address)
 	if err != nil {
@@ -207,7 +216,7 @@ func (h *hub) summary(cluster string, r resource.Resource) {
 		func(s wire.NodeSummary) { h.nodes.Summary(cluster, s) },
 		func(s registration.Summary) { h.register.UpdateSummary(cluster, s) })
 	if err != nil {
-		h.refused(err, "node summary was refused", cluster)
+		h.logRefused(err, "node summary was refused", cluster)
 	}
 }
 
@@ -215,14 +224,14 @@ func (h *hub) summary(cluster string, r resource.Resource) {
 func (h *hub) group(cluster string, r resource.Resource) {
 	s, err := wire.DecodeNodeGroup(r.Key, r.Body)
 	if err != nil {
-		h.refused(err, "summary of a group of nodes was refused", cluster)
+		h.logRefused(err, "summary of a group of nodes was refused", cluster)
 		return
 	}
 	h.nodes.Group(cluster, r.Key, s)
 }
 
-// refused logs what is wrong with what a cluster says, now and then.
-func (h *hub) refused(err error, message, cluster string) {
+// logRefused logs what is wrong with what a cluster says, now and then.
+func (h *hub) logRefused(err error, message, cluster string) {
 	if h.complaints.Allow(cluster) {
 		h.opts.Logger.Error(err, message, "cluster", cluster)
 	}

@@ -102,11 +102,9 @@ type splitSession struct {
 	label string
 }
 
-var _ kubelet.Dialer = splitSession{}
-
 // RoundTrip sends a request with the label.
 func (s splitSession) RoundTrip(r *http.Request) (*http.Response, error) {
-	if s.label != "" && r.URL.Host == "node" {
+	if s.label != "" && r.URL.Host == tunnel.DoorNode {
 		r = r.Clone(r.Context())
 		r.Header.Set(wire.SplitLabelHeader, s.label)
 	}

@@ -37,9 +37,9 @@ func (r *Reconciler) patchStatus(ctx context.Context, record *clusterv1.ManagedC
 	if equality.Semantic.DeepEqual(before.Status, record.Status) {
 		return nil
 	}
+	r.spend(record)
 	// The lock is for the list of conditions: a merge patch replaces it whole,
 	// and other controllers keep conditions of their own there.
-	r.spend(record)
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	return r.config.Client.Status().Patch(ctx, record, patch)
 }
