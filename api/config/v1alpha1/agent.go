@@ -207,7 +207,7 @@ func (c *AgentConfiguration) Default() {
 
 // Validate reports everything that is wrong, joined.
 func (c *AgentConfiguration) Validate() error {
-	errs := []error{
+	return errors.Join(
 		checkLabel("cluster", c.Cluster),
 		checkLabel("namespace", c.Namespace),
 		checkHostPort("hub.address", c.Hub.Address),
@@ -222,19 +222,19 @@ func (c *AgentConfiguration) Validate() error {
 		checkLimit("work.maxJSONRawLength", c.Work.MaxJSONRawLength, maxJSONRawLength),
 		checkAgentID("work.agentID", c.Work.AgentID),
 		checkSplitLabel("node.splitLabel", c.Node.SplitLabel),
-	}
-	errs = append(errs, c.Kube.checkGroups())
-	for _, ns := range c.Kube.Namespaces {
-		errs = append(errs, checkLabel("kube.namespaces", ns))
-	}
-	for _, ns := range c.Work.Namespaces {
-		errs = append(errs, checkLabel("work.namespaces", ns))
-	}
-	for _, text := range c.Pods.Annotations {
-		errs = append(errs, checkAnnotation("pods.annotations", text))
-	}
-	for _, ns := range c.Pods.Namespaces {
-		errs = append(errs, checkLabel("pods.namespaces", ns))
+		c.Kube.checkGroups(),
+		checkEach(checkLabel, "kube.namespaces", c.Kube.Namespaces),
+		checkEach(checkLabel, "work.namespaces", c.Work.Namespaces),
+		checkEach(checkAnnotation, "pods.annotations", c.Pods.Annotations),
+		checkEach(checkLabel, "pods.namespaces", c.Pods.Namespaces),
+	)
+}
+
+// checkEach has check look at every value of a list.
+func checkEach(check func(field, value string) error, field string, values []string) error {
+	var errs []error
+	for _, value := range values {
+		errs = append(errs, check(field, value))
 	}
 	return errors.Join(errs...)
 }

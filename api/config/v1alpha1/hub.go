@@ -239,16 +239,11 @@ func (c *HubPodsConfiguration) validateNamespaces() []error {
 	if c.Tokens == HubTokensHub && len(c.TokenNamespaces) == 0 {
 		errs = append(errs, errNoTokenNamespaces)
 	}
-	for _, ns := range c.TokenNamespaces {
-		errs = append(errs, checkLabel("pods.tokenNamespaces", ns))
-	}
+	errs = append(errs, checkEach(checkLabel, "pods.tokenNamespaces", c.TokenNamespaces))
 	if slices.Equal(c.Namespaces, []string{allNamespaces}) {
 		return errs
 	}
-	for _, ns := range c.Namespaces {
-		errs = append(errs, checkLabel("pods.namespaces", ns))
-	}
-	return errs
+	return append(errs, checkEach(checkLabel, "pods.namespaces", c.Namespaces))
 }
 
 func checkOneOf[T ~string](field string, value T, known ...T) error {
