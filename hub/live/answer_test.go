@@ -22,8 +22,8 @@ const podList = `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersio
 
 func body(s string) io.ReadCloser { return io.NopCloser(strings.NewReader(s)) }
 
-// readFree reads an answer on no account.
-func (q *question) readFree(answer string, limit int64, r resource) (*livev1alpha1.ClusterView, error) {
+// readUnaccounted reads an answer on no account.
+func (q *question) readUnaccounted(answer string, limit int64, r resource) (*livev1alpha1.ClusterView, error) {
 	return q.read(body(answer), limit, holding{}, r)
 }
 
@@ -84,7 +84,7 @@ func TestReadAnswer(t *testing.T) {
 				limit = 1 << 20
 			}
 			q := &question{name: tc.name, output: tc.output}
-			got, err := q.readFree(tc.answer, limit, pods)
+			got, err := q.readUnaccounted(tc.answer, limit, pods)
 			if err != nil {
 				t.Fatalf("%s: %v", tc.reason, err)
 			}
@@ -111,13 +111,13 @@ func TestReadAnswerFailsWhenItWasCut(t *testing.T) {
 	errBoom := errors.New("boom")
 	for n := range len(podList) {
 		q := &question{}
-		if _, err := q.readFree(podList[:n], 1<<20, resource{}); err == nil {
+		if _, err := q.readUnaccounted(podList[:n], 1<<20, resource{}); err == nil {
 			t.Errorf("a list that ends at byte %d is complete", n)
 		}
 	}
 	for n := range len(object) {
 		q := &question{name: "a"}
-		if _, err := q.readFree(object[:n], 1<<20, resource{}); err == nil {
+		if _, err := q.readUnaccounted(object[:n], 1<<20, resource{}); err == nil {
 			t.Errorf("an object that ends at byte %d is complete", n)
 		}
 	}
@@ -126,7 +126,7 @@ func TestReadAnswerFailsWhenItWasCut(t *testing.T) {
 	if _, err := (&question{}).read(broken, 1<<20, holding{}, resource{}); !errors.Is(err, errBoom) {
 		t.Errorf("error = %v, want that of the connection", err)
 	}
-	if _, err := (&question{name: "a"}).readFree(object, 10, resource{}); !errors.Is(err, errTooLarge) {
+	if _, err := (&question{name: "a"}).readUnaccounted(object, 10, resource{}); !errors.Is(err, errTooLarge) {
 		t.Errorf("error = %v, want that an object is too large", err)
 	}
 }
@@ -141,7 +141,7 @@ func FuzzReadAnswer(f *testing.F) {
 		if table {
 			q.output = livev1alpha1.OutputTable
 		}
-		view, err := q.readFree(answer, limit, resource{gv: schema.GroupVersion{Version: "v1"}, kind: "Pod"})
+		view, err := q.readUnaccounted(answer, limit, resource{gv: schema.GroupVersion{Version: "v1"}, kind: "Pod"})
 		if err != nil {
 			return
 		}
@@ -160,7 +160,7 @@ func BenchmarkReadAnswer(b *testing.B) {
 	b.SetBytes(int64(len(answer)))
 	for b.Loop() {
 		q := &question{}
-		if v, err := q.readFree(answer, 1<<20, resource{kind: "Pod"}); err != nil || v.ItemCount != 1000 {
+		if v, err := q.readUnaccounted(answer, 1<<20, resource{kind: "Pod"}); err != nil || v.ItemCount != 1000 {
 			b.Fatal(fmt.Sprint(v, err))
 		}
 	}

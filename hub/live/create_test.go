@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -65,9 +64,13 @@ func TestAQuestionIsReadInFullOrRefused(t *testing.T) {
 }
 
 // shortOfAByte begins a question and never sends its last byte.
-func shortOfAByte(user string) string {
+func shortOfAByte(user string) string { return rawQuestion(user, len(podsQuestion)+1) }
+
+// rawQuestion is a request of HTTP/1.1 with a question that is said to have so many
+// bytes.
+func rawQuestion(user string, length int) string {
 	return fmt.Sprintf("POST %s/namespaces/c1/viewworks HTTP/1.1\r\nHost: hub\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
-		livePath, user, len(podsQuestion)+1, podsQuestion)
+		livePath, user, length, podsQuestion)
 }
 
 // TestBodiesThatNeverEndTakeTheTurnsOfTheirOwnUser has one user send more of them
@@ -158,7 +161,7 @@ func TestTheDeadlineOfABodyEndsWithIt(t *testing.T) {
 	})}}, anything, limits)
 	second := make(chan error, 1)
 	go func() {
-		_, br := s.dial(t, strings.TrimSuffix(strings.Replace(shortOfAByte("bob"), strconv.Itoa(len(podsQuestion)+1), strconv.Itoa(len(podsQuestion)), 1), "\n"))
+		_, br := s.dial(t, rawQuestion("bob", len(podsQuestion)))
 		res, err := http.ReadResponse(br, nil)
 		if err == nil {
 			_ = res.Body.Close()

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
-	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
@@ -23,8 +22,8 @@ const writeBuffer = 32 << 10
 // written. YAML would be made of all of it at once, in fifty times its memory, and
 // the indentation of JSON by a cluster that nests deeply is quadratic.
 func (c codecs) negotiate(r *http.Request) error {
-	types := slices.DeleteFunc(slices.Clone(c.SupportedMediaTypes()), func(i runtime.SerializerInfo) bool { return i.MediaType != runtime.ContentTypeJSON })
-	if _, ok := negotiation.NegotiateMediaTypeOptions(r.Header.Get("Accept"), types, negotiation.DefaultEndpointRestrictions); !ok {
+	form, _ := runtime.SerializerInfoForMediaType(c.SupportedMediaTypes(), runtime.ContentTypeJSON) // every factory has it
+	if _, ok := negotiation.NegotiateMediaTypeOptions(r.Header.Get("Accept"), []runtime.SerializerInfo{form}, negotiation.DefaultEndpointRestrictions); !ok {
 		return negotiation.NewNotAcceptableError([]string{runtime.ContentTypeJSON})
 	}
 	return nil
@@ -34,10 +33,10 @@ func (c codecs) negotiate(r *http.Request) error {
 // object as they came, where an encoder would hold all of them once more, and up to
 // six times as large: encoding/json escapes <, > and &.
 func encodeView(to io.Writer, v *livev1alpha1.ViewWork) error {
-	shell := *v
-	shell.APIVersion, shell.Kind = livev1alpha1.SchemeGroupVersion.String(), "ViewWork"
-	shell.Status.Clusters = nil
-	raw, err := json.Marshal(shell)
+	envelope := *v
+	envelope.APIVersion, envelope.Kind = livev1alpha1.SchemeGroupVersion.String(), "ViewWork"
+	envelope.Status.Clusters = nil
+	raw, err := json.Marshal(envelope)
 	if err != nil {
 		return err
 	}
@@ -46,8 +45,10 @@ func encodeView(to io.Writer, v *livev1alpha1.ViewWork) error {
 		// What is left out is the last member of the last member.
 		raw = raw[:len(raw)-len("}}")]
 		_, _ = w.Write(raw)
+		separator := `,"clusters":[`
 		for i := range v.Status.Clusters {
-			_, _ = w.WriteString([]string{`,"clusters":[`, `,`}[min(i, 1)])
+			_, _ = w.WriteString(separator)
+			separator = `,`
 			if err := encodeCluster(w, v.Status.Clusters[i]); err != nil {
 				return err
 			}
@@ -68,8 +69,10 @@ func encodeCluster(w *bufio.Writer, c livev1alpha1.ClusterView) error {
 		return err
 	}
 	_, _ = w.Write(raw[:len(raw)-len("}")])
-	for i, o := range objects {
-		_, _ = w.WriteString([]string{`,"objects":[`, `,`}[min(i, 1)])
+	separator := `,"objects":[`
+	for _, o := range objects {
+		_, _ = w.WriteString(separator)
+		separator = `,`
 		_, _ = w.Write(o.Raw)
 	}
 	if len(objects) > 0 {

@@ -60,7 +60,7 @@ func inParallel(workers, n int, f func(i int)) {
 // selector: a number that did would tell which labels unseen clusters bear. Who may
 // look at all of them is asked about once.
 func (s *viewStorage) forbiddenBeside(ctx context.Context, selected []string) int32 {
-	if all, err := s.mayView(ctx, s.counting, metav1.NamespaceAll); all && err == nil {
+	if all, err := s.mayView(ctx, s.unlogged, metav1.NamespaceAll); all && err == nil {
 		return 0
 	}
 	rest := s.board.names(labels.Everything())
@@ -70,7 +70,7 @@ func (s *viewStorage) forbiddenBeside(ctx context.Context, selected []string) in
 	})
 	var forbidden atomic.Int32
 	inParallel(s.limits.ViewConcurrency, len(rest), func(i int) {
-		if allowed, err := s.mayView(ctx, s.counting, rest[i]); !allowed || err != nil {
+		if allowed, err := s.mayView(ctx, s.unlogged, rest[i]); !allowed || err != nil {
 			forbidden.Add(1)
 		}
 	})

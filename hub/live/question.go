@@ -151,7 +151,7 @@ type resourceArg struct {
 func parseResourceArg(s string) (resourceArg, bool) {
 	name, group, qualified := strings.Cut(s, ".")
 	arg := resourceArg{raw: s, name: strings.ToLower(name), group: group, qualified: qualified}
-	if len(validation.IsDNS1035Label(arg.name)) > 0 {
+	if !isLabel(arg.name) {
 		return arg, false
 	}
 	if !qualified {

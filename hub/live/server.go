@@ -62,8 +62,8 @@ func (s *Server) build(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	asked := config.Authorization.Authorizer
-	config.Authorization.Authorizer = recordRefusals(asked, s.cfg.Logger)
+	delegated := config.Authorization.Authorizer
+	config.Authorization.Authorizer = recordRefusals(delegated, s.cfg.Logger)
 	p := &proxy{
 		board:      s.board,
 		sessions:   s.cfg.Sessions,
@@ -74,7 +74,7 @@ func (s *Server) build(ctx context.Context) error {
 		errorLog:   slog.NewLogLogger(logr.ToSlogHandler(s.cfg.Logger), slog.LevelDebug),
 		logger:     s.cfg.Logger,
 	}
-	s.views = newViewStorage(s.board, s.cfg.Sessions, config.Authorization.Authorizer, asked, s.cfg.Limits, s.cfg.Memory)
+	s.views = newViewStorage(s.board, s.cfg.Sessions, config.Authorization.Authorizer, delegated, s.cfg.Limits, s.cfg.Memory)
 	views := &viewHandler{views: s.views, codecs: codecs}
 	config.BuildHandlerChainFunc = func(api http.Handler, c *genericserver.Config) http.Handler {
 		return chain(p.before(views.before(api)), c)

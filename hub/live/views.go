@@ -24,7 +24,7 @@ type viewStorage struct {
 	board      *board
 	sessions   Sessions
 	authorizer authorizer.Authorizer
-	counting   authorizer.Authorizer // of what nobody asked for: writes nothing down
+	unlogged   authorizer.Authorizer // without recordRefusals, for counting clusters that nobody named
 	catalogs   *catalogs
 	limits     Limits
 	inFlight   *budget.Slots  // questions, by user
@@ -38,9 +38,9 @@ var (
 	_ rest.SingularNameProvider = &viewStorage{}
 )
 
-func newViewStorage(b *board, s Sessions, a, counting authorizer.Authorizer, l Limits, memory *budget.Memory) *viewStorage {
+func newViewStorage(b *board, s Sessions, a, unlogged authorizer.Authorizer, l Limits, memory *budget.Memory) *viewStorage {
 	return &viewStorage{
-		board: b, sessions: s, authorizer: a, counting: counting, limits: l, memory: memory,
+		board: b, sessions: s, authorizer: a, unlogged: unlogged, limits: l, memory: memory,
 		catalogs: newCatalogs(memory),
 		inFlight: budget.NewSlots(int64(l.ViewsInFlight), int64(l.ViewsPerUser)),
 		held:     budget.NewMemory(l.ViewHeldBytesPerUser, l.ViewHeldBytes),

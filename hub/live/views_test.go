@@ -218,9 +218,9 @@ func TestViewOfManyClustersStatesWhatIsMissing(t *testing.T) {
 	}
 }
 
-// TestForbiddenCountsTellNoLabels asks with selectors that match clusters which the
-// caller may not look at, and with others that match none.
-func TestForbiddenCountsTellNoLabels(t *testing.T) {
+// TestForbiddenCountsDoNotDependOnTheSelector asks with selectors that match clusters
+// which the caller may not look at, and with others that match none.
+func TestForbiddenCountsDoNotDependOnTheSelector(t *testing.T) {
 	f := &fleet{clusters: map[string]Session{"c1": newAgent(t, newSpoke().serve), "secret1": nil, "secret2": nil}}
 	cases := map[string]struct {
 		reason    string
