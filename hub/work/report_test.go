@@ -338,7 +338,7 @@ func TestStatusIsTrimmedToWhatFits(t *testing.T) {
 
 func reportOf(s wire.WorkStatus) outbox.Report { return outbox.Report{Status: s} }
 
-func TestAStatusIsDecodedForAWorkThatIsThereAlone(t *testing.T) {
+func TestAStatusIsDecodedOnlyForAnExistingWork(t *testing.T) {
 	k := multicluster()
 	r := newRig(t, clusterNamed(managed), k.named(managed, "w", k.held))
 	bomb := []byte(`{"manifests":[{}` + strings.Repeat(",{}", 400_000) + `]}`)
