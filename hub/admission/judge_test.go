@@ -36,8 +36,8 @@ func object(executor string, manifests ...string) string {
 		`"spec":{` + executor + `"workload":{"manifests":[` + strings.Join(manifests, ",") + `]}}}`
 }
 
-// with is a ManifestWork with one more field of its spec.
-func with(field, object string) string {
+// withField is a ManifestWork with one more field of its spec.
+func withField(field, object string) string {
 	return strings.Replace(object, `"spec":{`, `"spec":{`+field+`,`, 1)
 }
 
@@ -157,8 +157,8 @@ func TestExecutingAsAnotherNeedsTheRight(t *testing.T) {
 		"the manifests are others":      {reason: "they are what the account executes", before: object(roleOfBob, configMap), after: object(roleOfBob, other), asked: "team:bob", want: deny},
 		"others, with the right":        {reason: "it was granted", before: object(roleOfBob, configMap), after: object(roleOfBob, other), may: true, asked: "team:bob"},
 		"a manifest more":               {reason: "each is executed", before: object(roleOfBob, configMap), after: object(roleOfBob, configMap, other), asked: "team:bob", want: deny},
-		"how they are applied":          {reason: "the account is made to do something else", before: object(roleOfBob, configMap), after: with(`"manifestConfigs":[]`, object(roleOfBob, configMap)), asked: "team:bob", want: deny},
-		"how they are deleted":          {reason: "orphans need fewer rights of the account", before: object(roleOfBob, configMap), after: with(`"deleteOption":{"propagationPolicy":"Orphan"}`, object(roleOfBob, configMap)), asked: "team:bob", want: deny},
+		"how they are applied":          {reason: "the account is made to do something else", before: object(roleOfBob, configMap), after: withField(`"manifestConfigs":[]`, object(roleOfBob, configMap)), asked: "team:bob", want: deny},
+		"how they are deleted":          {reason: "orphans need fewer rights of the account", before: object(roleOfBob, configMap), after: withField(`"deleteOption":{"propagationPolicy":"Orphan"}`, object(roleOfBob, configMap)), asked: "team:bob", want: deny},
 		"the spec is kept":              {reason: "labels are no manifests", before: object(roleOfBob, configMap), after: strings.Replace(object(roleOfBob, configMap), `"name":"w"`, `"labels":{"a":"b"},"name":"w"`, 1)},
 		"others, of nobody":             {reason: "without the gate nobody is asked for nobody", before: object("", configMap), after: object("", other)},
 		"the executor is another":       {reason: "each needs the right", before: object(roleOfEve, configMap), after: object(roleOfBob, configMap), asked: "team:bob", want: deny},

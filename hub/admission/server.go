@@ -121,21 +121,21 @@ func (s *Server) server() *http.Server {
 	}
 }
 
-// verdict decides about a request, as judge.every does.
-type verdict func(ctx context.Context, request *request) error
+// validator decides about a request, as judge.every does.
+type validator func(ctx context.Context, request *request) error
 
-// door answers reviews by a verdict. What is no review gets an HTTP error, which
+// door answers reviews by a validator. What is no review gets an HTTP error, which
 // the API server takes as the webhook's failure.
-func (s *Server) door(judge verdict) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, judge) })
+func (s *Server) door(validate validator) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, validate) })
 }
 
-func (s *Server) serve(w http.ResponseWriter, r *http.Request, judge verdict) {
+func (s *Server) serve(w http.ResponseWriter, r *http.Request, validate validator) {
 	ctx, cancel := context.WithTimeout(r.Context(), verdictTimeout)
 	defer cancel()
 	account := s.memory.Account(hostOf(r))
 	defer account.Close()
-	request, err := s.review(ctx, w, r, account, judge)
+	request, err := s.review(ctx, w, r, account, validate)
 	switch {
 	case errors.Is(err, errLength):
 		s.fail(w, err, http.StatusLengthRequired)
@@ -153,7 +153,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, judge verdict) {
 }
 
 // review reads a review and judges it. The request is nil if it cannot be read.
-func (s *Server) review(ctx context.Context, w http.ResponseWriter, r *http.Request, account *budget.Account, judge verdict) (*request, error) {
+func (s *Server) review(ctx context.Context, w http.ResponseWriter, r *http.Request, account *budget.Account, validate validator) (*request, error) {
 	body, m, err := read(ctx, w, r, account)
 	if err != nil {
 		return nil, err
@@ -170,7 +170,7 @@ func (s *Server) review(ctx context.Context, w http.ResponseWriter, r *http.Requ
 	if err != nil {
 		return nil, err
 	}
-	return request, s.decide(ctx, request, judge)
+	return request, s.decide(ctx, request, validate)
 }
 
 // read reads the body of a review, which is paid for before.
@@ -207,8 +207,8 @@ func (s *Server) fail(w http.ResponseWriter, err error, code int) {
 }
 
 // decide judges, and counts.
-func (s *Server) decide(ctx context.Context, request *request, judge verdict) error {
-	err := judge(ctx, request)
+func (s *Server) decide(ctx context.Context, request *request, validate validator) error {
+	err := validate(ctx, request)
 	switch {
 	case err == nil:
 		s.metrics.reviews.WithLabelValues(resultAllowed).Inc()

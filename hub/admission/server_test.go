@@ -284,7 +284,7 @@ func TestLargeReviewsAreDecodedOneAtATime(t *testing.T) {
 }
 
 // What decoding takes beyond the rule is not waited for, and is no verdict.
-func TestAReviewThatTakesMoreThanIsLeftIsNotJudged(t *testing.T) {
+func TestAReviewBeyondItsMemoryIsAnsweredWithTooManyRequests(t *testing.T) {
 	s := newServer(t, &rights{})
 	manifests := make([]string, 9_000)
 	for i := range manifests {
