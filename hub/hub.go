@@ -68,8 +68,8 @@ type hub struct {
 	writes *budget.Writes
 	// streams are those of users in clusters' sessions: of pods and of clusters/proxy.
 	streams *budget.Slots
-	// complaints bounds what is logged of what clusters say of their nodes.
-	complaints pace.Complaints
+	// logLimiter bounds what is logged of what clusters say of their nodes.
+	logLimiter pace.LogLimiter
 }
 
 // garbage is how much the heap may grow between two collections, in percent

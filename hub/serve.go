@@ -232,7 +232,7 @@ func (h *hub) group(cluster string, r resource.Resource) {
 
 // logRefused logs what is wrong with what a cluster says, now and then.
 func (h *hub) logRefused(err error, message, cluster string) {
-	if h.complaints.Allow(cluster) {
+	if h.logLimiter.Allow(cluster) {
 		h.opts.Logger.Error(err, message, "cluster", cluster)
 	}
 }

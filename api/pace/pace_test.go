@@ -77,7 +77,7 @@ func TestLargeObjectsAreWrittenLessOften(t *testing.T) {
 
 func TestMistakesWithoutEndAreLoggedNowAndThen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var c Complaints
+		var c LogLimiter
 		lines := 0
 		for range 10_000 { // 100 s
 			if c.Allow("hostile") {
@@ -85,7 +85,7 @@ func TestMistakesWithoutEndAreLoggedNowAndThen(t *testing.T) {
 			}
 			time.Sleep(10 * time.Millisecond)
 		}
-		if want := complaintBurst + 10; lines > want || lines < want-1 {
+		if want := logBurst + 10; lines > want || lines < want-1 {
 			t.Errorf("%d lines in 100 s, want %d", lines, want)
 		}
 		if !c.Allow("honest") {

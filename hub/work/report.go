@@ -45,7 +45,7 @@ func (w *Works) receive(cluster string, r resource.Resource) {
 func (w *Works) read(cluster string, r resource.Resource) (key wire.WorkKey, status wire.WorkStatus, ok bool) {
 	k, name, ok := w.workIn(cluster, r.Key)
 	if !ok {
-		if w.complaints.Allow(cluster) {
+		if w.logLimiter.Allow(cluster) {
 			w.log.Info("agent reports on a work that is not its own", "cluster", cluster, "key", r.Key)
 		}
 		return key, status, false
@@ -62,7 +62,7 @@ func (w *Works) read(cluster string, r resource.Resource) (key wire.WorkKey, sta
 	}
 	status, err := wire.DecodeWorkStatus(r.Body)
 	if err != nil {
-		if w.complaints.Allow(cluster) {
+		if w.logLimiter.Allow(cluster) {
 			w.log.Error(err, "agent sent a status that cannot be read", "cluster", cluster, "key", r.Key)
 		}
 		return key, status, false

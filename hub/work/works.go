@@ -105,8 +105,8 @@ type Works struct {
 	// of all works of a cluster by their size.
 	pace   pace.Pacer[wire.WorkKey]
 	writes *budget.Writes
-	// complaints bounds what is logged of what agents send.
-	complaints pace.Complaints
+	// logLimiter bounds what is logged of what agents send.
+	logLimiter pace.LogLimiter
 
 	mu sync.Mutex
 	// pending is the latest report of each work that is to be written; guarded by mu.

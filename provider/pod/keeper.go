@@ -91,8 +91,8 @@ type Keeper struct {
 	// network is what the hub itself uses, and consents what the records allow.
 	network  *address.Network
 	consents consents
-	// complaints bounds what is logged of what agents send.
-	complaints pace.Complaints
+	// logLimiter bounds what is logged of what agents send.
+	logLimiter pace.LogLimiter
 	// idle is told when a group's node may be idle; nil when nobody asks.
 	idle func()
 

@@ -83,7 +83,7 @@ func (k *Keeper) debt(t task) time.Duration {
 
 // complain logs what is wrong with what an agent sent, unless that is often.
 func (k *Keeper) complain(err error, message string, r ref) {
-	if k.complaints.Allow(r.node) {
+	if k.logLimiter.Allow(r.node) {
 		k.config.Logger.Error(err, message, "cluster", r.node, "pod", r.key.String())
 	}
 }

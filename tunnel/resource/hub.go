@@ -59,8 +59,8 @@ type Hub struct {
 	clusters  map[string]*cluster
 	memory    *budget.Memory
 	log       logr.Logger
-	// complaints bounds what is logged of what agents send.
-	complaints pace.Complaints
+	// logLimiter bounds what is logged of what agents send.
+	logLimiter pace.LogLimiter
 }
 
 type cluster struct {
@@ -138,7 +138,7 @@ func (h *Hub) cluster(name string) *cluster {
 	}
 	c := &cluster{sources: map[string]*Source{}, mirrors: map[string]*Mirror{}}
 	c.exchange.limits = &limits{memory: h.memory, owner: name, maxBody: MaxReport, refused: func(kind, key string, err error) {
-		if h.complaints.Allow(name) {
+		if h.logLimiter.Allow(name) {
 			h.log.Error(err, "agent sent more than is taken", "cluster", name, "kind", kind, "key", key)
 		}
 	}}
