@@ -14,23 +14,19 @@ import (
 // bundle, PEM. Nothing passes but a certificate of our key and our cluster that
 // an authority of the bundle has signed.
 func FuzzAnswer(f *testing.F) {
-	raw, err := newPrivateKey()
-	if err != nil {
-		f.Fatal(err)
-	}
-	key, err := parsePrivateKey(raw)
+	pair, err := newPrivateKey()
 	if err != nil {
 		f.Fatal(err)
 	}
 	authority := newCA(f)
-	chain := authority.sign(store(idOne), key.Public(), time.Unix(1800000000, 0))
+	chain := authority.sign(store(idOne), pair.key.Public(), time.Unix(1800000000, 0))
 	f.Add(chain, authority.pem())
 	f.Add(append(bytes.Clone(chain), authority.pem()...), authority.pem())
 	f.Add(authority.pem(), chain)
 	f.Add([]byte("-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n"), authority.pem())
 	f.Add(chain[:len(chain)/2], []byte{})
 	f.Fuzz(func(t *testing.T, chain, bundle []byte) {
-		got, err := parseCredentials(key, store1, chain, bundle)
+		got, err := parseCredentials(pair.key, store1, chain, bundle)
 		if err != nil {
 			if !errors.Is(err, ErrAnswer) || got != nil {
 				t.Fatalf("parseCredentials() = %v, %v, want ErrAnswer alone", got, err)
@@ -48,11 +44,11 @@ func FuzzAnswer(f *testing.F) {
 
 // FuzzPrivateKey reads the key of a Secret that others may have written.
 func FuzzPrivateKey(f *testing.F) {
-	raw, err := newPrivateKey()
+	pair, err := newPrivateKey()
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Add(raw)
+	f.Add(pair.pem)
 	f.Add([]byte("-----BEGIN PRIVATE KEY-----\nMA==\n-----END PRIVATE KEY-----\n"))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, raw []byte) {

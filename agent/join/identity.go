@@ -74,8 +74,7 @@ type Identity struct {
 	config Config
 
 	mu      sync.Mutex
-	key     crypto.Signer // guarded by mu; that of current
-	keyPEM  []byte        // guarded by mu
+	keyPair               // guarded by mu; that of current
 	asked   *keyPair      // guarded by mu; that of the renewal asked for last, nil without one
 	current *credentials  // guarded by mu; nil until joined
 	saved   bool          // guarded by mu; the Secret holds current
@@ -110,14 +109,14 @@ func (i *Identity) ensure(ctx context.Context) (*corev1.Secret, error) {
 	if !apierrors.IsNotFound(err) {
 		return found, err
 	}
-	key, err := newPrivateKey()
+	pair, err := newPrivateKey()
 	if err != nil {
 		return nil, err
 	}
 	created, err := secrets.Create(ctx, &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: i.config.SecretName, Namespace: i.config.Namespace},
 		Type:       SecretType,
-		Data:       map[string][]byte{keyPrivate: key},
+		Data:       map[string][]byte{keyPrivate: pair.pem},
 	}, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		// Another replica was first. Our key was never used: take theirs.
@@ -134,23 +133,16 @@ func (i *Identity) secrets() typedcorev1.SecretInterface {
 // with an older one, does not take away the one that is in use: a watch may tell
 // late of what we have written over since.
 func (i *Identity) adopt(secret *corev1.Secret) error {
-	key, err := parsePrivateKey(secret.Data[keyPrivate])
+	pair, stored, err := i.storedIn(secret)
 	if err != nil {
 		return err
-	}
-	var stored *credentials
-	if chain := secret.Data[keyCertificate]; len(chain) > 0 {
-		if stored, err = parseCredentials(key, i.config.Cluster, chain, secret.Data[keyBundle]); err != nil {
-			return fmt.Errorf("%w; delete the secret to join anew", err)
-		}
-		stored.tokenHash = string(secret.Data[keyTokenHash])
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.current != nil && (stored == nil || i.current.issuedAfter(stored)) {
 		return nil
 	}
-	i.key, i.keyPEM = key, secret.Data[keyPrivate]
+	i.keyPair = pair
 	if stored != nil {
 		i.installLocked(stored, true)
 	}
@@ -214,16 +206,12 @@ func (i *Identity) NewRequest(context.Context) ([]byte, error) {
 	if i.current == nil {
 		return identity.NewRequest(i.key, identity.Cluster{Name: i.config.Cluster})
 	}
-	raw, err := newPrivateKey()
+	pair, err := newPrivateKey()
 	if err != nil {
 		return nil, err
 	}
-	key, err := parsePrivateKey(raw)
-	if err != nil {
-		return nil, err
-	}
-	i.asked = &keyPair{key: key, pem: raw}
-	return identity.NewRequest(key, i.current.cluster)
+	i.asked = &pair
+	return identity.NewRequest(pair.key, i.current.cluster)
 }
 
 // firstRequest is the request of a cluster that joins: the id that the hub will
@@ -269,7 +257,7 @@ func (i *Identity) install(ctx context.Context, chain, bundle []byte, tokenHash 
 		return err
 	}
 	i.mu.Lock()
-	i.key, i.keyPEM = used.key, used.pem
+	i.keyPair = used
 	i.installLocked(next, false)
 	i.mu.Unlock()
 	return i.save(ctx)
@@ -279,7 +267,7 @@ func (i *Identity) install(ctx context.Context, chain, bundle []byte, tokenHash 
 // returns whose it is.
 func (i *Identity) parse(chain, bundle []byte) (*credentials, keyPair, error) {
 	i.mu.Lock()
-	used, asked := keyPair{key: i.key, pem: i.keyPEM}, i.asked
+	used, asked := i.keyPair, i.asked
 	i.mu.Unlock()
 	next, err := parseCredentials(used.key, i.config.Cluster, chain, bundle)
 	if err == nil || asked == nil {
@@ -292,7 +280,7 @@ func (i *Identity) parse(chain, bundle []byte) (*credentials, keyPair, error) {
 // save writes the credentials in use to the Secret, unless it holds them.
 func (i *Identity) save(ctx context.Context) error {
 	i.mu.Lock()
-	keyPEM, current, saved := i.keyPEM, i.current, i.saved
+	keyPEM, current, saved := i.pem, i.current, i.saved
 	i.mu.Unlock()
 	if saved {
 		return nil
@@ -312,7 +300,7 @@ func (i *Identity) write(ctx context.Context, keyPEM []byte, next *credentials) 
 		if err != nil {
 			return err
 		}
-		stored := i.storedIn(secret)
+		_, stored, _ := i.storedIn(secret) // nil as well when it cannot be read
 		if stored != nil && stored.issuedAfter(next) {
 			return i.adopt(secret)
 		}
@@ -329,17 +317,24 @@ func (i *Identity) write(ctx context.Context, keyPEM []byte, next *credentials) 
 	})
 }
 
-// storedIn returns what a Secret holds, nil when that is no certificate of its key.
-func (i *Identity) storedIn(secret *corev1.Secret) *credentials {
-	key, err := parsePrivateKey(secret.Data[keyPrivate])
+// storedIn reads the key of a Secret and the credentials of that key, nil when the
+// Secret has no certificate yet.
+func (i *Identity) storedIn(secret *corev1.Secret) (keyPair, *credentials, error) {
+	raw, chain := secret.Data[keyPrivate], secret.Data[keyCertificate]
+	key, err := parsePrivateKey(raw)
 	if err != nil {
-		return nil
+		return keyPair{}, nil, err
 	}
-	stored, err := parseCredentials(key, i.config.Cluster, secret.Data[keyCertificate], secret.Data[keyBundle])
+	pair := keyPair{key: key, pem: raw}
+	if len(chain) == 0 {
+		return pair, nil, nil
+	}
+	stored, err := parseCredentials(key, i.config.Cluster, chain, secret.Data[keyBundle])
 	if err != nil {
-		return nil
+		return keyPair{}, nil, fmt.Errorf("%w; delete the secret to join anew", err)
 	}
-	return stored
+	stored.tokenHash = string(secret.Data[keyTokenHash])
+	return pair, stored, nil
 }
 
 // Start follows the Secret until ctx ends, so that what one replica was given

@@ -36,7 +36,7 @@ func TestOpen(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				keys[n] = string(i.keyPEM)
+				keys[n] = string(i.pem)
 			})
 		}
 		group.Wait()
@@ -272,18 +272,18 @@ func TestAKeyWithoutACertificateIsNotReplaced(t *testing.T) {
 	i := joined(t, clients, h)
 	asked := newRequest(t, i).PublicKey
 	secret := stored(t, clients)
-	raw, err := newPrivateKey()
+	pair, err := newPrivateKey()
 	if err != nil {
 		t.Fatal(err)
 	}
-	secret.Data = map[string][]byte{keyPrivate: raw}
+	secret.Data = map[string][]byte{keyPrivate: pair.pem}
 	if _, err := clients.CoreV1().Secrets("spokelet-agent").Update(t.Context(), secret, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := i.Renewed(t.Context(), h.ca.sign(store(idOne), asked, time.Now().Add(time.Hour)), nil); !errors.Is(err, ErrSecret) {
 		t.Errorf("Renewed: %v, want %v", err, ErrSecret)
 	}
-	if got := stored(t, clients); !bytes.Equal(got.Data[keyPrivate], raw) {
+	if got := stored(t, clients); !bytes.Equal(got.Data[keyPrivate], pair.pem) {
 		t.Error("the key of a replica that joins was overwritten")
 	}
 }

@@ -53,16 +53,16 @@ type credentials struct {
 
 func (c *credentials) leaf() *x509.Certificate { return c.certificate.Leaf }
 
-func newPrivateKey() (pemBytes []byte, err error) {
+func newPrivateKey() (keyPair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, fmt.Errorf("key: %w", err)
+		return keyPair{}, fmt.Errorf("key: %w", err)
 	}
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
-		return nil, fmt.Errorf("key: %w", err)
+		return keyPair{}, fmt.Errorf("key: %w", err)
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
+	return keyPair{key: key, pem: pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})}, nil
 }
 
 // issuedAfter compares by the hub's clock, which dates every certificate.
