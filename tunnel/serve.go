@@ -6,6 +6,7 @@ package tunnel
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -52,11 +53,11 @@ func (s *Server) ServePipe(ctx context.Context, peer pipe.Peer, p pipe.Pipe) {
 func (s *Server) open(ctx context.Context, peer pipe.Peer, p pipe.Pipe) (*Session, error) {
 	timely, cancel := context.WithTimeout(ctx, s.config.Limits.HandshakeTimeout)
 	defer cancel()
-	wire, state, err := s.secure(timely, peer, p)
+	wire, chain, err := s.secure(timely, peer, p)
 	if err != nil {
 		return nil, err
 	}
-	session, err := s.newSession(peer, wire, state, p.Close)
+	session, err := s.newSession(peer, wire, chain, p.Close)
 	if err != nil {
 		wire.abort()
 		return nil, err
@@ -86,30 +87,30 @@ func endOf(ctx context.Context) error {
 }
 
 // secure dials the agent through the pipe and makes sure it is the one that the
-// pipe belongs to.
-func (s *Server) secure(ctx context.Context, peer pipe.Peer, p pipe.Pipe) (*flowConn, tls.ConnectionState, error) {
+// pipe belongs to, by the chain that is returned.
+func (s *Server) secure(ctx context.Context, peer pipe.Peer, p pipe.Pipe) (*flowConn, []*x509.Certificate, error) {
 	cert, authorities, err := s.config.TLS()
 	if err != nil {
-		return nil, tls.ConnectionState{}, fmt.Errorf("hub certificate: %w", err)
+		return nil, nil, fmt.Errorf("hub certificate: %w", err)
 	}
 	raw, err := p.Dial(ctx)
 	if err != nil {
-		return nil, tls.ConnectionState{}, fmt.Errorf("dial agent: %w", err)
+		return nil, nil, fmt.Errorf("dial agent: %w", err)
 	}
 	conn := tls.Client(raw, hubSessionTLS(cert, authorities, peer.Cluster))
 	if err := conn.HandshakeContext(ctx); err != nil {
 		_ = raw.Close()
-		return nil, tls.ConnectionState{}, fmt.Errorf("session TLS: %w", err)
+		return nil, nil, fmt.Errorf("session TLS: %w", err)
 	}
-	return newFlowConn(conn, raw, true, s.config.Limits.StreamWindow), conn.ConnectionState(), nil
+	return newFlowConn(conn, raw, true, s.config.Limits.StreamWindow), conn.ConnectionState().PeerCertificates, nil
 }
 
-func (s *Server) newSession(peer pipe.Peer, wire *flowConn, state tls.ConnectionState, kill func() error) (*Session, error) {
+func (s *Server) newSession(peer pipe.Peer, wire *flowConn, chain []*x509.Certificate, kill func() error) (*Session, error) {
 	conn, err := newClientConn(wire, s.config.Limits)
 	if err != nil {
 		return nil, fmt.Errorf("session HTTP/2: %w", err)
 	}
-	leaf := state.PeerCertificates[0]
+	leaf := chain[0]
 	session := &Session{
 		cluster:   peer.Cluster,
 		remote:    peer.Remote,
@@ -118,7 +119,7 @@ func (s *Server) newSession(peer pipe.Peer, wire *flowConn, state tls.Connection
 		kill:      kill,
 		slots:     newSlots(peer.Cluster.Name, s.config.Limits),
 		rule:      newWindowRule(s.config.Limits),
-		peer:      state,
+		peer:      chain,
 		notBefore: leaf.NotBefore,
 		notAfter:  leaf.NotAfter,
 		since:     time.Now(),

@@ -5,7 +5,7 @@ package tunnel
 
 import (
 	"context"
-	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -30,9 +30,9 @@ type Session struct {
 	slots   *slots
 	// parting is why the session ends, once it is empty and the agent knows.
 	parting atomic.Pointer[error]
-	// peer is what TLS knows of the agent: its certificates are verified again when
-	// the authorities change.
-	peer tls.ConnectionState
+	// peer is the chain that the agent showed, its own certificate first: it is
+	// verified again when the authorities change.
+	peer []*x509.Certificate
 	// notBefore and notAfter bound the life of the agent's certificate.
 	notBefore, notAfter time.Time
 	since               time.Time

@@ -54,7 +54,7 @@ func publicTLS(material func() (*tls.Certificate, *x509.CertPool, error)) *tls.C
 			}
 			// The peer has yet to prove that the key is its own: nothing may
 			// depend on this outcome but that the handshake goes on.
-			_, err := clusterOf(state, authorities, x509.ExtKeyUsageClientAuth)
+			_, err := clusterOf(state.PeerCertificates, authorities, x509.ExtKeyUsageClientAuth)
 			return err
 		}
 		return c, nil
@@ -69,7 +69,7 @@ func hubSessionTLS(cert *tls.Certificate, authorities *x509.CertPool, want ident
 	config.InsecureSkipVerify = true // names only; see baseTLS
 	config.Certificates = []tls.Certificate{*cert}
 	config.VerifyConnection = func(state tls.ConnectionState) error {
-		got, err := clusterOf(state, authorities, x509.ExtKeyUsageServerAuth)
+		got, err := clusterOf(state.PeerCertificates, authorities, x509.ExtKeyUsageServerAuth)
 		if err == nil && got != want {
 			err = fmt.Errorf("%w: %v instead of %v", ErrIdentity, got, want)
 		}
@@ -98,7 +98,7 @@ func agentPipeTLS(cert *tls.Certificate, authorities *x509.CertPool, hubID strin
 
 func verifyHub(authorities *x509.CertPool, hubID string, usage x509.ExtKeyUsage) func(tls.ConnectionState) error {
 	return func(state tls.ConnectionState) error {
-		leaf, err := verifyChain(state, authorities, usage)
+		leaf, err := verifyChain(state.PeerCertificates, authorities, usage)
 		if err != nil {
 			return err
 		}
@@ -113,8 +113,8 @@ func verifyHub(authorities *x509.CertPool, hubID string, usage x509.ExtKeyUsage)
 	}
 }
 
-func clusterOf(state tls.ConnectionState, authorities *x509.CertPool, usage x509.ExtKeyUsage) (identity.Cluster, error) {
-	leaf, err := verifyChain(state, authorities, usage)
+func clusterOf(certs []*x509.Certificate, authorities *x509.CertPool, usage x509.ExtKeyUsage) (identity.Cluster, error) {
+	leaf, err := verifyChain(certs, authorities, usage)
 	if err != nil {
 		return identity.Cluster{}, err
 	}
@@ -126,8 +126,7 @@ func clusterOf(state tls.ConnectionState, authorities *x509.CertPool, usage x509
 }
 
 // verifyChain checks signatures, times and usage of what the peer presented.
-func verifyChain(state tls.ConnectionState, authorities *x509.CertPool, usage x509.ExtKeyUsage) (*x509.Certificate, error) {
-	certs := state.PeerCertificates
+func verifyChain(certs []*x509.Certificate, authorities *x509.CertPool, usage x509.ExtKeyUsage) (*x509.Certificate, error) {
 	if len(certs) == 0 || len(certs) > maxChain {
 		return nil, fmt.Errorf("peer certificate: chain of %d: %w", len(certs), ErrIdentity)
 	}
@@ -152,13 +151,13 @@ func enrollTLS(fingerprint [sha256.Size]byte) *tls.Config {
 	config := baseTLS()
 	config.InsecureSkipVerify = true // names only; see baseTLS
 	config.VerifyConnection = func(state tls.ConnectionState) error {
-		authority, err := authorityOf(state, fingerprint)
+		authority, err := authorityOf(state.PeerCertificates, fingerprint)
 		if err != nil {
 			return err
 		}
 		pool := x509.NewCertPool()
 		pool.AddCert(authority)
-		leaf, err := verifyChain(state, pool, x509.ExtKeyUsageServerAuth)
+		leaf, err := verifyChain(state.PeerCertificates, pool, x509.ExtKeyUsageServerAuth)
 		if err != nil {
 			return err
 		}
@@ -170,8 +169,8 @@ func enrollTLS(fingerprint [sha256.Size]byte) *tls.Config {
 	return config
 }
 
-func authorityOf(state tls.ConnectionState, fingerprint [sha256.Size]byte) (*x509.Certificate, error) {
-	for _, cert := range state.PeerCertificates {
+func authorityOf(certs []*x509.Certificate, fingerprint [sha256.Size]byte) (*x509.Certificate, error) {
+	for _, cert := range certs {
 		if cert.IsCA && sha256.Sum256(cert.Raw) == fingerprint {
 			return cert, nil
 		}
