@@ -144,7 +144,7 @@ func (s *Session) RoundTrip(req *http.Request) (*http.Response, error) {
 		closeBody(req)
 		return nil, err
 	}
-	resp, err := s.conn.RoundTrip(within(req, door))
+	resp, err := s.conn.RoundTrip(outgoingRequest(req, door))
 	if err != nil {
 		s.slots.release(door)
 		return nil, s.failed(err)
@@ -157,17 +157,19 @@ func (s *Session) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// within returns the request as the session sends it.
-func within(req *http.Request, door string) *http.Request {
-	if ctx := withoutTrace(req.Context()); ctx != req.Context() {
-		req = req.WithContext(ctx)
-	}
+// outgoingRequest returns the request as the session sends it, a shallow copy where
+// that is not as the caller made it.
+func outgoingRequest(req *http.Request, door string) *http.Request {
+	ctx, hidden := withoutTrace(req.Context())
 	// The agent goes by the authority. A caller's Host, such as that of a
 	// request which it proxies, must not choose another door.
-	if req.Host != "" && req.Host != door {
-		clone := *req
-		clone.Host = door
-		req = &clone
+	otherHost := req.Host != "" && req.Host != door
+	if !hidden && !otherHost {
+		return req
+	}
+	req = req.WithContext(ctx)
+	if otherHost {
+		req.Host = door
 	}
 	return req
 }

@@ -86,7 +86,8 @@ func (s *Session) Dial(ctx context.Context, door string) (net.Conn, error) {
 
 // connect sends the CONNECT request; the door's place is held by the caller.
 func (s *Session) connect(ctx context.Context, door string) (*hubStream, error) {
-	life, cancel := context.WithCancelCause(context.WithoutCancel(withoutTrace(ctx)))
+	traceless, _ := withoutTrace(ctx)
+	life, cancel := context.WithCancelCause(context.WithoutCancel(traceless))
 	st := &hubStream{
 		stream:  stream{in: newBuffer(), out: newBuffer(), local: "hub", remote: addr(s.cluster.Name + "/" + door)},
 		session: s,

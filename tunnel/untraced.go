@@ -15,12 +15,12 @@ import (
 // of the cluster. Without hooks the transport drops 1xx answers.
 type untraced struct{ context.Context }
 
-// withoutTrace hides the hooks of ctx, if it has any.
-func withoutTrace(ctx context.Context) context.Context {
+// withoutTrace hides the hooks of ctx, and tells whether it has any.
+func withoutTrace(ctx context.Context) (without context.Context, hidden bool) {
 	if httptrace.ContextClientTrace(ctx) == nil {
-		return ctx
+		return ctx, false
 	}
-	return untraced{ctx}
+	return untraced{ctx}, true
 }
 
 // Value implements context.Context. All other values stay, among them the one by
