@@ -4,6 +4,7 @@
 package resource
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -18,6 +19,7 @@ import (
 	"connectrpc.com/connect"
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	rpcv1 "github.com/spokelet/spokelet/api/rpc/v1"
@@ -244,16 +246,8 @@ func TestAnInventoryIsHeldUntilItIsAnswered(t *testing.T) {
 
 func TestReferencesAreCountedBeforeTheyAreMade(t *testing.T) {
 	// The two bytes of an empty reference, as often as fit into a message.
-	refs := strings.Repeat("\x12\x00", (MaxReport+header)/2-10)
-	inventory := []byte{0x0a}
-	for n := len(refs); ; n >>= 7 {
-		if n < 0x80 {
-			inventory = append(inventory, byte(n))
-			break
-		}
-		inventory = append(inventory, byte(n)|0x80)
-	}
-	inventory = append(inventory, refs...)
+	refs := bytes.Repeat([]byte("\x12\x00"), (MaxReport+header)/2-10)
+	inventory := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), refs)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	err := counting{}.Unmarshal(inventory, &rpcv1.SyncMessage{})
