@@ -4,7 +4,6 @@
 package tunnel_test
 
 import (
-	"context"
 	"crypto/x509"
 	"errors"
 	"io"
@@ -103,9 +102,9 @@ func TestAuthoritiesChangeWithoutAGap(t *testing.T) {
 	})
 }
 
-// forget takes all authorities but one from those that a hub trusts, as a change of its
-// bundle does.
-func forget(t *testing.T, hub *tunneltest.Hub, kept *tunneltest.Authority) {
+// trustOnly takes all authorities but one from those that a hub trusts, as a change of
+// its bundle does.
+func trustOnly(t *testing.T, hub *tunneltest.Hub, kept *tunneltest.Authority) {
 	t.Helper()
 	remaining := *kept
 	remaining.Pool = x509.NewCertPool()
@@ -137,7 +136,7 @@ func TestSessionsEndWithTheirAuthority(t *testing.T) {
 		body := open(t, session)
 
 		began := time.Now()
-		forget(t, hub, kept)
+		trustOnly(t, hub, kept)
 		hub.Server.Trust(kept.BundlePEM())
 		<-session.Done()
 		if took := time.Since(began); took > 5*time.Second {
@@ -165,34 +164,29 @@ func readError(body io.Reader) error {
 	return err
 }
 
-// pausing admits everyone, spokes once it is told to.
-type pausing struct {
-	once            sync.Once
-	asked, admitted chan struct{}
-}
-
-func (*pausing) Admit(context.Context, identity.Cluster) error { return nil }
-
-func (p *pausing) AdmitSpoke(context.Context, identity.Cluster, string) error {
-	p.once.Do(func() { close(p.asked) })
-	<-p.admitted
-	return nil
-}
-
 // TestASessionInTheMakingEndsWithItsAuthority removes the authority after the agent's
 // certificate was verified and before the session is known.
 func TestASessionInTheMakingEndsWithItsAuthority(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		door := &pausing{asked: make(chan struct{}), admitted: make(chan struct{})}
-		hub := tunneltest.NewHub(t, func(c *tunnel.ServerConfig) { c.Admission = door })
+		hub := tunneltest.NewHub(t, nil)
+		asked, admitted := make(chan struct{}), make(chan struct{})
+		var once sync.Once
+		hub.OnAdmit(func(_ identity.Cluster, uid string) error {
+			if uid == "" {
+				return nil // of the pipe
+			}
+			once.Do(func() { close(asked) })
+			<-admitted
+			return nil
+		})
 		kept := tunneltest.NewAuthority(t)
 		kept.HubID = hub.Authority.HubID
 		cluster := hub.Authority.Cluster("spoke1")
 		agent := hub.Run(t, cluster, tunneltest.NewNetwork(tunneltest.NetworkConfig{}), nil)
-		<-door.asked
-		forget(t, hub, kept)
+		<-asked
+		trustOnly(t, hub, kept)
 		hub.Server.Trust(kept.BundlePEM()) // sees no session
-		close(door.admitted)
+		close(admitted)
 		time.Sleep(time.Second)
 		if list := hub.Server.Sessions().List(); len(list) != 0 {
 			t.Errorf("sessions: %+v, want none of an authority that is gone", list)

@@ -77,7 +77,8 @@ func (h *Hub) UseAuthority(authority *Authority, cert *tls.Certificate) {
 }
 
 // OnAdmit replaces both steps of the admission, which admits everyone by default.
-// kubeSystemUID is empty when a pipe connects.
+// kubeSystemUID is empty when a pipe connects. f may be called by many
+// goroutines at once, and may wait.
 func (h *Hub) OnAdmit(f func(c identity.Cluster, kubeSystemUID string) error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -90,11 +91,12 @@ func (h *Hub) Admit(ctx context.Context, c identity.Cluster) error { return h.Ad
 // AdmitSpoke is tunnel.Admission's.
 func (h *Hub) AdmitSpoke(_ context.Context, c identity.Cluster, uid string) error {
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.admit == nil {
+	admit := h.admit
+	h.mu.Unlock()
+	if admit == nil {
 		return nil
 	}
-	return h.admit(c, uid)
+	return admit(c, uid)
 }
 
 // OnIssue may refuse renewals, which succeed by default.
