@@ -29,7 +29,7 @@ type limits struct {
 
 // account opens an account of the peer; without limits there is none, and no bounds.
 func (l *limits) account() *budget.Account {
-	if l == nil || l.memory == nil {
+	if l == nil {
 		return nil
 	}
 	return l.memory.Account(l.owner)

@@ -298,7 +298,8 @@ func (f *feed) conclude() {
 
 func (f *feed) enqueue(s subject) {
 	if _, ok := f.queued[s.key]; ok {
-		f.account.Shrink(s.cost)
+		// It takes nothing: the keys that conclude queues with a cost are those which
+		// neither changed nor removed has queued.
 		return
 	}
 	f.queued[s.key] = struct{}{}
