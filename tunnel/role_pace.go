@@ -27,10 +27,10 @@ type rolePace struct {
 	bucket *rate.Limiter // guarded by mu
 	// timer is set while a change waits; guarded by mu.
 	timer *time.Timer
-	// latest is the change that waits, and ceased tells that the process stood by at some
+	// latest is the change that waits, and stoodBy tells that the process stood by at some
 	// time since the last that was acted upon; guarded by mu.
-	latest, ceased bool
-	stopped        bool // guarded by mu
+	latest, stoodBy bool
+	stopped         bool // guarded by mu
 }
 
 func newRolePace(act func(standby bool)) *rolePace {
@@ -44,7 +44,7 @@ func (p *rolePace) change(standby bool) {
 	if p.stopped {
 		return
 	}
-	p.latest, p.ceased = standby, p.ceased || standby
+	p.latest, p.stoodBy = standby, p.stoodBy || standby
 	if p.timer != nil {
 		return
 	}
@@ -68,10 +68,10 @@ func (p *rolePace) due() {
 // notify acts; p.mu is held. A term that has ended is told of even where another has
 // begun since: Sync of the next one begins only then.
 func (p *rolePace) notify() {
-	if p.ceased && !p.latest {
+	if p.stoodBy && !p.latest {
 		p.act(true)
 	}
-	p.ceased = false
+	p.stoodBy = false
 	p.act(p.latest)
 }
 

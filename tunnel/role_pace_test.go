@@ -36,7 +36,7 @@ func TestARoleThatChangesWithoutEndIsActedUponAtASteadyRate(t *testing.T) {
 	})
 }
 
-func TestATermThatEndsWhileARoleWaitsIsToldOf(t *testing.T) {
+func TestAStandbyBetweenTwoActiveRolesIsReported(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string
 		said   []bool

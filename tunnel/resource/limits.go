@@ -79,25 +79,25 @@ func (s *stream) put(ctx context.Context, p *rpcv1.Resource) error {
 
 // inventory takes one chunk of an inventory, once there is room for it.
 func (s *stream) inventory(ctx context.Context, f *feed, in *rpcv1.Inventory) error {
-	s.limitTime(in)
+	s.limitInventoryTime(in)
 	if err := f.account.Await(ctx, costOfAll(in)); err != nil {
 		return fmt.Errorf("inventory of kind %q: %w", f.source.kind, err)
 	}
 	return f.inventory(in)
 }
 
-// limitTime bounds the time of an inventory that comes in several messages: until its last
-// what it says is held.
-func (s *stream) limitTime(in *rpcv1.Inventory) {
+// limitInventoryTime bounds the time of an inventory that comes in several messages:
+// until its last what it says is held.
+func (s *stream) limitInventoryTime(in *rpcv1.Inventory) {
 	kind := in.GetKind()
-	clock, began := s.overdue[kind]
+	timer, began := s.inventoryTimers[kind]
 	switch {
 	case s.limits == nil:
 	case !in.GetMore() && began:
-		clock.Stop()
-		delete(s.overdue, kind)
+		timer.Stop()
+		delete(s.inventoryTimers, kind)
 	case in.GetMore() && !began:
-		s.overdue[kind] = time.AfterFunc(inventoryTime, func() {
+		s.inventoryTimers[kind] = time.AfterFunc(inventoryTime, func() {
 			s.end(fmt.Errorf("%w: inventory of kind %q takes more than %s", ErrProtocol, kind, inventoryTime))
 		})
 	}

@@ -140,7 +140,7 @@ func (s *Source) has(key string) bool {
 // have something new, and when the source is complete. What is kept of the peer's
 // inventory is on the account, which close closes.
 func (s *Source) open(account *budget.Account, wake func()) *feed {
-	f := &feed{source: s, wake: wake, account: account, have: map[string]claim{}, queued: map[string]struct{}{}}
+	f := &feed{source: s, wake: wake, account: account, peerRefs: map[string]peerRef{}, queued: map[string]struct{}{}}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.feeds[f] = struct{}{}
@@ -154,12 +154,13 @@ type feed struct {
 
 	account *budget.Account
 
-	// have is what the mirror said it holds and the source has not yet matched.
-	have map[string]claim
+	// peerRefs are, by key, what the mirror said it holds and was not yet compared with
+	// what the source has.
+	peerRefs map[string]peerRef
 	// live is set by the last chunk of the inventory.
 	live bool
 	// queue holds the keys to speak about, each once; the empty key is Synced.
-	queue     []subject
+	queue     []pendingKey
 	queued    map[string]struct{}
 	concluded bool
 	// ceased is what asked returned; of the stream's reader, and of whoever closes
@@ -167,15 +168,15 @@ type feed struct {
 	ceased func()
 }
 
-// claim is what the mirror said of one key, and what that takes on the account.
-type claim struct {
+// peerRef is what the mirror said of one key, and what that takes on the account.
+type peerRef struct {
 	ref  Ref
 	cost int64
 }
 
-// subject is a key to speak about, and what it takes on the account: nothing, unless
+// pendingKey is a key to speak about, and what it takes on the account: nothing, unless
 // the mirror alone has it.
-type subject struct {
+type pendingKey struct {
 	key  string
 	cost int64
 }
@@ -224,7 +225,7 @@ func (f *feed) take(in *rpcv1.Inventory) error {
 	if f.live {
 		return fmt.Errorf("%w: second inventory of kind %q", ErrProtocol, f.source.kind)
 	}
-	if len(f.have)+len(in.GetRefs()) > MaxResources {
+	if len(f.peerRefs)+len(in.GetRefs()) > MaxResources {
 		return fmt.Errorf("inventory of kind %q: limit is %d: %w", f.source.kind, MaxResources, ErrTooMany)
 	}
 	for _, p := range in.GetRefs() {
@@ -232,7 +233,7 @@ func (f *feed) take(in *rpcv1.Inventory) error {
 		if err != nil {
 			return err
 		}
-		f.claimed(ref, costOf(p))
+		f.setPeerRef(ref, costOf(p))
 	}
 	if in.GetMore() {
 		return nil
@@ -245,15 +246,15 @@ func (f *feed) take(in *rpcv1.Inventory) error {
 	return nil
 }
 
-// claimed keeps that the mirror has a resource. What is published takes nothing: its
+// setPeerRef keeps that the mirror has a resource. What is published takes nothing: its
 // strings are there already, and how many there are is not for the peer to say.
-func (f *feed) claimed(ref Ref, cost int64) {
-	f.account.Shrink(f.have[ref.Key].cost) // said twice: the last counts
+func (f *feed) setPeerRef(ref Ref, cost int64) {
+	f.account.Shrink(f.peerRefs[ref.Key].cost) // said twice: the last counts
 	if e, ok := f.source.entries[ref.Key]; ok && e.ref == ref {
 		f.account.Shrink(cost)
 		ref, cost = e.ref, 0
 	}
-	f.have[ref.Key] = claim{ref: ref, cost: cost}
+	f.peerRefs[ref.Key] = peerRef{ref: ref, cost: cost}
 }
 
 // changed queues ref unless the mirror already holds exactly that.
@@ -261,26 +262,26 @@ func (f *feed) changed(ref Ref) {
 	if !f.live {
 		return
 	}
-	held, ok := f.have[ref.Key]
-	f.matched(ref.Key)
+	held, ok := f.peerRefs[ref.Key]
+	f.dropPeerRef(ref.Key)
 	if ok && held.ref == ref {
 		return
 	}
-	f.enqueue(subject{key: ref.Key})
+	f.enqueue(pendingKey{key: ref.Key})
 }
 
 func (f *feed) removed(key string) {
 	if !f.live {
 		return
 	}
-	f.matched(key)
-	f.enqueue(subject{key: key})
+	f.dropPeerRef(key)
+	f.enqueue(pendingKey{key: key})
 }
 
-// matched forgets what the mirror said of a key.
-func (f *feed) matched(key string) {
-	f.account.Shrink(f.have[key].cost)
-	delete(f.have, key)
+// dropPeerRef forgets what the mirror said of a key.
+func (f *feed) dropPeerRef(key string) {
+	f.account.Shrink(f.peerRefs[key].cost)
+	delete(f.peerRefs, key)
 }
 
 // conclude speaks about absence, once both sides have said all they have.
@@ -289,21 +290,21 @@ func (f *feed) conclude() {
 		return
 	}
 	f.concluded = true
-	for _, key := range slices.Sorted(maps.Keys(f.have)) {
-		f.enqueue(subject{key: key, cost: f.have[key].cost})
+	for _, key := range slices.Sorted(maps.Keys(f.peerRefs)) {
+		f.enqueue(pendingKey{key: key, cost: f.peerRefs[key].cost})
 	}
-	f.have = nil
-	f.enqueue(subject{})
+	f.peerRefs = nil
+	f.enqueue(pendingKey{})
 }
 
-func (f *feed) enqueue(s subject) {
-	if _, ok := f.queued[s.key]; ok {
+func (f *feed) enqueue(p pendingKey) {
+	if _, ok := f.queued[p.key]; ok {
 		// It takes nothing: the keys that conclude queues with a cost are those which
 		// neither changed nor removed has queued.
 		return
 	}
-	f.queued[s.key] = struct{}{}
-	f.queue = append(f.queue, s)
+	f.queued[p.key] = struct{}{}
+	f.queue = append(f.queue, p)
 	f.wake()
 }
 

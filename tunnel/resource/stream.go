@@ -97,23 +97,23 @@ type stream struct {
 	unasked []*intake
 
 	limits *limits
-	// overdue are the clocks of the inventories that have begun, by kind; of the
+	// inventoryTimers are the timers of the inventories that have begun, by kind; of the
 	// reader, and of close after that. end ends the stream for one that takes too long.
-	overdue map[string]*time.Timer
-	end     context.CancelCauseFunc
+	inventoryTimers map[string]*time.Timer
+	end             context.CancelCauseFunc
 }
 
 func newStream(c conn, l *limits) *stream {
 	return &stream{
 		conn: c, wake: make(chan struct{}, 1), limits: l,
-		feeds: map[string]*feed{}, intakes: map[string]*intake{}, overdue: map[string]*time.Timer{},
+		feeds: map[string]*feed{}, intakes: map[string]*intake{}, inventoryTimers: map[string]*time.Timer{},
 	}
 }
 
 // close ends the stream's hold on sources and mirrors.
 func (s *stream) close() {
-	for _, clock := range s.overdue {
-		clock.Stop()
+	for _, timer := range s.inventoryTimers {
+		timer.Stop()
 	}
 	for _, f := range s.feeds {
 		f.close()
