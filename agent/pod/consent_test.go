@@ -14,7 +14,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 
 	"github.com/spokelet/spokelet/agent/pod/shape"
 	"github.com/spokelet/spokelet/api/wire"
@@ -64,20 +63,15 @@ func (l *lending) RoundTrip(r *http.Request) (*http.Response, error) {
 // lent makes one pod against such an API server.
 func (l *lending) lent(t *testing.T, namespace map[string]string, change func(*corev1.PodSpec)) error {
 	t.Helper()
-	l.prompt = &prompt{labels: namespace, made: map[string]*corev1.Pod{}, refuse: func(string) int { return 0 }}
-	e := idle(t)
-	spoke, err := newSpoke(&rest.Config{Host: "http://spoke", Transport: l}, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	e.spoke, e.namespaces, e.accounts = spoke, newNamespaces(spoke.core, e.cfg, e.unsettle), newAccounts(spoke.core, e.cfg.HubID)
+	l.prompt = &prompt{labels: namespace}
+	e := l.engine(t, l)
 	pod := wire.Pod{Pod: corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "hub-web"},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "web"}}},
 	}}
 	change(&pod.Pod.Spec)
 	key := wire.PodKey{Namespace: "shop", Name: "web"}
-	_, err = e.make(t.Context(), e.placeOf(key), e.wantedOf(key, pod))
+	_, err := e.make(t.Context(), e.placeOf(key), e.wantedOf(key, pod))
 	if made := l.count(); (made == 1) != (err == nil) {
 		t.Errorf("%d pods were made, and the error is: %v", made, err)
 	}

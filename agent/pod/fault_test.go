@@ -123,24 +123,32 @@ func (p *prompt) count() int {
 	return len(p.made)
 }
 
+// engine is an engine of which nothing runs, with such an API server: through is p, or
+// what answers in front of it.
+func (p *prompt) engine(t *testing.T, through http.RoundTripper) *Engine {
+	t.Helper()
+	p.made = map[string]*corev1.Pod{}
+	if p.refuse == nil {
+		p.refuse = func(string) int { return 0 }
+	}
+	if p.labels == nil {
+		p.labels = map[string]string{LabelCreatedBy: Creator}
+	}
+	e := idle(t)
+	spoke, err := newSpoke(&rest.Config{Host: "http://spoke", Transport: through}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.spoke, e.namespaces, e.accounts = spoke, newNamespaces(spoke.core, e.cfg, e.unsettle), newAccounts(spoke.core, e.cfg.HubID)
+	return e
+}
+
 // atOnce runs a test with an engine that works, against such an API server, in a
 // bubble: what waits for anything takes time.
 func atOnce(t *testing.T, p *prompt, test func(*testing.T, *Engine)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		p.made = map[string]*corev1.Pod{}
-		if p.refuse == nil {
-			p.refuse = func(string) int { return 0 }
-		}
-		if p.labels == nil {
-			p.labels = map[string]string{LabelCreatedBy: Creator}
-		}
-		e := idle(t)
-		spoke, err := newSpoke(&rest.Config{Host: "http://spoke", Transport: p}, "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		e.spoke, e.namespaces, e.accounts = spoke, newNamespaces(spoke.core, e.cfg, e.unsettle), newAccounts(spoke.core, e.cfg.HubID)
+		e := p.engine(t, p)
 		e.resync(nil, "1")
 		ctx, cancel := context.WithCancel(t.Context())
 		var workers sync.WaitGroup
