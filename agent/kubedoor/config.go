@@ -24,8 +24,8 @@ import (
 // DefaultUserPrefix is put before every user and group of the hub.
 const DefaultUserPrefix = "hub:"
 
-// AnyGroup in a list of groups passes every group of the hub on.
-const AnyGroup = "*"
+// anyGroup in a list of groups passes every group of the hub on.
+const anyGroup = "*"
 
 // answerTimeout is how long the API server may take to answer an upgrade
 // request. Ordinary requests have the client's own deadline.
@@ -46,7 +46,7 @@ type Config struct {
 	// cluster-scoped requests only discovery is then left.
 	Namespaces []string
 	// Groups are the only groups of the hub that are passed on, without prefix.
-	// None are when it is empty, all are with AnyGroup.
+	// None are when it is empty, all are with "*" in it.
 	Groups []string
 	// Pods finds the pods that run for the hub. Nil: nothing is served to the
 	// hub's virtual kubelet.

@@ -255,7 +255,7 @@ func TestDoorPassesOnTheGroupsThatTheOwnerAllows(t *testing.T) {
 		want   []string
 	}{
 		"unset":  {reason: "a group that the owner did not name gives nobody a right"},
-		"any":    {reason: "the owner may leave it to the hub, but for the hub's own", groups: []string{AnyGroup}, want: []string{"hub:dev", "hub:ops"}},
+		"any":    {reason: "the owner may leave it to the hub, but for the hub's own", groups: []string{anyGroup}, want: []string{"hub:dev", "hub:ops"}},
 		"listed": {reason: "the list is a ceiling", groups: []string{"ops", "system:masters"}, want: []string{"hub:ops"}},
 		"none":   {reason: "nothing on the list is the caller's", groups: []string{"audit"}},
 	}

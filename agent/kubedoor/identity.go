@@ -52,7 +52,7 @@ func (d *Door) passes(group string) bool {
 	if strings.HasPrefix(group, "system:") || strings.HasPrefix(group, d.cfg.UserPrefix) {
 		return false
 	}
-	return slices.Contains(d.cfg.Groups, AnyGroup) || slices.Contains(d.cfg.Groups, group)
+	return slices.Contains(d.cfg.Groups, anyGroup) || slices.Contains(d.cfg.Groups, group)
 }
 
 // assert replaces whatever h says about the caller by id. The agent's own

@@ -117,7 +117,7 @@ func (e *Engine) make(ctx context.Context, at place, w *wanted) (*corev1.Pod, er
 	if err := e.accounts.ensure(ctx, account, ours); err != nil {
 		return nil, err
 	}
-	if err := e.spoke.claimed(ctx, at, &pod.Spec); err != nil {
+	if err := e.spoke.checkClaims(ctx, at, &pod.Spec); err != nil {
 		return nil, err
 	}
 	// All are looked at before one is written: without a pod nobody would know of it.
@@ -136,7 +136,7 @@ func (e *Engine) make(ctx context.Context, at place, w *wanted) (*corev1.Pod, er
 	if err := e.accounts.check(ctx, account); err != nil {
 		return nil, err
 	}
-	if err := e.spoke.claimed(ctx, at, &pod.Spec); err != nil {
+	if err := e.spoke.checkClaims(ctx, at, &pod.Spec); err != nil {
 		return nil, err
 	}
 	return e.spoke.core.Pods(at.Namespace).Create(ctx, pod, metav1.CreateOptions{})

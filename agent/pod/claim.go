@@ -11,10 +11,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// claimed tells whether a pod may mount the persistent volume claims that it names.
+// checkClaims checks that a pod may mount the persistent volume claims that it names.
 // They are all of the spoke's owner. One that is not there yet may be anybody's when it
 // comes. The error is a [*RefusedError] for those that pods of the hub may not have.
-func (s *spoke) claimed(ctx context.Context, at place, spec *corev1.PodSpec) error {
+func (s *spoke) checkClaims(ctx context.Context, at place, spec *corev1.PodSpec) error {
 	for i := range spec.Volumes {
 		claim := spec.Volumes[i].PersistentVolumeClaim
 		if claim == nil {

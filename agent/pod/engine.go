@@ -245,7 +245,7 @@ func (w *wanted) shape(body *wire.Pod, cfg Config, namespace string) {
 		return
 	}
 	w.partly = err
-	w.leftOut = strings.Join(shape.LeftOut(hub, options), ", ")
+	w.leftOutAnnotations = strings.Join(shape.LeftOutAnnotations(hub, options), ", ")
 	w.refs = needsOf(pod, hub.Namespace)
 }
 

@@ -246,13 +246,13 @@ func (e *Engine) noteLeftOut(en *entry) {
 		return
 	}
 	before := en.noted
-	en.noted = noted{uid: en.want.uid, leftOut: en.want.leftOut}
-	if en.noted == before || en.want.leftOut == "" {
+	en.noted = noted{uid: en.want.uid, leftOut: en.want.leftOutAnnotations}
+	if en.noted == before || en.want.leftOutAnnotations == "" {
 		return
 	}
 	e.say(en, "annotations", wire.PodEvent{
 		Type: corev1.EventTypeNormal, Reason: ReasonAnnotationsLeftOut,
-		Message: "left out in the cluster, as its owner's pods.annotations does not name them: " + en.want.leftOut,
+		Message: "left out in the cluster, as its owner's pods.annotations does not name them: " + en.want.leftOutAnnotations,
 	})
 }
 

@@ -108,10 +108,10 @@ type wanted struct {
 	refusal error
 	// partly says what of the pod the spoke does not take, when it takes the rest.
 	partly error
-	// leftOut names the annotations that the spoke's owner does not let in.
-	leftOut  string
-	refs     []wire.PodObjectKey
-	received time.Time
+	// leftOutAnnotations names the annotations that the spoke's owner does not let in.
+	leftOutAnnotations string
+	refs               []wire.PodObjectKey
+	received           time.Time
 }
 
 // live is one version of a pod of the spoke, without managed fields.

@@ -36,9 +36,9 @@ func (o Options) allows(annotation string) bool {
 	return slices.ContainsFunc(travelling, listed) || slices.ContainsFunc(o.Annotations, listed)
 }
 
-// LeftOut names the annotations of a pod that the spoke would take if its owner said
-// so, sorted.
-func LeftOut(hub *corev1.Pod, o Options) []string {
+// LeftOutAnnotations names the annotations of a pod that the spoke would take if its
+// owner said so, sorted.
+func LeftOutAnnotations(hub *corev1.Pod, o Options) []string {
 	var left []string
 	for key := range hub.Annotations {
 		if !staysOnHub(key) && !o.allows(key) {

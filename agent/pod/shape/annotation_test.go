@@ -81,7 +81,7 @@ func TestAnAnnotationThatNobodyAllowedStaysOnTheHub(t *testing.T) {
 			for key := range got {
 				delete(hub.Annotations, key)
 			}
-			if diff := cmp.Diff(slices.Sorted(maps.Keys(hub.Annotations)), LeftOut(hub, o)); diff != "" {
+			if diff := cmp.Diff(slices.Sorted(maps.Keys(hub.Annotations)), LeftOutAnnotations(hub, o)); diff != "" {
 				t.Errorf("what is said to be left out (-want +got):\n%s", diff)
 			}
 		})
@@ -92,7 +92,7 @@ func TestWhatStaysOnTheHubAnywayIsNotSaidToBeLeftOut(t *testing.T) {
 	hub := hubPod(t, `{"containers":[{"name":"main","image":"web:1"}]}`)
 	hub.Annotations["kubectl.kubernetes.io/last-applied-configuration"] = "{}"
 	hub.Annotations["controller.kubernetes.io/pod-deletion-cost"] = "1"
-	if left := LeftOut(hub, options()); len(left) > 0 {
+	if left := LeftOutAnnotations(hub, options()); len(left) > 0 {
 		t.Errorf("left out: %v", left)
 	}
 }
