@@ -32,23 +32,18 @@ func TestTheAgentsNetworkIsAsNarrowAsItsOwnerSays(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			var policy networkingv1.NetworkPolicy
-			for _, object := range render(t, "spokelet-agent", tc.values...) {
-				if object.GetKind() == "NetworkPolicy" {
-					convert(t, object, &policy)
-				}
-			}
-			if diff := cmp.Diff(tc.types, policy.Spec.PolicyTypes); diff != "" {
+			spec := networkPolicy(t, "spokelet-agent", tc.values...)
+			if diff := cmp.Diff(tc.types, spec.PolicyTypes); diff != "" {
 				t.Errorf("%s: types (-want +got):\n%s", tc.reason, diff)
 			}
-			if len(policy.Spec.Ingress) != 1 || len(policy.Spec.Ingress[0].Ports) != 1 {
-				t.Fatalf("what may be connected to: %+v", policy.Spec.Ingress)
+			if len(spec.Ingress) != 1 || len(spec.Ingress[0].Ports) != 1 {
+				t.Fatalf("what may be connected to: %+v", spec.Ingress)
 			}
-			if froms := policy.Spec.Ingress[0].From; froms == nil && tc.froms >= 0 || froms != nil && len(froms) != tc.froms {
+			if froms := spec.Ingress[0].From; froms == nil && tc.froms >= 0 || froms != nil && len(froms) != tc.froms {
 				t.Errorf("%s: sources %+v", tc.reason, froms)
 			}
-			if limited := len(tc.types) > 1; limited != (len(policy.Spec.Egress) == 1) {
-				t.Errorf("%s: targets %+v", tc.reason, policy.Spec.Egress)
+			if limited := len(tc.types) > 1; limited != (len(spec.Egress) == 1) {
+				t.Errorf("%s: targets %+v", tc.reason, spec.Egress)
 			}
 		})
 	}

@@ -11,18 +11,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// hubPolicy is the network policy of the hub's chart.
-func hubPolicy(t *testing.T, values ...string) networkingv1.NetworkPolicySpec {
+// networkPolicy is the network policy of a chart.
+func networkPolicy(t *testing.T, chart string, values ...string) networkingv1.NetworkPolicySpec {
 	t.Helper()
-	for _, object := range render(t, "spokelet-hub", values...) {
-		if object.GetKind() == "NetworkPolicy" {
-			var policy networkingv1.NetworkPolicy
-			convert(t, object, &policy)
-			return policy.Spec
-		}
+	var policy networkingv1.NetworkPolicy
+	if !find(t, chart, "NetworkPolicy", &policy, values...) {
+		t.Fatal("the chart has no network policy")
 	}
-	t.Fatal("the chart has no network policy")
-	return networkingv1.NetworkPolicySpec{}
+	return policy.Spec
 }
 
 func TestWhoReachesWhichPortOfTheHub(t *testing.T) {
@@ -58,7 +54,7 @@ func TestWhoReachesWhichPortOfTheHub(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			got := map[int32][]networkingv1.NetworkPolicyPeer{}
-			for _, rule := range hubPolicy(t, tc.values...).Ingress {
+			for _, rule := range networkPolicy(t, "spokelet-hub", tc.values...).Ingress {
 				for _, port := range rule.Ports {
 					got[port.Port.IntVal] = rule.From
 				}
@@ -71,10 +67,10 @@ func TestWhoReachesWhichPortOfTheHub(t *testing.T) {
 }
 
 func TestTheHubReachesWhatItIsLet(t *testing.T) {
-	if spec := hubPolicy(t); len(spec.Egress) != 0 || len(spec.PolicyTypes) != 1 {
+	if spec := networkPolicy(t, "spokelet-hub"); len(spec.Egress) != 0 || len(spec.PolicyTypes) != 1 {
 		t.Errorf("egress is restricted unasked: %+v", spec)
 	}
-	spec := hubPolicy(t, "networkPolicy.egress[0].to[0].ipBlock.cidr=192.0.2.1/32")
+	spec := networkPolicy(t, "spokelet-hub", "networkPolicy.egress[0].to[0].ipBlock.cidr=192.0.2.1/32")
 	if len(spec.Egress) != 1 || spec.Egress[0].To[0].IPBlock.CIDR != "192.0.2.1/32" || len(spec.PolicyTypes) != 2 {
 		t.Errorf("egress is not restricted as asked: %+v", spec)
 	}

@@ -44,20 +44,15 @@ func knowsItsLimit(t *testing.T, chart, limit, target string) {
 // memoryOf is the limit of a chart's process, and what the process is told to try.
 func memoryOf(t *testing.T, chart string, values ...string) (limit, target string) {
 	t.Helper()
-	for _, object := range render(t, chart, values...) {
-		if object.GetKind() != "Deployment" {
-			continue
-		}
-		var deployment appsv1.Deployment
-		convert(t, object, &deployment)
-		container := deployment.Spec.Template.Spec.Containers[0]
-		for _, env := range container.Env {
-			if env.Name == "GOMEMLIMIT" {
-				target = env.Value
-			}
-		}
-		return container.Resources.Limits.Memory().String(), target
+	var deployment appsv1.Deployment
+	if !find(t, chart, "Deployment", &deployment, values...) {
+		t.Fatal("the chart has no Deployment")
 	}
-	t.Fatal("the chart has no Deployment")
-	return "", ""
+	container := deployment.Spec.Template.Spec.Containers[0]
+	for _, env := range container.Env {
+		if env.Name == "GOMEMLIMIT" {
+			target = env.Value
+		}
+	}
+	return container.Resources.Limits.Memory().String(), target
 }

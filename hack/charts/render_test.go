@@ -52,14 +52,33 @@ func install(t *testing.T, chart string, values ...string) []grant {
 // and those given (as in "kube.enabled=true").
 func render(t *testing.T, chart string, values ...string) []unstructured.Unstructured {
 	t.Helper()
-	args := []string{
-		"template", "test", "../../charts/" + chart, "--namespace", namespace,
-		"--values", "../chart-values/" + chart + ".yaml",
-	}
+	args := templateArgs(chart)
 	for _, value := range values {
 		args = append(args, "--set", value)
 	}
 	return decode(t, run(t, helm(t), args...))
+}
+
+// templateArgs are helm's arguments to render a chart, with the values that have no
+// default.
+func templateArgs(chart string, more ...string) []string {
+	args := []string{
+		"template", "test", "../../charts/" + chart, "--namespace", namespace,
+		"--values", "../chart-values/" + chart + ".yaml",
+	}
+	return append(args, more...)
+}
+
+// find converts the first object of a kind in a chart, and tells whether there is one.
+func find(t *testing.T, chart, kind string, into any, values ...string) bool {
+	t.Helper()
+	for _, object := range render(t, chart, values...) {
+		if object.GetKind() == kind {
+			convert(t, object, into)
+			return true
+		}
+	}
+	return false
 }
 
 // helm returns the path of the helm that the clusters of the tests use.

@@ -14,17 +14,12 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// registration returns the webhooks that the hub's chart registers.
+// registration returns the webhooks that the hub's chart registers, nil without any.
 func registration(t *testing.T, values ...string) []admissionregistrationv1.ValidatingWebhook {
 	t.Helper()
-	for _, object := range render(t, "spokelet-hub", values...) {
-		if object.GetKind() == "ValidatingWebhookConfiguration" {
-			var c admissionregistrationv1.ValidatingWebhookConfiguration
-			convert(t, object, &c)
-			return c.Webhooks
-		}
-	}
-	return nil
+	var c admissionregistrationv1.ValidatingWebhookConfiguration
+	find(t, "spokelet-hub", "ValidatingWebhookConfiguration", &c, values...)
+	return c.Webhooks
 }
 
 // An outage of the hub must not stop works of clusters that are not the hub's.
