@@ -4,9 +4,7 @@
 package charts
 
 import (
-	"os/exec"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -36,12 +34,9 @@ func TestTheHubsSecretsAreInItsOwnNamespace(t *testing.T) {
 }
 
 func TestTheHubWritesLeasesOfNodesAlone(t *testing.T) {
-	var got []string
-	for _, g := range install(t, "spokelet-hub") {
-		if slices.Contains(g.rule.Resources, "leases") || slices.Contains(g.rule.Resources, "*") {
-			got = append(got, g.account+" in "+g.namespace)
-		}
-	}
+	got := holders(install(t, "spokelet-hub"), func(g grant) bool {
+		return slices.Contains(g.rule.Resources, "leases") || slices.Contains(g.rule.Resources, "*")
+	})
 	if diff := cmp.Diff([]string{hub + " in kube-node-lease"}, got); diff != "" {
 		t.Errorf("rights on leases (-want +got):\n%s", diff)
 	}
@@ -102,12 +97,9 @@ func TestTheHubMakesTokensWhereItIsToldTo(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			var got []string
-			for _, g := range install(t, "spokelet-hub", tc.values...) {
-				if g.gives("", "serviceaccounts/token", "create") {
-					got = append(got, g.account+" in "+g.namespace)
-				}
-			}
+			got := holders(install(t, "spokelet-hub", tc.values...), func(g grant) bool {
+				return g.gives("", "serviceaccounts/token", "create")
+			})
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("%s: rights to make tokens (-want +got):\n%s", tc.reason, diff)
 			}
@@ -115,18 +107,11 @@ func TestTheHubMakesTokensWhereItIsToldTo(t *testing.T) {
 	}
 }
 
-// hubWith are the arguments of helm for the hub's chart with a value of JSON.
-func hubWith(value string) []string {
-	return []string{
-		"template", "test", "../../charts/spokelet-hub", "--namespace", namespace,
-		"--values", "../chart-values/spokelet-hub.yaml", "--set", "pods.tokens=hub", "--set-json", value,
-	}
-}
-
 // TestANamespaceMayBeCalledAnything that DNS allows: 1234 and true are names, too.
 func TestANamespaceMayBeCalledAnything(t *testing.T) {
 	var got []string
-	for _, g := range grants(t, decode(t, run(t, helm(t), hubWith(`pods.tokenNamespaces=["1234","true"]`)...))) {
+	args := templateArgs("spokelet-hub", "--set", "pods.tokens=hub", "--set-json", `pods.tokenNamespaces=["1234","true"]`)
+	for _, g := range grants(t, decode(t, run(t, helm(t), args...))) {
 		if g.gives("", "serviceaccounts/token", "create") {
 			got = append(got, g.namespace)
 		}
@@ -137,14 +122,12 @@ func TestANamespaceMayBeCalledAnything(t *testing.T) {
 }
 
 func TestANamespaceIsNamedOnce(t *testing.T) {
-	cmd := exec.CommandContext(t.Context(), helm(t), hubWith(`pods.tokenNamespaces=["shop","shop"]`)...)
-	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "pods/tokenNamespaces") {
-		t.Errorf("helm renders two roles of one name: %v: %.300s", err, out)
-	}
+	checkRefused(t, "two roles would have one name", "pods/tokenNamespaces", "spokelet-hub",
+		"--set", "pods.tokens=hub", "--set-json", `pods.tokenNamespaces=["shop","shop"]`)
 }
 
-// TestTheHubReadsObjectsWhereItIsToldTo: who may watch by name may watch every name.
-func TestTheHubReadsObjectsWhereItIsToldTo(t *testing.T) {
+// TestTheHubReadsObjectsOnlyInConfiguredNamespaces: who may watch by name may watch every name.
+func TestTheHubReadsObjectsOnlyInConfiguredNamespaces(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		values []string
@@ -157,13 +140,10 @@ func TestTheHubReadsObjectsWhereItIsToldTo(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			var got []string
-			for _, g := range install(t, "spokelet-hub", tc.values...) {
+			got := holders(install(t, "spokelet-hub", tc.values...), func(g grant) bool {
 				// The hub keeps its own in its own namespace.
-				if g.namespace != namespace && g.gives("", "secrets", "get", "list", "watch") {
-					got = append(got, g.account+" in "+g.namespace)
-				}
-			}
+				return g.namespace != namespace && g.gives("", "secrets", "get", "list", "watch")
+			})
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("%s: rights to read Secrets (-want +got):\n%s", tc.reason, diff)
 			}
@@ -191,11 +171,7 @@ func TestTheChartRefusesLimitsThatAreNone(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			out, err := exec.CommandContext(t.Context(), helm(t), "template", "test", "../../charts/spokelet-hub",
-				"--values", "../chart-values/spokelet-hub.yaml", "--set", tc.values).CombinedOutput()
-			if err == nil || !strings.Contains(string(out), tc.about) {
-				t.Errorf("%s: helm takes it: %v: %.300s", tc.reason, err, out)
-			}
+			checkRefused(t, tc.reason, tc.about, "spokelet-hub", "--set", tc.values)
 		})
 	}
 }

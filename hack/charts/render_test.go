@@ -42,6 +42,17 @@ func (g grant) gives(group, resource string, verbs ...string) bool {
 		slices.ContainsFunc(verbs, func(verb string) bool { return has(g.rule.Verbs, verb) })
 }
 
+// holders returns who has the grants that are asked for, as "account in namespace".
+func holders(grants []grant, asked func(grant) bool) []string {
+	var got []string
+	for _, g := range grants {
+		if asked(g) {
+			got = append(got, g.account+" in "+g.namespace)
+		}
+	}
+	return got
+}
+
 // install renders a chart and returns every grant.
 func install(t *testing.T, chart string, values ...string) []grant {
 	t.Helper()
@@ -67,6 +78,16 @@ func templateArgs(chart string, more ...string) []string {
 		"--values", "../chart-values/" + chart + ".yaml",
 	}
 	return append(args, more...)
+}
+
+// checkRefused checks that helm does not render a chart with such arguments, and names
+// what is wrong.
+func checkRefused(t *testing.T, reason, names, chart string, more ...string) {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), helm(t), templateArgs(chart, more...)...).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), names) {
+		t.Errorf("%s: helm takes it: %v: %.300s", reason, err, out)
+	}
 }
 
 // find converts the first object of a kind in a chart, and tells whether there is one.
