@@ -7,12 +7,15 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"maps"
 	"os/exec"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -172,6 +175,38 @@ func grants(t *testing.T, objects []unstructured.Unstructured) []grant {
 		t.Fatal("the chart grants nothing: it was not read right")
 	}
 	return all
+}
+
+// policies returns the admission policies of a chart by name. Each is there once and
+// bound once, denies, and lets nothing pass that it cannot judge.
+func policies(t *testing.T, chart string, values ...string) map[string]admissionv1.ValidatingAdmissionPolicy {
+	t.Helper()
+	byName := map[string]admissionv1.ValidatingAdmissionPolicy{}
+	var names, bound []string
+	for _, object := range render(t, chart, values...) {
+		switch object.GetKind() {
+		case "ValidatingAdmissionPolicy":
+			var policy admissionv1.ValidatingAdmissionPolicy
+			convert(t, object, &policy)
+			if fails := policy.Spec.FailurePolicy; fails == nil || *fails != admissionv1.Fail {
+				t.Errorf("%s lets pass what it cannot judge", policy.Name)
+			}
+			byName[policy.Name] = policy
+			names = append(names, policy.Name)
+		case "ValidatingAdmissionPolicyBinding":
+			var binding admissionv1.ValidatingAdmissionPolicyBinding
+			convert(t, object, &binding)
+			if diff := cmp.Diff([]admissionv1.ValidationAction{admissionv1.Deny}, binding.Spec.ValidationActions); diff != "" {
+				t.Errorf("what %s does (-want +got):\n%s", binding.Name, diff)
+			}
+			bound = append(bound, binding.Spec.PolicyName)
+		}
+	}
+	slices.Sort(bound)
+	if diff := cmp.Diff(slices.Sorted(maps.Keys(byName)), bound); diff != "" || len(names) != len(byName) {
+		t.Errorf("policies %q, and those that are bound (-want +got):\n%s", names, diff)
+	}
+	return byName
 }
 
 func convert(t *testing.T, object unstructured.Unstructured, into any) {
