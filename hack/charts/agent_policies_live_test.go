@@ -78,9 +78,9 @@ func newPoliced(t *testing.T) *policed {
 // client acts as one of the accounts, or as who may do anything.
 func (p *policed) client(account string) kubernetes.Interface {
 	p.t.Helper()
-	cfg := rest.CopyConfig(p.cfg)
+	cfg := p.cfg
 	if account != "" {
-		cfg.Impersonate.UserName = "system:serviceaccount:" + namespace + ":" + account
+		cfg = as(cfg, account)
 	}
 	client, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
@@ -96,15 +96,12 @@ func (p *policed) install() {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	resources := map[string]string{
-		"ValidatingAdmissionPolicy": "validatingadmissionpolicies", "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
-	}
 	for _, object := range render(p.t, "spokelet-agent") {
-		resource, ok := resources[object.GetKind()]
-		if !ok {
+		resource, ok := resources()[object.GetKind()]
+		if !ok || resource.Group != "admissionregistration.k8s.io" {
 			continue
 		}
-		at := client.Resource(schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: resource})
+		at := client.Resource(resource)
 		if _, err := at.Create(p.t.Context(), &object, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict}); err != nil {
 			p.t.Fatal(err)
 		}
@@ -263,9 +260,7 @@ func TestTheAccountOfThePodsIsHeldToWhatIsTheHubs(t *testing.T) {
 
 func TestTheAgentDefinesItsAnchorsAndNothingElse(t *testing.T) {
 	p := newPoliced(t)
-	cfg := rest.CopyConfig(p.cfg)
-	cfg.Impersonate.UserName = "system:serviceaccount:" + namespace + ":spokelet-agent"
-	client, err := dynamic.NewForConfig(cfg)
+	client, err := dynamic.NewForConfig(as(p.cfg, "spokelet-agent"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,7 +33,7 @@ type installedHub struct {
 	namespace string
 }
 
-// resources are what of the chart says who may do what.
+// resources are what of a chart says who may do what.
 func resources() map[string]schema.GroupVersionResource {
 	rbac := schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"}
 	admission := schema.GroupVersion{Group: "admissionregistration.k8s.io", Version: "v1"}
@@ -45,12 +45,18 @@ func resources() map[string]schema.GroupVersionResource {
 	}
 }
 
+// as is the configuration with which an administrator acts as one of a chart's accounts.
+func as(config *rest.Config, account string) *rest.Config {
+	config = rest.CopyConfig(config)
+	config.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:" + namespace + ":" + account}
+	return config
+}
+
 func newInstalledHub(t *testing.T) *installedHub {
 	t.Helper()
 	config := livetest.Config(t, "SPOKELET_HUB_KUBECONFIG")
-	as := rest.CopyConfig(config)
-	as.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:" + namespace + ":spokelet-hub"}
-	h := &installedHub{t: t, admin: kubernetes.NewForConfigOrDie(config), hub: kubernetes.NewForConfigOrDie(as), applies: dynamic.NewForConfigOrDie(as)}
+	account := as(config, "spokelet-hub")
+	h := &installedHub{t: t, admin: kubernetes.NewForConfigOrDie(config), hub: kubernetes.NewForConfigOrDie(account), applies: dynamic.NewForConfigOrDie(account)}
 	h.namespace = livetest.Namespace(t, h.admin, "chart-")
 	h.makeNamespace(namespace, nil)
 	admin := dynamic.NewForConfigOrDie(config)
@@ -90,8 +96,8 @@ func (h *installedHub) must(err error) {
 	}
 }
 
-// settle compares what became of requests of the hub with what should.
-func settle(t *testing.T, want func(error) bool, got map[string]error) {
+// checkAll compares what became of requests of the hub with what should.
+func checkAll(t *testing.T, want func(error) bool, got map[string]error) {
 	t.Helper()
 	for what, err := range got {
 		if !want(err) {
@@ -106,10 +112,10 @@ func (h *installedHub) createNode(name, providerID string, dryRun ...string) err
 	return createNode(h.t, h.hub, name, providerID, dryRun...)
 }
 
-func createNode(t *testing.T, as kubernetes.Interface, name, providerID string, dryRun ...string) error {
+func createNode(t *testing.T, client kubernetes.Interface, name, providerID string, dryRun ...string) error {
 	t.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{ProviderID: providerID}}
-	_, err := as.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{DryRun: dryRun})
+	_, err := client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{DryRun: dryRun})
 	return err
 }
 
@@ -133,7 +139,7 @@ func TestARealHubHoldsTheHubToVirtualNodes(t *testing.T) {
 		})
 	}
 	nodes := h.hub.CoreV1().Nodes()
-	settle(t, denied, map[string]error{
+	checkAll(t, denied, map[string]error{
 		"create a foreign node":           h.createNode("chart-test-another", ""),
 		"label a foreign node":            h.patchNode(foreign, labelPatch),
 		"write a foreign node's status":   h.patchNode(foreign, statusPatch, "status"),
@@ -142,7 +148,7 @@ func TestARealHubHoldsTheHubToVirtualNodes(t *testing.T) {
 		"delete a node without an origin": nodes.Delete(t.Context(), unset, metav1.DeleteOptions{}),
 	})
 	h.must(h.createNode(virtual, "spokelet://1"))
-	settle(t, allowed, map[string]error{
+	checkAll(t, allowed, map[string]error{
 		"label a virtual node":          h.patchNode(virtual, labelPatch),
 		"write a virtual node's status": h.patchNode(virtual, statusPatch, "status"),
 	})
@@ -195,7 +201,7 @@ func TestARealHubHoldsTheHubToPodsOfVirtualNodes(t *testing.T) {
 		})
 	}
 	theirs, unbound := h.pod("theirs", foreign, true), h.pod("unbound", "", false)
-	settle(t, denied, map[string]error{
+	checkAll(t, denied, map[string]error{
 		"write the status of a pod of a kubelet":   h.patchPod(theirs),
 		"delete a pod of a kubelet":                h.deletePod(theirs),
 		"write the status of a pod without a node": h.patchPod(unbound),
@@ -203,7 +209,7 @@ func TestARealHubHoldsTheHubToPodsOfVirtualNodes(t *testing.T) {
 	})
 	own, refused := h.pod("own", virtual, false), h.pod("refused", virtual, false)
 	h.must(h.patchPod(own))
-	settle(t, allowed, map[string]error{
+	checkAll(t, allowed, map[string]error{
 		"write the status of a pod that is in its cluster": h.patchPod(own),
 		"let go of a pod that is in its cluster":           h.deletePod(own),
 		"let go of a pod that was refused":                 h.deletePod(refused),
@@ -243,7 +249,7 @@ func TestARealHubHoldsTheHubToNamespacesOfClusters(t *testing.T) {
 	adopted := livetest.Namespace(t, h.admin, "adopted-")
 	of := func(name string) string { return `{"metadata":{"labels":{"` + clusterName + `":"` + name + `"}}}` }
 	namespaces := h.hub.CoreV1().Namespaces()
-	settle(t, denied, map[string]error{
+	checkAll(t, denied, map[string]error{
 		"make a namespace of nobody":          h.createNamespace("chart-test-nobody", nil),
 		"make a namespace of another cluster": h.createNamespace("chart-test-other", mark("another")),
 		"make one of Kubernetes":              h.createNamespace("kube-test", mark("kube-test")),
@@ -257,11 +263,11 @@ func TestARealHubHoldsTheHubToNamespacesOfClusters(t *testing.T) {
 		"delete one that was there":           namespaces.Delete(t.Context(), adopted, metav1.DeleteOptions{}),
 	})
 	h.must(h.createNamespace(own, mark(own)))
-	settle(t, allowed, map[string]error{
+	checkAll(t, allowed, map[string]error{
 		"label one that was there": h.patchNamespace(adopted, of(adopted)),
 		"delete one that it made":  namespaces.Delete(t.Context(), own, metav1.DeleteOptions{}),
 	})
-	settle(t, denied, map[string]error{"take that back": h.patchNamespace(adopted, of(""))})
+	checkAll(t, denied, map[string]error{"take that back": h.patchNamespace(adopted, of(""))})
 }
 
 func TestARealHubLetsTheHubReadTheNamedNamespacesAlone(t *testing.T) {
@@ -272,7 +278,7 @@ func TestARealHubLetsTheHubReadTheNamedNamespacesAlone(t *testing.T) {
 		return err
 	}
 	livetest.Eventually(t, "the Role is known", func() bool { return list(h.namespace, byName) == nil })
-	settle(t, apierrors.IsForbidden, map[string]error{
+	checkAll(t, apierrors.IsForbidden, map[string]error{
 		"Secrets of another namespace":         list(metav1.NamespaceDefault, byName),
 		"Secrets of the API server's clients":  list(metav1.NamespaceSystem, metav1.ListOptions{}),
 		"Secrets of all namespaces":            list(metav1.NamespaceAll, metav1.ListOptions{}),
@@ -291,7 +297,7 @@ func TestARealHubLetsTheHubApplyItsOwnPoliciesAlone(t *testing.T) {
 		return err
 	}
 	livetest.Eventually(t, "the right is known", func() bool { return apply("spokelet-managedclusters") == nil })
-	settle(t, apierrors.IsForbidden, map[string]error{
+	checkAll(t, apierrors.IsForbidden, map[string]error{
 		"apply another":               apply("spokelet-others"),
 		"apply one that bounds it":    apply("spokelet-hub-nodes"),
 		"delete one that bounds it":   policies.Delete(t.Context(), "spokelet-hub-nodes", metav1.DeleteOptions{}),
