@@ -84,7 +84,7 @@ func TestTheWebhookLeavesToTheHubWhatIsItsToWrite(t *testing.T) {
 
 // Works of multicluster.x-k8s.io name no executor, so that there is nothing to ask about
 // them unless the default account is asked for.
-func TestWorksWithoutAnExecutorAreJudgedOnDemand(t *testing.T) {
+func TestWorksWithoutAnExecutorAreValidatedWhenConfigured(t *testing.T) {
 	for value, want := range map[string][]string{
 		"false": {"work.open-cluster-management.io/v1/manifestworks"},
 		"true":  {"work.open-cluster-management.io/v1/manifestworks", "multicluster.x-k8s.io/v1alpha1/works"},

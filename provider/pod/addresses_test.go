@@ -255,7 +255,7 @@ func TestEventsOfDroppedAddressesAreBounded(t *testing.T) {
 	}, podNamed("a"))
 }
 
-func TestAnAgentIsToldTheLabelThatItsRecordNames(t *testing.T) {
+func TestTheSplitLabelOfTheRecordIsSentToTheAgent(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
 		r.Consent(spoke, Consent{SplitLabel: "example.com/pool"})
 		r.watch(spoke)
