@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/go-logr/logr"
+	"go.uber.org/goleak"
 
 	"github.com/spokelet/spokelet/tunnel/pipe"
 	"github.com/spokelet/spokelet/tunnel/pipe/pipetest"
@@ -42,6 +43,8 @@ func (s *errorSink) count() int {
 var upstream = &errorSink{}
 
 func TestTheEndOfAConnectionIsNoErrorOfTheProxy(t *testing.T) {
+	// What an earlier test left logs why it ends, such as an agent that was refused.
+	goleak.VerifyNone(t)
 	before := upstream.count()
 	for name, end := range map[string]func(pipe.Pipe, pipe.Link) error{
 		"the hub closes the pipe":   func(p pipe.Pipe, _ pipe.Link) error { return p.Close() },
