@@ -18,6 +18,9 @@ import (
 const (
 	// maxAttack bounds the time of one attack.
 	maxAttack = time.Minute
+	// maxSaid is how long the hostile spoke goes on with what it says over Sync. The hub
+	// bears an inventory for a minute; its memory is at its most in a second.
+	maxSaid = 20 * time.Second
 	// viewsPerUser is how many views one user may ask for at once.
 	viewsPerUser = 4
 )
@@ -69,7 +72,7 @@ func (s *Site) Attacks() []Attack {
 
 // ordered is an attack that the hostile spoke carries out alone.
 func (s *Site) ordered(do string) func(context.Context) (string, error) {
-	return func(context.Context) (string, error) { return s.spoke.Do(s.order(do, maxAttack)) }
+	return func(context.Context) (string, error) { return s.spoke.Do(s.order(do, maxSaid)) }
 }
 
 // order names the work that the hostile cluster may report on.

@@ -182,19 +182,34 @@ func (f *feed) cutStream() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.stream != nil {
+		f.stream = nil
 		f.cut()
 	}
+}
+
+// open waits for a stream that has not been cut. A hub gives up the session with its
+// stream, a moment after: until it has opened another one, it may not know yet that the
+// cluster is gone, and will not ask it for anything.
+func (f *feed) open(ctx context.Context) error {
+	return f.await(ctx, time.Minute, func() bool { return f.stream != nil })
+}
+
+// await waits until something holds that is guarded by mu.
+func (f *feed) await(ctx context.Context, most time.Duration, holds func() bool) error {
+	return wait.PollUntilContextTimeout(ctx, 5*time.Millisecond, most, true, func(context.Context) (bool, error) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return holds(), nil
+	})
 }
 
 // send says something once there is a stream over which the hub has asked for a kind,
 // or any stream if the kind is empty. One attack sends at a time.
 func (f *feed) send(ctx context.Context, kind string, message *rpcv1.SyncMessage) error {
 	var stream *syncStream
-	err := wait.PollUntilContextTimeout(ctx, 5*time.Millisecond, 10*time.Second, true, func(context.Context) (bool, error) {
-		f.mu.Lock()
-		defer f.mu.Unlock()
+	err := f.await(ctx, 10*time.Second, func() bool {
 		stream = f.stream
-		return stream != nil && (kind == "" || slices.Contains(f.kinds, kind)), nil
+		return stream != nil && (kind == "" || slices.Contains(f.kinds, kind))
 	})
 	if err != nil {
 		return fmt.Errorf("sync of kind %q: %w", kind, err)
@@ -207,7 +222,11 @@ func (f *feed) send(ctx context.Context, kind string, message *rpcv1.SyncMessage
 	if !f.isCurrent(stream) {
 		return errCut
 	}
-	return stream.Send(message)
+	if err := stream.Send(message); err != nil {
+		f.cutStream()
+		return err
+	}
+	return nil
 }
 
 func put(kind, key, uid string, body []byte) *rpcv1.SyncMessage {

@@ -70,22 +70,24 @@ type Order struct {
 	UID string `json:"uid,omitempty"`
 }
 
-// carryOut does what is ordered and returns how it went.
+// carryOut does what is ordered and returns how it went. What is said over a stream of
+// Sync may end it: the next order finds another one.
 func (s *spoke) carryOut(ctx context.Context, o Order) (string, error) {
-	if o.Within > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, o.Within)
-		defer cancel()
+	say := map[string]func(context.Context, Order) (string, error){
+		Roles: s.roles, Inventories: s.inventories, Reports: s.reports, Rewrite: s.rewrite,
+	}[o.Do]
+	if say == nil {
+		return s.change(o)
 	}
+	saying, cancel := context.WithTimeout(ctx, o.Within)
+	defer cancel()
+	text, err := say(saying, o)
+	return text, errors.Join(err, s.feed.open(ctx))
+}
+
+// change changes what a door answers.
+func (s *spoke) change(o Order) (string, error) {
 	switch o.Do {
-	case Roles:
-		return s.roles(ctx)
-	case Inventories:
-		return s.inventories(ctx)
-	case Reports:
-		return s.reports(ctx, o)
-	case Rewrite:
-		return s.rewrite(ctx, o)
 	case Kinds:
 		s.restoreDoor = s.kube.answer(kinds())
 		return "", nil
@@ -113,7 +115,7 @@ func (s *spoke) restore() (string, error) {
 	return strconv.FormatInt(served, 10), atLeastOnce(int(served))
 }
 
-func (s *spoke) roles(ctx context.Context) (string, error) {
+func (s *spoke) roles(ctx context.Context, _ Order) (string, error) {
 	const lasting = 5 * time.Second
 	before, changes := s.feed.streamCount(), 0
 	for end := time.Now().Add(lasting); time.Now().Before(end) && ctx.Err() == nil; changes++ {
@@ -121,10 +123,10 @@ func (s *spoke) roles(ctx context.Context) (string, error) {
 		Pause(ctx, 100*time.Microsecond) // else the changes are merged before they are sent
 	}
 	s.agent.SetStandby(false)
-	return fmt.Sprintf("%d changes, %d streams of Sync", changes, s.feed.streamCount()-before), s.connected(ctx)
+	return fmt.Sprintf("%d changes, %d streams of Sync", changes, s.feed.streamCount()-before), nil
 }
 
-func (s *spoke) inventories(ctx context.Context) (string, error) {
+func (s *spoke) inventories(ctx context.Context, _ Order) (string, error) {
 	const lasting = 3 * time.Second
 	defer s.feed.cutStream()
 	chunks := 0
