@@ -151,7 +151,8 @@ func (p *Provider) adopt(base *virtualNode, cluster Cluster) {
 		ours := first && ownerOf(node, cluster.providerID(group)) == ownerUs
 		n.update(func(v *view) {
 			n.wanted = ours
-			v.cluster.ID = cluster.ID
+			// The Node is read by all of that, which may be before settleAs.
+			v.cluster.ID, v.cluster.Labels, v.cluster.Consent = cluster.ID, cluster.Labels, cluster.Consent
 		})
 		if ours {
 			p.config.Pods.Expect(n.name)
