@@ -15,9 +15,6 @@ FUZZTIME ?= 30s
 export CGO_ENABLED := 0
 export GOFLAGS := $(strip $(shell go env GOFLAGS) -trimpath)
 
-# What is parallel mostly waits; a result of other clusters is never taken for one.
-E2E := -count=1 -p 1 -parallel 16 -timeout 40m
-
 BINARIES := spokelet-hub spokelet-agent kubectl-spokelet
 COMMAND := github.com/spokelet/spokelet/cmd/internal/command
 
@@ -77,7 +74,7 @@ test-fuzz: ## Run every fuzz target for FUZZTIME (30s).
 
 .PHONY: e2e
 e2e: bin/tools/gotestsum ## Run the end-to-end tests against two real clusters.
-	cd e2e && ../bin/tools/gotestsum --format standard-verbose -- $(E2E) ./...
+	hack/test-e2e.sh
 
 .PHONY: bench
 bench: ## Run the benchmarks of docs/benchmarks.md; writes bin/bench.json.

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/spokelet/spokelet/hack/clusters"
@@ -63,10 +64,12 @@ func relink(target, link string) error {
 	if err := os.MkdirAll(filepath.Dir(link), 0o755); err != nil {
 		return fmt.Errorf("link %s: %w", link, err)
 	}
-	if err := os.Remove(link); err != nil && !os.IsNotExist(err) {
+	// Another process may use the link, or make it, at this moment.
+	fresh := link + "." + strconv.Itoa(os.Getpid())
+	if err := os.Symlink(target, fresh); err != nil {
 		return fmt.Errorf("link %s: %w", link, err)
 	}
-	if err := os.Symlink(target, link); err != nil {
+	if err := os.Rename(fresh, link); err != nil {
 		return fmt.Errorf("link %s: %w", link, err)
 	}
 	return nil

@@ -12,9 +12,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/remotecommand"
+	"k8s.io/klog/v2"
 
 	"github.com/spokelet/spokelet/e2e/bench/figure"
 )
@@ -164,7 +166,7 @@ func (s *suite) holding(ctx context.Context, pod string) (resident, error) {
 	var ended sync.WaitGroup
 	defer ended.Wait()
 	defer release()
-	err := parallel(ctx, writers, idleStreams, func(context.Context, int) error { return s.hold(ctx, held, &ended, pod) })
+	err := parallel(ctx, writers, idleStreams, func(context.Context, int) error { return s.hold(held, &ended, pod) })
 	if err != nil {
 		return resident{}, err
 	}
@@ -173,19 +175,19 @@ func (s *suite) holding(ctx context.Context, pod string) (resident, error) {
 
 // hold opens a stream that stays open until held ends, and returns when the other
 // end has answered.
-func (s *suite) hold(ctx, held context.Context, ended *sync.WaitGroup, pod string) error {
+func (s *suite) hold(held context.Context, ended *sync.WaitGroup, pod string) error {
 	executor, err := s.hub.executorWith(corev1.PodExecOptions{Command: []string{"cat"}, Stdin: true, Stdout: true}, pod)
 	if err != nil {
 		return err
 	}
 	in, feed := io.Pipe()
-	// The command ends with its input, and the stream with the command.
-	context.AfterFunc(held, func() { _ = feed.Close() })
 	out, failed := newWitness(), make(chan error, 1)
 	ended.Go(func() {
 		// Whoever writes is told when nobody reads any more.
 		defer func() { _ = in.Close() }()
-		failed <- executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: in, Stdout: out})
+		// The client closes its connection when held ends. One that waited for the end of
+		// its command, of a thousand at once, would ping a dead connection for good.
+		failed <- executor.StreamWithContext(klog.NewContext(held, logr.Discard()), remotecommand.StreamOptions{Stdin: in, Stdout: out})
 	})
 	if _, err := io.WriteString(feed, "x\n"); err != nil {
 		return fmt.Errorf("exec in %s: %w", pod, errors.Join(err, <-failed))

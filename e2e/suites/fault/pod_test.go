@@ -1,0 +1,150 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package fault
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/spokelet/spokelet/e2e/env"
+	"github.com/spokelet/spokelet/e2e/testbed"
+)
+
+// streamsEnd bounds the time in which a client learns of a cut that the hub has
+// noticed. A stream that nobody ends lives for hours.
+const streamsEnd = testbed.Settle
+
+// cutPods are what a cut tunnel meets: streams to the long-lived pod, and pods that
+// are deleted and made while the spoke is away.
+type cutPods struct {
+	suite   *tests
+	before  *corev1.Pod
+	streams map[string]*testbed.Following
+}
+
+func (s *tests) beforeCut(t *testing.T) *cutPods {
+	t.Helper()
+	s.Hub.Apply(t, testbed.Pod("leaves", "", testbed.Container("main", testbed.Forever, ""))+testbed.Pod("driven", "", testbed.Container("main", testbed.Forever, "")))
+	for _, name := range []string{"leaves", "driven"} {
+		testbed.UntilPod(t, s.Hub, name, "ready", testbed.Ready)
+	}
+	c := &cutPods{suite: s, before: testbed.GetPod(t, s.Spoke(), testbed.LongLived), streams: map[string]*testbed.Following{}}
+	for _, client := range s.Clients() {
+		running := testbed.Follow(t, client.Hub, "exec", testbed.LongLived, "-c", "side", "--", "sh", "-c", "echo begun; sleep 1d")
+		running.Until(t, "begun")
+		ports, local := testbed.Forward(t, client.Hub, testbed.LongLived, "8080")
+		if _, err := testbed.Fetch(t.Context(), "http://"+local["8080"]+"/"); err != nil {
+			t.Error(err)
+		}
+		logs := testbed.Follow(t, client.Hub, "logs", "-f", testbed.LongLived, "-c", "main")
+		logs.Until(t, "line 20")
+		c.streams["exec, "+client.Name], c.streams["port-forward, "+client.Name], c.streams["logs, "+client.Name] = running, ports, logs
+	}
+	return c
+}
+
+// during looks at the hub while the spoke is away.
+func (c *cutPods) during(t *testing.T) {
+	t.Helper()
+	s := c.suite
+	start := time.Now()
+	for name, stream := range c.streams {
+		code := stream.Ended(t, streamsEnd)
+		t.Logf("%s ended with code %d within %s after the node was NotReady", name, code, time.Since(start).Round(time.Millisecond))
+		// The API server itself ends a log in peace, whatever ended it; the log's
+		// last line says so.
+		if strings.HasPrefix(name, "logs") {
+			if text := stream.Text(); !strings.Contains(text, "spokelet: the log ends here: cluster ") {
+				t.Errorf("%s: the log does not say that it was cut: %q", name, text)
+			}
+			continue
+		}
+		if code == 0 {
+			t.Errorf("%s: the cut looks like a success: %q", name, stream.Text())
+		}
+	}
+	testbed.Refused(t, "exec in a cluster that is away", s.Hub.Command, "", []string{"exec", "-n", testbed.PodsNamespace, testbed.LongLived, "-c", "main", "--", "true"}, s.Spoke().Name)
+	if phase := testbed.GetPod(t, s.Hub, testbed.LongLived).Status.Phase; phase != corev1.PodRunning {
+		t.Errorf("a pod whose cluster is away is %s", phase)
+	}
+	s.Hub.InPods(t, "delete", "pod", "leaves", "--wait=false")
+	s.Hub.InPods(t, "delete", "pod", "driven", "--force", "--grace-period=0")
+	s.Hub.Apply(t, testbed.Pod("comes", "", testbed.Container("main", testbed.Forever, "")))
+	for _, name := range []string{"leaves", "driven"} {
+		if pod := testbed.GetPod(t, s.Spoke(), name); pod.DeletionTimestamp != nil {
+			t.Errorf("%s: who told the spoke?", name)
+		}
+	}
+}
+
+// after expects what was decided while the spoke was away.
+func (c *cutPods) after(t *testing.T) {
+	t.Helper()
+	s := c.suite
+	for _, name := range []string{"leaves", "driven"} {
+		testbed.UntilNoPod(t, s.Spoke(), name)
+	}
+	testbed.UntilNoPod(t, s.Hub, "leaves")
+	testbed.UntilPod(t, s.Hub, "comes", "ready", testbed.Ready)
+	s.podStayed(t, c.before)
+	s.Hub.InPods(t, "delete", "pod", "comes", "--timeout=90s")
+}
+
+// podStayed expects that a pod of the spoke is the one that it was, with the same
+// containers, and that the hub knows it.
+func (s *tests) podStayed(t *testing.T, before *corev1.Pod) {
+	t.Helper()
+	hub := testbed.UntilPod(t, s.Hub, before.Name, "ready", testbed.Ready)
+	now := testbed.GetPod(t, s.Spoke(), before.Name)
+	if now.UID != before.UID {
+		t.Errorf("pod %s was replaced", before.Name)
+	}
+	if diff := cmp.Diff(before.Status.ContainerStatuses, now.Status.ContainerStatuses); diff != "" {
+		t.Errorf("containers (-before +now):\n%s", diff)
+	}
+	if diff := cmp.Diff(now.Status.ContainerStatuses, hub.Status.ContainerStatuses); diff != "" {
+		t.Errorf("containers (-spoke +hub):\n%s", diff)
+	}
+	for _, client := range s.Clients() {
+		if got := client.Same(t, testbed.Answer.Plain, "", "exec", before.Name, "-c", "main", "--", "sh", "-c", "exit 5"); got.Code != 5 {
+			t.Errorf("%s: exec answers %+v", client.Name, got)
+		}
+	}
+}
+
+// podsWhile runs something that takes a side away for a moment, after one pod is
+// deleted and one is made.
+func (s *tests) podsWhile(t *testing.T, what func()) {
+	t.Helper()
+	before := testbed.GetPod(t, s.Spoke(), testbed.LongLived)
+	s.Hub.Apply(t, testbed.Pod("ends", "", testbed.Container("main", testbed.Forever, "")))
+	testbed.UntilPod(t, s.Hub, "ends", "ready", testbed.Ready)
+	mark := testbed.AuditSize(t, s.Spoke())
+	what()
+	s.Hub.Apply(t, testbed.Pod("begins", "", testbed.Container("main", testbed.Forever, "")))
+	s.Hub.InPods(t, "delete", "pod", "ends", "--wait=false")
+	testbed.UntilNoPod(t, s.Spoke(), "ends")
+	testbed.UntilNoPod(t, s.Hub, "ends")
+	testbed.UntilPod(t, s.Hub, "begins", "ready", testbed.Ready)
+	s.podStayed(t, before)
+	if got := testbed.CountOursOf(t, s.Spoke(), mark, "pods", "begins", "create"); got != 1 {
+		t.Errorf("one pod was made %d times", got)
+	}
+	if got := testbed.CountOursOf(t, s.Spoke(), mark, "pods", testbed.LongLived, "create", "delete", "patch", "update"); got != 0 {
+		t.Errorf("%s was written %d times although nothing changed", testbed.LongLived, got)
+	}
+	s.Hub.InPods(t, "delete", "pod", "begins", "--timeout=90s")
+}
+
+func (s *tests) agentRestartIsSurvived(t *testing.T) {
+	s.podsWhile(t, func() {
+		s.Spoke().Kubectl(t, "delete", "pod", "-n", env.AgentNamespace, "-l", testbed.AgentPods, "--grace-period=0", "--force")
+	})
+	s.untilExecutor(t, 1, "")
+}

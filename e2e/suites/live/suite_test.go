@@ -1,0 +1,29 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package live tests the live API: views, and the proxy to a spoke.
+package live
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/spokelet/spokelet/e2e/testbed"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// tests are those of this suite.
+type tests struct{ *testbed.Testbed }
+
+func TestLive(t *testing.T) {
+	s := &tests{testbed.Open(t)}
+	testbed.InOrder(t, 1,
+		testbed.Step{Name: "a view shows the spoke as it is now", Run: s.viewIsLive},
+		testbed.Step{Name: "a view of many clusters answers for each", Run: s.viewOfMany},
+		testbed.Step{Name: "the proxy acts as its caller", Run: s.proxyActsAsCaller},
+		testbed.Step{Name: "bad views and paths are refused by name", Run: s.badInput},
+		testbed.Step{Name: "a watch through the proxy outlives a minute", Run: s.watchOutlivesAMinute},
+	)
+}

@@ -1,0 +1,89 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/spokelet/spokelet/e2e/testbed"
+)
+
+// idle is longer than what proxies, servers and libraries let a silent connection
+// live: 30 or 60 seconds.
+const idle = 65 * time.Second
+
+// idleStreamsLive keeps one stream of each kind silent, and then uses it.
+func (s *tests) idleStreamsLive(t *testing.T, c testbed.Client) {
+	run := testbed.Follow(t, c.Hub, "exec", testbed.LongLived, "-c", "side", "--", "sh", "-c", "echo begun; sleep 65; echo alive; exit 4")
+	logs := testbed.Follow(t, c.Hub, "logs", "-f", testbed.LongLived, "-c", "side", "--tail=1")
+	attached := testbed.Follow(t, c.Hub, "attach", testbed.LongLived, "-c", "side")
+	_, local := testbed.Forward(t, c.Hub, testbed.LongLived, "8081")
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", local["8081"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	says(t, conn, "before")
+	run.Until(t, "begun\n")
+	logs.Until(t, "side 5\n")
+	testbed.Pass(t, idle)
+	says(t, conn, "after")
+	mark := "alive, " + c.Name
+	s.Spoke().InPods(t, "exec", testbed.LongLived, "-c", "side", "--", "sh", "-c", "echo '"+mark+"' >/proc/1/fd/1")
+	logs.Until(t, mark)
+	attached.Until(t, mark)
+	if code := run.Ended(t, testbed.Patience); code != 4 {
+		t.Errorf("exec ends with %d: %q", code, run.Text())
+	}
+	run.Until(t, "alive\n")
+}
+
+// outputIsReadLate has a client read long after what it ran has ended: nothing of the
+// output is lost, for all the pings that it has sent by then. (By WebSocket it may be:
+// there the hub's API server ends the stream. At the spoke itself it is.)
+func (s *tests) outputIsReadLate(t *testing.T, c testbed.Client) {
+	tests := map[string]func(*testing.T){}
+	for _, size := range []int64{1 << 19, 1 << 20, 4 << 20, 16 << 20} {
+		tests[fmt.Sprint(size, " bytes")] = func(t *testing.T) {
+			cmd := c.Hub.Cmd(t.Context(), "exec", testbed.LongLived, "-c", "side", "--", "head", "-c", strconv.FormatInt(size, 10), "/dev/zero")
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			testbed.Pass(t, late)
+			got, err := io.Copy(io.Discard, out)
+			if err = errors.Join(err, cmd.Wait()); err != nil || got != size {
+				t.Errorf("got %d bytes, %v", got, err)
+			}
+		}
+	}
+	testbed.Parallel(t, tests)
+}
+
+// late is time for some pings of a client, which has one every five seconds.
+const late = 22 * time.Second
+
+// says sends a text to an echo.
+func says(t *testing.T, conn net.Conn, text string) {
+	t.Helper()
+	if err := conn.SetDeadline(time.Now().Add(testbed.Patience)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(conn, text); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, len(text))
+	if _, err := io.ReadFull(conn, got); err != nil || string(got) != text {
+		t.Errorf("the echo says %q, %v; want %q", got, err, text)
+	}
+}

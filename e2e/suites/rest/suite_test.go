@@ -1,0 +1,28 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package rest tests that Spokelet leaves API servers alone when nothing happens.
+//
+// No other suite may run beside it.
+package rest
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/spokelet/spokelet/e2e/testbed"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// tests are those of this suite.
+type tests struct{ *testbed.Testbed }
+
+func TestRest(t *testing.T) {
+	s := &tests{testbed.Open(t)}
+	testbed.InOrder(t, 1,
+		testbed.Step{Name: "there are pods and works", Run: s.Populate},
+		testbed.Step{Name: "audit logs at rest show nobody of ours", Run: s.auditAtRest},
+	)
+}

@@ -1,0 +1,49 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package testbed
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// InstallHub installs the hub with helm, as its documents say.
+func (s *Testbed) InstallHub(t *testing.T) {
+	// What the pods there refer to goes along, and of no other namespace.
+	s.MakeNamespace(t, PodsNamespace)
+	if err := s.Env.InstallHub(t.Context(), "--set", "pods.namespaces={"+PodsNamespace+"}"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// JoinSpokes joins both spokes to the hub, and waits for their nodes.
+func (s *Testbed) JoinSpokes(t *testing.T) {
+	// Both owners pass one group of the hub on; that of the second lets pods reach for
+	// its nodes.
+	groups := []string{"--set", "kube.groups={" + Platform + "}"}
+	extra := [][]string{groups, append([]string{"--set", "pods.hostAccess=true"}, groups...)}
+	for i, spoke := range s.Spokes {
+		start := time.Now()
+		if err := s.Env.Join(t.Context(), spoke.Cluster, extra[i]...); err != nil {
+			t.Fatal(err)
+		}
+		s.UntilReady(t, spoke.Name, corev1.ConditionTrue, Settle)
+		t.Logf("%s: join to a Ready node: %s", spoke.Name, time.Since(start).Round(time.Millisecond))
+	}
+}
+
+// Populate has a pod run on the first spoke and two works applied there, which those
+// tests look at that disturb what runs. What is there already stays as it is.
+func (s *Testbed) Populate(t *testing.T) {
+	t.Helper()
+	s.Hub.Apply(t, LongLivedPod())
+	s.Hub.Apply(t, WorkManifest("basic", ConfigMap("one", "updated")))
+	s.Hub.Apply(t, WorkManifest("drift", ConfigMap("drifts", "wanted")))
+	UntilPod(t, s.Hub, LongLived, "ready", Ready)
+	for _, name := range []string{"basic", "drift"} {
+		s.UntilWork(t, name, "Applied", "True")
+	}
+}

@@ -1,0 +1,204 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package testbed
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/spokelet/spokelet/e2e/env"
+	"github.com/spokelet/spokelet/hack/clusters"
+)
+
+// shared says that suites use the same clusters, with what the first of them, join,
+// has installed there: whoever runs them removes the clusters.
+func shared() bool { return os.Getenv("SPOKELET_E2E_SHARED") != "" }
+
+// setName keeps the tests' clusters apart from the demo's, and from those of
+// another run on the same machine, if that has a name of its own.
+func setName() string { return cmp.Or(os.Getenv("SPOKELET_E2E_SET"), "e2e") }
+
+// Site is one cluster with its clients.
+type Site struct {
+	*clusters.Cluster
+	REST    *rest.Config
+	Kube    kubernetes.Interface
+	Dyn     dynamic.Interface
+	Command env.Command
+}
+
+// Testbed is the installation that the tests share.
+type Testbed struct {
+	Env    *env.Env
+	Hub    *Site
+	Spokes []*Site
+
+	spdy string // path of the kubectl that speaks SPDY
+}
+
+// Spoke is the first of the spokes, which most tests look at.
+func (s *Testbed) Spoke() *Site { return s.Spokes[0] }
+
+// Clusters returns a testbed on which nothing is installed yet, or what an earlier
+// suite has left. The clusters are made if they are not there, and go with the test
+// unless suites share them.
+func Clusters(t *testing.T) *Testbed {
+	t.Helper()
+	ctx, config := t.Context(), clusters.Config{Name: setName(), Spokes: 2, Log: env.Progress(os.Stderr)}
+	if !shared() {
+		ownClusters(t, config)
+	}
+	set, err := clusters.Up(ctx, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The binaries carry the race detector, and some tests look for its reports; a
+	// developer in a hurry may leave it out.
+	race := os.Getenv("SPOKELET_E2E_RACE") != "off"
+	e, err := env.New(ctx, set, env.Build{Version: "e2e", Race: race}, os.Stderr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Testbed{Env: e, Hub: newSite(t, e, set.Hub())}
+	if s.spdy, err = set.Program(ctx, spdyKubectl); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range set.Spokes() {
+		s.Spokes = append(s.Spokes, newSite(t, e, c))
+	}
+	return s
+}
+
+// ownClusters has the clusters of a set go before the test and after it.
+func ownClusters(t *testing.T, config clusters.Config) {
+	t.Helper()
+	// An earlier run that was killed may have left its clusters.
+	if err := clusters.Down(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() && os.Getenv("SPOKELET_E2E_KEEP") != "" {
+			t.Logf("the clusters of set %q stay up", config.Name)
+			return
+		}
+		// The test's own context has ended by now.
+		if err := clusters.Down(context.WithoutCancel(t.Context()), config); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Open returns a testbed with a hub and two spokes that have joined it.
+func Open(t *testing.T) *Testbed {
+	t.Helper()
+	s := Clusters(t)
+	if !shared() {
+		s.InstallHub(t)
+		s.JoinSpokes(t)
+	}
+	return s
+}
+
+func newSite(t *testing.T, e *env.Env, c *clusters.Cluster) *Site {
+	t.Helper()
+	cfg, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.QPS = -1
+	cfg.Dial = closingDialer(t)
+	s := &Site{Cluster: c, REST: cfg, Command: e.Kubectl(c)}
+	if s.Kube, err = kubernetes.NewForConfig(cfg); err != nil {
+		t.Fatal(err)
+	}
+	if s.Dyn, err = dynamic.NewForConfig(cfg); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// closingDialer dials connections that end with the test: one with a watch that
+// is just ending is not idle, and would outlive it.
+func closingDialer(t *testing.T) func(context.Context, string, string) (net.Conn, error) {
+	t.Helper()
+	var mu sync.Mutex
+	var conns []net.Conn
+	t.Cleanup(func() {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, conn := range conns {
+			_ = conn.Close()
+		}
+	})
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext(ctx, network, address)
+		if err == nil {
+			mu.Lock()
+			defer mu.Unlock()
+			conns = append(conns, conn)
+		}
+		return conn, err
+	}
+}
+
+// As is kubectl for somebody else.
+func (s *Site) As(user string, groups ...string) env.Command {
+	ctl := s.Command
+	ctl.Args = append(append([]string{}, ctl.Args...), "--as", user)
+	for _, group := range groups {
+		ctl.Args = append(ctl.Args, "--as-group", group)
+	}
+	return ctl
+}
+
+// Apply applies a manifest given as text.
+func (s *Site) Apply(t *testing.T, manifest string) {
+	t.Helper()
+	if _, err := s.Command.RunInput(t.Context(), strings.NewReader(manifest), "apply", "-f", "-"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Kubectl runs a command that must succeed and returns what it printed.
+func (s *Site) Kubectl(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := s.Command.Run(t.Context(), args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// Refused runs a command that must fail and checks that the error names each
+// of the words.
+func Refused(t *testing.T, reason string, ctl env.Command, input string, args []string, words ...string) {
+	t.Helper()
+	out, err := ctl.RunInput(t.Context(), strings.NewReader(input), args...)
+	if err == nil {
+		t.Errorf("%s: kubectl %v succeeded: %s", reason, args, out)
+		return
+	}
+	var failed *env.Error
+	if !errors.As(err, &failed) {
+		t.Errorf("%s: %v", reason, err)
+		return
+	}
+	for _, word := range words {
+		if !strings.Contains(failed.Output, word) {
+			t.Errorf("%s: %q does not name %q", reason, failed.Output, word)
+		}
+	}
+}

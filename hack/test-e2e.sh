@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# Copyright The Spokelet Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+# Makes two real clusters, runs the suites of the end-to-end tests on them, whatever
+# fails on the way, and removes them. One suite alone needs no script:
+#
+#   cd e2e && go test -count=1 -v -timeout 20m ./suites/node
+#
+# The arguments go to go test.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+name=${SPOKELET_E2E_SET:-e2e}
+export SPOKELET_E2E_SHARED=1
+bin=$(mktemp -d)
+status=0
+# Where its module is: it finds what it builds the clusters from by "go list".
+clusters() (cd hack/clusters && CGO_ENABLED=0 "$bin/clusters" "$@")
+cleanup() {
+  if [[ $status != 0 && -n ${SPOKELET_E2E_KEEP:-} ]]; then
+    echo "the clusters of set $name stay up" >&2
+  else
+    clusters down --name "$name" || true
+  fi
+  rm -rf "$bin"
+}
+trap cleanup EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# suites runs some, beside each other.
+suites() {
+  local list=() start=$SECONDS
+  for suite in "$@"; do list+=("./suites/$suite"); done
+  (cd e2e && ../bin/tools/gotestsum --format standard-verbose -- -count=1 -p "$#" -parallel 16 -timeout 30m "${options[@]}" "${list[@]}") || status=1
+  echo "== suites $*: $((SECONDS - start)) s"
+}
+
+options=("$@")
+(cd hack/clusters && CGO_ENABLED=0 go build -o "$bin/clusters" ./cmd/clusters)
+# An earlier run that was killed may have left its clusters.
+clusters down --name "$name"
+suites join
+if [[ $status != 0 ]]; then exit $status; fi # the others rest on it
+suites node live work
+suites rest
+suites fault
+suites leave
+suites hostile
+exit $status
