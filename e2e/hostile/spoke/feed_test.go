@@ -16,7 +16,7 @@ import (
 )
 
 func TestAnOrderThatEndsItsStreamIsOverOnceThereIsAnother(t *testing.T) {
-	s := &spoke{feed: &feed{}}
+	s := &spoke{feed: &feed{}, setStandby: func(bool) {}}
 	hub := serveFeed(t, s.feed)
 	life, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{})

@@ -119,16 +119,17 @@ func (s *spoke) roles(ctx context.Context, _ Order) (string, error) {
 	const lasting = 5 * time.Second
 	before, changes := s.feed.streamCount(), 0
 	for end := time.Now().Add(lasting); time.Now().Before(end) && ctx.Err() == nil; changes++ {
-		s.agent.SetStandby(changes%2 == 0)
+		s.setStandby(changes%2 == 0)
 		Pause(ctx, 100*time.Microsecond) // else the changes are merged before they are sent
 	}
-	s.agent.SetStandby(false)
+	s.setStandby(false)
 	return fmt.Sprintf("%d changes, %d streams of Sync", changes, s.feed.streamCount()-before), nil
 }
 
 func (s *spoke) inventories(ctx context.Context, _ Order) (string, error) {
 	const lasting = 3 * time.Second
-	defer s.feed.cutStream()
+	// A hub that waits for room does not see that its stream was cut, for a minute.
+	defer s.beginAnew()
 	chunks := 0
 	for chunk := range resource.MaxResources / refsPerChunk {
 		for _, kind := range []string{wire.KindWork, wire.KindPod, wire.KindPodObject} {
@@ -140,6 +141,13 @@ func (s *spoke) inventories(ctx context.Context, _ Order) (string, error) {
 	}
 	Pause(ctx, lasting)
 	return fmt.Sprintf("%d chunks of %d", chunks, refsPerChunk), nil
+}
+
+// beginAnew has the hub give up its stream of Sync and open another.
+func (s *spoke) beginAnew() {
+	s.feed.cutStream()
+	s.setStandby(true)
+	s.setStandby(false)
 }
 
 func (s *spoke) reports(ctx context.Context, o Order) (string, error) {

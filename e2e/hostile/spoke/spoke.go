@@ -21,9 +21,12 @@ import (
 // spoke is an agent whose answers an attack chooses.
 type spoke struct {
 	agent *tunnel.Agent
-	feed  *feed
-	kube  door
-	node  door
+	// setStandby is the agent's: whether it executes works.
+	setStandby func(standby bool)
+
+	feed *feed
+	kube door
+	node door
 	// restoreDoor ends what a door answers because of an order; nil if none does.
 	restoreDoor func() int64
 
@@ -73,7 +76,8 @@ func join(ctx context.Context, invitation []byte) (*spoke, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.agent.SetStandby(false)
+	s.setStandby = s.agent.SetStandby
+	s.setStandby(false)
 	// The agent lives until close, which ends it in order.
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stop = stop
