@@ -41,6 +41,7 @@ options=("$@")
 (cd hack/clusters && CGO_ENABLED=0 go build -o "$bin/clusters" ./cmd/clusters)
 # An earlier run that was killed may have left its clusters.
 clusters down --name "$name"
+clusters up --name "$name" --spokes 2
 suites join
 if [[ $status != 0 ]]; then exit $status; fi # the others rest on it
 suites node live work

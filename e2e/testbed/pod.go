@@ -137,7 +137,7 @@ func (s *Site) InPods(t *testing.T, args ...string) string {
 // MakeNamespace makes one on the hub, and waits until pods may be made in it.
 func (s *Testbed) MakeNamespace(t *testing.T, name string) {
 	t.Helper()
-	s.Hub.Kubectl(t, "create", "namespace", name)
+	s.Hub.Apply(t, "{apiVersion: v1, kind: Namespace, metadata: {name: "+name+"}}")
 	s.Hub.Kubectl(t, "wait", "--for=create", "serviceaccount/default", "-n", name, "--timeout=90s")
 }
 

@@ -34,6 +34,7 @@ func TestNode(t *testing.T) {
 		testbed.Step{Name: "the kubelet endpoint answers those who may ask", Run: s.kubeletEndpoint},
 		testbed.Step{Name: "a pod on a virtual node runs in its spoke", Run: s.podsRun},
 		testbed.Step{Name: "a virtual node answers as a kubelet", Run: s.nodeAnswers},
+		testbed.Step{Name: "kubectl answers for a pod as its cluster does", Run: s.verbsAgree},
 		testbed.Step{Name: "beside each other", Run: s.besideEachOther},
 	)
 }
@@ -42,10 +43,9 @@ func TestNode(t *testing.T) {
 func (s *tests) besideEachOther(t *testing.T) {
 	s.machinesNamespace(t)
 	tests := map[string]func(*testing.T){
-		"kubectl answers for a pod as its cluster does": s.verbsAgree,
-		"a pod that cannot run there says why":          s.podsRefused,
-		"top shows nodes and pods":                      s.topAgrees,
-		"a virtual node is drained":                     s.nodeIsDrained,
+		"a pod that cannot run there says why": s.podsRefused,
+		"top shows nodes and pods":             s.topAgrees,
+		"a virtual node is drained":            s.nodeIsDrained,
 	}
 	for _, c := range s.Clients() {
 		tests["idle streams live, "+c.Name] = func(t *testing.T) { s.idleStreamsLive(t, c) }
