@@ -25,7 +25,10 @@ func (e *Engine) collect(ctx context.Context, w *work, list []tracked) error {
 		var failed error
 		pending := false
 		for _, t := range wave {
-			e.table.claim(t.target, w.key.String(), w.anchor.uid)
+			if e.table.waive(t.target, w.key.String(), w.anchor.uid) {
+				pending = true // the end of another work's apply brings us back
+				continue
+			}
 			gone, err := e.remove(ctx, w, t)
 			if err != nil && failed == nil {
 				failed = fmt.Errorf("delete %s: %w", t.objectID, err)

@@ -145,19 +145,19 @@ func TestSharedObjectGoesWithTheLast(t *testing.T) {
 	h.is(c, one, 1, conditionApplied, metav1.ConditionTrue)
 	h.want(two, 1, c.configMap("shared", "k", "two"))
 	h.is(c, two, 1, conditionApplied, metav1.ConditionTrue)
-	owners := func() int {
-		live, err := c.kube.CoreV1().ConfigMaps(c.namespace).Get(t.Context(), "shared", metav1.GetOptions{})
-		if err != nil {
-			return 0
-		}
-		return len(live.OwnerReferences)
-	}
-	c.eventually("both own it", func() bool { return owners() == 2 })
+	first, _ := c.anchor(one)
+	second, _ := c.anchor(two)
+	c.ownedBy("shared", first.GetUID(), second.GetUID())
+	returned := c.returns("shared")
 	h.want(two, 1)
 	h.finalized(c, two)
 	c.eventually("the other one has it its way again", func() bool {
-		return owners() == 1 && cmp.Equal(c.configMaps(), map[string]map[string]string{"shared": {"k": "one"}})
+		return cmp.Equal(c.configMaps(), map[string]map[string]string{"shared": {"k": "one"}})
 	})
+	c.ownedBy("shared", first.GetUID())
+	if back := returned(); len(back) > 0 {
+		t.Errorf("%v came back", back)
+	}
 	h.want(one, 1)
 	h.finalized(c, one)
 	if left := c.configMaps(); len(left) != 0 {

@@ -51,7 +51,11 @@ func (e *Engine) apply(ctx context.Context, w *work, d *desired) (time.Duration,
 		return 0, err
 	}
 	order := inOrder(steps)
-	if err := e.secure(ctx, w, order); err != nil {
+	err := e.secure(ctx, w, order)
+	if errors.Is(err, errLent) {
+		return 0, err
+	}
+	if err != nil {
 		for _, s := range order {
 			s.err = err
 		}
@@ -85,6 +89,9 @@ func (e *Engine) take(ctx context.Context, w *work, d *desired, order []*step) (
 	for _, s := range order {
 		if ctx.Err() != nil || w.wanted() != d {
 			return nil, 0, errors.Join(ctx.Err(), errSuperseded)
+		}
+		if e.table.lent(s.at.objectID, w.key.String()) {
+			return nil, 0, errLent
 		}
 		r, pause := e.applyStep(ctx, w, s)
 		results[s.ordinal] = r
@@ -213,6 +220,9 @@ func (e *Engine) inspectAnchor(ctx context.Context, w *work) error {
 		return nil
 	}
 	for _, t := range a.tracked {
+		if e.table.waive(t.target, w.key.String(), a.uid) {
+			return errLent
+		}
 		if err := e.disown(ctx, t.target, a.uid); err != nil {
 			return err
 		}

@@ -295,7 +295,7 @@ func TestOrphansStay(t *testing.T) {
 	}
 	h.ask(work, 2, w, c.configMap("kept"), c.configMap("gone"))
 	h.says(c, work, 2, "Applied", metav1.ConditionTrue)
-	c.eventually("the work lets go of it while it lives", func() bool { return len(c.get("kept").OwnerReferences) == 0 })
+	c.ownedBy("kept")
 	if len(c.get("gone").OwnerReferences) != 1 {
 		t.Error("an object that no rule names has no owner")
 	}
@@ -317,7 +317,8 @@ func TestWorksThatDisagreeSaySoAndDoNotFight(t *testing.T) {
 	for _, name := range []string{a, b} {
 		h.says(c, name, 1, conditionShared, metav1.ConditionTrue)
 	}
-	c.eventually("both own it", func() bool { return len(c.get("cm").OwnerReferences) == 2 })
+	owners := map[string]types.UID{a: c.applied(hubHashOne + "-" + a).UID, b: c.applied(hubHashOne + "-" + b).UID}
+	c.ownedBy("cm", owners[a], owners[b])
 	c.patch("cm", `{"data":{"k":"strayed"}}`)
 	c.eventually("the last one wins", func() bool { return c.get("cm").Data["k"] == "b" })
 	version := c.get("cm").ResourceVersion
@@ -332,7 +333,7 @@ func TestWorksThatDisagreeSaySoAndDoNotFight(t *testing.T) {
 	})
 	h.ask(b, 1, wire.Work{Deleting: true})
 	c.eventually("finalized", func() bool { return h.said(b).Finalized })
-	c.eventually("it stays with the other", func() bool { cm := c.get("cm"); return cm != nil && len(cm.OwnerReferences) == 1 })
+	c.ownedBy("cm", owners[a])
 }
 
 func TestAnchorsThatNobodyAsksForAreEvicted(t *testing.T) {
@@ -370,7 +371,7 @@ func TestAHubOfAnotherHashTakesOverAndTheOldAnchorGoes(t *testing.T) {
 	h.ask(work, 2, wire.Work{HubHash: hubHashTwo}, c.configMap("cm", "k", "v"))
 	h.says(c, work, 2, "Available", metav1.ConditionTrue)
 	c.eventually("the old anchor is evicted", func() bool { return c.applied(hubHashOne+"-"+work) == nil })
-	c.eventually("one owner is left", func() bool { cm := c.get("cm"); return cm != nil && len(cm.OwnerReferences) == 1 })
+	c.ownedBy("cm", c.applied(hubHashTwo+"-"+work).UID)
 	if c.get("cm").UID != uid {
 		t.Error("the object was made anew")
 	}

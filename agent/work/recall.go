@@ -106,11 +106,16 @@ func strange(anchor string) wire.WorkKey {
 // rebind connects an anchor to its work, and the work to its objects: they are
 // watched, and known to be shared, before anything is applied.
 func (e *Engine) rebind(p Policy, key wire.WorkKey, name string, a *anchor) {
+	e.hold(e.bind(p, key, name), a)
+}
+
+// bind names the anchor of a work, which is made if need be.
+func (e *Engine) bind(p Policy, key wire.WorkKey, name string) *work {
 	e.mu.Lock()
+	defer e.mu.Unlock()
 	w := e.workFor(p, key)
 	e.nameAnchor(w, name)
-	e.mu.Unlock()
-	e.hold(w, a)
+	return w
 }
 
 // hold gives a work the anchor that was found for it; its executor does not run.
@@ -150,8 +155,11 @@ func (e *Engine) estrange(w *work, d *desired) {
 		return
 	}
 	if old := w.anchor; old != nil {
-		e.rebind(w.policy, strange(w.anchorName()), w.anchorName(), old)
-		other := e.lookup(strange(w.anchorName()).String())
+		other := e.bind(w.policy, strange(w.anchorName()), w.anchorName())
+		for id := range old.tracked {
+			e.table.pass(id, w.key.String(), other.key.String())
+		}
+		e.hold(other, old)
 		other.orphan(time.Now())
 		e.queue.Add(other.key.String())
 		w.anchor = nil

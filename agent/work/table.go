@@ -55,9 +55,9 @@ type object struct {
 	gone types.UID
 	// made is the UID of which it is known that we made it.
 	made types.UID
-	// applying counts applies in flight: what is seen meanwhile is judged after.
-	applying int
-	pace     pace
+	// flights are the applies under way: what is seen meanwhile is judged after.
+	flights []flight
+	pace    pace
 	// tried is what was seen of the object when the last apply began.
 	tried *sighting
 	// guard is what of the object must stay as the baseline has it.
@@ -76,6 +76,8 @@ type claim struct {
 	applied [32]byte
 	// stale: the object strayed from what the work applied.
 	stale bool
+	// waived: the work is about to remove its reference from the object.
+	waived bool
 	// intent is what the work wants of the object.
 	intent intent
 	// reading is what intent.reader last read, nil before the first time.
@@ -104,6 +106,11 @@ func newTable(follow func(scope) func(), repair, report func(string)) *table {
 func (t *table) claim(at target, work string, anchor types.UID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.claimed(at, work, anchor)
+}
+
+// claimed does so; t.mu is held.
+func (t *table) claimed(at target, work string, anchor types.UID) *object {
 	o, ok := t.objects[at.objectID]
 	if !ok {
 		o = &object{target: at}
@@ -112,11 +119,16 @@ func (t *table) claim(at target, work string, anchor types.UID) {
 	}
 	if c := o.claimOf(work); c != nil {
 		if c.anchor != anchor {
-			c.anchor, c.applied = anchor, [32]byte{}
+			c.anchor, c.applied, c.waived = anchor, [32]byte{}, false
 		}
-		return
+		return o
 	}
 	o.claims = append(o.claims, claim{work: work, anchor: anchor, intent: intent{owns: true}})
+	o.sortClaims()
+	return o
+}
+
+func (o *object) sortClaims() {
 	slices.SortFunc(o.claims, func(a, b claim) int { return strings.Compare(a.work, b.work) })
 }
 
@@ -134,6 +146,9 @@ func (t *table) intend(id objectID, work string, want intent) {
 	}
 	if c.intent.content != want.content && len(o.claims) > 1 {
 		t.tell(o) // who shares the object may have to say so, or no more
+	}
+	if c.waived { // its reference may have gone
+		c.waived, c.applied = false, [32]byte{}
 	}
 	c.intent = want
 	if want.reader == nil {
@@ -162,29 +177,6 @@ func (t *table) enter(o *object) {
 		w.stop = t.follow(s)
 	}
 	w.members[o.objectID] = o
-}
-
-// release ends a work's interest. When it was the writer of an object that
-// others claim, one of those applies its own content.
-func (t *table) release(id objectID, work string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	o, ok := t.objects[id]
-	if !ok {
-		return
-	}
-	o.claims = slices.DeleteFunc(o.claims, func(c claim) bool { return c.work == work })
-	if len(o.claims) == 0 {
-		t.drop(o)
-		return
-	}
-	t.bring(o)
-	t.tell(o)
-	if o.writer == work {
-		heir := &o.claims[0]
-		o.writer, heir.applied = heir.work, [32]byte{}
-		t.repair(heir.work)
-	}
 }
 
 func (t *table) drop(o *object) {
@@ -236,34 +228,6 @@ func (t *table) isNew(id objectID, work string, content [32]byte) bool {
 	return c == nil || c.applied != content
 }
 
-// begin marks an apply in flight and returns the anchors that own the object.
-func (t *table) begin(id objectID, work string, now time.Time) []owner {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	o, ok := t.objects[id]
-	if !ok {
-		return nil
-	}
-	o.applying++
-	o.tried = o.live
-	if c := o.claimOf(work); c != nil && c.stale {
-		o.pace.spend(now)
-	}
-	owners := make([]owner, 0, len(o.claims))
-	for _, c := range o.claims {
-		if c.anchor != "" && c.intent.owns {
-			owners = append(owners, owner{work: c.work, anchor: c.anchor})
-		}
-	}
-	return owners
-}
-
-// owner is an anchor by its work.
-type owner struct {
-	work   string
-	anchor types.UID
-}
-
 // finish takes the answer to an apply; got is nil when it failed.
 func (t *table) finish(id objectID, work string, content [32]byte, got *sighting, by guard) {
 	t.mu.Lock()
@@ -272,7 +236,7 @@ func (t *table) finish(id objectID, work string, content [32]byte, got *sighting
 	if !ok {
 		return
 	}
-	o.applying--
+	t.land(o, work)
 	if got == nil && o.live == o.tried {
 		return // nothing is new: the next attempt comes from whoever failed
 	}
@@ -299,7 +263,7 @@ func (t *table) found(id objectID, work string, content [32]byte, got *sighting)
 	if !ok {
 		return
 	}
-	o.applying--
+	t.land(o, work)
 	if c := o.claimOf(work); c != nil {
 		c.applied, c.stale = content, false
 	}

@@ -143,7 +143,7 @@ func TestSharedObjectHasOneWriter(t *testing.T) {
 	if due, _ := s.due(s.id, "x", body, time.Now()); !due {
 		t.Error("a work that never applied has nothing to do")
 	}
-	owners := s.begin(s.id, "w", time.Now())
+	owners := s.begin(s.id, "x", time.Now())
 	if diff := cmp.Diff([]string{"w", "x"}, []string{owners[0].work, owners[1].work}); diff != "" {
 		t.Errorf("owners (-want +got):\n%s", diff)
 	}

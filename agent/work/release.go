@@ -1,0 +1,143 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package work
+
+import (
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// begin marks an apply in flight and returns the anchors that own the object.
+func (t *table) begin(id objectID, work string, now time.Time) []owner {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	o, ok := t.objects[id]
+	if !ok {
+		return nil
+	}
+	o.tried = o.live
+	if c := o.claimOf(work); c != nil && c.stale {
+		o.pace.spend(now)
+	}
+	owners := make([]owner, 0, len(o.claims))
+	for _, c := range o.claims {
+		if c.owns() {
+			owners = append(owners, owner{work: c.work, anchor: c.anchor})
+		}
+	}
+	o.flights = append(o.flights, flight{work: work, owners: owners})
+	return owners
+}
+
+// owner is an anchor by its work.
+type owner struct {
+	work   string
+	anchor types.UID
+}
+
+// flight is the apply of one work under way, with the owners that it repeats.
+type flight struct {
+	work   string
+	owners []owner
+}
+
+// owns: an apply of the object, whichever work it is for, has to repeat the
+// reference to this work's anchor.
+func (c *claim) owns() bool { return c.anchor != "" && c.intent.owns && !c.waived }
+
+// lent: an apply is under way that repeats a reference which the work does not
+// want any more, and may bring it back.
+func (o *object) lent(c *claim) bool {
+	return !c.owns() && slices.ContainsFunc(o.flights, func(f flight) bool { return f.repeats(c) })
+}
+
+// repeats goes by the anchor: the claim may have passed to another key since.
+func (f flight) repeats(c *claim) bool {
+	return slices.ContainsFunc(f.owners, func(o owner) bool { return o.anchor == c.anchor })
+}
+
+// lent tells whether the reference of a work that does not own an object may still
+// come back. The work is queued when that is over.
+func (t *table) lent(id objectID, work string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	o, ok := t.objects[id]
+	if !ok {
+		return false
+	}
+	c := o.claimOf(work)
+	return c != nil && o.lent(c)
+}
+
+// waive ends a work's ownership of an object, which is watched until release: no
+// apply that begins from now on repeats the reference to the work's anchor. As long
+// as one that began before is lent the reference, it must not be removed.
+func (t *table) waive(at target, work string, anchor types.UID) (lent bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	o := t.claimed(at, work, anchor)
+	c := o.claimOf(work)
+	c.waived = true
+	return o.lent(c)
+}
+
+// land ends the apply of a work. Works that it was lent a reference of look again.
+func (t *table) land(o *object, work string) {
+	i := slices.IndexFunc(o.flights, func(f flight) bool { return f.work == work })
+	if i < 0 {
+		return
+	}
+	landed := o.flights[i]
+	if o.flights = slices.Delete(o.flights, i, i+1); len(o.flights) == 0 {
+		o.flights = nil
+	}
+	for i := range o.claims {
+		if c := &o.claims[i]; !c.owns() && landed.repeats(c) && !o.lent(c) {
+			t.repair(c.work)
+		}
+	}
+}
+
+// pass makes a work's claim that of another key, under which its anchor is known
+// from now on.
+func (t *table) pass(id objectID, from, to string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	o, ok := t.objects[id]
+	if !ok || o.claimOf(from) == nil {
+		return
+	}
+	o.claims = slices.DeleteFunc(o.claims, func(c claim) bool { return c.work == to })
+	c := o.claimOf(from)
+	*c = claim{work: to, anchor: c.anchor, waived: c.waived, intent: intent{owns: true}}
+	if o.writer == from {
+		o.writer = to
+	}
+	o.sortClaims()
+}
+
+// release ends a work's interest. When it was the writer of an object that
+// others claim, one of those applies its own content.
+func (t *table) release(id objectID, work string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	o, ok := t.objects[id]
+	if !ok {
+		return
+	}
+	o.claims = slices.DeleteFunc(o.claims, func(c claim) bool { return c.work == work })
+	if len(o.claims) == 0 {
+		t.drop(o)
+		return
+	}
+	t.bring(o)
+	t.tell(o)
+	if o.writer == work {
+		heir := &o.claims[0]
+		o.writer, heir.applied = heir.work, [32]byte{}
+		t.repair(heir.work)
+	}
+}

@@ -1,0 +1,172 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package work
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// shared is a scene in which x claims the object, too.
+func shared() *scene {
+	s := newScene()
+	s.claim(s.target(), "x", "anchor-x")
+	s.repairs, s.reports = nil, nil
+	return s
+}
+
+// repeats are the works whose references an apply of x repeats that begins now.
+func (s *scene) repeats() []string {
+	var works []string
+	for _, o := range s.begin(s.id, "x", time.Now()) {
+		works = append(works, o.work)
+	}
+	s.finish(s.id, "x", body, nil, guardFields)
+	return works
+}
+
+func TestAWaivedReferenceIsNotRepeated(t *testing.T) {
+	alone, both := []string{"x"}, []string{"w", "x"}
+	wants := intent{content: body, desire: body, owns: true}
+	tests := map[string]struct {
+		reason string
+		do     func(*scene)
+		want   []string
+	}{
+		"nothing happened":    {reason: "both own the object", do: func(*scene) {}, want: both},
+		"waived":              {reason: "the reference is about to go", do: func(s *scene) { s.waive(s.target(), "w", "anchor") }, want: alone},
+		"waived and released": {reason: "it has gone", do: func(s *scene) { s.waive(s.target(), "w", "anchor"); s.release(s.id, "w") }, want: alone},
+		"waived twice": {
+			reason: "that the removal is tried again does not restore it",
+			do:     func(s *scene) { s.waive(s.target(), "w", "anchor"); s.waive(s.target(), "w", "anchor") }, want: alone,
+		},
+		"claimed again": {
+			reason: "the anchor still lists the object, and that is all",
+			do:     func(s *scene) { s.waive(s.target(), "w", "anchor"); s.claim(s.target(), "w", "anchor") }, want: alone,
+		},
+		"claimed for another anchor": {
+			reason: "what was waived was the old one's",
+			do:     func(s *scene) { s.waive(s.target(), "w", "anchor"); s.claim(s.target(), "w", "another") }, want: both,
+		},
+		"wanted again": {
+			reason: "the manifest came back before the reference had gone",
+			do:     func(s *scene) { s.waive(s.target(), "w", "anchor"); s.intend(s.id, "w", wants) }, want: both,
+		},
+		"orphaned": {reason: "the work lets go of the object and stays", do: func(s *scene) { s.intend(s.id, "w", intent{content: body}) }, want: alone},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := shared()
+			tc.do(s)
+			if diff := cmp.Diff(tc.want, s.repeats()); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestWhatIsWantedAgainIsAppliedAgain(t *testing.T) {
+	s := shared()
+	s.waive(s.target(), "w", "anchor")
+	s.intend(s.id, "w", intent{content: body, desire: body, owns: true})
+	if due, _ := s.due(s.id, "w", body, time.Now()); !due {
+		t.Error("its reference may be gone, and nobody writes it")
+	}
+}
+
+// An apply that began while a work owned the object repeats its reference: one that
+// is removed before that apply ends may come back.
+func TestAReleaseWaitsForAppliesThatBeganBeforeIt(t *testing.T) {
+	begin := func(s *scene) { s.begin(s.id, "x", time.Now()) }
+	waive := func(s *scene) { s.waive(s.target(), "w", "anchor") }
+	finish := func(s *scene) { s.finish(s.id, "x", body, seen("u", "11", 1), guardFields) }
+	orphan := func(s *scene) { s.intend(s.id, "w", intent{content: body}) }
+	tests := map[string]struct {
+		reason string
+		do     []func(*scene)
+		lent   bool
+		// looks: w is queued, to look at the object again.
+		looks bool
+	}{
+		"none":                     {reason: "nobody can bring it back", do: []func(*scene){waive}},
+		"one that ended before":    {reason: "what it wrote is removed", do: []func(*scene){begin, finish, waive}},
+		"one that begins after":    {reason: "it does not repeat the reference", do: []func(*scene){waive, begin}},
+		"one that has not ended":   {reason: "it may be written any moment", do: []func(*scene){begin, waive}, lent: true},
+		"one that ends after":      {reason: "the work looks again, and now removes it", do: []func(*scene){begin, waive, finish}, looks: true},
+		"one that ends, one after": {reason: "the second does not repeat it", do: []func(*scene){begin, waive, finish, begin}, looks: true},
+		"one that fails": {
+			reason: "it may have been done nevertheless",
+			do: []func(*scene){begin, waive, func(s *scene) {
+				s.finish(s.id, "x", body, nil, guardFields)
+			}}, looks: true,
+		},
+		"one that only read": {
+			reason: "a work that wrote yesterday reads today",
+			do:     []func(*scene){begin, waive, func(s *scene) { s.found(s.id, "x", body, seen("u", "11", 1)) }}, looks: true,
+		},
+		"one of two": {
+			reason: "the other one may still bring it back", lent: true,
+			do: []func(*scene){begin, func(s *scene) {
+				s.claim(s.target(), "y", "anchor-y")
+				s.begin(s.id, "y", time.Now())
+			}, waive, finish},
+		},
+		"an event in between":      {reason: "who wrote that is not known", do: []func(*scene){begin, waive, func(s *scene) { s.observe(s.id, seen("u", "11", 2), false, time.Time{}) }}, lent: true},
+		"the work orphans it":      {reason: "it lets go of the object and stays", do: []func(*scene){begin, orphan}, lent: true},
+		"the work has orphaned it": {reason: "the same", do: []func(*scene){begin, orphan, finish}, looks: true},
+		"the work keeps it":        {reason: "nothing is removed", do: []func(*scene){begin, finish}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := shared()
+			for _, do := range tc.do {
+				do(s)
+			}
+			if got := s.lent(s.id, "w"); got != tc.lent {
+				t.Errorf("%s: lent is %t", tc.reason, got)
+			}
+			if got := slices.Contains(s.repairs, "w"); got != tc.looks {
+				t.Errorf("%s: repairs %v", tc.reason, s.repairs)
+			}
+		})
+	}
+}
+
+func TestAnAnchorThatIsNobodysTakesItsClaimsAlong(t *testing.T) {
+	s := shared()
+	s.intend(s.id, "w", intent{content: body, desire: [32]byte{1}, manager: "work-agent", owns: true})
+	s.intend(s.id, "x", intent{content: body, desire: [32]byte{2}, manager: "work-agent", owns: true})
+	s.pass(s.id, "w", "nobody")
+	if diff := cmp.Diff([]string{"nobody", "x"}, s.repeats()); diff != "" {
+		t.Errorf("owners (-want +got):\n%s", diff)
+	}
+	if got := s.rivals(s.id, "x"); got != nil {
+		t.Errorf("what is nobody's wants nothing, and is said to: %v", got)
+	}
+	s.claim(s.target(), "w", "new")
+	if due, _ := s.due(s.id, "w", body, time.Now()); !due {
+		t.Error("the work does not own the object with its new anchor")
+	}
+	s.waive(s.target(), "nobody", "anchor")
+	s.release(s.id, "nobody")
+	if diff := cmp.Diff([]string{"w", "x"}, s.repeats()); diff != "" {
+		t.Errorf("owners once it is evicted (-want +got):\n%s", diff)
+	}
+}
+
+func TestAReleaseUnderAnotherKeyWaitsToo(t *testing.T) {
+	s := shared()
+	s.begin(s.id, "x", time.Now())
+	s.pass(s.id, "w", "nobody")
+	if !s.waive(s.target(), "nobody", "anchor") {
+		t.Error("the reference is removed, and comes back")
+	}
+	s.finish(s.id, "x", body, seen("u", "11", 1), guardFields)
+	if !slices.Contains(s.repairs, "nobody") {
+		t.Errorf("repairs %v: nobody looks again", s.repairs)
+	}
+}
