@@ -75,7 +75,7 @@ func sections(target Target) []section {
 		{"healthy", healthyCases()},
 		{"anchor", together(anchorCases(), nameCases())},
 		{"deletion", together(deletionCases(), orphanCases())},
-		{"shared", sharedCases()},
+		{"shared", together(sharedCases(), releaseCases())},
 	}
 	if target.RawFeedback {
 		all = append(all, section{"raw", rawCases()})

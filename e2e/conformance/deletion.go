@@ -142,10 +142,13 @@ func orphanCases() map[string]Case {
 				uid := s.get("ConfigMap", "a").GetUID()
 				s.create("$w-two", spec("", cm("a", "1")))
 				s.good("$w-two")
+				stop := s.releases("ConfigMap", "a")
 				s.update("$w", spec(orphanOne, cm("b", "1")))
 				s.good("$w")
 				s.lists("$w", "configmaps/b")
 				s.owned("ConfigMap", "a", "$w-two")
+				s.later()
+				stop()
 				if s.get("ConfigMap", "a").GetUID() != uid {
 					s.t.Error("the object was made anew")
 				}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
 	workv1 "open-cluster-management.io/api/work/v1"
 )
 
@@ -153,12 +154,24 @@ func (s *stage) times(before, after []metav1.Condition, moved map[string]bool) {
 // and fails the case for what so is not content with.
 func (s *stage) record(name string, so func(*workv1.ManifestWork) error) (stop func()) {
 	s.t.Helper()
-	from, err := s.onHub().Get(s.ctx, s.text(name), metav1.GetOptions{})
+	return s.watched(s.onHub(), s.text(name), func(obj *unstructured.Unstructured) error {
+		mw := &workv1.ManifestWork{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(obj.Object, mw); err != nil {
+			return err
+		}
+		return so(mw)
+	})
+}
+
+// watched does so with any object.
+func (s *stage) watched(in dynamic.ResourceInterface, name string, so func(*unstructured.Unstructured) error) (stop func()) {
+	s.t.Helper()
+	from, err := in.Get(s.ctx, name, metav1.GetOptions{})
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	watcher, err := s.onHub().Watch(s.ctx, metav1.ListOptions{
-		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, from.GetName()).String(), ResourceVersion: from.GetResourceVersion(),
+	watcher, err := in.Watch(s.ctx, metav1.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String(), ResourceVersion: from.GetResourceVersion(),
 	})
 	if err != nil {
 		s.t.Fatal(err)
@@ -166,7 +179,7 @@ func (s *stage) record(name string, so func(*workv1.ManifestWork) error) (stop f
 	return func() {
 		s.t.Helper()
 		defer watcher.Stop()
-		to, err := s.onHub().Get(s.ctx, from.GetName(), metav1.GetOptions{})
+		to, err := in.Get(s.ctx, name, metav1.GetOptions{})
 		if err != nil {
 			s.t.Fatal(err)
 		}
@@ -177,11 +190,7 @@ func (s *stage) record(name string, so func(*workv1.ManifestWork) error) (stop f
 				s.t.Fatalf("the watch ended before version %s: %v", to.GetResourceVersion(), e.Object)
 			}
 			version = obj.GetResourceVersion()
-			mw := &workv1.ManifestWork{}
-			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(obj.Object, mw); err != nil {
-				s.t.Fatal(err)
-			}
-			if err := so(mw); err != nil {
+			if err := so(obj); err != nil {
 				s.t.Error(err)
 			}
 		}

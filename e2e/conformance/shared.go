@@ -5,10 +5,13 @@ package conformance
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	workv1 "open-cluster-management.io/api/work/v1"
 )
 
@@ -31,9 +34,11 @@ func sharedCases() map[string]Case {
 				}
 				s.shows("$w", plain)
 				s.shows("$w-two", plain)
+				stop := s.releases("ConfigMap", "a")
 				s.ends("$w")
 				s.owned("ConfigMap", "a", "$w-two")
 				s.later()
+				stop()
 				if s.get("ConfigMap", "a").GetUID() != uid {
 					s.t.Error("the object was made anew")
 				}
@@ -82,13 +87,75 @@ func sharedCases() map[string]Case {
 			then: func(s *stage) {
 				s.create("$w-two", spec("", cm("a", "two")))
 				s.disagrees("$w", "$w-two")
+				s.owned("ConfigMap", "a", "$w", "$w-two")
+				stop := s.releases("ConfigMap", "a")
 				s.ends("$w-two")
 				s.agrees("$w")
 				s.has("ConfigMap", "a", "data: {k: one}")
 				s.owned("ConfigMap", "a", "$w")
+				s.later()
+				stop()
 			},
 		},
 	}
+}
+
+// releaseCases are about works that give up an object and stay, beside one that
+// keeps it.
+func releaseCases() map[string]Case {
+	after := func(leave func(*stage)) func(*stage) {
+		return func(s *stage) {
+			s.create("$w-two", spec("", cm("a", "1")))
+			s.good("$w")
+			s.good("$w-two")
+			s.owned("ConfigMap", "a", "$w", "$w-two")
+			stop := s.releases("ConfigMap", "a")
+			leave(s)
+			s.good("$w")
+			s.owned("ConfigMap", "a", "$w-two")
+			s.later()
+			stop()
+			s.patch("ConfigMap", "a", "data: {k: theirs}")
+			s.has("ConfigMap", "a", "data: {k: '1'}")
+			s.owned("ConfigMap", "a", "$w-two")
+			s.ends("$w")
+			s.owned("ConfigMap", "a", "$w-two")
+			s.ends("$w-two")
+			s.absent("ConfigMap", "a")
+		}
+	}
+	return map[string]Case{
+		"a manifest that leaves a work leaves its object to the other": {
+			reason: "facts 2.4, 4.14: the reference goes, and stays away when the object is repaired",
+			spec:   spec("", cm("a", "1"), cm("b", "1")),
+			then:   after(func(s *stage) { s.update("$w", spec("", cm("b", "1"))) }),
+		},
+		"a work that orphans an object leaves it to the other": {
+			reason: "facts 4.13, 4.14: the same while the manifest stays",
+			spec:   spec("", cm("a", "1")),
+			then:   after(func(s *stage) { s.update("$w", spec("deleteOption: {propagationPolicy: Orphan}", cm("a", "1"))) }),
+		},
+	}
+}
+
+// releases watches an object; what it returns fails when an owner went and came
+// back. Where a garbage collector runs, looking once would not show that.
+func (s *stage) releases(kind, name string) (stop func()) {
+	s.t.Helper()
+	known, before := map[types.UID]bool{}, s.get(kind, name).GetOwnerReferences()
+	return s.watched(s.on(kind), s.text(name), func(obj *unstructured.Unstructured) error {
+		now := obj.GetOwnerReferences()
+		for _, o := range before {
+			known[o.UID] = true
+		}
+		for _, o := range now {
+			if known[o.UID] && !slices.ContainsFunc(before, func(b metav1.OwnerReference) bool { return b.UID == o.UID }) {
+				return fmt.Errorf("%s is an owner of the %s again", o.Name, kind)
+			}
+		}
+		before = now
+		return nil
+	})
 }
 
 // disagrees waits until a work is told that another wants something else.
