@@ -305,7 +305,7 @@ func (e *Engine) execute(ctx context.Context, key string) {
 			w.uid = d.uid
 		}
 		w.tried, w.failures = d, 0
-		w.denied.judge(nil)
+		w.denied.judge(false)
 	}
 	wait, err := e.reconcile(ctx, w)
 	switch {

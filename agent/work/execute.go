@@ -83,6 +83,7 @@ func (e *Engine) apply(ctx context.Context, w *work, d *desired) (time.Duration,
 
 // take takes steps in order, as long as they are what is wanted.
 func (e *Engine) take(ctx context.Context, w *work, d *desired, order []*step) (map[int]result, time.Duration, error) {
+	e.review(w, d, order)
 	results := map[int]result{}
 	var wait time.Duration
 	defer func() { w.denied.judge(refusedIn(order)) }()
@@ -95,11 +96,20 @@ func (e *Engine) take(ctx context.Context, w *work, d *desired, order []*step) (
 		}
 		r, pause := e.applyStep(ctx, w, s)
 		results[s.ordinal] = r
-		if pause > 0 && (wait == 0 || pause < wait) {
-			wait = pause
-		}
+		wait = sooner(wait, pause)
+	}
+	if w.permits != nil {
+		wait = sooner(wait, w.reviews.wait(time.Now()))
 	}
 	return results, wait, nil
+}
+
+// sooner is the shorter of two waits, of which 0 is none.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b > 0 && b < a {
+		return b
+	}
+	return a
 }
 
 // record brings the anchor up to date, after the burst unless it is this run's turn.
@@ -239,22 +249,22 @@ type result struct {
 	generation int64
 }
 
-// applyStep applies one manifest unless its object is as it was left.
+// applyStep applies one manifest unless its object is as it was left. Whoever the
+// work acts for is asked for in either case.
 func (e *Engine) applyStep(ctx context.Context, w *work, s *step) (result, time.Duration) {
 	key := w.key.String()
 	now := time.Now()
 	due, wait := e.table.due(s.at.objectID, key, s.content, now)
 	s.changed = e.table.isNew(s.at.objectID, key, s.content)
-	if !due || wait > 0 || w.finished(s.at.objectID) {
+	writes := due && wait == 0 && !w.finished(s.at.objectID)
+	again, err := e.permitted(ctx, w, s, writes)
+	if s.err = err; err != nil {
+		return result{}, again
+	}
+	if !writes {
 		// What cannot be read now is read at its next event.
 		_ = e.reread(ctx, s)
-		return w.resultOf(s.at.objectID), wait
-	}
-	if s.err = e.permitted(ctx, s); isRefusal(s.err) {
-		return result{}, w.denied.wait()
-	}
-	if s.err != nil {
-		return result{}, 0
+		return w.resultOf(s.at.objectID), sooner(wait, again)
 	}
 	owners := e.table.begin(s.at.objectID, key, now)
 	got, err := e.write(ctx, w, s, owners)

@@ -4,9 +4,12 @@
 package work
 
 import (
+	"context"
 	"slices"
 	"sync"
 	"time"
+
+	workv1 "open-cluster-management.io/api/work/v1"
 )
 
 const (
@@ -17,84 +20,103 @@ const (
 	// each time, up to the minute. The API server judges by caches of its own, so
 	// that a work that follows its grant at once may meet an answer from before it.
 	permissionLag = 2 * time.Second
-	// appealPause gathers the changes of one grant: a role and its binding.
-	appealPause = 100 * time.Millisecond
-	// appealSpace is between two appeals of a work: roles that change without end
-	// are not as many questions.
-	appealSpace = 10 * time.Second
 )
 
 // denied are the refusals of one work that wait for a right.
 type denied struct {
 	mu sync.Mutex
-	// All below are guarded by mu.
-	// runs in a row that were refused a step, and the namespaces of the last one's.
-	runs       int
-	namespaces []string
-	// appealed is when a change of rights has, or will have, the work tried again.
-	// lagging: the next refusal may be from before that change.
-	appealed time.Time
-	lagging  bool
+	// runs in a row that were refused a step; guarded by mu.
+	runs int
 }
 
-// refusedIn are the namespaces of the steps that the executor may not do.
-func refusedIn(steps []*step) []string {
-	var namespaces []string
-	for _, s := range steps {
-		if isRefusal(s.err) {
-			namespaces = append(namespaces, s.at.Namespace)
-		}
-	}
-	return namespaces
+func refusedIn(steps []*step) bool {
+	return slices.ContainsFunc(steps, func(s *step) bool { return isRefusal(s.err) })
 }
 
 // wait is how long a refusal stands before the question is put again.
 func (d *denied) wait() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.lagging {
-		return backoff(0, permissionLag, permissionRetry)
-	}
 	return backoff(d.runs, permissionLag, permissionRetry)
 }
 
-// judge takes note of the namespaces in which a run was refused steps.
-func (d *denied) judge(namespaces []string) {
+// judge takes note of a run, and whether it was refused a step.
+func (d *denied) judge(refused bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.namespaces = namespaces
-	d.lagging = d.lagging && time.Now().Before(d.appealed) // that attempt is still to come
-	if len(namespaces) == 0 {
+	if !refused {
 		d.runs = 0
 		return
 	}
 	d.runs++
 }
 
-// appeal tells when to try again, and whether that is worth it, once rights have
-// changed in a namespace, or everywhere.
-func (d *denied) appeal(namespace string, now time.Time) (time.Duration, bool) {
+func (d *denied) any() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	concerned := len(d.namespaces) > 0 && (namespace == "" || slices.Contains(d.namespaces, namespace))
-	if !concerned || now.Before(d.appealed) {
-		return 0, false
-	}
-	wait := max(appealPause, d.appealed.Add(appealSpace).Sub(now))
-	d.appealed, d.lagging = now.Add(wait), true
-	return wait, true
+	return d.runs > 0
 }
 
-// appeal has the works tried again that were refused a step in a namespace, or
-// anywhere, for what executors may do there has changed. It is not called unless the
-// changes are watched.
-func (e *Engine) appeal(namespace string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	now := time.Now()
-	for key, w := range e.works {
-		if wait, ok := w.denied.appeal(namespace, now); ok {
-			e.queue.AddAfter(key, wait)
+// permits are what the executor of one version of a work was found to be allowed.
+type permits struct {
+	uid        string
+	generation int64
+	// allowed has the objects that it may write; false stands for an answer that is
+	// to be asked for again.
+	allowed map[objectID]bool
+}
+
+func (p *permits) areOf(d *desired) bool {
+	return p != nil && p.uid == d.uid && p.generation == d.generation
+}
+
+// doubt has everything asked again.
+func (p *permits) doubt() {
+	for id := range p.allowed {
+		p.allowed[id] = false
+	}
+}
+
+// judged: an executor is asked about the step. What is only read is not asked for.
+func (s *step) judged() bool {
+	return s.how.executor != nil && s.how.strategy != workv1.UpdateStrategyTypeReadOnly
+}
+
+func judgedIn(steps []*step) []string {
+	var namespaces []string
+	for _, s := range steps {
+		if s.judged() {
+			namespaces = append(namespaces, s.at.Namespace)
 		}
 	}
+	slices.Sort(namespaces)
+	return slices.Compact(namespaces)
+}
+
+// permitted asks whether the work's executor may do what a step does. A step that
+// writes nothing asks once in a review, and what it was told before stands while
+// that cannot be found out: then it is asked again after some time.
+func (e *Engine) permitted(ctx context.Context, w *work, s *step, writes bool) (again time.Duration, err error) {
+	if !s.judged() {
+		return 0, nil
+	}
+	sure, before := w.permits.allowed[s.at.objectID]
+	if sure && !writes {
+		return 0, nil
+	}
+	obj, err := s.object(s.at, nil)
+	if err != nil {
+		return 0, err
+	}
+	err = e.executors.Check(ctx, s.request(s.how.executor, obj))
+	switch {
+	case err == nil:
+		w.permits.allowed[s.at.objectID] = true
+	case isRefusal(err):
+		delete(w.permits.allowed, s.at.objectID)
+		return w.denied.wait(), err
+	case before && !writes:
+		return permissionLag, nil
+	}
+	return 0, err
 }

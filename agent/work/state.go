@@ -36,10 +36,13 @@ type work struct {
 	// readers are those of one version of the work.
 	readersOf *desired
 	readers   map[objectID]*reader
+	// permits are nil without an executor.
+	permits *permits
 
 	// shaken is set when somebody else touched the anchor.
-	shaken atomic.Bool
-	denied denied
+	shaken  atomic.Bool
+	denied  denied
+	reviews reviews
 
 	// telling serialises what is told of the work: a status composed later is
 	// also sent later.

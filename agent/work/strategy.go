@@ -214,16 +214,3 @@ func (e *Engine) reread(ctx context.Context, s *step) error {
 	e.table.note(s.at.objectID, obj.GetResourceVersion(), readAll(e.table.readers(s.at.objectID), obj))
 	return nil
 }
-
-// permitted asks whether the work's executor may do what the step does.
-func (e *Engine) permitted(ctx context.Context, s *step) error {
-	x := s.how.executor
-	if x == nil || s.how.strategy == workv1.UpdateStrategyTypeReadOnly {
-		return nil
-	}
-	obj, err := s.object(s.at, nil)
-	if err != nil {
-		return err
-	}
-	return e.executors.Check(ctx, s.request(x, obj))
-}

@@ -161,6 +161,10 @@ func impersonate(pool *http.Client, i rest.ImpersonationConfig) http.RoundTrippe
 // Close ends the watches and gives up idle connections. No Check may follow.
 func (c *Checker) Close() { c.stop() }
 
+// Follows tells whether a change of rights is noticed at present: with caches, while
+// all that rights come from can be watched.
+func (c *Checker) Follows() bool { return c.allowed.sees() }
+
 // Check returns nil if the service account may do all that the request takes,
 // and a [*NotAllowedError] if it may not. Any other error says that this could
 // not be found out, and is worth another attempt.

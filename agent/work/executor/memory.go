@@ -125,3 +125,13 @@ func (m *memory) find() {
 	m.blind--
 	m.settled = time.Now().Add(hearsay)
 }
+
+// sees tells whether every watch does.
+func (m *memory) sees() bool {
+	if m == nil {
+		return false
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.blind == 0
+}

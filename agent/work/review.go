@@ -1,0 +1,178 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package work
+
+import (
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// reviewPause gathers the changes of one grant: a role and its binding.
+	reviewPause = 100 * time.Millisecond
+	// reviewAgain and reviewLast are when everything is asked again after a change
+	// that was asked about: the first answers may be from before it. The last ones
+	// are remembered.
+	reviewAgain = time.Second
+	reviewLast  = 10 * time.Second
+	// reviewSpace is between two reviews of a work. After freeReviews in a row it
+	// is longReviewSpace: rights that change without end are not as many questions.
+	reviewSpace     = time.Second
+	freeReviews     = 10
+	longReviewSpace = 10 * time.Second
+)
+
+// reviews are when the executor of a work is asked about everything again.
+type reviews struct {
+	mu sync.Mutex
+	// All below are guarded by mu.
+	// namespaces of what is asked about, empty for a work without an executor.
+	namespaces []string
+	// first is the first change of rights since the last review, zero when there
+	// was none; last is the last change of all.
+	first, last time.Time
+	// done is when the last review began; row counts those since rights rested.
+	done time.Time
+	row  int
+}
+
+// concern says which namespaces the work writes to in somebody's name.
+func (r *reviews) concern(namespaces []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.namespaces = namespaces
+}
+
+// change takes note that rights changed in a namespace, or everywhere. It returns
+// how long to wait for a review that nobody waits for yet.
+func (r *reviews) change(namespace string, now time.Time) (time.Duration, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.namespaces) == 0 || namespace != "" && !slices.Contains(r.namespaces, namespace) {
+		return 0, false
+	}
+	r.last = now
+	if !r.first.IsZero() {
+		return 0, false
+	}
+	r.first = now
+	return r.due().Sub(now), true
+}
+
+// due is when the next review is, zero for never; r.mu is held.
+func (r *reviews) due() time.Time {
+	space := reviewSpace
+	if r.row >= freeReviews {
+		space = longReviewSpace
+	}
+	earliest := r.done.Add(space)
+	switch {
+	case !r.first.IsZero():
+		return latest(earliest, r.first.Add(reviewPause))
+	case r.last.IsZero():
+		return time.Time{}
+	case r.done.Before(r.last.Add(reviewAgain)):
+		return latest(earliest, r.last.Add(reviewAgain))
+	case r.done.Before(r.last.Add(reviewLast)):
+		return latest(earliest, r.last.Add(reviewLast))
+	default:
+		return time.Time{}
+	}
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// begin tells whether a review is due, which then begins.
+func (r *reviews) begin(now time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	due := r.due()
+	if due.IsZero() || now.Before(due) {
+		return false
+	}
+	r.row++
+	if now.Sub(r.last) >= reviewLast {
+		r.row = 0
+	}
+	r.first, r.done = time.Time{}, now
+	return true
+}
+
+// force begins a review that is not due.
+func (r *reviews) force(now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.first, r.done = time.Time{}, now
+}
+
+// rested tells whether the last review is long ago.
+func (r *reviews) rested(now time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !now.Before(r.done.Add(longReviewSpace))
+}
+
+// wait is how long it is until the next review, 0 for none.
+func (r *reviews) wait(now time.Time) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	due := r.due()
+	if due.IsZero() {
+		return 0
+	}
+	return max(due.Sub(now), time.Millisecond)
+}
+
+// review decides what a run of a work asks about: everything when the work is
+// another version, or rights have changed. Where nobody watches the rights, what the
+// run has to do is taken for a reason to ask.
+func (e *Engine) review(w *work, d *desired, order []*step) {
+	if d.spec.Executor == nil {
+		if w.permits != nil {
+			w.permits = nil
+			w.reviews.concern(nil)
+		}
+		return
+	}
+	w.reviews.concern(judgedIn(order))
+	now := time.Now()
+	switch {
+	case !w.permits.areOf(d):
+		w.permits = &permits{uid: d.uid, generation: d.generation, allowed: map[objectID]bool{}}
+		w.reviews.force(now)
+	case w.reviews.begin(now):
+		w.permits.doubt()
+	case !e.executors.Follows() && w.reviews.rested(now) && e.hasToDo(w, order):
+		w.permits.doubt()
+		w.reviews.force(now)
+	}
+}
+
+// hasToDo tells whether a run writes something, or waits for a right.
+func (e *Engine) hasToDo(w *work, order []*step) bool {
+	return w.denied.any() || slices.ContainsFunc(order, func(s *step) bool {
+		due, _ := e.table.due(s.at.objectID, w.key.String(), s.content, time.Now())
+		return due
+	})
+}
+
+// appeal has the works look again whose executors write to a namespace, or
+// anywhere, for what they may do there has changed. It is not called unless the
+// changes are watched.
+func (e *Engine) appeal(namespace string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := time.Now()
+	for key, w := range e.works {
+		if wait, ok := w.reviews.change(namespace, now); ok {
+			e.queue.AddAfter(key, wait)
+		}
+	}
+}

@@ -1,0 +1,234 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package work
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	workv1 "open-cluster-management.io/api/work/v1"
+)
+
+// authorizer answers reviews of access in the API server's place.
+type authorizer struct {
+	mu sync.Mutex
+	// All below are guarded by mu.
+	refuses bool
+	// after is until when it answers by what was before.
+	after time.Time
+	err   error
+	asked int
+}
+
+func (a *authorizer) set(do func(*authorizer)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	do(a)
+}
+
+// questions returns how often it was asked since the last time.
+func (a *authorizer) questions() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	n := a.asked
+	a.asked = 0
+	return n
+}
+
+// through has an engine ask it.
+func (a *authorizer) through(cfg *Config) {
+	before := cfg.REST.WrapTransport
+	cfg.REST.WrapTransport = func(next http.RoundTripper) http.RoundTripper {
+		if before != nil {
+			next = before(next)
+		}
+		return roundTripper{next, func(req *http.Request) (*http.Response, error) {
+			if !strings.HasSuffix(req.URL.Path, "/subjectaccessreviews") {
+				return next.RoundTrip(req)
+			}
+			return a.answer(req)
+		}}
+	}
+}
+
+func (a *authorizer) answer(req *http.Request) (*http.Response, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.asked++
+	if a.err != nil {
+		return nil, a.err
+	}
+	body, err := json.Marshal(authorizationv1.SubjectAccessReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: authorizationv1.SchemeGroupVersion.String(), Kind: "SubjectAccessReview"},
+		Status:   authorizationv1.SubjectAccessReviewStatus{Allowed: a.refuses == time.Now().Before(a.after)},
+	})
+	return &http.Response{
+		StatusCode: http.StatusCreated, Header: http.Header{"Content-Type": {"application/json"}},
+		Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body)), Request: req,
+	}, err
+}
+
+// verbs that are asked for with each manifest.
+const verbs = 5
+
+// rest has the last review of a work be long ago.
+func (a *agent) rest(name string) {
+	r := &a.lookup(manifestKey(name)).reviews
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.done = r.done.Add(-longReviewSpace)
+}
+
+// refused waits until all manifests of a work are, in the documented words.
+func (h *hub) refused(c *cluster, name string, generation int64, manifests ...string) {
+	c.t.Helper()
+	h.says(c, name, generation, workv1.WorkApplied, metav1.ConditionFalse)
+	for i, m := range h.said(name).Manifests {
+		applied := meta.FindStatusCondition(m.Conditions, workv1.ManifestApplied)
+		want := fmt.Sprintf("Failed to apply manifest: not allowed to apply the resource  configmaps, %s %s, will try again in 1m0s", c.namespace, manifests[i])
+		if applied == nil || applied.Status != metav1.ConditionFalse || applied.Message != want || applied.ObservedGeneration != generation {
+			c.t.Errorf("manifest %d: Applied is %+v, want %q at generation %d", i, applied, want, generation)
+		}
+		if !meta.IsStatusConditionTrue(m.Conditions, workv1.ManifestAvailable) || c.get(manifests[i]) == nil {
+			c.t.Errorf("manifest %d: what was applied is gone", i)
+		}
+	}
+}
+
+func TestANewGenerationAsksAlsoForWhatItDoesNotWrite(t *testing.T) {
+	t.Parallel()
+	c, h, rights := newCluster(t), newHub(t), &authorizer{}
+	w := c.asBuilder()
+	c.startForOCM(h, rights.through)
+	name := c.name("generations")
+	h.ask(name, 1, w, c.configMap("a", "k", "1"), c.configMap("b", "k", "1"))
+	h.says(c, name, 1, workv1.WorkApplied, metav1.ConditionTrue)
+	c.eventually("it is recorded, in another run", func() bool {
+		a := c.applied(hubHashOne + "-" + name)
+		return a != nil && len(a.Status.AppliedResources) == 2
+	})
+	version := c.get("a").ResourceVersion
+	h.ask(name, 2, w, c.configMap("a", "k", "1"), c.configMap("b", "k", "1"))
+	h.says(c, name, 2, workv1.WorkApplied, metav1.ConditionTrue)
+	if n := rights.questions(); n != 2*2*verbs {
+		t.Errorf("two generations of two manifests took %d questions, want %d", n, 2*2*verbs)
+	}
+	if got := c.get("a").ResourceVersion; got != version {
+		t.Errorf("the object went from version %s to %s", version, got)
+	}
+	rights.set(func(a *authorizer) { a.refuses = true })
+	h.ask(name, 3, w, c.configMap("a", "k", "1"), c.configMap("b", "k", "1"))
+	h.refused(c, name, 3, "a", "b")
+	rights.set(func(a *authorizer) { a.refuses = false })
+	h.says(c, name, 3, workv1.WorkApplied, metav1.ConditionTrue)
+	if got := c.get("a").ResourceVersion; got != version {
+		t.Errorf("the object went from version %s to %s", version, got)
+	}
+}
+
+// revokes takes the rights; the API server answers by them a moment later. The role
+// is there for its event.
+func (c *cluster) revokes(by *authorizer, lag time.Duration) {
+	c.t.Helper()
+	by.set(func(a *authorizer) { a.refuses, a.after = true, time.Now().Add(lag) })
+	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{GenerateName: "event-"}, Rules: []rbacv1.PolicyRule{rights("", "configmaps")}}
+	if _, err := c.kube.RbacV1().Roles(c.namespace).Create(c.t.Context(), role, metav1.CreateOptions{}); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// Between a change of rights and the status two seconds may pass, also when the API
+// server's caches lag behind by the first of them.
+func TestWithTheWatchesARevocationIsSeenWithinTwoSeconds(t *testing.T) {
+	t.Parallel()
+	for label, lag := range map[string]time.Duration{"at once": 0, "by a second look": reviewAgain / 2} {
+		t.Run(label, func(t *testing.T) {
+			t.Parallel()
+			c, h, rights := newCluster(t), newHub(t), &authorizer{}
+			w := c.asBuilder()
+			a := c.startForOCM(h, rights.through, func(cfg *Config) { cfg.ExecutorCaches = true })
+			name := c.name("revoked")
+			h.ask(name, 1, w, c.configMap("a", "k", "1"), c.configMap("b", "k", "1"))
+			h.says(c, name, 1, workv1.WorkApplied, metav1.ConditionTrue)
+			c.eventually("the start is over", func() bool {
+				r := &a.lookup(manifestKey(name)).reviews
+				return a.executors.Follows() && r.wait(time.Now()) == 0 && r.rested(time.Now().Add(reviewSpace-longReviewSpace))
+			})
+			busy := time.Now()
+			h.applies(c, c.name("canary"), 1, c.configMap("canary"))
+			limit := max(2*time.Second, 20*time.Since(busy))
+			began := time.Now()
+			c.revokes(rights, lag)
+			h.refused(c, name, 1, "a", "b")
+			took := time.Since(began)
+			if t.Logf("it took %s", took); took > limit {
+				t.Errorf("that is more than %s", limit)
+			}
+		})
+	}
+}
+
+func TestWithoutTheWatchesARevocationIsSeenAtTheNextEvent(t *testing.T) {
+	t.Parallel()
+	c, h, rights := newCluster(t), newHub(t), &authorizer{}
+	w := c.asBuilder()
+	a := c.startForOCM(h, rights.through)
+	name := c.name("event")
+	h.ask(name, 1, w, c.configMap("a", "k", "1"), c.configMap("b", "k", "1"))
+	h.says(c, name, 1, workv1.WorkApplied, metav1.ConditionTrue)
+	rights.set(func(a *authorizer) { a.refuses = true })
+	a.rest(name)
+	c.patch("a", `{"data":{"k":"strayed"}}`)
+	h.refused(c, name, 1, "a", "b")
+	if got := c.get("a").Data["k"]; got != "strayed" {
+		t.Errorf("without rights it was repaired to %q", got)
+	}
+	rights.set(func(a *authorizer) { a.refuses = false })
+	h.says(c, name, 1, workv1.WorkApplied, metav1.ConditionTrue)
+	if got := c.get("a").Data["k"]; got != "1" {
+		t.Errorf("with them it stays %q", got)
+	}
+}
+
+// An API server that does not answer takes no rights away.
+func TestWhatWasAllowedStandsUntilItCanBeAskedAgain(t *testing.T) {
+	t.Parallel()
+	c, h, rights := newCluster(t), newHub(t), &authorizer{}
+	w := c.asBuilder()
+	a := c.startForOCM(h, rights.through)
+	name := c.name("outage")
+	h.ask(name, 1, w, c.configMap("a", "k", "1"))
+	before := h.says(c, name, 1, workv1.WorkApplied, metav1.ConditionTrue)
+	rights.set(func(a *authorizer) { a.err, a.asked = errBoom, 0 })
+	a.appeal(c.namespace)
+	c.eventually("it is asked, twice", func() bool {
+		rights.mu.Lock()
+		defer rights.mu.Unlock()
+		return rights.asked >= 2
+	})
+	if got := h.said(name).Conditions; got[0] != before.Conditions[0] {
+		t.Errorf("Applied is %+v, was %+v", got[0], before.Conditions[0])
+	}
+	rights.set(func(a *authorizer) { a.err, a.refuses = nil, true })
+	h.refused(c, name, 1, "a")
+
+	// Of another generation nobody knows anything.
+	rights.set(func(a *authorizer) { a.err = errBoom })
+	h.ask(name, 2, w, c.configMap("a", "k", "1"))
+	s := h.says(c, name, 2, workv1.WorkApplied, metav1.ConditionFalse)
+	if got := message(s, 0); !strings.Contains(got, errBoom.Error()) {
+		t.Errorf("message = %q", got)
+	}
+}

@@ -1,0 +1,129 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package work
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/client-go/util/workqueue"
+)
+
+// queued empties a queue.
+func queued(q workqueue.TypedInterface[string]) []string {
+	var got []string
+	for q.Len() > 0 {
+		key, _ := q.Get()
+		q.Done(key)
+		got = append(got, key)
+	}
+	slices.Sort(got)
+	return got
+}
+
+func TestAChangeOfRightsConcernsWhoWritesThere(t *testing.T) {
+	cases := map[string]struct {
+		reason, namespace string
+		want              []string
+	}{
+		"in one namespace":       {"what it holds is of no matter elsewhere", "shop", []string{"in shop", "in two"}},
+		"in another":             {"as above", "bank", []string{"in bank", "in two"}},
+		"where nobody writes":    {"nobody waits for it", "empty", nil},
+		"in the cluster's roles": {"they hold everywhere", "", []string{"in bank", "in no namespace", "in shop", "in two"}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := &Engine{queue: workqueue.NewTypedDelayingQueue[string](), works: map[string]*work{"without executor": {}}}
+				defer e.queue.ShutDown()
+				for key, in := range map[string][]string{
+					"in shop": {"shop"}, "in bank": {"bank"}, "in two": {"shop", "bank"}, "in no namespace": {""},
+				} {
+					e.works[key] = &work{}
+					e.works[key].reviews.concern(in)
+				}
+				e.appeal(tc.namespace)
+				time.Sleep(2 * reviewPause)
+				if diff := cmp.Diff(tc.want, queued(e.queue)); diff != "" {
+					t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+				}
+			})
+		})
+	}
+}
+
+// reviewed runs a work whenever it is queued, for a time in which rights change at
+// the given times, and returns when its executor was asked about everything.
+func reviewed(t *testing.T, during time.Duration, changes ...time.Duration) []time.Duration {
+	t.Helper()
+	var at []time.Duration
+	synctest.Test(t, func(t *testing.T) {
+		w := &work{}
+		w.reviews.concern([]string{"shop"})
+		e := &Engine{queue: workqueue.NewTypedDelayingQueue[string](), works: map[string]*work{"w": w}}
+		defer e.queue.ShutDown()
+		began := time.Now()
+		for _, after := range changes {
+			time.AfterFunc(after, func() { e.appeal("shop") })
+		}
+		for time.Since(began) < during {
+			time.Sleep(5 * time.Millisecond)
+			for range queued(e.queue) {
+				if w.reviews.begin(time.Now()) {
+					at = append(at, time.Since(began).Truncate(20*time.Millisecond))
+				}
+				if wait := w.reviews.wait(time.Now()); wait > 0 {
+					e.queue.AddAfter("w", wait)
+				}
+			}
+		}
+	})
+	return at
+}
+
+// The API server may answer from before a change, and is asked again: once within two
+// seconds, and once when that is surely over.
+func TestAChangeOfRightsIsReviewedAtOnceAndAgain(t *testing.T) {
+	const ms, s = time.Millisecond, time.Second
+	cases := map[string]struct {
+		reason  string
+		changes []time.Duration
+		want    []time.Duration
+	}{
+		"one":                     {"at once, and after the API server's caches", []time.Duration{s}, []time.Duration{1100 * ms, 2100 * ms, 11 * s}},
+		"a role, its binding":     {"they are one grant", []time.Duration{s, s + 40*ms}, []time.Duration{1100 * ms, 2100 * ms, 11040 * ms}},
+		"one right after a look":  {"it waits for a second, not for more", []time.Duration{s, s + 150*ms}, []time.Duration{1100 * ms, 2100 * ms, 3100 * ms, 11140 * ms}},
+		"two, at different times": {"each is reviewed within two seconds", []time.Duration{s, 5 * s}, []time.Duration{1100 * ms, 2100 * ms, 5100 * ms, 6100 * ms, 15 * s}},
+		"none":                    {"nobody asks", nil, nil},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, reviewed(t, time.Minute, tc.changes...)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestRightsThatChangeWithoutEndAreFewQuestions(t *testing.T) {
+	var changes []time.Duration
+	for at := time.Duration(0); at < time.Minute; at += 60 * time.Millisecond {
+		changes = append(changes, at)
+	}
+	at := reviewed(t, 2*time.Minute, changes...)
+	if n := len(at); n < freeReviews+6 || n > freeReviews+8 {
+		t.Errorf("reviewed %d times in a minute: %v", n, at)
+	}
+	for i := 1; i < len(at); i++ {
+		if pause := at[i] - at[i-1]; pause > longReviewSpace+reviewSpace {
+			t.Errorf("after %s nobody looked for %s", at[i-1], pause)
+		}
+	}
+	if last := at[len(at)-1]; last < time.Minute+reviewLast-reviewSpace {
+		t.Errorf("the last look was at %s, and may have been answered from before the last change", last)
+	}
+}
