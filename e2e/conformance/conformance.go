@@ -24,6 +24,8 @@ type Target struct {
 	HubHash, AgentID string
 	// RawFeedback: the gate RawFeedbackJsonString is on.
 	RawFeedback bool
+	// ExecutorCaches: the gate ExecutorValidatingCaches is on.
+	ExecutorCaches bool
 	// EvictionGrace of the agent, if it is short enough to be waited for; else
 	// the cases of eviction are left out.
 	EvictionGrace time.Duration
@@ -56,7 +58,7 @@ type section struct {
 // sections begins with those whose cases take the longest.
 func sections(target Target) []section {
 	all := []section{
-		{"executor", together(executorCases(), judgementCases())},
+		{"executor", together(executorCases(), judgementCases(), revocationCases())},
 		{"many", manyCases()},
 		{"refusals", together(refusalCases(), malformedCases())},
 		{"definitions", definitionCases()},
@@ -81,6 +83,9 @@ func sections(target Target) []section {
 		all = append(all, section{"raw", rawCases()})
 	} else {
 		all = append(all, section{"gate", gateCases()})
+	}
+	if target.ExecutorCaches {
+		all = append(all, section{"caches", watchedRightsCases()})
 	}
 	if target.Hub != nil && target.Spoke != nil && target.Hub.Host == target.Spoke.Host {
 		all = append(all, section{"nested", nestedCases()})

@@ -4,11 +4,15 @@
 package conformance
 
 import (
+	"fmt"
+	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	workv1 "open-cluster-management.io/api/work/v1"
 )
 
 // asAccount is the executor of a work: the account sa of the case's namespace.
@@ -104,6 +108,78 @@ func executorCases() map[string]Case {
 			},
 		},
 	}
+}
+
+func mayWriteConfigMaps(s *stage) {
+	s.make(account("sa"))
+	s.grant("", "configmaps", "create, update, patch, get, delete")
+}
+
+// revocationCases are about rights that are taken from works that were applied.
+func revocationCases() map[string]Case {
+	return map[string]Case{
+		"a new generation asks for what it does not write, too": {
+			reason: "issue 11: Applied with its observedGeneration claims no permission that nobody asked about; facts 1.8: per manifest",
+			ready:  mayWriteConfigMaps,
+			spec:   spec(asAccount, cm("a", "1"), cm("b", "1")),
+			then: func(s *stage) {
+				s.good("$w")
+				version := s.get("ConfigMap", "a").GetResourceVersion()
+				s.remove("RoleBinding", "r")
+				s.untilForbidden("configmaps")
+				s.update("$w", spec(asAccount+", "+configs(option("configmaps", "a", paths("k", ".data.k"))), cm("a", "1"), cm("b", "1")))
+				s.forbidden("$w")
+				if s.still("ConfigMap", "a", "data: {k: '1'}").GetResourceVersion() != version {
+					s.t.Error("the object was written")
+				}
+			},
+		},
+	}
+}
+
+// watchedRightsCases are those of an agent that watches roles and bindings.
+func watchedRightsCases() map[string]Case {
+	return map[string]Case{
+		"a revocation shows without another spec, and a grant takes it back": {
+			reason: "issue 11: within 2 s all manifests are refused; objects applied earlier stay",
+			ready:  mayWriteConfigMaps,
+			spec:   spec(asAccount, cm("a", "1"), cm("b", "1")),
+			then: func(s *stage) {
+				s.good("$w")
+				s.later() // the first time it makes a work
+				began := time.Now()
+				s.later()
+				limit := max(2*time.Second, 4*time.Since(began)) // on a machine that is busy
+				began = time.Now()
+				s.remove("RoleBinding", "r")
+				s.forbidden("$w")
+				took := time.Since(began)
+				if s.t.Logf("it took %s", took); took > limit {
+					s.t.Errorf("that is more than %s", limit)
+				}
+				s.still("ConfigMap", "a", "data: {k: '1'}")
+				s.make(binding("r", "r", "sa"))
+				s.good("$w")
+			},
+		},
+	}
+}
+
+// forbidden waits until the executor of a work may not apply any of its manifests.
+func (s *stage) forbidden(name string) {
+	s.t.Helper()
+	s.untilWork(name, "is refused", func(mw *workv1.ManifestWork) error {
+		for _, m := range mw.Status.ResourceStatus.Manifests {
+			c := meta.FindStatusCondition(m.Conditions, "Applied")
+			if c == nil || c.Status != metav1.ConditionFalse || c.ObservedGeneration != mw.Generation || !strings.Contains(c.Message, "not allowed to apply the resource") {
+				return fmt.Errorf("it shows:\n%s", strings.Join(render(mw.Status), "\n"))
+			}
+		}
+		if !meta.IsStatusConditionFalse(mw.Status.Conditions, "Applied") {
+			return fmt.Errorf("it shows:\n%s", strings.Join(render(mw.Status), "\n"))
+		}
+		return nil
+	})
 }
 
 // judgementCases are about what is judged, and who by.

@@ -14,7 +14,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestEveryCaseIsReadable(t *testing.T) {
 	s := &stage{t: t, ns: "ns"}
 	names := map[string]bool{}
-	for _, set := range [][]section{sections(Target{EvictionGrace: 1}), sections(Target{RawFeedback: true, Sections: []string{"raw"}})} {
+	for _, set := range [][]section{sections(Target{EvictionGrace: 1, ExecutorCaches: true}), sections(Target{RawFeedback: true, Sections: []string{"raw"}})} {
 		for _, section := range set {
 			for name, c := range section.cases {
 				names[section.name+"/"+name] = true

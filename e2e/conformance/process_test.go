@@ -185,8 +185,8 @@ func TestTheProcessConformsWithItsGates(t *testing.T) {
 	p.start(t, "--agent-id", id, "--feature-gates=RawFeedbackJsonString=true,ExecutorValidatingCaches=true", "--appliedmanifestwork-eviction-grace-period=10s")
 	target := p.target(id)
 	// The case makes an anchor, and what it lists, within that time.
-	target.RawFeedback, target.EvictionGrace = true, 10*time.Second
-	target.Sections = []string{"raw", "feedback", "executor", "eviction", "anchor"}
+	target.RawFeedback, target.ExecutorCaches, target.EvictionGrace = true, true, 10*time.Second
+	target.Sections = []string{"raw", "feedback", "executor", "caches", "eviction", "anchor"}
 	Run(t, target)
 }
 

@@ -288,6 +288,28 @@ func TestANoIsAskedAgain(t *testing.T) {
 	}
 }
 
+func TestRightsAreFollowedWhileEveryWatchSees(t *testing.T) {
+	if newServer().Follows() {
+		t.Error("without caches nobody watches")
+	}
+	s := remembering()
+	for _, step := range []struct {
+		reason string
+		do     func()
+		want   bool
+	}{
+		{"all watches see", func() {}, true},
+		{"one does not", s.allowed.lose, false},
+		{"another one does not either", s.allowed.lose, false},
+		{"one of two sees again", s.allowed.find, false},
+		{"both do", s.allowed.find, true},
+	} {
+		if step.do(); s.Follows() != step.want {
+			t.Errorf("%s: Follows is %t", step.reason, !step.want)
+		}
+	}
+}
+
 func TestAYesThatWasOvertakenIsNotRemembered(t *testing.T) {
 	m := newMemory()
 	asked, _ := m.recall(key{name: "a"})

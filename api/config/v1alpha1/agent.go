@@ -101,8 +101,8 @@ type WorkConfiguration struct {
 	// and 1048576, default 1024, which is what the hub's ManifestWork takes.
 	MaxJSONRawLength int `json:"maxJSONRawLength,omitempty"`
 	// ExecutorValidatingCaches keeps the answers to what executors may do until
-	// the roles and bindings of this cluster change. Default false: every apply
-	// asks.
+	// the roles and bindings of this cluster change. Default false: every
+	// apply asks, and every generation.
 	ExecutorValidatingCaches bool `json:"executorValidatingCaches,omitempty"`
 }
 
