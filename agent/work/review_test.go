@@ -61,7 +61,7 @@ func TestAChangeOfRightsConcernsWhoWritesThere(t *testing.T) {
 func reviewed(t *testing.T, during time.Duration, changes ...time.Duration) []time.Duration {
 	t.Helper()
 	var at []time.Duration
-	synctest.Test(t, func(t *testing.T) {
+	synctest.Test(t, func(*testing.T) {
 		w := &work{}
 		w.reviews.concern([]string{"shop"})
 		e := &Engine{queue: workqueue.NewTypedDelayingQueue[string](), works: map[string]*work{"w": w}}

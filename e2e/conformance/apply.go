@@ -124,7 +124,7 @@ func togetherCases() map[string]Case {
 					s.t.Errorf("version %s became %s: the works do not leave each other alone", before, after)
 				}
 				s.shows("$w", "work\n+work@1\n"+cmMeta(0, "a")+"+manifest@1")
-				stop := s.releases("ConfigMap", "a")
+				stop := s.releases()
 				s.ends("$w-two")
 				s.owned("ConfigMap", "a", "$w")
 				s.still("ConfigMap", "a", "data: {one: '1'}")

@@ -142,7 +142,7 @@ func orphanCases() map[string]Case {
 				uid := s.get("ConfigMap", "a").GetUID()
 				s.create("$w-two", spec("", cm("a", "1")))
 				s.good("$w-two")
-				stop := s.releases("ConfigMap", "a")
+				stop := s.releases()
 				s.update("$w", spec(orphanOne, cm("b", "1")))
 				s.good("$w")
 				s.lists("$w", "configmaps/b")

@@ -34,7 +34,7 @@ func sharedCases() map[string]Case {
 				}
 				s.shows("$w", plain)
 				s.shows("$w-two", plain)
-				stop := s.releases("ConfigMap", "a")
+				stop := s.releases()
 				s.ends("$w")
 				s.owned("ConfigMap", "a", "$w-two")
 				s.later()
@@ -88,7 +88,7 @@ func sharedCases() map[string]Case {
 				s.create("$w-two", spec("", cm("a", "two")))
 				s.disagrees("$w", "$w-two")
 				s.owned("ConfigMap", "a", "$w", "$w-two")
-				stop := s.releases("ConfigMap", "a")
+				stop := s.releases()
 				s.ends("$w-two")
 				s.agrees("$w")
 				s.has("ConfigMap", "a", "data: {k: one}")
@@ -109,7 +109,7 @@ func releaseCases() map[string]Case {
 			s.good("$w")
 			s.good("$w-two")
 			s.owned("ConfigMap", "a", "$w", "$w-two")
-			stop := s.releases("ConfigMap", "a")
+			stop := s.releases()
 			leave(s)
 			s.good("$w")
 			s.owned("ConfigMap", "a", "$w-two")
@@ -138,19 +138,19 @@ func releaseCases() map[string]Case {
 	}
 }
 
-// releases watches an object; what it returns fails when an owner went and came
+// releases watches the ConfigMap a, which works share; what it returns fails when an owner went and came
 // back. Where a garbage collector runs, looking once would not show that.
-func (s *stage) releases(kind, name string) (stop func()) {
+func (s *stage) releases() (stop func()) {
 	s.t.Helper()
-	known, before := map[types.UID]bool{}, s.get(kind, name).GetOwnerReferences()
-	return s.watched(s.on(kind), s.text(name), func(obj *unstructured.Unstructured) error {
+	known, before := map[types.UID]bool{}, s.get("ConfigMap", "a").GetOwnerReferences()
+	return s.watched(s.on("ConfigMap"), "a", func(obj *unstructured.Unstructured) error {
 		now := obj.GetOwnerReferences()
 		for _, o := range before {
 			known[o.UID] = true
 		}
 		for _, o := range now {
 			if known[o.UID] && !slices.ContainsFunc(before, func(b metav1.OwnerReference) bool { return b.UID == o.UID }) {
-				return fmt.Errorf("%s is an owner of the %s again", o.Name, kind)
+				return fmt.Errorf("%s is an owner again", o.Name)
 			}
 		}
 		before = now
