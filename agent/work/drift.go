@@ -17,7 +17,7 @@ const (
 // has it repaired: by the work that wrote it last, and by those that own other
 // fields of it. Of works that want the same fields the others stay out of it.
 func (t *table) judge(o *object) (strayed bool) {
-	if len(o.flights) > 0 || !o.astray() {
+	if len(o.inFlight) > 0 || !o.astray() {
 		return false
 	}
 	writer := o.claimOf(o.writer)
@@ -62,7 +62,7 @@ func (o *object) scope() scope {
 
 // since tells whether the object was seen, or written by us, after version.
 func (o *object) since(version string) bool {
-	return len(o.flights) > 0 ||
+	return len(o.inFlight) > 0 ||
 		o.live != nil && newer(o.live.version, version) ||
 		o.baseline != nil && newer(o.baseline.version, version)
 }

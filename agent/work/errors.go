@@ -19,7 +19,7 @@ import (
 var (
 	errNoNamespace = errors.New("namespace must be set in manifest of a namespaced kind")
 	errSuperseded  = errors.New("work changed while it was being applied")
-	errLent        = errors.New("an apply of another work repeats the reference that is to be removed")
+	errRepeated    = errors.New("an apply of another work repeats the reference that is to be removed")
 )
 
 // maxMessage bounds the text of an error in a condition, in bytes.

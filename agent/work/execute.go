@@ -52,7 +52,7 @@ func (e *Engine) apply(ctx context.Context, w *work, d *desired) (time.Duration,
 	}
 	order := inOrder(steps)
 	err := e.secure(ctx, w, order)
-	if errors.Is(err, errLent) {
+	if errors.Is(err, errRepeated) {
 		return 0, err
 	}
 	if err != nil {
@@ -91,8 +91,8 @@ func (e *Engine) take(ctx context.Context, w *work, d *desired, order []*step) (
 		if ctx.Err() != nil || w.wanted() != d {
 			return nil, 0, errors.Join(ctx.Err(), errSuperseded)
 		}
-		if e.table.lent(s.at.objectID, w.key.String()) {
-			return nil, 0, errLent
+		if e.table.repeated(s.at.objectID, w.key.String()) {
+			return nil, 0, errRepeated
 		}
 		r, pause := e.applyStep(ctx, w, s)
 		results[s.ordinal] = r
@@ -231,7 +231,7 @@ func (e *Engine) inspectAnchor(ctx context.Context, w *work) error {
 	}
 	for _, t := range a.tracked {
 		if e.table.waive(t.target, w.key.String(), a.uid) {
-			return errLent
+			return errRepeated
 		}
 		if err := e.disown(ctx, t.target, a.uid); err != nil {
 			return err

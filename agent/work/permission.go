@@ -70,8 +70,8 @@ func (p *permits) areOf(d *desired) bool {
 	return p != nil && p.uid == d.uid && p.generation == d.generation
 }
 
-// doubt has everything asked again.
-func (p *permits) doubt() {
+// expire has everything asked again.
+func (p *permits) expire() {
 	for id := range p.allowed {
 		p.allowed[id] = false
 	}

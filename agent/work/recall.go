@@ -157,7 +157,7 @@ func (e *Engine) estrange(w *work, d *desired) {
 	if old := w.anchor; old != nil {
 		other := e.bind(w.policy, strange(w.anchorName()), w.anchorName())
 		for id := range old.tracked {
-			e.table.pass(id, w.key.String(), other.key.String())
+			e.table.transfer(id, w.key.String(), other.key.String())
 		}
 		e.hold(other, old)
 		other.orphan(time.Now())

@@ -28,7 +28,7 @@ func (t *table) begin(id objectID, work string, now time.Time) []owner {
 			owners = append(owners, owner{work: c.work, anchor: c.anchor})
 		}
 	}
-	o.flights = append(o.flights, flight{work: work, owners: owners})
+	o.inFlight = append(o.inFlight, apply{work: work, owners: owners})
 	return owners
 }
 
@@ -38,8 +38,8 @@ type owner struct {
 	anchor types.UID
 }
 
-// flight is the apply of one work under way, with the owners that it repeats.
-type flight struct {
+// apply is an apply of one work in flight, with the owners that it repeats.
+type apply struct {
 	work   string
 	owners []owner
 }
@@ -48,20 +48,20 @@ type flight struct {
 // reference to this work's anchor.
 func (c *claim) owns() bool { return c.anchor != "" && c.intent.owns && !c.waived }
 
-// lent: an apply is under way that repeats a reference which the work does not
-// want any more, and may bring it back.
-func (o *object) lent(c *claim) bool {
-	return !c.owns() && slices.ContainsFunc(o.flights, func(f flight) bool { return f.repeats(c) })
+// repeated: an apply in flight repeats a reference that the work does not want any
+// more, and may bring it back.
+func (o *object) repeated(c *claim) bool {
+	return !c.owns() && slices.ContainsFunc(o.inFlight, func(a apply) bool { return a.repeats(c) })
 }
 
-// repeats goes by the anchor: the claim may have passed to another key since.
-func (f flight) repeats(c *claim) bool {
-	return slices.ContainsFunc(f.owners, func(o owner) bool { return o.anchor == c.anchor })
+// repeats goes by the anchor: the claim may have been transferred since.
+func (a apply) repeats(c *claim) bool {
+	return slices.ContainsFunc(a.owners, func(o owner) bool { return o.anchor == c.anchor })
 }
 
-// lent tells whether the reference of a work that does not own an object may still
-// come back. The work is queued when that is over.
-func (t *table) lent(id objectID, work string) bool {
+// repeated tells whether the reference of a work that does not own an object may
+// still come back. The work is queued when that is over.
+func (t *table) repeated(id objectID, work string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	o, ok := t.objects[id]
@@ -69,41 +69,43 @@ func (t *table) lent(id objectID, work string) bool {
 		return false
 	}
 	c := o.claimOf(work)
-	return c != nil && o.lent(c)
+	return c != nil && o.repeated(c)
 }
 
 // waive ends a work's ownership of an object, which is watched until release: no
-// apply that begins from now on repeats the reference to the work's anchor. As long
-// as one that began before is lent the reference, it must not be removed.
-func (t *table) waive(at target, work string, anchor types.UID) (lent bool) {
+// apply that begins from now on repeats the reference to the work's anchor. While
+// one that began before is in flight, repeated is true and the reference must not
+// be removed; the work is queued when that is over.
+func (t *table) waive(at target, work string, anchor types.UID) (repeated bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	o := t.claimed(at, work, anchor)
 	c := o.claimOf(work)
 	c.waived = true
-	return o.lent(c)
+	return o.repeated(c)
 }
 
-// land ends the apply of a work. Works that it was lent a reference of look again.
-func (t *table) land(o *object, work string) {
-	i := slices.IndexFunc(o.flights, func(f flight) bool { return f.work == work })
+// end takes the apply of a work out of those in flight. Works whose reference it
+// repeated, and who do not own the object any more, look again.
+func (t *table) end(o *object, work string) {
+	i := slices.IndexFunc(o.inFlight, func(a apply) bool { return a.work == work })
 	if i < 0 {
 		return
 	}
-	landed := o.flights[i]
-	if o.flights = slices.Delete(o.flights, i, i+1); len(o.flights) == 0 {
-		o.flights = nil
+	ended := o.inFlight[i]
+	if o.inFlight = slices.Delete(o.inFlight, i, i+1); len(o.inFlight) == 0 {
+		o.inFlight = nil
 	}
 	for i := range o.claims {
-		if c := &o.claims[i]; !c.owns() && landed.repeats(c) && !o.lent(c) {
+		if c := &o.claims[i]; !c.owns() && ended.repeats(c) && !o.repeated(c) {
 			t.repair(c.work)
 		}
 	}
 }
 
-// pass makes a work's claim that of another key, under which its anchor is known
+// transfer makes a work's claim that of another key, under which its anchor is known
 // from now on.
-func (t *table) pass(id objectID, from, to string) {
+func (t *table) transfer(id objectID, from, to string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	o, ok := t.objects[id]

@@ -86,16 +86,16 @@ func TestAReleaseWaitsForAppliesThatBeganBeforeIt(t *testing.T) {
 	finish := func(s *scene) { s.finish(s.id, "x", body, seen("u", "11", 1), guardFields) }
 	orphan := func(s *scene) { s.intend(s.id, "w", intent{content: body}) }
 	tests := map[string]struct {
-		reason string
-		do     []func(*scene)
-		lent   bool
+		reason   string
+		do       []func(*scene)
+		repeated bool
 		// looks: w is queued, to look at the object again.
 		looks bool
 	}{
 		"none":                     {reason: "nobody can bring it back", do: []func(*scene){waive}},
 		"one that ended before":    {reason: "what it wrote is removed", do: []func(*scene){begin, finish, waive}},
 		"one that begins after":    {reason: "it does not repeat the reference", do: []func(*scene){waive, begin}},
-		"one that has not ended":   {reason: "it may be written any moment", do: []func(*scene){begin, waive}, lent: true},
+		"one that has not ended":   {reason: "it may be written any moment", do: []func(*scene){begin, waive}, repeated: true},
 		"one that ends after":      {reason: "the work looks again, and now removes it", do: []func(*scene){begin, waive, finish}, looks: true},
 		"one that ends, one after": {reason: "the second does not repeat it", do: []func(*scene){begin, waive, finish, begin}, looks: true},
 		"one that fails": {
@@ -109,14 +109,14 @@ func TestAReleaseWaitsForAppliesThatBeganBeforeIt(t *testing.T) {
 			do:     []func(*scene){begin, waive, func(s *scene) { s.found(s.id, "x", body, seen("u", "11", 1)) }}, looks: true,
 		},
 		"one of two": {
-			reason: "the other one may still bring it back", lent: true,
+			reason: "the other one may still bring it back", repeated: true,
 			do: []func(*scene){begin, func(s *scene) {
 				s.claim(s.target(), "y", "anchor-y")
 				s.begin(s.id, "y", time.Now())
 			}, waive, finish},
 		},
-		"an event in between":      {reason: "who wrote that is not known", do: []func(*scene){begin, waive, func(s *scene) { s.observe(s.id, seen("u", "11", 2), false, time.Time{}) }}, lent: true},
-		"the work orphans it":      {reason: "it lets go of the object and stays", do: []func(*scene){begin, orphan}, lent: true},
+		"an event in between":      {reason: "who wrote that is not known", do: []func(*scene){begin, waive, func(s *scene) { s.observe(s.id, seen("u", "11", 2), false, time.Time{}) }}, repeated: true},
+		"the work orphans it":      {reason: "it lets go of the object and stays", do: []func(*scene){begin, orphan}, repeated: true},
 		"the work has orphaned it": {reason: "the same", do: []func(*scene){begin, orphan, finish}, looks: true},
 		"the work keeps it":        {reason: "nothing is removed", do: []func(*scene){begin, finish}},
 	}
@@ -126,8 +126,8 @@ func TestAReleaseWaitsForAppliesThatBeganBeforeIt(t *testing.T) {
 			for _, do := range tc.do {
 				do(s)
 			}
-			if got := s.lent(s.id, "w"); got != tc.lent {
-				t.Errorf("%s: lent is %t", tc.reason, got)
+			if got := s.repeated(s.id, "w"); got != tc.repeated {
+				t.Errorf("%s: repeated is %t", tc.reason, got)
 			}
 			if got := slices.Contains(s.repairs, "w"); got != tc.looks {
 				t.Errorf("%s: repairs %v", tc.reason, s.repairs)
@@ -140,7 +140,7 @@ func TestAnAnchorThatIsNobodysTakesItsClaimsAlong(t *testing.T) {
 	s := shared()
 	s.intend(s.id, "w", intent{content: body, desire: [32]byte{1}, manager: "work-agent", owns: true})
 	s.intend(s.id, "x", intent{content: body, desire: [32]byte{2}, manager: "work-agent", owns: true})
-	s.pass(s.id, "w", "nobody")
+	s.transfer(s.id, "w", "nobody")
 	if diff := cmp.Diff([]string{"nobody", "x"}, s.repeats()); diff != "" {
 		t.Errorf("owners (-want +got):\n%s", diff)
 	}
@@ -161,7 +161,7 @@ func TestAnAnchorThatIsNobodysTakesItsClaimsAlong(t *testing.T) {
 func TestAReleaseUnderAnotherKeyWaitsToo(t *testing.T) {
 	s := shared()
 	s.begin(s.id, "x", time.Now())
-	s.pass(s.id, "w", "nobody")
+	s.transfer(s.id, "w", "nobody")
 	if !s.waive(s.target(), "nobody", "anchor") {
 		t.Error("the reference is removed, and comes back")
 	}

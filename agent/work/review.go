@@ -33,13 +33,14 @@ type reviews struct {
 	// first is the first change of rights since the last review, zero when there
 	// was none; last is the last change of all.
 	first, last time.Time
-	// done is when the last review began; row counts those since rights rested.
-	done time.Time
-	row  int
+	// done is when the last review began; streak counts those since rights last
+	// stayed the same.
+	done   time.Time
+	streak int
 }
 
-// concern says which namespaces the work writes to in somebody's name.
-func (r *reviews) concern(namespaces []string) {
+// of says which namespaces the work writes to in somebody's name.
+func (r *reviews) of(namespaces []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.namespaces = namespaces
@@ -64,7 +65,7 @@ func (r *reviews) change(namespace string, now time.Time) (time.Duration, bool) 
 // due is when the next review is, zero for never; r.mu is held.
 func (r *reviews) due() time.Time {
 	space := reviewSpace
-	if r.row >= freeReviews {
+	if r.streak >= freeReviews {
 		space = longReviewSpace
 	}
 	earliest := r.done.Add(space)
@@ -97,23 +98,23 @@ func (r *reviews) begin(now time.Time) bool {
 	if due.IsZero() || now.Before(due) {
 		return false
 	}
-	r.row++
+	r.streak++
 	if now.Sub(r.last) >= reviewLast {
-		r.row = 0
+		r.streak = 0
 	}
 	r.first, r.done = time.Time{}, now
 	return true
 }
 
-// force begins a review that is not due.
-func (r *reviews) force(now time.Time) {
+// start begins a review that is not due.
+func (r *reviews) start(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.first, r.done = time.Time{}, now
 }
 
-// rested tells whether the last review is long ago.
-func (r *reviews) rested(now time.Time) bool {
+// longAgo tells whether the last review is long ago.
+func (r *reviews) longAgo(now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return !now.Before(r.done.Add(longReviewSpace))
@@ -137,21 +138,21 @@ func (e *Engine) review(w *work, d *desired, order []*step) {
 	if d.spec.Executor == nil {
 		if w.permits != nil {
 			w.permits = nil
-			w.reviews.concern(nil)
+			w.reviews.of(nil)
 		}
 		return
 	}
-	w.reviews.concern(judgedIn(order))
+	w.reviews.of(judgedIn(order))
 	now := time.Now()
 	switch {
 	case !w.permits.areOf(d):
 		w.permits = &permits{uid: d.uid, generation: d.generation, allowed: map[objectID]bool{}}
-		w.reviews.force(now)
+		w.reviews.start(now)
 	case w.reviews.begin(now):
-		w.permits.doubt()
-	case !e.executors.Follows() && w.reviews.rested(now) && e.hasToDo(w, order):
-		w.permits.doubt()
-		w.reviews.force(now)
+		w.permits.expire()
+	case !e.executors.Follows() && w.reviews.longAgo(now) && e.hasToDo(w, order):
+		w.permits.expire()
+		w.reviews.start(now)
 	}
 }
 

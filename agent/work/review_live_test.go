@@ -164,7 +164,7 @@ func TestWithTheWatchesARevocationIsSeenWithinTwoSeconds(t *testing.T) {
 			h.says(c, name, 1, workv1.WorkApplied, metav1.ConditionTrue)
 			c.eventually("the start is over", func() bool {
 				r := &a.lookup(manifestKey(name)).reviews
-				return a.executors.Follows() && r.wait(time.Now()) == 0 && r.rested(time.Now().Add(reviewSpace-longReviewSpace))
+				return a.executors.Follows() && r.wait(time.Now()) == 0 && r.longAgo(time.Now().Add(reviewSpace-longReviewSpace))
 			})
 			busy := time.Now()
 			h.applies(c, c.name("canary"), 1, c.configMap("canary"))

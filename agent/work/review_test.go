@@ -44,7 +44,7 @@ func TestAChangeOfRightsConcernsWhoWritesThere(t *testing.T) {
 					"in shop": {"shop"}, "in bank": {"bank"}, "in two": {"shop", "bank"}, "in no namespace": {""},
 				} {
 					e.works[key] = &work{}
-					e.works[key].reviews.concern(in)
+					e.works[key].reviews.of(in)
 				}
 				e.appeal(tc.namespace)
 				time.Sleep(2 * reviewPause)
@@ -63,7 +63,7 @@ func reviewed(t *testing.T, during time.Duration, changes ...time.Duration) []ti
 	var at []time.Duration
 	synctest.Test(t, func(*testing.T) {
 		w := &work{}
-		w.reviews.concern([]string{"shop"})
+		w.reviews.of([]string{"shop"})
 		e := &Engine{queue: workqueue.NewTypedDelayingQueue[string](), works: map[string]*work{"w": w}}
 		defer e.queue.ShutDown()
 		began := time.Now()

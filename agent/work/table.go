@@ -55,9 +55,9 @@ type object struct {
 	gone types.UID
 	// made is the UID of which it is known that we made it.
 	made types.UID
-	// flights are the applies under way: what is seen meanwhile is judged after.
-	flights []flight
-	pace    pace
+	// inFlight are the applies that have not ended: what is seen meanwhile is judged after.
+	inFlight []apply
+	pace     pace
 	// tried is what was seen of the object when the last apply began.
 	tried *sighting
 	// guard is what of the object must stay as the baseline has it.
@@ -236,7 +236,7 @@ func (t *table) finish(id objectID, work string, content [32]byte, got *sighting
 	if !ok {
 		return
 	}
-	t.land(o, work)
+	t.end(o, work)
 	if got == nil && o.live == o.tried {
 		return // nothing is new: the next attempt comes from whoever failed
 	}
@@ -263,7 +263,7 @@ func (t *table) found(id objectID, work string, content [32]byte, got *sighting)
 	if !ok {
 		return
 	}
-	t.land(o, work)
+	t.end(o, work)
 	if c := o.claimOf(work); c != nil {
 		c.applied, c.stale = content, false
 	}

@@ -138,8 +138,9 @@ func releaseCases() map[string]Case {
 	}
 }
 
-// releases watches the ConfigMap a, which works share; what it returns fails when an owner went and came
-// back. Where a garbage collector runs, looking once would not show that.
+// releases watches the ConfigMap a, which works share; what it returns fails when
+// an owner went and came back. Where a garbage collector runs, looking once would
+// not show that.
 func (s *stage) releases() (stop func()) {
 	s.t.Helper()
 	known, before := map[types.UID]bool{}, s.get("ConfigMap", "a").GetOwnerReferences()
