@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/spokelet/spokelet/agent/pod/shape"
-	"github.com/spokelet/spokelet/api/wire"
 )
 
 // errVanished: the pod that was to be written is there no more.
@@ -67,7 +66,7 @@ func (e *Engine) reconcile(ctx context.Context, at place) error {
 		if err := e.retire(ctx, en, want); err != nil && e.mayTryAgain(at) {
 			return err
 		}
-		e.judge(en, want, wire.PodStatus{Gone: true, Lost: what == actLost, Status: e.finalOf(en, want)})
+		e.judge(en, want, e.endOf(en, want, what == actLost))
 	case actRetire:
 		return e.retire(ctx, en, want)
 	case actRefuse:

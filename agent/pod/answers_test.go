@@ -10,12 +10,14 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	corev1 "k8s.io/api/core/v1"
 	apiresource "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/spokelet/spokelet/agent/pod/shape"
 	"github.com/spokelet/spokelet/api/wire"
 )
 
@@ -151,5 +153,44 @@ func TestAStatusThatIsTooLongIsToldInShort(t *testing.T) {
 	}
 	if got, err := wire.DecodePodStatus(short); err != nil || got.Status.ContainerStatuses[0].State.Terminated.ExitCode != 3 {
 		t.Errorf("what is left of it: %v", err)
+	}
+}
+
+func TestTheEndOfAPodThatNeverWasInTheSpokeIsToldWithWhatKeptItOut(t *testing.T) {
+	hostNetwork := func(p *wire.Pod) { p.Pod.Spec.HostNetwork = true }
+	cases := map[string]struct {
+		reason string
+		// spec is the pod's, answer the API server's, 0 for a pod that is made.
+		spec    func(*wire.Pod)
+		answer  int
+		unheard bool
+		says    string
+	}{
+		"it cannot be here":                             {reason: "its user asked for what nobody permits", spec: hostNetwork, says: shape.ReasonHostAccess},
+		"it cannot be here, and was deleted on the way": {reason: "that is so of a pod that goes, too", spec: hostNetwork, unheard: true, says: shape.ReasonHostAccess},
+		"a quota": {reason: "it was used up to the end", answer: http.StatusForbidden, says: ReasonForbidden},
+		"nobody has judged it, and was deleted on the way": {reason: "there is nothing to be said", answer: http.StatusForbidden, unheard: true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			atOnce(t, &prompt{refuse: func(string) int { return tc.answer }}, func(t *testing.T, e *Engine) {
+				tell := func(deleted *metav1.Time) {
+					tellChanged(t, e, "hub-1", func(p *wire.Pod) {
+						p.Pod.DeletionTimestamp = deleted
+						if tc.spec != nil {
+							tc.spec(p)
+						}
+					})
+					synctest.Wait()
+				}
+				if !tc.unheard {
+					tell(nil)
+				}
+				tell(new(metav1.Now()))
+				if s := said(e, "web"); !s.Gone || s.Lost || s.Reason != tc.says || (s.Message == "") != (tc.says == "") {
+					t.Errorf("%s: told %+v, want its end for %q", tc.reason, s, tc.says)
+				}
+			})
+		})
 	}
 }

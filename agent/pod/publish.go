@@ -73,6 +73,25 @@ func terse(status *corev1.PodStatus) *corev1.PodStatus {
 	return out
 }
 
+// endOf is what the hub is told of a pod of which nothing is left: its last status, or why
+// it never was here.
+func (e *Engine) endOf(en *entry, w *wanted, lost bool) wire.PodStatus {
+	end := wire.PodStatus{Gone: true, Lost: lost, Status: e.finalOf(en, w)}
+	if lost || w.seen || end.Status != nil {
+		return end
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case en.want == w && en.verdict != nil:
+		end.Reason, end.Message = en.verdict.Reason, en.verdict.Message
+	case w.refused:
+		refused := refusalOf(w.refusal)
+		end.Reason, end.Message = refused.Reason, wire.Line(refused.Message)
+	}
+	return end
+}
+
 // judge tells the hub why there is no pod, unless it wants another by now.
 func (e *Engine) judge(en *entry, w *wanted, verdict wire.PodStatus) {
 	e.mu.Lock()

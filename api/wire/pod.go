@@ -194,8 +194,9 @@ type PodStatus struct {
 	// Lost: the pod was in the spoke and was deleted there, not by the hub. With
 	// Gone: it has ended.
 	Lost bool `json:"lost,omitempty"`
-	// Reason and Message say why the pod is not in the spoke, when it is to be: a
-	// word as of a condition, and a sentence. Retried: it may heal by itself.
+	// Reason and Message say why the pod is not in the spoke, when it is to be, and with
+	// Gone why it never was: a word as of a condition, and a sentence. Retried: it may
+	// heal by itself.
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
 	Retried bool   `json:"retried,omitempty"`

@@ -49,7 +49,7 @@ func TestWhatAPodOfAVirtualNodeGets(t *testing.T) {
 		},
 		"a DaemonSet's pod that is being deleted": {
 			reason: "nothing runs that could take its grace",
-			pod:    podNamed("a", ofADaemonSet, deleting(30)), want: map[string]int{"delete pods": 1},
+			pod:    podNamed("a", ofADaemonSet, deleting(30)), want: map[string]int{"patch pods": 1, "delete pods": 1},
 		},
 		"a pod of an owner that calls itself DaemonSet": {
 			reason: "it is another's",
@@ -191,7 +191,7 @@ func TestAPodThatIsHeldByFinalizersIsLetGoOfOnce(t *testing.T) {
 		r.connect(spoke)
 		r.requests()
 		r.says(spoke, podNamed("a"), wire.PodStatus{Gone: true})
-		if diff := cmp.Diff(map[string]int{}, r.requests()); diff != "" {
+		if diff := cmp.Diff(map[string]int{"patch pods": 1}, r.requests()); diff != "" {
 			t.Errorf("requests (-want +got):\n%s", diff)
 		}
 	}, podNamed("a", deleting(0)))

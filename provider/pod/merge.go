@@ -212,12 +212,15 @@ func (m *merger) refuse() {
 }
 
 // end closes the status of a pod of which nothing is left in the spoke, as a
-// kubelet does when it does not find the containers any more. Of a pod that never
-// was there nothing is said: its deletion is confirmed.
+// kubelet does when it does not find the containers any more.
 func (m *merger) end() {
 	leaving := m.pod.DeletionTimestamp != nil
-	was := seen(m.pod) || m.said.Status != nil
-	if !m.said.Lost && (!was || !leaving) {
+	was := seen(m.pod) || m.said.Status != nil || m.said.Lost
+	switch {
+	case leaving && !was:
+		m.reject()
+		return
+	case !leaving && !m.said.Lost:
 		return
 	}
 	m.set(wire.ConditionInCluster, corev1.ConditionFalse, reasonNothingIsLeft, "")
@@ -232,10 +235,29 @@ func (m *merger) end() {
 	terminate(m.status.ContainerStatuses, initialized != nil && initialized.Status == corev1.ConditionTrue)
 	terminate(m.status.InitContainerStatuses, false)
 	terminate(m.status.EphemeralContainerStatuses, false)
-	m.status.Phase = corev1.PodFailed
 	if !leaving {
 		m.blame()
 	}
+	m.fail()
+}
+
+// reject ends a pod that is deleted and never was in the spoke, for the reason that kept
+// it out. A kubelet fails such a pod before it goes, too, and some controllers count no
+// pod without that: a Job with podReplacementPolicy Failed keeps its finalizer on it.
+func (m *merger) reject() {
+	if ended(m.status.Phase) {
+		return
+	}
+	if m.said.Reason != "" || m.status.Reason == ReasonNotSent {
+		m.status.Reason, m.status.Message = m.said.Reason, m.said.Message
+	}
+	m.observe()
+	m.fail()
+}
+
+// fail makes the pod one that has failed.
+func (m *merger) fail() {
+	m.status.Phase = corev1.PodFailed
 	m.set(corev1.ContainersReady, corev1.ConditionFalse, reasonPodFailed, "")
 	m.set(corev1.PodReady, corev1.ConditionFalse, reasonPodFailed, "")
 }

@@ -302,9 +302,64 @@ func TestHowAPodEnds(t *testing.T) {
 				b.Container = "terminated ContainerStatusUnknown"
 			}),
 		},
-		"a pod that is deleted and never was there": {
-			reason: "nothing is to be said",
-			pod:    podNamed("a", deleting(30)), said: wire.PodStatus{Gone: true},
+	})
+}
+
+func TestHowAPodEndsThatNeverWasInTheSpoke(t *testing.T) {
+	refused := func(reason, message string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Status = merge(p, wire.PodStatus{Generation: 1, Reason: reason, Message: message}, early2000)
+		}
+	}
+	failed := func(change ...func(*brief)) brief {
+		b := brief{
+			Phase: corev1.PodFailed, Ready: "False PodFailed", Containers: "False PodFailed", Scheduled: "True 00:00",
+			QOS: corev1.PodQOSBestEffort, Generation: 1,
+		}
+		for _, f := range change {
+			f(&b)
+		}
+		return b
+	}
+	because := func(reason, message string) func(*brief) {
+		return func(b *brief) { b.Reason, b.Message = reason, message }
+	}
+	checkMerges(t, map[string]mergeCase{
+		"nobody has said anything of it": {
+			reason: "a kubelet fails a pod that it never began, and a Job waits for that",
+			pod:    podNamed("a", deleting(30)), said: wire.PodStatus{Gone: true, Generation: 1}, want: failed(),
+		},
+		"it was refused": {
+			reason: "the refusal is why it failed",
+			pod:    podNamed("a", refused("HostAccess", "host namespaces"), deleting(30)),
+			said:   wire.PodStatus{Gone: true, Generation: 1}, want: failed(because("HostAccess", "host namespaces")),
+		},
+		"its refusal comes with its end": {
+			reason: "of two reports at once the last one is read",
+			pod:    podNamed("a", deleting(30)),
+			said:   wire.PodStatus{Gone: true, Generation: 1, Reason: "HostAccess", Message: "host namespaces"},
+			want:   failed(because("HostAccess", "host namespaces")),
+		},
+		"it was sent late": {
+			reason: "that it was not sent is over",
+			pod:    podNamed("a", refused(ReasonNotSent, notConnected), deleting(30)),
+			said:   wire.PodStatus{Gone: true, Generation: 1}, want: failed(),
+		},
+		"it was deleted by force": {
+			reason: "a finalizer that waits for its end still holds it",
+			pod:    podNamed("a", deleting(0)), said: wire.PodStatus{Gone: true, Generation: 1}, want: failed(),
+		},
+		"somebody on the hub has ended it": {
+			reason: "a pod ends once",
+			pod: podNamed("a", deleting(30), func(p *corev1.Pod) {
+				p.Status.Phase, p.Status.Reason = corev1.PodFailed, "Evicted"
+			}),
+			said: wire.PodStatus{Gone: true, Generation: 1, Reason: "HostAccess", Message: "host namespaces"},
+			want: brief{Phase: corev1.PodFailed, Reason: "Evicted", Scheduled: "True 00:00", QOS: corev1.PodQOSBestEffort},
+		},
+		"it is not deleted": {
+			reason: "it may yet be made",
+			pod:    podNamed("a"), said: wire.PodStatus{Gone: true, Generation: 1},
 			want: brief{Phase: corev1.PodPending, Scheduled: "True 00:00", QOS: corev1.PodQOSBestEffort},
 		},
 	})
@@ -333,6 +388,7 @@ func TestAStatusWithAStartTimeOrHostIPHasTheInClusterCondition(t *testing.T) {
 		"it was deleted over there": {reason: "its deletion is still to come", pod: podNamed("a"), said: wire.PodStatus{Status: running(), Gone: true, Lost: true}},
 		"it ran and is refused":     {reason: "it runs on", pod: podNamed("a", inCluster), said: wire.PodStatus{Reason: "CreateFailed"}},
 		"it never ran":              {reason: "nothing has begun", pod: podNamed("a"), said: wire.PodStatus{Reason: "CreateFailed"}},
+		"it never ran and is gone":  {reason: "it has failed, and never began", pod: podNamed("a", deleting(30)), said: wire.PodStatus{Gone: true}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -197,7 +197,7 @@ func (n *node) silence(h *held) (said *wire.PodStatus, wait time.Duration) {
 	case leaving:
 		// An agent that takes no pods never says that nothing is left. One that is only
 		// slow finds the pod gone, and ends it.
-		return &wire.PodStatus{Gone: true}, 0
+		return &wire.PodStatus{Gone: true, Reason: ReasonNotSent, Message: notTaken}, 0
 	case n.streams == 0:
 		return &wire.PodStatus{Reason: ReasonNotSent, Message: notConnected}, 0
 	default:

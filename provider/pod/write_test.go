@@ -4,7 +4,9 @@
 package pod
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -180,6 +182,69 @@ func TestAWriteThatFails(t *testing.T) {
 					t.Errorf("%s: phase %s after %d writes", tc.reason, got, writes)
 				}
 			}, podNamed("a"))
+		})
+	}
+}
+
+func TestAPodThatNeverWasInTheSpokeFailsBeforeItGoes(t *testing.T) {
+	refused := func(p *corev1.Pod) {
+		p.Status = merge(p, wire.PodStatus{Generation: 1, Reason: "HostAccess", Message: "host namespaces"}, early2000)
+	}
+	fails := func(reason, message string) []string {
+		return []string{fmt.Sprintf("patch status: Failed %q %q", reason, message), "delete"}
+	}
+	cases := map[string]struct {
+		reason string
+		pod    *corev1.Pod
+		// said is the agent's report, nil of one that takes no pods.
+		said *wire.PodStatus
+		want []string
+	}{
+		"the spoke refused it": {
+			reason: "as a kubelet rejects a pod, whose reason stays", pod: podNamed("a", refused, deleting(30)),
+			said: &wire.PodStatus{Generation: 1, Gone: true}, want: fails("", ""),
+		},
+		"it was refused and deleted at once": {
+			reason: "its end says why", pod: podNamed("a", deleting(30)),
+			said: &wire.PodStatus{Generation: 1, Gone: true, Reason: "HostAccess", Message: "host namespaces"},
+			want: fails("HostAccess", "host namespaces"),
+		},
+		"it was deleted before the spoke had seen it": {
+			reason: "a kubelet fails a pod that it never began", pod: podNamed("a", deleting(30)),
+			said: &wire.PodStatus{Generation: 1, Gone: true}, want: fails("", ""),
+		},
+		"the hub refused it": {
+			reason: "nobody else is asked", pod: podNamed("a", ofADaemonSet, deleting(30)), want: fails(ReasonDaemonSetPod, daemonSetPod),
+		},
+		"the agent takes no pods": {
+			reason: "nobody will ever say more", pod: podNamed("a", deleting(30)), want: fails(ReasonNotSent, notTaken),
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, Config{}, func(r *rig) {
+				var writes []string
+				r.client.PrependReactor("patch", "pods", func(a k8stesting.Action) (bool, runtime.Object, error) {
+					var change corev1.Pod
+					err := json.Unmarshal(a.(k8stesting.PatchAction).GetPatch(), &change)
+					writes = append(writes, fmt.Sprintf("patch %s: %s %q %q", a.GetSubresource(), change.Status.Phase, change.Status.Reason, change.Status.Message))
+					return false, nil, err
+				})
+				r.client.PrependReactor("delete", "pods", func(k8stesting.Action) (bool, runtime.Object, error) {
+					writes = append(writes, "delete")
+					return false, nil, nil
+				})
+				r.watch(spoke)
+				defer r.Open(spoke)()
+				if tc.said != nil {
+					r.says(spoke, tc.pod, *tc.said)
+				}
+				<-time.After(2 * answerWithin)
+				synctest.Wait()
+				if diff := cmp.Diff(tc.want, writes); diff != "" {
+					t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+				}
+			}, tc.pod)
 		})
 	}
 }

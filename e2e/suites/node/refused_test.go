@@ -4,6 +4,7 @@
 package node
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -73,6 +74,13 @@ func (s *tests) podsRefused(t *testing.T) {
 			testbed.UntilPod(t, s.Hub, "clash", "ready", testbed.Ready)
 		},
 	}
+	// Either has a Job count no pod that is being deleted before that has failed.
+	for name, field := range map[string]string{
+		"refused-replaced": "podReplacementPolicy: Failed",
+		"refused-policy":   "podFailurePolicy: {rules: [{action: FailJob, onExitCodes: {operator: In, values: [42]}}]}",
+	} {
+		tests["a Job with "+strings.Split(field, ":")[0]] = func(t *testing.T) { s.refusedPodOfAJobFails(t, name, field) }
+	}
 	for _, c := range s.Clients() {
 		tests["the machine of a node, "+c.Name] = func(t *testing.T) { s.machineIsNotDebugged(t, c) }
 	}
@@ -86,6 +94,25 @@ func (s *tests) podsRefused(t *testing.T) {
 		t.Errorf("pods in the spoke after their namespace went on the hub: %d, %v", len(left.Items), err)
 	}
 	s.Spoke().Kubectl(t, "delete", "namespace", "foreign", "limited", "strict", "--wait=false")
+}
+
+// refusedPodOfAJobFails deletes the only pod that a Job may have.
+func (s *tests) refusedPodOfAJobFails(t *testing.T, name, field string) {
+	s.Hub.Apply(t, fmt.Sprintf("apiVersion: batch/v1\nkind: Job\nmetadata: {name: %s, namespace: %s}\nspec: {backoffLimit: 0, %s, template: {spec: %s}}\n",
+		name, testbed.PodsNamespace, field, testbed.PodSpec("hostNetwork: true, restartPolicy: Never, "+testbed.BySelector, testbed.Container("main", testbed.Forever, ""))))
+	testbed.Until(t, "refused pod of Job "+name, testbed.Settle, func(ctx context.Context) error {
+		pods, err := s.Hub.Kube.CoreV1().Pods(testbed.PodsNamespace).List(ctx, metav1.ListOptions{LabelSelector: "job-name=" + name})
+		if err != nil {
+			return err
+		}
+		if len(pods.Items) != 1 || pods.Items[0].Status.Reason != "HostAccess" {
+			return fmt.Errorf("there are %d pods, or the one is not refused", len(pods.Items))
+		}
+		return nil
+	})
+	s.Hub.InPods(t, "delete", "pod", "-l", "job-name="+name, "--timeout=90s")
+	s.Hub.InPods(t, "wait", "--for=condition=failed", "job/"+name, "--timeout=90s")
+	s.Hub.InPods(t, "delete", "job", name, "--timeout=90s")
 }
 
 // says is a test of a pod that waits with a reason (any, if it is empty) and a
