@@ -82,12 +82,19 @@ func (m *merger) take() {
 	if !m.said.Gone {
 		m.set(wire.ConditionInCluster, corev1.ConditionTrue, reasonCreated, "")
 	}
-	if conditionOf(&m.status, corev1.PodScheduled) == nil {
-		// As a kubelet says of a pod that came to it without a scheduler.
-		m.set(corev1.PodScheduled, corev1.ConditionTrue, "", "")
-	}
+	m.schedule()
 	m.explain()
 	m.gate()
+}
+
+// schedule says what a kubelet does: that the pod was scheduled, also when it came without
+// a scheduler, as it is in the generation that was observed.
+func (m *merger) schedule() {
+	if conditionOf(&m.status, corev1.PodScheduled) == nil {
+		m.set(corev1.PodScheduled, corev1.ConditionTrue, "", "")
+	}
+	scheduled := conditionOf(&m.status, corev1.PodScheduled)
+	scheduled.ObservedGeneration = max(scheduled.ObservedGeneration, m.status.ObservedGeneration)
 }
 
 // observe never goes back: a report may be overtaken.

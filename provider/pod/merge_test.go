@@ -365,6 +365,33 @@ func TestHowAPodEndsThatNeverWasInTheSpoke(t *testing.T) {
 	})
 }
 
+func TestTheGenerationThatThePodIsScheduledInIsTheObservedOne(t *testing.T) {
+	scheduled := func(generation int64) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { find(p.Status.Conditions, corev1.PodScheduled).ObservedGeneration = generation }
+	}
+	cases := map[string]struct {
+		reason string
+		pod    *corev1.Pod
+		said   int64
+		want   int64
+	}{
+		"by a scheduler":         {reason: "it was told of the first generation", pod: podNamed("a", scheduled(1)), said: 1, want: 1},
+		"by an older scheduler":  {reason: "a kubelet sets what is not there", pod: podNamed("a"), said: 1, want: 1},
+		"by nobody":              {reason: "the pod came with its node", pod: podNamed("a", func(p *corev1.Pod) { p.Status.Conditions = nil }), said: 1, want: 1},
+		"after a resize":         {reason: "a kubelet raises it", pod: podNamed("a", scheduled(1)), said: 2, want: 2},
+		"overtaken by a report":  {reason: "it never goes back", pod: podNamed("a", scheduled(3)), said: 2, want: 3},
+		"of a pod not yet as it": {reason: "the spoke's pod is of no generation yet", pod: podNamed("a"), said: 0, want: 0},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			got := merge(tc.pod, wire.PodStatus{Generation: tc.said, Status: running()}, later)
+			if c := find(got.Conditions, corev1.PodScheduled); c.ObservedGeneration != tc.want || c.Status != corev1.ConditionTrue {
+				t.Errorf("%s: %+v, want generation %d", tc.reason, c, tc.want)
+			}
+		})
+	}
+}
+
 func TestTheTimeOfATransitionStays(t *testing.T) {
 	pod := podNamed("a")
 	pod.Status = merge(pod, wire.PodStatus{Reason: "NameTaken", Message: "x"}, early2000)
