@@ -196,21 +196,26 @@ func (v view) status(now metav1.Time) corev1.NodeStatus {
 		Conditions:      since(v.conditions(), v.base.Conditions, now),
 		Addresses:       []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: v.address}},
 		DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: v.port}},
+
+		DeclaredFeatures: v.base.DeclaredFeatures,
 	}
 	if v.vanished {
-		s.Capacity, s.Allocatable = none(v.base.Capacity), none(v.base.Capacity)
+		s.Capacity, s.Allocatable, s.DeclaredFeatures = none(v.base.Capacity), none(v.base.Capacity), nil
 		return s
 	}
 	if v.summary == nil {
 		return s
 	}
 	// DecodeNodeSummary has read both lists once.
-	figures := wire.NodeSplit{Capacity: v.summary.Capacity, Allocatable: v.summary.Allocatable}
+	figures := wire.NodeSplit{
+		Capacity: v.summary.Capacity, Allocatable: v.summary.Allocatable, DeclaredFeatures: v.summary.DeclaredFeatures,
+	}
 	if v.refusesSplit() {
 		figures = v.summary.Whole()
 	}
 	s.Capacity, _ = figures.Capacity.ResourceList()
 	s.Allocatable, _ = figures.Allocatable.ResourceList()
+	s.DeclaredFeatures = slices.DeleteFunc(slices.Clone(figures.DeclaredFeatures), ofEndpoint)
 	s.NodeInfo = corev1.NodeSystemInfo{
 		Architecture:            v.summary.NodeInfo.Architecture,
 		OperatingSystem:         v.summary.NodeInfo.OperatingSystem,
@@ -222,6 +227,11 @@ func (v view) status(now metav1.Time) corev1.NodeStatus {
 	}
 	return s
 }
+
+// ofEndpoint tells the features that are not the cluster's to declare, but of the node's
+// own kubelet endpoint, which has none: with this one the hub's API server would send
+// WebSockets as they are.
+func ofEndpoint(feature string) bool { return feature == "ExtendWebSocketsToKubelet" }
 
 // none is as much of every resource as a node without machines has.
 func none(list corev1.ResourceList) corev1.ResourceList {
@@ -334,7 +344,9 @@ func find(conditions []corev1.NodeCondition, kind corev1.NodeConditionType) *cor
 // ours returns the part of a Node's status that a virtual node writes. The
 // conditions of others stay theirs.
 func ours(s corev1.NodeStatus) corev1.NodeStatus {
-	own := corev1.NodeStatus{Capacity: s.Capacity, Allocatable: s.Allocatable, NodeInfo: s.NodeInfo}
+	own := corev1.NodeStatus{
+		Capacity: s.Capacity, Allocatable: s.Allocatable, NodeInfo: s.NodeInfo, DeclaredFeatures: s.DeclaredFeatures,
+	}
 	for _, kind := range []corev1.NodeConditionType{
 		corev1.NodeDiskPressure, corev1.NodeMemoryPressure, corev1.NodeNetworkUnavailable, corev1.NodePIDPressure, corev1.NodeReady,
 	} {

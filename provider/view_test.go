@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -102,6 +103,61 @@ func TestAllocatableIsWhatTheClusterCanStillTake(t *testing.T) {
 			}
 			if diff := cmp.Diff(last.Capacity, wire.QuantitiesOf(status.Capacity)); diff != "" {
 				t.Errorf("%s: capacity (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestTheNodeDeclaresTheFeaturesOfTheCluster(t *testing.T) {
+	said := healthy()
+	said.DeclaredFeatures = []string{"A", "ExtendWebSocketsToKubelet", "Resize"}
+	split := said
+	split.Split = &wire.NodeSplit{Label: "pool", Capacity: said.Capacity, Allocatable: said.Allocatable, DeclaredFeatures: []string{"Whole"}}
+	up := viewed(said)
+	change := func(f func(*view)) view {
+		v := up
+		v.base = ours(up.node(metav1.Now()).Status)
+		f(&v)
+		return v
+	}
+	cases := map[string]struct {
+		reason string
+		view   view
+		want   []string
+	}{
+		"it declares some": {
+			reason: "a pod that needs one is scheduled; WebSockets end at the node's own endpoint", view: up, want: []string{"A", "Resize"},
+		},
+		"it declares none any more": {
+			reason: "its last kubelet with them is gone", view: change(func(v *view) { v.summary = new(healthy()) }),
+		},
+		"the hub has just started": {
+			reason: "what the Node says stays until the cluster speaks", view: change(func(v *view) { v.summary = nil }), want: []string{"A", "Resize"},
+		},
+		"it is cut off": {
+			reason: "its pods are resized when it is back", view: change(func(v *view) { v.link = Link{Cluster: "spoke1"} }), want: []string{"A", "Resize"},
+		},
+		"its groups are not consented to": {
+			reason: "its node is the whole of it", view: viewed(split), want: []string{"Whole"},
+		},
+		"its groups are consented to": {
+			reason: "its node is the rest of it",
+			view: func() view {
+				v := viewed(split)
+				v.cluster.Consent.SplitLabel = "pool"
+				return v
+			}(),
+			want: []string{"A", "Resize"},
+		},
+		"it is a group that is no more": {
+			reason: "no machine is left", view: change(func(v *view) { v.group, v.vanished = "gpu", true }),
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			got := tc.view.node(metav1.Now()).Status.DeclaredFeatures
+			if diff := cmp.Diff(tc.want, got, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
 		})
 	}

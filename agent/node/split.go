@@ -115,13 +115,14 @@ func (w *Watcher) summary(serverVersion string) wire.NodeSummary {
 	remark(rest.Conditions, p.beyond)
 	rest.Split = &wire.NodeSplit{
 		Label: w.config.SplitLabel, Groups: p.names(),
-		Capacity: whole.Capacity, Allocatable: whole.Allocatable,
+		Capacity: whole.Capacity, Allocatable: whole.Allocatable, DeclaredFeatures: whole.DeclaredFeatures,
 	}
 	return rest
 }
 
 // restOf is the summary of the rest. Where none of its nodes is ready but the cluster
-// has groups, it has room for nothing, and is as ready as the cluster.
+// has groups, it has room for nothing, and is as ready as the cluster, with the features
+// of that: what is bound to it may run anywhere.
 func restOf(p parts, taken booked, whole wire.NodeSummary) wire.NodeSummary {
 	rest := summarise(p.rest, taken, whole.KubernetesVersion)
 	if rest.Nodes.Ready > 0 || len(p.groups) == 0 {
@@ -131,6 +132,7 @@ func restOf(p parts, taken booked, whole wire.NodeSummary) wire.NodeSummary {
 	capacity := none(whole.Capacity)
 	maps.Copy(capacity, rest.Capacity)
 	rest.Capacity, rest.Allocatable = capacity, none(whole.Capacity)
+	rest.DeclaredFeatures = whole.DeclaredFeatures
 	return rest
 }
 

@@ -46,6 +46,7 @@ func summarise(nodes []*corev1.Node, taken booked, serverVersion string) wire.No
 		Allocatable:       wire.QuantitiesOf(allocatable(ready, taken, capacity)),
 		Conditions:        conditions(nodes, ready),
 		NodeInfo:          info(nodes),
+		DeclaredFeatures:  features(ready),
 		Zones:             topology(nodes, corev1.LabelTopologyZone),
 		Regions:           topology(nodes, corev1.LabelTopologyRegion),
 	}

@@ -49,6 +49,8 @@ func trimmed(node *corev1.Node, labels []string) *corev1.Node {
 			Addresses:       node.Status.Addresses,
 			DaemonEndpoints: node.Status.DaemonEndpoints,
 			NodeInfo:        trimInfo(node.Status.NodeInfo),
+
+			DeclaredFeatures: node.Status.DeclaredFeatures,
 		},
 	}
 }

@@ -39,9 +39,11 @@ type NodeSplit struct {
 	// node.
 	Groups []string `json:"groups,omitempty"`
 
-	// Capacity and Allocatable are those of the whole cluster, groups and rest.
-	Capacity    Quantities `json:"capacity,omitempty"`
-	Allocatable Quantities `json:"allocatable,omitempty"`
+	// Capacity, Allocatable and DeclaredFeatures are those of the whole cluster, groups
+	// and rest.
+	Capacity         Quantities `json:"capacity,omitempty"`
+	Allocatable      Quantities `json:"allocatable,omitempty"`
+	DeclaredFeatures []string   `json:"declaredFeatures,omitempty"`
 }
 
 func (s *NodeSplit) validate() error {
@@ -66,7 +68,7 @@ func (s *NodeSplit) validate() error {
 			return err
 		}
 	}
-	return nil
+	return validFeatures(s.DeclaredFeatures)
 }
 
 // Whole is what the whole cluster has: of one that is split, groups and rest.
@@ -74,7 +76,7 @@ func (s NodeSummary) Whole() NodeSplit {
 	if s.Split != nil {
 		return *s.Split
 	}
-	return NodeSplit{Capacity: s.Capacity, Allocatable: s.Allocatable}
+	return NodeSplit{Capacity: s.Capacity, Allocatable: s.Allocatable, DeclaredFeatures: s.DeclaredFeatures}
 }
 
 // DecodeNodeGroup is DecodeNodeSummary for the summary of a group, under its key.

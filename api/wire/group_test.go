@@ -64,6 +64,8 @@ func TestWhatASplitMayBe(t *testing.T) {
 		"nothing":            {reason: "it is the cluster's own node", split: NodeSplit{Label: "pool", Groups: []string{""}}},
 		"more than the most": {reason: "each is a port and a lease", split: NodeSplit{Label: "pool", Groups: many}},
 		"an exponent":        {reason: "it costs its reader", split: NodeSplit{Label: "pool", Capacity: Quantities{"cpu": "1e9"}}},
+		"features":           {reason: "of the whole cluster", split: NodeSplit{Label: "pool", DeclaredFeatures: lettered(NodeSummaryMaxFeatures)}, ok: true},
+		"many features":      {reason: "a Node has a size", split: NodeSplit{Label: "pool", DeclaredFeatures: lettered(NodeSummaryMaxFeatures + 1)}},
 		"less than nothing":  {reason: "nobody has that", split: NodeSplit{Label: "pool", Allocatable: Quantities{"cpu": "-1"}}},
 	}
 	for name, tc := range cases {

@@ -86,6 +86,9 @@ type NodeSummary struct {
 	// NodeInfo holds what all nodes have in common, else Mixed.
 	NodeInfo NodeInfo `json:"nodeInfo"`
 
+	// DeclaredFeatures are those that all ready nodes declare, sorted.
+	DeclaredFeatures []string `json:"declaredFeatures,omitempty"`
+
 	// Zones and Regions are the distinct topology labels, sorted.
 	Zones   []string `json:"zones,omitempty"`
 	Regions []string `json:"regions,omitempty"`
@@ -206,7 +209,7 @@ func (s NodeSummary) validate() error {
 			return err
 		}
 	}
-	if err := errors.Join(s.NodeInfo.validate(), s.Split.validate()); err != nil {
+	if err := errors.Join(s.NodeInfo.validate(), validFeatures(s.DeclaredFeatures), s.Split.validate()); err != nil {
 		return err
 	}
 	return validConditions(s.Conditions)

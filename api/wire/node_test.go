@@ -23,6 +23,8 @@ func summary() NodeSummary {
 		},
 		NodeInfo: NodeInfo{Architecture: Mixed, OSImage: "Debian GNU/Linux 12 (bookworm)"},
 		Zones:    []string{"a", "b"},
+
+		DeclaredFeatures: []string{"InPlacePodVerticalScaling", "UserNamespaces/idmap"},
 	}
 }
 
@@ -45,6 +47,14 @@ func TestASummaryOfANewerAgentIsRead(t *testing.T) {
 	if err != nil || got.Nodes != (NodeCounts{Total: 1, Ready: 1}) {
 		t.Errorf("DecodeNodeSummary(): got %+v, %v", got, err)
 	}
+}
+
+// lettered are so many features, sorted.
+func lettered(n int) (names []string) {
+	for i := range n {
+		names = append(names, "F"+strings.Repeat("a", i))
+	}
+	return names
 }
 
 func TestASummaryThatNoAgentSendsIsRefused(t *testing.T) {
@@ -73,6 +83,11 @@ func TestASummaryThatNoAgentSendsIsRefused(t *testing.T) {
 		"odd zone":            {reason: "it becomes a label", change: func(s *NodeSummary) { s.Zones = []string{"a b"} }},
 		"empty region":        {reason: "it becomes a label", change: func(s *NodeSummary) { s.Regions = []string{""} }},
 		"many zones":          {reason: "a Node has a size", change: func(s *NodeSummary) { s.Zones = make([]string, NodeSummaryMaxTopology+1) }},
+		"odd feature":         {reason: "the API server refuses it", change: func(s *NodeSummary) { s.DeclaredFeatures = []string{"a b"} }},
+		"long feature":        {reason: "a Node has a size", change: func(s *NodeSummary) { s.DeclaredFeatures = []string{strings.Repeat("A", 129)} }},
+		"unsorted features":   {reason: "the API server refuses them", change: func(s *NodeSummary) { s.DeclaredFeatures = []string{"B", "A"} }},
+		"a feature twice":     {reason: "the API server refuses it", change: func(s *NodeSummary) { s.DeclaredFeatures = []string{"A", "A"} }},
+		"many features":       {reason: "a Node has a size", change: func(s *NodeSummary) { s.DeclaredFeatures = lettered(NodeSummaryMaxFeatures + 1) }},
 		"too long altogether": {reason: "a message has a size", change: func(s *NodeSummary) { s.NodeInfo.OSImage = strings.Repeat("x", NodeSummaryMaxBytes) }},
 	}
 	for name, tc := range cases {
