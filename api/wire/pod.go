@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
@@ -30,6 +31,16 @@ const (
 	// "<namespace>/<pod>/<UID of the event>", its UID that of the hub's pod.
 	KindPodEvent = "pod.event"
 
+	// KindPodNamespace is the Sync kind, agent to hub, of the namespaces that the agent
+	// made for pods. The key is the name on the hub, the UID that of the hub's namespace
+	// ([Pod.NamespaceUID]); there is no body.
+	KindPodNamespace = "pod.namespace"
+	// KindPodNamespaceGone is the Sync kind, hub to agent, of those of them whose
+	// namespace the hub has no more, with the key and the UID that the agent said.
+	KindPodNamespaceGone = "pod.namespace.gone"
+
+	// PodNamespacesMax is how many namespaces of one agent a hub keeps.
+	PodNamespacesMax = 4096
 	// PodEventsMax is how many events of one pod a hub keeps.
 	PodEventsMax = 64
 	// PodStatusMaxBytes bounds an encoded status: the hub keeps it, and its store has
@@ -74,6 +85,9 @@ type Pod struct {
 	// owners, times of its deletion, and spec. It has no status and no managed
 	// fields.
 	Pod corev1.Pod `json:"pod"`
+	// NamespaceUID is that of the pod's namespace on the hub; empty while the hub does
+	// not know it. Who knows it has had a pod of the namespace.
+	NamespaceUID types.UID `json:"namespaceUID,omitempty"`
 	// Seen: the hub's pod has shown that it was in the spoke. One that is not there
 	// any more was deleted there, and is not made again.
 	Seen bool `json:"seen,omitempty"`
@@ -163,6 +177,9 @@ func ParsePodObjectKey(s string) (PodObjectKey, error) {
 	}
 	return PodObjectKey{Kind: kind, Namespace: k.Namespace, Name: k.Name}, nil
 }
+
+// IsPodNamespace tells whether a key of a [KindPodNamespace] is one.
+func IsPodNamespace(key string) bool { return len(validation.IsDNS1123Label(key)) == 0 }
 
 // PodObject is a ConfigMap or a Secret that a pod of the spoke's virtual node
 // refers to, as it is on the hub now. Every reference has one.

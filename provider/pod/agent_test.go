@@ -31,6 +31,8 @@ import (
 type agent struct {
 	t                *testing.T
 	statuses, events *resource.Source
+	// namespaces are those that the agent made for pods.
+	namespaces *resource.Source
 	// echoes is of kindEcho.
 	echoes  *resource.Source
 	mirrors map[string]*resource.Mirror
@@ -59,12 +61,13 @@ func newAgent(t *testing.T, also ...string) *agent {
 	t.Helper()
 	a := &agent{
 		t: t, statuses: resource.NewSource(wire.KindPodStatus), events: resource.NewSource(wire.KindPodEvent),
-		echoes: resource.NewSource(kindEcho),
-		pods:   map[string]wire.Pod{}, objects: map[string]wire.PodObject{}, complete: map[string]int{}, news: make(chan struct{}),
+		namespaces: resource.NewSource(wire.KindPodNamespace), echoes: resource.NewSource(kindEcho),
+		pods: map[string]wire.Pod{}, objects: map[string]wire.PodObject{}, complete: map[string]int{}, news: make(chan struct{}),
 		mirrors: map[string]*resource.Mirror{}, tokens: map[string]wire.PodToken{},
 	}
 	a.statuses.Complete()
 	a.events.Complete()
+	a.namespaces.Complete()
 	mirrors := []*resource.Mirror{
 		a.mirror(wire.KindPod, func(r resource.Resource) error {
 			p, err := wire.DecodePod(r.Key, r.Body)
@@ -76,6 +79,7 @@ func newAgent(t *testing.T, also ...string) *agent {
 			a.objects[r.Key] = o
 			return err
 		}),
+		a.mirror(wire.KindPodNamespaceGone, func(resource.Resource) error { return nil }),
 		a.mirror(kindProbe, func(resource.Resource) error { return nil }),
 	}
 	if slices.Contains(also, wire.KindPodToken) {
@@ -85,7 +89,7 @@ func newAgent(t *testing.T, also ...string) *agent {
 			return err
 		}))
 	}
-	door, err := resource.NewAgent([]*resource.Source{a.statuses, a.events, a.echoes}, mirrors)
+	door, err := resource.NewAgent([]*resource.Source{a.statuses, a.events, a.namespaces, a.echoes}, mirrors)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -263,6 +267,9 @@ func TestAnAgentHearsNothingOfAbsenceBeforeTheListIsComplete(t *testing.T) {
 	}{
 		"of pods":    {"an empty list would end every pod", "pods", wire.KindPod, "default/old"},
 		"of objects": {"an empty list would take what pods have mounted", "configmaps", wire.KindPodObject, "configmap/default/old"},
+		"of namespaces that are gone": {
+			"the agent would take back what it says of its own", "namespaces", wire.KindPodNamespaceGone, "old",
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -11,6 +11,7 @@
 //	pod, pod.object          what there should be; publish.go, objects.go
 //	pod.token                the tokens of those that get the hub's; token.go
 //	pod.status, pod.event    what there is; report.go, event.go
+//	pod.namespace, .gone     namespaces that agents made for pods; namespace.go
 //
 // Both ways are level-based: a reconnect, or another hub process, costs what
 // differs. Nothing is said of absence before a node's pods have been listed, so

@@ -80,6 +80,8 @@ type Keeper struct {
 	config  Config
 	metrics *metrics
 	objects *objects
+	// namespaces are the hub's, and those that agents made for its pods.
+	namespaces *namespaces
 	// queue holds the pods of which something may have to be written, eventQueue
 	// the events.
 	queue      workqueue.TypedRateLimitingInterface[ref]
@@ -126,12 +128,14 @@ func New(config Config) (*Keeper, error) {
 	}
 	k.network = address.NewNetwork(config.Address, k.reviewAddresses)
 	k.objects = newObjects(config)
+	k.namespaces = newNamespaces(config)
 	var err error
 	if k.metrics, err = newMetrics(config.Registerer, k.objects.count); err != nil {
 		return nil, err
 	}
 	config.Sync.Publish(wire.KindPod, k.load)
 	config.Sync.Publish(wire.KindPodObject, k.objects.load)
+	config.Sync.Publish(wire.KindPodNamespaceGone, nil)
 	if config.Tokens.Issue {
 		config.Sync.PublishAsked(wire.KindPodToken, k.loadTokens, k.asked)
 	}
@@ -141,6 +145,9 @@ func New(config Config) (*Keeper, error) {
 	config.Sync.Mirror(wire.KindPodEvent, resource.HubReceiver{
 		Put: k.receiveEvent, Delete: k.eventWithdrawn, Known: k.knowsEvent, After: wire.KindPod,
 	})
+	config.Sync.Mirror(wire.KindPodNamespace, resource.HubReceiver{
+		Put: k.receiveNamespace, Delete: k.namespaces.withdrawn, Synced: k.namespacesSynced, Known: k.namespaces.knows,
+	})
 	return k, nil
 }
 
@@ -148,6 +155,8 @@ func New(config Config) (*Keeper, error) {
 func (k *Keeper) Start(ctx context.Context) error {
 	var running sync.WaitGroup
 	running.Go(func() { k.objects.run(ctx) })
+	namespaces := k.namespaceReflector()
+	running.Go(func() { namespaces.RunWithContext(ctx) })
 	k.followNetwork(ctx, &running)
 	for range writers {
 		running.Go(func() {
@@ -202,6 +211,7 @@ func (k *Keeper) Watch(ctx context.Context, name string) (stop func()) {
 // of its node that has not ended publishes nothing any more.
 func (k *Keeper) Forget(cluster string) {
 	k.consents.remove(cluster)
+	k.namespaces.forget(cluster)
 	n := k.find(cluster)
 	if n == nil {
 		k.config.Sync.Forget(cluster)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/spokelet/spokelet/api/wire"
@@ -53,6 +54,8 @@ type held struct {
 	since time.Time
 	// sent: the pod is published.
 	sent bool
+	// namespaceUID is that of its namespace, as it was published.
+	namespaceUID types.UID
 	// issued: its tokens are those of the hub. grants are they, nil while there is
 	// nothing to be had.
 	issued bool

@@ -88,7 +88,7 @@ func (k *Keeper) publish(n *node, key wire.PodKey, h *held) {
 	// A pod that was in its cluster before the option was narrowed keeps there what it
 	// has. The API server is not asked for it: it would refuse, again and again.
 	k.refer(n, h, slices.DeleteFunc(refsOf(h.pod, h.issued), func(ref wire.PodObjectKey) bool { return !k.mayRead(ref, h.issued) }))
-	h.sent = true
+	h.sent, h.namespaceUID = true, k.namespaces.uid(h.pod.Namespace)
 	k.entitle(n, key, h)
 	r, err := k.encode(n.name, h.pod, h.issued)
 	if err == nil {
@@ -150,6 +150,8 @@ func (k *Keeper) encode(cluster string, pod *corev1.Pod, issued bool) (resource.
 			},
 			Spec: pod.Spec,
 		},
+		NamespaceUID: k.namespaces.uid(pod.Namespace),
+
 		Seen:   seen(pod),
 		Ended:  ended(pod.Status.Phase),
 		Issued: issued,

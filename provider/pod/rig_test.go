@@ -17,7 +17,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
+	k8stesting "k8s.io/client-go/testing"
 
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/tunnel/resource"
@@ -49,6 +51,7 @@ func inBubble(t *testing.T, config Config, test func(*rig), objects ...runtime.O
 func newRig(t *testing.T, config Config, client *fake.Clientset) *rig {
 	t.Helper()
 	r := &rig{t: t, client: client, hub: resource.NewHub()}
+	copyWatched(client)
 	config.Client, config.Sync = client, r.hub
 	if config.Objects.Namespaces == nil {
 		config.Objects.Namespaces = []string{AllNamespaces}
@@ -70,6 +73,39 @@ func newRig(t *testing.T, config Config, client *fake.Clientset) *rig {
 		}
 	}
 	return r
+}
+
+// copyWatched has the watches of pods bring objects of their own, as those of an API
+// server do: the fake's are its store's.
+func copyWatched(client *fake.Clientset) {
+	client.PrependWatchReactor("pods", func(action k8stesting.Action) (bool, watch.Interface, error) {
+		all, err := client.Tracker().Watch(action.GetResource(), action.GetNamespace())
+		if err != nil {
+			return true, nil, err
+		}
+		events := make(chan watch.Event)
+		copied := watch.NewProxyWatcher(events)
+		go copyEvents(all, events, copied.StopChan())
+		return true, copied, nil
+	})
+}
+
+func copyEvents(all watch.Interface, events chan<- watch.Event, stopped <-chan struct{}) {
+	defer all.Stop()
+	defer close(events)
+	for {
+		select {
+		case <-stopped:
+			return
+		case e := <-all.ResultChan():
+			e.Object = e.Object.DeepCopyObject()
+			select {
+			case <-stopped:
+				return
+			case events <- e:
+			}
+		}
+	}
 }
 
 // watch watches a node's pods until the returned function, or the rig, ends it.
