@@ -48,6 +48,8 @@ type Engine struct {
 	pods, contents       *resource.Mirror
 	// tokens is nil unless pods get those of the hub.
 	tokens *resource.Mirror
+	// collector is nil where no namespaces are made.
+	collector *collector
 
 	// following counts followers; they run under lifetime.
 	following sync.WaitGroup
@@ -92,6 +94,9 @@ func New(cfg Config) (*Engine, error) {
 		scopes:     map[string]*scope{},
 	}
 	e.namespaces = newNamespaces(s.core, cfg, e.unsettle)
+	if len(cfg.Namespaces) == 0 {
+		e.collector = newCollector(e)
+	}
 	e.pods = resource.NewMirror(wire.KindPod, resource.Receiver{Put: e.accept, Delete: e.withdraw, Synced: e.complete})
 	e.contents = resource.NewMirror(wire.KindPodObject, resource.Receiver{Put: e.acceptObject, Delete: e.withdrawObject})
 	if cfg.Tokens == shape.TokensHub {
@@ -105,15 +110,23 @@ func New(cfg Config) (*Engine, error) {
 
 // Sources of statuses and events, for the agent's end of Sync.
 func (e *Engine) Sources() []*resource.Source {
-	return []*resource.Source{e.statuses, e.happenings}
+	sources := []*resource.Source{e.statuses, e.happenings}
+	if e.collector != nil {
+		sources = append(sources, e.collector.made)
+	}
+	return sources
 }
 
 // Mirrors of pods and of what they refer to, for the agent's end of Sync.
 func (e *Engine) Mirrors() []*resource.Mirror {
-	if e.tokens == nil {
-		return []*resource.Mirror{e.pods, e.contents}
+	mirrors := []*resource.Mirror{e.pods, e.contents}
+	if e.tokens != nil {
+		mirrors = append(mirrors, e.tokens)
 	}
-	return []*resource.Mirror{e.pods, e.contents, e.tokens}
+	if e.collector != nil {
+		mirrors = append(mirrors, e.collector.gone)
+	}
+	return mirrors
 }
 
 // Run runs pods until ctx ends; then those in the spoke stay as they are. It acts
@@ -130,12 +143,24 @@ func (e *Engine) Run(ctx context.Context) error {
 	}
 	e.follow(ctx, e.spoke.pods(e.cfg.HubID), &podSink{engine: e})
 	e.follow(ctx, e.spoke.allowed(), permits{engine: e})
+	if e.collector != nil {
+		e.follow(ctx, e.spoke.made(), &madeSink{collector: e.collector})
+		wg.Go(func() { e.collector.serve(ctx) })
+	}
 	<-ctx.Done()
-	e.queue.ShutDown()
+	e.shutDown()
 	wg.Wait()
 	e.following.Wait()
 	e.spoke.close()
 	return nil
+}
+
+// shutDown ends the queues, and so those who serve them.
+func (e *Engine) shutDown() {
+	e.queue.ShutDown()
+	if e.collector != nil {
+		e.collector.queue.ShutDown()
+	}
 }
 
 // serve does what the queue says until it is shut down.
@@ -203,6 +228,7 @@ func (e *Engine) accept(r resource.Resource) {
 		en.verdict = nil
 	}
 	en.want = w
+	e.collector.wanted(en.place.Namespace, w)
 	e.relink(en)
 	en.match()
 	e.publish(en)
@@ -218,6 +244,8 @@ func (e *Engine) wantedOf(key wire.PodKey, body wire.Pod) *wanted {
 		splitLabel: body.SplitLabel,
 		refs:       refsOf(podref.Of(hub), key.Namespace),
 		received:   time.Now(),
+
+		namespaceUID: body.NamespaceUID,
 	}
 	if hub.DeletionGracePeriodSeconds != nil {
 		w.grace = *hub.DeletionGracePeriodSeconds
@@ -270,7 +298,10 @@ func (e *Engine) withdraw(key string) {
 func (e *Engine) complete() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.synced = true
+	if !e.synced {
+		e.synced = true
+		e.collector.listed()
+	}
 	for at, en := range e.entries {
 		if en.want == nil {
 			e.queue.Add(item{place: at})

@@ -44,7 +44,7 @@ func idle(t testing.TB) *Engine {
 	cancel()
 	e.lifetime = ctx
 	t.Cleanup(func() {
-		e.queue.ShutDown()
+		e.shutDown()
 		e.following.Wait()
 	})
 	return e
@@ -378,7 +378,7 @@ func TestMetricsAreRegistered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer e.queue.ShutDown()
+	defer e.shutDown()
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)

@@ -157,7 +157,7 @@ func atOnce(t *testing.T, p *prompt, test func(*testing.T, *Engine)) {
 		}
 		test(t, e)
 		cancel()
-		e.queue.ShutDown()
+		e.shutDown()
 		workers.Wait()
 	})
 }
@@ -336,7 +336,7 @@ func TestNamespacesThatAreNotForPodsGetNone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			atOnce(t, &prompt{labels: tc.labels}, func(t *testing.T, e *Engine) {
 				e.namespaces.only = tc.only
-				_, err := e.namespaces.ensure(t.Context(), tc.namespace)
+				_, err := e.namespaces.ensure(t.Context(), tc.namespace, origin{})
 				var got RefusedError
 				if err != nil {
 					got = *refusedOf(t, err)

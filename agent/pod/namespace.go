@@ -49,13 +49,13 @@ func newNamespaces(core typedcorev1.CoreV1Interface, cfg Config, made func(strin
 	}
 }
 
-// ensure returns whether the namespace was made by us. The error is a
-// [*RefusedError] when it takes no pods.
-func (n *namespaces) ensure(ctx context.Context, name string) (ours bool, err error) {
+// ensure returns whether the namespace was made by us. One that is missing is made, and
+// bears whence it is. The error is a [*RefusedError] when it takes no pods.
+func (n *namespaces) ensure(ctx context.Context, name string, from origin) (ours bool, err error) {
 	if err := n.check(name); err != nil {
 		return false, err
 	}
-	return n.seen.ask(name, func() (bool, error) { return n.find(ctx, name) })
+	return n.seen.ask(name, func() (bool, error) { return n.find(ctx, name, from) })
 }
 
 func (n *namespaces) forget(name string) { n.seen.forget(name) }
@@ -79,15 +79,17 @@ func never(format, name string) error {
 }
 
 // find looks at a namespace, made if need be.
-func (n *namespaces) find(ctx context.Context, name string) (bool, error) {
+func (n *namespaces) find(ctx context.Context, name string, from origin) (bool, error) {
 	ns, err := n.client.Get(ctx, name, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return false, unread(fmt.Errorf("namespace of the pod: %w", err))
 	}
 	if err != nil {
-		ns, err = n.client.Create(ctx, &corev1.Namespace{
-			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{LabelCreatedBy: Creator}},
-		}, metav1.CreateOptions{})
+		meta := metav1.ObjectMeta{Name: name, Labels: map[string]string{LabelCreatedBy: Creator}}
+		if whence := from.String(); whence != "" {
+			meta.Annotations = map[string]string{AnnotationHubNamespace: whence}
+		}
+		ns, err = n.client.Create(ctx, &corev1.Namespace{ObjectMeta: meta}, metav1.CreateOptions{})
 		n.made(name)
 	}
 	if err != nil {

@@ -33,10 +33,6 @@ func Remove(ctx context.Context, cfg *rest.Config, log logr.Logger, account, hub
 		return err
 	}
 	defer s.close()
-	names, err := s.names(cfg)
-	if err != nil {
-		return err
-	}
 	ours := shape.LabelHub
 	if hubID != "" {
 		ours += "=" + hubID
@@ -49,22 +45,11 @@ func Remove(ctx context.Context, cfg *rest.Config, log logr.Logger, account, hub
 	for i := range pods.Items {
 		errs = append(errs, s.remove(ctx, &pods.Items[i]))
 	}
-	b := &broom{names: names, log: log, selector: ours, until: time.Now().Add(rightTakes)}
+	b := &broom{names: s.names, log: log, selector: ours, until: time.Now().Add(rightTakes)}
 	for _, resource := range []string{"configmaps", "secrets"} {
 		errs = append(errs, b.sweep(ctx, resource))
 	}
 	return errors.Join(errs...)
-}
-
-// names reads the metadata of objects alone, over the same connections.
-func (s *spoke) names(cfg *rest.Config) (metadata.Interface, error) {
-	cfg = rest.CopyConfig(cfg)
-	cfg.QPS, cfg.Burst, cfg.RateLimiter = -1, 0, nil
-	names, err := metadata.NewForConfigAndClient(cfg, s.pool)
-	if err != nil {
-		return nil, fmt.Errorf("client of the cluster: %w", err)
-	}
-	return names, nil
 }
 
 const (

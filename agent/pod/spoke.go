@@ -5,6 +5,7 @@ package pod
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 
@@ -15,7 +16,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/discovery"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	typedrbacv1 "k8s.io/client-go/kubernetes/typed/rbac/v1"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
 	"github.com/spokelet/spokelet/agent/follow"
@@ -27,7 +31,11 @@ import (
 // out under that name, over one connection pool.
 type spoke struct {
 	core typedcorev1.CoreV1Interface
-	pool *http.Client
+	rbac typedrbacv1.RbacV1Interface
+	// kinds are those that the API server serves, names the metadata of their objects.
+	kinds discovery.DiscoveryInterfaceWithContext
+	names metadata.Interface
+	pool  *http.Client
 }
 
 // newSpoke impersonates user when it is not empty.
@@ -44,11 +52,16 @@ func newSpoke(cfg *rest.Config, user string) (*spoke, error) {
 	if err != nil {
 		return nil, fmt.Errorf("client of the cluster: %w", err)
 	}
-	core, err := typedcorev1.NewForConfigAndClient(cfg, pool)
-	if err != nil {
+	s := &spoke{pool: pool}
+	var errs [4]error
+	s.core, errs[0] = typedcorev1.NewForConfigAndClient(cfg, pool)
+	s.rbac, errs[1] = typedrbacv1.NewForConfigAndClient(cfg, pool)
+	s.kinds, errs[2] = discovery.NewDiscoveryClientForConfigAndClient(cfg, pool)
+	s.names, errs[3] = metadata.NewForConfigAndClient(cfg, pool)
+	if err := errors.Join(errs[:]...); err != nil {
 		return nil, fmt.Errorf("client of the cluster: %w", err)
 	}
-	return &spoke{core: core, pool: pool}, nil
+	return s, nil
 }
 
 // close gives up idle connections.
@@ -87,6 +100,12 @@ func (s *spoke) events(namespace string) follow.Feed {
 // allowed are the namespaces whose owner lets pods in, and no others.
 func (s *spoke) allowed() follow.Feed {
 	selector := labels.Set{LabelPods: PodsAllowed}.String()
+	return narrowed(s.core.Namespaces(), func(o *metav1.ListOptions) { o.LabelSelector = selector })
+}
+
+// made are the namespaces that were made for pods.
+func (s *spoke) made() follow.Feed {
+	selector := labels.Set{LabelCreatedBy: Creator}.String()
 	return narrowed(s.core.Namespaces(), func(o *metav1.ListOptions) { o.LabelSelector = selector })
 }
 

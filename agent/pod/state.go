@@ -112,6 +112,8 @@ type wanted struct {
 	leftOutAnnotations string
 	refs               []wire.PodObjectKey
 	received           time.Time
+	// namespaceUID is that of the pod's namespace on the hub, empty while it is not known.
+	namespaceUID types.UID
 }
 
 // live is one version of a pod of the spoke, without managed fields.
@@ -354,6 +356,7 @@ func (e *Engine) resync(seen map[types.UID]struct{}, version string) {
 		return
 	}
 	e.listed = true
+	e.collector.listed()
 	for at := range e.entries {
 		e.queue.Add(item{place: at})
 	}
@@ -376,6 +379,7 @@ func (e *Engine) forget(en *entry) {
 	e.relink(en)
 	delete(e.failing, en.place)
 	delete(e.entries, en.place)
+	e.collector.left(en.place.Namespace)
 	if en.key.Name != "" {
 		e.statuses.Delete(en.key.String())
 	}

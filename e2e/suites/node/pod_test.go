@@ -44,6 +44,7 @@ func (s *tests) podsRun(t *testing.T) {
 		"a container is resized in place":                   s.containerIsResized,
 		"a DaemonSet's pod is not taken":                    s.daemonSetWaits,
 		"a pod is deleted with its grace, or without":       s.podIsDeleted,
+		"namespaces that were made go with the hub's":       s.madeNamespacesGo,
 	})
 }
 

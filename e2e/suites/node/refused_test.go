@@ -96,6 +96,26 @@ func (s *tests) podsRefused(t *testing.T) {
 	s.Spoke().Kubectl(t, "delete", "namespace", "foreign", "limited", "strict", "--wait=false")
 }
 
+// madeNamespacesGo deletes two namespaces of the hub. In one of those that were made for
+// them somebody keeps a ConfigMap.
+func (s *tests) madeNamespacesGo(t *testing.T) {
+	const kept, gone = "made-kept", "made-gone"
+	for _, name := range []string{kept, gone} {
+		s.MakeNamespace(t, name)
+		s.Hub.Apply(t, testbed.PodIn(name, "passing", testbed.OnSpoke, testbed.Container("main", testbed.Forever, "")))
+	}
+	for _, name := range []string{kept, gone} {
+		testbed.UntilPodIn(t, s.Hub, name, "passing", "ready", testbed.Ready)
+	}
+	s.Spoke().Kubectl(t, "create", "configmap", "theirs", "-n", kept)
+	s.Hub.Kubectl(t, "delete", "namespace", kept, gone, "--timeout=90s")
+	s.Spoke().Kubectl(t, "wait", "--for=delete", "namespace/"+gone, "--timeout=90s")
+	s.Spoke().Kubectl(t, "wait", `--for=jsonpath={.metadata.annotations.spokelet\.io/kept-because}=holds configmaps/theirs`, "namespace/"+kept, "--timeout=90s")
+	s.Spoke().Kubectl(t, "delete", "configmap", "theirs", "-n", kept)
+	s.Spoke().Kubectl(t, "annotate", "namespace", kept, "spokelet.io/kept-because-")
+	s.Spoke().Kubectl(t, "wait", "--for=delete", "namespace/"+kept, "--timeout=90s")
+}
+
 // refusedPodOfAJobFails deletes the only pod that a Job may have.
 func (s *tests) refusedPodOfAJobFails(t *testing.T, name, field string) {
 	s.Hub.Apply(t, fmt.Sprintf("apiVersion: batch/v1\nkind: Job\nmetadata: {name: %s, namespace: %s}\nspec: {backoffLimit: 0, %s, template: {spec: %s}}\n",

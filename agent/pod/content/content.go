@@ -1,0 +1,195 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package content
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/metadata"
+
+	"github.com/spokelet/spokelet/api/wire"
+)
+
+const (
+	// maxNamed bounds the objects, and the kinds, that are named.
+	maxNamed = 8
+	// pageSize is how many objects of a kind are asked for: more than Kubernetes and we
+	// have of it in one namespace.
+	pageSize = 10
+	// askAgain is the pause before a right is asked for again that was just given.
+	askAgain = 250 * time.Millisecond
+
+	defaultAccount = "default"
+	rootCA         = "kube-root-ca.crt"
+)
+
+// Content is what is in a namespace. Its parts are sorted.
+type Content struct {
+	// Holds names the first object of each kind, "deployments.apps/web".
+	Holds []string
+	// Unseen names the kinds that could not be listed, "secrets", and the versions of
+	// APIs whose kinds are not known, "metrics.k8s.io/v1beta1".
+	Unseen []string
+}
+
+// Empty tells that there is nothing, and that nothing was left out.
+func (c Content) Empty() bool { return len(c.Holds)+len(c.Unseen) == 0 }
+
+// String is one line that says why the namespace is not empty.
+func (c Content) String() string {
+	var parts []string
+	if len(c.Holds) > 0 {
+		parts = append(parts, "holds "+few(c.Holds))
+	}
+	if len(c.Unseen) > 0 {
+		parts = append(parts, "cannot list "+few(c.Unseen))
+	}
+	return wire.Line(strings.Join(parts, "; "))
+}
+
+func few(names []string) string {
+	if len(names) > maxNamed {
+		return strings.Join(names[:maxNamed], ", ") + " and more"
+	}
+	return strings.Join(names, ", ")
+}
+
+// Reader asks an API server.
+type Reader struct {
+	Discovery discovery.DiscoveryInterfaceWithContext
+	Metadata  metadata.Interface
+	// Spare tells more objects that may go with the namespace.
+	Spare func(schema.GroupResource, metav1.Object) bool
+}
+
+// Of returns what a namespace holds; it looks no further than at the first few kinds that
+// are there. The right to list may be on its way for grace. What fails for now is Unseen,
+// and in the error.
+func (r *Reader) Of(ctx context.Context, namespace string, grace time.Duration) (Content, error) {
+	var c Content
+	kinds, err := r.kinds(ctx, &c)
+	if kinds == nil && err != nil {
+		return c, err
+	}
+	errs := []error{err}
+	until := time.Now().Add(grace)
+	for _, kind := range kinds {
+		if len(c.Holds) > maxNamed {
+			break
+		}
+		errs = append(errs, r.look(ctx, namespace, kind, until, &c))
+	}
+	slices.Sort(c.Unseen)
+	return c, errors.Join(errs...)
+}
+
+// kinds returns those whose objects go with their namespace, sorted. Those that nobody
+// can list are Unseen.
+func (r *Reader) kinds(ctx context.Context, c *Content) ([]schema.GroupVersionResource, error) {
+	lists, err := r.Discovery.ServerPreferredNamespacedResourcesWithContext(ctx)
+	failed, partly := discovery.GroupDiscoveryFailedErrorGroups(err)
+	if err != nil && !partly {
+		return nil, fmt.Errorf("kinds of the cluster: %w", err)
+	}
+	for version := range failed {
+		c.Unseen = append(c.Unseen, version.String())
+	}
+	var kinds []schema.GroupVersionResource
+	for _, list := range lists {
+		version, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			return nil, fmt.Errorf("kinds of the cluster: %w", err)
+		}
+		for i := range list.APIResources {
+			kind := version.WithResource(list.APIResources[i].Name)
+			switch verbs := list.APIResources[i].Verbs; {
+			case !slices.Contains(verbs, "delete"), isEvent(kind.GroupResource()):
+			case !slices.Contains(verbs, "list"):
+				c.Unseen = append(c.Unseen, kind.GroupResource().String())
+			default:
+				kinds = append(kinds, kind)
+			}
+		}
+	}
+	slices.SortFunc(kinds, func(a, b schema.GroupVersionResource) int {
+		return strings.Compare(a.GroupResource().String(), b.GroupResource().String())
+	})
+	if err != nil {
+		err = fmt.Errorf("kinds of the cluster: %w", err)
+	}
+	return kinds, err
+}
+
+// look takes the first object of a kind that is more than Kubernetes puts there.
+func (r *Reader) look(ctx context.Context, namespace string, kind schema.GroupVersionResource, until time.Time, c *Content) error {
+	name := kind.GroupResource().String()
+	found, err := r.list(ctx, namespace, kind, until)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil // the kind is gone
+	case apierrors.IsForbidden(err), apierrors.IsMethodNotSupported(err), apierrors.IsNotAcceptable(err):
+		c.Unseen = append(c.Unseen, name)
+		return nil
+	case err != nil:
+		c.Unseen = append(c.Unseen, name)
+		return fmt.Errorf("list %s of namespace %s: %w", name, namespace, err)
+	}
+	for i := range found.Items {
+		object := &found.Items[i]
+		if !standard(kind.GroupResource(), object) && !r.Spare(kind.GroupResource(), object) {
+			c.Holds = append(c.Holds, name+"/"+object.Name)
+			return nil
+		}
+	}
+	if found.Continue != "" {
+		c.Holds = append(c.Holds, name)
+	}
+	return nil
+}
+
+// list asks for the objects of a kind, again and again until it may or is not to.
+func (r *Reader) list(ctx context.Context, namespace string, kind schema.GroupVersionResource, until time.Time) (*metav1.PartialObjectMetadataList, error) {
+	for {
+		found, err := r.Metadata.Resource(kind).Namespace(namespace).List(ctx, metav1.ListOptions{Limit: pageSize})
+		if !apierrors.IsForbidden(err) || !time.Now().Before(until) {
+			return found, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(askAgain):
+		}
+	}
+}
+
+func isEvent(kind schema.GroupResource) bool {
+	return kind.Resource == "events" && (kind.Group == corev1.GroupName || kind.Group == eventsv1.GroupName)
+}
+
+// standard tells what Kubernetes puts into each namespace. The token of the account is of
+// the versions before 1.24.
+func standard(kind schema.GroupResource, object metav1.Object) bool {
+	switch kind {
+	case corev1.Resource("serviceaccounts"):
+		return object.GetName() == defaultAccount
+	case corev1.Resource("configmaps"):
+		return object.GetName() == rootCA
+	case corev1.Resource("secrets"):
+		return strings.HasPrefix(object.GetName(), defaultAccount+"-token-") &&
+			object.GetAnnotations()[corev1.ServiceAccountNameKey] == defaultAccount
+	default:
+		return false
+	}
+}

@@ -1,0 +1,204 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package content
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/metadata/fake"
+	k8stesting "k8s.io/client-go/testing"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var errBoom = errors.New("boom")
+
+// served is what an API server says that it serves.
+type served struct {
+	discovery.DiscoveryInterfaceWithContext
+
+	lists []*metav1.APIResourceList
+	err   error
+}
+
+func (s served) ServerPreferredNamespacedResourcesWithContext(context.Context) ([]*metav1.APIResourceList, error) {
+	return s.lists, s.err
+}
+
+func resources(version string, names ...string) *metav1.APIResourceList {
+	l := &metav1.APIResourceList{GroupVersion: version}
+	for _, name := range names {
+		l.APIResources = append(l.APIResources, metav1.APIResource{Name: name, Namespaced: true, Verbs: metav1.Verbs{"list", "delete"}})
+	}
+	return l
+}
+
+func kubernetes() []*metav1.APIResourceList {
+	return []*metav1.APIResourceList{
+		resources("v1", "secrets", "serviceaccounts", "configmaps", "events", "pods"), resources("events.k8s.io/v1", "events"), resources("apps/v1", "deployments"),
+	}
+}
+
+// object is one in the namespace, or in another.
+func object(version, kind, name string, change ...func(*metav1.PartialObjectMetadata)) runtime.Object {
+	o := &metav1.PartialObjectMetadata{
+		TypeMeta: metav1.TypeMeta{APIVersion: version, Kind: kind}, ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name},
+	}
+	for _, f := range change {
+		f(o)
+	}
+	return o
+}
+
+// standards are what Kubernetes puts into each namespace.
+func standards() []runtime.Object {
+	return []runtime.Object{
+		object("v1", "ServiceAccount", "default"), object("v1", "ConfigMap", "kube-root-ca.crt"),
+		object("v1", "Event", "web.1"), object("events.k8s.io/v1", "Event", "web.2"),
+		object("v1", "Secret", "default-token-x7k2p", func(o *metav1.PartialObjectMetadata) {
+			o.Annotations = map[string]string{corev1.ServiceAccountNameKey: "default"}
+		}),
+	}
+}
+
+// refusing answers the lists of a resource with an error, so often.
+func refusing(resource string, err error, often int) func(*fake.FakeMetadataClient) {
+	return func(c *fake.FakeMetadataClient) {
+		c.PrependReactor("list", resource, func(k8stesting.Action) (bool, runtime.Object, error) {
+			often--
+			return often >= 0, nil, err
+		})
+	}
+}
+
+// paged has more of a resource than is asked for.
+func paged(resource string) func(*fake.FakeMetadataClient) {
+	return func(c *fake.FakeMetadataClient) {
+		c.PrependReactor("list", resource, func(k8stesting.Action) (bool, runtime.Object, error) {
+			return true, &metav1.List{ListMeta: metav1.ListMeta{Continue: "more"}}, nil
+		})
+	}
+}
+
+func TestWhatANamespaceHolds(t *testing.T) {
+	forbidden := apierrors.NewForbidden(corev1.Resource("secrets"), "", errBoom)
+	group := schema.GroupVersion{Group: "metrics.example.com", Version: "v1"}
+	elsewhere := func(o *metav1.PartialObjectMetadata) { o.Namespace = "other" }
+	spared := func(o *metav1.PartialObjectMetadata) { o.Labels = map[string]string{"spared": "true"} }
+	manyKinds := &metav1.APIResourceList{GroupVersion: "v1"}
+	var many []runtime.Object
+	for i := range 12 {
+		manyKinds.APIResources = append(manyKinds.APIResources, resources("v1", fmt.Sprintf("kind%02ds", i)).APIResources...)
+		many = append(many, object("v1", fmt.Sprintf("Kind%02d", i), "a"))
+	}
+	cases := map[string]struct {
+		reason  string
+		objects []runtime.Object
+		api     served
+		refuse  func(*fake.FakeMetadataClient)
+		grace   time.Duration
+		want    Content
+		says    string
+		fails   bool
+	}{
+		"nothing":               {reason: "no controller has been there yet"},
+		"what every one has":    {reason: "nobody put it there", objects: standards()},
+		"what is spared":        {reason: "its maker says that it may go", objects: append(standards(), object("v1", "Secret", "copy", spared))},
+		"what is in another":    {reason: "it stays", objects: []runtime.Object{object("v1", "ConfigMap", "settings", elsewhere)}},
+		"a ConfigMap":           {reason: "somebody put it there", objects: append(standards(), object("v1", "ConfigMap", "settings")), want: Content{Holds: []string{"configmaps/settings"}}, says: "holds configmaps/settings"},
+		"another account":       {reason: "somebody put it there", objects: []runtime.Object{object("v1", "ServiceAccount", "robot")}, want: Content{Holds: []string{"serviceaccounts/robot"}}, says: "holds serviceaccounts/robot"},
+		"a Secret like a token": {reason: "no account has it", objects: []runtime.Object{object("v1", "Secret", "default-token-x")}, want: Content{Holds: []string{"secrets/default-token-x"}}, says: "holds secrets/default-token-x"},
+		"several kinds": {
+			reason: "each is named, in order", objects: []runtime.Object{object("v1", "Pod", "a"), object("apps/v1", "Deployment", "web"), object("v1", "ConfigMap", "b"), object("v1", "ConfigMap", "a")},
+			want: Content{Holds: []string{"configmaps/a", "deployments.apps/web", "pods/a"}}, says: "holds configmaps/a, deployments.apps/web, pods/a",
+		},
+		"a great many kinds": {
+			reason: "it is looked no further than is said", objects: many, api: served{lists: []*metav1.APIResourceList{manyKinds}},
+			want: Content{Holds: []string{"kind00s/a", "kind01s/a", "kind02s/a", "kind03s/a", "kind04s/a", "kind05s/a", "kind06s/a", "kind07s/a", "kind08s/a"}},
+			says: "holds kind00s/a, kind01s/a, kind02s/a, kind03s/a, kind04s/a, kind05s/a, kind06s/a, kind07s/a and more",
+		},
+		"more than a page": {reason: "somebody put it there", refuse: paged("configmaps"), want: Content{Holds: []string{"configmaps"}}, says: "holds configmaps"},
+		"a kind that may not be listed": {
+			reason: "something may be there", refuse: refusing("secrets", forbidden, 1000), want: Content{Unseen: []string{"secrets"}}, says: "cannot list secrets",
+		},
+		"a right that is on its way": {
+			reason: "it was given a moment ago", refuse: refusing("configmaps", forbidden, 8), grace: 5 * time.Second,
+		},
+		"a right that does not come": {
+			reason: "nobody gave it", refuse: refusing("configmaps", forbidden, 1000), grace: 5 * time.Second, want: Content{Unseen: []string{"configmaps"}}, says: "cannot list configmaps",
+		},
+		"a kind that is gone by now": {reason: "so are its objects", refuse: refusing("deployments", apierrors.NewNotFound(schema.GroupResource{}, ""), 1)},
+		"an API server that fails": {
+			reason: "it heals", refuse: refusing("pods", apierrors.NewServiceUnavailable("boom"), 1), want: Content{Unseen: []string{"pods"}}, says: "cannot list pods", fails: true,
+		},
+		"an aggregated API server that is away": {
+			reason: "something may be there", objects: []runtime.Object{object("v1", "ConfigMap", "a")},
+			api:  served{lists: kubernetes(), err: &discovery.ErrGroupDiscoveryFailed{Groups: map[schema.GroupVersion]error{group: errBoom}}},
+			want: Content{Holds: []string{"configmaps/a"}, Unseen: []string{"metrics.example.com/v1"}}, says: "holds configmaps/a; cannot list metrics.example.com/v1", fails: true,
+		},
+		"an API server that does not say what it serves": {reason: "it heals", api: served{err: errBoom}, fails: true},
+		"a kind that does not go with the namespace": {
+			reason: "figures are nobody's objects", objects: []runtime.Object{object("v1", "Figure", "a")},
+			api: served{lists: []*metav1.APIResourceList{{GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "figures", Verbs: metav1.Verbs{"list"}}}}}},
+		},
+		"a kind that nobody can list": {
+			reason: "something may be there",
+			api:    served{lists: []*metav1.APIResourceList{{GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "riddles", Verbs: metav1.Verbs{"delete"}}}}}},
+			want:   Content{Unseen: []string{"riddles"}}, says: "cannot list riddles",
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				scheme := runtime.NewScheme()
+				if err := metav1.AddMetaToScheme(scheme); err != nil {
+					t.Fatal(err)
+				}
+				client := fake.NewSimpleMetadataClient(scheme, tc.objects...)
+				if tc.refuse != nil {
+					tc.refuse(client)
+				}
+				if tc.api.lists == nil && tc.api.err == nil {
+					tc.api.lists = kubernetes()
+				}
+				r := &Reader{Discovery: tc.api, Metadata: client, Spare: func(_ schema.GroupResource, o metav1.Object) bool { return o.GetLabels()["spared"] != "" }}
+				began := time.Now()
+				got, err := r.Of(t.Context(), "shop", tc.grace)
+				if diff := cmp.Diff(tc.want, got, cmpopts.EquateEmpty()); diff != "" || (err != nil) != tc.fails {
+					t.Errorf("%s: error %v, (-want +got):\n%s", tc.reason, err, diff)
+				}
+				if got.String() != tc.says {
+					t.Errorf("%s: it says %q", tc.reason, got)
+				}
+				if took := time.Since(began); took > tc.grace+askAgain {
+					t.Errorf("it took %s", took)
+				}
+			})
+		})
+	}
+}
+
+func TestWhatIsSaidOfANamespaceIsALine(t *testing.T) {
+	c := Content{}
+	for i := range 50 {
+		c.Holds, c.Unseen = append(c.Holds, fmt.Sprintf("configmaps/%0200d", i)), append(c.Unseen, fmt.Sprintf("%060d", i))
+	}
+	if got := c.String(); len(got) > 256 || c.Empty() {
+		t.Errorf("%d bytes are said", len(got))
+	}
+}
