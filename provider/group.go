@@ -59,8 +59,12 @@ func (p *Provider) Group(name, group string, summary wire.NodeSummary) {
 	if n == nil {
 		n = p.addGroup(base, group)
 	}
+	labelled := n.labelling()
 	if known := n.summaryChanged(summary); !known {
 		p.settle(base)
+	}
+	if n.labelling() != labelled {
+		p.reconsiderSpaced(name)
 	}
 }
 
