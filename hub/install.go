@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/spokelet/spokelet/api/crds"
+	"github.com/spokelet/spokelet/hub/mutation"
 	"github.com/spokelet/spokelet/hub/registration"
 	"github.com/spokelet/spokelet/hub/toleration"
 )
@@ -77,7 +78,7 @@ func (h *hub) installPolicy(ctx context.Context) error {
 func (h *hub) installTolerations(ctx context.Context, writer client.Client) error {
 	seconds := h.opts.Config.Pods.UnreachableTolerationSeconds
 	err := toleration.Install(ctx, writer, seconds)
-	if errors.Is(err, toleration.ErrNotServed) {
+	if errors.Is(err, mutation.ErrNotServed) {
 		h.opts.Logger.Info("pods leave lost virtual nodes after 300 s: the API server serves no mutating admission policies",
 			"configured", *seconds)
 		return nil

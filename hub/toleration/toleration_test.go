@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/spokelet/spokelet/hub/mutation"
 	"github.com/spokelet/spokelet/provider"
 )
 
@@ -85,7 +86,7 @@ func TestPolicyIsThereAsLongAsItIsAskedFor(t *testing.T) {
 		},
 		"asked for and not served": {
 			reason: "somebody must be told", seconds: new(int64(600)), answer: notServed,
-			want: []string{"apply MutatingAdmissionPolicy"}, err: ErrNotServed,
+			want: []string{"apply MutatingAdmissionPolicy"}, err: mutation.ErrNotServed,
 		},
 		"asked for and refused": {
 			reason: "the hub lacks a right", seconds: new(int64(600)), answer: refused,

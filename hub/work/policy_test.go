@@ -15,10 +15,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/spokelet/spokelet/hub/mutation"
 )
 
 func TestPolicyPutsTheFinalizerOnAndNeverStandsInTheWay(t *testing.T) {
-	objects, err := policy()
+	objects, err := mutation.Parse(policyYAML)
 	if err != nil {
 		t.Fatal(err)
 	}
