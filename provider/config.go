@@ -57,6 +57,15 @@ type Pods interface {
 	Consent(cluster string, allowed pod.Consent)
 }
 
+// DaemonSets tells which DaemonSets of the hub a label would mislead; *daemonset.Sets
+// does. Provider.DaemonSetsChanged is to be called when that may have changed.
+type DaemonSets interface {
+	// Objection says, for people, why a node with some labels shall not have more; empty
+	// if it may. It is not known until the DaemonSets have been read. It does not call
+	// back.
+	Objection(have, more map[string]string) (text string, known bool)
+}
+
 // Config configures a Provider.
 type Config struct {
 	// Client is the hub's API server. It should not limit its own rate: the
@@ -65,6 +74,9 @@ type Config struct {
 	Links     Links
 	Endpoints Endpoints
 	Pods      Pods
+
+	// DaemonSets may object to the labels of a node's system; nil does not.
+	DaemonSets DaemonSets
 
 	// Address is where the API server reaches the kubelet endpoints: the hub
 	// pod's own IP. It becomes the InternalIP of every virtual node.

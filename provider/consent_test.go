@@ -232,10 +232,10 @@ func TestAnAnnotationOfPodAddressesThatCannotBeReadAllowsNone(t *testing.T) {
 func TestEachConditionOfARecordHasAnOwnerOfItsOwn(t *testing.T) {
 	r := &clusters{provider: &Provider{}}
 	owners := map[string]bool{}
-	for _, s := range []statement{r.registrationOf("spoke1"), splitOf(record(nil), splitRequest{}), addressesOf(nil)} {
+	for _, s := range []statement{r.registrationOf("spoke1"), splitOf(record(nil), splitRequest{}), addressesOf(nil), labellingOf(labelling{})} {
 		owners[s.owner] = true
 	}
-	if len(owners) != 3 {
+	if len(owners) != 4 {
 		t.Errorf("owners %v: whoever applies one condition takes away its others", owners)
 	}
 }

@@ -284,7 +284,7 @@ func (p *Provider) Forget(name string) {
 		p.expectAgain(base)
 		base.each(func(n *virtualNode) {
 			n.update(func(v *view) {
-				v.summary, v.places = nil, nil
+				v.summary, v.told, v.system = nil, nil, labelling{}
 				n.forgotten = true
 			})
 			p.drop(n)
@@ -299,10 +299,10 @@ func (p *Provider) Summary(name string, summary wire.NodeSummary) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := p.record(name)
-	before := n.requestedSplit()
+	split, labelled := n.requestedSplit(), n.labelling()
 	n.summaryChanged(summary)
 	p.settle(n)
-	if n.requestedSplit() != before {
+	if n.requestedSplit() != split || n.labelling() != labelled {
 		p.reconsiderSpaced(name)
 	}
 }

@@ -57,7 +57,7 @@ func TestTheNodeIsWhatTheDesignSays(t *testing.T) {
 		h := startHub(t, fake.NewClientset())
 		defer h.stop()
 		c := spoke1
-		c.Labels = map[string]string{"region": "eu", "kubernetes.io/os": "linux", "type": "mine", "spokelet.io/cluster": "other"}
+		c.Labels = map[string]string{"region": "eu", "beta.kubernetes.io/os": "linux", "type": "mine", "spokelet.io/cluster": "other"}
 		h.ensure(c)
 		h.connect("spoke1")
 		h.summary("spoke1", healthy())

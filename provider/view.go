@@ -41,7 +41,9 @@ const (
 	// TaintVirtualNode keeps off every pod that does not ask for the node.
 	TaintVirtualNode = "spokelet.io/virtual-node"
 
-	typeVirtualKubelet   = "virtual-kubelet"
+	// TypeVirtualKubelet is the value of LabelType.
+	TypeVirtualKubelet = "virtual-kubelet"
+
 	labelNoLoadBalancers = corev1.LabelNodeExcludeBalancers
 	labelNoDisruption    = "node.kubernetes.io/exclude-disruption"
 	providerIDScheme     = "spokelet://"
@@ -94,9 +96,11 @@ type view struct {
 	waited bool
 
 	summary *wire.NodeSummary
-	// places are the labels of zone and region that the Node has from the cluster. They
-	// are said again until the cluster says what it lies in now.
-	places map[string]string
+	// told are the labels of zone, region and system that the Node has from the cluster.
+	// They are said again until the cluster says what it is like now.
+	told map[string]string
+	// system is whether the Node has the labels of what its cluster's nodes run on.
+	system labelling
 	// base is the status that the Node has, as far as it is ours. It is said
 	// again where nothing newer is known, and keeps the times of transitions.
 	base corev1.NodeStatus
@@ -117,20 +121,26 @@ func (v view) node(now metav1.Time) *corev1.Node {
 }
 
 // refused are labels that a virtual node does not have, whatever its cluster's
-// record says: those of the operating system keep off the DaemonSets that name
-// one, as most do.
-var refused = []string{corev1.LabelOSStable, "beta.kubernetes.io/os"}
+// record says.
+var refused = []string{"beta.kubernetes.io/os", "beta.kubernetes.io/arch"}
+
+// fromCluster are the labels that a cluster says of itself.
+var fromCluster = []string{
+	corev1.LabelTopologyZone, corev1.LabelTopologyRegion, corev1.LabelOSStable, corev1.LabelArchStable,
+}
 
 func (v view) labels() map[string]string {
-	labels := make(map[string]string, len(v.cluster.Labels)+7)
+	labels := make(map[string]string, len(v.cluster.Labels)+9)
 	switch {
 	case v.summary == nil:
-		maps.Copy(labels, v.places)
+		maps.Copy(labels, v.told)
 	case v.refusesSplit():
 		// The summary is that of the rest: where the whole cluster lies is not known.
+		v.setSystem(labels, v.summary.Whole().System)
 	default:
 		setSole(labels, corev1.LabelTopologyZone, v.summary.Zones)
 		setSole(labels, corev1.LabelTopologyRegion, v.summary.Regions)
+		v.setSystem(labels, v.summary.System)
 	}
 	if v.label != "" && v.label == v.cluster.Consent.SplitLabel {
 		labels[v.label] = v.group
@@ -141,10 +151,23 @@ func (v view) labels() map[string]string {
 	}
 	labels[corev1.LabelHostname] = hostname(v.name())
 	labels[wire.LabelCluster] = v.cluster.Name
-	labels[LabelType] = typeVirtualKubelet
+	labels[LabelType] = TypeVirtualKubelet
 	labels[labelNoLoadBalancers] = "true"
 	labels[labelNoDisruption] = "true"
 	return labels
+}
+
+// setSystem sets the labels by which published charts choose nodes, where the nodes of
+// the cluster agree on them.
+func (v view) setSystem(labels map[string]string, system wire.NodeSystem) {
+	if !v.system.given {
+		return
+	}
+	for name, value := range map[string]string{corev1.LabelOSStable: system.OS, corev1.LabelArchStable: system.Arch} {
+		if value != "" {
+			labels[name] = value
+		}
+	}
 }
 
 // refusesSplit: the agent says that its cluster is in groups, and the record does not
@@ -160,10 +183,10 @@ const (
 	annotationStatus = "virtual-kubelet.io/last-applied-node-status"
 )
 
-// placesOf are the labels of zone and region that a virtual node said last on its Node,
-// which for one that was not changed since are those that it was made with. What somebody
-// else put there stays theirs, but for such a Node: of that nobody wrote down who did.
-func placesOf(found *corev1.Node) map[string]string {
+// toldOf are the labels of a cluster that a virtual node said last on its Node, which for
+// one that was not changed since are those that it was made with. What somebody else put
+// there stays theirs, but for such a Node: of that nobody wrote down who did.
+func toldOf(found *corev1.Node) map[string]string {
 	labels := found.Labels
 	if text, ok := found.Annotations[annotationSaid]; ok {
 		var said metav1.ObjectMeta
@@ -172,13 +195,13 @@ func placesOf(found *corev1.Node) map[string]string {
 		}
 		labels = said.Labels
 	}
-	places := map[string]string{}
-	for _, name := range []string{corev1.LabelTopologyZone, corev1.LabelTopologyRegion} {
+	told := map[string]string{}
+	for _, name := range fromCluster {
 		if value, ok := labels[name]; ok {
-			places[name] = value
+			told[name] = value
 		}
 	}
-	return places
+	return told
 }
 
 // setSole labels only a cluster that lies in one place.

@@ -102,6 +102,7 @@ func notify(c chan struct{}) {
 func (n *virtualNode) update(change func(*view)) {
 	n.mu.Lock()
 	change(&n.view)
+	n.weigh()
 	n.mu.Unlock()
 	notify(n.changed)
 }
@@ -229,7 +230,10 @@ func (n *virtualNode) settle(ctx context.Context, found *corev1.Node) error {
 	defer n.mu.Unlock()
 	n.view.port = port
 	if found != nil {
-		n.view.base, n.view.places = ours(found.Status), placesOf(found)
+		n.view.base, n.view.told = ours(found.Status), toldOf(found)
+		if toldSystem(n.view.told) {
+			n.view.system = labelling{given: true, known: true}
+		}
 		if n.group != "" && n.view.label == "" {
 			n.view.label = labelOf(found, n.group, n.view.cluster)
 		}

@@ -115,7 +115,7 @@ func (w *Watcher) summary(serverVersion string) wire.NodeSummary {
 	remark(rest.Conditions, p.beyond)
 	rest.Split = &wire.NodeSplit{
 		Label: w.config.SplitLabel, Groups: p.names(),
-		Capacity: whole.Capacity, Allocatable: whole.Allocatable, DeclaredFeatures: whole.DeclaredFeatures,
+		Capacity: whole.Capacity, Allocatable: whole.Allocatable, DeclaredFeatures: whole.DeclaredFeatures, System: whole.System,
 	}
 	return rest
 }

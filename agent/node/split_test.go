@@ -425,3 +425,24 @@ func TestEveryGroupHasFiguresOfItsOwn(t *testing.T) {
 		t.Errorf("%d groups are held, want the one that has nodes", len(s.opened))
 	}
 }
+
+func TestEachGroupSaysWhatItsNodesRunOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		arm := func(n *corev1.Node) { n.Status.NodeInfo.Architecture = "arm64" }
+		s, stop := startSplitting(t, plain, testNode("a"), testNode("b", inPool("gpu"), arm))
+		defer stop()
+		check := func(when string, rest, gpu, whole wire.NodeSystem) {
+			t.Helper()
+			synctest.Wait()
+			if diff := cmp.Diff([]wire.NodeSystem{rest, gpu, whole}, []wire.NodeSystem{s.rest.System, s.groups["gpu"].System, s.rest.Whole().System}); diff != "" {
+				t.Errorf("rest, group and whole cluster %s (-want +got):\n%s", when, diff)
+			}
+		}
+		amd64, arm64 := wire.NodeSystem{OS: "linux", Arch: "amd64"}, wire.NodeSystem{OS: "linux", Arch: "arm64"}
+		check("at first", amd64, arm64, wire.NodeSystem{OS: "linux"})
+		if err := s.client.CoreV1().Nodes().Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		check("when the one that differs has gone", wire.NodeSystem{}, arm64, arm64)
+	})
+}

@@ -47,6 +47,7 @@ func summarise(nodes []*corev1.Node, taken booked, serverVersion string) wire.No
 		Conditions:        conditions(nodes, ready),
 		NodeInfo:          info(nodes),
 		DeclaredFeatures:  features(ready),
+		System:            system(nodes, ready),
 		Zones:             topology(nodes, corev1.LabelTopologyZone),
 		Regions:           topology(nodes, corev1.LabelTopologyRegion),
 	}
@@ -216,19 +217,41 @@ func reasons(nodes []*corev1.Node, kind corev1.NodeConditionType) []string {
 	return slices.Sorted(maps.Keys(set))
 }
 
-func info(nodes []*corev1.Node) wire.NodeInfo {
-	of := func(field func(corev1.NodeSystemInfo) string) string {
-		common := ""
-		for i, node := range nodes {
-			switch value := field(node.Status.NodeInfo); {
-			case i == 0:
-				common = value
-			case value != common:
-				return wire.Mixed
-			}
+// common is what nodes have in common, empty for no nodes, else Mixed.
+func common(nodes []*corev1.Node, field func(corev1.NodeSystemInfo) string) string {
+	first := ""
+	for i, node := range nodes {
+		switch value := field(node.Status.NodeInfo); {
+		case i == 0:
+			first = value
+		case value != first:
+			return wire.Mixed
 		}
-		return wire.Line(common)
 	}
+	return first
+}
+
+// system is what the ready nodes agree on. While none is ready it is what all do: that
+// the last one is away for a moment changes no label.
+func system(nodes, ready []*corev1.Node) wire.NodeSystem {
+	if len(ready) == 0 {
+		ready = nodes
+	}
+	of := func(field func(corev1.NodeSystemInfo) string) string {
+		value := common(ready, field)
+		if value == wire.Mixed || !wire.IsPlatform(value) {
+			return ""
+		}
+		return value
+	}
+	return wire.NodeSystem{
+		OS:   of(func(i corev1.NodeSystemInfo) string { return i.OperatingSystem }),
+		Arch: of(func(i corev1.NodeSystemInfo) string { return i.Architecture }),
+	}
+}
+
+func info(nodes []*corev1.Node) wire.NodeInfo {
+	of := func(field func(corev1.NodeSystemInfo) string) string { return wire.Line(common(nodes, field)) }
 	return wire.NodeInfo{
 		Architecture:            of(func(i corev1.NodeSystemInfo) string { return i.Architecture }),
 		OperatingSystem:         of(func(i corev1.NodeSystemInfo) string { return i.OperatingSystem }),

@@ -288,3 +288,46 @@ func TestWhatDiffersIsMixed(t *testing.T) {
 		t.Errorf("zones (-want +got):\n%s", diff)
 	}
 }
+
+func TestTheSystemIsThatOfTheNodesThatAreReady(t *testing.T) {
+	unready := with(corev1.NodeReady, corev1.ConditionUnknown, "NodeStatusUnknown")
+	on := func(os, arch string) func(*corev1.Node) {
+		return func(n *corev1.Node) { n.Status.NodeInfo.OperatingSystem, n.Status.NodeInfo.Architecture = os, arch }
+	}
+	cases := map[string]struct {
+		reason string
+		nodes  []*corev1.Node
+		want   wire.NodeSystem
+	}{
+		"no nodes":             {reason: "nobody agrees on anything"},
+		"one":                  {reason: "it is of one mind", nodes: []*corev1.Node{testNode("a")}, want: wire.NodeSystem{OS: "linux", Arch: "amd64"}},
+		"all agree":            {reason: "so does the cluster", nodes: []*corev1.Node{testNode("a"), testNode("b")}, want: wire.NodeSystem{OS: "linux", Arch: "amd64"}},
+		"one differs in both":  {reason: "a pod might come to either", nodes: []*corev1.Node{testNode("a"), testNode("b", on("windows", "arm64"))}},
+		"one differs in one":   {reason: "they agree on the other", nodes: []*corev1.Node{testNode("a"), testNode("b", on("linux", "arm64"))}, want: wire.NodeSystem{OS: "linux"}},
+		"one that is not told": {reason: "it may be anything", nodes: []*corev1.Node{testNode("a"), testNode("b", on("", ""))}},
+		"one that is not ready differs": {
+			reason: "no pod goes there", nodes: []*corev1.Node{testNode("a"), testNode("b", on("windows", "arm64"), unready)},
+			want: wire.NodeSystem{OS: "linux", Arch: "amd64"},
+		},
+		"none is ready": {
+			reason: "a label that comes and goes with the last node ends the pods of DaemonSets that select it",
+			nodes:  []*corev1.Node{testNode("a", unready), testNode("b", unready)}, want: wire.NodeSystem{OS: "linux", Arch: "amd64"},
+		},
+		"none is ready and one differs": {
+			reason: "which of them comes back is not known",
+			nodes:  []*corev1.Node{testNode("a", unready), testNode("b", on("windows", "amd64"), unready)}, want: wire.NodeSystem{Arch: "amd64"},
+		},
+		"a node says what no kubelet does": {reason: "the hub would refuse it", nodes: []*corev1.Node{testNode("a", on("a b", "Mixed"))}},
+		"a virtual node differs": {
+			reason: "it is no machine", nodes: []*corev1.Node{testNode("a"), testNode("v", on("windows", "arm64"), func(n *corev1.Node) { n.Spec.ProviderID = "spokelet://x" })},
+			want: wire.NodeSystem{OS: "linux", Arch: "amd64"},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, summarise(tc.nodes, nil, "v1.37.2").System); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}

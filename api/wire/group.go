@@ -39,11 +39,12 @@ type NodeSplit struct {
 	// node.
 	Groups []string `json:"groups,omitempty"`
 
-	// Capacity, Allocatable and DeclaredFeatures are those of the whole cluster, groups
-	// and rest.
+	// Capacity, Allocatable, DeclaredFeatures and System are those of the whole cluster,
+	// groups and rest.
 	Capacity         Quantities `json:"capacity,omitempty"`
 	Allocatable      Quantities `json:"allocatable,omitempty"`
 	DeclaredFeatures []string   `json:"declaredFeatures,omitempty"`
+	System           NodeSystem `json:"system,omitzero"`
 }
 
 func (s *NodeSplit) validate() error {
@@ -68,7 +69,7 @@ func (s *NodeSplit) validate() error {
 			return err
 		}
 	}
-	return validFeatures(s.DeclaredFeatures)
+	return errors.Join(validFeatures(s.DeclaredFeatures), s.System.validate())
 }
 
 // Whole is what the whole cluster has: of one that is split, groups and rest.
@@ -76,7 +77,9 @@ func (s NodeSummary) Whole() NodeSplit {
 	if s.Split != nil {
 		return *s.Split
 	}
-	return NodeSplit{Capacity: s.Capacity, Allocatable: s.Allocatable, DeclaredFeatures: s.DeclaredFeatures}
+	return NodeSplit{
+		Capacity: s.Capacity, Allocatable: s.Allocatable, DeclaredFeatures: s.DeclaredFeatures, System: s.System,
+	}
 }
 
 // DecodeNodeGroup is DecodeNodeSummary for the summary of a group, under its key.

@@ -66,6 +66,7 @@ func TestWhatASplitMayBe(t *testing.T) {
 		"an exponent":        {reason: "it costs its reader", split: NodeSplit{Label: "pool", Capacity: Quantities{"cpu": "1e9"}}},
 		"features":           {reason: "of the whole cluster", split: NodeSplit{Label: "pool", DeclaredFeatures: lettered(NodeSummaryMaxFeatures)}, ok: true},
 		"many features":      {reason: "a Node has a size", split: NodeSplit{Label: "pool", DeclaredFeatures: lettered(NodeSummaryMaxFeatures + 1)}},
+		"an odd system":      {reason: "it becomes a label", split: NodeSplit{Label: "pool", System: NodeSystem{Arch: "-"}}},
 		"less than nothing":  {reason: "nobody has that", split: NodeSplit{Label: "pool", Allocatable: Quantities{"cpu": "-1"}}},
 	}
 	for name, tc := range cases {

@@ -89,6 +89,9 @@ type NodeSummary struct {
 	// DeclaredFeatures are those that all ready nodes declare, sorted.
 	DeclaredFeatures []string `json:"declaredFeatures,omitempty"`
 
+	// System is what the nodes that are ready agree on, or all where none is ready.
+	System NodeSystem `json:"system,omitzero"`
+
 	// Zones and Regions are the distinct topology labels, sorted.
 	Zones   []string `json:"zones,omitempty"`
 	Regions []string `json:"regions,omitempty"`
@@ -121,6 +124,13 @@ type NodeInfo struct {
 	KernelVersion           string `json:"kernelVersion,omitempty"`
 	ContainerRuntimeVersion string `json:"containerRuntimeVersion,omitempty"`
 	KubeletVersion          string `json:"kubeletVersion,omitempty"`
+}
+
+// NodeSystem are the values of the labels kubernetes.io/os and kubernetes.io/arch that
+// nodes have in common, such as "linux" and "amd64"; empty where they differ.
+type NodeSystem struct {
+	OS   string `json:"os,omitempty"`
+	Arch string `json:"arch,omitempty"`
 }
 
 // Quantities maps resource names to quantities in the canonical form of
@@ -209,7 +219,7 @@ func (s NodeSummary) validate() error {
 			return err
 		}
 	}
-	if err := errors.Join(s.NodeInfo.validate(), validFeatures(s.DeclaredFeatures), s.Split.validate()); err != nil {
+	if err := errors.Join(s.NodeInfo.validate(), validFeatures(s.DeclaredFeatures), s.System.validate(), s.Split.validate()); err != nil {
 		return err
 	}
 	return validConditions(s.Conditions)
@@ -221,6 +231,21 @@ func (i NodeInfo) validate() error {
 	} {
 		if !printable(text) {
 			return fmt.Errorf("node info %q is not a short line", clip(text))
+		}
+	}
+	return nil
+}
+
+var platform = regexp.MustCompile(`^[a-z0-9]*$`)
+
+// IsPlatform reports whether text can be a part of a NodeSystem, which as GOOS and GOARCH
+// is of small letters and digits.
+func IsPlatform(text string) bool { return len(text) <= maxWord && platform.MatchString(text) }
+
+func (s NodeSystem) validate() error {
+	for _, text := range []string{s.OS, s.Arch} {
+		if !IsPlatform(text) {
+			return fmt.Errorf("system %q is not of small letters and digits", clip(text))
 		}
 	}
 	return nil

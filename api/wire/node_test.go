@@ -22,6 +22,7 @@ func summary() NodeSummary {
 			{Type: "Ready", Status: "True", Reason: "NodesReady", Message: "2 of 3 nodes are ready"},
 		},
 		NodeInfo: NodeInfo{Architecture: Mixed, OSImage: "Debian GNU/Linux 12 (bookworm)"},
+		System:   NodeSystem{OS: "linux"},
 		Zones:    []string{"a", "b"},
 
 		DeclaredFeatures: []string{"InPlacePodVerticalScaling", "UserNamespaces/idmap"},
@@ -80,6 +81,8 @@ func TestASummaryThatNoAgentSendsIsRefused(t *testing.T) {
 		"odd reason":          {reason: "a reason is a word", change: func(s *NodeSummary) { s.Conditions[0].Reason = "no reason" }},
 		"control characters":  {reason: "people read it in a terminal", change: func(s *NodeSummary) { s.Conditions[0].Message = "\x1b[2J" }},
 		"long text":           {reason: "a Node has a size", change: func(s *NodeSummary) { s.NodeInfo.OSImage = strings.Repeat("x", 300) }},
+		"odd system":          {reason: "it becomes a label", change: func(s *NodeSummary) { s.System.OS = "a b" }},
+		"long architecture":   {reason: "it becomes a label", change: func(s *NodeSummary) { s.System.Arch = strings.Repeat("x", 64) }},
 		"odd zone":            {reason: "it becomes a label", change: func(s *NodeSummary) { s.Zones = []string{"a b"} }},
 		"empty region":        {reason: "it becomes a label", change: func(s *NodeSummary) { s.Regions = []string{""} }},
 		"many zones":          {reason: "a Node has a size", change: func(s *NodeSummary) { s.Zones = make([]string, NodeSummaryMaxTopology+1) }},

@@ -1,0 +1,116 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package provider
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	// ConditionNodeLabelled is the condition of a ManagedCluster that says whether its
+	// nodes have the labels kubernetes.io/os and kubernetes.io/arch, where the cluster's
+	// own agree on them. A cluster whose nodes always had them has none.
+	ConditionNodeLabelled = "SpokeletNodeLabelled"
+
+	// ReasonLabelled: nothing keeps the labels from the nodes.
+	ReasonLabelled = "Labelled"
+
+	// ReasonNotLabelled: DaemonSets of the hub would wait for a pod on the nodes.
+	ReasonNotLabelled = "DaemonSetsWouldWait"
+)
+
+// labelling is whether a Node has the labels of its system.
+type labelling struct {
+	// given: it has them, and keeps them. That a DaemonSet comes that would have been in
+	// the way takes nothing from pods that choose nodes by the labels.
+	given bool
+	// objection is why it has not, for people. Until it is known, it may be empty.
+	objection string
+	known     bool
+}
+
+// weigh decides whether the Node gets the labels that its cluster's nodes agree on; n.mu
+// is held.
+func (n *virtualNode) weigh() {
+	v := &n.view
+	if v.system.given || v.summary == nil {
+		return
+	}
+	given := *v
+	given.system.given = true
+	have, more := v.labels(), given.labels()
+	switch objector := n.provider.config.DaemonSets; {
+	case maps.Equal(have, more):
+		v.system = labelling{known: true}
+	case objector == nil:
+		v.system = labelling{given: true, known: true}
+	default:
+		text, known := objector.Objection(have, more)
+		v.system = labelling{given: known && text == "", objection: text, known: known}
+	}
+}
+
+// DaemonSetsChanged has the labels of all nodes considered again.
+func (p *Provider) DaemonSetsChanged() {
+	p.mu.Lock()
+	nodes := slices.Collect(maps.Values(p.nodes))
+	p.mu.Unlock()
+	for _, n := range nodes {
+		before := n.labelling()
+		n.update(func(*view) {})
+		if n.labelling() != before {
+			p.reconsider(n.cluster)
+		}
+	}
+}
+
+func (n *virtualNode) labelling() labelling {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.view.system
+}
+
+// labelling is that of the first of a cluster's nodes that lacks the labels, else of its
+// own.
+func (p *Provider) labelling(cluster string) labelling {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	base, ok := p.nodes[cluster]
+	if !ok {
+		return labelling{}
+	}
+	found := base.labelling()
+	for _, group := range slices.Sorted(maps.Keys(base.groups)) {
+		if l := base.groups[group].labelling(); found.objection == "" && l.objection != "" {
+			found = l
+		}
+	}
+	return found
+}
+
+// labellingOf says what keeps the labels from the nodes of a cluster. While that is not
+// known, what was said before stays.
+func labellingOf(l labelling) statement {
+	s := statement{owner: fieldOwner + "-system", action: "LabelNode", condition: metav1.Condition{Type: ConditionNodeLabelled}}
+	c := &s.condition
+	switch {
+	case l.objection != "":
+		c.Status, c.Reason = metav1.ConditionFalse, ReasonNotLabelled
+		c.Message = fmt.Sprintf("the node has not the labels %s and %s, unless the ManagedCluster has: %s",
+			corev1.LabelOSStable, corev1.LabelArchStable, l.objection)
+	case l.known:
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, ReasonLabelled, "nothing keeps the labels of the system from the node"
+	}
+	return s
+}
+
+// toldSystem reports whether labels have any of a system.
+func toldSystem(labels map[string]string) bool {
+	return labels[corev1.LabelOSStable] != "" || labels[corev1.LabelArchStable] != ""
+}
