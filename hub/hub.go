@@ -28,6 +28,7 @@ import (
 	"github.com/spokelet/spokelet/api/pace"
 	"github.com/spokelet/spokelet/budget"
 	"github.com/spokelet/spokelet/hub/authority"
+	"github.com/spokelet/spokelet/hub/daemonset"
 	"github.com/spokelet/spokelet/hub/registration"
 	hubwork "github.com/spokelet/spokelet/hub/work"
 	"github.com/spokelet/spokelet/provider"
@@ -61,8 +62,10 @@ type hub struct {
 	register  *registration.Registration
 	pods      *pod.Keeper
 	nodes     *provider.Provider
-	tunnel    *tunnel.Server
-	ready     readiness
+	// daemonSets are those of the hub that virtual nodes have to reckon with.
+	daemonSets *daemonset.Sets
+	tunnel     *tunnel.Server
+	ready      readiness
 	// memory and writes are what clusters may cost, each and together.
 	memory *budget.Memory
 	writes *budget.Writes

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/spokelet/spokelet/api/crds"
+	"github.com/spokelet/spokelet/hub/daemonset"
 	"github.com/spokelet/spokelet/hub/mutation"
 	"github.com/spokelet/spokelet/hub/registration"
 	"github.com/spokelet/spokelet/hub/toleration"
@@ -71,7 +72,20 @@ func (h *hub) installPolicy(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := h.installDaemonSets(ctx, writer); err != nil {
+		return err
+	}
 	return h.installTolerations(ctx, writer)
+}
+
+// installDaemonSets keeps DaemonSets off virtual nodes, and follows those that it cannot.
+func (h *hub) installDaemonSets(ctx context.Context, writer client.Client) error {
+	err := daemonset.Install(ctx, writer)
+	if err != nil && !errors.Is(err, mutation.ErrNotServed) {
+		return err
+	}
+	h.daemonSets, err = daemonset.NewSets(h.kube, err, func() { h.nodes.DaemonSetsChanged() })
+	return err
 }
 
 // installTolerations has pods stay on a lost virtual node as long as configured.

@@ -165,6 +165,7 @@ func (h *hub) addNodes(ctx context.Context) error {
 		Links:          links{h},
 		Endpoints:      endpoints,
 		Pods:           h.pods,
+		DaemonSets:     h.daemonSets,
 		Writes:         h.writes,
 		Address:        address,
 		PortMin:        h.opts.Config.Nodes.PortMin,
@@ -181,7 +182,7 @@ func (h *hub) addNodes(ctx context.Context) error {
 	})
 	h.sync.Mirror(wire.NodeGroupKind, resource.HubReceiver{Put: h.group, Known: h.nodes.Knows})
 	h.pods.OnIdle(h.nodes.Idle)
-	return h.nodes.SetupWithManager(h.mgr)
+	return errors.Join(h.mgr.Add(h.daemonSets), h.nodes.SetupWithManager(h.mgr))
 }
 
 func (h *hub) kubelets(ctx context.Context, address netip.Addr) (*kubelet.Server, error) {

@@ -1,0 +1,144 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package daemonset
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
+
+	"github.com/spokelet/spokelet/hub/mutation"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// set is a DaemonSet with a template of that spec.
+func set(t *testing.T, spec string) *appsv1.DaemonSet {
+	t.Helper()
+	d := &appsv1.DaemonSet{}
+	d.Namespace, d.Name = "kube-system", "everywhere"
+	if err := yaml.UnmarshalStrict([]byte(spec), &d.Spec.Template.Spec); err != nil {
+		t.Fatalf("%s: %v", spec, err)
+	}
+	return d
+}
+
+const (
+	everything = "{tolerations: [{operator: Exists}]}"
+	onLinux    = "{tolerations: [{operator: Exists}], nodeSelector: {kubernetes.io/os: linux}}"
+	elsewhere  = "{key: spokelet.io/cluster, operator: DoesNotExist}"
+	required   = "{nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: "
+)
+
+// templates are specs of DaemonSets' pods, and what the policy makes of the affinity of
+// each; it leaves alone those of whom it says nothing.
+var templates = map[string]struct{ reason, spec, affinity string }{
+	"everything": {
+		reason: "its pod would wait", spec: everything,
+		affinity: required + "[{matchExpressions: [" + elsewhere + "]}]}}}",
+	},
+	"everything on linux": {
+		reason: "its pod would wait", spec: onLinux,
+		affinity: required + "[{matchExpressions: [" + elsewhere + "]}]}}}",
+	},
+	"everything that keeps pods from being scheduled": {
+		reason: "as the taint of virtual nodes does", spec: "{tolerations: [{operator: Exists, effect: NoSchedule}]}",
+		affinity: required + "[{matchExpressions: [" + elsewhere + "]}]}}}",
+	},
+	"an affinity to pods": {
+		reason: "it stays", spec: "{tolerations: [{operator: Exists}], affinity: {podAntiAffinity: {}}}",
+		affinity: "{podAntiAffinity: {}, " + required[1:] + "[{matchExpressions: [" + elsewhere + "]}]}}}",
+	},
+	"a preference": {
+		reason:   "it stays",
+		spec:     "{tolerations: [{operator: Exists}], affinity: {nodeAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 1, preference: {matchExpressions: [{key: a, operator: Exists}]}}]}}}",
+		affinity: "{nodeAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 1, preference: {matchExpressions: [{key: a, operator: Exists}]}}], requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [" + elsewhere + "]}]}}}",
+	},
+	"some terms": {
+		reason:   "a node fits if any of them does, and one without a requirement fits none",
+		spec:     "{tolerations: [{operator: Exists}], affinity: " + required + "[{matchExpressions: [{key: a, operator: Exists}]}, {}, {matchExpressions: [{key: kubernetes.io/os, operator: In, values: [linux]}]}]}}}}",
+		affinity: required + "[{matchExpressions: [{key: a, operator: Exists}, " + elsewhere + "]}, {}, {matchExpressions: [{key: kubernetes.io/os, operator: In, values: [linux]}, " + elsewhere + "]}]}}}",
+	},
+	"nothing":                {reason: "the taint keeps it off", spec: "{nodeSelector: {kubernetes.io/os: linux}}"},
+	"other taints":           {reason: "the taint keeps it off", spec: "{tolerations: [{key: a, operator: Exists}, {operator: Exists, effect: NoExecute}]}"},
+	"the taint":              {reason: "it asks for virtual nodes", spec: "{tolerations: [{key: spokelet.io/virtual-node, operator: Exists}]}"},
+	"the taint, and all":     {reason: "it asks for virtual nodes", spec: "{tolerations: [{operator: Exists}, {key: spokelet.io/virtual-node, operator: Exists}]}"},
+	"one cluster":            {reason: "it asks for virtual nodes", spec: "{tolerations: [{operator: Exists}], nodeSelector: {spokelet.io/cluster: store-17}}"},
+	"virtual kubelets":       {reason: "it asks for virtual nodes", spec: "{tolerations: [{operator: Exists}], nodeSelector: {type: virtual-kubelet}}"},
+	"not virtual kubelets":   {reason: "it is kept off them already", spec: "{tolerations: [{operator: Exists}], affinity: " + required + "[{matchExpressions: [{key: type, operator: NotIn, values: [virtual-kubelet]}]}]}}}}"},
+	"what the policy made":   {reason: "once is enough", spec: "{tolerations: [{operator: Exists}], affinity: " + required + "[{matchExpressions: [" + elsewhere + "]}]}}}}"},
+	"a node's name":          {reason: "it is for that node", spec: "{tolerations: [{operator: Exists}], nodeName: a}"},
+	"a node's name in terms": {reason: "it is for that node", spec: "{tolerations: [{operator: Exists}], affinity: " + required + "[{matchFields: [{key: metadata.name, operator: In, values: [a]}]}]}}}}"},
+}
+
+func TestThePolicyKeepsDaemonSetsThatTolerateEverythingOffVirtualNodes(t *testing.T) {
+	policy := compiled(t)
+	for name, tc := range templates {
+		t.Run(name, func(t *testing.T) {
+			before := set(t, tc.spec)
+			want := before.DeepCopy()
+			if tc.affinity != "" {
+				want.Spec.Template.Spec.Affinity = &corev1.Affinity{}
+				if err := yaml.UnmarshalStrict([]byte(tc.affinity), want.Spec.Template.Spec.Affinity); err != nil {
+					t.Fatal(err)
+				}
+			}
+			made := policy.admit(t, before, nil)
+			if diff := cmp.Diff(want.Spec, made.Spec); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+			if diff := cmp.Diff(made.Spec, policy.admit(t, made, nil).Spec); diff != "" {
+				t.Errorf("a second time (-want +got):\n%s", diff)
+			}
+			if got := unaware(before); got != (tc.affinity != "") {
+				t.Errorf("%s: counted among those that the policy did not see: %t", tc.reason, got)
+			}
+			if unaware(made) {
+				t.Error("what the policy made is counted among those that it did not see")
+			}
+		})
+	}
+}
+
+// TestADaemonSetThatIsThereIsLeftAlone until its template changes: another template has
+// all its pods replaced.
+func TestADaemonSetThatIsThereIsLeftAloneUntilItsTemplateChanges(t *testing.T) {
+	policy := compiled(t)
+	before := set(t, onLinux)
+	labelled := before.DeepCopy()
+	labelled.Labels = map[string]string{"a": "b"}
+	labelled.Spec.MinReadySeconds = 7
+	if got := policy.admit(t, labelled, before); !cmp.Equal(labelled, got) {
+		t.Errorf("a change of something else (-want +got):\n%s", cmp.Diff(labelled, got))
+	}
+	restarted := before.DeepCopy()
+	restarted.Spec.Template.Annotations = map[string]string{"kubectl.kubernetes.io/restartedAt": "now"}
+	if got := policy.admit(t, restarted, before); unaware(got) {
+		t.Error("kubectl rollout restart does not take the DaemonSet off virtual nodes")
+	}
+}
+
+func TestThePolicyStandsInNobodysWay(t *testing.T) {
+	made := policyOf(t)
+	if *made.Spec.FailurePolicy != admissionv1.Ignore {
+		t.Errorf("failure policy %s: DaemonSets must be admitted where the policy does not run", *made.Spec.FailurePolicy)
+	}
+	objects, err := mutation.Parse(policyYAML)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var bound admissionv1.MutatingAdmissionPolicyBinding
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(objects[1].Object, &bound, true); err != nil {
+		t.Fatal(err)
+	}
+	if bound.Spec.PolicyName != made.Name {
+		t.Errorf("the binding is of policy %q, want %q", bound.Spec.PolicyName, made.Name)
+	}
+}

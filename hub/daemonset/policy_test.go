@@ -1,0 +1,110 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package daemonset
+
+import (
+	"testing"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/plugin/cel"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating/patch"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	"k8s.io/apiserver/pkg/cel/environment"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/spokelet/spokelet/hub/mutation"
+)
+
+// evaluator is the policy as an API server has it.
+type evaluator struct {
+	compiler *cel.CompositedCompiler
+	matcher  matchconditions.Matcher
+	patcher  patch.Patcher
+}
+
+func policyOf(t *testing.T) *admissionv1.MutatingAdmissionPolicy {
+	t.Helper()
+	objects, err := mutation.Parse(policyYAML)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := &admissionv1.MutatingAdmissionPolicy{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(objects[0].Object, made, true); err != nil {
+		t.Fatal(err)
+	}
+	return made
+}
+
+func compiled(t *testing.T) *evaluator {
+	t.Helper()
+	policy := policyOf(t)
+	compiler, err := cel.NewCompositedCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	options := cel.OptionalVariableDeclarations{HasAuthorizer: true}
+	conditions := make([]cel.ExpressionAccessor, 0, len(policy.Spec.MatchConditions))
+	for _, c := range policy.Spec.MatchConditions {
+		conditions = append(conditions, (*matchconditions.MatchCondition)(&c))
+	}
+	// Conditions know no variables.
+	matcher := matchconditions.NewMatcher(compiler.CompileCondition(conditions, options, environment.StoredExpressions),
+		policy.Spec.FailurePolicy, "policy", "mutate", policy.Name)
+	variables := make([]cel.NamedExpressionAccessor, 0, len(policy.Spec.Variables))
+	for _, v := range policy.Spec.Variables {
+		variables = append(variables, &validating.Variable{Name: v.Name, Expression: v.Expression})
+	}
+	compiler.CompileAndStoreVariables(variables, options, environment.StoredExpressions)
+	options.HasPatchTypes = true
+	expression := &patch.JSONPatchCondition{Expression: policy.Spec.Mutations[0].JSONPatch.Expression}
+	return &evaluator{
+		compiler: compiler, matcher: matcher,
+		patcher: patch.NewJSONPatcher(compiler.CompileMutatingEvaluator(expression, options, environment.StoredExpressions)),
+	}
+}
+
+// admit returns what the policy makes of a DaemonSet: a new one, or one that was before
+// as old is.
+func (e *evaluator) admit(t *testing.T, d, old *appsv1.DaemonSet) *appsv1.DaemonSet {
+	t.Helper()
+	kind, resource := appsv1.SchemeGroupVersion.WithKind("DaemonSet"), appsv1.SchemeGroupVersion.WithResource("daemonsets")
+	operation, before := admission.Create, runtime.Object(nil)
+	if old != nil {
+		operation, before = admission.Update, old
+	}
+	d = d.DeepCopy()
+	d.SetGroupVersionKind(kind)
+	attributes := &admission.VersionedAttributes{
+		Attributes:    admission.NewAttributesRecord(d, before, kind, d.Namespace, d.Name, resource, "", operation, &metav1.CreateOptions{}, false, nil),
+		VersionedKind: kind, VersionedObject: admission.NewLazyObject(d), VersionedOldObject: admission.NewLazyObject(before),
+	}
+	ctx := e.compiler.CreateContext(t.Context())
+	match := e.matcher.Match(ctx, attributes, nil, nil)
+	if match.Error != nil {
+		t.Fatal(match.Error)
+	}
+	out := runtime.Object(d)
+	if match.Matches {
+		var err error
+		out, err = e.patcher.Patch(ctx, patch.Request{
+			MatchedResource: resource, VersionedAttributes: attributes,
+			ObjectInterfaces: admission.NewObjectInterfacesFromScheme(clientgoscheme.Scheme),
+		}, celconfig.RuntimeCELCostBudget)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	made, ok := out.(*appsv1.DaemonSet)
+	if !ok {
+		t.Fatalf("the policy makes a %T", out)
+	}
+	made.TypeMeta = metav1.TypeMeta{}
+	return made
+}

@@ -1,0 +1,156 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package daemonset
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	informersappsv1 "k8s.io/client-go/informers/apps/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+
+	"github.com/spokelet/spokelet/provider"
+)
+
+// Sets are the DaemonSets of the hub that tolerate every taint and name no virtual node:
+// those that were there before the policy. It is a provider.DaemonSets.
+type Sets struct {
+	informer cache.SharedIndexInformer
+	changed  func()
+
+	mu sync.Mutex // guards what follows
+	// read: those that were there at Start are known. refused is why no label is given
+	// whatever there is.
+	read    bool
+	refused string
+	unaware map[cache.ObjectName]nodeaffinity.RequiredNodeAffinity
+}
+
+var _ provider.DaemonSets = (*Sets)(nil)
+
+// NewSets returns Sets that knows nothing before Start. It calls changed whenever an
+// objection may have come or gone. policy is what Install returned: without the policy
+// DaemonSets that are not there yet have to be reckoned with.
+func NewSets(client kubernetes.Interface, policy error, changed func()) (*Sets, error) {
+	s := &Sets{
+		informer: informersappsv1.NewDaemonSetInformer(client, metav1.NamespaceAll, 0, nil),
+		changed:  changed, unaware: map[cache.ObjectName]nodeaffinity.RequiredNodeAffinity{},
+	}
+	if err := s.informer.SetTransform(trim); err != nil {
+		return nil, fmt.Errorf("daemonset cache cannot be trimmed: %w", err)
+	}
+	if policy != nil {
+		s.refused = fmt.Sprintf("nothing keeps DaemonSets off the node: %v", policy)
+	}
+	return s, nil
+}
+
+// trim keeps of a DaemonSet what decides where its pods run.
+func trim(obj any) (any, error) {
+	d, ok := obj.(*appsv1.DaemonSet)
+	if !ok {
+		return obj, nil
+	}
+	spec := &d.Spec.Template.Spec
+	return &appsv1.DaemonSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: d.Namespace, Name: d.Name, UID: d.UID, ResourceVersion: d.ResourceVersion},
+		Spec: appsv1.DaemonSetSpec{Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{
+			NodeName: spec.NodeName, NodeSelector: spec.NodeSelector, Affinity: spec.Affinity, Tolerations: spec.Tolerations,
+		}}},
+	}, nil
+}
+
+// Start follows the DaemonSets until ctx ends.
+func (s *Sets) Start(ctx context.Context) error {
+	registration, err := s.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { s.observe(obj, false) },
+		UpdateFunc: func(_, obj any) { s.observe(obj, false) },
+		DeleteFunc: func(obj any) { s.observe(obj, true) },
+	})
+	if err != nil {
+		return fmt.Errorf("daemonsets cannot be watched: %w", err)
+	}
+	var background sync.WaitGroup
+	defer background.Wait()
+	background.Go(func() { s.informer.RunWithContext(ctx) })
+	if !cache.WaitFor(ctx, "", registration.HasSyncedChecker()) {
+		return nil
+	}
+	s.mu.Lock()
+	s.read = true
+	s.mu.Unlock()
+	s.changed()
+	<-ctx.Done()
+	return nil
+}
+
+// observe takes a DaemonSet as it is now, or that it is gone.
+func (s *Sets) observe(obj any, gone bool) {
+	if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = tombstone.Obj
+	}
+	d, ok := obj.(*appsv1.DaemonSet)
+	if !ok {
+		return
+	}
+	name := cache.MetaObjectToName(d)
+	s.mu.Lock()
+	_, before := s.unaware[name]
+	now := !gone && unaware(d)
+	if now {
+		spec := &d.Spec.Template.Spec
+		s.unaware[name] = nodeaffinity.NewRequiredNodeAffinity(spec.NodeSelector, spec.Affinity)
+	} else {
+		delete(s.unaware, name)
+	}
+	tell := s.read && (before || now)
+	s.mu.Unlock()
+	if tell {
+		s.changed()
+	}
+}
+
+// namedMax bounds the DaemonSets that an objection names.
+const namedMax = 3
+
+// Objection says why a node that has some labels shall not have more: there are
+// DaemonSets that would take it for theirs because of them.
+func (s *Sets) Objection(have, more map[string]string) (text string, known bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.refused != "":
+		return s.refused, true
+	case !s.read:
+		return "", false
+	}
+	before := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: have}}
+	after := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: more}}
+	var misled []string
+	for name, affinity := range s.unaware {
+		// An affinity that cannot be read fits no node, as for the DaemonSets' controller.
+		fitted, _ := affinity.Match(before)
+		fits, _ := affinity.Match(after)
+		if fits && !fitted {
+			misled = append(misled, name.String())
+		}
+	}
+	if len(misled) == 0 {
+		return "", true
+	}
+	slices.Sort(misled)
+	named := strings.Join(misled[:min(len(misled), namedMax)], ", ")
+	if rest := len(misled) - namedMax; rest > 0 {
+		named += fmt.Sprintf(" and %d more", rest)
+	}
+	return "these DaemonSets of the hub would wait for a pod on the node until their pods are restarted (kubectl rollout restart): " + named, true
+}
