@@ -138,6 +138,7 @@ func (h *hub) addManager(context.Context) error {
 			ByObject: map[client.Object]cache.ByObject{
 				&workv1.ManifestWork{}: {Transform: stripCopies},
 				&workv1alpha1.Work{}:   {Transform: stripCopies},
+				&corev1.Secret{}:       registration.TokensInCache(h.opts.Config.Namespace),
 			},
 		},
 		Client: client.Options{Cache: &client.CacheOptions{
@@ -191,6 +192,7 @@ func (h *hub) addRegistration(context.Context) error {
 		// The tunnel is made after this, and serves only after the manager has
 		// started.
 		Disconnect:     func(cluster string, reason error) { h.tunnel.Disconnect(cluster, reason) },
+		Vouch:          tunnel.Vouch,
 		HubNamespace:   h.opts.Config.Namespace,
 		ReconnectGrace: h.opts.Config.Nodes.ReconnectGrace.Duration,
 		Writes:         h.writes,

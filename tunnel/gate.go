@@ -28,6 +28,9 @@ const (
 	// anonymous: it showed no certificate and may enrol.
 	// Limits.Anonymous, Limits.AnonymousLifetime.
 	anonymous
+	// vouched: it enrols, and its peer holds a join token. Strangers do not take its
+	// place. As many of them as anonymous ones, and as long in all.
+	vouched
 	// known: it proved to be a cluster and has no pipe yet.
 	// Limits.ClusterConnections, Limits.HandshakeTimeout.
 	known
@@ -61,6 +64,7 @@ func newGate(l net.Listener, limits Limits, closed func()) *gate {
 		rooms: map[stage]*room{
 			shaking:   newRoom(limits.Handshakes, limits.HandshakesPerHost),
 			anonymous: newRoom(limits.Anonymous, limits.AnonymousPerHost),
+			vouched:   newRoom(limits.Anonymous, limits.Anonymous),
 		},
 		clusters: map[identity.Cluster]int{},
 	}
@@ -95,7 +99,7 @@ func (g *gate) enter(c *gatedConn, s stage) (evicted *gatedConn) {
 // leave ends a connection's stage. The caller holds mu.
 func (g *gate) leave(c *gatedConn) {
 	switch c.stage {
-	case shaking, anonymous:
+	case shaking, anonymous, vouched:
 		g.rooms[c.stage].remove(c)
 	case known, piped:
 		if g.clusters[c.cluster]--; g.clusters[c.cluster] == 0 {
@@ -116,6 +120,17 @@ func (g *gate) becomeAnonymous(c *gatedConn) (evicted *gatedConn, err error) {
 	g.leave(c)
 	c.timer.Reset(g.limits.AnonymousLifetime)
 	return g.enter(c, anonymous), nil
+}
+
+// becomeVouched keeps the time that the connection has.
+func (g *gate) becomeVouched(c *gatedConn) (evicted *gatedConn) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if c.stage != anonymous {
+		return nil
+	}
+	g.rooms[anonymous].remove(c)
+	return g.enter(c, vouched)
 }
 
 func (g *gate) becomeKnown(c *gatedConn, cluster identity.Cluster) error {
@@ -170,6 +185,9 @@ func (c *gatedConn) Authenticated(state tls.ConnectionState) error {
 	}
 	return c.gate.becomeKnown(c, cluster)
 }
+
+// Vouched is told that the peer holds a join token.
+func (c *gatedConn) Vouched() { c.gate.evict(c.gate.becomeVouched(c)) }
 
 // Claimed is told that the connection carries a pipe.
 func (c *gatedConn) Claimed() {

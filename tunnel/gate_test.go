@@ -202,3 +202,87 @@ func TestStrangersKeepNoAgentOut(t *testing.T) {
 		})
 	}
 }
+
+// waitingRoom is an enrolment that waits for people, of callers that hold a join token if
+// they say so.
+type waitingRoom struct {
+	rpcv1.UnimplementedEnrollServiceServer
+	entered, leave chan struct{}
+}
+
+func (w waitingRoom) Enroll(ctx context.Context, request *rpcv1.EnrollRequest) (*rpcv1.EnrollResponse, error) {
+	if request.GetToken() == "held" {
+		tunnel.Vouch(ctx)
+	}
+	w.entered <- struct{}{}
+	select {
+	case <-w.leave:
+		return &rpcv1.EnrollResponse{}, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// TestStrangersTakeNoPlaceOfWhoHoldsAToken has strangers come from the address of one
+// that holds a token, and of one that does not.
+func TestStrangersTakeNoPlaceOfWhoHoldsAToken(t *testing.T) {
+	const places = 4
+	for name, tc := range map[string]struct {
+		token string
+		stays bool
+	}{"with a token": {token: "held", stays: true}, "without one": {token: "guessed"}} {
+		t.Run(name, func(t *testing.T) {
+			room := waitingRoom{entered: make(chan struct{}, 1), leave: make(chan struct{})}
+			_, address := listen(t, func(c *tunnel.ServerConfig) {
+				c.Limits = tunnel.Limits{HandshakeTimeout: time.Minute, Anonymous: places, AnonymousPerHost: places}
+				c.Enroll = room
+			})
+			answered := make(chan error, 1)
+			client := rpcv1.NewEnrollServiceClient(dialPort(t, address, nil))
+			go func() {
+				_, err := client.Enroll(patience(t), &rpcv1.EnrollRequest{Token: tc.token})
+				answered <- err
+			}()
+			<-room.entered
+			strangers := newCrowd(address)
+			for range 3 * places {
+				strangers.join(t, shakesHands(nil))
+			}
+			if tc.stays {
+				strangers.waitFor(t, 2*places)
+				close(room.leave)
+			}
+			if err := <-answered; (err == nil) != tc.stays {
+				t.Errorf("the call ended with %v", err)
+			}
+		})
+	}
+}
+
+// TestThoseWhoHoldATokenAreBounded as strangers are: one may give a token to others.
+func TestThoseWhoHoldATokenAreBounded(t *testing.T) {
+	const places = 4
+	room := waitingRoom{entered: make(chan struct{}), leave: make(chan struct{})}
+	_, address := listen(t, func(c *tunnel.ServerConfig) {
+		c.Limits = tunnel.Limits{HandshakeTimeout: time.Minute, Anonymous: places, AnonymousPerHost: places}
+		c.Enroll = room
+	})
+	answered := make(chan error, places+1)
+	for range places + 1 {
+		client := rpcv1.NewEnrollServiceClient(dialPort(t, address, nil))
+		go func() {
+			_, err := client.Enroll(patience(t), &rpcv1.EnrollRequest{Token: "held"})
+			answered <- err
+		}()
+		<-room.entered
+	}
+	if err := <-answered; err == nil {
+		t.Error("the oldest of one more than there are places was answered")
+	}
+	close(room.leave)
+	for range places {
+		if err := <-answered; err != nil {
+			t.Errorf("one within the bound: %v", err)
+		}
+	}
+}

@@ -58,10 +58,14 @@ func (e *Enroller) Enroll(ctx context.Context, request *rpcv1.EnrollRequest) (*r
 }
 
 func (e *Enroller) enroll(ctx context.Context, request *rpcv1.EnrollRequest) (*rpcv1.EnrollResponse, error) {
-	if err := e.limiter.attempt(ctx); err != nil {
+	holds, err := e.limiter.attempt(ctx, request)
+	if err != nil {
 		return nil, err
 	}
-	app, cluster, err := e.examine(ctx, request)
+	if holds {
+		e.config.Vouch(ctx)
+	}
+	app, cluster, err := e.examine(ctx, request, holds)
 	if err != nil {
 		return nil, err
 	}
@@ -73,8 +77,8 @@ func (e *Enroller) enroll(ctx context.Context, request *rpcv1.EnrollRequest) (*r
 
 // examine does all that can be done before the cluster is accepted; at its end
 // the token belongs to the key.
-func (e *Enroller) examine(ctx context.Context, request *rpcv1.EnrollRequest) (application, identity.Cluster, error) {
-	release, err := e.limiter.slot()
+func (e *Enroller) examine(ctx context.Context, request *rpcv1.EnrollRequest, holds bool) (application, identity.Cluster, error) {
+	release, err := e.limiter.slot(ctx, holds)
 	if err != nil {
 		return application{}, identity.Cluster{}, err
 	}
@@ -83,6 +87,7 @@ func (e *Enroller) examine(ctx context.Context, request *rpcv1.EnrollRequest) (a
 	if err != nil {
 		return application{}, identity.Cluster{}, err
 	}
+	app.holds = holds
 	record, err := e.authenticate(ctx, app)
 	if err != nil {
 		return application{}, identity.Cluster{}, err
@@ -164,7 +169,7 @@ func (e *Enroller) awaitAcceptance(ctx context.Context, cluster identity.Cluster
 // cannot be taken back before the certificate's end except by cutting sessions, and
 // since examine there was time to withdraw either.
 func (e *Enroller) issue(ctx context.Context, app application, cluster identity.Cluster) (*rpcv1.EnrollResponse, error) {
-	release, err := e.limiter.slot()
+	release, err := e.limiter.slot(ctx, app.holds)
 	if err != nil {
 		return nil, err
 	}

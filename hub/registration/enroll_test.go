@@ -310,7 +310,7 @@ func TestEnrollLimits(t *testing.T) {
 		h := newHarness(t, managedCluster())
 		attempt := request(t, newKey(t), store1, h.issueToken(store1))
 		for range h.enroller.limiter.limits.Concurrent {
-			release, err := h.enroller.limiter.slot()
+			release, err := h.enroller.limiter.slot(t.Context(), false)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -318,6 +318,10 @@ func TestEnrollLimits(t *testing.T) {
 		}
 		if _, err := h.Enroller().Enroll(t.Context(), attempt); status.Code(err) != codes.ResourceExhausted {
 			t.Errorf("Enroll: %v, want %v", err, codes.ResourceExhausted)
+		}
+		h.seen(store1)
+		if _, err := h.Enroller().Enroll(t.Context(), attempt); err != nil {
+			t.Errorf("Enroll of who holds a token that the hub has seen: %v", err)
 		}
 	})
 }

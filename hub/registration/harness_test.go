@@ -63,6 +63,10 @@ type harness struct {
 	works     *fakeWorks
 	nodes     *fakeNodes
 	now       time.Time
+	// began makes the clock run, from now on.
+	began time.Time
+	// latency is what every read takes.
+	latency time.Duration
 
 	mu       sync.Mutex
 	cut      []string // guarded by mu; the clusters whose sessions were cut
@@ -121,7 +125,12 @@ func newHarness(t testing.TB, objects ...client.Object) *harness {
 	return h
 }
 
-func (h *harness) clock() time.Time { return h.now }
+func (h *harness) clock() time.Time {
+	if h.began.IsZero() {
+		return h.now
+	}
+	return h.now.Add(time.Since(h.began))
+}
 
 func (h *harness) setSynced(synced bool) {
 	f := func() bool { return synced }
@@ -158,6 +167,7 @@ func (h *harness) count() {
 func (h *harness) interceptors() interceptor.Funcs {
 	return interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+			time.Sleep(h.latency)
 			h.mu.Lock()
 			err := h.failGets
 			h.mu.Unlock()
@@ -227,6 +237,24 @@ func (h *harness) issueToken(cluster string) token.Token {
 		h.t.Fatal(err)
 	}
 	return issued
+}
+
+// hold issues a token that the hub has seen.
+func (h *harness) hold(cluster string) token.Token {
+	h.t.Helper()
+	issued := h.issueToken(cluster)
+	h.seen(cluster)
+	return issued
+}
+
+// seen lets the hub see the record of a token, as the informer would.
+func (h *harness) seen(cluster string) {
+	h.t.Helper()
+	secret := &corev1.Secret{}
+	if err := h.client.Get(h.t.Context(), client.ObjectKey{Namespace: hubNamespace, Name: token.SecretName(cluster)}, secret); err != nil {
+		h.t.Fatal(err)
+	}
+	h.enroller.limiter.holders.handler().OnAdd(secret, false)
 }
 
 func (h *harness) identity(cluster, id string) identity.Cluster {

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"k8s.io/utils/lru"
 
+	rpcv1 "github.com/spokelet/spokelet/api/rpc/v1"
 	"github.com/spokelet/spokelet/tunnel/origin"
 )
 
@@ -21,22 +22,30 @@ var (
 	errBusy    = errors.New("too many enrolments at once")
 )
 
-// Limits bound what strangers can make the hub do.
+// Limits bound what strangers can make the hub do, and those who hold a join token.
 type Limits struct {
 	// Concurrent enrolments that are worked on; default 32. Those that wait for
-	// acceptance do not count: there is at most one for each cluster.
+	// acceptance do not count: there is at most one for each cluster. Those with a
+	// valid token have as many places of their own.
 	Concurrent int
-	// AttemptsPerMinute and Burst bound the attempts from one address; default
-	// 60 and 30. Agents behind one NAT share them, and try again on refusal.
+	// AttemptsPerMinute and Burst bound the attempts from one address without a valid
+	// token; default 60 and 30.
 	AttemptsPerMinute int
 	Burst             int
+	// TokenAttemptsPerMinute and TokenBurst bound the attempts with one valid token,
+	// from wherever; default 12 and 6. Those beyond count as if there was none.
+	TokenAttemptsPerMinute int
+	TokenBurst             int
 	// Addresses that are remembered; default 4096, the oldest is forgotten.
 	Addresses int
 }
 
 // Default fills in what was left out.
 func (l *Limits) Default() {
-	for field, value := range map[*int]int{&l.Concurrent: 32, &l.AttemptsPerMinute: 60, &l.Burst: 30, &l.Addresses: 4096} {
+	for field, value := range map[*int]int{
+		&l.Concurrent: 32, &l.AttemptsPerMinute: 60, &l.Burst: 30, &l.Addresses: 4096,
+		&l.TokenAttemptsPerMinute: 12, &l.TokenBurst: 6,
+	} {
 		if *field == 0 {
 			*field = value
 		}
@@ -45,7 +54,7 @@ func (l *Limits) Default() {
 
 // Validate refuses limits that would let nobody in.
 func (l *Limits) Validate() error {
-	if l.Concurrent < 1 || l.AttemptsPerMinute < 1 || l.Burst < 1 || l.Addresses < 1 {
+	if min(l.Concurrent, l.AttemptsPerMinute, l.Burst, l.Addresses, l.TokenAttemptsPerMinute, l.TokenBurst) < 1 {
 		return errors.New("registration: limits must be positive")
 	}
 	return nil
@@ -53,9 +62,11 @@ func (l *Limits) Validate() error {
 
 // limiter applies Limits.
 type limiter struct {
-	limits Limits
-	now    func() time.Time
-	slots  chan struct{}
+	limits  Limits
+	now     func() time.Time
+	holders *holders
+	// slots are the places for work of strangers, and of those who hold a token.
+	slots, held chan struct{}
 
 	mu        sync.Mutex // makes look-up and insertion one step
 	addresses *lru.Cache // address -> *rate.Limiter
@@ -65,17 +76,23 @@ func newLimiter(limits Limits, now func() time.Time) *limiter {
 	return &limiter{
 		limits:    limits,
 		now:       now,
+		holders:   newHolders(limits, now),
 		slots:     make(chan struct{}, limits.Concurrent),
+		held:      make(chan struct{}, limits.Concurrent),
 		addresses: lru.New(limits.Addresses),
 	}
 }
 
-// attempt counts one attempt of the caller's address.
-func (l *limiter) attempt(ctx context.Context) error {
-	if !l.of(remoteHost(ctx)).AllowN(l.now(), 1) {
-		return errTooMany
+// attempt counts one attempt: of the token if the caller holds a valid one, else of the
+// caller's address. Who holds one has a place among such.
+func (l *limiter) attempt(ctx context.Context, request *rpcv1.EnrollRequest) (holds bool, err error) {
+	if l.holders.attempt(request.GetCluster(), request.GetToken()) {
+		return true, nil
 	}
-	return nil
+	if !l.of(remoteHost(ctx)).AllowN(l.now(), 1) {
+		return false, errTooMany
+	}
+	return false, nil
 }
 
 func (l *limiter) of(address string) *rate.Limiter {
@@ -86,14 +103,24 @@ func (l *limiter) of(address string) *rate.Limiter {
 			return bucket
 		}
 	}
-	bucket := rate.NewLimiter(rate.Limit(float64(l.limits.AttemptsPerMinute)/60), l.limits.Burst)
+	bucket := rate.NewLimiter(perMinute(l.limits.AttemptsPerMinute), l.limits.Burst)
 	l.addresses.Add(address, bucket)
 	return bucket
 }
 
-// slot takes one of the places for work, or fails at once: a queue of strangers
-// would only be memory.
-func (l *limiter) slot() (release func(), err error) {
+func perMinute(n int) rate.Limit { return rate.Limit(float64(n) / 60) }
+
+// slot takes one of the places for work. For a stranger it fails at once, as a queue of
+// such would only be memory; of those who hold a token there are no more than tokens.
+func (l *limiter) slot(ctx context.Context, holds bool) (release func(), err error) {
+	if holds {
+		select {
+		case l.held <- struct{}{}:
+			return func() { <-l.held }, nil
+		case <-ctx.Done():
+			return nil, errBusy
+		}
+	}
 	select {
 	case l.slots <- struct{}{}:
 		return func() { <-l.slots }, nil

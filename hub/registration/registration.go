@@ -56,6 +56,10 @@ type Config struct {
 	// Disconnect cuts the live sessions of a cluster at once. It must not block.
 	Disconnect func(cluster string, reason error)
 
+	// Vouch is told of each call of Enroll whose caller holds a join token; nil is told
+	// of none.
+	Vouch func(ctx context.Context)
+
 	// HubNamespace is no cluster's to have.
 	HubNamespace string
 	// ReconnectGrace is how long after the start a cluster without a session
@@ -85,6 +89,9 @@ func (c *Config) Default() {
 	}
 	if c.Now == nil {
 		c.Now = time.Now
+	}
+	if c.Vouch == nil {
+		c.Vouch = func(context.Context) {}
 	}
 	c.Limits.Default()
 }

@@ -31,6 +31,8 @@ type application struct {
 	csr      *x509.CertificateRequest
 	key      token.Hash
 	uid      string
+	// holds: the token was found valid before anything was looked up.
+	holds bool
 }
 
 func (e *Enroller) parse(request *rpcv1.EnrollRequest) (application, error) {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "open-cluster-management.io/api/cluster/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -20,6 +21,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/spokelet/spokelet/hub/registration/token"
 )
 
 // concurrency of the reconciler: its steps are few, small calls, and a slow one
@@ -42,6 +45,9 @@ func (r *Registration) SetupWithManager(mgr ctrl.Manager) error {
 	// there at the start has then passed through it.
 	synced := handle.HasSynced
 	r.gate.synced.Store(&synced)
+	if err := r.followTokens(mgr); err != nil {
+		return err
+	}
 
 	err = ctrl.NewControllerManagedBy(mgr).
 		Named("registration").
@@ -52,6 +58,26 @@ func (r *Registration) SetupWithManager(mgr ctrl.Manager) error {
 		Complete(r.reconciler)
 	if err != nil {
 		return fmt.Errorf("registration controller: %w", err)
+	}
+	return nil
+}
+
+// TokensInCache is what the manager's cache is to hold of Secrets: the records of join
+// tokens, and none but these. The hub's other Secrets are none of its business.
+func TokensInCache(hubNamespace string) cache.ByObject {
+	return cache.ByObject{Namespaces: map[string]cache.Config{
+		hubNamespace: {FieldSelector: fields.OneTermEqualSelector("type", token.SecretType)},
+	}}
+}
+
+// followTokens has it known who holds a token before any record of one is read.
+func (r *Registration) followTokens(mgr ctrl.Manager) error {
+	informer, err := mgr.GetCache().GetInformer(context.Background(), &corev1.Secret{}, cache.BlockUntilSynced(false))
+	if err == nil {
+		_, err = informer.AddEventHandler(r.enroller.limiter.holders.handler())
+	}
+	if err != nil {
+		return fmt.Errorf("informer of join tokens: %w", err)
 	}
 	return nil
 }
