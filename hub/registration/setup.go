@@ -45,7 +45,7 @@ func (r *Registration) SetupWithManager(mgr ctrl.Manager) error {
 	// there at the start has then passed through it.
 	synced := handle.HasSynced
 	r.gate.synced.Store(&synced)
-	if err := r.followTokens(mgr); err != nil {
+	if err := r.followTokens(mgr.GetCache()); err != nil {
 		return err
 	}
 
@@ -71,8 +71,8 @@ func TokensInCache(hubNamespace string) cache.ByObject {
 }
 
 // followTokens has it known who holds a token before any record of one is read.
-func (r *Registration) followTokens(mgr ctrl.Manager) error {
-	informer, err := mgr.GetCache().GetInformer(context.Background(), &corev1.Secret{}, cache.BlockUntilSynced(false))
+func (r *Registration) followTokens(c cache.Cache) error {
+	informer, err := c.GetInformer(context.Background(), &corev1.Secret{}, cache.BlockUntilSynced(false))
 	if err == nil {
 		_, err = informer.AddEventHandler(r.enroller.limiter.holders.handler())
 	}

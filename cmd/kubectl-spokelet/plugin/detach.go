@@ -28,7 +28,7 @@ var workKinds = []schema.GroupVersionKind{
 
 // detachOptions are the flags of detach.
 type detachOptions struct {
-	name    string
+	names   []string
 	force   bool
 	wait    bool
 	timeout time.Duration
@@ -36,34 +36,36 @@ type detachOptions struct {
 
 func (s *session) detach() *cobra.Command {
 	var o detachOptions
+	file := ""
 	cmd := &cobra.Command{
-		Use:   "detach NAME",
-		Short: "Take a cluster off the hub",
-		Long: `Take a cluster off the hub.
+		Use:   "detach NAME...",
+		Short: "Take clusters off the hub",
+		Long: `Take clusters off the hub.
 
-Its works are deleted first, and with them what they applied in the cluster; then
+A cluster's works are deleted first, and with them what they applied in the cluster; then
 the pods that run on its node, which is cordoned; then its record, and with that its
 node, its certificate's worth and the namespace that the hub made for it. A cluster
 that is not connected cannot clean up: --force takes it off all the same, and names
-the works and pods that were left there.`,
-		Args:              usage(cobra.ExactArgs(1)),
-		ValidArgsFunction: s.completeOne,
+the works and pods that were left there.
+
+Of many clusters one that fails does not stop the others: why it did is printed, and
+the exit code is 1.`,
+		Args:              usage(cobra.ArbitraryArgs),
+		ValidArgsFunction: s.completeClusters,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o.name = args[0]
+			names, err := s.namesOf(args, file)
+			if err != nil {
+				return err
+			}
+			o.names = names
 			return s.runDetach(cmd.Context(), o)
 		},
 	}
+	cmd.Flags().StringVarP(&file, "filename", "f", "", "File with names of clusters, a line each; - is stdin")
 	cmd.Flags().BoolVar(&o.force, "force", false, "Leave what is applied in the cluster as it is")
 	cmd.Flags().BoolVar(&o.wait, "wait", true, "Wait until the record is gone")
-	cmd.Flags().DurationVar(&o.timeout, "timeout", 5*time.Minute, "How long to wait in all")
+	cmd.Flags().DurationVar(&o.timeout, "timeout", 5*time.Minute, "How long to wait for each cluster")
 	return cmd
-}
-
-func (s *session) completeOne(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	return s.completeClusters(cmd, args, prefix)
 }
 
 func (s *session) runDetach(ctx context.Context, o detachOptions) error {
@@ -74,51 +76,57 @@ func (s *session) runDetach(ctx context.Context, o detachOptions) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, o.timeout)
-	defer cancel()
+	return s.each(ctx, "detached", o.names, func(ctx context.Context, s *session, name string) error {
+		ctx, cancel := context.WithTimeout(ctx, o.timeout)
+		defer cancel()
+		return s.detachOne(ctx, hub, name, o)
+	})
+}
+
+func (s *session) detachOne(ctx context.Context, hub client.WithWatch, name string, o detachOptions) error {
 	record := &clusterv1.ManagedCluster{}
-	if err := hub.Get(ctx, client.ObjectKey{Name: o.name}, record); err != nil {
+	if err := hub.Get(ctx, client.ObjectKey{Name: name}, record); err != nil {
 		return err
 	}
 	if err := checkOurs(record); err != nil {
 		return err
 	}
-	if err := s.endWorks(ctx, hub, o); err != nil {
+	if err := s.endWorks(ctx, hub, name, o.force); err != nil {
 		return err
 	}
-	if err := s.endPods(ctx, hub, o); err != nil {
+	if err := s.endPods(ctx, hub, name, o.force); err != nil {
 		return err
 	}
 	// The record that was looked at, and no other that took its name since.
-	err = hub.Delete(ctx, record, client.Preconditions{UID: &record.UID})
+	err := hub.Delete(ctx, record, client.Preconditions{UID: &record.UID})
 	if client.IgnoreNotFound(err) != nil {
 		return err
 	}
 	if o.wait {
 		if err := awaitGone(ctx, hub, &clusterv1.ManagedClusterList{}, record); err != nil {
-			return fmt.Errorf("managed cluster %q: %w until it is gone: its conditions say what remains", o.name, err)
+			return fmt.Errorf("managed cluster %q: %w until it is gone: its conditions say what remains", name, err)
 		}
 	}
-	_, _ = fmt.Fprintf(s.Out, "managedcluster.cluster.open-cluster-management.io/%s detached\n", o.name)
+	_, _ = fmt.Fprintf(s.Out, "managedcluster.cluster.open-cluster-management.io/%s detached\n", name)
 	return nil
 }
 
 // endWorks deletes the cluster's works and waits until they are gone; with
 // --force it only says which there are.
-func (s *session) endWorks(ctx context.Context, hub client.WithWatch, o detachOptions) error {
+func (s *session) endWorks(ctx context.Context, hub client.WithWatch, name string, force bool) error {
 	for _, kind := range workKinds {
-		works, err := listWorks(ctx, hub, kind, o.name)
+		works, err := listWorks(ctx, hub, kind, name)
 		if err != nil {
 			return fmt.Errorf("works of kind %s: %w", kind.GroupKind(), err)
 		}
 		if len(works) == 0 {
 			continue
 		}
-		if o.force {
+		if force {
 			s.printOrphans(kind, works)
 			continue
 		}
-		if err := deleteWorks(ctx, hub, kind, o.name); err != nil {
+		if err := deleteWorks(ctx, hub, kind, name); err != nil {
 			return fmt.Errorf("works of kind %s: %w", kind.GroupKind(), err)
 		}
 	}

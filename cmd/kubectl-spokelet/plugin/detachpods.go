@@ -29,12 +29,12 @@ const virtualProvider = "spokelet://"
 // endPods deletes the pods that run in the cluster and waits until they are gone
 // there; with --force it only says which there are. Those of DaemonSets would be made
 // again: what of them runs is named.
-func (s *session) endPods(ctx context.Context, hub client.WithWatch, o detachOptions) error {
-	nodes, err := nodesOf(ctx, hub, o.name)
+func (s *session) endPods(ctx context.Context, hub client.WithWatch, cluster string, force bool) error {
+	nodes, err := nodesOf(ctx, hub, cluster)
 	if err != nil {
 		return err
 	}
-	if o.force {
+	if force {
 		for _, node := range nodes {
 			if err := s.printPods(ctx, hub, on(node)); err != nil {
 				return err
@@ -50,7 +50,7 @@ func (s *session) endPods(ctx context.Context, hub client.WithWatch, o detachOpt
 		for _, node := range nodes {
 			ended[node] = true
 		}
-		if nodes, err = nodesOf(ctx, hub, o.name); err != nil {
+		if nodes, err = nodesOf(ctx, hub, cluster); err != nil {
 			return err
 		}
 		nodes = slices.DeleteFunc(nodes, func(node string) bool { return ended[node] })

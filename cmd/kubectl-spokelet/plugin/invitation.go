@@ -41,6 +41,17 @@ var joinPrinters = map[string]func(io.Writer, invitation) error{
 	outputJSON:   printJSON,
 }
 
+// manyPrinters print one of many clusters, where that is not as one alone.
+var manyPrinters = map[string]func(io.Writer, invitation) error{
+	outputValues: func(w io.Writer, i invitation) error {
+		if _, err := io.WriteString(w, "---\n"); err != nil {
+			return err
+		}
+		return printValues(w, i)
+	},
+	outputJSON: func(w io.Writer, i invitation) error { return json.NewEncoder(w).Encode(i) },
+}
+
 // printHelm prints one line for a POSIX shell.
 func printHelm(w io.Writer, i invitation) error {
 	words := []string{"helm", "install", "spokelet-agent", i.Chart, "--namespace", "spokelet-agent", "--create-namespace"}

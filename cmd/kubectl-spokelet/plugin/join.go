@@ -6,6 +6,7 @@ package plugin
 import (
 	"context"
 	"fmt"
+	"io"
 	"maps"
 	"time"
 
@@ -33,7 +34,8 @@ const (
 
 // joinOptions are the flags of join.
 type joinOptions struct {
-	name         string
+	names        []string
+	many         bool // several may be named, whether they are or not
 	accept       bool
 	acceptGiven  bool
 	expires      time.Duration
@@ -46,14 +48,19 @@ type joinOptions struct {
 
 func (s *session) join() *cobra.Command {
 	var o joinOptions
+	file := ""
 	cmd := &cobra.Command{
-		Use:   "join NAME",
-		Short: "Let a cluster join the hub",
-		Long: `Let a cluster join the hub under the given name, a DNS label.
+		Use:   "join NAME...",
+		Short: "Let clusters join the hub",
+		Long: `Let clusters join the hub under the given names, DNS labels.
 
 The record of the cluster is made, and a join token, which is shown only now. What
 is printed is to be run against the cluster that joins. A cluster that is known
 already gets a new token; the one before is worthless then.
+
+Of many clusters the lines are printed in the order of the names, with -o json an
+object a line (so it is with -f, however many there are). All names are looked at before anything is made. A cluster that fails
+does not stop the others: why it did is printed, and the exit code is 1.
 
 The hash of the token is kept in a Secret of the hub's namespace (--hub-namespace):
 whoever may write there decides which clusters join.`,
@@ -61,14 +68,23 @@ whoever may write there decides which clusters join.`,
   kubectl spokelet join store1
 
   # someone else will accept it
-  kubectl spokelet join store1 --accept=false --expires 24h`,
-		Args:              usage(cobra.ExactArgs(1)),
+  kubectl spokelet join store1 --accept=false --expires 24h
+
+  # many, by the shell's braces or from a file with a name a line
+  kubectl spokelet join store-{1..1000} --expires 24h > install.sh
+  kubectl spokelet join -f stores.txt -o json > stores.json`,
+		Args:              usage(cobra.ArbitraryArgs),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o.name, o.acceptGiven = args[0], cmd.Flags().Changed("accept")
+			names, err := s.namesOf(args, file)
+			if err != nil {
+				return err
+			}
+			o.names, o.many, o.acceptGiven = names, len(names) > 1 || file != "", cmd.Flags().Changed("accept")
 			return s.runJoin(cmd.Context(), o)
 		},
 	}
+	cmd.Flags().StringVarP(&file, "filename", "f", "", "File with names of clusters, a line each; - is stdin")
 	cmd.Flags().BoolVar(&o.accept, "accept", true, "Accept the cluster; needs the right to update managedclusters/accept")
 	cmd.Flags().DurationVar(&o.expires, "expires", time.Hour, "How long the token can be used, at most 720h")
 	cmd.Flags().DurationVar(&o.timeout, "timeout", 30*time.Second, "How long to wait for the hub to make the cluster's namespace")
@@ -81,8 +97,10 @@ whoever may write there decides which clusters join.`,
 }
 
 func (o *joinOptions) validate() error {
-	if err := identity.ValidateName(o.name); err != nil {
-		return fmt.Errorf("%w: %w", errUsage, err)
+	for _, name := range o.names {
+		if err := identity.ValidateName(name); err != nil {
+			return fmt.Errorf("%w: %w", errUsage, err)
+		}
 	}
 	if o.expires < time.Minute || o.expires > maxExpiry {
 		return fmt.Errorf("%w: --expires %s is not between 1m and %s", errUsage, o.expires, maxExpiry)
@@ -113,11 +131,18 @@ func (s *session) runJoin(ctx context.Context, o joinOptions) error {
 	if err != nil {
 		return err
 	}
-	record, err := s.ensureRecord(ctx, hub, o)
+	return s.each(ctx, "joined", o.names, func(ctx context.Context, s *session, name string) error {
+		return s.joinOne(ctx, hub, page, name, o)
+	})
+}
+
+// joinOne prints what one cluster needs to join.
+func (s *session) joinOne(ctx context.Context, hub client.WithWatch, page hubPage, name string, o joinOptions) error {
+	record, err := s.ensureRecord(ctx, hub, name, o)
 	if err != nil {
 		return err
 	}
-	if err := awaitNamespace(ctx, hub, o); err != nil {
+	if err := awaitNamespace(ctx, hub, name, o); err != nil {
 		return err
 	}
 	secret, expires := token.New(), time.Now().Add(o.expires).Truncate(time.Second)
@@ -132,11 +157,20 @@ func (s *session) runJoin(ctx context.Context, o joinOptions) error {
 		}
 	}
 	if !record.Spec.HubAcceptsClient {
-		_, _ = fmt.Fprintf(s.ErrOut, "cluster %q is not accepted yet: its agent waits until hubAcceptsClient of its ManagedCluster is true\n", o.name)
+		_, _ = fmt.Fprintf(s.ErrOut, "cluster %q is not accepted yet: its agent waits until hubAcceptsClient of its ManagedCluster is true\n", name)
 	}
-	return joinPrinters[o.output](s.Out, invitation{
-		Cluster: o.name, Hub: page, Token: secret.Reveal(), Expires: metav1.NewTime(expires.UTC()), Chart: o.chart,
+	return o.printer()(s.Out, invitation{
+		Cluster: name, Hub: page, Token: secret.Reveal(), Expires: metav1.NewTime(expires.UTC()), Chart: o.chart,
 	})
+}
+
+// printer prints one cluster. What reads those of a file reads them by lines, also where
+// there is one.
+func (o *joinOptions) printer() func(io.Writer, invitation) error {
+	if printer, ok := manyPrinters[o.output]; ok && o.many {
+		return printer
+	}
+	return joinPrinters[o.output]
 }
 
 // annotations are those of the record: a label that is not given is left as it is.
@@ -164,25 +198,25 @@ func readPage(ctx context.Context, hub client.Reader, namespace string) (hubPage
 // ensureRecord makes the record of a cluster, or takes the one that is there. A
 // cluster that someone has refused is accepted only on demand, and not yet: a new
 // record has no token that could be used, one that is there may have.
-func (s *session) ensureRecord(ctx context.Context, hub client.Client, o joinOptions) (*clusterv1.ManagedCluster, error) {
+func (s *session) ensureRecord(ctx context.Context, hub client.Client, name string, o joinOptions) (*clusterv1.ManagedCluster, error) {
 	record := &clusterv1.ManagedCluster{
-		ObjectMeta: metav1.ObjectMeta{Name: o.name, Annotations: o.annotations()},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: o.annotations()},
 		Spec:       clusterv1.ManagedClusterSpec{HubAcceptsClient: o.accept},
 	}
 	err := hub.Create(ctx, record)
 	if !apierrors.IsAlreadyExists(err) {
 		return record, err
 	}
-	if err := hub.Get(ctx, client.ObjectKey{Name: o.name}, record); err != nil {
+	if err := hub.Get(ctx, client.ObjectKey{Name: name}, record); err != nil {
 		return nil, err
 	}
 	if err := checkOurs(record); err != nil {
 		return nil, err
 	}
 	if !record.DeletionTimestamp.IsZero() {
-		return nil, fmt.Errorf("managed cluster %q is being deleted", o.name)
+		return nil, fmt.Errorf("managed cluster %q is being deleted", name)
 	}
-	_, _ = fmt.Fprintf(s.ErrOut, "cluster %q is known to the hub: it gets a new join token\n", o.name)
+	_, _ = fmt.Fprintf(s.ErrOut, "cluster %q is known to the hub: it gets a new join token\n", name)
 	return record, change(ctx, hub, record, func() {
 		maps.Copy(record.Annotations, o.annotations())
 		if o.acceptGiven && !o.accept {
@@ -209,15 +243,15 @@ func checkOurs(record *clusterv1.ManagedCluster) error {
 }
 
 // awaitNamespace waits for the sign that the hub has taken the record on.
-func awaitNamespace(ctx context.Context, hub client.WithWatch, o joinOptions) error {
+func awaitNamespace(ctx context.Context, hub client.WithWatch, name string, o joinOptions) error {
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
 	err := await(ctx, hub, &corev1.NamespaceList{}, func(present map[string]client.Object) bool {
-		namespace, ok := present[o.name].(*corev1.Namespace)
+		namespace, ok := present[name].(*corev1.Namespace)
 		return ok && namespace.DeletionTimestamp.IsZero()
-	}, client.MatchingFields{metav1.ObjectNameField: o.name})
+	}, client.MatchingFields{metav1.ObjectNameField: name})
 	if err != nil {
-		return fmt.Errorf("namespace %q, which the hub makes (is it running in %q?): %w", o.name, o.hubNamespace, err)
+		return fmt.Errorf("namespace %q, which the hub makes (is it running in %q?): %w", name, o.hubNamespace, err)
 	}
 	return nil
 }

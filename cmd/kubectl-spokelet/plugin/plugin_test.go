@@ -61,6 +61,12 @@ type cli struct {
 	watched func()
 	// tokenWritten runs once a join token was written.
 	tokenWritten func()
+	// creating runs before anything is created.
+	creating func(client.Object)
+	in       bytes.Buffer
+	terminal bool
+	// cancel ends the command that runs, as a signal does.
+	cancel context.CancelFunc
 }
 
 func newCLI(t *testing.T, objects ...client.Object) *cli {
@@ -85,6 +91,9 @@ func newCLI(t *testing.T, objects ...client.Object) *cli {
 func (c *cli) interceptors() interceptor.Funcs {
 	return interceptor.Funcs{
 		Create: func(ctx context.Context, hub client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
+			if c.creating != nil {
+				c.creating(obj)
+			}
 			err := hub.Create(ctx, obj, opts...)
 			if secret, ok := obj.(*corev1.Secret); ok && secret.Type == token.SecretType && err == nil && c.tokenWritten != nil {
 				c.tokenWritten()
@@ -119,10 +128,13 @@ func (c *cli) run(args ...string) int {
 	c.out.Reset()
 	c.err.Reset()
 	s := &session{
-		IOStreams: genericiooptions.IOStreams{In: &bytes.Buffer{}, Out: &c.out, ErrOut: &c.err},
-		connect:   func() (client.WithWatch, error) { return c.hub, nil },
+		IOStreams: genericiooptions.IOStreams{In: &c.in, Out: &c.out, ErrOut: &c.err},
+		connect:   func() (client.WithWatch, error) { return c.hub, nil }, terminal: c.terminal,
 	}
-	return Run(c.t.Context(), s.root(), args)
+	ctx, cancel := context.WithCancel(c.t.Context())
+	defer cancel()
+	c.cancel = cancel
+	return Run(ctx, s.root(), args)
 }
 
 var (

@@ -43,13 +43,18 @@ type session struct {
 	// connect opens the hub's API server. Called by commands, not before: help
 	// and completion of flags need no cluster.
 	connect func() (client.WithWatch, error)
+	// terminal: people see what is written to ErrOut as it is written.
+	terminal bool
 }
 
 // New returns the command tree, for the cluster that the usual flags of kubectl
 // select.
 func New(streams genericiooptions.IOStreams) *cobra.Command {
 	flags := genericclioptions.NewConfigFlags(true)
-	s := &session{IOStreams: streams, connect: func() (client.WithWatch, error) { return connect(flags) }}
+	s := &session{
+		IOStreams: streams, terminal: isTerminal(streams.ErrOut),
+		connect: func() (client.WithWatch, error) { return connect(flags) },
+	}
 	root := s.root()
 	flags.AddFlags(root.PersistentFlags())
 	return root
@@ -64,8 +69,9 @@ func connect(flags *genericclioptions.ConfigFlags) (client.WithWatch, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A handful of requests in a row: the default of 5 a second would show.
-	config.QPS, config.Burst = 50, 100
+	// The API server is fair to all by itself. A limit here, of 5 a second by default,
+	// would have a fleet wait for nothing.
+	config.QPS = -1
 	return client.NewWithWatch(config, client.Options{Scheme: scheme})
 }
 
