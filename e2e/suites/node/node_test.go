@@ -44,8 +44,10 @@ func (s *tests) nodeIsLive(t *testing.T) {
 	if !strings.HasPrefix(node.Spec.ProviderID, "spokelet://") {
 		t.Errorf("provider id: got %q", node.Spec.ProviderID)
 	}
-	if _, found := node.Labels[corev1.LabelOSStable]; found {
-		t.Error("the operating system's label would draw DaemonSets")
+	for _, name := range []string{corev1.LabelOSStable, corev1.LabelArchStable} {
+		if got, want := node.Labels[name], nodes.Items[0].Labels[name]; got != want {
+			t.Errorf("label %s: the node has %q, the spoke's nodes %q", name, got, want)
+		}
 	}
 	s.capacityFollows(t, nodes.Items[0].Name)
 }

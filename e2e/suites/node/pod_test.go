@@ -43,6 +43,8 @@ func (s *tests) podsRun(t *testing.T) {
 		"a Deployment scales, rolls and is replaced":        s.deploymentRolls,
 		"a container is resized in place":                   s.containerIsResized,
 		"a DaemonSet's pod is not taken":                    s.daemonSetWaits,
+		"DaemonSets that tolerate everything roll out":      s.daemonSetsRollOut,
+		"a Deployment selects the system, as charts do":     s.systemIsSelected,
 		"a pod is deleted with its grace, or without":       s.podIsDeleted,
 		"namespaces that were made go with the hub's":       s.madeNamespacesGo,
 	})

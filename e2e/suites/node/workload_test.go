@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -130,13 +131,51 @@ func (s *tests) lostPodIsReplaced(t *testing.T) {
 	}
 }
 
-// daemonSetWaits makes a DaemonSet whose pods tolerate everything.
-func (s *tests) daemonSetWaits(t *testing.T) {
-	s.Hub.Apply(t, `apiVersion: apps/v1
+// daemonSet replaces its pods one after the other.
+func daemonSet(name, fields, script string) string {
+	return fmt.Sprintf(`apiVersion: apps/v1
 kind: DaemonSet
-metadata: {name: everywhere, namespace: pods}
-spec: {selector: {matchLabels: {app: everywhere}}, template: {metadata: {labels: {app: everywhere}}, spec: `+
-		testbed.PodSpec("tolerations: [{operator: Exists}], ", testbed.Container("main", testbed.Forever, ""))+"}}\n")
+metadata: {name: %[1]s, namespace: pods}
+spec: {selector: {matchLabels: {app: %[1]s}}, updateStrategy: {rollingUpdate: {maxUnavailable: 1}}, template: {metadata: {labels: {app: %[1]s}}, spec: %[2]s}}
+---
+`, name, testbed.PodSpec(fields, testbed.Container("main", script, "")))
+}
+
+// daemonSetsRollOut makes DaemonSets as those of networks and log collectors are.
+func (s *tests) daemonSetsRollOut(t *testing.T) {
+	sets := map[string]string{
+		"everything": "tolerations: [{operator: Exists}], ",
+		"on-linux":   "tolerations: [{operator: Exists}], nodeSelector: {kubernetes.io/os: linux}, ",
+	}
+	for name, fields := range sets {
+		for _, script := range []string{testbed.Forever, "echo new; sleep 1d"} {
+			s.Hub.Apply(t, daemonSet(name, fields, script))
+			s.Hub.InPods(t, "rollout", "status", "daemonset/"+name, "--timeout=90s")
+		}
+		on := s.Hub.InPods(t, "get", "pods", "-l", "app="+name, "-o", "jsonpath={.items[*].spec.nodeName}")
+		if strings.Contains(on, s.Spoke().Name) {
+			t.Errorf("DaemonSet %s has pods on %s", name, on)
+		}
+		s.Hub.InPods(t, "delete", "daemonset", name, "--timeout=90s")
+	}
+}
+
+// systemIsSelected runs a Deployment that selects nodes as published charts do.
+func (s *tests) systemIsSelected(t *testing.T) {
+	s.Hub.Apply(t, fmt.Sprintf(`apiVersion: apps/v1
+kind: Deployment
+metadata: {name: charted, namespace: pods}
+spec: {replicas: 1, selector: {matchLabels: {app: charted}}, template: {metadata: {labels: {app: charted}}, spec: %s}}
+`, testbed.PodSpec("nodeSelector: {kubernetes.io/os: linux, kubernetes.io/arch: "+runtime.GOARCH+", spokelet.io/cluster: "+s.Spoke().Name+
+		"}, tolerations: [{key: spokelet.io/virtual-node, operator: Exists}], ", testbed.Container("main", testbed.Forever, ""))))
+	s.Hub.InPods(t, "rollout", "status", "deployment/charted", "--timeout=90s")
+	s.Hub.InPods(t, "delete", "deployment", "charted", "--timeout=90s")
+	s.untilNone(t, "app=charted")
+}
+
+// daemonSetWaits makes a DaemonSet that asks for virtual nodes.
+func (s *tests) daemonSetWaits(t *testing.T) {
+	s.Hub.Apply(t, daemonSet("everywhere", "tolerations: [{key: spokelet.io/virtual-node, operator: Exists}], ", testbed.Forever))
 	testbed.Until(t, "pod of a DaemonSet that says why it waits", testbed.Settle, func(ctx context.Context) error {
 		pods, err := s.Hub.Kube.CoreV1().Pods(testbed.PodsNamespace).List(ctx, metav1.ListOptions{LabelSelector: "app=everywhere", FieldSelector: "spec.nodeName=spoke1"})
 		if err != nil {
