@@ -20,12 +20,12 @@ func (e *Engine) evict(ctx context.Context, w *work) (time.Duration, error) {
 		e.drop(w)
 		return 0, nil
 	}
+	if e.cfg.EvictionGrace >= evictionNever && !w.anchor.deleting {
+		return 0, e.cancelEviction(ctx, w)
+	}
 	since := w.orphanedSince()
 	if since.IsZero() {
 		return 0, nil // the hub has not yet said what it knows
-	}
-	if e.cfg.EvictionGrace >= evictionNever && !w.anchor.deleting {
-		return 0, nil
 	}
 	if err := e.miss(ctx, w, since); err != nil {
 		return 0, err
@@ -80,8 +80,9 @@ func (w *work) lost(err error) error {
 	return err
 }
 
-// found takes that back: the hub knows the work again.
-func (e *Engine) found(ctx context.Context, w *work) error {
+// cancelEviction clears the evictionStartTime of an AppliedManifestWork: the hub
+// knows its work again, or nothing is evicted any more.
+func (e *Engine) cancelEviction(ctx context.Context, w *work) error {
 	if a := w.anchor; a.uid != "" && !a.evicting.IsZero() {
 		if err := e.setEviction(ctx, w, nil); err != nil {
 			return w.lost(err)

@@ -160,7 +160,7 @@ func (e *Engine) secure(ctx context.Context, w *work, order []*step) error {
 	if err := e.inspectAnchor(ctx, w); err != nil {
 		return err
 	}
-	if err := e.found(ctx, w); err != nil {
+	if err := e.cancelEviction(ctx, w); err != nil {
 		return err
 	}
 	var added []objectID

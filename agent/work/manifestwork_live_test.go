@@ -97,6 +97,21 @@ func (c *cluster) applied(name string) *workv1.AppliedManifestWork {
 	return &a
 }
 
+// strayAnchor makes the anchor of a work in the name of another agent.
+func (c *cluster) strayAnchor(hash, agent, work string) *unstructured.Unstructured {
+	c.t.Helper()
+	anchors := c.dynamic.Resource(ManifestWork().Anchor.Resource)
+	made, err := anchors.Create(c.t.Context(), &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "work.open-cluster-management.io/v1", "kind": "AppliedManifestWork", "metadata": map[string]any{"name": hash + "-" + work},
+		"spec": map[string]any{"hubHash": hash, "agentID": agent, "manifestWorkName": work},
+	}}, metav1.CreateOptions{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { _ = anchors.Delete(contextOf(c.t), made.GetName(), metav1.DeleteOptions{}) })
+	return made
+}
+
 func (c *cluster) get(name string) *corev1.ConfigMap {
 	cm, err := c.kube.CoreV1().ConfigMaps(c.namespace).Get(contextOf(c.t), name, metav1.GetOptions{})
 	if err != nil {
@@ -340,14 +355,7 @@ func TestAnchorsThatNobodyAsksForAreEvicted(t *testing.T) {
 	c, h := newCluster(t), newHub(t)
 	strangers := map[string]string{c.name("mine"): "agent-" + c.namespace, c.name("theirs"): "somebody"}
 	for name, agent := range strangers {
-		u := &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "work.open-cluster-management.io/v1", "kind": "AppliedManifestWork",
-			"metadata": map[string]any{"name": hubHashTwo + "-" + name},
-			"spec":     map[string]any{"hubHash": hubHashTwo, "agentID": agent, "manifestWorkName": name},
-		}}
-		if _, err := c.dynamic.Resource(ManifestWork().Anchor.Resource).Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		c.strayAnchor(hubHashTwo, agent, name)
 	}
 	c.startForOCM(h, func(cfg *Config) { cfg.AgentID, cfg.EvictionGrace = "agent-"+c.namespace, 3*time.Second })
 	anchor := func(name string) *workv1.AppliedManifestWork { return c.applied(hubHashTwo + "-" + name) }
@@ -359,6 +367,17 @@ func TestAnchorsThatNobodyAsksForAreEvicted(t *testing.T) {
 	if a := anchor(c.name("theirs")); a == nil || a.Status.EvictionStartTime != nil {
 		t.Errorf("the anchor of another agent was touched: %+v", a)
 	}
+}
+
+func TestAnEvictionThatIsSwitchedOffIsCleared(t *testing.T) {
+	c, h := newCluster(t), newHub(t)
+	agent := "agent-" + c.namespace
+	name := c.strayAnchor(hubHashTwo, agent, c.name("w")).GetName()
+	first := c.startForOCM(h, func(cfg *Config) { cfg.AgentID = agent })
+	c.eventually("it is missed", func() bool { return c.applied(name).Status.EvictionStartTime != nil })
+	first.stop()
+	c.startForOCM(h, func(cfg *Config) { cfg.AgentID, cfg.EvictionGrace = agent, evictionNever })
+	c.eventually("it is missed no more", func() bool { return c.applied(name).Status.EvictionStartTime == nil })
 }
 
 func TestAHubOfAnotherHashTakesOverAndTheOldAnchorGoes(t *testing.T) {
@@ -408,18 +427,7 @@ func TestAHubThatClaimsTheHashOfAnotherGetsNothingOfIt(t *testing.T) {
 	c, h := newCluster(t), newHub(t)
 	c.startForOCM(h)
 	work := c.name("w")
-	u := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "work.open-cluster-management.io/v1", "kind": "AppliedManifestWork",
-		"metadata": map[string]any{"name": hubHashTwo + "-" + work},
-		"spec":     map[string]any{"hubHash": hubHashTwo, "agentID": hubHashTwo, "manifestWorkName": work},
-	}}
-	made, err := c.dynamic.Resource(ManifestWork().Anchor.Resource).Create(t.Context(), u, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = c.dynamic.Resource(ManifestWork().Anchor.Resource).Delete(contextOf(t), u.GetName(), metav1.DeleteOptions{})
-	})
+	made := c.strayAnchor(hubHashTwo, hubHashTwo, work)
 	h.ask(work, 1, wire.Work{HubHash: hubHashTwo}, c.configMap("cm"))
 	h.says(c, work, 1, "Applied", metav1.ConditionFalse)
 	if c.get("cm") != nil {
@@ -427,7 +435,7 @@ func TestAHubThatClaimsTheHashOfAnotherGetsNothingOfIt(t *testing.T) {
 	}
 	h.ask(work, 1, wire.Work{HubHash: hubHashTwo, Deleting: true})
 	c.eventually("finalized", func() bool { return h.said(work).Finalized })
-	if a := c.applied(u.GetName()); a == nil || a.UID != made.GetUID() || a.DeletionTimestamp != nil || len(a.Annotations) != 0 {
+	if a := c.applied(made.GetName()); a == nil || a.UID != made.GetUID() || a.DeletionTimestamp != nil || len(a.Annotations) != 0 {
 		t.Errorf("the anchor of another hub was touched: %+v", a)
 	}
 
