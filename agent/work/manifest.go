@@ -61,7 +61,7 @@ func parseManifests(in []workv1.Manifest) []manifest {
 }
 
 func parseManifest(ordinal int, raw []byte) manifest {
-	m := manifest{ordinal: ordinal, raw: raw, hash: sha256.Sum256(raw)}
+	m := manifest{ordinal: ordinal, raw: raw, hash: hashOf(raw)}
 	var h header
 	if !bytes.HasPrefix(bytes.TrimSpace(raw), []byte("{")) {
 		m.err = fmt.Errorf("failed to decode object: %w", errNotObject)
@@ -91,6 +91,24 @@ func parseManifest(ordinal int, raw []byte) manifest {
 	return m
 }
 
+// hashOf changes with what is applied, and not with nulls that are stripped before.
+// What the hub sends has been encoded from a map, so a manifest without such nulls
+// is hashed as it is: most works need no decoding here.
+func hashOf(raw []byte) [sha256.Size]byte {
+	if !bytes.Contains(raw, []byte(`"creationTimestamp"`)) {
+		return sha256.Sum256(raw)
+	}
+	obj, err := decodeObject(raw)
+	if err != nil {
+		return sha256.Sum256(raw)
+	}
+	text, err := json.Marshal(obj)
+	if err != nil {
+		return sha256.Sum256(raw)
+	}
+	return sha256.Sum256(text)
+}
+
 // configuration returns what is applied: the manifest without what belongs to
 // the API server, named as target and owned by owners besides those it states.
 func (m manifest) configuration(at target, owners []metav1.OwnerReference) ([]byte, error) {
@@ -117,7 +135,6 @@ func (m manifest) object(at target, owners []metav1.OwnerReference) (*unstructur
 // configure does so with a decoded manifest, which it changes.
 func configure(obj map[string]any, at target, owners []metav1.OwnerReference) ([]byte, error) {
 	delete(obj, "status")
-	stripCreationTimestamps(obj)
 	meta, ok := obj["metadata"].(map[string]any)
 	if !ok {
 		return nil, fmt.Errorf("failed to decode object: %w", errNoName)
@@ -140,8 +157,8 @@ func configure(obj map[string]any, at target, owners []metav1.OwnerReference) ([
 	return out, nil
 }
 
-// decodeObject keeps numbers as they are written: a float64 would change large
-// integers.
+// decodeObject reads a manifest without the nulls that are never applied. Numbers
+// stay as they are written: a float64 would change large integers.
 func decodeObject(raw []byte) (map[string]any, error) {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
@@ -152,6 +169,7 @@ func decodeObject(raw []byte) (map[string]any, error) {
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("failed to decode object: trailing data: %w", errMalformed)
 	}
+	stripCreationTimestamps(obj)
 	return obj, nil
 }
 

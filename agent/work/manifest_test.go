@@ -70,6 +70,29 @@ func TestConfigurationIsTheManifestWithoutWhatIsNotItsOwn(t *testing.T) {
 	}
 }
 
+func TestTheHashIsOfWhatIsApplied(t *testing.T) {
+	const without = `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"a"},"spec":{"note":"\u003c","template":{"metadata":{}}}}`
+	tests := map[string]struct {
+		reason string
+		raw    string
+		same   bool
+	}{
+		"a null":           {"it is not applied", strings.Replace(without, `{"name"`, `{"creationTimestamp":null,"name"`, 1), true},
+		"a nested null":    {"a template's is not applied, either", strings.Replace(without, `"metadata":{}}`, `"metadata":{"creationTimestamp":null}}`, 1), true},
+		"a time":           {"it is stripped from the object's own metadata alone", strings.Replace(without, `"metadata":{}}`, `"metadata":{"creationTimestamp":"2026-01-01T00:00:00Z"}}`, 1), false},
+		"a null elsewhere": {"a field of that name is the kind's own", strings.Replace(without, `"note"`, `"creationTimestamp":null,"note"`, 1), false},
+		"another null":     {"it takes a field away", strings.Replace(without, `"note"`, `"generation":null,"note"`, 1), false},
+		"no JSON":          {"it differs, and says why elsewhere", `{"creationTimestamp":null`, false},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			if same := parseManifest(0, []byte(tc.raw)).hash == parseManifest(0, []byte(without)).hash; same != tc.same {
+				t.Errorf("%s: same is %t", tc.reason, same)
+			}
+		})
+	}
+}
+
 // resolveAny knows every kind but "Unknown"; kinds that begin with C are not namespaced.
 func resolveAny(_ context.Context, k schema.GroupVersionKind) (resourceKind, error) {
 	if k.Kind == "Unknown" {
