@@ -212,6 +212,9 @@ func (e *Engine) adoptAnchor(ctx context.Context, w *work, a *anchor) error {
 	if err := e.patchAnchor(ctx, w, patch); err != nil {
 		return err
 	}
+	if err := e.cancelEviction(ctx, w); err != nil {
+		return err
+	}
 	return e.recordAnchor(ctx, w, a)
 }
 

@@ -38,7 +38,9 @@ type Config struct {
 	// Dialects are those whose works are executed, wire.Dialect...; default all. The
 	// kinds of their anchors must be served.
 	Dialects []string
-	// HubHash is that of the hub, in OCM's sense; empty learns it from the works.
+	// HubHash is that of the hub, in OCM's sense, where the agent knows it by itself:
+	// a work's AppliedManifestWork that has it is taken over, whichever agent made
+	// it. Empty learns the hash from the works, which proves nothing.
 	HubHash string
 	// AgentID is what AppliedManifestWorks name as their agent; empty is the hub's
 	// hash.

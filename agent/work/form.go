@@ -6,6 +6,7 @@ package work
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -134,14 +135,22 @@ func (appliedManifestWork) status(recorded []v1alpha1.AppliedResourceMeta) any {
 }
 
 // ours: an anchor that bears our mark, or the id that the spoke's owner gave this
-// agent, whoever wrote it. A hash that the hub says of itself proves nothing: a hub
-// that lies must not get at what was applied for another.
-func (appliedManifestWork) ours(e *Engine, u *unstructured.Unstructured, _ bool) bool {
+// agent, whoever wrote it. That of a work is taken over from another agent of the
+// same hub, too.
+func (appliedManifestWork) ours(e *Engine, u *unstructured.Unstructured, named bool) bool {
 	if u.GetAnnotations()[HubLabel] == e.cfg.HubID {
 		return true
 	}
 	id, _, _ := unstructured.NestedString(u.Object, "spec", "agentID")
-	return id != "" && id == e.agentID(e.cfg.HubHash)
+	return id != "" && id == e.agentID(e.cfg.HubHash) || named && e.ofSameHub(u)
+}
+
+// ofSameHub tells whether an AppliedManifestWork was made for the hub of which this
+// agent knows the hash by itself. A hash that the hub says of itself proves nothing:
+// a hub that lies must not get at what was applied for another.
+func (e *Engine) ofSameHub(u *unstructured.Unstructured) bool {
+	hash, _, _ := unstructured.NestedString(u.Object, "spec", "hubHash")
+	return hash != "" && hash == e.cfg.HubHash && strings.HasPrefix(u.GetName(), hash+"-")
 }
 
 // agentID is the agent's own, or else the hash of its hub.

@@ -97,13 +97,14 @@ func (c *cluster) applied(name string) *workv1.AppliedManifestWork {
 	return &a
 }
 
-// strayAnchor makes the anchor of a work in the name of another agent.
-func (c *cluster) strayAnchor(hash, agent, work string) *unstructured.Unstructured {
+// strayAnchor makes the anchor of a work of the hub with that hash, as another agent
+// does.
+func (c *cluster) strayAnchor(hash string, spec workv1.AppliedManifestWorkSpec) *unstructured.Unstructured {
 	c.t.Helper()
 	anchors := c.dynamic.Resource(ManifestWork().Anchor.Resource)
 	made, err := anchors.Create(c.t.Context(), &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "work.open-cluster-management.io/v1", "kind": "AppliedManifestWork", "metadata": map[string]any{"name": hash + "-" + work},
-		"spec": map[string]any{"hubHash": hash, "agentID": agent, "manifestWorkName": work},
+		"apiVersion": "work.open-cluster-management.io/v1", "kind": "AppliedManifestWork", "metadata": map[string]any{"name": hash + "-" + spec.ManifestWorkName},
+		"spec": map[string]any{"hubHash": spec.HubHash, "agentID": spec.AgentID, "manifestWorkName": spec.ManifestWorkName},
 	}}, metav1.CreateOptions{})
 	if err != nil {
 		c.t.Fatal(err)
@@ -355,7 +356,7 @@ func TestAnchorsThatNobodyAsksForAreEvicted(t *testing.T) {
 	c, h := newCluster(t), newHub(t)
 	strangers := map[string]string{c.name("mine"): "agent-" + c.namespace, c.name("theirs"): "somebody"}
 	for name, agent := range strangers {
-		c.strayAnchor(hubHashTwo, agent, name)
+		c.strayAnchor(hubHashTwo, workv1.AppliedManifestWorkSpec{HubHash: hubHashTwo, AgentID: agent, ManifestWorkName: name})
 	}
 	c.startForOCM(h, func(cfg *Config) { cfg.AgentID, cfg.EvictionGrace = "agent-"+c.namespace, 3*time.Second })
 	anchor := func(name string) *workv1.AppliedManifestWork { return c.applied(hubHashTwo + "-" + name) }
@@ -372,7 +373,7 @@ func TestAnchorsThatNobodyAsksForAreEvicted(t *testing.T) {
 func TestAnEvictionThatIsSwitchedOffIsCleared(t *testing.T) {
 	c, h := newCluster(t), newHub(t)
 	agent := "agent-" + c.namespace
-	name := c.strayAnchor(hubHashTwo, agent, c.name("w")).GetName()
+	name := c.strayAnchor(hubHashTwo, workv1.AppliedManifestWorkSpec{HubHash: hubHashTwo, AgentID: agent, ManifestWorkName: c.name("w")}).GetName()
 	first := c.startForOCM(h, func(cfg *Config) { cfg.AgentID = agent })
 	c.eventually("it is missed", func() bool { return c.applied(name).Status.EvictionStartTime != nil })
 	first.stop()
@@ -427,7 +428,7 @@ func TestAHubThatClaimsTheHashOfAnotherGetsNothingOfIt(t *testing.T) {
 	c, h := newCluster(t), newHub(t)
 	c.startForOCM(h)
 	work := c.name("w")
-	made := c.strayAnchor(hubHashTwo, hubHashTwo, work)
+	made := c.strayAnchor(hubHashTwo, workv1.AppliedManifestWorkSpec{HubHash: hubHashTwo, AgentID: hubHashTwo, ManifestWorkName: work})
 	h.ask(work, 1, wire.Work{HubHash: hubHashTwo}, c.configMap("cm"))
 	h.says(c, work, 1, "Applied", metav1.ConditionFalse)
 	if c.get("cm") != nil {

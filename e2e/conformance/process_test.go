@@ -253,6 +253,29 @@ func TestASuccessorTakesOverAfterSIGKILL(t *testing.T) {
 	life(t, func(a *process) { a.kill() })
 }
 
+// A new Klusterlet on the same hub has a new agent id (facts 2.3).
+func TestAnAgentWithAnotherIDTakesOver(t *testing.T) {
+	p := newPair(t)
+	former := p.start(t, "--agent-id", "former")
+	s := p.stage(t)
+	defer t.Cleanup(s.leave)
+	s.create("$w", spec("", cm("a", "1"), cm("goes", "1")))
+	s.lists("$w", "configmaps/a", "configmaps/goes")
+	before := s.anchor("$w").UID
+	former.stop()
+	s.update("$w", spec("", cm("a", "2")))
+	p.start(t, "--agent-id", "new")
+	s.good("$w")
+	s.has("ConfigMap", "a", "data: {k: '2'}")
+	s.lists("$w", "configmaps/a")
+	s.absent("ConfigMap", "goes")
+	if amw := s.anchor("$w"); amw.UID != before || amw.Spec.AgentID != "new" {
+		t.Errorf("anchor %s of %q, want %s of the new agent", amw.UID, amw.Spec.AgentID, before)
+	}
+	s.ends("$w")
+	s.absent("ConfigMap", "a")
+}
+
 // Two agents overlap for a moment, as in a rollout without leader election.
 func TestASuccessorThatComesEarlyDoesNotFight(t *testing.T) {
 	p := newPair(t)
