@@ -19,16 +19,11 @@ import (
 	"k8s.io/klog/v2"
 )
 
+// ending is what of a lease's duration is left for the work to end in, and the part
+// of a short one.
 const (
-	// duration is how long the others wait for a holder that is silent.
-	duration = 15 * time.Second
-	// renewal bounds the attempts at one renewal, which begins retry after the
-	// one before.
-	renewal = 8 * time.Second
-	retry   = 2 * time.Second
-	// tenure is how long after a renewal was begun the work may go on. What is
-	// left of the duration is for the work to end in.
-	tenure = 11 * time.Second
+	ending     = 4 * time.Second
+	endingPart = 3
 )
 
 var (
@@ -36,7 +31,34 @@ var (
 	ErrNotHeld = errors.New("lease is not held")
 
 	errReturned = errors.New("work returned while the lease was held")
+	errTiming   = errors.New("duration must be a second or more, and above the renewal; the renewal must be above 1.2 times the retry, and that above 0")
 )
+
+// Timing is that of an election.
+type Timing struct {
+	// Duration is how long the others wait for a holder that is silent.
+	Duration time.Duration
+	// Renewal bounds the attempts at one renewal, which begins Retry after the one
+	// before.
+	Renewal, Retry time.Duration
+}
+
+// DefaultTiming has a holder that is silent replaced within half a minute.
+func DefaultTiming() Timing {
+	return Timing{Duration: 15 * time.Second, Renewal: 8 * time.Second, Retry: 2 * time.Second}
+}
+
+// Validate reports what an election cannot work with.
+func (t Timing) Validate() error {
+	if t.Duration < time.Second || t.Duration <= t.Renewal || t.Retry <= 0 || t.Renewal <= time.Duration(leaderelection.JitterFactor*float64(t.Retry)) {
+		return fmt.Errorf("%s, %s, %s: %w", t.Duration, t.Renewal, t.Retry, errTiming)
+	}
+	return nil
+}
+
+// tenure is how long after a renewal was begun the work may go on. What is left of
+// the duration is for the work to end in.
+func (t Timing) tenure() time.Duration { return t.Duration - min(ending, t.Duration/endingPart) }
 
 // Config says which lease is held, and by whom.
 type Config struct {
@@ -46,7 +68,9 @@ type Config struct {
 	// Identity of this process: that of no other that lives. The next process
 	// with the same identity takes the lease over at once.
 	Identity string
-	Logger   logr.Logger
+	// Timing of the election; the zero value is DefaultTiming.
+	Timing Timing
+	Logger logr.Logger
 }
 
 // Validate reports what cannot work.
@@ -54,7 +78,7 @@ func (c Config) Validate() error {
 	if c.Client == nil || c.Namespace == "" || c.Name == "" || c.Identity == "" {
 		return errors.New("client, namespace, name and identity are required")
 	}
-	return nil
+	return c.Timing.Validate()
 }
 
 // Holder is a candidate for a lease.
@@ -65,6 +89,9 @@ type Holder struct {
 
 // New returns a candidate that does nothing yet.
 func New(config Config) (*Holder, error) {
+	if config.Timing == (Timing{}) {
+		config.Timing = DefaultTiming()
+	}
 	if err := config.Validate(); err != nil {
 		return nil, fmt.Errorf("lease: %w", err)
 	}
@@ -89,13 +116,14 @@ func (h *Holder) serve(ctx context.Context, work func(context.Context) error) er
 	// The election outlives ctx: it gives the lease up when the work has ended.
 	election, stop := context.WithCancel(klog.NewContext(context.WithoutCancel(ctx), logr.Discard()))
 	defer stop()
-	t := newTerm(stop)
+	timing := h.config.Timing
+	t := newTerm(stop, timing.tenure())
 	h.term.Store(t)
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock:            h.lock(t),
-		LeaseDuration:   duration,
-		RenewDeadline:   renewal,
-		RetryPeriod:     retry,
+		LeaseDuration:   timing.Duration,
+		RenewDeadline:   timing.Renewal,
+		RetryPeriod:     timing.Retry,
 		ReleaseOnCancel: true,
 		Name:            h.config.Name,
 		Callbacks: leaderelection.LeaderCallbacks{

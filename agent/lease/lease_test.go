@@ -37,6 +37,7 @@ var errBoom = errors.New("boom")
 type cluster struct {
 	t       *testing.T
 	clients *fake.Clientset
+	timing  Timing
 	cut     sync.Map     // identities that cannot reach the API server
 	stale   sync.Map     // identities whose updates conflict
 	working atomic.Int32 // processes that work now
@@ -70,7 +71,7 @@ func (c *cluster) start(identity string, ending time.Duration) *process {
 		o, err := c.clients.Invokes(action, nil)
 		return true, o, err
 	})
-	h, err := New(Config{Client: client.CoordinationV1(), Namespace: namespace, Name: name, Identity: identity, Logger: logr.Discard()})
+	h, err := New(Config{Client: client.CoordinationV1(), Namespace: namespace, Name: name, Identity: identity, Timing: c.timing, Logger: logr.Discard()})
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -196,6 +197,47 @@ func TestSilentHolderEndsBeforeAnotherBegins(t *testing.T) {
 	}
 }
 
+func TestAnElectionKeepsTheTimesThatItWasGiven(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		c.timing = Timing{Duration: 137 * time.Second, Renewal: 107 * time.Second, Retry: 26 * time.Second}
+		first, second := c.start("a", ending), c.start("b", 0)
+		lease, err := c.clients.CoordinationV1().Leases(namespace).Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil || *lease.Spec.LeaseDurationSeconds != 137 {
+			t.Errorf("lease %v, %v", lease.Spec, err)
+		}
+		cut := time.Now()
+		c.cut.Store("a", true)
+		time.Sleep(130 * time.Second)
+		if !c.works("a") {
+			t.Error("a holder that is silent for less than its lease lasts has ended")
+		}
+		time.Sleep(time.Minute)
+		began, ok := c.began.Load("b")
+		if !ok || began.(time.Time).Sub(cut) < 137*time.Second {
+			t.Errorf("the second began at %v, want more than 137 s later", began)
+		}
+		first.end(t)
+		second.end(t)
+	})
+}
+
+func TestAnElectionThatCannotWorkIsRefused(t *testing.T) {
+	for name, timing := range map[string]Timing{
+		"no retry":                {Duration: 15 * time.Second, Renewal: 8 * time.Second},
+		"a retry after the end":   {Duration: 15 * time.Second, Renewal: 8 * time.Second, Retry: 7 * time.Second},
+		"a renewal after the end": {Duration: 8 * time.Second, Renewal: 8 * time.Second, Retry: time.Second},
+		"less than a second":      {Duration: 900 * time.Millisecond, Renewal: 300 * time.Millisecond, Retry: 100 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			config := Config{Client: fake.NewClientset().CoordinationV1(), Namespace: namespace, Name: "a", Identity: "a", Timing: timing}
+			if _, err := New(config); !errors.Is(err, errTiming) {
+				t.Errorf("New: %v", err)
+			}
+		})
+	}
+}
+
 func TestProcessAloneWorksAgainAfterAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -248,7 +290,7 @@ func TestLeaseOfAnotherIsLeftAlone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		lock := h.lock(newTerm(func() {}))
+		lock := h.lock(newTerm(func() {}, time.Minute))
 		if _, _, err := lock.Get(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -312,7 +354,7 @@ func TestGuardRefusesWithoutTheLease(t *testing.T) {
 			t.Errorf("with the lease: %v, %d sent", err, sent)
 		}
 		c.cut.Store("a", true)
-		time.Sleep(tenure + time.Second)
+		time.Sleep(DefaultTiming().tenure() + time.Second)
 		if err := send(); !errors.Is(err, ErrNotHeld) || sent != 1 {
 			t.Errorf("after the last renewal's time: %v, %d sent", err, sent)
 		}
@@ -321,7 +363,7 @@ func TestGuardRefusesWithoutTheLease(t *testing.T) {
 }
 
 func TestTermIsJudgedByBothClocks(t *testing.T) {
-	term := newTerm(func() {})
+	term := newTerm(func() {}, DefaultTiming().tenure())
 	began := time.Now()
 	term.extend(began)
 	t.Cleanup(func() { _ = term.end() })

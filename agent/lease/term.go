@@ -12,7 +12,8 @@ import (
 
 // term is the time in which work may be done; each election has its own.
 type term struct {
-	stop    func() // ends the election
+	stop    func()        // ends the election
+	tenure  time.Duration // from the begin of a renewal
 	running sync.WaitGroup
 
 	ctx    context.Context // of the work
@@ -24,8 +25,8 @@ type term struct {
 	err      error       // guarded by mu; of work that returned too early
 }
 
-func newTerm(stop func()) *term {
-	t := &term{stop: stop}
+func newTerm(stop func(), tenure time.Duration) *term {
+	t := &term{stop: stop, tenure: tenure}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	return t
 }
@@ -37,7 +38,7 @@ func (t *term) extend(began time.Time) {
 	if t.ctx.Err() != nil {
 		return
 	}
-	t.until = began.Add(tenure)
+	t.until = began.Add(t.tenure)
 	if t.deadline != nil {
 		t.deadline.Stop()
 	}

@@ -34,6 +34,9 @@ func parse(t *testing.T, args ...string) (Config, error) {
 	if err := fs.Parse(args); err != nil {
 		t.Fatal(err)
 	}
+	if err := flags.read(fs); err != nil {
+		return Config{}, err
+	}
 	return flags.config("me")
 }
 
@@ -103,7 +106,16 @@ func TestWrongFlagsAreRefusedByName(t *testing.T) {
 		args   []string
 		want   string
 	}{
-		"another driver":         {"there is one source of works", []string{hub, spoke, "--workload-source-driver=mqtt"}, "--workload-source-driver"},
+		"another driver":         {"there is one source of works", []string{hub, spoke, "--workload-source-driver=mqtt"}, "--workload-source-driver: \"mqtt\" is not served"},
+		"CloudEvents":            {"what their client is called does not matter", []string{hub, spoke, "--workload-source-driver=grpc", "--cloudevents-client-id=c"}, "not as CloudEvents"},
+		"a version of TLS":       {"nobody knows it", []string{hub, spoke, "--tls-min-version=1.2"}, "--tls-min-version: \"1.2\""},
+		"a cipher suite":         {"nobody knows it", []string{hub, spoke, "--tls-cipher-suites=ROT13"}, "--tls-cipher-suites: \"ROT13\""},
+		"a short lease":          {"it ends before it is renewed", []string{hub, spoke, "--leader-election-lease-duration=20s"}, "--leader-election-lease-duration"},
+		"no such file":           {"it cannot be read", []string{hub, spoke, "--config=/does/not/exist"}, "--config: open /does/not/exist"},
+		"an unknown field":       {"it would do nothing", []string{hub, spoke, "--config=" + configFile(t, "servingInfo: {clientCA: /ca}")}, "clientCA"},
+		"a file that is none":    {"it says nothing", []string{hub, spoke, "--config=" + configFile(t, "[")}, "--config: file"},
+		"an access check":        {"there is none", []string{hub, spoke, "--config=" + configFile(t, "authorization: {disabled: false}")}, "authorization: only disabled: true"},
+		"a wrong value":          {"it is the flag's, too", []string{hub, spoke, "--config=" + configFile(t, "servingInfo: {minTLSVersion: SSL}")}, "\"SSL\""},
 		"no hub":                 {"works come from somewhere", []string{spoke}, "--workload-source-config"},
 		"a hub that is no file":  {"it cannot be read", []string{spoke, "--workload-source-config=/does/not/exist"}, "/does/not/exist"},
 		"a spoke that is none":   {"it cannot be read", []string{hub, "--kubeconfig=/does/not/exist"}, "/does/not/exist"},
@@ -135,7 +147,7 @@ func TestHelpSaysWhatIsIgnored(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"status-sync-interval", "max-feedback-watch"} {
+	for _, name := range []string{"status-sync-interval", "max-feedback-watch", "cloudevents-client-id", "cloudevents-client-codecs", "log-flush-frequency"} {
 		if usage := agent.Flags().Lookup(name).Usage; !strings.Contains(usage, "ignored") {
 			t.Errorf("--%s: %s", name, usage)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/client-go/rest"
 
+	"github.com/spokelet/spokelet/agent/lease"
 	"github.com/spokelet/spokelet/api/wire"
 )
 
@@ -40,8 +41,12 @@ type Config struct {
 	TerminateOnFiles []string
 	// Listen is the address of /healthz and /metrics; empty is none.
 	Listen string
+	// TLS is served there, besides plain HTTP.
+	TLS TLS
 	// LeaderElection has works executed while the Lease is held, and no longer.
 	LeaderElection bool
+	// Lease is the timing of the election; the zero value is the default.
+	Lease lease.Timing
 	// Workers bounds how many works are executed at once; 0 is the engine's default.
 	Workers int
 	// Process names this process among those of its Lease. Required.
@@ -53,6 +58,14 @@ type Config struct {
 type Limit struct {
 	QPS   float32
 	Burst int
+}
+
+// TLS bounds what is negotiated. The zero value is Go's choice from TLS 1.2 on.
+type TLS struct {
+	// MinVersion is a version of package crypto/tls.
+	MinVersion uint16
+	// CipherSuites, by their ids, are those below TLS 1.3.
+	CipherSuites []uint16
 }
 
 // dialects are those that are served.
@@ -80,6 +93,9 @@ func (c *Config) Validate() error {
 	}
 	if c.MaxJSONRawLength < 0 {
 		errs = append(errs, fmt.Errorf("flag --max-json-raw-length: %d is negative", c.MaxJSONRawLength))
+	}
+	if err := c.Lease.Validate(); err != nil && c.Lease != (lease.Timing{}) {
+		errs = append(errs, fmt.Errorf("flags --leader-election-lease-duration, --leader-election-renew-deadline and --leader-election-retry-period: %w", err))
 	}
 	if c.Workers < 0 {
 		errs = append(errs, fmt.Errorf("flag --workload-agent-workers: %d is negative", c.Workers))

@@ -5,6 +5,7 @@ package workagent
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -36,7 +37,7 @@ const (
 // serveHealth serves /healthz and /metrics until ctx ends. OCM's operator probes
 // by HTTPS and never verifies; people and scrapers come by HTTP: the first byte
 // tells.
-func serveHealth(ctx context.Context, address string, registry *prometheus.Registry, log logr.Logger) error {
+func serveHealth(ctx context.Context, address string, bounds TLS, registry *prometheus.Registry, log logr.Logger) error {
 	if address == "" {
 		return nil
 	}
@@ -52,7 +53,10 @@ func serveHealth(ctx context.Context, address string, registry *prometheus.Regis
 	server := newHealthServer(registry)
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()
-	secured := &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
+	secured := &tls.Config{
+		Certificates: []tls.Certificate{certificate}, NextProtos: []string{"http/1.1"},
+		MinVersion: cmp.Or(bounds.MinVersion, tls.VersionTLS12), CipherSuites: bounds.CipherSuites,
+	}
 	if err := server.Serve(eitherListener{Listener: listener, tls: secured}); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("health port: %w", err)
 	}

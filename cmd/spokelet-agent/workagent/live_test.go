@@ -29,6 +29,7 @@ import (
 	"k8s.io/klog/v2/ktesting"
 	workv1 "open-cluster-management.io/api/work/v1"
 
+	"github.com/spokelet/spokelet/agent/lease"
 	"github.com/spokelet/spokelet/api/crds"
 	"github.com/spokelet/spokelet/api/dialect"
 	"github.com/spokelet/spokelet/api/multicluster/v1alpha1"
@@ -421,9 +422,15 @@ func (r *liveRig) settle(t *testing.T, names []string) {
 func TestLiveAnAgentEndsWhenItsKubeconfigChanges(t *testing.T) {
 	r := newLiveRig(t, false)
 	file := t.TempDir() + "/kubeconfig"
-	a := r.start(t, "a", func(c *Config) { c.TerminateOnFiles = []string{file} })
+	timing := lease.Timing{Duration: time.Minute, Renewal: 40 * time.Second, Retry: 5 * time.Second}
+	a := r.start(t, "a", func(c *Config) { c.TerminateOnFiles, c.Lease = []string{file}, timing })
 	r.create(t, r.name("w"), nil, r.configMap("settings", "one"))
 	r.await(t, r.name("w"), "available", available)
+	leases := r.kube.CoordinationV1().Leases(r.cluster)
+	held, err := leases.Get(t.Context(), leaseName, metav1.GetOptions{})
+	if err != nil || *held.Spec.LeaseDurationSeconds != 60 {
+		t.Errorf("the Lease is not held for as long as was asked: %v, %v", held.Spec, err)
+	}
 	if err := os.WriteFile(file, []byte("new"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -435,9 +442,9 @@ func TestLiveAnAgentEndsWhenItsKubeconfigChanges(t *testing.T) {
 	if a.err != nil && !errors.Is(a.err, context.Canceled) {
 		t.Errorf("it ended with %v", a.err)
 	}
-	lease, err := r.kube.CoordinationV1().Leases(r.cluster).Get(t.Context(), leaseName, metav1.GetOptions{})
-	if err != nil || lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity != "" {
-		t.Errorf("the Lease is not given up: %v, %v", lease.Spec, err)
+	held, err = leases.Get(t.Context(), leaseName, metav1.GetOptions{})
+	if err != nil || held.Spec.HolderIdentity != nil && *held.Spec.HolderIdentity != "" {
+		t.Errorf("the Lease is not given up: %v, %v", held.Spec, err)
 	}
 	r.start(t, "b")
 	r.delete(t, r.works, r.name("w"))

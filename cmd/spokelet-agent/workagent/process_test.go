@@ -85,18 +85,27 @@ func link(t *testing.T, file string) {
 	}
 }
 
-func TestHealthIsServedWithAndWithoutTLS(t *testing.T) {
-	address := make(chan string, 1)
+// healthPort serves health and metrics until stop, which returns how that ended.
+func healthPort(t *testing.T, bounds TLS) (address string, stop func() error) {
+	t.Helper()
+	at := make(chan string, 1)
 	log := funcr.New(func(_, args string) {
 		_, text, _ := strings.Cut(args, `"address"="`)
-		address <- strings.TrimSuffix(text, `"`)
+		at <- strings.TrimSuffix(text, `"`)
 	}, funcr.Options{})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector())
-	go func() { done <- serveHealth(ctx, "127.0.0.1:0", registry, log) }()
-	at := <-address
+	go func() { done <- serveHealth(ctx, "127.0.0.1:0", bounds, registry, log) }()
+	return <-at, func() error {
+		cancel()
+		return <-done
+	}
+}
+
+func TestHealthIsServedWithAndWithoutTLS(t *testing.T) {
+	at, stop := healthPort(t, TLS{})
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 	client := &http.Client{Transport: transport, Timeout: time.Minute}
 	for _, url := range []string{"http://" + at + "/healthz", "https://" + at + "/healthz", "http://" + at + "/metrics", "https://" + at + "/metrics"} {
@@ -115,15 +124,58 @@ func TestHealthIsServedWithAndWithoutTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	transport.CloseIdleConnections()
-	cancel()
-	if err := <-done; err != nil {
+	if err := stop(); err != nil {
 		t.Error(err)
 	}
 	_ = silent.Close()
 }
 
+func TestTLSIsBoundedAsItWasAsked(t *testing.T) {
+	const suite = "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256"
+	cases := map[string]struct {
+		reason  string
+		version string
+		suites  []string
+		// most is the highest version of the client, want what is spoken; 0 is nothing.
+		most, want uint16
+		suite      string
+	}{
+		"nothing asked":      {reason: "it is OCM's default", most: tls.VersionTLS12, want: tls.VersionTLS12},
+		"an old client":      {reason: "it is below the default", most: tls.VersionTLS11},
+		"a version":          {reason: "a client below it is refused", version: "VersionTLS13", most: tls.VersionTLS12},
+		"the version itself": {reason: "it is what was asked for", version: "VersionTLS13", most: tls.VersionTLS13, want: tls.VersionTLS13},
+		"an old version":     {reason: "it was asked for", version: "VersionTLS11", most: tls.VersionTLS11, want: tls.VersionTLS11},
+		"a suite":            {reason: "no other is spoken", suites: []string{suite}, most: tls.VersionTLS12, want: tls.VersionTLS12, suite: suite},
+		"another suite":      {reason: "the key is of another kind", suites: []string{"TLS_RSA_WITH_AES_128_CBC_SHA"}, most: tls.VersionTLS12},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			bounds, err := parseTLS(c.version, c.suites)
+			if err != nil {
+				t.Fatal(err)
+			}
+			at, stop := healthPort(t, bounds)
+			dialer := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS10, MaxVersion: c.most}}
+			conn, err := dialer.DialContext(t.Context(), "tcp", at)
+			if (err == nil) != (c.want != 0) {
+				t.Errorf("%s: %v", c.reason, err)
+			}
+			if err == nil {
+				state := conn.(*tls.Conn).ConnectionState()
+				if state.Version != c.want || c.suite != "" && tls.CipherSuiteName(state.CipherSuite) != c.suite {
+					t.Errorf("%s: %s, %s", c.reason, tls.VersionName(state.Version), tls.CipherSuiteName(state.CipherSuite))
+				}
+				_ = conn.Close()
+			}
+			if err := stop(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 func TestNoAddressServesNothing(t *testing.T) {
-	if err := serveHealth(t.Context(), "", prometheus.NewRegistry(), logr.Discard()); err != nil {
+	if err := serveHealth(t.Context(), "", TLS{}, prometheus.NewRegistry(), logr.Discard()); err != nil {
 		t.Error(err)
 	}
 }

@@ -45,7 +45,7 @@ func Run(ctx context.Context, cfg Config) error {
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	defer closeIdle(cfg.Spoke, cfg.Hub)
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return serveHealth(ctx, cfg.Listen, registry, cfg.Logger) })
+	group.Go(func() error { return serveHealth(ctx, cfg.Listen, cfg.TLS, registry, cfg.Logger) })
 	if len(cfg.TerminateOnFiles) > 0 {
 		group.Go(func() error {
 			if name := awaitChange(ctx, cfg.TerminateOnFiles); name != "" {
@@ -83,7 +83,7 @@ func elect(ctx context.Context, cfg Config, registry *prometheus.Registry) error
 	}
 	holder, err := lease.New(lease.Config{
 		Client: kube.CoordinationV1(), Namespace: cfg.Namespace, Name: leaseName,
-		Identity: cfg.Process, Logger: cfg.Logger.WithName("lease"),
+		Identity: cfg.Process, Timing: cfg.Lease, Logger: cfg.Logger.WithName("lease"),
 	})
 	if err != nil {
 		return err
