@@ -6,42 +6,79 @@ package work
 import (
 	"context"
 	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
 )
 
-// recorders bounds how many anchors are brought up to date at once: nobody waits
-// for that, and works do for their executors.
-const recorders = 4
+const (
+	// recorders bounds how many anchors of the backlog are brought up to date at once:
+	// nobody waits for that, and works do for their executors.
+	recorders = 4
+	// firstQuiet, and moreQuiet for each work of the backlog, is how long there must not
+	// be two works at once for a burst to be over; settleTime is always enough.
+	firstQuiet = 100 * time.Millisecond
+	moreQuiet  = 10 * time.Millisecond
+	// unpostponed is how many works of a burst are recorded as if there were none, and
+	// one more each second.
+	unpostponed = 32
+)
 
-// backlog holds the works whose anchors do not yet say what became of what they
-// list. An anchor lists an object before it is applied, so nothing is lost with
-// the backlog; only the object's UID is missing, which the next start learns from
-// its own apply. In a burst that write would be one in three of the spoke's.
+// backlog holds the works of a burst whose anchors do not yet say what became of
+// what they list. An anchor lists an object before it is applied, so nothing is lost
+// with the backlog; only the object's UID is missing, which the next start learns
+// from its own apply. In a burst that write would be one in three of the spoke's.
 type backlog struct {
 	changed chan struct{}
 	// room has a token for each work that is being recorded.
 	room chan struct{}
+	// waiting tells how many works wait for an executor.
+	waiting func() int
+	spare   *rate.Limiter
 
 	mu sync.Mutex
-	// behind is to be recorded, turns is being recorded now; guarded by mu.
+	// All below are guarded by mu. behind is to be recorded, turns is about to be.
 	behind, turns map[string]struct{}
+	// working are the executions under way that have not their turn.
+	working int
+	// busy is when there were last two works at once, or one was put off.
+	busy time.Time
 }
 
-func newBacklog() *backlog {
+func newBacklog(waiting func() int) *backlog {
 	return &backlog{
 		changed: make(chan struct{}, 1), room: make(chan struct{}, recorders),
+		waiting: waiting, spare: rate.NewLimiter(1, unpostponed),
 		behind: map[string]struct{}{}, turns: map[string]struct{}{},
 	}
 }
+
+// delays tells whether a work of now is better recorded after a burst.
+func (b *backlog) delays() bool { return b.lasts() > 0 && !b.spare.Allow() }
 
 // add puts off the record of a work.
 func (b *backlog) add(key string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.behind[key] = struct{}{}
+	b.busy = time.Now()
 	select {
 	case b.changed <- struct{}{}:
 	default:
 	}
+}
+
+// lasts is how long a burst will last at least; there is none when it is not
+// positive.
+func (b *backlog) lasts() time.Duration {
+	waiting := b.waiting()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now()
+	if b.working+max(0, waiting-len(b.turns)) > 1 {
+		b.busy = now
+	}
+	return min(settleTime, firstQuiet+time.Duration(len(b.behind))*moreQuiet) - now.Sub(b.busy)
 }
 
 // forget: the work is no more.
@@ -60,7 +97,7 @@ func (b *backlog) run(ctx context.Context, queue func(key string)) {
 		case <-ctx.Done():
 			return
 		}
-		settle(ctx, b.changed)
+		over := b.settle(ctx)
 		for ctx.Err() == nil {
 			select {
 			case b.room <- struct{}{}:
@@ -73,8 +110,22 @@ func (b *backlog) run(ctx context.Context, queue func(key string)) {
 				break
 			}
 			queue(key)
+			over = over && b.settle(ctx) // another burst goes first
 		}
 	}
+}
+
+// settle returns at the end of a burst. over is false when the burst goes on for too
+// long to be waited for.
+func (b *backlog) settle(ctx context.Context) (over bool) {
+	end := time.Now().Add(longestBurst)
+	for left := b.lasts(); left > 0 && ctx.Err() == nil; left = b.lasts() {
+		if left = min(left, time.Until(end)); left <= 0 {
+			return false
+		}
+		sleep(ctx, left)
+	}
+	return true
 }
 
 func (b *backlog) next() (key string, ok bool) {
@@ -88,15 +139,25 @@ func (b *backlog) next() (key string, ok bool) {
 	return "", false
 }
 
-// begin tells an execution whether it is the one to record its work; end must
-// follow then.
-func (b *backlog) begin(key string) bool {
+// begin tells an execution whether it is the one to record its work. end must
+// follow.
+func (b *backlog) begin(key string) (turn bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	_, ok := b.turns[key]
+	if _, turn = b.turns[key]; !turn {
+		b.working++
+	}
 	delete(b.turns, key)
-	return ok
+	return turn
 }
 
 // end makes room for another.
-func (b *backlog) end() { <-b.room }
+func (b *backlog) end(turn bool) {
+	if turn {
+		<-b.room
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.working--
+}

@@ -6,6 +6,7 @@ package work
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,76 +14,168 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+// line is a queue of works and what is recorded of them.
+type line struct {
+	*backlog
+
+	waiting atomic.Int64
+	queued  chan string
+}
+
+// newLine runs a backlog until the test ends; it belongs into a bubble.
+func newLine(t *testing.T) *line {
+	t.Helper()
+	l := &line{queued: make(chan string, 1000)}
+	l.backlog = newBacklog(func() int { return int(l.waiting.Load()) + len(l.queued) })
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		l.run(ctx, func(key string) { l.queued <- key })
+	}()
+	t.Cleanup(func() { cancel(); <-done })
+	return l
+}
+
+// execute plays the execution of a work, of which so many wait besides.
+func (l *line) execute(key string, waiting int) (postponed bool) {
+	defer l.end(l.begin(key))
+	l.waiting.Store(int64(waiting))
+	defer l.waiting.Store(0)
+	if postponed = l.delays(); postponed {
+		l.add(key)
+	}
+	return postponed
+}
+
+// pass lets the bubble's time pass.
+func pass(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
+
+// burst plays works of which there are always two at once, until one is postponed.
+func (l *line) burst() {
+	for i := 0; !l.execute(fmt.Sprintf("burst %d", i), 1); i++ {
+	}
+}
+
+func TestWhatIsNoBurstIsRecordedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t)
+		for i := range 1000 {
+			if l.execute(fmt.Sprint(i), 0) {
+				t.Fatalf("work %d, which is alone: the hub is told before the anchor is up to date", i)
+			}
+		}
+		for i := range unpostponed {
+			if l.execute(fmt.Sprint(i), unpostponed-i) {
+				t.Fatalf("work %d of a few at once: the hub is told before the anchor is up to date", i)
+			}
+		}
+		if !l.execute("of many at once", 1) {
+			t.Error("all of a burst is recorded as it comes")
+		}
+	})
+}
+
 func TestBacklogIsWorkedOffAfterTheBurstAFewAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const works = 3 * recorders
-		b := newBacklog()
-		ctx, cancel := context.WithCancel(t.Context())
-		queued := make(chan string, works+1)
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			b.run(ctx, func(key string) { queued <- key })
-		}()
+		const works = 300
+		l := newLine(t)
+		l.burst()
+		l.forget("burst " + fmt.Sprint(unpostponed))
+		l.spare.SetLimit(0)
 		for i := range works {
-			b.add(fmt.Sprintf("w%02d", i))
-			b.add(fmt.Sprintf("w%02d", i)) // applied twice in the burst, recorded once
-			advance(ctx, settleTime/2)
+			key := fmt.Sprintf("w%03d", i)
+			// Applied twice in the burst, recorded once; the queue is empty now and then.
+			if !l.execute(key, 1) || !l.execute(key, 0) {
+				t.Errorf("%s is recorded in the burst", key)
+			}
+			pass(firstQuiet / 2)
 		}
-		if len(queued) != 0 {
-			t.Errorf("%d are recorded while works still arrive", len(queued))
+		pass(settleTime - firstQuiet)
+		if len(l.queued) != 0 {
+			t.Errorf("%d are recorded as soon as the burst pauses", len(l.queued))
 		}
-		advance(ctx, settleTime)
+		pass(firstQuiet)
 		recorded := map[string]bool{}
 		for range works {
-			if at := len(queued); at > recorders || at == 0 {
+			if at := len(l.queued); at > recorders || at == 0 {
 				t.Fatalf("%d are recorded at once, want 1 to %d", at, recorders)
 			}
-			key := <-queued
-			if !b.begin(key) || b.begin(key) {
-				t.Fatal("one execution has the turn of a queued work, and only one")
+			key := <-l.queued
+			if !l.begin(key) {
+				t.Fatal("the execution of a queued work has not its turn")
 			}
+			if second := l.begin(key); second {
+				t.Fatal("two executions have the turn of one work")
+			}
+			l.end(false)
 			recorded[key] = true
-			b.end()
+			l.end(true)
 			synctest.Wait()
 		}
-		if len(recorded) != works || len(queued) != 0 {
-			t.Errorf("recorded %d works and %d more, want each of %d once", len(recorded), len(queued), works)
+		if len(recorded) != works || len(l.queued) != 0 {
+			t.Errorf("recorded %d works and %d more, want each of %d once", len(recorded), len(l.queued), works)
 		}
-		cancel()
-		<-done
+	})
+}
+
+func TestASmallBacklogWaitsForAShortPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t)
+		l.burst()
+		pass(firstQuiet + 2*moreQuiet)
+		if n := len(l.queued); n != 1 {
+			t.Errorf("%d are recorded, want 1", n)
+		}
+	})
+}
+
+func TestAnotherBurstGoesBeforeTheBacklogOfTheLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t)
+		l.burst()
+		for i := range 10 * recorders {
+			l.execute(fmt.Sprint(i), 1)
+		}
+		for len(l.queued) == 0 {
+			pass(firstQuiet)
+		}
+		l.execute("more", 1)
+		for range recorders {
+			l.end(l.begin(<-l.queued))
+		}
+		synctest.Wait()
+		// Whoever had been let in before the burst began is the last one.
+		if n := len(l.queued); n > 1 {
+			t.Errorf("%d are recorded in a burst", n)
+		}
+		pass(settleTime)
+		if n := len(l.queued); n < recorders {
+			t.Errorf("%d are recorded after it", n)
+		}
 	})
 }
 
 func TestBacklogDoesNotWaitForEverForABurstToEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBacklog()
-		ctx, cancel := context.WithCancel(t.Context())
+		l := newLine(t)
 		var first time.Duration
-		start := time.Now()
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			b.run(ctx, func(string) {
-				if first == 0 {
-					first = time.Since(start)
-				}
-			})
-		}()
-		for time.Since(start) < 2*longestBurst {
-			b.add("w")
-			advance(ctx, settleTime/2)
+		for start := time.Now(); first == 0 && time.Since(start) < 2*longestBurst; pass(firstQuiet / 2) {
+			for l.burst(); len(l.queued) > 0; <-l.queued {
+				first = time.Since(start)
+			}
 		}
-		cancel()
-		<-done
-		if first == 0 || first > longestBurst+settleTime {
+		if first == 0 || first > longestBurst+firstQuiet {
 			t.Errorf("first record after %s, want one within %s", first, longestBurst)
 		}
 	})
 }
 
 func TestForgottenWorkIsNotRecorded(t *testing.T) {
-	b := newBacklog()
+	b := newBacklog(func() int { return 0 })
 	b.add("a")
 	b.add("b")
 	b.forget("a")
@@ -93,13 +186,4 @@ func TestForgottenWorkIsNotRecorded(t *testing.T) {
 	if diff := cmp.Diff([]string{"b"}, got); diff != "" {
 		t.Errorf("to be recorded (-want +got):\n%s", diff)
 	}
-}
-
-// advance lets the bubble's time pass.
-func advance(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
-	synctest.Wait()
 }

@@ -25,6 +25,9 @@ type Policy struct {
 	// KeepsFound: an object that was there before a work applied it stays when the
 	// work goes. Otherwise what bears the anchor's reference goes with it.
 	KeepsFound bool
+	// RecordsFirst: whoever sees that a work is applied finds its objects in the
+	// status of the anchor, but for works of a burst.
+	RecordsFirst bool
 	// Anchor is the object that stands for a work in the spoke.
 	Anchor AnchorKind
 	// Conditions names the work's conditions.
@@ -84,6 +87,7 @@ func ManifestWork() Policy {
 		Dialect:      wire.DialectManifestWork,
 		FieldManager: workv1.DefaultFieldManager,
 		Strategy:     workv1.UpdateStrategyTypeUpdate,
+		RecordsFirst: true,
 		Anchor: AnchorKind{
 			Resource:  schema.GroupVersion(workv1.GroupVersion).WithResource("appliedmanifestworks"),
 			Kind:      "AppliedManifestWork",

@@ -104,13 +104,13 @@ func New(cfg Config) (*Engine, error) {
 		works:    map[string]*work{},
 		anchors:  map[string]*work{},
 		waiting:  map[string]map[string]struct{}{},
-		backlog:  newBacklog(),
 
 		strangers: map[types.UID]struct{}{},
 	}
 	for _, d := range cfg.Dialects {
 		e.policies[d] = allPolicies()[d]
 	}
+	e.backlog = newBacklog(e.queue.Len)
 	e.table = newTable(e.followObjects, e.queue.Add, e.reports.Add)
 	e.receiver = resource.Receiver{Put: e.accept, Delete: e.withdraw, Synced: e.complete}
 	e.mirror = resource.NewMirror(wire.KindWork, e.receiver)
@@ -285,9 +285,7 @@ func (e *Engine) complete() {
 // execute runs one work once and decides when to look again.
 func (e *Engine) execute(ctx context.Context, key string) {
 	recording := e.backlog.begin(key)
-	if recording {
-		defer e.backlog.end()
-	}
+	defer e.backlog.end(recording)
 	if name, ok := strings.CutPrefix(key, meetPrefix); ok {
 		e.meet(ctx, name)
 		return

@@ -4,6 +4,7 @@
 package work
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -67,6 +68,7 @@ func (e *Engine) apply(ctx context.Context, w *work, d *desired) (time.Duration,
 	if err != nil {
 		return 0, err
 	}
+	unrecorded := e.record(ctx, w)
 	w.conclude(d, steps, results)
 	e.publish(w)
 	if gone := removed(w.anchor.tracked, steps); len(gone) > 0 {
@@ -74,11 +76,9 @@ func (e *Engine) apply(ctx context.Context, w *work, d *desired) (time.Duration,
 			return wait, err
 		}
 		w.recording = true // what was pruned is off the list at once
+		unrecorded = e.record(ctx, w)
 	}
-	if err := e.record(ctx, w); err != nil {
-		return wait, err
-	}
-	return wait, failure(steps)
+	return wait, cmp.Or(unrecorded, failure(steps))
 }
 
 // take takes steps in order, as long as they are what is wanted.
@@ -112,7 +112,8 @@ func sooner(a, b time.Duration) time.Duration {
 	return a
 }
 
-// record brings the anchor up to date, after the burst unless it is this run's turn.
+// record brings the anchor up to date: before the hub is told, where the policy says
+// so and there is no burst, and else when it is this run's turn.
 func (e *Engine) record(ctx context.Context, w *work) error {
 	e.vindicate(w.anchor)
 	if err := e.recordYields(ctx, w); err != nil {
@@ -121,7 +122,7 @@ func (e *Engine) record(ctx context.Context, w *work) error {
 	if w.anchor.current(w.policy.Anchor.form) {
 		return nil
 	}
-	if !w.recording {
+	if !w.recording && (!w.policy.RecordsFirst || e.backlog.delays()) {
 		e.backlog.add(w.key.String())
 		return nil
 	}
