@@ -28,7 +28,7 @@ import (
 	"github.com/spokelet/spokelet/api/pace"
 	"github.com/spokelet/spokelet/budget"
 	"github.com/spokelet/spokelet/hub/authority"
-	"github.com/spokelet/spokelet/hub/daemonset"
+	"github.com/spokelet/spokelet/hub/placement"
 	"github.com/spokelet/spokelet/hub/registration"
 	hubwork "github.com/spokelet/spokelet/hub/work"
 	"github.com/spokelet/spokelet/provider"
@@ -63,7 +63,7 @@ type hub struct {
 	pods      *pod.Keeper
 	nodes     *provider.Provider
 	// daemonSets are those of the hub that virtual nodes have to reckon with.
-	daemonSets *daemonset.Sets
+	daemonSets *placement.DaemonSets
 	tunnel     *tunnel.Server
 	ready      readiness
 	// memory and writes are what clusters may cost, each and together.

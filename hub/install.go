@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/spokelet/spokelet/api/crds"
-	"github.com/spokelet/spokelet/hub/daemonset"
 	"github.com/spokelet/spokelet/hub/mutation"
+	"github.com/spokelet/spokelet/hub/placement"
 	"github.com/spokelet/spokelet/hub/registration"
 	"github.com/spokelet/spokelet/hub/toleration"
 )
@@ -72,19 +72,20 @@ func (h *hub) installPolicy(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := h.installDaemonSets(ctx, writer); err != nil {
+	if err := h.installPlacement(ctx, writer); err != nil {
 		return err
 	}
 	return h.installTolerations(ctx, writer)
 }
 
-// installDaemonSets keeps DaemonSets off virtual nodes, and follows those that it cannot.
-func (h *hub) installDaemonSets(ctx context.Context, writer client.Client) error {
-	err := daemonset.Install(ctx, writer)
+// installPlacement keeps off virtual nodes what does not ask for them, and follows the
+// DaemonSets that were there before.
+func (h *hub) installPlacement(ctx context.Context, writer client.Client) error {
+	err := placement.Install(ctx, writer)
 	if err != nil && !errors.Is(err, mutation.ErrNotServed) {
 		return err
 	}
-	h.daemonSets, err = daemonset.NewSets(h.kube, err, func() { h.nodes.DaemonSetsChanged() })
+	h.daemonSets, err = placement.NewDaemonSets(h.kube, err, func() { h.nodes.DaemonSetsChanged() })
 	return err
 }
 

@@ -57,7 +57,7 @@ type Pods interface {
 	Consent(cluster string, allowed pod.Consent)
 }
 
-// DaemonSets tells which DaemonSets of the hub a label would mislead; *daemonset.Sets
+// DaemonSets tells which DaemonSets of the hub a label would mislead; *placement.DaemonSets
 // does. Provider.DaemonSetsChanged is to be called when that may have changed.
 type DaemonSets interface {
 	// Objection says, for people, why a node with some labels shall not have more; empty

@@ -120,9 +120,13 @@ func (v view) node(now metav1.Time) *corev1.Node {
 	}
 }
 
-// refused are labels that a virtual node does not have, whatever its cluster's
-// record says.
-var refused = []string{"beta.kubernetes.io/os", "beta.kubernetes.io/arch"}
+// earlier are labels of before 1.14 by those that took their place. Kubernetes' node
+// controller gives them to every node that has the latter, and takes none away: a virtual
+// node has them itself, so that they go together.
+var earlier = map[string]string{
+	corev1.LabelOSStable:   "beta.kubernetes.io/os",
+	corev1.LabelArchStable: "beta.kubernetes.io/arch",
+}
 
 // fromCluster are the labels that a cluster says of itself.
 var fromCluster = []string{
@@ -130,7 +134,7 @@ var fromCluster = []string{
 }
 
 func (v view) labels() map[string]string {
-	labels := make(map[string]string, len(v.cluster.Labels)+9)
+	labels := make(map[string]string, len(v.cluster.Labels)+11)
 	switch {
 	case v.summary == nil:
 		maps.Copy(labels, v.told)
@@ -146,8 +150,11 @@ func (v view) labels() map[string]string {
 		labels[v.label] = v.group
 	}
 	maps.Copy(labels, v.cluster.Labels)
-	for _, name := range refused {
-		delete(labels, name)
+	for name, before := range earlier {
+		delete(labels, before)
+		if value, ok := labels[name]; ok {
+			labels[before] = value
+		}
 	}
 	labels[corev1.LabelHostname] = hostname(v.name())
 	labels[wire.LabelCluster] = v.cluster.Name

@@ -103,7 +103,7 @@ func IsNodeGroup(value string) bool { return len(validation.IsDNS1123Label(value
 // administrators to say.
 var (
 	claimed = []string{
-		"type", "beta.kubernetes.io/os",
+		"type", "beta.kubernetes.io/os", "beta.kubernetes.io/arch",
 		corev1.LabelOSStable, corev1.LabelHostname,
 		corev1.LabelNodeExcludeBalancers, "node.kubernetes.io/exclude-disruption",
 	}

@@ -59,8 +59,8 @@ func TestTheHubChangesItsOwnDefinitionsAndPoliciesAlone(t *testing.T) {
 		"validatingadmissionpolicies":       {group: "admissionregistration.k8s.io", want: []string{"spokelet-managedclusters"}},
 		"validatingadmissionpolicybindings": {group: "admissionregistration.k8s.io", want: []string{"spokelet-managedclusters"}},
 		"validatingwebhookconfigurations":   {group: "admissionregistration.k8s.io", want: []string{"spokelet-manifestworks"}},
-		"mutatingadmissionpolicies":         {group: "admissionregistration.k8s.io", want: []string{"spokelet-works", "spokelet-daemonsets", "spokelet-tolerations"}},
-		"mutatingadmissionpolicybindings":   {group: "admissionregistration.k8s.io", want: []string{"spokelet-works", "spokelet-daemonsets", "spokelet-tolerations"}},
+		"mutatingadmissionpolicies":         {group: "admissionregistration.k8s.io", want: []string{"spokelet-works", "spokelet-placement", "spokelet-tolerations"}},
+		"mutatingadmissionpolicybindings":   {group: "admissionregistration.k8s.io", want: []string{"spokelet-works", "spokelet-placement", "spokelet-tolerations"}},
 		"apiservices":                       {group: "apiregistration.k8s.io", want: []string{"v1alpha1.live.spokelet.io"}},
 	}
 	grants := install(t, "spokelet-hub")

@@ -1,16 +1,18 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package daemonset keeps the hub's DaemonSets off virtual nodes, unless they name such
-// nodes themselves.
+// Package placement keeps off virtual nodes what tolerates every taint without naming such
+// nodes.
 //
 // A virtual node with the labels kubernetes.io/os and kubernetes.io/arch fits a DaemonSet
 // that tolerates every taint, as those of networks and log collectors do. Its controller
-// then wants a pod there, which nobody runs, and waits for it: no rollout ends. Install
-// has the API server add a requirement to such DaemonSets that no virtual node meets, as
-// they are created and as their pods are replaced in any case. Sets knows those that were
-// there before: until their pods are replaced they would count a node for these labels.
-package daemonset
+// then wants a pod there, which nobody runs, and waits for it: no rollout ends. And it
+// fits the pods of those Deployments, operators of networks for instance, which were kept
+// off by the want of a label alone. Install has the API server add a requirement that no
+// virtual node meets to such DaemonSets, as they are created and as their pods are
+// replaced in any case, and to such pods, as they are created. DaemonSets knows those that
+// were there before: until their pods are replaced they would count a node for the labels.
+package placement
 
 import (
 	"context"
@@ -29,7 +31,7 @@ import (
 //go:embed policy.yaml
 var policyYAML []byte
 
-// Install has the API server keep DaemonSets off virtual nodes from now on. It fails
+// Install has the API server keep DaemonSets and pods off virtual nodes from now on. It fails
 // with mutation.ErrNotServed.
 func Install(ctx context.Context, c client.Client) error {
 	objects, err := mutation.Parse(policyYAML)
@@ -42,8 +44,8 @@ func Install(ctx context.Context, c client.Client) error {
 // ours is how the labels begin that virtual nodes alone have.
 const ours = "spokelet.io/"
 
-// unaware reports whether a DaemonSet tolerates every taint and names no virtual node: it
-// is the conditions of the policy but for the first.
+// unaware reports whether a DaemonSet tolerates every taint and names no node: it is the
+// conditions of the policy but for the first.
 func unaware(d *appsv1.DaemonSet) bool {
 	spec := &d.Spec.Template.Spec
 	return spec.NodeName == "" && toleratesAll(spec.Tolerations) && !selects(spec.NodeSelector) &&
@@ -60,7 +62,7 @@ func toleratesAll(tolerations []corev1.Toleration) bool {
 
 func selects(labels map[string]string) bool {
 	for key, value := range labels {
-		if strings.HasPrefix(key, ours) || key == provider.LabelType && value == provider.TypeVirtualKubelet {
+		if strings.HasPrefix(key, ours) || key == corev1.LabelHostname || key == provider.LabelType && value == provider.TypeVirtualKubelet {
 			return true
 		}
 	}
@@ -76,6 +78,7 @@ func terms(affinity *corev1.Affinity) []corev1.NodeSelectorTerm {
 
 func names(term corev1.NodeSelectorTerm) bool {
 	return len(term.MatchFields) > 0 || slices.ContainsFunc(term.MatchExpressions, func(e corev1.NodeSelectorRequirement) bool {
-		return strings.HasPrefix(e.Key, ours) || e.Key == provider.LabelType && slices.Contains(e.Values, provider.TypeVirtualKubelet)
+		return strings.HasPrefix(e.Key, ours) || e.Key == corev1.LabelHostname && e.Operator == corev1.NodeSelectorOpIn ||
+			e.Key == provider.LabelType && slices.Contains(e.Values, provider.TypeVirtualKubelet)
 	})
 }

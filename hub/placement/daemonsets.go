@@ -1,7 +1,7 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package daemonset
+package placement
 
 import (
 	"context"
@@ -21,9 +21,9 @@ import (
 	"github.com/spokelet/spokelet/provider"
 )
 
-// Sets are the DaemonSets of the hub that tolerate every taint and name no virtual node:
+// DaemonSets are the DaemonSets of the hub that tolerate every taint and name no virtual node:
 // those that were there before the policy. It is a provider.DaemonSets.
-type Sets struct {
+type DaemonSets struct {
 	informer cache.SharedIndexInformer
 	changed  func()
 
@@ -35,13 +35,13 @@ type Sets struct {
 	unaware map[cache.ObjectName]nodeaffinity.RequiredNodeAffinity
 }
 
-var _ provider.DaemonSets = (*Sets)(nil)
+var _ provider.DaemonSets = (*DaemonSets)(nil)
 
-// NewSets returns Sets that knows nothing before Start. It calls changed whenever an
+// NewDaemonSets returns DaemonSets that knows nothing before Start. It calls changed whenever an
 // objection may have come or gone. policy is what Install returned: without the policy
 // DaemonSets that are not there yet have to be reckoned with.
-func NewSets(client kubernetes.Interface, policy error, changed func()) (*Sets, error) {
-	s := &Sets{
+func NewDaemonSets(client kubernetes.Interface, policy error, changed func()) (*DaemonSets, error) {
+	s := &DaemonSets{
 		informer: informersappsv1.NewDaemonSetInformer(client, metav1.NamespaceAll, 0, nil),
 		changed:  changed, unaware: map[cache.ObjectName]nodeaffinity.RequiredNodeAffinity{},
 	}
@@ -70,7 +70,7 @@ func trim(obj any) (any, error) {
 }
 
 // Start follows the DaemonSets until ctx ends.
-func (s *Sets) Start(ctx context.Context) error {
+func (s *DaemonSets) Start(ctx context.Context) error {
 	registration, err := s.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { s.observe(obj, false) },
 		UpdateFunc: func(_, obj any) { s.observe(obj, false) },
@@ -94,7 +94,7 @@ func (s *Sets) Start(ctx context.Context) error {
 }
 
 // observe takes a DaemonSet as it is now, or that it is gone.
-func (s *Sets) observe(obj any, gone bool) {
+func (s *DaemonSets) observe(obj any, gone bool) {
 	if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		obj = tombstone.Obj
 	}
@@ -124,7 +124,7 @@ const namedMax = 3
 
 // Objection says why a node that has some labels shall not have more: there are
 // DaemonSets that would take it for theirs because of them.
-func (s *Sets) Objection(have, more map[string]string) (text string, known bool) {
+func (s *DaemonSets) Objection(have, more map[string]string) (text string, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {

@@ -1,7 +1,7 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package daemonset
+package placement
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"maps"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/hub/mutation"
 	"github.com/spokelet/spokelet/internal/livetest"
 	"github.com/spokelet/spokelet/provider"
@@ -43,7 +45,7 @@ func newLiveHub(t *testing.T) *liveHub {
 		t.Fatal(err)
 	}
 	h := &liveHub{t: t, kube: kubernetes.NewForConfigOrDie(config), client: c}
-	nodes, err := h.kube.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+	nodes, err := h.kube.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{LabelSelector: "!" + wire.LabelCluster})
 	h.must(err)
 	if h.real = int32(len(nodes.Items)); h.real == 0 { //nolint:gosec // a handful
 		t.Fatal("the hub has no nodes")
@@ -154,6 +156,31 @@ func (h *liveHub) done(name, when string) {
 	}
 }
 
+// TestARealAPIServerKeepsOffVirtualNodesWhatThePolicySays has one admit what the tests of
+// the policy are about.
+func TestARealAPIServerKeepsOffVirtualNodesWhatThePolicySays(t *testing.T) {
+	h := newLiveHub(t)
+	h.install()
+	policy, dryRun := compiled(t), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
+	for name, tc := range templates {
+		t.Run(name, func(t *testing.T) {
+			d := h.daemonSet("everywhere", tc.spec)
+			set, err := h.kube.AppsV1().DaemonSets(h.namespace).Create(t.Context(), d, dryRun)
+			h.must(err)
+			if diff := cmp.Diff(admit(t, policy, d, nil).Spec.Template.Spec.Affinity, set.Spec.Template.Spec.Affinity); diff != "" {
+				t.Errorf("affinity of a DaemonSet (-want +got):\n%s", diff)
+			}
+			p := podOf(d)
+			p.Namespace = h.namespace
+			pod, err := h.kube.CoreV1().Pods(h.namespace).Create(t.Context(), p, dryRun)
+			h.must(err)
+			if diff := cmp.Diff(admit(t, policy, p, nil).Spec.Affinity, pod.Spec.Affinity); diff != "" {
+				t.Errorf("affinity of a pod (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 func TestARealControllerIsDoneWithDaemonSetsThatTolerateEverything(t *testing.T) {
 	h := newLiveHub(t)
 	h.label()
@@ -177,7 +204,7 @@ func TestARealControllerCountsAVirtualNodeForADaemonSetThatWasThereUntilItIsRest
 	h.create("on-linux", onLinux)
 	h.done("on-linux", "before the node is labelled")
 
-	s, err := NewSets(h.kube, nil, func() {})
+	s, err := NewDaemonSets(h.kube, nil, func() {})
 	h.must(err)
 	ctx, cancel := context.WithCancel(t.Context())
 	finished := make(chan error, 1)

@@ -1,7 +1,7 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package daemonset
+package placement
 
 import (
 	"context"
@@ -22,9 +22,9 @@ var (
 	linux = map[string]string{"spokelet.io/cluster": "store-17", "kubernetes.io/os": "linux"}
 )
 
-// started are Sets of a hub with some DaemonSets, and how often they told of a change.
+// started are DaemonSets of a hub with some DaemonSets, and how often they told of a change.
 type started struct {
-	*Sets
+	*DaemonSets
 	client *fake.Clientset
 	told   int
 	stop   func()
@@ -38,11 +38,11 @@ func start(t *testing.T, sets ...*appsv1.DaemonSet) *started {
 			t.Fatal(err)
 		}
 	}
-	made, err := NewSets(s.client, nil, func() { s.told++ })
+	made, err := NewDaemonSets(s.client, nil, func() { s.told++ })
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Sets = made
+	s.DaemonSets = made
 	if text, known := s.Objection(bare, linux); text != "" || known {
 		t.Errorf("before Start: %q, known %t", text, known)
 	}
@@ -145,7 +145,7 @@ func TestAnObjectionNamesTheFirst(t *testing.T) {
 }
 
 func TestWithoutThePolicyThereIsAlwaysAnObjection(t *testing.T) {
-	s, err := NewSets(fake.NewClientset(), mutation.ErrNotServed, func() {})
+	s, err := NewDaemonSets(fake.NewClientset(), mutation.ErrNotServed, func() {})
 	if err != nil {
 		t.Fatal(err)
 	}

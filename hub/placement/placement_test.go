@@ -1,9 +1,11 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package daemonset
+package placement
 
 import (
+	"maps"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -11,6 +13,7 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
@@ -74,6 +77,12 @@ var templates = map[string]struct{ reason, spec, affinity string }{
 	"virtual kubelets":       {reason: "it asks for virtual nodes", spec: "{tolerations: [{operator: Exists}], nodeSelector: {type: virtual-kubelet}}"},
 	"not virtual kubelets":   {reason: "it is kept off them already", spec: "{tolerations: [{operator: Exists}], affinity: " + required + "[{matchExpressions: [{key: type, operator: NotIn, values: [virtual-kubelet]}]}]}}}}"},
 	"what the policy made":   {reason: "once is enough", spec: "{tolerations: [{operator: Exists}], affinity: " + required + "[{matchExpressions: [" + elsewhere + "]}]}}}}"},
+	"a host's name":          {reason: "it is for that node", spec: "{tolerations: [{operator: Exists}], nodeSelector: {kubernetes.io/hostname: store-17}}"},
+	"a host's name in terms": {reason: "it is for that node", spec: "{tolerations: [{operator: Exists}], affinity: " + required + "[{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [a]}]}]}}}}"},
+	"all but a host": {
+		reason: "it says nothing of virtual nodes", spec: "{tolerations: [{operator: Exists}], affinity: " + required + "[{matchExpressions: [{key: kubernetes.io/hostname, operator: NotIn, values: [a]}]}]}}}}",
+		affinity: required + "[{matchExpressions: [{key: kubernetes.io/hostname, operator: NotIn, values: [a]}, " + elsewhere + "]}]}}}",
+	},
 	"a node's name":          {reason: "it is for that node", spec: "{tolerations: [{operator: Exists}], nodeName: a}"},
 	"a node's name in terms": {reason: "it is for that node", spec: "{tolerations: [{operator: Exists}], affinity: " + required + "[{matchFields: [{key: metadata.name, operator: In, values: [a]}]}]}}}}"},
 }
@@ -90,11 +99,11 @@ func TestThePolicyKeepsDaemonSetsThatTolerateEverythingOffVirtualNodes(t *testin
 					t.Fatal(err)
 				}
 			}
-			made := policy.admit(t, before, nil)
+			made := admit(t, policy, before, nil)
 			if diff := cmp.Diff(want.Spec, made.Spec); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
-			if diff := cmp.Diff(made.Spec, policy.admit(t, made, nil).Spec); diff != "" {
+			if diff := cmp.Diff(made.Spec, admit(t, policy, made, nil).Spec); diff != "" {
 				t.Errorf("a second time (-want +got):\n%s", diff)
 			}
 			if got := unaware(before); got != (tc.affinity != "") {
@@ -107,6 +116,43 @@ func TestThePolicyKeepsDaemonSetsThatTolerateEverythingOffVirtualNodes(t *testin
 	}
 }
 
+// podOf is a pod with the template of a DaemonSet.
+func podOf(d *appsv1.DaemonSet) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}, Spec: *d.Spec.Template.Spec.DeepCopy()}
+}
+
+func TestThePolicyKeepsPodsOffVirtualNodesThatOnlyTheirSystemDraws(t *testing.T) {
+	policy := compiled(t)
+	for name, tc := range templates {
+		t.Run(name, func(t *testing.T) {
+			for _, system := range []string{"", "kubernetes.io/os", "kubernetes.io/arch", "beta.kubernetes.io/os", "beta.kubernetes.io/arch"} {
+				d := set(t, tc.spec)
+				spec := &d.Spec.Template.Spec
+				drawn := system != "" || spec.NodeSelector["kubernetes.io/os"] != "" || strings.Contains(tc.spec, "key: kubernetes.io/os")
+				if system != "" {
+					spec.NodeSelector = map[string]string{system: "any"}
+					maps.Copy(spec.NodeSelector, set(t, tc.spec).Spec.Template.Spec.NodeSelector)
+				}
+				made := admit(t, policy, podOf(d), nil)
+				want := podOf(d)
+				if drawn {
+					want.Spec = admit(t, policy, d, nil).Spec.Template.Spec
+				}
+				if diff := cmp.Diff(want.Spec, made.Spec); diff != "" {
+					t.Errorf("with the selector %q (-want +got):\n%s", system, diff)
+				}
+			}
+		})
+	}
+}
+
+func TestThePolicyLeavesAPodAloneThatAControllerMadeForANode(t *testing.T) {
+	d := set(t, "{tolerations: [{operator: Exists}], nodeSelector: {kubernetes.io/os: linux}, affinity: "+required+"[{matchFields: [{key: metadata.name, operator: In, values: [store-17]}]}]}}}}")
+	if diff := cmp.Diff(podOf(d), admit(t, compiled(t), podOf(d), nil)); diff != "" {
+		t.Errorf("a pod that the DaemonSets' controller made for a node (-want +got):\n%s", diff)
+	}
+}
+
 // TestADaemonSetThatIsThereIsLeftAlone until its template changes: another template has
 // all its pods replaced.
 func TestADaemonSetThatIsThereIsLeftAloneUntilItsTemplateChanges(t *testing.T) {
@@ -115,12 +161,12 @@ func TestADaemonSetThatIsThereIsLeftAloneUntilItsTemplateChanges(t *testing.T) {
 	labelled := before.DeepCopy()
 	labelled.Labels = map[string]string{"a": "b"}
 	labelled.Spec.MinReadySeconds = 7
-	if got := policy.admit(t, labelled, before); !cmp.Equal(labelled, got) {
+	if got := admit(t, policy, labelled, before); !cmp.Equal(labelled, got) {
 		t.Errorf("a change of something else (-want +got):\n%s", cmp.Diff(labelled, got))
 	}
 	restarted := before.DeepCopy()
 	restarted.Spec.Template.Annotations = map[string]string{"kubectl.kubernetes.io/restartedAt": "now"}
-	if got := policy.admit(t, restarted, before); unaware(got) {
+	if got := admit(t, policy, restarted, before); unaware(got) {
 		t.Error("kubectl rollout restart does not take the DaemonSet off virtual nodes")
 	}
 }

@@ -1,15 +1,17 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package daemonset
+package placement
 
 import (
 	"testing"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/cel"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating/patch"
@@ -18,6 +20,7 @@ import (
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	"k8s.io/apiserver/pkg/cel/environment"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/spokelet/spokelet/hub/mutation"
 )
@@ -70,30 +73,43 @@ func compiled(t *testing.T) *evaluator {
 	}
 }
 
-// admit returns what the policy makes of a DaemonSet: a new one, or one that was before
-// as old is.
-func (e *evaluator) admit(t *testing.T, d, old *appsv1.DaemonSet) *appsv1.DaemonSet {
+// kindOf is a kind that the policy is about, and its resource.
+func kindOf(t *testing.T, obj runtime.Object) (schema.GroupVersionKind, schema.GroupVersionResource) {
 	t.Helper()
-	kind, resource := appsv1.SchemeGroupVersion.WithKind("DaemonSet"), appsv1.SchemeGroupVersion.WithResource("daemonsets")
-	operation, before := admission.Create, runtime.Object(nil)
-	if old != nil {
-		operation, before = admission.Update, old
+	switch obj.(type) {
+	case *appsv1.DaemonSet:
+		return appsv1.SchemeGroupVersion.WithKind("DaemonSet"), appsv1.SchemeGroupVersion.WithResource("daemonsets")
+	case *corev1.Pod:
+		return corev1.SchemeGroupVersion.WithKind("Pod"), corev1.SchemeGroupVersion.WithResource("pods")
 	}
-	d = d.DeepCopy()
-	d.SetGroupVersionKind(kind)
+	t.Fatalf("a %T", obj)
+	return schema.GroupVersionKind{}, schema.GroupVersionResource{}
+}
+
+// admit returns what the policy makes of an object: a new one, or one that was before as
+// old is.
+func admit[T client.Object](t *testing.T, e *evaluator, obj T, old runtime.Object) T {
+	t.Helper()
+	kind, resource := kindOf(t, obj)
+	operation := admission.Create
+	if old != nil {
+		operation = admission.Update
+	}
+	in := obj.DeepCopyObject()
+	in.GetObjectKind().SetGroupVersionKind(kind)
 	attributes := &admission.VersionedAttributes{
-		Attributes:    admission.NewAttributesRecord(d, before, kind, d.Namespace, d.Name, resource, "", operation, &metav1.CreateOptions{}, false, nil),
-		VersionedKind: kind, VersionedObject: admission.NewLazyObject(d), VersionedOldObject: admission.NewLazyObject(before),
+		Attributes: admission.NewAttributesRecord(in, old, kind, obj.GetNamespace(), obj.GetName(), resource, "", operation,
+			&metav1.CreateOptions{}, false, nil),
+		VersionedKind: kind, VersionedObject: admission.NewLazyObject(in), VersionedOldObject: admission.NewLazyObject(old),
 	}
 	ctx := e.compiler.CreateContext(t.Context())
 	match := e.matcher.Match(ctx, attributes, nil, nil)
 	if match.Error != nil {
 		t.Fatal(match.Error)
 	}
-	out := runtime.Object(d)
 	if match.Matches {
 		var err error
-		out, err = e.patcher.Patch(ctx, patch.Request{
+		in, err = e.patcher.Patch(ctx, patch.Request{
 			MatchedResource: resource, VersionedAttributes: attributes,
 			ObjectInterfaces: admission.NewObjectInterfacesFromScheme(clientgoscheme.Scheme),
 		}, celconfig.RuntimeCELCostBudget)
@@ -101,10 +117,10 @@ func (e *evaluator) admit(t *testing.T, d, old *appsv1.DaemonSet) *appsv1.Daemon
 			t.Fatal(err)
 		}
 	}
-	made, ok := out.(*appsv1.DaemonSet)
+	made, ok := in.(T)
 	if !ok {
-		t.Fatalf("the policy makes a %T", out)
+		t.Fatalf("the policy makes a %T", in)
 	}
-	made.TypeMeta = metav1.TypeMeta{}
+	made.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 	return made
 }
