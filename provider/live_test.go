@@ -377,7 +377,7 @@ func TestAPodThatARealVirtualNodeDoesNotTakeIsToldAndLetGo(t *testing.T) {
 	}
 	await("gone", func(_ *corev1.Pod, err error) bool { return apierrors.IsNotFound(err) })
 	<-time.After(500 * time.Millisecond)
-	if got := h.count.reset(); got["PATCH pods"] != 1 || got["DELETE pods"] != 1 {
-		t.Errorf("requests for the pod: got %v, want one PATCH and one DELETE", got)
+	if got := h.count.reset(); got["PATCH pods"] != 2 || got["DELETE pods"] != 1 {
+		t.Errorf("requests for the pod: got %v, want a PATCH for the refusal, one for its end, and one DELETE", got)
 	}
 }

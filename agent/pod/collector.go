@@ -86,23 +86,9 @@ func newCollector(e *Engine) *collector {
 }
 
 // serve tends namespaces until the queue is shut down.
-func (c *collector) serve(ctx context.Context) {
-	for {
-		name, quit := c.queue.Get()
-		if quit {
-			return
-		}
-		c.handle(ctx, name)
-		c.queue.Done(name)
-	}
-}
+func (c *collector) serve(ctx context.Context) { work(ctx, c.queue, c.handle) }
 
 func (c *collector) handle(ctx context.Context, name string) {
-	if ctx.Err() != nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
 	err := c.tend(ctx, name)
 	if err == nil || isStop(ctx) {
 		c.queue.Forget(name)

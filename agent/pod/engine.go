@@ -164,23 +164,26 @@ func (e *Engine) shutDown() {
 }
 
 // serve does what the queue says until it is shut down.
-func (e *Engine) serve(ctx context.Context) {
+func (e *Engine) serve(ctx context.Context) { work(ctx, e.queue, e.handle) }
+
+// work has each item of a queue handled until the queue is shut down, and none once ctx
+// has ended.
+func work[T comparable](ctx context.Context, queue workqueue.TypedRateLimitingInterface[T], handle func(context.Context, T)) {
 	for {
-		it, quit := e.queue.Get()
+		it, quit := queue.Get()
 		if quit {
 			return
 		}
-		e.handle(ctx, it)
-		e.queue.Done(it)
+		if ctx.Err() == nil {
+			patient, cancel := context.WithTimeout(ctx, patience)
+			handle(patient, it)
+			cancel()
+		}
+		queue.Done(it)
 	}
 }
 
 func (e *Engine) handle(ctx context.Context, it item) {
-	if ctx.Err() != nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
 	var err error
 	if it.object.Name != "" {
 		err = e.tend(ctx, it.object)

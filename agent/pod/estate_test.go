@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -65,7 +66,7 @@ func (s *estate) RoundTrip(r *http.Request) (*http.Response, error) {
 	switch ns := s.namespaces[name]; {
 	case strings.Contains(r.URL.Path, "/rolebindings"):
 		s.done = append(s.done, strings.ToLower(r.Method)+" right")
-		w.Write([]byte(`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"RoleBinding","metadata":{"name":"x"}}`)) //nolint:errcheck // it is a recorder
+		s.answer(w, &rbacv1.RoleBinding{TypeMeta: metav1.TypeMeta{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "RoleBinding"}})
 	case len(parts) != 4 || parts[2] != "namespaces":
 		return s.prompt.RoundTrip(r)
 	case ns == nil:
@@ -102,9 +103,9 @@ func (s *estate) change(w http.ResponseWriter, r *http.Request, ns *corev1.Names
 	}
 	var patch struct {
 		Metadata struct {
-			UID         types.UID
-			Annotations map[string]*string
-		}
+			UID         types.UID          `json:"uid"`
+			Annotations map[string]*string `json:"annotations"`
+		} `json:"metadata"`
 	}
 	if err := json.Unmarshal(body, &patch); err != nil || patch.Metadata.UID != ns.UID {
 		panic(fmt.Sprintf("%v, %s", err, body))

@@ -122,7 +122,8 @@ func (e *Engine) record(ctx context.Context, w *work) error {
 	if w.anchor.current(w.policy.Anchor.form) {
 		return nil
 	}
-	if !w.recording && (!w.policy.RecordsFirst || e.backlog.delays()) {
+	// An attempt that follows a failed one puts nothing off: that would be a success.
+	if !w.recording && w.failures == 0 && (!w.policy.RecordsFirst || e.backlog.delays()) {
 		e.backlog.add(w.key.String())
 		return nil
 	}

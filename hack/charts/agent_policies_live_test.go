@@ -182,38 +182,6 @@ func (p *policed) newNamespace(name string, labels map[string]string) error {
 	return err
 }
 
-func (p *policed) patchNamespace(name, body string) error {
-	_, err := p.account.Namespaces().Patch(p.t.Context(), name, types.MergePatchType, []byte(body), patching)
-	return err
-}
-
-// look is the role by which the account looks into a namespace that it made.
-const look = "spokelet-agent:namespace-content"
-
-// looking is the account's binding to that role.
-func looking(change ...func(*rbacv1.RoleBinding)) *rbacv1.RoleBinding {
-	binding := &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: look, Labels: hubs},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: look},
-		Subjects: []rbacv1.Subject{{
-			APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "system:serviceaccount:" + namespace + ":spokelet-node",
-		}},
-	}
-	for _, f := range change {
-		f(binding)
-	}
-	return binding
-}
-
-func (p *policed) bind(namespace string, change ...func(*rbacv1.RoleBinding)) error {
-	_, err := p.client("spokelet-node").RbacV1().RoleBindings(namespace).Create(p.t.Context(), looking(change...), creation)
-	return err
-}
-
-func (p *policed) unbind(namespace, name string) error {
-	return p.client("spokelet-node").RbacV1().RoleBindings(namespace).Delete(p.t.Context(), name, deletion)
-}
-
 // exec asks for a command in a pod that is on no node, and so gets an error anyway.
 func (p *policed) exec(namespace, name string) error {
 	return p.account.RESTClient().Post().Namespace(namespace).Resource("pods").Name(name).SubResource("exec").
@@ -242,13 +210,7 @@ func TestTheAccountOfThePodsIsHeldToWhatIsTheHubs(t *testing.T) {
 			_, err := p.account.ServiceAccounts(p.made).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "robot", Labels: hubs}}, creation)
 			return err
 		},
-		"makes a namespace":                func() error { return p.newNamespace("policed-new", made) },
-		"removes a namespace that it made": func() error { return p.account.Namespaces().Delete(ctx, p.made, deletion) },
-		"annotates a namespace that it made": func() error {
-			return p.patchNamespace(p.made, `{"metadata":{"annotations":{"spokelet.io/kept-because":"x","spokelet.io/hub-namespace":"y"}}}`)
-		},
-		"looks into a namespace that it made":    func() error { return p.bind(p.made) },
-		"looks no more":                          func() error { return p.unbind(p.shared, look) },
+		"makes a namespace":                      func() error { return p.newNamespace("policed-new", made) },
 		"changes a copy":                         func() error { return p.patch(p.shared, "ours", `{"data":{"k":"v"}}`) },
 		"changes a pod":                          func() error { return p.patchPod(p.shared, "ours", []byte(`{"metadata":{"labels":{"a":"b"}}}`)) },
 		"adds a container to a pod":              func() error { return p.patchPod(p.shared, "ours", debugging, "ephemeralcontainers") },
@@ -274,32 +236,6 @@ func TestTheAccountOfThePodsIsHeldToWhatIsTheHubs(t *testing.T) {
 		"removes a ConfigMap of the owner": func() error { return p.account.ConfigMaps(p.shared).Delete(ctx, "theirs", deletion) },
 		"ends a pod of the owner":          func() error { return p.account.Pods(p.shared).Delete(ctx, "theirs", deletion) },
 		"removes a namespace":              func() error { return p.account.Namespaces().Delete(ctx, p.shared, deletion) },
-		"labels a namespace that it made": func() error {
-			return p.patchNamespace(p.made, `{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"privileged"}}}`)
-		},
-		"gives up a namespace that it made": func() error {
-			return p.patchNamespace(p.made, `{"metadata":{"labels":{"spokelet.io/created-by":null}}}`)
-		},
-		"adds an annotation to one":    func() error { return p.patchNamespace(p.made, `{"metadata":{"annotations":{"theirs":"","new":"x"}}}`) },
-		"changes an annotation of one": func() error { return p.patchNamespace(p.made, `{"metadata":{"annotations":{"theirs":"x"}}}`) },
-		"takes an annotation from one": func() error { return p.patchNamespace(p.made, `{"metadata":{"annotations":{"theirs":null}}}`) },
-		"annotates a namespace of others": func() error {
-			return p.patchNamespace(p.shared, `{"metadata":{"annotations":{"spokelet.io/kept-because":"x"}}}`)
-		},
-		"looks into a namespace of others": func() error { return p.bind(p.shared) },
-		"looks into kube-system":           func() error { return p.bind("kube-system") },
-		"binds itself to another role":     func() error { return p.bind(p.made, func(b *rbacv1.RoleBinding) { b.RoleRef.Name = "admin" }) },
-		"binds another account":            func() error { return p.bind(p.made, func(b *rbacv1.RoleBinding) { b.Subjects[0].Name = "mallory" }) },
-		"binds everybody": func() error {
-			return p.bind(p.made, func(b *rbacv1.RoleBinding) { b.Subjects[0].Kind = rbacv1.GroupKind })
-		},
-		"binds under another name":       func() error { return p.bind(p.made, func(b *rbacv1.RoleBinding) { b.Name = "other" }) },
-		"binds without the hub's label":  func() error { return p.bind(p.made, func(b *rbacv1.RoleBinding) { b.Labels = nil }) },
-		"removes a binding of the owner": func() error { return p.unbind(p.shared, "theirs") },
-		"makes a role": func() error {
-			_, err := p.client("spokelet-node").RbacV1().Roles(p.made).Create(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "new", Labels: hubs}}, creation)
-			return err
-		},
 		"gives consent to itself": func() error {
 			_, err := p.account.Namespaces().Patch(ctx, p.foreign, types.MergePatchType, []byte(`{"metadata":{"labels":{"spokelet.io/pods":"allowed"}}}`), patching)
 			return err
@@ -311,16 +247,7 @@ func TestTheAccountOfThePodsIsHeldToWhatIsTheHubs(t *testing.T) {
 				Body([]byte(`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{}}`)).Do(ctx).Error()
 		},
 	}
-	for name, act := range allowed {
-		if err := act(); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	for name, act := range refused {
-		if err := act(); !refusedBy(err, "spokelet-agent-pods") {
-			t.Errorf("%s: got %v, want the policy's refusal", name, err)
-		}
-	}
+	p.check(allowed, refused)
 	if err := p.exec(p.shared, "ours"); err == nil || refusedBy(err, "spokelet-agent-pods") {
 		t.Errorf("a command in a pod of the hub, which is on no node: %v", err)
 	}
