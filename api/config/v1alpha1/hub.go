@@ -146,8 +146,9 @@ const (
 
 // HubPodsConfiguration applies to the pods that are bound to virtual nodes.
 type HubPodsConfiguration struct {
-	// DaemonSets has the pods of DaemonSets run in the clusters too. Else they stay
-	// Pending and say why. Default false.
+	// DaemonSets has the pods of DaemonSets that name virtual nodes run in the clusters
+	// too. Else they stay Pending and say why. Other DaemonSets are kept off. Default
+	// false.
 	DaemonSets bool `json:"daemonSets,omitempty"`
 	// Namespaces are the namespaces of the hub whose ConfigMaps and Secrets the hub may
 	// read and send to the clusters whose pods there refer to them. Pods that refer to
