@@ -47,7 +47,7 @@ func newLiveHub(t *testing.T) *liveHub {
 	h := &liveHub{t: t, kube: kubernetes.NewForConfigOrDie(config), client: c}
 	nodes, err := h.kube.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{LabelSelector: "!" + wire.LabelCluster})
 	h.must(err)
-	if h.real = int32(len(nodes.Items)); h.real == 0 { //nolint:gosec // a handful
+	if h.real = int32(len(nodes.Items)); h.real == 0 {
 		t.Fatal("the hub has no nodes")
 	}
 	h.namespace = livetest.Namespace(t, h.kube, "daemonset-")

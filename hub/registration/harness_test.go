@@ -65,8 +65,8 @@ type harness struct {
 	now       time.Time
 	// began makes the clock run, from now on.
 	began time.Time
-	// latency is what every read takes.
-	latency time.Duration
+	// reading runs before every read, nil does nothing.
+	reading func()
 
 	mu       sync.Mutex
 	cut      []string // guarded by mu; the clusters whose sessions were cut
@@ -167,7 +167,9 @@ func (h *harness) count() {
 func (h *harness) interceptors() interceptor.Funcs {
 	return interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
-			time.Sleep(h.latency)
+			if h.reading != nil {
+				h.reading()
+			}
 			h.mu.Lock()
 			err := h.failGets
 			h.mu.Unlock()

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -30,7 +31,7 @@ func (s *session) namesOf(args []string, file string) ([]string, error) {
 		if err != nil {
 			return nil, fmt.Errorf("names of clusters: %w", err)
 		}
-		names = append(names[:len(names):len(names)], listed...)
+		names = append(slices.Clip(names), listed...)
 	}
 	if len(names) == 0 {
 		return nil, fmt.Errorf("%w: no cluster is named", errUsage)
