@@ -219,7 +219,7 @@ func farewells() map[string]farewell {
 func parting(t *testing.T, f farewell, strategy workv1.UpdateStrategyType, g *gate, meanwhile func(p *sharing, leave func())) {
 	t.Helper()
 	p := &sharing{cluster: newCluster(t), hub: newHub(t)}
-	p.startForOCM(p.hub, g.through, func(cfg *Config) { cfg.AgentID, cfg.EvictionGrace = "agent-"+p.namespace, time.Second })
+	p.startForOCM(p.hub, g.through, func(cfg *Config) { cfg.EvictionGrace = time.Second })
 	p.one, p.two = p.name("one"), p.name("two")
 	p.spec.Spec.ManifestConfigs = []workv1.ManifestConfigOption{p.option(workv1.ManifestConfigOption{UpdateStrategy: strategyOf(strategy)})}
 	p.hub.ask(p.one, 1, wire.Work{}, p.configMap("shared", "k", "1"))
