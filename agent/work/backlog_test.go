@@ -6,6 +6,7 @@ package work
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -64,12 +65,12 @@ func TestWhatIsNoBurstIsRecordedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLine(t)
 		for i := range 1000 {
-			if l.execute(fmt.Sprint(i), 0) {
+			if l.execute(strconv.Itoa(i), 0) {
 				t.Fatalf("work %d, which is alone: the hub is told before the anchor is up to date", i)
 			}
 		}
 		for i := range unpostponed {
-			if l.execute(fmt.Sprint(i), unpostponed-i) {
+			if l.execute(strconv.Itoa(i), unpostponed-i) {
 				t.Fatalf("work %d of a few at once: the hub is told before the anchor is up to date", i)
 			}
 		}
@@ -84,7 +85,7 @@ func TestBacklogIsWorkedOffAfterTheBurstAFewAtATime(t *testing.T) {
 		const works = 300
 		l := newLine(t)
 		l.burst()
-		l.forget("burst " + fmt.Sprint(unpostponed))
+		l.forget("burst " + strconv.Itoa(unpostponed))
 		l.spare.SetLimit(0)
 		for i := range works {
 			key := fmt.Sprintf("w%03d", i)
@@ -138,7 +139,7 @@ func TestAnotherBurstGoesBeforeTheBacklogOfTheLast(t *testing.T) {
 		l := newLine(t)
 		l.burst()
 		for i := range 10 * recorders {
-			l.execute(fmt.Sprint(i), 1)
+			l.execute(strconv.Itoa(i), 1)
 		}
 		for len(l.queued) == 0 {
 			pass(firstQuiet)
