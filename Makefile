@@ -73,7 +73,7 @@ test-fuzz: ## Run every fuzz target for FUZZTIME (30s).
 	hack/fuzz.sh $(FUZZTIME)
 
 .PHONY: e2e
-e2e: bin/tools/gotestsum ## Run the end-to-end tests against two real clusters.
+e2e: bin/tools/gotestsum ## Run the end-to-end tests against real clusters.
 	hack/test-e2e.sh
 
 .PHONY: bench

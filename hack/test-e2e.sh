@@ -2,7 +2,7 @@
 # Copyright The Spokelet Authors.
 # SPDX-License-Identifier: Apache-2.0
 
-# Makes two real clusters, runs the suites of the end-to-end tests on them, whatever
+# Makes three real clusters, a hub and two spokes, runs the suites of the end-to-end tests on them, whatever
 # fails on the way, and removes them. One suite alone needs no script:
 #
 #   cd e2e && go test -count=1 -v -timeout 20m ./suites/node
@@ -21,9 +21,12 @@ cleanup() {
   if [[ $status != 0 && -n ${SPOKELET_E2E_KEEP:-} ]]; then
     echo "the clusters of set $name stay up" >&2
   else
-    clusters down --name "$name" || true
+    clusters down --name "$name" || status=1
   fi
+  # The last lines are all that some records keep.
+  cat "$bin"/failed.* 2>/dev/null || true
   rm -rf "$bin"
+  if [[ $status != 0 ]]; then exit "$status"; fi
 }
 trap cleanup EXIT
 trap 'exit 130' INT
@@ -31,9 +34,12 @@ trap 'exit 143' TERM
 
 # suites runs some, beside each other.
 suites() {
-  local list=() start=$SECONDS
+  local list=() start=$SECONDS log=$bin/log
   for suite in "$@"; do list+=("./suites/$suite"); done
-  (cd e2e && ../bin/tools/gotestsum --format standard-verbose -- -count=1 -p "$#" -parallel 16 -timeout 30m "${options[@]}" "${list[@]}") || status=1
+  if ! (cd e2e && ../bin/tools/gotestsum --format standard-verbose -- -count=1 -p 3 -parallel 16 -timeout 12m "${options[@]}" "${list[@]}") 2>&1 | tee "$log"; then
+    status=1
+    sed -n '/^=== \(Failed\|Errors\)/,$p' "$log" >"$bin/failed.$1"
+  fi
   echo "== suites $*: $((SECONDS - start)) s"
 }
 
@@ -43,7 +49,6 @@ options=("$@")
 clusters down --name "$name"
 clusters up --name "$name" --spokes 2
 suites join
-if [[ $status != 0 ]]; then exit $status; fi # the others rest on it
 suites node live work
 suites rest
 suites fault

@@ -12,7 +12,10 @@ bin=$(mktemp -d)
 # Where its module is: it finds what it builds the clusters from by "go list".
 clusters() (cd hack/clusters && CGO_ENABLED=0 "$bin/clusters" "$@")
 cleanup() {
-  if [[ -n ${contract:-} ]]; then kill "$contract" 2>/dev/null || true; fi
+  if [[ -n ${contract:-} ]]; then
+    kill -- "-$contract" 2>/dev/null || true
+    cat "$bin/contract.log" || true
+  fi
   # The clusters outlive no test, nor an interrupted one.
   clusters down --name live || true
   clusters down --name contract || true
@@ -38,7 +41,8 @@ clusters up --name contract --provider controlplane --spokes 1
 # waits, as the others do, and so runs beside them, on API servers of its own.
 (
   use contract
-  cd e2e && exec ../bin/tools/gotestsum --format standard-quiet --hide-summary=skipped -- -count=1 -timeout 15m ./conformance/
+  # A process group, so that it ends as a whole.
+  cd e2e && exec setsid ../bin/tools/gotestsum --format standard-quiet --hide-summary=skipped -- -count=1 -timeout 15m ./conformance/
 ) >"$bin/contract.log" 2>&1 &
 contract=$!
 

@@ -12,9 +12,9 @@ status=0
 for dir in $(./modules.sh); do
   echo "== go test $dir"
   (
-    cd "../$dir"
-    mapfile -t packages < <(go list ./... | grep -v /e2e/suites/)
-    "$gotestsum" --format standard-quiet --hide-summary=skipped -- -timeout 15m "$@" "${packages[@]}"
+    # No command of a list whose end is looked at ends it.
+    cd "../$dir" && list=$(go list ./...) && mapfile -t packages < <(grep -v /e2e/suites/ <<<"$list") &&
+      "$gotestsum" --format standard-quiet --hide-summary=skipped -- -timeout 15m "$@" "${packages[@]}"
   ) || status=1
 done
 exit $status

@@ -91,7 +91,7 @@ func Follow(t *testing.T, ctl env.Command, args ...string) *Following {
 	return FollowWith(t, nil, ctl, args...)
 }
 
-// FollowWith is follow with an input.
+// FollowWith is Follow with an input.
 func FollowWith(t *testing.T, in *os.File, ctl env.Command, args ...string) *Following {
 	t.Helper()
 	f := &Following{Cmd: ctl.Cmd(t.Context(), args...), Done: make(chan error, 1)}

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -53,15 +54,19 @@ type Testbed struct {
 func (s *Testbed) Spoke() *Site { return s.Spokes[0] }
 
 // Clusters returns a testbed on which nothing is installed yet, or what an earlier
-// suite has left. The clusters are made if they are not there, and go with the test
-// unless suites share them.
+// suite has left. The clusters are made for the test and go with it, unless suites share
+// them.
 func Clusters(t *testing.T) *Testbed {
 	t.Helper()
 	ctx, config := t.Context(), clusters.Config{Name: setName(), Spokes: 2, Log: env.Progress(os.Stderr)}
 	if !shared() {
 		ownClusters(t, config)
 	}
-	set, err := clusters.Up(ctx, config)
+	up := clusters.Up
+	if shared() {
+		up = clusters.Open // others use them: they are not to be made anew
+	}
+	set, err := up(ctx, config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,6 +113,11 @@ func Open(t *testing.T) *Testbed {
 	if !shared() {
 		s.InstallHub(t)
 		s.JoinSpokes(t)
+	}
+	for _, spoke := range s.Spokes {
+		if _, err := s.Hub.Kube.CoreV1().Nodes().Get(t.Context(), spoke.Name, metav1.GetOptions{}); err != nil {
+			t.Fatalf("%s has not joined: %v", spoke.Name, err)
+		}
 	}
 	return s
 }

@@ -51,11 +51,13 @@ func NodeCondition(node *corev1.Node, kind corev1.NodeConditionType) corev1.Node
 	return corev1.NodeCondition{}
 }
 
-// NoRace fails the test if hub or agent reported a race or a panic, or the hub restarted.
+// NoRace fails the test if the hub, or an agent that runs, reported a race or a panic, or
+// the hub restarted.
 func (s *Testbed) NoRace(t *testing.T) {
-	logs := s.Hub.Kubectl(t, "logs", "-n", env.HubNamespace, "deployment/spokelet-hub", "--tail=-1")
-	logs += s.Spokes[1].Kubectl(t, "logs", "-n", env.AgentNamespace, "deployment/spokelet-agent", "--tail=-1")
-	ReportRaces(t, logs)
+	ReportRaces(t, s.Hub.Kubectl(t, "logs", "-n", env.HubNamespace, "deployment/spokelet-hub", "--tail=-1"))
+	for _, spoke := range s.Spokes {
+		ReportRaces(t, spoke.Kubectl(t, "logs", "-n", env.AgentNamespace, "-l", AgentPods, "--tail=-1", "--prefix"))
+	}
 	out := s.Hub.Kubectl(t, "get", "pods", "-n", env.HubNamespace, "-o", "jsonpath={.items[*].status.containerStatuses[*].restartCount}")
 	if strings.Trim(out, "0 ") != "" {
 		t.Errorf("the hub's container restarted: %s", out)

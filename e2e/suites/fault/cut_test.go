@@ -4,6 +4,7 @@
 package fault
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -27,6 +28,8 @@ func (s *tests) cut(t *testing.T, mode clusters.Mode) {
 	spoke, name := s.Spoke(), "during-"+strings.ToLower(fmt.Sprint(mode))
 	pods := s.beforeCut(t)
 	mark := testbed.AuditSize(t, spoke)
+	// The steps after it need the network, too.
+	t.Cleanup(func() { _ = s.Env.Set.Heal(context.WithoutCancel(t.Context()), spoke.Cluster) })
 	if err := s.Env.Set.Cut(t.Context(), spoke.Cluster, mode); err != nil {
 		t.Fatal(err)
 	}

@@ -30,6 +30,7 @@ func (s *tests) executorIsReplaced(t *testing.T) {
 	before := s.untilExecutor(t, 2, "")
 	mark := testbed.AuditSize(t, spoke)
 	givenUp := s.watchLease(t)
+	testbed.ReportRaces(t, spoke.Kubectl(t, "logs", "-n", env.AgentNamespace, before, "--tail=-1"))
 	spoke.Kubectl(t, "delete", "pod", before, "-n", env.AgentNamespace, "--wait=false")
 	start := time.Now()
 	s.Hub.Apply(t, testbed.ConfigMapWork("handover", "handover"))

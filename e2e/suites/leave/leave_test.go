@@ -76,8 +76,7 @@ const leftNamespace = "left"
 // startLeft has a pod run in a cluster that is about to leave.
 func (s *tests) startLeft(t *testing.T, on *testbed.Site) {
 	t.Helper()
-	s.Hub.Apply(t, fmt.Sprintf("{apiVersion: v1, kind: Namespace, metadata: {name: %s}}", leftNamespace))
-	s.Hub.Kubectl(t, "wait", "--for=create", "serviceaccount/default", "-n", leftNamespace, "--timeout=90s")
+	s.MakeNamespace(t, leftNamespace)
 	s.Hub.Apply(t, testbed.PodIn(leftNamespace, "on-"+on.Name, "nodeName: "+on.Name+", ", testbed.Container("main", testbed.Forever, "")))
 	testbed.UntilPodIn(t, s.Hub, leftNamespace, "on-"+on.Name, "ready", testbed.Ready)
 }

@@ -50,7 +50,6 @@ func itemCounts(answer *unstructured.Unstructured) map[string]int64 {
 }
 
 func (s *tests) viewIsLive(t *testing.T) {
-	s.LetAliceView(t)
 	s.Spoke().Kubectl(t, "create", "namespace", "views")
 	for i := range 3 {
 		s.Spoke().Kubectl(t, "create", "configmap", fmt.Sprintf("seen-%d", i), "-n", "views", "--from-literal=k=v")

@@ -180,13 +180,14 @@ func kubeletSettings(out string) (string, error) {
 // back.
 func (s *tests) nodeIsDrained(t *testing.T) {
 	s.Hub.Apply(t, deployment("drained", 2, testbed.Forever))
+	t.Cleanup(func() { _, _ = s.Hub.Command.Run(context.WithoutCancel(t.Context()), "uncordon", s.Spoke().Name) })
 	for _, c := range s.Clients() {
 		s.Hub.InPods(t, "rollout", "status", "deployment/drained", "--timeout=90s")
 		before := podsOf(t, s.Spoke(), "drained")
 		if len(before) != 2 {
 			t.Fatalf("the spoke has %d pods", len(before))
 		}
-		said := testbed.Ask(t.Context(), c.Hub, "", "drain", c.Node, "--pod-selector=app=drained", "--timeout=90s")
+		said := testbed.Ask(t.Context(), c.Hub, "", "drain", c.Node, "--pod-selector=app=drained", "--timeout=50s")
 		if said.Code != 0 || !strings.Contains(said.Out, "node/spoke1 drained") {
 			t.Fatalf("%s: drain answers %+v", c.Name, said)
 		}

@@ -28,14 +28,19 @@ func inPhase(phase corev1.PodPhase) func(*corev1.Pod) error {
 	}
 }
 
-// podsRun makes pods on the hub that are bound to a virtual node.
-func (s *tests) podsRun(t *testing.T) {
+// podIsReady makes the pod that the other tests look at.
+func (s *tests) podIsReady(t *testing.T) {
 	s.Hub.Apply(t, testbed.LongLivedPod())
 	testbed.UntilPod(t, s.Hub, testbed.LongLived, "ready", testbed.Ready)
+}
+
+// podsRun makes pods on the hub that are bound to a virtual node.
+func (s *tests) podsRun(t *testing.T) {
 	testbed.Parallel(t, map[string]func(*testing.T){
 		"what the spoke says of a pod is what the hub says": s.podIsMirrored,
 		"ConfigMaps and Secrets follow live":                s.referencesFollow,
 		"a missing ConfigMap is named, and healed":          s.missingReferenceHeals,
+		"a pod that cannot run there says why":              s.podsRefused,
 		"a token is the spoke's":                            s.tokenIsTheSpokes,
 		"init containers and sidecars":                      s.initAndSidecar,
 		"containers that end":                               s.containersEnd,

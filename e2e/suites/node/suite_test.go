@@ -29,13 +29,15 @@ func TestNode(t *testing.T) {
 	if s.metrics, err = s.Env.MetricsServer(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	testbed.InOrder(t, 3,
+	testbed.InOrder(t, 2,
 		testbed.Step{Name: "a node is ready with the capacity of its spoke", Run: s.nodeIsLive},
+		testbed.Step{Name: "there is a pod", Run: s.podIsReady},
 		testbed.Step{Name: "the kubelet endpoint answers those who may ask", Run: s.kubeletEndpoint},
 		testbed.Step{Name: "a pod on a virtual node runs in its spoke", Run: s.podsRun},
 		testbed.Step{Name: "a virtual node answers as a kubelet", Run: s.nodeAnswers},
 		testbed.Step{Name: "kubectl answers for a pod as its cluster does", Run: s.verbsAgree},
 		testbed.Step{Name: "beside each other", Run: s.besideEachOther},
+		testbed.Step{Name: "no race was seen", Run: s.NoRace},
 	)
 }
 
@@ -43,9 +45,8 @@ func TestNode(t *testing.T) {
 func (s *tests) besideEachOther(t *testing.T) {
 	s.machinesNamespace(t)
 	tests := map[string]func(*testing.T){
-		"a pod that cannot run there says why": s.podsRefused,
-		"top shows nodes and pods":             s.topAgrees,
-		"a virtual node is drained":            s.nodeIsDrained,
+		"top shows nodes and pods":  s.topAgrees,
+		"a virtual node is drained": s.nodeIsDrained,
 	}
 	for _, c := range s.Clients() {
 		tests["idle streams live, "+c.Name] = func(t *testing.T) { s.idleStreamsLive(t, c) }

@@ -28,5 +28,6 @@ func TestWork(t *testing.T) {
 		testbed.Step{Name: "drift is repaired on the event", Run: s.driftIsRepaired},
 		testbed.Step{Name: "the documents' examples run", Run: s.documentExamples},
 		testbed.Step{Name: "ManifestWork is as its clients expect", Run: s.worksConform},
+		testbed.Step{Name: "no race was seen", Run: s.NoRace},
 	)
 }
