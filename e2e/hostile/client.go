@@ -16,6 +16,7 @@ import (
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
+	"k8s.io/client-go/util/connrotation"
 
 	"github.com/spokelet/spokelet/e2e/fleet"
 	"github.com/spokelet/spokelet/e2e/hostile/spoke"
@@ -29,6 +30,7 @@ type client struct {
 	base *url.URL
 	tls  *tls.Config
 	user string // impersonated, if any
+	dial *connrotation.Dialer
 }
 
 func newClient(cfg *rest.Config, user string) (*client, error) {
@@ -40,14 +42,16 @@ func newClient(cfg *rest.Config, user string) (*client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("client: %w", err)
 	}
-	var way http.RoundTripper = &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
+	dial := connrotation.NewDialer((&net.Dialer{}).DialContext)
+	var way http.RoundTripper = &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true, DialContext: dial.DialContext}
 	if user != "" {
 		way = transport.NewImpersonatingRoundTripper(transport.ImpersonationConfig{UserName: user, Groups: []string{group}}, way)
 	}
-	return &client{http: &http.Client{Transport: way}, base: base, tls: config, user: user}, nil
+	return &client{http: &http.Client{Transport: way}, base: base, tls: config, user: user, dial: dial}, nil
 }
 
-func (c *client) close() { c.http.CloseIdleConnections() }
+// close ends connections in use, too: a stream that is just ending is.
+func (c *client) close() { c.dial.CloseAll() }
 
 // do returns the body of a successful answer, which the caller closes.
 func (c *client) do(ctx context.Context, method, path, accept string, body io.Reader) (io.ReadCloser, error) {

@@ -10,7 +10,6 @@ import (
 	"net"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/connrotation"
 
 	"github.com/spokelet/spokelet/e2e/env"
 	"github.com/spokelet/spokelet/hack/clusters"
@@ -129,7 +129,10 @@ func newSite(t *testing.T, e *env.Env, c *clusters.Cluster) *Site {
 		t.Fatal(err)
 	}
 	cfg.QPS = -1
-	cfg.Dial = closingDialer(t)
+	dialer := connrotation.NewDialer((&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext)
+	cfg.Dial = dialer.DialContext
+	// A connection with a watch that is just ending is not idle, and would outlive the test.
+	t.Cleanup(dialer.CloseAll)
 	s := &Site{Cluster: c, REST: cfg, Command: e.Kubectl(c)}
 	if s.Kube, err = kubernetes.NewForConfig(cfg); err != nil {
 		t.Fatal(err)
@@ -138,30 +141,6 @@ func newSite(t *testing.T, e *env.Env, c *clusters.Cluster) *Site {
 		t.Fatal(err)
 	}
 	return s
-}
-
-// closingDialer dials connections that end with the test: one with a watch that
-// is just ending is not idle, and would outlive it.
-func closingDialer(t *testing.T) func(context.Context, string, string) (net.Conn, error) {
-	t.Helper()
-	var mu sync.Mutex
-	var conns []net.Conn
-	t.Cleanup(func() {
-		mu.Lock()
-		defer mu.Unlock()
-		for _, conn := range conns {
-			_ = conn.Close()
-		}
-	})
-	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		conn, err := (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext(ctx, network, address)
-		if err == nil {
-			mu.Lock()
-			defer mu.Unlock()
-			conns = append(conns, conn)
-		}
-		return conn, err
-	}
 }
 
 // As is kubectl for somebody else.
