@@ -13,7 +13,7 @@ bin=$(mktemp -d)
 clusters() (cd hack/clusters && CGO_ENABLED=0 "$bin/clusters" "$@")
 cleanup() {
   if [[ -n ${contract:-} ]]; then
-    kill -- "-$contract" 2>/dev/null || true
+    kill -- "-$contract" 2>/dev/null || kill "$contract" 2>/dev/null || true
     cat "$bin/contract.log" || true
   fi
   # The clusters outlive no test, nor an interrupted one.
@@ -34,18 +34,19 @@ use() {
 }
 
 (cd hack/clusters && CGO_ENABLED=0 go build -o "$bin/clusters" ./cmd/clusters)
-clusters up --name live --spokes 1
-clusters up --name contract --provider controlplane --spokes 1
-
 # The suite of ManifestWork's contract, against the agent's process mode. It mostly
 # waits, as the others do, and so runs beside them, on API servers of its own.
-(
+contract() {
+  clusters up --name contract --provider controlplane --spokes 1
   use contract
+  cd e2e
   # A process group, so that it ends as a whole.
-  cd e2e && exec setsid ../bin/tools/gotestsum --format standard-quiet --hide-summary=skipped -- -count=1 -timeout 15m ./conformance/
-) >"$bin/contract.log" 2>&1 &
+  exec setsid ../bin/tools/gotestsum --format standard-quiet --hide-summary=skipped -- -count=1 -timeout 15m ./conformance/
+}
+contract >"$bin/contract.log" 2>&1 &
 contract=$!
 
+clusters up --name live --spokes 1
 status=0
 use live
 go run ./hack/live "$@" || status=$?

@@ -8,13 +8,25 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
 gotestsum=$PWD/../bin/tools/gotestsum
+logs=$(mktemp -d)
+trap 'rm -rf "$logs"' EXIT
+
+run() {
+  local dir=$1 list packages
+  shift
+  echo "== go test $dir"
+  # No command of a list whose end is looked at ends it.
+  cd "../$dir" && list=$(go list ./...) && mapfile -t packages < <(grep -v /e2e/suites/ <<<"$list") &&
+    "$gotestsum" --format standard-quiet --hide-summary=skipped -- -timeout 15m "$@" "${packages[@]}"
+}
+
+# The tests of the development clusters mostly wait, and run beside the others.
+(run hack/clusters "$@") >"$logs/clusters" 2>&1 &
+clusters=$!
 status=0
 for dir in $(./modules.sh); do
-  echo "== go test $dir"
-  (
-    # No command of a list whose end is looked at ends it.
-    cd "../$dir" && list=$(go list ./...) && mapfile -t packages < <(grep -v /e2e/suites/ <<<"$list") &&
-      "$gotestsum" --format standard-quiet --hide-summary=skipped -- -timeout 15m "$@" "${packages[@]}"
-  ) || status=1
+  if [[ $dir != ./hack/clusters ]]; then (run "$dir" "$@") || status=1; fi
 done
+wait "$clusters" || status=1
+cat "$logs/clusters"
 exit $status
