@@ -191,13 +191,13 @@ func (h *hub) addRegistration(context.Context) error {
 		Nodes:     nodeRemover{h},
 		// The tunnel is made after this, and serves only after the manager has
 		// started.
-		Disconnect:     func(cluster string, reason error) { h.tunnel.Disconnect(cluster, reason) },
-		Vouch:          tunnel.Vouch,
-		HubNamespace:   h.opts.Config.Namespace,
-		ReconnectGrace: h.opts.Config.Nodes.ReconnectGrace.Duration,
-		Writes:         h.writes,
-		Registerer:     registerer(),
-		Logger:         h.opts.Logger.WithName("registration"),
+		Disconnect:      func(cluster string, reason error) { h.tunnel.Disconnect(cluster, reason) },
+		MarkTokenHolder: tunnel.MarkTokenHolder,
+		HubNamespace:    h.opts.Config.Namespace,
+		ReconnectGrace:  h.opts.Config.Nodes.ReconnectGrace.Duration,
+		Writes:          h.writes,
+		Registerer:      registerer(),
+		Logger:          h.opts.Logger.WithName("registration"),
 	})
 	if err != nil {
 		return err

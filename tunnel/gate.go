@@ -28,9 +28,10 @@ const (
 	// anonymous: it showed no certificate and may enrol.
 	// Limits.Anonymous, Limits.AnonymousLifetime.
 	anonymous
-	// vouched: it enrols, and its peer holds a join token. Strangers do not take its
-	// place. As many of them as anonymous ones, and as long in all.
-	vouched
+	// tokenHolder: it enrols, and its peer holds a join token. Strangers do not take its
+	// place. tokenHoldersPerAnonymous times Limits.Anonymous, from any host;
+	// Limits.AnonymousLifetime in all.
+	tokenHolder
 	// known: it proved to be a cluster and has no pipe yet.
 	// Limits.ClusterConnections, Limits.HandshakeTimeout.
 	known
@@ -56,15 +57,22 @@ type gate struct {
 	clusters map[identity.Cluster]int // those known and piped
 }
 
+// tokenHoldersPerAnonymous is how many connections of token holders there may be for each
+// anonymous one. Only who holds a token takes such a place, so that more of them cost what
+// an administrator has asked for: a fleet of 1000 clusters may wait for acceptance at
+// once, behind one address.
+const tokenHoldersPerAnonymous = 4
+
 func newGate(l net.Listener, limits Limits, closed func()) *gate {
+	holders := tokenHoldersPerAnonymous * limits.Anonymous
 	return &gate{
 		Listener: l,
 		limits:   limits,
 		closed:   closed,
 		rooms: map[stage]*room{
-			shaking:   newRoom(limits.Handshakes, limits.HandshakesPerHost),
-			anonymous: newRoom(limits.Anonymous, limits.AnonymousPerHost),
-			vouched:   newRoom(limits.Anonymous, limits.Anonymous),
+			shaking:     newRoom(limits.Handshakes, limits.HandshakesPerHost),
+			anonymous:   newRoom(limits.Anonymous, limits.AnonymousPerHost),
+			tokenHolder: newRoom(holders, holders),
 		},
 		clusters: map[identity.Cluster]int{},
 	}
@@ -99,7 +107,7 @@ func (g *gate) enter(c *gatedConn, s stage) (evicted *gatedConn) {
 // leave ends a connection's stage. The caller holds mu.
 func (g *gate) leave(c *gatedConn) {
 	switch c.stage {
-	case shaking, anonymous, vouched:
+	case shaking, anonymous, tokenHolder:
 		g.rooms[c.stage].remove(c)
 	case known, piped:
 		if g.clusters[c.cluster]--; g.clusters[c.cluster] == 0 {
@@ -122,15 +130,15 @@ func (g *gate) becomeAnonymous(c *gatedConn) (evicted *gatedConn, err error) {
 	return g.enter(c, anonymous), nil
 }
 
-// becomeVouched keeps the time that the connection has.
-func (g *gate) becomeVouched(c *gatedConn) (evicted *gatedConn) {
+// becomeTokenHolder keeps the time that the connection has.
+func (g *gate) becomeTokenHolder(c *gatedConn) (evicted *gatedConn) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if c.stage != anonymous {
 		return nil
 	}
 	g.rooms[anonymous].remove(c)
-	return g.enter(c, vouched)
+	return g.enter(c, tokenHolder)
 }
 
 func (g *gate) becomeKnown(c *gatedConn, cluster identity.Cluster) error {
@@ -186,8 +194,8 @@ func (c *gatedConn) Authenticated(state tls.ConnectionState) error {
 	return c.gate.becomeKnown(c, cluster)
 }
 
-// Vouched is told that the peer holds a join token.
-func (c *gatedConn) Vouched() { c.gate.evict(c.gate.becomeVouched(c)) }
+// HoldsToken is told that the peer holds a join token.
+func (c *gatedConn) HoldsToken() { c.gate.evict(c.gate.becomeTokenHolder(c)) }
 
 // Claimed is told that the connection carries a pipe.
 func (c *gatedConn) Claimed() {

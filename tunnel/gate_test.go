@@ -9,6 +9,8 @@ import (
 	"encoding/binary"
 	"io"
 	"net"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -212,7 +214,7 @@ type waitingRoom struct {
 
 func (w waitingRoom) Enroll(ctx context.Context, request *rpcv1.EnrollRequest) (*rpcv1.EnrollResponse, error) {
 	if request.GetToken() == "held" {
-		tunnel.Vouch(ctx)
+		tunnel.MarkTokenHolder(ctx)
 	}
 	w.entered <- struct{}{}
 	select {
@@ -259,12 +261,13 @@ func TestStrangersTakeNoPlaceOfWhoHoldsAToken(t *testing.T) {
 	}
 }
 
-// TestThoseWhoHoldATokenAreBounded as strangers are: one may give a token to others.
+// TestThoseWhoHoldATokenAreBounded as strangers are, by four times as many: one may give a
+// token to others.
 func TestThoseWhoHoldATokenAreBounded(t *testing.T) {
-	const places = 4
+	const places = 8
 	room := waitingRoom{entered: make(chan struct{}), leave: make(chan struct{})}
 	_, address := listen(t, func(c *tunnel.ServerConfig) {
-		c.Limits = tunnel.Limits{HandshakeTimeout: time.Minute, Anonymous: places, AnonymousPerHost: places}
+		c.Limits = tunnel.Limits{HandshakeTimeout: time.Minute, Anonymous: places / 4, AnonymousPerHost: places / 4}
 		c.Enroll = room
 	})
 	answered := make(chan error, places+1)
@@ -284,5 +287,53 @@ func TestThoseWhoHoldATokenAreBounded(t *testing.T) {
 		if err := <-answered; err != nil {
 			t.Errorf("one within the bound: %v", err)
 		}
+	}
+}
+
+// acceptedTogether is an enrolment that ends when so many callers wait at once.
+type acceptedTogether struct {
+	rpcv1.UnimplementedEnrollServiceServer
+	want    int32
+	waiting *atomic.Int32
+	all     chan struct{}
+}
+
+func (a acceptedTogether) Enroll(ctx context.Context, _ *rpcv1.EnrollRequest) (*rpcv1.EnrollResponse, error) {
+	tunnel.MarkTokenHolder(ctx)
+	if a.waiting.Add(1) == a.want {
+		close(a.all)
+	}
+	select {
+	case <-a.all:
+		return &rpcv1.EnrollResponse{}, nil
+	case <-ctx.Done():
+		a.waiting.Add(-1)
+		return nil, ctx.Err()
+	}
+}
+
+// TestAFleetBehindOneAddressWaitsTogether has callers that hold tokens wait until all of
+// them do. One may lose its connection before its call has arrived, and tries again.
+func TestAFleetBehindOneAddressWaitsTogether(t *testing.T) {
+	const places, callers = 8, 32
+	room := acceptedTogether{want: callers, waiting: &atomic.Int32{}, all: make(chan struct{})}
+	_, address := listen(t, func(c *tunnel.ServerConfig) {
+		c.Limits = tunnel.Limits{HandshakeTimeout: time.Minute, Anonymous: places, AnonymousPerHost: places}
+		c.Enroll = room
+	})
+	ctx := patience(t)
+	var calls sync.WaitGroup
+	defer calls.Wait()
+	for range callers {
+		client := rpcv1.NewEnrollServiceClient(dialPort(t, address, nil))
+		calls.Go(func() {
+			_, err := client.Enroll(ctx, &rpcv1.EnrollRequest{}, grpc.WaitForReady(true))
+			for err != nil && ctx.Err() == nil {
+				_, err = client.Enroll(ctx, &rpcv1.EnrollRequest{}, grpc.WaitForReady(true))
+			}
+			if err != nil {
+				t.Errorf("a caller was not answered: %v", err)
+			}
+		})
 	}
 }

@@ -44,8 +44,8 @@ type Limits struct {
 	// network (default 512).
 	HandshakesPerHost int
 	// Anonymous is the number of connections to the public port whose TLS is
-	// done without client certificate, at once (default 256). As many more may be
-	// those of peers that hold a join token.
+	// done without client certificate, at once (default 256). Four times as many more
+	// may be those of peers that hold a join token.
 	Anonymous int
 	// AnonymousPerHost is the number of them from one IPv4 address or IPv6 /64
 	// network (default 32).

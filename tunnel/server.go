@@ -228,9 +228,9 @@ func requireCertificate(ctx context.Context, method string) error {
 	return nil
 }
 
-// Vouch says of the caller of Enroll, whose context it is given, that it holds a join
-// token: strangers do not take the place of its connection.
-func Vouch(ctx context.Context) { konnectivity.Vouch(ctx) }
+// MarkTokenHolder says of the caller of Enroll, whose context it is given, that it holds a
+// join token: strangers do not take the place of its connection.
+func MarkTokenHolder(ctx context.Context) { konnectivity.MarkTokenHolder(ctx) }
 
 // Admit decides on a pipe before anything is made for it; it is what a pipe's
 // hub end is configured with.

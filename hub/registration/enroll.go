@@ -63,7 +63,7 @@ func (e *Enroller) enroll(ctx context.Context, request *rpcv1.EnrollRequest) (*r
 		return nil, err
 	}
 	if holds {
-		e.config.Vouch(ctx)
+		e.config.MarkTokenHolder(ctx)
 	}
 	app, cluster, err := e.examine(ctx, request, holds)
 	if err != nil {

@@ -115,7 +115,7 @@ func newHarness(t testing.TB, objects ...client.Object) *harness {
 	}
 	h.Registration, err = New(Config{
 		Client: h.client, Live: h.client, Events: h.events, Authority: h.authority, Works: h.works, Nodes: h.nodes,
-		Disconnect: h.disconnect, HubNamespace: hubNamespace, Registerer: prometheus.NewRegistry(),
+		Disconnect: h.disconnect, MarkTokenHolder: func(context.Context) {}, HubNamespace: hubNamespace, Registerer: prometheus.NewRegistry(),
 		Logger: logr.Discard(), Now: h.clock,
 	})
 	if err != nil {

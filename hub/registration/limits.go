@@ -65,8 +65,9 @@ type limiter struct {
 	limits  Limits
 	now     func() time.Time
 	holders *holders
-	// slots are the places for work of strangers, and of those who hold a token.
-	slots, held chan struct{}
+	// anonymousSlots are the places for work of strangers, tokenSlots of those who hold a
+	// token.
+	anonymousSlots, tokenSlots chan struct{}
 
 	mu        sync.Mutex // makes look-up and insertion one step
 	addresses *lru.Cache // address -> *rate.Limiter
@@ -74,12 +75,12 @@ type limiter struct {
 
 func newLimiter(limits Limits, now func() time.Time) *limiter {
 	return &limiter{
-		limits:    limits,
-		now:       now,
-		holders:   newHolders(limits, now),
-		slots:     make(chan struct{}, limits.Concurrent),
-		held:      make(chan struct{}, limits.Concurrent),
-		addresses: lru.New(limits.Addresses),
+		limits:         limits,
+		now:            now,
+		holders:        newHolders(limits, now),
+		anonymousSlots: make(chan struct{}, limits.Concurrent),
+		tokenSlots:     make(chan struct{}, limits.Concurrent),
+		addresses:      lru.New(limits.Addresses),
 	}
 }
 
@@ -111,19 +112,20 @@ func (l *limiter) of(address string) *rate.Limiter {
 func perMinute(n int) rate.Limit { return rate.Limit(float64(n) / 60) }
 
 // slot takes one of the places for work. For a stranger it fails at once, as a queue of
-// such would only be memory; of those who hold a token there are no more than tokens.
+// such would only be memory. A caller with a token waits: how many wait is bounded by the
+// attempts of the tokens.
 func (l *limiter) slot(ctx context.Context, holds bool) (release func(), err error) {
 	if holds {
 		select {
-		case l.held <- struct{}{}:
-			return func() { <-l.held }, nil
+		case l.tokenSlots <- struct{}{}:
+			return func() { <-l.tokenSlots }, nil
 		case <-ctx.Done():
 			return nil, errBusy
 		}
 	}
 	select {
-	case l.slots <- struct{}{}:
-		return func() { <-l.slots }, nil
+	case l.anonymousSlots <- struct{}{}:
+		return func() { <-l.anonymousSlots }, nil
 	default:
 		return nil, errBusy
 	}

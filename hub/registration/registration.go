@@ -56,9 +56,8 @@ type Config struct {
 	// Disconnect cuts the live sessions of a cluster at once. It must not block.
 	Disconnect func(cluster string, reason error)
 
-	// Vouch is told of each call of Enroll whose caller holds a join token; nil is told
-	// of none.
-	Vouch func(ctx context.Context)
+	// MarkTokenHolder is told of each call of Enroll whose caller holds a join token.
+	MarkTokenHolder func(ctx context.Context)
 
 	// HubNamespace is no cluster's to have.
 	HubNamespace string
@@ -90,9 +89,6 @@ func (c *Config) Default() {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	if c.Vouch == nil {
-		c.Vouch = func(context.Context) {}
-	}
 	c.Limits.Default()
 }
 
@@ -101,7 +97,8 @@ func (c *Config) Validate() error {
 	for name, missing := range map[string]bool{
 		"client": c.Client == nil, "live reader": c.Live == nil, "event recorder": c.Events == nil,
 		"authority": c.Authority == nil, "works": c.Works == nil, "nodes": c.Nodes == nil,
-		"disconnect": c.Disconnect == nil, "registerer": c.Registerer == nil, "hub namespace": c.HubNamespace == "",
+		"disconnect": c.Disconnect == nil, "marker of token holders": c.MarkTokenHolder == nil,
+		"registerer": c.Registerer == nil, "hub namespace": c.HubNamespace == "",
 	} {
 		if missing {
 			return fmt.Errorf("registration: no %s", name)

@@ -19,9 +19,9 @@ import (
 
 var errNoToken = errors.New("cluster has no join token")
 
-// tokens keeps the records of join tokens in Secrets of the hub's namespace. Each
-// look is a GET: enrolments are rare, a cache of Secrets is
-// large, and a stale one would accept a token twice.
+// tokens keeps the records of join tokens in Secrets of the hub's namespace. Each look is
+// a GET: a stale copy would accept a token twice. holders has a copy, and grants nothing
+// by it.
 type tokens struct {
 	live      client.Reader
 	writer    client.Writer

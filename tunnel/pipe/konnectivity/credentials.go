@@ -29,8 +29,8 @@ type Watched interface {
 	// Authenticated is called when TLS is done and the peer has proved what its
 	// certificate says, if it showed one. An error closes the connection.
 	Authenticated(state tls.ConnectionState) error
-	// Vouched is called when somebody vouches for a peer that showed no certificate.
-	Vouched()
+	// HoldsToken is called when a peer that showed no certificate has shown a join token.
+	HoldsToken()
 	// Claimed is called when the connection carries a pipe.
 	Claimed()
 }
@@ -99,12 +99,12 @@ func VerifiedLeaf(ctx context.Context) (*x509.Certificate, bool) {
 	return info.State.VerifiedChains[0][0], true
 }
 
-// Vouch tells the connection that a gRPC method was called on that somebody vouches for
-// its peer, who showed no certificate.
-func Vouch(ctx context.Context) {
+// MarkTokenHolder tells the connection that a gRPC method was called on that its peer,
+// which showed no certificate, holds a join token.
+func MarkTokenHolder(ctx context.Context) {
 	if info, ok := authInfo(ctx); ok {
 		if w, ok := info.connection.raw.(Watched); ok {
-			w.Vouched()
+			w.HoldsToken()
 		}
 	}
 }
