@@ -12,6 +12,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	informersappsv1 "k8s.io/client-go/informers/apps/v1"
 	"k8s.io/client-go/kubernetes"
@@ -21,7 +22,7 @@ import (
 	"github.com/spokelet/spokelet/provider"
 )
 
-// DaemonSets are the DaemonSets of the hub that tolerate every taint and name no virtual node:
+// DaemonSets are the DaemonSets of the hub that tolerate every taint and target no nodes:
 // those that were there before the policy. It is a provider.DaemonSets.
 type DaemonSets struct {
 	informer cache.SharedIndexInformer
@@ -30,9 +31,9 @@ type DaemonSets struct {
 	mu sync.Mutex // guards what follows
 	// read: those that were there at Start are known. refused is why no label is given
 	// whatever there is.
-	read    bool
-	refused string
-	unaware map[cache.ObjectName]nodeaffinity.RequiredNodeAffinity
+	read       bool
+	refused    string
+	untargeted map[cache.ObjectName]nodeaffinity.RequiredNodeAffinity
 }
 
 var _ provider.DaemonSets = (*DaemonSets)(nil)
@@ -43,7 +44,7 @@ var _ provider.DaemonSets = (*DaemonSets)(nil)
 func NewDaemonSets(client kubernetes.Interface, policy error, changed func()) (*DaemonSets, error) {
 	s := &DaemonSets{
 		informer: informersappsv1.NewDaemonSetInformer(client, metav1.NamespaceAll, 0, nil),
-		changed:  changed, unaware: map[cache.ObjectName]nodeaffinity.RequiredNodeAffinity{},
+		changed:  changed, untargeted: map[cache.ObjectName]nodeaffinity.RequiredNodeAffinity{},
 	}
 	if err := s.informer.SetTransform(trim); err != nil {
 		return nil, fmt.Errorf("daemonset cache cannot be trimmed: %w", err)
@@ -64,16 +65,28 @@ func trim(obj any) (any, error) {
 	return &appsv1.DaemonSet{
 		ObjectMeta: metav1.ObjectMeta{Namespace: d.Namespace, Name: d.Name, UID: d.UID, ResourceVersion: d.ResourceVersion},
 		Spec: appsv1.DaemonSetSpec{Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{
-			NodeName: spec.NodeName, NodeSelector: spec.NodeSelector, Affinity: spec.Affinity, Tolerations: spec.Tolerations,
+			NodeName: spec.NodeName, NodeSelector: spec.NodeSelector, Affinity: nodeAffinityOf(spec.Affinity), Tolerations: spec.Tolerations,
 		}}},
 	}, nil
 }
 
-// Start follows the DaemonSets until ctx ends.
+func nodeAffinityOf(affinity *corev1.Affinity) *corev1.Affinity {
+	if affinity == nil || affinity.NodeAffinity == nil {
+		return nil
+	}
+	return &corev1.Affinity{NodeAffinity: affinity.NodeAffinity}
+}
+
+// Start follows the DaemonSets until ctx ends. Without the policy it does nothing: the
+// objection is the same whatever there is.
 func (s *DaemonSets) Start(ctx context.Context) error {
+	if s.refused != "" {
+		<-ctx.Done()
+		return nil
+	}
 	registration, err := s.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { s.observe(obj, false) },
-		UpdateFunc: func(_, obj any) { s.observe(obj, false) },
+		UpdateFunc: s.update,
 		DeleteFunc: func(obj any) { s.observe(obj, true) },
 	})
 	if err != nil {
@@ -93,6 +106,17 @@ func (s *DaemonSets) Start(ctx context.Context) error {
 	return nil
 }
 
+// update ignores a change of what trim leaves out: each status of a DaemonSet would have
+// the labels of all nodes considered again.
+func (s *DaemonSets) update(before, now any) {
+	old, wasOne := before.(*appsv1.DaemonSet)
+	d, isOne := now.(*appsv1.DaemonSet)
+	if wasOne && isOne && equality.Semantic.DeepEqual(old.Spec, d.Spec) {
+		return
+	}
+	s.observe(now, false)
+}
+
 // observe takes a DaemonSet as it is now, or that it is gone.
 func (s *DaemonSets) observe(obj any, gone bool) {
 	if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
@@ -104,13 +128,13 @@ func (s *DaemonSets) observe(obj any, gone bool) {
 	}
 	name := cache.MetaObjectToName(d)
 	s.mu.Lock()
-	_, before := s.unaware[name]
-	now := !gone && unaware(d)
+	_, before := s.untargeted[name]
+	now := !gone && toleratesAllUntargeted(d)
 	if now {
 		spec := &d.Spec.Template.Spec
-		s.unaware[name] = nodeaffinity.NewRequiredNodeAffinity(spec.NodeSelector, spec.Affinity)
+		s.untargeted[name] = nodeaffinity.NewRequiredNodeAffinity(spec.NodeSelector, spec.Affinity)
 	} else {
-		delete(s.unaware, name)
+		delete(s.untargeted, name)
 	}
 	tell := s.read && (before || now)
 	s.mu.Unlock()
@@ -135,21 +159,21 @@ func (s *DaemonSets) Objection(have, more map[string]string) (text string, known
 	}
 	before := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: have}}
 	after := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: more}}
-	var misled []string
-	for name, affinity := range s.unaware {
+	var newlyMatching []string
+	for name, affinity := range s.untargeted {
 		// An affinity that cannot be read fits no node, as for the DaemonSets' controller.
 		fitted, _ := affinity.Match(before)
 		fits, _ := affinity.Match(after)
 		if fits && !fitted {
-			misled = append(misled, name.String())
+			newlyMatching = append(newlyMatching, name.String())
 		}
 	}
-	if len(misled) == 0 {
+	if len(newlyMatching) == 0 {
 		return "", true
 	}
-	slices.Sort(misled)
-	named := strings.Join(misled[:min(len(misled), namedMax)], ", ")
-	if rest := len(misled) - namedMax; rest > 0 {
+	slices.Sort(newlyMatching)
+	named := strings.Join(newlyMatching[:min(len(newlyMatching), namedMax)], ", ")
+	if rest := len(newlyMatching) - namedMax; rest > 0 {
 		named += fmt.Sprintf(" and %d more", rest)
 	}
 	return "these DaemonSets of the hub would wait for a pod on the node until their pods are restarted (kubectl rollout restart): " + named, true

@@ -9,8 +9,10 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 
@@ -114,10 +116,19 @@ func TestADaemonSetIsInTheWayAsLongAsItIsThereAndAsItWas(t *testing.T) {
 		d := set(t, onLinux)
 		_, err := sets.Create(t.Context(), d, metav1.CreateOptions{})
 		check("when it has come", true, 2, err)
+		d.Labels = map[string]string{"a": "b"}
+		_, err = sets.Update(t.Context(), d, metav1.UpdateOptions{})
+		check("when its labels change", true, 2, err)
+		d.Status.NumberReady = 1
+		_, err = sets.UpdateStatus(t.Context(), d, metav1.UpdateOptions{})
+		check("when its status changes", true, 2, err)
+		d.Spec.Template.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{}}
+		_, err = sets.Update(t.Context(), d, metav1.UpdateOptions{})
+		check("when it avoids pods", true, 2, err)
 		d.Spec.Template.Spec = set(t, "{}").Spec.Template.Spec
 		_, err = sets.Update(t.Context(), d, metav1.UpdateOptions{})
 		check("when it tolerates nothing any more", false, 3, err)
-		d.Labels = map[string]string{"a": "b"}
+		d.Labels = map[string]string{"a": "c"}
 		_, err = sets.Update(t.Context(), d, metav1.UpdateOptions{})
 		check("when that changes of which nobody cares", false, 3, err)
 		d.Spec.Template.Spec = set(t, onLinux).Spec.Template.Spec
@@ -144,10 +155,21 @@ func TestAnObjectionNamesTheFirst(t *testing.T) {
 	})
 }
 
-func TestWithoutThePolicyThereIsAlwaysAnObjection(t *testing.T) {
-	s, err := NewDaemonSets(fake.NewClientset(), mutation.ErrNotServed, func() {})
+func TestWithoutThePolicyThereIsAlwaysAnObjectionAndNothingIsRead(t *testing.T) {
+	client := fake.NewClientset()
+	s, err := NewDaemonSets(client, mutation.ErrNotServed, func() { t.Error("something has changed") })
 	if err != nil {
 		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		if err := s.Start(ctx); err != nil || ctx.Err() == nil {
+			t.Errorf("Start returned %v, context %v", err, ctx.Err())
+		}
+	})
+	if asked := client.Actions(); len(asked) > 0 {
+		t.Errorf("the API server was asked: %v", asked)
 	}
 	if text, known := s.Objection(bare, linux); !strings.Contains(text, "serves no mutating admission policies") || !known {
 		t.Errorf("%q, known %t: a DaemonSet may come at any time", text, known)

@@ -41,15 +41,15 @@ func Install(ctx context.Context, c client.Client) error {
 	return mutation.Apply(ctx, c, objects)
 }
 
-// ours is how the labels begin that virtual nodes alone have.
-const ours = "spokelet.io/"
+// labelPrefix is the prefix of the labels that virtual nodes alone have.
+const labelPrefix = "spokelet.io/"
 
-// unaware reports whether a DaemonSet tolerates every taint and names no node: it is the
-// conditions of the policy but for the first.
-func unaware(d *appsv1.DaemonSet) bool {
+// toleratesAllUntargeted reports whether a DaemonSet tolerates every taint and targets no
+// nodes: it is the conditions of the policy but for the first.
+func toleratesAllUntargeted(d *appsv1.DaemonSet) bool {
 	spec := &d.Spec.Template.Spec
-	return spec.NodeName == "" && toleratesAll(spec.Tolerations) && !selects(spec.NodeSelector) &&
-		!slices.ContainsFunc(terms(spec.Affinity), names)
+	return spec.NodeName == "" && toleratesAll(spec.Tolerations) && !selectorTargetsNodes(spec.NodeSelector) &&
+		!slices.ContainsFunc(terms(spec.Affinity), termTargetsNodes)
 }
 
 func toleratesAll(tolerations []corev1.Toleration) bool {
@@ -60,9 +60,9 @@ func toleratesAll(tolerations []corev1.Toleration) bool {
 	return slices.ContainsFunc(tolerations, every) && !slices.ContainsFunc(tolerations, virtual)
 }
 
-func selects(labels map[string]string) bool {
+func selectorTargetsNodes(labels map[string]string) bool {
 	for key, value := range labels {
-		if strings.HasPrefix(key, ours) || key == corev1.LabelHostname || key == provider.LabelType && value == provider.TypeVirtualKubelet {
+		if strings.HasPrefix(key, labelPrefix) || key == corev1.LabelHostname || key == provider.LabelType && value == provider.TypeVirtualKubelet {
 			return true
 		}
 	}
@@ -76,9 +76,9 @@ func terms(affinity *corev1.Affinity) []corev1.NodeSelectorTerm {
 	return affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
 }
 
-func names(term corev1.NodeSelectorTerm) bool {
+func termTargetsNodes(term corev1.NodeSelectorTerm) bool {
 	return len(term.MatchFields) > 0 || slices.ContainsFunc(term.MatchExpressions, func(e corev1.NodeSelectorRequirement) bool {
-		return strings.HasPrefix(e.Key, ours) || e.Key == corev1.LabelHostname && e.Operator == corev1.NodeSelectorOpIn ||
+		return strings.HasPrefix(e.Key, labelPrefix) || e.Key == corev1.LabelHostname && e.Operator == corev1.NodeSelectorOpIn ||
 			e.Key == provider.LabelType && slices.Contains(e.Values, provider.TypeVirtualKubelet)
 	})
 }

@@ -76,7 +76,7 @@ func (h *liveHub) install() {
 	h.must(Install(h.t.Context(), h.client))
 	livetest.Eventually(h.t, "the policy is in force", func() bool {
 		made, err := h.kube.AppsV1().DaemonSets(h.namespace).Create(h.t.Context(), h.daemonSet("probe", everything), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		return err == nil && !unaware(made)
+		return err == nil && !toleratesAllUntargeted(made)
 	})
 }
 
@@ -199,7 +199,7 @@ func TestARealControllerCountsAVirtualNodeForADaemonSetThatWasThereUntilItIsRest
 	h.must(h.uninstall(t.Context()))
 	livetest.Eventually(t, "the policy is not in force", func() bool {
 		made, err := h.kube.AppsV1().DaemonSets(h.namespace).Create(t.Context(), h.daemonSet("probe", everything), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		return err == nil && unaware(made)
+		return err == nil && toleratesAllUntargeted(made)
 	})
 	h.create("on-linux", onLinux)
 	h.done("on-linux", "before the node is labelled")

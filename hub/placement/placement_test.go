@@ -106,10 +106,10 @@ func TestThePolicyKeepsDaemonSetsThatTolerateEverythingOffVirtualNodes(t *testin
 			if diff := cmp.Diff(made.Spec, admit(t, policy, made, nil).Spec); diff != "" {
 				t.Errorf("a second time (-want +got):\n%s", diff)
 			}
-			if got := unaware(before); got != (tc.affinity != "") {
+			if got := toleratesAllUntargeted(before); got != (tc.affinity != "") {
 				t.Errorf("%s: counted among those that the policy did not see: %t", tc.reason, got)
 			}
-			if unaware(made) {
+			if toleratesAllUntargeted(made) {
 				t.Error("what the policy made is counted among those that it did not see")
 			}
 		})
@@ -166,7 +166,7 @@ func TestADaemonSetThatIsThereIsLeftAloneUntilItsTemplateChanges(t *testing.T) {
 	}
 	restarted := before.DeepCopy()
 	restarted.Spec.Template.Annotations = map[string]string{"kubectl.kubernetes.io/restartedAt": "now"}
-	if got := admit(t, policy, restarted, before); unaware(got) {
+	if got := admit(t, policy, restarted, before); toleratesAllUntargeted(got) {
 		t.Error("kubectl rollout restart does not take the DaemonSet off virtual nodes")
 	}
 }
