@@ -20,6 +20,9 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// A read of a terminal does not end with ctx. Once a signal was seen, the next one ends
+	// the process.
+	context.AfterFunc(ctx, stop)
 	streams := genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}
 	code := plugin.Run(ctx, plugin.New(streams), os.Args[1:])
 	stop()

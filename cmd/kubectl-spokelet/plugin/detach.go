@@ -28,7 +28,8 @@ var workKinds = []schema.GroupVersionKind{
 
 // detachOptions are the flags of detach.
 type detachOptions struct {
-	names   []string
+	selection
+
 	force   bool
 	wait    bool
 	timeout time.Duration
@@ -42,22 +43,22 @@ func (s *session) detach() *cobra.Command {
 		Short: "Take clusters off the hub",
 		Long: `Take clusters off the hub.
 
-A cluster's works are deleted first, and with them what they applied in the cluster; then
-the pods that run on its node, which is cordoned; then its record, and with that its
-node, its certificate's worth and the namespace that the hub made for it. A cluster
-that is not connected cannot clean up: --force takes it off all the same, and names
-the works and pods that were left there.
+A cluster's works are deleted first, and with them what they applied in the cluster;
+then the pods that run on its node, which is cordoned; then its record, and with
+that its node, its certificate's worth and the namespace that the hub made for it.
+A cluster that is not connected cannot clean up: --force takes it off all the same,
+and names the works and pods that were left there.
 
 Of many clusters one that fails does not stop the others: why it did is printed, and
 the exit code is 1.`,
-		Args:              usage(cobra.ArbitraryArgs),
+		Args:              cobra.ArbitraryArgs,
 		ValidArgsFunction: s.completeClusters,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			names, err := s.namesOf(args, file)
+			selected, err := s.selectClusters(args, file)
 			if err != nil {
 				return err
 			}
-			o.names = names
+			o.selection = selected
 			return s.runDetach(cmd.Context(), o)
 		},
 	}
@@ -76,7 +77,7 @@ func (s *session) runDetach(ctx context.Context, o detachOptions) error {
 	if err != nil {
 		return err
 	}
-	return s.each(ctx, "detached", o.names, func(ctx context.Context, s *session, name string) error {
+	return s.each(ctx, "detached", o.selection, func(ctx context.Context, s *session, name string) error {
 		ctx, cancel := context.WithTimeout(ctx, o.timeout)
 		defer cancel()
 		return s.detachOne(ctx, hub, name, o)

@@ -37,7 +37,7 @@ func (s *session) getClusters() *cobra.Command {
 
 CONNECTED and SINCE are those of the live session where the hub serves its live
 API, and else those of the record's condition.`,
-		Args:              usage(cobra.ArbitraryArgs),
+		Args:              cobra.ArbitraryArgs,
 		ValidArgsFunction: s.completeClusters,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return s.runGetClusters(cmd.Context(), args, output, noHeaders)

@@ -34,8 +34,8 @@ const (
 
 // joinOptions are the flags of join.
 type joinOptions struct {
-	names        []string
-	many         bool // several may be named, whether they are or not
+	selection
+
 	accept       bool
 	acceptGiven  bool
 	expires      time.Duration
@@ -58,9 +58,12 @@ The record of the cluster is made, and a join token, which is shown only now. Wh
 is printed is to be run against the cluster that joins. A cluster that is known
 already gets a new token; the one before is worthless then.
 
-Of many clusters the lines are printed in the order of the names, with -o json an
-object a line (so it is with -f, however many there are). All names are looked at before anything is made. A cluster that fails
-does not stop the others: why it did is printed, and the exit code is 1.
+Of many clusters the lines are printed in the order of the names. Each line is for
+another cluster and names no kube context: run it with that of its cluster, never
+with the hub's. With -o json it is an object a line, also for a file of one name.
+All names are looked at before anything is made. A cluster that fails does not stop
+the others, unless what is printed cannot be written: why it failed is printed, and
+the exit code is 1.
 
 The hash of the token is kept in a Secret of the hub's namespace (--hub-namespace):
 whoever may write there decides which clusters join.`,
@@ -71,16 +74,16 @@ whoever may write there decides which clusters join.`,
   kubectl spokelet join store1 --accept=false --expires 24h
 
   # many, by the shell's braces or from a file with a name a line
-  kubectl spokelet join store-{1..1000} --expires 24h > install.sh
+  kubectl spokelet join store-{1..1000} --expires 24h -o json > stores.json
   kubectl spokelet join -f stores.txt -o json > stores.json`,
-		Args:              usage(cobra.ArbitraryArgs),
+		Args:              cobra.ArbitraryArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			names, err := s.namesOf(args, file)
+			selected, err := s.selectClusters(args, file)
 			if err != nil {
 				return err
 			}
-			o.names, o.many, o.acceptGiven = names, len(names) > 1 || file != "", cmd.Flags().Changed("accept")
+			o.selection, o.acceptGiven = selected, cmd.Flags().Changed("accept")
 			return s.runJoin(cmd.Context(), o)
 		},
 	}
@@ -131,7 +134,7 @@ func (s *session) runJoin(ctx context.Context, o joinOptions) error {
 	if err != nil {
 		return err
 	}
-	return s.each(ctx, "joined", o.names, func(ctx context.Context, s *session, name string) error {
+	return s.each(ctx, "joined", o.selection, func(ctx context.Context, s *session, name string) error {
 		return s.joinOne(ctx, hub, page, name, o)
 	})
 }

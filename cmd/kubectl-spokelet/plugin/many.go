@@ -19,31 +19,43 @@ import (
 // is no faster, and others wait longer for it.
 const inFlight = 32
 
-// errSome says that of several clusters some failed. Why is printed for each.
-var errSome = errors.New("not all is done")
+var (
+	// errPartial says that of several clusters some failed. Why is printed for each.
+	errPartial = errors.New("some clusters failed")
+	// errNotPrinted says that a cluster's work is done, and its output lost.
+	errNotPrinted = errors.New("done, but its output could not be written")
+)
 
-// namesOf returns the clusters that a command is for: those of its arguments, then those
-// of a file, a line each; "-" is stdin. None is there twice.
-func (s *session) namesOf(args []string, file string) ([]string, error) {
+// selection is the clusters that a command is for.
+type selection struct {
+	names []string
+	// many: a file was given, or several names. Output and exit code are then those of
+	// several clusters, however many lines the file has.
+	many bool
+}
+
+// selectClusters returns the clusters of a command's arguments, then those of a file, a
+// line each; "-" is stdin. None is there twice.
+func (s *session) selectClusters(args []string, file string) (selection, error) {
 	names := args
 	if file != "" {
 		listed, err := s.readNames(file)
 		if err != nil {
-			return nil, fmt.Errorf("names of clusters: %w", err)
+			return selection{}, fmt.Errorf("names of clusters: %w", err)
 		}
 		names = append(slices.Clip(names), listed...)
 	}
 	if len(names) == 0 {
-		return nil, fmt.Errorf("%w: no cluster is named", errUsage)
+		return selection{}, fmt.Errorf("%w: no cluster is named", errUsage)
 	}
 	seen := make(map[string]bool, len(names))
 	for _, name := range names {
 		if seen[name] {
-			return nil, fmt.Errorf("%w: cluster %q is named twice", errUsage, name)
+			return selection{}, fmt.Errorf("%w: cluster %q is named twice", errUsage, name)
 		}
 		seen[name] = true
 	}
-	return names, nil
+	return selection{names: names, many: len(names) > 1 || file != ""}, nil
 }
 
 // readNames leaves out empty lines and those that begin with "#".
@@ -69,38 +81,54 @@ func (s *session) readNames(file string) (names []string, err error) {
 // outcome is what became of one cluster, and what was printed of it.
 type outcome struct {
 	index    int
+	begun    bool // work was called: something may have been changed
 	out, err bytes.Buffer
 	failure  error
 }
 
 // each has work done for clusters, many at once. What is printed comes in the order in
-// which they are named. One that fails does not stop the others. done is what has been
-// done to those that did not, for the line that shows how far it is.
-func (s *session) each(ctx context.Context, done string, names []string, work func(context.Context, *session, string) error) error {
-	if len(names) == 1 {
-		return work(ctx, s, names[0])
+// which they are named. One that fails does not stop the others, unless its output cannot
+// be written: the output of the others, tokens for instance, would be lost as well. done
+// is what has been done to those that did not fail, for the line that shows how far it is.
+func (s *session) each(ctx context.Context, done string, of selection, work func(context.Context, *session, string) error) error {
+	if !of.many {
+		return work(ctx, s, of.names[0])
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	finished := make(chan *outcome)
-	go s.start(ctx, names, work, finished)
-	outcomes, next, failed := make([]*outcome, len(names)), 0, 0
-	var broken error
-	for n := range names {
+	go s.start(ctx, of.names, work, finished)
+	outcomes, next, failed := make([]*outcome, len(of.names)), 0, 0
+	out := bufio.NewWriter(s.Out) // fails for good once a write has failed
+	for n := range of.names {
 		o := <-finished
 		outcomes[o.index] = o
 		if o.failure != nil {
 			failed++
 		}
-		for ; next < len(names) && outcomes[next] != nil; next++ {
-			broken = errors.Join(broken, s.show(names[next], outcomes[next]))
+		for ; next < len(of.names) && outcomes[next] != nil; next++ {
+			if !s.show(out, of.names[next], outcomes[next]) {
+				cancel()
+				failed++
+			}
 			outcomes[next] = nil // what a fleet prints is long
 		}
-		s.showProgress(done, n+1-failed, len(names), failed)
+		s.showProgress(done, n+1-failed, len(of.names), failed)
 	}
 	s.clearProgress()
-	if failed > 0 {
-		return errors.Join(broken, fmt.Errorf("%w: %d of %d clusters failed", errSome, failed, len(names)))
+	return partial(failed, len(of.names), out.Flush())
+}
+
+// partial is the error of clusters of which some failed. broken is why output could not be
+// written, if it could not.
+func partial(failed, of int, broken error) error {
+	switch {
+	case broken != nil:
+		return fmt.Errorf("%w: %d of %d: %w", errPartial, failed, of, broken)
+	case failed > 0:
+		return fmt.Errorf("%w: %d of %d", errPartial, failed, of)
 	}
-	return broken
+	return nil
 }
 
 // start hands each outcome to finished.
@@ -114,6 +142,7 @@ func (s *session) start(ctx context.Context, names []string, work func(context.C
 			own := *s
 			own.Out, own.ErrOut = &o.out, &o.err
 			if o.failure == nil {
+				o.begun = true
 				o.failure = work(ctx, &own, name)
 			}
 			finished <- o
@@ -121,16 +150,21 @@ func (s *session) start(ctx context.Context, names []string, work func(context.C
 	}
 }
 
-// show prints what one cluster had printed, and why it failed. That somebody ended the
-// command is no news of each.
-func (s *session) show(name string, o *outcome) error {
+// show prints what one cluster had printed, and why it failed. That the command ended
+// before a cluster had begun is no news of that cluster; one that had begun may be half
+// changed. It returns false when the work was done and its output could not be written.
+func (s *session) show(out *bufio.Writer, name string, o *outcome) bool {
 	s.clearProgress()
-	_, err := o.out.WriteTo(s.Out)
+	_, _ = o.out.WriteTo(out)
+	lost := out.Flush() != nil && o.failure == nil
+	if lost {
+		o.failure = errNotPrinted
+	}
 	_, _ = o.err.WriteTo(s.ErrOut)
-	if o.failure != nil && !errors.Is(o.failure, context.Canceled) {
+	if o.failure != nil && (o.begun || !errors.Is(o.failure, context.Canceled)) {
 		printError(s.ErrOut, fmt.Errorf("cluster %q: %w", name, o.failure))
 	}
-	return err
+	return !lost
 }
 
 // clearLine brings the cursor of a terminal to the begin of its line, and clears that.

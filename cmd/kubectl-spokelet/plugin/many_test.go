@@ -4,17 +4,23 @@
 package plugin
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
 	clusterv1 "open-cluster-management.io/api/cluster/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -209,5 +215,105 @@ func TestWhoEndsACommandIsToldWhatWasDone(t *testing.T) {
 	}
 	if got := strings.Count(c.err.String(), "\n"); got != 1 {
 		t.Errorf("stderr has %d lines, want one: %s", got, c.err.String())
+	}
+}
+
+func TestAClusterThatHadBegunIsNamedWhenTheCommandEnds(t *testing.T) {
+	names, _ := stores(100)
+	var out, stderr bytes.Buffer
+	s := &session{IOStreams: genericiooptions.IOStreams{Out: &out, ErrOut: &stderr}}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	err := s.each(ctx, "joined", selection{names: names, many: true}, func(ctx context.Context, _ *session, name string) error {
+		if name != "store-0" {
+			<-ctx.Done()
+			return nil // it was done all the same
+		}
+		cancel()
+		return fmt.Errorf("join token: %w", ctx.Err())
+	})
+	if !errors.Is(err, errPartial) {
+		t.Errorf("error %v", err)
+	}
+	const want = `error: cluster "store-0": join token: context canceled` + "\n"
+	if diff := cmp.Diff(want, stderr.String()); diff != "" {
+		t.Errorf("stderr (-want +got):\n%s", diff)
+	}
+}
+
+// fullDisk takes one write.
+type fullDisk struct{ writes int }
+
+func (f *fullDisk) Write(p []byte) (int, error) {
+	if f.writes++; f.writes > 1 {
+		return 0, syscall.ENOSPC
+	}
+	return len(p), nil
+}
+
+func TestNoClusterBeginsWhenOutputCannotBeWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		names, _ := stores(100)
+		var begun atomic.Int32
+		var stderr bytes.Buffer
+		s := &session{IOStreams: genericiooptions.IOStreams{Out: &fullDisk{}, ErrOut: &stderr}}
+		err := s.each(t.Context(), "joined", selection{names: names, many: true}, func(ctx context.Context, s *session, name string) error {
+			begun.Add(1)
+			_, _ = io.WriteString(s.Out, name+"\n")
+			if name == "store-0" || name == "store-1" {
+				return nil
+			}
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(time.Minute):
+				return nil
+			}
+		})
+		if !errors.Is(err, errPartial) || !errors.Is(err, syscall.ENOSPC) {
+			t.Errorf("error %v", err)
+		}
+		// Two have made place for others until the second could not be written.
+		if got := begun.Load(); got > inFlight+2 {
+			t.Errorf("%d clusters were begun", got)
+		}
+		said := fmt.Sprintf("%s%v", stderr.String(), err)
+		if strings.Count(said, syscall.ENOSPC.Error()) != 1 || !strings.Contains(said, `cluster "store-1": done, but`) {
+			t.Errorf("said:\n%s", said)
+		}
+	})
+}
+
+func TestAFileOfOneNameFailsAsOneOfMany(t *testing.T) {
+	c := newCLI(t)
+	c.in.WriteString("nowhere\n")
+	if code := c.run("detach", "-f", "-"); code != exitFailed || !strings.Contains(c.err.String(), "some clusters failed: 1 of 1") {
+		t.Errorf("exit code %d, want %d: %s", code, exitFailed, c.err.String())
+	}
+}
+
+func TestANameThatIsTypedIsNotCompletedAgain(t *testing.T) {
+	c := newCLI(t, cluster("store-0"), cluster("store-1"))
+	c.run("__complete", "detach", "store-0", "")
+	if got := strings.Fields(c.out.String()); got[0] != "store-1" || strings.Contains(c.out.String(), "store-0") {
+		t.Errorf("completions %q", got)
+	}
+}
+
+func TestHelpIsWrappedAndItsExamplesKeepLinesOfHelmOutOfFiles(t *testing.T) {
+	const width = len("\n") + 84
+	for _, cmd := range (&session{}).root().Commands() {
+		for line := range strings.Lines(cmd.Long) {
+			if len(line) > width {
+				t.Errorf("%s: a line of %d characters: %s", cmd.Name(), len(line), line)
+			}
+		}
+		// Such a file reads as a script, whose lines would all join the cluster of the
+		// present kube context, the hub for instance.
+		for line := range strings.Lines(cmd.Example) {
+			if strings.Contains(line, ">") && !strings.Contains(line, "-o json") {
+				t.Errorf("%s: the example %q", cmd.Name(), line)
+			}
+		}
 	}
 }

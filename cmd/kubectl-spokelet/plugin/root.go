@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -151,8 +152,9 @@ func exitCode(err error) int {
 	}
 }
 
-// completeClusters completes the names of the hub's clusters.
-func (s *session) completeClusters(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+// completeClusters completes the names of the hub's clusters, without those that are typed
+// already: commands refuse a name that is there twice.
+func (s *session) completeClusters(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	hub, err := s.connect()
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
@@ -163,7 +165,9 @@ func (s *session) completeClusters(cmd *cobra.Command, _ []string, _ string) ([]
 	}
 	var names []cobra.Completion
 	for _, cluster := range clusters {
-		names = append(names, cluster.Name)
+		if !slices.Contains(args, cluster.Name) {
+			names = append(names, cluster.Name)
+		}
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
