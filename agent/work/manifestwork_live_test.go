@@ -397,6 +397,23 @@ func TestAHubOfAnotherHashTakesOverAndTheOldAnchorGoes(t *testing.T) {
 	}
 }
 
+func TestAnOrphanedObjectOutlivesTheOldAnchorOfAHubThatMoved(t *testing.T) {
+	c, h := newCluster(t), newHub(t)
+	c.startForOCM(h, func(cfg *Config) { cfg.AgentID, cfg.EvictionGrace = "agent-"+c.namespace, 2*time.Second })
+	work := c.name("w")
+	orphan := workv1.ManifestWorkSpec{DeleteOption: &workv1.DeleteOption{PropagationPolicy: workv1.DeletePropagationPolicyTypeOrphan}}
+	h.ask(work, 1, wire.Work{Spec: orphan}, c.configMap("cm", "k", "v"))
+	h.says(c, work, 1, "Available", metav1.ConditionTrue)
+	uid := c.get("cm").UID
+	h.ask(work, 2, wire.Work{HubHash: hubHashTwo, Spec: orphan}, c.configMap("cm", "k", "v"))
+	h.says(c, work, 2, "Available", metav1.ConditionTrue)
+	c.eventually("the old anchor is evicted", func() bool { return c.applied(hubHashOne+"-"+work) == nil })
+	c.ownedBy("cm")
+	if c.get("cm").UID != uid {
+		t.Error("the object was deleted with the anchor, and made anew")
+	}
+}
+
 func TestTheLastOneWinsAlsoAfterARestart(t *testing.T) {
 	for range 3 { // either order of applying anew would hide a defect now and then
 		c, h := newCluster(t), newHub(t)

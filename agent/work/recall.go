@@ -97,10 +97,13 @@ func (e *Engine) standsFor(p Policy, key wire.WorkKey, name string) wire.WorkKey
 	return key
 }
 
-// strange is the key of what an anchor stands for that is nobody's: no cluster has
+// strangeNamespace is that of the works of anchors that are nobody's: no cluster has
 // a name like that.
+const strangeNamespace = "~"
+
+// strange is the key of what an anchor stands for that is nobody's.
 func strange(anchor string) wire.WorkKey {
-	return wire.WorkKey{Dialect: wire.DialectManifestWork, Namespace: "~", Name: anchor}
+	return wire.WorkKey{Dialect: wire.DialectManifestWork, Namespace: strangeNamespace, Name: anchor}
 }
 
 // rebind connects an anchor to its work, and the work to its objects: they are
@@ -129,6 +132,9 @@ func (e *Engine) hold(w *work, a *anchor) {
 	}
 	for _, t := range a.tracked {
 		e.table.claim(t.target, w.key.String(), a.uid)
+		if w.key.Namespace == strangeNamespace {
+			e.table.waive(t.target, w.key.String(), a.uid) // the list does not say what was orphaned
+		}
 		if t.uid != "" && !t.adopted {
 			e.table.vouch(t.objectID, t.uid)
 		}
@@ -145,7 +151,8 @@ func (e *Engine) nameAnchor(w *work, name string) {
 }
 
 // estrange makes the anchor that a work had under another hash of its hub one that
-// is nobody's: its objects have two owners until it is evicted.
+// is nobody's. Until it is evicted it keeps what it owns, and gains nothing: an object
+// that the work orphaned under the old hash would be deleted with the anchor.
 func (e *Engine) estrange(w *work, d *desired) {
 	if w.policy.Dialect != wire.DialectManifestWork {
 		return

@@ -104,7 +104,8 @@ func (t *table) end(o *object, work string) {
 }
 
 // transfer makes a work's claim that of another key, under which its anchor is known
-// from now on.
+// from now on. No apply repeats the anchor's reference any more: whether the anchor
+// owned the object or the work had orphaned it, it must not own more than before.
 func (t *table) transfer(id objectID, from, to string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -114,7 +115,7 @@ func (t *table) transfer(id objectID, from, to string) {
 	}
 	o.claims = slices.DeleteFunc(o.claims, func(c claim) bool { return c.work == to })
 	c := o.claimOf(from)
-	*c = claim{work: to, anchor: c.anchor, waived: c.waived, intent: intent{owns: true}}
+	*c = claim{work: to, anchor: c.anchor, waived: true, intent: intent{owns: true}}
 	if o.writer == from {
 		o.writer = to
 	}

@@ -9,6 +9,11 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
 // shared is a scene in which x claims the object, too.
@@ -141,8 +146,8 @@ func TestAnAnchorThatIsNobodysTakesItsClaimsAlong(t *testing.T) {
 	s.intend(s.id, "w", intent{content: body, desire: [32]byte{1}, manager: "work-agent", owns: true})
 	s.intend(s.id, "x", intent{content: body, desire: [32]byte{2}, manager: "work-agent", owns: true})
 	s.transfer(s.id, "w", "nobody")
-	if diff := cmp.Diff([]string{"nobody", "x"}, s.repeats()); diff != "" {
-		t.Errorf("owners (-want +got):\n%s", diff)
+	if diff := cmp.Diff([]string{"x"}, s.repeats()); diff != "" {
+		t.Errorf("owners: what is nobody's keeps what it owns, and is given nothing (-want +got):\n%s", diff)
 	}
 	if got := s.rivals(s.id, "x"); got != nil {
 		t.Errorf("what is nobody's wants nothing, and is said to: %v", got)
@@ -169,4 +174,44 @@ func TestAReleaseUnderAnotherKeyWaitsToo(t *testing.T) {
 	if !slices.Contains(s.repairs, "nobody") {
 		t.Errorf("repairs %v: nobody looks again", s.repairs)
 	}
+}
+
+// A work that orphans its object moves to another hash of its hub.
+func TestAnOrphanedObjectHasNoOwnerAfterTheHubMoved(t *testing.T) {
+	tests := map[string]struct {
+		reason string
+		moves  func(e *Engine, w *work)
+	}{
+		"while the agent runs": {reason: "the work held the old anchor", moves: func(e *Engine, w *work) { e.estrange(w, &desired{hubHash: "B"}) }},
+		"before it started":    {reason: "the old anchor is read", moves: func(e *Engine, w *work) { e.rebind(w.policy, strange("A-w"), "A-w", w.anchor) }},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			e, w, at := anchored(t, "A")
+			e.table.claim(at, w.key.String(), w.anchor.uid)
+			e.table.intend(at.objectID, w.key.String(), intent{content: body})
+			tc.moves(e, w)
+			e.table.claim(at, w.key.String(), "anchor-B")
+			e.table.intend(at.objectID, w.key.String(), intent{content: body})
+			if got := e.table.begin(at.objectID, w.key.String(), time.Now()); len(got) != 0 {
+				t.Errorf("%s, and an apply makes the orphaned object belong to %v", tc.reason, got)
+			}
+		})
+	}
+}
+
+// anchored is an engine with a work under a hash of its hub, whose anchor lists one
+// object. It reaches no API server.
+func anchored(t *testing.T, hash string) (*Engine, *work, target) {
+	t.Helper()
+	e := &Engine{
+		cfg: Config{EvictionGrace: time.Hour}, queue: workqueue.NewTypedDelayingQueue[string](), reporter: resource.NewSource(wire.KindWorkStatus),
+		backlog: newBacklog(func() int { return 0 }), works: map[string]*work{}, anchors: map[string]*work{}, waiting: map[string]map[string]struct{}{},
+	}
+	t.Cleanup(e.queue.ShutDown)
+	e.table = newTable(func(scope) func() { return func() {} }, func(string) {}, func(string) {})
+	at := target{objectID: objectID{Resource: "configmaps", Namespace: "n", Name: "o"}, Version: "v1", Kind: "ConfigMap"}
+	w := e.bind(ManifestWork(), wire.WorkKey{Dialect: wire.DialectManifestWork, Namespace: spokeName, Name: "w"}, hash+"-w")
+	w.anchor = &anchor{uid: types.UID("anchor-" + hash), tracked: map[objectID]tracked{at.objectID: {target: at, uid: "u"}}}
+	return e, w, at
 }
