@@ -16,6 +16,9 @@ import (
 // evict removes a work that the hub does not know, once the grace period is
 // over: a hub that was restored, or lost a record, has that long to ask for it.
 func (e *Engine) evict(ctx context.Context, w *work) (time.Duration, error) {
+	if w.anchor != nil && !e.isNamed(w) {
+		e.forgetAnchor(w)
+	}
 	if w.anchor == nil {
 		e.drop(w)
 		return 0, nil
@@ -42,6 +45,24 @@ func (e *Engine) evict(ctx context.Context, w *work) (time.Duration, error) {
 		e.drop(w)
 	}
 	return 0, nil
+}
+
+// isNamed tells whether the anchor that a work holds is still known as that work's. One
+// that was nobody's may not be: a work whose hub went back to an earlier hash has taken
+// it over, and it must not be evicted.
+func (e *Engine) isNamed(w *work) bool {
+	name := w.anchorName()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return w.key.Namespace != strangeNamespace || e.anchors[w.policy.Dialect+"/"+name] == w
+}
+
+// forgetAnchor leaves an anchor, and what it lists, to the work that has taken it over.
+func (e *Engine) forgetAnchor(w *work) {
+	for id := range w.anchor.tracked {
+		e.table.release(id, w.key.String())
+	}
+	w.anchor = nil
 }
 
 // evictionNever, or more, as the grace period means that nothing is evicted.

@@ -91,7 +91,7 @@ func (e *Engine) standsFor(p Policy, key wire.WorkKey, name string) wire.WorkKey
 	defer e.mu.Unlock()
 	w, known := e.works[key.String()]
 	hash, ofWork := strings.CutSuffix(name, "-"+key.Name)
-	if key.Name == "" || !ofWork || e.hash != "" && hash != e.hash || known && w.anchor != nil {
+	if key.Name == "" || !ofWork || e.hash != "" && hash != e.hash || known && w.anchor != nil && w.anchorName() != name {
 		return strange(name)
 	}
 	return key
@@ -142,12 +142,17 @@ func (e *Engine) hold(w *work, a *anchor) {
 	e.recallYields(w)
 }
 
-// nameAnchor says what the anchor of a work is called; e.mu is held.
+// nameAnchor says what the anchor of a work is called; e.mu is held. A work that held
+// the anchor before is queued, to forget it.
 func (e *Engine) nameAnchor(w *work, name string) {
 	w.mu.Lock()
 	w.anchored = name
 	w.mu.Unlock()
-	e.anchors[w.policy.Dialect+"/"+name] = w
+	name = w.policy.Dialect + "/" + name
+	if before := e.anchors[name]; before != nil && before != w {
+		e.queue.Add(before.key.String())
+	}
+	e.anchors[name] = w
 }
 
 // estrange makes the anchor that a work had under another hash of its hub one that

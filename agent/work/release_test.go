@@ -215,3 +215,45 @@ func anchored(t *testing.T, hash string) (*Engine, *work, target) {
 	w.anchor = &anchor{uid: types.UID("anchor-" + hash), tracked: map[objectID]tracked{at.objectID: {target: at, uid: "u"}}}
 	return e, w, at
 }
+
+// A hub that goes back to its first hash has the anchor of that hash again: it is
+// nobody's only in between.
+func TestAnAnchorThatWasTakenOverAgainIsNotEvicted(t *testing.T) {
+	e, w, at := anchored(t, "A")
+	e.table.claim(at, w.key.String(), w.anchor.uid)
+	e.estrange(w, &desired{hubHash: "B"})
+	nobodys := e.lookup(strange("A-w").String())
+	nobodys.anchor.evicting = time.Now()
+	if wait, err := e.evict(t.Context(), nobodys); wait == 0 || err != nil {
+		t.Fatalf("in its grace: wait %s, %v", wait, err)
+	}
+	queued(e.queue)
+	e.estrange(w, &desired{hubHash: "A"})
+	if diff := cmp.Diff([]string{nobodys.key.String()}, queued(e.queue)); diff != "" {
+		t.Errorf("queued (-want +got):\n%s", diff)
+	}
+	e.table.claim(at, w.key.String(), "anchor-A")
+	if wait, err := e.evict(t.Context(), nobodys); wait != 0 || err != nil {
+		t.Errorf("it still waits %s for its eviction, %v", wait, err)
+	}
+	if nobodys.anchor != nil || e.lookup(nobodys.key.String()) != nil || e.anchors[ManifestWork().Dialect+"/A-w"] != w {
+		t.Error("the anchor of a work that is wanted is held by what is evicted")
+	}
+	for _, o := range e.table.begin(at.objectID, w.key.String(), time.Now()) {
+		if o.work != w.key.String() {
+			t.Errorf("the object belongs to %s, too", o.work)
+		}
+	}
+}
+
+// Anchors are listed anew after a failure, those that were read before among them.
+func TestAnAnchorThatIsReadTwiceStaysThatOfItsWork(t *testing.T) {
+	e, w, _ := anchored(t, "A")
+	e.cfg.Cluster = w.key.Namespace
+	if got := e.standsFor(w.policy, w.key, "A-w"); got != w.key {
+		t.Errorf("it stands for %s, want %s", got, w.key)
+	}
+	if got := e.standsFor(w.policy, w.key, "B-w"); got != strange("B-w") {
+		t.Errorf("a second one stands for %s", got)
+	}
+}
