@@ -4,6 +4,7 @@
 package work
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"strings"
@@ -15,6 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	workv1 "open-cluster-management.io/api/work/v1"
+
+	"github.com/spokelet/spokelet/api/wire"
 )
 
 // message of the Applied condition of one manifest.
@@ -61,6 +65,42 @@ func TestBadManifestStopsNoOther(t *testing.T) {
 			}
 			h.want(name, 2)
 			h.finalized(c, name)
+		})
+	}
+}
+
+// withoutAccount are executors that do not say whom a work acts for.
+func withoutAccount() map[string]*workv1.ManifestWorkExecutor {
+	return map[string]*workv1.ManifestWorkExecutor{
+		"nothing":        {},
+		"a type alone":   {Subject: workv1.ManifestWorkExecutorSubject{Type: workv1.ExecutorSubjectTypeServiceAccount}},
+		"an unknown one": {Subject: workv1.ManifestWorkExecutorSubject{Type: "User"}},
+	}
+}
+
+func TestAnExecutorWithoutAnAccountIsARefusal(t *testing.T) {
+	for name, x := range withoutAccount() {
+		t.Run(name, func(t *testing.T) {
+			steps := []step{{at: target{objectID: objectID{Resource: "configmaps", Namespace: "n", Name: "o"}}}}
+			(&Engine{}).equip(&work{policy: ManifestWork()}, &desired{spec: workv1.ManifestWorkSpec{Executor: x}}, steps)
+			if err := steps[0].err; !errors.Is(err, errNoExecutor) || !lasting(err) || len(inOrder(steps)) > 0 {
+				t.Errorf("error %v: it is written with the rights of the agent", err)
+			}
+		})
+	}
+}
+
+func TestAWorkWhoseExecutorIsNobodyIsNotApplied(t *testing.T) {
+	c, h := newCluster(t), newHub(t)
+	c.startForOCM(h)
+	for label, x := range withoutAccount() {
+		t.Run(label, func(t *testing.T) {
+			name := c.name(strings.ReplaceAll(label, " ", "-"))
+			h.ask(name, 1, wire.Work{Spec: workv1.ManifestWorkSpec{Executor: x}}, c.configMap("a"))
+			s := h.says(c, name, 1, conditionApplied, metav1.ConditionFalse)
+			if got, want := message(s, 0), "Failed to apply manifest: "+errNoExecutor.Error(); got != want || c.get("a") != nil {
+				t.Errorf("message %q, want %q; the object is there: %t", got, want, c.get("a") != nil)
+			}
 		})
 	}
 }

@@ -187,5 +187,5 @@ func lasting(err error) bool {
 	var duplicate *DuplicateError
 	return errors.As(err, &refused) || errors.As(err, &duplicate) || errors.Is(err, errNoKind) || errors.Is(err, errNoName) ||
 		errors.Is(err, errGenerateName) || errors.Is(err, errBadName) || errors.Is(err, errNoNamespace) || errors.Is(err, errNotObject) ||
-		errors.Is(err, errMalformed) || errors.Is(err, errFieldManager) || isIgnoreError(err) || isRefusal(err)
+		errors.Is(err, errMalformed) || errors.Is(err, errFieldManager) || errors.Is(err, errNoExecutor) || isIgnoreError(err) || isRefusal(err)
 }

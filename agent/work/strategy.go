@@ -24,6 +24,10 @@ import (
 // errFieldManager: works may only write under names that show whose they are.
 var errFieldManager = errors.New("field manager must begin with " + FieldManager)
 
+// errNoExecutor: a work acts for somebody, and does not say for whom. With the rights
+// of the agent it may do nothing.
+var errNoExecutor = errors.New("executor service account can not be nil")
+
 // how is the way a manifest is brought to its object.
 type how struct {
 	strategy workv1.UpdateStrategyType
@@ -77,6 +81,9 @@ func (e *Engine) instruct(w *work, d *desired, s *step) {
 	s.how.orphan = orphans(d.spec.DeleteOption, id)
 	if x := d.spec.Executor; x != nil {
 		s.how.executor = x.Subject.ServiceAccount
+		if s.how.executor == nil && s.err == nil {
+			s.err = errNoExecutor
+		}
 	}
 	u := o.UpdateStrategy
 	if u != nil && u.Type != "" {
