@@ -81,22 +81,28 @@ func (e *Engine) apply(ctx context.Context, w *work, d *desired) (time.Duration,
 	return wait, cmp.Or(unrecorded, failure(steps))
 }
 
-// take takes steps in order, as long as they are what is wanted.
+// take takes steps in order, as long as they are what is wanted. A step that another
+// work's apply holds up is left out: the end of that apply queues the work again.
 func (e *Engine) take(ctx context.Context, w *work, d *desired, order []*step) (map[int]result, time.Duration, error) {
 	e.review(w, d, order)
 	results := map[int]result{}
 	var wait time.Duration
+	repeated := false
 	defer func() { w.denied.judge(refusedIn(order)) }()
 	for _, s := range order {
 		if ctx.Err() != nil || w.wanted() != d {
 			return nil, 0, errors.Join(ctx.Err(), errSuperseded)
 		}
 		if e.table.repeated(s.at.objectID, w.key.String()) {
-			return nil, 0, errRepeated
+			repeated = true
+			continue
 		}
 		r, pause := e.applyStep(ctx, w, s)
 		results[s.ordinal] = r
 		wait = sooner(wait, pause)
+	}
+	if repeated {
+		return nil, 0, errRepeated
 	}
 	if w.permits != nil {
 		wait = sooner(wait, w.reviews.wait(time.Now()))

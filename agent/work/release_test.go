@@ -209,6 +209,10 @@ func anchored(t *testing.T, hash string) (*Engine, *work, target) {
 		backlog: newBacklog(func() int { return 0 }), works: map[string]*work{}, anchors: map[string]*work{}, waiting: map[string]map[string]struct{}{},
 	}
 	t.Cleanup(e.queue.ShutDown)
+	var err error
+	if e.metrics, err = newMetrics(nil, e.count); err != nil {
+		t.Fatal(err)
+	}
 	e.table = newTable(func(scope) func() { return func() {} }, func(string) {}, func(string) {})
 	at := target{objectID: objectID{Resource: "configmaps", Namespace: "n", Name: "o"}, Version: "v1", Kind: "ConfigMap"}
 	w := e.bind(ManifestWork(), wire.WorkKey{Dialect: wire.DialectManifestWork, Namespace: spokeName, Name: "w"}, hash+"-w")
