@@ -25,12 +25,14 @@ const (
 // denied are the refusals of one work that wait for a right.
 type denied struct {
 	mu sync.Mutex
-	// runs in a row that were refused a step; guarded by mu.
+	// runs in a row that were refused a step, or an answer; guarded by mu.
 	runs int
 }
 
+// refusedIn tells whether a step was refused, or could not be asked about: both are
+// asked again less and less often.
 func refusedIn(steps []*step) bool {
-	return slices.ContainsFunc(steps, func(s *step) bool { return isRefusal(s.err) })
+	return slices.ContainsFunc(steps, func(s *step) bool { return s.unasked || isRefusal(s.err) })
 }
 
 // wait is how long a refusal stands before the question is put again.
@@ -116,7 +118,8 @@ func (e *Engine) permitted(ctx context.Context, w *work, s *step, writes bool) (
 		delete(w.permits.allowed, s.at.objectID)
 		return w.denied.wait(), err
 	case before && !writes:
-		return permissionLag, nil
+		s.unasked = true
+		return w.denied.wait(), nil
 	}
 	return 0, err
 }

@@ -25,6 +25,9 @@ type step struct {
 	how     how
 	// changed: the object has not been written since the manifest is what it is.
 	changed bool
+	// unasked: what the executor may do could not be found out, and what it was told
+	// before stands.
+	unasked bool
 	// read is what is read of the object, nil for nothing.
 	read *reader
 }
