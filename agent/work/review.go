@@ -33,8 +33,8 @@ type reviews struct {
 	// first is the first change of rights since the last review, zero when there
 	// was none; last is the last change of all.
 	first, last time.Time
-	// done is when the last review began; streak counts those since rights last
-	// stayed the same.
+	// done is when the last review began; streak counts those that a change asked
+	// for since rights last stayed the same.
 	done   time.Time
 	streak int
 }
@@ -98,7 +98,9 @@ func (r *reviews) begin(now time.Time) bool {
 	if due.IsZero() || now.Before(due) {
 		return false
 	}
-	r.streak++
+	if !r.first.IsZero() {
+		r.streak++
+	}
 	if now.Sub(r.last) >= reviewLast {
 		r.streak = 0
 	}

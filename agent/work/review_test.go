@@ -85,6 +85,21 @@ func reviewed(t *testing.T, during time.Duration, changes ...time.Duration) []ti
 	return at
 }
 
+// Second looks do not count: they would put off the review of a change that comes
+// later.
+func TestLooksThatFollowAReviewPutOffNoOther(t *testing.T) {
+	var changes []time.Duration
+	for n := range freeReviews {
+		changes = append(changes, time.Duration(n)*5*time.Second)
+	}
+	at := reviewed(t, time.Minute, changes...)
+	for _, change := range changes {
+		if !slices.ContainsFunc(at, func(d time.Duration) bool { return d >= change && d <= change+reviewSpace }) {
+			t.Errorf("the change after %s is not reviewed within %s: %v", change, reviewSpace, at)
+		}
+	}
+}
+
 // The API server may answer from before a change, and is asked again: once within two
 // seconds, and once when that is surely over.
 func TestAChangeOfRightsIsReviewedAtOnceAndAgain(t *testing.T) {
