@@ -39,11 +39,21 @@ type reviews struct {
 	streak int
 }
 
-// of says which namespaces the work writes to in somebody's name.
-func (r *reviews) of(namespaces []string) {
+// of says which namespaces the work writes to in somebody's name. Whether any of them
+// is new is what it returns: of changes in that one the work was not told so far.
+func (r *reviews) of(namespaces []string) (added bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	before := r.namespaces
 	r.namespaces = namespaces
+	return slices.ContainsFunc(namespaces, func(n string) bool { return !slices.Contains(before, n) })
+}
+
+// follows makes the next reviews follow a change that the work was not told of.
+func (r *reviews) follows(change time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.last = latest(r.last, change)
 }
 
 // change takes note that rights changed in a namespace, or everywhere. It returns
@@ -144,7 +154,10 @@ func (e *Engine) review(w *work, d *desired, order []*step) {
 		}
 		return
 	}
-	w.reviews.of(judgedIn(order))
+	// The change is read after the namespaces are known: later ones are told.
+	if w.reviews.of(judgedIn(order)) {
+		w.reviews.follows(e.executors.LastChange())
+	}
 	now := time.Now()
 	switch {
 	case !w.permits.areOf(d):

@@ -4,13 +4,20 @@
 package work
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
+	workv1 "open-cluster-management.io/api/work/v1"
+
+	"github.com/spokelet/spokelet/agent/work/executor"
+	"github.com/spokelet/spokelet/internal/livetest"
 )
 
 // queued empties a queue.
@@ -97,6 +104,54 @@ func TestLooksThatFollowAReviewPutOffNoOther(t *testing.T) {
 		if !slices.ContainsFunc(at, func(d time.Duration) bool { return d >= change && d <= change+reviewSpace }) {
 			t.Errorf("the change after %s is not reviewed within %s: %v", change, reviewSpace, at)
 		}
+	}
+}
+
+// rightsOf is a checker that has just begun to watch the rights of an API server, which
+// answers nothing else.
+func rightsOf(t *testing.T) *executor.Checker {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if !req.URL.Query().Has("watch") {
+			_, _ = w.Write([]byte(`{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"1"},"items":[]}`))
+			return
+		}
+		w.WriteHeader(http.StatusOK)
+		_ = http.NewResponseController(w).Flush()
+		<-req.Context().Done()
+	}))
+	t.Cleanup(server.Close)
+	c, err := executor.New(executor.Config{REST: &rest.Config{Host: server.URL}, Caches: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	livetest.Eventually(t, "the rights are watched", c.Follows)
+	return c
+}
+
+// What it was told first may be from before a change that nobody told it of.
+func TestAWorkThatBeginsToWriteSomewhereLooksAgainAfterAChangeFromBefore(t *testing.T) {
+	e := &Engine{executors: rightsOf(t)}
+	account := &workv1.ManifestWorkSubjectServiceAccount{Namespace: "n", Name: "sa"}
+	in := func(namespace string) []*step {
+		return []*step{{at: target{objectID: objectID{Namespace: namespace}}, how: how{executor: account}}}
+	}
+	d := &desired{spec: workv1.ManifestWorkSpec{Executor: &workv1.ManifestWorkExecutor{}}}
+	w := &work{}
+	e.review(w, d, in("shop"))
+	if wait := w.reviews.wait(time.Now()); wait <= 0 || wait > reviewLast {
+		t.Errorf("a new work looks again after %s", wait)
+	}
+	w.reviews.last = time.Time{} // its last look is over
+	e.review(w, d, in("shop"))
+	if wait := w.reviews.wait(time.Now()); wait != 0 {
+		t.Errorf("nothing is new, and it looks again after %s", wait)
+	}
+	e.review(w, d, in("bank"))
+	if wait := w.reviews.wait(time.Now()); wait <= 0 || wait > reviewLast {
+		t.Errorf("in a new namespace it looks again after %s", wait)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/go-logr/logr"
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -164,6 +165,10 @@ func (c *Checker) Close() { c.stop() }
 // Follows tells whether a change of rights is noticed at present: with caches, while
 // all that rights come from can be watched.
 func (c *Checker) Follows() bool { return c.allowed.sees() }
+
+// LastChange is when roles or bindings last changed, or may have while nobody saw it;
+// zero without caches. The API server may still answer from before that.
+func (c *Checker) LastChange() time.Time { return c.allowed.lastChange() }
 
 // Check returns nil if the service account may do all that the request takes,
 // and a [*NotAllowedError] if it may not. Any other error says that this could

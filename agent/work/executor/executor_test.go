@@ -314,10 +314,27 @@ func TestAYesThatWasOvertakenIsNotRemembered(t *testing.T) {
 	m := newMemory()
 	asked, _ := m.recall(key{name: "a"})
 	m.changed(everywhere)
-	m.settled = time.Time{}
+	m.last = time.Time{}
 	m.remember(asked, key{name: "a"})
 	if _, known := m.recall(key{name: "a"}); known {
 		t.Error("it was true before the change, and need not be now")
+	}
+}
+
+func TestTheLastChangeIsKnown(t *testing.T) {
+	m := newMemory()
+	none := (&Checker{}).LastChange()
+	c := &Checker{allowed: m}
+	if before := c.LastChange(); !none.IsZero() || !before.IsZero() {
+		t.Errorf("nothing has changed, without caches since %s, with them since %s", none, before)
+	}
+	began := time.Now()
+	m.lose()
+	m.find()
+	seen := c.LastChange()
+	m.changed("shop")
+	if now := c.LastChange(); seen.Before(began) || !now.After(seen) {
+		t.Errorf("watched from %s, it may have changed at %s, and has at %s", began, seen, now)
 	}
 }
 

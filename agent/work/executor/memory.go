@@ -29,8 +29,8 @@ type memory struct {
 	until map[key]time.Time
 	// blind is the number of watches that have not listed yet, or cannot.
 	blind int
-	// settled is when the API server has surely seen the last change.
-	settled time.Time
+	// last is when roles or bindings last changed, or may have unseen.
+	last time.Time
 	// changes counts the changes of roles and bindings.
 	changes uint64
 	// swept is when what is too old was last removed.
@@ -60,7 +60,7 @@ func (m *memory) recall(k key) (moment, bool) {
 	if until, ok := m.until[k]; ok && now.Before(until) {
 		return moment{}, true
 	}
-	return moment{valid: !now.Before(m.settled), changes: m.changes}, false
+	return moment{valid: now.Sub(m.last) >= hearsay, changes: m.changes}, false
 }
 
 // remember that k was allowed, unless something has changed since it was asked.
@@ -97,7 +97,7 @@ func (m *memory) changed(namespace string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.changes++
-	m.settled = time.Now().Add(hearsay)
+	m.last = time.Now()
 	if namespace == everywhere {
 		clear(m.until)
 		return
@@ -123,7 +123,7 @@ func (m *memory) find() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.blind--
-	m.settled = time.Now().Add(hearsay)
+	m.last = time.Now()
 }
 
 // sees tells whether every watch does.
@@ -134,4 +134,14 @@ func (m *memory) sees() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.blind == 0
+}
+
+// lastChange is zero before the first.
+func (m *memory) lastChange() time.Time {
+	if m == nil {
+		return time.Time{}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.last
 }
