@@ -11,6 +11,10 @@
 //     plan.go decides, collect.go deletes, anchor.go records. An object is listed
 //     in the work's anchor before it is applied and until it is gone, so that a
 //     crash between any two steps leaves nothing that nobody knows of.
+//   - release.go says which anchors an apply names as owners, so that no apply
+//     brings back a reference that a work has given up.
+//   - review.go decides when the executor of a work is asked about all its manifests
+//     again, permission.go asks.
 //   - table.go knows every managed object by one small record, and tells drift
 //     from noise by the fields that our server-side applies own. watch.go
 //     feeds it; what is not managed is dropped as it is read.

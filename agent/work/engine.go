@@ -117,7 +117,7 @@ func New(cfg Config) (*Engine, error) {
 	if e.reporter = cfg.Reporter; e.reporter == nil {
 		e.reporter = e.source
 	}
-	e.executors, err = executor.New(executor.Config{REST: cfg.REST, Caches: cfg.ExecutorCaches, Changed: e.appeal, Logger: cfg.Logger})
+	e.executors, err = executor.New(executor.Config{REST: cfg.REST, Caches: cfg.ExecutorCaches, Changed: e.requeueReviews, Logger: cfg.Logger})
 	if err != nil {
 		return nil, fmt.Errorf("work engine: %w", err)
 	}

@@ -63,9 +63,8 @@ func (d *denied) any() bool {
 type permits struct {
 	uid        string
 	generation int64
-	// allowed has the objects that it may write; false stands for an answer that is
-	// to be asked for again.
-	allowed map[objectID]bool
+	// confirmed has the objects that it may write; false is to be confirmed again.
+	confirmed map[objectID]bool
 }
 
 func (p *permits) areOf(d *desired) bool {
@@ -74,8 +73,8 @@ func (p *permits) areOf(d *desired) bool {
 
 // expire has everything asked again.
 func (p *permits) expire() {
-	for id := range p.allowed {
-		p.allowed[id] = false
+	for id := range p.confirmed {
+		p.confirmed[id] = false
 	}
 }
 
@@ -102,7 +101,7 @@ func (e *Engine) permitted(ctx context.Context, w *work, s *step, writes bool) (
 	if !s.judged() {
 		return 0, nil
 	}
-	sure, before := w.permits.allowed[s.at.objectID]
+	sure, before := w.permits.confirmed[s.at.objectID]
 	if sure && !writes {
 		return 0, nil
 	}
@@ -113,9 +112,9 @@ func (e *Engine) permitted(ctx context.Context, w *work, s *step, writes bool) (
 	err = e.executors.Check(ctx, s.request(s.how.executor, obj))
 	switch {
 	case err == nil:
-		w.permits.allowed[s.at.objectID] = true
+		w.permits.confirmed[s.at.objectID] = true
 	case isRefusal(err):
-		delete(w.permits.allowed, s.at.objectID)
+		delete(w.permits.confirmed, s.at.objectID)
 		return w.denied.wait(), err
 	case before && !writes:
 		s.unasked = true

@@ -53,7 +53,7 @@ func TestAReviewThatIsNotAnsweredIsRepeatedLessAndLess(t *testing.T) {
 	d := &desired{spec: workv1.ManifestWorkSpec{Executor: &workv1.ManifestWorkExecutor{
 		Subject: workv1.ManifestWorkExecutorSubject{Type: workv1.ExecutorSubjectTypeServiceAccount, ServiceAccount: account},
 	}}}
-	w.want, w.permits = d, &permits{allowed: map[objectID]bool{at.objectID: false}}
+	w.want, w.permits = d, &permits{confirmed: map[objectID]bool{at.objectID: false}}
 	manifest := parseManifest(0, []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"o","namespace":"n"}}`))
 	e.table.claim(at, w.key.String(), w.anchor.uid)
 	e.table.found(at.objectID, w.key.String(), body, nil) // there is nothing to write

@@ -100,8 +100,8 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// begin tells whether a review is due, which then begins.
-func (r *reviews) begin(now time.Time) bool {
+// beginIfDue begins a review if one is due, and tells whether it was.
+func (r *reviews) beginIfDue(now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	due := r.due()
@@ -118,8 +118,8 @@ func (r *reviews) begin(now time.Time) bool {
 	return true
 }
 
-// start begins a review that is not due.
-func (r *reviews) start(now time.Time) {
+// begin begins a review whether or not one is due.
+func (r *reviews) begin(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.first, r.done = time.Time{}, now
@@ -161,13 +161,13 @@ func (e *Engine) review(w *work, d *desired, order []*step) {
 	now := time.Now()
 	switch {
 	case !w.permits.areOf(d):
-		w.permits = &permits{uid: d.uid, generation: d.generation, allowed: map[objectID]bool{}}
-		w.reviews.start(now)
-	case w.reviews.begin(now):
+		w.permits = &permits{uid: d.uid, generation: d.generation, confirmed: map[objectID]bool{}}
+		w.reviews.begin(now)
+	case w.reviews.beginIfDue(now):
 		w.permits.expire()
 	case !e.executors.Follows() && w.reviews.longAgo(now) && e.hasToDo(w, order):
 		w.permits.expire()
-		w.reviews.start(now)
+		w.reviews.begin(now)
 	}
 }
 
@@ -179,10 +179,10 @@ func (e *Engine) hasToDo(w *work, order []*step) bool {
 	})
 }
 
-// appeal has the works look again whose executors write to a namespace, or
-// anywhere, for what they may do there has changed. It is not called unless the
+// requeueReviews queues the works whose executors write to a namespace, or anywhere:
+// what they may do there has changed. It is not called unless the
 // changes are watched.
-func (e *Engine) appeal(namespace string) {
+func (e *Engine) requeueReviews(namespace string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now := time.Now()

@@ -212,7 +212,7 @@ func TestWhatWasAllowedStandsUntilItCanBeAskedAgain(t *testing.T) {
 	h.ask(name, 1, w, c.configMap("a", "k", "1"))
 	before := h.says(c, name, 1, workv1.WorkApplied, metav1.ConditionTrue)
 	rights.set(func(a *authorizer) { a.err, a.asked = errBoom, 0 })
-	a.appeal(c.namespace)
+	a.requeueReviews(c.namespace)
 	c.eventually("it is asked, twice", func() bool {
 		rights.mu.Lock()
 		defer rights.mu.Unlock()

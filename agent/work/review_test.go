@@ -53,7 +53,7 @@ func TestAChangeOfRightsConcernsWhoWritesThere(t *testing.T) {
 					e.works[key] = &work{}
 					e.works[key].reviews.of(in)
 				}
-				e.appeal(tc.namespace)
+				e.requeueReviews(tc.namespace)
 				time.Sleep(2 * reviewPause)
 				if diff := cmp.Diff(tc.want, queued(e.queue)); diff != "" {
 					t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
@@ -75,12 +75,12 @@ func reviewed(t *testing.T, during time.Duration, changes ...time.Duration) []ti
 		defer e.queue.ShutDown()
 		began := time.Now()
 		for _, after := range changes {
-			time.AfterFunc(after, func() { e.appeal("shop") })
+			time.AfterFunc(after, func() { e.requeueReviews("shop") })
 		}
 		for time.Since(began) < during {
 			time.Sleep(5 * time.Millisecond)
 			for range queued(e.queue) {
-				if w.reviews.begin(time.Now()) {
+				if w.reviews.beginIfDue(time.Now()) {
 					at = append(at, time.Since(began).Truncate(20*time.Millisecond))
 				}
 				if wait := w.reviews.wait(time.Now()); wait > 0 {
