@@ -15,13 +15,14 @@ const (
 	// recorders bounds how many anchors of the backlog are brought up to date at once:
 	// nobody waits for that, and works do for their executors.
 	recorders = 4
-	// firstQuiet, and moreQuiet for each work of the backlog, is how long there must not
-	// be two works at once for a burst to be over; settleTime is always enough.
+	// recordRate is how many works a second are recorded before the hub is told of
+	// them, after the first freeRecords. The rest of a burst is put off.
+	recordRate  = 20
+	freeRecords = 32
+	// firstQuiet, and moreQuiet for each work of the backlog, is how long none must be
+	// put off for a burst to be over; settleTime is always enough.
 	firstQuiet = 100 * time.Millisecond
 	moreQuiet  = 10 * time.Millisecond
-	// unpostponed is how many works of a burst are recorded as if there were none, and
-	// one more each second.
-	unpostponed = 32
 )
 
 // backlog holds the works of a burst whose anchors do not yet say what became of
@@ -31,54 +32,45 @@ const (
 type backlog struct {
 	changed chan struct{}
 	// room has a token for each work that is being recorded.
-	room chan struct{}
-	// waiting tells how many works wait for an executor.
-	waiting func() int
-	spare   *rate.Limiter
+	room  chan struct{}
+	spare *rate.Limiter
 
 	mu sync.Mutex
 	// All below are guarded by mu. behind is to be recorded, turns is about to be.
 	behind, turns map[string]struct{}
-	// working are the executions under way that have not their turn.
-	working int
-	// busy is when there were last two works at once, or one was put off.
-	busy time.Time
+	// last is when a work was last put off.
+	last time.Time
 }
 
-func newBacklog(waiting func() int) *backlog {
+func newBacklog() *backlog {
 	return &backlog{
-		changed: make(chan struct{}, 1), room: make(chan struct{}, recorders),
-		waiting: waiting, spare: rate.NewLimiter(1, unpostponed),
+		changed: make(chan struct{}, 1), room: make(chan struct{}, recorders), spare: rate.NewLimiter(recordRate, freeRecords),
 		behind: map[string]struct{}{}, turns: map[string]struct{}{},
 	}
 }
 
-// delays tells whether a work of now is better recorded after a burst.
-func (b *backlog) delays() bool { return b.lasts() > 0 && !b.spare.Allow() }
+// delays tells whether the record of a work is to be put off: there were too many
+// works of late.
+func (b *backlog) delays() bool { return !b.spare.Allow() }
 
 // add puts off the record of a work.
 func (b *backlog) add(key string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.behind[key] = struct{}{}
-	b.busy = time.Now()
+	b.last = time.Now()
 	select {
 	case b.changed <- struct{}{}:
 	default:
 	}
 }
 
-// lasts is how long a burst will last at least; there is none when it is not
-// positive.
+// lasts is how long a burst will last at least; it is over when that is not positive.
 func (b *backlog) lasts() time.Duration {
-	waiting := b.waiting()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	now := time.Now()
-	if b.working+max(0, waiting-len(b.turns)) > 1 {
-		b.busy = now
-	}
-	return min(settleTime, firstQuiet+time.Duration(len(b.behind))*moreQuiet) - now.Sub(b.busy)
+	quiet := min(settleTime, firstQuiet+time.Duration(len(b.behind))*moreQuiet)
+	return quiet - time.Since(b.last)
 }
 
 // forget: the work is no more.
@@ -97,7 +89,7 @@ func (b *backlog) run(ctx context.Context, queue func(key string)) {
 		case <-ctx.Done():
 			return
 		}
-		over := b.settle(ctx)
+		over := b.awaitQuiet(ctx)
 		for ctx.Err() == nil {
 			select {
 			case b.room <- struct{}{}:
@@ -110,14 +102,14 @@ func (b *backlog) run(ctx context.Context, queue func(key string)) {
 				break
 			}
 			queue(key)
-			over = over && b.settle(ctx) // another burst goes first
+			over = over && b.awaitQuiet(ctx) // another burst goes first
 		}
 	}
 }
 
-// settle returns at the end of a burst. over is false when the burst goes on for too
+// awaitQuiet returns at the end of a burst. over is false when the burst goes on for too
 // long to be waited for.
-func (b *backlog) settle(ctx context.Context) (over bool) {
+func (b *backlog) awaitQuiet(ctx context.Context) (over bool) {
 	end := time.Now().Add(longestBurst)
 	for left := b.lasts(); left > 0 && ctx.Err() == nil; left = b.lasts() {
 		if left = min(left, time.Until(end)); left <= 0 {
@@ -139,14 +131,11 @@ func (b *backlog) next() (key string, ok bool) {
 	return "", false
 }
 
-// begin tells an execution whether it is the one to record its work. end must
-// follow.
+// begin tells an execution whether it is the one to record its work. end must follow.
 func (b *backlog) begin(key string) (turn bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if _, turn = b.turns[key]; !turn {
-		b.working++
-	}
+	_, turn = b.turns[key]
 	delete(b.turns, key)
 	return turn
 }
@@ -155,9 +144,5 @@ func (b *backlog) begin(key string) (turn bool) {
 func (b *backlog) end(turn bool) {
 	if turn {
 		<-b.room
-		return
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.working--
 }

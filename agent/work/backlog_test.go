@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,15 +18,13 @@ import (
 type line struct {
 	*backlog
 
-	waiting atomic.Int64
-	queued  chan string
+	queued chan string
 }
 
 // newLine runs a backlog until the test ends; it belongs into a bubble.
 func newLine(t *testing.T) *line {
 	t.Helper()
-	l := &line{queued: make(chan string, 1000)}
-	l.backlog = newBacklog(func() int { return int(l.waiting.Load()) + len(l.queued) })
+	l := &line{backlog: newBacklog(), queued: make(chan string, 1000)}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -38,11 +35,9 @@ func newLine(t *testing.T) *line {
 	return l
 }
 
-// execute plays the execution of a work, of which so many wait besides.
-func (l *line) execute(key string, waiting int) (postponed bool) {
+// execute plays the execution of a work.
+func (l *line) execute(key string) (postponed bool) {
 	defer l.end(l.begin(key))
-	l.waiting.Store(int64(waiting))
-	defer l.waiting.Store(0)
 	if postponed = l.delays(); postponed {
 		l.add(key)
 	}
@@ -55,26 +50,35 @@ func pass(d time.Duration) {
 	synctest.Wait()
 }
 
-// burst plays works of which there are always two at once, until one is postponed.
+// burst plays works until one is postponed.
 func (l *line) burst() {
-	for i := 0; !l.execute(fmt.Sprintf("burst %d", i), 1); i++ {
+	for i := 0; !l.execute(fmt.Sprintf("burst %d", i)); i++ {
 	}
+}
+
+// endless makes the burst go on: none of what comes is recorded as it comes.
+func (l *line) endless() {
+	l.burst()
+	l.spare.SetLimit(0)
 }
 
 func TestWhatIsNoBurstIsRecordedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLine(t)
+		defer l.end(l.begin("a work that hangs"))
 		for i := range 1000 {
-			if l.execute(strconv.Itoa(i), 0) {
-				t.Fatalf("work %d, which is alone: the hub is told before the anchor is up to date", i)
+			pass(time.Second / recordRate)
+			if l.execute(strconv.Itoa(i)) {
+				t.Fatalf("work %d of %d a second: the hub is told before the anchor is up to date", i, recordRate)
 			}
 		}
-		for i := range unpostponed {
-			if l.execute(strconv.Itoa(i), unpostponed-i) {
+		pass(freeRecords * time.Second / recordRate)
+		for i := range freeRecords {
+			if l.execute(strconv.Itoa(i)) {
 				t.Fatalf("work %d of a few at once: the hub is told before the anchor is up to date", i)
 			}
 		}
-		if !l.execute("of many at once", 1) {
+		if !l.execute("of many at once") {
 			t.Error("all of a burst is recorded as it comes")
 		}
 	})
@@ -84,13 +88,12 @@ func TestBacklogIsWorkedOffAfterTheBurstAFewAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const works = 300
 		l := newLine(t)
-		l.burst()
-		l.forget("burst " + strconv.Itoa(unpostponed))
-		l.spare.SetLimit(0)
+		l.endless()
+		l.forget("burst " + strconv.Itoa(freeRecords))
 		for i := range works {
 			key := fmt.Sprintf("w%03d", i)
-			// Applied twice in the burst, recorded once; the queue is empty now and then.
-			if !l.execute(key, 1) || !l.execute(key, 0) {
+			// Applied twice in the burst, recorded once.
+			if !l.execute(key) || !l.execute(key) {
 				t.Errorf("%s is recorded in the burst", key)
 			}
 			pass(firstQuiet / 2)
@@ -137,14 +140,14 @@ func TestASmallBacklogWaitsForAShortPause(t *testing.T) {
 func TestAnotherBurstGoesBeforeTheBacklogOfTheLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLine(t)
-		l.burst()
+		l.endless()
 		for i := range 10 * recorders {
-			l.execute(strconv.Itoa(i), 1)
+			l.execute(strconv.Itoa(i))
 		}
 		for len(l.queued) == 0 {
 			pass(firstQuiet)
 		}
-		l.execute("more", 1)
+		l.execute("more")
 		for range recorders {
 			l.end(l.begin(<-l.queued))
 		}
@@ -176,7 +179,7 @@ func TestBacklogDoesNotWaitForEverForABurstToEnd(t *testing.T) {
 }
 
 func TestForgottenWorkIsNotRecorded(t *testing.T) {
-	b := newBacklog(func() int { return 0 })
+	b := newBacklog()
 	b.add("a")
 	b.add("b")
 	b.forget("a")

@@ -26,7 +26,8 @@ type Policy struct {
 	// work goes. Otherwise what bears the anchor's reference goes with it.
 	KeepsFound bool
 	// RecordsFirst: whoever sees that a work is applied finds its objects in the
-	// status of the anchor, but for works of a burst.
+	// status of the anchor, but for works of a burst, and while the anchor cannot be
+	// written.
 	RecordsFirst bool
 	// Anchor is the object that stands for a work in the spoke.
 	Anchor AnchorKind

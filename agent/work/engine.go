@@ -110,7 +110,7 @@ func New(cfg Config) (*Engine, error) {
 	for _, d := range cfg.Dialects {
 		e.policies[d] = allPolicies()[d]
 	}
-	e.backlog = newBacklog(e.queue.Len)
+	e.backlog = newBacklog()
 	e.table = newTable(e.followObjects, e.queue.Add, e.reports.Add)
 	e.receiver = resource.Receiver{Put: e.accept, Delete: e.withdraw, Synced: e.complete}
 	e.mirror = resource.NewMirror(wire.KindWork, e.receiver)

@@ -206,7 +206,7 @@ func anchored(t *testing.T, hash string) (*Engine, *work, target) {
 	t.Helper()
 	e := &Engine{
 		cfg: Config{EvictionGrace: time.Hour}, queue: workqueue.NewTypedDelayingQueue[string](), reporter: resource.NewSource(wire.KindWorkStatus),
-		backlog: newBacklog(func() int { return 0 }), works: map[string]*work{}, anchors: map[string]*work{}, waiting: map[string]map[string]struct{}{},
+		backlog: newBacklog(), works: map[string]*work{}, anchors: map[string]*work{}, waiting: map[string]map[string]struct{}{},
 	}
 	t.Cleanup(e.queue.ShutDown)
 	var err error
