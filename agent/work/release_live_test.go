@@ -120,6 +120,7 @@ func (c *cluster) returns(name string) (stop func() []types.UID) {
 		c.t.Fatal(err)
 	}
 	var gone, back, before []types.UID
+	var stopped atomic.Bool
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -138,13 +139,18 @@ func (c *cluster) returns(name string) (stop func() []types.UID) {
 			gone = append(gone, slices.DeleteFunc(before, func(uid types.UID) bool { return slices.Contains(now, uid) })...)
 			before = now
 		}
+		if !stopped.Load() {
+			c.t.Errorf("the watch of %s ended before its time, and may have missed something", name)
+		}
 	}()
-	c.t.Cleanup(w.Stop)
-	return func() []types.UID {
+	stop = func() []types.UID {
+		stopped.Store(true)
 		w.Stop()
 		<-done
 		return back
 	}
+	c.t.Cleanup(func() { stop() })
+	return stop
 }
 
 // farewell is one way in which the first of two works gives up what they share.
