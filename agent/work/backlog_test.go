@@ -92,9 +92,10 @@ func TestBacklogIsWorkedOffAfterTheBurstAFewAtATime(t *testing.T) {
 		l.forget("burst " + strconv.Itoa(freeRecords))
 		for i := range works {
 			key := fmt.Sprintf("w%03d", i)
-			// Applied twice in the burst, recorded once.
-			if !l.execute(key) || !l.execute(key) {
-				t.Errorf("%s is recorded in the burst", key)
+			for range 2 { // applied twice in the burst, recorded once
+				if !l.execute(key) {
+					t.Errorf("%s is recorded in the burst", key)
+				}
 			}
 			pass(firstQuiet / 2)
 		}
