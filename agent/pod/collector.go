@@ -80,7 +80,7 @@ func newCollector(e *Engine) *collector {
 		ended:      map[string]types.UID{},
 		closing:    map[string]struct{}{},
 	}
-	c.reader = &content.Reader{Discovery: e.spoke.kinds, Metadata: e.spoke.names, Spare: c.spare}
+	c.reader = &content.Reader{Discovery: e.spoke.kinds, Metadata: e.spoke.names, Ignore: c.spare}
 	c.gone = resource.NewMirror(wire.KindPodNamespaceGone, resource.Receiver{Put: c.acceptGone, Delete: c.withdrawGone, Synced: c.goneSynced})
 	return c
 }

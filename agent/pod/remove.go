@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
+	"github.com/spokelet/spokelet/agent/pod/content"
 	"github.com/spokelet/spokelet/agent/pod/shape"
 )
 
@@ -52,13 +53,9 @@ func Remove(ctx context.Context, cfg *rest.Config, log logr.Logger, account, hub
 	return errors.Join(errs...)
 }
 
-const (
-	// rightTakes is how long a right that was given a moment ago may be on its way to
-	// those who are asked.
-	rightTakes = 5 * time.Second
-	// askAgain is the pause between two questions.
-	askAgain = 500 * time.Millisecond
-)
+// rightTakes is how long a right that was given a moment ago may be on its way to those
+// who are asked.
+const rightTakes = 5 * time.Second
 
 // broom removes what pods left behind.
 type broom struct {
@@ -69,25 +66,10 @@ type broom struct {
 	until time.Time
 }
 
-// list asks until it may.
-func (b *broom) list(ctx context.Context, copies metadata.Getter) (*metav1.PartialObjectMetadataList, error) {
-	for {
-		found, err := copies.List(ctx, metav1.ListOptions{LabelSelector: b.selector})
-		if !apierrors.IsForbidden(err) || !time.Now().Before(b.until) {
-			return found, err
-		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(askAgain):
-		}
-	}
-}
-
 // sweep removes all copies that the selector names. What they hold is not read.
 func (b *broom) sweep(ctx context.Context, resource string) error {
 	copies := b.names.Resource(corev1.SchemeGroupVersion.WithResource(resource))
-	found, err := b.list(ctx, copies)
+	found, err := content.List(ctx, copies, metav1.ListOptions{LabelSelector: b.selector}, b.until)
 	if apierrors.IsForbidden(err) {
 		b.log.Info("copies whose pods are gone are not looked for, as the account may not", "resource", resource, "err", err.Error())
 		return nil

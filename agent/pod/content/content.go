@@ -25,10 +25,10 @@ import (
 const (
 	// maxNamed bounds the objects, and the kinds, that are named.
 	maxNamed = 8
-	// pageSize is how many objects of a kind are asked for: more than Kubernetes and we
-	// have of it in one namespace.
-	pageSize = 10
-	// askAgain is the pause before a right is asked for again that was just given.
+	// pageSize bounds one list. Every pod's service account and copies may be among the
+	// first objects of a kind, so that it is far above maxNamed; metadata is small.
+	pageSize = 500
+	// askAgain is the pause between two lists while the right to list is on its way.
 	askAgain = 250 * time.Millisecond
 
 	defaultAccount = "default"
@@ -70,8 +70,9 @@ func few(names []string) string {
 type Reader struct {
 	Discovery discovery.DiscoveryInterfaceWithContext
 	Metadata  metadata.Interface
-	// Spare tells more objects that may go with the namespace.
-	Spare func(schema.GroupResource, metav1.Object) bool
+	// Ignore tells objects that do not count besides those that Kubernetes puts into each
+	// namespace.
+	Ignore func(schema.GroupResource, metav1.Object) bool
 }
 
 // Of returns what a namespace holds; it looks no further than at the first few kinds that
@@ -87,6 +88,11 @@ func (r *Reader) Of(ctx context.Context, namespace string, grace time.Duration) 
 	until := time.Now().Add(grace)
 	for _, kind := range kinds {
 		if len(c.Holds) > maxNamed {
+			break
+		}
+		// The kinds that are left would be named as if each of them were at fault.
+		if ctx.Err() != nil {
+			errs = append(errs, ctx.Err())
 			break
 		}
 		errs = append(errs, r.look(ctx, namespace, kind, until, &c))
@@ -132,13 +138,14 @@ func (r *Reader) kinds(ctx context.Context, c *Content) ([]schema.GroupVersionRe
 	return kinds, err
 }
 
-// look takes the first object of a kind that is more than Kubernetes puts there.
+// look adds the first object of a kind that counts to Holds, or the kind to Unseen. A kind
+// that is not found is Unseen, too: the API server that was asked may not serve it yet, and
+// its objects would be deleted with the namespace. Discovery says at the next look whether
+// the kind is gone.
 func (r *Reader) look(ctx context.Context, namespace string, kind schema.GroupVersionResource, until time.Time, c *Content) error {
 	name := kind.GroupResource().String()
-	found, err := r.list(ctx, namespace, kind, until)
+	found, err := List(ctx, r.Metadata.Resource(kind).Namespace(namespace), metav1.ListOptions{Limit: pageSize}, until)
 	switch {
-	case apierrors.IsNotFound(err):
-		return nil // the kind is gone
 	case apierrors.IsForbidden(err), apierrors.IsMethodNotSupported(err), apierrors.IsNotAcceptable(err):
 		c.Unseen = append(c.Unseen, name)
 		return nil
@@ -148,7 +155,7 @@ func (r *Reader) look(ctx context.Context, namespace string, kind schema.GroupVe
 	}
 	for i := range found.Items {
 		object := &found.Items[i]
-		if !standard(kind.GroupResource(), object) && !r.Spare(kind.GroupResource(), object) {
+		if !standard(kind.GroupResource(), object) && !r.Ignore(kind.GroupResource(), object) {
 			c.Holds = append(c.Holds, name+"/"+object.Name)
 			return nil
 		}
@@ -159,12 +166,13 @@ func (r *Reader) look(ctx context.Context, namespace string, kind schema.GroupVe
 	return nil
 }
 
-// list asks for the objects of a kind, again and again until it may or is not to.
-func (r *Reader) list(ctx context.Context, namespace string, kind schema.GroupVersionResource, until time.Time) (*metav1.PartialObjectMetadataList, error) {
+// List lists metadata. A right that was given a moment ago may be on its way to the API
+// server that is asked: until then it lists again when that forbids it.
+func List(ctx context.Context, objects metadata.ResourceInterface, options metav1.ListOptions, until time.Time) (*metav1.PartialObjectMetadataList, error) {
 	for {
-		found, err := r.Metadata.Resource(kind).Namespace(namespace).List(ctx, metav1.ListOptions{Limit: pageSize})
+		found, err := objects.List(ctx, options)
 		if !apierrors.IsForbidden(err) || !time.Now().Before(until) {
-			return found, err
+			return found, err //nolint:wrapcheck // the caller says what it lists
 		}
 		select {
 		case <-ctx.Done():
@@ -178,17 +186,13 @@ func isEvent(kind schema.GroupResource) bool {
 	return kind.Resource == "events" && (kind.Group == corev1.GroupName || kind.Group == eventsv1.GroupName)
 }
 
-// standard tells what Kubernetes puts into each namespace. The token of the account is of
-// the versions before 1.24.
+// standard tells what Kubernetes puts into each namespace.
 func standard(kind schema.GroupResource, object metav1.Object) bool {
 	switch kind {
 	case corev1.Resource("serviceaccounts"):
 		return object.GetName() == defaultAccount
 	case corev1.Resource("configmaps"):
 		return object.GetName() == rootCA
-	case corev1.Resource("secrets"):
-		return strings.HasPrefix(object.GetName(), defaultAccount+"-token-") &&
-			object.GetAnnotations()[corev1.ServiceAccountNameKey] == defaultAccount
 	default:
 		return false
 	}

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/metadata/fake"
 	k8stesting "k8s.io/client-go/testing"
 )
@@ -70,9 +71,6 @@ func standards() []runtime.Object {
 	return []runtime.Object{
 		object("v1", "ServiceAccount", "default"), object("v1", "ConfigMap", "kube-root-ca.crt"),
 		object("v1", "Event", "web.1"), object("events.k8s.io/v1", "Event", "web.2"),
-		object("v1", "Secret", "default-token-x7k2p", func(o *metav1.PartialObjectMetadata) {
-			o.Annotations = map[string]string{corev1.ServiceAccountNameKey: "default"}
-		}),
 	}
 }
 
@@ -95,11 +93,41 @@ func paged(resource string) func(*fake.FakeMetadataClient) {
 	}
 }
 
+// limiting honours the limit of a list, as an API server does and the fake does not.
+type limiting struct{ metadata.Interface }
+
+func (l limiting) Resource(kind schema.GroupVersionResource) metadata.Getter {
+	return limitingKind{l.Interface.Resource(kind)}
+}
+
+type limitingKind struct{ metadata.Getter }
+
+func (k limitingKind) Namespace(name string) metadata.ResourceInterface {
+	return limitingObjects{k.Getter.Namespace(name)}
+}
+
+type limitingObjects struct{ metadata.ResourceInterface }
+
+func (o limitingObjects) List(ctx context.Context, options metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
+	found, err := o.ResourceInterface.List(ctx, options)
+	if err == nil && len(found.Items) > int(options.Limit) {
+		found.Items, found.Continue = found.Items[:options.Limit], "more"
+	}
+	return found, err
+}
+
 func TestWhatANamespaceHolds(t *testing.T) {
 	forbidden := apierrors.NewForbidden(corev1.Resource("secrets"), "", errBoom)
 	group := schema.GroupVersion{Group: "metrics.example.com", Version: "v1"}
 	elsewhere := func(o *metav1.PartialObjectMetadata) { o.Namespace = "other" }
 	spared := func(o *metav1.PartialObjectMetadata) { o.Labels = map[string]string{"spared": "true"} }
+	token := func(o *metav1.PartialObjectMetadata) {
+		o.Annotations = map[string]string{corev1.ServiceAccountNameKey: "default"}
+	}
+	var accounts []runtime.Object
+	for i := range 40 {
+		accounts = append(accounts, object("v1", "ServiceAccount", fmt.Sprintf("account%02d", i), spared))
+	}
 	manyKinds := &metav1.APIResourceList{GroupVersion: "v1"}
 	var many []runtime.Object
 	for i := range 12 {
@@ -116,13 +144,17 @@ func TestWhatANamespaceHolds(t *testing.T) {
 		says    string
 		fails   bool
 	}{
-		"nothing":               {reason: "no controller has been there yet"},
-		"what every one has":    {reason: "nobody put it there", objects: standards()},
-		"what is spared":        {reason: "its maker says that it may go", objects: append(standards(), object("v1", "Secret", "copy", spared))},
-		"what is in another":    {reason: "it stays", objects: []runtime.Object{object("v1", "ConfigMap", "settings", elsewhere)}},
-		"a ConfigMap":           {reason: "somebody put it there", objects: append(standards(), object("v1", "ConfigMap", "settings")), want: Content{Holds: []string{"configmaps/settings"}}, says: "holds configmaps/settings"},
-		"another account":       {reason: "somebody put it there", objects: []runtime.Object{object("v1", "ServiceAccount", "robot")}, want: Content{Holds: []string{"serviceaccounts/robot"}}, says: "holds serviceaccounts/robot"},
-		"a Secret like a token": {reason: "no account has it", objects: []runtime.Object{object("v1", "Secret", "default-token-x")}, want: Content{Holds: []string{"secrets/default-token-x"}}, says: "holds secrets/default-token-x"},
+		"nothing":              {reason: "no controller has been there yet"},
+		"what every one has":   {reason: "nobody put it there", objects: standards()},
+		"what is spared":       {reason: "its maker says that it may go", objects: append(standards(), object("v1", "Secret", "copy", spared))},
+		"many that are spared": {reason: "their maker says that they may go", objects: accounts},
+		"what is in another":   {reason: "it stays", objects: []runtime.Object{object("v1", "ConfigMap", "settings", elsewhere)}},
+		"a ConfigMap":          {reason: "somebody put it there", objects: append(standards(), object("v1", "ConfigMap", "settings")), want: Content{Holds: []string{"configmaps/settings"}}, says: "holds configmaps/settings"},
+		"another account":      {reason: "somebody put it there", objects: []runtime.Object{object("v1", "ServiceAccount", "robot")}, want: Content{Holds: []string{"serviceaccounts/robot"}}, says: "holds serviceaccounts/robot"},
+		"a token of the account \"default\"": {
+			reason: "Kubernetes makes none: somebody did", objects: append(standards(), object("v1", "Secret", "default-token-x", token)),
+			want: Content{Holds: []string{"secrets/default-token-x"}}, says: "holds secrets/default-token-x",
+		},
 		"several kinds": {
 			reason: "each is named, in order", objects: []runtime.Object{object("v1", "Pod", "a"), object("apps/v1", "Deployment", "web"), object("v1", "ConfigMap", "b"), object("v1", "ConfigMap", "a")},
 			want: Content{Holds: []string{"configmaps/a", "deployments.apps/web", "pods/a"}}, says: "holds configmaps/a, deployments.apps/web, pods/a",
@@ -142,7 +174,10 @@ func TestWhatANamespaceHolds(t *testing.T) {
 		"a right that does not come": {
 			reason: "nobody gave it", refuse: refusing("configmaps", forbidden, 1000), grace: 5 * time.Second, want: Content{Unseen: []string{"configmaps"}}, says: "cannot list configmaps",
 		},
-		"a kind that is gone by now": {reason: "so are its objects", refuse: refusing("deployments", apierrors.NewNotFound(schema.GroupResource{}, ""), 1)},
+		"a kind that is not found": {
+			reason: "the API server that is asked may not serve it yet", refuse: refusing("deployments", apierrors.NewNotFound(schema.GroupResource{}, ""), 1),
+			want: Content{Unseen: []string{"deployments.apps"}}, says: "cannot list deployments.apps", fails: true,
+		},
 		"an API server that fails": {
 			reason: "it heals", refuse: refusing("pods", apierrors.NewServiceUnavailable("boom"), 1), want: Content{Unseen: []string{"pods"}}, says: "cannot list pods", fails: true,
 		},
@@ -176,7 +211,7 @@ func TestWhatANamespaceHolds(t *testing.T) {
 				if tc.api.lists == nil && tc.api.err == nil {
 					tc.api.lists = kubernetes()
 				}
-				r := &Reader{Discovery: tc.api, Metadata: client, Spare: func(_ schema.GroupResource, o metav1.Object) bool { return o.GetLabels()["spared"] != "" }}
+				r := &Reader{Discovery: tc.api, Metadata: limiting{client}, Ignore: func(_ schema.GroupResource, o metav1.Object) bool { return o.GetLabels()["spared"] != "" }}
 				began := time.Now()
 				got, err := r.Of(t.Context(), "shop", tc.grace)
 				if diff := cmp.Diff(tc.want, got, cmpopts.EquateEmpty()); diff != "" || (err != nil) != tc.fails {
