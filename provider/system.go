@@ -110,7 +110,13 @@ func labellingOf(l labelling) statement {
 	return s
 }
 
-// toldSystem reports whether labels have any of a system.
-func toldSystem(labels map[string]string) bool {
-	return labels[corev1.LabelOSStable] != "" || labels[corev1.LabelArchStable] != ""
+// wasGivenSystem reports whether the Node has a label of its system because of its cluster.
+// A label that the record names says nothing of that: the Node has it in any case.
+func (v view) wasGivenSystem() bool {
+	given := maps.Clone(v.told)
+	maps.DeleteFunc(given, func(name, _ string) bool {
+		_, named := v.cluster.Labels[name]
+		return named
+	})
+	return given[corev1.LabelOSStable] != "" || given[corev1.LabelArchStable] != ""
 }

@@ -178,6 +178,34 @@ func TestARecordGivesANodeTheLabelsThatADaemonSetIsInTheWayOf(t *testing.T) {
 	})
 }
 
+// cautious is a DaemonSets that objects to every label of a system that the Node lacks.
+type cautious struct{}
+
+func (cautious) Objection(have, more map[string]string) (text string, known bool) {
+	for _, name := range []string{corev1.LabelOSStable, corev1.LabelArchStable} {
+		if have[name] != more[name] {
+			return "agents would wait", true
+		}
+	}
+	return "", true
+}
+
+func TestALabelOfTheRecordGivesNoOtherAfterARestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		c := spoke1
+		c.Labels = map[string]string{corev1.LabelOSStable: "linux"}
+		for _, when := range []string{"at first", "after a restart of the hub"} {
+			h := startHub(t, client, func(c *Config) { c.DaemonSets = cautious{} })
+			h.ensure(c)
+			h.connect("spoke1")
+			h.summary("spoke1", running("linux", "amd64"))
+			h.wantSystem("spoke1", "linux", "", when)
+			h.stop()
+		}
+	})
+}
+
 func TestANodeWhoseSystemNobodyKnowsIsNotObjectedTo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := startHub(t, fake.NewClientset(), func(c *Config) { c.DaemonSets = &objector{text: "kube-proxy would wait", known: true} })

@@ -231,7 +231,7 @@ func (n *virtualNode) settle(ctx context.Context, found *corev1.Node) error {
 	n.view.port = port
 	if found != nil {
 		n.view.base, n.view.told = ours(found.Status), toldOf(found)
-		if toldSystem(n.view.told) {
+		if n.view.wasGivenSystem() {
 			n.view.system = labelling{given: true, known: true}
 		}
 		if n.group != "" && n.view.label == "" {

@@ -211,9 +211,9 @@ func (k *Keeper) Watch(ctx context.Context, name string) (stop func()) {
 // of its node that has not ended publishes nothing any more.
 func (k *Keeper) Forget(cluster string) {
 	k.consents.remove(cluster)
-	k.namespaces.forget(cluster)
 	n := k.find(cluster)
 	if n == nil {
+		k.namespaces.forget(cluster)
 		k.config.Sync.Forget(cluster)
 		return
 	}
@@ -222,6 +222,8 @@ func (k *Keeper) Forget(cluster string) {
 	// First, for it keeps answers about objects from being published to whoever takes
 	// the name next.
 	k.objects.mute(n.audience)
+	// Once the node is muted, no report of its agent is remembered any more.
+	k.namespaces.forget(cluster)
 	k.config.Sync.Forget(cluster)
 	n.mu.Unlock()
 	k.drop(n)

@@ -176,22 +176,26 @@ func (n *namespaces) replace(uids map[string]types.UID) {
 // receiveNamespace takes a namespace that an agent made. It runs on the stream's
 // goroutine.
 func (k *Keeper) receiveNamespace(cluster string, r resource.Resource) {
-	if k.keeps(cluster) {
-		k.namespaces.receive(cluster, r)
-	}
+	k.unlessMuted(cluster, func() { k.namespaces.receive(cluster, r) })
 }
 
 // namespacesSynced: an agent has told of all namespaces that it made.
 func (k *Keeper) namespacesSynced(cluster string) {
-	if k.keeps(cluster) {
-		k.namespaces.synced(cluster)
-	}
+	k.unlessMuted(cluster, func() { k.namespaces.synced(cluster) })
 }
 
-// keeps tells whether a cluster was not forgotten while its stream goes on.
-func (k *Keeper) keeps(cluster string) bool {
+// unlessMuted calls f under the lock of a cluster's node, unless the cluster was forgotten
+// while its stream goes on. Nobody would forget what a report left behind after that.
+func (k *Keeper) unlessMuted(cluster string, f func()) {
 	n := k.find(cluster)
-	return n != nil && !n.isMuted()
+	if n == nil {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !n.muted {
+		f()
+	}
 }
 
 // namespaceReflector follows the namespaces of the hub. Their UIDs alone are kept.

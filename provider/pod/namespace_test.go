@@ -5,6 +5,8 @@ package pod
 
 import (
 	"fmt"
+	"runtime"
+	"sync"
 	"testing"
 	"testing/synctest"
 
@@ -130,6 +132,30 @@ func TestNothingIsKeptOfTheNamespacesOfAClusterThatIsForgotten(t *testing.T) {
 			t.Errorf("something is kept of %d clusters", n)
 		}
 		done()
+	})
+}
+
+func TestAReportThatMeetsTheEndOfItsClusterLeavesNothing(t *testing.T) {
+	inBubble(t, Config{}, func(r *rig) {
+		defer r.connect(spoke)()
+		n := r.find(spoke)
+		var both sync.WaitGroup
+		// Both wait for the lock, the report first.
+		n.mu.Lock()
+		for _, f := range []func(){
+			func() { r.receiveNamespace(spoke, resource.Resource{Key: "old", UID: "uid-old"}) },
+			func() { r.Forget(spoke) },
+		} {
+			both.Go(f)
+			for range 10000 {
+				runtime.Gosched()
+			}
+		}
+		n.mu.Unlock()
+		both.Wait()
+		if len(r.namespaces.made) != 0 || len(r.gone(spoke)) != 0 {
+			t.Errorf("%v is kept, and told: %v", r.namespaces.made, r.gone(spoke))
+		}
 	})
 }
 
