@@ -116,6 +116,23 @@ func (o limitingObjects) List(ctx context.Context, options metav1.ListOptions) (
 	return found, err
 }
 
+// reader is a Reader of what is there, and ignores what bears the label "spared".
+func reader(t *testing.T, api served, objects []runtime.Object, refuse func(*fake.FakeMetadataClient)) *Reader {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := metav1.AddMetaToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	client := fake.NewSimpleMetadataClient(scheme, objects...)
+	if refuse != nil {
+		refuse(client)
+	}
+	if api.lists == nil && api.err == nil {
+		api.lists = kubernetes()
+	}
+	return &Reader{Discovery: api, Metadata: limiting{client}, Ignore: func(_ schema.GroupResource, o metav1.Object) bool { return o.GetLabels()["spared"] != "" }}
+}
+
 func TestWhatANamespaceHolds(t *testing.T) {
 	forbidden := apierrors.NewForbidden(corev1.Resource("secrets"), "", errBoom)
 	group := schema.GroupVersion{Group: "metrics.example.com", Version: "v1"}
@@ -124,13 +141,10 @@ func TestWhatANamespaceHolds(t *testing.T) {
 	token := func(o *metav1.PartialObjectMetadata) {
 		o.Annotations = map[string]string{corev1.ServiceAccountNameKey: "default"}
 	}
-	var accounts []runtime.Object
-	for i := range 40 {
-		accounts = append(accounts, object("v1", "ServiceAccount", fmt.Sprintf("account%02d", i), spared))
-	}
 	manyKinds := &metav1.APIResourceList{GroupVersion: "v1"}
-	var many []runtime.Object
+	var many, accounts []runtime.Object
 	for i := range 12 {
+		accounts = append(accounts, object("v1", "ServiceAccount", fmt.Sprintf("account%02d", i), spared))
 		manyKinds.APIResources = append(manyKinds.APIResources, resources("v1", fmt.Sprintf("kind%02ds", i)).APIResources...)
 		many = append(many, object("v1", fmt.Sprintf("Kind%02d", i), "a"))
 	}
@@ -200,18 +214,7 @@ func TestWhatANamespaceHolds(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				scheme := runtime.NewScheme()
-				if err := metav1.AddMetaToScheme(scheme); err != nil {
-					t.Fatal(err)
-				}
-				client := fake.NewSimpleMetadataClient(scheme, tc.objects...)
-				if tc.refuse != nil {
-					tc.refuse(client)
-				}
-				if tc.api.lists == nil && tc.api.err == nil {
-					tc.api.lists = kubernetes()
-				}
-				r := &Reader{Discovery: tc.api, Metadata: limiting{client}, Ignore: func(_ schema.GroupResource, o metav1.Object) bool { return o.GetLabels()["spared"] != "" }}
+				r := reader(t, tc.api, tc.objects, tc.refuse)
 				began := time.Now()
 				got, err := r.Of(t.Context(), "shop", tc.grace)
 				if diff := cmp.Diff(tc.want, got, cmpopts.EquateEmpty()); diff != "" || (err != nil) != tc.fails {
