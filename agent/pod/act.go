@@ -108,7 +108,7 @@ func (e *Engine) make(ctx context.Context, at place, w *wanted) (*corev1.Pod, er
 	if err := e.group(at, pod, w); err != nil {
 		return nil, err
 	}
-	if err := e.collector.open(at.Namespace); err != nil {
+	if err := e.collector.refuseWhileCollecting(at.Namespace); err != nil {
 		return nil, err
 	}
 	ours, err := e.namespaces.ensure(ctx, at.Namespace, e.originOf(at.Namespace, w.namespaceUID))

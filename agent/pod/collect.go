@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/spokelet/spokelet/agent/pod/content"
 	"github.com/spokelet/spokelet/agent/pod/shape"
 	"github.com/spokelet/spokelet/api/wire"
 )
@@ -25,15 +26,19 @@ const (
 	// roleContent is the ClusterRole, and the name of the bindings to it, that lets the
 	// agent list all that is in a namespace that it made, while it looks.
 	roleContent = "spokelet-agent:namespace-content"
-	// withdrawWithin bounds taking that right back.
-	withdrawWithin = 5 * time.Second
+	// lookWithin bounds one look. It is below patience, so that time is left to revoke
+	// the right and to write down why the namespace stays.
+	lookWithin = 15 * time.Second
+	// revokeWithin bounds revoking the right to look.
+	revokeWithin = 5 * time.Second
 
-	keptUnseen  = "the agent cannot look into it"
-	keptNoRight = "the agent may not delete it"
+	keptUnseen   = "the agent cannot look into it"
+	keptNoRight  = "the agent may not delete it"
+	keptForOwner = "its owner labelled it " + LabelPods
 )
 
-// collect removes a namespace if it is still the one that was seen, and nothing is in it;
-// else that bears why it stays. No pod is made there meanwhile.
+// collect deletes a namespace if it is still the one that was seen and nothing is in it;
+// else it annotates the namespace with why it stays. No pod is made there meanwhile.
 func (c *collector) collect(ctx context.Context, seen madeNamespace) error {
 	ns, err := c.spoke.core.Namespaces().Get(ctx, seen.name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -54,18 +59,19 @@ func (c *collector) collect(ctx context.Context, seen madeNamespace) error {
 	})
 	switch {
 	case err == nil:
-		c.depart(seen)
+		c.markDeleting(seen)
 		c.log.Info("namespace of the hub is gone, and so is the one that was made for its pods", "namespace", ns.Name)
 		return nil
 	case isRefusal(err):
-		return errors.Join(c.keep(ctx, seen, keptNoRight), c.withdraw(ctx, ns.Name))
+		return errors.Join(c.keep(ctx, seen, keptNoRight), c.revokeList(ctx, ns.Name))
 	default:
-		return errors.Join(ignoreNotFound(err), c.withdraw(ctx, ns.Name))
+		return errors.Join(ignoreNotFound(err), c.revokeList(ctx, ns.Name))
 	}
 }
 
-// depart takes that a namespace goes, before its events say so.
-func (c *collector) depart(seen madeNamespace) {
+// markDeleting records that a namespace is being deleted, before its event says so: a pod
+// that the hub wants there by now would else have it claimed.
+func (c *collector) markDeleting(seen madeNamespace) {
 	c.engine.mu.Lock()
 	defer c.engine.mu.Unlock()
 	if now, ok := c.namespaces[seen.name]; ok && now.uid == seen.uid {
@@ -74,30 +80,43 @@ func (c *collector) depart(seen madeNamespace) {
 	}
 }
 
-// look says why a namespace stays, nothing if it need not: it is nobody's, and empty. With
-// the error that may be otherwise soon. The right to look is given for as long as that
-// takes, or the namespace goes.
+// look returns why a namespace stays, which is empty for one that is nobody's and holds
+// nothing. An error says that another look may find otherwise. The right to list is
+// granted for the look alone; in a namespace that may be deleted it goes with that.
 func (c *collector) look(ctx context.Context, ns *corev1.Namespace) (why string, err error) {
 	if len(ns.OwnerReferences) > 0 {
 		return wire.Line("belongs to " + ns.OwnerReferences[0].Kind + " " + ns.OwnerReferences[0].Name), nil
 	}
-	grace, err := c.lend(ctx, ns.Name)
+	// Nobody but its owner sets that label on a namespace that was made for pods.
+	if _, ok := ns.Labels[LabelPods]; ok {
+		return keptForOwner, nil
+	}
+	grace, err := c.grantList(ctx, ns.Name)
 	if err != nil {
 		return keptUnseen, err
 	}
-	found, err := c.reader.Of(ctx, ns.Name, grace)
+	found, err := c.read(ctx, ns.Name, grace)
 	if found.Empty() && err == nil {
 		return "", nil
 	}
 	if why = found.String(); why == "" {
 		why = keptUnseen
 	}
-	return why, errors.Join(err, c.withdraw(ctx, ns.Name))
+	return why, errors.Join(err, c.revokeList(ctx, ns.Name))
 }
 
-// lend gives the account the right to list all that is in a namespace, and tells how long
-// that may be on its way; none where the account may not give it.
-func (c *collector) lend(ctx context.Context, namespace string) (grace time.Duration, err error) {
+// read returns what a namespace holds. A list that hangs does not use up the time of what
+// is done after it.
+func (c *collector) read(ctx context.Context, namespace string, grace time.Duration) (content.Content, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookWithin)
+	defer cancel()
+	return c.reader.Of(ctx, namespace, grace)
+}
+
+// grantList binds the account to the role that lists everything in a namespace. It returns
+// how long the right may take to be known everywhere: nothing where the account may not
+// bind.
+func (c *collector) grantList(ctx context.Context, namespace string) (grace time.Duration, err error) {
 	if c.cfg.Account == "" {
 		return 0, nil
 	}
@@ -117,12 +136,12 @@ func (c *collector) lend(ctx context.Context, namespace string) (grace time.Dura
 	}
 }
 
-// withdraw takes back what lend gave, also when ctx has ended.
-func (c *collector) withdraw(ctx context.Context, namespace string) error {
+// revokeList removes the binding that grantList made, also when ctx has ended.
+func (c *collector) revokeList(ctx context.Context, namespace string) error {
 	if c.cfg.Account == "" {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawWithin)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), revokeWithin)
 	defer cancel()
 	err := c.spoke.rbac.RoleBindings(namespace).Delete(ctx, roleContent, metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) && !isRefusal(err) {
@@ -131,7 +150,7 @@ func (c *collector) withdraw(ctx context.Context, namespace string) error {
 	return nil
 }
 
-// keep writes down why a namespace stays.
+// keep annotates a namespace with why it stays.
 func (c *collector) keep(ctx context.Context, seen madeNamespace, why string) error {
 	if why == seen.kept {
 		return nil
@@ -157,9 +176,10 @@ func (c *collector) annotate(ctx context.Context, seen madeNamespace, changes ma
 	}
 }
 
-// spare tells what of ours may go with a namespace: copies that could not be removed
-// with their pods, accounts that pods ran as, and the right to look.
-func (c *collector) spare(kind schema.GroupResource, object metav1.Object) bool {
+// madeForPods reports whether this agent made an object for pods, so that it goes with
+// the namespace: copies that could not be removed with their pods, accounts that pods ran
+// as, and the right to look.
+func (c *collector) madeForPods(kind schema.GroupResource, object metav1.Object) bool {
 	if object.GetLabels()[shape.LabelHub] != c.cfg.HubID {
 		return false
 	}

@@ -20,12 +20,13 @@ import (
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
-// triesAtLooking is how often a look into a namespace that fails is tried again: for some
-// minutes. Then it waits for the next word about the namespace.
+// triesAtLooking is how often a failed look into a namespace is repeated at least, which
+// takes some minutes. It is repeated further until the namespace says why it stays; then
+// whoever removes that annotation has it repeated.
 const triesAtLooking = 12
 
-// collector tends the namespaces that the agent made for pods: it tells the hub of them,
-// and removes those that the hub has no more. It looks into one at a time.
+// collector tells the hub of the namespaces that the agent made for pods, and deletes
+// those that the hub has no more. It looks into one at a time.
 type collector struct {
 	engine *Engine
 	cfg    Config
@@ -44,10 +45,8 @@ type collector struct {
 	// no more; both by their names in the spoke.
 	namespaces map[string]madeNamespace
 	ended      map[string]types.UID
-	// told: the hub has told of all that it has no more.
-	told bool
-	// closing are those that no pod is to come to: they are looked into.
-	closing map[string]struct{}
+	// collecting are those that are looked into. No pod is made there meanwhile.
+	collecting map[string]struct{}
 }
 
 // madeNamespace is a namespace that bears our label. It is comparable.
@@ -78,61 +77,66 @@ func newCollector(e *Engine) *collector {
 		made:       resource.NewSource(wire.KindPodNamespace),
 		namespaces: map[string]madeNamespace{},
 		ended:      map[string]types.UID{},
-		closing:    map[string]struct{}{},
+		collecting: map[string]struct{}{},
 	}
-	c.reader = &content.Reader{Discovery: e.spoke.kinds, Metadata: e.spoke.names, Ignore: c.spare}
-	c.gone = resource.NewMirror(wire.KindPodNamespaceGone, resource.Receiver{Put: c.acceptGone, Delete: c.withdrawGone, Synced: c.goneSynced})
+	c.reader = &content.Reader{Discovery: e.spoke.kinds, Metadata: e.spoke.names, Ignore: c.madeForPods}
+	c.gone = resource.NewMirror(wire.KindPodNamespaceGone, resource.Receiver{Put: c.acceptGone, Delete: c.withdrawGone})
 	return c
 }
 
-// serve tends namespaces until the queue is shut down.
+// serve handles namespaces until the queue is shut down.
 func (c *collector) serve(ctx context.Context) { work(ctx, c.queue, c.handle) }
 
 func (c *collector) handle(ctx context.Context, name string) {
-	err := c.tend(ctx, name)
+	err := c.perform(ctx, name)
 	if err == nil || isStop(ctx) {
 		c.queue.Forget(name)
 		return
 	}
 	c.log.V(1).Info("namespace is looked into again", "namespace", name, "err", err.Error())
-	if c.queue.NumRequeues(name) >= triesAtLooking {
+	if c.queue.NumRequeues(name) >= triesAtLooking && c.explained(name) {
 		c.queue.Forget(name)
 		return
 	}
 	c.queue.AddRateLimited(name)
 }
 
-// tend does the one thing that is to be done about a namespace.
-func (c *collector) tend(ctx context.Context, name string) error {
+// explained reports whether a namespace says why it stays.
+func (c *collector) explained(name string) bool {
+	c.engine.mu.Lock()
+	defer c.engine.mu.Unlock()
+	return c.namespaces[name].kept != ""
+}
+
+// perform does what is to be done about a namespace.
+func (c *collector) perform(ctx context.Context, name string) error {
 	e := c.engine
 	e.mu.Lock()
-	seen, now := c.namespaces[name], c.tenancy(name)
-	what := decideNamespace(now)
-	if what == choreCollect {
-		c.closing[name] = struct{}{}
+	seen, now := c.namespaces[name], c.state(name)
+	action := decideNamespace(now)
+	if action == collectNamespace {
+		c.collecting[name] = struct{}{}
 	}
 	e.mu.Unlock()
-	switch what {
-	case choreClaim:
+	switch action {
+	case claimNamespace:
 		changes := map[string]any{AnnotationHubNamespace: now.from.String(), AnnotationKeptBecause: nil}
-		return errors.Join(c.annotate(ctx, seen, changes), c.withdraw(ctx, name))
-	case choreClear:
-		return c.annotate(ctx, seen, map[string]any{AnnotationKeptBecause: nil})
-	case choreCollect:
-		defer c.reopen(name)
+		return errors.Join(c.annotate(ctx, seen, changes), c.revokeList(ctx, name))
+	case collectNamespace:
+		defer c.stopCollecting(name)
 		return c.collect(ctx, seen)
-	case choreNone:
+	case leaveNamespace:
 	}
 	return nil
 }
 
-// tenancy of a namespace; Engine.mu is held.
-func (c *collector) tenancy(name string) tenancy {
+// state returns what is known of a namespace; Engine.mu is held.
+func (c *collector) state(name string) namespaceState {
 	e := c.engine
 	seen, made := c.namespaces[name]
-	s := tenancy{
+	s := namespaceState{
 		made: made, deleting: seen.deleting, written: seen.written, kept: seen.kept != "",
-		listed: e.listed && e.synced, told: c.told,
+		listed: e.listed && e.synced,
 	}
 	uid, ended := c.ended[name]
 	s.gone = ended && seen.written == e.originOf(name, uid)
@@ -149,13 +153,13 @@ func (c *collector) tenancy(name string) tenancy {
 	return s
 }
 
-// reopen lets pods come to a namespace again.
-func (c *collector) reopen(name string) {
+// stopCollecting lets pods be made in a namespace again.
+func (c *collector) stopCollecting(name string) {
 	e := c.engine
 	e.namespaces.forget(name)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	delete(c.closing, name)
+	delete(c.collecting, name)
 	for at := range e.entries {
 		if at.Namespace == name {
 			e.queue.Add(item{place: at})
@@ -163,14 +167,15 @@ func (c *collector) reopen(name string) {
 	}
 }
 
-// open refuses a pod of a namespace that is looked into: it would end with that.
-func (c *collector) open(name string) error {
+// refuseWhileCollecting refuses a pod in a namespace that is looked into: it would be
+// deleted with the namespace.
+func (c *collector) refuseWhileCollecting(name string) error {
 	if c == nil {
 		return nil
 	}
 	c.engine.mu.Lock()
 	defer c.engine.mu.Unlock()
-	if _, closing := c.closing[name]; !closing {
+	if _, ok := c.collecting[name]; !ok {
 		return nil
 	}
 	return &RefusedError{
@@ -179,8 +184,9 @@ func (c *collector) open(name string) error {
 	}
 }
 
-// wanted takes that a pod is to be in a namespace; Engine.mu is held.
-func (c *collector) wanted(name string, w *wanted) {
+// podWanted queues a namespace whose annotations are not those that follow from a pod that
+// the hub wants there; Engine.mu is held.
+func (c *collector) podWanted(name string, w *wanted) {
 	if c == nil || w.namespaceUID == "" {
 		return
 	}
@@ -189,8 +195,9 @@ func (c *collector) wanted(name string, w *wanted) {
 	}
 }
 
-// left takes that a pod of a namespace is forgotten; Engine.mu is held.
-func (c *collector) left(name string) {
+// podForgotten queues a namespace that the hub has no more, as that pod may have been its
+// last; Engine.mu is held.
+func (c *collector) podForgotten(name string) {
 	if c == nil {
 		return
 	}
@@ -199,9 +206,9 @@ func (c *collector) left(name string) {
 	}
 }
 
-// listed looks at all namespaces that the hub has no more, once it is known what pods
-// there are; Engine.mu is held.
-func (c *collector) listed() {
+// podsKnown queues all namespaces that the hub has no more: whether they have pods is
+// known from here on; Engine.mu is held.
+func (c *collector) podsKnown() {
 	if c == nil {
 		return
 	}
@@ -210,7 +217,7 @@ func (c *collector) listed() {
 	}
 }
 
-// acceptGone takes that the hub has a namespace no more.
+// acceptGone queues a namespace that the hub says it has no more.
 func (c *collector) acceptGone(r resource.Resource) {
 	c.engine.mu.Lock()
 	defer c.engine.mu.Unlock()
@@ -219,39 +226,26 @@ func (c *collector) acceptGone(r resource.Resource) {
 	c.queue.Add(name)
 }
 
-// withdrawGone takes that back: the hub has it, or was told that we have not.
+// withdrawGone forgets that the hub has a namespace no more: it has it again, or heard that
+// there is none here.
 func (c *collector) withdrawGone(key string) {
 	c.engine.mu.Lock()
 	defer c.engine.mu.Unlock()
-	name := c.cfg.Prefix + key
-	delete(c.ended, name)
-	c.queue.Add(name)
+	delete(c.ended, c.cfg.Prefix+key)
 }
 
-// goneSynced: the hub has told of all that it has no more.
-func (c *collector) goneSynced() {
-	c.engine.mu.Lock()
-	defer c.engine.mu.Unlock()
-	c.told = true
-	for name, seen := range c.namespaces {
-		if seen.kept != "" {
-			c.queue.Add(name)
-		}
-	}
-}
-
-// observe takes what a namespace is now; Engine.mu is held.
+// observe records a namespace as the watch has it; Engine.mu is held.
 func (c *collector) observe(now madeNamespace) {
 	before := c.namespaces[now.name]
 	c.namespaces[now.name] = now
 	c.report(now)
-	// What we wrote ourselves asks for nothing.
+	// The event of our own annotation queues nothing.
 	if before.uid != now.uid || before.written != now.written || now.kept == "" {
 		c.queue.Add(now.name)
 	}
 }
 
-// vanish takes that a namespace is there no more, or is not ours; Engine.mu is held.
+// vanish drops a namespace that is gone, or whose label is; Engine.mu is held.
 func (c *collector) vanish(name string) {
 	if _, ok := c.namespaces[name]; !ok {
 		return

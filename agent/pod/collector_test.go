@@ -4,6 +4,7 @@
 package pod
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -13,6 +14,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	k8stesting "k8s.io/client-go/testing"
 
@@ -21,26 +24,26 @@ import (
 )
 
 func TestWhatIsDoneAboutANamespace(t *testing.T) {
-	one, two := origin{"hub", "shop", "u1"}, origin{"hub", "shop", "u2"}
+	one, two, other := origin{"hub", "shop", "u1"}, origin{"hub", "shop", "u2"}, origin{"another", "shop", "u1"}
 	cases := map[string]struct {
 		reason string
-		s      tenancy
-		want   chore
+		s      namespaceState
+		want   namespaceAction
 	}{
-		"not there":                          {"nothing can be done", tenancy{used: true, from: one, listed: true}, choreNone},
-		"on its way":                         {"it goes", tenancy{made: true, deleting: true, gone: true, listed: true, written: one}, choreNone},
-		"used":                               {"it bears what it should", tenancy{made: true, used: true, from: one, written: one, listed: true}, choreNone},
-		"used, and of nobody yet":            {"an agent that comes after this one would not know", tenancy{made: true, used: true, from: one}, choreClaim},
-		"used, of a hub that says no UID":    {"there is nothing to write", tenancy{made: true, used: true, kept: true}, choreNone},
-		"used again by another of the name":  {"it is that one's now", tenancy{made: true, used: true, from: two, written: one}, choreClaim},
-		"used again after it was kept":       {"why it was is over", tenancy{made: true, used: true, from: one, written: one, kept: true}, choreClaim},
-		"used, and gone":                     {"its pods have yet to end", tenancy{made: true, used: true, from: one, written: one, gone: true, listed: true, told: true}, choreNone},
-		"gone":                               {"nobody uses it", tenancy{made: true, written: one, gone: true, listed: true}, choreCollect},
-		"gone, before the pods are known":    {"there may be some", tenancy{made: true, written: one, gone: true}, choreNone},
-		"gone and kept":                      {"somebody wants it looked into again", tenancy{made: true, written: one, gone: true, listed: true, kept: true}, choreCollect},
-		"there, and was kept":                {"the hub has it again", tenancy{made: true, written: one, listed: true, told: true, kept: true}, choreClear},
-		"was kept, and the hub has not said": {"it may be gone", tenancy{made: true, written: one, listed: true, kept: true}, choreNone},
-		"not used":                           {"the hub has it", tenancy{made: true, written: one, listed: true, told: true}, choreNone},
+		"not there":                         {"nothing can be done", namespaceState{used: true, from: one, listed: true}, leaveNamespace},
+		"on its way":                        {"it goes", namespaceState{made: true, deleting: true, gone: true, listed: true, written: one}, leaveNamespace},
+		"used":                              {"it bears what it should", namespaceState{made: true, used: true, from: one, written: one, listed: true}, leaveNamespace},
+		"used, and of nobody yet":           {"an agent that comes after this one would not know", namespaceState{made: true, used: true, from: one}, claimNamespace},
+		"used, of a hub that says no UID":   {"there is nothing to write", namespaceState{made: true, used: true, kept: true}, leaveNamespace},
+		"used again by another of the name": {"it is that one's now", namespaceState{made: true, used: true, from: two, written: one}, claimNamespace},
+		"used again after it was kept":      {"why it was is over", namespaceState{made: true, used: true, from: one, written: one, kept: true}, claimNamespace},
+		"used, and gone":                    {"its pods have yet to end", namespaceState{made: true, used: true, from: one, written: one, gone: true, listed: true}, leaveNamespace},
+		"used, of another hub":              {"that one keeps the word", namespaceState{made: true, used: true, from: one, written: other, listed: true}, leaveNamespace},
+		"used, kept for another hub":        {"that one keeps the word", namespaceState{made: true, used: true, from: one, written: other, kept: true}, leaveNamespace},
+		"gone":                              {"nobody uses it", namespaceState{made: true, written: one, gone: true, listed: true}, collectNamespace},
+		"gone, before the pods are known":   {"there may be some", namespaceState{made: true, written: one, gone: true}, leaveNamespace},
+		"gone and kept":                     {"somebody wants it looked into again", namespaceState{made: true, written: one, gone: true, listed: true, kept: true}, collectNamespace},
+		"not used":                          {"the hub has it", namespaceState{made: true, written: one, listed: true}, leaveNamespace},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -96,6 +99,14 @@ func TestANamespaceGoesWithTheHubsWhenNothingIsInIt(t *testing.T) {
 				return ns
 			}(),
 		},
+		"with the owner's consent to pods": {
+			reason: "the owner made it theirs", want: []string{"annotate shop"}, says: "its owner labelled it spokelet.io/pods",
+			ns: func() *corev1.Namespace {
+				ns := madeFor("shop", "hub/shop/u1")
+				ns.Labels[LabelPods] = PodsAllowed
+				return ns
+			}(),
+		},
 		"of another hub":           {reason: "that one has not said so", ns: madeFor("shop", "another/shop/u1")},
 		"of another of the name":   {reason: "the hub speaks of one before", ns: madeFor("shop", "hub/shop/u2")},
 		"of a name with a prefix":  {reason: "it was made for another", ns: madeFor("shop", "hub/op/u1")},
@@ -111,7 +122,7 @@ func TestANamespaceGoesWithTheHubsWhenNothingIsInIt(t *testing.T) {
 			if tc.ns == nil {
 				tc.ns = madeFor("shop", "hub/shop/u1")
 			}
-			collecting(t, tc.inside, func(t *testing.T, e *Engine, s *estate) {
+			withCollector(t, tc.inside, func(t *testing.T, e *Engine, s *namespaceServer) {
 				check(t, "before the hub has said anything", []string(nil), s.happened())
 				goes(e, "shop", "u1")
 				check(t, tc.reason, tc.want, s.happened())
@@ -126,15 +137,11 @@ func TestANamespaceGoesWithTheHubsWhenNothingIsInIt(t *testing.T) {
 }
 
 func TestANamespaceThatWasKeptIsLookedIntoAgainWhenSomebodyAsks(t *testing.T) {
-	collecting(t, []runtime.Object{inside("ConfigMap", "settings")}, func(t *testing.T, e *Engine, s *estate) {
+	withCollector(t, []runtime.Object{inside("ConfigMap", "settings")}, func(t *testing.T, e *Engine, s *namespaceServer) {
 		goes(e, "shop", "u1")
 		s.happened()
 		ask := func() {
-			s.lock.Lock()
-			delete(s.namespaces["shop"].Annotations, AnnotationKeptBecause)
-			ns := s.namespaces["shop"].DeepCopy()
-			s.lock.Unlock()
-			s.tell(ns, false)
+			s.edit("shop", func(ns *corev1.Namespace) { delete(ns.Annotations, AnnotationKeptBecause) })
 		}
 		ask()
 		check(t, "it is not empty yet", []string{"post right", "delete right", "annotate shop"}, s.happened())
@@ -163,7 +170,7 @@ func TestWhatCannotBeListedKeepsANamespace(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			collecting(t, nil, func(t *testing.T, e *Engine, s *estate) {
+			withCollector(t, nil, func(t *testing.T, e *Engine, s *namespaceServer) {
 				lists := 0
 				s.metadata.PrependReactor("list", "secrets", func(k8stesting.Action) (bool, runtime.Object, error) {
 					lists++
@@ -190,8 +197,83 @@ func TestWhatCannotBeListedKeepsANamespace(t *testing.T) {
 	}
 }
 
+func TestAKindThatIsNotFoundKeepsANamespaceUntilItIsNotServedAnyMore(t *testing.T) {
+	withCollector(t, nil, func(t *testing.T, e *Engine, s *namespaceServer) {
+		s.metadata.PrependReactor("list", "secrets", func(k8stesting.Action) (bool, runtime.Object, error) {
+			s.lock.Lock()
+			defer s.lock.Unlock()
+			s.unserved = "secrets"
+			return true, nil, apierrors.NewNotFound(corev1.Resource("secrets"), "")
+		})
+		goes(e, "shop", "u1")
+		check(t, "something may be there", []string{"post right", "delete right", "annotate shop"}, s.happened())
+		check(t, "why it is there", "cannot list secrets", s.annotation("shop", AnnotationKeptBecause))
+		<-time.After(longestRetry)
+		check(t, "the kind is gone", []string{"post right", "delete shop"}, s.happened())
+	}, madeFor("shop", "hub/shop/u1"))
+}
+
+func TestALookIsRepeatedUntilItIsSaidWhyANamespaceStays(t *testing.T) {
+	withCollector(t, []runtime.Object{inside("ConfigMap", "settings")}, func(t *testing.T, e *Engine, s *namespaceServer) {
+		s.setAway(true)
+		goes(e, "shop", "u1")
+		<-time.After(time.Hour)
+		s.setAway(false)
+		<-time.After(2 * longestRetry)
+		synctest.Wait()
+		check(t, "after an outage of an hour", "holds configmaps/settings", s.annotation("shop", AnnotationKeptBecause))
+	}, madeFor("shop", "hub/shop/u1"))
+}
+
+// hanging answers no list of Secrets.
+type hanging struct{ metadata.Interface }
+
+func (h hanging) Resource(kind schema.GroupVersionResource) metadata.Getter {
+	if kind.Resource == "secrets" {
+		return hangingList{}
+	}
+	return h.Interface.Resource(kind)
+}
+
+type hangingList struct{ metadata.Getter }
+
+func (h hangingList) Namespace(string) metadata.ResourceInterface { return h }
+
+func (hangingList) List(ctx context.Context, _ metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func TestAListThatHangsLeavesTimeToSayWhyANamespaceStays(t *testing.T) {
+	withCollector(t, nil, func(t *testing.T, e *Engine, s *namespaceServer) {
+		e.collector.reader.Metadata = hanging{s.metadata}
+		goes(e, "shop", "u1")
+		<-time.After(lookWithin)
+		check(t, "at its deadline", []string{"post right", "delete right", "annotate shop"}, s.happened())
+		check(t, "why it is there", "cannot list secrets", s.annotation("shop", AnnotationKeptBecause))
+		<-time.After(2 * time.Hour)
+		if looks := len(s.happened()) / 2; looks != triesAtLooking {
+			t.Errorf("%d looks follow", looks)
+		}
+	}, madeFor("shop", "hub/shop/u1"))
+}
+
+func TestANamespaceThatChangesDuringALookIsLookedIntoAgain(t *testing.T) {
+	withCollector(t, nil, func(t *testing.T, e *Engine, s *namespaceServer) {
+		lists := 0
+		s.metadata.PrependReactor("list", "secrets", func(k8stesting.Action) (bool, runtime.Object, error) {
+			if lists++; lists == 1 {
+				s.edit("shop", func(ns *corev1.Namespace) { ns.Labels["team"] = "a" })
+			}
+			return false, nil, nil
+		})
+		goes(e, "shop", "u1")
+		check(t, "it is another by then", []string{"post right", "delete right", "post right", "delete shop"}, s.happened())
+	}, madeFor("shop", "hub/shop/u1"))
+}
+
 func TestThePodsOfANamespaceThatIsGoneEndBeforeIt(t *testing.T) {
-	collecting(t, nil, func(t *testing.T, e *Engine, s *estate) {
+	withCollector(t, nil, func(t *testing.T, e *Engine, s *namespaceServer) {
 		tellChanged(t, e, "hub-1", func(p *wire.Pod) { p.NamespaceUID = "u1" })
 		synctest.Wait()
 		goes(e, "shop", "u1")
@@ -203,7 +285,7 @@ func TestThePodsOfANamespaceThatIsGoneEndBeforeIt(t *testing.T) {
 }
 
 func TestNoPodComesToANamespaceThatIsLookedInto(t *testing.T) {
-	collecting(t, nil, func(t *testing.T, e *Engine, s *estate) {
+	withCollector(t, nil, func(t *testing.T, e *Engine, s *namespaceServer) {
 		looking, goOn := make(chan struct{}), make(chan struct{})
 		s.metadata.PrependReactor("list", "secrets", func(k8stesting.Action) (bool, runtime.Object, error) {
 			close(looking)
@@ -237,7 +319,7 @@ func TestNoPodComesToANamespaceThatIsLookedInto(t *testing.T) {
 }
 
 func TestANamespaceThatIsUsedAgainIsNotGone(t *testing.T) {
-	collecting(t, []runtime.Object{inside("ConfigMap", "settings")}, func(t *testing.T, e *Engine, s *estate) {
+	withCollector(t, []runtime.Object{inside("ConfigMap", "settings")}, func(t *testing.T, e *Engine, s *namespaceServer) {
 		goes(e, "shop", "u1")
 		s.happened()
 		tellChanged(t, e, "hub-1", func(p *wire.Pod) { p.NamespaceUID = "u2" })
@@ -249,15 +331,14 @@ func TestANamespaceThatIsUsedAgainIsNotGone(t *testing.T) {
 	}, madeFor("shop", "hub/shop/u1"))
 }
 
-func TestANamespaceThatTheHubHasAgainIsAsBefore(t *testing.T) {
-	collecting(t, []runtime.Object{inside("ConfigMap", "settings")}, func(t *testing.T, e *Engine, s *estate) {
-		goes(e, "shop", "u1")
-		e.collector.goneSynced()
-		s.happened()
-		e.collector.withdrawGone("shop") // the hub was restored from a backup
-		check(t, "it says nothing any more", []string{"annotate shop"}, s.happened())
-		check(t, "why it is there", "", s.annotation("shop", AnnotationKeptBecause))
-	}, madeFor("shop", "hub/shop/u1"))
+func TestTheOriginOfAnotherHubIsNotOverwritten(t *testing.T) {
+	withCollector(t, nil, func(t *testing.T, e *Engine, s *namespaceServer) {
+		tellChanged(t, e, "hub-1", func(p *wire.Pod) { p.NamespaceUID = "u1" })
+		check(t, "the agents of both hubs would write it for ever", []string(nil), s.happened())
+		if s.count() != 1 {
+			t.Error("the pod is not made")
+		}
+	}, madeFor("shop", "another/shop/u9"))
 }
 
 func TestTheHubIsToldOfTheNamespacesThatWereMadeForItsPods(t *testing.T) {

@@ -231,7 +231,7 @@ func (e *Engine) accept(r resource.Resource) {
 		en.verdict = nil
 	}
 	en.want = w
-	e.collector.wanted(en.place.Namespace, w)
+	e.collector.podWanted(en.place.Namespace, w)
 	e.relink(en)
 	en.match()
 	e.publish(en)
@@ -303,7 +303,7 @@ func (e *Engine) complete() {
 	defer e.mu.Unlock()
 	if !e.synced {
 		e.synced = true
-		e.collector.listed()
+		e.collector.podsKnown()
 	}
 	for at, en := range e.entries {
 		if en.want == nil {

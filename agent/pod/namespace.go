@@ -49,8 +49,8 @@ func newNamespaces(core typedcorev1.CoreV1Interface, cfg Config, made func(strin
 	}
 }
 
-// ensure returns whether the namespace was made by us. One that is missing is made, and
-// bears whence it is. The error is a [*RefusedError] when it takes no pods.
+// ensure returns whether the namespace was made by us. One that is missing is made, with
+// its origin as an annotation. The error is a [*RefusedError] when it takes no pods.
 func (n *namespaces) ensure(ctx context.Context, name string, from origin) (ours bool, err error) {
 	if err := n.check(name); err != nil {
 		return false, err
@@ -86,8 +86,8 @@ func (n *namespaces) find(ctx context.Context, name string, from origin) (bool, 
 	}
 	if err != nil {
 		meta := metav1.ObjectMeta{Name: name, Labels: map[string]string{LabelCreatedBy: Creator}}
-		if whence := from.String(); whence != "" {
-			meta.Annotations = map[string]string{AnnotationHubNamespace: whence}
+		if text := from.String(); text != "" {
+			meta.Annotations = map[string]string{AnnotationHubNamespace: text}
 		}
 		ns, err = n.client.Create(ctx, &corev1.Namespace{ObjectMeta: meta}, metav1.CreateOptions{})
 		n.made(name)

@@ -10,6 +10,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -30,33 +32,46 @@ import (
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
-// estate is an API server without a network that has namespaces, and in them what its
+// namespaceServer is an API server without a network that has namespaces, and in them what its
 // metadata says. What is changed in a namespace its collector is told of.
-type estate struct {
+type namespaceServer struct {
 	*prompt
 	engine   *Engine
 	metadata *metadatafake.FakeMetadataClient
 
 	lock       sync.Mutex
 	namespaces map[string]*corev1.Namespace
+	versions   int
 	done       []string
+	// away: it answers no request about a namespace.
+	away bool
+	// unserved is a kind that it does not serve.
+	unserved string
 }
 
 // listing is what such an API server serves.
 type listing struct {
 	discovery.DiscoveryInterfaceWithContext
+
+	server *namespaceServer
 }
 
-func (listing) ServerPreferredNamespacedResourcesWithContext(context.Context) ([]*metav1.APIResourceList, error) {
+func (l listing) ServerPreferredNamespacedResourcesWithContext(context.Context) ([]*metav1.APIResourceList, error) {
 	verbs := metav1.Verbs{"list", "delete"}
+	core := []metav1.APIResource{{Name: "configmaps", Verbs: verbs}, {Name: "secrets", Verbs: verbs}, {Name: "serviceaccounts", Verbs: verbs}}
+	l.server.lock.Lock()
+	defer l.server.lock.Unlock()
 	return []*metav1.APIResourceList{
-		{GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "configmaps", Verbs: verbs}, {Name: "secrets", Verbs: verbs}, {Name: "serviceaccounts", Verbs: verbs}}},
+		{GroupVersion: "v1", APIResources: slices.DeleteFunc(core, func(r metav1.APIResource) bool { return r.Name == l.server.unserved })},
 		{GroupVersion: "rbac.authorization.k8s.io/v1", APIResources: []metav1.APIResource{{Name: "rolebindings", Verbs: verbs}}},
 	}, nil
 }
 
 // RoundTrip implements http.RoundTripper.
-func (s *estate) RoundTrip(r *http.Request) (*http.Response, error) {
+func (s *namespaceServer) RoundTrip(r *http.Request) (*http.Response, error) {
+	if err := r.Context().Err(); err != nil {
+		return nil, err
+	}
 	w := httptest.NewRecorder()
 	w.Header().Set("Content-Type", "application/json")
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
@@ -69,6 +84,8 @@ func (s *estate) RoundTrip(r *http.Request) (*http.Response, error) {
 		s.answer(w, &rbacv1.RoleBinding{TypeMeta: metav1.TypeMeta{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "RoleBinding"}})
 	case len(parts) != 4 || parts[2] != "namespaces":
 		return s.prompt.RoundTrip(r)
+	case s.away:
+		s.fail(w, name, http.StatusServiceUnavailable)
 	case ns == nil:
 		s.fail(w, name, http.StatusNotFound)
 	case r.Method == http.MethodGet:
@@ -80,7 +97,7 @@ func (s *estate) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // change patches a namespace, or removes it; s.lock is held.
-func (s *estate) change(w http.ResponseWriter, r *http.Request, ns *corev1.Namespace) {
+func (s *namespaceServer) change(w http.ResponseWriter, r *http.Request, ns *corev1.Namespace) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		panic(err) // there is no network
@@ -118,17 +135,39 @@ func (s *estate) change(w http.ResponseWriter, r *http.Request, ns *corev1.Names
 		metav1.SetMetaDataAnnotation(&next.ObjectMeta, key, *value)
 	}
 	s.done = append(s.done, "annotate "+ns.Name)
-	s.namespaces[ns.Name] = next
-	go s.tell(next, false)
+	s.put(next)
 	s.answer(w, next)
 }
 
-func (s *estate) tell(ns *corev1.Namespace, deleted bool) {
+// put stores a new version of a namespace; s.lock is held.
+func (s *namespaceServer) put(ns *corev1.Namespace) {
+	s.versions++
+	ns.ResourceVersion = strconv.Itoa(100 + s.versions)
+	s.namespaces[ns.Name] = ns
+	go s.tell(ns, false)
+}
+
+// edit changes a namespace as its owner does.
+func (s *namespaceServer) edit(name string, change func(*corev1.Namespace)) {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	next := s.namespaces[name].DeepCopy()
+	change(next)
+	s.put(next)
+}
+
+func (s *namespaceServer) setAway(away bool) {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	s.away = away
+}
+
+func (s *namespaceServer) tell(ns *corev1.Namespace, deleted bool) {
 	(&madeSink{collector: s.engine.collector}).Event(ns.DeepCopy(), deleted)
 }
 
 // happened returns what was done since it was asked last.
-func (s *estate) happened() []string {
+func (s *namespaceServer) happened() []string {
 	synctest.Wait()
 	s.lock.Lock()
 	defer s.lock.Unlock()
@@ -138,7 +177,7 @@ func (s *estate) happened() []string {
 }
 
 // annotation of a namespace now.
-func (s *estate) annotation(name, key string) string {
+func (s *namespaceServer) annotation(name, key string) string {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	if s.namespaces[name] == nil {
@@ -168,11 +207,11 @@ func inside(kind, name string, change ...func(*metav1.PartialObjectMetadata)) ru
 	return o
 }
 
-// collecting runs a test with an engine that knows all pods, there are none, and whose
+// withCollector runs a test with an engine that knows all pods, there are none, and whose
 // collector works, in a bubble.
-func collecting(t *testing.T, objects []runtime.Object, test func(*testing.T, *Engine, *estate), namespaces ...*corev1.Namespace) {
+func withCollector(t *testing.T, objects []runtime.Object, test func(*testing.T, *Engine, *namespaceServer), namespaces ...*corev1.Namespace) {
 	t.Helper()
-	s := &estate{prompt: &prompt{}, namespaces: map[string]*corev1.Namespace{}}
+	s := &namespaceServer{prompt: &prompt{}, namespaces: map[string]*corev1.Namespace{}}
 	atOnce(t, s.prompt, func(t *testing.T, e *Engine) {
 		kinds := runtime.NewScheme()
 		if err := metav1.AddMetaToScheme(kinds); err != nil {
@@ -186,7 +225,7 @@ func collecting(t *testing.T, objects []runtime.Object, test func(*testing.T, *E
 		e.spoke, e.namespaces = spoke, newNamespaces(spoke.core, e.cfg, e.unsettle)
 		c := e.collector
 		c.spoke, c.cfg.Account = spoke, "system:serviceaccount:spokelet-agent:spokelet-node"
-		c.reader.Discovery, c.reader.Metadata = listing{}, s.metadata
+		c.reader.Discovery, c.reader.Metadata = listing{server: s}, s.metadata
 		e.complete()
 		for _, ns := range namespaces {
 			s.namespaces[ns.Name] = ns
@@ -195,6 +234,7 @@ func collecting(t *testing.T, objects []runtime.Object, test func(*testing.T, *E
 		ctx, cancel := context.WithCancel(t.Context())
 		var serving sync.WaitGroup
 		serving.Go(func() { c.serve(ctx) })
+		synctest.Wait() // else what the test does may be handled together with the first events
 		test(t, e, s)
 		cancel()
 		c.queue.ShutDown()

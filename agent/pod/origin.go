@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// AnnotationHubNamespace names, on a namespace that was made for pods, the hub's of
-	// which there were pods in it last: "<hub id>/<name>/<UID>".
+	// AnnotationHubNamespace names, on a namespace that was made for pods, the hub's
+	// namespace whose pods were in it last: "<hub id>/<name>/<UID>".
 	AnnotationHubNamespace = "spokelet.io/hub-namespace"
 	// AnnotationKeptBecause says, on a namespace that the hub has no more, why it is
 	// still there. Who takes it away has the agent look again.
@@ -47,25 +47,23 @@ func (e *Engine) originOf(namespace string, uid types.UID) origin {
 	return origin{hub: e.cfg.HubID, namespace: name, uid: uid}
 }
 
-// chore is the one thing to do about a namespace that was made for pods.
-type chore string
+// namespaceAction is what is to be done about a namespace that was made for pods.
+type namespaceAction string
 
 const (
-	choreNone chore = "none"
-	// choreClaim: write down of which namespace of the hub it is.
-	choreClaim chore = "claim"
-	// choreClear: take back why it is still there.
-	choreClear chore = "clear"
-	// choreCollect: remove it if nothing is in it.
-	choreCollect chore = "collect"
+	leaveNamespace namespaceAction = "leave"
+	// claimNamespace: write down of which namespace of the hub it is.
+	claimNamespace namespaceAction = "claim"
+	// collectNamespace: delete it if nothing is in it.
+	collectNamespace namespaceAction = "collect"
 )
 
-// tenancy is what is known of one namespace at one moment.
-type tenancy struct {
+// namespaceState is what is known of one namespace at one moment.
+type namespaceState struct {
 	// made: it is there, and bears our label. deleting: it goes already.
 	made, deleting bool
-	// listed: pods and what the hub wants are known. told: so is what the hub has no more.
-	listed, told bool
+	// listed: pods and what the hub wants are known.
+	listed bool
 	// used: it has pods of the hub, or is to have some, of the namespace from.
 	used bool
 	from origin
@@ -76,19 +74,23 @@ type tenancy struct {
 	kept bool
 }
 
-func decideNamespace(s tenancy) chore {
+func decideNamespace(s namespaceState) namespaceAction {
 	switch {
 	case !s.made, s.deleting:
-		return choreNone
-	case s.used && s.from.uid != "" && (s.from != s.written || s.kept):
-		return choreClaim
+		return leaveNamespace
+	case s.used && s.mayClaim() && (s.from != s.written || s.kept):
+		return claimNamespace
 	case s.used:
-		return choreNone
+		return leaveNamespace
 	case s.gone && s.listed:
-		return choreCollect
-	case !s.gone && s.told && s.kept:
-		return choreClear
+		return collectNamespace
 	default:
-		return choreNone
+		return leaveNamespace
 	}
+}
+
+// mayClaim reports whether the namespace is nobody's or this hub's. The agents of two hubs
+// that use one namespace would else overwrite each other's annotation for ever.
+func (s namespaceState) mayClaim() bool {
+	return s.from.uid != "" && (s.written.hub == "" || s.written.hub == s.from.hub)
 }

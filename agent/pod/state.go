@@ -356,7 +356,7 @@ func (e *Engine) resync(seen map[types.UID]struct{}, version string) {
 		return
 	}
 	e.listed = true
-	e.collector.listed()
+	e.collector.podsKnown()
 	for at := range e.entries {
 		e.queue.Add(item{place: at})
 	}
@@ -379,7 +379,7 @@ func (e *Engine) forget(en *entry) {
 	e.relink(en)
 	delete(e.failing, en.place)
 	delete(e.entries, en.place)
-	e.collector.left(en.place.Namespace)
+	e.collector.podForgotten(en.place.Namespace)
 	if en.key.Name != "" {
 		e.statuses.Delete(en.key.String())
 	}
