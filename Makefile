@@ -66,7 +66,7 @@ race: ## Repeat the tests of the concurrent packages, on 1, 2 and 4 CPUs.
 
 .PHONY: test-live
 test-live: bin/tools/gotestsum ## Run the tests that need real clusters; makes and removes them.
-	CGO_ENABLED=1 hack/test-live.sh -race -p 1 -parallel 8 # they mostly wait
+	CGO_ENABLED=1 hack/test-live.sh -race -p 1 -parallel 8
 
 .PHONY: test-fuzz
 test-fuzz: ## Run every fuzz target for FUZZTIME (30s).

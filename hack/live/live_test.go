@@ -4,6 +4,8 @@
 package main
 
 import (
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -34,6 +36,26 @@ func TestLiveTestsAreFoundInTheSource(t *testing.T) {
 	want := map[string][]string{"a": {"TestOfTheRig"}, "b": {"TestItself"}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("live tests (-want +got):\n%s", diff)
+	}
+}
+
+func TestTheFirstArgumentNarrowsARun(t *testing.T) {
+	for label, c := range map[string]struct {
+		reason     string
+		args       []string
+		want, rest []string
+	}{
+		"no such argument": {reason: "everything is run", args: []string{"-race"}, want: []string{"agent", "agent/work", "agents", "hub"}, rest: []string{"-race"}},
+		"--in":             {reason: "a folder has those below it", args: []string{"--in=agent", "-race"}, want: []string{"agent", "agent/work"}, rest: []string{"-race"}},
+		"--not-in":         {reason: "together they are all", args: []string{"--not-in=agent"}, want: []string{"agents", "hub"}, rest: []string{}},
+	} {
+		t.Run(label, func(t *testing.T) {
+			tests := map[string][]string{"agent": nil, "agent/work": nil, "agents": nil, "hub": nil}
+			rest := narrow(tests, c.args)
+			if diff := cmp.Diff(c.want, slices.Sorted(maps.Keys(tests))) + cmp.Diff(c.rest, rest); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
+			}
+		})
 	}
 }
 

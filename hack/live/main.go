@@ -7,7 +7,8 @@
 //
 // It finds them in the source, beneath the working directory: a test is live
 // when it, or a function of its package that it calls, reads one of the
-// variables. Arguments go to go test.
+// variables. The arguments are those of go test, but that the first may be --in=DIR or
+// --not-in=DIR: only the tests below a folder are run, or all others.
 package main
 
 import (
@@ -38,6 +39,7 @@ func run(ctx context.Context, out io.Writer, args []string) error {
 	if err != nil {
 		return err
 	}
+	args = narrow(tests, args)
 	if len(tests) == 0 {
 		return fmt.Errorf("no test reads %s*%s", prefix, suffix)
 	}
@@ -69,4 +71,23 @@ func run(ctx context.Context, out io.Writer, args []string) error {
 		return err
 	}
 	return v.complete(tests)
+}
+
+// narrow leaves the tests of the folders that the first argument asks for, and returns
+// the other arguments.
+func narrow(tests map[string][]string, args []string) []string {
+	if len(args) == 0 {
+		return args
+	}
+	top, in := strings.CutPrefix(args[0], "--in=")
+	if !in {
+		var notIn bool
+		if top, notIn = strings.CutPrefix(args[0], "--not-in="); !notIn {
+			return args
+		}
+	}
+	maps.DeleteFunc(tests, func(dir string, _ []string) bool {
+		return strings.HasPrefix(dir+"/", top+"/") != in
+	})
+	return args[1:]
 }
