@@ -21,17 +21,16 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	workv1 "open-cluster-management.io/api/work/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/spokelet/spokelet/api/crds"
+	"github.com/spokelet/spokelet/internal/livetest"
 )
 
 // The users of the live tests.
@@ -52,15 +51,7 @@ type asking struct {
 
 func newAsking(t *testing.T) *asking {
 	t.Helper()
-	file := os.Getenv("SPOKELET_HUB_KUBECONFIG")
-	if file == "" {
-		t.Skip("needs a hub: SPOKELET_HUB_KUBECONFIG names no kubeconfig")
-	}
-	cfg, err := clientcmd.BuildConfigFromFlags("", file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg.QPS = -1
+	cfg := livetest.Config(t, "SPOKELET_HUB_KUBECONFIG")
 	a := &asking{t: t, namespace: "test-" + rand.String(8), clients: map[string]client.Client{}}
 	for _, user := range []string{admin, editor, bobs} {
 		a.clients[user] = a.clientFor(cfg, user)
@@ -77,17 +68,12 @@ func (a *asking) clientFor(cfg *rest.Config, user string) client.Client {
 	if user != admin {
 		cfg.Impersonate.UserName = user + "-" + a.namespace
 	}
-	pool, err := rest.HTTPClientFor(cfg)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	a.t.Cleanup(func() { utilnet.CloseIdleConnectionsFor(pool.Transport) })
 	scheme := runtime.NewScheme()
-	err = errors.Join(workv1.Install(scheme), rbacv1.AddToScheme(scheme), corev1.AddToScheme(scheme), admissionregistrationv1.AddToScheme(scheme))
+	err := errors.Join(workv1.Install(scheme), rbacv1.AddToScheme(scheme), corev1.AddToScheme(scheme), admissionregistrationv1.AddToScheme(scheme))
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	c, err := client.New(cfg, client.Options{Scheme: scheme, HTTPClient: pool})
+	c, err := client.New(cfg, client.Options{Scheme: scheme})
 	if err != nil {
 		a.t.Fatal(err)
 	}
@@ -96,12 +82,7 @@ func (a *asking) clientFor(cfg *rest.Config, user string) client.Client {
 
 func (a *asking) install(cfg *rest.Config) {
 	a.t.Helper()
-	pool, err := rest.HTTPClientFor(cfg)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	defer utilnet.CloseIdleConnectionsFor(pool.Transport)
-	definitions, err := dynamic.NewForConfigAndClient(cfg, pool)
+	definitions, err := dynamic.NewForConfig(cfg)
 	if err != nil {
 		a.t.Fatal(err)
 	}
@@ -151,12 +132,7 @@ func (a *asking) register(cfg *rest.Config) {
 	a.t.Helper()
 	ip := localIP(a.t, cfg)
 	certificate, bundle := newCertificate(a.t, ip)
-	pool, err := rest.HTTPClientFor(cfg)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	a.t.Cleanup(func() { utilnet.CloseIdleConnectionsFor(pool.Transport) })
-	kube, err := kubernetes.NewForConfigAndClient(cfg, pool)
+	kube, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
 		a.t.Fatal(err)
 	}

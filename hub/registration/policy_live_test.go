@@ -5,7 +5,6 @@ package registration
 
 import (
 	"context"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -16,16 +15,15 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	clusterv1 "open-cluster-management.io/api/cluster/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/spokelet/spokelet/api/crds"
+	"github.com/spokelet/spokelet/internal/livetest"
 )
 
 // The users of the policy's tests. All may write records.
@@ -48,15 +46,7 @@ type guarded struct {
 
 func newGuarded(t *testing.T) *guarded {
 	t.Helper()
-	file := os.Getenv("SPOKELET_HUB_KUBECONFIG")
-	if file == "" {
-		t.Skip("needs a hub: SPOKELET_HUB_KUBECONFIG names no kubeconfig")
-	}
-	cfg, err := clientcmd.BuildConfigFromFlags("", file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg.QPS = -1
+	cfg := livetest.Config(t, "SPOKELET_HUB_KUBECONFIG")
 	suffix := rand.String(8)
 	g := &guarded{t: t, suffix: suffix, labels: map[string]string{"spokelet.io/test": suffix}, clients: map[string]client.Client{}}
 	for _, user := range []string{admin, theHub, editor, acceptor, ofAnother} {
@@ -82,18 +72,13 @@ func (g *guarded) clientFor(cfg *rest.Config, user string) client.Client {
 	if user != admin {
 		cfg.Impersonate.UserName = g.user(user)
 	}
-	pool, err := rest.HTTPClientFor(cfg)
-	if err != nil {
-		g.t.Fatal(err)
-	}
-	g.t.Cleanup(func() { utilnet.CloseIdleConnectionsFor(pool.Transport) })
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clusterv1.Install, rbacv1.AddToScheme, admissionv1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			g.t.Fatal(err)
 		}
 	}
-	c, err := client.New(cfg, client.Options{Scheme: scheme, HTTPClient: pool})
+	c, err := client.New(cfg, client.Options{Scheme: scheme})
 	if err != nil {
 		g.t.Fatal(err)
 	}

@@ -5,39 +5,24 @@ package toleration
 
 import (
 	"context"
-	"os"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/spokelet/spokelet/internal/livetest"
 	"github.com/spokelet/spokelet/provider"
 )
 
 // liveHub is a client of the hub's real API server.
 func liveHub(t *testing.T) client.Client {
 	t.Helper()
-	file := os.Getenv("SPOKELET_HUB_KUBECONFIG")
-	if file == "" {
-		t.Skip("needs a hub: SPOKELET_HUB_KUBECONFIG names no kubeconfig")
-	}
-	cfg, err := clientcmd.BuildConfigFromFlags("", file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool, err := rest.HTTPClientFor(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { utilnet.CloseIdleConnectionsFor(pool.Transport) })
-	c, err := client.New(cfg, client.Options{HTTPClient: pool})
+	cfg := livetest.Config(t, "SPOKELET_HUB_KUBECONFIG")
+	c, err := client.New(cfg, client.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

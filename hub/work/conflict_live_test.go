@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,11 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/events"
 	clusterv1 "open-cluster-management.io/api/cluster/v1"
 	workv1 "open-cluster-management.io/api/work/v1"
@@ -45,20 +42,11 @@ type liveHub struct {
 // liveClient is of the hub's real API server, with our definitions in place.
 func liveClient(t *testing.T) liveHub {
 	t.Helper()
-	file := os.Getenv("SPOKELET_HUB_KUBECONFIG")
-	if file == "" {
-		t.Skip("needs a hub: SPOKELET_HUB_KUBECONFIG names no kubeconfig")
-	}
-	cfg, err := clientcmd.BuildConfigFromFlags("", file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg.QPS = -1
+	cfg := livetest.Config(t, "SPOKELET_HUB_KUBECONFIG")
 	pool, err := rest.HTTPClientFor(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { utilnet.CloseIdleConnectionsFor(pool.Transport) })
 	definitions, err := dynamic.NewForConfigAndClient(cfg, pool)
 	if err != nil {
 		t.Fatal(err)

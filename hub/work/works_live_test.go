@@ -68,7 +68,6 @@ func runLive(t *testing.T, admin liveHub, wrap ...func(client.Client) client.Cli
 	t.Cleanup(func() {
 		cancel()
 		ended.Wait()
-		mgr.GetHTTPClient().CloseIdleConnections()
 	})
 	return running{Works: w, admin: admin, source: func(cluster string) *resource.Source { return hub.Source(cluster, wire.KindWork) }}
 }

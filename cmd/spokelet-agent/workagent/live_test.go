@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -25,7 +24,6 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2/ktesting"
 	workv1 "open-cluster-management.io/api/work/v1"
 
@@ -49,16 +47,13 @@ type liveRig struct {
 // newLiveRig takes two API servers, or one for both.
 func newLiveRig(t *testing.T, one bool) *liveRig {
 	t.Helper()
-	hub, spokes := os.Getenv("SPOKELET_HUB_KUBECONFIG"), os.Getenv("SPOKELET_SPOKE_KUBECONFIGS")
-	if hub == "" || spokes == "" {
-		t.Skip("needs two API servers: SPOKELET_HUB_KUBECONFIG and SPOKELET_SPOKE_KUBECONFIGS name no kubeconfigs")
+	r := &liveRig{
+		hub: livetest.Config(t, "SPOKELET_HUB_KUBECONFIG"), spoke: livetest.Config(t, "SPOKELET_SPOKE_KUBECONFIGS"),
+		cluster: "cluster-" + rand.String(6),
 	}
-	spoke, _, _ := strings.Cut(spokes, ":")
 	if one {
-		hub = spoke
+		r.hub = r.spoke
 	}
-	r := &liveRig{hub: restOf(t, hub), spoke: restOf(t, spoke), cluster: "cluster-" + rand.String(6)}
-	t.Cleanup(func() { closeIdle(r.hub, r.spoke) })
 	hubDynamic, err := dynamic.NewForConfig(r.hub)
 	if err != nil {
 		t.Fatal(err)
@@ -84,16 +79,6 @@ func newLiveRig(t *testing.T, one bool) *liveRig {
 		r.namespace(t, r.spoke)
 	}
 	return r
-}
-
-func restOf(t *testing.T, file string) *rest.Config {
-	t.Helper()
-	cfg, err := clientcmd.BuildConfigFromFlags("", file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg.QPS = -1
-	return cfg
 }
 
 func (r *liveRig) namespace(t *testing.T, cfg *rest.Config) {
