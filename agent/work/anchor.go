@@ -197,21 +197,23 @@ func (e *Engine) adoptAnchor(ctx context.Context, w *work, a *anchor) error {
 		}
 		found.tracked[id] = t
 	}
-	*a = *found
-	if a.deleting {
+	if found.deleting {
+		*a = *found
 		return errAnchorLost // replaced by the caller's next attempt
 	}
 	patch := map[string]any{"metadata": map[string]any{
-		"uid": string(a.uid), w.policy.markedBy(): map[string]any{HubLabel: e.cfg.HubID}, "resourceVersion": u.GetResourceVersion(),
+		"uid": string(found.uid), w.policy.markedBy(): map[string]any{HubLabel: e.cfg.HubID}, "resourceVersion": u.GetResourceVersion(),
 		"finalizers": union(u.GetFinalizers(), w.policy.Anchor.Finalizer),
 	}}
 	if w.policy.Dialect == wire.DialectManifestWork {
 		patch["spec"] = map[string]any{"agentID": e.agentID(w.hubHash())}
 	}
-	a.loose = false
+	// Until it bears our id and mark it is not ours: another attempt has to adopt it.
 	if err := e.patchAnchor(ctx, w, patch); err != nil {
 		return err
 	}
+	*a = *found
+	a.loose = false
 	if err := e.cancelEviction(ctx, w); err != nil {
 		return err
 	}

@@ -297,13 +297,13 @@ func (e *Engine) execute(ctx context.Context, key string) {
 	w.recording = recording
 	if d := w.wanted(); d != w.tried {
 		if d != nil && w.uid != "" && w.uid != d.uid {
-			w.succeed()
+			w.replace()
 		}
 		if d != nil {
 			w.uid = d.uid
 		}
 		w.tried, w.failures = d, 0
-		w.denied.judge(false)
+		w.denied.ended(false)
 	}
 	wait, err := e.reconcile(ctx, w)
 	switch {

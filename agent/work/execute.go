@@ -37,22 +37,27 @@ func (e *Engine) apply(ctx context.Context, w *work, d *desired) (time.Duration,
 	}
 	if w.isComplete() {
 		e.publish(w)
-		return 0, nil // whatever changed: it is left as it is until its condition goes
+		// Whatever changed is left as it is until the condition goes.
+		return 0, e.recordComplete(ctx, w)
 	}
 	if w.refuse(d) {
 		e.publish(w)
 		return 0, nil
 	}
-	e.estrange(w, d)
+	e.releaseAnchor(w, d)
 	steps := plan(ctx, d.manifests, e.spoke.kinds.resolve, e.cfg.Namespaces)
 	e.equip(w, d, steps)
 	e.await(w, steps)
-	if complete, err := e.resume(ctx, w, d, steps); complete || err != nil {
+	complete, err := e.resume(ctx, w, d, steps)
+	if err == nil && complete {
+		err = e.recordComplete(ctx, w)
+	}
+	if complete || err != nil {
 		e.publish(w)
 		return 0, err
 	}
 	order := inOrder(steps)
-	err := e.secure(ctx, w, order)
+	err = e.secure(ctx, w, order)
 	if errors.Is(err, errRepeated) {
 		return 0, err
 	}
@@ -88,7 +93,7 @@ func (e *Engine) take(ctx context.Context, w *work, d *desired, order []*step) (
 	results := map[int]result{}
 	var wait time.Duration
 	repeated := false
-	defer func() { w.denied.judge(refusedIn(order)) }()
+	defer func() { w.denied.ended(refusedIn(order)) }()
 	for _, s := range order {
 		if ctx.Err() != nil || w.wanted() != d {
 			return nil, 0, errors.Join(ctx.Err(), errSuperseded)
@@ -118,10 +123,21 @@ func sooner(a, b time.Duration) time.Duration {
 	return a
 }
 
+// recordComplete brings the anchor of a work up to date that is complete.
+func (e *Engine) recordComplete(ctx context.Context, w *work) error {
+	if w.anchor == nil || w.anchor.uid == "" || w.anchor.deleting {
+		return nil
+	}
+	if err := e.cancelEviction(ctx, w); err != nil {
+		return err
+	}
+	return e.record(ctx, w)
+}
+
 // record brings the anchor up to date: before the hub is told, where the policy says
 // so and there is no burst, and else when it is this run's turn.
 func (e *Engine) record(ctx context.Context, w *work) error {
-	e.vindicate(w.anchor)
+	e.clearAdopted(w.anchor)
 	if err := e.recordYields(ctx, w); err != nil {
 		return w.lost(err)
 	}
@@ -183,7 +199,9 @@ func (e *Engine) secure(ctx context.Context, w *work, order []*step) error {
 	}
 	if err := e.listAnchor(ctx, w, len(added) > 0); err != nil {
 		for _, id := range added { // they are not listed, and the next attempt must know
-			delete(a.tracked, id)
+			if a.tracked[id].uid == "" { // else an anchor that was adopted lists it
+				delete(a.tracked, id)
+			}
 		}
 		w.shaken.Store(true)
 		return err

@@ -381,6 +381,31 @@ func TestAnEvictionThatIsSwitchedOffIsCleared(t *testing.T) {
 	c.eventually("it is missed no more", func() bool { return c.applied(name).Status.EvictionStartTime == nil })
 }
 
+// completes has a work be complete as soon as it is applied.
+func (c *cluster) completes() wire.Work {
+	rules := []workv1.ConditionRule{{Condition: workv1.WorkComplete, Type: workv1.CelConditionExpressionsType, CelExpressions: []string{"true"}}}
+	return wire.Work{Spec: workv1.ManifestWorkSpec{ManifestConfigs: []workv1.ManifestConfigOption{c.option(workv1.ManifestConfigOption{ConditionRules: rules})}}}
+}
+
+// Nothing of a complete work is applied any more, and its record is exact.
+func TestTheRecordOfACompleteWorkIsBroughtUpToDate(t *testing.T) {
+	c, h := newCluster(t), newHub(t)
+	a := c.startForOCM(h)
+	work := c.name("w")
+	a.backlog.spare.AllowN(time.Now(), freeRecords) // a burst is on
+	h.ask(work, 1, c.completes(), c.configMap("cm"))
+	h.says(c, work, 1, workv1.WorkComplete, metav1.ConditionTrue)
+	c.eventually("what was applied is listed", func() bool { return len(c.applied(hubHashOne+"-"+work).Status.AppliedResources) == 1 })
+	a.stop()
+	missed := []byte(`{"status":{"evictionStartTime":"2026-01-01T00:00:00Z"}}`)
+	if _, err := c.dynamic.Resource(ManifestWork().Anchor.Resource).
+		Patch(t.Context(), hubHashOne+"-"+work, types.MergePatchType, missed, metav1.PatchOptions{}, "status"); err != nil {
+		t.Fatal(err)
+	}
+	c.startForOCM(h)
+	c.eventually("it is missed no more", func() bool { return c.applied(hubHashOne+"-"+work).Status.EvictionStartTime == nil })
+}
+
 func TestAHubOfAnotherHashTakesOverAndTheOldAnchorGoes(t *testing.T) {
 	c, h := newCluster(t), newHub(t)
 	c.startForOCM(h, func(cfg *Config) { cfg.AgentID, cfg.EvictionGrace = "agent-"+c.namespace, 2*time.Second })

@@ -62,9 +62,9 @@ func (e *Engine) settled(w *work, t tracked, uid types.UID, o origin) tracked {
 	return t
 }
 
-// vindicate takes back what was said of objects that another work made, and heard
-// of it later than we.
-func (e *Engine) vindicate(a *anchor) {
+// clearAdopted clears the adopted mark of objects that this agent made for another work,
+// which may be known only after the mark was set.
+func (e *Engine) clearAdopted(a *anchor) {
 	for id, t := range a.tracked {
 		if t.adopted && e.table.vouched(id, t.uid) {
 			t.adopted = false

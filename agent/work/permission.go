@@ -8,8 +8,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	workv1 "open-cluster-management.io/api/work/v1"
 )
 
 const (
@@ -42,8 +40,8 @@ func (d *denied) wait() time.Duration {
 	return backoff(d.runs, permissionLag, permissionRetry)
 }
 
-// judge takes note of a run, and whether it was refused a step.
-func (d *denied) judge(refused bool) {
+// ended records the end of a run, and whether the run was refused a step.
+func (d *denied) ended(refused bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !refused {
@@ -53,18 +51,14 @@ func (d *denied) judge(refused bool) {
 	d.runs++
 }
 
-func (d *denied) any() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.runs > 0
-}
-
 // permits are what the executor of one version of a work was found to be allowed.
 type permits struct {
 	uid        string
 	generation int64
-	// confirmed has the objects that it may write; false is to be confirmed again.
+	// confirmed has the objects that it may write, or read; false is to be confirmed again.
 	confirmed map[objectID]bool
+	// strayed are the objects that were not as they had been applied when the last run began.
+	strayed map[objectID]struct{}
 }
 
 func (p *permits) areOf(d *desired) bool {
@@ -78,15 +72,11 @@ func (p *permits) expire() {
 	}
 }
 
-// judged: an executor is asked about the step. What is only read is not asked for.
-func (s *step) judged() bool {
-	return s.how.executor != nil && s.how.strategy != workv1.UpdateStrategyTypeReadOnly
-}
-
-func judgedIn(steps []*step) []string {
+// executorNamespaces are those that steps read or write in the name of an executor.
+func executorNamespaces(steps []*step) []string {
 	var namespaces []string
 	for _, s := range steps {
-		if s.judged() {
+		if s.how.executor != nil {
 			namespaces = append(namespaces, s.at.Namespace)
 		}
 	}
@@ -98,7 +88,7 @@ func judgedIn(steps []*step) []string {
 // writes nothing asks once in a review, and what it was told before stands while
 // that cannot be found out: then it is asked again after some time.
 func (e *Engine) permitted(ctx context.Context, w *work, s *step, writes bool) (again time.Duration, err error) {
-	if !s.judged() {
+	if s.how.executor == nil {
 		return 0, nil
 	}
 	sure, before := w.permits.confirmed[s.at.objectID]

@@ -28,10 +28,10 @@ func TestARefusalIsAskedAboutSoonAndThenLessAndLess(t *testing.T) {
 		if pause := d.wait(); pause < want/2 || pause > want {
 			t.Errorf("after %d refusals: %s, want up to %s", n+1, pause, want)
 		}
-		d.judge(true)
+		d.ended(true)
 		want = min(2*want, permissionRetry)
 	}
-	d.judge(false)
+	d.ended(false)
 	if pause := d.wait(); pause > permissionLag {
 		t.Errorf("what was allowed is refused: %s, want up to %s", pause, permissionLag)
 	}

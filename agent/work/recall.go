@@ -35,6 +35,7 @@ func (e *Engine) recall(ctx context.Context) {
 	}
 	for _, r := range kept {
 		e.remember(r)
+		e.recallOrphans(r.Key)
 	}
 	e.mu.Lock()
 	early := e.synced
@@ -142,6 +143,25 @@ func (e *Engine) hold(w *work, a *anchor) {
 	e.recallYields(w)
 }
 
+// recallOrphans ends a work's ownership of what its copy orphans or only reads: the
+// anchor's list does not say so, and the apply of another work would write the
+// reference to the anchor back.
+func (e *Engine) recallOrphans(key string) {
+	w := e.lookup(key)
+	if w == nil || w.anchor == nil {
+		return
+	}
+	d := w.wanted()
+	if d == nil {
+		return
+	}
+	for _, t := range w.anchor.tracked {
+		if !d.owns(t.identifier()) {
+			e.table.waive(t.target, key, w.anchor.uid)
+		}
+	}
+}
+
 // nameAnchor says what the anchor of a work is called; e.mu is held. A work that held
 // the anchor before is queued, to forget it.
 func (e *Engine) nameAnchor(w *work, name string) {
@@ -155,19 +175,25 @@ func (e *Engine) nameAnchor(w *work, name string) {
 	e.anchors[name] = w
 }
 
-// estrange makes the anchor that a work had under another hash of its hub one that
-// is nobody's. Until it is evicted it keeps what it owns, and gains nothing: an object
-// that the work orphaned under the old hash would be deleted with the anchor.
-func (e *Engine) estrange(w *work, d *desired) {
+// releaseAnchor takes from a work the anchor that it had under another hash of its hub:
+// the anchor stands for no work then, and is evicted. Until that it keeps what it owns,
+// and gains nothing: an object that the work orphaned under the old hash would be
+// deleted with the anchor.
+func (e *Engine) releaseAnchor(w *work, d *desired) {
 	if w.policy.Dialect != wire.DialectManifestWork {
 		return
 	}
 	name := d.hubHash + "-" + w.key.Name
-	if w.anchorName() == name {
+	before := w.anchorName()
+	if before == name {
 		return
 	}
+	// Nobody sees the key of the old anchor before it has the anchor.
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	if old := w.anchor; old != nil {
-		other := e.bind(w.policy, strange(w.anchorName()), w.anchorName())
+		other := e.workFor(w.policy, strange(before))
+		e.nameAnchor(other, before)
 		for id := range old.tracked {
 			e.table.transfer(id, w.key.String(), other.key.String())
 		}
@@ -176,7 +202,5 @@ func (e *Engine) estrange(w *work, d *desired) {
 		e.queue.Add(other.key.String())
 		w.anchor = nil
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	e.nameAnchor(w, name)
 }

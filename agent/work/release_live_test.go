@@ -79,8 +79,8 @@ func (g *gate) meets(t *testing.T) {
 
 const jsonPatch = "application/json-patch+json"
 
-// disowns is a request that removes a reference, writes one that applies the object.
-func disowns(req *http.Request) bool {
+// removesReference is a request that removes a reference, writes one that applies the object.
+func removesReference(req *http.Request) bool {
 	return req.Method == http.MethodPatch && strings.HasSuffix(req.URL.Path, "/configmaps/shared") && req.Header.Get("Content-Type") == jsonPatch
 }
 
@@ -153,8 +153,8 @@ func (c *cluster) returns(name string) (stop func() []types.UID) {
 	return stop
 }
 
-// farewell is one way in which the first of two works gives up what they share.
-type farewell struct {
+// sharedRelease is one way in which the first of two works gives up what they share.
+type sharedRelease struct {
 	reason string
 	begin  func(c *cluster, h *hub, work string)
 	over   func(c *cluster, h *hub, work string) bool
@@ -162,13 +162,13 @@ type farewell struct {
 	stays string
 }
 
-func farewells() map[string]farewell {
+func releases() map[string]sharedRelease {
 	listsOther := func(c *cluster, _ *hub, work string) bool {
 		a := c.applied(hubHashOne + "-" + work)
 		return a != nil && len(a.Status.AppliedResources) == 1 && a.Status.AppliedResources[0].Name == "other"
 	}
 	orphan := wire.Work{Spec: workv1.ManifestWorkSpec{DeleteOption: &workv1.DeleteOption{PropagationPolicy: workv1.DeletePropagationPolicyTypeOrphan}}}
-	return map[string]farewell{
+	return map[string]sharedRelease{
 		"the work is deleted": {
 			reason: "its anchor goes, and a reference to it would be one to nothing",
 			begin:  func(_ *cluster, h *hub, work string) { h.ask(work, 1, wire.Work{Deleting: true}) },
@@ -220,9 +220,9 @@ func farewells() map[string]farewell {
 	}
 }
 
-// parting has two works share an object, and one of them give it up at the gate:
+// shareThenRelease has two works share an object, and one of them give it up at the gate:
 // meanwhile brings a request there, before or after.
-func parting(t *testing.T, f farewell, strategy workv1.UpdateStrategyType, g *gate, meanwhile func(p *sharing, leave func())) {
+func shareThenRelease(t *testing.T, f sharedRelease, strategy workv1.UpdateStrategyType, g *gate, meanwhile func(p *sharing, leave func())) {
 	t.Helper()
 	p := &sharing{cluster: newCluster(t), hub: newHub(t)}
 	p.startForOCM(p.hub, g.through, func(cfg *Config) { cfg.EvictionGrace = time.Second })
@@ -266,9 +266,9 @@ func (p *sharing) canary(name string) {
 	}
 }
 
-func eachStrategy(t *testing.T, play func(*testing.T, farewell, workv1.UpdateStrategyType)) {
+func eachStrategy(t *testing.T, play func(*testing.T, sharedRelease, workv1.UpdateStrategyType)) {
 	t.Helper()
-	for name, f := range farewells() {
+	for name, f := range releases() {
 		for _, strategy := range []workv1.UpdateStrategyType{workv1.UpdateStrategyTypeUpdate, workv1.UpdateStrategyTypeServerSideApply} {
 			t.Run(name+", beside "+string(strategy), func(t *testing.T) {
 				t.Parallel()
@@ -282,10 +282,10 @@ func eachStrategy(t *testing.T, play func(*testing.T, farewell, workv1.UpdateStr
 // here it comes before the answer to the removal.
 func TestAReleasedReferenceStaysReleased(t *testing.T) {
 	t.Parallel()
-	eachStrategy(t, func(t *testing.T, f farewell, strategy workv1.UpdateStrategyType) {
+	eachStrategy(t, func(t *testing.T, f sharedRelease, strategy workv1.UpdateStrategyType) {
 		t.Helper()
-		g := newGate(true, disowns)
-		parting(t, f, strategy, g, func(p *sharing, leave func()) {
+		g := newGate(true, removesReference)
+		shareThenRelease(t, f, strategy, g, func(p *sharing, leave func()) {
 			leave()
 			g.meets(t)
 			p.canary("between")
@@ -298,10 +298,10 @@ func TestAReleasedReferenceStaysReleased(t *testing.T) {
 // after one of the works has gone.
 func TestAnApplyFromBeforeTheReleaseBringsNothingBack(t *testing.T) {
 	t.Parallel()
-	eachStrategy(t, func(t *testing.T, f farewell, strategy workv1.UpdateStrategyType) {
+	eachStrategy(t, func(t *testing.T, f sharedRelease, strategy workv1.UpdateStrategyType) {
 		t.Helper()
 		g := newGate(false, writes)
-		parting(t, f, strategy, g, func(p *sharing, leave func()) {
+		shareThenRelease(t, f, strategy, g, func(p *sharing, leave func()) {
 			p.hub.ask(p.two, 2, p.spec, p.configMap("shared", "k", "1", "more", "2"))
 			g.meets(t)
 			leave()

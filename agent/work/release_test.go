@@ -4,13 +4,16 @@
 package work
 
 import (
+	"encoding/json"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
+	workv1 "open-cluster-management.io/api/work/v1"
 
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/tunnel/resource"
@@ -182,7 +185,7 @@ func TestAnOrphanedObjectHasNoOwnerAfterTheHubMoved(t *testing.T) {
 		reason string
 		moves  func(e *Engine, w *work)
 	}{
-		"while the agent runs": {reason: "the work held the old anchor", moves: func(e *Engine, w *work) { e.estrange(w, &desired{hubHash: "B"}) }},
+		"while the agent runs": {reason: "the work held the old anchor", moves: func(e *Engine, w *work) { e.releaseAnchor(w, &desired{hubHash: "B"}) }},
 		"before it started":    {reason: "the old anchor is read", moves: func(e *Engine, w *work) { e.rebind(w.policy, strange("A-w"), "A-w", w.anchor) }},
 	}
 	for name, tc := range tests {
@@ -225,14 +228,14 @@ func anchored(t *testing.T, hash string) (*Engine, *work, target) {
 func TestAnAnchorThatWasTakenOverAgainIsNotEvicted(t *testing.T) {
 	e, w, at := anchored(t, "A")
 	e.table.claim(at, w.key.String(), w.anchor.uid)
-	e.estrange(w, &desired{hubHash: "B"})
+	e.releaseAnchor(w, &desired{hubHash: "B"})
 	nobodys := e.lookup(strange("A-w").String())
 	nobodys.anchor.evicting = time.Now()
 	if wait, err := e.evict(t.Context(), nobodys); wait == 0 || err != nil {
 		t.Fatalf("in its grace: wait %s, %v", wait, err)
 	}
 	queued(e.queue)
-	e.estrange(w, &desired{hubHash: "A"})
+	e.releaseAnchor(w, &desired{hubHash: "A"})
 	if diff := cmp.Diff([]string{nobodys.key.String()}, queued(e.queue)); diff != "" {
 		t.Errorf("queued (-want +got):\n%s", diff)
 	}
@@ -259,5 +262,55 @@ func TestAnAnchorThatIsReadTwiceStaysThatOfItsWork(t *testing.T) {
 	}
 	if got := e.standsFor(w.policy, w.key, "B-w"); got != strange("B-w") {
 		t.Errorf("a second one stands for %s", got)
+	}
+}
+
+// What a copy of a work orphans, or only reads, its anchor does not own: before the work
+// itself runs again another one may write the object, and repeat references.
+func TestAWorkOwnsAfterARestartWhatItsCopySays(t *testing.T) {
+	option := func(u workv1.UpdateStrategyType) []workv1.ManifestConfigOption {
+		return []workv1.ManifestConfigOption{{
+			ResourceIdentifier: workv1.ResourceIdentifier{Resource: "configmaps", Namespace: "n", Name: "o"}, UpdateStrategy: strategyOf(u),
+		}}
+	}
+	cases := map[string]struct {
+		reason string
+		spec   workv1.ManifestWorkSpec
+		owns   bool
+	}{
+		"it keeps it":   {reason: "an apply withdraws what it does not repeat", owns: true},
+		"it orphans it": {reason: "the reference was removed, and would come back", spec: workv1.ManifestWorkSpec{DeleteOption: &workv1.DeleteOption{PropagationPolicy: workv1.DeletePropagationPolicyTypeOrphan}}},
+		"it reads it":   {reason: "there never was a reference", spec: workv1.ManifestWorkSpec{ManifestConfigs: option(workv1.UpdateStrategyTypeReadOnly)}},
+		"it creates it": {reason: "it is deleted with the work", spec: workv1.ManifestWorkSpec{ManifestConfigs: option(workv1.UpdateStrategyTypeCreateOnly)}, owns: true},
+		"it orphans one": {reason: "another object", spec: workv1.ManifestWorkSpec{DeleteOption: &workv1.DeleteOption{
+			PropagationPolicy: workv1.DeletePropagationPolicyTypeSelectivelyOrphan,
+			SelectivelyOrphan: &workv1.SelectivelyOrphan{OrphaningRules: []workv1.OrphaningRule{{Resource: "configmaps", Namespace: "n", Name: "other"}}},
+		}}, owns: true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			e, w, at := anchored(t, "A")
+			e.cfg.Cluster, e.policies = spokeName, map[string]Policy{wire.DialectManifestWork: ManifestWork()}
+			e.hold(w, w.anchor)
+			body, err := json.Marshal(wire.Work{Generation: 1, HubHash: hubHashOne, Spec: tc.spec})
+			if err != nil {
+				t.Fatal(err)
+			}
+			key := w.key.String()
+			if err := e.want(resource.Resource{Key: key, UID: "uid", Generation: 1, Body: body}, true); err != nil {
+				t.Fatal(err)
+			}
+			e.recallOrphans(key)
+			e.table.claim(at, "other", "anchor-other")
+			want := []owner{{work: key, anchor: w.anchor.uid}, {work: "other", anchor: "anchor-other"}}
+			if !tc.owns {
+				want = want[1:]
+			}
+			got := e.table.begin(at.objectID, "other", time.Now())
+			slices.SortFunc(got, func(a, b owner) int { return strings.Compare(string(a.anchor), string(b.anchor)) })
+			if diff := cmp.Diff(want, got, cmp.AllowUnexported(owner{})); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
 	}
 }

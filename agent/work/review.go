@@ -28,20 +28,23 @@ const (
 type reviews struct {
 	mu sync.Mutex
 	// All below are guarded by mu.
-	// namespaces of what is asked about, empty for a work without an executor.
+	// namespaces of what the executor is asked about, empty for a work without one.
 	namespaces []string
 	// first is the first change of rights since the last review, zero when there
 	// was none; last is the last change of all.
 	first, last time.Time
+	// strayed is the first time since the last review that an object strayed whose
+	// work does not learn of changes of rights; zero when there was none.
+	strayed time.Time
 	// done is when the last review began; streak counts those that a change asked
 	// for since rights last stayed the same.
 	done   time.Time
 	streak int
 }
 
-// of says which namespaces the work writes to in somebody's name. Whether any of them
-// is new is what it returns: of changes in that one the work was not told so far.
-func (r *reviews) of(namespaces []string) (added bool) {
+// setNamespaces replaces the namespaces that the executor is asked about. added is true
+// when one of them is new: the work did not learn of earlier changes of rights there.
+func (r *reviews) setNamespaces(namespaces []string) (added bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	before := r.namespaces
@@ -49,11 +52,21 @@ func (r *reviews) of(namespaces []string) (added bool) {
 	return slices.ContainsFunc(namespaces, func(n string) bool { return !slices.Contains(before, n) })
 }
 
-// follows makes the next reviews follow a change that the work was not told of.
-func (r *reviews) follows(change time.Time) {
+// noteChange has reviews follow a change that the work did not learn of when it came.
+func (r *reviews) noteChange(change time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.last = latest(r.last, change)
+}
+
+// noteStrayed has a review follow an object that strayed, longReviewSpace after the
+// last one at the earliest.
+func (r *reviews) noteStrayed(now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.strayed.IsZero() {
+		r.strayed = now
+	}
 }
 
 // change takes note that rights changed in a namespace, or everywhere. It returns
@@ -82,6 +95,8 @@ func (r *reviews) due() time.Time {
 	switch {
 	case !r.first.IsZero():
 		return latest(earliest, r.first.Add(reviewPause))
+	case !r.strayed.IsZero():
+		return latest(r.done.Add(longReviewSpace), r.strayed)
 	case r.last.IsZero():
 		return time.Time{}
 	case r.done.Before(r.last.Add(reviewAgain)):
@@ -114,7 +129,7 @@ func (r *reviews) beginIfDue(now time.Time) bool {
 	if now.Sub(r.last) >= reviewLast {
 		r.streak = 0
 	}
-	r.first, r.done = time.Time{}, now
+	r.first, r.strayed, r.done = time.Time{}, time.Time{}, now
 	return true
 }
 
@@ -122,14 +137,7 @@ func (r *reviews) beginIfDue(now time.Time) bool {
 func (r *reviews) begin(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.first, r.done = time.Time{}, now
-}
-
-// longAgo tells whether the last review is long ago.
-func (r *reviews) longAgo(now time.Time) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return !now.Before(r.done.Add(longReviewSpace))
+	r.first, r.strayed, r.done = time.Time{}, time.Time{}, now
 }
 
 // wait is how long it is until the next review, 0 for none.
@@ -144,39 +152,53 @@ func (r *reviews) wait(now time.Time) time.Duration {
 }
 
 // review decides what a run of a work asks about: everything when the work is
-// another version, or rights have changed. Where nobody watches the rights, what the
-// run has to do is taken for a reason to ask.
+// another version, or rights have changed. Where nobody watches the rights, an object
+// that strayed is taken for a reason to ask.
 func (e *Engine) review(w *work, d *desired, order []*step) {
 	if d.spec.Executor == nil {
 		if w.permits != nil {
 			w.permits = nil
-			w.reviews.of(nil)
+			w.reviews.setNamespaces(nil)
 		}
 		return
 	}
-	// The change is read after the namespaces are known: later ones are told.
-	if w.reviews.of(judgedIn(order)) {
-		w.reviews.follows(e.executors.LastChange())
+	// LastChange is read after the namespaces are set: of later changes the work learns.
+	if w.reviews.setNamespaces(executorNamespaces(order)) {
+		w.reviews.noteChange(e.executors.LastChange())
 	}
 	now := time.Now()
-	switch {
-	case !w.permits.areOf(d):
+	if !w.permits.areOf(d) {
 		w.permits = &permits{uid: d.uid, generation: d.generation, confirmed: map[objectID]bool{}}
 		w.reviews.begin(now)
-	case w.reviews.beginIfDue(now):
+		return
+	}
+	if e.strays(w, order) && !e.executors.Follows() {
+		w.reviews.noteStrayed(now)
+	}
+	if w.reviews.beginIfDue(now) {
 		w.permits.expire()
-	case !e.executors.Follows() && w.reviews.longAgo(now) && e.hasToDo(w, order):
-		w.permits.expire()
-		w.reviews.begin(now)
 	}
 }
 
-// hasToDo tells whether a run writes something, or waits for a right.
-func (e *Engine) hasToDo(w *work, order []*step) bool {
-	return w.denied.any() || slices.ContainsFunc(order, func(s *step) bool {
-		due, _ := e.table.due(s.at.objectID, w.key.String(), s.content, time.Now())
-		return due
-	})
+// strays tells whether an object has strayed since the last run. One whose repair was
+// refused or failed is tried again and again, and counts once.
+func (e *Engine) strays(w *work, order []*step) bool {
+	before := w.permits.strayed
+	w.permits.strayed = nil
+	strays := false
+	for _, s := range order {
+		if !e.table.strayed(s.at.objectID, w.key.String(), s.content) {
+			continue
+		}
+		if w.permits.strayed == nil {
+			w.permits.strayed = map[objectID]struct{}{}
+		}
+		w.permits.strayed[s.at.objectID] = struct{}{}
+		if _, known := before[s.at.objectID]; !known {
+			strays = true
+		}
+	}
+	return strays
 }
 
 // requeueReviews queues the works whose executors write to a namespace, or anywhere:

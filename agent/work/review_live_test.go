@@ -26,10 +26,14 @@ type authorizer struct {
 	mu sync.Mutex
 	// All below are guarded by mu.
 	refuses bool
+	// refusesOnly names an object that nobody may write.
+	refusesOnly string
 	// after is until when it answers by what was before.
 	after time.Time
 	err   error
 	asked int
+	// about counts the questions by the name of the object.
+	about map[string]int
 }
 
 func (a *authorizer) set(do func(*authorizer)) {
@@ -66,14 +70,22 @@ func (a *authorizer) through(cfg *Config) {
 func (a *authorizer) answer(req *http.Request) (*http.Response, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	var question authorizationv1.SubjectAccessReview
+	if err := json.NewDecoder(req.Body).Decode(&question); err != nil {
+		return nil, err
+	}
+	name := question.Spec.ResourceAttributes.Name
 	a.asked++
+	if a.about == nil {
+		a.about = map[string]int{}
+	}
+	a.about[name]++
 	if a.err != nil {
 		return nil, a.err
 	}
-	body, err := json.Marshal(authorizationv1.SubjectAccessReview{
-		TypeMeta: metav1.TypeMeta{APIVersion: authorizationv1.SchemeGroupVersion.String(), Kind: "SubjectAccessReview"},
-		Status:   authorizationv1.SubjectAccessReviewStatus{Allowed: a.refuses == time.Now().Before(a.after)},
-	})
+	question.SetGroupVersionKind(authorizationv1.SchemeGroupVersion.WithKind("SubjectAccessReview"))
+	question.Status.Allowed = a.refuses == time.Now().Before(a.after) && name != a.refusesOnly
+	body, err := json.Marshal(question)
 	return &http.Response{
 		StatusCode: http.StatusCreated, Header: http.Header{"Content-Type": {"application/json"}},
 		Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body)), Request: req,
@@ -89,6 +101,14 @@ func (a *agent) rest(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.done = r.done.Add(-longReviewSpace)
+}
+
+// rested is how long ago the last review of a work is.
+func (a *agent) rested(name string) time.Duration {
+	r := &a.lookup(manifestKey(name)).reviews
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return time.Since(r.done)
 }
 
 // refused waits until all manifests of a work are, in the documented words.
@@ -142,11 +162,11 @@ func TestANewGenerationAsksAlsoForWhatItDoesNotWrite(t *testing.T) {
 	}
 }
 
-// revokes takes the rights; the API server answers by them a moment later. The role
-// is there for its event.
-func (c *cluster) revokes(by *authorizer, lag time.Duration) {
+// changesRights takes or gives the rights; the API server answers by them a moment
+// later. The role is there for its event.
+func (c *cluster) changesRights(by *authorizer, refuses bool, lag time.Duration) {
 	c.t.Helper()
-	by.set(func(a *authorizer) { a.refuses, a.after = true, time.Now().Add(lag) })
+	by.set(func(a *authorizer) { a.refuses, a.after = refuses, time.Now().Add(lag) })
 	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{GenerateName: "event-"}, Rules: []rbacv1.PolicyRule{rights("", "configmaps")}}
 	if _, err := c.kube.RbacV1().Roles(c.namespace).Create(c.t.Context(), role, metav1.CreateOptions{}); err != nil {
 		c.t.Fatal(err)
@@ -165,45 +185,97 @@ func TestWithTheWatchesARevocationIsSeenWithinTwoSeconds(t *testing.T) {
 			a := c.startForOCM(h, rights.through, func(cfg *Config) { cfg.ExecutorCaches = true })
 			name := c.name("revoked")
 			h.ask(name, 1, w, c.configMap("a", "k", "1"), c.configMap("b", "k", "1"))
-			h.says(c, name, 1, workv1.WorkApplied, metav1.ConditionTrue)
-			c.eventually("the start is over", func() bool {
-				r := &a.lookup(manifestKey(name)).reviews
-				return a.executors.Follows() && r.wait(time.Now()) == 0 && r.longAgo(time.Now().Add(reviewSpace-longReviewSpace))
-			})
-			busy := time.Now()
-			h.applies(c, c.name("canary"), 1, c.configMap("canary"))
-			limit := min(max(2*time.Second, 4*time.Since(busy)), reviewLast/2)
-			began := time.Now()
-			c.revokes(rights, lag)
-			h.refused(c, name, 1, "a", "b")
-			took := time.Since(began)
-			if t.Logf("it took %s", took); took > limit {
-				t.Errorf("that is more than %s", limit)
+			var took []time.Duration
+			for range 3 { // a machine that does much else may be late once
+				h.says(c, name, 1, workv1.WorkApplied, metav1.ConditionTrue)
+				c.eventually("earlier reviews are over", func() bool {
+					r := &a.lookup(manifestKey(name)).reviews
+					return a.executors.Follows() && r.wait(time.Now()) == 0 && a.rested(name) >= reviewSpace
+				})
+				began := time.Now()
+				c.changesRights(rights, true, lag)
+				h.refused(c, name, 1, "a", "b")
+				if took = append(took, time.Since(began)); took[len(took)-1] <= 2*time.Second {
+					t.Logf("it took %v", took)
+					return
+				}
+				c.changesRights(rights, false, 0)
 			}
+			t.Errorf("it took %v, always more than two seconds", took)
 		})
 	}
 }
 
 func TestWithoutTheWatchesARevocationIsSeenAtTheNextEvent(t *testing.T) {
 	t.Parallel()
+	for label, rests := range map[string]bool{"long after the last review": true, "right after it": false} {
+		t.Run(label, func(t *testing.T) {
+			t.Parallel()
+			c, h, rights := newCluster(t), newHub(t), &authorizer{}
+			w := c.asBuilder()
+			a := c.startForOCM(h, rights.through)
+			name := c.name("event")
+			h.ask(name, 1, w, c.configMap("a", "k", "1"), c.configMap("b", "k", "1"))
+			h.says(c, name, 1, workv1.WorkApplied, metav1.ConditionTrue)
+			if rests {
+				a.rest(name)
+			}
+			rights.set(func(a *authorizer) { a.refuses = true })
+			c.patch("a", `{"data":{"k":"strayed"}}`)
+			h.refused(c, name, 1, "a", "b")
+			if got := c.get("a").Data["k"]; got != "strayed" {
+				t.Errorf("without rights it was repaired to %q", got)
+			}
+			rights.set(func(a *authorizer) { a.refuses = false })
+			h.says(c, name, 1, workv1.WorkApplied, metav1.ConditionTrue)
+			if got := c.get("a").Data["k"]; got != "1" {
+				t.Errorf("with them it stays %q", got)
+			}
+		})
+	}
+}
+
+// A refusal that stands is asked about again by a timer; what is allowed is not.
+func TestARefusalAsksAboutNothingElse(t *testing.T) {
+	t.Parallel()
 	c, h, rights := newCluster(t), newHub(t), &authorizer{}
 	w := c.asBuilder()
 	a := c.startForOCM(h, rights.through)
-	name := c.name("event")
+	name := c.name("standing")
+	rights.set(func(a *authorizer) { a.refusesOnly = "b" })
 	h.ask(name, 1, w, c.configMap("a", "k", "1"), c.configMap("b", "k", "1"))
-	h.says(c, name, 1, workv1.WorkApplied, metav1.ConditionTrue)
-	rights.set(func(a *authorizer) { a.refuses = true })
+	h.says(c, name, 1, workv1.WorkApplied, metav1.ConditionFalse)
+	rights.set(func(a *authorizer) { a.about = nil })
 	a.rest(name)
-	c.patch("a", `{"data":{"k":"strayed"}}`)
-	h.refused(c, name, 1, "a", "b")
-	if got := c.get("a").Data["k"]; got != "strayed" {
-		t.Errorf("without rights it was repaired to %q", got)
-	}
-	rights.set(func(a *authorizer) { a.refuses = false })
+	c.eventually("it is asked again, twice", func() bool {
+		rights.mu.Lock()
+		defer rights.mu.Unlock()
+		return rights.about["b"] >= 2
+	})
+	rights.set(func(a *authorizer) {
+		if n := a.about["a"]; n > 0 {
+			t.Errorf("%d questions about what is allowed", n)
+		}
+	})
+}
+
+// What a work only reads takes a right, too.
+func TestAnExecutorIsAskedAboutWhatIsOnlyRead(t *testing.T) {
+	t.Parallel()
+	c, h, rights := newCluster(t), newHub(t), &authorizer{}
+	w := c.asBuilder()
+	w.Spec.ManifestConfigs = []workv1.ManifestConfigOption{c.option(workv1.ManifestConfigOption{UpdateStrategy: strategyOf(workv1.UpdateStrategyTypeReadOnly)})}
+	c.make("shared", nil)
+	c.startForOCM(h, rights.through)
+	name := c.name("reader")
+	h.ask(name, 1, w, c.configMap("shared"))
 	h.says(c, name, 1, workv1.WorkApplied, metav1.ConditionTrue)
-	if got := c.get("a").Data["k"]; got != "1" {
-		t.Errorf("with them it stays %q", got)
+	if n := rights.questions(); n != 1 {
+		t.Errorf("%d questions, want one, about get", n)
 	}
+	rights.set(func(a *authorizer) { a.refuses = true })
+	h.ask(name, 2, w, c.configMap("shared"))
+	h.refused(c, name, 2, "shared")
 }
 
 // An API server that does not answer takes no rights away.

@@ -51,7 +51,7 @@ func TestAChangeOfRightsConcernsWhoWritesThere(t *testing.T) {
 					"in shop": {"shop"}, "in bank": {"bank"}, "in two": {"shop", "bank"}, "in no namespace": {""},
 				} {
 					e.works[key] = &work{}
-					e.works[key].reviews.of(in)
+					e.works[key].reviews.setNamespaces(in)
 				}
 				e.requeueReviews(tc.namespace)
 				time.Sleep(2 * reviewPause)
@@ -70,7 +70,7 @@ func reviewed(t *testing.T, during time.Duration, changes ...time.Duration) []ti
 	var at []time.Duration
 	synctest.Test(t, func(*testing.T) {
 		w := &work{}
-		w.reviews.of([]string{"shop"})
+		w.reviews.setNamespaces([]string{"shop"})
 		e := &Engine{queue: workqueue.NewTypedDelayingQueue[string](), works: map[string]*work{"w": w}}
 		defer e.queue.ShutDown()
 		began := time.Now()
@@ -133,7 +133,8 @@ func rightsOf(t *testing.T) *executor.Checker {
 
 // What it was told first may be from before a change that nobody told it of.
 func TestAWorkThatBeginsToWriteSomewhereLooksAgainAfterAChangeFromBefore(t *testing.T) {
-	e := &Engine{executors: rightsOf(t)}
+	e, _, _ := anchored(t, "A")
+	e.executors = rightsOf(t)
 	account := &workv1.ManifestWorkSubjectServiceAccount{Namespace: "n", Name: "sa"}
 	in := func(namespace string) []*step {
 		return []*step{{at: target{objectID: objectID{Namespace: namespace}}, how: how{executor: account}}}
@@ -177,6 +178,77 @@ func TestAChangeOfRightsIsReviewedAtOnceAndAgain(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Where nobody watches the rights, an object that strays has everything asked again.
+func TestAnObjectThatStraysIsFollowedByAReview(t *testing.T) {
+	const s = time.Second
+	cases := map[string]struct {
+		reason string
+		strays []time.Duration
+		want   []time.Duration
+	}{
+		"long after the last review":  {"at once", []time.Duration{20 * s}, []time.Duration{20 * s}},
+		"right after the last review": {"nothing that strays is left out", []time.Duration{3 * s}, []time.Duration{10 * s}},
+		"several times after it":      {"one review is about all of them", []time.Duration{3 * s, 4 * s, 20 * s}, []time.Duration{10 * s, 20 * s}},
+		"again and again":             {"few questions", []time.Duration{10 * s, 11 * s, 12 * s, 19 * s, 21 * s, 25 * s}, []time.Duration{10 * s, 20 * s, 30 * s}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var r reviews
+				began := time.Now()
+				r.begin(began)
+				var at []time.Duration
+				for next := tc.strays; len(next) > 0 || r.wait(time.Now()) > 0; time.Sleep(s) {
+					if len(next) > 0 && time.Since(began) >= next[0] {
+						r.noteStrayed(time.Now())
+						next = next[1:]
+					}
+					if r.beginIfDue(time.Now()) {
+						at = append(at, time.Since(began))
+					}
+				}
+				if diff := cmp.Diff(tc.want, at); diff != "" {
+					t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+				}
+			})
+		})
+	}
+}
+
+// A repair that is refused, or fails, is tried again by a timer, which is no event.
+func TestAnObjectThatIsNotRepairedStraysOnce(t *testing.T) {
+	e, w, at := anchored(t, "A")
+	w.permits = &permits{}
+	key := w.key.String()
+	e.table.claim(at, key, w.anchor.uid)
+	s := &step{at: at, content: body}
+	order := []*step{s}
+	runs := []struct {
+		reason string
+		do     func()
+		want   bool
+	}{
+		{"it was never applied", func() {}, false},
+		{"it is as it was applied", func() { applied(e, s, key, "1", 1) }, false},
+		{"somebody changed it", func() { e.table.observe(at.objectID, seen("u", "2", 2), false, time.Time{}) }, true},
+		{"it is tried again", func() {}, false},
+		{"it was repaired", func() { applied(e, s, key, "3", 1) }, false},
+		{"somebody changed it again", func() { e.table.observe(at.objectID, seen("u", "4", 2), false, time.Time{}) }, true},
+	}
+	for _, run := range runs {
+		run.do()
+		if got := e.strays(w, order); got != run.want {
+			t.Errorf("%s: strays = %t, want %t", run.reason, got, run.want)
+		}
+	}
+}
+
+// applied plays an apply of a step and its answer.
+func applied(e *Engine, s *step, work, version string, fields byte) {
+	e.table.begin(s.at.objectID, work, time.Now())
+	e.table.finish(s.at.objectID, work, s.content, seen("u", version, fields), guardFields)
 }
 
 func TestRightsThatChangeWithoutEndAreFewQuestions(t *testing.T) {

@@ -182,10 +182,10 @@ func (w *work) clear() {
 	w.outcomes, w.conditions, w.concluded = nil, nil, nil
 }
 
-// succeed forgets what was said of an earlier work of that name, not what was
+// replace forgets what was said of an earlier work of that name, not what was
 // applied of it. That there was one stays known: its objects say nothing of how far
 // this one has come.
-func (w *work) succeed() {
+func (w *work) replace() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.outcomes, w.conditions, w.leaving, w.someFinished = nil, nil, nil, false

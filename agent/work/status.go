@@ -22,8 +22,8 @@ const (
 	conditionDeleting  = "Deleting"
 )
 
-// eyes know the objects at the moment a status is composed; a table has them.
-type eyes interface {
+// objectIndex is what a status is composed from: a table as it is at that moment.
+type objectIndex interface {
 	look(objectID) (live *sighting, known bool, failure error)
 	// readingOf is what a work's rules read, rivals who else wants other values.
 	readingOf(id objectID, work string) *reading
@@ -35,13 +35,13 @@ type words interface {
 	// failure says why a step was not taken.
 	failure(s *step) (reason, message string)
 	// manifest brings the conditions of one manifest up to date; the work is locked.
-	manifest(w *work, o *outcome, seen eyes, now metav1.Time)
+	manifest(w *work, o *outcome, seen objectIndex, now metav1.Time)
 	// work returns the conditions of the work, in order; it is locked.
-	work(w *work, tallies map[string]*tally, seen eyes) []metav1.Condition
+	work(w *work, tallies map[string]*tally, seen objectIndex) []metav1.Condition
 }
 
 // status composes what the hub is told; ok is false when there is nothing to tell.
-func (w *work) status(seen eyes, now metav1.Time) (s wire.WorkStatus, uid string, ok bool) {
+func (w *work) status(seen objectIndex, now metav1.Time) (s wire.WorkStatus, uid string, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.concluded == nil {
@@ -90,7 +90,7 @@ func (multiclusterWords) failure(s *step) (reason, message string) {
 
 func (s *step) isSecret() bool { return s.gvk.Group == "" && s.gvk.Kind == "Secret" }
 
-func (multiclusterWords) manifest(_ *work, o *outcome, seen eyes, now metav1.Time) {
+func (multiclusterWords) manifest(_ *work, o *outcome, seen objectIndex, now metav1.Time) {
 	applied := o.applied(o.generation)
 	if o.failure != "" {
 		applied.ObservedGeneration = 0
@@ -154,7 +154,7 @@ func (t *tally) add(c metav1.Condition) {
 	t.reasons[c.Reason]++
 }
 
-func (multiclusterWords) work(w *work, tallies map[string]*tally, _ eyes) []metav1.Condition {
+func (multiclusterWords) work(w *work, tallies map[string]*tally, _ objectIndex) []metav1.Condition {
 	all := []metav1.Condition{w.applied(tallies), available(tallies[conditionAvailable]), overall(tallies[conditionHealthy])}
 	if w.leaving != nil {
 		all = append(all, w.leaving.condition())

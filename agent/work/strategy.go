@@ -109,6 +109,13 @@ func (h *how) configure(c *workv1.ServerSideApplyConfig) (err error) {
 	return err
 }
 
+// owns tells whether the work's anchor owns an object that it lists.
+func (d *desired) owns(id workv1.ResourceIdentifier) bool {
+	u := match.Match(d.spec.ManifestConfigs, id).UpdateStrategy
+	readOnly := u != nil && u.Type == workv1.UpdateStrategyTypeReadOnly
+	return !readOnly && !orphans(d.spec.DeleteOption, id)
+}
+
 // fingerprint changes with the manifest and with how it is written.
 func fingerprint(manifest [sha256.Size]byte, h how, u *workv1.UpdateStrategy) [sha256.Size]byte {
 	text, err := json.Marshal(struct {

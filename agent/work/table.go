@@ -109,7 +109,7 @@ func (t *table) claim(at target, work string, anchor types.UID) {
 	t.claimed(at, work, anchor)
 }
 
-// claimed does so; t.mu is held.
+// claimed registers a work's interest in an object and returns the object; t.mu is held.
 func (t *table) claimed(at target, work string, anchor types.UID) *object {
 	o, ok := t.objects[at.objectID]
 	if !ok {
@@ -214,6 +214,18 @@ func (t *table) due(id objectID, work string, content [32]byte, now time.Time) (
 		return false, 0
 	}
 	return true, o.pace.wait(now)
+}
+
+// strayed tells whether an object is not as a work applied content to it.
+func (t *table) strayed(id objectID, work string, content [32]byte) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	o, ok := t.objects[id]
+	if !ok {
+		return false
+	}
+	c := o.claimOf(work)
+	return c != nil && c.stale && c.applied == content
 }
 
 // isNew tells whether a work has not applied content before.

@@ -4,6 +4,10 @@
 package work
 
 import (
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -64,6 +68,61 @@ func TestAnotherAgentOfTheSameHubTakesOverWhatItIsAskedFor(t *testing.T) {
 	}
 	if a := c.applied(hubHashOne + "-" + unasked); a == nil || a.Spec.AgentID == id || a.Status.EvictionStartTime != nil || c.get("unasked") == nil {
 		t.Errorf("what nobody asked for was touched: %+v", a)
+	}
+}
+
+// failing has the first requests fail that are of a kind.
+func failing(n int32, those func(*http.Request) bool) func(*Config) {
+	var left atomic.Int32
+	left.Store(n)
+	return func(cfg *Config) {
+		before := cfg.REST.WrapTransport
+		cfg.REST.WrapTransport = func(next http.RoundTripper) http.RoundTripper {
+			if before != nil {
+				next = before(next)
+			}
+			return roundTripper{next, func(req *http.Request) (*http.Response, error) {
+				if those(req) && left.Add(-1) >= 0 {
+					return nil, errBoom
+				}
+				return next.RoundTrip(req)
+			}}
+		}
+	}
+}
+
+// An API server that does not answer once leaves no anchor half taken over.
+func TestATakeoverThatFailsIsMadeUpFor(t *testing.T) {
+	patches := func(suffix string) func(*http.Request) bool {
+		return func(req *http.Request) bool {
+			path, ofStatus := strings.CutSuffix(req.URL.Path, "/status")
+			return req.Method == http.MethodPatch && strings.Contains(path, "/appliedmanifestworks/") && ofStatus == (suffix == "/status")
+		}
+	}
+	for label, those := range map[string]func(*http.Request) bool{"its mark": patches(""), "its list": patches("/status")} {
+		t.Run(label, func(t *testing.T) {
+			c, h := newCluster(t), newHub(t)
+			former := c.as(h, "former-"+c.namespace, hubHashOne)
+			work := c.name("w")
+			anchor := hubHashOne + "-" + work
+			h.ask(work, 1, wire.Work{}, c.configMap("kept"))
+			c.eventually("it is recorded", func() bool { a := c.applied(anchor); return a != nil && len(a.Status.AppliedResources) == 1 })
+			former.stop()
+			listed := c.applied(anchor).Status.AppliedResources
+
+			h = newHub(t)
+			id := "new-" + c.namespace
+			c.startForOCM(h, failing(1, those), func(cfg *Config) { cfg.AgentID, cfg.HubID, cfg.HubHash = id, id, hubHashOne })
+			h.ask(work, 2, wire.Work{}, c.configMap("kept"), c.configMap("added"))
+			h.says(c, work, 2, "Applied", metav1.ConditionTrue)
+			a := c.applied(anchor)
+			if a.Spec.AgentID != id || a.Annotations[HubLabel] != id || !slices.Contains(a.Finalizers, ManifestWork().Anchor.Finalizer) {
+				t.Errorf("the anchor is %+v, want one of agent %q", a.ObjectMeta, id)
+			}
+			if got := a.Status.AppliedResources; len(got) != 2 || got[1] != listed[0] {
+				t.Errorf("listed are %+v, before %+v", got, listed)
+			}
+		})
 	}
 }
 

@@ -44,7 +44,7 @@ func (manifestWorkWords) failure(s *step) (reason, message string) {
 	return workv1.AppliedManifestFailed, "Failed to apply manifest: " + text
 }
 
-func (manifestWorkWords) manifest(w *work, o *outcome, seen eyes, now metav1.Time) {
+func (manifestWorkWords) manifest(w *work, o *outcome, seen objectIndex, now metav1.Time) {
 	set(&o.conditions, o.applied(w.observed), now)
 	if o.at == nil {
 		set(&o.conditions, unknown(conditionAvailable, "IncompleteResourceMeta", "Resource meta is incomplete"), now)
@@ -95,7 +95,7 @@ func (o *outcome) report(r *reading, now metav1.Time) {
 	}
 }
 
-func (manifestWorkWords) work(w *work, tallies map[string]*tally, seen eyes) []metav1.Condition {
+func (manifestWorkWords) work(w *work, tallies map[string]*tally, seen objectIndex) []metav1.Condition {
 	all := []metav1.Condition{w.applied(tallies)}
 	if t := tallies[conditionAvailable]; t != nil {
 		all = append(all, available(t))
@@ -127,7 +127,7 @@ func (w *work) unread() bool {
 }
 
 // sharing names the objects of which other works want something else.
-func (w *work) sharing(seen eyes) (metav1.Condition, bool) {
+func (w *work) sharing(seen objectIndex) (metav1.Condition, bool) {
 	var shared []string
 	for i := range w.outcomes {
 		o := &w.outcomes[i]

@@ -276,5 +276,6 @@ func (s *step) request(x *workv1.ManifestWorkSubjectServiceAccount, obj *unstruc
 	return executor.Request{
 		Namespace: x.Namespace, Name: x.Name, Resource: s.at.gvr(),
 		ObjectNamespace: s.at.Namespace, ObjectName: s.at.Name, Object: obj, Delete: !s.how.orphan,
+		ReadOnly: s.how.strategy == workv1.UpdateStrategyTypeReadOnly,
 	}
 }

@@ -92,6 +92,19 @@ func executorCases() map[string]Case {
 				s.onlyManager("ConfigMap", "a")
 			},
 		},
+		"what is only read is asked for, too": {
+			reason: "facts 1.8: per manifest, whatever its strategy; here get suffices",
+			ready:  sa,
+			spec:   spec(asAccount+", "+configs(option("configmaps", "a", strategy("ReadOnly"))), cm("a", "1")),
+			want:   denied,
+			then: func(s *stage) {
+				s.make(cm("a", "theirs"))
+				s.grant("", "configmaps", "get")
+				s.patience = 90 * time.Second // as above
+				s.good("$w")
+				s.still("ConfigMap", "a", "data: {k: theirs}")
+			},
+		},
 		"every verb is needed, but for delete when the object is orphaned": {
 			reason: "facts 1.8: create, update, patch and get, and delete unless orphaned",
 			ready: func(s *stage) {

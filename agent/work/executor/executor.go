@@ -75,6 +75,8 @@ type Request struct {
 	Object *unstructured.Unstructured
 	// Delete says that the object would be deleted, too, in time.
 	Delete bool
+	// ReadOnly says that the object would be read and never written.
+	ReadOnly bool
 }
 
 func (r Request) user() string { return "system:serviceaccount:" + r.Namespace + ":" + r.Name }
@@ -185,7 +187,7 @@ func (c *Checker) Check(ctx context.Context, r Request) error {
 	if err := c.review(ctx, r); err != nil {
 		return err
 	}
-	if grants(r.Resource.GroupResource()) {
+	if r.grants() {
 		if err := c.rehearse(ctx, r); err != nil {
 			return err
 		}
@@ -194,13 +196,21 @@ func (c *Checker) Check(ctx context.Context, r Request) error {
 	return nil
 }
 
-// review asks for every verb.
-func (c *Checker) review(ctx context.Context, r Request) error {
+// verbs that the request takes.
+func (r Request) verbs() []string {
+	if r.ReadOnly {
+		return []string{"get"}
+	}
 	verbs := []string{"create", "update", "patch", "get"}
 	if r.Delete {
 		verbs = append(verbs, "delete")
 	}
-	for _, verb := range verbs {
+	return verbs
+}
+
+// review asks for every verb.
+func (c *Checker) review(ctx context.Context, r Request) error {
+	for _, verb := range r.verbs() {
 		answer, err := c.reviews.Create(ctx, question(r, verb), metav1.CreateOptions{})
 		if err != nil {
 			return fmt.Errorf("review access of %s: %w", r.user(), err)
@@ -229,10 +239,11 @@ func refusal(r Request, escalation bool, cause error) error {
 	}
 }
 
-// grants tells the kinds with which an account could give itself rights.
-func grants(gr schema.GroupResource) bool {
-	return gr.Group == rbacv1.GroupName &&
-		slices.Contains([]string{"roles", "rolebindings", "clusterroles", "clusterrolebindings"}, gr.Resource)
+// grants tells whether the request writes a kind with which an account could give
+// itself rights.
+func (r Request) grants() bool {
+	return !r.ReadOnly && r.Resource.Group == rbacv1.GroupName &&
+		slices.Contains([]string{"roles", "rolebindings", "clusterroles", "clusterrolebindings"}, r.Resource.Resource)
 }
 
 // rehearse writes the object as the account, without effect. The API server
@@ -281,7 +292,7 @@ type key struct {
 	namespace, name             string
 	resource                    schema.GroupVersionResource
 	objectNamespace, objectName string
-	deletion                    bool
+	deletion, readOnly          bool
 	content                     [sha256.Size]byte // of roles and bindings
 }
 
@@ -289,9 +300,9 @@ type key struct {
 func keyOf(r Request) (key, error) {
 	k := key{
 		namespace: r.Namespace, name: r.Name, resource: r.Resource,
-		objectNamespace: r.ObjectNamespace, objectName: r.ObjectName, deletion: r.Delete,
+		objectNamespace: r.ObjectNamespace, objectName: r.ObjectName, deletion: r.Delete, readOnly: r.ReadOnly,
 	}
-	if !grants(r.Resource.GroupResource()) {
+	if !r.grants() {
 		return k, nil
 	}
 	if r.Object == nil || r.Object.Object == nil {

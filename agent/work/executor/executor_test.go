@@ -231,12 +231,12 @@ func TestAYesIsRememberedUntilRightsChange(t *testing.T) {
 			{"nothing is known at first", func() {}, 4, 4},
 			{"what was asked is known", func() {}, 0, 0},
 			{"a role of one namespace changes what holds there and nowhere else", func() { s.allowed.changed("shop") }, 4, 0},
-			{"what is asked at once is not remembered", func() { time.Sleep(hearsay) }, 4, 0},
+			{"what is asked at once is not remembered", func() { time.Sleep(cacheSettle) }, 4, 0},
 			{"it is known again", func() {}, 0, 0},
-			{"a cluster role changes everything", func() { s.allowed.changed(everywhere); time.Sleep(hearsay) }, 4, 4},
+			{"a cluster role changes everything", func() { s.allowed.changed(everywhere); time.Sleep(cacheSettle) }, 4, 4},
 			{"a watch that is lost leaves nothing", func() { s.allowed.lose() }, 4, 4},
 			{"and nothing new is remembered", func() {}, 4, 4},
-			{"until it is found", func() { s.allowed.find(); time.Sleep(hearsay) }, 4, 4},
+			{"until it is found", func() { s.allowed.find(); time.Sleep(cacheSettle) }, 4, 4},
 			{"from then on it is", func() {}, 0, 0},
 			{"for a time", func() { time.Sleep(longestMemory) }, 4, 4},
 		}
@@ -262,6 +262,7 @@ func TestWhatIsRememberedIsNoMoreThanWhatWasAsked(t *testing.T) {
 		"another namespace":     func(r *Request) { r.ObjectNamespace = "other" },
 		"another resource":      func(r *Request) { r.Resource = rbacv1.SchemeGroupVersion.WithResource("clusterroles") },
 		"deleting it, too":      func(r *Request) { r.Delete = true },
+		"reading it alone":      func(r *Request) { r.ReadOnly = true },
 		"a role that is mighty": func(r *Request) { r.Object = role(); r.Object.Object["rules"] = "everything" },
 	}
 	for name, change := range cases {

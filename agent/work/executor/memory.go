@@ -13,10 +13,10 @@ const (
 	longestMemory = 10 * time.Minute
 	// mostMemories bounds how many are.
 	mostMemories = 10000
-	// hearsay is how long after a change nothing is remembered: the API server
+	// cacheSettle is how long after a change nothing is remembered: the API server
 	// answers from caches of its own, which may not have seen the change yet, and on
 	// a busy machine for seconds. What is remembered wrongly is for longestMemory.
-	hearsay = 10 * time.Second
+	cacheSettle = 10 * time.Second
 )
 
 // everywhere is the namespace of what holds in all of them.
@@ -60,7 +60,7 @@ func (m *memory) recall(k key) (moment, bool) {
 	if until, ok := m.until[k]; ok && now.Before(until) {
 		return moment{}, true
 	}
-	return moment{valid: now.Sub(m.last) >= hearsay, changes: m.changes}, false
+	return moment{valid: now.Sub(m.last) >= cacheSettle, changes: m.changes}, false
 }
 
 // remember that k was allowed, unless something has changed since it was asked.
