@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +19,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/scheme"
 	workv1 "open-cluster-management.io/api/work/v1"
 )
 
@@ -70,8 +72,12 @@ func (a *authorizer) through(cfg *Config) {
 func (a *authorizer) answer(req *http.Request) (*http.Response, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	sent, err := io.ReadAll(req.Body)
+	if err != nil {
+		return nil, err
+	}
 	var question authorizationv1.SubjectAccessReview
-	if err := json.NewDecoder(req.Body).Decode(&question); err != nil {
+	if _, _, err := scheme.Codecs.UniversalDeserializer().Decode(sent, nil, &question); err != nil {
 		return nil, err
 	}
 	name := question.Spec.ResourceAttributes.Name
@@ -115,6 +121,11 @@ func (a *agent) rested(name string) time.Duration {
 func (h *hub) refused(c *cluster, name string, generation int64, manifests ...string) {
 	c.t.Helper()
 	h.says(c, name, generation, workv1.WorkApplied, metav1.ConditionFalse)
+	c.eventually("no manifest is applied", func() bool {
+		return !slices.ContainsFunc(h.said(name).Manifests, func(m workv1.ManifestCondition) bool {
+			return !meta.IsStatusConditionFalse(m.Conditions, workv1.ManifestApplied)
+		})
+	})
 	said := h.said(name).Manifests
 	if len(said) != len(manifests) {
 		c.t.Fatalf("told is of %d manifests, want %d", len(said), len(manifests))

@@ -115,11 +115,12 @@ func TestATakeoverThatFailsIsMadeUpFor(t *testing.T) {
 			c.startForOCM(h, failing(1, those), func(cfg *Config) { cfg.AgentID, cfg.HubID, cfg.HubHash = id, id, hubHashOne })
 			h.ask(work, 2, wire.Work{}, c.configMap("kept"), c.configMap("added"))
 			h.says(c, work, 2, "Applied", metav1.ConditionTrue)
+			c.eventually("what was added is listed", func() bool { return len(c.applied(anchor).Status.AppliedResources) == 2 })
 			a := c.applied(anchor)
 			if a.Spec.AgentID != id || a.Annotations[HubLabel] != id || !slices.Contains(a.Finalizers, ManifestWork().Anchor.Finalizer) {
 				t.Errorf("the anchor is %+v, want one of agent %q", a.ObjectMeta, id)
 			}
-			if got := a.Status.AppliedResources; len(got) != 2 || got[1] != listed[0] {
+			if got := a.Status.AppliedResources; got[1] != listed[0] {
 				t.Errorf("listed are %+v, before %+v", got, listed)
 			}
 		})
