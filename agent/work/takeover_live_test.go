@@ -4,6 +4,7 @@
 package work
 
 import (
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -71,10 +72,9 @@ func TestAnotherAgentOfTheSameHubTakesOverWhatItIsAskedFor(t *testing.T) {
 	}
 }
 
-// failing has the first requests fail that are of a kind.
-func failing(n int32, those func(*http.Request) bool) func(*Config) {
-	var left atomic.Int32
-	left.Store(n)
+// failing has the nth request of a kind fail.
+func failing(nth int32, those func(*http.Request) bool) func(*Config) {
+	var n atomic.Int32
 	return func(cfg *Config) {
 		before := cfg.REST.WrapTransport
 		cfg.REST.WrapTransport = func(next http.RoundTripper) http.RoundTripper {
@@ -82,7 +82,7 @@ func failing(n int32, those func(*http.Request) bool) func(*Config) {
 				next = before(next)
 			}
 			return roundTripper{next, func(req *http.Request) (*http.Response, error) {
-				if those(req) && left.Add(-1) >= 0 {
+				if those(req) && n.Add(1) == nth {
 					return nil, errBoom
 				}
 				return next.RoundTrip(req)
@@ -93,13 +93,21 @@ func failing(n int32, those func(*http.Request) bool) func(*Config) {
 
 // An API server that does not answer once leaves no anchor half taken over.
 func TestATakeoverThatFailsIsMadeUpFor(t *testing.T) {
-	patches := func(suffix string) func(*http.Request) bool {
-		return func(req *http.Request) bool {
-			path, ofStatus := strings.CutSuffix(req.URL.Path, "/status")
-			return req.Method == http.MethodPatch && strings.Contains(path, "/appliedmanifestworks/") && ofStatus == (suffix == "/status")
+	patches := func(req *http.Request) bool {
+		if req.Method != http.MethodPatch || !strings.Contains(req.URL.Path, "/appliedmanifestworks/") {
+			return false
 		}
+		body, err := req.GetBody()
+		if err != nil {
+			t.Error(err)
+			return true
+		}
+		if text, err := io.ReadAll(body); err != nil || strings.Contains(string(text), "appliedResources") && !strings.Contains(string(text), `"kept"`) {
+			t.Errorf("what is there leaves the list: %s, %v", text, err)
+		}
+		return true
 	}
-	for label, those := range map[string]func(*http.Request) bool{"its mark": patches(""), "its list": patches("/status")} {
+	for label, nth := range map[string]int32{"its mark": 1, "what is about to be applied": 2, "its list": 3} {
 		t.Run(label, func(t *testing.T) {
 			c, h := newCluster(t), newHub(t)
 			former := c.as(h, "former-"+c.namespace, hubHashOne)
@@ -112,7 +120,7 @@ func TestATakeoverThatFailsIsMadeUpFor(t *testing.T) {
 
 			h = newHub(t)
 			id := "new-" + c.namespace
-			c.startForOCM(h, failing(1, those), func(cfg *Config) { cfg.AgentID, cfg.HubID, cfg.HubHash = id, id, hubHashOne })
+			c.startForOCM(h, failing(nth, patches), func(cfg *Config) { cfg.AgentID, cfg.HubID, cfg.HubHash = id, id, hubHashOne })
 			h.ask(work, 2, wire.Work{}, c.configMap("kept"), c.configMap("added"))
 			h.says(c, work, 2, "Applied", metav1.ConditionTrue)
 			c.eventually("what was added is listed", func() bool { return len(c.applied(anchor).Status.AppliedResources) == 2 })
