@@ -185,7 +185,8 @@ func (c *collector) madeForPods(kind schema.GroupResource, object metav1.Object)
 	}
 	switch kind {
 	case corev1.Resource("configmaps"), corev1.Resource("secrets"):
-		return isCopy(object)
+		key, ok := copyKey(kind.Resource, object)
+		return ok && object.GetNamespace() == c.cfg.Prefix+key.Namespace
 	case corev1.Resource("serviceaccounts"):
 		return object.GetLabels()[LabelCreatedBy] == Creator
 	case rbacv1.Resource("rolebindings"):

@@ -5,7 +5,6 @@ package pod
 
 import (
 	"context"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -71,8 +70,8 @@ func TestANamespaceGoesWithTheHubsWhenNothingIsInIt(t *testing.T) {
 		o.Labels = map[string]string{shape.LabelHub: "hub", LabelCreatedBy: Creator}
 	}
 	theirs := func(o *metav1.PartialObjectMetadata) { o.Labels = map[string]string{shape.LabelHub: "another"} }
-	copied := func(o *metav1.PartialObjectMetadata) {
-		o.Annotations = map[string]string{AnnotationHubObject: strings.ToLower(o.Kind) + "/shop/" + o.Name}
+	copyOf := func(key string) func(*metav1.PartialObjectMetadata) {
+		return func(o *metav1.PartialObjectMetadata) { o.Annotations = map[string]string{AnnotationHubObject: key} }
 	}
 	removed := []string{"post right", "delete shop"}
 	kept := []string{"post right", "delete right", "annotate shop"}
@@ -84,12 +83,24 @@ func TestANamespaceGoesWithTheHubsWhenNothingIsInIt(t *testing.T) {
 		says   string
 	}{
 		"empty":                    {reason: "nobody put anything there", want: removed},
-		"with what came with pods": {reason: "nobody needs it any more", inside: []runtime.Object{inside("Secret", "copy", ours, copied), inside("ServiceAccount", "robot", ours)}, want: removed},
+		"with what came with pods": {reason: "nobody needs it any more", inside: []runtime.Object{inside("Secret", "copy", ours, copyOf("secret/shop/copy")), inside("ServiceAccount", "robot", ours)}, want: removed},
 		"with the owner's":         {reason: "it is not ours to remove", inside: []runtime.Object{inside("ConfigMap", "settings")}, want: kept, says: "holds configmaps/settings"},
-		"with another hub's":       {reason: "it is not ours to remove", inside: []runtime.Object{inside("ConfigMap", "copy", theirs, copied)}, want: kept, says: "holds configmaps/copy"},
+		"with another hub's":       {reason: "it is not ours to remove", inside: []runtime.Object{inside("ConfigMap", "copy", theirs, copyOf("configmap/shop/copy"))}, want: kept, says: "holds configmaps/copy"},
 		"with one that was copied on": {
 			reason: "whoever did wants it", want: kept, says: "holds configmaps/copy",
 			inside: []runtime.Object{inside("ConfigMap", "copy", ours)},
+		},
+		"with one that was made of a copy": {
+			reason: "the agent gives a copy no other name", want: kept, says: "holds configmaps/mine",
+			inside: []runtime.Object{inside("ConfigMap", "mine", ours, copyOf("configmap/shop/copy"))},
+		},
+		"with one of another kind that was made of a copy": {
+			reason: "the agent makes no other kind of a copy", want: kept, says: "holds secrets/copy",
+			inside: []runtime.Object{inside("Secret", "copy", ours, copyOf("configmap/shop/copy"))},
+		},
+		"with a copy that came from another namespace": {
+			reason: "the agent puts copies of that one elsewhere", want: kept, says: "holds secrets/copy",
+			inside: []runtime.Object{inside("Secret", "copy", ours, copyOf("secret/op/copy"))},
 		},
 		"of a work": {
 			reason: "that made it its own", want: []string{"annotate shop"}, says: "belongs to AppliedManifestWork w",

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 
 	"github.com/spokelet/spokelet/agent/pod/content"
 	"github.com/spokelet/spokelet/agent/pod/shape"
+	"github.com/spokelet/spokelet/api/wire"
 )
 
 // Remove ends the pods that were made for a hub, for any when hubID is empty, each with
@@ -80,7 +82,7 @@ func (b *broom) sweep(ctx context.Context, resource string) error {
 	var errs []error
 	for i := range found.Items {
 		left := &found.Items[i]
-		if !isCopy(left) {
+		if !isCopy(resource, left) {
 			continue
 		}
 		exactly := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(left.UID))}
@@ -92,11 +94,25 @@ func (b *broom) sweep(ctx context.Context, resource string) error {
 	return errors.Join(errs...)
 }
 
-// isCopy tells a copy from what somebody made of one in a namespace of his own, with
-// its labels.
-func isCopy(found metav1.Object) bool {
-	of := strings.Split(found.GetAnnotations()[AnnotationHubObject], "/")
-	return len(of) == 3 && of[1] != "" && strings.HasSuffix(found.GetNamespace(), of[1])
+// copyKey returns what an object is a copy of, if it is one: of that kind, and of the name
+// that copies of it have. Labels and annotations travel along when somebody makes another
+// object of a copy.
+func copyKey(resource string, found metav1.Object) (wire.PodObjectKey, bool) {
+	parts := strings.Split(found.GetAnnotations()[AnnotationHubObject], "/")
+	if len(parts) != 3 || parts[1] == "" {
+		return wire.PodObjectKey{}, false
+	}
+	key := wire.PodObjectKey{Kind: parts[0], Namespace: parts[1], Name: parts[2]}
+	kinds := map[string][]string{
+		"configmaps": {wire.PodObjectConfigMap}, "secrets": {wire.PodObjectSecret, kindToken},
+	}
+	return key, slices.Contains(kinds[resource], key.Kind) && copyName(key) == found.GetName()
+}
+
+// isCopy reports whether an object is a copy that an agent with any prefix made where it is.
+func isCopy(resource string, found metav1.Object) bool {
+	key, ok := copyKey(resource, found)
+	return ok && strings.HasSuffix(found.GetNamespace(), key.Namespace)
 }
 
 // remove ends one pod. Its copies go first, for it is the pod that tells of them; it

@@ -68,16 +68,19 @@ func TestAnAgentThatGoesEndsThePodsAndNothingElse(t *testing.T) {
 // put makes a ConfigMap and a Secret with the marks of copies, unless they are empty.
 func (c *cluster) put(name, hub, namespace string) {
 	c.t.Helper()
-	meta := metav1.ObjectMeta{Name: name}
-	if hub != "" {
-		meta.Labels = map[string]string{shape.LabelHub: hub}
-	}
-	if namespace != "" {
-		meta.Annotations = map[string]string{AnnotationHubObject: "configmap/" + namespace + "/" + name}
+	meta := func(kind string) metav1.ObjectMeta {
+		m := metav1.ObjectMeta{Name: name}
+		if hub != "" {
+			m.Labels = map[string]string{shape.LabelHub: hub}
+		}
+		if namespace != "" {
+			m.Annotations = map[string]string{AnnotationHubObject: kind + "/" + namespace + "/" + name}
+		}
+		return m
 	}
 	data := map[string]string{"k": "v"}
-	_, one := c.kube.CoreV1().ConfigMaps(c.namespace).Create(c.t.Context(), &corev1.ConfigMap{ObjectMeta: meta, Data: data}, metav1.CreateOptions{})
-	_, two := c.kube.CoreV1().Secrets(c.namespace).Create(c.t.Context(), &corev1.Secret{ObjectMeta: meta, StringData: data}, metav1.CreateOptions{})
+	_, one := c.kube.CoreV1().ConfigMaps(c.namespace).Create(c.t.Context(), &corev1.ConfigMap{ObjectMeta: meta(wire.PodObjectConfigMap), Data: data}, metav1.CreateOptions{})
+	_, two := c.kube.CoreV1().Secrets(c.namespace).Create(c.t.Context(), &corev1.Secret{ObjectMeta: meta(wire.PodObjectSecret), StringData: data}, metav1.CreateOptions{})
 	if err := errors.Join(one, two); err != nil {
 		c.t.Fatal(err)
 	}
