@@ -8,6 +8,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	podsecurity "k8s.io/pod-security-admission/api"
 
 	"github.com/spokelet/spokelet/agent/pod/content"
 	"github.com/spokelet/spokelet/agent/pod/shape"
@@ -32,10 +36,18 @@ const (
 	// revokeWithin bounds revoking the right to look.
 	revokeWithin = 5 * time.Second
 
-	keptUnseen   = "the agent cannot look into it"
-	keptNoRight  = "the agent may not delete it"
-	keptForOwner = "its owner labelled it " + LabelPods
+	keptUnseen  = "the agent cannot look into it"
+	keptNoRight = "the agent may not delete it"
 )
+
+// labelsOfNobody are labels that say nothing of a namespace's owner: the agent or the API
+// server sets them, and the modes of Pod Security that restrict nothing are set by
+// distributions (OpenShift) on each namespace.
+var labelsOfNobody = []string{
+	LabelCreatedBy, corev1.LabelMetadataName,
+	podsecurity.AuditLevelLabel, podsecurity.AuditVersionLabel,
+	podsecurity.WarnLevelLabel, podsecurity.WarnVersionLabel,
+}
 
 // collect deletes a namespace if it is still the one that was seen and nothing is in it;
 // else it annotates the namespace with why it stays. No pod is made there meanwhile.
@@ -87,9 +99,8 @@ func (c *collector) look(ctx context.Context, ns *corev1.Namespace) (why string,
 	if len(ns.OwnerReferences) > 0 {
 		return wire.Line("belongs to " + ns.OwnerReferences[0].Kind + " " + ns.OwnerReferences[0].Name), nil
 	}
-	// Nobody but its owner sets that label on a namespace that was made for pods.
-	if _, ok := ns.Labels[LabelPods]; ok {
-		return keptForOwner, nil
+	if labels := labelsOfOwner(ns); len(labels) > 0 {
+		return wire.Line("labelled " + strings.Join(labels, ", ")), nil
 	}
 	grace, err := c.grantList(ctx, ns.Name)
 	if err != nil {
@@ -103,6 +114,13 @@ func (c *collector) look(ctx context.Context, ns *corev1.Namespace) (why string,
 		why = keptUnseen
 	}
 	return why, errors.Join(err, c.revokeList(ctx, ns.Name))
+}
+
+// labelsOfOwner returns the labels, sorted, by which somebody made a namespace theirs. What
+// they restrict would be open in the namespace that the hub's next pod has made.
+func labelsOfOwner(ns *corev1.Namespace) []string {
+	labels := slices.Sorted(maps.Keys(ns.Labels))
+	return slices.DeleteFunc(labels, func(label string) bool { return slices.Contains(labelsOfNobody, label) })
 }
 
 // read returns what a namespace holds. A list that hangs does not use up the time of what

@@ -73,6 +73,13 @@ func TestANamespaceGoesWithTheHubsWhenNothingIsInIt(t *testing.T) {
 	copyOf := func(key string) func(*metav1.PartialObjectMetadata) {
 		return func(o *metav1.PartialObjectMetadata) { o.Annotations = map[string]string{AnnotationHubObject: key} }
 	}
+	labelled := func(pairs ...string) *corev1.Namespace {
+		ns := madeFor("shop", "hub/shop/u1")
+		for i := 0; i < len(pairs); i += 2 {
+			ns.Labels[pairs[i]] = pairs[i+1]
+		}
+		return ns
+	}
 	removed := []string{"post right", "delete shop"}
 	kept := []string{"post right", "delete right", "annotate shop"}
 	cases := map[string]struct {
@@ -111,12 +118,19 @@ func TestANamespaceGoesWithTheHubsWhenNothingIsInIt(t *testing.T) {
 			}(),
 		},
 		"with the owner's consent to pods": {
-			reason: "the owner made it theirs", want: []string{"annotate shop"}, says: "its owner labelled it spokelet.io/pods",
-			ns: func() *corev1.Namespace {
-				ns := madeFor("shop", "hub/shop/u1")
-				ns.Labels[LabelPods] = PodsAllowed
-				return ns
-			}(),
+			reason: "the owner made it theirs", want: []string{"annotate shop"}, says: "labelled spokelet.io/pods",
+			ns: labelled(LabelPods, PodsAllowed),
+		},
+		"with labels of the owner": {
+			reason: "whoever may remake the hub's namespace must not take them away", want: []string{"annotate shop"},
+			says: "labelled istio-injection, pod-security.kubernetes.io/enforce",
+			ns:   labelled("pod-security.kubernetes.io/enforce", "restricted", "istio-injection", "enabled", "pod-security.kubernetes.io/warn", "restricted"),
+		},
+		"with labels that Kubernetes and OpenShift set": {
+			reason: "they are on each namespace, and restrict nothing", want: removed,
+			ns: labelled("kubernetes.io/metadata.name", "shop",
+				"pod-security.kubernetes.io/audit", "restricted", "pod-security.kubernetes.io/audit-version", "latest",
+				"pod-security.kubernetes.io/warn", "restricted", "pod-security.kubernetes.io/warn-version", "latest"),
 		},
 		"of another hub":           {reason: "that one has not said so", ns: madeFor("shop", "another/shop/u1")},
 		"of another of the name":   {reason: "the hub speaks of one before", ns: madeFor("shop", "hub/shop/u2")},
@@ -279,7 +293,8 @@ func TestANamespaceThatChangesDuringALookIsLookedIntoAgain(t *testing.T) {
 			return false, nil, nil
 		})
 		goes(e, "shop", "u1")
-		check(t, "it is another by then", []string{"post right", "delete right", "post right", "delete shop"}, s.happened())
+		check(t, "it is another by then", []string{"post right", "delete right", "annotate shop"}, s.happened())
+		check(t, "why it is there", "labelled team", s.annotation("shop", AnnotationKeptBecause))
 	}, madeFor("shop", "hub/shop/u1"))
 }
 
