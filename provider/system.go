@@ -111,12 +111,13 @@ func labellingOf(l labelling) statement {
 }
 
 // wasGivenSystem reports whether the Node has a label of its system because of its cluster.
-// A label that the record names says nothing of that: the Node has it in any case.
+// A label that the record names, or by whose values the cluster is split, says nothing of
+// that: the Node has it in any case.
 func (v view) wasGivenSystem() bool {
 	given := maps.Clone(v.told)
 	maps.DeleteFunc(given, func(name, _ string) bool {
 		_, named := v.cluster.Labels[name]
-		return named
+		return named || v.group != "" && name == v.cluster.Consent.SplitLabel
 	})
 	return given[corev1.LabelOSStable] != "" || given[corev1.LabelArchStable] != ""
 }

@@ -206,6 +206,24 @@ func TestALabelOfTheRecordGivesNoOtherAfterARestart(t *testing.T) {
 	})
 }
 
+func TestTheLabelThatSplitsAClusterGivesNoOtherAfterARestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		for _, when := range []string{"at first", "after a restart of the hub"} {
+			h := startHub(t, client, func(c *Config) { c.DaemonSets = cautious{} })
+			h.ensure(consenting(corev1.LabelArchStable))
+			h.connect("spoke1")
+			h.group("spoke1", "arm64", running("linux", "arm64"))
+			s := running("linux", "amd64")
+			s.Split = &wire.NodeSplit{Label: corev1.LabelArchStable, Groups: []string{"arm64"}}
+			h.summary("spoke1", s)
+			h.wantSystem("spoke1.arm64", "", "arm64", when)
+			h.wantSystem("spoke1", "", "", when+", of the rest")
+			h.stop()
+		}
+	})
+}
+
 func TestANodeWhoseSystemNobodyKnowsIsNotObjectedTo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := startHub(t, fake.NewClientset(), func(c *Config) { c.DaemonSets = &objector{text: "kube-proxy would wait", known: true} })
