@@ -250,6 +250,45 @@ func TestALookIsRepeatedUntilItIsSaidWhyANamespaceStays(t *testing.T) {
 	}, madeFor("shop", "hub/shop/u1"))
 }
 
+func TestWhatIsOnItsWayOutIsWaitedFor(t *testing.T) {
+	claim := func(o *metav1.PartialObjectMetadata) {
+		o.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "web"}}
+	}
+	going := func(o *metav1.PartialObjectMetadata) { o.DeletionTimestamp = new(metav1.Now()) }
+	cases := map[string]struct {
+		reason string
+		object runtime.Object
+		ends   bool
+		says   string
+	}{
+		"that of a pod":               {reason: "Kubernetes deletes it some time after the pod", object: inside("ConfigMap", "left", claim), ends: true, says: "no namespace"},
+		"a deletion":                  {reason: "a finalizer takes its time", object: inside("ConfigMap", "left", going), ends: true, says: "no namespace"},
+		"a deletion that never ends":  {reason: "nothing is deleted that was seen", object: inside("ConfigMap", "left", going), says: "holds configmaps/left"},
+		"that of a pod, and orphaned": {reason: "nothing is deleted that was seen", object: inside("ConfigMap", "left", claim), says: "holds configmaps/left"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			withCollector(t, []runtime.Object{tc.object}, func(t *testing.T, e *Engine, s *namespaceServer) {
+				goes(e, "shop", "u1")
+				<-time.After(longestRetry)
+				synctest.Wait()
+				check(t, "meanwhile", "holds configmaps/left", s.annotation("shop", AnnotationKeptBecause))
+				if tc.ends {
+					if err := s.metadata.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("configmaps"), "shop", "left"); err != nil {
+						t.Fatal(err)
+					}
+				}
+				<-time.After(time.Hour)
+				synctest.Wait()
+				check(t, tc.reason, tc.says, s.annotation("shop", AnnotationKeptBecause))
+				s.happened()
+				<-time.After(time.Hour)
+				check(t, "an hour later", []string(nil), s.happened())
+			}, madeFor("shop", "hub/shop/u1"))
+		})
+	}
+}
+
 // hanging answers no list of Secrets.
 type hanging struct{ metadata.Interface }
 

@@ -35,9 +35,13 @@ const (
 	rootCA         = "kube-root-ca.crt"
 )
 
+// errLeaving is the error of a look that found nothing but what is on its way out.
+var errLeaving = errors.New("all that was found is on its way out")
+
 // Content is what is in a namespace. Its parts are sorted.
 type Content struct {
-	// Holds names the first object of each kind, "deployments.apps/web".
+	// Holds names the first object of each kind that stays, "deployments.apps/web", or else
+	// the first that is on its way out.
 	Holds []string
 	// Unseen names the kinds that could not be listed, "secrets", and the versions of
 	// APIs whose kinds are not known, "metrics.k8s.io/v1beta1".
@@ -77,7 +81,7 @@ type Reader struct {
 
 // Of returns what a namespace holds; it looks no further than at the first few kinds that
 // are there. The right to list may be on its way for grace. What fails for now is Unseen,
-// and in the error.
+// and in the error. An error is also returned when all that was found is on its way out.
 func (r *Reader) Of(ctx context.Context, namespace string, grace time.Duration) (Content, error) {
 	var c Content
 	kinds, err := r.kinds(ctx, &c)
@@ -86,8 +90,9 @@ func (r *Reader) Of(ctx context.Context, namespace string, grace time.Duration) 
 	}
 	errs := []error{err}
 	until := time.Now().Add(grace)
+	staying := 0
 	for _, kind := range kinds {
-		if len(c.Holds) > maxNamed {
+		if staying > maxNamed {
 			break
 		}
 		// The kinds that are left would be named as if each of them were at fault.
@@ -95,7 +100,14 @@ func (r *Reader) Of(ctx context.Context, namespace string, grace time.Duration) 
 			errs = append(errs, ctx.Err())
 			break
 		}
-		errs = append(errs, r.look(ctx, namespace, kind, until, &c))
+		stays, err := r.look(ctx, namespace, kind, until, &c)
+		if stays {
+			staying++
+		}
+		errs = append(errs, err)
+	}
+	if len(c.Holds) > 0 && staying+len(c.Unseen) == 0 {
+		errs = append(errs, errLeaving)
 	}
 	slices.Sort(c.Unseen)
 	return c, errors.Join(errs...)
@@ -138,32 +150,50 @@ func (r *Reader) kinds(ctx context.Context, c *Content) ([]schema.GroupVersionRe
 	return kinds, err
 }
 
-// look adds the first object of a kind that counts to Holds, or the kind to Unseen. A kind
-// that is not found is Unseen, too: the API server that was asked may not serve it yet, and
-// its objects would be deleted with the namespace. Discovery says at the next look whether
-// the kind is gone.
-func (r *Reader) look(ctx context.Context, namespace string, kind schema.GroupVersionResource, until time.Time, c *Content) error {
+// look adds the first object of a kind that counts to Holds, or the kind to Unseen, and
+// reports whether an object stays. A kind that is not found is Unseen, too: the API server
+// that was asked may not serve it yet, and its objects would be deleted with the namespace.
+// Discovery says at the next look whether the kind is gone.
+func (r *Reader) look(ctx context.Context, namespace string, kind schema.GroupVersionResource, until time.Time, c *Content) (stays bool, err error) {
 	name := kind.GroupResource().String()
 	found, err := List(ctx, r.Metadata.Resource(kind).Namespace(namespace), metav1.ListOptions{Limit: pageSize}, until)
 	switch {
 	case apierrors.IsForbidden(err), apierrors.IsMethodNotSupported(err), apierrors.IsNotAcceptable(err):
 		c.Unseen = append(c.Unseen, name)
-		return nil
+		return false, nil
 	case err != nil:
 		c.Unseen = append(c.Unseen, name)
-		return fmt.Errorf("list %s of namespace %s: %w", name, namespace, err)
+		return false, fmt.Errorf("list %s of namespace %s: %w", name, namespace, err)
 	}
+	leaving := ""
 	for i := range found.Items {
 		object := &found.Items[i]
-		if !standard(kind.GroupResource(), object) && !r.Ignore(kind.GroupResource(), object) {
+		switch {
+		case standard(kind.GroupResource(), object), r.Ignore(kind.GroupResource(), object):
+		case !isLeaving(object):
 			c.Holds = append(c.Holds, name+"/"+object.Name)
-			return nil
+			return true, nil
+		case leaving == "":
+			leaving = name + "/" + object.Name
 		}
 	}
-	if found.Continue != "" {
+	switch {
+	case leaving != "":
+		c.Holds = append(c.Holds, leaving)
+	case found.Continue != "":
 		c.Holds = append(c.Holds, name)
+		return true, nil
 	}
-	return nil
+	return false, nil
+}
+
+// isLeaving reports whether an object is being deleted, or belongs to pods alone and is
+// deleted when these are: claims of ephemeral volumes, endpoints of networks, reports. A
+// pod that does not go is found itself.
+func isLeaving(object metav1.Object) bool {
+	owners := object.GetOwnerReferences()
+	other := func(o metav1.OwnerReference) bool { return o.Kind != "Pod" || o.APIVersion != "v1" }
+	return object.GetDeletionTimestamp() != nil || len(owners) > 0 && !slices.ContainsFunc(owners, other)
 }
 
 // List lists metadata. A right that was given a moment ago may be on its way to the API

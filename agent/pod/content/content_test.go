@@ -141,6 +141,14 @@ func TestWhatANamespaceHolds(t *testing.T) {
 	token := func(o *metav1.PartialObjectMetadata) {
 		o.Annotations = map[string]string{corev1.ServiceAccountNameKey: "default"}
 	}
+	going := func(o *metav1.PartialObjectMetadata) { o.DeletionTimestamp = new(metav1.Now()) }
+	of := func(owners ...string) func(*metav1.PartialObjectMetadata) {
+		return func(o *metav1.PartialObjectMetadata) {
+			for i := 0; i < len(owners); i += 2 {
+				o.OwnerReferences = append(o.OwnerReferences, metav1.OwnerReference{APIVersion: owners[i], Kind: owners[i+1], Name: "web-1"})
+			}
+		}
+	}
 	manyKinds := &metav1.APIResourceList{GroupVersion: "v1"}
 	var many, accounts []runtime.Object
 	for i := range 12 {
@@ -177,6 +185,33 @@ func TestWhatANamespaceHolds(t *testing.T) {
 			reason: "it is looked no further than is said", objects: many, api: served{lists: []*metav1.APIResourceList{manyKinds}},
 			want: Content{Holds: []string{"kind00s/a", "kind01s/a", "kind02s/a", "kind03s/a", "kind04s/a", "kind05s/a", "kind06s/a", "kind07s/a", "kind08s/a"}},
 			says: "holds kind00s/a, kind01s/a, kind02s/a, kind03s/a, kind04s/a, kind05s/a, kind06s/a, kind07s/a and more",
+		},
+		"what is on its way out": {
+			reason: "it is gone at another look", fails: true,
+			objects: []runtime.Object{
+				object("v1", "ConfigMap", "state", going), object("v1", "Pod", "web-1", going), object("v1", "Secret", "web-1-data", of("v1", "Pod")),
+			},
+			want: Content{Holds: []string{"configmaps/state", "pods/web-1", "secrets/web-1-data"}}, says: "holds configmaps/state, pods/web-1, secrets/web-1-data",
+		},
+		"something beside what is on its way out": {
+			reason: "it stays, and is named before the rest", objects: []runtime.Object{object("v1", "ConfigMap", "a", going), object("v1", "ConfigMap", "settings"), object("v1", "Pod", "web-1", going)},
+			want: Content{Holds: []string{"configmaps/settings", "pods/web-1"}}, says: "holds configmaps/settings, pods/web-1",
+		},
+		"what belongs to a pod that stays": {
+			reason: "the pod is found itself", objects: []runtime.Object{object("v1", "Pod", "web-1"), object("v1", "Secret", "web-1-data", of("v1", "Pod"))},
+			want: Content{Holds: []string{"pods/web-1", "secrets/web-1-data"}}, says: "holds pods/web-1, secrets/web-1-data",
+		},
+		"what belongs to a pod and to something else": {
+			reason: "it outlives the pod", objects: []runtime.Object{object("v1", "Secret", "data", of("v1", "Pod", "apps/v1", "Deployment"))},
+			want: Content{Holds: []string{"secrets/data"}}, says: "holds secrets/data",
+		},
+		"what belongs to another kind of that name": {
+			reason: "nobody knows whether it goes", objects: []runtime.Object{object("v1", "Secret", "data", of("example.com/v1", "Pod"))},
+			want: Content{Holds: []string{"secrets/data"}}, says: "holds secrets/data",
+		},
+		"what is on its way out beside a kind that may not be listed": {
+			reason: "that keeps it in any case", objects: []runtime.Object{object("v1", "ConfigMap", "a", going)}, refuse: refusing("secrets", forbidden, 1000),
+			want: Content{Holds: []string{"configmaps/a"}, Unseen: []string{"secrets"}}, says: "holds configmaps/a; cannot list secrets",
 		},
 		"more than a page": {reason: "somebody put it there", refuse: paged("configmaps"), want: Content{Holds: []string{"configmaps"}}, says: "holds configmaps"},
 		"a kind that may not be listed": {
