@@ -224,15 +224,15 @@ func TestWhatCannotBeListedKeepsANamespace(t *testing.T) {
 
 func TestAKindThatIsNotFoundKeepsANamespaceUntilItIsNotServedAnyMore(t *testing.T) {
 	withCollector(t, nil, func(t *testing.T, e *Engine, s *namespaceServer) {
-		s.metadata.PrependReactor("list", "secrets", func(k8stesting.Action) (bool, runtime.Object, error) {
+		s.metadata.PrependReactor("list", "serviceaccounts", func(k8stesting.Action) (bool, runtime.Object, error) {
 			s.lock.Lock()
 			defer s.lock.Unlock()
-			s.unserved = "secrets"
-			return true, nil, apierrors.NewNotFound(corev1.Resource("secrets"), "")
+			s.unserved = "serviceaccounts"
+			return true, nil, apierrors.NewNotFound(corev1.Resource("serviceaccounts"), "")
 		})
 		goes(e, "shop", "u1")
 		check(t, "something may be there", []string{"post right", "delete right", "annotate shop"}, s.happened())
-		check(t, "why it is there", "cannot list secrets", s.annotation("shop", AnnotationKeptBecause))
+		check(t, "why it is there", "cannot list serviceaccounts", s.annotation("shop", AnnotationKeptBecause))
 		<-time.After(longestRetry)
 		check(t, "the kind is gone", []string{"post right", "delete shop"}, s.happened())
 	}, madeFor("shop", "hub/shop/u1"))

@@ -58,7 +58,10 @@ type listing struct {
 
 func (l listing) ServerPreferredNamespacedResourcesWithContext(context.Context) ([]*metav1.APIResourceList, error) {
 	verbs := metav1.Verbs{"list", "delete"}
-	core := []metav1.APIResource{{Name: "configmaps", Verbs: verbs}, {Name: "secrets", Verbs: verbs}, {Name: "serviceaccounts", Verbs: verbs}}
+	var core []metav1.APIResource
+	for _, name := range []string{"configmaps", "persistentvolumeclaims", "secrets", "serviceaccounts"} {
+		core = append(core, metav1.APIResource{Name: name, Verbs: verbs})
+	}
 	l.server.lock.Lock()
 	defer l.server.lock.Unlock()
 	return []*metav1.APIResourceList{

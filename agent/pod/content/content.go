@@ -35,8 +35,13 @@ const (
 	rootCA         = "kube-root-ca.crt"
 )
 
-// errLeaving is the error of a look that found nothing but what is on its way out.
-var errLeaving = errors.New("all that was found is on its way out")
+var (
+	// errLeaving is the error of a look that found nothing but what is on its way out.
+	errLeaving = errors.New("all that was found is on its way out")
+	// errIncomplete is the error of a look whose API server does not say that it serves
+	// what every API server serves.
+	errIncomplete = errors.New("discovery is incomplete")
+)
 
 // Content is what is in a namespace. Its parts are sorted.
 type Content struct {
@@ -85,9 +90,6 @@ type Reader struct {
 func (r *Reader) Of(ctx context.Context, namespace string, grace time.Duration) (Content, error) {
 	var c Content
 	kinds, err := r.kinds(ctx, &c)
-	if kinds == nil && err != nil {
-		return c, err
-	}
 	errs := []error{err}
 	until := time.Now().Add(grace)
 	staying := 0
@@ -141,6 +143,10 @@ func (r *Reader) kinds(ctx context.Context, c *Content) ([]schema.GroupVersionRe
 			}
 		}
 	}
+	if core := corev1.SchemeGroupVersion; !complete(kinds) && failed[core] == nil {
+		c.Unseen = append(c.Unseen, core.String())
+		err = errors.Join(err, errIncomplete)
+	}
 	slices.SortFunc(kinds, func(a, b schema.GroupVersionResource) int {
 		return strings.Compare(a.GroupResource().String(), b.GroupResource().String())
 	})
@@ -148,6 +154,17 @@ func (r *Reader) kinds(ctx context.Context, c *Content) ([]schema.GroupVersionRe
 		err = fmt.Errorf("kinds of the cluster: %w", err)
 	}
 	return kinds, err
+}
+
+// complete reports whether those kinds are among them that every API server serves. Without
+// them discovery has failed, also where it returned no error.
+func complete(kinds []schema.GroupVersionResource) bool {
+	for _, name := range []string{"configmaps", "secrets", "persistentvolumeclaims"} {
+		if !slices.Contains(kinds, corev1.SchemeGroupVersion.WithResource(name)) {
+			return false
+		}
+	}
+	return true
 }
 
 // look adds the first object of a kind that counts to Holds, or the kind to Unseen, and

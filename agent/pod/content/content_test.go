@@ -51,7 +51,7 @@ func resources(version string, names ...string) *metav1.APIResourceList {
 
 func kubernetes() []*metav1.APIResourceList {
 	return []*metav1.APIResourceList{
-		resources("v1", "secrets", "serviceaccounts", "configmaps", "events", "pods"), resources("events.k8s.io/v1", "events"), resources("apps/v1", "deployments"),
+		resources("v1", "secrets", "serviceaccounts", "configmaps", "events", "pods", "persistentvolumeclaims"), resources("events.k8s.io/v1", "events"), resources("apps/v1", "deployments"),
 	}
 }
 
@@ -182,7 +182,7 @@ func TestWhatANamespaceHolds(t *testing.T) {
 			want: Content{Holds: []string{"configmaps/a", "deployments.apps/web", "pods/a"}}, says: "holds configmaps/a, deployments.apps/web, pods/a",
 		},
 		"a great many kinds": {
-			reason: "it is looked no further than is said", objects: many, api: served{lists: []*metav1.APIResourceList{manyKinds}},
+			reason: "it is looked no further than is said", objects: many, api: served{lists: append(kubernetes(), manyKinds)},
 			want: Content{Holds: []string{"kind00s/a", "kind01s/a", "kind02s/a", "kind03s/a", "kind04s/a", "kind05s/a", "kind06s/a", "kind07s/a", "kind08s/a"}},
 			says: "holds kind00s/a, kind01s/a, kind02s/a, kind03s/a, kind04s/a, kind05s/a, kind06s/a, kind07s/a and more",
 		},
@@ -236,13 +236,25 @@ func TestWhatANamespaceHolds(t *testing.T) {
 			want: Content{Holds: []string{"configmaps/a"}, Unseen: []string{"metrics.example.com/v1"}}, says: "holds configmaps/a; cannot list metrics.example.com/v1", fails: true,
 		},
 		"an API server that does not say what it serves": {reason: "it heals", api: served{err: errBoom}, fails: true},
+		"an API server that says that it serves nothing": {
+			reason: "it serves Secrets", api: served{lists: []*metav1.APIResourceList{}},
+			want: Content{Unseen: []string{"v1"}}, says: "cannot list v1", fails: true,
+		},
+		"an API server that leaves out its own kinds": {
+			reason: "it serves Secrets", api: served{lists: []*metav1.APIResourceList{resources("apps/v1", "deployments"), resources("v1", "configmaps", "persistentvolumeclaims")}},
+			want: Content{Unseen: []string{"v1"}}, says: "cannot list v1", fails: true,
+		},
+		"an API server that cannot tell of its own kinds": {
+			reason: "it serves Secrets", api: served{lists: []*metav1.APIResourceList{}, err: &discovery.ErrGroupDiscoveryFailed{Groups: map[schema.GroupVersion]error{corev1.SchemeGroupVersion: errBoom, group: errBoom}}},
+			want: Content{Unseen: []string{"metrics.example.com/v1", "v1"}}, says: "cannot list metrics.example.com/v1, v1", fails: true,
+		},
 		"a kind that does not go with the namespace": {
 			reason: "figures are nobody's objects", objects: []runtime.Object{object("v1", "Figure", "a")},
-			api: served{lists: []*metav1.APIResourceList{{GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "figures", Verbs: metav1.Verbs{"list"}}}}}},
+			api: served{lists: append(kubernetes(), &metav1.APIResourceList{GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "figures", Verbs: metav1.Verbs{"list"}}}})},
 		},
 		"a kind that nobody can list": {
 			reason: "something may be there",
-			api:    served{lists: []*metav1.APIResourceList{{GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "riddles", Verbs: metav1.Verbs{"delete"}}}}}},
+			api:    served{lists: append(kubernetes(), &metav1.APIResourceList{GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "riddles", Verbs: metav1.Verbs{"delete"}}}})},
 			want:   Content{Unseen: []string{"riddles"}}, says: "cannot list riddles",
 		},
 	}
