@@ -85,8 +85,9 @@ type Reader struct {
 }
 
 // Of returns what a namespace holds; it looks no further than at the first few kinds that
-// are there. The right to list may be on its way for grace. What fails for now is Unseen,
-// and in the error. An error is also returned when all that was found is on its way out.
+// are there. The right to list may be on its way for grace, which is 0 where none was given.
+// What fails for now is Unseen, and in the error. An error is also returned when all that
+// was found is on its way out.
 func (r *Reader) Of(ctx context.Context, namespace string, grace time.Duration) (Content, error) {
 	var c Content
 	kinds, err := r.kinds(ctx, &c)
@@ -106,7 +107,10 @@ func (r *Reader) Of(ctx context.Context, namespace string, grace time.Duration) 
 		if stays {
 			staying++
 		}
-		errs = append(errs, err)
+		// An API server may hear of a right that was given later than grace.
+		if grace > 0 || !apierrors.IsForbidden(err) {
+			errs = append(errs, err)
+		}
 	}
 	if len(c.Holds) > 0 && staying+len(c.Unseen) == 0 {
 		errs = append(errs, errLeaving)
@@ -175,7 +179,7 @@ func (r *Reader) look(ctx context.Context, namespace string, kind schema.GroupVe
 	name := kind.GroupResource().String()
 	found, err := List(ctx, r.Metadata.Resource(kind).Namespace(namespace), metav1.ListOptions{Limit: pageSize}, until)
 	switch {
-	case apierrors.IsForbidden(err), apierrors.IsMethodNotSupported(err), apierrors.IsNotAcceptable(err):
+	case apierrors.IsMethodNotSupported(err), apierrors.IsNotAcceptable(err):
 		c.Unseen = append(c.Unseen, name)
 		return false, nil
 	case err != nil:
