@@ -168,29 +168,45 @@ func (c *collector) revokeList(ctx context.Context, namespace string) error {
 	return nil
 }
 
-// keep annotates a namespace with why it stays.
+// keep annotates a namespace with why it stays. What could not be written is remembered
+// until the namespace changes.
 func (c *collector) keep(ctx context.Context, seen madeNamespace, why string) error {
-	if why == seen.kept {
+	if why == seen.kept || why == seen.refused {
 		return nil
 	}
-	return c.annotate(ctx, seen, map[string]any{AnnotationKeptBecause: why})
+	written, err := c.annotate(ctx, seen, map[string]any{AnnotationKeptBecause: why})
+	if err == nil && !written {
+		c.rememberRefused(seen, why)
+	}
+	return err
 }
 
-// annotate changes annotations of a namespace, and of no other of its name; nil removes.
-func (c *collector) annotate(ctx context.Context, seen madeNamespace, changes map[string]any) error {
+// rememberRefused records why a namespace stays that could not be annotated with it.
+func (c *collector) rememberRefused(seen madeNamespace, why string) {
+	c.engine.mu.Lock()
+	defer c.engine.mu.Unlock()
+	if now, ok := c.namespaces[seen.name]; ok && now.uid == seen.uid {
+		now.refused = why
+		c.namespaces[seen.name] = now
+	}
+}
+
+// annotate changes annotations of a namespace, and of no other of its name; nil removes. It
+// returns false where the API server refuses that.
+func (c *collector) annotate(ctx context.Context, seen madeNamespace, changes map[string]any) (bool, error) {
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": seen.uid, "annotations": changes}})
 	if err != nil {
-		return fmt.Errorf("encode annotations: %w", err)
+		return false, fmt.Errorf("encode annotations: %w", err)
 	}
 	_, err = c.spoke.core.Namespaces().Patch(ctx, seen.name, types.MergePatchType, body, metav1.PatchOptions{})
 	switch {
 	case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err):
-		return nil // its event follows
+		return true, nil // its event follows
 	case isRefusal(err):
 		c.log.Error(err, "a namespace that was made for pods cannot be annotated", "namespace", seen.name)
-		return nil
+		return false, nil
 	default:
-		return fmt.Errorf("annotate namespace %s: %w", seen.name, err)
+		return false, fmt.Errorf("annotate namespace %s: %w", seen.name, err)
 	}
 }
 

@@ -21,8 +21,8 @@ import (
 )
 
 // triesAtLooking is how often a failed look into a namespace is repeated at least, which
-// takes some minutes. It is repeated further until the namespace says why it stays; then
-// whoever removes that annotation has it repeated.
+// takes some minutes. It is repeated further until the namespace says why it stays, or the
+// API server refuses the annotation; then whoever removes that annotation has it repeated.
 const triesAtLooking = 12
 
 // collector tells the hub of the namespaces that the agent made for pods, and deletes
@@ -51,10 +51,13 @@ type collector struct {
 
 // madeNamespace is a namespace that bears our label. It is comparable.
 type madeNamespace struct {
-	name     string
-	uid      types.UID
-	written  origin
-	kept     string
+	name    string
+	uid     types.UID
+	written origin
+	kept    string
+	// refused is why it stays where the annotation that says so was refused. It is not
+	// known of a namespace that the watch has told of since.
+	refused  string
 	deleting bool
 }
 
@@ -101,11 +104,12 @@ func (c *collector) handle(ctx context.Context, name string) {
 	c.queue.AddRateLimited(name)
 }
 
-// explained reports whether a namespace says why it stays.
+// explained reports whether a namespace says why it stays, or cannot be made to.
 func (c *collector) explained(name string) bool {
 	c.engine.mu.Lock()
 	defer c.engine.mu.Unlock()
-	return c.namespaces[name].kept != ""
+	seen := c.namespaces[name]
+	return seen.kept != "" || seen.refused != ""
 }
 
 // perform does what is to be done about a namespace.
@@ -121,7 +125,8 @@ func (c *collector) perform(ctx context.Context, name string) error {
 	switch action {
 	case claimNamespace:
 		changes := map[string]any{AnnotationHubNamespace: now.from.String(), AnnotationKeptBecause: nil}
-		return errors.Join(c.annotate(ctx, seen, changes), c.revokeList(ctx, name))
+		_, err := c.annotate(ctx, seen, changes)
+		return errors.Join(err, c.revokeList(ctx, name))
 	case collectNamespace:
 		defer c.stopCollecting(name)
 		return c.collect(ctx, seen)

@@ -324,6 +324,23 @@ func TestAListThatHangsLeavesTimeToSayWhyANamespaceStays(t *testing.T) {
 	}, madeFor("shop", "hub/shop/u1"))
 }
 
+func TestARefusedAnnotationEndsTheLooksAsAnAcceptedOneDoes(t *testing.T) {
+	withCollector(t, nil, func(t *testing.T, e *Engine, s *namespaceServer) {
+		away := apierrors.NewServiceUnavailable("boom")
+		s.metadata.PrependReactor("list", "secrets", func(k8stesting.Action) (bool, runtime.Object, error) { return true, nil, away })
+		s.sealed = true
+		goes(e, "shop", "u1")
+		check(t, "at first", []string{"post right", "delete right", "refuse to annotate shop"}, s.happened())
+		<-time.After(2 * time.Hour)
+		if looks := len(s.happened()) / 2; looks != triesAtLooking {
+			t.Errorf("%d looks follow", looks)
+		}
+		// Its owner changes it.
+		s.edit("shop", func(ns *corev1.Namespace) { ns.Annotations["team"] = "a" })
+		check(t, "after a change", []string{"post right", "delete right", "refuse to annotate shop"}, s.happened())
+	}, madeFor("shop", "hub/shop/u1"))
+}
+
 func TestANamespaceThatChangesDuringALookIsLookedIntoAgain(t *testing.T) {
 	withCollector(t, nil, func(t *testing.T, e *Engine, s *namespaceServer) {
 		lists := 0

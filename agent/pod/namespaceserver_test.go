@@ -45,6 +45,8 @@ type namespaceServer struct {
 	done       []string
 	// away: it answers no request about a namespace.
 	away bool
+	// sealed: it refuses annotations.
+	sealed bool
 	// unserved is a kind that it does not serve.
 	unserved string
 }
@@ -119,6 +121,11 @@ func (s *namespaceServer) change(w http.ResponseWriter, r *http.Request, ns *cor
 		delete(s.namespaces, ns.Name)
 		go s.tell(next, true)
 		s.answer(w, next)
+		return
+	}
+	if s.sealed {
+		s.done = append(s.done, "refuse to annotate "+ns.Name)
+		s.fail(w, ns.Name, http.StatusForbidden)
 		return
 	}
 	var patch struct {
