@@ -21,7 +21,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	podsecurity "k8s.io/pod-security-admission/api"
 
-	"github.com/spokelet/spokelet/agent/pod/content"
 	"github.com/spokelet/spokelet/agent/pod/shape"
 	"github.com/spokelet/spokelet/api/wire"
 )
@@ -30,8 +29,9 @@ const (
 	// roleContent is the ClusterRole, and the name of the bindings to it, that lets the
 	// agent list all that is in a namespace that it made, while it looks.
 	roleContent = "spokelet-agent:namespace-content"
-	// lookWithin bounds one look. It is below patience, so that time is left to revoke
-	// the right and to write down why the namespace stays.
+	// lookWithin bounds one look, and the deletion that follows: what somebody creates
+	// after its kind was listed goes with the namespace. It is below patience, so that time
+	// is left to revoke the right and to write down why the namespace stays.
 	lookWithin = 15 * time.Second
 	// revokeWithin bounds revoking the right to look.
 	revokeWithin = 5 * time.Second
@@ -52,7 +52,9 @@ var labelsOfNobody = []string{
 // collect deletes a namespace if it is still the one that was seen and nothing is in it;
 // else it annotates the namespace with why it stays. No pod is made there meanwhile.
 func (c *collector) collect(ctx context.Context, seen madeNamespace) error {
-	ns, err := c.spoke.core.Namespaces().Get(ctx, seen.name, metav1.GetOptions{})
+	soon, cancel := context.WithTimeout(ctx, lookWithin)
+	defer cancel()
+	ns, err := c.spoke.core.Namespaces().Get(soon, seen.name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -62,11 +64,11 @@ func (c *collector) collect(ctx context.Context, seen madeNamespace) error {
 	if now := madeNamespaceOf(ns); now.uid != seen.uid || now.written != seen.written || now.deleting || !isMade(ns) {
 		return nil // its event follows
 	}
-	why, err := c.look(ctx, ns)
+	why, err := c.look(soon, ns)
 	if why != "" {
 		return errors.Join(err, c.keep(ctx, seen, why))
 	}
-	err = c.spoke.core.Namespaces().Delete(ctx, ns.Name, metav1.DeleteOptions{
+	err = c.spoke.core.Namespaces().Delete(soon, ns.Name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &ns.UID, ResourceVersion: &ns.ResourceVersion},
 	})
 	switch {
@@ -106,7 +108,7 @@ func (c *collector) look(ctx context.Context, ns *corev1.Namespace) (why string,
 	if err != nil {
 		return keptUnseen, err
 	}
-	found, err := c.read(ctx, ns.Name, grace)
+	found, err := c.reader.Of(ctx, ns.Name, grace)
 	if found.Empty() && err == nil {
 		return "", nil
 	}
@@ -121,14 +123,6 @@ func (c *collector) look(ctx context.Context, ns *corev1.Namespace) (why string,
 func labelsOfOwner(ns *corev1.Namespace) []string {
 	labels := slices.Sorted(maps.Keys(ns.Labels))
 	return slices.DeleteFunc(labels, func(label string) bool { return slices.Contains(labelsOfNobody, label) })
-}
-
-// read returns what a namespace holds. A list that hangs does not use up the time of what
-// is done after it.
-func (c *collector) read(ctx context.Context, namespace string, grace time.Duration) (content.Content, error) {
-	ctx, cancel := context.WithTimeout(ctx, lookWithin)
-	defer cancel()
-	return c.reader.Of(ctx, namespace, grace)
 }
 
 // grantList binds the account to the role that lists everything in a namespace. It returns

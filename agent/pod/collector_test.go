@@ -341,6 +341,23 @@ func TestARefusedAnnotationEndsTheLooksAsAnAcceptedOneDoes(t *testing.T) {
 	}, madeFor("shop", "hub/shop/u1"))
 }
 
+func TestADeletionIsGivenUpWithTheLookThatItFollows(t *testing.T) {
+	withCollector(t, nil, func(t *testing.T, e *Engine, s *namespaceServer) {
+		s.slow = true
+		began := time.Now()
+		s.metadata.PrependReactor("list", "secrets", func(k8stesting.Action) (bool, runtime.Object, error) {
+			s.slow = time.Since(began) == 0
+			return false, nil, nil
+		})
+		goes(e, "shop", "u1")
+		check(t, "while it hangs", []string{"post right"}, s.happened())
+		<-time.After(lookWithin)
+		check(t, "at its deadline", []string{"delete right"}, s.happened())
+		<-time.After(firstRetry)
+		check(t, "at another look", []string{"post right", "delete shop"}, s.happened())
+	}, madeFor("shop", "hub/shop/u1"))
+}
+
 func TestANamespaceThatChangesDuringALookIsLookedIntoAgain(t *testing.T) {
 	withCollector(t, nil, func(t *testing.T, e *Engine, s *namespaceServer) {
 		lists := 0

@@ -45,6 +45,8 @@ type namespaceServer struct {
 	done       []string
 	// away: it answers no request about a namespace.
 	away bool
+	// slow: a deletion takes as long as the client waits, and does not take place.
+	slow bool
 	// sealed: it refuses annotations.
 	sealed bool
 	// unserved is a kind that it does not serve.
@@ -81,6 +83,10 @@ func (s *namespaceServer) RoundTrip(r *http.Request) (*http.Response, error) {
 	w.Header().Set("Content-Type", "application/json")
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	name := parts[len(parts)-1]
+	if s.slow && r.Method == http.MethodDelete && len(parts) == 4 {
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	}
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	switch ns := s.namespaces[name]; {
