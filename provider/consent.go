@@ -77,7 +77,7 @@ func (r *clusters) report(ctx context.Context, record *clusterv1.ManagedCluster,
 		r.say(ctx, record, r.registrationOf(record.Name)),
 		r.say(ctx, record, splitOf(record, r.provider.requestedSplit(record.Name))),
 		r.say(ctx, record, addressesOf(addresses)),
-		r.say(ctx, record, labellingOf(r.provider.labelling(record.Name))),
+		r.say(ctx, record, systemLabelsStatement(r.provider.systemLabelsOfCluster(record.Name))),
 	)
 }
 

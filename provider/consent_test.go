@@ -232,7 +232,7 @@ func TestAnAnnotationOfPodAddressesThatCannotBeReadAllowsNone(t *testing.T) {
 func TestEachConditionOfARecordHasAnOwnerOfItsOwn(t *testing.T) {
 	r := &clusters{provider: &Provider{}}
 	owners := map[string]bool{}
-	for _, s := range []statement{r.registrationOf("spoke1"), splitOf(record(nil), splitRequest{}), addressesOf(nil), labellingOf(labelling{})} {
+	for _, s := range []statement{r.registrationOf("spoke1"), splitOf(record(nil), splitRequest{}), addressesOf(nil), systemLabelsStatement(systemLabels{})} {
 		owners[s.owner] = true
 	}
 	if len(owners) != 4 {

@@ -59,11 +59,11 @@ func (p *Provider) Group(name, group string, summary wire.NodeSummary) {
 	if n == nil {
 		n = p.addGroup(base, group)
 	}
-	labelled := n.labelling()
+	labelled := n.systemLabels()
 	if known := n.summaryChanged(summary); !known {
 		p.settle(base)
 	}
-	if n.labelling() != labelled {
+	if n.systemLabels() != labelled {
 		p.reconsiderSpaced(name)
 	}
 }

@@ -284,7 +284,7 @@ func (p *Provider) Forget(name string) {
 		p.expectAgain(base)
 		base.each(func(n *virtualNode) {
 			n.update(func(v *view) {
-				v.summary, v.told, v.system = nil, nil, labelling{}
+				v.summary, v.clusterLabels, v.system = nil, nil, systemLabels{}
 				n.forgotten = true
 			})
 			p.drop(n)
@@ -299,10 +299,10 @@ func (p *Provider) Summary(name string, summary wire.NodeSummary) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := p.record(name)
-	split, labelled := n.requestedSplit(), n.labelling()
+	split, labelled := n.requestedSplit(), n.systemLabels()
 	n.summaryChanged(summary)
 	p.settle(n)
-	if n.requestedSplit() != split || n.labelling() != labelled {
+	if n.requestedSplit() != split || n.systemLabels() != labelled {
 		p.reconsiderSpaced(name)
 	}
 }

@@ -25,8 +25,8 @@ const (
 	ReasonNotLabelled = "DaemonSetsWouldWait"
 )
 
-// labelling is whether a Node has the labels of its system.
-type labelling struct {
+// systemLabels is whether a Node has the labels of its system.
+type systemLabels struct {
 	// given: it has them, and keeps them. That a DaemonSet comes that would have been in
 	// the way takes nothing from pods that choose nodes by the labels.
 	given bool
@@ -35,9 +35,9 @@ type labelling struct {
 	known     bool
 }
 
-// weigh decides whether the Node gets the labels that its cluster's nodes agree on; n.mu
-// is held.
-func (n *virtualNode) weigh() {
+// decideSystemLabels decides whether the Node gets the labels that its cluster's nodes
+// agree on; n.mu is held.
+func (n *virtualNode) decideSystemLabels() {
 	v := &n.view
 	if v.system.given || v.summary == nil {
 		return
@@ -47,12 +47,12 @@ func (n *virtualNode) weigh() {
 	have, more := v.labels(), given.labels()
 	switch objector := n.provider.config.DaemonSets; {
 	case maps.Equal(have, more):
-		v.system = labelling{known: true}
+		v.system = systemLabels{known: true}
 	case objector == nil:
-		v.system = labelling{given: true, known: true}
+		v.system = systemLabels{given: true, known: true}
 	default:
 		text, known := objector.Objection(have, more)
-		v.system = labelling{given: known && text == "", objection: text, known: known}
+		v.system = systemLabels{given: known && text == "", objection: text, known: known}
 	}
 }
 
@@ -62,41 +62,41 @@ func (p *Provider) DaemonSetsChanged() {
 	nodes := slices.Collect(maps.Values(p.nodes))
 	p.mu.Unlock()
 	for _, n := range nodes {
-		before := n.labelling()
+		before := n.systemLabels()
 		n.update(func(*view) {})
-		if n.labelling() != before {
+		if n.systemLabels() != before {
 			p.reconsider(n.cluster)
 		}
 	}
 }
 
-func (n *virtualNode) labelling() labelling {
+func (n *virtualNode) systemLabels() systemLabels {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.view.system
 }
 
-// labelling is that of the first of a cluster's nodes that lacks the labels, else of its
-// own.
-func (p *Provider) labelling(cluster string) labelling {
+// systemLabelsOfCluster is that of the first of a cluster's nodes that lacks the labels,
+// else of its own.
+func (p *Provider) systemLabelsOfCluster(cluster string) systemLabels {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	base, ok := p.nodes[cluster]
 	if !ok {
-		return labelling{}
+		return systemLabels{}
 	}
-	found := base.labelling()
+	found := base.systemLabels()
 	for _, group := range slices.Sorted(maps.Keys(base.groups)) {
-		if l := base.groups[group].labelling(); found.objection == "" && l.objection != "" {
+		if l := base.groups[group].systemLabels(); found.objection == "" && l.objection != "" {
 			found = l
 		}
 	}
 	return found
 }
 
-// labellingOf says what keeps the labels from the nodes of a cluster. While that is not
+// systemLabelsStatement says what keeps the labels from the nodes of a cluster. While that is not
 // known, what was said before stays.
-func labellingOf(l labelling) statement {
+func systemLabelsStatement(l systemLabels) statement {
 	s := statement{owner: fieldOwner + "-system", action: "LabelNode", condition: metav1.Condition{Type: ConditionNodeLabelled}}
 	c := &s.condition
 	switch {
@@ -114,7 +114,7 @@ func labellingOf(l labelling) statement {
 // A label that the record names, or by whose values the cluster is split, says nothing of
 // that: the Node has it in any case.
 func (v view) wasGivenSystem() bool {
-	given := maps.Clone(v.told)
+	given := maps.Clone(v.clusterLabels)
 	maps.DeleteFunc(given, func(name, _ string) bool {
 		_, named := v.cluster.Labels[name]
 		return named || v.group != "" && name == v.cluster.Consent.SplitLabel

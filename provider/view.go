@@ -96,11 +96,11 @@ type view struct {
 	waited bool
 
 	summary *wire.NodeSummary
-	// told are the labels of zone, region and system that the Node has from the cluster.
-	// They are said again until the cluster says what it is like now.
-	told map[string]string
+	// clusterLabels are the labels of zone, region and system that the Node has from the
+	// cluster. They are said again until the cluster says what it is like now.
+	clusterLabels map[string]string
 	// system is whether the Node has the labels of what its cluster's nodes run on.
-	system labelling
+	system systemLabels
 	// base is the status that the Node has, as far as it is ours. It is said
 	// again where nothing newer is known, and keeps the times of transitions.
 	base corev1.NodeStatus
@@ -120,10 +120,10 @@ func (v view) node(now metav1.Time) *corev1.Node {
 	}
 }
 
-// earlier are labels of before 1.14 by those that took their place. Kubernetes' node
+// betaLabels are labels of before 1.14 by those that took their place. Kubernetes' node
 // controller gives them to every node that has the latter, and takes none away: a virtual
 // node has them itself, so that they go together.
-var earlier = map[string]string{
+var betaLabels = map[string]string{
 	corev1.LabelOSStable:   "beta.kubernetes.io/os",
 	corev1.LabelArchStable: "beta.kubernetes.io/arch",
 }
@@ -137,7 +137,7 @@ func (v view) labels() map[string]string {
 	labels := make(map[string]string, len(v.cluster.Labels)+11)
 	switch {
 	case v.summary == nil:
-		maps.Copy(labels, v.told)
+		maps.Copy(labels, v.clusterLabels)
 	case v.refusesSplit():
 		// The summary is that of the rest: where the whole cluster lies is not known.
 		v.setSystem(labels, v.summary.Whole().System)
@@ -150,7 +150,7 @@ func (v view) labels() map[string]string {
 		labels[v.label] = v.group
 	}
 	maps.Copy(labels, v.cluster.Labels)
-	for name, before := range earlier {
+	for name, before := range betaLabels {
 		delete(labels, before)
 		if value, ok := labels[name]; ok {
 			labels[before] = value
@@ -190,10 +190,10 @@ const (
 	annotationStatus = "virtual-kubelet.io/last-applied-node-status"
 )
 
-// toldOf are the labels of a cluster that a virtual node said last on its Node, which for
-// one that was not changed since are those that it was made with. What somebody else put
-// there stays theirs, but for such a Node: of that nobody wrote down who did.
-func toldOf(found *corev1.Node) map[string]string {
+// lastClusterLabels are the labels of a cluster that a virtual node said last on its Node,
+// which for one that was not changed since are those that it was made with. What somebody
+// else put there stays theirs, but for such a Node: of that nobody wrote down who did.
+func lastClusterLabels(found *corev1.Node) map[string]string {
 	labels := found.Labels
 	if text, ok := found.Annotations[annotationSaid]; ok {
 		var said metav1.ObjectMeta
@@ -202,13 +202,13 @@ func toldOf(found *corev1.Node) map[string]string {
 		}
 		labels = said.Labels
 	}
-	told := map[string]string{}
+	last := map[string]string{}
 	for _, name := range fromCluster {
 		if value, ok := labels[name]; ok {
-			told[name] = value
+			last[name] = value
 		}
 	}
-	return told
+	return last
 }
 
 // setSole labels only a cluster that lies in one place.
@@ -245,7 +245,7 @@ func (v view) status(now metav1.Time) corev1.NodeStatus {
 	}
 	s.Capacity, _ = figures.Capacity.ResourceList()
 	s.Allocatable, _ = figures.Allocatable.ResourceList()
-	s.DeclaredFeatures = slices.DeleteFunc(slices.Clone(figures.DeclaredFeatures), ofEndpoint)
+	s.DeclaredFeatures = slices.DeleteFunc(slices.Clone(figures.DeclaredFeatures), isEndpointFeature)
 	s.NodeInfo = corev1.NodeSystemInfo{
 		Architecture:            v.summary.NodeInfo.Architecture,
 		OperatingSystem:         v.summary.NodeInfo.OperatingSystem,
@@ -258,10 +258,10 @@ func (v view) status(now metav1.Time) corev1.NodeStatus {
 	return s
 }
 
-// ofEndpoint tells the features that are not the cluster's to declare, but of the node's
-// own kubelet endpoint, which has none: with this one the hub's API server would send
-// WebSockets as they are.
-func ofEndpoint(feature string) bool { return feature == "ExtendWebSocketsToKubelet" }
+// isEndpointFeature tells the features that are not the cluster's to declare, but of the
+// node's own kubelet endpoint, which has none: with this one the hub's API server would
+// send WebSockets as they are.
+func isEndpointFeature(feature string) bool { return feature == "ExtendWebSocketsToKubelet" }
 
 // none is as much of every resource as a node without machines has.
 func none(list corev1.ResourceList) corev1.ResourceList {

@@ -102,7 +102,7 @@ func notify(c chan struct{}) {
 func (n *virtualNode) update(change func(*view)) {
 	n.mu.Lock()
 	change(&n.view)
-	n.weigh()
+	n.decideSystemLabels()
 	n.mu.Unlock()
 	notify(n.changed)
 }
@@ -230,9 +230,9 @@ func (n *virtualNode) settle(ctx context.Context, found *corev1.Node) error {
 	defer n.mu.Unlock()
 	n.view.port = port
 	if found != nil {
-		n.view.base, n.view.told = ours(found.Status), toldOf(found)
+		n.view.base, n.view.clusterLabels = ours(found.Status), lastClusterLabels(found)
 		if n.view.wasGivenSystem() {
-			n.view.system = labelling{given: true, known: true}
+			n.view.system = systemLabels{given: true, known: true}
 		}
 		if n.group != "" && n.view.label == "" {
 			n.view.label = labelOf(found, n.group, n.view.cluster)

@@ -225,7 +225,7 @@ func (m *merger) end() {
 	was := seen(m.pod) || m.said.Status != nil || m.said.Lost
 	switch {
 	case leaving && !was:
-		m.reject()
+		m.failRejected()
 		return
 	case !leaving && !m.said.Lost:
 		return
@@ -248,10 +248,10 @@ func (m *merger) end() {
 	m.fail()
 }
 
-// reject ends a pod that is deleted and never was in the spoke, for the reason that kept
-// it out. A kubelet fails such a pod before it goes, too, and some controllers count no
-// pod without that: a Job with podReplacementPolicy Failed keeps its finalizer on it.
-func (m *merger) reject() {
+// failRejected ends a pod that is deleted and never was in the spoke, for the reason that
+// kept it out. A kubelet fails such a pod before it goes, too, and some controllers count
+// no pod without that: a Job with podReplacementPolicy Failed keeps its finalizer on it.
+func (m *merger) failRejected() {
 	if ended(m.status.Phase) {
 		return
 	}

@@ -62,7 +62,7 @@ func (n *namespaces) receive(cluster string, r resource.Resource) {
 		return
 	}
 	n.of(cluster).uids[r.Key] = types.UID(r.UID)
-	n.judge(cluster, r.Key)
+	n.publishGone(cluster, r.Key)
 }
 
 // withdrawn: the agent does not have it any more.
@@ -71,7 +71,7 @@ func (n *namespaces) withdrawn(cluster, name string) {
 	defer n.mu.Unlock()
 	if made := n.made[cluster]; made != nil {
 		delete(made.uids, name)
-		n.judge(cluster, name)
+		n.publishGone(cluster, name)
 	}
 }
 
@@ -117,8 +117,8 @@ func (n *namespaces) roomFor(cluster, name string) bool {
 	return ok || len(made.uids) < wire.PodNamespacesMax
 }
 
-// judge tells a cluster whether a namespace is gone that its agent made; n.mu is held.
-func (n *namespaces) judge(cluster, name string) {
+// publishGone tells a cluster whether a namespace is gone that its agent made; n.mu is held.
+func (n *namespaces) publishGone(cluster, name string) {
 	if !n.listed {
 		return
 	}
@@ -154,7 +154,7 @@ func (n *namespaces) set(name string, uid types.UID) bool {
 	}
 	for cluster, made := range n.made {
 		if _, ok := made.uids[name]; ok {
-			n.judge(cluster, name)
+			n.publishGone(cluster, name)
 		}
 	}
 	return true
@@ -167,7 +167,7 @@ func (n *namespaces) replace(uids map[string]types.UID) {
 	n.uids, n.listed = uids, true
 	for cluster, made := range n.made {
 		for _, name := range slices.Sorted(maps.Keys(made.uids)) {
-			n.judge(cluster, name)
+			n.publishGone(cluster, name)
 		}
 		n.conclude(cluster)
 	}
@@ -176,17 +176,17 @@ func (n *namespaces) replace(uids map[string]types.UID) {
 // receiveNamespace takes a namespace that an agent made. It runs on the stream's
 // goroutine.
 func (k *Keeper) receiveNamespace(cluster string, r resource.Resource) {
-	k.unlessMuted(cluster, func() { k.namespaces.receive(cluster, r) })
+	k.unlessForgotten(cluster, func() { k.namespaces.receive(cluster, r) })
 }
 
 // namespacesSynced: an agent has told of all namespaces that it made.
 func (k *Keeper) namespacesSynced(cluster string) {
-	k.unlessMuted(cluster, func() { k.namespaces.synced(cluster) })
+	k.unlessForgotten(cluster, func() { k.namespaces.synced(cluster) })
 }
 
-// unlessMuted calls f under the lock of a cluster's node, unless the cluster was forgotten
-// while its stream goes on. Nobody would forget what a report left behind after that.
-func (k *Keeper) unlessMuted(cluster string, f func()) {
+// unlessForgotten calls f under the lock of a cluster's node, unless the cluster was
+// forgotten while its stream goes on. Nobody would forget what a report left behind after that.
+func (k *Keeper) unlessForgotten(cluster string, f func()) {
 	n := k.find(cluster)
 	if n == nil {
 		return
@@ -218,7 +218,7 @@ var _ cache.ReflectorStore = namespaceStore{}
 // Add takes a namespace.
 func (s namespaceStore) Add(obj any) error {
 	if ns, ok := obj.(*corev1.Namespace); ok && s.keeper.namespaces.set(ns.Name, ns.UID) {
-		s.keeper.renamespace(func(name string) bool { return name == ns.Name })
+		s.keeper.republishPods(func(name string) bool { return name == ns.Name })
 	}
 	return nil
 }
@@ -243,16 +243,16 @@ func (s namespaceStore) Replace(objs []any, _ string) error {
 		}
 	}
 	s.keeper.namespaces.replace(uids)
-	s.keeper.renamespace(func(string) bool { return true })
+	s.keeper.republishPods(func(string) bool { return true })
 	return nil
 }
 
 // Resync does nothing.
 func (s namespaceStore) Resync() error { return nil }
 
-// renamespace publishes the pods of some namespaces again that were published without
+// republishPods publishes the pods of some namespaces again that were published without
 // the UID that these have now.
-func (k *Keeper) renamespace(which func(string) bool) {
+func (k *Keeper) republishPods(which func(string) bool) {
 	k.mu.Lock()
 	nodes := slices.Collect(maps.Values(k.nodes))
 	k.mu.Unlock()

@@ -103,7 +103,7 @@ func (r *Reader) Of(ctx context.Context, namespace string, grace time.Duration) 
 			errs = append(errs, ctx.Err())
 			break
 		}
-		stays, err := r.look(ctx, namespace, kind, until, &c)
+		stays, err := r.listKind(ctx, namespace, kind, until, &c)
 		if stays {
 			staying++
 		}
@@ -171,11 +171,11 @@ func complete(kinds []schema.GroupVersionResource) bool {
 	return true
 }
 
-// look adds the first object of a kind that counts to Holds, or the kind to Unseen, and
+// listKind adds the first object of a kind that counts to Holds, or the kind to Unseen, and
 // reports whether an object stays. A kind that is not found is Unseen, too: the API server
 // that was asked may not serve it yet, and its objects would be deleted with the namespace.
 // Discovery says at the next look whether the kind is gone.
-func (r *Reader) look(ctx context.Context, namespace string, kind schema.GroupVersionResource, until time.Time, c *Content) (stays bool, err error) {
+func (r *Reader) listKind(ctx context.Context, namespace string, kind schema.GroupVersionResource, until time.Time, c *Content) (stays bool, err error) {
 	name := kind.GroupResource().String()
 	found, err := List(ctx, r.Metadata.Resource(kind).Namespace(namespace), metav1.ListOptions{Limit: pageSize}, until)
 	switch {
