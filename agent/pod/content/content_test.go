@@ -133,15 +133,42 @@ func reader(t *testing.T, api served, objects []runtime.Object, refuse func(*fak
 	return &Reader{Discovery: api, Metadata: limiting{client}, Ignore: func(_ schema.GroupResource, o metav1.Object) bool { return o.GetLabels()["spared"] != "" }}
 }
 
+// contentCase is a namespace, and what is to be found in it.
+type contentCase struct {
+	reason  string
+	objects []runtime.Object
+	api     served
+	refuse  func(*fake.FakeMetadataClient)
+	grace   time.Duration
+	want    Content
+	says    string
+	fails   bool
+}
+
+func (tc contentCase) check(t *testing.T) {
+	r := reader(t, tc.api, tc.objects, tc.refuse)
+	began := time.Now()
+	got, err := r.Of(t.Context(), "shop", tc.grace)
+	if diff := cmp.Diff(tc.want, got, cmpopts.EquateEmpty()); diff != "" || (err != nil) != tc.fails {
+		t.Errorf("%s: error %v, (-want +got):\n%s", tc.reason, err, diff)
+	}
+	if got.String() != tc.says {
+		t.Errorf("%s: it says %q", tc.reason, got)
+	}
+	if took := time.Since(began); took > tc.grace+askAgain {
+		t.Errorf("it took %s", took)
+	}
+}
+
+// going is on its way out.
+func going(o *metav1.PartialObjectMetadata) { o.DeletionTimestamp = new(metav1.Now()) }
+
 func TestWhatANamespaceHolds(t *testing.T) {
-	forbidden := apierrors.NewForbidden(corev1.Resource("secrets"), "", errBoom)
-	group := schema.GroupVersion{Group: "metrics.example.com", Version: "v1"}
 	elsewhere := func(o *metav1.PartialObjectMetadata) { o.Namespace = "other" }
 	spared := func(o *metav1.PartialObjectMetadata) { o.Labels = map[string]string{"spared": "true"} }
 	token := func(o *metav1.PartialObjectMetadata) {
 		o.Annotations = map[string]string{corev1.ServiceAccountNameKey: "default"}
 	}
-	going := func(o *metav1.PartialObjectMetadata) { o.DeletionTimestamp = new(metav1.Now()) }
 	of := func(owners ...string) func(*metav1.PartialObjectMetadata) {
 		return func(o *metav1.PartialObjectMetadata) {
 			for i := 0; i < len(owners); i += 2 {
@@ -156,16 +183,7 @@ func TestWhatANamespaceHolds(t *testing.T) {
 		manyKinds.APIResources = append(manyKinds.APIResources, resources("v1", fmt.Sprintf("kind%02ds", i)).APIResources...)
 		many = append(many, object("v1", fmt.Sprintf("Kind%02d", i), "a"))
 	}
-	cases := map[string]struct {
-		reason  string
-		objects []runtime.Object
-		api     served
-		refuse  func(*fake.FakeMetadataClient)
-		grace   time.Duration
-		want    Content
-		says    string
-		fails   bool
-	}{
+	cases := map[string]contentCase{
 		"nothing":              {reason: "no controller has been there yet"},
 		"what every one has":   {reason: "nobody put it there", objects: standards()},
 		"what is spared":       {reason: "its maker says that it may go", objects: append(standards(), object("v1", "Secret", "copy", spared))},
@@ -209,11 +227,21 @@ func TestWhatANamespaceHolds(t *testing.T) {
 			reason: "nobody knows whether it goes", objects: []runtime.Object{object("v1", "Secret", "data", of("example.com/v1", "Pod"))},
 			want: Content{Holds: []string{"secrets/data"}}, says: "holds secrets/data",
 		},
+		"more than a page": {reason: "somebody put it there", refuse: paged("configmaps"), want: Content{Holds: []string{"configmaps"}}, says: "holds configmaps"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) { synctest.Test(t, tc.check) })
+	}
+}
+
+func TestWhatCannotBeSeenOfANamespace(t *testing.T) {
+	forbidden := apierrors.NewForbidden(corev1.Resource("secrets"), "", errBoom)
+	group := schema.GroupVersion{Group: "metrics.example.com", Version: "v1"}
+	cases := map[string]contentCase{
 		"what is on its way out beside a kind that may not be listed": {
 			reason: "that keeps it in any case", objects: []runtime.Object{object("v1", "ConfigMap", "a", going)}, refuse: refusing("secrets", forbidden, 1000),
 			want: Content{Holds: []string{"configmaps/a"}, Unseen: []string{"secrets"}}, says: "holds configmaps/a; cannot list secrets",
 		},
-		"more than a page": {reason: "somebody put it there", refuse: paged("configmaps"), want: Content{Holds: []string{"configmaps"}}, says: "holds configmaps"},
 		"a kind that may not be listed": {
 			reason: "something may be there", refuse: refusing("secrets", forbidden, 1000), want: Content{Unseen: []string{"secrets"}}, says: "cannot list secrets",
 		},
@@ -259,22 +287,7 @@ func TestWhatANamespaceHolds(t *testing.T) {
 		},
 	}
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r := reader(t, tc.api, tc.objects, tc.refuse)
-				began := time.Now()
-				got, err := r.Of(t.Context(), "shop", tc.grace)
-				if diff := cmp.Diff(tc.want, got, cmpopts.EquateEmpty()); diff != "" || (err != nil) != tc.fails {
-					t.Errorf("%s: error %v, (-want +got):\n%s", tc.reason, err, diff)
-				}
-				if got.String() != tc.says {
-					t.Errorf("%s: it says %q", tc.reason, got)
-				}
-				if took := time.Since(began); took > tc.grace+askAgain {
-					t.Errorf("it took %s", took)
-				}
-			})
-		})
+		t.Run(name, func(t *testing.T) { synctest.Test(t, tc.check) })
 	}
 }
 
