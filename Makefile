@@ -72,6 +72,10 @@ test-live: bin/tools/gotestsum ## Run the tests that need real clusters; makes a
 test-fuzz: ## Run every fuzz target for FUZZTIME (30s).
 	hack/fuzz.sh $(FUZZTIME)
 
+.PHONY: clusters
+clusters: ## Install and build what the clusters of the tests are made of.
+	cd hack/clusters && go run ./cmd/clusters prepare
+
 .PHONY: e2e
 e2e: bin/tools/gotestsum ## Run the end-to-end tests against real clusters.
 	hack/test-e2e.sh

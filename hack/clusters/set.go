@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/spokelet/spokelet/hack/clusters/internal/host"
 	"github.com/spokelet/spokelet/hack/clusters/internal/lock"
 	"github.com/spokelet/spokelet/hack/clusters/internal/network"
 	"github.com/spokelet/spokelet/hack/clusters/toolchain"
@@ -37,6 +38,36 @@ type Set struct {
 	state    state
 	driver   driver
 	clusters []*Cluster // the hub first
+}
+
+// Prepare installs the packages and builds the programs that a set, and what tests do
+// with it, needs on this machine. Up and Program do so themselves where it was not called.
+func Prepare(ctx context.Context, config Config) error {
+	config.Default()
+	if err := config.Validate(); err != nil {
+		return err
+	}
+	chosen, why := choose(ctx, config)
+	config.Log.Info("provider chosen", "provider", chosen, "because", why)
+	if chosen == Netns {
+		if err := host.Require(ctx, config.Log); err != nil {
+			return err
+		}
+	}
+	tools := toolchain.New(config.Log)
+	for _, program := range programs(chosen) {
+		if _, err := tools.Program(ctx, program); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// programs are all that are built here, less kind where Docker is not used.
+func programs(chosen Provider) []string {
+	return slices.DeleteFunc(toolchain.Programs(), func(name string) bool {
+		return name == string(Kind) && chosen != Kind
+	})
 }
 
 // Up makes the set, or returns it as it is when it exists, works and has the

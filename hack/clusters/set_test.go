@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -120,6 +121,17 @@ func TestDownRemovesAHalfMadeSetAndItsProcesses(t *testing.T) {
 	}
 	if err := Down(t.Context(), Config{Name: "x", StateDir: root}); err != nil {
 		t.Errorf("a set that is down already: %v", err)
+	}
+}
+
+func TestOnlyWhatTheProviderNeedsIsBuiltAhead(t *testing.T) {
+	for provider, wantKind := range map[Provider]bool{Kind: true, Netns: false, ControlPlane: false} {
+		got := programs(provider)
+		for program, want := range map[string]bool{"kind": wantKind, "kube-apiserver": true, "etcd": true, "kubectl129": true, "metrics-server": true} {
+			if slices.Contains(got, program) != want {
+				t.Errorf("%s: programs are %v; %s: want %t", provider, got, program, want)
+			}
+		}
 	}
 }
 

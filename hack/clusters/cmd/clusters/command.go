@@ -43,10 +43,19 @@ func newCommand(stdout, stderr io.Writer) *cobra.Command {
 	flags.StringVar(&o.config.Name, "name", "spokelet", "name of the set; sets of different names coexist")
 	flags.StringVar(&o.provider, "provider", "", "kind, netns, controlplane or existing; default: what the machine can run")
 	root.AddCommand(
-		o.upCommand(), o.downCommand(), o.statusCommand(), o.kubeconfigCommand(), o.loadCommand(),
+		o.prepareCommand(), o.upCommand(), o.downCommand(), o.statusCommand(), o.kubeconfigCommand(), o.loadCommand(),
 		o.cutCommand(), o.healCommand(), o.apiServerCommand(), o.execCommand(), o.binCommand(), o.imageCommand(),
 	)
 	return root
+}
+
+func (o *options) prepareCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "prepare",
+		Short: "Install and build what sets are made of, so that up does not",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return clusters.Prepare(cmd.Context(), o.config) },
+	}
 }
 
 func (o *options) upCommand() *cobra.Command {
