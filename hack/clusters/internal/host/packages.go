@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/spokelet/spokelet/hack/clusters/internal/lock"
 )
 
 // ErrMissing is returned when programs are missing and cannot be installed.
@@ -77,14 +79,32 @@ func Busybox() string {
 	return path
 }
 
+// installLock keeps a second process from running apt-get, which would not wait for the
+// first.
+const installLock = "/run/spokelet-install.lock"
+
 // Require makes sure that all programs are there, by apt-get where it exists.
 func Require(ctx context.Context, log *slog.Logger) error {
-	absent := missing()
+	return require(ctx, log, installLock, requirements())
+}
+
+func require(ctx context.Context, log *slog.Logger, lockPath string, needed []requirement) error {
+	absent := missing(needed)
 	if len(absent) == 0 {
 		return nil
 	}
 	if _, err := exec.LookPath("apt-get"); err != nil {
 		return fmt.Errorf("%w: install what these Debian packages hold: %s", ErrMissing, strings.Join(absent, " "))
+	}
+	held, err := lock.Acquire(ctx, lockPath, func() {
+		log.Info("waiting for another process that installs packages", "packages", strings.Join(absent, " "))
+	})
+	if err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrMissing, strings.Join(absent, " "), err)
+	}
+	defer func() { _ = held.Remove() }() // a file that stays harms nobody
+	if absent = missing(needed); len(absent) == 0 {
+		return nil // the one we waited for has installed them
 	}
 	log.Info("installing packages with apt-get", "packages", strings.Join(absent, " "))
 	install := append([]string{"install", "--yes", "--no-install-recommends"}, absent...)
@@ -96,15 +116,15 @@ func Require(ctx context.Context, log *slog.Logger) error {
 			return err
 		}
 	}
-	if absent = missing(); len(absent) > 0 {
+	if absent = missing(needed); len(absent) > 0 {
 		return fmt.Errorf("%w after apt-get: those of %s", ErrMissing, strings.Join(absent, " "))
 	}
 	return nil
 }
 
-func missing() []string {
+func missing(needed []requirement) []string {
 	var names []string
-	for _, r := range requirements() {
+	for _, r := range needed {
 		if !r.present() {
 			names = append(names, r.pkg)
 		}
