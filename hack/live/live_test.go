@@ -103,3 +103,12 @@ func TestWhatFailedIsShownWhole(t *testing.T) {
 		t.Error("what cannot be read was taken")
 	}
 }
+
+func TestTheArgumentsHaveTheLastWord(t *testing.T) {
+	tests := map[string][]string{"hub": {"TestB", "TestA"}, "agent": {"TestA"}}
+	got := goTest(tests, []string{"-race", "-timeout=1m"})
+	want := []string{"test", "-run=^(TestA|TestB)$", "-json", "-count=1", "-timeout=17m", "-race", "-timeout=1m", "./agent", "./hub"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("command line of go (-want +got):\n%s", diff)
+	}
+}

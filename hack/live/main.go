@@ -43,16 +43,7 @@ func run(ctx context.Context, out io.Writer, args []string) error {
 	if len(tests) == 0 {
 		return fmt.Errorf("no test reads %s*%s", prefix, suffix)
 	}
-	names := map[string]bool{}
-	line := append([]string{"test", "-json", "-count=1"}, args...)
-	for _, dir := range slices.Sorted(maps.Keys(tests)) {
-		line = append(line, "./"+dir)
-		for _, name := range tests[dir] {
-			names[name] = true
-		}
-	}
-	pattern := "-run=^(" + strings.Join(slices.Sorted(maps.Keys(names)), "|") + ")$"
-	cmd := exec.CommandContext(ctx, "go", slices.Insert(line, 1, pattern)...) //nolint:gosec // its arguments are the developer's
+	cmd := exec.CommandContext(ctx, "go", goTest(tests, args)...) //nolint:gosec // its arguments are the developer's
 	cmd.Stderr = os.Stderr
 	// go test passes an interrupt on to the tests, which then clean up.
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
@@ -71,6 +62,22 @@ func run(ctx context.Context, out io.Writer, args []string) error {
 		return err
 	}
 	return v.complete(tests)
+}
+
+// goTest is the command line of go that runs the tests. Those of one package may take
+// longer on a slow machine than the 10 minutes that go test has for them by default; the
+// arguments may say otherwise.
+func goTest(tests map[string][]string, args []string) []string {
+	names := map[string]bool{}
+	var dirs []string
+	for _, dir := range slices.Sorted(maps.Keys(tests)) {
+		dirs = append(dirs, "./"+dir)
+		for _, name := range tests[dir] {
+			names[name] = true
+		}
+	}
+	pattern := "-run=^(" + strings.Join(slices.Sorted(maps.Keys(names)), "|") + ")$"
+	return slices.Concat([]string{"test", pattern, "-json", "-count=1", "-timeout=17m"}, args, dirs)
 }
 
 // narrow leaves the tests of the folders that the first argument asks for, and returns
