@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -349,21 +350,25 @@ func remove(ctx context.Context, config Config, found state) error {
 	return nil
 }
 
-// prune removes the state directory when nothing but the lock of all is in it.
+// prune removes the state directory when nothing but the lock of all is in it. Another
+// process may do the same, or make its own set there just now.
 func prune(root string) error {
 	entries, err := os.ReadDir(root)
-	if err != nil {
-		return err
-	}
 	for _, entry := range entries {
 		if entry.Name() != allLock {
 			return nil
 		}
-		if err := os.Remove(filepath.Join(root, allLock)); err != nil {
-			return err
-		}
 	}
-	return os.Remove(root)
+	if err == nil {
+		err = os.Remove(filepath.Join(root, allLock))
+	}
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		err = os.Remove(root)
+	}
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrExist) { // it is gone, or not empty any more
+		return nil
+	}
+	return err
 }
 
 // existing wraps clusters that are given by their kubeconfigs.

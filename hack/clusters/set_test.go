@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/spokelet/spokelet/hack/clusters/internal/process"
 )
@@ -121,6 +122,22 @@ func TestDownRemovesAHalfMadeSetAndItsProcesses(t *testing.T) {
 	}
 	if err := Down(t.Context(), Config{Name: "x", StateDir: root}); err != nil {
 		t.Errorf("a set that is down already: %v", err)
+	}
+}
+
+func TestSetsGoDownAtTheSameTime(t *testing.T) {
+	root := filepath.Join(t.TempDir(), "state")
+	for range 200 {
+		var group errgroup.Group
+		for _, name := range []string{"a", "b", "c"} {
+			group.Go(func() error { return Down(t.Context(), Config{Name: name, StateDir: root}) })
+		}
+		if err := group.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(root); !errors.Is(err, os.ErrNotExist) {
+			t.Fatalf("the last set left its state directory: %v", err)
+		}
 	}
 }
 

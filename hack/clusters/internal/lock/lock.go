@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -57,10 +58,7 @@ func current(file *os.File) bool {
 }
 
 func acquire(ctx context.Context, path string, wait func()) (*os.File, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // holds what others may read
-		return nil, err
-	}
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // the caller's choice
+	file, err := open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -85,6 +83,22 @@ func acquire(ctx context.Context, path string, wait func()) (*os.File, error) {
 		go func() { _ = errors.Join(<-locked, file.Close()) }()
 		return nil, context.Cause(ctx)
 	}
+}
+
+// open opens the file of a lock. Whoever removed the last one may remove its directory,
+// too, at any moment of this.
+func open(path string) (file *os.File, err error) {
+	const tries = 100 // the directory may be one that cannot be made
+	for range tries {
+		err = os.MkdirAll(filepath.Dir(path), 0o755) //nolint:gosec // holds what others may read
+		if err == nil {
+			file, err = os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // the caller's choice
+		}
+		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrExist) {
+			break
+		}
+	}
+	return file, err
 }
 
 func flock(fd int) error {
