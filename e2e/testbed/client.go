@@ -134,27 +134,6 @@ func (a Answer) Plain() Answer {
 	return a
 }
 
-// Same runs a command on both ways, and returns what the spoke answers; the other
-// answer has to be the same, in the form that a function gives both.
-func (c Client) Same(t *testing.T, form func(Answer) Answer, input string, args ...string) Answer {
-	t.Helper()
-	direct, diff := c.compare(t.Context(), form, input, args...)
-	if diff != "" {
-		t.Errorf("%s: kubectl %s (-spoke +hub):\n%.4000s", c.Name, strings.Join(args, " "), diff)
-	}
-	return direct
-}
-
-// compare returns what the spoke answers, and how the hub's answer differs.
-func (c Client) compare(ctx context.Context, form func(Answer) Answer, input string, args ...string) (direct Answer, diff string) {
-	var through Answer
-	var group sync.WaitGroup
-	group.Go(func() { through = Ask(ctx, c.Hub, input, args...) })
-	group.Go(func() { direct = Ask(ctx, c.Spoke, input, args...) })
-	group.Wait()
-	return direct, cmp.Diff(form(direct), form(through))
-}
-
 // sorted orders the lines of what was printed, where nobody promises an order.
 func (a Answer) sorted() Answer {
 	lines := slices.Sorted(strings.Lines(a.Out))
@@ -178,36 +157,51 @@ type Verb struct {
 func (c Client) Verbs(t *testing.T, verbs map[string]Verb) {
 	t.Helper()
 	for name, v := range verbs {
-		t.Run(name, func(t *testing.T) { c.try(t, v) })
+		t.Run(name, func(t *testing.T) { c.Same(t, v) })
 	}
 }
 
-// retries is how often something is tried again that fails at one cluster, too, from
-// time to time.
-const retries = 3
-
-// try runs a command, again if an API server may have lost the end of a stream between a
-// client that pings and itself, which has closed: the spoke's own, or by WebSocket the
-// hub's.
-func (c Client) try(t *testing.T, v Verb) {
+// Same runs a command on both ways, again if a stream was cut, and returns what the spoke
+// answers. The hub's answer has to be the same.
+func (c Client) Same(t *testing.T, v Verb) Answer {
 	t.Helper()
-	form := Answer.Plain
-	if v.Unordered {
-		form = Answer.sorted
+	what := c.Name + ": kubectl " + strings.Join(v.Args, " ")
+	got, err := Retry(t, what, func(int) (Answer, error) { return c.compare(t.Context(), v) })
+	if err != nil {
+		t.Errorf("%s: %v", what, err)
 	}
-	got, diff := c.compare(t.Context(), form, v.Input, v.Args...)
-	lost := func() bool { return !v.answeredBy(got) || diff != "" && c.Name == "WebSocket" }
-	for again := 1; lost() && again <= retries; again++ {
-		t.Logf("%s: tried again, %d of %d: the spoke itself answered %d, %.400q, %.400q (-spoke +hub): %.400s", c.Name, again, retries, got.Code, got.Out, got.Err, diff)
-		got, diff = c.compare(t.Context(), form, v.Input, v.Args...)
-	}
+	return got
+}
+
+// compare returns what the spoke answers, and how one of the answers is wrong.
+func (c Client) compare(ctx context.Context, v Verb) (direct Answer, err error) {
+	var through Answer
+	var group sync.WaitGroup
+	group.Go(func() { through = Ask(ctx, c.Hub, v.Input, v.Args...) })
+	group.Go(func() { direct = Ask(ctx, c.Spoke, v.Input, v.Args...) })
+	group.Wait()
 	// An answer that is the same and not the right one would prove nothing.
-	if !v.answeredBy(got) {
-		t.Errorf("the spoke answers %d, %.400q, %.400q", got.Code, got.Out, got.Err)
+	if !v.answeredBy(direct) {
+		return direct, direct.Wrong(WaySpoke, v.Code)
 	}
-	if diff != "" {
-		t.Errorf("%s: kubectl %s (-spoke +hub):\n%.4000s", c.Name, strings.Join(v.Args, " "), diff)
+	want, got := v.form(direct), v.form(through)
+	diff := cmp.Diff(want, got)
+	if diff == "" {
+		return direct, nil
 	}
+	err = fmt.Errorf("the answers differ (-spoke +hub):\n%.4000s", diff)
+	if through.lostEnd(WayHub, v.Code) && strings.HasPrefix(want.Out, got.Out) {
+		err = fmt.Errorf("%w: %w", ErrCut, err)
+	}
+	return direct, err
+}
+
+// form is what is compared of an answer.
+func (v Verb) form(a Answer) Answer {
+	if v.Unordered {
+		return a.sorted()
+	}
+	return a.Plain()
 }
 
 // answeredBy tells whether an answer is the one that is wanted.

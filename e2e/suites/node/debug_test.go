@@ -35,14 +35,19 @@ func (s *tests) machineIsDebugged(t *testing.T, c testbed.Client) {
 	// Its network, processes and files, and what was said.
 	script := `read line; ip -o -4 addr | grep -c "` + address + `/"; cat /proc/1/comm; chroot /host cat /etc/hostname; echo "got $line"; sleep 0.2; exit 3`
 	c.Both(t, func(ctl env.Command, way string) (string, error) {
-		got := testbed.Speak(t.Context(), ctl, "a word", debugNode([]string{"-i"}, c.NodeOn(way), script)...)
-		name := debugger.FindStringSubmatch(got.Out)
-		if name == nil || !strings.Contains(got.Out, "got a word\n") {
-			return "", fmt.Errorf("debug answers %d, %q, %q", got.Code, got.Out, got.Err)
-		}
-		defer func() { _, _ = ctl.Run(t.Context(), "delete", "pod", name[1], "--timeout=90s") }()
-		logs := testbed.Ask(t.Context(), ctl, "", "logs", name[1])
-		return fmt.Sprint(got.Code, debugger.ReplaceAllString(got.Out, ""), logs.Code, logs.Out), nil
+		return testbed.Retry(t, "debug of a machine, "+way, func(int) (string, error) {
+			got := testbed.Speak(t.Context(), ctl, "a word", debugNode([]string{"-i"}, c.NodeOn(way), script)...)
+			name := debugger.FindStringSubmatch(got.Out)
+			if name == nil {
+				return "", got.Wrong(way, 0)
+			}
+			defer func() { _, _ = ctl.Run(t.Context(), "delete", "pod", name[1], "--timeout=90s") }()
+			if err := debugged(got, way); err != nil {
+				return "", err
+			}
+			logs := testbed.Ask(t.Context(), ctl, "", "logs", name[1])
+			return fmt.Sprint(debugger.ReplaceAllString(got.Out, ""), logs.Code, logs.Out), nil
+		})
 	})
 	s.untilNoDebugger(t, s.Spokes[1], c.Node)
 }

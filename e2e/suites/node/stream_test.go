@@ -27,7 +27,8 @@ import (
 type terminal struct {
 	testbed.Following
 
-	tty *os.File
+	tty    *os.File
+	copied chan struct{} // closed when all of its output is here
 }
 
 // onTerminal starts a command on a terminal of a size.
@@ -38,10 +39,9 @@ func onTerminal(t *testing.T, ctl env.Command, rows, columns uint16, args ...str
 	if err != nil {
 		return nil, err
 	}
-	term.tty = tty
-	copied := make(chan struct{})
+	term.tty, term.copied = tty, make(chan struct{})
 	go func() {
-		defer close(copied)
+		defer close(term.copied)
 		_, _ = io.Copy(term, tty) // ends with the terminal, by an error
 	}()
 	go func() { term.Done <- term.Cmd.Wait() }()
@@ -49,7 +49,7 @@ func onTerminal(t *testing.T, ctl env.Command, rows, columns uint16, args ...str
 		_ = term.Cmd.Process.Kill() // it may have ended
 		term.Ended(t, testbed.Patience)
 		_ = tty.Close()
-		<-copied
+		<-term.copied
 	})
 	return term, nil
 }
@@ -62,6 +62,7 @@ func (term *terminal) say(ctx context.Context, line, want string) error {
 	return term.await(ctx, want)
 }
 
+// await waits for a text, no longer than the command runs.
 func (term *terminal) await(ctx context.Context, want string) error {
 	ctx, cancel := context.WithTimeout(ctx, testbed.Patience)
 	defer cancel()
@@ -71,53 +72,81 @@ func (term *terminal) await(ctx context.Context, want string) error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("no %q in %q", want, term.Text())
+		case <-term.copied:
+			if strings.Contains(term.Text(), want) {
+				return nil
+			}
+			return fmt.Errorf("%w: no %q in %q", errEnded, want, term.Text())
 		case <-tick.C:
 		}
 	}
 	return nil
 }
 
+// errEnded is of a command that ended before it said all that it should.
+var errEnded = errors.New("the command has ended")
+
 func (s *tests) terminalsAgree(t *testing.T, c testbed.Client) {
-	c.Both(t, func(ctl env.Command, _ string) (string, error) {
-		return speakOnTerminal(t, ctl, "exec", "-it", testbed.LongLived, "-c", "side", "--", "sh")
+	c.Both(t, func(ctl env.Command, way string) (string, error) {
+		return testbed.Retry(t, "exec -it, "+way, func(int) (string, error) {
+			return speakOnTerminal(t, ctl, way, 7, "exec", "-it", testbed.LongLived, "-c", "side", "--", "sh")
+		})
 	})
 	// One that no screen has.
-	c.Both(t, func(ctl env.Command, _ string) (string, error) {
-		term, err := onTerminal(t, ctl, 20000, 20000, "exec", "-it", testbed.LongLived, "-c", "side", "--", "sh", "-c",
-			`until [ "$(stty size)" = "20000 20000" ]; do sleep 0.05; done; echo as large`)
-		if err != nil {
-			return "", err
-		}
-		return fmt.Sprint("exit code ", term.Ended(t, testbed.Patience)), term.await(t.Context(), "as large")
+	c.Both(t, func(ctl env.Command, way string) (string, error) {
+		return testbed.Retry(t, "a large terminal, "+way, func(int) (string, error) {
+			term, err := onTerminal(t, ctl, 20000, 20000, "exec", "-it", testbed.LongLived, "-c", "side", "--", "sh", "-c",
+				`until [ "$(stty size)" = "20000 20000" ]; do sleep 0.05; done; echo as large`)
+			if err != nil {
+				return "", err
+			}
+			return term.ends(t, way, 0, term.await(t.Context(), "as large"))
+		})
 	})
 }
 
+// ends waits for the end of a command that was spoken with, and returns the exit code,
+// which has to be the one that is wanted.
+func (term *terminal) ends(t *testing.T, way string, want int, said error) (string, error) {
+	t.Helper()
+	if said != nil && !errors.Is(said, errEnded) {
+		return "", said // it may run on for ever
+	}
+	got := testbed.Answer{Code: term.Ended(t, testbed.Patience), Out: term.Text()}
+	if said != nil || got.Code != want {
+		return "", errors.Join(said, got.Wrong(way, want))
+	}
+	return fmt.Sprint("exit code ", got.Code), nil
+}
+
 // speakOnTerminal speaks with a shell, changes the size of the window, and returns
-// how it ended.
-func speakOnTerminal(t *testing.T, ctl env.Command, args ...string) (string, error) {
+// how it ended: with the code that is wanted.
+func speakOnTerminal(t *testing.T, ctl env.Command, way string, want int, args ...string) (string, error) {
 	t.Helper()
 	term, err := onTerminal(t, ctl, 33, 99, args...)
 	if err != nil {
 		return "", err
 	}
-	ctx := t.Context()
+	return term.ends(t, way, want, term.speak(t.Context()))
+}
+
+// speak changes the size of the window, and has the shell end with the code 7.
+func (term *terminal) speak(ctx context.Context) error {
 	for _, size := range []pty.Winsize{{Rows: 33, Cols: 99}, {Rows: 44, Cols: 120}} {
 		if err := pty.Setsize(term.tty, &size); err != nil {
-			return "", err
+			return err
 		}
 		want := fmt.Sprint(size.Rows, " ", size.Cols)
 		resized := `until [ "$(stty size)" = "` + want + `" ]; do sleep 0.05; done; echo now $(stty size)`
 		if err := term.say(ctx, resized, "now "+want); err != nil {
-			return "", err
+			return err
 		}
 	}
 	if err := term.say(ctx, "[ -t 0 ] && [ -t 1 ] && [ -t 2 ] && echo all three", "\nall three"); err != nil {
-		return "", err
+		return err
 	}
-	if _, err := term.tty.WriteString("exit 7\n"); err != nil {
-		return "", err
-	}
-	return fmt.Sprint("exit code ", term.Ended(t, testbed.Patience)), nil
+	_, err := term.tty.WriteString("exit 7\n")
+	return err
 }
 
 func (s *tests) portForwardAgrees(t *testing.T, c testbed.Client) {

@@ -1,0 +1,50 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package testbed
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+)
+
+// tries is how often a test does something in all that fails at one cluster, too, from
+// time to time.
+const tries = 3
+
+// ErrCut is of a stream whose end may be lost by Kubernetes' own lottery: a client's ping
+// that arrives where a server has closed resets the connection, and what was not read by
+// then is gone, the end of the output or the exit code.
+var ErrCut = errors.New("the stream may have been cut")
+
+// Retry does something again, as a user would, while its error is ErrCut: three times in
+// all. The test's output says how often. What is done gets the number of the try, from 1.
+func Retry[T any](t *testing.T, what string, do func(try int) (T, error)) (T, error) {
+	t.Helper()
+	for try := 1; ; try++ {
+		got, err := do(try)
+		if !errors.Is(err, ErrCut) || try == tries {
+			return got, err
+		}
+		t.Logf("%s: tried again, %d of %d: %v", what, try, tries-1, err)
+	}
+}
+
+// Wrong is the error of an answer on a way that is not the one that is wanted, with the
+// code that is.
+func (a Answer) Wrong(way string, code int) error {
+	err := fmt.Errorf("the %s answers %d, %.400q, %.400q", way, a.Code, a.Out, a.Err)
+	if a.lostEnd(way, code) {
+		err = fmt.Errorf("%w: %w", ErrCut, err)
+	}
+	return err
+}
+
+// lostEnd tells whether a wrong answer may be one whose end was lost. At the spoke itself
+// a client may take that for success, even. Through the hub it is told of each cut, so that a
+// success with another output is nobody's luck; nor is the code that is wanted, nor a
+// client that had to be killed.
+func (a Answer) lostEnd(way string, code int) bool {
+	return way == WaySpoke || a.Code > 0 && a.Code != code
+}
