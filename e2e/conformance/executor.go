@@ -5,6 +5,7 @@ package conformance
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -159,21 +160,24 @@ func watchedRightsCases() map[string]Case {
 			spec:   spec(asAccount, cm("a", "1"), cm("b", "1")),
 			then: func(s *stage) {
 				s.good("$w")
-				s.later() // the first time it makes a work
-				began := time.Now()
-				s.later()
-				// More on a machine that is busy, but not what the last look takes, after 10 s.
-				limit := min(max(2*time.Second, 4*time.Since(began)), 5*time.Second)
-				began = time.Now()
-				s.remove("RoleBinding", "r")
-				s.forbidden("$w")
-				took := time.Since(began)
-				if s.t.Logf("it took %s", took); took > limit {
-					s.t.Errorf("that is more than %s", limit)
+				// One may be late on a machine that is busy for a moment, all three are where
+				// the agent is slow: its last look alone comes after 10 s.
+				const limit, most = 2 * time.Second, 3
+				best := time.Duration(math.MaxInt64)
+				for try := 0; try < most && best > limit; try++ {
+					began := time.Now()
+					s.remove("RoleBinding", "r")
+					s.forbidden("$w")
+					took := time.Since(began)
+					s.t.Logf("revocation %d took %s", try+1, took)
+					best = min(best, took)
+					s.still("ConfigMap", "a", "data: {k: '1'}")
+					s.make(binding("r", "r", "sa"))
+					s.good("$w")
 				}
-				s.still("ConfigMap", "a", "data: {k: '1'}")
-				s.make(binding("r", "r", "sa"))
-				s.good("$w")
+				if best > limit {
+					s.t.Errorf("the fastest of %d revocations took %s, more than %s", most, best, limit)
+				}
 			},
 		},
 	}
