@@ -52,10 +52,8 @@ func (l *loopback) create(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, c := range l.set.clusters {
-		if err := l.reservePorts(c); err != nil {
-			return fmt.Errorf("cluster %s: %w", c.Name, err)
-		}
+	if err := l.reservePorts(listenAnywhere); err != nil {
+		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	for _, c := range l.set.clusters {
@@ -82,30 +80,42 @@ func (l *loopback) bring(ctx context.Context, c *Cluster) error {
 	return nil
 }
 
-// reservePorts asks the kernel for free ports, all at once so that they differ.
-// Another program can take one before the server does; then Up fails and says so.
-func (l *loopback) reservePorts(c *Cluster) error {
-	var (
-		chosen    ports
-		listeners []net.Listener
-	)
+// listenAnywhere listens on a port that is free.
+func listenAnywhere() (net.Listener, error) {
+	return net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // returns at once
+}
+
+// reservePorts asks the kernel for free ports, for all clusters at once so that they
+// differ. Another program can take one before the server does; then Up fails and says so.
+func (l *loopback) reservePorts(listen func() (net.Listener, error)) error {
+	var listeners []net.Listener
 	defer func() {
 		for _, listener := range listeners {
 			_ = listener.Close() // it has served its purpose
 		}
 	}()
-	for _, port := range []*int{&chosen.API, &chosen.Etcd, &chosen.EtcdPeer, &chosen.Controllers} {
-		listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // returns at once
-		if err != nil {
-			return err
+	for _, c := range l.set.clusters {
+		var chosen ports
+		for _, port := range []*int{&chosen.API, &chosen.Etcd, &chosen.EtcdPeer, &chosen.Controllers} {
+			listener, err := listen()
+			if err != nil {
+				return fmt.Errorf("cluster %s: %w", c.Name, err)
+			}
+			listeners = append(listeners, listener)
+			address, isTCP := listener.Addr().(*net.TCPAddr)
+			if !isTCP {
+				return fmt.Errorf("cluster %s: %w", c.Name, net.UnknownNetworkError(listener.Addr().Network()))
+			}
+			*port = address.Port
 		}
-		listeners = append(listeners, listener)
-		address, isTCP := listener.Addr().(*net.TCPAddr)
-		if !isTCP {
-			return net.UnknownNetworkError(listener.Addr().Network())
+		if err := l.savePorts(c, chosen); err != nil {
+			return fmt.Errorf("cluster %s: %w", c.Name, err)
 		}
-		*port = address.Port
 	}
+	return nil
+}
+
+func (l *loopback) savePorts(c *Cluster, chosen ports) error {
 	content, err := json.Marshal(chosen)
 	if err != nil {
 		return err
