@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spokelet/spokelet/hack/clusters"
 	"github.com/spokelet/spokelet/hack/clusters/image"
@@ -62,7 +63,7 @@ func (m *MetricsServer) Install(ctx context.Context, c *clusters.Cluster, values
 	if err := c.LoadImage(ctx, m.archive); err != nil {
 		return fmt.Errorf("%s on %s: %w", metricsServer, c.Name, err)
 	}
-	args := []string{"install", metricsServer, m.chart, "--namespace", metricsServerNamespace, "--set", "image.tag=" + m.version}
+	args := []string{"upgrade", "--install", metricsServer, m.chart, "--namespace", metricsServerNamespace, "--set", "image.tag=" + m.version}
 	_, err := m.env.Helm(c).Run(ctx, append(args, values...)...)
 	return err
 }
@@ -83,7 +84,12 @@ func (m *MetricsServer) InstallOnHub(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("CA of the hub: %w", err)
 	}
-	if _, err := kubectl.Run(ctx, "create", "configmap", "kubelets-ca", "-n", metricsServerNamespace, "--from-literal=ca.crt="+cluster+"\n"+string(hub)); err != nil {
+	manifest, err := kubectl.Run(ctx, "create", "configmap", "kubelets-ca", "-n", metricsServerNamespace,
+		"--from-literal=ca.crt="+cluster+"\n"+string(hub), "--dry-run=client", "-o", "yaml")
+	if err != nil {
+		return err
+	}
+	if _, err := kubectl.RunInput(ctx, strings.NewReader(manifest), "apply", "-f", "-"); err != nil {
 		return err
 	}
 	return m.Install(ctx, m.env.Set.Hub(),

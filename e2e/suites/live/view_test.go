@@ -50,6 +50,8 @@ func itemCounts(answer *unstructured.Unstructured) map[string]int64 {
 }
 
 func (s *tests) viewIsLive(t *testing.T) {
+	// What an earlier run left would be counted, too.
+	s.Spoke().Kubectl(t, "delete", "namespace", "views", "--ignore-not-found", "--timeout=90s")
 	s.Spoke().Kubectl(t, "create", "namespace", "views")
 	for i := range 3 {
 		s.Spoke().Kubectl(t, "create", "configmap", fmt.Sprintf("seen-%d", i), "-n", "views", "--from-literal=k=v")

@@ -28,10 +28,14 @@ import (
 // verbsAgree runs each verb of two releases of kubectl against the pods of the
 // virtual node, and against the same pods in their cluster.
 func (s *tests) verbsAgree(t *testing.T) {
+	// Containers that an earlier run has spoken to are of no use.
+	remove := []string{"delete", "pod", "--ignore-not-found", "--timeout=90s", "attached", "crashed", "debugged", "ended", "followed"}
+	s.Hub.InPods(t, remove...)
 	s.Hub.Apply(t, attachedPod("attached")+testbed.Pod("crashed", "volumes: [{name: work, emptyDir: {}}], initContainers: ["+testbed.Container("prepare", "echo prepared", "")+"], ",
 		testbed.Container("main", "if [ -e /work/tried ]; then echo second; exec sleep 1d; fi; touch /work/tried; echo first", "volumeMounts: [{name: work, mountPath: /work}], "),
 		testbed.Container("other", "echo beside; sleep 1d", ""))+
 		testbed.Pod("debugged", "", testbed.Container("main", testbed.Forever, ""))+
+		testbed.Pod("ended", "restartPolicy: Never, ", testbed.Container("main", "for i in 1 2 3; do echo \"last $i\"; done; exit 3", ""))+
 		// One for each kubectl: what it says there no other reads.
 		testbed.Pod("followed", "", testbed.Container("spdy", "echo begun; sleep 1d", ""), testbed.Container("websocket", "echo begun; sleep 1d", "")))
 	testbed.UntilPod(t, s.Hub, "crashed", "started anew", func(pod *corev1.Pod) error {
@@ -43,6 +47,7 @@ func (s *tests) verbsAgree(t *testing.T) {
 	for _, name := range []string{"attached", "debugged", "followed"} {
 		testbed.UntilPod(t, s.Hub, name, "ready", testbed.Ready)
 	}
+	testbed.UntilPod(t, s.Hub, "ended", "failed", inPhase(corev1.PodFailed))
 	tests := map[string]func(*testing.T){"who may not is refused": s.execNeedsARight}
 	for _, c := range s.Clients() {
 		for name, run := range map[string]func(*testing.T, testbed.Client){
@@ -55,12 +60,14 @@ func (s *tests) verbsAgree(t *testing.T) {
 		}
 	}
 	testbed.Parallel(t, tests)
-	s.Hub.InPods(t, "delete", "pod", "attached", "crashed", "debugged", "followed", "--timeout=90s")
+	s.Hub.InPods(t, remove...)
 }
 
 func (s *tests) execNeedsARight(t *testing.T) {
-	s.Hub.InPods(t, "create", "role", "reader", "--verb=get,list", "--resource=pods,pods/log")
-	s.Hub.InPods(t, "create", "rolebinding", "reader", "--role=reader", "--user=bob")
+	s.Hub.Apply(t, "{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: reader, namespace: "+testbed.PodsNamespace+"}, "+
+		"rules: [{apiGroups: [\"\"], resources: [pods, pods/log], verbs: [get, list]}]}\n---\n"+
+		"{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: reader, namespace: "+testbed.PodsNamespace+"}, "+
+		"roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: reader}, subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: bob}]}\n")
 	bob := s.Hub.As("bob").With("-n", testbed.PodsNamespace)
 	// The API server knows of a right a moment after it was given.
 	testbed.Until(t, "logs for who may read them", testbed.Settle, func(ctx context.Context) error {
@@ -99,8 +106,8 @@ func (s *tests) logsAgree(t *testing.T, c testbed.Client) {
 		"no restart":         {Args: []string{"logs", testbed.LongLived, "-c", "main", "--previous"}, Code: 1, Err: "previous terminated container"},
 		"no such container":  {Args: []string{"logs", testbed.LongLived, "-c", "nope"}, Code: 1, Err: "nope"},
 		"no such pod":        {Args: []string{"logs", "nowhere"}, Code: 1, Err: "not found"},
-		"of one that ended":  {Args: []string{"logs", "-f", "fails"}, Out: "last 3\n"},
-		"its end, with time": {Args: []string{"logs", "-f", "fails", "--all-containers", "--timestamps", "--tail=1"}, Out: "Z last 3\n"},
+		"of one that ended":  {Args: []string{"logs", "-f", "ended"}, Out: "last 3\n"},
+		"its end, with time": {Args: []string{"logs", "-f", "ended", "--all-containers", "--timestamps", "--tail=1"}, Out: "Z last 3\n"},
 	})
 }
 
@@ -153,7 +160,7 @@ func (s *tests) execAgrees(t *testing.T, c testbed.Client) {
 		"killed":                {Args: in("sh", "-c", "kill -9 $$"), Code: 137},
 		"no such program":       {Args: in("/nonexistent"), Code: 1, Err: "no such file"},
 		"no such container":     {Args: []string{"exec", testbed.LongLived, "-c", "nope", "--", "true"}, Code: 1, Err: "nope"},
-		"a pod that has ended":  {Args: []string{"exec", "fails", "--", "true"}, Code: 1, Err: "completed pod"},
+		"a pod that has ended":  {Args: []string{"exec", "ended", "--", "true"}, Code: 1, Err: "completed pod"},
 		"no such pod":           {Args: []string{"exec", "nowhere", "--", "true"}, Code: 1, Err: "not found"},
 	})
 }
@@ -246,7 +253,7 @@ func (s *tests) attachAgrees(t *testing.T, c testbed.Client) {
 	})
 	c.Verbs(t, map[string]testbed.Verb{
 		"no such container":    {Args: []string{"attach", testbed.LongLived, "-c", "nope"}, Code: 1, Err: "nope"},
-		"a pod that has ended": {Args: []string{"attach", "fails"}, Code: 1, Err: "completed pod"},
+		"a pod that has ended": {Args: []string{"attach", "ended"}, Code: 1, Err: "completed pod"},
 	})
 }
 

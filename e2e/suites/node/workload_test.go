@@ -41,9 +41,8 @@ func (s *tests) initAndSidecar(t *testing.T) {
 	testbed.UntilNoPod(t, s.Spoke(), "staged")
 }
 
-// containersEnd leaves its pods, whose logs are asked for later.
 func (s *tests) containersEnd(t *testing.T) {
-	s.Hub.Apply(t, testbed.Pod("fails", "restartPolicy: Never, ", testbed.Container("main", "for i in 1 2 3; do echo \"last $i\"; done; exit 3", ""))+
+	s.Hub.Apply(t, testbed.Pod("fails", "restartPolicy: Never, ", testbed.Container("main", "exit 3", ""))+
 		testbed.Pod("retries", "restartPolicy: OnFailure, volumes: [{name: work, emptyDir: {}}], ",
 			testbed.Container("main", "if [ -e /work/tried ]; then echo again; exit 0; fi; echo first; touch /work/tried; exit 1", "volumeMounts: [{name: work, mountPath: /work}], ")))
 	failed := testbed.UntilPod(t, s.Hub, "fails", "failed", inPhase(corev1.PodFailed))
@@ -54,6 +53,7 @@ func (s *tests) containersEnd(t *testing.T) {
 	if got := done.Status.ContainerStatuses[0].RestartCount; got != 1 {
 		t.Errorf("restarts: got %d, want 1", got)
 	}
+	s.Hub.InPods(t, "delete", "pod", "fails", "retries", "--timeout=90s")
 }
 
 func (s *tests) jobCompletes(t *testing.T) {
