@@ -70,6 +70,7 @@ type harness struct {
 
 	mu       sync.Mutex
 	cut      []string // guarded by mu; the clusters whose sessions were cut
+	marked   []string // guarded by mu; the addresses of calls whose callers hold a token
 	writes   int      // guarded by mu; what was asked of the API server
 	failGets error    // guarded by mu; what Secrets answer
 }
@@ -115,7 +116,7 @@ func newHarness(t testing.TB, objects ...client.Object) *harness {
 	}
 	h.Registration, err = New(Config{
 		Client: h.client, Live: h.client, Events: h.events, Authority: h.authority, Works: h.works, Nodes: h.nodes,
-		Disconnect: h.disconnect, MarkTokenHolder: func(context.Context) {}, HubNamespace: hubNamespace, Registerer: prometheus.NewRegistry(),
+		Disconnect: h.disconnect, MarkTokenHolder: h.markTokenHolder, HubNamespace: hubNamespace, Registerer: prometheus.NewRegistry(),
 		Logger: logr.Discard(), Now: h.clock,
 	})
 	if err != nil {
@@ -141,6 +142,20 @@ func (h *harness) disconnect(cluster string, _ error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.cut = append(h.cut, cluster)
+}
+
+func (h *harness) markTokenHolder(ctx context.Context) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.marked = append(h.marked, remoteHost(ctx))
+}
+
+// markedHolders returns the addresses of calls whose callers hold a token, since the last.
+func (h *harness) markedHolders() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	defer func() { h.marked = nil }()
+	return h.marked
 }
 
 func (h *harness) wasCut() bool {

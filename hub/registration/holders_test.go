@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
@@ -129,6 +130,26 @@ func TestTheAttemptsWithATokenAreBounded(t *testing.T) {
 	h.now = h.now.Add(time.Minute / time.Duration(limits.TokenAttemptsPerMinute))
 	if got := attempt("store-0", first, "192.0.2.1"); got != codes.InvalidArgument {
 		t.Errorf("a while later: %v", got)
+	}
+}
+
+// TestEnrollTellsWhoHoldsAToken: the connection of one that does not gives way to others.
+func TestEnrollTellsWhoHoldsAToken(t *testing.T) {
+	h := newHarness(t, stores(2)...)
+	first, second := h.hold("store-0"), h.hold("store-1")
+	for name, tc := range map[string]struct {
+		reason string
+		token  token.Token
+		want   []string
+	}{
+		"the token of the cluster": {reason: "it holds what an administrator gave it", token: first, want: []string{"192.0.2.1"}},
+		"a guess":                  {reason: "anybody can make one", token: token.New()},
+		"the token of another":     {reason: "it was not given for this cluster", token: second},
+	} {
+		_, _ = h.Enroller().Enroll(from(t.Context(), "192.0.2.1"), request(t, newKey(t), "store-0", tc.token)) // whatever comes of it
+		if diff := cmp.Diff(tc.want, h.markedHolders()); diff != "" {
+			t.Errorf("%s: %s; marked (-want +got):\n%s", name, tc.reason, diff)
+		}
 	}
 }
 
