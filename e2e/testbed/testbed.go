@@ -53,10 +53,10 @@ type Testbed struct {
 // Spoke is the first of the spokes, which most tests look at.
 func (s *Testbed) Spoke() *Site { return s.Spokes[0] }
 
-// Clusters returns a testbed on which nothing is installed yet, or what an earlier
+// New returns a testbed on which nothing is installed yet, or what an earlier
 // suite has left. The clusters are made for the test and go with it, unless suites share
 // them.
-func Clusters(t *testing.T) *Testbed {
+func New(t *testing.T) *Testbed {
 	t.Helper()
 	ctx, config := t.Context(), clusters.Config{Name: setName(), Spokes: 2, Log: env.Progress(os.Stderr)}
 	if !shared() {
@@ -109,7 +109,7 @@ func ownClusters(t *testing.T, config clusters.Config) {
 // Open returns a testbed with a hub and two spokes that have joined it.
 func Open(t *testing.T) *Testbed {
 	t.Helper()
-	s := Clusters(t)
+	s := New(t)
 	if !shared() {
 		s.InstallHub(t)
 		s.JoinSpokes(t)

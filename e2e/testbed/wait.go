@@ -74,8 +74,8 @@ func ReportRaces(t *testing.T, logs string) {
 	}
 }
 
-// Pass lets time pass: what does not happen in it is what is tested.
-func Pass(t *testing.T, d time.Duration) {
+// Wait lets time pass: what does not happen in it is what is tested.
+func Wait(t *testing.T, d time.Duration) {
 	t.Helper()
 	timer := time.NewTimer(d)
 	defer timer.Stop()

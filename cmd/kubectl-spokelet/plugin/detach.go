@@ -77,7 +77,7 @@ func (s *session) runDetach(ctx context.Context, o detachOptions) error {
 	if err != nil {
 		return err
 	}
-	return s.each(ctx, "detached", o.selection, func(ctx context.Context, s *session, name string) error {
+	return s.forEachCluster(ctx, "detached", o.selection, func(ctx context.Context, s *session, name string) error {
 		ctx, cancel := context.WithTimeout(ctx, o.timeout)
 		defer cancel()
 		return s.detachOne(ctx, hub, name, o)

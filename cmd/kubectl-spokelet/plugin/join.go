@@ -134,7 +134,7 @@ func (s *session) runJoin(ctx context.Context, o joinOptions) error {
 	if err != nil {
 		return err
 	}
-	return s.each(ctx, "joined", o.selection, func(ctx context.Context, s *session, name string) error {
+	return s.forEachCluster(ctx, "joined", o.selection, func(ctx context.Context, s *session, name string) error {
 		return s.joinOne(ctx, hub, page, name, o)
 	})
 }

@@ -81,23 +81,24 @@ func (s *session) readNames(file string) (names []string, err error) {
 // outcome is what became of one cluster, and what was printed of it.
 type outcome struct {
 	index    int
-	begun    bool // work was called: something may have been changed
+	begun    bool // run was called: something may have been changed
 	out, err bytes.Buffer
 	failure  error
 }
 
-// each has work done for clusters, many at once. What is printed comes in the order in
-// which they are named. One that fails does not stop the others, unless its output cannot
-// be written: the output of the others, tokens for instance, would be lost as well. done
-// is what has been done to those that did not fail, for the line that shows how far it is.
-func (s *session) each(ctx context.Context, done string, of selection, work func(context.Context, *session, string) error) error {
+// forEachCluster runs a function for clusters, many at once. What is printed comes in the
+// order in which they are named. One that fails does not stop the others, unless its output
+// cannot be written: the output of the others, tokens for instance, would be lost as well.
+// done is what has been done to those that did not fail, for the line that shows how far it
+// is.
+func (s *session) forEachCluster(ctx context.Context, done string, of selection, run func(context.Context, *session, string) error) error {
 	if !of.many {
-		return work(ctx, s, of.names[0])
+		return run(ctx, s, of.names[0])
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	finished := make(chan *outcome)
-	go s.start(ctx, of.names, work, finished)
+	go s.runAll(ctx, of.names, run, finished)
 	outcomes, next, failed := make([]*outcome, len(of.names)), 0, 0
 	out := bufio.NewWriter(s.Out) // fails for good once a write has failed
 	for n := range of.names {
@@ -131,8 +132,8 @@ func partial(failed, of int, broken error) error {
 	return nil
 }
 
-// start hands each outcome to finished.
-func (s *session) start(ctx context.Context, names []string, work func(context.Context, *session, string) error, finished chan<- *outcome) {
+// runAll runs a function for each cluster, some at a time, and hands each outcome to finished.
+func (s *session) runAll(ctx context.Context, names []string, run func(context.Context, *session, string) error, finished chan<- *outcome) {
 	places := make(chan struct{}, inFlight)
 	for i, name := range names {
 		places <- struct{}{}
@@ -143,7 +144,7 @@ func (s *session) start(ctx context.Context, names []string, work func(context.C
 			own.Out, own.ErrOut = &o.out, &o.err
 			if o.failure == nil {
 				o.begun = true
-				o.failure = work(ctx, &own, name)
+				o.failure = run(ctx, &own, name)
 			}
 			finished <- o
 		}()

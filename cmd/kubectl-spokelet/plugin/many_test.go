@@ -224,7 +224,7 @@ func TestAClusterThatHadBegunIsNamedWhenTheCommandEnds(t *testing.T) {
 	s := &session{IOStreams: genericiooptions.IOStreams{Out: &out, ErrOut: &stderr}}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	err := s.each(ctx, "joined", selection{names: names, many: true}, func(ctx context.Context, _ *session, name string) error {
+	err := s.forEachCluster(ctx, "joined", selection{names: names, many: true}, func(ctx context.Context, _ *session, name string) error {
 		if name != "store-0" {
 			<-ctx.Done()
 			return nil // it was done all the same
@@ -257,7 +257,7 @@ func TestNoClusterBeginsWhenOutputCannotBeWritten(t *testing.T) {
 		var begun atomic.Int32
 		var stderr bytes.Buffer
 		s := &session{IOStreams: genericiooptions.IOStreams{Out: &fullDisk{}, ErrOut: &stderr}}
-		err := s.each(t.Context(), "joined", selection{names: names, many: true}, func(ctx context.Context, s *session, name string) error {
+		err := s.forEachCluster(t.Context(), "joined", selection{names: names, many: true}, func(ctx context.Context, s *session, name string) error {
 			begun.Add(1)
 			_, _ = io.WriteString(s.Out, name+"\n")
 			if name == "store-0" || name == "store-1" {

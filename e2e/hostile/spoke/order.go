@@ -129,7 +129,7 @@ func (s *spoke) roles(ctx context.Context, _ Order) (string, error) {
 func (s *spoke) inventories(ctx context.Context, _ Order) (string, error) {
 	const lasting = 3 * time.Second
 	// A hub that waits for room does not see that its stream was cut, for a minute.
-	defer s.beginAnew()
+	defer s.reopenSync()
 	chunks := 0
 	for chunk := range resource.MaxResources / refsPerChunk {
 		for _, kind := range []string{wire.KindWork, wire.KindPod, wire.KindPodObject} {
@@ -143,8 +143,8 @@ func (s *spoke) inventories(ctx context.Context, _ Order) (string, error) {
 	return fmt.Sprintf("%d chunks of %d", chunks, refsPerChunk), nil
 }
 
-// beginAnew has the hub give up its stream of Sync and open another.
-func (s *spoke) beginAnew() {
+// reopenSync has the hub give up its stream of Sync and open another.
+func (s *spoke) reopenSync() {
 	s.feed.cutStream()
 	s.setStandby(true)
 	s.setStandby(false)

@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type tests struct{ *testbed.Testbed }
 
 func TestHostile(t *testing.T) {
-	s := &tests{testbed.Clusters(t)}
+	s := &tests{testbed.New(t)}
 	testbed.InOrder(t, 0,
 		testbed.Step{Name: "hostile spokes cost no more than they may", Run: s.hostileSpokes},
 	)

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type tests struct{ *testbed.Testbed }
 
 func TestJoin(t *testing.T) {
-	s := &tests{testbed.Clusters(t)}
+	s := &tests{testbed.New(t)}
 	testbed.InOrder(t, 4,
 		testbed.Step{Name: "what the other suites need is built", Run: s.buildPrograms},
 		testbed.Step{Name: "the hub cannot dial a spoke", Run: s.hubCannotDial},

@@ -34,7 +34,7 @@ func (s *tests) idleStreamsLive(t *testing.T, c testbed.Client) {
 	says(t, conn, "before")
 	run.Until(t, "begun\n")
 	logs.Until(t, "side 5\n")
-	testbed.Pass(t, idle)
+	testbed.Wait(t, idle)
 	says(t, conn, "after")
 	mark := "alive, " + c.Name
 	s.Spoke().InPods(t, "exec", testbed.LongLived, "-c", "side", "--", "sh", "-c", "echo '"+mark+"' >/proc/1/fd/1")
@@ -77,7 +77,7 @@ func readLate(t *testing.T, c testbed.Client, size int64) (int64, error) {
 	if err := cmd.Start(); err != nil {
 		return 0, err
 	}
-	testbed.Pass(t, late)
+	testbed.Wait(t, late)
 	got, err := io.Copy(io.Discard, out)
 	if failed := cmd.Wait(); failed != nil {
 		return got, fmt.Errorf("%w: got %d of %d bytes: %w: %s", testbed.ErrCut, got, size, failed, said)

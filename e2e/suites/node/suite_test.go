@@ -36,13 +36,13 @@ func TestNode(t *testing.T) {
 		testbed.Step{Name: "a pod on a virtual node runs in its spoke", Run: s.podsRun},
 		testbed.Step{Name: "a virtual node answers as a kubelet", Run: s.nodeAnswers},
 		testbed.Step{Name: "kubectl answers for a pod as its cluster does", Run: s.verbsAgree},
-		testbed.Step{Name: "beside each other", Run: s.besideEachOther},
+		testbed.Step{Name: "beside each other", Run: s.runParallel},
 		testbed.Step{Name: "no race was seen", Run: s.NoRace},
 	)
 }
 
-// besideEachOther runs what touches nothing of each other, and mostly waits.
-func (s *tests) besideEachOther(t *testing.T) {
+// runParallel runs what touches nothing of each other, and mostly waits.
+func (s *tests) runParallel(t *testing.T) {
 	s.machinesNamespace(t)
 	tests := map[string]func(*testing.T){
 		"top shows nodes and pods":  s.topAgrees,

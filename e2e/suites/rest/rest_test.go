@@ -23,7 +23,7 @@ func (s *tests) auditAtRest(t *testing.T) {
 	for i, site := range sites {
 		marks[i] = testbed.AuditSize(t, site)
 	}
-	testbed.Pass(t, window)
+	testbed.Wait(t, window)
 	for i, site := range sites {
 		for _, request := range testbed.AuditSince(t, site, marks[i]) {
 			t.Errorf("%s: a request at rest: %s", site.Name, request)
@@ -43,7 +43,7 @@ func (s *tests) untilCalm(t *testing.T, calm time.Duration, sites []*testbed.Sit
 		for i, site := range sites {
 			marks[i] = testbed.AuditSize(t, site)
 		}
-		testbed.Pass(t, calm)
+		testbed.Wait(t, calm)
 		for i, site := range sites {
 			busy += len(testbed.AuditSince(t, site, marks[i]))
 		}
