@@ -237,7 +237,7 @@ func (p *Provider) settleAs(base *virtualNode, cluster Cluster, summary *wire.No
 	for _, n := range slices.Collect(maps.Values(base.groups)) {
 		idle := p.config.Pods.Idle(n.name)
 		n.update(func(v *view) {
-			v.cluster = cluster
+			v.setCluster(cluster)
 			n.decide(idle, summary)
 		})
 		p.keep(n)

@@ -4,6 +4,7 @@
 package provider
 
 import (
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,7 +12,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
+	ktesting "k8s.io/client-go/testing"
 
 	"github.com/spokelet/spokelet/api/wire"
 )
@@ -30,6 +33,18 @@ func (h *hub) lose(name string) {
 		h.t.Fatal(err)
 	}
 	pass(time.Minute)
+}
+
+// places are the labels of spoke1's Node that say where the cluster lies.
+func (h *hub) places() map[string]string {
+	h.t.Helper()
+	got := map[string]string{}
+	for name, value := range h.node("spoke1").Labels {
+		if name == corev1.LabelTopologyZone || name == corev1.LabelTopologyRegion {
+			got[name] = value
+		}
+	}
+	return got
 }
 
 func TestAfterAStartANodeLiesWhereItsClusterSaidLast(t *testing.T) {
@@ -98,6 +113,16 @@ func TestAfterAStartANodeLiesWhereItsClusterSaidLast(t *testing.T) {
 			},
 			want: map[string]string{},
 		},
+		"the cluster is another, after a while": {
+			reason: "nor of the one before, whose Node it still is until then", during: func(h *hub) {
+				h.provider.Forget("spoke1")
+				synctest.Wait()
+				other := spoke1
+				other.ID = "id-2"
+				h.ensure(other)
+			},
+			want: map[string]string{},
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -119,16 +144,42 @@ func TestAfterAStartANodeLiesWhereItsClusterSaidLast(t *testing.T) {
 				h.ensure(c)
 				tc.during(h)
 				pass(time.Minute)
-				got := map[string]string{}
-				for name, value := range h.node("spoke1").Labels {
-					if name == zone || name == region {
-						got[name] = value
-					}
-				}
-				if diff := cmp.Diff(tc.want, got); diff != "" {
+				if diff := cmp.Diff(tc.want, h.places()); diff != "" {
 					t.Errorf("%s: labels (-want +got):\n%s", tc.reason, diff)
 				}
 			})
 		})
 	}
+}
+
+// While the Node of one cluster is read, another one may take its name.
+func TestWhatIsReadOfANodeSaysNothingOfAnotherCluster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		first := startHub(t, client)
+		first.ensure(spoke1)
+		first.summary("spoke1", in([]string{"a"}, []string{"r"}))
+		pass(time.Second)
+		first.stop()
+
+		h := startHub(t, client)
+		defer h.stop()
+		other := spoke1
+		other.ID = "id-2"
+		var once sync.Once
+		client.PrependReactor("get", "nodes", func(ktesting.Action) (bool, runtime.Object, error) {
+			once.Do(func() {
+				h.provider.Forget("spoke1")
+				if err := h.provider.Ensure(t.Context(), other); err != nil {
+					t.Error(err)
+				}
+			})
+			return false, nil, nil
+		})
+		h.ensure(spoke1)
+		pass(time.Minute)
+		if got := h.places(); len(got) > 0 {
+			t.Errorf("of a cluster that is another the Node says %v", got)
+		}
+	})
 }

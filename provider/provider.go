@@ -245,7 +245,7 @@ func (p *Provider) Ensure(ctx context.Context, cluster Cluster) error {
 	p.settleAs(n, cluster, summary)
 	n.update(func(v *view) {
 		n.wanted = true
-		v.cluster = cluster
+		v.setCluster(cluster)
 	})
 	p.ensureRunning(n)
 	return nil

@@ -195,7 +195,7 @@ func (n *virtualNode) serve(ctx context.Context, cluster Cluster, retry *backoff
 		case ownerUs:
 		}
 	}
-	if err := n.settle(ctx, found); err != nil {
+	if err := n.settle(ctx, cluster, found); err != nil {
 		return err
 	}
 	defer n.provider.config.Endpoints.Close(n.name)
@@ -217,8 +217,9 @@ func (n *virtualNode) find(ctx context.Context) (*corev1.Node, error) {
 
 // settle takes over what the Node already says, and opens its endpoint. A Node
 // that is there and a Node that was deleted a moment ago are treated alike: the
-// last known status is the base.
-func (n *virtualNode) settle(ctx context.Context, found *corev1.Node) error {
+// last known status is the base. What the Node of another cluster says is no base: the
+// name may have become that one's meanwhile.
+func (n *virtualNode) settle(ctx context.Context, cluster Cluster, found *corev1.Node) error {
 	if found != nil {
 		n.provider.ports.reserve(n.name, found.Status.DaemonEndpoints.KubeletEndpoint.Port)
 	}
@@ -229,7 +230,7 @@ func (n *virtualNode) settle(ctx context.Context, found *corev1.Node) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.view.port = port
-	if found != nil {
+	if found != nil && n.view.cluster.ID == cluster.ID {
 		n.view.base, n.view.clusterLabels = ours(found.Status), lastClusterLabels(found)
 		if n.view.wasGivenSystem() {
 			n.view.system = systemLabels{given: true, known: true}
