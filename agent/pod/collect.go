@@ -170,13 +170,13 @@ func (c *collector) keep(ctx context.Context, seen madeNamespace, why string) er
 	}
 	written, err := c.annotate(ctx, seen, map[string]any{AnnotationKeptBecause: why})
 	if err == nil && !written {
-		c.rememberRefused(seen, why)
+		c.recordRefused(seen, why)
 	}
 	return err
 }
 
-// rememberRefused records why a namespace stays that could not be annotated with it.
-func (c *collector) rememberRefused(seen madeNamespace, why string) {
+// recordRefused records why a namespace stays that could not be annotated with it.
+func (c *collector) recordRefused(seen madeNamespace, why string) {
 	c.engine.mu.Lock()
 	defer c.engine.mu.Unlock()
 	if now, ok := c.namespaces[seen.name]; ok && now.uid == seen.uid {

@@ -220,11 +220,7 @@ func (t *table) due(id objectID, work string, content [32]byte, now time.Time) (
 func (t *table) strayed(id objectID, work string, content [32]byte) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	o, ok := t.objects[id]
-	if !ok {
-		return false
-	}
-	c := o.claimOf(work)
+	c := t.claimOf(id, work)
 	return c != nil && c.stale && c.applied == content
 }
 
@@ -232,11 +228,7 @@ func (t *table) strayed(id objectID, work string, content [32]byte) bool {
 func (t *table) isNew(id objectID, work string, content [32]byte) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	o, ok := t.objects[id]
-	if !ok {
-		return true
-	}
-	c := o.claimOf(work)
+	c := t.claimOf(id, work)
 	return c == nil || c.applied != content
 }
 
@@ -436,6 +428,15 @@ func (t *table) look(id objectID) (live *sighting, known bool, failure error) {
 		return nil, false, nil
 	}
 	return o.live, o.known, t.scopes[o.scope()].failure
+}
+
+// claimOf returns the claim of a work on an object, nil for none; t.mu is held.
+func (t *table) claimOf(id objectID, work string) *claim {
+	o, ok := t.objects[id]
+	if !ok {
+		return nil
+	}
+	return o.claimOf(work)
 }
 
 func (o *object) claimOf(work string) *claim {
