@@ -236,8 +236,8 @@ func (p *Provider) settle(base *virtualNode) {
 func (p *Provider) settleAs(base *virtualNode, cluster Cluster, summary *wire.NodeSummary) {
 	for _, n := range slices.Collect(maps.Values(base.groups)) {
 		idle := p.config.Pods.Idle(n.name)
-		n.update(func(v *view) {
-			v.setCluster(cluster)
+		n.update(func(*view) {
+			n.setCluster(cluster)
 			n.decide(idle, summary)
 		})
 		p.keep(n)

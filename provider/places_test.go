@@ -113,16 +113,6 @@ func TestAfterAStartANodeLiesWhereItsClusterSaidLast(t *testing.T) {
 			},
 			want: map[string]string{},
 		},
-		"the cluster is another, after a while": {
-			reason: "nor of the one before, whose Node it still is until then", during: func(h *hub) {
-				h.provider.Forget("spoke1")
-				synctest.Wait()
-				other := spoke1
-				other.ID = "id-2"
-				h.ensure(other)
-			},
-			want: map[string]string{},
-		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -152,34 +142,55 @@ func TestAfterAStartANodeLiesWhereItsClusterSaidLast(t *testing.T) {
 	}
 }
 
-// While the Node of one cluster is read, another one may take its name.
+// The Node of a cluster stays until another one takes its name, and may be read meanwhile.
 func TestWhatIsReadOfANodeSaysNothingOfAnotherCluster(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		client := fake.NewClientset()
-		first := startHub(t, client)
-		first.ensure(spoke1)
-		first.summary("spoke1", in([]string{"a"}, []string{"r"}))
-		pass(time.Second)
-		first.stop()
+	other := spoke1
+	other.ID = "id-2"
+	ensure := func(h *hub) {
+		if err := h.provider.Ensure(h.t.Context(), other); err != nil {
+			h.t.Error(err)
+		}
+	}
+	cases := map[string]struct {
+		reason string
+		// read is done while the Node is read for the first time, then after it.
+		read, then func(h *hub)
+	}{
+		"after the Node was read": {
+			reason: "the record of the one before was deleted, and its Node read again",
+			read:   func(*hub) {},
+			then:   func(h *hub) { h.provider.Forget("spoke1"); synctest.Wait(); ensure(h) },
+		},
+		"while the Node is read": {
+			reason: "what was read is of the one before",
+			read:   func(h *hub) { h.provider.Forget("spoke1"); ensure(h) },
+			then:   func(*hub) {},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client := fake.NewClientset()
+				first := startHub(t, client)
+				first.ensure(spoke1)
+				first.summary("spoke1", in([]string{"a"}, []string{"r"}))
+				pass(time.Second)
+				first.stop()
 
-		h := startHub(t, client)
-		defer h.stop()
-		other := spoke1
-		other.ID = "id-2"
-		var once sync.Once
-		client.PrependReactor("get", "nodes", func(ktesting.Action) (bool, runtime.Object, error) {
-			once.Do(func() {
-				h.provider.Forget("spoke1")
-				if err := h.provider.Ensure(t.Context(), other); err != nil {
-					t.Error(err)
+				h := startHub(t, client)
+				defer h.stop()
+				var once sync.Once
+				client.PrependReactor("get", "nodes", func(ktesting.Action) (bool, runtime.Object, error) {
+					once.Do(func() { tc.read(h) })
+					return false, nil, nil
+				})
+				h.ensure(spoke1)
+				tc.then(h)
+				pass(time.Minute)
+				if got := h.places(); len(got) > 0 {
+					t.Errorf("%s: the Node says %v", tc.reason, got)
 				}
 			})
-			return false, nil, nil
 		})
-		h.ensure(spoke1)
-		pass(time.Minute)
-		if got := h.places(); len(got) > 0 {
-			t.Errorf("of a cluster that is another the Node says %v", got)
-		}
-	})
+	}
 }

@@ -243,9 +243,9 @@ func (p *Provider) Ensure(ctx context.Context, cluster Cluster) error {
 	summary := n.view.summary
 	n.mu.Unlock()
 	p.settleAs(n, cluster, summary)
-	n.update(func(v *view) {
+	n.update(func(*view) {
 		n.wanted = true
-		v.setCluster(cluster)
+		n.setCluster(cluster)
 	})
 	p.ensureRunning(n)
 	return nil

@@ -108,15 +108,6 @@ type view struct {
 
 func (v view) name() string { return wire.NodeName(v.cluster.Name, v.group) }
 
-// setCluster changes what the record says. What the Node says of another cluster of that
-// name is not said again.
-func (v *view) setCluster(cluster Cluster) {
-	if v.cluster.ID != cluster.ID {
-		v.base, v.clusterLabels, v.system = corev1.NodeStatus{}, nil, systemLabels{}
-	}
-	v.cluster = cluster
-}
-
 // node returns the Node that the hub should have.
 func (v view) node(now metav1.Time) *corev1.Node {
 	return &corev1.Node{

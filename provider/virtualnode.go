@@ -215,6 +215,16 @@ func (n *virtualNode) find(ctx context.Context) (*corev1.Node, error) {
 	return found, nil
 }
 
+// setCluster changes what the record says; n.mu is held. What the Node says of another
+// cluster of that name is not said again.
+func (n *virtualNode) setCluster(cluster Cluster) {
+	v := &n.view
+	if v.cluster.ID != cluster.ID {
+		v.base, v.clusterLabels, v.system = corev1.NodeStatus{}, nil, systemLabels{}
+	}
+	v.cluster = cluster
+}
+
 // settle takes over what the Node already says, and opens its endpoint. A Node
 // that is there and a Node that was deleted a moment ago are treated alike: the
 // last known status is the base. What the Node of another cluster says is no base: the
