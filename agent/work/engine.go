@@ -303,7 +303,7 @@ func (e *Engine) execute(ctx context.Context, key string) {
 			w.uid = d.uid
 		}
 		w.tried, w.failures = d, 0
-		w.denied.ended(false)
+		w.denied.reset()
 	}
 	wait, err := e.reconcile(ctx, w)
 	switch {

@@ -123,7 +123,8 @@ func (e *Engine) drop(w *work) {
 	key := w.key.String()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if w.wanted() != nil {
+	// It may have been given an anchor since, that of an old hub hash.
+	if w.wanted() != nil || w.anchor != nil {
 		return
 	}
 	e.copy.forget(key)

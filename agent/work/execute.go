@@ -123,7 +123,8 @@ func sooner(a, b time.Duration) time.Duration {
 	return a
 }
 
-// recordComplete brings the anchor of a work up to date that is complete.
+// recordComplete brings the anchor of a work up to date that is complete. Nothing
+// is done about an anchor that is gone, for nothing is applied any more.
 func (e *Engine) recordComplete(ctx context.Context, w *work) error {
 	if w.anchor == nil || w.anchor.uid == "" || w.anchor.deleting {
 		return nil
@@ -131,16 +132,21 @@ func (e *Engine) recordComplete(ctx context.Context, w *work) error {
 	if err := e.cancelEviction(ctx, w); err != nil {
 		return err
 	}
-	return e.record(ctx, w)
+	return w.lost(e.recordList(ctx, w))
 }
 
 // record brings the anchor up to date: before the hub is told, where the policy says
 // so and there is no burst, and else when it is this run's turn.
 func (e *Engine) record(ctx context.Context, w *work) error {
-	e.clearAdopted(w.anchor)
 	if err := e.recordYields(ctx, w); err != nil {
 		return w.lost(err)
 	}
+	return e.recordList(ctx, w)
+}
+
+// recordList brings the anchor's list up to date, or puts that off.
+func (e *Engine) recordList(ctx context.Context, w *work) error {
+	e.clearAdopted(w.anchor)
 	if w.anchor.current(w.policy.Anchor.form) {
 		return nil
 	}
@@ -199,7 +205,7 @@ func (e *Engine) secure(ctx context.Context, w *work, order []*step) error {
 	}
 	if err := e.listAnchor(ctx, w, len(added) > 0); err != nil {
 		for _, id := range added { // they are not listed, and the next attempt must know
-			if a.tracked[id].uid == "" { // else an anchor that was adopted lists it
+			if !a.tracked[id].unsure { // else an anchor that was adopted lists it
 				delete(a.tracked, id)
 			}
 		}
@@ -283,6 +289,9 @@ func (e *Engine) applyStep(ctx context.Context, w *work, s *step) (result, time.
 	due, wait := e.table.due(s.at.objectID, key, s.content, now)
 	s.changed = e.table.isNew(s.at.objectID, key, s.content)
 	writes := due && wait == 0 && !w.finished(s.at.objectID)
+	if w.permits.strays(s.at.objectID, due && !s.changed) && !e.executors.Follows() {
+		w.reviews.noteStrayed(now)
+	}
 	again, err := e.permitted(ctx, w, s, writes)
 	if s.err = err; err != nil {
 		return result{}, again

@@ -40,6 +40,13 @@ func (d *denied) wait() time.Duration {
 	return backoff(d.runs, permissionLag, permissionRetry)
 }
 
+// reset forgets the runs of another version of the work.
+func (d *denied) reset() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.runs = 0
+}
+
 // ended records the end of a run, and whether the run was refused a step.
 func (d *denied) ended(refused bool) {
 	d.mu.Lock()
@@ -57,12 +64,27 @@ type permits struct {
 	generation int64
 	// confirmed has the objects that it may write, or read; false is to be confirmed again.
 	confirmed map[objectID]bool
-	// strayed are the objects that were not as they had been applied when the last run began.
-	strayed map[objectID]struct{}
+	// strayed are the objects that were not as they had been applied when they were last
+	// looked at.
+	strayed map[objectID]bool
 }
 
 func (p *permits) areOf(d *desired) bool {
 	return p != nil && p.uid == d.uid && p.generation == d.generation
+}
+
+// strays records whether an object is as it was applied, and returns true when it was so
+// before and is not now. An object whose repair is refused or fails is tried again and
+// again, and has strayed once.
+func (p *permits) strays(id objectID, now bool) bool {
+	if p == nil || p.strayed[id] == now {
+		return false
+	}
+	if p.strayed == nil {
+		p.strayed = map[objectID]bool{}
+	}
+	p.strayed[id] = now
+	return now
 }
 
 // expire has everything asked again.

@@ -86,6 +86,17 @@ func TestWhatIsWantedAgainIsAppliedAgain(t *testing.T) {
 	}
 }
 
+// What another work wrote last is not written by a work that has given it up.
+func TestWhatIsGivenUpIsNotAppliedForItsReference(t *testing.T) {
+	s := shared()
+	s.yield(s.id, "w", body)
+	s.waive(s.target(), "w", "anchor")
+	s.intend(s.id, "w", intent{content: body, desire: body})
+	if due, _ := s.due(s.id, "w", body, time.Now()); due {
+		t.Error("it is applied again, and no reference of the work is missing")
+	}
+}
+
 // An apply that began while a work owned the object repeats its reference: one that
 // is removed before that apply ends may come back.
 func TestAReleaseWaitsForAppliesThatBeganBeforeIt(t *testing.T) {

@@ -87,6 +87,19 @@ func (r *reviews) change(namespace string, now time.Time) (time.Duration, bool) 
 
 // due is when the next review is, zero for never; r.mu is held.
 func (r *reviews) due() time.Time {
+	due := r.dueByChange()
+	if r.strayed.IsZero() {
+		return due
+	}
+	strayed := latest(r.done.Add(longReviewSpace), r.strayed)
+	if due.IsZero() || strayed.Before(due) {
+		return strayed
+	}
+	return due
+}
+
+// dueByChange is when the next review is because of changes of rights; r.mu is held.
+func (r *reviews) dueByChange() time.Time {
 	space := reviewSpace
 	if r.streak >= freeReviews {
 		space = longReviewSpace
@@ -95,8 +108,6 @@ func (r *reviews) due() time.Time {
 	switch {
 	case !r.first.IsZero():
 		return latest(earliest, r.first.Add(reviewPause))
-	case !r.strayed.IsZero():
-		return latest(r.done.Add(longReviewSpace), r.strayed)
 	case r.last.IsZero():
 		return time.Time{}
 	case r.done.Before(r.last.Add(reviewAgain)):
@@ -152,8 +163,8 @@ func (r *reviews) wait(now time.Time) time.Duration {
 }
 
 // review decides what a run of a work asks about: everything when the work is
-// another version, or rights have changed. Where nobody watches the rights, an object
-// that strayed is taken for a reason to ask.
+// another version, or rights have changed; where nobody watches the rights, when an
+// object has strayed.
 func (e *Engine) review(w *work, d *desired, order []*step) {
 	if d.spec.Executor == nil {
 		if w.permits != nil {
@@ -167,41 +178,16 @@ func (e *Engine) review(w *work, d *desired, order []*step) {
 		w.reviews.noteChange(e.executors.LastChange())
 	}
 	now := time.Now()
-	if !w.permits.areOf(d) {
+	switch {
+	case !w.permits.areOf(d):
 		w.permits = &permits{uid: d.uid, generation: d.generation, confirmed: map[objectID]bool{}}
 		w.reviews.begin(now)
-		return
-	}
-	if e.strays(w, order) && !e.executors.Follows() {
-		w.reviews.noteStrayed(now)
-	}
-	if w.reviews.beginIfDue(now) {
+	case w.reviews.beginIfDue(now):
 		w.permits.expire()
 	}
 }
 
-// strays tells whether an object has strayed since the last run. One whose repair was
-// refused or failed is tried again and again, and counts once.
-func (e *Engine) strays(w *work, order []*step) bool {
-	before := w.permits.strayed
-	w.permits.strayed = nil
-	strays := false
-	for _, s := range order {
-		if !e.table.strayed(s.at.objectID, w.key.String(), s.content) {
-			continue
-		}
-		if w.permits.strayed == nil {
-			w.permits.strayed = map[objectID]struct{}{}
-		}
-		w.permits.strayed[s.at.objectID] = struct{}{}
-		if _, known := before[s.at.objectID]; !known {
-			strays = true
-		}
-	}
-	return strays
-}
-
-// requeueReviews queues the works whose executors write to a namespace, or anywhere:
+// requeueReviews queues the works whose executors are asked about a namespace:
 // what they may do there has changed. It is not called unless the
 // changes are watched.
 func (e *Engine) requeueReviews(namespace string) {

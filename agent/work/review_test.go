@@ -133,8 +133,7 @@ func rightsOf(t *testing.T) *executor.Checker {
 
 // What it was told first may be from before a change that nobody told it of.
 func TestAWorkThatBeginsToWriteSomewhereLooksAgainAfterAChangeFromBefore(t *testing.T) {
-	e, _, _ := anchored(t, "A")
-	e.executors = rightsOf(t)
+	e := &Engine{executors: rightsOf(t)}
 	account := &workv1.ManifestWorkSubjectServiceAccount{Namespace: "n", Name: "sa"}
 	in := func(namespace string) []*step {
 		return []*step{{at: target{objectID: objectID{Namespace: namespace}}, how: how{executor: account}}}
@@ -219,36 +218,28 @@ func TestAnObjectThatStraysIsFollowedByAReview(t *testing.T) {
 
 // A repair that is refused, or fails, is tried again by a timer, which is no event.
 func TestAnObjectThatIsNotRepairedStraysOnce(t *testing.T) {
-	e, w, at := anchored(t, "A")
-	w.permits = &permits{}
-	key := w.key.String()
-	e.table.claim(at, key, w.anchor.uid)
-	s := &step{at: at, content: body}
-	order := []*step{s}
-	runs := []struct {
-		reason string
-		do     func()
-		want   bool
+	p := &permits{}
+	one, two := objectID{Name: "one"}, objectID{Name: "two"}
+	looks := []struct {
+		reason    string
+		id        objectID
+		now, want bool
 	}{
-		{"it was never applied", func() {}, false},
-		{"it is as it was applied", func() { applied(e, s, key, "1", 1) }, false},
-		{"somebody changed it", func() { e.table.observe(at.objectID, seen("u", "2", 2), false, time.Time{}) }, true},
-		{"it is tried again", func() {}, false},
-		{"it was repaired", func() { applied(e, s, key, "3", 1) }, false},
-		{"somebody changed it again", func() { e.table.observe(at.objectID, seen("u", "4", 2), false, time.Time{}) }, true},
+		{"it is as it was applied", one, false, false},
+		{"somebody changed it", one, true, true},
+		{"its repair is tried again", one, true, false},
+		{"another one was changed, too", two, true, true},
+		{"it was repaired", one, false, false},
+		{"somebody changed it again", one, true, true},
 	}
-	for _, run := range runs {
-		run.do()
-		if got := e.strays(w, order); got != run.want {
-			t.Errorf("%s: strays = %t, want %t", run.reason, got, run.want)
+	for _, look := range looks {
+		if got := p.strays(look.id, look.now); got != look.want {
+			t.Errorf("%s: strays = %t, want %t", look.reason, got, look.want)
 		}
 	}
-}
-
-// applied plays an apply of a step and its answer.
-func applied(e *Engine, s *step, work, version string, fields byte) {
-	e.table.begin(s.at.objectID, work, time.Now())
-	e.table.finish(s.at.objectID, work, s.content, seen("u", version, fields), guardFields)
+	if (*permits)(nil).strays(one, true) {
+		t.Error("a work without an executor has somebody asked")
+	}
 }
 
 func TestRightsThatChangeWithoutEndAreFewQuestions(t *testing.T) {

@@ -111,9 +111,11 @@ func (h *how) configure(c *workv1.ServerSideApplyConfig) (err error) {
 
 // owns tells whether the work's anchor owns an object that it lists.
 func (d *desired) owns(id workv1.ResourceIdentifier) bool {
-	u := match.Match(d.spec.ManifestConfigs, id).UpdateStrategy
-	readOnly := u != nil && u.Type == workv1.UpdateStrategyTypeReadOnly
-	return !readOnly && !orphans(d.spec.DeleteOption, id)
+	h := how{orphan: orphans(d.spec.DeleteOption, id)}
+	if u := match.Match(d.spec.ManifestConfigs, id).UpdateStrategy; u != nil {
+		h.strategy = u.Type
+	}
+	return h.owns()
 }
 
 // fingerprint changes with the manifest and with how it is written.

@@ -147,9 +147,10 @@ func (t *table) intend(id objectID, work string, want intent) {
 	if c.intent.content != want.content && len(o.claims) > 1 {
 		t.tell(o) // who shares the object may have to say so, or no more
 	}
-	if c.waived { // its reference may have gone
-		c.waived, c.applied = false, [32]byte{}
+	if c.waived && want.owns { // its reference may have gone
+		c.applied = [32]byte{}
 	}
+	c.waived = false
 	c.intent = want
 	if want.reader == nil {
 		c.reading = nil
@@ -214,14 +215,6 @@ func (t *table) due(id objectID, work string, content [32]byte, now time.Time) (
 		return false, 0
 	}
 	return true, o.pace.wait(now)
-}
-
-// strayed tells whether an object is not as a work applied content to it.
-func (t *table) strayed(id objectID, work string, content [32]byte) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	c := t.claimOf(id, work)
-	return c != nil && c.stale && c.applied == content
 }
 
 // isNew tells whether a work has not applied content before.

@@ -63,7 +63,7 @@ func (c *Config) changed() func(namespace string) {
 	return c.Changed
 }
 
-// Request names who would write what.
+// Request names who would write, or read, what.
 type Request struct {
 	// Namespace and Name of the service account.
 	Namespace, Name string
@@ -81,7 +81,8 @@ type Request struct {
 
 func (r Request) user() string { return "system:serviceaccount:" + r.Namespace + ":" + r.Name }
 
-// NotAllowedError: the service account may not write the object.
+// NotAllowedError: the service account may not write the object, or not read it where the
+// request is to read it only.
 type NotAllowedError struct {
 	Resource schema.GroupResource
 	// Namespace and Name of the object.
@@ -196,7 +197,7 @@ func (c *Checker) Check(ctx context.Context, r Request) error {
 	return nil
 }
 
-// verbs that the request takes.
+// verbs returns those that the account needs for the request.
 func (r Request) verbs() []string {
 	if r.ReadOnly {
 		return []string{"get"}
