@@ -181,10 +181,12 @@ func (p *pusher) write() {
 }
 
 // wrote remembers what the Node says, for the times of transitions and for what
-// the cluster does not say again.
+// the cluster does not say again. Of a cluster that is another by now that is nothing.
 func (n *virtualNode) wrote(node *corev1.Node) {
 	n.mu.Lock()
-	n.view.base = ours(node.Status)
+	if node.Spec.ProviderID == n.view.cluster.providerID(n.group) {
+		n.view.base = ours(node.Status)
+	}
 	n.mu.Unlock()
 	c := find(node.Status.Conditions, corev1.NodeReady)
 	n.provider.ready.set(n.name, c != nil && c.Status == corev1.ConditionTrue)

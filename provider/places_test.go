@@ -151,21 +151,19 @@ func TestWhatIsReadOfANodeSaysNothingOfAnotherCluster(t *testing.T) {
 			h.t.Error(err)
 		}
 	}
+	replace := func(h *hub) { h.provider.Forget("spoke1"); ensure(h) }
 	cases := map[string]struct {
 		reason string
-		// read is done while the Node is read for the first time, then after it.
-		read, then func(h *hub)
+		// during is done at the first request of a verb, then after all of them.
+		verb         string
+		during, then func(h *hub)
 	}{
 		"after the Node was read": {
 			reason: "the record of the one before was deleted, and its Node read again",
-			read:   func(*hub) {},
 			then:   func(h *hub) { h.provider.Forget("spoke1"); synctest.Wait(); ensure(h) },
 		},
-		"while the Node is read": {
-			reason: "what was read is of the one before",
-			read:   func(h *hub) { h.provider.Forget("spoke1"); ensure(h) },
-			then:   func(*hub) {},
-		},
+		"while the Node is read":    {reason: "what was read is of the one before", verb: "get", during: replace},
+		"while the Node is written": {reason: "what was written is of the one before", verb: "patch", during: replace},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -180,15 +178,25 @@ func TestWhatIsReadOfANodeSaysNothingOfAnotherCluster(t *testing.T) {
 				h := startHub(t, client)
 				defer h.stop()
 				var once sync.Once
-				client.PrependReactor("get", "nodes", func(ktesting.Action) (bool, runtime.Object, error) {
-					once.Do(func() { tc.read(h) })
+				client.PrependReactor("*", "nodes", func(action ktesting.Action) (bool, runtime.Object, error) {
+					if action.GetVerb() == tc.verb {
+						once.Do(func() { tc.during(h) })
+					}
 					return false, nil, nil
 				})
 				h.ensure(spoke1)
-				tc.then(h)
+				if tc.then != nil {
+					tc.then(h)
+				}
 				pass(time.Minute)
+				if got := h.node("spoke1"); got.Spec.ProviderID != other.providerID("") {
+					t.Fatalf("the Node is that of %s", got.Spec.ProviderID)
+				}
 				if got := h.places(); len(got) > 0 {
 					t.Errorf("%s: the Node says %v", tc.reason, got)
+				}
+				if got := h.node("spoke1").Status.Capacity; len(got) > 0 {
+					t.Errorf("%s: the Node has %v", tc.reason, got)
 				}
 			})
 		})
