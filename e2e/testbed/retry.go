@@ -6,6 +6,8 @@ package testbed
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 )
 
@@ -46,5 +48,14 @@ func (a Answer) Wrong(way string, code int) error {
 // success with another output is nobody's luck; nor is the code that is wanted, nor a
 // client that had to be killed.
 func (a Answer) lostEnd(way string, code int) bool {
-	return way == WaySpoke || a.Code > 0 && a.Code != code
+	return way == WaySpoke || a.Code > 0 && a.Code != code && a.namesACut()
+}
+
+// namesACut tells whether a client complains of a stream that was cut. On a terminal it
+// does so in the output.
+func (a Answer) namesACut() bool {
+	said := a.Out + a.Err
+	return slices.ContainsFunc([]string{
+		"stream was cut", "EOF", "reset", "abnormal closure", "INTERNAL_ERROR", "broken pipe", "closed network connection", "error stream",
+	}, func(mark string) bool { return strings.Contains(said, mark) })
 }

@@ -26,11 +26,12 @@ func TestOnlyACutIsTriedAgain(t *testing.T) {
 		hub, spoke string
 		again      bool
 	}{
-		"the end is lost through the hub":       {reason: "the client says so: a user tries again", hub: "echo one; exit 1", spoke: right, again: true},
-		"the exit code is lost through the hub": {reason: "the output came before it", hub: "echo one; echo two; exit 1", spoke: right, again: true},
+		"the end is lost through the hub":       {reason: "the client says so: a user tries again", hub: "echo one; echo unexpected EOF >&2; exit 1", spoke: right, again: true},
+		"the exit code is lost through the hub": {reason: "the output came before it", hub: "echo one; echo two; echo connection reset by peer >&2; exit 1", spoke: right, again: true},
 		"a success through the hub":             {reason: "who believes it loses data", hub: "echo one", spoke: right},
 		"another output with the right code":    {reason: "a cut has no right code", hub: "echo one; exit 3", spoke: right},
-		"another output with another code":      {reason: "what is lost is the end", hub: "echo other; exit 1", spoke: right},
+		"another output with another code":      {reason: "what is lost is the end", hub: "echo other; echo unexpected EOF >&2; exit 1", spoke: right},
+		"an error of the hub's":                 {reason: "nothing was cut", hub: "echo error dialing backend >&2; exit 1", spoke: right},
 		"a success at the spoke":                {reason: "there some clients take a cut for one", hub: right, spoke: "echo one", again: true},
 		"an error at the spoke":                 {reason: "the hub has no part in it", hub: right, spoke: "exit 1", again: true},
 	}
@@ -51,7 +52,7 @@ func TestACutIsTriedThreeTimes(t *testing.T) {
 		if err := os.WriteFile(count, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		hub := "printf x >>" + count + "; [ $(wc -c <" + count + ") -gt " + strconv.Itoa(len(failures)) + " ] || exit 1; echo right"
+		hub := "printf x >>" + count + "; [ $(wc -c <" + count + ") -gt " + strconv.Itoa(len(failures)) + " ] || { echo EOF >&2; exit 1; }; echo right"
 		c := Client{Hub: script(hub), Spoke: script("echo right")}
 		_, err := Retry(t, "a command", func(int) (Answer, error) { return c.compare(t.Context(), Verb{Out: "right"}) })
 		if !errors.Is(err, want) || want == nil && err != nil {
