@@ -46,7 +46,9 @@ func (o *object) astray() bool {
 	}
 	switch o.guard {
 	case guardEdits:
-		return o.live.edits != o.baseline.edits
+		// A version that is new, and nothing else, is a write of the same fields by the same
+		// manager in the same second: by another agent of ours, for example.
+		return o.live.edits != o.baseline.edits || o.live.writes == o.baseline.writes
 	case guardOwnership:
 		return o.live.owners != o.baseline.owners || o.live.config != o.baseline.config
 	default:

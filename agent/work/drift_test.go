@@ -20,14 +20,16 @@ import (
 func TestEachStrategyGuardsWhatItWrote(t *testing.T) {
 	was := func() *sighting {
 		s := seen("u", "10", 1)
-		s.edits, s.owners, s.config = fieldsHash{1}, fieldsHash{1}, "mark"
+		s.edits, s.writes, s.owners, s.config = fieldsHash{1}, fieldsHash{1}, fieldsHash{1}, "mark"
 		return s
 	}
 	type change func(*sighting)
-	fields := func(s *sighting) { s.fields, s.edits = fieldsHash{2}, fieldsHash{2} }
-	edits := func(s *sighting) { s.edits = fieldsHash{2} }
-	owners := func(s *sighting) { s.owners, s.edits = fieldsHash{2}, fieldsHash{2} }
-	mark := func(s *sighting) { s.config, s.edits = "", fieldsHash{2} }
+	status := func(s *sighting) { s.writes = fieldsHash{2} }
+	edits := func(s *sighting) { s.edits, s.writes = fieldsHash{2}, fieldsHash{2} }
+	fields := func(s *sighting) { edits(s); s.fields = fieldsHash{2} }
+	owners := func(s *sighting) { edits(s); s.owners = fieldsHash{2} }
+	mark := func(s *sighting) { edits(s); s.config = "" }
+	again := func(*sighting) {}
 	tests := map[string]struct {
 		reason string
 		guard  guard
@@ -37,6 +39,9 @@ func TestEachStrategyGuardsWhatItWrote(t *testing.T) {
 		"applied, our fields":        {reason: "somebody took one", guard: guardFields, change: fields, stray: true},
 		"applied, others' fields":    {reason: "they are not ours", guard: guardFields, change: edits},
 		"updated, anything":          {reason: "the executor has to look", guard: guardEdits, change: edits, stray: true},
+		"updated, the status":        {reason: "it is nobody's to write here", guard: guardEdits, change: status},
+		"updated, the same again":    {reason: "two agents overlapped, and the other one wrote what it wanted", guard: guardEdits, change: again, stray: true},
+		"applied, the same again":    {reason: "of applies it is known whose a field is, and not what is in it", guard: guardFields, change: again},
 		"made once, somebody's edit": {reason: "it stays as the spoke has it", guard: guardOwnership, change: fields},
 		"made once, the owner":       {reason: "the reference to the anchor is maintained", guard: guardOwnership, change: owners, stray: true},
 		"marked, the mark":           {reason: "without it the manifest is applied again", guard: guardOwnership, change: mark, stray: true},

@@ -5,6 +5,7 @@ package work
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -379,6 +380,26 @@ func TestAnEvictionThatIsSwitchedOffIsCleared(t *testing.T) {
 	first.stop()
 	c.startForOCM(h, func(cfg *Config) { cfg.AgentID, cfg.EvictionGrace = agent, evictionNever })
 	c.eventually("it is missed no more", func() bool { return c.applied(name).Status.EvictionStartTime == nil })
+}
+
+// Another agent that has yet to hear of a new version may write what it knows over ours,
+// under our name. Where that is in the second of our write, the API server records no
+// difference.
+func TestWhatWasWrittenInOurNameIsRepaired(t *testing.T) {
+	c, h := newCluster(t), newHub(t)
+	c.startForOCM(h)
+	work := c.name("w")
+	for i := range int64(5) {
+		want := fmt.Sprint(i)
+		h.ask(work, i+1, wire.Work{}, c.configMap("cm", "k", want))
+		h.says(c, work, i+1, "Applied", metav1.ConditionTrue)
+		live := c.get("cm")
+		live.Data["k"] = "of before"
+		if _, err := c.kube.CoreV1().ConfigMaps(c.namespace).Update(t.Context(), live, metav1.UpdateOptions{FieldManager: FieldManager}); err != nil {
+			t.Fatal(err)
+		}
+		c.eventually("it is as it should be", func() bool { return c.get("cm").Data["k"] == want })
+	}
 }
 
 // completes has a work be complete as soon as it is applied.

@@ -31,6 +31,8 @@ type sighting struct {
 	// edits is a hash of who wrote what last, the status aside; owners one of
 	// whose the object is.
 	edits, owners fieldsHash
+	// writes is a hash of who wrote what last, the status among it.
+	writes fieldsHash
 	// config is what a work says in an annotation that it applied.
 	config   string
 	deleting bool
@@ -61,7 +63,7 @@ func sight(obj metav1.Object, manager string) *sighting {
 		deleting:   obj.GetDeletionTimestamp() != nil,
 		shared:     isShared(refs),
 	}
-	s.fields, s.edits = writtenBy(obj.GetManagedFields(), manager)
+	s.fields, s.edits, s.writes = writtenBy(obj.GetManagedFields(), manager)
 	if len(refs) == 1 {
 		s.owner = refs[0].UID
 	}
@@ -89,14 +91,22 @@ func healthOf(u *unstructured.Unstructured) health {
 }
 
 // writtenBy hashes what manager owns by server-side apply, zero when that is
-// nothing, and all that anybody wrote but the status: edits change with every such
-// write. The bytes of a fieldset differ between encodings, so they are brought into
-// one form first. Times are in seconds: whoever writes the same fields twice in one
-// is seen once.
-func writtenBy(entries []metav1.ManagedFieldsEntry, manager string) (own, edits fieldsHash) {
-	var owned, all []byte
+// nothing, and all that anybody wrote, without the status and with it: edits change with
+// every write but of the status, writes with every one. The bytes of a fieldset differ
+// between encodings, so they are brought into one form first, but for the status, of
+// which a difference too many does no harm. Times are in seconds: whoever writes the same
+// fields twice in one leaves no trace but the object's version.
+func writtenBy(entries []metav1.ManagedFieldsEntry, manager string) (own, edits, writes fieldsHash) {
+	var owned, all, status []byte
 	for _, e := range entries {
 		if e.Subresource == "status" {
+			status = append(status, e.Manager...)
+			if e.Time != nil {
+				status = strconv.AppendInt(status, e.Time.Unix(), 10)
+			}
+			if e.FieldsV1 != nil {
+				status = append(status, e.FieldsV1.GetRawBytes()...)
+			}
 			continue
 		}
 		set := canonical(e.FieldsV1)
@@ -113,7 +123,7 @@ func writtenBy(entries []metav1.ManagedFieldsEntry, manager string) (own, edits 
 	if owned != nil {
 		own = shorten(owned)
 	}
-	return own, shorten(all)
+	return own, shorten(all), shorten(append(all, status...))
 }
 
 // canonical is a fieldset in one of the forms that it may have.
