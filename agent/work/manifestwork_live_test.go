@@ -5,7 +5,7 @@ package work
 
 import (
 	"encoding/json"
-	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -390,7 +390,7 @@ func TestWhatWasWrittenInOurNameIsRepaired(t *testing.T) {
 	c.startForOCM(h)
 	work := c.name("w")
 	for i := range int64(5) {
-		want := fmt.Sprint(i)
+		want := strconv.FormatInt(i, 10)
 		h.ask(work, i+1, wire.Work{}, c.configMap("cm", "k", want))
 		h.says(c, work, i+1, "Applied", metav1.ConditionTrue)
 		live := c.get("cm")
