@@ -35,6 +35,19 @@ func (h *hub) lose(name string) {
 	pass(time.Minute)
 }
 
+// leaveNode runs a hub that ends, and leaves the Node of spoke1 in a zone and a region.
+func leaveNode(t *testing.T, client *fake.Clientset, before func(h *hub)) {
+	t.Helper()
+	h := startHub(t, client)
+	defer h.stop()
+	h.ensure(spoke1)
+	h.summary("spoke1", in([]string{"a"}, []string{"r"}))
+	pass(time.Second)
+	if before != nil {
+		before(h)
+	}
+}
+
 // places are the labels of spoke1's Node that say where the cluster lies.
 func (h *hub) places() map[string]string {
 	h.t.Helper()
@@ -118,15 +131,7 @@ func TestAfterAStartANodeLiesWhereItsClusterSaidLast(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				client := fake.NewClientset()
-				first := startHub(t, client)
-				first.ensure(spoke1)
-				first.summary("spoke1", in([]string{"a"}, []string{"r"}))
-				pass(time.Second)
-				if tc.before != nil {
-					tc.before(first)
-				}
-				first.stop()
-
+				leaveNode(t, client, tc.before)
 				h := startHub(t, client)
 				defer h.stop()
 				c := spoke1
@@ -169,12 +174,7 @@ func TestWhatIsReadOfANodeSaysNothingOfAnotherCluster(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				client := fake.NewClientset()
-				first := startHub(t, client)
-				first.ensure(spoke1)
-				first.summary("spoke1", in([]string{"a"}, []string{"r"}))
-				pass(time.Second)
-				first.stop()
-
+				leaveNode(t, client, nil)
 				h := startHub(t, client)
 				defer h.stop()
 				var once sync.Once

@@ -118,11 +118,7 @@ func (t *table) unread(id objectID) bool {
 func (t *table) readingOf(id objectID, work string) *reading {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	o, ok := t.objects[id]
-	if !ok {
-		return nil
-	}
-	c := o.claimOf(work)
+	c := t.claimOf(id, work)
 	if c == nil {
 		return nil
 	}
@@ -178,11 +174,7 @@ func (t *table) yielded(id objectID, work string) (content [32]byte, ok bool) {
 func (t *table) yield(id objectID, work string, content [32]byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	o, ok := t.objects[id]
-	if !ok {
-		return
-	}
-	if c := o.claimOf(work); c != nil {
+	if c := t.claimOf(id, work); c != nil {
 		c.applied = content
 	}
 }

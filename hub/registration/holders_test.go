@@ -133,8 +133,8 @@ func TestTheAttemptsWithATokenAreBounded(t *testing.T) {
 	}
 }
 
-// TestEnrollTellsWhoHoldsAToken: the connection of one that does not gives way to others.
-func TestEnrollTellsWhoHoldsAToken(t *testing.T) {
+// TestEnrollMarksWhoHoldsAToken: the connection of one that does not gives way to others.
+func TestEnrollMarksWhoHoldsAToken(t *testing.T) {
 	h := newHarness(t, stores(2)...)
 	first, second := h.hold("store-0"), h.hold("store-1")
 	for name, tc := range map[string]struct {

@@ -35,7 +35,7 @@ func (m informedManager) GetControllerOptions() config.Controller {
 	return config.Controller{SkipNameValidation: new(true)} // a test may run more than once
 }
 
-func TestTheManagersCacheTellsWhoHoldsAToken(t *testing.T) {
+func TestTheManagersCacheKnowsWhoHoldsAToken(t *testing.T) {
 	h := newHarness(t, fresh())
 	mgr := informedManager{cache: &informertest.FakeInformers{Scheme: h.client.Scheme()}, scheme: h.client.Scheme()}
 	if err := h.SetupWithManager(mgr); err != nil {
