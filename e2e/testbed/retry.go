@@ -20,13 +20,20 @@ const tries = 3
 // then is gone, the end of the output or the exit code.
 var ErrCut = errors.New("the stream may have been cut")
 
-// Retry does something again, as a user would, while its error is ErrCut: three times in
-// all. The test's output says how often. What is done gets the number of the try, from 1.
+// ErrCollected is of a container that ended, was started anew, and was removed at once:
+// each minute the kubelet keeps one of each name that does not run, and takes one that was
+// made and not yet started for the newest of them (evictableContainers in its
+// pkg/kubelet/kuberuntime). Nobody can read what was printed then.
+var ErrCollected = errors.New("the kubelet has removed the container that ran before")
+
+// Retry does something again, as a user would, while its error is ErrCut or ErrCollected:
+// three times in all. The test's output says how often. What is done gets the number of the
+// try, from 1.
 func Retry[T any](t *testing.T, what string, do func(try int) (T, error)) (T, error) {
 	t.Helper()
 	for try := 1; ; try++ {
 		got, err := do(try)
-		if !errors.Is(err, ErrCut) || try == tries {
+		if !errors.Is(err, ErrCut) && !errors.Is(err, ErrCollected) || try == tries {
 			return got, err
 		}
 		t.Logf("%s: tried again, %d of %d: %v", what, try, tries-1, err)
@@ -41,6 +48,15 @@ func (a Answer) Wrong(way string, code int) error {
 		err = fmt.Errorf("%w: %w", ErrCut, err)
 	}
 	return err
+}
+
+// Collected is the error of what a container printed before it was started anew: nil if the
+// kubelet has it yet.
+func (a Answer) Collected() error {
+	if strings.HasPrefix(a.Out, "unable to retrieve container logs for ") {
+		return fmt.Errorf("%w: %.400q", ErrCollected, a.Out)
+	}
+	return nil
 }
 
 // lostEnd tells whether a wrong answer may be one whose end was lost. At the spoke itself

@@ -67,3 +67,14 @@ func TestACutIsTriedThreeTimes(t *testing.T) {
 		}
 	}
 }
+
+func TestAContainerThatTheKubeletRemovedIsMadeAgain(t *testing.T) {
+	answers := []Answer{{Out: "unable to retrieve container logs for containerd://654cab0e"}, {Out: "first\n"}}
+	got, err := Retry(t, "a pod that was restarted", func(try int) (Answer, error) { return answers[try-1], answers[try-1].Collected() })
+	if err != nil || got.Out != "first\n" {
+		t.Errorf("got %q, error %v, want what was printed first", got.Out, err)
+	}
+	if err := (Answer{Out: "error: stream was cut: unable to retrieve container logs for containerd://654cab0e"}).Collected(); err != nil {
+		t.Errorf("error %v of an answer that is another's", err)
+	}
+}

@@ -31,19 +31,13 @@ func (s *tests) verbsAgree(t *testing.T) {
 	// Containers that an earlier run has spoken to are of no use.
 	remove := []string{"delete", "pod", "--ignore-not-found", "--timeout=90s", "attached", "crashed", "debugged", "ended", "followed"}
 	s.Hub.InPods(t, remove...)
-	s.Hub.Apply(t, attachedPod("attached")+testbed.Pod("crashed", "volumes: [{name: work, emptyDir: {}}], initContainers: ["+testbed.Container("prepare", "echo prepared", "")+"], ",
-		testbed.Container("main", "if [ -e /work/tried ]; then echo second; exec sleep 1d; fi; touch /work/tried; echo first", "volumeMounts: [{name: work, mountPath: /work}], "),
-		testbed.Container("other", "echo beside; sleep 1d", ""))+
-		testbed.Pod("debugged", "", testbed.Container("main", testbed.Forever, ""))+
+	s.Hub.Apply(t, attachedPod("attached")+testbed.Pod("debugged", "", testbed.Container("main", testbed.Forever, ""))+
 		testbed.Pod("ended", "restartPolicy: Never, ", testbed.Container("main", "for i in 1 2 3; do echo \"last $i\"; done; exit 3", ""))+
 		// One for each kubectl: what it says there no other reads.
 		testbed.Pod("followed", "", testbed.Container("spdy", "echo begun; sleep 1d", ""), testbed.Container("websocket", "echo begun; sleep 1d", "")))
-	testbed.UntilPod(t, s.Hub, "crashed", "started anew", func(pod *corev1.Pod) error {
-		if len(pod.Status.ContainerStatuses) == 0 || pod.Status.ContainerStatuses[0].RestartCount == 0 {
-			return errors.New("not restarted")
-		}
-		return testbed.Ready(pod)
-	})
+	if _, err := testbed.Retry(t, "a pod that was restarted", func(try int) (testbed.Answer, error) { return s.restarted(t, try) }); err != nil {
+		t.Fatal(err)
+	}
 	for _, name := range []string{"attached", "debugged", "followed"} {
 		testbed.UntilPod(t, s.Hub, name, "ready", testbed.Ready)
 	}
@@ -61,6 +55,25 @@ func (s *tests) verbsAgree(t *testing.T) {
 	}
 	testbed.Parallel(t, tests)
 	s.Hub.InPods(t, remove...)
+}
+
+// restarted makes the pod "crashed", and returns what its cluster knows of the time before
+// its container was started anew.
+func (s *tests) restarted(t *testing.T, try int) (testbed.Answer, error) {
+	if try > 1 {
+		s.Hub.InPods(t, "delete", "pod", "crashed", "--timeout=90s")
+	}
+	s.Hub.Apply(t, testbed.Pod("crashed", "volumes: [{name: work, emptyDir: {}}], initContainers: ["+testbed.Container("prepare", "echo prepared", "")+"], ",
+		testbed.Container("main", "if [ -e /work/tried ]; then echo second; exec sleep 1d; fi; touch /work/tried; echo first", "volumeMounts: [{name: work, mountPath: /work}], "),
+		testbed.Container("other", "echo beside; sleep 1d", "")))
+	testbed.UntilPod(t, s.Hub, "crashed", "started anew", func(pod *corev1.Pod) error {
+		if len(pod.Status.ContainerStatuses) == 0 || pod.Status.ContainerStatuses[0].RestartCount == 0 {
+			return errors.New("not restarted")
+		}
+		return testbed.Ready(pod)
+	})
+	before := testbed.Ask(t.Context(), s.Clients()[0].Spoke, "", "logs", "crashed", "-c", "main", "--previous")
+	return before, before.Collected()
 }
 
 func (s *tests) execNeedsARight(t *testing.T) {
