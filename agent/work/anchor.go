@@ -72,6 +72,9 @@ type tracked struct {
 	adopted bool
 	// unsure: an apply may have been done of which we do not know the answer.
 	unsure bool
+	// freed is the UID of an object that is ours and bears no reference: that to an
+	// anchor which somebody deleted was removed, and its successor's is not yet written.
+	freed types.UID
 }
 
 func newAnchor() *anchor { return &anchor{tracked: map[objectID]tracked{}} }

@@ -148,10 +148,11 @@ const (
 // verdict never takes for ours what was not applied for this anchor: the UID is
 // the one that was recorded or, where a crash came before the record, the object
 // bears the anchor's reference, which the apply itself had set. Nor what was
-// applied and not made.
+// applied and not made. Of a policy that does not keep what was found, the object
+// bears the reference, or lost it with the anchor that this one replaces.
 func (e *Engine) verdict(p Policy, live *metav1.PartialObjectMetadata, t tracked, a *anchor) owned {
 	switch {
-	case !p.KeepsFound && !refersTo(live, a.uid):
+	case !p.KeepsFound && !refersTo(live, a.uid) && live.UID != t.freed:
 		return foreign // orphaned, only read, or another object of that name
 	case !p.KeepsFound && live.DeletionTimestamp != nil:
 		return going
@@ -232,26 +233,25 @@ const disownAttempts = 5
 
 // disowned lets go of an object, which is none of our business then.
 func (e *Engine) disowned(ctx context.Context, at target, anchor types.UID) (gone bool, err error) {
-	if err := e.disown(ctx, at, anchor); err != nil {
-		return false, err
-	}
-	return true, nil
+	_, err = e.disown(ctx, at, anchor)
+	return err == nil, err
 }
 
-// disown removes the reference to an anchor from an object, and nothing else.
-func (e *Engine) disown(ctx context.Context, at target, anchor types.UID) error {
+// disown removes the reference to an anchor from an object, and nothing else. It
+// returns the UID of the object that bore it, empty when none did.
+func (e *Engine) disown(ctx context.Context, at target, anchor types.UID) (freed types.UID, _ error) {
 	var last error
 	for range disownAttempts {
 		live, err := e.spoke.get(ctx, at)
 		if apierrors.IsNotFound(err) {
-			return nil
+			return "", nil
 		}
 		if err != nil {
-			return fmt.Errorf("get %s: %w", at.objectID, err)
+			return "", fmt.Errorf("get %s: %w", at.objectID, err)
 		}
 		i := slices.IndexFunc(live.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == anchor })
 		if i < 0 {
-			return nil
+			return "", nil
 		}
 		path := fmt.Sprintf("/metadata/ownerReferences/%d", i)
 		patch, err := json.Marshal([]map[string]any{
@@ -260,7 +260,7 @@ func (e *Engine) disown(ctx context.Context, at target, anchor types.UID) error 
 			{"op": "remove", "path": path},
 		})
 		if err != nil {
-			return fmt.Errorf("encode patch: %w", err)
+			return "", fmt.Errorf("encode patch: %w", err)
 		}
 		_, err = e.spoke.metadata.Resource(at.gvr()).Namespace(at.Namespace).Patch(ctx, at.Name, types.JSONPatchType, patch,
 			metav1.PatchOptions{FieldManager: FieldManager})
@@ -270,11 +270,11 @@ func (e *Engine) disown(ctx context.Context, at target, anchor types.UID) error 
 			continue
 		}
 		if err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("disown %s: %w", at.objectID, err)
+			return "", fmt.Errorf("disown %s: %w", at.objectID, err)
 		}
-		return nil
+		return live.UID, nil
 	}
-	return fmt.Errorf("disown %s: %w", at.objectID, last)
+	return "", fmt.Errorf("disown %s: %w", at.objectID, last)
 }
 
 // finalize collects everything of a work and then says so. The anchor is marked

@@ -261,12 +261,17 @@ func (e *Engine) inspectAnchor(ctx context.Context, w *work) error {
 	if !a.deleting {
 		return nil
 	}
-	for _, t := range a.tracked {
+	for id, t := range a.tracked {
 		if e.table.waive(t.target, w.key.String(), a.uid) {
 			return errRepeated
 		}
-		if err := e.disown(ctx, t.target, a.uid); err != nil {
+		freed, err := e.disown(ctx, t.target, a.uid)
+		if err != nil {
 			return err
+		}
+		if freed != "" {
+			t.freed = freed
+			a.tracked[id] = t
 		}
 	}
 	if err := e.dropAnchor(ctx, w, a); err != nil {
@@ -327,7 +332,7 @@ func (e *Engine) answered(ctx context.Context, w *work, s *step, got written, er
 		_ = e.reread(ctx, s)
 	}
 	if got.seen == nil {
-		t.uid = ""
+		t.uid, t.freed = "", ""
 		w.anchor.tracked[s.at.objectID] = t
 		return result{}
 	}

@@ -58,7 +58,7 @@ func (e *Engine) settled(w *work, t tracked, uid types.UID, o origin) tracked {
 	if !t.adopted {
 		e.table.vouch(t.objectID, uid)
 	}
-	t.uid, t.unsure = uid, false
+	t.uid, t.unsure, t.freed = uid, false, ""
 	return t
 }
 

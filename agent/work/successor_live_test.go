@@ -4,9 +4,13 @@
 package work
 
 import (
+	"fmt"
+	"net/http"
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	workv1 "open-cluster-management.io/api/work/v1"
 
 	"github.com/spokelet/spokelet/api/wire"
@@ -41,6 +45,77 @@ func TestAWorkTakesTheNameOfOneThatIsStillGoing(t *testing.T) {
 	c.eventually("finalized", func() bool { return h.said(work).Finalized })
 	if c.get("held") != nil || c.get("second") != nil || c.applied(hubHashOne+"-"+work) != nil {
 		t.Error("something of it is left")
+	}
+}
+
+// A work that takes the name of one that is still going takes its objects over, too:
+// they lose their reference to the anchor that goes, and get one to the next. Those that
+// get none have to go as well.
+func TestObjectsThatASuccessorNeverOwnedAreDeleted(t *testing.T) {
+	tests := map[string]struct {
+		reason string
+		second func(c *cluster, h *hub, a *agent, g *gate, work string)
+	}{
+		"the second has other manifests": {
+			reason: "the first was being deleted with all of its objects",
+			second: func(c *cluster, h *hub, _ *agent, _ *gate, work string) {
+				h.askAs("uid-second", work, 1, wire.Work{}, c.configMap("second"))
+				c.eventually("the second is applied", func() bool { return c.get("second") != nil })
+			},
+		},
+		"the second is deleted before it is applied": {
+			reason: "both were to be deleted",
+			second: func(c *cluster, h *hub, a *agent, g *gate, work string) {
+				g.armed.Store(true)
+				h.askAs("uid-second", work, 1, wire.Work{}, c.configMap("first"), c.service("held"))
+				g.meets(c.t) // at the second anchor
+				h.askAs("uid-second", work, 1, wire.Work{Deleting: true})
+				c.eventually("the agent knows", func() bool { return a.lookup(manifestKey(work)).wanted().deleting })
+				close(g.open)
+			},
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			c, h := newCluster(t), newHub(t)
+			g := newGate(true, func(req *http.Request) bool {
+				return req.Method == http.MethodPost && strings.HasSuffix(req.URL.Path, "/appliedmanifestworks")
+			})
+			a := c.startForOCM(h, g.through)
+			work := c.name("w")
+			h.ask(work, 1, wire.Work{}, c.configMap("first"), c.service("held"))
+			h.says(c, work, 1, "Available", metav1.ConditionTrue)
+			c.patchService("held", `{"metadata":{"finalizers":["example.com/held"]}}`)
+			h.ask(work, 1, wire.Work{Deleting: true})
+			c.eventually("the Service is being deleted, and the ConfigMap waits for it", func() bool {
+				held, err := c.kube.CoreV1().Services(c.namespace).Get(t.Context(), "held", metav1.GetOptions{})
+				return err == nil && held.DeletionTimestamp != nil
+			})
+			if c.get("first") == nil {
+				t.Fatal("the ConfigMap did not wait")
+			}
+			tc.second(c, h, a, g, work)
+			c.patchService("held", `{"metadata":{"finalizers":null}}`)
+			c.eventually("the ConfigMap is gone: "+tc.reason, func() bool { return c.get("first") == nil })
+			h.askAs("uid-second", work, 1, wire.Work{Deleting: true})
+			c.eventually("finalized", func() bool { return h.said(work).Finalized })
+			if left := c.configMaps(); len(left) != 0 || c.applied(hubHashOne+"-"+work) != nil {
+				t.Errorf("left: %v", left)
+			}
+		})
+	}
+}
+
+// service is the manifest of a Service, which is deleted before a ConfigMap is.
+func (c *cluster) service(name string) string {
+	return fmt.Sprintf(`{"apiVersion":"v1","kind":"Service","metadata":{"name":%q,"namespace":%q},"spec":{"ports":[{"port":80}]}}`, name, c.namespace)
+}
+
+func (c *cluster) patchService(name, patch string) {
+	c.t.Helper()
+	_, err := c.kube.CoreV1().Services(c.namespace).Patch(contextOf(c.t), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: "somebody"})
+	if err != nil {
+		c.t.Fatal(err)
 	}
 }
 
