@@ -5,13 +5,13 @@ package work
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -84,7 +84,11 @@ func TestDriftIsRepaired(t *testing.T) {
 	settled := func() []metav1.Condition {
 		generation++
 		h.want(name, generation, c.configMap("a", "k", "1"))
-		return h.is(c, name, generation, conditionHealthy, metav1.ConditionTrue).Conditions
+		conditions := slices.Clone(h.is(c, name, generation, conditionHealthy, metav1.ConditionTrue).Conditions)
+		for i := range conditions {
+			conditions[i].ObservedGeneration -= generation
+		}
+		return conditions
 	}
 	before := settled()
 	maps := c.kube.CoreV1().ConfigMaps(c.namespace)
@@ -118,7 +122,7 @@ func TestDriftIsRepaired(t *testing.T) {
 				live, err := maps.Get(t.Context(), "a", metav1.GetOptions{})
 				return err == nil && live.Data["k"] == "1" && len(live.OwnerReferences) == 1
 			})
-			if diff := cmp.Diff(before, settled(), cmpopts.IgnoreFields(metav1.Condition{}, "ObservedGeneration")); diff != "" {
+			if diff := cmp.Diff(before, settled()); diff != "" {
 				t.Errorf("a repair changed the conditions of the work (-before +after):\n%s", diff)
 			}
 		})

@@ -332,7 +332,7 @@ func (e *Engine) answered(ctx context.Context, w *work, s *step, got written, er
 		_ = e.reread(ctx, s)
 	}
 	if got.seen == nil {
-		t.uid, t.freed = "", ""
+		t.uid = ""
 		w.anchor.tracked[s.at.objectID] = t
 		return result{}
 	}
