@@ -26,8 +26,7 @@ const maxEnds = 10_000
 // end is what is known of a work that is no more.
 type end struct {
 	uid types.UID
-	// deletion is what the agent is to be told; nil where the agent knows of the
-	// deletion, or nobody has seen one.
+	// deletion is what the agent is to be told; nil where nobody has seen one.
 	deletion *resource.Resource
 	// published: deletion stands in Sync, until the agent says that nothing is left.
 	published bool
@@ -48,13 +47,13 @@ func (f *follower) Delete(ctx context.Context, e event.DeleteEvent, q workqueue.
 	f.EnqueueRequestForObject.Delete(ctx, e, q)
 }
 
-// ended takes note of a work that is no more. It may never have been seen to be on
-// its way: an API server that deletes an object in the instant in which it gets its
+// ended takes note of a work that is no more. It may never have been published as one
+// on its way: an API server that deletes an object in the instant in which it gets its
 // first finalizer does so at once. A work that is only missed, for missed is what
 // the watch says then, may have gone in any way.
 func (w *Works) ended(k *kind, obj client.Object, missed bool) {
 	key, e := k.keyOf(obj), end{uid: obj.GetUID()}
-	if !missed && obj.GetDeletionTimestamp() == nil {
+	if !missed {
 		var err error
 		if e.deletion, err = k.deletion(obj); err != nil {
 			w.log.Error(err, "work is deleted, and its cluster will miss it", "work", key.String())
@@ -74,8 +73,10 @@ func (k *kind) deletion(obj client.Object) (*resource.Resource, error) {
 	if !ok {
 		return nil, fmt.Errorf("watch of %s works told of a %T", k.name, obj)
 	}
-	now := metav1.Now()
-	it.object().SetDeletionTimestamp(&now)
+	if obj.GetDeletionTimestamp() == nil {
+		now := metav1.Now()
+		it.object().SetDeletionTimestamp(&now)
+	}
 	r, err := k.encode(it)
 	if err != nil {
 		return nil, err
@@ -98,7 +99,8 @@ func (w *Works) conclude(key wire.WorkKey, managed bool) error {
 	}
 	source := w.source(key.Namespace)
 	if e.deletion != nil && len(w.ends) <= maxEnds {
-		if ref, published := source.Ref(key.String()); published && ref.UID == string(e.uid) {
+		// Where it stands there already, the agent was told before the work could go.
+		if ref, published := source.Ref(key.String()); published && ref.UID == string(e.uid) && ref != resource.RefOf(*e.deletion) {
 			e.published = true
 			w.ends[key] = e
 			return source.Put(*e.deletion)

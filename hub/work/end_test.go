@@ -20,6 +20,7 @@ import (
 	workv1 "open-cluster-management.io/api/work/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/spokelet/spokelet/api/wire"
@@ -126,14 +127,18 @@ func TestAWorkIsWithdrawnUnlessItIsKnownToBeDeleted(t *testing.T) {
 		reason string
 		// change is what happened to the work before it went.
 		change   func(*kind, client.Object)
+		told     bool
 		missed   bool
 		cluster  func(*clusterv1.ManagedCluster)
 		kept     bool
 		deletion bool
 	}{
 		"deleted at once": {reason: "there was no time for a timestamp", change: func(*kind, client.Object) {}, kept: true, deletion: true},
+		"deleted twice at once": {
+			reason: "it was on its way for less than a moment", change: (*kind).deleting, kept: true, deletion: true,
+		},
 		"no longer held": {
-			reason: "somebody took the finalizer off a work that was on its way", change: (*kind).deleting,
+			reason: "somebody took the finalizer off a work whose deletion the agent knows", change: (*kind).deleting, told: true,
 		},
 		"missed": {
 			reason: "a list without it does not say why", change: func(*kind, client.Object) {}, missed: true,
@@ -152,6 +157,12 @@ func TestAWorkIsWithdrawnUnlessItIsKnownToBeDeleted(t *testing.T) {
 				work, record := k.named(managed, "w"), clusterNamed(managed)
 				r := newRig(t, record, work)
 				r.reconcile(t, k, work)
+				if tc.told {
+					if err := r.client.Delete(t.Context(), k.named(managed, "w")); err != nil {
+						t.Fatal(err)
+					}
+					r.reconcile(t, k, work)
+				}
 				r.vanish(t, k, work)
 				if tc.cluster != nil {
 					tc.cluster(record)
@@ -175,6 +186,41 @@ func TestAWorkIsWithdrawnUnlessItIsKnownToBeDeleted(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestARunThatTheEndOfAWorkOvertookPublishesItNoMore has a work go while the
+// controller of its cluster puts the finalizer on it, which the one of works would
+// conclude meanwhile.
+func TestARunThatTheEndOfAWorkOvertookPublishesItNoMore(t *testing.T) {
+	eachKind(t, func(t *testing.T, k *kind) {
+		work := k.named(managed, "w")
+		r := newRig(t, clusterNamed(managed), work)
+		concluded := make(chan struct{})
+		r.Works.client = interceptor.NewClient(r.client, interceptor.Funcs{
+			Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+				err := c.Patch(ctx, o, p, opts...)
+				r.vanish(t, k, work)
+				r.tellEnd(t, k, k.named(managed, "w", k.held), false)
+				go func() {
+					defer close(concluded)
+					_, _ = publisher{works: r.Works, kind: k}.Reconcile(ctx, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(work)})
+				}()
+				// Nothing tells that it waits, as it is to do.
+				select {
+				case <-concluded:
+				case <-time.After(100 * time.Millisecond):
+				}
+				return err
+			},
+		})
+		if _, err := (clusters{r.Works}).Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: managed}}); err != nil {
+			t.Fatal(err)
+		}
+		<-concluded
+		if _, sent, ok := r.sent(t, k.name+"/c1/w"); !ok || !sent.Deleting {
+			t.Errorf("published %v, sent %t: %+v", r.sync.Source(managed, wire.KindWork).Keys(), ok, sent)
+		}
+	})
 }
 
 func TestTheEndOfAWorkIsNotDecidedBeforeItsEvent(t *testing.T) {

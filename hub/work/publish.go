@@ -42,7 +42,13 @@ func quietly(err error) (ctrl.Result, error) {
 	return ctrl.Result{}, err
 }
 
+// publish brings a work into Sync as the cache has it. It waits for a run for the same
+// work, of the controller of its cluster: one that was overtaken by the end of the work
+// would publish it for good.
 func (w *Works) publish(ctx context.Context, k *kind, name types.NamespacedName) error {
+	key := k.key(name).String()
+	w.publishing.LockKey(key)
+	defer func() { _ = w.publishing.UnlockKey(key) }()
 	managed, known, err := w.cluster(ctx, name.Namespace)
 	if err != nil {
 		return err

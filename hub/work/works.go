@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/keymutex"
 	clusterv1 "open-cluster-management.io/api/cluster/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -39,6 +40,8 @@ const (
 	// reconcilers and writers bound what is done at once.
 	reconcilers = 16
 	writers     = 16
+	// publishLocks are shared by the works: two of one lock wait for each other.
+	publishLocks = 1024
 	// maxWarned bounds the memory of which works a warning was given for.
 	maxWarned = 10_000
 )
@@ -108,6 +111,9 @@ type Works struct {
 	// logLimiter bounds what is logged of what agents send.
 	logLimiter pace.LogLimiter
 
+	// publishing is locked, by key, from the look at a work until it is published.
+	publishing keymutex.KeyMutex
+
 	mu sync.Mutex
 	// pending is the latest report of each work that is to be written; guarded by mu.
 	pending outbox.Box
@@ -133,11 +139,12 @@ func New(c Config) (*Works, error) {
 	w := &Works{
 		kinds: []*kind{multicluster(), manifestWorks(c.HubHash, c.Healthy)},
 		sync:  c.Sync, client: c.Client, live: c.Client, events: c.Events, log: c.Logger, metrics: m, writes: c.Writes,
-		queue:   workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[wire.WorkKey]()),
-		pending: outbox.Box{},
-		written: map[wire.WorkKey]string{},
-		ends:    map[wire.WorkKey]end{},
-		warned:  map[types.UID]struct{}{},
+		publishing: keymutex.NewHashed(publishLocks),
+		queue:      workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[wire.WorkKey]()),
+		pending:    outbox.Box{},
+		written:    map[wire.WorkKey]string{},
+		ends:       map[wire.WorkKey]end{},
+		warned:     map[types.UID]struct{}{},
 	}
 	c.Sync.Publish(wire.KindWork, w.load)
 	c.Sync.Mirror(wire.KindWorkStatus, resource.HubReceiver{Put: w.receive, Keeps: true, About: wire.KindWork})
