@@ -133,7 +133,7 @@ func (s *spoke) inventories(ctx context.Context, _ Order) (string, error) {
 	chunks := 0
 	for chunk := range resource.MaxResources / refsPerChunk {
 		for _, kind := range []string{wire.KindWork, wire.KindPod, wire.KindPodObject} {
-			if err := s.feed.send(ctx, "", held(kind, chunk)); err != nil {
+			if err := s.feed.sendNext(ctx, chunks, "", held(kind, chunk)); err != nil {
 				return fmt.Sprintf("cut after %d chunks", chunks), atLeastOnce(chunks)
 			}
 			chunks++
@@ -155,7 +155,7 @@ func (s *spoke) reports(ctx context.Context, o Order) (string, error) {
 	body := []byte(padded(head, tail))
 	sent := 0
 	for range times {
-		if err := s.feed.send(ctx, wire.KindWorkStatus, put(wire.KindWorkStatus, o.Key, o.UID, body)); err != nil {
+		if err := s.feed.sendNext(ctx, sent, wire.KindWorkStatus, put(wire.KindWorkStatus, o.Key, o.UID, body)); err != nil {
 			return fmt.Sprintf("cut after %d reports", sent), atLeastOnce(sent)
 		}
 		sent++
@@ -171,7 +171,7 @@ func (s *spoke) rewrite(ctx context.Context, o Order) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if err := s.feed.send(ctx, wire.KindWorkStatus, put(wire.KindWorkStatus, o.Key, o.UID, body)); err != nil {
+		if err := s.feed.sendNext(ctx, changes, wire.KindWorkStatus, put(wire.KindWorkStatus, o.Key, o.UID, body)); err != nil {
 			break
 		}
 		Pause(ctx, rewriteEvery)
