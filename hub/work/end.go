@@ -73,10 +73,8 @@ func (k *kind) deletion(obj client.Object) (*resource.Resource, error) {
 	if !ok {
 		return nil, fmt.Errorf("watch of %s works told of a %T", k.name, obj)
 	}
-	if obj.GetDeletionTimestamp() == nil {
-		now := metav1.Now()
-		it.object().SetDeletionTimestamp(&now)
-	}
+	now := metav1.Now()
+	it.object().SetDeletionTimestamp(&now)
 	r, err := k.encode(it)
 	if err != nil {
 		return nil, err
