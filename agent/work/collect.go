@@ -69,7 +69,7 @@ func (e *Engine) remove(ctx context.Context, w *work, t tracked) (gone bool, err
 		return true, nil // every apply was refused, so there is nothing of ours
 	}
 	if d := w.wanted(); d != nil && orphans(d.spec.DeleteOption, t.identifier()) {
-		return e.disowned(ctx, t.target, a.uid)
+		return e.letGo(ctx, t.target, a.uid)
 	}
 	if gone, done := e.removeSeen(ctx, w, t); done {
 		return gone, nil
@@ -85,7 +85,7 @@ func (e *Engine) remove(ctx context.Context, w *work, t tracked) (gone bool, err
 	case foreign:
 		return true, nil
 	case adopted:
-		return e.disowned(ctx, t.target, a.uid)
+		return e.letGo(ctx, t.target, a.uid)
 	case going:
 		return false, nil
 	case ours:
@@ -95,7 +95,7 @@ func (e *Engine) remove(ctx context.Context, w *work, t tracked) (gone bool, err
 		return false, err
 	}
 	if shared {
-		return e.disowned(ctx, t.target, a.uid)
+		return e.letGo(ctx, t.target, a.uid)
 	}
 	if err := e.spoke.delete(ctx, t.target, live.UID, live.ResourceVersion); err != nil && !apierrors.IsNotFound(err) {
 		return false, err
@@ -227,21 +227,22 @@ func (e *Engine) ownerAt(ctx context.Context, o metav1.OwnerReference, namespace
 	return at, nil
 }
 
-// disownAttempts bounds how often a reference is removed anew from an object that
+// removeAttempts bounds how often a reference is removed anew from an object that
 // changes in between.
-const disownAttempts = 5
+const removeAttempts = 5
 
-// disowned lets go of an object, which is none of our business then.
-func (e *Engine) disowned(ctx context.Context, at target, anchor types.UID) (gone bool, err error) {
-	_, err = e.disown(ctx, at, anchor)
+// letGo removes the reference to an anchor from an object, which is none of our business
+// then.
+func (e *Engine) letGo(ctx context.Context, at target, anchor types.UID) (gone bool, err error) {
+	_, err = e.removeOwnerReference(ctx, at, anchor)
 	return err == nil, err
 }
 
-// disown removes the reference to an anchor from an object, and nothing else. It
-// returns the UID of the object that bore it, empty when none did.
-func (e *Engine) disown(ctx context.Context, at target, anchor types.UID) (freed types.UID, _ error) {
+// removeOwnerReference removes the reference to an anchor from an object, and nothing
+// else. It returns the UID of the object that bore it, empty when none did.
+func (e *Engine) removeOwnerReference(ctx context.Context, at target, anchor types.UID) (freed types.UID, _ error) {
 	var last error
-	for range disownAttempts {
+	for range removeAttempts {
 		live, err := e.spoke.get(ctx, at)
 		if apierrors.IsNotFound(err) {
 			return "", nil

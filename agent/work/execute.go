@@ -265,7 +265,7 @@ func (e *Engine) inspectAnchor(ctx context.Context, w *work) error {
 		if e.table.waive(t.target, w.key.String(), a.uid) {
 			return errRepeated
 		}
-		freed, err := e.disown(ctx, t.target, a.uid)
+		freed, err := e.removeOwnerReference(ctx, t.target, a.uid)
 		if err != nil {
 			return err
 		}

@@ -69,7 +69,7 @@ func (e *Engine) write(ctx context.Context, w *work, s *step, owners []owner) (w
 	if got.seen.owner != w.anchor.uid && !got.seen.shared {
 		return got, nil
 	}
-	_, err = e.disown(ctx, s.at, w.anchor.uid)
+	_, err = e.removeOwnerReference(ctx, s.at, w.anchor.uid)
 	return got, err
 }
 
