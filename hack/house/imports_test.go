@@ -46,6 +46,10 @@ var arrows = map[string]arrow{
 		reason: "every room of the hub may count by it, so it knows none of them",
 		ours:   []string{"budget"}, onlyStandard: true,
 	},
+	"rights": {
+		reason: "hub and agent notice in one way that rights have changed, each of its own cluster",
+		ours:   []string{"rights"}, testsToo: true,
+	},
 	"tunnel": {
 		reason: "the tunnel carries Kubernetes traffic and knows nothing of Kubernetes",
 		ours:   []string{"tunnel", "budget", "api"},
@@ -61,11 +65,11 @@ var arrows = map[string]arrow{
 	},
 	"hub": {
 		reason: "hub and agent meet in tunnel and api alone",
-		ours:   []string{"hub", "provider", "tunnel", "budget", "api"}, testsToo: true,
+		ours:   []string{"hub", "provider", "tunnel", "budget", "rights", "api"}, testsToo: true,
 	},
 	"agent": {
 		reason: "hub and agent meet in tunnel and api alone",
-		ours:   []string{"agent", "tunnel", "api"}, testsToo: true,
+		ours:   []string{"agent", "tunnel", "rights", "api"}, testsToo: true,
 	},
 	"cmd/internal": {
 		reason: "what both binaries have in common belongs to neither side",

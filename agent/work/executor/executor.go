@@ -27,6 +27,8 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
+
+	"github.com/spokelet/spokelet/rights"
 )
 
 // Config of a Checker.
@@ -148,13 +150,27 @@ func New(cfg Config) (*Checker, error) {
 			return nil, fmt.Errorf("executor: %w", err)
 		}
 		c.allowed = newMemory()
-		stopWatches = follow(client, c.allowed, cfg.changed(), cfg.Logger)
+		stopWatches = rights.Follow(client, sink{memory: c.allowed, change: cfg.changed()}, cfg.Logger)
 	}
 	c.stop = func() {
 		stopWatches()
 		utilnet.CloseIdleConnectionsFor(pool.Transport)
 	}
 	return c, nil
+}
+
+// sink keeps the memory, and passes changes on.
+type sink struct {
+	*memory
+	change func(namespace string)
+}
+
+func (s sink) Lost()  { s.lose() }
+func (s sink) Found() { s.find() }
+
+func (s sink) Changed(namespace string) {
+	s.changed(namespace)
+	s.change(namespace)
 }
 
 func impersonate(pool *http.Client, i rest.ImpersonationConfig) http.RoundTripper {

@@ -21,6 +21,8 @@ import (
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/spokelet/spokelet/rights"
 )
 
 var (
@@ -233,7 +235,7 @@ func TestAYesIsRememberedUntilRightsChange(t *testing.T) {
 			{"a role of one namespace changes what holds there and nowhere else", func() { s.allowed.changed("shop") }, 4, 0},
 			{"what is asked at once is not remembered", func() { time.Sleep(cacheSettle) }, 4, 0},
 			{"it is known again", func() {}, 0, 0},
-			{"a cluster role changes everything", func() { s.allowed.changed(everywhere); time.Sleep(cacheSettle) }, 4, 4},
+			{"a cluster role changes everything", func() { s.allowed.changed(rights.Everywhere); time.Sleep(cacheSettle) }, 4, 4},
 			{"a watch that is lost leaves nothing", func() { s.allowed.lose() }, 4, 4},
 			{"and nothing new is remembered", func() {}, 4, 4},
 			{"until it is found", func() { s.allowed.find(); time.Sleep(cacheSettle) }, 4, 4},
@@ -314,7 +316,7 @@ func TestRightsAreFollowedWhileEveryWatchSees(t *testing.T) {
 func TestAYesThatWasOvertakenIsNotRemembered(t *testing.T) {
 	m := newMemory()
 	asked, _ := m.recall(key{name: "a"})
-	m.changed(everywhere)
+	m.changed(rights.Everywhere)
 	m.last = time.Time{}
 	m.remember(asked, key{name: "a"})
 	if _, known := m.recall(key{name: "a"}); known {

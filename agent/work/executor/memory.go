@@ -6,6 +6,8 @@ package executor
 import (
 	"sync"
 	"time"
+
+	"github.com/spokelet/spokelet/rights"
 )
 
 const (
@@ -18,9 +20,6 @@ const (
 	// a busy machine for seconds. What is remembered wrongly is for longestMemory.
 	cacheSettle = 10 * time.Second
 )
-
-// everywhere is the namespace of what holds in all of them.
-const everywhere = ""
 
 // memory holds what was allowed. A nil one holds nothing.
 type memory struct {
@@ -98,7 +97,7 @@ func (m *memory) changed(namespace string) {
 	defer m.mu.Unlock()
 	m.changes++
 	m.last = time.Now()
-	if namespace == everywhere {
+	if namespace == rights.Everywhere {
 		clear(m.until)
 		return
 	}

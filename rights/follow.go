@@ -1,7 +1,7 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package executor
+package rights
 
 import (
 	"context"
@@ -41,16 +41,28 @@ func sources() []string {
 	return []string{"roles", "rolebindings", "clusterroles", "clusterrolebindings"}
 }
 
-// follow watches everything that rights come from, and tells m and changed of it,
-// until the function that it returns is called.
-func follow(client metadata.Interface, m *memory, changed func(namespace string), log logr.Logger) (stop func()) {
+// Everywhere is the namespace of a change that counts in all of them.
+const Everywhere = ""
+
+// Sink learns of changes, from several goroutines.
+type Sink interface {
+	// Lost and Found count the watches that do not see what changes: each is Lost before
+	// Follow returns, and Found when it sees. What changed in between, nobody knows.
+	Lost()
+	Found()
+	// Changed: rights changed, or may have, in a namespace or Everywhere.
+	Changed(namespace string)
+}
+
+// Follow watches everything that rights come from, until stop is called.
+func Follow(client metadata.Interface, sink Sink, log logr.Logger) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	for _, name := range sources() {
-		m.lose()
+		sink.Lost()
 		w := &watcher{
 			resource: client.Resource(rbacv1.SchemeGroupVersion.WithResource(name)),
-			memory:   m, changed: changed, log: log.WithValues("resource", name),
+			sink:     sink, log: log.WithValues("resource", name),
 		}
 		running.Go(func() { w.run(ctx) })
 	}
@@ -64,12 +76,11 @@ func follow(client metadata.Interface, m *memory, changed func(namespace string)
 // it is neither read nor kept.
 type watcher struct {
 	resource metadata.Getter
-	memory   *memory
-	changed  func(namespace string)
+	sink     Sink
 	log      logr.Logger
 	// version to resume from; empty begins with the present one.
 	version string
-	// sees is set while the memory counts on this watch.
+	// sees is set while the sink counts on this watch.
 	sees bool
 }
 
@@ -88,19 +99,19 @@ func (w *watcher) run(ctx context.Context) {
 		}
 		w.blind()
 		if failures == 0 {
-			w.log.Info("what is allowed is not remembered: roles and bindings cannot be watched", "err", err.Error())
+			w.log.Info("changes of rights are not seen: roles and bindings cannot be watched", "err", err.Error())
 		}
 		pause(ctx, failures)
 		failures++
 	}
 }
 
-// blind makes the memory forget, and the next watch begin with the present.
+// blind says that nothing is seen, and has the next watch begin with the present.
 func (w *watcher) blind() {
 	w.version = ""
 	if w.sees {
 		w.sees = false
-		w.memory.lose()
+		w.sink.Lost()
 	}
 }
 
@@ -121,8 +132,8 @@ func (w *watcher) pass(ctx context.Context) error {
 	defer stream.Stop()
 	if !w.sees {
 		w.sees = true
-		w.memory.find()
-		w.changed(everywhere) // maybe, while nobody watched
+		w.sink.Found()
+		w.sink.Changed(Everywhere) // maybe, while nobody watched
 	}
 	for event := range stream.ResultChan() {
 		if err := w.take(event); err != nil {
@@ -142,8 +153,7 @@ func (w *watcher) take(event watch.Event) error {
 	}
 	w.version = obj.GetResourceVersion()
 	if event.Type != watch.Bookmark {
-		w.memory.changed(obj.GetNamespace())
-		w.changed(obj.GetNamespace())
+		w.sink.Changed(obj.GetNamespace())
 	}
 	return nil
 }
