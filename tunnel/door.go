@@ -13,8 +13,6 @@ const (
 	DoorControl = "control"
 	// DoorSync replicates typed resources both ways.
 	DoorSync = "sync"
-	// DoorAct runs imperative actions.
-	DoorAct = "act"
 	// DoorKube leads to the spoke's API server.
 	DoorKube = "kube"
 	// DoorNode answers for the virtual node's figures.
@@ -54,7 +52,7 @@ func isDoorByte(name string, i int) bool {
 // reserved reports whether a door may use the streams that are kept free of
 // ordinary traffic.
 func reserved(door string) bool {
-	return door == DoorControl || door == DoorSync || door == DoorAct
+	return door == DoorControl || door == DoorSync
 }
 
 // background reports whether a stream to the door does not keep a draining
@@ -66,7 +64,7 @@ func background(door string) bool {
 
 func doorLabel(door string) string {
 	switch door {
-	case DoorControl, DoorSync, DoorAct, DoorKube, DoorNode:
+	case DoorControl, DoorSync, DoorKube, DoorNode:
 		return door
 	default:
 		return doorLabelOther

@@ -290,13 +290,13 @@ func TestHostOfACallerChoosesNoDoor(t *testing.T) {
 	hub := tunneltest.NewHub(t, nil)
 	hub.Connect(t, "spoke1", map[string]http.Handler{
 		tunnel.DoorKube: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "kube "+r.Host) }),
-		tunnel.DoorAct:  http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "act") }),
+		tunnel.DoorNode: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "node") }),
 	})
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://kube/", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	req.Host = tunnel.DoorAct
+	req.Host = tunnel.DoorNode
 	resp, err := hub.Session(t, "spoke1").RoundTrip(req)
 	if err != nil {
 		t.Fatal(err)
@@ -305,7 +305,7 @@ func TestHostOfACallerChoosesNoDoor(t *testing.T) {
 	if body, _ := io.ReadAll(resp.Body); string(body) != "kube kube" {
 		t.Errorf("answered by %q, want the door of the URL", body)
 	}
-	if req.Host != tunnel.DoorAct {
+	if req.Host != tunnel.DoorNode {
 		t.Error("the caller's request was changed")
 	}
 }

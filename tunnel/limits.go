@@ -15,7 +15,7 @@ type Limits struct {
 	// Streams is the number of streams that a session carries at once
 	// (default 2048).
 	Streams int
-	// ReservedStreams of them are kept for Control, Sync and Act (default 64).
+	// ReservedStreams of them are kept for Control and Sync (default 64).
 	ReservedStreams int
 	// StreamWindow is the most that one stream may have in flight towards a
 	// side, in bytes (default 512 KiB).
