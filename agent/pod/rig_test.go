@@ -7,9 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
-	"net/http"
-	"net/http/httptest"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -28,6 +25,7 @@ import (
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/internal/livetest"
 	"github.com/spokelet/spokelet/tunnel/resource"
+	"github.com/spokelet/spokelet/tunnel/resource/resourcetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -359,39 +357,12 @@ func (h *hub) start(change ...func(*Config)) *agent {
 	return a
 }
 
-// connect joins an engine to the hub by a real HTTP/2 stream.
-func (h *hub) connect(e *Engine) (stop func()) {
+// connect joins an engine to the hub.
+func (h *hub) connect(e *Engine) (cut func()) {
 	h.t.Helper()
 	door, err := resource.NewAgent(e.Sources(), e.Mirrors())
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	server := httptest.NewUnstartedServer(door)
-	server.Config.Protocols = new(http.Protocols)
-	server.Config.Protocols.SetUnencryptedHTTP2(true)
-	server.Start()
-	transport := &http.Transport{Protocols: server.Config.Protocols}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(h.t.Context()))
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		_ = h.sync.Run(ctx, spokeName, redirect{transport, strings.TrimPrefix(server.URL, "http://")})
-	})
-	return func() {
-		cancel()
-		wg.Wait()
-		transport.CloseIdleConnections()
-		server.Close()
-	}
-}
-
-// redirect sends a door's requests to a test server.
-type redirect struct {
-	next http.RoundTripper
-	host string
-}
-
-func (r redirect) RoundTrip(req *http.Request) (*http.Response, error) {
-	req = req.Clone(req.Context())
-	req.URL.Host = r.host
-	return r.next.RoundTrip(req)
+	return resourcetest.Connect(h.t, h.sync, spokeName, door)
 }

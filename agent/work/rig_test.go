@@ -8,9 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -33,6 +30,7 @@ import (
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/internal/livetest"
 	"github.com/spokelet/spokelet/tunnel/resource"
+	"github.com/spokelet/spokelet/tunnel/resource/resourcetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -255,41 +253,14 @@ func (c *cluster) start(h *hub, change ...func(*Config)) *agent {
 	return a
 }
 
-// connect joins an engine to a hub by a real HTTP/2 stream.
-func connect(t *testing.T, h *hub, e *Engine) (stop func()) {
+// connect joins an engine to a hub.
+func connect(t *testing.T, h *hub, e *Engine) (cut func()) {
 	t.Helper()
 	door, err := resource.NewAgent([]*resource.Source{e.Source()}, []*resource.Mirror{e.Mirror()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewUnstartedServer(door)
-	server.Config.Protocols = new(http.Protocols)
-	server.Config.Protocols.SetUnencryptedHTTP2(true)
-	server.Start()
-	transport := &http.Transport{Protocols: server.Config.Protocols}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		_ = h.sync.Run(ctx, spokeName, redirect{transport, strings.TrimPrefix(server.URL, "http://")})
-	})
-	return func() {
-		cancel()
-		wg.Wait()
-		transport.CloseIdleConnections()
-		server.Close()
-	}
-}
-
-// redirect sends a door's requests to a test server.
-type redirect struct {
-	http.RoundTripper
-	host string
-}
-
-func (r redirect) RoundTrip(req *http.Request) (*http.Response, error) {
-	req = req.Clone(req.Context())
-	req.URL.Host = r.host
-	return r.RoundTripper.RoundTrip(req)
+	return resourcetest.Connect(t, h.sync, spokeName, door)
 }
 
 func (c *cluster) configMap(name string, data ...string) string {
