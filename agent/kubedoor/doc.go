@@ -15,6 +15,9 @@
 // nothing else. The pod's namespace on the hub is replaced by the one here, and
 // the request is made as the account that the owner gave to pods.
 //
+// Clients inside the agent that act for a user of the hub come the same way, by
+// the transport of [Door.Config].
+//
 // What the principal may do is then for the API server to say: the door adds no
 // rights.
 package kubedoor

@@ -63,7 +63,8 @@ type admittedKey struct{}
 func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a, refusal := d.admit(r)
 	if refusal != nil {
-		d.recordRefusal(r, refusal)
+		caller, _ := principal.From(r.Header) // nobody, unless exactly one is stated
+		d.recordRefusal(r, caller, refusal)
 		writeStatus(w, r, refusal)
 		return
 	}
@@ -76,8 +77,7 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // recordRefusal writes down who asked for what in vain. What is admitted stands
 // in the API server's own audit log.
-func (d *Door) recordRefusal(r *http.Request, refusal *metav1.Status) {
-	caller, _ := principal.From(r.Header) // nobody, unless exactly one is stated
+func (d *Door) recordRefusal(r *http.Request, caller principal.Principal, refusal *metav1.Status) {
 	d.cfg.Logger.Info("Refused a request", "principal", caller.Kind, "user", caller.User, "verb", r.Method, "path", r.URL.Path,
 		"decision", "Deny", "code", refusal.Code, "why", refusal.Message, "auditID", r.Header.Get("Audit-Id"))
 }
