@@ -17,8 +17,11 @@ export PATH=$tools:$PATH
 
 buf generate
 
-controller-gen object:headerFile=hack/boilerplate.go.txt paths=./api/live/... paths=./api/multicluster/...
-controller-gen crd:headerFile=hack/boilerplate.yaml.txt paths=./api/multicluster/... output:crd:dir=api/crds/multicluster
+controller-gen object:headerFile=hack/boilerplate.go.txt paths=./api/live/... paths=./api/multicluster/... \
+  paths=./api/mcm/... paths=./api/view/... paths=./api/action/...
+for group in multicluster mcm view action; do
+  controller-gen crd:headerFile=hack/boilerplate.yaml.txt "paths=./api/$group/..." "output:crd:dir=api/crds/$group"
+done
 
 # The generator writes names of models beside every input, so that only our own
 # package may be one of that run: the other inputs lie in the module cache.
@@ -34,9 +37,10 @@ openapi-gen --go-header-file hack/boilerplate.go.txt \
   ./api/live/v1alpha1 k8s.io/apimachinery/pkg/apis/meta/v1 k8s.io/apimachinery/pkg/runtime k8s.io/apimachinery/pkg/version
 
 mkdir -p docs/reference
-for group in multicluster live config; do
+for version in multicluster/v1alpha1 mcm/v1alpha1 view/v1beta1 action/v1beta1 live/v1alpha1 config/v1alpha1; do
+  group=${version%/*}
   crd-ref-docs --log-level=ERROR --config=hack/reference.yaml --renderer=markdown \
-    --source-path="api/$group/v1alpha1" --output-path="docs/reference/$group.md"
+    --source-path="api/$version" --output-path="docs/reference/$group.md"
   reference=$(cat --squeeze-blank "docs/reference/$group.md")
   printf '%s\n' "$reference" >"docs/reference/$group.md"
 done

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package crds holds the CustomResourceDefinitions that Spokelet needs: its own,
-// generated into multicluster/, and OCM's: ManagedCluster in cluster/,
+// generated into multicluster/, mcm/, view/ and action/, and OCM's: ManagedCluster in cluster/,
 // ManifestWork and AppliedManifestWork in work/, copies of the files in the
 // open-cluster-management.io/api module that go.mod names (a test keeps them
 // that). Hub and agent install their set at start, so that an upgrade of the
@@ -13,12 +13,13 @@ import (
 	"embed"
 	"fmt"
 	"io/fs"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 )
 
-//go:embed multicluster/*.yaml cluster/*.yaml work/*.yaml
+//go:embed multicluster/*.yaml cluster/*.yaml work/*.yaml mcm/*.yaml view/*.yaml action/*.yaml
 var files embed.FS
 
 // Set is a list of files of this package.
@@ -27,12 +28,21 @@ type Set []string
 // manifestWorks is the file that Objects adds columns to.
 const manifestWorks = "work/0000_00_work.open-cluster-management.io_manifestworks.crd.yaml"
 
-// Hub is what the hub serves: ManagedCluster, ManifestWork and Work.
+// mcmFolder has the definitions that are served in two versions.
+const mcmFolder = "mcm/"
+
+// Hub is what the hub serves: ManagedCluster, the works, and what looks and acts in
+// clusters.
 func Hub() Set {
 	return Set{
 		"cluster/0000_00_clusters.open-cluster-management.io_managedclusters.crd.yaml",
 		manifestWorks,
 		"multicluster/multicluster.x-k8s.io_works.yaml",
+		"mcm/mcm.ibm.com_works.yaml",
+		"mcm/mcm.ibm.com_worksets.yaml",
+		"mcm/mcm.ibm.com_resourceviews.yaml",
+		"view/view.open-cluster-management.io_managedclusterviews.yaml",
+		"action/action.open-cluster-management.io_managedclusteractions.yaml",
 	}
 }
 
@@ -59,6 +69,11 @@ func (s Set) Objects() ([]*unstructured.Unstructured, error) {
 		if name == manifestWorks {
 			if err := addColumns(obj); err != nil {
 				return nil, fmt.Errorf("columns of definition %s: %w", name, err)
+			}
+		}
+		if strings.HasPrefix(name, mcmFolder) {
+			if err := addBeta(obj); err != nil {
+				return nil, fmt.Errorf("versions of definition %s: %w", name, err)
 			}
 		}
 		out = append(out, obj)

@@ -54,11 +54,13 @@ func TestSetsHoldTheirDefinitions(t *testing.T) {
 		want   []string
 	}{
 		"the hub's": {
-			reason: "clusters and works are the hub's, anchors are not",
+			reason: "clusters, works, views and actions are the hub's, anchors are not",
 			set:    Hub(),
 			want: []string{
 				"managedclusters.cluster.open-cluster-management.io", "manifestworks.work.open-cluster-management.io",
 				"works.multicluster.x-k8s.io",
+				"works.mcm.ibm.com", "worksets.mcm.ibm.com", "resourceviews.mcm.ibm.com",
+				"managedclusterviews.view.open-cluster-management.io", "managedclusteractions.action.open-cluster-management.io",
 			},
 		},
 		"the agent's": {
@@ -198,5 +200,26 @@ func TestADefinitionIsOursWhileItsVersionsAre(t *testing.T) {
 				t.Errorf("ours() = %t, want %t: %s", got, tc.want, tc.reason)
 			}
 		})
+	}
+}
+
+// The original was published again as v1beta1 with the same types.
+func TestMCMIsServedInTwoVersionsOfOneSchema(t *testing.T) {
+	objects, err := Set{"mcm/mcm.ibm.com_works.yaml", "mcm/mcm.ibm.com_worksets.yaml", "mcm/mcm.ibm.com_resourceviews.yaml"}.Objects()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range objects {
+		versions, _, err := unstructured.NestedSlice(o.Object, "spec", "versions")
+		if err != nil || len(versions) != 2 {
+			t.Fatalf("%s has %d versions: %v", o.GetName(), len(versions), err)
+		}
+		alpha, beta := versions[0].(map[string]any), versions[1].(map[string]any)
+		if alpha["name"] != "v1alpha1" || beta["name"] != "v1beta1" || alpha["storage"] != true || beta["storage"] != false || beta["served"] != true {
+			t.Errorf("%s: versions %v and %v, stored %v and %v", o.GetName(), alpha["name"], beta["name"], alpha["storage"], beta["storage"])
+		}
+		if diff := cmp.Diff(alpha["schema"], beta["schema"]); diff != "" {
+			t.Errorf("%s: schemas differ:\n%s", o.GetName(), diff)
+		}
 	}
 }

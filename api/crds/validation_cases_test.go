@@ -1,0 +1,121 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package crds
+
+import (
+	"maps"
+	"strings"
+)
+
+func validationCases() map[string]validationCase {
+	cases := map[string]validationCase{}
+	maps.Copy(cases, nameCases())
+	maps.Copy(cases, specCases())
+	maps.Copy(cases, setCases())
+	maps.Copy(cases, successorCases())
+	return cases
+}
+
+func nameCases() map[string]validationCase {
+	const spec = "{cluster: {name: spoke1}, type: Resource, scope: {resourceType: pods}}"
+	refusal := "metadata.name must be a DNS-1035 label"
+	return map[string]validationCase{
+		"a name of letters":      {reason: "an ordinary one", name: "nginx-list", spec: spec},
+		"a name of 63":           {reason: "the longest label", name: strings.Repeat("a", 63), spec: spec},
+		"a name of 64":           {reason: "too long for a label", name: strings.Repeat("a", 64), spec: spec, want: refusal},
+		"a name of digits":       {reason: "it begins with a digit, which DNS-1123 allows", name: "1234", spec: spec, want: refusal},
+		"a name with dots":       {reason: "a subdomain is no label", name: "a.b", spec: spec, want: refusal},
+		"a beta with a bad name": {reason: "v1beta1 is of the same schema", kind: "mcm.ibm.com/v1beta1 Work", name: "1234", spec: spec, want: refusal},
+	}
+}
+
+func specCases() map[string]validationCase {
+	return map[string]validationCase{
+		"a work without a spec":    {reason: "nothing says what to do", want: "spec: Required value"},
+		"a work without a cluster": {reason: "the original required it", spec: "{type: Resource, scope: {resourceType: pods}}", want: "spec.cluster.name is required"},
+		"a work of a cluster without a name": {
+			reason: "an empty name is none",
+			spec:   `{cluster: {name: ""}, type: Resource, scope: {resourceType: pods}}`, want: "spec.cluster.name is required",
+		},
+		"a work that looks, in lower case": {reason: "the case does not matter", spec: "{cluster: {name: a}, type: resource, scope: {resourceType: pods}}"},
+		"a work that looks at nothing": {
+			reason: "a list of what?", spec: "{cluster: {name: a}, type: Resource}", want: "spec.scope.resourceType is required for type Resource",
+		},
+		"a work that looks at an empty type": {
+			reason: "an empty one is none",
+			spec:   `{cluster: {name: a}, type: RESOURCE, scope: {resourceType: ""}}`, want: "spec.scope.resourceType is required for type Resource",
+		},
+		"a bare map of labels": {
+			reason: "the original's document shows one",
+			spec:   "{cluster: {name: a}, type: Resource, scope: {resourceType: pods, labelSelector: {app: nginx}}}",
+		},
+		"a selector that is no map": {
+			reason: "it is an object in both forms",
+			spec:   "{cluster: {name: a}, type: Resource, scope: {resourceType: pods, labelSelector: app=nginx}}", want: "must be of type object",
+		},
+		"a work that changes, in lower case": {
+			reason: "the original's document writes create", spec: "{cluster: {name: a}, type: action, actionType: create, kube: {template: {a: b}}}",
+		},
+		"an unknown action":          {reason: "its status says so", spec: "{cluster: {name: a}, type: Action, actionType: Patch, kube: {}}"},
+		"a template of null":         {reason: "Go writes it for a raw object without bytes", spec: "{cluster: {name: a}, type: Action, kube: {template: null}}"},
+		"a work without a type":      {reason: "an action, for the original's validation", spec: "{cluster: {name: a}, kube: {}}"},
+		"nothing without a type":     {reason: "an action of nothing", spec: "{cluster: {name: a}}", want: "exactly one of spec.helm and spec.kube is required"},
+		"an unknown type of nothing": {reason: "validated as an action", spec: "{cluster: {name: a}, type: Magic}", want: "exactly one of spec.helm and spec.kube is required"},
+		"an unknown type of one":     {reason: "its status says so", spec: "{cluster: {name: a}, type: Magic, helm: {}}"},
+		"an action of both": {
+			reason: "which comes first?",
+			spec:   "{cluster: {name: a}, type: Action, helm: {releaseName: a}, kube: {}}", want: "exactly one of spec.helm and spec.kube is required",
+		},
+		"a release": {
+			reason: "helm needs its name alone", spec: "{cluster: {name: a}, type: Action, actionType: Delete, helm: {releaseName: a, values: YTogYg==}}",
+		},
+		"a release without a name": {
+			reason: "it cannot be found", spec: "{cluster: {name: a}, type: Action, helm: {}}", want: "spec.helm.releaseName is required",
+		},
+		"a release with an empty name": {
+			reason: "an empty one is none",
+			spec:   `{cluster: {name: a}, type: Action, helm: {releaseName: ""}}`, want: "spec.helm.releaseName is required",
+		},
+		"a chart": {reason: "an ordinary URL", spec: "{cluster: {name: a}, type: Action, helm: {releaseName: a, chartURL: 'https://a/b.tgz'}}"},
+		"a chart that is nowhere": {
+			reason: "it cannot be parsed",
+			spec:   "{cluster: {name: a}, type: Action, helm: {releaseName: a, chartURL: '::no url'}}", want: "spec.helm.chartURL must be a URL",
+		},
+	}
+}
+
+func setCases() map[string]validationCase {
+	const set, view = "mcm.ibm.com/v1alpha1 WorkSet", "mcm.ibm.com/v1alpha1 ResourceView"
+	template := func(spec string) string { return "{clusterSelector: {}, template: {spec: " + spec + "}}" }
+	return map[string]validationCase{
+		"a set": {
+			reason: "its template names no cluster, and carries labels",
+			kind:   set, spec: "{clusterSelector: {matchLabels: {a: b}}, template: {metadata: {labels: {c: d}}, spec: {type: Resource, scope: {resourceType: pods}}}}",
+		},
+		"a set without a spec":         {reason: "nothing says what to do", kind: set, want: "spec: Required value"},
+		"a set without a template":     {reason: "nothing says what to do", kind: set, spec: "{clusterSelector: {}}", want: "spec.template: Required value"},
+		"a set of an empty template":   {reason: "nothing says what to do", kind: set, spec: "{template: {}}", want: "spec.template.spec: Required value"},
+		"a set that looks at nothing":  {reason: "as a work", kind: set, spec: template("{type: Resource}"), want: "scope.resourceType is required for type Resource"},
+		"a set of actions of nothing":  {reason: "as a work", kind: set, spec: template("{type: Action}"), want: "exactly one of helm and kube is required"},
+		"a set of actions of both":     {reason: "as a work", kind: set, spec: template("{type: Action, kube: {}, helm: {releaseName: a}}"), want: "exactly one of helm and kube is required"},
+		"a set of nameless releases":   {reason: "as a work", kind: set, spec: template("{type: Action, helm: {}}"), want: "helm.releaseName is required"},
+		"a set of charts from nowhere": {reason: "as a work", kind: set, spec: template("{type: Action, helm: {releaseName: a, chartURL: ':a'}}"), want: "helm.chartURL must be a URL"},
+		"a view":                       {reason: "what it looks at is enough", kind: view, spec: "{scope: {resource: pods, labelSelector: {app: nginx}}}"},
+		"a view of nothing":            {reason: "a list of what?", kind: view, spec: "{clusterSelector: {}}", want: "spec.scope.resource is required"},
+		"a view without a spec":        {reason: "a list of what?", kind: view, want: "spec: Required value"},
+	}
+}
+
+// What they lack is said by conditions.
+func successorCases() map[string]validationCase {
+	const view, action = "view.open-cluster-management.io/v1beta1 ManagedClusterView", "action.open-cluster-management.io/v1beta1 ManagedClusterAction"
+	return map[string]validationCase{
+		"a successor's view":                    {reason: "an ordinary one", kind: view, name: "1.a", spec: "{scope: {resource: pods, name: a, namespace: b}}"},
+		"a successor's view without a name":     {reason: "its condition says ResourceNameInvalid", kind: view, spec: "{scope: {resource: pods}}"},
+		"a successor's view of text":            {reason: "the schema is all that is checked", kind: view, spec: "{scope: pods}", want: "must be of type object"},
+		"a successor's action":                  {reason: "an ordinary one", kind: action, spec: "{actionType: Delete, kube: {resource: pods, name: a, namespace: b, template: null}}"},
+		"a successor's action of no known type": {reason: "its condition says ActionTypeInvalid", kind: action, spec: "{actionType: Patch, kube: {template: {a: b}}}"},
+		"a successor's action of a list":        {reason: "the schema is all that is checked", kind: action, spec: "{kube: []}", want: "must be of type object"},
+	}
+}
