@@ -1,0 +1,44 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package view
+
+import (
+	"context"
+	"sync"
+)
+
+// demand runs something for as long as at least one view needs it.
+type demand struct {
+	run     func(context.Context)
+	running *sync.WaitGroup
+	// ctx ends what runs at the latest. It is set before the first user.
+	ctx context.Context
+
+	mu     sync.Mutex
+	users  int                // guarded by mu
+	cancel context.CancelFunc // guarded by mu; ends what runs
+}
+
+// acquire adds a user. The caller makes sure that running is not being waited for yet.
+func (d *demand) acquire() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.users++
+	if d.users > 1 {
+		return
+	}
+	ctx, cancel := context.WithCancel(d.ctx)
+	d.cancel = cancel
+	d.running.Go(func() { d.run(ctx) })
+}
+
+// release removes a user. It does not wait for the end of what ran for the last one.
+func (d *demand) release() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.users--
+	if d.users == 0 {
+		d.cancel()
+	}
+}

@@ -1,0 +1,188 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package view
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/tunnel/resource"
+)
+
+// Engine answers the views of a hub.
+type Engine struct {
+	cfg    Config
+	source *resource.Source
+	mirror *resource.Mirror
+	first  firstAnswers
+	memory memory
+
+	// rights runs while a view is followed, definitions while one is refused because the
+	// cluster has no such resource.
+	rights, definitions demand
+	running             sync.WaitGroup
+
+	// mu is taken before the mu of a view.
+	mu sync.Mutex
+	// All below are guarded by mu.
+	ctx   context.Context  // of Run; nil before it and after its end
+	views map[string]*view // by key
+	// followed is the number of views that have a goroutine, at most maxViews.
+	followed, maxViews int
+}
+
+// New returns an engine without views, which makes no request.
+func New(cfg Config) (*Engine, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	e := &Engine{
+		cfg: cfg, source: resource.NewSource(wire.KindViewResult),
+		memory: memory{limit: maxHeld}, maxViews: maxViews, views: map[string]*view{},
+	}
+	e.first = firstAnswers{complete: e.source.Complete, pending: map[string]struct{}{}}
+	e.rights = demand{run: e.followRights, running: &e.running}
+	e.definitions = demand{run: e.followDefinitions, running: &e.running}
+	e.mirror = resource.NewMirror(wire.KindView, resource.Receiver{Put: e.put, Delete: e.withdraw, Synced: e.first.sync})
+	return e, nil
+}
+
+// Source publishes the answers.
+func (e *Engine) Source() *resource.Source { return e.source }
+
+// Mirror receives the views.
+func (e *Engine) Mirror() *resource.Mirror { return e.mirror }
+
+// Run follows the views until ctx ends. It is called once; views that came earlier wait
+// for it.
+func (e *Engine) Run(ctx context.Context) error {
+	e.begin(ctx)
+	<-ctx.Done()
+	e.end()
+	e.running.Wait()
+	return nil
+}
+
+// end has no view started any more.
+func (e *Engine) end() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.ctx = nil
+}
+
+// begin starts the views that wait.
+func (e *Engine) begin(ctx context.Context) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.ctx = ctx
+	e.rights.ctx = e.ctx
+	e.definitions.ctx = e.ctx
+	for _, v := range e.sorted() {
+		e.start(v)
+	}
+}
+
+// put takes a view, or a new generation of one: somebody else asks the same.
+func (e *Engine) put(r resource.Resource) {
+	spec, err := wire.DecodeView(r.Body)
+	if err != nil {
+		e.cfg.Logger.Error(err, "view is refused", "key", r.Key)
+		e.publish(r.Key, r.Generation, refused(wire.Refuse(wire.CauseTarget, metav1.StatusReasonInvalid, err.Error())))
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if v, ok := e.views[r.Key]; ok {
+		v.setGeneration(r.Generation)
+		return
+	}
+	e.first.expect(r.Key)
+	v := newView(e, r.Key, spec, r.Generation)
+	e.views[r.Key] = v
+	e.start(v)
+}
+
+// start follows a view if there is room for one more; e.mu is held.
+func (e *Engine) start(v *view) {
+	if e.ctx == nil {
+		return
+	}
+	if e.followed >= e.maxViews {
+		message := fmt.Sprintf("the cluster follows %d views already, which is the limit", e.maxViews)
+		v.refuse(wire.Refuse(wire.CauseLimit, metav1.StatusReasonTooManyRequests, message))
+		return
+	}
+	e.followed++
+	e.rights.acquire()
+	ctx, cancel := context.WithCancel(e.ctx)
+	v.stop = cancel
+	e.running.Go(func() { v.run(ctx) })
+}
+
+// withdraw ends a view that nobody asks for any more, and gives its room to another.
+func (e *Engine) withdraw(key string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if v, ok := e.views[key]; ok {
+		delete(e.views, key)
+		v.close()
+		if v.stop != nil {
+			v.stop()
+			e.followed--
+			e.rights.release()
+			e.admit()
+		}
+	}
+	e.source.Delete(key)
+	e.first.done(key)
+}
+
+// admit starts one of the views that wait, and has one of those try again that did not
+// fit into memory; e.mu is held.
+func (e *Engine) admit() {
+	started, retried := len(e.views) == e.followed, e.memory.waiting.Load() == 0
+	if started && retried {
+		return
+	}
+	for _, v := range e.views {
+		switch {
+		case v.stop == nil && !started:
+			started = true
+			e.start(v)
+		case v.stop != nil && !retried && v.refusedFor(wire.CauseLimit):
+			retried = true
+			v.retry()
+		}
+	}
+}
+
+// sorted are the views in the order of their keys; e.mu is held.
+func (e *Engine) sorted() []*view {
+	views := make([]*view, 0, len(e.views))
+	for _, key := range slices.Sorted(maps.Keys(e.views)) {
+		views = append(views, e.views[key])
+	}
+	return views
+}
+
+// snapshot are the views that there are now.
+func (e *Engine) snapshot() []*view {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.sorted()
+}
+
+// publish hands an answer to Sync.
+func (e *Engine) publish(key string, generation int64, body []byte) {
+	if err := e.source.Put(resource.Resource{Key: key, Generation: generation, Body: body}); err != nil {
+		e.cfg.Logger.Error(err, "answer of a view is not published", "key", key)
+	}
+	e.first.done(key)
+}

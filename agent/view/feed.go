@@ -1,0 +1,100 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package view
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/validate/content"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"github.com/spokelet/spokelet/agent/follow"
+	"github.com/spokelet/spokelet/agent/secret"
+	"github.com/spokelet/spokelet/api/wire"
+)
+
+// feed is what a view follows.
+type feed struct {
+	follow.Feed
+	// columns are those of a Table, once something came; nil for other views.
+	columns func() json.RawMessage
+}
+
+// resolve finds the resource of a view.
+func resolve(spec wire.View, resources Resources) (*meta.RESTMapping, error) {
+	t := spec.Target
+	if spec.Secrets == wire.SecretsRefused && namesSecrets(t) {
+		return nil, errSecrets
+	}
+	if problems := content.IsPathSegmentName(t.Namespace); len(problems) > 0 {
+		return nil, fmt.Errorf("%w: namespace %q %s", errTarget, t.Namespace, strings.Join(problems, ", "))
+	}
+	m, err := resources.Resource(t)
+	if err != nil {
+		return nil, err
+	}
+	if spec.Secrets == wire.SecretsRefused && secret.Is(m.Resource) {
+		return nil, errSecrets
+	}
+	if isNamespaced(m) && t.Name != "" && t.Namespace == "" {
+		return nil, fmt.Errorf("%w: %s %q needs a namespace", errTarget, m.Resource.GroupResource(), t.Name)
+	}
+	return m, nil
+}
+
+func isNamespaced(m *meta.RESTMapping) bool { return m.Scope.Name() == meta.RESTScopeNameNamespace }
+
+// newFeed reaches the objects of a view as its requester.
+func newFeed(spec wire.View, m *meta.RESTMapping, door Door) (*feed, error) {
+	config, err := door.Config(spec.Requester)
+	if err != nil {
+		return nil, deniedError{err}
+	}
+	config.WarningHandler = rest.NoWarnings{}
+	if spec.Table {
+		config.Wrap(asTable)
+	}
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, deniedError{fmt.Errorf("client of the cluster: %w", err)}
+	}
+	var objects dynamic.ResourceInterface = client.Resource(m.Resource)
+	if isNamespaced(m) {
+		objects = client.Resource(m.Resource).Namespace(spec.Target.Namespace)
+	}
+	f := &feed{
+		Feed: follow.Feed{
+			List: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+				return objects.List(ctx, narrow(o, spec))
+			},
+			Watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+				return objects.Watch(ctx, narrow(o, spec))
+			},
+		},
+		columns: func() json.RawMessage { return nil },
+	}
+	if spec.Table {
+		return rows(f.Feed), nil
+	}
+	return f, nil
+}
+
+// narrow selects what a view asks for.
+func narrow(o metav1.ListOptions, spec wire.View) metav1.ListOptions {
+	if spec.Target.Name != "" {
+		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, spec.Target.Name).String()
+		return o
+	}
+	o.LabelSelector, o.FieldSelector = spec.LabelSelector, spec.FieldSelector
+	return o
+}

@@ -1,0 +1,265 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package view
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"hash/maphash"
+	"math"
+	"slices"
+	"strconv"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spokelet/spokelet/api/wire"
+)
+
+const (
+	// markSize is what an item behind the cut is counted with, in bytes.
+	markSize = 32
+	// separator is what an item takes in a list beside itself.
+	separator = len(",")
+)
+
+// memory counts what all views keep of their answers.
+type memory struct {
+	held  atomic.Int64 // bytes
+	limit int64
+	// waiting is the number of views that are refused for want of memory.
+	waiting atomic.Int64
+}
+
+// item is one object of a list, encoded.
+type item struct {
+	// key is namespace/name.
+	key     string
+	raw     []byte
+	deleted bool
+}
+
+// list is what a view shows: the items in front, encoded, and the number of those behind
+// that do not fit. It is not safe for concurrent use.
+type list struct {
+	spec    wire.View
+	mapping *meta.RESTMapping
+	memory  *memory
+	// columns of a Table, and what the list takes without items, in bytes.
+	columns  json.RawMessage
+	overhead int
+
+	// keys are those of the items that are kept, in order.
+	keys  []string
+	items map[string][]byte
+	size  int // of items with separators
+	// behind are the hashes of keys that did not fit, which are all greater than each of
+	// keys. next is the first of them; nil when that is not known.
+	behind map[uint64]struct{}
+	next   *candidate
+	// counted is the share of this list in memory.held.
+	counted int64
+}
+
+// candidate is an item behind the cut.
+type candidate struct {
+	key  string
+	size int
+}
+
+var seed = maphash.MakeSeed()
+
+func newList(spec wire.View, m *meta.RESTMapping, mem *memory) *list {
+	l := &list{spec: spec, mapping: m, memory: mem, items: map[string][]byte{}, behind: map[uint64]struct{}{}}
+	l.setColumns(json.RawMessage("[]"))
+	return l
+}
+
+// setColumns sets the columns of a Table.
+func (l *list) setColumns(columns json.RawMessage) {
+	if bytes.Equal(l.columns, columns) {
+		return
+	}
+	l.columns = columns
+	before, after := l.frame(math.MaxInt)
+	l.overhead = len(before) + len(after)
+}
+
+// change applies an event and reports whether the answer changes. The error refuses the
+// view.
+func (l *list) change(i item) (changed bool, err error) {
+	defer l.count()
+	if i.deleted {
+		return l.remove(i.key), nil
+	}
+	if bytes.Equal(l.items[i.key], i.raw) {
+		return false, nil
+	}
+	changed = l.set(i.key, i.raw)
+	if l.memory.held.Load() > l.memory.limit {
+		return false, fmt.Errorf("%w: limit is %d bytes", errLimit, l.memory.limit)
+	}
+	return changed, nil
+}
+
+// remove drops an item.
+func (l *list) remove(key string) (changed bool) {
+	if raw, ok := l.items[key]; ok {
+		i, _ := slices.BinarySearch(l.keys, key)
+		l.keys = slices.Delete(l.keys, i, i+1)
+		l.size -= len(raw) + separator
+		delete(l.items, key)
+		return true
+	}
+	mark := maphash.String(seed, key)
+	if _, ok := l.behind[mark]; !ok {
+		return false
+	}
+	delete(l.behind, mark)
+	if len(l.behind) == 0 || l.next != nil && l.next.key == key {
+		l.next = nil
+	}
+	return true
+}
+
+// set keeps an item, or counts it, and counts those that do not fit any more.
+func (l *list) set(key string, raw []byte) (changed bool) {
+	at, kept := slices.BinarySearch(l.keys, key)
+	if !kept && at == len(l.keys) && l.isBehind(key) {
+		return l.pass(key, len(raw)+separator)
+	}
+	if kept {
+		l.size -= len(l.items[key]) + separator
+	} else {
+		l.keys = slices.Insert(l.keys, at, key)
+	}
+	l.items[key] = raw
+	l.size += len(raw) + separator
+	for !l.single() && len(l.keys) > 0 && l.size > l.budget() {
+		l.cut()
+	}
+	return true
+}
+
+// isBehind reports whether a key that is greater than those of all items has its place
+// behind the cut. Where the first one behind is not known, it may be greater, too.
+func (l *list) isBehind(key string) bool {
+	return len(l.behind) > 0 && (l.next == nil || key >= l.next.key)
+}
+
+// pass counts an item behind the cut.
+func (l *list) pass(key string, size int) (changed bool) {
+	mark := maphash.String(seed, key)
+	_, known := l.behind[mark]
+	l.behind[mark] = struct{}{}
+	if l.next != nil && l.next.key == key {
+		l.next.size = size
+	}
+	return !known
+}
+
+// cut counts the last of the items in place of keeping it.
+func (l *list) cut() {
+	last := l.keys[len(l.keys)-1]
+	size := len(l.items[last]) + separator
+	l.keys = l.keys[:len(l.keys)-1]
+	delete(l.items, last)
+	l.size -= size
+	l.behind[maphash.String(seed, last)] = struct{}{}
+	l.next = &candidate{key: last, size: size}
+}
+
+// wantsMore reports whether half of the room is free and an item behind the cut has, or
+// may have, room in it.
+func (l *list) wantsMore() bool {
+	if len(l.behind) == 0 || l.size > l.budget()/2 {
+		return false
+	}
+	return l.next == nil || l.size+l.next.size <= l.budget()
+}
+
+// single reports whether one object is asked for.
+func (l *list) single() bool { return l.spec.Target.Name != "" }
+
+// budget is the room for items.
+func (l *list) budget() int { return l.spec.MaxBytes - l.overhead }
+
+// count brings memory.held up to date.
+func (l *list) count() {
+	now := int64(l.size + len(l.behind)*markSize)
+	l.memory.held.Add(now - l.counted)
+	l.counted = now
+}
+
+// release gives the memory back.
+func (l *list) release() {
+	l.keys, l.items, l.size, l.behind, l.next = nil, map[string][]byte{}, 0, map[uint64]struct{}{}, nil
+	l.count()
+}
+
+// answer is the body of the answer. The items point into it from then on, so that each
+// is kept once.
+func (l *list) answer() []byte {
+	name := l.mapping.Resource.GroupResource().String()
+	tooLarge := func(what string, size int) []byte {
+		message := fmt.Sprintf("%s has %d bytes of JSON, the limit of the view is %d", what, size, l.spec.MaxBytes)
+		return refused(wire.Refuse(wire.CauseLimit, metav1.StatusReasonRequestEntityTooLarge, message))
+	}
+	if !l.single() {
+		if l.budget() < 0 {
+			return tooLarge("an empty list of "+name, l.overhead)
+		}
+		return l.join(l.frame(len(l.behind)))
+	}
+	what := fmt.Sprintf("%s %q", name, l.spec.Target.Name)
+	switch {
+	case len(l.keys) == 0:
+		return refused(wire.Refuse(wire.CauseRequest, metav1.StatusReasonNotFound, what+" not found"))
+	case len(l.items[l.keys[0]]) > l.spec.MaxBytes:
+		return tooLarge(what, len(l.items[l.keys[0]]))
+	default:
+		return l.join("", "")
+	}
+}
+
+// frame is what stands around the items of a list of which some are cut. A version of
+// the list would differ with each event, and is left out.
+func (l *list) frame(cut int) (before, after string) {
+	metadata := "{}"
+	if cut > 0 {
+		metadata = `{"remainingItemCount":` + strconv.Itoa(cut) + "}"
+	}
+	if l.spec.Table {
+		return `{"apiVersion":"meta.k8s.io/v1","columnDefinitions":` + string(l.columns) +
+			`,"kind":"Table","metadata":` + metadata + `,"rows":[`, "]}"
+	}
+	gvk := l.mapping.GroupVersionKind
+	return fmt.Sprintf(`{"apiVersion":%q,"items":[`, gvk.GroupVersion().String()),
+		fmt.Sprintf(`],"kind":%q,"metadata":%s}`, gvk.Kind+"List", metadata)
+}
+
+// join makes the JSON of a wire.ViewResult, without a copy of its result.
+func (l *list) join(before, after string) []byte {
+	b := make([]byte, 0, l.size+len(before)+len(after)+128)
+	b = append(b, `{"result":`...)
+	b = append(b, before...)
+	for i, key := range l.keys {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		from := len(b)
+		b = append(b, l.items[key]...)
+		l.items[key] = b[from:len(b):len(b)]
+	}
+	b = append(b, after...)
+	if len(l.behind) > 0 {
+		b = append(b, `,"cut":`+strconv.Itoa(len(l.behind))...)
+	}
+	if l.mapping.Scope.Name() == meta.RESTScopeNameRoot {
+		b = append(b, `,"clusterScoped":true`...)
+	}
+	return append(b, '}')
+}

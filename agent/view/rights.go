@@ -1,0 +1,184 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package view
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/rights"
+)
+
+// settled is how long after a change rights.Schedule reviews for the last time.
+const settled = 10 * time.Second
+
+// followRights reviews the rights of the requesters when roles or bindings change.
+func (e *Engine) followRights(ctx context.Context) {
+	r := &reviewer{engine: e, changed: map[string]time.Time{}}
+	r.schedule = rights.NewSchedule(r.review)
+	stop := rights.Follow(e.cfg.Metadata, r, e.cfg.Logger)
+	defer stop()
+	r.schedule.Run(ctx)
+}
+
+// reviewer is a rights.Sink that asks whether views may go on, or begin.
+type reviewer struct {
+	engine   *Engine
+	schedule *rights.Schedule
+
+	mu sync.Mutex
+	// changed are the namespaces whose rights changed, and when: the views in them are
+	// reviewed until the API server's caches have seen it. Guarded by mu.
+	changed map[string]time.Time
+}
+
+// Lost implements rights.Sink. An API server that does not let rights be watched leaves
+// what it says when a watch is renewed.
+func (*reviewer) Lost() {}
+
+// Found implements rights.Sink.
+func (*reviewer) Found() {}
+
+// Changed implements rights.Sink.
+func (r *reviewer) Changed(namespace string) {
+	r.mu.Lock()
+	r.changed[namespace] = time.Now()
+	r.mu.Unlock()
+	r.schedule.Changed()
+}
+
+// take are the namespaces to review now.
+func (r *reviewer) take() map[string]bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	namespaces := make(map[string]bool, len(r.changed))
+	for namespace, at := range r.changed {
+		namespaces[namespace] = true
+		if time.Since(at) >= settled {
+			delete(r.changed, namespace)
+		}
+	}
+	return namespaces
+}
+
+// review asks once for all views of the same requester and the same objects.
+func (r *reviewer) review(ctx context.Context) {
+	changed := r.take()
+	type answer struct {
+		allowed bool
+		err     error
+	}
+	answers := map[string]answer{}
+	var failure error
+	for _, v := range r.engine.snapshot() {
+		c, ok := v.claim()
+		if !ok || !changed[rights.Everywhere] && !changed[c.namespace] {
+			continue
+		}
+		key := c.key()
+		a, asked := answers[key]
+		if !asked {
+			a.allowed, a.err = r.engine.allowed(ctx, c)
+			answers[key] = a
+		}
+		if a.err != nil {
+			failure = a.err
+			continue
+		}
+		v.reviewed(a.allowed)
+	}
+	if failure != nil && ctx.Err() == nil {
+		r.engine.cfg.Logger.Error(failure, "rights of views are not reviewed")
+	}
+}
+
+// reviewed ends a watch that is not allowed any more, or a wait for one that is. In both
+// cases the API server's answer to the next request is what is published.
+func (v *view) reviewed(allowed bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	switch {
+	case v.refusal == nil && !allowed:
+		v.interrupt()
+	case v.refusal != nil && allowed:
+		v.retry()
+	}
+}
+
+// claim is what a view needs a right for.
+type claim struct {
+	user            string
+	groups          []string
+	resource        schema.GroupVersionResource
+	namespace, name string
+}
+
+func (c claim) key() string {
+	return fmt.Sprintf("%q", []any{c.user, c.groups, c.resource, c.namespace, c.name})
+}
+
+// claim is false for a view to which rights make no difference: it was not followed yet,
+// or is refused for something else.
+func (v *view) claim() (claim, bool) {
+	v.mu.Lock()
+	m, refusal := v.mapping, v.refusal
+	v.mu.Unlock()
+	if m == nil || refusal != nil && (refusal.Cause != wire.CauseRequest || refusal.Status != metav1.StatusReasonForbidden) {
+		return claim{}, false
+	}
+	name, groups, err := v.engine.cfg.Door.Identity(v.spec.Requester)
+	if err != nil {
+		return claim{}, false
+	}
+	// The API server counts whom it impersonates as authenticated.
+	c := claim{user: name, groups: append(slices.Clip(groups), user.AllAuthenticated), resource: m.Resource, name: v.objectName()}
+	if isNamespaced(m) {
+		c.namespace = v.spec.Target.Namespace
+	}
+	return c, true
+}
+
+// objectName is the one that the API server authorizes a request for.
+func (v *view) objectName() string {
+	if v.spec.Target.Name != "" {
+		return v.spec.Target.Name
+	}
+	selector, err := fields.ParseSelector(v.spec.FieldSelector)
+	if err != nil {
+		return ""
+	}
+	name, _ := selector.RequiresExactMatch(metav1.ObjectNameField)
+	return name
+}
+
+// allowed asks for both verbs that a view needs.
+func (e *Engine) allowed(ctx context.Context, c claim) (bool, error) {
+	for _, verb := range []string{"watch", "list"} {
+		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: c.user, Groups: c.groups,
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Verb: verb, Namespace: c.namespace, Name: c.name,
+				Group: c.resource.Group, Version: c.resource.Version, Resource: c.resource.Resource,
+			},
+		}}
+		answer, err := e.cfg.Reviews.Create(ctx, review, metav1.CreateOptions{})
+		if err != nil {
+			return false, fmt.Errorf("review whether %q may %s %s: %w", c.user, verb, c.resource.GroupResource(), err)
+		}
+		if !answer.Status.Allowed {
+			return false, nil
+		}
+	}
+	return true, nil
+}

@@ -1,0 +1,210 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package view
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/spokelet/spokelet/agent/follow"
+)
+
+// rowField is where an object that was made of a row bears that row.
+const rowField = "row"
+
+// acceptTable asks for Tables, as kubectl does.
+const acceptTable = "application/json;as=Table;v=v1;g=meta.k8s.io"
+
+func asTable(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(r *http.Request) (*http.Response, error) {
+		out := r.Clone(r.Context())
+		out.Header.Set("Accept", acceptTable)
+		return next.RoundTrip(out)
+	})
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// table turns Tables into the objects of their rows. The API server sends a Table of one
+// row with each event of a watch, bookmarks included; the row's object is the metadata of
+// the object that the event is about. Columns come with the first event alone.
+type table struct {
+	mu      sync.Mutex
+	columns json.RawMessage // guarded by mu; nil before the first event
+}
+
+// rows follows a feed of Tables as one of objects.
+func rows(of follow.Feed) *feed {
+	t := &table{}
+	return &feed{columns: t.get, Feed: follow.Feed{
+		List: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			if o.Continue == "" {
+				t.reset()
+			}
+			page, err := of.List(ctx, o)
+			if err != nil {
+				return nil, err
+			}
+			return t.list(page)
+		},
+		Watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			if o.ResourceVersion == "" {
+				t.reset()
+			}
+			w, err := of.Watch(ctx, o)
+			if err != nil {
+				return nil, err
+			}
+			return convert(w, t.event), nil
+		},
+	}}
+}
+
+func (t *table) get() json.RawMessage {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.columns
+}
+
+// reset begins a list anew, whose columns may be others.
+func (t *table) reset() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.columns = nil
+}
+
+// event takes the object out of a Table of one row.
+func (t *table) event(in watch.Event) watch.Event {
+	if in.Type == watch.Error {
+		return in
+	}
+	objects, err := t.objects(in.Object)
+	if err == nil && len(objects) != 1 {
+		err = unreadable(fmt.Sprintf("an event with %d rows", len(objects)))
+	}
+	if err != nil {
+		status := err.Status()
+		return watch.Event{Type: watch.Error, Object: &status}
+	}
+	return watch.Event{Type: in.Type, Object: &objects[0]}
+}
+
+// list takes the objects out of a page.
+func (t *table) list(page runtime.Object) (runtime.Object, error) {
+	objects, err := t.objects(page)
+	if err != nil {
+		return nil, err
+	}
+	list := &unstructured.UnstructuredList{Object: map[string]any{}, Items: objects}
+	if u, ok := page.(runtime.Unstructured); ok {
+		list.Object["metadata"] = u.UnstructuredContent()["metadata"]
+	}
+	return list, nil
+}
+
+// objects makes one object of each row: its metadata, with the row beside it.
+func (t *table) objects(of runtime.Object) ([]unstructured.Unstructured, *apierrors.StatusError) {
+	u, ok := of.(runtime.Unstructured)
+	if !ok {
+		return nil, unreadable(fmt.Sprintf("a %T", of))
+	}
+	content := u.UnstructuredContent()
+	if content["kind"] != "Table" {
+		return nil, unreadable(fmt.Sprintf("kind %v", content["kind"]))
+	}
+	if err := t.take(content["columnDefinitions"]); err != nil {
+		return nil, err
+	}
+	all, _ := content["rows"].([]any)
+	objects := make([]unstructured.Unstructured, 0, len(all))
+	for _, one := range all {
+		row, _ := one.(map[string]any)
+		object, _ := row["object"].(map[string]any)
+		metadata, ok := object["metadata"].(map[string]any)
+		if !ok {
+			return nil, unreadable("a row without the metadata of an object")
+		}
+		objects = append(objects, unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
+			"metadata": metadata, rowField: row,
+		}})
+	}
+	return objects, nil
+}
+
+// take keeps the columns of a list. Others than before, as of a definition that has
+// changed, are an expiry: the rows that were read do not fit them.
+func (t *table) take(columns any) *apierrors.StatusError {
+	list, ok := columns.([]any)
+	if !ok || len(list) == 0 {
+		return nil
+	}
+	raw, err := json.Marshal(list)
+	if err != nil {
+		return unreadable("columns: " + err.Error())
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.columns != nil && !bytes.Equal(t.columns, raw) {
+		return apierrors.NewResourceExpired("the columns have changed")
+	}
+	t.columns = raw
+	return nil
+}
+
+// unreadable is an answer: the server of the resource, which may be an aggregated one,
+// makes no Tables.
+func unreadable(what string) *apierrors.StatusError {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusNotAcceptable, Reason: metav1.StatusReasonNotAcceptable,
+		Message: "a Table was asked for, the server sent " + what,
+	}}
+}
+
+// convert passes the events of a watch through f. Unlike watch.Filter it ends when the
+// receiver stops it with an event on the way.
+func convert(w watch.Interface, f func(watch.Event) watch.Event) watch.Interface {
+	c := &converted{in: w, out: make(chan watch.Event), done: make(chan struct{})}
+	go c.run(f)
+	return c
+}
+
+type converted struct {
+	in   watch.Interface
+	out  chan watch.Event
+	once sync.Once
+	done chan struct{} // closed by Stop
+}
+
+func (c *converted) run(f func(watch.Event) watch.Event) {
+	defer close(c.out)
+	for e := range c.in.ResultChan() {
+		select {
+		case c.out <- f(e):
+		case <-c.done:
+			return
+		}
+	}
+}
+
+// ResultChan implements watch.Interface.
+func (c *converted) ResultChan() <-chan watch.Event { return c.out }
+
+// Stop implements watch.Interface.
+func (c *converted) Stop() {
+	c.in.Stop()
+	c.once.Do(func() { close(c.done) })
+}

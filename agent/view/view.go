@@ -1,0 +1,295 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package view
+
+import (
+	"bytes"
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/spokelet/spokelet/agent/follow"
+	"github.com/spokelet/spokelet/api/wire"
+)
+
+const (
+	// pace is the shortest time between two answers of a view.
+	pace = time.Second
+	// patience is the shortest time for which a refusal stands when nothing that is
+	// watched has changed; up to as much again is added, as with the life of a watch.
+	patience = 5 * time.Minute
+	// Pause between attempts to find the resource, with jitter.
+	firstPause   = 100 * time.Millisecond
+	longestPause = 30 * time.Second
+)
+
+// view is one view. It is followed by one goroutine.
+type view struct {
+	engine *Engine
+	key    string
+	spec   wire.View
+	// stop ends the goroutine; nil while there is none. Guarded by Engine.mu.
+	stop context.CancelFunc
+	// again ends a wait after a refusal.
+	again chan struct{}
+
+	mu sync.Mutex
+	// All below are guarded by mu.
+	generation int64
+	closed     bool
+	// mapping is that of the resource; nil before it was found.
+	mapping *meta.RESTMapping
+	// interrupt ends what is being followed, which then begins anew.
+	interrupt context.CancelFunc
+	// refusal is set from a refusal on, until there is a list again.
+	refusal *wire.Refusal
+	// body is the last answer; nil before the first. published is when it was given.
+	body      []byte
+	published time.Time
+	list      *list
+	// timer publishes the list; nil unless it has changed since the last answer.
+	timer *time.Timer
+}
+
+func newView(e *Engine, key string, spec wire.View, generation int64) *view {
+	// One object has no rows.
+	spec.Table = spec.Table && spec.Target.Name == ""
+	return &view{engine: e, key: key, spec: spec, generation: generation, again: make(chan struct{}, 1), interrupt: func() {}}
+}
+
+// setGeneration publishes the last answer with the generation of one more who asks.
+func (v *view) setGeneration(generation int64) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.generation = generation
+	if v.body != nil && !v.closed {
+		v.engine.publish(v.key, generation, v.body)
+	}
+}
+
+// close publishes nothing any more.
+func (v *view) close() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.closed = true
+	v.setRefusal(nil)
+	v.stopTimer()
+	v.setList(nil)
+}
+
+// retry ends the wait after a refusal.
+func (v *view) retry() {
+	select {
+	case v.again <- struct{}{}:
+	default: // one that is under way is enough
+	}
+}
+
+// run follows until ctx ends.
+func (v *view) run(ctx context.Context) {
+	defer v.close()
+	for failures := 0; ctx.Err() == nil; {
+		select {
+		case <-v.again: // this is the attempt
+		default:
+		}
+		err := v.follow(ctx)
+		refusal := refusalOf(err)
+		if refusal != nil {
+			v.refuse(refusal)
+		}
+		switch {
+		case err == nil:
+			failures = 0
+		case refusal != nil && !apierrors.IsUnauthorized(err):
+			failures = 0
+			v.wait(ctx, patience+rand.N(patience)) //nolint:gosec // spreads load, guards nothing
+		default: // no answer, or one about the agent's own credential
+			v.engine.cfg.Logger.V(1).Info("view is tried again", "key", v.key, "err", err.Error())
+			d := min(firstPause<<min(failures, 16), longestPause)
+			v.wait(ctx, d/2+rand.N(d/2)) //nolint:gosec // as above
+			failures++
+		}
+	}
+}
+
+// wait returns after a time, or at a retry, or at the end of ctx.
+func (v *view) wait(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-v.again:
+	case <-timer.C:
+	}
+}
+
+// follow returns nil when it was interrupted, or why there is nothing to follow.
+func (v *view) follow(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	m, err := resolve(v.spec, v.engine.cfg.Resources)
+	if err != nil {
+		return err
+	}
+	feed, err := newFeed(v.spec, m, v.engine.cfg.Door)
+	if err != nil {
+		return err
+	}
+	v.begin(m, cancel)
+	s := &sink{view: v, mapping: m, feed: feed, cancel: cancel}
+	defer s.drop()
+	(&follow.Follower{
+		Feed: feed.Feed, Sink: s, Refusal: func(err error) bool { return refusalOf(err) != nil },
+		Log: v.engine.cfg.Logger,
+	}).Run(ctx)
+	if apierrors.IsNotFound(s.refusal) {
+		v.engine.cfg.Resources.Reset()
+		return notServed(m)
+	}
+	return s.refusal
+}
+
+// begin makes what is followed one that can be interrupted.
+func (v *view) begin(m *meta.RESTMapping, interrupt context.CancelFunc) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.mapping, v.interrupt = m, interrupt
+}
+
+// refuse publishes why there is no result.
+func (v *view) refuse(r *wire.Refusal) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.closed {
+		return
+	}
+	v.setRefusal(r)
+	v.stopTimer()
+	v.setList(nil)
+	v.publish(refused(r))
+}
+
+// show publishes a list that is complete, and all that it becomes.
+func (v *view) show(l *list) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.closed {
+		l.release()
+		return
+	}
+	v.setList(l)
+	v.schedule()
+}
+
+// change applies an event to the list that is shown. The error refuses the view.
+func (v *view) change(l *list, i item) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.list != l || l == nil {
+		return nil
+	}
+	changed, err := l.change(i)
+	if err != nil || !changed {
+		return err
+	}
+	if l.wantsMore() {
+		v.interrupt()
+	}
+	v.schedule()
+	return nil
+}
+
+// schedule publishes the list, at once or when it is time; v.mu is held.
+func (v *view) schedule() {
+	wait := time.Until(v.published.Add(pace))
+	switch {
+	case v.timer != nil:
+	case v.body == nil, v.refusal != nil, wait <= 0:
+		v.answer()
+	default:
+		v.timer = time.AfterFunc(wait, v.publishLate)
+	}
+}
+
+func (v *view) publishLate() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.timer = nil
+	if v.list != nil {
+		v.answer()
+	}
+}
+
+// answer publishes the list; v.mu is held.
+func (v *view) answer() {
+	v.setRefusal(nil)
+	v.publish(v.list.answer())
+}
+
+// publish gives an answer that differs from the last; v.mu is held.
+func (v *view) publish(body []byte) {
+	if bytes.Equal(v.body, body) {
+		return
+	}
+	v.body, v.published = body, time.Now()
+	v.engine.publish(v.key, v.generation, body)
+}
+
+// setRefusal keeps what a view waits for up to date; v.mu is held.
+func (v *view) setRefusal(r *wire.Refusal) {
+	was, is := causeOf(v.refusal), causeOf(r)
+	v.refusal = r
+	if was == is {
+		return
+	}
+	switch was {
+	case wire.CauseTarget:
+		v.engine.definitions.release()
+	case wire.CauseLimit:
+		v.engine.memory.waiting.Add(-1)
+	default:
+	}
+	switch is {
+	case wire.CauseTarget:
+		v.engine.definitions.acquire()
+	case wire.CauseLimit:
+		v.engine.memory.waiting.Add(1)
+	default:
+	}
+}
+
+func causeOf(r *wire.Refusal) wire.Cause {
+	if r == nil {
+		return ""
+	}
+	return r.Cause
+}
+
+// refusedFor reports whether a view is refused, and for what.
+func (v *view) refusedFor(cause wire.Cause) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return causeOf(v.refusal) == cause
+}
+
+// setList shows a list in place of another; v.mu is held.
+func (v *view) setList(l *list) {
+	if v.list != nil && v.list != l {
+		v.list.release()
+	}
+	v.list = l
+}
+
+// stopTimer drops what waits to be published; v.mu is held.
+func (v *view) stopTimer() {
+	if v.timer != nil {
+		v.timer.Stop()
+		v.timer = nil
+	}
+}
