@@ -1,0 +1,194 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package action
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/spokelet/spokelet/agent/mapping"
+	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/tunnel/resource"
+)
+
+// Engine executes the actions of a hub.
+type Engine struct {
+	cfg    Config
+	source *resource.Source
+	mirror *resource.Mirror
+	queue  workqueue.TypedRateLimitingInterface[string]
+	ledger *ledger
+
+	mu       sync.Mutex
+	requests map[string]request // guarded by mu; by key
+	reset    time.Time          // guarded by mu; see relearn
+}
+
+// New returns an engine without actions, which makes no request before Run.
+func New(cfg Config) (*Engine, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	e := &Engine{
+		cfg: cfg, source: resource.NewSource(wire.KindActionResult), requests: map[string]request{},
+		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstPause, longestPause)),
+	}
+	e.ledger = newLedger(cfg, e.wanted)
+	e.mirror = resource.NewMirror(wire.KindAction, resource.Receiver{Put: e.put, Delete: e.withdraw, Synced: e.synced})
+	return e, nil
+}
+
+// Source publishes the results.
+func (e *Engine) Source() *resource.Source { return e.source }
+
+// Mirror receives the actions.
+func (e *Engine) Mirror() *resource.Mirror { return e.mirror }
+
+// Run executes actions until ctx ends, and returns when none is being executed any more.
+// An engine runs once.
+func (e *Engine) Run(ctx context.Context) error {
+	var running sync.WaitGroup
+	running.Go(func() { e.ledger.run(ctx) })
+	for range workers {
+		running.Go(func() {
+			for e.work(ctx) {
+			}
+		})
+	}
+	<-ctx.Done()
+	e.queue.ShutDown()
+	running.Wait()
+	return nil
+}
+
+func (e *Engine) put(version resource.Resource) {
+	r := readRequest(version)
+	e.mu.Lock()
+	e.requests[r.key] = r
+	e.mu.Unlock()
+	e.queue.Add(r.key)
+}
+
+func (e *Engine) withdraw(key string) {
+	e.mu.Lock()
+	delete(e.requests, key)
+	e.mu.Unlock()
+	e.queue.Add(key) // a worker that is at it publishes first
+}
+
+func (e *Engine) synced() {
+	e.source.Complete()
+	e.ledger.sync()
+}
+
+// wanted returns the names of the entries of what the hub wants.
+func (e *Engine) wanted() map[string]bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	names := make(map[string]bool, len(e.requests))
+	for _, r := range e.requests {
+		names[r.entryName()] = true
+	}
+	return names
+}
+
+func (e *Engine) request(key string) (request, bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	r, ok := e.requests[key]
+	return r, ok
+}
+
+// work executes the next action. The queue hands no key to two workers at once.
+func (e *Engine) work(ctx context.Context) bool {
+	key, shutdown := e.queue.Get()
+	if shutdown {
+		return false
+	}
+	defer e.queue.Done(key)
+	err := e.process(ctx, key)
+	var unread *unreadError
+	switch {
+	case err == nil:
+		e.queue.Forget(key)
+	case ctx.Err() != nil:
+	case errors.As(err, &unread):
+		e.queue.AddAfter(key, unread.retryAfter)
+	default:
+		e.cfg.Logger.Error(err, "Action is tried again", "key", key)
+		e.queue.AddRateLimited(key)
+	}
+	return true
+}
+
+// process brings one action to its result. After an error it is to be tried again.
+func (e *Engine) process(ctx context.Context, key string) error {
+	r, ok := e.request(key)
+	if !ok {
+		e.source.Delete(key)
+		return nil
+	}
+	if r.invalid != nil {
+		return e.publish(r, wire.ActionResult{Refusal: wire.Refuse(wire.CauseTarget, "", r.invalid.Error())})
+	}
+	result, err := e.execute(ctx, r)
+	if err != nil {
+		return err
+	}
+	return e.publish(r, result)
+}
+
+// publish hands a result to Sync.
+func (e *Engine) publish(r request, result wire.ActionResult) error {
+	body, err := json.Marshal(result)
+	if err == nil {
+		err = e.source.Put(resource.Resource{Key: r.key, UID: r.uid, Generation: r.generation, Body: body})
+	}
+	if err != nil {
+		return fmt.Errorf("publish result of action %s: %w", r.key, err)
+	}
+	return nil
+}
+
+// persistent reports whether an API server goes on answering with an error of its own.
+func (e *Engine) persistent(r request, err error) bool {
+	return apierrors.IsInternalError(err) && e.queue.NumRequeues(r.key) >= maxTries
+}
+
+// relearn has what the cluster serves read anew, because a path of it is not served. It
+// does nothing if that was so a moment ago, for a requester may cause it.
+func (e *Engine) relearn() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.reset.IsZero() && time.Since(e.reset) < resetPause {
+		return
+	}
+	e.reset = time.Now()
+	e.cfg.Resources.Reset()
+}
+
+// unreadError says that a resource may be one that is served since the cluster was read.
+type unreadError struct {
+	cause      error
+	retryAfter time.Duration
+}
+
+func (e *unreadError) Error() string { return e.cause.Error() }
+
+// unread returns an unreadError if what the cluster serves was read before the request
+// came.
+func unread(r request, err error) error {
+	var none *mapping.NoMatchError
+	if errors.As(err, &none) && none.Read.Before(r.received) {
+		return &unreadError{cause: err, retryAfter: none.RetryAfter}
+	}
+	return err
+}

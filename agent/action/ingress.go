@@ -1,0 +1,89 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package action
+
+import (
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/spokelet/spokelet/api/wire"
+)
+
+// convertIngress gives backends and path types their form of today.
+func convertIngress(obj *unstructured.Unstructured, _ wire.Verb) bool {
+	spec, ok := obj.Object["spec"].(map[string]any)
+	if !ok {
+		return obj.Object["spec"] == nil
+	}
+	if backend, found := spec["backend"]; found {
+		delete(spec, "backend")
+		if spec["defaultBackend"], ok = convertBackend(backend); !ok {
+			return false
+		}
+	}
+	rules, ok := listOf(spec["rules"])
+	for _, rule := range rules {
+		ok = ok && convertRule(rule)
+	}
+	return ok
+}
+
+func convertRule(rule any) bool {
+	fields, ok := rule.(map[string]any)
+	if !ok {
+		return false
+	}
+	http, ok := fields["http"].(map[string]any)
+	if !ok {
+		return fields["http"] == nil
+	}
+	paths, ok := listOf(http["paths"])
+	for _, path := range paths {
+		ok = ok && convertPath(path)
+	}
+	return ok
+}
+
+func convertPath(path any) bool {
+	fields, ok := path.(map[string]any)
+	if !ok {
+		return false
+	}
+	if fields["pathType"] == nil {
+		fields["pathType"] = "ImplementationSpecific" // the default that was
+	}
+	fields["backend"], ok = convertBackend(fields["backend"])
+	return ok
+}
+
+// convertBackend returns the form of today of a backend: one of a service, or of a
+// resource, which has not changed.
+func convertBackend(backend any) (any, bool) {
+	b, ok := backend.(map[string]any)
+	if !ok {
+		return nil, false
+	}
+	name, port := b["serviceName"], b["servicePort"]
+	if name == nil {
+		return b, b["resource"] != nil && port == nil
+	}
+	if b["resource"] != nil {
+		return nil, false
+	}
+	service := map[string]any{"name": name}
+	switch port := port.(type) {
+	case string:
+		service["port"] = map[string]any{"name": port}
+	case int64:
+		service["port"] = map[string]any{"number": port}
+	default:
+		return nil, false
+	}
+	return map[string]any{"service": service}, true
+}
+
+// listOf returns a list, empty where there is none, and false for what is none.
+func listOf(value any) ([]any, bool) {
+	list, ok := value.([]any)
+	return list, ok || value == nil
+}

@@ -1,0 +1,202 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package action
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"github.com/spokelet/spokelet/api/wire"
+)
+
+const (
+	// labelLedger marks the entries.
+	labelLedger = "spokelet.io/ledger"
+	// ledgerActions is its value.
+	ledgerActions = "action"
+	// entryField has the entry as JSON.
+	entryField = "entry"
+)
+
+var errEntry = errors.New("outcome unknown: what the ledger has of the action cannot be read")
+
+// entry is what the ledger has of one action.
+type entry struct {
+	// Key is that of the action on the hub, for people.
+	Key  string    `json:"key"`
+	Verb wire.Verb `json:"verb"`
+	// Resource, Namespace and Name say which object: as found, and as generated.
+	Resource  schema.GroupVersionResource `json:"resource"`
+	Namespace string                      `json:"namespace,omitempty"`
+	Name      string                      `json:"name"`
+	// UID and Version are those of the object before; empty for one that is created.
+	UID     types.UID `json:"uid,omitempty"`
+	Version string    `json:"version,omitempty"`
+	// Process made the entry.
+	Process types.UID `json:"process"`
+	// Started is before anything was written, Ended when the outcome was known.
+	Started metav1.Time  `json:"started"`
+	Ended   *metav1.Time `json:"ended,omitempty"`
+	// Refusal is nil for what was done. Of an entry with an end.
+	Refusal *wire.Refusal `json:"refusal,omitempty"`
+	// Warnings were given on the way.
+	Warnings []string `json:"warnings,omitempty"`
+
+	// stored is the ConfigMap, with its version.
+	stored *corev1.ConfigMap
+}
+
+// ledger keeps the entries as ConfigMaps.
+type ledger struct {
+	client corev1client.ConfigMapInterface
+	log    logr.Logger
+	// process is that of the entries which are made here.
+	process types.UID
+	// wanted are the names of the entries of actions that the hub wants.
+	wanted func() map[string]bool
+	// due wakes the collection.
+	due chan struct{}
+
+	mu sync.Mutex
+	// All below are guarded by mu.
+	//
+	// open are the actions without an outcome that this process works on, by the name of
+	// the entry.
+	open map[string]progress
+	// ended are those that wait for their removal, the oldest first.
+	ended []endedEntry
+	// read: ended has those of earlier processes, too.
+	read bool
+	// synced: wanted is complete.
+	synced bool
+}
+
+// progress is what this process knows of an action that has no outcome in the ledger.
+type progress struct {
+	// performed: something may have been written.
+	performed bool
+	// concluded: the outcome is known, but could not be written yet.
+	concluded bool
+	refusal   *wire.Refusal
+}
+
+func newLedger(cfg Config, wanted func() map[string]bool) *ledger {
+	return &ledger{
+		client: cfg.Entries, log: cfg.Logger, process: uuid.NewUUID(), wanted: wanted,
+		due: make(chan struct{}, 1), open: map[string]progress{},
+	}
+}
+
+// find returns nil if there is no entry. What is no entry counts as one whose outcome is
+// unknown.
+func (l *ledger) find(ctx context.Context, r request) (*entry, error) {
+	stored, err := l.client.Get(ctx, r.entryName(), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("get entry of action %s: %w", r.key, err)
+	}
+	e, err := readEntry(stored)
+	if err != nil {
+		l.log.Error(err, "Entry of an action cannot be read", "configMap", stored.Name)
+		e.Ended, e.Refusal = &stored.CreationTimestamp, wire.Refuse(wire.CauseUnknown, "", errEntry.Error())
+	}
+	return e, nil
+}
+
+// readEntry decodes an entry. It is never nil.
+func readEntry(stored *corev1.ConfigMap) (*entry, error) {
+	e := &entry{}
+	if err := json.Unmarshal([]byte(stored.Data[entryField]), e); err != nil {
+		return &entry{stored: stored}, fmt.Errorf("decode entry: %w", err)
+	}
+	e.stored = stored
+	return e, nil
+}
+
+// progress returns how far this process has come with an action. What another process has
+// started may have been performed.
+func (l *ledger) progress(e *entry) progress {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p, ok := l.open[e.stored.Name]
+	if !ok || e.Process != l.process && !p.concluded {
+		p = progress{performed: true}
+	}
+	l.open[e.stored.Name] = p
+	return p
+}
+
+// performs records that something may be written from now on.
+func (l *ledger) performs(e *entry) { l.set(e.stored.Name, progress{performed: true}) }
+
+// unsent records that nothing was written.
+func (l *ledger) unsent(e *entry) { l.set(e.stored.Name, progress{}) }
+
+func (l *ledger) set(name string, p progress) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.open[name] = p
+}
+
+// start creates the entry. After an error there may be one all the same, of which find
+// and progress know that nothing was performed yet.
+func (l *ledger) start(ctx context.Context, r request, e *entry) error {
+	e.Key, e.Process, e.Started = r.key, l.process, metav1.Now()
+	raw, err := json.Marshal(e)
+	if err != nil {
+		return fmt.Errorf("encode entry of action %s: %w", r.key, err)
+	}
+	l.set(r.entryName(), progress{})
+	e.stored, err = l.client.Create(ctx, &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: r.entryName(), Labels: map[string]string{labelLedger: ledgerActions}},
+		Data:       map[string]string{entryField: string(raw)},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("create entry of action %s: %w", r.key, err)
+	}
+	l.performs(e)
+	return nil
+}
+
+// update writes what is known now.
+func (l *ledger) update(ctx context.Context, e *entry) error {
+	raw, err := json.Marshal(e)
+	if err != nil {
+		return fmt.Errorf("encode entry of action %s: %w", e.Key, err)
+	}
+	next := e.stored.DeepCopy()
+	next.Data = map[string]string{entryField: string(raw)}
+	stored, err := l.client.Update(ctx, next, metav1.UpdateOptions{})
+	if err != nil {
+		return fmt.Errorf("update entry of action %s: %w", e.Key, err)
+	}
+	e.stored = stored
+	return nil
+}
+
+// end writes the outcome.
+func (l *ledger) end(ctx context.Context, e *entry, refusal *wire.Refusal) error {
+	l.set(e.stored.Name, progress{performed: true, concluded: true, refusal: refusal})
+	now := metav1.Now()
+	e.Ended, e.Refusal = &now, refusal
+	if err := l.update(ctx, e); err != nil {
+		return err
+	}
+	l.close(endedEntry{name: e.stored.Name, at: now.Time})
+	return nil
+}

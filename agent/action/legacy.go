@@ -1,0 +1,175 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package action
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/spokelet/spokelet/agent/mapping"
+	"github.com/spokelet/spokelet/api/wire"
+)
+
+var (
+	apps       = schema.GroupVersion{Group: "apps", Version: "v1"}
+	batch      = schema.GroupVersion{Group: "batch", Version: "v1"}
+	networking = schema.GroupVersion{Group: "networking.k8s.io", Version: "v1"}
+	policy     = schema.GroupVersion{Group: "policy", Version: "v1"}
+	rbac       = schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"}
+)
+
+// conversion makes a template of an old version, in place, one of today's. It returns
+// false where a rule cannot.
+type conversion func(template *unstructured.Unstructured, verb wire.Verb) bool
+
+type successor struct {
+	schema.GroupVersion
+
+	convert conversion
+}
+
+// successors are the versions that took the place of those that Kubernetes serves no
+// more, where a template can be converted by rule
+// (https://kubernetes.io/docs/reference/using-api/deprecation-guide/).
+var successors = map[schema.GroupVersionKind]successor{
+	{Group: "extensions", Version: "v1beta1", Kind: "Deployment"}: {apps, convertWorkload},
+	{Group: "extensions", Version: "v1beta1", Kind: "DaemonSet"}:  {apps, convertWorkload},
+	{Group: "extensions", Version: "v1beta1", Kind: "ReplicaSet"}: {apps, convertWorkload},
+	{Group: apps.Group, Version: "v1beta1", Kind: "Deployment"}:   {apps, convertWorkload},
+	{Group: apps.Group, Version: "v1beta1", Kind: "StatefulSet"}:  {apps, convertWorkload},
+	{Group: apps.Group, Version: "v1beta2", Kind: "Deployment"}:   {apps, convertWorkload},
+	{Group: apps.Group, Version: "v1beta2", Kind: "DaemonSet"}:    {apps, convertWorkload},
+	{Group: apps.Group, Version: "v1beta2", Kind: "ReplicaSet"}:   {apps, convertWorkload},
+	{Group: apps.Group, Version: "v1beta2", Kind: "StatefulSet"}:  {apps, convertWorkload},
+
+	{Group: "extensions", Version: "v1beta1", Kind: "Ingress"}:             {networking, convertIngress},
+	{Group: networking.Group, Version: "v1beta1", Kind: "Ingress"}:         {networking, convertIngress},
+	{Group: networking.Group, Version: "v1beta1", Kind: "IngressClass"}:    {networking, asIs},
+	{Group: "extensions", Version: "v1beta1", Kind: "NetworkPolicy"}:       {networking, asIs},
+	{Group: policy.Group, Version: "v1beta1", Kind: "PodDisruptionBudget"}: {policy, convertBudget},
+	{Group: batch.Group, Version: "v1beta1", Kind: "CronJob"}:              {batch, asIs},
+
+	{Group: rbac.Group, Version: "v1beta1", Kind: "Role"}:                {rbac, asIs},
+	{Group: rbac.Group, Version: "v1beta1", Kind: "RoleBinding"}:         {rbac, asIs},
+	{Group: rbac.Group, Version: "v1beta1", Kind: "ClusterRole"}:         {rbac, asIs},
+	{Group: rbac.Group, Version: "v1beta1", Kind: "ClusterRoleBinding"}:  {rbac, asIs},
+	{Group: rbac.Group, Version: "v1alpha1", Kind: "Role"}:               {rbac, asIs},
+	{Group: rbac.Group, Version: "v1alpha1", Kind: "RoleBinding"}:        {rbac, convertSubjects},
+	{Group: rbac.Group, Version: "v1alpha1", Kind: "ClusterRole"}:        {rbac, asIs},
+	{Group: rbac.Group, Version: "v1alpha1", Kind: "ClusterRoleBinding"}: {rbac, convertSubjects},
+}
+
+// modernize finds the template's resource, in today's version if its own is no more.
+func (e *Engine) modernize(p *plan) (*meta.RESTMapping, error) {
+	was := p.object.GroupVersionKind()
+	m, err := e.cfg.Resources.Resource(targetOf(was))
+	if !errors.Is(err, mapping.ErrNoMatch) {
+		return m, err
+	}
+	s, ok := successors[was]
+	if !ok {
+		return nil, e.suggest(was, was.Group, err)
+	}
+	now := p.object.DeepCopy()
+	now.SetGroupVersionKind(s.WithKind(was.Kind))
+	if !s.convert(now, p.request.action.Verb) {
+		return nil, e.suggest(was, s.Group, err)
+	}
+	m, other := e.cfg.Resources.Resource(targetOf(now.GroupVersionKind()))
+	if errors.Is(other, mapping.ErrNoMatch) {
+		return nil, err // neither is served: the template's is what to name
+	}
+	if other != nil {
+		return nil, other
+	}
+	p.object = now
+	p.warnings.add(fmt.Sprintf("%s is used in place of %s, which is not served any more", s.GroupVersion, was.GroupVersion()))
+	return m, nil
+}
+
+// suggest names the version of a kind that is served, if there is one.
+func (e *Engine) suggest(was schema.GroupVersionKind, group string, cause error) error {
+	m, err := e.cfg.Resources.Resource(wire.Target{Kind: was.Kind, Group: group})
+	if err != nil {
+		return cause
+	}
+	return &suggestion{cause: cause, use: m.GroupVersionKind.GroupVersion().String()}
+}
+
+// suggestion is an error with advice.
+type suggestion struct {
+	cause error
+	use   string
+}
+
+func (s *suggestion) Error() string { return s.cause.Error() + "; use " + s.use }
+func (s *suggestion) Unwrap() error { return s.cause }
+
+// successorOfGroup returns what took the place of a kind, whatever its version was.
+func successorOfGroup(group, kind string) (schema.GroupVersion, bool) {
+	for was, s := range successors {
+		if was.Group == group && was.Kind == kind {
+			return s.GroupVersion, true // the same for all versions of a group
+		}
+	}
+	return schema.GroupVersion{}, false
+}
+
+func targetOf(gvk schema.GroupVersionKind) wire.Target {
+	return wire.Target{Kind: gvk.Kind, Group: gvk.Group, Version: gvk.Version}
+}
+
+func asIs(*unstructured.Unstructured, wire.Verb) bool { return true }
+
+// convertWorkload gives the selector that used to be the labels of the pods. An update
+// leaves it as it is: no selector can be changed.
+func convertWorkload(obj *unstructured.Unstructured, verb wire.Verb) bool {
+	spec, ok := obj.Object["spec"].(map[string]any)
+	if !ok {
+		return verb == wire.VerbUpdate && obj.Object["spec"] == nil
+	}
+	delete(spec, "rollbackTo")
+	delete(spec, "templateGeneration")
+	if spec["selector"] != nil {
+		return true
+	}
+	delete(spec, "selector")
+	if verb == wire.VerbUpdate {
+		return true
+	}
+	labels, found, err := unstructured.NestedStringMap(spec, "template", "metadata", "labels")
+	if err != nil || !found || len(labels) == 0 {
+		return false
+	}
+	return unstructured.SetNestedStringMap(spec, labels, "selector", "matchLabels") == nil
+}
+
+// convertBudget refuses a selector that used to select no pod, and selects all of them
+// today.
+func convertBudget(obj *unstructured.Unstructured, _ wire.Verb) bool {
+	selector, found, err := unstructured.NestedMap(obj.Object, "spec", "selector")
+	return err == nil && (!found || len(selector) > 0)
+}
+
+// convertSubjects gives subjects the group that used to be part of their apiVersion.
+func convertSubjects(obj *unstructured.Unstructured, _ wire.Verb) bool {
+	subjects, _ := obj.Object["subjects"].([]any)
+	for _, s := range subjects {
+		subject, ok := s.(map[string]any)
+		if !ok || subject["kind"] == "User" && subject["name"] == "*" { // which was a group
+			return false
+		}
+		version, _ := subject["apiVersion"].(string)
+		delete(subject, "apiVersion")
+		if group, _, ok := strings.Cut(version, "/"); ok {
+			subject["apiGroup"] = group
+		}
+	}
+	return true
+}

@@ -1,0 +1,116 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package action
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/spokelet/spokelet/api/wire"
+)
+
+const (
+	fieldManager = "spokelet-action"
+	// maxConflicts is how often an update is made anew because somebody else wrote.
+	maxConflicts = 10
+)
+
+// perform does the action. An error that is neither final nor unsent leaves open whether
+// it was done.
+func (e *Engine) perform(ctx context.Context, p *plan) (*unstructured.Unstructured, error) {
+	switch p.request.action.Verb {
+	case wire.VerbCreate:
+		return e.create(ctx, p)
+	case wire.VerbUpdate:
+		return e.update(ctx, p)
+	default:
+		return nil, p.remove(ctx)
+	}
+}
+
+// create makes the object. What has no final answer is settled by looking, and so is
+// AlreadyExists: a client may have sent the request twice.
+func (e *Engine) create(ctx context.Context, p *plan) (*unstructured.Unstructured, error) {
+	obj, err := p.objects.Create(ctx, p.object, metav1.CreateOptions{FieldManager: fieldManager})
+	if err == nil || unsent(err) || refusalOf(err) != nil && !apierrors.IsAlreadyExists(err) {
+		return obj, err
+	}
+	settled, unsettled := e.settle(ctx, p)
+	switch {
+	case unsettled == nil:
+		return settled, nil
+	case errors.Is(unsettled, errUndecided):
+		return nil, unsettled
+	case refusalOf(err) != nil:
+		return nil, err // another object has the name
+	default:
+		return nil, fmt.Errorf("%w: %w", errUnknown, err)
+	}
+}
+
+// update patches what the template has, at the version that the ledger recorded.
+func (e *Engine) update(ctx context.Context, p *plan) (*unstructured.Unstructured, error) {
+	for conflicts := 0; ; conflicts++ {
+		obj, err := p.patch(ctx)
+		if !apierrors.IsConflict(err) || conflicts == maxConflicts {
+			return obj, decided(err)
+		}
+		obj, err = p.read(ctx)
+		if err != nil {
+			return nil, decided(err)
+		}
+		if p.marked(obj) {
+			return obj, nil // a client may have sent the patch twice
+		}
+		if err := e.ledger.update(ctx, p.entry); err != nil {
+			return nil, fmt.Errorf("%w: %w", errUndecided, err)
+		}
+	}
+}
+
+// patch writes the template over the object: lists of the API's own kinds are merged by
+// their keys.
+func (p *plan) patch(ctx context.Context) (*unstructured.Unstructured, error) {
+	next := p.object.DeepCopy()
+	next.SetResourceVersion(p.entry.Version)
+	raw, err := next.MarshalJSON()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errTemplate, err)
+	}
+	options := metav1.PatchOptions{FieldManager: fieldManager}
+	if scheme.Scheme.Recognizes(next.GroupVersionKind()) {
+		obj, err := p.objects.Patch(ctx, p.entry.Name, types.StrategicMergePatchType, raw, options)
+		if !apierrors.IsUnsupportedMediaType(err) {
+			return obj, err
+		}
+	}
+	return p.objects.Patch(ctx, p.entry.Name, types.MergePatchType, raw, options)
+}
+
+// remove deletes the very object that was found.
+func (p *plan) remove(ctx context.Context) error {
+	background := metav1.DeletePropagationBackground
+	err := p.objects.Delete(ctx, p.entry.Name, metav1.DeleteOptions{
+		PropagationPolicy: &background, Preconditions: &metav1.Preconditions{UID: &p.entry.UID},
+	})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil // somebody else was faster: that object is gone, or going
+	}
+	return decided(err)
+}
+
+// decided marks an error that leaves open whether the action was performed.
+func decided(err error) error {
+	if err == nil || refusalOf(err) != nil {
+		return err
+	}
+	return fmt.Errorf("%w: %w", errUndecided, err)
+}

@@ -1,0 +1,193 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package action
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/validate/content"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utilrand "k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"github.com/spokelet/spokelet/agent/mapping"
+	"github.com/spokelet/spokelet/api/wire"
+)
+
+const (
+	// maxGenerated is how long the base of a generated name may be, and suffix how long
+	// the rest is: both as in Kubernetes.
+	maxGenerated = 58
+	suffix       = 5
+)
+
+// plan is an action as it is to be performed in this cluster.
+type plan struct {
+	request  request
+	entry    *entry
+	object   *unstructured.Unstructured // of Create and Update, with the mark
+	objects  dynamic.ResourceInterface  // nil before connect
+	warnings *warnings
+}
+
+// planOf makes a plan of what an entry records.
+func planOf(r request, known *entry) *plan {
+	p := &plan{request: r, entry: known, warnings: &warnings{}}
+	p.warnings.add(known.Warnings...)
+	return p
+}
+
+// draft finds out what is to be written where, without a request to anything but
+// discovery. The plan is never nil.
+func (e *Engine) draft(r request) (*plan, error) {
+	p := planOf(r, &entry{Verb: r.action.Verb})
+	m, err := e.locate(p)
+	if err != nil {
+		return p, unread(r, err)
+	}
+	p.entry.Resource = m.Resource
+	if m.Scope.Name() != meta.RESTScopeNameNamespace {
+		p.entry.Namespace = ""
+	} else if p.entry.Namespace == "" {
+		return p, fmt.Errorf("%s %q: %w", m.Resource.GroupResource(), p.entry.Name, errNamespace)
+	}
+	if p.object != nil {
+		p.object.SetNamespace(p.entry.Namespace)
+	}
+	for _, segment := range []string{p.entry.Namespace, p.entry.Name} {
+		if problems := content.IsPathSegmentName(segment); len(problems) > 0 {
+			return p, fmt.Errorf("name %q: %w: it %s", segment, errTarget, problems[0])
+		}
+	}
+	return p, nil
+}
+
+// connect reaches the object as the requester.
+func (e *Engine) connect(p *plan) error {
+	config, err := e.cfg.Door.Config(p.request.action.Requester)
+	if err != nil {
+		return &doorError{cause: err}
+	}
+	config = rest.CopyConfig(config)
+	config.Timeout = requestTimeout
+	config.WarningHandler = p.warnings
+	if e.cfg.Guard != nil {
+		config.Wrap(e.cfg.Guard)
+	}
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return &doorError{cause: err}
+	}
+	p.objects = client.Resource(p.entry.Resource)
+	if p.entry.Namespace != "" {
+		p.objects = client.Resource(p.entry.Resource).Namespace(p.entry.Namespace)
+	}
+	return nil
+}
+
+func (p *plan) get(ctx context.Context) (*unstructured.Unstructured, error) {
+	return p.objects.Get(ctx, p.entry.Name, metav1.GetOptions{})
+}
+
+// read gets the object, and puts into the entry which it is.
+func (p *plan) read(ctx context.Context) (*unstructured.Unstructured, error) {
+	obj, err := p.get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p.entry.UID, p.entry.Version = obj.GetUID(), obj.GetResourceVersion()
+	return obj, nil
+}
+
+// locate finds the resource, the namespace and the name.
+func (e *Engine) locate(p *plan) (*meta.RESTMapping, error) {
+	a := p.request.action
+	if a.Verb == wire.VerbDelete {
+		p.entry.Name, p.entry.Namespace = a.Target.Name, a.Target.Namespace
+		return e.find(a.Target)
+	}
+	var err error
+	if p.object, err = readTemplate(a.Template); err != nil {
+		return nil, err
+	}
+	if err := p.name(); err != nil {
+		return nil, err
+	}
+	p.entry.Name, p.entry.Namespace = p.object.GetName(), p.object.GetNamespace()
+	if a.Target.Namespace != "" {
+		p.entry.Namespace = a.Target.Namespace
+	}
+	if err := p.mark(); err != nil {
+		return nil, err
+	}
+	return e.modernize(p)
+}
+
+// find finds the resource of a deletion. The group may be one that was.
+func (e *Engine) find(t wire.Target) (*meta.RESTMapping, error) {
+	m, err := e.cfg.Resources.Resource(t)
+	if t.Kind == "" || !errors.Is(err, mapping.ErrNoMatch) {
+		return m, err
+	}
+	now, ok := successorOfGroup(t.Group, t.Kind)
+	if !ok {
+		return nil, err
+	}
+	return e.cfg.Resources.Resource(wire.Target{Kind: t.Kind, Group: now.Group})
+}
+
+// name generates the name where the template wants that: one that an API server would make
+// could not be looked for.
+func (p *plan) name() error {
+	base := p.object.GetGenerateName()
+	if p.object.GetName() == "" && p.request.action.Verb == wire.VerbCreate && base != "" {
+		p.object.SetName(base[:min(len(base), maxGenerated)] + utilrand.String(suffix))
+	}
+	if p.object.GetName() == "" {
+		return fmt.Errorf("%w: it has no name", errTemplate)
+	}
+	return nil
+}
+
+// mark puts the mark on the object. What else is wrong of it is for the API server to say.
+func (p *plan) mark() error {
+	err := unstructured.SetNestedField(p.object.Object, p.request.mark(), "metadata", "annotations", Mark)
+	if err != nil {
+		return fmt.Errorf("%w: its annotations are no object", errTemplate)
+	}
+	return nil
+}
+
+// readTemplate leaves out what an API server alone sets, so that what kubectl prints of an
+// object can be a template.
+func readTemplate(raw json.RawMessage) (*unstructured.Unstructured, error) {
+	obj := &unstructured.Unstructured{}
+	if err := obj.UnmarshalJSON(raw); err != nil || obj.GetAPIVersion() == "" {
+		return nil, fmt.Errorf("%w: it is no object with apiVersion and kind", errTemplate)
+	}
+	if obj.IsList() {
+		return nil, fmt.Errorf("%w: it is a list", errTemplate)
+	}
+	metadata, ok := obj.Object["metadata"].(map[string]any)
+	if !ok {
+		return nil, fmt.Errorf("%w: it has no name", errTemplate)
+	}
+	for _, field := range []string{
+		"uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp",
+		"deletionGracePeriodSeconds", "selfLink", "managedFields",
+	} {
+		delete(metadata, field)
+	}
+	if metadata["annotations"] == nil {
+		delete(metadata, "annotations") // null is none
+	}
+	delete(obj.Object, "status")
+	return obj, nil
+}

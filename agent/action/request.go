@@ -1,0 +1,53 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package action
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/tunnel/resource"
+)
+
+// Mark is the annotation of what an action has written: "<UID>/<generation>" of its object
+// on the hub.
+const Mark = "spokelet.io/action"
+
+var errIdentity = errors.New("UID or generation is none of Kubernetes")
+
+// request is one version of an action, as the hub sent it.
+type request struct {
+	key        string
+	uid        string
+	generation int64
+	action     wire.Action
+	// invalid says why there is no action.
+	invalid error
+	// received is when it came.
+	received time.Time
+}
+
+func readRequest(version resource.Resource) request {
+	r := request{key: version.Key, uid: version.UID, generation: version.Generation, received: time.Now()}
+	if len(validation.IsDNS1123Label(r.uid)) > 0 || r.generation < 0 {
+		r.invalid = fmt.Errorf("action of UID %.64q, generation %d: %w", r.uid, r.generation, errIdentity)
+		return r
+	}
+	r.action, r.invalid = wire.DecodeAction(version.Body)
+	return r
+}
+
+// mark is the value of the annotation.
+func (r request) mark() string { return r.uid + "/" + strconv.FormatInt(r.generation, 10) }
+
+// entryName is that of the action's ConfigMap. No two actions share one: a UID is a DNS
+// label, and a generation has no sign.
+func (r request) entryName() string {
+	return "action-" + r.uid + "-" + strconv.FormatInt(r.generation, 10)
+}
