@@ -57,13 +57,15 @@ type agent struct {
 	// split tells the groups of nodes; nil when the cluster is one node.
 	split *node.Watcher
 
-	lease *lease.Holder // nil unless works or pods are enabled
+	lease *lease.Holder
 	sync  syncDoor
 	pods  locator
 
 	sources []*resource.Source
 	doors   map[string]http.Handler
-	parts   []func(context.Context) error
+	// kubeDoor is one of them.
+	kubeDoor *kubedoor.Door
+	parts    []func(context.Context) error
 }
 
 // Run runs an agent until ctx ends or a part fails. Without the hub it waits
@@ -182,29 +184,22 @@ func (a *agent) addKube(context.Context) error {
 	if *a.opts.Config.Pods.Enabled {
 		kube.Pods, kube.NodeAccount = &a.pods, a.opts.Config.PodAccount()
 	}
-	door, err := kubedoor.New(kube)
-	if err != nil {
+	var err error
+	if a.kubeDoor, err = kubedoor.New(kube); err != nil {
 		return err
 	}
-	a.doors[tunnel.DoorKube] = door
+	a.doors[tunnel.DoorKube] = a.kubeDoor
 	return nil
 }
 
 func (a *agent) addTunnel(context.Context) error {
 	a.doors[tunnel.DoorSync] = &a.sync
-	if a.lease == nil {
-		sync, err := resource.NewAgent(a.sources, nil)
-		if err != nil {
-			return err
-		}
-		a.sync.enter(sync)
-	}
 	client, err := tunnel.NewAgent(tunnel.AgentConfig{
 		Address:       a.opts.Config.Hub.Address,
 		Credentials:   a.identity,
 		Doors:         a.doors,
 		Refused:       a.identity.Refused,
-		Roles:         a.lease != nil,
+		Roles:         true,
 		KubeSystemUID: a.uid,
 		Version:       a.opts.Version,
 		Logger:        a.opts.Logger.WithName("tunnel"),

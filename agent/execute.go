@@ -15,11 +15,16 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
+	"github.com/spokelet/spokelet/agent/action"
 	"github.com/spokelet/spokelet/agent/lease"
+	"github.com/spokelet/spokelet/agent/mapping"
 	"github.com/spokelet/spokelet/agent/pod"
 	"github.com/spokelet/spokelet/agent/pod/shape"
+	"github.com/spokelet/spokelet/agent/view"
 	"github.com/spokelet/spokelet/agent/work"
 	"github.com/spokelet/spokelet/agent/work/feedback"
 	"github.com/spokelet/spokelet/api/crds"
@@ -72,16 +77,10 @@ func (d *syncDoor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	handler.ServeHTTP(w, r.WithContext(ctx))
 }
 
-// executes tells whether this agent does anything that one process alone may do.
-func (a *agent) executes() bool {
-	return *a.opts.Config.Work.Enabled || *a.opts.Config.Pods.Enabled
-}
-
-// addEngines makes this process a candidate for executing works and running pods.
+// addEngines makes this process a candidate for what one process alone may do: executing
+// works and actions, answering views and running pods. With nothing of that enabled views
+// and actions are refused, which somebody has to say.
 func (a *agent) addEngines(ctx context.Context) error {
-	if !a.executes() {
-		return nil
-	}
 	if *a.opts.Config.Work.Enabled {
 		if err := a.installAnchors(ctx); err != nil {
 			return err
@@ -125,6 +124,9 @@ func (a *agent) execute(ctx context.Context) error {
 		return err
 	}
 	defer leave()
+	if err := a.addQuestions(t); err != nil {
+		return err
+	}
 	sync, err := resource.NewAgent(t.sources, t.mirrors)
 	if err != nil {
 		return err
@@ -176,6 +178,39 @@ func (a *agent) addPods(t *term, registerer prometheus.Registerer) (leave func()
 	t.mirrors = append(t.mirrors, engine.Mirrors()...)
 	t.engines = append(t.engines, engine.Run)
 	return a.pods.enter(engine), nil
+}
+
+// addQuestions answers views and does actions, of those whom the kube door lets in.
+func (a *agent) addQuestions(t *term) error {
+	meta, err := metadata.NewForConfig(a.opts.Client)
+	if err != nil {
+		return fmt.Errorf("client of the cluster: %w", err)
+	}
+	entries, err := kubernetes.NewForConfig(a.guarded())
+	if err != nil {
+		return fmt.Errorf("client of the cluster: %w", err)
+	}
+	resources := mapping.New(a.kube.Discovery())
+	views, err := view.New(view.Config{
+		Door: a.kubeDoor, Resources: resources, Metadata: meta,
+		Reviews: a.kube.AuthorizationV1().SubjectAccessReviews(),
+		Logger:  a.opts.Logger.WithName("view"),
+	})
+	if err != nil {
+		return err
+	}
+	actions, err := action.New(action.Config{
+		Door: a.kubeDoor, Resources: resources, Guard: a.lease.Guard,
+		Entries: entries.CoreV1().ConfigMaps(a.opts.Config.Namespace),
+		Logger:  a.opts.Logger.WithName("action"),
+	})
+	if err != nil {
+		return err
+	}
+	t.sources = append(t.sources, views.Source(), actions.Source())
+	t.mirrors = append(t.mirrors, views.Mirror(), actions.Mirror())
+	t.engines = append(t.engines, views.Run, actions.Run)
+	return nil
 }
 
 // finder knows where the pods of the hub are.
