@@ -62,8 +62,7 @@ func (h *hub) installPolicy(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("hub client: %w", err)
 	}
-	user := "system:serviceaccount:" + h.opts.Config.Namespace + ":" + h.opts.Config.ServiceAccount
-	objects, err := registration.AdmissionPolicy(user)
+	objects, err := registration.AdmissionPolicy(h.user())
 	if err != nil {
 		return err
 	}
@@ -76,6 +75,11 @@ func (h *hub) installPolicy(ctx context.Context) error {
 		return err
 	}
 	return h.installTolerations(ctx, writer)
+}
+
+// user is the name of the hub's own account.
+func (h *hub) user() string {
+	return "system:serviceaccount:" + h.opts.Config.Namespace + ":" + h.opts.Config.ServiceAccount
 }
 
 // installPlacement keeps off virtual nodes what does not ask for them, and follows the

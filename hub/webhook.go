@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"net"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -23,8 +22,12 @@ import (
 	"github.com/spokelet/spokelet/hub/registration"
 )
 
-// webhooks is the name of the ValidatingWebhookConfiguration of the chart.
-const webhooks = "spokelet-manifestworks"
+// webhooks and authors are the names of the chart's ValidatingWebhookConfiguration and
+// MutatingWebhookConfiguration.
+const (
+	webhooks = "spokelet-manifestworks"
+	authors  = "spokelet-authors"
+)
 
 func (h *hub) addAdmission(ctx context.Context) error {
 	config := h.opts.Config.Admission
@@ -43,6 +46,7 @@ func (h *hub) addAdmission(ctx context.Context) error {
 	server, err := admission.New(admission.Config{
 		Listener:              listener,
 		Certificate:           certificate.GetCertificate,
+		Self:                  h.user(),
 		Access:                h.kube.AuthorizationV1().SubjectAccessReviews(),
 		Clusters:              admission.ClustersFunc(h.foreign),
 		ManifestLimit:         config.ManifestLimit,
@@ -69,20 +73,29 @@ func (h *hub) foreign(ctx context.Context, namespace string) (bool, error) {
 	return record.Annotations[registration.AnnotationManaged] != "true", nil
 }
 
-// publishWebhooks puts the CA into the registration of the webhooks that the
-// chart made. Where there is none, as without the chart, nothing is judged.
+// publishWebhooks puts the CA into the registrations of the webhooks that the chart made.
+// Where there is none, as without the chart, nothing is judged, and nobody is recorded as
+// an author, so that views and actions fail.
 func (h *hub) publishWebhooks(ctx context.Context) error {
 	if !*h.opts.Config.Admission.Enabled {
 		return nil
 	}
-	configurations := h.kube.AdmissionregistrationV1().ValidatingWebhookConfigurations()
-	err := trustWebhooks(ctx, configurations, h.authority.Bundle())
+	registrations, bundle := h.kube.AdmissionregistrationV1(), h.authority.Bundle()
+	return errors.Join(
+		h.registered("validatingwebhookconfiguration", webhooks, trustWebhooks(ctx, registrations.ValidatingWebhookConfigurations(), bundle)),
+		h.registered("mutatingwebhookconfiguration", authors, trustAuthors(ctx, registrations.MutatingWebhookConfigurations(), bundle)),
+	)
+}
+
+// registered names the registration in the error of publishing to it. One that is missing
+// is none.
+func (h *hub) registered(kind, name string, err error) error {
 	if apierrors.IsNotFound(err) {
-		h.opts.Logger.Info("admission of manifestworks is not registered", "validatingwebhookconfiguration", webhooks)
+		h.opts.Logger.Info("webhooks are not registered", "kind", kind, "name", name)
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("validatingwebhookconfiguration %s: %w", webhooks, err)
+		return fmt.Errorf("%s %s: %w", kind, name, err)
 	}
 	return nil
 }
@@ -90,24 +103,45 @@ func (h *hub) publishWebhooks(ctx context.Context) error {
 // trustWebhooks patches the bundle alone, by the webhooks' names: the rest is
 // the chart's, which in turn does not declare the bundle.
 func trustWebhooks(ctx context.Context, client typedadmissionregistrationv1.ValidatingWebhookConfigurationInterface, bundle []byte) error {
-	registered, err := client.Get(ctx, webhooks, metav1.GetOptions{})
+	registration, err := client.Get(ctx, webhooks, metav1.GetOptions{})
 	if err != nil {
 		return fmt.Errorf("cannot get: %w", err)
 	}
-	patch, err := json.Marshal(map[string]any{"webhooks": bundles(registered.Webhooks, bundle)})
+	var names []string
+	for i := range registration.Webhooks {
+		names = append(names, registration.Webhooks[i].Name)
+	}
+	return patchBundle(ctx, client.Patch, webhooks, names, bundle)
+}
+
+// trustAuthors does the same for the webhook that records authors.
+func trustAuthors(ctx context.Context, client typedadmissionregistrationv1.MutatingWebhookConfigurationInterface, bundle []byte) error {
+	registration, err := client.Get(ctx, authors, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("cannot get: %w", err)
+	}
+	var names []string
+	for i := range registration.Webhooks {
+		names = append(names, registration.Webhooks[i].Name)
+	}
+	return patchBundle(ctx, client.Patch, authors, names, bundle)
+}
+
+// patchFunc is the method Patch of a typed client.
+type patchFunc[T any] func(ctx context.Context, name string, kind types.PatchType, data []byte, opts metav1.PatchOptions, subresources ...string) (T, error)
+
+// patchBundle sets the bundle of the webhooks of a registration.
+func patchBundle[T any](ctx context.Context, patch patchFunc[T], registration string, names []string, bundle []byte) error {
+	list := make([]map[string]any, 0, len(names))
+	for _, name := range names {
+		list = append(list, map[string]any{"name": name, "clientConfig": map[string]any{"caBundle": bundle}})
+	}
+	data, err := json.Marshal(map[string]any{"webhooks": list})
 	if err != nil {
 		return err
 	}
-	if _, err := client.Patch(ctx, webhooks, types.StrategicMergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager}); err != nil {
+	if _, err := patch(ctx, registration, types.StrategicMergePatchType, data, metav1.PatchOptions{FieldManager: fieldManager}); err != nil {
 		return fmt.Errorf("cannot patch: %w", err)
 	}
 	return nil
-}
-
-func bundles(registered []admissionregistrationv1.ValidatingWebhook, bundle []byte) []map[string]any {
-	out := make([]map[string]any, 0, len(registered))
-	for _, webhook := range registered {
-		out = append(out, map[string]any{"name": webhook.Name, "clientConfig": map[string]any{"caBundle": bundle}})
-	}
-	return out
 }

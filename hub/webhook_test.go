@@ -4,6 +4,8 @@
 package hub
 
 import (
+	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -11,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
 	workv1 "open-cluster-management.io/api/work/v1"
 )
@@ -41,10 +44,65 @@ func TestTheBundleOfTheWebhooksIsAllThatTheHubWrites(t *testing.T) {
 	}
 }
 
+func TestTheBundleOfTheAuthorsWebhookIsAllThatTheHubWritesOfIt(t *testing.T) {
+	of := func(bundle string) *admissionregistrationv1.MutatingWebhookConfiguration {
+		path := "/x"
+		service := &admissionregistrationv1.ServiceReference{Namespace: "spokelet-system", Name: "spokelet-hub", Path: &path}
+		return &admissionregistrationv1.MutatingWebhookConfiguration{
+			ObjectMeta: metav1.ObjectMeta{Name: authors},
+			Webhooks: []admissionregistrationv1.MutatingWebhook{{
+				Name: "authors.spokelet.io", ReinvocationPolicy: new(admissionregistrationv1.IfNeededReinvocationPolicy),
+				ClientConfig: admissionregistrationv1.WebhookClientConfig{Service: service, CABundle: []byte(bundle)},
+			}},
+		}
+	}
+	client := fake.NewClientset(of("old")).AdmissionregistrationV1().MutatingWebhookConfigurations()
+	if err := trustAuthors(t.Context(), client, []byte("new")); err != nil {
+		t.Fatal(err)
+	}
+	got, err := client.Get(t.Context(), authors, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got.ManagedFields = nil
+	if diff := cmp.Diff(of("new"), got); diff != "" {
+		t.Errorf("registration (-want +got):\n%s", diff)
+	}
+}
+
 func TestAHubWithoutRegistrationSaysSo(t *testing.T) {
-	client := fake.NewClientset().AdmissionregistrationV1().ValidatingWebhookConfigurations()
-	if err := trustWebhooks(t.Context(), client, []byte("new")); !apierrors.IsNotFound(err) {
-		t.Errorf("got %v, want not found, which publishing tells from a fault", err)
+	registrations := fake.NewClientset().AdmissionregistrationV1()
+	for kind, err := range map[string]error{
+		"validating": trustWebhooks(t.Context(), registrations.ValidatingWebhookConfigurations(), []byte("new")),
+		"mutating":   trustAuthors(t.Context(), registrations.MutatingWebhookConfigurations(), []byte("new")),
+	} {
+		if !apierrors.IsNotFound(err) {
+			t.Errorf("%s: got %v, want not found, which publishing tells from a fault", kind, err)
+		}
+	}
+}
+
+func TestAMissingRegistrationIsNoFault(t *testing.T) {
+	missing := fmt.Errorf("cannot get: %w", apierrors.NewNotFound(schema.GroupResource{}, authors))
+	cases := map[string]struct {
+		reason string
+		err    error
+		want   string
+	}{
+		"published": {reason: "all is well"},
+		"missing":   {reason: "the chart registers none, as when somebody runs the hub alone", err: missing},
+		"a fault":   {reason: "nothing would be asked of this hub", err: errors.New("boom"), want: "mutatingwebhookconfiguration spokelet-authors: boom"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			got := ""
+			if err := (&hub{}).registered("mutatingwebhookconfiguration", authors, tc.err); err != nil {
+				got = err.Error()
+			}
+			if got != tc.want {
+				t.Errorf("%s: got %q, want %q", tc.reason, got, tc.want)
+			}
+		})
 	}
 }
 

@@ -56,6 +56,9 @@ type Config struct {
 	// Certificate is asked in every handshake, and so may rotate. Required by
 	// New.
 	Certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	// Self is the name of the hub's own account, which may say for whom it makes an
+	// object. Required.
+	Self string
 	// Access and Clusters are required.
 	Access   Access
 	Clusters Clusters
@@ -84,6 +87,8 @@ func (c *Config) Validate() error {
 		return errors.New("admission: listener or certificate is missing")
 	case c.Access == nil || c.Clusters == nil:
 		return errors.New("admission: access or clusters are missing")
+	case c.Self == "":
+		return errors.New("admission: the hub's own account is missing")
 	case c.ManifestLimit < 0:
 		return errors.New("admission: manifest limit is negative")
 	}

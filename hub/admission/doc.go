@@ -17,6 +17,10 @@
 // something else. On demand works without executor are asked about, too, and with them
 // those of multicluster.x-k8s.io, which have none.
 //
+// It is also the mutating webhook that records who asks for views and actions (package
+// author): whoever creates one or changes its spec, whatever else stands there; the
+// hub's own account says so of those for whom it makes some.
+//
 // A change that leaves the spec alone is let through unread: labels,
 // finalizers and statuses of a work never depend on its manifests. Whatever else
 // cannot be judged is refused.

@@ -31,14 +31,14 @@ func (j *judge) mayExecute(ctx context.Context, r *request, executor *workv1.Man
 		}
 		account = executor.Subject.ServiceAccount
 	}
-	allowed, err := j.allowed(ctx, r.UserInfo, &authorizationv1.ResourceAttributes{
+	may, err := allowed(ctx, j.access, r.UserInfo, &authorizationv1.ResourceAttributes{
 		Group: workv1.GroupName, Resource: "manifestworks", Verb: "execute-as", Namespace: r.Namespace,
 		Name: "system:serviceaccount:" + account.Namespace + ":" + account.Name,
 	})
 	if err != nil {
 		return fmt.Errorf("%w: whether user %s may execute as %s/%s: %w", errUndecided, r.UserInfo.Username, account.Namespace, account.Name, err)
 	}
-	if !allowed {
+	if !may {
 		return fmt.Errorf("user %s cannot manipulate the Manifestwork with executor %s/%s in namespace %s",
 			r.UserInfo.Username, account.Namespace, account.Name, r.Namespace)
 	}
@@ -64,12 +64,12 @@ func valid(executor *workv1.ManifestWorkExecutor) error {
 
 // allowed puts the question. An API server that cannot evaluate it fully is no
 // yes.
-func (j *judge) allowed(ctx context.Context, user authenticationv1.UserInfo, what *authorizationv1.ResourceAttributes) (bool, error) {
+func allowed(ctx context.Context, access Access, user authenticationv1.UserInfo, what *authorizationv1.ResourceAttributes) (bool, error) {
 	extra := make(map[string]authorizationv1.ExtraValue, len(user.Extra))
 	for key, values := range user.Extra {
 		extra[key] = authorizationv1.ExtraValue(values)
 	}
-	answer, err := j.access.Create(ctx, &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+	answer, err := access.Create(ctx, &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 		User: user.Username, Groups: user.Groups, UID: user.UID, Extra: extra, ResourceAttributes: what,
 	}}, metav1.CreateOptions{})
 	if err != nil {

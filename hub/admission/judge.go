@@ -11,6 +11,7 @@ import (
 	"net/http"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	workv1 "open-cluster-management.io/api/work/v1"
 
@@ -19,7 +20,7 @@ import (
 
 // errUndecided is of requests that the judge could not come to a verdict about.
 // Others are refusals, with the message of Open Cluster Management.
-var errUndecided = errors.New("cannot judge the work")
+var errUndecided = errors.New("cannot decide")
 
 // maxExecutor is how many bytes an executor may have: two names of 253 characters.
 const maxExecutor = 4 << 10
@@ -139,8 +140,11 @@ func (s *spec) executor() (*workv1.ManifestWorkExecutor, error) {
 // statusOf is how the API server hands an error on.
 func statusOf(err error) *metav1.Status {
 	status := &metav1.Status{Status: metav1.StatusFailure, Message: err.Error(), Reason: metav1.StatusReasonBadRequest, Code: http.StatusBadRequest}
-	if errors.Is(err, errUndecided) {
+	switch {
+	case errors.Is(err, errUndecided):
 		status.Reason, status.Code = metav1.StatusReasonInternalError, http.StatusInternalServerError
+	case apierrors.IsForbidden(err):
+		status.Reason, status.Code = metav1.StatusReasonForbidden, http.StatusForbidden
 	}
 	return status
 }

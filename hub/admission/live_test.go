@@ -137,6 +137,7 @@ func (a *asking) register(cfg *rest.Config) {
 		a.t.Fatal(err)
 	}
 	address, stop := start(a.t, net.JoinHostPort(ip.String(), "0"), certificate, Config{
+		Self:   self,
 		Access: kube.AuthorizationV1().SubjectAccessReviews(), Clusters: ClustersFunc(owned),
 	})
 	a.stop = stop

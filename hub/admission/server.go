@@ -45,6 +45,7 @@ var errLength = errors.New("review: its length is not given")
 type Server struct {
 	cfg    Config
 	judge  judge
+	record recorder
 	memory *budget.Memory
 	// large has a place for each large review that is decoded at a time.
 	large   chan struct{}
@@ -64,6 +65,7 @@ func New(cfg Config) (*Server, error) {
 	return &Server{
 		cfg:     cfg,
 		judge:   judge{access: cfg.Access, clusters: cfg.Clusters, limit: cfg.ManifestLimit, nilExecutor: cfg.NilExecutorValidating},
+		record:  recorder{access: cfg.Access, self: cfg.Self},
 		memory:  budget.NewMemory(hostReviews, reviews),
 		large:   make(chan struct{}, 1),
 		metrics: m,
@@ -97,8 +99,9 @@ func (s *Server) Start(ctx context.Context) error {
 // server is the one place where the limits of a connection are set.
 func (s *Server) server() *http.Server {
 	mux := http.NewServeMux()
-	mux.Handle("POST "+Path, s.door(s.judge.every))
-	mux.Handle("POST "+AdoptedPath, s.door(s.judge.adopted))
+	mux.Handle("POST "+Path, s.door(validating(s.judge.every)))
+	mux.Handle("POST "+AdoptedPath, s.door(validating(s.judge.adopted)))
+	mux.Handle("POST "+AuthorsPath, s.door(s.record.record))
 	return &http.Server{
 		Handler:           mux,
 		ReadHeaderTimeout: headerTimeout,
@@ -121,21 +124,26 @@ func (s *Server) server() *http.Server {
 	}
 }
 
-// validator decides about a request, as judge.every does.
-type validator func(ctx context.Context, request *request) error
+// reviewer decides about a request, and says what is to be changed of its object.
+type reviewer func(ctx context.Context, request *request) ([]patch, error)
 
-// door answers reviews by a validator. What is no review gets an HTTP error, which
-// the API server takes as the webhook's failure.
-func (s *Server) door(validate validator) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, validate) })
+// validating is a reviewer that changes nothing, as judge.every.
+func validating(validate func(ctx context.Context, request *request) error) reviewer {
+	return func(ctx context.Context, request *request) ([]patch, error) { return nil, validate(ctx, request) }
 }
 
-func (s *Server) serve(w http.ResponseWriter, r *http.Request, validate validator) {
+// door answers reviews by a reviewer. What is no review gets an HTTP error, which
+// the API server takes as the webhook's failure.
+func (s *Server) door(by reviewer) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, by) })
+}
+
+func (s *Server) serve(w http.ResponseWriter, r *http.Request, by reviewer) {
 	ctx, cancel := context.WithTimeout(r.Context(), verdictTimeout)
 	defer cancel()
 	account := s.memory.Account(hostOf(r))
 	defer account.Close()
-	request, err := s.review(ctx, w, r, account, validate)
+	request, patches, err := s.review(ctx, w, r, account, by)
 	switch {
 	case errors.Is(err, errLength):
 		s.fail(w, err, http.StatusLengthRequired)
@@ -148,29 +156,30 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, validate validato
 	case request == nil:
 		s.fail(w, err, http.StatusBadRequest)
 	default:
-		s.answer(w, request.UID, err)
+		s.answer(w, request.UID, patches, err)
 	}
 }
 
 // review reads a review and judges it. The request is nil if it cannot be read.
-func (s *Server) review(ctx context.Context, w http.ResponseWriter, r *http.Request, account *budget.Account, validate validator) (*request, error) {
+func (s *Server) review(ctx context.Context, w http.ResponseWriter, r *http.Request, account *budget.Account, by reviewer) (*request, []patch, error) {
 	body, m, err := read(ctx, w, r, account)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if len(body) > largeBody {
 		select {
 		case s.large <- struct{}{}:
 			defer func() { <-s.large }()
 		case <-ctx.Done():
-			return nil, fmt.Errorf("review: %d bytes: %w: %w", len(body), budget.ErrExhausted, context.Cause(ctx))
+			return nil, nil, fmt.Errorf("review: %d bytes: %w: %w", len(body), budget.ErrExhausted, context.Cause(ctx))
 		}
 	}
 	request, err := readReview(body, m)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return request, s.decide(ctx, request, validate)
+	patches, err := s.decide(ctx, request, by)
+	return request, patches, err
 }
 
 // read reads the body of a review, which is paid for before.
@@ -207,24 +216,28 @@ func (s *Server) fail(w http.ResponseWriter, err error, code int) {
 }
 
 // decide judges, and counts.
-func (s *Server) decide(ctx context.Context, request *request, validate validator) error {
-	err := validate(ctx, request)
+func (s *Server) decide(ctx context.Context, request *request, by reviewer) ([]patch, error) {
+	patches, err := by(ctx, request)
 	switch {
 	case err == nil:
 		s.metrics.reviews.WithLabelValues(resultAllowed).Inc()
 	case errors.Is(err, budget.ErrExhausted): // serve counts it
 	case errors.Is(err, errUndecided):
 		s.metrics.reviews.WithLabelValues(resultFailed).Inc()
-		s.cfg.Logger.V(1).Info("work was not judged", "namespace", request.Namespace, "name", request.Name, "error", err.Error())
+		s.cfg.Logger.V(1).Info("review was not decided", "namespace", request.Namespace, "name", request.Name, "error", err.Error())
 	default:
 		s.metrics.reviews.WithLabelValues(resultRefused).Inc()
 	}
-	return err
+	return patches, err
 }
 
-func (s *Server) answer(w http.ResponseWriter, uid types.UID, refusal error) {
-	response := &admissionv1.AdmissionResponse{UID: uid, Allowed: refusal == nil}
-	if refusal != nil {
+func (s *Server) answer(w http.ResponseWriter, uid types.UID, patches []patch, refusal error) {
+	response := &admissionv1.AdmissionResponse{UID: uid}
+	if refusal == nil && len(patches) > 0 {
+		response.PatchType = new(admissionv1.PatchTypeJSONPatch)
+		response.Patch, refusal = json.Marshal(patches)
+	}
+	if response.Allowed = refusal == nil; !response.Allowed {
 		response.Result = statusOf(refusal)
 	}
 	w.Header().Set("Content-Type", "application/json")

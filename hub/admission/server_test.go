@@ -43,7 +43,7 @@ func newServer(t *testing.T, access Access) *Server {
 	t.Helper()
 	s, err := New(Config{
 		Listener: noListener{}, Certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, errBoom },
-		Access: access, Clusters: ClustersFunc(owned),
+		Self: self, Access: access, Clusters: ClustersFunc(owned),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -56,7 +56,7 @@ type noListener struct{ net.Listener }
 func TestAReviewIsAnswered(t *testing.T) {
 	ip := net.IPv4(127, 0, 0, 1)
 	certificate, bundle := newCertificate(t, ip)
-	address, _ := start(t, "127.0.0.1:0", certificate, Config{Access: &rights{}, Clusters: ClustersFunc(owned)})
+	address, _ := start(t, "127.0.0.1:0", certificate, Config{Self: self, Access: &rights{}, Clusters: ClustersFunc(owned)})
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(bundle)
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, ForceAttemptHTTP2: true}}
@@ -134,7 +134,12 @@ func TestABodyWithoutLengthIsNotRead(t *testing.T) {
 // send has a server answer a review of a host.
 func send(t *testing.T, s *Server, host string, body io.Reader, size int64) *httptest.ResponseRecorder {
 	t.Helper()
-	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, Path, body)
+	return post(t, s, Path, host, body, size)
+}
+
+func post(t *testing.T, s *Server, path, host string, body io.Reader, size int64) *httptest.ResponseRecorder {
+	t.Helper()
+	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, body)
 	request.ContentLength, request.RemoteAddr = size, host+":50000"
 	answer := httptest.NewRecorder()
 	s.server().Handler.ServeHTTP(answer, request)

@@ -49,6 +49,9 @@ func TestParseHub(t *testing.T) {
 		"URL with user": {reason: "a password has no place in it", file: minimalHub + "\napiServerURL: https://a:b@hub.example.com\n", err: "apiServerURL"},
 		"large works":   {reason: "the hub's etcd would refuse them", file: minimalHub + "\nadmission: {manifestLimit: 2097152}\n", err: "admission.manifestLimit"},
 		"negative size": {reason: "no work has it", file: minimalHub + "\nadmission: {manifestLimit: -1}\n", err: "admission.manifestLimit"},
+		"tiny results":  {reason: "nothing but the cut would be seen", file: minimalHub + "\nmcm: {maxResultBytes: 1023}\n", err: "mcm.maxResultBytes"},
+		"large results": {reason: "the hub's etcd would refuse them", file: minimalHub + "\nmcm: {maxResultBytes: 1048577}\n", err: "mcm.maxResultBytes"},
+		"most results":  {reason: "the hub's etcd takes them", file: minimalHub + "\nmcm: {maxResultBytes: 1048576, showSecrets: true}\n"},
 		"bad tokens":    {reason: "a consent with a typo is none", file: minimalHub + "\npods: {tokens: spoke}\n", err: "pods.tokens"},
 		"any account":   {reason: "whoever may make tokens everywhere is everybody", file: minimalHub + "\npods: {tokens: hub}\n", err: "pods.tokenNamespaces"},
 		"some accounts": {reason: "the list is demanded", file: minimalHub + "\npods: {tokens: hub, tokenNamespaces: [shop]}\n"},
@@ -140,6 +143,9 @@ func TestHubDefaults(t *testing.T) {
 	want := AdmissionConfiguration{Enabled: new(true), ServiceName: "spokelet-hub", ManifestLimit: 500 << 10}
 	if diff := cmp.Diff(want, got.Admission); diff != "" {
 		t.Errorf("works are judged as Open Cluster Management does (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(MCMConfiguration{MaxResultBytes: 512 << 10}, got.MCM); diff != "" {
+		t.Errorf("results have their size, and no secrets (-want +got):\n%s", diff)
 	}
 	if got.Pods.Tokens != HubTokensNone {
 		t.Errorf("the hub issues tokens unasked: %q", got.Pods.Tokens)

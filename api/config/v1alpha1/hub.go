@@ -52,6 +52,9 @@ type HubConfiguration struct {
 	// Admission configures the webhook for ManifestWorks.
 	Admission AdmissionConfiguration `json:"admission,omitempty"`
 
+	// MCM configures views and actions.
+	MCM MCMConfiguration `json:"mcm,omitempty"`
+
 	// Nodes configures the virtual nodes and their kubelet endpoints.
 	Nodes NodesConfiguration `json:"nodes,omitempty"`
 
@@ -106,6 +109,18 @@ type AdmissionConfiguration struct {
 	// system:serviceaccount::klusterlet-work-sa; Works of multicluster.x-k8s.io
 	// name none. Default false.
 	NilExecutorValidating bool `json:"nilExecutorValidating,omitempty"`
+}
+
+// MCMConfiguration says what comes back of views and actions: of the Works of mcm.ibm.com,
+// ManagedClusterViews and ManagedClusterActions. They are served when admission is enabled,
+// which records who asks.
+type MCMConfiguration struct {
+	// MaxResultBytes is how many bytes the result in one status may have, as JSON.
+	// Between 1024 and 1048576, default 524288.
+	MaxResultBytes int `json:"maxResultBytes,omitempty"`
+	// ShowSecrets leaves the values of Secrets in results, which the hub then stores in
+	// its etcd. Default false: they are hidden.
+	ShowSecrets bool `json:"showSecrets,omitempty"`
 }
 
 // LiveConfiguration names the Service in front of the aggregated API.
@@ -186,6 +201,11 @@ const (
 	// request), with managed fields and status beside it.
 	maxManifestLimit = 1 << 20
 
+	// What a result may be, within what etcd takes.
+	defaultResultBytes = 512 << 10
+	minResultBytes     = 1 << 10
+	maxResultBytes     = 1 << 20
+
 	allNamespaces = "*"
 )
 
@@ -202,6 +222,7 @@ func (c *HubConfiguration) Default() {
 	setDefault(&c.Admission.Enabled, new(true))
 	setDefault(&c.Admission.ServiceName, "spokelet-hub")
 	setDefault(&c.Admission.ManifestLimit, defaultManifestLimit)
+	setDefault(&c.MCM.MaxResultBytes, defaultResultBytes)
 	setDefault(&c.Live.ServiceName, "spokelet-hub")
 	setDefault(&c.Live.ServicePort, 6443)
 	setDefault(&c.Nodes.PortMin, 20000)
@@ -225,6 +246,7 @@ func (c *HubConfiguration) Validate() error {
 		checkURL("apiServerURL", c.APIServerURL),
 		checkLabel("admission.serviceName", c.Admission.ServiceName),
 		checkLimit("admission.manifestLimit", c.Admission.ManifestLimit, maxManifestLimit),
+		checkResult(c.MCM.MaxResultBytes),
 		checkPorts("nodes", c.Nodes.PortMin, c.Nodes.PortMax),
 		checkBetween("certificates.clusterLife", c.Certificates.ClusterLife.Duration, 10*time.Minute, 365*24*time.Hour),
 		checkBetween("drainGrace", c.DrainGrace.Duration, time.Second, 10*time.Minute),
@@ -291,6 +313,13 @@ func checkURL(field, value string) error {
 func checkLimit(field string, value, most int) error {
 	if value < 1 || value > most {
 		return fmt.Errorf("%s: %d is not between 1 and %d", field, value, most)
+	}
+	return nil
+}
+
+func checkResult(bytes int) error {
+	if bytes < minResultBytes || bytes > maxResultBytes {
+		return fmt.Errorf("mcm.maxResultBytes: %d is not between %d and %d", bytes, minResultBytes, maxResultBytes)
 	}
 	return nil
 }

@@ -1,0 +1,204 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package admission
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	actionv1beta1 "github.com/spokelet/spokelet/api/action/v1beta1"
+	mcmv1alpha1 "github.com/spokelet/spokelet/api/mcm/v1alpha1"
+	viewv1beta1 "github.com/spokelet/spokelet/api/view/v1beta1"
+	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/hub/author"
+)
+
+// AuthorsPath is where it is recorded who asks for views and actions.
+const AuthorsPath = "/mutate-authors"
+
+// maxReference is how many bytes the cluster of a spec may have, of which the name of a
+// namespace is read.
+const maxReference = 1 << 10
+
+// copies is how often the groups of a user are held in an answer: joined, encoded, in the
+// patch, in the review around it, which encodes it again, and in what is sent.
+const copies = 8
+
+// authors are the resources whose authors are recorded, and where.
+var authors = map[metav1.GroupResource]author.Keys{
+	{Group: mcmv1alpha1.GroupVersion.Group, Resource: "works"}:                   author.MCM,
+	{Group: mcmv1alpha1.GroupVersion.Group, Resource: "worksets"}:                author.MCM,
+	{Group: mcmv1alpha1.GroupVersion.Group, Resource: "resourceviews"}:           author.MCM,
+	{Group: viewv1beta1.GroupVersion.Group, Resource: "managedclusterviews"}:     author.ACM,
+	{Group: actionv1beta1.GroupVersion.Group, Resource: "managedclusteractions"}: author.ACM,
+}
+
+// patch is one operation of a JSON patch (RFC 6902).
+type patch struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value,omitempty"`
+}
+
+// recorder records who has asked for what the spec of an object says.
+type recorder struct {
+	access Access
+	// self is the hub's own account, which makes objects for others.
+	self string
+}
+
+// authored is what is read of an object.
+type authored struct {
+	Metadata struct {
+		Annotations raw `json:"annotations"`
+	} `json:"metadata"`
+	Spec raw `json:"spec"`
+}
+
+// record returns what is to be changed of an object. Whoever creates it or changes its
+// spec is its author; all others leave the one who was.
+func (c *recorder) record(ctx context.Context, r *request) ([]patch, error) {
+	keys, ok := authors[metav1.GroupResource{Group: r.Resource.Group, Resource: r.Resource.Resource}]
+	if !ok || r.Operation != admissionv1.Create && r.Operation != admissionv1.Update {
+		return nil, fmt.Errorf("%w: %s of %s is not what this webhook records authors of", errUndecided, r.Operation, r.Resource.Resource)
+	}
+	var next, last authored
+	if r.Object.absent() || !r.Object.decode(&next) {
+		return nil, fmt.Errorf("%w: the object cannot be read", errUndecided)
+	}
+	if r.Operation == admissionv1.Update && (r.OldObject.absent() || !r.OldObject.decode(&last)) {
+		return nil, fmt.Errorf("%w: the old object cannot be read", errUndecided)
+	}
+	if r.UserInfo.Username == c.self { // also of the same spec, for another
+		return nil, nil
+	}
+	has, err := next.annotations(r.memory)
+	if err != nil {
+		return nil, err
+	}
+	if r.Operation == admissionv1.Update && bytes.Equal(next.Spec, last.Spec) {
+		had, err := last.annotations(r.memory)
+		if err != nil {
+			return nil, err
+		}
+		return keep(keys, has, had), nil
+	}
+	if err := c.mayAsk(ctx, r, next.Spec); err != nil {
+		return nil, err
+	}
+	return c.requester(r, keys, has)
+}
+
+// requester makes the user of a request the author.
+func (c *recorder) requester(r *request, keys author.Keys, has map[string]string) ([]patch, error) {
+	size := len(r.UserInfo.Username)
+	for _, group := range r.UserInfo.Groups {
+		size += len(group) + 1
+	}
+	if err := r.memory.take(int64(copies * size)); err != nil {
+		return nil, err
+	}
+	return set(has, author.Author{User: r.UserInfo.Username, Groups: r.UserInfo.Groups}.Annotations(keys)), nil
+}
+
+// annotations decodes those of an object; nil if it has none.
+func (a *authored) annotations(m *memory) (map[string]string, error) {
+	if a.Metadata.Annotations.absent() {
+		return nil, nil
+	}
+	if err := m.take(budget.DecodedJSON(a.Metadata.Annotations)); err != nil {
+		return nil, err
+	}
+	out := map[string]string{}
+	if !a.Metadata.Annotations.decode(&out) {
+		return nil, fmt.Errorf("%w: the annotations cannot be read", errUndecided)
+	}
+	return out, nil
+}
+
+// keep makes what is recorded what it was.
+func keep(keys author.Keys, has, had map[string]string) (patches []patch) {
+	want := map[string]string{}
+	for _, key := range []string{keys.User, keys.Groups} {
+		value, ok := had[key]
+		if ok {
+			want[key] = value
+			continue
+		}
+		if _, forged := has[key]; forged {
+			patches = append(patches, patch{Op: "remove", Path: pathOf(key)})
+		}
+	}
+	return append(patches, set(has, want)...)
+}
+
+// set makes annotations what they are to be.
+func set(has, want map[string]string) (patches []patch) {
+	if has == nil && len(want) > 0 {
+		return []patch{{Op: "add", Path: "/metadata/annotations", Value: want}}
+	}
+	for _, key := range slices.Sorted(maps.Keys(want)) {
+		if value, ok := has[key]; !ok || value != want[key] {
+			// Of a member that is there, add replaces the value. An empty one is a value.
+			patches = append(patches, patch{Op: "add", Path: pathOf(key), Value: new(want[key])})
+		}
+	}
+	return patches
+}
+
+// pathOf is a JSON pointer (RFC 6901).
+func pathOf(annotation string) string {
+	return "/metadata/annotations/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(annotation)
+}
+
+// mayAsk refuses a Work for a cluster in whose namespace its author may create none. In
+// the Work's own namespace the API server has asked.
+func (c *recorder) mayAsk(ctx context.Context, r *request, spec raw) error {
+	if r.Resource.Group != mcmv1alpha1.GroupVersion.Group || r.Resource.Resource != "works" {
+		return nil
+	}
+	cluster, err := clusterOf(spec)
+	if err != nil {
+		return err
+	}
+	if cluster == "" || cluster == r.Namespace {
+		return nil // the definition's rules refuse a Work without a cluster
+	}
+	may, err := allowed(ctx, c.access, r.UserInfo, &authorizationv1.ResourceAttributes{
+		Verb: "create", Namespace: cluster,
+		Group: r.Resource.Group, Version: r.Resource.Version, Resource: r.Resource.Resource,
+	})
+	if err != nil {
+		return fmt.Errorf("%w: rights of user %q: %w", errUndecided, r.UserInfo.Username, err)
+	}
+	if !may {
+		return apierrors.NewForbidden(schema.GroupResource{Group: r.Resource.Group, Resource: r.Resource.Resource}, "",
+			fmt.Errorf("User %q cannot create resource %q in API group %q in the namespace %q", //nolint:staticcheck // the API server begins so
+				r.UserInfo.Username, r.Resource.Resource, r.Resource.Group, cluster))
+	}
+	return nil
+}
+
+// clusterOf returns the cluster that the spec of a Work names.
+func clusterOf(spec raw) (string, error) {
+	var parts struct {
+		Cluster raw `json:"cluster"`
+	}
+	var cluster corev1.LocalObjectReference
+	if !spec.decode(&parts) || len(parts.Cluster) > maxReference || !parts.Cluster.decode(&cluster) {
+		return "", fmt.Errorf("%w: the cluster cannot be read", errUndecided)
+	}
+	return cluster.Name, nil
+}

@@ -1,0 +1,366 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package admission
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionv1 "k8s.io/api/admission/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spokelet/spokelet/hub/author"
+)
+
+const (
+	workOfAlice = `{"metadata":{"annotations":{"mcm.ibm.com/user-identity":"YWxpY2U=","mcm.ibm.com/user-group":"cGxhdGZvcm0="}},"spec":{"cluster":{"name":"store-1"}}}`
+	workOfNone  = `{"metadata":{},"spec":{"cluster":{"name":"store-1"}}}`
+	workForged  = `{"metadata":{"annotations":{"mcm.ibm.com/user-identity":"cm9vdA==","a":"b"}},"spec":{"cluster":{"name":"store-1"}}}`
+	workChanged = `{"metadata":{"annotations":{"mcm.ibm.com/user-identity":"YWxpY2U=","mcm.ibm.com/user-group":"cGxhdGZvcm0="}},"spec":{"cluster":{"name":"store-1"},"type":"Resource"}}`
+	workAfar    = `{"metadata":{},"spec":{"cluster":{"name":"store-2"}}}`
+
+	self = "system:serviceaccount:spokelet-system:spokelet-hub"
+)
+
+func mcmWorks() metav1.GroupVersionResource {
+	return metav1.GroupVersionResource{Group: "mcm.ibm.com", Version: "v1alpha1", Resource: "works"}
+}
+
+// annotated are an object's annotations after a patch. It is false for what is no object.
+func annotated(object raw, patches []patch) (map[string]string, bool) {
+	var o struct {
+		Metadata struct {
+			Annotations map[string]string `json:"annotations"`
+		} `json:"metadata"`
+	}
+	if json.Unmarshal(object, &o) != nil {
+		return nil, false
+	}
+	for _, p := range patches {
+		key, one := strings.CutPrefix(p.Path, "/metadata/annotations/")
+		key = strings.NewReplacer("~1", "/", "~0", "~").Replace(key)
+		switch value := p.Value.(type) {
+		case map[string]string:
+			o.Metadata.Annotations = value
+		case *string:
+			o.Metadata.Annotations[key] = *value
+		default:
+			if p.Op != "remove" || !one {
+				return nil, false
+			}
+			delete(o.Metadata.Annotations, key)
+		}
+	}
+	return o.Metadata.Annotations, true
+}
+
+func patched(t *testing.T, object string, patches []patch) map[string]string {
+	t.Helper()
+	got, ok := annotated(raw(object), patches)
+	if !ok {
+		t.Fatalf("%v is no patch of %s", patches, object)
+	}
+	return got
+}
+
+func TestTheAuthorIsWhoeverAsks(t *testing.T) {
+	alice := map[string]string{"mcm.ibm.com/user-identity": "YWxpY2U=", "mcm.ibm.com/user-group": "cGxhdGZvcm0="}
+	bob := map[string]string{"mcm.ibm.com/user-identity": "Ym9i", "mcm.ibm.com/user-group": ""}
+	cases := map[string]struct {
+		reason      string
+		user        string
+		groups      []string
+		operation   admissionv1.Operation
+		object, old string
+		want        map[string]string
+	}{
+		"a new object": {
+			reason: "its author is whoever creates it", user: "alice", groups: []string{"platform"},
+			operation: admissionv1.Create, object: workOfNone, want: alice,
+		},
+		"a new object with an author": {
+			reason: "what a user says of it does not count", user: "bob",
+			operation: admissionv1.Create, object: workForged,
+			want: map[string]string{"mcm.ibm.com/user-identity": "Ym9i", "mcm.ibm.com/user-group": "", "a": "b"},
+		},
+		"a changed spec": {
+			reason: "whoever changes what is asked asks it", user: "bob",
+			operation: admissionv1.Update, object: workChanged, old: workOfAlice, want: bob,
+		},
+		"an unchanged spec": {
+			reason: "who asked stays, whoever labels the object", user: "bob",
+			operation: admissionv1.Update, object: workOfAlice, old: workOfAlice, want: alice,
+		},
+		"an author that is taken away": {
+			reason: "it is put back", user: "bob",
+			operation: admissionv1.Update, object: workOfNone, old: workOfAlice, want: alice,
+		},
+		"an author that is forged": {
+			reason: "it is put back", user: "bob",
+			operation: admissionv1.Update, object: workForged, old: workOfAlice,
+			want: map[string]string{"mcm.ibm.com/user-identity": "YWxpY2U=", "mcm.ibm.com/user-group": "cGxhdGZvcm0=", "a": "b"},
+		},
+		"an author of an object that has none": {
+			reason: "nobody asked, so nobody has", user: "bob",
+			operation: admissionv1.Update, object: workForged, old: workOfNone, want: map[string]string{"a": "b"},
+		},
+		"the hub's own account": {
+			reason: "it makes works for others", user: self,
+			operation: admissionv1.Create, object: workOfAlice, want: alice,
+		},
+		"the hub's own account, of the same spec": {
+			reason: "somebody else asks for it now: a set whose selector alone was changed", user: self,
+			operation: admissionv1.Update, object: workOfAlice, old: workOfNone, want: alice,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			c := &recorder{access: &rights{allowed: true}, self: self}
+			patches, err := c.record(t.Context(), &request{
+				Resource: mcmWorks(), Operation: tc.operation, Namespace: "store-1",
+				UserInfo: authenticationv1.UserInfo{Username: tc.user, Groups: tc.groups},
+				Object:   raw(tc.object), OldObject: raw(tc.old),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, patched(t, tc.object, patches)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestEachAPIHasItsOwnAnnotations(t *testing.T) {
+	c := &recorder{access: &rights{}, self: self}
+	for resource, keys := range authors {
+		patches, err := c.record(t.Context(), &request{
+			Resource:  metav1.GroupVersionResource{Group: resource.Group, Version: "v1beta1", Resource: resource.Resource},
+			Operation: admissionv1.Create, Namespace: "store-1", UserInfo: authenticationv1.UserInfo{Username: "alice"},
+			Object: raw(workOfNone),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := base64.StdEncoding.EncodeToString([]byte("alice"))
+		if got := patched(t, workOfNone, patches)[keys.User]; got != want {
+			t.Errorf("%s: %q is recorded under %s, want %q", resource, got, keys.User, want)
+		}
+	}
+}
+
+func TestAnObjectThatNeedsNoChangeGetsNoPatch(t *testing.T) {
+	c := &recorder{access: &rights{}, self: self}
+	alice := authenticationv1.UserInfo{Username: "alice", Groups: []string{"platform"}}
+	cases := map[string]*request{
+		"its author says who it is": {Operation: admissionv1.Create, Object: raw(workOfAlice), UserInfo: alice},
+		"its author changes it":     {Operation: admissionv1.Update, Object: raw(workChanged), OldObject: raw(workOfAlice), UserInfo: alice},
+		"another leaves it alone":   {Operation: admissionv1.Update, Object: raw(workOfAlice), OldObject: raw(workOfAlice)},
+		"it has no author":          {Operation: admissionv1.Update, Object: raw(workOfNone), OldObject: raw(workOfNone)},
+	}
+	for name, r := range cases {
+		t.Run(name, func(t *testing.T) {
+			r.Resource, r.Namespace = mcmWorks(), "store-1"
+			if patches, err := c.record(t.Context(), r); err != nil || len(patches) != 0 {
+				t.Errorf("got %v, %v, want no patch", patches, err)
+			}
+		})
+	}
+}
+
+func TestAWorkForAnotherNamespacesClusterNeedsTheRightThere(t *testing.T) {
+	const forbidden = `works.mcm.ibm.com is forbidden: User "alice" cannot create resource "works" in API group "mcm.ibm.com" in the namespace "store-2"`
+	cases := map[string]struct {
+		reason string
+		access rights
+		user   string
+		object string
+		old    string
+		asked  string
+		want   *metav1.Status
+	}{
+		"without the right": {
+			reason: "the API server would say the same", object: workAfar, asked: "store-2",
+			want: &metav1.Status{Status: "Failure", Reason: metav1.StatusReasonForbidden, Code: 403, Message: forbidden},
+		},
+		"with the right":               {reason: "that is all it takes", access: rights{allowed: true}, object: workAfar, asked: "store-2"},
+		"a change without the right":   {reason: "whoever changes what is asked asks it", object: workAfar, old: workOfNone, asked: "store-2", want: &metav1.Status{Status: "Failure", Reason: metav1.StatusReasonForbidden, Code: 403, Message: forbidden}},
+		"labels":                       {reason: "nothing new is asked", object: workAfar, old: workAfar},
+		"the cluster's own namespace":  {reason: "the API server has asked", object: workOfNone},
+		"the hub's own account":        {reason: "it asks about the author before", user: self, object: workAfar},
+		"when nobody can say":          {reason: "who may not be known to is refused", access: rights{err: errBoom}, object: workAfar, asked: "store-2", want: &metav1.Status{Status: "Failure", Reason: metav1.StatusReasonInternalError, Code: 500, Message: `cannot decide: rights of user "alice": boom`}},
+		"a cluster of many bytes":      {reason: "nothing of it is decoded", object: `{"spec":{"cluster":{"name":"` + strings.Repeat("a", maxReference) + `"}}}`, want: &metav1.Status{Status: "Failure", Reason: metav1.StatusReasonInternalError, Code: 500, Message: "cannot decide: the cluster cannot be read"}},
+		"a cluster that is no object":  {reason: "nothing of it is known", object: `{"spec":{"cluster":"store-2"}}`, want: &metav1.Status{Status: "Failure", Reason: metav1.StatusReasonInternalError, Code: 500, Message: "cannot decide: the cluster cannot be read"}},
+		"a spec that names no cluster": {reason: "the definition's rules refuse it", object: `{"spec":{}}`},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			r := &request{
+				Resource: mcmWorks(), Operation: admissionv1.Create, Namespace: "store-1",
+				UserInfo: authenticationv1.UserInfo{Username: "alice"}, Object: raw(tc.object), OldObject: raw(tc.old),
+			}
+			if tc.user != "" {
+				r.UserInfo.Username = tc.user
+			}
+			if tc.old != "" {
+				r.Operation = admissionv1.Update
+			}
+			c := &recorder{access: &tc.access, self: self}
+			_, err := c.record(t.Context(), r)
+			var got *metav1.Status
+			if err != nil {
+				got = statusOf(err)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+			var asked []authorizationv1.SubjectAccessReviewSpec
+			if tc.asked != "" {
+				asked = []authorizationv1.SubjectAccessReviewSpec{{User: "alice", Extra: map[string]authorizationv1.ExtraValue{}, ResourceAttributes: &authorizationv1.ResourceAttributes{
+					Verb: "create", Group: "mcm.ibm.com", Version: "v1alpha1", Resource: "works", Namespace: tc.asked,
+				}}}
+			}
+			if diff := cmp.Diff(asked, tc.access.asked); diff != "" {
+				t.Errorf("%s: what is asked (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestWhatCannotBeReadHasNoAuthor(t *testing.T) {
+	c := &recorder{access: &rights{allowed: true}, self: self}
+	cases := map[string]*request{
+		"no object":        {Resource: mcmWorks(), Operation: admissionv1.Create},
+		"no old object":    {Resource: mcmWorks(), Operation: admissionv1.Update, Object: raw(workOfNone)},
+		"another resource": {Resource: manifestWorks, Operation: admissionv1.Create, Object: raw(workOfNone)},
+		"a deletion":       {Resource: mcmWorks(), Operation: admissionv1.Delete, OldObject: raw(workOfNone)},
+		"annotations":      {Resource: mcmWorks(), Operation: admissionv1.Create, Object: raw(`{"metadata":{"annotations":{"a":1}}}`)},
+	}
+	for name, r := range cases {
+		t.Run(name, func(t *testing.T) {
+			if _, err := c.record(t.Context(), r); !errors.Is(err, errUndecided) {
+				t.Errorf("got %v, want errUndecided", err)
+			}
+		})
+	}
+}
+
+func TestThePatchIsInTheAnswer(t *testing.T) {
+	r := &request{
+		UID: "1", Resource: mcmWorks(), Operation: admissionv1.Create, Namespace: "store-1",
+		UserInfo: authenticationv1.UserInfo{Username: "bob"}, Object: raw(workForged),
+	}
+	body := reviewOf(t, r)
+	answer := post(t, newServer(t, &rights{}), AuthorsPath, "192.0.2.1", bytes.NewReader(body), int64(len(body)))
+	var review admissionv1.AdmissionReview
+	if err := json.Unmarshal(answer.Body.Bytes(), &review); err != nil {
+		t.Fatalf("%d %s: %v", answer.Code, answer.Body, err)
+	}
+	want := &admissionv1.AdmissionResponse{
+		UID: "1", Allowed: true, PatchType: new(admissionv1.PatchTypeJSONPatch),
+		Patch: []byte(`[{"op":"add","path":"/metadata/annotations/mcm.ibm.com~1user-group","value":""},` +
+			`{"op":"add","path":"/metadata/annotations/mcm.ibm.com~1user-identity","value":"Ym9i"}]`),
+	}
+	if diff := cmp.Diff(want, review.Response); diff != "" {
+		t.Errorf("answer (-want +got):\n%s", diff)
+	}
+}
+
+func TestNoAuthorTakesMoreThanAllReviewsMayHold(t *testing.T) {
+	const head = `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"1","namespace":"store-1","operation":"UPDATE",` +
+		`"resource":{"group":"mcm.ibm.com","version":"v1alpha1","resource":"works"},`
+	for name, body := range map[string][]byte{
+		"a group":         []byte(head + `"userInfo":{"groups":["` + strings.Repeat("a", maxHead-500) + `"]},"object":{"spec":{}},"oldObject":{}}}`),
+		"annotations":     padded(head+`"oldObject":{},"object":{"metadata":{"annotations":{`, `"a":"b",`, `}}}}}`),
+		"old annotations": padded(head+`"object":{},"oldObject":{"metadata":{"annotations":{`, `"a":"b",`, `}}}}}`),
+		"clusters":        padded(head+`"oldObject":{},"object":{"spec":{"cluster":{"a":[`, `{},`, `]}}}}}`),
+		"a template":      padded(head+`"oldObject":{},"object":{"spec":{"kube":{"a":[`, `{},`, `]}}}}}`),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t, &rights{})
+			reader, before, after := bytes.NewReader(body), runtime.MemStats{}, runtime.MemStats{}
+			runtime.GC()
+			runtime.ReadMemStats(&before)
+			answer := post(t, s, AuthorsPath, "192.0.2.1", reader, int64(len(body)))
+			runtime.ReadMemStats(&after)
+			if got := int64(after.TotalAlloc - before.TotalAlloc); got > reviews {
+				t.Errorf("a review of %d bytes took %d, the limit is %d (%d %.100s)", len(body), got, reviews, answer.Code, answer.Body)
+			}
+			if held := s.memory.Held(); held != 0 {
+				t.Errorf("%d bytes are held of a review that was answered", held)
+			}
+		})
+	}
+}
+
+// Whatever is sent: no panic, nobody but the hub's own account writes another author, and
+// no change of the spec leaves the one who was.
+func FuzzAuthor(f *testing.F) {
+	review := func(user, operation, before, after string) []byte {
+		if before != "" {
+			before = `"oldObject":` + before + `,`
+		}
+		return []byte(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"1","namespace":"store-1",` +
+			`"resource":{"group":"mcm.ibm.com","version":"v1alpha1","resource":"works"},"userInfo":{"username":"` + user + `","groups":["a","b,c"]},` +
+			`"operation":"` + operation + `",` + before + `"object":` + after + `}}`)
+	}
+	f.Add(review("eve", "CREATE", "", workOfNone))
+	f.Add(review("eve", "CREATE", "", workForged))
+	f.Add(review(self, "CREATE", "", workOfAlice))
+	f.Add(review("eve", "UPDATE", workOfAlice, workChanged))
+	f.Add(review("eve", "UPDATE", workOfAlice, workForged))
+	f.Add(review("eve", "UPDATE", workOfNone, workForged))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		r, err := readReview(body, nil)
+		if err != nil {
+			return
+		}
+		c := &recorder{access: &rights{allowed: true}, self: self}
+		patches, err := c.record(t.Context(), r)
+		if err != nil {
+			return
+		}
+		keys := authors[metav1.GroupResource{Group: r.Resource.Group, Resource: r.Resource.Resource}]
+		got, ok := annotated(r.Object, patches)
+		old, _ := annotated(r.OldObject, nil)
+		if !ok {
+			t.Fatalf("%v is no patch of %s", patches, r.Object)
+		}
+		switch {
+		case r.Operation == admissionv1.Update && bytes.Equal(specOf(r.Object), specOf(r.OldObject)):
+			for _, key := range []string{keys.User, keys.Groups} {
+				value, recorded := got[key]
+				if was, had := old[key]; value != was || recorded != had {
+					t.Errorf("%s was %q, %t, and is %q, %t", key, was, had, value, recorded)
+				}
+			}
+		case r.UserInfo.Username == self:
+			if len(patches) > 0 {
+				t.Errorf("of the hub's own object %v is changed", patches)
+			}
+		default:
+			want := author.Author{User: r.UserInfo.Username, Groups: r.UserInfo.Groups}.Annotations(keys)
+			if got[keys.User] != want[keys.User] || got[keys.Groups] != want[keys.Groups] {
+				t.Errorf("the author is %v, want %v", got, want)
+			}
+		}
+	})
+}
+
+// specOf reads a spec as any client would.
+func specOf(object raw) json.RawMessage {
+	var o struct {
+		Spec json.RawMessage `json:"spec"`
+	}
+	_ = object.decode(&o)
+	return o.Spec
+}
