@@ -1,0 +1,430 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mcm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	clusterv1 "open-cluster-management.io/api/cluster/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/spokelet/spokelet/api/pace"
+	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/hub/author"
+	"github.com/spokelet/spokelet/rights"
+	"github.com/spokelet/spokelet/tunnel/resource"
+)
+
+// Controller brings views and actions to clusters and their results back. It is a
+// manager.Runnable.
+type Controller struct {
+	cfg      Config
+	options  options
+	dialects map[string]*dialect
+	views    *views
+	access   *access
+	reviews  *rights.Schedule
+	clusters *clusters
+
+	// queue has objects to bring into Sync, results those whose status is to be written.
+	queue   workqueue.TypedRateLimitingInterface[ref]
+	results workqueue.TypedRateLimitingInterface[ref]
+	pace    pace.Pacer[ref]
+	log     pace.LogLimiter
+
+	mu sync.Mutex
+	// pending is the latest outcome of each object that is to be written.
+	pending map[ref]report // guarded by mu
+	// renewals are the objects whose result was given up, to be asked for again.
+	renewals map[ref]struct{} // guarded by mu
+	// written is what our last write left; the cache may not have seen it.
+	written map[ref]written // guarded by mu
+	// actions are those that are published.
+	actions map[ref]published // guarded by mu
+	// initial are the objects that were there at the start and have not been seen to; nil
+	// before they are known.
+	initial map[ref]struct{} // guarded by mu
+	// incomplete are, by cluster, the objects that have to be seen to before its sources
+	// hold all there is.
+	incomplete map[string]map[ref]struct{} // guarded by mu
+}
+
+// New declares views and actions in Sync.
+func New(cfg Config) (*Controller, error) {
+	cfg.Default()
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	limiter := workqueue.DefaultTypedControllerRateLimiter[ref]
+	c := &Controller{
+		cfg: cfg, options: options{maxBytes: cfg.MaxResultBytes, showSecrets: cfg.ShowSecrets},
+		dialects: map[string]*dialect{}, access: newAccess(cfg.Access), clusters: newClusters(),
+		views:   newViews(func(cluster string) *resource.Source { return cfg.Sync.Source(cluster, wire.KindView) }),
+		queue:   workqueue.NewTypedRateLimitingQueue(limiter()),
+		results: workqueue.NewTypedRateLimitingQueue(limiter()),
+		pending: map[ref]report{}, renewals: map[ref]struct{}{}, written: map[ref]written{}, actions: map[ref]published{},
+		incomplete: map[string]map[ref]struct{}{},
+	}
+	for _, d := range dialects() {
+		c.dialects[d.name] = d
+	}
+	c.reviews = rights.NewSchedule(c.review)
+	cfg.Sync.Publish(wire.KindView, nil)
+	cfg.Sync.Publish(wire.KindAction, c.load)
+	cfg.Sync.Mirror(wire.KindViewResult, resource.HubReceiver{Put: c.viewResult, Keeps: true, About: wire.KindView})
+	cfg.Sync.Mirror(wire.KindActionResult, resource.HubReceiver{Put: c.actionResult, Keeps: true, About: wire.KindAction})
+	return c, nil
+}
+
+// Start runs until ctx ends; the manager calls it once its caches are filled.
+func (c *Controller) Start(ctx context.Context) error {
+	stop := rights.Follow(c.cfg.Metadata, changes{c.reviews}, c.cfg.Logger)
+	defer stop()
+	if err := c.watch(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	cancel := c.cfg.Sessions.Subscribe(c.session)
+	defer cancel()
+	var running sync.WaitGroup
+	running.Go(func() { c.reviews.Run(ctx) })
+	for range reconcilers {
+		running.Go(func() { run(c.queue, func(r ref) error { return c.process(ctx, r) }) })
+	}
+	for range writers {
+		running.Go(func() { run(c.results, func(r ref) error { return c.write(ctx, r) }) })
+	}
+	<-ctx.Done()
+	c.queue.ShutDown()
+	c.results.ShutDown()
+	running.Wait()
+	return nil
+}
+
+// changes is a rights.Sink.
+type changes struct{ *rights.Schedule }
+
+func (changes) Lost()            {}
+func (changes) Found()           {}
+func (c changes) Changed(string) { c.Schedule.Changed() }
+
+// review asks again about the rights of all authors.
+func (c *Controller) review(ctx context.Context) {
+	changed, err := c.access.review(ctx)
+	if err != nil {
+		c.cfg.Logger.V(1).Info("rights of authors were not reviewed", "err", err.Error())
+	}
+	for _, r := range changed {
+		c.queue.Add(r)
+	}
+}
+
+// run handles what is in a queue until that is shut down.
+func run(q workqueue.TypedRateLimitingInterface[ref], handle func(ref) error) {
+	for {
+		r, shutdown := q.Get()
+		if shutdown {
+			return
+		}
+		if err := handle(r); err != nil {
+			q.AddRateLimited(r)
+		} else {
+			q.Forget(r)
+		}
+		q.Done(r)
+	}
+}
+
+// event is what happened to an object.
+type event int
+
+const (
+	// present is of what was there at the start.
+	present event = iota
+	changed
+	deleted
+)
+
+// watch follows the objects and the clusters, and takes those that there are as the
+// initial ones.
+func (c *Controller) watch(ctx context.Context) error {
+	var mu sync.Mutex
+	initial := map[ref]struct{}{}
+	for name, d := range c.dialects {
+		err := c.follow(ctx, d.blank(), func(obj client.Object, e event) {
+			r := ref{Dialect: name, Namespace: obj.GetNamespace(), Name: obj.GetName()}
+			if e == present {
+				mu.Lock()
+				initial[r] = struct{}{}
+				mu.Unlock()
+			}
+			c.queue.Add(r)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if err := c.follow(ctx, &clusterv1.ManagedCluster{}, c.clusterChanged); err != nil {
+		return err
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	c.mu.Lock()
+	c.initial = maps.Clone(initial)
+	c.mu.Unlock()
+	return nil
+}
+
+// follow calls f with what happens to the objects of a kind; it returns when f has been
+// called with all that there were.
+func (c *Controller) follow(ctx context.Context, of client.Object, f func(obj client.Object, e event)) error {
+	informer, err := c.cfg.Informers.GetInformer(ctx, of)
+	if err != nil {
+		return fmt.Errorf("watch %T: %w", of, err)
+	}
+	each := func(obj any, e event) {
+		if gone, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
+			obj = gone.Obj
+		}
+		if o, ok := obj.(client.Object); ok {
+			f(o, e)
+		}
+	}
+	handler, err := informer.AddEventHandler(toolscache.ResourceEventHandlerDetailedFuncs{
+		AddFunc: func(obj any, first bool) {
+			if first {
+				each(obj, present)
+				return
+			}
+			each(obj, changed)
+		},
+		UpdateFunc: func(before, after any) {
+			if relevant(before, after) {
+				each(after, changed)
+			}
+		},
+		DeleteFunc: func(obj any) { each(obj, deleted) },
+	})
+	if err != nil {
+		return fmt.Errorf("watch %T: %w", of, err)
+	}
+	if !toolscache.WaitForCacheSync(ctx.Done(), handler.HasSynced) {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// relevant tells whether a change is more than one of the status.
+func relevant(before, after any) bool {
+	b, ok := before.(client.Object)
+	a, same := after.(client.Object)
+	if !ok || !same {
+		return true
+	}
+	if a.GetGeneration() != b.GetGeneration() || a.GetUID() != b.GetUID() {
+		return true
+	}
+	for _, key := range []string{author.MCM.User, author.MCM.Groups, author.ACM.User, author.ACM.Groups, annotationManaged} {
+		if a.GetAnnotations()[key] != b.GetAnnotations()[key] {
+			return true
+		}
+	}
+	return (a.GetDeletionTimestamp() == nil) != (b.GetDeletionTimestamp() == nil)
+}
+
+// seen notes that an object is in Sync, as far as it belongs there.
+func (c *Controller) seen(r ref) {
+	c.mu.Lock()
+	delete(c.initial, r)
+	for _, left := range c.incomplete {
+		delete(left, r)
+	}
+	c.mu.Unlock()
+	c.complete()
+}
+
+// complete says of clusters that all their views and actions are published, once they
+// are: agents drop what is not.
+func (c *Controller) complete() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.initial == nil || len(c.initial) > 0 {
+		return // of which clusters these are nobody knows
+	}
+	for cluster, left := range c.incomplete {
+		if len(left) > 0 {
+			continue
+		}
+		delete(c.incomplete, cluster)
+		if c.clusters.get(cluster).serves() {
+			c.cfg.Sync.Source(cluster, wire.KindView).Complete()
+			c.cfg.Sync.Source(cluster, wire.KindAction).Complete()
+		}
+	}
+}
+
+// process brings one object into Sync, or ends what it asked for.
+func (c *Controller) process(ctx context.Context, r ref) error {
+	err := c.reconcile(ctx, r)
+	if err == nil {
+		c.seen(r)
+	} else if ctx.Err() == nil {
+		c.cfg.Logger.Error(err, "object is tried again", "object", r.String())
+	}
+	return err
+}
+
+func (c *Controller) reconcile(ctx context.Context, r ref) error {
+	d := c.dialects[r.Dialect]
+	obj := d.blank()
+	err := c.cfg.Client.Get(ctx, types.NamespacedName{Namespace: r.Namespace, Name: r.Name}, obj)
+	if apierrors.IsNotFound(err) || err == nil && obj.GetDeletionTimestamp() != nil {
+		c.end(r)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("get %s: %w", r, err)
+	}
+	in := d.read(obj, c.options)
+	c.clusters.need(r, in.cluster)
+	if d.foreign && !c.clusters.get(in.cluster).managed {
+		c.withdraw(r)
+		return nil
+	}
+	if in.action != nil && d.answered(obj, c.last(d, r, obj)) {
+		c.withdraw(r)
+		return c.expire(ctx, d, r, obj)
+	}
+	if f, err := c.check(ctx, d, r, obj, &in); err != nil {
+		return err
+	} else if f != nil {
+		c.withdraw(r)
+		c.report(r, report{uid: obj.GetUID(), outcome: outcome{failure: f}, cluster: in.cluster, own: true})
+		return c.expire(ctx, d, r, obj)
+	}
+	if f := c.send(r, obj, in); f != nil {
+		c.withdraw(r)
+		c.report(r, report{uid: obj.GetUID(), outcome: outcome{failure: f}, cluster: in.cluster, own: true})
+		return c.expire(ctx, d, r, obj)
+	}
+	c.wait(d, r, obj, in.cluster)
+	return c.expire(ctx, d, r, obj)
+}
+
+// send brings a view or an action into Sync, and returns why it cannot travel.
+func (c *Controller) send(r ref, obj client.Object, in intent) *failure {
+	var err error
+	if in.view != nil {
+		c.withdrawAction(r)
+		err = c.views.set(r, obj.GetUID(), obj.GetGeneration(), in.cluster, *in.view)
+	} else {
+		err = c.publish(r, obj, in)
+	}
+	if err != nil {
+		return &failure{message: err.Error()}
+	}
+	return nil
+}
+
+// check says why an object asks for nothing, and completes the intent of one that does.
+func (c *Controller) check(ctx context.Context, d *dialect, r ref, obj client.Object, in *intent) (*failure, error) {
+	if in.failure != nil {
+		return in.failure, nil
+	}
+	switch is := c.clusters.get(in.cluster); {
+	case !is.exists:
+		return &failure{message: fmt.Sprintf("cluster %q does not exist", in.cluster)}, nil
+	case !is.managed:
+		return &failure{message: fmt.Sprintf("cluster %q is not one of this hub", in.cluster)}, nil
+	case !is.accepted:
+		return &failure{message: fmt.Sprintf("cluster %q is not accepted", in.cluster)}, nil
+	}
+	by, err := author.Of(obj, d.keys)
+	if errors.Is(err, author.ErrUnknown) {
+		return &failure{message: err.Error()}, nil
+	}
+	requester := wire.Requester{User: by.User, Groups: by.Groups}
+	// What is done is asked about each time, what is looked at when rights change.
+	want := rightOf(by, d.resource, in.cluster)
+	allowed, changed, err := c.access.allowed(ctx, r, want, in.action != nil)
+	for _, other := range changed {
+		if other != r {
+			c.queue.Add(other)
+		}
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case !allowed:
+		return &failure{message: want.refused()}, nil
+	case in.view != nil:
+		in.view.Requester = requester
+	default:
+		in.action.Requester = requester
+	}
+	return nil, nil
+}
+
+// wait says that a cluster is away, of an object that it has never answered.
+func (c *Controller) wait(d *dialect, r ref, obj client.Object, cluster string) {
+	if c.cfg.Sessions.Connected(cluster) || d.answered(obj, c.last(d, r, obj)) {
+		return
+	}
+	c.report(r, report{
+		uid: obj.GetUID(), cluster: cluster, own: true,
+		outcome: outcome{waiting: fmt.Sprintf("cluster %q is not connected", cluster)},
+	})
+}
+
+// end forgets an object that is no more.
+func (c *Controller) end(r ref) {
+	c.withdraw(r)
+	c.access.remove(r)
+	c.clusters.remove(r)
+	c.pace.Forget(r)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pending[r].done()
+	delete(c.pending, r)
+	delete(c.renewals, r)
+	delete(c.written, r)
+}
+
+// withdraw ends what an object asked for.
+func (c *Controller) withdraw(r ref) {
+	c.views.remove(r)
+	c.withdrawAction(r)
+}
+
+// expire deletes an object whose time is over, or comes again when it is.
+func (c *Controller) expire(ctx context.Context, d *dialect, r ref, obj client.Object) error {
+	if d.lives == nil {
+		return nil
+	}
+	left, ends := d.lives(obj, time.Now())
+	if !ends {
+		return nil
+	}
+	if left > 0 {
+		c.queue.AddAfter(r, left)
+		return nil
+	}
+	uid := obj.GetUID()
+	err := c.cfg.Client.Delete(ctx, obj, client.Preconditions{UID: &uid})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("delete %s: %w", r, err)
+	}
+	return nil
+}

@@ -1,0 +1,104 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mcm
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	actionv1beta1 "github.com/spokelet/spokelet/api/action/v1beta1"
+	mcmv1alpha1 "github.com/spokelet/spokelet/api/mcm/v1alpha1"
+	viewv1beta1 "github.com/spokelet/spokelet/api/view/v1beta1"
+)
+
+// unreadable is the digest of what has none.
+const unreadable = "none"
+
+// AnnotationDigest is that of a result, on objects in the hub's cache alone.
+const AnnotationDigest = "spokelet.io/cached-result-digest"
+
+// Digest tells results apart. An API server may write numbers and characters of a JSON
+// in another way than it got them.
+func Digest(raw []byte) (string, error) {
+	if len(raw) == 0 || string(raw) == "null" {
+		return "", nil
+	}
+	canonical, err := reencode(raw)
+	if err == nil && bytes.Contains(canonical, []byte("-0")) {
+		canonical, err = reencode(canonical) // a negative zero is written as one, and not read as one
+	}
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", errNoJSON, err)
+	}
+	sum := sha256.Sum256(canonical)
+	return hex.EncodeToString(sum[:]), nil
+}
+
+// reencode makes JSON of the values that an API server reads from one; it keeps large
+// integers.
+func reencode(raw []byte) ([]byte, error) {
+	var value any
+	if err := utiljson.Unmarshal(raw, &value); err != nil {
+		return nil, err
+	}
+	return json.Marshal(value)
+}
+
+// errNoJSON is of results that an API server would not read.
+var errNoJSON = errors.New("result is no JSON")
+
+// StripResult takes from an object what the hub does not read, before its cache keeps it:
+// the result, of which the digest stays, and copies of the object. It is a
+// cache.TransformFunc, which may change what it is given, and is given some twice: an
+// informer keeps what a first list streams before it puts it into its queue.
+func StripResult(in any) (any, error) {
+	obj, ok := in.(client.Object)
+	if !ok {
+		return in, nil
+	}
+	if managed := obj.GetManagedFields(); managed != nil && len(managed) == 0 {
+		return in, nil // see below
+	}
+	// No API server writes an empty list, so that it says that the digest is ours.
+	obj.SetManagedFields([]metav1.ManagedFieldsEntry{})
+	annotations := obj.GetAnnotations()
+	delete(annotations, corev1.LastAppliedConfigAnnotation)
+	digest, err := Digest(takeResult(obj))
+	if err != nil {
+		digest = unreadable // a cache whose transformation fails is never filled
+	}
+	delete(annotations, AnnotationDigest) // nobody else's word counts
+	if digest != "" {
+		if annotations == nil {
+			annotations = map[string]string{}
+		}
+		annotations[AnnotationDigest] = digest
+		obj.SetAnnotations(annotations)
+	}
+	return obj, nil
+}
+
+func takeResult(obj client.Object) (raw []byte) {
+	switch o := obj.(type) {
+	case *mcmv1alpha1.Work:
+		if o.Status.Result != nil {
+			raw, o.Status.Result = o.Status.Result.Raw, nil
+		}
+	case *viewv1beta1.ManagedClusterView:
+		raw, o.Status.Result = o.Status.Result.Raw, runtime.RawExtension{}
+	case *actionv1beta1.ManagedClusterAction:
+		raw, o.Status.Result = o.Status.Result.Raw, runtime.RawExtension{}
+	}
+	return raw
+}

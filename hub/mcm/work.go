@@ -1,0 +1,286 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mcm
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	livev1alpha1 "github.com/spokelet/spokelet/api/live/v1alpha1"
+	"github.com/spokelet/spokelet/api/mcm/v1alpha1"
+	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/hub/author"
+)
+
+// works is the dialect of mcm.ibm.com.
+func works() *dialect {
+	return &dialect{
+		name:     wire.DialectMCMWork,
+		resource: metav1.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: "works"},
+		keys:     author.MCM,
+		blank:    func() client.Object { return &v1alpha1.Work{} },
+		read:     func(obj client.Object, o options) intent { return readWork(obj.(*v1alpha1.Work), o) },           //nolint:forcetypeassert // of blank's type
+		state:    func(obj client.Object) state { return stateOfWork(obj.(*v1alpha1.Work)) },                       //nolint:forcetypeassert // likewise
+		next:     func(obj client.Object, _ state, o outcome) state { return nextOfWork(obj.(*v1alpha1.Work), o) }, //nolint:forcetypeassert // likewise
+		status:   statusOfWork,
+	}
+}
+
+// readWork reads types and modes in any case, as the original's document writes them.
+func readWork(w *v1alpha1.Work, o options) intent {
+	in := intent{cluster: w.Spec.Cluster.Name}
+	switch {
+	case strings.EqualFold(string(w.Spec.Type), string(v1alpha1.ResourceWorkType)):
+		in.view, in.failure = readScope(&w.Spec.Scope, o)
+	case strings.EqualFold(string(w.Spec.Type), string(v1alpha1.ActionWorkType)):
+		in.action, in.failure = readAction(&w.Spec, o)
+	default:
+		in.failure = &failure{message: fmt.Sprintf("spec.type %q is neither Resource nor Action", w.Spec.Type)}
+	}
+	return in
+}
+
+func readScope(s *v1alpha1.ResourceFilter, o options) (*wire.View, *failure) {
+	if strings.EqualFold(s.ResourceType, "releases") {
+		return nil, &failure{message: errHelm}
+	}
+	if s.Mode != "" && !strings.EqualFold(string(s.Mode), string(v1alpha1.PeriodicResourceUpdate)) {
+		return nil, &failure{message: fmt.Sprintf("spec.scope.mode %q is not Periodic", s.Mode)}
+	}
+	selector, err := readSelector(s.LabelSelector)
+	if err != nil {
+		return nil, &failure{message: "spec.scope.labelSelector: " + err.Error()}
+	}
+	v := &wire.View{
+		Target: wire.Target{
+			Resource: s.ResourceType, Group: s.APIGroup, Version: s.Version, Namespace: s.NameSpace, Name: s.Name,
+		},
+		MaxBytes: o.maxBytes,
+		Secrets:  secretsMasked(o),
+	}
+	if s.Name == "" {
+		v.LabelSelector = metav1.FormatLabelSelector(selector)
+		if selector == nil || len(selector.MatchLabels)+len(selector.MatchExpressions) == 0 {
+			v.LabelSelector = "" // it is formatted as a word
+		}
+		v.FieldSelector, v.Table = s.FieldSelector, s.ServerPrint
+	}
+	return v, nil
+}
+
+func secretsMasked(o options) wire.SecretPolicy {
+	if o.showSecrets {
+		return wire.SecretsShown
+	}
+	return wire.SecretsMasked
+}
+
+// errHelm is said until releases can be made.
+const errHelm = "helm is not enabled"
+
+// readSelector reads a LabelSelector, or the labels of a bare map, which the original's
+// document writes and its implementation dropped. It returns nil for none.
+func readSelector(raw *runtime.RawExtension) (*metav1.LabelSelector, error) {
+	if raw == nil || len(raw.Raw) == 0 || string(raw.Raw) == "null" {
+		return nil, nil
+	}
+	fields := map[string]json.RawMessage{}
+	if err := json.Unmarshal(raw.Raw, &fields); err != nil {
+		return nil, errSelector
+	}
+	_, hasLabels := fields["matchLabels"]
+	_, hasExpressions := fields["matchExpressions"]
+	selector := &metav1.LabelSelector{}
+	switch {
+	case !hasLabels && !hasExpressions:
+		if err := json.Unmarshal(raw.Raw, &selector.MatchLabels); err != nil {
+			return nil, errSelector
+		}
+	case len(fields) == 2 && hasLabels && hasExpressions, len(fields) == 1:
+		if err := json.Unmarshal(raw.Raw, selector); err != nil {
+			return nil, errSelector
+		}
+	default:
+		return nil, errSelector
+	}
+	if _, err := metav1.LabelSelectorAsSelector(selector); err != nil {
+		return nil, err
+	}
+	return selector, nil
+}
+
+// errSelector is of what is no selector.
+var errSelector = errors.New("it is neither a label selector nor a map of labels")
+
+func readAction(s *v1alpha1.WorkSpec, o options) (*wire.Action, *failure) {
+	if s.HelmWork != nil {
+		return nil, &failure{message: errHelm}
+	}
+	if s.KubeWork == nil {
+		return nil, &failure{message: "spec.kube is missing"}
+	}
+	verb, ok := readVerb(string(s.ActionType))
+	if !ok {
+		return nil, &failure{message: fmt.Sprintf("spec.actionType %q is none of Create, Update and Delete", s.ActionType)}
+	}
+	k := s.KubeWork
+	return readKube(verb, kubeWork{resource: k.Resource, name: k.Name, namespace: k.Namespace, template: k.ObjectTemplate.Raw}, o)
+}
+
+func readVerb(text string) (wire.Verb, bool) {
+	for _, v := range []wire.Verb{wire.VerbCreate, wire.VerbUpdate, wire.VerbDelete} {
+		if strings.EqualFold(text, string(v)) {
+			return v, true
+		}
+	}
+	return "", false
+}
+
+// kubeWork is what both APIs say of the object of an action.
+type kubeWork struct {
+	resource, name, namespace string
+	template                  []byte
+}
+
+func readKube(verb wire.Verb, k kubeWork, o options) (*wire.Action, *failure) {
+	a := &wire.Action{Verb: verb, MaxBytes: o.maxBytes, Secrets: secretsMasked(o)}
+	if verb == wire.VerbDelete {
+		target, f := readTarget(k)
+		if f != nil {
+			return nil, f
+		}
+		a.Target = target
+		return a, nil
+	}
+	if len(k.template) == 0 || string(k.template) == "null" {
+		return nil, &failure{message: "spec.kube.template is missing"}
+	}
+	a.Template, a.Target.Namespace = k.template, k.namespace
+	return a, nil
+}
+
+// readTarget says what is deleted; what is not named comes from the template.
+func readTarget(k kubeWork) (wire.Target, *failure) {
+	t := wire.Target{Resource: k.resource, Namespace: k.namespace, Name: k.name}
+	var template metav1.PartialObjectMetadata
+	if len(k.template) > 0 {
+		if err := json.Unmarshal(k.template, &template); err != nil {
+			return t, &failure{message: "spec.kube.template is no object"}
+		}
+	}
+	if t.Resource == "" {
+		gvk := template.GroupVersionKind()
+		// Any version has the object; the template's may be one that was.
+		t.Kind, t.Group = gvk.Kind, gvk.Group
+	}
+	if t.Namespace == "" {
+		t.Namespace = template.Namespace
+	}
+	if t.Name == "" {
+		t.Name = template.Name
+	}
+	if t.Name == "" {
+		return t, &failure{message: "neither spec.kube.name nor the template names an object"}
+	}
+	if t.Resource == "" && t.Kind == "" {
+		return t, &failure{message: "neither spec.kube.resource nor the template names a resource"}
+	}
+	return t, nil
+}
+
+func stateOfWork(w *v1alpha1.Work) state {
+	return state{
+		kind: string(w.Status.Type), reason: w.Status.Reason, observed: w.Status.ObservedGeneration,
+		digest: w.Annotations[AnnotationDigest],
+	}
+}
+
+func nextOfWork(w *v1alpha1.Work, o outcome) state {
+	s := state{observed: o.generation}
+	switch {
+	case o.failure != nil:
+		s.kind, s.reason = string(v1alpha1.WorkFailed), o.failure.message
+	case o.waiting != "":
+		s.kind, s.reason = string(v1alpha1.WorkProcessing), o.waiting
+	case o.refusal() != nil:
+		s.kind, s.reason = string(v1alpha1.WorkFailed), o.refusal().Message
+	case o.view != nil && strings.EqualFold(string(w.Spec.Scope.Mode), string(v1alpha1.PeriodicResourceUpdate)):
+		s.kind, s.reason = string(v1alpha1.WorkProcessing), cutReason(w, o)
+	default:
+		s.kind, s.reason = string(v1alpha1.WorkCompleted), cutReason(w, o)
+	}
+	return s
+}
+
+// cutReason says what is left out of a result, and how to see it.
+func cutReason(w *v1alpha1.Work, o outcome) string {
+	if o.action != nil && o.action.Omitted {
+		return "the object is left out: it is larger than a result may be"
+	}
+	if o.view == nil || o.view.Cut == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d items are left out, for the result is limited; this ViewWork returns all: %s", o.view.Cut, viewWork(w, o))
+}
+
+// viewWork is the question of a Work as one of live.spokelet.io, in one line.
+func viewWork(w *v1alpha1.Work, o outcome) string {
+	s := w.Spec.Scope
+	scope, spec := map[string]any{"resource": viewResource(s)}, map[string]any{}
+	spec["scope"] = scope
+	if s.ServerPrint {
+		spec["output"] = livev1alpha1.OutputTable
+	}
+	switch {
+	case o.view.ClusterScoped:
+	case s.NameSpace != "":
+		scope["namespace"] = s.NameSpace
+	default:
+		scope["allNamespaces"] = true
+	}
+	if selector, err := readSelector(s.LabelSelector); err == nil && selector != nil {
+		scope["labelSelector"] = selector
+	}
+	if s.FieldSelector != "" {
+		scope["fieldSelector"] = s.FieldSelector
+	}
+	raw, err := json.Marshal(map[string]any{
+		"apiVersion": "live.spokelet.io/v1alpha1", "kind": "ViewWork",
+		"metadata": map[string]any{"namespace": w.Spec.Cluster.Name}, "spec": spec,
+	})
+	if err != nil {
+		return ""
+	}
+	return string(raw)
+}
+
+// viewResource is the resource of a scope in one word.
+func viewResource(s v1alpha1.ResourceFilter) string {
+	switch {
+	case strings.Contains(s.ResourceType, ".") || s.APIGroup == "":
+		return s.ResourceType
+	case s.Version == "":
+		return s.ResourceType + "." + s.APIGroup
+	default:
+		return s.ResourceType + "." + s.Version + "." + s.APIGroup
+	}
+}
+
+func statusOfWork(_ client.Object, _, next state, result []byte, now time.Time) any {
+	status := v1alpha1.WorkStatus{
+		Type: v1alpha1.WorkStatusType(next.kind), Reason: next.reason, ObservedGeneration: next.observed,
+		LastUpdateTime: &metav1.Time{Time: now},
+	}
+	if len(result) > 0 {
+		status.Result = &runtime.RawExtension{Raw: result}
+	}
+	return status
+}

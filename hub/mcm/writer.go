@@ -1,0 +1,371 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mcm
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/spokelet/spokelet/api/outbox"
+	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/tunnel/resource"
+)
+
+// small is the size in bytes up to which a result waits in memory for its turn; a larger
+// one is given up, and asked for again.
+const small = 16 << 10
+
+// report is what is to be written to one object.
+type report struct {
+	uid     types.UID
+	cluster string
+	// key is that of the view that was answered.
+	key     string
+	outcome outcome
+	// own is what the hub has to say itself.
+	own bool
+	// release gives back what the outcome holds; nil where nothing counts it.
+	release func()
+}
+
+func (p report) done() {
+	if p.release != nil {
+		p.release()
+	}
+}
+
+// written is what our last write of an object left, in which version.
+type written struct {
+	uid     types.UID
+	version string
+	state
+}
+
+// viewResult takes an answer, for all that ask for it. It runs on the stream's goroutine.
+func (c *Controller) viewResult(cluster string, v resource.Resource) {
+	by := c.views.by(cluster, v.Key)
+	result, err := wire.DecodeViewResult(v.Body)
+	if err != nil || len(by) == 0 {
+		c.refuse(cluster, v, err)
+		return
+	}
+	var left atomic.Int64
+	left.Store(int64(len(by)))
+	release := func() {
+		if left.Add(-1) == 0 {
+			v.Account.Close()
+		}
+	}
+	for r, a := range by {
+		c.report(r, report{
+			uid: a.uid, cluster: cluster, key: v.Key, release: release,
+			outcome: outcome{generation: a.generation, view: &result},
+		})
+	}
+}
+
+// actionResult takes what became of an action.
+func (c *Controller) actionResult(cluster string, v resource.Resource) {
+	result, err := wire.DecodeActionResult(v.Body)
+	r, invalid := wire.ParseWorkKey(v.Key)
+	c.mu.Lock()
+	at, ok := c.actions[r]
+	c.mu.Unlock()
+	if err != nil || invalid != nil || !ok || at != (published{cluster: cluster, uid: v.UID, generation: v.Generation}) {
+		c.refuse(cluster, v, errors.Join(err, invalid))
+		return
+	}
+	c.report(r, report{
+		uid: types.UID(v.UID), cluster: cluster, release: v.Account.Close,
+		outcome: outcome{generation: v.Generation, action: &result},
+	})
+}
+
+// refuse drops what nobody asks for, or nobody can read.
+func (c *Controller) refuse(cluster string, v resource.Resource, err error) {
+	v.Account.Close()
+	if err != nil && c.log.Allow(cluster) {
+		c.cfg.Logger.Error(err, "result was refused", "cluster", cluster, "key", v.Key)
+	}
+}
+
+// report has an outcome written in place of any that waits.
+func (c *Controller) report(r ref, p report) {
+	c.mu.Lock()
+	last, waits := c.pending[r]
+	if waits && !last.own && p.outcome.waiting != "" {
+		c.mu.Unlock()
+		return // the cluster has answered before it went away
+	}
+	c.pending[r] = p
+	c.mu.Unlock()
+	last.done()
+	c.results.Add(r)
+}
+
+// take returns what waits for an object; what cannot be written yet is left, or given up
+// if it is large.
+func (c *Controller) take(r ref) (p report, ok bool, wait time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if p, ok = c.pending[r]; !ok {
+		return p, false, 0
+	}
+	wait = c.pace.Wait(r)
+	if !p.own {
+		wait = max(wait, c.cfg.Writes.Wait(p.cluster))
+	}
+	if wait == 0 {
+		delete(c.pending, r)
+		return p, true, 0
+	}
+	if p.large() {
+		delete(c.pending, r)
+		c.giveUp(r, p)
+	}
+	return p, false, wait
+}
+
+// large tells what is not kept in memory until it can be written.
+func (p report) large() bool { return p.outcome.view != nil && len(p.outcome.result()) > small }
+
+// giveUp has a result asked for again; c.mu is held.
+func (c *Controller) giveUp(r ref, p report) {
+	c.renewals[r] = struct{}{}
+	p.done()
+}
+
+// giveBack keeps what could not be written, unless there is something later.
+func (c *Controller) giveBack(r ref, p report) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch _, later := c.pending[r]; {
+	case later:
+		p.done()
+	case p.large():
+		c.giveUp(r, p)
+	default:
+		c.pending[r] = p
+	}
+}
+
+// write writes what waits for an object.
+func (c *Controller) write(ctx context.Context, r ref) error {
+	p, ok, wait := c.take(r)
+	if wait > 0 {
+		c.results.AddAfter(r, wait)
+		return nil
+	}
+	if !ok {
+		return c.renew(r)
+	}
+	err := c.writeStatus(ctx, r, p)
+	if unwritable(err) && !p.own {
+		if c.log.Allow(p.cluster) {
+			c.cfg.Logger.Error(err, "result cannot be stored", "cluster", p.cluster, "object", r.String())
+		}
+		p.outcome = p.outcome.withoutResult()
+		err = c.writeStatus(ctx, r, p)
+	}
+	if err != nil {
+		c.giveBack(r, p)
+		c.cfg.Logger.V(1).Info("status is written again", "object", r.String(), "err", err.Error())
+		return err
+	}
+	p.done()
+	return nil
+}
+
+// unwritable tells errors that the same result meets each time.
+func unwritable(err error) bool {
+	return errors.Is(err, errNoJSON) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err)
+}
+
+// renew asks again for a result that was given up.
+func (c *Controller) renew(r ref) error {
+	c.mu.Lock()
+	_, ok := c.renewals[r]
+	delete(c.renewals, r)
+	c.mu.Unlock()
+	if !ok {
+		return nil
+	}
+	return c.views.renew(r)
+}
+
+// last is the state of an object as our last write left it, until the cache has that.
+func (c *Controller) last(d *dialect, r ref, obj client.Object) state {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	w, ok := c.written[r]
+	if !ok {
+		return d.state(obj)
+	}
+	order, err := resourceversion.CompareResourceVersion(obj.GetResourceVersion(), w.version)
+	if w.uid == obj.GetUID() && (err != nil || order < 0) {
+		return w.state
+	}
+	delete(c.written, r)
+	return d.state(obj)
+}
+
+func (c *Controller) writeStatus(ctx context.Context, r ref, p report) error {
+	d := c.dialects[r.Dialect]
+	obj := d.blank()
+	err := c.cfg.Client.Get(ctx, types.NamespacedName{Namespace: r.Namespace, Name: r.Name}, obj)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("get %s: %w", r, err)
+	}
+	last := c.last(d, r, obj)
+	if !c.current(d, r, obj, last, p) {
+		return nil
+	}
+	if p.outcome, err = fit(obj, p.outcome); err != nil {
+		return err
+	}
+	next := d.next(obj, last, p.outcome)
+	if next.digest, err = c.digest(d, last, p.outcome); err != nil {
+		return err
+	}
+	if next == last {
+		c.concluded(d, r, p)
+		return nil
+	}
+	result := p.outcome.result()
+	if next.digest == last.digest && d.keeps {
+		result = nil // it stays
+	}
+	patch, err := encodePatch(obj, last, d.status(obj, last, next, result, time.Now()))
+	if err != nil {
+		return err
+	}
+	c.pace.Spend(r, len(patch))
+	if !p.own {
+		c.cfg.Writes.Spend(p.cluster, int64(len(patch)))
+	}
+	version, err := c.patch(ctx, obj, patch)
+	if err != nil {
+		return fmt.Errorf("write status of %s: %w", r, err)
+	}
+	c.mu.Lock()
+	c.written[r] = written{uid: obj.GetUID(), version: version, state: next}
+	c.mu.Unlock()
+	c.warn(obj, p)
+	c.concluded(d, r, p)
+	return nil
+}
+
+// current tells whether an outcome is about what an object asks for now.
+func (c *Controller) current(d *dialect, r ref, obj client.Object, last state, p report) bool {
+	switch {
+	case obj.GetUID() != p.uid:
+		return false
+	case p.outcome.view != nil:
+		a, ok := c.views.asked(r)
+		return ok && a.cluster == p.cluster && a.key == p.key
+	case p.outcome.action != nil:
+		return p.outcome.generation == obj.GetGeneration() && d.read(obj, c.options).cluster == p.cluster
+	case p.outcome.waiting != "":
+		return !d.answered(obj, last)
+	default:
+		return true
+	}
+}
+
+// fit leaves out the result of an action if etcd would not take it beside the template.
+func fit(obj client.Object, o outcome) (outcome, error) {
+	if o.action == nil || len(o.action.Result) == 0 {
+		return o, nil
+	}
+	rest, err := json.Marshal(obj)
+	if err != nil {
+		return o, fmt.Errorf("encode %s: %w", obj.GetName(), err)
+	}
+	if len(rest)+len(o.action.Result) > outbox.MaxStored {
+		return o.withoutResult(), nil
+	}
+	return o, nil
+}
+
+// digest is that of the status that an outcome makes.
+func (c *Controller) digest(d *dialect, last state, o outcome) (string, error) {
+	if len(o.result()) > 0 {
+		return Digest(o.result())
+	}
+	if d.keeps {
+		return last.digest, nil
+	}
+	return "", nil
+}
+
+// concluded ends an action whose result is in its status. It may be another by now: the
+// next look withdraws it, or publishes the other.
+func (c *Controller) concluded(d *dialect, r ref, p report) {
+	if p.outcome.action != nil {
+		c.queue.Add(r)
+	}
+	if d.lives != nil && p.outcome.waiting == "" {
+		c.queue.AddAfter(r, actionLife)
+	}
+}
+
+// encodePatch makes a JSON patch of the status, or of its conditions alone: a merge would
+// leave members of the former result.
+func encodePatch(obj client.Object, last state, status any) ([]byte, error) {
+	type operation struct {
+		Op    string `json:"op"`
+		Path  string `json:"path"`
+		Value any    `json:"value"`
+	}
+	write := operation{Op: "add", Path: "/status", Value: status}
+	if conditions, ok := status.([]metav1.Condition); ok {
+		if last == (state{}) {
+			write.Value = map[string]any{"conditions": conditions} // there is no status yet
+		} else {
+			write.Path = "/status/conditions"
+		}
+	}
+	raw, err := json.Marshal([]operation{{Op: "test", Path: "/metadata/uid", Value: obj.GetUID()}, write})
+	if err != nil {
+		return nil, fmt.Errorf("encode status of %s: %w: %w", obj.GetName(), errNoJSON, err)
+	}
+	return raw, nil
+}
+
+// patch writes a status, and returns the version that it makes; of an object that is gone
+// there is none.
+func (c *Controller) patch(ctx context.Context, obj client.Object, patch []byte) (version string, err error) {
+	target := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: obj.GetNamespace(), Name: obj.GetName()}}
+	gvk, err := c.cfg.Client.GroupVersionKindFor(obj)
+	if err != nil {
+		return "", err
+	}
+	target.SetGroupVersionKind(gvk)
+	err = c.cfg.Client.Status().Patch(ctx, target, client.RawPatch(types.JSONPatchType, patch), fieldOwner)
+	return target.ResourceVersion, client.IgnoreNotFound(err)
+}
+
+// warn reports what the cluster warned of.
+func (c *Controller) warn(obj client.Object, p report) {
+	if p.outcome.action == nil {
+		return
+	}
+	for _, text := range p.outcome.action.Warnings {
+		c.cfg.Events.Eventf(obj, nil, corev1.EventTypeWarning, "ClusterWarning", "Act", "%s", text)
+	}
+}
