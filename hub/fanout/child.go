@@ -1,0 +1,137 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package fanout
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/spokelet/spokelet/api/mcm/v1alpha1"
+	"github.com/spokelet/spokelet/hub/author"
+	"github.com/spokelet/spokelet/hub/mcm"
+)
+
+const (
+	// maxBase is how much of a parent's name is in that of a Work.
+	maxBase = 48
+	// annotationOwnerUID is the parent's UID: one that is made anew under its name has
+	// Works of its own, and what they do is done again.
+	annotationOwnerUID = "spokelet.io/owner-uid"
+)
+
+// child is the Work of one cluster, as it is to be.
+func child(p parent, by author.Author, cluster string) *v1alpha1.Work {
+	w := &v1alpha1.Work{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: cluster, Name: childName(p, cluster), Labels: map[string]string{}, Annotations: map[string]string{},
+		},
+		Spec: p.specFor(cluster),
+	}
+	maps.Copy(w.Labels, p.labels)
+	maps.Copy(w.Annotations, p.annotations)
+	// The cache shows neither, so that they could not be compared.
+	delete(w.Annotations, corev1.LastAppliedConfigAnnotation)
+	delete(w.Annotations, mcm.AnnotationDigest)
+	w.Labels[v1alpha1.LabelCluster] = cluster
+	w.Labels[p.label] = labelValue(p)
+	// Whose they are is not the template's to say.
+	maps.Copy(w.Annotations, by.Annotations(author.MCM))
+	w.Annotations[v1alpha1.AnnotationOwners] = owner(p)
+	w.Annotations[annotationOwnerUID] = string(p.object.GetUID())
+	return w
+}
+
+// childName is a DNS-1035 label that no other parent or cluster leads to.
+func childName(p parent, cluster string) string {
+	base := strings.ReplaceAll(p.prefix+p.object.GetName(), ".", "-")
+	if base[0] < 'a' || base[0] > 'z' {
+		base = "w-" + base
+	}
+	base = strings.Trim(base[:min(len(base), maxBase)], "-")
+	return base + "-" + digest(owner(p) + "/" + cluster)[:10]
+}
+
+// labelValue is "<namespace>.<name>" as in the original, and a digest of it where that is
+// no value of a label.
+func labelValue(p parent) string {
+	value := p.object.GetNamespace() + "." + p.object.GetName()
+	if len(validation.IsValidLabelValue(value)) > 0 {
+		return digest(value)[:40]
+	}
+	return value
+}
+
+// owner names a parent, as "<kind>.<namespace>.<name>": a namespace has no dot.
+func owner(p parent) string {
+	return p.kind + "." + p.object.GetNamespace() + "." + p.object.GetName()
+}
+
+// ownerOf is the inverse for one kind.
+func ownerOf(w metav1.Object, kind string) (types.NamespacedName, bool) {
+	parts := strings.SplitN(w.GetAnnotations()[v1alpha1.AnnotationOwners], ".", 3)
+	if len(parts) != 3 || parts[0] != kind {
+		return types.NamespacedName{}, false
+	}
+	return types.NamespacedName{Namespace: parts[1], Name: parts[2]}, true
+}
+
+func digest(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(sum[:])
+}
+
+// operation is one of a JSON patch (RFC 6902).
+type operation struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value,omitempty"`
+}
+
+// difference is the patch that makes a Work what it is to be; nil if it is. Labels and
+// annotations that others gave it stay.
+func difference(has, want *v1alpha1.Work) ([]byte, error) {
+	patch := slices.Concat(
+		missing("/metadata/labels", has.Labels, want.Labels),
+		missing("/metadata/annotations", has.Annotations, want.Annotations),
+	)
+	if !equality.Semantic.DeepEqual(has.Spec, want.Spec) {
+		patch = append(patch, operation{Op: "replace", Path: "/spec", Value: want.Spec})
+	}
+	if len(patch) == 0 {
+		return nil, nil
+	}
+	raw, err := json.Marshal(append([]operation{{Op: "test", Path: "/metadata/uid", Value: has.UID}}, patch...))
+	if err != nil {
+		return nil, fmt.Errorf("encode work of %s: %w", want.Namespace, err)
+	}
+	return raw, nil
+}
+
+// missing adds the members that a map is to have.
+func missing(path string, has, want map[string]string) (patch []operation) {
+	for key, value := range want {
+		if had, ok := has[key]; !ok || had != value {
+			patch = append(patch, operation{Op: "add", Path: path + "/" + escape(key), Value: value})
+		}
+	}
+	if len(patch) > 0 && has == nil {
+		return []operation{{Op: "add", Path: path, Value: want}}
+	}
+	slices.SortFunc(patch, func(a, b operation) int { return strings.Compare(a.Path, b.Path) })
+	return patch
+}
+
+// escape makes a part of a JSON pointer (RFC 6901).
+func escape(key string) string { return strings.NewReplacer("~", "~0", "/", "~1").Replace(key) }

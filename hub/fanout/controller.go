@@ -1,0 +1,206 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package fanout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	clusterv1 "open-cluster-management.io/api/cluster/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/spokelet/spokelet/api/mcm/v1alpha1"
+	"github.com/spokelet/spokelet/rights"
+)
+
+// Controller serves WorkSets and ResourceViews.
+type Controller struct {
+	cfg   Config
+	kinds []*kind
+}
+
+// kind reconciles the parents of one kind.
+type kind struct {
+	cfg   Config
+	name  string
+	blank func() client.Object
+	list  func() client.ObjectList
+	of    func(client.Object) parent
+
+	mu sync.Mutex
+	// All below are guarded by mu.
+	queue workqueue.TypedRateLimitingInterface[reconcile.Request] // nil until it runs
+	views map[types.NamespacedName]*stored
+	waits map[types.NamespacedName]wait
+}
+
+// wait is what a parent waits for that is no Work of its own.
+type wait struct {
+	// rights: its author may not do something.
+	rights bool
+	// works are those of others in the way of its own.
+	works []types.NamespacedName
+}
+
+// New returns a controller; SetupWithManager starts it.
+func New(cfg Config) (*Controller, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	kinds := []*kind{
+		{
+			name:  kindWorkSet,
+			blank: func() client.Object { return &v1alpha1.WorkSet{} },
+			list:  func() client.ObjectList { return &v1alpha1.WorkSetList{} },
+			of:    func(o client.Object) parent { return workSet(o.(*v1alpha1.WorkSet)) }, //nolint:forcetypeassert // of blank's type
+		},
+		{
+			name:  kindResourceView,
+			blank: func() client.Object { return &v1alpha1.ResourceView{} },
+			list:  func() client.ObjectList { return &v1alpha1.ResourceViewList{} },
+			of:    func(o client.Object) parent { return resourceView(o.(*v1alpha1.ResourceView)) }, //nolint:forcetypeassert // likewise
+		},
+	}
+	for _, k := range kinds {
+		k.cfg = cfg
+		k.views, k.waits = map[types.NamespacedName]*stored{}, map[types.NamespacedName]wait{}
+	}
+	return &Controller{cfg: cfg, kinds: kinds}, nil
+}
+
+// SetupWithManager adds a controller for each kind, and what follows rights.
+func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
+	err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.Work{}, indexOwner, indexOf)
+	if err != nil {
+		return fmt.Errorf("index of works: %w", err)
+	}
+	for _, k := range c.kinds {
+		err := ctrl.NewControllerManagedBy(mgr).Named("fanout-"+strings.ToLower(k.name)).
+			For(k.blank(), builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
+			Watches(&v1alpha1.Work{}, k.workEvents()).
+			Watches(&clusterv1.ManagedCluster{}, handler.EnqueueRequestsFromMapFunc(k.selecting), builder.WithPredicates(clusterEvents())).
+			WatchesRawSource(source.Func(k.attach)).
+			WithOptions(controller.Options{MaxConcurrentReconciles: reconcilers}).
+			Complete(k)
+		if err != nil {
+			return fmt.Errorf("controller of %s: %w", k.name, err)
+		}
+	}
+	if err := mgr.Add(c); err != nil {
+		return fmt.Errorf("fan-out: %w", err)
+	}
+	return nil
+}
+
+// attach keeps the queue, for those who wait for rights.
+func (k *kind) attach(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.queue = queue
+	return nil
+}
+
+// Start follows who gives rights until ctx ends; the manager calls it.
+func (c *Controller) Start(ctx context.Context) error {
+	schedule := rights.NewSchedule(c.review)
+	stop := rights.Follow(c.cfg.Metadata, changes{schedule}, c.cfg.Logger)
+	defer stop()
+	schedule.Run(ctx)
+	return nil
+}
+
+// changes is a rights.Sink.
+type changes struct{ *rights.Schedule }
+
+func (changes) Lost()            {}
+func (changes) Found()           {}
+func (c changes) Changed(string) { c.Schedule.Changed() }
+
+// review looks again at the parents whose authors lack a right. Of what is there already,
+// package mcm sees to it.
+func (c *Controller) review(context.Context) {
+	for _, k := range c.kinds {
+		k.mu.Lock()
+		for name, w := range k.waits {
+			if w.rights && k.queue != nil {
+				k.queue.Add(reconcile.Request{NamespacedName: name})
+			}
+		}
+		k.mu.Unlock()
+	}
+}
+
+// Reconcile brings the Works of one parent to what they are to be, and says how they are.
+func (k *kind) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	obj := k.blank()
+	err := k.cfg.Client.Get(ctx, req.NamespacedName, obj)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return ctrl.Result{}, fmt.Errorf("get %s: %w", req, err)
+	}
+	gone := err != nil || obj.GetDeletionTimestamp() != nil
+	if gone { // its name is enough to find its Works
+		obj.SetNamespace(req.Namespace)
+		obj.SetName(req.Name)
+	}
+	p := k.of(obj)
+	works, err := k.works(ctx, p)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if gone {
+		k.drop(req.NamespacedName)
+		k.expect(req.NamespacedName, wait{})
+		return ctrl.Result{}, k.remove(ctx, works)
+	}
+	d, err := k.distribute(ctx, p, works)
+	if ctx.Err() != nil {
+		return ctrl.Result{}, ctx.Err()
+	}
+	if err != nil && !errors.Is(err, errSelector) {
+		return ctrl.Result{}, err
+	}
+	k.expect(req.NamespacedName, d.wait)
+	next, err := k.say(ctx, p, works, d, err)
+	if err != nil || d.failure != nil {
+		return ctrl.Result{}, errors.Join(d.failure, err)
+	}
+	if next.IsZero() && k.free(ctx, d.wait.works) {
+		next.RequeueAfter = pace
+	}
+	return next, nil
+}
+
+// expect keeps what a parent waits for.
+func (k *kind) expect(name types.NamespacedName, w wait) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !w.rights && len(w.works) == 0 {
+		delete(k.waits, name)
+		return
+	}
+	k.waits[name] = w
+}
+
+// free tells whether what was in the way has gone before anybody waited for that.
+func (k *kind) free(ctx context.Context, works []types.NamespacedName) bool {
+	for _, name := range works {
+		if apierrors.IsNotFound(k.cfg.Client.Get(ctx, name, &v1alpha1.Work{})) {
+			return true
+		}
+	}
+	return false
+}

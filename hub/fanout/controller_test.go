@@ -1,0 +1,404 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package fanout
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clusterv1 "open-cluster-management.io/api/cluster/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/spokelet/spokelet/api/mcm/v1alpha1"
+	"github.com/spokelet/spokelet/hub/author"
+)
+
+// fanned runs a test over a WorkSet, or what it is changed to, and two clusters.
+func fanned(t *testing.T, change func(*v1alpha1.WorkSet), test func(t *testing.T, r *rig, p parent), objects ...client.Object) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSet()
+		if change != nil {
+			change(s)
+		}
+		r := newRig(t, append(objects, s, cluster("store-1"), cluster("store-2"))...)
+		test(t, r, workSet(s))
+	})
+}
+
+func TestOnlyClustersThatThisHubServesAreSelected(t *testing.T) {
+	cases := map[string]struct {
+		reason   string
+		selector *metav1.LabelSelector
+		want     []string
+	}{
+		"no selector":       {reason: "as everywhere in Kubernetes, it selects nothing"},
+		"an empty selector": {reason: "it selects all", selector: &metav1.LabelSelector{}, want: []string{"store-1", "store-2", "unlabelled"}},
+		"labels":            {reason: "they are the records'", selector: newSelector(), want: []string{"store-1", "store-2"}},
+	}
+	others := []client.Object{
+		cluster("away", func(c *clusterv1.ManagedCluster) { c.Spec.HubAcceptsClient = false }),
+		cluster("foreign", func(c *clusterv1.ManagedCluster) { c.Annotations = nil }),
+		cluster("unlabelled", func(c *clusterv1.ManagedCluster) { c.Labels = nil }),
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			fanned(t, func(s *v1alpha1.WorkSet) { s.Spec.ClusterSelector = tc.selector }, func(t *testing.T, r *rig, _ parent) {
+				r.settle(kindWorkSet)
+				if diff := cmp.Diff(tc.want, r.works()); diff != "" {
+					t.Errorf("%s: works are in (-want +got):\n%s", tc.reason, diff)
+				}
+			}, others...)
+		})
+	}
+}
+
+func TestAStatusFollowsWhatClustersAnswer(t *testing.T) {
+	fanned(t, nil, func(t *testing.T, r *rig, p parent) {
+		steps := []struct {
+			do   func()
+			want v1alpha1.WorkSetStatus
+		}{
+			{do: func() {}, want: v1alpha1.WorkSetStatus{
+				Status: "Processing", Reason: "store-1: not answered yet; store-2: not answered yet",
+				Clusters: []v1alpha1.ClusterResult{{Name: "store-1"}, {Name: "store-2"}},
+			}},
+			{do: func() {
+				r.answer(p, "store-1", "Completed", "", "")
+				r.answer(p, "store-2", "Failed", "no", "")
+			}, want: v1alpha1.WorkSetStatus{
+				Status: "Failed", Reason: "store-2: no",
+				Clusters: []v1alpha1.ClusterResult{{Name: "store-1", Type: "Completed"}, {Name: "store-2", Type: "Failed", Reason: "no"}},
+			}},
+			{do: func() { r.answer(p, "store-2", "Completed", "", "") }, want: v1alpha1.WorkSetStatus{
+				Status:   "Completed",
+				Clusters: []v1alpha1.ClusterResult{{Name: "store-1", Type: "Completed"}, {Name: "store-2", Type: "Completed"}},
+			}},
+			{do: func() {
+				c := cluster("store-3")
+				if err := r.api.Create(r.t.Context(), c); err != nil {
+					t.Fatal(err)
+				}
+				r.settle(kindWorkSet)
+				w := r.work(p, "store-3")
+				w.Status = v1alpha1.WorkStatus{Type: "Processing", Reason: `cluster "store-3" is not connected`}
+				r.report(w)
+			}, want: v1alpha1.WorkSetStatus{
+				Status: "Processing", Reason: `store-3: cluster "store-3" is not connected`,
+				Clusters: []v1alpha1.ClusterResult{
+					{Name: "store-1", Type: "Completed"}, {Name: "store-2", Type: "Completed"},
+					{Name: "store-3", Type: "Processing", Reason: `cluster "store-3" is not connected`},
+				},
+			}},
+			{do: func() {
+				for _, name := range []string{"store-1", "store-2", "store-3"} {
+					c := cluster(name)
+					r.edit(c, func() { c.Labels = nil })
+				}
+			}, want: v1alpha1.WorkSetStatus{Status: "Completed", Reason: "no cluster is selected"}},
+		}
+		for i, step := range steps {
+			step.do()
+			r.settle(kindWorkSet)
+			step.want.ObservedGeneration = 1
+			if diff := cmp.Diff(step.want, r.set()); diff != "" {
+				t.Errorf("status after step %d (-want +got):\n%s", i, diff)
+			}
+		}
+		if in := r.works(); len(in) != 0 {
+			t.Errorf("works of clusters that left are in %v", in)
+		}
+	})
+}
+
+func TestAnAnswerToWhatWasAskedBeforeDoesNotCount(t *testing.T) {
+	fanned(t, nil, func(t *testing.T, r *rig, p parent) {
+		r.settle(kindWorkSet)
+		r.answer(p, "store-1", "Completed", "", "")
+		r.answer(p, "store-2", "Completed", "", "")
+		r.settle(kindWorkSet)
+		s := newSet()
+		r.edit(s, func() { s.Spec.Template.Spec.ActionType, s.Generation = "Update", 2 })
+		r.settle(kindWorkSet)
+		if got := r.set(); got.Status != v1alpha1.WorkProcessing || got.ObservedGeneration != 2 {
+			t.Errorf("status is %+v, want that nobody has answered yet", got)
+		}
+		if w := r.work(p, "store-1"); w.Spec.ActionType != "Update" || w.Generation != 2 {
+			t.Errorf("the work is of generation %d: %+v", w.Generation, w.Spec)
+		}
+		r.answer(p, "store-1", "Completed", "", "")
+		r.answer(p, "store-2", "Completed", "", "")
+		r.settle(kindWorkSet)
+		if got := r.set(); got.Status != v1alpha1.WorkCompleted {
+			t.Errorf("status is %+v, want that all have answered", got)
+		}
+	})
+}
+
+func TestStatusesAreWrittenOnceASecond(t *testing.T) {
+	fanned(t, nil, func(t *testing.T, r *rig, p parent) {
+		k := r.kind(kindWorkSet)
+		if _, err := k.Reconcile(t.Context(), request); err != nil || r.set().Status == "" {
+			t.Fatalf("the first status is written at once: %v", err)
+		}
+		r.answer(p, "store-1", "Completed", "", "")
+		time.Sleep(300 * time.Millisecond)
+		result, err := k.Reconcile(t.Context(), request)
+		if err != nil || result.RequeueAfter != pace-300*time.Millisecond || r.set().Clusters[0].Type != "" {
+			t.Errorf("the second comes in %s: %v; want what is left of a second", result.RequeueAfter, err)
+		}
+		time.Sleep(result.RequeueAfter)
+		result, err = k.Reconcile(t.Context(), request)
+		if err != nil || !result.IsZero() || r.set().Clusters[0].Type != "Completed" {
+			t.Errorf("after that it is written, and nothing is to come: %+v, %v", result, err)
+		}
+	})
+}
+
+func TestWhatHasNotChangedIsNotWritten(t *testing.T) {
+	fanned(t, nil, func(t *testing.T, r *rig, p parent) {
+		r.settle(kindWorkSet)
+		r.answer(p, "store-1", "Completed", "", "")
+		r.settle(kindWorkSet)
+		before, asked := r.writes.Load(), r.denied.asked
+		r.settle(kindWorkSet)
+		r.restart()
+		r.settle(kindWorkSet)
+		if r.writes.Load() != before || r.denied.asked != asked {
+			t.Errorf("%d writes and %d questions about rights for nothing", r.writes.Load()-before, r.denied.asked-asked)
+		}
+	})
+}
+
+func TestWhatOthersChangeOfAWorkIsChangedBack(t *testing.T) {
+	fanned(t, nil, func(t *testing.T, r *rig, p parent) {
+		r.settle(kindWorkSet)
+		want := r.work(p, "store-1")
+		w := want.DeepCopy()
+		r.edit(w, func() {
+			w.Labels = nil
+			w.Annotations[author.MCM.User] = bob.Annotations(author.MCM)[author.MCM.User]
+			w.Annotations["theirs"] = "stays"
+			w.Spec.ActionType = "Delete"
+		})
+		r.settle(kindWorkSet)
+		got := r.work(p, "store-1")
+		want.Annotations["theirs"] = "stays"
+		if diff := cmp.Diff([]any{want.Labels, want.Annotations, want.Spec}, []any{got.Labels, got.Annotations, got.Spec}); diff != "" {
+			t.Errorf("work (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestAParentThatGoesTakesItsWorksAlong(t *testing.T) {
+	stranger := &v1alpha1.Work{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "store-1", Name: "other", Labels: map[string]string{v1alpha1.LabelWorkSet: "shop.all"},
+		Annotations: map[string]string{v1alpha1.AnnotationOwners: "WorkSet.shop.all"},
+	}}
+	for name, away := range map[string]bool{"while the hub runs": false, "while the hub is away": true} {
+		t.Run(name, func(t *testing.T) {
+			fanned(t, nil, func(t *testing.T, r *rig, _ parent) {
+				r.settle(kindWorkSet)
+				r.delete(newSet())
+				if away {
+					r.restart()
+				}
+				r.settle(kindWorkSet)
+				if diff := cmp.Diff([]string{"store-1"}, r.works()); diff != "" {
+					t.Errorf("a work that it did not make alone is to stay (-want +got):\n%s", diff)
+				}
+			}, stranger.DeepCopy())
+		})
+	}
+}
+
+func TestAParentThatIsMadeAnewHasWorksOfItsOwn(t *testing.T) {
+	fanned(t, nil, func(t *testing.T, r *rig, p parent) {
+		r.settle(kindWorkSet)
+		before := r.work(p, "store-1").UID
+		r.delete(newSet())
+		s := newSet()
+		s.UID = "another"
+		if err := r.api.Create(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+		r.settle(kindWorkSet)
+		if w := r.work(p, "store-1"); w.UID == before || w.Annotations[annotationOwnerUID] != "another" {
+			t.Errorf("the work %s of %s is there, which did its work already", w.UID, w.Annotations[annotationOwnerUID])
+		}
+		if got := r.set(); got.Status != v1alpha1.WorkProcessing || got.ObservedGeneration != 1 {
+			t.Errorf("status is %+v", got)
+		}
+	})
+}
+
+func TestAnAuthorNeedsTheRightInEachClustersNamespace(t *testing.T) {
+	fanned(t, nil, func(t *testing.T, r *rig, _ parent) {
+		r.denied.set("alice/store-2", true)
+		r.settle(kindWorkSet)
+		if diff := cmp.Diff([]string{"store-1"}, r.works()); diff != "" {
+			t.Errorf("works are in (-want +got):\n%s", diff)
+		}
+		forbidden := `forbidden: user "alice" cannot create resource "works" in API group "mcm.ibm.com" in the namespace "store-2"`
+		if got := r.set().Clusters[1]; got.Type != v1alpha1.WorkFailed || got.Reason != forbidden {
+			t.Errorf("the result is %+v, want %q", got, forbidden)
+		}
+		q := newQueue()
+		if err := r.kind(kindWorkSet).attach(t.Context(), q); err != nil {
+			t.Fatal(err)
+		}
+		r.denied.set("alice/store-2", false)
+		r.review(t.Context())
+		if diff := cmp.Diff([]string{"shop/all"}, q.take()); diff != "" {
+			t.Errorf("when rights change, who lacks one is looked at (-want +got):\n%s", diff)
+		}
+		r.settle(kindWorkSet)
+		if len(r.works()) != 2 {
+			t.Error("the right is there, and the work is not")
+		}
+		if r.review(t.Context()); len(q.take()) != 0 {
+			t.Error("a parent that lacks nothing is looked at when rights change")
+		}
+	})
+}
+
+func TestANewAuthorIsThatOfTheWorksToo(t *testing.T) {
+	fanned(t, nil, func(t *testing.T, r *rig, p parent) {
+		r.settle(kindWorkSet)
+		r.denied.set("bob/store-2", true)
+		s := newSet()
+		r.edit(s, func() { s.Annotations, s.Generation = bob.Annotations(author.MCM), 2 })
+		r.settle(kindWorkSet)
+		if by, err := author.Of(r.work(p, "store-1"), author.MCM); err != nil || by.User != "bob" || len(by.Groups) > 0 {
+			t.Errorf("the work is done for %+v: %v", by, err)
+		}
+		if diff := cmp.Diff([]string{"store-1"}, r.works()); diff != "" {
+			t.Errorf("a work that the new author may not make stays (-want +got):\n%s", diff)
+		}
+		if got := r.set().Clusters[1]; !strings.Contains(got.Reason, `forbidden: user "bob"`) {
+			t.Errorf("the result is %+v", got)
+		}
+	})
+}
+
+func TestNothingIsDoneForNobody(t *testing.T) {
+	fanned(t, nil, func(t *testing.T, r *rig, _ parent) {
+		r.settle(kindWorkSet)
+		s := newSet()
+		r.edit(s, func() { s.Annotations = nil })
+		r.settle(kindWorkSet)
+		if got := r.set(); len(r.works()) != 0 || got.Status != v1alpha1.WorkFailed || !strings.Contains(got.Reason, "not recorded") {
+			t.Errorf("works in %v, status %+v", r.works(), got)
+		}
+	})
+}
+
+func TestAWorkOfThatNameThatIsSomebodyElsesStays(t *testing.T) {
+	other := &v1alpha1.Work{ObjectMeta: metav1.ObjectMeta{Namespace: "store-1", Name: childName(workSet(newSet()), "store-1"), UID: "other"}}
+	fanned(t, nil, func(t *testing.T, r *rig, p parent) {
+		r.settle(kindWorkSet)
+		if got := r.set().Clusters[0]; got.Type != v1alpha1.WorkFailed || got.Reason != `work "`+other.Name+`" is in the way: it is not one of this object` {
+			t.Errorf("the result is %+v", got)
+		}
+		if w := r.work(p, "store-1"); w.UID != "other" || len(w.Annotations) > 0 {
+			t.Errorf("it is changed: %+v", w)
+		}
+		r.delete(other)
+		if parents := r.kind(kindWorkSet).blocked(client.ObjectKeyFromObject(other)); len(parents) != 1 {
+			t.Errorf("the parents %v wait for it, want one", parents)
+		}
+		r.settle(kindWorkSet)
+		if w := r.work(p, "store-1"); w.Annotations[v1alpha1.AnnotationOwners] != "WorkSet.shop.all" {
+			t.Error("it is gone, and the work is not there")
+		}
+	}, other.DeepCopy())
+}
+
+func TestAClusterThatCannotBeServedKeepsNoOther(t *testing.T) {
+	works := schema.GroupResource{Group: "mcm.ibm.com", Resource: "works"}
+	cases := map[string]struct {
+		reason  string
+		err     error
+		is      v1alpha1.WorkStatusType
+		retried bool
+	}{
+		"no namespace": {
+			reason: "it is made soon", err: apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "store-1"), is: "Processing", retried: true,
+		},
+		"an invalid template": {
+			reason: "it is invalid until it is changed", err: apierrors.NewInvalid(schema.GroupKind{Group: works.Group, Kind: "Work"}, "w", nil), is: "Failed",
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			fanned(t, nil, func(t *testing.T, r *rig, p parent) {
+				r.refuse = func(w client.Object) error {
+					if w.GetNamespace() == "store-1" {
+						return tc.err
+					}
+					return nil
+				}
+				_, err := r.kind(kindWorkSet).Reconcile(t.Context(), request)
+				if (err != nil) != tc.retried {
+					t.Errorf("%s: the error is %v", tc.reason, err)
+				}
+				got := r.set().Clusters[0]
+				if got.Type != tc.is || got.Reason != tc.err.Error() {
+					t.Errorf("%s: the result is %+v", tc.reason, got)
+				}
+				r.work(p, "store-2")
+			})
+		})
+	}
+}
+
+func TestASelectorThatIsNoneFailsByName(t *testing.T) {
+	fanned(t, func(s *v1alpha1.WorkSet) {
+		s.Spec.ClusterSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Like"}}}
+	}, func(t *testing.T, r *rig, _ parent) {
+		r.settle(kindWorkSet)
+		if got := r.set(); got.Status != v1alpha1.WorkFailed || !strings.HasPrefix(got.Reason, "spec.clusterSelector: ") {
+			t.Errorf("status is %+v", got)
+		}
+	})
+}
+
+func TestAControllerNeedsAllItsParts(t *testing.T) {
+	r := newRig(t)
+	for name, take := range map[string]func(*Config){
+		"the client":   func(c *Config) { c.Client = nil },
+		"the reader":   func(c *Config) { c.Live = nil },
+		"the reviews":  func(c *Config) { c.Access = nil },
+		"the metadata": func(c *Config) { c.Metadata = nil },
+	} {
+		cfg := r.cfg
+		take(&cfg)
+		if _, err := New(cfg); err == nil {
+			t.Errorf("it is made without %s", name)
+		}
+	}
+}
+
+func TestAReadThatFailsIsTriedAgain(t *testing.T) {
+	fanned(t, nil, func(t *testing.T, r *rig, _ parent) {
+		r.refuse = func(client.Object) error { return errors.New("boom") }
+		_, err := r.kind(kindWorkSet).Reconcile(t.Context(), request)
+		if err == nil || !strings.Contains(err.Error(), `cluster "store-1": boom`) {
+			t.Errorf("the error is %v, want that of the first cluster", err)
+		}
+		r.refuse = nil
+		r.settle(kindWorkSet)
+		if in := r.works(); !slices.Equal(in, []string{"store-1", "store-2"}) {
+			t.Errorf("works are in %v", in)
+		}
+	})
+}

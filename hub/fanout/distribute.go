@@ -1,0 +1,248 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package fanout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	clusterv1 "open-cluster-management.io/api/cluster/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/spokelet/spokelet/api/mcm/v1alpha1"
+	"github.com/spokelet/spokelet/hub/author"
+)
+
+// Why a cluster has no Work, or not the one that it is to have, until something changes.
+var (
+	// errSelector: the selector is none.
+	errSelector = errors.New("spec.clusterSelector")
+	// errForbidden: the author has not the right.
+	errForbidden = errors.New("forbidden")
+	// errForeign: somebody else's Work has the name.
+	errForeign = errors.New("is in the way: it is not one of this object")
+)
+
+// indexOwner finds Works in the cache by what owns them.
+const indexOwner = v1alpha1.AnnotationOwners
+
+func indexOf(w client.Object) []string {
+	if owner := w.GetAnnotations()[v1alpha1.AnnotationOwners]; owner != "" {
+		return []string{owner}
+	}
+	return nil
+}
+
+// works are those of a parent in the cache, by cluster. They are not to be changed.
+func (k *kind) works(ctx context.Context, p parent) (map[string]*v1alpha1.Work, error) {
+	var list v1alpha1.WorkList
+	if err := k.cfg.Client.List(ctx, &list, client.MatchingFields{indexOwner: owner(p)}, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list works: %w", err)
+	}
+	works := map[string]*v1alpha1.Work{}
+	for i := range list.Items {
+		// The annotation of a Work that somebody else has made says nothing.
+		if w := &list.Items[i]; w.Name == childName(p, w.Namespace) {
+			works[w.Namespace] = w
+		}
+	}
+	return works, nil
+}
+
+// clusters are the names of those that a parent selects, in their order.
+func (k *kind) clusters(ctx context.Context, p parent) (names []string, err error) {
+	selector, err := metav1.LabelSelectorAsSelector(p.selector)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errSelector, err)
+	}
+	var list clusterv1.ManagedClusterList
+	if err := k.cfg.Client.List(ctx, &list, client.MatchingLabelsSelector{Selector: selector}, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list clusters: %w", err)
+	}
+	for i := range list.Items {
+		if c := &list.Items[i]; serves(c) {
+			names = append(names, c.Name)
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// distribution is what came of bringing Works to clusters.
+type distribution struct {
+	outcomes []outcome
+	wait     wait
+	// failure is one that goes away when it is tried again.
+	failure error
+}
+
+// distribute makes, changes and removes Works. The error is one of all of them together.
+func (k *kind) distribute(ctx context.Context, p parent, works map[string]*v1alpha1.Work) (distribution, error) {
+	clusters, err := k.clusters(ctx, p)
+	if err != nil {
+		return distribution{}, err
+	}
+	by, unknown := author.Of(p.object, author.MCM)
+	leaving := maps.Clone(works)
+	if unknown == nil {
+		maps.DeleteFunc(leaving, func(cluster string, _ *v1alpha1.Work) bool {
+			_, selected := slices.BinarySearch(clusters, cluster)
+			return selected
+		})
+	}
+	d := distribution{failure: k.remove(ctx, leaving), outcomes: make([]outcome, len(clusters))}
+	failures := make([]error, len(clusters))
+	var group errgroup.Group
+	group.SetLimit(writers)
+	for i, cluster := range clusters {
+		if failures[i] = unknown; unknown != nil {
+			continue
+		}
+		group.Go(func() error {
+			d.outcomes[i], failures[i] = k.bring(ctx, child(p, by, cluster), works[cluster], by)
+			return nil
+		})
+	}
+	_ = group.Wait()
+	for i, err := range failures {
+		if err != nil {
+			d.outcomes[i] = d.fail(p, clusters[i], err)
+		}
+	}
+	return d, nil
+}
+
+// fail says why a cluster has not the Work that it is to have.
+func (d *distribution) fail(p parent, cluster string, err error) outcome {
+	o := outcome{ClusterResult: v1alpha1.ClusterResult{Name: cluster, Type: v1alpha1.WorkFailed, Reason: err.Error()}}
+	switch {
+	case errors.Is(err, errForbidden):
+		d.wait.rights = true
+	case errors.Is(err, errForeign):
+		d.wait.works = append(d.wait.works, types.NamespacedName{Namespace: cluster, Name: childName(p, cluster)})
+	case errors.Is(err, author.ErrUnknown), apierrors.IsInvalid(err), apierrors.IsBadRequest(err): // and would be again
+	default:
+		o.Type, o.pending = v1alpha1.WorkProcessing, true
+		if d.failure == nil {
+			d.failure = fmt.Errorf("cluster %q: %w", cluster, err)
+		}
+	}
+	return o
+}
+
+// bring brings the Work of one cluster to what it is to be, and returns how it is.
+func (k *kind) bring(ctx context.Context, want, has *v1alpha1.Work, by author.Author) (outcome, error) {
+	var patch []byte
+	var err error
+	switch {
+	case has == nil:
+		err = k.vacant(ctx, want)
+	case has.Annotations[annotationOwnerUID] != want.Annotations[annotationOwnerUID]:
+		err, has = k.removeOne(ctx, has), nil
+	default:
+		if patch, err = difference(has, want); patch == nil && err == nil {
+			return answer(has), nil
+		}
+	}
+	if err == nil {
+		err = k.may(ctx, by, want.Namespace)
+	}
+	switch {
+	case errors.Is(err, errForbidden) && has != nil:
+		// What is there is what somebody else was allowed.
+		if failed := k.removeOne(ctx, has); failed != nil {
+			err = failed
+		}
+	case err != nil:
+	case has == nil:
+		err = k.create(ctx, want)
+	default:
+		err = k.cfg.Client.Patch(ctx, partial(want), client.RawPatch(types.JSONPatchType, patch), fieldOwner)
+	}
+	// Of what has changed there is no answer yet.
+	return outcome{ClusterResult: v1alpha1.ClusterResult{Name: want.Namespace}, pending: true}, err
+}
+
+// may asks whether an author may make a Work.
+func (k *kind) may(ctx context.Context, by author.Author, cluster string) error {
+	review, err := k.cfg.Access.Create(ctx, &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+		User: by.User, Groups: by.Groups, ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Verb: "create", Group: v1alpha1.GroupVersion.Group, Resource: "works", Namespace: cluster,
+		},
+	}}, metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("rights of user %q: %w", by.User, err)
+	}
+	if !review.Status.Allowed || review.Status.Denied {
+		return fmt.Errorf("%w: user %q cannot create resource %q in API group %q in the namespace %q",
+			errForbidden, by.User, "works", v1alpha1.GroupVersion.Group, cluster)
+	}
+	return nil
+}
+
+// vacant looks in the cache for somebody else's Work of a name.
+func (k *kind) vacant(ctx context.Context, want *v1alpha1.Work) error {
+	var has v1alpha1.Work
+	err := k.cfg.Client.Get(ctx, client.ObjectKeyFromObject(want), &has)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("get work %q: %w", want.Name, err)
+	}
+	return foreign(&has, want)
+}
+
+// foreign says that a Work is not the one that is to be.
+func foreign(has metav1.Object, want *v1alpha1.Work) error {
+	if has.GetAnnotations()[v1alpha1.AnnotationOwners] == want.Annotations[v1alpha1.AnnotationOwners] {
+		return nil // the cache comes to know it, and it is brought into line then
+	}
+	return fmt.Errorf("work %q %w", want.Name, errForeign)
+}
+
+func (k *kind) create(ctx context.Context, want *v1alpha1.Work) error {
+	err := k.cfg.Client.Create(ctx, want, fieldOwner)
+	if !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	has := partial(want)
+	if err := k.cfg.Live.Get(ctx, client.ObjectKeyFromObject(want), has); err != nil {
+		return fmt.Errorf("get work %q: %w", want.Name, err)
+	}
+	return foreign(has, want)
+}
+
+func partial(w *v1alpha1.Work) *metav1.PartialObjectMetadata {
+	p := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: w.Name}}
+	p.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("Work"))
+	return p
+}
+
+// remove deletes Works. One that stays keeps no other.
+func (k *kind) remove(ctx context.Context, works map[string]*v1alpha1.Work) error {
+	var group errgroup.Group
+	group.SetLimit(writers)
+	for _, w := range works {
+		group.Go(func() error { return k.removeOne(ctx, w) })
+	}
+	return group.Wait()
+}
+
+// removeOne deletes a Work, the very one that was seen.
+func (k *kind) removeOne(ctx context.Context, w *v1alpha1.Work) error {
+	err := k.cfg.Client.Delete(ctx, partial(w), client.Preconditions{UID: &w.UID})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("delete work %q of cluster %q: %w", w.Name, w.Namespace, err)
+	}
+	return nil
+}

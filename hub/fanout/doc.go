@@ -1,0 +1,30 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package fanout serves WorkSet and ResourceView of mcm.ibm.com: it makes one Work for
+// each cluster that they select, in the cluster's namespace, and says what came of them.
+// Package mcm does what the Works ask.
+//
+// A Work is named after its parent and a digest of parent and cluster (childName). It has
+// the labels of the original, whose value "<namespace>.<name>" is 40 digits of its SHA-256
+// where it is longer than a label may be, the annotation that names the parent, and the
+// recorded author of the parent, who needs the right to create Works in the namespace of
+// each cluster: that is asked before a Work is made or changed, and again when somebody
+// changes rights. Without a selector no cluster is selected, with an empty one all that
+// are the hub's and accepted. Membership is followed: a cluster that leaves loses its
+// Work, and has another when it is back. What a template has no more of labels and
+// annotations stays on the Works.
+//
+// The status is never final, and names the clusters that failed or have not answered. A
+// parent that is deleted takes its Works along: their annotation names it, so that also
+// those are found that were left while the hub was away. One that was made anew under its
+// name has Works of its own.
+//
+// Everything is read and written through the API server, so that it does not matter
+// which replica of a hub has the session of a cluster. Works come from the cache, which has
+// digests of their results alone: a result is read when it is another.
+//
+// parent.go has what tells the two kinds apart, child.go the Works as they are to be,
+// distribute.go what brings them there, status.go and results.go what is said, publish.go
+// how it is written, events.go and controller.go when all that happens.
+package fanout

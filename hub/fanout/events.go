@@ -1,0 +1,112 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package fanout
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	clusterv1 "open-cluster-management.io/api/cluster/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// queue has the parents that are to be looked at.
+type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// workEvents lead from Works to their parents. What becomes of a thousand Works is looked
+// at as often as it may be written.
+func (k *kind) workEvents() handler.Funcs {
+	later := func(q queue, works ...client.Object) {
+		for _, w := range works {
+			if name, ok := ownerOf(w, k.name); ok {
+				q.AddAfter(reconcile.Request{NamespacedName: name}, k.due(name))
+			}
+		}
+	}
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { later(q, e.Object) },
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) { later(q, e.ObjectOld, e.ObjectNew) },
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) {
+			if name, ok := ownerOf(e.Object, k.name); ok {
+				q.Add(reconcile.Request{NamespacedName: name})
+			}
+			for _, name := range k.blocked(client.ObjectKeyFromObject(e.Object)) {
+				q.Add(reconcile.Request{NamespacedName: name})
+			}
+		},
+	}
+}
+
+// blocked are the parents that a Work is in the way of.
+func (k *kind) blocked(work types.NamespacedName) (parents []types.NamespacedName) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for name, w := range k.waits {
+		if slices.Contains(w.works, work) {
+			parents = append(parents, name)
+		}
+	}
+	return parents
+}
+
+// due is how long the status of a parent stays as it is.
+func (k *kind) due(name types.NamespacedName) time.Duration {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	st := k.views[name]
+	if st == nil {
+		return 0
+	}
+	return max(0, time.Until(st.at.Add(pace)))
+}
+
+// selecting are the parents that select a cluster as it is, or was.
+func (k *kind) selecting(ctx context.Context, cluster client.Object) (requests []reconcile.Request) {
+	list := k.list()
+	if err := k.cfg.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+		k.cfg.Logger.Error(err, "parents were not listed", "kind", k.name)
+		return nil
+	}
+	err := meta.EachListItem(list, func(o runtime.Object) error {
+		obj, ok := o.(client.Object)
+		if !ok {
+			return nil
+		}
+		selector, err := metav1.LabelSelectorAsSelector(k.of(obj).selector)
+		if err == nil && selector.Matches(labels.Set(cluster.GetLabels())) {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(obj)})
+		}
+		return nil
+	})
+	if err != nil {
+		k.cfg.Logger.Error(err, "parents were not listed", "kind", k.name)
+	}
+	return requests
+}
+
+// clusterEvents are those after which another parent may select a cluster.
+func clusterEvents() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		before, was := e.ObjectOld.(*clusterv1.ManagedCluster)
+		after, is := e.ObjectNew.(*clusterv1.ManagedCluster)
+		return was && is && (serves(before) != serves(after) || !maps.Equal(before.Labels, after.Labels))
+	}}
+}
+
+// serves tells whether Works may be made for a cluster.
+func serves(c *clusterv1.ManagedCluster) bool {
+	return c.Annotations[annotationManaged] == "true" && c.Spec.HubAcceptsClient && c.DeletionTimestamp == nil
+}

@@ -1,0 +1,106 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package fanout
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/spokelet/spokelet/api/mcm/v1alpha1"
+)
+
+// say writes the status, if it is another than it was, or has the parent looked at again
+// when it may be written. Whether a selector is none counts for all clusters.
+func (k *kind) say(ctx context.Context, p parent, works map[string]*v1alpha1.Work, d distribution, selector error) (ctrl.Result, error) {
+	st, err := k.stored(ctx, p)
+	if err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if left := time.Until(st.at.Add(pace)); left > 0 {
+		return ctrl.Result{RequeueAfter: left}, nil
+	}
+	patch, err := k.show(ctx, p, st, works)
+	if err != nil {
+		k.drop(client.ObjectKeyFromObject(p.object))
+		return ctrl.Result{}, err
+	}
+	s := summarize(d.outcomes, p.object.GetGeneration())
+	if selector != nil {
+		s.kind, s.reason = v1alpha1.WorkFailed, selector.Error()
+	}
+	s.reason = joinReasons(s.reason, st.omitted())
+	if len(patch) == 0 && s.equal(&st.summary) {
+		return ctrl.Result{}, nil
+	}
+	if err := k.write(ctx, p, st, s, patch); err != nil {
+		// What is stored now is not known.
+		k.drop(client.ObjectKeyFromObject(p.object))
+		return ctrl.Result{}, client.IgnoreNotFound(fmt.Errorf("write status of %s %s: %w", k.name, p.object.GetName(), err))
+	}
+	return ctrl.Result{}, nil
+}
+
+// write writes the status by fields, so that results which stay are not sent.
+func (k *kind) write(ctx context.Context, p parent, st *stored, s summary, results []operation) error {
+	raw, err := statusPatch(p, st.exists, s, results)
+	if err != nil {
+		return err
+	}
+	target := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: p.object.GetNamespace(), Name: p.object.GetName()}}
+	target.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(p.kind))
+	if err := k.cfg.Client.Status().Patch(ctx, target, client.RawPatch(types.JSONPatchType, raw), fieldOwner); err != nil {
+		return err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	st.summary, st.at, st.exists = s, time.Now(), st.size > 0
+	return nil
+}
+
+func statusPatch(p parent, exists bool, s summary, results []operation) ([]byte, error) {
+	ops := []operation{{Op: "test", Path: "/metadata/uid", Value: p.object.GetUID()}}
+	status, err := fields(p.status(s, metav1.Now()))
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case !p.results:
+		ops = append(ops, operation{Op: "add", Path: "/status", Value: status})
+	case !exists:
+		status["results"] = map[string]any{} // which the following are put into
+		ops = append(ops, operation{Op: "add", Path: "/status", Value: status})
+	default:
+		if len(s.clusters) == 0 {
+			status["clusters"] = []any{} // where there were some
+		}
+		for name, value := range status {
+			ops = append(ops, operation{Op: "add", Path: "/status/" + name, Value: value})
+		}
+	}
+	return json.Marshal(append(ops, results...))
+}
+
+// fields are those of a status by their JSON names.
+func fields(status any) (map[string]any, error) {
+	raw, err := json.Marshal(status)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]any{}
+	return out, json.Unmarshal(raw, &out)
+}
+
+func joinReasons(a, b string) string {
+	if a == "" || b == "" {
+		return a + b
+	}
+	return a + "; " + b
+}

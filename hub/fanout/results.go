@@ -1,0 +1,199 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package fanout
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/spokelet/spokelet/api/mcm/v1alpha1"
+	"github.com/spokelet/spokelet/hub/mcm"
+)
+
+// maxResults bounds the results of all clusters in one status, in bytes of JSON.
+const maxResults = 512 << 10
+
+// StripResults takes from a ResourceView what the hub does not read, before its cache
+// keeps it. It is a cache.TransformFunc, which may change what it is given.
+func StripResults(in any) (any, error) {
+	if v, ok := in.(*v1alpha1.ResourceView); ok {
+		v.SetManagedFields(nil)
+		delete(v.Annotations, corev1.LastAppliedConfigAnnotation)
+		v.Status.Results = nil
+	}
+	return in, nil
+}
+
+// stored is what is in the status of a parent. One reconciler has it at a time.
+type stored struct {
+	uid types.UID
+	// exists: it has results, so that others can be put beside.
+	exists  bool
+	summary summary
+	// at is when it was written last. Guarded by the kind's mu.
+	at time.Time
+	// results are those of clusters, without what they are; size is that of the shown ones.
+	results map[string]result
+	size    int
+}
+
+// result is what is known of the result of one cluster.
+type result struct {
+	digest string
+	// size in bytes.
+	size  int
+	shown bool
+}
+
+// stored is what is known of a parent, from the API server when nothing is.
+func (k *kind) stored(ctx context.Context, p parent) (*stored, error) {
+	name := client.ObjectKeyFromObject(p.object)
+	k.mu.Lock()
+	st := k.views[name]
+	k.mu.Unlock()
+	if st != nil && st.uid == p.object.GetUID() {
+		return st, nil
+	}
+	live := k.blank()
+	if err := k.cfg.Live.Get(ctx, name, live); err != nil {
+		return nil, fmt.Errorf("get %s %s: %w", k.name, name, err)
+	}
+	s := k.of(live).observed
+	st = &stored{uid: live.GetUID(), summary: s, results: map[string]result{}}
+	if v, ok := live.(*v1alpha1.ResourceView); ok {
+		st.exists = len(v.Status.Results) > 0
+		for cluster, raw := range v.Status.Results {
+			digest, err := mcm.Digest(raw.Raw)
+			if err != nil {
+				return nil, fmt.Errorf("%s %s: result of %s: %w", k.name, name, cluster, err)
+			}
+			st.results[cluster] = result{digest: digest, size: len(raw.Raw), shown: true}
+			st.size += len(raw.Raw)
+		}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.views[name] = st
+	return st, nil
+}
+
+// drop has the next look begin with what the API server has.
+func (k *kind) drop(name types.NamespacedName) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.views, name)
+}
+
+// omitted names the clusters whose results have no room.
+func (s *stored) omitted() string {
+	var names []string
+	for _, cluster := range slices.Sorted(maps.Keys(s.results)) {
+		if r := s.results[cluster]; r.size > 0 && !r.shown {
+			names = append(names, cluster)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("results are left out, for all together are limited to %d KiB: %s", maxResults>>10, list(names, ", "))
+}
+
+// show is the patch that brings the results of the clusters up to date.
+func (k *kind) show(ctx context.Context, p parent, st *stored, works map[string]*v1alpha1.Work) (patch []operation, err error) {
+	if !p.results {
+		return nil, nil
+	}
+	for _, cluster := range slices.Sorted(maps.Keys(st.results)) {
+		if works[cluster] == nil {
+			patch = append(patch, st.put(cluster, "", nil)...)
+			delete(st.results, cluster)
+		}
+	}
+	var news []string
+	for _, cluster := range slices.Sorted(maps.Keys(works)) {
+		if st.behind(cluster, works[cluster].Annotations[mcm.AnnotationDigest]) {
+			news = append(news, cluster)
+		}
+	}
+	for some := range slices.Chunk(news, writers) { // no more are in memory at once
+		raws, err := k.read(ctx, works, some)
+		if err != nil {
+			return nil, err
+		}
+		for i, cluster := range some {
+			digest, err := mcm.Digest(raws[i])
+			if err != nil {
+				return nil, fmt.Errorf("result of %s: %w", cluster, err)
+			}
+			patch = append(patch, st.put(cluster, digest, raws[i])...)
+		}
+	}
+	return patch, nil
+}
+
+// behind tells whether a Work may have a result to show.
+func (s *stored) behind(cluster, digest string) bool {
+	r := s.results[cluster]
+	if r.digest != digest {
+		return true
+	}
+	return r.size > 0 && !r.shown && s.size+r.size <= maxResults
+}
+
+// read reads results from the API server: the cache has their digests alone.
+func (k *kind) read(ctx context.Context, works map[string]*v1alpha1.Work, clusters []string) ([][]byte, error) {
+	raws := make([][]byte, len(clusters))
+	group, ctx := errgroup.WithContext(ctx)
+	for i, cluster := range clusters {
+		if works[cluster].Annotations[mcm.AnnotationDigest] == "" {
+			continue
+		}
+		group.Go(func() error {
+			var w v1alpha1.Work
+			err := k.cfg.Live.Get(ctx, client.ObjectKeyFromObject(works[cluster]), &w)
+			if err != nil && !apierrors.IsNotFound(err) {
+				return fmt.Errorf("get work of %s: %w", cluster, err)
+			}
+			if w.Status.Result != nil {
+				raws[i] = w.Status.Result.Raw
+			}
+			return nil
+		})
+	}
+	return raws, group.Wait()
+}
+
+// put shows the result of a cluster if there is room for it.
+func (s *stored) put(cluster, digest string, raw []byte) []operation {
+	was := s.results[cluster]
+	if was.shown {
+		s.size -= was.size
+	}
+	now := result{digest: digest, size: len(raw), shown: len(raw) > 0 && s.size+len(raw) <= maxResults}
+	if now.shown {
+		s.size += now.size
+	}
+	s.results[cluster] = now
+	path := "/status/results/" + escape(cluster)
+	switch {
+	case now.shown && was.shown && now.digest == was.digest:
+		return nil
+	case now.shown:
+		return []operation{{Op: "add", Path: path, Value: json.RawMessage(raw)}}
+	case was.shown:
+		return []operation{{Op: "remove", Path: path}}
+	default:
+		return nil
+	}
+}

@@ -1,0 +1,109 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package fanout
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spokelet/spokelet/api/mcm/v1alpha1"
+)
+
+const (
+	// maxNamed is how many clusters a reason names.
+	maxNamed = 10
+	// maxReason bounds what is kept of a Work's reason, in bytes, maxReasons what is kept
+	// of all.
+	maxReason  = 256
+	maxReasons = 256 << 10
+)
+
+// outcome is how a cluster is. It is pending until it has answered, or cannot.
+type outcome struct {
+	v1alpha1.ClusterResult
+
+	pending bool
+}
+
+// answer is what a Work shows of what it asks now: the cluster's word on it, or what the
+// hub says while there is none.
+func answer(w *v1alpha1.Work) outcome {
+	o := outcome{ClusterResult: v1alpha1.ClusterResult{Name: w.Namespace, Type: w.Status.Type, Reason: w.Status.Reason}}
+	answered := w.Status.ObservedGeneration == w.Generation
+	if !answered && w.Status.ObservedGeneration != 0 {
+		o.Type, o.Reason = "", "" // it asked something else
+	}
+	o.pending = o.Type != v1alpha1.WorkFailed && !answered
+	return o
+}
+
+// summary is a status without results and times.
+type summary struct {
+	kind       v1alpha1.WorkStatusType
+	reason     string
+	clusters   []v1alpha1.ClusterResult
+	generation int64
+}
+
+// equal tells whether nothing is to be written.
+func (s *summary) equal(o *summary) bool {
+	return s.kind == o.kind && s.reason == o.reason && s.generation == o.generation && slices.Equal(s.clusters, o.clusters)
+}
+
+// summarize says how all clusters are together, which are in the order of their names.
+// Answered Works of mode Periodic show Processing, and so does their parent.
+func summarize(outcomes []outcome, generation int64) summary {
+	s := summary{kind: v1alpha1.WorkCompleted, generation: generation}
+	var failed, waiting []string
+	room := maxReasons
+	for _, o := range outcomes {
+		switch {
+		case o.Type == v1alpha1.WorkFailed:
+			failed = append(failed, o.Name+": "+clip(o.Reason, maxReason))
+		case o.pending && o.Reason != "":
+			waiting = append(waiting, o.Name+": "+clip(o.Reason, maxReason))
+		case o.pending:
+			waiting = append(waiting, o.Name+": not answered yet")
+		case o.Type == v1alpha1.WorkProcessing:
+			s.kind = o.Type
+		}
+		r := o.ClusterResult
+		r.Reason = clip(r.Reason, min(maxReason, room))
+		room -= len(r.Reason)
+		s.clusters = append(s.clusters, r)
+	}
+	switch {
+	case len(waiting) > 0:
+		s.kind = v1alpha1.WorkProcessing
+	case len(failed) > 0:
+		s.kind = v1alpha1.WorkFailed
+	case len(outcomes) == 0:
+		s.reason = "no cluster is selected"
+	}
+	if s.reason == "" {
+		s.reason = list(append(failed, waiting...), "; ")
+	}
+	return s
+}
+
+// list joins the first of some, and counts the others.
+func list(all []string, separator string) string {
+	if len(all) <= maxNamed {
+		return strings.Join(all, separator)
+	}
+	return fmt.Sprintf("%s%sand %d more", strings.Join(all[:maxNamed], separator), separator, len(all)-maxNamed)
+}
+
+// clip shortens a text to so many bytes, and shows that it did.
+func clip(reason string, most int) string {
+	const mark = "..."
+	switch {
+	case len(reason) <= most:
+		return reason
+	case most < len(mark):
+		return ""
+	}
+	return strings.ToValidUTF8(reason[:most-len(mark)], "") + mark
+}
