@@ -23,11 +23,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	actionv1beta1 "github.com/spokelet/spokelet/api/action/v1beta1"
 	"github.com/spokelet/spokelet/api/config/v1alpha1"
+	mcmv1alpha1 "github.com/spokelet/spokelet/api/mcm/v1alpha1"
 	workv1alpha1 "github.com/spokelet/spokelet/api/multicluster/v1alpha1"
 	"github.com/spokelet/spokelet/api/pace"
+	viewv1beta1 "github.com/spokelet/spokelet/api/view/v1beta1"
 	"github.com/spokelet/spokelet/budget"
 	"github.com/spokelet/spokelet/hub/authority"
+	"github.com/spokelet/spokelet/hub/fanout"
+	"github.com/spokelet/spokelet/hub/mcm"
 	"github.com/spokelet/spokelet/hub/placement"
 	"github.com/spokelet/spokelet/hub/registration"
 	hubwork "github.com/spokelet/spokelet/hub/work"
@@ -90,7 +95,7 @@ func Run(ctx context.Context, opts Options) error {
 	h := &hub{opts: opts, sync: resource.NewHub()}
 	for _, step := range []func(context.Context) error{
 		h.addBudgets, h.addClients, h.install, h.readHash, h.addManager, h.addAuthority, h.addWorks, h.addPods, h.addNodes,
-		h.addRegistration, h.addTunnel, h.addLive, h.addAdmission, h.publish,
+		h.addRegistration, h.addTunnel, h.addMCM, h.addLive, h.addAdmission, h.publish,
 	} {
 		if err := step(ctx); err != nil {
 			return err
@@ -116,6 +121,7 @@ func newScheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
 		clientgoscheme.AddToScheme, clusterv1.Install, workv1.Install, workv1alpha1.AddToScheme,
+		mcmv1alpha1.AddToScheme, viewv1beta1.AddToScheme, actionv1beta1.AddToScheme,
 	} {
 		if err := add(scheme); err != nil {
 			return nil, fmt.Errorf("scheme: %w", err)
@@ -138,7 +144,12 @@ func (h *hub) addManager(context.Context) error {
 			ByObject: map[client.Object]cache.ByObject{
 				&workv1.ManifestWork{}: {Transform: stripCopies},
 				&workv1alpha1.Work{}:   {Transform: stripCopies},
-				&corev1.Secret{}:       registration.TokensInCache(h.opts.Config.Namespace),
+				// Nor are the results of views and actions.
+				&mcmv1alpha1.Work{}:                   {Transform: mcm.StripResult},
+				&viewv1beta1.ManagedClusterView{}:     {Transform: mcm.StripResult},
+				&actionv1beta1.ManagedClusterAction{}: {Transform: mcm.StripResult},
+				&mcmv1alpha1.ResourceView{}:           {Transform: fanout.StripResults},
+				&corev1.Secret{}:                      registration.TokensInCache(h.opts.Config.Namespace),
 			},
 		},
 		Client: client.Options{Cache: &client.CacheOptions{
