@@ -6,7 +6,6 @@ package charts
 import (
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -153,19 +152,39 @@ func TestTheAccountOfThePodsMayDoWhatTheyNeedAndNoMore(t *testing.T) {
 
 func TestNobodyRunsPodsUnlessTheOwnerLetsThem(t *testing.T) {
 	for _, g := range install(t, "spokelet-agent", "pods.enabled=false", "work.enabled=false") {
-		if g.account == pods || g.gives("", "serviceaccounts", "impersonate") || g.gives("coordination.k8s.io", "leases", "create") {
+		if g.account == pods || g.gives("", "serviceaccounts", "impersonate") {
 			t.Errorf("%s may %v %v", g.account, g.rule.Verbs, g.rule.Resources)
 		}
 	}
 }
 
-func TestPodsAloneNeedTheLease(t *testing.T) {
-	elected := false
-	for _, g := range install(t, "spokelet-agent", "work.enabled=false") {
-		elected = elected || g.account == agent && g.gives("coordination.k8s.io", "leases", "create")
+// closed is a cluster whose owner lets the hub do nothing.
+var closed = []string{"work.enabled=false", "pods.enabled=false", "kube.enabled=false"}
+
+// TestOneProcessAnswersWhateverIsEnabled: what is not enabled is refused, which somebody
+// has to say, once.
+func TestOneProcessAnswersWhateverIsEnabled(t *testing.T) {
+	cases := map[string][]string{
+		"by default": nil, "views and actions alone": {"work.enabled=false", "pods.enabled=false"},
+		"pods alone": {"work.enabled=false", "kube.enabled=false"}, "nothing": closed,
 	}
-	if !elected {
-		t.Error("no process of the agent can be chosen to run pods")
+	for name, values := range cases {
+		t.Run(name, func(t *testing.T) {
+			grants := install(t, "spokelet-agent", values...)
+			elected := holders(grants, func(g grant) bool { return g.gives("coordination.k8s.io", "leases", "create") })
+			if diff := cmp.Diff([]string{agent + " in " + namespace}, elected); diff != "" {
+				t.Errorf("who can be the one (-want +got):\n%s", diff)
+			}
+			var ledger []string
+			for _, g := range grants {
+				if g.account == agent && slices.Contains(g.rule.Resources, "configmaps") {
+					ledger = append(ledger, strings.Join(g.rule.Verbs, ",")+" in "+g.namespace)
+				}
+			}
+			if diff := cmp.Diff([]string{"get,list,create,update,delete in " + namespace}, ledger); diff != "" {
+				t.Errorf("rights on the ledger of actions (-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 
@@ -201,15 +220,39 @@ func TestTheAgentActsForListedExecutorsAlone(t *testing.T) {
 	}
 }
 
-func TestOnlyACacheOfExecutorsLetsTheAgentReadRoles(t *testing.T) {
-	for _, caches := range []bool{false, true} {
-		reads := false
-		for _, g := range install(t, "spokelet-agent", "work.executorValidatingCaches="+strconv.FormatBool(caches)) {
-			reads = reads || g.account == agent && g.gives("rbac.authorization.k8s.io", "clusterroles", "list", "watch", "get")
-		}
-		if reads != caches {
-			t.Errorf("with caches %t the agent reads roles: %t", caches, reads)
-		}
+func TestTheAgentSeesWhatChangesAnswersAndNoMore(t *testing.T) {
+	const (
+		reviews = "create subjectaccessreviews.authorization.k8s.io"
+		roles   = "list,watch roles,rolebindings,clusterroles,clusterrolebindings.rbac.authorization.k8s.io"
+		defined = "list,watch customresourcedefinitions.apiextensions.k8s.io"
+		anchors = "create,list,watch customresourcedefinitions.apiextensions.k8s.io"
+	)
+	cases := map[string]struct {
+		reason string
+		values []string
+		want   []string
+	}{
+		"by default":                {reason: "views end when their right does, and begin when their resource is defined", want: []string{reviews, roles, anchors}},
+		"views and actions alone":   {reason: "nobody makes anchors", values: []string{"work.enabled=false"}, want: []string{reviews, roles, defined}},
+		"works alone":               {reason: "executors are asked for each time", values: []string{"kube.enabled=false"}, want: []string{reviews, anchors}},
+		"works and a cache":         {reason: "roles end what is remembered of executors", values: []string{"kube.enabled=false", "work.executorValidatingCaches=true"}, want: []string{reviews, roles, anchors}},
+		"a cache without any works": {reason: "there is nothing to remember", values: []string{"kube.enabled=false", "work.enabled=false", "work.executorValidatingCaches=true"}},
+		"pods alone":                {reason: "pods need none of it", values: []string{"kube.enabled=false", "work.enabled=false"}},
+		"a cluster that is closed":  {reason: "what is refused is not looked at", values: closed},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			for _, g := range install(t, "spokelet-agent", tc.values...) {
+				group := g.rule.APIGroups[0]
+				if g.account == agent && len(g.rule.ResourceNames) == 0 && slices.Contains([]string{"authorization.k8s.io", "rbac.authorization.k8s.io", "apiextensions.k8s.io"}, group) {
+					got = append(got, strings.Join(g.rule.Verbs, ",")+" "+strings.Join(g.rule.Resources, ",")+"."+group)
+				}
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
 	}
 }
 

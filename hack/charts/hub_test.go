@@ -6,10 +6,13 @@ package charts
 import (
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"sigs.k8s.io/yaml"
 )
 
 const hub = namespace + "/spokelet-hub"
@@ -53,12 +56,14 @@ func TestTheHubChangesItsOwnDefinitionsAndPoliciesAlone(t *testing.T) {
 			group: "apiextensions.k8s.io",
 			want: []string{
 				"managedclusters.cluster.open-cluster-management.io", "manifestworks.work.open-cluster-management.io",
-				"works.multicluster.x-k8s.io",
+				"works.multicluster.x-k8s.io", "works.mcm.ibm.com", "worksets.mcm.ibm.com", "resourceviews.mcm.ibm.com",
+				"managedclusterviews.view.open-cluster-management.io", "managedclusteractions.action.open-cluster-management.io",
 			},
 		},
 		"validatingadmissionpolicies":       {group: "admissionregistration.k8s.io", want: []string{"spokelet-managedclusters"}},
 		"validatingadmissionpolicybindings": {group: "admissionregistration.k8s.io", want: []string{"spokelet-managedclusters"}},
 		"validatingwebhookconfigurations":   {group: "admissionregistration.k8s.io", want: []string{"spokelet-manifestworks"}},
+		"mutatingwebhookconfigurations":     {group: "admissionregistration.k8s.io", want: []string{"spokelet-authors"}},
 		"mutatingadmissionpolicies":         {group: "admissionregistration.k8s.io", want: []string{"spokelet-works", "spokelet-placement", "spokelet-tolerations"}},
 		"mutatingadmissionpolicybindings":   {group: "admissionregistration.k8s.io", want: []string{"spokelet-works", "spokelet-placement", "spokelet-tolerations"}},
 		"apiservices":                       {group: "apiregistration.k8s.io", want: []string{"v1alpha1.live.spokelet.io"}},
@@ -78,6 +83,76 @@ func TestTheHubChangesItsOwnDefinitionsAndPoliciesAlone(t *testing.T) {
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("objects that may be changed (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestTheHubChangesNothingThatUsersAsk: what a view or an action asks is done as its
+// author. The hub writes the answers, and the Works of sets.
+func TestTheHubChangesNothingThatUsersAsk(t *testing.T) {
+	groups := []string{"mcm.ibm.com", "view.open-cluster-management.io", "action.open-cluster-management.io"}
+	var got []string
+	for _, g := range install(t, "spokelet-hub") {
+		if g.account == hub && slices.Contains(groups, g.rule.APIGroups[0]) {
+			got = append(got, strings.Join(g.rule.Verbs, ",")+" "+strings.Join(g.rule.Resources, ",")+" in "+g.namespace)
+		}
+	}
+	want := []string{
+		"get,list,watch,create,update,patch,delete works in ",
+		"get,list,watch worksets,resourceviews in ",
+		"update,patch works/status,worksets/status,resourceviews/status in ",
+		"get,list,watch managedclusterviews in ",
+		"update,patch managedclusterviews/status in ",
+		"get,list,watch,delete managedclusteractions in ", // a minute after they are done
+		"update,patch managedclusteractions/status in ",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("rights on views and actions (-want +got):\n%s", diff)
+	}
+}
+
+func TestTheHubSeesWhoMayAskAndGivesNobodyTheRight(t *testing.T) {
+	for _, resource := range []string{"roles", "rolebindings", "clusterroles", "clusterrolebindings"} {
+		var got []string
+		for _, g := range install(t, "spokelet-hub") {
+			if slices.Contains(g.rule.Resources, resource) || slices.Contains(g.rule.Resources, "*") {
+				got = append(got, strings.Join(g.rule.Verbs, ",")+" in "+g.namespace)
+			}
+		}
+		if diff := cmp.Diff([]string{"list,watch in "}, got); diff != "" {
+			t.Errorf("rights on %s (-want +got):\n%s", resource, diff)
+		}
+	}
+}
+
+// mcm is that part of the hub's configuration.
+type mcm struct {
+	MaxResultBytes int  `json:"maxResultBytes"`
+	ShowSecrets    bool `json:"showSecrets"`
+}
+
+func TestWhatComesBackOfViewsIsInTheHubsFile(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		values []string
+		want   mcm
+	}{
+		"by default": {reason: "as the hub would have it without a file", want: mcm{MaxResultBytes: 512 << 10}},
+		"configured": {reason: "its owner says so", values: []string{"mcm.maxResultBytes=1048576", "mcm.showSecrets=true"}, want: mcm{MaxResultBytes: 1 << 20, ShowSecrets: true}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			var files corev1.ConfigMap
+			find(t, "spokelet-hub", "ConfigMap", &files, tc.values...)
+			var file struct {
+				MCM mcm `json:"mcm"`
+			}
+			if err := yaml.Unmarshal([]byte(files.Data["config.yaml"]), &file); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, file.MCM); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
 		})
 	}
@@ -167,6 +242,9 @@ func TestTheChartRefusesLimitsThatAreNone(t *testing.T) {
 	cases := map[string]struct{ reason, values, about string }{
 		"tokens everywhere":    {reason: "whoever may make tokens everywhere is everybody", values: `pods.tokens=hub`, about: "tokenNamespaces"},
 		"all and one":          {reason: "the list would not be one", values: `pods.namespaces={*,shop}`, about: "namespaces"},
+		"no room for results":  {reason: "nothing but the cut would be seen", values: `mcm.maxResultBytes=1023`, about: "maxResultBytes"},
+		"results beyond etcd":  {reason: "no status could be written", values: `mcm.maxResultBytes=1048577`, about: "maxResultBytes"},
+		"a switch of views":    {reason: "they come with admission", values: `mcm.enabled=true`, about: "mcm"},
 		"tokens for a pattern": {reason: "RBAC knows none", values: `pods.tokens=hub,pods.tokenNamespaces={*}`, about: "tokenNamespaces"},
 	}
 	for name, tc := range cases {
@@ -197,6 +275,7 @@ func TestWhoMayViewMayNotReadWorks(t *testing.T) {
 // TestPoliciesHoldTheHubToItsOwnObjects: what they let through a real API server says.
 func TestPoliciesHoldTheHubToItsOwnObjects(t *testing.T) {
 	got := policies(t, "spokelet-hub")
+	delete(got, "spokelet-authors") // it holds users
 	for name, policy := range got {
 		conditions := policy.Spec.MatchConditions
 		if len(conditions) != 1 || conditions[0].Expression != "request.userInfo.username == 'system:serviceaccount:"+namespace+":spokelet-hub'" {

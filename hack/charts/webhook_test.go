@@ -5,6 +5,7 @@ package charts
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -24,37 +25,37 @@ func registration(t *testing.T, values ...string) []admissionregistrationv1.Vali
 
 // An outage of the hub must not stop works of clusters that are not the hub's.
 func TestEachNamespaceHasTheWebhookOfItsOwner(t *testing.T) {
-	type asked struct {
+	type asking struct {
 		Name   string
 		Policy admissionregistrationv1.FailurePolicyType
 	}
-	ours := asked{"manifestworks.spokelet.io", admissionregistrationv1.Fail}
-	theirs := asked{"adopted.manifestworks.spokelet.io", admissionregistrationv1.Ignore}
+	ours := asking{"manifestworks.spokelet.io", admissionregistrationv1.Fail}
+	theirs := asking{"adopted.manifestworks.spokelet.io", admissionregistrationv1.Ignore}
 	webhooks := registration(t)
 	cases := map[string]struct {
 		reason string
 		labels labels.Set
-		want   []asked
+		want   []asking
 	}{
 		"one that the hub made": {
 			reason: "without the hub nothing is stored unjudged",
-			labels: labels.Set{"spokelet.io/created-by": "spokelet-hub", "open-cluster-management.io/cluster-name": "a"}, want: []asked{ours},
+			labels: labels.Set{"spokelet.io/created-by": "spokelet-hub", "open-cluster-management.io/cluster-name": "a"}, want: []asking{ours},
 		},
 		"one that another controller made": {
-			reason: "its cluster may have moved, and others have not", labels: labels.Set{"open-cluster-management.io/cluster-name": "a"}, want: []asked{theirs},
+			reason: "its cluster may have moved, and others have not", labels: labels.Set{"open-cluster-management.io/cluster-name": "a"}, want: []asking{theirs},
 		},
 		"one of no cluster": {reason: "works lie there in vain", labels: labels.Set{}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			var got []asked
+			var got []asking
 			for _, w := range webhooks {
 				selector, err := metav1.LabelSelectorAsSelector(w.NamespaceSelector)
 				if err != nil {
 					t.Fatal(err)
 				}
 				if selector.Matches(tc.labels) {
-					got = append(got, asked{w.Name, *w.FailurePolicy})
+					got = append(got, asking{w.Name, *w.FailurePolicy})
 				}
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
@@ -108,12 +109,85 @@ func TestWorksWithoutAnExecutorAreValidatedWhenConfigured(t *testing.T) {
 	}
 }
 
+// asked is what a rule has the API server ask about.
+func asked(rules []admissionregistrationv1.RuleWithOperations) []string {
+	var all []string
+	for _, rule := range rules {
+		for _, resource := range rule.Resources {
+			for _, operation := range rule.Operations {
+				all = append(all, string(operation)+" "+resource+"."+rule.APIGroups[0]+" "+strings.Join(rule.APIVersions, ","))
+			}
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// A view or an action is done as its author: nothing of it is stored unless it is recorded
+// who that is.
+func TestAuthorsOfAllViewsAndActionsAreRecorded(t *testing.T) {
+	var c admissionregistrationv1.MutatingWebhookConfiguration
+	find(t, "spokelet-hub", "MutatingWebhookConfiguration", &c)
+	if c.Name != "spokelet-authors" || len(c.Webhooks) != 1 {
+		t.Fatalf("%q registers %d webhooks, want spokelet-authors with one", c.Name, len(c.Webhooks))
+	}
+	w := c.Webhooks[0]
+	want := []string{
+		"CREATE managedclusteractions.action.open-cluster-management.io v1beta1", "CREATE managedclusterviews.view.open-cluster-management.io v1beta1",
+		"CREATE resourceviews.mcm.ibm.com v1alpha1,v1beta1", "CREATE works.mcm.ibm.com v1alpha1,v1beta1", "CREATE worksets.mcm.ibm.com v1alpha1,v1beta1",
+		"UPDATE managedclusteractions.action.open-cluster-management.io v1beta1", "UPDATE managedclusterviews.view.open-cluster-management.io v1beta1",
+		"UPDATE resourceviews.mcm.ibm.com v1alpha1,v1beta1", "UPDATE works.mcm.ibm.com v1alpha1,v1beta1", "UPDATE worksets.mcm.ibm.com v1alpha1,v1beta1",
+	}
+	if diff := cmp.Diff(want, asked(w.Rules)); diff != "" {
+		t.Errorf("what is asked about (-want +got):\n%s", diff)
+	}
+	policy, ok := policies(t, "spokelet-hub")["spokelet-authors"]
+	if !ok {
+		t.Fatal("there is no policy beside the webhook")
+	}
+	var constrained []admissionregistrationv1.RuleWithOperations
+	for _, rule := range policy.Spec.MatchConstraints.ResourceRules {
+		constrained = append(constrained, rule.RuleWithOperations)
+	}
+	updates := slices.DeleteFunc(asked(w.Rules), func(what string) bool { return strings.HasPrefix(what, "CREATE ") })
+	if diff := cmp.Diff(updates, asked(constrained)); diff != "" {
+		t.Errorf("what the policy is about (-want +got):\n%s", diff)
+	}
+	if w.NamespaceSelector != nil || w.ObjectSelector != nil || len(w.MatchConditions) != 1 {
+		t.Errorf("some are stored with the author that a user writes: %+v", w)
+	}
+	w.Rules, w.MatchConditions = nil, nil // the latter is tried against an API server
+	wanted := admissionregistrationv1.MutatingWebhook{
+		Name: "authors.spokelet.io",
+		// Without a CA bundle, or an upgrade would take the hub's away.
+		ClientConfig: admissionregistrationv1.WebhookClientConfig{Service: &admissionregistrationv1.ServiceReference{
+			Namespace: namespace, Name: "spokelet-hub", Port: new(int32(9443)), Path: new("/mutate-authors"),
+		}},
+		FailurePolicy: new(admissionregistrationv1.Fail),
+		MatchPolicy:   new(admissionregistrationv1.Equivalent),
+		// What is changed after this webhook may be the spec.
+		ReinvocationPolicy:      new(admissionregistrationv1.IfNeededReinvocationPolicy),
+		SideEffects:             new(admissionregistrationv1.SideEffectClassNone),
+		TimeoutSeconds:          new(int32(10)),
+		AdmissionReviewVersions: []string{"v1"},
+	}
+	if diff := cmp.Diff(wanted, w); diff != "" {
+		t.Errorf("webhook (-want +got):\n%s", diff)
+	}
+}
+
 func TestAdmissionCanBeTurnedOff(t *testing.T) {
 	if got := registration(t, "admission.enabled=false"); got != nil {
 		t.Errorf("registered although it is off: %v", got)
 	}
+	if find(t, "spokelet-hub", "MutatingWebhookConfiguration", &admissionregistrationv1.MutatingWebhookConfiguration{}, "admission.enabled=false") {
+		t.Error("authors are asked about although nobody would answer")
+	}
+	if _, ok := policies(t, "spokelet-hub", "admission.enabled=false")["spokelet-authors"]; ok {
+		t.Error("users are held to forms of specs although no author is recorded")
+	}
 	for _, g := range install(t, "spokelet-hub", "admission.enabled=false") {
-		if slices.Contains(g.rule.Resources, "validatingwebhookconfigurations") {
+		if slices.Contains(g.rule.Resources, "validatingwebhookconfigurations") || slices.Contains(g.rule.Resources, "mutatingwebhookconfigurations") {
 			t.Errorf("%s may still %v webhooks", g.account, g.rule.Verbs)
 		}
 	}
