@@ -50,6 +50,7 @@ clusters down --name "$name"
 clusters up --name "$name" --spokes 2
 suites join
 suites node live work
+suites mcm
 suites rest
 suites fault
 suites leave

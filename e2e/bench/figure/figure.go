@@ -66,6 +66,13 @@ func Budgets() map[string]Budget {
 		"node.pod.status.ms":           most(20),
 		"node.pods600.s":               most(10),
 		"node.streams1000.rss.kib":     most(64),
+
+		"mcm.view.first.gets":   most(30),
+		"mcm.view.change.gets":  most(20),
+		"mcm.action.gets":       most(30),
+		"mcm.view.burst500.s":   most(10),
+		"mcm.action.burst500.s": most(10),
+		"mcm.rest.requests":     most(0),
 	}
 }
 

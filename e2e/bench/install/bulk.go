@@ -71,7 +71,7 @@ func (s *suite) bulkWorks(ctx context.Context, d dialect, prefix string, count i
 	defer stop()
 	start := time.Now()
 	done := make(chan error, 1)
-	go func() { done <- awaitAll(events, prefix, "Available", count) }()
+	go func() { done <- awaitAll(events, prefix, count, conditionTrue("Available")) }()
 	err = parallel(ctx, writers, count, func(ctx context.Context, i int) error {
 		name := fmt.Sprintf("%s%d", prefix, i)
 		return create(ctx, d.on(s.hub), d.work(name, newConfigMap(name)))
@@ -90,14 +90,13 @@ func create(ctx context.Context, in dynamic.ResourceInterface, obj *unstructured
 	return err
 }
 
-// awaitAll reads events until so many objects of a prefix were seen with a
-// condition.
-func awaitAll(events <-chan watch.Event, prefix, condition string, want int) error {
+// awaitAll reads events until so many objects of a prefix were seen that fit.
+func awaitAll(events <-chan watch.Event, prefix string, want int, fits func(watch.Event) bool) error {
 	seen := map[string]bool{}
 	for len(seen) < want {
 		err := await(events, func(e watch.Event) bool {
 			obj, ok := e.Object.(*unstructured.Unstructured)
-			if !ok || !strings.HasPrefix(obj.GetName(), prefix) || !hasCondition(e, condition, "True") {
+			if !ok || !strings.HasPrefix(obj.GetName(), prefix) || !fits(e) {
 				return false
 			}
 			seen[obj.GetName()] = true

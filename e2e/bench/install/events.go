@@ -100,3 +100,7 @@ func hasCondition(e watch.Event, kind, status string) bool {
 	}
 	return false
 }
+
+func conditionTrue(kind string) func(watch.Event) bool {
+	return func(e watch.Event) bool { return hasCondition(e, kind, "True") }
+}

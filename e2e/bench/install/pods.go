@@ -195,7 +195,7 @@ func (s *suite) sixHundred(ctx context.Context) ([]figure.Figure, error) {
 	const prefix = "many-"
 	start := time.Now()
 	done := make(chan error, 1)
-	go func() { done <- awaitAll(events, prefix, inCluster, hundreds) }()
+	go func() { done <- awaitAll(events, prefix, hundreds, conditionTrue(inCluster)) }()
 	err = parallel(ctx, writers, hundreds, func(ctx context.Context, i int) error {
 		_, err := s.createPod(ctx, waitingPod(fmt.Sprintf("%s%d", prefix, i), true))
 		return err

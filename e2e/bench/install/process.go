@@ -58,29 +58,37 @@ func (s *suite) idle(ctx context.Context) ([]figure.Figure, error) {
 	return []figure.Figure{{Name: "agent.rss.idle.mib", Value: agent, Unit: "MiB", Detail: "resident, joined, no works"}}, nil
 }
 
-// rest counts what our identities ask of both API servers while nothing
-// happens, with the thousand works of the bulk in place.
+// rest counts what our identities ask for with the thousand works of the bulk in place.
 func (s *suite) rest(ctx context.Context) ([]figure.Figure, error) {
-	if err := pause(ctx, calm); err != nil {
+	count, example, err := s.requestsAtRest(ctx)
+	if err != nil {
 		return nil, err
+	}
+	return []figure.Figure{{Name: "rest.requests.per.s", Value: float64(count) / restWindow.Seconds(), Unit: "1/s", Detail: fmt.Sprintf("%d in %s%s", count, restWindow, example)}}, nil
+}
+
+// requestsAtRest counts what our identities ask of both API servers while nothing
+// happens, and gives an example.
+func (s *suite) requestsAtRest(ctx context.Context) (count int, example string, err error) {
+	if err := pause(ctx, calm); err != nil {
+		return 0, "", err
 	}
 	sites := []*site{s.hub, s.spoke}
 	var marks []int64
 	for _, site := range sites {
 		mark, err := env.AuditSize(site.cluster)
 		if err != nil {
-			return nil, err
+			return 0, "", err
 		}
 		marks = append(marks, mark)
 	}
 	if err := pause(ctx, restWindow); err != nil {
-		return nil, err
+		return 0, "", err
 	}
-	count, example := 0, ""
 	for i, site := range sites {
 		requests, err := env.AuditSince(site.cluster, marks[i])
 		if err != nil {
-			return nil, err
+			return 0, "", err
 		}
 		for _, r := range requests {
 			if r.Ours() && !r.AllowedAtRest() {
@@ -88,7 +96,7 @@ func (s *suite) rest(ctx context.Context) ([]figure.Figure, error) {
 			}
 		}
 	}
-	return []figure.Figure{{Name: "rest.requests.per.s", Value: float64(count) / restWindow.Seconds(), Unit: "1/s", Detail: fmt.Sprintf("%d in %s%s", count, restWindow, example)}}, nil
+	return count, example, nil
 }
 
 // pause lets time pass: here the passing is what is measured.

@@ -60,7 +60,8 @@ func (s *suite) steps() []step {
 		{"node logs", s.logs},
 		{"node latency", s.latency},
 		{"node 600 pods", s.sixHundred},
-		{"node streams", s.streams},
+		{"mcm", s.mcm},
+		{"node streams", s.streams}, // begins with both processes new
 		{"clusters", s.clusters},
 		{"hostile", s.hostile},
 		{"multicluster works", of(s.works, multicluster())},

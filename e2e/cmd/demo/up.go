@@ -109,8 +109,8 @@ func (s *script) play(ctx context.Context) error {
 		{"", hub, []string{"logs", "deployment/web", "-n", "shop"}},
 		{"", hub, []string{"exec", "deployment/web", "-n", "shop", "--", "busybox", "uptime"}},
 		{"A Work: written on the hub, applied beside the spoke's API server.", hub, []string{"apply", "-f", work}},
-		{"", hub, []string{"wait", "--for=condition=Healthy", "work/hello", "-n", "spoke1", "--timeout=120s"}},
-		{"", hub, []string{"get", "work", "hello", "-n", "spoke1", "-o", `jsonpath={range .status.conditions[*]}{.type}{"\t"}{.status}{"\t"}{.reason}{"\n"}{end}`}},
+		{"", hub, []string{"wait", "--for=condition=Healthy", "works.multicluster.x-k8s.io/hello", "-n", "spoke1", "--timeout=120s"}},
+		{"", hub, []string{"get", "works.multicluster.x-k8s.io", "hello", "-n", "spoke1", "-o", `jsonpath={range .status.conditions[*]}{.type}{"\t"}{.status}{"\t"}{.reason}{"\n"}{end}`}},
 		{"The spoke's owner lets the hub's group \"platform\" read.", spoke, []string{"create", "clusterrolebinding", "hub-platform", "--clusterrole=view", "--group=hub:platform"}},
 		{"On the hub, the group may ask for views in the namespace of spoke1.", hub, []string{"create", "rolebinding", "platform", "-n", "spoke1", "--clusterrole=view", "--group=platform"}},
 		{"A view: the spoke's pods as they are now, read as the caller.", hub, []string{"create", "-f", view, "--as=alice", "--as-group=platform", "-o", `jsonpath={range .status.clusters[*].table.rows[*]}{.cells[0]}{"\t"}{.cells[1]}{"\t"}{.cells[2]}{"\n"}{end}`}},
@@ -128,7 +128,7 @@ func (s *script) play(ctx context.Context) error {
 func (s *script) next() error {
 	var lines strings.Builder
 	fmt.Fprintf(&lines, "\n# The clusters are up. Type:\n\nexport PATH=%s:$PATH\nexport KUBECONFIG=%s\n\n", s.env.Bin, s.env.Set.Hub().Kubeconfig)
-	fmt.Fprintf(&lines, "kubectl get nodes\nkubectl get pods -n shop -o wide\nkubectl exec -it deployment/web -n shop -- sh\nkubectl get works -A\nkubectl get work hello -n spoke1 -o yaml\n")
+	fmt.Fprintf(&lines, "kubectl get nodes\nkubectl get pods -n shop -o wide\nkubectl exec -it deployment/web -n shop -- sh\nkubectl get works.multicluster.x-k8s.io -A\nkubectl get works.multicluster.x-k8s.io hello -n spoke1 -o yaml\n")
 	fmt.Fprintf(&lines, "kubectl create -f %s --as=alice --as-group=platform -o yaml\n", filepath.Join(s.dir, "view.yaml"))
 	for _, spoke := range s.env.Set.Spokes() {
 		fmt.Fprintf(&lines, "kubectl --kubeconfig %s get pods -A\n", spoke.Kubeconfig)

@@ -61,7 +61,7 @@ func (s *tests) cut(t *testing.T, mode clusters.Mode) {
 	if got := testbed.CountOurs(t, spoke, mark, name, "create", "patch", "update"); got != 1 {
 		t.Errorf("writes of %s: got %d, want 1", name, got)
 	}
-	s.Hub.Kubectl(t, "delete", "work", name, "-n", spoke.Name, "--timeout=90s")
+	s.Hub.Kubectl(t, "delete", "works.multicluster.x-k8s.io", name, "-n", spoke.Name, "--timeout=90s")
 	s.UntilGone(t, name)
 }
 
@@ -90,5 +90,5 @@ func (s *tests) hubRestartIsSurvived(t *testing.T) {
 	if got := testbed.CountOurs(t, spoke, mark, "restart", "create", "patch", "update"); got != 1 {
 		t.Errorf("writes of restart: got %d, want 1", got)
 	}
-	s.Hub.Kubectl(t, "delete", "work", "restart", "-n", spoke.Name, "--timeout=90s")
+	s.Hub.Kubectl(t, "delete", "works.multicluster.x-k8s.io", "restart", "-n", spoke.Name, "--timeout=90s")
 }

@@ -106,7 +106,7 @@ func (s *tests) detachEndsPods(t *testing.T) {
 
 func (s *tests) workIsDeleted(t *testing.T) {
 	for _, name := range []string{"basic", "drift"} {
-		s.Hub.Kubectl(t, "delete", "work", name, "-n", "spoke1", "--timeout=90s")
+		s.Hub.Kubectl(t, "delete", "works.multicluster.x-k8s.io", name, "-n", "spoke1", "--timeout=90s")
 	}
 	// The objects go before the Work does, so nothing is waited for here.
 	for _, name := range []string{"one", "drifts"} {

@@ -74,7 +74,7 @@ func (s *tests) worksActAsTheirAccount(t *testing.T) {
 	start := time.Now()
 	s.UntilWork(t, "rights", "Applied", "True")
 	t.Logf("applied %s after the right was given", time.Since(start).Round(time.Millisecond))
-	s.Hub.Kubectl(t, "delete", "work", "rights", "-n", "spoke1", "--timeout=90s")
+	s.Hub.Kubectl(t, "delete", "works.multicluster.x-k8s.io", "rights", "-n", "spoke1", "--timeout=90s")
 	s.UntilGone(t, "allowed")
 	s.Spoke().Kubectl(t, "delete", "clusterrole", "e2e-classes")
 }
@@ -85,7 +85,7 @@ func (s *tests) largeManifests(t *testing.T) {
 	big := testbed.WorkManifest("big", testbed.ConfigMap("big", strings.Repeat("x", 2<<20)))
 	for _, args := range [][]string{{"create", "-f", "-"}, {"apply", "-f", "-"}, {"apply", "--server-side", "-f", "-"}} {
 		testbed.Refused(t, "2 MiB do not fit the hub's own API server", s.Hub.Command, big, args, "large")
-		testbed.Refused(t, "what was refused is not there", s.Hub.Command, "", []string{"get", "work", "big", "-n", "spoke1"}, "NotFound", "big")
+		testbed.Refused(t, "what was refused is not there", s.Hub.Command, "", []string{"get", "works.multicluster.x-k8s.io", "big", "-n", "spoke1"}, "NotFound", "big")
 	}
 	large := testbed.WorkManifest("large", testbed.ConfigMap("large", strings.Repeat("x", 1100<<10)), testbed.ConfigMap("small", "v"))
 	if _, err := s.Hub.Command.RunInput(t.Context(), strings.NewReader(large), "create", "-f", "-"); err != nil {
@@ -96,6 +96,6 @@ func (s *tests) largeManifests(t *testing.T) {
 	if _, err := s.Value(t.Context(), "large"); err == nil {
 		t.Error("an object is there that cannot be")
 	}
-	s.Hub.Kubectl(t, "delete", "work", "large", "-n", "spoke1", "--timeout=90s")
+	s.Hub.Kubectl(t, "delete", "works.multicluster.x-k8s.io", "large", "-n", "spoke1", "--timeout=90s")
 	s.UntilGone(t, "small")
 }

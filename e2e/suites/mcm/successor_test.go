@@ -1,0 +1,108 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mcm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/spokelet/spokelet/e2e/testbed"
+)
+
+// condition is nil if the object has one of a status and reason, with a word in its message.
+func (o object) condition(kind, status, reason, word string) error {
+	list, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
+	for _, c := range list {
+		c := object{unstructured.Unstructured{Object: c.(map[string]any)}}
+		if c.field("type") != kind {
+			continue
+		}
+		if c.field("status") != status || c.field("reason") != reason || !strings.Contains(c.field("message"), word) {
+			return fmt.Errorf("condition is %s %s %q", c.field("status"), c.field("reason"), c.field("message"))
+		}
+		return nil
+	}
+	return fmt.Errorf("no condition %s", kind)
+}
+
+func clusterView(name, scope string) string {
+	return fmt.Sprintf("apiVersion: view.open-cluster-management.io/v1beta1\nkind: ManagedClusterView\nmetadata: {name: %s, namespace: spoke1}\nspec: {scope: %s}\n", name, scope)
+}
+
+func clusterAction(name, spec string) string {
+	return fmt.Sprintf("apiVersion: action.open-cluster-management.io/v1beta1\nkind: ManagedClusterAction\nmetadata: {name: %s, namespace: spoke1}\nspec: %s\n", name, spec)
+}
+
+func (s *tests) successors(t *testing.T) {
+	s.acted = time.Now()
+	act := func(name, spec, status, reason, word string) {
+		t.Helper()
+		s.apply(t, clusterAction(name, spec))
+		s.until(t, actions, "spoke1", name, name, func(o object) error { return o.condition("Completed", status, reason, word) })
+	}
+	template := "{apiVersion: v1, kind: ConfigMap, metadata: {name: succeeded, namespace: bob}, data: {a: b}}"
+	act("s-create", "{actionType: Create, kube: {template: "+template+"}}", "True", "ActionDone", "Resource action is done.")
+	act("s-again", "{actionType: Create, kube: {template: "+template+"}}", "False", "CreateResourceFailed", "already exists")
+	act("s-type", "{actionType: Restart, kube: {template: "+template+"}}", "False", "ActionTypeInvalid", "")
+	view := func(name, scope, status, reason, word string) object {
+		t.Helper()
+		s.apply(t, clusterView(name, scope))
+		return s.until(t, views, "spoke1", name, name, func(o object) error { return o.condition("Processing", status, reason, word) })
+	}
+	v := view("s-view", "{resource: configmaps, name: succeeded, namespace: bob}", "True", "GetResourceProcessing", "Watching resources successfully")
+	if v.field("status", "result", "data", "a") != "b" {
+		t.Errorf("the view shows %s", v.field("status", "result"))
+	}
+	s.Hub.Kubectl(t, "annotate", views, "-n", "spoke1", "s-view", "acm.io/user-identity=Y2Fyb2w=", "--overwrite")
+	if v, err := s.get(t.Context(), views, "spoke1", "s-view"); err != nil || v.GetAnnotations()["acm.io/user-identity"] != "Ym9i" {
+		t.Errorf("the author is %q, %v; want bob, whatever others write there", v.GetAnnotations()["acm.io/user-identity"], err)
+	}
+	act("s-update", `{actionType: Update, kube: {template: {apiVersion: v1, kind: ConfigMap, metadata: {name: succeeded, namespace: bob}, data: {a: c}}}}`, "True", "ActionDone", "")
+	s.until(t, views, "spoke1", "s-view", "the view follows", func(o object) error {
+		if got := o.field("status", "result", "data", "a"); got != "c" {
+			return fmt.Errorf("it shows %q", got)
+		}
+		return nil
+	})
+	view("s-kind", "{apiGroup: apps, version: v1, kind: Deployment, name: none, namespace: bob}", "False", "GetResourceFailed", "not found")
+	view("s-name", "{resource: configmaps}", "False", "ResourceNameInvalid", "")
+	view("s-resource", "{name: a}", "False", "ResourceTypeInvalid", "")
+	view("s-gvk", "{apiGroup: a.b, version: v1, kind: C, name: a}", "False", "ResourceGVKInvalid", "")
+	view("s-secret", "{resource: secrets, name: a, namespace: bob}", "False", "GetResourceFailed", "viewing secrets is not allowed")
+	act("s-delete", "{actionType: Delete, kube: {resource: configmap, name: succeeded, namespace: bob}}", "True", "ActionDone", "")
+	act("s-gone", "{actionType: Delete, kube: {resource: configmap, name: succeeded, namespace: bob}}", "False", "DeleteResourceFailed", "not found")
+	s.until(t, views, "spoke1", "s-view", "the object has gone, and its last state stays", func(o object) error {
+		if got := o.field("status", "result", "data", "a"); got != "c" {
+			return fmt.Errorf("it shows %q", got)
+		}
+		return o.condition("Processing", "False", "GetResourceFailed", "not found")
+	})
+	s.Hub.Kubectl(t, "delete", views, "-n", "spoke1", "--all")
+}
+
+// actionGoes: the first one of successors is deleted a minute after it was done, whatever
+// became of the hub in between.
+func (s *tests) actionGoes(t *testing.T) {
+	testbed.Until(t, "an action is deleted after a minute", testbed.Settle, func(ctx context.Context) error {
+		_, err := s.get(ctx, actions, "spoke1", "s-create")
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		if err == nil {
+			err = errors.New("it is there")
+		}
+		return err
+	})
+	// The time of a condition has no fraction of a second.
+	if after := time.Since(s.acted); after < time.Minute-time.Second {
+		t.Errorf("it went after %s, want a minute to read it", after)
+	}
+}
