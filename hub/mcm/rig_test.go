@@ -49,6 +49,7 @@ type rig struct {
 	memory   *budget.Memory
 	// patches are those of statuses; refused is what they meet.
 	patches []string
+	writing sync.Mutex
 	refused func() error
 	// lagging is a Work as a cache that lags has it; nil reads what is.
 	lagging *v1alpha1.Work
@@ -155,7 +156,9 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 					}
 				}
 				patch, err := p.Data(o)
+				r.writing.Lock() // writers come beside each other
 				r.patches = append(r.patches, string(patch))
+				r.writing.Unlock()
 				return errors.Join(err, c.SubResource(sub).Patch(ctx, o, p, opts...))
 			},
 		}).Build()
