@@ -108,7 +108,7 @@ func TestRefusals(t *testing.T) {
 		},
 		"not let in": {
 			reason: "the door has refused the requester", action: limited,
-			want: wire.Refusal{Cause: wire.CauseRequest, Status: metav1.StatusReasonForbidden, Message: errStranger.Error()},
+			want: wire.Refusal{Cause: wire.CauseRequest, Status: metav1.StatusReasonForbidden, Message: errAnonymous.Error()},
 		},
 		"no namespace": {
 			reason: "no default is taken", action: action(wire.VerbCreate, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"settings"}}`),

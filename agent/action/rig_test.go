@@ -80,7 +80,7 @@ type doorFunc func(wire.Requester) (*rest.Config, error)
 
 func (f doorFunc) Config(r wire.Requester) (*rest.Config, error) { return f(r) }
 
-var errStranger = errors.New("kube door refuses the caller: it is anonymous on the hub")
+var errAnonymous = errors.New("kube door refuses the caller: it is anonymous on the hub")
 
 func (r *rig) config(f *fault) Config {
 	kube := kubernetes.NewForConfigOrDie(&rest.Config{
@@ -90,7 +90,7 @@ func (r *rig) config(f *fault) Config {
 	return Config{
 		Door: doorFunc(func(by wire.Requester) (*rest.Config, error) {
 			if by.User == "nobody" {
-				return nil, errStranger
+				return nil, errAnonymous
 			}
 			return &rest.Config{Host: "http://api", Transport: &client{server: r.server, user: by.User, fault: f}, QPS: -1}, nil
 		}),
