@@ -49,16 +49,17 @@ func TestActionsThatNoHubSendsAreRefused(t *testing.T) {
 		from   Action
 		spoil  func(*Action)
 	}{
-		"of nobody":                 {reason: "nobody would be impersonated", from: goodAction(), spoil: func(a *Action) { a.Requester.User = "" }},
-		"no verb":                   {reason: "nothing would be done, and said to be", from: goodAction(), spoil: func(a *Action) { a.Verb = "" }},
-		"a verb in another case":    {reason: "the hub reads cases", from: goodAction(), spoil: func(a *Action) { a.Verb = "create" }},
-		"an odd verb":               {reason: "nothing would be done, and said to be", from: goodAction(), spoil: func(a *Action) { a.Verb = "Patch" }},
-		"an odd policy":             {reason: "a later one may hide more", from: goodAction(), spoil: func(a *Action) { a.Secrets = "Sometimes" }},
-		"of no bytes":               {reason: "nothing would fit", from: goodAction(), spoil: func(a *Action) { a.MaxBytes = 0 }},
-		"of too many bytes":         {reason: "no status would take it", from: goodAction(), spoil: func(a *Action) { a.MaxBytes = MaxViewBytes + 1 }},
-		"no template":               {reason: "there is nothing to make", from: goodAction(), spoil: func(a *Action) { a.Template = nil }},
-		"a template that is a list": {reason: "one object is made", from: goodAction(), spoil: func(a *Action) { a.Template = json.RawMessage(`[{}]`) }},
-		"a template that is null":   {reason: "there is nothing to make", from: goodAction(), spoil: func(a *Action) { a.Template = json.RawMessage(`null`) }},
+		"of nobody":                   {reason: "nobody would be impersonated", from: goodAction(), spoil: func(a *Action) { a.Requester.User = "" }},
+		"no verb":                     {reason: "nothing would be done, and said to be", from: goodAction(), spoil: func(a *Action) { a.Verb = "" }},
+		"a verb in another case":      {reason: "the hub reads cases", from: goodAction(), spoil: func(a *Action) { a.Verb = "create" }},
+		"an odd verb":                 {reason: "nothing would be done, and said to be", from: goodAction(), spoil: func(a *Action) { a.Verb = "Patch" }},
+		"an odd policy":               {reason: "a later one may hide more", from: goodAction(), spoil: func(a *Action) { a.Secrets = "Sometimes" }},
+		"of no bytes":                 {reason: "nothing would fit", from: goodAction(), spoil: func(a *Action) { a.MaxBytes = 0 }},
+		"of too many bytes":           {reason: "no status would take it", from: goodAction(), spoil: func(a *Action) { a.MaxBytes = MaxViewBytes + 1 }},
+		"no template":                 {reason: "there is nothing to make", from: goodAction(), spoil: func(a *Action) { a.Template = nil }},
+		"a template that is a list":   {reason: "one object is made", from: goodAction(), spoil: func(a *Action) { a.Template = json.RawMessage(`[{}]`) }},
+		"a template of an empty list": {reason: "one object is made", from: goodAction(), spoil: func(a *Action) { a.Template = json.RawMessage(`[]`) }},
+		"a template that is null":     {reason: "there is nothing to make", from: goodAction(), spoil: func(a *Action) { a.Template = json.RawMessage(`null`) }},
 		"a large template": {reason: "templates are bounded", from: goodAction(), spoil: func(a *Action) {
 			a.Template = bodyOf(t, map[string]string{"a": strings.Repeat("b", MaxActionTemplate)})
 		}},
@@ -67,6 +68,7 @@ func TestActionsThatNoHubSendsAreRefused(t *testing.T) {
 		"a long namespace":           {reason: "names are bounded", from: goodAction(), spoil: func(a *Action) { a.Target.Namespace = strings.Repeat("n", maxName+1) }},
 		"a deletion by a template":   {reason: "the hub reads it", from: goodDeletion(), spoil: func(a *Action) { a.Template = json.RawMessage(`{}`) }},
 		"a deletion of no name":      {reason: "the collection would go", from: goodDeletion(), spoil: func(a *Action) { a.Target.Name = "" }},
+		"a deletion of nothing":      {reason: "nothing is named", from: goodDeletion(), spoil: func(a *Action) { a.Target = Target{} }},
 		"a deletion of no resource":  {reason: "nothing is named", from: goodDeletion(), spoil: func(a *Action) { a.Target.Resource = "" }},
 		"a deletion of a long name":  {reason: "names are bounded", from: goodDeletion(), spoil: func(a *Action) { a.Target.Name = strings.Repeat("n", maxName+1) }},
 		"a deletion by another case": {reason: "the hub reads cases", from: goodDeletion(), spoil: func(a *Action) { a.Verb = "DELETE" }},
@@ -80,7 +82,7 @@ func TestActionsThatNoHubSendsAreRefused(t *testing.T) {
 			}
 		})
 	}
-	for _, body := range []string{"", "null", "[]", `{"verb":1}`} {
+	for _, body := range []string{"", "null", "[]", "1", `{"verb":1}`} {
 		if _, err := DecodeAction([]byte(body)); !errors.Is(err, ErrInvalidView) {
 			t.Errorf("DecodeAction(%q): %v", body, err)
 		}
@@ -109,6 +111,7 @@ func TestResultsOfActionsThatNoStatusTakesAreRefused(t *testing.T) {
 	warnings := bodyOf(t, slices.Repeat([]string{"w"}, maxWarnings+1))
 	tests := map[string]struct{ reason, body string }{
 		"no JSON":           {reason: "nobody can read it", body: `{`},
+		"no object":         {reason: "nobody can read it", body: `[]`},
 		"both":              {reason: "one of them is wrong", body: `{"result":{},"refusal":{"cause":"Request","message":"m"}}`},
 		"a list":            {reason: "a status takes objects", body: `{"result":[]}`},
 		"too large":         {reason: "etcd would not take it", body: `{"result":{"a":"` + strings.Repeat("b", MaxViewBytes) + `"}}`},
@@ -132,7 +135,7 @@ func TestWarningsFit(t *testing.T) {
 	r.AddWarning("")
 	r.AddWarning("a" + strings.Repeat("日", maxReason))
 	for range 2 * maxWarnings {
-		r.AddWarning("w")
+		r.AddWarning(strings.Repeat("ä", maxReason))
 	}
 	if len(r.Warnings) != maxWarnings {
 		t.Errorf("%d warnings, want %d", len(r.Warnings), maxWarnings)
@@ -169,6 +172,8 @@ func FuzzAction(f *testing.F) {
 func FuzzActionResult(f *testing.F) {
 	f.Add([]byte(`{"result":{"kind":"ConfigMap"},"warnings":["old"]}`))
 	f.Add([]byte(`{"refusal":{"cause":"Unknown","message":"outcome unknown"},"omitted":true}`))
+	f.Add([]byte(`{"refusal":{"cause":"Unknown","message":"m"},"warnings":["a"]}`))
+	f.Add([]byte(`{"result":{"a":[1e400]}}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		r, err := DecodeActionResult(body)
 		if err != nil {
@@ -180,6 +185,12 @@ func FuzzActionResult(f *testing.F) {
 		checkResult(t, r.Result, r.Refusal, false)
 		if len(r.Warnings) > maxWarnings {
 			t.Errorf("accepted %d warnings", len(r.Warnings))
+		}
+		if len(r.Result) > survives {
+			return
+		}
+		if _, err := DecodeActionResult(bodyOf(t, r)); err != nil {
+			t.Errorf("what was accepted does not come back: %v", err)
 		}
 	})
 }

@@ -6,189 +6,279 @@ package wire
 import (
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func validView() View {
+func goodView() View {
 	return View{
-		Requester: Requester{User: "alice", Groups: []string{"platform"}},
-		Target:    Target{Resource: "pods", Namespace: "shop"}, LabelSelector: "app=nginx", MaxBytes: 1024,
+		Requester:     Requester{User: "alice", Groups: []string{"dev", "system:authenticated"}},
+		Target:        Target{Resource: "pods", Group: "", Version: "v1", Namespace: "ns"},
+		LabelSelector: "app in (a,b),tier!=db", FieldSelector: "status.phase=Running", Table: true, MaxBytes: 512 << 10,
 	}
 }
 
-func validAction() Action {
-	return Action{
-		Requester: Requester{User: "alice"}, Verb: VerbCreate,
-		Template: json.RawMessage(`{"kind":"ConfigMap"}`), MaxBytes: 1024,
-	}
-}
-
-func body(t testing.TB, v any) []byte {
+func bodyOf(t testing.TB, v any) []byte {
 	t.Helper()
-	raw, err := json.Marshal(v)
+	body, err := json.Marshal(v)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return raw
+	return body
 }
 
-func TestWhatIsSentIsReceived(t *testing.T) {
-	view, action := validView(), validAction()
-	gotView, err := DecodeView(body(t, view))
-	if diff := cmp.Diff(view, gotView); err != nil || diff != "" {
-		t.Errorf("view: %v (-sent +received):\n%s", err, diff)
+func TestViewsComeBack(t *testing.T) {
+	tests := map[string]View{
+		"a list":      goodView(),
+		"one object":  {Requester: Requester{User: "u"}, Target: Target{Kind: "Deployment", Group: "apps", Name: "d"}, Secrets: SecretsRefused, MaxBytes: 1},
+		"all secrets": {Requester: Requester{User: "u"}, Target: Target{Resource: "secrets"}, Secrets: SecretsShown, MaxBytes: MaxViewBytes},
 	}
-	gotAction, err := DecodeAction(body(t, action))
-	if diff := cmp.Diff(action, gotAction); err != nil || diff != "" {
-		t.Errorf("action: %v (-sent +received):\n%s", err, diff)
-	}
-	seen := ViewResult{Result: json.RawMessage(`{"items":[]}`), Cut: 3, ClusterScoped: true}
-	gotSeen, err := DecodeViewResult(body(t, seen))
-	if diff := cmp.Diff(seen, gotSeen); err != nil || diff != "" {
-		t.Errorf("result of a view: %v (-sent +received):\n%s", err, diff)
-	}
-	done := ActionResult{Result: json.RawMessage(`{}`), Warnings: []string{"old"}}
-	gotDone, err := DecodeActionResult(body(t, done))
-	if diff := cmp.Diff(done, gotDone); err != nil || diff != "" {
-		t.Errorf("result of an action: %v (-sent +received):\n%s", err, diff)
-	}
-}
-
-func TestViewsThatAskTheSameHaveOneKey(t *testing.T) {
-	a, b, other := validView(), validView(), validView()
-	other.Requester.User = "bob"
-	keys := map[string]int{}
-	for _, v := range []View{a, b, other} {
-		key, err := v.Key()
-		if err != nil || len(key) != 64 {
-			t.Fatalf("key %q: %v", key, err)
-		}
-		keys[key]++
-	}
-	if len(keys) != 2 {
-		t.Errorf("%d keys, want one for the same user and another for another", len(keys))
-	}
-}
-
-func TestBadViewsAndActionsAreRefused(t *testing.T) {
-	long := strings.Repeat("x", maxName+1)
-	view := func(change func(*View)) func() error {
-		return func() error {
-			v := validView()
-			change(&v)
-			_, err := DecodeView(body(t, v))
-			return err
-		}
-	}
-	action := func(change func(*Action)) func() error {
-		return func() error {
-			a := validAction()
-			change(&a)
-			_, err := DecodeAction(body(t, a))
-			return err
-		}
-	}
-	result := func(text string) func() error {
-		return func() error {
-			_, err := DecodeViewResult([]byte(text))
-			return err
-		}
-	}
-	done := func(text string) func() error {
-		return func() error {
-			_, err := DecodeActionResult([]byte(text))
-			return err
-		}
-	}
-	cases := map[string]func() error{
-		"a view by nobody":               view(func(v *View) { v.Requester.User = "" }),
-		"a view by a long name":          view(func(v *View) { v.Requester.User = long }),
-		"a view with a group of no name": view(func(v *View) { v.Requester.Groups = []string{""} }),
-		"a view with too many groups":    view(func(v *View) { v.Requester.Groups = make([]string, maxGroups+1) }),
-		"a view of nothing":              view(func(v *View) { v.Target = Target{} }),
-		"a view of a long name":          view(func(v *View) { v.Target.Name = long }),
-		"a view of no size":              view(func(v *View) { v.MaxBytes = 0 }),
-		"a view of any size":             view(func(v *View) { v.MaxBytes = MaxViewBytes + 1 }),
-		"a view with a bad selector":     view(func(v *View) { v.LabelSelector = "a in (" }),
-		"a view with a bad field":        view(func(v *View) { v.FieldSelector = "a" }),
-		"a view with a long selector":    view(func(v *View) { v.FieldSelector = "a=" + strings.Repeat("x", maxSelector) }),
-		"a view with another policy":     view(func(v *View) { v.Secrets = "Some" }),
-		"no view":                        func() error { _, err := DecodeView([]byte("[]")); return err },
-		"an action by nobody":            action(func(a *Action) { a.Requester.User = "" }),
-		"an action of another verb":      action(func(a *Action) { a.Verb = "Restart" }),
-		"an action without template":     action(func(a *Action) { a.Template = nil }),
-		"an action with a list":          action(func(a *Action) { a.Template = json.RawMessage("[]") }),
-		"an action of two targets":       action(func(a *Action) { a.Target.Name = "x" }),
-		"a deletion with a template":     action(func(a *Action) { a.Verb = VerbDelete; a.Target = Target{Resource: "pods", Name: "a"} }),
-		"a deletion of nothing":          action(func(a *Action) { a.Verb = VerbDelete; a.Template = nil }),
-		"an action of no size":           action(func(a *Action) { a.MaxBytes = 0 }),
-		"an action with another policy":  action(func(a *Action) { a.Secrets = "Some" }),
-		"no action":                      func() error { _, err := DecodeAction([]byte("1")); return err },
-		"a result of nothing":            result("{}"),
-		"a result and a refusal":         result(`{"result":{},"refusal":{"cause":"Target","message":"m"}}`),
-		"a result that is a number":      result(`{"result":1}`),
-		"a negative cut":                 result(`{"result":{},"cut":-1}`),
-		"a refusal of another cause":     result(`{"refusal":{"cause":"Moon","message":"m"}}`),
-		"a refusal without message":      result(`{"refusal":{"cause":"Target"}}`),
-		"a long refusal":                 result(`{"refusal":{"cause":"Target","message":"` + strings.Repeat("x", maxReason+1) + `"}}`),
-		"no result":                      result("true"),
-		"done and refused":               done(`{"result":{},"refusal":{"cause":"Target","message":"m"}}`),
-		"warnings without end":           done(`{"warnings":["` + strings.Repeat(`","`, maxWarnings) + `"]}`),
-		"a long warning":                 done(`{"warnings":["` + strings.Repeat("x", maxReason+1) + `"]}`),
-		"no result of an action":         done("[]"),
-	}
-	for name, decode := range cases {
+	for name, want := range tests {
 		t.Run(name, func(t *testing.T) {
-			if err := decode(); !errors.Is(err, ErrInvalidView) {
-				t.Errorf("got %v, want ErrInvalidView", err)
+			got, err := DecodeView(bodyOf(t, want))
+			if diff := cmp.Diff(want, got); diff != "" || err != nil {
+				t.Errorf("%v (-want +got):\n%s", err, diff)
 			}
 		})
 	}
 }
 
-func TestWhatIsMadeFits(t *testing.T) {
-	r := Refuse(CauseRequest, "", strings.Repeat("ä", maxReason))
-	if err := r.validate(); err != nil {
-		t.Errorf("a refusal that was made is refused: %v", err)
+func TestViewsThatNoHubSendsAreRefused(t *testing.T) {
+	tests := map[string]struct {
+		reason string
+		spoil  func(*View)
+	}{
+		"of nobody":              {reason: "nobody would be impersonated", spoil: func(v *View) { v.Requester.User = "" }},
+		"of a long name":         {reason: "it becomes a header", spoil: func(v *View) { v.Requester.User = strings.Repeat("u", maxName+1) }},
+		"of many groups":         {reason: "they become headers", spoil: func(v *View) { v.Requester.Groups = slices.Repeat([]string{"g"}, maxGroups+1) }},
+		"of an empty group":      {reason: "it is none", spoil: func(v *View) { v.Requester.Groups = []string{"a", ""} }},
+		"of a long group":        {reason: "it becomes a header", spoil: func(v *View) { v.Requester.Groups = []string{strings.Repeat("g", maxName+1)} }},
+		"of no resource":         {reason: "there is nothing to look at", spoil: func(v *View) { v.Target.Resource = "" }},
+		"of no target":           {reason: "there is nothing to look at", spoil: func(v *View) { v.Target = Target{} }},
+		"of a long resource":     {reason: "names are bounded", spoil: func(v *View) { v.Target.Resource = strings.Repeat("r", maxName+1) }},
+		"of a long name there":   {reason: "names are bounded", spoil: func(v *View) { v.Target.Name = strings.Repeat("n", maxName+1) }},
+		"an odd policy":          {reason: "a later one may hide more", spoil: func(v *View) { v.Secrets = "Sometimes" }},
+		"of no bytes":            {reason: "nothing would fit", spoil: func(v *View) { v.MaxBytes = 0 }},
+		"of negative bytes":      {reason: "nothing would fit", spoil: func(v *View) { v.MaxBytes = -1 }},
+		"of too many bytes":      {reason: "no status would take it", spoil: func(v *View) { v.MaxBytes = MaxViewBytes + 1 }},
+		"no label selector":      {reason: "the API server would refuse it", spoil: func(v *View) { v.LabelSelector = "a in" }},
+		"an open label selector": {reason: "the API server would refuse it", spoil: func(v *View) { v.LabelSelector = "a in (" }},
+		"no field selector":      {reason: "the API server would refuse it", spoil: func(v *View) { v.FieldSelector = "a" }},
+		"a long label selector":  {reason: "selectors are bounded", spoil: func(v *View) { v.LabelSelector = "a in (" + strings.Repeat("b,", maxSelector/2) + "c)" }},
+		"a long field selector":  {reason: "selectors are bounded", spoil: func(v *View) { v.FieldSelector = "a=" + strings.Repeat("b", maxSelector) }},
+		"several things at once": {reason: "one is enough", spoil: func(v *View) { *v = View{} }},
 	}
-	var done ActionResult
-	for range 2 * maxWarnings {
-		done.AddWarning(strings.Repeat("ä", maxReason))
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			v := goodView()
+			tc.spoil(&v)
+			if got, err := DecodeView(bodyOf(t, v)); !errors.Is(err, ErrInvalidView) || !cmp.Equal(got, View{}) {
+				t.Errorf("%s: %v, %+v", tc.reason, err, got)
+			}
+		})
 	}
-	if _, err := DecodeActionResult(body(t, done)); err != nil {
-		t.Errorf("warnings that were added are refused: %v", err)
+	for _, body := range []string{"", "null", "[]", `{"maxBytes":"1"}`, `{"requester":`} {
+		if _, err := DecodeView([]byte(body)); !errors.Is(err, ErrInvalidView) {
+			t.Errorf("DecodeView(%q): %v", body, err)
+		}
 	}
 }
 
-// Whatever a peer sends: no panic, and what is accepted survives another trip.
-func FuzzQuestion(f *testing.F) {
-	f.Add(body(f, validView()))
-	f.Add(body(f, validAction()))
-	f.Add([]byte(`{"result":{"a":[1e400]},"cut":1}`))
-	f.Add([]byte(`{"refusal":{"cause":"Unknown","message":"m"},"warnings":["a"]}`))
-	f.Fuzz(func(t *testing.T, raw []byte) {
-		if v, err := DecodeView(raw); err == nil {
-			if _, err := DecodeView(body(t, v)); err != nil {
-				t.Errorf("view: %v", err)
-			}
+func TestViewsThatAskTheSameAreOne(t *testing.T) {
+	key := func(change func(*View)) string {
+		v := goodView()
+		change(&v)
+		k, err := v.Key()
+		if err != nil {
+			t.Fatal(err)
 		}
-		if a, err := DecodeAction(raw); err == nil {
-			if _, err := DecodeAction(body(t, a)); err != nil {
-				t.Errorf("action: %v", err)
-			}
+		return k
+	}
+	one := key(func(*View) {})
+	if len(one) != 64 || strings.Trim(one, "0123456789abcdef") != "" {
+		t.Errorf("key %q is no SHA-256", one)
+	}
+	if again := key(func(*View) {}); again != one {
+		t.Errorf("the same view has the keys %s and %s", one, again)
+	}
+	seen := map[string]string{one: "the view"}
+	for what, change := range map[string]func(*View){
+		"another user":          func(v *View) { v.Requester.User = "bob" },
+		"another group":         func(v *View) { v.Requester.Groups = v.Requester.Groups[:1] },
+		"another resource":      func(v *View) { v.Target.Resource = "secrets" },
+		"another API group":     func(v *View) { v.Target.Group = "apps" },
+		"another version":       func(v *View) { v.Target.Version = "v2" },
+		"another kind":          func(v *View) { v.Target.Kind = "Pod" },
+		"another namespace":     func(v *View) { v.Target.Namespace = "other" },
+		"another name":          func(v *View) { v.Target.Name = "p" },
+		"another selector":      func(v *View) { v.LabelSelector = "a" },
+		"another field":         func(v *View) { v.FieldSelector = "" },
+		"no table":              func(v *View) { v.Table = false },
+		"another secret policy": func(v *View) { v.Secrets = SecretsShown },
+		"another bound":         func(v *View) { v.MaxBytes-- },
+	} {
+		k := key(change)
+		if before, taken := seen[k]; taken {
+			t.Errorf("%s is taken for %s", what, before)
 		}
-		if r, err := DecodeViewResult(raw); err == nil && len(r.Result) < 1<<10 {
-			if _, err := DecodeViewResult(body(t, r)); err != nil {
-				t.Errorf("result of a view: %v", err)
+		seen[k] = what
+	}
+}
+
+func TestResultsOfViewsComeBack(t *testing.T) {
+	tests := map[string]ViewResult{
+		"an object":     {Result: json.RawMessage(`{"kind":"Pod"}`)},
+		"an empty one":  {Result: json.RawMessage(`{}`)},
+		"a list cut":    {Result: json.RawMessage(`{"items":[]}`), Cut: 3},
+		"nodes":         {Result: json.RawMessage(`{"items":[]}`), ClusterScoped: true},
+		"a refusal":     {Refusal: Refuse(CauseRequest, metav1.StatusReasonForbidden, "no")},
+		"no such kind":  {Refusal: Refuse(CauseTarget, "", "no")},
+		"the very most": {Result: json.RawMessage(`{"a":"` + strings.Repeat("b", MaxViewBytes-8) + `"}`)},
+	}
+	for name, want := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, err := DecodeViewResult(bodyOf(t, want))
+			if diff := cmp.Diff(want, got); diff != "" || err != nil {
+				t.Errorf("%v (-want +got):\n%s", err, diff)
 			}
+		})
+	}
+}
+
+func TestResultsOfViewsThatNoStatusTakesAreRefused(t *testing.T) {
+	long := strings.Repeat("m", maxReason+1)
+	tests := map[string]struct{ reason, body string }{
+		"nothing":            {reason: "it says nothing", body: `{}`},
+		"null":               {reason: "it says nothing", body: `null`},
+		"no JSON":            {reason: "nobody can read it", body: `{"result":{}`},
+		"no object":          {reason: "nobody can read it", body: `true`},
+		"two documents":      {reason: "nobody can read it", body: `{"result":{}}{}`},
+		"both":               {reason: "one of them is wrong", body: `{"result":{},"refusal":{"cause":"Request","message":"m"}}`},
+		"a list of its own":  {reason: "a status takes objects", body: `{"result":[]}`},
+		"a text":             {reason: "a status takes objects", body: `{"result":"{}"}`},
+		"a null":             {reason: "a status takes objects", body: `{"result":null}`},
+		"a number":           {reason: "a status takes objects", body: `{"result":1}`},
+		"too large":          {reason: "etcd would not take it", body: `{"result":{"a":"` + strings.Repeat("b", MaxViewBytes) + `"}}`},
+		"less than nothing":  {reason: "items are counted", body: `{"result":{},"cut":-1}`},
+		"an odd cause":       {reason: "reasons depend on it", body: `{"refusal":{"cause":"Mood","message":"m"}}`},
+		"no cause":           {reason: "reasons depend on it", body: `{"refusal":{"message":"m"}}`},
+		"no message":         {reason: "somebody has to read it", body: `{"refusal":{"cause":"Request"}}`},
+		"a long message":     {reason: "messages are bounded", body: `{"refusal":{"cause":"Request","message":"` + long + `"}}`},
+		"a long status":      {reason: "names are bounded", body: `{"refusal":{"cause":"Request","message":"m","status":"` + long + `"}}`},
+		"a number for a cut": {reason: "items are whole", body: `{"result":{},"cut":1.5}`},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			if _, err := DecodeViewResult([]byte(tc.body)); !errors.Is(err, ErrInvalidView) {
+				t.Errorf("%s: %v", tc.reason, err)
+			}
+		})
+	}
+}
+
+func TestARefusalFitsAndCanBeRead(t *testing.T) {
+	tests := map[string]struct{ reason, message, want string }{
+		"a short one":          {reason: "it is said as it is", message: "no", want: "no"},
+		"the longest":          {reason: "it fits", message: strings.Repeat("m", maxReason), want: strings.Repeat("m", maxReason)},
+		"one that is too long": {reason: "its beginning says most", message: strings.Repeat("m", 2*maxReason), want: strings.Repeat("m", maxReason-3) + "..."},
+		"a rune that is cut":   {reason: "half of it is no text", message: "ab" + strings.Repeat("日", maxReason), want: "ab" + strings.Repeat("日", (maxReason-5)/3) + "..."},
+		"a rune of two bytes":  {reason: "half of it is no text", message: strings.Repeat("ä", maxReason), want: strings.Repeat("ä", (maxReason-3)/2) + "..."},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := Refuse(CauseRequest, metav1.StatusReasonForbidden, tc.message)
+			if diff := cmp.Diff(tc.want, r.Message); diff != "" || !utf8.ValidString(r.Message) {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+			if _, err := DecodeViewResult(bodyOf(t, ViewResult{Refusal: r})); err != nil {
+				t.Errorf("%s: %v", tc.reason, err)
+			}
+		})
+	}
+}
+
+func FuzzView(f *testing.F) {
+	f.Add(bodyOf(f, goodView()))
+	f.Add([]byte(`{"requester":{"user":"u"},"target":{"kind":"Pod"},"maxBytes":1,"labelSelector":"a in (b,c)"}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		v, err := DecodeView(body)
+		if err != nil {
+			if !errors.Is(err, ErrInvalidView) {
+				t.Errorf("error is of no kind: %v", err)
+			}
+			return
 		}
-		if r, err := DecodeActionResult(raw); err == nil && len(r.Result) < 1<<10 {
-			if _, err := DecodeActionResult(body(t, r)); err != nil {
-				t.Errorf("result of an action: %v", err)
-			}
+		if v.Requester.User == "" || v.Target.Resource == "" && v.Target.Kind == "" || v.MaxBytes < 1 || v.MaxBytes > MaxViewBytes {
+			t.Errorf("accepted %+v", v)
+		}
+		again, err := DecodeView(bodyOf(t, v))
+		if diff := cmp.Diff(v.normal(), again.normal()); diff != "" || err != nil {
+			t.Errorf("what was accepted does not come back: %v\n%s", err, diff)
 		}
 	})
+}
+
+// normal has no slices that are empty and not nil, which JSON does not tell apart.
+func (v View) normal() View {
+	if len(v.Requester.Groups) == 0 {
+		v.Requester.Groups = nil
+	}
+	return v
+}
+
+func FuzzViewResult(f *testing.F) {
+	f.Add([]byte(`{"result":{"kind":"List","items":[{}]},"cut":1,"clusterScoped":true}`))
+	f.Add([]byte(`{"refusal":{"cause":"Request","status":"Forbidden","message":"pods is forbidden"}}`))
+	f.Add([]byte(`{"result":{"a":[1e400]},"cut":1}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		r, err := DecodeViewResult(body)
+		if err != nil {
+			if !errors.Is(err, ErrInvalidView) {
+				t.Errorf("error is of no kind: %v", err)
+			}
+			return
+		}
+		checkResult(t, r.Result, r.Refusal, true)
+		if r.Cut < 0 {
+			t.Errorf("accepted a cut of %d", r.Cut)
+		}
+		if len(r.Result) > survives {
+			return
+		}
+		if _, err := DecodeViewResult(bodyOf(t, r)); err != nil {
+			t.Errorf("what was accepted does not come back: %v", err)
+		}
+	})
+}
+
+// survives is the size of results that fit on another trip, on which < becomes \u003c.
+const survives = MaxViewBytes / 6
+
+// checkResult fails unless a result is what a status takes, or is missing; required says
+// that it has to be there unless it is refused.
+func checkResult(t *testing.T, result json.RawMessage, refusal *Refusal, required bool) {
+	t.Helper()
+	if len(result) > 0 {
+		var object map[string]any
+		if err := json.Unmarshal(result, &object); err != nil && !isRange(err) || refusal != nil || len(result) > MaxViewBytes {
+			t.Errorf("accepted a result of %d bytes: %v, refusal %+v", len(result), err, refusal)
+		}
+	}
+	if required && len(result) == 0 && refusal == nil {
+		t.Error("accepted neither result nor refusal")
+	}
+	if refusal != nil && (refusal.Message == "" || len(refusal.Message) > maxReason) {
+		t.Errorf("accepted a message of %d bytes", len(refusal.Message))
+	}
+}
+
+// isRange tells numbers that are JSON and no floating-point numbers.
+func isRange(err error) bool {
+	var typeError *json.UnmarshalTypeError
+	return errors.As(err, &typeError)
 }
