@@ -4,6 +4,7 @@
 package wire
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -32,6 +33,8 @@ const (
 	maxName     = 1024
 	// maxReason bounds the message of a refusal.
 	maxReason = 4 << 10
+	// noReason stands for the message of a refusal that has neither message nor reason.
+	noReason = "refused without a reason"
 )
 
 // ErrInvalidView: a view, an action or a result is not one that a peer may send.
@@ -210,12 +213,16 @@ func (r *Refusal) validate() error {
 	return nil
 }
 
-// Refuse makes a refusal whose message fits.
+// Refuse makes a refusal that [DecodeViewResult] takes, whatever an API server said: one
+// without a message, or with a reason that is no reason, would never reach its reader.
 func Refuse(cause Cause, status metav1.StatusReason, message string) *Refusal {
 	if len(message) > maxReason {
 		message = message[:maxReason-len("...")] + "..."
 	}
-	return &Refusal{Cause: cause, Status: status, Message: clipUTF8(message)}
+	if len(status) > maxName {
+		status = metav1.StatusReasonUnknown
+	}
+	return &Refusal{Cause: cause, Status: status, Message: cmp.Or(clipUTF8(message), string(status), noReason)}
 }
 
 // ViewResult is what a view shows: one of Result and Refusal.

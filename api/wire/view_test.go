@@ -202,6 +202,35 @@ func TestARefusalFitsAndCanBeRead(t *testing.T) {
 	}
 }
 
+func TestWhateverAnAPIServerSaysBecomesARefusalThatIsTaken(t *testing.T) {
+	long := metav1.StatusReason(strings.Repeat("r", maxName+1))
+	tests := map[string]struct {
+		reason  string
+		status  metav1.StatusReason
+		message string
+		want    Refusal
+	}{
+		"a reason and no message": {
+			reason: "the reason says most", status: metav1.StatusReasonForbidden,
+			want: Refusal{Cause: CauseRequest, Status: metav1.StatusReasonForbidden, Message: "Forbidden"},
+		},
+		"a message that is no text": {
+			reason: "as if there were none", status: metav1.StatusReasonForbidden, message: "\xff",
+			want: Refusal{Cause: CauseRequest, Status: metav1.StatusReasonForbidden, Message: "Forbidden"},
+		},
+		"neither":       {reason: "somebody has to read it", want: Refusal{Cause: CauseRequest, Message: "refused without a reason"}},
+		"a long reason": {reason: "reasons are words", status: long, message: "no", want: Refusal{Cause: CauseRequest, Message: "no"}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, err := DecodeViewResult(bodyOf(t, ViewResult{Refusal: Refuse(CauseRequest, tc.status, tc.message)}))
+			if diff := cmp.Diff(&tc.want, got.Refusal); diff != "" || err != nil {
+				t.Errorf("%s: %v (-want +got):\n%s", tc.reason, err, diff)
+			}
+		})
+	}
+}
+
 func FuzzView(f *testing.F) {
 	f.Add(bodyOf(f, goodView()))
 	f.Add([]byte(`{"requester":{"user":"u"},"target":{"kind":"Pod"},"maxBytes":1,"labelSelector":"a in (b,c)"}`))
