@@ -183,6 +183,26 @@ func TestOneObjectIsAnsweredAsItIs(t *testing.T) {
 	})
 }
 
+func TestOneObjectIsFoundAmongAllThatAServerSends(t *testing.T) {
+	for name, pages := range map[string]bool{"a stream": false, "pages": true} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(r *rig) {
+				r.server.pages, r.server.unselective = pages, true
+				for _, name := range []string{"a", "b", "c"} {
+					r.server.set("configmaps", "shop", name, nil)
+				}
+				key := r.ask(configMap("shop", "b"), 1)
+				if got := string(r.one(key, "one of three").Result); !strings.Contains(got, `"name":"b"`) {
+					t.Errorf("%s, want the one that is asked for", got)
+				}
+				r.pass(time.Minute)
+				r.server.remove("configmaps", "shop", "c")
+				r.none(key, "another one goes")
+			})
+		})
+	}
+}
+
 func TestAListThatIsNotStreamedIsReadInPages(t *testing.T) {
 	for name, asTable := range map[string]bool{"objects": false, "a Table": true} {
 		t.Run(name, func(t *testing.T) {

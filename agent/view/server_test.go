@@ -40,6 +40,8 @@ type server struct {
 	answer map[string]metav1.Status
 	// pages: lists are not streamed.
 	pages bool
+	// unselective is a server that does not know field selectors.
+	unselective bool
 	// noReviews is an API server that cannot be asked about rights.
 	noReviews bool
 	// columns of all Tables.
@@ -199,7 +201,7 @@ func (s *server) cut(resource string) {
 	}
 }
 
-// set changes a field that mu guards.
+// configure changes fields that mu guards.
 func (s *server) configure(f func(*server)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -258,6 +260,9 @@ func (s *server) RoundTrip(r *http.Request) (*http.Response, error) {
 		return reply(r, status(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "sendInitialEvents is forbidden"))
 	}
 	selects := selector(query, namespace, name)
+	if s.unselective {
+		selects = selector(query, namespace, "")
+	}
 	if verb == "list" {
 		return s.list(r, k, selects)
 	}

@@ -44,7 +44,7 @@ func (s *sink) drop() {
 
 // Event implements follow.Sink.
 func (s *sink) Event(obj metav1.Object, deleted bool) {
-	if s.refusal != nil {
+	if s.refusal != nil || !s.asked(obj) {
 		return
 	}
 	i, err := s.item(obj, deleted)
@@ -59,6 +59,13 @@ func (s *sink) Event(obj metav1.Object, deleted bool) {
 	if err != nil {
 		s.Refused(err)
 	}
+}
+
+// asked reports whether an object is the one that is asked for. An aggregated API server
+// may not know field selectors: then it sends all, of which one is an answer.
+func (s *sink) asked(obj metav1.Object) bool {
+	t := s.view.spec.Target
+	return t.Name == "" || obj.GetName() == t.Name && (!isNamespaced(s.mapping) || obj.GetNamespace() == t.Namespace)
 }
 
 // End implements follow.Sink.
