@@ -21,6 +21,10 @@
 // and the first item behind the cut fits, or may fit. One object that is too large is
 // refused.
 //
+// What all views keep is bounded: at the limit a list may change but not grow, and one
+// that would is refused. An answer and the items that it is made of are kept once, and a
+// list that is read anew shares with the one before what has not changed.
+//
 // # Refusals
 //
 // What the API server says of a request (400 to 499) is an answer. What says nothing of

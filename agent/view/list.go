@@ -30,7 +30,7 @@ const (
 type memory struct {
 	held  atomic.Int64 // bytes
 	limit int64
-	// waiting is the number of views that are refused for want of memory.
+	// waiting is the number of views that are refused for a limit, of memory or of views.
 	waiting atomic.Int64
 }
 
@@ -89,20 +89,26 @@ func (l *list) setColumns(columns json.RawMessage) {
 }
 
 // change applies an event and reports whether the answer changes. The error refuses the
-// view.
+// view: where all of them together are at their limit, a list may change but not grow.
 func (l *list) change(i item) (changed bool, err error) {
-	defer l.count()
-	if i.deleted {
-		return l.remove(i.key), nil
-	}
-	if bytes.Equal(l.items[i.key], i.raw) {
-		return false, nil
-	}
-	changed = l.set(i.key, i.raw)
-	if l.memory.held.Load() > l.memory.limit {
+	before := l.counted
+	changed = l.apply(i)
+	l.count()
+	if l.counted > before && l.memory.held.Load() > l.memory.limit {
 		return false, fmt.Errorf("%w: limit is %d bytes", errLimit, l.memory.limit)
 	}
 	return changed, nil
+}
+
+func (l *list) apply(i item) (changed bool) {
+	switch {
+	case i.deleted:
+		return l.remove(i.key)
+	case bytes.Equal(l.items[i.key], i.raw):
+		return false
+	default:
+		return l.set(i.key, i.raw)
+	}
 }
 
 // remove drops an item.
@@ -194,15 +200,22 @@ func (l *list) count() {
 	l.counted = now
 }
 
+// uncount leaves a list out of memory.held while another is read in its place: the two
+// share what has not changed, and a renewal is not to be refused for want of memory.
+func (l *list) uncount() {
+	l.memory.held.Add(-l.counted)
+	l.counted = 0
+}
+
 // release gives the memory back.
 func (l *list) release() {
 	l.keys, l.items, l.size, l.behind, l.next = nil, map[string][]byte{}, 0, map[uint64]struct{}{}, nil
 	l.count()
 }
 
-// answer is the body of the answer. The items point into it from then on, so that each
-// is kept once.
-func (l *list) answer() []byte {
+// answer is the body of the answer: last, if that is the same. The items point into it
+// from then on, so that each is kept once.
+func (l *list) answer(last []byte) []byte {
 	name := l.mapping.Resource.GroupResource().String()
 	tooLarge := func(what string, size int) []byte {
 		message := fmt.Sprintf("%s has %d bytes of JSON, the limit of the view is %d", what, size, l.spec.MaxBytes)
@@ -212,7 +225,8 @@ func (l *list) answer() []byte {
 		if l.budget() < 0 {
 			return tooLarge("an empty list of "+name, l.overhead)
 		}
-		return l.join(l.frame(len(l.behind)))
+		before, after := l.frame(len(l.behind))
+		return l.join(before, after, last)
 	}
 	what := fmt.Sprintf("%s %q", name, l.spec.Target.Name)
 	switch {
@@ -221,7 +235,7 @@ func (l *list) answer() []byte {
 	case len(l.items[l.keys[0]]) > l.spec.MaxBytes:
 		return tooLarge(what, len(l.items[l.keys[0]]))
 	default:
-		return l.join("", "")
+		return l.join("", "", last)
 	}
 }
 
@@ -242,24 +256,42 @@ func (l *list) frame(cut int) (before, after string) {
 }
 
 // join makes the JSON of a wire.ViewResult, without a copy of its result.
-func (l *list) join(before, after string) []byte {
-	b := make([]byte, 0, l.size+len(before)+len(after)+128)
-	b = append(b, `{"result":`...)
+func (l *list) join(before, after string, last []byte) []byte {
+	before = `{"result":` + before
+	after += l.remarks()
+	b := make([]byte, 0, len(before)+l.size+len(after))
 	b = append(b, before...)
 	for i, key := range l.keys {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		from := len(b)
 		b = append(b, l.items[key]...)
-		l.items[key] = b[from:len(b):len(b)]
 	}
 	b = append(b, after...)
+	if bytes.Equal(b, last) {
+		b = last
+	}
+	l.pointInto(b[len(before):])
+	return b
+}
+
+// pointInto has the items share the memory of an answer, in which they stand in order.
+func (l *list) pointInto(joined []byte) {
+	for _, key := range l.keys {
+		end := len(l.items[key])
+		l.items[key] = joined[:end:end]
+		joined = joined[min(end+separator, len(joined)):]
+	}
+}
+
+// remarks is what a wire.ViewResult says beside its result, to its end.
+func (l *list) remarks() string {
+	text := ""
 	if len(l.behind) > 0 {
-		b = append(b, `,"cut":`+strconv.Itoa(len(l.behind))...)
+		text = `,"cut":` + strconv.Itoa(len(l.behind))
 	}
-	if l.mapping.Scope.Name() == meta.RESTScopeNameRoot {
-		b = append(b, `,"clusterScoped":true`...)
+	if !isNamespaced(l.mapping) {
+		text += `,"clusterScoped":true`
 	}
-	return append(b, '}')
+	return text + "}"
 }

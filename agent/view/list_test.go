@@ -6,10 +6,12 @@ package view
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -139,7 +141,7 @@ func TestAListIsCutAtWholeItems(t *testing.T) {
 					RemainingItemCount int `json:"remainingItemCount"`
 				} `json:"metadata"`
 			}
-			answer, err := wire.DecodeViewResult(l.answer())
+			answer, err := wire.DecodeViewResult(l.answer(nil))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -163,11 +165,109 @@ func TestAChangeThatShowsNothingNewIsNone(t *testing.T) {
 func TestAnItemIsKeptOnce(t *testing.T) {
 	l := testList(100)
 	l.add(t, object("a", 40), object("b", 41))
-	body := l.answer()
+	body := l.answer(nil)
 	for key, raw := range l.items {
 		if &raw[0] != &body[bytes.Index(body, raw)] || cap(raw) != len(raw) {
 			t.Errorf("%s is kept beside the answer", key)
 		}
+	}
+}
+
+func TestAnAnswerThatIsTheSameIsKeptOnce(t *testing.T) {
+	l := testList(100)
+	l.add(t, object("a", 40), object("b", 41))
+	body := l.answer(nil)
+	other := item{key: "b", raw: []byte(`{"other":0}`)}
+	l.add(t, other, object("b", 41)) // a change, and back
+	if again := l.answer(body); &again[0] != &body[0] {
+		t.Error("the answer is kept twice")
+	}
+	for key, raw := range l.items {
+		if at := bytes.Index(body, raw); &raw[0] != &body[at] || cap(raw) != len(raw) {
+			t.Errorf("%s is kept beside the answer", key)
+		}
+	}
+	l.add(t, other)
+	if changed := l.answer(body); !bytes.Contains(changed, other.raw) || bytes.Contains(body, other.raw) {
+		t.Errorf("%s, and %s before; want the change in a body of its own", changed, body)
+	}
+}
+
+func TestAtTheLimitOfMemoryAListMayChangeButNotGrow(t *testing.T) {
+	l := testList(1000)
+	l.add(t, object("a", 40), object("b", 40))
+	l.memory.limit = l.memory.held.Load() - 1 // others have taken the rest
+	for _, step := range []struct {
+		reason string
+		item   item
+	}{
+		{reason: "another value of the same size", item: item{key: "a", raw: bytes.ToUpper(object("a", 40).raw)}},
+		{reason: "a smaller object", item: object("b", 20)},
+		{reason: "one object less", item: item{key: "a", deleted: true}},
+	} {
+		if changed, err := l.change(step.item); !changed || err != nil {
+			t.Errorf("%s: changed is %t: %v", step.reason, changed, err)
+		}
+		l.memory.limit = l.memory.held.Load() - 1
+	}
+	l.memory.limit = l.memory.held.Load()
+	if _, err := l.change(object("c", 10)); !errors.Is(err, errLimit) {
+		t.Errorf("%v, want that one more object is too much, at once", err)
+	}
+}
+
+func TestARenewalTakesNoMemory(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		for n := range 10 {
+			r.server.set("configmaps", "shop", strconv.Itoa(n), data("k", strings.Repeat("v", 200)))
+		}
+		key := r.ask(configMaps("shop"), 1)
+		r.one(key, "the initial state")
+		held := r.engine.memory.held.Load()
+		r.engine.memory.limit = held
+		r.pass(time.Minute)
+		r.server.expire("configmaps")
+		r.pass(time.Minute)
+		r.none(key, "all is read anew, and the same")
+		if now := r.engine.memory.held.Load(); now != held {
+			t.Errorf("%d bytes are held, want %d as before", now, held)
+		}
+		v := r.engine.views[key]
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		if v.list == nil {
+			t.Error("nothing is shown")
+			return
+		}
+		for name, raw := range v.list.items {
+			if &raw[0] != &v.body[bytes.Index(v.body, raw)] {
+				t.Errorf("%s is kept beside the answer that was given before", name)
+			}
+		}
+	})
+}
+
+func TestWhatHasNotChangedIsSharedWhileAListIsReadAnew(t *testing.T) {
+	e := newEngine(t, newServer())
+	v := newView(e, "k", wire.View{MaxBytes: 1000}, 1)
+	s := &sink{view: v, mapping: mappingOf("configmaps", "ConfigMap"), feed: &feed{columns: func() json.RawMessage { return nil }}}
+	read := func(values ...string) {
+		s.Begin()
+		for n, value := range values {
+			s.Event(&unstructured.Unstructured{Object: map[string]any{
+				"metadata": map[string]any{"name": strconv.Itoa(n)}, "data": value,
+			}}, false)
+		}
+	}
+	read("a", "b")
+	s.End("1")
+	shown := v.list
+	read("a", "other")
+	if &s.next.items["/0"][0] != &shown.items["/0"][0] || &s.next.items["/1"][0] == &shown.items["/1"][0] {
+		t.Error("want the memory of the first item alone shared")
+	}
+	if held := e.memory.held.Load(); held != s.next.counted || shown.counted != 0 {
+		t.Errorf("%d bytes are held, want the %d of one list", held, s.next.counted)
 	}
 }
 
@@ -224,7 +324,7 @@ func TestAListIsAlwaysAPrefix(t *testing.T) {
 			if step < 20 && l.wantsMore() {
 				t.Fatal("a list of which nothing went would be read anew")
 			}
-			answer, err := wire.DecodeViewResult(l.answer())
+			answer, err := wire.DecodeViewResult(l.answer(nil))
 			if err != nil || len(answer.Result) > l.spec.MaxBytes {
 				t.Fatalf("%d bytes of %d: %v", len(answer.Result), l.spec.MaxBytes, err)
 			}
@@ -238,7 +338,7 @@ func TestAListIsAlwaysAPrefix(t *testing.T) {
 func TestALimitThatNoListFitsIsRefused(t *testing.T) {
 	l := testList(-1)
 	l.add(t, object("a", 10))
-	answer, err := wire.DecodeViewResult(l.answer())
+	answer, err := wire.DecodeViewResult(l.answer(nil))
 	if err != nil || answer.Refusal == nil || answer.Refusal.Cause != wire.CauseLimit {
 		t.Errorf("%s %+v: %v; want that the limit is too low", answer.Result, answer.Refusal, err)
 	}

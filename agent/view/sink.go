@@ -31,6 +31,7 @@ type sink struct {
 // Begin implements follow.Sink.
 func (s *sink) Begin() {
 	s.drop()
+	s.view.uncount()
 	s.next = newList(s.view.spec, s.mapping, &s.view.engine.memory)
 }
 
@@ -52,7 +53,7 @@ func (s *sink) Event(obj metav1.Object, deleted bool) {
 	case err != nil:
 	case s.next != nil:
 		s.setColumns()
-		_, err = s.next.change(i)
+		_, err = s.next.change(s.view.shared(i))
 	default:
 		err = s.view.change(s.shown, i)
 	}

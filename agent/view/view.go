@@ -175,6 +175,30 @@ func (v *view) refuse(r *wire.Refusal) {
 	v.publish(refused(r))
 }
 
+// uncount leaves the list that is shown out of the memory count, because another is read
+// that will replace it.
+func (v *view) uncount() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.list != nil {
+		v.list.uncount()
+	}
+}
+
+// shared returns an item of a list that is read anew in the bytes of the one that is
+// shown, if they are the same.
+func (v *view) shared(i item) item {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.list == nil {
+		return i
+	}
+	if raw := v.list.items[i.key]; bytes.Equal(raw, i.raw) {
+		i.raw = raw
+	}
+	return i
+}
+
 // show publishes a list that is complete, and all that it becomes.
 func (v *view) show(l *list) {
 	v.mu.Lock()
@@ -229,7 +253,7 @@ func (v *view) publishLate() {
 // answer publishes the list; v.mu is held.
 func (v *view) answer() {
 	v.setRefusal(nil)
-	v.publish(v.list.answer())
+	v.publish(v.list.answer(v.body))
 }
 
 // publish gives an answer that differs from the last; v.mu is held.
