@@ -251,8 +251,14 @@ func (l *list) frame(cut int) (before, after string) {
 			`,"kind":"Table","metadata":` + metadata + `,"rows":[`, "]}"
 	}
 	gvk := l.mapping.GroupVersionKind
-	return fmt.Sprintf(`{"apiVersion":%q,"items":[`, gvk.GroupVersion().String()),
-		fmt.Sprintf(`],"kind":%q,"metadata":%s}`, gvk.Kind+"List", metadata)
+	return `{"apiVersion":` + quote(gvk.GroupVersion().String()) + `,"items":[`,
+		`],"kind":` + quote(gvk.Kind+"List") + `,"metadata":` + metadata + "}"
+}
+
+// quote makes JSON of a name, which an aggregated API server chose.
+func quote(name string) string {
+	raw, _ := json.Marshal(name) // a string has JSON
+	return string(raw)
 }
 
 // join makes the JSON of a wire.ViewResult, without a copy of its result.

@@ -173,6 +173,13 @@ func TestAnItemIsKeptOnce(t *testing.T) {
 	}
 }
 
+func TestNamesOfAnAPIServerAreQuotedAsJSON(t *testing.T) {
+	l := newList(wire.View{MaxBytes: 1000}, mappingOf("odds", "Odd\a\x00"), &memory{limit: 1000})
+	if got, err := wire.DecodeViewResult(l.answer(nil)); err != nil || !strings.Contains(string(got.Result), `"kind":"Odd\u0007\u0000List"`) {
+		t.Errorf("%s: %v", got.Result, err)
+	}
+}
+
 func TestAnAnswerThatIsTheSameIsKeptOnce(t *testing.T) {
 	l := testList(100)
 	l.add(t, object("a", 40), object("b", 41))

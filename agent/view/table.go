@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/spokelet/spokelet/agent/follow"
+	"github.com/spokelet/spokelet/api/wire"
 )
 
 // rowField is where an object that was made of a row bears that row.
@@ -155,6 +156,9 @@ func (t *table) take(columns any) *apierrors.StatusError {
 	raw, err := json.Marshal(list)
 	if err != nil {
 		return unreadable("columns: " + err.Error())
+	}
+	if len(raw) > wire.MaxViewBytes {
+		return unreadable(fmt.Sprintf("columns of %d bytes", len(raw)))
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()

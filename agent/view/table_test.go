@@ -74,12 +74,14 @@ func TestRowsAreReadAnewWhenTheirColumnsChange(t *testing.T) {
 }
 
 func TestWhatIsNoTableIsRefused(t *testing.T) {
+	columns := `"columnDefinitions":[{"name":"` + strings.Repeat("n", wire.MaxViewBytes) + `"}]`
 	objects := map[string]string{
-		"an object":         `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}`,
-		"no rows":           `{"apiVersion":"meta.k8s.io/v1","kind":"Table","rows":[]}`,
-		"two rows":          `{"apiVersion":"meta.k8s.io/v1","kind":"Table","rows":[{"object":{"metadata":{}}},{"object":{"metadata":{}}}]}`,
-		"a row of nothing":  `{"apiVersion":"meta.k8s.io/v1","kind":"Table","rows":[null]}`,
-		"a row of no names": `{"apiVersion":"meta.k8s.io/v1","kind":"Table","rows":[{"cells":[],"object":null}]}`,
+		"columns without end": `{"apiVersion":"meta.k8s.io/v1","kind":"Table",` + columns + `,"rows":[{"object":{"metadata":{}}}]}`,
+		"an object":           `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}`,
+		"no rows":             `{"apiVersion":"meta.k8s.io/v1","kind":"Table","rows":[]}`,
+		"two rows":            `{"apiVersion":"meta.k8s.io/v1","kind":"Table","rows":[{"object":{"metadata":{}}},{"object":{"metadata":{}}}]}`,
+		"a row of nothing":    `{"apiVersion":"meta.k8s.io/v1","kind":"Table","rows":[null]}`,
+		"a row of no names":   `{"apiVersion":"meta.k8s.io/v1","kind":"Table","rows":[{"cells":[],"object":null}]}`,
 	}
 	for name, text := range objects {
 		t.Run(name, func(t *testing.T) {
@@ -90,7 +92,7 @@ func TestWhatIsNoTableIsRefused(t *testing.T) {
 			got := (&table{}).event(watch.Event{Type: watch.Added, Object: &u})
 			status, ok := got.Object.(*metav1.Status)
 			if got.Type != watch.Error || !ok || !isAnswer(status.Code) {
-				t.Errorf("%s becomes %v %v, want a refusal", text, got.Type, got.Object)
+				t.Errorf("%.200s becomes %v %.200v, want a refusal", text, got.Type, got.Object)
 			}
 		})
 	}
