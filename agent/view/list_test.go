@@ -351,6 +351,35 @@ func TestALimitThatNoListFitsIsRefused(t *testing.T) {
 	}
 }
 
+func TestAListIsReadAnewOnceASecondAtMost(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		large := data("k", strings.Repeat("v", 1500))
+		r.server.set("configmaps", "shop", "a", nil)
+		r.server.set("configmaps", "shop", "z", large)
+		v := configMaps("shop")
+		v.MaxBytes = 1000
+		key := r.ask(v, 1)
+		r.pass(time.Minute)
+		r.server.seen()
+		for range 50 {
+			r.server.set("configmaps", "shop", "m", large) // the first behind the cut,
+			r.pass(20 * time.Millisecond)
+			r.server.remove("configmaps", "shop", "m") // behind which there may be one that fits
+			r.pass(20 * time.Millisecond)
+		}
+		if n := len(views(r.server.seen())); n > 3 {
+			t.Errorf("%d watches in two seconds", n)
+		}
+		r.take(key)
+		r.server.remove("configmaps", "shop", "z")
+		r.pass(2 * time.Second)
+		all := r.take(key)
+		if last := all[len(all)-1]; last.Cut != 0 || !cmp.Equal(last.names(t), []string{"shop/a"}) {
+			t.Errorf("%v and %d cut, want what is there at the end", last.names(t), last.Cut)
+		}
+	})
+}
+
 func TestClusterScopedObjectsSaySo(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		r.server.set("nodes", "", "a", nil)

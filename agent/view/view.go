@@ -98,14 +98,16 @@ func (v *view) run(ctx context.Context) {
 		case <-v.again: // this is the attempt
 		default:
 		}
+		began := time.Now()
 		err := v.follow(ctx)
 		refusal := refusalOf(err)
 		if refusal != nil {
 			v.refuse(refusal)
 		}
 		switch {
-		case err == nil:
+		case err == nil: // interrupted, which whoever makes objects may bring about at will
 			failures = 0
+			v.wait(ctx, time.Until(began.Add(pace)))
 		case refusal != nil && !apierrors.IsUnauthorized(err):
 			failures = 0
 			v.wait(ctx, patience+rand.N(patience)) //nolint:gosec // spreads load, guards nothing
