@@ -8,4 +8,8 @@
 // What the cluster serves is read with the first question and kept; a name that is not
 // there has it read anew, but no more often than every ten seconds, and [Mapper.Reset]
 // says when that is worth it before.
+//
+// Groups that cannot be read, such as those of an aggregated API server that is away, are
+// no hindrance to the others. A name that is not there and might be of such a group is
+// [ErrUnread], which is worth another try; [ErrNoMatch] is said only where it is certain.
 package mapping

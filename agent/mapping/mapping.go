@@ -13,8 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/discovery/cached/memory"
-	"k8s.io/client-go/restmapper"
 
 	"github.com/spokelet/spokelet/api/wire"
 )
@@ -24,11 +22,19 @@ var (
 	ErrNoMatch = errors.New("the cluster has no such resource")
 	// ErrAmbiguous: several groups have it.
 	ErrAmbiguous = errors.New("several groups have such a resource; name one")
+	// ErrUnread: the cluster may have it. What it serves could not be read, or not all of
+	// it; another try may end in another way.
+	ErrUnread = errors.New("cannot read what the cluster serves")
 )
 
-// refreshPause is the shortest time between two readings of what the cluster serves
-// because of a name that is not there.
-const refreshPause = 10 * time.Second
+const (
+	// refreshPause is the shortest time between two readings of what the cluster serves
+	// because of a name that is not there.
+	refreshPause = 10 * time.Second
+	// failurePause is how long the failure of a reading answers all questions. Those that
+	// waited for it do not wait for failures of their own, one after the other.
+	failurePause = time.Second
+)
 
 // NoMatchError says that the cluster has no such resource or kind. It is an ErrNoMatch.
 type NoMatchError struct {
@@ -52,134 +58,57 @@ type Mapper struct {
 
 	mu sync.Mutex
 	// All below are guarded by mu.
-	cached discovery.CachedDiscoveryInterface // nil before the first question
-	mapper meta.RESTMapper                    // of cached
-	// read is when what the cluster serves was last read; zero to read it again.
-	read time.Time
+	//
+	// served is what was read; nil if that has to be done before the next answer.
+	served *snapshot
+	// failure is the error of the last reading, and failed is when that ended; nil if it
+	// succeeded.
+	failure error
+	failed  time.Time
 }
 
 // New returns a mapper that has read nothing yet.
 func New(client discovery.DiscoveryInterface) *Mapper { return &Mapper{client: client} }
 
 // Reset says that the cluster may serve something else: the next question reads it anew.
+// It waits for a reading that is under way.
 func (m *Mapper) Reset() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.read = time.Time{}
+	m.served = nil
 }
 
-// Resource finds the resource of a target. The error is a NoMatchError or wraps
-// ErrAmbiguous; any other says that what the cluster serves could not be read.
+// Resource finds the resource of a target. The error is a NoMatchError, or wraps
+// ErrAmbiguous or ErrUnread.
 func (m *Mapper) Resource(t wire.Target) (*meta.RESTMapping, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.read.IsZero() && m.cached != nil {
-		m.refresh()
+	if m.served == nil {
+		if err := m.read(); err != nil {
+			return nil, unread(t, err)
+		}
 	}
-	mapping, err := m.find(t)
-	if meta.IsNoMatchError(err) && time.Since(m.read) >= refreshPause {
-		m.refresh()
-		mapping, err = m.find(t)
+	mapping, err := m.served.find(t)
+	if meta.IsNoMatchError(err) && time.Since(m.served.read) >= refreshPause {
+		if err := m.read(); err != nil { // what is known stays, for other questions
+			return nil, unread(t, err)
+		}
+		mapping, err = m.served.find(t)
 	}
 	return mapping, m.classify(t, err)
 }
 
-// refresh has what the cluster serves read anew; m.mu is held.
-func (m *Mapper) refresh() {
-	m.read = time.Now()
-	m.cached.Invalidate()
-	// The deferred mapper keeps what it made of the former.
-	deferred := restmapper.NewDeferredDiscoveryRESTMapper(m.cached)
-	m.mapper = restmapper.NewShortcutExpander(deferred, m.cached, nil)
-}
-
-// find asks the mapper; m.mu is held.
-func (m *Mapper) find(t wire.Target) (*meta.RESTMapping, error) {
-	if m.cached == nil {
-		m.cached = memory.NewMemCacheClient(m.client)
-		m.refresh()
+// read reads what the cluster serves, unless that failed a moment ago; m.mu is held.
+func (m *Mapper) read() error {
+	if m.failure != nil && time.Since(m.failed) < failurePause {
+		return m.failure
 	}
-	if t.Kind == "" {
-		return m.findResource(t)
+	served, err := takeSnapshot(m.client)
+	m.failure, m.failed = err, time.Now()
+	if err == nil {
+		m.served = served
 	}
-	mapping, err := m.findKind(schema.GroupKind{Group: t.Group, Kind: t.Kind}, t.Version)
-	if meta.IsNoMatchError(err) && t.Group == "" && t.Version == "" {
-		return m.findWord(t, t.Kind) // of any group
-	}
-	return mapping, err
-}
-
-func (m *Mapper) findKind(kind schema.GroupKind, version string) (*meta.RESTMapping, error) {
-	if version != "" {
-		return m.mapper.RESTMapping(kind, version)
-	}
-	return m.mapper.RESTMapping(kind)
-}
-
-// findResource finds what kubectl takes as the name of a resource: its kind, too.
-func (m *Mapper) findResource(t wire.Target) (*meta.RESTMapping, error) {
-	mapping, err := m.findWord(t, t.Resource)
-	if !meta.IsNoMatchError(err) {
-		return mapping, err
-	}
-	whole, short := schema.ParseKindArg(t.Resource)
-	kinds := []schema.GroupVersionKind{short.WithVersion("")}
-	if whole != nil {
-		kinds = append(kinds, *whole)
-	}
-	for _, kind := range kinds {
-		gv, ok := narrow(t, kind.GroupVersion())
-		if !ok {
-			continue
-		}
-		mapping, other := m.findKind(schema.GroupKind{Group: gv.Group, Kind: kind.Kind}, gv.Version)
-		if !meta.IsNoMatchError(other) {
-			return mapping, other
-		}
-	}
-	return nil, err
-}
-
-// findWord finds a resource by its plural, singular or short name, with or without a
-// version and a group.
-func (m *Mapper) findWord(t wire.Target, word string) (*meta.RESTMapping, error) {
-	whole, short := schema.ParseResourceArg(strings.ToLower(word))
-	var partials []schema.GroupVersionResource
-	if whole != nil {
-		partials = append(partials, *whole)
-	}
-	var err error = &meta.NoResourceMatchError{PartialResource: short.WithVersion("")}
-	for _, partial := range append(partials, short.WithVersion("")) {
-		gv, ok := narrow(t, partial.GroupVersion())
-		if !ok {
-			continue
-		}
-		var gvk schema.GroupVersionKind
-		if gvk, err = m.mapper.KindFor(gv.WithResource(partial.Resource)); err == nil {
-			return m.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
-		}
-		if !meta.IsNoMatchError(err) {
-			return nil, err
-		}
-	}
-	return nil, err
-}
-
-// narrow puts the group and the version of a target in the place of those that a word
-// lacks; false if the word has others.
-func narrow(t wire.Target, gv schema.GroupVersion) (schema.GroupVersion, bool) {
-	for _, field := range []struct {
-		have *string
-		want string
-	}{{&gv.Group, t.Group}, {&gv.Version, t.Version}} {
-		if *field.have == "" {
-			*field.have = field.want
-		}
-		if field.want != "" && *field.have != field.want {
-			return gv, false
-		}
-	}
-	return gv, true
+	return err
 }
 
 // classify makes an error one of this package; m.mu is held.
@@ -189,13 +118,21 @@ func (m *Mapper) classify(t wire.Target, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case meta.IsNoMatchError(err):
-		return &NoMatchError{Target: describe(t), Read: m.read, RetryAfter: max(0, refreshPause-time.Since(m.read))}
 	case errors.As(err, &resources), errors.As(err, &kinds):
 		return fmt.Errorf("%s: %w", describe(t), ErrAmbiguous)
-	default:
-		return fmt.Errorf("%s: cannot read what the cluster serves: %w", describe(t), err)
+	case !meta.IsNoMatchError(err):
+		return unread(t, err)
 	}
+	if failed := m.served.failedOf(t); len(failed) > 0 {
+		return unread(t, &discovery.ErrGroupDiscoveryFailed{Groups: failed})
+	}
+	return &NoMatchError{Target: describe(t), Read: m.served.read, RetryAfter: max(0, refreshPause-time.Since(m.served.read))}
+}
+
+// unread returns an ErrUnread. It does not wrap its cause: a status of the API server
+// there is of a request of the agent, and a caller would take it for one about the target.
+func unread(t wire.Target, cause error) error {
+	return fmt.Errorf("%s: %w: %s", describe(t), ErrUnread, cause.Error())
 }
 
 // describe names a target as its author does.

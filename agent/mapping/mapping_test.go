@@ -11,7 +11,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/discovery/fake"
 	clienttesting "k8s.io/client-go/testing"
 
@@ -69,6 +68,8 @@ func TestAResourceIsFoundAsKubectlFindsIt(t *testing.T) {
 		"another group":                {"a group is never dropped", wire.Target{Resource: "pods", Group: "apps"}, "", ErrNoMatch},
 		"no such kind":                 {"said by name", wire.Target{Kind: "Foo", Group: "apps", Version: "v1"}, "", ErrNoMatch},
 		"a version that is not there":  {"a version is never dropped", wire.Target{Kind: "Deployment", Group: "apps", Version: "v1beta1"}, "", ErrNoMatch},
+		"short with version":           {"a short name has the version that is asked for", wire.Target{Resource: "deploy.v1.apps"}, "deployments.apps/v1", nil},
+		"short with another version":   {"a version is never dropped, nor with a short name", wire.Target{Resource: "deploy", Group: "apps", Version: "v1beta1"}, "", ErrNoMatch},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -162,16 +163,6 @@ func TestAnErrorSaysHowOldItsKnowledgeIs(t *testing.T) {
 			}
 		}
 	})
-}
-
-func TestWhatCannotBeReadIsNoMismatch(t *testing.T) {
-	client := served()
-	away := errors.New("away")
-	client.PrependReactor("get", "group", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, away })
-	_, err := New(client).Resource(wire.Target{Resource: "pods"})
-	if !errors.Is(err, away) || errors.Is(err, ErrNoMatch) {
-		t.Errorf("%v, want the error of the API server, which is worth another try", err)
-	}
 }
 
 func TestManyAskAtOnce(t *testing.T) {
