@@ -39,7 +39,7 @@ type crash struct {
 	reason    string
 	action    wire.Action
 	before    func(*rig)
-	crash     *fault
+	crash     func() *fault
 	meanwhile func(*rig)
 	refused   wire.Cause
 	writes    []string
@@ -54,75 +54,75 @@ var (
 
 var crashes = map[string]crash{
 	"create: started": {
-		reason: "it may have been created and deleted", action: create, crash: atStart(),
+		reason: "it may have been created and deleted", action: create, crash: atStart,
 		refused: wire.CauseUnknown,
 	},
 	"create: started, and another has the name": {
-		reason: "the object has no mark", action: create, crash: atStart(), meanwhile: theirs,
+		reason: "the object has no mark", action: create, crash: atStart, meanwhile: theirs,
 		refused: wire.CauseUnknown, left: map[string]any{"theirs": "2"},
 	},
 	"create: written": {
-		reason: "the object has the mark", action: create, crash: unrecorded(),
+		reason: "the object has the mark", action: create, crash: unrecorded,
 		writes: []string{"POST"}, left: map[string]any{"ours": "1"},
 	},
 	"create: written, and deleted since": {
-		reason: "nothing tells", action: create, crash: unrecorded(), meanwhile: gone,
+		reason: "nothing tells", action: create, crash: unrecorded, meanwhile: gone,
 		refused: wire.CauseUnknown, writes: []string{"POST"},
 	},
 	"create: recorded": {
-		reason: "the ledger has the outcome", action: create, crash: atOutcome(),
+		reason: "the ledger has the outcome", action: create, crash: atOutcome,
 		writes: []string{"POST"}, left: map[string]any{"ours": "1"},
 	},
 	"create: recorded, and deleted since": {
-		reason: "it was done, whatever became of it", action: create, crash: atOutcome(), meanwhile: gone,
+		reason: "it was done, whatever became of it", action: create, crash: atOutcome, meanwhile: gone,
 		writes: []string{"POST"},
 	},
 	"create: refused, and recorded": {
-		reason: "the ledger has the refusal", action: create, before: theirs, crash: atOutcome(), meanwhile: gone,
+		reason: "the ledger has the refusal", action: create, before: theirs, crash: atOutcome, meanwhile: gone,
 		refused: wire.CauseRequest,
 	},
 	"update: started": {
-		reason: "the object is as it was recorded, so it is updated now", action: update, before: theirs, crash: atStart(),
+		reason: "the object is as it was recorded, so it is updated now", action: update, before: theirs, crash: atStart,
 		writes: []string{"PATCH"}, left: map[string]any{"theirs": "2", "ours": "1"},
 	},
 	"update: started, and written by another": {
-		reason: "the mark may have been overwritten", action: update, before: theirs, crash: atStart(), meanwhile: theirs,
+		reason: "the mark may have been overwritten", action: update, before: theirs, crash: atStart, meanwhile: theirs,
 		refused: wire.CauseUnknown, left: map[string]any{"theirs": "2"},
 	},
 	"update: written": {
-		reason: "the object has the mark", action: update, before: theirs, crash: unrecorded(),
+		reason: "the object has the mark", action: update, before: theirs, crash: unrecorded,
 		writes: []string{"PATCH"}, left: map[string]any{"theirs": "2", "ours": "1"},
 	},
 	"update: written, and deleted since": {
-		reason: "nothing tells", action: update, before: theirs, crash: unrecorded(), meanwhile: gone,
+		reason: "nothing tells", action: update, before: theirs, crash: unrecorded, meanwhile: gone,
 		refused: wire.CauseUnknown, writes: []string{"PATCH"},
 	},
 	"update: written, and another one since": {
-		reason: "the mark went with the object", action: update, before: theirs, crash: unrecorded(), meanwhile: newer,
+		reason: "the mark went with the object", action: update, before: theirs, crash: unrecorded, meanwhile: newer,
 		refused: wire.CauseUnknown, writes: []string{"PATCH"}, left: map[string]any{"theirs": "2"},
 	},
 	"update: recorded": {
-		reason: "the ledger has the outcome", action: update, before: theirs, crash: atOutcome(), meanwhile: theirs,
+		reason: "the ledger has the outcome", action: update, before: theirs, crash: atOutcome, meanwhile: theirs,
 		writes: []string{"PATCH"}, left: map[string]any{"theirs": "2"},
 	},
 	"delete: started": {
-		reason: "the object is there as it was recorded, so it is deleted now", action: remove, before: theirs, crash: atStart(),
+		reason: "the object is there as it was recorded, so it is deleted now", action: remove, before: theirs, crash: atStart,
 		writes: []string{"DELETE"},
 	},
 	"delete: started, and written by another": {
-		reason: "it is the same object", action: remove, before: theirs, crash: atStart(), meanwhile: theirs,
+		reason: "it is the same object", action: remove, before: theirs, crash: atStart, meanwhile: theirs,
 		writes: []string{"DELETE"},
 	},
 	"delete: started, and another one since": {
-		reason: "the new one is not what was to be deleted", action: remove, before: theirs, crash: atStart(), meanwhile: newer,
+		reason: "the new one is not what was to be deleted", action: remove, before: theirs, crash: atStart, meanwhile: newer,
 		left: map[string]any{"theirs": "2"},
 	},
 	"delete: written": {
-		reason: "the object is gone", action: remove, before: theirs, crash: unrecorded(),
+		reason: "the object is gone", action: remove, before: theirs, crash: unrecorded,
 		writes: []string{"DELETE"},
 	},
 	"delete: recorded": {
-		reason: "the ledger has the outcome", action: remove, before: theirs, crash: atOutcome(), meanwhile: theirs,
+		reason: "the ledger has the outcome", action: remove, before: theirs, crash: atOutcome, meanwhile: theirs,
 		writes: []string{"DELETE"}, left: map[string]any{"theirs": "2"},
 	},
 	"update of another kind: started, and its kind is gone": {
@@ -130,7 +130,7 @@ var crashes = map[string]crash{
 		before: func(r *rig) {
 			r.server.put(widgetPath, map[string]any{"apiVersion": "example.com/v1", "kind": "Widget", "metadata": map[string]any{"name": "w", "namespace": "app"}})
 		},
-		crash: atStart(),
+		crash: atStart,
 		meanwhile: func(r *rig) {
 			r.discovery.Resources = r.discovery.Resources[:2]
 			r.resources.Reset()
@@ -147,7 +147,7 @@ func TestWhatACrashLeavesIsSettledAndNeverDoneTwice(t *testing.T) {
 				if tc.before != nil {
 					tc.before(r)
 				}
-				first := r.start(t, tc.crash)
+				first := r.start(t, tc.crash())
 				first.send(t, version(t, tc.action, 1))
 				synctest.Wait()
 				if first.answered() {
