@@ -12,6 +12,7 @@ import (
 
 	"github.com/spokelet/spokelet/hub/fanout"
 	"github.com/spokelet/spokelet/hub/mcm"
+	"github.com/spokelet/spokelet/rights"
 	"github.com/spokelet/spokelet/tunnel"
 )
 
@@ -25,12 +26,14 @@ func (h *hub) addMCM(context.Context) error {
 	if err != nil {
 		return fmt.Errorf("hub client: %w", err)
 	}
+	reviews := rights.NewReviews(meta, h.opts.Logger.WithName("rights"))
+	access := h.kube.AuthorizationV1().SubjectAccessReviews()
 	controller, err := mcm.New(mcm.Config{
 		Sync:           h.sync,
 		Client:         h.mgr.GetClient(),
 		Informers:      h.mgr.GetCache(),
-		Access:         h.kube.AuthorizationV1().SubjectAccessReviews(),
-		Metadata:       meta,
+		Access:         access,
+		Rights:         reviews,
 		Sessions:       connections{h.tunnel.Sessions()},
 		MaxResultBytes: h.opts.Config.MCM.MaxResultBytes,
 		ShowSecrets:    h.opts.Config.MCM.ShowSecrets,
@@ -43,13 +46,13 @@ func (h *hub) addMCM(context.Context) error {
 	}
 	sets, err := fanout.New(fanout.Config{
 		Client: h.mgr.GetClient(), Live: h.mgr.GetAPIReader(),
-		Access: h.kube.AuthorizationV1().SubjectAccessReviews(), Metadata: meta,
+		Access: access, Rights: reviews,
 		Logger: h.opts.Logger.WithName("fanout"),
 	})
 	if err != nil {
 		return err
 	}
-	return errors.Join(h.mgr.Add(controller), sets.SetupWithManager(h.mgr))
+	return errors.Join(h.mgr.Add(reviews), h.mgr.Add(controller), sets.SetupWithManager(h.mgr))
 }
 
 // connections is mcm.Sessions.

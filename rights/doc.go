@@ -6,8 +6,9 @@
 // their metadata and keeps nothing of them.
 //
 // [Follow] reports each change. A [Schedule] has questions asked again after one: an API
-// server answers from caches of its own, which may not have seen the change yet. What other
-// authorizers decide is not seen here.
+// server answers from caches of its own, which may not have seen the change yet. [Reviews]
+// are both, for a process that need not know what has changed. What other authorizers
+// decide is not seen here.
 //
 // Both sides use it: the agent for executors of works and for open views, the hub for
 // those who may create works in the namespace of a cluster.

@@ -316,6 +316,7 @@ func FuzzAuthor(f *testing.F) {
 	f.Add(review("eve", "CREATE", "", workOfNone))
 	f.Add(review("eve", "CREATE", "", workForged))
 	f.Add(review(self, "CREATE", "", workOfAlice))
+	f.Add(review(self, "UPDATE", workOfNone, workOfAlice))
 	f.Add(review("eve", "UPDATE", workOfAlice, workChanged))
 	f.Add(review("eve", "UPDATE", workOfAlice, workForged))
 	f.Add(review("eve", "UPDATE", workOfNone, workForged))
@@ -336,16 +337,16 @@ func FuzzAuthor(f *testing.F) {
 			t.Fatalf("%v is no patch of %s", patches, r.Object)
 		}
 		switch {
+		case r.UserInfo.Username == self:
+			if len(patches) > 0 {
+				t.Errorf("of the hub's own object %v is changed", patches)
+			}
 		case r.Operation == admissionv1.Update && bytes.Equal(specOf(r.Object), specOf(r.OldObject)):
 			for _, key := range []string{keys.User, keys.Groups} {
 				value, recorded := got[key]
 				if was, had := old[key]; value != was || recorded != had {
 					t.Errorf("%s was %q, %t, and is %q, %t", key, was, had, value, recorded)
 				}
-			}
-		case r.UserInfo.Username == self:
-			if len(patches) > 0 {
-				t.Errorf("of the hub's own object %v is changed", patches)
 			}
 		default:
 			want := author.Author{User: r.UserInfo.Username, Groups: r.UserInfo.Groups}.Annotations(keys)

@@ -27,9 +27,9 @@
 //
 // The API server shows webhooks no credential, so that the port answers anybody.
 // The answer tells whether a body that the asker sent would pass, which includes
-// whether the user in it may execute as the account in it, and nothing of any
-// work that is stored. What is held of reviews, bodies and what is decoded of them,
-// is bounded for each host and in all; a review that finds no memory is answered by
-// an HTTP error, so that the registration's failure policy decides. ADR 0009 says
-// what an outage does.
+// whether the user in it may execute as the account in it, or create Works of mcm.ibm.com
+// in a namespace, and nothing of any work that is stored. What is held of reviews, bodies
+// and what is decoded of them, is bounded for each host and in all; a review that finds no
+// memory is answered by an HTTP error, so that the registration's failure policy decides.
+// ADR 0009 says what an outage does.
 package admission

@@ -9,11 +9,11 @@ import (
 	"testing"
 
 	"github.com/go-logr/logr"
-	metadatafake "k8s.io/client-go/metadata/fake"
 	clusterv1 "open-cluster-management.io/api/cluster/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/spokelet/spokelet/api/mcm/v1alpha1"
+	"github.com/spokelet/spokelet/rights"
 )
 
 // full is a cache in which a WorkSet has all its Works, and nothing is to be written.
@@ -59,7 +59,7 @@ func BenchmarkReconcileOfAThousandClusters(b *testing.B) {
 	f.set.Status = v1alpha1.WorkSetStatus{Status: s.kind, Clusters: s.clusters, ObservedGeneration: s.generation}
 	c, err := New(Config{
 		Client: f, Live: f, Access: &denied{}, Logger: logr.Discard(),
-		Metadata: metadatafake.NewSimpleMetadataClient(metadatafake.NewTestScheme()),
+		Rights: rights.NewReviews(nil, logr.Discard()),
 	})
 	if err != nil {
 		b.Fatal(err)

@@ -24,12 +24,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/spokelet/spokelet/api/mcm/v1alpha1"
-	"github.com/spokelet/spokelet/rights"
 )
 
 // Controller serves WorkSets and ResourceViews.
 type Controller struct {
-	cfg   Config
 	kinds []*kind
 }
 
@@ -79,10 +77,12 @@ func New(cfg Config) (*Controller, error) {
 		k.cfg = cfg
 		k.views, k.waits = map[types.NamespacedName]*stored{}, map[types.NamespacedName]wait{}
 	}
-	return &Controller{cfg: cfg, kinds: kinds}, nil
+	c := &Controller{kinds: kinds}
+	cfg.Rights.Add(c.review)
+	return c, nil
 }
 
-// SetupWithManager adds a controller for each kind, and what follows rights.
+// SetupWithManager adds a controller for each kind.
 func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 	err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.Work{}, indexOwner, indexOf)
 	if err != nil {
@@ -100,9 +100,6 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 			return fmt.Errorf("controller of %s: %w", k.name, err)
 		}
 	}
-	if err := mgr.Add(c); err != nil {
-		return fmt.Errorf("fan-out: %w", err)
-	}
 	return nil
 }
 
@@ -113,22 +110,6 @@ func (k *kind) attach(_ context.Context, queue workqueue.TypedRateLimitingInterf
 	k.queue = queue
 	return nil
 }
-
-// Start follows who gives rights until ctx ends; the manager calls it.
-func (c *Controller) Start(ctx context.Context) error {
-	schedule := rights.NewSchedule(c.review)
-	stop := rights.Follow(c.cfg.Metadata, changes{schedule}, c.cfg.Logger)
-	defer stop()
-	schedule.Run(ctx)
-	return nil
-}
-
-// changes is a rights.Sink.
-type changes struct{ *rights.Schedule }
-
-func (changes) Lost()            {}
-func (changes) Found()           {}
-func (c changes) Changed(string) { c.Schedule.Changed() }
 
 // review looks again at the parents whose authors lack a right. Of what is there already,
 // package mcm sees to it.

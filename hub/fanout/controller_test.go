@@ -375,12 +375,12 @@ func TestASelectorThatIsNoneFailsByName(t *testing.T) {
 func TestAControllerNeedsAllItsParts(t *testing.T) {
 	r := newRig(t)
 	for name, take := range map[string]func(*Config){
-		"the client":   func(c *Config) { c.Client = nil },
-		"the reader":   func(c *Config) { c.Live = nil },
-		"the reviews":  func(c *Config) { c.Access = nil },
-		"the metadata": func(c *Config) { c.Metadata = nil },
+		"the client":  func(c *Config) { c.Client = nil },
+		"the reader":  func(c *Config) { c.Live = nil },
+		"the reviews": func(c *Config) { c.Access = nil },
+		"the rights":  func(c *Config) { c.Rights = nil },
 	} {
-		cfg := r.cfg
+		cfg := r.kinds[0].cfg
 		take(&cfg)
 		if _, err := New(cfg); err == nil {
 			t.Errorf("it is made without %s", name)

@@ -11,7 +11,6 @@ import (
 	"slices"
 
 	"golang.org/x/sync/errgroup"
-	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -26,11 +25,12 @@ import (
 var (
 	// errSelector: the selector is none.
 	errSelector = errors.New("spec.clusterSelector")
-	// errForbidden: the author has not the right.
-	errForbidden = errors.New("forbidden")
 	// errForeign: somebody else's Work has the name.
 	errForeign = errors.New("is in the way: it is not one of this object")
 )
+
+// resourceWorks is what an author has to be allowed to create.
+var resourceWorks = metav1.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: "works"}
 
 // indexOwner finds Works in the cache by what owns them.
 const indexOwner = v1alpha1.AnnotationOwners
@@ -125,7 +125,7 @@ func (k *kind) distribute(ctx context.Context, p parent, works map[string]*v1alp
 func (d *distribution) fail(p parent, cluster string, err error) outcome {
 	o := outcome{ClusterResult: v1alpha1.ClusterResult{Name: cluster, Type: v1alpha1.WorkFailed, Reason: err.Error()}}
 	switch {
-	case errors.Is(err, errForbidden):
+	case errors.Is(err, author.ErrForbidden):
 		d.wait.rights = true
 	case errors.Is(err, errForeign):
 		d.wait.works = append(d.wait.works, types.NamespacedName{Namespace: cluster, Name: childName(p, cluster)})
@@ -154,10 +154,10 @@ func (k *kind) bring(ctx context.Context, want, has *v1alpha1.Work, by author.Au
 		}
 	}
 	if err == nil {
-		err = k.may(ctx, by, want.Namespace)
+		err = by.ToCreate(resourceWorks, want.Namespace).Ask(ctx, k.cfg.Access)
 	}
 	switch {
-	case errors.Is(err, errForbidden) && has != nil:
+	case errors.Is(err, author.ErrForbidden) && has != nil:
 		// What is there is what somebody else was allowed.
 		if failed := k.removeOne(ctx, has); failed != nil {
 			err = failed
@@ -170,23 +170,6 @@ func (k *kind) bring(ctx context.Context, want, has *v1alpha1.Work, by author.Au
 	}
 	// Of what has changed there is no answer yet.
 	return outcome{ClusterResult: v1alpha1.ClusterResult{Name: want.Namespace}, pending: true}, err
-}
-
-// may asks whether an author may make a Work.
-func (k *kind) may(ctx context.Context, by author.Author, cluster string) error {
-	review, err := k.cfg.Access.Create(ctx, &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-		User: by.User, Groups: by.Groups, ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Verb: "create", Group: v1alpha1.GroupVersion.Group, Resource: "works", Namespace: cluster,
-		},
-	}}, metav1.CreateOptions{})
-	if err != nil {
-		return fmt.Errorf("rights of user %q: %w", by.User, err)
-	}
-	if !review.Status.Allowed || review.Status.Denied {
-		return fmt.Errorf("%w: user %q cannot create resource %q in API group %q in the namespace %q",
-			errForbidden, by.User, "works", v1alpha1.GroupVersion.Group, cluster)
-	}
-	return nil
 }
 
 // vacant looks in the cache for somebody else's Work of a name.

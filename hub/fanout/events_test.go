@@ -4,7 +4,6 @@
 package fanout
 
 import (
-	"context"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -146,16 +145,5 @@ func TestAWorkThatGoesWhileItIsFoundInTheWayIsNotWaitedFor(t *testing.T) {
 	}
 	if r.kind(kindWorkSet).free(t.Context(), []client.ObjectKey{client.ObjectKeyFromObject(there)}) {
 		t.Error("it is there, and not waited for")
-	}
-}
-
-func TestAControllerFollowsRightsUntilItEnds(t *testing.T) {
-	r := newRig(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- r.Start(ctx) }()
-	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -31,6 +32,7 @@ import (
 	"github.com/spokelet/spokelet/hub/author"
 	"github.com/spokelet/spokelet/hub/mcm"
 	"github.com/spokelet/spokelet/internal/livetest"
+	"github.com/spokelet/spokelet/rights"
 )
 
 // root may do everything on the hub.
@@ -106,13 +108,14 @@ func (h *liveHub) run() (stop func()) {
 	if err != nil {
 		h.t.Fatal(err)
 	}
+	reviews := rights.NewReviews(h.metadata, logr.Discard())
 	c, err := New(Config{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Access: h.kube.AuthorizationV1().SubjectAccessReviews(), Metadata: h.metadata,
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Access: h.kube.AuthorizationV1().SubjectAccessReviews(), Rights: reviews,
 	})
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	if err := c.SetupWithManager(mgr); err != nil {
+	if err := errors.Join(mgr.Add(reviews), c.SetupWithManager(mgr)); err != nil {
 		h.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(h.t.Context())

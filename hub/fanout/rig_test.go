@@ -18,7 +18,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	metadatafake "k8s.io/client-go/metadata/fake"
 	clusterv1 "open-cluster-management.io/api/cluster/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -28,6 +27,7 @@ import (
 	"github.com/spokelet/spokelet/api/mcm/v1alpha1"
 	"github.com/spokelet/spokelet/hub/author"
 	"github.com/spokelet/spokelet/hub/mcm"
+	"github.com/spokelet/spokelet/rights"
 )
 
 var (
@@ -145,7 +145,7 @@ func (r *rig) restart() {
 	})
 	c, err := New(Config{
 		Client: cached, Live: live, Access: r.denied, Logger: logr.Discard(),
-		Metadata: metadatafake.NewSimpleMetadataClient(metadatafake.NewTestScheme()),
+		Rights: rights.NewReviews(nil, logr.Discard()),
 	})
 	if err != nil {
 		r.t.Fatal(err)

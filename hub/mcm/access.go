@@ -5,48 +5,21 @@ package mcm
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
-
-	authorizationv1 "k8s.io/api/authorization/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/spokelet/spokelet/hub/author"
 )
 
-// Access asks the API server what a user may do. client-go's SubjectAccessReviews are
-// one.
-type Access interface {
-	Create(ctx context.Context, review *authorizationv1.SubjectAccessReview, opts metav1.CreateOptions) (*authorizationv1.SubjectAccessReview, error)
-}
-
-// right is that to create objects of a resource in a namespace, in a form that can be
-// compared.
-type right struct {
-	user, groups, namespace string
-	resource                metav1.GroupResource
-}
-
-func rightOf(a author.Author, resource metav1.GroupResource, namespace string) right {
-	return right{user: a.User, groups: strings.Join(a.Groups, ","), resource: resource, namespace: namespace}
-}
-
-// refused is what is said of a right that is missing, as an API server does.
-func (r right) refused() string {
-	return fmt.Sprintf("forbidden: user %q cannot create resource %q in API group %q in the namespace %q",
-		r.user, r.resource.Resource, r.resource.Group, r.namespace)
-}
-
 // access keeps the answers about rights that objects depend on.
 type access struct {
-	api Access
+	api author.Access
 
 	mu      sync.Mutex
-	needs   map[ref]right     // guarded by mu
-	answers map[right]*answer // guarded by mu
+	needs   map[ref]author.Right     // guarded by mu
+	answers map[author.Right]*answer // guarded by mu
 }
 
 type answer struct {
@@ -55,13 +28,13 @@ type answer struct {
 	by      map[ref]struct{}
 }
 
-func newAccess(api Access) *access {
-	return &access{api: api, needs: map[ref]right{}, answers: map[right]*answer{}}
+func newAccess(api author.Access) *access {
+	return &access{api: api, needs: map[ref]author.Right{}, answers: map[author.Right]*answer{}}
 }
 
 // allowed tells whether a right is there that an object depends on from now on. With
 // fresh it is asked again; the objects that it changes for are returned.
-func (a *access) allowed(ctx context.Context, r ref, want right, fresh bool) (allowed bool, changed []ref, err error) {
+func (a *access) allowed(ctx context.Context, r ref, want author.Right, fresh bool) (allowed bool, changed []ref, err error) {
 	if known := a.depend(r, want); known != nil && !fresh {
 		return *known, nil, nil
 	}
@@ -72,7 +45,7 @@ func (a *access) allowed(ctx context.Context, r ref, want right, fresh bool) (al
 }
 
 // depend records that an object needs a right, and returns what is known of it.
-func (a *access) depend(r ref, want right) *bool {
+func (a *access) depend(r ref, want author.Right) *bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if old, ok := a.needs[r]; ok && old != want {
@@ -89,7 +62,7 @@ func (a *access) depend(r ref, want right) *bool {
 }
 
 // leave drops one who depends, and with the last the answer; a.mu is held.
-func (a *access) leave(r ref, old right) {
+func (a *access) leave(r ref, old author.Right) {
 	delete(a.needs, r)
 	if known := a.answers[old]; known != nil {
 		delete(known.by, r)
@@ -112,7 +85,7 @@ func (a *access) remove(r ref) {
 // which the answer is another. What cannot be asked stays as it is.
 func (a *access) review(ctx context.Context) (changed []ref, err error) {
 	a.mu.Lock()
-	all := make([]right, 0, len(a.answers))
+	all := make([]author.Right, 0, len(a.answers))
 	for r := range a.answers {
 		all = append(all, r)
 	}
@@ -129,7 +102,7 @@ func (a *access) review(ctx context.Context) (changed []ref, err error) {
 }
 
 // update keeps an answer, and returns the objects that knew another.
-func (a *access) update(want right, allowed bool) (changed []ref) {
+func (a *access) update(want author.Right, allowed bool) (changed []ref) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	known := a.answers[want]
@@ -144,19 +117,10 @@ func (a *access) update(want right, allowed bool) (changed []ref) {
 	return slices.Collect(maps.Keys(known.by))
 }
 
-func (a *access) ask(ctx context.Context, want right) (bool, error) {
-	spec := authorizationv1.SubjectAccessReviewSpec{
-		User: want.user,
-		ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Verb: "create", Group: want.resource.Group, Resource: want.resource.Resource, Namespace: want.namespace,
-		},
+func (a *access) ask(ctx context.Context, want author.Right) (bool, error) {
+	err := want.Ask(ctx, a.api)
+	if errors.Is(err, author.ErrForbidden) {
+		return false, nil
 	}
-	if want.groups != "" {
-		spec.Groups = strings.Split(want.groups, ",")
-	}
-	got, err := a.api.Create(ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
-	if err != nil {
-		return false, fmt.Errorf("rights of user %q: %w", want.user, err)
-	}
-	return got.Status.Allowed && !got.Status.Denied, nil
+	return err == nil, err
 }

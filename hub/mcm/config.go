@@ -7,12 +7,13 @@ import (
 	"errors"
 
 	"github.com/go-logr/logr"
-	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/hub/author"
+	"github.com/spokelet/spokelet/rights"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
@@ -51,9 +52,9 @@ type Config struct {
 	Client client.Client
 	// Informers are those of the cache. Required.
 	Informers cache.Informers
-	// Access asks what authors may do; Metadata watches who decides. Required.
-	Access   Access
-	Metadata metadata.Interface
+	// Access says what authors may do, and Rights when to ask again. Required.
+	Access author.Access
+	Rights *rights.Reviews
 	// Sessions are required.
 	Sessions Sessions
 	// MaxResultBytes bounds the result in one status. Default 512 KiB.
@@ -79,8 +80,8 @@ func (c *Config) Validate() error {
 	switch {
 	case c.Sync == nil || c.Client == nil || c.Informers == nil || c.Events == nil:
 		return errors.New("mcm needs Sync, a client, informers and events")
-	case c.Access == nil || c.Metadata == nil || c.Sessions == nil:
-		return errors.New("mcm needs access reviews, metadata and sessions")
+	case c.Access == nil || c.Rights == nil || c.Sessions == nil:
+		return errors.New("mcm needs access reviews, rights and sessions")
 	}
 	return nil
 }

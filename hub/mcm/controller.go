@@ -5,7 +5,6 @@ package mcm
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"sync"
@@ -21,7 +20,6 @@ import (
 	"github.com/spokelet/spokelet/api/pace"
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/hub/author"
-	"github.com/spokelet/spokelet/rights"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
@@ -33,7 +31,6 @@ type Controller struct {
 	dialects map[string]*dialect
 	views    *views
 	access   *access
-	reviews  *rights.Schedule
 	clusters *clusters
 
 	// queue has objects to bring into Sync, results those whose status is to be written.
@@ -78,7 +75,7 @@ func New(cfg Config) (*Controller, error) {
 	for _, d := range dialects() {
 		c.dialects[d.name] = d
 	}
-	c.reviews = rights.NewSchedule(c.review)
+	cfg.Rights.Add(c.review)
 	cfg.Sync.Publish(wire.KindView, nil)
 	cfg.Sync.Publish(wire.KindAction, c.load)
 	cfg.Sync.Mirror(wire.KindViewResult, resource.HubReceiver{Put: c.viewResult, Keeps: true, About: wire.KindView})
@@ -88,8 +85,6 @@ func New(cfg Config) (*Controller, error) {
 
 // Start runs until ctx ends; the manager calls it once its caches are filled.
 func (c *Controller) Start(ctx context.Context) error {
-	stop := rights.Follow(c.cfg.Metadata, changes{c.reviews}, c.cfg.Logger)
-	defer stop()
 	if err := c.watch(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil
@@ -99,7 +94,6 @@ func (c *Controller) Start(ctx context.Context) error {
 	cancel := c.cfg.Sessions.Subscribe(c.session)
 	defer cancel()
 	var running sync.WaitGroup
-	running.Go(func() { c.reviews.Run(ctx) })
 	for range reconcilers {
 		running.Go(func() { run(c.queue, func(r ref) error { return c.process(ctx, r) }) })
 	}
@@ -112,13 +106,6 @@ func (c *Controller) Start(ctx context.Context) error {
 	running.Wait()
 	return nil
 }
-
-// changes is a rights.Sink.
-type changes struct{ *rights.Schedule }
-
-func (changes) Lost()            {}
-func (changes) Found()           {}
-func (c changes) Changed(string) { c.Schedule.Changed() }
 
 // review asks again about the rights of all authors.
 func (c *Controller) review(ctx context.Context) {
@@ -352,12 +339,12 @@ func (c *Controller) check(ctx context.Context, d *dialect, r ref, obj client.Ob
 		return &failure{message: fmt.Sprintf("cluster %q is not accepted", in.cluster)}, nil
 	}
 	by, err := author.Of(obj, d.keys)
-	if errors.Is(err, author.ErrUnknown) {
+	if err != nil {
 		return &failure{message: err.Error()}, nil
 	}
 	requester := wire.Requester{User: by.User, Groups: by.Groups}
 	// What is done is asked about each time, what is looked at when rights change.
-	want := rightOf(by, d.resource, in.cluster)
+	want := by.ToCreate(d.resource, in.cluster)
 	allowed, changed, err := c.access.allowed(ctx, r, want, in.action != nil)
 	for _, other := range changed {
 		if other != r {
@@ -368,7 +355,7 @@ func (c *Controller) check(ctx context.Context, d *dialect, r ref, obj client.Ob
 	case err != nil:
 		return nil, err
 	case !allowed:
-		return &failure{message: want.refused()}, nil
+		return &failure{message: want.Refusal().Error()}, nil
 	case in.view != nil:
 		in.view.Requester = requester
 	default:

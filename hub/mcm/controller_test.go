@@ -31,7 +31,7 @@ func TestAControllerNeedsWhatItUses(t *testing.T) {
 		"no cache":    func(c *Config) { c.Informers = nil },
 		"no events":   func(c *Config) { c.Events = nil },
 		"no access":   func(c *Config) { c.Access = nil },
-		"no metadata": func(c *Config) { c.Metadata = nil },
+		"no rights":   func(c *Config) { c.Rights = nil },
 		"no sessions": func(c *Config) { c.Sessions = nil },
 	} {
 		c := r.cfg

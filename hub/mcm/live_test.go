@@ -13,6 +13,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -34,6 +35,7 @@ import (
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/hub/author"
 	"github.com/spokelet/spokelet/internal/livetest"
+	"github.com/spokelet/spokelet/rights"
 	"github.com/spokelet/spokelet/tunnel/resource"
 	"github.com/spokelet/spokelet/tunnel/resource/resourcetest"
 )
@@ -101,14 +103,15 @@ func (h *liveHub) run(t *testing.T) (replicas *resource.Hub, stop func()) {
 		t.Fatal(err)
 	}
 	hub := resource.NewHub()
+	reviews := rights.NewReviews(h.metadata, logr.Discard())
 	c, err := New(Config{
 		Sync: hub, Client: mgr.GetClient(), Informers: mgr.GetCache(), Access: h.kube.AuthorizationV1().SubjectAccessReviews(),
-		Metadata: h.metadata, Sessions: h.sessions, Events: events.NewFakeRecorder(1000),
+		Rights: reviews, Sessions: h.sessions, Events: events.NewFakeRecorder(1000),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := mgr.Add(c); err != nil {
+	if err := errors.Join(mgr.Add(reviews), mgr.Add(c)); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -16,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	metadatafake "k8s.io/client-go/metadata/fake"
 	"k8s.io/client-go/tools/events"
 	clusterv1 "open-cluster-management.io/api/cluster/v1"
 	"sigs.k8s.io/controller-runtime/pkg/cache/informertest"
@@ -30,6 +29,7 @@ import (
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/budget"
 	"github.com/spokelet/spokelet/hub/author"
+	"github.com/spokelet/spokelet/rights"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
@@ -53,9 +53,9 @@ type rig struct {
 	refused func() error
 	// lagging is a Work as a cache that lags has it; nil reads what is.
 	lagging *v1alpha1.Work
-	// rights and stop are those of what start has started.
-	rights *rbac
-	stop   func()
+	// rbac and stop are those of what start has started.
+	rbac *rbac
+	stop func()
 }
 
 // accessFake lets in all but those who are named.
@@ -185,7 +185,7 @@ func (r *rig) restart(t *testing.T) {
 	})
 	c, err := New(Config{
 		Sync: r.sync, Client: cached, Informers: &informertest.FakeInformers{}, Access: r.access,
-		Metadata: metadatafake.NewSimpleMetadataClient(metadatafake.NewTestScheme()), Sessions: r.sessions,
+		Rights: rights.NewReviews(nil, logr.Discard()), Sessions: r.sessions,
 		Events: r.events, Logger: logr.Discard(),
 	})
 	if err != nil {

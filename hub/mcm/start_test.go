@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,6 +27,7 @@ import (
 	"github.com/spokelet/spokelet/api/mcm/v1alpha1"
 	viewv1beta1 "github.com/spokelet/spokelet/api/view/v1beta1"
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/rights"
 	"github.com/spokelet/spokelet/tunnel/resource"
 	"github.com/spokelet/spokelet/tunnel/resource/resourcetest"
 )
@@ -110,16 +112,18 @@ func (r *rig) start(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
-	r.rights = &rbac{}
+	r.rbac = &rbac{}
+	reviews := rights.NewReviews(r.rbac, logr.Discard())
 	c, err := New(Config{
 		Sync: resource.NewHub(), Client: r.cfg.Client, Informers: informers{api: r.api, ctx: ctx, running: &running},
-		Access: r.cfg.Access, Metadata: r.rights, Sessions: r.sessions, Events: r.events,
+		Access: r.cfg.Access, Rights: reviews, Sessions: r.sessions, Events: r.events,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.Controller = c
 	r.sync = c.cfg.Sync.(*resource.Hub)
+	running.Go(func() { _ = reviews.Start(ctx) })
 	running.Go(func() {
 		if err := c.Start(ctx); err != nil && ctx.Err() == nil {
 			t.Errorf("Start: %v", err)
@@ -272,7 +276,7 @@ func TestViewsEndWithTheRightsOfTheirAuthors(t *testing.T) {
 			t.Errorf("%d questions at rest", n)
 		}
 		r.access.bar("alice")
-		r.rights.changed()
+		r.rbac.changed()
 		synctest.Wait()
 		if asks() != 0 {
 			t.Error("the view goes on")
@@ -281,7 +285,7 @@ func TestViewsEndWithTheRightsOfTheirAuthors(t *testing.T) {
 			t.Errorf("status %q", got)
 		}
 		// The API server's own caches are behind: the right comes back a second later.
-		r.rights.changed()
+		r.rbac.changed()
 		<-time.After(500 * time.Millisecond)
 		r.access.bar()
 		<-time.After(time.Minute)
@@ -329,7 +333,6 @@ func TestAControllerStopsWhileItsCacheFills(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		r.cfg.Informers = informers{api: silent{r.api}, ctx: ctx, running: &running}
-		r.cfg.Metadata = &rbac{}
 		ended := make(chan error, 1)
 		go func() { ended <- r.Start(ctx) }()
 		<-time.After(time.Second)

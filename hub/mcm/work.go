@@ -228,7 +228,7 @@ func cutReason(w *v1alpha1.Work, o outcome) string {
 	if o.view == nil || o.view.Cut == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%d items are left out, for the result is limited; this ViewWork returns all: %s", o.view.Cut, viewWork(w, o))
+	return fmt.Sprintf("%d items are left out, for the result is limited; this ViewWork asks for all: %s", o.view.Cut, viewWork(w, o))
 }
 
 // viewWork is the question of a Work as one of live.spokelet.io, in one line.
