@@ -48,7 +48,7 @@ type ManagedClusterActionList struct {
 
 // ActionSpec says what is done.
 type ActionSpec struct {
-	// ActionType is Create, Update or Delete.
+	// ActionType is Create, Update or Delete; in any case.
 	ActionType string `json:"actionType,omitempty"`
 	// KubeWork says which object it is about.
 	KubeWork *KubeWorkSpec `json:"kube,omitempty"`
@@ -56,8 +56,8 @@ type ActionSpec struct {
 
 // KubeWorkSpec says which object an action is about.
 type KubeWorkSpec struct {
-	// Resource, Name and Namespace say what Delete deletes. Namespace takes the place of
-	// the template's.
+	// Resource, Name and Namespace say what Delete deletes; what is empty comes from the
+	// template. Namespace takes the place of the template's.
 	Resource  string `json:"resource,omitempty"`
 	Name      string `json:"name,omitempty"`
 	Namespace string `json:"namespace,omitempty"`

@@ -40,7 +40,7 @@ type WorkSetList struct {
 // WorkSetSpec says what is done, and where.
 type WorkSetSpec struct {
 	// ClusterSelector selects clusters by the labels of their ManagedClusters; without
-	// one there is none, an empty one selects all.
+	// one there is none, an empty one selects all accepted clusters of this hub.
 	ClusterSelector *metav1.LabelSelector `json:"clusterSelector,omitempty"`
 	// Selector was declared and never read by the original.
 	Selector *metav1.LabelSelector `json:"selector,omitempty"`
@@ -155,7 +155,7 @@ type ResourceViewList struct {
 // +kubebuilder:validation:XValidation:rule="has(self.scope) && has(self.scope.resource) && size(self.scope.resource) > 0",message="spec.scope.resource is required"
 type ResourceViewSpec struct {
 	// ClusterSelector selects clusters by the labels of their ManagedClusters; without
-	// one there is none, an empty one selects all.
+	// one there is none, an empty one selects all accepted clusters of this hub.
 	ClusterSelector *metav1.LabelSelector `json:"clusterSelector,omitempty"`
 	// Scope says which objects.
 	Scope ViewFilter `json:"scope,omitempty"`

@@ -148,7 +148,8 @@ type KubeWorkSpec struct {
 	ObjectTemplate runtime.RawExtension `json:"template,omitempty"`
 }
 
-// HelmWorkSpec says which release an action is about.
+// HelmWorkSpec says which release an action is about. Helm is not enabled yet: an action
+// that names one is Failed.
 type HelmWorkSpec struct {
 	// ReleaseName is required.
 	//
