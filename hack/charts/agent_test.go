@@ -181,7 +181,7 @@ func TestOneProcessAnswersWhateverIsEnabled(t *testing.T) {
 					ledger = append(ledger, strings.Join(g.rule.Verbs, ",")+" in "+g.namespace)
 				}
 			}
-			if diff := cmp.Diff([]string{"get,list,create,update,delete in " + namespace}, ledger); diff != "" {
+			if diff := cmp.Diff([]string{"get,list,create,update,delete,deletecollection in " + namespace}, ledger); diff != "" {
 				t.Errorf("rights on the ledger of actions (-want +got):\n%s", diff)
 			}
 		})

@@ -22,6 +22,8 @@ func (s *tests) agentUninstalls(t *testing.T) {
 	s.Hub.Apply(t, testbed.ConfigMapWork("left", "left-behind"))
 	s.UntilWork(t, "left", "Applied", "True")
 	s.startLeft(t, spoke)
+	spoke.Kubectl(t, "create", "configmap", "action-entry", "-n", env.AgentNamespace)
+	spoke.Kubectl(t, "label", "configmap", "action-entry", "-n", env.AgentNamespace, "spokelet.io/ledger=action")
 	if _, err := s.Env.Helm(spoke.Cluster).Run(t.Context(), "uninstall", "spokelet-agent", "--namespace", env.AgentNamespace, "--wait", "--timeout", "3m"); err != nil {
 		t.Fatal(err)
 	}
@@ -31,6 +33,9 @@ func (s *tests) agentUninstalls(t *testing.T) {
 	}
 	if len(kept.OwnerReferences) > 0 {
 		t.Errorf("what stays belongs to nobody, got %v", kept.OwnerReferences)
+	}
+	if out := spoke.Kubectl(t, "get", "configmap", "-n", env.AgentNamespace, "-o", "name"); strings.Contains(out, "action-entry") {
+		t.Errorf("the ledger of actions stayed:\n%s", out)
 	}
 	if out := spoke.Kubectl(t, "get", "crd", "-o", "name"); strings.Contains(out, "appliedworks") {
 		t.Errorf("the anchors' definition stayed:\n%s", out)

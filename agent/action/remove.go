@@ -1,0 +1,22 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package action
+
+import (
+	"context"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+)
+
+// Remove deletes the ledger, once no process of the agent runs any more and none will.
+func Remove(ctx context.Context, client corev1client.ConfigMapInterface) error {
+	entries := metav1.ListOptions{LabelSelector: labels.Set{labelLedger: ledgerActions}.String()}
+	if err := client.DeleteCollection(ctx, metav1.DeleteOptions{}, entries); err != nil {
+		return fmt.Errorf("ledger of actions: cannot delete: %w", err)
+	}
+	return nil
+}
