@@ -97,8 +97,8 @@ func mayBeOf(t wire.Target, gv schema.GroupVersion) bool {
 }
 
 // meanings returns how a word of a target can be read: what is behind its first dot is a
-// group, or a version and a group. Those that contradict the rest of the target are left
-// out.
+// group, or a version and a group. Those that contradict the rest of the target, or name
+// nothing, are left out.
 func meanings(t wire.Target, word string) []schema.GroupVersionResource {
 	withVersion, without := schema.ParseResourceArg(word)
 	all := []schema.GroupVersionResource{without.WithVersion("")}
@@ -107,7 +107,7 @@ func meanings(t wire.Target, word string) []schema.GroupVersionResource {
 	}
 	var agree []schema.GroupVersionResource
 	for _, m := range all {
-		if contradict(m.Group, t.Group) || contradict(m.Version, t.Version) {
+		if m.Resource == "" || contradict(m.Group, t.Group) || contradict(m.Version, t.Version) {
 			continue
 		}
 		m.Group, m.Version = cmp.Or(m.Group, t.Group), cmp.Or(m.Version, t.Version)

@@ -69,6 +69,8 @@ func TestAResourceIsFoundAsKubectlFindsIt(t *testing.T) {
 		"no such kind":                 {"said by name", wire.Target{Kind: "Foo", Group: "apps", Version: "v1"}, "", ErrNoMatch},
 		"a version that is not there":  {"a version is never dropped", wire.Target{Kind: "Deployment", Group: "apps", Version: "v1beta1"}, "", ErrNoMatch},
 		"short with version":           {"a short name has the version that is asked for", wire.Target{Resource: "deploy.v1.apps"}, "deployments.apps/v1", nil},
+		"a group alone":                {"a word that names nothing is no failure of the cluster, and not worth another try", wire.Target{Resource: ".apps"}, "", ErrNoMatch},
+		"nothing":                      {"likewise", wire.Target{}, "", ErrNoMatch},
 		"short with another version":   {"a version is never dropped, nor with a short name", wire.Target{Resource: "deploy", Group: "apps", Version: "v1beta1"}, "", ErrNoMatch},
 	}
 	for name, tc := range cases {
