@@ -5,6 +5,8 @@ package rights
 
 import (
 	"context"
+	"errors"
+	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/client-go/metadata"
@@ -15,30 +17,43 @@ import (
 type Reviews struct {
 	client metadata.Interface
 	log    logr.Logger
-	all    []func(context.Context)
+	all    []func(context.Context) error
 }
+
+// retryAfter is how long after a review that failed all are made again.
+const retryAfter = 30 * time.Second
 
 // NewReviews returns the reviews of what a cluster's RBAC objects allow: none before Add.
 func NewReviews(client metadata.Interface, log logr.Logger) *Reviews {
 	return &Reviews{client: client, log: log}
 }
 
-// Add adds a review, before Start. They follow each other.
-func (r *Reviews) Add(review func(context.Context)) { r.all = append(r.all, review) }
+// Add adds a review, before Start. They follow each other. An error has them made again.
+func (r *Reviews) Add(review func(context.Context) error) { r.all = append(r.all, review) }
 
 // Start follows the RBAC objects until ctx ends. Once they are watched everything is
 // reviewed: what was asked before may have changed since.
 func (r *Reviews) Start(ctx context.Context) error {
-	schedule := NewSchedule(r.review)
+	var schedule *Schedule
+	retry := time.AfterFunc(retryAfter, func() { schedule.Changed() })
+	retry.Stop()
+	defer retry.Stop()
+	schedule = NewSchedule(func(ctx context.Context) {
+		if err := r.review(ctx); err != nil && ctx.Err() == nil {
+			r.log.Info("rights are reviewed again: the API server could not be asked", "err", err.Error())
+			retry.Reset(retryAfter)
+		}
+	})
 	defer Follow(r.client, changes{schedule}, r.log)()
 	schedule.Run(ctx)
 	return nil
 }
 
-func (r *Reviews) review(ctx context.Context) {
+func (r *Reviews) review(ctx context.Context) (err error) {
 	for _, review := range r.all {
-		review(ctx)
+		err = errors.Join(err, review(ctx))
 	}
+	return err
 }
 
 // changes is a Sink.

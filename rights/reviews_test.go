@@ -5,6 +5,7 @@ package rights
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,7 +19,7 @@ func TestReviewsOfAllPartsFollowAChange(t *testing.T) {
 		api := &server{watches: map[string]*watch.FakeWatcher{}}
 		reviews, made := NewReviews(api, logr.Discard()), ""
 		for _, part := range []string{"a", "b"} {
-			reviews.Add(func(context.Context) { made += part })
+			reviews.Add(func(context.Context) error { made += part; return nil })
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
@@ -37,6 +38,28 @@ func TestReviewsOfAllPartsFollowAChange(t *testing.T) {
 		cancel()
 		if err := <-ended; err != nil {
 			t.Errorf("Start: %v", err)
+		}
+	})
+}
+
+func TestWhatCannotBeReviewedIsReviewedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api, failures, made := &server{watches: map[string]*watch.FakeWatcher{}}, 10, 0
+		reviews := NewReviews(api, logr.Discard())
+		reviews.Add(func(context.Context) error {
+			made++
+			if failures--; failures >= 0 {
+				return errors.New("boom")
+			}
+			return nil
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+		defer cancel()
+		if err := reviews.Start(ctx); err != nil {
+			t.Errorf("Start: %v", err)
+		}
+		if failures > 0 || made > 20 {
+			t.Errorf("%d reviews in three minutes, of which %d more would have failed", made, failures)
 		}
 	})
 }

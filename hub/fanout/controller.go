@@ -113,7 +113,7 @@ func (k *kind) attach(_ context.Context, queue workqueue.TypedRateLimitingInterf
 
 // review looks again at the parents whose authors lack a right. Of what is there already,
 // package mcm sees to it.
-func (c *Controller) review(context.Context) {
+func (c *Controller) review(context.Context) error {
 	for _, k := range c.kinds {
 		k.mu.Lock()
 		for name, w := range k.waits {
@@ -123,6 +123,7 @@ func (c *Controller) review(context.Context) {
 		}
 		k.mu.Unlock()
 	}
+	return nil
 }
 
 // Reconcile brings the Works of one parent to what they are to be, and says how they are.

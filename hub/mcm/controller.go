@@ -108,14 +108,12 @@ func (c *Controller) Start(ctx context.Context) error {
 }
 
 // review asks again about the rights of all authors.
-func (c *Controller) review(ctx context.Context) {
+func (c *Controller) review(ctx context.Context) error {
 	changed, err := c.access.review(ctx)
-	if err != nil {
-		c.cfg.Logger.V(1).Info("rights of authors were not reviewed", "err", err.Error())
-	}
 	for _, r := range changed {
 		c.queue.Add(r)
 	}
+	return err
 }
 
 // run handles what is in a queue until that is shut down.
@@ -294,19 +292,19 @@ func (c *Controller) reconcile(ctx context.Context, r ref) error {
 		c.withdraw(r)
 		return c.expire(ctx, d, r, obj)
 	}
-	if f, err := c.check(ctx, d, r, obj, &in); err != nil {
+	f, err := c.check(ctx, d, r, obj, &in)
+	if err != nil {
 		return err
-	} else if f != nil {
-		c.withdraw(r)
-		c.report(r, report{uid: obj.GetUID(), outcome: outcome{failure: f}, cluster: in.cluster, own: true})
-		return c.expire(ctx, d, r, obj)
 	}
-	if f := c.send(r, obj, in); f != nil {
-		c.withdraw(r)
-		c.report(r, report{uid: obj.GetUID(), outcome: outcome{failure: f}, cluster: in.cluster, own: true})
-		return c.expire(ctx, d, r, obj)
+	if f == nil {
+		f = c.send(r, obj, in)
 	}
-	c.wait(d, r, obj, in.cluster)
+	if f != nil {
+		c.withdraw(r)
+		c.say(r, obj, in.cluster, outcome{failure: f})
+	} else {
+		c.wait(d, r, obj, in.cluster)
+	}
 	return c.expire(ctx, d, r, obj)
 }
 
@@ -369,10 +367,12 @@ func (c *Controller) wait(d *dialect, r ref, obj client.Object, cluster string) 
 	if c.cfg.Sessions.Connected(cluster) || d.answered(obj, c.last(d, r, obj)) {
 		return
 	}
-	c.report(r, report{
-		uid: obj.GetUID(), cluster: cluster, own: true,
-		outcome: outcome{waiting: fmt.Sprintf("cluster %q is not connected", cluster)},
-	})
+	c.say(r, obj, cluster, outcome{waiting: fmt.Sprintf("cluster %q is not connected", cluster)})
+}
+
+// say reports what the hub has to say itself.
+func (c *Controller) say(r ref, obj client.Object, cluster string, o outcome) {
+	c.report(r, report{uid: obj.GetUID(), generation: obj.GetGeneration(), cluster: cluster, own: true, outcome: o})
 }
 
 // end forgets an object that is no more.

@@ -10,6 +10,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,8 +30,8 @@ const unreadable = "none"
 // AnnotationDigest is that of a result, on objects in the hub's cache alone.
 const AnnotationDigest = "spokelet.io/cached-result-digest"
 
-// Digest tells results apart. An API server may write numbers and characters of a JSON
-// in another way than it got them.
+// Digest tells results apart, and how many bytes they have. An API server may write numbers
+// and characters of a JSON in another way than it got them.
 func Digest(raw []byte) (string, error) {
 	if len(raw) == 0 || string(raw) == "null" {
 		return "", nil
@@ -42,7 +44,14 @@ func Digest(raw []byte) (string, error) {
 		return "", fmt.Errorf("%w: %w", errNoJSON, err)
 	}
 	sum := sha256.Sum256(canonical)
-	return hex.EncodeToString(sum[:]), nil
+	return fmt.Sprintf("%s-%d", hex.EncodeToString(sum[:]), len(canonical)), nil
+}
+
+// sizeOf is the size in bytes of the result of a digest.
+func sizeOf(digest string) int {
+	_, size, _ := strings.Cut(digest, "-")
+	n, _ := strconv.Atoi(size) // 0 for no result
+	return n
 }
 
 // reencode makes JSON of the values that an API server reads from one; it keeps large

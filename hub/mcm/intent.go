@@ -76,6 +76,9 @@ func (o outcome) refusal() *wire.Refusal {
 	}
 }
 
+// failed tells whether it says why there is no result, or not yet.
+func (o outcome) failed() bool { return o.failure != nil || o.refusal() != nil || o.waiting != "" }
+
 // withoutResult is what is said in place of a result that cannot be stored.
 func (o outcome) withoutResult() outcome {
 	if o.action != nil {

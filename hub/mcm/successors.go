@@ -45,7 +45,7 @@ func clusterViews() *dialect {
 		status: func(obj client.Object, last, next state, result []byte, now time.Time) any {
 			v := obj.(*viewv1beta1.ManagedClusterView) //nolint:forcetypeassert // of blank's type
 			conditions := conditionsOf(v.Status.Conditions, viewv1beta1.ConditionViewProcessing, last, next, now)
-			if result == nil {
+			if next.digest == last.digest {
 				return conditions
 			}
 			return viewv1beta1.ViewStatus{Conditions: conditions, Result: runtime.RawExtension{Raw: result}}
@@ -126,7 +126,7 @@ func clusterActions() *dialect {
 				last.kind = "" // done again, it has its time again
 			}
 			conditions := conditionsOf(a.Status.Conditions, actionv1beta1.ConditionActionCompleted, last, next, now)
-			if result == nil {
+			if next.digest == last.digest {
 				return conditions
 			}
 			return actionv1beta1.ActionStatus{Conditions: conditions, Result: runtime.RawExtension{Raw: result}}

@@ -34,8 +34,9 @@ type report struct {
 	// key is that of the view that was answered.
 	key     string
 	outcome outcome
-	// own is what the hub has to say itself.
-	own bool
+	// own is what the hub has to say itself, of the generation that it is about.
+	own        bool
+	generation int64
 	// release gives back what the outcome holds; nil where nothing counts it.
 	release func()
 }
@@ -57,6 +58,9 @@ type written struct {
 func (c *Controller) viewResult(cluster string, v resource.Resource) {
 	by := c.views.by(cluster, v.Key)
 	result, err := wire.DecodeViewResult(v.Body)
+	if err == nil && len(result.Result) > c.options.maxBytes {
+		err = errTooLarge
+	}
 	if err != nil || len(by) == 0 {
 		c.refuse(cluster, v, err)
 		return
@@ -79,6 +83,9 @@ func (c *Controller) viewResult(cluster string, v resource.Resource) {
 // actionResult takes what became of an action.
 func (c *Controller) actionResult(cluster string, v resource.Resource) {
 	result, err := wire.DecodeActionResult(v.Body)
+	if err == nil && len(result.Result) > c.options.maxBytes {
+		err = errTooLarge
+	}
 	r, invalid := wire.ParseWorkKey(v.Key)
 	c.mu.Lock()
 	at, ok := c.actions[r]
@@ -92,6 +99,9 @@ func (c *Controller) actionResult(cluster string, v resource.Resource) {
 		outcome: outcome{generation: v.Generation, action: &result},
 	})
 }
+
+// errTooLarge is of results beyond what was asked for.
+var errTooLarge = errors.New("result is larger than its limit")
 
 // refuse drops what nobody asks for, or nobody can read.
 func (c *Controller) refuse(cluster string, v resource.Resource, err error) {
@@ -233,6 +243,7 @@ func (c *Controller) writeStatus(ctx context.Context, r ref, p report) error {
 	}
 	last := c.last(d, r, obj)
 	if !c.current(d, r, obj, last, p) {
+		c.queue.Add(r) // it may have taken the place of what was to be said
 		return nil
 	}
 	if p.outcome, err = fit(obj, p.outcome); err != nil {
@@ -246,17 +257,18 @@ func (c *Controller) writeStatus(ctx context.Context, r ref, p report) error {
 		c.concluded(d, r, p)
 		return nil
 	}
-	result := p.outcome.result()
+	result, stays := p.outcome.result(), 0
 	if next.digest == last.digest && d.keeps {
-		result = nil // it stays
+		result, stays = nil, sizeOf(next.digest)
 	}
 	patch, err := encodePatch(obj, last, d.status(obj, last, next, result, time.Now()))
 	if err != nil {
 		return err
 	}
-	c.pace.Spend(r, len(patch))
+	stored := len(patch) + stays // the store writes the whole object
+	c.pace.Spend(r, stored)
 	if !p.own {
-		c.cfg.Writes.Spend(p.cluster, int64(len(patch)))
+		c.cfg.Writes.Spend(p.cluster, int64(stored))
 	}
 	version, err := c.patch(ctx, obj, patch)
 	if err != nil {
@@ -283,7 +295,7 @@ func (c *Controller) current(d *dialect, r ref, obj client.Object, last state, p
 	case p.outcome.waiting != "":
 		return !d.answered(obj, last)
 	default:
-		return true
+		return p.generation == obj.GetGeneration()
 	}
 }
 
@@ -307,7 +319,7 @@ func (c *Controller) digest(d *dialect, last state, o outcome) (string, error) {
 	if len(o.result()) > 0 {
 		return Digest(o.result())
 	}
-	if d.keeps {
+	if d.keeps && o.failed() {
 		return last.digest, nil
 	}
 	return "", nil

@@ -385,6 +385,7 @@ func TestAnActionWhoseResultDoesNotFitBesideItsTemplateLeavesItOut(t *testing.T)
 	large := `{"a":"` + strings.Repeat("b", outbox.MaxStored/2) + `"}`
 	a.Spec.KubeWork.ObjectTemplate.Raw = []byte(large)
 	r := newRig(t, a)
+	r.options.maxBytes = outbox.MaxStored
 	r.look(t, a)
 	r.done(t, managed, a, wire.ActionResult{Result: json.RawMessage(large)})
 	if got := stored(t, r, a).Status; got.Type != v1alpha1.WorkCompleted || got.Result != nil || !strings.Contains(got.Reason, "left out") {
