@@ -381,3 +381,33 @@ func TestAWarningOfBeforeACrashIsInTheResult(t *testing.T) {
 		}
 	})
 }
+
+func TestACreationWithoutAnAnswerIsNotRepeatedWhenTheLookAfterItIsNotSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig()
+		cfg := r.config(nil)
+		cuts := 0
+		cfg.Guard = func(next http.RoundTripper) http.RoundTripper {
+			return roundTripper(func(request *http.Request) (*http.Response, error) {
+				cuts++
+				switch cuts {
+				case 1:
+					return nil, errCut // the creation, which may take effect yet
+				case 2:
+					return nil, &net.OpError{Op: "dial", Err: errCut} // the look
+				default:
+					return next.RoundTrip(request)
+				}
+			})
+		}
+		p := startEngine(t, cfg)
+		p.send(t, version(t, action(wire.VerbCreate, settingsTemplate), 1))
+		time.Sleep(time.Minute)
+		if got := causeOf(p.result(t)); got != wire.CauseUnknown {
+			t.Errorf("cause %q, want that the outcome is unknown", got)
+		}
+		if got := r.server.writes("/api/v1/namespaces/app"); len(got) > 0 {
+			t.Errorf("writes are %v after the one that was cut", got)
+		}
+	})
+}

@@ -5,6 +5,7 @@ package action
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -139,7 +140,7 @@ func (e *Engine) conclude(ctx context.Context, p *plan, obj *unstructured.Unstru
 	}
 	refusal := refusalOf(err)
 	if err != nil && refusal == nil {
-		if unsent(err) {
+		if unsent(err) && !errors.Is(err, errUndecided) { // or it is the look after a write that was not sent
 			e.ledger.unsent(p.entry)
 		}
 		return wire.ActionResult{}, err
