@@ -6,24 +6,26 @@ package action
 import (
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 )
 
 func TestTheLedgerIsRemovedAndNothingElse(t *testing.T) {
-	named := func(name, ledger string) *corev1.ConfigMap {
-		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "agent", Name: name, Labels: map[string]string{labelLedger: ledger}}}
-	}
-	client := fake.NewClientset(named("entry", ledgerActions), named("another", "of-something-else")).CoreV1().ConfigMaps("agent")
-	if err := Remove(t.Context(), client); err != nil {
+	client := fake.NewClientset()
+	if err := Remove(t.Context(), client.CoreV1().ConfigMaps(agentNamespace)); err != nil {
 		t.Fatal(err)
 	}
-	left, err := client.List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
+	if n := len(client.Actions()); n != 1 {
+		t.Fatalf("%d requests, want one for all entries", n)
 	}
-	if len(left.Items) != 1 || left.Items[0].Name != "another" {
-		t.Errorf("left are %v", left.Items)
+	// The fake deletes no collections.
+	removal, ok := client.Actions()[0].(clienttesting.DeleteCollectionAction)
+	if !ok || removal.GetNamespace() != agentNamespace {
+		t.Fatalf("%v, want the deletion of a collection in the agent's namespace", client.Actions()[0])
+	}
+	of := removal.GetListRestrictions().Labels
+	if !of.Matches(labels.Set{labelLedger: ledgerActions}) || of.Matches(labels.Set{labelLedger: "of-something-else"}) || of.Matches(labels.Set{}) {
+		t.Errorf("what is removed is %q", of)
 	}
 }
