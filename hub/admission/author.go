@@ -29,16 +29,20 @@ import (
 const AuthorsPath = "/mutate-authors"
 
 // maxReference is how many bytes the cluster of a spec may have, of which the name of a
-// namespace is read.
+// namespace is read, and what names a parent, to be repeated.
 const maxReference = 1 << 10
 
 // copies is how often the groups of a user are held in an answer: joined, encoded, in the
 // patch, in the review around it, which encodes it again, and in what is sent.
 const copies = 8
 
+// worksOfMCM are the resource whose objects may be of a WorkSet or a ResourceView, which the
+// hub makes.
+var worksOfMCM = metav1.GroupResource{Group: mcmv1alpha1.GroupVersion.Group, Resource: "works"}
+
 // authors are the resources whose authors are recorded, and where.
 var authors = map[metav1.GroupResource]author.Keys{
-	{Group: mcmv1alpha1.GroupVersion.Group, Resource: "works"}:                   author.MCM,
+	worksOfMCM: author.MCM,
 	{Group: mcmv1alpha1.GroupVersion.Group, Resource: "worksets"}:                author.MCM,
 	{Group: mcmv1alpha1.GroupVersion.Group, Resource: "resourceviews"}:           author.MCM,
 	{Group: viewv1beta1.GroupVersion.Group, Resource: "managedclusterviews"}:     author.ACM,
@@ -68,9 +72,11 @@ type authored struct {
 }
 
 // record returns what is to be changed of an object. Whoever creates it or changes its
-// spec is its author; all others leave the one who was.
+// spec is its author; all others leave the one who was. Whose Work it is is the hub's to
+// say, and so is what it asks.
 func (c *recorder) record(ctx context.Context, r *request) ([]patch, error) {
-	keys, ok := authors[metav1.GroupResource{Group: r.Resource.Group, Resource: r.Resource.Resource}]
+	resource := metav1.GroupResource{Group: r.Resource.Group, Resource: r.Resource.Resource}
+	keys, ok := authors[resource]
 	if !ok || r.Operation != admissionv1.Create && r.Operation != admissionv1.Update {
 		return nil, fmt.Errorf("%w: %s of %s is not what this webhook records authors of", errUndecided, r.Operation, r.Resource.Resource)
 	}
@@ -88,21 +94,40 @@ func (c *recorder) record(ctx context.Context, r *request) ([]patch, error) {
 	if err != nil {
 		return nil, err
 	}
-	if r.Operation == admissionv1.Update && bytes.Equal(next.Spec, last.Spec) {
-		had, err := last.annotations(r.memory)
+	had, err := last.annotations(r.memory)
+	if err != nil {
+		return nil, err
+	}
+	names := protected(resource, keys)
+	want := kept(had, names)
+	if r.Operation == admissionv1.Create || !bytes.Equal(next.Spec, last.Spec) {
+		if owners := want[mcmv1alpha1.AnnotationOwners]; owners != "" {
+			return nil, ofParent(r, owners)
+		}
+		if err := c.mayAsk(ctx, r, next.Spec); err != nil {
+			return nil, err
+		}
+		by, err := requester(r, keys)
 		if err != nil {
 			return nil, err
 		}
-		return keep(keys, has, had), nil
+		maps.Copy(want, by)
 	}
-	if err := c.mayAsk(ctx, r, next.Spec); err != nil {
-		return nil, err
-	}
-	return c.requester(r, keys, has)
+	return set(has, names, want), nil
 }
 
-// requester makes the user of a request the author.
-func (c *recorder) requester(r *request, keys author.Keys, has map[string]string) ([]patch, error) {
+// ofParent refuses a change of what a Work asks that a WorkSet or a ResourceView has made:
+// the hub would change it back, and what it asks would be done again as the parent's author.
+func ofParent(r *request, owners string) error {
+	parent := "another object"
+	if parts := strings.SplitN(owners, ".", 3); len(parts) == 3 && len(owners) <= maxReference {
+		parent = parts[0] + " " + parts[1] + "/" + parts[2]
+	}
+	return apierrors.NewForbidden(groupResource(r), r.Name, fmt.Errorf("the Work is one of %s: change that", parent))
+}
+
+// requester are the annotations of an object whose author is the user of a request.
+func requester(r *request, keys author.Keys) (map[string]string, error) {
 	size := len(r.UserInfo.Username)
 	for _, group := range r.UserInfo.Groups {
 		size += len(group) + 1
@@ -110,7 +135,7 @@ func (c *recorder) requester(r *request, keys author.Keys, has map[string]string
 	if err := r.memory.take(int64(copies * size)); err != nil {
 		return nil, err
 	}
-	return set(has, author.Author{User: r.UserInfo.Username, Groups: r.UserInfo.Groups}.Annotations(keys)), nil
+	return author.Author{User: r.UserInfo.Username, Groups: r.UserInfo.Groups}.Annotations(keys), nil
 }
 
 // annotations decodes those of an object; nil if it has none.
@@ -128,31 +153,40 @@ func (a *authored) annotations(m *memory) (map[string]string, error) {
 	return out, nil
 }
 
-// keep makes what is recorded what it was.
-func keep(keys author.Keys, has, had map[string]string) (patches []patch) {
-	want := map[string]string{}
-	for _, key := range []string{keys.User, keys.Groups} {
-		value, ok := had[key]
-		if ok {
-			want[key] = value
-			continue
-		}
-		if _, forged := has[key]; forged {
-			patches = append(patches, patch{Op: "remove", Path: pathOf(key)})
-		}
+// protected are the annotations of a resource that nobody but the hub's own account writes.
+func protected(resource metav1.GroupResource, keys author.Keys) []string {
+	all := []string{keys.User, keys.Groups}
+	if resource == worksOfMCM {
+		all = append(all, mcmv1alpha1.AnnotationOwners, mcmv1alpha1.AnnotationOwnerUID)
 	}
-	return append(patches, set(has, want)...)
+	return all
 }
 
-// set makes annotations what they are to be.
-func set(has, want map[string]string) (patches []patch) {
+// kept are those of the annotations that there were.
+func kept(had map[string]string, keys []string) map[string]string {
+	want := map[string]string{}
+	for _, key := range keys {
+		if value, ok := had[key]; ok {
+			want[key] = value
+		}
+	}
+	return want
+}
+
+// set makes the annotations of keys what they are to be; those that are not wanted go.
+func set(has map[string]string, keys []string, want map[string]string) (patches []patch) {
 	if has == nil && len(want) > 0 {
 		return []patch{{Op: "add", Path: "/metadata/annotations", Value: want}}
 	}
-	for _, key := range slices.Sorted(maps.Keys(want)) {
-		if value, ok := has[key]; !ok || value != want[key] {
+	for _, key := range slices.Sorted(slices.Values(keys)) {
+		is, there := has[key]
+		value, wanted := want[key]
+		switch {
+		case there && !wanted:
+			patches = append(patches, patch{Op: "remove", Path: pathOf(key)})
+		case wanted && (!there || is != value):
 			// Of a member that is there, add replaces the value. An empty one is a value.
-			patches = append(patches, patch{Op: "add", Path: pathOf(key), Value: new(want[key])})
+			patches = append(patches, patch{Op: "add", Path: pathOf(key), Value: &value})
 		}
 	}
 	return patches
@@ -166,7 +200,7 @@ func pathOf(annotation string) string {
 // mayAsk refuses a Work for a cluster in whose namespace its author may create none. In
 // the Work's own namespace the API server has asked.
 func (c *recorder) mayAsk(ctx context.Context, r *request, spec raw) error {
-	if r.Resource.Group != mcmv1alpha1.GroupVersion.Group || r.Resource.Resource != "works" {
+	if r.Resource.Group != worksOfMCM.Group || r.Resource.Resource != worksOfMCM.Resource {
 		return nil
 	}
 	cluster, err := clusterOf(spec)
@@ -184,11 +218,15 @@ func (c *recorder) mayAsk(ctx context.Context, r *request, spec raw) error {
 		return fmt.Errorf("%w: rights of user %q: %w", errUndecided, r.UserInfo.Username, err)
 	}
 	if !may {
-		return apierrors.NewForbidden(schema.GroupResource{Group: r.Resource.Group, Resource: r.Resource.Resource}, "",
+		return apierrors.NewForbidden(groupResource(r), "",
 			fmt.Errorf("User %q cannot create resource %q in API group %q in the namespace %q", //nolint:staticcheck // the API server begins so
 				r.UserInfo.Username, r.Resource.Resource, r.Resource.Group, cluster))
 	}
 	return nil
+}
+
+func groupResource(r *request) schema.GroupResource {
+	return schema.GroupResource{Group: r.Resource.Group, Resource: r.Resource.Resource}
 }
 
 // clusterOf returns the cluster that the spec of a Work names.

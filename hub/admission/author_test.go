@@ -8,12 +8,14 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"maps"
 	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,6 +29,8 @@ const (
 	workForged  = `{"metadata":{"annotations":{"mcm.ibm.com/user-identity":"cm9vdA==","a":"b"}},"spec":{"cluster":{"name":"store-1"}}}`
 	workChanged = `{"metadata":{"annotations":{"mcm.ibm.com/user-identity":"YWxpY2U=","mcm.ibm.com/user-group":"cGxhdGZvcm0="}},"spec":{"cluster":{"name":"store-1"},"type":"Resource"}}`
 	workAfar    = `{"metadata":{},"spec":{"cluster":{"name":"store-2"}}}`
+	workOfSet   = `{"metadata":{"annotations":{"mcm.ibm.com/user-identity":"YWxpY2U=","mcm.ibm.com/user-group":"cGxhdGZvcm0=","mcm.ibm.com/owners":"WorkSet.shop.greet","spokelet.io/owner-uid":"set"}},"spec":{"cluster":{"name":"store-1"}}}`
+	workTaken   = `{"metadata":{"annotations":{"mcm.ibm.com/user-identity":"YWxpY2U=","mcm.ibm.com/user-group":"cGxhdGZvcm0=","mcm.ibm.com/owners":"WorkSet.shop.other","spokelet.io/owner-uid":"another"}},"spec":{"cluster":{"name":"store-1"}}}`
 
 	self = "system:serviceaccount:spokelet-system:spokelet-hub"
 )
@@ -75,6 +79,10 @@ func patched(t *testing.T, object string, patches []patch) map[string]string {
 func TestTheAuthorIsWhoeverAsks(t *testing.T) {
 	alice := map[string]string{"mcm.ibm.com/user-identity": "YWxpY2U=", "mcm.ibm.com/user-group": "cGxhdGZvcm0="}
 	bob := map[string]string{"mcm.ibm.com/user-identity": "Ym9i", "mcm.ibm.com/user-group": ""}
+	ofSet := map[string]string{
+		"mcm.ibm.com/user-identity": "YWxpY2U=", "mcm.ibm.com/user-group": "cGxhdGZvcm0=",
+		"mcm.ibm.com/owners": "WorkSet.shop.greet", "spokelet.io/owner-uid": "set",
+	}
 	cases := map[string]struct {
 		reason      string
 		user        string
@@ -113,6 +121,33 @@ func TestTheAuthorIsWhoeverAsks(t *testing.T) {
 			reason: "nobody asked, so nobody has", user: "bob",
 			operation: admissionv1.Update, object: workForged, old: workOfNone, want: map[string]string{"a": "b"},
 		},
+		"a new object of a set": {
+			reason: "the hub alone makes such", user: "bob", operation: admissionv1.Create, object: workOfSet, want: bob,
+		},
+		"a set's Work that is given to another": {
+			reason: "the hub would make it anew, and what it asks would be done again", user: "bob",
+			operation: admissionv1.Update, object: workTaken, old: workOfSet, want: ofSet,
+		},
+		"a set's Work that is taken from it": {
+			reason: "it would stay when the set goes", user: "bob",
+			operation: admissionv1.Update, object: workOfNone, old: workOfSet, want: ofSet,
+		},
+		"a Work that is given to a set": {
+			reason: "the set would have it go", user: "bob",
+			operation: admissionv1.Update, object: workOfSet, old: workOfAlice, want: alice,
+		},
+		"a Work that is given to a set, with another spec": {
+			reason: "nor then", user: "bob",
+			operation: admissionv1.Update, object: workOfSet, old: workChanged, want: bob,
+		},
+		"a set's Work that the hub changes": {
+			reason: "the hub follows the set", user: self,
+			operation: admissionv1.Update, object: workTaken, old: workOfSet,
+			want: map[string]string{
+				"mcm.ibm.com/user-identity": "YWxpY2U=", "mcm.ibm.com/user-group": "cGxhdGZvcm0=",
+				"mcm.ibm.com/owners": "WorkSet.shop.other", "spokelet.io/owner-uid": "another",
+			},
+		},
 		"the hub's own account": {
 			reason: "it makes works for others", user: self,
 			operation: admissionv1.Create, object: workOfAlice, want: alice,
@@ -137,6 +172,80 @@ func TestTheAuthorIsWhoeverAsks(t *testing.T) {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
 		})
+	}
+}
+
+// What it asks is done as the author of the set. The hub changes it back, and that is a new
+// generation: done again.
+func TestNobodyChangesWhatAWorkOfASetAsks(t *testing.T) {
+	changed := strings.Replace(workOfSet, `"spec":{`, `"spec":{"type":"Resource",`, 1)
+	named := func(owners string) (old, object string) {
+		replaced := strings.NewReplacer("WorkSet.shop.greet", owners)
+		return replaced.Replace(workOfSet), replaced.Replace(changed)
+	}
+	cases := map[string]struct {
+		reason string
+		owners string
+		parent string
+	}{
+		"of a WorkSet":      {reason: "that is the one to change", owners: "WorkSet.shop.greet", parent: "WorkSet shop/greet"},
+		"of a ResourceView": {reason: "a name may have dots, a namespace has none", owners: "ResourceView.shop.all.pods", parent: "ResourceView shop/all.pods"},
+		"of something else": {reason: "an older hub let others write the annotation", owners: "x", parent: "another object"},
+		"of many bytes":     {reason: "they are not repeated", owners: "WorkSet.shop." + strings.Repeat("a", maxReference), parent: "another object"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			r := &request{
+				Resource: mcmWorks(), Operation: admissionv1.Update, Namespace: "store-1", Name: "greet-1",
+				UserInfo: authenticationv1.UserInfo{Username: "alice"},
+			}
+			old, object := named(tc.owners)
+			r.OldObject, r.Object = raw(old), raw(object)
+			_, err := (&recorder{access: &rights{allowed: true}, self: self}).record(t.Context(), r)
+			want := &metav1.Status{
+				Status: "Failure", Reason: metav1.StatusReasonForbidden, Code: 403,
+				Message: `works.mcm.ibm.com "greet-1" is forbidden: the Work is one of ` + tc.parent + ": change that",
+			}
+			if err == nil {
+				t.Fatal("it is changed")
+			}
+			if diff := cmp.Diff(want, statusOf(err)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+			r.UserInfo.Username = self
+			if _, err := (&recorder{access: &rights{}, self: self}).record(t.Context(), r); err != nil {
+				t.Errorf("the hub itself: %v", err)
+			}
+		})
+	}
+}
+
+// What is not a Work is of no set, whatever it is annotated with.
+func TestOtherObjectsAreChangedByAnybody(t *testing.T) {
+	object := strings.Replace(workOfSet, `"spec":{`, `"spec":{"a":"b",`, 1)
+	for resource := range authors {
+		if resource == worksOfMCM {
+			continue
+		}
+		patches, err := (&recorder{access: &rights{}, self: self}).record(t.Context(), &request{
+			Resource:  metav1.GroupVersionResource{Group: resource.Group, Version: "v1beta1", Resource: resource.Resource},
+			Operation: admissionv1.Update, UserInfo: authenticationv1.UserInfo{Username: "bob"}, OldObject: raw(workOfSet), Object: raw(object),
+		})
+		if err != nil || patched(t, object, patches)["mcm.ibm.com/owners"] != "WorkSet.shop.greet" {
+			t.Errorf("%s: %v, %v", resource, patches, err)
+		}
+	}
+}
+
+func TestTheChartAsksAboutAllThatIsProtected(t *testing.T) {
+	registration := &admissionregistrationv1.MutatingWebhookConfiguration{}
+	fromChart(t, "MutatingWebhookConfiguration", registration)
+	for resource, keys := range authors {
+		for _, name := range protected(resource, keys) {
+			if condition := registration.Webhooks[0].MatchConditions[0].Expression; !strings.Contains(condition, "'"+name+"'") {
+				t.Errorf("%s of %s is anybody's to write:\n%s", name, resource, condition)
+			}
+		}
 	}
 }
 
@@ -282,6 +391,7 @@ func TestNoAuthorTakesMoreThanAllReviewsMayHold(t *testing.T) {
 		"a group":         []byte(head + `"userInfo":{"groups":["` + strings.Repeat("a", maxHead-500) + `"]},"object":{"spec":{}},"oldObject":{}}}`),
 		"annotations":     padded(head+`"oldObject":{},"object":{"metadata":{"annotations":{`, `"a":"b",`, `}}}}}`),
 		"old annotations": padded(head+`"object":{},"oldObject":{"metadata":{"annotations":{`, `"a":"b",`, `}}}}}`),
+		"owners":          []byte(head + `"object":{"spec":{}},"oldObject":{"metadata":{"annotations":{"mcm.ibm.com/owners":"` + strings.Repeat("a", maxHead) + `"}}}}}`),
 		"clusters":        padded(head+`"oldObject":{},"object":{"spec":{"cluster":{"a":[`, `{},`, `]}}}}}`),
 		"a template":      padded(head+`"oldObject":{},"object":{"spec":{"kube":{"a":[`, `{},`, `]}}}}}`),
 	} {
@@ -320,6 +430,10 @@ func FuzzAuthor(f *testing.F) {
 	f.Add(review("eve", "UPDATE", workOfAlice, workChanged))
 	f.Add(review("eve", "UPDATE", workOfAlice, workForged))
 	f.Add(review("eve", "UPDATE", workOfNone, workForged))
+	f.Add(review("eve", "CREATE", "", workOfSet))
+	f.Add(review("eve", "UPDATE", workOfSet, workTaken))
+	f.Add(review("eve", "UPDATE", workOfSet, workChanged))
+	f.Add(review("eve", "UPDATE", workOfAlice, workOfSet))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		r, err := readReview(body, nil)
 		if err != nil {
@@ -330,29 +444,28 @@ func FuzzAuthor(f *testing.F) {
 		if err != nil {
 			return
 		}
-		keys := authors[metav1.GroupResource{Group: r.Resource.Group, Resource: r.Resource.Resource}]
+		resource := metav1.GroupResource{Group: r.Resource.Group, Resource: r.Resource.Resource}
+		keys := authors[resource]
 		got, ok := annotated(r.Object, patches)
 		old, _ := annotated(r.OldObject, nil)
 		if !ok {
 			t.Fatalf("%v is no patch of %s", patches, r.Object)
 		}
-		switch {
-		case r.UserInfo.Username == self:
+		if r.UserInfo.Username == self {
 			if len(patches) > 0 {
 				t.Errorf("of the hub's own object %v is changed", patches)
 			}
-		case r.Operation == admissionv1.Update && bytes.Equal(specOf(r.Object), specOf(r.OldObject)):
-			for _, key := range []string{keys.User, keys.Groups} {
-				value, recorded := got[key]
-				if was, had := old[key]; value != was || recorded != had {
-					t.Errorf("%s was %q, %t, and is %q, %t", key, was, had, value, recorded)
-				}
+			return
+		}
+		want := kept(old, protected(resource, keys))
+		if r.Operation == admissionv1.Create || !bytes.Equal(specOf(r.Object), specOf(r.OldObject)) {
+			if owners := want["mcm.ibm.com/owners"]; owners != "" {
+				t.Errorf("what a Work of %q asks is changed", owners)
 			}
-		default:
-			want := author.Author{User: r.UserInfo.Username, Groups: r.UserInfo.Groups}.Annotations(keys)
-			if got[keys.User] != want[keys.User] || got[keys.Groups] != want[keys.Groups] {
-				t.Errorf("the author is %v, want %v", got, want)
-			}
+			maps.Copy(want, author.Author{User: r.UserInfo.Username, Groups: r.UserInfo.Groups}.Annotations(keys))
+		}
+		if diff := cmp.Diff(want, kept(got, protected(resource, keys))); diff != "" {
+			t.Errorf("what is protected (-want +got):\n%s", diff)
 		}
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"maps"
 	"net"
 	"os"
 	"regexp"
@@ -15,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -29,6 +31,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/spokelet/spokelet/api/mcm/v1alpha1"
 	"github.com/spokelet/spokelet/hub/author"
 	"github.com/spokelet/spokelet/internal/livetest"
 )
@@ -352,6 +355,56 @@ func TestTheHubsOwnAccountSaysForWhomItAsks(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.checkAuthor("changed for alice", child, author.MCM, alice)
+}
+
+// The hub makes the Works of sets, follows them by the owner's annotations, and changes back
+// what others change: each would have what they ask done again.
+func TestARealAPIServerKeepsTheWorksOfASet(t *testing.T) {
+	r := newRecording(t)
+	owned := map[string]string{v1alpha1.AnnotationOwners: "WorkSet.shop.greet", v1alpha1.AnnotationOwnerUID: "set"}
+	child := r.work(r.namespace)
+	annotations := author.Author{User: r.name(alice), Groups: []string{"of-" + alice}}.Annotations(author.MCM)
+	maps.Copy(annotations, owned)
+	child.SetAnnotations(annotations)
+	if err := r.clients[self].Create(t.Context(), child); err != nil {
+		t.Fatal(err)
+	}
+	check := func(reason string, obj *unstructured.Unstructured, want map[string]string) {
+		t.Helper()
+		if diff := cmp.Diff(want, kept(obj.GetAnnotations(), []string{v1alpha1.AnnotationOwners, v1alpha1.AnnotationOwnerUID})); diff != "" {
+			t.Errorf("%s: whose it is (-want +got):\n%s", reason, diff)
+		}
+	}
+	for _, body := range []string{
+		`{"metadata":{"annotations":{"spokelet.io/owner-uid":"another"}}}`, `{"metadata":{"annotations":{"spokelet.io/owner-uid":null}}}`,
+		`{"metadata":{"annotations":{"mcm.ibm.com/owners":"WorkSet.shop.other"}}}`, `{"metadata":{"annotations":{"mcm.ibm.com/owners":null}}}`,
+		`{"metadata":{"annotations":null}}`,
+	} {
+		if err := r.patch(bob, child, body); err != nil {
+			t.Errorf("%s: %v", body, err)
+		}
+		check(body, child, owned)
+		r.checkAuthor(body, child, author.MCM, alice)
+	}
+	for _, user := range []string{alice, bob, admin} {
+		err := r.patch(user, child.DeepCopy(), changeOf(child))
+		if !apierrors.IsForbidden(err) || !strings.HasSuffix(err.Error(), "is forbidden: the Work is one of WorkSet shop/greet: change that") {
+			t.Errorf("a spec changed by %s: got %v, want that it is forbidden", user, err)
+		}
+	}
+	if err := r.patch(self, child, changeOf(child)); err != nil {
+		t.Errorf("the hub itself: %v", err)
+	}
+	own := r.work(r.namespace)
+	own.SetAnnotations(owned)
+	if err := r.clients[bob].Create(t.Context(), own); err != nil {
+		t.Fatal(err)
+	}
+	check("a Work that bob makes", own, map[string]string{})
+	if err := r.patch(bob, own, `{"metadata":{"annotations":{"mcm.ibm.com/owners":"WorkSet.shop.greet"}}}`); err != nil {
+		t.Fatal(err)
+	}
+	check("a Work that bob gives away", own, map[string]string{})
 }
 
 // While the hub is away nobody asks anything new, or as somebody else.

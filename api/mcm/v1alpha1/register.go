@@ -22,6 +22,9 @@ const (
 	LabelWorkSet      = "mcm.ibm.com/workset"
 	// AnnotationOwners names the parent, as "<kind>.<namespace>.<name>".
 	AnnotationOwners = "mcm.ibm.com/owners"
+	// AnnotationOwnerUID is the parent's UID, which is ours: a parent that is made anew under
+	// its name has Works of its own, and what they do is done again.
+	AnnotationOwnerUID = "spokelet.io/owner-uid"
 )
 
 // AddToScheme registers the types of this package.
