@@ -197,8 +197,9 @@ func pathOf(annotation string) string {
 	return "/metadata/annotations/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(annotation)
 }
 
-// mayAsk refuses a Work for a cluster in whose namespace its author may create none. In
-// the Work's own namespace the API server has asked.
+// mayAsk refuses a Work for a cluster in whose namespace its author may create none. Of a
+// new Work in that namespace the API server has asked; of a change it asks for the right to
+// update, which does not make an author.
 func (c *recorder) mayAsk(ctx context.Context, r *request, spec raw) error {
 	if r.Resource.Group != worksOfMCM.Group || r.Resource.Resource != worksOfMCM.Resource {
 		return nil
@@ -207,7 +208,7 @@ func (c *recorder) mayAsk(ctx context.Context, r *request, spec raw) error {
 	if err != nil {
 		return err
 	}
-	if cluster == "" || cluster == r.Namespace {
+	if cluster == "" || cluster == r.Namespace && r.Operation == admissionv1.Create {
 		return nil // the definition's rules refuse a Work without a cluster
 	}
 	may, err := allowed(ctx, c.access, r.UserInfo, &authorizationv1.ResourceAttributes{

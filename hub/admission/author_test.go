@@ -268,7 +268,7 @@ func TestEachAPIHasItsOwnAnnotations(t *testing.T) {
 }
 
 func TestAnObjectThatNeedsNoChangeGetsNoPatch(t *testing.T) {
-	c := &recorder{access: &rights{}, self: self}
+	c := &recorder{access: &rights{allowed: true}, self: self}
 	alice := authenticationv1.UserInfo{Username: "alice", Groups: []string{"platform"}}
 	cases := map[string]*request{
 		"its author says who it is": {Operation: admissionv1.Create, Object: raw(workOfAlice), UserInfo: alice},
@@ -294,6 +294,7 @@ func TestAWorkForAnotherNamespacesClusterNeedsTheRightThere(t *testing.T) {
 		user   string
 		object string
 		old    string
+		in     string // the namespace, store-1 by default
 		asked  string
 		want   *metav1.Status
 	}{
@@ -305,6 +306,8 @@ func TestAWorkForAnotherNamespacesClusterNeedsTheRightThere(t *testing.T) {
 		"a change without the right":   {reason: "whoever changes what is asked asks it", object: workAfar, old: workOfNone, asked: "store-2", want: &metav1.Status{Status: "Failure", Reason: metav1.StatusReasonForbidden, Code: 403, Message: forbidden}},
 		"labels":                       {reason: "nothing new is asked", object: workAfar, old: workAfar},
 		"the cluster's own namespace":  {reason: "the API server has asked", object: workOfNone},
+		"a change there, without":      {reason: "the API server has asked for update alone", object: workAfar, old: workOfNone, in: "store-2", asked: "store-2", want: &metav1.Status{Status: "Failure", Reason: metav1.StatusReasonForbidden, Code: 403, Message: forbidden}},
+		"a change there, with":         {reason: "that is all it takes", access: rights{allowed: true}, object: workAfar, old: workOfNone, in: "store-2", asked: "store-2"},
 		"the hub's own account":        {reason: "it asks about the author before", user: self, object: workAfar},
 		"when nobody can say":          {reason: "who may not be known to is refused", access: rights{err: errBoom}, object: workAfar, asked: "store-2", want: &metav1.Status{Status: "Failure", Reason: metav1.StatusReasonInternalError, Code: 500, Message: `cannot decide: rights of user "alice": boom`}},
 		"a cluster of many bytes":      {reason: "nothing of it is decoded", object: `{"spec":{"cluster":{"name":"` + strings.Repeat("a", maxReference) + `"}}}`, want: &metav1.Status{Status: "Failure", Reason: metav1.StatusReasonInternalError, Code: 500, Message: "cannot decide: the cluster cannot be read"}},
@@ -319,6 +322,9 @@ func TestAWorkForAnotherNamespacesClusterNeedsTheRightThere(t *testing.T) {
 			}
 			if tc.user != "" {
 				r.UserInfo.Username = tc.user
+			}
+			if tc.in != "" {
+				r.Namespace = tc.in
 			}
 			if tc.old != "" {
 				r.Operation = admissionv1.Update

@@ -320,6 +320,24 @@ func TestARealAPIServerAsksForTheRightInTheNamespaceOfTheCluster(t *testing.T) {
 	if err := r.patch(alice, own, changeOf(own)); !refused(err) {
 		t.Errorf("what is asked of a cluster where alice may do nothing: %v, want forbidden", err)
 	}
+	there := r.work(r.other)
+	there.SetNamespace(r.other)
+	if err := r.clients[bob].Create(t.Context(), there); err != nil {
+		t.Fatal(err)
+	}
+	r.create(&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: r.other, Name: "changers"}, Rules: []rbacv1.PolicyRule{{
+		APIGroups: []string{"mcm.ibm.com"}, Resources: []string{"works"}, Verbs: []string{"patch"},
+	}}})
+	r.create(&rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: r.other, Name: "changers"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "changers"},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: r.name(alice)}},
+	})
+	until(t, "alice may not even label", func(context.Context) bool {
+		return r.patch(alice, there.DeepCopy(), `{"metadata":{"labels":{"a":"b"}}}`) == nil
+	})
+	if err := r.patch(alice, there, changeOf(there)); !refused(err) {
+		t.Errorf("what is asked there by one who may change and not create: %v, want forbidden", err)
+	}
 }
 
 // An action is done once for each generation, as its author: another must not be able to
