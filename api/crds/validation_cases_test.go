@@ -14,6 +14,7 @@ func validationCases() map[string]validationCase {
 	maps.Copy(cases, specCases())
 	maps.Copy(cases, setCases())
 	maps.Copy(cases, successorCases())
+	maps.Copy(cases, shapeCases())
 	return cases
 }
 
@@ -117,5 +118,53 @@ func successorCases() map[string]validationCase {
 		"a successor's action":                  {reason: "an ordinary one", kind: action, spec: "{actionType: Delete, kube: {resource: pods, name: a, namespace: b, template: null}}"},
 		"a successor's action of no known type": {reason: "its condition says ActionTypeInvalid", kind: action, spec: "{actionType: Patch, kube: {template: {a: b}}}"},
 		"a successor's action of a list":        {reason: "the schema is all that is checked", kind: action, spec: "{kube: []}", want: "must be of type object"},
+	}
+}
+
+// shapeCases are of values that a schema may accept and a type in Go not.
+func shapeCases() map[string]validationCase {
+	const (
+		set, resourceView = "mcm.ibm.com/v1alpha1 WorkSet", "mcm.ibm.com/v1alpha1 ResourceView"
+		view, action      = "view.open-cluster-management.io/v1beta1 ManagedClusterView", "action.open-cluster-management.io/v1beta1 ManagedClusterAction"
+	)
+	interval := func(seconds string) string {
+		return "{cluster: {name: a}, type: Resource, scope: {resourceType: pods, updateIntervalSeconds: " + seconds + "}}"
+	}
+	values := func(base64 string) string {
+		return "{cluster: {name: a}, type: Action, helm: {releaseName: a, values: " + base64 + "}}"
+	}
+	meta := func(metadata string) string {
+		return "{template: {metadata: " + metadata + ", spec: {type: Resource, scope: {resourceType: pods}}}}"
+	}
+	return map[string]validationCase{
+		"a template's label of a number":     {reason: "a label is text", kind: set, spec: meta("{labels: {a: 1}}"), want: "must be of type string"},
+		"a template's label of a boolean":    {reason: "YAML reads yes as true", kind: set, spec: meta("{labels: {a: yes}}"), want: "must be of type string"},
+		"a template's label of null":         {reason: "a label is text", kind: set, spec: meta("{labels: {a: null}}"), want: "must be of type string"},
+		"a template's labels as a list":      {reason: "labels are a map", kind: set, spec: meta("{labels: [a]}"), want: "must be of type object"},
+		"a template's annotation of a map":   {reason: "an annotation is text", kind: set, spec: meta("{annotations: {a: {b: c}}}"), want: "must be of type string"},
+		"a template's metadata of text":      {reason: "it has fields", kind: set, spec: meta("a"), want: "must be of type object"},
+		"a template that was never made":     {reason: "clients in Go write it, and it is dropped", kind: set, spec: meta("{creationTimestamp: null, labels: {a: b}}")},
+		"a template of a wrong time":         {reason: "it is dropped", kind: set, spec: meta("{creationTimestamp: x, ownerReferences: 1}")},
+		"a selector by a number":             {reason: "a label is text", kind: set, spec: "{clusterSelector: {matchLabels: {a: 1}}, template: {spec: {kube: {}}}}", want: "must be of type string"},
+		"a view's selector by a number":      {reason: "a label is text", kind: resourceView, spec: "{clusterSelector: {matchLabels: {a: 1}}, scope: {resource: pods}}", want: "must be of type string"},
+		"a view's free selector":             {reason: "it is kept as it is", kind: resourceView, spec: "{scope: {resource: pods, labelSelector: {a: 1, matchLabels: [null]}}}"},
+		"a view's interval of text":          {reason: "it is a number", kind: resourceView, spec: "{scope: {resource: pods}, updateIntervalSeconds: soon}", want: "must be of type integer"},
+		"a free selector":                    {reason: "it is kept as it is", spec: "{cluster: {name: a}, type: Resource, scope: {resourceType: pods, labelSelector: {a: 1, matchLabels: [null]}}}"},
+		"a free template":                    {reason: "it is kept as it is", spec: "{cluster: {name: a}, type: Action, kube: {template: {metadata: {labels: {a: 1}, creationTimestamp: x}, a: 1.5}}}"},
+		"the largest interval":               {reason: "of 64 bits", spec: interval("9223372036854775807")},
+		"an interval of more than 64 bits":   {reason: "it is no integer that an API server keeps", spec: interval("92233720368547758070"), want: "must be of type integer"},
+		"an interval with an exponent":       {reason: "it is stored as 1000", spec: interval("1e3")},
+		"a large interval with an exponent":  {reason: "it would be stored with one", spec: interval("1e21"), want: "must be of type integer"},
+		"an interval of a fraction":          {reason: "it is an integer", spec: interval("1.5"), want: "must be of type integer"},
+		"an interval of minus nothing":       {reason: "it is zero", spec: interval("-0.0")},
+		"values with a wrong last bit":       {reason: "Go decodes them", spec: values(`"YTogYh=="`)},
+		"values without their end":           {reason: "no base64", spec: values(`"YTogYg"`), want: "must be of type byte"},
+		"values of another alphabet":         {reason: "that of URLs", spec: values(`"YTog_g=="`), want: "must be of type byte"},
+		"values of backslashes":              {reason: "no base64", spec: values(`"\\\\\\\\"`), want: "must be of type byte"},
+		"a successor's long interval":        {reason: "of 32 bits", kind: view, spec: "{scope: {resource: pods, name: a, updateIntervalSeconds: 2147483648}}", want: "updateIntervalSeconds"},
+		"a successor's interval in the past": {reason: "of 32 bits", kind: view, spec: "{scope: {resource: pods, name: a, updateIntervalSeconds: -2147483649}}", want: "updateIntervalSeconds"},
+		"a successor's name of a number":     {reason: "a name is text", kind: view, spec: "{scope: {resource: pods, name: 1}}", want: "must be of type string"},
+		"a successor's free template":        {reason: "it is kept as it is", kind: action, spec: "{kube: {template: {metadata: {labels: {a: 1}, creationTimestamp: x}, a: 1.5}}}"},
+		"a successor's namespace of null":    {reason: "a name is text", kind: action, spec: "{kube: {namespace: null}}", want: "must be of type string"},
 	}
 }

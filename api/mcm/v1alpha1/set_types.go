@@ -52,14 +52,22 @@ type WorkSetSpec struct {
 
 // WorkTemplateSpec is the template of Works.
 type WorkTemplateSpec struct {
-	// ObjectMeta gives labels and annotations.
-	//
-	// +kubebuilder:pruning:PreserveUnknownFields
-	metav1.ObjectMeta `json:"metadata,omitempty"`
+	// WorkTemplateMeta gives labels and annotations; what else is in it is dropped.
+	WorkTemplateMeta `json:"metadata,omitempty"`
 	// Spec of the Works; the cluster is set for each.
 	//
 	// +required
 	Spec TemplateSpec `json:"spec"`
+}
+
+// WorkTemplateMeta has the labels and annotations of Works, and nothing else of an
+// ObjectMeta: a definition gives a nested ObjectMeta no schema, so that an API server would
+// store one that no client in Go can decode, which ends the watches of all WorkSets.
+type WorkTemplateMeta struct {
+	// Labels of the Works, beside those that the hub gives them.
+	Labels map[string]string `json:"labels,omitempty"`
+	// Annotations of the Works, beside those that the hub gives them.
+	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
 // TemplateSpec is the spec of a Work without its cluster.
