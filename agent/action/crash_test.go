@@ -137,6 +137,17 @@ var crashes = map[string]crash{
 		},
 		refused: wire.CauseUnknown,
 	},
+	"delete of another kind: started, and its version is gone": {
+		reason: "the object is there, in a version that the ledger does not know", action: deletion(wire.Target{Resource: "widgets", Namespace: "app", Name: "w"}),
+		before: func(r *rig) {
+			r.server.put(widgetPath, map[string]any{"apiVersion": "example.com/v1", "kind": "Widget", "metadata": map[string]any{"name": "w", "namespace": "app"}})
+		},
+		crash: atStart,
+		meanwhile: func(r *rig) {
+			r.server.refuse = func(_, path string) *metav1.Status { return unservedAt(path, "example.com/v1/") }
+		},
+		refused: wire.CauseUnknown,
+	},
 }
 
 func TestWhatACrashLeavesIsSettledAndNeverDoneTwice(t *testing.T) {

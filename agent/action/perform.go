@@ -101,7 +101,7 @@ func (p *plan) remove(ctx context.Context) error {
 	err := p.objects.Delete(ctx, p.entry.Name, metav1.DeleteOptions{
 		PropagationPolicy: &background, Preconditions: &metav1.Preconditions{UID: &p.entry.UID},
 	})
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+	if apierrors.IsNotFound(err) && !unserved(err) || apierrors.IsConflict(err) {
 		return nil // somebody else was faster: that object is gone, or going
 	}
 	return decided(err)

@@ -462,8 +462,11 @@ func TestACreationThatWasSentTwiceIsDone(t *testing.T) {
 }
 
 // unservedVersion answers as an API server that does not serve v1alpha1.
-func unservedVersion(_, path string) *metav1.Status {
-	if !strings.Contains(path, "v1alpha1") {
+func unservedVersion(_, path string) *metav1.Status { return unservedAt(path, "v1alpha1") }
+
+// unservedAt answers as an API server that does not serve a version.
+func unservedAt(path, version string) *metav1.Status {
+	if !strings.Contains(path, version) {
 		return nil
 	}
 	return &metav1.Status{

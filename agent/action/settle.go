@@ -18,10 +18,10 @@ import (
 func (e *Engine) settle(ctx context.Context, p *plan) (*unstructured.Unstructured, error) {
 	obj, err := p.get(ctx)
 	switch {
-	case apierrors.IsNotFound(err):
+	case apierrors.IsNotFound(err) && !unserved(err):
 		obj = nil
 	case refusalOf(err) != nil:
-		return nil, fmt.Errorf("%w: %w", errUnknown, err) // the requester may not look
+		return nil, fmt.Errorf("%w: %w", errUnknown, err) // the requester may not look, or cannot there any more
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", errUndecided, err)
 	}
