@@ -63,7 +63,7 @@ func (s *apiServer) RoundTrip(r *http.Request) (*http.Response, error) {
 	code, answer := http.StatusOK, s.answer(r.URL.Path)
 	if failing := s.failing[r.URL.Path]; failing != 0 {
 		code = failing
-		answer = metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Code: int32(code), Message: http.StatusText(code)} //nolint:gosec // HTTP's codes are small
+		answer = metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Code: int32(code), Message: http.StatusText(code)}
 	}
 	raw, err := json.Marshal(answer)
 	return &http.Response{StatusCode: code, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(raw)), Request: r}, err
