@@ -27,7 +27,7 @@ const (
 	// resetPause is the shortest time between two resets of what the cluster serves.
 	resetPause = 10 * time.Second
 	// maxTries is how often an action is tried, over some 30 seconds, that the API server
-	// answers with an error of its own before anything was written.
+	// answers with an error of its own.
 	maxTries = 9
 )
 

@@ -74,6 +74,7 @@ func (e *Engine) put(version resource.Resource) {
 	e.mu.Lock()
 	e.requests[r.key] = r
 	e.mu.Unlock()
+	e.queue.Forget(r.key) // the tries of the version before are not its own
 	e.queue.Add(r.key)
 }
 
@@ -167,12 +168,14 @@ func (e *Engine) persistent(r request, err error) bool {
 // does nothing if that was so a moment ago, for a requester may cause it.
 func (e *Engine) relearn() {
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	if !e.reset.IsZero() && time.Since(e.reset) < resetPause {
-		return
+	recent := !e.reset.IsZero() && time.Since(e.reset) < resetPause
+	if !recent {
+		e.reset = time.Now()
 	}
-	e.reset = time.Now()
-	e.cfg.Resources.Reset()
+	e.mu.Unlock()
+	if !recent {
+		e.cfg.Resources.Reset() // not under the lock: it waits for a reading, and Sync must not
+	}
 }
 
 // unreadError says that a resource may be one that is served since the cluster was read.

@@ -271,3 +271,37 @@ func TestARequesterThatIsLetInNoMoreCannotHaveAnOutcomeSettled(t *testing.T) {
 		})
 	}
 }
+
+// slowReset is Resources that wait for the cluster.
+type slowReset struct {
+	Resources
+
+	begun, end chan struct{}
+}
+
+func (s slowReset) Reset() {
+	close(s.begun)
+	<-s.end
+}
+
+func TestSyncDoesNotWaitForTheClusterToBeReadAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := newRig().config(nil)
+		slow := slowReset{Resources: cfg.Resources, begun: make(chan struct{}), end: make(chan struct{})}
+		cfg.Resources = slow
+		e, err := New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer e.queue.ShutDown()
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			e.relearn()
+		}()
+		<-slow.begun
+		e.put(version(t, action(wire.VerbCreate, settingsTemplate), 1))
+		close(slow.end)
+		<-ended
+	})
+}

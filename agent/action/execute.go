@@ -138,9 +138,13 @@ func (e *Engine) conclude(ctx context.Context, p *plan, obj *unstructured.Unstru
 	if unserved(err) {
 		e.relearn()
 	}
+	if e.persistent(p.request, err) {
+		err = abandoned(err)
+	}
 	refusal := refusalOf(err)
 	if err != nil && refusal == nil {
-		if unsent(err) && !errors.Is(err, errUndecided) { // or it is the look after a write that was not sent
+		// An undecided error may be of the look after a write that was sent.
+		if unsent(err) && !errors.Is(err, errUndecided) {
 			e.ledger.unsent(p.entry)
 		}
 		return wire.ActionResult{}, err

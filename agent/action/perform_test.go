@@ -409,6 +409,65 @@ func TestAnAPIServerThatGoesOnFailingIsNotAskedForEver(t *testing.T) {
 	})
 }
 
+func TestAWriteThatGoesOnFailingIsNotRepeatedForEver(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		action wire.Action
+		method string
+	}{
+		"update": {"its webhook is broken", action(wire.VerbUpdate, settingsTemplate), http.MethodPatch},
+		"delete": {"likewise", deletion(settingsTarget()), http.MethodDelete},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig()
+				r.server.put(settingsPath, settings(nil))
+				r.server.refuse = func(method, path string) *metav1.Status {
+					if method != tc.method || path != settingsPath {
+						return nil
+					}
+					return &metav1.Status{Status: metav1.StatusFailure, Code: 500, Reason: metav1.StatusReasonInternalError, Message: "failed calling webhook"}
+				}
+				p := r.start(t, nil)
+				p.send(t, version(t, tc.action, 1))
+				time.Sleep(10 * time.Second)
+				if p.answered() {
+					t.Errorf("%s: it was not tried for long", tc.reason)
+				}
+				time.Sleep(time.Minute)
+				want := wire.Refusal{Cause: wire.CauseUnknown, Message: errUnknown.Error() + ": failed calling webhook"}
+				if diff := cmp.Diff(&want, p.result(t).Refusal); diff != "" {
+					t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+				}
+			})
+		})
+	}
+}
+
+func TestTheTriesOfAVersionAreItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig()
+		r.server.put(settingsPath, settings(nil))
+		r.server.refuse = func(_, path string) *metav1.Status {
+			if path != settingsPath {
+				return nil
+			}
+			return &metav1.Status{Status: metav1.StatusFailure, Code: 503, Reason: metav1.StatusReasonServiceUnavailable}
+		}
+		p := r.start(t, nil)
+		p.send(t, version(t, action(wire.VerbUpdate, settingsTemplate), 1))
+		time.Sleep(time.Hour)
+		r.server.with(func() {
+			r.server.refuse = refuseOnce("GET", settingsPath, 500, metav1.StatusReasonInternalError)
+		})
+		p.send(t, version(t, action(wire.VerbUpdate, settingsTemplate), 2))
+		time.Sleep(firstPause)
+		synctest.Wait()
+		decode(t, p.result(t))
+	})
+}
+
 func TestAKindThatWasJustInstalledIsFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()

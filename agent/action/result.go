@@ -81,6 +81,16 @@ func refusalOf(err error) *wire.Refusal {
 	}
 }
 
+// abandoned is the error of an action whose outcome cannot be found out, because the API
+// server goes on failing.
+func abandoned(err error) error {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) {
+		return fmt.Errorf("%w: %s", errUnknown, messageOf(status.Status()))
+	}
+	return fmt.Errorf("%w: %s", errUnknown, err.Error())
+}
+
 // final reports whether a code says that nothing was done, and that another try would end
 // in the same way.
 func final(code int32) bool {
