@@ -176,6 +176,23 @@ func TestAuthorsOfAllViewsAndActionsAreRecorded(t *testing.T) {
 	}
 }
 
+// An author counts as long as the registration is there that recorded it.
+func TestTheHubFollowsTheRegistrationOfTheAuthorsWebhook(t *testing.T) {
+	var got []rbacv1.PolicyRule
+	for _, g := range install(t, "spokelet-hub") {
+		if slices.Contains(g.rule.Resources, "mutatingwebhookconfigurations") {
+			got = append(got, g.rule)
+		}
+	}
+	want := []rbacv1.PolicyRule{{
+		APIGroups: []string{"admissionregistration.k8s.io"}, Resources: []string{"mutatingwebhookconfigurations"},
+		ResourceNames: []string{"spokelet-authors"}, Verbs: []string{"get", "list", "watch", "patch"},
+	}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("rights on registrations (-want +got):\n%s", diff)
+	}
+}
+
 func TestAdmissionCanBeTurnedOff(t *testing.T) {
 	if got := registration(t, "admission.enabled=false"); got != nil {
 		t.Errorf("registered although it is off: %v", got)
