@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/spokelet/spokelet/api/mcm/v1alpha1"
+	"github.com/spokelet/spokelet/hub/author"
 )
 
 // Controller serves WorkSets and ResourceViews.
@@ -44,14 +45,25 @@ type kind struct {
 	queue workqueue.TypedRateLimitingInterface[reconcile.Request] // nil until it runs
 	views map[types.NamespacedName]*stored
 	waits map[types.NamespacedName]wait
+	// reviews counts the changes of rights.
+	reviews int
 }
 
 // wait is what a parent waits for that is no Work of its own.
 type wait struct {
-	// rights: its author may not do something.
-	rights bool
+	// refused are the rights that its author lacks, with what was answered. They are not
+	// asked for again as long as since is the same.
+	refused map[author.Right]error
+	since   moment
 	// works are those of others in the way of its own.
 	works []types.NamespacedName
+}
+
+// moment is what a refusal depends on.
+type moment struct {
+	uid        types.UID
+	generation int64
+	reviews    int
 }
 
 // New returns a controller; SetupWithManager starts it.
@@ -116,8 +128,9 @@ func (k *kind) attach(_ context.Context, queue workqueue.TypedRateLimitingInterf
 func (c *Controller) review(context.Context) error {
 	for _, k := range c.kinds {
 		k.mu.Lock()
+		k.reviews++
 		for name, w := range k.waits {
-			if w.rights && k.queue != nil {
+			if len(w.refused) > 0 && k.queue != nil {
 				k.queue.Add(reconcile.Request{NamespacedName: name})
 			}
 		}
@@ -148,7 +161,7 @@ func (k *kind) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, er
 		k.expect(req.NamespacedName, wait{})
 		return ctrl.Result{}, k.remove(ctx, works)
 	}
-	d, err := k.distribute(ctx, p, works)
+	d, err := k.distribute(ctx, p, works, k.known(p))
 	if ctx.Err() != nil {
 		return ctrl.Result{}, ctx.Err()
 	}
@@ -166,15 +179,30 @@ func (k *kind) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, er
 	return next, nil
 }
 
+// known is what a parent was refused and would be again, as of now.
+func (k *kind) known(p parent) wait {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := moment{uid: p.object.GetUID(), generation: p.object.GetGeneration(), reviews: k.reviews}
+	if w := k.waits[client.ObjectKeyFromObject(p.object)]; w.since == now {
+		return wait{refused: w.refused, since: now}
+	}
+	return wait{since: now}
+}
+
 // expect keeps what a parent waits for.
 func (k *kind) expect(name types.NamespacedName, w wait) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if !w.rights && len(w.works) == 0 {
+	if len(w.refused) == 0 && len(w.works) == 0 {
 		delete(k.waits, name)
 		return
 	}
 	k.waits[name] = w
+	if len(w.refused) > 0 && w.since.reviews != k.reviews && k.queue != nil {
+		// The review came while it was asked, and did not know of it.
+		k.queue.Add(reconcile.Request{NamespacedName: name})
+	}
 }
 
 // free tells whether what was in the way has gone before anybody waited for that.

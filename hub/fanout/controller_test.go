@@ -5,8 +5,11 @@ package fanout
 
 import (
 	"errors"
+	"fmt"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -267,6 +270,75 @@ func TestAnAuthorNeedsTheRightInEachClustersNamespace(t *testing.T) {
 		}
 		if r.review(t.Context()); len(q.take()) != 0 {
 			t.Error("a parent that lacks nothing is looked at when rights change")
+		}
+	})
+}
+
+func TestARefusalIsAskedAgainWhenItMayBeAnother(t *testing.T) {
+	const many = 200
+	var far []client.Object
+	for i := range many {
+		far = append(far, cluster(fmt.Sprintf("far-%d", i)))
+	}
+	fanned(t, nil, func(t *testing.T, r *rig, p parent) {
+		for _, c := range far {
+			r.denied.set("alice/"+c.GetName(), true)
+		}
+		cases := []struct {
+			reason string
+			do     func()
+			want   int
+		}{
+			{reason: "each cluster is asked about once, those that have a work too", do: func() {}, want: many + 2},
+			{reason: "what another cluster answers is no reason", want: 0, do: func() {
+				for i := range 10 {
+					r.answer(p, "store-1", v1alpha1.WorkCompleted, strconv.Itoa(i), "")
+					r.settle(kindWorkSet)
+				}
+			}},
+			{reason: "rights changed", do: func() { r.review(t.Context()) }, want: many},
+			{reason: "somebody edits the parent", want: many + 2, do: func() {
+				s := newSet()
+				r.edit(s, func() { s.Spec.Template.Spec.ActionType, s.Generation = "Update", 2 })
+			}},
+			{reason: "the parent is made anew", want: many + 2, do: func() {
+				r.delete(newSet())
+				s := newSet()
+				s.UID, s.Generation = "another", 2
+				if err := r.api.Create(t.Context(), s); err != nil {
+					t.Fatal(err)
+				}
+			}},
+		}
+		for _, tc := range cases {
+			before := r.denied.asked
+			tc.do()
+			r.settle(kindWorkSet)
+			if n := r.denied.asked - before; n != tc.want {
+				t.Errorf("%d questions about rights, want %d: %s", n, tc.want, tc.reason)
+			}
+		}
+	}, far...)
+}
+
+func TestRightsThatChangeWhileTheyAreAskedAreAskedAgain(t *testing.T) {
+	fanned(t, nil, func(t *testing.T, r *rig, _ parent) {
+		q := newQueue()
+		if err := r.kind(kindWorkSet).attach(t.Context(), q); err != nil {
+			t.Fatal(err)
+		}
+		r.denied.set("alice/store-2", true)
+		r.denied.meanwhile = sync.OnceFunc(func() { r.review(t.Context()) })
+		if _, err := r.kind(kindWorkSet).Reconcile(t.Context(), request); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([]string{"shop/all"}, q.take()); diff != "" {
+			t.Errorf("who was refused before the change is looked at after it (-want +got):\n%s", diff)
+		}
+		r.denied.set("alice/store-2", false)
+		r.settle(kindWorkSet)
+		if in := r.works(); !slices.Equal(in, []string{"store-1", "store-2"}) {
+			t.Errorf("works are in %v: the answer before the change is remembered", in)
 		}
 	})
 }

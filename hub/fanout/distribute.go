@@ -85,8 +85,9 @@ type distribution struct {
 	failure error
 }
 
-// distribute makes, changes and removes Works. The error is one of all of them together.
-func (k *kind) distribute(ctx context.Context, p parent, works map[string]*v1alpha1.Work) (distribution, error) {
+// distribute makes, changes and removes Works, but for rights that are known to be refused.
+// The error is one of all of them together.
+func (k *kind) distribute(ctx context.Context, p parent, works map[string]*v1alpha1.Work, known wait) (distribution, error) {
 	clusters, err := k.clusters(ctx, p)
 	if err != nil {
 		return distribution{}, err
@@ -99,7 +100,10 @@ func (k *kind) distribute(ctx context.Context, p parent, works map[string]*v1alp
 			return selected
 		})
 	}
-	d := distribution{failure: k.remove(ctx, leaving), outcomes: make([]outcome, len(clusters))}
+	d := distribution{
+		failure: k.remove(ctx, leaving), outcomes: make([]outcome, len(clusters)),
+		wait: wait{refused: map[author.Right]error{}, since: known.since},
+	}
 	failures := make([]error, len(clusters))
 	var group errgroup.Group
 	group.SetLimit(writers)
@@ -108,25 +112,32 @@ func (k *kind) distribute(ctx context.Context, p parent, works map[string]*v1alp
 			continue
 		}
 		group.Go(func() error {
-			d.outcomes[i], failures[i] = k.bring(ctx, child(p, by, cluster), works[cluster], by)
+			right := by.ToCreate(resourceWorks, cluster)
+			ask := func() error {
+				if refusal := known.refused[right]; refusal != nil {
+					return refusal
+				}
+				return right.Ask(ctx, k.cfg.Access)
+			}
+			d.outcomes[i], failures[i] = k.bring(ctx, child(p, by, cluster), works[cluster], ask)
 			return nil
 		})
 	}
 	_ = group.Wait()
 	for i, err := range failures {
 		if err != nil {
-			d.outcomes[i] = d.fail(p, clusters[i], err)
+			d.outcomes[i] = d.fail(p, by, clusters[i], err)
 		}
 	}
 	return d, nil
 }
 
 // fail says why a cluster has not the Work that it is to have.
-func (d *distribution) fail(p parent, cluster string, err error) outcome {
+func (d *distribution) fail(p parent, by author.Author, cluster string, err error) outcome {
 	o := outcome{ClusterResult: v1alpha1.ClusterResult{Name: cluster, Type: v1alpha1.WorkFailed, Reason: err.Error()}}
 	switch {
 	case errors.Is(err, author.ErrForbidden):
-		d.wait.rights = true
+		d.wait.refused[by.ToCreate(resourceWorks, cluster)] = err
 	case errors.Is(err, errForeign):
 		d.wait.works = append(d.wait.works, types.NamespacedName{Namespace: cluster, Name: childName(p, cluster)})
 	case errors.Is(err, author.ErrUnknown), apierrors.IsInvalid(err), apierrors.IsBadRequest(err): // and would be again
@@ -139,8 +150,9 @@ func (d *distribution) fail(p parent, cluster string, err error) outcome {
 	return o
 }
 
-// bring brings the Work of one cluster to what it is to be, and returns how it is.
-func (k *kind) bring(ctx context.Context, want, has *v1alpha1.Work, by author.Author) (outcome, error) {
+// bring brings the Work of one cluster to what it is to be, and returns how it is. Before
+// it makes or changes one it asks whether that is allowed.
+func (k *kind) bring(ctx context.Context, want, has *v1alpha1.Work, ask func() error) (outcome, error) {
 	var patch []byte
 	var err error
 	switch {
@@ -154,7 +166,7 @@ func (k *kind) bring(ctx context.Context, want, has *v1alpha1.Work, by author.Au
 		}
 	}
 	if err == nil {
-		err = by.ToCreate(resourceWorks, want.Namespace).Ask(ctx, k.cfg.Access)
+		err = ask()
 	}
 	switch {
 	case errors.Is(err, author.ErrForbidden) && has != nil:

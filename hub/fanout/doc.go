@@ -9,8 +9,8 @@
 // the labels of the original, whose value "<namespace>.<name>" is 40 digits of its SHA-256
 // where it is longer than a label may be, the annotation that names the parent, and the
 // recorded author of the parent, who needs the right to create Works in the namespace of
-// each cluster: that is asked before a Work is made or changed, and again when somebody
-// changes rights. Without a selector no cluster is selected, with an empty one all that
+// each cluster: that is asked before a Work is made or changed, and a refusal is asked
+// again when somebody changes rights or the parent. Without a selector no cluster is selected, with an empty one all that
 // are the hub's and accepted. Membership is followed: a cluster that leaves loses its
 // Work, and has another when it is back. What a template has no more of labels and
 // annotations stays on the Works.

@@ -40,9 +40,14 @@ type denied struct {
 	mu    sync.Mutex
 	who   map[string]bool // guarded by mu
 	asked int             // guarded by mu
+	// meanwhile is called by each question, if it is set.
+	meanwhile func()
 }
 
 func (d *denied) Create(_ context.Context, review *authorizationv1.SubjectAccessReview, _ metav1.CreateOptions) (*authorizationv1.SubjectAccessReview, error) {
+	if d.meanwhile != nil {
+		d.meanwhile()
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.asked++
