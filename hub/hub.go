@@ -30,6 +30,7 @@ import (
 	"github.com/spokelet/spokelet/api/pace"
 	viewv1beta1 "github.com/spokelet/spokelet/api/view/v1beta1"
 	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/hub/author"
 	"github.com/spokelet/spokelet/hub/authority"
 	"github.com/spokelet/spokelet/hub/fanout"
 	"github.com/spokelet/spokelet/hub/mcm"
@@ -71,6 +72,8 @@ type hub struct {
 	daemonSets *placement.DaemonSets
 	tunnel     *tunnel.Server
 	ready      readiness
+	// authors is the registration of the webhook that records who asks for views and actions.
+	authors *author.Registration
 	// memory and writes are what clusters may cost, each and together.
 	memory *budget.Memory
 	writes *budget.Writes
@@ -92,7 +95,7 @@ func Run(ctx context.Context, opts Options) error {
 	if _, set := os.LookupEnv("GOGC"); !set {
 		debug.SetGCPercent(garbage)
 	}
-	h := &hub{opts: opts, sync: resource.NewHub()}
+	h := &hub{opts: opts, sync: resource.NewHub(), authors: &author.Registration{}}
 	for _, step := range []func(context.Context) error{
 		h.addBudgets, h.addClients, h.install, h.readHash, h.addManager, h.addAuthority, h.addWorks, h.addPods, h.addNodes,
 		h.addRegistration, h.addTunnel, h.addMCM, h.addLive, h.addAdmission, h.publish,

@@ -9,15 +9,18 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	typedadmissionregistrationv1 "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
 	clusterv1 "open-cluster-management.io/api/cluster/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/spokelet/spokelet/hub/admission"
+	"github.com/spokelet/spokelet/hub/author"
 	"github.com/spokelet/spokelet/hub/authority"
 	"github.com/spokelet/spokelet/hub/registration"
 )
@@ -28,6 +31,9 @@ const (
 	webhooks = "spokelet-manifestworks"
 	authors  = "spokelet-authors"
 )
+
+// publishPause is how long to wait before the bundle is published again that could not be.
+const publishPause = 5 * time.Second
 
 func (h *hub) addAdmission(ctx context.Context) error {
 	config := h.opts.Config.Admission
@@ -57,7 +63,37 @@ func (h *hub) addAdmission(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	return h.mgr.Add(server)
+	return errors.Join(h.mgr.Add(server), h.followAuthors(ctx))
+}
+
+// followAuthors follows the registration of the webhook that records authors. One that is
+// made anew, as after an outage in which somebody deleted it, does not have the bundle yet.
+func (h *hub) followAuthors(ctx context.Context) error {
+	follower := author.NewFollower(h.kube, authors, h.authors, h.opts.Logger.WithName("authors"))
+	if err := follower.Read(ctx); err != nil {
+		return err
+	}
+	h.publishAnew(ctx, h.publishWebhooks)
+	return h.mgr.Add(follower)
+}
+
+// publishAnew publishes whenever there is a registration of another UID.
+func (h *hub) publishAnew(ctx context.Context, publish func(context.Context) error) {
+	h.authors.Subscribe(func() {
+		if h.authors.UID() == "" {
+			return
+		}
+		// What subscribes must not block; the hub outlives the write.
+		go func() {
+			_ = wait.PollUntilContextCancel(ctx, publishPause, true, func(ctx context.Context) (bool, error) {
+				err := publish(ctx)
+				if err != nil && ctx.Err() == nil {
+					h.opts.Logger.Error(err, "webhooks were registered and are not trusted yet")
+				}
+				return err == nil, nil
+			})
+		}()
+	})
 }
 
 // foreign tells whether the cluster of a namespace is another controller's.

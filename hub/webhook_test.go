@@ -4,9 +4,12 @@
 package hub
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -16,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
 	workv1 "open-cluster-management.io/api/work/v1"
+
+	"github.com/spokelet/spokelet/hub/author"
 )
 
 func TestTheBundleOfTheWebhooksIsAllThatTheHubWrites(t *testing.T) {
@@ -104,6 +109,35 @@ func TestAMissingRegistrationIsNoFault(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Without the bundle an API server does not reach the webhook, and nothing is written that
+// it is to be asked about.
+func TestARegistrationThatIsMadeAnewIsToldWhomToTrust(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, published := &hub{authors: &author.Registration{}}, 0
+		h.publishAnew(t.Context(), func(context.Context) error {
+			if published++; published == 1 {
+				return errors.New("boom")
+			}
+			return nil
+		})
+		h.authors.Set("a")
+		time.Sleep(time.Minute)
+		if published != 2 {
+			t.Errorf("published %d times, want once and once more, as it failed", published)
+		}
+		h.authors.Set("")
+		time.Sleep(time.Minute)
+		if published != 2 {
+			t.Error("published without a registration")
+		}
+		h.authors.Set("b")
+		time.Sleep(time.Minute)
+		if published != 3 {
+			t.Error("the next one is trusted by nobody")
+		}
+	})
 }
 
 func TestTheCacheHoldsNoSecondCopyOfAWork(t *testing.T) {
