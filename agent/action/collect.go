@@ -23,13 +23,16 @@ const (
 	pageSize = 500
 )
 
-type endedEntry struct {
+// keptEntry is an entry that is removed when its time comes.
+type keptEntry struct {
 	name string
-	at   time.Time
+	// at is when it ended, or was started if it has no end: an action that the hub has
+	// withdrawn on the way is not brought to one.
+	at time.Time
 }
 
 // run removes what is not needed any more until ctx ends: once the hub has sent which
-// actions it wants, and after the end of each action.
+// actions it wants, and with the start and the end of each action.
 func (l *ledger) run(ctx context.Context) {
 	for {
 		select {
@@ -63,14 +66,27 @@ func (l *ledger) wake() {
 	}
 }
 
-// close has an entry removed when its time comes.
-func (l *ledger) close(e endedEntry) {
+// begin opens an entry that is about to be made. It is removed when its time comes, even
+// if it never ends.
+func (l *ledger) begin(name string, at time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.open, e.name)
-	// An earlier process may have started it, and the collection read it.
-	l.ended = slices.DeleteFunc(l.ended, func(known endedEntry) bool { return known.name == e.name })
-	l.ended = append(l.ended, e)
+	l.open[name] = progress{}
+	l.keep(name, at)
+}
+
+// close has an entry removed when its time comes, from its end on.
+func (l *ledger) close(name string, at time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.open, name)
+	l.keep(name, at)
+}
+
+// keep takes an entry for the youngest; l.mu is held.
+func (l *ledger) keep(name string, at time.Time) {
+	l.kept = slices.DeleteFunc(l.kept, func(known keptEntry) bool { return known.name == name })
+	l.kept = append(l.kept, keptEntry{name: name, at: at})
 	l.wake()
 }
 
@@ -78,34 +94,34 @@ func (l *ledger) collect(ctx context.Context) error {
 	if err := l.readAll(ctx); err != nil {
 		return err
 	}
-	wanted := l.wanted()
 	for {
-		e, ok := l.next(wanted)
+		e, ok := l.next()
 		if !ok {
 			return nil
 		}
 		err := l.client.Delete(ctx, e.name, metav1.DeleteOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {
-			l.merge([]endedEntry{e})
+			l.merge([]keptEntry{e})
 			return fmt.Errorf("delete entry %s: %w", e.name, err)
 		}
 	}
 }
 
 // next takes out the oldest entry that is not needed any more.
-func (l *ledger) next(wanted map[string]bool) (endedEntry, bool) {
+func (l *ledger) next() (keptEntry, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for i, e := range l.ended {
-		if len(l.ended) <= keepMost && time.Since(e.at) <= keepFor {
+	for i, e := range l.kept {
+		if len(l.kept) <= keepMost && time.Since(e.at) <= keepFor {
 			break
 		}
-		if !wanted[e.name] {
-			l.ended = slices.Delete(l.ended, i, i+1)
+		if !l.wanted(e.name) {
+			l.kept = slices.Delete(l.kept, i, i+1)
+			delete(l.open, e.name)
 			return e, true
 		}
 	}
-	return endedEntry{}, false
+	return keptEntry{}, false
 }
 
 // readAll reads, once, what earlier processes left.
@@ -113,7 +129,7 @@ func (l *ledger) readAll(ctx context.Context) error {
 	if l.isRead() {
 		return nil
 	}
-	var all []endedEntry
+	var all []keptEntry
 	o := metav1.ListOptions{LabelSelector: labelLedger + "=" + ledgerActions, Limit: pageSize}
 	for more := true; more; more = o.Continue != "" {
 		page, err := l.client.List(ctx, o)
@@ -121,7 +137,7 @@ func (l *ledger) readAll(ctx context.Context) error {
 			return fmt.Errorf("list entries of actions: %w", err)
 		}
 		for i := range page.Items {
-			all = append(all, endOf(&page.Items[i]))
+			all = append(all, keptOf(&page.Items[i]))
 		}
 		o.Continue = page.Continue
 	}
@@ -129,17 +145,15 @@ func (l *ledger) readAll(ctx context.Context) error {
 	return nil
 }
 
-// endOf returns when an entry ended. An action that was started and is not wanted any more
-// never ends.
-func endOf(stored *corev1.ConfigMap) endedEntry {
+func keptOf(stored *corev1.ConfigMap) keptEntry {
 	e, err := readEntry(stored)
 	switch {
 	case err != nil:
-		return endedEntry{name: stored.Name, at: stored.CreationTimestamp.Time}
+		return keptEntry{name: stored.Name, at: stored.CreationTimestamp.Time}
 	case e.Ended == nil:
-		return endedEntry{name: stored.Name, at: e.Started.Time}
+		return keptEntry{name: stored.Name, at: e.Started.Time}
 	default:
-		return endedEntry{name: stored.Name, at: e.Ended.Time}
+		return keptEntry{name: stored.Name, at: e.Ended.Time}
 	}
 }
 
@@ -149,19 +163,19 @@ func (l *ledger) isRead() bool {
 	return l.read
 }
 
-// merge adds entries that were read. Those that have ended here since are known better.
-func (l *ledger) merge(all []endedEntry) {
+// merge adds entries that were read. What happened to one here since is known better.
+func (l *ledger) merge(all []keptEntry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	known := make(map[string]bool, len(l.ended))
-	for _, e := range l.ended {
+	known := make(map[string]bool, len(l.kept))
+	for _, e := range l.kept {
 		known[e.name] = true
 	}
 	for _, e := range all {
 		if !known[e.name] {
-			l.ended = append(l.ended, e)
+			l.kept = append(l.kept, e)
 		}
 	}
-	slices.SortFunc(l.ended, func(a, b endedEntry) int { return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.name, b.name)) })
+	slices.SortFunc(l.kept, func(a, b keptEntry) int { return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.name, b.name)) })
 	l.read = true
 }

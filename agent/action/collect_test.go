@@ -4,6 +4,7 @@
 package action
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/spokelet/spokelet/api/wire"
 )
@@ -217,4 +219,72 @@ func TestACollectionThatFailsGoesOnWithTheNextAction(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestAnActionThatIsWithdrawnBeforeItsEndLeavesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig()
+		r.server.put(settingsPath, settings(nil))
+		r.server.refuse = func(method, path string) *metav1.Status {
+			if method != "PATCH" || path != settingsPath {
+				return nil
+			}
+			return &metav1.Status{Status: metav1.StatusFailure, Code: 503, Reason: metav1.StatusReasonServiceUnavailable}
+		}
+		p := r.start(t, nil)
+		p.send(t)
+		synctest.Wait() // the entries of earlier processes have been read
+		p.send(t, version(t, action(wire.VerbUpdate, settingsTemplate), 1))
+		time.Sleep(time.Minute)
+		p.actions.Delete(actionKey)
+		time.Sleep(keepFor)
+		another := version(t, action(wire.VerbCreate, widgetTemplate), 1)
+		another.UID = "another"
+		p.send(t, another)
+		synctest.Wait()
+		if r.server.object(entryPath(1)) != nil || r.entries() != 1 {
+			t.Errorf("%d entries, want that of the other action", r.entries())
+		}
+		if n := len(p.engine.ledger.open); n != 0 {
+			t.Errorf("%d actions count as under way", n)
+		}
+	})
+}
+
+func TestAnEntryThatIsWantedAgainMeanwhileStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig()
+		ended := time.Now().Add(-2 * keepFor)
+		r.addEntry("action-a-1", endedAt(ended))
+		r.addEntry("action-"+actionUID+"-1", endedAt(ended.Add(time.Second)))
+		entered, release := make(chan struct{}), make(chan struct{})
+		cfg := r.config(nil)
+		cfg.Entries = slowRemoval{ConfigMapInterface: cfg.Entries, entered: entered, release: release}
+		p := startEngine(t, cfg)
+		p.send(t)
+		<-entered // the first entry is being removed
+		p.send(t, version(t, action(wire.VerbCreate, settingsTemplate), 1))
+		synctest.Wait()
+		close(release)
+		synctest.Wait()
+		if r.server.object(entryPath(1)) == nil || r.entries() != 1 {
+			t.Errorf("%d entries, want the one whose action is wanted again", r.entries())
+		}
+	})
+}
+
+// slowRemoval removes no entry before it is released.
+type slowRemoval struct {
+	corev1client.ConfigMapInterface
+
+	entered, release chan struct{}
+}
+
+func (s slowRemoval) Delete(ctx context.Context, name string, o metav1.DeleteOptions) error {
+	select {
+	case s.entered <- struct{}{}:
+	case <-s.release:
+	}
+	<-s.release
+	return s.ConfigMapInterface.Delete(ctx, name, o)
 }

@@ -26,6 +26,8 @@ const (
 	longestPause = 30 * time.Second
 	// resetPause is the shortest time between two resets of what the cluster serves.
 	resetPause = 10 * time.Second
+	// maxHeld is how many bytes the objects of all results may have that are published.
+	maxHeld = 64 << 20
 	// maxTries is how often an action is tried, over some 30 seconds, that the API server
 	// answers with an error of its own.
 	maxTries = 9

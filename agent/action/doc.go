@@ -16,6 +16,9 @@
 // hub withdraws those of a cluster that is not accepted, and may send them again. 10,000
 // stay at most, and those of actions that the hub still wants.
 //
+// In memory stay the results, for Sync, and no templates of what was answered. The objects
+// of all results have 64 MiB together; one that finds no room is left out.
+//
 // engine.go receives and publishes, execute.go goes from request to outcome, plan.go finds
 // out what is to be written, perform.go writes, settle.go looks, result.go makes errors
 // refusals, ledger.go and collect.go keep the entries, legacy.go and ingress.go know the

@@ -27,9 +27,17 @@ type Engine struct {
 	queue  workqueue.TypedRateLimitingInterface[string]
 	ledger *ledger
 
-	mu       sync.Mutex
-	requests map[string]request // guarded by mu; by key
-	reset    time.Time          // guarded by mu; see relearn
+	mu sync.Mutex
+	// All below are guarded by mu.
+	//
+	// requests are what the hub wants, by key, and entries the names of their entries.
+	requests map[string]*request
+	entries  map[string]struct{}
+	// sizes are the bytes of the objects in the published results, by key; held is their
+	// sum.
+	sizes map[string]int
+	held  int
+	reset time.Time // see relearn
 }
 
 // New returns an engine without actions, which makes no request before Run.
@@ -38,7 +46,8 @@ func New(cfg Config) (*Engine, error) {
 		return nil, err
 	}
 	e := &Engine{
-		cfg: cfg, source: resource.NewSource(wire.KindActionResult), requests: map[string]request{},
+		cfg: cfg, source: resource.NewSource(wire.KindActionResult),
+		requests: map[string]*request{}, entries: map[string]struct{}{}, sizes: map[string]int{},
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstPause, longestPause)),
 	}
 	e.ledger = newLedger(cfg, e.wanted)
@@ -72,7 +81,8 @@ func (e *Engine) Run(ctx context.Context) error {
 func (e *Engine) put(version resource.Resource) {
 	r := readRequest(version)
 	e.mu.Lock()
-	e.requests[r.key] = r
+	e.drop(r.key)
+	e.requests[r.key], e.entries[r.entryName()] = &r, struct{}{}
 	e.mu.Unlock()
 	e.queue.Forget(r.key) // the tries of the version before are not its own
 	e.queue.Add(r.key)
@@ -80,9 +90,17 @@ func (e *Engine) put(version resource.Resource) {
 
 func (e *Engine) withdraw(key string) {
 	e.mu.Lock()
-	delete(e.requests, key)
+	e.drop(key)
 	e.mu.Unlock()
 	e.queue.Add(key) // a worker that is at it publishes first
+}
+
+// drop forgets what the hub wanted under a key; e.mu is held.
+func (e *Engine) drop(key string) {
+	if r, ok := e.requests[key]; ok {
+		delete(e.requests, key)
+		delete(e.entries, r.entryName())
+	}
 }
 
 func (e *Engine) synced() {
@@ -90,22 +108,19 @@ func (e *Engine) synced() {
 	e.ledger.sync()
 }
 
-// wanted returns the names of the entries of what the hub wants.
-func (e *Engine) wanted() map[string]bool {
+// wanted reports whether the hub wants the action of an entry.
+func (e *Engine) wanted(entryName string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	names := make(map[string]bool, len(e.requests))
-	for _, r := range e.requests {
-		names[r.entryName()] = true
-	}
-	return names
+	_, ok := e.entries[entryName]
+	return ok
 }
 
-func (e *Engine) request(key string) (request, bool) {
+// request returns nil for what is not wanted.
+func (e *Engine) request(key string) *request {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	r, ok := e.requests[key]
-	return r, ok
+	return e.requests[key]
 }
 
 // work executes the next action. The queue hands no key to two workers at once.
@@ -132,15 +147,18 @@ func (e *Engine) work(ctx context.Context) bool {
 
 // process brings one action to its result. After an error it is to be tried again.
 func (e *Engine) process(ctx context.Context, key string) error {
-	r, ok := e.request(key)
-	if !ok {
+	r := e.request(key)
+	switch {
+	case r == nil:
+		e.account(key, 0)
 		e.source.Delete(key)
 		return nil
-	}
-	if r.invalid != nil {
+	case r.answered: // a try that was put off before this version came
+		return nil
+	case r.invalid != nil:
 		return e.publish(r, wire.ActionResult{Refusal: wire.Refuse(wire.CauseTarget, "", r.invalid.Error())})
 	}
-	result, err := e.execute(ctx, r)
+	result, err := e.execute(ctx, *r)
 	if err != nil {
 		return err
 	}
@@ -148,7 +166,10 @@ func (e *Engine) process(ctx context.Context, key string) error {
 }
 
 // publish hands a result to Sync.
-func (e *Engine) publish(r request, result wire.ActionResult) error {
+func (e *Engine) publish(r *request, result wire.ActionResult) error {
+	if !e.account(r.key, len(result.Result)) {
+		result.Result, result.Omitted = nil, true
+	}
 	body, err := json.Marshal(result)
 	if err == nil {
 		err = e.source.Put(resource.Resource{Key: r.key, UID: r.uid, Generation: r.generation, Body: body})
@@ -156,7 +177,33 @@ func (e *Engine) publish(r request, result wire.ActionResult) error {
 	if err != nil {
 		return fmt.Errorf("publish result of action %s: %w", r.key, err)
 	}
+	e.finish(r)
 	return nil
+}
+
+// account takes the bytes of an object in place of what the key has, false if there is no
+// room for them. Results stay in memory for as long as the hub wants their actions.
+func (e *Engine) account(key string, size int) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.held -= e.sizes[key]
+	delete(e.sizes, key)
+	if size == 0 || e.held+size > maxHeld {
+		return size == 0
+	}
+	e.sizes[key] = size
+	e.held += size
+	return true
+}
+
+// finish drops what nobody needs of an action that was answered: its template. It leaves
+// a version alone that came meanwhile.
+func (e *Engine) finish(r *request) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.requests[r.key] == r {
+		e.requests[r.key] = &request{key: r.key, uid: r.uid, generation: r.generation, answered: true}
+	}
 }
 
 // persistent reports whether an API server goes on answering with an error of its own.

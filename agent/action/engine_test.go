@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -303,5 +304,73 @@ func TestSyncDoesNotWaitForTheClusterToBeReadAnew(t *testing.T) {
 		e.put(version(t, action(wire.VerbCreate, settingsTemplate), 1))
 		close(slow.end)
 		<-ended
+	})
+}
+
+func TestWhatIsAnsweredIsNotTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig()
+		if _, err := r.resources.Resource(wire.Target{Resource: "gadgets"}); err == nil {
+			t.Fatal("it is there already")
+		}
+		time.Sleep(time.Second)
+		p := r.start(t, nil)
+		// The first version waits until the cluster may be read again, the second takes
+		// its place before that.
+		p.send(t, version(t, action(wire.VerbUpdate, `{"apiVersion":"example.org/v1","kind":"Gadget","metadata":{"name":"g","namespace":"app"}}`), 1))
+		synctest.Wait()
+		p.send(t, version(t, action(wire.VerbUpdate, settingsTemplate), 2))
+		synctest.Wait()
+		want := p.result(t)
+		if want.Refusal == nil {
+			t.Fatal("it has updated nothing")
+		}
+		r.server.put(settingsPath, settings(nil))
+		time.Sleep(time.Minute)
+		if diff := cmp.Diff(want, p.result(t)); diff != "" {
+			t.Errorf("the result has changed by itself (-want +got):\n%s", diff)
+		}
+		if got := r.server.writes(settingsPath); len(got) > 0 {
+			t.Errorf("writes are %v", got)
+		}
+	})
+}
+
+func TestWhatIsAnsweredTakesNoMemoryButItsResult(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig()
+		p := r.start(t, nil)
+		p.send(t, version(t, action(wire.VerbCreate, settingsTemplate), 1))
+		synctest.Wait()
+		if template := p.engine.request(actionKey).action.Template; template != nil {
+			t.Errorf("the template is kept: %s", template)
+		}
+		if n := len(p.result(t).Result); n == 0 || n != p.engine.held {
+			t.Errorf("%d bytes are accounted for, the result has %d", p.engine.held, n)
+		}
+		p.actions.Delete(actionKey)
+		synctest.Wait()
+		if p.engine.held != 0 || len(p.engine.sizes)+len(p.engine.requests)+len(p.engine.entries) != 0 {
+			t.Errorf("of an action that was withdrawn there are %d bytes, %v, %v, %v", p.engine.held, p.engine.sizes, p.engine.requests, p.engine.entries)
+		}
+	})
+}
+
+func TestResultsBeyondTheLimitLeaveOutTheirObjects(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig()
+		p := r.start(t, nil)
+		p.engine.account("others", maxHeld-10)
+		p.send(t, version(t, action(wire.VerbCreate, settingsTemplate), 1))
+		synctest.Wait()
+		if result := p.result(t); result.Refusal != nil || result.Result != nil || !result.Omitted {
+			t.Errorf("%+v, want one without its object", result)
+		}
+		p.engine.withdraw("others")
+		smaller := action(wire.VerbCreate, settingsTemplate)
+		smaller.MaxBytes--
+		p.send(t, version(t, smaller, 1))
+		synctest.Wait()
+		decode(t, p.result(t))
 	})
 }

@@ -55,11 +55,11 @@ func resultOf(t *testing.T, r *rig, body []byte) wire.ActionResult {
 	defer e.queue.ShutDown()
 	v := resource.Resource{Key: actionKey, UID: actionUID, Generation: 1, Body: body}
 	e.put(v)
-	request, _ := e.request(actionKey)
+	request := e.request(actionKey)
 	if request.invalid != nil {
 		return wire.ActionResult{Refusal: wire.Refuse(wire.CauseTarget, "", request.invalid.Error())}
 	}
-	result, err := e.execute(t.Context(), request)
+	result, err := e.execute(t.Context(), *request)
 	if err != nil {
 		t.Fatalf("it would be tried for ever: %v", err)
 	}

@@ -65,8 +65,8 @@ type ledger struct {
 	log    logr.Logger
 	// process is that of the entries which are made here.
 	process types.UID
-	// wanted are the names of the entries of actions that the hub wants.
-	wanted func() map[string]bool
+	// wanted tells whether the hub wants the action of an entry.
+	wanted func(entryName string) bool
 	// due wakes the collection.
 	due chan struct{}
 
@@ -76,11 +76,11 @@ type ledger struct {
 	// open are the actions without an outcome that this process works on, by the name of
 	// the entry.
 	open map[string]progress
-	// ended are those that wait for their removal, the oldest first.
-	ended []endedEntry
-	// read: ended has those of earlier processes, too.
+	// kept are the entries that wait for their removal, the oldest first.
+	kept []keptEntry
+	// read: kept has those of earlier processes, too.
 	read bool
-	// synced: wanted is complete.
+	// synced: what wanted says is complete.
 	synced bool
 }
 
@@ -93,7 +93,7 @@ type progress struct {
 	refusal   *wire.Refusal
 }
 
-func newLedger(cfg Config, wanted func() map[string]bool) *ledger {
+func newLedger(cfg Config, wanted func(entryName string) bool) *ledger {
 	return &ledger{
 		client: cfg.Entries, log: cfg.Logger, process: uuid.NewUUID(), wanted: wanted,
 		due: make(chan struct{}, 1), open: map[string]progress{},
@@ -161,7 +161,7 @@ func (l *ledger) start(ctx context.Context, r request, e *entry) error {
 	if err != nil {
 		return fmt.Errorf("encode entry of action %s: %w", r.key, err)
 	}
-	l.set(r.entryName(), progress{})
+	l.begin(r.entryName(), e.Started.Time)
 	e.stored, err = l.client.Create(ctx, &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: r.entryName(), Labels: map[string]string{labelLedger: ledgerActions}},
 		Data:       map[string]string{entryField: string(raw)},
@@ -197,6 +197,6 @@ func (l *ledger) end(ctx context.Context, e *entry, refusal *wire.Refusal) error
 	if err := l.update(ctx, e); err != nil {
 		return err
 	}
-	l.close(endedEntry{name: e.stored.Name, at: now.Time})
+	l.close(e.stored.Name, now.Time)
 	return nil
 }

@@ -31,6 +31,8 @@ type request struct {
 	invalid error
 	// received is when it came.
 	received time.Time
+	// answered: the result is published, and there is no action any more.
+	answered bool
 }
 
 func readRequest(version resource.Resource) request {
