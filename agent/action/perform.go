@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 
+	"github.com/spokelet/spokelet/agent/secret"
 	"github.com/spokelet/spokelet/api/wire"
 )
 
@@ -89,10 +91,25 @@ func (p *plan) patch(ctx context.Context) (*unstructured.Unstructured, error) {
 	if scheme.Scheme.Recognizes(next.GroupVersionKind()) {
 		obj, err := p.objects.Patch(ctx, p.entry.Name, types.StrategicMergePatchType, raw, options)
 		if !apierrors.IsUnsupportedMediaType(err) {
-			return obj, err
+			return obj, p.maskPatch(err)
 		}
 	}
-	return p.objects.Patch(ctx, p.entry.Name, types.MergePatchType, raw, options)
+	obj, err := p.objects.Patch(ctx, p.entry.Name, types.MergePatchType, raw, options)
+	return obj, p.maskPatch(err)
+}
+
+// maskPatch leaves out what an API server prints of a patch that it cannot read: all of
+// it, the values of a Secret included.
+func (p *plan) maskPatch(err error) error {
+	var status *apierrors.StatusError
+	if p.request.action.Secrets == wire.SecretsShown || !secret.Is(p.entry.Resource) || !errors.As(err, &status) {
+		return err
+	}
+	details := status.Status().Details
+	if details == nil || !slices.ContainsFunc(details.Causes, func(c metav1.StatusCause) bool { return c.Field == "patch" }) {
+		return err
+	}
+	return apierrors.NewBadRequest("the template cannot be read as a Secret")
 }
 
 // remove deletes the very object that was found.
