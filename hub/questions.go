@@ -46,7 +46,7 @@ func (h *hub) addMCM(context.Context) error {
 	}
 	sets, err := fanout.New(fanout.Config{
 		Client: h.mgr.GetClient(), Live: h.mgr.GetAPIReader(),
-		Access: access, Rights: reviews,
+		Access: access, Rights: reviews, Writes: h.writes,
 		Logger: h.opts.Logger.WithName("fanout"),
 	})
 	if err != nil {

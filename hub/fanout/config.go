@@ -10,6 +10,7 @@ import (
 	"github.com/go-logr/logr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/spokelet/spokelet/budget"
 	"github.com/spokelet/spokelet/hub/author"
 	"github.com/spokelet/spokelet/rights"
 )
@@ -26,7 +27,7 @@ const (
 	pace = time.Second
 )
 
-// Config is what a controller is made of. All but the logger is required.
+// Config is what a controller is made of. All but Writes and the logger is required.
 type Config struct {
 	// Client reads from the cache, and writes.
 	Client client.Client
@@ -35,6 +36,8 @@ type Config struct {
 	// Access says what authors may do, and Rights when to ask again.
 	Access author.Access
 	Rights *rights.Reviews
+	// Writes bounds what is written because of what clusters answer; nil has no bounds.
+	Writes *budget.Writes
 	Logger logr.Logger
 }
 

@@ -134,7 +134,7 @@ func (k *kind) distribute(ctx context.Context, p parent, works map[string]*v1alp
 
 // fail says why a cluster has not the Work that it is to have.
 func (d *distribution) fail(p parent, by author.Author, cluster string, err error) outcome {
-	o := outcome{ClusterResult: v1alpha1.ClusterResult{Name: cluster, Type: v1alpha1.WorkFailed, Reason: err.Error()}}
+	o := outcome{ClusterResult: v1alpha1.ClusterResult{Name: cluster, Type: v1alpha1.WorkFailed, Reason: err.Error()}, own: true}
 	switch {
 	case errors.Is(err, author.ErrForbidden):
 		d.wait.refused[by.ToCreate(resourceWorks, cluster)] = err
@@ -181,7 +181,7 @@ func (k *kind) bring(ctx context.Context, want, has *v1alpha1.Work, ask func() e
 		err = k.cfg.Client.Patch(ctx, partial(want), client.RawPatch(types.JSONPatchType, patch), fieldOwner)
 	}
 	// Of what has changed there is no answer yet.
-	return outcome{ClusterResult: v1alpha1.ClusterResult{Name: want.Namespace}, pending: true}, err
+	return outcome{ClusterResult: v1alpha1.ClusterResult{Name: want.Namespace}, pending: true, own: true}, err
 }
 
 // vacant looks in the cache for somebody else's Work of a name.

@@ -24,7 +24,12 @@
 // which replica of a hub has the session of a cluster. Works come from the cache, which has
 // digests of their results alone: a result is read when it is another.
 //
+// A status is of many clusters, and the API server stores all of it each time. Those that
+// answered something else pay for it from the budget of what clusters have written, in
+// equal parts; while all of them are beyond theirs, it waits. What the parent or the hub
+// itself changes waits for no cluster.
+//
 // parent.go has what tells the two kinds apart, child.go the Works as they are to be,
 // distribute.go what brings them there, status.go and results.go what is said, publish.go
-// how it is written, events.go and controller.go when all that happens.
+// how it is written, payers.go who pays for that, events.go and controller.go when all that happens.
 package fanout

@@ -25,6 +25,8 @@ type parent struct {
 	observed summary
 	// status is what is stored of a summary, but for results.
 	status func(s summary, now metav1.Time) any
+	// rest is what is stored beside the status.
+	rest []any
 	// results: what the Works show is in the status, too.
 	results bool
 }
@@ -37,7 +39,7 @@ const (
 func workSet(s *v1alpha1.WorkSet) parent {
 	t := &s.Spec.Template
 	return parent{
-		object: s, kind: kindWorkSet, label: v1alpha1.LabelWorkSet,
+		object: s, kind: kindWorkSet, label: v1alpha1.LabelWorkSet, rest: []any{&s.ObjectMeta, &s.Spec},
 		selector: s.Spec.ClusterSelector, labels: t.Labels, annotations: t.Annotations, spec: t.Spec.For(""),
 		observed: summary{
 			kind: s.Status.Status, reason: s.Status.Reason,
@@ -52,7 +54,7 @@ func workSet(s *v1alpha1.WorkSet) parent {
 func resourceView(v *v1alpha1.ResourceView) parent {
 	s := v.Spec.Scope
 	p := parent{
-		object: v, kind: kindResourceView, label: v1alpha1.LabelResourceView, prefix: "view-",
+		object: v, kind: kindResourceView, label: v1alpha1.LabelResourceView, prefix: "view-", rest: []any{&v.ObjectMeta, &v.Spec},
 		selector: v.Spec.ClusterSelector, results: true,
 		spec: v1alpha1.WorkSpec{Type: v1alpha1.ResourceWorkType, Scope: v1alpha1.ResourceFilter{
 			LabelSelector: s.LabelSelector, FieldSelector: s.FieldSelector, APIGroup: s.APIGroup,

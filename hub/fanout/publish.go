@@ -27,20 +27,29 @@ func (k *kind) say(ctx context.Context, p parent, works map[string]*v1alpha1.Wor
 	if left := time.Until(st.at.Add(pace)); left > 0 {
 		return ctrl.Result{RequeueAfter: left}, nil
 	}
+	s := summarize(d.outcomes, p.object.GetGeneration())
+	if selector != nil {
+		s.kind, s.reason = v1alpha1.WorkFailed, selector.Error()
+	}
+	payers, left := k.payers(st.answered(p, &s, d.outcomes, works))
+	if left > 0 {
+		return ctrl.Result{RequeueAfter: left}, nil
+	}
 	patch, err := k.show(ctx, p, st, works)
 	if err != nil {
 		k.drop(client.ObjectKeyFromObject(p.object))
 		return ctrl.Result{}, err
 	}
-	s := summarize(d.outcomes, p.object.GetGeneration())
-	if selector != nil {
-		s.kind, s.reason = v1alpha1.WorkFailed, selector.Error()
-	}
 	s.reason = joinReasons(s.reason, st.omitted())
 	if len(patch) == 0 && s.equal(&st.summary) {
 		return ctrl.Result{}, nil
 	}
-	if err := k.write(ctx, p, st, s, patch); err != nil {
+	// One that fails costs the API server as much.
+	err = k.charge(payers, p, st, s)
+	if err == nil {
+		err = k.write(ctx, p, st, s, patch)
+	}
+	if err != nil {
 		// What is stored now is not known.
 		k.drop(client.ObjectKeyFromObject(p.object))
 		return ctrl.Result{}, client.IgnoreNotFound(fmt.Errorf("write status of %s %s: %w", k.name, p.object.GetName(), err))

@@ -122,11 +122,19 @@ func (k *kind) show(ctx context.Context, p parent, st *stored, works map[string]
 	}
 	var news []string
 	for _, cluster := range slices.Sorted(maps.Keys(works)) {
-		if st.behind(cluster, works[cluster].Annotations[mcm.AnnotationDigest]) {
+		if works[cluster].Annotations[mcm.AnnotationDigest] != st.results[cluster].digest {
 			news = append(news, cluster)
 		}
 	}
-	for some := range slices.Chunk(news, writers) { // no more are in memory at once
+	if patch, err = k.update(ctx, st, works, news, patch); err != nil {
+		return nil, err
+	}
+	return k.update(ctx, st, works, st.fitting(), patch)
+}
+
+// update reads results of clusters, and adds to the patch what shows them.
+func (k *kind) update(ctx context.Context, st *stored, works map[string]*v1alpha1.Work, clusters []string, patch []operation) ([]operation, error) {
+	for some := range slices.Chunk(clusters, writers) { // no more are in memory at once
 		raws, err := k.read(ctx, works, some)
 		if err != nil {
 			return nil, err
@@ -142,13 +150,16 @@ func (k *kind) show(ctx context.Context, p parent, st *stored, works map[string]
 	return patch, nil
 }
 
-// behind tells whether a Work may have a result to show.
-func (s *stored) behind(cluster, digest string) bool {
-	r := s.results[cluster]
-	if r.digest != digest {
-		return true
+// fitting are the clusters whose results were left out, and have room now.
+func (s *stored) fitting() (clusters []string) {
+	room := maxResults - s.size
+	for _, cluster := range slices.Sorted(maps.Keys(s.results)) {
+		if r := s.results[cluster]; r.size > 0 && !r.shown && r.size <= room {
+			clusters = append(clusters, cluster)
+			room -= r.size
+		}
 	}
-	return r.size > 0 && !r.shown && s.size+r.size <= maxResults
+	return clusters
 }
 
 // read reads results from the API server: the cache has their digests alone.

@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/spokelet/spokelet/api/mcm/v1alpha1"
+	"github.com/spokelet/spokelet/budget"
 	"github.com/spokelet/spokelet/hub/author"
 	"github.com/spokelet/spokelet/hub/mcm"
 	"github.com/spokelet/spokelet/rights"
@@ -74,6 +75,8 @@ type rig struct {
 	denied *denied
 	// reads of Works past the cache, and what is written.
 	reads, writes atomic.Int64
+	// budget is that of clusters, none if it is nil.
+	budget *budget.Writes
 	// refuse answers the creation of a Work, if it is set.
 	refuse func(w client.Object) error
 }
@@ -150,7 +153,7 @@ func (r *rig) restart() {
 	})
 	c, err := New(Config{
 		Client: cached, Live: live, Access: r.denied, Logger: logr.Discard(),
-		Rights: rights.NewReviews(nil, logr.Discard()),
+		Rights: rights.NewReviews(nil, logr.Discard()), Writes: r.budget,
 	})
 	if err != nil {
 		r.t.Fatal(err)
@@ -198,6 +201,17 @@ func (r *rig) settle(kind string) {
 			return
 		}
 	}
+}
+
+// look reconciles a parent once, and returns how many writes that made.
+func (r *rig) look(kind string) (writes int64, result ctrl.Result) {
+	r.t.Helper()
+	before := r.writes.Load()
+	result, err := r.kind(kind).Reconcile(r.t.Context(), request)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return r.writes.Load() - before, result
 }
 
 func (r *rig) get(o client.Object) {

@@ -20,11 +20,14 @@ const (
 	maxReasons = 256 << 10
 )
 
-// outcome is how a cluster is. It is pending until it has answered, or cannot.
+// outcome is how a cluster is.
 type outcome struct {
 	v1alpha1.ClusterResult
 
+	// pending until it has answered, or cannot.
 	pending bool
+	// own is what the hub says of its own doing, not the cluster's answer.
+	own bool
 }
 
 // answer is what a Work shows of what it asks now: the cluster's word on it, or what the
@@ -57,21 +60,21 @@ func (s *summary) equal(o *summary) bool {
 func summarize(outcomes []outcome, generation int64) summary {
 	s := summary{kind: v1alpha1.WorkCompleted, generation: generation}
 	var failed, waiting []string
-	room := maxReasons
+	// The same for each, so that what one says shortens no other's reason.
+	most := min(maxReason, maxReasons/max(1, len(outcomes)))
 	for _, o := range outcomes {
 		switch {
 		case o.Type == v1alpha1.WorkFailed:
-			failed = append(failed, o.Name+": "+clip(o.Reason, maxReason))
+			failed = append(failed, o.Name+": "+clip(o.Reason, most))
 		case o.pending && o.Reason != "":
-			waiting = append(waiting, o.Name+": "+clip(o.Reason, maxReason))
+			waiting = append(waiting, o.Name+": "+clip(o.Reason, most))
 		case o.pending:
 			waiting = append(waiting, o.Name+": not answered yet")
 		case o.Type == v1alpha1.WorkProcessing:
 			s.kind = o.Type
 		}
 		r := o.ClusterResult
-		r.Reason = clip(r.Reason, min(maxReason, room))
-		room -= len(r.Reason)
+		r.Reason = clip(r.Reason, most)
 		s.clusters = append(s.clusters, r)
 	}
 	switch {

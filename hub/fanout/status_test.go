@@ -120,6 +120,19 @@ func TestReasonsAreBounded(t *testing.T) {
 	}
 }
 
+func TestWhatOneClusterSaysShortensNoOthersReason(t *testing.T) {
+	var all []outcome
+	for i := range 2000 {
+		all = append(all, outcomeOf(fmt.Sprintf("c%04d", i), v1alpha1.WorkFailed, strings.Repeat("x", maxReason), false))
+	}
+	before := summarize(all, 1).clusters
+	all[0].Reason = "short"
+	after := summarize(all, 1).clusters
+	if diff := cmp.Diff(before[1:], after[1:]); diff != "" {
+		t.Errorf("they would pay for a change of another (-before +after):\n%s", diff)
+	}
+}
+
 func TestATextIsClippedBetweenCharacters(t *testing.T) {
 	for _, tc := range []struct {
 		most       int
