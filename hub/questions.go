@@ -34,6 +34,7 @@ func (h *hub) addMCM(context.Context) error {
 		Informers:      h.mgr.GetCache(),
 		Access:         access,
 		Rights:         reviews,
+		Authors:        h.authors,
 		Sessions:       connections{h.tunnel.Sessions()},
 		MaxResultBytes: h.opts.Config.MCM.MaxResultBytes,
 		ShowSecrets:    h.opts.Config.MCM.ShowSecrets,
@@ -46,7 +47,7 @@ func (h *hub) addMCM(context.Context) error {
 	}
 	sets, err := fanout.New(fanout.Config{
 		Client: h.mgr.GetClient(), Live: h.mgr.GetAPIReader(),
-		Access: access, Rights: reviews, Writes: h.writes,
+		Access: access, Rights: reviews, Authors: h.authors, Writes: h.writes,
 		Logger: h.opts.Logger.WithName("fanout"),
 	})
 	if err != nil {

@@ -53,6 +53,7 @@ func (h *hub) addAdmission(ctx context.Context) error {
 		Listener:              listener,
 		Certificate:           certificate.GetCertificate,
 		Self:                  h.user(),
+		Registration:          h.authors,
 		Access:                h.kube.AuthorizationV1().SubjectAccessReviews(),
 		Clusters:              admission.ClustersFunc(h.foreign),
 		ManifestLimit:         config.ManifestLimit,
@@ -110,8 +111,8 @@ func (h *hub) foreign(ctx context.Context, namespace string) (bool, error) {
 }
 
 // publishWebhooks puts the CA into the registrations of the webhooks that the chart made.
-// Where there is none, as without the chart, nothing is judged, and nobody is recorded as
-// an author, so that views and actions fail.
+// Where there is none, as without the chart, nothing is judged, and nobody counts as an
+// author, whatever objects say, so that views and actions fail.
 func (h *hub) publishWebhooks(ctx context.Context) error {
 	if !*h.opts.Config.Admission.Enabled {
 		return nil

@@ -60,7 +60,8 @@ type patch struct {
 type recorder struct {
 	access Access
 	// self is the hub's own account, which makes objects for others.
-	self string
+	self         string
+	registration *author.Registration
 }
 
 // authored is what is read of an object.
@@ -72,8 +73,10 @@ type authored struct {
 }
 
 // record returns what is to be changed of an object. Whoever creates it or changes its
-// spec is its author; all others leave the one who was. Whose Work it is is the hub's to
-// say, and so is what it asks.
+// spec is its author; all others leave the one who was. Where that one was not recorded
+// since the webhook is registered as it is, nobody is known to have asked, and whoever
+// changes what is protected asks now. Whose Work it is is the hub's to say, and so is what it
+// asks and for whom.
 func (c *recorder) record(ctx context.Context, r *request) ([]patch, error) {
 	resource := metav1.GroupResource{Group: r.Resource.Group, Resource: r.Resource.Resource}
 	keys, ok := authors[resource]
@@ -90,6 +93,10 @@ func (c *recorder) record(ctx context.Context, r *request) ([]patch, error) {
 	if r.UserInfo.Username == c.self { // also of the same spec, for another
 		return nil, nil
 	}
+	registration := c.registration.UID()
+	if registration == "" { // of which whoever registers it learns in a moment
+		return nil, fmt.Errorf("%w: the registration of this webhook is not known, or may fail without stopping a write", errUndecided)
+	}
 	has, err := next.annotations(r.memory)
 	if err != nil {
 		return nil, err
@@ -100,19 +107,21 @@ func (c *recorder) record(ctx context.Context, r *request) ([]patch, error) {
 	}
 	names := protected(resource, keys)
 	want := kept(had, names)
-	if r.Operation == admissionv1.Create || !bytes.Equal(next.Spec, last.Spec) {
-		if owners := want[mcmv1alpha1.AnnotationOwners]; owners != "" {
-			return nil, ofParent(r, owners)
-		}
-		if err := c.mayAsk(ctx, r, next.Spec); err != nil {
-			return nil, err
-		}
-		by, err := requester(r, keys)
-		if err != nil {
-			return nil, err
-		}
-		maps.Copy(want, by)
+	asks, owners := r.Operation == admissionv1.Create || !bytes.Equal(next.Spec, last.Spec), want[mcmv1alpha1.AnnotationOwners]
+	switch {
+	case owners != "" && asks:
+		return nil, ofParent(r, owners)
+	case owners != "" || !asks && had[author.AnnotationRegistration] == registration:
+		return set(has, names, want), nil
 	}
+	if err := c.mayAsk(ctx, r, next.Spec); err != nil {
+		return nil, err
+	}
+	by, err := requester(r, keys, registration)
+	if err != nil {
+		return nil, err
+	}
+	maps.Copy(want, by)
 	return set(has, names, want), nil
 }
 
@@ -127,15 +136,15 @@ func ofParent(r *request, owners string) error {
 }
 
 // requester are the annotations of an object whose author is the user of a request.
-func requester(r *request, keys author.Keys) (map[string]string, error) {
-	size := len(r.UserInfo.Username)
+func requester(r *request, keys author.Keys, registration string) (map[string]string, error) {
+	size := len(r.UserInfo.Username) + len(registration)
 	for _, group := range r.UserInfo.Groups {
 		size += len(group) + 1
 	}
 	if err := r.memory.take(int64(copies * size)); err != nil {
 		return nil, err
 	}
-	return author.Author{User: r.UserInfo.Username, Groups: r.UserInfo.Groups}.Annotations(keys), nil
+	return author.Author{User: r.UserInfo.Username, Groups: r.UserInfo.Groups}.Annotations(keys, registration), nil
 }
 
 // annotations decodes those of an object; nil if it has none.
@@ -155,7 +164,7 @@ func (a *authored) annotations(m *memory) (map[string]string, error) {
 
 // protected are the annotations of a resource that nobody but the hub's own account writes.
 func protected(resource metav1.GroupResource, keys author.Keys) []string {
-	all := []string{keys.User, keys.Groups}
+	all := []string{keys.User, keys.Groups, author.AnnotationRegistration}
 	if resource == worksOfMCM {
 		all = append(all, mcmv1alpha1.AnnotationOwners, mcmv1alpha1.AnnotationOwnerUID)
 	}

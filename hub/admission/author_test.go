@@ -24,16 +24,26 @@ import (
 )
 
 const (
-	workOfAlice = `{"metadata":{"annotations":{"mcm.ibm.com/user-identity":"YWxpY2U=","mcm.ibm.com/user-group":"cGxhdGZvcm0="}},"spec":{"cluster":{"name":"store-1"}}}`
+	workOfAlice = `{"metadata":{"annotations":{"mcm.ibm.com/user-identity":"YWxpY2U=","mcm.ibm.com/user-group":"cGxhdGZvcm0=","spokelet.io/author-registration":"uid"}},"spec":{"cluster":{"name":"store-1"}}}`
 	workOfNone  = `{"metadata":{},"spec":{"cluster":{"name":"store-1"}}}`
 	workForged  = `{"metadata":{"annotations":{"mcm.ibm.com/user-identity":"cm9vdA==","a":"b"}},"spec":{"cluster":{"name":"store-1"}}}`
-	workChanged = `{"metadata":{"annotations":{"mcm.ibm.com/user-identity":"YWxpY2U=","mcm.ibm.com/user-group":"cGxhdGZvcm0="}},"spec":{"cluster":{"name":"store-1"},"type":"Resource"}}`
-	workAfar    = `{"metadata":{},"spec":{"cluster":{"name":"store-2"}}}`
-	workOfSet   = `{"metadata":{"annotations":{"mcm.ibm.com/user-identity":"YWxpY2U=","mcm.ibm.com/user-group":"cGxhdGZvcm0=","mcm.ibm.com/owners":"WorkSet.shop.greet","spokelet.io/owner-uid":"set"}},"spec":{"cluster":{"name":"store-1"}}}`
-	workTaken   = `{"metadata":{"annotations":{"mcm.ibm.com/user-identity":"YWxpY2U=","mcm.ibm.com/user-group":"cGxhdGZvcm0=","mcm.ibm.com/owners":"WorkSet.shop.other","spokelet.io/owner-uid":"another"}},"spec":{"cluster":{"name":"store-1"}}}`
+	workChanged = `{"metadata":{"annotations":{"mcm.ibm.com/user-identity":"YWxpY2U=","mcm.ibm.com/user-group":"cGxhdGZvcm0=","spokelet.io/author-registration":"uid"}},"spec":{"cluster":{"name":"store-1"},"type":"Resource"}}`
+	workAfar    = `{"metadata":{"annotations":{"mcm.ibm.com/user-identity":"YWxpY2U=","spokelet.io/author-registration":"uid"}},"spec":{"cluster":{"name":"store-2"}}}`
+	workOfSet   = `{"metadata":{"annotations":{"mcm.ibm.com/user-identity":"YWxpY2U=","mcm.ibm.com/user-group":"cGxhdGZvcm0=","spokelet.io/author-registration":"uid","mcm.ibm.com/owners":"WorkSet.shop.greet","spokelet.io/owner-uid":"set"}},"spec":{"cluster":{"name":"store-1"}}}`
+	workTaken   = `{"metadata":{"annotations":{"mcm.ibm.com/user-identity":"YWxpY2U=","mcm.ibm.com/user-group":"cGxhdGZvcm0=","spokelet.io/author-registration":"uid","mcm.ibm.com/owners":"WorkSet.shop.other","spokelet.io/owner-uid":"another"}},"spec":{"cluster":{"name":"store-1"}}}`
+
+	// workStale is of a webhook that was registered before, or of whoever wrote when none was.
+	workStale = `{"metadata":{"annotations":{"mcm.ibm.com/user-identity":"cm9vdA==","spokelet.io/author-registration":"before"}},"spec":{"cluster":{"name":"store-1"}}}`
 
 	self = "system:serviceaccount:spokelet-system:spokelet-hub"
 )
+
+// newRecorder is one that knows its registration.
+func newRecorder(access Access) *recorder {
+	c := &recorder{access: access, self: self, registration: &author.Registration{}}
+	c.registration.Set("uid")
+	return c
+}
 
 func mcmWorks() metav1.GroupVersionResource {
 	return metav1.GroupVersionResource{Group: "mcm.ibm.com", Version: "v1alpha1", Resource: "works"}
@@ -77,10 +87,10 @@ func patched(t *testing.T, object string, patches []patch) map[string]string {
 }
 
 func TestTheAuthorIsWhoeverAsks(t *testing.T) {
-	alice := map[string]string{"mcm.ibm.com/user-identity": "YWxpY2U=", "mcm.ibm.com/user-group": "cGxhdGZvcm0="}
-	bob := map[string]string{"mcm.ibm.com/user-identity": "Ym9i", "mcm.ibm.com/user-group": ""}
+	alice := map[string]string{"mcm.ibm.com/user-identity": "YWxpY2U=", "mcm.ibm.com/user-group": "cGxhdGZvcm0=", author.AnnotationRegistration: "uid"}
+	bob := map[string]string{"mcm.ibm.com/user-identity": "Ym9i", "mcm.ibm.com/user-group": "", author.AnnotationRegistration: "uid"}
 	ofSet := map[string]string{
-		"mcm.ibm.com/user-identity": "YWxpY2U=", "mcm.ibm.com/user-group": "cGxhdGZvcm0=",
+		"mcm.ibm.com/user-identity": "YWxpY2U=", "mcm.ibm.com/user-group": "cGxhdGZvcm0=", author.AnnotationRegistration: "uid",
 		"mcm.ibm.com/owners": "WorkSet.shop.greet", "spokelet.io/owner-uid": "set",
 	}
 	cases := map[string]struct {
@@ -98,7 +108,7 @@ func TestTheAuthorIsWhoeverAsks(t *testing.T) {
 		"a new object with an author": {
 			reason: "what a user says of it does not count", user: "bob",
 			operation: admissionv1.Create, object: workForged,
-			want: map[string]string{"mcm.ibm.com/user-identity": "Ym9i", "mcm.ibm.com/user-group": "", "a": "b"},
+			want: map[string]string{"mcm.ibm.com/user-identity": "Ym9i", "mcm.ibm.com/user-group": "", author.AnnotationRegistration: "uid", "a": "b"},
 		},
 		"a changed spec": {
 			reason: "whoever changes what is asked asks it", user: "bob",
@@ -115,11 +125,32 @@ func TestTheAuthorIsWhoeverAsks(t *testing.T) {
 		"an author that is forged": {
 			reason: "it is put back", user: "bob",
 			operation: admissionv1.Update, object: workForged, old: workOfAlice,
-			want: map[string]string{"mcm.ibm.com/user-identity": "YWxpY2U=", "mcm.ibm.com/user-group": "cGxhdGZvcm0=", "a": "b"},
+			want: map[string]string{"mcm.ibm.com/user-identity": "YWxpY2U=", "mcm.ibm.com/user-group": "cGxhdGZvcm0=", author.AnnotationRegistration: "uid", "a": "b"},
 		},
-		"an author of an object that has none": {
-			reason: "nobody asked, so nobody has", user: "bob",
-			operation: admissionv1.Update, object: workForged, old: workOfNone, want: map[string]string{"a": "b"},
+		"an object that has no author": {
+			reason: "nobody asked, and now somebody does", user: "bob",
+			operation: admissionv1.Update, object: workForged, old: workOfNone,
+			want: map[string]string{"mcm.ibm.com/user-identity": "Ym9i", "mcm.ibm.com/user-group": "", author.AnnotationRegistration: "uid", "a": "b"},
+		},
+		"an author of another registration": {
+			reason: "anybody may have written that", user: "bob",
+			operation: admissionv1.Update, object: workOfNone, old: workStale, want: bob,
+		},
+		"an author of another registration that is forged to be of this": {
+			reason: "its UID is no secret", user: "bob",
+			operation: admissionv1.Update, object: strings.Replace(workStale, "before", "uid", 1), old: workStale, want: bob,
+		},
+		"a forged registration": {
+			reason: "whoever takes it away makes an object nobody's", user: "bob",
+			operation: admissionv1.Update, object: strings.Replace(workOfAlice, `"uid"`, `"another"`, 1), old: workOfAlice, want: alice,
+		},
+		"a set's Work of another registration": {
+			reason: "the hub says again for whom it is", user: "bob",
+			operation: admissionv1.Update, object: workOfNone, old: strings.Replace(workOfSet, `"uid"`, `"before"`, 1),
+			want: map[string]string{
+				"mcm.ibm.com/user-identity": "YWxpY2U=", "mcm.ibm.com/user-group": "cGxhdGZvcm0=", author.AnnotationRegistration: "before",
+				"mcm.ibm.com/owners": "WorkSet.shop.greet", "spokelet.io/owner-uid": "set",
+			},
 		},
 		"a new object of a set": {
 			reason: "the hub alone makes such", user: "bob", operation: admissionv1.Create, object: workOfSet, want: bob,
@@ -144,7 +175,7 @@ func TestTheAuthorIsWhoeverAsks(t *testing.T) {
 			reason: "the hub follows the set", user: self,
 			operation: admissionv1.Update, object: workTaken, old: workOfSet,
 			want: map[string]string{
-				"mcm.ibm.com/user-identity": "YWxpY2U=", "mcm.ibm.com/user-group": "cGxhdGZvcm0=",
+				"mcm.ibm.com/user-identity": "YWxpY2U=", "mcm.ibm.com/user-group": "cGxhdGZvcm0=", author.AnnotationRegistration: "uid",
 				"mcm.ibm.com/owners": "WorkSet.shop.other", "spokelet.io/owner-uid": "another",
 			},
 		},
@@ -159,7 +190,7 @@ func TestTheAuthorIsWhoeverAsks(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			c := &recorder{access: &rights{allowed: true}, self: self}
+			c := newRecorder(&rights{allowed: true})
 			patches, err := c.record(t.Context(), &request{
 				Resource: mcmWorks(), Operation: tc.operation, Namespace: "store-1",
 				UserInfo: authenticationv1.UserInfo{Username: tc.user, Groups: tc.groups},
@@ -201,7 +232,7 @@ func TestNobodyChangesWhatAWorkOfASetAsks(t *testing.T) {
 			}
 			old, object := named(tc.owners)
 			r.OldObject, r.Object = raw(old), raw(object)
-			_, err := (&recorder{access: &rights{allowed: true}, self: self}).record(t.Context(), r)
+			_, err := newRecorder(&rights{allowed: true}).record(t.Context(), r)
 			want := &metav1.Status{
 				Status: "Failure", Reason: metav1.StatusReasonForbidden, Code: 403,
 				Message: `works.mcm.ibm.com "greet-1" is forbidden: the Work is one of ` + tc.parent + ": change that",
@@ -213,7 +244,7 @@ func TestNobodyChangesWhatAWorkOfASetAsks(t *testing.T) {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
 			r.UserInfo.Username = self
-			if _, err := (&recorder{access: &rights{}, self: self}).record(t.Context(), r); err != nil {
+			if _, err := newRecorder(&rights{}).record(t.Context(), r); err != nil {
 				t.Errorf("the hub itself: %v", err)
 			}
 		})
@@ -227,7 +258,7 @@ func TestOtherObjectsAreChangedByAnybody(t *testing.T) {
 		if resource == worksOfMCM {
 			continue
 		}
-		patches, err := (&recorder{access: &rights{}, self: self}).record(t.Context(), &request{
+		patches, err := newRecorder(&rights{}).record(t.Context(), &request{
 			Resource:  metav1.GroupVersionResource{Group: resource.Group, Version: "v1beta1", Resource: resource.Resource},
 			Operation: admissionv1.Update, UserInfo: authenticationv1.UserInfo{Username: "bob"}, OldObject: raw(workOfSet), Object: raw(object),
 		})
@@ -250,7 +281,7 @@ func TestTheChartAsksAboutAllThatIsProtected(t *testing.T) {
 }
 
 func TestEachAPIHasItsOwnAnnotations(t *testing.T) {
-	c := &recorder{access: &rights{}, self: self}
+	c := newRecorder(&rights{})
 	for resource, keys := range authors {
 		patches, err := c.record(t.Context(), &request{
 			Resource:  metav1.GroupVersionResource{Group: resource.Group, Version: "v1beta1", Resource: resource.Resource},
@@ -268,13 +299,13 @@ func TestEachAPIHasItsOwnAnnotations(t *testing.T) {
 }
 
 func TestAnObjectThatNeedsNoChangeGetsNoPatch(t *testing.T) {
-	c := &recorder{access: &rights{allowed: true}, self: self}
+	c := newRecorder(&rights{allowed: true})
 	alice := authenticationv1.UserInfo{Username: "alice", Groups: []string{"platform"}}
 	cases := map[string]*request{
 		"its author says who it is": {Operation: admissionv1.Create, Object: raw(workOfAlice), UserInfo: alice},
 		"its author changes it":     {Operation: admissionv1.Update, Object: raw(workChanged), OldObject: raw(workOfAlice), UserInfo: alice},
 		"another leaves it alone":   {Operation: admissionv1.Update, Object: raw(workOfAlice), OldObject: raw(workOfAlice)},
-		"it has no author":          {Operation: admissionv1.Update, Object: raw(workOfNone), OldObject: raw(workOfNone)},
+		"it is a set's":             {Operation: admissionv1.Update, Object: raw(workOfSet), OldObject: raw(workOfSet)},
 	}
 	for name, r := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -305,6 +336,7 @@ func TestAWorkForAnotherNamespacesClusterNeedsTheRightThere(t *testing.T) {
 		"with the right":               {reason: "that is all it takes", access: rights{allowed: true}, object: workAfar, asked: "store-2"},
 		"a change without the right":   {reason: "whoever changes what is asked asks it", object: workAfar, old: workOfNone, asked: "store-2", want: &metav1.Status{Status: "Failure", Reason: metav1.StatusReasonForbidden, Code: 403, Message: forbidden}},
 		"labels":                       {reason: "nothing new is asked", object: workAfar, old: workAfar},
+		"labels of nobody's Work":      {reason: "whoever changes it asks it", object: strings.Replace(workAfar, "uid", "before", 1), old: strings.Replace(workAfar, "uid", "before", 1), asked: "store-2", want: &metav1.Status{Status: "Failure", Reason: metav1.StatusReasonForbidden, Code: 403, Message: forbidden}},
 		"the cluster's own namespace":  {reason: "the API server has asked", object: workOfNone},
 		"a change there, without":      {reason: "the API server has asked for update alone", object: workAfar, old: workOfNone, in: "store-2", asked: "store-2", want: &metav1.Status{Status: "Failure", Reason: metav1.StatusReasonForbidden, Code: 403, Message: forbidden}},
 		"a change there, with":         {reason: "that is all it takes", access: rights{allowed: true}, object: workAfar, old: workOfNone, in: "store-2", asked: "store-2"},
@@ -329,7 +361,7 @@ func TestAWorkForAnotherNamespacesClusterNeedsTheRightThere(t *testing.T) {
 			if tc.old != "" {
 				r.Operation = admissionv1.Update
 			}
-			c := &recorder{access: &tc.access, self: self}
+			c := newRecorder(&tc.access)
 			_, err := c.record(t.Context(), r)
 			var got *metav1.Status
 			if err != nil {
@@ -351,8 +383,27 @@ func TestAWorkForAnotherNamespacesClusterNeedsTheRightThere(t *testing.T) {
 	}
 }
 
+// Of what is recorded now nobody could tell when.
+func TestNobodyIsRecordedWhileTheRegistrationIsNotKnown(t *testing.T) {
+	c := newRecorder(&rights{allowed: true})
+	c.registration.Set("")
+	for operation, old := range map[admissionv1.Operation]string{admissionv1.Create: "", admissionv1.Update: workOfAlice} {
+		r := &request{
+			Resource: mcmWorks(), Operation: operation, Namespace: "store-1",
+			UserInfo: authenticationv1.UserInfo{Username: "alice"}, Object: raw(workChanged), OldObject: raw(old),
+		}
+		if _, err := c.record(t.Context(), r); !errors.Is(err, errUndecided) {
+			t.Errorf("%s: got %v, want errUndecided", operation, err)
+		}
+		r.UserInfo.Username = self
+		if patches, err := c.record(t.Context(), r); err != nil || len(patches) > 0 {
+			t.Errorf("%s by the hub itself: %v, %v", operation, patches, err)
+		}
+	}
+}
+
 func TestWhatCannotBeReadHasNoAuthor(t *testing.T) {
-	c := &recorder{access: &rights{allowed: true}, self: self}
+	c := newRecorder(&rights{allowed: true})
 	cases := map[string]*request{
 		"no object":        {Resource: mcmWorks(), Operation: admissionv1.Create},
 		"no old object":    {Resource: mcmWorks(), Operation: admissionv1.Update, Object: raw(workOfNone)},
@@ -383,7 +434,8 @@ func TestThePatchIsInTheAnswer(t *testing.T) {
 	want := &admissionv1.AdmissionResponse{
 		UID: "1", Allowed: true, PatchType: new(admissionv1.PatchTypeJSONPatch),
 		Patch: []byte(`[{"op":"add","path":"/metadata/annotations/mcm.ibm.com~1user-group","value":""},` +
-			`{"op":"add","path":"/metadata/annotations/mcm.ibm.com~1user-identity","value":"Ym9i"}]`),
+			`{"op":"add","path":"/metadata/annotations/mcm.ibm.com~1user-identity","value":"Ym9i"},` +
+			`{"op":"add","path":"/metadata/annotations/spokelet.io~1author-registration","value":"uid"}]`),
 	}
 	if diff := cmp.Diff(want, review.Response); diff != "" {
 		t.Errorf("answer (-want +got):\n%s", diff)
@@ -438,6 +490,8 @@ func FuzzAuthor(f *testing.F) {
 	f.Add(review("eve", "UPDATE", workOfNone, workForged))
 	f.Add(review("eve", "CREATE", "", workOfSet))
 	f.Add(review("eve", "UPDATE", workOfSet, workTaken))
+	f.Add(review("eve", "UPDATE", workStale, workStale))
+	f.Add(review("eve", "UPDATE", workStale, workOfAlice))
 	f.Add(review("eve", "UPDATE", workOfSet, workChanged))
 	f.Add(review("eve", "UPDATE", workOfAlice, workOfSet))
 	f.Fuzz(func(t *testing.T, body []byte) {
@@ -445,7 +499,7 @@ func FuzzAuthor(f *testing.F) {
 		if err != nil {
 			return
 		}
-		c := &recorder{access: &rights{allowed: true}, self: self}
+		c := newRecorder(&rights{allowed: true})
 		patches, err := c.record(t.Context(), r)
 		if err != nil {
 			return
@@ -464,11 +518,12 @@ func FuzzAuthor(f *testing.F) {
 			return
 		}
 		want := kept(old, protected(resource, keys))
-		if r.Operation == admissionv1.Create || !bytes.Equal(specOf(r.Object), specOf(r.OldObject)) {
-			if owners := want["mcm.ibm.com/owners"]; owners != "" {
-				t.Errorf("what a Work of %q asks is changed", owners)
-			}
-			maps.Copy(want, author.Author{User: r.UserInfo.Username, Groups: r.UserInfo.Groups}.Annotations(keys))
+		asks := r.Operation == admissionv1.Create || !bytes.Equal(specOf(r.Object), specOf(r.OldObject))
+		switch owners := want["mcm.ibm.com/owners"]; {
+		case owners != "" && asks:
+			t.Errorf("what a Work of %q asks is changed", owners)
+		case owners == "" && (asks || old[author.AnnotationRegistration] != "uid"):
+			maps.Copy(want, author.Author{User: r.UserInfo.Username, Groups: r.UserInfo.Groups}.Annotations(keys, "uid"))
 		}
 		if diff := cmp.Diff(want, kept(got, protected(resource, keys))); diff != "" {
 			t.Errorf("what is protected (-want +got):\n%s", diff)

@@ -48,6 +48,9 @@ type recording struct {
 	asking
 	other string // the namespace of the cluster where alice may do nothing
 	self  string // the hub's own account
+
+	registration *admissionregistrationv1.MutatingWebhookConfiguration
+	registered   *author.Registration
 }
 
 func newRecording(t *testing.T) *recording {
@@ -58,6 +61,8 @@ func newRecording(t *testing.T) *recording {
 		asking: asking{t: t, namespace: namespace, clients: map[string]client.Client{}},
 		other:  namespace + "-other",
 		self:   "system:serviceaccount:" + namespace + ":spokelet-hub",
+
+		registered: &author.Registration{},
 	}
 	r.clients[admin] = r.clientFor(cfg, admin)
 	for user, name := range map[string]string{alice: r.name(alice), bob: r.name(bob), self: r.self} {
@@ -104,7 +109,7 @@ func (r *recording) record(cfg *rest.Config) {
 		r.t.Fatal(err)
 	}
 	address, stop := start(r.t, net.JoinHostPort(ip.String(), "0"), certificate, Config{
-		Self: r.self, Access: kube.AuthorizationV1().SubjectAccessReviews(), Clusters: ClustersFunc(owned),
+		Self: r.self, Registration: r.registered, Access: kube.AuthorizationV1().SubjectAccessReviews(), Clusters: ClustersFunc(owned),
 	})
 	r.stop = stop
 	r.registerAuthors(address.String(), bundle)
@@ -114,7 +119,7 @@ func (r *recording) record(cfg *rest.Config) {
 			if r.clients[alice].Create(ctx, obj, client.DryRunAll) != nil {
 				return false
 			}
-			if by, err := author.Of(obj, keysOf(obj)); err != nil || by.User != r.name(alice) {
+			if by, err := author.Of(obj, keysOf(obj), r.registered.UID()); err != nil || by.User != r.name(alice) {
 				return false
 			}
 		}
@@ -175,14 +180,23 @@ func (r *recording) registerAuthors(address string, bundle []byte) {
 	fromChart(r.t, "ValidatingAdmissionPolicyBinding", binding)
 	policy.ObjectMeta, binding.ObjectMeta, binding.Spec.PolicyName = meta, meta, meta.Name
 	binding.Spec.MatchResources = &admissionregistrationv1.MatchResources{NamespaceSelector: ours}
-	r.create(registration)
+	r.registration = registration.DeepCopy()
+	r.register()
 	r.create(policy)
 	r.create(binding)
 }
 
+// register has the API server ask the webhook, which the hub comes to know of.
+func (r *recording) register() {
+	r.t.Helper()
+	registration := r.registration.DeepCopy()
+	r.create(registration)
+	r.registered.Set(string(registration.UID))
+}
+
 // forged says that an administrator asks.
 func forged(k author.Keys) map[string]string {
-	return author.Author{User: "admin", Groups: []string{"system:masters"}}.Annotations(k)
+	return author.Author{User: "admin", Groups: []string{"system:masters"}}.Annotations(k, "forged")
 }
 
 // object makes one of a new name, with annotations, in the namespace of the first cluster.
@@ -243,7 +257,7 @@ func (r *recording) patch(user string, obj *unstructured.Unstructured, body stri
 // place.
 func (r *recording) checkAuthor(reason string, obj *unstructured.Unstructured, k author.Keys, user string) {
 	r.t.Helper()
-	got, err := author.Of(obj, k)
+	got, err := author.Of(obj, k, r.registered.UID())
 	if err != nil || got.User != r.name(user) || !slices.Contains(got.Groups, "of-"+user) || slices.Contains(got.Groups, "comma") {
 		r.t.Errorf("%s: %s of %s has author %v, %v, want %s", reason, obj.GetKind(), obj.GetAPIVersion(), got, err, user)
 	}
@@ -364,7 +378,7 @@ func TestTheHubsOwnAccountSaysForWhomItAsks(t *testing.T) {
 	r := newRecording(t)
 	child := r.work(r.other)
 	of := author.Author{User: r.name(alice), Groups: []string{"of-" + alice}}
-	child.SetAnnotations(of.Annotations(author.MCM))
+	child.SetAnnotations(of.Annotations(author.MCM, r.registered.UID()))
 	if err := r.clients[self].Create(t.Context(), child); err != nil {
 		t.Fatal(err)
 	}
@@ -381,7 +395,7 @@ func TestARealAPIServerKeepsTheWorksOfASet(t *testing.T) {
 	r := newRecording(t)
 	owned := map[string]string{v1alpha1.AnnotationOwners: "WorkSet.shop.greet", v1alpha1.AnnotationOwnerUID: "set"}
 	child := r.work(r.namespace)
-	annotations := author.Author{User: r.name(alice), Groups: []string{"of-" + alice}}.Annotations(author.MCM)
+	annotations := author.Author{User: r.name(alice), Groups: []string{"of-" + alice}}.Annotations(author.MCM, r.registered.UID())
 	maps.Copy(annotations, owned)
 	child.SetAnnotations(annotations)
 	if err := r.clients[self].Create(t.Context(), child); err != nil {

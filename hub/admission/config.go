@@ -13,6 +13,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spokelet/spokelet/hub/author"
 )
 
 const (
@@ -59,6 +61,8 @@ type Config struct {
 	// Self is the name of the hub's own account, which may say for whom it makes an
 	// object. Required.
 	Self string
+	// Registration is the one of the webhook that records authors. Required.
+	Registration *author.Registration
 	// Access and Clusters are required.
 	Access   Access
 	Clusters Clusters
@@ -87,6 +91,8 @@ func (c *Config) Validate() error {
 		return errors.New("admission: listener or certificate is missing")
 	case c.Access == nil || c.Clusters == nil:
 		return errors.New("admission: access or clusters are missing")
+	case c.Registration == nil:
+		return errors.New("admission: the registration of the webhook is missing")
 	case c.Self == "":
 		return errors.New("admission: the hub's own account is missing")
 	case c.ManifestLimit < 0:

@@ -19,7 +19,10 @@
 //
 // It is also the mutating webhook that records who asks for views and actions (package
 // author): whoever creates one or changes its spec, whatever else stands there; the
-// hub's own account says so of those for whom it makes some.
+// hub's own account says so of those for whom it makes some. With the author goes the UID of
+// this webhook's registration: an author counts under that one alone, because before it, or
+// between two, nobody was asked. Works that the hub makes, for a WorkSet or a ResourceView,
+// are the hub's alone to change.
 //
 // A change that leaves the spec alone is let through unread: labels,
 // finalizers and statuses of a work never depend on its manifests. Whatever else
@@ -28,7 +31,7 @@
 // The API server shows webhooks no credential, so that the port answers anybody.
 // The answer tells whether a body that the asker sent would pass, which includes
 // whether the user in it may execute as the account in it, or create Works of mcm.ibm.com
-// in a namespace, and nothing of any work that is stored. What is held of reviews, bodies
+// in a namespace, and the UID of the registration, and nothing of any work that is stored. What is held of reviews, bodies
 // and what is decoded of them, is bounded for each host and in all; a review that finds no
 // memory is answered by an HTTP error, so that the registration's failure policy decides.
 // ADR 0009 says what an outage does.

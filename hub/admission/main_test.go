@@ -22,6 +22,8 @@ import (
 	"go.uber.org/goleak"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spokelet/spokelet/hub/author"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -76,6 +78,9 @@ func start(t *testing.T, address string, certificate *tls.Certificate, config Co
 		t.Fatal(err)
 	}
 	config.Listener = listener
+	if config.Registration == nil {
+		config.Registration = &author.Registration{}
+	}
 	config.Certificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return certificate, nil }
 	server, err := New(config)
 	if err != nil {

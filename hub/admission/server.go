@@ -65,7 +65,7 @@ func New(cfg Config) (*Server, error) {
 	return &Server{
 		cfg:     cfg,
 		judge:   judge{access: cfg.Access, clusters: cfg.Clusters, limit: cfg.ManifestLimit, nilExecutor: cfg.NilExecutorValidating},
-		record:  recorder{access: cfg.Access, self: cfg.Self},
+		record:  recorder{access: cfg.Access, self: cfg.Self, registration: cfg.Registration},
 		memory:  budget.NewMemory(hostReviews, reviews),
 		large:   make(chan struct{}, 1),
 		metrics: m,

@@ -25,6 +25,8 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/spokelet/spokelet/hub/author"
 )
 
 func reviewOf(t *testing.T, r *request) []byte {
@@ -41,9 +43,11 @@ func reviewOf(t *testing.T, r *request) []byte {
 
 func newServer(t *testing.T, access Access) *Server {
 	t.Helper()
+	registration := &author.Registration{}
+	registration.Set("uid")
 	s, err := New(Config{
 		Listener: noListener{}, Certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, errBoom },
-		Self: self, Access: access, Clusters: ClustersFunc(owned),
+		Self: self, Registration: registration, Access: access, Clusters: ClustersFunc(owned),
 	})
 	if err != nil {
 		t.Fatal(err)

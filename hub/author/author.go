@@ -12,7 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ErrUnknown: nobody is recorded, or not in a form that can be read.
+// ErrUnknown: nobody is recorded, or not in a form that can be read, or not since the
+// webhook is registered as it is.
 var ErrUnknown = errors.New("who asked for it is not recorded")
 
 // maxEncoded bounds what is read of an annotation, in bytes.
@@ -37,8 +38,8 @@ type Author struct {
 }
 
 // Annotations are what is recorded of an author. A group that has a comma in its name is
-// left out: it would be read as two.
-func (a Author) Annotations(k Keys) map[string]string {
+// left out: it would be read as two. registration is the UID of the one in force.
+func (a Author) Annotations(k Keys, registration string) map[string]string {
 	groups := make([]string, 0, len(a.Groups))
 	for _, g := range a.Groups {
 		if g != "" && !strings.Contains(g, ",") {
@@ -48,18 +49,29 @@ func (a Author) Annotations(k Keys) map[string]string {
 	return map[string]string{
 		k.User:   base64.StdEncoding.EncodeToString([]byte(a.User)),
 		k.Groups: base64.StdEncoding.EncodeToString([]byte(strings.Join(groups, ","))),
+
+		AnnotationRegistration: registration,
 	}
 }
 
-// Of reads the author of an object. The error wraps ErrUnknown.
-func Of(obj metav1.Object, k Keys) (Author, error) {
+// Of reads the author of an object: who was recorded under the registration in force, of
+// which this is the UID. Without one, "", nobody was. The error wraps ErrUnknown.
+func Of(obj metav1.Object, k Keys, registration string) (Author, error) {
 	annotations := obj.GetAnnotations()
+	_, recorded := annotations[k.User]
+	switch {
+	case registration == "":
+		return Author{}, fmt.Errorf("%w: the hub's webhook is not registered, or may fail without stopping a write", ErrUnknown)
+	case recorded && annotations[AnnotationRegistration] != registration:
+		return Author{}, fmt.Errorf("%w: it was written while the hub's webhook was not registered as it is now; "+
+			"change its spec, or remove the annotation %s", ErrUnknown, k.User)
+	}
 	user, err := decode(annotations[k.User])
 	if err != nil {
 		return Author{}, err
 	}
 	if user == "" {
-		return Author{}, ErrUnknown
+		return Author{}, fmt.Errorf("%w: change its spec", ErrUnknown)
 	}
 	groups, err := decode(annotations[k.Groups])
 	if err != nil {

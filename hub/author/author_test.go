@@ -22,29 +22,29 @@ func TestWhatIsRecordedIsRead(t *testing.T) {
 		"a user with groups": {
 			reason:    "in the original's encoding",
 			author:    Author{User: "alice", Groups: []string{"a", "b"}},
-			recorded:  map[string]string{MCM.User: "YWxpY2U=", MCM.Groups: "YSxi"},
+			recorded:  map[string]string{MCM.User: "YWxpY2U=", MCM.Groups: "YSxi", AnnotationRegistration: "uid"},
 			readAgain: Author{User: "alice", Groups: []string{"a", "b"}},
 		},
 		"a group with a comma": {
 			reason:    "it is left out, or it would be read as two, of which one may be mighty",
 			author:    Author{User: "alice", Groups: []string{"a,system:masters", "b"}},
-			recorded:  map[string]string{MCM.User: "YWxpY2U=", MCM.Groups: "Yg=="},
+			recorded:  map[string]string{MCM.User: "YWxpY2U=", MCM.Groups: "Yg==", AnnotationRegistration: "uid"},
 			readAgain: Author{User: "alice", Groups: []string{"b"}},
 		},
 		"no groups": {
 			reason:    "nothing is read as nothing",
 			author:    Author{User: "alice"},
-			recorded:  map[string]string{MCM.User: "YWxpY2U=", MCM.Groups: ""},
+			recorded:  map[string]string{MCM.User: "YWxpY2U=", MCM.Groups: "", AnnotationRegistration: "uid"},
 			readAgain: Author{User: "alice"},
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			recorded := tc.author.Annotations(MCM)
+			recorded := tc.author.Annotations(MCM, "uid")
 			if diff := cmp.Diff(tc.recorded, recorded); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
-			got, err := Of(&metav1.ObjectMeta{Annotations: recorded}, MCM)
+			got, err := Of(&metav1.ObjectMeta{Annotations: recorded}, MCM, "uid")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -56,19 +56,41 @@ func TestWhatIsRecordedIsRead(t *testing.T) {
 }
 
 func TestNobodyIsReadFromWhatIsNotRecorded(t *testing.T) {
-	cases := map[string]map[string]string{
-		"nothing":         nil,
-		"no user":         {MCM.Groups: "YQ=="},
-		"an empty user":   {MCM.User: "", MCM.Groups: "YQ=="},
-		"no base64":       {MCM.User: "alice"},
-		"groups are none": {MCM.User: "YWxpY2U=", MCM.Groups: "a,b"},
-		"too large":       {MCM.User: strings.Repeat("YWxp", maxEncoded/4+1)},
-		"other keys":      {ACM.User: "YWxpY2U="},
+	const (
+		missing = "who asked for it is not recorded: change its spec"
+		stale   = "who asked for it is not recorded: it was written while the hub's webhook was not registered as it is now; " +
+			"change its spec, or remove the annotation mcm.ibm.com/user-identity"
+		none  = "who asked for it is not recorded: the hub's webhook is not registered, or may fail without stopping a write"
+		other = "annotation is no base64: who asked for it is not recorded"
+	)
+	cases := map[string]struct {
+		annotations map[string]string
+		under       string
+		want        string
+	}{
+		"nothing":              {want: missing, under: "uid"},
+		"no user":              {annotations: map[string]string{MCM.Groups: "YQ==", AnnotationRegistration: "uid"}, under: "uid", want: missing},
+		"an empty user":        {annotations: map[string]string{MCM.User: "", MCM.Groups: "YQ==", AnnotationRegistration: "uid"}, under: "uid", want: missing},
+		"no base64":            {annotations: map[string]string{MCM.User: "alice", AnnotationRegistration: "uid"}, under: "uid", want: other},
+		"groups are none":      {annotations: map[string]string{MCM.User: "YWxpY2U=", MCM.Groups: "a,b", AnnotationRegistration: "uid"}, under: "uid", want: other},
+		"other keys":           {annotations: map[string]string{ACM.User: "YWxpY2U=", AnnotationRegistration: "uid"}, under: "uid", want: missing},
+		"no registration":      {annotations: map[string]string{MCM.User: "YWxpY2U="}, under: "uid", want: stale},
+		"an empty one":         {annotations: map[string]string{MCM.User: "YWxpY2U=", AnnotationRegistration: ""}, under: "uid", want: stale},
+		"another registration": {annotations: map[string]string{MCM.User: "YWxpY2U=", AnnotationRegistration: "before"}, under: "uid", want: stale},
+		"none in force":        {annotations: map[string]string{MCM.User: "YWxpY2U=", AnnotationRegistration: "uid"}, want: none},
+		"none in force or recorded": {
+			annotations: map[string]string{MCM.User: "YWxpY2U=", AnnotationRegistration: ""}, want: none,
+		},
+		"too large": {
+			annotations: map[string]string{MCM.User: strings.Repeat("YWxp", maxEncoded/4+1), AnnotationRegistration: "uid"}, under: "uid",
+			want: "annotation of 131076 bytes: who asked for it is not recorded",
+		},
 	}
-	for name, annotations := range cases {
+	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if a, err := Of(&metav1.ObjectMeta{Annotations: annotations}, MCM); !errors.Is(err, ErrUnknown) {
-				t.Errorf("read %v, %v; want ErrUnknown", a, err)
+			a, err := Of(&metav1.ObjectMeta{Annotations: tc.annotations}, MCM, tc.under)
+			if !errors.Is(err, ErrUnknown) || err.Error() != tc.want {
+				t.Errorf("read %v, %v; want %q", a, err, tc.want)
 			}
 		})
 	}
@@ -80,11 +102,11 @@ func FuzzOf(f *testing.F) {
 	f.Add("", "LA==")
 	f.Add("YWxpY2U", "====")
 	f.Fuzz(func(t *testing.T, user, groups string) {
-		a, err := Of(&metav1.ObjectMeta{Annotations: map[string]string{ACM.User: user, ACM.Groups: groups}}, ACM)
+		a, err := Of(&metav1.ObjectMeta{Annotations: map[string]string{ACM.User: user, ACM.Groups: groups, AnnotationRegistration: "uid"}}, ACM, "uid")
 		if err != nil {
 			return
 		}
-		again, err := Of(&metav1.ObjectMeta{Annotations: a.Annotations(ACM)}, ACM)
+		again, err := Of(&metav1.ObjectMeta{Annotations: a.Annotations(ACM, "uid")}, ACM, "uid")
 		if diff := cmp.Diff(a, again); err != nil || diff != "" {
 			t.Errorf("%v (-read +read again):\n%s", err, diff)
 		}

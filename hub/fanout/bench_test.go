@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/spokelet/spokelet/api/mcm/v1alpha1"
+	"github.com/spokelet/spokelet/hub/author"
 	"github.com/spokelet/spokelet/rights"
 )
 
@@ -49,7 +50,7 @@ func BenchmarkReconcileOfAThousandClusters(b *testing.B) {
 	var results []outcome
 	for i := range 1000 {
 		c := cluster(fmt.Sprintf("store-%04d", i))
-		w := child(workSet(f.set), alice, c.Name)
+		w := child(workSet(f.set), alice, registered, c.Name)
 		w.Generation = 1
 		w.Status = v1alpha1.WorkStatus{Type: v1alpha1.WorkCompleted, ObservedGeneration: 1}
 		f.clusters, f.works = append(f.clusters, *c), append(f.works, *w)
@@ -57,9 +58,11 @@ func BenchmarkReconcileOfAThousandClusters(b *testing.B) {
 	}
 	s := summarize(results, 1)
 	f.set.Status = v1alpha1.WorkSetStatus{Status: s.kind, Clusters: s.clusters, ObservedGeneration: s.generation}
+	authors := &author.Registration{}
+	authors.Set(registered)
 	c, err := New(Config{
 		Client: f, Live: f, Access: &denied{}, Logger: logr.Discard(),
-		Rights: rights.NewReviews(nil, logr.Discard()),
+		Rights: rights.NewReviews(nil, logr.Discard()), Authors: authors,
 	})
 	if err != nil {
 		b.Fatal(err)

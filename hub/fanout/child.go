@@ -25,14 +25,13 @@ import (
 
 const (
 	// maxBase is how much of a parent's name is in that of a Work.
-	maxBase = 48
-	// annotationOwnerUID is the parent's UID: one that is made anew under its name has
-	// Works of its own, and what they do is done again.
-	annotationOwnerUID = "spokelet.io/owner-uid"
+	maxBase            = 48
+	annotationOwnerUID = v1alpha1.AnnotationOwnerUID
 )
 
-// child is the Work of one cluster, as it is to be.
-func child(p parent, by author.Author, cluster string) *v1alpha1.Work {
+// child is the Work of one cluster, as it is to be, of an author who is recorded under a
+// registration.
+func child(p parent, by author.Author, registration, cluster string) *v1alpha1.Work {
 	w := &v1alpha1.Work{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: cluster, Name: childName(p, cluster), Labels: map[string]string{}, Annotations: map[string]string{},
@@ -47,7 +46,7 @@ func child(p parent, by author.Author, cluster string) *v1alpha1.Work {
 	w.Labels[v1alpha1.LabelCluster] = cluster
 	w.Labels[p.label] = labelValue(p)
 	// Whose they are is not the template's to say.
-	maps.Copy(w.Annotations, by.Annotations(author.MCM))
+	maps.Copy(w.Annotations, by.Annotations(author.MCM, registration))
 	w.Annotations[v1alpha1.AnnotationOwners] = owner(p)
 	w.Annotations[annotationOwnerUID] = string(p.object.GetUID())
 	return w

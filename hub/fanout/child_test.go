@@ -45,7 +45,7 @@ func TestEveryChildHasANameOfItsOwnThatIsValid(t *testing.T) {
 
 func TestAChildLeadsToItsParent(t *testing.T) {
 	p := workSet(setNamed("a", "b.c"))
-	w := child(p, author.Author{User: "alice"}, "store-1")
+	w := child(p, author.Author{User: "alice"}, registered, "store-1")
 	if name, ok := ownerOf(w, kindWorkSet); !ok || name != (types.NamespacedName{Namespace: "a", Name: "b.c"}) {
 		t.Errorf("it leads to %v, %t", name, ok)
 	}
@@ -72,12 +72,12 @@ func TestAChildBearsItsParentsAuthorAndNobodyElses(t *testing.T) {
 			Namespace: "store-1", Name: childName(workSet(s), "store-1"),
 			Labels: map[string]string{"x": "y", v1alpha1.LabelCluster: "store-1", v1alpha1.LabelWorkSet: "a.b"},
 			Annotations: map[string]string{
-				author.MCM.User: "YWxpY2U=", author.MCM.Groups: "Zw==", "c": "d", v1alpha1.AnnotationOwners: "WorkSet.a.b", annotationOwnerUID: "uid",
+				author.MCM.User: "YWxpY2U=", author.MCM.Groups: "Zw==", author.AnnotationRegistration: registered, "c": "d", v1alpha1.AnnotationOwners: "WorkSet.a.b", annotationOwnerUID: "uid",
 			},
 		},
 		Spec: v1alpha1.WorkSpec{Type: "Action", Cluster: v1alpha1.Cluster{Name: "store-1"}},
 	}
-	got := child(workSet(s), author.Author{User: "alice", Groups: []string{"g"}}, "store-1")
+	got := child(workSet(s), author.Author{User: "alice", Groups: []string{"g"}}, registered, "store-1")
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("child (-want +got):\n%s", diff)
 	}

@@ -36,6 +36,8 @@ type Config struct {
 	// Access says what authors may do, and Rights when to ask again.
 	Access author.Access
 	Rights *rights.Reviews
+	// Authors is the registration under which authors have to be recorded.
+	Authors *author.Registration
 	// Writes bounds what is written because of what clusters answer; nil has no bounds.
 	Writes *budget.Writes
 	Logger logr.Logger
@@ -46,8 +48,8 @@ func (c *Config) Validate() error {
 	switch {
 	case c.Client == nil || c.Live == nil:
 		return errors.New("fan-out needs a client and a live reader")
-	case c.Access == nil || c.Rights == nil:
-		return errors.New("fan-out needs access reviews and rights")
+	case c.Access == nil || c.Rights == nil || c.Authors == nil:
+		return errors.New("fan-out needs access reviews, rights and authors")
 	}
 	return nil
 }

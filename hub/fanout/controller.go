@@ -115,8 +115,14 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 	return nil
 }
 
-// attach keeps the queue, for those who wait for rights.
-func (k *kind) attach(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+// attach keeps the queue, for those who wait for rights, and has all parents looked at when
+// authors have to be recorded under another registration.
+func (k *kind) attach(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+	k.cfg.Authors.Subscribe(func() {
+		for _, parent := range k.where(ctx, func(parent) bool { return true }) {
+			queue.Add(parent)
+		}
+	})
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.queue = queue

@@ -189,7 +189,7 @@ func TestWhatOthersChangeOfAWorkIsChangedBack(t *testing.T) {
 		w := want.DeepCopy()
 		r.edit(w, func() {
 			w.Labels = nil
-			w.Annotations[author.MCM.User] = bob.Annotations(author.MCM)[author.MCM.User]
+			w.Annotations[author.MCM.User] = bob.Annotations(author.MCM, registered)[author.MCM.User]
 			w.Annotations["theirs"] = "stays"
 			w.Spec.ActionType = "Delete"
 		})
@@ -348,9 +348,9 @@ func TestANewAuthorIsThatOfTheWorksToo(t *testing.T) {
 		r.settle(kindWorkSet)
 		r.denied.set("bob/store-2", true)
 		s := newSet()
-		r.edit(s, func() { s.Annotations, s.Generation = bob.Annotations(author.MCM), 2 })
+		r.edit(s, func() { s.Annotations, s.Generation = bob.Annotations(author.MCM, registered), 2 })
 		r.settle(kindWorkSet)
-		if by, err := author.Of(r.work(p, "store-1"), author.MCM); err != nil || by.User != "bob" || len(by.Groups) > 0 {
+		if by, err := author.Of(r.work(p, "store-1"), author.MCM, registered); err != nil || by.User != "bob" || len(by.Groups) > 0 {
 			t.Errorf("the work is done for %+v: %v", by, err)
 		}
 		if diff := cmp.Diff([]string{"store-1"}, r.works()); diff != "" {

@@ -92,14 +92,19 @@ func (k *kind) distribute(ctx context.Context, p parent, works map[string]*v1alp
 	if err != nil {
 		return distribution{}, err
 	}
-	by, unknown := author.Of(p.object, author.MCM)
+	registration := k.cfg.Authors.UID()
+	by, unknown := author.Of(p.object, author.MCM, registration)
 	leaving := maps.Clone(works)
-	if unknown == nil {
-		maps.DeleteFunc(leaving, func(cluster string, _ *v1alpha1.Work) bool {
-			_, selected := slices.BinarySearch(clusters, cluster)
+	maps.DeleteFunc(leaving, func(cluster string, w *v1alpha1.Work) bool {
+		_, selected := slices.BinarySearch(clusters, cluster)
+		if unknown == nil || !selected {
 			return selected
-		})
-	}
+		}
+		// One that is nobody's, too, asks nothing. Made anew it would do again what it did
+		// before the webhook was registered anew.
+		_, err := author.Of(w, author.MCM, registration)
+		return err != nil
+	})
 	d := distribution{
 		failure: k.remove(ctx, leaving), outcomes: make([]outcome, len(clusters)),
 		wait: wait{refused: map[author.Right]error{}, since: known.since},
@@ -119,7 +124,7 @@ func (k *kind) distribute(ctx context.Context, p parent, works map[string]*v1alp
 				}
 				return right.Ask(ctx, k.cfg.Access)
 			}
-			d.outcomes[i], failures[i] = k.bring(ctx, child(p, by, cluster), works[cluster], ask)
+			d.outcomes[i], failures[i] = k.bring(ctx, child(p, by, registration, cluster), works[cluster], ask)
 			return nil
 		})
 	}

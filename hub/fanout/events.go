@@ -74,19 +74,22 @@ func (k *kind) due(name types.NamespacedName) time.Duration {
 }
 
 // selecting are the parents that select a cluster as it is, or was.
-func (k *kind) selecting(ctx context.Context, cluster client.Object) (requests []reconcile.Request) {
+func (k *kind) selecting(ctx context.Context, cluster client.Object) []reconcile.Request {
+	return k.where(ctx, func(p parent) bool {
+		selector, err := metav1.LabelSelectorAsSelector(p.selector)
+		return err == nil && selector.Matches(labels.Set(cluster.GetLabels()))
+	})
+}
+
+// where are the parents that match.
+func (k *kind) where(ctx context.Context, match func(parent) bool) (requests []reconcile.Request) {
 	list := k.list()
 	if err := k.cfg.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 		k.cfg.Logger.Error(err, "parents were not listed", "kind", k.name)
 		return nil
 	}
 	err := meta.EachListItem(list, func(o runtime.Object) error {
-		obj, ok := o.(client.Object)
-		if !ok {
-			return nil
-		}
-		selector, err := metav1.LabelSelectorAsSelector(k.of(obj).selector)
-		if err == nil && selector.Matches(labels.Set(cluster.GetLabels())) {
+		if obj, ok := o.(client.Object); ok && match(k.of(obj)) {
 			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(obj)})
 		}
 		return nil

@@ -48,7 +48,7 @@ func TestAWorkLeadsToItsParent(t *testing.T) {
 		r := newRig(t, newSet(), cluster("store-1"))
 		k, q := r.kind(kindWorkSet), newQueue()
 		h := k.workEvents()
-		mine := child(workSet(newSet()), alice, "store-1")
+		mine := child(workSet(newSet()), alice, registered, "store-1")
 		others := &v1alpha1.Work{}
 		h.Create(t.Context(), event.CreateEvent{Object: mine}, q)
 		if diff := cmp.Diff([]string{"shop/all"}, q.take()); diff != "" || q.after != 0 {
@@ -71,7 +71,7 @@ func TestAWorkLeadsToItsParent(t *testing.T) {
 			t.Errorf("one that is deleted is made again at once (-want +got), after %s:\n%s", q.after, diff)
 		}
 		h.Delete(t.Context(), event.DeleteEvent{Object: others}, q)
-		h.Create(t.Context(), event.CreateEvent{Object: child(resourceView(newView()), alice, "store-1")}, q)
+		h.Create(t.Context(), event.CreateEvent{Object: child(resourceView(newView()), alice, registered, "store-1")}, q)
 		if names := q.take(); len(names) > 0 {
 			t.Errorf("works of others lead to %v", names)
 		}
@@ -139,7 +139,7 @@ func TestAWorkThatGoesWhileItIsFoundInTheWayIsNotWaitedFor(t *testing.T) {
 	if !r.kind(kindWorkSet).free(t.Context(), gone) {
 		t.Error("nobody will say that it is gone, and the parent waits")
 	}
-	there := child(workSet(newSet()), author.Author{User: "alice"}, "store-1")
+	there := child(workSet(newSet()), author.Author{User: "alice"}, registered, "store-1")
 	if err := r.api.Create(t.Context(), there); err != nil {
 		t.Fatal(err)
 	}

@@ -109,8 +109,10 @@ func (h *liveHub) run() (stop func()) {
 		h.t.Fatal(err)
 	}
 	reviews := rights.NewReviews(h.metadata, logr.Discard())
+	authors := &author.Registration{}
+	authors.Set(registered)
 	c, err := New(Config{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Access: h.kube.AuthorizationV1().SubjectAccessReviews(), Rights: reviews,
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Access: h.kube.AuthorizationV1().SubjectAccessReviews(), Rights: reviews, Authors: authors,
 	})
 	if err != nil {
 		h.t.Fatal(err)
@@ -146,7 +148,7 @@ func (h *liveHub) create(obj client.Object) {
 // parent gives one a place and an author.
 func (h *liveHub) parent(obj client.Object, by author.Author, selector *metav1.LabelSelector) {
 	obj.SetNamespace(h.namespace)
-	obj.SetAnnotations(by.Annotations(author.MCM))
+	obj.SetAnnotations(by.Annotations(author.MCM, registered))
 	selector.MatchLabels["fan"] = h.namespace
 	h.create(obj)
 }
@@ -270,7 +272,7 @@ func TestARealHubFollowsTheRightsOfAuthors(t *testing.T) {
 		ObjectMeta: place, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: place.Name},
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: carol.User}},
 	})
-	if by, err := author.Of(h.work(workSet(s), h.clusters[0]), author.MCM); err != nil || by.User != carol.User {
+	if by, err := author.Of(h.work(workSet(s), h.clusters[0]), author.MCM, registered); err != nil || by.User != carol.User {
 		t.Errorf("the work is done for %+v: %v", by, err)
 	}
 }

@@ -31,6 +31,9 @@ import (
 	"github.com/spokelet/spokelet/rights"
 )
 
+// registered is the UID of the webhook's registration.
+const registered = "registration"
+
 var (
 	alice = author.Author{User: "alice", Groups: []string{"dev"}}
 	bob   = author.Author{User: "bob"}
@@ -73,6 +76,8 @@ type rig struct {
 	t      *testing.T
 	api    client.WithWatch
 	denied *denied
+	// authors has the registration of UID registered.
+	authors *author.Registration
 	// reads of Works past the cache, and what is written.
 	reads, writes atomic.Int64
 	// budget is that of clusters, none if it is nil.
@@ -106,7 +111,8 @@ func newScheme(t testing.TB) *runtime.Scheme {
 
 func newRig(t *testing.T, objects ...client.Object) *rig {
 	t.Helper()
-	r := &rig{t: t, denied: &denied{who: map[string]bool{}}}
+	r := &rig{t: t, denied: &denied{who: map[string]bool{}}, authors: &author.Registration{}}
+	r.authors.Set(registered)
 	r.api = fake.NewClientBuilder().WithScheme(newScheme(t)).WithObjects(objects...).
 		WithIndex(&v1alpha1.Work{}, indexOwner, indexOf).
 		WithStatusSubresource(&v1alpha1.Work{}, &v1alpha1.WorkSet{}, &v1alpha1.ResourceView{}).Build()
@@ -153,7 +159,7 @@ func (r *rig) restart() {
 	})
 	c, err := New(Config{
 		Client: cached, Live: live, Access: r.denied, Logger: logr.Discard(),
-		Rights: rights.NewReviews(nil, logr.Discard()), Writes: r.budget,
+		Rights: rights.NewReviews(nil, logr.Discard()), Authors: r.authors, Writes: r.budget,
 	})
 	if err != nil {
 		r.t.Fatal(err)
@@ -314,7 +320,7 @@ func newSelector() *metav1.LabelSelector {
 func newSet() *v1alpha1.WorkSet {
 	s := setNamed("shop", "all")
 	s.UID, s.Generation = "set", 1
-	s.Annotations = alice.Annotations(author.MCM)
+	s.Annotations = alice.Annotations(author.MCM, registered)
 	s.Spec.ClusterSelector = newSelector()
 	s.Spec.Template.Spec = v1alpha1.TemplateSpec{Type: "Action", ActionType: "Create", KubeWork: &v1alpha1.KubeWorkSpec{
 		ObjectTemplate: runtime.RawExtension{Raw: []byte(`{"apiVersion":"v1","kind":"ConfigMap"}`)},
@@ -326,7 +332,7 @@ func newSet() *v1alpha1.WorkSet {
 func newView() *v1alpha1.ResourceView {
 	return &v1alpha1.ResourceView{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "shop", Name: "all", UID: "view", Generation: 1, Annotations: alice.Annotations(author.MCM),
+			Namespace: "shop", Name: "all", UID: "view", Generation: 1, Annotations: alice.Annotations(author.MCM, registered),
 		},
 		Spec: v1alpha1.ResourceViewSpec{ClusterSelector: newSelector(), Scope: v1alpha1.ViewFilter{Resource: "pods"}},
 	}

@@ -70,7 +70,7 @@ func (c *Controller) load(cluster, key string) (resource.Resource, bool) {
 		return resource.Resource{}, false
 	}
 	in := d.read(obj, c.options)
-	by, err := author.Of(obj, d.keys)
+	by, err := author.Of(obj, d.keys, c.cfg.Authors.UID())
 	if err != nil || in.action == nil || in.cluster != cluster {
 		return resource.Resource{}, false
 	}

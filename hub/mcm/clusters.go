@@ -92,6 +92,13 @@ func (c *clusters) of(name string) []ref {
 	return slices.Collect(maps.Keys(c.by[name]))
 }
 
+// everyone are the objects for any cluster.
+func (c *clusters) everyone() []ref {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Collect(maps.Keys(c.needs))
+}
+
 // clusterChanged looks again at the objects of a cluster that has come, gone or changed.
 func (c *Controller) clusterChanged(obj client.Object, e event) {
 	record, ok := obj.(*clusterv1.ManagedCluster)

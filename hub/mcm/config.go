@@ -55,6 +55,8 @@ type Config struct {
 	// Access says what authors may do, and Rights when to ask again. Required.
 	Access author.Access
 	Rights *rights.Reviews
+	// Authors is the registration under which authors have to be recorded. Required.
+	Authors *author.Registration
 	// Sessions are required.
 	Sessions Sessions
 	// MaxResultBytes bounds the result in one status. Default 512 KiB.
@@ -80,8 +82,8 @@ func (c *Config) Validate() error {
 	switch {
 	case c.Sync == nil || c.Client == nil || c.Informers == nil || c.Events == nil:
 		return errors.New("mcm needs Sync, a client, informers and events")
-	case c.Access == nil || c.Rights == nil || c.Sessions == nil:
-		return errors.New("mcm needs access reviews, rights and sessions")
+	case c.Access == nil || c.Rights == nil || c.Authors == nil || c.Sessions == nil:
+		return errors.New("mcm needs access reviews, rights, authors and sessions")
 	}
 	return nil
 }

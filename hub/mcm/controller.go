@@ -76,6 +76,7 @@ func New(cfg Config) (*Controller, error) {
 		c.dialects[d.name] = d
 	}
 	cfg.Rights.Add(c.review)
+	cfg.Authors.Subscribe(c.authorsChanged)
 	cfg.Sync.Publish(wire.KindView, nil)
 	cfg.Sync.Publish(wire.KindAction, c.load)
 	cfg.Sync.Mirror(wire.KindViewResult, resource.HubReceiver{Put: c.viewResult, Keeps: true, About: wire.KindView})
@@ -114,6 +115,14 @@ func (c *Controller) review(ctx context.Context) error {
 		c.queue.Add(r)
 	}
 	return err
+}
+
+// authorsChanged looks again at all objects: who is the author of one depends on what is
+// registered.
+func (c *Controller) authorsChanged() {
+	for _, r := range c.clusters.everyone() {
+		c.queue.Add(r)
+	}
 }
 
 // run handles what is in a queue until that is shut down.
@@ -221,7 +230,7 @@ func relevant(before, after any) bool {
 	if a.GetGeneration() != b.GetGeneration() || a.GetUID() != b.GetUID() {
 		return true
 	}
-	for _, key := range []string{author.MCM.User, author.MCM.Groups, author.ACM.User, author.ACM.Groups, annotationManaged} {
+	for _, key := range []string{author.MCM.User, author.MCM.Groups, author.ACM.User, author.ACM.Groups, author.AnnotationRegistration, annotationManaged} {
 		if a.GetAnnotations()[key] != b.GetAnnotations()[key] {
 			return true
 		}
@@ -336,7 +345,7 @@ func (c *Controller) check(ctx context.Context, d *dialect, r ref, obj client.Ob
 	case !is.accepted:
 		return &failure{message: fmt.Sprintf("cluster %q is not accepted", in.cluster)}, nil
 	}
-	by, err := author.Of(obj, d.keys)
+	by, err := author.Of(obj, d.keys, c.cfg.Authors.UID())
 	if err != nil {
 		return &failure{message: err.Error()}, nil
 	}

@@ -93,7 +93,7 @@ func TestWhyNothingIsAsked(t *testing.T) {
 		kind    v1alpha1.WorkStatusType
 	}{
 		"nobody is recorded": {
-			reason: "it fails closed", want: "who asked for it is not recorded", kind: v1alpha1.WorkFailed,
+			reason: "it fails closed", want: "who asked for it is not recorded: change its spec", kind: v1alpha1.WorkFailed,
 			prepare: func(_ *rig, w *v1alpha1.Work) { w.Annotations = nil },
 		},
 		"who is recorded cannot be read": {

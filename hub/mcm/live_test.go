@@ -104,9 +104,11 @@ func (h *liveHub) run(t *testing.T) (replicas *resource.Hub, stop func()) {
 	}
 	hub := resource.NewHub()
 	reviews := rights.NewReviews(h.metadata, logr.Discard())
+	authors := &author.Registration{}
+	authors.Set(registered)
 	c, err := New(Config{
 		Sync: hub, Client: mgr.GetClient(), Informers: mgr.GetCache(), Access: h.kube.AuthorizationV1().SubjectAccessReviews(),
-		Rights: reviews, Sessions: h.sessions, Events: events.NewFakeRecorder(1000),
+		Rights: reviews, Authors: authors, Sessions: h.sessions, Events: events.NewFakeRecorder(1000),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -214,7 +216,7 @@ func (a *liveAgent) asked() map[string]int64 {
 // ofRoot puts an object into a cluster's namespace.
 func ofRoot[O client.Object](obj O, cluster string, by author.Keys) O {
 	obj.SetNamespace(cluster)
-	obj.SetAnnotations(root.Annotations(by))
+	obj.SetAnnotations(root.Annotations(by, registered))
 	if w, ok := any(obj).(*v1alpha1.Work); ok {
 		w.Spec.Cluster.Name = cluster
 	}
@@ -309,7 +311,7 @@ func TestRightsOnARealHubEndViews(t *testing.T) {
 	resourcetest.Connect(t, hub, cluster, agent.Agent)
 	bob := author.Author{User: "bob-of-" + cluster}
 	w := ofRoot(resourceWork("w"), cluster, author.MCM)
-	w.Annotations = bob.Annotations(author.MCM)
+	w.Annotations = bob.Annotations(author.MCM, registered)
 	h.create(t, w)
 	forbidden := func() bool {
 		return w.Status.Type == v1alpha1.WorkFailed && strings.HasPrefix(w.Status.Reason, "forbidden: ")

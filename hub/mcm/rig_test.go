@@ -33,7 +33,11 @@ import (
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
-const managed = "c1"
+const (
+	managed = "c1"
+	// registered is the UID of the webhook's registration.
+	registered = "registration"
+)
 
 var alice = author.Author{User: "alice", Groups: []string{"dev"}}
 
@@ -44,6 +48,7 @@ type rig struct {
 	api      client.WithWatch
 	sync     *resource.Hub
 	access   *accessFake
+	authors  *author.Registration
 	sessions *sessionsFake
 	events   *events.FakeRecorder
 	memory   *budget.Memory
@@ -143,9 +148,10 @@ func newScheme(t testing.TB) *runtime.Scheme {
 func newRig(t *testing.T, objects ...client.Object) *rig {
 	t.Helper()
 	r := &rig{
-		sync: resource.NewHub(), access: &accessFake{}, events: events.NewFakeRecorder(1000),
+		sync: resource.NewHub(), access: &accessFake{}, authors: &author.Registration{}, events: events.NewFakeRecorder(1000),
 		sessions: &sessionsFake{here: map[string]bool{managed: true}}, memory: budget.NewMemory(64<<20, 64<<20),
 	}
+	r.authors.Set(registered)
 	r.api = fake.NewClientBuilder().WithScheme(newScheme(t)).WithObjects(objects...).
 		WithStatusSubresource(&v1alpha1.Work{}, &viewv1beta1.ManagedClusterView{}, &actionv1beta1.ManagedClusterAction{}).
 		WithInterceptorFuncs(interceptor.Funcs{
@@ -185,7 +191,7 @@ func (r *rig) restart(t *testing.T) {
 	})
 	c, err := New(Config{
 		Sync: r.sync, Client: cached, Informers: &informertest.FakeInformers{}, Access: r.access,
-		Rights: rights.NewReviews(nil, logr.Discard()), Sessions: r.sessions,
+		Rights: rights.NewReviews(nil, logr.Discard()), Authors: r.authors, Sessions: r.sessions,
 		Events: r.events, Logger: logr.Discard(),
 	})
 	if err != nil {
@@ -216,7 +222,7 @@ func object[O client.Object](obj O, namespace, name string, by author.Keys, chan
 	obj.SetName(name)
 	obj.SetUID(types.UID("uid-" + name))
 	obj.SetGeneration(1)
-	obj.SetAnnotations(alice.Annotations(by))
+	obj.SetAnnotations(alice.Annotations(by, registered))
 	for _, f := range change {
 		f(obj)
 	}

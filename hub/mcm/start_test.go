@@ -116,7 +116,7 @@ func (r *rig) start(t *testing.T) {
 	reviews := rights.NewReviews(r.rbac, logr.Discard())
 	c, err := New(Config{
 		Sync: resource.NewHub(), Client: r.cfg.Client, Informers: informers{api: r.api, ctx: ctx, running: &running},
-		Access: r.cfg.Access, Rights: reviews, Sessions: r.sessions, Events: r.events,
+		Access: r.cfg.Access, Rights: reviews, Authors: r.authors, Sessions: r.sessions, Events: r.events,
 	})
 	if err != nil {
 		t.Fatal(err)
