@@ -52,7 +52,9 @@ func child(p parent, by author.Author, registration, cluster string) *v1alpha1.W
 	return w
 }
 
-// childName is a DNS-1035 label that no other parent or cluster leads to.
+// childName is a DNS-1035 label that another parent or cluster hardly leads to: it ends in
+// 40 bits of a digest. Should two parents meet in one, the Work of the first is in the way of
+// the second, which leaves it alone, is Failed for that cluster and names it (errForeign).
 func childName(p parent, cluster string) string {
 	base := strings.ReplaceAll(p.prefix+p.object.GetName(), ".", "-")
 	if base[0] < 'a' || base[0] > 'z' {

@@ -43,8 +43,9 @@ type kind struct {
 	mu sync.Mutex
 	// All below are guarded by mu.
 	queue workqueue.TypedRateLimitingInterface[reconcile.Request] // nil until it runs
-	views map[types.NamespacedName]*stored
-	waits map[types.NamespacedName]wait
+	// statuses are those of parents, as they were written last.
+	statuses map[types.NamespacedName]*storedStatus
+	waits    map[types.NamespacedName]wait
 	// reviews counts the changes of rights.
 	reviews int
 }
@@ -87,7 +88,7 @@ func New(cfg Config) (*Controller, error) {
 	}
 	for _, k := range kinds {
 		k.cfg = cfg
-		k.views, k.waits = map[types.NamespacedName]*stored{}, map[types.NamespacedName]wait{}
+		k.statuses, k.waits = map[types.NamespacedName]*storedStatus{}, map[types.NamespacedName]wait{}
 	}
 	c := &Controller{kinds: kinds}
 	cfg.Rights.Add(c.review)

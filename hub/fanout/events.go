@@ -66,7 +66,7 @@ func (k *kind) blocked(work types.NamespacedName) (parents []types.NamespacedNam
 func (k *kind) due(name types.NamespacedName) time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	st := k.views[name]
+	st := k.statuses[name]
 	if st == nil {
 		return 0
 	}

@@ -17,7 +17,7 @@ import (
 // answered returns the clusters whose answers are others than those in the status. If the
 // parent or the hub itself has something to say, that is the reason to write, and there
 // are none: clusters must not delay that, and do not pay for it.
-func (s *stored) answered(p parent, next *summary, outcomes []outcome, works map[string]*v1alpha1.Work) (clusters []string) {
+func (s *storedStatus) answered(p parent, next *summary, outcomes []outcome, works map[string]*v1alpha1.Work) (clusters []string) {
 	if s.summary.generation != next.generation || len(s.summary.clusters) != len(next.clusters) {
 		return nil
 	}
@@ -55,7 +55,7 @@ func (k *kind) payers(clusters []string) (payers []string, wait time.Duration) {
 
 // charge has clusters pay for a status, in equal parts. However little of it has changed,
 // the API server stores the whole object.
-func (k *kind) charge(payers []string, p parent, st *stored, s summary) error {
+func (k *kind) charge(payers []string, p parent, st *storedStatus, s summary) error {
 	if len(payers) == 0 || k.cfg.Writes == nil {
 		return nil
 	}

@@ -20,7 +20,7 @@ import (
 // say writes the status, if it is another than it was, or has the parent looked at again
 // when it may be written. Whether a selector is none counts for all clusters.
 func (k *kind) say(ctx context.Context, p parent, works map[string]*v1alpha1.Work, d distribution, selector error) (ctrl.Result, error) {
-	st, err := k.stored(ctx, p)
+	st, err := k.load(ctx, p)
 	if err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
@@ -58,7 +58,7 @@ func (k *kind) say(ctx context.Context, p parent, works map[string]*v1alpha1.Wor
 }
 
 // write writes the status by fields, so that results which stay are not sent.
-func (k *kind) write(ctx context.Context, p parent, st *stored, s summary, results []operation) error {
+func (k *kind) write(ctx context.Context, p parent, st *storedStatus, s summary, results []operation) error {
 	raw, err := statusPatch(p, st.exists, s, results)
 	if err != nil {
 		return err

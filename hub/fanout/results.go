@@ -35,8 +35,8 @@ func StripResults(in any) (any, error) {
 	return in, nil
 }
 
-// stored is what is in the status of a parent. One reconciler has it at a time.
-type stored struct {
+// storedStatus is what is in the status of a parent. One reconciler has it at a time.
+type storedStatus struct {
 	uid types.UID
 	// exists: it has results, so that others can be put beside.
 	exists  bool
@@ -56,11 +56,11 @@ type result struct {
 	shown bool
 }
 
-// stored is what is known of a parent, from the API server when nothing is.
-func (k *kind) stored(ctx context.Context, p parent) (*stored, error) {
+// load returns what is known of the status of a parent, from the API server when nothing is.
+func (k *kind) load(ctx context.Context, p parent) (*storedStatus, error) {
 	name := client.ObjectKeyFromObject(p.object)
 	k.mu.Lock()
-	st := k.views[name]
+	st := k.statuses[name]
 	k.mu.Unlock()
 	if st != nil && st.uid == p.object.GetUID() {
 		return st, nil
@@ -70,7 +70,7 @@ func (k *kind) stored(ctx context.Context, p parent) (*stored, error) {
 		return nil, fmt.Errorf("get %s %s: %w", k.name, name, err)
 	}
 	s := k.of(live).observed
-	st = &stored{uid: live.GetUID(), summary: s, results: map[string]result{}}
+	st = &storedStatus{uid: live.GetUID(), summary: s, results: map[string]result{}}
 	if v, ok := live.(*v1alpha1.ResourceView); ok {
 		st.exists = len(v.Status.Results) > 0
 		for cluster, raw := range v.Status.Results {
@@ -84,7 +84,7 @@ func (k *kind) stored(ctx context.Context, p parent) (*stored, error) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.views[name] = st
+	k.statuses[name] = st
 	return st, nil
 }
 
@@ -92,11 +92,11 @@ func (k *kind) stored(ctx context.Context, p parent) (*stored, error) {
 func (k *kind) drop(name types.NamespacedName) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	delete(k.views, name)
+	delete(k.statuses, name)
 }
 
 // omitted names the clusters whose results have no room.
-func (s *stored) omitted() string {
+func (s *storedStatus) omitted() string {
 	var names []string
 	for _, cluster := range slices.Sorted(maps.Keys(s.results)) {
 		if r := s.results[cluster]; r.size > 0 && !r.shown {
@@ -110,7 +110,7 @@ func (s *stored) omitted() string {
 }
 
 // show is the patch that brings the results of the clusters up to date.
-func (k *kind) show(ctx context.Context, p parent, st *stored, works map[string]*v1alpha1.Work) (patch []operation, err error) {
+func (k *kind) show(ctx context.Context, p parent, st *storedStatus, works map[string]*v1alpha1.Work) (patch []operation, err error) {
 	if !p.results {
 		return nil, nil
 	}
@@ -133,7 +133,7 @@ func (k *kind) show(ctx context.Context, p parent, st *stored, works map[string]
 }
 
 // update reads results of clusters, and adds to the patch what shows them.
-func (k *kind) update(ctx context.Context, st *stored, works map[string]*v1alpha1.Work, clusters []string, patch []operation) ([]operation, error) {
+func (k *kind) update(ctx context.Context, st *storedStatus, works map[string]*v1alpha1.Work, clusters []string, patch []operation) ([]operation, error) {
 	for some := range slices.Chunk(clusters, writers) { // no more are in memory at once
 		raws, err := k.read(ctx, works, some)
 		if err != nil {
@@ -151,7 +151,7 @@ func (k *kind) update(ctx context.Context, st *stored, works map[string]*v1alpha
 }
 
 // fitting are the clusters whose results were left out, and have room now.
-func (s *stored) fitting() (clusters []string) {
+func (s *storedStatus) fitting() (clusters []string) {
 	room := maxResults - s.size
 	for _, cluster := range slices.Sorted(maps.Keys(s.results)) {
 		if r := s.results[cluster]; r.size > 0 && !r.shown && r.size <= room {
@@ -186,7 +186,7 @@ func (k *kind) read(ctx context.Context, works map[string]*v1alpha1.Work, cluste
 }
 
 // put shows the result of a cluster if there is room for it.
-func (s *stored) put(cluster, digest string, raw []byte) []operation {
+func (s *storedStatus) put(cluster, digest string, raw []byte) []operation {
 	was := s.results[cluster]
 	if was.shown {
 		s.size -= was.size
