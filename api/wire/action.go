@@ -114,7 +114,7 @@ type ActionResult struct {
 	// Result is the object as it is in the spoke, as JSON of at most MaxBytes; empty
 	// after a deletion, and where it is left out.
 	Result json.RawMessage `json:"result,omitempty"`
-	// Omitted: the object is larger than MaxBytes.
+	// Omitted: the object is larger than MaxBytes, or the results of the cluster have no room.
 	Omitted bool `json:"omitted,omitempty"`
 	// Warnings are of the conversion of an old API version, and of the API server.
 	Warnings []string `json:"warnings,omitempty"`

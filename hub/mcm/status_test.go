@@ -40,7 +40,7 @@ func TestWhatAnOutcomeMakesOfAWork(t *testing.T) {
 		"a refusal":          {reason: "the cluster has said so", outcome: viewed(wire.ViewResult{Refusal: wire.Refuse(wire.CauseRequest, metav1.StatusReasonForbidden, "pods is forbidden")}), want: state{kind: "Failed", reason: "pods is forbidden", observed: 1}},
 		"a refusal, Period":  {reason: "a failure is one in any mode", mode: "Periodic", outcome: viewed(wire.ViewResult{Refusal: wire.Refuse(wire.CauseTarget, "", "no")}), want: state{kind: "Failed", reason: "no", observed: 1}},
 		"done":               {reason: "it is complete", outcome: acted(wire.ActionResult{Result: json.RawMessage(configMap)}), want: state{kind: "Completed", observed: 1}},
-		"done, and large":    {reason: "the reader should know", outcome: acted(wire.ActionResult{Omitted: true}), want: state{kind: "Completed", reason: "the object is left out: it is larger than a result may be", observed: 1}},
+		"done, and large":    {reason: "the reader should know", outcome: acted(wire.ActionResult{Omitted: true}), want: state{kind: "Completed", reason: "the object is left out: there is no room for it in a result", observed: 1}},
 		"not done":           {reason: "the cluster has said so", outcome: acted(wire.ActionResult{Refusal: wire.Refuse(wire.CauseUnknown, "", "outcome unknown")}), want: state{kind: "Failed", reason: "outcome unknown", observed: 1}},
 		"the hub's own word": {reason: "no cluster has answered that", outcome: ownFailure("", "helm is not enabled"), want: state{kind: "Failed", reason: "helm is not enabled"}},
 		"a cluster away":     {reason: "it waits", outcome: outcome{waiting: `cluster "c1" is not connected`}, want: state{kind: "Processing", reason: `cluster "c1" is not connected`}},

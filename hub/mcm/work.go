@@ -223,7 +223,7 @@ func nextOfWork(w *v1alpha1.Work, o outcome) state {
 // cutReason says what is left out of a result, and how to see it.
 func cutReason(w *v1alpha1.Work, o outcome) string {
 	if o.action != nil && o.action.Omitted {
-		return "the object is left out: it is larger than a result may be"
+		return "the object is left out: there is no room for it in a result"
 	}
 	if o.view == nil || o.view.Cut == 0 {
 		return ""
