@@ -75,8 +75,8 @@ type authored struct {
 // record returns what is to be changed of an object. Whoever creates it or changes its
 // spec is its author; all others leave the one who was. Where that one was not recorded
 // since the webhook is registered as it is, nobody is known to have asked, and whoever
-// changes what is protected asks now. Whose Work it is is the hub's to say, and so is what it
-// asks and for whom.
+// changes what is protected asks now. Of a Work that has an owner the hub alone says who
+// that is, what is asked and for whom.
 func (c *recorder) record(ctx context.Context, r *request) ([]patch, error) {
 	resource := metav1.GroupResource{Group: r.Resource.Group, Resource: r.Resource.Resource}
 	keys, ok := authors[resource]

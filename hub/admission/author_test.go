@@ -86,21 +86,35 @@ func patched(t *testing.T, object string, patches []patch) map[string]string {
 	return got
 }
 
+// recordingCase is a request, and what is to be recorded then.
+type recordingCase struct {
+	reason      string
+	user        string
+	groups      []string
+	operation   admissionv1.Operation
+	object, old string
+	want        map[string]string
+}
+
+func (tc recordingCase) check(t *testing.T) {
+	t.Helper()
+	patches, err := newRecorder(&rights{allowed: true}).record(t.Context(), &request{
+		Resource: mcmWorks(), Operation: tc.operation, Namespace: "store-1",
+		UserInfo: authenticationv1.UserInfo{Username: tc.user, Groups: tc.groups},
+		Object:   raw(tc.object), OldObject: raw(tc.old),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(tc.want, patched(t, tc.object, patches)); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+	}
+}
+
 func TestTheAuthorIsWhoeverAsks(t *testing.T) {
 	alice := map[string]string{"mcm.ibm.com/user-identity": "YWxpY2U=", "mcm.ibm.com/user-group": "cGxhdGZvcm0=", author.AnnotationRegistration: "uid"}
 	bob := map[string]string{"mcm.ibm.com/user-identity": "Ym9i", "mcm.ibm.com/user-group": "", author.AnnotationRegistration: "uid"}
-	ofSet := map[string]string{
-		"mcm.ibm.com/user-identity": "YWxpY2U=", "mcm.ibm.com/user-group": "cGxhdGZvcm0=", author.AnnotationRegistration: "uid",
-		"mcm.ibm.com/owners": "WorkSet.shop.greet", "spokelet.io/owner-uid": "set",
-	}
-	cases := map[string]struct {
-		reason      string
-		user        string
-		groups      []string
-		operation   admissionv1.Operation
-		object, old string
-		want        map[string]string
-	}{
+	cases := map[string]recordingCase{
 		"a new object": {
 			reason: "its author is whoever creates it", user: "alice", groups: []string{"platform"},
 			operation: admissionv1.Create, object: workOfNone, want: alice,
@@ -144,41 +158,6 @@ func TestTheAuthorIsWhoeverAsks(t *testing.T) {
 			reason: "whoever takes it away makes an object nobody's", user: "bob",
 			operation: admissionv1.Update, object: strings.Replace(workOfAlice, `"uid"`, `"another"`, 1), old: workOfAlice, want: alice,
 		},
-		"a set's Work of another registration": {
-			reason: "the hub says again for whom it is", user: "bob",
-			operation: admissionv1.Update, object: workOfNone, old: strings.Replace(workOfSet, `"uid"`, `"before"`, 1),
-			want: map[string]string{
-				"mcm.ibm.com/user-identity": "YWxpY2U=", "mcm.ibm.com/user-group": "cGxhdGZvcm0=", author.AnnotationRegistration: "before",
-				"mcm.ibm.com/owners": "WorkSet.shop.greet", "spokelet.io/owner-uid": "set",
-			},
-		},
-		"a new object of a set": {
-			reason: "the hub alone makes such", user: "bob", operation: admissionv1.Create, object: workOfSet, want: bob,
-		},
-		"a set's Work that is given to another": {
-			reason: "the hub would make it anew, and what it asks would be done again", user: "bob",
-			operation: admissionv1.Update, object: workTaken, old: workOfSet, want: ofSet,
-		},
-		"a set's Work that is taken from it": {
-			reason: "it would stay when the set goes", user: "bob",
-			operation: admissionv1.Update, object: workOfNone, old: workOfSet, want: ofSet,
-		},
-		"a Work that is given to a set": {
-			reason: "the set would have it go", user: "bob",
-			operation: admissionv1.Update, object: workOfSet, old: workOfAlice, want: alice,
-		},
-		"a Work that is given to a set, with another spec": {
-			reason: "nor then", user: "bob",
-			operation: admissionv1.Update, object: workOfSet, old: workChanged, want: bob,
-		},
-		"a set's Work that the hub changes": {
-			reason: "the hub follows the set", user: self,
-			operation: admissionv1.Update, object: workTaken, old: workOfSet,
-			want: map[string]string{
-				"mcm.ibm.com/user-identity": "YWxpY2U=", "mcm.ibm.com/user-group": "cGxhdGZvcm0=", author.AnnotationRegistration: "uid",
-				"mcm.ibm.com/owners": "WorkSet.shop.other", "spokelet.io/owner-uid": "another",
-			},
-		},
 		"the hub's own account": {
 			reason: "it makes works for others", user: self,
 			operation: admissionv1.Create, object: workOfAlice, want: alice,
@@ -189,82 +168,7 @@ func TestTheAuthorIsWhoeverAsks(t *testing.T) {
 		},
 	}
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			c := newRecorder(&rights{allowed: true})
-			patches, err := c.record(t.Context(), &request{
-				Resource: mcmWorks(), Operation: tc.operation, Namespace: "store-1",
-				UserInfo: authenticationv1.UserInfo{Username: tc.user, Groups: tc.groups},
-				Object:   raw(tc.object), OldObject: raw(tc.old),
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(tc.want, patched(t, tc.object, patches)); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
-			}
-		})
-	}
-}
-
-// What it asks is done as the author of the set. The hub changes it back, and that is a new
-// generation: done again.
-func TestNobodyChangesWhatAWorkOfASetAsks(t *testing.T) {
-	changed := strings.Replace(workOfSet, `"spec":{`, `"spec":{"type":"Resource",`, 1)
-	named := func(owners string) (old, object string) {
-		replaced := strings.NewReplacer("WorkSet.shop.greet", owners)
-		return replaced.Replace(workOfSet), replaced.Replace(changed)
-	}
-	cases := map[string]struct {
-		reason string
-		owners string
-		parent string
-	}{
-		"of a WorkSet":      {reason: "that is the one to change", owners: "WorkSet.shop.greet", parent: "WorkSet shop/greet"},
-		"of a ResourceView": {reason: "a name may have dots, a namespace has none", owners: "ResourceView.shop.all.pods", parent: "ResourceView shop/all.pods"},
-		"of something else": {reason: "an older hub let others write the annotation", owners: "x", parent: "another object"},
-		"of many bytes":     {reason: "they are not repeated", owners: "WorkSet.shop." + strings.Repeat("a", maxReference), parent: "another object"},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			r := &request{
-				Resource: mcmWorks(), Operation: admissionv1.Update, Namespace: "store-1", Name: "greet-1",
-				UserInfo: authenticationv1.UserInfo{Username: "alice"},
-			}
-			old, object := named(tc.owners)
-			r.OldObject, r.Object = raw(old), raw(object)
-			_, err := newRecorder(&rights{allowed: true}).record(t.Context(), r)
-			want := &metav1.Status{
-				Status: "Failure", Reason: metav1.StatusReasonForbidden, Code: 403,
-				Message: `works.mcm.ibm.com "greet-1" is forbidden: the Work is one of ` + tc.parent + ": change that",
-			}
-			if err == nil {
-				t.Fatal("it is changed")
-			}
-			if diff := cmp.Diff(want, statusOf(err)); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
-			}
-			r.UserInfo.Username = self
-			if _, err := newRecorder(&rights{}).record(t.Context(), r); err != nil {
-				t.Errorf("the hub itself: %v", err)
-			}
-		})
-	}
-}
-
-// What is not a Work is of no set, whatever it is annotated with.
-func TestOtherObjectsAreChangedByAnybody(t *testing.T) {
-	object := strings.Replace(workOfSet, `"spec":{`, `"spec":{"a":"b",`, 1)
-	for resource := range authors {
-		if resource == worksOfMCM {
-			continue
-		}
-		patches, err := newRecorder(&rights{}).record(t.Context(), &request{
-			Resource:  metav1.GroupVersionResource{Group: resource.Group, Version: "v1beta1", Resource: resource.Resource},
-			Operation: admissionv1.Update, UserInfo: authenticationv1.UserInfo{Username: "bob"}, OldObject: raw(workOfSet), Object: raw(object),
-		})
-		if err != nil || patched(t, object, patches)["mcm.ibm.com/owners"] != "WorkSet.shop.greet" {
-			t.Errorf("%s: %v, %v", resource, patches, err)
-		}
+		t.Run(name, tc.check)
 	}
 }
 

@@ -454,6 +454,9 @@ func TestWithoutTheHubNobodyAsks(t *testing.T) {
 		for reason, body := range map[string]string{
 			"a new spec": changeOf(obj), "a forged author": `{"metadata":{"annotations":{"` + keys.User + `":"cm9vdA=="}}}`,
 			"forged groups": `{"metadata":{"annotations":{"` + keys.Groups + `":"cm9vdA=="}}}`, "a dropped author": `{"metadata":{"annotations":null}}`,
+			"a forged registration": `{"metadata":{"annotations":{"` + author.AnnotationRegistration + `":"x"}}}`,
+			"a forged owner":        `{"metadata":{"annotations":{"` + v1alpha1.AnnotationOwners + `":"WorkSet.a.b"}}}`,
+			"a forged owner's UID":  `{"metadata":{"annotations":{"` + v1alpha1.AnnotationOwnerUID + `":"x"}}}`,
 		} {
 			if err := r.patch(bob, obj.DeepCopy(), body); !apierrors.IsInternalError(err) {
 				t.Errorf("%s %s: got %v, want the webhook's failure", obj.GetKind(), reason, err)

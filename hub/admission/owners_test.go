@@ -1,0 +1,129 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package admission
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionv1 "k8s.io/api/admission/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spokelet/spokelet/hub/author"
+)
+
+// A WorkSet finds its Works by what says whose they are, and the hub makes them anew that are
+// not of the WorkSet as it is: what they ask would be done again.
+func TestWhoseAWorkIsTheHubSays(t *testing.T) {
+	alice := map[string]string{"mcm.ibm.com/user-identity": "YWxpY2U=", "mcm.ibm.com/user-group": "cGxhdGZvcm0=", author.AnnotationRegistration: "uid"}
+	bob := map[string]string{"mcm.ibm.com/user-identity": "Ym9i", "mcm.ibm.com/user-group": "", author.AnnotationRegistration: "uid"}
+	ofSet := map[string]string{
+		"mcm.ibm.com/user-identity": "YWxpY2U=", "mcm.ibm.com/user-group": "cGxhdGZvcm0=", author.AnnotationRegistration: "uid",
+		"mcm.ibm.com/owners": "WorkSet.shop.greet", "spokelet.io/owner-uid": "set",
+	}
+	cases := map[string]recordingCase{
+		"a set's Work of another registration": {
+			reason: "the hub says again for whom it is", user: "bob",
+			operation: admissionv1.Update, object: workOfNone, old: strings.Replace(workOfSet, `"uid"`, `"before"`, 1),
+			want: map[string]string{
+				"mcm.ibm.com/user-identity": "YWxpY2U=", "mcm.ibm.com/user-group": "cGxhdGZvcm0=", author.AnnotationRegistration: "before",
+				"mcm.ibm.com/owners": "WorkSet.shop.greet", "spokelet.io/owner-uid": "set",
+			},
+		},
+		"a new object of a set": {
+			reason: "the hub alone makes such", user: "bob", operation: admissionv1.Create, object: workOfSet, want: bob,
+		},
+		"a set's Work that is given to another": {
+			reason: "the hub would make it anew, and what it asks would be done again", user: "bob",
+			operation: admissionv1.Update, object: workTaken, old: workOfSet, want: ofSet,
+		},
+		"a set's Work that is taken from it": {
+			reason: "it would stay when the set goes", user: "bob",
+			operation: admissionv1.Update, object: workOfNone, old: workOfSet, want: ofSet,
+		},
+		"a Work that is given to a set": {
+			reason: "the set would have it go", user: "bob",
+			operation: admissionv1.Update, object: workOfSet, old: workOfAlice, want: alice,
+		},
+		"a Work that is given to a set, with another spec": {
+			reason: "nor then", user: "bob",
+			operation: admissionv1.Update, object: workOfSet, old: workChanged, want: bob,
+		},
+		"a set's Work that the hub changes": {
+			reason: "the hub follows the set", user: self,
+			operation: admissionv1.Update, object: workTaken, old: workOfSet,
+			want: map[string]string{
+				"mcm.ibm.com/user-identity": "YWxpY2U=", "mcm.ibm.com/user-group": "cGxhdGZvcm0=", author.AnnotationRegistration: "uid",
+				"mcm.ibm.com/owners": "WorkSet.shop.other", "spokelet.io/owner-uid": "another",
+			},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, tc.check)
+	}
+}
+
+// What it asks is done as the author of the set. The hub changes it back, and that is a new
+// generation: done again.
+func TestNobodyChangesWhatAWorkOfASetAsks(t *testing.T) {
+	changed := strings.Replace(workOfSet, `"spec":{`, `"spec":{"type":"Resource",`, 1)
+	named := func(owners string) (old, object string) {
+		replaced := strings.NewReplacer("WorkSet.shop.greet", owners)
+		return replaced.Replace(workOfSet), replaced.Replace(changed)
+	}
+	cases := map[string]struct {
+		reason string
+		owners string
+		parent string
+	}{
+		"of a WorkSet":      {reason: "that is the one to change", owners: "WorkSet.shop.greet", parent: "WorkSet shop/greet"},
+		"of a ResourceView": {reason: "a name may have dots, a namespace has none", owners: "ResourceView.shop.all.pods", parent: "ResourceView shop/all.pods"},
+		"of something else": {reason: "an older hub let others write the annotation", owners: "x", parent: "another object"},
+		"of many bytes":     {reason: "they are not repeated", owners: "WorkSet.shop." + strings.Repeat("a", maxReference), parent: "another object"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			r := &request{
+				Resource: mcmWorks(), Operation: admissionv1.Update, Namespace: "store-1", Name: "greet-1",
+				UserInfo: authenticationv1.UserInfo{Username: "alice"},
+			}
+			old, object := named(tc.owners)
+			r.OldObject, r.Object = raw(old), raw(object)
+			_, err := newRecorder(&rights{allowed: true}).record(t.Context(), r)
+			want := &metav1.Status{
+				Status: "Failure", Reason: metav1.StatusReasonForbidden, Code: 403,
+				Message: `works.mcm.ibm.com "greet-1" is forbidden: the Work is one of ` + tc.parent + ": change that",
+			}
+			if err == nil {
+				t.Fatal("it is changed")
+			}
+			if diff := cmp.Diff(want, statusOf(err)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+			r.UserInfo.Username = self
+			if _, err := newRecorder(&rights{}).record(t.Context(), r); err != nil {
+				t.Errorf("the hub itself: %v", err)
+			}
+		})
+	}
+}
+
+// What is not a Work is of no set, whatever it is annotated with.
+func TestOtherObjectsAreChangedByAnybody(t *testing.T) {
+	object := strings.Replace(workOfSet, `"spec":{`, `"spec":{"a":"b",`, 1)
+	for resource := range authors {
+		if resource == worksOfMCM {
+			continue
+		}
+		patches, err := newRecorder(&rights{}).record(t.Context(), &request{
+			Resource:  metav1.GroupVersionResource{Group: resource.Group, Version: "v1beta1", Resource: resource.Resource},
+			Operation: admissionv1.Update, UserInfo: authenticationv1.UserInfo{Username: "bob"}, OldObject: raw(workOfSet), Object: raw(object),
+		})
+		if err != nil || patched(t, object, patches)["mcm.ibm.com/owners"] != "WorkSet.shop.greet" {
+			t.Errorf("%s: %v, %v", resource, patches, err)
+		}
+	}
+}
