@@ -35,7 +35,7 @@ func (r *rig) flap(p parent, seconds int, answer func(i int)) (statuses int64) {
 		answer(i)
 		writes, _ := r.look(p.kind)
 		statuses += writes
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 	}
 	return statuses
 }
@@ -112,7 +112,7 @@ func TestNobodyWaitsForAClusterThatFlaps(t *testing.T) {
 				r.settle(kindResourceView)
 				r.flap(p, 10, func(i int) { r.answer(p, "store-1", "Completed", "", fmt.Sprintf(`{"a":%d}`, i)) })
 				r.settle(kindResourceView)
-				time.Sleep(pace)
+				<-time.After(pace)
 				r.answer(p, "store-1", "Completed", "", `{"a":"last"}`)
 				left := r.budget.Wait("store-1")
 				if _, result := r.look(kindResourceView); result.RequeueAfter != left || left == 0 {
@@ -138,7 +138,7 @@ func TestClustersThatAnswerTogetherShareWhatItCosts(t *testing.T) {
 		r.bounded()
 		r.answer(p, "store-2", "Completed", "", large)
 		r.settle(kindResourceView)
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute)
 		for i := range 2 {
 			r.answer(p, "store-1", "Completed", "", fmt.Sprintf(`{"a":%d}`, i))
 			r.answer(p, "store-3", "Completed", "", fmt.Sprintf(`{"a":%d}`, i))
@@ -148,7 +148,7 @@ func TestClustersThatAnswerTogetherShareWhatItCosts(t *testing.T) {
 			if one, other := r.budget.Wait("store-1"), r.budget.Wait("store-3"); one != other {
 				t.Fatalf("one waits for %s, the other for %s", one, other)
 			}
-			time.Sleep(pace)
+			<-time.After(pace)
 		}
 	})
 }

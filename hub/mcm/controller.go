@@ -347,7 +347,7 @@ func (c *Controller) check(ctx context.Context, d *dialect, r ref, obj client.Ob
 	}
 	by, err := author.Of(obj, d.keys, c.cfg.Authors.UID())
 	if err != nil {
-		return &failure{message: err.Error()}, nil
+		return &failure{message: err.Error()}, nil //nolint:nilerr // it is said of the object
 	}
 	requester := wire.Requester{User: by.User, Groups: by.Groups}
 	// What is done is asked about each time, what is looked at when rights change.
