@@ -257,7 +257,7 @@ func (l *list) frame(cut int) (before, after string) {
 
 // quote makes JSON of a name, which an aggregated API server chose.
 func quote(name string) string {
-	raw, _ := json.Marshal(name) // a string has JSON
+	raw, _ := json.Marshal(name) //nolint:errchkjson // a string has JSON
 	return string(raw)
 }
 
