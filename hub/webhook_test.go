@@ -123,17 +123,20 @@ func TestARegistrationThatIsMadeAnewIsToldWhomToTrust(t *testing.T) {
 			return nil
 		})
 		h.authors.Set("a")
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute)
+		synctest.Wait()
 		if published != 2 {
 			t.Errorf("published %d times, want once and once more, as it failed", published)
 		}
 		h.authors.Set("")
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute)
+		synctest.Wait()
 		if published != 2 {
 			t.Error("published without a registration")
 		}
 		h.authors.Set("b")
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute)
+		synctest.Wait()
 		if published != 3 {
 			t.Error("the next one is trusted by nobody")
 		}
