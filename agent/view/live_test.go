@@ -222,6 +222,7 @@ func TestLiveAListShowsWhatItsSelectorSelectsWithinASecond(t *testing.T) {
 	if strings.Contains(string(first.Result), "managedFields") || !strings.Contains(string(first.Result), `"kind":"ConfigMapList"`) {
 		t.Errorf("%s, want a ConfigMapList without managedFields", first.Result)
 	}
+	<-time.After(2 * time.Second) // a change within a second of an answer waits for the end of it
 	began := time.Now()
 	r.configMap("a", map[string]string{"app": "web"}, "v")
 	r.untilNames(key, "a new one", "a", "b")
