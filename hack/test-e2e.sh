@@ -49,7 +49,8 @@ options=("$@")
 clusters down --name "$name"
 clusters up --name "$name" --spokes 2
 suites join
-suites node live work
+suites node # its minutes are of waiting, and of clients that give up after one
+suites live work
 suites mcm
 suites rest
 suites fault
