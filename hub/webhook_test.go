@@ -113,7 +113,7 @@ func TestAMissingRegistrationIsNoFault(t *testing.T) {
 
 // Without the bundle an API server does not reach the webhook, and nothing is written that
 // it is to be asked about.
-func TestARegistrationThatIsMadeAnewIsToldWhomToTrust(t *testing.T) {
+func TestTheBundleIsPublishedToARegistrationThatIsMadeAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, published := &hub{authors: &author.Registration{}}, 0
 		h.publishAnew(t.Context(), func(context.Context) error {

@@ -23,11 +23,8 @@ import (
 	"github.com/spokelet/spokelet/hub/mcm"
 )
 
-const (
-	// maxBase is how much of a parent's name is in that of a Work.
-	maxBase            = 48
-	annotationOwnerUID = v1alpha1.AnnotationOwnerUID
-)
+// maxBase is how much of a parent's name is in that of a Work.
+const maxBase = 48
 
 // child is the Work of one cluster, as it is to be, of an author who is recorded under a
 // registration.
@@ -48,7 +45,7 @@ func child(p parent, by author.Author, registration, cluster string) *v1alpha1.W
 	// Whose they are is not the template's to say.
 	maps.Copy(w.Annotations, by.Annotations(author.MCM, registration))
 	w.Annotations[v1alpha1.AnnotationOwners] = owner(p)
-	w.Annotations[annotationOwnerUID] = string(p.object.GetUID())
+	w.Annotations[v1alpha1.AnnotationOwnerUID] = string(p.object.GetUID())
 	return w
 }
 

@@ -62,7 +62,7 @@ func TestAChildBearsItsParentsAuthorAndNobodyElses(t *testing.T) {
 	s.Spec.Template.Labels = map[string]string{"x": "y"}
 	s.UID = "uid"
 	s.Spec.Template.Annotations = map[string]string{
-		author.MCM.User: "cm9vdA==", "c": "d", v1alpha1.AnnotationOwners: "WorkSet.x.y", annotationOwnerUID: "forged",
+		author.MCM.User: "cm9vdA==", "c": "d", v1alpha1.AnnotationOwners: "WorkSet.x.y", v1alpha1.AnnotationOwnerUID: "forged",
 		// The cache takes both from the work, so that it would never be as it is to be.
 		corev1.LastAppliedConfigAnnotation: "{}", mcm.AnnotationDigest: "forged",
 	}
@@ -72,7 +72,7 @@ func TestAChildBearsItsParentsAuthorAndNobodyElses(t *testing.T) {
 			Namespace: "store-1", Name: childName(workSet(s), "store-1"),
 			Labels: map[string]string{"x": "y", v1alpha1.LabelCluster: "store-1", v1alpha1.LabelWorkSet: "a.b"},
 			Annotations: map[string]string{
-				author.MCM.User: "YWxpY2U=", author.MCM.Groups: "Zw==", author.AnnotationRegistration: registered, "c": "d", v1alpha1.AnnotationOwners: "WorkSet.a.b", annotationOwnerUID: "uid",
+				author.MCM.User: "YWxpY2U=", author.MCM.Groups: "Zw==", author.AnnotationRegistration: registered, "c": "d", v1alpha1.AnnotationOwners: "WorkSet.a.b", v1alpha1.AnnotationOwnerUID: "uid",
 			},
 		},
 		Spec: v1alpha1.WorkSpec{Type: "Action", Cluster: v1alpha1.Cluster{Name: "store-1"}},

@@ -235,8 +235,8 @@ func TestAParentThatIsMadeAnewHasWorksOfItsOwn(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.settle(kindWorkSet)
-		if w := r.work(p, "store-1"); w.UID == before || w.Annotations[annotationOwnerUID] != "another" {
-			t.Errorf("the work %s of %s is there, which did its work already", w.UID, w.Annotations[annotationOwnerUID])
+		if w := r.work(p, "store-1"); w.UID == before || w.Annotations[v1alpha1.AnnotationOwnerUID] != "another" {
+			t.Errorf("the work %s of %s is there, which did its work already", w.UID, w.Annotations[v1alpha1.AnnotationOwnerUID])
 		}
 		if got := r.set(); got.Status != v1alpha1.WorkProcessing || got.ObservedGeneration != 1 {
 			t.Errorf("status is %+v", got)

@@ -163,7 +163,7 @@ func (k *kind) bring(ctx context.Context, want, has *v1alpha1.Work, ask func() e
 	switch {
 	case has == nil:
 		err = k.vacant(ctx, want)
-	case has.Annotations[annotationOwnerUID] != want.Annotations[annotationOwnerUID]:
+	case has.Annotations[v1alpha1.AnnotationOwnerUID] != want.Annotations[v1alpha1.AnnotationOwnerUID]:
 		err, has = k.removeOne(ctx, has), nil
 	default:
 		if patch, err = difference(has, want); patch == nil && err == nil {
