@@ -14,6 +14,7 @@ import (
 	crdvalidation "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"
 	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/pruning"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -215,6 +216,7 @@ func validator(t *testing.T, d *apiextensions.CustomResourceDefinition) func(*te
 	rules := cel.NewValidator(structural, true, celconfig.PerCallLimit)
 	return func(t *testing.T, obj *unstructured.Unstructured) error {
 		pruning.Prune(obj.Object, structural, true)
+		defaulting.PruneNonNullableNullsWithoutDefaults(obj.Object, structural)
 		errs := validation.ValidateCustomResource(nil, obj.UnstructuredContent(), fields)
 		if rules != nil && len(errs) == 0 {
 			errs, _ = rules.Validate(t.Context(), nil, structural, obj.UnstructuredContent(), nil, celconfig.RuntimeCELCostBudget)
