@@ -32,11 +32,12 @@ trap cleanup EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# suites runs some, beside each other.
+# suites runs some, beside each other, and of each as many tests at a time as are told.
 suites() {
-  local list=() start=$SECONDS log=$bin/log
+  local parallel=$1 list=() start=$SECONDS log=$bin/log
+  shift
   for suite in "$@"; do list+=("./suites/$suite"); done
-  if ! (cd e2e && ../bin/tools/gotestsum --format standard-verbose -- -count=1 -p 3 -parallel 16 -timeout 12m "${options[@]}" "${list[@]}") 2>&1 | tee "$log"; then
+  if ! (cd e2e && ../bin/tools/gotestsum --format standard-verbose -- -count=1 -p 3 -parallel "$parallel" -timeout 12m "${options[@]}" "${list[@]}") 2>&1 | tee "$log"; then
     status=1
     sed -n '/^=== \(Failed\|Errors\)/,$p' "$log" >"$bin/failed.$1"
   fi
@@ -48,12 +49,14 @@ options=("$@")
 # An earlier run that was killed may have left its clusters.
 clusters down --name "$name"
 clusters up --name "$name" --spokes 2
-suites join
-suites node # its minutes are of waiting, and of clients that give up after one
-suites live work
-suites mcm
-suites rest
-suites fault
-suites leave
-suites hostile
+suites 16 join
+# Its tests run clients and containers by the hundred: more at a time make each of them slower
+# than clients bear, such as "kubectl cp", which gives a container 30 s to answer.
+suites 6 node
+suites 16 live work
+suites 16 mcm
+suites 16 rest
+suites 16 fault
+suites 16 leave
+suites 16 hostile
 exit $status

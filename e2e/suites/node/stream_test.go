@@ -200,7 +200,9 @@ func sumOfLarge() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// echo sends a text, says that no more comes, and reads to the end.
+// echo sends a text, reads it, says that no more comes, and reads to the end. In this order:
+// a runtime closes half a second after either end is through (portForward in containerd's
+// internal/cri/server), which may be sooner than a pod answers.
 func echo(ctx context.Context, address, text string) (string, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 	if err != nil {
@@ -213,6 +215,10 @@ func echo(ctx context.Context, address, text string) (string, error) {
 	if _, err := io.WriteString(conn, text); err != nil {
 		return "", err
 	}
+	got := make([]byte, len(text))
+	if n, err := io.ReadFull(conn, got); err != nil {
+		return string(got[:n]), err
+	}
 	half, ok := conn.(*net.TCPConn)
 	if !ok {
 		return "", errors.New("no TCP connection")
@@ -220,6 +226,6 @@ func echo(ctx context.Context, address, text string) (string, error) {
 	if err := half.CloseWrite(); err != nil {
 		return "", err
 	}
-	got, err := io.ReadAll(conn)
-	return string(got), err
+	rest, err := io.ReadAll(conn)
+	return string(got) + string(rest), err
 }
