@@ -201,7 +201,7 @@ func sumOfLarge() string {
 }
 
 // echo sends a text, reads it, says that no more comes, and reads to the end. In this order:
-// a runtime closes half a second after either end is through (portForward in containerd's
+// a runtime closes a second, at most, after either end is through (portForward in containerd's
 // internal/cri/server), which may be sooner than a pod answers.
 func echo(ctx context.Context, address, text string) (string, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
