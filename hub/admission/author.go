@@ -78,7 +78,7 @@ type authored struct {
 // changes what is protected asks now. Of a Work that has an owner the hub alone says who
 // that is, what is asked and for whom.
 func (c *recorder) record(ctx context.Context, r *request) ([]patch, error) {
-	resource := metav1.GroupResource{Group: r.Resource.Group, Resource: r.Resource.Resource}
+	resource := resourceOf(r)
 	keys, ok := authors[resource]
 	if !ok || r.Operation != admissionv1.Create && r.Operation != admissionv1.Update {
 		return nil, fmt.Errorf("%w: %s of %s is not what this webhook records authors of", errUndecided, r.Operation, r.Resource.Resource)
@@ -132,7 +132,7 @@ func ofParent(r *request, owners string) error {
 	if parts := strings.SplitN(owners, ".", 3); len(parts) == 3 && len(owners) <= maxReference {
 		parent = parts[0] + " " + parts[1] + "/" + parts[2]
 	}
-	return apierrors.NewForbidden(groupResource(r), r.Name, fmt.Errorf("the Work is one of %s: change that", parent))
+	return apierrors.NewForbidden(schema.GroupResource(resourceOf(r)), r.Name, fmt.Errorf("the Work is one of %s: change that", parent))
 }
 
 // requester are the annotations of an object whose author is the user of a request.
@@ -164,7 +164,7 @@ func (a *authored) annotations(m *memory) (map[string]string, error) {
 
 // protected are the annotations of a resource that nobody but the hub's own account writes.
 func protected(resource metav1.GroupResource, keys author.Keys) []string {
-	all := []string{keys.User, keys.Groups, author.AnnotationRegistration}
+	all := keys.All()
 	if resource == worksOfMCM {
 		all = append(all, mcmv1alpha1.AnnotationOwners, mcmv1alpha1.AnnotationOwnerUID)
 	}
@@ -210,7 +210,7 @@ func pathOf(annotation string) string {
 // new Work in that namespace the API server has asked; of a change it asks for the right to
 // update, which does not make an author.
 func (c *recorder) mayAsk(ctx context.Context, r *request, spec raw) error {
-	if r.Resource.Group != worksOfMCM.Group || r.Resource.Resource != worksOfMCM.Resource {
+	if resourceOf(r) != worksOfMCM {
 		return nil
 	}
 	cluster, err := clusterOf(spec)
@@ -228,15 +228,15 @@ func (c *recorder) mayAsk(ctx context.Context, r *request, spec raw) error {
 		return fmt.Errorf("%w: rights of user %q: %w", errUndecided, r.UserInfo.Username, err)
 	}
 	if !may {
-		return apierrors.NewForbidden(groupResource(r), "",
+		return apierrors.NewForbidden(schema.GroupResource(resourceOf(r)), "",
 			fmt.Errorf("User %q cannot create resource %q in API group %q in the namespace %q", //nolint:staticcheck // the API server begins so
 				r.UserInfo.Username, r.Resource.Resource, r.Resource.Group, cluster))
 	}
 	return nil
 }
 
-func groupResource(r *request) schema.GroupResource {
-	return schema.GroupResource{Group: r.Resource.Group, Resource: r.Resource.Resource}
+func resourceOf(r *request) metav1.GroupResource {
+	return metav1.GroupResource{Group: r.Resource.Group, Resource: r.Resource.Resource}
 }
 
 // clusterOf returns the cluster that the spec of a Work names.

@@ -25,6 +25,9 @@ type Keys struct {
 	User, Groups string
 }
 
+// All are the names of all annotations that say who is an author.
+func (k Keys) All() []string { return []string{k.User, k.Groups, AnnotationRegistration} }
+
 // The annotations of the two families of APIs.
 var (
 	MCM = Keys{User: "mcm.ibm.com/user-identity", Groups: "mcm.ibm.com/user-group"}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -220,6 +221,9 @@ func (c *Controller) follow(ctx context.Context, of client.Object, f func(obj cl
 	return nil
 }
 
+// relevantAnnotations are those on which depends what is done for an object.
+var relevantAnnotations = slices.Concat(author.MCM.All(), author.ACM.All(), []string{annotationManaged})
+
 // relevant tells whether a change is more than one of the status.
 func relevant(before, after any) bool {
 	b, ok := before.(client.Object)
@@ -230,7 +234,7 @@ func relevant(before, after any) bool {
 	if a.GetGeneration() != b.GetGeneration() || a.GetUID() != b.GetUID() {
 		return true
 	}
-	for _, key := range []string{author.MCM.User, author.MCM.Groups, author.ACM.User, author.ACM.Groups, author.AnnotationRegistration, annotationManaged} {
+	for _, key := range relevantAnnotations {
 		if a.GetAnnotations()[key] != b.GetAnnotations()[key] {
 			return true
 		}
