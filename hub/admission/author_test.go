@@ -86,6 +86,21 @@ func patched(t *testing.T, object string, patches []patch) map[string]string {
 	return got
 }
 
+// ofAlice are the annotations of an object of hers, with others.
+func ofAlice(others map[string]string) map[string]string {
+	return with(others, map[string]string{"mcm.ibm.com/user-identity": "YWxpY2U=", "mcm.ibm.com/user-group": "cGxhdGZvcm0=", author.AnnotationRegistration: "uid"})
+}
+
+// ofBob are those of an object of his.
+func ofBob(others map[string]string) map[string]string {
+	return with(others, map[string]string{"mcm.ibm.com/user-identity": "Ym9i", "mcm.ibm.com/user-group": "", author.AnnotationRegistration: "uid"})
+}
+
+func with(others, annotations map[string]string) map[string]string {
+	maps.Copy(annotations, others)
+	return annotations
+}
+
 // recordingCase is a request, and what is to be recorded then.
 type recordingCase struct {
 	reason      string
@@ -112,8 +127,7 @@ func (tc recordingCase) check(t *testing.T) {
 }
 
 func TestTheAuthorIsWhoeverAsks(t *testing.T) {
-	alice := map[string]string{"mcm.ibm.com/user-identity": "YWxpY2U=", "mcm.ibm.com/user-group": "cGxhdGZvcm0=", author.AnnotationRegistration: "uid"}
-	bob := map[string]string{"mcm.ibm.com/user-identity": "Ym9i", "mcm.ibm.com/user-group": "", author.AnnotationRegistration: "uid"}
+	alice, bob := ofAlice(nil), ofBob(nil)
 	cases := map[string]recordingCase{
 		"a new object": {
 			reason: "its author is whoever creates it", user: "alice", groups: []string{"platform"},
@@ -122,7 +136,7 @@ func TestTheAuthorIsWhoeverAsks(t *testing.T) {
 		"a new object with an author": {
 			reason: "what a user says of it does not count", user: "bob",
 			operation: admissionv1.Create, object: workForged,
-			want: map[string]string{"mcm.ibm.com/user-identity": "Ym9i", "mcm.ibm.com/user-group": "", author.AnnotationRegistration: "uid", "a": "b"},
+			want: ofBob(map[string]string{"a": "b"}),
 		},
 		"a changed spec": {
 			reason: "whoever changes what is asked asks it", user: "bob",
@@ -139,12 +153,12 @@ func TestTheAuthorIsWhoeverAsks(t *testing.T) {
 		"an author that is forged": {
 			reason: "it is put back", user: "bob",
 			operation: admissionv1.Update, object: workForged, old: workOfAlice,
-			want: map[string]string{"mcm.ibm.com/user-identity": "YWxpY2U=", "mcm.ibm.com/user-group": "cGxhdGZvcm0=", author.AnnotationRegistration: "uid", "a": "b"},
+			want: ofAlice(map[string]string{"a": "b"}),
 		},
 		"an object that has no author": {
 			reason: "nobody asked, and now somebody does", user: "bob",
 			operation: admissionv1.Update, object: workForged, old: workOfNone,
-			want: map[string]string{"mcm.ibm.com/user-identity": "Ym9i", "mcm.ibm.com/user-group": "", author.AnnotationRegistration: "uid", "a": "b"},
+			want: ofBob(map[string]string{"a": "b"}),
 		},
 		"an author of another registration": {
 			reason: "anybody may have written that", user: "bob",
