@@ -425,6 +425,3 @@ func TestACreationThatWasSentTwiceIsDone(t *testing.T) {
 	r.server.refuse = r.sentTwice
 	decode(t, r.execute(t, action(wire.VerbCreate, settingsTemplate)))
 }
-
-// unservedVersion answers as an API server that does not serve v1alpha1.
-// unservedAt answers as an API server that does not serve a version.

@@ -115,15 +115,22 @@ func TestAKindThatWasJustInstalledIsFound(t *testing.T) {
 	})
 }
 
+// readBeforeWidgetsMoved has the cluster read while it serves widgets at v1alpha1, and served
+// at v1 from then on.
+func (r *rig) readBeforeWidgetsMoved(t *testing.T) {
+	t.Helper()
+	widgets := r.discovery.Resources[2]
+	widgets.GroupVersion = "example.com/v1alpha1"
+	if _, err := r.resources.Resource(wire.Target{Resource: "widgets"}); err != nil {
+		t.Fatal(err)
+	}
+	widgets.GroupVersion = "example.com/v1"
+}
+
 func TestAVersionThatIsNoMoreIsLookedUpAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
-		widgets := r.discovery.Resources[2]
-		widgets.GroupVersion = "example.com/v1alpha1"
-		if _, err := r.resources.Resource(wire.Target{Resource: "widgets"}); err != nil {
-			t.Fatal(err)
-		}
-		widgets.GroupVersion = "example.com/v1"
+		r.readBeforeWidgetsMoved(t)
 		r.server.put(widgetPath, map[string]any{"apiVersion": "example.com/v1", "kind": "Widget", "metadata": map[string]any{"name": "w", "namespace": "app"}})
 		r.server.refuse = unservedVersion
 		p := r.start(t, nil)
@@ -135,8 +142,10 @@ func TestAVersionThatIsNoMoreIsLookedUpAnew(t *testing.T) {
 	})
 }
 
+// unservedVersion answers as an API server that does not serve v1alpha1.
 func unservedVersion(_, path string) *metav1.Status { return unservedAt(path, "v1alpha1") }
 
+// unservedAt answers as an API server that does not serve a version.
 func unservedAt(path, version string) *metav1.Status {
 	if !strings.Contains(path, version) {
 		return nil
@@ -150,12 +159,7 @@ func unservedAt(path, version string) *metav1.Status {
 func TestACreationThatIsNotServedHasTheClusterReadAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
-		widgets := r.discovery.Resources[2]
-		widgets.GroupVersion = "example.com/v1alpha1"
-		if _, err := r.resources.Resource(wire.Target{Resource: "widgets"}); err != nil {
-			t.Fatal(err)
-		}
-		widgets.GroupVersion = "example.com/v1"
+		r.readBeforeWidgetsMoved(t)
 		r.server.refuse = unservedVersion
 		p := r.start(t, nil)
 		create := action(wire.VerbCreate, `{"apiVersion":"example.com/v1alpha1","kind":"Widget","metadata":{"name":"w","namespace":"app"}}`)
