@@ -32,10 +32,10 @@ trap cleanup EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# suites runs some, beside each other, and of each as many tests at a time as are told.
+# suites runs some, beside each other, and of each $parallel tests at a time.
+parallel=16
 suites() {
-  local parallel=$1 list=() start=$SECONDS log=$bin/log
-  shift
+  local list=() start=$SECONDS log=$bin/log
   for suite in "$@"; do list+=("./suites/$suite"); done
   if ! (cd e2e && ../bin/tools/gotestsum --format standard-verbose -- -count=1 -p 3 -parallel "$parallel" -timeout 12m "${options[@]}" "${list[@]}") 2>&1 | tee "$log"; then
     status=1
@@ -49,14 +49,14 @@ options=("$@")
 # An earlier run that was killed may have left its clusters.
 clusters down --name "$name"
 clusters up --name "$name" --spokes 2
-suites 16 join
+suites join
 # Its tests run clients and containers by the hundred: more at a time make each of them slower
 # than clients bear, such as "kubectl cp", which gives a container 30 s to answer.
-suites 6 node
-suites 16 live work
-suites 16 mcm
-suites 16 rest
-suites 16 fault
-suites 16 leave
-suites 16 hostile
+parallel=6 suites node
+suites live work
+suites mcm
+suites rest
+suites fault
+suites leave
+suites hostile
 exit $status
