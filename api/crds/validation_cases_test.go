@@ -12,6 +12,7 @@ func validationCases() map[string]validationCase {
 	cases := map[string]validationCase{}
 	maps.Copy(cases, nameCases())
 	maps.Copy(cases, specCases())
+	maps.Copy(cases, helmCases())
 	maps.Copy(cases, setCases())
 	maps.Copy(cases, successorCases())
 	maps.Copy(cases, shapeCases())
@@ -84,6 +85,53 @@ func specCases() map[string]validationCase {
 			spec:   "{cluster: {name: a}, type: Action, helm: {releaseName: a, chartURL: '::no url'}}", want: "spec.helm.chartURL must be a URL",
 		},
 	}
+}
+
+// helmCases are of what Helm is to do; the rest of it is among specCases.
+func helmCases() map[string]validationCase {
+	const set = "mcm.ibm.com/v1alpha1 WorkSet"
+	release := func(fields string) string {
+		return "{cluster: {name: a}, type: Action, actionType: Create, helm: {releaseName: a, " + fields + "}}"
+	}
+	template := func(fields string) string {
+		return "{template: {spec: {type: Action, helm: {releaseName: a, " + fields + "}}}}"
+	}
+	long := func(field string, most int) map[string]validationCase {
+		reason := "an agent takes no more"
+		return map[string]validationCase{
+			"the longest " + field: {reason: reason, spec: release(field + ": " + strings.Repeat("a", most))},
+			"a " + field + " that is too long": {
+				reason: reason, spec: release(field + ": " + strings.Repeat("a", most+1)), want: "spec.helm." + field + ": Too long",
+			},
+		}
+	}
+	cases := map[string]validationCase{
+		"a release with all there is": {
+			reason: "the original's fields, and ours",
+			spec: "{cluster: {name: a}, type: Action, actionType: create, helm: {releaseName: a, namespace: b, chartURL: 'oci://a/b', chartName: c, version: ^1, " +
+				"values: YTogYg==, valuesURL: 'https://a/v.yaml', inSecureSkipVerify: true, wait: true, timeoutSeconds: 600}}",
+		},
+		"a release with no time":          {reason: "nothing could be done", spec: release("timeoutSeconds: 0"), want: "spec.helm.timeoutSeconds"},
+		"a release with time before now":  {reason: "nothing could be done", spec: release("timeoutSeconds: -1"), want: "spec.helm.timeoutSeconds"},
+		"a release with a second":         {reason: "the least", spec: release("timeoutSeconds: 1")},
+		"a release with an hour":          {reason: "the most", spec: release("timeoutSeconds: 3600")},
+		"a release with more than that":   {reason: "it would hold up others", spec: release("timeoutSeconds: 3601"), want: "spec.helm.timeoutSeconds"},
+		"a release with a part of one":    {reason: "seconds are whole", spec: release("timeoutSeconds: 1.5"), want: "must be of type integer"},
+		"a release with a duration":       {reason: "seconds are a number", spec: release("timeoutSeconds: 5m"), want: "must be of type integer"},
+		"a release that waits for a word": {reason: "it waits or not", spec: release("wait: soon"), want: "must be of type boolean"},
+		"a release that is not named at the update": {
+			reason: "it cannot be found", spec: "{cluster: {name: a}, type: Action, actionType: Update, helm: {chartURL: 'https://a/b.tgz'}}", want: "spec.helm.releaseName is required",
+		},
+		"a set of releases":                {reason: "as a work", kind: set, spec: template("wait: true, timeoutSeconds: 3600")},
+		"a set of releases with no time":   {reason: "as a work", kind: set, spec: template("timeoutSeconds: 0"), want: "helm.timeoutSeconds"},
+		"a set of releases with long ones": {reason: "as a work", kind: set, spec: template("timeoutSeconds: 3601"), want: "helm.timeoutSeconds"},
+	}
+	maps.Copy(cases, long("namespace", 253))
+	maps.Copy(cases, long("chartName", 1024))
+	maps.Copy(cases, long("version", 1024))
+	maps.Copy(cases, long("valuesURL", 4096))
+	maps.Copy(cases, long("chartURL", 4096))
+	return cases
 }
 
 func setCases() map[string]validationCase {

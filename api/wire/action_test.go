@@ -151,6 +151,7 @@ func TestWarningsFit(t *testing.T) {
 func FuzzAction(f *testing.F) {
 	f.Add(bodyOf(f, goodAction()))
 	f.Add(bodyOf(f, goodDeletion()))
+	f.Add(bodyOf(f, goodRelease()))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		a, err := DecodeAction(body)
 		if err != nil {
@@ -159,14 +160,24 @@ func FuzzAction(f *testing.F) {
 			}
 			return
 		}
-		whole := len(a.Template) > 0
-		if a.Requester.User == "" || whole == (a.Verb == VerbDelete) || whole && a.Target.Name != "" || !whole && a.Target.Name == "" {
-			t.Errorf("accepted %+v", a)
-		}
+		checkAction(t, a)
 		if _, err := DecodeAction(bodyOf(t, a)); err != nil {
 			t.Errorf("what was accepted does not come back: %v", err)
 		}
 	})
+}
+
+// checkAction fails unless an action is about one thing.
+func checkAction(t *testing.T, a Action) {
+	t.Helper()
+	whole := len(a.Template) > 0
+	object := whole != (a.Verb == VerbDelete) && whole == (a.Target.Name == "")
+	if a.Release != nil {
+		object = !whole && a.Target == Target{} && a.Release.Name != "" && a.Release.Timeout > 0 && len(a.Release.Values) <= MaxActionTemplate
+	}
+	if a.Requester.User == "" || !object {
+		t.Errorf("accepted %+v, release %+v", a, a.Release)
+	}
 }
 
 func FuzzActionResult(f *testing.F) {
@@ -174,6 +185,7 @@ func FuzzActionResult(f *testing.F) {
 	f.Add([]byte(`{"refusal":{"cause":"Unknown","message":"outcome unknown"},"omitted":true}`))
 	f.Add([]byte(`{"refusal":{"cause":"Unknown","message":"m"},"warnings":["a"]}`))
 	f.Add([]byte(`{"result":{"a":[1e400]}}`))
+	f.Add([]byte(`{"progress":"creating Deployment web"}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		r, err := DecodeActionResult(body)
 		if err != nil {
@@ -185,6 +197,9 @@ func FuzzActionResult(f *testing.F) {
 		checkResult(t, r.Result, r.Refusal, false)
 		if len(r.Warnings) > maxWarnings {
 			t.Errorf("accepted %d warnings", len(r.Warnings))
+		}
+		if r.Progress != "" && (len(r.Progress) > maxReason || r.Refusal != nil || len(r.Result) > 0 || r.Omitted) {
+			t.Errorf("accepted progress and an end: %+v", r)
 		}
 		if len(r.Result) > survives {
 			return

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 const (
@@ -31,6 +32,7 @@ const (
 	maxSelector = 16 << 10
 	maxGroups   = 1000
 	maxName     = 1024
+	maxURL      = 4 << 10
 	// maxReason bounds the message of a refusal.
 	maxReason = 4 << 10
 	// noReason stands for the message of a refusal that has neither message nor reason.
@@ -81,6 +83,10 @@ func (t Target) validate() error {
 	if t.Resource == "" && t.Kind == "" {
 		return fmt.Errorf("neither resource nor kind: %w", ErrInvalidView)
 	}
+	return t.validateLength()
+}
+
+func (t Target) validateLength() error {
 	for _, s := range []string{t.Resource, t.Group, t.Version, t.Kind, t.Namespace, t.Name} {
 		if len(s) > maxName {
 			return fmt.Errorf("name of %d bytes in a target: %w", len(s), ErrInvalidView)
@@ -97,6 +103,11 @@ type View struct {
 	// LabelSelector and FieldSelector are of lists alone.
 	LabelSelector string `json:"labelSelector,omitempty"`
 	FieldSelector string `json:"fieldSelector,omitempty"`
+	// Releases asks for releases of Helm: a ResultHelmList of mcm.ibm.com, also where
+	// they have a name. Target has only their namespace and name then, LabelSelector
+	// selects the Secrets that record them, and the requester has to have the right to
+	// read those.
+	Releases bool `json:"releases,omitempty"`
 	// Table asks for what kubectl prints, as a meta.k8s.io/v1 Table.
 	Table bool `json:"table,omitempty"`
 	// Secrets says what becomes of them.
@@ -152,7 +163,7 @@ func (v View) validate() error {
 	if err := v.Requester.validate(); err != nil {
 		return err
 	}
-	if err := v.Target.validate(); err != nil {
+	if err := v.validateTarget(); err != nil {
 		return err
 	}
 	if err := v.Secrets.validate(); err != nil {
@@ -171,6 +182,19 @@ func (v View) validate() error {
 		return fmt.Errorf("field selector: %w: %w", ErrInvalidView, err)
 	}
 	return nil
+}
+
+func (v View) validateTarget() error {
+	if !v.Releases {
+		return v.Target.validate()
+	}
+	if v.Target != (Target{Namespace: v.Target.Namespace, Name: v.Target.Name}) || v.Table || v.FieldSelector != "" {
+		return fmt.Errorf("view of releases with a resource, a field selector or a table: %w", ErrInvalidView)
+	}
+	if problems := validation.IsValidLabelValue(v.Target.Name); len(problems) > 0 {
+		return fmt.Errorf("view of releases named %.64q, which is the value of no label: %w", v.Target.Name, ErrInvalidView)
+	}
+	return v.Target.validateLength()
 }
 
 // Refusal says why there is no result.

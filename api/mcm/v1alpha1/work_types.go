@@ -148,8 +148,8 @@ type KubeWorkSpec struct {
 	ObjectTemplate runtime.RawExtension `json:"template,omitempty"`
 }
 
-// HelmWorkSpec says which release an action is about. Helm is not enabled yet: an action
-// that names one is Failed.
+// HelmWorkSpec says which release an action is about. Create installs, Update upgrades and
+// Delete uninstalls it. The cluster's owner says which URLs charts are read from.
 type HelmWorkSpec struct {
 	// ReleaseName is required.
 	//
@@ -157,20 +157,39 @@ type HelmWorkSpec struct {
 	ReleaseName string `json:"releaseName,omitempty"`
 	// InSecureSkipVerify does not check the certificate of the chart's server.
 	InSecureSkipVerify bool `json:"inSecureSkipVerify,omitempty"`
-	// ChartURL is where the chart is: whatever parses as a URL.
+	// ChartURL is where the chart is: an archive (https://host/chart-1.0.0.tgz), a
+	// repository, with ChartName, or an artefact of a registry (oci://host/path/chart, with
+	// a tag, a digest or Version).
 	//
 	// +kubebuilder:validation:MaxLength=4096
 	ChartURL string `json:"chartURL,omitempty"`
 	// ChartName names the chart in a repository.
+	//
+	// +kubebuilder:validation:MaxLength=1024
 	ChartName string `json:"chartName,omitempty"`
-	// Version of the chart.
+	// Version of the chart: one, or a range where ChartURL leaves a choice.
+	//
+	// +kubebuilder:validation:MaxLength=1024
 	Version string `json:"version,omitempty"`
-	// Namespace of the release.
+	// Namespace of the release. Default "default" for Create; Update and Delete find the only
+	// release of the name.
+	//
+	// +kubebuilder:validation:MaxLength=253
 	Namespace string `json:"namespace,omitempty"`
-	// Values as YAML, in base64.
+	// Values as YAML, in base64. They win over those at ValuesURL.
 	Values []byte `json:"values,omitempty"`
 	// ValuesURL is where values are.
+	//
+	// +kubebuilder:validation:MaxLength=4096
 	ValuesURL string `json:"valuesURL,omitempty"`
+	// Wait has the objects of the release ready before the action is Completed. It is
+	// Spokelet's own.
+	Wait bool `json:"wait,omitempty"`
+	// TimeoutSeconds is how long Helm may take. Default 300. It is Spokelet's own.
+	//
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=3600
+	TimeoutSeconds int32 `json:"timeoutSeconds,omitempty"`
 }
 
 // WorkStatus is what came of a Work.
