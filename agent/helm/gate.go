@@ -1,0 +1,173 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package helm
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/spokelet/spokelet/api/wire"
+)
+
+const (
+	// maxStreams is how many requests a process may have open.
+	maxStreams     = 250
+	maxHeaderBytes = 64 << 10
+	headerTimeout  = 10 * time.Second
+)
+
+// gate passes the requests of one process on.
+type gate struct {
+	proxy *httputil.ReverseProxy
+	// ctx is that of the request for which the process runs.
+	ctx   context.Context //nolint:containedctx // the gate lives as long
+	begin func(context.Context) error
+
+	mu     sync.Mutex
+	asked  bool  // guarded by mu
+	closed bool  // guarded by mu
+	err    error // guarded by mu: what begin said
+}
+
+var errGateClosed = errors.New("the process of helm has ended")
+
+// newGate reaches the cluster as a requester. The error is the door's refusal.
+func (r *Runner) newGate(ctx context.Context, by wire.Requester, begin func(context.Context) error) (*gate, error) {
+	config, err := r.cfg.Door.Config(by)
+	if err != nil {
+		return nil, &RefusedError{cause: err}
+	}
+	config = rest.CopyConfig(config)
+	if r.cfg.Guard != nil {
+		config.Wrap(r.cfg.Guard)
+	}
+	transport, err := rest.TransportFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("way to the cluster: %w", err)
+	}
+	base, err := url.Parse(config.Host)
+	if err != nil {
+		return nil, fmt.Errorf("way to the cluster: %w", err)
+	}
+	errors := slog.NewLogLogger(logr.ToSlogHandler(r.cfg.Logger), slog.LevelDebug)
+	return &gate{ctx: ctx, begin: begin, proxy: &httputil.ReverseProxy{
+		Rewrite:       func(p *httputil.ProxyRequest) { p.SetURL(base) },
+		Transport:     transport,
+		FlushInterval: -1, // a watch's events are passed on as they come
+		ErrorLog:      errors,
+		ErrorHandler:  unreachable,
+	}}, nil
+}
+
+// ServeHTTP passes a request on. The first one that may change something waits for begin,
+// and is not passed on if that fails.
+func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		if err := g.open(); err != nil {
+			unreachable(w, r, err)
+			return
+		}
+	}
+	g.proxy.ServeHTTP(w, r)
+}
+
+// open calls begin, once, and never after the gate was closed.
+func (g *gate) open() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return errGateClosed
+	}
+	if !g.asked {
+		g.asked, g.err = true, g.begin(g.ctx)
+	}
+	return g.err
+}
+
+// close lets nothing through any more that may change something, and returns what begin
+// said. A process that has ended may have left a request that was not read yet.
+func (g *gate) close() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.closed = true
+	return g.err
+}
+
+// unreachable answers for an API server that does not.
+func unreachable(w http.ResponseWriter, r *http.Request, err error) {
+	if r.Context().Err() != nil {
+		panic(http.ErrAbortHandler) // nobody waits for an answer
+	}
+	body, _ := json.Marshal(metav1.Status{ //nolint:errchkjson // plain strings always marshal
+		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure,
+		Code: http.StatusServiceUnavailable, Reason: metav1.StatusReasonServiceUnavailable, Message: err.Error(),
+	})
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusServiceUnavailable)
+	_, _ = w.Write(body)
+}
+
+// serve serves one connection until stop is called.
+func serve(conn net.Conn, handler http.Handler, log logr.Logger) (stop func()) {
+	server := &http.Server{
+		Handler: handler, Protocols: &http.Protocols{}, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
+		ReadHeaderTimeout: headerTimeout, MaxHeaderBytes: maxHeaderBytes,
+		ErrorLog: slog.NewLogLogger(logr.ToSlogHandler(log), slog.LevelDebug),
+	}
+	server.Protocols.SetUnencryptedHTTP2(true)
+	listener := &single{conns: make(chan net.Conn, 1), closed: make(chan struct{}), addr: conn.LocalAddr()}
+	listener.conns <- conn
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = server.Serve(listener) // until it is closed
+	}()
+	return func() {
+		_ = server.Close()
+		_ = conn.Close()
+		<-served
+	}
+}
+
+// single is a listener of one connection.
+type single struct {
+	conns  chan net.Conn
+	once   sync.Once
+	closed chan struct{}
+	addr   net.Addr
+}
+
+var errClosed = errors.New("there is no other connection")
+
+// Accept implements net.Listener.
+func (s *single) Accept() (net.Conn, error) {
+	select {
+	case conn := <-s.conns:
+		return conn, nil
+	case <-s.closed:
+		return nil, errClosed
+	}
+}
+
+// Close implements net.Listener.
+func (s *single) Close() error {
+	s.once.Do(func() { close(s.closed) })
+	return nil
+}
+
+// Addr implements net.Listener.
+func (s *single) Addr() net.Addr { return s.addr }

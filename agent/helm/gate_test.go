@@ -1,0 +1,33 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package helm
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/spokelet/spokelet/api/wire"
+)
+
+// A process that dies may leave a request on its way, of which nobody would know.
+func TestNothingIsChangedAfterTheProcessHasEnded(t *testing.T) {
+	c := newCluster(t)
+	r := newRun(t, c, "works", nil)
+	begun := 0
+	g, err := r.runner.newGate(t.Context(), wire.Requester{User: "alice"}, func(context.Context) error { begun++; return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.close(); err != nil {
+		t.Fatal(err)
+	}
+	answer := httptest.NewRecorder()
+	g.ServeHTTP(answer, httptest.NewRequest(http.MethodPost, "/api/v1/namespaces/a/configmaps", strings.NewReader("{}")))
+	if answer.Code != http.StatusServiceUnavailable || begun != 0 || len(c.seen()) > 0 {
+		t.Errorf("answer %d, begun %d times, requests %q", answer.Code, begun, c.seen())
+	}
+}

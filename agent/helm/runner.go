@@ -1,0 +1,204 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package helm
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+
+	"github.com/spokelet/spokelet/agent/helm/message"
+	"github.com/spokelet/spokelet/api/wire"
+)
+
+// maxSaid is how much is kept of what a process prints for people.
+const maxSaid = 1 << 10
+
+var (
+	// ErrNotEnabled says what the owner of the cluster has to do.
+	ErrNotEnabled = errors.New("helm is not enabled in this cluster: the values of its agent's chart name no URLs that charts may be read from (helm.charts)")
+	// ErrEnded is of a process that ended without an answer.
+	ErrEnded = errors.New("the process of helm ended without an answer")
+)
+
+// RefusedError is the kube door's refusal of a requester.
+type RefusedError struct{ cause error }
+
+// Error implements error.
+func (e *RefusedError) Error() string { return e.cause.Error() }
+
+// Unwrap returns what the door says.
+func (e *RefusedError) Unwrap() error { return e.cause }
+
+// Events are what a caller hears on the way.
+type Events struct {
+	// Begin is called before the first request that may change something is passed on. An
+	// error ends the process.
+	Begin func(context.Context) error
+	// Progress is called with what is being done, by one goroutine.
+	Progress func(what string)
+}
+
+// Runner runs processes.
+type Runner struct{ cfg Config }
+
+// New returns a runner.
+func New(cfg Config) (*Runner, error) {
+	cfg.Default()
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	return &Runner{cfg: cfg}, nil
+}
+
+// Run does what a request asks, as a requester, and returns what came of it: a release or
+// a failure. Nothing was changed if Begin was not called. Otherwise, after an error that
+// wraps ErrEnded, message.Settle finds out what was. The other errors are a RefusedError,
+// ErrNotEnabled, that of Begin, and what keeps a process from being started.
+func (r *Runner) Run(ctx context.Context, by wire.Requester, request message.Request, on Events) (message.Answer, error) {
+	if len(r.cfg.Allowed) == 0 {
+		return message.Answer{}, ErrNotEnabled
+	}
+	request.Allowed = r.cfg.Allowed
+	ctx, cancel := context.WithTimeout(ctx, request.Timeout+r.cfg.grace)
+	defer cancel()
+	passes, err := r.newGate(ctx, by, on.Begin)
+	if err != nil {
+		return message.Answer{}, err
+	}
+	ours, theirs, err := pair()
+	if err != nil {
+		return message.Answer{}, fmt.Errorf("way to the cluster: %w", err)
+	}
+	defer serve(ours, passes, r.cfg.Logger)()
+	answer, err := r.execute(ctx, request, theirs, on.Progress)
+	if failed := passes.close(); failed != nil {
+		return message.Answer{}, failed
+	}
+	return answer, err
+}
+
+// execute runs a process to its end. It closes theirs.
+func (r *Runner) execute(ctx context.Context, request message.Request, theirs *os.File, progress func(string)) (message.Answer, error) {
+	defer func() { _ = theirs.Close() }()         // the process has its own
+	cmd := exec.CommandContext(ctx, r.cfg.Binary) //nolint:gosec // it is of the agent's image
+	said := &head{}
+	cmd.Env, cmd.ExtraFiles, cmd.Stderr = r.environment(), []*os.File{theirs}, said
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return message.Answer{}, fmt.Errorf("start helm: %w", err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return message.Answer{}, fmt.Errorf("start helm: %w", err)
+	}
+	if err := cmd.Start(); err != nil {
+		return message.Answer{}, fmt.Errorf("start helm: %w", err)
+	}
+	defer func() { _ = in.Close() }() // open until the end: the process ends when it is closed
+	answer, err := r.converse(cmd.Process.Pid, request, in, out, progress)
+	if err != nil {
+		_ = cmd.Process.Kill() // it says what nobody understands
+	}
+	_ = in.Close()
+	ended := cmd.Wait()
+	switch {
+	case answer.Release != nil || answer.Failure != nil:
+		return answer, nil
+	case ctx.Err() != nil:
+		ended = context.Cause(ctx)
+	case ended == nil || err != nil:
+		ended = err
+	}
+	r.cfg.Logger.Info("A process of helm ended without an answer", "why", fmt.Sprint(ended), "said", said.String())
+	return message.Answer{}, fmt.Errorf("%w: %s; it may use %d MiB and %s", ErrEnded, reason(ended), r.cfg.Memory>>20, request.Timeout)
+}
+
+// converse hands a request over and reads the answers, until the last.
+func (r *Runner) converse(pid int, request message.Request, in io.Writer, out io.Reader, progress func(string)) (message.Answer, error) {
+	if err := limit(pid, r.cfg.Memory); err != nil {
+		return message.Answer{}, fmt.Errorf("limit helm: %w", err)
+	}
+	if err := json.NewEncoder(in).Encode(request); err != nil {
+		return message.Answer{}, fmt.Errorf("write request: %w", err)
+	}
+	lines := bufio.NewScanner(out)
+	lines.Buffer(nil, message.MaxAnswer)
+	for lines.Scan() {
+		var answer message.Answer
+		if err := json.Unmarshal(lines.Bytes(), &answer); err != nil {
+			return message.Answer{}, fmt.Errorf("read answer: %w", err)
+		}
+		if answer.Release != nil || answer.Failure != nil {
+			return answer, nil
+		}
+		progress(answer.Progress)
+	}
+	return message.Answer{}, lines.Err()
+}
+
+// reason is how a process ended, in words that are the same each time.
+func reason(err error) string {
+	var exit *exec.ExitError
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return "it took too long"
+	case errors.As(err, &exit):
+		return exit.String()
+	case err == nil:
+		return "exit status 0"
+	default:
+		return err.Error()
+	}
+}
+
+// environment is all that a process is told: how to reach servers, whom to trust, and how
+// much memory its heap is to stay within, which is less than it may use.
+func (r *Runner) environment() []string {
+	env := []string{"GOMEMLIMIT=" + strconv.FormatInt(heapLimit(r.cfg.Memory), 10), "HOME=/nonexistent"}
+	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR"} {
+		if value, ok := os.LookupEnv(name); ok {
+			env = append(env, name+"="+value)
+		}
+	}
+	return env
+}
+
+// heapLimit is what the collector of a process is to stay within, so that it works hardest
+// before the memory of the process is used up.
+func heapLimit(memory int64) int64 { return max(memory-overhead, memory/2) }
+
+// head keeps the begin of what is written.
+type head struct{ buf bytes.Buffer }
+
+// Write implements io.Writer.
+func (h *head) Write(p []byte) (int, error) {
+	h.buf.Write(p[:min(len(p), maxSaid-h.buf.Len())])
+	return len(p), nil
+}
+
+func (h *head) String() string { return h.buf.String() }
+
+// pair returns the two ends of a connection: the process gets the second.
+func pair() (net.Conn, *os.File, error) {
+	files, err := socketPair()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { _ = files[0].Close() }() // FileConn has one of its own
+	conn, err := net.FileConn(files[0])
+	if err != nil {
+		_ = files[1].Close()
+		return nil, nil, err
+	}
+	return conn, files[1], nil
+}

@@ -1,0 +1,111 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package chart
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"path"
+	"strings"
+)
+
+var (
+	// ErrNotAllowed is of a URL that the owner of the cluster does not allow.
+	ErrNotAllowed = errors.New("not in the list of URLs that this cluster allows (helm.charts in the values of the agent's chart)")
+	// ErrURL is of a URL that cannot be used, whatever is allowed.
+	ErrURL = errors.New("URL cannot be used")
+)
+
+const schemeOCI = "oci"
+
+// Allowed is a list of URLs. What is below the path of one of them may be read: of
+// "https://charts.example.com/stable" the archive ".../stable/a-1.0.0.tgz", and no
+// ".../stable-not". "oci://registry.example.com/charts" allows the repositories below
+// that path, as they are read by HTTPS (OCI distribution specification 1.1).
+type Allowed []*url.URL
+
+// ReadAllowed reads a list. An error names the entry.
+func ReadAllowed(list []string) (Allowed, error) {
+	all := make(Allowed, 0, len(list))
+	for _, entry := range list {
+		u, err := readURL(entry)
+		if err != nil {
+			return nil, fmt.Errorf("allowed URL %q: %w", entry, err)
+		}
+		all = append(all, u)
+	}
+	return all, nil
+}
+
+// readURL takes an absolute URL whose path means what it says: no server reads another
+// one into it.
+func readURL(raw string) (*url.URL, error) {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return nil, ErrURL
+	}
+	return u, checkURL(u)
+}
+
+func checkURL(u *url.URL) error {
+	switch {
+	case u.Scheme != "https" && u.Scheme != "http" && u.Scheme != schemeOCI:
+		return fmt.Errorf("%w: it must begin with https://, http:// or oci://", ErrURL)
+	case u.Host == "" || u.Opaque != "":
+		return fmt.Errorf("%w: it has no host", ErrURL)
+	case u.User != nil:
+		return fmt.Errorf("%w: it must have no user and password", ErrURL)
+	case u.Path != "" && strings.TrimSuffix(u.Path, "/") != strings.TrimSuffix(path.Clean(u.Path), "/"):
+		return fmt.Errorf("%w: its path has empty or dotted segments", ErrURL)
+	case strings.ContainsAny(u.Path, `\`) || strings.Contains(strings.ToLower(u.EscapedPath()), "%2f"):
+		return fmt.Errorf("%w: its path has escaped separators", ErrURL)
+	}
+	return nil
+}
+
+// Check returns an error that wraps ErrNotAllowed or ErrURL if a URL may not be read.
+func (a Allowed) Check(u *url.URL) error {
+	if err := checkURL(u); err != nil {
+		return err
+	}
+	for _, allowed := range a {
+		if within(allowed, u) || allowed.Scheme == schemeOCI && u.Scheme == "https" && withinRegistry(allowed, u) {
+			return nil
+		}
+	}
+	return ErrNotAllowed
+}
+
+// within tells whether u is allowed or below it.
+func within(allowed, u *url.URL) bool {
+	return u.Scheme == allowed.Scheme && host(u) == host(allowed) && below(allowed.Path, u.Path)
+}
+
+func below(dir, name string) bool {
+	dir, name = strings.TrimSuffix(dir, "/"), strings.TrimSuffix(name, "/")
+	return dir == "" || name == dir || strings.HasPrefix(name, dir+"/")
+}
+
+// withinRegistry tells whether u is of the API of a registry, about a repository that is
+// allowed.
+func withinRegistry(allowed, u *url.URL) bool {
+	repository, ok := strings.CutPrefix(u.Path, "/v2/")
+	if !ok || host(u) != host(allowed) {
+		return false
+	}
+	return repository == "" || below(strings.TrimPrefix(allowed.Path, "/"), repository)
+}
+
+// host is the host with its port.
+func host(u *url.URL) string {
+	name, port := strings.ToLower(u.Hostname()), u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80"}[u.Scheme]
+	}
+	if port == "" {
+		port = "443"
+	}
+	return name + ":" + port
+}

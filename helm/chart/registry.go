@@ -1,0 +1,131 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package chart
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/Masterminds/semver/v3"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	helmregistry "helm.sh/helm/v4/pkg/registry"
+	"oras.land/oras-go/v2"
+	"oras.land/oras-go/v2/content"
+	"oras.land/oras-go/v2/registry"
+	"oras.land/oras-go/v2/registry/remote"
+	"oras.land/oras-go/v2/registry/remote/auth"
+
+	"github.com/spokelet/spokelet/agent/helm/message"
+)
+
+const (
+	maxManifest = 1 << 20
+	maxTags     = 10_000
+)
+
+var (
+	errArtefact = errors.New("the artefact is no chart")
+	errTags     = errors.New("the repository has too many tags: name a version")
+)
+
+// pull reads the archive of an artefact of a registry (HIP-0006).
+func (s *Source) pull(ctx context.Context, u *url.URL, c message.Chart) ([]byte, error) {
+	repository, reference, err := s.reference(ctx, u, c)
+	if err != nil {
+		return nil, err
+	}
+	_, raw, err := oras.FetchBytes(ctx, repository, reference, oras.FetchBytesOptions{MaxBytes: maxManifest})
+	if err != nil {
+		return nil, fmt.Errorf("manifest of %s: %w", reference, err)
+	}
+	var manifest ocispec.Manifest
+	if err := json.Unmarshal(raw, &manifest); err != nil {
+		return nil, fmt.Errorf("manifest of %s: %w", reference, errArtefact)
+	}
+	for _, layer := range manifest.Layers {
+		if layer.MediaType != helmregistry.ChartLayerMediaType && layer.MediaType != helmregistry.LegacyChartLayerMediaType {
+			continue
+		}
+		if layer.Size > maxArchive {
+			return nil, fmt.Errorf("archive of %d MiB is %w: the limit is %d MiB", layer.Size>>20, ErrTooLarge, maxArchive>>20)
+		}
+		return content.FetchAll(ctx, repository.Blobs(), layer) // and compares size and digest
+	}
+	return nil, errArtefact
+}
+
+// reference finds the repository of an artefact, and which of its manifests is meant: by
+// digest, by tag, or by the version.
+func (s *Source) reference(ctx context.Context, u *url.URL, c message.Chart) (*remote.Repository, string, error) {
+	name, digest, _ := strings.Cut(strings.Trim(u.Path, "/"), "@")
+	name, tag, _ := strings.Cut(name, ":")
+	if c.Name != "" {
+		name += "/" + c.Name
+	}
+	ref := registry.Reference{Registry: u.Host, Repository: name, Reference: cmp.Or(digest, tag)}
+	repository, err := remote.NewRepository(ref.Registry + "/" + ref.Repository)
+	if err != nil {
+		return nil, "", fmt.Errorf("%w: %w", ErrURL, err)
+	}
+	repository.Client = &auth.Client{Client: s.client}
+	switch {
+	case digest != "":
+		return repository, digest, ref.ValidateReferenceAsDigest()
+	case tag != "":
+		return repository, toTag(tag), nil
+	}
+	version, err := tagOf(ctx, repository, c.Version)
+	return repository, version, err
+}
+
+// tagOf finds the tag of a version, of the latest one of a range, or of all.
+func tagOf(ctx context.Context, repository *remote.Repository, version string) (string, error) {
+	if _, err := semver.StrictNewVersion(version); err == nil {
+		return toTag(version), nil
+	}
+	var tags []string
+	err := repository.Tags(ctx, "", func(page []string) error {
+		for _, tag := range page {
+			tags = append(tags, strings.ReplaceAll(tag, "_", "+"))
+		}
+		if len(tags) > maxTags {
+			return errTags
+		}
+		return nil
+	})
+	if err != nil {
+		return "", fmt.Errorf("tags: %w", err)
+	}
+	slices.SortFunc(tags, compareVersions)
+	tag, err := helmregistry.GetTagMatchingVersionOrConstraint(tags, version)
+	if err != nil {
+		return "", fmt.Errorf("version %q is not in the registry", version)
+	}
+	return toTag(tag), nil
+}
+
+// compareVersions sorts the latest first, and what is no version last.
+func compareVersions(a, b string) int {
+	left, leftErr := semver.NewVersion(a)
+	right, rightErr := semver.NewVersion(b)
+	switch {
+	case leftErr != nil && rightErr != nil:
+		return cmp.Compare(a, b)
+	case leftErr != nil:
+		return 1
+	case rightErr != nil:
+		return -1
+	default:
+		return right.Compare(left)
+	}
+}
+
+// toTag is a version as the tag of an artefact, in which no plus may be.
+func toTag(version string) string { return strings.ReplaceAll(version, "+", "_") }

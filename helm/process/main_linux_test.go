@@ -1,0 +1,23 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package process
+
+import (
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(confinedVariable) != "" {
+		os.Exit(confined(os.Stdout))
+	}
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		if in, err := dir(); err == nil {
+			_ = os.RemoveAll(in)
+		}
+		os.Exit(code)
+	}))
+}

@@ -1,0 +1,144 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package process
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"github.com/spokelet/spokelet/agent/helm/message"
+	"github.com/spokelet/spokelet/helm/release"
+)
+
+var (
+	errClosed = errors.New("there is one way to the cluster")
+	errGone   = errors.New("the agent is gone")
+)
+
+// Run reads a request and answers it. An error is of what keeps it from answering: after
+// one that was not read, or that the agent does not wait for any more, the process is to
+// end, whatever it is doing.
+func Run(ctx context.Context, in io.Reader, out io.Writer) error {
+	silence()
+	if err := confine(); err != nil {
+		return fmt.Errorf("confine this process: %w", err)
+	}
+	return converse(ctx, in, out, os.NewFile(message.Cluster, "cluster"))
+}
+
+// converse reads a request and answers it. The agent keeps in open as long as it waits.
+func converse(ctx context.Context, in io.Reader, out io.Writer, way *os.File) error {
+	var request message.Request
+	requests := json.NewDecoder(io.LimitReader(in, message.MaxRequest))
+	if err := requests.Decode(&request); err != nil {
+		return fmt.Errorf("read request: %w", err)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		_, _ = io.Copy(io.Discard, in) // nothing is to come
+		cancel(errGone)
+	}()
+	config, hangUp, err := reach(ctx, way)
+	if err != nil {
+		return err
+	}
+	defer hangUp()
+	say := &answers{out: out}
+	answer := release.Run(ctx, request, config, func(progress string) {
+		if err := say.send(message.Answer{Progress: progress}); err != nil {
+			cancel(err)
+		}
+	})
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return say.send(answer)
+}
+
+// silence ends what libraries log: the agent says what is to be said.
+func silence() {
+	slog.SetDefault(slog.New(slog.DiscardHandler))
+	log.SetOutput(io.Discard)
+	klog.SetSlogLogger(slog.New(slog.DiscardHandler))
+}
+
+// answers writes one answer at a time.
+type answers struct {
+	mu  sync.Mutex
+	out io.Writer // guarded by mu
+}
+
+// send writes an answer. It leaves out a manifest that the agent would not take.
+func (a *answers) send(answer message.Answer) error {
+	line, err := encode(answer)
+	if err == nil && len(line) > message.MaxAnswer && answer.Release != nil {
+		short := *answer.Release
+		short.Manifest = message.Omitted
+		answer.Release = &short
+		line, err = encode(answer)
+	}
+	if err != nil {
+		return fmt.Errorf("write answer: %w", err)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if _, err := a.out.Write(line); err != nil {
+		return fmt.Errorf("write answer: %w", err)
+	}
+	return nil
+}
+
+func encode(answer message.Answer) ([]byte, error) {
+	var line bytes.Buffer
+	encoder := json.NewEncoder(&line)
+	encoder.SetEscapeHTML(false) // manifests are full of what it would escape
+	err := encoder.Encode(answer)
+	return line.Bytes(), err
+}
+
+// reach makes a client of the one connection that there is, until that is hung up.
+func reach(ctx context.Context, file *os.File) (config *rest.Config, hangUp func(), err error) {
+	conn, err := net.FileConn(file)
+	if err != nil {
+		return nil, nil, fmt.Errorf("the way to the cluster: %w", err)
+	}
+	_ = file.Close() // FileConn has one of its own
+	var once sync.Once
+	transport := &http.Transport{
+		DialContext: func(context.Context, string, string) (net.Conn, error) {
+			var only net.Conn
+			once.Do(func() { only = conn })
+			if only == nil {
+				return nil, errClosed
+			}
+			return only, nil
+		},
+		Protocols:          &http.Protocols{},
+		DisableCompression: true,
+	}
+	transport.Protocols.SetUnencryptedHTTP2(true)
+	// Requests wait for each other's end where the connection takes no more of them. The
+	// transport itself would dial again.
+	client, err := transport.NewClientConn(ctx, "http", "cluster:80")
+	if err != nil {
+		_ = conn.Close()
+		return nil, nil, fmt.Errorf("the way to the cluster: %w", err)
+	}
+	config = &rest.Config{Host: "http://cluster", Transport: client, QPS: -1, WarningHandler: rest.NoWarnings{}}
+	return config, func() { _ = client.Close() }, nil
+}

@@ -1,0 +1,62 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package release
+
+import (
+	"fmt"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// cluster is the way to the API server, as Helm wants it: a
+// genericclioptions.RESTClientGetter.
+type cluster struct {
+	config    *rest.Config
+	namespace string
+	cached    func() (discovery.CachedDiscoveryInterface, error)
+	mapper    func() (meta.RESTMapper, error)
+}
+
+func newCluster(config *rest.Config, namespace string) *cluster {
+	c := &cluster{config: config, namespace: namespace}
+	c.cached = sync.OnceValues(func() (discovery.CachedDiscoveryInterface, error) {
+		client, err := discovery.NewDiscoveryClientForConfig(config)
+		if err != nil {
+			return nil, fmt.Errorf("client of the cluster: %w", err)
+		}
+		return memory.NewMemCacheClient(client), nil
+	})
+	c.mapper = sync.OnceValues(func() (meta.RESTMapper, error) {
+		client, err := c.cached()
+		if err != nil {
+			return nil, err
+		}
+		return restmapper.NewDeferredDiscoveryRESTMapper(client), nil
+	})
+	return c
+}
+
+// ToRESTConfig returns the configuration of a client.
+func (c *cluster) ToRESTConfig() (*rest.Config, error) { return rest.CopyConfig(c.config), nil }
+
+// ToDiscoveryClient returns what knows the resources of the cluster.
+func (c *cluster) ToDiscoveryClient() (discovery.CachedDiscoveryInterface, error) { return c.cached() }
+
+// ToRESTMapper returns what finds the resource of a kind: the same each time, for Helm
+// resets it when it has made a kind known.
+func (c *cluster) ToRESTMapper() (meta.RESTMapper, error) { return c.mapper() }
+
+// ToRawKubeConfigLoader returns what knows the namespace.
+func (c *cluster) ToRawKubeConfigLoader() clientcmd.ClientConfig {
+	return clientcmd.NewDefaultClientConfig(*clientcmdapi.NewConfig(), &clientcmd.ConfigOverrides{
+		Context: clientcmdapi.Context{Namespace: c.namespace},
+	})
+}

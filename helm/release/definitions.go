@@ -1,0 +1,65 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package release
+
+import (
+	"context"
+	"time"
+
+	"helm.sh/helm/v4/pkg/kube"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/discovery"
+)
+
+const (
+	// discoveryTimeout is how long an API server may take to list what it serves already.
+	discoveryTimeout = 5 * time.Second
+	discoveryPause   = 50 * time.Millisecond
+)
+
+// awaitKinds waits until the API server lists the kinds of definitions that were made. It
+// serves them a moment before, and Helm would not find them: templates that ask for them
+// would render as if they were not there. Discovery cannot be watched. It is no error if they
+// do not come.
+func awaitKinds(client discovery.DiscoveryInterface, made kube.ResourceList, timeout time.Duration) {
+	missing := kindsOf(made)
+	if len(missing) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), min(timeout, discoveryTimeout)) // Helm hands none on
+	defer cancel()
+	_ = wait.PollUntilContextCancel(ctx, discoveryPause, true, func(context.Context) (bool, error) {
+		_, listed, _ := client.ServerGroupsAndResources() // what there is of it beside an error
+		for _, list := range listed {
+			for i := range list.APIResources {
+				delete(missing, schema.FromAPIVersionAndKind(list.GroupVersion, list.APIResources[i].Kind))
+			}
+		}
+		return len(missing) == 0, nil
+	})
+}
+
+// kindsOf returns what definitions have served.
+func kindsOf(resources kube.ResourceList) map[schema.GroupVersionKind]bool {
+	found := map[schema.GroupVersionKind]bool{}
+	for _, info := range resources {
+		object, ok := info.Object.(*unstructured.Unstructured)
+		if !ok || object.GetKind() != "CustomResourceDefinition" {
+			continue
+		}
+		group, _, _ := unstructured.NestedString(object.Object, "spec", "group")
+		kind, _, _ := unstructured.NestedString(object.Object, "spec", "names", "kind")
+		versions, _, _ := unstructured.NestedSlice(object.Object, "spec", "versions")
+		for _, version := range versions {
+			fields, _ := version.(map[string]any)
+			name, _, _ := unstructured.NestedString(fields, "name")
+			if served, _, _ := unstructured.NestedBool(fields, "served"); served {
+				found[schema.GroupVersionKind{Group: group, Version: name, Kind: kind}] = true
+			}
+		}
+	}
+	return found
+}

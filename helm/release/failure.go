@@ -1,0 +1,78 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package release
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"helm.sh/helm/v4/pkg/storage/driver"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/spokelet/spokelet/agent/helm/message"
+	"github.com/spokelet/spokelet/helm/chart"
+)
+
+// maxMessage bounds a message: those of templates may hold all of a manifest.
+const maxMessage = 16 << 10
+
+var (
+	// errState is of a release that is in no state for what is asked.
+	errState = errors.New("nothing was done")
+	// errRequest is of a request that asks for nothing that can be done.
+	errRequest = errors.New("request cannot be used")
+	// errUnknown: nothing tells what became of an earlier request.
+	errUnknown = errors.New("outcome unknown: the action was interrupted, and is not repeated")
+)
+
+// failureOf is an error for the agent.
+func (o *operation) failureOf(err error) *message.Failure {
+	f := &message.Failure{Cause: message.Refused, Message: err.Error()}
+	var status apierrors.APIStatus
+	switch {
+	case errors.Is(err, errUnknown):
+		f.Cause = message.Unknown
+	case isOf(err, chart.ErrTooLarge, chart.ErrTooLong):
+		f.Cause = message.Limit
+	case errors.Is(err, chart.ErrUnavailable):
+		f.Cause = message.Unavailable
+	case isOf(err, chart.ErrURL, chart.ErrChart, chart.ErrValues, errRequest):
+		f.Cause = message.Invalid
+	case errors.Is(err, context.DeadlineExceeded):
+		o.exceeded(f)
+	case isOf(err, chart.ErrNotAllowed, errState, driver.ErrReleaseNotFound, driver.ErrReleaseExists):
+	case errors.As(err, &status):
+		f.Reason = string(status.Status().Reason)
+		if code := status.Status().Code; code >= http.StatusInternalServerError || code == http.StatusTooManyRequests {
+			f.Cause = message.Unavailable
+		}
+	case !o.end.IsZero() && !time.Now().Before(o.end): // Helm does not wrap all that its waits end in
+		o.exceeded(f)
+	}
+	if len(f.Message) > maxMessage {
+		f.Message = strings.ToValidUTF8(f.Message[:maxMessage], "") + "..."
+	}
+	return f
+}
+
+// exceeded says that the time of the request was over.
+func (o *operation) exceeded(f *message.Failure) {
+	f.Cause, f.Message = message.Limit, fmt.Sprintf("it was not done within %s: %s", o.request.Timeout, f.Message)
+	if o.request.Verb == message.Settle { // it only asks
+		f.Cause = message.Unavailable
+	}
+}
+
+func isOf(err error, kinds ...error) bool {
+	for _, one := range kinds {
+		if errors.Is(err, one) {
+			return true
+		}
+	}
+	return false
+}
