@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/spokelet/spokelet/agent/action"
+	"github.com/spokelet/spokelet/agent/helm"
 	"github.com/spokelet/spokelet/agent/lease"
 	"github.com/spokelet/spokelet/agent/mapping"
 	"github.com/spokelet/spokelet/agent/pod"
@@ -199,8 +200,16 @@ func (a *agent) addQuestions(t *term) error {
 	if err != nil {
 		return err
 	}
+	releases, err := helm.New(helm.Config{
+		Binary: a.opts.Config.Helm.Binary, Door: a.kubeDoor, Guard: a.lease.Guard,
+		Allowed: a.opts.Config.Helm.Charts, Memory: a.opts.Config.Helm.Memory.Value(),
+		Logger: a.opts.Logger.WithName("helm"),
+	})
+	if err != nil {
+		return err
+	}
 	actions, err := action.New(action.Config{
-		Door: a.kubeDoor, Resources: resources, Guard: a.lease.Guard,
+		Door: a.kubeDoor, Resources: resources, Guard: a.lease.Guard, Releases: releases,
 		Entries: entries.CoreV1().ConfigMaps(a.opts.Config.Namespace),
 		Logger:  a.opts.Logger.WithName("action"),
 	})

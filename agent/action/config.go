@@ -4,6 +4,7 @@
 package action
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"time"
@@ -13,12 +14,16 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/spokelet/spokelet/agent/helm"
+	"github.com/spokelet/spokelet/agent/helm/message"
 	"github.com/spokelet/spokelet/api/wire"
 )
 
 const (
-	// workers is how many actions are executed at once.
+	// workers is how many actions on objects are executed at once.
 	workers = 16
+	// releaseWorkers is how many actions of Helm are, each of which takes a process.
+	releaseWorkers = 2
 	// requestTimeout is longer than an API server takes for a request by itself.
 	requestTimeout = 90 * time.Second
 	// firstPause and longestPause are between tries.
@@ -48,6 +53,12 @@ type Resources interface {
 	Reset()
 }
 
+// Releases has Helm do things with releases.
+type Releases interface {
+	// Run does what is asked as the requester; see helm.Runner.
+	Run(ctx context.Context, by wire.Requester, request message.Request, on helm.Events) (message.Answer, error)
+}
+
 // Config is what an engine is made of.
 type Config struct {
 	// Door and Resources are required.
@@ -58,14 +69,16 @@ type Config struct {
 	Entries corev1client.ConfigMapInterface
 	// Guard wraps what reaches the cluster as a requester, for the same reason; nil does
 	// not.
-	Guard  func(http.RoundTripper) http.RoundTripper
-	Logger logr.Logger
+	Guard func(http.RoundTripper) http.RoundTripper
+	// Releases is required.
+	Releases Releases
+	Logger   logr.Logger
 }
 
 // Validate says what is missing.
 func (c *Config) Validate() error {
-	if c.Door == nil || c.Resources == nil || c.Entries == nil {
-		return errors.New("actions need a door, resources and entries")
+	if c.Door == nil || c.Resources == nil || c.Entries == nil || c.Releases == nil {
+		return errors.New("actions need a door, resources, entries and releases")
 	}
 	return nil
 }

@@ -24,7 +24,8 @@ type Engine struct {
 	cfg    Config
 	source *resource.Source
 	mirror *resource.Mirror
-	queue  workqueue.TypedRateLimitingInterface[string]
+	// queues are that of actions on objects and that of actions of Helm, which take long.
+	queues [2]workqueue.TypedRateLimitingInterface[string]
 	ledger *ledger
 
 	mu sync.Mutex
@@ -38,6 +39,8 @@ type Engine struct {
 	sizes map[string]int
 	held  int
 	reset time.Time // see relearn
+	// releasing is how many actions of Helm are not answered.
+	releasing int
 }
 
 // New returns an engine without actions, which makes no request before Run.
@@ -48,7 +51,9 @@ func New(cfg Config) (*Engine, error) {
 	e := &Engine{
 		cfg: cfg, source: resource.NewSource(wire.KindActionResult),
 		requests: map[string]*request{}, entries: map[string]struct{}{}, sizes: map[string]int{},
-		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstPause, longestPause)),
+	}
+	for i := range e.queues {
+		e.queues[i] = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstPause, longestPause))
 	}
 	e.ledger = newLedger(cfg, e.wanted)
 	e.mirror = resource.NewMirror(wire.KindAction, resource.Receiver{Put: e.put, Delete: e.withdraw, Synced: e.synced})
@@ -66,16 +71,25 @@ func (e *Engine) Mirror() *resource.Mirror { return e.mirror }
 func (e *Engine) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	running.Go(func() { e.ledger.run(ctx) })
-	for range workers {
-		running.Go(func() {
-			for e.work(ctx) {
-			}
-		})
+	for l, most := range map[lane]int{objects: workers, releases: releaseWorkers} {
+		for range most {
+			running.Go(func() {
+				for e.work(ctx, l) {
+				}
+			})
+		}
 	}
 	<-ctx.Done()
-	e.queue.ShutDown()
+	e.shutDown()
 	running.Wait()
 	return nil
+}
+
+// shutDown ends the queues.
+func (e *Engine) shutDown() {
+	for _, queue := range e.queues {
+		queue.ShutDown()
+	}
 }
 
 func (e *Engine) put(version resource.Resource) {
@@ -83,23 +97,42 @@ func (e *Engine) put(version resource.Resource) {
 	e.mu.Lock()
 	e.drop(r.key)
 	e.requests[r.key], e.entries[r.entryName()] = &r, struct{}{}
+	waits := false
+	if r.lane() == releases {
+		e.releasing++
+		waits = e.releasing > releaseWorkers
+	}
 	e.mu.Unlock()
-	e.queue.Forget(r.key) // the tries of the version before are not its own
-	e.queue.Add(r.key)
+	if waits {
+		e.tell(&r, "waiting for other releases of this cluster")
+	}
+	queue := e.queues[r.lane()]
+	queue.Forget(r.key) // the tries of the version before are not its own
+	queue.Add(r.key)
 }
 
 func (e *Engine) withdraw(key string) {
 	e.mu.Lock()
 	e.drop(key)
 	e.mu.Unlock()
-	e.queue.Add(key) // a worker that is at it publishes first
+	for _, queue := range e.queues {
+		queue.Add(key) // a worker that is at it publishes first
+	}
 }
 
 // drop forgets what the hub wanted under a key; e.mu is held.
 func (e *Engine) drop(key string) {
 	if r, ok := e.requests[key]; ok {
+		e.finish(r)
 		delete(e.requests, key)
 		delete(e.entries, r.entryName())
+	}
+}
+
+// finish counts an action of Helm no more; e.mu is held.
+func (e *Engine) finish(r *request) {
+	if r.lane() == releases {
+		e.releasing--
 	}
 }
 
@@ -123,50 +156,75 @@ func (e *Engine) request(key string) *request {
 	return e.requests[key]
 }
 
-// work executes the next action. The queue hands no key to two workers at once.
-func (e *Engine) work(ctx context.Context) bool {
-	key, shutdown := e.queue.Get()
+// work executes the next action of a lane. A queue hands no key to two workers at once; a
+// version of another lane waits for nobody, and what is said of an earlier one is dropped.
+func (e *Engine) work(ctx context.Context, l lane) bool {
+	queue := e.queues[l]
+	key, shutdown := queue.Get()
 	if shutdown {
 		return false
 	}
-	defer e.queue.Done(key)
-	err := e.process(ctx, key)
+	defer queue.Done(key)
+	err := e.process(ctx, key, l)
 	var unread *unreadError
 	switch {
 	case err == nil:
-		e.queue.Forget(key)
+		queue.Forget(key)
 	case ctx.Err() != nil:
 	case errors.As(err, &unread):
-		e.queue.AddAfter(key, unread.retryAfter)
+		queue.AddAfter(key, unread.retryAfter)
 	default:
 		e.cfg.Logger.Error(err, "Action is tried again", "key", key)
-		e.queue.AddRateLimited(key)
+		queue.AddRateLimited(key)
 	}
 	return true
 }
 
 // process brings one action to its result. After an error it is to be tried again.
-func (e *Engine) process(ctx context.Context, key string) error {
+func (e *Engine) process(ctx context.Context, key string, l lane) error {
 	r := e.request(key)
 	switch {
 	case r == nil:
-		e.account(key, 0)
-		e.source.Delete(key)
+		e.retract(key)
 		return nil
-	case r.answered: // a try that was put off before this version came
+	case r.answered, r.lane() != l: // a try that was put off before this version came
 		return nil
 	case r.invalid != nil:
 		return e.publish(r, wire.ActionResult{Refusal: wire.Refuse(wire.CauseTarget, "", r.invalid.Error())})
 	}
-	result, err := e.execute(ctx, *r)
+	result, err := e.bring(ctx, r)
 	if err != nil {
 		return err
 	}
 	return e.publish(r, result)
 }
 
-// publish hands a result to Sync.
+// bring brings an action to its outcome. After an error it is to be tried again.
+func (e *Engine) bring(ctx context.Context, r *request) (wire.ActionResult, error) {
+	if r.lane() == releases {
+		return e.release(ctx, r)
+	}
+	return e.execute(ctx, *r)
+}
+
+// retract takes back what was published under a key that is not wanted.
+func (e *Engine) retract(key string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.requests[key] == nil {
+		e.account(key, 0)
+		e.source.Delete(key)
+	}
+}
+
+// publish hands a result to Sync, unless another version came meanwhile. A template is
+// not kept any more once its action was answered.
 func (e *Engine) publish(r *request, result wire.ActionResult) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.requests[r.key] != r {
+		return nil
+	}
 	if !e.account(r.key, len(result.Result)) {
 		result.Result, result.Omitted = nil, true
 	}
@@ -177,15 +235,17 @@ func (e *Engine) publish(r *request, result wire.ActionResult) error {
 	if err != nil {
 		return fmt.Errorf("publish result of action %s: %w", r.key, err)
 	}
-	e.finish(r)
+	if result.Progress == "" {
+		e.finish(r)
+		e.requests[r.key] = &request{key: r.key, uid: r.uid, generation: r.generation, answered: true}
+	}
 	return nil
 }
 
 // account takes the bytes of an object in place of what the key has, false if there is no
-// room for them. Results stay in memory for as long as the hub wants their actions.
+// room for them. Results stay in memory for as long as the hub wants their actions. e.mu
+// is held.
 func (e *Engine) account(key string, size int) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	e.held -= e.sizes[key]
 	delete(e.sizes, key)
 	if size == 0 || e.held+size > maxHeld {
@@ -196,20 +256,13 @@ func (e *Engine) account(key string, size int) bool {
 	return true
 }
 
-// finish drops what nobody needs of an action that was answered: its template. It leaves
-// a version alone that came meanwhile.
-func (e *Engine) finish(r *request) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.requests[r.key] == r {
-		e.requests[r.key] = &request{key: r.key, uid: r.uid, generation: r.generation, answered: true}
-	}
-}
-
 // persistent reports whether an API server goes on answering with an error of its own.
 func (e *Engine) persistent(r request, err error) bool {
-	return apierrors.IsInternalError(err) && e.queue.NumRequeues(r.key) >= maxTries
+	return apierrors.IsInternalError(err) && e.exhausted(r)
 }
+
+// exhausted reports whether an action was tried often enough.
+func (e *Engine) exhausted(r request) bool { return e.queues[r.lane()].NumRequeues(r.key) >= maxTries }
 
 // relearn has what the cluster serves read anew, because a path of it is not served. It
 // does nothing if that was so a moment ago, for a requester may cause it.

@@ -294,7 +294,7 @@ func TestSyncDoesNotWaitForTheClusterToBeReadAnew(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer e.queue.ShutDown()
+		defer e.shutDown()
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)

@@ -52,7 +52,7 @@ func resultOf(t *testing.T, r *rig, body []byte) wire.ActionResult {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer e.queue.ShutDown()
+	defer e.shutDown()
 	v := resource.Resource{Key: actionKey, UID: actionUID, Generation: 1, Body: body}
 	e.put(v)
 	request := e.request(actionKey)

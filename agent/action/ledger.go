@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
+	"github.com/spokelet/spokelet/agent/helm/message"
 	"github.com/spokelet/spokelet/api/wire"
 )
 
@@ -54,6 +55,8 @@ type entry struct {
 	Refusal *wire.Refusal `json:"refusal,omitempty"`
 	// Warnings were given on the way.
 	Warnings []string `json:"warnings,omitempty"`
+	// Release is what came of an action of Helm that was done, without a manifest.
+	Release *message.Release `json:"release,omitempty"`
 
 	// stored is the ConfigMap, with its version.
 	stored *corev1.ConfigMap

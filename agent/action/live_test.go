@@ -249,7 +249,7 @@ func TestLiveAnActionThatWasInterruptedIsSettled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer e.queue.ShutDown()
+	defer e.shutDown()
 	p, err := e.prepare(t.Context(), readRequest(v))
 	if err == nil {
 		err = e.ledger.start(t.Context(), p.request, p.entry)

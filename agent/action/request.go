@@ -45,6 +45,22 @@ func readRequest(version resource.Resource) request {
 	return r
 }
 
+// lane is what is executed beside each other.
+type lane int
+
+const (
+	objects lane = iota
+	releases
+)
+
+// lane is that of the action.
+func (r request) lane() lane {
+	if r.action.Release != nil {
+		return releases
+	}
+	return objects
+}
+
 // mark is the value of the annotation.
 func (r request) mark() string { return r.uid + "/" + strconv.FormatInt(r.generation, 10) }
 

@@ -42,6 +42,7 @@ type rig struct {
 	server    *apiServer
 	discovery *discoveryfake.FakeDiscovery
 	resources *mapping.Mapper
+	helm      fakeHelm
 }
 
 func newRig() *rig {
@@ -94,7 +95,7 @@ func (r *rig) config(f *fault) Config {
 			}
 			return &rest.Config{Host: "http://api", Transport: &client{server: r.server, user: by.User, fault: f}, QPS: -1}, nil
 		}),
-		Resources: r.resources, Entries: kube.CoreV1().ConfigMaps(agentNamespace), Logger: logr.Discard(),
+		Resources: r.resources, Entries: kube.CoreV1().ConfigMaps(agentNamespace), Releases: &r.helm, Logger: logr.Discard(),
 	}
 }
 

@@ -21,6 +21,10 @@
 // and the first item behind the cut fits, or may fit. One object that is too large is
 // refused.
 //
+// A view of releases of Helm is one of the Secrets in which Helm records them. Its items are
+// made of the latest revision of each release; of those before it nothing is kept but that
+// they are there. When the latest goes and another is left, all is read anew.
+//
 // What all views keep is bounded: at the limit a list may change but not grow, and one
 // that would is refused. An answer and the items that it is made of are kept once, and a
 // list that is read anew shares with the one before what has not changed.
@@ -45,7 +49,8 @@
 // # Files
 //
 // engine.go holds the views and what bounds them, view.go follows one, sink.go and list.go
-// make its answer, feed.go and table.go are what it reads, answer.go says which errors are
-// answers; rights.go and definitions.go notice what may change a refusal, for as long as
-// demand.go says; first.go keeps a new process from sending again what the hub has.
+// make its answer, feed.go and table.go are what it reads, release.go and record.go make
+// releases of it, answer.go says which errors are answers; rights.go and definitions.go
+// notice what may change a refusal, for as long as demand.go says; first.go keeps a new
+// process from sending again what the hub has.
 package view

@@ -23,6 +23,8 @@ type Engine struct {
 	mirror *resource.Mirror
 	first  firstAnswers
 	memory memory
+	// unpacking is held while a record of Helm is read: one at a time is in memory.
+	unpacking sync.Mutex
 
 	// rights runs while a view is followed, definitions while one is refused because the
 	// cluster has no such resource.

@@ -91,6 +91,9 @@ func newFeed(spec wire.View, m *meta.RESTMapping, door Door) (*feed, error) {
 
 // narrow selects what a view asks for.
 func narrow(o metav1.ListOptions, spec wire.View) metav1.ListOptions {
+	if spec.Releases {
+		o.Limit = min(o.Limit, recordPage) // 0 has no limit
+	}
 	if spec.Target.Name != "" {
 		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, spec.Target.Name).String()
 		return o

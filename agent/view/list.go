@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/spokelet/spokelet/api/mcm/v1alpha1"
 	"github.com/spokelet/spokelet/api/wire"
 )
 
@@ -249,6 +250,10 @@ func (l *list) frame(cut int) (before, after string) {
 	if l.spec.Table {
 		return `{"apiVersion":"meta.k8s.io/v1","columnDefinitions":` + string(l.columns) +
 			`,"kind":"Table","metadata":` + metadata + `,"rows":[`, "]}"
+	}
+	if l.spec.Releases {
+		return `{"apiVersion":` + quote(v1alpha1.GroupVersion.String()) + `,"items":[`,
+			`],"kind":` + quote(v1alpha1.ResultHelmListKind) + `,"metadata":` + metadata + "}"
 	}
 	gvk := l.mapping.GroupVersionKind
 	return `{"apiVersion":` + quote(gvk.GroupVersion().String()) + `,"items":[`,

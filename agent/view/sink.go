@@ -26,13 +26,32 @@ type sink struct {
 	// next is being read; shown is the list that the view has.
 	next, shown *list
 	refusal     error
+	// revisions are those of a view of releases; stale is set when the list that is being
+	// read shows one that is there no more.
+	revisions revisions
+	stale     bool
 }
 
 // Begin implements follow.Sink.
 func (s *sink) Begin() {
 	s.drop()
 	s.view.uncount()
+	s.revisions.release()
+	s.revisions, s.stale = revisions{memory: &s.view.engine.memory, numbers: map[string][]int32{}}, false
 	s.next = newList(s.view.spec, s.mapping, &s.view.engine.memory)
+}
+
+// close gives back what the sink holds.
+func (s *sink) close() {
+	s.drop()
+	s.revisions.release()
+}
+
+// renew has the list read anew, once there is one.
+func (s *sink) renew() {
+	if s.stale = s.next != nil; !s.stale {
+		s.cancel()
+	}
 }
 
 // drop gives up a list that is not complete.
@@ -51,6 +70,7 @@ func (s *sink) Event(obj metav1.Object, deleted bool) {
 	i, err := s.item(obj, deleted)
 	switch {
 	case err != nil:
+	case i.key == "": // nothing is shown of it
 	case s.next != nil:
 		s.setColumns()
 		_, err = s.next.change(s.view.shared(i))
@@ -77,6 +97,9 @@ func (s *sink) End(string) {
 	s.setColumns()
 	s.shown, s.next = s.next, nil
 	s.view.show(s.shown)
+	if s.stale {
+		s.cancel()
+	}
 }
 
 // setColumns gives the list that is being read its columns. The list that is shown keeps
@@ -93,8 +116,11 @@ func (s *sink) Refused(err error) {
 	s.cancel()
 }
 
-// item encodes what is shown of an object. It may change the object.
+// item encodes what is shown of an object, if anything is. It may change the object.
 func (s *sink) item(obj metav1.Object, deleted bool) (item, error) {
+	if s.view.spec.Releases {
+		return s.releaseItem(obj, deleted)
+	}
 	i := item{key: obj.GetNamespace() + "/" + obj.GetName(), deleted: deleted}
 	if deleted {
 		return i, nil

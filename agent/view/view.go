@@ -57,6 +57,9 @@ type view struct {
 }
 
 func newView(e *Engine, key string, spec wire.View, generation int64) *view {
+	if spec.Releases {
+		spec = recordView(spec)
+	}
 	// One object has no rows.
 	spec.Table = spec.Table && spec.Target.Name == ""
 	return &view{engine: e, key: key, spec: spec, generation: generation, again: make(chan struct{}, 1), interrupt: func() {}}
@@ -145,7 +148,7 @@ func (v *view) follow(ctx context.Context) error {
 	}
 	v.begin(m, cancel)
 	s := &sink{view: v, mapping: m, feed: feed, cancel: cancel}
-	defer s.drop()
+	defer s.close()
 	(&follow.Follower{
 		Feed: feed.Feed, Sink: s, Refusal: func(err error) bool { return refusalOf(err) != nil },
 		Log: v.engine.cfg.Logger,

@@ -24,6 +24,10 @@ func TestTheAgentsNetworkIsAsNarrowAsItsOwnerSays(t *testing.T) {
 			values: []string{"networkPolicy.from[0].namespaceSelector.matchLabels.name=monitoring"}, froms: 2,
 			types: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress},
 		},
+		"charts": {
+			reason: "their servers are reached, as the hub is", values: []string{"helm.charts={https://charts.example.com}"}, froms: -1,
+			types: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress},
+		},
 		"targets": {
 			reason: "the owner knows where the hub is",
 			values: []string{"networkPolicy.egress[0].ports[0].port=8443"}, froms: -1,

@@ -19,6 +19,27 @@ func TestTheAgentKnowsItsMemoryLimit(t *testing.T) {
 	knowsItsLimit(t, "spokelet-agent", "512Mi", "460MiB")
 }
 
+// What Helm may use beside the agent is in the same container.
+func TestTheAgentLeavesMemoryToHelm(t *testing.T) {
+	const charts = "helm.charts={https://charts.example.com}"
+	for name, tc := range map[string]struct {
+		reason string
+		values []string
+		target string
+	}{
+		"by default":      {"two processes may run", nil, "115MiB"},
+		"in Gi":           {"the limit is the owner's to raise", []string{"resources.limits.memory=1Gi", "helm.memory=256Mi"}, "460MiB"},
+		"without a limit": {"nothing is to be shared", []string{"resources.limits=null"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, target := memoryOf(t, "spokelet-agent", append(tc.values, charts)...); target != tc.target {
+				t.Errorf("target %q, want %q: %s", target, tc.target, tc.reason)
+			}
+		})
+	}
+	checkRefused(t, "the agent would be ended for what Helm takes", "does not hold twice helm.memory (256Mi)", "spokelet-agent", "--set", charts, "--set", "helm.memory=256Mi")
+}
+
 func knowsItsLimit(t *testing.T, chart, limit, target string) {
 	t.Helper()
 	for name, tc := range map[string]struct {

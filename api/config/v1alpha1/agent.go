@@ -9,9 +9,11 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"path"
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -43,6 +45,9 @@ type AgentConfiguration struct {
 
 	// Pods configures which pods of the hub run here.
 	Pods PodConfiguration `json:"pods,omitempty"`
+
+	// Helm configures which charts the hub's users may install here.
+	Helm HelmConfiguration `json:"helm,omitempty"`
 
 	// Node configures what the hub's virtual node says of this cluster.
 	Node NodeConfiguration `json:"node,omitempty"`
@@ -166,6 +171,20 @@ type PodConfiguration struct {
 	Annotations []string `json:"annotations,omitempty"`
 }
 
+// HelmConfiguration is the ceiling of actions of Helm. What they do to the cluster takes the
+// rights of who asks, as through the kube door.
+type HelmConfiguration struct {
+	// Charts are the URLs below which charts, and values, may be read:
+	// "https://charts.example.com/stable", "oci://registry.example.com/charts". What a
+	// server redirects to has to be below one of them, too. Default none: all actions of
+	// Helm are refused.
+	Charts []string `json:"charts,omitempty"`
+	// Memory is what one process of Helm may use. Default 192Mi.
+	Memory resource.Quantity `json:"memory,omitempty"`
+	// Binary is the program. Default "/spokelet-helm".
+	Binary string `json:"binary,omitempty"`
+}
+
 // NodeConfiguration configures the virtual node, or nodes, of the cluster.
 type NodeConfiguration struct {
 	// KubeletInsecureTLS accepts any serving certificate of a kubelet, for
@@ -185,6 +204,10 @@ const (
 	maxJSONRawLength     = 1 << 20
 	// maxAgentID is that of a name: an anchor carries it.
 	maxAgentID = 253
+	// defaultHelmMemory is that of a process of Helm, and minHelmMemory what it does not
+	// start below.
+	defaultHelmMemory = "192Mi"
+	minHelmMemory     = 128 << 20
 )
 
 // Default fills what was left empty.
@@ -202,6 +225,10 @@ func (c *AgentConfiguration) Default() {
 	setDefault(&c.Pods.Enabled, &enabled)
 	setDefault(&c.Pods.ServiceAccount, "spokelet-node")
 	setDefault(&c.Pods.Tokens, PodTokensSpoke)
+	setDefault(&c.Helm.Binary, "/spokelet-helm")
+	if c.Helm.Memory.IsZero() {
+		c.Helm.Memory = resource.MustParse(defaultHelmMemory)
+	}
 	setDefault(&c.HealthListen, ":8080")
 }
 
@@ -223,11 +250,36 @@ func (c *AgentConfiguration) Validate() error {
 		checkAgentID("work.agentID", c.Work.AgentID),
 		checkSplitLabel("node.splitLabel", c.Node.SplitLabel),
 		c.Kube.checkGroups(),
+		c.Helm.check(),
 		checkEach(checkLabel, "kube.namespaces", c.Kube.Namespaces),
 		checkEach(checkLabel, "work.namespaces", c.Work.Namespaces),
 		checkEach(checkAnnotation, "pods.annotations", c.Pods.Annotations),
 		checkEach(checkLabel, "pods.namespaces", c.Pods.Namespaces),
 	)
+}
+
+func (c HelmConfiguration) check() error {
+	if c.Memory.Value() < minHelmMemory {
+		return fmt.Errorf("helm.memory: %s is less than 128Mi", c.Memory.String())
+	}
+	return checkEach(checkChartURL, "helm.charts", c.Charts)
+}
+
+// checkChartURL takes the URL of a server or of a registry. What spokelet-helm would refuse
+// (helm/chart, ReadAllowed) is refused when the agent starts.
+func checkChartURL(field, value string) error {
+	u, err := url.Parse(value)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s: %q is no URL", field, value)
+	case u.Scheme != "https" && u.Scheme != "http" && u.Scheme != "oci", u.Host == "", u.User != nil, u.RawQuery != "", u.Fragment != "":
+		return fmt.Errorf("%s: %q is not of the form https://host/path, http://host/path or oci://host/path", field, value)
+	case u.Path != "" && strings.TrimSuffix(u.Path, "/") != strings.TrimSuffix(path.Clean(u.Path), "/"),
+		strings.Contains(u.Path, `\`), strings.Contains(strings.ToLower(u.EscapedPath()), "%2f"):
+		return fmt.Errorf("%s: %q has a path with empty or dotted segments, or escaped separators", field, value)
+	default:
+		return nil
+	}
 }
 
 // checkEach has check look at every value of a list.

@@ -104,6 +104,22 @@ func TestParseAgent(t *testing.T) {
 		"no annotation":   {reason: "a slash alone is every domain to nobody", file: minimalAgent + "\npods: {annotations: ['/']}\n", err: "pods.annotations"},
 		"bad pod account": {reason: "nobody could be impersonated", file: minimalAgent + "\npods: {serviceAccount: 'a:b'}\n", err: "pods.serviceAccount"},
 		"bad split":       {reason: "the hub would refuse the label", file: minimalAgent + "\nnode: {splitLabel: kubernetes.io/hostname}\n", err: "node.splitLabel"},
+		"charts":          {reason: "servers, registries, and what is below a path", file: minimalAgent + "\nhelm: {charts: ['https://charts.example.com:8443/stable/', 'http://charts.example.com', 'oci://registry.example.com/charts']}\n"},
+		"a chart's user":  {reason: "a password has no place in it", file: minimalAgent + "\nhelm: {charts: ['https://a:b@charts.example.com']}\n", err: "helm.charts"},
+		"a query":         {reason: "nothing is below it", file: minimalAgent + "\nhelm: {charts: ['https://charts.example.com/a?b=c']}\n", err: "helm.charts"},
+		"a fragment":      {reason: "no server sees it", file: minimalAgent + "\nhelm: {charts: ['https://charts.example.com/a#b']}\n", err: "helm.charts"},
+		"a file":          {reason: "there is none here", file: minimalAgent + "\nhelm: {charts: ['file:///charts']}\n", err: "helm.charts"},
+		"no scheme":       {reason: "it may be a server or a registry", file: minimalAgent + "\nhelm: {charts: [charts.example.com]}\n", err: "helm.charts"},
+		"no host":         {reason: "it is nobody's", file: minimalAgent + "\nhelm: {charts: ['oci:///charts']}\n", err: "helm.charts"},
+		"no URL":          {reason: "a list with a typo allows nothing, silently", file: minimalAgent + "\nhelm: {charts: ['https://charts.example.com:a']}\n", err: "helm.charts"},
+		"a dotted path":   {reason: "a server may read another path into it", file: minimalAgent + "\nhelm: {charts: ['https://charts.example.com/a/../b']}\n", err: "helm.charts"},
+		"empty segments":  {reason: "as above", file: minimalAgent + "\nhelm: {charts: ['https://charts.example.com//a']}\n", err: "helm.charts"},
+		"escaped slashes": {reason: "as above", file: minimalAgent + "\nhelm: {charts: ['https://charts.example.com/a%2fb']}\n", err: "helm.charts"},
+		"one bad of two":  {reason: "each is looked at", file: minimalAgent + "\nhelm: {charts: ['https://charts.example.com', '*']}\n", err: "helm.charts"},
+		"helm's memory":   {reason: "what a process starts with", file: minimalAgent + "\nhelm: {memory: 128Mi}\n"},
+		"little memory":   {reason: "no process starts with it", file: minimalAgent + "\nhelm: {memory: 127Mi}\n", err: "helm.memory"},
+		"negative memory": {reason: "there is no such thing", file: minimalAgent + "\nhelm: {memory: -1Gi}\n", err: "helm.memory"},
+		"bad memory":      {reason: "bad input gets an error", file: minimalAgent + "\nhelm: {memory: much}\n", err: "quantit"},
 		"unknown field":   {reason: "a ceiling that is not understood must stop the agent", file: minimalAgent + "\nkubeDoor: {enabled: false}\n", err: "kubeDoor"},
 	}
 	for name, tc := range cases {
@@ -129,6 +145,9 @@ func TestAgentDefaults(t *testing.T) {
 	pods := PodConfiguration{Enabled: new(true), ServiceAccount: "spokelet-node", Tokens: PodTokensSpoke}
 	if diff := cmp.Diff(pods, got.Pods); diff != "" {
 		t.Errorf("pods run, and reach for no node (-want +got):\n%s", diff)
+	}
+	if len(got.Helm.Charts) != 0 || got.Helm.Memory.Value() != 192<<20 || got.Helm.Binary != "/spokelet-helm" {
+		t.Errorf("no chart is read unless the owner says so: %+v", got.Helm)
 	}
 	if account := got.PodAccount(); account != "system:serviceaccount:spokelet-agent:spokelet-node" {
 		t.Errorf("pods are written as %q", account)

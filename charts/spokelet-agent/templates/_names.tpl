@@ -31,12 +31,27 @@ capabilities:
   drop: [ALL]
 {{- end }}
 
-{{/* Nine tenths of the memory limit, in MiB; empty where it is in another unit. */}}
+{{/* A quantity of memory in MiB; empty where it is in another unit than Mi and Gi. */}}
+{{- define "spokelet-agent.mib" -}}
+{{- if regexMatch "^[0-9]+Gi$" . -}}
+{{ mul (trimSuffix "Gi" . | int) 1024 }}
+{{- else if regexMatch "^[0-9]+Mi$" . -}}
+{{ trimSuffix "Mi" . }}
+{{- end -}}
+{{- end }}
+
+{{/* Nine tenths of the memory limit, less what two processes of Helm may use; empty where
+     the limit is in another unit. */}}
 {{- define "spokelet-agent.memory" -}}
-{{- $limit := dig "limits" "memory" "" .Values.resources | toString -}}
-{{- if regexMatch "^[0-9]+Gi$" $limit -}}
-{{ div (mul (trimSuffix "Gi" $limit | int) 1024 9) 10 }}MiB
-{{- else if regexMatch "^[0-9]+Mi$" $limit -}}
-{{ div (mul (trimSuffix "Mi" $limit | int) 9) 10 }}MiB
+{{- $limit := include "spokelet-agent.mib" (dig "limits" "memory" "" .Values.resources | toString) -}}
+{{- if $limit -}}
+{{- $left := int $limit -}}
+{{- if .Values.helm.charts -}}
+{{- $left = sub $left (mul 2 (include "spokelet-agent.mib" .Values.helm.memory | int)) -}}
+{{- if lt $left 100 -}}
+{{- fail (printf "resources.limits.memory: %sMi does not hold twice helm.memory (%s) and 100Mi for the agent" $limit .Values.helm.memory) -}}
+{{- end -}}
+{{- end -}}
+{{ div (mul $left 9) 10 }}MiB
 {{- end -}}
 {{- end }}

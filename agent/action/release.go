@@ -1,0 +1,240 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package action
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spokelet/spokelet/agent/helm"
+	"github.com/spokelet/spokelet/agent/helm/message"
+	"github.com/spokelet/spokelet/api/mcm/v1alpha1"
+	"github.com/spokelet/spokelet/api/wire"
+)
+
+// verbs are Helm's.
+var verbs = map[wire.Verb]message.Verb{
+	wire.VerbCreate: message.Install, wire.VerbUpdate: message.Upgrade, wire.VerbDelete: message.Uninstall,
+}
+
+// release brings an action of Helm to its outcome. After an error it is to be tried again.
+//
+// The ledger has an entry from before the first request that may change something: until
+// then a chart is read and rendered, which an interrupted action does once more.
+func (e *Engine) release(ctx context.Context, r *request) (wire.ActionResult, error) {
+	known, err := e.ledger.find(ctx, *r)
+	if err != nil {
+		return wire.ActionResult{}, err
+	}
+	if known == nil {
+		known = &entry{Verb: r.action.Verb, Namespace: r.action.Release.Namespace, Name: r.action.Release.Name}
+		return e.runRelease(ctx, r, known)
+	}
+	if known.Ended != nil {
+		return releaseResult(r, known.Release, known.Refusal), nil
+	}
+	switch progress := e.ledger.progress(known); {
+	case progress.concluded:
+		return e.recordRelease(ctx, r, known, nil, progress.refusal)
+	case progress.performed:
+		return e.settleRelease(ctx, r, known, nil)
+	default:
+		return e.runRelease(ctx, r, known)
+	}
+}
+
+// runRelease runs Helm.
+func (e *Engine) runRelease(ctx context.Context, r *request, known *entry) (wire.ActionResult, error) {
+	begun := false
+	tell := e.teller(r)
+	defer tell.stop()
+	answer, err := e.cfg.Releases.Run(ctx, r.action.Requester, r.helm(verbs[r.action.Verb]), helm.Events{
+		Begin: func(ctx context.Context) error {
+			if err := e.beginRelease(ctx, r, known); err != nil {
+				return err
+			}
+			begun = true
+			return nil
+		},
+		Progress: tell.say,
+	})
+	switch {
+	case begun:
+		return e.concludeRelease(ctx, r, known, answer, err)
+	case err != nil || answer.Failure != nil:
+		refusal := e.refuseRelease(r, answer.Failure, err)
+		if refusal == nil {
+			return wire.ActionResult{}, failed(answer.Failure, err)
+		}
+		return wire.ActionResult{Refusal: refusal}, nil
+	default: // nothing had to be changed
+		return releaseResult(r, answer.Release, nil), nil
+	}
+}
+
+// beginRelease records that something may be changed from now on.
+func (e *Engine) beginRelease(ctx context.Context, r *request, known *entry) error {
+	if known.stored == nil {
+		return e.ledger.start(ctx, *r, known)
+	}
+	e.ledger.performs(known)
+	return nil
+}
+
+// concludeRelease records what came of what was begun. Where that is not known, the
+// release is looked at.
+func (e *Engine) concludeRelease(ctx context.Context, r *request, known *entry, answer message.Answer, err error) (wire.ActionResult, error) {
+	switch failure := answer.Failure; {
+	case ctx.Err() != nil:
+		return wire.ActionResult{}, ctx.Err()
+	case err != nil:
+		return e.settleRelease(ctx, r, known, err)
+	case failure == nil:
+		return e.recordRelease(ctx, r, known, answer.Release, nil)
+	case failure.Cause == message.Unavailable, failure.Cause == message.Limit:
+		return e.settleRelease(ctx, r, known, failed(failure, nil))
+	default:
+		return e.recordRelease(ctx, r, known, nil, refusalOfFailure(failure))
+	}
+}
+
+// settleRelease finds out what came of an action of which nobody heard the end. Because is
+// why, if this process knows it.
+func (e *Engine) settleRelease(ctx context.Context, r *request, known *entry, because error) (wire.ActionResult, error) {
+	tell := e.teller(r)
+	defer tell.stop()
+	answer, err := e.cfg.Releases.Run(ctx, r.action.Requester, r.helm(message.Settle), helm.Events{
+		Begin:    func(context.Context) error { return nil },
+		Progress: tell.say,
+	})
+	if err == nil && answer.Failure == nil {
+		return e.recordRelease(ctx, r, known, answer.Release, nil)
+	}
+	if ctx.Err() != nil || err == nil && answer.Failure.Cause == message.Unavailable && !e.exhausted(*r) {
+		return wire.ActionResult{}, failed(answer.Failure, err)
+	}
+	refusal := refusalOfFailure(answer.Failure)
+	if err != nil {
+		refusal = wire.Refuse(wire.CauseUnknown, "", fmt.Sprintf("%s: %s", errUnknown, err))
+	}
+	if because != nil {
+		refusal = wire.Refuse(refusal.Cause, refusal.Status, fmt.Sprintf("%s: %s", because, refusal.Message))
+	}
+	return e.recordRelease(ctx, r, known, nil, refusal)
+}
+
+func (e *Engine) recordRelease(ctx context.Context, r *request, known *entry, released *message.Release, refusal *wire.Refusal) (wire.ActionResult, error) {
+	if released != nil {
+		kept := *released
+		kept.Manifest, kept.Description = message.Masked, clip(kept.Description)
+		known.Release = &kept
+	}
+	if err := e.ledger.end(ctx, known, refusal); err != nil {
+		return wire.ActionResult{}, err
+	}
+	return releaseResult(r, released, refusal), nil
+}
+
+// refuseRelease is why nothing was begun; nil if that is worth another try.
+func (e *Engine) refuseRelease(r *request, failure *message.Failure, err error) *wire.Refusal {
+	var refused *helm.RefusedError
+	switch {
+	case errors.As(err, &refused):
+		return wire.Refuse(wire.CauseRequest, metav1.StatusReasonForbidden, err.Error())
+	case errors.Is(err, helm.ErrNotEnabled):
+		return wire.Refuse(wire.CauseTarget, "", err.Error())
+	case errors.Is(err, helm.ErrEnded):
+		return wire.Refuse(wire.CauseLimit, "", err.Error())
+	case err != nil:
+		return nil
+	case failure.Cause == message.Unavailable && !e.exhausted(*r):
+		return nil
+	default:
+		return refusalOfFailure(failure)
+	}
+}
+
+func failed(failure *message.Failure, err error) error {
+	if err != nil {
+		return err
+	}
+	return errors.New(failure.Message)
+}
+
+// causes are those of the wire.
+var causes = map[message.Cause]wire.Cause{
+	message.Invalid: wire.CauseTarget, message.Refused: wire.CauseRequest, message.Limit: wire.CauseLimit,
+	message.Unavailable: wire.CauseRequest, message.Unknown: wire.CauseUnknown,
+}
+
+// refusalOfFailure returns nil for none.
+func refusalOfFailure(failure *message.Failure) *wire.Refusal {
+	if failure == nil {
+		return nil
+	}
+	cause, known := causes[failure.Cause]
+	if !known {
+		cause = wire.CauseUnknown
+	}
+	return wire.Refuse(cause, metav1.StatusReason(failure.Reason), failure.Message)
+}
+
+// helm is what a process is asked.
+func (r request) helm(verb message.Verb) message.Request {
+	a := r.action.Release
+	return message.Request{
+		Verb: verb, Was: verbs[r.action.Verb], Name: a.Name, Namespace: a.Namespace,
+		Chart:  message.Chart{URL: a.ChartURL, Name: a.ChartName, Version: a.Version, InsecureSkipVerify: a.InsecureSkipVerify},
+		Values: a.Values, ValuesURL: a.ValuesURL, Wait: a.Wait, Timeout: time.Duration(a.Timeout) * time.Second,
+		Mark:     r.uid + "." + strconv.FormatInt(r.generation, 10), // a slash is in no label value
+		Manifest: r.action.Secrets == wire.SecretsShown,
+	}
+}
+
+// maxDescription bounds what an entry says of a release, in bytes.
+const maxDescription = 4 << 10
+
+func clip(text string) string {
+	if len(text) <= maxDescription {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxDescription], "") + "..."
+}
+
+// releaseResult is what the hub is sent: without a manifest that has no room.
+func releaseResult(r *request, released *message.Release, refusal *wire.Refusal) wire.ActionResult {
+	if refusal != nil || released == nil {
+		return wire.ActionResult{Refusal: refusal}
+	}
+	raw, err := encodeRelease(released)
+	if err == nil && len(raw) > r.action.MaxBytes {
+		short := *released
+		short.Manifest, short.Description = message.Omitted, clip(short.Description)
+		raw, err = encodeRelease(&short)
+	}
+	if err != nil || len(raw) > r.action.MaxBytes {
+		return wire.ActionResult{Omitted: true}
+	}
+	return wire.ActionResult{Result: raw}
+}
+
+// encodeRelease encodes the HelmRelease of a release.
+func encodeRelease(released *message.Release) ([]byte, error) {
+	return json.Marshal(v1alpha1.HelmRelease{
+		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.HelmReleaseKind},
+		Metadata: v1alpha1.HelmReleaseMetadata{Name: released.Name, Namespace: released.Namespace},
+		Spec: v1alpha1.HelmReleaseSpec{
+			ReleaseName: released.Name, Namespace: released.Namespace, Version: int32(released.Revision), //nolint:gosec // a revision is small
+			Status: released.Status, Description: released.Description, ChartName: released.ChartName, ChartVersion: released.ChartVersion,
+			FirstDeployed: metav1.NewTime(released.FirstDeployed), LastDeployed: metav1.NewTime(released.LastDeployed), Manifest: released.Manifest,
+		},
+	})
+}

@@ -1,0 +1,214 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package view
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/spokelet/spokelet/agent/helm/message"
+	"github.com/spokelet/spokelet/api/mcm/v1alpha1"
+	"github.com/spokelet/spokelet/api/wire"
+)
+
+const (
+	// recordOwner selects the Secrets in which Helm keeps its releases, a revision each
+	// (helm.sh/helm/v4/pkg/storage/driver). Their names are "<prefix><release>.v<revision>".
+	recordOwner  = "owner=helm"
+	recordPrefix = "sh.helm.release.v1."
+	// labelName and labelStatus are of the release and of its revision.
+	labelName   = "name"
+	labelStatus = "status"
+	// recordPage is how many records are held at once where the API server cannot stream
+	// a list: each may have 1 MiB.
+	recordPage = 8
+	// revisionSize is what a revision that is not shown is counted with, in bytes.
+	revisionSize = 32
+	// maxText bounds what a record says, maxWord its names and its status, in bytes.
+	maxText = 4 << 10
+	maxWord = 256
+	// frameSize is more than what stands around the items of a list.
+	frameSize = 1 << 10
+)
+
+// recordView is the view of Secrets that one of releases is.
+func recordView(spec wire.View) wire.View {
+	selector := recordOwner
+	if spec.Target.Name != "" {
+		selector += "," + labelName + "=" + spec.Target.Name
+	}
+	if spec.LabelSelector != "" {
+		selector += "," + spec.LabelSelector
+	}
+	spec.LabelSelector = selector
+	spec.Target = wire.Target{Resource: "secrets", Version: "v1", Namespace: spec.Target.Namespace}
+	return spec
+}
+
+// revision names one revision of a release.
+type revision struct {
+	namespace, release string
+	number             int32
+}
+
+// revisionOf tells which revision a Secret records; false for one that is no record. It
+// reads the name, which cannot be changed as labels can.
+func revisionOf(obj metav1.Object) (revision, bool) {
+	name, ok := strings.CutPrefix(obj.GetName(), recordPrefix)
+	at := strings.LastIndex(name, ".v")
+	if !ok || at < 1 {
+		return revision{}, false
+	}
+	number, err := strconv.ParseInt(name[at+len(".v"):], 10, 32)
+	if err != nil || number < 1 || name[at+len(".v"):] != strconv.FormatInt(number, 10) {
+		return revision{}, false
+	}
+	return revision{namespace: obj.GetNamespace(), release: name[:at], number: int32(number)}, true
+}
+
+// key is that of the release's item.
+func (r revision) key() string { return r.namespace + "/" + r.release }
+
+// revisions are those of all releases that a view reads. The latest of each is an item of
+// the list; of those before it the numbers are kept and nothing else, for a record may be
+// as large as a Secret, and Helm keeps ten.
+type revisions struct {
+	memory  *memory
+	numbers map[string][]int32 // by release, ascending
+	counted int64              // of memory.held
+}
+
+// add keeps the number of a revision, and tells whether it is the latest. The error
+// refuses the view.
+func (r *revisions) add(rev revision) (latest bool, err error) {
+	of, known := r.numbers[rev.key()]
+	at, has := slices.BinarySearch(of, rev.number)
+	if has {
+		return at == len(of)-1, nil
+	}
+	r.numbers[rev.key()] = slices.Insert(of, at, rev.number)
+	size := int64(revisionSize)
+	if !known {
+		size += int64(len(rev.key()))
+	}
+	r.count(size)
+	if r.memory.held.Load() > r.memory.limit {
+		return false, fmt.Errorf("%w: limit is %d bytes", errLimit, r.memory.limit)
+	}
+	return at == len(of), nil
+}
+
+// remove drops the number of a revision. It tells whether none is left, or the latest of
+// those that are left is one of which nothing is kept.
+func (r *revisions) remove(rev revision) (gone, unknown bool) {
+	of := r.numbers[rev.key()]
+	at, has := slices.BinarySearch(of, rev.number)
+	if !has {
+		return false, false
+	}
+	r.count(-revisionSize)
+	if len(of) == 1 {
+		r.count(-int64(len(rev.key())))
+		delete(r.numbers, rev.key())
+		return true, false
+	}
+	r.numbers[rev.key()] = slices.Delete(of, at, at+1)
+	return false, at == len(of)-1
+}
+
+func (r *revisions) count(size int64) {
+	r.counted += size
+	r.memory.held.Add(size)
+}
+
+// release gives the memory back.
+func (r *revisions) release() {
+	if r.counted != 0 {
+		r.count(-r.counted)
+	}
+	r.numbers = nil
+}
+
+// releaseItem is the item of the release of which a record has come or gone; none if another
+// revision is shown.
+func (s *sink) releaseItem(obj metav1.Object, deleted bool) (item, error) {
+	rev, ok := revisionOf(obj)
+	if !ok {
+		return item{}, nil
+	}
+	if deleted {
+		gone, unknown := s.revisions.remove(rev)
+		if unknown {
+			s.renew()
+		}
+		if gone {
+			return item{key: rev.key(), deleted: true}, nil
+		}
+		return item{}, nil
+	}
+	latest, err := s.revisions.add(rev)
+	if err != nil || !latest {
+		return item{}, err
+	}
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		return item{}, fmt.Errorf("%w: an event with a %T", errUnreadable, obj)
+	}
+	raw, err := s.encodeRelease(u, rev)
+	return item{key: rev.key(), raw: raw}, err
+}
+
+// encodeRelease encodes a release as it is shown, without a manifest that has no room in a
+// result: the release would be left out, too.
+func (s *sink) encodeRelease(u *unstructured.Unstructured, rev revision) ([]byte, error) {
+	most := 0
+	if s.view.spec.Secrets == wire.SecretsShown {
+		most = s.view.spec.MaxBytes
+	}
+	s.view.engine.unpacking.Lock()
+	r, err := readRecord(u, most)
+	s.view.engine.unpacking.Unlock()
+	if err != nil {
+		r = record{}
+		r.Info.Status, r.Info.Description = u.GetLabels()[labelStatus], err.Error()
+	}
+	shown := describe(r, rev)
+	raw, err := json.Marshal(shown)
+	if err == nil && len(raw) > s.view.spec.MaxBytes-frameSize && r.Manifest.text != "" {
+		shown.Spec.Manifest = message.Omitted
+		raw, err = json.Marshal(shown)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errUnreadable, err)
+	}
+	return raw, nil
+}
+
+// describe is a release as its record says.
+func describe(r record, rev revision) v1alpha1.HelmRelease {
+	return v1alpha1.HelmRelease{
+		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.HelmReleaseKind},
+		Metadata: v1alpha1.HelmReleaseMetadata{Name: rev.release, Namespace: rev.namespace},
+		Spec: v1alpha1.HelmReleaseSpec{
+			ReleaseName: rev.release, Namespace: rev.namespace, Version: rev.number,
+			Status: clip(r.Info.Status, maxWord), Description: clip(r.Info.Description, maxText),
+			FirstDeployed: r.Info.FirstDeployed.Time, LastDeployed: r.Info.LastDeployed.Time,
+			ChartName: clip(r.Chart.Metadata.Name, maxWord), ChartVersion: clip(r.Chart.Metadata.Version, maxWord), Manifest: r.Manifest.shown(),
+		},
+	}
+}
+
+// clip shortens what anybody may have written.
+func clip(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most-len("...")], "") + "..."
+}
