@@ -88,6 +88,7 @@ func (c *Controller) withdrawAction(r ref) {
 	defer c.mu.Unlock()
 	if p, ok := c.actions[r]; ok {
 		delete(c.actions, r)
+		delete(c.progress, r)
 		c.cfg.Sync.Source(p.cluster, wire.KindAction).Delete(r.String())
 	}
 }

@@ -47,8 +47,9 @@ type Controller struct {
 	renewals map[ref]struct{} // guarded by mu
 	// written is what our last write left; the cache may not have seen it.
 	written map[ref]written // guarded by mu
-	// actions are those that are published.
-	actions map[ref]published // guarded by mu
+	// actions are those that are published, progress what clusters have said of them last.
+	actions  map[ref]published // guarded by mu
+	progress map[ref]report    // guarded by mu
 	// initial are the objects that were there at the start and have not been seen to; nil
 	// before they are known.
 	initial map[ref]struct{} // guarded by mu
@@ -71,7 +72,7 @@ func New(cfg Config) (*Controller, error) {
 		queue:   workqueue.NewTypedRateLimitingQueue(limiter()),
 		results: workqueue.NewTypedRateLimitingQueue(limiter()),
 		pending: map[ref]report{}, renewals: map[ref]struct{}{}, written: map[ref]written{}, actions: map[ref]published{},
-		incomplete: map[string]map[ref]struct{}{},
+		progress: map[ref]report{}, incomplete: map[string]map[ref]struct{}{},
 	}
 	for _, d := range dialects() {
 		c.dialects[d.name] = d
@@ -375,9 +376,14 @@ func (c *Controller) check(ctx context.Context, d *dialect, r ref, obj client.Ob
 	return nil, nil
 }
 
-// wait says that a cluster is away, of an object that it has never answered.
+// wait says that a cluster is away, of an object that it has never answered, and what it
+// does since it is back: an agent says nothing twice.
 func (c *Controller) wait(d *dialect, r ref, obj client.Object, cluster string) {
-	if c.cfg.Sessions.Connected(cluster) || d.answered(obj, c.last(d, r, obj)) {
+	if d.answered(obj, c.last(d, r, obj)) {
+		return
+	}
+	if c.cfg.Sessions.Connected(cluster) {
+		c.repeat(r)
 		return
 	}
 	c.say(r, obj, cluster, outcome{waiting: fmt.Sprintf("cluster %q is not connected", cluster)})

@@ -70,7 +70,6 @@ func TestWhatAResourceWorkAsks(t *testing.T) {
 		"a map of numbers":        {reason: "labels are text", scope: v1alpha1.ResourceFilter{ResourceType: "pods", LabelSelector: raw(`{"a":1}`)}, want: failed("", "spec.scope.labelSelector: it is neither a label selector nor a map of labels")},
 		"a list":                  {reason: "it is no selector", scope: v1alpha1.ResourceFilter{ResourceType: "pods", LabelSelector: raw(`["a"]`)}, want: failed("", "spec.scope.labelSelector: it is neither a label selector nor a map of labels")},
 		"another mode":            {reason: "it is no mode", scope: v1alpha1.ResourceFilter{ResourceType: "pods", Mode: "Once"}, want: failed("", `spec.scope.mode "Once" is not Periodic`)},
-		"releases":                {reason: "they are helm's", scope: v1alpha1.ResourceFilter{ResourceType: "Releases"}, want: failed("", "helm is not enabled")},
 		"no type":                 {reason: "an unknown type is never silent", kind: "-", scope: v1alpha1.ResourceFilter{ResourceType: "pods"}, want: failed("", `spec.type "-" is neither Resource nor Action`)},
 		"a type with white space": {reason: "an unknown type is never silent", kind: "Resource ", scope: v1alpha1.ResourceFilter{ResourceType: "pods"}, want: failed("", `spec.type "Resource " is neither Resource nor Action`)},
 	}
@@ -95,7 +94,6 @@ func TestWhatAnActionWorkDoes(t *testing.T) {
 	tests := map[string]struct {
 		reason, kind, verb string
 		kube               *v1alpha1.KubeWorkSpec
-		helm               *v1alpha1.HelmWorkSpec
 		options            options
 		want               intent
 	}{
@@ -118,14 +116,13 @@ func TestWhatAnActionWorkDoes(t *testing.T) {
 		"deletes by what is no object":      {reason: "nothing is named", verb: "Delete", kube: kube(v1alpha1.KubeWorkSpec{ObjectTemplate: *raw(`{"metadata":1}`)}), want: failed("", "spec.kube.template is no object")},
 		"patches":                           {reason: "an unknown action is never silently done", verb: "Patch", kube: kube(v1alpha1.KubeWorkSpec{ObjectTemplate: *raw(configMap)}), want: failed("", `spec.actionType "Patch" is none of Create, Update and Delete`)},
 		"says nothing":                      {reason: "an unknown action is never silently done", kube: kube(v1alpha1.KubeWorkSpec{ObjectTemplate: *raw(configMap)}), want: failed("", `spec.actionType "" is none of Create, Update and Delete`)},
-		"installs a chart":                  {reason: "not yet", verb: "Create", helm: &v1alpha1.HelmWorkSpec{ReleaseName: "r"}, want: failed("", "helm is not enabled")},
 		"has neither":                       {reason: "there is nothing to do", verb: "Create", want: failed("", "spec.kube is missing")},
 		"is of a type that is another word": {reason: "an unknown type is never silent", kind: "Act", verb: "Create", kube: kube(v1alpha1.KubeWorkSpec{ObjectTemplate: *raw(configMap)}), want: failed("", `spec.type "Act" is neither Resource nor Action`)},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			w := actionWork("w")
-			w.Spec.ActionType, w.Spec.KubeWork, w.Spec.HelmWork = v1alpha1.ActionType(tc.verb), tc.kube, tc.helm
+			w.Spec.ActionType, w.Spec.KubeWork = v1alpha1.ActionType(tc.verb), tc.kube
 			if tc.kind != "" {
 				w.Spec.Type = v1alpha1.WorkType(tc.kind)
 			}
@@ -182,7 +179,12 @@ func TestWhatAManagedClusterActionDoes(t *testing.T) {
 
 // What the hub sends an agent takes: an intent is never refused on the wire.
 func TestIntentsTravel(t *testing.T) {
-	for _, obj := range []client.Object{resourceWork("w"), actionWork("a"), clusterView("v"), clusterAction("b")} {
+	for _, obj := range []client.Object{
+		resourceWork("w"), actionWork("a"), clusterView("v"), clusterAction("b"), releaseWork("r"),
+		resourceWork("l", func(w *v1alpha1.Work) {
+			w.Spec.Scope = v1alpha1.ResourceFilter{ResourceType: releases, Name: "r", NameSpace: "ns"}
+		}),
+	} {
 		for _, d := range dialects() {
 			if d.name != refOf(obj).Dialect {
 				continue

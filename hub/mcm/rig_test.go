@@ -246,6 +246,15 @@ func actionWork(name string, change ...func(*v1alpha1.Work)) *v1alpha1.Work {
 	return object(w, managed, name, author.MCM, change...)
 }
 
+// releaseWork installs a chart.
+func releaseWork(name string, change ...func(*v1alpha1.Work)) *v1alpha1.Work {
+	w := &v1alpha1.Work{Spec: v1alpha1.WorkSpec{
+		Cluster: v1alpha1.Cluster{Name: managed}, Type: v1alpha1.ActionWorkType, ActionType: v1alpha1.CreateActionType,
+		HelmWork: &v1alpha1.HelmWorkSpec{ReleaseName: "web", ChartURL: "https://charts.example.com/web-1.0.0.tgz"},
+	}}
+	return object(w, managed, name, author.MCM, change...)
+}
+
 const configMap = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"ns"}}`
 
 func clusterView(name string, change ...func(*viewv1beta1.ManagedClusterView)) *viewv1beta1.ManagedClusterView {

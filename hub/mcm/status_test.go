@@ -42,7 +42,7 @@ func TestWhatAnOutcomeMakesOfAWork(t *testing.T) {
 		"done":               {reason: "it is complete", outcome: acted(wire.ActionResult{Result: json.RawMessage(configMap)}), want: state{kind: "Completed", observed: 1}},
 		"done, and large":    {reason: "the reader should know", outcome: acted(wire.ActionResult{Omitted: true}), want: state{kind: "Completed", reason: "the object is left out: there is no room for it in a result", observed: 1}},
 		"not done":           {reason: "the cluster has said so", outcome: acted(wire.ActionResult{Refusal: wire.Refuse(wire.CauseUnknown, "", "outcome unknown")}), want: state{kind: "Failed", reason: "outcome unknown", observed: 1}},
-		"the hub's own word": {reason: "no cluster has answered that", outcome: ownFailure("", "helm is not enabled"), want: state{kind: "Failed", reason: "helm is not enabled"}},
+		"the hub's own word": {reason: "no cluster has answered that", outcome: ownFailure("", "spec.kube is missing"), want: state{kind: "Failed", reason: "spec.kube is missing"}},
 		"a cluster away":     {reason: "it waits", outcome: outcome{waiting: `cluster "c1" is not connected`}, want: state{kind: "Processing", reason: `cluster "c1" is not connected`}},
 	}
 	for name, tc := range tests {

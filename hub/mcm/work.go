@@ -4,6 +4,7 @@
 package mcm
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -49,15 +50,15 @@ func readWork(w *v1alpha1.Work, o options) intent {
 }
 
 func readScope(s *v1alpha1.ResourceFilter, o options) (*wire.View, *failure) {
-	if strings.EqualFold(s.ResourceType, "releases") {
-		return nil, &failure{message: errHelm}
-	}
 	if s.Mode != "" && !strings.EqualFold(string(s.Mode), string(v1alpha1.PeriodicResourceUpdate)) {
 		return nil, &failure{message: fmt.Sprintf("spec.scope.mode %q is not Periodic", s.Mode)}
 	}
 	selector, err := readSelector(s.LabelSelector)
 	if err != nil {
 		return nil, &failure{message: "spec.scope.labelSelector: " + err.Error()}
+	}
+	if isReleases(s) {
+		return readReleases(s, selector, o)
 	}
 	v := &wire.View{
 		Target: wire.Target{
@@ -67,10 +68,7 @@ func readScope(s *v1alpha1.ResourceFilter, o options) (*wire.View, *failure) {
 		Secrets:  secretsMasked(o),
 	}
 	if s.Name == "" {
-		v.LabelSelector = metav1.FormatLabelSelector(selector)
-		if selector == nil || len(selector.MatchLabels)+len(selector.MatchExpressions) == 0 {
-			v.LabelSelector = "" // it is formatted as a word
-		}
+		v.LabelSelector = formatSelector(selector)
 		v.FieldSelector, v.Table = s.FieldSelector, s.ServerPrint
 	}
 	return v, nil
@@ -83,8 +81,30 @@ func secretsMasked(o options) wire.SecretPolicy {
 	return wire.SecretsMasked
 }
 
-// errHelm is said until releases can be made.
-const errHelm = "helm is not enabled"
+func formatSelector(selector *metav1.LabelSelector) string {
+	if selector == nil || len(selector.MatchLabels)+len(selector.MatchExpressions) == 0 {
+		return "" // it is formatted as a word
+	}
+	return metav1.FormatLabelSelector(selector)
+}
+
+// releases is the resource type of those of Helm.
+const releases = "releases"
+
+// isReleases tells them from a resource of the name, which has a group.
+func isReleases(s *v1alpha1.ResourceFilter) bool {
+	return strings.EqualFold(s.ResourceType, releases) && s.APIGroup == ""
+}
+
+func readReleases(s *v1alpha1.ResourceFilter, selector *metav1.LabelSelector, o options) (*wire.View, *failure) {
+	if s.FieldSelector != "" || s.ServerPrint {
+		return nil, &failure{message: "spec.scope.fieldSelector and spec.scope.serverPrint are not for releases"}
+	}
+	return &wire.View{
+		Releases: true, Target: wire.Target{Namespace: s.NameSpace, Name: s.Name}, LabelSelector: formatSelector(selector),
+		MaxBytes: o.maxBytes, Secrets: secretsMasked(o),
+	}, nil
+}
 
 // readSelector reads a LabelSelector, or the labels of a bare map, which the original's
 // document writes and its implementation dropped. It returns nil for none.
@@ -121,18 +141,36 @@ func readSelector(raw *runtime.RawExtension) (*metav1.LabelSelector, error) {
 var errSelector = errors.New("it is neither a label selector nor a map of labels")
 
 func readAction(s *v1alpha1.WorkSpec, o options) (*wire.Action, *failure) {
-	if s.HelmWork != nil {
-		return nil, &failure{message: errHelm}
-	}
-	if s.KubeWork == nil {
-		return nil, &failure{message: "spec.kube is missing"}
-	}
 	verb, ok := readVerb(string(s.ActionType))
-	if !ok {
+	switch {
+	case !ok:
 		return nil, &failure{message: fmt.Sprintf("spec.actionType %q is none of Create, Update and Delete", s.ActionType)}
+	case s.HelmWork != nil:
+		return readHelm(verb, s.HelmWork, o)
+	case s.KubeWork == nil:
+		return nil, &failure{message: "spec.kube is missing"}
 	}
 	k := s.KubeWork
 	return readKube(verb, kubeWork{resource: k.Resource, name: k.Name, namespace: k.Namespace, template: k.ObjectTemplate.Raw}, o)
+}
+
+// helmTimeout is that of the original, in seconds.
+const helmTimeout = 300
+
+func readHelm(verb wire.Verb, h *v1alpha1.HelmWorkSpec, o options) (*wire.Action, *failure) {
+	r := &wire.Release{Name: h.ReleaseName, Namespace: h.Namespace, Wait: h.Wait, Timeout: cmp.Or(int(h.TimeoutSeconds), helmTimeout)}
+	a := &wire.Action{Verb: verb, MaxBytes: o.maxBytes, Secrets: secretsMasked(o), Release: r}
+	switch {
+	case verb == wire.VerbDelete: // of which chart it is Helm knows
+		return a, nil
+	case h.ChartURL == "":
+		return nil, &failure{message: "spec.helm.chartURL is missing"}
+	case len(h.Values) > wire.MaxActionTemplate:
+		return nil, &failure{message: fmt.Sprintf("spec.helm.values has %d bytes, the limit is %d", len(h.Values), wire.MaxActionTemplate)}
+	}
+	r.ChartURL, r.ChartName, r.Version, r.InsecureSkipVerify = h.ChartURL, h.ChartName, h.Version, h.InSecureSkipVerify
+	r.Values, r.ValuesURL = h.Values, h.ValuesURL
+	return a, nil
 }
 
 func readVerb(text string) (wire.Verb, bool) {
@@ -227,6 +265,9 @@ func cutReason(w *v1alpha1.Work, o outcome) string {
 	}
 	if o.view == nil || o.view.Cut == 0 {
 		return ""
+	}
+	if isReleases(&w.Spec.Scope) {
+		return fmt.Sprintf("%d releases are left out, for the result is limited: ask for fewer, by namespace, name or labels", o.view.Cut)
 	}
 	return fmt.Sprintf("%d items are left out, for the result is limited; this ViewWork asks for all: %s", o.view.Cut, viewWork(w, o))
 }

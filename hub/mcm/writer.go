@@ -47,6 +47,13 @@ func (p report) done() {
 	}
 }
 
+// answers tells whether the cluster has said what came of a generation: the answer that
+// waits is not to be lost because the cluster went away, or said earlier what it was doing.
+func (p report) answers(generation int64) bool {
+	o := p.outcome
+	return (o.view != nil || o.action != nil) && o.generation >= generation
+}
+
 // written is what our last write of an object left, in which version.
 type written struct {
 	uid     types.UID
@@ -94,10 +101,38 @@ func (c *Controller) actionResult(cluster string, v resource.Resource) {
 		c.refuse(cluster, v, errors.Join(err, invalid))
 		return
 	}
+	if result.Progress != "" {
+		v.Account.Close() // a word is kept for as long as its action is published
+		c.proceed(r, at, result.Progress)
+		return
+	}
 	c.report(r, report{
 		uid: types.UID(v.UID), cluster: cluster, release: v.Account.Close,
 		outcome: outcome{generation: v.Generation, action: &result},
 	})
+}
+
+// proceed reports what a cluster is doing.
+func (c *Controller) proceed(r ref, at published, what string) {
+	p := report{uid: types.UID(at.uid), generation: at.generation, cluster: at.cluster, outcome: outcome{waiting: what}}
+	c.mu.Lock()
+	if c.actions[r] == at {
+		c.progress[r] = p
+	}
+	c.mu.Unlock()
+	c.report(r, p)
+}
+
+// repeat reports what a cluster is doing once more, unless there is something later.
+func (c *Controller) repeat(r ref) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p := c.progress[r]
+	if last, waits := c.pending[r]; !c.executes(r, p) || waits && !last.own {
+		return
+	}
+	c.pending[r] = p
+	c.results.Add(r)
 }
 
 // errTooLarge is of results beyond what was asked for.
@@ -115,9 +150,10 @@ func (c *Controller) refuse(cluster string, v resource.Resource, err error) {
 func (c *Controller) report(r ref, p report) {
 	c.mu.Lock()
 	last, waits := c.pending[r]
-	if waits && !last.own && p.outcome.waiting != "" {
+	if waits && p.outcome.waiting != "" && last.answers(p.generation) {
 		c.mu.Unlock()
-		return // the cluster has answered before it went away
+		p.done()
+		return
 	}
 	c.pending[r] = p
 	c.mu.Unlock()
@@ -185,6 +221,10 @@ func (c *Controller) write(ctx context.Context, r ref) error {
 	if unwritable(err) && !p.own {
 		if c.log.Allow(p.cluster) {
 			c.cfg.Logger.Error(err, "result cannot be stored", "cluster", p.cluster, "object", r.String())
+		}
+		if p.outcome.waiting != "" { // another word follows
+			p.done()
+			return nil
 		}
 		p.outcome = p.outcome.withoutResult()
 		err = c.writeStatus(ctx, r, p)
@@ -293,10 +333,23 @@ func (c *Controller) current(d *dialect, r ref, obj client.Object, last state, p
 	case p.outcome.action != nil:
 		return p.outcome.generation == obj.GetGeneration() && d.read(obj, c.options).cluster == p.cluster
 	case p.outcome.waiting != "":
-		return !d.answered(obj, last)
+		return p.generation == obj.GetGeneration() && !d.answered(obj, last) && (p.own || c.asksFor(r, p))
 	default:
 		return p.generation == obj.GetGeneration()
 	}
+}
+
+// asksFor is executes for those who do not hold c.mu.
+func (c *Controller) asksFor(r ref, p report) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.executes(r, p)
+}
+
+// executes tells whether a cluster is asked to do what it says to be doing; c.mu is held.
+func (c *Controller) executes(r ref, p report) bool {
+	at, ok := c.actions[r]
+	return ok && at == published{cluster: p.cluster, uid: string(p.uid), generation: p.generation}
 }
 
 // fit leaves out the result of an action if etcd would not take it beside the template.
