@@ -19,10 +19,13 @@ COPY . .
 RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath \
     -ldflags "-s -w -X github.com/spokelet/spokelet/cmd/internal/command.Version=$VERSION" \
     -o /out/entrypoint ./cmd/$BINARY
+# What the agent runs beside itself, from a module of its own.
+RUN if [ "$BINARY" = spokelet-agent ]; then cd helm && CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH \
+    go build -trimpath -ldflags "-s -w" -o /out/spokelet-helm ./cmd/spokelet-helm; fi
 
 FROM scratch
-# For "work agent": the server of its hub's kubeconfig may have a public certificate.
+# For "work agent", and for charts: their servers may have public certificates.
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
-COPY --from=build /out/entrypoint /entrypoint
+COPY --from=build /out/ /
 USER 65532:65532
 ENTRYPOINT ["/entrypoint"]

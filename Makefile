@@ -22,8 +22,11 @@ COMMAND := github.com/spokelet/spokelet/cmd/internal/command
 help: ## Show this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-.PHONY: build $(BINARIES)
-build: $(BINARIES) ## Build the binaries into bin/.
+.PHONY: build $(BINARIES) spokelet-helm
+build: $(BINARIES) spokelet-helm ## Build the binaries into bin/.
+# It has a module of its own, so that nothing of Helm is linked into the others.
+spokelet-helm:
+	cd helm && go build -p $(PARALLEL) -ldflags '-s -w' -o ../bin/$@ ./cmd/$@
 $(BINARIES):
 	go build -p $(PARALLEL) -ldflags '-s -w -X $(COMMAND).Version=$(VERSION)' -o bin/$@ ./cmd/$@
 

@@ -56,14 +56,18 @@ go build -o "$bin/live" ./hack/live
 remove_clusters
 # They mostly wait. Tests of packages beside each other need clusters of their own: what
 # one installs is about the others', too. The suite of ManifestWork's contract is run
-# against the agent's process mode.
-conformance() {
-  cd e2e
-  exec ../bin/tools/gotestsum --format standard-quiet --hide-summary=skipped -- -count=1 -timeout 15m ./conformance/
+# against the agent's process mode, after the tests of the module of Helm.
+contract() {
+  local status=0
+  (cd helm && "$bin/live" "$@") || status=$?
+  (cd e2e && ../bin/tools/gotestsum --format standard-quiet --hide-summary=skipped -- -count=1 -timeout 15m ./conformance/) || status=$?
+  return "$status"
 }
-export -f conformance
+export bin
+export -f contract
 # setsid: a process group each, that ends as a whole.
-run_on_clusters contract controlplane setsid bash -euc conformance >"$bin/contract.log" 2>&1 &
+# shellcheck disable=SC2016 # that shell is to expand it
+run_on_clusters contract controlplane setsid bash -uc 'contract "$@"' contract "$@" >"$bin/contract.log" 2>&1 &
 background[contract]=$!
 run_on_clusters other "" setsid "$bin/live" --not-in=agent/work "$@" >"$bin/other.log" 2>&1 &
 background[other]=$!

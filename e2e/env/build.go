@@ -30,9 +30,15 @@ type Image struct {
 
 const registry = "ghcr.io/spokelet/"
 
+// helmBinary is the command that the agent runs beside itself. It has a module of its own.
+const helmBinary = "spokelet-helm"
+
 // Binary builds one command of the product and returns its path. The go
 // command's own cache makes a repetition cheap.
 func (b Build) Binary(ctx context.Context, name string) (string, error) {
+	if name == helmBinary {
+		return b.helm(ctx)
+	}
 	out := filepath.Join(b.Root, "bin", b.flavour(), name)
 	args := []string{"build", "-trimpath", "-o", out,
 		"-ldflags=-s -w -X github.com/spokelet/spokelet/cmd/internal/command.Version=" + b.Version}
@@ -50,6 +56,15 @@ func (b Build) Binary(ctx context.Context, name string) (string, error) {
 	return out, nil
 }
 
+// helm builds what the agent runs beside itself. It has no flavour: what is limited in it is
+// memory, of which the race detector takes a multiple.
+func (b Build) helm(ctx context.Context) (string, error) {
+	out := filepath.Join(b.Root, "bin", helmBinary)
+	goTool := Command{Path: "go", Env: []string{"CGO_ENABLED=0"}, Dir: filepath.Join(b.Root, "helm")}
+	_, err := goTool.Run(ctx, "build", "-trimpath", "-ldflags=-s -w", "-o", out, "./cmd/"+helmBinary)
+	return out, err
+}
+
 // Tool builds a command of the tests' own, e2e/cmd/<name>, statically, and returns
 // its path.
 func (b Build) Tool(ctx context.Context, name string) (string, error) {
@@ -65,7 +80,15 @@ func (b Build) Image(ctx context.Context, name string) (Image, error) {
 	if err != nil {
 		return Image{}, err
 	}
-	return b.image(name, binary)
+	files := []image.File{{Path: "/" + name, Source: binary, Mode: 0o755}}
+	if name == "spokelet-agent" {
+		beside, err := b.Binary(ctx, helmBinary)
+		if err != nil {
+			return Image{}, err
+		}
+		files = append(files, image.File{Path: "/" + helmBinary, Source: beside, Mode: 0o755})
+	}
+	return b.image(name, files)
 }
 
 // ToolImage builds the image of a command of the tests' own and returns where it is.
@@ -74,11 +97,11 @@ func (b Build) ToolImage(ctx context.Context, name string) (Image, error) {
 	if err != nil {
 		return Image{}, err
 	}
-	return b.image(name, binary)
+	return b.image(name, []image.File{{Path: "/" + name, Source: binary, Mode: 0o755}})
 }
 
-// image writes the archive of an image that holds one binary and runs it.
-func (b Build) image(name, binary string) (Image, error) {
+// image writes the archive of an image that holds some files and runs the one of its name.
+func (b Build) image(name string, files []image.File) (Image, error) {
 	dir := filepath.Join(b.Root, "bin", "images", b.flavour())
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return Image{}, fmt.Errorf("image %s: %w", name, err)
@@ -86,7 +109,7 @@ func (b Build) image(name, binary string) (Image, error) {
 	img := Image{Ref: registry + name + ":" + b.Tag(), Archive: filepath.Join(dir, name+".tar")}
 	spec := image.Spec{
 		Ref:        img.Ref,
-		Files:      []image.File{{Path: "/" + name, Source: binary, Mode: 0o755}},
+		Files:      files,
 		Entrypoint: []string{"/" + name},
 		User:       "65532:65532",
 	}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/spokelet/spokelet/e2e/env"
 )
 
 // InstallHub installs the hub with helm, as its documents say.
@@ -21,10 +23,13 @@ func (s *Testbed) InstallHub(t *testing.T) {
 
 // JoinSpokes joins both spokes to the hub, and waits for their nodes.
 func (s *Testbed) JoinSpokes(t *testing.T) {
-	// Both owners pass one group of the hub on; that of the second lets pods reach for
-	// its nodes.
+	// Both owners pass one group of the hub on; that of the first lets charts be installed,
+	// that of the second lets pods reach for its nodes.
 	groups := []string{"--set", "kube.groups={" + Platform + "}"}
-	extra := [][]string{groups, append([]string{"--set", "pods.hostAccess=true"}, groups...)}
+	extra := [][]string{
+		append([]string{"--set", "helm.charts={" + env.ChartsURL(s.Spoke().Cluster) + "}"}, groups...),
+		append([]string{"--set", "pods.hostAccess=true"}, groups...),
+	}
 	for i, spoke := range s.Spokes {
 		start := time.Now()
 		if err := s.Env.Join(t.Context(), spoke.Cluster, extra[i]...); err != nil {

@@ -71,6 +71,10 @@ var arrows = map[string]arrow{
 		reason: "hub and agent meet in tunnel and api alone",
 		ours:   []string{"agent", "tunnel", "rights", "api"}, testsToo: true,
 	},
+	"agent/helm/message": {
+		reason:       "the agent and the process of helm share what they say to each other, and no library",
+		onlyStandard: true,
+	},
 	"cmd/internal": {
 		reason: "what both binaries have in common belongs to neither side",
 		ours:   []string{"cmd/internal", "api"}, testsToo: true,
@@ -141,6 +145,15 @@ func TestTheAgentLinksNothingOfTheHub(t *testing.T) {
 	}
 }
 
+// The process of Helm takes what the agent says, and none of what it holds.
+func TestHelmLinksNothingOfTheAgent(t *testing.T) {
+	for dep := range strings.FieldsSeq(goListIn(t, root+"/helm", "-deps", "./cmd/spokelet-helm")) {
+		if within(dep, module) && !within(dep, module+"/helm") && dep != module+"/agent/helm/message" {
+			t.Errorf("helm/cmd/spokelet-helm: links %s", dep)
+		}
+	}
+}
+
 func arrowOf(name string) (arrow, bool) {
 	for ; name != ""; name = parent(name) {
 		if rule, ok := arrows[name]; ok {
@@ -202,8 +215,13 @@ func packages(t *testing.T) []goPackage {
 // listed too: their own tests say so better.
 func goList(t *testing.T, args ...string) string {
 	t.Helper()
+	return goListIn(t, root, args...)
+}
+
+func goListIn(t *testing.T, dir string, args ...string) string {
+	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list", "-e"}, args...)...)
-	cmd.Dir = root
+	cmd.Dir = dir
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("cannot list packages: %v", err)

@@ -43,7 +43,7 @@ type mcm struct {
 // mcm measures what looks and acts: one work at a time in GETs at the spoke's API server,
 // which are measured beside it, then five hundred together, and what they ask for at rest.
 func (s *suite) mcm(ctx context.Context) ([]figure.Figure, error) {
-	m, err := s.prepareMCM(ctx)
+	m, err := s.asMCM()
 	if err != nil {
 		return nil, err
 	}
@@ -58,20 +58,8 @@ func (s *suite) mcm(ctx context.Context) ([]figure.Figure, error) {
 	return append(figures, together...), s.removeMCM(ctx, m)
 }
 
-// prepareMCM lets the measuring user make works on the hub and ConfigMaps in the spoke.
-func (s *suite) prepareMCM(ctx context.Context) (*mcm, error) {
-	for _, command := range []struct {
-		on   *site
-		args []string
-	}{
-		{s.hub, []string{"create", "clusterrole", mcmLabel, "--verb=*", "--resource=works.mcm.ibm.com"}},
-		{s.hub, []string{"create", "clusterrolebinding", mcmLabel, "--clusterrole=" + mcmLabel, "--group=" + group}},
-		{s.spoke, []string{"create", "rolebinding", mcmLabel, "-n", "bench", "--clusterrole=edit", "--group=hub:" + group}},
-	} {
-		if _, err := command.on.ctl.Run(ctx, command.args...); err != nil {
-			return nil, err
-		}
-	}
+// asMCM makes works as the measuring user.
+func (s *suite) asMCM() (*mcm, error) {
 	direct, _, _, err := s.calls()
 	if err != nil {
 		return nil, err
@@ -281,13 +269,16 @@ func labelled(name, view string) map[string]any {
 	return obj
 }
 
-func completed(e watch.Event) bool {
+func completed(e watch.Event) bool { return statusType(e) == "Completed" }
+
+// statusType is that of a work of mcm.ibm.com.
+func statusType(e watch.Event) string {
 	obj, ok := e.Object.(*unstructured.Unstructured)
 	if !ok {
-		return false
+		return ""
 	}
 	kind, _, _ := unstructured.NestedString(obj.Object, "status", "type")
-	return kind == "Completed"
+	return kind
 }
 
 // shows tells whether the one ConfigMap in the result of a work has a value.

@@ -61,6 +61,7 @@ func (s *suite) steps() []step {
 		{"node latency", s.latency},
 		{"node 600 pods", s.sixHundred},
 		{"mcm", s.mcm},
+		{"helm", s.helm},
 		{"node streams", s.streams}, // begins with both processes new
 		{"clusters", s.clusters},
 		{"hostile", s.hostile},
@@ -121,7 +122,7 @@ func newSuite(ctx context.Context, set *clusters.Set, out io.Writer) (*suite, er
 	if err := e.InstallHub(ctx); err != nil {
 		return nil, err
 	}
-	if err := e.Join(ctx, s.spoke.cluster, "--set", "kube.groups={"+group+"}"); err != nil {
+	if err := e.Join(ctx, s.spoke.cluster, "--set", "kube.groups={"+group+"}", "--set", "helm.charts={"+env.ChartsURL(s.spoke.cluster)+"}"); err != nil {
 		return nil, err
 	}
 	return s, s.grant(ctx)
@@ -154,6 +155,9 @@ func (s *suite) grant(ctx context.Context) error {
 		{s.hub, []string{"create", "clusterrolebinding", "bench", "--clusterrole=bench", "--group=" + group}},
 		{s.spoke, []string{"create", "clusterrolebinding", "bench", "--clusterrole=view", "--group=hub:" + group}},
 		{s.spoke, []string{"create", "namespace", "bench"}},
+		{s.hub, []string{"create", "clusterrole", mcmLabel, "--verb=*", "--resource=works.mcm.ibm.com"}},
+		{s.hub, []string{"create", "clusterrolebinding", mcmLabel, "--clusterrole=" + mcmLabel, "--group=" + group}},
+		{s.spoke, []string{"create", "rolebinding", mcmLabel, "-n", "bench", "--clusterrole=edit", "--group=hub:" + group}},
 		{s.spoke, []string{"create", "configmap", "small", "-n", "bench", "--from-literal=k=v"}},
 	} {
 		if _, err := command.on.ctl.Run(ctx, command.args...); err != nil {

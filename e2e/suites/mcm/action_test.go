@@ -86,7 +86,7 @@ func (s *tests) badInput(t *testing.T) {
 	fails := map[string]struct{ spec, word string }{
 		"f-action":   {"type: Action, actionType: Restart, kube: {template: " + template + "}", `"Restart" is none of Create, Update and Delete`},
 		"f-type":     {"type: Other, kube: {template: " + template + "}", `"Other" is neither Resource nor Action`},
-		"f-helm":     {"type: Action, actionType: Create, helm: {releaseName: a}", "helm is not enabled"},
+		"f-helm":     {"type: Action, actionType: Create, helm: {releaseName: a}", "spec.helm.chartURL is missing"},
 		"f-resource": {"type: Resource, scope: {resourceType: unicorns}", "no such resource"},
 		"f-missing":  {"type: Resource, scope: {resourceType: configmaps, namespace: bob, name: missing}", "not found"},
 		"f-selector": {"type: Resource, scope: {resourceType: configmaps, labelSelector: {matchLabels: {a: b}, c: d}}", "selector"},

@@ -26,11 +26,13 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type tests struct {
 	*testbed.Testbed
 
-	acted time.Time // when the first ManagedClusterAction was made
+	acted  time.Time // when the first ManagedClusterAction was made
+	charts string    // where charts are served to the first spoke
 }
 
 func TestMCM(t *testing.T) {
 	s := &tests{Testbed: testbed.Open(t)}
+	s.serveCharts(t)
 	testbed.InOrder(t, 1,
 		testbed.Step{Name: "bob may look and act", Run: s.letBob},
 		testbed.Step{Name: "a view is live", Run: s.viewIsLive},
@@ -43,6 +45,9 @@ func TestMCM(t *testing.T) {
 				"nobody gets more than his rights":               s.rights,
 				"a view that is too large is cut":                s.largeView,
 				"successors behave as the originals":             s.successors,
+				"a release comes, changes and goes":              s.releases,
+				"charts that are none fail by name":              s.badCharts,
+				"a process of helm ends, and nothing else":       s.badProcesses,
 				"the second spoke": func(t *testing.T) {
 					testbed.InOrder(t, 0,
 						testbed.Step{Name: "many clusters are asked at once", Run: s.fanOut},
@@ -54,6 +59,8 @@ func TestMCM(t *testing.T) {
 		}},
 		testbed.Step{Name: "a hub that is killed does nothing twice", Run: s.hubIsKilled},
 		testbed.Step{Name: "a tunnel that is cut does nothing twice", Run: s.tunnelIsCut},
+		testbed.Step{Name: "a tunnel that is cut interrupts no installation", Run: s.tunnelIsCutInstalling},
+		testbed.Step{Name: "an agent that is killed tells what it does not know", Run: s.agentIsKilledInstalling},
 		testbed.Step{Name: "an action goes a minute after it is done", Run: s.actionGoes},
 		testbed.Step{Name: "at rest nothing is asked", Run: s.atRest},
 		testbed.Step{Name: "no race was seen", Run: s.NoRace},
@@ -94,7 +101,7 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: {name: bob}
 rules:
-- {apiGroups: ["", apps], resources: [configmaps, secrets, pods, deployments], verbs: ["*"]}
+- {apiGroups: ["", apps, batch], resources: [configmaps, secrets, pods, deployments, replicasets, jobs], verbs: ["*"]}
 - {apiGroups: [""], resources: [nodes], verbs: [get, list, watch]}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
@@ -113,7 +120,7 @@ func (s *tests) letBob(t *testing.T) {
 		spoke.Apply(t, bobsRights+"---"+spokeRights)
 		// Pods of the namespace run as it.
 		spoke.Kubectl(t, "wait", "-n", "bob", "serviceaccount/default", "--for=create", "--timeout=60s")
-		spoke.Kubectl(t, "delete", "configmaps,secrets,pods,deployments", "-n", "bob", "--all")
+		spoke.Kubectl(t, "delete", "configmaps,secrets,pods,deployments,jobs", "-n", "bob", "--all")
 	}
 	s.apply(t, work("ready", "spoke1", `type: Resource, scope: {resourceType: configmaps, namespace: bob}`))
 	s.until(t, works, "bob", "ready", "the rights are known", func(w object) error { return w.is("Completed") })
