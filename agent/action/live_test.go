@@ -51,7 +51,7 @@ func newLiveRig(t *testing.T) *liveRig {
 		kube: kube, namespace: namespace, uid: namespace, alice: wire.Requester{User: "alice-" + namespace},
 		config: Config{
 			Door: door, Resources: mapping.New(kube.Discovery()),
-			Entries: kube.CoreV1().ConfigMaps(namespace), Logger: logr.Discard(),
+			Entries: kube.CoreV1().ConfigMaps(namespace), Releases: &fakeHelm{}, Logger: logr.Discard(),
 		},
 	}
 	r.grant(t)
