@@ -104,7 +104,7 @@ func (e *Engine) put(version resource.Resource) {
 	}
 	e.mu.Unlock()
 	if waits {
-		e.tell(&r, "waiting for other releases of this cluster")
+		e.reportProgress(&r, "waiting for other releases of this cluster")
 	}
 	queue := e.queues[r.lane()]
 	queue.Forget(r.key) // the tries of the version before are not its own

@@ -54,8 +54,8 @@ func (e *Engine) release(ctx context.Context, r *request) (wire.ActionResult, er
 // runRelease runs Helm.
 func (e *Engine) runRelease(ctx context.Context, r *request, known *entry) (wire.ActionResult, error) {
 	begun := false
-	tell := e.teller(r)
-	defer tell.stop()
+	progress := e.newProgressReporter(r)
+	defer progress.stop()
 	answer, err := e.cfg.Releases.Run(ctx, r.action.Requester, r.helm(verbs[r.action.Verb]), helm.Events{
 		Begin: func(ctx context.Context) error {
 			if err := e.beginRelease(ctx, r, known); err != nil {
@@ -64,7 +64,7 @@ func (e *Engine) runRelease(ctx context.Context, r *request, known *entry) (wire
 			begun = true
 			return nil
 		},
-		Progress: tell.say,
+		Progress: progress.say,
 	})
 	switch {
 	case begun:
@@ -109,11 +109,11 @@ func (e *Engine) concludeRelease(ctx context.Context, r *request, known *entry, 
 // settleRelease finds out what came of an action of which nobody heard the end. Because is
 // why, if this process knows it.
 func (e *Engine) settleRelease(ctx context.Context, r *request, known *entry, because error) (wire.ActionResult, error) {
-	tell := e.teller(r)
-	defer tell.stop()
+	progress := e.newProgressReporter(r)
+	defer progress.stop()
 	answer, err := e.cfg.Releases.Run(ctx, r.action.Requester, r.helm(message.Settle), helm.Events{
 		Begin:    func(context.Context) error { return nil },
-		Progress: tell.say,
+		Progress: progress.say,
 	})
 	if err == nil && answer.Failure == nil {
 		return e.recordRelease(ctx, r, known, answer.Release, nil)

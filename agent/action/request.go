@@ -11,13 +11,14 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/spokelet/spokelet/agent/helm/message"
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
 // Mark is the annotation of what an action has written: "<UID>/<generation>" of its object
-// on the hub.
-const Mark = "spokelet.io/action"
+// on the hub. The record of a release has a label of this name.
+const Mark = message.Label
 
 var errIdentity = errors.New("UID or generation is none of Kubernetes")
 

@@ -14,8 +14,8 @@ import (
 // one that is done at once is written once.
 const patience = 2 * time.Second
 
-// teller publishes the progress of an action that takes long.
-type teller struct {
+// progressReporter publishes the progress of an action that takes long.
+type progressReporter struct {
 	publish func(what string)
 	timer   *time.Timer
 
@@ -24,32 +24,32 @@ type teller struct {
 	late bool   // guarded by mu
 }
 
-func (e *Engine) teller(r *request) *teller {
-	t := &teller{publish: func(what string) { e.tell(r, what) }}
-	t.timer = time.AfterFunc(patience, func() { t.change(func() { t.late = true }) })
-	return t
+func (e *Engine) newProgressReporter(r *request) *progressReporter {
+	p := &progressReporter{publish: func(what string) { e.reportProgress(r, what) }}
+	p.timer = time.AfterFunc(patience, func() { p.change(func() { p.late = true }) })
+	return p
 }
 
-// tell publishes what becomes of an action for now.
-func (e *Engine) tell(r *request, what string) {
+// reportProgress publishes what becomes of an action for now.
+func (e *Engine) reportProgress(r *request, what string) {
 	if err := e.publish(r, wire.Progressing(what)); err != nil {
 		e.cfg.Logger.Error(err, "Progress of an action cannot be published", "key", r.key)
 	}
 }
 
 // say takes what is being done.
-func (t *teller) say(what string) { t.change(func() { t.what = what }) }
+func (p *progressReporter) say(what string) { p.change(func() { p.what = what }) }
 
 // change publishes what is being done, if it takes long.
-func (t *teller) change(how func()) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (p *progressReporter) change(how func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	how()
-	if t.late && t.what != "" {
-		t.publish(t.what)
+	if p.late && p.what != "" {
+		p.publish(p.what)
 	}
 }
 
 // stop has nothing published any more, but what is being published. An engine drops that
 // if the action was answered.
-func (t *teller) stop() { t.timer.Stop() }
+func (p *progressReporter) stop() { p.timer.Stop() }
