@@ -21,7 +21,7 @@ import (
 // chartPort is where charts are served for a cluster, on this machine.
 const chartPort = "8879"
 
-// ChartsURL is where a [ChartServer] of a cluster serves.
+// ChartsURL is where [ServeCharts] serves for a cluster.
 func ChartsURL(c *clusters.Cluster) string {
 	return "http://" + net.JoinHostPort(c.Gateway, chartPort) + "/charts/"
 }

@@ -42,10 +42,7 @@ var (
 )
 
 // Source reads charts and values.
-type Source struct {
-	allowed Allowed
-	client  *http.Client
-}
+type Source struct{ client *http.Client }
 
 // NewSource returns a source of what is allowed. Insecure does not check the certificates
 // of servers.
@@ -57,7 +54,7 @@ func NewSource(allowed Allowed, insecure bool) *Source {
 		DisableCompression: true, DisableKeepAlives: true,
 		MaxResponseHeaderBytes: 1 << 20,
 	}
-	return &Source{allowed: allowed, client: &http.Client{Transport: &guard{allowed: allowed, next: transport}}}
+	return &Source{client: &http.Client{Transport: &guard{allowed: allowed, next: transport}}}
 }
 
 // guard holds each request to the list: those that a redirect leads to as well.
