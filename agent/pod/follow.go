@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/spokelet/spokelet/agent/follow"
+	"github.com/spokelet/spokelet/follow"
 )
 
 // follow keeps a sink up to date until ctx or the returned stop ends it; stop does

@@ -22,9 +22,9 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
-	"github.com/spokelet/spokelet/agent/follow"
 	"github.com/spokelet/spokelet/agent/pod/shape"
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/follow"
 )
 
 // spoke is the spoke's API server as the pods' account sees it: every request goes

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/spokelet/spokelet/agent/follow"
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/follow"
 	"github.com/spokelet/spokelet/rights"
 )
 

@@ -18,9 +18,9 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
-	"github.com/spokelet/spokelet/agent/follow"
 	"github.com/spokelet/spokelet/agent/secret"
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/follow"
 )
 
 // feed is what a view follows.

@@ -17,8 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/spokelet/spokelet/agent/follow"
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/follow"
 )
 
 // rowField is where an object that was made of a row bears that row.

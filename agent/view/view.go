@@ -13,8 +13,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 
-	"github.com/spokelet/spokelet/agent/follow"
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/follow"
 )
 
 const (

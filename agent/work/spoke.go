@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
-	"github.com/spokelet/spokelet/agent/follow"
+	"github.com/spokelet/spokelet/follow"
 )
 
 // pageSize anchors are held at once when they are listed.

@@ -50,6 +50,14 @@ var arrows = map[string]arrow{
 		reason: "hub and agent notice in one way that rights have changed, each of its own cluster",
 		ours:   []string{"rights"}, testsToo: true,
 	},
+	"follow": {
+		reason: "hub and agent follow objects in one way, each of its own cluster",
+		ours:   []string{"follow"}, testsToo: true,
+	},
+	"content": {
+		reason: "hub and agent share one notion of what of an object is shared",
+		ours:   []string{"content"}, testsToo: true,
+	},
 	"tunnel": {
 		reason: "the tunnel carries Kubernetes traffic and knows nothing of Kubernetes",
 		ours:   []string{"tunnel", "budget", "api"},
@@ -65,11 +73,11 @@ var arrows = map[string]arrow{
 	},
 	"hub": {
 		reason: "hub and agent meet in tunnel and api alone",
-		ours:   []string{"hub", "provider", "tunnel", "budget", "rights", "api"}, testsToo: true,
+		ours:   []string{"hub", "provider", "tunnel", "budget", "rights", "follow", "content", "api"}, testsToo: true,
 	},
 	"agent": {
 		reason: "hub and agent meet in tunnel and api alone",
-		ours:   []string{"agent", "tunnel", "rights", "api"}, testsToo: true,
+		ours:   []string{"agent", "tunnel", "rights", "follow", "content", "api"}, testsToo: true,
 	},
 	"agent/helm/message": {
 		reason:       "the agent and the process of helm share what they say to each other, and no library",
