@@ -10,7 +10,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 time=${1:-30s}
 grep --recursive --include='*_test.go' --only-matching --no-messages '^func Fuzz[A-Za-z0-9_]*' \
-  api tunnel provider hub agent cmd helm | LC_ALL=C sort | while IFS=: read -r file func; do
+  api content tunnel provider hub agent cmd helm | LC_ALL=C sort | while IFS=: read -r file func; do
   name=${func#func }
   dir=$(dirname "$file")
   echo "== $name ($dir)"

@@ -18,8 +18,8 @@ export PATH=$tools:$PATH
 buf generate
 
 controller-gen object:headerFile=hack/boilerplate.go.txt paths=./api/live/... paths=./api/multicluster/... \
-  paths=./api/mcm/... paths=./api/view/... paths=./api/action/...
-for group in multicluster mcm view action; do
+  paths=./api/mcm/... paths=./api/view/... paths=./api/action/... paths=./api/sync/...
+for group in multicluster mcm view action sync; do
   controller-gen crd:headerFile=hack/boilerplate.yaml.txt "paths=./api/$group/..." "output:crd:dir=api/crds/$group"
 done
 
@@ -37,7 +37,7 @@ openapi-gen --go-header-file hack/boilerplate.go.txt \
   ./api/live/v1alpha1 k8s.io/apimachinery/pkg/apis/meta/v1 k8s.io/apimachinery/pkg/runtime k8s.io/apimachinery/pkg/version
 
 mkdir -p docs/reference
-for version in multicluster/v1alpha1 mcm/v1alpha1 view/v1beta1 action/v1beta1 live/v1alpha1 config/v1alpha1; do
+for version in multicluster/v1alpha1 mcm/v1alpha1 view/v1beta1 action/v1beta1 sync/v1alpha1 live/v1alpha1 config/v1alpha1; do
   group=${version%/*}
   crd-ref-docs --log-level=ERROR --config=hack/reference.yaml --renderer=markdown \
     --source-path="api/$version" --output-path="docs/reference/$group.md"

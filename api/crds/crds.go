@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package crds holds the CustomResourceDefinitions that Spokelet needs: its own,
-// generated into multicluster/, mcm/, view/ and action/, and OCM's: ManagedCluster in cluster/,
+// generated into multicluster/, mcm/, view/, action/ and sync/, and OCM's: ManagedCluster in cluster/,
 // ManifestWork and AppliedManifestWork in work/, copies of the files in the
 // open-cluster-management.io/api module that go.mod names (a test keeps them
 // that). Hub and agent install their set at start, so that an upgrade of the
@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-//go:embed multicluster/*.yaml cluster/*.yaml work/*.yaml mcm/*.yaml view/*.yaml action/*.yaml
+//go:embed multicluster/*.yaml cluster/*.yaml work/*.yaml mcm/*.yaml view/*.yaml action/*.yaml sync/*.yaml
 var files embed.FS
 
 // Set is a list of files of this package.
@@ -31,8 +31,8 @@ const manifestWorks = "work/0000_00_work.open-cluster-management.io_manifestwork
 // mcmFolder has the definitions that are served in two versions.
 const mcmFolder = "mcm/"
 
-// Hub is what the hub serves: ManagedCluster, the works, and what looks and acts in
-// clusters.
+// Hub is what the hub serves: ManagedCluster, the works, what looks and acts in clusters,
+// and what shares objects with them.
 func Hub() Set {
 	return Set{
 		"cluster/0000_00_clusters.open-cluster-management.io_managedclusters.crd.yaml",
@@ -43,6 +43,7 @@ func Hub() Set {
 		"mcm/mcm.ibm.com_resourceviews.yaml",
 		"view/view.open-cluster-management.io_managedclusterviews.yaml",
 		"action/action.open-cluster-management.io_managedclusteractions.yaml",
+		"sync/sync.spokelet.io_sharedresources.yaml",
 	}
 }
 

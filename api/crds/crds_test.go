@@ -54,13 +54,14 @@ func TestSetsHoldTheirDefinitions(t *testing.T) {
 		want   []string
 	}{
 		"the hub's": {
-			reason: "clusters, works, views and actions are the hub's, anchors are not",
+			reason: "clusters, works, views, actions and shared resources are the hub's, anchors are not",
 			set:    Hub(),
 			want: []string{
 				"managedclusters.cluster.open-cluster-management.io", "manifestworks.work.open-cluster-management.io",
 				"works.multicluster.x-k8s.io",
 				"works.mcm.ibm.com", "worksets.mcm.ibm.com", "resourceviews.mcm.ibm.com",
 				"managedclusterviews.view.open-cluster-management.io", "managedclusteractions.action.open-cluster-management.io",
+				"sharedresources.sync.spokelet.io",
 			},
 		},
 		"the agent's": {

@@ -49,6 +49,9 @@ type AgentConfiguration struct {
 	// Helm configures which charts the hub's users may install here.
 	Helm HelmConfiguration `json:"helm,omitempty"`
 
+	// Shared configures how objects are shared with the hub.
+	Shared SharedConfiguration `json:"shared,omitempty"`
+
 	// Node configures what the hub's virtual node says of this cluster.
 	Node NodeConfiguration `json:"node,omitempty"`
 
@@ -185,6 +188,13 @@ type HelmConfiguration struct {
 	Binary string `json:"binary,omitempty"`
 }
 
+// SharedConfiguration names who shares objects. What is shared its rights decide.
+type SharedConfiguration struct {
+	// ServiceAccount, in the agent's namespace, is impersonated to read and write shared
+	// objects. Default "spokelet-shared".
+	ServiceAccount string `json:"serviceAccount,omitempty"`
+}
+
 // NodeConfiguration configures the virtual node, or nodes, of the cluster.
 type NodeConfiguration struct {
 	// KubeletInsecureTLS accepts any serving certificate of a kubelet, for
@@ -229,6 +239,7 @@ func (c *AgentConfiguration) Default() {
 	if c.Helm.Memory.IsZero() {
 		c.Helm.Memory = resource.MustParse(defaultHelmMemory)
 	}
+	setDefault(&c.Shared.ServiceAccount, "spokelet-shared")
 	setDefault(&c.HealthListen, ":8080")
 }
 
@@ -242,6 +253,7 @@ func (c *AgentConfiguration) Validate() error {
 		checkLabel("work.serviceAccount.namespace", c.Work.ServiceAccount.Namespace),
 		checkSubdomain("work.serviceAccount.name", c.Work.ServiceAccount.Name),
 		checkSubdomain("pods.serviceAccount", c.Pods.ServiceAccount),
+		checkSubdomain("shared.serviceAccount", c.Shared.ServiceAccount),
 		checkPrefix("pods.namespacePrefix", c.Pods.NamespacePrefix),
 		checkOneOf("pods.tokens", c.Pods.Tokens, PodTokensSpoke, PodTokensHub, PodTokensNone),
 		c.Pods.checkHubAPIServer(),
@@ -294,6 +306,11 @@ func checkEach(check func(field, value string) error, field string, values []str
 // PodAccount is the user that pods are written as.
 func (c *AgentConfiguration) PodAccount() string {
 	return ServiceAccountReference{Namespace: c.Namespace, Name: c.Pods.ServiceAccount}.Username()
+}
+
+// SharedAccount is the user that shared objects are read and written as.
+func (c *AgentConfiguration) SharedAccount() string {
+	return ServiceAccountReference{Namespace: c.Namespace, Name: c.Shared.ServiceAccount}.Username()
 }
 
 // checkPrefix takes what makes a label of every name that is short enough.

@@ -1,0 +1,408 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+const (
+	// KindShare is the Sync kind of [Share], hub to agent. Its key is the name of the
+	// SharedResource, its UID and generation are that object's.
+	KindShare = "shared"
+	// KindSharedObject is the Sync kind of [SharedObject], hub to agent. Its key is a
+	// [SharedKey], its UID that of the object on the hub, its generation the number that
+	// is the object's resourceVersion.
+	KindSharedObject = "shared.object"
+	// KindSharedWrite is the Sync kind of [SharedWrite], agent to hub, with the key of its
+	// object. Its generation is larger each time, across restarts of the agent too. It is
+	// published until the hub has answered it in the [SharedObject].
+	KindSharedWrite = "shared.write"
+	// KindShareState is the Sync kind of [ShareState], agent to hub, with the key of its
+	// [Share].
+	KindShareState = "shared.state"
+
+	// MaxSharedContent bounds the content of a shared object, in bytes of JSON.
+	MaxSharedContent = 1 << 20
+	// MaxDecided bounds the decisions in a state.
+	MaxDecided = 16
+
+	// maxFields and maxField bound the fields in a decision, and the bytes of each: with
+	// MaxDecided of them a state fits in a body, however JSON escapes them.
+	maxFields = 16
+	maxField  = 256
+	// fencePrefix is what the key of a fence has in place of the name of an object; no
+	// name begins so.
+	fencePrefix = "#"
+)
+
+// ErrInvalidShared: what a peer says of shared objects is not what it may say.
+var ErrInvalidShared = errors.New("invalid shared object")
+
+// SharedSide is one of the two sides of a shared object.
+type SharedSide string
+
+// The sides.
+const (
+	SharedHub   SharedSide = "Hub"
+	SharedSpoke SharedSide = "Spoke"
+)
+
+// Share is a SharedResource as far as it is about one cluster.
+type Share struct {
+	Group    string `json:"group"`
+	Version  string `json:"version"`
+	Resource string `json:"resource"`
+	Kind     string `json:"kind"`
+	// HubNamespace and SpokeNamespace are those of the objects.
+	HubNamespace   string `json:"hubNamespace"`
+	SpokeNamespace string `json:"spokeNamespace"`
+	// ToSpoke and ToHub say which changes travel: at least one.
+	ToSpoke bool `json:"toSpoke,omitempty"`
+	ToHub   bool `json:"toHub,omitempty"`
+	// Selector is a label selector; empty is all.
+	Selector string `json:"selector,omitempty"`
+	// Winner is the side whose change stays in a conflict.
+	Winner SharedSide `json:"winner"`
+	// AdoptAny has objects shared that exist on both sides and differ.
+	AdoptAny bool `json:"adoptAny,omitempty"`
+	// StatusSubresource tells whether the hub's definition has it in Version.
+	StatusSubresource bool `json:"statusSubresource,omitempty"`
+	// Definition is the CustomResourceDefinition that is to be created if there is none.
+	Definition json.RawMessage `json:"definition,omitempty"`
+	// HubUID is the UID of the hub's kube-system namespace.
+	HubUID string `json:"hubUID"`
+	// Fence names the [Fence] after which what the hub has not published is absent. It is
+	// another one whenever the hub has read its objects anew.
+	Fence string `json:"fence,omitempty"`
+	// Confirmed are the tokens of [Hold] that may go on.
+	Confirmed []string `json:"confirmed,omitempty"`
+	// Problem says why the hub shares nothing for now: then nothing is written in the
+	// spoke, and what is absent means nothing.
+	Problem *ShareProblem `json:"problem,omitempty"`
+}
+
+// ShareProblem is why one side cannot share: a reason of a condition, and its message.
+type ShareProblem struct {
+	Reason  string `json:"reason"`
+	Message string `json:"message"`
+}
+
+// SharedKey names an object of a share in Sync: "<share>/<name>".
+type SharedKey struct{ Share, Name string }
+
+// String is the key.
+func (k SharedKey) String() string { return k.Share + "/" + k.Name }
+
+// FenceKey is the key of a fence.
+func FenceKey(share, fence string) SharedKey {
+	return SharedKey{Share: share, Name: fencePrefix + fence}
+}
+
+// Fence returns the name of the fence that a key is of; false of an object.
+func (k SharedKey) Fence() (string, bool) { return strings.CutPrefix(k.Name, fencePrefix) }
+
+// ParseSharedKey reads the key of an object, or of a fence.
+func ParseSharedKey(key string) (SharedKey, error) {
+	share, name, ok := strings.Cut(key, "/")
+	k := SharedKey{Share: share, Name: name}
+	if !ok || len(validation.IsDNS1123Subdomain(share)) > 0 {
+		return SharedKey{}, fmt.Errorf("key %.128q: %w", key, ErrInvalidShared)
+	}
+	if fence, ok := k.Fence(); ok {
+		if fence == "" || len(fence) > maxName {
+			return SharedKey{}, fmt.Errorf("key %.128q: %w", key, ErrInvalidShared)
+		}
+		return k, nil
+	}
+	if len(validation.IsDNS1123Subdomain(name)) > 0 {
+		return SharedKey{}, fmt.Errorf("key %.128q: %w", key, ErrInvalidShared)
+	}
+	return k, nil
+}
+
+// SharedObject is an object on the hub. The one with the key of a fence is a [Fence].
+type SharedObject struct {
+	// Version names the content: a write says from which one it was made. Empty when the
+	// object is absent.
+	Version string `json:"version,omitempty"`
+	// Content is of package content; nil when the object is absent.
+	Content json.RawMessage `json:"content,omitempty"`
+	// Deleting: the object is being deleted, and waits for its finalizers.
+	Deleting bool `json:"deleting,omitempty"`
+	// Deleted: the hub has seen that the object was deleted. An object that is merely not
+	// published is absent, which proves nothing.
+	Deleted bool `json:"deleted,omitempty"`
+	// Unselected: the object is not one that the selector selects, any more.
+	Unselected bool `json:"unselected,omitempty"`
+	// Applied is the generation of the latest write of this cluster that was done, and
+	// Refused that of the latest that was refused, for Reason; 0 when the hub knows of
+	// none. Result is the content that the write of Applied left, where that is not what
+	// was asked for.
+	Applied int64           `json:"applied,omitempty"`
+	Result  json.RawMessage `json:"result,omitempty"`
+	Refused int64           `json:"refused,omitempty"`
+	Reason  string          `json:"reason,omitempty"`
+}
+
+// Fence follows all objects of a share that the hub had when it read them. Its key is a
+// [FenceKey].
+type Fence struct {
+	// Version is the number that is the resourceVersion of that list.
+	Version int64 `json:"version"`
+}
+
+// SharedPart is the part of an object that one request writes.
+type SharedPart string
+
+const (
+	// PartObject is all but the status, and the status too where it is no subresource.
+	PartObject SharedPart = "Object"
+	// PartStatus is the status subresource.
+	PartStatus SharedPart = "Status"
+	// PartDeletion deletes the object.
+	PartDeletion SharedPart = "Deletion"
+)
+
+// SharedWrite asks the hub to make one request for one object.
+type SharedWrite struct {
+	Part SharedPart `json:"part"`
+	// Seen is the Version of the object that it was made from; empty creates it. UID of
+	// the resource is that of the object. A hub that has another version answers with
+	// that and does nothing.
+	Seen string `json:"seen,omitempty"`
+	// Content is the whole content that the object is to have; nil in a deletion. Only
+	// Part of it is written.
+	Content json.RawMessage `json:"content,omitempty"`
+}
+
+// ShareState is what a spoke says of a share.
+type ShareState struct {
+	// Generation is that of the SharedResource.
+	Generation int64 `json:"generation"`
+	// Objects is the number of those that both sides have, Conflicts of those that differ
+	// and are not shared.
+	Objects   int `json:"objects"`
+	Conflicts int `json:"conflicts,omitempty"`
+	// LastError says why an object is not the same on both sides.
+	LastError string `json:"lastError,omitempty"`
+	// Problem says why the spoke shares nothing; nil when it does.
+	Problem *ShareProblem `json:"problem,omitempty"`
+	// Hold says that deletions wait to be confirmed.
+	Hold *Hold `json:"hold,omitempty"`
+	// Decided are the latest conflicts that the winner decided, oldest first.
+	Decided []Decided `json:"decided,omitempty"`
+}
+
+// Hold is of deletions that nothing proves.
+type Hold struct {
+	Reason string `json:"reason"`
+	// Token confirms them, and no later ones.
+	Token   string `json:"token"`
+	Message string `json:"message"`
+}
+
+// Decided is a conflict that was decided.
+type Decided struct {
+	// Number grows with each, across restarts of the agent too.
+	Number int64      `json:"number"`
+	Name   string     `json:"name"`
+	Fields []string   `json:"fields"`
+	Winner SharedSide `json:"winner"`
+}
+
+// DecodeShare reads the body of a [KindShare].
+func DecodeShare(body []byte) (Share, error) {
+	var s Share
+	if err := decodeShared(body, &s); err != nil {
+		return Share{}, err
+	}
+	for _, name := range []string{s.Group, s.Version, s.Resource, s.Kind, s.HubNamespace, s.SpokeNamespace} {
+		if (name == "" && s.Problem == nil) || len(name) > maxName {
+			return Share{}, fmt.Errorf("share with a name of %d bytes: %w", len(name), ErrInvalidShared)
+		}
+	}
+	if !s.ToHub && !s.ToSpoke {
+		return Share{}, fmt.Errorf("share without direction: %w", ErrInvalidShared)
+	}
+	if s.Winner != SharedHub && s.Winner != SharedSpoke {
+		return Share{}, fmt.Errorf("winner %.32q: %w", s.Winner, ErrInvalidShared)
+	}
+	if len(s.Fence) > maxName {
+		return Share{}, fmt.Errorf("fence of %d bytes: %w", len(s.Fence), ErrInvalidShared)
+	}
+	if len(s.Selector) > maxSelector {
+		return Share{}, fmt.Errorf("selector of %d bytes, limit is %d: %w", len(s.Selector), maxSelector, ErrInvalidShared)
+	}
+	if _, err := labels.Parse(s.Selector); err != nil {
+		return Share{}, fmt.Errorf("selector: %w: %w", ErrInvalidShared, err)
+	}
+	if err := s.Problem.validate(); err != nil {
+		return Share{}, err
+	}
+	return s, nil
+}
+
+// DecodeSharedObject reads the body of a [KindSharedObject] that is no fence.
+func DecodeSharedObject(body []byte) (SharedObject, error) {
+	var o SharedObject
+	if err := decodeShared(body, &o); err != nil {
+		return SharedObject{}, err
+	}
+	if (o.Version == "") != (len(o.Content) == 0) {
+		return SharedObject{}, fmt.Errorf("one of version and content is missing: %w", ErrInvalidShared)
+	}
+	if o.Deleted && o.Version != "" {
+		return SharedObject{}, fmt.Errorf("deleted object with content: %w", ErrInvalidShared)
+	}
+	for _, raw := range []json.RawMessage{o.Result, o.Content} {
+		if err := validateContent(raw); err != nil {
+			return SharedObject{}, err
+		}
+	}
+	return o, nil
+}
+
+// DecodeFence reads the body of a [KindSharedObject] that is a fence.
+func DecodeFence(body []byte) (Fence, error) {
+	var f Fence
+	if err := decodeShared(body, &f); err != nil {
+		return Fence{}, err
+	}
+	return f, nil
+}
+
+// DecodeSharedWrite reads the body of a [KindSharedWrite].
+func DecodeSharedWrite(body []byte) (SharedWrite, error) {
+	var w SharedWrite
+	if err := decodeShared(body, &w); err != nil {
+		return SharedWrite{}, err
+	}
+	switch w.Part {
+	case PartObject, PartStatus:
+		if len(w.Content) == 0 {
+			return SharedWrite{}, fmt.Errorf("write without content: %w", ErrInvalidShared)
+		}
+	case PartDeletion:
+		if len(w.Content) > 0 {
+			return SharedWrite{}, fmt.Errorf("deletion with content: %w", ErrInvalidShared)
+		}
+	default:
+		return SharedWrite{}, fmt.Errorf("part %.32q: %w", w.Part, ErrInvalidShared)
+	}
+	if w.Seen == "" && w.Part != PartObject {
+		return SharedWrite{}, fmt.Errorf("%s of an object that is absent: %w", w.Part, ErrInvalidShared)
+	}
+	if len(w.Seen) > maxName {
+		return SharedWrite{}, fmt.Errorf("version of %d bytes: %w", len(w.Seen), ErrInvalidShared)
+	}
+	if err := validateContent(w.Content); err != nil {
+		return SharedWrite{}, err
+	}
+	return w, nil
+}
+
+// DecodeShareState reads the body of a [KindShareState].
+func DecodeShareState(body []byte) (ShareState, error) {
+	var s ShareState
+	if err := decodeShared(body, &s); err != nil {
+		return ShareState{}, err
+	}
+	if s.Generation < 0 || s.Objects < 0 || s.Conflicts < 0 || len(s.LastError) > maxReason || len(s.Decided) > MaxDecided {
+		return ShareState{}, fmt.Errorf("state beyond its bounds: %w", ErrInvalidShared)
+	}
+	for _, d := range s.Decided {
+		if err := d.validate(); err != nil {
+			return ShareState{}, err
+		}
+	}
+	if err := s.Hold.validate(); err != nil {
+		return ShareState{}, err
+	}
+	if err := s.Problem.validate(); err != nil {
+		return ShareState{}, err
+	}
+	return s, nil
+}
+
+// validate takes tokens alone that are words: somebody copies them into a command, and
+// several are told apart by what no word has.
+func (h *Hold) validate() error {
+	if h == nil {
+		return nil
+	}
+	if h.Token == "" || len(validation.IsValidLabelValue(h.Token)) > 0 {
+		return fmt.Errorf("token %.64q: %w", h.Token, ErrInvalidShared)
+	}
+	if h.Reason == "" || len(h.Reason) > maxName || len(h.Message) > maxReason {
+		return fmt.Errorf("hold beyond its bounds: %w", ErrInvalidShared)
+	}
+	return nil
+}
+
+func (d Decided) validate() error {
+	if len(validation.IsDNS1123Subdomain(d.Name)) > 0 || len(d.Fields) > maxFields {
+		return fmt.Errorf("decision about %.128q, with %d fields: %w", d.Name, len(d.Fields), ErrInvalidShared)
+	}
+	for _, f := range d.Fields {
+		if len(f) > maxField {
+			return fmt.Errorf("field of %d bytes: %w", len(f), ErrInvalidShared)
+		}
+	}
+	if d.Winner != SharedHub && d.Winner != SharedSpoke {
+		return fmt.Errorf("winner %.32q: %w", d.Winner, ErrInvalidShared)
+	}
+	return nil
+}
+
+// NewDecided makes a decision that [DecodeShareState] takes, however many fields it is of.
+func NewDecided(number int64, name string, fields []string, winner SharedSide) Decided {
+	d := Decided{Number: number, Name: name, Winner: winner}
+	for i, f := range fields {
+		if i == maxFields-1 && len(fields) > maxFields {
+			d.Fields = append(d.Fields, fmt.Sprintf("and %d more", len(fields)-i))
+			break
+		}
+		d.Fields = append(d.Fields, clipUTF8(f[:min(len(f), maxField)]))
+	}
+	return d
+}
+
+// NewShareProblem makes a problem that peers take, however long its message is.
+func NewShareProblem(reason, message string) *ShareProblem {
+	return &ShareProblem{Reason: reason, Message: ClipReason(message)}
+}
+
+// ClipReason cuts a text to what peers take as one.
+func ClipReason(text string) string { return clipUTF8(text[:min(len(text), maxReason)]) }
+
+func (p *ShareProblem) validate() error {
+	if p != nil && (p.Reason == "" || len(p.Reason) > maxName || len(p.Message) > maxReason) {
+		return fmt.Errorf("problem beyond its bounds: %w", ErrInvalidShared)
+	}
+	return nil
+}
+
+func validateContent(raw json.RawMessage) error {
+	if len(raw) > MaxSharedContent {
+		return fmt.Errorf("content of %d bytes, limit is %d: %w", len(raw), MaxSharedContent, ErrInvalidShared)
+	}
+	if len(raw) > 0 && raw[0] != '{' {
+		return fmt.Errorf("content is no object: %w", ErrInvalidShared)
+	}
+	return nil
+}
+
+func decodeShared(body []byte, into any) error {
+	if err := json.Unmarshal(body, into); err != nil {
+		return fmt.Errorf("decode %T: %w: %w", into, ErrInvalidShared, err)
+	}
+	return nil
+}
