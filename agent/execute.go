@@ -128,6 +128,11 @@ func (a *agent) execute(ctx context.Context) error {
 	if err := a.addQuestions(t); err != nil {
 		return err
 	}
+	endEvents, err := a.addShared(ctx, t)
+	if err != nil {
+		return err
+	}
+	defer endEvents()
 	sync, err := resource.NewAgent(t.sources, t.mirrors)
 	if err != nil {
 		return err

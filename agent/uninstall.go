@@ -21,6 +21,7 @@ import (
 	"github.com/spokelet/spokelet/agent/action"
 	"github.com/spokelet/spokelet/agent/join"
 	"github.com/spokelet/spokelet/agent/pod"
+	"github.com/spokelet/spokelet/agent/sharing/base"
 	"github.com/spokelet/spokelet/agent/work"
 	"github.com/spokelet/spokelet/api/crds"
 )
@@ -35,8 +36,8 @@ const (
 // Uninstall takes back what the agent has made in its cluster, before its chart
 // goes: it stops the agent, lets go of the objects of works (they stay, without
 // owner), ends the pods of the hub's node, whose controllers on the hub make others
-// elsewhere, and removes the anchors with their definition, the ledger of actions and the
-// agent's identity.
+// elsewhere, and removes the anchors with their definition, the ledger of actions, what
+// is remembered of shared objects, which stay, and the agent's identity.
 // It may be repeated.
 func Uninstall(ctx context.Context, opts Options) error {
 	kube, err := kubernetes.NewForConfig(opts.Client)
@@ -58,6 +59,9 @@ func Uninstall(ctx context.Context, opts Options) error {
 		}
 	}
 	if err := action.Remove(ctx, kube.CoreV1().ConfigMaps(opts.Config.Namespace)); err != nil {
+		return err
+	}
+	if err := base.Remove(ctx, kube.CoreV1().Secrets(opts.Config.Namespace)); err != nil {
 		return err
 	}
 	err = kube.CoordinationV1().Leases(opts.Config.Namespace).Delete(ctx, leaseName, metav1.DeleteOptions{})

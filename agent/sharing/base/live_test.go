@@ -1,0 +1,165 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package base
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"github.com/spokelet/spokelet/internal/livetest"
+)
+
+// liveSecrets are those of a new namespace of a real API server.
+func liveSecrets(t *testing.T) typedcorev1.SecretInterface {
+	t.Helper()
+	cfg := livetest.Config(t, "SPOKELET_TEST_KUBECONFIG")
+	cfg.ContentType = "application/vnd.kubernetes.protobuf"
+	kube, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kube.CoreV1().Secrets(livetest.Namespace(t, kube, "base-"))
+}
+
+func liveStart(t *testing.T, secrets typedcorev1.SecretInterface) *process {
+	t.Helper()
+	return startWith(t, Config{Secrets: secrets, Logger: logr.Discard()})
+}
+
+func listed(t *testing.T, secrets typedcorev1.SecretInterface) []corev1.Secret {
+	t.Helper()
+	list, err := secrets.List(t.Context(), metav1.ListOptions{LabelSelector: selector()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list.Items
+}
+
+func TestManyRecordsSurviveALiveAPIServer(t *testing.T) {
+	secrets := liveSecrets(t)
+	p := liveStart(t, secrets)
+	began := time.Now()
+	for _, durable := range fill(t, p, many, true) {
+		<-durable
+	}
+	t.Logf("%d records were durable after %s, in %d Secrets", many, time.Since(began), len(listed(t, secrets)))
+	random, changes := rand.New(rand.NewPCG(4, 1)), 300
+	began = time.Now()
+	for range changes {
+		p.put(t, keyOf(random.IntN(many)), string(usualValue(random)))
+	}
+	t.Logf("a single change took %s", time.Since(began)/time.Duration(changes))
+	for i := range many / 2 {
+		p.Delete(keyOf(i))
+	}
+	if err := p.end(); err != nil {
+		t.Fatal(err)
+	}
+	want := content(p.Store)
+	began = time.Now()
+	next := liveStart(t, secrets)
+	t.Logf("%d records were read in %s", len(want), time.Since(began))
+	if diff := cmp.Diff(want, content(next.Store)); diff != "" {
+		t.Errorf("stored (-want +got):\n%.500s", diff)
+	}
+	for _, key := range next.Keys() {
+		next.Delete(key)
+	}
+	livetest.Eventually(t, "nothing is left", func() bool { return len(listed(t, secrets)) == 0 })
+}
+
+func TestTheLargestRecordFitsIntoALiveSecret(t *testing.T) {
+	secrets := liveSecrets(t)
+	p := liveStart(t, secrets)
+	value := string(noise(maxStored - 1<<10))
+	p.put(t, "large", value)
+	p.put(t, "text", strings.Repeat("text", 1<<20))
+	if got := content(liveStart(t, secrets).Store); got["large"] != value || len(got["text"]) != 4<<20 {
+		t.Errorf("%d and %d bytes were stored", len(got["large"]), len(got["text"]))
+	}
+}
+
+func TestALiveSegmentThatSomebodyElseChanges(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		change func(t *testing.T, secrets typedcorev1.SecretInterface, s *corev1.Secret) error
+		want   int
+	}{
+		"Deleted": {reason: "It is written anew.", want: 1, change: func(t *testing.T, secrets typedcorev1.SecretInterface, s *corev1.Secret) error {
+			return secrets.Delete(t.Context(), s.Name, metav1.DeleteOptions{})
+		}},
+		"Annotated": {reason: "It is updated.", want: 1, change: func(t *testing.T, secrets typedcorev1.SecretInterface, s *corev1.Secret) error {
+			s.Annotations = map[string]string{"theirs": "yes"}
+			_, err := secrets.Update(t.Context(), s, metav1.UpdateOptions{})
+			return err
+		}},
+		"Rewritten": {reason: "It is written anew, and the other is deleted.", want: 1, change: func(t *testing.T, secrets typedcorev1.SecretInterface, s *corev1.Secret) error {
+			segmentOf(1<<40, entry{key: "a", value: []byte("theirs")})(s)
+			_, err := secrets.Update(t.Context(), s, metav1.UpdateOptions{})
+			return err
+		}},
+		"Garbled": {reason: "It is left alone.", want: 2, change: func(t *testing.T, secrets typedcorev1.SecretInterface, s *corev1.Secret) error {
+			s.Data = nil
+			_, err := secrets.Update(t.Context(), s, metav1.UpdateOptions{})
+			return err
+		}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			secrets := liveSecrets(t)
+			p := liveStart(t, secrets)
+			p.put(t, "a", "1")
+			p.put(t, "b", "1")
+			if err := tc.change(t, secrets, &listed(t, secrets)[0]); err != nil {
+				t.Fatal(err)
+			}
+			p.put(t, "b", "2")
+			livetest.Eventually(t, fmt.Sprint("Secrets are ", tc.want), func() bool { return len(listed(t, secrets)) == tc.want })
+			if diff := cmp.Diff(map[string]string{"a": "1", "b": "2"}, content(liveStart(t, secrets).Store)); diff != "" {
+				t.Errorf("%s\nstored (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// A deletion is bound to the version that the process knows: one that comes late does not
+// hit what was written since.
+func TestALateDeletionIsRefusedByALiveAPIServer(t *testing.T) {
+	secrets := liveSecrets(t)
+	p := liveStart(t, secrets)
+	p.put(t, "a", "1")
+	s := listed(t, secrets)[0]
+	late := &segment{name: s.Name, version: s.ResourceVersion, sequence: p.sequence}
+	p.put(t, "a", "2")
+	if err := p.remove(t.Context(), late); err == nil {
+		t.Error("it was done")
+	}
+	if got := content(liveStart(t, secrets).Store); got["a"] != "2" {
+		t.Errorf("a is %q, want 2", got["a"])
+	}
+}
+
+func TestNothingLiveIsLeftAfterRemove(t *testing.T) {
+	secrets := liveSecrets(t)
+	p := liveStart(t, secrets)
+	p.put(t, "a", "1")
+	p.put(t, "b", strings.Repeat("2", 1000))
+	p.put(t, "c", "1")
+	if err := Remove(t.Context(), secrets); err != nil {
+		t.Fatal(err)
+	}
+	if left := listed(t, secrets); len(left) != 0 {
+		t.Errorf("%d are left", len(left))
+	}
+}

@@ -1,0 +1,144 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package sharing
+
+import (
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/spokelet/spokelet/agent/sharing/merge"
+	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/content"
+)
+
+// A write carries what one side has to the other. Afterwards the two are in step as far as
+// that goes: the base of the side that was read is what it had, and the base of the side
+// that was written is the old one with the changes of the other. What that side changed
+// itself is then still to be carried, by the next write.
+
+// combineBoth carries changes both ways, those of the hub first.
+func (q question) combineBoth(base merge.States, hub, spoke content.Content) (step, error) {
+	r, err := q.schema.Merge(base, merge.States{Hub: hub, Spoke: spoke}, q.winner)
+	if err != nil {
+		return step{}, err
+	}
+	if !same(spoke, r.Spoke) {
+		moved, err := q.schema.Apply(base.Hub, hub, base.Spoke)
+		if err != nil {
+			return step{}, err
+		}
+		s := step{side: merge.Spoke, from: spoke, to: r.Spoke, next: merge.States{Hub: hub, Spoke: moved}, conflicts: r.Conflicts}
+		return q.request(s, base, q.spokeStatus), nil
+	}
+	if !same(hub, r.Hub) {
+		moved, err := q.schema.Apply(base.Spoke, spoke, base.Hub)
+		if err != nil {
+			return step{}, err
+		}
+		s := step{side: merge.Hub, from: hub, to: r.Hub, next: merge.States{Hub: moved, Spoke: spoke}, conflicts: r.Conflicts}
+		return q.request(s, base, q.hubStatus), nil
+	}
+	return step{do: adopt, next: merge.States{Hub: hub, Spoke: spoke}, conflicts: r.Conflicts}, nil
+}
+
+// combineUnsure does the same when it is not known whether the last write was done. What
+// both sides become is then the hub's content with a change of the spoke.
+func (q question) combineUnsure(base merge.States, hub, spoke content.Content) (step, error) {
+	r, err := q.schema.MergeUnsure(base, *q.unsure, merge.States{Hub: hub, Spoke: spoke}, q.winner)
+	if err != nil {
+		return step{}, err
+	}
+	// Where one request does not do, the rest is decided again from what was not taken of
+	// both: every field of that has changed on one side.
+	left, err := q.schema.Apply(r.Spoke, hub, spoke)
+	if err != nil {
+		return step{}, err
+	}
+	rest := merge.States{Hub: left, Spoke: left}
+	var s step
+	switch {
+	case !same(spoke, r.Spoke):
+		s = q.request(step{side: merge.Spoke, from: spoke, to: r.Spoke, next: merge.States{Hub: hub, Spoke: hub}}, rest, q.spokeStatus)
+	case !same(hub, r.Hub):
+		s = q.request(step{side: merge.Hub, from: hub, to: r.Hub, next: merge.States{Hub: spoke, Spoke: spoke}}, rest, q.hubStatus)
+	default:
+		s = step{do: adopt, next: merge.States{Hub: hub, Spoke: spoke}}
+	}
+	s.conflicts = r.Conflicts // all of them: to the next decision they are none
+	return s, nil
+}
+
+// repair makes one side what the other is. A status that is a subresource there belongs to
+// whoever serves the object on that side: only the source's own changes of it are carried.
+func (q question) repair(base merge.States, hub, spoke content.Content) (step, error) {
+	s := step{side: merge.Spoke, from: spoke, follows: true}
+	before, after, onto, subresource := content.Content(base.Hub), hub, content.Content(base.Spoke), q.spokeStatus
+	if q.source() == merge.Spoke {
+		s.side, s.from = merge.Hub, hub
+		before, after, onto, subresource = base.Spoke, spoke, base.Hub, q.hubStatus
+	}
+	if subresource {
+		onto = onto.WithStatus(s.from)
+	}
+	to, err := q.schema.Apply(before, after, onto)
+	if err != nil {
+		return step{}, err
+	}
+	s.to, s.next = to, merge.States{Hub: hub, Spoke: to}
+	if s.side == merge.Hub {
+		s.next = merge.States{Hub: to, Spoke: spoke}
+	}
+	if same(s.from, s.to) {
+		return step{do: adopt, next: s.next}, nil
+	}
+	return q.request(s, base, subresource), nil
+}
+
+// request narrows a write to what one request can do. Where the status takes one of its
+// own it goes first: programs that take turns write what they have done, and then hand
+// over. The bases of the rest stay as they are until that is written.
+func (q question) request(s step, base merge.States, subresource bool) step {
+	s.do, s.part = write, wire.PartObject
+	if !subresource {
+		return s
+	}
+	ofStatus := func(field string) bool { return strings.HasPrefix(field, ".status") }
+	before, had := s.from.Status()
+	after, has := s.to.Status()
+	if had == has && equality.Semantic.DeepEqual(before, after) {
+		return s // with the conflicts of the status that this side has won
+	}
+	s.part, s.to = wire.PartStatus, s.from.WithStatus(s.to)
+	s.next.Hub = content.Content(base.Hub).WithStatus(s.next.Hub)
+	s.next.Spoke = content.Content(base.Spoke).WithStatus(s.next.Spoke)
+	s.conflicts = slices.DeleteFunc(s.conflicts, func(field string) bool { return !ofStatus(field) })
+	return s
+}
+
+// settle is what is in step after a write that left got.
+func (s step) settle(schema *merge.Schema, got content.Content) (merge.States, error) {
+	next := s.next
+	if same(s.to, got) {
+		return next, nil
+	}
+	of := &next.Hub
+	if s.side == merge.Spoke {
+		of = &next.Spoke
+	}
+	if s.follows {
+		*of = got
+		return next, nil
+	}
+	// What the definition there drops is no change of that side; what it adds is one.
+	moved, err := schema.Apply(s.to, schema.Prune(s.to, got), *of)
+	if err != nil {
+		return next, err
+	}
+	*of = moved
+	return next, nil
+}
+
+func same(a, b map[string]any) bool { return equality.Semantic.DeepEqual(a, b) }

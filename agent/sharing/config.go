@@ -1,0 +1,71 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package sharing
+
+import (
+	"errors"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/dynamic"
+)
+
+const (
+	// workers is how many objects are seen to at once.
+	workers = 8
+	// maxWrites is how many writes may be asked of the hub at once.
+	maxWrites = 256
+	// firstPause and longestPause are between tries.
+	firstPause   = 50 * time.Millisecond
+	longestPause = 5 * time.Minute
+	// firstSuspension and longestSuspension are between two looks at what ends.
+	firstSuspension   = time.Second
+	longestSuspension = 30 * time.Second
+	// statePause is between two reports of a share that changes without end.
+	statePause = 500 * time.Millisecond
+	// requestTimeout is longer than an API server takes for a request by itself.
+	requestTimeout = 90 * time.Second
+	// tenth: deletions that nothing proves are held if they are more than one of so many.
+	tenth = 10
+	// fieldManager owns what is written in the cluster.
+	fieldManager = "spokelet"
+)
+
+// Records keeps bytes by key; see base.Store.
+type Records interface {
+	Get(key string) ([]byte, bool)
+	Keys() []string
+	// Put keeps a value; durable is closed once that, or a later one, survives a crash.
+	Put(key string, value []byte, urgent bool) (durable <-chan struct{}, err error)
+	Delete(key string)
+}
+
+// Events tells the cluster's users of conflicts.
+type Events interface {
+	Event(regarding *corev1.ObjectReference, reason, note string)
+}
+
+// Config is what an engine is made of.
+type Config struct {
+	// Objects reaches the cluster as the account that shares objects. Required.
+	Objects dynamic.Interface
+	// Definitions reads CustomResourceDefinitions. Required.
+	Definitions dynamic.Interface
+	// Records are required.
+	Records Records
+	// Events are required.
+	Events Events
+	// KubeSystemUID names the cluster. Required.
+	KubeSystemUID string
+	Logger        logr.Logger
+}
+
+// Validate says what is missing.
+func (c *Config) Validate() error {
+	if c.Objects == nil || c.Definitions == nil || c.Records == nil || c.Events == nil || c.KubeSystemUID == "" {
+		return errors.New("shared objects: a required part is missing")
+	}
+	return nil
+}

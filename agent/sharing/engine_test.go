@@ -1,0 +1,73 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package sharing
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/spokelet/spokelet/content"
+)
+
+// spec is a content with a spec of strings.
+func spec(pairs ...string) content.Content {
+	values := map[string]any{}
+	for i := 0; i < len(pairs); i += 2 {
+		values[pairs[i]] = pairs[i+1]
+	}
+	return content.Content{"spec": values}
+}
+
+// wantSame fails unless both sides have a content, nil for none.
+func (r *rig) wantSame(name string, want content.Content) {
+	r.t.Helper()
+	for side, store := range map[string]*fakeStore{"hub": r.hub, "cluster": r.spoke} {
+		if diff := cmp.Diff(want, store.content(name)); diff != "" {
+			r.t.Errorf("%s has %s (-want +got):\n%s", side, name, diff)
+		}
+	}
+}
+
+func (r *rig) make(of *fakeStore, name string, c content.Content) {
+	r.t.Helper()
+	if err := of.make(name, c); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func set(key, value string) func(map[string]any) {
+	return func(obj map[string]any) { obj["spec"].(map[string]any)[key] = value }
+}
+
+func TestObjectsOfBothSidesAreTheSame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newSharing(t, options{share: defaultShare()})
+		r.make(r.hub, "h", spec("a", "1"))
+		r.make(r.spoke, "s", spec("b", "1"))
+		settle()
+		r.wantSame("h", spec("a", "1"))
+		r.wantSame("s", spec("b", "1"))
+		r.hub.edit("s", set("a", "2"))
+		r.spoke.edit("h", set("b", "2"))
+		settle()
+		r.wantSame("h", spec("a", "1", "b", "2"))
+		r.wantSame("s", spec("a", "2", "b", "1"))
+		r.hub.delete("s")
+		r.spoke.delete("h")
+		settle()
+		r.wantSame("h", nil)
+		r.wantSame("s", nil)
+		if diff := cmp.Diff([]string{"create h", "patch s", "delete s"}, r.written()); diff != "" {
+			t.Errorf("writes in the cluster (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff([]string{"Object s", "Object h", "Deletion h"}, r.requested()); diff != "" {
+			t.Errorf("writes of the hub (-want +got):\n%s", diff)
+		}
+		if state := r.up.lastState(); state.LastError != "" || state.Hold != nil || state.Problem != nil || len(state.Decided) > 0 {
+			t.Errorf("state is %+v", state)
+		}
+	})
+}

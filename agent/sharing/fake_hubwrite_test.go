@@ -1,0 +1,109 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package sharing
+
+import (
+	"bytes"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/content"
+)
+
+// execute makes what is asked for of a name, if it was made from what there is; store.mu
+// is held.
+func (h *fakeHub) execute(name string) {
+	a := h.asked[name]
+	if a == nil || a.pending == nil || h.silent {
+		return
+	}
+	w := *a.pending
+	if h.refusal != nil {
+		if reason := h.refusal(name, w); reason != "" {
+			h.refuse(name, a, reason)
+			return
+		}
+	}
+	if !h.share.ToHub {
+		h.refuse(name, a, "hub: no changes of clusters are taken")
+		return
+	}
+	at := widget(name)
+	obj := h.store.objects[at]
+	if obj == nil {
+		if w.Seen == "" {
+			h.made(name, a, w, func() { h.createObject(name, w) })
+		}
+		return
+	}
+	if _, version := encode(h.t, content.Of(obj)); version != w.Seen || a.uid != string(obj.GetUID()) {
+		return
+	}
+	h.made(name, a, w, func() {
+		switch {
+		case w.Part != wire.PartDeletion:
+			h.writeObject(name, w)
+		case len(obj.GetFinalizers()) == 0:
+			h.store.drop(at)
+		case obj.GetDeletionTimestamp() == nil:
+			h.t.Error("the fake hub knows no finalizers")
+		}
+	})
+}
+
+func (h *fakeHub) refuse(name string, a *fakeAsked, reason string) {
+	a.refused, a.reason, a.pending = a.generation, reason, nil
+	h.publish(name)
+}
+
+// made makes a write, and answers it in what is published with it.
+func (h *fakeHub) made(name string, a *fakeAsked, w wire.SharedWrite, write func()) {
+	a.applied, a.pending, a.result = a.generation, nil, nil
+	h.applied++
+	h.writing = true
+	write()
+	h.writing = false
+	if obj := h.store.objects[widget(name)]; obj != nil && w.Part != wire.PartDeletion {
+		if raw, _ := encode(h.t, content.Of(obj)); !bytes.Equal(raw, w.Content) {
+			a.result = raw
+		}
+	}
+	h.later(name)
+}
+
+func (h *fakeHub) decode(raw []byte) content.Content {
+	c, err := content.Decode(raw)
+	if err != nil {
+		h.t.Error(err)
+	}
+	return c
+}
+
+func (h *fakeHub) createObject(name string, w wire.SharedWrite) {
+	obj := h.decode(w.Content).Object("example.com/v1", "Widget", namespace, name).DeepCopy()
+	if h.share.StatusSubresource {
+		delete(obj.Object, "status")
+	}
+	h.store.admitted(obj)
+	h.store.commit(widget(name), obj)
+}
+
+func (h *fakeHub) writeObject(name string, w wire.SharedWrite) {
+	old := h.store.objects[widget(name)]
+	has, asks := content.Of(old), h.decode(w.Content)
+	switch {
+	case w.Part == wire.PartStatus:
+		asks = has.WithStatus(asks)
+	case h.share.StatusSubresource:
+		asks = asks.WithStatus(has)
+	}
+	next := asks.Object("example.com/v1", "Widget", namespace, name).DeepCopy()
+	next.SetUID(old.GetUID())
+	next.SetResourceVersion(old.GetResourceVersion())
+	h.store.admitted(next)
+	if !equality.Semantic.DeepEqual(content.Of(next), has) {
+		h.store.commit(widget(name), next)
+	}
+}

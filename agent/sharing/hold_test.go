@@ -1,0 +1,216 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package sharing
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	syncv1alpha1 "github.com/spokelet/spokelet/api/sync/v1alpha1"
+	"github.com/spokelet/spokelet/api/wire"
+)
+
+// newMany is a rig with a number of objects that are the same.
+func newMany(t *testing.T, count int) *rig {
+	t.Helper()
+	r := newSharing(t, options{share: defaultShare()})
+	for i := range count {
+		r.make(r.hub, fmt.Sprintf("o%02d", i), spec("a", "1"))
+	}
+	settle()
+	if n := len(r.spoke.names()); n != count {
+		t.Fatalf("the cluster has %d objects, want %d", n, count)
+	}
+	return r
+}
+
+// missed deletes objects of a side while nobody watches it.
+func (r *rig) missed(side wire.SharedSide, count int) {
+	r.t.Helper()
+	r.crash()
+	for _, name := range r.side(side).names()[:count] {
+		r.side(side).delete(name)
+	}
+	if side == wire.SharedHub {
+		r.up.restart()
+	}
+	r.start()
+	r.connect()
+	settle()
+}
+
+func (r *rig) wantCounts(hub, spoke int) {
+	r.t.Helper()
+	if h, s := len(r.hub.names()), len(r.spoke.names()); h != hub || s != spoke {
+		r.t.Errorf("the hub has %d objects, the cluster %d; want %d and %d", h, s, hub, spoke)
+	}
+}
+
+func (r *rig) wantHold(reason string) wire.Hold {
+	r.t.Helper()
+	hold := r.up.lastState().Hold
+	switch {
+	case hold == nil && reason == "":
+		return wire.Hold{}
+	case hold == nil || hold.Reason != reason:
+		r.t.Errorf("hold is %+v, want %q", hold, reason)
+		return wire.Hold{}
+	}
+	return *hold
+}
+
+func (r *rig) confirm(hold wire.Hold) {
+	r.up.edit(func(s *wire.Share) { s.Confirmed = append(s.Confirmed, hold.Token) })
+	settle()
+}
+
+func TestDeletionsThatNobodySawAreHeldIfTheyAreMany(t *testing.T) {
+	for _, side := range []wire.SharedSide{wire.SharedHub, wire.SharedSpoke} {
+		t.Run("a tenth is deleted where it is absent on the "+string(side), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newMany(t, 20)
+				r.missed(side, 2)
+				r.wantHold("")
+				r.wantCounts(18, 18)
+			})
+		})
+		t.Run("more is held until it is confirmed where it is absent on the "+string(side), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newMany(t, 20)
+				r.missed(side, 3)
+				hold := r.wantHold(syncv1alpha1.ReasonUnproven)
+				if h, s := len(r.hub.names()), len(r.spoke.names()); h+s != 37 {
+					t.Errorf("the sides have %d and %d objects: deletions have travelled", h, s)
+				}
+				r.confirm(wire.Hold{Token: "another"})
+				r.wantHold(syncv1alpha1.ReasonUnproven)
+				r.confirm(hold)
+				r.wantHold("")
+				r.wantCounts(17, 17)
+			})
+		})
+	}
+}
+
+func TestDeletionsThatWereSeenAreNotHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newMany(t, 20)
+		for _, name := range r.hub.names()[:15] {
+			r.hub.delete(name)
+		}
+		settle()
+		r.wantHold("")
+		r.wantCounts(5, 5)
+		for _, name := range r.spoke.names()[:3] {
+			r.spoke.delete(name)
+		}
+		settle()
+		r.wantHold("")
+		r.wantCounts(2, 2)
+	})
+}
+
+func TestATokenConfirmsNoLaterDeletions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newMany(t, 20)
+		r.missed(wire.SharedSpoke, 3)
+		first := r.wantHold(syncv1alpha1.ReasonUnproven)
+		r.missed(wire.SharedSpoke, 1)
+		second := r.wantHold(syncv1alpha1.ReasonUnproven)
+		if first.Token == second.Token {
+			t.Fatalf("token %s stays after another object was deleted", first.Token)
+		}
+		r.confirm(first)
+		r.wantCounts(20, 16)
+		r.confirm(second)
+		r.wantCounts(16, 16)
+	})
+}
+
+func TestWhatASideLacksAfterItsRestoreIsHeld(t *testing.T) {
+	for _, side := range []wire.SharedSide{wire.SharedHub, wire.SharedSpoke} {
+		t.Run(string(side), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newMany(t, 20)
+				restore := r.side(side).backup()
+				r.make(r.side(side), "later", spec("a", "1"))
+				settle()
+				restore()
+				if side == wire.SharedHub {
+					r.restartHub()
+				}
+				settle()
+				r.wantHold(syncv1alpha1.ReasonRestored)
+				if c := r.side(otherSide(side)).content("later"); c == nil {
+					t.Error("what a backup lacks was deleted on the other side")
+				}
+			})
+		})
+	}
+}
+
+func TestWhatAnotherClusterLacksIsHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newMany(t, 20)
+		r.up.edit(func(s *wire.Share) { s.HubUID = "hub-2" })
+		settle()
+		r.wantHold("") // it lacks nothing
+		r.disconnect()
+		r.hub.delete(r.hub.names()[0])
+		r.up.restart()
+		r.up.edit(func(s *wire.Share) { s.HubUID = "hub-3" })
+		r.connect()
+		settle()
+		hold := r.wantHold(syncv1alpha1.ReasonReplaced)
+		r.wantCounts(19, 20)
+		r.confirm(hold)
+		r.wantHold("")
+		r.wantCounts(19, 19)
+	})
+}
+
+func TestDeletionsOfTheEndOfAClustersNamespaceDoNotTravel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newMany(t, 5)
+		r.spoke.terminate()
+		time.Sleep(time.Minute)
+		if p := r.up.lastState().Problem; p == nil || p.Reason != syncv1alpha1.ReasonNamespaceTerminating {
+			t.Errorf("problem is %+v", p)
+		}
+		r.wantCounts(5, 0)
+		r.spoke.revive()
+		settle()
+		if p := r.up.lastState().Problem; p != nil {
+			t.Errorf("problem is %+v", p)
+		}
+		hold := r.wantHold(syncv1alpha1.ReasonUnproven)
+		r.wantCounts(5, 0)
+		r.confirm(hold)
+		r.wantCounts(0, 0)
+	})
+}
+
+func TestDeletionsOfTheEndOfAClustersDefinitionDoNotTravel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newMany(t, 5)
+		r.spoke.undefine()
+		time.Sleep(time.Minute)
+		if p := r.up.lastState().Problem; p == nil || !slices.Contains([]string{syncv1alpha1.ReasonDefinitionMissing, syncv1alpha1.ReasonDefinitionNotReady}, p.Reason) {
+			t.Errorf("problem is %+v", p)
+		}
+		r.wantCounts(5, 0)
+		r.spoke.mu.Lock()
+		r.spoke.commit(place{resource: definitions(), name: widgetsName}, widgetDefinition(false))
+		r.spoke.mu.Unlock()
+		settle()
+		r.wantHold(syncv1alpha1.ReasonUnproven)
+		r.wantCounts(5, 0)
+		if r.up.lastState().Problem != nil {
+			t.Errorf("problem is %+v", r.up.lastState().Problem)
+		}
+	})
+}

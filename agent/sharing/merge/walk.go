@@ -1,0 +1,142 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package merge
+
+import (
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+	"sigs.k8s.io/structured-merge-diff/v6/schema"
+)
+
+// walker carries out one merge, from the whole content down.
+type walker struct {
+	schema    *Schema
+	winner    Side
+	conflicts []string
+}
+
+// merge returns what a value becomes on both sides. The bases are what it may
+// have been when both were last in step: one, or more if the merge is unsure.
+func (w *walker) merge(atom schema.Atom, at fieldpath.Path, bases []both[any], now both[any]) both[any] {
+	if same(now.hub, now.spoke) {
+		return now
+	}
+	if next, ok := forward(bases, now); ok {
+		return next
+	}
+	if next, ok := w.mergeMaps(atom.Map, at, bases, now); ok {
+		return next
+	}
+	if next, ok := w.mergeLists(atom.List, at, bases, now); ok {
+		return next
+	}
+	return w.mergeWhole(at, bases, now)
+}
+
+// forward takes a value undivided where that gives what a merge of its parts
+// would: nobody changed it, or one side did and there is nothing that the other
+// side's definition has dropped from it.
+func forward(bases []both[any], now both[any]) (next both[any], ok bool) {
+	if len(bases) != 1 {
+		return both[any]{}, false
+	}
+	base := bases[0]
+	hub, spoke := same(base.hub, now.hub), same(base.spoke, now.spoke)
+	switch {
+	case hub && spoke:
+		return now, true
+	case !hub && !spoke || !same(base.hub, base.spoke):
+		return both[any]{}, false
+	case hub:
+		return both[any]{now.spoke, now.spoke}, true
+	default:
+		return both[any]{now.hub, now.hub}, true
+	}
+}
+
+// mergeWhole decides a value as one, and notes it as a conflict if both sides
+// changed it or if not every base gives the same.
+func (w *walker) mergeWhole(at fieldpath.Path, bases []both[any], now both[any]) both[any] {
+	next, conflict := decide(bases[0], now)
+	for _, base := range bases[1:] {
+		other, also := decide(base, now)
+		conflict = conflict || also || !same(next.hub, other.hub) || !same(next.spoke, other.spoke)
+	}
+	if !conflict {
+		return next
+	}
+	w.conflicts = append(w.conflicts, at.String())
+	won := now.of(w.winner)
+	return both[any]{won, won}
+}
+
+// decide returns what becomes of a value that is not the same on both sides, or
+// that both changed it.
+func decide(base, now both[any]) (next both[any], conflict bool) {
+	hub, spoke := same(base.hub, now.hub), same(base.spoke, now.spoke)
+	switch {
+	case hub && spoke:
+		return now, false
+	case hub:
+		return both[any]{now.spoke, now.spoke}, false
+	case spoke:
+		return both[any]{now.hub, now.hub}, false
+	default:
+		return both[any]{}, true
+	}
+}
+
+// mergeMaps merges two maps key by key. It is not ok if the schema or a value
+// demands that they are decided as one.
+func (w *walker) mergeMaps(of *schema.Map, at fieldpath.Path, bases []both[any], now both[any]) (next both[any], ok bool) {
+	hub, ok := now.hub.(map[string]any)
+	spoke, also := now.spoke.(map[string]any)
+	if !ok || !also || of == nil || of.ElementRelationship == schema.Atomic {
+		return both[any]{}, false
+	}
+	for _, base := range bases {
+		if !wasMap(base.hub) || !wasMap(base.spoke) {
+			return both[any]{}, false
+		}
+	}
+	merged := both[map[string]any]{make(map[string]any, len(hub)), make(map[string]any, len(spoke))}
+	merge := func(key string) {
+		value := w.merge(w.schema.field(of, key), append(at, fieldpath.FieldNameElement(key)), lookups(bases, key),
+			both[any]{lookup(hub, key), lookup(spoke, key)})
+		put(merged.hub, key, value.hub)
+		put(merged.spoke, key, value.spoke)
+	}
+	for key := range hub {
+		merge(key)
+	}
+	for key := range spoke {
+		if _, done := hub[key]; !done {
+			merge(key)
+		}
+	}
+	return both[any]{merged.hub, merged.spoke}, true
+}
+
+// wasMap tells whether a base is a map, or stands for one without keys.
+func wasMap(base any) bool {
+	switch base.(type) {
+	case map[string]any, nil, absent, unknown:
+		return true
+	default:
+		return false
+	}
+}
+
+func lookups(bases []both[any], key string) []both[any] {
+	values := make([]both[any], len(bases))
+	for i, base := range bases {
+		values[i] = both[any]{lookup(base.hub, key), lookup(base.spoke, key)}
+	}
+	return values
+}
+
+func put(m map[string]any, key string, value any) {
+	if value != (absent{}) {
+		m[key] = value
+	}
+}

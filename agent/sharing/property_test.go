@@ -1,0 +1,366 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package sharing
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/content"
+)
+
+const (
+	// historySteps is how many steps a history has; SPOKELET_HISTORIES sets how many
+	// histories there are, and SPOKELET_SEED the first.
+	historySteps = 40
+	histories    = 64
+)
+
+func TestNothingIsLostOutsideOfNamedConflicts(t *testing.T) {
+	first, count := setting(t, "SPOKELET_SEED", 1), setting(t, "SPOKELET_HISTORIES", histories)
+	for seed := first; seed < first+count; seed++ {
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { newHistory(t, uint64(seed)).run() })
+		})
+	}
+}
+
+func setting(t *testing.T, name string, value int) int {
+	t.Helper()
+	text, ok := os.LookupEnv(name)
+	if !ok {
+		return value
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// history is one of random steps.
+type history struct {
+	*rig
+	*model
+
+	// calm: nothing fails but the tunnel. lossy: something has, since both sides agreed.
+	calm, lossy bool
+	// oneWay is the side that is followed; empty where both are.
+	oneWay wire.SharedSide
+	winner wire.SharedSide
+	// decided is the number of the last decision before both sides agreed.
+	decided int64
+	seen    int // events
+	made    int // values and names
+	own     map[string]content.Content
+	log     []string
+}
+
+func newHistory(t *testing.T, seed uint64) *history {
+	t.Helper()
+	share := defaultShare()
+	h := &history{model: newModel(), own: map[string]content.Content{}, calm: seed/4%2 == 0}
+	switch seed % 4 {
+	case 0:
+		share.Winner = wire.SharedSpoke
+	case 1:
+		share.ToHub, h.oneWay = false, wire.SharedHub
+	case 2:
+		share.ToSpoke, h.oneWay = false, wire.SharedSpoke
+	}
+	h.winner = share.Winner
+	share.AdoptAny = seed/32%2 == 1
+	h.rig = newRig(t, options{share: share, hubStatus: seed/8%2 == 1, spokeStatus: seed/16%2 == 1, seed: seed})
+	h.verbose = os.Getenv("SPOKELET_HISTORIES") == "1"
+	h.spoke.paged = h.rand.IntN(2) == 0
+	h.up.confirms = true
+	h.network.set(0, 5*time.Millisecond, 20*time.Millisecond)
+	return h
+}
+
+func (h *history) run() {
+	h.start()
+	h.connect()
+	for range historySteps {
+		h.step()
+		time.Sleep([]time.Duration{0, 0, 5 * time.Millisecond, 50 * time.Millisecond, time.Second, 20 * time.Second}[h.rand.IntN(6)])
+		if h.t.Failed() {
+			break
+		}
+	}
+	if !h.t.Failed() {
+		h.agreement()
+	}
+	if !h.t.Failed() {
+		h.rests()
+		h.echoes()
+	}
+	if h.t.Failed() {
+		for _, line := range h.log {
+			h.t.Log(line)
+		}
+	}
+}
+
+func (h *history) notef(format string, args ...any) {
+	h.log = append(h.log, time.Now().Format("15:04:05.000000 ")+fmt.Sprintf(format, args...))
+	if h.verbose {
+		h.t.Log(h.log[len(h.log)-1])
+	}
+}
+
+func (h *history) step() {
+	n := h.rand.IntN(100)
+	switch {
+	case n < 55:
+		h.write()
+	case n < 65:
+		h.create()
+	case n < 72:
+		h.remove()
+	case n < 77:
+		h.notef("the tunnel is cut")
+		h.disconnect()
+	case n < 83:
+		h.notef("the tunnel is connected")
+		h.connect()
+	case n < 88:
+		h.agreement()
+	case h.calm:
+	default:
+		h.fail(n)
+	}
+}
+
+// fail has something fail.
+func (h *history) fail(n int) {
+	h.lossy = true
+	switch {
+	case n < 91:
+		h.notef("the agent crashes")
+		connected := h.cut != nil
+		h.crash()
+		time.Sleep(time.Duration(h.rand.Int64N(int64(time.Second))))
+		h.start()
+		if connected {
+			h.connect()
+		}
+	case n < 94:
+		h.notef("the hub restarts")
+		h.restartHub()
+	case n < 97:
+		broken := []float64{0, 0.1, 0.5}[h.rand.IntN(3)]
+		h.notef("of requests fail %v", broken)
+		h.network.set(broken, 50*time.Millisecond, 100*time.Millisecond)
+	default:
+		forget := h.rand.IntN(2) == 0
+		h.notef("watches end, and are forgotten: %v", forget)
+		h.spoke.cutWatches(forget)
+	}
+}
+
+func (h *history) someSide() (wire.SharedSide, *fakeStore) {
+	side := []wire.SharedSide{wire.SharedHub, wire.SharedSpoke}[h.rand.IntN(2)]
+	return side, h.side(side)
+}
+
+// some is the name of an object of a side that is shared; empty if there is none.
+func (h *history) some(s *fakeStore) string {
+	names := slices.DeleteFunc(s.names(), func(name string) bool { return h.own[name] != nil })
+	if len(names) == 0 {
+		return ""
+	}
+	return names[h.rand.IntN(len(names))]
+}
+
+func (h *history) value() string {
+	h.made++
+	return fmt.Sprintf("v%d", h.made)
+}
+
+func (h *history) write() {
+	side, store := h.someSide()
+	name := h.some(store)
+	if name == "" {
+		return
+	}
+	f := modelFields[h.rand.IntN(len(modelFields))]
+	value := h.value()
+	if h.rand.IntN(6) == 0 {
+		if value = h.earlier(name, f, h.rand.IntN(100)); value == "" {
+			return
+		}
+	}
+	h.notef("the %s's user sets %s %s to %s: %v", side, name, f.path, value, h.userWrites(store, side, name, f, value))
+}
+
+func (h *history) create() {
+	side, store := h.someSide()
+	h.made++
+	name := fmt.Sprintf("o%d", h.made)
+	c := content.Content{"spec": map[string]any{"b": h.value()}}
+	for range h.rand.IntN(3) {
+		modelFields[h.rand.IntN(len(modelFields))].set(c, h.value())
+	}
+	switch {
+	case h.oneWay != "" && side != h.oneWay:
+		name = "own-" + name
+		h.notef("the %s's user creates %s of its own", side, name)
+		h.make(store, name, c)
+		h.own[name] = store.content(name)
+		return
+	case h.up.share.AdoptAny && h.rand.IntN(2) == 0 && len(h.objects) > 0:
+		known := make([]string, 0, len(h.objects))
+		for name := range h.objects {
+			known = append(known, name)
+		}
+		slices.Sort(known)
+		name = known[h.rand.IntN(len(known))]
+	}
+	h.notef("the %s's user creates %s: %v", side, name, h.userCreates(store, side, name, c))
+}
+
+func (h *history) remove() {
+	side, store := h.someSide()
+	if name := h.some(store); name != "" {
+		h.notef("the %s's user deletes %s: %v", side, name, h.userDeletes(store, h.side(otherSide(side)), side, name))
+	}
+}
+
+func otherSide(side wire.SharedSide) wire.SharedSide {
+	if side == wire.SharedHub {
+		return wire.SharedSpoke
+	}
+	return wire.SharedHub
+}
+
+// agreement lets all come to rest, and looks at what has come of it.
+func (h *history) agreement() {
+	h.notef("all comes to rest")
+	h.network.set(0, 5*time.Millisecond, 20*time.Millisecond)
+	h.connect()
+	settle()
+	named := h.named()
+	for _, name := range h.known() {
+		hub, spoke := h.hub.content(name), h.spoke.content(name)
+		if h.oneWay != "" {
+			h.follows(name, hub, spoke)
+			continue
+		}
+		if diff := cmp.Diff(hub, spoke); diff != "" {
+			h.t.Errorf("%s is not the same (-hub +cluster):\n%s", name, diff)
+			continue
+		}
+		for _, wrong := range h.of(name).verdict(hub, h.winner, named[name], h.lossy) {
+			h.t.Errorf("%s: %s; conflicts %v", name, wrong, named[name])
+		}
+		h.agree(name, hub)
+	}
+	for name, c := range h.own {
+		if diff := cmp.Diff(c, h.side(otherSide(h.oneWay)).content(name)); diff != "" {
+			h.t.Errorf("%s is not as its owner made it (-want +got):\n%s", name, diff)
+		}
+	}
+	if state := h.up.lastState(); state.LastError != "" || state.Conflicts > 0 || state.Problem != nil || state.Hold != nil {
+		h.t.Errorf("state is %+v", state)
+	}
+	h.lossy = false
+}
+
+func (h *history) known() []string {
+	names := append(h.hub.names(), h.spoke.names()...)
+	for name := range h.objects {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return slices.DeleteFunc(slices.Compact(names), func(name string) bool { return h.own[name] != nil })
+}
+
+// named are the fields of conflicts since both sides agreed, by object.
+func (h *history) named() map[string][]string {
+	out := map[string][]string{}
+	last := h.decided
+	for number, d := range h.up.decisions() {
+		if number > last {
+			out[d.Name] = append(out[d.Name], d.Fields...)
+			h.decided = max(h.decided, number)
+		}
+	}
+	h.events.mu.Lock()
+	defer h.events.mu.Unlock()
+	for _, event := range h.events.all[h.seen:] {
+		name, fields := parseEvent(event)
+		out[name] = append(out[name], fields...)
+		h.notef("event %s", event)
+	}
+	h.seen = len(h.events.all)
+	return out
+}
+
+// follows compares the side that follows with the one that is followed.
+func (h *history) follows(name string, hub, spoke content.Content) {
+	source, follower, sub := hub, spoke, h.spokeStatus
+	if h.oneWay == wire.SharedSpoke {
+		source, follower, sub = spoke, hub, h.hubStatus
+	}
+	p := h.of(name)
+	if source == nil && p.young && h.lossy {
+		return // a creation may be executed after the deletion that followed
+	}
+	if sub && source != nil && follower != nil && p.wrote[otherSide(h.oneWay)] {
+		source, follower = source.WithStatus(nil), follower.WithStatus(nil)
+	}
+	if diff := cmp.Diff(source, follower); diff != "" {
+		h.t.Errorf("%s is not what the %s has (-want +got):\n%s", name, h.oneWay, diff)
+	}
+	for _, f := range modelFields {
+		if p.made && p.death == nil && !f.status() && hub == nil {
+			h.t.Errorf("%s is gone, and nobody has deleted it", name)
+		}
+	}
+}
+
+// rests fails if anything is written, or said, while nobody changes anything.
+func (h *history) rests() {
+	written, received, asked := len(h.written()), h.received(), len(h.requested())
+	time.Sleep(10 * time.Minute)
+	if w, r, a := len(h.written()), h.received(), len(h.requested()); w != written || r != received || a != asked {
+		h.t.Errorf("at rest there were %d writes in the cluster, %d of the hub, %d messages", w-written, a-asked, r-received)
+	}
+}
+
+func (r *rig) received() int {
+	r.hub.mu.Lock()
+	defer r.hub.mu.Unlock()
+	return r.up.received
+}
+
+// echoes changes one field, and fails unless that makes one write on the other side.
+func (h *history) echoes() {
+	side, store := h.someSide()
+	if h.oneWay != "" {
+		side, store = h.oneWay, h.side(h.oneWay)
+	}
+	name := h.some(store)
+	if name == "" {
+		return
+	}
+	f := modelFields[h.rand.IntN(len(modelFields))]
+	before := map[wire.SharedSide]int{wire.SharedHub: len(h.requested()), wire.SharedSpoke: len(h.written())}
+	h.notef("the %s's user sets %s %s, once", side, name, f.path)
+	h.userWrites(store, side, name, f, h.value())
+	settle()
+	got := map[wire.SharedSide]int{wire.SharedHub: len(h.requested()) - before[wire.SharedHub], wire.SharedSpoke: len(h.written()) - before[wire.SharedSpoke]}
+	if diff := cmp.Diff(map[wire.SharedSide]int{side: 0, otherSide(side): 1}, got); diff != "" {
+		h.t.Errorf("writes after one change of %s on the %s (-want +got):\n%s", f.path, side, diff)
+	}
+}

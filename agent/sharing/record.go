@@ -1,0 +1,119 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package sharing
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/spokelet/spokelet/agent/sharing/merge"
+	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/content"
+)
+
+// record is what the agent remembers of an object that both sides have: the content that
+// each had when they were last in step, and the write that was begun since.
+type record struct {
+	HubUID   types.UID `json:"hubUID,omitempty"`
+	SpokeUID types.UID `json:"spokeUID,omitempty"`
+	// HubNumber is the number of the hub's version then, and SpokeVersion the spoke's
+	// resourceVersion: those of a side that was restored from a backup are lower.
+	HubNumber    int64  `json:"hubNumber,omitempty"`
+	SpokeVersion string `json:"spokeVersion,omitempty"`
+	Base         states `json:"base,omitzero"`
+	// Doubt holds in place of Base if a write was made whose outcome got lost.
+	Doubt   *states  `json:"doubt,omitempty"`
+	Pending *pending `json:"pending,omitempty"`
+}
+
+// pending is a write that was begun, and is recorded before it is made. Of deletions only
+// those are recorded that decide a conflict.
+type pending struct {
+	Side wire.SharedSide `json:"side"`
+	// Prior and Wrote name the content of the side before the write, and the one that was
+	// asked for; Prior is empty for a creation.
+	Prior string `json:"prior,omitempty"`
+	Wrote string `json:"wrote,omitempty"`
+	// Generation is that of the write of the hub, Part what it writes, and To the content
+	// that it asks for, where that is not Next.Hub: the same is asked for after a restart.
+	Generation int64           `json:"generation,omitempty"`
+	Part       wire.SharedPart `json:"part,omitempty"`
+	To         json.RawMessage `json:"to,omitempty"`
+	// Conflicts are the fields that are decided by it.
+	Conflicts []string `json:"conflicts,omitempty"`
+	// Next is Base once it is done; nothing of a deletion.
+	Next states `json:"next,omitzero"`
+}
+
+// content is what a write of the hub asks for.
+func (p *pending) content() json.RawMessage {
+	if p.To != nil {
+		return p.To
+	}
+	return p.Next.Hub
+}
+
+// states are contents of both sides, as JSON. That of the spoke is left out where it is
+// the hub's.
+type states struct {
+	Hub   json.RawMessage `json:"hub,omitempty"`
+	Spoke json.RawMessage `json:"spoke,omitempty"`
+}
+
+// newStates encodes the contents of both sides.
+func newStates(s merge.States) (states, error) {
+	hub, err := content.Encode(s.Hub)
+	if err != nil {
+		return states{}, err
+	}
+	spoke, err := content.Encode(s.Spoke)
+	if err != nil {
+		return states{}, err
+	}
+	if bytes.Equal(hub, spoke) {
+		spoke = nil
+	}
+	return states{Hub: hub, Spoke: spoke}, nil
+}
+
+// decode is the inverse of newStates; nothing is known without the hub's.
+func (s states) decode() (merge.States, error) {
+	if s.Hub == nil {
+		return merge.States{}, nil
+	}
+	hub, err := content.Decode(s.Hub)
+	if err != nil {
+		return merge.States{}, err
+	}
+	if s.Spoke == nil {
+		return merge.States{Hub: hub, Spoke: hub}, nil
+	}
+	spoke, err := content.Decode(s.Spoke)
+	return merge.States{Hub: hub, Spoke: spoke}, err
+}
+
+func decodeRecord(raw []byte) (*record, error) {
+	var r record
+	if err := json.Unmarshal(raw, &r); err != nil {
+		return nil, fmt.Errorf("decode record: %w", err)
+	}
+	return &r, nil
+}
+
+func (r *record) encode() ([]byte, error) {
+	raw, err := json.Marshal(r)
+	if err != nil {
+		return nil, fmt.Errorf("encode record: %w", err)
+	}
+	return raw, nil
+}
+
+// identity is what is remembered of a share as a whole: between which clusters it is.
+type identity struct {
+	Hub   string `json:"hub"`
+	Spoke string `json:"spoke"`
+}

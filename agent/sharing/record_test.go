@@ -1,0 +1,183 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package sharing
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"testing"
+	"testing/synctest"
+
+	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/spokelet/spokelet/agent/sharing/base"
+	"github.com/spokelet/spokelet/agent/sharing/merge"
+	"github.com/spokelet/spokelet/content"
+	"github.com/spokelet/spokelet/tunnel/resource"
+	"github.com/spokelet/spokelet/tunnel/resource/resourcetest"
+)
+
+func FuzzRecord(f *testing.F) {
+	for _, seed := range []string{
+		`{"hubUID":"h","spokeUID":"s","hubNumber":7,"spokeVersion":"8","base":{"hub":{"spec":{"a":"1"}}}}`,
+		`{"base":{"hub":{"spec":1},"spoke":{}},"doubt":{"hub":{}},"pending":{"side":"Hub","wrote":"x","part":"Object","to":{},"next":{"hub":{}}}}`,
+		`{"pending":{"side":"Spoke","part":"Deletion","conflicts":["deletion"]}}`, `{}`, `null`, `[]`, ``,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		r, err := decodeRecord(raw)
+		if err != nil {
+			return
+		}
+		again, err := r.encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		same, err := decodeRecord(again)
+		if err != nil {
+			t.Fatalf("%s cannot be read again: %v", again, err)
+		}
+		if diff := cmp.Diff(r, same, cmp.AllowUnexported(record{})); diff != "" {
+			t.Errorf("it is another when it is read again:\n%s", diff)
+		}
+		for _, sight := range []sight{{}, at("h", a1), at("s", `{}`)} {
+			_, _ = question{policy: bothHub, record: r, hub: sight, spoke: at("s", a2)}.decide()
+		}
+		if s, err := r.Base.decode(); err == nil && s.Hub != nil {
+			if _, err := newStates(s); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+func TestStatesAreReadAsTheyWereWritten(t *testing.T) {
+	one, two := map[string]any(spec("a", "1")), map[string]any(spec("a", "2"))
+	for name, want := range map[string]merge.States{
+		"the same":  {Hub: one, Spoke: one},
+		"different": {Hub: one, Spoke: two},
+		"empty":     {Hub: map[string]any{}, Spoke: map[string]any{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := newStates(want)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := s.decode()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, got, cmp.Transformer("content", func(c content.Content) map[string]any { return c })); diff != "" {
+				t.Errorf("states (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// stored is an engine whose records are in Secrets.
+func (r *rig) stored(secrets *fake.Clientset) (stop func()) {
+	r.t.Helper()
+	store, err := base.Open(r.t.Context(), base.Config{Secrets: secrets.CoreV1().Secrets("agent"), Logger: logr.Discard()})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	client := &fakeClient{store: r.spoke, network: r.network}
+	engine, err := New(Config{Objects: client, Definitions: client, Records: store, Events: r.events, KubeSystemUID: "spoke-1"})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	agent, err := resource.NewAgent(engine.Sources(), engine.Mirrors())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(r.t.Context())
+	ended := make(chan struct{}, 2)
+	go func() { _ = store.Run(ctx); ended <- struct{}{} }()
+	go func() { _ = engine.Run(ctx); ended <- struct{}{} }()
+	cut := resourcetest.Connect(r.t, r.up.sync, cluster, agent)
+	return func() {
+		cut()
+		cancel()
+		<-ended
+		<-ended
+		r.before = append(r.before, client.wrote()...)
+	}
+}
+
+func TestWhatBothSidesHadSurvivesARestartInSecrets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{share: defaultShare()})
+		secrets := fake.NewClientset()
+		r.make(r.hub, "o", spec("a", "1", "b", "1"))
+		stop := r.stored(secrets)
+		settle()
+		stop()
+		r.hub.edit("o", set("a", "2"))
+		r.spoke.edit("o", set("b", "2"))
+		stop = r.stored(secrets)
+		settle()
+		stop()
+		r.wantSame("o", spec("a", "2", "b", "2"))
+		if d := r.up.lastState().Decided; len(d) > 0 {
+			t.Errorf("conflicts %+v, want none: it is known what both sides had", d)
+		}
+	})
+}
+
+func TestManyObjectsTakeLittleMemory(t *testing.T) {
+	const objects, most = 10_000, 60 << 20
+	if testing.Short() {
+		t.Skip("it takes long")
+	}
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{share: defaultShare()})
+		for i := range objects {
+			r.make(r.hub, fmt.Sprintf("o%05d", i), content.Content{
+				"metadata": map[string]any{"labels": map[string]any{"app": fmt.Sprintf("app-%d", i)}},
+				"spec":     map[string]any{"a": fmt.Sprintf("%0400d", i), "b": fmt.Sprintf("%0400d", -i)},
+			})
+		}
+		// What the fakes keep of that is counted before.
+		for _, name := range r.hub.names() {
+			c := r.hub.content(name)
+			r.make(r.spoke, name, c)
+		}
+		r.hub.forget()
+		r.spoke.forget()
+		before := heap()
+		r.start()
+		r.connect()
+		settle()
+		if n := r.up.lastState().Objects; n != objects {
+			t.Fatalf("%d objects are shared, want %d: %+v", n, objects, r.up.lastState())
+		}
+		after := heap()
+		t.Logf("%d bytes for each object, with its record and what the fake hub publishes", (after-before)/objects)
+		if after-before > most {
+			t.Errorf("%d objects take %d MiB, want at most %d", objects, (after-before)>>20, most>>20)
+		}
+		if n := len(r.written()) + len(r.requested()); n > 0 {
+			t.Errorf("%d writes were made of what is the same", n)
+		}
+	})
+}
+
+// forget has a store keep no changes of the past.
+func (s *fakeStore) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.changes, s.compacted = nil, s.version
+}
+
+func heap() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}

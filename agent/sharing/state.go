@@ -1,0 +1,129 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package sharing
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/spokelet/spokelet/agent/sharing/merge"
+	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/tunnel/resource"
+)
+
+// markDirty has the state of a share reported.
+func (e *Engine) markDirty(s *share) {
+	e.mu.Lock()
+	if e.byName[s.name] == s {
+		e.unreported[s] = struct{}{}
+	}
+	e.mu.Unlock()
+	select {
+	case e.dirty <- struct{}{}:
+	default:
+	}
+}
+
+// report tells the hub how shares are, until ctx ends: at once, and then with a pause.
+func (e *Engine) report(ctx context.Context) {
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-pause.C:
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-e.dirty:
+		}
+		e.mu.Lock()
+		all := e.unreported
+		e.unreported = map[*share]struct{}{}
+		e.mu.Unlock()
+		for s := range all {
+			e.publish(s)
+		}
+		pause.Reset(statePause)
+	}
+}
+
+func (e *Engine) publish(s *share) {
+	s.mu.Lock()
+	if s.spec == nil {
+		s.mu.Unlock()
+		return
+	}
+	state, uid := s.state(), s.uid
+	s.mu.Unlock()
+	body, err := json.Marshal(state)
+	if err == nil {
+		err = e.states.Put(resource.Resource{Key: s.name, UID: uid, Generation: state.Generation, Body: body})
+	}
+	if err != nil {
+		e.cfg.Logger.Error(err, "state of a share cannot be reported", "share", s.name)
+	}
+}
+
+// state is what the hub is told; s.mu is held.
+func (s *share) state() wire.ShareState {
+	state := wire.ShareState{Generation: s.generation, Problem: s.problem, Decided: s.decided}
+	first := ""
+	for name, o := range s.objects {
+		if o.recorded && o.hub.present && o.spoke.present {
+			state.Objects++
+		}
+		if len(o.differs) > 0 {
+			state.Conflicts++
+		}
+		if o.failure != "" && (first == "" || name < first) {
+			first = name
+			state.LastError = wire.ClipReason(o.failure)
+		}
+	}
+	if state.Hold = s.holds[merge.Hub]; state.Hold == nil {
+		state.Hold = s.holds[merge.Spoke]
+	}
+	if s.problem == nil && !s.read {
+		state.Problem = clusterProblem(pendingReason, "objects are being read")
+	}
+	return state
+}
+
+// pendingReason is that of the condition of a cluster that has not answered yet.
+const pendingReason = "Pending"
+
+// tellDecided tells both sides of a conflict that the winner has decided.
+func (s *share) tellDecided(name string, spec *wire.Share, conflicts []string, winner merge.Side, uid types.UID) {
+	if len(conflicts) == 0 {
+		return
+	}
+	side := wire.SharedSpoke
+	if winner == merge.Hub {
+		side = wire.SharedHub
+	}
+	d := wire.NewDecided(s.engine.nextGeneration(), name, conflicts, side)
+	s.mu.Lock()
+	s.decided = append(s.decided[max(0, len(s.decided)+1-wire.MaxDecided):len(s.decided):len(s.decided)], d)
+	s.changed()
+	s.mu.Unlock()
+	s.engine.cfg.Events.Event(&corev1.ObjectReference{
+		APIVersion: spec.Group + "/" + spec.Version, Kind: spec.Kind, Namespace: spec.SpokeNamespace, Name: name, UID: uid,
+	}, "ConflictDecided", decidedNote(d))
+}
+
+func decidedNote(d wire.Decided) string {
+	winner := "hub"
+	if d.Winner == wire.SharedSpoke {
+		winner = "cluster"
+	}
+	return "both sides changed " + strings.Join(d.Fields, ", ") + ": the change of the " + winner + " stays"
+}
