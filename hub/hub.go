@@ -28,6 +28,7 @@ import (
 	mcmv1alpha1 "github.com/spokelet/spokelet/api/mcm/v1alpha1"
 	workv1alpha1 "github.com/spokelet/spokelet/api/multicluster/v1alpha1"
 	"github.com/spokelet/spokelet/api/pace"
+	syncv1alpha1 "github.com/spokelet/spokelet/api/sync/v1alpha1"
 	viewv1beta1 "github.com/spokelet/spokelet/api/view/v1beta1"
 	"github.com/spokelet/spokelet/budget"
 	"github.com/spokelet/spokelet/hub/author"
@@ -98,7 +99,7 @@ func Run(ctx context.Context, opts Options) error {
 	h := &hub{opts: opts, sync: resource.NewHub(), authors: &author.Registration{}}
 	for _, step := range []func(context.Context) error{
 		h.addBudgets, h.addClients, h.install, h.readHash, h.addManager, h.addAuthority, h.addWorks, h.addPods, h.addNodes,
-		h.addRegistration, h.addTunnel, h.addMCM, h.addLive, h.addAdmission, h.publish,
+		h.addRegistration, h.addTunnel, h.addMCM, h.addShared, h.addLive, h.addAdmission, h.publish,
 	} {
 		if err := step(ctx); err != nil {
 			return err
@@ -124,7 +125,7 @@ func newScheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
 		clientgoscheme.AddToScheme, clusterv1.Install, workv1.Install, workv1alpha1.AddToScheme,
-		mcmv1alpha1.AddToScheme, viewv1beta1.AddToScheme, actionv1beta1.AddToScheme,
+		mcmv1alpha1.AddToScheme, viewv1beta1.AddToScheme, actionv1beta1.AddToScheme, syncv1alpha1.AddToScheme,
 	} {
 		if err := add(scheme); err != nil {
 			return nil, fmt.Errorf("scheme: %w", err)

@@ -1,0 +1,29 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"context"
+
+	"github.com/spokelet/spokelet/hub/sharing"
+)
+
+// addShared shares objects of custom resources with clusters.
+func (h *hub) addShared(context.Context) error {
+	controller, err := sharing.New(sharing.Config{
+		Sync:      h.sync,
+		Client:    h.mgr.GetClient(),
+		Live:      h.mgr.GetAPIReader(),
+		Dynamic:   h.dyn,
+		Informers: h.mgr.GetCache(),
+		Sessions:  connections{h.tunnel.Sessions()},
+		Writes:    h.writes,
+		Events:    h.mgr.GetEventRecorder("spokelet-hub"),
+		Logger:    h.opts.Logger.WithName("shared"),
+	})
+	if err != nil {
+		return err
+	}
+	return h.mgr.Add(controller)
+}

@@ -1,0 +1,223 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package sharing
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/spokelet/spokelet/api/sync/v1alpha1"
+	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/follow"
+)
+
+// definition is what of a CustomResourceDefinition counts; its schemas do not.
+type definition struct {
+	uid        types.UID
+	version    string // resourceVersion
+	kind       string
+	namespaced bool
+	// established: its objects are served. deleting: they are being deleted.
+	established, deleting bool
+	// webhook converts its objects.
+	webhook  bool
+	versions []served
+}
+
+// served is a version of a definition.
+type served struct {
+	name            string
+	served, storage bool
+	// status is a subresource.
+	status bool
+}
+
+func definitionsResource() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+}
+
+// readDefinition reads what counts of a definition; of what is none, nothing does.
+func readDefinition(obj *unstructured.Unstructured) definition {
+	d := definition{uid: obj.GetUID(), version: obj.GetResourceVersion(), deleting: obj.GetDeletionTimestamp() != nil}
+	d.kind, _, _ = unstructured.NestedString(obj.Object, "spec", "names", "kind")
+	scope, _, _ := unstructured.NestedString(obj.Object, "spec", "scope")
+	d.namespaced = scope == "Namespaced"
+	strategy, _, _ := unstructured.NestedString(obj.Object, "spec", "conversion", "strategy")
+	d.webhook = strategy == "Webhook"
+	d.established = conditionIsTrue(obj, "Established")
+	versions, _, _ := unstructured.NestedFieldNoCopy(obj.Object, "spec", "versions")
+	list, _ := versions.([]any)
+	for _, v := range list {
+		if m, ok := v.(map[string]any); ok {
+			d.versions = append(d.versions, readVersion(m))
+		}
+	}
+	return d
+}
+
+func readVersion(m map[string]any) served {
+	v := served{}
+	v.name, _, _ = unstructured.NestedString(m, "name")
+	v.served, _, _ = unstructured.NestedBool(m, "served")
+	v.storage, _, _ = unstructured.NestedBool(m, "storage")
+	_, v.status, _ = unstructured.NestedFieldNoCopy(m, "subresources", "status")
+	return v
+}
+
+func conditionIsTrue(obj *unstructured.Unstructured, kind string) bool {
+	conditions, _, _ := unstructured.NestedFieldNoCopy(obj.Object, "status", "conditions")
+	list, _ := conditions.([]any)
+	return slices.ContainsFunc(list, func(c any) bool {
+		m, ok := c.(map[string]any)
+		return ok && m["type"] == kind && m["status"] == "True"
+	})
+}
+
+// serve is the version of a definition that is shared: the one that is asked for, or the
+// one that is stored.
+func (d definition) serve(version string) (served, *wire.ShareProblem) {
+	switch {
+	case d.uid == "":
+		return served{}, wire.NewShareProblem(v1alpha1.ReasonDefinitionMissing, "there is no CustomResourceDefinition of the resource")
+	case d.deleting:
+		return served{}, wire.NewShareProblem(v1alpha1.ReasonDefinitionNotReady, "the CustomResourceDefinition is being deleted")
+	case !d.established:
+		return served{}, wire.NewShareProblem(v1alpha1.ReasonDefinitionNotReady, "the CustomResourceDefinition is not established")
+	case !d.namespaced:
+		return served{}, wire.NewShareProblem(v1alpha1.ReasonDefinitionIncompatible, "the resource is not namespaced")
+	}
+	for _, v := range d.versions {
+		if v.name == version || version == "" && v.storage {
+			version = v.name
+			if v.served {
+				return v, nil
+			}
+		}
+	}
+	return served{}, wire.NewShareProblem(v1alpha1.ReasonDefinitionIncompatible, fmt.Sprintf("version %q is not served", version))
+}
+
+// definitions is a follow.Sink that keeps what counts of all definitions.
+type definitions struct {
+	controller *Controller
+	// fresh are those of a start that is not complete; nil outside one. Of the follower.
+	fresh map[string]definition
+}
+
+// Begin implements follow.Sink.
+func (d *definitions) Begin() { d.fresh = map[string]definition{} }
+
+// End implements follow.Sink.
+func (d *definitions) End(string) {
+	c := d.controller
+	c.mu.Lock()
+	c.facts.definitions, c.facts.definitionsRefused = d.fresh, nil
+	c.mu.Unlock()
+	d.fresh = nil
+	c.plan.Add(everything)
+}
+
+// Event implements follow.Sink.
+func (d *definitions) Event(o metav1.Object, deleted bool) {
+	obj, ok := o.(*unstructured.Unstructured)
+	if !ok {
+		return
+	}
+	if d.fresh != nil {
+		put(d.fresh, obj, deleted)
+		return
+	}
+	d.controller.mu.Lock()
+	put(d.controller.facts.definitions, obj, deleted)
+	d.controller.mu.Unlock()
+	d.controller.plan.Add(everything)
+}
+
+func put(all map[string]definition, obj *unstructured.Unstructured, deleted bool) {
+	if deleted {
+		delete(all, obj.GetName())
+		return
+	}
+	all[obj.GetName()] = readDefinition(obj)
+}
+
+// Refused implements follow.Sink.
+func (d *definitions) Refused(err error) {
+	c := d.controller
+	c.mu.Lock()
+	c.facts.definitionsRefused = wire.NewShareProblem(v1alpha1.ReasonRightsMissing, "CustomResourceDefinitions cannot be watched: "+err.Error())
+	c.mu.Unlock()
+	c.plan.Add(everything)
+}
+
+// feedOf is the list and the watch of a resource.
+func feedOf(client dynamic.ResourceInterface) follow.Feed {
+	return follow.Feed{
+		List:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return client.List(ctx, o) },
+		Watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) { return client.Watch(ctx, o) },
+	}
+}
+
+// carried is a definition as it is created in clusters, and what it was made of.
+type carried struct {
+	of  string // uid and resourceVersion
+	raw json.RawMessage
+}
+
+// carry reads the definitions that are brought to clusters, and drops those that are not
+// any more. The hub may list them, and not get them.
+func (c *Controller) carry(ctx context.Context, want map[string]definition) error {
+	for name := range c.carried {
+		if _, ok := want[name]; !ok {
+			delete(c.carried, name)
+		}
+	}
+	for name, d := range want {
+		of := string(d.uid) + "/" + d.version
+		if c.carried[name].of == of {
+			continue
+		}
+		list, err := c.cfg.Dynamic.Resource(definitionsResource()).List(ctx, metav1.ListOptions{FieldSelector: byName(name)})
+		if err != nil {
+			return fmt.Errorf("definition %s: %w", name, err)
+		}
+		delete(c.carried, name)
+		for i := range list.Items {
+			raw, err := strip(&list.Items[i])
+			if err != nil {
+				return fmt.Errorf("definition %s: %w", name, err)
+			}
+			c.carried[name] = carried{of: of, raw: raw}
+		}
+	}
+	return nil
+}
+
+func byName(name string) string {
+	return fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
+}
+
+// strip leaves of a definition what another cluster is to have of it.
+func strip(obj *unstructured.Unstructured) (json.RawMessage, error) {
+	spec, _, err := unstructured.NestedMap(obj.Object, "spec")
+	if err != nil {
+		return nil, err
+	}
+	delete(spec, "conversion") // the hub's webhook is not there
+	return json.Marshal(map[string]any{
+		"apiVersion": obj.GetAPIVersion(), "kind": obj.GetKind(),
+		"metadata": map[string]any{"name": obj.GetName()}, "spec": spec,
+	})
+}

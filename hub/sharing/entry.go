@@ -1,0 +1,214 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package sharing
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+
+	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/tunnel/resource"
+)
+
+// entry is what is published of one name. Two of the same says have the same body.
+type entry struct {
+	says
+	raw []byte
+}
+
+// says is what an entry says, with the hash in place of the content.
+type says struct {
+	uid                           string
+	generation                    int64
+	hash                          string
+	deleting, deleted, unselected bool
+	answer
+}
+
+// present tells whether it has the object.
+func (s says) present() bool { return s.hash != "" }
+
+func (e entry) resource(key string) (resource.Resource, error) {
+	said := wire.SharedObject{
+		Version: e.hash, Content: e.raw, Deleting: e.deleting, Deleted: e.deleted, Unselected: e.unselected,
+		Applied: e.applied, Refused: e.refused, Reason: e.reason,
+	}
+	if e.left != nil {
+		said.Result = e.left.raw
+	}
+	body, err := json.Marshal(said)
+	return resource.Resource{Key: key, UID: e.uid, Generation: e.generation, Body: body}, err
+}
+
+// want is what is to be published of a name; false for nothing.
+func (s *share) want(name string) (e entry, ok bool) {
+	if r := s.records[name]; r != nil {
+		e.answer = r.answer
+	}
+	o := s.scope.objects[name]
+	if o != nil && o.raw != nil && s.target.selector.Matches(o.labels) {
+		e.uid, e.generation, e.hash, e.raw, e.deleting = string(o.uid), o.generation, o.hash, o.raw, o.deleting
+		return e, true
+	}
+	if t, ok := s.tombstones[name]; ok && (o == nil || t.unselected) {
+		e.uid, e.generation, e.deleted, e.unselected = string(t.uid), t.generation, !t.unselected, t.unselected
+		return e, true
+	}
+	return e, e.answer != answer{}
+}
+
+// sync publishes what the hub has of a name, once it is known.
+func (s *share) sync(name string) {
+	if !s.read || s.trouble() != nil {
+		s.reply(name)
+		return // what is absent means nothing
+	}
+	o := s.scope.objects[name]
+	if r := s.records[name]; r != nil && r.holds(o) {
+		return // what contains the write is to say so
+	}
+	last, published := s.entries[name]
+	if _, vanished := s.scope.vanished[name]; vanished && published && last.present() {
+		return // whether it was deleted is being looked up
+	}
+	switch {
+	case o == nil:
+	case s.target.selector.Matches(o.labels):
+		s.unbury(name)
+	case last.present() || s.tombstones[name].replacedBy(o):
+		s.lay(name, tombstone{uid: o.uid, generation: o.generation, unselected: true})
+	}
+	s.measure(name, o)
+	next, ok := s.want(name)
+	switch {
+	case !ok && published:
+		delete(s.entries, name)
+		s.source(wire.KindSharedObject).Delete(s.objectKey(name))
+	case ok && (!published || last.says != next.says):
+		s.say(name, next)
+	}
+}
+
+// reply publishes what became of a write beside what is published.
+func (s *share) reply(name string) {
+	r, e := s.records[name], s.entries[name]
+	if r == nil || r.held || r.answer == e.answer || r.answer == (answer{}) {
+		return
+	}
+	e.answer = r.answer
+	s.say(name, e)
+}
+
+// say publishes an entry.
+func (s *share) say(name string, e entry) {
+	r, err := e.resource(s.objectKey(name))
+	if err == nil {
+		err = s.source(wire.KindSharedObject).Put(r)
+	}
+	if err != nil {
+		s.controller.cfg.Logger.Error(err, "object cannot be published", "cluster", s.cluster, "share", s.name, "object", name)
+		return
+	}
+	s.entries[name] = e
+}
+
+// measure notes whether an object is too large.
+func (s *share) measure(name string, o *object) {
+	size, was := s.large[name]
+	is := o != nil && o.raw == nil && s.target.selector.Matches(o.labels)
+	switch {
+	case is && size != o.size:
+		s.large[name] = o.size
+	case !is && was:
+		delete(s.large, name)
+	default:
+		return
+	}
+	s.controller.status.Add(s.name)
+}
+
+// bury publishes that an object was deleted, if it was published.
+func (s *share) bury(name string, t tombstone) {
+	if s.entries[name].present() && s.scope.objects[name] == nil {
+		s.lay(name, t)
+	}
+	s.sync(name)
+}
+
+// buryUnselected has objects published that are not selected: the cluster may have known
+// them as such that are, before this process. There may be many; those that have changed
+// last are more likely.
+func (s *share) buryUnselected() {
+	if s.target.selector.Empty() {
+		return
+	}
+	var names []string
+	for name, o := range s.scope.objects {
+		if !s.target.selector.Matches(o.labels) {
+			names = append(names, name)
+		}
+	}
+	slices.SortFunc(names, func(a, b string) int {
+		return cmp.Or(cmp.Compare(s.scope.objects[a].generation, s.scope.objects[b].generation), cmp.Compare(a, b))
+	})
+	for _, name := range names[max(0, len(names)-maxTombstones):] {
+		o := s.scope.objects[name]
+		s.lay(name, tombstone{uid: o.uid, generation: o.generation, unselected: true})
+	}
+}
+
+// lay keeps a tombstone in place of any, and not more than are published.
+func (s *share) lay(name string, t tombstone) {
+	if s.tombstones[name] == t {
+		return
+	}
+	s.unbury(name)
+	s.tombstones[name] = t
+	s.buried = append(s.buried, name)
+	for len(s.tombstones) > maxTombstones {
+		oldest := s.buried[0]
+		s.unbury(oldest)
+		s.sync(oldest)
+	}
+}
+
+// unbury forgets a deletion.
+func (s *share) unbury(name string) {
+	if _, ok := s.tombstones[name]; !ok {
+		return
+	}
+	delete(s.tombstones, name)
+	i := slices.Index(s.buried, name)
+	s.buried = slices.Delete(s.buried, i, i+1)
+}
+
+// load makes the body of an object, or of the fence, when it is sent: contents are kept
+// once for all clusters. It is that which was published.
+func (c *Controller) load(cluster, key string) (resource.Resource, bool) {
+	k, err := wire.ParseSharedKey(key)
+	if err != nil {
+		return resource.Resource{}, false
+	}
+	e, fence, ok := c.entry(cluster, k)
+	if !ok || fence.Key != "" {
+		return fence, ok
+	}
+	r, err := e.resource(key)
+	return r, err == nil
+}
+
+func (c *Controller) entry(cluster string, k wire.SharedKey) (e entry, fence resource.Resource, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.shares[shareKey{cluster: cluster, name: k.Share}]
+	if s == nil {
+		return e, fence, false
+	}
+	if id, is := k.Fence(); is {
+		return e, s.fenceResource(), id == s.fence
+	}
+	e, ok = s.entries[k.Name]
+	return e, fence, ok
+}

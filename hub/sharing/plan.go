@@ -1,0 +1,276 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package sharing
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/spokelet/spokelet/api/sync/v1alpha1"
+	"github.com/spokelet/spokelet/api/wire"
+)
+
+// cluster is what counts of a ManagedCluster that is ours and accepted.
+type cluster struct {
+	labels labels.Set
+}
+
+// namespace is what counts of a namespace of the hub.
+type namespace struct {
+	uid         types.UID
+	terminating bool
+}
+
+// facts are what the hub's API server has, as far as it decides what is shared.
+type facts struct {
+	hubUID     string
+	clusters   map[string]cluster
+	namespaces map[string]namespace
+	// definitions are nil before they were read.
+	definitions        map[string]definition
+	definitionsRefused *wire.ShareProblem
+}
+
+// known tells whether there is something to decide by.
+func (f *facts) known() bool { return f.definitions != nil || f.definitionsRefused != nil }
+
+// definition is that of a SharedResource, and the version that is shared.
+func (f *facts) definition(spec *v1alpha1.SharedResourceSpec) (definition, served, *wire.ShareProblem) {
+	if f.definitionsRefused != nil {
+		return definition{}, served{}, f.definitionsRefused
+	}
+	d := f.definitions[definitionName(spec)]
+	v, problem := d.serve(spec.Version)
+	if problem == nil && spec.Definition == v1alpha1.DefinitionBrought && d.webhook {
+		problem = wire.NewShareProblem(v1alpha1.ReasonDefinitionIncompatible,
+			"the CustomResourceDefinition is converted by a webhook of the hub, and cannot be brought")
+	}
+	return d, v, problem
+}
+
+func definitionName(spec *v1alpha1.SharedResourceSpec) string {
+	return spec.Resource + "." + spec.Group
+}
+
+// namespaceProblem says why nothing can be shared in a namespace of the hub.
+func (f *facts) namespaceProblem(name string) *wire.ShareProblem {
+	switch ns, ok := f.namespaces[name]; {
+	case !ok:
+		return wire.NewShareProblem(v1alpha1.ReasonNamespaceMissing, fmt.Sprintf("namespace %q does not exist", name))
+	case ns.terminating:
+		return terminating(name)
+	}
+	return nil
+}
+
+func terminating(name string) *wire.ShareProblem {
+	return wire.NewShareProblem(v1alpha1.ReasonNamespaceTerminating, fmt.Sprintf("namespace %q is being deleted", name))
+}
+
+// place is where the objects of a share are on the hub. Another UID is another place: the
+// objects are not the same any more. The zero place is nowhere.
+type place struct {
+	resource   schema.GroupVersionResource
+	definition types.UID
+	namespace  string
+	uid        types.UID
+}
+
+// target is what the share of a cluster is to be.
+type target struct {
+	uid        types.UID
+	generation int64
+	// body is without fence, and has the problem of the plan.
+	body     wire.Share
+	selector labels.Selector
+	place    place
+}
+
+// planned is what becomes of a SharedResource, of the generation that it is about.
+type planned struct {
+	uid        types.UID
+	generation int64
+	// refused is why the spec cannot be served, problem why no cluster can have it.
+	refused, problem *wire.ShareProblem
+	// targets are those of the selected clusters.
+	targets map[string]target
+}
+
+// planner decides about all SharedResources together.
+type planner struct {
+	facts *facts
+	// published are the clusters that have a share, by SharedResource.
+	published map[string][]string
+	// carried are the definitions that are brought, by name.
+	carried map[string]carried
+}
+
+// plan decides by age: of two that share the same objects the older does.
+func (p *planner) plan(all []v1alpha1.SharedResource) map[string]planned {
+	all = slices.DeleteFunc(slices.Clone(all), func(r v1alpha1.SharedResource) bool { return r.DeletionTimestamp != nil })
+	slices.SortFunc(all, byAge)
+	out := make(map[string]planned, len(all))
+	taken := map[claim]string{}
+	for i := range all {
+		r := &all[i]
+		one := p.one(r)
+		if one.refused == nil {
+			one.refused = claimAll(taken, r, one.targets)
+		}
+		out[r.Name] = one.settled()
+	}
+	return out
+}
+
+func byAge(a, b v1alpha1.SharedResource) int {
+	if c := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); c != 0 {
+		return c
+	}
+	return strings.Compare(a.Name, b.Name)
+}
+
+// one plans one SharedResource as if there were no other.
+func (p *planner) one(r *v1alpha1.SharedResource) planned {
+	out := planned{uid: r.UID, generation: r.Generation, refused: validate(&r.Spec), targets: map[string]target{}}
+	d, v, problem := p.facts.definition(&r.Spec)
+	out.problem = problem
+	base := target{uid: r.UID, generation: r.Generation, body: p.body(r, d, v), selector: labels.Nothing()}
+	if out.refused == nil {
+		base.selector, _ = objectSelector(&r.Spec) // which is valid
+		base.body.Selector = base.selector.String()
+	}
+	for _, name := range p.selected(r) {
+		t := base
+		t.body.HubNamespace, t.body.SpokeNamespace, problem = namespaces(&r.Spec, name)
+		if problem == nil {
+			problem = out.problem
+		}
+		if problem == nil {
+			problem = p.facts.namespaceProblem(t.body.HubNamespace)
+		}
+		t.body.Problem = problem
+		if problem == nil {
+			t.place = place{
+				resource:   schema.GroupVersionResource{Group: r.Spec.Group, Version: v.name, Resource: r.Spec.Resource},
+				definition: d.uid, namespace: t.body.HubNamespace, uid: p.facts.namespaces[t.body.HubNamespace].uid,
+			}
+		}
+		out.targets[name] = t
+	}
+	return out
+}
+
+// selected are the clusters of a SharedResource. One that selects none for its mistake
+// stays with those that have its share, so that they stop and forget nothing.
+func (p *planner) selected(r *v1alpha1.SharedResource) []string {
+	selector, err := metav1.LabelSelectorAsSelector(&r.Spec.ClusterSelector)
+	if err != nil {
+		return slices.DeleteFunc(slices.Clone(p.published[r.Name]), func(name string) bool {
+			_, ok := p.facts.clusters[name]
+			return !ok
+		})
+	}
+	var out []string
+	for name, c := range p.facts.clusters {
+		if selector.Matches(c.labels) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// body is what all clusters are told.
+func (p *planner) body(r *v1alpha1.SharedResource, d definition, v served) wire.Share {
+	direction := directionOf(&r.Spec)
+	s := wire.Share{
+		Group: r.Spec.Group, Version: v.name, Resource: r.Spec.Resource, Kind: d.kind, StatusSubresource: v.status,
+		ToSpoke: direction != v1alpha1.DirectionToHub, ToHub: direction != v1alpha1.DirectionToCluster,
+		Winner: wire.SharedHub, AdoptAny: r.Spec.Adopt == v1alpha1.AdoptAny, HubUID: p.facts.hubUID, Confirmed: confirmed(r),
+	}
+	if r.Spec.Winner == v1alpha1.SideCluster {
+		s.Winner = wire.SharedSpoke
+	}
+	if r.Spec.Definition == v1alpha1.DefinitionBrought {
+		s.Definition = p.carried[definitionName(&r.Spec)].raw
+	}
+	return s
+}
+
+// maxConfirmed bounds the tokens of one SharedResource.
+const maxConfirmed = 1024
+
+// confirmed are the tokens that the annotation names.
+func confirmed(r *v1alpha1.SharedResource) (out []string) {
+	for token := range strings.SplitSeq(r.Annotations[v1alpha1.AnnotationConfirm], ",") {
+		if token = strings.TrimSpace(token); token != "" && len(out) < maxConfirmed {
+			out = append(out, token)
+		}
+	}
+	return out
+}
+
+// settled has all clusters stop where the spec cannot be served.
+func (p planned) settled() planned {
+	if p.refused == nil {
+		return p
+	}
+	for name, t := range p.targets {
+		t.body.Problem, t.place = p.refused, place{}
+		p.targets[name] = t
+	}
+	return p
+}
+
+// claim is a namespace of one side that objects of a resource are shared in.
+type claim struct {
+	resource, cluster, namespace string
+	side                         v1alpha1.Side
+}
+
+// claimAll takes the namespaces of a SharedResource, or none if another has one of them.
+func claimAll(taken map[claim]string, r *v1alpha1.SharedResource, targets map[string]target) *wire.ShareProblem {
+	var claims []claim
+	for _, name := range slices.Sorted(maps.Keys(targets)) {
+		t := targets[name]
+		if t.body.HubNamespace == "" {
+			continue // it has no namespaces
+		}
+		for _, c := range []claim{
+			{resource: definitionName(&r.Spec), cluster: name, namespace: t.body.HubNamespace, side: v1alpha1.SideHub},
+			{resource: definitionName(&r.Spec), cluster: name, namespace: t.body.SpokeNamespace, side: v1alpha1.SideCluster},
+		} {
+			if other, ok := taken[c]; ok {
+				return wire.NewShareProblem(v1alpha1.ReasonOverlap,
+					fmt.Sprintf("SharedResource %q shares the same objects with cluster %q, and is older", other, name))
+			}
+			claims = append(claims, c)
+		}
+	}
+	for _, c := range claims {
+		taken[c] = r.Name
+	}
+	return nil
+}
+
+// brought are the definitions that SharedResources bring, by name.
+func (f *facts) brought(all []v1alpha1.SharedResource) map[string]definition {
+	out := map[string]definition{}
+	for i := range all {
+		spec := &all[i].Spec
+		if spec.Definition != v1alpha1.DefinitionBrought || all[i].DeletionTimestamp != nil {
+			continue
+		}
+		if d, _, problem := f.definition(spec); problem == nil {
+			out[definitionName(spec)] = d
+		}
+	}
+	return out
+}

@@ -1,0 +1,256 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package sharing
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/spokelet/spokelet/api/sync/v1alpha1"
+	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/tunnel/resource"
+)
+
+// share is a SharedResource as far as it is about one cluster. Its fields are guarded by
+// Controller.mu.
+type share struct {
+	controller    *Controller
+	name, cluster string
+	target        target
+
+	// scope has the objects; nil where there is a problem with the place of the objects.
+	scope *scope
+	// read: all objects of the scope were published, and then fence, which is of the
+	// version fenced.
+	read   bool
+	fence  string
+	fenced int64
+	// told: the share is published.
+	told bool
+
+	// entries are the objects that are published, by name.
+	entries map[string]entry
+	// tombstones are of objects that were deleted or left the selection, buried their
+	// names, oldest first.
+	tombstones map[string]tombstone
+	buried     []string
+	// records are what the cluster asks for, by name.
+	records map[string]*record
+	// large are the objects that are too large to be shared, and their sizes.
+	large map[string]int
+
+	// state is what the cluster said last; nil before that.
+	state *wire.ShareState
+	// decided is the number of the last decision that was reported.
+	decided int64
+}
+
+// shareKey names a share.
+type shareKey struct{ cluster, name string }
+
+func (s *share) key() shareKey { return shareKey{cluster: s.cluster, name: s.name} }
+
+func (s *share) objectKey(name string) string {
+	return wire.SharedKey{Share: s.name, Name: name}.String()
+}
+
+func (s *share) source(kind string) *resource.Source {
+	return s.controller.cfg.Sync.Source(s.cluster, kind)
+}
+
+// trouble is why nothing is shared; nil also while objects are being read.
+func (s *share) trouble() *wire.ShareProblem {
+	if s.target.body.Problem != nil {
+		return s.target.body.Problem
+	}
+	if s.scope == nil {
+		return nil
+	}
+	return s.scope.trouble()
+}
+
+// problem is what the cluster is told.
+func (s *share) problem() *wire.ShareProblem {
+	if p := s.trouble(); p != nil || s.read {
+		return p
+	}
+	return wire.NewShareProblem(v1alpha1.ReasonPending, "the objects are being read")
+}
+
+// settled tells whether all there is to say of the share at first is said.
+func (s *share) settled() bool { return s.read || s.trouble() != nil }
+
+// become makes of a share what is planned, and tells whether it is another.
+func (s *share) become(next target) {
+	last := s.target
+	s.target = next
+	if last.place != next.place || !sameSelector(last, next) {
+		s.move(last)
+	}
+	s.publish()
+	s.controller.status.Add(s.name)
+}
+
+func sameSelector(a, b target) bool {
+	return a.selector != nil && b.selector != nil && a.selector.String() == b.selector.String()
+}
+
+// move leaves the objects of the last place for those of the next. The fence goes first:
+// the cluster does nothing without it.
+func (s *share) move(last target) {
+	s.withdrawFence()
+	s.read = false
+	if last.place.resource.GroupResource() != s.target.place.resource.GroupResource() || last.place.namespace != s.target.place.namespace {
+		clear(s.tombstones)
+		s.buried = nil
+	}
+	for _, r := range s.records {
+		r.held, r.done = false, false
+	}
+	before := s.scope
+	s.scope = nil
+	if s.target.place != (place{}) {
+		s.scope = s.controller.attach(s, s.target.place)
+	}
+	if before != nil && before != s.scope {
+		s.controller.detach(s, before)
+	}
+	if s.scope != nil && s.scope.read {
+		s.refresh()
+	}
+}
+
+// refresh publishes what the scope has, and then that this is all.
+func (s *share) refresh() {
+	if s.trouble() != nil {
+		s.publish()
+		return
+	}
+	s.read = true
+	s.buryUnselected()
+	for _, names := range []map[string]struct{}{keys(s.entries), keys(s.scope.objects), keys(s.tombstones), keys(s.records)} {
+		for name := range names {
+			s.sync(name)
+		}
+	}
+	last := s.fence
+	s.fence, s.fenced = rand.Text(), s.scope.latest()
+	s.put(wire.KindSharedObject, s.fenceResource())
+	s.publish()
+	if last != "" {
+		s.source(wire.KindSharedObject).Delete(wire.FenceKey(s.name, last).String())
+	}
+	for name, r := range s.records {
+		if r.pending != nil {
+			s.controller.writes.Add(s.writeKey(name))
+		}
+	}
+}
+
+func keys[V any](m map[string]V) map[string]struct{} {
+	out := make(map[string]struct{}, len(m))
+	for key := range m {
+		out[key] = struct{}{}
+	}
+	return out
+}
+
+func (s *share) fenceResource() resource.Resource {
+	body, err := json.Marshal(wire.Fence{Version: s.fenced})
+	if err != nil {
+		panic(fmt.Sprintf("shared: a fence is JSON: %v", err))
+	}
+	return resource.Resource{Key: wire.FenceKey(s.name, s.fence).String(), Generation: s.fenced, Body: body}
+}
+
+func (s *share) withdrawFence() {
+	if s.fence != "" {
+		s.source(wire.KindSharedObject).Delete(wire.FenceKey(s.name, s.fence).String())
+		s.fence = ""
+	}
+}
+
+// publish tells the cluster of the share. One that is new waits until there is something
+// to say.
+func (s *share) publish() {
+	if !s.told && !s.settled() {
+		return
+	}
+	s.told = true
+	s.put(wire.KindShare, s.resource())
+	s.controller.status.Add(s.name)
+}
+
+// resource is what the cluster is told.
+func (s *share) resource() resource.Resource {
+	body := s.target.body
+	body.Fence, body.Problem = s.fence, s.problem()
+	raw, err := json.Marshal(body)
+	if err != nil {
+		s.controller.cfg.Logger.Error(err, "share cannot be encoded", "cluster", s.cluster, "share", s.name)
+	}
+	return resource.Resource{Key: s.name, UID: string(s.target.uid), Generation: s.target.generation, Body: raw}
+}
+
+// loadShare makes the body of a share when it is sent: a definition may be large.
+func (c *Controller) loadShare(cluster, key string) (resource.Resource, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.shares[shareKey{cluster: cluster, name: key}]
+	if s == nil || !s.told {
+		return resource.Resource{}, false
+	}
+	return s.resource(), true
+}
+
+func (s *share) put(kind string, r resource.Resource) {
+	if err := s.source(kind).Put(r); err != nil {
+		s.controller.cfg.Logger.Error(err, "share cannot be published", "cluster", s.cluster, "kind", kind, "key", r.Key)
+	}
+}
+
+// republish publishes everything to sources that may be new.
+func (s *share) republish() {
+	if _, ok := s.source(wire.KindShare).Ref(s.name); ok || !s.told {
+		return
+	}
+	clear(s.entries)
+	s.fence = ""
+	if s.read {
+		s.refresh()
+	}
+	s.publish()
+}
+
+// withdraw ends a share.
+func (s *share) withdraw() {
+	if s.scope != nil {
+		s.controller.detach(s, s.scope)
+		s.scope = nil
+	}
+	s.source(wire.KindShare).Delete(s.name)
+	s.withdrawFence()
+	for name := range s.entries {
+		s.source(wire.KindSharedObject).Delete(s.objectKey(name))
+	}
+	for _, r := range s.records {
+		r.end()
+	}
+	clear(s.entries)
+	clear(s.records)
+	s.told, s.read = false, false
+	s.controller.status.Add(s.name)
+}
+
+// tooLarge is what is said of the first object that is too large; empty for none.
+func (s *share) tooLarge() string {
+	if len(s.large) == 0 {
+		return ""
+	}
+	name := slices.Min(slices.Collect(maps.Keys(s.large)))
+	return fmt.Sprintf("hub: object %q is too large to be shared: %d bytes, limit is %d", name, s.large[name], wire.MaxSharedContent)
+}

@@ -1,0 +1,87 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package sharing
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/tunnel/resource"
+)
+
+// eventCost is what an event counts for, in bytes.
+const eventCost = 1 << 10
+
+// hear takes what a cluster says of a share. It runs on the stream's goroutine.
+func (c *Controller) hear(cluster string, r resource.Resource) {
+	state, err := wire.DecodeShareState(r.Body)
+	if err != nil {
+		if c.log.Allow(cluster) {
+			c.cfg.Logger.Error(err, "state of a share was refused", "cluster", cluster, "share", r.Key)
+		}
+		return
+	}
+	c.mu.Lock()
+	s := c.shares[shareKey{cluster: cluster, name: r.Key}]
+	if s == nil {
+		c.mu.Unlock()
+		return
+	}
+	news := s.update(&state)
+	c.mu.Unlock()
+	c.status.Add(r.Key)
+	for _, d := range news {
+		c.report(cluster, d)
+	}
+}
+
+// decision is one that is to be reported, and the object that it is about.
+type decision struct {
+	wire.Decided
+	about *metav1.PartialObjectMetadata
+}
+
+// update keeps a state, and returns the decisions that are new, of objects that there are.
+// The first state says where they begin; c.mu is held.
+func (s *share) update(state *wire.ShareState) (news []decision) {
+	first := s.state == nil
+	s.state = state
+	latest := s.decided
+	for _, d := range state.Decided {
+		latest = max(latest, d.Number)
+		if first || d.Number <= s.decided || s.scope == nil {
+			continue
+		}
+		o := s.scope.objects[d.Name]
+		if o == nil || !s.target.selector.Matches(o.labels) {
+			continue
+		}
+		about := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+			Namespace: s.scope.namespace, Name: d.Name, UID: o.uid, ResourceVersion: o.version,
+		}}
+		about.SetGroupVersionKind(s.target.place.resource.GroupVersion().WithKind(s.target.body.Kind))
+		news = append(news, decision{Decided: d, about: about})
+	}
+	s.state.Decided = nil // which is of no more use
+	s.decided = latest
+	return news
+}
+
+// report reports a decision on its object, unless the cluster makes too many.
+func (c *Controller) report(cluster string, d decision) {
+	if c.cfg.Writes.Wait(cluster) > 0 {
+		return
+	}
+	c.cfg.Writes.Spend(cluster, eventCost)
+	winner := "the hub"
+	if d.Winner == wire.SharedSpoke {
+		winner = "cluster " + cluster
+	}
+	fields := strings.ToValidUTF8(strings.Join(d.Fields, ", "), "")
+	c.cfg.Events.Eventf(d.about, nil, corev1.EventTypeWarning, "ConflictDecided", "Share",
+		"hub and cluster %s changed the same fields, and what %s has stays: %s", cluster, winner, clip(fields, maxMessage))
+}

@@ -1,0 +1,264 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package sharing
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/spokelet/spokelet/api/sync/v1alpha1"
+	"github.com/spokelet/spokelet/api/wire"
+)
+
+const (
+	prefixHub     = "hub: "
+	prefixCluster = "cluster: "
+	// maxMessage bounds a text of one cluster in a status, in bytes: there are many of them
+	// in one object.
+	maxMessage = 512
+)
+
+// seen is what a share says of itself and its cluster at one time.
+type seen struct {
+	// problem is the hub's.
+	problem *wire.ShareProblem
+	state   *wire.ShareState
+	large   string
+}
+
+// view is what is to be shown of a SharedResource.
+type view struct {
+	planned
+	shares map[string]seen // by cluster
+}
+
+// view collects what is to be shown; false before anything is planned.
+func (c *Controller) view(name string) (v view, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p, ok := c.plans[name]
+	if !ok {
+		return view{}, false
+	}
+	v = view{planned: p, shares: make(map[string]seen, len(p.targets))}
+	for cluster := range p.targets {
+		if s := c.shares[shareKey{cluster: cluster, name: name}]; s != nil {
+			v.shares[cluster] = seen{problem: s.trouble(), state: s.state, large: s.tooLarge()}
+		}
+	}
+	return v, true
+}
+
+// writeStatus shows in a SharedResource how it is shared. What changes nothing is not
+// written, and what changes without end now and then.
+func (c *Controller) writeStatus(ctx context.Context, name string) error {
+	if wait := c.statusWait(name); wait > 0 {
+		c.status.AddAfter(name, wait)
+		return nil
+	}
+	v, ok := c.view(name)
+	if !ok {
+		return nil
+	}
+	obj := &v1alpha1.SharedResource{}
+	if err := c.cfg.Client.Get(ctx, types.NamespacedName{Name: name}, obj); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	if obj.UID != v.uid || obj.Generation != v.generation {
+		return nil // it is planned anew
+	}
+	next := v.status(obj)
+	if equality.Semantic.DeepEqual(obj.Status, next) {
+		return nil
+	}
+	obj.Status = next
+	raw, err := json.Marshal(obj)
+	if err != nil {
+		return fmt.Errorf("SharedResource %s: %w", name, err)
+	}
+	c.statusSpend(name, len(raw))
+	// Of another version than that which it was made of it would lose what that says.
+	err = client.IgnoreNotFound(c.cfg.Client.Status().Update(ctx, obj, statusOwner))
+	if err != nil {
+		return fmt.Errorf("SharedResource %s: cannot write status: %w", name, err)
+	}
+	return nil
+}
+
+func (c *Controller) statusWait(name string) time.Duration {
+	c.mu.Lock()
+	last, ok := c.written[name]
+	c.mu.Unlock()
+	wait := c.statusPace.Wait(name)
+	if ok {
+		wait = max(wait, statusEvery-time.Since(last))
+	}
+	return wait
+}
+
+func (c *Controller) statusSpend(name string, size int) {
+	c.statusPace.Spend(name, size)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.written[name] = time.Now()
+}
+
+// status is what is to be shown in place of the status that there is.
+func (v view) status(obj *v1alpha1.SharedResource) v1alpha1.SharedResourceStatus {
+	last := obj.Status
+	next := v1alpha1.SharedResourceStatus{
+		ObservedGeneration: obj.Generation, Conditions: slices.Clone(last.Conditions), Selected: int32(len(v.targets)), //nolint:gosec // clusters are few
+	}
+	before := map[string]v1alpha1.SharedCluster{}
+	for _, c := range last.Clusters {
+		before[c.Name] = c
+	}
+	for _, name := range slices.Sorted(maps.Keys(v.targets)) {
+		one := v.shares[name].show(name, before[name])
+		next.Objects += one.Objects
+		next.Clusters = append(next.Clusters, one)
+	}
+	accepted := metav1.Condition{Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAccepted}
+	if v.refused != nil {
+		accepted = isFalse(v1alpha1.ConditionAccepted, v.refused, prefixHub)
+	}
+	ready := v.ready(obj.Generation, next.Clusters)
+	for _, condition := range []metav1.Condition{accepted, ready} {
+		condition.ObservedGeneration = obj.Generation
+		meta.SetStatusCondition(&next.Conditions, condition)
+	}
+	return next
+}
+
+// ready is the condition of the SharedResource.
+func (v view) ready(generation int64, clusters []v1alpha1.SharedCluster) metav1.Condition {
+	if problem := cmp.Or(v.refused, v.problem); problem != nil {
+		return isFalse(v1alpha1.ConditionReady, problem, prefixHub)
+	}
+	if len(clusters) == 0 {
+		return metav1.Condition{
+			Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNoClusters, Message: "hub: no cluster is selected",
+		}
+	}
+	for _, c := range clusters {
+		one := meta.FindStatusCondition(c.Conditions, v1alpha1.ConditionReady)
+		switch {
+		case one.Status != metav1.ConditionTrue:
+			return notReady(c.Name, one.Message)
+		case one.ObservedGeneration != generation:
+			return notReady(c.Name, "cluster: it has not answered the latest spec yet")
+		}
+	}
+	return metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonShared}
+}
+
+func notReady(cluster, message string) metav1.Condition {
+	side, text, ok := strings.Cut(message, ": ")
+	if !ok {
+		side, text = "cluster", message
+	}
+	return metav1.Condition{
+		Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonClustersNotReady,
+		Message: fmt.Sprintf("%s: cluster %q is not ready: %s", side, cluster, text),
+	}
+}
+
+func isFalse(kind string, problem *wire.ShareProblem, prefix string) metav1.Condition {
+	return metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: problem.Reason, Message: prefixed(prefix, problem.Message)}
+}
+
+// prefixed says which side a text is about, unless it does itself.
+func prefixed(prefix, text string) string {
+	if !strings.HasPrefix(text, prefixHub) && !strings.HasPrefix(text, prefixCluster) {
+		text = prefix + text
+	}
+	return clip(text, maxMessage)
+}
+
+// show is what is shown of a cluster, in place of what was. What one says that has not
+// answered since the hub's start stays.
+func (s seen) show(name string, last v1alpha1.SharedCluster) v1alpha1.SharedCluster {
+	next := v1alpha1.SharedCluster{
+		Name: name, Objects: last.Objects, Conflicts: last.Conflicts, LastError: last.LastError, Conditions: slices.Clone(last.Conditions),
+	}
+	if strings.HasPrefix(next.LastError, prefixHub) {
+		next.LastError = ""
+	}
+	if s.state != nil {
+		s.showState(&next)
+	}
+	if s.large != "" {
+		next.LastError = s.large
+	}
+	meta.SetStatusCondition(&next.Conditions, s.ready(next.Conditions))
+	return next
+}
+
+func (s seen) showState(next *v1alpha1.SharedCluster) {
+	next.Objects, next.Conflicts = int32(min(s.state.Objects, 1<<30)), int32(min(s.state.Conflicts, 1<<30)) //nolint:gosec // bounded
+	next.LastError = clip(s.state.LastError, maxMessage)
+	hold := s.state.Hold
+	if hold == nil {
+		meta.RemoveStatusCondition(&next.Conditions, v1alpha1.ConditionDeletionsHeld)
+		return
+	}
+	token := clip(hold.Token, maxMessage)
+	advice := fmt.Sprintf("; to go on, annotate the SharedResource with %s=%s", v1alpha1.AnnotationConfirm, token)
+	meta.SetStatusCondition(&next.Conditions, metav1.Condition{
+		Type: v1alpha1.ConditionDeletionsHeld, Status: metav1.ConditionTrue, Reason: reasonOf(hold.Reason),
+		Message: prefixed(prefixCluster, hold.Message) + advice, ObservedGeneration: s.state.Generation,
+	})
+}
+
+// ready is the condition of a cluster, given those that it had.
+func (s seen) ready(last []metav1.Condition) metav1.Condition {
+	switch {
+	case s.problem != nil:
+		out := isFalse(v1alpha1.ConditionReady, s.problem, prefixHub)
+		if one := meta.FindStatusCondition(last, v1alpha1.ConditionReady); one != nil {
+			out.ObservedGeneration = one.ObservedGeneration
+		}
+		return out
+	case s.state != nil && s.state.Problem != nil:
+		out := isFalse(v1alpha1.ConditionReady, s.state.Problem, prefixCluster)
+		out.Reason, out.ObservedGeneration = reasonOf(out.Reason), s.state.Generation
+		return out
+	case s.state != nil:
+		return metav1.Condition{
+			Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonShared, ObservedGeneration: s.state.Generation,
+		}
+	}
+	if one := meta.FindStatusCondition(last, v1alpha1.ConditionReady); one != nil && !strings.HasPrefix(one.Message, prefixHub) {
+		return *one
+	}
+	return metav1.Condition{
+		Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonPending, Message: "cluster: it has not answered yet",
+	}
+}
+
+// reasonOf makes of what a cluster says a reason that the API server takes.
+func reasonOf(text string) string {
+	for i, r := range text {
+		letter := r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z'
+		if !letter && (i == 0 || r < '0' || r > '9') {
+			return v1alpha1.ReasonPending
+		}
+	}
+	if text == "" || len(text) > maxReason {
+		return v1alpha1.ReasonPending
+	}
+	return text
+}
