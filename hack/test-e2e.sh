@@ -55,6 +55,7 @@ suites join
 parallel=6 suites node
 suites live work
 suites mcm
+suites sharing
 suites rest
 suites fault
 suites leave

@@ -56,10 +56,12 @@ go build -o "$bin/live" ./hack/live
 remove_clusters
 # They mostly wait. Tests of packages beside each other need clusters of their own: what
 # one installs is about the others', too. The suite of ManifestWork's contract is run
-# against the agent's process mode, after the tests of the module of Helm.
+# against the agent's process mode, after the tests of the modules of Helm and of the
+# example.
 contract() {
   local status=0
   (cd helm && "$bin/live" "$@") || status=$?
+  (cd examples/request-state && "$bin/live" "$@") || status=$?
   (cd e2e && ../bin/tools/gotestsum --format standard-quiet --hide-summary=skipped -- -count=1 -timeout 15m ./conformance/) || status=$?
   return "$status"
 }

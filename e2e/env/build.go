@@ -74,6 +74,14 @@ func (b Build) Tool(ctx context.Context, name string) (string, error) {
 	return out, err
 }
 
+// Example builds the program of examples/<name>, statically, and returns its path.
+func (b Build) Example(ctx context.Context, name string) (string, error) {
+	out := filepath.Join(b.Root, "bin", name)
+	goTool := Command{Path: "go", Env: []string{"CGO_ENABLED=0"}, Dir: filepath.Join(b.Root, "examples", name)}
+	_, err := goTool.Run(ctx, "build", "-trimpath", "-o", out, ".")
+	return out, err
+}
+
 // Image builds the image of one command of the product and returns where it is.
 func (b Build) Image(ctx context.Context, name string) (Image, error) {
 	binary, err := b.Binary(ctx, name)

@@ -16,16 +16,27 @@ import (
 func (s *Testbed) InstallHub(t *testing.T) {
 	// What the pods there refer to goes along, and of no other namespace.
 	s.MakeNamespace(t, PodsNamespace)
-	if err := s.Env.InstallHub(t.Context(), "--set", "pods.namespaces={"+PodsNamespace+"}"); err != nil {
+	err := s.Env.InstallHub(t.Context(), "--set", "pods.namespaces={"+PodsNamespace+"}", "--set-json", "shared.resources="+sharedResources(""))
+	if err != nil {
 		t.Fatal(err)
 	}
 }
 
+// sharedResources are those that may be shared, each with further fields.
+func sharedResources(fields string) string {
+	return `[{"group":"com.redhat.ecosystem.sample","resource":"requeststates"` + fields +
+		`},{"group":"example.com","resource":"gadgets"` + fields + `},{"group":"example.com","resource":"findings"` + fields + `}]`
+}
+
 // JoinSpokes joins both spokes to the hub, and waits for their nodes.
 func (s *Testbed) JoinSpokes(t *testing.T) {
-	// Both owners pass one group of the hub on; that of the first lets charts be installed,
+	// Both owners pass one group of the hub on, and let objects be shared; that of the first lets charts be installed,
 	// that of the second lets pods reach for its nodes.
-	groups := []string{"--set", "kube.groups={" + Platform + "}"}
+	groups := []string{
+		"--set", "kube.groups={" + Platform + "}",
+		"--set-json", "shared.allow=" + sharedResources(`,"namespace":"default"`),
+		"--set", "shared.definitions={gadgets.example.com}",
+	}
 	extra := [][]string{
 		append([]string{"--set", "helm.charts={" + env.ChartsURL(s.Spoke().Cluster) + "}"}, groups...),
 		append([]string{"--set", "pods.hostAccess=true"}, groups...),

@@ -67,14 +67,19 @@ func Budgets() map[string]Budget {
 		"node.pods600.s":               most(10),
 		"node.streams1000.rss.kib":     most(64),
 
-		"mcm.view.first.gets":     most(30),
-		"mcm.view.change.gets":    most(20),
-		"mcm.action.gets":         most(30),
-		"mcm.view.burst500.s":     most(10),
-		"mcm.action.burst500.s":   most(10),
-		"mcm.rest.requests":       most(0),
-		"helm.install.overhead.s": most(1),
-		"helm.agent.growth.mib":   most(10),
+		"mcm.view.first.gets":          most(30),
+		"mcm.view.change.gets":         most(20),
+		"mcm.action.gets":              most(30),
+		"mcm.view.burst500.s":          most(10),
+		"mcm.action.burst500.s":        most(10),
+		"mcm.rest.requests":            most(0),
+		"helm.install.overhead.s":      most(1),
+		"helm.agent.growth.mib":        most(10),
+		"shared.change.tocluster.gets": most(12),
+		"shared.change.tohub.gets":     most(12),
+		"shared.1000.ratio":            most(1.5),
+		"shared.10000.growth.mib":      most(60),
+		"shared.rest.requests":         most(0),
 	}
 }
 

@@ -62,6 +62,7 @@ func (s *suite) steps() []step {
 		{"node 600 pods", s.sixHundred},
 		{"mcm", s.mcm},
 		{"helm", s.helm},
+		{"shared", s.shared},
 		{"node streams", s.streams}, // begins with both processes new
 		{"clusters", s.clusters},
 		{"hostile", s.hostile},

@@ -1,0 +1,96 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package sharing
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spokelet/spokelet/e2e/testbed"
+)
+
+// definitionIsDeleted: with it go all objects of the spoke, which nobody deleted. The
+// deletions are held when it is back, until the annotation confirms them.
+func (s *tests) definitionIsDeleted(t *testing.T) {
+	hub, spoke := s.sides(gadgets)
+	s.Hub.Apply(t, gadget("spoke1", "kept-1", "a: one")+gadget("spoke1", "kept-2", "a: two"))
+	spoke.until(t, "kept-2", "is created", map[string]string{"spec.a": "two"})
+	spoke.until(t, "kept-1", "is created", map[string]string{"spec.a": "one"})
+	s.Spoke().Kubectl(t, "delete", "crd", "gadgets.example.com")
+	var token string
+	s.untilStatus(t, "gadgets", "the definition is brought again, and deletions are held", func(got status) error {
+		return got.first(func(_, _ int, _ string, conditions []metav1.Condition) error {
+			for _, c := range conditions {
+				if c.Type == "DeletionsHeld" {
+					_, token, _ = strings.Cut(c.Message, "sync.spokelet.io/confirm=")
+					token, _, _ = strings.Cut(token, " ")
+				}
+			}
+			return condition(conditions, "DeletionsHeld", "True", "Unproven", "2 of 2", "sync.spokelet.io/confirm=")
+		})
+	})
+	hub.until(t, "kept-1", "is there", map[string]string{"spec.a": "one"})
+	hub.until(t, "kept-2", "is there", map[string]string{"spec.a": "two"})
+	s.Hub.Kubectl(t, "annotate", "sharedresource", "gadgets", "sync.spokelet.io/confirm="+strings.Trim(token, `".,`), "--overwrite")
+	hub.untilGone(t, "kept-1")
+	hub.untilGone(t, "kept-2")
+	s.untilStatus(t, "gadgets", "nothing is held", func(got status) error {
+		return got.first(func(_, _ int, _ string, conditions []metav1.Condition) error {
+			if condition(conditions, "DeletionsHeld", "True", "Unproven") == nil {
+				return fmt.Errorf("deletions are held")
+			}
+			return condition(conditions, "Ready", "True", "Shared")
+		})
+	})
+}
+
+// atRest: objects are shared, and nobody of ours asks for anything.
+func (s *tests) atRest(t *testing.T) {
+	const window = 8 * time.Second
+	_, spoke := s.sides(gadgets)
+	var manifests strings.Builder
+	for i := range 50 {
+		manifests.WriteString(gadget("spoke1", fmt.Sprintf("rest-%d", i), "a: one"))
+	}
+	s.Hub.Apply(t, manifests.String())
+	for i := range 50 {
+		spoke.until(t, fmt.Sprintf("rest-%d", i), "is there", map[string]string{"spec.a": "one"})
+	}
+	sites := append([]*testbed.Site{s.Hub}, s.Spokes...)
+	testbed.Until(t, "a time without requests", testbed.Settle, func(context.Context) error {
+		marks := make([]int64, len(sites))
+		for i, site := range sites {
+			marks[i] = testbed.AuditSize(t, site)
+		}
+		testbed.Wait(t, window)
+		for i, site := range sites {
+			if requests := testbed.AuditSince(t, site, marks[i]); len(requests) > 0 {
+				return fmt.Errorf("%s: %d requests, such as %s", site.Name, len(requests), requests[0])
+			}
+		}
+		return nil
+	})
+}
+
+// end: what is no longer shared stays where it is.
+func (s *tests) end(t *testing.T) {
+	hub, spoke := s.sides(gadgets)
+	s.Hub.Kubectl(t, "delete", "sharedresources", "--all")
+	testbed.Wait(t, time.Second)
+	hub.merge(t, "rest-0", `{"spec":{"a":"alone"}}`)
+	testbed.Wait(t, 2*time.Second)
+	hub.until(t, "rest-0", "is the hub's", map[string]string{"spec.a": "alone"})
+	spoke.until(t, "rest-0", "is the spoke's", map[string]string{"spec.a": "one"})
+	s.Hub.Kubectl(t, "delete", "gadgets,findings,requeststates.com.redhat.ecosystem.sample", "-A", "--all")
+	for _, spoke := range s.Spokes {
+		spoke.Kubectl(t, "delete", "crd", "findings.example.com")
+	}
+	s.Spoke().Kubectl(t, "delete", "crd", "gadgets.example.com", "requeststates.com.redhat.ecosystem.sample")
+	s.Hub.Kubectl(t, "delete", "crd", "gadgets.example.com", "findings.example.com", "requeststates.com.redhat.ecosystem.sample")
+}
