@@ -58,6 +58,7 @@ func TestTheHubChangesItsOwnDefinitionsAndPoliciesAlone(t *testing.T) {
 				"managedclusters.cluster.open-cluster-management.io", "manifestworks.work.open-cluster-management.io",
 				"works.multicluster.x-k8s.io", "works.mcm.ibm.com", "worksets.mcm.ibm.com", "resourceviews.mcm.ibm.com",
 				"managedclusterviews.view.open-cluster-management.io", "managedclusteractions.action.open-cluster-management.io",
+				"sharedresources.sync.spokelet.io",
 			},
 		},
 		"validatingadmissionpolicies":       {group: "admissionregistration.k8s.io", want: []string{"spokelet-managedclusters"}},
