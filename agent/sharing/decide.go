@@ -123,7 +123,7 @@ func (q question) decide() (step, error) {
 	switch {
 	case q.record != nil && (q.hub.unselected || q.spoke.unselected):
 		return step{do: forget}, nil
-	case q.record == nil || q.strangers():
+	case q.record == nil || q.ofReplaced():
 		return q.first()
 	case q.gone(merge.Hub) || q.gone(merge.Spoke):
 		return q.deletion()
@@ -132,9 +132,9 @@ func (q question) decide() (step, error) {
 	}
 }
 
-// strangers tells whether the record is of other objects, of the cluster that was there
+// ofReplaced tells whether the record is of other objects, of the cluster that was there
 // before.
-func (q question) strangers() bool {
+func (q question) ofReplaced() bool {
 	return q.replaced && (q.hub.present && q.hub.uid != q.record.HubUID || q.spoke.present && q.spoke.uid != q.record.SpokeUID)
 }
 

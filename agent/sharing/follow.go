@@ -10,9 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/dynamic"
 
 	syncv1alpha1 "github.com/spokelet/spokelet/api/sync/v1alpha1"
 	"github.com/spokelet/spokelet/api/wire"
@@ -34,24 +32,11 @@ func (s *share) restart(ctx context.Context) {
 	ctx, s.stop = context.WithCancel(ctx)
 	f := &followed{share: s, spec: s.spec, ctx: ctx}
 	s.engine.spawn(func() {
-		feed := feedOf(s.engine.cfg.Definitions.Resource(definitions()), fields.OneTermEqualSelector(metav1.ObjectNameField, definitionName(f.spec)).String())
+		feed := follow.FeedOf(s.engine.cfg.Definitions.Resource(definitions()), fields.OneTermEqualSelector(metav1.ObjectNameField, definitionName(f.spec)).String())
 		follower := &follow.Follower{Feed: feed, Sink: &definitionSink{followed: f}, Log: s.engine.cfg.Logger}
 		follower.Run(ctx)
 		f.endObjects()
 	})
-}
-
-func feedOf(of dynamic.ResourceInterface, fieldSelector string) follow.Feed {
-	return follow.Feed{
-		List: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.FieldSelector = fieldSelector
-			return of.List(ctx, o)
-		},
-		Watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.FieldSelector = fieldSelector
-			return of.Watch(ctx, o)
-		},
-	}
 }
 
 // followed is one life of what follows the cluster for a share. It belongs to the
@@ -111,7 +96,7 @@ func (f *followed) followObjects() {
 	f.cancel, f.ended = cancel, make(chan struct{})
 	objects := f.share.engine.cfg.Objects.Resource(resourceOf(f.spec)).Namespace(f.spec.SpokeNamespace)
 	sink := &objectSink{followed: f, ctx: ctx}
-	feed := feedOf(objects, "")
+	feed := follow.FeedOf(objects, "")
 	follower := &follow.Follower{
 		Feed: follow.Feed{List: feed.List, Watch: sink.resuming(feed.Watch)}, Sink: sink, Log: f.share.engine.cfg.Logger,
 		Refusal: func(err error) bool {

@@ -4,6 +4,9 @@
 package sharing
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/content"
 	"github.com/spokelet/spokelet/tunnel/resource"
@@ -97,10 +100,7 @@ func (e *Engine) deleteObject(key string) {
 func (e *Engine) objectsSynced() {
 	e.mu.Lock()
 	e.synced = true
-	all := make([]*share, 0, len(e.byName))
-	for _, s := range e.byName {
-		all = append(all, s)
-	}
+	all := slices.Collect(maps.Values(e.byName))
 	e.mu.Unlock()
 	for _, s := range all {
 		s.hubComplete()

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/spokelet/spokelet/agent/sharing/merge"
 	syncv1alpha1 "github.com/spokelet/spokelet/api/sync/v1alpha1"
@@ -91,7 +92,7 @@ func (o *object) sight(side merge.Side) *sight {
 	return &o.spoke
 }
 
-// hold says why deletions wait; nil when they need not.
+// hold says why deletions wait; nil when they need not. The names are sorted.
 func (s *share) hold(side merge.Side, absent []string, total int) *wire.Hold {
 	if len(absent) == 0 {
 		return nil
@@ -111,7 +112,7 @@ func (s *share) hold(side merge.Side, absent []string, total int) *wire.Hold {
 	default:
 		return nil
 	}
-	sum := sha256.Sum256([]byte(reason + "/" + where + "/" + sortedNames(absent)))
+	sum := sha256.Sum256([]byte(reason + "/" + where + "/" + strings.Join(absent, ",")))
 	token := hex.EncodeToString(sum[:6])
 	if slices.Contains(s.spec.Confirmed, token) {
 		return nil

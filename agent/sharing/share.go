@@ -7,8 +7,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -181,9 +179,6 @@ func (s *share) update(spec wire.Share, uid string, generation int64) bool {
 	s.selector, _ = labels.Parse(spec.Selector) // DecodeShare has
 	s.remember()
 	s.changed()
-	for name := range s.objects {
-		s.engine.queue.Add(s.key(name))
-	}
 	return old == nil || s.stop == nil || old.Problem != nil != (spec.Problem != nil) || old.Selector != spec.Selector ||
 		old.SpokeNamespace != spec.SpokeNamespace || resourceOf(old) != resourceOf(&spec) || !bytes.Equal(old.Definition, spec.Definition)
 }
@@ -346,9 +341,7 @@ func (o *object) see(obj *unstructured.Unstructured, deleted, selected bool) err
 		present: true, uid: obj.GetUID(), version: content.Version(raw), raw: raw,
 		deleting: obj.GetDeletionTimestamp() != nil, unselected: !selected,
 	}
-	if o.spoke.version == o.hub.version {
-		o.spoke.raw = o.hub.raw
-	}
+	o.join()
 	return nil
 }
 
@@ -384,9 +377,3 @@ func (s *share) end() {
 
 // changed has the state reported.
 func (s *share) changed() { s.engine.markDirty(s) }
-
-// sortedNames are those of a set, sorted.
-func sortedNames(names []string) string {
-	slices.Sort(names)
-	return strings.Join(names, ",")
-}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/spokelet/spokelet/agent/sharing/merge"
+	syncv1alpha1 "github.com/spokelet/spokelet/api/sync/v1alpha1"
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
@@ -93,24 +94,17 @@ func (s *share) state() wire.ShareState {
 		state.Hold = s.holds[merge.Spoke]
 	}
 	if s.problem == nil && !s.read {
-		state.Problem = clusterProblem(pendingReason, "objects are being read")
+		state.Problem = clusterProblem(syncv1alpha1.ReasonPending, "objects are being read")
 	}
 	return state
 }
-
-// pendingReason is that of the condition of a cluster that has not answered yet.
-const pendingReason = "Pending"
 
 // tellDecided tells both sides of a conflict that the winner has decided.
 func (s *share) tellDecided(name string, spec *wire.Share, conflicts []string, winner merge.Side, uid types.UID) {
 	if len(conflicts) == 0 {
 		return
 	}
-	side := wire.SharedSpoke
-	if winner == merge.Hub {
-		side = wire.SharedHub
-	}
-	d := wire.NewDecided(s.engine.nextGeneration(), name, conflicts, side)
+	d := wire.NewDecided(s.engine.nextGeneration(), name, conflicts, wireSide(winner))
 	s.mu.Lock()
 	s.decided = append(s.decided[max(0, len(s.decided)+1-wire.MaxDecided):len(s.decided):len(s.decided)], d)
 	s.changed()

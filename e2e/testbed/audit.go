@@ -4,7 +4,10 @@
 package testbed
 
 import (
+	"context"
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/spokelet/spokelet/e2e/env"
 )
@@ -58,4 +61,24 @@ func CountOursOf(t *testing.T, s *Site, offset int64, resource, name string, ver
 		}
 	}
 	return count
+}
+
+// UntilNothingIsAsked waits for a time in which none of our identities asks any of the
+// clusters for anything that a rest does not allow.
+func (s *Testbed) UntilNothingIsAsked(t *testing.T, window time.Duration) {
+	t.Helper()
+	sites := append([]*Site{s.Hub}, s.Spokes...)
+	Until(t, "a time without requests", Settle, func(context.Context) error {
+		marks := make([]int64, len(sites))
+		for i, site := range sites {
+			marks[i] = AuditSize(t, site)
+		}
+		Wait(t, window)
+		for i, site := range sites {
+			if requests := AuditSince(t, site, marks[i]); len(requests) > 0 {
+				return fmt.Errorf("%s: %d requests, such as %s", site.Name, len(requests), requests[0])
+			}
+		}
+		return nil
+	})
 }

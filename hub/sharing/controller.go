@@ -91,7 +91,7 @@ func New(cfg Config) (*Controller, error) {
 	cfg.Sync.Mirror(wire.KindSharedWrite, resource.HubReceiver{
 		Put: c.receive, Keeps: true, Delete: c.withdrawn, Known: c.known, After: wire.KindSharedObject,
 	})
-	cfg.Sync.Mirror(wire.KindShareState, resource.HubReceiver{Put: c.hear, About: wire.KindShare, After: wire.KindShare})
+	cfg.Sync.Mirror(wire.KindShareState, resource.HubReceiver{Put: c.putState, About: wire.KindShare, After: wire.KindShare})
 	return c, nil
 }
 
@@ -106,7 +106,7 @@ func (c *Controller) Start(ctx context.Context) error {
 	}
 	c.life = ctx
 	follower := &follow.Follower{
-		Feed: feedOf(c.cfg.Dynamic.Resource(definitionsResource())), Sink: &definitions{controller: c}, Log: c.cfg.Logger,
+		Feed: follow.FeedOf(c.cfg.Dynamic.Resource(definitionsResource()), ""), Sink: &definitions{controller: c}, Log: c.cfg.Logger,
 	}
 	c.running.Go(func() { follower.Run(ctx) })
 	cancel := c.cfg.Sessions.Subscribe(c.session)

@@ -12,15 +12,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/dynamic"
 
 	"github.com/spokelet/spokelet/api/sync/v1alpha1"
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/follow"
 )
 
 // definition is what of a CustomResourceDefinition counts; its schemas do not.
@@ -160,14 +156,6 @@ func (d *definitions) Refused(err error) {
 	c.facts.definitionsRefused = wire.NewShareProblem(v1alpha1.ReasonRightsMissing, "CustomResourceDefinitions cannot be watched: "+err.Error())
 	c.mu.Unlock()
 	c.plan.Add(everything)
-}
-
-// feedOf is the list and the watch of a resource.
-func feedOf(client dynamic.ResourceInterface) follow.Feed {
-	return follow.Feed{
-		List:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return client.List(ctx, o) },
-		Watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) { return client.Watch(ctx, o) },
-	}
 }
 
 // carried is a definition as it is created in clusters, and what it was made of.

@@ -16,8 +16,8 @@ import (
 // eventCost is what an event counts for, in bytes.
 const eventCost = 1 << 10
 
-// hear takes what a cluster says of a share. It runs on the stream's goroutine.
-func (c *Controller) hear(cluster string, r resource.Resource) {
+// putState takes what a cluster says of a share. It runs on the stream's goroutine.
+func (c *Controller) putState(cluster string, r resource.Resource) {
 	state, err := wire.DecodeShareState(r.Body)
 	if err != nil {
 		if c.log.Allow(cluster) {

@@ -133,12 +133,7 @@ func (s *suite) sharedChanges(ctx context.Context, n *notes) ([]figure.Figure, e
 		if err != nil {
 			return figures, fmt.Errorf("%s: %w", way.name, err)
 		}
-		get := m.gets.Percentile(50)
-		figures = append(figures, figure.Figure{
-			Name: way.name, Value: float64(taken.Percentile(50)) / float64(get), Unit: "GETs",
-			Detail: fmt.Sprintf("n=%d, p50 %s, p90 %s; a direct GET's p50 %s", len(taken),
-				taken.Percentile(50).Round(time.Microsecond), taken.Percentile(90).Round(time.Microsecond), get.Round(time.Microsecond)),
-		})
+		figures = append(figures, m.inGets(way.name, taken))
 	}
 	return figures, nil
 }

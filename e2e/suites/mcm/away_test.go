@@ -182,20 +182,7 @@ func (s *tests) atRest(t *testing.T) {
 		s.apply(t, work(name, "spoke1", fmt.Sprintf("type: Resource, scope: {resourceType: configmaps, namespace: bob, labelSelector: {rest: '%d'}}", i)))
 		s.completed(t, "a view", name)
 	}
-	sites := append([]*testbed.Site{s.Hub}, s.Spokes...)
 	// Rights that changed are looked at again for ten seconds, and the hub is new.
-	testbed.Until(t, "a time without requests", testbed.Settle, func(context.Context) error {
-		marks := make([]int64, len(sites))
-		for i, site := range sites {
-			marks[i] = testbed.AuditSize(t, site)
-		}
-		testbed.Wait(t, window)
-		for i, site := range sites {
-			if requests := testbed.AuditSince(t, site, marks[i]); len(requests) > 0 {
-				return fmt.Errorf("%s: %d requests, such as %s", site.Name, len(requests), requests[0])
-			}
-		}
-		return nil
-	})
+	s.UntilNothingIsAsked(t, window)
 	s.Hub.Kubectl(t, "delete", works, "-n", "bob", "--all")
 }

@@ -4,7 +4,6 @@
 package sharing
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -62,20 +61,7 @@ func (s *tests) atRest(t *testing.T) {
 	for i := range 50 {
 		spoke.until(t, fmt.Sprintf("rest-%d", i), "is there", map[string]string{"spec.a": "one"})
 	}
-	sites := append([]*testbed.Site{s.Hub}, s.Spokes...)
-	testbed.Until(t, "a time without requests", testbed.Settle, func(context.Context) error {
-		marks := make([]int64, len(sites))
-		for i, site := range sites {
-			marks[i] = testbed.AuditSize(t, site)
-		}
-		testbed.Wait(t, window)
-		for i, site := range sites {
-			if requests := testbed.AuditSince(t, site, marks[i]); len(requests) > 0 {
-				return fmt.Errorf("%s: %d requests, such as %s", site.Name, len(requests), requests[0])
-			}
-		}
-		return nil
-	})
+	s.UntilNothingIsAsked(t, window)
 }
 
 // end: what is no longer shared stays where it is.
