@@ -45,7 +45,7 @@ func (s *tests) pair(t *testing.T, crd string) {
 	// The tunnel is cut in the time that a step takes.
 	run(t, "worker", false, program, "-mode", "worker", "-kubeconfig", s.Spoke().Kubeconfig, "-namespace", "default", "-delay", "3s")
 	s.cut(t)
-	ended := run(t, "director", true, program, "-mode", "director", "-kubeconfig", s.Hub.Kubeconfig, "-namespace", "spoke1", "-delay", "3s", "-cleanup")
+	ended := run(t, "director", true, program, "-mode", "director", "-kubeconfig", s.Hub.Kubeconfig, "-namespace", "spoke1", "-delay", "3s")
 	hub, spoke := s.sides(requestStates)
 	name := onlyName(t, hub)
 	for i, state := range states() {
@@ -64,13 +64,21 @@ func (s *tests) pair(t *testing.T, crd string) {
 			t.Errorf("%s: history (-want +got):\n%s", other.name, diff)
 		}
 	}
+	untilEnded(t, ended)
+	// Not before: the first would have removed it before its history could be read.
+	untilEnded(t, run(t, "director that cleans up", true, program, "-mode", "director", "-kubeconfig", s.Hub.Kubeconfig, "-namespace", "spoke1", "-request", name, "-cleanup"))
+	hub.untilGone(t, name)
+	spoke.untilGone(t, name)
+}
+
+// untilEnded waits for the end of a director.
+func untilEnded(t *testing.T, ended <-chan struct{}) {
+	t.Helper()
 	select {
 	case <-ended:
 	case <-time.After(testbed.Patience):
 		t.Error("the director goes on after its flow")
 	}
-	hub.untilGone(t, name)
-	spoke.untilGone(t, name)
 }
 
 // entered waits until a side knows that a state was entered: it may be over by then.
