@@ -6,6 +6,7 @@ package sharing
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -111,6 +112,25 @@ func TestDeletionsThatWereSeenAreNotHeld(t *testing.T) {
 		settle()
 		r.wantHold("")
 		r.wantCounts(2, 2)
+	})
+}
+
+func TestObjectsThatBothSidesLackDoNotMakeDeletionsFew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newMany(t, 22)
+		r.missed(wire.SharedHub, 20)
+		r.wantHold(syncv1alpha1.ReasonUnproven)
+		r.spoke.undefine()
+		settle()
+		r.spoke.mu.Lock()
+		r.spoke.commit(place{resource: definitions(), name: widgetsName}, widgetDefinition(false))
+		r.spoke.mu.Unlock()
+		settle()
+		hold := r.wantHold(syncv1alpha1.ReasonUnproven)
+		if want := "cluster: 2 of 2 objects"; !strings.Contains(hold.Message, want) {
+			t.Errorf("message is %q, want %q", hold.Message, want)
+		}
+		r.wantCounts(2, 0)
 	})
 }
 

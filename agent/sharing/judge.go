@@ -67,17 +67,18 @@ func (s *share) judgeSide(side merge.Side) {
 }
 
 // absent are the objects that were in step and are absent on one side alone, without
-// proof; s.mu is held.
+// proof, and total is how many the other side has: what it lacks, too, could not go, and
+// would make the absent ones look few. s.mu is held.
 func (s *share) absent(side merge.Side) (names []string, total int) {
 	if (side == merge.Hub && !s.spec.ToSpoke) || (side == merge.Spoke && !s.spec.ToHub) {
 		return nil, 0 // it is made again
 	}
 	for name, o := range s.objects {
-		if !o.recorded {
+		if !o.recorded || !o.sight(other(side)).present {
 			continue
 		}
 		total++
-		if here := o.sight(side); !here.present && here.absence != proven && !here.awaits && o.sight(other(side)).present {
+		if here := o.sight(side); !here.present && here.absence != proven && !here.awaits {
 			names = append(names, name)
 		}
 	}

@@ -5,6 +5,7 @@ package sharing
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -183,19 +184,32 @@ func (s *tests) agentIsKilled(t *testing.T) {
 	s.NoRace(t) // the log of its pod goes
 	s.survives(t, "agent", func() {
 		s.Spoke().Kubectl(t, "delete", "pod", "-n", env.AgentNamespace, "-l", testbed.AgentPods, "--grace-period=0", "--force")
-	})
+	}, func() {})
 }
 
-// hubIsKilled: as above.
+// hubIsKilled: as above. What is deleted before another hub watches is held, so that the
+// deletions wait until the session of the one that was killed has ended.
 func (s *tests) hubIsKilled(t *testing.T) {
 	s.NoRace(t)
+	ended := func() int {
+		return strings.Count(s.Spoke().Kubectl(t, "logs", "-n", env.AgentNamespace, "-l", testbed.AgentPods, "--tail=-1"), "session ended")
+	}
+	before := ended()
 	s.survives(t, "hub", func() {
 		s.Hub.Kubectl(t, "delete", "pod", "-n", env.HubNamespace, "-l", "app.kubernetes.io/name=spokelet-hub", "--grace-period=0", "--force")
+	}, func() {
+		testbed.Until(t, "the session of the hub that was killed has ended", testbed.Settle, func(context.Context) error {
+			if ended() == before {
+				return errors.New("it has not")
+			}
+			return nil
+		})
 	})
 }
 
-// survives changes objects on both sides while something is interrupted.
-func (s *tests) survives(t *testing.T, prefix string, interrupt func()) {
+// survives changes objects on both sides while something is interrupted, and deletes them
+// once that is over.
+func (s *tests) survives(t *testing.T, prefix string, interrupt, over func()) {
 	t.Helper()
 	const many = 20
 	hub, spoke := s.sides(gadgets)
@@ -220,6 +234,9 @@ func (s *tests) survives(t *testing.T, prefix string, interrupt func()) {
 		hub.until(t, name, "has both", want)
 		spoke.until(t, name, "has both", want)
 	}
+	over()
+	hub.merge(t, prefix+"-0", `{"spec":{"c":"after"}}`)
+	spoke.until(t, prefix+"-0", "travels again", map[string]string{"spec.c": "after"})
 	s.Hub.Kubectl(t, "delete", "gadgets", "-n", "spoke1", "--all")
 	testbed.Until(t, "the spoke's are gone", testbed.Settle, func(ctx context.Context) error {
 		list, err := spoke.List(ctx, metav1.ListOptions{})
