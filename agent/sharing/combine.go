@@ -47,7 +47,7 @@ func (q question) combineBoth(base merge.States, hub, spoke content.Content) (st
 // combineUnsure does the same when it is not known whether the last write was done. What
 // both sides become is then the hub's content with a change of the spoke.
 func (q question) combineUnsure(base merge.States, hub, spoke content.Content) (step, error) {
-	r, err := q.schema.MergeUnsure(base, *q.unsure, merge.States{Hub: hub, Spoke: spoke}, q.winner)
+	r, err := q.schema.MergeUnsure(base, *q.unsure, merge.States{Hub: hub, Spoke: spoke}, q.written, q.winner)
 	if err != nil {
 		return step{}, err
 	}

@@ -112,9 +112,10 @@ type question struct {
 	policy
 	// record is nil when both sides were never in step.
 	record *record
-	// unsure is the base that holds instead if the write was done whose outcome is not
-	// known; nil when all are.
+	// unsure is the base that holds instead if the write of the side written was done,
+	// whose outcome is not known; nil when all are.
 	unsure     *merge.States
+	written    merge.Side
 	hub, spoke sight
 }
 

@@ -106,7 +106,7 @@ func decideAll(t *testing.T, cases map[string]decision) {
 	t.Helper()
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			got, err := question{policy: c.policy, record: c.record, unsure: c.unsure, hub: c.hub, spoke: c.spoke}.decide()
+			got, err := question{policy: c.policy, record: c.record, unsure: c.unsure, written: merge.Spoke, hub: c.hub, spoke: c.spoke}.decide()
 			if err != nil {
 				t.Fatal(err)
 			}

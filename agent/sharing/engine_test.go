@@ -71,3 +71,33 @@ func TestObjectsOfBothSidesAreTheSame(t *testing.T) {
 		}
 	})
 }
+
+func TestChangesOfBothSidesWhileTheHubIsAwayAreNoConflict(t *testing.T) {
+	for name, restart := range map[string]func(r *rig){
+		"another hub": func(r *rig) { r.up.restart() },
+		"another hub and another agent": func(r *rig) {
+			r.crash()
+			r.up.restart()
+			r.start()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newSharing(t, options{share: defaultShare()})
+				r.make(r.hub, "o", spec("a", "1", "b", "1"))
+				settle()
+				r.disconnect()
+				r.spoke.edit("o", set("b", "2"))
+				settle() // the hub that is gone is asked for it
+				r.hub.edit("o", set("a", "2"))
+				restart(r)
+				r.connect()
+				settle()
+				r.wantSame("o", spec("a", "2", "b", "2"))
+				if d := r.up.lastState().Decided; len(d) > 0 {
+					t.Errorf("conflicts %+v", d)
+				}
+			})
+		})
+	}
+}

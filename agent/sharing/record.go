@@ -22,12 +22,11 @@ type record struct {
 	SpokeUID types.UID `json:"spokeUID,omitempty"`
 	// HubNumber is the number of the hub's version then, and SpokeVersion the spoke's
 	// resourceVersion: those of a side that was restored from a backup are lower.
-	HubNumber    int64  `json:"hubNumber,omitempty"`
-	SpokeVersion string `json:"spokeVersion,omitempty"`
-	Base         states `json:"base,omitzero"`
-	// Doubt holds in place of Base if a write was made whose outcome got lost.
-	Doubt   *states  `json:"doubt,omitempty"`
-	Pending *pending `json:"pending,omitempty"`
+	HubNumber    int64    `json:"hubNumber,omitempty"`
+	SpokeVersion string   `json:"spokeVersion,omitempty"`
+	Base         states   `json:"base,omitzero"`
+	Doubt        *doubt   `json:"doubt,omitempty"`
+	Pending      *pending `json:"pending,omitempty"`
 }
 
 // pending is a write that was begun, and is recorded before it is made. Of deletions only
@@ -47,6 +46,13 @@ type pending struct {
 	Conflicts []string `json:"conflicts,omitempty"`
 	// Next is Base once it is done; nothing of a deletion.
 	Next states `json:"next,omitzero"`
+}
+
+// doubt is a write of one side whose outcome got lost: Next holds in place of the base if
+// it was made.
+type doubt struct {
+	Side wire.SharedSide `json:"side"`
+	Next states          `json:"next"`
 }
 
 // content is what a write of the hub asks for.

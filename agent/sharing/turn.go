@@ -81,8 +81,8 @@ func (t *turn) reckon() error {
 		t.unsure = nil
 		return nil
 	}
-	base, err := t.record.Doubt.decode()
-	t.unsure = &base
+	base, err := t.record.Doubt.Next.decode()
+	t.unsure, t.written = &base, sideOf(t.record.Doubt.Side)
 	return err
 }
 

@@ -428,7 +428,7 @@ func (t *turn) doubt(hub, spoke types.UID) error {
 		r.HubUID, r.SpokeUID = hub, spoke
 	}
 	t.share.tellDecided(t.key.Name, t.spec, r.Pending.Conflicts, t.winner, r.SpokeUID)
-	r.Doubt, r.Pending = &r.Pending.Next, nil
+	r.Doubt, r.Pending = &doubt{Side: r.Pending.Side, Next: r.Pending.Next}, nil
 	if _, err := t.put(&r, false); err != nil {
 		return err
 	}

@@ -89,50 +89,68 @@ func TestWithoutABaseEveryDifferenceIsAConflict(t *testing.T) {
 	}
 }
 
-func TestAnUnsureMergeDoesWhatBothBasesGive(t *testing.T) {
+func TestAnUnsureMergeIsDecidedByWhatTheWrittenSideHas(t *testing.T) {
 	s := testSchema(t)
 	for name, c := range map[string]struct {
 		reason            string
+		written           Side
 		a, b              string
 		hub, spoke        string
 		hubWins, spokWins string
 		conflicts         []string
 	}{
 		"one base": {
-			reason: "there is nothing to be unsure of",
-			a:      `{spec: {size: 1}}`, b: `{spec: {size: 1}}`, hub: `{spec: {size: 2}}`, spoke: `{spec: {size: 1, state: on}}`,
+			reason: "there is nothing to be unsure of", written: Hub,
+			a: `{spec: {size: 1}}`, b: `{spec: {size: 1}}`, hub: `{spec: {size: 2}}`, spoke: `{spec: {size: 1, state: on}}`,
 			hubWins: `{spec: {size: 2, state: on}}`,
 		},
 		"a field in which the bases agree": {
-			reason: "only size was written",
-			a:      `{spec: {size: 1, state: on}}`, b: `{spec: {size: 2, state: on}}`,
+			reason: "only size was written", written: Spoke,
+			a: `{spec: {size: 1, state: on}}`, b: `{spec: {size: 2, state: on}}`,
 			hub: `{spec: {size: 2, state: off}}`, spoke: `{spec: {size: 2, state: on}}`, hubWins: `{spec: {size: 2, state: off}}`,
 		},
 		"the write was done": {
-			reason: "both have what it wrote",
-			a:      `{spec: {size: 1}}`, b: `{spec: {size: 2}}`, hub: `{spec: {size: 2}}`, spoke: `{spec: {size: 2}}`, hubWins: `{spec: {size: 2}}`,
+			reason: "both have what it wrote", written: Spoke,
+			a: `{spec: {size: 1}}`, b: `{spec: {size: 2}}`, hub: `{spec: {size: 2}}`, spoke: `{spec: {size: 2}}`, hubWins: `{spec: {size: 2}}`,
 		},
-		"the write was not done, or somebody undid it": {
-			reason: "the two cannot be told apart",
-			a:      `{spec: {size: 1}}`, b: `{spec: {size: 2}}`, hub: `{spec: {size: 2}}`, spoke: `{spec: {size: 1}}`,
-			hubWins: `{spec: {size: 2}}`, spokWins: `{spec: {size: 1}}`, conflicts: []string{".spec.size"},
+		"the write was not done": {
+			reason: "the side that was to be written has what it had", written: Spoke,
+			a: `{spec: {size: 1}}`, b: `{spec: {size: 2}}`, hub: `{spec: {size: 2}}`, spoke: `{spec: {size: 1}}`, hubWins: `{spec: {size: 2}}`,
 		},
-		"a conflict with one base alone": {
-			reason: "somebody's value may be lost",
-			a:      `{spec: {size: 1}}`, b: `{spec: {size: 2}}`, hub: `{spec: {size: 3}}`, spoke: `{spec: {size: 2}}`,
+		"the write was done, and the other side has gone on": {
+			reason: "the same contents, written the other way", written: Hub,
+			a: `{spec: {size: 1}}`, b: `{spec: {size: 2}}`, hub: `{spec: {size: 2}}`, spoke: `{spec: {size: 1}}`, hubWins: `{spec: {size: 1}}`,
+		},
+		"the write was not done, and the side that was to be written has another change": {
+			reason: "each side changed a field of its own", written: Hub,
+			a: `{spec: {size: 1, state: on}}`, b: `{spec: {size: 2, state: on}}`,
+			hub: `{spec: {size: 1, state: off}}`, spoke: `{spec: {size: 2, state: on}}`, hubWins: `{spec: {size: 2, state: off}}`,
+		},
+		"the written side has what neither base has": {
+			reason: "the other side may not have seen it, so that somebody's value may be lost", written: Hub,
+			a: `{spec: {size: 1}}`, b: `{spec: {size: 2}}`, hub: `{spec: {size: 3}}`, spoke: `{spec: {size: 2}}`,
 			hubWins: `{spec: {size: 3}}`, spokWins: `{spec: {size: 2}}`, conflicts: []string{".spec.size"},
 		},
-		"an item that was written, or removed": {
-			reason: "the other items are as sure as ever",
-			a:      `{spec: {ports: [{name: a}]}}`, b: `{spec: {ports: [{name: a}, {name: b}]}}`,
-			hub: `{spec: {ports: [{name: a, port: 1}, {name: b}]}}`, spoke: `{spec: {ports: [{name: a}]}}`,
-			hubWins: `{spec: {ports: [{name: a, port: 1}, {name: b}]}}`, spokWins: `{spec: {ports: [{name: a, port: 1}]}}`,
-			conflicts: []string{`.spec.ports[name="b"]`},
+		"the other side has what neither base has": {
+			reason: "the write was done", written: Spoke,
+			a: `{spec: {size: 1}}`, b: `{spec: {size: 2}}`, hub: `{spec: {size: 3}}`, spoke: `{spec: {size: 2}}`, hubWins: `{spec: {size: 3}}`,
 		},
-		"an order that was written, or undone": {
-			reason: "an order is a value",
-			a:      `{spec: {tags: [a, b]}}`, b: `{spec: {tags: [b, a]}}`, hub: `{spec: {tags: [b, a]}}`, spoke: `{spec: {tags: [a, b]}}`,
-			hubWins: `{spec: {tags: [b, a]}}`, spokWins: `{spec: {tags: [a, b]}}`, conflicts: []string{".spec.tags"},
+		"an item that was not written": {
+			reason: "the other items are as sure as ever", written: Spoke,
+			a: `{spec: {ports: [{name: a}]}}`, b: `{spec: {ports: [{name: a}, {name: b}]}}`,
+			hub: `{spec: {ports: [{name: a, port: 1}, {name: b}]}}`, spoke: `{spec: {ports: [{name: a}]}}`,
+			hubWins: `{spec: {ports: [{name: a, port: 1}, {name: b}]}}`,
+		},
+		"an item that was written, and removed": {
+			reason: "the other side has it no more", written: Hub,
+			a: `{spec: {ports: [{name: a}]}}`, b: `{spec: {ports: [{name: a}, {name: b}]}}`,
+			hub: `{spec: {ports: [{name: a, port: 1}, {name: b}]}}`, spoke: `{spec: {ports: [{name: a}]}}`,
+			hubWins: `{spec: {ports: [{name: a, port: 1}]}}`,
+		},
+		"an order that was not written": {
+			reason: "an order is a value", written: Spoke,
+			a: `{spec: {tags: [a, b]}}`, b: `{spec: {tags: [b, a]}}`, hub: `{spec: {tags: [b, a]}}`, spoke: `{spec: {tags: [a, b]}}`,
+			hubWins: `{spec: {tags: [b, a]}}`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -141,7 +159,7 @@ func TestAnUnsureMergeDoesWhatBothBasesGive(t *testing.T) {
 			for winner, text := range map[Side]string{Hub: c.hubWins, Spoke: or(c.spokWins, c.hubWins)} {
 				want := Result{States: States{Hub: content(t, text), Spoke: content(t, text)}, Conflicts: c.conflicts}
 				for range 2 {
-					got, err := s.MergeUnsure(States{Hub: a, Spoke: a}, States{Hub: b, Spoke: b}, now, winner)
+					got, err := s.MergeUnsure(States{Hub: a, Spoke: a}, States{Hub: b, Spoke: b}, now, c.written, winner)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -159,7 +177,7 @@ func TestAnUnsureMergeHeedsEachSide(t *testing.T) {
 	s := testSchema(t)
 	has, lacks := content(t, `{spec: {free: {x: 1}}}`), content(t, `{spec: {free: {}}}`)
 	// The hub's x was dropped by the spoke, or else the hub has just got it.
-	got, err := s.MergeUnsure(States{Hub: has, Spoke: lacks}, States{Hub: lacks, Spoke: lacks}, States{Hub: has, Spoke: lacks}, Hub)
+	got, err := s.MergeUnsure(States{Hub: has, Spoke: lacks}, States{Hub: lacks, Spoke: lacks}, States{Hub: has, Spoke: lacks}, Spoke, Hub)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -48,21 +48,26 @@ type Result struct {
 //
 // The error wraps [ErrUnknownSide] or [ErrNotJSON].
 func (s *Schema) Merge(base, now States, winner Side) (Result, error) {
-	return s.merge([]States{base}, now, winner)
+	return s.merge([]States{base}, now, walker{schema: s, winner: winner})
 }
 
-// MergeUnsure is Merge if the outcome of a write was lost, and either of two bases
-// may hold. A field that becomes the same with both becomes that; any other is a
-// conflict, as is every field that is one with either base.
+// MergeUnsure is Merge if the outcome of a write of one side was lost, so that either
+// of two bases may hold: which one does is told, field by field, by what the side has
+// that was written. Where it has what neither base has, or both have, a field that
+// becomes the same with both becomes that; any other is a conflict, as is every field
+// that is one with either base.
 //
 // The error wraps [ErrUnknownSide] or [ErrNotJSON].
-func (s *Schema) MergeUnsure(a, b, now States, winner Side) (Result, error) {
-	return s.merge([]States{a, b}, now, winner)
+func (s *Schema) MergeUnsure(a, b, now States, written, winner Side) (Result, error) {
+	if written != Hub && written != Spoke {
+		return Result{}, fmt.Errorf("written %q: %w", written, ErrUnknownSide)
+	}
+	return s.merge([]States{a, b}, now, walker{schema: s, winner: winner, written: written})
 }
 
-func (s *Schema) merge(bases []States, now States, winner Side) (Result, error) {
-	if winner != Hub && winner != Spoke {
-		return Result{}, fmt.Errorf("winner %q: %w", winner, ErrUnknownSide)
+func (s *Schema) merge(bases []States, now States, w walker) (Result, error) {
+	if w.winner != Hub && w.winner != Spoke {
+		return Result{}, fmt.Errorf("winner %q: %w", w.winner, ErrUnknownSide)
 	}
 	contents := []map[string]any{now.Hub, now.Spoke}
 	pairs := make([]both[any], len(bases))
@@ -73,7 +78,7 @@ func (s *Schema) merge(bases []States, now States, winner Side) (Result, error) 
 	if err := decoded(contents...); err != nil {
 		return Result{}, err
 	}
-	next, conflicts := s.walk(pairs, now, winner)
+	next, conflicts := w.walk(pairs, now)
 	return Result{States: next, Conflicts: conflicts}, nil
 }
 
@@ -100,7 +105,8 @@ func (s *Schema) Apply(from, to, onto map[string]any) (map[string]any, error) {
 		base.hub = unknown{}
 	}
 	// The side that has not changed can have no conflict with the one that did.
-	next, _ := s.walk([]both[any]{base}, States{Hub: to, Spoke: onto}, Hub)
+	w := walker{schema: s, winner: Hub}
+	next, _ := w.walk([]both[any]{base}, States{Hub: to, Spoke: onto})
 	return next.Spoke, nil
 }
 
@@ -112,13 +118,13 @@ func (s *Schema) Differences(a, b map[string]any) ([]string, error) {
 	if err := decoded(a, b); err != nil {
 		return nil, err
 	}
-	_, paths := s.walk([]both[any]{States{}.pair()}, States{Hub: a, Spoke: b}, Hub)
+	w := walker{schema: s, winner: Hub}
+	_, paths := w.walk([]both[any]{States{}.pair()}, States{Hub: a, Spoke: b})
 	return paths, nil
 }
 
-func (s *Schema) walk(bases []both[any], now States, winner Side) (States, []string) {
-	w := walker{schema: s, winner: winner}
-	next := w.merge(s.content(), nil, bases, both[any]{orEmpty(now.Hub), orEmpty(now.Spoke)})
+func (w *walker) walk(bases []both[any], now States) (States, []string) {
+	next := w.merge(w.schema.content(), nil, bases, both[any]{orEmpty(now.Hub), orEmpty(now.Spoke)})
 	hub, _ := next.hub.(map[string]any)
 	spoke, _ := next.spoke.(map[string]any)
 	slices.Sort(w.conflicts)

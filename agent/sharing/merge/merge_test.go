@@ -448,7 +448,7 @@ func TestArgumentsThatAreNoContentAreRefused(t *testing.T) {
 			if _, err := s.Merge(c.base, c.now, c.winner); !errors.Is(err, c.want) {
 				t.Errorf("%s: %v", c.reason, err)
 			}
-			if _, err := s.MergeUnsure(States{}, c.base, c.now, c.winner); !errors.Is(err, c.want) {
+			if _, err := s.MergeUnsure(States{}, c.base, c.now, Hub, c.winner); !errors.Is(err, c.want) {
 				t.Errorf("%s: unsure: %v", c.reason, err)
 			}
 		})

@@ -43,7 +43,7 @@ func laws(t *testing.T, s *Schema, base, now States, winner Side) {
 			t.Errorf("%s: %v, not %v", name, again, got)
 		}
 	}
-	unsure, err := s.MergeUnsure(base, base, now, winner)
+	unsure, err := s.MergeUnsure(base, base, now, Hub, winner)
 	if err != nil || !sameStates(unsure.States, got.States) || !slices.Equal(unsure.Conflicts, got.Conflicts) {
 		t.Errorf("unsure of one base: %v, %v, not %v", unsure, err, got)
 	}

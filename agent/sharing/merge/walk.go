@@ -10,8 +10,11 @@ import (
 
 // walker carries out one merge, from the whole content down.
 type walker struct {
-	schema    *Schema
-	winner    Side
+	schema *Schema
+	winner Side
+	// written is the side whose write has an outcome that is not known, if there are two
+	// bases.
+	written   Side
 	conflicts []string
 }
 
@@ -54,9 +57,29 @@ func forward(bases []both[any], now both[any]) (next both[any], ok bool) {
 	}
 }
 
+// likely returns the bases that may hold for a value: the one of two whose value the
+// written side has, or all. Who set a value back to just what it was before the write is
+// not noticed.
+func (w *walker) likely(bases []both[any], now both[any]) []both[any] {
+	if len(bases) != 2 {
+		return bases
+	}
+	has := now.of(w.written)
+	first, second := same(bases[0].of(w.written), has), same(bases[1].of(w.written), has)
+	switch {
+	case first && !second:
+		return bases[:1]
+	case second && !first:
+		return bases[1:]
+	default:
+		return bases
+	}
+}
+
 // mergeWhole decides a value as one, and notes it as a conflict if both sides
 // changed it or if not every base gives the same.
 func (w *walker) mergeWhole(at fieldpath.Path, bases []both[any], now both[any]) both[any] {
+	bases = w.likely(bases, now)
 	next, conflict := decide(bases[0], now)
 	for _, base := range bases[1:] {
 		other, also := decide(base, now)
