@@ -34,7 +34,7 @@ type sight struct {
 	absence         absence
 	weighed, awaits bool
 	uid             types.UID
-	// version names raw, the content.
+	// version names raw, the content; nil where the record has the same.
 	version string
 	raw     []byte
 	// deleting: it is being deleted, and waits for its finalizers.
@@ -43,7 +43,21 @@ type sight struct {
 	unselected bool
 }
 
-func (s sight) live() bool { return s.present && !s.deleting }
+// load has the sight have its content, which it left to the record.
+func (s *sight) load(r *record) {
+	if s.present && s.raw == nil {
+		s.raw = r.content(s.version)
+	}
+}
+
+// leave leaves the content to the record, if that has the same: it is not kept twice.
+func (s *sight) leave(r *record) {
+	if s.raw != nil && r.content(s.version) != nil {
+		s.raw = nil
+	}
+}
+
+func (s *sight) live() bool { return s.present && !s.deleting }
 
 // policy says how the two sides of an object are kept the same.
 type policy struct {

@@ -63,6 +63,20 @@ func (p *pending) content() json.RawMessage {
 	return p.Next.Hub
 }
 
+// content is the one of a version that a side had when both were last in step; nil if
+// that was another.
+func (r *record) content(version string) json.RawMessage {
+	if r == nil {
+		return nil
+	}
+	for _, raw := range []json.RawMessage{r.Base.Hub, r.Base.Spoke} {
+		if raw != nil && content.Version(raw) == version {
+			return raw
+		}
+	}
+	return nil
+}
+
 // states are contents of both sides, as JSON. That of the spoke is left out where it is
 // the hub's.
 type states struct {

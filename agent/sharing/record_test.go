@@ -181,3 +181,40 @@ func heap() int64 {
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
 }
+
+func TestContentThatIsInStepIsKeptInTheRecordAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newSharing(t, options{share: defaultShare()})
+		held := func() (raws int) {
+			s := r.process.engine.find(shareName)
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			for _, o := range s.objects {
+				for _, side := range []sight{o.hub, o.spoke} {
+					if side.raw != nil {
+						raws++
+					}
+				}
+			}
+			return raws
+		}
+		r.make(r.hub, "o", spec("a", "1"))
+		settle()
+		if n := held(); n != 0 {
+			t.Errorf("%d contents are kept beside the record of what was created", n)
+		}
+		r.crash()
+		r.start()
+		r.connect()
+		settle()
+		if n := held(); n != 0 {
+			t.Errorf("%d contents are kept beside the record of what was there", n)
+		}
+		r.spoke.edit("o", set("b", "2"))
+		settle()
+		r.wantSame("o", spec("a", "1", "b", "2"))
+		r.hub.delete("o")
+		settle()
+		r.wantCounts(0, 0)
+	})
+}

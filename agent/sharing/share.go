@@ -286,6 +286,23 @@ func (s *share) hubLacks(name string) {
 	s.engine.queue.Add(s.key(name))
 }
 
+// keep has the contents be kept where one record takes the place of another, nil for none.
+func (o *object) keep(old, next *record) {
+	for _, s := range []*sight{&o.hub, &o.spoke} {
+		s.load(old)
+		s.leave(next)
+	}
+}
+
+// leave leaves to the record of an object what both have of its content.
+func (s *share) leave(name string, r *record) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if o, ok := s.objects[name]; ok {
+		o.keep(r, r)
+	}
+}
+
 // join has both sides share the bytes that they have in common.
 func (o *object) join() {
 	if o.hub.version == o.spoke.version && o.hub.present {

@@ -65,12 +65,14 @@ func (s *share) turn(name string) (*turn, error) {
 	}
 	spec := s.spec
 	t := &turn{engine: s.engine, share: s, key: s.key(name), spec: spec, object: *o}
+	t.object.hub.load(r)
+	t.object.spoke.load(r)
 	t.question = question{
 		policy: policy{
 			toSpoke: spec.ToSpoke, toHub: spec.ToHub, winner: sideOf(spec.Winner), adoptAny: spec.AdoptAny,
 			hubStatus: spec.StatusSubresource, spokeStatus: s.definition.status, replaced: s.replaced, schema: s.definition.schema,
 		},
-		record: r, hub: o.hub, spoke: o.spoke,
+		record: r, hub: t.object.hub, spoke: t.object.spoke,
 	}
 	return t, t.reckon()
 }
@@ -118,6 +120,7 @@ func (t *turn) take(ctx context.Context, s step) (time.Duration, error) {
 		return 0, nil
 	case rest:
 		t.fail("")
+		t.share.leave(t.key.Name, t.record)
 		return 0, nil
 	default: // collide
 		return 0, nil
@@ -172,8 +175,11 @@ func (t *turn) put(r *record, urgent bool) (durable <-chan struct{}, err error) 
 		t.fail(fmt.Sprintf("object %q: %v", t.key.Name, err))
 		return nil, err
 	}
+	t.update(func(o *object) {
+		o.recorded = true
+		o.keep(t.record, r)
+	})
 	t.record = r
-	t.update(func(o *object) { o.recorded = true })
 	return durable, nil
 }
 
@@ -246,8 +252,11 @@ func (t *turn) revoke() error {
 // drop forgets the record.
 func (t *turn) drop() {
 	t.engine.cfg.Records.Delete(t.key.String())
+	t.update(func(o *object) {
+		o.recorded = false
+		o.keep(t.record, nil)
+	})
 	t.record = nil
-	t.update(func(o *object) { o.recorded = false })
 	t.share.mu.Lock()
 	t.share.tidy(t.key.Name)
 	t.share.mu.Unlock()
