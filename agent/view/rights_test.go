@@ -65,6 +65,22 @@ func TestRightsThatAreTakenAwayEndAViewAndGivenBackBeginIt(t *testing.T) {
 	})
 }
 
+func TestAReviewBeforeTheFirstAnswerDoesNotDelayIt(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		r.pass(time.Minute)
+		r.server.mu.Lock()
+		r.server.slow = 100 * time.Millisecond
+		r.server.may = func(question string) bool { return !strings.HasPrefix(question, "alice ") }
+		r.server.mu.Unlock()
+		key := r.ask(configMaps("shop"), 1)
+		r.server.set("rolebindings", "shop", "readers", nil)
+		r.pass(200 * time.Millisecond)
+		if got := r.one(key, "the API server's own").Refusal; got == nil || got.Status != metav1.StatusReasonForbidden {
+			t.Errorf("refusal is %+v", got)
+		}
+	})
+}
+
 func TestOneReviewServesAllViewsOfTheSameObjectsAndRequester(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		labelled := configMaps("shop")

@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -42,6 +43,8 @@ type server struct {
 	pages bool
 	// unselective is a server that does not know field selectors.
 	unselective bool
+	// slow is how long the answers to requesters take.
+	slow time.Duration
 	// noReviews is an API server that cannot be asked about rights.
 	noReviews bool
 	// columns of all Tables.
@@ -228,6 +231,17 @@ func (s *server) watches(resource string) int {
 func (s *server) RoundTrip(r *http.Request) (*http.Response, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if slow := s.slow; slow > 0 && r.Header.Get("Impersonate-User") != "" {
+		s.mu.Unlock()
+		select {
+		case <-time.After(slow):
+		case <-r.Context().Done():
+		}
+		s.mu.Lock()
+		if err := r.Context().Err(); err != nil {
+			return nil, err
+		}
+	}
 	if strings.HasSuffix(r.URL.Path, "/subjectaccessreviews") {
 		if s.noReviews {
 			return nil, errDown

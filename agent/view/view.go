@@ -108,6 +108,8 @@ func (v *view) run(ctx context.Context) {
 			v.refuse(refusal)
 		}
 		switch {
+		case err == nil && !v.answered(): // by a review, whose answer the API server is to give
+			failures = 0
 		case err == nil: // interrupted, which whoever makes objects may bring about at will
 			failures = 0
 			v.wait(ctx, time.Until(began.Add(pace)))
