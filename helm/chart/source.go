@@ -135,8 +135,12 @@ func (s *Source) get(ctx context.Context, u *url.URL, limit int64) ([]byte, erro
 		return nil, fmt.Errorf("the server answers %d", code)
 	}
 	raw, err := io.ReadAll(&limited{ReadCloser: response.Body, left: limit})
-	if errors.Is(err, ErrTooLarge) {
+	switch {
+	case errors.Is(err, ErrTooLarge):
 		return nil, fmt.Errorf("%w: the limit is %d MiB", ErrTooLarge, limit>>20)
+	case ctx.Err() != nil:
+		// A server may end its answer in good order because the request is cancelled.
+		return nil, context.Cause(ctx)
 	}
 	return raw, err
 }

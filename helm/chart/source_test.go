@@ -236,6 +236,29 @@ func TestAReadingEnds(t *testing.T) {
 	}
 }
 
+// cutOff is an HTTP connection whose answers end in good order while the request is
+// cancelled.
+type cutOff struct{ cancel func() }
+
+// RoundTrip implements http.RoundTripper.
+func (c cutOff) RoundTrip(r *http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusOK, Request: r, Body: io.NopCloser(c)}, nil
+}
+
+// Read implements io.Reader.
+func (c cutOff) Read([]byte) (int, error) {
+	c.cancel()
+	return 0, io.EOF
+}
+
+func TestAnAnswerThatEndsBecauseItIsCancelledIsNotTheWholeOne(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	s := &Source{client: &http.Client{Transport: cutOff{cancel}}}
+	if got, err := s.Values(ctx, "https://charts.example.com/values.yaml"); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %q, %v, want it cancelled", got, err)
+	}
+}
+
 func TestValuesAreYAMLOfAMap(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string
