@@ -9,20 +9,26 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/dynamic"
 )
 
-// FeedOf is the list and the watch of a resource, of the objects that a field selector
-// selects; an empty one selects all.
-func FeedOf(of dynamic.ResourceInterface, fieldSelector string) Feed {
+// FeedOf is the list and the watch of a client, of what narrow sets the options to; nil
+// leaves them as they are.
+func FeedOf[L runtime.Object](all interface {
+	List(ctx context.Context, o metav1.ListOptions) (L, error)
+	Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error)
+}, narrow func(*metav1.ListOptions),
+) Feed {
+	if narrow == nil {
+		narrow = func(*metav1.ListOptions) {}
+	}
 	return Feed{
 		List: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.FieldSelector = fieldSelector
-			return of.List(ctx, o)
+			narrow(&o)
+			return all.List(ctx, o)
 		},
 		Watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.FieldSelector = fieldSelector
-			return of.Watch(ctx, o)
+			narrow(&o)
+			return all.Watch(ctx, o)
 		},
 	}
 }

@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/discovery"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	typedrbacv1 "k8s.io/client-go/kubernetes/typed/rbac/v1"
@@ -67,46 +66,28 @@ func newSpoke(cfg *rest.Config, user string) (*spoke, error) {
 // close gives up idle connections.
 func (s *spoke) close() { utilnet.CloseIdleConnectionsFor(s.pool.Transport) }
 
-// narrowed lists and watches what the options narrow it to.
-func narrowed[L runtime.Object](all interface {
-	List(ctx context.Context, o metav1.ListOptions) (L, error)
-	Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error)
-}, narrow func(*metav1.ListOptions),
-) follow.Feed {
-	return follow.Feed{
-		List: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			narrow(&o)
-			return all.List(ctx, o)
-		},
-		Watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			narrow(&o)
-			return all.Watch(ctx, o)
-		},
-	}
-}
-
 // pods are those of a hub, in all namespaces.
 func (s *spoke) pods(hubID string) follow.Feed {
 	selector := labels.Set{shape.LabelHub: hubID}.String() + "," + shape.LabelHubPodUID
-	return narrowed(s.core.Pods(metav1.NamespaceAll), func(o *metav1.ListOptions) { o.LabelSelector = selector })
+	return follow.FeedOf(s.core.Pods(metav1.NamespaceAll), func(o *metav1.ListOptions) { o.LabelSelector = selector })
 }
 
 // events are those of a namespace about pods.
 func (s *spoke) events(namespace string) follow.Feed {
 	selector := fields.Set{"involvedObject.kind": "Pod"}.String()
-	return narrowed(s.core.Events(namespace), func(o *metav1.ListOptions) { o.FieldSelector = selector })
+	return follow.FeedOf(s.core.Events(namespace), func(o *metav1.ListOptions) { o.FieldSelector = selector })
 }
 
 // allowed are the namespaces whose owner lets pods in, and no others.
 func (s *spoke) allowed() follow.Feed {
 	selector := labels.Set{LabelPods: PodsAllowed}.String()
-	return narrowed(s.core.Namespaces(), func(o *metav1.ListOptions) { o.LabelSelector = selector })
+	return follow.FeedOf(s.core.Namespaces(), func(o *metav1.ListOptions) { o.LabelSelector = selector })
 }
 
 // made are the namespaces that were made for pods.
 func (s *spoke) made() follow.Feed {
 	selector := labels.Set{LabelCreatedBy: Creator}.String()
-	return narrowed(s.core.Namespaces(), func(o *metav1.ListOptions) { o.LabelSelector = selector })
+	return follow.FeedOf(s.core.Namespaces(), func(o *metav1.ListOptions) { o.LabelSelector = selector })
 }
 
 // shelf is where copies of one kind are.

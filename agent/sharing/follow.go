@@ -32,7 +32,8 @@ func (s *share) restart(ctx context.Context) {
 	ctx, s.stop = context.WithCancel(ctx)
 	f := &followed{share: s, spec: s.spec, ctx: ctx}
 	s.engine.spawn(func() {
-		feed := follow.FeedOf(s.engine.cfg.Definitions.Resource(definitions()), fields.OneTermEqualSelector(metav1.ObjectNameField, definitionName(f.spec)).String())
+		only := fields.OneTermEqualSelector(metav1.ObjectNameField, definitionName(f.spec)).String()
+		feed := follow.FeedOf(s.engine.cfg.Definitions.Resource(definitions()), func(o *metav1.ListOptions) { o.FieldSelector = only })
 		follower := &follow.Follower{Feed: feed, Sink: &definitionSink{followed: f}, Log: s.engine.cfg.Logger}
 		follower.Run(ctx)
 		f.endObjects()
@@ -96,7 +97,7 @@ func (f *followed) followObjects() {
 	f.cancel, f.ended = cancel, make(chan struct{})
 	objects := f.share.engine.cfg.Objects.Resource(resourceOf(f.spec)).Namespace(f.spec.SpokeNamespace)
 	sink := &objectSink{followed: f, ctx: ctx}
-	feed := follow.FeedOf(objects, "")
+	feed := follow.FeedOf(objects, nil)
 	follower := &follow.Follower{
 		Feed: follow.Feed{List: feed.List, Watch: sink.resuming(feed.Watch)}, Sink: sink, Log: f.share.engine.cfg.Logger,
 		Refusal: func(err error) bool {

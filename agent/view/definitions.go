@@ -8,9 +8,7 @@ import (
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/follow"
@@ -26,13 +24,7 @@ func (e *Engine) followDefinitions(ctx context.Context) {
 	})
 	schedule := rights.NewSchedule(func(context.Context) { e.resolveAgain() })
 	follower := &follow.Follower{
-		Feed: follow.Feed{
-			List: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return crds.List(ctx, o) },
-			Watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-				return crds.Watch(ctx, o)
-			},
-		},
-		Sink: definitions{schedule: schedule, engine: e}, Log: e.cfg.Logger,
+		Feed: follow.FeedOf(crds, nil), Sink: definitions{schedule: schedule, engine: e}, Log: e.cfg.Logger,
 	}
 	var running sync.WaitGroup
 	defer running.Wait()

@@ -4,7 +4,6 @@
 package view
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -13,8 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
@@ -73,14 +70,7 @@ func newFeed(spec wire.View, m *meta.RESTMapping, door Door) (*feed, error) {
 		objects = client.Resource(m.Resource).Namespace(spec.Target.Namespace)
 	}
 	f := &feed{
-		Feed: follow.Feed{
-			List: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-				return objects.List(ctx, narrow(o, spec))
-			},
-			Watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-				return objects.Watch(ctx, narrow(o, spec))
-			},
-		},
+		Feed:    follow.FeedOf(objects, func(o *metav1.ListOptions) { narrow(o, spec) }),
 		columns: func() json.RawMessage { return nil },
 	}
 	if spec.Table {
@@ -90,14 +80,13 @@ func newFeed(spec wire.View, m *meta.RESTMapping, door Door) (*feed, error) {
 }
 
 // narrow selects what a view asks for.
-func narrow(o metav1.ListOptions, spec wire.View) metav1.ListOptions {
+func narrow(o *metav1.ListOptions, spec wire.View) {
 	if spec.Releases {
 		o.Limit = min(o.Limit, recordPage) // 0 has no limit
 	}
 	if spec.Target.Name != "" {
 		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, spec.Target.Name).String()
-		return o
+		return
 	}
 	o.LabelSelector, o.FieldSelector = spec.LabelSelector, spec.FieldSelector
-	return o
 }

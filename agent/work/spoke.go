@@ -11,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/discovery"
@@ -133,24 +132,12 @@ func (s *spoke) feed(sc scope) follow.Feed {
 	if metadataOnly(sc.Group, sc.Resource) && !sc.complete {
 		return s.metadataFeed(sc)
 	}
-	objects := s.dynamic.Resource(sc.GroupVersionResource).Namespace(sc.namespace)
-	return follow.Feed{
-		List: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			return objects.List(ctx, o)
-		},
-		Watch: objects.Watch,
-	}
+	return follow.FeedOf(s.dynamic.Resource(sc.GroupVersionResource).Namespace(sc.namespace), nil)
 }
 
 // metadataFeed reads any scope as metadata.
 func (s *spoke) metadataFeed(sc scope) follow.Feed {
-	objects := s.metadata.Resource(sc.GroupVersionResource).Namespace(sc.namespace)
-	return follow.Feed{
-		List: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			return objects.List(ctx, o)
-		},
-		Watch: objects.Watch,
-	}
+	return follow.FeedOf(s.metadata.Resource(sc.GroupVersionResource).Namespace(sc.namespace), nil)
 }
 
 // anchors reads and writes the anchors of a dialect.

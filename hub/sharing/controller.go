@@ -106,7 +106,7 @@ func (c *Controller) Start(ctx context.Context) error {
 	}
 	c.life = ctx
 	follower := &follow.Follower{
-		Feed: follow.FeedOf(c.cfg.Dynamic.Resource(definitionsResource()), ""), Sink: &definitions{controller: c}, Log: c.cfg.Logger,
+		Feed: follow.FeedOf(c.cfg.Dynamic.Resource(definitionsResource()), nil), Sink: &definitions{controller: c}, Log: c.cfg.Logger,
 	}
 	c.running.Go(func() { follower.Run(ctx) })
 	cancel := c.cfg.Sessions.Subscribe(c.session)

@@ -92,7 +92,7 @@ func (c *Controller) newFeed(key feedKey) *feed {
 	f := &feed{
 		controller: c, key: key, client: c.cfg.Dynamic.Resource(key.resource), scopes: map[string]*scope{}, stop: cancel,
 	}
-	source := follow.FeedOf(f.client, "")
+	source := follow.FeedOf(f.client, nil)
 	start := source.Watch
 	source.Watch = func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 		if o.ResourceVersion != "" && f.refused() {
