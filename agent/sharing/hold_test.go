@@ -122,9 +122,7 @@ func TestObjectsThatBothSidesLackDoNotMakeDeletionsFew(t *testing.T) {
 		r.wantHold(syncv1alpha1.ReasonUnproven)
 		r.spoke.undefine()
 		settle()
-		r.spoke.mu.Lock()
-		r.spoke.commit(place{resource: definitions(), name: widgetsName}, widgetDefinition(false))
-		r.spoke.mu.Unlock()
+		r.define(func(map[string]any) {})
 		settle()
 		hold := r.wantHold(syncv1alpha1.ReasonUnproven)
 		if want := "cluster: 2 of 2 objects"; !strings.Contains(hold.Message, want) {
@@ -223,9 +221,7 @@ func TestDeletionsOfTheEndOfAClustersDefinitionDoNotTravel(t *testing.T) {
 			t.Errorf("problem is %+v", p)
 		}
 		r.wantCounts(5, 0)
-		r.spoke.mu.Lock()
-		r.spoke.commit(place{resource: definitions(), name: widgetsName}, widgetDefinition(false))
-		r.spoke.mu.Unlock()
+		r.define(func(map[string]any) {})
 		settle()
 		r.wantHold(syncv1alpha1.ReasonUnproven)
 		r.wantCounts(5, 0)

@@ -299,7 +299,8 @@ func (s *share) leave(name string, r *record) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if o, ok := s.objects[name]; ok {
-		o.keep(r, r)
+		o.hub.leave(r)
+		o.spoke.leave(r)
 	}
 }
 

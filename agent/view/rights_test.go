@@ -68,10 +68,10 @@ func TestRightsThatAreTakenAwayEndAViewAndGivenBackBeginIt(t *testing.T) {
 func TestAReviewBeforeTheFirstAnswerDoesNotDelayIt(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		r.pass(time.Minute)
-		r.server.mu.Lock()
-		r.server.slow = 100 * time.Millisecond
-		r.server.may = func(question string) bool { return !strings.HasPrefix(question, "alice ") }
-		r.server.mu.Unlock()
+		r.server.configure(func(s *server) {
+			s.slow = 100 * time.Millisecond
+			s.may = func(question string) bool { return !strings.HasPrefix(question, "alice ") }
+		})
 		key := r.ask(configMaps("shop"), 1)
 		r.server.set("rolebindings", "shop", "readers", nil)
 		r.pass(200 * time.Millisecond)

@@ -227,21 +227,29 @@ func (s *server) watches(resource string) int {
 	return len(s.resources[resource].streams)
 }
 
+// wait takes the time that an answer takes.
+func (s *server) wait(r *http.Request) error {
+	s.mu.Lock()
+	slow := s.slow
+	s.mu.Unlock()
+	if slow == 0 || r.Header.Get("Impersonate-User") == "" {
+		return nil
+	}
+	select {
+	case <-time.After(slow):
+		return nil
+	case <-r.Context().Done():
+		return context.Cause(r.Context())
+	}
+}
+
 // RoundTrip implements http.RoundTripper.
 func (s *server) RoundTrip(r *http.Request) (*http.Response, error) {
+	if err := s.wait(r); err != nil {
+		return nil, err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if slow := s.slow; slow > 0 && r.Header.Get("Impersonate-User") != "" {
-		s.mu.Unlock()
-		select {
-		case <-time.After(slow):
-		case <-r.Context().Done():
-		}
-		s.mu.Lock()
-		if err := r.Context().Err(); err != nil {
-			return nil, err
-		}
-	}
 	if strings.HasSuffix(r.URL.Path, "/subjectaccessreviews") {
 		if s.noReviews {
 			return nil, errDown

@@ -108,11 +108,13 @@ func (v *view) run(ctx context.Context) {
 			v.refuse(refusal)
 		}
 		switch {
-		case err == nil && !v.answered(): // by a review, whose answer the API server is to give
+		case err == nil: // interrupted
 			failures = 0
-		case err == nil: // interrupted, which whoever makes objects may bring about at will
-			failures = 0
-			v.wait(ctx, time.Until(began.Add(pace)))
+			// Before there is an answer only a review does that; then whoever makes objects
+			// may bring it about at will.
+			if v.answered() {
+				v.wait(ctx, time.Until(began.Add(pace)))
+			}
 		case refusal != nil && !apierrors.IsUnauthorized(err):
 			failures = 0
 			v.wait(ctx, patience+rand.N(patience)) //nolint:gosec // spreads load, guards nothing

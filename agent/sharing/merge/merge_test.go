@@ -453,6 +453,9 @@ func TestArgumentsThatAreNoContentAreRefused(t *testing.T) {
 			}
 		})
 	}
+	if _, err := s.MergeUnsure(States{good, good}, States{good, good}, States{good, good}, "", Hub); !errors.Is(err, ErrUnknownSide) {
+		t.Errorf("nothing was written: %v", err)
+	}
 	if _, err := s.Apply(good, bad, good); !errors.Is(err, ErrNotJSON) {
 		t.Errorf("Apply: %v", err)
 	}
