@@ -5,10 +5,13 @@ package resource
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	rpcv1 "github.com/spokelet/spokelet/api/rpc/v1"
 )
 
 // askers counts, by cluster, the streams whose agents mirror a kind.
@@ -89,5 +92,29 @@ func TestAHubIsToldWhoMirrorsAKind(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+func TestAStreamIsCountedBeforeItIsToldThatAllWasSent(t *testing.T) {
+	count, atWake := 0, -1
+	source := NewSource("rare")
+	source.asked = func() func() {
+		count++
+		return func() { count-- }
+	}
+	source.Complete()
+	f := source.open(nil, func() { atWake = count })
+	if err := f.inventory(&rpcv1.Inventory{Kind: "rare"}); err != nil {
+		t.Fatal(err)
+	}
+	if atWake != 1 {
+		t.Errorf("%d streams were counted when the writer was woken, want 1", atWake)
+	}
+	if err := f.inventory(&rpcv1.Inventory{Kind: "rare"}); !errors.Is(err, ErrProtocol) {
+		t.Errorf("a second inventory: error = %v, want %v", err, ErrProtocol)
+	}
+	f.close()
+	if count != 0 {
+		t.Errorf("%d streams are counted after the end, want 0: a second inventory counts for nothing", count)
 	}
 }

@@ -210,13 +210,12 @@ func costOfAll(in *rpcv1.Inventory) (cost int64) {
 
 // inventory takes one chunk of what the mirror holds, whose cost is on the account.
 func (f *feed) inventory(in *rpcv1.Inventory) error {
-	if err := f.take(in); err != nil {
-		return err
-	}
-	if !in.GetMore() && f.source.asked != nil {
+	// Before take, which lets the stream's writer say that all has been sent. A second
+	// inventory, which take refuses, asks for nothing.
+	if !in.GetMore() && f.source.asked != nil && f.ceased == nil {
 		f.ceased = f.source.asked()
 	}
-	return nil
+	return f.take(in)
 }
 
 func (f *feed) take(in *rpcv1.Inventory) error {
