@@ -127,7 +127,8 @@ func tellReader(t *testing.T, e *Engine, change ...func(*wire.Pod)) {
 }
 
 func TestWhatFailedBeforeADeletionDoesNotCountAgainstItsCopies(t *testing.T) {
-	// Not for a number of attempts: the copies are in the queue themselves, too.
+	// The API server fails for a time, not for a number of attempts: the engine's queue has
+	// the copies themselves as well as the pod, and may try them at once.
 	failing := true
 	s := &shelved{
 		prompt: &prompt{refuse: func(string) int { return http.StatusForbidden }},

@@ -95,7 +95,7 @@ func TestAHubIsToldWhoMirrorsAKind(t *testing.T) {
 	}
 }
 
-func TestAStreamIsCountedBeforeItIsToldThatAllWasSent(t *testing.T) {
+func TestAskedIsCalledBeforeSyncedIsQueued(t *testing.T) {
 	count, atWake := 0, -1
 	source := NewSource("rare")
 	source.asked = func() func() {
@@ -104,6 +104,10 @@ func TestAStreamIsCountedBeforeItIsToldThatAllWasSent(t *testing.T) {
 	}
 	source.Complete()
 	f := source.open(nil, func() { atWake = count })
+	invalid := &rpcv1.Inventory{Kind: "rare", Refs: []*rpcv1.ResourceRef{{}}}
+	if err := f.inventory(invalid); err == nil || count != 0 {
+		t.Errorf("an inventory without a key: error = %v, %d streams are counted; want an error and none", err, count)
+	}
 	if err := f.inventory(&rpcv1.Inventory{Kind: "rare"}); err != nil {
 		t.Fatal(err)
 	}

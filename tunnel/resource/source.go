@@ -157,7 +157,7 @@ type feed struct {
 	// peerRefs are, by key, what the mirror said it holds and was not yet compared with
 	// what the source has.
 	peerRefs map[string]peerRef
-	// live is set by the last chunk of the inventory.
+	// live is set after the last chunk of the inventory.
 	live bool
 	// queue holds the keys to speak about, each once; the empty key is Synced.
 	queue     []pendingKey
@@ -208,16 +208,21 @@ func costOfAll(in *rpcv1.Inventory) (cost int64) {
 	return cost
 }
 
-// inventory takes one chunk of what the mirror holds, whose cost is on the account.
+// inventory takes one chunk of what the mirror holds, whose cost is on the account. After
+// the last one the stream is told of: asked is called before the writer has anything to
+// send, and without the lock, so that it may use the source.
 func (f *feed) inventory(in *rpcv1.Inventory) error {
-	// Before take, which lets the stream's writer say that all has been sent. A second
-	// inventory, which take refuses, asks for nothing.
-	if !in.GetMore() && f.source.asked != nil && f.ceased == nil {
+	if err := f.take(in); err != nil || in.GetMore() {
+		return err
+	}
+	if f.source.asked != nil {
 		f.ceased = f.source.asked()
 	}
-	return f.take(in)
+	f.begin()
+	return nil
 }
 
+// take keeps the references of one chunk.
 func (f *feed) take(in *rpcv1.Inventory) error {
 	f.source.mu.Lock()
 	defer f.source.mu.Unlock()
@@ -234,15 +239,18 @@ func (f *feed) take(in *rpcv1.Inventory) error {
 		}
 		f.setPeerRef(ref, costOf(p))
 	}
-	if in.GetMore() {
-		return nil
-	}
+	return nil
+}
+
+// begin queues what the mirror lacks, now that it has said all that it holds.
+func (f *feed) begin() {
+	f.source.mu.Lock()
+	defer f.source.mu.Unlock()
 	f.live = true
 	for _, key := range slices.Sorted(maps.Keys(f.source.entries)) {
 		f.changed(f.source.entries[key].ref)
 	}
 	f.conclude()
-	return nil
 }
 
 // setPeerRef keeps that the mirror has a resource. What is published takes nothing: its
