@@ -27,7 +27,6 @@ const (
 	// maxStreams is how many requests a process may have open.
 	maxStreams     = 250
 	maxHeaderBytes = 64 << 10
-	headerTimeout  = 10 * time.Second
 )
 
 // gate passes the requests of one process on.
@@ -121,11 +120,12 @@ func unreachable(w http.ResponseWriter, r *http.Request, err error) {
 	_, _ = w.Write(body)
 }
 
-// serve serves one connection until stop is called.
-func serve(conn net.Conn, handler http.Handler, log logr.Logger) (stop func()) {
+// serve serves one connection until stop is called. The other end has the patience to say
+// its first word: on a busy machine a process needs more than ten seconds to start.
+func serve(conn net.Conn, handler http.Handler, patience time.Duration, log logr.Logger) (stop func()) {
 	server := &http.Server{
 		Handler: handler, Protocols: &http.Protocols{}, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
-		ReadHeaderTimeout: headerTimeout, MaxHeaderBytes: maxHeaderBytes,
+		ReadHeaderTimeout: patience, MaxHeaderBytes: maxHeaderBytes,
 		ErrorLog: slog.NewLogLogger(logr.ToSlogHandler(log), slog.LevelDebug),
 	}
 	server.Protocols.SetUnencryptedHTTP2(true)

@@ -5,10 +5,15 @@ package helm
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
 
 	"github.com/spokelet/spokelet/api/wire"
 )
@@ -30,4 +35,27 @@ func TestNothingIsChangedAfterTheProcessHasEnded(t *testing.T) {
 	if answer.Code != http.StatusServiceUnavailable || begun != 0 || len(c.seen()) > 0 {
 		t.Errorf("answer %d, begun %d times, requests %q", answer.Code, begun, c.seen())
 	}
+}
+
+// A busy machine takes its time to start a process, which says nothing until then.
+func TestAProcessThatStartsLateReachesTheCluster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := net.Pipe()
+		ok := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+		stop := serve(ours, ok, grace, logr.Discard())
+		defer stop()
+		time.Sleep(grace - time.Second)
+		transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return theirs, nil }, Protocols: &http.Protocols{}}
+		transport.Protocols.SetUnencryptedHTTP2(true)
+		client, err := transport.NewClientConn(t.Context(), "http", "cluster:80")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = client.Close() }()
+		response, err := client.RoundTrip(httptest.NewRequest(http.MethodGet, "http://cluster/version", http.NoBody))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = response.Body.Close()
+	})
 }

@@ -69,7 +69,8 @@ func (r *Runner) Run(ctx context.Context, by wire.Requester, request message.Req
 		return message.Answer{}, ErrNotEnabled
 	}
 	request.Allowed = r.cfg.Allowed
-	ctx, cancel := context.WithTimeout(ctx, request.Timeout+r.cfg.grace)
+	most := request.Timeout + r.cfg.grace
+	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	passes, err := r.newGate(ctx, by, on.Begin)
 	if err != nil {
@@ -79,7 +80,7 @@ func (r *Runner) Run(ctx context.Context, by wire.Requester, request message.Req
 	if err != nil {
 		return message.Answer{}, fmt.Errorf("way to the cluster: %w", err)
 	}
-	defer serve(ours, passes, r.cfg.Logger)()
+	defer serve(ours, passes, most, r.cfg.Logger)()
 	answer, err := r.execute(ctx, request, theirs, on.Progress)
 	if failed := passes.close(); failed != nil {
 		return message.Answer{}, failed
