@@ -120,8 +120,9 @@ func unreachable(w http.ResponseWriter, r *http.Request, err error) {
 	_, _ = w.Write(body)
 }
 
-// serve serves one connection until stop is called. The other end has the patience to say
-// its first word: on a busy machine a process needs more than ten seconds to start.
+// serve serves one connection until stop is called. Patience bounds the wait for the first
+// bytes, and begins before the process at the other end is started: on a busy machine that
+// took more than ten seconds.
 func serve(conn net.Conn, handler http.Handler, patience time.Duration, log logr.Logger) (stop func()) {
 	server := &http.Server{
 		Handler: handler, Protocols: &http.Protocols{}, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxStreams},

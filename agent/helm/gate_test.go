@@ -45,9 +45,7 @@ func TestAProcessThatStartsLateReachesTheCluster(t *testing.T) {
 		stop := serve(ours, ok, grace, logr.Discard())
 		defer stop()
 		time.Sleep(grace - time.Second)
-		transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return theirs, nil }, Protocols: &http.Protocols{}}
-		transport.Protocols.SetUnencryptedHTTP2(true)
-		client, err := transport.NewClientConn(t.Context(), "http", "cluster:80")
+		client, err := over(theirs).NewClientConn(t.Context(), "http", "cluster:80")
 		if err != nil {
 			t.Fatal(err)
 		}

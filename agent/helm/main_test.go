@@ -82,14 +82,20 @@ func pretend(as string) int {
 	return 0
 }
 
-// ask makes two requests, and returns what came of them.
+// over makes requests on one connection, as a process does.
+func over(conn net.Conn) *http.Transport {
+	transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return conn, nil }, Protocols: &http.Protocols{}}
+	transport.Protocols.SetUnencryptedHTTP2(true)
+	return transport
+}
+
+// ask makes three requests, and returns what came of them.
 func ask(name string) string {
 	conn, err := net.FileConn(os.NewFile(message.Cluster, "cluster"))
 	if err != nil {
 		return err.Error()
 	}
-	transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return conn, nil }, Protocols: &http.Protocols{}}
-	transport.Protocols.SetUnencryptedHTTP2(true)
+	transport := over(conn)
 	var codes []string
 	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPatch} {
 		r, err := http.NewRequest(method, "http://cluster/api/v1/namespaces/a/configmaps/"+name, strings.NewReader("{}"))
