@@ -30,6 +30,7 @@ type machine interface {
 	load(ctx context.Context, c *Cluster, tarball string) error
 	command(ctx context.Context, c *Cluster, name string, args []string) *exec.Cmd
 	setAPIServer(ctx context.Context, c *Cluster, running bool) error
+	useRegistry(ctx context.Context, c *Cluster, registry, hosts string) error
 }
 
 // faulty is a provider that can break the network between a spoke and the hub.

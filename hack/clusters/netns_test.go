@@ -107,6 +107,7 @@ func TestNetnsSetBehavesAsItPromises(t *testing.T) {
 	t.Run("cuts stop traffic until they are healed", func(t *testing.T) { b.on(t).testCuts(hub, spoke) })
 	t.Run("the aggregation layer authenticates itself", func(t *testing.T) { b.on(t).testAggregation(hub) })
 	t.Run("the audit log records each request once", func(t *testing.T) { b.on(t).testAudit(hub) })
+	t.Run("nodes read images from a plain registry", func(t *testing.T) { b.on(t).testPlainRegistry(spoke) })
 	t.Run("the API server stops and starts", func(t *testing.T) { b.on(t).testAPIServer(spoke) })
 	t.Run("up finds a healthy set", func(t *testing.T) { b.on(t).testReuse() })
 	t.Run("down leaves nothing", func(t *testing.T) { b.on(t).testDown() })
@@ -331,6 +332,40 @@ func (b *bench) testAggregation(hub *Cluster) {
 		b.Error("the aggregator presented no certificate with the user's name")
 	}
 	b.kubectl(hub, manifest, "delete", "--filename=-")
+}
+
+// testPlainRegistry has a pod's image asked for at a registry that has none.
+func (b *bench) testPlainRegistry(c *Cluster) {
+	asked := make(chan string, 100)
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case asked <- r.URL.Path:
+		default: // the kubelet tries again for as long as the pod is there
+		}
+		http.NotFound(w, r)
+	}))
+	_ = server.Listener.Close()
+	listener, err := (&net.ListenConfig{}).Listen(b.Context(), "tcp", c.Gateway+":0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	server.Listener = listener
+	server.Start()
+	defer server.Close()
+	registry := listener.Addr().String()
+	if err := c.UsePlainRegistry(b.Context(), registry); err != nil {
+		b.Fatal(err)
+	}
+	b.kubectl(c, "", "run", "absent", "--image="+registry+"/team/absent:v1", "--restart=Never")
+	defer b.kubectl(c, "", "delete", "pod", "absent", "--now")
+	select {
+	case path := <-asked:
+		if want := "/v2/team/absent/manifests/v1"; path != want {
+			b.Errorf("the node asks for %s, want %s", path, want)
+		}
+	case <-time.After(60 * time.Second):
+		b.Error("the node asks the registry for nothing")
+	}
 }
 
 func (b *bench) testAudit(hub *Cluster) {

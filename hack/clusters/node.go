@@ -46,7 +46,7 @@ func (n *node) prepare() error {
 	if err := n.plane.prepare(); err != nil {
 		return err
 	}
-	for _, dir := range []string{"containerd", "kubelet", "pods", "cni/conf", "cni/data", "volumeplugins"} {
+	for _, dir := range []string{"containerd", "kubelet", "pods", "cni/conf", "cni/data", "volumeplugins", "registries"} {
 		if err := os.MkdirAll(n.path(dir), 0o750); err != nil {
 			return err
 		}
@@ -74,7 +74,7 @@ func (n *node) prepare() error {
 // settings are what the configuration templates see.
 type settings struct {
 	Dir, RunDir, Socket, Cgroup, Plugins, Snapshotter, Network, Pause string
-	Host, Pods, Proxy, Node, DNS                                      string
+	Host, Pods, Proxy, Node, DNS, Registries                          string
 	CgroupV1                                                          bool
 }
 
@@ -88,7 +88,7 @@ func (n *node) render(path, text string) error {
 		Dir: n.path(), RunDir: n.runDir, Socket: n.socket(), Cgroup: n.cgroup,
 		Plugins: host.NetworkPlugins(), Snapshotter: snapshotter, Network: n.plan.Namespace, Pause: PauseImage,
 		Host: n.host.String(), Pods: n.plan.Pods().String(), Proxy: n.kubeconfig("kube-proxy"), Node: n.nodeName(),
-		DNS: n.plan.DNSService().String(), CgroupV1: !cgroup.Unified(),
+		DNS: n.plan.DNSService().String(), Registries: n.registries(), CgroupV1: !cgroup.Unified(),
 	})
 	if err != nil {
 		return fmt.Errorf("configuration %s: %w", filepath.Base(path), err)

@@ -25,6 +25,8 @@ disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.nri.v1.nri"]
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "{{.Plugins}}"
     conf_dir = "{{.Dir}}/cni/conf"
+  [plugins."io.containerd.grpc.v1.cri".registry]
+    config_path = "{{.Registries}}"
   [plugins."io.containerd.grpc.v1.cri".containerd]
     snapshotter = "{{.Snapshotter}}"
     default_runtime_name = "runc"
@@ -57,8 +59,8 @@ const networkConfig = `{
 }
 `
 
-// kubeletConfig never evicts and never removes images: there is no registry to
-// fetch them from again. Nobody serves DNS; but of a node that knows no address for
+// kubeletConfig never evicts and never removes images: most have no registry to be
+// fetched from again. Nobody serves DNS; but of a node that knows no address for
 // it, the kubelet reports an event for each pod, once a minute.
 const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration

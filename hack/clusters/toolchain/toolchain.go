@@ -1,9 +1,9 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package toolchain builds the programs that clusters for tests are made of
-// (Kubernetes, etcd, helm, kind) from Go modules and keeps them in a cache
-// outside the checkout. Every tool is a module of its own under hack/clusters/tools,
+// Package toolchain builds the programs that clusters for tests are made of, and those
+// that tests run beside them (Kubernetes, etcd, helm, kind, an object store, a registry),
+// from Go modules and keeps them in a cache outside the checkout. Every tool is a module of its own under hack/clusters/tools,
 // so that their dependencies neither meet each other nor the product's.
 //
 // An entry of the cache is named by a hash over everything that decides the
@@ -61,6 +61,8 @@ func tools() []tool {
 		{name: "kind", pkg: "sigs.k8s.io/kind", programs: []string{"kind"}},
 		{name: "metrics-server", pkg: "sigs.k8s.io/metrics-server/cmd/metrics-server", programs: []string{"metrics-server"}},
 		{name: "pause", pkg: ".", programs: []string{"pause"}},
+		{name: "versitygw", pkg: ".", programs: []string{"versitygw"}},
+		{name: "registry", pkg: ".", programs: []string{"registry"}},
 	}
 }
 
