@@ -36,6 +36,11 @@ func Install(ctx context.Context, client dynamic.Interface, set Set) error {
 	if err != nil {
 		return err
 	}
+	return InstallObjects(ctx, client, objects)
+}
+
+// InstallObjects does what Install does with definitions that are in no set.
+func InstallObjects(ctx context.Context, client dynamic.Interface, objects []*unstructured.Unstructured) error {
 	for _, obj := range objects {
 		if err := install(ctx, client.Resource(definitions()), obj); err != nil {
 			return fmt.Errorf("definition %s: %w", obj.GetName(), err)
