@@ -1,0 +1,8 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package v1alpha1 is the group api.worker-bundle of the design document of worker bundles.
+//
+// +kubebuilder:object:generate=true
+// +groupName=api.worker-bundle
+package v1alpha1
