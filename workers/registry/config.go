@@ -1,0 +1,157 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+)
+
+const (
+	defaultPatience = time.Minute
+	answerTimeout   = time.Minute // a registry commits a layer before it answers
+	dialTimeout     = 10 * time.Second
+	idleTimeout     = time.Minute
+	maxConnections  = 8
+)
+
+// Config says where images are.
+type Config struct {
+	// Push is the folder of the accounts' repositories, as in registry.example.com/workers.
+	Push string
+	// Runtime is the reference of the image that scripts are added to. It may be in another
+	// registry; if it is in the same one its layers are not copied.
+	Runtime string
+	// Insecure lets HTTP be spoken without TLS, where TLS is not answered.
+	Insecure bool
+	// DockerConfig holds credentials, as a Secret of type kubernetes.io/dockerconfigjson
+	// does. Each is used with its registry alone.
+	DockerConfig []byte
+	// CA is a bundle of authorities, as PEM, that are trusted besides those of the system.
+	CA []byte
+	// Patience is how long anything but a push may take. Default 1 min.
+	Patience time.Duration
+}
+
+// Default fills what was left empty.
+func (c *Config) Default() {
+	if c.Patience == 0 {
+		c.Patience = defaultPatience
+	}
+}
+
+// Validate says what is wrong. It names no credentials.
+func (c *Config) Validate() error {
+	var errs []error
+	// "a" stands for an account.
+	if _, err := c.repository("a"); err != nil {
+		errs = append(errs, err)
+	}
+	if _, err := c.runtime(); err != nil {
+		errs = append(errs, err)
+	}
+	if _, err := parseKeychain(c.DockerConfig); err != nil {
+		errs = append(errs, err)
+	}
+	if len(c.CA) > 0 && !x509.NewCertPool().AppendCertsFromPEM(c.CA) {
+		errs = append(errs, errors.New("the bundle of authorities holds no certificate"))
+	}
+	if c.Patience <= 0 {
+		errs = append(errs, fmt.Errorf("the timeout %s is not above 0", c.Patience))
+	}
+	return errors.Join(errs...)
+}
+
+// component is a part of a repository's name, as the distribution specification has it. The
+// library is less strict: it takes "..".
+var component = regexp.MustCompile(`^[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*$`)
+
+// repository is that of an account.
+func (c *Config) repository(account string) (name.Repository, error) {
+	if !component.MatchString(account) {
+		return name.Repository{}, fmt.Errorf("account %q: is not the name of a repository", account)
+	}
+	if !hasHost(c.Push) {
+		return name.Repository{}, fmt.Errorf("registry folder %q: does not begin with a host", c.Push)
+	}
+	_, folder, _ := strings.Cut(c.Push, "/")
+	for part := range strings.SplitSeq(folder, "/") {
+		if !component.MatchString(part) {
+			return name.Repository{}, fmt.Errorf("registry folder %q: has the part %q", c.Push, part)
+		}
+	}
+	repository, err := name.NewRepository(c.Push+"/"+account, c.options()...)
+	if err != nil {
+		return name.Repository{}, fmt.Errorf("registry folder %q and account %q: %w", c.Push, account, err)
+	}
+	return repository, nil
+}
+
+func (c *Config) runtime() (name.Reference, error) {
+	if !hasHost(c.Runtime) {
+		return nil, fmt.Errorf("runtime image %q: does not begin with a host", c.Runtime)
+	}
+	reference, err := name.ParseReference(c.Runtime, c.options()...)
+	if err != nil {
+		return nil, fmt.Errorf("runtime image %q: %w", c.Runtime, err)
+	}
+	return reference, nil
+}
+
+func (c *Config) options() []name.Option {
+	if c.Insecure {
+		return []name.Option{name.Insecure}
+	}
+	return nil
+}
+
+// hasHost tells whether a name begins with a host: without one the library takes a well
+// known registry of its own.
+func hasHost(reference string) bool {
+	host, _, more := strings.Cut(reference, "/")
+	return more && (strings.ContainsAny(host, ".:") || host == "localhost")
+}
+
+// transport has a limit for each wait.
+func (c *Config) transport() (*http.Transport, error) {
+	pool, err := x509.SystemCertPool()
+	if err != nil {
+		return nil, fmt.Errorf("authorities of the system: %w", err)
+	}
+	pool.AppendCertsFromPEM(c.CA)
+	return &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           (&net.Dialer{Timeout: dialTimeout}).DialContext,
+		TLSClientConfig:       &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool},
+		TLSHandshakeTimeout:   dialTimeout,
+		ResponseHeaderTimeout: answerTimeout,
+		IdleConnTimeout:       idleTimeout,
+		MaxConnsPerHost:       maxConnections,
+		MaxIdleConnsPerHost:   maxConnections,
+	}, nil
+}
+
+// errPlain is why nothing is sent.
+var errPlain = errors.New("the registry does not speak TLS, and the configuration does not allow it to do without")
+
+// encrypted sends nothing without TLS: the library tries without for names and addresses
+// that look local, and would send credentials so.
+type encrypted struct{ next http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (e encrypted) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.Scheme != "https" {
+		return nil, errPlain
+	}
+	return e.next.RoundTrip(r)
+}

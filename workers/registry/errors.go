@@ -1,0 +1,100 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"syscall"
+
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+)
+
+var (
+	// ErrMissing: the registry has no such image.
+	ErrMissing = errors.New("the registry has no such image")
+	// ErrUnavailable: the registry does not answer, says that it cannot now, or is full. It
+	// is worth trying again.
+	ErrUnavailable = errors.New("the registry is not available")
+	// ErrDenied: the registry refuses the operator's credentials. That is no fault of an
+	// account: it is ErrUnavailable too. Some registries say so of what they do not have.
+	ErrDenied = fmt.Errorf("the registry refuses the operator: %w", ErrUnavailable)
+	// ErrUnsupported: the registry does not delete.
+	ErrUnsupported = errors.New("the registry does not support it")
+)
+
+// maxAnswer bounds what is repeated of an answer.
+const maxAnswer = 256
+
+// classify says which of the package's errors an error of the library is. The context is the
+// caller's: one that the caller gave up is no fault of the registry.
+func classify(ctx context.Context, err error) error {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return context.Canceled
+	}
+	if answer, ok := errors.AsType[*transport.Error](err); ok {
+		return classifyAnswer(answer)
+	}
+	if network(err) {
+		return fmt.Errorf("%w: %w", ErrUnavailable, plain(err))
+	}
+	return err
+}
+
+func classifyAnswer(answer *transport.Error) error {
+	switch status := answer.StatusCode; {
+	case status == http.StatusNotFound:
+		return ErrMissing
+	case status == http.StatusUnauthorized, status == http.StatusForbidden:
+		return fmt.Errorf("%w: %s", ErrDenied, words(answer))
+	case status == http.StatusMethodNotAllowed:
+		return ErrUnsupported
+	case status >= http.StatusInternalServerError, status == http.StatusTooManyRequests, status == http.StatusRequestTimeout:
+		return fmt.Errorf("%w: %s", ErrUnavailable, words(answer))
+	default:
+		return fmt.Errorf("the registry refuses it: %s", words(answer))
+	}
+}
+
+// words is what an answer says, without the URL, which is another one for each upload.
+func words(answer *transport.Error) string {
+	text := fmt.Sprintf("it answers %d", answer.StatusCode)
+	if answer.Request != nil {
+		text += " to " + answer.Request.Method
+	}
+	said := []string{text}
+	for _, diagnostic := range answer.Errors {
+		said = append(said, fmt.Sprintf("%s: %s", diagnostic.Code, diagnostic.Message))
+	}
+	text = strings.Join(said, "; ")
+	return strings.ToValidUTF8(text[:min(len(text), maxAnswer)], "")
+}
+
+func network(err error) bool {
+	_, isNetwork := errors.AsType[net.Error](err)
+	return isNetwork || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
+		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, context.Canceled)
+}
+
+// plain leaves out of an error of the network what differs each time: the URL of an upload,
+// and the port that the request came from.
+func plain(err error) error {
+	timeout, waited := errors.AsType[net.Error](err)
+	if waited && timeout.Timeout() || errors.Is(err, context.Canceled) {
+		return errors.New("it took too long to answer")
+	}
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		return fmt.Errorf("%s %v: %w", op.Op, op.Addr, op.Err)
+	}
+	if request, ok := errors.AsType[*url.Error](err); ok {
+		return request.Err
+	}
+	return err
+}

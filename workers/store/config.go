@@ -1,0 +1,137 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/minio/minio-go/v7/pkg/s3utils"
+)
+
+const (
+	defaultRegion   = "us-east-1"
+	defaultModules  = 200
+	defaultBytes    = 16 << 20
+	defaultAnswer   = 20 * time.Second
+	defaultPatience = time.Minute
+	dialTimeout     = 10 * time.Second
+	idleTimeout     = time.Minute
+	maxConnections  = 16
+)
+
+// Config says which bucket is read, and how much of it.
+type Config struct {
+	// Endpoint is the URL of the store, as in https://s3.example.com.
+	Endpoint string
+	// Region of the bucket. Default us-east-1.
+	Region string
+	// Bucket with the scripts, those of an account below its id.
+	Bucket string
+	// AccessKey and SecretKey sign the requests. Without them they are not signed.
+	AccessKey, SecretKey string
+	// CA is a bundle of authorities, as PEM, that are trusted besides those of the system.
+	CA []byte
+	// MaxModules and MaxBytes bound one script. Default 200 and 16 MiB.
+	MaxModules int
+	MaxBytes   int64
+	// AnswerTimeout is how long the store may take to begin an answer, and to continue one.
+	// Default 20 s.
+	AnswerTimeout time.Duration
+	// Patience is how long a listing may take, and the beginning of an object, with all
+	// attempts. Default 1 min.
+	Patience time.Duration
+}
+
+// Default fills what was left empty.
+func (c *Config) Default() {
+	if c.Region == "" {
+		c.Region = defaultRegion
+	}
+	if c.MaxModules == 0 {
+		c.MaxModules = defaultModules
+	}
+	if c.MaxBytes == 0 {
+		c.MaxBytes = defaultBytes
+	}
+	if c.AnswerTimeout == 0 {
+		c.AnswerTimeout = defaultAnswer
+	}
+	if c.Patience == 0 {
+		c.Patience = defaultPatience
+	}
+}
+
+// Validate says what is wrong. It names no credentials.
+func (c *Config) Validate() error {
+	var errs []error
+	if _, err := c.endpoint(); err != nil {
+		errs = append(errs, err)
+	}
+	if err := s3utils.CheckValidBucketName(c.Bucket); err != nil {
+		errs = append(errs, fmt.Errorf("bucket %q: %w", c.Bucket, err))
+	}
+	if (c.AccessKey == "") != (c.SecretKey == "") {
+		errs = append(errs, errors.New("access key and secret key: only one of them is there"))
+	}
+	if strings.ContainsAny(c.AccessKey+c.SecretKey, " \t\r\n") {
+		errs = append(errs, errors.New("access key and secret key: there is white space in them"))
+	}
+	if c.MaxModules < 1 {
+		errs = append(errs, fmt.Errorf("the limit of %d modules is less than 1", c.MaxModules))
+	}
+	if c.MaxBytes < 1 {
+		errs = append(errs, fmt.Errorf("the limit of %d bytes is less than 1", c.MaxBytes))
+	}
+	if c.AnswerTimeout <= 0 || c.Patience <= 0 {
+		errs = append(errs, fmt.Errorf("the timeouts %s and %s are not both above 0", c.AnswerTimeout, c.Patience))
+	}
+	if len(c.CA) > 0 && !x509.NewCertPool().AppendCertsFromPEM(c.CA) {
+		errs = append(errs, errors.New("the bundle of authorities holds no certificate"))
+	}
+	return errors.Join(errs...)
+}
+
+// endpoint is the URL, and nothing but a scheme and a host.
+func (c *Config) endpoint() (*url.URL, error) {
+	parsed, err := url.Parse(c.Endpoint)
+	if err != nil {
+		return nil, errors.New("endpoint: is no URL") // its text may hold a password
+	}
+	if parsed.Scheme != "http" && parsed.Scheme != "https" || parsed.Host == "" {
+		return nil, errors.New("endpoint: is not http:// or https:// and a host")
+	}
+	if parsed.User != nil || strings.Trim(parsed.Path, "/") != "" || parsed.RawQuery != "" || parsed.Fragment != "" {
+		return nil, errors.New("endpoint: has more than a scheme and a host")
+	}
+	return parsed, nil
+}
+
+// transport has a limit for each wait. What it reads is what is stored: nothing is
+// decompressed.
+func (c *Config) transport() (*http.Transport, error) {
+	pool, err := x509.SystemCertPool()
+	if err != nil {
+		return nil, fmt.Errorf("authorities of the system: %w", err)
+	}
+	pool.AppendCertsFromPEM(c.CA)
+	return &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           (&net.Dialer{Timeout: dialTimeout}).DialContext,
+		TLSClientConfig:       &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool},
+		TLSHandshakeTimeout:   dialTimeout,
+		ResponseHeaderTimeout: c.AnswerTimeout,
+		IdleConnTimeout:       idleTimeout,
+		MaxConnsPerHost:       maxConnections,
+		MaxIdleConnsPerHost:   maxConnections,
+		DisableCompression:    true,
+	}, nil
+}

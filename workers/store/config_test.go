@@ -1,0 +1,80 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"encoding/pem"
+	"io"
+	"log"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestAConfigurationIsChecked(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		change func(c *Config)
+		want   string
+	}{
+		"a right one":               {"there is nothing to say", func(*Config) {}, ""},
+		"no credentials":            {"a store may not ask for any", func(c *Config) { c.AccessKey, c.SecretKey = "", "" }, ""},
+		"no endpoint":               {"there is no default", func(c *Config) { c.Endpoint = "" }, "endpoint: is not http:// or https:// and a host"},
+		"a host alone":              {"it does not say whether TLS is spoken", func(c *Config) { c.Endpoint = "s3.example.com" }, "endpoint: is not http:// or https:// and a host"},
+		"an endpoint with a path":   {"the bucket has a field of its own", func(c *Config) { c.Endpoint = "https://s3.example.com/scripts" }, "endpoint: has more than a scheme and a host"},
+		"an endpoint with a secret": {"it would be written to logs", func(c *Config) { c.Endpoint = "https://u:hidden@s3.example.com" }, "endpoint: has more than a scheme and a host"},
+		"an endpoint that is none":  {"its text is not repeated", func(c *Config) { c.Endpoint = "https://u:hidden@s3\x00" }, "endpoint: is no URL"},
+		"no bucket":                 {"there is no default", func(c *Config) { c.Bucket = "" }, `bucket "": Bucket name cannot be empty`},
+		"one of two keys":           {"requests are signed with both", func(c *Config) { c.AccessKey = "" }, "access key and secret key: only one of them is there"},
+		"a key with a newline":      {"files end with one", func(c *Config) { c.SecretKey = "hidden\n" }, "access key and secret key: there is white space in them"},
+		"no modules":                {"nothing could be served", func(c *Config) { c.MaxModules = -1 }, "the limit of -1 modules is less than 1"},
+		"no bytes":                  {"as no modules", func(c *Config) { c.MaxBytes = -1 }, "the limit of -1 bytes is less than 1"},
+		"no time":                   {"nothing could be read", func(c *Config) { c.Patience = -1 }, "the timeouts 20s and -1ns are not both above 0"},
+		"an authority that is none": {"it would be trusted in vain", func(c *Config) { c.CA = []byte("x") }, "the bundle of authorities holds no certificate"},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			config := Config{Endpoint: "https://s3.example.com", Bucket: bucket, AccessKey: "access", SecretKey: "hidden"}
+			test.change(&config)
+			s, err := New(config)
+			if test.want == "" {
+				if err != nil {
+					t.Errorf("%s\n%v", test.reason, err)
+				}
+				return
+			}
+			if err == nil || s != nil || err.Error() != "object store: "+test.want {
+				t.Errorf("%s\n%v, not %s", test.reason, err, test.want)
+			}
+			if err != nil && strings.Contains(err.Error(), "hidden") {
+				t.Errorf("it tells a secret: %v", err)
+			}
+		})
+	}
+}
+
+func TestDefaultsFillWhatIsEmpty(t *testing.T) {
+	config := Config{MaxModules: 3}
+	config.Default()
+	if config.Region != "us-east-1" || config.MaxModules != 3 || config.MaxBytes != 16<<20 || config.AnswerTimeout != 20*time.Second {
+		t.Errorf("%+v", config)
+	}
+}
+
+func TestOnlyAuthoritiesThatAreNamedAreTrusted(t *testing.T) {
+	fake := &fakeS3{objects: map[string]string{"a1/s/1/a.js": "a"}}
+	server := httptest.NewUnstartedServer(fake)
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // of those that do not trust it
+	server.StartTLS()
+	defer server.Close()
+	config := Config{Endpoint: server.URL, Bucket: bucket}
+	if _, err := newStore(t, config).List(t.Context(), "a1", []string{"a1/s/1"}); err == nil || !strings.Contains(err.Error(), "certificate") {
+		t.Errorf("an authority that nobody named: %v", err)
+	}
+	config.CA = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	if _, err := newStore(t, config).List(t.Context(), "a1", []string{"a1/s/1"}); err != nil {
+		t.Errorf("one that is named: %v", err)
+	}
+}

@@ -1,0 +1,91 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/minio/minio-go/v7"
+)
+
+var (
+	// ErrMissing: nothing is stored there.
+	ErrMissing = errors.New("nothing is stored there")
+	// ErrChanged: an object is not the one that was listed.
+	ErrChanged = errors.New("the object was changed after it was listed")
+	// ErrTooLarge: a script has more modules or bytes than the limit.
+	ErrTooLarge = errors.New("the script is too large")
+	// ErrDuplicate: two objects have the name of one module.
+	ErrDuplicate = errors.New("two objects have the same name")
+	// ErrForeign: a key is not one of the account's.
+	ErrForeign = errors.New("the key is not below the account's id")
+	// ErrUnavailable: the store does not answer, or says that it cannot now. It is worth
+	// trying again.
+	ErrUnavailable = errors.New("the object store is not available")
+	// ErrDenied: the store refuses the operator's credentials, or has no such bucket. That is
+	// no fault of a script: it is ErrUnavailable too.
+	ErrDenied = fmt.Errorf("the object store refuses the operator: %w", ErrUnavailable)
+)
+
+// missingCodes are of an object, deniedCodes of what the operator was configured with.
+var (
+	missingCodes = []string{minio.NoSuchKey, minio.NoSuchVersion}
+	deniedCodes  = []string{
+		minio.AccessDenied, minio.NoSuchBucket, "InvalidAccessKeyId", "SignatureDoesNotMatch",
+		"AllAccessDisabled", "AccountProblem", "InvalidToken", "RequestTimeTooSkewed",
+	}
+)
+
+// classify says which of the package's errors an error of the client is. The context is the
+// caller's: one that the caller gave up is no fault of the store.
+func classify(ctx context.Context, err error) error {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return context.Canceled
+	}
+	var answer minio.ErrorResponse
+	if !errors.As(err, &answer) || answer.StatusCode == 0 && answer.Code == "" {
+		return fmt.Errorf("%w: %w", ErrUnavailable, plain(err))
+	}
+	switch status := answer.StatusCode; {
+	case slices.Contains(missingCodes, answer.Code):
+		return ErrMissing
+	case answer.Code == minio.PreconditionFailed || status == http.StatusPreconditionFailed:
+		return ErrChanged
+	case slices.Contains(deniedCodes, answer.Code), status == http.StatusForbidden, status == http.StatusUnauthorized:
+		return fmt.Errorf("%w: %s", ErrDenied, answer.Code)
+	case status == http.StatusNotFound:
+		return ErrMissing
+	case status >= http.StatusInternalServerError, status == http.StatusTooManyRequests, status == http.StatusRequestTimeout, answer.Code == "SlowDown":
+		return fmt.Errorf("%w: %s", ErrUnavailable, answer.Code)
+	default:
+		return fmt.Errorf("the object store answers %d: %s", status, answer.Code)
+	}
+}
+
+// plain leaves out of an error of the network what differs each time: the query of the
+// request, and the port that it came from.
+func plain(err error) error {
+	timeout, waited := errors.AsType[net.Error](err)
+	if waited && timeout.Timeout() || errors.Is(err, context.Canceled) {
+		return errors.New("it took too long to answer")
+	}
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		return fmt.Errorf("%s %v: %w", op.Op, op.Addr, op.Err)
+	}
+	if request, ok := errors.AsType[*url.Error](err); ok {
+		// The client writes the URL into the text of some.
+		if text := request.Err.Error(); strings.Contains(text, request.URL) {
+			return errors.New(strings.ReplaceAll(text, " "+request.URL, ""))
+		}
+		return request.Err
+	}
+	return err
+}

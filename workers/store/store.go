@@ -1,0 +1,260 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/credentials"
+
+	release "github.com/spokelet/spokelet/workers/api/release/v1alpha1"
+	"github.com/spokelet/spokelet/workers/script"
+)
+
+// attempts of a request: an error is to be said within seconds.
+const attempts = 3
+
+// Store is a bucket. It may be used by many at a time.
+type Store struct {
+	config    Config
+	client    minio.Core
+	transport *http.Transport
+}
+
+// New makes a Store of what was defaulted and is valid. It does not ask the store.
+func New(config Config) (*Store, error) {
+	config.Default()
+	if err := config.Validate(); err != nil {
+		return nil, fmt.Errorf("object store: %w", err)
+	}
+	endpoint, err := config.endpoint()
+	if err != nil {
+		return nil, fmt.Errorf("object store: %w", err)
+	}
+	transport, err := config.transport()
+	if err != nil {
+		return nil, fmt.Errorf("object store: %w", err)
+	}
+	client, err := minio.New(endpoint.Host, &minio.Options{
+		Creds:      credentials.NewStaticV4(config.AccessKey, config.SecretKey, ""),
+		Secure:     endpoint.Scheme == "https",
+		Region:     config.Region,
+		Transport:  transport,
+		MaxRetries: attempts,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("object store: %w", err)
+	}
+	return &Store{config: config, client: minio.Core{Client: client}, transport: transport}, nil
+}
+
+// Close closes connections that are not in use.
+func (s *Store) Close() { s.transport.CloseIdleConnections() }
+
+// List returns the modules at the URLs of an account, ordered by name: of each URL the
+// objects below it or, if there is none, the object of that name.
+func (s *Store) List(ctx context.Context, account string, urls []string) ([]release.Module, error) {
+	within, cancel := context.WithTimeout(ctx, s.config.Patience)
+	defer cancel()
+	found := modules{limit: s.config.MaxModules, byName: map[string]release.Module{}}
+	for _, url := range urls {
+		key, err := script.Prefix(url, s.config.Bucket, account)
+		if err != nil {
+			return nil, err
+		}
+		key = strings.TrimSuffix(key, "/")
+		if err := owned(account, key); err != nil {
+			return nil, fmt.Errorf("%s: %w", url, err)
+		}
+		if err := s.find(within, key, &found); err != nil {
+			return nil, fmt.Errorf("%s: %w", url, s.cause(ctx, err))
+		}
+	}
+	if limit := s.config.MaxBytes; found.bytes > limit {
+		return nil, fmt.Errorf("%w: it has %s MiB, and the limit is %s MiB", ErrTooLarge, mebibytes(found.bytes), mebibytes(limit))
+	}
+	return found.sorted(), nil
+}
+
+// refusal is an error of this package already.
+type refusal struct{ error }
+
+// Unwrap returns the error.
+func (r refusal) Unwrap() error { return r.error }
+
+// cause leaves refusals as they are.
+func (s *Store) cause(ctx context.Context, err error) error {
+	if r, ok := errors.AsType[refusal](err); ok {
+		return r.error
+	}
+	return classify(ctx, err)
+}
+
+// find adds what is below a key, or else at it.
+func (s *Store) find(ctx context.Context, key string, to *modules) error {
+	below := key + "/"
+	before := to.seen
+	for object := range s.client.ListObjectsIter(ctx, s.config.Bucket, minio.ListObjectsOptions{Prefix: below, Recursive: true}) {
+		if object.Err != nil {
+			return object.Err
+		}
+		name, is := strings.CutPrefix(object.Key, below)
+		if !is || strings.HasSuffix(object.Key, "/") {
+			continue // a folder, as some stores have them
+		}
+		if err := to.add(name, object); err != nil {
+			return refusal{err}
+		}
+	}
+	// The client ends a listing without an error when its context does.
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if to.seen > before {
+		return nil
+	}
+	object, err := s.client.StatObject(ctx, s.config.Bucket, key, minio.StatObjectOptions{})
+	if err != nil {
+		return err
+	}
+	object.Key = key
+	if err := to.add(path.Base(key), object); err != nil {
+		return refusal{err}
+	}
+	return nil
+}
+
+// modules are those that were found so far.
+type modules struct {
+	limit  int
+	seen   int
+	bytes  int64
+	byName map[string]release.Module
+}
+
+// add takes an object. Two URLs may name the same one.
+func (m *modules) add(name string, object minio.ObjectInfo) error {
+	m.seen++
+	if other, taken := m.byName[name]; taken {
+		if other.Key == object.Key {
+			return nil
+		}
+		return fmt.Errorf("%w: module %q is %s and %s", ErrDuplicate, name, other.Key, object.Key)
+	}
+	if len(m.byName) == m.limit {
+		return fmt.Errorf("%w: it has more than %d modules", ErrTooLarge, m.limit)
+	}
+	m.byName[name] = release.Module{Name: name, Key: object.Key, ETag: object.ETag, Size: object.Size}
+	m.bytes += object.Size
+	return nil
+}
+
+func (m *modules) sorted() []release.Module {
+	list := make([]release.Module, 0, len(m.byName))
+	for _, module := range m.byName {
+		list = append(list, module)
+	}
+	slices.SortFunc(list, func(a, b release.Module) int { return strings.Compare(a.Name, b.Name) })
+	return list
+}
+
+func mebibytes(n int64) string { return fmt.Sprintf("%.1f", float64(n)/(1<<20)) }
+
+// owned tells whether a key is below the id of an account. A store that keeps objects as
+// files may take ".." for what it is there.
+func owned(account, key string) error {
+	rest, below := strings.CutPrefix(key, account+"/")
+	if account == "" || strings.Contains(account, "/") || !below {
+		return ErrForeign
+	}
+	for part := range strings.SplitSeq(rest, "/") {
+		if part == "" || part == "." || part == ".." {
+			return fmt.Errorf("%w: it has the part %q", ErrForeign, part)
+		}
+	}
+	return nil
+}
+
+// Fetch writes a module as it was listed. After an error what was written is worth nothing.
+func (s *Store) Fetch(ctx context.Context, account string, m script.Module, to io.Writer) error {
+	if err := s.fetch(ctx, account, m, to); err != nil {
+		return fmt.Errorf("module %q (%s): %w", m.Name, m.Key, err)
+	}
+	return nil
+}
+
+func (s *Store) fetch(ctx context.Context, account string, m script.Module, to io.Writer) error {
+	if err := owned(account, m.Key); err != nil {
+		return err
+	}
+	if m.Size < 0 || m.Size > s.config.MaxBytes {
+		return fmt.Errorf("%w: the module has %s MiB, and the limit is %s MiB", ErrTooLarge, mebibytes(m.Size), mebibytes(s.config.MaxBytes))
+	}
+	var options minio.GetObjectOptions
+	if err := options.SetMatchETag(m.ETag); err != nil {
+		return fmt.Errorf("%w: it has no ETag", ErrChanged)
+	}
+	within, cancel := context.WithCancel(ctx)
+	defer cancel()
+	patience := time.AfterFunc(s.config.Patience, cancel)
+	defer patience.Stop()
+	body, object, _, err := s.client.GetObject(within, s.config.Bucket, m.Key, options)
+	if err != nil {
+		return classify(ctx, err)
+	}
+	defer body.Close()
+	// Some stores do not know If-Match.
+	if object.ETag != m.ETag {
+		return ErrChanged
+	}
+	out := &target{to: to}
+	in := &source{from: body, patience: patience, pause: s.config.AnswerTimeout}
+	read, err := io.Copy(out, io.LimitReader(in, m.Size+1))
+	switch {
+	case out.err != nil:
+		return fmt.Errorf("write: %w", out.err)
+	case err != nil:
+		return classify(ctx, err)
+	case read > m.Size:
+		return fmt.Errorf("%w: it has more than %d bytes", ErrChanged, m.Size)
+	case read < m.Size:
+		return fmt.Errorf("%w: it has %d bytes, not %d", ErrChanged, read, m.Size)
+	}
+	return nil
+}
+
+// source is a body whose every piece has to come within a time.
+type source struct {
+	from     io.Reader
+	patience *time.Timer // cancels the request
+	pause    time.Duration
+}
+
+// Read implements io.Reader.
+func (s *source) Read(p []byte) (int, error) {
+	s.patience.Reset(s.pause)
+	return s.from.Read(p)
+}
+
+// target keeps the error of its writer, which is not the store's.
+type target struct {
+	to  io.Writer
+	err error
+}
+
+// Write implements io.Writer.
+func (t *target) Write(p []byte) (int, error) {
+	n, err := t.to.Write(p)
+	t.err = err
+	return n, err
+}
