@@ -1,0 +1,95 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && (amd64 || arm64)
+
+package build
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"syscall"
+
+	"github.com/landlock-lsm/go-landlock/landlock"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	maxFiles = 256
+	// maxFileSize is of each file that workerd may write: it has no need to.
+	maxFileSize = 1 << 20
+)
+
+// readable is what workerd reads of the system.
+var readable = []string{
+	"/usr", "/lib", "/lib64", "/etc/ssl", "/etc/ld.so.cache", "/etc/localtime", "/sys/devices/system/cpu",
+	"/dev/null", "/dev/urandom", "/dev/random",
+}
+
+// become gives everything up and executes the command.
+func (c confinement) become() error {
+	if err := c.limit(); err != nil {
+		return err
+	}
+	if err := c.restrict(); err != nil {
+		return fmt.Errorf("landlock: %w", err)
+	}
+	// A filter is of one thread, and that one executes.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := install(filter(os.Getpid())); err != nil {
+		return err
+	}
+	tell(event{Event: eventConfined})
+	if err := unix.Exec(c.Command[0], c.Command, []string{}); err != nil {
+		return fmt.Errorf("execute %s: %w", c.Command[0], err)
+	}
+	return nil
+}
+
+// limit bounds what the process uses. V8 reserves far more addresses than it writes to, so
+// only memory that can be written to is counted.
+func (c confinement) limit() error {
+	for resource, most := range map[int]uint64{
+		unix.RLIMIT_CORE: 0, unix.RLIMIT_NOFILE: maxFiles, unix.RLIMIT_FSIZE: maxFileSize, unix.RLIMIT_DATA: c.Memory,
+	} {
+		if err := unix.Setrlimit(resource, &unix.Rlimit{Cur: most, Max: most}); err != nil {
+			return fmt.Errorf("limit of resource %d: %w", resource, err)
+		}
+	}
+	return nil
+}
+
+// restrict leaves of the files those that workerd needs, and no TCP and no other processes.
+// A kernel does of that what it knows.
+func (c confinement) restrict() error {
+	var folders, files []string
+	for _, path := range append(append([]string{c.Command[0]}, c.Read...), readable...) {
+		info, err := os.Stat(path)
+		switch {
+		case err != nil:
+		case info.IsDir():
+			folders = append(folders, path)
+		default:
+			files = append(files, path)
+		}
+	}
+	err := landlock.V6.BestEffort().RestrictPaths(
+		landlock.RODirs(folders...), landlock.ROFiles(files...), landlock.RWDirs(c.Write),
+	)
+	if err != nil {
+		return err
+	}
+	if err := landlock.V6.BestEffort().RestrictNet(); err != nil {
+		return err
+	}
+	return landlock.V6.BestEffort().RestrictScoped()
+}
+
+// isolate makes a process that is killed with all that it starts, and with this one.
+func isolate(command *exec.Cmd) {
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGKILL) }
+}

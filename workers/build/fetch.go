@@ -1,0 +1,145 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package build
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"sync"
+
+	"github.com/spokelet/spokelet/workers/bundle"
+	"github.com/spokelet/spokelet/workers/script"
+	"github.com/spokelet/spokelet/workers/store"
+)
+
+const (
+	defaultScriptBytes = 16 << 20
+	// parallel is how many modules are read at a time.
+	parallel = 4
+
+	folderMode = 0o700
+	fileMode   = 0o600
+)
+
+// Store is where modules are read from.
+type Store interface {
+	// Fetch writes a module as it was listed.
+	Fetch(ctx context.Context, account string, m script.Module, to io.Writer) error
+}
+
+// FetchConfig is what the first step is made of.
+type FetchConfig struct {
+	// Input is the file with the JSON of the bundle.Input.
+	Input string
+	// Work is the folder of the steps.
+	Work string
+	// Store has the modules.
+	Store Store
+	// MaxBytes bounds the modules of one script. Default 16 MiB.
+	MaxBytes int64
+}
+
+// Fetch reads the modules of all scripts and writes what the other steps need.
+func Fetch(ctx context.Context, config FetchConfig) error {
+	if config.MaxBytes == 0 {
+		config.MaxBytes = defaultScriptBytes
+	}
+	in, err := load(config.Input)
+	if err != nil {
+		return err
+	}
+	work, err := os.OpenRoot(config.Work)
+	if err != nil {
+		return fmt.Errorf("work folder: %w", err)
+	}
+	defer func() { _ = work.Close() }()
+	var modules []place
+	for i, worker := range in.Workers {
+		var bytes int64
+		for j, module := range worker.Modules {
+			bytes += module.Size
+			modules = append(modules, place{worker: worker.Name, module: module, path: in.Path(i, j)})
+		}
+		if bytes > config.MaxBytes {
+			return &ScriptError{Script: worker.Name, Err: fmt.Errorf("%w: it has %d bytes, and the limit is %d", store.ErrTooLarge, bytes, config.MaxBytes)}
+		}
+	}
+	err = each(ctx, len(modules), parallel, func(ctx context.Context, i int) error {
+		return modules[i].fetch(ctx, in.Account, config.Store, work)
+	})
+	if err != nil {
+		return err
+	}
+	return configure(in, work)
+}
+
+// configure writes the configuration of the whole, for people, and the probes.
+func configure(in bundle.Input, work *os.Root) error {
+	if err := work.WriteFile("config.capnp", in.Config(), fileMode); err != nil {
+		return fmt.Errorf("write configuration: %w", err)
+	}
+	for i, worker := range in.Workers {
+		if err := work.WriteFile(probeName(i), in.Probe(i, "unix:"+socket), fileMode); err != nil {
+			return fmt.Errorf("write probe of script %s: %w", worker.Name, err)
+		}
+	}
+	return nil
+}
+
+// place is a module and where it lies.
+type place struct {
+	worker string
+	module script.Module
+	path   string
+}
+
+func (p place) fetch(ctx context.Context, account string, from Store, work *os.Root) error {
+	if err := work.MkdirAll(path.Dir(p.path), folderMode); err != nil {
+		return fmt.Errorf("script %s: %w", p.worker, err)
+	}
+	// A step that is run again begins anew.
+	file, err := work.OpenFile(p.path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, fileMode)
+	if err != nil {
+		return fmt.Errorf("script %s: %w", p.worker, err)
+	}
+	err = from.Fetch(ctx, account, p.module, file)
+	// A full disk may be known at the end alone.
+	if err = errors.Join(err, file.Close()); err != nil {
+		return &ScriptError{Script: p.worker, Err: err}
+	}
+	return nil
+}
+
+// each calls a function for 0 to n-1, some at a time, until one fails. Of errors it returns
+// that of the smallest number, so that the same cause has the same text.
+func each(ctx context.Context, n, limit int, do func(context.Context, int) error) error {
+	within, cancel := context.WithCancel(ctx)
+	defer cancel()
+	errs := make([]error, n)
+	slots := make(chan struct{}, limit)
+	var all sync.WaitGroup
+	for i := range n {
+		slots <- struct{}{}
+		if within.Err() != nil {
+			break
+		}
+		all.Go(func() {
+			defer func() { <-slots }()
+			if errs[i] = do(within, i); errs[i] != nil {
+				cancel()
+			}
+		})
+	}
+	all.Wait()
+	for _, err := range errs {
+		if err != nil && (ctx.Err() != nil || !errors.Is(err, context.Canceled)) {
+			return err
+		}
+	}
+	return ctx.Err()
+}

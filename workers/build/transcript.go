@@ -1,0 +1,84 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package build
+
+import (
+	"bytes"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"unicode"
+)
+
+const (
+	// maxTranscript is how much of the end of an output is kept.
+	maxTranscript = 16 << 10
+	// maxMessage is how long a message about a script is at most.
+	maxMessage = 1 << 10
+)
+
+// transcript keeps the end of what a process writes.
+type transcript struct {
+	mu  sync.Mutex
+	end []byte // guarded by mu
+}
+
+// Write implements io.Writer.
+func (t *transcript) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.end = append(t.end, p[max(0, len(p)-maxTranscript):]...)
+	if extra := len(t.end) - maxTranscript; extra > 0 {
+		t.end = append(t.end[:0], t.end[extra:]...)
+	}
+	return len(p), nil
+}
+
+// escape is a sequence that a terminal obeys.
+var escape = regexp.MustCompile("\x1b(\\[[0-?]*[\\x20-\\x2f]*[\\x40-\\x7e]|[^\\[])?")
+
+// passingLine is a line with addresses and numbers of processes, which are others each time.
+var passingLine = regexp.MustCompile(`^(stack: |\*\*\* Received signal|<--- |\[\d+:0x|\d+ external/|Unable to find and open the program executable)`)
+
+// clean returns what the process says about the script, for a condition: as text, without
+// the folders, and the same for the same cause. What the script itself has written before is
+// left out if workerd says something of its service.
+func (t *transcript) clean(folders ...string) string {
+	t.mu.Lock()
+	text := string(bytes.ToValidUTF8(t.end, nil))
+	t.mu.Unlock()
+	text = escape.ReplaceAllString(text, "")
+	for _, folder := range folders {
+		text = strings.ReplaceAll(text, folder+"/", "")
+	}
+	var lines []string
+	for line := range strings.Lines(text) {
+		line = strings.TrimRightFunc(printable(line), unicode.IsSpace)
+		if line != "" && !passingLine.MatchString(line) {
+			lines = append(lines, line)
+		}
+	}
+	for i, line := range slices.Backward(lines) {
+		// The service is named by the script's place in the bundle, which may change.
+		if _, said, is := strings.Cut(line, ": "); is && strings.HasPrefix(line, "service ") {
+			lines = lines[i:]
+			lines[0] = said
+			break
+		}
+	}
+	return shorten(strings.Join(lines, "\n"), maxMessage)
+}
+
+func printable(line string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\t' {
+			return ' '
+		}
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return -1
+	}, line)
+}

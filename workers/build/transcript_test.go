@@ -1,0 +1,57 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package build
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+func TestWhatAProcessSaysIsMadeText(t *testing.T) {
+	cases := map[string]struct{ reason, said, want string }{
+		"an error":             {"it is workerd's, without the name that the bundle gives", "service w0: Uncaught Error: x\n  at index.js:1:7\n", "Uncaught Error: x\n  at index.js:1:7"},
+		"words before it":      {"they are the script's", "hello\nservice w0: Uncaught Error: x\n", "Uncaught Error: x"},
+		"an error that lies":   {"the last one is workerd's", "service w9: fine\nservice w0: Uncaught Error: x\n", "Uncaught Error: x"},
+		"a crash":              {"addresses are others each time", "[12:0x3202] 5 ms: x\n<--- Last few GCs --->\nfatal: out of memory\n*** Received signal #6: Aborted\nstack: /x@0x1 /y@0x2\n", "fatal: out of memory"},
+		"colours":              {"they are for a terminal", "\x1b[31;1mred\x1b[0m \x1b]0;title\x07x", "red 0;titlex"},
+		"an escape at the end": {"as colours", "x\x1b", "x"},
+		"no text":              {"a condition is text", "a\xff\xfe\x00b\x7f\u202ec\td", "abc d"},
+		"a folder":             {"its name is another each time", "/tmp/work/probe-0.capnp:3: error: x", "probe-0.capnp:3: error: x"},
+		"nothing":              {"there may be nothing", "\n\n", ""},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			var said transcript
+			said.Write([]byte(test.said))
+			if got := said.clean("/tmp/work"); got != test.want {
+				t.Errorf("%s\n%q, not %q", test.reason, got, test.want)
+			}
+		})
+	}
+}
+
+func TestOnlyTheEndOfALongOutputIsKept(t *testing.T) {
+	var said transcript
+	for range 1000 {
+		said.Write([]byte(strings.Repeat("x", 999) + "\n"))
+	}
+	said.Write([]byte(strings.Repeat("y", 2*maxTranscript) + "\nservice w0: end"))
+	if got := said.clean(); got != "end" || len(said.end) > maxTranscript {
+		t.Errorf("%q of %d bytes", got, len(said.end))
+	}
+}
+
+func FuzzCleanedTextIsFitForACondition(f *testing.F) {
+	f.Add([]byte("service w0: \x1b[31mx\xff\n at /tmp/work/x"))
+	f.Add([]byte("\x1b\x1b[[\u202e"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		var said transcript
+		said.Write(text)
+		got := said.clean("/tmp/work")
+		if !utf8.ValidString(got) || len(got) > maxMessage || strings.ContainsAny(got, "\x1b\x00\r") {
+			t.Errorf("%q", got)
+		}
+	})
+}
