@@ -1,0 +1,99 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tenant
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"regexp"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/spokelet/spokelet/workers/api"
+)
+
+// ErrNone says that nobody gave the namespace an account.
+var ErrNone = errors.New("the namespace has no account: an administrator sets its label " + api.LabelAccount)
+
+// account is also part of names: of a namespace of the clusters and of a repository.
+var account = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$`)
+
+// TakenError says that an older namespace has the account.
+type TakenError struct {
+	Account string
+	// Namespace that has it.
+	Namespace string
+}
+
+// Error implements error.
+func (e *TakenError) Error() string {
+	return fmt.Sprintf("account %s belongs to the older namespace %s", e.Account, e.Namespace)
+}
+
+// InvalidError says that the label holds no id.
+type InvalidError struct{ Account string }
+
+// Error implements error.
+func (e *InvalidError) Error() string {
+	return fmt.Sprintf("label %s: account %q is not 1 to 40 lower-case letters, digits and inner hyphens", api.LabelAccount, e.Account)
+}
+
+// Accounts says which namespace has which account.
+type Accounts struct {
+	labels map[string]string // namespace to account, as labelled
+	owners map[string]string // account to namespace
+}
+
+// Claims reads the accounts of namespaces. One that is being deleted keeps its account
+// until it is gone: what was made for it may still be there.
+func Claims(namespaces []corev1.Namespace) *Accounts {
+	a := &Accounts{labels: map[string]string{}, owners: map[string]string{}}
+	first := map[string]*corev1.Namespace{}
+	for i := range namespaces {
+		ns := &namespaces[i]
+		id, labelled := ns.Labels[api.LabelAccount]
+		if !labelled {
+			continue
+		}
+		a.labels[ns.Name] = id
+		if !account.MatchString(id) {
+			continue
+		}
+		if known := first[id]; known == nil || older(ns.CreationTimestamp.Time, known.CreationTimestamp.Time, ns.Name, known.Name) {
+			first[id], a.owners[id] = ns, ns.Name
+		}
+	}
+	return a
+}
+
+// Of returns the account of a namespace. The error is [ErrNone], an [*InvalidError] or a
+// [*TakenError].
+func (a *Accounts) Of(namespace string) (string, error) {
+	id, labelled := a.labels[namespace]
+	if !labelled {
+		return "", ErrNone
+	}
+	owner, owned := a.owners[id]
+	if !owned {
+		return "", &InvalidError{Account: id}
+	}
+	if owner != namespace {
+		return "", &TakenError{Account: id, Namespace: owner}
+	}
+	return id, nil
+}
+
+// Namespace returns the namespace that has an account.
+func (a *Accounts) Namespace(account string) (string, bool) {
+	namespace, ok := a.owners[account]
+	return namespace, ok
+}
+
+// older tells whether the first of two was there before the second. Times of the API are
+// in seconds, so the name decides between two of the same second.
+func older(first, second time.Time, firstName, secondName string) bool {
+	return cmp.Or(first.Compare(second), cmp.Compare(firstName, secondName)) < 0
+}
