@@ -1,0 +1,59 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+)
+
+// Where the credentials are mounted, in the operator as in the steps of a build.
+const (
+	StoreDir      = "/secrets/store"
+	StoreCADir    = "/secrets/store-ca"
+	RegistryDir   = "/secrets/registry"
+	RegistryCADir = "/secrets/registry-ca"
+)
+
+// The keys of the Secrets.
+const (
+	accessKey    = "accessKey"
+	secretKey    = "secretKey"
+	dockerConfig = ".dockerconfigjson"
+	authorities  = "ca.crt"
+)
+
+// Credentials are what is not in the file.
+type Credentials struct {
+	AccessKey, SecretKey string
+	DockerConfig         []byte
+	StoreCA, RegistryCA  []byte
+}
+
+// LoadCredentials reads those that are mounted below a folder, which is "/" in a pod. What
+// is not mounted is empty.
+func LoadCredentials(root string) (Credentials, error) {
+	var (
+		c    Credentials
+		errs []error
+	)
+	files := os.DirFS(root)
+	read := func(dir, key string) []byte {
+		raw, err := fs.ReadFile(files, path.Join(strings.TrimPrefix(dir, "/"), key))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, fmt.Errorf("credentials: %w", err))
+		}
+		return raw
+	}
+	c.AccessKey = strings.TrimSpace(string(read(StoreDir, accessKey)))
+	c.SecretKey = strings.TrimSpace(string(read(StoreDir, secretKey)))
+	c.StoreCA = read(StoreCADir, authorities)
+	c.DockerConfig = read(RegistryDir, dockerConfig)
+	c.RegistryCA = read(RegistryCADir, authorities)
+	return c, errors.Join(errs...)
+}
