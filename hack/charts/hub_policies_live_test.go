@@ -22,13 +22,14 @@ import (
 	"github.com/spokelet/spokelet/internal/livetest"
 )
 
-// installedHub is a real API server that has the rights and the policies of the hub's
-// chart, and no hub.
+// installedHub is a real API server that has the rights and the policies of the chart of
+// something that runs on the hub, such as the hub's own, and not the program.
 type installedHub struct {
-	t *testing.T
-	// admin is the administrator, hub the hub's account.
+	t      *testing.T
+	config *rest.Config
+	// admin is the administrator, hub the program's account.
 	admin, hub kubernetes.Interface
-	// applies is the hub's account, for objects of any kind.
+	// applies is that account, for objects of any kind.
 	applies   dynamic.Interface
 	namespace string
 }
@@ -54,25 +55,8 @@ func as(config *rest.Config, account string) *rest.Config {
 
 func newInstalledHub(t *testing.T) *installedHub {
 	t.Helper()
-	config := livetest.Config(t, "SPOKELET_HUB_KUBECONFIG")
-	account := as(config, "spokelet-hub")
-	h := &installedHub{t: t, admin: kubernetes.NewForConfigOrDie(config), hub: kubernetes.NewForConfigOrDie(account), applies: dynamic.NewForConfigOrDie(account)}
-	h.namespace = livetest.Namespace(t, h.admin, "chart-")
-	h.makeNamespace(namespace, nil)
-	admin := dynamic.NewForConfigOrDie(config)
-	for _, object := range render(t, "spokelet-hub", "pods.namespaces={"+h.namespace+"}") {
-		resource, ok := resources()[object.GetKind()]
-		if !ok {
-			continue
-		}
-		var on dynamic.ResourceInterface = admin.Resource(resource)
-		if object.GetNamespace() != "" {
-			on = admin.Resource(resource).Namespace(object.GetNamespace())
-		}
-		_, err := on.Apply(t.Context(), object.GetName(), &object, metav1.ApplyOptions{FieldManager: "chart-test", Force: true})
-		h.must(err)
-		t.Cleanup(func() { _ = on.Delete(context.WithoutCancel(t.Context()), object.GetName(), metav1.DeleteOptions{}) })
-	}
+	h := newAccountOf(t, "spokelet-hub")
+	h.apply("spokelet-hub", "pods.namespaces={"+h.namespace+"}")
 	// A policy is in force when an API server has heard of it.
 	for what, try := range map[string]func() error{
 		"nodes":      func() error { return h.createNode("chart-test-probe", "other://", metav1.DryRunAll) },
@@ -82,6 +66,39 @@ func newInstalledHub(t *testing.T) *installedHub {
 		livetest.Eventually(t, "the policy of "+what+" is in force", func() bool { return denied(try()) })
 	}
 	return h
+}
+
+// newAccountOf returns a hub on which a chart's account, of the same name, has no rights yet.
+func newAccountOf(t *testing.T, chart string) *installedHub {
+	t.Helper()
+	config := livetest.Config(t, "SPOKELET_HUB_KUBECONFIG")
+	account := as(config, chart)
+	h := &installedHub{
+		t: t, config: config, admin: kubernetes.NewForConfigOrDie(config),
+		hub: kubernetes.NewForConfigOrDie(account), applies: dynamic.NewForConfigOrDie(account),
+	}
+	h.namespace = livetest.Namespace(t, h.admin, "chart-")
+	h.makeNamespace(namespace, nil)
+	return h
+}
+
+// apply applies what a chart says who may do what.
+func (h *installedHub) apply(chart string, values ...string) {
+	h.t.Helper()
+	admin := dynamic.NewForConfigOrDie(h.config)
+	for _, object := range render(h.t, chart, values...) {
+		resource, ok := resources()[object.GetKind()]
+		if !ok {
+			continue
+		}
+		var on dynamic.ResourceInterface = admin.Resource(resource)
+		if object.GetNamespace() != "" {
+			on = admin.Resource(resource).Namespace(object.GetNamespace())
+		}
+		_, err := on.Apply(h.t.Context(), object.GetName(), &object, metav1.ApplyOptions{FieldManager: "chart-test", Force: true})
+		h.must(err)
+		h.t.Cleanup(func() { _ = on.Delete(context.WithoutCancel(h.t.Context()), object.GetName(), metav1.DeleteOptions{}) })
+	}
 }
 
 // denied tells that a policy refused, not the authorizer.
