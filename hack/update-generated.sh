@@ -23,6 +23,12 @@ for group in multicluster mcm view action sync; do
   controller-gen crd:headerFile=hack/boilerplate.yaml.txt "paths=./api/$group/..." "output:crd:dir=api/crds/$group"
 done
 
+(
+  cd workers
+  controller-gen object:headerFile=../hack/boilerplate.go.txt paths=./api/...
+  controller-gen crd:headerFile=../hack/boilerplate.yaml.txt paths=./api/... output:crd:dir=api/crds
+)
+
 # The generator writes names of models beside every input, so that only our own
 # package may be one of that run: the other inputs lie in the module cache.
 names=$(mktemp -d)
@@ -36,11 +42,16 @@ openapi-gen --go-header-file hack/boilerplate.go.txt \
   --output-file zz_generated.openapi.go --report-filename /dev/null \
   ./api/live/v1alpha1 k8s.io/apimachinery/pkg/apis/meta/v1 k8s.io/apimachinery/pkg/runtime k8s.io/apimachinery/pkg/version
 
+# describe writes the reference of the types in a folder.
+describe() {
+  local types=$1 page=docs/reference/$2.md text
+  crd-ref-docs --log-level=ERROR --config=hack/reference.yaml --renderer=markdown \
+    --source-path="$types" --output-path="$page"
+  text=$(cat --squeeze-blank "$page")
+  printf '%s\n' "$text" >"$page"
+}
 mkdir -p docs/reference
 for version in multicluster/v1alpha1 mcm/v1alpha1 view/v1beta1 action/v1beta1 sync/v1alpha1 live/v1alpha1 config/v1alpha1; do
-  group=${version%/*}
-  crd-ref-docs --log-level=ERROR --config=hack/reference.yaml --renderer=markdown \
-    --source-path="api/$version" --output-path="docs/reference/$group.md"
-  reference=$(cat --squeeze-blank "docs/reference/$group.md")
-  printf '%s\n' "$reference" >"docs/reference/$group.md"
+  describe "api/$version" "${version%/*}"
 done
+describe workers/api workers

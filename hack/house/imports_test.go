@@ -162,6 +162,15 @@ func TestHelmLinksNothingOfTheAgent(t *testing.T) {
 	}
 }
 
+// Worker bundles are an operator as anybody may write one.
+func TestWorkersAreBuiltOnThePublicAPIs(t *testing.T) {
+	for dep := range strings.FieldsSeq(goListIn(t, root+"/workers", "-deps", "./...")) {
+		if within(dep, module) && !within(dep, module+"/workers") && !within(dep, module+"/api") {
+			t.Errorf("workers: links %s", dep)
+		}
+	}
+}
+
 func arrowOf(name string) (arrow, bool) {
 	for ; name != ""; name = parent(name) {
 		if rule, ok := arrows[name]; ok {
