@@ -22,11 +22,13 @@ COMMAND := github.com/spokelet/spokelet/cmd/internal/command
 help: ## Show this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-.PHONY: build $(BINARIES) spokelet-helm
-build: $(BINARIES) spokelet-helm ## Build the binaries into bin/.
-# It has a module of its own, so that nothing of Helm is linked into the others.
+.PHONY: build $(BINARIES) spokelet-helm spokelet-workers
+build: $(BINARIES) spokelet-helm spokelet-workers ## Build the binaries into bin/.
+# These have modules of their own, so that nothing of theirs is linked into the others.
 spokelet-helm:
 	cd helm && go build -p $(PARALLEL) -ldflags '-s -w' -o ../bin/$@ ./cmd/$@
+spokelet-workers:
+	cd workers && go build -p $(PARALLEL) -ldflags '-s -w -X github.com/spokelet/spokelet/workers/program.Version=$(VERSION)' -o ../bin/$@ ./cmd/$@
 $(BINARIES):
 	go build -p $(PARALLEL) -ldflags '-s -w -X $(COMMAND).Version=$(VERSION)' -o bin/$@ ./cmd/$@
 
@@ -61,7 +63,9 @@ verify: tools bin/tools/golangci-lint ## Run every static check; changes nothing
 .PHONY: test
 test: test-unit test-live e2e ## Run all tests: by themselves, with real clusters, end to end.
 
-.PHONY: test-unit race
+.PHONY: test-unit test-workers race
+test-workers: bin/tools/gotestsum ## Run the tests of worker bundles, which test-unit does, too.
+	CGO_ENABLED=1 hack/test-workers.sh -race -p $(PARALLEL)
 test-unit: bin/tools/gotestsum ## Run the tests of every module under the race detector.
 	CGO_ENABLED=1 hack/test-unit.sh -race -p $(PARALLEL)
 race: ## Repeat the tests of the concurrent packages, on 1, 2 and 4 CPUs.
@@ -87,10 +91,14 @@ e2e: bin/tools/gotestsum ## Run the end-to-end tests against real clusters.
 bench: ## Run the benchmarks of docs/benchmarks.md; writes bin/bench.json.
 	mkdir -p bin && cd e2e && go run ./cmd/bench -out ../bin/bench.json
 
-.PHONY: demo demo-down
+.PHONY: demo demo-workers demo-put demo-down
 demo: ## Start two clusters, install Spokelet and join one to the other.
 	cd e2e && go run ./cmd/demo up
-demo-down: ## Remove what demo made.
+demo-workers: ## As demo, and serve a script in both clusters (docs/workers.md).
+	cd e2e && go run ./cmd/demo workers
+demo-put: ## Store a folder for demo-workers: FROM=folder TO=account/script/version.
+	@cd e2e && go run ./cmd/demo put "$(abspath $(FROM))" "$(TO)"
+demo-down: ## Remove what the demos made.
 	cd e2e && go run ./cmd/demo down
 
 .PHONY: clean

@@ -28,7 +28,11 @@ run() {
 clusters=$!
 status=0
 for dir in $(./modules.sh); do
-  if [[ $dir != ./hack/clusters ]]; then (run "$dir" "$@") || status=1; fi
+  case $dir in
+  ./hack/clusters) ;;
+  ./workers) echo "== go test $dir" && ./test-workers.sh "$@" || status=1 ;;
+  *) (run "$dir" "$@") || status=1 ;;
+  esac
 done
 wait "$clusters" || status=1
 cat "$logs/clusters"
