@@ -110,6 +110,11 @@ func (b Build) ToolImage(ctx context.Context, name string) (Image, error) {
 
 // image writes the archive of an image that holds some files and runs the one of its name.
 func (b Build) image(name string, files []image.File) (Image, error) {
+	return b.write(name, []string{"/" + name}, files)
+}
+
+// write writes the archive of an image.
+func (b Build) write(name string, entrypoint []string, files []image.File) (Image, error) {
 	dir := filepath.Join(b.Root, "bin", "images", b.flavour())
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return Image{}, fmt.Errorf("image %s: %w", name, err)
@@ -118,7 +123,7 @@ func (b Build) image(name string, files []image.File) (Image, error) {
 	spec := image.Spec{
 		Ref:        img.Ref,
 		Files:      files,
-		Entrypoint: []string{"/" + name},
+		Entrypoint: entrypoint,
 		User:       "65532:65532",
 	}
 	if err := image.Write(img.Archive, spec); err != nil {

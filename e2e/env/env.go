@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 
 	"github.com/spokelet/spokelet/hack/clusters"
 )
@@ -73,28 +72,4 @@ func relink(target, link string) error {
 		return fmt.Errorf("link %s: %w", link, err)
 	}
 	return nil
-}
-
-// Show says a line, prints the kubectl command as a person would type it, runs
-// it and prints its answer.
-func (e *Env) Show(ctx context.Context, say string, on *clusters.Cluster, args ...string) error {
-	if say != "" {
-		say = "\n# " + say + "\n"
-	}
-	if _, err := fmt.Fprintf(e.Out, "%s%s$ kubectl %s\n", say, on.Name, quote(args)); err != nil {
-		return err
-	}
-	return e.say(e.Kubectl(on).Run(ctx, args...))
-}
-
-// quote puts single quotes around arguments that a shell would take apart.
-func quote(args []string) string {
-	quoted := make([]string, len(args))
-	for i, arg := range args {
-		quoted[i] = arg
-		if strings.ContainsAny(arg, " {}[]$\"*\t\\") {
-			quoted[i] = "'" + arg + "'"
-		}
-	}
-	return strings.Join(quoted, " ")
 }

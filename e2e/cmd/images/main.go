@@ -7,6 +7,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -34,8 +35,16 @@ func run(ctx context.Context, version string) error {
 		return err
 	}
 	build := env.Build{Root: root, Version: version}
-	for _, name := range []string{"spokelet-hub", "spokelet-agent"} {
-		image, err := build.Image(ctx, name)
+	for _, make := range []func(context.Context) (env.Image, error){
+		func(ctx context.Context) (env.Image, error) { return build.Image(ctx, "spokelet-hub") },
+		func(ctx context.Context) (env.Image, error) { return build.Image(ctx, "spokelet-agent") },
+		build.WorkersImage, build.WorkerdImage,
+	} {
+		image, err := make(ctx)
+		if errors.Is(err, env.ErrNoWorkerd) {
+			fmt.Fprintln(os.Stderr, "images: left out:", err)
+			continue
+		}
 		if err != nil {
 			return err
 		}
