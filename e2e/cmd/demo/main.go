@@ -3,7 +3,9 @@
 
 // Command demo brings up a hub and two spokes, installs Spokelet on them and
 // shows what it does, as a transcript of the commands that a person would
-// type. "demo up" leaves the clusters up, "demo down" removes every trace.
+// type. "demo up" leaves the clusters up, "demo workers" adds worker bundles
+// with an object store and a registry, for which "demo put" stores scripts,
+// and "demo down" removes every trace.
 package main
 
 import (
@@ -11,6 +13,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 )
 
@@ -25,11 +28,15 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
-	if len(args) == 1 && args[0] == "up" {
+	switch {
+	case slices.Equal(args, []string{"up"}):
 		return up(ctx)
-	}
-	if len(args) == 1 && args[0] == "down" {
+	case slices.Equal(args, []string{"workers"}):
+		return workers(ctx)
+	case slices.Equal(args, []string{"down"}):
 		return down(ctx)
+	case len(args) == 3 && args[0] == "put":
+		return put(ctx, args[1], args[2])
 	}
-	return fmt.Errorf("usage: demo up|down, got %q", args)
+	return fmt.Errorf("usage: demo up|workers|down, or demo put FOLDER KEY, got %q", args)
 }

@@ -1,0 +1,209 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"time"
+
+	"github.com/spokelet/spokelet/e2e/env"
+)
+
+func workers(ctx context.Context) error {
+	// It is asked for first, as there is no demo without it.
+	root, err := env.Root()
+	if err != nil {
+		return err
+	}
+	if _, err := (env.Build{Root: root}).Workerd(ctx); err != nil {
+		return err
+	}
+	e, err := raise(ctx)
+	if err != nil {
+		return err
+	}
+	if err := serve(ctx, e); err != nil {
+		return err
+	}
+	_, err = exec.LookPath("curl")
+	s := &sample{transcript: &transcript{env: e}, curl: err == nil}
+	for _, act := range []func(context.Context) error{s.offer, s.deploy, s.allow, s.call, s.second, s.back} {
+		if err := act(ctx); err != nil {
+			return err
+		}
+	}
+	s.next(s.nextLines()...)
+	return nil
+}
+
+// serve starts the object store, the registry and the operator.
+func serve(ctx context.Context, e *env.Env) error {
+	fmt.Println("\n# An object store and a registry, in pods of the hub.")
+	store, err := e.StoreInHub(ctx)
+	if err != nil {
+		return err
+	}
+	images, err := e.RegistryInHub(ctx)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("%s\nhttp://%s\n", store.Endpoint(), images.Address)
+	fmt.Println("\n# The operator of worker bundles, installed on the hub with helm.")
+	return e.InstallWorkers(ctx, store, images)
+}
+
+// sample is the one in examples/workers, deployed and called.
+type sample struct {
+	*transcript
+
+	curl bool // is installed
+}
+
+const (
+	caller  = "system:serviceaccount:team-a:caller"
+	live    = "/apis/live.spokelet.io/v1alpha1/clusters"
+	service = "proxy/api/v1/namespaces/workers-1234/services/worker-hello:http/proxy"
+
+	server    = "kubectl config view -o jsonpath='{.clusters[0].cluster.server}'"
+	authority = "kubectl config view --raw -o jsonpath='{.clusters[0].cluster.certificate-authority-data}' | base64 -d >" + folder + "/hub.crt"
+	identity  = "TOKEN=$(kubectl create token caller -n team-a)"
+
+	ready = "kubectl wait workerdeployment/hello -n team-a --for=condition=Ready --timeout=180s"
+)
+
+// putLine stores the files of a folder as a version of the sample.
+func putLine(dir, version string) string {
+	return "make demo-put FROM=examples/workers/hello/" + dir + " TO=1234/hello/" + version
+}
+
+// chooseLine asks for a version of the sample.
+func chooseLine(version string) string {
+	return `kubectl patch workerdeployment hello -n team-a --type=merge -p '{"spec":{"template":{"scriptUrls":["s3://workers/1234/hello/` + version + `"]}}}'`
+}
+
+// callLine calls the sample in a cluster.
+func (s *sample) callLine(spoke string) string {
+	if !s.curl {
+		return `kubectl get --as=` + caller + ` --raw "` + live + "/" + spoke + "/" + service + `/?a=20&b=22"`
+	}
+	return `curl -sSf --cacert ` + folder + `/hub.crt --oauth2-bearer "$TOKEN" "$CLUSTERS/` + spoke + `/$HELLO/?a=20&b=22"`
+}
+
+// hub plays lines on the hub.
+func (s *sample) hub(ctx context.Context, say string, lines ...string) error {
+	var steps []step
+	for _, line := range lines {
+		steps = append(steps, step{say: say, on: s.env.Set.Hub(), line: line})
+		say = ""
+	}
+	return s.play(ctx, steps...)
+}
+
+// timed plays lines on the hub, and says how long they took and why.
+func (s *sample) timed(ctx context.Context, why string, lines ...string) error {
+	start := time.Now()
+	if err := s.hub(ctx, "", lines...); err != nil {
+		return err
+	}
+	s.printf("# Both clusters serve it after %.1f seconds%s.\n", time.Since(start).Seconds(), why)
+	return nil
+}
+
+func (s *sample) offer(ctx context.Context) error {
+	return s.hub(ctx, "An administrator offers the clusters, and gives the account 1234 a namespace.",
+		"kubectl label managedcluster spoke1 spoke2 workers.spokelet.io/clusters=true",
+		"kubectl create namespace team-a",
+		"kubectl label namespace team-a workers.spokelet.io/account=1234")
+}
+
+func (s *sample) deploy(ctx context.Context) error {
+	if err := s.hub(ctx, "A developer stores a script, and says how it is served.", putLine("1", "1")); err != nil {
+		return err
+	}
+	if err := s.timed(ctx, "; their nodes fetched workerd for it, this once", "kubectl apply -n team-a -f examples/workers/manifests", ready); err != nil {
+		return err
+	}
+	return s.hub(ctx, "", "kubectl get workerdeployments,workerbundles -n team-a")
+}
+
+// allow lets a ServiceAccount of the hub call the sample.
+func (s *sample) allow(ctx context.Context) error {
+	if err := s.hub(ctx, "Who calls it has the right to: on the hub for the proxy of clusters, and in each cluster for the account's Services.",
+		"kubectl create serviceaccount caller -n team-a",
+		"kubectl create clusterrole caller --verb=get --resource=clusters.live.spokelet.io/proxy",
+		"kubectl create clusterrolebinding caller --clusterrole=caller --serviceaccount=team-a:caller"); err != nil {
+		return err
+	}
+	for _, spoke := range s.env.Set.Spokes() {
+		if err := s.play(ctx,
+			step{on: spoke, line: "kubectl create role caller -n workers-1234 --verb=get --resource=services/proxy"},
+			step{on: spoke, line: "kubectl create rolebinding caller -n workers-1234 --role=caller --user=hub:" + caller}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// call prepares what calls need, and calls the sample in both clusters.
+func (s *sample) call(ctx context.Context) error {
+	hub, say := s.env.Set.Hub(), "It answers in both clusters, neither of which can be dialled."
+	if !s.curl {
+		s.printf("\n# curl is not installed here: kubectl calls in its place.\n")
+		return s.callAll(ctx, say)
+	}
+	if err := s.play(ctx,
+		step{say: say, on: hub, line: "CLUSTERS=$(" + server + ")" + live, sets: "CLUSTERS"},
+		step{on: hub, line: "HELLO=" + service, sets: "HELLO"},
+		step{on: hub, line: authority},
+		step{on: hub, line: identity, sets: "TOKEN"}); err != nil {
+		return err
+	}
+	return s.callAll(ctx, "")
+}
+
+// callAll calls the sample in both clusters.
+func (s *sample) callAll(ctx context.Context, say string) error {
+	return s.hub(ctx, say, s.callLine("spoke1"), s.callLine("spoke2"))
+}
+
+func (s *sample) second(ctx context.Context) error {
+	if err := s.hub(ctx, "A second version, stored beside the first.", putLine("2", "2")); err != nil {
+		return err
+	}
+	if err := s.timed(ctx, "", chooseLine("2"), ready); err != nil {
+		return err
+	}
+	return s.callAll(ctx, "")
+}
+
+// back goes back to the first version, whose image is still there.
+func (s *sample) back(ctx context.Context) error {
+	s.printf("\n# Back to the first version: its release and its image are still there.\n")
+	if err := s.timed(ctx, "; nothing was built", chooseLine("1"), ready); err != nil {
+		return err
+	}
+	if err := s.callAll(ctx, ""); err != nil {
+		return err
+	}
+	return s.hub(ctx, "", "kubectl get workerreleases,jobbuilders -n team-a")
+}
+
+// nextLines are what a reader may try.
+func (s *sample) nextLines() []string {
+	lines := []string{
+		"kubectl get workerdeployments,workerreleases,jobbuilders,workerbundles -n team-a",
+		"kubectl get manifestworks workers-1234 -n spoke1 -o yaml",
+	}
+	for _, spoke := range s.env.Set.Spokes() {
+		lines = append(lines, "kubectl --kubeconfig "+spoke.Kubeconfig+" get pods,services -n workers-1234")
+	}
+	if s.curl {
+		lines = append(lines, "", "CLUSTERS=$("+server+")"+live, "HELLO="+service, identity)
+	}
+	return append(lines, s.callLine("spoke1"),
+		"", "# A version of your own, with a key of its own: edit examples/workers/hello/2/index.js, and type:", "",
+		putLine("2", "3"), chooseLine("3"), ready, s.callLine("spoke1"))
+}
