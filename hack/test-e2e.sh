@@ -56,6 +56,7 @@ parallel=6 suites node
 suites live work
 suites mcm
 suites sharing
+suites workers
 suites rest
 suites fault
 suites leave

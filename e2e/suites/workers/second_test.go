@@ -1,0 +1,248 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spokelet/spokelet/e2e/testbed"
+)
+
+// dave owns the namespace of the second account: he may write everything in it.
+const dave = "dave"
+
+// secondAccount is of an account that is in a first only, while the first one has both
+// clusters.
+func (s *tests) secondAccount(t *testing.T) {
+	testbed.InOrder(t, 1,
+		testbed.Step{Name: "the owner of a namespace may write there and nowhere else", Run: s.ownerWrites},
+		testbed.Step{Name: "an account is given, and only once", Run: s.accountIsGiven},
+		testbed.Step{Name: "it is served beside the first", Run: s.servedBeside},
+		testbed.Step{Name: "code of another account is out of reach", Run: s.othersCode},
+		testbed.Step{Name: "a path that is taken is said", Run: s.pathIsTaken},
+		testbed.Step{Name: "an image that was deleted is built again", Run: s.imageIsDeleted},
+	)
+}
+
+// saying is a script that answers with a text.
+func saying(text string) map[string]string {
+	return map[string]string{"index.js": fmt.Sprintf("export default { fetch() { return new Response(%q); } };\n", text)}
+}
+
+// sameName is what the second account's script of the first one's name answers.
+const sameName = "another hello"
+
+func (s *tests) ownerWrites(t *testing.T) {
+	s.Hub.Apply(t, tenant(s.team, ""))
+	s.Hub.Kubectl(t, "create", "rolebinding", "owner", "-n", s.team, "--clusterrole=admin", "--user="+dave)
+	manifest := bad("hello", s.template("hello", ""))
+	s.put(t, "hello", "1", saying(sameName))
+	// API servers judge by caches, which new rights reach a moment later.
+	testbed.Until(t, "dave may write", testbed.Settle, func(ctx context.Context) error {
+		_, err := s.owner.RunInput(ctx, strings.NewReader(manifest), "apply", "-n", s.team, "-f", "-")
+		return err
+	})
+	const first = "team-a"
+	for reason, args := range map[string][]string{
+		"accounts are an administrator's to give":   {"label", "namespace", s.team, "workers.spokelet.io/account=" + s.account},
+		"so are clusters":                           {"annotate", "namespace", s.team, "workers.spokelet.io/clusters="},
+		"another team's scripts are its own":        {"get", "workerdeployments,workerreleases,workerbundles", "-n", first},
+		"and are changed by nobody else":            {"patch", "workerdeployment", "-n", first, "hello", "--type=merge", "-p", use("1234/hello/2")},
+		"nor deleted":                               {"delete", "workerdeployment", "-n", first, "hello"},
+		"a release's Secret is its team's":          {"get", "secrets", "-n", first},
+		"the works of a cluster have all secrets":   {"get", "manifestworks", "-n", "spoke1"},
+		"builds have the operator's credentials":    {"get", "secrets,jobs", "-n", "spokelet-workers"},
+		"clusters are offered by administrators":    {"label", "managedcluster", "spoke1", "workers.spokelet.io/clusters=false", "--overwrite"},
+		"what the operator makes is the operator's": {"delete", "workerbundle", "-n", s.team, s.bundle()},
+	} {
+		testbed.Refused(t, reason, s.owner, "", args, "forbidden")
+	}
+}
+
+func (s *tests) accountIsGiven(t *testing.T) {
+	refused := func(what, reason string, words ...string) {
+		t.Helper()
+		s.until(t, "hello", what, func(got status) error { return got.is("Accepted", "False", reason, words...) })
+	}
+	label := func(account string) {
+		t.Helper()
+		s.Hub.Kubectl(t, "label", "namespace", s.team, "--overwrite", "workers.spokelet.io/account="+account)
+	}
+	refused("nobody says whose the namespace is", "NoAccount", "workers.spokelet.io/account")
+	label("1234")
+	refused("an older namespace has the account", "AccountTaken", "1234", "team-a")
+	label("No-Id")
+	refused("that is no id", "NoAccount", "No-Id")
+	label(s.account)
+	s.until(t, "hello", "there is no WorkerAccount", func(got status) error {
+		return errors.Join(got.is("Accepted", "True", "Accepted"), got.is("Built", "False", "NoAccount", "WorkerAccount"))
+	})
+}
+
+// numbers are the manifests of the document with the names that it has: numbers. The URLs
+// have no bucket, and one WorkerRelease is of no WorkerDeployment.
+const numbers = `
+apiVersion: v1
+kind: Secret
+metadata: {name: "1234"}
+stringData: {DATABASE_URL: %[1]s}
+---
+apiVersion: api.worker-account/v1alpha1
+kind: WorkerAccount
+metadata: {name: "%[2]s"}
+spec:
+  workerBundleName: bundle-%[2]s
+  workerReleaseSelector: {}
+  podTemplate: {imagePullSecret: ""}
+---
+apiVersion: api.worker-deployment/v1alpha1
+kind: WorkerDeployment
+metadata: {name: "1234"}
+spec:
+  releaseHistoryLimit: 1
+  template:
+    scriptName: "1234"
+    secretRef: "1234"
+    compatibilityDate: 02/28/2023
+    scriptsUrls: [%[2]s/1234/1]
+---
+apiVersion: api.worker-release/v1alpha1
+kind: WorkerRelease
+metadata: {name: by-hand}
+spec:
+  scriptName: by-hand
+  compatibilityDate: "2023-02-28"
+  scriptUrls: [%[2]s/by-hand/1]
+`
+
+const databaseURL = "postgres://somewhere/else"
+
+// servedBeside: the account has the one cluster that its namespace is given.
+func (s *tests) servedBeside(t *testing.T) {
+	given := s.Spoke()
+	s.Hub.Kubectl(t, "label", "managedcluster", given.Name, "--overwrite", "region=eu")
+	s.Hub.Kubectl(t, "annotate", "namespace", s.team, "--overwrite", "workers.spokelet.io/clusters=region=eu")
+	s.put(t, "1234", "1", map[string]string{"worker.js": "export default { fetch(request, env) { return new Response(env.DATABASE_URL); } };\n"})
+	s.put(t, "by-hand", "1", saying("by hand"))
+	s.apply(t, fmt.Sprintf(numbers, databaseURL, s.account))
+	s.untilBundle(t, 3, 1)
+	s.untilServedIn(t, given, "1234", databaseURL)
+	s.untilServedIn(t, given, "hello", sameName)
+	s.untilServedIn(t, given, "by-hand", "by hand")
+	s.untilReady(t, "1234")
+	s.untilReady(t, "hello")
+	s.secretIsNowhere(t, databaseURL)
+	_, err := s.Spokes[1].Kube.CoreV1().Namespaces().Get(t.Context(), s.inSpoke(), metav1.GetOptions{})
+	if !apierrors.IsNotFound(err) {
+		t.Errorf("%s, which it is not given, has its namespace: %v", s.Spokes[1].Name, err)
+	}
+}
+
+// othersCode: the prefix is what the other account's script is served from.
+func (s *tests) othersCode(t *testing.T) {
+	for name, url := range map[string]string{"with-bucket": "s3://" + s.store.Bucket + "/1234/hello/1", "bare": "1234/hello/1"} {
+		s.apply(t, bad(name, s.template(name, fmt.Sprintf("scriptUrls: [%q]", url))))
+		s.until(t, name, "names the code that is not its own", func(got status) error {
+			return got.is("Accepted", "False", "Invalid", url, s.account)
+		})
+		s.Hub.Kubectl(t, "delete", "workerdeployment", "-n", s.team, name)
+	}
+}
+
+// pathIsTaken: both accounts have a script hello, and neither has a host at first.
+func (s *tests) pathIsTaken(t *testing.T) {
+	s.untilOf(t, bundlesResource, s.bundle(), "names the script", func(got status) error {
+		return got.is("Routed", "False", "RouteTaken", "hello")
+	})
+	s.untilRouted(t, "", "/1234", "/by-hand")
+	s.change(t, "workeraccount", s.account, `{"spec":{"host":"b.example.com"}}`)
+	s.untilOf(t, bundlesResource, s.bundle(), "has all paths", func(got status) error {
+		return got.is("Routed", "True", "Routed")
+	})
+	s.untilRouted(t, "b.example.com", "/1234", "/by-hand", "/hello")
+	first := s.other("1234", "team-a", "")
+	for _, spoke := range s.Spokes {
+		if host, paths, err := first.routes(t.Context(), spoke); err != nil || host != "" || !slices.Contains(paths, "/hello") {
+			t.Errorf("%s: the first account's are %q on host %q, %v", spoke.Name, paths, host, err)
+		}
+	}
+}
+
+// untilRouted waits until the Ingress of the first cluster has a host and paths.
+func (s *tests) untilRouted(t *testing.T, host string, paths ...string) {
+	t.Helper()
+	testbed.Until(t, fmt.Sprintf("an Ingress of host %q with %q", host, paths), testbed.Settle, func(ctx context.Context) error {
+		gotHost, got, err := s.routes(ctx, s.Spoke())
+		if err != nil {
+			return err
+		}
+		if diff := cmp.Diff(append([]string{host}, paths...), append([]string{gotHost}, got...)); diff != "" {
+			return fmt.Errorf("host and paths (-want +got):\n%s", diff)
+		}
+		return nil
+	})
+}
+
+// routes are the host and paths of the account's Ingress in a cluster.
+func (s *tests) routes(ctx context.Context, spoke *testbed.Site) (host string, paths []string, err error) {
+	ingress, err := spoke.Kube.NetworkingV1().Ingresses(s.inSpoke()).Get(ctx, s.bundle(), metav1.GetOptions{})
+	if err != nil {
+		return "", nil, err
+	}
+	for _, rule := range ingress.Spec.Rules {
+		host = rule.Host
+		for _, path := range rule.HTTP.Paths {
+			paths = append(paths, path.Path)
+		}
+	}
+	return host, paths, nil
+}
+
+// imageIsDeleted: a cluster that comes later has to read the image, and it is gone. A node that
+// has run it does not ask for it again: it keeps a copy, which the clusters of tests have no way
+// to take away.
+func (s *tests) imageIsDeleted(t *testing.T) {
+	image := s.image(t)
+	if err := s.images.Delete(t.Context(), image); err != nil {
+		t.Fatal(err)
+	}
+	if there, err := s.images.Has(t.Context(), image); err != nil || there {
+		t.Fatalf("it is there: %v, %v", there, err)
+	}
+	s.Hub.Kubectl(t, "annotate", "namespace", s.team, "workers.spokelet.io/clusters-")
+	testbed.Until(t, "the image is there again", testbed.Settle, func(ctx context.Context) error {
+		there, err := s.images.Has(ctx, image)
+		if err == nil && !there {
+			err = errors.New("it is not")
+		}
+		return err
+	})
+	s.untilBundle(t, 3, 2)
+	s.untilServed(t, "1234", databaseURL)
+	s.untilServed(t, "hello", sameName)
+	if after := s.image(t); after != image {
+		t.Errorf("it is another image, %s, than %s", after, image)
+	}
+	events, err := s.Hub.Kube.CoreV1().Events(s.team).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=ImageMissing"})
+	if err != nil || len(events.Items) == 0 || !strings.Contains(events.Items[0].Message, image) {
+		t.Errorf("events are %+v, %v", events, err)
+	}
+}
+
+// namespaceIsDeleted: the second account, which the end of the first one did not touch, ends
+// with all that it has.
+func (s *tests) namespaceIsDeleted(t *testing.T) {
+	s.stillServed(t, "hello", sameName)
+	s.Hub.Kubectl(t, "delete", "namespace", s.team, "--timeout=90s")
+	s.untilLeft(t)
+}
