@@ -80,6 +80,11 @@ func Budgets() map[string]Budget {
 		"shared.1000.ratio":            most(1.5),
 		"shared.10000.growth.mib":      most(60),
 		"shared.rest.requests":         most(0),
+
+		"workers.deploy.s":   most(10),
+		"workers.rollback.s": most(5),
+		"workers.noop.s":     most(1),
+		"workers.build.mib":  most(256),
 	}
 }
 

@@ -17,11 +17,12 @@ import (
 	"github.com/spokelet/spokelet/e2e/bench/figure"
 	"github.com/spokelet/spokelet/e2e/bench/install"
 	"github.com/spokelet/spokelet/e2e/bench/tunnel"
+	"github.com/spokelet/spokelet/e2e/bench/workers"
 )
 
 func main() {
 	out := flag.String("out", "bench.json", "where the figures are written")
-	only := flag.String("only", "", "tunnel or install; empty means both")
+	only := flag.String("only", "", "tunnel, install or workers; empty means all")
 	steps := flag.String("steps", "", "a regular expression: the steps of install to run, such as \"^(idle|node .*)$\"; empty means all")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -39,15 +40,18 @@ func run(ctx context.Context, out, only, steps string) error {
 		return fmt.Errorf("steps: %w", err)
 	}
 	var figures []figure.Figure
-	if only != "install" {
-		got, err := tunnel.Run(ctx)
-		if err != nil {
-			return err
+	for _, part := range []struct {
+		name string
+		run  func() ([]figure.Figure, error)
+	}{
+		{"tunnel", func() ([]figure.Figure, error) { return tunnel.Run(ctx) }},
+		{"install", func() ([]figure.Figure, error) { return install.Run(ctx, os.Stderr, selected) }},
+		{"workers", func() ([]figure.Figure, error) { return workers.Run(ctx, os.Stderr) }},
+	} {
+		if only != "" && only != part.name {
+			continue
 		}
-		figures = append(figures, got...)
-	}
-	if only != "tunnel" {
-		got, err := install.Run(ctx, os.Stderr, selected)
+		got, err := part.run()
 		figures = append(figures, got...)
 		if err != nil {
 			// What was measured until then is still worth reading.
