@@ -103,3 +103,27 @@ func TestABuildThatWaitsForAReleaseSaysWhich(t *testing.T) {
 		t.Errorf("it says %+v, and there are %d Jobs", v, len(w.jobs()))
 	}
 }
+
+func TestWhatAStepSaidIsTakenBeforeItsJobEnds(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason  string
+		code    int32
+		message string
+		want    string
+	}{
+		"an image":    {"a Job counts its pods two seconds later", 0, `{"image":"registry/workers/1234@sha256:one"}`, api.ReasonBuilt},
+		"a rejection": {"the author waits for it", 1, `{"rejected":[{"scriptName":"hello","message":"no"}]}`, api.ReasonRejected},
+		"nothing":     {"without a result the Job has the last word", 0, "", api.ReasonBuilding},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, request := building(t)
+			w.create(podOf(&w.jobs()[0], tc.code, tc.message))
+			w.settle()
+			b := &builderv1alpha1.JobBuilder{}
+			w.get(request.Name, b)
+			if got := verdictOf(b); got.reason != tc.want {
+				t.Errorf("%s: it says %+v, want %s", tc.reason, got, tc.want)
+			}
+		})
+	}
+}

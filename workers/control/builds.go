@@ -4,6 +4,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,7 +30,7 @@ import (
 // builds runs a Job for each JobBuilder.
 type builds struct {
 	client   client.Client
-	live     client.Reader // of pods, which no cache holds
+	live     client.Reader // of pods, where the cache may be behind
 	tenants  tenants
 	registry Registry
 	cfg      BuildConfig
@@ -65,11 +66,14 @@ func (b *builds) reconcile(ctx context.Context, key types.NamespacedName) (recon
 	case terminating(job):
 		return reconcile.Result{}, nil // its end is an event
 	}
-	over, failed := outcome(job)
-	if !over {
+	result, over, err := b.resultOf(ctx, job)
+	switch {
+	case err != nil:
+		return reconcile.Result{}, err
+	case !over:
 		return reconcile.Result{}, b.write(ctx, builder, unknown(api.ReasonBuilding, "Job "+job.Name), nil)
 	}
-	return reconcile.Result{}, b.take(ctx, builder, job, failed)
+	return reconcile.Result{}, b.take(ctx, builder, result)
 }
 
 // wait is how long a build waits after so many attempts.
@@ -155,11 +159,8 @@ func outcome(job *batchv1.Job) (over bool, failed string) {
 }
 
 // take writes what a Job has built, or why it has not.
-func (b *builds) take(ctx context.Context, builder *builderv1alpha1.JobBuilder, job *batchv1.Job, failed string) error {
-	result, err := b.resultOf(ctx, job, failed)
-	if err != nil {
-		return err
-	}
+func (b *builds) take(ctx context.Context, builder *builderv1alpha1.JobBuilder, result build.Result) error {
+	var err error
 	switch {
 	case result.Image != "":
 		b.events.normal(builder, api.ReasonBuilt, "image "+result.Image)
@@ -239,19 +240,45 @@ func (b *builds) deleteImage(ctx context.Context, builder *builderv1alpha1.JobBu
 	return nil
 }
 
-// resultOf reads what the steps of a Job said at their end.
-func (b *builds) resultOf(ctx context.Context, job *batchv1.Job, failed string) (build.Result, error) {
-	var pods corev1.PodList
-	if err := b.live.List(ctx, &pods, client.InNamespace(job.Namespace), client.MatchingLabels{batchv1.JobNameLabel: job.Name}); err != nil {
-		return build.Result{}, fmt.Errorf("list pods of Job %s: %w", job.Name, err)
+// resultOf returns what the steps of a Job said at their end, as soon as one of them did: the
+// Job itself says that it is over two seconds later.
+func (b *builds) resultOf(ctx context.Context, job *batchv1.Job) (result build.Result, over bool, err error) {
+	pods, err := podsOf(ctx, b.client, job)
+	if err != nil {
+		return build.Result{}, false, err
 	}
-	for i := range pods.Items {
-		if result, found := said(&pods.Items[i]); found {
-			return result, nil
+	if result, found := firstSaid(pods); found {
+		return result, true, nil
+	}
+	over, failed := outcome(job)
+	if !over {
+		return build.Result{}, false, nil
+	}
+	// The cache may be behind what the Job has counted.
+	if pods, err = podsOf(ctx, b.live, job); err != nil {
+		return build.Result{}, false, err
+	}
+	if result, found := firstSaid(pods); found {
+		return result, true, nil
+	}
+	failed = cmp.Or(failed, "it ended without a result")
+	return build.Result{Failure: &build.Failure{Message: "Job " + job.Name + ": " + failed + waitsFor(pods), Retry: true}}, true, nil
+}
+
+func podsOf(ctx context.Context, c client.Reader, job *batchv1.Job) ([]corev1.Pod, error) {
+	var pods corev1.PodList
+	if err := c.List(ctx, &pods, client.InNamespace(job.Namespace), client.MatchingLabels{batchv1.JobNameLabel: job.Name}); err != nil {
+		return nil, fmt.Errorf("list pods of Job %s: %w", job.Name, err)
+	}
+	return pods.Items, nil
+}
+
+// firstSaid returns the result of the first pod that has one.
+func firstSaid(pods []corev1.Pod) (build.Result, bool) {
+	for i := range pods {
+		if result, found := said(&pods[i]); found {
+			return result, true
 		}
 	}
-	if failed == "" {
-		failed = "it ended without a result"
-	}
-	return build.Result{Failure: &build.Failure{Message: "Job " + job.Name + ": " + failed + waitsFor(pods.Items), Retry: true}}, nil
+	return build.Result{}, false
 }

@@ -6,6 +6,7 @@ package control
 import (
 	"context"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -35,6 +36,18 @@ func changed[T client.Object](field func(T) string) predicate.Predicate {
 		after, is := e.ObjectNew.(T)
 		return was && is && field(before) != field(after)
 	}}
+}
+
+// toldSomething lets pods through in which a step has ended with something to say.
+func toldSomething() predicate.Predicate {
+	return predicate.NewPredicateFuncs(func(o client.Object) bool {
+		pod, is := o.(*corev1.Pod)
+		if !is {
+			return false
+		}
+		_, found := said(pod)
+		return found
+	})
 }
 
 // lister lists objects in the cache, of a namespace if one is given.

@@ -63,12 +63,17 @@ func CacheOptions(namespace string) (cache.Options, error) {
 	if err != nil {
 		return cache.Options{}, err
 	}
+	builds, err := marked(api.LabelBuilder)
+	if err != nil {
+		return cache.Options{}, err
+	}
 	return cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
 			&corev1.Namespace{}:    {Label: ours},
 			&workv1.ManifestWork{}: {Label: works},
 			&batchv1.Job{}:         {Namespaces: map[string]cache.Config{namespace: {}}},
+			&corev1.Pod{}:          {Namespaces: map[string]cache.Config{namespace: {LabelSelector: builds}}},
 		},
 	}, nil
 }
@@ -167,6 +172,7 @@ func (s setup) builds() error {
 	return builder.ControllerManagedBy(s.mgr).Named("builds").WithOptions(s.options()).
 		For(&builderv1alpha1.JobBuilder{}).
 		Watches(&batchv1.Job{}, handler.EnqueueRequestsFromMapFunc(job)).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(job), builder.WithPredicates(toldSomething())).
 		Watches(&releasev1alpha1.WorkerRelease{}, handler.EnqueueRequestsFromMapFunc(inNamespace)).
 		Complete(&builds{
 			client: s.mgr.GetClient(), live: s.mgr.GetAPIReader(), tenants: s.tenants, registry: s.cfg.Registry,

@@ -365,11 +365,7 @@ func (w *world) end(job *batchv1.Job, result build.Result) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	terminated := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Message: string(message)}}
-	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: operator, Name: job.Name, Labels: map[string]string{batchv1.JobNameLabel: job.Name}},
-		Status:     corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: "push", State: terminated}}},
-	}
+	pod := podOf(job, code, string(message))
 	w.create(pod)
 	job.Status.Conditions = []batchv1.JobCondition{{Type: ended, Status: corev1.ConditionTrue}}
 	if err := w.client.Status().Update(w.t.Context(), job); err != nil {
@@ -377,6 +373,15 @@ func (w *world) end(job *batchv1.Job, result build.Result) {
 	}
 	w.settle()
 	w.remove(pod) // as its Job goes
+}
+
+// podOf is the pod of a Job whose last step has ended.
+func podOf(job *batchv1.Job, code int32, message string) *corev1.Pod {
+	terminated := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Message: message}}
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: operator, Name: job.Name, Labels: map[string]string{batchv1.JobNameLabel: job.Name}},
+		Status:     corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: "push", State: terminated}}},
+	}
 }
 
 // play ends all Jobs, each with an image of its own, and has the clusters serve it.
