@@ -116,10 +116,13 @@ func TestTheOperatorOfWorkersIsHeldToCopiesOfSecrets(t *testing.T) {
 		t.Errorf("a copy for a release: %v", err)
 	}
 	for reason, change := range map[string]func(*corev1.Secret){
-		"one of nobody's":        func(s *corev1.Secret) { s.OwnerReferences = nil },
-		"one of another's":       func(s *corev1.Secret) { s.OwnerReferences[0].Kind = "WorkerAccount" },
-		"one that may change":    func(s *corev1.Secret) { s.Immutable = nil },
-		"a token of an account":  func(s *corev1.Secret) { s.Type = corev1.SecretTypeServiceAccountToken },
+		"one of nobody's":     func(s *corev1.Secret) { s.OwnerReferences = nil },
+		"one of another's":    func(s *corev1.Secret) { s.OwnerReferences[0].Kind = "WorkerAccount" },
+		"one that may change": func(s *corev1.Secret) { s.Immutable = nil },
+		"a token of an account": func(s *corev1.Secret) {
+			s.Type = corev1.SecretTypeServiceAccountToken
+			s.Annotations = map[string]string{corev1.ServiceAccountNameKey: "default"}
+		},
 		"one of another release": func(s *corev1.Secret) { s.OwnerReferences[0].Name = "hello-2" },
 	} {
 		if err := h.secret(change); !refusedBy(err, "spokelet-workers-secrets") || !apierrors.IsForbidden(err) {
