@@ -35,12 +35,12 @@ func run(ctx context.Context, version string) error {
 		return err
 	}
 	build := env.Build{Root: root, Version: version}
-	for _, make := range []func(context.Context) (env.Image, error){
+	for _, write := range []func(context.Context) (env.Image, error){
 		func(ctx context.Context) (env.Image, error) { return build.Image(ctx, "spokelet-hub") },
 		func(ctx context.Context) (env.Image, error) { return build.Image(ctx, "spokelet-agent") },
 		build.WorkersImage, build.WorkerdImage,
 	} {
-		image, err := make(ctx)
+		image, err := write(ctx)
 		if errors.Is(err, env.ErrNoWorkerd) {
 			fmt.Fprintln(os.Stderr, "images: left out:", err)
 			continue
