@@ -5,7 +5,8 @@
 #
 #   docker buildx build --platform linux/amd64,linux/arm64 --build-arg BINARY=spokelet-hub .
 #
-# "make images" builds the same contents without one, but for the authorities.
+# "make images" builds the same contents without one, but for the authorities, and those of
+# worker bundles, which have workerd in them.
 #
 # The result has no base image: the binaries are static, and the user is a number. The
 # builder is named by tag, and is to be pinned by digest (golang:1.26@sha256:...) when
