@@ -55,17 +55,26 @@ func Agent() Set {
 	}
 }
 
+// Decode reads a definition from a file.
+func Decode(from fs.FS, name string) (*unstructured.Unstructured, error) {
+	raw, err := fs.ReadFile(from, name)
+	if err != nil {
+		return nil, fmt.Errorf("read definition: %w", err)
+	}
+	obj := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal(raw, &obj.Object); err != nil {
+		return nil, fmt.Errorf("decode definition %s: %w", name, err)
+	}
+	return obj, nil
+}
+
 // Objects decodes the definitions of the set, in order.
 func (s Set) Objects() ([]*unstructured.Unstructured, error) {
 	out := make([]*unstructured.Unstructured, 0, len(s))
 	for _, name := range s {
-		raw, err := fs.ReadFile(files, name)
+		obj, err := Decode(files, name)
 		if err != nil {
-			return nil, fmt.Errorf("read definition: %w", err)
-		}
-		obj := &unstructured.Unstructured{}
-		if err := yaml.Unmarshal(raw, &obj.Object); err != nil {
-			return nil, fmt.Errorf("decode definition %s: %w", name, err)
+			return nil, err
 		}
 		if name == manifestWorks {
 			if err := addColumns(obj); err != nil {

@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -129,8 +128,7 @@ func (a *accounts) serve(ctx context.Context, account *accountv1alpha1.WorkerAcc
 		return b, built, a.reject(ctx, builder, chosen)
 	}
 	if builder != nil && builder.Status.Image != "" && built.status == metav1.ConditionTrue {
-		_, digest, _ := strings.Cut(builder.Status.Image, "@")
-		image := a.pull + "/" + account.Status.Account + "@" + digest
+		image := a.pull + "/" + account.Status.Account + "@" + digestOf(builder.Status.Image)
 		if err := a.update(ctx, b, account, workersOf(in, chosen), image); err != nil {
 			return b, built, err
 		}

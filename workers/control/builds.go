@@ -201,7 +201,7 @@ func (b *builds) end(ctx context.Context, builder *builderv1alpha1.JobBuilder) e
 	if err := errors.Join(b.clean(ctx, builder), b.cleanInput(ctx, builder)); err != nil {
 		return err
 	}
-	if gone, err := b.gone(ctx, builder); err != nil || !gone {
+	if jobs, err := b.jobs(ctx, builder); err != nil || len(jobs) > 0 {
 		return err // the Job's end is an event
 	}
 	if err := b.deleteImage(ctx, builder); err != nil {

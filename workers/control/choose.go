@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -80,13 +81,8 @@ func choose(account *accountv1alpha1.WorkerAccount, served *bundlev1alpha1.Worke
 	}
 	all = all.of(account.Status.Account)
 	current := all.current(selector)
-	names := make([]string, 0, len(current))
-	for name := range current {
-		names = append(names, name)
-	}
-	slices.Sort(names)
 	var chosen []*releasev1alpha1.WorkerRelease
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(current)) {
 		r := current[name]
 		if !usable(r) {
 			r = all.fallback(name, servedRelease(served, name), selector)

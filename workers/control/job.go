@@ -142,35 +142,34 @@ func (b *builds) step(name string, mounts []corev1.VolumeMount) corev1.Container
 
 // clean deletes what was made for a build outside of its namespace.
 func (b *builds) clean(ctx context.Context, builder *builderv1alpha1.JobBuilder) error {
-	mine := client.MatchingLabels{api.LabelNamespace: builder.Namespace, api.LabelBuilder: builder.Name}
-	var jobs batchv1.JobList
-	if err := b.client.List(ctx, &jobs, client.InNamespace(b.cfg.Namespace), mine); err != nil {
-		return fmt.Errorf("list Jobs: %w", err)
+	jobs, err := b.jobs(ctx, builder)
+	if err != nil {
+		return err
 	}
-	for i := range jobs.Items {
-		if terminating(&jobs.Items[i]) {
+	for i := range jobs {
+		if terminating(&jobs[i]) {
 			continue
 		}
-		key := client.ObjectKeyFromObject(&jobs.Items[i])
+		key := client.ObjectKeyFromObject(&jobs[i])
 		input := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
 		if err := deleteObject(ctx, b.client, "ConfigMap", input); err != nil {
 			return err
 		}
-		if err := deleteObject(ctx, b.client, "Job", &jobs.Items[i], client.PropagationPolicy(metav1.DeletePropagationForeground)); err != nil {
+		if err := deleteObject(ctx, b.client, "Job", &jobs[i], client.PropagationPolicy(metav1.DeletePropagationForeground)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// gone tells whether no Job of a build is left.
-func (b *builds) gone(ctx context.Context, builder *builderv1alpha1.JobBuilder) (bool, error) {
+// jobs are those of a build.
+func (b *builds) jobs(ctx context.Context, builder *builderv1alpha1.JobBuilder) ([]batchv1.Job, error) {
 	var jobs batchv1.JobList
 	err := b.client.List(ctx, &jobs, client.InNamespace(b.cfg.Namespace), client.MatchingLabels{api.LabelNamespace: builder.Namespace, api.LabelBuilder: builder.Name})
 	if err != nil {
-		return false, fmt.Errorf("list Jobs: %w", err)
+		return nil, fmt.Errorf("list Jobs: %w", err)
 	}
-	return len(jobs.Items) == 0, nil
+	return jobs.Items, nil
 }
 
 // said returns the result of the last step of a pod that has one.

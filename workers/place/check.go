@@ -6,6 +6,7 @@ package place
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/spokelet/spokelet/workers/script"
@@ -70,21 +71,11 @@ func (p Placement) checkSecrets() error {
 		case w.Release == p.pullSecretName():
 			return fmt.Errorf("worker %s: release %s has the name of the pull secret", w.WorkerName, w.Release)
 		}
-		for _, key := range keys(data) {
+		for _, key := range slices.Sorted(maps.Keys(data)) {
 			if err := claim(variables, w.EnvPrefix+key, w.WorkerName); err != nil {
 				return fmt.Errorf("environment: %w", err)
 			}
 		}
 	}
 	return nil
-}
-
-// keys of a map, sorted.
-func keys[V any](m map[string]V) []string {
-	out := make([]string, 0, len(m))
-	for key := range m {
-		out = append(out, key)
-	}
-	slices.Sort(out)
-	return out
 }

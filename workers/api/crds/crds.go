@@ -12,7 +12,8 @@ import (
 	"io/fs"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/yaml"
+
+	"github.com/spokelet/spokelet/api/crds"
 )
 
 //go:embed *.yaml
@@ -26,13 +27,9 @@ func Objects() ([]*unstructured.Unstructured, error) {
 	}
 	out := make([]*unstructured.Unstructured, 0, len(names))
 	for _, name := range names {
-		raw, err := fs.ReadFile(files, name)
+		obj, err := crds.Decode(files, name)
 		if err != nil {
-			return nil, fmt.Errorf("read definition: %w", err)
-		}
-		obj := &unstructured.Unstructured{}
-		if err := yaml.Unmarshal(raw, &obj.Object); err != nil {
-			return nil, fmt.Errorf("decode definition %s: %w", name, err)
+			return nil, err
 		}
 		out = append(out, obj)
 	}
