@@ -13,6 +13,11 @@ const (
 	LabelAccount = "workers.spokelet.io/account"
 	// LabelScript is on what belongs to one script of an account.
 	LabelScript = "workers.spokelet.io/script"
+	// LabelVersion, on a Secret, is the id of the uploaded version that it was made for.
+	LabelVersion = "workers.spokelet.io/version"
+	// AnnotationDeployment, on a WorkerDeployment, says who deployed it, and when, as JSON.
+	// It is of the deployment that its version is of: another template makes it void.
+	AnnotationDeployment = "workers.spokelet.io/deployment"
 	// LabelClusters, with the value "true" on a ManagedCluster, offers it to accounts.
 	LabelClusters = "workers.spokelet.io/clusters"
 	// AnnotationClusters, on the Namespace of an account, is a label selector: of the

@@ -66,6 +66,14 @@ func javascript(source string) worker {
 	}
 }
 
+// events is a script in the format of service workers.
+func events(source string) worker {
+	w := javascript(source)
+	w.Main, w.Body = "", "worker.js"
+	w.Modules[0].Name, w.Modules[0].Kind = w.Body, script.KindServiceWorker
+	return w
+}
+
 func (w worker) named(name string) worker { w.Name = name; return w }
 
 func (w worker) dated(date string) worker { w.CompatibilityDate = date; return w }
@@ -84,6 +92,8 @@ const (
 	hello = `export default { fetch() { return new Response("hello"); } };`
 	// adder is a module of WebAssembly without content.
 	adder = "\x00asm\x01\x00\x00\x00"
+	// listening is a script in the format of service workers.
+	listening = `addEventListener("fetch", event => event.respondWith(new Response("hello")));`
 )
 
 // checked runs Check on a machine that may be busy with other tests.
@@ -105,12 +115,18 @@ func TestWorkerdLoadsWhatItCanServe(t *testing.T) {
 		reason string
 		worker worker
 	}{
-		"a script":                 {"most are so", javascript(hello)},
-		"one without handlers":     {"whether it handles an event is seen when one comes", javascript(`export default {};`)},
-		"one that speaks":          {"what it writes is not what workerd says", javascript(`console.log("hello"); console.error("service w0: oh"); ` + hello)},
-		"one of several modules":   {"it imports by name", javascript(`import x from "./lib/x.js"; import wasm from "./add.wasm"; import t from "a.txt";`+hello).with("lib/x.js", script.KindESModule, "export default 1;").with("add.wasm", script.KindWasm, adder).with("a.txt", script.KindText, "hello")},
-		"one with a secret":        {"its value is not there, and a script that needs one is no bad script", javascript(`import { env } from "cloudflare:workers"; if (!env.TOKEN.length) throw new Error("none"); ` + hello).bound(script.Binding{Name: "TOKEN", Type: release.BindingSecretText, Variable: "HELLO_TOKEN"})},
-		"one of Node":              {"a flag changes what there is", javascript(`import { Buffer } from "node:buffer"; Buffer.from("x"); ` + hello).flagged("nodejs_compat")},
+		"a script":               {"most are so", javascript(hello)},
+		"one without handlers":   {"whether it handles an event is seen when one comes", javascript(`export default {};`)},
+		"one that speaks":        {"what it writes is not what workerd says", javascript(`console.log("hello"); console.error("service w0: oh"); ` + hello)},
+		"one of several modules": {"it imports by name", javascript(`import x from "./lib/x.js"; import wasm from "./add.wasm"; import t from "a.txt";`+hello).with("lib/x.js", script.KindESModule, "export default 1;").with("add.wasm", script.KindWasm, adder).with("a.txt", script.KindText, "hello")},
+		"one with a secret":      {"its value is not there, and a script that needs one is no bad script", javascript(`import { env } from "cloudflare:workers"; if (!env.TOKEN.length) throw new Error("none"); ` + hello).bound(script.Binding{Name: "TOKEN", Type: release.BindingSecretText, Variable: "HELLO_TOKEN"})},
+		"one of Node":            {"a flag changes what there is", javascript(`import { Buffer } from "node:buffer"; Buffer.from("x"); ` + hello).flagged("nodejs_compat")},
+		"one of CommonJS":        {"a module may be required", javascript(`import x from "./x.js"; if (x.a !== 1) throw new Error("none"); `+hello).with("x.js", script.KindCommonJS, "module.exports = { a: 1 };")},
+		"a service worker":       {"the older format", events(listening)},
+		"a service worker with bindings": {"they are there when it starts", events(`new WebAssembly.Instance(ADD); if (TEXT !== "hello" || KEY.length < 1) throw new Error("none"); `+listening).
+			with("add.wasm", script.KindWasm, adder).with("a.txt", script.KindText, "hello").
+			bound(script.Binding{Name: "ADD", Type: release.BindingWasmModule, Part: "add.wasm"}).bound(script.Binding{Name: "TEXT", Type: release.BindingTextBlob, Part: "a.txt"}).
+			bound(script.Binding{Name: "KEY", Type: release.BindingSecretText, Variable: "HELLO_KEY"})},
 		"one that looks for files": {"there are none that are worth anything", javascript(`import fs from "node:fs"; try { fs.readFileSync("/etc/passwd"); throw 1; } catch (e) { if (e === 1) throw new Error("read"); } ` + hello).flagged("nodejs_compat")},
 	}
 	path := workerd(t)
@@ -134,19 +150,24 @@ func TestWorkerdRejectsWhatItCannotServe(t *testing.T) {
 		worker worker
 		want   string
 	}{
-		"an error of syntax":       {"the message names the line", javascript("export default {\n  fetch( {\n"), "Uncaught SyntaxError: Unexpected end of input\n  at index.js:3"},
-		"a module that is missing": {"and the importer", javascript(`import "./x.js"; ` + hello), "Uncaught Error: No such module \"x.js\".\n  imported from \"index.js\""},
-		"an error at the start":    {"it would fail in the cluster", javascript(`throw new Error("boom");`), "Uncaught Error: boom\n  at index.js:1:7"},
-		"a date of the future":     {"workerd does not know what will be", javascript(hello).dated("2099-01-01"), "2099-01-01"},
-		"an unknown flag":          {"as the date", javascript(hello).flagged("no_such_flag"), "No such compatibility flag: no_such_flag"},
-		"WebAssembly that is none": {"it is compiled when it is loaded", javascript(`import "./add.wasm"; `+hello).with("add.wasm", script.KindWasm, "none"), "Uncaught CompileError: WasmModuleObject"},
-		"a wait":                   {"nothing comes at the start", javascript(`await new Promise(() => {});`), "Uncaught Error: Top-level await in module is unsettled."},
-		"a request":                {"nothing is asked at the start", javascript(`await fetch("http://192.0.2.1/");`), "Uncaught Error: Disallowed operation called within global scope."},
-		"much memory":              {"it would take that of others", javascript(`const a = []; for (;;) a.push(new Array(1e5).fill(a.length));`), "workerd/jsg/setup.c++:44: fatal: V8 fatal error; location = CALL_AND_RETRY_LAST; message = : allocation failed: JavaScript heap out of memory"},
-		"many buffers":             {"they are not of V8's heap", javascript(`const a = []; for (;;) a.push(new Uint8Array(1e7).fill(1));`), "Uncaught RangeError: Array buffer allocation failed"},
-		"many words":               {"the last ones are workerd's", javascript(`for (let i = 0; i < 1e4; i++) console.error("service x: " + "x".repeat(100)); throw new Error("end");`), "Uncaught Error: end"},
-		"hostile words":            {"a condition is read in terminals, and by programs", javascript(`throw new Error("\u001b[31mred\u001b]0;title\u0007 \u0000\u202e\ud800é");`), "Uncaught Error: red"},
-		"an environment":           {"the message would show it", javascript(`import p from "node:process"; throw new Error(JSON.stringify(p.env));`).flagged("nodejs_compat"), "Uncaught Error: {}"},
+		"an error of syntax":                       {"the message names the line", javascript("export default {\n  fetch( {\n"), "Uncaught SyntaxError: Unexpected end of input\n  at index.js:3"},
+		"syntax of a service worker":               {"the message names the line, too", events("addEventListener('fetch', (\n"), "Uncaught SyntaxError: Unexpected end of input"},
+		"a service worker that fails":              {"it would fail in the cluster", events(`throw new Error("boom"); ` + listening), "Uncaught Error: boom\n  at script:1:7\nNo event handlers were registered. This script does nothing."},
+		"a service worker that imports":            {"it is no module", events(`import x from "./x.js"; ` + listening), "Uncaught SyntaxError: Cannot use import statement outside a module"},
+		"a binding that is no WebAssembly":         {"it is compiled when it is loaded", events(listening).with("add.wasm", script.KindWasm, "none").bound(script.Binding{Name: "ADD", Type: release.BindingWasmModule, Part: "add.wasm"}), "CompileError"},
+		"a service worker that listens to nothing": {"it could answer nothing", events(`console.log("hello");`), "No event handlers were registered. This script does nothing."},
+		"a module that is missing":                 {"and the importer", javascript(`import "./x.js"; ` + hello), "Uncaught Error: No such module \"x.js\".\n  imported from \"index.js\""},
+		"an error at the start":                    {"it would fail in the cluster", javascript(`throw new Error("boom");`), "Uncaught Error: boom\n  at index.js:1:7"},
+		"a date of the future":                     {"workerd does not know what will be", javascript(hello).dated("2099-01-01"), "2099-01-01"},
+		"an unknown flag":                          {"as the date", javascript(hello).flagged("no_such_flag"), "No such compatibility flag: no_such_flag"},
+		"WebAssembly that is none":                 {"it is compiled when it is loaded", javascript(`import "./add.wasm"; `+hello).with("add.wasm", script.KindWasm, "none"), "Uncaught CompileError: WasmModuleObject"},
+		"a wait":                                   {"nothing comes at the start", javascript(`await new Promise(() => {});`), "Uncaught Error: Top-level await in module is unsettled."},
+		"a request":                                {"nothing is asked at the start", javascript(`await fetch("http://192.0.2.1/");`), "Uncaught Error: Disallowed operation called within global scope."},
+		"much memory":                              {"it would take that of others", javascript(`const a = []; for (;;) a.push(new Array(1e5).fill(a.length));`), "workerd/jsg/setup.c++:44: fatal: V8 fatal error; location = CALL_AND_RETRY_LAST; message = : allocation failed: JavaScript heap out of memory"},
+		"many buffers":                             {"they are not of V8's heap", javascript(`const a = []; for (;;) a.push(new Uint8Array(1e7).fill(1));`), "Uncaught RangeError: Array buffer allocation failed"},
+		"many words":                               {"the last ones are workerd's", javascript(`for (let i = 0; i < 1e4; i++) console.error("service x: " + "x".repeat(100)); throw new Error("end");`), "Uncaught Error: end"},
+		"hostile words":                            {"a condition is read in terminals, and by programs", javascript(`throw new Error("\u001b[31mred\u001b]0;title\u0007 \u0000\u202e\ud800é");`), "Uncaught Error: red"},
+		"an environment":                           {"the message would show it", javascript(`import p from "node:process"; throw new Error(JSON.stringify(p.env));`).flagged("nodejs_compat"), "Uncaught Error: {}"},
 	}
 	path := workerd(t)
 	t.Setenv("SPOKELET_SECRET", "secret")

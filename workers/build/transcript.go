@@ -19,6 +19,10 @@ const (
 	maxMessage = 1 << 10
 )
 
+// noHandlers is what workerd says of a script in the format of service workers that listens to
+// no event.
+const noHandlers = "No event handlers were registered. This script does nothing."
+
 // transcript keeps the end of what a process writes.
 type transcript struct {
 	mu  sync.Mutex
@@ -60,15 +64,32 @@ func (t *transcript) clean(folders ...string) string {
 			lines = append(lines, line)
 		}
 	}
+	return shorten(strings.Join(ofService(lines), "\n"), maxMessage)
+}
+
+// ofService returns the lines from the last one that is about the service, without the name of
+// the service: it is the script's place in the bundle, which may change. A stack names a script
+// in the format of service workers by it.
+func ofService(lines []string) []string {
+	first := 0
 	for i, line := range slices.Backward(lines) {
-		// The service is named by the script's place in the bundle, which may change.
-		if _, said, is := strings.Cut(line, ": "); is && strings.HasPrefix(line, "service ") {
-			lines = lines[i:]
-			lines[0] = said
-			break
+		service, said, is := strings.Cut(line, ": ")
+		name, of := strings.CutPrefix(service, "service ")
+		if !is || !of {
+			continue
 		}
+		lines[i], first = said, i
+		// Of a service worker that fails, workerd says this after the error.
+		if said == noHandlers {
+			continue
+		}
+		place := strings.NewReplacer("at "+name+":", "at script:", "("+name+":", "(script:")
+		for j := i + 1; j < len(lines); j++ {
+			lines[j] = place.Replace(lines[j])
+		}
+		break
 	}
-	return shorten(strings.Join(lines, "\n"), maxMessage)
+	return lines[first:]
 }
 
 func printable(line string) string {

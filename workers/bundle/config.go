@@ -23,9 +23,11 @@ const (
 // loaded finds a text, as it does in the image.
 const placeholder = "placeholder"
 
-// Config returns the configuration of the image: each worker on its port, of all addresses.
+// Config returns the configuration of the image: each worker on its port, of all addresses, and
+// the tail worker on its own.
 func (in Input) Config() []byte {
-	f := file{outbound: public}
+	f := file{outbound: public, tailed: true}
+	f.serveTail()
 	for i, w := range in.Workers {
 		f.serve(in, i, w, fmt.Sprintf("*:%d", FirstPort+i))
 	}
@@ -44,6 +46,7 @@ func (in Input) Probe(i int, address string) []byte {
 type file struct {
 	outbound       string
 	withoutSecrets bool
+	tailed         bool
 
 	services, sockets, constants bytes.Buffer
 }
@@ -64,13 +67,16 @@ func (f *file) serve(in Input, i int, w script.Worker, address string) {
 	name := nameOf(i)
 	fmt.Fprintf(&f.services, "    ( name = %s, worker = .%s ),\n", quote(name), name)
 	fmt.Fprintf(&f.sockets, "    ( name = %s, address = %s, http = (), service = %s ),\n", quote(name), quote(address), quote(name))
-	fmt.Fprintf(&f.constants, "\nconst %s :Workerd.Worker = (\n  modules = [\n", name)
+	fmt.Fprintf(&f.constants, "\nconst %s :Workerd.Worker = (\n", name)
 	paths := make(map[string]string, len(w.Modules))
 	for j, m := range w.Modules {
 		paths[m.Name] = in.Path(i, j)
-		fmt.Fprintf(&f.constants, "    ( name = %s, %s = embed %s ),\n", quote(m.Name), moduleField(m.Kind), quote(paths[m.Name]))
 	}
-	fmt.Fprintf(&f.constants, "  ],\n  compatibilityDate = %s,\n  compatibilityFlags = [", quote(w.CompatibilityDate))
+	f.code(w, paths)
+	if f.tailed {
+		fmt.Fprintf(&f.constants, "  tails = [( name = %s, props = ( json = %s ) )],\n", quote(tailName), quote(propsOf(w)))
+	}
+	fmt.Fprintf(&f.constants, "  compatibilityDate = %s,\n  compatibilityFlags = [", quote(w.CompatibilityDate))
 	for j, flag := range w.CompatibilityFlags {
 		if j > 0 {
 			f.constants.WriteString(", ")
@@ -84,11 +90,24 @@ func (f *file) serve(in Input, i int, w script.Worker, address string) {
 	f.constants.WriteString("  ],\n);\n")
 }
 
+// code writes the script of a worker: its modules, or the one that is none.
+func (f *file) code(w script.Worker, paths map[string]string) {
+	if w.Body != "" {
+		fmt.Fprintf(&f.constants, "  serviceWorkerScript = embed %s,\n", quote(paths[w.Body]))
+		return
+	}
+	f.constants.WriteString("  modules = [\n")
+	for _, m := range w.Modules {
+		fmt.Fprintf(&f.constants, "    ( name = %s, %s = embed %s ),\n", quote(m.Name), moduleField(m.Kind), quote(paths[m.Name]))
+	}
+	f.constants.WriteString("  ],\n")
+}
+
 // moduleField returns the field of a module's content. Kinds are named as the fields are;
 // anything else would be written into the file as it is.
 func moduleField(kind string) string {
 	switch kind {
-	case script.KindESModule, script.KindWasm, script.KindText, script.KindJSON:
+	case script.KindESModule, script.KindCommonJS, script.KindWasm, script.KindText, script.KindJSON:
 		return kind
 	default:
 		return script.KindData
@@ -109,6 +128,8 @@ func (f *file) value(b script.Binding, paths map[string]string) string {
 		return "text = embed " + quote(paths[b.Part])
 	case release.BindingDataBlob:
 		return "data = embed " + quote(paths[b.Part])
+	case release.BindingWasmModule:
+		return "wasmModule = embed " + quote(paths[b.Part])
 	default:
 		return "text = " + quote(b.Text)
 	}

@@ -50,10 +50,12 @@ func TestPathsPortsAndNamesAreOfOneList(t *testing.T) {
 	in.Workers[0], in.Workers[1] = in.Workers[1], in.Workers[0]
 	read := fieldsOf(t, in.Config())
 	want := []field{
-		{"name", "w0"}, {"name", "w1"}, {"name", "internet"}, {"allow", "public"},
+		{"name", "tail"}, {"name", "w0"}, {"name", "w1"}, {"name", "internet"}, {"allow", "public"},
+		{"name", "tail"}, {"address", "*:8079"}, {"service", "tail"},
 		{"name", "w0"}, {"address", "*:8080"}, {"service", "w0"},
 		{"name", "w1"}, {"address", "*:8081"}, {"service", "w1"},
-		{"name", "hello.mjs"}, {"esModule", in.Path(0, 0)}, {"compatibilityDate", "2023-02-28"},
+		{"name", "tail.js"}, {"esModule", tailScript}, {"compatibilityDate", tailDate},
+		{"name", "hello.mjs"}, {"esModule", in.Path(0, 0)}, {"name", "tail"}, {"json", `{"script":"other"}`}, {"compatibilityDate", "2023-02-28"},
 		{"name", "index.js"}, {"esModule", in.Path(1, 0)},
 	}
 	if diff := cmp.Diff(want, read[1:len(want)+1]); diff != "" {
@@ -169,14 +171,17 @@ func FuzzConfigsAreReadAsTheyWereWritten(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		// A type chosen by the text may be one of those that have a field of their own.
-		if strings.Contains(text, "_blob") || text == release.BindingJSON || text == release.BindingSecretText {
+		if strings.Contains(text, "_blob") || text == release.BindingJSON || text == release.BindingSecretText || text == release.BindingWasmModule {
 			return
 		}
 		in := filled(text)
 		want := []field{
-			{"import", "/workerd/workerd.capnp"}, {"name", "w0"}, {"name", "internet"}, {"allow", "public"},
+			{"import", "/workerd/workerd.capnp"}, {"name", "tail"}, {"name", "w0"}, {"name", "internet"}, {"allow", "public"},
+			{"name", "tail"}, {"address", "*:8079"}, {"service", "tail"},
 			{"name", "w0"}, {"address", "*:8080"}, {"service", "w0"},
+			{"name", "tail.js"}, {"esModule", tailScript}, {"compatibilityDate", tailDate},
 			{"name", text}, {"esModule", "w0/0"}, {"name", "b" + text}, {fieldFor(text), "w0/1"},
+			{"name", "tail"}, {"json", propsOf(in.Workers[0])},
 			{"compatibilityDate", text}, {"compatibilityFlags", text}, {"", text},
 			{"name", text}, {"text", text}, {"name", text}, {"json", text}, {"name", text}, {"fromEnvironment", text}, {"name", text}, {"text", text},
 			{"name", text}, {"data", "w0/1"}, {"name", text}, {"text", "w0/0"},
@@ -193,7 +198,7 @@ func FuzzConfigsAreReadAsTheyWereWritten(f *testing.F) {
 
 // fieldFor a kind that was never checked.
 func fieldFor(kind string) string {
-	if slices.Contains([]string{script.KindESModule, script.KindWasm, script.KindText, script.KindJSON}, kind) {
+	if slices.Contains([]string{script.KindESModule, script.KindCommonJS, script.KindWasm, script.KindText, script.KindJSON}, kind) {
 		return kind
 	}
 	return script.KindData

@@ -9,6 +9,17 @@
 // the one it is said to. [Input.Digest] names the image; [Input.Config] and [Input.Probe]
 // are Cap'n Proto text that embeds modules from beside it.
 //
+// # The tail worker
+//
+// Beside the workers of the account there is one of ours, the tail worker (tail.js), on
+// [TailPort]. Each worker sends its trace events to it, and for 30 s after a POST it writes
+// each event as one line to the process's output, the pod's log: a record separator (0x1e) and
+// a text of JSON, {"script": name, "event": event}, of at most 128 KiB. Parts of an event that
+// are too large for that are left out, and its field truncated is true. A probe has none.
+//
+// A worker writes to the same output by console.log, and may write such a line itself: what a
+// line says is what the account says.
+//
 // # What a worker can reach
 //
 // A worker has its modules, its bindings and, by the service internet, public addresses. No

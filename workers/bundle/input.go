@@ -19,7 +19,7 @@ const (
 
 	// format is of all that an image is made of besides its input. It changes with what
 	// this package, or whoever writes the image, makes of the same input.
-	format = 1
+	format = 2
 )
 
 // Input is what an image is made of.

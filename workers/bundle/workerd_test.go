@@ -94,7 +94,7 @@ func fill(t *testing.T, dir string, in Input, config []byte) {
 
 // serve runs workerd in a folder until it listens on the sockets, which are moved to files of
 // the folder, and until the test ends.
-func serve(t *testing.T, dir string, sockets []string, env ...string) {
+func serve(t *testing.T, dir string, sockets []string, env ...string) *output {
 	t.Helper()
 	args := []string{"serve", "config.capnp", "--control-fd=3"}
 	for _, name := range sockets {
@@ -105,9 +105,9 @@ func serve(t *testing.T, dir string, sockets []string, env ...string) {
 		t.Fatal(err)
 	}
 	defer said.Close()
-	var out bytes.Buffer
+	out := &output{}
 	cmd := exec.CommandContext(t.Context(), workerd(t), args...)
-	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = dir, env, &out, &out, []*os.File{control}
+	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = dir, env, out, out, []*os.File{control}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -125,6 +125,7 @@ func serve(t *testing.T, dir string, sockets []string, env ...string) {
 			t.Fatalf("workerd: got %v, %v, want a socket that is open", event, err)
 		}
 	}
+	return out
 }
 
 // ask sends a request to a socket of the folder.
@@ -211,7 +212,7 @@ func TestWorkerdServesEachWorkerOnItsSocket(t *testing.T) {
 	dir := t.TempDir()
 	fill(t, dir, in, in.Config())
 	const token = `a "secret" \ é`
-	serve(t, dir, []string{"w0", "w1"}, "ENVIRON_TOKEN="+token, "REACH_TOKEN=of another worker")
+	serve(t, dir, []string{tailName, "w0", "w1"}, "ENVIRON_TOKEN="+token, "REACH_TOKEN=of another worker")
 	if diff := cmp.Diff(any(found(token, nil)), decoded(t, ask(t, dir, "w0", ""))); diff != "" {
 		t.Errorf("what the script finds (-want +got):\n%s", diff)
 	}

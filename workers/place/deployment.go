@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/spokelet/spokelet/workers/bundle"
 	"github.com/spokelet/spokelet/workers/script"
 )
 
@@ -25,6 +26,9 @@ const (
 	targetCPU = 80
 	// oldReplicaSets are kept for who looks: going back is a new revision here.
 	oldReplicaSets = 2
+	// tailPortName is that of the port of the tail worker. No name of a script's port is like
+	// it: they have 8 hexadecimal digits.
+	tailPortName = "w-tail"
 )
 
 func (p Placement) deployment(revision string) runtime.Object {
@@ -102,8 +106,10 @@ func (p Placement) container() corev1.Container {
 			})
 		}
 	}
-	// One process opens all ports before it serves any.
+	// One process opens all ports before it serves any. That of the tail worker is none to ask:
+	// an image that was built before there was one does not open it.
 	open := corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromString(c.Ports[0].Name)}}
+	c.Ports = append(c.Ports, corev1.ContainerPort{Name: tailPortName, ContainerPort: bundle.TailPort, Protocol: corev1.ProtocolTCP})
 	c.StartupProbe = &corev1.Probe{ProbeHandler: open, PeriodSeconds: 1, TimeoutSeconds: 1, FailureThreshold: 60}
 	c.ReadinessProbe = &corev1.Probe{ProbeHandler: open, PeriodSeconds: 1, TimeoutSeconds: 1, FailureThreshold: 3}
 	// A pod that is busy is not helped by a restart.

@@ -25,5 +25,11 @@
 // has goes, and one that others own stays. The rest is updated, which is what works do
 // unless they say otherwise.
 //
+// # Who reads logs
+//
+// The tail worker of an image has a port of its own ([bundle.TailPort]) that no Service leads
+// to. A user that [Options.TailUser] names may read the logs of the account's pods and POST
+// to them by way of the API server; nobody else gets a right by a work.
+//
 // The package reads no cluster: the same placement makes the same bytes.
 package place

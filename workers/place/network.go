@@ -37,21 +37,22 @@ var (
 	}
 )
 
-// policy lets in whoever asks a worker, and out to the cluster's DNS and public addresses.
+// policy lets in whoever asks a worker or the tail worker, and out to the cluster's DNS and public addresses.
 func (p Placement) policy() runtime.Object {
-	var workers []networkingv1.NetworkPolicyPort
+	var ports []networkingv1.NetworkPolicyPort
 	for _, w := range p.Bundle.Spec.Workers {
-		workers = append(workers, networkingv1.NetworkPolicyPort{
+		ports = append(ports, networkingv1.NetworkPolicyPort{
 			Protocol: new(corev1.ProtocolTCP), Port: new(intstr.FromString(script.PortName(w.WorkerName))),
 		})
 	}
+	ports = append(ports, networkingv1.NetworkPolicyPort{Protocol: new(corev1.ProtocolTCP), Port: new(intstr.FromString(tailPortName))})
 	return &networkingv1.NetworkPolicy{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicy"},
 		ObjectMeta: p.namespaced(p.deploymentName(), p.labels()),
 		Spec: networkingv1.NetworkPolicySpec{
 			PodSelector: metav1.LabelSelector{MatchLabels: p.labels()},
 			PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress},
-			Ingress:     []networkingv1.NetworkPolicyIngressRule{{Ports: workers}},
+			Ingress:     []networkingv1.NetworkPolicyIngressRule{{Ports: ports}},
 			Egress:      append([]networkingv1.NetworkPolicyEgressRule{dns(), public()}, p.Options.Egress...),
 		},
 	}

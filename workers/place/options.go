@@ -6,7 +6,9 @@ package place
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
+	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -61,6 +63,10 @@ type Options struct {
 	// Egress is what pods may reach besides public addresses and the cluster's DNS: a
 	// cache of DNS on the nodes, for instance, is at an address of its own.
 	Egress []networkingv1.NetworkPolicyEgressRule `json:"egress,omitempty"`
+	// TailUser is the name of a user, as API servers of the clusters know it, who may read the
+	// logs of all pods of accounts and have trace events written there, by a POST to port
+	// bundle.TailPort. At most 253 bytes, no control characters. Default: nobody.
+	TailUser string `json:"tailUser,omitempty"`
 	// MaxBytes bounds the manifests of a work. Default: 512,000, as the hub's own value
 	// admission.manifestLimit.
 	MaxBytes int `json:"maxBytes,omitempty"`
@@ -122,7 +128,7 @@ func (o *Options) Default() {
 
 // Validate says what is wrong.
 func (o *Options) Validate() error {
-	return errors.Join(o.validateRoute(), o.validateReplicas(), o.validateTimes())
+	return errors.Join(o.validateRoute(), o.validateReplicas(), o.validateTimes(), o.validateTail())
 }
 
 func (o *Options) validateRoute() error {
@@ -147,6 +153,17 @@ func (o *Options) validateRoute() error {
 	default:
 		return fmt.Errorf("route: %q is not one of %s, %s and %s", o.Route, RouteNone, RouteIngress, RouteGateway)
 	}
+}
+
+func (o *Options) validateTail() error {
+	const most = 253
+	switch {
+	case len(o.TailUser) > most:
+		return fmt.Errorf("tailUser: has %d bytes, at most %d are possible", len(o.TailUser), most)
+	case strings.ContainsFunc(o.TailUser, unicode.IsControl):
+		return fmt.Errorf("tailUser: %q is no name of a user: it has control characters", o.TailUser)
+	}
+	return nil
 }
 
 func (o *Options) validateReplicas() error {

@@ -57,11 +57,13 @@ func TestRefusedOptions(t *testing.T) {
 		"less than one pod":             {reason: "nothing would be served", change: func(o *Options) { o.MinReplicas = -1 }, want: "minReplicas: "},
 		"bounds that cross":             {reason: "the server would refuse them", change: func(o *Options) { o.MinReplicas = 9 }, want: "maxReplicas: 5 is less than minReplicas, 9"},
 		"no CPU to scale by":            {reason: "the autoscaler would do nothing", change: func(o *Options) { o.Resources.Requests = corev1.ResourceList{} }, want: "resources.requests: "},
+		"a user of two lines":           {reason: "no user has such a name", change: func(o *Options) { o.TailUser = "hub:\nroot" }, want: `tailUser: "hub:\nroot" is no name`},
 		"half a second":                 {reason: "a pod has whole ones", change: func(o *Options) { o.Drain.Duration = 1500 * time.Millisecond }, want: "drain: "},
 		"less than nothing":             {reason: "nothing waits that long", change: func(o *Options) { o.Drain.Duration = -time.Second }, want: "drain: "},
 		"half a second of grace":        {reason: "a pod has whole ones", change: func(o *Options) { o.TerminationGrace.Duration = 7500 * time.Millisecond }, want: "terminationGrace: "},
 		"grace that is over before":     {reason: "requests would be cut off", change: func(o *Options) { o.Drain.Duration = time.Minute }, want: "drain: 1m0s is not less than terminationGrace, 30s"},
 		"less than no bytes":            {reason: "no work is that small", change: func(o *Options) { o.MaxBytes = -1 }, want: "maxBytes: "},
+		"a user of many letters":        {reason: "it is in each work", change: func(o *Options) { o.TailUser = strings.Repeat("x", 254) }, want: "tailUser: has 254 bytes, at most 253 are possible"},
 		"several things at once, first": {reason: "each is said", change: func(o *Options) { o.Route, o.MinReplicas = "x", -1 }, want: "route: "},
 	}
 	for name, tc := range tests {
@@ -76,12 +78,24 @@ func TestRefusedOptions(t *testing.T) {
 	}
 }
 
+func TestATailUserIsAnyNameThatAnAPIServerMayHave(t *testing.T) {
+	for _, user := range []string{"", "hub:system:serviceaccount:a:b", "Jane Doe <jane@team.example>", strings.Repeat("x", 253)} {
+		var o Options
+		o.Default()
+		o.TailUser = user
+		if err := o.Validate(); err != nil {
+			t.Errorf("%q: %v", user, err)
+		}
+	}
+}
+
 func TestOptionsAreReadFromAFile(t *testing.T) {
 	const file = `
 route: Gateway
 gateway: {parentRefs: [{name: public, namespace: gateways}]}
 minReplicas: 2
 terminationGrace: 1m30s
+tailUser: "hub:api"
 resources: {requests: {cpu: 50m}}
 egress: [{to: [{ipBlock: {cidr: 169.254.20.10/32}}]}]
 `
@@ -91,9 +105,9 @@ egress: [{to: [{ipBlock: {cidr: 169.254.20.10/32}}]}]
 	}
 	want := Options{
 		Route: RouteGateway, Gateway: Gateway{ParentRefs: []ParentRef{{Name: "public", Namespace: "gateways"}}}, MinReplicas: 2,
-		TerminationGrace: metav1.Duration{Duration: 90 * time.Second},
-		Resources:        corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("50m")}},
-		Egress:           []networkingv1.NetworkPolicyEgressRule{{To: []networkingv1.NetworkPolicyPeer{{IPBlock: &networkingv1.IPBlock{CIDR: "169.254.20.10/32"}}}}},
+		TerminationGrace: metav1.Duration{Duration: 90 * time.Second}, TailUser: "hub:api",
+		Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("50m")}},
+		Egress:    []networkingv1.NetworkPolicyEgressRule{{To: []networkingv1.NetworkPolicyPeer{{IPBlock: &networkingv1.IPBlock{CIDR: "169.254.20.10/32"}}}}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

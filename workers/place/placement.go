@@ -147,7 +147,8 @@ func (p Placement) open(revision string) []runtime.Object {
 	all := []runtime.Object{p.namespace(), p.policy(), p.deployment(revision)}
 	all = append(all, p.services()...)
 	all = append(all, p.routes()...)
-	return append(all, p.autoscaler(), p.budget())
+	all = append(all, p.autoscaler(), p.budget())
+	return append(all, p.tail()...)
 }
 
 // namespaced is the name of an object in the namespace of the account.

@@ -59,7 +59,7 @@ func placement(change ...func(*Placement)) Placement {
 }
 
 func withIngress(p *Placement) {
-	p.Options.Route = RouteIngress
+	p.Options.Route, p.Options.TailUser = RouteIngress, tailUser
 	p.Options.Ingress = Ingress{Class: "nginx", Rewrite: RewriteNginx, Annotations: map[string]string{"nginx.ingress.kubernetes.io/proxy-body-size": "100m"}}
 }
 
@@ -133,7 +133,7 @@ func TestWholeWorks(t *testing.T) {
 		p      Placement
 	}{
 		"none":    {reason: "no route, a registry for everybody, and no host", p: placement(func(p *Placement) { p.Host, p.PullSecret = "", nil })},
-		"ingress": {reason: "as the design document has it", p: placement(withIngress)},
+		"ingress": {reason: "as the design document has it, and somebody reads logs", p: placement(withIngress)},
 		"gateway": {reason: "a route for each script", p: placement(withGateway)},
 	}
 	for name, tc := range tests {
@@ -162,8 +162,9 @@ func TestObjectsAreInTheOrderInWhichTheyAreNeeded(t *testing.T) {
 		"NetworkPolicy bundle-1234", "Deployment bundle-1234",
 		"Service worker-1234", "Service worker-hello", "Service worker-wasm-worker",
 		"Ingress bundle-1234", "HorizontalPodAutoscaler bundle-1234", "PodDisruptionBudget bundle-1234",
+		"Role workers-tail", "RoleBinding workers-tail",
 	}
-	if diff := cmp.Diff(want, names(t, mustWork(t, placement(withIngress)), "")); diff != "" {
+	if diff := cmp.Diff(want, names(t, mustWork(t, placement(withIngress, withTail)), "")); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
@@ -375,7 +376,7 @@ func containerOf(t *testing.T, w *workv1.ManifestWork) map[string]any {
 
 func TestAllThatIsInANamespaceIsInTheAccounts(t *testing.T) {
 	for _, route := range []func(*Placement){withIngress, withGateway} {
-		for _, obj := range objects(t, mustWork(t, placement(route))) {
+		for _, obj := range objects(t, mustWork(t, placement(route, withTail))) {
 			if obj.GetKind() != "Namespace" && obj.GetNamespace() != "workers-1234" {
 				t.Errorf("%s %s is in namespace %q", obj.GetKind(), obj.GetName(), obj.GetNamespace())
 			}
@@ -410,6 +411,7 @@ func TestRevision(t *testing.T) {
 		"another route":          {reason: "it is reached otherwise", change: withGateway},
 		"a path that was taken":  {reason: "it is reached less", change: func(p *Placement) { delete(p.Routed, "hello") }},
 		"more pods":              {reason: "an option is part of what is asked for", change: func(p *Placement) { p.Options.MaxReplicas = 50 }},
+		"somebody who reads":     {reason: "he is part of what is asked for", change: func(p *Placement) { p.Options.TailUser = "" }},
 		"a pull secret less":     {reason: "pods name it", change: func(p *Placement) { p.PullSecret = nil }},
 		"another generation":     {reason: "what is asked for again is asked for anew", change: func(p *Placement) { p.Bundle.Generation++ }},
 		"another bundle":         {reason: "generations begin again", change: func(p *Placement) { p.Bundle.UID = "other" }},

@@ -23,6 +23,7 @@ var (
 // served are the types that workerd has without a service of Cloudflare's behind them.
 var served = []string{
 	release.BindingDataBlob, release.BindingJSON, release.BindingPlainText, release.BindingSecretText, release.BindingTextBlob,
+	release.BindingWasmModule,
 }
 
 // known are the other types of Cloudflare's API.
@@ -37,6 +38,8 @@ var known = []string{
 var parts = map[string][]string{
 	release.BindingTextBlob: {KindText, KindJSON, KindData},
 	release.BindingDataBlob: {KindData, KindText, KindJSON, KindWasm},
+	// workerd: "Wasm bindings are not allowed in modules-based scripts".
+	release.BindingWasmModule: {KindWasm},
 }
 
 // bindings are those of the spec, and one for each key of the Secret that none of them has.
@@ -103,7 +106,7 @@ func (w Worker) secret(name, key string) Binding {
 
 // binding checks one of the spec. Its name was checked.
 func (w Worker) binding(b release.Binding, keys []string) (Binding, error) {
-	if err := checkType(b); err != nil {
+	if err := w.checkType(b); err != nil {
 		return Binding{}, err
 	}
 	if err := checkFields(b); err != nil {
@@ -127,13 +130,12 @@ func (w Worker) binding(b release.Binding, keys []string) (Binding, error) {
 	}
 }
 
-func checkType(b release.Binding) error {
+func (w Worker) checkType(b release.Binding) error {
 	switch {
+	case b.Type == release.BindingWasmModule && w.Body == "":
+		return invalid(fieldOf(b, "type"), "type wasm_module is not supported: workerd has it for scripts without modules alone; import the module by its name")
 	case slices.Contains(served, b.Type):
 		return nil
-	case b.Type == release.BindingWasmModule:
-		// workerd: "Wasm bindings are not allowed in modules-based scripts".
-		return invalid(fieldOf(b, "type"), "type wasm_module is not supported: workerd has it for scripts without modules alone; import the module by its name")
 	case slices.Contains(known, b.Type):
 		return invalid(fieldOf(b, "type"), "type "+b.Type+" is not supported")
 	}

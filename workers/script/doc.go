@@ -6,6 +6,8 @@
 //
 //   - [New] makes a [Worker] of a spec, the modules that are stored for it and the keys of
 //     its Secret, or says which field is wrong. It never sees the value of a secret.
+//     A script is either one of modules ([Worker.Main]) or in the format of service workers
+//     ([Worker.Body]), whose other modules are values of its bindings.
 //   - [Prefix] is the only reader of the addresses that an account writes. Whatever an
 //     address looks like, its key lies below the account in the one bucket, or is refused.
 //   - [Date] reads both spellings of a date.

@@ -15,10 +15,13 @@ import (
 // Kinds of modules, named as in the schema of workerd's configuration.
 const (
 	KindESModule = "esModule"
+	KindCommonJS = "commonJsModule"
 	KindWasm     = "wasm"
 	KindText     = "text"
 	KindJSON     = "json"
 	KindData     = "data"
+	// KindServiceWorker is that of a script which is no module: [Worker.Body].
+	KindServiceWorker = "serviceWorkerScript"
 )
 
 // kinds by extension. What has another one is data.
@@ -102,6 +105,8 @@ func mainOf(named string, modules []Module) (string, error) {
 	switch {
 	case named != "" && slices.Contains(scripts, path.Clean(named)):
 		return path.Clean(named), nil
+	case named != "" && slices.ContainsFunc(modules, func(m Module) bool { return m.Name == path.Clean(named) && m.Kind == KindCommonJS }):
+		return "", invalid("mainModule", quoted(named)+" is CommonJS, and only an ES module handles events")
 	case named != "":
 		return "", invalid("mainModule", quoted(named)+" is none of the JavaScript modules: "+some(scripts))
 	case len(scripts) == 0:

@@ -6,9 +6,23 @@ package script
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
+
+const maxName = 54 // so that worker-<name> is a name of a Service
+
+var scriptName = regexp.MustCompile(`^[a-z0-9]([a-z0-9_-]*[a-z0-9])?$`)
+
+// CheckName says whether a script can have a name. Its error is an *[InvalidError].
+func CheckName(name string) error {
+	if !scriptName.MatchString(name) || len(name) > maxName {
+		return invalid("scriptName", quoted(name)+" is not "+strconv.Itoa(maxName)+" lower-case letters, digits, - and _ at most, with a letter or digit at both ends")
+	}
+	return nil
+}
 
 // reserved are beginnings of variables that the loader, the C library or workerd itself read
 // from their environment. A script that is called ld would name the libraries that the

@@ -6,7 +6,6 @@ package script
 import (
 	"cmp"
 	"encoding/json"
-	"regexp"
 	"slices"
 	"strconv"
 	"unicode"
@@ -21,13 +20,16 @@ type Worker struct {
 	Name string `json:"name"`
 	// EnvPrefix is put before the keys of its Secret.
 	EnvPrefix string `json:"envPrefix"`
-	// Main is the name of the module that handles events.
+	// Main is the name of the module that handles events. It is empty where Body is not.
 	Main string `json:"main"`
+	// Body is the name of a script in the format of service workers. The other modules are
+	// values of its bindings.
+	Body string `json:"bodyPart,omitempty"`
 	// CompatibilityDate as workerd reads it: 2026-01-15.
 	CompatibilityDate string `json:"compatibilityDate"`
 	// CompatibilityFlags are sorted.
 	CompatibilityFlags []string `json:"compatibilityFlags,omitempty"`
-	// Modules are sorted by their names, after the main one.
+	// Modules are sorted by their names, after the one that handles events.
 	Modules []Module `json:"modules"`
 	// Bindings are sorted by their names.
 	Bindings []Binding `json:"bindings,omitempty"`
@@ -53,7 +55,7 @@ type Binding struct {
 	Text string `json:"text,omitempty"`
 	// JSON of json: compact, and as encoding/json writes it.
 	JSON json.RawMessage `json:"json,omitempty"`
-	// Part is the name of the module of text_blob and data_blob.
+	// Part is the name of the module of text_blob, data_blob and wasm_module.
 	Part string `json:"part,omitempty"`
 	// Variable of the process's environment that holds the value of secret_text.
 	Variable string `json:"variable,omitempty"`
@@ -72,15 +74,11 @@ func (e *InvalidError) Error() string { return e.Field + ": " + e.Problem }
 
 func invalid(field, problem string) error { return &InvalidError{Field: field, Problem: problem} }
 
-const maxName = 54 // so that worker-<name> is a name of a Service
-
-var scriptName = regexp.MustCompile(`^[a-z0-9]([a-z0-9_-]*[a-z0-9])?$`)
-
 // New checks a script, with the modules that are stored for it and the keys of its Secret.
 // Its error is a *[InvalidError].
 func New(s release.Script, modules []release.Module, secretKeys []string) (Worker, error) {
-	if !scriptName.MatchString(s.ScriptName) || len(s.ScriptName) > maxName {
-		return Worker{}, invalid("scriptName", quoted(s.ScriptName)+" is not "+strconv.Itoa(maxName)+" lower-case letters, digits, - and _ at most, with a letter or digit at both ends")
+	if err := CheckName(s.ScriptName); err != nil {
+		return Worker{}, err
 	}
 	date, err := Date(s.CompatibilityDate)
 	if err != nil {
@@ -90,22 +88,41 @@ func New(s release.Script, modules []release.Module, secretKeys []string) (Worke
 	if w.CompatibilityFlags, err = flags(s.CompatibilityFlags); err != nil {
 		return Worker{}, err
 	}
-	if w.Modules, err = modulesOf(modules); err != nil {
+	if w, err = w.withModules(s, modules); err != nil {
 		return Worker{}, err
 	}
-	if w.Main, err = mainOf(s.MainModule, w.Modules); err != nil {
-		return Worker{}, err
-	}
-	slices.SortFunc(w.Modules, func(a, b Module) int { return cmp.Compare(w.rank(a), w.rank(b)) })
 	if w.Bindings, err = w.bindings(s.Bindings, secretKeys); err != nil {
+		return Worker{}, err
+	}
+	if err := w.checkUnused(); err != nil {
 		return Worker{}, err
 	}
 	return w, nil
 }
 
-// rank sorts the main module before all names, none of which is empty.
+// withModules adds the modules, and says which of them handles events.
+func (w Worker) withModules(s release.Script, stored []release.Module) (Worker, error) {
+	modules, err := modulesOf(stored)
+	if err != nil {
+		return Worker{}, err
+	}
+	typed, err := setTypes(modules, s.ModuleTypes)
+	if err != nil {
+		return Worker{}, err
+	}
+	if s.BodyPart != "" {
+		w.Body, err = bodyOf(s, modules, typed)
+	} else {
+		w.Main, err = mainOf(s.MainModule, modules)
+	}
+	w.Modules = modules
+	slices.SortFunc(w.Modules, func(a, b Module) int { return cmp.Compare(w.rank(a), w.rank(b)) })
+	return w, err
+}
+
+// rank sorts the module that handles events before all names, none of which is empty.
 func (w Worker) rank(m Module) string {
-	if m.Name == w.Main {
+	if m.Name == w.Main || m.Name == w.Body {
 		return ""
 	}
 	return m.Name

@@ -329,7 +329,7 @@ func refusedBindings(index []release.Module) map[string]refusal {
 		},
 		"a type that nobody knows": {
 			reason: "the message helps with spelling", script: hello(release.Binding{Name: "A", Type: "text"}), modules: index,
-			want: `bindings[A].type: unknown type "text" (there are data_blob, json, plain_text, secret_text, text_blob)`,
+			want: `bindings[A].type: unknown type "text" (there are data_blob, json, plain_text, secret_text, text_blob, wasm_module)`,
 		},
 		"wasm_module": {
 			reason: "workerd does not take it with modules", script: hello(release.Binding{Name: "A", Type: "wasm_module", Part: "add.wasm"}), modules: index,

@@ -103,6 +103,19 @@ type Script struct {
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	MainModule string `json:"mainModule,omitempty"`
+	// BodyPart names the script if it is one in the format of service workers, which imports
+	// nothing: all other modules are the values of bindings. There is no mainModule then.
+	//
+	// +kubebuilder:validation:MaxLength=512
+	// +optional
+	BodyPart string `json:"bodyPart,omitempty"`
+	// ModuleTypes say what those modules are whose names do not tell it.
+	//
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=200
+	// +optional
+	ModuleTypes []ModuleType `json:"moduleTypes,omitempty"`
 	// Bindings are what the script finds in its environment, besides its secrets.
 	//
 	// +listType=map
@@ -110,6 +123,30 @@ type Script struct {
 	// +kubebuilder:validation:MaxItems=128
 	// +optional
 	Bindings []Binding `json:"bindings,omitempty"`
+}
+
+// Media types of modules, as in Cloudflare's API.
+const (
+	TypeESModule = "application/javascript+module"
+	TypeCommonJS = "application/javascript"
+	TypeWasm     = "application/wasm"
+	TypeText     = "text/plain"
+	TypeJSON     = "application/json"
+	TypeData     = "application/octet-stream"
+)
+
+// ModuleType is the media type of a module.
+type ModuleType struct {
+	// Name of the module.
+	//
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	Name string `json:"name"`
+	// Type is application/javascript+module, application/javascript (CommonJS),
+	// application/wasm, text/plain, application/json or application/octet-stream.
+	//
+	// +kubebuilder:validation:MaxLength=64
+	Type string `json:"type"`
 }
 
 // Binding types, named as in Cloudflare's API.
@@ -129,8 +166,9 @@ type Binding struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128
 	Name string `json:"name"`
-	// Type is plain_text, json, secret_text, text_blob or data_blob. Another one is an error
-	// in the status, which names it; WebAssembly is imported as a module.
+	// Type is plain_text, json, secret_text, text_blob or data_blob, or wasm_module in the
+	// format of service workers; modules import WebAssembly. Another one is an error in the
+	// status, which names it.
 	//
 	// +kubebuilder:validation:MaxLength=64
 	Type string `json:"type"`
@@ -143,7 +181,7 @@ type Binding struct {
 	//
 	// +optional
 	JSON *apiextensionsv1.JSON `json:"json,omitempty"`
-	// Part names the module that is the value of text_blob and data_blob.
+	// Part names the module that is the value of text_blob, data_blob and wasm_module.
 	//
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
