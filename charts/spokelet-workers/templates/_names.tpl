@@ -14,6 +14,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 {{- end }}
 
+{{- define "spokelet-workers.apiSelector" -}}
+app.kubernetes.io/name: spokelet-workers-api
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "spokelet-workers.apiLabels" -}}
+{{ include "spokelet-workers.labels" . | replace "app.kubernetes.io/name: spokelet-workers" "app.kubernetes.io/name: spokelet-workers-api" }}
+{{- end }}
+
 {{- define "spokelet-workers.image" -}}
 {{- with .Values.image -}}
 {{- if .digest -}}
@@ -31,9 +40,9 @@ capabilities:
   drop: [ALL]
 {{- end }}
 
-{{/* Nine tenths of the memory limit, in MiB; empty where it is in another unit. */}}
+{{/* Nine tenths of the memory limit of resources, in MiB; empty where it is in another unit. */}}
 {{- define "spokelet-workers.memory" -}}
-{{- $limit := dig "limits" "memory" "" .Values.resources | toString -}}
+{{- $limit := dig "limits" "memory" "" . | toString -}}
 {{- if regexMatch "^[0-9]+Gi$" $limit -}}
 {{ div (mul (trimSuffix "Gi" $limit | int) 1024 9) 10 }}MiB
 {{- else if regexMatch "^[0-9]+Mi$" $limit -}}
@@ -44,6 +53,13 @@ capabilities:
 {{/* The image of workerd. */}}
 {{- define "spokelet-workers.runtime" -}}
 {{ .Values.registry.runtime | default (printf "ghcr.io/spokelet/spokelet-workerd:%s" .Chart.AppVersion) }}
+{{- end }}
+
+{{/* The API as API servers of the clusters know it. */}}
+{{- define "spokelet-workers.tailUser" -}}
+{{- if .Values.api.enabled -}}
+{{ .Values.api.clusterUser | default (printf "hub:system:serviceaccount:%s:spokelet-workers-api" .Release.Namespace) }}
+{{- end -}}
 {{- end }}
 
 {{/* The Secrets that the operator reads, by the folder that each step of a build has too. */}}
