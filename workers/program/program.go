@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package program is the command line of spokelet-workers: the operator itself
-// ("controller"), and the steps of its builds ("build fetch", "build check", "build push").
+// ("controller"), the API for wrangler ("api"), and the steps of builds ("build fetch", "build
+// check", "build push").
 package program
 
 import (
@@ -32,7 +33,7 @@ func Command() *cobra.Command {
 		Use: "spokelet-workers", Short: "Serve Cloudflare Workers in every cluster of a hub", Version: Version, SilenceUsage: true,
 	}
 	cmd.PersistentFlags().StringVar(&f.config, "config", "/config/config.yaml", "path of the configuration file")
-	cmd.AddCommand(controllerCommand(&f), buildCommand(&f))
+	cmd.AddCommand(controllerCommand(&f), apiCommand(&f), buildCommand(&f))
 	return cmd
 }
 

@@ -1,0 +1,96 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package access
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
+	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
+
+	deploymentv1alpha1 "github.com/spokelet/spokelet/workers/api/deployment/v1alpha1"
+)
+
+var (
+	// ErrToken: the token is none of the hub for this audience.
+	ErrToken = errors.New("the token is not valid")
+	// ErrForbidden: the user may not do it.
+	ErrForbidden = errors.New("forbidden")
+	// ErrUnavailable: the hub did not answer.
+	ErrUnavailable = errors.New("the hub is not available")
+)
+
+const (
+	// Audience is that of tokens for this API.
+	Audience = "spokelet-workers"
+	// maxToken bounds tokens, in bytes, as API servers bound a header.
+	maxToken = 16 << 10
+	// patience with one review.
+	patience = 10 * time.Second
+)
+
+// Reviewer asks the hub.
+type Reviewer struct {
+	tokens authenticationclient.TokenReviewInterface
+	access authorizationclient.SubjectAccessReviewInterface
+}
+
+// NewReviewer returns a Reviewer that asks as those clients do.
+func NewReviewer(tokens authenticationclient.TokenReviewsGetter, access authorizationclient.SubjectAccessReviewsGetter) *Reviewer {
+	return &Reviewer{tokens: tokens.TokenReviews(), access: access.SubjectAccessReviews()}
+}
+
+// Authenticate returns the user of a token. The error is ErrToken or ErrUnavailable.
+func (r *Reviewer) Authenticate(ctx context.Context, token string) (authenticationv1.UserInfo, error) {
+	if token == "" || len(token) > maxToken {
+		return authenticationv1.UserInfo{}, ErrToken
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	review, err := r.tokens.Create(ctx, &authenticationv1.TokenReview{
+		Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: []string{Audience}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return authenticationv1.UserInfo{}, fmt.Errorf("%w: review of a token: %w", ErrUnavailable, err)
+	}
+	// An API server that knows no audiences says nothing of them.
+	if status := review.Status; !status.Authenticated || status.User.Username == "" || !slices.Contains(status.Audiences, Audience) {
+		return authenticationv1.UserInfo{}, ErrToken
+	}
+	return review.Status.User, nil
+}
+
+// Authorize returns nil if a user may do something with WorkerDeployments of a namespace, or
+// of all of them if it is empty. The error is ErrForbidden or ErrUnavailable.
+func (r *Reviewer) Authorize(ctx context.Context, user authenticationv1.UserInfo, namespace, verb string) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	extra := make(map[string]authorizationv1.ExtraValue, len(user.Extra))
+	for key, values := range user.Extra {
+		extra[key] = authorizationv1.ExtraValue(values)
+	}
+	review, err := r.access.Create(ctx, &authorizationv1.SubjectAccessReview{
+		Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: user.Username, UID: user.UID, Groups: user.Groups, Extra: extra,
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Namespace: namespace, Verb: verb,
+				Group: deploymentv1alpha1.GroupVersion.Group, Version: deploymentv1alpha1.GroupVersion.Version, Resource: "workerdeployments",
+			},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("%w: review of rights: %w", ErrUnavailable, err)
+	}
+	if status := review.Status; !status.Allowed || status.Denied {
+		return fmt.Errorf("%w: user %s may not %s workerdeployments there", ErrForbidden, user.Username, verb)
+	}
+	return nil
+}

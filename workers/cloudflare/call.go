@@ -1,0 +1,155 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cloudflare
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+
+	"github.com/spokelet/spokelet/workers/access"
+	"github.com/spokelet/spokelet/workers/deployer"
+	"github.com/spokelet/spokelet/workers/script"
+)
+
+const (
+	// bodyTime is how long a request may take to arrive, uploadTime that of an upload.
+	bodyTime   = 20 * time.Second
+	uploadTime = 2 * time.Minute
+	// answerTime is how long an answer may take from then on; a deployment is waited for.
+	answerTime = 4 * time.Minute
+	// maxBody bounds the body of a request that is no upload, in bytes.
+	maxBody = 2 << 20
+	// drained is how much of a refused upload is read, so that the client reads the answer.
+	drained = 64 << 20
+)
+
+// call is a request of a user who may make it.
+type call struct {
+	*http.Request
+
+	user    authenticationv1.UserInfo
+	account deployer.Account
+	script  string
+}
+
+// by is who calls, for what is written.
+func (c *call) by(message string) deployer.Author {
+	return deployer.Author{Name: c.user.Username, Message: message}
+}
+
+// body returns a body that is no upload.
+func (c *call) body() ([]byte, error) {
+	raw, err := io.ReadAll(io.LimitReader(c.Body, maxBody+1))
+	switch {
+	case err != nil:
+		return nil, fail(http.StatusBadRequest, codeInvalid, "the request ended before its body did")
+	case len(raw) > maxBody:
+		return nil, fail(http.StatusRequestEntityTooLarge, codeTooLarge, fmt.Sprintf("the body has more than %d bytes", maxBody))
+	}
+	return raw, nil
+}
+
+// handler answers a call.
+type handler func(ctx context.Context, c *call) (result any, err error)
+
+// handle serves a route. verb is the right on WorkerDeployments of the account's namespace
+// that it needs; without one a valid token is enough.
+func (a *API) handle(pattern, verb string, h handler) {
+	a.patterns = append(a.patterns, pattern)
+	method, path, _ := strings.Cut(pattern, " ")
+	a.mux.HandleFunc(method+" /client/v4"+path, func(w http.ResponseWriter, r *http.Request) {
+		a.serve(w, r, verb, h)
+	})
+}
+
+func (a *API) serve(w http.ResponseWriter, r *http.Request, verb string, h handler) {
+	now := time.Now()
+	control := http.NewResponseController(w)
+	// Neither fails with the servers of net/http.
+	_ = control.SetReadDeadline(now.Add(bodyTime))
+	_ = control.SetWriteDeadline(now.Add(uploadTime + answerTime))
+	if !a.limits.requests.TryAcquire(1) {
+		write(w, nil, fail(http.StatusTooManyRequests, codeTooMany, "too many requests at a time"))
+		return
+	}
+	defer a.limits.requests.Release(1)
+	ctx, cancel := context.WithTimeout(r.Context(), uploadTime+answerTime)
+	defer cancel()
+	result, err := a.answer(ctx, control, r, verb, h)
+	if err == nil {
+		write(w, result, nil)
+		return
+	}
+	failed, known := failureOf(err)
+	if !known {
+		a.config.Log.Error(err, "request failed", "method", r.Method, "path", r.URL.Path)
+	}
+	if failed.status == http.StatusRequestEntityTooLarge {
+		_, _ = io.CopyN(io.Discard, r.Body, drained)
+	}
+	write(w, nil, failed)
+}
+
+func (a *API) answer(ctx context.Context, control *http.ResponseController, r *http.Request, verb string, h handler) (any, error) {
+	user, err := a.authenticate(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	c := &call{Request: r, user: user, script: r.PathValue("script")}
+	if verb == "" {
+		return h(ctx, c)
+	}
+	if c.account, err = a.authorize(ctx, user, r.PathValue("account"), verb); err != nil {
+		return nil, err
+	}
+	if r.PathValue("script") != "" {
+		if err := script.CheckName(c.script); err != nil {
+			return nil, err
+		}
+	}
+	if r.Method == http.MethodPut || r.Method == http.MethodPost {
+		_ = control.SetReadDeadline(time.Now().Add(uploadTime))
+	}
+	return h(ctx, c)
+}
+
+// authenticate returns the user of a request.
+func (a *API) authenticate(ctx context.Context, r *http.Request) (authenticationv1.UserInfo, error) {
+	scheme, bearer, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "bearer") || bearer == "" {
+		return authenticationv1.UserInfo{}, fail(http.StatusUnauthorized, codeNoCredentials, "there is no bearer token: set CLOUDFLARE_API_TOKEN to a token of the hub for the audience "+access.Audience)
+	}
+	t := a.limits.token(bearer)
+	if !a.limits.allow(t) {
+		return authenticationv1.UserInfo{}, fail(http.StatusTooManyRequests, codeTooMany, "too many requests with this token")
+	}
+	user, err := a.config.Reviewer.Authenticate(ctx, bearer)
+	if err == nil {
+		t.valid.Store(true)
+	}
+	return user, err
+}
+
+// authorize returns the account if the user may do with its scripts what verb says. Who may
+// not is told the same of an account that there is not.
+func (a *API) authorize(ctx context.Context, user authenticationv1.UserInfo, id, verb string) (deployer.Account, error) {
+	refused := fail(http.StatusForbidden, codeUnauthorized, fmt.Sprintf(
+		"Unauthorized to access requested resource: there is no account %q, or user %s may not %s its workerdeployments", id, user.Username, verb))
+	namespace, ok := a.config.Accounts.Namespace(id)
+	if !ok {
+		return deployer.Account{}, refused
+	}
+	err := a.config.Reviewer.Authorize(ctx, user, namespace, verb)
+	if errors.Is(err, access.ErrForbidden) {
+		err = refused
+	}
+	return deployer.Account{ID: id, Namespace: namespace}, err
+}

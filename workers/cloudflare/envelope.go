@@ -1,0 +1,54 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cloudflare
+
+import (
+	"encoding/json"
+	"net/http"
+)
+
+// envelope is around every answer.
+type envelope struct {
+	Success  bool      `json:"success"`
+	Errors   []message `json:"errors"`
+	Messages []message `json:"messages"`
+	Result   any       `json:"result"`
+}
+
+type message struct {
+	Code    int    `json:"code"`
+	Message string `json:"message"`
+}
+
+// failure is an error as a client sees it.
+type failure struct {
+	status int
+	message
+}
+
+// Error implements error.
+func (f *failure) Error() string { return f.Message }
+
+func fail(status, code int, text string) *failure {
+	return &failure{status: status, message: message{Code: code, Message: text}}
+}
+
+// write answers a request.
+func write(w http.ResponseWriter, result any, failed *failure) {
+	answer, status := envelope{Success: failed == nil, Errors: []message{}, Messages: []message{}, Result: result}, http.StatusOK
+	if failed != nil {
+		answer.Errors, answer.Result, status = []message{failed.message}, nil, failed.status
+	}
+	raw, err := json.Marshal(answer)
+	if err != nil {
+		http.Error(w, "the answer cannot be written", http.StatusInternalServerError)
+		return
+	}
+	header := w.Header()
+	header.Set("Content-Type", "application/json")
+	header.Set("Cache-Control", "no-store")
+	header.Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	_, _ = w.Write(raw) // a client that is gone needs no answer
+}

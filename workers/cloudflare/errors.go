@@ -1,0 +1,107 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cloudflare
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/spokelet/spokelet/workers/access"
+	"github.com/spokelet/spokelet/workers/deployer"
+	"github.com/spokelet/spokelet/workers/script"
+	"github.com/spokelet/spokelet/workers/store"
+	"github.com/spokelet/spokelet/workers/tail"
+	"github.com/spokelet/spokelet/workers/upload"
+	"github.com/spokelet/spokelet/workers/version"
+)
+
+// Codes of Cloudflare's API, as its documentation and wrangler have them.
+const (
+	codeNoRoute        = 7003
+	codeUnauthorized   = 9109 // one clean error in wrangler, where 10000 has it ask who it is
+	codeNoCredentials  = 9106
+	codeTooMany        = 10429
+	codeScriptNotFound = 10007
+	codeInternal       = 10013
+	codeNotSupported   = 10015
+	codeInvalid        = 10021
+	codeTooLarge       = 10027
+	codeConflict       = 10079
+	codeNotLatest      = 10215
+	codeSecretsChanged = 10220
+	codeNoVersion      = 10222
+	codeNoService      = 10090
+	codeUnavailable    = 10013
+	codeNoSecret       = 10056
+)
+
+const notFound = "This Worker does not exist on your account."
+
+// failureOf says what an error is for a client. What is not known is not said.
+func failureOf(err error) (failed *failure, known bool) {
+	if already, ok := errors.AsType[*failure](err); ok {
+		return already, true
+	}
+	if secrets, ok := errors.AsType[*deployer.SecretsChangedError](err); ok {
+		return fail(http.StatusConflict, codeSecretsChanged, secrets.Error()), true
+	}
+	if bad, ok := errors.AsType[*upload.Error](err); ok {
+		return failureOfUpload(bad), true
+	}
+	if _, ok := errors.AsType[*script.InvalidError](err); ok {
+		return fail(http.StatusBadRequest, codeInvalid, err.Error()), true
+	}
+	for _, class := range classes {
+		if !errors.Is(err, class.is) {
+			continue
+		}
+		text := class.text
+		if text == "" {
+			text = err.Error()
+		}
+		return fail(class.status, class.code, text), true
+	}
+	return fail(http.StatusInternalServerError, codeInternal, "an internal error; the log of spokelet-workers api has it"), false
+}
+
+// classes are the errors that are known, in the order in which they are looked for. Without a
+// text it is that of the error.
+var classes = []struct {
+	is           error
+	status, code int
+	text         string
+}{
+	{access.ErrToken, http.StatusUnauthorized, codeUnauthorized, "Invalid access token"},
+	{access.ErrForbidden, http.StatusForbidden, codeUnauthorized, ""},
+	{access.ErrUnavailable, http.StatusServiceUnavailable, codeUnavailable, "the hub is not available"},
+	{deployer.ErrNotOpened, http.StatusForbidden, codeUnauthorized, ""},
+	{deployer.ErrVersionNotFound, http.StatusNotFound, codeNoVersion, ""},
+	{version.ErrNotFound, http.StatusNotFound, codeNoVersion, ""},
+	{deployer.ErrNotFound, http.StatusNotFound, codeScriptNotFound, notFound},
+	{deployer.ErrNotLatest, http.StatusConflict, codeNotLatest, ""},
+	{deployer.ErrRejected, http.StatusBadRequest, codeInvalid, ""},
+	{deployer.ErrInvalid, http.StatusBadRequest, codeInvalid, ""},
+	{deployer.ErrConflict, http.StatusConflict, codeConflict, ""},
+	// No 5xx: wrangler would ask again, and what it asked for is under way.
+	{deployer.ErrPending, http.StatusConflict, codeConflict, ""},
+	{upload.ErrIncomplete, http.StatusBadRequest, codeInvalid, ""},
+	{tail.ErrNotFound, http.StatusNotFound, codeNoRoute, ""},
+	{tail.ErrTooMany, http.StatusTooManyRequests, codeTooMany, ""},
+	{store.ErrTooLarge, http.StatusRequestEntityTooLarge, codeTooLarge, ""},
+	{store.ErrUnavailable, http.StatusServiceUnavailable, codeUnavailable, ""},
+	{context.DeadlineExceeded, http.StatusServiceUnavailable, codeUnavailable, "it took too long"},
+	{context.Canceled, http.StatusServiceUnavailable, codeUnavailable, "the request was canceled"},
+}
+
+func failureOfUpload(bad *upload.Error) *failure {
+	switch bad.Kind {
+	case upload.TooLarge:
+		return fail(http.StatusRequestEntityTooLarge, codeTooLarge, bad.Error())
+	case upload.Unsupported:
+		return fail(http.StatusBadRequest, codeNotSupported, bad.Error())
+	default:
+		return fail(http.StatusBadRequest, codeInvalid, bad.Error())
+	}
+}

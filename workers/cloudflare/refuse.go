@@ -1,0 +1,52 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cloudflare
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+)
+
+// products are parts of Cloudflare's API that are not served, by what is in their paths.
+var products = []struct{ in, name string }{
+	{"/storage/kv/", "KV"},
+	{"/d1/", "D1"},
+	{"/r2/", "R2"},
+	{"/queues", "queues"},
+	{"/durable_objects", "Durable Objects"},
+	{"/workflows", "workflows"},
+	{"/vectorize", "Vectorize"},
+	{"/hyperdrive", "Hyperdrive"},
+	{"/ai/", "AI"},
+	{"/pages/", "Pages"},
+	{"/containers", "containers"},
+	{"/cloudchamber", "containers"},
+	{"/pipelines", "pipelines"},
+	{"/secrets_store", "the Secrets Store"},
+	{"/dispatch", "dispatch namespaces"},
+	{"/assets-upload-session", "static assets"},
+	{"/workers/assets", "static assets"},
+	{"/schedules", "cron triggers"},
+	{"/zones", "zones and their routes"},
+	{"/workers/domains", "custom domains"},
+	{"/domains/", "custom domains"},
+	{"/routes", "routes"},
+	{"/mtls_certificates", "mTLS certificates"},
+	{"/workers/", "this part of the Workers API"}, // what is left of it
+}
+
+// refuse answers what is not served. A more specific part is looked for first.
+func refuse(w http.ResponseWriter, r *http.Request) {
+	path := r.URL.Path
+	for _, product := range products {
+		if strings.Contains(path+"/", product.in) {
+			// 403 is what wrangler goes on after, with a warning, when it looks for namespaces to
+			// clean up at the end of a delete.
+			write(w, nil, fail(http.StatusForbidden, codeNotSupported, "not supported by Spokelet: "+product.name))
+			return
+		}
+	}
+	write(w, nil, fail(http.StatusNotFound, codeNoRoute, fmt.Sprintf("Could not route to %s %s, perhaps your object identifier is invalid?", r.Method, path)))
+}

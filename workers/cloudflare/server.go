@@ -1,0 +1,48 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cloudflare
+
+import (
+	"crypto/tls"
+	"log"
+	"net/http"
+	"time"
+
+	"github.com/go-logr/logr"
+)
+
+const (
+	headerTime = 10 * time.Second
+	idleTime   = 2 * time.Minute
+	maxHeader  = 64 << 10
+)
+
+// NewServer returns the server of an API, which is served by TLS alone. It has a limit for
+// each wait and size that is there before a request is known; the API sets those of its
+// requests.
+func NewServer(handler http.Handler, certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error), logger logr.Logger) *http.Server {
+	return &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: headerTime,
+		IdleTimeout:       idleTime,
+		MaxHeaderBytes:    maxHeader,
+		ErrorLog:          log.New(errorLog{logger}, "", 0),
+		TLSConfig: &tls.Config{
+			MinVersion: tls.VersionTLS12, GetCertificate: certificate,
+			NextProtos: []string{"http/1.1"}, // WebSockets
+		},
+		// Without it a server of TLS adds HTTP/2.
+		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
+	}
+}
+
+// errorLog has what the server says of peers, which is not to be trusted, in the log's second
+// level.
+type errorLog struct{ logr.Logger }
+
+// Write implements io.Writer.
+func (l errorLog) Write(line []byte) (int, error) {
+	l.V(1).Info("server", "message", string(line))
+	return len(line), nil
+}

@@ -1,0 +1,38 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cloudflare
+
+import (
+	"context"
+
+	"github.com/spokelet/spokelet/workers/tail"
+)
+
+// createTail opens a tail. Its URL is on the host that the client has asked.
+func (a *API) createTail(ctx context.Context, c *call) (any, error) {
+	if err := a.config.Deployer.Exists(ctx, c.account, c.script); err != nil {
+		return nil, err
+	}
+	raw, err := c.body()
+	if err != nil {
+		return nil, err
+	}
+	filters, err := tail.ParseFilters(raw)
+	if err != nil {
+		return nil, fail(400, codeInvalid, err.Error())
+	}
+	t, err := a.config.Tails.Create(c.tailed(), c.user.Username, filters)
+	if err != nil {
+		return nil, err
+	}
+	return map[string]string{"id": t.ID, "url": "wss://" + c.Host + t.Path, "expires_at": stampOf(t.ExpiresAt)}, nil
+}
+
+func (a *API) deleteTail(_ context.Context, c *call) (any, error) {
+	return nil, a.config.Tails.Delete(c.tailed(), c.PathValue("id"))
+}
+
+func (c *call) tailed() tail.Script {
+	return tail.Script{Account: c.account.ID, Namespace: c.account.Namespace, Name: c.script}
+}

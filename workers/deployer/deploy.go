@@ -1,0 +1,287 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package deployer
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/spokelet/spokelet/workers/api"
+	deploymentv1alpha1 "github.com/spokelet/spokelet/workers/api/deployment/v1alpha1"
+	releasev1alpha1 "github.com/spokelet/spokelet/workers/api/release/v1alpha1"
+	"github.com/spokelet/spokelet/workers/version"
+)
+
+// Deploy has a version served: it writes the WorkerDeployment, and returns when there is an
+// image with the version that the clusters are to run. If the version cannot be served the
+// WorkerDeployment is again what it was before. force deploys a version whose secrets are
+// older than those of what is deployed.
+func (d *Deployer) Deploy(ctx context.Context, a Account, name, id string, by Author, force bool) (Deployment, error) {
+	v, err := d.Version(ctx, a, name, id)
+	if errors.Is(err, ErrNotFound) {
+		err = fmt.Errorf("script %s: version %q: %w", name, id, ErrVersionNotFound)
+	}
+	if err != nil {
+		return Deployment{}, err
+	}
+	if !force {
+		if err := d.sameSecrets(ctx, a, name, v); err != nil {
+			return Deployment{}, err
+		}
+	}
+	deployment, err := newDeployment(v, by)
+	if err != nil {
+		return Deployment{}, err
+	}
+	before, after, err := d.write(ctx, a, v, deployment)
+	if err != nil {
+		return Deployment{}, err
+	}
+	if err := d.own(ctx, after, v); err != nil {
+		return Deployment{}, err
+	}
+	if err := d.await(ctx, after, deployment); err != nil {
+		return Deployment{}, d.undo(ctx, a, before, after, deployment, err)
+	}
+	d.tidy(ctx, a, name)
+	return deployment, nil
+}
+
+// sameSecrets refuses to go back to older secrets.
+func (d *Deployer) sameSecrets(ctx context.Context, a Account, name string, v version.Version) error {
+	current, err := d.Current(ctx, a, name)
+	if errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if !v.CreatedOn.Before(current.CreatedOn) || v.Script.SecretRef == current.Script.SecretRef {
+		return nil
+	}
+	now, err := d.readSecret(ctx, a, current.Script.SecretRef)
+	if err != nil {
+		return err
+	}
+	then, err := d.readSecret(ctx, a, v.Script.SecretRef)
+	if err != nil {
+		return err
+	}
+	var changed []string
+	for key, value := range now.Data {
+		if old, ok := then.Data[key]; !ok || !bytes.Equal(old, value) {
+			changed = append(changed, key)
+		}
+	}
+	for key := range then.Data {
+		if _, ok := now.Data[key]; !ok {
+			changed = append(changed, key)
+		}
+	}
+	if len(changed) == 0 {
+		return nil
+	}
+	slices.Sort(changed)
+	return &SecretsChangedError{Names: changed}
+}
+
+// write has the WorkerDeployment ask for a version. before is nil if it is new.
+func (d *Deployer) write(ctx context.Context, a Account, v version.Version, deployment Deployment) (before, after *deploymentv1alpha1.WorkerDeployment, err error) {
+	raw, err := json.Marshal(deployment)
+	if err != nil {
+		return nil, nil, fmt.Errorf("deployment %s: %w", deployment.ID, err)
+	}
+	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		before, after = nil, nil
+		found, err := d.find(ctx, a, v.Script.ScriptName)
+		if errors.Is(err, ErrNotFound) {
+			after, err = d.create(ctx, a, v, string(raw))
+			return err
+		}
+		if err != nil {
+			return err
+		}
+		before, after = found.DeepCopy(), found
+		metav1.SetMetaDataAnnotation(&after.ObjectMeta, api.AnnotationDeployment, string(raw))
+		after.Spec.Template = v.Script
+		return d.config.Client.Update(ctx, after)
+	})
+	if err != nil {
+		return nil, nil, hub(fmt.Errorf("script %s: write WorkerDeployment: %w", v.Script.ScriptName, err))
+	}
+	return before, after, nil
+}
+
+func (d *Deployer) create(ctx context.Context, a Account, v version.Version, annotation string) (*deploymentv1alpha1.WorkerDeployment, error) {
+	wd := &deploymentv1alpha1.WorkerDeployment{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: a.Namespace, Name: objectName(v.Script.ScriptName),
+			Annotations: map[string]string{api.AnnotationDeployment: annotation},
+		},
+		Spec: deploymentv1alpha1.WorkerDeploymentSpec{Template: v.Script},
+	}
+	err := d.config.Client.Create(ctx, wd)
+	if apierrors.IsAlreadyExists(err) {
+		return nil, fmt.Errorf("%w: WorkerDeployment %s has another script", ErrConflict, wd.Name)
+	}
+	return wd, err
+}
+
+// await returns when the operator has an image with a deployment, or says why there is none.
+func (d *Deployer) await(ctx context.Context, wd *deploymentv1alpha1.WorkerDeployment, deployment Deployment) error {
+	within, cancel := context.WithTimeout(ctx, d.config.Patience)
+	defer cancel()
+	events, err := d.watch(within, wd)
+	if err != nil {
+		return err
+	}
+	defer events.Stop()
+	last := "the operator has not looked at it"
+	for {
+		select {
+		case <-within.Done():
+			return fmt.Errorf("%w: version %s of script %s: %s", ErrPending, deployment.Version, wd.Spec.Template.ScriptName, last)
+		case event, open := <-events.ResultChan():
+			if !open {
+				// API servers end watches now and then.
+				if events, err = d.watch(within, wd); err != nil {
+					return err
+				}
+				continue
+			}
+			state, ok := event.Object.(*deploymentv1alpha1.WorkerDeployment)
+			if !ok {
+				return fmt.Errorf("watch WorkerDeployment %s: %w", wd.Name, apierrors.FromObject(event.Object))
+			}
+			done, why, err := d.judge(within, event.Type, state, wd.UID, deployment)
+			if err != nil || done {
+				return err
+			}
+			last = why
+		}
+	}
+}
+
+func (d *Deployer) watch(ctx context.Context, wd *deploymentv1alpha1.WorkerDeployment) (watch.Interface, error) {
+	events, err := d.config.Client.Watch(ctx, &deploymentv1alpha1.WorkerDeploymentList{}, client.InNamespace(wd.Namespace), client.MatchingFields{"metadata.name": wd.Name})
+	if err != nil {
+		return nil, hub(fmt.Errorf("watch WorkerDeployment %s: %w", wd.Name, err))
+	}
+	return events, nil
+}
+
+// judge tells from the state of a WorkerDeployment whether a deployment is done, or what it
+// waits for. An error is why it cannot be served.
+func (d *Deployer) judge(ctx context.Context, kind watch.EventType, wd *deploymentv1alpha1.WorkerDeployment, uid types.UID, deployment Deployment) (done bool, why string, err error) {
+	name := wd.Spec.Template.ScriptName
+	now, ok := annotated(wd)
+	if kind == watch.Deleted || wd.UID != uid {
+		return false, "", fmt.Errorf("%w: script %s was deleted meanwhile", ErrConflict, name)
+	}
+	if !ok || now.ID != deployment.ID {
+		return false, "", fmt.Errorf("%w: script %s was deployed again meanwhile, by %s as version %s", ErrConflict, name, now.Author, now.Version)
+	}
+	accepted := meta.FindStatusCondition(wd.Status.Conditions, api.ConditionAccepted)
+	if accepted == nil || accepted.ObservedGeneration != wd.Generation {
+		return false, "the operator has not looked at it", nil
+	}
+	if accepted.Status != metav1.ConditionTrue {
+		if accepted.Reason == api.ReasonStoreUnavailable {
+			return false, accepted.Message, nil
+		}
+		return false, "", fmt.Errorf("%w: script %s: %s", ErrInvalid, name, accepted.Message)
+	}
+	if err := d.rejected(ctx, wd); err != nil {
+		return false, "", err
+	}
+	return built(wd)
+}
+
+// rejected returns what workerd says of the current release.
+func (d *Deployer) rejected(ctx context.Context, wd *deploymentv1alpha1.WorkerDeployment) error {
+	var r releasev1alpha1.WorkerRelease
+	err := d.config.Client.Get(ctx, client.ObjectKey{Namespace: wd.Namespace, Name: wd.Status.Release}, &r)
+	if apierrors.IsNotFound(err) {
+		return nil // there is another one by now, and an event of it comes
+	}
+	if err != nil {
+		return hub(fmt.Errorf("read WorkerRelease %s: %w", wd.Status.Release, err))
+	}
+	c := meta.FindStatusCondition(r.Status.Conditions, api.ConditionAccepted)
+	switch {
+	case c == nil || c.Status != metav1.ConditionFalse:
+		return nil
+	case c.Reason == api.ReasonRejected:
+		return fmt.Errorf("%w: %s", ErrRejected, c.Message)
+	default:
+		return fmt.Errorf("%w: script %s: %s", ErrInvalid, wd.Spec.Template.ScriptName, c.Message)
+	}
+}
+
+// built tells whether the clusters are to run the current release.
+func built(wd *deploymentv1alpha1.WorkerDeployment) (done bool, why string, err error) {
+	name := wd.Spec.Template.ScriptName
+	if wd.Status.Served == wd.Status.Release {
+		c := meta.FindStatusCondition(wd.Status.Conditions, api.ConditionReady)
+		if c != nil && c.Reason == api.ReasonNoClusters {
+			return false, "", fmt.Errorf("%w: script %s is deployed, but the account has no cluster: %s", ErrPending, name, c.Message)
+		}
+		return true, "", nil
+	}
+	c := meta.FindStatusCondition(wd.Status.Conditions, api.ConditionBuilt)
+	switch {
+	case c == nil || c.ObservedGeneration != wd.Generation:
+		return false, "it is not built yet", nil
+	case c.Reason == api.ReasonNoAccount:
+		return false, "", fmt.Errorf("%w: script %s: %s", ErrInvalid, name, c.Message)
+	default:
+		return false, c.Message, nil
+	}
+}
+
+// undo takes back a deployment that cannot be served. One that is only not served yet stays.
+func (d *Deployer) undo(ctx context.Context, a Account, before, after *deploymentv1alpha1.WorkerDeployment, deployment Deployment, why error) error {
+	if !errors.Is(why, ErrInvalid) && !errors.Is(why, ErrRejected) {
+		return why
+	}
+	ctx = context.WithoutCancel(ctx) // the developer may be gone
+	name := after.Spec.Template.ScriptName
+	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		wd, err := d.find(ctx, a, name)
+		if errors.Is(err, ErrNotFound) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if now, _ := annotated(wd); now.ID != deployment.ID {
+			return nil // somebody else has deployed meanwhile
+		}
+		if before == nil {
+			return d.config.Client.Delete(ctx, wd, client.Preconditions{UID: &wd.UID, ResourceVersion: &wd.ResourceVersion})
+		}
+		wd.Spec.Template = before.Spec.Template
+		metav1.SetMetaDataAnnotation(&wd.ObjectMeta, api.AnnotationDeployment, before.Annotations[api.AnnotationDeployment])
+		return d.config.Client.Update(ctx, wd)
+	})
+	if err == nil && version.IsID(deployment.Version) {
+		err = d.config.History.Remove(ctx, a.ID, name, deployment.Version)
+	}
+	if err != nil {
+		return fmt.Errorf("%w (and what was deployed before was not written again: %w)", why, err)
+	}
+	return why
+}

@@ -1,0 +1,315 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package deployer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	accountv1alpha1 "github.com/spokelet/spokelet/workers/api/account/v1alpha1"
+	deploymentv1alpha1 "github.com/spokelet/spokelet/workers/api/deployment/v1alpha1"
+	releasev1alpha1 "github.com/spokelet/spokelet/workers/api/release/v1alpha1"
+	"github.com/spokelet/spokelet/workers/script"
+	"github.com/spokelet/spokelet/workers/upload"
+	"github.com/spokelet/spokelet/workers/version"
+)
+
+var (
+	// ErrNotFound: the account has no such script.
+	ErrNotFound = errors.New("the account has no such script")
+	// ErrVersionNotFound: the script has no such version.
+	ErrVersionNotFound = errors.New("the script has no such version")
+	// ErrNotLatest: the latest version of the script is not the one that is deployed.
+	ErrNotLatest = errors.New("the latest version of the script is not deployed")
+	// ErrConflict: something that somebody else has written is in the way. It was not changed.
+	ErrConflict = errors.New("conflict")
+	// ErrInvalid: the script, or what is asked of it, cannot be served.
+	ErrInvalid = errors.New("invalid")
+	// ErrRejected: workerd rejects the script. What was served before still is.
+	ErrRejected = errors.New("workerd rejects the script")
+	// ErrPending: what was asked for was written and is not served yet.
+	ErrPending = errors.New("not served yet")
+	// ErrNotOpened: the hub does not let this process act in the account's namespace.
+	ErrNotOpened = errors.New("the account is not opened to deployments")
+)
+
+// SecretsChangedError says that a version has other secrets than what is deployed.
+type SecretsChangedError struct{ Names []string }
+
+// Error implements error.
+func (e *SecretsChangedError) Error() string {
+	return "The following secrets have changed: " + strings.Join(e.Names, ", ")
+}
+
+const (
+	// newest is how many versions of a script are kept, whoever needs them.
+	newest = 20
+	// defaultPatience is how long a deployment is waited for.
+	defaultPatience = 2 * time.Minute
+)
+
+// Versions are those in the object store.
+type Versions interface {
+	Save(ctx context.Context, account string, v version.Version, files []version.File) error
+	Load(ctx context.Context, account, script, id string) (version.Version, error)
+	Latest(ctx context.Context, account, script string) (version.Version, error)
+}
+
+// History is the versions that there are.
+type History interface {
+	List(ctx context.Context, account, script string) ([]version.Version, error)
+	Prune(ctx context.Context, account, script, bucket string, needs version.Needs) ([]version.Version, error)
+	Remove(ctx context.Context, account, script, id string) error
+	RemoveAll(ctx context.Context, account, script string) error
+}
+
+// Config is what a Deployer is made of.
+type Config struct {
+	// Client reads and writes the hub, without a cache.
+	Client client.WithWatch
+	// Versions and History are the object store, whose bucket is Bucket.
+	Versions Versions
+	History  History
+	Bucket   string
+	// Patience is how long a deployment is waited for. Default 2 min.
+	Patience time.Duration
+	// Log has what no developer has to know.
+	Log logr.Logger
+}
+
+// Deployer may be used by many at a time.
+type Deployer struct{ config Config }
+
+// New returns a Deployer.
+func New(config Config) *Deployer {
+	if config.Patience == 0 {
+		config.Patience = defaultPatience
+	}
+	return &Deployer{config: config}
+}
+
+// Account is a tenant of the hub.
+type Account struct {
+	// ID of the account, and the Namespace that has it.
+	ID, Namespace string
+}
+
+// find returns the WorkerDeployment of a script, the oldest as the operator has it.
+func (d *Deployer) find(ctx context.Context, a Account, name string) (*deploymentv1alpha1.WorkerDeployment, error) {
+	var list deploymentv1alpha1.WorkerDeploymentList
+	if err := d.config.Client.List(ctx, &list, client.InNamespace(a.Namespace)); err != nil {
+		return nil, hub(fmt.Errorf("list WorkerDeployments: %w", err))
+	}
+	var first *deploymentv1alpha1.WorkerDeployment
+	for i := range list.Items {
+		wd := &list.Items[i]
+		if wd.Spec.Template.ScriptName == name && wd.DeletionTimestamp.IsZero() && (first == nil || wd.CreationTimestamp.Before(&first.CreationTimestamp)) {
+			first = wd
+		}
+	}
+	if first == nil {
+		return nil, fmt.Errorf("script %s: %w", name, ErrNotFound)
+	}
+	return first, nil
+}
+
+// Exists returns nil or [ErrNotFound].
+func (d *Deployer) Exists(ctx context.Context, a Account, name string) error {
+	_, err := d.find(ctx, a, name)
+	return err
+}
+
+// Host returns the host name under which a script is reached in the clusters, and whether it
+// is one that users of the clusters have.
+func (d *Deployer) Host(ctx context.Context, a Account, name string) (string, error) {
+	var list accountv1alpha1.WorkerAccountList
+	if err := d.config.Client.List(ctx, &list, client.InNamespace(a.Namespace)); err != nil {
+		return "", hub(fmt.Errorf("list WorkerAccounts: %w", err))
+	}
+	for i := range list.Items {
+		if host := list.Items[i].Spec.Host; host != "" {
+			return host, nil
+		}
+	}
+	return script.ServiceName(name) + "." + "workers-" + a.ID + ".svc", nil
+}
+
+// Upload stores a version. It is not deployed.
+func (d *Deployer) Upload(ctx context.Context, a Account, name, author string, up *upload.Upload) (version.Version, error) {
+	if err := script.CheckName(name); err != nil {
+		return version.Version{}, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	if up.Script.CompatibilityDate == "" {
+		up.Script.CompatibilityDate = oldestDate
+	}
+	base, err := d.base(ctx, a, name)
+	if err != nil {
+		return version.Version{}, err
+	}
+	v, err := version.New(author)
+	if err != nil {
+		return version.Version{}, err
+	}
+	v.Message, v.Tag = up.Message, up.Tag
+	v.Script = up.Script
+	v.Script.ScriptName, v.Script.ScriptURLs = name, []string{version.URL(d.config.Bucket, a.ID, name, v.ID)}
+	secrets, err := d.inherit(ctx, a, &v, up, base)
+	if err != nil {
+		return version.Version{}, err
+	}
+	if err := check(v, up.Files); err != nil {
+		return version.Version{}, err
+	}
+	if err := d.save(ctx, a, v, secrets, files(up.Files)); err != nil {
+		return version.Version{}, err
+	}
+	d.tidy(ctx, a, name)
+	return v, nil
+}
+
+// tidy removes what nothing needs any more. What could not be removed is, the next time.
+func (d *Deployer) tidy(ctx context.Context, a Account, name string) {
+	wd, err := d.find(ctx, a, name)
+	if errors.Is(err, ErrNotFound) {
+		return
+	}
+	if err == nil {
+		err = d.prune(ctx, a, wd)
+	}
+	if err != nil {
+		d.config.Log.Error(err, "old versions cannot be removed", "account", a.ID, "script", name)
+	}
+}
+
+// oldestDate is what Cloudflare takes for a script without a compatibility date.
+const oldestDate = "2021-11-02"
+
+// base is the version that an upload changes: the latest one, or what is deployed. It is nil
+// if there is none.
+func (d *Deployer) base(ctx context.Context, a Account, name string) (*version.Version, error) {
+	latest, err := d.config.Versions.Latest(ctx, a.ID, name)
+	if err == nil {
+		return &latest, nil
+	}
+	if !errors.Is(err, version.ErrNotFound) {
+		return nil, err
+	}
+	wd, err := d.find(ctx, a, name)
+	if errors.Is(err, ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return d.deployed(ctx, a, wd)
+}
+
+// check refuses what the operator would, before anything is stored. The content has no ETag
+// yet.
+func check(v version.Version, files []upload.File) error {
+	modules := make([]releasev1alpha1.Module, 0, len(files))
+	for _, f := range files {
+		modules = append(modules, releasev1alpha1.Module{Name: f.Name, Key: f.Name, ETag: "unknown", Size: int64(len(f.Content))})
+	}
+	if _, err := script.New(v.Script, modules, v.SecretNames); err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	return nil
+}
+
+func files(uploaded []upload.File) []version.File {
+	all := make([]version.File, 0, len(uploaded))
+	for _, f := range uploaded {
+		all = append(all, version.File{Name: f.Name, Type: f.Type, Content: f.Content})
+	}
+	return all
+}
+
+// save stores a version, its secrets first.
+func (d *Deployer) save(ctx context.Context, a Account, v version.Version, secrets map[string][]byte, files []version.File) error {
+	if v.Script.SecretRef == secretName(v) {
+		if err := d.createSecret(ctx, a, v, secrets); err != nil {
+			return err
+		}
+	}
+	return d.config.Versions.Save(ctx, a.ID, v, files)
+}
+
+// Delete removes a script with its versions and secrets.
+func (d *Deployer) Delete(ctx context.Context, a Account, name string) error {
+	wd, err := d.find(ctx, a, name)
+	if err != nil {
+		return err
+	}
+	if err := d.remove(ctx, "WorkerDeployment", wd); err != nil {
+		return err
+	}
+	if err := d.config.History.RemoveAll(ctx, a.ID, name); err != nil {
+		return err
+	}
+	return d.deleteSecrets(ctx, a, name, nil)
+}
+
+// remove deletes an object as it was read. One that is gone is deleted.
+func (d *Deployer) remove(ctx context.Context, kind string, obj client.Object) error {
+	uid := obj.GetUID()
+	err := client.IgnoreNotFound(d.config.Client.Delete(ctx, obj, client.Preconditions{UID: &uid}))
+	if err != nil {
+		return hub(fmt.Errorf("delete %s %s: %w", kind, obj.GetName(), err))
+	}
+	return nil
+}
+
+// prune removes what neither the WorkerDeployment nor a release needs.
+func (d *Deployer) prune(ctx context.Context, a Account, wd *deploymentv1alpha1.WorkerDeployment) error {
+	name := wd.Spec.Template.ScriptName
+	releases, err := d.releases(ctx, wd)
+	if err != nil {
+		return err
+	}
+	all, err := d.config.History.List(ctx, a.ID, name)
+	if err != nil {
+		return err
+	}
+	templates := []releasev1alpha1.Script{wd.Spec.Template}
+	for i := range releases {
+		templates = append(templates, releases[i].Spec.Script)
+	}
+	needs := version.Needs{Versions: sets.New[string](), Folders: sets.New[string](), Newest: newest}
+	needed := sets.New[string]()
+	for _, template := range templates {
+		needs.Folders.Insert(version.Folders(d.config.Bucket, a.ID, template)...)
+		needed.Insert(template.SecretRef)
+		if v := versionOf(all, template); v != nil {
+			needs.Versions.Insert(v.ID)
+		}
+	}
+	kept, err := d.config.History.Prune(ctx, a.ID, name, d.config.Bucket, needs)
+	if err != nil {
+		return err
+	}
+	for _, v := range kept {
+		needed.Insert(v.Script.SecretRef)
+	}
+	return d.deleteSecrets(ctx, a, name, needed)
+}
+
+// hub says of an error of the hub what it is for a developer.
+func hub(err error) error {
+	switch {
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("%w: %w", ErrNotOpened, err)
+	case apierrors.IsInvalid(err):
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	return err
+}

@@ -1,0 +1,253 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package deployer
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/spokelet/spokelet/workers/api"
+	deploymentv1alpha1 "github.com/spokelet/spokelet/workers/api/deployment/v1alpha1"
+	releasev1alpha1 "github.com/spokelet/spokelet/workers/api/release/v1alpha1"
+	"github.com/spokelet/spokelet/workers/upload"
+	"github.com/spokelet/spokelet/workers/version"
+)
+
+// maxSecrets bounds the secrets of a script, in bytes, as an API server does a Secret.
+const maxSecrets = 1 << 20
+
+// recent is how long a Secret may be waiting for its version to be stored.
+const recent = time.Hour
+
+// objectName is the name of a script as Kubernetes takes it.
+func objectName(scriptName string) string { return strings.ReplaceAll(scriptName, "_", "-") }
+
+// secretName is that of the Secret of a version that has secrets of its own.
+func secretName(v version.Version) string { return objectName(v.Script.ScriptName) + "-" + v.ID }
+
+// inherit adds to a version what it has of the one before: secrets and settings that the
+// upload keeps or names without a value. It returns the secrets.
+func (d *Deployer) inherit(ctx context.Context, a Account, v *version.Version, up *upload.Upload, base *version.Version) (map[string][]byte, error) {
+	if base == nil {
+		base = &version.Version{}
+	}
+	held, err := d.readSecret(ctx, a, base.Script.SecretRef)
+	if err != nil {
+		return nil, err
+	}
+	before := held.Data
+	secrets := map[string][]byte{}
+	own := sets.New[string]()
+	for _, b := range v.Script.Bindings {
+		own.Insert(b.Name)
+	}
+	for name, value := range up.Secrets {
+		secrets[name] = []byte(value)
+		own.Insert(name)
+	}
+	inherited := sets.New(up.Inherit...)
+	for name, value := range before {
+		if !own.Has(name) && (inherited.Has(name) || slices.Contains(up.Keep, releasev1alpha1.BindingSecretText)) {
+			secrets[name] = value
+			inherited.Delete(name)
+		}
+	}
+	for _, b := range base.Script.Bindings {
+		if !own.Has(b.Name) && (inherited.Has(b.Name) || slices.Contains(up.Keep, b.Type)) && b.Part == "" {
+			v.Script.Bindings = append(v.Script.Bindings, b)
+			inherited.Delete(b.Name)
+		}
+	}
+	if inherited.Len() > 0 {
+		return nil, fmt.Errorf("%w: binding %s is inherited, and the version before has none of this name", ErrInvalid, strings.Join(sets.List(inherited), ", "))
+	}
+	return secrets, assign(v, secrets, before, base.Script.SecretRef)
+}
+
+// assign has a version name a Secret: the one of the version before if that has the same
+// values.
+func assign(v *version.Version, secrets, before map[string][]byte, beforeRef string) error {
+	v.SecretNames = slices.Sorted(maps.Keys(secrets))
+	size := 0
+	for name, value := range secrets {
+		size += len(name) + len(value)
+	}
+	switch {
+	case size > maxSecrets:
+		return fmt.Errorf("%w: the secrets have %d bytes together, and the limit is %d", ErrInvalid, size, maxSecrets)
+	case len(secrets) == 0:
+		v.Script.SecretRef = ""
+	case maps.EqualFunc(secrets, before, bytes.Equal):
+		v.Script.SecretRef = beforeRef
+	default:
+		v.Script.SecretRef = secretName(*v)
+	}
+	return nil
+}
+
+// readSecret returns a Secret, or an empty one if none is named.
+func (d *Deployer) readSecret(ctx context.Context, a Account, name string) (*corev1.Secret, error) {
+	var secret corev1.Secret
+	if name == "" {
+		return &secret, nil
+	}
+	err := d.config.Client.Get(ctx, types.NamespacedName{Namespace: a.Namespace, Name: name}, &secret)
+	if apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("%w: Secret %s, which the version before names, is not there", ErrConflict, name)
+	}
+	if err != nil {
+		return nil, hub(fmt.Errorf("read Secret %s: %w", name, err))
+	}
+	return &secret, nil
+}
+
+// createSecret makes the Secret of a version.
+func (d *Deployer) createSecret(ctx context.Context, a Account, v version.Version, data map[string][]byte) error {
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: a.Namespace, Name: v.Script.SecretRef,
+			Labels: map[string]string{api.LabelScript: v.Script.ScriptName, api.LabelVersion: v.ID},
+		},
+		Immutable: new(true), Type: corev1.SecretTypeOpaque, Data: data,
+	}
+	if err := d.config.Client.Create(ctx, secret); err != nil {
+		return hub(fmt.Errorf("create Secret %s: %w", secret.Name, err))
+	}
+	return nil
+}
+
+// own has the Secret of a version go with its WorkerDeployment.
+func (d *Deployer) own(ctx context.Context, wd *deploymentv1alpha1.WorkerDeployment, v version.Version) error {
+	if v.Script.SecretRef == "" {
+		return nil
+	}
+	var secret metav1.PartialObjectMetadata
+	secret.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
+	secret.SetNamespace(wd.Namespace)
+	secret.SetName(v.Script.SecretRef)
+	if err := d.config.Client.Get(ctx, client.ObjectKeyFromObject(&secret), &secret); err != nil {
+		return hub(fmt.Errorf("read Secret %s: %w", secret.Name, err))
+	}
+	if secret.Labels[api.LabelVersion] == "" || len(secret.OwnerReferences) > 0 {
+		return nil
+	}
+	before := secret.DeepCopy()
+	secret.OwnerReferences = []metav1.OwnerReference{{
+		APIVersion: deploymentv1alpha1.GroupVersion.String(), Kind: "WorkerDeployment", Name: wd.Name, UID: wd.UID,
+	}}
+	if err := d.config.Client.Patch(ctx, &secret, client.MergeFrom(before)); err != nil {
+		return hub(fmt.Errorf("own Secret %s: %w", secret.Name, err))
+	}
+	return nil
+}
+
+// deleteSecrets deletes the Secrets of versions of a script but those that are needed.
+func (d *Deployer) deleteSecrets(ctx context.Context, a Account, name string, needed sets.Set[string]) error {
+	var list metav1.PartialObjectMetadataList
+	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("SecretList"))
+	if err := d.config.Client.List(ctx, &list, client.InNamespace(a.Namespace), client.MatchingLabels{api.LabelScript: name}, client.HasLabels{api.LabelVersion}); err != nil {
+		return hub(fmt.Errorf("list Secrets: %w", err))
+	}
+	for i := range list.Items {
+		secret := &list.Items[i]
+		if needed.Has(secret.Name) || time.Since(secret.CreationTimestamp.Time) < recent && needed != nil {
+			continue
+		}
+		if err := d.remove(ctx, "Secret", secret); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// SecretNames returns the names of the secrets of what is deployed, sorted.
+func (d *Deployer) SecretNames(ctx context.Context, a Account, name string) ([]string, error) {
+	wd, err := d.find(ctx, a, name)
+	if err != nil {
+		return nil, err
+	}
+	current, err := d.deployed(ctx, a, wd)
+	if err != nil {
+		return nil, err
+	}
+	return current.SecretNames, nil
+}
+
+// SetSecrets deploys the script with other secrets: those with a value are set, those without
+// one are deleted.
+func (d *Deployer) SetSecrets(ctx context.Context, a Account, name string, change map[string]*string, by Author) error {
+	current, err := d.latestDeployed(ctx, a, name)
+	if err != nil {
+		return err
+	}
+	v, err := d.change(ctx, a, current, change, by)
+	if err != nil || v.ID == current.ID {
+		return err
+	}
+	_, err = d.Deploy(ctx, a, name, v.ID, by, true)
+	return err
+}
+
+// AddVersion stores a version that is the latest one with other secrets. It is not deployed.
+func (d *Deployer) AddVersion(ctx context.Context, a Account, name string, change map[string]*string, by Author) (version.Version, error) {
+	latest, err := d.base(ctx, a, name)
+	if err == nil && latest == nil {
+		err = fmt.Errorf("script %s: %w", name, ErrNotFound)
+	}
+	if err != nil {
+		return version.Version{}, err
+	}
+	return d.change(ctx, a, *latest, change, by)
+}
+
+// change stores a version that is another one with other secrets. It is the same one if that
+// has them.
+func (d *Deployer) change(ctx context.Context, a Account, from version.Version, change map[string]*string, by Author) (version.Version, error) {
+	held, err := d.readSecret(ctx, a, from.Script.SecretRef)
+	if err != nil {
+		return version.Version{}, err
+	}
+	if held.Name != "" && held.Labels[api.LabelVersion] == "" {
+		return version.Version{}, fmt.Errorf("%w: the secrets of script %s are in Secret %s, which is not changed here: use kubectl", ErrConflict, from.Script.ScriptName, held.Name)
+	}
+	secrets := apply(held.Data, change)
+	if maps.EqualFunc(secrets, held.Data, bytes.Equal) {
+		return from, nil
+	}
+	v, err := version.New(by.Name)
+	if err != nil {
+		return version.Version{}, err
+	}
+	v.Message, v.Script = by.Message, from.Script
+	if err := assign(&v, secrets, nil, ""); err != nil {
+		return version.Version{}, err
+	}
+	return v, d.save(ctx, a, v, secrets, nil)
+}
+
+// apply returns secrets as they are after a change.
+func apply(before map[string][]byte, change map[string]*string) map[string][]byte {
+	secrets := map[string][]byte{}
+	maps.Copy(secrets, before)
+	for key, value := range change {
+		if value == nil {
+			delete(secrets, key)
+			continue
+		}
+		secrets[key] = []byte(*value)
+	}
+	return secrets
+}

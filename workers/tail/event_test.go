@@ -1,0 +1,175 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tail
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// recorded is a line as workerd's tail worker writes it.
+const recorded = "\x1e" + `{"script":"hello","event":{"outcome":"exception","scriptName":null,"exceptions":[{"name":"TypeError","message":"<no>","timestamp":1,"stack":"at x"}],` +
+	`"logs":[{"message":["hello",{"a":1}],"level":"log","timestamp":1795834959695}],"eventTimestamp":1795834959695,"truncated":false,` +
+	`"event":{"request":{"url":"http://a/","method":"GET","headers":{"x-a":"b"},"cf":{"clientIp":"[::ffff:192.0.2.1]:55360"}},"response":{"status":200}}}}`
+
+func TestALineOfTheTailWorkerIsAnEvent(t *testing.T) {
+	e, ok := parseLine([]byte(recorded))
+	if !ok {
+		t.Fatal("it is none")
+	}
+	want := Event{
+		Script: "hello", Outcome: "exception", Method: "GET", Headers: map[string]string{"x-a": "b"}, ClientIP: netip.MustParseAddr("192.0.2.1"),
+		Texts: []string{"hello", `{"a":1}`, "TypeError: <no>"},
+		JSON: []byte(`{"event":{"request":{"url":"http://a/","method":"GET","headers":{"x-a":"b"},"cf":{"clientIp":"[::ffff:192.0.2.1]:55360"}},"response":{"status":200}},` +
+			`"eventTimestamp":1795834959695,"exceptions":[{"name":"TypeError","message":"<no>","timestamp":1,"stack":"at x"}],` +
+			`"logs":[{"message":["hello",{"a":1}],"level":"log","timestamp":1795834959695}],"outcome":"exception","scriptName":"hello","truncated":false}`),
+	}
+	if diff := cmp.Diff(want, e, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+		t.Errorf("event (-want +got):\n%s", diff)
+	}
+}
+
+func TestALineIsAnEventOnlyIfItCanBePrinted(t *testing.T) {
+	wrap := func(event string) string { return "\x1e" + `{"script":"hello","event":` + event + `}` }
+	cases := map[string]struct {
+		line, want, reason string
+	}{
+		"empty":                   {line: "", reason: "a script printed it"},
+		"text":                    {line: "hello", reason: "as above"},
+		"JSON without RS":         {line: recorded[1:], reason: "as above"},
+		"RS alone":                {line: "\x1e", reason: "there is no event"},
+		"no JSON":                 {line: "\x1e{", reason: "it was cut"},
+		"no script":               {line: "\x1e" + `{"event":{}}`, reason: "it is nobody's"},
+		"no event":                {line: "\x1e" + `{"script":"hello"}`, reason: "there is none"},
+		"null":                    {line: wrap("null"), reason: "as above"},
+		"a list":                  {line: wrap("[]"), reason: "an event is an object"},
+		"the least":               {line: wrap("{}"), want: `{"exceptions":[],"logs":[],"scriptName":"hello"}`, reason: "wrangler reads the lengths of both lists"},
+		"lists of null":           {line: wrap(`{"logs":null,"exceptions":null}`), want: `{"exceptions":[],"logs":[],"scriptName":"hello"}`, reason: "as above"},
+		"logs of another form":    {line: wrap(`{"logs":{}}`), reason: "wrangler would end"},
+		"null as a log":           {line: wrap(`{"logs":[null]}`), reason: "as above"},
+		"a message of text":       {line: wrap(`{"logs":[{"message":"x"}]}`), reason: "as above: it maps messages"},
+		"exceptions of text":      {line: wrap(`{"exceptions":"x"}`), reason: "as above"},
+		"null as an exception":    {line: wrap(`{"exceptions":[null]}`), reason: "as above"},
+		"a stack of another form": {line: wrap(`{"exceptions":[{"stack":1}]}`), reason: "as above"},
+		"a request of null":       {line: wrap(`{"event":{"request":null}}`), reason: "as above: it reads the method"},
+		"a request of text":       {line: wrap(`{"event":{"request":"x"}}`), reason: "as above"},
+		"an event of text":        {line: wrap(`{"event":"x"}`), reason: "as above"},
+		"an outcome of 1":         {line: wrap(`{"outcome":1}`), reason: "it is no outcome"},
+		"a schedule": {
+			line: wrap(`{"event":{"cron":"* * * * *"}}`), want: `{"event":{"cron":"* * * * *"},"exceptions":[],"logs":[],"scriptName":"hello"}`,
+			reason: "not all calls are requests",
+		},
+		"another name": {
+			line: wrap(`{"scriptName":"other"}`), want: `{"exceptions":[],"logs":[],"scriptName":"hello"}`, reason: "the script is the one of the tail worker's",
+		},
+		"no UTF-8": {
+			line: wrap("{\"a\":\"\xff\"}"), want: `{"a":"` + "\uFFFD" + `","exceptions":[],"logs":[],"scriptName":"hello"}`, reason: "a text frame has to be",
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			e, ok := parseLine([]byte(tc.line))
+			if ok != (tc.want != "") {
+				t.Fatalf("%s: it is an event: %t", tc.reason, ok)
+			}
+			if diff := cmp.Diff(tc.want, string(e.JSON)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestAnAddressIsReadAsWorkerdWritesIt(t *testing.T) {
+	cases := map[string]struct {
+		cf, want string
+	}{
+		"IPv4 in IPv6":  {cf: `{"clientIp":"[::ffff:127.0.0.1]:55360"}`, want: "127.0.0.1"},
+		"IPv4 and port": {cf: `{"clientIp":"127.0.0.1:1"}`, want: "127.0.0.1"},
+		"IPv6":          {cf: `{"clientIp":"2001:db8::1"}`, want: "2001:db8::1"},
+		"a socket":      {cf: `{"clientIp":"unix:/x"}`, want: "invalid IP"},
+		"no object":     {cf: `1`, want: "invalid IP"},
+		"nothing":       {cf: ``, want: "invalid IP"},
+	}
+	for name, tc := range cases {
+		if got := clientIP(json.RawMessage(tc.cf)).String(); got != tc.want {
+			t.Errorf("%s: %s and not %s", name, got, tc.want)
+		}
+	}
+}
+
+func TestANoteHasTheFormOfAnEvent(t *testing.T) {
+	want := `{"outcome":"unknown","scriptName":"hello","eventTimestamp":1500,"event":null,"exceptions":[],` +
+		`"logs":[{"level":"warn","timestamp":1500,"message":["spokelet: <x>"]}]}`
+	if diff := cmp.Diff(want, string(note("hello", "<x>", time.UnixMilli(1500)))); diff != "" {
+		t.Errorf("note (-want +got):\n%s", diff)
+	}
+}
+
+func TestLinesAreReadToTheirEnd(t *testing.T) {
+	longest := strings.Repeat("a", maxLine-1)
+	cases := map[string]struct {
+		in     string
+		want   []string
+		reason string
+	}{
+		"nothing":           {reason: "there is no line"},
+		"two":               {in: "a\r\nb\n", want: []string{"a", "b"}, reason: "ends are left out"},
+		"an unfinished one": {in: "a\nb", want: []string{"a"}, reason: "what is not complete is no event"},
+		"the longest":       {in: longest + "\nb\n", want: []string{longest, "b"}, reason: "it is within the bound"},
+		"too long":          {in: "a" + longest + "\nb\n", want: []string{"b"}, reason: "memory is bounded"},
+		"twice too long":    {in: longest + longest + "\nb\n", want: []string{"b"}, reason: "the rest is no line either"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			err := readLines(strings.NewReader(tc.in), func(line []byte) { got = append(got, string(line)) })
+			if err == nil || err.Error() != "EOF" {
+				t.Errorf("it ends with %v", err)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%.200s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// FuzzLine: whatever a pod prints, what becomes an event is one that wrangler can print. Each
+// type assertion is what wrangler takes for granted.
+func FuzzLine(f *testing.F) {
+	f.Add([]byte(recorded))
+	f.Fuzz(func(t *testing.T, line []byte) {
+		e, ok := parseLine(line)
+		if !ok {
+			return
+		}
+		// Not a struct: to a decoder "Logs" were "logs", and to wrangler they are not.
+		var printed map[string]any
+		decoder := json.NewDecoder(bytes.NewReader(e.JSON))
+		decoder.UseNumber() // JavaScript reads 1E9999 as Infinity
+		if !utf8.Valid(e.JSON) || decoder.Decode(&printed) != nil {
+			t.Fatalf("%q is no JSON", e.JSON)
+		}
+		if printed["scriptName"] != e.Script {
+			t.Fatalf("%s is of another script", e.JSON)
+		}
+		for _, l := range printed["logs"].([]any) {
+			_ = l.(map[string]any)["message"].([]any)
+		}
+		for _, x := range printed["exceptions"].([]any) {
+			if stack := x.(map[string]any)["stack"]; stack != nil {
+				_ = stack.(string)
+			}
+		}
+		if again, ok := parseLine(append([]byte("\x1e"+`{"script":"x","event":`), append(e.JSON, '}')...)); !ok || len(again.Texts) != len(e.Texts) {
+			t.Fatalf("%s is no event when it is read again", e.JSON)
+		}
+	})
+}

@@ -1,0 +1,130 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tail
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
+)
+
+// steadyAfter is how long something has to go well until a failure counts as a new one.
+const steadyAfter = 10 * time.Second
+
+// maxWords bounds the text of a failure, in bytes.
+const maxWords = 512
+
+// errLogEnded: the server ended the log of a pod that is still there.
+var errLogEnded = errors.New("the log ended")
+
+// pauses between attempts: half a second at first, doubled up to 30 s, and up to half as much
+// again, so that tails do not ask together.
+func pauses() wait.Backoff {
+	return wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 8, Cap: 30 * time.Second}
+}
+
+// health says once that something fails which has parts, until all of them work again.
+type health struct {
+	say func(words string)
+
+	mu      sync.Mutex
+	failing map[string]bool
+}
+
+func newHealth(say func(words string)) *health {
+	return &health{say: say, failing: map[string]bool{}}
+}
+
+func (h *health) failed(part, words string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.failing) == 0 {
+		h.say(words)
+	}
+	h.failing[part] = true
+}
+
+func (h *health) works(part string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.failing, part)
+}
+
+// keep calls once again and again, with growing pauses, until ctx ends. The part is said to
+// fail after so many failures in a row, and works again once it goes well for steadyAfter: from
+// when once calls ok. A return without an error is no failure.
+func (h *health) keep(ctx context.Context, part string, failures int, once func(ctx context.Context, ok func()) error) {
+	defer h.works(part)
+	pause, failed := pauses(), 0
+	for ctx.Err() == nil {
+		var began time.Time
+		var steady *time.Timer
+		err := once(ctx, func() {
+			began, steady = time.Now(), time.AfterFunc(steadyAfter, func() { h.works(part) })
+		})
+		if ctx.Err() != nil {
+			return
+		}
+		if steady != nil {
+			steady.Stop()
+			if time.Since(began) >= steadyAfter {
+				pause, failed = pauses(), 0
+			}
+		}
+		if err != nil {
+			if failed++; failed == failures {
+				h.failed(part, words(err))
+			}
+		}
+		sleep(ctx, pause.Step())
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// partError is a failure of a part with a name.
+type partError struct {
+	part string
+	err  error
+}
+
+// Error implements error.
+func (e *partError) Error() string { return e.part + ": " + e.err.Error() }
+
+// Unwrap returns the failure.
+func (e *partError) Unwrap() error { return e.err }
+
+// words returns an error as a client may read it: what an API says is repeated, and of all
+// else no address of the hub.
+func words(err error) string {
+	text := "the connection failed"
+	status := apierrors.APIStatus(nil)
+	timeout := net.Error(nil)
+	switch {
+	case errors.As(err, &status):
+		text = status.Status().Message
+	case errors.Is(err, errLogEnded):
+		text = errLogEnded.Error()
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
+		text = "no answer in time"
+	}
+	if part := (*partError)(nil); errors.As(err, &part) {
+		text = part.part + ": " + text
+	}
+	return strings.ToValidUTF8(text[:min(len(text), maxWords)], "")
+}

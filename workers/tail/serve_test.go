@@ -1,0 +1,314 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tail
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"k8s.io/client-go/rest"
+)
+
+// unmasked is a text frame of a client that masks nothing.
+func unmasked(text string) []byte { return append([]byte{0x81, byte(len(text))}, text...) }
+
+func TestTheFirstMessageMayBeUnmasked(t *testing.T) {
+	cases := map[string]struct {
+		send   func(r *reader) error
+		reason string
+	}{
+		"unmasked": {
+			send:   func(r *reader) error { _, err := r.raw.Write(unmasked(`{"debug":false}`)); return err },
+			reason: "wrangler's is",
+		},
+		"unmasked, byte by byte": {
+			send: func(r *reader) error {
+				for _, b := range unmasked(`{"debug":false}`) {
+					if _, err := r.raw.Write([]byte{b}); err != nil {
+						return err
+					}
+				}
+				return nil
+			},
+			reason: "a network may do that",
+		},
+		"masked": {
+			send:   func(r *reader) error { return r.conn.WriteMessage(websocket.TextMessage, []byte(`{"debug":false}`)) },
+			reason: "RFC 6455 demands it, and a later wrangler may heed it",
+		},
+		"none": {
+			send:   func(*reader) error { return nil },
+			reason: "another client sends nothing",
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, []string{"spoke1"}, func(w *world) {
+				p := w.hub.start("spoke1", "a", "1")
+				r, _ := w.open(Filters{})
+				if err := tc.send(r); err != nil {
+					w.Fatalf("%s: %v", tc.reason, err)
+				}
+				r.nothing(2 * time.Minute) // pings are read behind it, or it would be closed
+				w.hub.call(p, "hello", "still there")
+				r.expect("still there")
+				r.leave()
+			})
+		})
+	}
+}
+
+func TestALaterUnmaskedMessageIsAnError(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		r, _ := w.open(Filters{})
+		r.raw.Write(unmasked(`{"debug":false}`))
+		go r.raw.Write(unmasked(`{"debug":false}`))
+		if code := r.closed(); code != websocket.CloseProtocolError {
+			w.Errorf("the connection was closed with %d", code)
+		}
+	})
+}
+
+func TestAPingIsAnsweredWithItsData(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		r, _ := w.open(Filters{})
+		if err := r.conn.WriteControl(websocket.PingMessage, []byte("wrangler tail ping"), time.Now().Add(time.Second)); err != nil {
+			w.Fatal(err)
+		}
+		if data := <-r.pongs; data != "wrangler tail ping" {
+			w.Errorf("the pong says %q, and wrangler waits for what it sent", data)
+		}
+		r.leave()
+	})
+}
+
+func TestATailEndsWithACodeThatSaysWhy(t *testing.T) {
+	cases := map[string]struct {
+		end    func(w *world, tail Tail)
+		want   int
+		reason string
+	}{
+		"deleted": {
+			end: func(w *world, tail Tail) {
+				if err := w.tails.Delete(hello, tail.ID); err != nil {
+					w.Error(err)
+				}
+			},
+			want: websocket.CloseNormalClosure, reason: "wrangler ends then",
+		},
+		"the server ends": {
+			end:  func(w *world, _ Tail) { go w.tails.Close() },
+			want: websocket.CloseServiceRestart, reason: "wrangler makes a new tail then",
+		},
+		"expired": {
+			end:  func(*world, Tail) {},
+			want: websocket.CloseTryAgainLater, reason: "who goes on shows again that it may",
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			inWorldWith(t, Config{Lifetime: 10 * time.Minute}, []string{"spoke1"}, func(w *world) {
+				begin := time.Now()
+				w.hub.start("spoke1", "a", "1")
+				r, tail := w.open(Filters{})
+				if want := begin.Add(10 * time.Minute); !tail.ExpiresAt.Equal(want) {
+					w.Errorf("it expires at %s and not at %s", tail.ExpiresAt, want)
+				}
+				tc.end(w, tail)
+				if code := r.closed(); code != tc.want {
+					w.Errorf("%s: the code is %d and not %d", tc.reason, code, tc.want)
+				}
+				synctest.Wait()
+				if n := w.hub.requests(); n != 0 {
+					w.Errorf("%d requests are open after the end", n)
+				}
+				if err := w.tails.Delete(hello, tail.ID); !errors.Is(err, ErrNotFound) {
+					w.Errorf("Delete after the end says %v", err)
+				}
+			})
+		})
+	}
+}
+
+func TestAServerDoesNotWaitForAClientThatReadsNothing(t *testing.T) {
+	inWorld(t, []string{"spoke1"}, func(w *world) {
+		p := w.hub.start("spoke1", "a", "1")
+		r, _ := w.open(Filters{})
+		w.hub.call(p, "hello", "read ahead of the test")
+		w.hub.call(p, "hello", "nobody reads this")
+		synctest.Wait()
+		begin := time.Now()
+		w.tails.Close()
+		if took := time.Since(begin); took > writeTimeout+closeTimeout {
+			w.Errorf("Close took %s", took)
+		}
+		r.leave()
+	})
+}
+
+func TestASilentClientIsLeft(t *testing.T) {
+	inWorld(t, []string{"spoke1"}, func(w *world) {
+		begin := time.Now()
+		r, _ := w.open(Filters{})
+		r.stopPings()
+		<-r.messages
+		if took := time.Since(begin); took != pingTimeout {
+			w.Errorf("it was left after %s", took)
+		}
+		r.leave()
+	})
+}
+
+func TestATailIsDeletedByItsScriptAlone(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		tail := w.create(Filters{})
+		cases := map[string]struct {
+			script Script
+			id     string
+		}{
+			"another account":   {script: Script{Account: "5678", Namespace: "team-a", Name: "hello"}, id: tail.ID},
+			"another script":    {script: Script{Account: "1234", Namespace: "team-a", Name: "other"}, id: tail.ID},
+			"another namespace": {script: Script{Account: "1234", Namespace: "team-b", Name: "hello"}, id: tail.ID},
+			"another id":        {script: hello, id: strings.Repeat("0", 32)},
+			"no id":             {script: hello},
+		}
+		for name, tc := range cases {
+			if err := w.tails.Delete(tc.script, tc.id); !errors.Is(err, ErrNotFound) {
+				w.Errorf("%s: %v", name, err)
+			}
+		}
+		if err := w.tails.Delete(hello, tail.ID); err != nil {
+			w.Error(err)
+		}
+		if status, _ := w.get(tail.Path); status != http.StatusNotFound {
+			w.Errorf("a deleted tail answers %d", status)
+		}
+	})
+}
+
+func TestTailsAreLimited(t *testing.T) {
+	inWorldWith(t, Config{MaxTails: 3, MaxPerUser: 2}, nil, func(w *world) {
+		create := func(user string) error {
+			_, err := w.tails.Create(hello, user, Filters{})
+			return err
+		}
+		for _, user := range []string{"jane", "jane"} {
+			if err := create(user); err != nil {
+				w.Fatal(err)
+			}
+		}
+		if err := create("jane"); !errors.Is(err, ErrTooMany) {
+			w.Errorf("a user's third tail: %v", err)
+		}
+		if err := create("joe"); err != nil {
+			w.Errorf("another user's: %v", err)
+		}
+		if err := create("jim"); !errors.Is(err, ErrTooMany) {
+			w.Errorf("the fourth tail of all: %v", err)
+		}
+		time.Sleep(defaultOpen)
+		synctest.Wait()
+		if err := create("jane"); err != nil {
+			w.Errorf("when those that nobody opened are away: %v", err)
+		}
+		w.tails.Close()
+		if err := create("jane"); !errors.Is(err, ErrClosed) {
+			w.Errorf("after Close: %v", err)
+		}
+	})
+}
+
+func TestWhatIsNoTailIsNotFound(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		tail := w.create(Filters{})
+		secret := tail.Path[strings.LastIndex(tail.Path, "/")+1:]
+		if bits := len(secret) * 6; bits < 256 {
+			w.Errorf("the secret has %d bits", bits)
+		}
+		cases := map[string]struct{ path, reason string }{
+			"another secret":   {path: pathPrefix + tail.ID + "/" + strings.Repeat("A", len(secret)), reason: "the secret is the right"},
+			"half a secret":    {path: tail.Path[:len(tail.Path)-1], reason: "all of it"},
+			"more than it":     {path: tail.Path + "/", reason: "and no more"},
+			"no secret":        {path: pathPrefix + tail.ID + "/", reason: "an empty one is not"},
+			"no secret at all": {path: pathPrefix + tail.ID, reason: "an id is not enough"},
+			"an unknown id":    {path: pathPrefix + "x/" + secret, reason: "nor is a secret"},
+			"another path":     {path: "/x/" + tail.ID + "/" + secret, reason: "the path is part of it"},
+		}
+		for name, tc := range cases {
+			_, res := w.dial(tc.path)
+			if res == nil || res.StatusCode != http.StatusNotFound || res.Header.Get("Content-Type") != "application/json" {
+				w.Errorf("%s (%s): %v", name, tc.reason, res)
+			}
+		}
+		if status, text := w.get(tail.Path); status != http.StatusUpgradeRequired || text == "" {
+			w.Errorf("a GET without an upgrade is answered with %d %q", status, text)
+		}
+		if status, text := w.get("/tails/x/y"); status != http.StatusNotFound || text != ErrNotFound.Error() {
+			w.Errorf("what is no tail is answered with %d %q", status, text)
+		}
+		d := websocket.Dialer{NetDialContext: w.pipes.dial}
+		if _, res, err := d.DialContext(w.Context(), "ws://tails.example"+tail.Path, nil); err == nil || res.StatusCode != http.StatusBadRequest {
+			w.Errorf("an upgrade without the subprotocol is answered with %v", res)
+		}
+		r, _ := w.dial(tail.Path)
+		if r == nil {
+			w.Fatal("none of these may use up the tail")
+		}
+		if again, res := w.dial(tail.Path); again != nil || res.StatusCode != http.StatusNotFound {
+			w.Errorf("a second connection is answered with %v", res)
+		}
+		r.leave()
+		expired := w.create(Filters{})
+		time.Sleep(defaultOpen)
+		synctest.Wait()
+		if late, res := w.dial(expired.Path); late != nil || res.StatusCode != http.StatusNotFound {
+			w.Errorf("a tail that waited too long is answered with %v", res)
+		}
+	})
+}
+
+func TestASlowClientIsSaidHowManyEventsItMissed(t *testing.T) {
+	inWorld(t, []string{"spoke1"}, func(w *world) {
+		p := w.hub.start("spoke1", "a", "1")
+		r, _ := w.open(Filters{})
+		for i := range maxFrames + 10 {
+			w.hub.call(p, "hello", strconv.Itoa(i))
+		}
+		synctest.Wait() // the client read one, another is being written, and the queue is full
+		for i := range maxFrames + 2 {
+			r.expect(strconv.Itoa(i))
+		}
+		r.expect("spokelet: 8 events were dropped: the connection is slow")
+		w.hub.call(p, "hello", "after that")
+		r.expect("after that")
+		r.leave()
+	})
+}
+
+func TestAConfigurationIsChecked(t *testing.T) {
+	cases := map[string]struct {
+		config Config
+		reason string
+	}{
+		"no hub":          {config: Config{}, reason: "there would be nothing to read"},
+		"less than none":  {config: Config{Kube: &rest.Config{}, MaxTails: -1}, reason: "no tail could be made"},
+		"less of a user":  {config: Config{Kube: &rest.Config{}, MaxPerUser: -1}, reason: "as above"},
+		"no lifetime":     {config: Config{Kube: &rest.Config{}, Lifetime: -1}, reason: "it would end at once"},
+		"no time to open": {config: Config{Kube: &rest.Config{}, Open: -1}, reason: "nobody could open it"},
+		"a hub without a name": {
+			config: Config{Kube: &rest.Config{Host: "http://a b"}}, reason: "it could not be reached",
+		},
+	}
+	for name, tc := range cases {
+		if _, err := New(tc.config); err == nil {
+			t.Errorf("%s is accepted: %s", name, tc.reason)
+		}
+	}
+}

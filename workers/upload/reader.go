@@ -1,0 +1,233 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package upload
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"mime/multipart"
+	"slices"
+	"strings"
+
+	release "github.com/spokelet/spokelet/workers/api/release/v1alpha1"
+)
+
+const (
+	// maxMetadata bounds the metadata, in bytes.
+	maxMetadata = 1 << 20
+	// maxHeader bounds what is between two parts, in bytes: headers, and what precedes the first.
+	maxHeader = 64 << 10
+	// moreParts are how many parts an upload may have besides its modules: metadata, source maps.
+	moreParts = 8
+	// smallScript and smallMetadata are what is allocated first, in bytes.
+	smallScript, smallMetadata = 64 << 10, 16 << 10
+
+	metadataPart = "metadata"
+)
+
+// reader holds what was read of a body so far.
+type reader struct {
+	limits   Limits
+	body     *source
+	parts    *multipart.Reader
+	names    map[string]bool // of all parts but the metadata
+	metadata []byte
+	files    []File
+	left     int64  // of the bytes of modules
+	leftMaps int64  // of those of source maps
+	free     []byte // empty: its capacity is where modules are read into
+}
+
+func newReader(boundary string, body io.Reader, limits Limits) *reader {
+	src := &source{body: body}
+	most := max(limits.MaxBytes, 0)
+	return &reader{
+		limits: limits, body: src, parts: multipart.NewReader(src, boundary), names: map[string]bool{},
+		left: most, leftMaps: most, free: make([]byte, 0, min(most+1, smallScript)),
+	}
+}
+
+// read reads all parts.
+func (r *reader) read() error {
+	for {
+		r.body.expectHeader()
+		// NextPart would decode a Content-Transfer-Encoding, which RFC 7578 has not.
+		part, err := r.parts.NextRawPart()
+		if errors.Is(err, io.EOF) {
+			return nil // A body that ends too early has io.ErrUnexpectedEOF, see source.
+		}
+		if err != nil {
+			return r.failure()
+		}
+		r.body.expectContent()
+		if err := r.part(part); err != nil {
+			return err
+		}
+	}
+}
+
+// part reads one. FileName would take the folders off its name.
+func (r *reader) part(part *multipart.Part) error {
+	name := part.FormName()
+	if name == metadataPart {
+		return r.readMetadata(part)
+	}
+	name, err := moduleName(name)
+	if err != nil {
+		return err
+	}
+	if r.names[name] {
+		return malformed("module %s: there are two of this name", show(name))
+	}
+	r.names[name] = true
+	if most := r.limits.MaxModules + moreParts; len(r.names) > most {
+		return tooLarge("the upload has more than %d parts, which is the limit", most)
+	}
+	kind, _, err := mime.ParseMediaType(cmp.Or(part.Header.Get("Content-Type"), release.TypeData))
+	if err != nil {
+		return malformed("module %s: its Content-Type is none", show(name))
+	}
+	if kind == typeSourceMap {
+		return r.skip(part)
+	}
+	return r.readModule(name, kind, part)
+}
+
+func (r *reader) readMetadata(part io.Reader) error {
+	if r.metadata != nil {
+		return malformed("the upload has two parts metadata")
+	}
+	raw, err := fill(make([]byte, 0, smallMetadata), part, maxMetadata)
+	switch {
+	case errors.Is(err, errLimit):
+		return tooLarge("the metadata has more than %s, which is the limit", mebi(maxMetadata))
+	case err != nil:
+		return r.failure()
+	}
+	r.metadata = raw
+	return nil
+}
+
+func (r *reader) readModule(name, kind string, part io.Reader) error {
+	if len(r.files) >= r.limits.MaxModules {
+		return tooLarge("the script has more than %d modules, which is the limit", r.limits.MaxModules)
+	}
+	content, err := fill(r.free, part, r.left)
+	switch {
+	case errors.Is(err, errLimit):
+		return tooLarge("the script has more than %s, which is the limit", mebi(r.limits.MaxBytes))
+	case err != nil:
+		return r.failure()
+	}
+	r.free = content[len(content):]
+	r.left -= int64(len(content))
+	r.files = append(r.files, File{Name: name, Type: kind, Content: slices.Clip(content)})
+	return nil
+}
+
+// skip reads a source map, and keeps nothing of it.
+func (r *reader) skip(part io.Reader) error {
+	n, err := io.Copy(io.Discard, io.LimitReader(part, r.leftMaps+1))
+	if r.leftMaps -= n; r.leftMaps < 0 {
+		return tooLarge("the source maps have more than %s, which is the limit", mebi(r.limits.MaxBytes))
+	}
+	if err != nil {
+		return r.failure()
+	}
+	return nil
+}
+
+// failure is why the last read failed. An error of mime/multipart repeats lines of the body,
+// which may have secrets.
+func (r *reader) failure() error {
+	switch {
+	case r.body.err != nil:
+		return fmt.Errorf("%w: %w", ErrIncomplete, r.body.err)
+	case r.body.tooLong:
+		return malformed("the upload has more than %d bytes that belong to no part, or in the header of one", maxHeader)
+	}
+	return malformed("the upload is no form: a line that separates two parts, or the header of a part, is wrong")
+}
+
+var errLimit = errors.New("limit exceeded")
+
+// fill reads to the end into the capacity of a slice. If that does not suffice it allocates
+// once, for as much as may come. A slice that grows by and by would be held twice each time.
+func fill(into []byte, from io.Reader, most int64) ([]byte, error) {
+	for {
+		if len(into) == cap(into) {
+			into = append(make([]byte, 0, most+1), into...)
+		}
+		n, err := from.Read(into[len(into):cap(into)])
+		into = into[:len(into)+n]
+		if int64(len(into)) > most {
+			return nil, errLimit
+		}
+		if errors.Is(err, io.EOF) {
+			return into, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// source is the body as multipart.Reader may read it. That reader itself would hold a header of
+// 10 MiB, skip lines without end before the first part, and take a body that ends after the
+// line before a part for a whole one: it returns io.EOF for both.
+type source struct {
+	body io.Reader
+	// left is what may be read before a part begins; bounded says whether one is awaited.
+	left    int
+	bounded bool
+	// tooLong: left was exceeded.
+	tooLong bool
+	// ended: the body had io.EOF, and what follows it is still to be read.
+	ended  bool
+	follow strings.Reader
+	// err is that of the body, io.ErrUnexpectedEOF if the reader wants more than there is.
+	err error
+}
+
+func (s *source) expectHeader()  { s.bounded, s.left = true, maxHeader }
+func (s *source) expectContent() { s.bounded = false }
+
+// Read implements io.Reader.
+func (s *source) Read(p []byte) (int, error) {
+	if s.bounded {
+		p = p[:min(len(p), s.left)]
+	}
+	switch {
+	case s.err != nil:
+		return 0, s.err
+	case len(p) == 0:
+		s.tooLong = true
+		return 0, errLimit
+	case s.ended:
+		return s.end(p)
+	}
+	n, err := s.body.Read(p)
+	s.left -= n
+	switch {
+	case errors.Is(err, io.EOF):
+		// The last line may end with the body, and the reader needs the line break to know
+		// that it is whole.
+		s.ended = true
+		s.follow.Reset("\r\n")
+	case err != nil:
+		s.err = err
+	}
+	return n, nil
+}
+
+func (s *source) end(p []byte) (int, error) {
+	if n, err := s.follow.Read(p); err == nil {
+		return n, nil
+	}
+	s.err = io.ErrUnexpectedEOF
+	return 0, s.err
+}
