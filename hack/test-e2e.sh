@@ -57,6 +57,7 @@ suites live work
 suites mcm
 suites sharing
 suites workers
+suites wrangler
 suites rest
 suites fault
 suites leave

@@ -117,6 +117,18 @@ func (s *Store) Remove(ctx context.Context, key string) error {
 	return nil
 }
 
+// Keys are those of all objects below a prefix.
+func (s *Store) Keys(ctx context.Context, prefix string) ([]string, error) {
+	var keys []string
+	for object := range s.client.ListObjectsIter(ctx, s.Bucket, minio.ListObjectsOptions{Prefix: prefix, Recursive: true}) {
+		if object.Err != nil {
+			return nil, fmt.Errorf("store: list %s: %w", prefix, object.Err)
+		}
+		keys = append(keys, object.Key)
+	}
+	return keys, nil
+}
+
 // ImageRegistry keeps images. Everybody may read and write them, without TLS.
 type ImageRegistry struct{ *Server }
 

@@ -134,11 +134,16 @@ func (e *Env) InstallWorkers(ctx context.Context, store *Store, images *ImageReg
 	if err := e.secret(ctx, WorkersNamespace, workersStore, map[string]string{"accessKey": store.AccessKey, "secretKey": store.SecretKey}); err != nil {
 		return err
 	}
+	if err := e.workersCertificate(ctx); err != nil {
+		return err
+	}
 	args := []string{"upgrade", "--install", workersBinary, e.chart(workersBinary), "--namespace", WorkersNamespace,
 		"--set", "image.tag=" + e.Build.Tag(),
 		"--set", "store.endpoint=" + store.Endpoint(), "--set", "store.region=" + store.Region(),
 		"--set", "store.bucket=" + store.Bucket, "--set", "store.credentialsSecret=" + workersStore,
 		"--set", "registry.push=" + images.Ref("workers"), "--set", "registry.runtime=" + workerd, "--set", "registry.insecure=true",
+		"--set", "api.enabled=true", "--set", "api.tlsSecret=" + workersAPI,
+		"--set", "api.service.type=NodePort", "--set", fmt.Sprintf("api.service.nodePort=%d", workersAPINodePort),
 		"--wait", "--timeout", helmTimeout}
 	return e.say(e.Helm(hub).Run(ctx, append(args, extra...)...))
 }
@@ -154,8 +159,12 @@ func (e *Env) UninstallWorkers(ctx context.Context) error {
 // secret writes a Secret of the hub with the fields of a value. Its input is no argument,
 // which others of this machine could read.
 func (e *Env) secret(ctx context.Context, namespace, name string, values any) error {
+	return e.secretOf(ctx, namespace, name, "Opaque", values)
+}
+
+func (e *Env) secretOf(ctx context.Context, namespace, name, kind string, values any) error {
 	manifest, err := json.Marshal(map[string]any{
-		"apiVersion": "v1", "kind": "Secret",
+		"apiVersion": "v1", "kind": "Secret", "type": kind,
 		"metadata": map[string]string{"name": name, "namespace": namespace}, "stringData": values,
 	})
 	if err != nil {

@@ -84,6 +84,8 @@ func Budgets() map[string]Budget {
 		"workers.deploy.s":   most(10),
 		"workers.rollback.s": most(5),
 		"workers.noop.s":     most(1),
+		"wrangler.deploy.s":  most(10),
+		"wrangler.tail.ms":   most(50),
 		"workers.build.mib":  most(256),
 	}
 }

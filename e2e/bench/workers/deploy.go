@@ -50,7 +50,12 @@ func (s *suite) measure(ctx context.Context) ([]figure.Figure, error) {
 	}
 	figures = append(figures, seconds("workers.noop.s", again, "; no build, no change of a work"))
 	memory, err := s.memory(ctx)
-	return append(figures, memory...), err
+	figures = append(figures, memory...)
+	if err != nil {
+		return figures, err
+	}
+	developers, err := s.wrangler(ctx)
+	return append(figures, developers...), err
 }
 
 // seconds is the figure of what took some seconds.
@@ -171,6 +176,10 @@ func (s *suite) use(ctx context.Context, url string) (*unstructured.Unstructured
 // until does something and returns how long it took from before until all clusters answer as
 // a version does.
 func (s *suite) until(ctx context.Context, version int, do func() error) (time.Duration, error) {
+	return s.untilOf(ctx, scripts, version, do)
+}
+
+func (s *suite) untilOf(ctx context.Context, script string, version int, do func() error) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	start := time.Now()
@@ -180,7 +189,7 @@ func (s *suite) until(ctx context.Context, version int, do func() error) (time.D
 	spokes := s.env.Set.Spokes()
 	served := make(chan error, len(spokes))
 	for _, spoke := range spokes {
-		go func() { served <- s.serves(ctx, spoke.Name, answer(version)) }()
+		go func() { served <- s.serves(ctx, s.pathOf(spoke.Name, script), answer(version)) }()
 	}
 	var failed error
 	for range spokes {
@@ -191,8 +200,7 @@ func (s *suite) until(ctx context.Context, version int, do func() error) (time.D
 
 // serves asks a script through the hub until it answers so. How soon it does is what is
 // measured: nobody tells when a pod is reached.
-func (s *suite) serves(ctx context.Context, spoke, want string) error {
-	url := s.hub + "/apis/live.spokelet.io/v1alpha1/clusters/" + spoke + "/proxy/api/v1/namespaces/workers-" + account + "/services/worker-" + scripts + ":http/proxy/"
+func (s *suite) serves(ctx context.Context, url, want string) error {
 	ticker := time.NewTicker(askEvery)
 	defer ticker.Stop()
 	for {
@@ -203,9 +211,14 @@ func (s *suite) serves(ctx context.Context, spoke, want string) error {
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
-			return fmt.Errorf("%s: %w: it answers %q, want %q (%w)", spoke, ctx.Err(), got, want, err)
+			return fmt.Errorf("%s: %w: it answers %q, want %q (%w)", url, ctx.Err(), got, want, err)
 		}
 	}
+}
+
+// pathOf is the URL of a script in a spoke, through the hub.
+func (s *suite) pathOf(spoke, script string) string {
+	return s.hub + "/apis/live.spokelet.io/v1alpha1/clusters/" + spoke + "/proxy/api/v1/namespaces/workers-" + account + "/services/worker-" + script + ":http/proxy/"
 }
 
 func (s *suite) get(ctx context.Context, url string) (string, error) {

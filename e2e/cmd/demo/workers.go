@@ -5,20 +5,30 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spokelet/spokelet/e2e/env"
 )
 
 func workers(ctx context.Context) error {
-	// It is asked for first, as there is no demo without it.
+	// They are asked for first, as there is no demo without them.
 	root, err := env.Root()
 	if err != nil {
 		return err
 	}
-	if _, err := (env.Build{Root: root}).Workerd(ctx); err != nil {
+	b := env.Build{Root: root}
+	if _, err := b.Workerd(ctx); err != nil {
+		return err
+	}
+	wrangler, err := b.Wrangler(ctx)
+	if err != nil {
 		return err
 	}
 	e, err := raise(ctx)
@@ -28,14 +38,28 @@ func workers(ctx context.Context) error {
 	if err := serve(ctx, e); err != nil {
 		return err
 	}
+	if err := link(wrangler, filepath.Join(e.Bin, "wrangler")); err != nil {
+		return err
+	}
 	_, err = exec.LookPath("curl")
 	s := &sample{transcript: &transcript{env: e}, curl: err == nil}
-	for _, act := range []func(context.Context) error{s.offer, s.deploy, s.allow, s.call, s.second, s.back} {
+	for _, act := range []func(context.Context) error{s.offer, s.open, s.deploy, s.allow, s.call, s.second, s.tail, s.back} {
 		if err := act(ctx); err != nil {
 			return err
 		}
 	}
 	s.next(s.nextLines()...)
+	return nil
+}
+
+// link has a command be in the folder of the others.
+func link(program, path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("command %s: %w", filepath.Base(path), err)
+	}
+	if err := os.Symlink(program, path); err != nil {
+		return fmt.Errorf("command %s: %w", filepath.Base(path), err)
+	}
 	return nil
 }
 
@@ -70,8 +94,12 @@ const (
 	server    = "kubectl config view -o jsonpath='{.clusters[0].cluster.server}'"
 	authority = "kubectl config view --raw -o jsonpath='{.clusters[0].cluster.certificate-authority-data}' | base64 -d >" + folder + "/hub.crt"
 	identity  = "TOKEN=$(kubectl create token caller -n team-a)"
+	developer = "CLOUDFLARE_API_TOKEN=$(kubectl create token developer -n team-a --audience=spokelet-workers)"
 
 	ready = "kubectl wait workerdeployment/hello -n team-a --for=condition=Ready --timeout=180s"
+
+	project  = " --cwd examples/workers/hello"
+	deployed = "wrangler deploy %s/index.js" + project
 )
 
 // putLine stores the files of a folder as a version of the sample.
@@ -82,6 +110,11 @@ func putLine(dir, version string) string {
 // chooseLine asks for a version of the sample.
 func chooseLine(version string) string {
 	return `kubectl patch workerdeployment hello -n team-a --type=merge -p '{"spec":{"template":{"scriptUrls":["s3://workers/1234/hello/` + version + `"]}}}'`
+}
+
+// authority is the path of the API's certificate, in the checkout.
+func (s *sample) authority() string {
+	return "$PWD" + strings.TrimPrefix(s.env.WorkersCA(), s.env.Build.Root)
 }
 
 // callLine calls the sample in a cluster.
@@ -119,14 +152,34 @@ func (s *sample) offer(ctx context.Context) error {
 		"kubectl label namespace team-a workers.spokelet.io/account=1234")
 }
 
+// open lets a developer deploy to the account with wrangler.
+func (s *sample) open(ctx context.Context) error {
+	if err := s.hub(ctx, "He opens the account to wrangler, and to a developer.",
+		"kubectl apply -n team-a -f examples/workers/manifests/account.yaml",
+		"kubectl create rolebinding wrangler -n team-a --clusterrole=spokelet-workers:account --serviceaccount=spokelet-workers:spokelet-workers-api",
+		"kubectl create serviceaccount developer -n team-a",
+		"kubectl create rolebinding developer -n team-a --clusterrole=edit --serviceaccount=team-a:developer"); err != nil {
+		return err
+	}
+	hub := s.env.Set.Hub()
+	return s.play(ctx,
+		step{say: "The developer tells wrangler where the hub is, and who he is.", on: hub, line: "CLOUDFLARE_API_BASE_URL=" + s.env.WorkersAPI(), sets: "CLOUDFLARE_API_BASE_URL"},
+		step{on: hub, line: "NODE_EXTRA_CA_CERTS=" + s.authority(), sets: "NODE_EXTRA_CA_CERTS"},
+		step{on: hub, line: "CLOUDFLARE_ACCOUNT_ID=1234", sets: "CLOUDFLARE_ACCOUNT_ID"},
+		step{on: hub, line: developer, sets: "CLOUDFLARE_API_TOKEN"},
+		step{on: hub, line: "CI=true", sets: "CI"}) // wrangler asks nothing
+}
+
 func (s *sample) deploy(ctx context.Context) error {
-	if err := s.hub(ctx, "A developer stores a script, and says how it is served.", putLine("1", "1")); err != nil {
+	if err := s.hub(ctx, "He deploys.", fmt.Sprintf(deployed, "1")); err != nil {
 		return err
 	}
-	if err := s.timed(ctx, "; their nodes fetched workerd for it, this once", "kubectl apply -n team-a -f examples/workers/manifests", ready); err != nil {
+	if err := s.timed(ctx, " from then on; their nodes fetched workerd for it, this once", ready); err != nil {
 		return err
 	}
-	return s.hub(ctx, "", "kubectl get workerdeployments,workerbundles -n team-a")
+	return s.hub(ctx, "The script's secret. It is in no image.",
+		"echo only-an-example-key | wrangler secret put SIGNING_KEY"+project, ready,
+		"kubectl get workerdeployments,workerbundles -n team-a")
 }
 
 // allow lets a ServiceAccount of the hub call the sample.
@@ -170,25 +223,37 @@ func (s *sample) callAll(ctx context.Context, say string) error {
 }
 
 func (s *sample) second(ctx context.Context) error {
-	if err := s.hub(ctx, "A second version, stored beside the first.", putLine("2", "2")); err != nil {
+	if err := s.hub(ctx, "A second version.", fmt.Sprintf(deployed, "2")); err != nil {
 		return err
 	}
-	if err := s.timed(ctx, "", chooseLine("2"), ready); err != nil {
+	if err := s.timed(ctx, " from then on", ready); err != nil {
 		return err
 	}
 	return s.callAll(ctx, "")
 }
 
+// tail shows an event of a call.
+func (s *sample) tail(ctx context.Context) error {
+	if !s.curl {
+		return nil
+	}
+	return s.hub(ctx, "What it does and writes in all clusters, for eight seconds.",
+		"(sleep 4; "+s.callLine("spoke1")+" >/dev/null; "+s.callLine("spoke2")+" >/dev/null) & timeout -s INT 8 wrangler tail hello --format pretty"+project+" || true")
+}
+
 // back goes back to the first version, whose image is still there.
 func (s *sample) back(ctx context.Context) error {
-	s.printf("\n# Back to the first version: its release and its image are still there.\n")
-	if err := s.timed(ctx, "; nothing was built", chooseLine("1"), ready); err != nil {
+	if err := s.hub(ctx, "Back to the version before: its release and its image are still there.", "wrangler rollback -y"+project); err != nil {
+		return err
+	}
+	if err := s.timed(ctx, " from then on; nothing was built", ready); err != nil {
 		return err
 	}
 	if err := s.callAll(ctx, ""); err != nil {
 		return err
 	}
-	return s.hub(ctx, "", "kubectl get workerreleases,jobbuilders -n team-a")
+	return s.hub(ctx, "What wrangler lists is what the hub has.",
+		"wrangler deployments list"+project, "kubectl get workerreleases,jobbuilders -n team-a")
 }
 
 // nextLines are what a reader may try.
@@ -203,7 +268,10 @@ func (s *sample) nextLines() []string {
 	if s.curl {
 		lines = append(lines, "", "CLUSTERS=$("+server+")"+live, "HELLO="+service, identity)
 	}
-	return append(lines, s.callLine("spoke1"),
-		"", "# A version of your own, with a key of its own: edit examples/workers/hello/2/index.js, and type:", "",
-		putLine("2", "3"), chooseLine("3"), ready, s.callLine("spoke1"))
+	lines = append(lines, s.callLine("spoke1"),
+		"", "# A version of your own: edit examples/workers/hello/2/index.js, and type:", "",
+		"export CLOUDFLARE_API_BASE_URL="+s.env.WorkersAPI()+" NODE_EXTRA_CA_CERTS="+s.authority()+" CLOUDFLARE_ACCOUNT_ID=1234",
+		"export "+developer, fmt.Sprintf(deployed, "2"), s.callLine("spoke1"), "wrangler tail hello"+project)
+	return append(lines, "", "# The same without wrangler: store it with a key of its own, and name the key.", "",
+		putLine("2", "3"), chooseLine("3"), ready)
 }
