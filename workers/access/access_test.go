@@ -24,7 +24,7 @@ import (
 	"github.com/spokelet/spokelet/workers/api"
 )
 
-// hub is a fake of the hub's API server: it reviews as it is told to.
+// hub is a fake of the hub's API server: it answers reviews as a test says.
 func hub(t *testing.T, tokens func(*authenticationv1.TokenReview) error, rights func(*authorizationv1.SubjectAccessReview) error, namespaces ...runtime.Object) (*fake.Clientset, *Reviewer) {
 	t.Helper()
 	clients := fake.NewClientset(namespaces...)

@@ -139,7 +139,7 @@ func (a *API) authenticate(ctx context.Context, r *http.Request) (authentication
 }
 
 // authorize returns the account if the user may do with its scripts what verb says. Who may
-// not is told the same of an account that there is not.
+// not gets the answer of an account that there is not.
 func (a *API) authorize(ctx context.Context, user authenticationv1.UserInfo, id, verb string) (deployer.Account, error) {
 	refused := fail(http.StatusForbidden, codeUnauthorized, fmt.Sprintf(
 		"Unauthorized to access requested resource: there is no account %q, or user %s may not %s its workerdeployments", id, user.Username, verb))

@@ -17,7 +17,6 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
-	"k8s.io/client-go/rest"
 
 	"github.com/spokelet/spokelet/e2e/env"
 	"github.com/spokelet/spokelet/e2e/testbed"
@@ -45,7 +44,8 @@ func TestWorkers(t *testing.T) {
 	workerd := needsWorkerd(t)
 	s := &tests{Testbed: testbed.Open(t), account: "1234", team: "team-a", workerd: workerd}
 	s.owner = s.Hub.Command
-	s.serve(t)
+	s.store, s.images = s.Servers(t)
+	s.carol = s.HTTPAs(t, carol)
 	second := s.other("5678", "team-b", dave)
 	testbed.InOrder(t, 4,
 		testbed.Step{Name: "helm installs the operator", Run: s.install},
@@ -115,27 +115,6 @@ func (s *tests) bundle() string { return "bundle-" + s.account }
 
 // repository is where the images of the account are.
 func (s *tests) repository() string { return "workers/" + s.account }
-
-// serve starts a store and a registry that run as long as the whole test, and makes a client
-// for who reaches scripts.
-func (s *tests) serve(t *testing.T) {
-	t.Helper()
-	dir := t.TempDir()
-	var err error
-	if s.store, err = env.StartStore(t.Context(), s.Env.Set, dir); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.store.Stop() })
-	if s.images, err = env.StartRegistry(t.Context(), s.Env.Set, dir); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.images.Stop() })
-	config := rest.CopyConfig(s.Hub.REST)
-	config.Impersonate.UserName = carol
-	if s.carol, err = rest.HTTPClientFor(config); err != nil {
-		t.Fatal(err)
-	}
-}
 
 // install has routes be Ingresses. No cluster here has a controller for them.
 func (s *tests) install(t *testing.T) {

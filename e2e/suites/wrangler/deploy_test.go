@@ -63,7 +63,7 @@ func currentOf(t *testing.T, out string) string {
 func (s *tests) deploy(t *testing.T) {
 	p := s.shop(t, "v1")
 	out := p.run(t, "deploy")
-	currentOf(t, out)
+	s.first = currentOf(t, out)
 	if !strings.Contains(out, "worker-shop.workers-"+account+".svc") {
 		t.Errorf("wrangler does not say where it is reached: %s", out)
 	}
@@ -120,6 +120,11 @@ func (s *tests) versions(t *testing.T) {
 	p.still(t, answers("v3", "another-key"))
 	p.run(t, "versions", "deploy", id+"@100%", "-y")
 	p.until(t, answers("v4", "another-key"))
+	// A version with another secret is the same code, and not deployed.
+	p.input(t, "a-third-key", "versions", "secret", "put", "API_KEY")
+	p.still(t, answers("v4", "another-key"))
+	p.run(t, "versions", "deploy", s.versionIDs(t, p)[0]+"@100%", "-y")
+	p.until(t, answers("v4", "a-third-key"))
 }
 
 // versionIDs are the versions that wrangler lists, the newest first.
@@ -157,17 +162,37 @@ func (s *tests) deployments(t *testing.T) {
 func (s *tests) rollback(t *testing.T) {
 	p := s.shop(t, "v4")
 	before := s.builds(t)
-	p.run(t, "rollback", "-y", "--message", "back")
-	p.until(t, answers("v3", "another-key"))
+	out := p.run(t, "rollback", "-y", "--message", "back")
+	p.until(t, answers("v4", "another-key"))
+	if !strings.Contains(out, "* API_KEY") {
+		t.Errorf("wrangler does not say that the secret changes: %s", out)
+	}
 	if after := s.builds(t); after != before {
 		t.Errorf("there were the builds %q, and are %q", before, after)
 	}
 	if out := p.run(t, "deployments", "status"); !strings.Contains(out, "back") {
 		t.Errorf("deployments status says %s", out)
 	}
-	// What kubectl asks for is what wrangler shows.
-	s.Hub.Kubectl(t, "annotate", "workerdeployment", "shop", "-n", team, "note=by-hand")
-	p.run(t, "deployments", "list")
+	// To the very first one, which had no secret.
+	p.run(t, "rollback", s.first, "-y")
+	p.until(t, answers("v1", "no key"))
+	if out := p.run(t, "secret", "list"); strings.Contains(out, "API_KEY") {
+		t.Errorf("secret list says %s", out)
+	}
+	s.byHand(t, p)
+}
+
+// byHand: what kubectl asks for is what wrangler shows, and goes back to.
+func (s *tests) byHand(t *testing.T, p *project) {
+	t.Helper()
+	s.Hub.Kubectl(t, "patch", "workerdeployment", "shop", "-n", team, "--type=json",
+		"-p", `[{"op": "replace", "path": "/spec/template/bindings/0/text", "value": "good day"}]`)
+	p.until(t, strings.Replace(answers("v1", "no key"), "hello", "good day", 1))
+	if out := p.run(t, "deployments", "status"); !strings.Contains(out, "kubectl") {
+		t.Errorf("deployments status says %s", out)
+	}
+	p.run(t, "rollback", s.first, "-y")
+	p.until(t, answers("v1", "no key"))
 }
 
 func (s *tests) builds(t *testing.T) string {

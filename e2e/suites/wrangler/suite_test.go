@@ -20,7 +20,6 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
-	"k8s.io/client-go/rest"
 
 	"github.com/spokelet/spokelet/e2e/env"
 	"github.com/spokelet/spokelet/e2e/testbed"
@@ -52,12 +51,14 @@ type tests struct {
 	asker   *http.Client
 
 	developer env.Command // wrangler, as who may deploy
+	first     string      // the version that was deployed first
 }
 
 func TestWrangler(t *testing.T) {
 	program := needs(t)
 	s := &tests{Testbed: testbed.Open(t), program: program, home: t.TempDir()}
-	s.serve(t)
+	s.store, s.images = s.Servers(t)
+	s.asker = s.HTTPAs(t, asker)
 	testbed.InOrder(t, 4,
 		testbed.Step{Name: "helm installs the operator and the API", Run: s.install},
 		testbed.Step{Name: "an account is opened to wrangler", Run: s.open},
@@ -102,26 +103,6 @@ func needs(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return program
-}
-
-// serve starts a store and a registry that run as long as the whole test.
-func (s *tests) serve(t *testing.T) {
-	t.Helper()
-	dir := t.TempDir()
-	var err error
-	if s.store, err = env.StartStore(t.Context(), s.Env.Set, dir); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.store.Stop() })
-	if s.images, err = env.StartRegistry(t.Context(), s.Env.Set, dir); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.images.Stop() })
-	config := rest.CopyConfig(s.Hub.REST)
-	config.Impersonate.UserName = asker
-	if s.asker, err = rest.HTTPClientFor(config); err != nil {
-		t.Fatal(err)
-	}
 }
 
 func (s *tests) install(t *testing.T) {

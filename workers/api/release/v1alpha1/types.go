@@ -109,7 +109,7 @@ type Script struct {
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	BodyPart string `json:"bodyPart,omitempty"`
-	// ModuleTypes say what those modules are whose names do not tell it.
+	// ModuleTypes are the types of those modules whose extensions are of other ones.
 	//
 	// +listType=map
 	// +listMapKey=name
