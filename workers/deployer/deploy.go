@@ -11,10 +11,10 @@ import (
 	"fmt"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -144,33 +144,50 @@ func (d *Deployer) create(ctx context.Context, a Account, v version.Version, ann
 func (d *Deployer) await(ctx context.Context, wd *deploymentv1alpha1.WorkerDeployment, deployment Deployment) error {
 	within, cancel := context.WithTimeout(ctx, d.config.Patience)
 	defer cancel()
-	events, err := d.watch(within, wd)
-	if err != nil {
-		return err
-	}
-	defer events.Stop()
 	last := "the operator has not looked at it"
 	for {
-		select {
-		case <-within.Done():
+		// API servers end watches now and then.
+		done, err := d.follow(within, wd, deployment, &last)
+		switch {
+		case within.Err() != nil && err != nil && !final(err):
 			return fmt.Errorf("%w: version %s of script %s: %s", ErrPending, deployment.Version, wd.Spec.Template.ScriptName, last)
+		case err != nil || done:
+			return err
+		}
+	}
+}
+
+// final tells whether an error says what became of a deployment. Others may come of a context
+// that ends, which watches and requests report in words of their own.
+func final(err error) bool {
+	return slices.ContainsFunc([]error{ErrConflict, ErrInvalid, ErrRejected, ErrPending, ErrNotOpened}, func(target error) bool { return errors.Is(err, target) })
+}
+
+// follow judges each state of a WorkerDeployment until the watch ends. last is what the latest
+// one waits for.
+func (d *Deployer) follow(ctx context.Context, wd *deploymentv1alpha1.WorkerDeployment, deployment Deployment, last *string) (done bool, err error) {
+	events, err := d.watch(ctx, wd)
+	if err != nil {
+		return false, err
+	}
+	defer events.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return false, ctx.Err()
 		case event, open := <-events.ResultChan():
 			if !open {
-				// API servers end watches now and then.
-				if events, err = d.watch(within, wd); err != nil {
-					return err
-				}
-				continue
+				return false, nil
 			}
 			state, ok := event.Object.(*deploymentv1alpha1.WorkerDeployment)
 			if !ok {
-				return fmt.Errorf("watch WorkerDeployment %s: %w", wd.Name, apierrors.FromObject(event.Object))
+				return false, fmt.Errorf("watch WorkerDeployment %s: %w", wd.Name, apierrors.FromObject(event.Object))
 			}
-			done, why, err := d.judge(within, event.Type, state, wd.UID, deployment)
+			done, why, err := d.judge(ctx, event.Type, state, wd, deployment)
 			if err != nil || done {
-				return err
+				return done, err
 			}
-			last = why
+			*last = why
 		}
 	}
 }
@@ -184,15 +201,18 @@ func (d *Deployer) watch(ctx context.Context, wd *deploymentv1alpha1.WorkerDeplo
 }
 
 // judge tells from the state of a WorkerDeployment whether a deployment is done, or what it
-// waits for. An error is why it cannot be served.
-func (d *Deployer) judge(ctx context.Context, kind watch.EventType, wd *deploymentv1alpha1.WorkerDeployment, uid types.UID, deployment Deployment) (done bool, why string, err error) {
-	name := wd.Spec.Template.ScriptName
+// waits for. asked is the WorkerDeployment as it was written. An error is why it cannot be
+// served.
+func (d *Deployer) judge(ctx context.Context, kind watch.EventType, wd, asked *deploymentv1alpha1.WorkerDeployment, deployment Deployment) (done bool, why string, err error) {
+	name := asked.Spec.Template.ScriptName
 	now, ok := annotated(wd)
-	if kind == watch.Deleted || wd.UID != uid {
+	switch {
+	case kind == watch.Deleted || wd.UID != asked.UID:
 		return false, "", fmt.Errorf("%w: script %s was deleted meanwhile", ErrConflict, name)
-	}
-	if !ok || now.ID != deployment.ID {
+	case ok && now.ID != deployment.ID:
 		return false, "", fmt.Errorf("%w: script %s was deployed again meanwhile, by %s as version %s", ErrConflict, name, now.Author, now.Version)
+	case !asks(wd, asked, deployment):
+		return false, "", fmt.Errorf("%w: script %s was changed meanwhile", ErrConflict, name)
 	}
 	accepted := meta.FindStatusCondition(wd.Status.Conditions, api.ConditionAccepted)
 	if accepted == nil || accepted.ObservedGeneration != wd.Generation {
@@ -208,6 +228,13 @@ func (d *Deployer) judge(ctx context.Context, kind watch.EventType, wd *deployme
 		return false, "", err
 	}
 	return built(wd)
+}
+
+// asks tells whether a WorkerDeployment is as a deployment has written it. Who changes the
+// template with kubectl leaves the annotation.
+func asks(wd, asked *deploymentv1alpha1.WorkerDeployment, deployment Deployment) bool {
+	now, _ := annotated(wd)
+	return now.ID == deployment.ID && equality.Semantic.DeepEqual(wd.Spec.Template, asked.Spec.Template)
 }
 
 // rejected returns what workerd says of the current release.
@@ -267,14 +294,17 @@ func (d *Deployer) undo(ctx context.Context, a Account, before, after *deploymen
 		if err != nil {
 			return err
 		}
-		if now, _ := annotated(wd); now.ID != deployment.ID {
-			return nil // somebody else has deployed meanwhile
+		if !asks(wd, after, deployment) {
+			return nil // somebody else has written it meanwhile
 		}
 		if before == nil {
 			return d.config.Client.Delete(ctx, wd, client.Preconditions{UID: &wd.UID, ResourceVersion: &wd.ResourceVersion})
 		}
 		wd.Spec.Template = before.Spec.Template
-		metav1.SetMetaDataAnnotation(&wd.ObjectMeta, api.AnnotationDeployment, before.Annotations[api.AnnotationDeployment])
+		delete(wd.Annotations, api.AnnotationDeployment)
+		if annotation, ok := before.Annotations[api.AnnotationDeployment]; ok {
+			metav1.SetMetaDataAnnotation(&wd.ObjectMeta, api.AnnotationDeployment, annotation)
+		}
 		return d.config.Client.Update(ctx, wd)
 	})
 	if err == nil && version.IsID(deployment.Version) {

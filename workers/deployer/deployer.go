@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -18,6 +19,7 @@ import (
 	accountv1alpha1 "github.com/spokelet/spokelet/workers/api/account/v1alpha1"
 	deploymentv1alpha1 "github.com/spokelet/spokelet/workers/api/deployment/v1alpha1"
 	releasev1alpha1 "github.com/spokelet/spokelet/workers/api/release/v1alpha1"
+	"github.com/spokelet/spokelet/workers/place"
 	"github.com/spokelet/spokelet/workers/script"
 	"github.com/spokelet/spokelet/workers/upload"
 	"github.com/spokelet/spokelet/workers/version"
@@ -128,8 +130,8 @@ func (d *Deployer) Exists(ctx context.Context, a Account, name string) error {
 	return err
 }
 
-// Host returns the host name under which a script is reached in the clusters, and whether it
-// is one that users of the clusters have.
+// Host returns the host name under which a script is reached in the clusters: the account's, or
+// that of its Service.
 func (d *Deployer) Host(ctx context.Context, a Account, name string) (string, error) {
 	var list accountv1alpha1.WorkerAccountList
 	if err := d.config.Client.List(ctx, &list, client.InNamespace(a.Namespace)); err != nil {
@@ -140,7 +142,7 @@ func (d *Deployer) Host(ctx context.Context, a Account, name string) (string, er
 			return host, nil
 		}
 	}
-	return script.ServiceName(name) + "." + "workers-" + a.ID + ".svc", nil
+	return script.ServiceName(name) + "." + place.Name(a.ID) + ".svc", nil
 }
 
 // Upload stores a version. It is not deployed.
@@ -234,14 +236,32 @@ func files(uploaded []upload.File) []version.File {
 	return all
 }
 
-// save stores a version, its secrets first.
+// save stores a version, its secrets first. After an error neither is there.
 func (d *Deployer) save(ctx context.Context, a Account, v version.Version, secrets map[string][]byte, files []version.File) error {
-	if v.Script.SecretRef == secretName(v) {
-		if err := d.createSecret(ctx, a, v, secrets); err != nil {
-			return err
-		}
+	if v.Script.SecretRef != secretName(v) {
+		return d.config.Versions.Save(ctx, a.ID, v, files)
 	}
-	return d.config.Versions.Save(ctx, a.ID, v, files)
+	secret, err := d.createSecret(ctx, a, v, secrets)
+	if err != nil {
+		return err
+	}
+	if err := d.config.Versions.Save(ctx, a.ID, v, files); err != nil {
+		d.discard(context.WithoutCancel(ctx), a, v, secret)
+		return err
+	}
+	return nil
+}
+
+// discard removes the Secret of a version that was not stored. The description goes first: a
+// store may have written it without having answered, and the next upload would need the Secret.
+func (d *Deployer) discard(ctx context.Context, a Account, v version.Version, secret *corev1.Secret) {
+	err := d.config.History.Remove(ctx, a.ID, v.Script.ScriptName, v.ID)
+	if err == nil {
+		err = d.remove(ctx, "Secret", secret)
+	}
+	if err != nil {
+		d.config.Log.Error(err, "the Secret of a version that was not stored cannot be removed", "account", a.ID, "script", v.Script.ScriptName, "version", v.ID)
+	}
 }
 
 // Delete removes a script with its versions and secrets.

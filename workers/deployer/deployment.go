@@ -116,8 +116,15 @@ func (d *Deployer) history(ctx context.Context, a Account, name string) (history
 	return history{wd: wd, releases: releases, versions: versions}, err
 }
 
-// current is the version that the WorkerDeployment asks for.
+// current is the version that the WorkerDeployment asks for. Of two with its template it is
+// the one that was deployed: secrets that are set and deleted make such versions.
 func (h history) current() version.Version {
+	if now, ok := annotated(h.wd); ok {
+		same := func(v version.Version) bool { return v.ID == now.Version }
+		if i := slices.IndexFunc(h.versions, same); i >= 0 && versionOf(h.versions[i:i+1], h.wd.Spec.Template) != nil {
+			return h.versions[i]
+		}
+	}
 	if v := versionOf(h.versions, h.wd.Spec.Template); v != nil {
 		return *v
 	}
@@ -172,13 +179,19 @@ func (d *Deployer) Deployments(ctx context.Context, a Account, name string) ([]D
 	all := []Deployment{h.deployment(current)}
 	for i := range h.releases {
 		r := &h.releases[i]
-		if r.Name == h.wd.Status.Release && i == 0 {
+		v := h.of(r)
+		if i == 0 && r.Name == h.wd.Status.Release && (v.ID == current.ID || observed(h.wd)) {
 			continue // it is the current one, wherever its code is stored
 		}
-		v := h.of(r)
 		all = append(all, Deployment{ID: string(r.UID), Version: v.ID, CreatedOn: r.CreationTimestamp.UTC(), Author: v.Author, Message: v.Message})
 	}
 	return all, nil
+}
+
+// observed tells whether the release that the status names is what the spec asks for.
+func observed(wd *deploymentv1alpha1.WorkerDeployment) bool {
+	c := meta.FindStatusCondition(wd.Status.Conditions, api.ConditionAccepted)
+	return c != nil && c.Status == metav1.ConditionTrue && c.ObservedGeneration == wd.Generation
 }
 
 // deployment is the current one, of a version.

@@ -115,7 +115,7 @@ func (d *Deployer) readSecret(ctx context.Context, a Account, name string) (*cor
 }
 
 // createSecret makes the Secret of a version.
-func (d *Deployer) createSecret(ctx context.Context, a Account, v version.Version, data map[string][]byte) error {
+func (d *Deployer) createSecret(ctx context.Context, a Account, v version.Version, data map[string][]byte) (*corev1.Secret, error) {
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: a.Namespace, Name: v.Script.SecretRef,
@@ -124,9 +124,9 @@ func (d *Deployer) createSecret(ctx context.Context, a Account, v version.Versio
 		Immutable: new(true), Type: corev1.SecretTypeOpaque, Data: data,
 	}
 	if err := d.config.Client.Create(ctx, secret); err != nil {
-		return hub(fmt.Errorf("create Secret %s: %w", secret.Name, err))
+		return nil, hub(fmt.Errorf("create Secret %s: %w", secret.Name, err))
 	}
-	return nil
+	return secret, nil
 }
 
 // own has the Secret of a version go with its WorkerDeployment.
@@ -138,7 +138,11 @@ func (d *Deployer) own(ctx context.Context, wd *deploymentv1alpha1.WorkerDeploym
 	secret.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
 	secret.SetNamespace(wd.Namespace)
 	secret.SetName(v.Script.SecretRef)
-	if err := d.config.Client.Get(ctx, client.ObjectKeyFromObject(&secret), &secret); err != nil {
+	err := d.config.Client.Get(ctx, client.ObjectKeyFromObject(&secret), &secret)
+	if apierrors.IsNotFound(err) {
+		return nil // the operator says so, and the deployment is taken back
+	}
+	if err != nil {
 		return hub(fmt.Errorf("read Secret %s: %w", secret.Name, err))
 	}
 	if secret.Labels[api.LabelVersion] == "" || len(secret.OwnerReferences) > 0 {
