@@ -20,7 +20,8 @@ import (
 )
 
 const (
-	// bodyTime is how long a request may take to arrive, uploadTime that of an upload.
+	// bodyTime is how long the body of a request may take to arrive, uploadTime that of an
+	// upload.
 	bodyTime   = 20 * time.Second
 	uploadTime = 2 * time.Minute
 	// answerTime is how long an answer may take from then on; a deployment is waited for.
@@ -38,7 +39,17 @@ type call struct {
 	user    authenticationv1.UserInfo
 	account deployer.Account
 	script  string
+	token   *token
+	control *http.ResponseController
 }
+
+// readFor bounds how long the body may take to arrive. It fails with no server of net/http.
+func (c *call) readFor(d time.Duration) { _ = c.control.SetReadDeadline(time.Now().Add(d)) }
+
+// arrived takes the bound away when the body was read to its end: a connection that nothing is
+// read from any more would be one that has failed when it is over, and a deployment is waited
+// for. Where the body was not, the server reads the rest of it within the bound.
+func (c *call) arrived() { _ = c.control.SetReadDeadline(time.Time{}) }
 
 // by is who calls, for what is written.
 func (c *call) by(message string) deployer.Author {
@@ -54,6 +65,7 @@ func (c *call) body() ([]byte, error) {
 	case len(raw) > maxBody:
 		return nil, fail(http.StatusRequestEntityTooLarge, codeTooLarge, fmt.Sprintf("the body has more than %d bytes", maxBody))
 	}
+	c.arrived()
 	return raw, nil
 }
 
@@ -71,11 +83,11 @@ func (a *API) handle(pattern, verb string, h handler) {
 }
 
 func (a *API) serve(w http.ResponseWriter, r *http.Request, verb string, h handler) {
-	now := time.Now()
-	control := http.NewResponseController(w)
-	// Neither fails with the servers of net/http.
-	_ = control.SetReadDeadline(now.Add(bodyTime))
-	_ = control.SetWriteDeadline(now.Add(uploadTime + answerTime))
+	c := &call{Request: r, script: r.PathValue("script"), control: http.NewResponseController(w)}
+	_ = c.control.SetWriteDeadline(time.Now().Add(uploadTime + answerTime))
+	if r.ContentLength != 0 {
+		c.readFor(a.bodyTime)
+	}
 	if !a.limits.requests.TryAcquire(1) {
 		write(w, nil, fail(http.StatusTooManyRequests, codeTooMany, "too many requests at a time"))
 		return
@@ -83,7 +95,8 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, verb string, h handl
 	defer a.limits.requests.Release(1)
 	ctx, cancel := context.WithTimeout(r.Context(), uploadTime+answerTime)
 	defer cancel()
-	result, err := a.answer(ctx, control, r, verb, h)
+	result, err := a.answer(ctx, c, verb, h)
+	c.readFor(a.bodyTime) // the server reads what is left of a body
 	if err == nil {
 		write(w, result, nil)
 		return
@@ -98,36 +111,43 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, verb string, h handl
 	write(w, nil, failed)
 }
 
-func (a *API) answer(ctx context.Context, control *http.ResponseController, r *http.Request, verb string, h handler) (any, error) {
-	user, err := a.authenticate(ctx, r)
+func (a *API) answer(ctx context.Context, c *call, verb string, h handler) (result any, err error) {
+	bearer, err := bearerOf(c.Request)
 	if err != nil {
 		return nil, err
 	}
-	c := &call{Request: r, user: user, script: r.PathValue("script")}
+	c.token = a.limits.token(bearer)
+	if !c.token.requests.TryAcquire(1) {
+		return nil, fail(http.StatusTooManyRequests, codeTooMany, "too many requests at a time with this token")
+	}
+	defer c.token.requests.Release(1)
+	if c.user, err = a.authenticate(ctx, bearer, c.token); err != nil {
+		return nil, err
+	}
 	if verb == "" {
 		return h(ctx, c)
 	}
-	if c.account, err = a.authorize(ctx, user, r.PathValue("account"), verb); err != nil {
+	if c.account, err = a.authorize(ctx, c.user, c.PathValue("account"), verb); err != nil {
 		return nil, err
 	}
-	if r.PathValue("script") != "" {
+	if c.PathValue("script") != "" {
 		if err := script.CheckName(c.script); err != nil {
 			return nil, err
 		}
 	}
-	if r.Method == http.MethodPut || r.Method == http.MethodPost {
-		_ = control.SetReadDeadline(time.Now().Add(uploadTime))
-	}
 	return h(ctx, c)
 }
 
-// authenticate returns the user of a request.
-func (a *API) authenticate(ctx context.Context, r *http.Request) (authenticationv1.UserInfo, error) {
+func bearerOf(r *http.Request) (string, error) {
 	scheme, bearer, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "bearer") || bearer == "" {
-		return authenticationv1.UserInfo{}, fail(http.StatusUnauthorized, codeNoCredentials, "there is no bearer token: set CLOUDFLARE_API_TOKEN to a token of the hub for the audience "+access.Audience)
+		return "", fail(http.StatusUnauthorized, codeNoCredentials, "there is no bearer token: set CLOUDFLARE_API_TOKEN to a token of the hub for the audience "+access.Audience)
 	}
-	t := a.limits.token(bearer)
+	return bearer, nil
+}
+
+// authenticate returns the user of a token.
+func (a *API) authenticate(ctx context.Context, bearer string, t *token) (authenticationv1.UserInfo, error) {
 	if !a.limits.allow(t) {
 		return authenticationv1.UserInfo{}, fail(http.StatusTooManyRequests, codeTooMany, "too many requests with this token")
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/go-logr/logr"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -42,7 +43,7 @@ type Config struct {
 	// Requests bounds the requests at a time, tails apart. Default 200.
 	Requests int
 	// UploadBytes bounds, in bytes, what uploads have in memory together; others wait. Default
-	// four of the largest scripts.
+	// twelve of the largest scripts.
 	UploadBytes int64
 	// Rate and Burst bound the requests of a token: as many per second, and at once. Default 20
 	// and 100.
@@ -62,7 +63,7 @@ func (c *Config) Default() {
 		c.Requests = 200
 	}
 	if c.UploadBytes == 0 {
-		c.UploadBytes = 4 * uploadBytes(c.Limits)
+		c.UploadBytes = 12 * uploadBytes(c.Limits)
 	}
 	if c.Rate == 0 {
 		c.Rate = 20
@@ -103,6 +104,7 @@ type API struct {
 	mux    *http.ServeMux
 	// patterns are the routes of mux, as they are documented.
 	patterns []string
+	bodyTime time.Duration // shorter in tests
 }
 
 // New returns an API of what was defaulted and is valid.
@@ -111,7 +113,7 @@ func New(config Config) (*API, error) {
 	if err := config.Validate(); err != nil {
 		return nil, fmt.Errorf("api: %w", err)
 	}
-	a := &API{config: config, limits: newLimits(config), mux: http.NewServeMux()}
+	a := &API{config: config, limits: newLimits(config), mux: http.NewServeMux(), bodyTime: bodyTime}
 	a.routes()
 	return a, nil
 }

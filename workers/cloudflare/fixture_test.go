@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -39,6 +40,7 @@ type reviewer struct {
 	rights map[string]string
 	err    error
 	seen   chan struct{} // gets one for each token, where it is not nil
+	slow   time.Duration // how long a review of rights takes
 
 	mu      sync.Mutex
 	reviews int // guarded by mu
@@ -60,7 +62,12 @@ func (r *reviewer) Authenticate(_ context.Context, token string) (authentication
 	return authenticationv1.UserInfo{Username: token, UID: "uid-" + token}, nil
 }
 
-func (r *reviewer) Authorize(_ context.Context, user authenticationv1.UserInfo, namespace, verb string) error {
+func (r *reviewer) Authorize(ctx context.Context, user authenticationv1.UserInfo, namespace, verb string) error {
+	select {
+	case <-time.After(r.slow):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	if namespace == "team-a" && strings.Contains(r.rights[user.Username], verb) {
 		return nil
 	}
@@ -124,6 +131,7 @@ func (b *bucket) DeleteFolder(context.Context, string, string) error { return ni
 
 // world is an API with one account, which has the script hello.
 type world struct {
+	api      *API
 	url      string
 	client   *http.Client
 	reviewer *reviewer
@@ -172,7 +180,7 @@ func serve(t *testing.T, change ...func(*Config)) *world {
 	server.TLS.GetCertificate = nil // httptest has one
 	server.StartTLS()
 	t.Cleanup(server.Close)
-	w.url, w.client = server.URL, server.Client()
+	w.api, w.url, w.client = api, server.URL, server.Client()
 	return w
 }
 

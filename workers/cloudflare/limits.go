@@ -20,6 +20,10 @@ const (
 	// nobody has the hub review what he invents.
 	strangersRate  = 50
 	strangersBurst = 200
+	// tokenRequests and tokenUploads are what one token may have at a time: it can be slow, and
+	// others are not to wait for it.
+	tokenRequests = 20
+	tokenUploads  = 2
 )
 
 // limits are those before and after authentication.
@@ -36,6 +40,8 @@ type limits struct {
 // token is what is known of one.
 type token struct {
 	limiter *rate.Limiter
+	// requests and uploads are those at a time.
+	requests, uploads *semaphore.Weighted
 	// valid: it was, once. It is reviewed each time nevertheless.
 	valid atomic.Bool
 }
@@ -53,7 +59,9 @@ func (l *limits) token(bearer string) *token {
 	if known, ok := l.tokens.Get(digest); ok {
 		return known.(*token) //nolint:forcetypeassert // nothing else is in it
 	}
-	t := &token{limiter: rate.NewLimiter(l.rate, l.burst)}
+	t := &token{
+		limiter: rate.NewLimiter(l.rate, l.burst), requests: semaphore.NewWeighted(tokenRequests), uploads: semaphore.NewWeighted(tokenUploads),
+	}
 	l.tokens.Add(digest, t)
 	return t
 }
@@ -66,10 +74,17 @@ func (l *limits) allow(t *token) bool {
 	return t.valid.Load() || l.strangers.Allow()
 }
 
-// memory waits until an upload may be read. The caller calls release.
-func (l *limits) memory(ctx context.Context) (release func(), err error) {
-	if err := l.uploads.Acquire(ctx, l.upload); err != nil {
+// memory waits until an upload of a token may be read. The caller calls release.
+func (l *limits) memory(ctx context.Context, t *token) (release func(), err error) {
+	if err := t.uploads.Acquire(ctx, 1); err != nil {
 		return nil, err
 	}
-	return func() { l.uploads.Release(l.upload) }, nil
+	if err := l.uploads.Acquire(ctx, l.upload); err != nil {
+		t.uploads.Release(1)
+		return nil, err
+	}
+	return func() {
+		l.uploads.Release(l.upload)
+		t.uploads.Release(1)
+	}, nil
 }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spokelet/spokelet/workers/upload"
 )
@@ -85,6 +86,40 @@ func TestRequestsAtATimeAreBounded(t *testing.T) {
 		}
 	}
 	t.Error("the place of a client that is gone is not free")
+}
+
+func TestATokenHasRequestsAtATime(t *testing.T) {
+	w := serve(t)
+	for range tokenRequests {
+		defer w.held(t)()
+	}
+	w.ask(t, "jane", http.MethodGet, "/user", nil).refused(t, "one more", http.StatusTooManyRequests, 10429, "at a time with this token")
+	if got := w.ask(t, "joe", http.MethodGet, "/user", nil); !got.Success {
+		t.Errorf("another token is answered %s", got.raw)
+	}
+}
+
+// TestWhatTakesLongIsWaitedFor, longer than its request may take to arrive.
+func TestWhatTakesLongIsWaitedFor(t *testing.T) {
+	w := serve(t)
+	w.api.bodyTime, w.reviewer.slow = 20*time.Millisecond, 200*time.Millisecond
+	for request, body := range map[string]string{
+		"GET " + hello + "/secrets": "", "DELETE " + hello + "/secrets/NONE": "", "POST " + hello + "/subdomain": "{}",
+	} {
+		method, path, _ := strings.Cut(request, " ")
+		if got := w.ask(t, "jane", method, path, strings.NewReader(body)); got.status == http.StatusServiceUnavailable {
+			t.Errorf("%s is answered %s", request, got.raw)
+		}
+	}
+}
+
+func TestABodyThatDoesNotComeIsNotWaitedFor(t *testing.T) {
+	w := serve(t)
+	w.api.bodyTime = 50 * time.Millisecond
+	got := w.raw(t, "PUT /client/v4"+hello+"/secrets HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer jane\r\nContent-Length: 100\r\n\r\n{")
+	if !strings.Contains(got, "400 Bad Request") {
+		t.Errorf("it is answered %q", got)
+	}
 }
 
 func TestTheServerIsSpokenToByTLSAndHTTP1Alone(t *testing.T) {

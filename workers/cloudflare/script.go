@@ -107,15 +107,17 @@ func (a *API) upload(ctx context.Context, c *call) (version.Version, error) {
 		return version.Version{}, &upload.Error{Kind: upload.TooLarge, Problem: fmt.Sprintf(
 			"the upload has %.1f MiB, and the limit of a script is %.1f MiB", mebi(c.ContentLength), mebi(a.config.Limits.MaxBytes))}
 	}
-	release, err := a.limits.memory(ctx)
+	release, err := a.limits.memory(ctx, c.token)
 	if err != nil {
 		return version.Version{}, err
 	}
 	defer release()
+	c.readFor(uploadTime)
 	up, err := upload.Read(c.Header.Get("Content-Type"), c.Body, a.config.Limits)
 	if err != nil {
 		return version.Version{}, err
 	}
+	c.arrived()
 	return a.config.Deployer.Upload(ctx, c.account, c.script, c.user.Username, up)
 }
 

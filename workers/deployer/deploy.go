@@ -157,7 +157,7 @@ func (d *Deployer) await(ctx context.Context, wd *deploymentv1alpha1.WorkerDeplo
 	}
 }
 
-// final tells whether an error says what became of a deployment. Others may come of a context
+// final reports whether an error says what became of a deployment. Others may come of a context
 // that ends, which watches and requests report in words of their own.
 func final(err error) bool {
 	return slices.ContainsFunc([]error{ErrConflict, ErrInvalid, ErrRejected, ErrPending, ErrNotOpened}, func(target error) bool { return errors.Is(err, target) })
@@ -230,7 +230,7 @@ func (d *Deployer) judge(ctx context.Context, kind watch.EventType, wd, asked *d
 	return built(wd)
 }
 
-// asks tells whether a WorkerDeployment is as a deployment has written it. Who changes the
+// asks reports whether a WorkerDeployment is as a deployment has written it. Who changes the
 // template with kubectl leaves the annotation.
 func asks(wd, asked *deploymentv1alpha1.WorkerDeployment, deployment Deployment) bool {
 	now, _ := annotated(wd)

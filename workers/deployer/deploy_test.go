@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/spokelet/spokelet/workers/api"
+	deploymentv1alpha1 "github.com/spokelet/spokelet/workers/api/deployment/v1alpha1"
 	releasev1alpha1 "github.com/spokelet/spokelet/workers/api/release/v1alpha1"
 )
 
@@ -217,41 +218,99 @@ func TestWhatSomebodyElseWritesMeanwhileStays(t *testing.T) {
 
 func TestWhatIsTakenBackDoesNotOverwriteWhatSomebodyElseWrote(t *testing.T) {
 	theirs := releasev1alpha1.Script{ScriptName: "hello", CompatibilityDate: "2026-02-01", ScriptURLs: []string{"s3://workers/1234/theirs"}}
-	w := newWorld(t)
-	w.served(module())
-	v := w.upload(module())
-	w.hub.operator.rejects = syntaxError
-	w.config.Client = edits{WithWatch: w.config.Client, then: func() { w.kubectl(theirs) }}
-	_, err := w.Deploy(t.Context(), team, "hello", v.ID, jane, false)
-	is(t, err, ErrRejected)
-	w.asks("edited after the release was read", theirs, w.deployment().Annotations[api.AnnotationDeployment])
+	again := func(w *world) {
+		wd := w.deployment()
+		wd.Annotations[api.AnnotationDeployment] = `{"id":"1","version":"2","author":"joe"}`
+		if err := w.hub.client.Update(w.t.Context(), wd); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	edited := func(w *world) { w.kubectl(theirs) }
+	cases := map[string]struct {
+		reason string
+		isNew  bool
+		edits  edits
+		change func(*world)
+	}{
+		"edited":         {reason: "the template is not ours", edits: edits{read: true}, change: edited},
+		"deployed again": {reason: "the template is ours, and was asked for by somebody else", edits: edits{read: true}, change: again},
+		"edited at the last moment": {
+			reason: "the hub compares resource versions", edits: edits{updated: true}, change: edited,
+		},
+		"a new one": {reason: "it is not deleted", isNew: true, edits: edits{read: true}, change: edited},
+		"a new one, at the last moment": {
+			reason: "the hub compares resource versions", isNew: true, edits: edits{deleted: true}, change: edited,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			if !tc.isNew {
+				w.served(module())
+			}
+			v := w.upload(module())
+			w.hub.operator.rejects = syntaxError
+			var after *deploymentv1alpha1.WorkerDeployment
+			tc.edits.WithWatch, tc.edits.then = w.config.Client, func() { tc.change(w); after = w.deployment() }
+			w.config.Client = &tc.edits
+			_, err := w.Deploy(t.Context(), team, "hello", v.ID, jane, false)
+			is(t, err, ErrRejected)
+			if diff := cmp.Diff(after, w.deployment()); diff != "" || after == nil {
+				t.Errorf("%s: (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
 }
 
-// edits changes something when the release was read.
+// edits changes something once: when a release was read, or before a WorkerDeployment that was
+// rejected is updated or deleted.
 type edits struct {
 	client.WithWatch
-	then func()
+	read, updated, deleted bool
+	rejected               bool
+	then                   func()
 }
 
-func (e edits) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+func (e *edits) once(now *bool) {
+	if *now {
+		*now = false
+		e.then()
+	}
+}
+
+func (e *edits) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
 	err := e.WithWatch.Get(ctx, key, obj, opts...)
 	if _, ok := obj.(*releasev1alpha1.WorkerRelease); ok {
-		e.then()
+		e.rejected = true
+		e.once(&e.read)
 	}
 	return err
 }
 
+func (e *edits) Update(ctx context.Context, obj client.Object, opts ...client.UpdateOption) error {
+	if e.rejected {
+		e.once(&e.updated)
+	}
+	return e.WithWatch.Update(ctx, obj, opts...)
+}
+
+func (e *edits) Delete(ctx context.Context, obj client.Object, opts ...client.DeleteOption) error {
+	e.once(&e.deleted)
+	return e.WithWatch.Delete(ctx, obj, opts...)
+}
+
 func TestAScriptThatIsDeletedMeanwhileIsAConflict(t *testing.T) {
-	again := func(w *world) {
+	remove := func(w *world, _ *watch.RaceFreeFakeWatcher) {
 		if err := w.hub.client.Delete(w.t.Context(), w.deployment()); err != nil {
 			w.t.Fatal(err)
 		}
 	}
-	for name, change := range map[string]func(*world){
-		"deleted": again,
-		"deleted and created": func(w *world) {
+	for name, change := range map[string]func(*world, *watch.RaceFreeFakeWatcher){
+		"deleted": remove,
+		"deleted and created while no watch is open": func(w *world, watcher *watch.RaceFreeFakeWatcher) {
+			watcher.Stop()
 			wd := w.deployment()
-			again(w)
+			remove(w, watcher)
 			wd.ResourceVersion = ""
 			w.create(wd)
 		},
@@ -260,7 +319,7 @@ func TestAScriptThatIsDeletedMeanwhileIsAConflict(t *testing.T) {
 			w := newWorld(t)
 			v := w.upload(module())
 			w.hub.operator.silent = true
-			w.hub.opened = append(w.hub.opened, func(context.Context, *watch.RaceFreeFakeWatcher) { change(w) })
+			w.hub.opened = append(w.hub.opened, func(_ context.Context, watcher *watch.RaceFreeFakeWatcher) { change(w, watcher) })
 			_, err := w.Deploy(t.Context(), team, "hello", v.ID, jane, false)
 			is(t, err, ErrConflict, "hello was deleted meanwhile")
 			if diff := cmp.Diff([]string{v.ID}, w.listed()); diff != "" {

@@ -188,7 +188,7 @@ func (d *Deployer) Deployments(ctx context.Context, a Account, name string) ([]D
 	return all, nil
 }
 
-// observed tells whether the release that the status names is what the spec asks for.
+// observed reports whether the release that the status names is what the spec asks for.
 func observed(wd *deploymentv1alpha1.WorkerDeployment) bool {
 	c := meta.FindStatusCondition(wd.Status.Conditions, api.ConditionAccepted)
 	return c != nil && c.Status == metav1.ConditionTrue && c.ObservedGeneration == wd.Generation

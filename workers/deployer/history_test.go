@@ -117,6 +117,40 @@ func TestAReleaseThatIsRejectedWasNeverDeployed(t *testing.T) {
 	}
 }
 
+func TestAReleaseThatWasNeverCurrentIsNoDeployment(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		change func(*releasev1alpha1.WorkerRelease)
+	}{
+		"no revision": {
+			reason: "the operator has made it and ended before it became current",
+			change: func(r *releasev1alpha1.WorkerRelease) { r.Status.Revision = 0 },
+		},
+		"another owner": {
+			reason: "it is of a WorkerDeployment that had the script before, or of nobody",
+			change: func(r *releasev1alpha1.WorkerRelease) { r.OwnerReferences, r.Status.Revision = nil, 7 },
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			v := w.served(module())
+			r := w.releaseOf(1)
+			r.Name, r.ResourceVersion, r.Spec.Script = "hello-x", "", mine("x")
+			tc.change(r)
+			revision := r.Status.Revision
+			w.create(r)
+			r.Status.Revision = revision
+			if err := w.hub.client.Status().Update(t.Context(), r); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff([]string{v.ID}, w.order()); diff != "" {
+				t.Errorf("%s: deployments (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
 func TestTheOldestWorkerDeploymentHasTheScript(t *testing.T) {
 	w := newWorld(t)
 	now := w.kubectl(mine("one"))
@@ -189,6 +223,25 @@ func TestVersionsAndSecretsThatNothingNeedsGo(t *testing.T) {
 	if _, err := w.Deploy(t.Context(), team, "hello", all[2].ID, jane, true); err != nil {
 		t.Errorf("what a release needs cannot be deployed: %v", err)
 	}
+}
+
+func TestAReleaseKeepsItsSecretAndModulesAlsoWithoutItsVersion(t *testing.T) {
+	w := newWorld(t)
+	first := w.old(1)
+	w.deploy(first.ID)
+	if err := w.versions.Remove(t.Context(), team.ID, "hello", first.ID); err != nil {
+		t.Fatal(err)
+	}
+	second := w.served(module())
+	want := []string{"1234/hello/" + first.ID + "/index.js", "1234/hello/" + second.ID + ".json", "1234/hello/" + second.ID + "/index.js"}
+	if diff := cmp.Diff(want, w.store.keys()); diff != "" {
+		t.Errorf("objects (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{first.Script.SecretRef}, w.secretsOfVersions()); diff != "" {
+		t.Errorf("Secrets (-want +got):\n%s", diff)
+	}
+	w.deploy(string(w.releaseOf(1).UID))
+	w.asks("the release's template", first.Script, w.deployment().Annotations[api.AnnotationDeployment])
 }
 
 func TestASecretOfAVersionThatIsBeingStoredStays(t *testing.T) {

@@ -225,14 +225,15 @@ func TestARollbackIsToTheSecretsOfThen(t *testing.T) {
 		twoVersions bool
 	}{
 		"other values": {
-			reason: "exactly those are named that differ, in order",
-			then:   []string{"A", hush + "1", "B", hush + "2", "C", hush + "3"}, now: []string{"C", hush + "4", "B", hush + "2", "A", hush + "5"},
-			changed: "A, C",
+			reason:  "exactly those are named that differ, in order",
+			then:    []string{"A", hush + "1", "B", hush + "2", "C", hush + "3", "D", hush + "3", "E", hush + "3", "F", hush + "3"},
+			now:     []string{"C", hush + "4", "B", hush + "2", "A", hush + "5", "F", hush + "4", "E", hush + "4", "D", hush + "4"},
+			changed: "A, C, D, E, F",
 		},
 		"one more and one less": {
 			reason: "a secret that is not there then or now has changed",
-			then:   []string{"OLD", hush + "1", "B", hush + "2"}, now: []string{"NEW", hush + "1", "B", hush + "2"},
-			changed: "NEW, OLD",
+			then:   []string{"ALONE", hush + "1", "B", hush + "2"}, now: []string{"ZERO", hush + "1", "B", hush + "2"},
+			changed: "ALONE, ZERO",
 		},
 		"none then":         {reason: "it would be gone", now: []string{"A", hush + "1"}, changed: "A"},
 		"none now":          {reason: "it would be back", then: []string{"A", hush + "1"}, changed: "A"},
