@@ -307,11 +307,27 @@ func (d *Deployer) undo(ctx context.Context, a Account, before, after *deploymen
 		}
 		return d.config.Client.Update(ctx, wd)
 	})
-	if err == nil && version.IsID(deployment.Version) {
-		err = d.config.History.Remove(ctx, a.ID, name, deployment.Version)
+	if err == nil {
+		err = d.drop(ctx, a, before, name, deployment.Version)
 	}
 	if err != nil {
 		return fmt.Errorf("%w (and what was deployed before was not written again: %w)", why, err)
 	}
 	return why
+}
+
+// drop removes a version that cannot be served, if it is the one that was just uploaded. An older
+// one could be served once: it is something else that is wrong.
+func (d *Deployer) drop(ctx context.Context, a Account, before *deploymentv1alpha1.WorkerDeployment, name, id string) error {
+	latest, err := d.config.Versions.Latest(ctx, a.ID, name)
+	if errors.Is(err, version.ErrNotFound) || err == nil && latest.ID != id {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if before != nil && versionOf([]version.Version{latest}, before.Spec.Template) != nil {
+		return nil
+	}
+	return d.config.History.Remove(ctx, a.ID, name, id)
 }

@@ -87,6 +87,18 @@ func TestWhatCannotBeServedIsTakenBack(t *testing.T) {
 	}
 }
 
+func TestAnOlderVersionThatCannotBeServedStays(t *testing.T) {
+	w := newWorld(t)
+	older := w.served(module(secrets("TOKEN", hush+"1")))
+	newer := w.served(module(secrets("TOKEN", hush+"2")))
+	w.hub.operator.refused = &answer{api.ReasonNameTaken, "served under the same name"}
+	_, err := w.Deploy(t.Context(), team, "hello", older.ID, jane, true)
+	is(t, err, ErrInvalid, "served under the same name")
+	if diff := cmp.Diff([]string{newer.ID, older.ID}, w.listed()); diff != "" {
+		t.Errorf("listed (-want +got):\n%s", diff)
+	}
+}
+
 func TestANewScriptThatCannotBeServedIsGone(t *testing.T) {
 	for name, tc := range refusals() {
 		t.Run(name, func(t *testing.T) {
