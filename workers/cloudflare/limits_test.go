@@ -91,7 +91,7 @@ func TestRequestsAtATimeAreBounded(t *testing.T) {
 func TestATokenHasRequestsAtATime(t *testing.T) {
 	w := serve(t)
 	for range tokenRequests {
-		defer w.held(t)()
+		t.Cleanup(w.held(t))
 	}
 	w.ask(t, "jane", http.MethodGet, "/user", nil).refused(t, "one more", http.StatusTooManyRequests, 10429, "at a time with this token")
 	if got := w.ask(t, "joe", http.MethodGet, "/user", nil); !got.Success {
