@@ -108,6 +108,14 @@ func TestPodGetsTokensOfTheHub(t *testing.T) {
 	h.issue(web, "third")
 	b := h.start(hubTokens)
 	c.eventually("the token is replaced by a process that comes after", func() bool { return c.token(web) == "third" })
+	// Tokens do not wait for the list of pods. A pod that goes before it was ever in that list
+	// would be made again: this hub has not heard of it.
+	c.eventually("the process knows the pod", func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		en := b.entries[b.placeOf(h.key("web"))]
+		return en != nil && en.live != nil
+	})
 
 	c.end("web")
 	h.is("web", "is lost", func(s told) bool { return s.Gone && s.Lost })
