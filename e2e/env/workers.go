@@ -33,11 +33,17 @@ var ErrNoWorkerd = errors.New("workerd cannot be had here")
 // Workerd returns the folder of a root file system with workerd and its libraries, and has
 // it made where there is none.
 func (b Build) Workerd(ctx context.Context) (string, error) {
+	return b.fetch(ctx, "workerd.sh", ErrNoWorkerd)
+}
+
+// fetch returns the path that a script of hack prints, of what it has fetched. none is the
+// error where that cannot be reached.
+func (b Build) fetch(ctx context.Context, name string, none error) (string, error) {
 	const unreachable = 3 // the script's code
-	script := Command{Path: filepath.Join(b.Root, "hack", "workerd.sh"), Dir: b.Root}
+	script := Command{Path: filepath.Join(b.Root, "hack", name), Dir: b.Root}
 	out, err := script.Run(ctx)
 	if failed, ok := errors.AsType[*Error](err); ok && failed.ExitCode() == unreachable {
-		return "", fmt.Errorf("%w: %w", ErrNoWorkerd, err)
+		return "", fmt.Errorf("%w: %w", none, err)
 	}
 	return strings.TrimSpace(out), err
 }

@@ -10,7 +10,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"k8s.io/client-go/util/cert"
 )
@@ -27,13 +26,7 @@ const (
 
 // Wrangler returns the program, and has it installed where it is not.
 func (b Build) Wrangler(ctx context.Context) (string, error) {
-	const unreachable = 3 // the script's code
-	script := Command{Path: filepath.Join(b.Root, "hack", "wrangler.sh"), Dir: b.Root}
-	out, err := script.Run(ctx)
-	if failed, ok := errors.AsType[*Error](err); ok && failed.ExitCode() == unreachable {
-		return "", fmt.Errorf("%w: %w", ErrNoWrangler, err)
-	}
-	return strings.TrimSpace(out), err
+	return b.fetch(ctx, "wrangler.sh", ErrNoWrangler)
 }
 
 // WorkersAPI is the URL that wrangler calls, of the API that InstallWorkers installs.

@@ -175,8 +175,8 @@ func TestWhatTheAPIDoesForAnAccountIsLetByAnAdministrator(t *testing.T) {
 	}
 }
 
-// TestTheOperatorAndTheAPIAreToldApart by what selects their pods, whatever labels users add.
-func TestTheOperatorAndTheAPIAreToldApart(t *testing.T) {
+// TestTheOperatorAndTheAPIHavePodsOfTheirOwn by what selects them, whatever labels users add.
+func TestTheOperatorAndTheAPIHavePodsOfTheirOwn(t *testing.T) {
 	objects := render(t, workersChart, withAPI("commonLabels.team=a", "podLabels.tier=b", "networkPolicy.egress.api[0].to[0].ipBlock.cidr=192.0.2.1/32")...)
 	pods := map[string]labels.Set{"build": {"workers.spokelet.io/builder": "bundle-1234"}}
 	got := map[string][]string{}

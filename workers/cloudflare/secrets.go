@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 
 	release "github.com/spokelet/spokelet/workers/api/release/v1alpha1"
 )
@@ -57,11 +58,7 @@ func (a *API) deleteSecret(ctx context.Context, c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	known := false
-	for _, n := range names {
-		known = known || n == name
-	}
-	if !known {
+	if !slices.Contains(names, name) {
 		return nil, fail(http.StatusNotFound, codeNoSecret, fmt.Sprintf("script %s has no secret %q", c.script, name))
 	}
 	return nil, a.config.Deployer.SetSecrets(ctx, c.account, c.script, map[string]*string{name: nil}, c.by("secret "+name+" was deleted"))

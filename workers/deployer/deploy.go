@@ -163,7 +163,7 @@ func final(err error) bool {
 	return slices.ContainsFunc([]error{ErrConflict, ErrInvalid, ErrRejected, ErrPending, ErrNotOpened}, func(target error) bool { return errors.Is(err, target) })
 }
 
-// follow judges each state of a WorkerDeployment until the watch ends. last is what the latest
+// follow looks at each state of a WorkerDeployment until the watch ends. last is what the latest
 // one waits for.
 func (d *Deployer) follow(ctx context.Context, wd *deploymentv1alpha1.WorkerDeployment, deployment Deployment, last *string) (done bool, err error) {
 	events, err := d.watch(ctx, wd)
@@ -183,7 +183,7 @@ func (d *Deployer) follow(ctx context.Context, wd *deploymentv1alpha1.WorkerDepl
 			if !ok {
 				return false, fmt.Errorf("watch WorkerDeployment %s: %w", wd.Name, apierrors.FromObject(event.Object))
 			}
-			done, why, err := d.judge(ctx, event.Type, state, wd, deployment)
+			done, why, err := d.progress(ctx, event.Type, state, wd, deployment)
 			if err != nil || done {
 				return done, err
 			}
@@ -200,10 +200,10 @@ func (d *Deployer) watch(ctx context.Context, wd *deploymentv1alpha1.WorkerDeplo
 	return events, nil
 }
 
-// judge tells from the state of a WorkerDeployment whether a deployment is done, or what it
+// progress says from the state of a WorkerDeployment whether a deployment is done, or what it
 // waits for. asked is the WorkerDeployment as it was written. An error is why it cannot be
 // served.
-func (d *Deployer) judge(ctx context.Context, kind watch.EventType, wd, asked *deploymentv1alpha1.WorkerDeployment, deployment Deployment) (done bool, why string, err error) {
+func (d *Deployer) progress(ctx context.Context, kind watch.EventType, wd, asked *deploymentv1alpha1.WorkerDeployment, deployment Deployment) (done bool, why string, err error) {
 	name := asked.Spec.Template.ScriptName
 	now, ok := annotated(wd)
 	switch {

@@ -205,14 +205,11 @@ func (d *Deployer) base(ctx context.Context, a Account, name string) (*version.V
 	if !errors.Is(err, version.ErrNotFound) {
 		return nil, err
 	}
-	wd, err := d.find(ctx, a, name)
+	current, err := d.Current(ctx, a, name)
 	if errors.Is(err, ErrNotFound) {
 		return nil, nil
 	}
-	if err != nil {
-		return nil, err
-	}
-	return d.deployed(ctx, a, wd)
+	return &current, err
 }
 
 // check refuses what the operator would, before anything is stored. The content has no ETag
@@ -296,22 +293,24 @@ func (d *Deployer) prune(ctx context.Context, a Account, wd *deploymentv1alpha1.
 	if err != nil {
 		return err
 	}
-	all, err := d.config.History.List(ctx, a.ID, name)
-	if err != nil {
-		return err
-	}
 	templates := []releasev1alpha1.Script{wd.Spec.Template}
 	for i := range releases {
 		templates = append(templates, releases[i].Spec.Script)
 	}
-	needs := version.Needs{Versions: sets.New[string](), Folders: sets.New[string](), Newest: newest}
+	needs := version.Needs{Folders: sets.New[string](), Newest: newest}
 	needed := sets.New[string]()
 	for _, template := range templates {
 		needs.Folders.Insert(version.Folders(d.config.Bucket, a.ID, template)...)
 		needed.Insert(template.SecretRef)
-		if v := versionOf(all, template); v != nil {
-			needs.Versions.Insert(v.ID)
+	}
+	needs.Versions = func(all []version.Version) sets.Set[string] {
+		ids := sets.New[string]()
+		for _, template := range templates {
+			if v := versionOf(all, template); v != nil {
+				ids.Insert(v.ID)
+			}
 		}
+		return ids
 	}
 	kept, err := d.config.History.Prune(ctx, a.ID, name, d.config.Bucket, needs)
 	if err != nil {

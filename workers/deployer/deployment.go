@@ -145,16 +145,6 @@ func (h history) of(r *releasev1alpha1.WorkerRelease) version.Version {
 	return released(r)
 }
 
-// deployed returns the version that a WorkerDeployment asks for.
-func (d *Deployer) deployed(ctx context.Context, a Account, wd *deploymentv1alpha1.WorkerDeployment) (*version.Version, error) {
-	h, err := d.history(ctx, a, wd.Spec.Template.ScriptName)
-	if err != nil {
-		return nil, err
-	}
-	current := h.current()
-	return &current, nil
-}
-
 // latestDeployed returns the version that is deployed, or [ErrNotLatest] if there is a newer
 // one.
 func (d *Deployer) latestDeployed(ctx context.Context, a Account, name string) (version.Version, error) {

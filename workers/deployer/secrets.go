@@ -179,15 +179,8 @@ func (d *Deployer) deleteSecrets(ctx context.Context, a Account, name string, ne
 
 // SecretNames returns the names of the secrets of what is deployed, sorted.
 func (d *Deployer) SecretNames(ctx context.Context, a Account, name string) ([]string, error) {
-	wd, err := d.find(ctx, a, name)
-	if err != nil {
-		return nil, err
-	}
-	current, err := d.deployed(ctx, a, wd)
-	if err != nil {
-		return nil, err
-	}
-	return current.SecretNames, nil
+	current, err := d.Current(ctx, a, name)
+	return current.SecretNames, err
 }
 
 // SetSecrets deploys the script with other secrets: those with a value are set, those without

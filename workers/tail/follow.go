@@ -51,7 +51,7 @@ type follower struct {
 func (f *follower) run(ctx context.Context) {
 	bundles, err := f.hub.bundles(f.script.Namespace, f.selector())
 	if err != nil {
-		f.warn("the clusters of the account cannot be listed: " + words(err))
+		f.warn("the clusters of the account cannot be listed: " + reasonOf(err))
 		return
 	}
 	clusters := newGroup(ctx)
@@ -97,7 +97,7 @@ func (f *follower) runCluster(ctx context.Context, name string) {
 	h := newHealth(func(words string) { f.warn("the logs of cluster " + name + " cannot be read: " + words) })
 	pods, err := f.hub.pods(name, place.Name(f.script.Account), f.selector())
 	if err != nil {
-		h.failed("pods", words(err))
+		h.failed("pods", reasonOf(err))
 		return
 	}
 	c := &cluster{follower: f, health: h, pods: pods, known: map[string]*pod{}, running: newGroup(ctx)}

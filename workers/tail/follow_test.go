@@ -256,12 +256,12 @@ func TestAFailureIsSaidWithoutAddresses(t *testing.T) {
 			err: &url.Error{Op: "Get", URL: "https://10.0.0.1/x", Err: context.DeadlineExceeded}, want: "no answer in time", reason: "as above",
 		},
 		"a long answer": {
-			err: &apierrors.StatusError{ErrStatus: *status(500, strings.Repeat("é", maxWords))}, want: strings.Repeat("é", maxWords/2), reason: "an event is small",
+			err: &apierrors.StatusError{ErrStatus: *status(500, strings.Repeat("é", maxReason))}, want: strings.Repeat("é", maxReason/2), reason: "an event is small",
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, words(tc.err)); diff != "" {
+			if diff := cmp.Diff(tc.want, reasonOf(tc.err)); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
 		})

@@ -19,8 +19,8 @@ import (
 // steadyAfter is how long something has to go well until a failure counts as a new one.
 const steadyAfter = 10 * time.Second
 
-// maxWords bounds the text of a failure, in bytes.
-const maxWords = 512
+// maxReason bounds the text of a failure, in bytes.
+const maxReason = 512
 
 // errLogEnded: the server ended the log of a pod that is still there.
 var errLogEnded = errors.New("the log ended")
@@ -81,7 +81,7 @@ func (h *health) keep(ctx context.Context, part string, failures int, once func(
 		}
 		if err != nil {
 			if failed++; failed == failures {
-				h.failed(part, words(err))
+				h.failed(part, reasonOf(err))
 			}
 		}
 		sleep(ctx, pause.Step())
@@ -109,9 +109,9 @@ func (e *partError) Error() string { return e.part + ": " + e.err.Error() }
 // Unwrap returns the failure.
 func (e *partError) Unwrap() error { return e.err }
 
-// words returns an error as a client may read it: what an API says is repeated, and of all
+// reasonOf returns an error as a client may read it: what an API says is repeated, and of all
 // else no address of the hub.
-func words(err error) string {
+func reasonOf(err error) string {
 	text := "the connection failed"
 	status := apierrors.APIStatus(nil)
 	timeout := net.Error(nil)
@@ -126,5 +126,5 @@ func words(err error) string {
 	if part := (*partError)(nil); errors.As(err, &part) {
 		text = part.part + ": " + text
 	}
-	return strings.ToValidUTF8(text[:min(len(text), maxWords)], "")
+	return strings.ToValidUTF8(text[:min(len(text), maxReason)], "")
 }

@@ -108,6 +108,11 @@ func (r *Repository) List(ctx context.Context, account, script string) ([]Versio
 	if err != nil {
 		return nil, err
 	}
+	return r.load(ctx, account, script, ids)
+}
+
+// load returns those of the versions that are there, the newest first.
+func (r *Repository) load(ctx context.Context, account, script string, ids []string) ([]Version, error) {
 	var (
 		mu    sync.Mutex
 		found []Version
@@ -178,8 +183,11 @@ func (r *Repository) Remove(ctx context.Context, account, script, id string) err
 
 // Needs is what of a script must stay.
 type Needs struct {
-	// Versions and Folders by their ids.
-	Versions, Folders sets.Set[string]
+	// Versions returns those of all versions, the newest first, that stay, by their ids. There
+	// are none without it.
+	Versions func(all []Version) sets.Set[string]
+	// Folders stay, by their ids.
+	Folders sets.Set[string]
 	// Newest is how many versions stay, whoever needs them.
 	Newest int
 }
@@ -188,20 +196,22 @@ type Needs struct {
 // have left that never ended. It returns the versions that are there afterwards, the newest
 // first.
 func (r *Repository) Prune(ctx context.Context, account, script, bucket string, needs Needs) ([]Version, error) {
-	// The folders are listed first: modules of a version that is uploaded now are not among
-	// them without being known.
-	_, folders, err := r.stored(ctx, account, script)
+	ids, folders, err := r.stored(ctx, account, script)
 	if err != nil {
 		return nil, err
 	}
-	all, err := r.List(ctx, account, script)
+	all, err := r.load(ctx, account, script, ids)
 	if err != nil {
 		return nil, err
+	}
+	var named sets.Set[string]
+	if needs.Versions != nil {
+		named = needs.Versions(all)
 	}
 	needed := needs.Folders.Clone()
 	var kept []Version
 	for i, v := range all {
-		if i >= needs.Newest && !needs.Versions.Has(v.ID) {
+		if i >= needs.Newest && !named.Has(v.ID) {
 			if err := r.Remove(ctx, account, script, v.ID); err != nil {
 				return nil, err
 			}

@@ -185,7 +185,7 @@ func TestOldVersionsGoUnlessTheyAreNeeded(t *testing.T) {
 	if err := r.Save(t.Context(), "1234", fourth, nil); err != nil {
 		t.Fatal(err)
 	}
-	kept, err := r.Prune(t.Context(), "1234", "hello", "workers", Needs{Newest: 1, Versions: sets.New(one(t, 2).ID)})
+	kept, err := r.Prune(t.Context(), "1234", "hello", "workers", Needs{Newest: 1, Versions: func([]Version) sets.Set[string] { return sets.New(one(t, 2).ID) }})
 	if err != nil {
 		t.Fatal(err)
 	}
