@@ -60,20 +60,30 @@ lint: bin/tools/golangci-lint ## Run golangci-lint on every module.
 verify: tools bin/tools/golangci-lint ## Run every static check; changes nothing.
 	hack/verify.sh
 
+.PHONY: check
+check: tools bin/tools/golangci-lint bin/tools/gotestsum bin/tools/live bin/tools/times ## Run every check and every test, beside each other, as CI does.
+	hack/check-all.sh
+.PHONY: times
+times: bin/tools/times ## Write where the time of the last "make check" went into CONTRIBUTING.md.
+	bin/tools/times report --write CONTRIBUTING.md bin/times
+
 .PHONY: test
 test: test-unit test-live e2e ## Run all tests: by themselves, with real clusters, end to end.
 
-.PHONY: test-unit test-workers race
+.PHONY: test-unit test-workers test-long race
+test-unit: bin/tools/gotestsum bin/tools/live ## Run the tests of every module under the race detector.
+	CGO_ENABLED=1 hack/test-unit.sh -race -p $(PARALLEL)
 test-workers: bin/tools/gotestsum ## Run the tests of worker bundles, which test-unit does, too.
 	CGO_ENABLED=1 hack/test-workers.sh -race -p $(PARALLEL)
-test-unit: bin/tools/gotestsum ## Run the tests of every module under the race detector.
-	CGO_ENABLED=1 hack/test-unit.sh -race -p $(PARALLEL)
+test-long: bin/tools/gotestsum bin/tools/live ## Run them with the full counts, and every fuzz target for FUZZTIME: before a release.
+	SPOKELET_TEST_FULL=1 CGO_ENABLED=1 hack/test-unit.sh -race -p $(PARALLEL) -timeout 90m
+	hack/fuzz.sh $(FUZZTIME)
 race: ## Repeat the tests of the concurrent packages, on 1, 2 and 4 CPUs.
 	CGO_ENABLED=1 go test -race -p $(PARALLEL) -cpu 1,2,4 -count 10 ./tunnel/... ./hub/... ./agent/... ./provider/...
 
 .PHONY: test-live
-test-live: bin/tools/gotestsum ## Run the tests that need real clusters; makes and removes them.
-	CGO_ENABLED=1 hack/test-live.sh -race -p 1 -parallel 8
+test-live: bin/tools/gotestsum bin/tools/live ## Run the tests that need real clusters; makes and removes them.
+	CGO_ENABLED=1 hack/on-clusters.sh live hack/test-live.sh -race
 
 .PHONY: test-fuzz
 test-fuzz: ## Run every fuzz target for FUZZTIME (30s).
@@ -85,7 +95,7 @@ clusters: ## Install and build what the clusters of the tests are made of.
 
 .PHONY: e2e
 e2e: bin/tools/gotestsum ## Run the end-to-end tests against real clusters.
-	hack/test-e2e.sh
+	hack/on-clusters.sh e2e hack/test-suites.sh join node:9 live,work,wrangler workers mcm sharing rest fault leave hostile
 
 .PHONY: bench
 bench: ## Run the benchmarks of docs/benchmarks.md; writes bin/bench.json.
@@ -118,3 +128,8 @@ bin/tools/golangci-lint: hack/tools/lint/go.mod hack/tools/lint/go.sum
 bin/tools/gotestsum: hack/tools/gotestsum/go.mod hack/tools/gotestsum/go.sum
 	cd hack/tools/gotestsum && GOBIN=$(CURDIR)/bin/tools go install -p $(PARALLEL) tool
 	touch $@
+# Ours, for running tests.
+bin/tools/live bin/tools/times: bin/tools/%: FORCE
+	go build -o $@ ./hack/$*
+.PHONY: FORCE
+FORCE:

@@ -9,8 +9,8 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 time=${1:-30s}
-grep --recursive --include='*_test.go' --only-matching --no-messages '^func Fuzz[A-Za-z0-9_]*' \
-  api content tunnel provider hub agent cmd helm | LC_ALL=C sort | while IFS=: read -r file func; do
+grep --recursive --include='*_test.go' --exclude-dir=bin --only-matching '^func Fuzz[A-Za-z0-9_]*' . |
+  LC_ALL=C sort | while IFS=: read -r file func; do
   name=${func#func }
   dir=$(dirname "$file")
   echo "== $name ($dir)"

@@ -2,83 +2,86 @@
 # Copyright The Spokelet Authors.
 # SPDX-License-Identifier: Apache-2.0
 
-# Makes sets of clusters of its own, runs the tests that need real ones against them,
-# and removes them, whatever comes. It fails unless every such test ran. The
+# Runs the live tests, those that need real API servers, on a set of clusters that
+# hack/on-clusters.sh has made, and fails unless each of them ran:
+#
+#   hack/on-clusters.sh live hack/test-live.sh [--whole] [--of=root|modules] [ARG...]
+#
+# With --whole all tests of the packages that have some are run, so that each test binary is
+# linked once; --of leaves the tests of the root module alone, or all others. The other
 # arguments go to go test.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-bin=$(mktemp -d)
-# Where its module is: it finds what it builds the clusters from by "go list".
-clusters() (cd hack/clusters && CGO_ENABLED=0 "$bin/clusters" "$@")
-# remove_clusters removes all sets at once, as a run that was interrupted has a minute for it.
-remove_clusters() {
-  local set pid pids=() failed=0
-  for set in work other contract; do
-    clusters down --name "live-$set" &
-    pids+=($!)
-  done
-  for pid in "${pids[@]}"; do wait "$pid" || failed=1; done
-  return "$failed"
-}
-declare -A background=()
-cleanup() {
-  local set
-  for set in "${!background[@]}"; do
-    kill -- "-${background[$set]}" 2>/dev/null || kill "${background[$set]}" 2>/dev/null || true
-    cat "$bin/$set.log" || true
-  done
-  # The clusters outlive no test, nor an interrupted one.
-  remove_clusters || true
-  rm -rf "$bin"
-}
-trap cleanup EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
+whole= part=all
+while [[ ${1:-} == --* ]]; do
+  case $1 in
+  --whole) whole=1 ;;
+  --of=*) part=${1#--of=} ;;
+  *) echo "test-live.sh: $1 is no option" >&2 && exit 2 ;;
+  esac
+  shift
+done
+options=("$@")
+root=$PWD
+events=$root/bin/times
+mkdir -p "$events"
 
-# run_on_clusters makes a set of clusters, names them to a command, and becomes the
-# command. It ends by itself where that fails: bash does not end a command for a failure
-# within it where the end of the whole is looked at.
-run_on_clusters() {
-  local set=live-$1 provider=$2
+# run NAME DIR PACKAGE... runs the tests of packages of a module, which read their clusters
+# from the environment.
+run() {
+  local name=$1 dir=$2 only=()
   shift 2
-  clusters up --name "$set" --spokes 1 ${provider:+--provider "$provider"} || exit
-  SPOKELET_HUB_KUBECONFIG=$(clusters kubeconfig hub --name "$set") || exit
-  SPOKELET_SPOKE_KUBECONFIGS=$(clusters kubeconfig spoke1 --name "$set") || exit
-  SPOKELET_TEST_KUBECONFIG=$SPOKELET_SPOKE_KUBECONFIGS
-  export SPOKELET_HUB_KUBECONFIG SPOKELET_SPOKE_KUBECONFIGS SPOKELET_TEST_KUBECONFIG
-  exec "$@"
+  if [[ -z $whole ]]; then
+    only=(-run "^($(cd "$dir" && "$root/bin/tools/live" list | cut -d' ' -f2- | tr ' ' '|' | paste -sd'|'))\$")
+  fi
+  (cd "$dir" && "$root/bin/tools/gotestsum" --format standard-quiet --hide-summary=skipped --jsonfile "$events/live-$name.json" -- \
+    -vet=off -count=1 -timeout 17m "${options[@]}" "${only[@]}" "$@")
 }
 
-(cd hack/clusters && CGO_ENABLED=0 go build -o "$bin/clusters" ./cmd/clusters)
-go build -o "$bin/live" ./hack/live
-# An earlier run that was killed may have left its clusters.
-remove_clusters
-# They mostly wait. Tests of packages beside each other need clusters of their own: what
-# one installs is about the others', too. The suite of ManifestWork's contract is run
-# against the agent's process mode, after the tests of the modules of Helm and of the
-# example.
-contract() {
-  local status=0
-  (cd helm && "$bin/live" "$@") || status=$?
-  (cd examples/request-state && "$bin/live" "$@") || status=$?
-  (cd e2e && ../bin/tools/gotestsum --format standard-quiet --hide-summary=skipped -- -count=1 -timeout 15m ./conformance/) || status=$?
+# packages lists those with live tests whose folder matches, or does not match, a pattern.
+packages() { bin/tools/live list | cut -d' ' -f1 | grep "$@" || true; }
+
+# of_root runs the tests of the root module. Those of the work engine are the longest, and see
+# each role that anybody changes: they have a cluster to themselves.
+of_root() {
+  local status=0 work rest
+  mapfile -t work < <(packages '^\./agent/work\>')
+  mapfile -t rest < <(packages -v '^\./agent/work\>')
+  (
+    export SPOKELET_HUB_KUBECONFIG=$HUB SPOKELET_SPOKE_KUBECONFIGS=$SPOKE1 SPOKELET_TEST_KUBECONFIG=$SPOKE1
+    run work . -p 1 -parallel 8 "${work[@]}"
+  ) >"$logs/work" 2>&1 &
+  (
+    export SPOKELET_HUB_KUBECONFIG=$HUB SPOKELET_SPOKE_KUBECONFIGS=$SPOKE2 SPOKELET_TEST_KUBECONFIG=$SPOKE2
+    run rest . -p 3 -parallel 8 "${rest[@]}"
+  ) || status=1
+  wait $! || status=1
+  cat "$logs/work"
+  bin/tools/live check "$events"/live-{work,rest}.json || status=1
   return "$status"
 }
-export bin
-export -f contract
-# setsid: a process group each, that ends as a whole.
-# shellcheck disable=SC2016 # that shell is to expand it
-run_on_clusters contract controlplane setsid bash -uc 'contract "$@"' contract "$@" >"$bin/contract.log" 2>&1 &
-background[contract]=$!
-run_on_clusters other "" setsid "$bin/live" --not-in=agent/work "$@" >"$bin/other.log" 2>&1 &
-background[other]=$!
 
+# of_modules runs those of the other modules: the suite of ManifestWork's contract, which is run
+# against the agent's process mode, needs a cluster in which nobody else changes a role.
+of_modules() {
+  local status=0 dir name
+  export SPOKELET_HUB_KUBECONFIG=$HUB SPOKELET_SPOKE_KUBECONFIGS=$SPOKE1 SPOKELET_TEST_KUBECONFIG=$SPOKE1
+  for dir in helm examples/request-state; do
+    name=$(basename "$dir")
+    # shellcheck disable=SC2046 # a word each
+    run "$name" "$dir" -p 2 $(cd "$dir" && "$root/bin/tools/live" list | cut -d' ' -f1) || status=1
+    (cd "$dir" && "$root/bin/tools/live" check "$events/live-$name.json") || status=1
+  done
+  # Its tests are clients of a process.
+  (cd e2e && CGO_ENABLED=0 ../bin/tools/gotestsum --format standard-quiet --hide-summary=skipped --jsonfile "$events/live-contract.json" -- \
+    -vet=off -count=1 -timeout 15m ./conformance/) || status=1
+  return "$status"
+}
+
+logs=$(mktemp -d)
+trap 'rm -rf "$logs"' EXIT
 status=0
-(run_on_clusters work "" "$bin/live" --in=agent/work "$@") || status=$?
-for set in "${!background[@]}"; do
-  wait "${background[$set]}" || status=$?
-  unset "background[$set]"
-  cat "$bin/$set.log"
-done
+if [[ $part != modules ]]; then of_root || status=1; fi
+if [[ $part != root ]]; then of_modules || status=1; fi
 exit "$status"

@@ -64,4 +64,6 @@ if [[ -n $root ]]; then export SPOKELET_WORKERD=$root/usr/bin/workerd; fi
 
 cd workers
 mapfile -t packages < <(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./... | sed '/^$/d')
-"$gotestsum" --format standard-quiet --hide-summary=skipped -- -timeout 15m "$@" "${packages[@]}"
+mkdir -p ../bin/times
+"$gotestsum" --format standard-quiet --hide-summary=skipped --jsonfile ../bin/times/unit-workers.json -- \
+  -vet=off -count=1 -timeout 20m "$@" "${packages[@]}"

@@ -18,8 +18,6 @@ type event struct {
 	Action  string
 	Package string
 	Test    string
-	Output  string
-	Elapsed float64
 }
 
 // A name is that of a test, a part of one, or with no test that of a package.
@@ -28,51 +26,22 @@ type name struct{ pkg, test string }
 // A verdict holds the last word on everything named.
 type verdict map[name]string
 
-// judge reads events to their end. It shows what failed with all that it said,
-// of everything else a line.
-func judge(events io.Reader, out io.Writer) (verdict, error) {
-	v := verdict{}
-	said := map[name]*strings.Builder{}
+// read adds what events say, to their end.
+func (v verdict) read(events io.Reader) error {
 	decoder := json.NewDecoder(events)
 	for {
 		var e event
 		err := decoder.Decode(&e)
 		if errors.Is(err, io.EOF) {
-			return v, nil
+			return nil
 		}
 		if err != nil {
-			return v, fmt.Errorf("events of go test: %w", err)
+			return fmt.Errorf("events of go test: %w", err)
 		}
-		n := name{e.Package, e.Test}
-		switch e.Action {
-		case "output":
-			if said[n] == nil {
-				said[n] = &strings.Builder{}
-			}
-			said[n].WriteString(e.Output)
-		case "pass", "fail", "skip":
-			v[n] = e.Action
-			if err := e.show(out, said[n]); err != nil {
-				return v, err
-			}
-			delete(said, n)
+		if e.Action == "pass" || e.Action == "fail" || e.Action == "skip" {
+			v[name{e.Package, e.Test}] = e.Action
 		}
 	}
-}
-
-// show prints what an event that ends a test, or a package, has to say.
-func (e event) show(out io.Writer, said *strings.Builder) error {
-	text := ""
-	switch {
-	case e.Action != "pass" && said != nil:
-		text = said.String()
-	case e.Test == "":
-		text = fmt.Sprintf("ok   %s %.1fs\n", e.Package, e.Elapsed)
-	case !strings.Contains(e.Test, "/"):
-		text = fmt.Sprintf("pass %s %.1fs\n", e.Test, e.Elapsed)
-	}
-	_, err := io.WriteString(out, text)
-	return err
 }
 
 // complete fails unless each of the tests passed, whole.

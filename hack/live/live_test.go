@@ -4,8 +4,9 @@
 package main
 
 import (
-	"maps"
-	"slices"
+	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -39,26 +40,6 @@ func TestLiveTestsAreFoundInTheSource(t *testing.T) {
 	}
 }
 
-func TestTheFirstArgumentNarrowsARun(t *testing.T) {
-	for label, c := range map[string]struct {
-		reason     string
-		args       []string
-		want, rest []string
-	}{
-		"no such argument": {reason: "everything is run", args: []string{"-race"}, want: []string{"agent", "agent/work", "agents", "hub"}, rest: []string{"-race"}},
-		"--in":             {reason: "a folder has those below it", args: []string{"--in=agent", "-race"}, want: []string{"agent", "agent/work"}, rest: []string{"-race"}},
-		"--not-in":         {reason: "together they are all", args: []string{"--not-in=agent"}, want: []string{"agents", "hub"}, rest: []string{}},
-	} {
-		t.Run(label, func(t *testing.T) {
-			tests := map[string][]string{"agent": nil, "agent/work": nil, "agents": nil, "hub": nil}
-			rest := narrow(tests, c.args)
-			if diff := cmp.Diff(c.want, slices.Sorted(maps.Keys(tests))) + cmp.Diff(c.rest, rest); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
-			}
-		})
-	}
-}
-
 func TestARunIsCompleteWhenEveryLiveTestPassed(t *testing.T) {
 	tests := map[string][]string{"agent/work": {"TestOne"}}
 	const pkg = `"Package":"example.com/m/agent/work"`
@@ -75,8 +56,8 @@ func TestARunIsCompleteWhenEveryLiveTestPassed(t *testing.T) {
 		"its namesake passed": {reason: "names are of their package", events: strings.ReplaceAll(passed, "agent/work", "hub/work")},
 	} {
 		t.Run(label, func(t *testing.T) {
-			v, err := judge(strings.NewReader(c.events), t.Output())
-			if err != nil {
+			v := verdict{}
+			if err := v.read(strings.NewReader(c.events)); err != nil {
 				t.Fatal(err)
 			}
 			if err := v.complete(tests); (err == nil) != c.want {
@@ -86,29 +67,46 @@ func TestARunIsCompleteWhenEveryLiveTestPassed(t *testing.T) {
 	}
 }
 
-func TestWhatFailedIsShownWhole(t *testing.T) {
-	var out strings.Builder
-	events := `{"Action":"output","Package":"p","Test":"TestBad","Output":"why\n"}
-{"Action":"output","Package":"p","Test":"TestGood","Output":"noise\n"}
-{"Action":"pass","Package":"p","Test":"TestGood","Elapsed":1}
-{"Action":"fail","Package":"p","Test":"TestBad"}
-`
-	if _, err := judge(strings.NewReader(events), &out); err != nil {
+func TestCheckReadsAllFiles(t *testing.T) {
+	tests := map[string][]string{"agent": {"TestOne"}, "hub": {"TestTwo"}}
+	var files []string
+	for dir, names := range tests {
+		file := filepath.Join(t.TempDir(), dir+".json")
+		content := `{"Action":"pass","Package":"example.com/m/` + dir + `","Test":"` + names[0] + `"}`
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, file)
+	}
+	if err := check(tests, files); err != nil {
+		t.Errorf("both files: %v", err)
+	}
+	if err := check(tests, files[:1]); err == nil || !strings.Contains(err.Error(), "1 of 2") {
+		t.Errorf("one file: error %v", err)
+	}
+	if err := os.WriteFile(files[0], []byte("# not JSON"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff("pass TestGood 1.0s\nwhy\n", out.String()); diff != "" {
-		t.Errorf("output (-want +got):\n%s", diff)
-	}
-	if _, err := judge(strings.NewReader("# not JSON"), &out); err == nil {
-		t.Error("what cannot be read was taken")
+	if err := check(tests, files); err == nil || !strings.Contains(err.Error(), files[0]) {
+		t.Errorf("error %v does not name the file that cannot be read", err)
 	}
 }
 
-func TestTheArgumentsHaveTheLastWord(t *testing.T) {
-	tests := map[string][]string{"hub": {"TestB", "TestA"}, "agent": {"TestA"}}
-	got := goTest(tests, []string{"-race", "-timeout=1m"})
-	want := []string{"test", "-run=^(TestA|TestB)$", "-json", "-count=1", "-timeout=17m", "-race", "-timeout=1m", "./agent", "./hub"}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("command line of go (-want +got):\n%s", diff)
+func TestListHasALineForEachPackage(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("a_test.go", []byte("package a\nfunc TestB(t *testing.T) { os.Getenv("+prefix+"HUB"+suffix+`") }`+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	if err := run(&out, []string{"list"}); err != nil {
+		t.Fatal(err)
+	}
+	if got := out.String(); got != "./. TestB\n" {
+		t.Errorf("list: %q", got)
+	}
+	for _, args := range [][]string{nil, {"check"}, {"list", "all"}} {
+		if err := run(&out, args); !errors.Is(err, errUsage) {
+			t.Errorf("%q: error %v", args, err)
+		}
 	}
 }

@@ -1,100 +1,74 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command live runs the tests that need a real cluster, and fails unless every
-// one of them ran and passed. Such a test skips itself where the variable that
-// names its cluster is not set, so a run that merely did not fail proves nothing.
+// Command live knows the tests of a module that need a real cluster. Such a test skips itself
+// where the variable that names its cluster is not set, so a run that merely did not fail
+// proves nothing.
 //
-// It finds them in the source, beneath the working directory: a test is live
-// when it, or a function of its package that it calls, reads one of the
-// variables. The arguments are those of go test, but that the first may be --in=DIR or
-// --not-in=DIR: only the tests below a folder are run, or all others.
+//	live list           prints a line for each package that has some: its folder, then their names
+//	live check FILE...  fails unless each of them ran and passed, by the events of go test (test2json)
+//
+// It finds them in the source, beneath the working directory: a test is live when it, or a
+// function of its package that it calls, reads one of the variables.
 package main
 
 import (
-	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"os"
-	"os/exec"
-	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 )
 
+var errUsage = errors.New("usage: live list | live check FILE...")
+
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Stdout, os.Args[1:])
-	stop()
-	if err != nil {
+	if err := run(os.Stdout, os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "live:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, out io.Writer, args []string) error {
+func run(out io.Writer, args []string) error {
+	if len(args) == 0 {
+		return errUsage
+	}
 	tests, err := find(os.DirFS("."))
 	if err != nil {
 		return err
 	}
-	args = narrow(tests, args)
 	if len(tests) == 0 {
 		return fmt.Errorf("no test reads %s*%s", prefix, suffix)
 	}
-	cmd := exec.CommandContext(ctx, "go", goTest(tests, args)...) //nolint:gosec // its arguments are the developer's
-	cmd.Stderr = os.Stderr
-	// go test passes an interrupt on to the tests, which then clean up.
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	events, err := cmd.StdoutPipe()
-	if err != nil {
-		return fmt.Errorf("go test: %w", err)
+	switch {
+	case args[0] == "list" && len(args) == 1:
+		for _, dir := range slices.Sorted(maps.Keys(tests)) {
+			if _, err := fmt.Fprintln(out, "./"+dir, strings.Join(tests[dir], " ")); err != nil {
+				return err
+			}
+		}
+		return nil
+	case args[0] == "check" && len(args) > 1:
+		return check(tests, args[1:])
 	}
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("go test: %w", err)
-	}
-	v, err := judge(events, out)
-	if failed := cmd.Wait(); err == nil && failed != nil {
-		err = fmt.Errorf("go test: %w", failed)
-	}
-	if err != nil {
-		return err
+	return errUsage
+}
+
+// check reads the events of one or more runs, each test's last word counting.
+func check(tests map[string][]string, files []string) error {
+	v := verdict{}
+	for _, name := range files {
+		file, err := os.Open(filepath.Clean(name))
+		if err != nil {
+			return err
+		}
+		err = errors.Join(v.read(file), file.Close())
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
 	}
 	return v.complete(tests)
-}
-
-// goTest is the command line of go that runs the tests. Those of one package may take
-// longer on a slow machine than the 10 minutes that go test has for them by default; the
-// arguments may say otherwise.
-func goTest(tests map[string][]string, args []string) []string {
-	names := map[string]bool{}
-	var dirs []string
-	for _, dir := range slices.Sorted(maps.Keys(tests)) {
-		dirs = append(dirs, "./"+dir)
-		for _, name := range tests[dir] {
-			names[name] = true
-		}
-	}
-	pattern := "-run=^(" + strings.Join(slices.Sorted(maps.Keys(names)), "|") + ")$"
-	return slices.Concat([]string{"test", pattern, "-json", "-count=1", "-timeout=17m"}, args, dirs)
-}
-
-// narrow leaves the tests of the folders that the first argument asks for, and returns
-// the other arguments.
-func narrow(tests map[string][]string, args []string) []string {
-	if len(args) == 0 {
-		return args
-	}
-	top, in := strings.CutPrefix(args[0], "--in=")
-	if !in {
-		var notIn bool
-		if top, notIn = strings.CutPrefix(args[0], "--not-in="); !notIn {
-			return args
-		}
-	}
-	maps.DeleteFunc(tests, func(dir string, _ []string) bool {
-		return strings.HasPrefix(dir+"/", top+"/") != in
-	})
-	return args[1:]
 }

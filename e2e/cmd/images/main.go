@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command images builds the images of the hub and the agent as archives in
-// bin/images, without Docker, and prints the reference and the archive of each.
+// bin/images, without Docker, and prints the reference and the archive of each. Those for
+// tests carry the race detector.
 package main
 
 import (
@@ -19,9 +20,10 @@ import (
 
 func main() {
 	version := flag.String("version", "unknown", "links `version` into the binaries and tags the images with it")
+	race := flag.Bool("race", false, "build the hub and the agent with the race detector")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, *version)
+	err := run(ctx, env.Build{Version: *version, Race: *race})
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "images:", err)
@@ -29,12 +31,12 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, version string) error {
+func run(ctx context.Context, build env.Build) error {
 	root, err := env.Root()
 	if err != nil {
 		return err
 	}
-	build := env.Build{Root: root, Version: version}
+	build.Root = root
 	for _, write := range []func(context.Context) (env.Image, error){
 		func(ctx context.Context) (env.Image, error) { return build.Image(ctx, "spokelet-hub") },
 		func(ctx context.Context) (env.Image, error) { return build.Image(ctx, "spokelet-agent") },

@@ -1,0 +1,86 @@
+#!/usr/bin/env bash
+# Copyright The Spokelet Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+# Runs every static check and every test, whatever fails on the way: what waits for clusters
+# beside each other, on two sets, and beside that what computes. What a phase says
+# is in bin/times/NAME.log and, when all have ended, on stdout; bin/times has what "make times"
+# needs, too.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+export times=$PWD/bin/times
+rm -rf "$times"
+mkdir -p "$times"
+
+# phase NAME COMMAND... runs one, and says how long it took.
+phase() {
+  local name=$1 start=$SECONDS rc=0
+  shift
+  bin/tools/times run "$times" "$name" "$@" >"$times/$name.log" 2>&1 || rc=$?
+  echo "=== $name: $((SECONDS - start)) s, exit $rc"
+  if ((rc != 0)); then touch "$times/$name.failed"; fi
+}
+export -f phase
+
+# The suites whose tunnels nobody may cut.
+steady() {
+  hack/on-clusters.sh e2e-steady bash -uc '
+    phase live-modules env CGO_ENABLED=1 hack/test-live.sh --whole --of=modules -race
+    phase e2e-steady hack/test-suites.sh join node:9 live,work,wrangler workers'
+}
+
+# Those that cut them, end processes or want silence.
+faults() {
+  hack/on-clusters.sh e2e-faults bash -uc '
+    phase live env CGO_ENABLED=1 hack/test-live.sh --whole --of=root -race
+    phase e2e-faults hack/test-suites.sh join mcm sharing rest fault leave hostile'
+}
+
+# What needs no clusters.
+alone() {
+  phase verify hack/verify.sh
+  phase unit env CGO_ENABLED=1 hack/test-unit.sh --without-live -race -p 2
+}
+
+lanes=()
+bin/tools/times record "$times" &
+recorder=$!
+finish() {
+  local lane
+  for lane in "${lanes[@]}"; do kill -- "-$lane" 2>/dev/null || true; done
+  wait "${lanes[@]}" || true
+  lanes=()
+  kill "$recorder" 2>/dev/null || true
+}
+trap finish EXIT
+# Whoever ends it wants to know what it was about.
+trap 'finish; tail -n 40 "$times"/*.log; exit 143' INT TERM
+
+# What several lanes use is made once, before them.
+export VERSION=e2e # of make and of the suites alike
+phase build make build
+phase compile hack/compile-tests.sh
+phase images bash -c 'cd e2e && CGO_ENABLED=0 go run ./cmd/images -version e2e -race'
+
+export -f steady faults alone
+for lane in steady faults alone; do
+  # A session each ends as a whole, and Linux shares the processors between sessions.
+  setsid bash -uc "$lane" >"$times/lane-$lane.log" 2>&1 &
+  lanes+=($!)
+done
+status=0
+for lane in "${lanes[@]}"; do wait "$lane" || status=1; done
+lanes=()
+
+for log in "$times"/*.log; do
+  echo "=== $(basename "$log" .log) said"
+  cat "$log"
+done
+for failed in "$times"/*.failed; do
+  [[ -e $failed ]] || continue # there is none
+  status=1
+  echo "=== failed: $(basename "$failed" .failed), which ended with"
+  tail -n 40 "${failed%.failed}.log"
+done
+exit "$status"

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Copyright The Spokelet Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+# Compiles what the tests of all modules import, with the race detector, into the build cache:
+# test runs beside each other would each compile it. Linking is left to them.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+
+export CGO_ENABLED=1
+for dir in $(./modules.sh); do
+  # All of Kubernetes: it has no tests.
+  if [[ $dir == ./hack/clusters/tools/* ]]; then continue; fi
+  (
+    cd "../$dir"
+    # A package with no tests of its own is compiled where another imports it. The suites of the
+    # end-to-end tests run without the race detector.
+    mapfile -t tested < <(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./... | sed '/^$/d; /\/e2e\/suites\//d')
+    if ((${#tested[@]} == 0)); then exit; fi
+    mapfile -t all < <(go list -race -deps -test -f '{{if and .GoFiles (not .ForTest) (ne .Name "main") (ne .ImportPath "unsafe")}}{{.ImportPath}}{{end}}' "${tested[@]}" | sed '/^$/d')
+    go build -race -p 2 "${all[@]}"
+  )
+done
