@@ -48,7 +48,7 @@ func TestServingCertificateFollowsItsIssuer(t *testing.T) {
 	}
 }
 
-func selfSigned(t *testing.T, serial int64) (chain, key []byte) {
+func selfSigned(t testing.TB, serial int64) (chain, key []byte) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

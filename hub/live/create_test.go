@@ -123,6 +123,7 @@ func TestBodiesThatNeverEndTakeTheTurnsOfTheirOwnUser(t *testing.T) {
 }
 
 func TestABodyThatNeverEndsIsGivenUp(t *testing.T) {
+	t.Parallel() // it waits
 	limits := Limits{ViewsPerUser: 1, ViewBodyTimeout: 200 * time.Millisecond}
 	s := start(t, &fleet{clusters: map[string]Session{"c1": newAgent(t, newSpoke().serve)}}, anything, limits)
 	_, br := s.dial(t, shortOfAByte("bob"))
@@ -149,6 +150,7 @@ func TestABodyThatNeverEndsIsGivenUp(t *testing.T) {
 // TestTheDeadlineOfABodyEndsWithIt has an answer take longer than a body may, on a
 // connection of either protocol.
 func TestTheDeadlineOfABodyEndsWithIt(t *testing.T) {
+	t.Parallel() // it waits
 	sp, limits := newSpoke(), Limits{ViewBodyTimeout: 300 * time.Millisecond}
 	s := start(t, &fleet{clusters: map[string]Session{"c1": newAgent(t, func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "/pods") {

@@ -26,7 +26,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
-	certutil "k8s.io/client-go/util/cert"
 
 	livev1alpha1 "github.com/spokelet/spokelet/api/live/v1alpha1"
 	"github.com/spokelet/spokelet/api/principal"
@@ -237,10 +236,7 @@ func start(t testing.TB, f *fleet, rights func(authorizationv1.SubjectAccessRevi
 func startWith(t testing.TB, f *fleet, rights func(authorizationv1.SubjectAccessReviewSpec) bool, config Config) *liveServer {
 	t.Helper()
 	hub := newHubAPI(t, rights)
-	cert, key, err := certutil.GenerateSelfSignedCertKey("live.spokelet-system.svc", []net.IP{net.IPv4(127, 0, 0, 1)}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cert, key := selfSigned(t, 1)
 	certificate, err := NewServingCertificate(func() ([]byte, []byte, error) { return cert, key, nil })
 	if err != nil {
 		t.Fatal(err)
