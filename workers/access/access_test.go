@@ -27,7 +27,7 @@ import (
 // hub is a fake of the hub's API server: it answers reviews as a test says.
 func hub(t *testing.T, tokens func(*authenticationv1.TokenReview) error, rights func(*authorizationv1.SubjectAccessReview) error, namespaces ...runtime.Object) (*fake.Clientset, *Reviewer) {
 	t.Helper()
-	clients := fake.NewClientset(namespaces...)
+	clients := fake.NewSimpleClientset(namespaces...)
 	clients.PrependReactor("create", "tokenreviews", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		review := a.(clienttesting.CreateAction).GetObject().(*authenticationv1.TokenReview).DeepCopy()
 		return true, review, tokens(review)

@@ -204,6 +204,7 @@ func TestAScriptThatIsNeverLoadedIsRejected(t *testing.T) {
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			c := fetched(t, javascript(test.source))
 			c.Workerd, c.Timeout = path, time.Second
 			rejected, err := checked(t, c)
@@ -215,6 +216,7 @@ func TestAScriptThatIsNeverLoadedIsRejected(t *testing.T) {
 }
 
 func TestARejectionIsTheSameEachTime(t *testing.T) {
+	t.Parallel()
 	path := workerd(t)
 	var before []builder.Rejection
 	for i := range 2 {
@@ -344,6 +346,7 @@ func TestWhatIsNotTheScriptsFaultRejectsNothing(t *testing.T) {
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // one of them waits
 			c := fetched(t, javascript(hello))
 			write(t, filepath.Join(c.Work, probeName(0)), test.does)
 			if test.change != nil {
@@ -361,6 +364,7 @@ func TestWhatIsNotTheScriptsFaultRejectsNothing(t *testing.T) {
 }
 
 func TestACheckThatIsGivenUpLeavesNothing(t *testing.T) {
+	t.Parallel() // it waits
 	c := fetched(t, javascript(hello))
 	write(t, filepath.Join(c.Work, probeName(0)), doWait)
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)

@@ -66,7 +66,7 @@ func newFakeRegistry(t *testing.T) *fakeRegistry {
 	t.Cleanup(server.Close)
 	f.host = strings.TrimPrefix(server.URL, "http://")
 	var err error
-	f.Registry, err = registry.New(registry.Config{Push: f.host + "/workers", Runtime: f.host + "/runtime:1", Insecure: true})
+	f.Registry, err = registry.New(registry.Config{Push: f.host + "/workers", Runtime: f.host + "/runtime:1", Insecure: true, Backoff: time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -222,15 +222,17 @@ func TestTheTailWorkerWritesEventsWhenItIsAsked(t *testing.T) {
 func TestTheTailWorkerIsSilentAgainAfterAWhile(t *testing.T) {
 	in, dir := formats(), t.TempDir()
 	const duration = "const duration = 30_000;"
-	config := bytes.Replace(in.Config(), []byte(duration), []byte("const duration = 1_000;"), 1)
+	config := bytes.Replace(in.Config(), []byte(duration), []byte("const duration = 300;"), 1)
 	if bytes.Contains(config, []byte(duration)) {
 		t.Fatal("the duration is not what it was")
 	}
 	fill(t, dir, in, config)
 	out := serve(t, dir, []string{tailName, "w0", "w1"}, "EVENTS_KEY=a key")
-	send(t, dir, tailName, http.MethodPost, "")
 	written, silent := 0, 0
 	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) {
+		if written == 0 { // a busy machine may take longer than the duration
+			send(t, dir, tailName, http.MethodPost, "")
+		}
 		ask(t, dir, "w0", "")
 		if got := len(lines(t, out.String())); got > written {
 			written, silent = got, 0

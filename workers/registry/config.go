@@ -19,6 +19,7 @@ import (
 
 const (
 	defaultPatience = time.Minute
+	defaultBackoff  = 500 * time.Millisecond
 	answerTimeout   = time.Minute // a registry commits a layer before it answers
 	dialTimeout     = 10 * time.Second
 	idleTimeout     = time.Minute
@@ -41,12 +42,18 @@ type Config struct {
 	CA []byte
 	// Patience is how long anything but a push may take. Default 1 min.
 	Patience time.Duration
+	// Backoff is how long a request that failed waits before it is made again, and half as
+	// long as it waits the next time. Default 500 ms: an error is to be said within seconds.
+	Backoff time.Duration
 }
 
 // Default fills what was left empty.
 func (c *Config) Default() {
 	if c.Patience == 0 {
 		c.Patience = defaultPatience
+	}
+	if c.Backoff == 0 {
+		c.Backoff = defaultBackoff
 	}
 }
 
@@ -68,6 +75,9 @@ func (c *Config) Validate() error {
 	}
 	if c.Patience <= 0 {
 		errs = append(errs, fmt.Errorf("the timeout %s is not above 0", c.Patience))
+	}
+	if c.Backoff <= 0 {
+		errs = append(errs, fmt.Errorf("the backoff %s is not above 0", c.Backoff))
 	}
 	return errors.Join(errs...)
 }

@@ -34,6 +34,7 @@ func TestAConfigurationIsChecked(t *testing.T) {
 			"as none", func(c *Config) { c.DockerConfig = []byte(`{"auths":{"r.example.com":{"auth":"hidden!"}}}`) }, `registry credentials for "r.example.com": cannot be read`,
 		},
 		"an authority that is none": {"it would be trusted in vain", func(c *Config) { c.CA = []byte("x") }, "the bundle of authorities holds no certificate"},
+		"no pause":                  {"a registry that is busy would be asked again at once", func(c *Config) { c.Backoff = -1 }, "the backoff -1ns is not above 0"},
 		"no time":                   {"nothing could be asked", func(c *Config) { c.Patience = -1 }, "the timeout -1ns is not above 0"},
 	}
 	for name, test := range cases {

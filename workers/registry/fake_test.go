@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	fakeregistry "github.com/google/go-containerregistry/pkg/registry"
@@ -54,6 +55,7 @@ func (f *fakeRegistry) start(t *testing.T, change ...func(*Config)) *Registry {
 
 func newRegistry(t *testing.T, config Config) *Registry {
 	t.Helper()
+	config.Backoff = time.Millisecond
 	r, err := New(config)
 	if err != nil {
 		t.Fatal(err)

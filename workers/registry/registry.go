@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -19,10 +18,9 @@ const (
 	userAgent = "spokelet-workers"
 	// jobs is how many layers are sent at a time: each needs memory.
 	jobs = 2
+	// attempts of a request.
+	attempts = 3
 )
-
-// backoff is between attempts of a request: an error is to be said within seconds.
-var backoff = remote.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.1, Steps: 3}
 
 // Registry is a folder of repositories. It may be used by many at a time.
 type Registry struct {
@@ -56,6 +54,7 @@ func (r *Registry) options(ctx context.Context) []remote.Option {
 	if !r.config.Insecure {
 		way = encrypted{next: way}
 	}
+	backoff := remote.Backoff{Duration: r.config.Backoff, Factor: 2, Jitter: 0.1, Steps: attempts}
 	return []remote.Option{
 		remote.WithContext(ctx), remote.WithTransport(way), remote.WithAuthFromKeychain(r.keys),
 		remote.WithUserAgent(userAgent), remote.WithJobs(jobs), remote.WithRetryBackoff(backoff),

@@ -216,7 +216,6 @@ func TestAnswersAreToldApart(t *testing.T) {
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel() // they wait between attempts
 			f := &fakeRegistry{}
 			r := f.start(t)
 			f.breakWith(test.fault)
