@@ -7,8 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -18,10 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 
 	"github.com/spokelet/spokelet/agent/pod/shape"
 	"github.com/spokelet/spokelet/api/wire"
@@ -36,7 +32,6 @@ const gadget corev1.ResourceName = "spokelet.io/test-gadget"
 // made by hand.
 type liveSpoke struct {
 	t         *testing.T
-	config    *rest.Config
 	api       kubernetes.Interface
 	node      string
 	watcher   *Watcher
@@ -51,7 +46,7 @@ func startLiveSpoke(t *testing.T) *liveSpoke {
 		t.Fatal(err)
 	}
 	s := &liveSpoke{
-		t: t, config: own, api: client, summaries: make(chan []byte, 1024),
+		t: t, api: client, summaries: make(chan []byte, 1024),
 		node: fmt.Sprintf("spokelet-test-%d", time.Now().UnixNano()),
 	}
 	s.watcher, err = NewWatcher(WatcherConfig{
@@ -104,19 +99,14 @@ func (s *liveSpoke) run() {
 	})
 }
 
-// makePod makes a pod on the test's node that asks for gadgets.
+// makePod makes a pod on the test's node that asks for gadgets, and deletes it after the test.
 func (s *liveSpoke) makePod(name, gadgets string, changes ...func(*corev1.Pod)) *corev1.Pod {
 	s.t.Helper()
 	asked := corev1.ResourceList{gadget: resource.MustParse(gadgets)}
-	return s.make(testPod(name, append([]func(*corev1.Pod){onNode(s.node), func(p *corev1.Pod) {
+	pod := testPod(name, append([]func(*corev1.Pod){onNode(s.node), func(p *corev1.Pod) {
 		p.Spec.Containers[0].Image = "spokelet.io/test/none"
 		p.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: asked, Limits: asked}
-	}}, changes...)...))
-}
-
-// make makes a pod, and deletes it after the test.
-func (s *liveSpoke) make(pod *corev1.Pod) *corev1.Pod {
-	s.t.Helper()
+	}}, changes...)...)
 	pod.UID, pod.Status = "", corev1.PodStatus{}
 	pod.GenerateName, pod.Name = s.node+"-", ""
 	pods := s.api.CoreV1().Pods(metav1.NamespaceDefault)
@@ -198,50 +188,5 @@ func TestABurstOfRealPodsIsAFewSummaries(t *testing.T) {
 	// The watch may tell of them one by one, as late as it likes.
 	if most := 3 + int(time.Since(began)/podSpacing); got > most {
 		t.Errorf("%d summaries for ten pods at once, want no more than %d", got, most)
-	}
-}
-
-// TestTheFiguresOfARealPodAreToldUnderTheHubsName runs a pod of ours on a real
-// node, and asks its kubelet until it has been measured.
-func TestTheFiguresOfARealPodAreToldUnderTheHubsName(t *testing.T) {
-	s := startLiveSpoke(t)
-	if summary, err := wire.DecodeNodeSummary(<-s.summaries); err != nil || summary.Nodes.Ready == 0 {
-		t.Fatalf("the spoke has no node that runs a pod: %+v, %v", summary, err)
-	}
-	pod := s.make(testPod("busy", ofHub(s.node), onNode(""), func(p *corev1.Pod) {
-		p.Spec.TerminationGracePeriodSeconds = new(int64(0))
-		c := &p.Spec.Containers[0]
-		c.Image, c.ImagePullPolicy = "spokelet.io/test/busybox:latest", corev1.PullNever
-		c.Command = []string{"sh", "-c", "while sleep 0.1; do :; done"}
-		c.Resources = corev1.ResourceRequirements{}
-	}))
-	kubelets := newKubelets(t, KubeletConfig{REST: s.config, Tokens: makeLiveAccount(t, s.api), Account: liveAccount, InsecureTLS: true})
-	scraper, err := NewScraper(ScraperConfig{Name: "spoke1", Nodes: s.watcher, Pods: s.watcher, Transport: kubelets, Logger: testr.New(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	labels := fmt.Sprintf(`namespace="ault",pod=%q}`, pod.Name)
-	s.scrapeUntil(scraper, "/metrics/resource",
-		`container_cpu_usage_seconds_total{container="main",`+labels, `container_memory_working_set_bytes{container="main",`+labels,
-		`container_start_time_seconds{container="main",`+labels, `pod_cpu_usage_seconds_total{`+labels, `pod_memory_working_set_bytes{`+labels,
-	)
-	s.scrapeUntil(scraper, "/stats/summary",
-		fmt.Sprintf(`"podRef":{"name":%q,"namespace":"ault","uid":%q}`, pod.Name, pod.Labels[shape.LabelHubPodUID]),
-	)
-}
-
-// scrapeUntil asks until an answer has all the parts and is of no other pod.
-func (s *liveSpoke) scrapeUntil(scraper *Scraper, path string, parts ...string) {
-	s.t.Helper()
-	body := ""
-	err := wait.PollUntilContextTimeout(s.t.Context(), 500*time.Millisecond, 90*time.Second, true, func(context.Context) (bool, error) {
-		_, body = scrape(s.t, scraper, path)
-		return !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(body, part) }), nil
-	})
-	if err != nil {
-		s.t.Fatalf("%s: %v\n%s", path, err, body)
-	}
-	if strings.Contains(body, "kube-system") {
-		s.t.Errorf("%s tells of pods that are not ours:\n%s", path, body)
 	}
 }

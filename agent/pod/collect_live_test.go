@@ -73,6 +73,7 @@ func (c *cluster) kept() string {
 }
 
 func TestANamespaceOnARealClusterGoesWithTheHubsWhenNothingIsInIt(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	user := "spokelet-test:" + c.namespace
 	c.grantAsTheChart(user)

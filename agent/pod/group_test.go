@@ -53,6 +53,7 @@ func ofGroup(name string) func(*wire.Pod) {
 }
 
 func TestAPodRunsOnTheNodesThatTheHubChose(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	h := newHub(c)
 	h.complete()
@@ -169,6 +170,7 @@ func TestNothingIsWrittenForAPodWhoseNodesAreNotKnown(t *testing.T) {
 }
 
 func TestAPodOfAGroupIsRefusedWhereThereAreNone(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	h := newHub(c)
 	h.complete()

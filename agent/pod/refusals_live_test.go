@@ -26,6 +26,7 @@ import (
 )
 
 func TestNamespaceOfTheOwnerTakesPodsOnceItSaysSo(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.makeNamespace(nil)
 	h := newHub(c)
@@ -55,6 +56,7 @@ func TestNamespaceOfTheOwnerTakesPodsOnceItSaysSo(t *testing.T) {
 }
 
 func TestNamespacesThatTakeNoPods(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	h := newHub(c)
 	h.complete()
@@ -76,6 +78,7 @@ func TestNamespacesThatTakeNoPods(t *testing.T) {
 }
 
 func TestPodOfSomebodyElseIsLeftAlone(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.makeNamespace(map[string]string{LabelPods: PodsAllowed})
 	h := newHub(c)
@@ -102,11 +105,13 @@ func TestPodOfSomebodyElseIsLeftAlone(t *testing.T) {
 }
 
 func TestObjectOfSomebodyElseIsNeitherTouchedNorUsed(t *testing.T) {
+	t.Parallel()
 	for name, o := range map[string]wire.PodObject{
 		"one that the hub has":     {Text: map[string]string{"k": "hub"}},
 		"one that the hub has not": {Missing: true},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			c := newCluster(t)
 			c.makeNamespace(map[string]string{LabelPods: PodsAllowed})
 			theirs := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings"}, Data: map[string]string{"k": "owner"}}
@@ -134,6 +139,7 @@ func TestObjectOfSomebodyElseIsNeitherTouchedNorUsed(t *testing.T) {
 }
 
 func TestAnEphemeralContainerReadsNothingOfSomebodyElse(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.makeNamespace(map[string]string{LabelPods: PodsAllowed})
 	theirs := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings"}, Data: map[string]string{"k": "owner"}}
@@ -165,6 +171,7 @@ func TestAnEphemeralContainerReadsNothingOfSomebodyElse(t *testing.T) {
 }
 
 func TestWhatTheSpokeRefusesIsSaidAndHeals(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.makeNamespace(map[string]string{LabelPods: PodsAllowed})
 	quota := &corev1.ResourceQuota{
@@ -190,6 +197,7 @@ func TestWhatTheSpokeRefusesIsSaidAndHeals(t *testing.T) {
 }
 
 func TestWhoRefusesAPodIsTheReason(t *testing.T) {
+	t.Parallel()
 	enforce := map[string]string{LabelPods: PodsAllowed, "pod-security.kubernetes.io/enforce": "restricted"}
 	reader := []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"namespaces", "pods"}, Verbs: []string{"get", "list", "watch"}}}
 	cases := map[string]struct {
@@ -206,6 +214,7 @@ func TestWhoRefusesAPodIsTheReason(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			c := newCluster(t)
 			c.makeNamespace(tc.labels)
 			if tc.policy {
@@ -292,6 +301,7 @@ func (c *cluster) refuses(words string) {
 }
 
 func TestPodThatTheSpokeCannotTakeSaysWhy(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	h := newHub(c)
 	h.complete()
@@ -305,6 +315,7 @@ func TestPodThatTheSpokeCannotTakeSaysWhy(t *testing.T) {
 }
 
 func TestImmutableCopyIsReplaced(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	h := newHub(c)
 	h.complete()
@@ -335,6 +346,7 @@ func TestImmutableCopyIsReplaced(t *testing.T) {
 }
 
 func TestNamespaceThatWasDeletedComesAgainWithWhatPodsNeed(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	h := newHub(c)
 	h.complete()
@@ -369,6 +381,7 @@ func (d deaf) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 func TestPodWhoseCreationWasNotAnsweredIsAdopted(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	h := newHub(c)
 	h.complete()
@@ -386,6 +399,7 @@ func TestPodWhoseCreationWasNotAnsweredIsAdopted(t *testing.T) {
 }
 
 func TestPodWaitsForWhatTheHubHasNotTold(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	h := newHub(c)
 	h.complete()
@@ -403,6 +417,7 @@ func TestPodWaitsForWhatTheHubHasNotTold(t *testing.T) {
 }
 
 func TestServiceAccountIsMadeWhereTheNamespaceIsOurs(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	h := newHub(c)
 	h.complete()
@@ -418,6 +433,7 @@ func TestServiceAccountIsMadeWhereTheNamespaceIsOurs(t *testing.T) {
 }
 
 func TestServiceAccountIsLeftToTheOwnerOfTheNamespace(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.makeNamespace(map[string]string{LabelPods: PodsAllowed})
 	h := newHub(c)
@@ -440,6 +456,7 @@ func TestServiceAccountIsLeftToTheOwnerOfTheNamespace(t *testing.T) {
 }
 
 func TestAccountWithoutRightsIsTheReason(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	h := newHub(c)
 	h.complete()
@@ -463,6 +480,7 @@ func TestAccountWithoutRightsIsTheReason(t *testing.T) {
 }
 
 func TestPrefixKeepsTheHubsNamespacesApart(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	h := newHub(c)
 	h.complete()

@@ -24,6 +24,7 @@ import (
 )
 
 func TestAnAgentThatGoesEndsThePodsAndNothingElse(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	h := newHub(c)
 	h.complete()
@@ -106,6 +107,7 @@ type roundTrip func(*http.Request) (*http.Response, error)
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 func TestAPodEndsThoughACopyDoesNotGo(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	h := newHub(c)
 	h.complete()
@@ -150,6 +152,7 @@ func (b broken) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 func TestTheHubHearsOfAnEndWhenTheCopiesAreGone(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	h := newHub(c)
 	h.complete()

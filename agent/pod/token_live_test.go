@@ -76,6 +76,7 @@ func (c *cluster) token(p wire.Pod) string {
 }
 
 func TestPodGetsTokensOfTheHub(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	h := newHub(c)
 	h.complete()
@@ -133,6 +134,7 @@ func TestPodGetsTokensOfTheHub(t *testing.T) {
 }
 
 func TestATokenThatTheHubCannotRenewStaysInTheSpoke(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	h := newHub(c)
 	h.complete()
@@ -170,6 +172,7 @@ func TestATokenThatTheHubCannotRenewStaysInTheSpoke(t *testing.T) {
 }
 
 func TestPodWithoutTheHubsConsentIsRefusedUntilItIsThere(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	h := newHub(c)
 	h.complete()
@@ -185,6 +188,7 @@ func TestPodWithoutTheHubsConsentIsRefusedUntilItIsThere(t *testing.T) {
 }
 
 func TestTokensAreMadeInNamespacesThatTakePodsAlone(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.makeNamespace(nil)
 	h := newHub(c)
@@ -201,6 +205,7 @@ func TestTokensAreMadeInNamespacesThatTakePodsAlone(t *testing.T) {
 }
 
 func TestPodsReadNoTokensOfOthers(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	h := newHub(c)
 	h.complete()
@@ -230,6 +235,7 @@ func TestPodsReadNoTokensOfOthers(t *testing.T) {
 }
 
 func TestAVolumeThatPassesForOneOfAdmissionIsLeftBehind(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.makeNamespace(map[string]string{LabelPods: PodsAllowed})
 	h := newHub(c)
@@ -252,6 +258,7 @@ func TestAVolumeThatPassesForOneOfAdmissionIsLeftBehind(t *testing.T) {
 }
 
 func TestAnEphemeralContainerMayReadTheHubsAuthority(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	h := newHub(c)
 	h.complete()
@@ -276,6 +283,7 @@ func TestAnEphemeralContainerMayReadTheHubsAuthority(t *testing.T) {
 }
 
 func TestASecretOfSomebodyElseIsNotOverwrittenByAToken(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.makeNamespace(map[string]string{LabelPods: PodsAllowed})
 	h := newHub(c)
@@ -300,6 +308,7 @@ func TestASecretOfSomebodyElseIsNotOverwrittenByAToken(t *testing.T) {
 }
 
 func TestRemoveTakesTheTokensOfPodsToo(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	h := newHub(c)
 	h.complete()

@@ -16,6 +16,7 @@ import (
 
 // TestTheHubsTokenIsWhereAClientLooks has a kubelet mount what was written.
 func TestTheHubsTokenIsWhereAClientLooks(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	nodes, err := c.kube.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
 	if err != nil {

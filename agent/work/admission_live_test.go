@@ -159,39 +159,3 @@ func (c *cluster) untilRefused(want string) {
 		return err != nil && strings.Contains(err.Error(), want)
 	})
 }
-
-// What an API server of the hub does not let through may still be sent by one
-// that is not ours.
-func TestManifestsThatAreNoObjectsAreTold(t *testing.T) {
-	c, h := newCluster(t), newHub(t)
-	c.start(h)
-	for label, tc := range map[string]struct{ bad, want string }{
-		"a text":             {bad: `"text"`, want: "failed to decode object"},
-		"a number":           {bad: `42`, want: "failed to decode object"},
-		"a list":             {bad: `[{"apiVersion":"v1","kind":"ConfigMap"}]`, want: "failed to decode object"},
-		"nothing":            {bad: `null`, want: "failed to decode object"},
-		"an empty object":    {bad: `{}`, want: "apiVersion and kind must be set"},
-		"a kind of objects":  {bad: `{"apiVersion":"v1","kind":"List","items":[]}`, want: "Failed to apply manifest: "},
-		"numbers for names":  {bad: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":7,"namespace":"x"}}`, want: "Failed to apply manifest: "},
-		"an impossible kind": {bad: `{"apiVersion":"a/b/c","kind":"X","metadata":{"name":"x"}}`, want: "Failed to apply manifest: "},
-		"a path for a name":  {bad: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"../x","namespace":"` + c.namespace + `"}}`, want: "Failed to apply manifest: "},
-		"a path for a space": {bad: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x","namespace":"../../x"}}`, want: "Failed to apply manifest: "},
-	} {
-		t.Run(label, func(t *testing.T) {
-			name := c.name(strings.ReplaceAll(label, " ", "-"))
-			h.want(name, 1, c.configMap("good", "k", "1"), tc.bad)
-			s := h.is(c, name, 1, conditionApplied, metav1.ConditionFalse)
-			if got := message(s, 1); !strings.HasPrefix(got, "Failed to apply manifest: ") || !strings.Contains(got, tc.want) {
-				t.Errorf("message = %q, want %q in it", got, tc.want)
-			}
-			if got := message(s, 0); got != "Apply manifest complete" {
-				t.Errorf("the good one: %q", got)
-			}
-			if got := len(c.configMaps()); got != 1 {
-				t.Errorf("%d objects, want the good one alone", got)
-			}
-			h.want(name, 2)
-			h.finalized(c, name)
-		})
-	}
-}

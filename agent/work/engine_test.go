@@ -19,6 +19,7 @@ import (
 )
 
 func TestWorkLivesAndDies(t *testing.T) {
+	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	c.start(h)
 	name := c.name("life")
@@ -72,6 +73,7 @@ func listed(c *cluster, name string) string {
 }
 
 func TestDriftIsRepaired(t *testing.T) {
+	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	c.start(h)
 	name := c.name("drift")
@@ -114,18 +116,16 @@ func TestDriftIsRepaired(t *testing.T) {
 		},
 	}
 	for label, tc := range tests {
-		t.Run(label, func(t *testing.T) {
-			if err := tc.stray(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			c.eventually(tc.reason, func() bool {
-				live, err := maps.Get(t.Context(), "a", metav1.GetOptions{})
-				return err == nil && live.Data["k"] == "1" && len(live.OwnerReferences) == 1
-			})
-			if diff := cmp.Diff(before, settled()); diff != "" {
-				t.Errorf("a repair changed the conditions of the work (-before +after):\n%s", diff)
-			}
+		if err := tc.stray(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		c.eventually(label+": "+tc.reason, func() bool {
+			live, err := maps.Get(t.Context(), "a", metav1.GetOptions{})
+			return err == nil && live.Data["k"] == "1" && len(live.OwnerReferences) == 1
 		})
+		if diff := cmp.Diff(before, settled()); diff != "" {
+			t.Errorf("%s, and that changed the conditions of the work (-before +after):\n%s", label, diff)
+		}
 	}
 }
 
@@ -135,6 +135,7 @@ func patch(ctx context.Context, c *cluster, name, body string) error {
 }
 
 func TestForeignFieldsStay(t *testing.T) {
+	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	c.start(h)
 	name := c.name("foreign")
@@ -151,6 +152,7 @@ func TestForeignFieldsStay(t *testing.T) {
 }
 
 func TestSharedObjectGoesWithTheLast(t *testing.T) {
+	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	c.start(h)
 	one, two := c.name("one"), c.name("two")
@@ -179,6 +181,7 @@ func TestSharedObjectGoesWithTheLast(t *testing.T) {
 }
 
 func TestFinalizingObjectIsWaitedFor(t *testing.T) {
+	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	c.start(h)
 	name := c.name("slow")
@@ -198,6 +201,7 @@ func TestFinalizingObjectIsWaitedFor(t *testing.T) {
 }
 
 func TestDeletedAnchorIsMadeAnew(t *testing.T) {
+	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	c.start(h)
 	name := c.name("anchor")
@@ -215,6 +219,7 @@ func TestDeletedAnchorIsMadeAnew(t *testing.T) {
 }
 
 func TestUnknownWorkIsEvictedAfterItsGrace(t *testing.T) {
+	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	a := c.start(h)
 	name := c.name("evict")
@@ -230,6 +235,7 @@ func TestUnknownWorkIsEvictedAfterItsGrace(t *testing.T) {
 }
 
 func TestGoesOnWithoutTheHub(t *testing.T) {
+	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	keep := func(cfg *Config) { cfg.Namespace = c.namespace }
 	a := c.start(h, keep)
@@ -249,6 +255,7 @@ func TestGoesOnWithoutTheHub(t *testing.T) {
 }
 
 func TestOrphanLeavesTheObjects(t *testing.T) {
+	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	a := c.start(h)
 	name := c.name("orphan")
@@ -274,6 +281,7 @@ func TestOrphanLeavesTheObjects(t *testing.T) {
 }
 
 func TestDefinitionAndItsObjectConvergeInOneWork(t *testing.T) {
+	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	c.start(h)
 	name := c.name("crd")
@@ -291,6 +299,7 @@ func TestDefinitionAndItsObjectConvergeInOneWork(t *testing.T) {
 }
 
 func TestHealthIsPushed(t *testing.T) {
+	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	c.start(h)
 	name := c.name("health")

@@ -99,6 +99,7 @@ func TestAnOutageOfTheAPIServerIsToldAndSurvived(t *testing.T) {
 }
 
 func TestNonsenseFromTheAPIServerIsToldAndSurvived(t *testing.T) {
+	t.Parallel()
 	const page = "<!DOCTYPE html><html><body><h1>It works!</h1></body></html>"
 	for label, tc := range map[string]struct {
 		fault func(http.ResponseWriter, *http.Request) bool
@@ -116,6 +117,7 @@ func TestNonsenseFromTheAPIServerIsToldAndSurvived(t *testing.T) {
 		"a redirect to nowhere": {fault: with(http.StatusFound, "text/html", page), want: "manifest: .+"},
 	} {
 		t.Run(label, func(t *testing.T) {
+			t.Parallel()
 			c, h := newCluster(t), newHub(t)
 			f := c.front()
 			c.start(h, f.through)

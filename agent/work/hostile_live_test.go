@@ -258,6 +258,7 @@ func (c *cluster) binding(name, role string) string {
 }
 
 func TestImmutableFieldsAreToldUntilTheObjectIsReplaced(t *testing.T) {
+	t.Parallel()
 	frozen := func(c *cluster, v string) string {
 		return strings.Replace(c.configMap("i", "k", v), `"data"`, `"immutable":true,"data"`, 1)
 	}
@@ -284,6 +285,7 @@ func TestImmutableFieldsAreToldUntilTheObjectIsReplaced(t *testing.T) {
 		},
 	} {
 		t.Run(label, func(t *testing.T) {
+			t.Parallel()
 			c, h := newCluster(t), newHub(t)
 			c.startForOCM(h)
 			gr := schema.ParseGroupResource(tc.resource)

@@ -17,6 +17,7 @@ import (
 // A nodeSelector is atomic: to apply one that is not ignored takes away what
 // somebody else has in it, the ignored key too.
 func TestAWorkThatOnlyDropsANullWritesNothing(t *testing.T) {
+	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	c.startForOCM(h)
 	spec := workv1.ManifestWorkSpec{ManifestConfigs: []workv1.ManifestConfigOption{{

@@ -37,6 +37,7 @@ func (looking) Delete(string) {}
 func (looking) Complete()     {}
 
 func TestTheListIsThereWhenAppliedTurnsTrue(t *testing.T) {
+	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	applied := make(chan string, 100)
 	c.startForOCM(h, func(cfg *Config) {
@@ -66,6 +67,7 @@ func TestTheListIsThereWhenAppliedTurnsTrue(t *testing.T) {
 }
 
 func TestOfABurstTheListsComeAfterIt(t *testing.T) {
+	t.Parallel()
 	const works = 300
 	c, h := newCluster(t), newHub(t)
 	c.startForOCM(h)
@@ -96,6 +98,7 @@ func TestOfABurstTheListsComeAfterIt(t *testing.T) {
 }
 
 func TestAnObjectIsListedUntilItIsGone(t *testing.T) {
+	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	c.startForOCM(h)
 	work := c.name("w")

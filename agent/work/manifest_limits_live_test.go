@@ -7,10 +7,14 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	workv1 "open-cluster-management.io/api/work/v1"
 
@@ -23,51 +27,108 @@ func (c *cluster) nested(name string, depth int) string {
 	return strings.Replace(c.configMap(name), `"data":{}`, `"deep":`+strings.Repeat("[", depth)+strings.Repeat("]", depth), 1)
 }
 
-func TestABadManifestStopsNoOtherOfItsManifestWork(t *testing.T) {
-	c, h := newCluster(t), newHub(t)
-	c.startForOCM(h)
+// badManifests of a namespace. What an API server of the hub does not let through may still
+// be sent by one that is not ours.
+func (c *cluster) badManifests() map[string]badManifest {
 	ns := c.namespace
 	object := func(apiVersion, kind, name string) string {
 		return fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{"name":%q,"namespace":%q}}`, apiVersion, kind, name, ns)
 	}
 	const noType = "the server doesn't have a resource type "
-	for label, tc := range map[string]struct{ reason, bad, want string }{
-		"a text":              {reason: "YAML need not be an object", bad: `"text"`, want: "manifest is not a JSON object"},
-		"a number":            {reason: "YAML need not be an object", bad: `1e999`, want: "manifest is not a JSON object"},
-		"a list":              {reason: "a list has no name", bad: `[{"apiVersion":"v1","kind":"ConfigMap"}]`, want: "manifest is not a JSON object"},
-		"nothing":             {reason: "an empty document is null", bad: `null`, want: "manifest is not a JSON object"},
-		"an empty object":     {reason: "says nothing", bad: `{}`, want: "apiVersion and kind must be set in manifest"},
-		"no name":             {reason: "OCM's words", bad: object("v1", "ConfigMap", ""), want: "name must be set in manifest"},
-		"a generated name":    {reason: "OCM's words", bad: strings.Replace(object("v1", "ConfigMap", "x"), `"name"`, `"generateName"`, 1), want: "generateName must not be set in manifest"},
-		"a name that is text": {reason: "no path may be made of it", bad: object("v1", "ConfigMap", "../../x"), want: "is not a path segment"},
-		"an unknown kind":     {reason: "OCM's words", bad: object("v1", "Nonsense", "x"), want: noType + `"Nonsense"`},
-		"an unknown version":  {reason: "the kind is served, but not so", bad: object("v7", "ConfigMap", "x"), want: noType + `"ConfigMap"`},
-		"an unknown group":    {reason: "OCM's words", bad: object("no.such.group/v1", "Thing", "x"), want: noType + `"Thing"`},
-		"no group at all":     {reason: "no path may be made of it", bad: object("a/b/c", "Thing", "x"), want: "unexpected GroupVersion string"},
-		"a duplicate":         {reason: "the first one counts", bad: c.configMap("good", "k", "2"), want: "duplicate of manifest 0"},
-		"no namespace":        {reason: "none is guessed", bad: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x"}}`, want: "namespace must be set"},
-		"a missing namespace": {reason: "the API server's words", bad: strings.Replace(object("v1", "ConfigMap", "x"), ns, "missing-"+ns, 1), want: "not found"},
-		"a wrong type":        {reason: "the API server's words", bad: strings.Replace(c.configMap("x"), `"data":{}`, `"data":{"k":{}}`, 1), want: "cannot unmarshal object"},
-		"a bad name":          {reason: "the API server's words", bad: object("v1", "ConfigMap", "A_B"), want: "is invalid"},
-		"a secret":            {reason: "its content is told nobody", bad: strings.TrimSuffix(object("v1", "Secret", "x"), "}") + `,"data":{"k":"hunter2 is no base64"}}`, want: "Failed to apply manifest: "},
-	} {
+	return map[string]badManifest{
+		"a text":               {reason: "YAML need not be an object", manifest: `"text"`, want: "manifest is not a JSON object"},
+		"a number":             {reason: "YAML need not be an object", manifest: `1e999`, want: "manifest is not a JSON object"},
+		"a list":               {reason: "a list has no name", manifest: `[{"apiVersion":"v1","kind":"ConfigMap"}]`, want: "manifest is not a JSON object"},
+		"nothing":              {reason: "an empty document is null", manifest: `null`, want: "manifest is not a JSON object"},
+		"an empty object":      {reason: "says nothing", manifest: `{}`, want: "apiVersion and kind must be set in manifest"},
+		"a kind of objects":    {reason: "it has no name either", manifest: `{"apiVersion":"v1","kind":"List","items":[]}`, want: "name must be set in manifest"},
+		"no kind":              {reason: "nothing can be resolved", manifest: `{"apiVersion":"v1","metadata":{"name":"x"}}`, want: "apiVersion and kind must be set in manifest"},
+		"no name":              {reason: "OCM's words", manifest: object("v1", "ConfigMap", ""), want: "name must be set in manifest"},
+		"a generated name":     {reason: "OCM's words", manifest: strings.Replace(object("v1", "ConfigMap", "x"), `"name"`, `"generateName"`, 1), want: "generateName must not be set in manifest"},
+		"numbers for names":    {reason: "no object has one", manifest: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":7,"namespace":"x"}}`, want: "failed to decode object"},
+		"a name that is text":  {reason: "no path may be made of it", manifest: object("v1", "ConfigMap", "../../x"), want: "is not a path segment"},
+		"a space that is text": {reason: "no path may be made of it", manifest: strings.Replace(object("v1", "ConfigMap", "x"), ns, "../../x", 1), want: "is not a path segment"},
+		"an unknown kind":      {reason: "OCM's words", manifest: object("v1", "Nonsense", "x"), want: noType + `"Nonsense"`, ofWork: `no matches for kind "Nonsense" in version "v1"`},
+		"an unknown version":   {reason: "the kind is served, but not so", manifest: object("v7", "ConfigMap", "x"), want: noType + `"ConfigMap"`, ofWork: `no matches for kind "ConfigMap" in version "v7"`},
+		"an unknown group":     {reason: "OCM's words", manifest: object("no.such.group/v1", "Thing", "x"), want: noType + `"Thing"`, ofWork: `no matches for kind "Thing"`},
+		"no group at all":      {reason: "no path may be made of it", manifest: object("a/b/c", "Thing", "x"), want: "unexpected GroupVersion string"},
+		"a duplicate":          {reason: "the first one counts", manifest: c.configMap("good", "k", "2"), want: "duplicate of manifest 0"},
+		"no namespace":         {reason: "none is guessed", manifest: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x"}}`, want: "namespace must be set"},
+		"a missing namespace":  {reason: "the API server's words", manifest: strings.Replace(object("v1", "ConfigMap", "x"), ns, "missing-"+ns, 1), want: "not found"},
+		"another namespace":    {reason: "the owner says which", manifest: strings.Replace(object("v1", "ConfigMap", "x"), ns, "kube-system", 1), want: "is not allowed by this cluster's agent"},
+		"no namespaced kind":   {reason: "the owner says which namespaces", manifest: `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"x"}}`, want: "cluster-scoped manifests are not allowed"},
+		"a wrong type": {
+			reason: "the API server's words", manifest: strings.Replace(c.configMap("typed"), `"data":{}`, `"data":{"k":{}}`, 1),
+			want: "cannot unmarshal object", ofWork: "failed to create typed patch object",
+		},
+		"a bad name": {reason: "the API server's words", manifest: object("v1", "ConfigMap", "A_B"), want: "is invalid"},
+		"a secret": {
+			reason:   "its content is told nobody",
+			manifest: strings.TrimSuffix(object("v1", "Secret", "x"), "}") + `,"data":{"k":"hunter2 is no base64"}}`, want: "Failed to apply manifest: ",
+		},
+	}
+}
+
+// badManifest is one that cannot be applied, and what is told of it.
+type badManifest struct {
+	reason, manifest, want string
+	// ofWork is what is told where it is not of a ManifestWork, if that differs.
+	ofWork string
+}
+
+func TestABadManifestStopsNoOther(t *testing.T) {
+	t.Parallel()
+	for label, ofWork := range map[string]bool{"of a ManifestWork": false, "of a Work": true} {
 		t.Run(label, func(t *testing.T) {
-			work := c.name(strings.ReplaceAll(label, " ", "-"))
-			h.ask(work, 1, wire.Work{}, c.configMap("good", "k", "1"), tc.bad, c.configMap("last", "k", "1"))
-			s := h.tells(c, work, 1, 1, workv1.AppliedManifestFailed, tc.want)
-			if got := message(s, 1); !strings.HasPrefix(got, "Failed to apply manifest: ") || strings.Contains(got, "hunter2") {
-				t.Errorf("%s: message = %q", tc.reason, got)
+			t.Parallel()
+			c, h := newCluster(t), newHub(t)
+			c.startForOCM(h, func(cfg *Config) { cfg.Namespaces = []string{c.namespace, "missing-" + c.namespace} })
+			bad := c.badManifests()
+			names := slices.Sorted(maps.Keys(bad))
+			manifests := []string{c.configMap("good", "k", "1")}
+			for _, name := range names {
+				manifests = append(manifests, bad[name].manifest)
 			}
-			if got := c.configMaps(); len(got) != 2 || got["good"]["k"] != "1" {
-				t.Errorf("%s: objects are %v", tc.reason, got)
+			manifests = append(manifests, c.configMap("last", "k", "1"))
+			work := c.name("w")
+			var s told
+			if ofWork {
+				h.want(work, 1, manifests...)
+				s = h.is(c, work, 1, conditionApplied, metav1.ConditionFalse)
+			} else {
+				h.ask(work, 1, wire.Work{}, manifests...)
+				s = h.says(c, work, 1, conditionApplied, metav1.ConditionFalse)
 			}
-			h.drop(c, work, 1)
+			for i, name := range names {
+				b := bad[name]
+				if ofWork && b.ofWork != "" {
+					b.want = b.ofWork
+				}
+				if got := message(s, i+1); !strings.HasPrefix(got, "Failed to apply manifest: ") || !strings.Contains(got, b.want) || strings.Contains(got, "hunter2") {
+					t.Errorf("%s: message %q, want %q in it: %s", name, got, b.want, b.reason)
+				}
+			}
+			for _, i := range []int{0, len(manifests) - 1} {
+				if !meta.IsStatusConditionTrue(s.Manifests[i].Conditions, conditionApplied) {
+					t.Errorf("a good one is told as %q", message(s, i))
+				}
+			}
+			if diff := cmp.Diff(map[string]map[string]string{"good": {"k": "1"}, "last": {"k": "1"}}, c.configMaps()); diff != "" {
+				t.Errorf("objects (-want +got):\n%s", diff)
+			}
+			if ofWork {
+				h.want(work, 2)
+				h.finalized(c, work)
+			} else {
+				h.drop(c, work, 1)
+			}
 		})
 	}
 }
 
 // One object may have several versions; it is still one.
 func TestTheSameObjectInAnotherVersionIsADuplicate(t *testing.T) {
+	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	c.startForOCM(h)
 	scaler := func(version string) string {
@@ -82,8 +143,7 @@ func TestTheSameObjectInAnotherVersionIsADuplicate(t *testing.T) {
 
 // An API server of the hub refuses more than 10 000 levels in all.
 func TestADeeplyNestedManifestHarmsNothing(t *testing.T) {
-	c, h := newCluster(t), newHub(t)
-	c.startForOCM(h)
+	t.Parallel()
 	for label, tc := range map[string]struct {
 		reason   string
 		strategy *workv1.UpdateStrategy
@@ -94,13 +154,16 @@ func TestADeeplyNestedManifestHarmsNothing(t *testing.T) {
 		"server-side, by paths": {reason: "neither paths nor jq overflow; the API server refuses the field", strategy: ignoring(workv1.IgnoreField{JSONPaths: []string{".deep[0][0]"}, JSONPointers: []string{"/deep/0/0"}, JQPathExpressions: []string{".deep[0][0]"}}), want: metav1.ConditionFalse},
 	} {
 		t.Run(label, func(t *testing.T) {
+			t.Parallel()
+			c, h := newCluster(t), newHub(t)
+			c.startForOCM(h)
 			w := wire.Work{Healthy: true}
 			o := c.option(workv1.ManifestConfigOption{
 				UpdateStrategy: tc.strategy,
 				FeedbackRules:  []workv1.FeedbackRule{{Type: workv1.JSONPathsType, JsonPaths: []workv1.JsonPath{{Name: "all", Path: "..nothing"}}}},
 			})
 			w.Spec.ManifestConfigs = []workv1.ManifestConfigOption{o}
-			work := c.name(strings.NewReplacer(" ", "-", ",", "").Replace(label))
+			work := c.name("w")
 			began := time.Now()
 			h.ask(work, 1, w, c.nested("deep", 9_900), c.configMap("beside"))
 			h.says(c, work, 1, conditionApplied, tc.want)
@@ -126,6 +189,7 @@ func ignoring(fields ...workv1.IgnoreField) *workv1.UpdateStrategy {
 // What is nested deeper than any API server lets through, a hub that is not ours
 // may still send.
 func TestAWorkThatIsNestedTooDeeplyHarmsNoOther(t *testing.T) {
+	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	c.startForOCM(h)
 	bad, good := c.name("bad"), c.name("good")

@@ -141,6 +141,7 @@ func strategyOf(t workv1.UpdateStrategyType) *workv1.UpdateStrategy {
 }
 
 func TestManifestWorkIsAppliedKeptAndRemoved(t *testing.T) {
+	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	c.startForOCM(h)
 	work := c.name("w")
@@ -188,73 +189,8 @@ func TestManifestWorkIsAppliedKeptAndRemoved(t *testing.T) {
 	}
 }
 
-func TestStrategiesLeaveAloneWhatTheyShould(t *testing.T) {
-	tests := map[string]struct {
-		reason   string
-		strategy *workv1.UpdateStrategy
-		// exists before the work, kept is what remains of a change by somebody.
-		exists, kept, owned, survives bool
-	}{
-		"update":      {reason: "the manifest is enforced, what was there becomes the work's", exists: true, owned: true},
-		"create only": {reason: "the object is made once", strategy: strategyOf(workv1.UpdateStrategyTypeCreateOnly), kept: true, owned: true},
-		"create only, there": {
-			reason:   "what is there is owned and not changed",
-			strategy: strategyOf(workv1.UpdateStrategyTypeCreateOnly), exists: true, kept: true, owned: true,
-		},
-		"read only": {reason: "nothing is written", strategy: strategyOf(workv1.UpdateStrategyTypeReadOnly), exists: true, kept: true, survives: true},
-		"server-side": {reason: "our fields are enforced", owned: true, strategy: &workv1.UpdateStrategy{
-			Type: workv1.UpdateStrategyTypeServerSideApply, ServerSideApply: &workv1.ServerSideApplyConfig{Force: true},
-		}},
-		"server-side, ignored": {
-			reason: "the object bears the mark of the manifest: nothing of it is touched", kept: true, owned: true,
-			strategy: &workv1.UpdateStrategy{Type: workv1.UpdateStrategyTypeServerSideApply, ServerSideApply: &workv1.ServerSideApplyConfig{
-				IgnoreFields: []workv1.IgnoreField{{Condition: workv1.IgnoreFieldsConditionOnSpokePresent, JSONPointers: []string{"/data/other"}}},
-			}},
-		},
-	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			c, h := newCluster(t), newHub(t)
-			c.startForOCM(h)
-			if tc.exists {
-				if _, err := c.kube.CoreV1().ConfigMaps(c.namespace).Create(t.Context(), &corev1.ConfigMap{
-					ObjectMeta: metav1.ObjectMeta{Name: "cm"}, Data: map[string]string{"k": "before"},
-				}, metav1.CreateOptions{}); err != nil {
-					t.Fatal(err)
-				}
-			}
-			w := wire.Work{}
-			w.Spec.ManifestConfigs = []workv1.ManifestConfigOption{c.option(workv1.ManifestConfigOption{UpdateStrategy: tc.strategy})}
-			work := c.name("w")
-			h.ask(work, 1, w, c.configMap("cm", "k", "v"))
-			h.says(c, work, 1, "Available", metav1.ConditionTrue)
-			if owned := len(c.get("cm").OwnerReferences) == 1; owned != tc.owned {
-				t.Errorf("%s: owners are %v", tc.reason, c.get("cm").OwnerReferences)
-			}
-			c.patch("cm", `{"data":{"k":"strayed"}}`)
-			if tc.kept {
-				// A change that has to be taken back, after it, shows that the first one was looked at.
-				h.ask(c.name("other"), 1, wire.Work{}, c.configMap("canary", "k", "v"))
-				h.says(c, c.name("other"), 1, "Available", metav1.ConditionTrue)
-				c.patch("canary", `{"data":{"k":"strayed"}}`)
-				c.eventually("the canary is repaired", func() bool { return c.get("canary").Data["k"] == "v" })
-				if got := c.get("cm").Data["k"]; got != "strayed" {
-					t.Errorf("%s: the change was taken back to %q", tc.reason, got)
-				}
-			} else {
-				c.eventually(tc.reason, func() bool { return c.get("cm").Data["k"] == "v" })
-			}
-			w.Deleting = true
-			h.ask(work, 1, wire.Work{Deleting: true})
-			c.eventually("finalized", func() bool { return h.said(work).Finalized })
-			if survived := c.get("cm") != nil; survived != tc.survives {
-				t.Errorf("%s: survived is %t", tc.reason, survived)
-			}
-		})
-	}
-}
-
 func TestRulesFollowTheObjectsEvents(t *testing.T) {
+	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	c.startForOCM(h)
 	w := wire.Work{Healthy: true}
@@ -300,6 +236,7 @@ func TestRulesFollowTheObjectsEvents(t *testing.T) {
 }
 
 func TestOrphansStay(t *testing.T) {
+	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	c.startForOCM(h)
 	work := c.name("w")
@@ -325,6 +262,7 @@ func TestOrphansStay(t *testing.T) {
 }
 
 func TestWorksThatDisagreeSaySoAndDoNotFight(t *testing.T) {
+	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	c.startForOCM(h)
 	a, b := c.name("a"), c.name("b")
@@ -354,12 +292,13 @@ func TestWorksThatDisagreeSaySoAndDoNotFight(t *testing.T) {
 }
 
 func TestAnchorsThatNobodyAsksForAreEvicted(t *testing.T) {
+	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	strangers := map[string]string{c.name("mine"): "agent-" + c.namespace, c.name("theirs"): "somebody"}
 	for name, agent := range strangers {
 		c.strayAnchor(hubHashTwo, workv1.AppliedManifestWorkSpec{HubHash: hubHashTwo, AgentID: agent, ManifestWorkName: name})
 	}
-	c.startForOCM(h, func(cfg *Config) { cfg.AgentID, cfg.EvictionGrace = "agent-"+c.namespace, 3*time.Second })
+	c.startForOCM(h, func(cfg *Config) { cfg.AgentID, cfg.EvictionGrace = "agent-"+c.namespace, 50*time.Millisecond })
 	anchor := func(name string) *workv1.AppliedManifestWork { return c.applied(hubHashTwo + "-" + name) }
 	c.eventually("it is missed", func() bool {
 		a := anchor(c.name("mine"))
@@ -372,6 +311,7 @@ func TestAnchorsThatNobodyAsksForAreEvicted(t *testing.T) {
 }
 
 func TestAnEvictionThatIsSwitchedOffIsCleared(t *testing.T) {
+	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	agent := "agent-" + c.namespace
 	name := c.strayAnchor(hubHashTwo, workv1.AppliedManifestWorkSpec{HubHash: hubHashTwo, AgentID: agent, ManifestWorkName: c.name("w")}).GetName()
@@ -386,6 +326,7 @@ func TestAnEvictionThatIsSwitchedOffIsCleared(t *testing.T) {
 // under our name. Where that is in the second of our write, the API server records no
 // difference.
 func TestWhatWasWrittenInOurNameIsRepaired(t *testing.T) {
+	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	c.startForOCM(h)
 	work := c.name("w")
@@ -410,6 +351,7 @@ func (c *cluster) completes() wire.Work {
 
 // Nothing of a complete work is applied any more, and its record is exact.
 func TestTheRecordOfACompleteWorkIsBroughtUpToDate(t *testing.T) {
+	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	a := c.startForOCM(h)
 	work := c.name("w")
@@ -428,6 +370,7 @@ func TestTheRecordOfACompleteWorkIsBroughtUpToDate(t *testing.T) {
 }
 
 func TestAHubOfAnotherHashTakesOverAndTheOldAnchorGoes(t *testing.T) {
+	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	c.startForOCM(h, func(cfg *Config) { cfg.AgentID, cfg.EvictionGrace = "agent-"+c.namespace, 2*time.Second })
 	work := c.name("w")
@@ -444,6 +387,7 @@ func TestAHubOfAnotherHashTakesOverAndTheOldAnchorGoes(t *testing.T) {
 }
 
 func TestAnOrphanedObjectOutlivesTheOldAnchorOfAHubThatMoved(t *testing.T) {
+	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	c.startForOCM(h, func(cfg *Config) { cfg.AgentID, cfg.EvictionGrace = "agent-"+c.namespace, 2*time.Second })
 	work := c.name("w")
@@ -461,6 +405,7 @@ func TestAnOrphanedObjectOutlivesTheOldAnchorOfAHubThatMoved(t *testing.T) {
 }
 
 func TestTheLastOneWinsAlsoAfterARestart(t *testing.T) {
+	t.Parallel()
 	for range 3 { // either order of applying anew would hide a defect now and then
 		c, h := newCluster(t), newHub(t)
 		first := c.startForOCM(h)
@@ -488,6 +433,7 @@ func TestTheLastOneWinsAlsoAfterARestart(t *testing.T) {
 }
 
 func TestAHubThatClaimsTheHashOfAnotherGetsNothingOfIt(t *testing.T) {
+	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	c.startForOCM(h)
 	work := c.name("w")
@@ -522,6 +468,7 @@ func TestAHubThatClaimsTheHashOfAnotherGetsNothingOfIt(t *testing.T) {
 }
 
 func TestWhatWasNeverAllowedDoesNotHoldUpADeletion(t *testing.T) {
+	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	user, _ := c.mayWriteConfigMapsAlone()
 	c.startForOCM(h, func(cfg *Config) { cfg.Impersonate = user })

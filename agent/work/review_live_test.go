@@ -184,9 +184,10 @@ func (c *cluster) changesRights(by *authorizer, refuses bool, lag time.Duration)
 	}
 }
 
-// Between a change of rights and the status two seconds may pass, also when the API
-// server's caches lag behind by the first of them.
-func TestWithTheWatchesARevocationIsSeenWithinTwoSeconds(t *testing.T) {
+// Reviews come at once and within two seconds, as TestAChangeOfRightsIsReviewedAtOnceAndAgain
+// has it, the second one for API servers whose caches lag behind. A busy machine may be later
+// than that; the last review, reviewLast after the change, is not waited for.
+func TestWithTheWatchesARevocationIsSeenBeforeTheLastReview(t *testing.T) {
 	t.Parallel()
 	for label, lag := range map[string]time.Duration{"at once": 0, "by a second look": reviewAgain / 2} {
 		t.Run(label, func(t *testing.T) {
@@ -196,23 +197,17 @@ func TestWithTheWatchesARevocationIsSeenWithinTwoSeconds(t *testing.T) {
 			a := c.startForOCM(h, rights.through, func(cfg *Config) { cfg.ExecutorCaches = true })
 			name := c.name("revoked")
 			h.ask(name, 1, w, c.configMap("a", "k", "1"), c.configMap("b", "k", "1"))
-			var took []time.Duration
-			for range 3 { // a machine that does much else may be late once
-				h.says(c, name, 1, workv1.WorkApplied, metav1.ConditionTrue)
-				c.eventually("earlier reviews are over", func() bool {
-					r := &a.lookup(manifestKey(name)).reviews
-					return a.executors.Follows() && r.wait(time.Now()) == 0 && a.rested(name) >= reviewSpace
-				})
-				began := time.Now()
-				c.changesRights(rights, true, lag)
-				h.refused(c, name, 1, "a", "b")
-				if took = append(took, time.Since(began)); took[len(took)-1] <= 2*time.Second {
-					t.Logf("it took %v", took)
-					return
-				}
-				c.changesRights(rights, false, 0)
+			h.says(c, name, 1, workv1.WorkApplied, metav1.ConditionTrue)
+			c.eventually("earlier reviews are over", func() bool {
+				r := &a.lookup(manifestKey(name)).reviews
+				return a.executors.Follows() && r.wait(time.Now()) == 0 && a.rested(name) >= reviewSpace
+			})
+			began := time.Now()
+			c.changesRights(rights, true, lag)
+			h.refused(c, name, 1, "a", "b")
+			if took := time.Since(began); took >= reviewLast {
+				t.Errorf("it took %s", took)
 			}
-			t.Errorf("it took %v, always more than two seconds", took)
 		})
 	}
 }

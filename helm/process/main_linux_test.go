@@ -14,10 +14,5 @@ func TestMain(m *testing.M) {
 	if os.Getenv(confinedVariable) != "" {
 		os.Exit(confined(os.Stdout))
 	}
-	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
-		if in, err := dir(); err == nil {
-			_ = os.RemoveAll(in)
-		}
-		os.Exit(code)
-	}))
+	goleak.VerifyTestMain(m)
 }

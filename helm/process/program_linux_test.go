@@ -33,16 +33,13 @@ import (
 	"github.com/spokelet/spokelet/internal/livetest"
 )
 
-// dir is where the program is built; the tests remove it.
-var dir = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "spokelet-helm-") })
-
-// built is the program, as it is in the agent's image.
+// built is the program, as it is in the agent's image. It is where the Makefile and package
+// env of the end-to-end tests build it, with the same flags: one that is new is left alone.
 var built = sync.OnceValues(func() (path string, err error) {
-	in, err := dir()
+	path, err = filepath.Abs("../../bin/spokelet-helm")
 	if err != nil {
 		return "", err
 	}
-	path = filepath.Join(in, "spokelet-helm")
 	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", path, "../cmd/spokelet-helm")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -129,7 +126,7 @@ spec:
   selector: {matchLabels: {a: "%[1]d"}}
   template:
     metadata: {labels: {a: "%[1]d"}, annotations: {sum: {{ .Values.text | sha256sum }} }}
-    spec: {containers: [{name: a, image: a, ports: [{containerPort: 80}], env: [{name: A, value: b}]}]}
+    spec: {schedulerName: nobody, containers: [{name: a, image: a, ports: [{containerPort: 80}], env: [{name: A, value: b}]}]}
 `, i)
 	}
 	return packed(t, content)

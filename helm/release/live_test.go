@@ -26,6 +26,7 @@ import (
 )
 
 func TestAReleaseEndsInObjectsAndInNothing(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.charts["values.yaml"] = []byte("color: green\nsize: large\n")
 	made := r.done(t, message.Install, func(q *message.Request) {
@@ -72,6 +73,7 @@ func TestAReleaseEndsInObjectsAndInNothing(t *testing.T) {
 }
 
 func TestANamespaceIsMadeIfItIsMissing(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.namespace += "-new"
 	t.Cleanup(func() {
@@ -84,6 +86,7 @@ func TestANamespaceIsMadeIfItIsMissing(t *testing.T) {
 }
 
 func TestAReleaseThatIsInTheWayIsNamed(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.done(t, message.Install, nil)
 	for status, texts := range map[releasecommon.Status][]string{
@@ -113,6 +116,7 @@ func TestAReleaseThatIsInTheWayIsNamed(t *testing.T) {
 }
 
 func TestAReleaseThatIsMissingIsNamed(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.done(t, message.Install, func(q *message.Request) { q.Name = r.namespace })
 	of := func(namespace string) func(*message.Request) {
@@ -180,6 +184,7 @@ func TestAChartThatCannotBeInstalledLeavesNothing(t *testing.T) {
 }
 
 func TestARequesterMayDoInAReleaseWhatHeMayDo(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	records := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"*"}}
 	maps := func(verbs ...string) rbacv1.PolicyRule {
@@ -210,6 +215,7 @@ func TestARequesterMayDoInAReleaseWhatHeMayDo(t *testing.T) {
 }
 
 func TestCustomResourcesAreInstalledWithTheirDefinitions(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	group := r.namespace + ".example.com"
 	definition := fmt.Sprintf(`apiVersion: apiextensions.k8s.io/v1
@@ -245,6 +251,7 @@ spec:
 }
 
 func TestAHookThatFailsIsNamed(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
@@ -270,39 +277,46 @@ func TestAHookThatFailsIsNamed(t *testing.T) {
 	}
 }
 
-func TestAReleaseIsBoundedInTime(t *testing.T) {
-	r := newRig(t)
-	r.charts["slow.tgz"] = pack(t, "slow", "1.0.0", files{"templates/a.yaml": `apiVersion: apps/v1
+// slow is a template of a Deployment that never is ready: no scheduler gives its pods to a node.
+const slow = `apiVersion: apps/v1
 kind: Deployment
 metadata: {name: slow}
 spec:
   selector: {matchLabels: {a: b}}
-  template: {metadata: {labels: {a: b}}, spec: {containers: [{name: a, image: a}]}}
-`})
+  template: {metadata: {labels: {a: b}}, spec: {schedulerName: nobody, containers: [{name: a, image: a}]}}
+`
+
+func TestAReleaseIsBoundedInTime(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
-		reason, chart, object, progress string
+		reason, chart, kind, name, progress string
 	}{
-		"a hook that does not end":    {reason: "nothing runs it", chart: "hooked", object: "Job/" + r.namespace + "/web-hook", progress: "waiting for the hook Job web-hook"},
-		"an object that is not ready": {reason: "nothing runs it", chart: "slow", object: "Deployment/" + r.namespace + "/slow", progress: "waiting until ready: Deployment slow"},
+		"a hook that does not end":    {reason: "nothing runs it", chart: "hooked", kind: "Job", name: "web-hook", progress: "waiting for the hook Job web-hook"},
+		"an object that is not ready": {reason: "nothing runs it", chart: "slow", kind: "Deployment", name: "slow", progress: "waiting until ready: Deployment slow"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.charts["slow.tgz"] = pack(t, "slow", "1.0.0", files{"templates/a.yaml": slow})
+			object := tc.kind + "/" + r.namespace + "/" + tc.name
 			answer := r.run(t, message.Install, func(q *message.Request) {
 				q.Chart.URL, q.Timeout, q.Wait = r.url+"/"+tc.chart+".tgz", 15*time.Second, true // a busy machine renders for some of them
 			})
-			failed(t, answer, message.Limit, "it was not done within 15s", tc.object)
+			failed(t, answer, message.Limit, "it was not done within 15s", object)
 			if !slices.Contains(r.progress, tc.progress) {
 				t.Errorf("progress %q, want %q: %s", r.progress, tc.progress, tc.reason)
 			}
 			if diff := cmp.Diff(map[string]string{"sh.helm.release.v1.web.v1": "failed"}, r.records(t)); diff != "" {
 				t.Errorf("records (-want +got):\n%s", diff)
 			}
-			failed(t, r.run(t, message.Settle, func(q *message.Request) { q.Was = message.Install }), message.Refused, "revision 1 failed", tc.object)
+			failed(t, r.run(t, message.Settle, func(q *message.Request) { q.Was = message.Install }), message.Refused, "revision 1 failed", object)
 			r.done(t, message.Uninstall, nil)
 		})
 	}
 }
 
 func TestAnInterruptedRequestIsSettledByItsRevision(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	settle := func(was message.Verb, mark string) message.Answer {
 		return r.run(t, message.Settle, func(q *message.Request) { q.Was, q.Mark, q.Timeout = was, mark, time.Nanosecond })
@@ -333,6 +347,7 @@ func TestAnInterruptedRequestIsSettledByItsRevision(t *testing.T) {
 }
 
 func TestOnlyWhatIsTheReleasesIsRemoved(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.done(t, message.Install, nil)
 	patch := []byte(`{"metadata":{"annotations":{"meta.helm.sh/release-name":"other"}}}`)
@@ -346,6 +361,7 @@ func TestOnlyWhatIsTheReleasesIsRemoved(t *testing.T) {
 }
 
 func TestARecordIsNoLargerThanASecret(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	incompressible := make([]byte, 1<<20)
 	_, _ = rand.Read(incompressible)

@@ -140,7 +140,7 @@ func TestAReleaseIsLookedForWhereItsNamespaceIsNotNamed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			tc.request.Name = "web"
-			client := fake.NewClientset()
+			client := fake.NewSimpleClientset()
 			for _, secret := range tc.there {
 				if err := client.Tracker().Add(secret); err != nil {
 					t.Fatal(err)

@@ -39,13 +39,14 @@ metadata: {name: "{{ .Release.Name }}"}
 data: {color: "{{ .Values.color }}", size: "{{ .Values.size }}"}
 `
 
-// hook is a template of a Job that is a hook, which ends when a test says so.
+// hook is a template of a Job that is a hook, which ends when a test says so: no scheduler
+// gives its pod to a node.
 const hook = `apiVersion: batch/v1
 kind: Job
 metadata: {name: "{{ .Release.Name }}-hook", annotations: {helm.sh/hook: pre-install}}
 spec:
   backoffLimit: 0
-  template: {spec: {restartPolicy: Never, containers: [{name: a, image: a}]}}
+  template: {spec: {restartPolicy: Never, schedulerName: nobody, containers: [{name: a, image: a}]}}
 `
 
 // pack packs a chart.
@@ -239,7 +240,7 @@ func (r *rig) user(t *testing.T, name string, rules ...rbacv1.PolicyRule) *rest.
 	return config
 }
 
-// failPods has all pods of the namespace fail, as there is nothing that runs them.
+// failPods has all pods of the namespace fail, which nothing runs.
 func (r *rig) failPods(ctx context.Context) {
 	pods := r.kube.CoreV1().Pods(r.namespace)
 	list, err := pods.List(ctx, metav1.ListOptions{})

@@ -271,6 +271,7 @@ func keysOf(obj *unstructured.Unstructured) author.Keys {
 }
 
 func TestARealAPIServerRecordsWhoAsks(t *testing.T) {
+	t.Parallel()
 	r := newRecording(t)
 	for _, obj := range r.objects() {
 		keys := keysOf(obj)
@@ -311,6 +312,7 @@ func changeOf(obj *unstructured.Unstructured) string {
 }
 
 func TestARealAPIServerAsksForTheRightInTheNamespaceOfTheCluster(t *testing.T) {
+	t.Parallel()
 	r := newRecording(t)
 	refused := func(err error) bool {
 		return apierrors.IsForbidden(err) && strings.HasSuffix(err.Error(), `denied the request: works.mcm.ibm.com is forbidden: User "`+r.name(alice)+
@@ -357,6 +359,7 @@ func TestARealAPIServerAsksForTheRightInTheNamespaceOfTheCluster(t *testing.T) {
 // An action is done once for each generation, as its author: another must not be able to
 // have it done again. CEL compares by value.
 func TestNobodyHasAnActionOfAnotherDoneAgain(t *testing.T) {
+	t.Parallel()
 	r := newRecording(t)
 	act := r.action()
 	if err := r.clients[alice].Create(t.Context(), act); err != nil {
@@ -375,6 +378,7 @@ func TestNobodyHasAnActionOfAnotherDoneAgain(t *testing.T) {
 }
 
 func TestTheHubsOwnAccountSaysForWhomItAsks(t *testing.T) {
+	t.Parallel()
 	r := newRecording(t)
 	child := r.work(r.other)
 	of := author.Author{User: r.name(alice), Groups: []string{"of-" + alice}}
@@ -392,6 +396,7 @@ func TestTheHubsOwnAccountSaysForWhomItAsks(t *testing.T) {
 // The hub makes the Works of sets, follows them by the owner's annotations, and changes back
 // what others change: each would have what they ask done again.
 func TestARealAPIServerKeepsTheWorksOfASet(t *testing.T) {
+	t.Parallel()
 	r := newRecording(t)
 	owned := map[string]string{v1alpha1.AnnotationOwners: "WorkSet.shop.greet", v1alpha1.AnnotationOwnerUID: "set"}
 	child := r.work(r.namespace)
@@ -441,6 +446,7 @@ func TestARealAPIServerKeepsTheWorksOfASet(t *testing.T) {
 
 // While the hub is away nobody asks anything new, or as somebody else.
 func TestWithoutTheHubNobodyAsks(t *testing.T) {
+	t.Parallel()
 	r := newRecording(t)
 	objects := r.objects()
 	for _, obj := range objects {

@@ -215,8 +215,9 @@ func (a *asking) work(executor string, manifests ...string) *workv1.ManifestWork
 }
 
 func TestARealAPIServerAsksAboutManifestWorks(t *testing.T) {
+	t.Parallel()
 	a := newAsking(t)
-	large := `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"k":"` + strings.Repeat("x", 2<<20) + `"}}`
+	large := `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"k":"` + strings.Repeat("x", 600<<10) + `"}}`
 	cases := map[string]struct {
 		reason string
 		user   string
@@ -226,7 +227,7 @@ func TestARealAPIServerAsksAboutManifestWorks(t *testing.T) {
 		"a good one":             {reason: "nothing is wrong with it", user: editor, work: a.work("", configMap, deployment)},
 		"an empty one":           {reason: "there is nothing to do", user: admin, work: a.work(""), want: "manifests should not be empty"},
 		"the same thing twice":   {reason: "they would fight", user: editor, work: a.work("", configMap, configMap), want: "duplicate manifest for resource default/a with resource type v1.ConfigMap"},
-		"two mebibytes":          {reason: "they are over the limit", user: editor, work: a.work("", large), want: "which exceeds the 512000 limit"},
+		"600 KiB":                {reason: "they are over the limit", user: editor, work: a.work("", large), want: "which exceeds the 512000 limit"},
 		"somebody's, by another": {reason: "the user lacks the right", user: editor, work: a.work(roleOfBob, configMap), want: "cannot manipulate the Manifestwork with executor team/bob in namespace " + a.namespace},
 		"somebody's, by theirs":  {reason: "the user has the right", user: bobs, work: a.work(roleOfBob, configMap)},
 		"another's, by somebody": {reason: "the right has a name", user: bobs, work: a.work(roleOfEve, configMap), want: "with executor team/eve"},
@@ -234,6 +235,7 @@ func TestARealAPIServerAsksAboutManifestWorks(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			err := a.clients[tc.user].Create(t.Context(), tc.work)
 			if tc.want == "" {
 				if err != nil {
@@ -249,6 +251,7 @@ func TestARealAPIServerAsksAboutManifestWorks(t *testing.T) {
 }
 
 func TestAUserWithoutTheRightChangesNothingThatOthersExecute(t *testing.T) {
+	t.Parallel()
 	a := newAsking(t)
 	stored := a.work(roleOfBob, configMap)
 	if err := a.clients[bobs].Create(t.Context(), stored); err != nil {
@@ -281,6 +284,7 @@ func TestAUserWithoutTheRightChangesNothingThatOthersExecute(t *testing.T) {
 // While the hub is away a work's labels and finalizers can change, and what it
 // asks for cannot.
 func TestWithoutTheHubNothingNewIsStored(t *testing.T) {
+	t.Parallel()
 	a := newAsking(t)
 	stored := a.work("", configMap)
 	if err := a.clients[editor].Create(t.Context(), stored); err != nil {

@@ -19,6 +19,7 @@ import (
 // While the webhook is not registered, as after somebody deleted it in an outage, whoever
 // writes an object writes its author, and every UID that there has been is known.
 func TestWhatARealAPIServerStoredWithoutTheWebhookIsNobodys(t *testing.T) {
+	t.Parallel()
 	r := newRecording(t)
 	before := r.registered.UID()
 	recorded := r.objects()
@@ -83,6 +84,7 @@ func (r *recording) checkHealing(obj *unstructured.Unstructured) {
 
 // Of what is recorded while the hub does not know its registration nobody could tell when.
 func TestARealAPIServerStoresNothingUntilTheRegistrationIsKnown(t *testing.T) {
+	t.Parallel()
 	r := newRecording(t)
 	obj := r.work(r.namespace)
 	if err := r.clients[alice].Create(t.Context(), obj); err != nil {

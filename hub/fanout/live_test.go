@@ -95,13 +95,18 @@ func (h *liveHub) addClients(pool *http.Client) (err error) {
 	return err
 }
 
-// run runs a Controller in a manager until stop is called, or the test ends.
+// run runs a Controller in a manager until stop is called, or the test ends. It sees the
+// namespaces of the test alone: in others are the objects of other packages' tests.
 func (h *liveHub) run() (stop func()) {
 	h.t.Helper()
+	own := map[string]cache.Config{h.namespace: {}}
+	for _, name := range h.clusters {
+		own[name] = cache.Config{}
+	}
 	mgr, err := ctrl.NewManager(h.config, ctrl.Options{
 		Scheme: h.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"},
 		Controller: config.Controller{SkipNameValidation: new(true)},
-		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
+		Cache: cache.Options{DefaultNamespaces: own, ByObject: map[client.Object]cache.ByObject{
 			&v1alpha1.Work{}: {Transform: mcm.StripResult}, &v1alpha1.ResourceView{}: {Transform: StripResults},
 		}},
 	})

@@ -89,13 +89,17 @@ func (h *liveHub) addClients(t *testing.T, pool *http.Client) (err error) {
 	return err
 }
 
-// run runs a controller in a manager, until stop is called or the test ends.
-func (h *liveHub) run(t *testing.T) (replicas *resource.Hub, stop func()) {
+// run runs a controller in a manager, until stop is called or the test ends. It sees these
+// namespaces alone: in others are the objects of other packages' tests.
+func (h *liveHub) run(t *testing.T, namespaces ...string) (replicas *resource.Hub, stop func()) {
 	t.Helper()
-	strip := cache.ByObject{Transform: StripResult}
+	strip, own := cache.ByObject{Transform: StripResult}, map[string]cache.Config{}
+	for _, name := range namespaces {
+		own[name] = cache.Config{}
+	}
 	mgr, err := ctrl.NewManager(h.config, ctrl.Options{
 		Scheme: h.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"},
-		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
+		Cache: cache.Options{DefaultNamespaces: own, ByObject: map[client.Object]cache.ByObject{
 			&v1alpha1.Work{}: strip, &viewv1beta1.ManagedClusterView{}: strip, &actionv1beta1.ManagedClusterAction{}: strip,
 		}},
 	})
@@ -229,7 +233,7 @@ const odd = `{"z":1,"kind":"List","items":[{"float":2.0,"exponent":1e3,"large":9
 func TestARealHubAnswersOnceAndWritesNothingAfterARestart(t *testing.T) {
 	h := newLiveHub(t)
 	cluster := h.cluster(t)
-	hub, stop := h.run(t)
+	hub, stop := h.run(t, cluster)
 	agent := newLiveAgent(t, wire.ViewResult{Result: json.RawMessage(odd)}, wire.ActionResult{Result: json.RawMessage(odd)})
 	cut := resourcetest.Connect(t, hub, cluster, agent.Agent)
 	h.sessions.set(cluster, true)
@@ -259,7 +263,7 @@ func TestARealHubAnswersOnceAndWritesNothingAfterARestart(t *testing.T) {
 	cut()
 	stop()
 	asked := agent.asked()
-	hub, _ = h.run(t)
+	hub, _ = h.run(t, cluster)
 	resourcetest.Connect(t, hub, cluster, agent.Agent)
 	livetest.Eventually(t, "the hub does not ask again", func() bool {
 		now := agent.asked()
@@ -284,8 +288,8 @@ func TestARealHubAnswersOnceAndWritesNothingAfterARestart(t *testing.T) {
 
 func TestARealHubServesAClusterThatComesLater(t *testing.T) {
 	h := newLiveHub(t)
-	hub, _ := h.run(t)
 	team, later := livetest.Namespace(t, h.kube, "team-"), livetest.Namespace(t, h.kube, "mcm-")
+	hub, _ := h.run(t, team, later)
 	w := ofRoot(resourceWork("w"), later, author.MCM)
 	w.Namespace = team
 	h.create(t, w)
@@ -304,8 +308,8 @@ func TestARealHubServesAClusterThatComesLater(t *testing.T) {
 
 func TestRightsOnARealHubEndViews(t *testing.T) {
 	h := newLiveHub(t)
-	hub, _ := h.run(t)
 	cluster := h.cluster(t)
+	hub, _ := h.run(t, cluster)
 	h.sessions.set(cluster, true)
 	agent := newLiveAgent(t, wire.ViewResult{Result: json.RawMessage(`{"kind":"List","items":[]}`)}, wire.ActionResult{})
 	resourcetest.Connect(t, hub, cluster, agent.Agent)

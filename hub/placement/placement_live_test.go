@@ -40,6 +40,8 @@ type liveHub struct {
 func newLiveHub(t *testing.T) *liveHub {
 	t.Helper()
 	config := livetest.Config(t, "SPOKELET_HUB_KUBECONFIG")
+	// A DaemonSet has a pod on each node that is there, and the policy is about all of them.
+	livetest.Lock(t, "SPOKELET_HUB_KUBECONFIG", "nodes", livetest.Exclusive)
 	c, err := client.New(config, client.Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -48,9 +48,10 @@ func (h *hasty) Patch(ctx context.Context, obj client.Object, patch client.Patch
 // server has deleted a work at once that has its finalizer: one of five times.
 func TestARealHubDeletesWhatAWorkLeftThatWentAsItGotItsFinalizer(t *testing.T) {
 	const most = 200
+	t.Parallel()
 	admin, held := liveClient(t), make(chan string, most)
-	r := runLive(t, admin, func(c client.Client) client.Client { return &hasty{Client: c, other: admin, held: held} })
-	cluster := r.cluster(t) // somebody made its namespace: no policy is for it
+	cluster := admin.cluster(t) // somebody made its namespace: no policy is for it
+	r := runLive(t, admin, []string{cluster}, func(c client.Client) client.Client { return &hasty{Client: c, other: admin, held: held} })
 	for i := range most {
 		work := r.create(t, cluster, "w"+strconv.Itoa(i), orphaning)
 		if r.wentAtOnce(t, work, held) {

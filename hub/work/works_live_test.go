@@ -14,11 +14,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/events"
 	clusterv1 "open-cluster-management.io/api/cluster/v1"
 	workv1 "open-cluster-management.io/api/work/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -37,12 +39,20 @@ type running struct {
 	source func(cluster string) *resource.Source
 }
 
-// runLive does so with what wrap makes of the manager's client.
-func runLive(t *testing.T, admin liveHub, wrap ...func(client.Client) client.Client) running {
+// runLive does so with what wrap makes of the manager's client. It sees these namespaces
+// alone, and the ManagedCluster of the first: others are those of tests that run at the same
+// time.
+func runLive(t *testing.T, admin liveHub, namespaces []string, wrap ...func(client.Client) client.Client) running {
 	t.Helper()
+	own := map[string]cache.Config{}
+	for _, name := range namespaces {
+		own[name] = cache.Config{}
+	}
+	record := cache.ByObject{Field: fields.OneTermEqualSelector(metav1.ObjectNameField, namespaces[0])}
 	mgr, err := ctrl.NewManager(admin.config, ctrl.Options{
 		Scheme: admin.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"},
 		Controller: config.Controller{SkipNameValidation: new(true)},
+		Cache:      cache.Options{DefaultNamespaces: own, ByObject: map[client.Object]cache.ByObject{&clusterv1.ManagedCluster{}: record}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -73,14 +83,14 @@ func runLive(t *testing.T, admin liveHub, wrap ...func(client.Client) client.Cli
 }
 
 // cluster makes a namespace and its ManagedCluster, which is ours.
-func (r running) cluster(t *testing.T) string {
+func (h liveHub) cluster(t *testing.T) string {
 	t.Helper()
-	name := liveNamespace(t, r.admin, nil)
+	name := liveNamespace(t, h, nil)
 	record := clusterNamed(name)
-	if err := r.admin.Create(t.Context(), record); err != nil {
+	if err := h.Create(t.Context(), record); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = r.admin.Delete(context.WithoutCancel(t.Context()), record) })
+	t.Cleanup(func() { _ = h.Delete(context.WithoutCancel(t.Context()), record) })
 	return name
 }
 
@@ -164,10 +174,12 @@ func wellApplied(generation int64, values ...workv1.FeedbackValue) wire.WorkStat
 }
 
 func TestAManifestWorkTakesItsWayOnARealHub(t *testing.T) {
+	t.Parallel()
 	admin := liveClient(t)
-	r := runLive(t, admin)
-	foreign := r.create(t, liveNamespace(t, admin, nil), "foreign")
-	work := r.create(t, r.cluster(t), "w", func(o client.Object) { o.SetLabels(map[string]string{"a": "b"}) })
+	others, cluster := liveNamespace(t, admin, nil), admin.cluster(t)
+	r := runLive(t, admin, []string{cluster, others})
+	foreign := r.create(t, others, "foreign")
+	work := r.create(t, cluster, "w", func(o client.Object) { o.SetLabels(map[string]string{"a": "b"}) })
 
 	r.await(t, work, "no finalizer", heldLive)
 	key := "manifestwork/" + work.Namespace + "/w"
@@ -236,8 +248,10 @@ func conditionTypes(work *workv1.ManifestWork) []string {
 }
 
 func TestAFinishedManifestWorkIsDeletedByARealHub(t *testing.T) {
-	r := runLive(t, liveClient(t))
-	cluster := r.cluster(t)
+	t.Parallel()
+	admin := liveClient(t)
+	cluster := admin.cluster(t)
+	r := runLive(t, admin, []string{cluster})
 	ttl := func(seconds int64) func(client.Object) {
 		return func(o client.Object) {
 			o.(*workv1.ManifestWork).Spec.DeleteOption = &workv1.DeleteOption{
@@ -265,8 +279,10 @@ func TestAFinishedManifestWorkIsDeletedByARealHub(t *testing.T) {
 }
 
 func TestManifestWorksOfAClusterThatIsGoingAreReleasedOnARealHub(t *testing.T) {
-	r := runLive(t, liveClient(t))
-	cluster := r.cluster(t)
+	t.Parallel()
+	admin := liveClient(t)
+	cluster := admin.cluster(t)
+	r := runLive(t, admin, []string{cluster})
 	work := r.create(t, cluster, "w")
 	r.await(t, work, "no finalizer", heldLive)
 	record := &clusterv1.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: cluster}}
@@ -292,6 +308,7 @@ func TestManifestWorksOfAClusterThatIsGoingAreReleasedOnARealHub(t *testing.T) {
 }
 
 func TestARealAPIServerPutsTheFinalizersOn(t *testing.T) {
+	t.Parallel()
 	admin := liveClient(t)
 	r := newRig(t)
 	r.Works.client = admin

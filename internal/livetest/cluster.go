@@ -28,11 +28,7 @@ const Patience = time.Minute
 // the connections end with the test.
 func Config(t testing.TB, variable string) *rest.Config {
 	t.Helper()
-	files := filepath.SplitList(os.Getenv(variable))
-	if len(files) == 0 {
-		t.Skipf("needs a real API server: %s names no kubeconfig", variable)
-	}
-	cfg, err := clientcmd.BuildConfigFromFlags("", files[0])
+	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig(t, variable))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,6 +37,16 @@ func Config(t testing.TB, variable string) *rest.Config {
 	cfg.Dial = dialed.Dial
 	t.Cleanup(dialed.Close)
 	return cfg
+}
+
+// kubeconfig is the file that a variable names, the first of several.
+func kubeconfig(t testing.TB, variable string) string {
+	t.Helper()
+	files := filepath.SplitList(os.Getenv(variable))
+	if len(files) == 0 {
+		t.Skipf("needs a real API server: %s names no kubeconfig", variable)
+	}
+	return files[0]
 }
 
 // Connections are closed at the end of a test; a transport would keep those of

@@ -200,6 +200,7 @@ func isRunning(p *corev1.Pod) bool { return p != nil && p.Status.Phase == corev1
 func isGone(p *corev1.Pod) bool { return p == nil }
 
 func TestARealHubTakesBackTheAddressesOfAPod(t *testing.T) {
+	t.Parallel()
 	h := newLiveHub(t)
 	p, a := h.start(nil), newAgent(t)
 	defer p.stop()
@@ -225,6 +226,7 @@ func TestARealHubTakesBackTheAddressesOfAPod(t *testing.T) {
 }
 
 func TestALifeOfAPodOnARealHub(t *testing.T) {
+	t.Parallel()
 	h := newLiveHub(t)
 	p, a := h.start(nil), newAgent(t)
 	defer p.stop()
@@ -270,6 +272,7 @@ func TestALifeOfAPodOnARealHub(t *testing.T) {
 }
 
 func TestAPodThatIsLostOnARealHub(t *testing.T) {
+	t.Parallel()
 	h := newLiveHub(t)
 	p, a := h.start(nil), newAgent(t)
 	defer p.stop()
@@ -288,6 +291,7 @@ func TestAPodThatIsLostOnARealHub(t *testing.T) {
 }
 
 func TestEventsOnARealHub(t *testing.T) {
+	t.Parallel()
 	h := newLiveHub(t)
 	p, a := h.start(nil), newAgent(t)
 	defer p.stop()
@@ -312,6 +316,7 @@ func TestEventsOnARealHub(t *testing.T) {
 }
 
 func TestARealHubProcessThatRestartsEndsNothing(t *testing.T) {
+	t.Parallel()
 	h := newLiveHub(t)
 	p, a := h.start(nil), newAgent(t)
 	defer p.stop()
@@ -346,10 +351,8 @@ func TestARealHubProcessThatRestartsEndsNothing(t *testing.T) {
 }
 
 func TestManyPodsOnARealHub(t *testing.T) {
-	if testing.Short() {
-		t.Skip("makes hundreds of pods")
-	}
-	const many = 600
+	t.Parallel()
+	const many = 150
 	h := newLiveHub(t)
 	var making sync.WaitGroup
 	made := make(chan *corev1.Pod, many)

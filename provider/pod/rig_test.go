@@ -41,13 +41,16 @@ type rig struct {
 func inBubble(t *testing.T, config Config, test func(*rig), objects ...runtime.Object) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, config, fake.NewClientset(objects...))
+		r := newRig(t, config, fake.NewSimpleClientset(objects...))
 		defer func() { r.stop() }()
 		synctest.Wait()
 		test(r)
 	})
 }
 
+// newRig starts a Keeper. The client is one of NewSimpleClientset: that of NewClientset knows how
+// to apply, which nothing here does, and makes a mapper of all resources of Kubernetes at each
+// write.
 func newRig(t *testing.T, config Config, client *fake.Clientset) *rig {
 	t.Helper()
 	r := &rig{t: t, client: client, hub: resource.NewHub()}

@@ -46,21 +46,23 @@ func listed(t *testing.T, secrets typedcorev1.SecretInterface) []corev1.Secret {
 	return list.Items
 }
 
+// Ten times as many are in TestManyRecordsAreWrittenInFewSegments, without a network.
 func TestManyRecordsSurviveALiveAPIServer(t *testing.T) {
+	const records = 1000
 	secrets := liveSecrets(t)
 	p := liveStart(t, secrets)
 	began := time.Now()
-	for _, durable := range fill(t, p, many, true) {
+	for _, durable := range fill(t, p, records, true) {
 		<-durable
 	}
-	t.Logf("%d records were durable after %s, in %d Secrets", many, time.Since(began), len(listed(t, secrets)))
+	t.Logf("%d records were durable after %s, in %d Secrets", records, time.Since(began), len(listed(t, secrets)))
 	random, changes := rand.New(rand.NewPCG(4, 1)), 300
 	began = time.Now()
 	for range changes {
-		p.put(t, keyOf(random.IntN(many)), string(usualValue(random)))
+		p.put(t, keyOf(random.IntN(records)), string(usualValue(random)))
 	}
 	t.Logf("a single change took %s", time.Since(began)/time.Duration(changes))
-	for i := range many / 2 {
+	for i := range records / 2 {
 		p.Delete(keyOf(i))
 	}
 	if err := p.end(); err != nil {

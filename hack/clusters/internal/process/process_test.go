@@ -112,6 +112,15 @@ func TestARecordFindsItsProcessAgain(t *testing.T) {
 	}
 }
 
+// atScale is how often something is tested: as often as fits into every run, or more often at
+// SPOKELET_TEST_FULL.
+func atScale(always, full int) int {
+	if os.Getenv("SPOKELET_TEST_FULL") != "" {
+		return full
+	}
+	return always
+}
+
 func TestAProcessBearsItsMarkWhenStartReturns(t *testing.T) {
 	t.Parallel()
 	path, err := exec.LookPath("sleep")
@@ -125,7 +134,7 @@ func TestAProcessBearsItsMarkWhenStartReturns(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			spec := Spec{Name: "sleep", Path: path, Args: []string{"3600"}, Mark: dir, Log: filepath.Join(dir, "log")}
-			for range 100 {
+			for range atScale(25, 100) {
 				started, err := Start(spec, filepath.Join(dir, "record.json"))
 				if err != nil {
 					t.Fatal(err)
@@ -154,7 +163,7 @@ func TestAProcessThatEndsAtOnceWasStarted(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			spec := Spec{Name: "true", Path: path, Mark: dir, Log: filepath.Join(dir, "log")}
-			for range 200 {
+			for range atScale(50, 200) {
 				if _, err := Start(spec, filepath.Join(dir, "record.json")); err != nil {
 					t.Fatal(err)
 				}
