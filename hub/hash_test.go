@@ -32,9 +32,9 @@ func TestTheHubHashIsThatOfTheFirstStart(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			client := fake.NewClientset()
+			client := fake.NewSimpleClientset()
 			if tc.page != nil {
-				client = fake.NewClientset(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "spokelet-system", Name: joinPage}, Data: tc.page})
+				client = fake.NewSimpleClientset(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "spokelet-system", Name: joinPage}, Data: tc.page})
 			}
 			got, err := hashOf(t.Context(), client.CoreV1().ConfigMaps("spokelet-system"), url, logr.Discard())
 			if got != tc.want || !errors.Is(err, tc.err) {

@@ -35,7 +35,7 @@ func TestTheBundleOfTheWebhooksIsAllThatTheHubWrites(t *testing.T) {
 		}
 		return c
 	}
-	client := fake.NewClientset(of("old")).AdmissionregistrationV1().ValidatingWebhookConfigurations()
+	client := fake.NewSimpleClientset(of("old")).AdmissionregistrationV1().ValidatingWebhookConfigurations()
 	if err := trustWebhooks(t.Context(), client, []byte("new")); err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func TestTheBundleOfTheAuthorsWebhookIsAllThatTheHubWritesOfIt(t *testing.T) {
 			}},
 		}
 	}
-	client := fake.NewClientset(of("old")).AdmissionregistrationV1().MutatingWebhookConfigurations()
+	client := fake.NewSimpleClientset(of("old")).AdmissionregistrationV1().MutatingWebhookConfigurations()
 	if err := trustAuthors(t.Context(), client, []byte("new")); err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func TestTheBundleOfTheAuthorsWebhookIsAllThatTheHubWritesOfIt(t *testing.T) {
 }
 
 func TestAHubWithoutRegistrationSaysSo(t *testing.T) {
-	registrations := fake.NewClientset().AdmissionregistrationV1()
+	registrations := fake.NewSimpleClientset().AdmissionregistrationV1()
 	for kind, err := range map[string]error{
 		"validating": trustWebhooks(t.Context(), registrations.ValidatingWebhookConfigurations(), []byte("new")),
 		"mutating":   trustAuthors(t.Context(), registrations.MutatingWebhookConfigurations(), []byte("new")),

@@ -34,7 +34,7 @@ func TestConfigIsChecked(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			c := Config{
-				Client: fake.NewClientset(), Links: &fakeLinks{}, Endpoints: &fakeEndpoints{}, Pods: newFakePods(),
+				Client: fake.NewSimpleClientset(), Links: &fakeLinks{}, Endpoints: &fakeEndpoints{}, Pods: newFakePods(),
 				Address: netip.MustParseAddr("192.0.2.1"), Registerer: prometheus.NewRegistry(),
 			}
 			tc.change(&c)

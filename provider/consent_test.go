@@ -49,7 +49,7 @@ func TestAClusterIsSplitByTheLabelOfItsRecordAlone(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h := startHub(t, fake.NewClientset())
+				h := startHub(t, fake.NewSimpleClientset())
 				defer h.stop()
 				h.ensure(consenting(tc.consents))
 				h.connect("spoke1")
@@ -84,7 +84,7 @@ func TestAClusterIsSplitByTheLabelOfItsRecordAlone(t *testing.T) {
 
 func TestConsentToALabelIsWithdrawnAndGivenLive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := startHub(t, fake.NewClientset())
+		h := startHub(t, fake.NewSimpleClientset())
 		defer h.stop()
 		h.split()
 		h.pods.bind("spoke1.gpu", true)
@@ -111,7 +111,7 @@ func TestConsentToALabelIsWithdrawnAndGivenLive(t *testing.T) {
 
 func TestConsentThatWasWithdrawnWhileNoHubRan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := fake.NewClientset()
+		client := fake.NewSimpleClientset()
 		first := startHub(t, client)
 		first.split()
 		first.stop()
@@ -179,7 +179,7 @@ func annotate(t *testing.T, r *clusters, name, value string) {
 
 func TestTheRecordSaysWhichLabelTheAgentAsksFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := startHub(t, fake.NewClientset())
+		h := startHub(t, fake.NewSimpleClientset())
 		defer h.stop()
 		r, recorder := reconciler(t, h.provider, record(nil))
 		again := 0
@@ -211,7 +211,7 @@ func TestTheRecordSaysWhichLabelTheAgentAsksFor(t *testing.T) {
 
 func TestAnAnnotationOfPodAddressesThatCannotBeReadAllowsNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := startHub(t, fake.NewClientset())
+		h := startHub(t, fake.NewSimpleClientset())
 		defer h.stop()
 		r, recorder := reconciler(t, h.provider, record(func(c *clusterv1.ManagedCluster) {
 			c.Annotations[AnnotationPodAddresses] = "10.1.0.0/33"

@@ -174,7 +174,9 @@ type hub struct {
 	stop      func()
 }
 
-// startHub starts a Provider; the objects are there before it.
+// startHub starts a Provider; the objects are there before it. The client is one of
+// NewSimpleClientset: that of NewClientset knows how to apply, which nothing here does with it,
+// and makes a mapper of all resources of Kubernetes at each write.
 func startHub(t *testing.T, client *fake.Clientset, change ...func(*Config)) *hub {
 	t.Helper()
 	h := &hub{

@@ -64,7 +64,7 @@ func (h *hub) split() {
 
 func TestEveryGroupIsANode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := startHub(t, fake.NewClientset())
+		h := startHub(t, fake.NewSimpleClientset())
 		defer h.stop()
 		h.split()
 		node := h.node("spoke1.gpu")
@@ -150,7 +150,7 @@ func TestAGroupIsShownWhenBothSummariesAreThere(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h := startHub(t, fake.NewClientset())
+				h := startHub(t, fake.NewSimpleClientset())
 				defer h.stop()
 				if !strings.HasPrefix(name, "before") {
 					h.ensure(spoke1)
@@ -170,7 +170,7 @@ func TestAGroupIsShownWhenBothSummariesAreThere(t *testing.T) {
 
 func TestAGroupWithoutNodesKeepsItsNodeWhileThatHasPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := startHub(t, fake.NewClientset())
+		h := startHub(t, fake.NewSimpleClientset())
 		defer h.stop()
 		h.split()
 		h.pods.bind("spoke1.gpu", true)
@@ -267,7 +267,7 @@ func TestTheNodesOfGroupsAfterAStart(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				client := fake.NewClientset()
+				client := fake.NewSimpleClientset()
 				first := startHub(t, client)
 				first.split()
 				first.stop()
@@ -329,7 +329,7 @@ func TestARemovedClusterLosesTheNodesOfItsGroups(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				client := fake.NewClientset()
+				client := fake.NewSimpleClientset()
 				for _, n := range tc.before {
 					if err := client.Tracker().Add(n); err != nil {
 						t.Fatal(err)
@@ -362,7 +362,7 @@ func TestARemovedClusterLosesTheNodesOfItsGroups(t *testing.T) {
 func TestTheRecordNamesTheGroupWhoseNodeIsTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		foreign := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "spoke1.gpu", UID: "f"}, Spec: corev1.NodeSpec{ProviderID: "aws://x"}}
-		h := startHub(t, fake.NewClientset(foreign))
+		h := startHub(t, fake.NewSimpleClientset(foreign))
 		defer h.stop()
 		r, _ := reconciler(t, h.provider, record(nil))
 		condition := func() *metav1.Condition {
@@ -392,7 +392,7 @@ func TestTheRecordNamesTheGroupWhoseNodeIsTaken(t *testing.T) {
 
 func TestTheGroupsOfAClusterAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := startHub(t, fake.NewClientset())
+		h := startHub(t, fake.NewSimpleClientset())
 		defer h.stop()
 		h.split()
 		for i := range 10 * wire.NodeGroupsMax {
@@ -411,7 +411,7 @@ func TestTheGroupsOfAClusterAreBounded(t *testing.T) {
 
 func TestGroupsThatAreKeptForTheirPodsTakeNoRoomFromOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := startHub(t, fake.NewClientset())
+		h := startHub(t, fake.NewSimpleClientset())
 		defer h.stop()
 		h.ensure(spoke1)
 		h.connect("spoke1")
@@ -439,7 +439,7 @@ func TestGroupsThatAreKeptForTheirPodsTakeNoRoomFromOthers(t *testing.T) {
 
 func TestWhatAKnownGroupSaysIsNoBusinessOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := startHub(t, fake.NewClientset())
+		h := startHub(t, fake.NewSimpleClientset())
 		defer h.stop()
 		h.split()
 		before := h.pods.asked
@@ -456,7 +456,7 @@ func TestWhatAKnownGroupSaysIsNoBusinessOfOthers(t *testing.T) {
 
 func TestALabelOfTheRecordIsNotTheAgentsToSay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := startHub(t, fake.NewClientset())
+		h := startHub(t, fake.NewSimpleClientset())
 		defer h.stop()
 		c := spoke1
 		c.Labels = map[string]string{poolLabel: "none"}

@@ -84,7 +84,7 @@ func TestOnlyNodesThatMayHavePodsOfBeforeAreExpected(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				client := fake.NewClientset()
+				client := fake.NewSimpleClientset()
 				tc.before(t, client)
 				h := startHub(t, client)
 				defer h.stop()
@@ -138,7 +138,7 @@ func TestAVanishedGroupWhoseNodeCannotBeServed(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				client := fake.NewClientset()
+				client := fake.NewSimpleClientset()
 				left(t, client)
 				for _, p := range tc.pods {
 					if err := client.Tracker().Add(p); err != nil {
@@ -164,7 +164,7 @@ func TestAVanishedGroupWhoseNodeCannotBeServed(t *testing.T) {
 func TestWhoHasTheNameOfAClusterBlocksNoGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		foreign := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "spoke1", UID: "f"}, Spec: corev1.NodeSpec{ProviderID: "aws://x"}}
-		h := startHub(t, fake.NewClientset(foreign))
+		h := startHub(t, fake.NewSimpleClientset(foreign))
 		defer h.stop()
 		r, _ := reconciler(t, h.provider, record(nil))
 		condition := func() string {
@@ -248,7 +248,7 @@ func TestANodeOfAGroupThatIsTakenOverIsServed(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				client := fake.NewClientset()
+				client := fake.NewSimpleClientset()
 				left(t, client)
 				tc.before(t, client)
 				h := startHub(t, client)
@@ -275,7 +275,7 @@ func TestANodeOfAGroupThatIsTakenOverIsServed(t *testing.T) {
 }
 
 func TestNodesAreListedAsOfNow(t *testing.T) {
-	client := fake.NewClientset()
+	client := fake.NewSimpleClientset()
 	nodes, ok := nodesWhere(client, metav1.ListOptions{}).(cache.ListerWithContext)
 	if !ok {
 		t.Fatal("it does not list")
@@ -291,7 +291,7 @@ func TestNodesAreListedAsOfNow(t *testing.T) {
 
 func TestANodeWithoutItsLabelGoesWithItsCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := fake.NewClientset()
+		client := fake.NewSimpleClientset()
 		left(t, client)
 		change(t, client, "spoke1.gpu", func(n *corev1.Node) { delete(n.Labels, wire.LabelCluster) })
 		h := startHub(t, client)

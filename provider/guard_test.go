@@ -112,7 +112,7 @@ func (b busyNodes) Get(context.Context, string, metav1.GetOptions) (*corev1.Node
 
 func TestTheNodesOfAClusterAskTheAPIServerOneAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := startHub(t, fake.NewClientset())
+		h := startHub(t, fake.NewSimpleClientset())
 		defer h.stop()
 		h.split()
 		waiting, most := 0, 0

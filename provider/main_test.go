@@ -7,6 +7,11 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+	"k8s.io/apimachinery/pkg/watch"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// A watch of client-go's fake panics where so many events wait for who reads them.
+	watch.DefaultChanSize = 1000
+	goleak.VerifyTestMain(m)
+}

@@ -92,7 +92,7 @@ func TestWhichClustersHaveANode(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h := startHub(t, fake.NewClientset())
+				h := startHub(t, fake.NewSimpleClientset())
 				defer h.stop()
 				h.ensure(spoke1)
 				var objects []client.Object
@@ -112,7 +112,7 @@ func TestWhichClustersHaveANode(t *testing.T) {
 func TestATakenNameIsOnTheRecordUntilItIsFree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		foreign := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "spoke1", UID: "f"}}
-		h := startHub(t, fake.NewClientset(foreign))
+		h := startHub(t, fake.NewSimpleClientset(foreign))
 		defer h.stop()
 		r, recorder := reconciler(t, h.provider, record(nil))
 		again := 0
@@ -149,7 +149,7 @@ func TestATakenNameIsOnTheRecordUntilItIsFree(t *testing.T) {
 
 func TestAClusterThatNeverHadTheTroubleHasNoCondition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := startHub(t, fake.NewClientset())
+		h := startHub(t, fake.NewSimpleClientset())
 		defer h.stop()
 		r, recorder := reconciler(t, h.provider, record(nil))
 		for range 3 {

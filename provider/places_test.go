@@ -130,7 +130,7 @@ func TestAfterAStartANodeLiesWhereItsClusterSaidLast(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				client := fake.NewClientset()
+				client := fake.NewSimpleClientset()
 				leaveNode(t, client, tc.before)
 				h := startHub(t, client)
 				defer h.stop()
@@ -173,7 +173,7 @@ func TestWhatIsReadOfANodeSaysNothingOfAnotherCluster(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				client := fake.NewClientset()
+				client := fake.NewSimpleClientset()
 				leaveNode(t, client, nil)
 				h := startHub(t, client)
 				defer h.stop()

@@ -21,7 +21,7 @@ import (
 
 func TestTheNodeFollowsTheSessionAndTheSummary(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := startHub(t, fake.NewClientset())
+		h := startHub(t, fake.NewSimpleClientset())
 		defer h.stop()
 		h.ensure(spoke1)
 		h.wantReady("spoke1", "False TunnelDisconnected", "before the first session")
@@ -54,7 +54,7 @@ func TestTheNodeFollowsTheSessionAndTheSummary(t *testing.T) {
 
 func TestTheNodeIsWhatTheDesignSays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := startHub(t, fake.NewClientset())
+		h := startHub(t, fake.NewSimpleClientset())
 		defer h.stop()
 		c := spoke1
 		c.Labels = map[string]string{"region": "eu", "beta.kubernetes.io/os": "linux", "type": "mine", "spokelet.io/cluster": "other"}
@@ -98,7 +98,7 @@ func TestTheNodeIsWhatTheDesignSays(t *testing.T) {
 
 func TestAtRestOnlyTheLeaseIsWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := startHub(t, fake.NewClientset())
+		h := startHub(t, fake.NewSimpleClientset())
 		defer h.stop()
 		h.join()
 		time.Sleep(time.Minute)
@@ -155,7 +155,7 @@ func TestAfterAStartAReadyNodeHasTheGraceToReconnect(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				client := fake.NewClientset()
+				client := fake.NewSimpleClientset()
 				first := startHub(t, client)
 				first.join()
 				time.Sleep(time.Second)
@@ -182,7 +182,7 @@ func TestAfterAStartAReadyNodeHasTheGraceToReconnect(t *testing.T) {
 
 func TestADeletedNodeIsRepaired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := startHub(t, fake.NewClientset())
+		h := startHub(t, fake.NewSimpleClientset())
 		defer h.stop()
 		h.join()
 		time.Sleep(time.Minute)
@@ -213,7 +213,7 @@ func TestWhatOthersWriteOverIsWrittenAgain(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h := startHub(t, fake.NewClientset())
+				h := startHub(t, fake.NewSimpleClientset())
 				defer h.stop()
 				h.join()
 				time.Sleep(time.Minute)
@@ -236,7 +236,7 @@ func TestWhatOthersWriteOverIsWrittenAgain(t *testing.T) {
 func TestAForeignNodeBlocksTheNameUntilItIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		foreign := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "spoke1", UID: "f"}, Spec: corev1.NodeSpec{ProviderID: "aws://x"}}
-		h := startHub(t, fake.NewClientset(foreign))
+		h := startHub(t, fake.NewSimpleClientset(foreign))
 		defer h.stop()
 		h.join()
 		time.Sleep(time.Minute)
@@ -280,7 +280,7 @@ func TestARemovedClusterLosesItsNode(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				client := fake.NewClientset()
+				client := fake.NewSimpleClientset()
 				for _, n := range tc.before {
 					if err := client.Tracker().Add(n); err != nil {
 						t.Fatal(err)
@@ -309,7 +309,7 @@ func TestARemovedClusterLosesItsNode(t *testing.T) {
 
 func TestAClusterMadeAnewGetsANewNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := startHub(t, fake.NewClientset())
+		h := startHub(t, fake.NewSimpleClientset())
 		defer h.stop()
 		h.ensure(spoke1)
 		again := spoke1
@@ -325,7 +325,7 @@ func TestAClusterMadeAnewGetsANewNode(t *testing.T) {
 
 func TestAStatusThatCouldNotBeWrittenIsWrittenLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := fake.NewClientset()
+		client := fake.NewSimpleClientset()
 		down := withOutage(client)
 		h := startHub(t, client)
 		defer h.stop()
@@ -344,7 +344,7 @@ func TestAStatusThatCouldNotBeWrittenIsWrittenLater(t *testing.T) {
 
 func TestAnOutageOfTheAPIServerIsNoNewsOfTheClusters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := fake.NewClientset()
+		client := fake.NewSimpleClientset()
 		down := withOutage(client)
 		h := startHub(t, client)
 		defer h.stop()
@@ -364,7 +364,7 @@ func TestAnOutageOfTheAPIServerIsNoNewsOfTheClusters(t *testing.T) {
 
 func TestAClusterThatFlapsIsWrittenAtTheSpacing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := startHub(t, fake.NewClientset())
+		h := startHub(t, fake.NewSimpleClientset())
 		defer h.stop()
 		h.join()
 		time.Sleep(time.Minute)
@@ -385,7 +385,7 @@ func TestAClusterThatFlapsIsWrittenAtTheSpacing(t *testing.T) {
 
 func TestAClusterThatKeepsFlappingIsReadyAtALimitedRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := startHub(t, fake.NewClientset())
+		h := startHub(t, fake.NewSimpleClientset())
 		defer h.stop()
 		h.join()
 		pass(time.Minute)
@@ -411,7 +411,7 @@ func TestWhatAClusterSaysOfItsNodesIsWrittenAtARateOfBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const rate, burst = 1 << 10, 20 << 10
 		writes := budget.NewWrites(budget.Rate{PerSecond: rate, Burst: burst}, budget.Rate{PerSecond: 1 << 30, Burst: 1 << 30})
-		h := startHub(t, fake.NewClientset(), func(c *Config) { c.Writes = writes })
+		h := startHub(t, fake.NewSimpleClientset(), func(c *Config) { c.Writes = writes })
 		defer h.stop()
 		h.join()
 		time.Sleep(time.Minute)
@@ -444,7 +444,7 @@ func TestWhatAClusterSaysOfItsNodesIsWrittenAtARateOfBytes(t *testing.T) {
 
 func TestAPortThatSomebodyElseHasIsPassedOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := startHub(t, fake.NewClientset())
+		h := startHub(t, fake.NewSimpleClientset())
 		defer h.stop()
 		usual := h.provider.ports.low + h.provider.ports.first("spoke1")
 		h.endpoints.busy[usual] = true
@@ -469,7 +469,7 @@ func TestEnsureWaitsForTheStart(t *testing.T) {
 
 func TestThePodsOfANodeAreWatchedWhileItIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := startHub(t, fake.NewClientset())
+		h := startHub(t, fake.NewSimpleClientset())
 		defer h.stop()
 		h.ensure(spoke1)
 		if !h.pods.watched["spoke1"] {

@@ -63,7 +63,7 @@ func TestANodeHasTheSystemThatTheNodesOfItsClusterAgreeOn(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h := startHub(t, fake.NewClientset())
+				h := startHub(t, fake.NewSimpleClientset())
 				defer h.stop()
 				c := spoke1
 				c.Labels = tc.record
@@ -87,7 +87,7 @@ func TestANodeHasTheSystemThatTheNodesOfItsClusterAgreeOn(t *testing.T) {
 
 func TestEachGroupHasTheSystemOfItsOwnNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := startHub(t, fake.NewClientset())
+		h := startHub(t, fake.NewSimpleClientset())
 		defer h.stop()
 		h.ensure(spoke1)
 		h.connect("spoke1")
@@ -126,7 +126,7 @@ func (o *objector) Objection(have, more map[string]string) (text string, known b
 
 func TestANodeIsNotLabelledWhileADaemonSetWouldWaitForIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client, sets := fake.NewClientset(), &objector{}
+		client, sets := fake.NewSimpleClientset(), &objector{}
 		with := func(c *Config) { c.DaemonSets = sets }
 		h := startHub(t, client, with)
 		r, recorder := reconciler(t, h.provider, record(nil))
@@ -167,7 +167,7 @@ func TestANodeIsNotLabelledWhileADaemonSetWouldWaitForIt(t *testing.T) {
 
 func TestARecordGivesANodeTheLabelsThatADaemonSetIsInTheWayOf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := startHub(t, fake.NewClientset(), func(c *Config) { c.DaemonSets = &objector{text: "kube-proxy would wait", known: true} })
+		h := startHub(t, fake.NewSimpleClientset(), func(c *Config) { c.DaemonSets = &objector{text: "kube-proxy would wait", known: true} })
 		defer h.stop()
 		c := spoke1
 		c.Labels = map[string]string{corev1.LabelOSStable: "linux"}
@@ -192,7 +192,7 @@ func (cautious) Objection(have, more map[string]string) (text string, known bool
 
 func TestALabelOfTheRecordGivesNoOtherAfterARestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := fake.NewClientset()
+		client := fake.NewSimpleClientset()
 		c := spoke1
 		c.Labels = map[string]string{corev1.LabelOSStable: "linux"}
 		for _, when := range []string{"at first", "after a restart of the hub"} {
@@ -208,7 +208,7 @@ func TestALabelOfTheRecordGivesNoOtherAfterARestart(t *testing.T) {
 
 func TestTheLabelThatSplitsAClusterGivesNoOtherAfterARestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := fake.NewClientset()
+		client := fake.NewSimpleClientset()
 		for _, when := range []string{"at first", "after a restart of the hub"} {
 			h := startHub(t, client, func(c *Config) { c.DaemonSets = cautious{} })
 			h.ensure(consenting(corev1.LabelArchStable))
@@ -226,7 +226,7 @@ func TestTheLabelThatSplitsAClusterGivesNoOtherAfterARestart(t *testing.T) {
 
 func TestANodeWhoseSystemNobodyKnowsIsNotObjectedTo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := startHub(t, fake.NewClientset(), func(c *Config) { c.DaemonSets = &objector{text: "kube-proxy would wait", known: true} })
+		h := startHub(t, fake.NewSimpleClientset(), func(c *Config) { c.DaemonSets = &objector{text: "kube-proxy would wait", known: true} })
 		defer h.stop()
 		r, _ := reconciler(t, h.provider, record(nil))
 		h.connect("spoke1")

@@ -90,12 +90,13 @@ func TestSingleBytesCostNoMoreThanTheirNumber(t *testing.T) {
 	}
 	// The collector works for what the tests before have left, too: the least of some
 	// measurements is what the bytes cost.
-	small, large := cost(128<<10), cost(512<<10)
+	few := atScale(32, 128) << 10
+	small, large := cost(few), cost(4*few)
 	for again := 4; again > 0 && large > 8*small; again-- {
-		small, large = min(small, cost(128<<10)), min(large, cost(512<<10))
+		small, large = min(small, cost(few)), min(large, cost(4*few))
 	}
 	if large > 8*small {
-		t.Errorf("512 KiB took %v of the processor, 128 KiB %v: more than in proportion", large, small)
+		t.Errorf("%d bytes took %v of the processor, %d bytes %v: more than in proportion", 4*few, large, few, small)
 	}
 }
 

@@ -6,9 +6,11 @@ package tunnel_test
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"strings"
@@ -29,47 +31,67 @@ var lesson = bytes.Repeat([]byte("0123456789abcdef"), 3<<10)
 // teach answers requests and raw streams with the lesson.
 func teach(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(lesson) }
 
-// TestCutAtEveryByte cuts a session after every number of bytes, in either
-// direction, while it carries a request and a raw stream. A client gets a prefix
-// and an error, or everything; never a prefix and a clean end.
+// TestCutAtEveryByte cuts a session after some number of bytes, in either direction,
+// while it carries a request and a raw stream. A client gets a prefix and an error, or
+// everything; never a prefix and a clean end. One run cuts at every seventh byte, another
+// one between those, and all of them at SPOKELET_TEST_FULL.
 func TestCutAtEveryByte(t *testing.T) {
-	whole := measureLesson(t)
-	step := 1
-	if testing.Short() {
-		step = 97
-	}
-	// The first bytes are those of TLS and HTTP/2 settings; the long tail
-	// behind them is taken in larger steps that are not a multiple of a frame.
-	for cut := 1; cut < whole; cut += step {
-		if cut > 6000 && !testing.Short() {
-			step = 211
+	// The first bytes are those of TLS and HTTP/2 settings; the long tail behind them is
+	// taken in larger steps that are not a multiple of a frame.
+	const settings = 6000
+	step, tail := atScale(7, 1), atScale(499, 211)
+	prepared := prepareLesson(t)
+	first := 1 + rand.IntN(step)
+	t.Logf("the first cut is after %d bytes, the others each %d bytes later, and each %d bytes beyond %d", first, step, tail, settings)
+	for cut := first; cut < prepared.size; cut += step {
+		if cut > settings {
+			step = tail
 		}
-		synctest.Test(t, func(t *testing.T) { cutAt(t, cut) })
+		synctest.Test(t, func(t *testing.T) { prepared.cut(t, cut) })
 	}
 }
 
-func measureLesson(t *testing.T) (written int) {
+// A preparedLesson has what every session of the lesson is made of, and can be made once.
+type preparedLesson struct {
+	authority   *tunneltest.Authority
+	certificate *tls.Certificate
+	credentials *tunneltest.Credentials
+	// size is how many bytes are sent where nothing is cut.
+	size int
+}
+
+// prepareLesson makes certificates in a bubble: every bubble begins at the same time.
+func prepareLesson(t *testing.T) (l preparedLesson) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		hub := tunneltest.NewHub(t, nil)
-		agent := hub.Connect(t, "spoke1", kube(teach))
+		l.authority = tunneltest.NewAuthority(t)
+		l.certificate = l.authority.Issue(t, identity.Hub{ID: l.authority.HubID}.URI())
+		l.credentials = l.authority.Credentials(t, l.authority.Cluster("spoke1"))
+		hub, agent := l.run(t, tunneltest.NetworkConfig{})
 		readLesson(t, hub.Session(t, "spoke1"))
-		written = agent.Network.Written()
+		l.size = agent.Network.Written()
 	})
-	return written
+	return l
 }
 
-func cutAt(t *testing.T, cut int) {
+func (l preparedLesson) run(t *testing.T, network tunneltest.NetworkConfig) (*tunneltest.Hub, *tunneltest.Agent) {
 	t.Helper()
-	hub := tunneltest.NewHub(t, nil)
-	network := tunneltest.NewNetwork(tunneltest.NetworkConfig{CutAfter: cut})
-	agent := hub.Run(t, hub.Authority.Cluster("spoke1"), network, func(c *tunnel.AgentConfig) { c.Doors = kube(teach) })
+	hub := tunneltest.NewHubWith(t, l.authority, l.certificate, nil)
+	return hub, hub.RunWith(t, l.credentials, tunneltest.NewNetwork(network), func(c *tunnel.AgentConfig) { c.Doors = kube(teach) })
+}
+
+func (l preparedLesson) cut(t *testing.T, after int) {
+	t.Helper()
+	hub, agent := l.run(t, tunneltest.NetworkConfig{CutAfter: after})
 	synctest.Wait()
 	session, err := hub.Server.Sessions().Get(t.Context(), "spoke1")
 	if err == nil {
 		readLesson(t, session)
 	}
 	agent.Stop()
+	if t.Failed() {
+		t.Logf("the cut was after %d bytes", after)
+	}
 }
 
 // readLesson reads the lesson twice, and complains about what a cut must not do.
@@ -140,7 +162,7 @@ func endless(w http.ResponseWriter, _ *http.Request) {
 }
 
 func TestStalledStreamsDoNotBlockOthers(t *testing.T) {
-	const stalled = 100
+	stalled := atScale(30, 100)
 	for name, stall := range map[string]func(*testing.T, *tunnel.Session){
 		"uploads that nobody reads": func(t *testing.T, s *tunnel.Session) {
 			t.Helper()
@@ -399,16 +421,13 @@ func TestWrongPeersAreRefused(t *testing.T) {
 }
 
 func TestThousandCutsLeaveNothing(t *testing.T) {
-	if testing.Short() {
-		t.Skip("a thousand handshakes take seconds")
-	}
 	synctest.Test(t, func(t *testing.T) {
 		hub := tunneltest.NewHub(t, nil)
 		hub.Authority.Life = 1000 * time.Hour
 		hub.UseCertificate(hub.Authority.Issue(t, identity.Hub{ID: hub.Authority.HubID}.URI()))
 		agent := hub.Connect(t, "spoke1", holding(newHold()))
 		var streams sync.WaitGroup
-		for range 1000 {
+		for range atScale(150, 1000) {
 			session := hub.Session(t, "spoke1")
 			body := open(t, session)
 			streams.Go(func() { _, _ = io.Copy(io.Discard, body) })

@@ -54,8 +54,9 @@ func handshake(c net.Conn) (*tls.Conn, error) {
 // nothing, from several addresses. The port ends each of them, and a session
 // that lives and an agent that connects do not notice.
 func TestSlowConnectionsHoldUpNobody(t *testing.T) {
+	lifetime := time.Duration(atScale(1, 4)) * time.Second
 	hub, address := listen(t, func(c *tunnel.ServerConfig) {
-		c.Limits = tunnel.Limits{HandshakeTimeout: 2 * time.Second, AnonymousLifetime: 4 * time.Second}
+		c.Limits = tunnel.Limits{HandshakeTimeout: lifetime / 2, AnonymousLifetime: lifetime}
 	})
 	runOver(t, hub, address, "spoke1", kube(echo))
 	session := hub.Session(t, "spoke1")

@@ -265,7 +265,7 @@ func dialPort(t *testing.T, address string, cert *tls.Certificate) *grpc.ClientC
 // says nothing on them, and has an agent connect meanwhile.
 func TestSilentConnectionsAreBounded(t *testing.T) {
 	hub, address := listen(t, func(c *tunnel.ServerConfig) {
-		c.Limits = tunnel.Limits{HandshakeTimeout: time.Second, Handshakes: 40, HandshakesPerHost: 30}
+		c.Limits = tunnel.Limits{HandshakeTimeout: 500 * time.Millisecond, Handshakes: 40, HandshakesPerHost: 30}
 	})
 	var ended atomic.Int32
 	var silent sync.WaitGroup

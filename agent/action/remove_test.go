@@ -12,7 +12,7 @@ import (
 )
 
 func TestTheLedgerIsRemovedAndNothingElse(t *testing.T) {
-	client := fake.NewClientset()
+	client := fake.NewSimpleClientset()
 	if err := Remove(t.Context(), client.CoreV1().ConfigMaps(agentNamespace)); err != nil {
 		t.Fatal(err)
 	}

@@ -26,7 +26,7 @@ import (
 
 func TestOpen(t *testing.T) {
 	t.Run("Replicas that start together agree on one key", func(t *testing.T) {
-		clients := fake.NewClientset()
+		clients := fake.NewSimpleClientset()
 		var group sync.WaitGroup
 		keys := make([]string, 6)
 		for n := range keys {
@@ -48,7 +48,7 @@ func TestOpen(t *testing.T) {
 	})
 
 	t.Run("An identity survives a restart", func(t *testing.T) {
-		clients := fake.NewClientset()
+		clients := fake.NewSimpleClientset()
 		before := joined(t, clients, &hub{ca: newCA(t), id: idOne})
 		want, _, _, err := before.Certificate()
 		if err != nil {
@@ -61,7 +61,7 @@ func TestOpen(t *testing.T) {
 	})
 
 	t.Run("A secret of another cluster is not taken", func(t *testing.T) {
-		clients := fake.NewClientset()
+		clients := fake.NewSimpleClientset()
 		joined(t, clients, &hub{ca: newCA(t), id: idOne})
 		other := config(clients)
 		other.Cluster = "store2"
@@ -71,7 +71,7 @@ func TestOpen(t *testing.T) {
 	})
 
 	t.Run("A secret without a key is refused, and left as it is", func(t *testing.T) {
-		clients := fake.NewClientset()
+		clients := fake.NewSimpleClientset()
 		open(t, clients)
 		secret := stored(t, clients)
 		secret.Data = map[string][]byte{"x": []byte("y")}
@@ -84,14 +84,14 @@ func TestOpen(t *testing.T) {
 	})
 
 	t.Run("Without a certificate there is none", func(t *testing.T) {
-		if _, _, _, err := open(t, fake.NewClientset()).Certificate(); !errors.Is(err, ErrNotJoined) {
+		if _, _, _, err := open(t, fake.NewSimpleClientset()).Certificate(); !errors.Is(err, ErrNotJoined) {
 			t.Errorf("Certificate: %v, want %v", err, ErrNotJoined)
 		}
 	})
 }
 
 func TestRenewed(t *testing.T) {
-	clients := fake.NewClientset()
+	clients := fake.NewSimpleClientset()
 	h := &hub{ca: newCA(t), id: idOne}
 	i := joined(t, clients, h)
 	later := time.Now().Add(60 * 24 * time.Hour)
@@ -105,7 +105,7 @@ func TestRenewed(t *testing.T) {
 	})
 
 	other := newCA(t)
-	stranger := open(t, fake.NewClientset()).key.Public()
+	stranger := open(t, fake.NewSimpleClientset()).key.Public()
 	for name, answer := range map[string]struct{ chain, bundle []byte }{
 		"for another key":                      {h.ca.sign(store(idOne), stranger, later), nil},
 		"for another cluster id":               {h.ca.sign(store(idTwo), key, later), nil},
@@ -160,7 +160,7 @@ func TestRenewed(t *testing.T) {
 	})
 
 	t.Run("A failed write leaves the new certificate in use and is made up for", func(t *testing.T) {
-		broken := fake.NewClientset(stored(t, clients))
+		broken := fake.NewSimpleClientset(stored(t, clients))
 		i := open(t, broken)
 		fails := true
 		broken.PrependReactor("update", "secrets", func(k8stesting.Action) (bool, runtime.Object, error) {
@@ -195,7 +195,7 @@ func newRequest(t *testing.T, i *Identity) *x509.CertificateRequest {
 }
 
 func TestEachRenewalHasAKeyOfItsOwn(t *testing.T) {
-	clients := fake.NewClientset()
+	clients := fake.NewSimpleClientset()
 	h := &hub{ca: newCA(t), id: idOne}
 	i := joined(t, clients, h)
 	replica := open(t, clients)
@@ -242,7 +242,7 @@ func TestEachRenewalHasAKeyOfItsOwn(t *testing.T) {
 
 // Of two replicas that renew at once each writes a key with its own certificate.
 func TestReplicasThatRenewAtOnceAgree(t *testing.T) {
-	clients := fake.NewClientset()
+	clients := fake.NewSimpleClientset()
 	h := &hub{ca: newCA(t), id: idOne}
 	one := joined(t, clients, h)
 	two := open(t, clients)
@@ -267,7 +267,7 @@ func TestReplicasThatRenewAtOnceAgree(t *testing.T) {
 
 // A replica that joins anew has bound its token to the key in the Secret.
 func TestAKeyWithoutACertificateIsNotReplaced(t *testing.T) {
-	clients := fake.NewClientset()
+	clients := fake.NewSimpleClientset()
 	h := &hub{ca: newCA(t), id: idOne}
 	i := joined(t, clients, h)
 	asked := newRequest(t, i).PublicKey
@@ -289,7 +289,7 @@ func TestAKeyWithoutACertificateIsNotReplaced(t *testing.T) {
 }
 
 func TestStartFollowsTheSecret(t *testing.T) {
-	clients := fake.NewClientset()
+	clients := fake.NewSimpleClientset()
 	follower := open(t, clients)
 	stream := watch.NewFake()
 	clients.PrependWatchReactor("secrets", k8stesting.DefaultWatchReactor(stream, nil))

@@ -36,7 +36,7 @@ func TestJoin(t *testing.T) {
 				}
 				return nil
 			}
-			i, request := open(t, fake.NewClientset()), joinRequest(h, "token-1")
+			i, request := open(t, fake.NewSimpleClientset()), joinRequest(h, "token-1")
 			request.Logger = log.logger()
 			start := time.Now()
 			if err := i.Join(t.Context(), request); err != nil {
@@ -56,7 +56,7 @@ func TestJoin(t *testing.T) {
 	})
 
 	t.Run("An agent that has joined asks nothing", func(t *testing.T) {
-		clients, h := fake.NewClientset(), &hub{ca: newCA(t), id: idOne}
+		clients, h := fake.NewSimpleClientset(), &hub{ca: newCA(t), id: idOne}
 		joined(t, clients, h)
 		if err := open(t, clients).Join(t.Context(), joinRequest(h, "token-1")); err != nil || h.called() != 1 {
 			t.Errorf("Join: %v after %d calls, want 1", err, h.called())
@@ -65,7 +65,7 @@ func TestJoin(t *testing.T) {
 
 	t.Run("An expired certificate is replaced", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			clients, h := fake.NewClientset(), &hub{ca: newCA(t), id: idOne}
+			clients, h := fake.NewSimpleClientset(), &hub{ca: newCA(t), id: idOne}
 			i := joined(t, clients, h)
 			time.Sleep(life + time.Hour)
 			if err := i.Join(t.Context(), joinRequest(h, "token-1")); err != nil || h.called() != 2 {
@@ -79,7 +79,7 @@ func TestJoin(t *testing.T) {
 			h := &hub{ca: newCA(t), id: idOne, answer: func(*rpcv1.EnrollResponse) error { return errors.New("boom") }}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 			defer cancel()
-			if err := open(t, fake.NewClientset()).Join(ctx, joinRequest(h, "token-1")); !errors.Is(err, context.DeadlineExceeded) {
+			if err := open(t, fake.NewSimpleClientset()).Join(ctx, joinRequest(h, "token-1")); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("Join: %v, want %v", err, context.DeadlineExceeded)
 			}
 		})
@@ -105,7 +105,7 @@ func TestJoinNamesTheSkewAndRecovers(t *testing.T) {
 					// Somebody sets the clock.
 					time.AfterFunc(10*time.Minute, func() { h.mu.Lock(); h.skew = 0; h.mu.Unlock() })
 				}
-				if err := open(t, fake.NewClientset()).Join(t.Context(), request); err != nil {
+				if err := open(t, fake.NewSimpleClientset()).Join(t.Context(), request); err != nil {
 					t.Fatal(err)
 				}
 				if text := strings.Join(log.all(), "\n"); !strings.Contains(text, tc.says) || len(log.all()) > 4 {
@@ -120,7 +120,7 @@ func TestJoinNamesTheSkewAndRecovers(t *testing.T) {
 
 	t.Run("An hour ahead goes unnoticed: the certificate is valid", func(t *testing.T) {
 		h := &hub{ca: newCA(t), id: idOne, skew: -time.Hour}
-		if err := open(t, fake.NewClientset()).Join(t.Context(), joinRequest(h, "token-1")); err != nil {
+		if err := open(t, fake.NewSimpleClientset()).Join(t.Context(), joinRequest(h, "token-1")); err != nil {
 			t.Error(err)
 		}
 	})
@@ -136,7 +136,7 @@ func TestJoinRefusesAnswers(t *testing.T) {
 		"that is no PEM":              func(r *rpcv1.EnrollResponse) { r.TrustBundle = []byte("x") },
 	} {
 		t.Run("An answer "+name, func(t *testing.T) {
-			clients := fake.NewClientset()
+			clients := fake.NewSimpleClientset()
 			h := &hub{ca: newCA(t), id: idOne, answer: func(r *rpcv1.EnrollResponse) error { spoil(r); return nil }}
 			if err := open(t, clients).enroll(t.Context(), joinRequest(h, "token-1")); !errors.Is(err, ErrAnswer) {
 				t.Errorf("enroll: %v, want %v", err, ErrAnswer)
@@ -168,7 +168,7 @@ func TestJoinKnowsTheCAByItsBytes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			request := joinRequest(h, "token-1")
 			request.CAFingerprint = tc.fingerprint
-			if err := open(t, fake.NewClientset()).enroll(t.Context(), request); !errors.Is(err, tc.want) {
+			if err := open(t, fake.NewSimpleClientset()).enroll(t.Context(), request); !errors.Is(err, tc.want) {
 				t.Errorf("%s: got %v, want %v", tc.reason, err, tc.want)
 			}
 		})
@@ -192,11 +192,11 @@ func TestTokenFile(t *testing.T) {
 }
 
 func TestKubeSystemUID(t *testing.T) {
-	clients := fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "uid-1"}})
+	clients := fake.NewSimpleClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "uid-1"}})
 	if got, err := KubeSystemUID(t.Context(), clients.CoreV1()); err != nil || got != "uid-1" {
 		t.Errorf("KubeSystemUID: %q, %v", got, err)
 	}
-	if _, err := KubeSystemUID(t.Context(), fake.NewClientset().CoreV1()); err == nil {
+	if _, err := KubeSystemUID(t.Context(), fake.NewSimpleClientset().CoreV1()); err == nil {
 		t.Error("a cluster without kube-system has a UID")
 	}
 }

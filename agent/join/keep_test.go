@@ -35,7 +35,7 @@ type kept struct {
 // token is left. It is to be called in a bubble.
 func keep(t *testing.T) *kept {
 	t.Helper()
-	clients, h := fake.NewClientset(), &hub{ca: newCA(t), id: idOne}
+	clients, h := fake.NewSimpleClientset(), &hub{ca: newCA(t), id: idOne}
 	k := &kept{Identity: joined(t, clients, h), hub: h, log: &journal{}}
 	request := joinRequest(h, "")
 	request.Token, request.Logger = k.show, k.log.logger()
@@ -239,7 +239,7 @@ func TestNewTokenAtTheStart(t *testing.T) {
 	} {
 		t.Run("A new token at the start "+name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				clients, h := fake.NewClientset(), &hub{ca: newCA(t), id: idOne}
+				clients, h := fake.NewSimpleClientset(), &hub{ca: newCA(t), id: idOne}
 				joined(t, clients, h)
 				h.id = idTwo
 				if tc.answer != nil {

@@ -46,7 +46,7 @@ type cluster struct {
 
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
-	return &cluster{t: t, clients: fake.NewClientset()}
+	return &cluster{t: t, clients: fake.NewSimpleClientset()}
 }
 
 // process is a candidate that runs.
@@ -60,7 +60,7 @@ type process struct {
 // start runs a candidate whose work takes that long to end.
 func (c *cluster) start(identity string, ending time.Duration) *process {
 	c.t.Helper()
-	client := fake.NewClientset()
+	client := fake.NewSimpleClientset()
 	client.PrependReactor("*", "leases", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		if _, cut := c.cut.Load(identity); cut {
 			return true, nil, errBoom
@@ -230,7 +230,7 @@ func TestAnElectionThatCannotWorkIsRefused(t *testing.T) {
 		"less than a second":      {Duration: 900 * time.Millisecond, Renewal: 300 * time.Millisecond, Retry: 100 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
-			config := Config{Client: fake.NewClientset().CoordinationV1(), Namespace: namespace, Name: "a", Identity: "a", Timing: timing}
+			config := Config{Client: fake.NewSimpleClientset().CoordinationV1(), Namespace: namespace, Name: "a", Identity: "a", Timing: timing}
 			if _, err := New(config); !errors.Is(err, errTiming) {
 				t.Errorf("New: %v", err)
 			}
@@ -261,7 +261,7 @@ func TestWorkThatFailsEndsRun(t *testing.T) {
 		t.Run("work returns "+label, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h, newErr := New(Config{
-					Client: fake.NewClientset().CoordinationV1(), Namespace: namespace, Name: name, Identity: "a", Logger: logr.Discard(),
+					Client: fake.NewSimpleClientset().CoordinationV1(), Namespace: namespace, Name: name, Identity: "a", Logger: logr.Discard(),
 				})
 				if newErr != nil {
 					t.Fatal(newErr)

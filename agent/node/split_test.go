@@ -170,7 +170,7 @@ type splitting struct {
 
 func startSplitting(t *testing.T, prepare func(*fake.Clientset), nodes ...*corev1.Node) (s *splitting, stop func()) {
 	t.Helper()
-	s = &splitting{client: fake.NewClientset()}
+	s = &splitting{client: fake.NewSimpleClientset()}
 	prepare(s.client)
 	for _, n := range nodes {
 		if err := s.client.Tracker().Add(n); err != nil {
@@ -308,7 +308,7 @@ func TestARestWithoutReadyNodesTakesNothingAndIsAsReadyAsTheCluster(t *testing.T
 
 func TestGroupsAreNotGuessed(t *testing.T) {
 	w, err := NewWatcher(WatcherConfig{
-		Client: fake.NewClientset(), Version: &fixedVersion{}, SplitLabel: poolLabel,
+		Client: fake.NewSimpleClientset(), Version: &fixedVersion{}, SplitLabel: poolLabel,
 		Publisher: PublisherFunc(func([]byte) {}), Groups: GroupPublisherFunc(func(map[string][]byte) {}),
 	})
 	if err != nil {

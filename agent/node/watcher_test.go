@@ -86,7 +86,7 @@ func TestOnlyARealChangeIsPublished(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				client := fake.NewClientset(testNode("a"))
+				client := fake.NewSimpleClientset(testNode("a"))
 				published, stop := watching(t, client, &fixedVersion{version: "v1.37.2"})
 				defer stop()
 				if len(*published) != 1 {
@@ -108,7 +108,7 @@ func TestOnlyARealChangeIsPublished(t *testing.T) {
 
 func TestNodesThatComeAndGoArePublished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := fake.NewClientset()
+		client := fake.NewSimpleClientset()
 		published, stop := watching(t, client, &fixedVersion{version: "v1.37.2"})
 		defer stop()
 		if _, err := client.CoreV1().Nodes().Create(t.Context(), testNode("a"), metav1.CreateOptions{}); err != nil {
@@ -135,7 +135,7 @@ func TestNodesThatComeAndGoArePublished(t *testing.T) {
 
 func TestAVersionThatCannotBeReadStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := fake.NewClientset(testNode("a"))
+		client := fake.NewSimpleClientset(testNode("a"))
 		v := &fixedVersion{version: "v1.37.2"}
 		published, stop := watching(t, client, v)
 		defer stop()
@@ -167,7 +167,7 @@ func cpus(t *testing.T, published []string) []string {
 
 func TestWhatPodsTakeIsPublished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := fake.NewClientset(testNode("a"), testPod("old"), testPod("ours", ofHub("hub1")))
+		client := fake.NewSimpleClientset(testNode("a"), testPod("old"), testPod("ours", ofHub("hub1")))
 		v := &fixedVersion{version: "v1.37.2"}
 		published, stop := watching(t, client, v)
 		defer stop()
@@ -198,7 +198,7 @@ func TestWhatPodsTakeIsPublished(t *testing.T) {
 
 func TestABurstOfPodsIsTwoSummaries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := fake.NewClientset(testNode("a"))
+		client := fake.NewSimpleClientset(testNode("a"))
 		published, stop := watching(t, client, &fixedVersion{version: "v1.37.2"})
 		defer stop()
 		start := func(name string) {
@@ -236,7 +236,7 @@ func TestABurstOfPodsIsTwoSummaries(t *testing.T) {
 
 func TestASpokeThatDoesNotShowItsPodsIsANodeAllTheSame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := fake.NewClientset(testNode("a"), testPod("old"))
+		client := fake.NewSimpleClientset(testNode("a"), testPod("old"))
 		var shown atomic.Bool
 		client.PrependReactor("list", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
 			where := action.(clienttesting.ListAction).GetListRestrictions().Fields.String()

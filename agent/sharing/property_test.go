@@ -5,6 +5,7 @@ package sharing
 
 import (
 	"fmt"
+	"math/bits"
 	"os"
 	"slices"
 	"strconv"
@@ -22,11 +23,22 @@ const (
 	// historySteps is how many steps a history has; SPOKELET_HISTORIES sets how many
 	// histories there are, and SPOKELET_SEED the first.
 	historySteps = 40
-	histories    = 64
+
+	// fullScale runs tests with the counts of docs/reliability.md instead of those that fit
+	// into every run.
+	fullScale = "SPOKELET_TEST_FULL"
 )
 
+// atScale is how often, or with how many, something is tested.
+func atScale(always, full int) int {
+	if os.Getenv(fullScale) != "" {
+		return full
+	}
+	return always
+}
+
 func TestNothingIsLostOutsideOfNamedConflicts(t *testing.T) {
-	first, count := setting(t, "SPOKELET_SEED", 1), setting(t, "SPOKELET_HISTORIES", histories)
+	first, count := setting(t, "SPOKELET_SEED", 1), setting(t, "SPOKELET_HISTORIES", atScale(32, 64))
 	for seed := first; seed < first+count; seed++ {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { newHistory(t, uint64(seed)).run() })
@@ -78,7 +90,8 @@ func newHistory(t *testing.T, seed uint64) *history {
 		share.ToSpoke, h.oneWay = false, wire.SharedSpoke
 	}
 	h.winner = share.Winner
-	share.AdoptAny = seed/32%2 == 1
+	// Of 32 histories in a row, each two of the other settings are together with and without.
+	share.AdoptAny = bits.OnesCount64(seed%64)%2 == 1
 	h.rig = newRig(t, options{share: share, hubStatus: seed/8%2 == 1, spokeStatus: seed/16%2 == 1, seed: seed})
 	h.verbose = os.Getenv("SPOKELET_HISTORIES") == "1"
 	h.spoke.paged = h.rand.IntN(2) == 0

@@ -112,7 +112,7 @@ func (r *rig) stored(secrets *fake.Clientset) (stop func()) {
 func TestWhatBothSidesHadSurvivesARestartInSecrets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, options{share: defaultShare()})
-		secrets := fake.NewClientset()
+		secrets := fake.NewSimpleClientset()
 		r.make(r.hub, "o", spec("a", "1", "b", "1"))
 		stop := r.stored(secrets)
 		settle()
@@ -130,10 +130,8 @@ func TestWhatBothSidesHadSurvivesARestartInSecrets(t *testing.T) {
 }
 
 func TestManyObjectsTakeLittleMemory(t *testing.T) {
-	const objects, most = 10_000, 60 << 20
-	if testing.Short() {
-		t.Skip("it takes long")
-	}
+	objects := atScale(2_000, 10_000)
+	most := int64(objects) * 6 << 10
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, options{share: defaultShare()})
 		for i := range objects {
@@ -157,7 +155,7 @@ func TestManyObjectsTakeLittleMemory(t *testing.T) {
 			t.Fatalf("%d objects are shared, want %d: %+v", n, objects, r.up.lastState())
 		}
 		after := heap()
-		t.Logf("%d bytes for each object, with its record and what the fake hub publishes", (after-before)/objects)
+		t.Logf("%d bytes for each object, with its record and what the fake hub publishes", (after-before)/int64(objects))
 		if after-before > most {
 			t.Errorf("%d objects take %d MiB, want at most %d", objects, (after-before)>>20, most>>20)
 		}

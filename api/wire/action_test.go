@@ -36,7 +36,7 @@ func TestActionsComeBack(t *testing.T) {
 	for name, want := range map[string]Action{"a creation": goodAction(), "an update": update, "a deletion": goodDeletion()} {
 		t.Run(name, func(t *testing.T) {
 			got, err := DecodeAction(bodyOf(t, want))
-			if diff := cmp.Diff(want, got); diff != "" || err != nil {
+			if diff := cmp.Diff(want, got, bytesAtOnce); diff != "" || err != nil {
 				t.Errorf("%v (-want +got):\n%s", err, diff)
 			}
 		})
@@ -100,7 +100,7 @@ func TestResultsOfActionsComeBack(t *testing.T) {
 	for name, want := range tests {
 		t.Run(name, func(t *testing.T) {
 			got, err := DecodeActionResult(bodyOf(t, want))
-			if diff := cmp.Diff(want, got); diff != "" || err != nil {
+			if diff := cmp.Diff(want, got, bytesAtOnce); diff != "" || err != nil {
 				t.Errorf("%v (-want +got):\n%s", err, diff)
 			}
 		})

@@ -33,7 +33,7 @@ func TestActionsOfHelmComeBack(t *testing.T) {
 	for name, want := range map[string]Action{"an installation": goodRelease(), "all there is to say": all, "an uninstallation": deletion} {
 		t.Run(name, func(t *testing.T) {
 			got, err := DecodeAction(bodyOf(t, want))
-			if diff := cmp.Diff(want, got); diff != "" || err != nil {
+			if diff := cmp.Diff(want, got, bytesAtOnce); diff != "" || err != nil {
 				t.Errorf("%v (-want +got):\n%s", err, diff)
 			}
 		})

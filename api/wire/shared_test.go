@@ -51,7 +51,7 @@ func comesBack[T any](decode func([]byte) (T, error), values map[string]T) func(
 	return func(t *testing.T) {
 		for name, want := range values {
 			got, err := decode(bodyOf(t, want))
-			if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b json.RawMessage) bool { return bytes.Equal(a, b) })); diff != "" || err != nil {
+			if diff := cmp.Diff(want, got, bytesAtOnce); diff != "" || err != nil {
 				t.Errorf("%s: %v (-want +got):\n%s", name, err, diff)
 			}
 		}

@@ -43,7 +43,7 @@ func TestViewsComeBack(t *testing.T) {
 	for name, want := range tests {
 		t.Run(name, func(t *testing.T) {
 			got, err := DecodeView(bodyOf(t, want))
-			if diff := cmp.Diff(want, got); diff != "" || err != nil {
+			if diff := cmp.Diff(want, got, bytesAtOnce); diff != "" || err != nil {
 				t.Errorf("%v (-want +got):\n%s", err, diff)
 			}
 		})
@@ -146,7 +146,7 @@ func TestResultsOfViewsComeBack(t *testing.T) {
 	for name, want := range tests {
 		t.Run(name, func(t *testing.T) {
 			got, err := DecodeViewResult(bodyOf(t, want))
-			if diff := cmp.Diff(want, got); diff != "" || err != nil {
+			if diff := cmp.Diff(want, got, bytesAtOnce); diff != "" || err != nil {
 				t.Errorf("%v (-want +got):\n%s", err, diff)
 			}
 		})

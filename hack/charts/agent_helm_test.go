@@ -60,6 +60,7 @@ func TestWhereHelmChartsComeFromIsInTheAgentsFile(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			got := helmConfigOf(t, tc.values...)
 			if diff := cmp.Diff(tc.charts, got.Charts); diff != "" || got.Memory.Cmp(resource.MustParse(tc.memory)) != 0 {
 				t.Errorf("%s: memory %s, want %s, charts (-want +got):\n%s", tc.reason, got.Memory.String(), tc.memory, diff)
@@ -87,7 +88,10 @@ func TestTheChartRefusesWhereNoHelmChartsAre(t *testing.T) {
 		"an unknown value": {reason: "a typo must not be ignored", value: "helm.chart={https://charts.example.com}", names: "chart"},
 	}
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) { checkRefused(t, tc.reason, tc.names, "spokelet-agent", "--set", tc.value) })
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			checkRefused(t, tc.reason, tc.names, "spokelet-agent", "--set", tc.value)
+		})
 	}
 }
 

@@ -36,6 +36,7 @@ func TestTheAgentsNetworkIsAsNarrowAsItsOwnerSays(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			spec := networkPolicy(t, "spokelet-agent", tc.values...)
 			if diff := cmp.Diff(tc.types, spec.PolicyTypes); diff != "" {
 				t.Errorf("%s: types (-want +got):\n%s", tc.reason, diff)

@@ -79,6 +79,7 @@ func TestTheOwnersGroupsAreAllThatTheAgentMayImpersonate(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			found := 0
 			for _, g := range install(t, "spokelet-agent", tc.values...) {
 				if !g.gives("", "groups", "impersonate") {
@@ -129,6 +130,7 @@ func TestTheAccountOfThePodsMayDoWhatTheyNeedAndNoMore(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			var got []string
 			for _, g := range install(t, "spokelet-agent", tc.values...) {
 				if g.account == pods {
@@ -170,6 +172,7 @@ func TestOneProcessAnswersWhateverIsEnabled(t *testing.T) {
 	}
 	for name, values := range cases {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			grants := install(t, "spokelet-agent", values...)
 			elected := holders(grants, func(g grant) bool { return g.gives("coordination.k8s.io", "leases", "create") })
 			if diff := cmp.Diff([]string{agent + " in " + namespace}, elected); diff != "" {
@@ -206,6 +209,7 @@ func TestTheAgentActsForListedExecutorsAlone(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			var got []string
 			for _, g := range install(t, "spokelet-agent", tc.values...) {
 				if g.gives("", "serviceaccounts", "impersonate") {
@@ -242,6 +246,7 @@ func TestTheAgentSeesWhatChangesAnswersAndNoMore(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			var got []string
 			for _, g := range install(t, "spokelet-agent", tc.values...) {
 				group := g.rule.APIGroups[0]
@@ -269,6 +274,7 @@ func TestWhereTheHubsAPIServerIsIsForTokensOfTheHub(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			for _, object := range render(t, "spokelet-agent", tc.values...) {
 				if object.GetKind() != "ConfigMap" {
 					continue
@@ -297,6 +303,7 @@ func TestThePoliciesAreThereForWhatIsEnabled(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			got := slices.Sorted(maps.Keys(policies(t, "spokelet-agent", tc.values...)))
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("%s: policies (-want +got):\n%s", tc.reason, diff)

@@ -53,6 +53,7 @@ func TestWhoReachesWhichPortOfTheHub(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			got := map[int32][]networkingv1.NetworkPolicyPeer{}
 			for _, rule := range networkPolicy(t, "spokelet-hub", tc.values...).Ingress {
 				for _, port := range rule.Ports {

@@ -23,6 +23,7 @@ func TestTheHubSeesTheAddressesOfItsClients(t *testing.T) {
 		"if they say so":   {"nodes without the pod have to answer", []string{"publicService.externalTrafficPolicy=Cluster"}, corev1.ServiceExternalTrafficPolicyCluster},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			for _, object := range render(t, "spokelet-hub", tc.values...) {
 				if object.GetKind() != "Service" || object.GetName() != "spokelet-hub-public" {
 					continue

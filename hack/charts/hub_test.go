@@ -144,6 +144,7 @@ func TestWhatComesBackOfViewsIsInTheHubsFile(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			var files corev1.ConfigMap
 			find(t, "spokelet-hub", "ConfigMap", &files, tc.values...)
 			var file struct {
@@ -173,6 +174,7 @@ func TestTheHubMakesTokensWhereItIsToldTo(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			got := holders(install(t, "spokelet-hub", tc.values...), func(g grant) bool {
 				return g.gives("", "serviceaccounts/token", "create")
 			})
@@ -187,7 +189,7 @@ func TestTheHubMakesTokensWhereItIsToldTo(t *testing.T) {
 func TestANamespaceMayBeCalledAnything(t *testing.T) {
 	var got []string
 	args := templateArgs("spokelet-hub", "--set", "pods.tokens=hub", "--set-json", `pods.tokenNamespaces=["1234","true"]`)
-	for _, g := range grants(t, decode(t, run(t, helm(t), args...))) {
+	for _, g := range grants(t, template(t, args...)) {
 		if g.gives("", "serviceaccounts/token", "create") {
 			got = append(got, g.namespace)
 		}
@@ -216,6 +218,7 @@ func TestTheHubReadsObjectsOnlyInConfiguredNamespaces(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			got := holders(install(t, "spokelet-hub", tc.values...), func(g grant) bool {
 				// The hub keeps its own in its own namespace.
 				return g.namespace != namespace && g.gives("", "secrets", "get", "list", "watch")
@@ -250,6 +253,7 @@ func TestTheChartRefusesLimitsThatAreNone(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			checkRefused(t, tc.reason, tc.about, "spokelet-hub", "--set", tc.values)
 		})
 	}

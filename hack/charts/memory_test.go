@@ -32,6 +32,7 @@ func TestTheAgentLeavesMemoryToHelm(t *testing.T) {
 		"without a limit": {"nothing is to be shared", []string{"resources.limits=null"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			if _, target := memoryOf(t, "spokelet-agent", append(tc.values, charts)...); target != tc.target {
 				t.Errorf("target %q, want %q: %s", target, tc.target, tc.reason)
 			}
@@ -54,6 +55,7 @@ func knowsItsLimit(t *testing.T, chart, limit, target string) {
 		"without":    {"it is theirs to take away", []string{"resources.limits=null"}, "0", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			limit, target := memoryOf(t, chart, tc.values...)
 			if limit != tc.limit || target != tc.target {
 				t.Errorf("limit %s and target %q, want %s and %q: %s", limit, target, tc.limit, tc.target, tc.reason)

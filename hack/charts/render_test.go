@@ -6,11 +6,14 @@ package charts
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -70,7 +73,36 @@ func render(t *testing.T, chart string, values ...string) []unstructured.Unstruc
 	for _, value := range values {
 		args = append(args, "--set", value)
 	}
-	return decode(t, run(t, helm(t), args...))
+	return template(t, args...)
+}
+
+// rendered holds the objects that helm made, by its arguments: a process of helm takes a
+// fifth of a second, and most tests look at a chart with its default values.
+var rendered sync.Map
+
+// template returns the objects that helm makes for some arguments. They are the caller's.
+func template(t *testing.T, args ...string) []unstructured.Unstructured {
+	t.Helper()
+	made, _ := rendered.LoadOrStore(strings.Join(args, "\x00"), sync.OnceValues(func() ([]unstructured.Unstructured, error) {
+		path, err := helm()
+		if err != nil {
+			return nil, err
+		}
+		manifests, err := output(exec.Command(path, args...))
+		if err != nil {
+			return nil, err
+		}
+		return decode(manifests)
+	}))
+	objects, err := made.(func() ([]unstructured.Unstructured, error))()
+	if err != nil {
+		t.Fatal(err)
+	}
+	copies := make([]unstructured.Unstructured, len(objects))
+	for i, object := range objects {
+		copies[i] = *object.DeepCopy()
+	}
+	return copies
 }
 
 // templateArgs are helm's arguments to render a chart, with the values that have no
@@ -87,7 +119,11 @@ func templateArgs(chart string, more ...string) []string {
 // what is wrong.
 func checkRefused(t *testing.T, reason, names, chart string, more ...string) {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), helm(t), templateArgs(chart, more...)...).CombinedOutput()
+	path, err := helm()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), path, templateArgs(chart, more...)...).CombinedOutput()
 	if err == nil || !strings.Contains(string(out), names) {
 		t.Errorf("%s: helm takes it: %v: %.300s", reason, err, out)
 	}
@@ -105,36 +141,38 @@ func find(t *testing.T, chart, kind string, into any, values ...string) bool {
 	return false
 }
 
-// helm returns the path of the helm that the clusters of the tests use.
-func helm(t *testing.T) string {
-	t.Helper()
-	return strings.TrimSpace(string(run(t, "go", "-C", "../clusters", "run", "./cmd/clusters", "bin", "helm")))
-}
+// helm returns the path of the helm that SPOKELET_HELM names, or else of the one that the
+// clusters of the tests use. To ask for that takes as long as to render a chart.
+var helm = sync.OnceValues(func() (string, error) {
+	if path := os.Getenv("SPOKELET_HELM"); path != "" {
+		return path, nil
+	}
+	path, err := output(exec.Command("go", "-C", "../clusters", "run", "./cmd/clusters", "bin", "helm"))
+	return strings.TrimSpace(string(path)), err
+})
 
-func run(t *testing.T, name string, args ...string) []byte {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), name, args...)
+// output runs a command and returns what it prints. An error has what it says of it.
+func output(cmd *exec.Cmd) ([]byte, error) {
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("%s: %v: %s", name, err, stderr.String())
+		return nil, fmt.Errorf("%s: %w: %s", cmd, err, stderr.String())
 	}
-	return out
+	return out, nil
 }
 
-func decode(t *testing.T, manifests []byte) []unstructured.Unstructured {
-	t.Helper()
+func decode(manifests []byte) ([]unstructured.Unstructured, error) {
 	var objects []unstructured.Unstructured
 	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(manifests), 4096)
 	for {
 		object := unstructured.Unstructured{}
 		err := decoder.Decode(&object.Object)
 		if errors.Is(err, io.EOF) {
-			return objects
+			return objects, nil
 		}
 		if err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 		if len(object.Object) > 0 {
 			objects = append(objects, object)

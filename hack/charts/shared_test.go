@@ -43,6 +43,7 @@ func TestSharedObjectsAreThoseThatTheOwnerLists(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			var got []string
 			for _, g := range install(t, "spokelet-agent", tc.values...) {
 				if g.account != sharedAccount {

@@ -103,6 +103,7 @@ func TestTheClustersKnowTheAPIByItsName(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			if got := workersFile(t, tc.values...)["place"]["tailUser"]; got != tc.want {
 				t.Errorf("tailUser %q, want %q: %s", got, tc.want, tc.reason)
 			}
@@ -253,6 +254,7 @@ func TestWhoReachesTheAPIAndWhatItReaches(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			var policy networkingv1.NetworkPolicy
 			named(t, render(t, workersChart, withAPI(tc.values...)...), "NetworkPolicy", workersAPI, &policy)
 			got := policy.Spec
@@ -296,6 +298,7 @@ func TestTheServiceOfTheAPIIsAsItsOwnerSays(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			objects := render(t, workersChart, withAPI(tc.values...)...)
 			var service corev1.Service
 			named(t, objects, "Service", workersAPI, &service)
@@ -353,6 +356,7 @@ func TestTheAPIKnowsItsMemoryLimit(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			container, target := apiPod(t, tc.values...).Containers[0], ""
 			for _, env := range container.Env {
 				if env.Name == "GOMEMLIMIT" {
@@ -384,6 +388,7 @@ func TestTheAPIHasTheCertificateAndTheStoresCredentials(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			pod, secrets, got := apiPod(t, tc.values...), map[string]string{}, map[string]string{}
 			for _, volume := range pod.Volumes {
 				if volume.Secret != nil {
@@ -430,6 +435,9 @@ func TestTheChartRefusesAnAPIThatCannotServe(t *testing.T) {
 		"targets by address":   {reason: "they are rules", values: "networkPolicy.egress.api[0]=192.0.2.1", about: "/networkPolicy/egress/api"},
 	}
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) { checkRefused(t, tc.reason, tc.about, workersChart, "--set", tc.values) })
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			checkRefused(t, tc.reason, tc.about, workersChart, "--set", tc.values)
+		})
 	}
 }

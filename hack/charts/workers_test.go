@@ -170,6 +170,7 @@ func TestTheOperatorOfWorkersHasTheSecretsThatAreNamed(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			var deployment appsv1.Deployment
 			find(t, workersChart, "Deployment", &deployment, tc.values...)
 			pod, secrets, got := deployment.Spec.Template.Spec, map[string]string{}, map[string]string{}
@@ -245,6 +246,7 @@ func TestTheFileOfTheOperatorOfWorkers(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			file, got := workersFile(t, tc.values...), map[string]any{}
 			for field := range tc.want {
 				section, name, _ := strings.Cut(field, ".")
@@ -280,7 +282,10 @@ func TestTheChartRefusesWorkersThatCannotRun(t *testing.T) {
 		"an unknown value":      {reason: "a typo must not be ignored", values: "store.bucketName=a", about: "bucketName"},
 	}
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) { checkRefused(t, tc.reason, tc.about, workersChart, "--set", tc.values) })
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			checkRefused(t, tc.reason, tc.about, workersChart, "--set", tc.values)
+		})
 	}
 }
 

@@ -180,6 +180,9 @@ func (s *Set) Down(ctx context.Context) error {
 	return Down(ctx, s.config)
 }
 
+// Name tells sets apart on a machine.
+func (s *Set) Name() string { return s.config.Name }
+
 // Hub is the cluster that the others connect to.
 func (s *Set) Hub() *Cluster { return s.clusters[0] }
 

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -51,13 +52,24 @@ func report(t *testing.T, reason string, findings []finding) {
 // data, no test data (which may be wrong on purpose).
 func walk(t *testing.T, visit func(file string)) {
 	t.Helper()
+	names, err := written()
+	if err != nil {
+		t.Fatalf("cannot walk the checkout: %v", err)
+	}
+	for _, name := range names {
+		visit(name)
+	}
+}
+
+var written = sync.OnceValues(func() ([]string, error) {
+	var names []string
 	err := fs.WalkDir(os.DirFS(root), ".", func(file string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
 		if !entry.IsDir() {
 			if entry.Type().IsRegular() {
-				visit(file)
+				names = append(names, file)
 			}
 			return nil
 		}
@@ -66,10 +78,8 @@ func walk(t *testing.T, visit func(file string)) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatalf("cannot walk the checkout: %v", err)
-	}
-}
+	return names, err
+})
 
 // A goFile is one parsed file of any module of the repository.
 type goFile struct {
@@ -89,31 +99,52 @@ func (f goFile) finding(p token.Pos, format string, args ...any) finding {
 	return finding{file: f.name, line: f.line(p), text: fmt.Sprintf(format, args...)}
 }
 
+// goFiles returns the files that are Go. No test changes what it returns.
 func goFiles(t *testing.T) []goFile {
 	t.Helper()
-	var files []goFile
-	set := token.NewFileSet()
-	walk(t, func(name string) {
-		if path.Ext(name) != ".go" {
-			return
-		}
-		text := read(t, name)
-		syntax, err := parser.ParseFile(set, name, text, parser.ParseComments|parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatalf("cannot parse: %v", err)
-		}
-		files = append(files, goFile{name: name, text: text, syntax: syntax, set: set, generated: ast.IsGenerated(syntax)})
-	})
+	files, err := parsed()
+	if err != nil {
+		t.Fatal(err)
+	}
 	return files
 }
 
+var parsed = sync.OnceValues(func() ([]goFile, error) {
+	names, err := written()
+	if err != nil {
+		return nil, fmt.Errorf("cannot walk the checkout: %w", err)
+	}
+	var files []goFile
+	set := token.NewFileSet()
+	for _, name := range names {
+		if path.Ext(name) != ".go" {
+			continue
+		}
+		text, err := contentOf(name)
+		if err != nil {
+			return nil, fmt.Errorf("cannot read: %w", err)
+		}
+		syntax, err := parser.ParseFile(set, name, text, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			return nil, fmt.Errorf("cannot parse: %w", err)
+		}
+		files = append(files, goFile{name: name, text: text, syntax: syntax, set: set, generated: ast.IsGenerated(syntax)})
+	}
+	return files, nil
+})
+
 func read(t *testing.T, name string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(name)))
+	text, err := contentOf(name)
 	if err != nil {
 		t.Fatalf("cannot read: %v", err)
 	}
-	return string(text)
+	return text
+}
+
+func contentOf(name string) (string, error) {
+	text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(name)))
+	return string(text), err
 }
 
 // lineOf gives the number of the line that holds the byte at offset.

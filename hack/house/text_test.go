@@ -16,15 +16,19 @@ import (
 func TestTextSpeaksOfTheProjectAlone(t *testing.T) {
 	// Written in two parts where the rule would find itself.
 	rules := map[string]struct {
-		reason  string
+		reason string
+		// parts are texts of which every match has one: they are found much faster.
+		parts   []string
 		pattern *regexp.Regexp
 	}{
 		"no path of one machine": {
 			reason:  "a file speaks of the project, not of where it was written",
+			parts:   []string{"/" + "root/", "/" + "work/", "/" + "home/"},
 			pattern: regexp.MustCompile("(^|[\\s\"'`(=:])/(" + "root/|work/(main|shared|notes)|home/[a-z])"),
 		},
 		"nothing left for later": {
 			reason:  "what is missing is an issue, not a comment",
+			parts:   []string{"TO" + "DO", "FIX" + "ME"},
 			pattern: regexp.MustCompile("\\b(TO" + "DO|FIX" + "ME)\\b"),
 		},
 	}
@@ -36,6 +40,9 @@ func TestTextSpeaksOfTheProjectAlone(t *testing.T) {
 					return
 				}
 				text := read(t, file)
+				if !slices.ContainsFunc(rule.parts, func(part string) bool { return strings.Contains(text, part) }) {
+					return
+				}
 				for _, at := range rule.pattern.FindAllStringIndex(text, -1) {
 					all = append(all, finding{file: file, line: lineOf(text, at[0]), text: "says " + strings.TrimSpace(text[at[0]:at[1]])})
 				}

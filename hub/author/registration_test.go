@@ -65,7 +65,7 @@ func TestARegistrationThatLetsWritesPassIsNone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var r Registration
 			r.Set("before")
-			f := NewFollower(fake.NewClientset(tc.is), registered, &r, logr.Discard())
+			f := NewFollower(fake.NewSimpleClientset(tc.is), registered, &r, logr.Discard())
 			if err := f.Read(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -79,7 +79,7 @@ func TestARegistrationThatLetsWritesPassIsNone(t *testing.T) {
 func TestARegistrationThatIsMissingIsNoFaultAndOneThatCannotBeReadIs(t *testing.T) {
 	var r Registration
 	r.Set("before")
-	client := fake.NewClientset()
+	client := fake.NewSimpleClientset()
 	f := NewFollower(client, registered, &r, logr.Discard())
 	if err := f.Read(t.Context()); err != nil || r.UID() != "" {
 		t.Errorf("missing: %v, %q is in force", err, r.UID())
@@ -123,7 +123,7 @@ func await(t *testing.T, changes <-chan string, reason, want string) {
 
 func TestTheRegistrationIsFollowed(t *testing.T) {
 	fail, ignore := new(admissionregistrationv1.Fail), new(admissionregistrationv1.Ignore)
-	client := fake.NewClientset(newRegistration("a", fail))
+	client := fake.NewSimpleClientset(newRegistration("a", fail))
 	selected := make(chan string, 1)
 	client.PrependWatchReactor("mutatingwebhookconfigurations", func(action clienttesting.Action) (bool, watch.Interface, error) {
 		if w, ok := action.(clienttesting.WatchActionImpl); ok {
@@ -167,6 +167,6 @@ func TestARegistrationThatIsGoneBeforeItIsFollowedIsNone(t *testing.T) {
 	r.Set("a")
 	changes := make(chan string, 10)
 	r.Subscribe(func() { changes <- r.UID() })
-	following(t, fake.NewClientset(), &r)
+	following(t, fake.NewSimpleClientset(), &r)
 	await(t, changes, "it is gone", "")
 }

@@ -93,7 +93,7 @@ func leafOf(t *testing.T, chain []byte) *x509.Certificate {
 
 func TestOpen(t *testing.T) {
 	t.Run("The second start finds what the first one made", func(t *testing.T) {
-		clients, clock := fake.NewClientset(), newClock()
+		clients, clock := fake.NewSimpleClientset(), newClock()
 		first, second := open(t, clients, clock), open(t, clients, clock)
 		if first.HubID() != second.HubID() || first.Fingerprint() != second.Fingerprint() {
 			t.Errorf("hub id and fingerprint changed: %s %s, then %s %s",
@@ -105,7 +105,7 @@ func TestOpen(t *testing.T) {
 	})
 
 	t.Run("Replicas that start together agree on one", func(t *testing.T) {
-		clients, clock := fake.NewClientset(), newClock()
+		clients, clock := fake.NewSimpleClientset(), newClock()
 		var group sync.WaitGroup
 		prints := make([]string, 8)
 		for i := range prints {
@@ -129,7 +129,7 @@ func TestOpen(t *testing.T) {
 	t.Run("The fingerprint is the SHA-256 of the CA certificate", func(t *testing.T) {
 		clock := newClock()
 		data := material1(t, clock)
-		a := open(t, fake.NewClientset(secretOf(data)), clock)
+		a := open(t, fake.NewSimpleClientset(secretOf(data)), clock)
 		block, _ := pem.Decode(data[KeyCertificate])
 		sum := sha256.Sum256(block.Bytes)
 		if got, want := a.Fingerprint(), hex.EncodeToString(sum[:]); got != want {
@@ -146,7 +146,7 @@ func TestOpenRefuses(t *testing.T) {
 		maps.Copy(data, changes)
 		return data
 	}
-	a := open(t, fake.NewClientset(secretOf(good)), clock)
+	a := open(t, fake.NewSimpleClientset(secretOf(good)), clock)
 	leaf, _, err := a.IssueCluster(identity.Cluster{HubID: a.HubID(), Name: "store1", ID: clusterID},
 		newRequest(t, identity.Cluster{Name: "store1"}))
 	if err != nil {
@@ -187,7 +187,7 @@ func TestOpenRefuses(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			clients := fake.NewClientset(secretOf(tc.data))
+			clients := fake.NewSimpleClientset(secretOf(tc.data))
 			_, err := Open(t.Context(), config(clients, clock))
 			if !errors.Is(err, tc.want) || !strings.Contains(err.Error(), tc.says) {
 				t.Errorf("Open: %v, want %v with %q: %s", err, tc.want, tc.says, tc.reason)
@@ -212,7 +212,7 @@ func TestOpenRefuses(t *testing.T) {
 
 func TestIssueCluster(t *testing.T) {
 	clock := newClock()
-	a := open(t, fake.NewClientset(), clock)
+	a := open(t, fake.NewSimpleClientset(), clock)
 	cluster := identity.Cluster{HubID: a.HubID(), Name: "store1", ID: clusterID}
 
 	t.Run("The certificate is of exactly the cluster", func(t *testing.T) {
@@ -271,7 +271,7 @@ func TestIssueCluster(t *testing.T) {
 
 func TestTLS(t *testing.T) {
 	clock := newClock()
-	a := open(t, fake.NewClientset(), clock)
+	a := open(t, fake.NewSimpleClientset(), clock)
 	certificate := func() *tls.Certificate {
 		got, pool, err := a.TLS()
 		if err != nil {
@@ -304,7 +304,7 @@ func TestTLS(t *testing.T) {
 
 func TestServing(t *testing.T) {
 	clock := newClock()
-	a := open(t, fake.NewClientset(), clock)
+	a := open(t, fake.NewSimpleClientset(), clock)
 	serving, err := a.Serving(Names{DNS: []string{"spokelet-hub.spokelet-system.svc"}, IPs: []net.IP{net.IPv4(10, 0, 0, 7)}})
 	if err != nil {
 		t.Fatal(err)

@@ -39,7 +39,7 @@ func rotated(t *testing.T, clock *clock, from map[string][]byte) map[string][]by
 func TestRotation(t *testing.T) {
 	clock := newClock()
 	old := material1(t, clock)
-	a := open(t, fake.NewClientset(secretOf(old)), clock)
+	a := open(t, fake.NewSimpleClientset(secretOf(old)), clock)
 	cluster := identity.Cluster{HubID: a.HubID(), Name: "store1", ID: clusterID}
 	chain, _, err := a.IssueCluster(cluster, newRequest(t, cluster))
 	if err != nil {
@@ -81,7 +81,7 @@ func TestRotation(t *testing.T) {
 func TestServersAreSignedByTheNewAuthorityAtOnce(t *testing.T) {
 	clock := newClock()
 	old := material1(t, clock)
-	a := open(t, fake.NewClientset(secretOf(old)), clock)
+	a := open(t, fake.NewSimpleClientset(secretOf(old)), clock)
 	serving, err := a.Serving(Names{IPs: []net.IP{net.IPv4(10, 0, 0, 7)}})
 	if err != nil {
 		t.Fatal(err)
@@ -100,7 +100,7 @@ func TestServersAreSignedByTheNewAuthorityAtOnce(t *testing.T) {
 
 func TestReplaceKeepsWhatWorks(t *testing.T) {
 	clock := newClock()
-	a := open(t, fake.NewClientset(), clock)
+	a := open(t, fake.NewSimpleClientset(), clock)
 	before := a.Fingerprint()
 	if err := a.replace(material1(t, clock)); !errors.Is(err, ErrMismatch) {
 		t.Errorf("the CA of another hub: %v, want %v", err, ErrMismatch)
@@ -116,7 +116,7 @@ func TestReplaceKeepsWhatWorks(t *testing.T) {
 func TestStartFollowsTheSecret(t *testing.T) {
 	clock := newClock()
 	old := material1(t, clock)
-	clients := fake.NewClientset(secretOf(old))
+	clients := fake.NewSimpleClientset(secretOf(old))
 	a := open(t, clients, clock)
 	changed := make(chan struct{}, 1)
 	a.OnChange(func() { changed <- struct{}{} })

@@ -34,7 +34,7 @@ type started struct {
 
 func start(t *testing.T, sets ...*appsv1.DaemonSet) *started {
 	t.Helper()
-	s := &started{client: fake.NewClientset()}
+	s := &started{client: fake.NewSimpleClientset()}
 	for _, d := range sets {
 		if err := s.client.Tracker().Add(d); err != nil {
 			t.Fatal(err)
@@ -156,7 +156,7 @@ func TestAnObjectionNamesTheFirst(t *testing.T) {
 }
 
 func TestWithoutThePolicyThereIsAlwaysAnObjectionAndNothingIsRead(t *testing.T) {
-	client := fake.NewClientset()
+	client := fake.NewSimpleClientset()
 	s, err := NewDaemonSets(client, mutation.ErrNotServed, func() { t.Error("something has changed") })
 	if err != nil {
 		t.Fatal(err)

@@ -109,7 +109,7 @@ func newHarness(t testing.TB, objects ...client.Object) *harness {
 		WithStatusSubresource(&clusterv1.ManagedCluster{}).WithObjects(objects...).Build(), h.interceptors())
 	var err error
 	h.authority, err = authority.Open(t.Context(), authority.Config{
-		Secrets: k8sfake.NewClientset().CoreV1(), Namespace: hubNamespace, Logger: logr.Discard(), Now: h.clock,
+		Secrets: k8sfake.NewSimpleClientset().CoreV1(), Namespace: hubNamespace, Logger: logr.Discard(), Now: h.clock,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -205,7 +205,7 @@ func TestNoAddressIsTakenBeforeTheHubsAreKnown(t *testing.T) {
 
 func TestNoAddressIsTakenWhereServiceRangesAreNotServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := fake.NewClientset(podNamed("a"))
+		client := fake.NewSimpleClientset(podNamed("a"))
 		client.PrependReactor("list", "servicecidrs", func(k8stesting.Action) (bool, runtime.Object, error) {
 			return true, nil, apierrors.NewNotFound(schema.GroupResource{Resource: "servicecidrs"}, "")
 		})

@@ -219,7 +219,7 @@ func TestAnAgentIsAskedWhenThePodsAreListed(t *testing.T) {
 	for i := range pods {
 		objects = append(objects, podNamed(fmt.Sprint("p", i)))
 	}
-	client := fake.NewClientset(objects...)
+	client := fake.NewSimpleClientset(objects...)
 	held := gate{make(chan struct{})}
 	client.PrependReactor("list", "pods", held.hold)
 	written := make(chan string, 10*pods)
@@ -273,7 +273,7 @@ func TestAnAgentHearsNothingOfAbsenceBeforeTheListIsComplete(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			client := fake.NewClientset(podNamed("a", withObjects), settings(), keys())
+			client := fake.NewSimpleClientset(podNamed("a", withObjects), settings(), keys())
 			held := gate{make(chan struct{})}
 			client.PrependReactor("list", tc.resource, held.hold)
 			r := newRig(t, Config{}, client)

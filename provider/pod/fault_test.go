@@ -334,7 +334,7 @@ func TestEverythingIsWrittenForOnePodAndNoOtherOfItsName(t *testing.T) {
 }
 
 func TestAnAgentHearsNothingOfAbsenceBeforeEachObjectIsKnown(t *testing.T) {
-	client := fake.NewClientset(podNamed("a", withObjects), settings(), keys())
+	client := fake.NewSimpleClientset(podNamed("a", withObjects), settings(), keys())
 	var opened atomic.Bool
 	client.PrependReactor("list", "secrets", func(k8stesting.Action) (bool, runtime.Object, error) {
 		return !opened.Load(), nil, errors.New("boom")

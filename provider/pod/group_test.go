@@ -40,7 +40,7 @@ func TestNothingIsSaidOfAbsenceBeforeEveryNodeOfTheClusterIsListed(t *testing.T)
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			client := fake.NewClientset(podNamed("a"), podNamed("g", bound(gpuNode)), podNamed("s", bound(stdNode)))
+			client := fake.NewSimpleClientset(podNamed("a"), podNamed("g", bound(gpuNode)), podNamed("s", bound(stdNode)))
 			held := gate{make(chan struct{})}
 			client.PrependReactor("list", "pods", func(a k8stesting.Action) (bool, runtime.Object, error) {
 				if selects(a, tc.held) {
@@ -89,7 +89,7 @@ func TestNothingIsSaidOfAbsenceBeforeEveryNodeOfTheClusterIsListed(t *testing.T)
 }
 
 func TestANodeThatIsNotExpectedAnyMoreHoldsNothingUp(t *testing.T) {
-	r := newRig(t, Config{}, fake.NewClientset(podNamed("a")))
+	r := newRig(t, Config{}, fake.NewSimpleClientset(podNamed("a")))
 	defer r.stop()
 	r.hub.Publish(kindProbe, nil)
 	a := newAgent(t)
@@ -110,7 +110,7 @@ func TestANodeThatIsNotExpectedAnyMoreHoldsNothingUp(t *testing.T) {
 }
 
 func TestPodsOfGroupsDoNotWaitForANodeOfSomebodyElse(t *testing.T) {
-	r := newRig(t, Config{}, fake.NewClientset(podNamed("a"), podNamed("g", bound(gpuNode)), podNamed("s", bound(stdNode))))
+	r := newRig(t, Config{}, fake.NewSimpleClientset(podNamed("a"), podNamed("g", bound(gpuNode)), podNamed("s", bound(stdNode))))
 	defer r.stop()
 	r.hub.Publish(kindProbe, nil)
 	a := newAgent(t)

@@ -160,7 +160,7 @@ func TestAReportThatMeetsTheEndOfItsClusterLeavesNothing(t *testing.T) {
 }
 
 func TestAPodSaysTheUIDOfItsNamespace(t *testing.T) {
-	client := fake.NewClientset(podNamed("a"))
+	client := fake.NewSimpleClientset(podNamed("a"))
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Config{}, client)
 		defer func() { r.stop() }()

@@ -474,7 +474,7 @@ func TestAPodThatAsksForTooManyTokensGetsNone(t *testing.T) {
 
 // An agent says what it holds, which may be anything: it is told that this is not so.
 func TestAnAgentCannotAskForTheTokensOfAnotherPod(t *testing.T) {
-	client := fake.NewClientset(podNamed("mine", withToken), podNamed("theirs", withToken, onNode("spoke2")))
+	client := fake.NewSimpleClientset(podNamed("mine", withToken), podNamed("theirs", withToken, onNode("spoke2")))
 	client.PrependReactor("create", "serviceaccounts", (&mint{}).react) // before anything asks the client
 	r := newRig(t, issuing(), client)
 	defer func() { r.stop() }()

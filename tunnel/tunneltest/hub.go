@@ -33,7 +33,14 @@ type Hub struct {
 func NewHub(tb testing.TB, change func(*tunnel.ServerConfig)) *Hub {
 	tb.Helper()
 	authority := NewAuthority(tb)
-	h := &Hub{Authority: authority, cert: authority.Issue(tb, identity.Hub{ID: authority.HubID}.URI())}
+	return NewHubWith(tb, authority, authority.Issue(tb, identity.Hub{ID: authority.HubID}.URI()), change)
+}
+
+// NewHubWith is NewHub with an authority and a certificate that other hubs may have had: to
+// make them takes as long as half a handshake.
+func NewHubWith(tb testing.TB, authority *Authority, cert *tls.Certificate, change func(*tunnel.ServerConfig)) *Hub {
+	tb.Helper()
+	h := &Hub{Authority: authority, cert: cert}
 	config := tunnel.ServerConfig{
 		TLS:       h.tls,
 		HubID:     authority.HubID,
@@ -152,11 +159,16 @@ func (h *Hub) Connect(tb testing.TB, name string, doors map[string]http.Handler)
 // configuration.
 func (h *Hub) Run(tb testing.TB, c identity.Cluster, network *Network, change func(*tunnel.AgentConfig)) *Agent {
 	tb.Helper()
-	credentials := h.Authority.Credentials(tb, c)
+	return h.RunWith(tb, h.Authority.Credentials(tb, c), network, change)
+}
+
+// RunWith is Run with credentials that another agent may have had.
+func (h *Hub) RunWith(tb testing.TB, credentials *Credentials, network *Network, change func(*tunnel.AgentConfig)) *Agent {
+	tb.Helper()
 	config := tunnel.AgentConfig{
 		Address:       "hub.test:8443",
 		Credentials:   credentials,
-		KubeSystemUID: "uid-of-" + c.Name,
+		KubeSystemUID: "uid-of-" + credentials.Cluster.Name,
 		Version:       "test",
 		DialPipe:      h.DialPipe(network),
 	}

@@ -51,6 +51,18 @@ func newAPIServer() *apiServer {
 	return &apiServer{secrets: map[string]*corev1.Secret{}, counts: map[string]int{}}
 }
 
+// clone returns a server that has the same Secrets, and has served nothing.
+func (a *apiServer) clone() *apiServer {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	same := newAPIServer()
+	for name, secret := range a.secrets {
+		same.secrets[name] = secret.DeepCopy()
+	}
+	same.version = a.version
+	return same
+}
+
 // outcome says what becomes of a request.
 type outcome int
 

@@ -54,6 +54,26 @@ func fill(t testing.TB, p *process, n int, urgent bool) (all []<-chan struct{}) 
 	return all
 }
 
+// filled is a server on which one process has written many records.
+var filled *apiServer
+
+// newFilledServer returns a server that has many records, in a bubble. They are written once
+// for all tests: to compress them takes longer than to read them.
+func newFilledServer(t testing.TB) *apiServer {
+	t.Helper()
+	if filled == nil {
+		server := newAPIServer()
+		p := start(t, server, nil)
+		fill(t, p, many, false)
+		calm()
+		if err := p.end(); err != nil {
+			t.Fatal(err)
+		}
+		filled = server
+	}
+	return filled.clone()
+}
+
 func TestManyRecordsAreWrittenInFewSegments(t *testing.T) {
 	for _, urgent := range []bool{false, true} {
 		t.Run(fmt.Sprintf("urgent %t", urgent), func(t *testing.T) {
@@ -146,13 +166,11 @@ func TestALoneKeyThatChangesCostsOneUpdateEachTime(t *testing.T) {
 // Live objects change one by one for a long time.
 func TestSingleChangesKeepTheSegmentsFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := newAPIServer()
+		server := newFilledServer(t)
 		p := start(t, server, nil)
-		fill(t, p, many, false)
-		calm()
 		random := rand.New(rand.NewPCG(3, 1))
 		written, writes, most := server.bytes, server.writes(), 0
-		changes := 2000
+		changes := atScale(1000, 2000)
 		for range changes {
 			p.put(t, keyOf(random.IntN(many)), string(usualValue(random)))
 			most = max(most, len(server.names()))
@@ -168,12 +186,8 @@ func TestSingleChangesKeepTheSegmentsFew(t *testing.T) {
 }
 
 func TestARecordCostsLittleMoreThanItsBytes(t *testing.T) {
-	server := newAPIServer()
-	synctest.Test(t, func(t *testing.T) {
-		p := start(t, server, nil)
-		fill(t, p, many, false)
-		calm()
-	})
+	var server *apiServer
+	synctest.Test(t, func(t *testing.T) { server = newFilledServer(t) })
 	heap := func() uint64 {
 		runtime.GC()
 		runtime.GC()

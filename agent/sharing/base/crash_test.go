@@ -167,11 +167,7 @@ func (w *world) calmDown() {
 }
 
 func TestWhatIsDurableSurvivesEveryKill(t *testing.T) {
-	stories := uint64(60)
-	if testing.Short() {
-		stories = 20
-	}
-	for seed := range stories {
+	for seed := range uint64(atScale(20, 60)) {
 		t.Run(fmt.Sprintf("story %d", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t, seed)

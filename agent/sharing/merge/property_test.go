@@ -5,6 +5,7 @@ package merge
 
 import (
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -12,8 +13,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// rounds is how many contents a property is tried on.
-const rounds = 1000
+// rounds is how many contents a property is tried on: as many as fit into every run, or the
+// counts of docs/reliability.md at SPOKELET_TEST_FULL.
+func rounds() int {
+	if os.Getenv("SPOKELET_TEST_FULL") != "" {
+		return 1000
+	}
+	return 250
+}
 
 func sameStates(a, b States) bool { return same(a.Hub, b.Hub) && same(a.Spoke, b.Spoke) }
 
@@ -71,7 +78,7 @@ func lawsOfEqualBases(t *testing.T, s *Schema, base map[string]any, now States, 
 
 func TestTheLawsHoldOfContentsMadeByChance(t *testing.T) {
 	s := testSchema(t)
-	for seed := range uint64(rounds) {
+	for seed := range uint64(rounds()) {
 		m := newMaker(seed, seed%2 == 0)
 		base, other := m.content(), m.content()
 		now := States{Hub: m.changeMap(contentShape, base, 9), Spoke: m.changeMap(contentShape, base, 9)}
@@ -96,7 +103,7 @@ func expected(base, hub, spoke string) string {
 
 func TestAPathHasTheValueOfTheSideThatChangedIt(t *testing.T) {
 	s, disputed, free := testSchema(t), 0, 0
-	for seed := range uint64(rounds) {
+	for seed := range uint64(rounds()) {
 		m := newMaker(seed, false)
 		content := m.content()
 		now := States{Hub: m.changeMap(contentShape, content, 9), Spoke: m.changeMap(contentShape, content, 9)}
@@ -123,7 +130,7 @@ func TestAPathHasTheValueOfTheSideThatChangedIt(t *testing.T) {
 			t.Fatalf("seed %d, %s wins: base %v, now %v, got %v", seed, winner, content, now, got)
 		}
 	}
-	if disputed < rounds/4 || free < 10*rounds {
+	if disputed < rounds()/4 || free < 10*rounds() {
 		t.Errorf("only %d conflicts and %d other paths were seen", disputed, free)
 	}
 }
@@ -139,7 +146,7 @@ func everyPath(found ...map[string]string) map[string]string {
 
 func TestEveryConflictIsOneOfBothSides(t *testing.T) {
 	s := testSchema(t)
-	for seed := range uint64(rounds) {
+	for seed := range uint64(rounds()) {
 		m := newMaker(seed, true)
 		base := m.content()
 		now := States{Hub: m.changeMap(contentShape, base, 9), Spoke: m.changeMap(contentShape, base, 9)}
@@ -165,7 +172,7 @@ func touched(path string, changed []string) bool {
 // The spoke's definition lacks every field that begins with x.
 func TestDroppedFieldsSurviveEveryMerge(t *testing.T) {
 	s, survivors := testSchema(t), 0
-	for seed := range uint64(rounds) {
+	for seed := range uint64(rounds()) {
 		m := newMaker(seed, false)
 		base := States{Hub: m.content()}
 		base.Spoke, _ = dropped(base.Hub).(map[string]any)
@@ -192,7 +199,7 @@ func TestDroppedFieldsSurviveEveryMerge(t *testing.T) {
 			t.Fatalf("seed %d: base %v, now %v, got %v", seed, base, now, got)
 		}
 	}
-	if survivors < rounds/2 {
+	if survivors < rounds()/2 {
 		t.Errorf("only %d dropped fields were seen", survivors)
 	}
 }

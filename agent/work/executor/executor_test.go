@@ -53,7 +53,7 @@ type server struct {
 
 func newServer() *server {
 	s := &server{writes: map[string]error{}}
-	kube := fake.NewClientset()
+	kube := fake.NewSimpleClientset()
 	kube.PrependReactor("create", "subjectaccessreviews", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		review := a.(clienttesting.CreateAction).GetObject().(*authorizationv1.SubjectAccessReview)
 		s.asked = append(s.asked, review.Spec)

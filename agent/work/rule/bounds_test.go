@@ -5,11 +5,14 @@ package rule
 
 import (
 	"fmt"
+	"os"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,6 +26,24 @@ const (
 	formatRefused  = "format: result is larger than 1048576 bytes"
 	addRefused     = "+: result is larger than 1048576 bytes or elements"
 )
+
+// atScale is how many expressions a test compares: as many as fit into every run, or all of
+// them at SPOKELET_TEST_FULL.
+func atScale(always, full int) int {
+	if os.Getenv("SPOKELET_TEST_FULL") != "" {
+		return full
+	}
+	return always
+}
+
+// sharedEnvironment is one for all tests, as a process has one. To make it takes as long as to
+// compile a hundred expressions.
+var sharedEnvironment = sync.OnceValues(newEnvironment)
+
+// newTestCompiler is NewCompiler with an environment that other tests have, too.
+func newTestCompiler() *Compiler {
+	return &Compiler{environment: sharedEnvironment, programs: newPrograms()}
+}
 
 // bulky has texts of 1 KiB (k), one byte less (k1), 512 KiB (half) and 1 MiB (m).
 func bulky() *unstructured.Unstructured {
@@ -73,7 +94,7 @@ func TestResultsAreBounded(t *testing.T) {
 		"a text that doubles":          {"is bounded whatever it costs", "[object.k]" + strings.Repeat(".map(a, a + a)", 30) + ".size() > 0", addRefused},
 		"a list that doubles":          {"what asks for all its elements cannot be stopped", doubled + ".size() > 0", addRefused},
 	}
-	compiler, obj := NewCompiler(), bulky()
+	compiler, obj := newTestCompiler(), bulky()
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			got := compiler.Compile([]workv1.ConditionRule{celRule("X", tc.expression)}).Eval(obj, 1)[0]
@@ -99,13 +120,19 @@ func TestComparisonsAreBounded(t *testing.T) {
 		}
 		return out
 	}
-	obj := &unstructured.Unstructured{Object: map[string]any{"at": list(maxCompared), "same": list(maxCompared), "over": list(maxCompared + 1), "few": list(3)}}
+	// A text counts like one value for each 64 bytes, and takes no time to compare with itself.
+	text := func(values int) string { return strings.Repeat("x", 64*(values-1)) }
+	const most = 1 << 15
+	texts := func(last string) string { return "[" + strings.Repeat("object.text, ", 15) + last + "]" }
+	textsAt, textsOver := texts("object.rest"), texts("object.text")
+	small := &unstructured.Unstructured{Object: map[string]any{"ten": list(11), "text": text(most), "rest": text(maxCompared - 15*most - 1)}}
+	large := &unstructured.Unstructured{Object: map[string]any{"at": list(maxCompared), "over": list(maxCompared + 1), "few": list(3)}}
 	nest := "[[1]]" + strings.Repeat(".map(a, [a, a])", 30)
 	maps := "[{'a': dyn(1)}]" + strings.Repeat(".map(a, {'a': dyn(a), 'b': dyn(a)})", 30)
 	refused := func(function string) string { return function + ": more than 524288 values to compare" }
 	const field = "field of a message has more than 64 values"
 	cases := map[string]struct{ reason, expression, want string }{
-		"== at the bound":                {"no values are too many", "object.at == object.same", ""},
+		"== at the bound":                {"no values are too many", "object.at == object.at", ""},
 		"== beyond it on one side":       {"the smaller side counts", "!(object.at == object.over) && !(object.over == object.at)", ""},
 		"== beyond it":                   {"one value more", "object.over == object.over", refused("==")},
 		"== with little":                 {"the smaller side counts", "dyn(" + nest + ") != dyn([1]) && dyn(1) != dyn(" + nest + ")", ""},
@@ -113,7 +140,8 @@ func TestComparisonsAreBounded(t *testing.T) {
 		"== of nested maps":              {"they have values without end", maps + ".all(a, a == a)", refused("==")},
 		"== of optionals":                {"they have what they hold", "optional.of(" + nest + ") == optional.of(" + nest + ")", refused("==")},
 		"== of optionals in lists":       {"they have what they hold", "[optional.of(" + nest + ")] == [optional.of(" + nest + ")]", refused("==")},
-		"!= at the bound":                {"no values are too many", "!(object.at != object.same)", ""},
+		"!= at the bound":                {"no values are too many", "!(" + textsAt + " != " + textsAt + ")", ""},
+		"!= beyond it":                   {"one value more", textsOver + " != " + textsOver, refused("!=")},
 		"!= of nested lists":             {"they have values without end", nest + ".all(a, a != a)", refused("!=")},
 		"in at the bound":                {"no values are too many", "object.few in [object.at, object.few] && !(object.few in object.at)", ""},
 		"in of nested lists":             {"they have values without end", nest + " in [" + nest + "]", refused("in")},
@@ -126,19 +154,23 @@ func TestComparisonsAreBounded(t *testing.T) {
 		"max of nested lists":            {"its cost asks for all values", "dyn(" + nest + ").max() == 1", "no such overload"},
 		"sum of nested lists":            {"its cost asks for all values", "dyn(" + nest + ").sum() == 1", "no such overload"},
 		"isSorted of nested lists":       {"its cost asks for all values", "dyn(" + nest + ").isSorted()", "no such overload"},
-		"refusals one after the other":   {"cost too", "object.at.exists(i, [object.over].exists(o, o == object.over))", "cost limit exceeded"},
+		"refusals one after the other":   {"cost too", "object.ten.exists(i, object.ten.exists(j, " + textsOver + " == " + textsOver + "))", "cost limit exceeded"},
 		"a message of little":            {"is the library's", "google.protobuf.Value{list_value: [1, 2]} == google.protobuf.ListValue{values: [1, 2]}", ""},
 		"a message of nested lists":      {"it would be a copy of all", "google.protobuf.Value{list_value: " + nest + "} == null", field},
 		"a message of nested maps":       {"it would be a copy of all", "google.protobuf.Struct{fields: " + maps + "[0]} == {}", field},
 		"a message of what is not there": {"its error is told", "google.protobuf.Value{list_value: object.nothing} == null", "no such key"},
 		"an optional field of a message": {"counts too", "google.protobuf.Value{?list_value: optional.of(" + nest + ")} == null", field},
 	}
-	compiler := NewCompiler()
+	compiler := newTestCompiler()
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			set := compiler.Compile([]workv1.ConditionRule{celRule("X", tc.expression)})
 			set.time *= 60
-			got := set.Eval(obj, 1)[0]
+			on := small
+			if strings.Contains(tc.expression, "object.at") || strings.Contains(tc.expression, "object.over") {
+				on = large // its size is looked at each time
+			}
+			got := set.Eval(on, 1)[0]
 			if tc.want == "" && got.Status != metav1.ConditionTrue || !strings.Contains(got.Message, tc.want) {
 				t.Errorf("%s: %v", tc.reason, got)
 			}
@@ -156,7 +188,7 @@ func TestWhatIsRefusedTakesNoMemory(t *testing.T) {
 		"+":       {"would make 1 MiB", "object.l[0] + object.l[1] == ''"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			set := NewCompiler().Compile([]workv1.ConditionRule{celRule("X", tc.expression)})
+			set := newTestCompiler().Compile([]workv1.ConditionRule{celRule("X", tc.expression)})
 			set.Eval(obj, 1) // compiles
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
@@ -185,7 +217,7 @@ func TestBoundedCallsCountTheirCost(t *testing.T) {
 		"+":       "object.l.all(a, object.l.all(b, a + b != ''))",
 	} {
 		t.Run(name, func(t *testing.T) {
-			set := NewCompiler().Compile([]workv1.ConditionRule{celRule("X", expression)})
+			set := newTestCompiler().Compile([]workv1.ConditionRule{celRule("X", expression)})
 			set.time *= 60
 			if got := set.Eval(obj, 1)[0]; !strings.Contains(got.Message, "cost limit exceeded") {
 				t.Errorf("condition %v", got)
@@ -194,33 +226,46 @@ func TestBoundedCallsCountTheirCost(t *testing.T) {
 	}
 }
 
-// bothWays evaluates an expression as the libraries do, and bounded.
-func bothWays(t *testing.T, env *environment, object map[string]any, expression string) (library, ours string) {
+// ways are two programs of an expression: the libraries' own, and one that is bounded.
+type ways struct{ library, ours cel.Program }
+
+func bothWays(t *testing.T, env *environment, expression string) (w ways) {
 	t.Helper()
 	ast, issues := env.Compile(expression)
 	if issues.Err() != nil {
 		t.Fatalf("%s: %v", expression, issues.Err())
 	}
-	outcome := func(options ...cel.ProgramOption) string {
-		program, err := env.Program(ast, append(options, cel.EvalOptions(cel.OptOptimize))...)
-		if err != nil {
-			t.Fatalf("%s: %v", expression, err)
-		}
-		var value ref.Val
-		value, _, err = program.Eval(map[string]any{"object": object, "result": true})
+	var err error
+	if w.library, err = env.Program(ast, cel.EvalOptions(cel.OptOptimize)); err != nil {
+		t.Fatalf("%s: %v", expression, err)
+	}
+	if w.ours, err = env.Program(ast, cel.CustomDecoratorV2(bound(env.bounded)), cel.EvalOptions(cel.OptOptimize)); err != nil {
+		t.Fatalf("%s: %v", expression, err)
+	}
+	return w
+}
+
+// compare evaluates both programs and compares the values, or the errors. what says which.
+func (w ways) compare(t *testing.T, variables map[string]any, what ...any) {
+	t.Helper()
+	outcome := func(program cel.Program) string {
+		value, _, err := program.Eval(variables)
 		if err != nil {
 			return "error: " + err.Error()
 		}
 		return fmt.Sprintf("%s %v", value.Type().TypeName(), value.Value())
 	}
-	return outcome(), outcome(cel.CustomDecoratorV2(bound(env.bounded)))
+	if diff := cmp.Diff(outcome(w.library), outcome(w.ours)); diff != "" {
+		t.Errorf("%s: -library +ours\n%s", fmt.Sprint(what...), diff)
+	}
 }
 
 func TestBoundedResultsAreTheLibrarys(t *testing.T) {
-	env, err := newEnvironment()
+	env, err := sharedEnvironment()
 	if err != nil {
 		t.Fatal(err)
 	}
+	variables := map[string]any{"object": bulky().Object, "result": true}
 	expressions := []string{
 		"['a', 'b'].join()", "['a', 'ü', '世'].join('é')", "[].join(',')", "['a'].join(',')", "dyn([1, 2]).join(',')", "dyn('a').join()", "dyn(['a']).join(dyn(1))",
 		"dyn(1).replace('a', 'b')", "'a'.replace(dyn(1), 'b')", "object.nothing.replace('a', 'b')",
@@ -230,14 +275,6 @@ func TestBoundedResultsAreTheLibrarys(t *testing.T) {
 		"'a' + 'ü'", "b'a' + b'b'", "[1] + [2, 3]", "1 + 2", "1u + 2u", "1.5 + 2.5", "dyn(1) + dyn(2)", "dyn('a') + dyn(1)", "dyn(1) + dyn('a')", "dyn([1]) + dyn('a')", "dyn(true) + dyn(1)", "dyn({}) + dyn({})", "dyn(null) + dyn(1)", "9223372036854775807 + 1",
 		"duration('1h') + timestamp('2026-01-01T00:00:00Z')", "timestamp('2026-01-01T00:00:00Z') + duration('1h')", "duration('1h') + duration('1m')", "object.nothing + 'a'", "'a' + object.nothing", "[1, 2].map(i, i + 1) + [3]", "{'a': 'b' + 'c'}", "dyn(quantity('1')) + dyn(1)",
 	}
-	sides := []string{"1", "1u", "1.0", "'a'", "b'a'", "null", "true", "[]", "{}", "[1, 2]", "[dyn(1.0), dyn(2u)]", "[1] + [2]", "[dyn(1), dyn('a'), dyn(null)]", "[dyn(1), dyn('a'), dyn(1)]", "[[1], [2]]", "{'a': [dyn(1), dyn({'b': 2})]}", "{'a': [dyn(1.0), dyn({'b': 2u})]}", "{1: 'a'}", "{1u: 'a'}", "object.ten", "object", "object.nothing", "[1][2]",
-		"optional.none()", "optional.of([1])", "optional.of(1)", "[optional.of({'a': 1})]", "quantity('1')", "quantity('1k')", "duration('1h')", "timestamp('2026-01-01T00:00:00Z')", "type(1)", "[0.0/0.0]", "0.0/0.0"}
-	for _, a := range sides {
-		for _, b := range sides {
-			expressions = append(expressions, fmt.Sprintf("dyn(%s) == dyn(%s)", a, b), fmt.Sprintf("dyn(%s) != dyn(%s)", a, b), fmt.Sprintf("dyn(%s) in dyn(%s)", a, b),
-				fmt.Sprintf("dyn(%s) in [dyn(1), dyn(%s)]", a, b), fmt.Sprintf("[dyn(1), dyn(%s), dyn(%s)].indexOf(dyn(%s))", a, b, b), fmt.Sprintf("dyn([dyn(%s), dyn(1), dyn(%s)]).lastIndexOf(dyn(%s))", a, b, b))
-		}
-	}
 	expressions = append(expressions, "1 in [1, 2, 3]", "'a' in ['b', 'c']", "dyn(1.0) in [1, 2]", "[1] in [[1], [2]]", "'a' in {'a': 1}", "object.k in [object.k1, object.k]", "'banana'.indexOf('an')", "'banana'.indexOf('an', 2)", "'banana'.lastIndexOf('an')", "[[1], [2], [1]].indexOf([1])", "[[1], [2], [1]].lastIndexOf([1])", "dyn(1).indexOf(1)", "dyn([1]).indexOf(dyn('a'), 2)")
 	for _, s := range []string{"", "a", "aaa", "aüa世a", "banana"} {
 		for _, old := range []string{"", "a", "aa", "ü", "ana", "no"} {
@@ -246,18 +283,62 @@ func TestBoundedResultsAreTheLibrarys(t *testing.T) {
 			}
 		}
 	}
-	object := bulky().Object
 	for _, e := range expressions {
-		library, ours := bothWays(t, env, object, e)
-		if diff := cmp.Diff(library, ours); diff != "" {
-			t.Errorf("%s: -library +ours\n%s", e, diff)
+		bothWays(t, env, e).compare(t, variables, e)
+	}
+}
+
+// TestBoundedCallsOfTwoValuesAreTheLibrarys compares what bounded functions make of every
+// value of the list with every value, as variables. Literals are computed when an expression
+// is compiled, which takes much longer: most pairs of them are left to SPOKELET_TEST_FULL.
+func TestBoundedCallsOfTwoValuesAreTheLibrarys(t *testing.T) {
+	shared, err := sharedEnvironment()
+	if err != nil {
+		t.Fatal(err)
+	}
+	extended, err := shared.Extend(cel.Variable("a", cel.DynType), cel.Variable("b", cel.DynType))
+	if err != nil {
+		t.Fatal(err)
+	}
+	env := &environment{Env: extended, bounded: shared.bounded}
+	values := []string{"1", "1u", "1.0", "'a'", "b'a'", "null", "true", "[]", "{}", "[1, 2]", "[dyn(1.0), dyn(2u)]", "[1] + [2]", "[dyn(1), dyn('a'), dyn(null)]", "[dyn(1), dyn('a'), dyn(1)]", "[[1], [2]]", "{'a': [dyn(1), dyn({'b': 2})]}", "{'a': [dyn(1.0), dyn({'b': 2u})]}", "{1: 'a'}", "{1u: 'a'}", "object.ten", "object", "object.nothing", "[1][2]",
+		"optional.none()", "optional.of([1])", "optional.of(1)", "[optional.of({'a': 1})]", "quantity('1')", "quantity('1k')", "duration('1h')", "timestamp('2026-01-01T00:00:00Z')", "type(1)", "[0.0/0.0]", "0.0/0.0"}
+	calls := func(a, b string) []string {
+		return []string{
+			fmt.Sprintf("dyn(%s) == dyn(%s)", a, b), fmt.Sprintf("dyn(%s) != dyn(%s)", a, b), fmt.Sprintf("dyn(%s) in dyn(%s)", a, b),
+			fmt.Sprintf("dyn(%s) in [dyn(1), dyn(%s)]", a, b), fmt.Sprintf("[dyn(1), dyn(%s), dyn(%s)].indexOf(dyn(%s))", a, b, b), fmt.Sprintf("dyn([dyn(%s), dyn(1), dyn(%s)]).lastIndexOf(dyn(%s))", a, b, b),
+		}
+	}
+	object := bulky().Object
+	computed := make([]ref.Val, len(values)) // an error is a value, too
+	for i, expression := range values {
+		if computed[i], _, err = bothWays(t, env, expression).library.Eval(map[string]any{"object": object}); err != nil {
+			computed[i] = types.WrapErr(err)
+		}
+	}
+	for _, call := range calls("a", "b") {
+		both := bothWays(t, env, call)
+		for i, a := range computed {
+			for j, b := range computed {
+				both.compare(t, map[string]any{"object": object, "a": a, "b": b}, call, " with ", values[i], " and ", values[j])
+			}
+		}
+	}
+	distance := atScale(17, 1) // of the second value's places
+	for i, a := range values {
+		for j := range values {
+			if b := values[j]; i == j || (i+j)%distance == 0 {
+				for _, call := range calls(a, b) {
+					bothWays(t, env, call).compare(t, map[string]any{"object": object}, call)
+				}
+			}
 		}
 	}
 }
 
 // Sizes are exact for texts, and never less than what is made.
 func TestNoBoundIsLessThanTheResult(t *testing.T) {
-	env, err := newEnvironment()
+	env, err := sharedEnvironment()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -142,7 +142,7 @@ func TestErrorsOfCELAreSaid(t *testing.T) {
 		"a type that is wrong":  {"says what", "'a' + 1 == 2", "no matching overload"},
 	}
 	obj := &unstructured.Unstructured{Object: map[string]any{"s": strings.Repeat("x", 1<<17)}}
-	compiler := NewCompiler()
+	compiler := newTestCompiler()
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			got := compiler.Compile([]workv1.ConditionRule{celRule("X", tc.expression)}).Eval(obj, 1)
@@ -161,7 +161,7 @@ func TestRulesOfOneManifestShareABudget(t *testing.T) {
 	}
 	obj := &unstructured.Unstructured{Object: map[string]any{"l": list}}
 	rule := celRule("X", "object.l.all(a, a >= 0)")
-	set := NewCompiler().Compile([]workv1.ConditionRule{rule, rule, rule, knownRule("Healthy")})
+	set := newTestCompiler().Compile([]workv1.ConditionRule{rule, rule, rule, knownRule("Healthy")})
 	if set.budget != celconfig.RuntimeCELCostBudget {
 		t.Errorf("budget %d is not that of Kubernetes", set.budget)
 	}
@@ -185,7 +185,7 @@ func TestRulesOfOneManifestShareTheirTime(t *testing.T) {
 	}
 	obj := &unstructured.Unstructured{Object: map[string]any{"l": list}}
 	cheap := celRule("Cheap", "true")
-	set := NewCompiler().Compile([]workv1.ConditionRule{cheap, celRule("Slow", "object.l.all(a, object.l.all(b, true))"), cheap, knownRule("Healthy")})
+	set := newTestCompiler().Compile([]workv1.ConditionRule{cheap, celRule("Slow", "object.l.all(a, object.l.all(b, true))"), cheap, knownRule("Healthy")})
 	if set.time != maxTime || set.Eval(obj, 1)[0].Reason != ReasonEvaluated {
 		t.Errorf("time %s", set.time)
 	}
@@ -202,7 +202,7 @@ func TestRulesOfOneManifestShareTheirTime(t *testing.T) {
 
 // TestAStallIsNoneOfTheTimeOfRules: an agent may be throttled.
 func TestAStallIsNoneOfTheTimeOfRules(t *testing.T) {
-	compiler := NewCompiler()
+	compiler := newTestCompiler()
 	program, err := compiler.program("object.all(a, a >= 0)")
 	if err != nil {
 		t.Fatal(err)
@@ -237,7 +237,7 @@ func TestExpressionsSeeNoHugeObject(t *testing.T) {
 			obj := &unstructured.Unstructured{Object: map[string]any{"v": tc.value}}
 			spoken := knownRule("Healthy")
 			spoken.MessageExpression = "'m'"
-			got := NewCompiler().Compile([]workv1.ConditionRule{celRule("X", "true"), spoken, knownRule("Healthy")}).Eval(obj, 1)
+			got := newTestCompiler().Compile([]workv1.ConditionRule{celRule("X", "true"), spoken, knownRule("Healthy")}).Eval(obj, 1)
 			for _, c := range got[:2] {
 				if (c.Reason == ReasonExpressionError && c.Message == message) != tc.large {
 					t.Errorf("%s: %v", tc.reason, c)
@@ -259,7 +259,7 @@ func TestRulesThatTheHubWouldRefuseAreNotEvaluated(t *testing.T) {
 		return out
 	}
 	many := append([]workv1.ConditionRule{celRule("", "true"), celRule("not a type", "true"), knownRule("?"), {Condition: "-", Type: "Magic"}, celRule(strings.Repeat("x", 317), "true")}, numbered(0, 40)...)
-	compiler := NewCompiler()
+	compiler := newTestCompiler()
 	got := compiler.Compile(append(many, knownRule("Healthy"))).Eval(object(t, thing), 7)
 	var want []metav1.Condition
 	for i := range maxRules {
@@ -301,7 +301,7 @@ func TestNoRulesMakeNoEnvironment(t *testing.T) {
 }
 
 func TestProgramsAreBoundedAndShared(t *testing.T) {
-	compiler := NewCompiler()
+	compiler := newTestCompiler()
 	var wait sync.WaitGroup
 	for worker := range 2 {
 		wait.Go(func() {
@@ -372,7 +372,7 @@ func FuzzEval(f *testing.F) {
 	for _, e := range []string{"object.status.n == 3", "hasConditions(object)", "object.status.list.map(x, x * 2).sum() > 1", "object[?'a'].hasValue()", "'a'.matches('(a+)+$')", "result", "object", "\"\\u0000\""} {
 		f.Add(e)
 	}
-	compiler := NewCompiler()
+	compiler := newTestCompiler()
 	f.Fuzz(func(t *testing.T, expression string) {
 		r := celRule("X", expression)
 		r.MessageExpression = expression

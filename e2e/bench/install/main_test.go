@@ -23,5 +23,11 @@ func TestMain(m *testing.M) {
 		logged.Add(1)
 		fmt.Fprintln(os.Stderr, prefix, args)
 	}, funcr.Options{}))
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, pings())
+}
+
+// pings lets those of a client go on that has ended: client-go ends them with the next one,
+// after up to five seconds.
+func pings() goleak.Option {
+	return goleak.IgnoreTopFunction("k8s.io/client-go/tools/remotecommand.(*heartbeat).start")
 }

@@ -24,7 +24,7 @@ func TestAnOrderThatEndsItsStreamIsOverOnceThereIsAnother(t *testing.T) {
 		defer close(ended)
 		for life.Err() == nil {
 			cutAfterOneChunk(life, hub)
-			Pause(life, time.Second) // as a hub does not open another at once
+			Pause(life, 100*time.Millisecond) // as a hub does not open another at once
 		}
 	}()
 	defer func() {

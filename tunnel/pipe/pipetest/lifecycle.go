@@ -164,7 +164,7 @@ func checkCut(t *testing.T, kind Kind) {
 // fill writes until nothing more is taken.
 func fill(t *testing.T, conn net.Conn) {
 	t.Helper()
-	setDeadline(t, conn.SetWriteDeadline, time.Now().Add(soon))
+	setDeadline(t, conn.SetWriteDeadline, time.Now().Add(filling))
 	if _, err := conn.Write(make([]byte, 64<<20)); !isTimeout(err) {
 		t.Fatalf("wrote with %v, want a deadline", err)
 	}

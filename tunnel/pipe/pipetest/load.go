@@ -21,7 +21,7 @@ import (
 
 func checkManyDials(t *testing.T, kind Kind) {
 	const dials = 1000
-	h := Start(t, kind, func(o *HubOptions) { o.DialTimeout = 10 * soon })
+	h := Start(t, kind, func(o *HubOptions) { o.DialTimeout = 5 * soon })
 	wire := NewWire(-1)
 	p, link := h.Connect(t, h.Agent(t, func(o *AgentOptions) { o.DialContext = wire.DialContext }))
 	wire.Freeze()

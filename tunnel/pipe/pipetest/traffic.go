@@ -82,7 +82,7 @@ func checkLargeWrites(t *testing.T, kind Kind) {
 }
 
 func checkSmallWrites(t *testing.T, kind Kind) {
-	want := noise(20000)
+	want := noise(atScale(4_000, 20_000))
 	eachWay(t, kind, func(t *testing.T, from, to net.Conn) {
 		written := make(chan error, 1)
 		go func() {
@@ -143,10 +143,10 @@ func checkReadDeadline(t *testing.T, kind Kind) {
 }
 
 func checkWriteDeadline(t *testing.T, kind Kind) {
+	want := noise(64 << 20) // More than all queues on the way hold.
 	eachWay(t, kind, func(t *testing.T, from, to net.Conn) {
-		want := noise(64 << 20)
-		setDeadline(t, from.SetWriteDeadline, time.Now().Add(soon))
-		sent, err := from.Write(want) // More than all queues on the way hold.
+		setDeadline(t, from.SetWriteDeadline, time.Now().Add(filling))
+		sent, err := from.Write(want)
 		if !isTimeout(err) || sent == len(want) {
 			t.Fatalf("wrote %d bytes and %v, want a deadline", sent, err)
 		}
