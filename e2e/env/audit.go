@@ -79,22 +79,59 @@ func AuditSize(c *clusters.Cluster) (int64, error) {
 
 // AuditSince reads the requests that were logged after an offset.
 func AuditSince(c *clusters.Cluster, offset int64) ([]Request, error) {
-	file, err := os.Open(c.AuditLog)
+	return auditFrom(c, offset).Next()
+}
+
+// AuditTail reads a cluster's audit log bit by bit.
+type AuditTail struct {
+	cluster *clusters.Cluster
+	offset  int64
+	// partly says that the line at the offset was begun before the tail was.
+	partly bool
+}
+
+// TailAudit begins one at the present end of the log.
+func TailAudit(c *clusters.Cluster) (*AuditTail, error) {
+	size, err := AuditSize(c)
+	return auditFrom(c, size), err
+}
+
+// auditFrom begins one at an offset: at the byte before, whose line was begun earlier and may
+// have a rest.
+func auditFrom(c *clusters.Cluster, offset int64) *AuditTail {
+	return &AuditTail{cluster: c, offset: max(offset-1, 0), partly: offset > 0}
+}
+
+// Next reads the requests that were logged since the last call.
+func (a *AuditTail) Next() ([]Request, error) {
+	requests, err := a.read()
 	if err != nil {
-		return nil, fmt.Errorf("audit log of %s: %w", c.Name, err)
+		err = fmt.Errorf("audit log of %s: %w", a.cluster.Name, err)
+	}
+	return requests, err
+}
+
+func (a *AuditTail) read() ([]Request, error) {
+	file, err := os.Open(a.cluster.AuditLog)
+	if err != nil {
+		return nil, err
 	}
 	defer func() { _ = file.Close() }()
-	// From the byte before: the line that it belongs to, of which there may be a
-	// rest, was begun before the offset.
-	if _, err := file.Seek(max(offset-1, 0), io.SeekStart); err != nil {
-		return nil, fmt.Errorf("audit log of %s: %w", c.Name, err)
+	if _, err := file.Seek(a.offset, io.SeekStart); err != nil {
+		return nil, err
 	}
 	var requests []Request
 	lines := bufio.NewScanner(file)
 	lines.Buffer(nil, maxAuditLine)
-	lines.Split(wholeLines)
-	if offset > 0 {
-		lines.Scan()
+	lines.Split(func(data []byte, atEOF bool) (int, []byte, error) {
+		advance, line, err := wholeLines(data, atEOF)
+		if line != nil {
+			a.offset += int64(advance)
+		}
+		return advance, line, err
+	})
+	if a.partly && lines.Scan() {
+		a.partly = false
 	}
 	for lines.Scan() {
 		if strings.TrimSpace(lines.Text()) == "" {
@@ -102,14 +139,11 @@ func AuditSince(c *clusters.Cluster, offset int64) ([]Request, error) {
 		}
 		var r Request
 		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
-			return nil, fmt.Errorf("audit log of %s: %w", c.Name, err)
+			return nil, err
 		}
 		requests = append(requests, r)
 	}
-	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("audit log of %s: %w", c.Name, err)
-	}
-	return requests, nil
+	return requests, lines.Err()
 }
 
 // wholeLines is bufio.ScanLines without a last line that is still being written.

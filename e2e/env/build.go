@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spokelet/spokelet/hack/clusters/image"
 )
@@ -20,6 +21,26 @@ type Build struct {
 	Version string
 	// Race builds the binaries with the race detector, for tests.
 	Race bool
+
+	// released builds are those of [Build.Released].
+	released bool
+	// images are those that this process has built; nil builds one each time it is asked for.
+	images *images
+}
+
+// Released is the build of the version that "make build" builds, without the race detector. It
+// has the same files below bin, so that what make has linked is not linked again.
+func (b Build) Released(ctx context.Context) Build {
+	b.Race, b.released = false, true
+	if b.Version = os.Getenv("VERSION"); b.Version != "" {
+		return b
+	}
+	git := Command{Path: "git", Dir: b.Root}
+	described, err := git.Run(ctx, "describe", "--tags", "--always", "--dirty")
+	if b.Version = strings.TrimSpace(described); err != nil {
+		b.Version = "unknown" // as the Makefile does
+	}
+	return b
 }
 
 // Image names an image and the archive that holds it.
@@ -37,53 +58,53 @@ const helmBinary = "spokelet-helm"
 // command's own cache makes a repetition cheap.
 func (b Build) Binary(ctx context.Context, name string) (string, error) {
 	if name == helmBinary {
-		return b.helm(ctx)
+		// It has a module of its own, and no flavour: what is limited in it is memory, of which
+		// the race detector takes a multiple.
+		return b.link(ctx, "helm", "CGO_ENABLED=0", name, "-ldflags=-s -w", "./cmd/"+name)
 	}
-	out := filepath.Join(b.Root, "bin", b.flavour(), name)
-	args := []string{"build", "-trimpath", "-o", out,
-		"-ldflags=-s -w -X github.com/spokelet/spokelet/cmd/internal/command.Version=" + b.Version}
-	cgo := "CGO_ENABLED=0"
-	if b.Race {
+	flags := "-ldflags=-s -w -X github.com/spokelet/spokelet/cmd/internal/command.Version=" + b.Version
+	switch {
+	case b.Race:
 		// The race runtime is C; linked statically, it needs no base image.
-		args = append(args, "-race")
-		args[4] += " -linkmode external -extldflags -static"
-		cgo = "CGO_ENABLED=1"
+		return b.link(ctx, "", "CGO_ENABLED=1", filepath.Join(b.flavour(), name), "-race", flags+" -linkmode external -extldflags -static", "./cmd/"+name)
+	case b.released:
+		return b.link(ctx, "", "CGO_ENABLED=0", name, flags, "./cmd/"+name)
+	default:
+		return b.link(ctx, "", "CGO_ENABLED=0", filepath.Join(b.flavour(), name), flags, "./cmd/"+name)
 	}
-	goTool := Command{Path: "go", Env: []string{cgo}, Dir: b.Root}
-	if _, err := goTool.Run(ctx, append(args, "./cmd/"+name)...); err != nil {
-		return "", err
-	}
-	return out, nil
-}
-
-// helm builds what the agent runs beside itself. It has no flavour: what is limited in it is
-// memory, of which the race detector takes a multiple.
-func (b Build) helm(ctx context.Context) (string, error) {
-	out := filepath.Join(b.Root, "bin", helmBinary)
-	goTool := Command{Path: "go", Env: []string{"CGO_ENABLED=0"}, Dir: filepath.Join(b.Root, "helm")}
-	_, err := goTool.Run(ctx, "build", "-trimpath", "-ldflags=-s -w", "-o", out, "./cmd/"+helmBinary)
-	return out, err
 }
 
 // Tool builds a command of the tests' own, e2e/cmd/<name>, statically, and returns
 // its path.
 func (b Build) Tool(ctx context.Context, name string) (string, error) {
-	out := filepath.Join(b.Root, "bin", name)
-	goTool := Command{Path: "go", Env: []string{"CGO_ENABLED=0"}, Dir: filepath.Join(b.Root, "e2e")}
-	_, err := goTool.Run(ctx, "build", "-trimpath", "-o", out, "./cmd/"+name)
-	return out, err
+	return b.link(ctx, "e2e", "CGO_ENABLED=0", name, "./cmd/"+name)
 }
 
 // Example builds the program of examples/<name>, statically, and returns its path.
 func (b Build) Example(ctx context.Context, name string) (string, error) {
-	out := filepath.Join(b.Root, "bin", name)
-	goTool := Command{Path: "go", Env: []string{"CGO_ENABLED=0"}, Dir: filepath.Join(b.Root, "examples", name)}
-	_, err := goTool.Run(ctx, "build", "-trimpath", "-o", out, ".")
+	return b.link(ctx, filepath.Join("examples", name), "CGO_ENABLED=0", name, ".")
+}
+
+// link builds a command of the module in a folder into a file below bin, and returns its path.
+// Processes that build the same file wait for each other: the later ones find it up to date.
+func (b Build) link(ctx context.Context, module, cgo, out string, args ...string) (string, error) {
+	out = filepath.Join(b.Root, "bin", out)
+	release, err := hold(out)
+	if err != nil {
+		return "", err
+	}
+	defer release()
+	goTool := Command{Path: "go", Env: []string{cgo}, Dir: filepath.Join(b.Root, module)}
+	_, err = goTool.Run(ctx, append([]string{"build", "-trimpath", "-o", out}, args...)...)
 	return out, err
 }
 
 // Image builds the image of one command of the product and returns where it is.
 func (b Build) Image(ctx context.Context, name string) (Image, error) {
+	return b.images.once(name+":"+b.Tag(), func() (Image, error) { return b.productImage(ctx, name) })
+}
+
+func (b Build) productImage(ctx context.Context, name string) (Image, error) {
 	binary, err := b.Binary(ctx, name)
 	if err != nil {
 		return Image{}, err
@@ -116,9 +137,6 @@ func (b Build) image(name string, files []image.File) (Image, error) {
 // write writes the archive of an image.
 func (b Build) write(name string, entrypoint []string, files []image.File) (Image, error) {
 	dir := filepath.Join(b.Root, "bin", "images", b.flavour())
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return Image{}, fmt.Errorf("image %s: %w", name, err)
-	}
 	img := Image{Ref: registry + name + ":" + b.Tag(), Archive: filepath.Join(dir, name+".tar")}
 	spec := image.Spec{
 		Ref:        img.Ref,
@@ -126,7 +144,7 @@ func (b Build) write(name string, entrypoint []string, files []image.File) (Imag
 		Entrypoint: entrypoint,
 		User:       "65532:65532",
 	}
-	if err := image.Write(img.Archive, spec); err != nil {
+	if err := writeImage(img.Archive, spec); err != nil {
 		return Image{}, fmt.Errorf("image %s: %w", name, err)
 	}
 	return img, nil

@@ -37,7 +37,6 @@ func ServeCharts(ctx context.Context, c *clusters.Cluster, files map[string][]by
 	for name, content := range files {
 		mux.HandleFunc("GET /charts/"+name, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(content) })
 	}
-	mux.Handle("GET /charts/elsewhere.tgz", http.RedirectHandler("/elsewhere/chart.tgz", http.StatusFound))
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 	served := make(chan struct{})
 	go func() {

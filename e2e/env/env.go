@@ -22,21 +22,17 @@ func New(ctx context.Context, set *clusters.Set, build Build, out io.Writer) (*E
 	if err != nil {
 		return nil, err
 	}
-	build.Root = root
+	build.Root, build.images = root, &images{made: map[string]func() (Image, error){}}
 	e := &Env{Set: set, Build: build, Bin: filepath.Join(root, "bin"), Out: out}
 	for _, name := range []string{"kubectl", "helm"} {
 		if err := e.link(ctx, name); err != nil {
 			return nil, err
 		}
 	}
-	// The plugin is a short-lived program of one thread of thought.
-	plain := build
-	plain.Race = false
-	plugin, err := plain.Binary(ctx, "kubectl-spokelet")
-	if err != nil {
-		return nil, err
-	}
-	return e, relink(plugin, filepath.Join(e.Bin, "kubectl-spokelet"))
+	// The plugin is a short-lived program of one thread of thought: it is the one that users
+	// have, and the go command puts it beside the others.
+	_, err = build.Released(ctx).Binary(ctx, "kubectl-spokelet")
+	return e, err
 }
 
 // Progress returns a logger for people: the message and what it is about.

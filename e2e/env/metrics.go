@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -38,20 +37,16 @@ func (e *Env) MetricsServer(ctx context.Context) (*MetricsServer, error) {
 	if err != nil {
 		return nil, err
 	}
-	images := filepath.Join(e.Build.Root, "bin", "images")
-	if err := os.MkdirAll(images, 0o755); err != nil {
-		return nil, fmt.Errorf("image %s: %w", metricsServer, err)
-	}
 	m := &MetricsServer{
 		env: e, version: version,
 		chart:   filepath.Join(dir, "charts", metricsServer),
-		archive: filepath.Join(images, metricsServer+".tar"),
+		archive: filepath.Join(e.Build.Root, "bin", "images", metricsServer+".tar"),
 	}
 	spec := image.Spec{
 		Ref:   "registry.k8s.io/metrics-server/metrics-server:" + version, // as the chart has it
 		Files: []image.File{{Path: "/" + metricsServer, Source: program}}, Entrypoint: []string{"/" + metricsServer}, User: "65534",
 	}
-	if err := image.Write(m.archive, spec); err != nil {
+	if err := writeImage(m.archive, spec); err != nil {
 		return nil, fmt.Errorf("image %s: %w", metricsServer, err)
 	}
 	return m, nil

@@ -51,11 +51,8 @@ func (b Build) fetch(ctx context.Context, name string, none error) (string, erro
 // Workers builds the operator of worker bundles and returns its path. It has a module of
 // its own, and as helm's process no flavour.
 func (b Build) Workers(ctx context.Context) (string, error) {
-	out := filepath.Join(b.Root, "bin", workersBinary)
-	goTool := Command{Path: "go", Env: []string{"CGO_ENABLED=0"}, Dir: filepath.Join(b.Root, "workers")}
-	_, err := goTool.Run(ctx, "build", "-trimpath",
-		"-ldflags=-s -w -X github.com/spokelet/spokelet/workers/program.Version="+b.Version, "-o", out, "./cmd/"+workersBinary)
-	return out, err
+	return b.link(ctx, "workers", "CGO_ENABLED=0", workersBinary,
+		"-ldflags=-s -w -X github.com/spokelet/spokelet/workers/program.Version="+b.Version, "./cmd/"+workersBinary)
 }
 
 // WorkerdImage builds the image that scripts are added to: workerd and its libraries alone.

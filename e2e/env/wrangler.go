@@ -34,8 +34,9 @@ func (e *Env) WorkersAPI() string {
 	return "https://" + e.nodeAddress(workersAPINodePort) + "/client/v4"
 }
 
-// WorkersCA is the path of the certificate that the API's is verified by.
-func (e *Env) WorkersCA() string { return filepath.Join(e.Bin, "workers-api.crt") }
+// WorkersCA is the path of the certificate that the API's is verified by. Each set of clusters
+// has its own.
+func (e *Env) WorkersCA() string { return filepath.Join(e.Bin, e.Set.Name(), "workers-api.crt") }
 
 // workersCertificate makes the API's certificate and keeps it in a Secret.
 func (e *Env) workersCertificate(ctx context.Context) error {
@@ -47,7 +48,11 @@ func (e *Env) workersCertificate(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("certificate of the workers API: %w", err)
 	}
-	if err := os.WriteFile(e.WorkersCA(), certificate, 0o600); err != nil {
+	err = os.MkdirAll(filepath.Dir(e.WorkersCA()), 0o755)
+	if err == nil {
+		err = os.WriteFile(e.WorkersCA(), certificate, 0o600)
+	}
+	if err != nil {
 		return fmt.Errorf("certificate of the workers API: %w", err)
 	}
 	return e.secretOf(ctx, WorkersNamespace, workersAPI, "kubernetes.io/tls", map[string]string{"tls.crt": string(certificate), "tls.key": string(key)})

@@ -9,13 +9,8 @@ import (
 	"fmt"
 	"strings"
 
-	"k8s.io/client-go/util/workqueue"
-
 	"github.com/spokelet/spokelet/e2e/env"
 )
-
-// inviters is how many clusters are invited at once.
-const inviters = 4
 
 // Names are those of so many clusters.
 func Names(prefix string, size int) []string {
@@ -82,11 +77,17 @@ func Invite(ctx context.Context, e *env.Env, name string, flags ...string) (stri
 	return strings.Join(strings.Fields(out), " "), err
 }
 
+// inviteAll invites clusters by one command: with names from a file it prints a line each, in
+// their order.
 func inviteAll(ctx context.Context, e *env.Env, names []string) ([]string, error) {
-	lines, errs := make([]string, len(names)), make([]error, len(names))
-	// All are tried: also one that is not invited because ctx has ended has its error.
-	workqueue.ParallelizeUntil(context.WithoutCancel(ctx), inviters, len(names), func(i int) {
-		lines[i], errs[i] = Invite(ctx, e, names[i])
-	})
-	return lines, errors.Join(errs...)
+	list := strings.NewReader(strings.Join(names, "\n"))
+	out, err := e.Kubectl(e.Set.Hub()).RunInput(ctx, list, "spokelet", "join", "-f", "-", "-o", "json")
+	if err != nil {
+		return nil, err
+	}
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	if len(lines) != len(names) {
+		return nil, fmt.Errorf("%w: %d of %d clusters are invited", errFleet, len(lines), len(names))
+	}
+	return lines, nil
 }

@@ -4,8 +4,6 @@
 package testbed
 
 import (
-	"context"
-	"fmt"
 	"testing"
 	"time"
 
@@ -26,11 +24,15 @@ func AuditSize(t *testing.T, s *Site) int64 {
 // a rest allows left out.
 func AuditSince(t *testing.T, s *Site, offset int64) []string {
 	t.Helper()
-	var lines []string
 	requests, err := env.AuditSince(s.Cluster, offset)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return disturbing(requests)
+}
+
+// disturbing are the requests of our identities that a rest does not allow.
+func disturbing(requests []env.Request) (lines []string) {
 	for _, r := range requests {
 		if r.Ours() && !r.AllowedAtRest() {
 			lines = append(lines, r.String())
@@ -63,22 +65,37 @@ func CountOursOf(t *testing.T, s *Site, offset int64, resource, name string, ver
 	return count
 }
 
-// UntilNothingIsAsked waits for a time in which none of our identities asks any of the
-// clusters for anything that a rest does not allow.
-func (s *Testbed) UntilNothingIsAsked(t *testing.T, window time.Duration) {
+// lookEvery is the time between two looks at the audit logs.
+const lookEvery = 250 * time.Millisecond
+
+// UntilCalm waits until none of our identities has asked any of the clusters, for as long as a
+// window, for anything that a rest does not allow: each such request begins the window anew. It
+// gives up after Settle, and returns the last of them then.
+func (s *Testbed) UntilCalm(t *testing.T, window time.Duration) (last string) {
 	t.Helper()
 	sites := append([]*Site{s.Hub}, s.Spokes...)
-	Until(t, "a time without requests", Settle, func(context.Context) error {
-		marks := make([]int64, len(sites))
-		for i, site := range sites {
-			marks[i] = AuditSize(t, site)
+	tails := make([]*env.AuditTail, len(sites))
+	for i, site := range sites {
+		var err error
+		if tails[i], err = env.TailAudit(site.Cluster); err != nil {
+			t.Fatal(err)
 		}
-		Wait(t, window)
+	}
+	limit := time.Now().Add(Settle)
+	for since := time.Now(); time.Since(since) < window; {
+		if time.Now().After(limit) {
+			return last
+		}
+		Wait(t, lookEvery)
 		for i, site := range sites {
-			if requests := AuditSince(t, site, marks[i]); len(requests) > 0 {
-				return fmt.Errorf("%s: %d requests, such as %s", site.Name, len(requests), requests[0])
+			requests, err := tails[i].Next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range disturbing(requests) {
+				since, last = time.Now(), site.Name+": "+r
 			}
 		}
-		return nil
-	})
+	}
+	return ""
 }

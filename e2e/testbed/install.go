@@ -28,8 +28,9 @@ func sharedResources(fields string) string {
 		`},{"group":"example.com","resource":"gadgets"` + fields + `},{"group":"example.com","resource":"findings"` + fields + `}]`
 }
 
-// JoinSpokes joins both spokes to the hub, and waits for their nodes.
+// JoinSpokes joins both spokes to the hub at the same time, and waits for their nodes.
 func (s *Testbed) JoinSpokes(t *testing.T) {
+	t.Helper()
 	// Both owners pass one group of the hub on, and let objects be shared; that of the first lets charts be installed,
 	// that of the second lets pods reach for its nodes.
 	groups := []string{
@@ -41,24 +42,28 @@ func (s *Testbed) JoinSpokes(t *testing.T) {
 		append([]string{"--set", "helm.charts={" + env.ChartsURL(s.Spoke().Cluster) + "}"}, groups...),
 		append([]string{"--set", "pods.hostAccess=true"}, groups...),
 	}
+	joins := map[string]func(*testing.T){}
 	for i, spoke := range s.Spokes {
-		start := time.Now()
-		if err := s.Env.Join(t.Context(), spoke.Cluster, extra[i]...); err != nil {
-			t.Fatal(err)
+		joins[spoke.Name] = func(t *testing.T) {
+			start := time.Now()
+			if err := s.Env.Join(t.Context(), spoke.Cluster, extra[i]...); err != nil {
+				t.Fatal(err)
+			}
+			s.UntilReady(t, spoke.Name, corev1.ConditionTrue, Settle)
+			t.Logf("join to a Ready node: %s", time.Since(start).Round(time.Millisecond))
 		}
-		s.UntilReady(t, spoke.Name, corev1.ConditionTrue, Settle)
-		t.Logf("%s: join to a Ready node: %s", spoke.Name, time.Since(start).Round(time.Millisecond))
 	}
+	Parallel(t, joins)
 }
 
-// Populate has a pod run on the first spoke and two works applied there, which those
+// Populate has a pod run on the spoke and two works applied there, which those
 // tests look at that disturb what runs. What is there already stays as it is.
 func (s *Testbed) Populate(t *testing.T) {
 	t.Helper()
-	s.Hub.Apply(t, LongLivedPod())
-	s.Hub.Apply(t, WorkManifest("basic", ConfigMap("one", "updated")))
-	s.Hub.Apply(t, WorkManifest("drift", ConfigMap("drifts", "wanted")))
-	UntilPod(t, s.Hub, LongLived, "ready", Ready)
+	s.Hub.Apply(t, s.LongLivedPod())
+	s.Hub.Apply(t, s.WorkManifest("basic", ConfigMap("one", "updated")))
+	s.Hub.Apply(t, s.WorkManifest("drift", ConfigMap("drifts", "wanted")))
+	UntilPod(t, s.Hub, s.Named(LongLived), "ready", Ready)
 	for _, name := range []string{"basic", "drift"} {
 		s.UntilWork(t, name, "Applied", "True")
 	}

@@ -62,9 +62,15 @@ func Pod(name, fields string, containers ...string) string {
 	return PodIn(PodsNamespace, name, OnSpoke+fields, containers...)
 }
 
-// LongLivedPod serves HTTP and echoes, on a port each, and has printed some lines.
-func LongLivedPod() string {
-	return Pod(LongLived, "",
+// Pod is one that is bound to the virtual node of the testbed's spoke.
+func (s *Testbed) Pod(name string, containers ...string) string {
+	return PodIn(PodsNamespace, name, "nodeName: "+s.Spoke().Name+", ", containers...)
+}
+
+// LongLivedPod serves HTTP and echoes, on a port each, and has printed some lines. On the first
+// spoke it is LongLived.
+func (s *Testbed) LongLivedPod() string {
+	return s.Pod(s.Named(LongLived),
 		Container("main", `mkdir /www; echo "hello from the pod" > /www/index.html; seq 1 400000 > /www/large
 			nc -ll -p 8081 -e cat & for i in $(seq 1 20); do echo "line $i"; done; exec httpd -f -p 8080 -h /www`,
 			"resources: {requests: {cpu: 10m, memory: 10Mi}, limits: {cpu: 200m, memory: 100Mi}}, "),

@@ -29,6 +29,13 @@ func (s *Testbed) Servers(t *testing.T) (*env.Store, *env.ImageRegistry) {
 	return store, images
 }
 
+// ScriptsEndSoon are arguments for the operator of worker bundles by which the pods of scripts
+// are soon gone: a namespace is looked at again only after half of their grace.
+func ScriptsEndSoon() []string {
+	// A pod has to serve until requests are sent elsewhere, also by clusters that are busy.
+	return []string{"--set", "workers.drain=2s", "--set", "workers.terminationGrace=5s"}
+}
+
 // HTTPAs is a client of the hub's API server as somebody else.
 func (s *Testbed) HTTPAs(t *testing.T, user string) *http.Client {
 	t.Helper()

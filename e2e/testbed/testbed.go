@@ -9,6 +9,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -52,6 +53,22 @@ type Testbed struct {
 
 // Spoke is the first of the spokes, which most tests look at.
 func (s *Testbed) Spoke() *Site { return s.Spokes[0] }
+
+// At is the testbed with another of the spokes as its first.
+func (s *Testbed) At(spoke *Site) *Testbed {
+	other := *s
+	others := slices.DeleteFunc(slices.Clone(s.Spokes), func(site *Site) bool { return site == spoke })
+	other.Spokes = append([]*Site{spoke}, others...)
+	return &other
+}
+
+// Named is a name on the hub that nothing has for another spoke.
+func (s *Testbed) Named(name string) string {
+	if s.Spoke().Name == "spoke1" {
+		return name
+	}
+	return name + "-" + s.Spoke().Name
+}
 
 // New returns a testbed on which nothing is installed yet, or what an earlier
 // suite has left. The clusters are made for the test and go with it, unless suites share
@@ -112,7 +129,9 @@ func Open(t *testing.T) *Testbed {
 	s := New(t)
 	if !shared() {
 		s.InstallHub(t)
-		s.JoinSpokes(t)
+		if s.JoinSpokes(t); t.Failed() {
+			t.FailNow()
+		}
 	}
 	for _, spoke := range s.Spokes {
 		if _, err := s.Hub.Kube.CoreV1().Nodes().Get(t.Context(), spoke.Name, metav1.GetOptions{}); err != nil {

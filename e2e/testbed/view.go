@@ -19,9 +19,9 @@ const (
 	ProxyPath = "/apis/live.spokelet.io/v1alpha1/clusters/spoke1/proxy"
 )
 
-// ViewManifest is a ViewWork of the first spoke.
-func ViewManifest(spec string) string {
-	return "apiVersion: live.spokelet.io/v1alpha1\nkind: ViewWork\nmetadata: {generateName: v-, namespace: spoke1}\nspec: " + spec + "\n"
+// ViewManifest is a ViewWork of a cluster.
+func ViewManifest(cluster, spec string) string {
+	return "apiVersion: live.spokelet.io/v1alpha1\nkind: ViewWork\nmetadata: {generateName: v-, namespace: " + cluster + "}\nspec: " + spec + "\n"
 }
 
 // aliceRights lets the members of a group look at a cluster, as far as the hub goes.
@@ -55,7 +55,7 @@ func (s *Testbed) LetAliceView(t *testing.T) {
 		spoke.Apply(t, binding("ClusterRoleBinding", "", "hub:"+Platform))
 		s.LetPlatformView(t, spoke.Name)
 		Until(t, "a view of "+spoke.Name+" for alice", Settle, func(ctx context.Context) error {
-			view := strings.Replace(ViewManifest(`{scope: {resource: namespaces}, output: Metadata}`), "namespace: spoke1", "namespace: "+spoke.Name, 1)
+			view := ViewManifest(spoke.Name, `{scope: {resource: namespaces}, output: Metadata}`)
 			_, err := ctl.RunInput(ctx, strings.NewReader(view), "create", "-f", "-")
 			return err
 		})

@@ -13,8 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"k8s.io/apimachinery/pkg/util/wait"
-
 	"github.com/spokelet/spokelet/e2e/env"
 )
 
@@ -103,20 +101,42 @@ func Parallel(t *testing.T, tests map[string]func(*testing.T)) {
 // Settle bounds what takes a controller or a kubelet some time.
 const Settle = 90 * time.Second
 
-// Until asks again until done says so, or fails the test with its last word.
+const (
+	// between is the least time between two looks of Until, mostBetween the most.
+	between     = 20 * time.Millisecond
+	mostBetween = time.Second
+)
+
+// Until asks again until done says so, or fails the test with its last word. It waits as long
+// as the last look took: one that starts processes must not take a processor to itself.
 func Until(t *testing.T, what string, timeout time.Duration, done func(context.Context) error) {
 	t.Helper()
+	if err := until(t.Context(), timeout, done); err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+}
+
+func until(ctx context.Context, timeout time.Duration, done func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
 	var last error
-	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, timeout, true, func(ctx context.Context) (bool, error) {
+	for {
+		began := time.Now()
 		err := done(ctx)
+		if err == nil {
+			return nil
+		}
 		// What was cut short by the end of the time says nothing.
 		if ctx.Err() == nil || last == nil {
 			last = err
 		}
-		return err == nil, nil
-	})
-	if err != nil {
-		t.Fatalf("%s: not within %s: %v", what, timeout, last)
+		pause := time.NewTimer(min(max(between, time.Since(began)), mostBetween))
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return fmt.Errorf("not within %s: %w", timeout, last)
+		}
 	}
 }
 

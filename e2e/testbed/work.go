@@ -37,10 +37,10 @@ func condition(obj *unstructured.Unstructured, kind string) (status, reason, mes
 	return "", "", ""
 }
 
-// WorkManifest is a multicluster Work for the first spoke.
-func WorkManifest(name string, manifests ...string) string {
-	return fmt.Sprintf("apiVersion: multicluster.x-k8s.io/v1alpha1\nkind: Work\nmetadata: {name: %s, namespace: spoke1}\nspec: {workload: {manifests: [%s]}}\n",
-		name, strings.Join(manifests, ", "))
+// WorkManifest is a multicluster Work for the spoke.
+func (s *Testbed) WorkManifest(name string, manifests ...string) string {
+	return fmt.Sprintf("apiVersion: multicluster.x-k8s.io/v1alpha1\nkind: Work\nmetadata: {name: %s, namespace: %s}\nspec: {workload: {manifests: [%s]}}\n",
+		name, s.Spoke().Name, strings.Join(manifests, ", "))
 }
 
 // ConfigMap is one of the default namespace, with one key, k.
@@ -49,15 +49,17 @@ func ConfigMap(name, value string) string {
 }
 
 // ConfigMapWork is a work of one ConfigMap.
-func ConfigMapWork(work, name string) string { return WorkManifest(work, ConfigMap(name, "v")) }
+func (s *Testbed) ConfigMapWork(work, name string) string {
+	return s.WorkManifest(work, ConfigMap(name, "v"))
+}
 
-// UntilWork waits for a condition of a Work in the namespace of spoke1, at its
+// UntilWork waits for a condition of a Work in the namespace of the spoke, at its
 // present generation, and returns the reason.
 func (s *Testbed) UntilWork(t *testing.T, name, kind, want string) string {
 	t.Helper()
 	var reason string
 	Until(t, fmt.Sprintf("work %s %s=%s", name, kind, want), Settle, func(ctx context.Context) error {
-		work, err := s.Hub.Dyn.Resource(WorksResource).Namespace("spoke1").Get(ctx, name, metav1.GetOptions{})
+		work, err := s.Hub.Dyn.Resource(WorksResource).Namespace(s.Spoke().Name).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}

@@ -16,7 +16,7 @@ import (
 )
 
 func (s *tests) acceptanceIsLive(t *testing.T) {
-	const name = "spoke2"
+	name := s.Spoke().Name
 	s.Hub.Kubectl(t, "patch", "managedcluster", name, "--type=merge", "-p", `{"spec":{"hubAcceptsClient":false}}`)
 	start := time.Now()
 	testbed.Until(t, "session of a cluster that is not accepted", 30*time.Second, func(ctx context.Context) error {

@@ -17,14 +17,7 @@ import (
 	"github.com/spokelet/spokelet/hack/clusters"
 )
 
-func (s *tests) cutIsSurvived(t *testing.T) {
-	for _, mode := range []clusters.Mode{clusters.Drop, clusters.Reset} {
-		t.Run(fmt.Sprint(mode), func(t *testing.T) { s.cut(t, mode) })
-	}
-}
-
-func (s *tests) cut(t *testing.T, mode clusters.Mode) {
-	t.Helper()
+func (s *tests) cutIsSurvived(t *testing.T, mode clusters.Mode) {
 	spoke, name := s.Spoke(), "during-"+strings.ToLower(fmt.Sprint(mode))
 	pods := s.beforeCut(t)
 	mark := testbed.AuditSize(t, spoke)
@@ -42,10 +35,10 @@ func (s *tests) cut(t *testing.T, mode clusters.Mode) {
 		t.Errorf("reason: got %q", reason)
 	}
 	testbed.Refused(t, "a view of a cluster that is away fails at once and says why", s.Hub.As(testbed.Alice, testbed.Platform),
-		testbed.ViewManifest(`{scope: {resource: pods, allNamespaces: true}}`), []string{"create", "-f", "-"}, spoke.Name, "not connected")
+		testbed.ViewManifest(spoke.Name, `{scope: {resource: pods, allNamespaces: true}}`), []string{"create", "-f", "-"}, spoke.Name, "not connected")
 	pods.during(t)
 	// A change on the hub waits, drift is repaired without it.
-	s.Hub.Apply(t, testbed.ConfigMapWork(name, name))
+	s.Hub.Apply(t, s.ConfigMapWork(name, name))
 	s.Spoke().Kubectl(t, "delete", "configmap", "drifts")
 	s.UntilValue(t, "drifts", "wanted")
 	if err := s.Env.Set.Heal(t.Context(), spoke.Cluster); err != nil {
@@ -72,7 +65,7 @@ func (s *tests) hubRestartIsSurvived(t *testing.T) {
 	out := s.Hub.Kubectl(t, "get", "nodes", spoke.Name, "-o", "jsonpath={.status.conditions[?(@.type=='Ready')].lastTransitionTime}")
 	s.podsWhile(t, func() {
 		s.Hub.Kubectl(t, "delete", "pod", "-n", env.HubNamespace, "-l", "app.kubernetes.io/name=spokelet-hub", "--grace-period=0", "--force")
-		s.Hub.Apply(t, testbed.ConfigMapWork("restart", "restart"))
+		s.Hub.Apply(t, s.ConfigMapWork("restart", "restart"))
 	})
 	start := time.Now()
 	s.Hub.Kubectl(t, "rollout", "status", "-n", env.HubNamespace, "deployment/spokelet-hub", "--timeout=90s")

@@ -20,6 +20,11 @@ import (
 // noticed. A stream that nobody ends lives for hours.
 const streamsEnd = testbed.Settle
 
+// waiting is a manifest of a pod on the spoke that does nothing.
+func (s *tests) waiting(name string) string {
+	return s.Pod(s.Named(name), testbed.Container("main", testbed.Forever, ""))
+}
+
 // cutPods are what a cut tunnel meets: streams to the long-lived pod, and pods that
 // are deleted and made while the spoke is away.
 type cutPods struct {
@@ -30,19 +35,20 @@ type cutPods struct {
 
 func (s *tests) beforeCut(t *testing.T) *cutPods {
 	t.Helper()
-	s.Hub.Apply(t, testbed.Pod("leaves", "", testbed.Container("main", testbed.Forever, ""))+testbed.Pod("driven", "", testbed.Container("main", testbed.Forever, "")))
+	longLived := s.Named(testbed.LongLived)
+	s.Hub.Apply(t, s.waiting("leaves")+s.waiting("driven"))
 	for _, name := range []string{"leaves", "driven"} {
-		testbed.UntilPod(t, s.Hub, name, "ready", testbed.Ready)
+		testbed.UntilPod(t, s.Hub, s.Named(name), "ready", testbed.Ready)
 	}
-	c := &cutPods{suite: s, before: testbed.GetPod(t, s.Spoke(), testbed.LongLived), streams: map[string]*testbed.Following{}}
+	c := &cutPods{suite: s, before: testbed.GetPod(t, s.Spoke(), longLived), streams: map[string]*testbed.Following{}}
 	for _, client := range s.Clients() {
-		running := testbed.Follow(t, client.Hub, "exec", testbed.LongLived, "-c", "side", "--", "sh", "-c", "echo begun; sleep 1d")
+		running := testbed.Follow(t, client.Hub, "exec", longLived, "-c", "side", "--", "sh", "-c", "echo begun; sleep 1d")
 		running.Until(t, "begun")
-		ports, local := testbed.Forward(t, client.Hub, testbed.LongLived, "8080")
+		ports, local := testbed.Forward(t, client.Hub, longLived, "8080")
 		if _, err := testbed.Fetch(t.Context(), "http://"+local["8080"]+"/"); err != nil {
 			t.Error(err)
 		}
-		logs := testbed.Follow(t, client.Hub, "logs", "-f", testbed.LongLived, "-c", "main")
+		logs := testbed.Follow(t, client.Hub, "logs", "-f", longLived, "-c", "main")
 		logs.Until(t, "line 20")
 		c.streams["exec, "+client.Name], c.streams["port-forward, "+client.Name], c.streams["logs, "+client.Name] = running, ports, logs
 	}
@@ -69,15 +75,15 @@ func (c *cutPods) during(t *testing.T) {
 			t.Errorf("%s: the cut looks like a success: %q", name, stream.Text())
 		}
 	}
-	testbed.Refused(t, "exec in a cluster that is away", s.Hub.Command, "", []string{"exec", "-n", testbed.PodsNamespace, testbed.LongLived, "-c", "main", "--", "true"}, s.Spoke().Name)
-	if phase := testbed.GetPod(t, s.Hub, testbed.LongLived).Status.Phase; phase != corev1.PodRunning {
+	testbed.Refused(t, "exec in a cluster that is away", s.Hub.Command, "", []string{"exec", "-n", testbed.PodsNamespace, c.before.Name, "-c", "main", "--", "true"}, s.Spoke().Name)
+	if phase := testbed.GetPod(t, s.Hub, c.before.Name).Status.Phase; phase != corev1.PodRunning {
 		t.Errorf("a pod whose cluster is away is %s", phase)
 	}
-	s.Hub.InPods(t, "delete", "pod", "leaves", "--wait=false")
-	s.Hub.InPods(t, "delete", "pod", "driven", "--force", "--grace-period=0")
-	s.Hub.Apply(t, testbed.Pod("comes", "", testbed.Container("main", testbed.Forever, "")))
+	s.Hub.InPods(t, "delete", "pod", s.Named("leaves"), "--wait=false")
+	s.Hub.InPods(t, "delete", "pod", s.Named("driven"), "--force", "--grace-period=0")
+	s.Hub.Apply(t, s.waiting("comes"))
 	for _, name := range []string{"leaves", "driven"} {
-		if pod := testbed.GetPod(t, s.Spoke(), name); pod.DeletionTimestamp != nil {
+		if pod := testbed.GetPod(t, s.Spoke(), s.Named(name)); pod.DeletionTimestamp != nil {
 			t.Errorf("%s: who told the spoke?", name)
 		}
 	}
@@ -88,12 +94,12 @@ func (c *cutPods) after(t *testing.T) {
 	t.Helper()
 	s := c.suite
 	for _, name := range []string{"leaves", "driven"} {
-		testbed.UntilNoPod(t, s.Spoke(), name)
+		testbed.UntilNoPod(t, s.Spoke(), s.Named(name))
 	}
-	testbed.UntilNoPod(t, s.Hub, "leaves")
-	testbed.UntilPod(t, s.Hub, "comes", "ready", testbed.Ready)
+	testbed.UntilNoPod(t, s.Hub, s.Named("leaves"))
+	testbed.UntilPod(t, s.Hub, s.Named("comes"), "ready", testbed.Ready)
 	s.podStayed(t, c.before)
-	s.Hub.InPods(t, "delete", "pod", "comes", "--timeout=90s")
+	s.Hub.InPods(t, "delete", "pod", s.Named("comes"), "--timeout=90s")
 }
 
 // podStayed expects that a pod of the spoke is the one that it was, with the same
@@ -120,27 +126,29 @@ func (s *tests) podStayed(t *testing.T, before *corev1.Pod) {
 // deleted and one is made.
 func (s *tests) podsWhile(t *testing.T, what func()) {
 	t.Helper()
-	before := testbed.GetPod(t, s.Spoke(), testbed.LongLived)
-	s.Hub.Apply(t, testbed.Pod("ends", "", testbed.Container("main", testbed.Forever, "")))
-	testbed.UntilPod(t, s.Hub, "ends", "ready", testbed.Ready)
+	begins, ends := s.Named("begins"), s.Named("ends")
+	before := testbed.GetPod(t, s.Spoke(), s.Named(testbed.LongLived))
+	s.Hub.Apply(t, s.waiting("ends"))
+	testbed.UntilPod(t, s.Hub, ends, "ready", testbed.Ready)
 	mark := testbed.AuditSize(t, s.Spoke())
 	what()
-	s.Hub.Apply(t, testbed.Pod("begins", "", testbed.Container("main", testbed.Forever, "")))
-	s.Hub.InPods(t, "delete", "pod", "ends", "--wait=false")
-	testbed.UntilNoPod(t, s.Spoke(), "ends")
-	testbed.UntilNoPod(t, s.Hub, "ends")
-	testbed.UntilPod(t, s.Hub, "begins", "ready", testbed.Ready)
+	s.Hub.Apply(t, s.waiting("begins"))
+	s.Hub.InPods(t, "delete", "pod", ends, "--wait=false")
+	testbed.UntilNoPod(t, s.Spoke(), ends)
+	testbed.UntilNoPod(t, s.Hub, ends)
+	testbed.UntilPod(t, s.Hub, begins, "ready", testbed.Ready)
 	s.podStayed(t, before)
-	if got := testbed.CountOursOf(t, s.Spoke(), mark, "pods", "begins", "create"); got != 1 {
+	if got := testbed.CountOursOf(t, s.Spoke(), mark, "pods", begins, "create"); got != 1 {
 		t.Errorf("one pod was made %d times", got)
 	}
-	if got := testbed.CountOursOf(t, s.Spoke(), mark, "pods", testbed.LongLived, "create", "delete", "patch", "update"); got != 0 {
-		t.Errorf("%s was written %d times although nothing changed", testbed.LongLived, got)
+	if got := testbed.CountOursOf(t, s.Spoke(), mark, "pods", before.Name, "create", "delete", "patch", "update"); got != 0 {
+		t.Errorf("%s was written %d times although nothing changed", before.Name, got)
 	}
-	s.Hub.InPods(t, "delete", "pod", "begins", "--timeout=90s")
+	s.Hub.InPods(t, "delete", "pod", begins, "--timeout=90s")
 }
 
 func (s *tests) agentRestartIsSurvived(t *testing.T) {
+	testbed.ReportRaces(t, s.Spoke().Kubectl(t, "logs", "-n", env.AgentNamespace, "-l", testbed.AgentPods, "--tail=-1")) // its log goes
 	s.podsWhile(t, func() {
 		s.Spoke().Kubectl(t, "delete", "pod", "-n", env.AgentNamespace, "-l", testbed.AgentPods, "--grace-period=0", "--force")
 	})

@@ -33,7 +33,7 @@ func (s *tests) executorIsReplaced(t *testing.T) {
 	testbed.ReportRaces(t, spoke.Kubectl(t, "logs", "-n", env.AgentNamespace, before, "--tail=-1"))
 	spoke.Kubectl(t, "delete", "pod", before, "-n", env.AgentNamespace, "--wait=false")
 	start := time.Now()
-	s.Hub.Apply(t, testbed.ConfigMapWork("handover", "handover"))
+	s.Hub.Apply(t, s.ConfigMapWork("handover", "handover"))
 	s.UntilWork(t, "handover", "Applied", "True")
 	t.Logf("a work made while its executor leaves is applied after %s", time.Since(start).Round(time.Millisecond))
 	after := s.untilExecutor(t, 2, before)

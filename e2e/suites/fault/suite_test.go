@@ -13,23 +13,41 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/spokelet/spokelet/e2e/testbed"
+	"github.com/spokelet/spokelet/hack/clusters"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// tests are those of this suite.
+// tests are those of one spoke, the testbed's first.
 type tests struct{ *testbed.Testbed }
 
 func TestFaults(t *testing.T) {
-	s := &tests{testbed.Open(t)}
+	first := &tests{testbed.Open(t)}
+	second := &tests{first.At(first.Spokes[1])}
 	testbed.InOrder(t, 2,
-		testbed.Step{Name: "there are pods and works", Run: s.Populate},
-		testbed.Step{Name: "alice may view", Run: s.LetAliceView},
-		testbed.Step{Name: "another replica executes works when one leaves", Run: s.executorIsReplaced},
-		testbed.Step{Name: "pods survive a restart of the agent", Run: s.agentRestartIsSurvived},
-		testbed.Step{Name: "a cut tunnel is survived", Run: s.cutIsSurvived},
-		testbed.Step{Name: "a hub restart is survived", Run: s.hubRestartIsSurvived},
-		testbed.Step{Name: "a cluster that is no longer accepted is cut off", Run: s.acceptanceIsLive},
-		testbed.Step{Name: "no race was seen", Run: s.NoRace},
+		testbed.Step{Name: "there are pods and works", Run: func(t *testing.T) {
+			first.Populate(t)
+			second.Populate(t)
+		}},
+		testbed.Step{Name: "alice may view", Run: first.LetAliceView},
+		testbed.Step{Name: "of both clusters at the same time", Run: func(t *testing.T) {
+			testbed.Parallel(t, map[string]func(*testing.T){
+				"the first": func(t *testing.T) {
+					testbed.InOrder(t, 0,
+						testbed.Step{Name: "another replica executes works when one leaves", Run: first.executorIsReplaced},
+						testbed.Step{Name: "a cut tunnel is survived", Run: func(t *testing.T) { first.cutIsSurvived(t, clusters.Drop) }},
+					)
+				},
+				"the second": func(t *testing.T) {
+					testbed.InOrder(t, 0,
+						testbed.Step{Name: "a cluster that is no longer accepted is cut off", Run: second.acceptanceIsLive},
+						testbed.Step{Name: "pods survive a restart of the agent", Run: second.agentRestartIsSurvived},
+						testbed.Step{Name: "a cut tunnel is survived", Run: func(t *testing.T) { second.cutIsSurvived(t, clusters.Reset) }},
+					)
+				},
+			})
+		}},
+		testbed.Step{Name: "a hub restart is survived", Run: first.hubRestartIsSurvived},
+		testbed.Step{Name: "no race was seen", Run: first.NoRace},
 	)
 }

@@ -16,7 +16,7 @@ const hubMemory = 1024
 // users have: with the race detector a process needs many times the memory.
 func (s *tests) hostileSpokes(t *testing.T) {
 	plain := *s.Env
-	plain.Build.Race = false
+	plain.Build = s.Env.Build.Released(t.Context())
 	if err := plain.InstallHub(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -34,17 +34,16 @@ func (s *tests) hubCannotDial(t *testing.T) {
 }
 
 func (s *tests) chartTests(t *testing.T) {
-	for name, run := range map[string]func() (string, error){
-		"hub":   func() (string, error) { return s.helmTest(t, s.Hub, "spokelet-hub", env.HubNamespace) },
-		"agent": func() (string, error) { return s.helmTest(t, s.Spoke(), "spokelet-agent", env.AgentNamespace) },
-	} {
-		if out, err := run(); err != nil || !strings.Contains(out, "Succeeded") {
-			t.Errorf("%s: %v\n%s", name, err, out)
+	tests := func(on *testbed.Site, release, namespace string) func(*testing.T) {
+		return func(t *testing.T) {
+			out, err := s.Env.Helm(on.Cluster).Run(t.Context(), "test", release, "--namespace", namespace, "--timeout", "2m")
+			if err != nil || !strings.Contains(out, "Succeeded") {
+				t.Errorf("%v\n%s", err, out)
+			}
 		}
 	}
-}
-
-func (s *tests) helmTest(t *testing.T, on *testbed.Site, release, namespace string) (string, error) {
-	t.Helper()
-	return s.Env.Helm(on.Cluster).Run(t.Context(), "test", release, "--namespace", namespace, "--timeout", "2m")
+	testbed.Parallel(t, map[string]func(*testing.T){
+		"hub":   tests(s.Hub, "spokelet-hub", env.HubNamespace),
+		"agent": tests(s.Spoke(), "spokelet-agent", env.AgentNamespace),
+	})
 }

@@ -22,9 +22,13 @@ type tests struct{ *testbed.Testbed }
 
 func TestJoin(t *testing.T) {
 	s := &tests{testbed.New(t)}
-	testbed.InOrder(t, 4,
-		testbed.Step{Name: "what the other suites need is built", Run: s.buildPrograms},
-		testbed.Step{Name: "the hub cannot dial a spoke", Run: s.hubCannotDial},
+	testbed.InOrder(t, 3,
+		testbed.Step{Name: "before anything is installed", Run: func(t *testing.T) {
+			testbed.Parallel(t, map[string]func(*testing.T){
+				"what the other suites need is built": s.buildPrograms,
+				"the hub cannot dial a spoke":         s.hubCannotDial,
+			})
+		}},
 		testbed.Step{Name: "helm installs the hub", Run: s.InstallHub},
 		testbed.Step{Name: "helm install of the agent joins a cluster", Run: s.JoinSpokes},
 		testbed.Step{Name: "the charts' own tests pass", Run: s.chartTests},
@@ -33,6 +37,11 @@ func TestJoin(t *testing.T) {
 
 // buildPrograms takes minutes the first time, in which nothing else should be waited for.
 func (s *tests) buildPrograms(t *testing.T) {
+	for _, name := range []string{"spokelet-hub", "spokelet-agent"} {
+		if _, err := s.Env.Build.Image(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if _, err := s.Env.MetricsServer(t.Context()); err != nil {
 		t.Fatal(err)
 	}

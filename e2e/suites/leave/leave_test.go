@@ -19,7 +19,7 @@ import (
 
 func (s *tests) agentUninstalls(t *testing.T) {
 	spoke := s.Spoke()
-	s.Hub.Apply(t, testbed.ConfigMapWork("left", "left-behind"))
+	s.Hub.Apply(t, s.ConfigMapWork("left", "left-behind"))
 	s.UntilWork(t, "left", "Applied", "True")
 	s.startLeft(t, spoke)
 	spoke.Kubectl(t, "create", "configmap", "action-entry", "-n", env.AgentNamespace)
@@ -51,16 +51,11 @@ func (s *tests) detach(t *testing.T) {
 	name := s.Spoke().Name
 	s.Hub.Kubectl(t, "spokelet", "detach", name, "--force")
 	testbed.Until(t, "traces of a detached cluster", testbed.Settle, func(ctx context.Context) error {
-		for _, what := range []string{"managedcluster/" + name, "node/" + name, "namespace/" + name} {
-			out, err := s.Hub.Command.Run(ctx, "get", what, "--ignore-not-found", "-o", "name")
-			if err != nil {
-				return err
-			}
-			if out != "" {
-				return fmt.Errorf("%s is still there", what)
-			}
+		out, err := s.Hub.Command.Run(ctx, "get", "managedcluster/"+name, "node/"+name, "namespace/"+name, "--ignore-not-found", "-o", "name")
+		if err == nil && out != "" {
+			err = fmt.Errorf("there are %s", out)
 		}
-		return nil
+		return err
 	})
 }
 
@@ -81,7 +76,6 @@ const leftNamespace = "left"
 // startLeft has a pod run in a cluster that is about to leave.
 func (s *tests) startLeft(t *testing.T, on *testbed.Site) {
 	t.Helper()
-	s.MakeNamespace(t, leftNamespace)
 	s.Hub.Apply(t, testbed.PodIn(leftNamespace, "on-"+on.Name, "nodeName: "+on.Name+", ", testbed.Container("main", testbed.Forever, "")))
 	testbed.UntilPodIn(t, s.Hub, leftNamespace, "on-"+on.Name, "ready", testbed.Ready)
 }

@@ -26,9 +26,18 @@ func TestLeave(t *testing.T) {
 		testbed.Step{Name: "there are pods and works", Run: s.Populate},
 		testbed.Step{Name: "a deleted work leaves nothing behind", Run: s.workIsDeleted},
 		testbed.Step{Name: "a deleted namespace leaves no pods in the spoke", Run: s.podsLeave},
-		testbed.Step{Name: "the agent uninstalls while works exist", Run: s.agentUninstalls},
-		testbed.Step{Name: "detach removes every trace of a cluster", Run: s.detach},
-		testbed.Step{Name: "detach ends the pods of a cluster", Run: s.detachEndsPods},
+		testbed.Step{Name: "both clusters at the same time", Run: func(t *testing.T) {
+			s.MakeNamespace(t, leftNamespace)
+			testbed.Parallel(t, map[string]func(*testing.T){
+				"the first": func(t *testing.T) {
+					testbed.InOrder(t, 0,
+						testbed.Step{Name: "the agent uninstalls while works exist", Run: s.agentUninstalls},
+						testbed.Step{Name: "detach removes every trace of a cluster", Run: s.detach},
+					)
+				},
+				"detach ends the pods of a cluster": s.detachEndsPods,
+			})
+		}},
 		testbed.Step{Name: "no race was seen", Run: s.NoRace},
 	)
 }

@@ -21,11 +21,15 @@ func TestLive(t *testing.T) {
 	s := &tests{testbed.Open(t)}
 	testbed.InOrder(t, 1,
 		testbed.Step{Name: "alice may view", Run: s.LetAliceView},
-		testbed.Step{Name: "a view shows the spoke as it is now", Run: s.viewIsLive},
-		testbed.Step{Name: "a view of many clusters answers for each", Run: s.viewOfMany},
-		testbed.Step{Name: "the proxy acts as its caller", Run: s.proxyActsAsCaller},
-		testbed.Step{Name: "bad views and paths are refused by name", Run: s.badInput},
-		testbed.Step{Name: "a watch through the proxy outlives a minute", Run: s.watchOutlivesAMinute},
+		testbed.Step{Name: "beside each other", Run: func(t *testing.T) {
+			testbed.Parallel(t, map[string]func(*testing.T){
+				"a view shows the spoke as it is now":         s.viewIsLive,
+				"a view of many clusters answers for each":    s.viewOfMany,
+				"the proxy acts as its caller":                s.proxyActsAsCaller,
+				"bad views and paths are refused by name":     s.badInput,
+				"a watch through the proxy outlives a minute": s.watchOutlivesAMinute,
+			})
+		}},
 		testbed.Step{Name: "no race was seen", Run: s.NoRace},
 	)
 }

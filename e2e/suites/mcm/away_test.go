@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,33 +23,6 @@ func (s *tests) completed(t *testing.T, what string, names ...string) {
 	for _, name := range names {
 		s.until(t, works, "bob", name, name+": "+what, func(w object) error { return w.is("Completed") })
 	}
-}
-
-// clusterComesLater: what is asked of a cluster before it joins is answered after.
-func (s *tests) clusterComesLater(t *testing.T) {
-	s.apply(t, work("joins", "later", configMap("Create", "joins", "{}")))
-	s.until(t, works, "bob", "joins", "a cluster that is not there", func(w object) error { return w.is("Failed", `cluster "later" does not exist`) })
-	s.Hub.Kubectl(t, "spokelet", "join", "later")
-	s.until(t, works, "bob", "joins", "it is there, its agent not yet", func(w object) error { return w.is("Processing", `cluster "later" is not connected`) })
-	s.Hub.Kubectl(t, "spokelet", "detach", "later", "--force")
-	s.until(t, works, "bob", "joins", "it has gone", func(w object) error { return w.is("Failed", `cluster "later" does not exist`) })
-
-	accept := func(whether bool) {
-		t.Helper()
-		s.Hub.Kubectl(t, "patch", "managedcluster", "spoke2", "--type=merge", "-p", fmt.Sprintf(`{"spec":{"hubAcceptsClient":%t}}`, whether))
-	}
-	accept(false)
-	t.Cleanup(func() { // other suites need it
-		_, _ = s.Hub.Command.Run(context.WithoutCancel(t.Context()), "patch", "managedcluster", "spoke2", "--type=merge", "-p", `{"spec":{"hubAcceptsClient":true}}`)
-	})
-	s.apply(t, work("later", "spoke2", "type: Resource, scope: {resourceType: configmaps, namespace: bob}"))
-	s.apply(t, work("later-act", "spoke2", configMap("Create", "later", "{}")))
-	for _, name := range []string{"later", "later-act"} {
-		s.until(t, works, "bob", name, "a cluster that is not accepted", func(w object) error { return w.is("Failed", `cluster "spoke2" is not accepted`) })
-	}
-	accept(true)
-	s.completed(t, "it is accepted", "later", "later-act")
-	s.Hub.Kubectl(t, "delete", works, "-n", "bob", "joins", "later", "later-act")
 }
 
 // scaleAgent of the second spoke, whose replicas are as before when the test ends.
@@ -118,19 +90,27 @@ func (s *tests) hubIsKilled(t *testing.T) {
 	})
 }
 
-// tunnelIsCut in the middle of many actions: each is done once.
+// tunnelIsCut in the middle of many actions and of an installation: each is done once, and the
+// hub is told of it when the cluster is back.
 func (s *tests) tunnelIsCut(t *testing.T) {
 	spoke := s.Spoke().Cluster
 	t.Cleanup(func() { _ = s.Env.Set.Heal(context.WithoutCancel(t.Context()), spoke) })
+	s.installing(t, "slow-cut")
 	s.interrupted(t, "tunnel", func() {
 		if err := s.Env.Set.Cut(t.Context(), spoke, clusters.Reset); err != nil {
 			t.Fatal(err)
 		}
 		s.UntilReady(t, spoke.Name, corev1.ConditionFalse, testbed.Settle)
+		if w, err := s.get(t.Context(), works, "bob", "slow-cut"); err != nil || w.is("Processing") != nil {
+			t.Logf("the installation was over before the cut: %v, %v", w.is("Processing"), err)
+		}
 		if err := s.Env.Set.Heal(t.Context(), spoke); err != nil {
 			t.Fatal(err)
 		}
 	})
+	s.until(t, works, "bob", "slow-cut", "the tunnel was cut", func(w object) error { return w.is("Completed") })
+	s.oneRecord(t, "slow-cut", "deployed")
+	s.uninstall(t, "slow-cut")
 }
 
 // interrupted does many actions, and something else when some of them are done.
@@ -172,17 +152,4 @@ func (s *tests) interrupted(t *testing.T, prefix string, interrupt func()) {
 		t.Errorf("%d requests have made %d objects, want %d of each", n, there, many)
 	}
 	s.Hub.Kubectl(t, append([]string{"delete", works, "-n", "bob"}, names...)...)
-}
-
-// atRest: views are open, and nobody of ours asks for anything.
-func (s *tests) atRest(t *testing.T) {
-	const window = 8 * time.Second
-	for i := range 5 {
-		name := fmt.Sprintf("rest-%d", i)
-		s.apply(t, work(name, "spoke1", fmt.Sprintf("type: Resource, scope: {resourceType: configmaps, namespace: bob, labelSelector: {rest: '%d'}}", i)))
-		s.completed(t, "a view", name)
-	}
-	// Rights that changed are looked at again for ten seconds, and the hub is new.
-	s.UntilNothingIsAsked(t, window)
-	s.Hub.Kubectl(t, "delete", works, "-n", "bob", "--all")
 }

@@ -4,9 +4,7 @@
 package mcm
 
 import (
-	"bytes"
 	"fmt"
-	"maps"
 	"testing"
 
 	"github.com/spokelet/spokelet/e2e/env"
@@ -71,17 +69,11 @@ func served(t *testing.T) map[string][]byte {
 	charts := map[string]map[string]string{
 		"nginx-lego-0.3.1.tgz": web("0.3.1"),
 		"nginx-lego-0.4.0.tgz": web("0.4.0"),
-		"slow.tgz":             hooked("slow", "sleep 8"),
+		"slow.tgz":             hooked("slow", "sleep 12"),
 		"failing.tgz":          hooked("failing", "exit 3"),
-		"endless.tgz":          hooked("endless", "sleep 1d"),
-		"escaping.tgz":         {"escaping/Chart.yaml": env.ChartFile("escaping", "1.0.0"), "escaping/../../../evil": "outside"},
-		"bomb.tgz":             {"bomb/Chart.yaml": env.ChartFile("bomb", "1.0.0"), "bomb/templates/a.yaml": string(bytes.Repeat([]byte("#"), 40<<20))},
-		"broken.tgz":           chartOf("broken", "{{ .Values.missing.field }}"),
 		"hungry.tgz":           chartOf("hungry", `{{ $s := "xxxxxxxx" }}{{ range until 40 }}{{ $s = print $s $s }}{{ end }}{{ len $s }}`),
-		"busy.tgz":             chartOf("busy", "{{ range until 1000000 }}{{ range until 1000000 }}{{ end }}{{ end }}"),
-		"definition.tgz":       definition(),
 	}
-	files := map[string][]byte{"nothing.tgz": []byte("<html>no chart</html>"), "values.yaml": []byte("message: from a file\nreplicas: 2\n"), "values.txt": []byte("- a list\n")}
+	files := map[string][]byte{"values.yaml": []byte("message: from a file\nreplicas: 2\n")}
 	for name, chart := range charts {
 		archive, err := env.Archive(chart)
 		if err != nil {
@@ -89,22 +81,6 @@ func served(t *testing.T) map[string][]byte {
 		}
 		files[name] = archive
 	}
-	return files
-}
-
-// definition is a chart of a kind, and of an object of it.
-func definition() map[string]string {
-	files := chartOf("definition", "apiVersion: example.com/v1\nkind: Unicorn\nmetadata: {name: \"{{ .Release.Name }}\"}\n")
-	maps.Copy(files, map[string]string{"definition/crds/unicorns.yaml": `
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: unicorns.example.com}
-spec:
-  group: example.com
-  names: {kind: Unicorn, plural: unicorns}
-  scope: Namespaced
-  versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]
-`})
 	return files
 }
 

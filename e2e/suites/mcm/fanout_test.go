@@ -89,25 +89,6 @@ func (s *tests) labelBoth(t *testing.T) {
 	}
 }
 
-func (s *tests) fanOut(t *testing.T) {
-	s.labelBoth(t)
-	s.apply(t, everywhere("everywhere", "fanned")+"---\n"+everything("everything", "fanned"))
-	s.until(t, workSets, "bob", "everywhere", "all have done it", func(o object) error { return o.together("Completed") })
-	s.until(t, resourceViews, "bob", "everything", "all are shown", shown("a", "b", "spoke1", "spoke2"))
-	s.Hub.Kubectl(t, "label", "managedcluster", "spoke2", "fan-")
-	s.until(t, resourceViews, "bob", "everything", "one has left", shown("a", "b", "spoke1"))
-	s.Hub.Kubectl(t, "label", "managedcluster", "spoke2", "fan=out")
-	s.until(t, resourceViews, "bob", "everything", "it is back", shown("a", "b", "spoke1", "spoke2"))
-	s.Hub.Kubectl(t, "delete", workSets+","+resourceViews, "-n", "bob", "--all")
-	testbed.Until(t, "their works go with them", testbed.Settle, func(ctx context.Context) error {
-		out, err := s.Hub.Command.Run(ctx, "get", works, "-A", "-l", "mcm.ibm.com/cluster", "-o", "name")
-		if err == nil && strings.TrimSpace(out) != "" {
-			err = fmt.Errorf("there are %s", out)
-		}
-		return err
-	})
-}
-
 // fanOutNamesAway makes both kinds while the second spoke is away.
 func (s *tests) fanOutNamesAway(t *testing.T) {
 	t.Helper()
@@ -137,4 +118,11 @@ func (s *tests) fanOutIsWhole(t *testing.T) {
 	s.until(t, workSets, "bob", "away-set", "the set is done", func(o object) error { return o.together("Completed") })
 	s.until(t, resourceViews, "bob", "away-look", "both are shown", shown("a", "b", "spoke1", "spoke2"))
 	s.Hub.Kubectl(t, "delete", workSets+","+resourceViews, "-n", "bob", "--all")
+	testbed.Until(t, "their works go with them", testbed.Settle, func(ctx context.Context) error {
+		out, err := s.Hub.Command.Run(ctx, "get", works, "-A", "-l", "mcm.ibm.com/cluster", "-o", "name")
+		if err == nil && strings.TrimSpace(out) != "" {
+			err = fmt.Errorf("there are %s", out)
+		}
+		return err
+	})
 }

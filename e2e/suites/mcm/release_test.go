@@ -17,7 +17,6 @@ import (
 
 	"github.com/spokelet/spokelet/e2e/env"
 	"github.com/spokelet/spokelet/e2e/testbed"
-	"github.com/spokelet/spokelet/hack/clusters"
 )
 
 // exampleRelease is the helm example of the document, with the host that serves charts
@@ -41,9 +40,9 @@ spec:
 
 const exampleHost = "https://kubernetes-charts.storage.googleapis.com/"
 
-// release is an action on one of bob's.
-func (s *tests) release(verb, name, chart, fields string) string {
-	return fmt.Sprintf("type: Action, actionType: %s, helm: {releaseName: %s, namespace: bob, chartURL: '%s', %s}", verb, name, s.charts+chart, fields)
+// release has one installed in bob's namespace.
+func (s *tests) release(name, chart string) string {
+	return fmt.Sprintf("type: Action, actionType: Create, helm: {releaseName: %s, namespace: bob, chartURL: '%s'}", name, s.charts+chart)
 }
 
 func base64Of(values string) string { return base64.StdEncoding.EncodeToString([]byte(values)) }
@@ -166,41 +165,19 @@ func (s *tests) records(ctx context.Context, namespace, name string) ([]corev1.S
 	return list.Items, nil
 }
 
-func (s *tests) badCharts(t *testing.T) {
-	install := func(chart, fields string) string { return s.release("Create", "bad", chart, fields) }
-	at := func(url string) string {
-		return fmt.Sprintf("type: Action, actionType: Create, helm: {releaseName: bad, namespace: bob, chartURL: '%s'}", url)
-	}
-	fails := map[string]struct{ spec, word string }{
-		"h-elsewhere":  {at("https://charts.example.com/a-1.0.0.tgz"), "helm.charts in the values of the agent's chart"},
-		"h-redirected": {install("elsewhere.tgz", ""), "helm.charts in the values of the agent's chart"},
-		"h-missing":    {install("missing-1.0.0.tgz", ""), "404"},
-		"h-nothing":    {install("nothing.tgz", ""), "no chart that can be installed"},
-		"h-escaping":   {install("escaping.tgz", ""), "no chart that can be installed"},
-		"h-bomb":       {install("bomb.tgz", ""), "no chart that can be installed"},
-		"h-broken":     {install("broken.tgz", ""), "nil pointer"},
-		"h-version":    {install("nginx-lego-0.3.1.tgz", "version: 9.9.9"), "0.3.1, not 9.9.9"},
-		"h-values":     {install("nginx-lego-0.3.1.tgz", "values: "+base64Of("{{{")), "values cannot be used"},
-		"h-file":       {install("nginx-lego-0.3.1.tgz", "valuesURL: '"+s.charts+"values.txt'"), "values cannot be used"},
-		"h-name":       {s.release("Create", "Bad_Name", "slow.tgz", ""), "Bad_Name"},
-		"h-absent":     {s.release("Update", "absent", "slow.tgz", ""), "not found"},
-		"h-gone":       {s.release("Delete", "absent", "slow.tgz", ""), "not found"},
-		"h-rights":     {install("definition.tgz", ""), "customresourcedefinitions"},
-		"h-hook":       {s.release("Create", "failing", "failing.tgz", ""), "failing-hook"},
-		"h-endless":    {s.release("Create", "endless", "endless.tgz", "timeoutSeconds: 3"), "3s"},
-	}
-	for name, tc := range fails {
-		s.apply(t, work(name, "spoke1", tc.spec))
-	}
-	s.apply(t, work("h-closed", "spoke2", s.release("Create", "closed", "slow.tgz", "")))
-	for name, tc := range fails {
-		s.until(t, works, "bob", name, name, func(w object) error { return w.is("Failed", tc.word) })
-	}
+// failedReleases: what failed says why and what to do, and is gone by that.
+func (s *tests) failedReleases(t *testing.T) {
+	s.apply(t, work("h-elsewhere", "spoke1", "type: Action, actionType: Create, helm: {releaseName: bad, namespace: bob, chartURL: 'https://charts.example.com/a-1.0.0.tgz'}"))
+	s.apply(t, work("h-closed", "spoke2", s.release("closed", "slow.tgz")))
+	s.apply(t, work("h-hook", "spoke1", s.release("failing", "failing.tgz")))
+	s.until(t, works, "bob", "h-elsewhere", "a chart that the cluster's owner does not name", func(w object) error {
+		return w.is("Failed", "helm.charts in the values of the agent's chart")
+	})
 	s.until(t, works, "bob", "h-closed", "a cluster whose owner lets no charts in", func(w object) error {
 		return w.is("Failed", "helm is not enabled", "helm.charts")
 	})
-	// What failed says what to do, and is gone by that.
-	s.apply(t, work("h-again", "spoke1", s.release("Create", "failing", "failing.tgz", "")))
+	s.until(t, works, "bob", "h-hook", "a hook that fails", func(w object) error { return w.is("Failed", "failing-hook") })
+	s.apply(t, work("h-again", "spoke1", s.release("failing", "failing.tgz")))
 	s.until(t, works, "bob", "h-again", "a release that failed is in the way", func(w object) error {
 		return w.is("Failed", "release failing in namespace bob exists", "is failed", "update it (actionType Update), or delete it first")
 	})
@@ -209,14 +186,11 @@ func (s *tests) badCharts(t *testing.T) {
 	s.untilNothingOf(t, "bob", "failing")
 }
 
-// badProcesses: a process takes all the memory that it may have, another one all the time.
-// The agent goes on.
-func (s *tests) badProcesses(t *testing.T) {
+// hungryProcess takes all the memory that a process of Helm may have. The agent goes on.
+func (s *tests) hungryProcess(t *testing.T) {
 	before := s.agentRestarts(t)
-	s.apply(t, work("p-hungry", "spoke1", s.release("Create", "hungry", "hungry.tgz", "")))
-	s.apply(t, work("p-busy", "spoke1", s.release("Create", "busy", "busy.tgz", "timeoutSeconds: 2")))
+	s.apply(t, work("p-hungry", "spoke1", s.release("hungry", "hungry.tgz")))
 	s.until(t, works, "bob", "p-hungry", "a chart that takes all memory", func(w object) error { return w.is("Failed", "the process of helm ended", "192 MiB") })
-	s.until(t, works, "bob", "p-busy", "a chart that takes all time", func(w object) error { return w.is("Failed", "2s") })
 	if after := s.agentRestarts(t); after != before {
 		t.Errorf("the agent restarted %d times, want %d", after, before)
 	}
@@ -240,25 +214,8 @@ func (s *tests) agentRestarts(t *testing.T) (restarts int32) {
 // it waits for.
 func (s *tests) installing(t *testing.T, name string) {
 	t.Helper()
-	s.apply(t, work(name, "spoke1", s.release("Create", name, "slow.tgz", "")))
+	s.apply(t, work(name, "spoke1", s.release(name, "slow.tgz")))
 	s.until(t, works, "bob", name, "it tells what it does", func(w object) error { return w.is("Processing", "waiting for the hook Job "+name+"-hook") })
-}
-
-// tunnelIsCutInstalling: the release is one, and the hub is told when it is back.
-func (s *tests) tunnelIsCutInstalling(t *testing.T) {
-	spoke := s.Spoke().Cluster
-	t.Cleanup(func() { _ = s.Env.Set.Heal(context.WithoutCancel(t.Context()), spoke) })
-	s.installing(t, "slow-cut")
-	if err := s.Env.Set.Cut(t.Context(), spoke, clusters.Reset); err != nil {
-		t.Fatal(err)
-	}
-	s.UntilReady(t, spoke.Name, corev1.ConditionFalse, testbed.Settle)
-	if err := s.Env.Set.Heal(t.Context(), spoke); err != nil {
-		t.Fatal(err)
-	}
-	s.until(t, works, "bob", "slow-cut", "the tunnel was cut", func(w object) error { return w.is("Completed") })
-	s.oneRecord(t, "slow-cut", "deployed")
-	s.uninstall(t, "slow-cut")
 }
 
 // agentIsKilledInstalling: the process of helm goes with it. The next agent says so, and

@@ -18,9 +18,6 @@ import (
 // carol may make works in bob's namespace, and for no cluster yet.
 const carol = "carol"
 
-// maxRevoked is how long a live view may go on after a right is taken away.
-const maxRevoked = 2 * time.Second
-
 // bindRole is the manifest of a binding of a user in a namespace, which is named carol.
 func bindRole(namespace, kind, role, user string) string {
 	return fmt.Sprintf("{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: carol, namespace: %s}, "+
@@ -51,31 +48,26 @@ func (s *tests) rights(t *testing.T) {
 		return err
 	})
 	w := s.until(t, works, "bob", "of-carol", "carol has no rights in the spoke", func(w object) error { return w.is("Failed", "forbidden", "hub:carol") })
-	ofCarol(t, w, "in place of whom she wrote there")
-	s.Hub.Kubectl(t, "annotate", works, "-n", "bob", "of-carol", "mcm.ibm.com/user-identity=Ym9i", "other=one", "--overwrite")
-	if w, err := s.get(t.Context(), works, "bob", "of-carol"); err != nil || w.GetAnnotations()["other"] != "one" {
-		t.Errorf("an annotation by somebody else: %v, %v", w.GetAnnotations(), err)
-	} else {
-		ofCarol(t, w, "whoever changes no more than metadata")
-	}
+	ofCarol(t, w)
 	s.rightsEndViews(t)
 	s.actsWithinRights(t)
 	s.Hub.Kubectl(t, "delete", works, "-n", "bob", "of-carol", "by-carol")
 }
 
-// ofCarol fails unless carol is the author.
-func ofCarol(t *testing.T, w object, why string) {
+// ofCarol fails unless carol is the author, in place of whom she wrote there.
+func ofCarol(t *testing.T, w object) {
 	t.Helper()
 	annotations := w.GetAnnotations()
 	if got := annotations["mcm.ibm.com/user-identity"]; got != "Y2Fyb2w=" {
-		t.Errorf("the author is %q, want carol, %s", got, why)
+		t.Errorf("the author is %q, want carol", got)
 	}
 	if got := annotations["mcm.ibm.com/user-group"]; got == "c3lzdGVtOm1hc3RlcnM=" {
 		t.Errorf("the author's groups are those that were written there")
 	}
 }
 
-// rightsEndViews takes carol's rights and gives them back, in the spoke and on the hub.
+// rightsEndViews takes carol's rights and gives them back, in the spoke and on the hub. Without
+// watches of what they come from the view would go on for minutes.
 func (s *tests) rightsEndViews(t *testing.T) {
 	t.Helper()
 	inSpoke, onHub := bindRole("bob", "ClusterRole", "view", "hub:"+carol), bindRole("spoke1", "Role", carol, carol)
@@ -91,24 +83,14 @@ func (s *tests) rightsEndViews(t *testing.T) {
 		{"in the spoke", s.Spoke(), "bob", inSpoke, []string{"forbidden", "hub:carol"}},
 		{"on the hub", s.Hub, "spoke1", onHub, []string{"forbidden", `"carol" cannot create resource "works"`}},
 	} {
-		var took time.Duration
-		for range 3 { // the best of three: other tests share the processors
-			if err := where.on.Kube.RbacV1().RoleBindings(where.namespace).Delete(t.Context(), carol, metav1.DeleteOptions{}); err != nil {
-				t.Fatal(err)
-			}
-			began := time.Now()
-			s.until(t, works, "bob", "of-carol", "rights that go end a view", func(w object) error { return w.is("Failed", where.words...) })
-			took = time.Since(began)
-			where.on.Apply(t, where.binding)
-			s.until(t, works, "bob", "of-carol", "rights that come again begin a view", func(w object) error { return w.is("Completed") })
-			if took < maxRevoked {
-				break
-			}
+		if err := where.on.Kube.RbacV1().RoleBindings(where.namespace).Delete(t.Context(), carol, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
 		}
-		t.Logf("a right that is taken away %s ends a view after %s", where.what, took.Round(time.Millisecond))
-		if took >= maxRevoked {
-			t.Errorf("a right that is taken away %s ends a view after %s, want less than %s", where.what, took, maxRevoked)
-		}
+		began := time.Now()
+		s.until(t, works, "bob", "of-carol", "rights that go end a view", func(w object) error { return w.is("Failed", where.words...) })
+		t.Logf("a right that is taken away %s ends a view after %s", where.what, time.Since(began).Round(time.Millisecond))
+		where.on.Apply(t, where.binding)
+		s.until(t, works, "bob", "of-carol", "rights that come again begin a view", func(w object) error { return w.is("Completed") })
 	}
 }
 

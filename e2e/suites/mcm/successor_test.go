@@ -4,17 +4,11 @@
 package mcm
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
-	"github.com/spokelet/spokelet/e2e/testbed"
 )
 
 // condition is nil if the object has one of a status and reason, with a word in its message.
@@ -42,7 +36,6 @@ func clusterAction(name, spec string) string {
 }
 
 func (s *tests) successors(t *testing.T) {
-	s.acted = time.Now()
 	act := func(name, spec, status, reason, word string) {
 		t.Helper()
 		s.apply(t, clusterAction(name, spec))
@@ -51,7 +44,6 @@ func (s *tests) successors(t *testing.T) {
 	template := "{apiVersion: v1, kind: ConfigMap, metadata: {name: succeeded, namespace: bob}, data: {a: b}}"
 	act("s-create", "{actionType: Create, kube: {template: "+template+"}}", "True", "ActionDone", "Resource action is done.")
 	act("s-again", "{actionType: Create, kube: {template: "+template+"}}", "False", "CreateResourceFailed", "already exists")
-	act("s-type", "{actionType: Restart, kube: {template: "+template+"}}", "False", "ActionTypeInvalid", "")
 	view := func(name, scope, status, reason, word string) object {
 		t.Helper()
 		s.apply(t, clusterView(name, scope))
@@ -72,13 +64,8 @@ func (s *tests) successors(t *testing.T) {
 		}
 		return nil
 	})
-	view("s-kind", "{apiGroup: apps, version: v1, kind: Deployment, name: none, namespace: bob}", "False", "GetResourceFailed", "not found")
-	view("s-name", "{resource: configmaps}", "False", "ResourceNameInvalid", "")
-	view("s-resource", "{name: a}", "False", "ResourceTypeInvalid", "")
-	view("s-gvk", "{apiGroup: a.b, version: v1, kind: C, name: a}", "False", "ResourceGVKInvalid", "")
 	view("s-secret", "{resource: secrets, name: a, namespace: bob}", "False", "GetResourceFailed", "viewing secrets is not allowed")
 	act("s-delete", "{actionType: Delete, kube: {resource: configmap, name: succeeded, namespace: bob}}", "True", "ActionDone", "")
-	act("s-gone", "{actionType: Delete, kube: {resource: configmap, name: succeeded, namespace: bob}}", "False", "DeleteResourceFailed", "not found")
 	s.until(t, views, "spoke1", "s-view", "the object has gone, and its last state stays", func(o object) error {
 		if got := o.field("status", "result", "data", "a"); got != "c" {
 			return fmt.Errorf("it shows %q", got)
@@ -86,23 +73,4 @@ func (s *tests) successors(t *testing.T) {
 		return o.condition("Processing", "False", "GetResourceFailed", "not found")
 	})
 	s.Hub.Kubectl(t, "delete", views, "-n", "spoke1", "--all")
-}
-
-// actionGoes: the first one of successors is deleted a minute after it was done, whatever
-// became of the hub in between.
-func (s *tests) actionGoes(t *testing.T) {
-	testbed.Until(t, "an action is deleted after a minute", testbed.Settle, func(ctx context.Context) error {
-		_, err := s.get(ctx, actions, "spoke1", "s-create")
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
-		if err == nil {
-			err = errors.New("it is there")
-		}
-		return err
-	})
-	// The time of a condition has no fraction of a second.
-	if after := time.Since(s.acted); after < time.Minute-time.Second {
-		t.Errorf("it went after %s, want a minute to read it", after)
-	}
 }

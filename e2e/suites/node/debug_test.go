@@ -30,7 +30,8 @@ func debugNode(flags []string, node, script string) []string {
 
 // machineIsDebugged does so where the owner lets it: what it finds is the machine
 // that a node of the spoke is.
-func (s *tests) machineIsDebugged(t *testing.T, c testbed.Client) {
+func (s *tests) machineIsDebugged(t *testing.T) {
+	c := s.ClientsOf(s.Spokes[1])[0]
 	address := s.Spokes[1].Address
 	// Its network, processes and files, and what was said.
 	script := `read line; ip -o -4 addr | grep -c "` + address + `/"; cat /proc/1/comm; chroot /host cat /etc/hostname; echo "got $line"; sleep 0.2; exit 3`
@@ -80,7 +81,8 @@ func (s *tests) untilNoDebugger(t *testing.T, in *testbed.Site, node string) {
 
 // machineIsNotDebugged asks for it where the owner does not let it: the pod says
 // why, in its status and to who waits for it.
-func (s *tests) machineIsNotDebugged(t *testing.T, c testbed.Client) {
+func (s *tests) machineIsNotDebugged(t *testing.T) {
+	c := s.webSocket()
 	asking := testbed.Follow(t, c.Hub, debugNode([]string{"--attach"}, c.Node, "true")...)
 	asking.Until(t, "Creating debugging pod")
 	name := debugger.FindStringSubmatch(asking.Text())
@@ -101,5 +103,5 @@ func (s *tests) machineIsNotDebugged(t *testing.T, c testbed.Client) {
 	if code := asking.Ended(t, testbed.Patience); code == 0 {
 		t.Errorf("debug of a machine that is not to be had succeeds: %q", asking.Text())
 	}
-	t.Logf("%s: %s", c.Name, asking.Text())
+	t.Logf("it says %s", asking.Text())
 }

@@ -20,30 +20,66 @@ import (
 // one that meets the end of what runs may destroy it.
 const idle = 67 * time.Second
 
-// idleStreamsLive keeps one stream of each kind silent, and then uses it.
-func (s *tests) idleStreamsLive(t *testing.T, c testbed.Client) {
-	run := testbed.Follow(t, c.Hub, "exec", testbed.LongLived, "-c", "side", "--", "sh", "-c", fmt.Sprintf("echo begun; sleep %.0f; echo alive; exit 4", idle.Seconds()))
-	logs := testbed.Follow(t, c.Hub, "logs", "-f", testbed.LongLived, "-c", "side", "--tail=1")
-	attached := testbed.Follow(t, c.Hub, "attach", testbed.LongLived, "-c", "side")
-	_, local := testbed.Forward(t, c.Hub, testbed.LongLived, "8081")
+// silent is the pod of the idle streams. Nobody else speaks to it.
+const silent = "idle"
+
+// idleStreamsLive keeps one stream of each kind silent, of both clients, and then uses it.
+func (s *tests) idleStreamsLive(t *testing.T) {
+	s.Hub.Apply(t, testbed.Pod(silent, "", testbed.Container("main", "exec nc -ll -p 8081 -e cat", ""),
+		testbed.Container("side", `for i in $(seq 1 5); do echo "side $i"; done; exec sleep 1d`, "")))
+	testbed.UntilPod(t, s.Hub, silent, "ready", testbed.Ready)
+	var all []*idleStreams
+	for _, c := range s.Clients() {
+		all = append(all, beginIdle(t, c))
+	}
+	testbed.Wait(t, idle)
+	for _, streams := range all {
+		s.use(t, streams)
+	}
+	s.Hub.InPods(t, "delete", "pod", silent, "--timeout=90s")
+}
+
+// idleStreams are those of a client.
+type idleStreams struct {
+	client              string
+	run, logs, attached *testbed.Following
+	echo                net.Conn
+}
+
+// beginIdle opens them, and sees that each of them works.
+func beginIdle(t *testing.T, c testbed.Client) *idleStreams {
+	t.Helper()
+	streams := &idleStreams{
+		client:   c.Name,
+		run:      testbed.Follow(t, c.Hub, "exec", silent, "-c", "side", "--", "sh", "-c", fmt.Sprintf("echo begun; sleep %.0f; echo alive; exit 4", idle.Seconds())),
+		logs:     testbed.Follow(t, c.Hub, "logs", "-f", silent, "-c", "side", "--tail=1"),
+		attached: testbed.Follow(t, c.Hub, "attach", silent, "-c", "side"),
+	}
+	_, local := testbed.Forward(t, c.Hub, silent, "8081")
 	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", local["8081"])
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = conn.Close() }()
+	t.Cleanup(func() { _ = conn.Close() })
+	streams.echo = conn
 	says(t, conn, "before")
-	run.Until(t, "begun\n")
-	logs.Until(t, "side 5\n")
-	testbed.Wait(t, idle)
-	says(t, conn, "after")
-	mark := "alive, " + c.Name
-	s.Spoke().InPods(t, "exec", testbed.LongLived, "-c", "side", "--", "sh", "-c", "echo '"+mark+"' >/proc/1/fd/1")
-	logs.Until(t, mark)
-	attached.Until(t, mark)
-	if code := run.Ended(t, testbed.Patience); code != 4 {
-		t.Errorf("exec ends with %d: %q", code, run.Text())
+	streams.run.Until(t, "begun\n")
+	streams.logs.Until(t, "side 5\n")
+	return streams
+}
+
+// use expects that the streams are as they were.
+func (s *tests) use(t *testing.T, streams *idleStreams) {
+	t.Helper()
+	says(t, streams.echo, "after")
+	mark := "alive, " + streams.client
+	s.Spoke().InPods(t, "exec", silent, "-c", "side", "--", "sh", "-c", "echo '"+mark+"' >/proc/1/fd/1")
+	streams.logs.Until(t, mark)
+	streams.attached.Until(t, mark)
+	if code := streams.run.Ended(t, testbed.Patience); code != 4 {
+		t.Errorf("%s: exec ends with %d: %q", streams.client, code, streams.run.Text())
 	}
-	run.Until(t, "alive\n")
+	streams.run.Until(t, "alive\n")
 }
 
 // outputIsReadLate has a client read long after what it ran has ended: nothing of the
@@ -51,7 +87,8 @@ func (s *tests) idleStreamsLive(t *testing.T, c testbed.Client) {
 // there the hub's API server ends the stream. At the spoke itself it is.) A ping that is
 // on its way when the output begins passes the hub, and may meet a server that has ended
 // by then: that is the luck of one cluster, too, and is tried again.
-func (s *tests) outputIsReadLate(t *testing.T, c testbed.Client) {
+func (s *tests) outputIsReadLate(t *testing.T) {
+	c := s.spdy()
 	tests := map[string]func(*testing.T){}
 	for _, size := range []int64{1 << 19, 1 << 20, 4 << 20, 16 << 20} {
 		tests[fmt.Sprint(size, " bytes")] = func(t *testing.T) {

@@ -23,18 +23,14 @@ import (
 // nodeAnswers asks the virtual node what a kubelet is asked, through the API
 // server, and the kubelet of the spoke the same.
 func (s *tests) nodeAnswers(t *testing.T) {
-	tests := map[string]func(*testing.T){}
-	for _, c := range s.Clients() {
-		tests["what both have, "+c.Name] = func(t *testing.T) { s.kubeletsAgree(t, c) }
-		tests["what one has not, "+c.Name] = func(t *testing.T) { s.nodeRefuses(t, c) }
-	}
-	testbed.Parallel(t, tests)
+	testbed.Parallel(t, map[string]func(*testing.T){"what both have": s.kubeletsAgree, "what one has not": s.nodeRefuses})
 }
 
 // nonsense is a path that no kubelet has.
 const nonsense = "nonsense"
 
-func (s *tests) kubeletsAgree(t *testing.T, c testbed.Client) {
+func (s *tests) kubeletsAgree(t *testing.T) {
+	c := s.webSocket()
 	for path, common := range map[string]func(string) (string, error){
 		"healthz":          whole,
 		nonsense:           whole,
@@ -71,8 +67,8 @@ func kubelet(ctx context.Context, c testbed.Client, way, path string, common fun
 }
 
 // nodeRefuses asks for what a virtual node does not have.
-func (s *tests) nodeRefuses(t *testing.T, c testbed.Client) {
-	t.Helper()
+func (s *tests) nodeRefuses(t *testing.T) {
+	c := s.webSocket()
 	proxy := "/api/v1/nodes/" + c.Node + "/proxy/"
 	for path, word := range map[string]string{"logs/": "no log files", "logs/?query=kubelet&tailLines=3": "no log files"} {
 		testbed.Refused(t, "logs of the spoke's machines are not served", c.Hub, "", []string{"get", "--raw", proxy + path}, word)
@@ -181,30 +177,29 @@ func kubeletSettings(out string) (string, error) {
 func (s *tests) nodeIsDrained(t *testing.T) {
 	s.Hub.Apply(t, deployment("drained", 2, testbed.Forever))
 	t.Cleanup(func() { _, _ = s.Hub.Command.Run(context.WithoutCancel(t.Context()), "uncordon", s.Spoke().Name) })
-	for _, c := range s.Clients() {
-		s.Hub.InPods(t, "rollout", "status", "deployment/drained", "--timeout=90s")
-		before := podsOf(t, s.Spoke(), "drained")
-		if len(before) != 2 {
-			t.Fatalf("the spoke has %d pods", len(before))
+	c := s.webSocket()
+	s.Hub.InPods(t, "rollout", "status", "deployment/drained", "--timeout=90s")
+	before := podsOf(t, s.Spoke(), "drained")
+	if len(before) != 2 {
+		t.Fatalf("the spoke has %d pods", len(before))
+	}
+	said := testbed.Ask(t.Context(), c.Hub, "", "drain", c.Node, "--pod-selector=app=drained", "--timeout=50s")
+	if said.Code != 0 || !strings.Contains(said.Out, "node/spoke1 drained") {
+		t.Fatalf("%s: drain answers %+v", c.Name, said)
+	}
+	for _, pod := range before {
+		testbed.UntilNoPod(t, s.Spoke(), pod.Name)
+		if !strings.Contains(said.Out, "pod/"+pod.Name+" evicted") {
+			t.Errorf("%s: pod %s was not evicted: %s", c.Name, pod.Name, said.Out)
 		}
-		said := testbed.Ask(t.Context(), c.Hub, "", "drain", c.Node, "--pod-selector=app=drained", "--timeout=50s")
-		if said.Code != 0 || !strings.Contains(said.Out, "node/spoke1 drained") {
-			t.Fatalf("%s: drain answers %+v", c.Name, said)
+	}
+	for _, pod := range podsOf(t, s.Hub, "drained") {
+		if pod.Spec.NodeName != "" {
+			t.Errorf("%s: pod %s is on the cordoned node", c.Name, pod.Name)
 		}
-		for _, pod := range before {
-			testbed.UntilNoPod(t, s.Spoke(), pod.Name)
-			if !strings.Contains(said.Out, "pod/"+pod.Name+" evicted") {
-				t.Errorf("%s: pod %s was not evicted: %s", c.Name, pod.Name, said.Out)
-			}
-		}
-		for _, pod := range podsOf(t, s.Hub, "drained") {
-			if pod.Spec.NodeName != "" {
-				t.Errorf("%s: pod %s is on the cordoned node", c.Name, pod.Name)
-			}
-		}
-		if said := testbed.Ask(t.Context(), c.Hub, "", "uncordon", c.Node); said.Code != 0 || said.Out != "node/spoke1 uncordoned\n" {
-			t.Errorf("%s: uncordon answers %+v", c.Name, said)
-		}
+	}
+	if said := testbed.Ask(t.Context(), c.Hub, "", "uncordon", c.Node); said.Code != 0 || said.Out != "node/spoke1 uncordoned\n" {
+		t.Errorf("%s: uncordon answers %+v", c.Name, said)
 	}
 	s.Hub.InPods(t, "rollout", "status", "deployment/drained", "--timeout=90s")
 	s.Hub.InPods(t, "delete", "deployment", "drained", "--timeout=90s")

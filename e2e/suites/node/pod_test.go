@@ -30,7 +30,7 @@ func inPhase(phase corev1.PodPhase) func(*corev1.Pod) error {
 
 // podIsReady makes the pod that the other tests look at.
 func (s *tests) podIsReady(t *testing.T) {
-	s.Hub.Apply(t, testbed.LongLivedPod())
+	s.Hub.Apply(t, s.LongLivedPod())
 	testbed.UntilPod(t, s.Hub, testbed.LongLived, "ready", testbed.Ready)
 }
 
@@ -48,10 +48,9 @@ func (s *tests) podsRun(t *testing.T) {
 		"a Deployment scales, rolls and is replaced":        s.deploymentRolls,
 		"a container is resized in place":                   s.containerIsResized,
 		"a DaemonSet's pod is not taken":                    s.daemonSetWaits,
-		"DaemonSets that tolerate everything roll out":      s.daemonSetsRollOut,
+		"DaemonSets that tolerate everything stay off":      s.daemonSetsStayOff,
 		"a Deployment selects the system, as charts do":     s.systemIsSelected,
 		"a pod is deleted with its grace, or without":       s.podIsDeleted,
-		"namespaces that were made go with the hub's":       s.madeNamespacesGo,
 	})
 }
 

@@ -33,29 +33,35 @@ func TestNode(t *testing.T) {
 		testbed.Step{Name: "a node is ready with the capacity of its spoke", Run: s.nodeIsLive},
 		testbed.Step{Name: "there is a pod", Run: s.podIsReady},
 		testbed.Step{Name: "the kubelet endpoint answers those who may ask", Run: s.kubeletEndpoint},
-		testbed.Step{Name: "a pod on a virtual node runs in its spoke", Run: s.podsRun},
-		testbed.Step{Name: "a virtual node answers as a kubelet", Run: s.nodeAnswers},
-		testbed.Step{Name: "kubectl answers for a pod as its cluster does", Run: s.verbsAgree},
-		testbed.Step{Name: "beside each other", Run: s.runParallel},
+		testbed.Step{Name: "beside each other", Run: func(t *testing.T) {
+			s.machinesNamespace(t)
+			// The first two mostly wait, and the third is of the other spoke.
+			testbed.Parallel(t, map[string]func(*testing.T){
+				"idle streams live":                 s.idleStreamsLive,
+				"top shows nodes and pods":          s.topAgrees,
+				"the machine of a node is debugged": s.machineIsDebugged,
+				"pods and kubectl": func(t *testing.T) {
+					testbed.InOrder(t, 0,
+						testbed.Step{Name: "a pod on a virtual node runs in its spoke", Run: s.podsRun},
+						testbed.Step{Name: "a virtual node answers as a kubelet", Run: s.nodeAnswers},
+						testbed.Step{Name: "kubectl answers for a pod as its cluster does", Run: s.verbsAgree},
+					)
+				},
+			})
+		}},
+		// Not beside the others: pods wait for a node that is cordoned.
+		testbed.Step{Name: "beside each other, at the end", Run: func(t *testing.T) {
+			testbed.Parallel(t, map[string]func(*testing.T){
+				"a virtual node is drained":         s.nodeIsDrained,
+				"output that is read late is whole": s.outputIsReadLate,
+			})
+		}},
 		testbed.Step{Name: "no race was seen", Run: s.NoRace},
 	)
 }
 
-// runParallel runs what touches nothing of each other, and mostly waits.
-func (s *tests) runParallel(t *testing.T) {
-	s.machinesNamespace(t)
-	tests := map[string]func(*testing.T){
-		"top shows nodes and pods":  s.topAgrees,
-		"a virtual node is drained": s.nodeIsDrained,
-	}
-	for _, c := range s.Clients() {
-		tests["idle streams live, "+c.Name] = func(t *testing.T) { s.idleStreamsLive(t, c) }
-		if c.Name == "SPDY" {
-			tests["output that is read late is whole"] = func(t *testing.T) { s.outputIsReadLate(t, c) }
-		}
-	}
-	for _, c := range s.ClientsOf(s.Spokes[1]) {
-		tests["the machine of a node is debugged, "+c.Name] = func(t *testing.T) { s.machineIsDebugged(t, c) }
-	}
-	testbed.Parallel(t, tests)
-}
+// webSocket is the kubectl of the clusters' release, spdy the other one: it is asked for what
+// it says over a protocol of its own.
+func (s *tests) webSocket() testbed.Client { return s.Clients()[0] }
+
+func (s *tests) spdy() testbed.Client { return s.Clients()[1] }

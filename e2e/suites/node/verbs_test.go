@@ -25,8 +25,8 @@ import (
 	"github.com/spokelet/spokelet/hack/clusters"
 )
 
-// verbsAgree runs each verb of two releases of kubectl against the pods of the
-// virtual node, and against the same pods in their cluster.
+// verbsAgree runs each verb of kubectl against the pods of the virtual node, and against the
+// same pods in their cluster: those that are streams with two releases of it.
 func (s *tests) verbsAgree(t *testing.T) {
 	// Containers that an earlier run has spoken to are of no use.
 	remove := []string{"delete", "pod", "--ignore-not-found", "--timeout=90s", "attached", "crashed", "debugged", "ended", "followed"}
@@ -42,13 +42,18 @@ func (s *tests) verbsAgree(t *testing.T) {
 		testbed.UntilPod(t, s.Hub, name, "ready", testbed.Ready)
 	}
 	testbed.UntilPod(t, s.Hub, "ended", "failed", inPhase(corev1.PodFailed))
+	c := s.webSocket()
 	tests := map[string]func(*testing.T){"who may not is refused": s.execNeedsARight}
+	for name, run := range map[string]func(*testing.T, testbed.Client){
+		"logs": s.logsAgree, "debug": s.debugAgrees, "describe": s.describeAgrees, "cordon and drain": s.cordonAgrees,
+	} {
+		tests[name] = func(t *testing.T) { run(t, c) }
+	}
+	// These the two clients say over protocols of their own.
 	for _, c := range s.Clients() {
 		for name, run := range map[string]func(*testing.T, testbed.Client){
-			"logs": s.logsAgree, "logs that are followed": s.followedLogsAgree, "exec": s.execAgrees,
-			"a terminal": s.terminalsAgree, "attach": s.attachAgrees, "port-forward": s.portForwardAgrees,
-			"cp": s.copiesAgree, "debug": s.debugAgrees, "describe": s.describeAgrees, "cordon and drain": s.cordonAgrees,
-			"a client that goes away": s.leavingAgrees,
+			"logs that are followed": s.followedLogsAgree, "exec": s.execAgrees, "a terminal": s.terminalsAgree, "attach": s.attachAgrees,
+			"port-forward": s.portForwardAgrees, "cp": s.copiesAgree, "a client that goes away": s.leavingAgrees,
 		} {
 			tests[name+", "+c.Name] = func(t *testing.T) { run(t, c) }
 		}

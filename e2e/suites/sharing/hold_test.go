@@ -18,7 +18,7 @@ import (
 // deletions are held when it is back, until the annotation confirms them.
 func (s *tests) definitionIsDeleted(t *testing.T) {
 	hub, spoke := s.sides(gadgets)
-	s.Hub.Apply(t, gadget("spoke1", "kept-1", "a: one")+gadget("spoke1", "kept-2", "a: two"))
+	s.Hub.Apply(t, testbed.Gadget("spoke1", "kept-1", "a: one")+testbed.Gadget("spoke1", "kept-2", "a: two"))
 	spoke.until(t, "kept-2", "is created", map[string]string{"spec.a": "two"})
 	spoke.until(t, "kept-1", "is created", map[string]string{"spec.a": "one"})
 	s.Spoke().Kubectl(t, "delete", "crd", "gadgets.example.com")
@@ -49,30 +49,17 @@ func (s *tests) definitionIsDeleted(t *testing.T) {
 	})
 }
 
-// atRest: objects are shared, and nobody of ours asks for anything.
-func (s *tests) atRest(t *testing.T) {
-	const window = 8 * time.Second
-	_, spoke := s.sides(gadgets)
-	var manifests strings.Builder
-	for i := range 50 {
-		manifests.WriteString(gadget("spoke1", fmt.Sprintf("rest-%d", i), "a: one"))
-	}
-	s.Hub.Apply(t, manifests.String())
-	for i := range 50 {
-		spoke.until(t, fmt.Sprintf("rest-%d", i), "is there", map[string]string{"spec.a": "one"})
-	}
-	s.UntilNothingIsAsked(t, window)
-}
-
 // end: what is no longer shared stays where it is.
 func (s *tests) end(t *testing.T) {
 	hub, spoke := s.sides(gadgets)
+	s.Hub.Apply(t, testbed.Gadget("spoke1", "left", "a: one"))
+	spoke.until(t, "left", "is created", map[string]string{"spec.a": "one"})
 	s.Hub.Kubectl(t, "delete", "sharedresources", "--all")
 	testbed.Wait(t, time.Second)
-	hub.merge(t, "rest-0", `{"spec":{"a":"alone"}}`)
+	hub.merge(t, "left", `{"spec":{"a":"alone"}}`)
 	testbed.Wait(t, 2*time.Second)
-	hub.until(t, "rest-0", "is the hub's", map[string]string{"spec.a": "alone"})
-	spoke.until(t, "rest-0", "is the spoke's", map[string]string{"spec.a": "one"})
+	hub.until(t, "left", "is the hub's", map[string]string{"spec.a": "alone"})
+	spoke.until(t, "left", "is the spoke's", map[string]string{"spec.a": "one"})
 	s.Hub.Kubectl(t, "delete", "gadgets,findings,requeststates.com.redhat.ecosystem.sample", "-A", "--all")
 	for _, spoke := range s.Spokes {
 		spoke.Kubectl(t, "delete", "crd", "findings.example.com")

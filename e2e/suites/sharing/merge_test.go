@@ -16,11 +16,6 @@ import (
 	"github.com/spokelet/spokelet/e2e/testbed"
 )
 
-// gadget is one, in a namespace.
-func gadget(namespace, name, spec string) string {
-	return fmt.Sprintf("---\napiVersion: example.com/v1\nkind: Gadget\nmetadata: {name: %s, namespace: %s}\nspec: {%s}\n", name, namespace, spec)
-}
-
 // refused: what cannot be shared, and what nobody may, says so.
 func (s *tests) refused(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -37,17 +32,17 @@ func (s *tests) refused(t *testing.T) {
 		})
 		s.Hub.Kubectl(t, "delete", "sharedresource", name)
 	}
-	testbed.Refused(t, "all clusters would write one namespace", s.Hub.Command, share("one", gadgets, "clusterSelector: {}, hubNamespace: default"),
+	testbed.Refused(t, "all clusters would write one namespace", s.Hub.Command, testbed.SharedResourceManifest("one", gadgets, "clusterSelector: {}, hubNamespace: default"),
 		[]string{"apply", "-f", "-"}, "hubNamespace")
 	s.Hub.Kubectl(t, "label", "managedcluster", "spoke1", "shared=first", "--overwrite")
-	s.Hub.Apply(t, share("undefined", gadgets, onSpoke1))
+	s.Hub.Apply(t, testbed.SharedResourceManifest("undefined", gadgets, onSpoke1))
 	s.untilStatus(t, "undefined", "a definition is missing in the spoke", func(got status) error {
 		return got.first(func(_, _ int, _ string, conditions []metav1.Condition) error {
 			return condition(conditions, "Ready", "False", "DefinitionMissing", "cluster:", "gadgets.example.com")
 		})
 	})
 	s.Hub.Kubectl(t, "delete", "sharedresource", "undefined")
-	s.Hub.Apply(t, strings.ReplaceAll(share("unallowed", findings, onSpoke1), "spokeNamespace: default", "spokeNamespace: kube-public"))
+	s.Hub.Apply(t, strings.ReplaceAll(testbed.SharedResourceManifest("unallowed", findings, onSpoke1), "spokeNamespace: default", "spokeNamespace: kube-public"))
 	s.untilStatus(t, "unallowed", "a namespace is not allowed", func(got status) error {
 		return got.first(func(_, _ int, _ string, conditions []metav1.Condition) error {
 			return condition(conditions, "Ready", "False", "RightsMissing", "cluster:", "kube-public", "shared.allow")
@@ -58,14 +53,14 @@ func (s *tests) refused(t *testing.T) {
 
 // bothWays: objects are created, changed and deleted on either side.
 func (s *tests) bothWays(t *testing.T) {
-	s.Hub.Apply(t, share("gadgets", gadgets, onSpoke1+", definition: Brought"))
+	s.Hub.Apply(t, testbed.SharedResourceManifest("gadgets", gadgets, onSpoke1+", definition: Brought"))
 	s.ready(t, "gadgets")
 	hub, spoke := s.sides(gadgets)
-	s.Hub.Apply(t, gadget("spoke1", "from-hub", "a: one"))
+	s.Hub.Apply(t, testbed.Gadget("spoke1", "from-hub", "a: one"))
 	spoke.until(t, "from-hub", "is created", map[string]string{"spec.a": "one"})
 	spoke.merge(t, "from-hub", `{"status":{"phase":"Running"}}`, "status")
 	hub.until(t, "from-hub", "has the spoke's status", map[string]string{"status.phase": "Running"})
-	s.Spoke().Apply(t, gadget("default", "from-spoke", "a: two"))
+	s.Spoke().Apply(t, testbed.Gadget("default", "from-spoke", "a: two"))
 	hub.until(t, "from-spoke", "is created", map[string]string{"spec.a": "two"})
 	hub.merge(t, "from-spoke", `{"metadata":{"labels":{"by":"hub"},"annotations":{"example.com/note":"kept"}},"spec":{"b":"three"}}`)
 	spoke.until(t, "from-spoke", "is changed", map[string]string{"spec.a": "two", "spec.b": "three", "metadata.labels.by": "hub"})
@@ -82,7 +77,7 @@ func (s *tests) bothWays(t *testing.T) {
 // merged: both sides change an object while the tunnel is cut.
 func (s *tests) merged(t *testing.T) {
 	hub, spoke := s.sides(gadgets)
-	s.Hub.Apply(t, gadget("spoke1", "both", "a: '0', c: '0', ports: [{name: p, port: 1}, {name: q, port: 1}]"))
+	s.Hub.Apply(t, testbed.Gadget("spoke1", "both", "a: '0', c: '0', ports: [{name: p, port: 1}, {name: q, port: 1}]"))
 	spoke.until(t, "both", "is created", map[string]string{"spec.a": "0"})
 	s.cut(t)
 	hub.merge(t, "both", `{"spec":{"a":"hub","c":"hub","ports":[{"name":"p","port":2},{"name":"q","port":1}]}}`)
@@ -112,8 +107,8 @@ func (s *tests) merged(t *testing.T) {
 func (s *tests) collision(t *testing.T) {
 	hub, spoke := s.sides(gadgets)
 	s.cut(t)
-	s.Hub.Apply(t, gadget("spoke1", "twice", "a: hub")+gadget("spoke1", "alike", "a: same"))
-	s.Spoke().Apply(t, gadget("default", "twice", "a: spoke")+gadget("default", "alike", "a: same"))
+	s.Hub.Apply(t, testbed.Gadget("spoke1", "twice", "a: hub")+testbed.Gadget("spoke1", "alike", "a: same"))
+	s.Spoke().Apply(t, testbed.Gadget("default", "twice", "a: spoke")+testbed.Gadget("default", "alike", "a: same"))
 	s.heal(t)
 	s.untilStatus(t, "gadgets", "a conflict is named", func(got status) error {
 		return got.first(func(_, conflicts int, lastError string, _ []metav1.Condition) error {
@@ -136,7 +131,7 @@ func (s *tests) collision(t *testing.T) {
 // changes.
 func (s *tests) refusedThere(t *testing.T) {
 	hub, spoke := s.sides(gadgets)
-	narrow := strings.Replace(definition("Gadget"), "maxLength: 20", "maxLength: 5", 1)
+	narrow := strings.Replace(testbed.SharedDefinition("Gadget"), "maxLength: 20", "maxLength: 5", 1)
 	s.Spoke().Apply(t, narrow)
 	hub.merge(t, "both", `{"spec":{"c":"too long"}}`)
 	s.untilStatus(t, "gadgets", "a refusal is said", func(got status) error {
@@ -157,15 +152,15 @@ func (s *tests) refusedThere(t *testing.T) {
 			return nil
 		})
 	})
-	s.Spoke().Apply(t, definition("Gadget"))
+	s.Spoke().Apply(t, testbed.SharedDefinition("Gadget"))
 }
 
 // reports: what a scanner finds in each cluster is on the hub, and what is changed there
 // is undone.
 func (s *tests) reports(t *testing.T) {
-	s.Hub.Apply(t, share("findings", findings, "clusterSelector: {}, direction: ToHub"))
+	s.Hub.Apply(t, testbed.SharedResourceManifest("findings", findings, "clusterSelector: {}, direction: ToHub"))
 	for _, spoke := range s.Spokes {
-		spoke.Apply(t, strings.ReplaceAll(gadget("default", "scan", "a: "+spoke.Name), "Gadget", "Finding"))
+		spoke.Apply(t, strings.ReplaceAll(testbed.Gadget("default", "scan", "a: "+spoke.Name), "Gadget", "Finding"))
 	}
 	for _, spoke := range s.Spokes {
 		on := side{s.Hub.Dyn.Resource(findings).Namespace(spoke.Name), "hub"}
@@ -215,7 +210,7 @@ func (s *tests) survives(t *testing.T, prefix string, interrupt, over func()) {
 	hub, spoke := s.sides(gadgets)
 	var manifests strings.Builder
 	for i := range many {
-		manifests.WriteString(gadget("spoke1", fmt.Sprintf("%s-%d", prefix, i), "a: '0', b: '0'"))
+		manifests.WriteString(testbed.Gadget("spoke1", fmt.Sprintf("%s-%d", prefix, i), "a: '0', b: '0'"))
 	}
 	s.Hub.Apply(t, manifests.String())
 	spoke.until(t, fmt.Sprintf("%s-%d", prefix, many-1), "is created", map[string]string{"spec.a": "0"})

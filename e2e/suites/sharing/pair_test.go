@@ -27,25 +27,42 @@ func states() []string {
 	return []string{"JOB1 REQUESTED", "JOB1 STARTED", "JOB1 COMPLETED", "JOB2 REQUESTED", "JOB2 STARTED", "JOB2 COMPLETED"}
 }
 
-// pair runs the director against the hub and the worker against the spoke, and cuts the
-// tunnel between every two states.
-func (s *tests) pair(t *testing.T, crd string) {
+// program starts one of the pair's with further arguments; see run.
+type program func(t *testing.T, what string, ends bool, args ...string) (ended <-chan struct{})
+
+// pair defines and shares the objects of two programs, and returns both: the director, which
+// is run against the hub, and the worker, which is run against the spoke.
+func (s *tests) pair(t *testing.T, crd string) (director, worker program) {
+	t.Helper()
 	for _, site := range []*testbed.Site{s.Hub, s.Spoke()} {
 		if _, err := site.Command.RunInput(t.Context(), strings.NewReader(s.example(t, crd)), "apply", "--validate=warn", "-f", "-"); err != nil {
 			t.Fatal(err)
 		}
 	}
 	s.Hub.Kubectl(t, "label", "managedcluster", "spoke1", "shared=first", "--overwrite")
-	s.Hub.Apply(t, share("request-states", requestStates, onSpoke1))
+	s.Hub.Apply(t, testbed.SharedResourceManifest("request-states", requestStates, onSpoke1))
 	s.ready(t, "request-states")
-	program, err := s.Env.Build.Example(t.Context(), "request-state")
+	path, err := s.Env.Build.Example(t.Context(), "request-state")
 	if err != nil {
 		t.Fatal(err)
 	}
+	as := func(mode, kubeconfig, namespace string) program {
+		return func(t *testing.T, what string, ends bool, args ...string) <-chan struct{} {
+			t.Helper()
+			return run(t, what, ends, path, append([]string{"-mode", mode, "-kubeconfig", kubeconfig, "-namespace", namespace}, args...)...)
+		}
+	}
+	return as("director", s.Hub.Kubeconfig, "spoke1"), as("worker", s.Spoke().Kubeconfig, "default")
+}
+
+// pairThroughCuts cuts the tunnel between every two states, by the definition as it was
+// published: spec and status are one object.
+func (s *tests) pairThroughCuts(t *testing.T) {
+	director, worker := s.pair(t, "crd-published.yaml")
 	// The tunnel is cut in the time that a step takes.
-	run(t, "worker", false, program, "-mode", "worker", "-kubeconfig", s.Spoke().Kubeconfig, "-namespace", "default", "-delay", "3s")
+	worker(t, "worker", false, "-delay", "3s")
 	s.cut(t)
-	ended := run(t, "director", true, program, "-mode", "director", "-kubeconfig", s.Hub.Kubeconfig, "-namespace", "spoke1", "-delay", "3s")
+	ended := director(t, "director", true, "-delay", "3s")
 	hub, spoke := s.sides(requestStates)
 	name := onlyName(t, hub)
 	for i, state := range states() {
@@ -66,7 +83,32 @@ func (s *tests) pair(t *testing.T, crd string) {
 	}
 	untilEnded(t, ended)
 	// Not before: the first would have removed it before its history could be read.
-	untilEnded(t, run(t, "director that cleans up", true, program, "-mode", "director", "-kubeconfig", s.Hub.Kubeconfig, "-namespace", "spoke1", "-request", name, "-cleanup"))
+	untilEnded(t, director(t, "director that cleans up", true, "-request", name, "-cleanup"))
+	hub.untilGone(t, name)
+	spoke.untilGone(t, name)
+}
+
+// pairCorrected has both sides write the status by its subresource, as the corrected definition
+// wants it.
+func (s *tests) pairCorrected(t *testing.T) {
+	director, worker := s.pair(t, "crd.yaml")
+	worker(t, "worker", false, "-delay", "100ms")
+	untilEnded(t, director(t, "director", true, "-delay", "100ms"))
+	hub, spoke := s.sides(requestStates)
+	name := onlyName(t, hub)
+	for _, on := range []side{hub, spoke} {
+		testbed.Until(t, on.name+": the whole history", testbed.Settle, func(ctx context.Context) error {
+			obj, err := on.Get(ctx, name, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			if diff := cmp.Diff(states(), history(obj)); diff != "" {
+				return fmt.Errorf("(-want +got):\n%s", diff)
+			}
+			return nil
+		})
+	}
+	untilEnded(t, director(t, "director that cleans up", true, "-request", name, "-cleanup"))
 	hub.untilGone(t, name)
 	spoke.untilGone(t, name)
 }

@@ -34,8 +34,8 @@ func TestShared(t *testing.T) {
 	testbed.InOrder(t, 1,
 		testbed.Step{Name: "definitions are there", Run: s.define},
 		testbed.Step{Name: "what is not shared says why", Run: s.refused},
-		testbed.Step{Name: "the pair works through cuts, as published", Run: func(t *testing.T) { s.pair(t, "crd-published.yaml") }},
-		testbed.Step{Name: "the pair works through cuts, corrected", Run: func(t *testing.T) { s.pair(t, "crd.yaml") }},
+		testbed.Step{Name: "the pair works through cuts, as published", Run: s.pairThroughCuts},
+		testbed.Step{Name: "the pair works, corrected", Run: s.pairCorrected},
 		testbed.Step{Name: "a definition is brought, and objects go both ways", Run: s.bothWays},
 		testbed.Step{Name: "changes of both sides are merged", Run: s.merged},
 		testbed.Step{Name: "a name that both sides had is not overwritten", Run: s.collision},
@@ -44,7 +44,6 @@ func TestShared(t *testing.T) {
 		testbed.Step{Name: "an agent that is killed loses nothing", Run: s.agentIsKilled},
 		testbed.Step{Name: "a hub that is killed loses nothing", Run: s.hubIsKilled},
 		testbed.Step{Name: "a definition that is deleted deletes nothing on the hub", Run: s.definitionIsDeleted},
-		testbed.Step{Name: "at rest nothing is asked", Run: s.atRest},
 		testbed.Step{Name: "no race was seen", Run: s.NoRace},
 		testbed.Step{Name: "what is no longer shared stays", Run: s.end},
 	)
@@ -52,52 +51,15 @@ func TestShared(t *testing.T) {
 
 var (
 	requestStates   = schema.GroupVersionResource{Group: "com.redhat.ecosystem.sample", Version: "v1", Resource: "requeststates"}
-	gadgets         = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "gadgets"}
+	gadgets         = testbed.GadgetsResource
 	findings        = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "findings"}
 	sharedResources = schema.GroupVersionResource{Group: "sync.spokelet.io", Version: "v1alpha1", Resource: "sharedresources"}
 )
 
-// definition is a CustomResourceDefinition of example.com with a status subresource.
-func definition(kind string) string {
-	singular := strings.ToLower(kind)
-	return fmt.Sprintf(`
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: %[2]ss.example.com}
-spec:
-  group: example.com
-  names: {kind: %[1]s, plural: %[2]ss, singular: %[2]s}
-  scope: Namespaced
-  versions:
-  - name: v1
-    served: true
-    storage: true
-    subresources: {status: {}}
-    schema:
-      openAPIV3Schema:
-        type: object
-        properties:
-          spec:
-            type: object
-            properties:
-              a: {type: string}
-              b: {type: string}
-              c: {type: string, maxLength: 20}
-              ports:
-                type: array
-                x-kubernetes-list-type: map
-                x-kubernetes-list-map-keys: [name]
-                items: {type: object, required: [name], properties: {name: {type: string}, port: {type: integer}}}
-          status:
-            type: object
-            properties: {phase: {type: string}}
-`, kind, singular)
-}
-
 func (s *tests) define(t *testing.T) {
-	s.Hub.Apply(t, definition("Gadget")+"---"+definition("Finding"))
+	s.Hub.Apply(t, testbed.SharedDefinition("Gadget")+"---"+testbed.SharedDefinition("Finding"))
 	for _, spoke := range s.Spokes {
-		spoke.Apply(t, definition("Finding"))
+		spoke.Apply(t, testbed.SharedDefinition("Finding"))
 	}
 }
 
@@ -109,16 +71,6 @@ func (s *tests) example(t *testing.T, name string) string {
 		t.Fatal(err)
 	}
 	return string(raw)
-}
-
-// share is a SharedResource.
-func share(name string, gvr schema.GroupVersionResource, fields string) string {
-	return fmt.Sprintf(`
-apiVersion: sync.spokelet.io/v1alpha1
-kind: SharedResource
-metadata: {name: %s}
-spec: {group: %s, resource: %s, spokeNamespace: default, %s}
-`, name, gvr.Group, gvr.Resource, fields)
 }
 
 // onSpoke1 selects the first spoke.

@@ -21,12 +21,19 @@ type tests struct{ *testbed.Testbed }
 func TestWork(t *testing.T) {
 	s := &tests{testbed.Open(t)}
 	testbed.InOrder(t, 0,
-		testbed.Step{Name: "a work is applied, updated and pruned", Run: s.workIsApplied},
-		testbed.Step{Name: "one bad manifest does not stop the others", Run: s.badManifest},
-		testbed.Step{Name: "manifests that are too large are refused by name", Run: s.largeManifests},
-		testbed.Step{Name: "works act as their account", Run: s.worksActAsTheirAccount},
-		testbed.Step{Name: "drift is repaired on the event", Run: s.driftIsRepaired},
-		testbed.Step{Name: "the documents' examples run", Run: s.documentExamples},
+		testbed.Step{Name: "beside each other", Run: func(t *testing.T) {
+			testbed.Parallel(t, map[string]func(*testing.T){
+				"a work is applied, updated and pruned":            s.workIsApplied,
+				"one bad manifest does not stop the others":        s.badManifest,
+				"manifests that are too large are refused by name": s.largeManifests,
+				"drift is repaired on the event":                   s.driftIsRepaired,
+				"a Deployment runs and its status comes back":      s.exampleFeedback,
+				"a permission set lets works write more":           s.examplePermissionSet,
+				"a Job runs once, updated":                         func(t *testing.T) { s.exampleJob(t, "job-update", "Update") },
+				"a Job runs once, applied server-side":             func(t *testing.T) { s.exampleJob(t, "job-apply", "ServerSideApply") },
+			})
+		}},
+		// Not beside the others: works may write everything meanwhile.
 		testbed.Step{Name: "ManifestWork is as its clients expect", Run: s.worksConform},
 		testbed.Step{Name: "no race was seen", Run: s.NoRace},
 	)

@@ -16,7 +16,7 @@ import (
 )
 
 func (s *tests) workIsApplied(t *testing.T) {
-	s.Hub.Apply(t, testbed.WorkManifest("basic", testbed.ConfigMap("one", "1"), testbed.ConfigMap("two", "2")))
+	s.Hub.Apply(t, s.WorkManifest("basic", testbed.ConfigMap("one", "1"), testbed.ConfigMap("two", "2")))
 	if reason := s.UntilWork(t, "basic", "Applied", "True"); reason != "AppliedWorkComplete" {
 		t.Errorf("reason: got %q", reason)
 	}
@@ -34,7 +34,7 @@ func (s *tests) workIsApplied(t *testing.T) {
 	if len(cm.OwnerReferences) != 1 || cm.OwnerReferences[0].Kind != "AppliedWork" || cm.OwnerReferences[0].Name != "basic" {
 		t.Errorf("owners: got %+v", cm.OwnerReferences)
 	}
-	s.Hub.Apply(t, testbed.WorkManifest("basic", testbed.ConfigMap("one", "updated")))
+	s.Hub.Apply(t, s.WorkManifest("basic", testbed.ConfigMap("one", "updated")))
 	s.UntilValue(t, "one", "updated")
 	s.UntilGone(t, "two")
 	s.UntilWork(t, "basic", "Applied", "True")
@@ -53,7 +53,7 @@ func (s *tests) workIsApplied(t *testing.T) {
 }
 
 func (s *tests) badManifest(t *testing.T) {
-	s.Hub.Apply(t, testbed.WorkManifest("mixed",
+	s.Hub.Apply(t, s.WorkManifest("mixed",
 		testbed.ConfigMap("good", "v"),
 		`{apiVersion: example.com/v1, kind: Unicorn, metadata: {name: u}}`,
 		`{apiVersion: v1, kind: ConfigMap, metadata: {namespace: default}}`,
@@ -79,13 +79,13 @@ func (s *tests) badManifest(t *testing.T) {
 			t.Errorf("manifest %d: got %s", i, text)
 		}
 	}
-	testbed.Refused(t, "a manifest without a kind cannot be stored", s.Hub.Command, testbed.WorkManifest("nokind", `{apiVersion: v1, metadata: {name: x}}`), []string{"apply", "-f", "-"}, "kind")
+	testbed.Refused(t, "a manifest without a kind cannot be stored", s.Hub.Command, s.WorkManifest("nokind", `{apiVersion: v1, metadata: {name: x}}`), []string{"apply", "-f", "-"}, "kind")
 	s.Hub.Kubectl(t, "delete", "works.multicluster.x-k8s.io", "mixed", "-n", "spoke1", "--timeout=90s")
 	s.UntilGone(t, "good")
 }
 
 func (s *tests) driftIsRepaired(t *testing.T) {
-	s.Hub.Apply(t, testbed.WorkManifest("drift", testbed.ConfigMap("drifts", "wanted")))
+	s.Hub.Apply(t, s.WorkManifest("drift", testbed.ConfigMap("drifts", "wanted")))
 	s.UntilWork(t, "drift", "Applied", "True")
 	s.Spoke().Kubectl(t, "patch", "configmap", "drifts", "--type=merge", "-p", `{"data":{"k":"changed","theirs":"kept"}}`)
 	t.Logf("changed field repaired within %s", s.UntilValue(t, "drifts", "wanted").Round(time.Millisecond))

@@ -5,7 +5,6 @@ package workers
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -17,21 +16,7 @@ import (
 	"github.com/spokelet/spokelet/hack/clusters"
 )
 
-// storeIsAway: what is served stays, and the new version comes when the store is back.
-func (s *tests) storeIsAway(t *testing.T) {
-	url := s.put(t, "hello", "4", hello("v4"))
-	s.away(t, s.store.Server, func() {
-		s.change(t, "workerdeployment", "hello", use(url))
-		s.until(t, "hello", "says that the store is away", func(got status) error {
-			return errors.Join(got.is("Accepted", "False", "StoreUnavailable"), got.is("Ready", "False", "PreviousServed"))
-		})
-		s.stillHello(t)
-	})
-	s.untilHello(t, "Hello v4 "+secondSecret)
-	s.untilReady(t, "hello")
-}
-
-// registryIsAway: as above, with a build that was tried.
+// registryIsAway: what is served stays, and the new version comes when the registry is back.
 func (s *tests) registryIsAway(t *testing.T) {
 	s.away(t, s.images.Server, func() {
 		s.ask(t, "5", hello("v5"))

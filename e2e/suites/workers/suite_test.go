@@ -70,7 +70,6 @@ func TestWorkers(t *testing.T) {
 				"a second account": second.secondAccount,
 			})
 		}},
-		testbed.Step{Name: "a store that is away is waited for", Run: s.storeIsAway},
 		testbed.Step{Name: "a registry that is away is waited for", Run: s.registryIsAway},
 		testbed.Step{Name: "a tunnel that is cut is caught up with, and its image is kept until then", Run: s.tunnelIsCut},
 		testbed.Step{Name: "a cluster that is offered no more is left", Run: s.clusterIsLeft},
@@ -118,7 +117,7 @@ func (s *tests) repository() string { return "workers/" + s.account }
 
 // install has routes be Ingresses. No cluster here has a controller for them.
 func (s *tests) install(t *testing.T) {
-	if err := s.Env.InstallWorkers(t.Context(), s.store, s.images, "--set", "route.kind=Ingress"); err != nil {
+	if err := s.Env.InstallWorkers(t.Context(), s.store, s.images, append(testbed.ScriptsEndSoon(), "--set", "route.kind=Ingress")...); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -74,9 +74,7 @@ func TestWrangler(t *testing.T) {
 		testbed.Step{Name: "what workerd rejects is said in the terminal, and not served", Run: s.rejected},
 		testbed.Step{Name: "what is not supported is refused by name", Run: s.notSupported},
 		testbed.Step{Name: "who may not is refused", Run: s.refused},
-		testbed.Step{Name: "wrong uploads leave nothing", Run: s.wrongUploads},
 		testbed.Step{Name: "of two deploys at once one is served", Run: s.twoAtOnce},
-		testbed.Step{Name: "a store that is away is said", Run: s.storeIsAway},
 		testbed.Step{Name: "wrangler delete", Run: s.delete},
 		testbed.Step{Name: "nothing was refused to the API and the operator", Run: s.noErrors},
 		testbed.Step{Name: "no race was seen", Run: s.NoRace},
@@ -106,7 +104,7 @@ func needs(t *testing.T) string {
 }
 
 func (s *tests) install(t *testing.T) {
-	if err := s.Env.InstallWorkers(t.Context(), s.store, s.images); err != nil {
+	if err := s.Env.InstallWorkers(t.Context(), s.store, s.images, testbed.ScriptsEndSoon()...); err != nil {
 		t.Fatal(err)
 	}
 }
