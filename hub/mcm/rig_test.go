@@ -15,7 +15,9 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/events"
 	clusterv1 "open-cluster-management.io/api/cluster/v1"
 	"sigs.k8s.io/controller-runtime/pkg/cache/informertest"
@@ -152,7 +154,10 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 		sessions: &sessionsFake{here: map[string]bool{managed: true}}, memory: budget.NewMemory(64<<20, 64<<20),
 	}
 	r.authors.Set(registered)
-	r.api = fake.NewClientBuilder().WithScheme(newScheme(t)).WithObjects(objects...).
+	scheme := newScheme(t)
+	// Nothing is applied here: a tracker without field managers is many times faster.
+	tracker := clienttesting.NewObjectTracker(scheme, serializer.NewCodecFactory(scheme).UniversalDecoder())
+	r.api = fake.NewClientBuilder().WithScheme(scheme).WithObjectTracker(tracker).WithObjects(objects...).
 		WithStatusSubresource(&v1alpha1.Work{}, &viewv1beta1.ManagedClusterView{}, &actionv1beta1.ManagedClusterAction{}).
 		WithInterceptorFuncs(interceptor.Funcs{
 			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {

@@ -18,7 +18,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/events"
 	clusterv1 "open-cluster-management.io/api/cluster/v1"
 	workv1 "open-cluster-management.io/api/work/v1"
@@ -107,7 +109,9 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: team, Labels: map[string]string{api.LabelAccount: "1234"}}},
 		cluster("spoke1"), cluster("spoke2"),
 	)
-	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(
+	// Nothing is applied here: a tracker without field managers is many times faster.
+	tracker := clienttesting.NewObjectTracker(scheme, serializer.NewCodecFactory(scheme).UniversalDecoder())
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjectTracker(tracker).WithObjects(objects...).WithStatusSubresource(
 		&deploymentv1alpha1.WorkerDeployment{}, &releasev1alpha1.WorkerRelease{}, &accountv1alpha1.WorkerAccount{},
 		&builderv1alpha1.JobBuilder{}, &bundlev1alpha1.WorkerBundle{}, &workv1.ManifestWork{}, &batchv1.Job{},
 	).WithInterceptorFuncs(interceptor.Funcs{Create: numbered()}).Build()
