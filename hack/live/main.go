@@ -23,7 +23,7 @@ import (
 	"strings"
 )
 
-var errUsage = errors.New("usage: live list | live check FILE...")
+var errUsage = errors.New("usage: live list | live check FILE [FILE ...]")
 
 func main() {
 	if err := run(os.Stdout, os.Args[1:]); err != nil {

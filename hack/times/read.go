@@ -110,14 +110,13 @@ func readEvents(name string) ([]span, error) {
 	return spans, nil
 }
 
-// used is what the processors did between two moments, in seconds of one processor, to the
-// nearest samples.
-func (m measurement) used(start, end time.Time) (busy, idle float64) {
+// idle is how long the processors did nothing between two moments, in seconds of one of them, to
+// the nearest samples.
+func (m measurement) idle(start, end time.Time) float64 {
 	if len(m.samples) == 0 {
-		return 0, 0
+		return 0
 	}
-	first, last := m.nearest(start), m.nearest(end)
-	return last.Busy - first.Busy, last.Idle - first.Idle
+	return m.nearest(end).Idle - m.nearest(start).Idle
 }
 
 func (m measurement) nearest(at time.Time) sample {

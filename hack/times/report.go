@@ -29,7 +29,7 @@ func (m measurement) phaseTable() string {
 	var b strings.Builder
 	b.WriteString("| phase | wall, s | processor, s | machine idle meanwhile, s |\n|---|--:|--:|--:|\n")
 	for _, p := range m.phases {
-		_, idle := m.used(p.Start, p.End)
+		idle := m.idle(p.Start, p.End)
 		fmt.Fprintf(&b, "| %s | %.0f | %.0f | %.0f |\n", p.Name, p.End.Sub(p.Start).Seconds(), p.CPU, idle)
 	}
 	return b.String()
@@ -67,7 +67,7 @@ func (m measurement) spanTable(title string, spans []span) string {
 		if s.test != "" {
 			name += " " + s.test
 		}
-		_, idle := m.used(s.start, s.end)
+		idle := m.idle(s.start, s.end)
 		fmt.Fprintf(&b, "| %s | %.1f | %.1f |\n", name, s.took().Seconds(), idle)
 	}
 	return b.String()

@@ -291,7 +291,7 @@ func TestManifestWorksOfAClusterThatIsGoingAreReleasedOnARealHub(t *testing.T) {
 	}
 	// Until the cache has seen that, the finalizer comes back.
 	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, livetest.Patience, true, func(ctx context.Context) (bool, error) {
-		managed, _, err := r.Works.cluster(ctx, cluster)
+		managed, _, err := r.cluster(ctx, cluster)
 		return !managed, err
 	})
 	if err != nil {
