@@ -20,17 +20,6 @@ func AuditSize(t *testing.T, s *Site) int64 {
 	return size
 }
 
-// AuditSince lists the requests of our identities since an offset, those that
-// a rest allows left out.
-func AuditSince(t *testing.T, s *Site, offset int64) []string {
-	t.Helper()
-	requests, err := env.AuditSince(s.Cluster, offset)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return disturbing(requests)
-}
-
 // disturbing are the requests of our identities that a rest does not allow.
 func disturbing(requests []env.Request) (lines []string) {
 	for _, r := range requests {

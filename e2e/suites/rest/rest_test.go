@@ -4,9 +4,12 @@
 package rest
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/spokelet/spokelet/e2e/env"
 	"github.com/spokelet/spokelet/e2e/testbed"
 )
 
@@ -30,9 +33,36 @@ func (s *tests) auditAtRest(t *testing.T) {
 		marks[i] = testbed.AuditSize(t, site)
 	}
 	testbed.Wait(t, window)
+	requests := make([][]env.Request, len(sites))
 	for i, site := range sites {
-		for _, request := range testbed.AuditSince(t, site, marks[i]) {
-			t.Errorf("%s: a request at rest: %s", site.Name, request)
+		var err error
+		if requests[i], err = env.AuditSince(site.Cluster, marks[i]); err != nil {
+			t.Fatal(err)
 		}
 	}
+	// A kubelet writes the status of a pod that does nothing, too, such as a minute after it
+	// was started. The hub passes each of these on, once.
+	byKubelets := map[string]int{}
+	for _, r := range slices.Concat(requests[1:]...) {
+		if ofStatus(r) && strings.HasPrefix(r.User.Username, "system:node:") {
+			byKubelets[r.ObjectRef.Name]++
+		}
+	}
+	for i, site := range sites {
+		for _, r := range requests[i] {
+			if !r.Ours() || r.AllowedAtRest() {
+				continue
+			}
+			if ofStatus(r) && byKubelets[r.ObjectRef.Name] > 0 {
+				byKubelets[r.ObjectRef.Name]--
+				continue
+			}
+			t.Errorf("%s: a request at rest: %s", site.Name, r)
+		}
+	}
+}
+
+// ofStatus tells whether a request writes the status of a pod.
+func ofStatus(r env.Request) bool {
+	return r.Verb == "patch" && r.ObjectRef.Resource == "pods" && r.ObjectRef.Subresource == "status"
 }
