@@ -36,7 +36,7 @@ run() {
     only=(-run "^($(cd "$dir" && "$root/bin/tools/live" list | cut -d' ' -f2- | tr ' ' '|' | paste -sd'|'))\$")
   fi
   (cd "$dir" && "$root/bin/tools/gotestsum" --format standard-quiet --hide-summary=skipped --jsonfile "$events/live-$name.json" -- \
-    -vet=off -count=1 -timeout 17m "${options[@]}" "${only[@]}" "$@")
+    -vet=off -count=1 -timeout 25m "${options[@]}" "${only[@]}" "$@")
 }
 
 # packages lists those with live tests whose folder matches, or does not match, a pattern.
