@@ -25,7 +25,8 @@ func (s *tests) agentUninstalls(t *testing.T) {
 	spoke.Kubectl(t, "create", "configmap", "action-entry", "-n", env.AgentNamespace)
 	spoke.Kubectl(t, "label", "configmap", "action-entry", "-n", env.AgentNamespace, "spokelet.io/ledger=action")
 	if _, err := s.Env.Helm(spoke.Cluster).Run(t.Context(), "uninstall", "spokelet-agent", "--namespace", env.AgentNamespace, "--wait", "--timeout", "3m"); err != nil {
-		t.Fatal(err)
+		out, _ := spoke.Command.Run(context.WithoutCancel(t.Context()), "logs", "-n", env.AgentNamespace, "-l", "app.kubernetes.io/name=spokelet-agent-uninstall", "--tail=20", "--prefix")
+		t.Fatalf("%v; the Job says\n%s", err, out)
 	}
 	kept, err := spoke.Kube.CoreV1().ConfigMaps("default").Get(t.Context(), "left-behind", metav1.GetOptions{})
 	if err != nil {
