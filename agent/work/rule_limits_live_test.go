@@ -55,7 +55,6 @@ func hasAny(text, others string) bool {
 // the manifests beside it do not wait for it. All that is wrong or takes too long is in
 // the tests of agent/work/feedback, rule and ignore; here is one of each.
 func TestRulesThatAreWrongOrNeverEndAreTold(t *testing.T) {
-	t.Parallel()
 	for label, tc := range map[string]struct {
 		reason                  string
 		option                  workv1.ManifestConfigOption
@@ -76,7 +75,6 @@ func TestRulesThatAreWrongOrNeverEndAreTold(t *testing.T) {
 		},
 	} {
 		t.Run(label, func(t *testing.T) {
-			t.Parallel()
 			c, h := newCluster(t), newHub(t)
 			c.startForOCM(h)
 			tc.option.ResourceIdentifier = workv1.ResourceIdentifier{Resource: "configmaps", Namespace: c.namespace, Name: "odd"}

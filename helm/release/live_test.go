@@ -26,7 +26,6 @@ import (
 )
 
 func TestAReleaseEndsInObjectsAndInNothing(t *testing.T) {
-	t.Parallel()
 	r := newRig(t)
 	r.charts["values.yaml"] = []byte("color: green\nsize: large\n")
 	made := r.done(t, message.Install, func(q *message.Request) {
@@ -73,7 +72,6 @@ func TestAReleaseEndsInObjectsAndInNothing(t *testing.T) {
 }
 
 func TestANamespaceIsMadeIfItIsMissing(t *testing.T) {
-	t.Parallel()
 	r := newRig(t)
 	r.namespace += "-new"
 	t.Cleanup(func() {
@@ -86,7 +84,6 @@ func TestANamespaceIsMadeIfItIsMissing(t *testing.T) {
 }
 
 func TestAReleaseThatIsInTheWayIsNamed(t *testing.T) {
-	t.Parallel()
 	r := newRig(t)
 	r.done(t, message.Install, nil)
 	for status, texts := range map[releasecommon.Status][]string{
@@ -116,7 +113,6 @@ func TestAReleaseThatIsInTheWayIsNamed(t *testing.T) {
 }
 
 func TestAReleaseThatIsMissingIsNamed(t *testing.T) {
-	t.Parallel()
 	r := newRig(t)
 	r.done(t, message.Install, func(q *message.Request) { q.Name = r.namespace })
 	of := func(namespace string) func(*message.Request) {
@@ -184,7 +180,6 @@ func TestAChartThatCannotBeInstalledLeavesNothing(t *testing.T) {
 }
 
 func TestARequesterMayDoInAReleaseWhatHeMayDo(t *testing.T) {
-	t.Parallel()
 	r := newRig(t)
 	records := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"*"}}
 	maps := func(verbs ...string) rbacv1.PolicyRule {
@@ -215,7 +210,6 @@ func TestARequesterMayDoInAReleaseWhatHeMayDo(t *testing.T) {
 }
 
 func TestCustomResourcesAreInstalledWithTheirDefinitions(t *testing.T) {
-	t.Parallel()
 	r := newRig(t)
 	group := r.namespace + ".example.com"
 	definition := fmt.Sprintf(`apiVersion: apiextensions.k8s.io/v1
@@ -251,7 +245,6 @@ spec:
 }
 
 func TestAHookThatFailsIsNamed(t *testing.T) {
-	t.Parallel()
 	r := newRig(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
@@ -287,7 +280,6 @@ spec:
 `
 
 func TestAReleaseIsBoundedInTime(t *testing.T) {
-	t.Parallel()
 	for name, tc := range map[string]struct {
 		reason, chart, kind, name, progress string
 	}{
@@ -295,7 +287,6 @@ func TestAReleaseIsBoundedInTime(t *testing.T) {
 		"an object that is not ready": {reason: "nothing runs it", chart: "slow", kind: "Deployment", name: "slow", progress: "waiting until ready: Deployment slow"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			r := newRig(t)
 			r.charts["slow.tgz"] = pack(t, "slow", "1.0.0", files{"templates/a.yaml": slow})
 			object := tc.kind + "/" + r.namespace + "/" + tc.name
@@ -316,7 +307,6 @@ func TestAReleaseIsBoundedInTime(t *testing.T) {
 }
 
 func TestAnInterruptedRequestIsSettledByItsRevision(t *testing.T) {
-	t.Parallel()
 	r := newRig(t)
 	settle := func(was message.Verb, mark string) message.Answer {
 		return r.run(t, message.Settle, func(q *message.Request) { q.Was, q.Mark, q.Timeout = was, mark, time.Nanosecond })
@@ -347,7 +337,6 @@ func TestAnInterruptedRequestIsSettledByItsRevision(t *testing.T) {
 }
 
 func TestOnlyWhatIsTheReleasesIsRemoved(t *testing.T) {
-	t.Parallel()
 	r := newRig(t)
 	r.done(t, message.Install, nil)
 	patch := []byte(`{"metadata":{"annotations":{"meta.helm.sh/release-name":"other"}}}`)
@@ -361,7 +350,6 @@ func TestOnlyWhatIsTheReleasesIsRemoved(t *testing.T) {
 }
 
 func TestARecordIsNoLargerThanASecret(t *testing.T) {
-	t.Parallel()
 	r := newRig(t)
 	incompressible := make([]byte, 1<<20)
 	_, _ = rand.Read(incompressible)

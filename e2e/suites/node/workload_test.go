@@ -34,9 +34,13 @@ func (s *tests) initAndSidecar(t *testing.T) {
 	if got.Status.InitContainerStatuses[1].State.Running == nil {
 		t.Errorf("the sidecar: got %+v", got.Status.InitContainerStatuses[1].State)
 	}
-	if out := s.Hub.InPods(t, "logs", "staged", "-c", "main"); out != "prepared\n" {
-		t.Errorf("the volume holds %q", out)
-	}
+	// A container without a probe is ready before it has done anything.
+	testbed.Until(t, "the volume of the init container is read", testbed.Settle, func(context.Context) error {
+		if out := s.Hub.InPods(t, "logs", "staged", "-c", "main"); out != "prepared\n" {
+			return fmt.Errorf("it holds %q", out)
+		}
+		return nil
+	})
 	s.Hub.InPods(t, "delete", "pod", "staged", "--timeout=90s")
 	testbed.UntilNoPod(t, s.Spoke(), "staged")
 }
