@@ -45,7 +45,7 @@ run() {
   if [[ -z ${packages[*]} ]]; then return; fi
   echo "== go test $dir"
   name=$(tr -d . <<<"$dir" | tr / -)
-  echo DRY --format standard-quiet --hide-summary=skipped --jsonfile "$events/unit$name.json" -- \
+  "$root/bin/tools/gotestsum" --format standard-quiet --hide-summary=skipped --jsonfile "$events/unit$name.json" -- \
     -vet=off -count=1 -timeout 20m "$@" "${packages[@]}"
 }
 
