@@ -47,10 +47,8 @@ func (c *cluster) adoptions(name string) string {
 }
 
 func TestWhatWasThereBeforeStays(t *testing.T) {
-	t.Parallel()
 	for label, restart := range map[string]bool{"one agent": false, "another agent after the record": true} {
 		t.Run(label, func(t *testing.T) {
-			t.Parallel()
 			c, h := newCluster(t), newHub(t)
 			pruned, kept := c.make("pruned", map[string]string{"theirs": "x"}), c.make("kept", nil)
 			a := c.start(h)
@@ -78,7 +76,6 @@ func TestWhatWasThereBeforeStays(t *testing.T) {
 }
 
 func TestANamespaceThatWasThereBeforeStays(t *testing.T) {
-	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	c.start(h)
 	name := c.name("namespace")
@@ -93,7 +90,6 @@ func TestANamespaceThatWasThereBeforeStays(t *testing.T) {
 }
 
 func TestWhatWasMadeAgainInItsPlaceIsDeleted(t *testing.T) {
-	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	c.make("a", map[string]string{"theirs": "x"})
 	c.start(h)
@@ -114,7 +110,6 @@ func TestWhatWasMadeAgainInItsPlaceIsDeleted(t *testing.T) {
 }
 
 func TestAnObjectWithAnotherOwnerStaysWithIt(t *testing.T) {
-	t.Parallel()
 	for label, tc := range map[string]struct {
 		reason string
 		lives  bool
@@ -123,7 +118,6 @@ func TestAnObjectWithAnotherOwnerStaysWithIt(t *testing.T) {
 		"an owner that is gone": {reason: "without a garbage collector nobody drops the reference"},
 	} {
 		t.Run(label, func(t *testing.T) {
-			t.Parallel()
 			c, h := newCluster(t), newHub(t)
 			owner := c.make("owner", nil)
 			ref := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID}
@@ -163,7 +157,6 @@ func TestAnObjectWithAnotherOwnerStaysWithIt(t *testing.T) {
 // TestAnAnswerThatWasLostDoesNotMakeAnObjectOurs cuts the connection after an apply
 // was done: the next one finds an object, as if it had been there.
 func TestAnAnswerThatWasLostDoesNotMakeAnObjectOurs(t *testing.T) {
-	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	before := c.make("before", map[string]string{"k": "0"})
 	lost := &losses{paths: map[string]bool{}}
@@ -216,7 +209,6 @@ func answering(
 }
 
 func TestAnAnchorOfAnotherHubIsLeftAlone(t *testing.T) {
-	t.Parallel()
 	c, theirs, ours := newCluster(t), newHub(t), newHub(t)
 	c.start(theirs)
 	name := c.name("twice")

@@ -19,7 +19,6 @@ import (
 // A hub whose work was deleted at once may have another of that name before the
 // spoke has nothing of the first.
 func TestAWorkTakesTheNameOfOneThatIsStillGoing(t *testing.T) {
-	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	c.startForOCM(h)
 	work := c.name("w")
@@ -53,7 +52,6 @@ func TestAWorkTakesTheNameOfOneThatIsStillGoing(t *testing.T) {
 // they lose their reference to the anchor that goes, and get one to the next. Those that
 // get none have to go as well.
 func TestObjectsThatASuccessorNeverOwnedAreDeleted(t *testing.T) {
-	t.Parallel()
 	tests := map[string]struct {
 		reason string
 		second func(c *cluster, h *hub, a *agent, g *gate, work string)
@@ -79,7 +77,6 @@ func TestObjectsThatASuccessorNeverOwnedAreDeleted(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			c, h := newCluster(t), newHub(t)
 			g := newGate(true, func(req *http.Request) bool {
 				return req.Method == http.MethodPost && strings.HasSuffix(req.URL.Path, "/appliedmanifestworks")
@@ -123,7 +120,6 @@ func (c *cluster) patchService(name, patch string) {
 }
 
 func TestAWorkIsNotCompleteBecauseAnEarlierOneWas(t *testing.T) {
-	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	c.startForOCM(h)
 	work := c.name("w")

@@ -26,7 +26,6 @@ func (c *cluster) as(h *hub, id, hash string) *agent {
 
 // A new Klusterlet of the same hub has a new id.
 func TestAnotherAgentOfTheSameHubTakesOverWhatItIsAskedFor(t *testing.T) {
-	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	former := c.as(h, "former-"+c.namespace, hubHashOne)
 	kept, deleted, unasked := c.name("kept"), c.name("deleted"), c.name("unasked")
@@ -94,7 +93,6 @@ func failing(nth int32, those func(*http.Request) bool) func(*Config) {
 
 // An API server that does not answer once leaves no anchor half taken over.
 func TestATakeoverThatFailsIsMadeUpFor(t *testing.T) {
-	t.Parallel()
 	patches := func(req *http.Request) bool {
 		if req.Method != http.MethodPatch || !strings.Contains(req.URL.Path, "/appliedmanifestworks/") {
 			return false
@@ -111,7 +109,6 @@ func TestATakeoverThatFailsIsMadeUpFor(t *testing.T) {
 	}
 	for label, nth := range map[string]int32{"its mark": 1, "what is about to be applied": 2, "its list": 3} {
 		t.Run(label, func(t *testing.T) {
-			t.Parallel()
 			c, h := newCluster(t), newHub(t)
 			former := c.as(h, "former-"+c.namespace, hubHashOne)
 			work := c.name("w")
@@ -139,7 +136,6 @@ func TestATakeoverThatFailsIsMadeUpFor(t *testing.T) {
 }
 
 func TestWhatWasAppliedForAnotherHubIsNotTakenOver(t *testing.T) {
-	t.Parallel()
 	tests := map[string]struct {
 		reason string
 		// own is the hash that the agent knows by itself, theirs the anchor's.
@@ -151,7 +147,6 @@ func TestWhatWasAppliedForAnotherHubIsNotTakenOver(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			c, h := newCluster(t), newHub(t)
 			work := c.name("w")
 			made := c.strayAnchor(hubHashOne, workv1.AppliedManifestWorkSpec{HubHash: tc.theirs, AgentID: "former", ManifestWorkName: work})
