@@ -26,14 +26,14 @@ export -f phase
 # The suites whose tunnels nobody may cut.
 steady() {
   hack/on-clusters.sh e2e-steady bash -uc '
-    phase live-modules env CGO_ENABLED=1 hack/test-live.sh --whole --of=modules -race
+    phase live-modules env CGO_ENABLED=1 hack/test-live.sh --of=modules -race
     phase e2e-steady hack/test-suites.sh join node:9 live,work,wrangler workers'
 }
 
 # Those that cut them, end processes or want silence.
 faults() {
   hack/on-clusters.sh e2e-faults bash -uc '
-    phase live env CGO_ENABLED=1 hack/test-live.sh --whole --of=root -race
+    phase live env CGO_ENABLED=1 hack/test-live.sh --of=root -race
     phase e2e-faults hack/test-suites.sh join mcm sharing rest fault leave hostile'
 }
 
@@ -59,7 +59,7 @@ phase images bash -c 'cd e2e && CGO_ENABLED=0 go run ./cmd/images -version e2e -
 
 # These compute all the time: beside clusters, whatever is to happen in time would be late.
 phase verify hack/verify.sh
-phase unit env CGO_ENABLED=1 hack/test-unit.sh --without-live -race -p 2
+phase unit env CGO_ENABLED=1 hack/test-unit.sh -race -p 2
 
 export -f steady faults
 for lane in steady faults; do

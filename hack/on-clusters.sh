@@ -7,8 +7,8 @@
 #
 #   hack/on-clusters.sh NAME COMMAND [ARG...]
 #
-# The command finds the kubeconfigs in HUB, SPOKE1 and SPOKE2, kubectl in KUBECTL, and the name
-# of the set in SPOKELET_E2E_SET. With SPOKELET_E2E_KEEP=1 the clusters stay up if it fails.
+# The command finds the kubeconfigs in HUB, SPOKE1 and SPOKE2, and the name of the set in
+# SPOKELET_E2E_SET. With SPOKELET_E2E_KEEP=1 the clusters stay up if it fails.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -43,8 +43,7 @@ trap 'status=143; exit' TERM
 clusters down
 clusters up --spokes 2 || { status=1 && exit; }
 HUB=$(clusters kubeconfig hub) SPOKE1=$(clusters kubeconfig spoke1) SPOKE2=$(clusters kubeconfig spoke2)
-KUBECTL=$(clusters bin kubectl)
-export HUB SPOKE1 SPOKE2 KUBECTL
+export HUB SPOKE1 SPOKE2
 
 # A process group of its own, that ends as a whole.
 setsid --wait "$@" &

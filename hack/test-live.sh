@@ -5,72 +5,55 @@
 # Runs the live tests, those that need real API servers, on a set of clusters that
 # hack/on-clusters.sh has made, and fails unless each of them ran:
 #
-#   hack/on-clusters.sh live hack/test-live.sh [--whole] [--of=root|modules] [ARG...]
+#   hack/on-clusters.sh live hack/test-live.sh [--of=root|modules] [ARG...]
 #
-# With --whole all tests of the packages that have some are run, so that each test binary is
-# linked once; --of leaves the tests of the root module alone, or all others. The other
-# arguments go to go test.
+# --of leaves the tests of the root module alone, or all others. The other arguments go to go
+# test.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-whole= part=all
-while [[ ${1:-} == --* ]]; do
-  case $1 in
-  --whole) whole=1 ;;
-  --of=*) part=${1#--of=} ;;
-  *) echo "test-live.sh: $1 is no option" >&2 && exit 2 ;;
-  esac
+part=all
+if [[ ${1:-} == --of=* ]]; then
+  part=${1#--of=}
   shift
-done
+fi
 options=("$@")
 root=$PWD
 events=$root/bin/times
 mkdir -p "$events"
 
-# run NAME DIR PACKAGE... runs the tests of packages of a module, which read their clusters
+# run NAME DIR PACKAGE... runs the live tests of packages of a module, which read their clusters
 # from the environment.
 run() {
-  local name=$1 dir=$2 only=()
+  local name=$1 dir=$2 only
   shift 2
-  if [[ -z $whole ]]; then
-    only=(-run "^($(cd "$dir" && "$root/bin/tools/live" list | cut -d' ' -f2- | tr ' ' '|' | paste -sd'|'))\$")
-  fi
+  only="^($(cd "$dir" && "$root/bin/tools/live" list | cut -d' ' -f2- | tr ' ' '|' | paste -sd'|'))\$"
   (cd "$dir" && "$root/bin/tools/gotestsum" --format standard-quiet --hide-summary=skipped --jsonfile "$events/live-$name.json" -- \
-    -vet=off -count=1 -timeout 25m "${options[@]}" "${only[@]}" "$@")
+    -vet=off -count=1 -timeout 25m "${options[@]}" -run "$only" "$@")
 }
 
 # packages lists those with live tests whose folder matches, or does not match, a pattern.
 packages() { bin/tools/live list | cut -d' ' -f1 | grep "$@" || true; }
 
 # of_root runs the tests of the root module. Those of the work engine are the longest, and see
-# each role that anybody changes: they have a cluster to themselves.
+# each role that anybody changes: they have a cluster to themselves. It is the second, as they
+# leave records there, of which an agent that is uninstalled from the first would have to let go.
 of_root() {
   local status=0 work rest
   mapfile -t work < <(packages '^\./agent/work\>')
   mapfile -t rest < <(packages -v '^\./agent/work\>')
   (
-    export SPOKELET_HUB_KUBECONFIG=$HUB SPOKELET_SPOKE_KUBECONFIGS=$SPOKE1 SPOKELET_TEST_KUBECONFIG=$SPOKE1
+    export SPOKELET_HUB_KUBECONFIG=$HUB SPOKELET_SPOKE_KUBECONFIGS=$SPOKE2 SPOKELET_TEST_KUBECONFIG=$SPOKE2
     run work . -p 1 -parallel 8 "${work[@]}"
   ) >"$logs/work" 2>&1 &
   (
-    export SPOKELET_HUB_KUBECONFIG=$HUB SPOKELET_SPOKE_KUBECONFIGS=$SPOKE2 SPOKELET_TEST_KUBECONFIG=$SPOKE2
+    export SPOKELET_HUB_KUBECONFIG=$HUB SPOKELET_SPOKE_KUBECONFIGS=$SPOKE1 SPOKELET_TEST_KUBECONFIG=$SPOKE1
     run rest . -p 2 -parallel 8 "${rest[@]}"
   ) || status=1
   wait $! || status=1
   cat "$logs/work"
-  forget_works "$SPOKE1" || status=1
   bin/tools/live check "$events"/live-{work,rest}.json || status=1
   return "$status"
-}
-
-# forget_works removes what tests of the work engine have left of its records, which hold their
-# objects: whoever uninstalls an agent from that cluster would have to let go of them.
-forget_works() {
-  local records
-  mapfile -t records < <("$KUBECTL" --kubeconfig "$1" get appliedmanifestworks,appliedworks --output name 2>/dev/null)
-  if ((${#records[@]} == 0)); then return; fi
-  "$KUBECTL" --kubeconfig "$1" patch "${records[@]}" --type merge --patch '{"metadata":{"finalizers":null}}' >/dev/null &&
-    "$KUBECTL" --kubeconfig "$1" delete "${records[@]}" --ignore-not-found --wait=false >/dev/null
 }
 
 # of_modules runs those of the other modules: the suite of ManifestWork's contract, which is run

@@ -3,36 +3,15 @@
 # SPDX-License-Identifier: Apache-2.0
 
 # Runs the tests of every module except the suites of the end-to-end ones, which need
-# clusters, whatever fails on the way:
-#
-#   hack/test-unit.sh [--without-live] [ARG...]
-#
-# --without-live leaves out the packages of which hack/test-live.sh runs all tests. The other
-# arguments go to go test.
+# clusters, whatever fails on the way. The arguments go to go test.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-without_live=
-if [[ ${1:-} == --without-live ]]; then
-  without_live=1
-  shift
-fi
 root=$PWD
 events=$root/bin/times
 mkdir -p "$events"
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
-
-# left_out prints the packages of the module in this folder that are not run.
-left_out() {
-  echo /e2e/suites/
-  if [[ -z $without_live ]]; then return; fi
-  echo '/e2e/conformance$'
-  local module list
-  module=$(go list -m)
-  list=$("$root/bin/tools/live" list 2>/dev/null) || return 0 # it has none
-  cut -d' ' -f1 <<<"$list" | sed "s|^\.|^$module|; s|\$|\$|"
-}
 
 # run DIR [ARG...] runs the tests of a module.
 run() {
@@ -41,7 +20,7 @@ run() {
   # Packages without tests are left out: one of them is all of Kubernetes, which takes ten
   # minutes to compile for the race detector. No command of a list whose end is looked at ends it.
   cd "$root/$dir" && list=$(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./...) || return
-  mapfile -t packages < <(grep -v -f <(left_out) <<<"$list")
+  mapfile -t packages < <(grep -v /e2e/suites/ <<<"$list")
   if [[ -z ${packages[*]} ]]; then return; fi
   echo "== go test $dir"
   name=$(tr -d . <<<"$dir" | tr / -)

@@ -77,10 +77,8 @@ type badManifest struct {
 }
 
 func TestABadManifestStopsNoOther(t *testing.T) {
-	t.Parallel()
 	for label, ofWork := range map[string]bool{"of a ManifestWork": false, "of a Work": true} {
 		t.Run(label, func(t *testing.T) {
-			t.Parallel()
 			c, h := newCluster(t), newHub(t)
 			c.startForOCM(h, func(cfg *Config) { cfg.Namespaces = []string{c.namespace, "missing-" + c.namespace} })
 			bad := c.badManifests()
@@ -128,7 +126,6 @@ func TestABadManifestStopsNoOther(t *testing.T) {
 
 // One object may have several versions; it is still one.
 func TestTheSameObjectInAnotherVersionIsADuplicate(t *testing.T) {
-	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	c.startForOCM(h)
 	scaler := func(version string) string {
@@ -143,7 +140,6 @@ func TestTheSameObjectInAnotherVersionIsADuplicate(t *testing.T) {
 
 // An API server of the hub refuses more than 10 000 levels in all.
 func TestADeeplyNestedManifestHarmsNothing(t *testing.T) {
-	t.Parallel()
 	for label, tc := range map[string]struct {
 		reason   string
 		strategy *workv1.UpdateStrategy
@@ -154,7 +150,6 @@ func TestADeeplyNestedManifestHarmsNothing(t *testing.T) {
 		"server-side, by paths": {reason: "neither paths nor jq overflow; the API server refuses the field", strategy: ignoring(workv1.IgnoreField{JSONPaths: []string{".deep[0][0]"}, JSONPointers: []string{"/deep/0/0"}, JQPathExpressions: []string{".deep[0][0]"}}), want: metav1.ConditionFalse},
 	} {
 		t.Run(label, func(t *testing.T) {
-			t.Parallel()
 			c, h := newCluster(t), newHub(t)
 			c.startForOCM(h)
 			w := wire.Work{Healthy: true}
@@ -189,7 +184,6 @@ func ignoring(fields ...workv1.IgnoreField) *workv1.UpdateStrategy {
 // What is nested deeper than any API server lets through, a hub that is not ours
 // may still send.
 func TestAWorkThatIsNestedTooDeeplyHarmsNoOther(t *testing.T) {
-	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	c.startForOCM(h)
 	bad, good := c.name("bad"), c.name("good")
