@@ -99,13 +99,11 @@ func (v *rival) getBetween(ctx context.Context, c client.Client, sub string, o c
 }
 
 func TestAStormOfRealConflictsIsWaitedOutInSilence(t *testing.T) {
-	t.Parallel()
 	eachKind(t, testStorm)
 }
 
 func testStorm(t *testing.T, k *kind) {
 	t.Helper()
-	t.Parallel()
 	admin := liveClient(t)
 	ns := liveNamespace(t, admin, nil)
 	stored := k.named(ns, "w")
