@@ -43,9 +43,9 @@ recorder=$!
 finish() {
   local lane
   for lane in "${lanes[@]}"; do kill -- "-$lane" 2>/dev/null || true; done
-  wait "${lanes[@]}" || true
   lanes=()
   kill "$recorder" 2>/dev/null || true
+  wait || true # for all of them
 }
 trap finish EXIT
 # Whoever ends it wants to know what it was about.
