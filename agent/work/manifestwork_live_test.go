@@ -369,10 +369,14 @@ func TestTheRecordOfACompleteWorkIsBroughtUpToDate(t *testing.T) {
 	c.eventually("it is missed no more", func() bool { return c.applied(hubHashOne+"-"+work).Status.EvictionStartTime == nil })
 }
 
+// takeOver is what an engine beside many others has to apply a work under another hub
+// hash, before the old record is evicted with what nobody else owns.
+const takeOver = 15 * time.Second
+
 func TestAHubOfAnotherHashTakesOverAndTheOldAnchorGoes(t *testing.T) {
 	t.Parallel()
 	c, h := newCluster(t), newHub(t)
-	c.startForOCM(h, func(cfg *Config) { cfg.AgentID, cfg.EvictionGrace = "agent-"+c.namespace, 2*time.Second })
+	c.startForOCM(h, func(cfg *Config) { cfg.AgentID, cfg.EvictionGrace = "agent-"+c.namespace, takeOver })
 	work := c.name("w")
 	h.ask(work, 1, wire.Work{}, c.configMap("cm", "k", "v"))
 	h.says(c, work, 1, "Available", metav1.ConditionTrue)
@@ -389,7 +393,7 @@ func TestAHubOfAnotherHashTakesOverAndTheOldAnchorGoes(t *testing.T) {
 func TestAnOrphanedObjectOutlivesTheOldAnchorOfAHubThatMoved(t *testing.T) {
 	t.Parallel()
 	c, h := newCluster(t), newHub(t)
-	c.startForOCM(h, func(cfg *Config) { cfg.AgentID, cfg.EvictionGrace = "agent-"+c.namespace, 2*time.Second })
+	c.startForOCM(h, func(cfg *Config) { cfg.AgentID, cfg.EvictionGrace = "agent-"+c.namespace, takeOver })
 	work := c.name("w")
 	orphan := workv1.ManifestWorkSpec{DeleteOption: &workv1.DeleteOption{PropagationPolicy: workv1.DeletePropagationPolicyTypeOrphan}}
 	h.ask(work, 1, wire.Work{Spec: orphan}, c.configMap("cm", "k", "v"))

@@ -25,7 +25,8 @@ const silent = "idle"
 
 // idleStreamsLive keeps one stream of each kind silent, of both clients, and then uses it.
 func (s *tests) idleStreamsLive(t *testing.T) {
-	s.Hub.Apply(t, testbed.Pod(silent, "", testbed.Container("main", "exec nc -ll -p 8081 -e cat", ""),
+	const listens = "startupProbe: {tcpSocket: {port: 8081}, periodSeconds: 1, failureThreshold: 60}, "
+	s.Hub.Apply(t, testbed.Pod(silent, "", testbed.Container("main", "exec nc -ll -p 8081 -e cat", listens),
 		testbed.Container("side", `for i in $(seq 1 5); do echo "side $i"; done; exec sleep 1d`, "")))
 	testbed.UntilPod(t, s.Hub, silent, "ready", testbed.Ready)
 	var all []*idleStreams
