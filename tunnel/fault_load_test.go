@@ -20,6 +20,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/spokelet/spokelet/internal/testscale"
 	"github.com/spokelet/spokelet/tunnel"
 	"github.com/spokelet/spokelet/tunnel/pipe"
 	"github.com/spokelet/spokelet/tunnel/tunneltest"
@@ -34,7 +35,7 @@ func TestThousandsOfRawStreamsLoseNothing(t *testing.T) {
 	for i := range clusters {
 		hub.Connect(t, fmt.Sprintf("spoke%d", i), kube(upgrade))
 	}
-	streams := atScale(200, 5000)
+	streams := testscale.Of(200, 5000)
 	before := memory()
 	conns := make([]net.Conn, streams)
 	for i := range conns {
@@ -99,7 +100,7 @@ func echoed(conn net.Conn, sent []byte) error {
 // refused at once, and every dial has ended when the silence is noticed.
 func TestDialsToASilentAgentAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		dials := atScale(3000, 10_000)
+		dials := testscale.Of(3000, 10_000)
 		hub := tunneltest.NewHub(t, nil)
 		agent := hub.Connect(t, "spoke1", kube(echo))
 		session := hub.Session(t, "spoke1")
@@ -175,7 +176,7 @@ func TestAgentsThatLostTheirHubReturnSpreadOut(t *testing.T) {
 // at the same moment. The public port holds only a few connections that have
 // not shown a certificate; the agents come back all the same.
 func TestAllAgentsReturnThroughASmallGate(t *testing.T) {
-	agents := atScale(40, 1000)
+	agents := testscale.Of(40, 1000)
 	hub, address := listen(t, func(c *tunnel.ServerConfig) {
 		places := max(16, agents/4)
 		c.Limits = tunnel.Limits{Handshakes: places, HandshakesPerHost: places}
@@ -210,7 +211,7 @@ func TestConnectsAndCutsLeaveNothing(t *testing.T) {
 	})
 	hub.Session(t, "spoke1")
 	before, files := goleak.IgnoreCurrent(), openFiles(t)
-	for range atScale(20, 10_000) {
+	for range testscale.Of(20, 10_000) {
 		session := hub.Session(t, "spoke1")
 		body := open(t, session)
 		hub.Server.Disconnect("spoke1", errBoom)

@@ -4,7 +4,6 @@
 package tunnel_test
 
 import (
-	"os"
 	"runtime"
 	"syscall"
 	"testing"
@@ -13,18 +12,6 @@ import (
 	"github.com/spokelet/spokelet/tunnel/identity"
 	"github.com/spokelet/spokelet/tunnel/tunneltest"
 )
-
-// fullScale runs the tests of faults with the counts of docs/reliability.md
-// instead of those that fit into every run.
-const fullScale = "SPOKELET_TEST_FULL"
-
-// atScale is how often, or with how many, a test of a fault is run.
-func atScale(always, full int) int {
-	if os.Getenv(fullScale) != "" {
-		return full
-	}
-	return always
-}
 
 // lastingHub is a hub whose certificates outlive every test, so that no renewal
 // comes between.

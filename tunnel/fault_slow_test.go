@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/spokelet/spokelet/internal/testscale"
 	"github.com/spokelet/spokelet/tunnel"
 	"github.com/spokelet/spokelet/tunnel/tunneltest"
 )
@@ -90,7 +91,7 @@ func TestSingleBytesCostNoMoreThanTheirNumber(t *testing.T) {
 	}
 	// The collector works for what the tests before have left, too: the least of some
 	// measurements is what the bytes cost.
-	few := atScale(32, 128) << 10
+	few := testscale.Of(32, 128) << 10
 	small, large := cost(few), cost(4*few)
 	for again := 4; again > 0 && large > 8*small; again-- {
 		small, large = min(small, cost(few)), min(large, cost(4*few))
@@ -116,7 +117,7 @@ func TestASlowReaderOfALongLogHoldsNoMemory(t *testing.T) {
 			const second = 1 << 10
 			buffer := make([]byte, second)
 			before := 0
-			for i := range atScale(1000, 100_000) {
+			for i := range testscale.Of(1000, 100_000) {
 				if _, err := io.ReadFull(read, buffer); err != nil {
 					t.Fatalf("%s: after %d KiB: %v", name, i, err)
 				}

@@ -19,6 +19,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/spokelet/spokelet/internal/testscale"
 	"github.com/spokelet/spokelet/tunnel"
 	"github.com/spokelet/spokelet/tunnel/identity"
 	"github.com/spokelet/spokelet/tunnel/pipe"
@@ -33,13 +34,13 @@ func teach(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(lesson) }
 
 // TestCutAtEveryByte cuts a session after some number of bytes, in either direction,
 // while it carries a request and a raw stream. A client gets a prefix and an error, or
-// everything; never a prefix and a clean end. One run cuts at every seventh byte, another
+// everything; never a prefix and a clean end. One run cuts at every thirteenth byte, another
 // one between those, and all of them at SPOKELET_TEST_FULL.
 func TestCutAtEveryByte(t *testing.T) {
 	// The first bytes are those of TLS and HTTP/2 settings; the long tail behind them is
 	// taken in larger steps that are not a multiple of a frame.
 	const settings = 6000
-	step, tail := atScale(7, 1), atScale(499, 211)
+	step, tail := testscale.Of(13, 1), testscale.Of(499, 211)
 	prepared := prepareLesson(t)
 	first := 1 + rand.IntN(step)
 	t.Logf("the first cut is after %d bytes, the others each %d bytes later, and each %d bytes beyond %d", first, step, tail, settings)
@@ -162,7 +163,7 @@ func endless(w http.ResponseWriter, _ *http.Request) {
 }
 
 func TestStalledStreamsDoNotBlockOthers(t *testing.T) {
-	stalled := atScale(30, 100)
+	stalled := testscale.Of(30, 100)
 	for name, stall := range map[string]func(*testing.T, *tunnel.Session){
 		"uploads that nobody reads": func(t *testing.T, s *tunnel.Session) {
 			t.Helper()
@@ -427,7 +428,7 @@ func TestThousandCutsLeaveNothing(t *testing.T) {
 		hub.UseCertificate(hub.Authority.Issue(t, identity.Hub{ID: hub.Authority.HubID}.URI()))
 		agent := hub.Connect(t, "spoke1", holding(newHold()))
 		var streams sync.WaitGroup
-		for range atScale(150, 1000) {
+		for range testscale.Of(150, 1000) {
 			session := hub.Session(t, "spoke1")
 			body := open(t, session)
 			streams.Go(func() { _, _ = io.Copy(io.Discard, body) })

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/net/http2"
 
+	"github.com/spokelet/spokelet/internal/testscale"
 	"github.com/spokelet/spokelet/tunnel"
 )
 
@@ -54,13 +55,13 @@ func handshake(c net.Conn) (*tls.Conn, error) {
 // nothing, from several addresses. The port ends each of them, and a session
 // that lives and an agent that connects do not notice.
 func TestSlowConnectionsHoldUpNobody(t *testing.T) {
-	lifetime := time.Duration(atScale(1, 4)) * time.Second
+	lifetime := time.Duration(testscale.Of(1, 4)) * time.Second
 	hub, address := listen(t, func(c *tunnel.ServerConfig) {
 		c.Limits = tunnel.Limits{HandshakeTimeout: lifetime / 2, AnonymousLifetime: lifetime}
 	})
 	runOver(t, hub, address, "spoke1", kube(echo))
 	session := hub.Session(t, "spoke1")
-	connections := atScale(200, 1000)
+	connections := testscale.Of(200, 1000)
 	var slow sync.WaitGroup
 	var ended atomic.Int32
 	began := time.Now()

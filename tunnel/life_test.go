@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/spokelet/spokelet/internal/testscale"
 	"github.com/spokelet/spokelet/tunnel"
 	"github.com/spokelet/spokelet/tunnel/identity"
 	"github.com/spokelet/spokelet/tunnel/tunneltest"
@@ -169,7 +170,7 @@ func TestManyCutsAreNotManyReconnects(t *testing.T) {
 		hub := tunneltest.NewHub(t, nil)
 		d := keepDiary(t, hub)
 		agent := hub.Connect(t, "spoke1", kube(echo))
-		minutes := atScale(3, 10)
+		minutes := testscale.Of(3, 10)
 		began := time.Now()
 		for time.Since(began) < time.Duration(minutes)*time.Minute {
 			time.Sleep(600 * time.Millisecond)

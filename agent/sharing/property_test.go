@@ -17,28 +17,17 @@ import (
 
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/content"
+	"github.com/spokelet/spokelet/internal/testscale"
 )
 
 const (
 	// historySteps is how many steps a history has; SPOKELET_HISTORIES sets how many
 	// histories there are, and SPOKELET_SEED the first.
 	historySteps = 40
-
-	// fullScale runs tests with the counts of docs/reliability.md instead of those that fit
-	// into every run.
-	fullScale = "SPOKELET_TEST_FULL"
 )
 
-// atScale is how often, or with how many, something is tested.
-func atScale(always, full int) int {
-	if os.Getenv(fullScale) != "" {
-		return full
-	}
-	return always
-}
-
 func TestNothingIsLostOutsideOfNamedConflicts(t *testing.T) {
-	first, count := setting(t, "SPOKELET_SEED", 1), setting(t, "SPOKELET_HISTORIES", atScale(32, 64))
+	first, count := setting(t, "SPOKELET_SEED", 1), setting(t, "SPOKELET_HISTORIES", testscale.Of(32, 64))
 	for seed := first; seed < first+count; seed++ {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { newHistory(t, uint64(seed)).run() })

@@ -17,6 +17,7 @@ import (
 	"github.com/spokelet/spokelet/agent/sharing/base"
 	"github.com/spokelet/spokelet/agent/sharing/merge"
 	"github.com/spokelet/spokelet/content"
+	"github.com/spokelet/spokelet/internal/testscale"
 	"github.com/spokelet/spokelet/tunnel/resource"
 	"github.com/spokelet/spokelet/tunnel/resource/resourcetest"
 )
@@ -130,7 +131,7 @@ func TestWhatBothSidesHadSurvivesARestartInSecrets(t *testing.T) {
 }
 
 func TestManyObjectsTakeLittleMemory(t *testing.T) {
-	objects := atScale(2_000, 10_000)
+	objects := testscale.Of(2_000, 10_000)
 	most := int64(objects) * 6 << 10
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, options{share: defaultShare()})

@@ -17,6 +17,7 @@ import (
 	"github.com/spokelet/spokelet/api/pace"
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/content"
+	"github.com/spokelet/spokelet/internal/testscale"
 )
 
 func (r *rig) wantError(parts ...string) {
@@ -116,7 +117,7 @@ func TestProgramsThatWriteWithoutEndAreFollowedAtAPace(t *testing.T) {
 		r.make(r.hub, "o", spec("a", "0", "b", "0"))
 		settle()
 		before, asked, began := len(r.written()), len(r.requested()), time.Now()
-		pause := time.Duration(atScale(20, 10)) * time.Millisecond
+		pause := time.Duration(testscale.Of(20, 10)) * time.Millisecond
 		for i := 0; time.Since(began) < time.Minute; i++ {
 			r.hub.edit("o", set("a", time.Duration(i).String()))
 			r.spoke.edit("o", set("b", time.Duration(i).String()))

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/internal/testscale"
 )
 
 func mappingOf(resource, kind string) *meta.RESTMapping {
@@ -298,19 +298,10 @@ func TestAListThatIsReadAgainIsCountedOnce(t *testing.T) {
 	}
 }
 
-// atScale is how often something is tested: as often as fits into every run, or as
-// docs/reliability.md says of SPOKELET_TEST_FULL.
-func atScale(always, full int) int {
-	if os.Getenv("SPOKELET_TEST_FULL") != "" {
-		return full
-	}
-	return always
-}
-
 // TestAListIsAlwaysAPrefix compares lists with all that they were given.
 func TestAListIsAlwaysAPrefix(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	for range atScale(60, 300) {
+	for range testscale.Of(60, 300) {
 		const budget = 500
 		l, all := testList(budget), map[string]int{}
 		for step := range 200 {

@@ -13,13 +13,15 @@ import (
 	"testing/synctest"
 
 	"github.com/go-logr/logr"
+
+	"github.com/spokelet/spokelet/internal/testscale"
 )
 
-const (
-	many = 10_000
-	// usual is the size of most records.
-	usual = 1536
-)
+// usual is the size of most records.
+const usual = 1536
+
+// many is how many records there are where their number counts.
+var many = testscale.Of(4000, 10_000)
 
 func keyOf(i int) string {
 	return fmt.Sprintf("apps/v1/deployments/namespace-%03d/name-%05d", i%100, i)
@@ -85,8 +87,8 @@ func TestManyRecordsAreWrittenInFewSegments(t *testing.T) {
 				}
 				writes, segments := server.writes(), len(server.names())
 				t.Logf("%d writes, %d Secrets, %d KiB", writes, segments, server.bytes>>10)
-				if writes > 80 || segments > 40 {
-					t.Errorf("%d writes and %d Secrets, want at most 80 and 40", writes, segments)
+				if writes > many/125 || segments > many/250 {
+					t.Errorf("%d writes and %d Secrets, want at most %d and %d", writes, segments, many/125, many/250)
 				}
 				calm()
 				wantConsistent(t, p.Store, server)
@@ -113,8 +115,8 @@ func TestWhenAllRecordsChangeOrGoTheWritesAreFew(t *testing.T) {
 		}
 		calm()
 		wantConsistent(t, p.Store, server)
-		if got := server.writes() - writes; got > 80 || len(server.names()) > 40 {
-			t.Errorf("%d writes and %d Secrets when all change, want at most 80 and 40", got, len(server.names()))
+		if got := server.writes() - writes; got > many/125 || len(server.names()) > many/250 {
+			t.Errorf("%d writes and %d Secrets when all change, want at most %d and %d", got, len(server.names()), many/125, many/250)
 		}
 		writes = server.writes()
 		for i := range many {
@@ -122,8 +124,8 @@ func TestWhenAllRecordsChangeOrGoTheWritesAreFew(t *testing.T) {
 		}
 		calm()
 		wantConsistent(t, p.Store, server)
-		if got := server.writes() - writes; got > 80 || len(server.names()) != 0 || len(p.records) != 0 {
-			t.Errorf("%d writes when all are deleted, want at most 80; Secrets are %v, records %d, want none", got, server.names(), len(p.records))
+		if got := server.writes() - writes; got > many/125 || len(server.names()) != 0 || len(p.records) != 0 {
+			t.Errorf("%d writes when all are deleted, want at most %d; Secrets are %v, records %d, want none", got, many/125, server.names(), len(p.records))
 		}
 	})
 }
@@ -170,7 +172,7 @@ func TestSingleChangesKeepTheSegmentsFew(t *testing.T) {
 		p := start(t, server, nil)
 		random := rand.New(rand.NewPCG(3, 1))
 		written, writes, most := server.bytes, server.writes(), 0
-		changes := atScale(1000, 2000)
+		changes := testscale.Of(1000, 2000)
 		for range changes {
 			p.put(t, keyOf(random.IntN(many)), string(usualValue(random)))
 			most = max(most, len(server.names()))
@@ -179,8 +181,8 @@ func TestSingleChangesKeepTheSegmentsFew(t *testing.T) {
 		wantConsistent(t, p.Store, server)
 		perWrite := float64(server.writes()-writes) / float64(changes)
 		t.Logf("%d Secrets at most, %.2f requests and %d bytes a change", most, perWrite, (server.bytes-written)/changes)
-		if most > 80 || perWrite > 1.5 {
-			t.Errorf("%d Secrets at most and %.2f requests a change, want 80 and 1.5", most, perWrite)
+		if most > many/125 || perWrite > 1.5 {
+			t.Errorf("%d Secrets at most and %.2f requests a change, want %d and 1.5", most, perWrite, many/125)
 		}
 	})
 }

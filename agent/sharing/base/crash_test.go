@@ -14,6 +14,8 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/spokelet/spokelet/internal/testscale"
 )
 
 // history is what one key had, one state after the other. What is not there is "".
@@ -167,7 +169,7 @@ func (w *world) calmDown() {
 }
 
 func TestWhatIsDurableSurvivesEveryKill(t *testing.T) {
-	for seed := range uint64(atScale(20, 60)) {
+	for seed := range uint64(testscale.Of(20, 60)) {
 		t.Run(fmt.Sprintf("story %d", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t, seed)

@@ -6,7 +6,6 @@ package base
 import (
 	"bytes"
 	"context"
-	"os"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -16,18 +15,6 @@ import (
 	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 )
-
-// fullScale runs tests with the counts of docs/reliability.md instead of those that fit into
-// every run.
-const fullScale = "SPOKELET_TEST_FULL"
-
-// atScale is how often, or with how many, something is tested.
-func atScale(always, full int) int {
-	if os.Getenv(fullScale) != "" {
-		return full
-	}
-	return always
-}
 
 // process is a store that runs, in a bubble.
 type process struct {

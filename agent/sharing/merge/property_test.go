@@ -5,22 +5,17 @@ package merge
 
 import (
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/spokelet/spokelet/internal/testscale"
 )
 
-// rounds is how many contents a property is tried on: as many as fit into every run, or the
-// counts of docs/reliability.md at SPOKELET_TEST_FULL.
-func rounds() int {
-	if os.Getenv("SPOKELET_TEST_FULL") != "" {
-		return 1000
-	}
-	return 250
-}
+// rounds is how many contents a property is tried on.
+func rounds() int { return testscale.Of(250, 1000) }
 
 func sameStates(a, b States) bool { return same(a.Hub, b.Hub) && same(a.Spoke, b.Spoke) }
 

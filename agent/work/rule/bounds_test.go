@@ -5,7 +5,6 @@ package rule
 
 import (
 	"fmt"
-	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -18,6 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	workv1 "open-cluster-management.io/api/work/v1"
+
+	"github.com/spokelet/spokelet/internal/testscale"
 )
 
 const (
@@ -26,15 +27,6 @@ const (
 	formatRefused  = "format: result is larger than 1048576 bytes"
 	addRefused     = "+: result is larger than 1048576 bytes or elements"
 )
-
-// atScale is how many expressions a test compares: as many as fit into every run, or all of
-// them at SPOKELET_TEST_FULL.
-func atScale(always, full int) int {
-	if os.Getenv("SPOKELET_TEST_FULL") != "" {
-		return full
-	}
-	return always
-}
 
 // sharedEnvironment is one for all tests, as a process has one. To make it takes as long as to
 // compile a hundred expressions.
@@ -324,7 +316,7 @@ func TestBoundedCallsOfTwoValuesAreTheLibrarys(t *testing.T) {
 			}
 		}
 	}
-	distance := atScale(17, 1) // of the second value's places
+	distance := testscale.Of(17, 1) // of the second value's places
 	for i, a := range values {
 		for j := range values {
 			if b := values[j]; i == j || (i+j)%distance == 0 {

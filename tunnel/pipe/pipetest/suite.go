@@ -4,7 +4,6 @@
 package pipetest
 
 import (
-	"os"
 	"testing"
 	"time"
 )
@@ -18,18 +17,6 @@ const (
 	// filling is a time in which a writer fills the queues of a stream that nobody reads.
 	filling = 50 * time.Millisecond
 )
-
-// fullScale runs the suite with the counts of docs/reliability.md instead of those that fit
-// into every run.
-const fullScale = "SPOKELET_TEST_FULL"
-
-// atScale is how often, or with how many, something is checked.
-func atScale(always, full int) int {
-	if os.Getenv(fullScale) != "" {
-		return full
-	}
-	return always
-}
 
 // Run runs the contract of package pipe against a kind of pipe.
 func Run(t *testing.T, kind Kind) {

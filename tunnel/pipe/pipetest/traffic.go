@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/spokelet/spokelet/internal/testscale"
 )
 
 // eachWay runs a check from hub to agent and from agent to hub.
@@ -82,7 +84,7 @@ func checkLargeWrites(t *testing.T, kind Kind) {
 }
 
 func checkSmallWrites(t *testing.T, kind Kind) {
-	want := noise(atScale(4_000, 20_000))
+	want := noise(testscale.Of(4_000, 20_000))
 	eachWay(t, kind, func(t *testing.T, from, to net.Conn) {
 		written := make(chan error, 1)
 		go func() {
