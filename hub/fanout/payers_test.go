@@ -15,10 +15,10 @@ import (
 
 // What is written is of 50 KiB. A cluster has 8 KiB a second after 32 KiB.
 var (
-	large = fmt.Sprintf(`{"a":%q}`, strings.Repeat("x", 50<<10))
-	each  = budget.Rate{PerSecond: 8 << 10, Burst: 32 << 10}
+	large = fmt.Sprintf(`{"a":%q}`, strings.Repeat("x", 20<<10))
+	each  = budget.Rate{PerSecond: 3200, Burst: 12_800}
 	// aMinute is how many such statuses a cluster may have written in one.
-	aMinute = int64(32+60*8)/50 + 1
+	aMinute = int64(12_800+60*3200)/(20<<10) + 1
 )
 
 // bounded gives each cluster its budget, and all together what they want.

@@ -130,7 +130,9 @@ func TestDiscoveryReadsBothForms(t *testing.T) {
 // TestDiscoveryIsBounded has a cluster claim to serve too much, in each way that
 // costs the hub something.
 func TestDiscoveryIsBounded(t *testing.T) {
-	megabyte := strings.Repeat(`{"name":"a/b","verbs":["get"]},`, (1<<20)/31)
+	// Long names, as values are what takes time.
+	name := strings.Repeat("a", 1000)
+	megabyte := strings.Repeat(`{"name":"`+name+`/b","verbs":["get"]},`, (1<<20)/1000)
 	manyMegabytes := map[string]string{"/api": noCore, "/apis": groups(20)}
 	manyResources := map[string]string{"/api": noCore, "/apis": groups(3)}
 	for i := range 20 {
@@ -169,7 +171,7 @@ func TestDiscoveryIsBounded(t *testing.T) {
 		},
 		"bytes of nothing": {
 			reason: "a group without versions is not kept, and read no longer than any other", requests: 2, want: "more than 16777216 bytes",
-			bodies: map[string]string{"/api": noCore, "/apis": `{"groups":[` + strings.Repeat("{},", maxDiscovery/3) + `{}]}`},
+			bodies: map[string]string{"/api": noCore, "/apis": `{"groups":[` + strings.Repeat(`{"name":"`+name+`"},`, maxDiscovery/1000) + `{}]}`},
 		},
 		"one value": {
 			reason: "it would have to be held whole", requests: 2, want: "a value of more than 65536 bytes",

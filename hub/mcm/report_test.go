@@ -91,10 +91,10 @@ func TestAClusterIsHeldToTheSizeThatItWasAskedFor(t *testing.T) {
 
 // A condition beside a large result is a small patch, after which the store writes all.
 func TestAResultThatStaysCountsWithEachWrite(t *testing.T) {
-	const size = 400 << 10
+	const size, burst = 64 << 10, 640 << 10
 	v := clusterView("v")
 	r := newRig(t, v)
-	r.cfg.Writes = budget.NewWrites(budget.Rate{PerSecond: 1 << 10, Burst: 10 << 20}, budget.Rate{PerSecond: 1 << 30, Burst: 1 << 30})
+	r.cfg.Writes = budget.NewWrites(budget.Rate{PerSecond: 1 << 10, Burst: burst}, budget.Rate{PerSecond: 1 << 30, Burst: 1 << 30})
 	r.look(t, v)
 	view := r.view(t, managed)
 	say := func(result wire.ViewResult) {
@@ -103,13 +103,13 @@ func TestAResultThatStaysCountsWithEachWrite(t *testing.T) {
 	}
 	say(wire.ViewResult{Result: json.RawMessage(`{"a":"` + strings.Repeat("b", size) + `"}`)})
 	writes := 0
-	for i := range 100 {
+	for i := range 2 * burst / size {
 		r.pace.Forget(refOf(v)) // the pace of one object is another test's
 		before := len(r.patches)
 		say(wire.ViewResult{Refusal: wire.Refuse(wire.CauseRequest, "", strings.Repeat("x", i+1))})
 		writes += len(r.patches) - before
 	}
-	if most := 10<<20/size + 2; writes > most {
+	if most := burst/size + 2; writes > most {
 		t.Errorf("%d writes of %d bytes, where the budget has room for %d", writes, size, most)
 	}
 	if wait := r.cfg.Writes.Wait(managed); wait < time.Second {

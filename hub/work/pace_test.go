@@ -117,7 +117,7 @@ func TestTheWayOfAStatusIsMeasuredFromItsEvent(t *testing.T) {
 
 func TestLargeStatusesThatChangeWithoutEndAreWrittenAtARateOfBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const rate, burst, large = 100 << 10, 1 << 20, 30 << 10
+		const rate, burst, large = 40 << 10, 400 << 10, 12 << 10
 		k := multicluster()
 		hot, next, calm := k.named(managed, "hot", k.held), k.named(managed, "next", k.held), k.named("c2", "calm", k.held)
 		r := newRig(t, clusterNamed(managed), clusterNamed("c2"), hot, next, calm)

@@ -219,7 +219,7 @@ func pours(ended chan<- error, run http.HandlerFunc) http.HandlerFunc {
 const forwardPath = "POST /portForward/team/web"
 
 func TestAPortForwardThatNobodyReadsHoldsUpNobodyElse(t *testing.T) {
-	const many = 8
+	const many = 3
 	ended := make(chan error, many+1)
 	s := newSpoke(t, pours(ended, execs(func(p *proc) int {
 		_, _ = io.WriteString(p.stdout, "out")

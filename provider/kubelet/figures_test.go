@@ -232,12 +232,12 @@ func answersOf(n int) map[string]string {
 }
 
 func TestFiguresAreHeldInSmallParts(t *testing.T) {
-	for path, answer := range answersOf(4000) {
+	for path, answer := range answersOf(2000) {
 		t.Run(path, func(t *testing.T) {
 			memory, most := budget.NewMemory(1<<40, 1<<40), int64(0)
 			authn, authz := anybody()
 			e := &endpoint{node: "spoke1.gpu", config: Config{
-				Authenticator: authn, Authorizer: authz, Pods: newManyPods(4000), Memory: memory,
+				Authenticator: authn, Authorizer: authz, Pods: newManyPods(2000), Memory: memory,
 				Door: DoorFunc(func(context.Context, string) (http.RoundTripper, error) {
 					return roundTripperFunc(func(*http.Request) (*http.Response, error) {
 						body := watchedReader{strings.NewReader(answer), func() { most = max(most, memory.Held()) }}
@@ -247,7 +247,7 @@ func TestFiguresAreHeldInSmallParts(t *testing.T) {
 			}}
 			w := httptest.NewRecorder()
 			e.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
-			if w.Code != http.StatusOK || bytes.Count(w.Body.Bytes(), []byte("web-")) < 4000 {
+			if w.Code != http.StatusOK || bytes.Count(w.Body.Bytes(), []byte("web-")) < 2000 {
 				t.Fatalf("%d, %d bytes of %d", w.Code, w.Body.Len(), len(answer))
 			}
 			if most > 2<<20 || memory.Held() != 0 {
@@ -303,7 +303,7 @@ func TestFiguresShareTheirClustersMemory(t *testing.T) {
 }
 
 func TestFiguresThatAreCutNeverLookWhole(t *testing.T) {
-	for path, answer := range answersOf(2000) {
+	for path, answer := range answersOf(800) {
 		for _, protocol := range []string{"h2", "http/1.1"} {
 			t.Run(path+" "+protocol, func(t *testing.T) {
 				cutShort := func(*http.Request) (*http.Response, error) {
@@ -311,7 +311,7 @@ func TestFiguresThatAreCutNeverLookWhole(t *testing.T) {
 					return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(body)}, nil
 				}
 				v := &reviews{tokens: map[string]string{"t": "u"}, rights: map[right]bool{"u get spoke1/metrics": true, "u get spoke1/stats": true}}
-				f := newFixture(t, v, testDoor{"spoke1": cutShort}, newManyPods(2000).Pods("spoke1")...)
+				f := newFixture(t, v, testDoor{"spoke1": cutShort}, newManyPods(800).Pods("spoke1")...)
 				transport := &http.Transport{
 					TLSClientConfig:   &tls.Config{RootCAs: f.ca.pool(), NextProtos: []string{protocol}},
 					ForceAttemptHTTP2: protocol == "h2", DisableKeepAlives: true,

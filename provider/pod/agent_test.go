@@ -213,7 +213,7 @@ func (g gate) hold(k8stesting.Action) (bool, runtime.Object, error) {
 
 func TestAnAgentIsAskedWhenThePodsAreListed(t *testing.T) {
 	// More than anybody would keep until then.
-	const pods = 150
+	const pods = 80
 	padding := bytes.Repeat([]byte(" "), 240<<10)
 	var objects []runtime.Object
 	for i := range pods {
