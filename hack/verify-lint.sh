@@ -7,6 +7,17 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+# It remembers what it found by the absolute names of files. Every checkout is linted under one
+# name, so that a new one finds what was found in another; where there is flock to keep two apart.
+link=${XDG_CACHE_HOME:-$HOME/.cache}/spokelet/checkout
+if command -v flock >/dev/null; then
+  mkdir -p "$(dirname "$link")"
+  exec {lock}>"$link.lock"
+  flock "$lock"
+  ln -sfn "$(pwd -P)" "$link"
+  cd "$link"
+fi
+
 root=$PWD
 status=0
 for dir in $(hack/modules.sh); do
