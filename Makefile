@@ -71,7 +71,7 @@ times: bin/tools/times ## Write where the time of the last "make check" went int
 test: test-unit test-live e2e ## Run all tests: by themselves, with real clusters, end to end.
 
 .PHONY: test-unit test-workers test-long race
-test-unit: bin/tools/gotestsum ## Run the tests of every module under the race detector.
+test-unit: bin/tools/gotestsum bin/tools/live ## Run the tests of every module under the race detector.
 	CGO_ENABLED=1 hack/test-unit.sh -race -p $(PARALLEL)
 test-workers: bin/tools/gotestsum ## Run the tests of worker bundles, which test-unit does, too.
 	CGO_ENABLED=1 hack/test-workers.sh -race -p $(PARALLEL)

@@ -23,6 +23,17 @@ phase() {
 }
 export -f phase
 
+# What several others use: to link a program takes one processor.
+programs() {
+  phase build make build
+  phase images bash -c 'cd e2e && CGO_ENABLED=0 go run ./cmd/images -version e2e -race'
+}
+
+checks() {
+  phase compile hack/compile-tests.sh
+  phase verify hack/verify.sh
+}
+
 # The suites whose tunnels nobody may cut.
 steady() {
   hack/on-clusters.sh e2e-steady bash -uc '
@@ -36,6 +47,7 @@ faults() {
     phase live env CGO_ENABLED=1 hack/test-live.sh --of=root -race
     phase e2e-faults hack/test-suites.sh join mcm sharing rest fault leave hostile'
 }
+export -f programs checks steady faults
 
 lanes=()
 bin/tools/times record "$times" &
@@ -51,25 +63,25 @@ trap finish EXIT
 # Whoever ends it wants to know what it was about.
 trap 'finish; tail -n 40 "$times"/*.log; exit 143' INT TERM
 
-# What several lanes use is made once, before them.
-export VERSION=e2e # of make and of the suites alike
-phase build make build
-phase compile hack/compile-tests.sh
-phase images bash -c 'cd e2e && CGO_ENABLED=0 go run ./cmd/images -version e2e -race'
-
-# These compute all the time: beside clusters, whatever is to happen in time would be late.
-phase verify hack/verify.sh
-phase unit env CGO_ENABLED=1 hack/test-unit.sh -race -p 2
-
-export -f steady faults
-for lane in steady faults; do
-  # A session each ends as a whole, and Linux shares the processors between sessions.
-  setsid bash -uc "$lane" >"$times/lane-$lane.log" 2>&1 &
-  lanes+=($!)
-done
 status=0
-for lane in "${lanes[@]}"; do wait "$lane" || status=1; done
-lanes=()
+# beside runs functions at the same time, each in a session of its own: it ends as a whole, and
+# Linux shares the processors between sessions.
+beside() {
+  local lane
+  for lane in "$@"; do
+    setsid bash -uc "$lane" >"$times/lane-$lane.log" 2>&1 &
+    lanes+=($!)
+  done
+  for lane in "${lanes[@]}"; do wait "$lane" || status=1; done
+  lanes=()
+}
+
+export VERSION=e2e # of make and of the suites alike
+# These compute all the time: beside clusters, whatever is to happen in time would be late.
+beside programs checks
+phase unit env CGO_ENABLED=1 hack/test-unit.sh -race -p 2
+export SPOKELET_TESTS_KEPT=1
+beside steady faults
 
 for log in "$times"/*.log; do
   echo "=== $(basename "$log" .log) said"

@@ -8,7 +8,8 @@
 #   hack/on-clusters.sh live hack/test-live.sh [--of=root|modules] [ARG...]
 #
 # --of leaves the tests of the root module alone, or all others. The other arguments go to go
-# test.
+# test, which links the tests; with SPOKELET_TESTS_KEPT=1 those that the unit tests have run are
+# run again.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -22,14 +23,24 @@ root=$PWD
 events=$root/bin/times
 mkdir -p "$events"
 
-# run NAME DIR PACKAGE... runs the live tests of packages of a module, which read their clusters
-# from the environment.
+# keep links the tests of packages of a module, where the unit tests have not just done so.
+keep() {
+  local package dir=$1
+  shift
+  if [[ -n ${SPOKELET_TESTS_KEPT:-} ]]; then return; fi
+  for package in "$@"; do mkdir -p "$root/bin/tests/$dir/$package"; done
+  (cd "$dir" && SPOKELET_KEEP_ONLY=1 go test -vet=off -p 2 "${options[@]}" -exec "$root/hack/keep-test.sh" "$@" >/dev/null)
+}
+
+# run NAME DIR JOBS PARALLEL PACKAGE... runs the live tests of packages of a module, which read
+# their clusters from the environment: JOBS packages at the same time, PARALLEL tests in each.
 run() {
-  local name=$1 dir=$2 only
-  shift 2
+  local name=$1 dir=$2 jobs=$3 parallel=$4 only
+  shift 4
+  keep "$dir" "$@" || return
   only="^($(cd "$dir" && "$root/bin/tools/live" list | cut -d' ' -f2- | tr ' ' '|' | paste -sd'|'))\$"
-  (cd "$dir" && "$root/bin/tools/gotestsum" --format standard-quiet --hide-summary=skipped --jsonfile "$events/live-$name.json" -- \
-    -vet=off -count=1 -timeout 25m "${options[@]}" -run "$only" "$@")
+  (cd "$dir" && "$root/bin/tools/gotestsum" --format standard-quiet --hide-summary=skipped --jsonfile "$events/live-$name.json" --raw-command -- \
+    "$root/hack/run-kept-tests.sh" "$jobs" "$@" -- -test.timeout=25m -test.parallel="$parallel" -test.run="$only")
 }
 
 # packages lists those with live tests whose folder matches, or does not match, a pattern.
@@ -44,11 +55,11 @@ of_root() {
   mapfile -t rest < <(packages -v '^\./agent/work\>')
   (
     export SPOKELET_HUB_KUBECONFIG=$HUB SPOKELET_SPOKE_KUBECONFIGS=$SPOKE2 SPOKELET_TEST_KUBECONFIG=$SPOKE2
-    run work . -p 1 -parallel 8 "${work[@]}"
+    run work . 1 8 "${work[@]}"
   ) >"$logs/work" 2>&1 &
   (
     export SPOKELET_HUB_KUBECONFIG=$HUB SPOKELET_SPOKE_KUBECONFIGS=$SPOKE1 SPOKELET_TEST_KUBECONFIG=$SPOKE1
-    run rest . -p 2 -parallel 8 "${rest[@]}"
+    run rest . 2 8 "${rest[@]}"
   ) || status=1
   wait $! || status=1
   cat "$logs/work"
@@ -64,7 +75,7 @@ of_modules() {
   for dir in helm examples/request-state; do
     name=$(basename "$dir")
     # shellcheck disable=SC2046 # a word each
-    run "$name" "$dir" -p 2 $(cd "$dir" && "$root/bin/tools/live" list | cut -d' ' -f1) || status=1
+    run "$name" "$dir" 2 2 $(cd "$dir" && "$root/bin/tools/live" list | cut -d' ' -f1) || status=1
     (cd "$dir" && "$root/bin/tools/live" check "$events/live-$name.json") || status=1
   done
   # Its tests are clients of a process.

@@ -3,29 +3,39 @@
 # SPDX-License-Identifier: Apache-2.0
 
 # Runs the tests of every module except the suites of the end-to-end ones, which need
-# clusters, whatever fails on the way. The arguments go to go test.
+# clusters, whatever fails on the way. The arguments go to go test. Tests of packages with live
+# tests are kept (hack/keep-test.sh).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 root=$PWD
 events=$root/bin/times
 mkdir -p "$events"
+rm -rf bin/tests "$events"/unit*.json
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
 
+# tested lists the packages of a module that have tests. The others are left out: one of them is
+# all of Kubernetes, which takes ten minutes to compile for the race detector.
+tested() (
+  cd "$root/$1"
+  go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./... | sed '/^$/d; /\/e2e\/suites\//d'
+)
+
 # run DIR [ARG...] runs the tests of a module.
 run() {
-  local dir=$1 list packages name
+  local dir=$1 list packages name live
   shift
-  # Packages without tests are left out: one of them is all of Kubernetes, which takes ten
-  # minutes to compile for the race detector. No command of a list whose end is looked at ends it.
-  cd "$root/$dir" && list=$(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./...) || return
-  mapfile -t packages < <(grep -v /e2e/suites/ <<<"$list")
-  if [[ -z ${packages[*]} ]]; then return; fi
+  # No command of a list whose end is looked at ends it.
+  cd "$root/$dir" && list=$(tested "$dir") || return
+  if [[ -z $list ]]; then return; fi
+  mapfile -t packages <<<"$list"
+  # Live tests are in the same binaries.
+  for live in $(cd "$root/$dir" && "$root/bin/tools/live" list | cut -d' ' -f1); do mkdir -p "$root/bin/tests/$dir/$live"; done
   echo "== go test $dir"
   name=$(tr -d . <<<"$dir" | tr / -)
   "$root/bin/tools/gotestsum" --format standard-quiet --hide-summary=skipped --jsonfile "$events/unit$name.json" -- \
-    -vet=off -count=1 -timeout 20m "$@" "${packages[@]}"
+    -vet=off -count=1 -timeout 20m -exec "$root/hack/keep-test.sh" "$@" "${packages[@]}"
 }
 
 # The tests of the development clusters mostly wait, and run beside the others.
@@ -41,4 +51,13 @@ for dir in $(hack/modules.sh); do
 done
 wait "$clusters" || status=1
 cat "$logs/clusters"
+# Whatever happens above, no package goes by untested.
+for dir in $(hack/modules.sh); do
+  for package in $(tested "$dir"); do
+    if ! grep -qF "\"Package\":\"$package\",\"Elapsed\"" "$events"/unit*.json; then
+      echo "unit: the tests of $package did not run"
+      status=1
+    fi
+  done
+done
 exit $status

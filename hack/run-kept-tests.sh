@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# Copyright The Spokelet Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+# Runs test binaries that hack/keep-test.sh has kept, as go test runs them, and prints their
+# events (go doc test2json): those of a package together, when it has ended.
+#
+#   hack/run-kept-tests.sh JOBS PACKAGE... -- [ARG...]
+#
+# Packages are folders below that of the command; JOBS of them run at the same time. The
+# arguments go to each binary.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+
+jobs=$1
+shift
+packages=()
+while [[ $1 != -- ]]; do packages+=("$1") && shift; done
+shift
+events=$(mktemp -d)
+trap 'rm -rf "$events"' EXIT
+module=$(go list -m)
+export root events module
+
+# run PACKAGE [ARG...] runs one.
+run() {
+  local package=${1#./} here file status=0
+  shift
+  here=$(cd "$package" && pwd -P)
+  file=$(mktemp -p "$events")
+  (cd "$package" && go tool test2json -t -p "$module/$package" "$root/bin/tests/${here#"$root"/}/test" \
+    -test.v=test2json -test.paniconexit0 "$@") >"$file" || status=1
+  # Not between the lines of another.
+  exec {lock}>>"$events/lock"
+  flock "$lock"
+  cat "$file"
+  return "$status"
+}
+export -f run
+printf '%s\n' "${packages[@]}" | xargs -P "$jobs" -I{} bash -euo pipefail -c 'run "$@"' run {} "$@"
