@@ -51,6 +51,20 @@ func TestARealStoreKeepsWhatIsPut(t *testing.T) {
 	}
 }
 
+func TestARealStoreAnswersAfterAnEmptyObject(t *testing.T) {
+	config, account := realStore(t)
+	s := newStore(t, config)
+	put(t, s, nil)
+	for range 50 { // one of six failed
+		if err := s.Put(t.Context(), account, account+"/s/empty.js", "text/plain", nil); err != nil {
+			t.Fatal(err)
+		}
+		if content, err := s.Read(t.Context(), account, account+"/s/empty.js", 1); err != nil || len(content) > 0 {
+			t.Fatalf("read: %q, %v", content, err)
+		}
+	}
+}
+
 // everything is all that writes and reads a key.
 func everything(t *testing.T, s *Store, account, key string) map[string]error {
 	t.Helper()
