@@ -38,19 +38,29 @@ run() {
     -vet=off -count=1 -timeout 20m -exec "$root/hack/keep-test.sh" "$@" "${packages[@]}"
 }
 
-# The tests of the development clusters mostly wait, and run beside the others.
+# others runs the tests of all modules but the root's and that of the development clusters.
+others() {
+  local dir status=0
+  for dir in $(hack/modules.sh); do
+    case $dir in
+    . | ./hack/clusters) ;;
+    ./workers) echo "== go test $dir" && hack/test-workers.sh "$@" || status=1 ;;
+    *) (run "$dir" "$@") || status=1 ;;
+    esac
+  done
+  return "$status"
+}
+
+# The last package of a module would have one processor wait: the modules run beside each other.
+# The tests of the development clusters mostly wait.
 (run ./hack/clusters "$@") >"$logs/clusters" 2>&1 &
-clusters=$!
+running=($!)
+others "$@" -p 1 >"$logs/others" 2>&1 &
+running+=($!)
 status=0
-for dir in $(hack/modules.sh); do
-  case $dir in
-  ./hack/clusters) ;;
-  ./workers) echo "== go test $dir" && hack/test-workers.sh "$@" || status=1 ;;
-  *) (run "$dir" "$@") || status=1 ;;
-  esac
-done
-wait "$clusters" || status=1
-cat "$logs/clusters"
+(run . "$@") || status=1
+for job in "${running[@]}"; do wait "$job" || status=1; done
+cat "$logs/others" "$logs/clusters"
 # Whatever happens above, no package goes by untested.
 for dir in $(hack/modules.sh); do
   for package in $(tested "$dir"); do
