@@ -22,6 +22,7 @@ const module = "github.com/spokelet/spokelet/"
 
 // A span is a package or a test of one, and the time that it took.
 type span struct {
+	run        string // the name of its events' file
 	pkg, test  string // without a test it is the whole package
 	start, end time.Time
 }
@@ -97,13 +98,14 @@ func readEvents(name string) ([]span, error) {
 	if err != nil {
 		return nil, err
 	}
+	run := strings.TrimSuffix(filepath.Base(name), ".json")
 	var spans []span
 	for _, e := range events {
 		if e.Action != "pass" && e.Action != "fail" {
 			continue
 		}
 		spans = append(spans, span{
-			pkg: strings.TrimPrefix(e.Package, module), test: e.Test,
+			run: run, pkg: strings.TrimPrefix(e.Package, module), test: e.Test,
 			start: e.Time.Add(-time.Duration(e.Elapsed * float64(time.Second))), end: e.Time,
 		})
 	}

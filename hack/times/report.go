@@ -48,27 +48,27 @@ func (m measurement) testTable() string {
 	for _, s := range m.spans {
 		for i, r := range s.test {
 			if r == '/' {
-				parents[s.pkg+" "+s.test[:i]] = true
+				parents[s.run+" "+s.pkg+" "+s.test[:i]] = true
 			}
 		}
 	}
-	tests := slices.DeleteFunc(slices.Clone(m.spans), func(s span) bool { return s.test == "" || parents[s.pkg+" "+s.test] })
+	tests := slices.DeleteFunc(slices.Clone(m.spans), func(s span) bool { return s.test == "" || parents[s.run+" "+s.pkg+" "+s.test] })
 	return m.spanTable("test", tests)
 }
 
 func (m measurement) spanTable(title string, spans []span) string {
 	slices.SortFunc(spans, func(a, b span) int {
-		return cmp.Or(cmp.Compare(b.took(), a.took()), strings.Compare(a.pkg+a.test, b.pkg+b.test))
+		return cmp.Or(cmp.Compare(b.took(), a.took()), strings.Compare(a.run+a.pkg+a.test, b.run+b.pkg+b.test))
 	})
 	var b strings.Builder
-	fmt.Fprintf(&b, "\n| %s | wall, s | machine idle meanwhile, s |\n|---|--:|--:|\n", title)
+	fmt.Fprintf(&b, "\n| %s | run | wall, s | machine idle meanwhile, s |\n|---|---|--:|--:|\n", title)
 	for _, s := range spans[:min(most, len(spans))] {
 		name := s.pkg
 		if s.test != "" {
 			name += " " + s.test
 		}
 		idle := m.idle(s.start, s.end)
-		fmt.Fprintf(&b, "| %s | %.1f | %.1f |\n", name, s.took().Seconds(), idle)
+		fmt.Fprintf(&b, "| %s | %s | %.1f | %.1f |\n", name, s.run, s.took().Seconds(), idle)
 	}
 	return b.String()
 }

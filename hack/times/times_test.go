@@ -63,14 +63,14 @@ const (
 |---|--:|--:|--:|
 | unit | 20 | 21 | 15 |
 
-| package | wall, s | machine idle meanwhile, s |
-|---|--:|--:|
-| a | 20.0 | 15.0 |
+| package | run | wall, s | machine idle meanwhile, s |
+|---|---|--:|--:|
+| a | unit | 20.0 | 15.0 |
 
-| test | wall, s | machine idle meanwhile, s |
-|---|--:|--:|
-| a TestA/waits | 10.0 | 15.0 |
-| a TestAB | 2.5 | 0.0 |
+| test | run | wall, s | machine idle meanwhile, s |
+|---|---|--:|--:|
+| a TestA/waits | unit | 10.0 | 15.0 |
+| a TestAB | unit | 2.5 | 0.0 |
 `
 )
 
