@@ -75,7 +75,7 @@ test-unit: bin/tools/gotestsum bin/tools/live ## Run the tests of every module u
 	CGO_ENABLED=1 hack/test-unit.sh -race -p $(PARALLEL)
 test-workers: bin/tools/gotestsum ## Run the tests of worker bundles, which test-unit does, too.
 	CGO_ENABLED=1 hack/test-workers.sh -race -p $(PARALLEL)
-test-long: bin/tools/gotestsum ## Run them with the full counts, and every fuzz target for FUZZTIME: before a release.
+test-long: bin/tools/gotestsum bin/tools/live ## Run them with the full counts, and every fuzz target for FUZZTIME: before a release.
 	SPOKELET_TEST_FULL=1 CGO_ENABLED=1 hack/test-unit.sh -race -p $(PARALLEL) -timeout 90m
 	hack/fuzz.sh $(FUZZTIME)
 race: ## Repeat the tests of the concurrent packages, on 1, 2 and 4 CPUs.
