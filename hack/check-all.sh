@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 # Runs every static check and every test, whatever fails on the way: first what computes, then
-# what waits for clusters, beside each other on two sets. What a phase says
+# what waits for clusters, on two sets at the same time. What a phase says
 # is in bin/times/NAME.log and, when all have ended, on stdout; bin/times has what "make times"
 # needs, too.
 set -euo pipefail
@@ -23,14 +23,20 @@ phase() {
 }
 export -f phase
 
-# What several others use: to link a program takes one processor.
+# What others use: to link a program takes one processor.
 programs() {
   phase build make build
   phase images bash -c 'cd e2e && CGO_ENABLED=0 go run ./cmd/images -version e2e -race'
 }
-
-checks() {
+tests() {
   phase compile hack/compile-tests.sh
+  phase unit env CGO_ENABLED=1 hack/test-unit.sh -race -p 2
+}
+
+# These begin first and have the smallest share of the processors, with what others leave: they
+# are to have ended before clusters need it.
+checks() {
+  { echo 5 >/proc/self/autogroup; } 2>/dev/null || renice -n 5 $$ >/dev/null
   phase verify hack/verify.sh
 }
 
@@ -47,15 +53,14 @@ faults() {
     phase live env CGO_ENABLED=1 hack/test-live.sh --of=root -race
     phase e2e-faults hack/test-suites.sh join mcm sharing rest fault leave hostile'
 }
-export -f programs checks steady faults
+export -f programs tests checks steady faults
 
-lanes=()
+declare -A lanes
 bin/tools/times record "$times" &
 recorder=$!
 finish() {
   local lane
   for lane in "${lanes[@]}"; do kill -- "-$lane" 2>/dev/null || true; done
-  lanes=()
   kill "$recorder" 2>/dev/null || true
   wait || true # for all of them
 }
@@ -64,24 +69,33 @@ trap finish EXIT
 trap 'finish; tail -n 40 "$times"/*.log; exit 143' INT TERM
 
 status=0
-# beside runs functions at the same time, each in a session of its own: it ends as a whole, and
+# begin runs functions beside each other, each in a session of its own: it ends as a whole, and
 # Linux shares the processors between sessions.
-beside() {
+begin() {
   local lane
   for lane in "$@"; do
     setsid bash -uc "$lane" >"$times/lane-$lane.log" 2>&1 &
-    lanes+=($!)
+    lanes[$lane]=$!
   done
-  for lane in "${lanes[@]}"; do wait "$lane" || status=1; done
-  lanes=()
+}
+# await waits for their ends.
+await() {
+  local lane
+  for lane in "$@"; do
+    wait "${lanes[$lane]}" || status=1
+    unset "lanes[$lane]"
+  done
 }
 
 export VERSION=e2e # of make and of the suites alike
-# These compute all the time: beside clusters, whatever is to happen in time would be late.
-beside programs checks
-phase unit env CGO_ENABLED=1 hack/test-unit.sh -race -p 2
+begin checks
+# Tests by themselves compute all the time: beside clusters, whatever is to happen in time would
+# be late.
+begin programs tests
+await programs tests
 export SPOKELET_TESTS_KEPT=1
-beside steady faults
+begin steady faults
+await steady faults checks
 
 for log in "$times"/*.log; do
   echo "=== $(basename "$log" .log) said"
