@@ -94,7 +94,7 @@ func TestAResultThatStaysCountsWithEachWrite(t *testing.T) {
 	const size, burst = 64 << 10, 640 << 10
 	v := clusterView("v")
 	r := newRig(t, v)
-	r.cfg.Writes = budget.NewWrites(budget.Rate{PerSecond: 1 << 10, Burst: burst}, budget.Rate{PerSecond: 1 << 30, Burst: 1 << 30})
+	r.cfg.Writes = budget.NewWrites(budget.Rate{PerSecond: 1, Burst: burst}, budget.Rate{PerSecond: 1 << 30, Burst: 1 << 30})
 	r.look(t, v)
 	view := r.view(t, managed)
 	say := func(result wire.ViewResult) {
