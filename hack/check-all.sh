@@ -33,10 +33,7 @@ tests() {
   phase unit env CGO_ENABLED=1 hack/test-unit.sh -race -p 2
 }
 
-# These begin first and have the smallest share of the processors, with what others leave: they
-# are to have ended before clusters need it.
 checks() {
-  { echo 5 >/proc/self/autogroup; } 2>/dev/null || renice -n 5 $$ >/dev/null
   phase verify hack/verify.sh
 }
 
@@ -55,12 +52,13 @@ faults() {
 }
 export -f programs tests checks steady faults
 
-declare -A lanes
+lanes=()
 bin/tools/times record "$times" &
 recorder=$!
 finish() {
   local lane
   for lane in "${lanes[@]}"; do kill -- "-$lane" 2>/dev/null || true; done
+  lanes=()
   kill "$recorder" 2>/dev/null || true
   wait || true # for all of them
 }
@@ -69,33 +67,23 @@ trap finish EXIT
 trap 'finish; tail -n 40 "$times"/*.log; exit 143' INT TERM
 
 status=0
-# begin runs functions beside each other, each in a session of its own: it ends as a whole, and
+# beside runs functions at the same time, each in a session of its own: it ends as a whole, and
 # Linux shares the processors between sessions.
-begin() {
+beside() {
   local lane
   for lane in "$@"; do
     setsid bash -uc "$lane" >"$times/lane-$lane.log" 2>&1 &
-    lanes[$lane]=$!
+    lanes+=($!)
   done
-}
-# await waits for their ends.
-await() {
-  local lane
-  for lane in "$@"; do
-    wait "${lanes[$lane]}" || status=1
-    unset "lanes[$lane]"
-  done
+  for lane in "${lanes[@]}"; do wait "$lane" || status=1; done
+  lanes=()
 }
 
 export VERSION=e2e # of make and of the suites alike
-begin checks
-# Tests by themselves compute all the time: beside clusters, whatever is to happen in time would
-# be late.
-begin programs tests
-await programs tests
+# These compute all the time: beside clusters, whatever is to happen in time would be late.
+beside programs tests checks
 export SPOKELET_TESTS_KEPT=1
-begin steady faults
-await steady faults checks
+beside steady faults
 
 for log in "$times"/*.log; do
   echo "=== $(basename "$log" .log) said"
