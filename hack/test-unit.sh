@@ -12,26 +12,21 @@ root=$PWD
 events=$root/bin/times
 mkdir -p "$events"
 rm -rf bin/tests "$events"/unit*.json
+modules=$(hack/modules.sh)
+mapfile -t modules <<<"$modules"
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
-
-# tested lists the packages of a module that have tests. The others are left out: one of them is
-# all of Kubernetes, which takes ten minutes to compile for the race detector.
-tested() (
-  cd "$root/$1"
-  go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./... | sed '/^$/d; /\/e2e\/suites\//d'
-)
 
 # run DIR [ARG...] runs the tests of a module.
 run() {
   local dir=$1 list packages name live
   shift
   # No command of a list whose end is looked at ends it.
-  cd "$root/$dir" && list=$(tested "$dir") || return
+  cd "$root/$dir" && list=$("$root/hack/tested.sh" "$dir") || return
   if [[ -z $list ]]; then return; fi
   mapfile -t packages <<<"$list"
-  # Live tests are in the same binaries.
-  for live in $(cd "$root/$dir" && "$root/bin/tools/live" list | cut -d' ' -f1); do mkdir -p "$root/bin/tests/$dir/$live"; done
+  # Live tests are in the same binaries. Of a module without any, live says so.
+  for live in $("$root/bin/tools/live" list 2>/dev/null | cut -d' ' -f1); do mkdir -p "$root/bin/tests/$dir/$live"; done
   echo "== go test $dir"
   name=$(tr -d . <<<"$dir" | tr / -)
   "$root/bin/tools/gotestsum" --format standard-quiet --hide-summary=skipped --jsonfile "$events/unit$name.json" -- \
@@ -41,7 +36,7 @@ run() {
 # others runs the tests of all modules but the root's and that of the development clusters.
 others() {
   local dir status=0
-  for dir in $(hack/modules.sh); do
+  for dir in "${modules[@]}"; do
     case $dir in
     . | ./hack/clusters) ;;
     ./workers) echo "== go test $dir" && hack/test-workers.sh "$@" || status=1 ;;
@@ -62,8 +57,8 @@ status=0
 for job in "${running[@]}"; do wait "$job" || status=1; done
 cat "$logs/others" "$logs/clusters"
 # Whatever happens above, no package goes by untested.
-for dir in $(hack/modules.sh); do
-  for package in $(tested "$dir"); do
+for dir in "${modules[@]}"; do
+  for package in $(hack/tested.sh "$dir"); do
     if ! grep -qF "\"Package\":\"$package\",\"Elapsed\"" "$events"/unit*.json; then
       echo "unit: the tests of $package did not run"
       status=1

@@ -62,8 +62,8 @@ listening registry "$registry_port"
 root=$(hack/workerd.sh) || [[ $? -eq 3 ]]
 if [[ -n $root ]]; then export SPOKELET_WORKERD=$root/usr/bin/workerd; fi
 
+mapfile -t packages < <(hack/tested.sh workers)
 cd workers
-mapfile -t packages < <(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./... | sed '/^$/d')
 mkdir -p ../bin/times
 "$gotestsum" --format standard-quiet --hide-summary=skipped --jsonfile ../bin/times/unit-workers.json -- \
   -vet=off -count=1 -timeout 20m "$@" "${packages[@]}"
