@@ -151,17 +151,20 @@ func post(t *testing.T, s *Server, path, host string, body io.Reader, size int64
 	return answer
 }
 
-// padded is a review that repeats text as often as there is room for, or, as each byte is
-// slow with the race detector, a sixth of that: it is still more than a head may have.
+// padding is how long a review is made: as long as it may be, or, as each byte is slow with the
+// race detector, a sixth of that: it is still more than a head may have.
+var padding = testscale.Of(maxBody/6, maxBody)
+
+// padded is a review that repeats text as often as there is room for.
 func padded(before, text, after string) []byte {
-	n := (testscale.Of(maxBody/6, maxBody) - len(before) - len(after)) / len(text)
+	n := (padding - len(before) - len(after)) / len(text)
 	return []byte(before + strings.TrimSuffix(strings.Repeat(text, n), ",") + after)
 }
 
 // mayTake is how many bytes a review may take: all that reviews may hold, or as large a part of
 // it as the review is of the largest.
 func mayTake(body []byte) int64 {
-	if len(body) < maxBody/6-1000 {
+	if len(body) < padding-1000 { // it is not padded
 		return reviews
 	}
 	return reviews * int64(len(body)) / maxBody
