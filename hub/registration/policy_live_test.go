@@ -140,7 +140,7 @@ func (g *guarded) enforce() {
 		g.create(obj)
 	}
 	probe := g.record(accept)
-	err = wait.PollUntilContextTimeout(g.t.Context(), 20*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+	err = wait.PollUntilContextTimeout(g.t.Context(), 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
 		err := g.clients[editor].Create(ctx, probe.DeepCopy(), client.DryRunAll)
 		return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "managedclusters/accept"), nil
 	})
@@ -150,7 +150,7 @@ func (g *guarded) enforce() {
 	// Whose rights came last the API server may not know yet.
 	allowed := map[string]*clusterv1.ManagedCluster{theHub: g.record(refuse), ofAnother: g.record(refuse), acceptor: g.record(accept)}
 	for user, record := range allowed {
-		err := wait.PollUntilContextTimeout(g.t.Context(), 20*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		err := wait.PollUntilContextTimeout(g.t.Context(), 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
 			return g.clients[user].Create(ctx, record.DeepCopy(), client.DryRunAll) == nil, nil
 		})
 		if err != nil {

@@ -138,7 +138,7 @@ func testStorm(t *testing.T, k *kind) {
 	}
 	enemy.active.Store(false)
 	got := k.blank()
-	err = wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+	err = wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
 		err := admin.Get(ctx, client.ObjectKeyFromObject(stored), got.object())
 		return meta.IsStatusConditionTrue(*got.conditions(), "Applied"), err
 	})

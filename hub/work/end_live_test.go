@@ -104,7 +104,7 @@ func (r running) isDeletedInTheSpoke(t *testing.T, work *workv1.ManifestWork) {
 		sent, err = wire.DecodeWork(res.Body)
 		return sent.Deleting, err
 	}
-	if err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, livetest.Patience, true, told); err != nil {
+	if err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, livetest.Patience, true, told); err != nil {
 		t.Fatalf("the agent is not told of the deletion: %v; published %v", err, r.source(work.Namespace).Keys())
 	}
 	if option := sent.Spec.DeleteOption; option == nil || option.PropagationPolicy != workv1.DeletePropagationPolicyTypeOrphan {
@@ -114,7 +114,7 @@ func (r running) isDeletedInTheSpoke(t *testing.T, work *workv1.ManifestWork) {
 	left := func(context.Context) (bool, error) {
 		return !slices.Contains(r.source(work.Namespace).Keys(), key), nil
 	}
-	if err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, livetest.Patience, true, left); err != nil {
+	if err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, livetest.Patience, true, left); err != nil {
 		t.Errorf("the agent has nothing of it, and the work is still published")
 	}
 }

@@ -112,7 +112,7 @@ func (r running) create(t *testing.T, namespace, name string, change ...func(cli
 // await reads a work until it is as it should be.
 func (r running) await(t *testing.T, work *workv1.ManifestWork, what string, ready func(*workv1.ManifestWork) bool) {
 	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, livetest.Patience, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, livetest.Patience, true, func(ctx context.Context) (bool, error) {
 		err := r.admin.Get(ctx, client.ObjectKeyFromObject(work), work)
 		return ready(work), err
 	})
@@ -123,7 +123,7 @@ func (r running) await(t *testing.T, work *workv1.ManifestWork, what string, rea
 
 func (r running) awaitGone(t *testing.T, work *workv1.ManifestWork) {
 	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, livetest.Patience, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, livetest.Patience, true, func(ctx context.Context) (bool, error) {
 		err := r.admin.Get(ctx, client.ObjectKeyFromObject(work), work)
 		return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
 	})
@@ -184,7 +184,7 @@ func TestAManifestWorkTakesItsWayOnARealHub(t *testing.T) {
 	r.await(t, work, "no finalizer", heldLive)
 	key := "manifestwork/" + work.Namespace + "/w"
 	published := func(context.Context) (bool, error) { return slices.Contains(r.source(work.Namespace).Keys(), key), nil }
-	if err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, livetest.Patience, true, published); err != nil {
+	if err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, livetest.Patience, true, published); err != nil {
 		t.Fatal("the work is not published")
 	}
 	if sent := r.sent(t, work); sent.HubHash != testHash || sent.Labels["a"] != "b" || len(sent.Spec.Workload.Manifests) != 1 {
@@ -221,7 +221,7 @@ func TestAManifestWorkTakesItsWayOnARealHub(t *testing.T) {
 		t.Fatal(err)
 	}
 	leaving := func(context.Context) (bool, error) { return r.sent(t, work).Deleting, nil }
-	if err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, livetest.Patience, true, leaving); err != nil {
+	if err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, livetest.Patience, true, leaving); err != nil {
 		t.Fatal("the agent is not asked to collect")
 	}
 	if sent := r.sent(t, work); sent.Spec.DeleteOption == nil || len(sent.Spec.Workload.Manifests) != 0 {
@@ -290,7 +290,7 @@ func TestManifestWorksOfAClusterThatIsGoingAreReleasedOnARealHub(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Until the cache has seen that, the finalizer comes back.
-	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, livetest.Patience, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, livetest.Patience, true, func(ctx context.Context) (bool, error) {
 		managed, _, err := r.cluster(ctx, cluster)
 		return !managed, err
 	})

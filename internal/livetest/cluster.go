@@ -90,10 +90,16 @@ func Namespace(t testing.TB, kube kubernetes.Interface, prefix string) string {
 	return ns.Name
 }
 
+// looks are the pauses of Eventually. They grow: many tests wait at the same time, most of them
+// by requests, and an API server that answers those has no time for what they wait for.
+var looks = wait.Backoff{Duration: 5 * time.Millisecond, Factor: 1.5, Steps: 20, Cap: 100 * time.Millisecond}
+
 // Eventually waits until what is asked for is so.
 func Eventually(t testing.TB, what string, so func() bool) {
 	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, Patience, true, func(context.Context) (bool, error) { return so(), nil })
+	ctx, cancel := context.WithTimeout(t.Context(), Patience)
+	defer cancel()
+	err := looks.DelayFunc().Until(ctx, true, true, func(context.Context) (bool, error) { return so(), nil })
 	if err != nil {
 		t.Fatalf("%s: not so within %s", what, Patience)
 	}

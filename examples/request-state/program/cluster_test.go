@@ -126,7 +126,7 @@ func (c *cluster) namespace(t *testing.T) string {
 
 func eventually(ctx context.Context, t *testing.T, what string, so func() bool) {
 	t.Helper()
-	err := wait.PollUntilContextTimeout(ctx, 5*time.Millisecond, patience, true, func(context.Context) (bool, error) { return so(), nil })
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, patience, true, func(context.Context) (bool, error) { return so(), nil })
 	if err != nil {
 		t.Fatalf("%s: not so within %s", what, patience)
 	}
