@@ -40,7 +40,7 @@ import (
 
 // soon bounds what is done on an event, on a machine that stalls for seconds. Without
 // us the node's lease would end after 40 s; nothing else is done by the clock.
-const soon = livetest.Patience / 3
+const soon = 20 * time.Second
 
 // counter counts the requests of a client, by method and path without names.
 type counter struct {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -20,6 +21,7 @@ import (
 	"github.com/spokelet/spokelet/internal/testscale"
 	"github.com/spokelet/spokelet/tunnel"
 	"github.com/spokelet/spokelet/tunnel/identity"
+	"github.com/spokelet/spokelet/tunnel/pipe"
 	"github.com/spokelet/spokelet/tunnel/tunneltest"
 )
 
@@ -140,11 +142,26 @@ func TestSilenceIsNoticedWithin15Seconds(t *testing.T) {
 	}
 }
 
+// afterTheEnd has an agent dial when the hub, too, knows that its last session is over. A hub
+// that learns of the next one first tells of no gap.
+func afterTheEnd(hub *tunneltest.Hub, c *tunnel.AgentConfig) {
+	dial, version := c.DialPipe, c.Version
+	ofAgent := func(s tunnel.Info) bool { return s.AgentVersion == version }
+	c.DialPipe = func(ctx context.Context, config tunnel.PipeConfig) (pipe.Link, error) {
+		for slices.ContainsFunc(hub.Server.Sessions().List(), ofAgent) {
+			runtime.Gosched()
+		}
+		return dial(ctx, config)
+	}
+}
+
 func TestAgentComesBackAfterACut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hub := tunneltest.NewHub(t, nil)
 		d := keepDiary(t, hub)
-		agent := hub.Connect(t, "spoke1", kube(echo))
+		network := tunneltest.NewNetwork(tunneltest.NetworkConfig{})
+		agent := hub.Run(t, hub.Authority.Cluster("spoke1"), network, func(c *tunnel.AgentConfig) { afterTheEnd(hub, c) })
+		hub.Session(t, "spoke1")
 		time.Sleep(time.Minute)
 		cut := time.Now()
 		agent.Network.Cut()

@@ -98,6 +98,7 @@ func TestMetricsTellTheLifeOfSessions(t *testing.T) {
 			t.Errorf("agent after a cut (-want +got):\n%s", diff)
 		}
 		agent.Stop()
+		synctest.Wait() // for the hub
 		values := gather(t, atHub)
 		if got := values["sessions{cluster=spoke1}"]; got != 0 {
 			t.Errorf("%v sessions after the agent left, want 0", got)

@@ -91,7 +91,7 @@ func TestNoHookOfACallerStopsTheSession(t *testing.T) {
 		slow <- err
 	}()
 	for range 10 {
-		quick, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		quick, cancel := context.WithTimeout(t.Context(), time.Minute)
 		req, err := http.NewRequestWithContext(quick, http.MethodGet, "http://kube/other", nil)
 		if err != nil {
 			t.Fatal(err)

@@ -168,7 +168,7 @@ func TestAProcessThatEndsWithoutAnAnswerIsReported(t *testing.T) {
 		"eats":           {reason: "the limit is its own", change: func(c *Config) { c.Memory = 128 << 20 }, want: "it may use 128 MiB"},
 		"babbles":        {reason: "nobody understands it", want: "invalid character"},
 		"talks for ever": {reason: "a line is bounded", want: "token too long"},
-		"hangs":          {reason: "its time is bounded", change: func(c *Config) { c.grace = 200 * time.Millisecond }, want: "it took too long"},
+		"hangs":          {reason: "its time is bounded", change: func(c *Config) { c.grace = 3 * time.Second }, want: "it took too long"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRun(t, newCluster(t), name, tc.change)
@@ -190,7 +190,7 @@ func TestFilesOfAProcessAreBounded(t *testing.T) {
 func TestAProcessEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	r := newRun(t, newCluster(t), "hangs", nil)
-	time.AfterFunc(100*time.Millisecond, cancel)
+	time.AfterFunc(3*time.Second, cancel) // it has been started by then
 	if _, err := r.do(ctx, time.Minute); !errors.Is(err, ErrEnded) {
 		t.Errorf("got %v, want %v", err, ErrEnded)
 	}

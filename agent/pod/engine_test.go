@@ -320,18 +320,20 @@ func TestReasonsOfRefusals(t *testing.T) {
 }
 
 func TestMemoAsksOnceForACrowd(t *testing.T) {
-	m := newMemo[string, int]()
-	var asked atomic.Int64
-	var crowd sync.WaitGroup
-	for range 100 {
-		crowd.Go(func() {
-			_, _ = m.ask("a", func() (int, error) { return int(asked.Add(1)), nil })
-		})
-	}
-	crowd.Wait()
-	if n := asked.Load(); n != 1 {
-		t.Errorf("asked %d times for a crowd", n)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemo[string, int]()
+		var asked atomic.Int64
+		var crowd sync.WaitGroup
+		for range 100 {
+			crowd.Go(func() {
+				_, _ = m.ask("a", func() (int, error) { return int(asked.Add(1)), nil })
+			})
+		}
+		crowd.Wait()
+		if n := asked.Load(); n != 1 {
+			t.Errorf("asked %d times for a crowd", n)
+		}
+	})
 }
 
 func TestMemoKeepsNoAnswerForLong(t *testing.T) {

@@ -110,7 +110,9 @@ func (c *cluster) appears(name string, uid types.UID) *corev1.Pod {
 // on for a kubelet to end it.
 func (c *cluster) bind(name string) {
 	c.t.Helper()
-	binding := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: name}, Target: corev1.ObjectReference{Kind: "Node", Name: "nowhere"}}
+	// Kubernetes ends the pods of a node of which the first pod was seen 40 s ago: each has its own.
+	node := corev1.ObjectReference{Kind: "Node", Name: name + "-" + c.namespace}
+	binding := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: name}, Target: node}
 	if err := c.kube.CoreV1().Pods(c.namespace).Bind(c.t.Context(), binding, metav1.CreateOptions{}); err != nil {
 		c.t.Fatal(err)
 	}

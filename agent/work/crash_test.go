@@ -80,19 +80,23 @@ func story(c *cluster, h *hub, name string, chapter int) (done func() bool) {
 	}
 }
 
-// TestCrashBetweenAnyTwoSteps ends the agent at each of its writes. The hub goes
-// on meanwhile, so that the next agent finds another wish than the one that was
-// being carried out.
-func TestCrashBetweenAnyTwoSteps(t *testing.T) {
+func TestACrashBeforeAnyWriteIsSurvived(t *testing.T) {
 	t.Parallel()
-	for label, after := range map[string]bool{"before it reached the API server": false, "after it was done": true} {
-		t.Run(label, func(t *testing.T) {
-			t.Parallel()
-			c := newCluster(t)
-			for at := int64(1); crashAt(t, c, at, after) && !t.Failed(); at++ {
-				t.Logf("write %d is survived", at)
-			}
-		})
+	crashAtEach(t, false)
+}
+
+func TestACrashAfterAnyWriteIsSurvived(t *testing.T) {
+	t.Parallel()
+	crashAtEach(t, true)
+}
+
+// crashAtEach ends the agent at each of its writes. The hub goes on meanwhile, so that the
+// next agent finds another wish than the one that was being carried out.
+func crashAtEach(t *testing.T, after bool) {
+	t.Helper()
+	c := newCluster(t)
+	for at := int64(1); crashAt(t, c, at, after) && !t.Failed(); at++ {
+		t.Logf("write %d is survived", at)
 	}
 }
 

@@ -12,15 +12,13 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/spokelet/spokelet/internal/livetest"
 )
 
 const (
 	// soon is how fast a reason is seen on the hub, on a machine that stalls for
 	// seconds: no pause between two attempts, the longest of which is a minute, nor a
 	// request that is tried over and over by its client, comes before it.
-	soon = livetest.Patience / 2
+	soon = 30 * time.Second
 	// faultTime is how long a fault lasts; at the longest pause of a retry it could
 	// last for hours without another request.
 	faultTime = 6 * time.Second

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -19,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -73,9 +75,27 @@ func newCluster(t *testing.T) *cluster {
 			_ = c.dynamic.Resource(corev1.SchemeGroupVersion.WithResource(gvr)).Namespace(c.namespace).
 				DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
 		}
+		c.removeAnchors(ctx)
 		_ = c.kube.CoreV1().Namespaces().Delete(ctx, c.namespace, metav1.DeleteOptions{})
 	})
 	return c
+}
+
+// removeAnchors removes those of the test's works: each engine reads all that there are.
+func (c *cluster) removeAnchors(ctx context.Context) {
+	for _, p := range []Policy{Multicluster(), ManifestWork()} {
+		anchors := c.dynamic.Resource(p.Anchor.Resource)
+		list, err := anchors.List(ctx, metav1.ListOptions{})
+		if err != nil {
+			continue
+		}
+		for _, a := range list.Items {
+			if strings.Contains(a.GetName(), c.namespace) {
+				_, _ = anchors.Patch(ctx, a.GetName(), types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+				_ = anchors.Delete(ctx, a.GetName(), metav1.DeleteOptions{})
+			}
+		}
+	}
 }
 
 // name makes a name that is unique in the cluster: anchors have no namespace.

@@ -38,6 +38,7 @@ func TestAWorkTakesTheNameOfOneThatIsStillGoing(t *testing.T) {
 		held := c.get("held")
 		return held != nil && held.DeletionTimestamp == nil && held.Data["from"] == "second"
 	})
+	c.eventually("the second is told of", func() bool { return h.said(work).uid == "uid-second" })
 	if s := h.says(c, work, 1, "Available", metav1.ConditionTrue); s.uid != "uid-second" || s.Finalized {
 		t.Errorf("said of %s, finalized %t", s.uid, s.Finalized)
 	}

@@ -33,7 +33,7 @@ func (s *Testbed) Servers(t *testing.T) (*env.Store, *env.ImageRegistry) {
 // are soon gone: a namespace is looked at again only after half of their grace.
 func ScriptsEndSoon() []string {
 	// A pod has to serve until requests are sent elsewhere, also by clusters that are busy.
-	return []string{"--set", "workers.drain=2s", "--set", "workers.terminationGrace=5s"}
+	return []string{"--set", "workers.drain=4s", "--set", "workers.terminationGrace=7s"}
 }
 
 // HTTPAs is a client of the hub's API server as somebody else.

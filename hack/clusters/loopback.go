@@ -9,11 +9,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"syscall"
 
 	"golang.org/x/sync/errgroup"
 
@@ -80,12 +83,19 @@ func (l *loopback) bring(ctx context.Context, c *Cluster) error {
 	return nil
 }
 
-// listenAnywhere listens on a port that is free.
+// listenAnywhere listens on a port that is free, below those that Linux gives to whoever asks
+// for any: some of the servers listen much later.
 func listenAnywhere() (net.Listener, error) {
-	return net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // returns at once
+	for {
+		address := net.JoinHostPort("127.0.0.1", strconv.Itoa(15000+rand.IntN(15000))) //nolint:gosec // no secret
+		listener, err := net.Listen("tcp", address)                                    //nolint:noctx // returns at once
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			return listener, err
+		}
+	}
 }
 
-// reservePorts asks the kernel for free ports, for all clusters at once so that they
+// reservePorts finds free ports, for all clusters at once so that they
 // differ. Another program can take one before the server does; then Up fails and says so.
 func (l *loopback) reservePorts(listen func() (net.Listener, error)) error {
 	var listeners []net.Listener

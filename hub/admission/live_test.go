@@ -158,7 +158,7 @@ func (a *asking) register(cfg *rest.Config) {
 			}},
 		}},
 	})
-	err = wait.PollUntilContextTimeout(a.t.Context(), 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+	err = wait.PollUntilContextTimeout(a.t.Context(), 50*time.Millisecond, livetest.Patience, true, func(ctx context.Context) (bool, error) {
 		err := a.clients[editor].Create(ctx, a.work(""), client.DryRunAll)
 		return apierrors.IsBadRequest(err), nil
 	})
@@ -166,7 +166,7 @@ func (a *asking) register(cfg *rest.Config) {
 		a.t.Fatalf("the webhook is not asked: %v", err)
 	}
 	// Whose rights came last the API server may not know yet.
-	err = wait.PollUntilContextTimeout(a.t.Context(), 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+	err = wait.PollUntilContextTimeout(a.t.Context(), 50*time.Millisecond, livetest.Patience, true, func(ctx context.Context) (bool, error) {
 		return a.clients[bobs].Create(ctx, a.work(roleOfBob, configMap), client.DryRunAll) == nil, nil
 	})
 	if err != nil {

@@ -77,7 +77,7 @@ func rawQuestion(user string, length int) string {
 // than the server has requests in flight.
 func TestBodiesThatNeverEndTakeTheTurnsOfTheirOwnUser(t *testing.T) {
 	const bodies, turns = 210, 4
-	s := start(t, &fleet{clusters: map[string]Session{"c1": newAgent(t, newSpoke().serve)}}, anything, Limits{ViewBodyTimeout: time.Minute})
+	s := start(t, &fleet{clusters: map[string]Session{"c1": newAgent(t, newSpoke().serve)}}, anything, Limits{ViewBodyTimeout: 5 * time.Minute})
 	type connection struct {
 		conn *tls.Conn
 		br   *bufio.Reader
@@ -90,7 +90,7 @@ func TestBodiesThatNeverEndTakeTheTurnsOfTheirOwnUser(t *testing.T) {
 	refused := make(chan bool, bodies)
 	for _, c := range all {
 		go func() {
-			_ = c.conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+			_ = c.conn.SetReadDeadline(time.Now().Add(time.Minute))
 			res, err := http.ReadResponse(c.br, nil)
 			if err == nil {
 				_ = res.Body.Close()
@@ -124,7 +124,7 @@ func TestBodiesThatNeverEndTakeTheTurnsOfTheirOwnUser(t *testing.T) {
 
 func TestABodyThatNeverEndsIsGivenUp(t *testing.T) {
 	t.Parallel() // it waits
-	limits := Limits{ViewsPerUser: 1, ViewBodyTimeout: 200 * time.Millisecond}
+	limits := Limits{ViewsPerUser: 1, ViewBodyTimeout: 2 * time.Second}
 	s := start(t, &fleet{clusters: map[string]Session{"c1": newAgent(t, newSpoke().serve)}}, anything, limits)
 	_, br := s.dial(t, shortOfAByte("bob"))
 	if rest, err := io.ReadAll(br); err != nil && len(rest) == 0 {
@@ -151,7 +151,7 @@ func TestABodyThatNeverEndsIsGivenUp(t *testing.T) {
 // connection of either protocol.
 func TestTheDeadlineOfABodyEndsWithIt(t *testing.T) {
 	t.Parallel() // it waits
-	sp, limits := newSpoke(), Limits{ViewBodyTimeout: 300 * time.Millisecond}
+	sp, limits := newSpoke(), Limits{ViewBodyTimeout: 2 * time.Second}
 	s := start(t, &fleet{clusters: map[string]Session{"c1": newAgent(t, func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "/pods") {
 			select {

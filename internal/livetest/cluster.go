@@ -21,7 +21,7 @@ import (
 )
 
 // Patience bounds every wait; a busy machine must not fail a test.
-const Patience = time.Minute
+const Patience = 3 * time.Minute
 
 // Config reaches the cluster whose kubeconfig a variable names, the first of several.
 // Where it names none the test is skipped. The rate of requests is not limited, and

@@ -146,16 +146,17 @@ func TestTheServingCertificateChangesWhileThePortIsOpen(t *testing.T) {
 }
 
 func TestThePortOfANodeIsFreeOnceItIsClosed(t *testing.T) {
+	const host = "127.31.7.1" // that no other test listens on
 	authn, authz := anybody()
 	s, err := New(Config{
-		Address:       "127.0.0.1",
+		Address:       host,
 		Certificate:   func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, errors.ErrUnsupported },
 		Authenticator: authn, Authorizer: authz, Door: testDoor{}, Logger: logr.Discard(),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", host+":0")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -348,6 +349,10 @@ func TestAnAgentHearsNothingOfAbsenceBeforeEachObjectIsKnown(t *testing.T) {
 	defer r.Watch(t.Context(), spoke)()
 	a.await("one of two objects is known", func() bool {
 		return a.complete[wire.KindPod] == 1 && a.objects["configmap/default/settings"].Text != nil
+	})
+	// The fake keeps nothing for a watch that begins later.
+	a.await("the pods are watched", func() bool {
+		return slices.ContainsFunc(client.Actions(), func(a k8stesting.Action) bool { return a.Matches("watch", "pods") })
 	})
 	// Each kind is served in turn: what was to be said before these has been.
 	for _, name := range []string{"b", "c"} {

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -183,6 +184,19 @@ func TestNewerStreamTakesOver(t *testing.T) {
 	p.atAgent.wait(func() bool { return maps.Equal(p.atAgent.have, map[string]string{"a": "1"}) })
 }
 
+// patientWriter puts off a write deadline that is to come: on a machine that stops for a second
+// it would be over before anything can be written.
+type patientWriter struct{ http.ResponseWriter }
+
+func (p patientWriter) Unwrap() http.ResponseWriter { return p.ResponseWriter }
+func (p patientWriter) Flush()                      { _ = http.NewResponseController(p.ResponseWriter).Flush() }
+func (p patientWriter) SetWriteDeadline(at time.Time) error {
+	if time.Until(at) > 0 {
+		at = at.Add(time.Minute)
+	}
+	return http.NewResponseController(p.ResponseWriter).SetWriteDeadline(at)
+}
+
 func TestAnAgentThatLetsGoSaysWhy(t *testing.T) {
 	p := newPair(t)
 	agent, err := NewAgent([]*Source{p.up}, []*Mirror{p.downMirror})
@@ -194,7 +208,7 @@ func TestAnAgentThatLetsGoSaysWhy(t *testing.T) {
 		ctx, end := context.WithCancelCause(r.Context())
 		defer end(nil)
 		terms <- end
-		agent.ServeHTTP(w, r.WithContext(ctx))
+		agent.ServeHTTP(patientWriter{w}, r.WithContext(ctx))
 	}))
 	// The reason races with the end of the stream.
 	for i := range 200 {

@@ -114,13 +114,10 @@ func TestFetchWritesWhatTheOtherStepsNeed(t *testing.T) {
 func TestFetchReadsFourModulesAtATime(t *testing.T) {
 	from := &fakeStore{}
 	all := make(chan struct{})
+	enough := sync.OnceFunc(func() { close(all) })
 	from.fail = func(string) error {
 		if from.now.Load() == parallel {
-			select {
-			case <-all:
-			default:
-				close(all)
-			}
+			enough()
 		}
 		<-all
 		return nil

@@ -46,6 +46,10 @@ var escape = regexp.MustCompile("\x1b(\\[[0-?]*[\\x20-\\x2f]*[\\x40-\\x7e]|[^\\[
 // passingLine is a line with addresses and numbers of processes, which are others each time.
 var passingLine = regexp.MustCompile(`^(stack: |\*\*\* Received signal|<--- |\[\d+:0x|\d+ external/|Unable to find and open the program executable)`)
 
+// outOfMemory is what V8 says of a heap that is full, with where it noticed it, which is another
+// place each time.
+var outOfMemory = regexp.MustCompile(`(V8 fatal error; )location = .*(out of memory)`)
+
 // clean returns what the process says about the script, for a condition: as text, without
 // the folders, and the same for the same cause. What the script itself has written before is
 // left out if workerd says something of its service.
@@ -53,7 +57,7 @@ func (t *transcript) clean(folders ...string) string {
 	t.mu.Lock()
 	text := string(bytes.ToValidUTF8(t.end, nil))
 	t.mu.Unlock()
-	text = escape.ReplaceAllString(text, "")
+	text = outOfMemory.ReplaceAllString(escape.ReplaceAllString(text, ""), "${1}${2}")
 	for _, folder := range folders {
 		text = strings.ReplaceAll(text, folder+"/", "")
 	}

@@ -34,7 +34,7 @@ func liveSecrets(t *testing.T) typedcorev1.SecretInterface {
 
 func liveStart(t *testing.T, secrets typedcorev1.SecretInterface) *process {
 	t.Helper()
-	return startWith(t, Config{Secrets: secrets, Logger: logr.Discard()})
+	return startWith(t, Config{Secrets: secrets, Logger: logr.Discard(), FlushTimeout: livetest.Patience})
 }
 
 func listed(t *testing.T, secrets typedcorev1.SecretInterface) []corev1.Secret {

@@ -134,7 +134,7 @@ func (a *agent) stop(t *testing.T) {
 	a.cancel()
 	select {
 	case <-a.done:
-	case <-time.After(livetest.Patience / 2): // as long as a pod has
+	case <-time.After(30 * time.Second): // as long as a pod has
 		t.Fatal("the agent does not end")
 	}
 	if a.err != nil {

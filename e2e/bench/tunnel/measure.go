@@ -117,7 +117,7 @@ func concurrent(ctx context.Context, rt http.RoundTripper, d time.Duration) (rps
 	start, before := time.Now(), cpuTime()
 	for range concurrency {
 		clients.Go(func() {
-			for time.Since(start) < d {
+			for first := true; first || time.Since(start) < d; first = false {
 				if _, err := get(ctx, rt, smallPath); err != nil {
 					failure.Store(&err)
 					return

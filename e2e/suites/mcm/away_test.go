@@ -95,7 +95,7 @@ func (s *tests) hubIsKilled(t *testing.T) {
 func (s *tests) tunnelIsCut(t *testing.T) {
 	spoke := s.Spoke().Cluster
 	t.Cleanup(func() { _ = s.Env.Set.Heal(context.WithoutCancel(t.Context()), spoke) })
-	s.installing(t, "slow-cut")
+	s.installing(t, "slow-cut", "slow.tgz")
 	s.interrupted(t, "tunnel", func() {
 		if err := s.Env.Set.Cut(t.Context(), spoke, clusters.Reset); err != nil {
 			t.Fatal(err)

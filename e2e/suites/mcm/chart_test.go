@@ -30,7 +30,9 @@ spec:
   replicas: {{ .Values.replicas }}
   selector: {matchLabels: {app: "{{ .Release.Name }}"}}
   template:
-    metadata: {labels: {app: "{{ .Release.Name }}"}}
+    metadata:
+      labels: {app: "{{ .Release.Name }}"}
+      annotations: {page: "{{ .Values.message | sha256sum }}"} # a kubelet shows running pods a changed page after a minute
     spec:
       terminationGracePeriodSeconds: 1
       containers:
@@ -70,6 +72,7 @@ func served(t *testing.T) map[string][]byte {
 		"nginx-lego-0.3.1.tgz": web("0.3.1"),
 		"nginx-lego-0.4.0.tgz": web("0.4.0"),
 		"slow.tgz":             hooked("slow", "sleep 12"),
+		"long.tgz":             hooked("long", "sleep 60"),
 		"failing.tgz":          hooked("failing", "exit 3"),
 		"hungry.tgz":           chartOf("hungry", `{{ $s := "xxxxxxxx" }}{{ range until 40 }}{{ $s = print $s $s }}{{ end }}{{ len $s }}`),
 	}

@@ -210,11 +210,11 @@ func (s *tests) agentRestarts(t *testing.T) (restarts int32) {
 	return restarts
 }
 
-// installing applies a work whose release takes some seconds, and waits until it says what
-// it waits for.
-func (s *tests) installing(t *testing.T, name string) {
+// installing applies a work whose release takes a while, and waits until it says what it
+// waits for.
+func (s *tests) installing(t *testing.T, name, chart string) {
 	t.Helper()
-	s.apply(t, work(name, "spoke1", s.release(name, "slow.tgz")))
+	s.apply(t, work(name, "spoke1", s.release(name, chart)))
 	s.until(t, works, "bob", name, "it tells what it does", func(w object) error { return w.is("Processing", "waiting for the hook Job "+name+"-hook") })
 }
 
@@ -222,7 +222,7 @@ func (s *tests) installing(t *testing.T, name string) {
 // does it no second time.
 func (s *tests) agentIsKilledInstalling(t *testing.T) {
 	s.NoRace(t) // the log of its pod goes
-	s.installing(t, "slow-killed")
+	s.installing(t, "slow-killed", "long.tgz")
 	s.Spoke().Kubectl(t, "delete", "pod", "-n", env.AgentNamespace, "-l", testbed.AgentPods, "--grace-period=0", "--force")
 	s.until(t, works, "bob", "slow-killed", "the agent was killed", func(w object) error {
 		return w.is("Failed", "outcome unknown", "revision 1 of release slow-killed in namespace bob was pending-install", "update or delete it")

@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
+	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/spokelet/spokelet/e2e/env"
@@ -194,13 +194,25 @@ func podsTop(t *testing.T, c testbed.Client) {
 		t.Logf("%s, %s: %+v", c.Name, way, rows)
 		return namesOf(rows), err
 	})
-	c.Both(t, func(ctl env.Command, _ string) (string, error) {
-		byMemory, err := top(t.Context(), ctl, 1, "pod", "-l", ours, "--sort-by=memory")
+	order := func(ctx context.Context, ctl env.Command) (string, error) {
+		byMemory, err := top(ctx, ctl, 1, "pod", "-l", ours, "--sort-by=memory")
 		if err != nil {
 			return "", err
 		}
-		byCPU, err := top(t.Context(), ctl, 1, "pod", "-l", ours, "--sort-by=cpu", "--no-headers")
+		byCPU, err := top(ctx, ctl, 1, "pod", "-l", ours, "--sort-by=cpu", "--no-headers")
 		return namesOf(byMemory) + "\n" + namesOf(byCPU), err
+	}
+	// The two readers do not look at the same moment.
+	untilRead(t, c.Name+": the same order on both ways", func(ctx context.Context) error {
+		direct, err := order(ctx, c.Spoke)
+		if err != nil {
+			return err
+		}
+		virtual, err := order(ctx, c.Hub)
+		if diff := cmp.Diff(direct, virtual); err == nil && diff != "" {
+			err = fmt.Errorf("(-spoke +hub):\n%s", diff)
+		}
+		return err
 	})
 	c.Verbs(t, map[string]testbed.Verb{
 		"no such pod":   {Args: []string{"top", "pod", "nowhere"}, Code: 1, Err: "not found"},

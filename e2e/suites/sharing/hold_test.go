@@ -4,6 +4,8 @@
 package sharing
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -55,11 +57,19 @@ func (s *tests) end(t *testing.T) {
 	s.Hub.Apply(t, testbed.Gadget("spoke1", "left", "a: one"))
 	spoke.until(t, "left", "is created", map[string]string{"spec.a": "one"})
 	s.Hub.Kubectl(t, "delete", "sharedresources", "--all")
-	testbed.Wait(t, time.Second)
-	hub.merge(t, "left", `{"spec":{"a":"alone"}}`)
-	testbed.Wait(t, 2*time.Second)
-	hub.until(t, "left", "is the hub's", map[string]string{"spec.a": "alone"})
-	spoke.until(t, "left", "is the spoke's", map[string]string{"spec.a": "one"})
+	// The hub learns of the deletion after kubectl's answer.
+	tries := 0
+	testbed.Until(t, "a change stays on the hub", testbed.Settle, func(ctx context.Context) error {
+		tries++
+		value := fmt.Sprint("alone-", tries)
+		hub.merge(t, "left", `{"spec":{"a":"`+value+`"}}`)
+		testbed.Wait(t, 2*time.Second)
+		there, err := spoke.Get(ctx, "left", metav1.GetOptions{})
+		if err == nil && field(there, "spec.a") == value {
+			err = errors.New("it was shared")
+		}
+		return err
+	})
 	s.Hub.Kubectl(t, "delete", "gadgets,findings,requeststates.com.redhat.ecosystem.sample", "-A", "--all")
 	for _, spoke := range s.Spokes {
 		spoke.Kubectl(t, "delete", "crd", "findings.example.com")

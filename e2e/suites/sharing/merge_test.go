@@ -123,6 +123,14 @@ func (s *tests) collision(t *testing.T) {
 	hub.merge(t, "alike", `{"spec":{"b":"travels"}}`)
 	spoke.until(t, "alike", "is shared", map[string]string{"spec.b": "travels"})
 	spoke.merge(t, "twice", `{"spec":{"a":"hub"}}`)
+	s.untilStatus(t, "gadgets", "the conflict is over", func(got status) error {
+		return got.first(func(_, conflicts int, _ string, _ []metav1.Condition) error {
+			if conflicts != 0 {
+				return fmt.Errorf("%d conflicts", conflicts)
+			}
+			return nil
+		})
+	})
 	hub.merge(t, "twice", `{"spec":{"b":"resolved"}}`)
 	spoke.until(t, "twice", "is shared since it was equal", map[string]string{"spec.b": "resolved"})
 }
@@ -133,7 +141,9 @@ func (s *tests) refusedThere(t *testing.T) {
 	hub, spoke := s.sides(gadgets)
 	narrow := strings.Replace(testbed.SharedDefinition("Gadget"), "maxLength: 20", "maxLength: 5", 1)
 	s.Spoke().Apply(t, narrow)
-	hub.merge(t, "both", `{"spec":{"c":"too long"}}`)
+	const tooLong = `{"spec":{"c":"too long"}}`
+	spoke.untilInvalid(t, "both", tooLong) // an API server serves a new schema a moment later
+	hub.merge(t, "both", tooLong)
 	s.untilStatus(t, "gadgets", "a refusal is said", func(got status) error {
 		return got.first(func(_, _ int, lastError string, _ []metav1.Condition) error {
 			if !strings.Contains(lastError, "cluster:") || !strings.Contains(lastError, "both") || !strings.Contains(lastError, "spec.c") {

@@ -6,8 +6,10 @@
 package sharing
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -19,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/spokelet/spokelet/e2e/testbed"
@@ -203,10 +206,22 @@ func (on side) untilGone(t *testing.T, name string) {
 	})
 }
 
+// untilInvalid waits until an API server does not take a merge patch any more.
+func (on side) untilInvalid(t *testing.T, name, patch string) {
+	t.Helper()
+	testbed.Until(t, fmt.Sprintf("%s: %s: %s is invalid", on.name, name, patch), testbed.Settle, func(ctx context.Context) error {
+		_, err := on.Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+		if apierrors.IsInvalid(err) {
+			return nil
+		}
+		return cmp.Or(err, errors.New("it is taken"))
+	})
+}
+
 // merge changes an object by a merge patch, of a subresource too.
 func (on side) merge(t *testing.T, name, patch string, subresources ...string) {
 	t.Helper()
-	_, err := on.Patch(t.Context(), name, "application/merge-patch+json", []byte(patch), metav1.PatchOptions{}, subresources...)
+	_, err := on.Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, subresources...)
 	if err != nil {
 		t.Fatalf("%s: change %s: %v", on.name, name, err)
 	}

@@ -98,7 +98,9 @@ func (c *cluster) install(t *testing.T, file string) {
 		}
 		eventually(ctx, t, file+" is removed", func() bool {
 			_, err := client.Get(ctx, object.GetName(), metav1.GetOptions{})
-			return apierrors.IsNotFound(err)
+			// It is served for a moment longer.
+			_, served := c.requests.ComV1().RequestStates("default").List(ctx, metav1.ListOptions{})
+			return apierrors.IsNotFound(err) && apierrors.IsNotFound(served)
 		})
 	})
 	eventually(t.Context(), t, file+" is served", func() bool {
