@@ -29,7 +29,7 @@ type Target struct {
 	// EvictionGrace of the agent, if it is short enough to be waited for; else
 	// the cases of eviction are left out.
 	EvictionGrace time.Duration
-	// Patience with which something is waited for; zero is 60 s.
+	// Patience with which something is waited for; zero is two minutes.
 	Patience time.Duration
 	// Sections to play; empty for all.
 	Sections []string

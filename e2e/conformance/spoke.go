@@ -271,7 +271,7 @@ func (s *stage) repeat(what string, ask func() error) {
 		select {
 		case <-ctx.Done():
 			s.t.Fatalf("%s: not so within %s: %v", what, patience, err)
-		case <-time.After(20 * time.Millisecond):
+		case <-time.After(50 * time.Millisecond):
 		}
 	}
 }

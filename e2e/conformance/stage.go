@@ -27,7 +27,7 @@ import (
 )
 
 // patience bounds every wait, unless the target asks for another.
-const patience = 60 * time.Second
+const patience = 2 * time.Minute
 
 var (
 	errAbsent    = errors.New("it is not there")

@@ -15,7 +15,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -77,7 +76,7 @@ type Answer struct {
 }
 
 // Patience bounds a command of a client that must end by itself.
-const Patience = 60 * time.Second
+const Patience = Settle
 
 // Ask runs a command to its end.
 func Ask(ctx context.Context, ctl env.Command, input string, args ...string) Answer {

@@ -99,7 +99,7 @@ func Parallel(t *testing.T, tests map[string]func(*testing.T)) {
 }
 
 // Settle bounds what takes a controller or a kubelet some time.
-const Settle = 90 * time.Second
+const Settle = 3 * time.Minute
 
 const (
 	// between is the least time between two looks of Until, mostBetween the most.

@@ -220,6 +220,6 @@ func (s *suite) restart(ctx context.Context) error {
 	if err := pause(ctx, calm); err != nil {
 		return err
 	}
-	_, err := s.hub.ctl.Run(ctx, "wait", "--for=condition=Ready", "node/"+spokeName, "--timeout=90s")
+	_, err := s.hub.ctl.Run(ctx, "wait", "--for=condition=Ready", "node/"+spokeName, "--timeout=180s")
 	return err
 }

@@ -97,7 +97,7 @@ func (s *suite) shareNotes(ctx context.Context) (*notes, error) {
 	if _, err := s.hub.ctl.RunInput(ctx, strings.NewReader(sharedResource), "apply", "-f", "-"); err != nil {
 		return nil, err
 	}
-	if _, err := s.hub.ctl.Run(ctx, "wait", "--for=condition=Ready", "sharedresource/notes", "--timeout=90s"); err != nil {
+	if _, err := s.hub.ctl.Run(ctx, "wait", "--for=condition=Ready", "sharedresource/notes", "--timeout=180s"); err != nil {
 		return nil, err
 	}
 	gvr := schema.GroupVersionResource{Group: "bench.example.com", Version: "v1", Resource: "notes"}

@@ -151,7 +151,7 @@ func (s *suite) grant(ctx context.Context) error {
 		on   *site
 		args []string
 	}{
-		{s.hub, []string{"wait", "--for=condition=Ready", "node/" + spokeName, "--timeout=90s"}},
+		{s.hub, []string{"wait", "--for=condition=Ready", "node/" + spokeName, "--timeout=180s"}},
 		{s.hub, []string{"create", "clusterrole", "bench", "--verb=*", "--resource=viewworks.live.spokelet.io,clusters.live.spokelet.io,clusters.live.spokelet.io/proxy"}},
 		{s.hub, []string{"create", "clusterrolebinding", "bench", "--clusterrole=bench", "--group=" + group}},
 		{s.spoke, []string{"create", "clusterrolebinding", "bench", "--clusterrole=view", "--group=hub:" + group}},
