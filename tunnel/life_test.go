@@ -148,7 +148,7 @@ func afterTheEnd(hub *tunneltest.Hub, c *tunnel.AgentConfig) {
 	dial, version := c.DialPipe, c.Version
 	ofAgent := func(s tunnel.Info) bool { return s.AgentVersion == version }
 	c.DialPipe = func(ctx context.Context, config tunnel.PipeConfig) (pipe.Link, error) {
-		for slices.ContainsFunc(hub.Server.Sessions().List(), ofAgent) {
+		for ctx.Err() == nil && slices.ContainsFunc(hub.Server.Sessions().List(), ofAgent) {
 			runtime.Gosched()
 		}
 		return dial(ctx, config)

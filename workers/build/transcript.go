@@ -48,7 +48,7 @@ var passingLine = regexp.MustCompile(`^(stack: |\*\*\* Received signal|<--- |\[\
 
 // outOfMemory is what V8 says of a heap that is full, with where it noticed it, which is another
 // place each time.
-var outOfMemory = regexp.MustCompile(`(V8 fatal error; )location = .*(out of memory)`)
+var outOfMemory = regexp.MustCompile(`(V8 fatal error; )location = .*(out of memory).*`)
 
 // clean returns what the process says about the script, for a condition: as text, without
 // the folders, and the same for the same cause. What the script itself has written before is

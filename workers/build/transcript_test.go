@@ -17,6 +17,8 @@ func TestWhatAProcessSaysIsMadeText(t *testing.T) {
 		"an error, and what comes of it": {"a script that fails listens to nothing", "service w0: Uncaught Error: x\n  at f (w0:1:7)\n  at w0:2:1\nservice w0: No event handlers were registered. This script does nothing.\n", "Uncaught Error: x\n  at f (script:1:7)\n  at script:2:1\nNo event handlers were registered. This script does nothing."},
 		"no listener":                    {"there is no other error", "hello\nservice w0: No event handlers were registered. This script does nothing.\n", "No event handlers were registered. This script does nothing."},
 		"a crash":                        {"addresses are others each time", "[12:0x3202] 5 ms: x\n<--- Last few GCs --->\nfatal: out of memory\n*** Received signal #6: Aborted\nstack: /x@0x1 /y@0x2\n", "fatal: out of memory"},
+		"a full heap":                    {"V8 notices it in another place each time", "x.c++:44: fatal: V8 fatal error; location = CALL_AND_RETRY_LAST; message = : allocation failed: JavaScript heap out of memory\n", "x.c++:44: fatal: V8 fatal error; out of memory"},
+		"a full heap, somewhere else":    {"it is the same cause", "x.c++:44: fatal: V8 fatal error; location = MarkingWorklist; message = process out of memory: a list\n", "x.c++:44: fatal: V8 fatal error; out of memory"},
 		"colours":                        {"they are for a terminal", "\x1b[31;1mred\x1b[0m \x1b]0;title\x07x", "red 0;titlex"},
 		"an escape at the end":           {"as colours", "x\x1b", "x"},
 		"no text":                        {"a condition is text", "a\xff\xfe\x00b\x7f\u202ec\td", "abc d"},
