@@ -7,12 +7,10 @@ import (
 	"context"
 	"net/netip"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/internal/livetest"
@@ -24,19 +22,21 @@ func (h *liveHub) nodeAs(group, want string) *corev1.Node {
 	h.t.Helper()
 	var node *corev1.Node
 	got := ""
-	err := wait.PollUntilContextTimeout(h.t.Context(), 5*time.Millisecond, livetest.Patience, true, func(ctx context.Context) (bool, error) {
+	defer func() {
+		if got != want {
+			h.t.Logf("node of the group %s: got %q, want %q", group, got, want)
+		}
+	}()
+	livetest.Eventually(h.t, "the node of a group is as wanted", func() bool {
 		var err error
-		if node, err = h.api.CoreV1().Nodes().Get(ctx, h.name+"."+group, metav1.GetOptions{}); err != nil {
+		if node, err = h.api.CoreV1().Nodes().Get(h.t.Context(), h.name+"."+group, metav1.GetOptions{}); err != nil {
 			got = ""
-			return apierrors.IsNotFound(err) && want == "", nil
+			return apierrors.IsNotFound(err) && want == ""
 		}
 		c := find(node.Status.Conditions, corev1.NodeReady)
 		got = string(c.Status) + " " + c.Reason
-		return got == want, nil
+		return got == want
 	})
-	if err != nil {
-		h.t.Fatalf("node of the group %s: got %q, want %q", group, got, want)
-	}
 	return node
 }
 

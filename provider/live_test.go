@@ -337,14 +337,16 @@ func TestAPodThatARealVirtualNodeDoesNotTakeIsToldAndLetGo(t *testing.T) {
 	await := func(what string, ok func(*corev1.Pod, error) bool) {
 		t.Helper()
 		var last *corev1.Pod
-		err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, livetest.Patience, true, func(ctx context.Context) (bool, error) {
+		defer func() {
+			if t.Failed() {
+				t.Logf("pod, %s: %+v", what, last.Status)
+			}
+		}()
+		livetest.Eventually(t, "the pod is "+what, func() bool {
 			var err error
-			last, err = pods.Get(ctx, h.name, metav1.GetOptions{})
-			return ok(last, err), nil
+			last, err = pods.Get(t.Context(), h.name, metav1.GetOptions{})
+			return ok(last, err)
 		})
-		if err != nil {
-			t.Fatalf("pod is not %s: %+v", what, last.Status)
-		}
 	}
 	await("told", func(p *corev1.Pod, err error) bool {
 		return err == nil && p.Status.Reason == pod.ReasonMirrorPod && p.Status.Phase == corev1.PodPending && len(p.Status.Conditions) >= 3

@@ -5,7 +5,6 @@ package admission
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"maps"
 	"net"
@@ -14,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -25,7 +23,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -114,31 +111,22 @@ func (r *recording) record(cfg *rest.Config) {
 	r.stop = stop
 	r.registerAuthors(address.String(), bundle)
 	// Definitions, rights and the registration take a moment until they are in force.
-	until(r.t, "authors of none are recorded", func(ctx context.Context) bool {
+	livetest.Eventually(r.t, "authors are recorded", func() bool {
 		for _, obj := range r.objects() {
-			if r.clients[alice].Create(ctx, obj, client.DryRunAll) != nil {
+			if r.clients[alice].Create(r.t.Context(), obj, client.DryRunAll) != nil {
 				return false
 			}
 			if by, err := author.Of(obj, keysOf(obj), r.registered.UID()); err != nil || by.User != r.name(alice) {
 				return false
 			}
 		}
-		return r.clients[bob].Create(ctx, r.work(r.other), client.DryRunAll) == nil
+		return r.clients[bob].Create(r.t.Context(), r.work(r.other), client.DryRunAll) == nil
 	})
 	act := r.action()
 	r.create(act)
-	until(r.t, "the policy is not in force", func(ctx context.Context) bool {
-		return apierrors.IsInvalid(r.clients[admin].Patch(ctx, act.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(sameAction)), client.DryRunAll))
+	livetest.Eventually(r.t, "the policy is in force", func() bool {
+		return apierrors.IsInvalid(r.clients[admin].Patch(r.t.Context(), act.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(sameAction)), client.DryRunAll))
 	})
-}
-
-func until(t *testing.T, otherwise string, done func(ctx context.Context) bool) {
-	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, livetest.Patience, true,
-		func(ctx context.Context) (bool, error) { return done(ctx), nil })
-	if err != nil {
-		t.Fatalf("%s: %v", otherwise, err)
-	}
 }
 
 // fromChart reads the one object of a kind in the chart's file, without what helm fills in.
@@ -348,7 +336,7 @@ func TestARealAPIServerAsksForTheRightInTheNamespaceOfTheCluster(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: r.other, Name: "changers"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "changers"},
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: r.name(alice)}},
 	})
-	until(t, "alice may not even label", func(context.Context) bool {
+	livetest.Eventually(t, "alice may label", func() bool {
 		return r.patch(alice, there.DeepCopy(), `{"metadata":{"labels":{"a":"b"}}}`) == nil
 	})
 	if err := r.patch(alice, there, changeOf(there)); !refused(err) {

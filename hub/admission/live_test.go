@@ -13,7 +13,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -22,7 +21,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/rand"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -158,20 +156,13 @@ func (a *asking) register(cfg *rest.Config) {
 			}},
 		}},
 	})
-	err = wait.PollUntilContextTimeout(a.t.Context(), 50*time.Millisecond, livetest.Patience, true, func(ctx context.Context) (bool, error) {
-		err := a.clients[editor].Create(ctx, a.work(""), client.DryRunAll)
-		return apierrors.IsBadRequest(err), nil
+	livetest.Eventually(a.t, "the webhook is asked", func() bool {
+		return apierrors.IsBadRequest(a.clients[editor].Create(a.t.Context(), a.work(""), client.DryRunAll))
 	})
-	if err != nil {
-		a.t.Fatalf("the webhook is not asked: %v", err)
-	}
 	// Whose rights came last the API server may not know yet.
-	err = wait.PollUntilContextTimeout(a.t.Context(), 50*time.Millisecond, livetest.Patience, true, func(ctx context.Context) (bool, error) {
-		return a.clients[bobs].Create(ctx, a.work(roleOfBob, configMap), client.DryRunAll) == nil, nil
+	livetest.Eventually(a.t, "the rights are in force", func() bool {
+		return a.clients[bobs].Create(a.t.Context(), a.work(roleOfBob, configMap), client.DryRunAll) == nil
 	})
-	if err != nil {
-		a.t.Fatalf("the rights are not in force: %v", err)
-	}
 }
 
 // localIP is where the API server finds this process.

@@ -4,7 +4,6 @@
 package admission
 
 import (
-	"context"
 	"errors"
 	"maps"
 	"testing"
@@ -14,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/spokelet/spokelet/hub/author"
+	"github.com/spokelet/spokelet/internal/livetest"
 )
 
 // While the webhook is not registered, as after somebody deleted it in an outage, whoever
@@ -31,12 +31,12 @@ func TestWhatARealAPIServerStoredWithoutTheWebhookIsNobodys(t *testing.T) {
 	if err := r.clients[admin].Delete(t.Context(), r.registration.DeepCopy()); err != nil {
 		t.Fatal(err)
 	}
-	passes := func(ctx context.Context) bool {
+	passes := func() bool {
 		obj := r.work(r.namespace)
-		err := r.clients[bob].Create(ctx, obj, client.DryRunAll)
+		err := r.clients[bob].Create(t.Context(), obj, client.DryRunAll)
 		return err == nil && maps.Equal(obj.GetAnnotations(), forged(author.MCM))
 	}
-	until(t, "the webhook is asked still", passes)
+	livetest.Eventually(t, "the webhook is no longer asked", passes)
 	r.registered.Set("")
 	written := r.objects()
 	for _, obj := range written {
@@ -46,7 +46,7 @@ func TestWhatARealAPIServerStoredWithoutTheWebhookIsNobodys(t *testing.T) {
 		}
 	}
 	r.register()
-	until(t, "the webhook is not asked again", func(ctx context.Context) bool { return !passes(ctx) })
+	livetest.Eventually(t, "the webhook is asked again", func() bool { return !passes() })
 
 	for _, obj := range append(recorded, written...) {
 		r.checkHealing(obj)

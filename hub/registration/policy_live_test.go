@@ -7,7 +7,6 @@ import (
 	"context"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -16,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/rand"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	clusterv1 "open-cluster-management.io/api/cluster/v1"
@@ -140,22 +138,16 @@ func (g *guarded) enforce() {
 		g.create(obj)
 	}
 	probe := g.record(accept)
-	err = wait.PollUntilContextTimeout(g.t.Context(), 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-		err := g.clients[editor].Create(ctx, probe.DeepCopy(), client.DryRunAll)
-		return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "managedclusters/accept"), nil
+	livetest.Eventually(g.t, "the policy is in force", func() bool {
+		err := g.clients[editor].Create(g.t.Context(), probe.DeepCopy(), client.DryRunAll)
+		return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "managedclusters/accept")
 	})
-	if err != nil {
-		g.t.Fatalf("the policy is not in force: %v", err)
-	}
 	// Whose rights came last the API server may not know yet.
 	allowed := map[string]*clusterv1.ManagedCluster{theHub: g.record(refuse), ofAnother: g.record(refuse), acceptor: g.record(accept)}
 	for user, record := range allowed {
-		err := wait.PollUntilContextTimeout(g.t.Context(), 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-			return g.clients[user].Create(ctx, record.DeepCopy(), client.DryRunAll) == nil, nil
+		livetest.Eventually(g.t, "the rights of "+user+" are in force", func() bool {
+			return g.clients[user].Create(g.t.Context(), record.DeepCopy(), client.DryRunAll) == nil
 		})
-		if err != nil {
-			g.t.Fatalf("the rights of %s are not in force: %v", user, err)
-		}
 	}
 }
 

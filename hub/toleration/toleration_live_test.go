@@ -6,12 +6,10 @@ package toleration
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/spokelet/spokelet/internal/livetest"
@@ -62,14 +60,18 @@ func awaitPolicy(t *testing.T, c client.Client, seconds int64) {
 	virtual := corev1.Toleration{Key: provider.TaintVirtualNode, Operator: corev1.TolerationOpExists}
 	want := append([]corev1.Toleration{virtual}, both(seconds)...)
 	var got []corev1.Toleration
-	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+	defer func() {
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Logf("tolerations (-want +got):\n%s", diff)
+		}
+	}()
+	livetest.Eventually(t, "pods get the tolerations of the policy", func() bool {
 		var err error
-		got, err = admitted(ctx, c, []corev1.Toleration{virtual})
-		return cmp.Equal(want, got), err
+		if got, err = admitted(t.Context(), c, []corev1.Toleration{virtual}); err != nil {
+			t.Fatal(err)
+		}
+		return cmp.Equal(want, got)
 	})
-	if err != nil {
-		t.Fatalf("%v (-want +got):\n%s", err, cmp.Diff(want, got))
-	}
 }
 
 func TestARealAPIServerLetsPodsStayOnLostVirtualNodesAsAskedFor(t *testing.T) {

@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
@@ -138,13 +137,12 @@ func testStorm(t *testing.T, k *kind) {
 	}
 	enemy.active.Store(false)
 	got := k.blank()
-	err = wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-		err := admin.Get(ctx, client.ObjectKeyFromObject(stored), got.object())
-		return meta.IsStatusConditionTrue(*got.conditions(), "Applied"), err
+	livetest.Eventually(t, "the last status is there", func() bool {
+		if err := admin.Get(t.Context(), client.ObjectKeyFromObject(stored), got.object()); err != nil {
+			t.Fatal(err)
+		}
+		return meta.IsStatusConditionTrue(*got.conditions(), "Applied")
 	})
-	if err != nil {
-		t.Errorf("the last status is not there: %v: %+v", err, got.status())
-	}
 	if len(recorder.Events) != 0 {
 		t.Errorf("a conflict is no event: %s", <-recorder.Events)
 	}

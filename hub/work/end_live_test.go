@@ -95,26 +95,22 @@ func (r running) isDeletedInTheSpoke(t *testing.T, work *workv1.ManifestWork) {
 	t.Helper()
 	key := "manifestwork/" + work.Namespace + "/" + work.Name
 	var sent wire.Work
-	told := func(context.Context) (bool, error) {
+	livetest.Eventually(t, "the agent is told of the deletion of "+key, func() bool {
 		res, ok := r.load(work.Namespace, key)
 		if !ok || res.UID != string(work.UID) {
-			return false, nil
+			return false
 		}
 		var err error
-		sent, err = wire.DecodeWork(res.Body)
-		return sent.Deleting, err
-	}
-	if err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, livetest.Patience, true, told); err != nil {
-		t.Fatalf("the agent is not told of the deletion: %v; published %v", err, r.source(work.Namespace).Keys())
-	}
+		if sent, err = wire.DecodeWork(res.Body); err != nil {
+			t.Fatal(err)
+		}
+		return sent.Deleting
+	})
 	if option := sent.Spec.DeleteOption; option == nil || option.PropagationPolicy != workv1.DeletePropagationPolicyTypeOrphan {
 		t.Errorf("sent %+v", sent)
 	}
 	r.tell(t, work, wire.WorkStatus{ObservedGeneration: 1, Finalized: true})
-	left := func(context.Context) (bool, error) {
-		return !slices.Contains(r.source(work.Namespace).Keys(), key), nil
-	}
-	if err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, livetest.Patience, true, left); err != nil {
-		t.Errorf("the agent has nothing of it, and the work is still published")
-	}
+	livetest.Eventually(t, "a work of which the agent has nothing is no longer published", func() bool {
+		return !slices.Contains(r.source(work.Namespace).Keys(), key)
+	})
 }

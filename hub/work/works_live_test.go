@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/events"
 	clusterv1 "open-cluster-management.io/api/cluster/v1"
 	workv1 "open-cluster-management.io/api/work/v1"
@@ -112,24 +111,24 @@ func (r running) create(t *testing.T, namespace, name string, change ...func(cli
 // await reads a work until it is as it should be.
 func (r running) await(t *testing.T, work *workv1.ManifestWork, what string, ready func(*workv1.ManifestWork) bool) {
 	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, livetest.Patience, true, func(ctx context.Context) (bool, error) {
-		err := r.admin.Get(ctx, client.ObjectKeyFromObject(work), work)
-		return ready(work), err
+	defer func() {
+		if t.Failed() {
+			t.Logf("%s: %+v", what, work)
+		}
+	}()
+	livetest.Eventually(t, what, func() bool {
+		if err := r.admin.Get(t.Context(), client.ObjectKeyFromObject(work), work); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		return ready(work)
 	})
-	if err != nil {
-		t.Fatalf("%s: %v: %+v", what, err, work)
-	}
 }
 
 func (r running) awaitGone(t *testing.T, work *workv1.ManifestWork) {
 	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, livetest.Patience, true, func(ctx context.Context) (bool, error) {
-		err := r.admin.Get(ctx, client.ObjectKeyFromObject(work), work)
-		return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
+	livetest.Eventually(t, "the work is gone", func() bool {
+		return apierrors.IsNotFound(r.admin.Get(t.Context(), client.ObjectKeyFromObject(work), work))
 	})
-	if err != nil {
-		t.Fatalf("the work is still there: %v", err)
-	}
 }
 
 // tell is what the agent says of a work.
@@ -181,12 +180,9 @@ func TestAManifestWorkTakesItsWayOnARealHub(t *testing.T) {
 	foreign := r.create(t, others, "foreign")
 	work := r.create(t, cluster, "w", func(o client.Object) { o.SetLabels(map[string]string{"a": "b"}) })
 
-	r.await(t, work, "no finalizer", heldLive)
+	r.await(t, work, "it has its finalizer", heldLive)
 	key := "manifestwork/" + work.Namespace + "/w"
-	published := func(context.Context) (bool, error) { return slices.Contains(r.source(work.Namespace).Keys(), key), nil }
-	if err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, livetest.Patience, true, published); err != nil {
-		t.Fatal("the work is not published")
-	}
+	livetest.Eventually(t, "the work is published", func() bool { return slices.Contains(r.source(work.Namespace).Keys(), key) })
 	if sent := r.sent(t, work); sent.HubHash != testHash || sent.Labels["a"] != "b" || len(sent.Spec.Workload.Manifests) != 1 {
 		t.Errorf("sent %+v", sent)
 	}
@@ -199,7 +195,7 @@ func TestAManifestWorkTakesItsWayOnARealHub(t *testing.T) {
 			return c != nil && c.ObservedGeneration == generation
 		}
 	}
-	r.await(t, work, "not applied", applied(1))
+	r.await(t, work, "it is applied", applied(1))
 	if diff := cmp.Diff([]string{"Applied", "Available", "StatusFeedbackSynced"}, conditionTypes(work)); diff != "" {
 		t.Errorf("conditions of the manifest (-want +got):\n%s", diff)
 	}
@@ -209,7 +205,7 @@ func TestAManifestWorkTakesItsWayOnARealHub(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.tell(t, work, wellApplied(2, workv1.FeedbackValue{Name: "json", Value: workv1.FieldValue{Type: workv1.JsonRaw, JsonRaw: &raw}}))
-	r.await(t, work, "not applied anew", applied(2))
+	r.await(t, work, "it is applied anew", applied(2))
 	if diff := cmp.Diff([]string{"Available", "StatusFeedbackSynced", "Applied"}, conditionTypes(work)); diff != "" {
 		t.Errorf("conditions of the manifest after a change (-want +got):\n%s", diff)
 	}
@@ -220,10 +216,7 @@ func TestAManifestWorkTakesItsWayOnARealHub(t *testing.T) {
 	if err := r.admin.Delete(t.Context(), work); err != nil {
 		t.Fatal(err)
 	}
-	leaving := func(context.Context) (bool, error) { return r.sent(t, work).Deleting, nil }
-	if err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, livetest.Patience, true, leaving); err != nil {
-		t.Fatal("the agent is not asked to collect")
-	}
+	livetest.Eventually(t, "the agent is asked to collect", func() bool { return r.sent(t, work).Deleting })
 	if sent := r.sent(t, work); sent.Spec.DeleteOption == nil || len(sent.Spec.Workload.Manifests) != 0 {
 		t.Errorf("sent %+v", sent)
 	}
@@ -231,7 +224,7 @@ func TestAManifestWorkTakesItsWayOnARealHub(t *testing.T) {
 	r.awaitGone(t, work)
 
 	version := foreign.ResourceVersion
-	r.await(t, foreign, "gone", func(*workv1.ManifestWork) bool { return true })
+	r.await(t, foreign, "it is there", func(*workv1.ManifestWork) bool { return true })
 	if foreign.ResourceVersion != version || len(r.source(foreign.Namespace).Keys()) != 0 {
 		t.Errorf("a work where no cluster of ours is was touched: %+v", foreign)
 	}
@@ -265,17 +258,17 @@ func TestAFinishedManifestWorkIsDeletedByARealHub(t *testing.T) {
 	done.Type, done.Reason = workv1.WorkComplete, "ConditionRulesAggregated"
 	report.Conditions = append(report.Conditions, done)
 	for _, work := range []*workv1.ManifestWork{soon, later} {
-		r.await(t, work, "no finalizer", heldLive)
+		r.await(t, work, "it has its finalizer", heldLive)
 		r.tell(t, work, report)
 	}
-	r.await(t, soon, "not deleted", func(w *workv1.ManifestWork) bool { return w.DeletionTimestamp != nil })
+	r.await(t, soon, "it is deleted", func(w *workv1.ManifestWork) bool { return w.DeletionTimestamp != nil })
 	finished := meta.FindStatusCondition(soon.Status.Conditions, workv1.WorkComplete).LastTransitionTime
 	if early := finished.Add(2 * time.Second).Sub(soon.DeletionTimestamp.Time); early > 0 {
 		t.Errorf("deleted %s before its time", early)
 	}
 	r.tell(t, soon, wire.WorkStatus{ObservedGeneration: 2, Finalized: true})
 	r.awaitGone(t, soon)
-	r.await(t, later, "deleted", func(w *workv1.ManifestWork) bool { return w.DeletionTimestamp == nil })
+	r.await(t, later, "it stays", func(w *workv1.ManifestWork) bool { return w.DeletionTimestamp == nil })
 }
 
 func TestManifestWorksOfAClusterThatIsGoingAreReleasedOnARealHub(t *testing.T) {
@@ -284,19 +277,19 @@ func TestManifestWorksOfAClusterThatIsGoingAreReleasedOnARealHub(t *testing.T) {
 	cluster := admin.cluster(t)
 	r := runLive(t, admin, []string{cluster})
 	work := r.create(t, cluster, "w")
-	r.await(t, work, "no finalizer", heldLive)
+	r.await(t, work, "it has its finalizer", heldLive)
 	record := &clusterv1.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: cluster}}
 	if err := r.admin.Delete(t.Context(), record); err != nil {
 		t.Fatal(err)
 	}
 	// Until the cache has seen that, the finalizer comes back.
-	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, livetest.Patience, true, func(ctx context.Context) (bool, error) {
-		managed, _, err := r.cluster(ctx, cluster)
-		return !managed, err
+	livetest.Eventually(t, "the record is gone from the cache", func() bool {
+		managed, _, err := r.cluster(t.Context(), cluster)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return !managed
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	left, err := r.Release(t.Context(), cluster)
 	if err != nil {
 		t.Fatal(err)
@@ -304,7 +297,7 @@ func TestManifestWorksOfAClusterThatIsGoingAreReleasedOnARealHub(t *testing.T) {
 	if diff := cmp.Diff([]string{"manifestwork/w"}, left); diff != "" {
 		t.Errorf("left (-want +got):\n%s", diff)
 	}
-	r.await(t, work, "gone", func(w *workv1.ManifestWork) bool { return !heldLive(w) })
+	r.await(t, work, "it is released", func(w *workv1.ManifestWork) bool { return !heldLive(w) })
 }
 
 func TestARealAPIServerPutsTheFinalizersOn(t *testing.T) {
@@ -318,20 +311,19 @@ func TestARealAPIServerPutsTheFinalizersOn(t *testing.T) {
 	ns := liveNamespace(t, admin, map[string]string{"spokelet.io/created-by": "spokelet-hub"})
 	eachKind(t, func(t *testing.T, k *kind) {
 		// The API server takes a moment to learn of a policy.
-		err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, livetest.Patience, true, func(ctx context.Context) (bool, error) {
+		livetest.Eventually(t, "works of a cluster's namespace are made with their finalizer", func() bool {
 			work := k.named(ns, "")
 			work.SetUID("")
 			work.SetGenerateName("w-")
 			work.SetFinalizers([]string{"example.com/theirs"})
-			if err := admin.Create(ctx, work); err != nil {
-				return false, err
+			if err := admin.Create(t.Context(), work); err != nil {
+				t.Fatal(err)
 			}
 			finalizers := work.GetFinalizers()
-			err := admin.Patch(ctx, work, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`)))
-			return cmp.Equal(finalizers, []string{"example.com/theirs", k.finalizer}), err
+			if err := admin.Patch(t.Context(), work, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`))); err != nil {
+				t.Fatal(err)
+			}
+			return cmp.Equal(finalizers, []string{"example.com/theirs", k.finalizer})
 		})
-		if err != nil {
-			t.Errorf("works of a cluster's namespace are made without their finalizer: %v", err)
-		}
 	})
 }

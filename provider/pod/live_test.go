@@ -18,7 +18,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -124,7 +123,7 @@ func (h *liveHub) start(shut chan struct{}, change ...func(*Config)) *process {
 	})
 	p.Consent(h.node, Consent{Addresses: limitOf(h.t, "0.0.0.0/0,::/0")})
 	if shut == nil { // else an address would be a write of its own
-		h.awaitTrue("the hub's network is known", p.network.Known)
+		livetest.Eventually(h.t, "the hub's network is known", p.network.Known)
 	}
 	unwatch := p.Watch(ctx, h.node)
 	p.stop = sync.OnceFunc(func() {
@@ -143,14 +142,6 @@ func limitOf(t *testing.T, text string) address.Limit {
 		t.Fatal(err)
 	}
 	return limit
-}
-
-func (h *liveHub) awaitTrue(what string, ok func() bool) {
-	h.t.Helper()
-	err := wait.PollUntilContextTimeout(h.t.Context(), time.Millisecond, livetest.Patience, true, func(context.Context) (bool, error) { return ok(), nil })
-	if err != nil {
-		h.t.Fatalf("%s: %v", what, err)
-	}
 }
 
 // pod makes a pod on the node, which goes with the test.
@@ -181,17 +172,22 @@ func (h *liveHub) pod(name string, change ...func(*corev1.Pod)) *corev1.Pod {
 func (h *liveHub) await(what string, pod *corev1.Pod, ok func(*corev1.Pod) bool) *corev1.Pod {
 	h.t.Helper()
 	var now *corev1.Pod
-	err := wait.PollUntilContextTimeout(h.t.Context(), time.Millisecond, livetest.Patience, true, func(ctx context.Context) (bool, error) {
+	defer func() {
+		if h.t.Failed() {
+			h.t.Logf("pod, %s: %+v", what, now)
+		}
+	}()
+	livetest.Eventually(h.t, "the pod is "+what, func() bool {
 		var err error
-		now, err = h.api.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
+		now, err = h.api.CoreV1().Pods(pod.Namespace).Get(h.t.Context(), pod.Name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			now, err = nil, nil
 		}
-		return err == nil && ok(now), err
+		if err != nil {
+			h.t.Fatalf("pod, %s: %v", what, err)
+		}
+		return ok(now)
 	})
-	if err != nil {
-		h.t.Fatalf("pod is not %s: %v: %+v", what, err, now)
-	}
 	return now
 }
 
@@ -305,13 +301,10 @@ func TestEventsOnARealHub(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, livetest.Patience, true, func(ctx context.Context) (bool, error) {
-			list, err := h.api.CoreV1().Events(pod.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.uid=" + string(pod.UID)})
-			return err == nil && len(list.Items) == 1 && list.Items[0].Count == count+1 && list.Items[0].Source.Component == "kubelet", nil
+		livetest.Eventually(t, fmt.Sprintf("the event is told %d times", count+1), func() bool {
+			list, err := h.api.CoreV1().Events(pod.Namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.uid=" + string(pod.UID)})
+			return err == nil && len(list.Items) == 1 && list.Items[0].Count == count+1 && list.Items[0].Source.Component == "kubelet"
 		})
-		if err != nil {
-			t.Fatalf("event %d: %v", count, err)
-		}
 	}
 }
 

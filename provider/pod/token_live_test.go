@@ -11,10 +11,10 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/spokelet/spokelet/api/podref"
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/internal/livetest"
 )
 
 // account makes a service account on the hub, which goes with the test.
@@ -79,12 +79,7 @@ func TestARealHubTakesATokenForAsLongAsItsPodIsThere(t *testing.T) {
 	}
 	a.await("the token is withdrawn", func() bool { return len(a.tokens) == 0 })
 	// The API server remembers for some seconds what it found.
-	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
-		return !h.review(token).Authenticated, nil
-	})
-	if err != nil {
-		t.Errorf("the hub takes the token of a pod that is gone: %v", err)
-	}
+	livetest.Eventually(t, "the hub refuses the token of a pod that is gone", func() bool { return !h.review(token).Authenticated })
 }
 
 func TestAPodWithoutItsAccountSaysSoOnARealHubAndHeals(t *testing.T) {

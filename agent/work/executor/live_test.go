@@ -4,16 +4,14 @@
 package executor
 
 import (
-	"context"
 	"errors"
+	"fmt"
 	"testing"
-	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -91,14 +89,7 @@ func (r *liveRig) role(t *testing.T, name string, rules ...rbacv1.PolicyRule) Re
 // new rights a moment after they were written.
 func eventually(t *testing.T, c *Checker, r Request, allowed bool) {
 	t.Helper()
-	var last error
-	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, livetest.Patience, true, func(ctx context.Context) (bool, error) {
-		last = c.Check(ctx, r)
-		return (last == nil) == allowed, nil
-	})
-	if err != nil {
-		t.Fatalf("allowed should be %t: %v", allowed, last)
-	}
+	livetest.Eventually(t, fmt.Sprintf("allowed is %t", allowed), func() bool { return (c.Check(t.Context(), r) == nil) == allowed })
 }
 
 func TestLiveAnAccountMayDoWhatItWasGranted(t *testing.T) {
@@ -144,17 +135,14 @@ func TestLiveWhatIsRememberedFollowsTheRoles(t *testing.T) {
 	r := newLiveRig(t)
 	c := r.checker(t, true)
 	r.grant(t, "writer", rule("", "configmaps", "*"))
-	known := func(context.Context) (bool, error) {
+	livetest.Eventually(t, "a yes is remembered", func() bool {
 		what, _ := keyOf(r.configMap())
 		_, known := c.allowed.recall(what)
 		if !known {
 			_ = c.Check(t.Context(), r.configMap())
 		}
-		return known, nil
-	}
-	if err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, livetest.Patience, true, known); err != nil {
-		t.Fatal("a yes is never remembered")
-	}
+		return known
+	})
 	if err := r.kube.RbacV1().RoleBindings(r.namespace).Delete(t.Context(), "writer", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}

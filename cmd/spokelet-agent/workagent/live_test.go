@@ -20,7 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/rand"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -201,17 +200,18 @@ func (r *liveRig) get(ctx context.Context, name string) (*workv1.ManifestWork, e
 func (r *liveRig) await(t *testing.T, name, what string, is func(*workv1.ManifestWork) bool) *workv1.ManifestWork {
 	t.Helper()
 	var last *workv1.ManifestWork
-	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, livetest.Patience, true, func(ctx context.Context) (bool, error) {
-		mw, err := r.get(ctx, name)
-		if err != nil {
-			return false, err
+	defer func() {
+		if t.Failed() && last != nil {
+			t.Logf("work %s, %s: %s", name, what, encoded(t, last))
 		}
-		last = mw
-		return is(mw), nil
+	}()
+	livetest.Eventually(t, "work "+name+", "+what, func() bool {
+		var err error
+		if last, err = r.get(t.Context(), name); err != nil {
+			t.Fatalf("work %s, %s: %v", name, what, err)
+		}
+		return is(last)
 	})
-	if err != nil {
-		t.Fatalf("work %s: %s: %v: %s", name, what, err, encoded(t, last))
-	}
 	return last
 }
 
@@ -234,13 +234,9 @@ func (r *liveRig) delete(t *testing.T, k *kind, name string) {
 	if err := request(k.client.Delete()).Do(t.Context()).Error(); err != nil {
 		t.Fatal(err)
 	}
-	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, livetest.Patience, true, func(ctx context.Context) (bool, error) {
-		err := request(k.client.Get()).Do(ctx).Error()
-		return apierrors.IsNotFound(err), ignoreNotFound(err)
+	livetest.Eventually(t, "work "+name+" is gone", func() bool {
+		return apierrors.IsNotFound(request(k.client.Get()).Do(t.Context()).Error())
 	})
-	if err != nil {
-		t.Fatalf("work %s is not gone: %v", name, err)
-	}
 }
 
 func ignoreNotFound(err error) error {
@@ -309,14 +305,13 @@ func TestLiveMulticlusterWorksOfANamespaceAreServedToo(t *testing.T) {
 	if err := r.multi.client.Post().Namespace(r.cluster).Resource("works").Body(w).Do(t.Context()).Error(); err != nil {
 		t.Fatal(err)
 	}
-	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, livetest.Patience, true, func(ctx context.Context) (bool, error) {
+	livetest.Eventually(t, "the work is available", func() bool {
 		got := &v1alpha1.Work{}
-		err := r.multi.client.Get().Namespace(r.cluster).Resource("works").Name("w").Do(ctx).Into(got)
-		return meta.IsStatusConditionTrue(got.Status.Conditions, "Available"), err
+		if err := r.multi.client.Get().Namespace(r.cluster).Resource("works").Name("w").Do(t.Context()).Into(got); err != nil {
+			t.Fatal(err)
+		}
+		return meta.IsStatusConditionTrue(got.Status.Conditions, "Available")
 	})
-	if err != nil {
-		t.Fatalf("the work is not available: %v", err)
-	}
 	r.delete(t, r.multi, "w")
 	if _, is := r.stored(t, "settings"); is {
 		t.Error("the object is still there")
