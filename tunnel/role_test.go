@@ -48,6 +48,7 @@ func (p *pair) connect(name string, roles bool) {
 	p.t.Helper()
 	p.agents[name] = p.hub.Run(p.t, p.cluster, tunneltest.NewNetwork(tunneltest.NetworkConfig{}), func(c *tunnel.AgentConfig) {
 		c.Roles, c.Version = roles, name
+		afterTheEnd(p.hub, c)
 		c.Doors = kube(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, name) })
 	})
 	synctest.Wait()
