@@ -10,7 +10,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 find . -name go.mod -not -path './bin/*' -not -path '*/testdata/*' | LC_ALL=C sort -t/ -k1,1 | while read -r mod; do
   dir=${mod%/go.mod}
-  if [[ ${1:-} == --all ]] || [[ -n $(cd "$dir" && go list ./... 2>/dev/null) ]]; then
+  if [[ ${1:-} == --all ]] || [[ -n $(find "$dir" -name '*.go' -not -path '*/testdata/*' -print -quit) ]]; then
     echo "$dir"
   fi
 done
