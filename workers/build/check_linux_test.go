@@ -203,8 +203,8 @@ func TestAScriptThatIsNeverLoadedIsRejected(t *testing.T) {
 		"for a loop in the error": {"workerd asks the script what to say", `throw new (class extends Error { get message() { for (;;) {} } })();`},
 	}
 	for name, test := range cases {
+		// One after the other: each takes a processor for itself.
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			c := fetched(t, javascript(test.source))
 			c.Workerd, c.Timeout = path, time.Second
 			rejected, err := checked(t, c)
