@@ -48,12 +48,8 @@ generate: tools ## Regenerate everything that is generated.
 fmt: tools ## Format all Go code and the RPC definitions.
 	hack/update-format.sh
 
-.PHONY: vet
-vet: ## Run go vet on every module.
-	hack/verify-vet.sh
-
 .PHONY: lint
-lint: bin/tools/golangci-lint ## Run golangci-lint on every module.
+lint: bin/tools/golangci-lint ## Run golangci-lint, which has go vet in it, on every module.
 	hack/verify-lint.sh
 
 .PHONY: verify
