@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -127,7 +126,11 @@ func (r running) await(t *testing.T, work *workv1.ManifestWork, what string, rea
 func (r running) awaitGone(t *testing.T, work *workv1.ManifestWork) {
 	t.Helper()
 	livetest.Eventually(t, "the work is gone", func() bool {
-		return apierrors.IsNotFound(r.admin.Get(t.Context(), client.ObjectKeyFromObject(work), work))
+		err := r.admin.Get(t.Context(), client.ObjectKeyFromObject(work), work)
+		if client.IgnoreNotFound(err) != nil {
+			t.Fatal(err)
+		}
+		return err != nil
 	})
 }
 

@@ -89,7 +89,16 @@ func (r *liveRig) role(t *testing.T, name string, rules ...rbacv1.PolicyRule) Re
 // new rights a moment after they were written.
 func eventually(t *testing.T, c *Checker, r Request, allowed bool) {
 	t.Helper()
-	livetest.Eventually(t, fmt.Sprintf("allowed is %t", allowed), func() bool { return (c.Check(t.Context(), r) == nil) == allowed })
+	var last error
+	defer func() {
+		if t.Failed() {
+			t.Logf("the last check: %v", last)
+		}
+	}()
+	livetest.Eventually(t, fmt.Sprintf("allowed is %t", allowed), func() bool {
+		last = c.Check(t.Context(), r)
+		return (last == nil) == allowed
+	})
 }
 
 func TestLiveAnAccountMayDoWhatItWasGranted(t *testing.T) {

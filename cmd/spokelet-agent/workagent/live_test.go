@@ -235,7 +235,11 @@ func (r *liveRig) delete(t *testing.T, k *kind, name string) {
 		t.Fatal(err)
 	}
 	livetest.Eventually(t, "work "+name+" is gone", func() bool {
-		return apierrors.IsNotFound(request(k.client.Get()).Do(t.Context()).Error())
+		err := request(k.client.Get()).Do(t.Context()).Error()
+		if ignoreNotFound(err) != nil {
+			t.Fatalf("work %s: %v", name, err)
+		}
+		return err != nil
 	})
 }
 
