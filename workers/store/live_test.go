@@ -33,16 +33,15 @@ func realStore(t *testing.T) (config Config, account string) {
 	return config, fmt.Sprintf("test-%d", time.Now().UnixNano())
 }
 
-// put writes objects, in a bucket that it makes where there is none.
-func put(t *testing.T, s *Store, objects map[string]string) {
+// put writes objects of an account, in a bucket that it makes where there is none.
+func put(t *testing.T, s *Store, account string, objects map[string]string) {
 	t.Helper()
 	err := s.client.MakeBucket(t.Context(), s.config.Bucket, minio.MakeBucketOptions{Region: s.config.Region})
 	if code := minio.ToErrorResponse(err).Code; err != nil && code != minio.BucketAlreadyOwnedByYou {
 		t.Fatal(err)
 	}
 	for key, content := range objects {
-		_, err := s.client.Client.PutObject(t.Context(), s.config.Bucket, key, strings.NewReader(content), int64(len(content)), minio.PutObjectOptions{})
-		if err != nil {
+		if err := s.Put(t.Context(), account, key, "application/javascript+module", []byte(content)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -57,7 +56,7 @@ func TestARealStoreIsReadAsItWasListed(t *testing.T) {
 	}
 	objects[account+"/s/1/lib/é +%.js"] = "umlaut"
 	objects[account+"/s/10/other.js"] = "other"
-	put(t, s, objects)
+	put(t, s, account, objects)
 	modules, err := s.List(t.Context(), account, []string{account + "/s/1/"})
 	if err != nil || len(modules) != 31 {
 		t.Fatalf("%d modules, %v", len(modules), err)
@@ -81,13 +80,13 @@ func TestARealStoreTellsWhatHappened(t *testing.T) {
 	config, account := realStore(t)
 	s := newStore(t, config)
 	key := account + "/s/1/index.js"
-	put(t, s, map[string]string{key: "old"})
+	put(t, s, account, map[string]string{key: "old"})
 	listed, err := s.List(t.Context(), account, []string{account + "/s/1"})
 	if err != nil || len(listed) != 1 {
 		t.Fatalf("%+v, %v", listed, err)
 	}
 	m := script.Module{Name: "index.js", Key: key, ETag: listed[0].ETag, Size: listed[0].Size}
-	put(t, s, map[string]string{key: "new"})
+	put(t, s, account, map[string]string{key: "new"})
 	if err := s.Fetch(t.Context(), account, m, io.Discard); !errors.Is(err, ErrChanged) {
 		t.Errorf("an object that was written again: %v", err)
 	}

@@ -14,7 +14,7 @@ import (
 func TestARealStoreKeepsWhatIsPut(t *testing.T) {
 	config, account := realStore(t)
 	s := newStore(t, config)
-	put(t, s, nil)
+	put(t, s, account, nil)
 	folder := account + "/s"
 	for key, content := range map[string]string{
 		"1.json": "{}", "1/index.js": "one", "1/lib/é +%.wasm": "\x00asm", "2.json": "[]", "10/other.js": "",
@@ -54,7 +54,7 @@ func TestARealStoreKeepsWhatIsPut(t *testing.T) {
 func TestARealStoreAnswersAfterAnEmptyObject(t *testing.T) {
 	config, account := realStore(t)
 	s := newStore(t, config)
-	put(t, s, nil)
+	put(t, s, account, nil)
 	for range 50 { // one of six failed
 		if err := s.Put(t.Context(), account, account+"/s/empty.js", "text/plain", nil); err != nil {
 			t.Fatal(err)
