@@ -68,18 +68,19 @@ test: test-unit test-live e2e ## Run all tests: by themselves, with real cluster
 
 .PHONY: test-unit test-workers test-long race
 test-unit: bin/tools/gotestsum bin/tools/live ## Run the tests of every module under the race detector.
-	CGO_ENABLED=1 hack/test-unit.sh -race -p $(PARALLEL)
+	hack/test-unit.sh
 test-workers: bin/tools/gotestsum ## Run the tests of worker bundles, which test-unit does, too.
-	CGO_ENABLED=1 hack/test-workers.sh -race -p $(PARALLEL)
+	hack/link-tests.sh ./workers
+	hack/test-workers.sh $(PARALLEL)
 test-long: bin/tools/gotestsum bin/tools/live ## Run them with the full counts, and every fuzz target for FUZZTIME: before a release.
-	SPOKELET_TEST_FULL=1 CGO_ENABLED=1 hack/test-unit.sh -race -p $(PARALLEL) -timeout 90m
+	SPOKELET_TEST_FULL=1 hack/test-unit.sh 90m
 	hack/fuzz.sh $(FUZZTIME)
 race: ## Repeat the tests of the concurrent packages, on 1, 2 and 4 CPUs.
 	CGO_ENABLED=1 go test -race -p $(PARALLEL) -cpu 1,2,4 -count 10 ./tunnel/... ./hub/... ./agent/... ./provider/...
 
 .PHONY: test-live
 test-live: bin/tools/gotestsum bin/tools/live ## Run the tests that need real clusters; makes and removes them.
-	CGO_ENABLED=1 hack/on-clusters.sh live hack/test-live.sh -race
+	hack/on-clusters.sh live hack/test-live.sh
 
 .PHONY: test-fuzz
 test-fuzz: ## Run every fuzz target for FUZZTIME (30s).

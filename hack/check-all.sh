@@ -38,22 +38,22 @@ checks() {
   phase verify hack/verify.sh
 }
 tests() {
-  GOGC=400 phase compile hack/compile-tests.sh
+  GOGC=400 phase link hack/link-tests.sh
   GOGC=400 phase images bash -c 'cd e2e && CGO_ENABLED=0 go run ./cmd/images -version e2e -race'
-  phase unit env CGO_ENABLED=1 hack/test-unit.sh -race -p 2
+  phase unit env SPOKELET_TESTS_LINKED=1 hack/test-unit.sh
 }
 
 # The suites whose tunnels nobody may cut.
 steady() {
   hack/on-clusters.sh e2e-steady bash -uc '
-    phase live-modules env CGO_ENABLED=1 hack/test-live.sh --of=modules -race
+    phase live-modules hack/test-live.sh --of=modules
     phase e2e-steady hack/test-suites.sh join node:9 live,work,wrangler workers'
 }
 
 # Those that cut them, end processes or want silence.
 faults() {
   hack/on-clusters.sh e2e-faults bash -uc '
-    phase live env CGO_ENABLED=1 hack/test-live.sh --of=root -race
+    phase live hack/test-live.sh --of=root
     phase e2e-faults hack/test-suites.sh join mcm sharing rest fault leave hostile'
 }
 export -f checks tests steady faults
@@ -89,7 +89,7 @@ beside() {
 export VERSION=e2e # of make and of the suites alike
 # These compute all the time: beside clusters, whatever is to happen in time would be late.
 beside checks tests
-export SPOKELET_TESTS_KEPT=1
+export SPOKELET_TESTS_LINKED=1
 small_pages
 beside steady faults
 

@@ -5,42 +5,28 @@
 # Runs the live tests, those that need real API servers, on a set of clusters that
 # hack/on-clusters.sh has made, and fails unless each of them ran:
 #
-#   hack/on-clusters.sh live hack/test-live.sh [--of=root|modules] [ARG...]
+#   hack/on-clusters.sh live hack/test-live.sh [--of=root|modules]
 #
-# --of leaves the tests of the root module alone, or all others. The other arguments go to go
-# test, which links the tests; with SPOKELET_TESTS_KEPT=1 those that the unit tests have run are
-# run again.
+# --of leaves the tests of the root module alone, or all others. With SPOKELET_TESTS_LINKED=1,
+# hack/link-tests.sh has just linked them.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 part=all
-if [[ ${1:-} == --of=* ]]; then
-  part=${1#--of=}
-  shift
-fi
-options=("$@")
+if [[ ${1:-} == --of=* ]]; then part=${1#--of=}; fi
 root=$PWD
 events=$root/bin/times
 mkdir -p "$events"
-
-# keep links the tests of packages of a module, where the unit tests have not just done so.
-keep() {
-  local package dir=$1
-  shift
-  if [[ -n ${SPOKELET_TESTS_KEPT:-} ]]; then return; fi
-  for package in "$@"; do mkdir -p "$root/bin/tests/$dir/$package"; done
-  (cd "$dir" && SPOKELET_KEEP_ONLY=1 go test -vet=off -p 2 "${options[@]}" -exec "$root/hack/keep-test.sh" "$@" >/dev/null)
-}
 
 # run NAME DIR JOBS PARALLEL PACKAGE... runs the live tests of packages of a module, which read
 # their clusters from the environment: JOBS packages at the same time, PARALLEL tests in each.
 run() {
   local name=$1 dir=$2 jobs=$3 parallel=$4 only
   shift 4
-  keep "$dir" "$@" || return
+  if [[ -z ${SPOKELET_TESTS_LINKED:-} ]]; then hack/link-tests.sh "$dir" "$@" || return; fi
   only="^($(cd "$dir" && "$root/bin/tools/live" list | cut -d' ' -f2- | tr ' ' '|' | paste -sd'|'))\$"
   (cd "$dir" && "$root/bin/tools/gotestsum" --format standard-quiet --hide-summary=skipped --jsonfile "$events/live-$name.json" --raw-command -- \
-    "$root/hack/run-kept-tests.sh" "$jobs" "$@" -- -test.timeout=25m -test.parallel="$parallel" -test.run="$only")
+    "$root/hack/run-tests.sh" "$jobs" "$@" -- -test.timeout=25m -test.parallel="$parallel" -test.run="$only")
 }
 
 # packages lists those with live tests whose folder matches, or does not match, a pattern.

@@ -3,34 +3,36 @@
 # SPDX-License-Identifier: Apache-2.0
 
 # Runs the tests of every module except the suites of the end-to-end ones, which need
-# clusters, whatever fails on the way. The arguments go to go test. Tests of packages with live
-# tests are kept (hack/keep-test.sh).
+# clusters, whatever fails on the way, under the race detector:
+#
+#   hack/test-unit.sh [TIMEOUT]
+#
+# TIMEOUT is that of a package, 20m if there is none. With SPOKELET_TESTS_LINKED=1,
+# hack/link-tests.sh has just linked them.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+timeout=${1:-20m}
 root=$PWD
 events=$root/bin/times
 mkdir -p "$events"
-rm -rf bin/tests "$events"/unit*.json
+rm -f "$events"/unit*.json
 modules=$(hack/modules.sh)
 mapfile -t modules <<<"$modules"
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
 
-# run DIR [ARG...] runs the tests of a module.
+# run DIR JOBS runs the tests of a module, of JOBS packages at the same time.
 run() {
-  local dir=$1 list packages name live
-  shift
+  local dir=$1 list packages
   # No command of a list whose end is looked at ends it.
-  cd "$root/$dir" && list=$("$root/hack/tested.sh" "$dir") || return
+  list=$(hack/tested.sh "$dir") || return
   if [[ -z $list ]]; then return; fi
   mapfile -t packages <<<"$list"
-  # Live tests are in the same binaries. Of a module without any, live says so.
-  for live in $("$root/bin/tools/live" list 2>/dev/null | cut -d' ' -f1); do mkdir -p "$root/bin/tests/$dir/$live"; done
-  echo "== go test $dir"
-  name=$(tr -d . <<<"$dir" | tr / -)
-  "$root/bin/tools/gotestsum" --format standard-quiet --hide-summary=skipped --jsonfile "$events/unit$name.json" -- \
-    -vet=off -count=1 -timeout 20m -exec "$root/hack/keep-test.sh" "$@" "${packages[@]}"
+  echo "== tests of $dir"
+  cd "$dir" && "$root/bin/tools/gotestsum" --format standard-quiet --hide-summary=skipped \
+    --jsonfile "$events/unit$(tr -d . <<<"$dir" | tr / -).json" --raw-command -- \
+    "$root/hack/run-tests.sh" "$2" "${packages[@]}" -- -test.timeout="$timeout"
 }
 
 # others runs the tests of all modules but the root's and that of the development clusters.
@@ -39,28 +41,30 @@ others() {
   for dir in "${modules[@]}"; do
     case $dir in
     . | ./hack/clusters) ;;
-    ./workers) echo "== go test $dir" && hack/test-workers.sh "$@" || status=1 ;;
-    *) (run "$dir" "$@") || status=1 ;;
+    ./workers) echo "== tests of $dir" && hack/test-workers.sh 1 "$timeout" || status=1 ;;
+    *) (run "$dir" 1) || status=1 ;;
     esac
   done
   return "$status"
 }
 
+if [[ -z ${SPOKELET_TESTS_LINKED:-} ]]; then hack/link-tests.sh; fi
 # The last package of a module would have one processor wait: the modules run beside each other.
 # The tests of the development clusters mostly wait.
-(run ./hack/clusters "$@") >"$logs/clusters" 2>&1 &
+(run ./hack/clusters 2) >"$logs/clusters" 2>&1 &
 running=($!)
-others "$@" -p 1 >"$logs/others" 2>&1 &
+others >"$logs/others" 2>&1 &
 running+=($!)
 status=0
-(run . "$@") || status=1
+(run . 2) || status=1
 for job in "${running[@]}"; do wait "$job" || status=1; done
 cat "$logs/others" "$logs/clusters"
 # Whatever happens above, no package goes by untested.
 for dir in "${modules[@]}"; do
+  module=$(cd "$dir" && go list -m)
   for package in $(hack/tested.sh "$dir"); do
-    if ! grep -qF "\"Package\":\"$package\",\"Elapsed\"" "$events"/unit*.json; then
-      echo "unit: the tests of $package did not run"
+    if ! grep -qF "\"Package\":\"$module${package#.}\",\"Elapsed\"" "$events"/unit*.json; then
+      echo "unit: the tests of $module${package#.} did not run"
       status=1
     fi
   done

@@ -3,7 +3,11 @@
 # SPDX-License-Identifier: Apache-2.0
 
 # Runs the tests of worker bundles with a real object store, a real registry and, where it can
-# be had, the real workerd. The arguments go to go test.
+# be had, the real workerd. hack/link-tests.sh has linked them:
+#
+#   hack/link-tests.sh ./workers && hack/test-workers.sh JOBS [TIMEOUT]
+#
+# JOBS packages run at the same time, for TIMEOUT at most, or 20m.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -63,7 +67,7 @@ root=$(hack/workerd.sh) || [[ $? -eq 3 ]]
 if [[ -n $root ]]; then export SPOKELET_WORKERD=$root/usr/bin/workerd; fi
 
 mapfile -t packages < <(hack/tested.sh workers)
+mkdir -p bin/times
 cd workers
-mkdir -p ../bin/times
-"$gotestsum" --format standard-quiet --hide-summary=skipped --jsonfile ../bin/times/unit-workers.json -- \
-  -vet=off -count=1 -timeout 20m "$@" "${packages[@]}"
+"$gotestsum" --format standard-quiet --hide-summary=skipped --jsonfile ../bin/times/unit-workers.json --raw-command -- \
+  ../hack/run-tests.sh "$1" "${packages[@]}" -- -test.timeout="${2:-20m}"

@@ -2,8 +2,8 @@
 # Copyright The Spokelet Authors.
 # SPDX-License-Identifier: Apache-2.0
 
-# Prints the packages with tests of the module in a folder, one a line, without the suites of the
-# end-to-end tests, which need clusters:
+# Prints the folders, below that of their module, of its packages with tests, one a line, without
+# the suites of the end-to-end tests, which need clusters:
 #
 #   hack/tested.sh DIR
 #
@@ -12,4 +12,5 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../$1"
 
-go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./... | sed '/^$/d; /\/e2e\/suites\//d'
+go list -f '{{if or .TestGoFiles .XTestGoFiles}}.{{slice .ImportPath (len .Module.Path)}}{{end}}' ./... |
+  sed '/^$/d; /^\.\/suites\//d'

@@ -2,13 +2,13 @@
 # Copyright The Spokelet Authors.
 # SPDX-License-Identifier: Apache-2.0
 
-# Runs test binaries that hack/keep-test.sh has kept, as go test runs them, and prints their
+# Runs test binaries that hack/link-tests.sh has linked, as go test runs them, and prints their
 # events (go doc test2json): those of a package together, when it has ended.
 #
-#   hack/run-kept-tests.sh JOBS PACKAGE... -- [ARG...]
+#   hack/run-tests.sh JOBS PACKAGE... -- [ARG...]
 #
-# Packages are folders below that of the command; JOBS of them run at the same time. The
-# arguments go to each binary.
+# Packages are folders below that of the command, which is a module's; JOBS of them run at the
+# same time. The arguments go to each binary.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 
@@ -20,15 +20,16 @@ shift
 events=$(mktemp -d)
 trap 'rm -rf "$events"' EXIT
 module=$(go list -m)
-export root events module
+test2json=$(go tool -n test2json)
+export root events module test2json
 
 # run PACKAGE [ARG...] runs one.
 run() {
-  local package=${1#./} here file status=0
+  local package=${1#.} here file status=0
   shift
-  here=$(cd "$package" && pwd -P)
+  here=$(cd ".$package" && pwd -P)
   file=$(mktemp -p "$events")
-  (cd "$package" && go tool test2json -t -p "$module/$package" "$root/bin/tests/${here#"$root"/}/test" \
+  (cd "$here" && "$test2json" -t -p "$module$package" "$root/bin/tests/${here#"$root"/}/test" \
     -test.v=test2json -test.paniconexit0 "$@") >"$file" || status=1
   # Not between the lines of another.
   exec {lock}>>"$events/lock"
