@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: Apache-2.0
 
 # Runs test binaries that hack/link-tests.sh has linked, as go test runs them, and prints their
-# events (go doc test2json): those of a package together, when it has ended.
+# events (go doc test2json): those of a package together, when it has ended, if others run beside
+# it.
 #
 #   hack/run-tests.sh JOBS PACKAGE... -- [ARG...]
 #
@@ -21,16 +22,23 @@ events=$(mktemp -d)
 trap 'rm -rf "$events"' EXIT
 module=$(go list -m)
 test2json=$(go tool -n test2json)
-export root events module test2json
+# test2json, and a shell in the background, have what they run ignore interrupts. go test does not.
+interruptible=
+if env --default-signal=INT,QUIT true 2>/dev/null; then interruptible='env --default-signal=INT,QUIT'; fi
+export root events jobs module test2json interruptible
 
 # run PACKAGE [ARG...] runs one.
 run() {
   local package=${1#.} here file status=0
   shift
   here=$(cd ".$package" && pwd -P)
+  cd "$here"
+  # shellcheck disable=SC2086 # a word each
+  set -- "$test2json" -t -p "$module$package" $interruptible "$root/bin/tests/${here#"$root"/}/test" \
+    -test.v=test2json -test.paniconexit0 "$@"
+  if [[ $jobs == 1 ]]; then exec "$@"; fi
   file=$(mktemp -p "$events")
-  (cd "$here" && "$test2json" -t -p "$module$package" "$root/bin/tests/${here#"$root"/}/test" \
-    -test.v=test2json -test.paniconexit0 "$@") >"$file" || status=1
+  "$@" >"$file" || status=1
   # Not between the lines of another.
   exec {lock}>>"$events/lock"
   flock "$lock"

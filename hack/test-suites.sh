@@ -9,7 +9,8 @@
 #
 #   hack/on-clusters.sh e2e hack/test-suites.sh join node:6 live,work
 #
-# The first suite is join: it installs what the others use. One suite alone needs no script:
+# The first suite is join: it installs what the others use. With SPOKELET_TESTS_LINKED=1,
+# hack/link-tests.sh has just linked them. One suite alone needs no script:
 #
 #   cd e2e && go test -count=1 -v -timeout 20m ./suites/node
 set -euo pipefail
@@ -27,14 +28,15 @@ suites() {
   local group=${1%:*} parallel=16 list=() suite start=$SECONDS
   if [[ $1 == *:* ]]; then parallel=${1#*:}; fi
   for suite in ${group//,/ }; do list+=("./suites/$suite"); done
-  if ! (cd e2e && ../bin/tools/gotestsum --format standard-verbose --jsonfile "$events/$SPOKELET_E2E_SET-$group.json" -- \
-    -vet=off -count=1 -p 4 -parallel "$parallel" -timeout 20m "${list[@]}") 2>&1 | tee "$logs/log"; then
+  if ! (cd e2e && ../bin/tools/gotestsum --format standard-verbose --jsonfile "$events/$SPOKELET_E2E_SET-$group.json" --raw-command -- \
+    ../hack/run-tests.sh "${#list[@]}" "${list[@]}" -- -test.parallel="$parallel" -test.timeout=20m) 2>&1 | tee "$logs/log"; then
     sed -n '/^=== \(Failed\|Errors\)/,$p' "$logs/log" >>"$logs/failed"
     echo "suites $group: failed" >>"$logs/failed"
   fi
   echo "== suites $group on $SPOKELET_E2E_SET: $((SECONDS - start)) s"
 }
 
+if [[ -z ${SPOKELET_TESTS_LINKED:-} ]]; then hack/link-tests.sh --suites; fi
 for group in "$@"; do suites "$group"; done
 # The last lines are all that some records keep.
 cat "$logs/failed"
