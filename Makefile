@@ -67,13 +67,12 @@ times: bin/tools/times ## Write where the time of the last "make check" went int
 test: test-unit test-live e2e ## Run all tests: by themselves, with real clusters, end to end.
 
 .PHONY: test-unit test-workers test-long race
-test-unit: bin/tools/gotestsum bin/tools/live ## Run the tests of every module under the race detector.
-	hack/test-unit.sh
+test-unit: bin/tools/gotestsum ## Run the tests of every module under the race detector.
+	hack/test-unit.sh $(PARALLEL)
 test-workers: bin/tools/gotestsum ## Run the tests of worker bundles, which test-unit does, too.
-	hack/link-tests.sh ./workers
 	hack/test-workers.sh $(PARALLEL)
-test-long: bin/tools/gotestsum bin/tools/live ## Run them with the full counts, and every fuzz target for FUZZTIME: before a release.
-	SPOKELET_TEST_FULL=1 hack/test-unit.sh 90m
+test-long: bin/tools/gotestsum ## Run them with the full counts, and every fuzz target for FUZZTIME: before a release.
+	SPOKELET_TEST_FULL=1 hack/test-unit.sh $(PARALLEL) 90m
 	hack/fuzz.sh $(FUZZTIME)
 race: ## Repeat the tests of the concurrent packages, on 1, 2 and 4 CPUs.
 	CGO_ENABLED=1 go test -race -p $(PARALLEL) -cpu 1,2,4 -count 10 ./tunnel/... ./hub/... ./agent/... ./provider/...

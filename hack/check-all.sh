@@ -40,7 +40,7 @@ checks() {
 tests() {
   GOGC=400 phase link hack/link-tests.sh
   GOGC=400 phase images bash -c 'cd e2e && CGO_ENABLED=0 go run ./cmd/images -version e2e -race'
-  phase unit env SPOKELET_TESTS_LINKED=1 hack/test-unit.sh
+  phase unit env SPOKELET_TESTS_LINKED=1 hack/test-unit.sh 2
 }
 
 # The suites whose tunnels nobody may cut.

@@ -24,7 +24,7 @@ if command -v flock >/dev/null; then
   flock "$lock"
 fi
 
-link=(go test -c -vet=off -p 2 -ldflags='-s -w')
+link=(go test -c -vet=off -ldflags='-s -w')
 
 # take FILE FOLDER has what was linked in bin/tests, for which nobody changes it any more.
 take() {

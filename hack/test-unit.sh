@@ -5,14 +5,15 @@
 # Runs the tests of every module except the suites of the end-to-end ones, which need
 # clusters, whatever fails on the way, under the race detector:
 #
-#   hack/test-unit.sh [TIMEOUT]
+#   hack/test-unit.sh JOBS [TIMEOUT]
 #
-# TIMEOUT is that of a package, 20m if there is none. With SPOKELET_TESTS_LINKED=1,
+# JOBS packages of the root module run at the same time, beside those of the others, for TIMEOUT at
+# most, or 20m. With SPOKELET_TESTS_LINKED=1,
 # hack/link-tests.sh has just linked them.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-timeout=${1:-20m}
+jobs=$1 timeout=${2:-20m}
 root=$PWD
 events=$root/bin/times
 mkdir -p "$events"
@@ -49,6 +50,7 @@ others() {
 }
 
 if [[ -z ${SPOKELET_TESTS_LINKED:-} ]]; then hack/link-tests.sh; fi
+export SPOKELET_TESTS_LINKED=1
 # The last package of a module would have one processor wait: the modules run beside each other.
 # The tests of the development clusters mostly wait.
 (run ./hack/clusters 2) >"$logs/clusters" 2>&1 &
@@ -56,7 +58,7 @@ running=($!)
 others >"$logs/others" 2>&1 &
 running+=($!)
 status=0
-(run . 2) || status=1
+(run . "$jobs") || status=1
 for job in "${running[@]}"; do wait "$job" || status=1; done
 cat "$logs/others" "$logs/clusters"
 # Whatever happens above, no package goes by untested.

@@ -3,14 +3,16 @@
 # SPDX-License-Identifier: Apache-2.0
 
 # Runs the tests of worker bundles with a real object store, a real registry and, where it can
-# be had, the real workerd. hack/link-tests.sh has linked them:
+# be had, the real workerd:
 #
-#   hack/link-tests.sh ./workers && hack/test-workers.sh JOBS [TIMEOUT]
+#   hack/test-workers.sh JOBS [TIMEOUT]
 #
-# JOBS packages run at the same time, for TIMEOUT at most, or 20m.
+# JOBS packages run at the same time, for TIMEOUT at most, or 20m. With SPOKELET_TESTS_LINKED=1,
+# hack/link-tests.sh has just linked them.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+if [[ -z ${SPOKELET_TESTS_LINKED:-} ]]; then hack/link-tests.sh ./workers; fi
 gotestsum=$PWD/bin/tools/gotestsum
 dir=$(mktemp -d)
 servers=()
