@@ -23,12 +23,6 @@ phase() {
 }
 export -f phase
 
-# What .ci/run has set for what computes, on a machine of its own.
-small_pages() {
-  local pages=/sys/kernel/mm/transparent_hugepage/enabled
-  if [[ -n ${CI:-} && -w $pages ]]; then echo madvise >"$pages" || true; fi
-}
-
 # The garbage collector of the Go compiler takes a seventh of its time at its default, and there
 # is memory. Two lanes that compile the same would each do so: the programs come before the checks,
 # and what tests import before the images, whose programs have the race detector, too.
@@ -90,7 +84,7 @@ export VERSION=e2e # of make and of the suites alike
 # These compute all the time: beside clusters, whatever is to happen in time would be late.
 beside checks tests
 export SPOKELET_TESTS_LINKED=1
-small_pages
+hack/large-pages.sh madvise
 beside steady faults
 
 for log in "$times"/*.log; do
