@@ -73,7 +73,7 @@ test-workers: bin/tools/gotestsum ## Run the tests of worker bundles, which test
 	hack/test-workers.sh $(PARALLEL)
 test-long: bin/tools/gotestsum ## Run them with the full counts, and every fuzz target for FUZZTIME: before a release.
 	SPOKELET_TEST_FULL=1 hack/test-unit.sh $(PARALLEL) 90m
-	hack/fuzz.sh $(FUZZTIME)
+	hack/fuzz.sh $(FUZZTIME) $(PARALLEL)
 race: ## Repeat the tests of the concurrent packages, on 1, 2 and 4 CPUs.
 	CGO_ENABLED=1 go test -race -p $(PARALLEL) -cpu 1,2,4 -count 10 ./tunnel/... ./hub/... ./agent/... ./provider/...
 
@@ -83,7 +83,7 @@ test-live: bin/tools/gotestsum bin/tools/live ## Run the tests that need real cl
 
 .PHONY: test-fuzz
 test-fuzz: ## Run every fuzz target for FUZZTIME (30s).
-	hack/fuzz.sh $(FUZZTIME)
+	hack/fuzz.sh $(FUZZTIME) $(PARALLEL)
 
 .PHONY: clusters
 clusters: ## Install and build what the clusters of the tests are made of.
