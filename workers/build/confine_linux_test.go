@@ -177,15 +177,28 @@ func TestSystemCallsOfAnotherArchitectureEndTheProcess(t *testing.T) {
 			if err := os.WriteFile(c.Workerd, program(62, test.code), 0o700); err != nil {
 				t.Fatal(err)
 			}
+			plain := exec.Command(c.Workerd)
+			if err := plain.Run(); plain.ProcessState == nil {
+				t.Fatal(err)
+			}
+			// A kernel with ia32_emulation=0 ends by itself what makes a call of i386.
+			if endedBy(plain.ProcessState) == syscall.SIGSEGV {
+				t.Skip("this kernel has no such calls")
+			}
 			got, state, said := c.run(t, filepath.Join(c.Work, "script.js"))
 			if !got.confined {
 				t.Fatalf("%+v: %v: %s", got, state, said)
 			}
-			if signal := state.Sys().(syscall.WaitStatus).Signal(); signal != test.want {
+			if signal := endedBy(state); signal != test.want {
 				t.Errorf("%s\nit ended with %v, not %v", test.reason, state, test.want)
 			}
 		})
 	}
+}
+
+// endedBy is the signal that ended a process, or -1.
+func endedBy(state *os.ProcessState) syscall.Signal {
+	return state.Sys().(syscall.WaitStatus).Signal()
 }
 
 func TestNothingIsRunWithoutTheFilter(t *testing.T) {
