@@ -53,8 +53,9 @@ type tool struct {
 func tools() []tool {
 	return []tool{
 		{name: "kube", pkg: ".", version: "k8s.io/kubernetes", programs: []string{
-			"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet", "kubectl",
+			"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet",
 		}},
+		{name: "kubectl", pkg: ".", version: "k8s.io/kubectl", programs: []string{"kubectl"}},
 		{name: "kubectl129", pkg: ".", version: "k8s.io/kubectl", programs: []string{"kubectl129"}},
 		{name: "etcd", pkg: "go.etcd.io/etcd/server/v3", programs: []string{"etcd"}},
 		{name: "helm", pkg: "helm.sh/helm/v4/cmd/helm", programs: []string{"helm"}},
