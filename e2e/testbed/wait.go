@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/spokelet/spokelet/e2e/env"
 )
@@ -101,14 +102,16 @@ func Parallel(t *testing.T, tests map[string]func(*testing.T)) {
 // Settle bounds what takes a controller or a kubelet some time.
 const Settle = 3 * time.Minute
 
-const (
-	// between is the least time between two looks of Until, mostBetween the most.
-	between     = 20 * time.Millisecond
-	mostBetween = time.Second
-)
+// between are the least pauses between the looks of Until. They grow: dozens of tests wait at the
+// same time, and an API server that answers them has no time for what they wait for.
+var between = wait.Backoff{Duration: 20 * time.Millisecond, Factor: 1.5, Steps: 20, Cap: 100 * time.Millisecond}
 
-// Until asks again until done says so, or fails the test with its last word. It waits as long
-// as the last look took: one that starts processes must not take a processor to itself.
+// mostBetween is the longest pause.
+const mostBetween = time.Second
+
+// Until asks again until done says so, or fails the test with its last word. It pauses for at
+// least as long as the last look took: one that starts processes must not take a processor to
+// itself.
 func Until(t *testing.T, what string, timeout time.Duration, done func(context.Context) error) {
 	t.Helper()
 	if err := until(t.Context(), timeout, done); err != nil {
@@ -120,6 +123,7 @@ func until(ctx context.Context, timeout time.Duration, done func(context.Context
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var last error
+	next := between.DelayFunc()
 	for {
 		began := time.Now()
 		err := done(ctx)
@@ -130,7 +134,7 @@ func until(ctx context.Context, timeout time.Duration, done func(context.Context
 		if ctx.Err() == nil || last == nil {
 			last = err
 		}
-		pause := time.NewTimer(min(max(between, time.Since(began)), mostBetween))
+		pause := time.NewTimer(min(max(next(), time.Since(began)), mostBetween))
 		select {
 		case <-pause.C:
 		case <-ctx.Done():
