@@ -144,7 +144,7 @@ func (s *Site) InPods(t *testing.T, args ...string) string {
 func (s *Testbed) MakeNamespace(t *testing.T, name string) {
 	t.Helper()
 	s.Hub.Apply(t, "{apiVersion: v1, kind: Namespace, metadata: {name: "+name+"}}")
-	s.Hub.Kubectl(t, "wait", "--for=create", "serviceaccount/default", "-n", name, "--timeout=180s")
+	s.Hub.Kubectl(t, "wait", "--for=create", "serviceaccount/default", "-n", name, "--timeout=300s")
 }
 
 // PodReady tells whether the Ready condition of a pod is true.

@@ -99,7 +99,7 @@ func (c *cutPods) after(t *testing.T) {
 	testbed.UntilNoPod(t, s.Hub, s.Named("leaves"))
 	testbed.UntilPod(t, s.Hub, s.Named("comes"), "ready", testbed.Ready)
 	s.podStayed(t, c.before)
-	s.Hub.InPods(t, "delete", "pod", s.Named("comes"), "--timeout=180s")
+	s.Hub.InPods(t, "delete", "pod", s.Named("comes"), "--timeout=300s")
 }
 
 // podStayed expects that a pod of the spoke is the one that it was, with the same
@@ -144,7 +144,7 @@ func (s *tests) podsWhile(t *testing.T, what func()) {
 	if got := testbed.CountOursOf(t, s.Spoke(), mark, "pods", before.Name, "create", "delete", "patch", "update"); got != 0 {
 		t.Errorf("%s was written %d times although nothing changed", before.Name, got)
 	}
-	s.Hub.InPods(t, "delete", "pod", begins, "--timeout=180s")
+	s.Hub.InPods(t, "delete", "pod", begins, "--timeout=300s")
 }
 
 func (s *tests) agentRestartIsSurvived(t *testing.T) {

@@ -42,7 +42,7 @@ func (s *tests) machineIsDebugged(t *testing.T) {
 			if name == nil {
 				return "", got.Wrong(way, 0)
 			}
-			defer func() { _, _ = ctl.Run(t.Context(), "delete", "pod", name[1], "--timeout=180s") }()
+			defer func() { _, _ = ctl.Run(t.Context(), "delete", "pod", name[1], "--timeout=300s") }()
 			if err := debugged(got, way); err != nil {
 				return "", err
 			}
@@ -58,7 +58,7 @@ func (s *tests) machineIsDebugged(t *testing.T) {
 func (s *tests) machinesNamespace(t *testing.T) {
 	t.Helper()
 	s.Spokes[1].Apply(t, "{apiVersion: v1, kind: Namespace, metadata: {name: "+testbed.PodsNamespace+", labels: {spokelet.io/pods: allowed}}}")
-	s.Spokes[1].Kubectl(t, "wait", "--for=create", "serviceaccount/default", "-n", testbed.PodsNamespace, "--timeout=180s")
+	s.Spokes[1].Kubectl(t, "wait", "--for=create", "serviceaccount/default", "-n", testbed.PodsNamespace, "--timeout=300s")
 }
 
 // untilNoDebugger waits until the pods of debugging a virtual node are gone from
@@ -99,7 +99,7 @@ func (s *tests) machineIsNotDebugged(t *testing.T) {
 		t.Errorf("the pod is in the spoke: %v", err)
 	}
 	// Whoever waits for its container learns that there will be none.
-	s.Hub.InPods(t, "delete", "pod", name[1], "--timeout=180s")
+	s.Hub.InPods(t, "delete", "pod", name[1], "--timeout=300s")
 	if code := asking.Ended(t, testbed.Patience); code == 0 {
 		t.Errorf("debug of a machine that is not to be had succeeds: %q", asking.Text())
 	}

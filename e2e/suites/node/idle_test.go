@@ -37,7 +37,7 @@ func (s *tests) idleStreamsLive(t *testing.T) {
 	for _, streams := range all {
 		s.use(t, streams)
 	}
-	s.Hub.InPods(t, "delete", "pod", silent, "--timeout=180s")
+	s.Hub.InPods(t, "delete", "pod", silent, "--timeout=300s")
 }
 
 // idleStreams are those of a client.

@@ -178,7 +178,7 @@ func (s *tests) nodeIsDrained(t *testing.T) {
 	s.Hub.Apply(t, deployment("drained", 2, testbed.Forever))
 	t.Cleanup(func() { _, _ = s.Hub.Command.Run(context.WithoutCancel(t.Context()), "uncordon", s.Spoke().Name) })
 	c := s.webSocket()
-	s.Hub.InPods(t, "rollout", "status", "deployment/drained", "--timeout=180s")
+	s.Hub.InPods(t, "rollout", "status", "deployment/drained", "--timeout=300s")
 	before := podsOf(t, s.Spoke(), "drained")
 	if len(before) != 2 {
 		t.Fatalf("the spoke has %d pods", len(before))
@@ -201,8 +201,8 @@ func (s *tests) nodeIsDrained(t *testing.T) {
 	if said := testbed.Ask(t.Context(), c.Hub, "", "uncordon", c.Node); said.Code != 0 || said.Out != "node/spoke1 uncordoned\n" {
 		t.Errorf("%s: uncordon answers %+v", c.Name, said)
 	}
-	s.Hub.InPods(t, "rollout", "status", "deployment/drained", "--timeout=180s")
-	s.Hub.InPods(t, "delete", "deployment", "drained", "--timeout=180s")
+	s.Hub.InPods(t, "rollout", "status", "deployment/drained", "--timeout=300s")
+	s.Hub.InPods(t, "delete", "deployment", "drained", "--timeout=300s")
 	s.untilNone(t, "app=drained")
 }
 

@@ -139,5 +139,5 @@ func (s *tests) containerIsResized(t *testing.T) {
 	if was, is := before.Status.ContainerStatuses[0].ContainerID, after.Status.ContainerStatuses[0].ContainerID; was != is {
 		t.Errorf("the container was replaced: %s, %s", was, is)
 	}
-	s.Hub.InPods(t, "delete", "pod", "resized", "--timeout=180s")
+	s.Hub.InPods(t, "delete", "pod", "resized", "--timeout=300s")
 }

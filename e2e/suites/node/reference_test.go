@@ -85,7 +85,7 @@ func (s *tests) referencesFollow(t *testing.T) {
 		}
 		return nil
 	})
-	s.Hub.InPods(t, "delete", "pod", "refers", "--timeout=180s")
+	s.Hub.InPods(t, "delete", "pod", "refers", "--timeout=300s")
 	for _, kind := range []string{"configmap/settings", "secret/keys", "secret/pull"} {
 		s.untilNoCopy(t, kind)
 	}
@@ -132,6 +132,6 @@ func (s *tests) missingReferenceHeals(t *testing.T) {
 	}
 	s.Hub.InPods(t, "create", "configmap", "late", "--from-literal=k=v")
 	testbed.UntilPod(t, s.Hub, "early", "ready", testbed.Ready)
-	s.Hub.InPods(t, "delete", "pod", "early", "--timeout=180s")
+	s.Hub.InPods(t, "delete", "pod", "early", "--timeout=300s")
 	s.Hub.InPods(t, "delete", "configmap", "late")
 }

@@ -41,7 +41,7 @@ func (s *tests) volumeStaysBehind(t *testing.T) {
 		}
 		return nil
 	})
-	s.Hub.InPods(t, "delete", "pod", "nfs", "--timeout=180s")
+	s.Hub.InPods(t, "delete", "pod", "nfs", "--timeout=300s")
 }
 
 // refusedPodOfAJobFails deletes the only pod that a Job may have.
@@ -58,7 +58,7 @@ func (s *tests) refusedPodOfAJobFails(t *testing.T, name, field string) {
 		}
 		return nil
 	})
-	s.Hub.InPods(t, "delete", "pod", "-l", "job-name="+name, "--timeout=180s")
-	s.Hub.InPods(t, "wait", "--for=condition=failed", "job/"+name, "--timeout=180s")
-	s.Hub.InPods(t, "delete", "job", name, "--timeout=180s")
+	s.Hub.InPods(t, "delete", "pod", "-l", "job-name="+name, "--timeout=300s")
+	s.Hub.InPods(t, "wait", "--for=condition=failed", "job/"+name, "--timeout=300s")
+	s.Hub.InPods(t, "delete", "job", name, "--timeout=300s")
 }

@@ -41,7 +41,7 @@ func (s *tests) topAgrees(t *testing.T) {
 	s.Hub.Apply(t, figuredPod())
 	s.installMetricsServers(t)
 	for _, on := range []*testbed.Site{s.Hub, s.Spoke()} {
-		on.Kubectl(t, "wait", "--for=condition=Available", "apiservice/v1beta1.metrics.k8s.io", "--timeout=180s")
+		on.Kubectl(t, "wait", "--for=condition=Available", "apiservice/v1beta1.metrics.k8s.io", "--timeout=300s")
 	}
 	t.Logf("metrics-server serves after %s", time.Since(start).Round(time.Second))
 	for _, on := range []*testbed.Site{s.Hub, s.Spoke()} {
@@ -55,7 +55,7 @@ func (s *tests) topAgrees(t *testing.T) {
 		"pods":  func(t *testing.T) { podsTop(t, c) },
 		"nodes": func(t *testing.T) { s.nodesTop(t, c) },
 	})
-	s.Hub.InPods(t, "delete", "pod", figured, "--timeout=180s")
+	s.Hub.InPods(t, "delete", "pod", figured, "--timeout=300s")
 }
 
 // installMetricsServers installs one on the hub and one in the first spoke, and

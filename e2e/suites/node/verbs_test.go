@@ -29,7 +29,7 @@ import (
 // same pods in their cluster: those that are streams with two releases of it.
 func (s *tests) verbsAgree(t *testing.T) {
 	// Containers that an earlier run has spoken to are of no use.
-	remove := []string{"delete", "pod", "--ignore-not-found", "--timeout=180s", "attached", "crashed", "debugged", "ended", "followed"}
+	remove := []string{"delete", "pod", "--ignore-not-found", "--timeout=300s", "attached", "crashed", "debugged", "ended", "followed"}
 	s.Hub.InPods(t, remove...)
 	s.Hub.Apply(t, attachedPod("attached")+testbed.Pod("debugged", "", testbed.Container("main", testbed.Forever, ""))+
 		testbed.Pod("ended", "restartPolicy: Never, ", testbed.Container("main", "for i in 1 2 3; do echo \"last $i\"; done; exit 3", ""))+
@@ -66,7 +66,7 @@ func (s *tests) verbsAgree(t *testing.T) {
 // its container was started anew.
 func (s *tests) restarted(t *testing.T, try int) (testbed.Answer, error) {
 	if try > 1 {
-		s.Hub.InPods(t, "delete", "pod", "crashed", "--timeout=180s")
+		s.Hub.InPods(t, "delete", "pod", "crashed", "--timeout=300s")
 	}
 	s.Hub.Apply(t, testbed.Pod("crashed", "volumes: [{name: work, emptyDir: {}}], initContainers: ["+testbed.Container("prepare", "echo prepared", "")+"], ",
 		testbed.Container("main", "if [ -e /work/tried ]; then echo second; exec sleep 1d; fi; touch /work/tried; echo first", "volumeMounts: [{name: work, mountPath: /work}], "),
@@ -246,7 +246,7 @@ func (s *tests) podToAttachTo(t *testing.T, c testbed.Client, way string, try in
 	if _, err := pods.RunInput(t.Context(), strings.NewReader(attachedPod(name)), "apply", "-f", "-"); err != nil {
 		return "", err
 	}
-	_, err := pods.Run(t.Context(), "wait", "--for=condition=Ready", "pod/"+name, "--timeout=180s")
+	_, err := pods.Run(t.Context(), "wait", "--for=condition=Ready", "pod/"+name, "--timeout=300s")
 	return name, err
 }
 
@@ -376,7 +376,7 @@ func (s *tests) copyIsDebugged(t *testing.T, c testbed.Client, image []string) {
 		testbed.UntilPod(t, on, name, "ready", testbed.Ready)
 	}
 	c.Verbs(t, map[string]testbed.Verb{"the log of a copy": {Args: []string{"logs", name, "-c", "main"}, Out: "copied\n"}})
-	s.Hub.InPods(t, "delete", "pod", name, "--timeout=180s")
+	s.Hub.InPods(t, "delete", "pod", name, "--timeout=300s")
 }
 
 // describedContainers is the part of what describe says that is the same on both

@@ -41,7 +41,7 @@ func (s *tests) initAndSidecar(t *testing.T) {
 		}
 		return nil
 	})
-	s.Hub.InPods(t, "delete", "pod", "staged", "--timeout=180s")
+	s.Hub.InPods(t, "delete", "pod", "staged", "--timeout=300s")
 	testbed.UntilNoPod(t, s.Spoke(), "staged")
 }
 
@@ -57,15 +57,15 @@ func (s *tests) containersEnd(t *testing.T) {
 	if got := done.Status.ContainerStatuses[0].RestartCount; got != 1 {
 		t.Errorf("restarts: got %d, want 1", got)
 	}
-	s.Hub.InPods(t, "delete", "pod", "fails", "retries", "--timeout=180s")
+	s.Hub.InPods(t, "delete", "pod", "fails", "retries", "--timeout=300s")
 }
 
 func (s *tests) jobCompletes(t *testing.T) {
 	s.Hub.Apply(t, "apiVersion: batch/v1\nkind: Job\nmetadata: {name: once, namespace: pods}\nspec: {completions: 3, parallelism: 3, template: {spec: "+
 		testbed.PodSpec("restartPolicy: Never, "+testbed.BySelector, testbed.Container("main", "echo done", ""))+"}}\n")
-	s.Hub.InPods(t, "wait", "--for=condition=complete", "job/once", "--timeout=180s")
+	s.Hub.InPods(t, "wait", "--for=condition=complete", "job/once", "--timeout=300s")
 	// A pod that has succeeded lets go of the Job's finalizer, and goes on both sides.
-	s.Hub.InPods(t, "delete", "job", "once", "--timeout=180s")
+	s.Hub.InPods(t, "delete", "job", "once", "--timeout=300s")
 	s.untilNone(t, "job-name=once")
 }
 
@@ -95,7 +95,7 @@ spec: {replicas: %[2]d, selector: {matchLabels: {app: %[1]s}}, template: {metada
 }
 
 func (s *tests) deploymentRolls(t *testing.T) {
-	rolled := func() { s.Hub.InPods(t, "rollout", "status", "deployment/rolls", "--timeout=180s") }
+	rolled := func() { s.Hub.InPods(t, "rollout", "status", "deployment/rolls", "--timeout=300s") }
 	s.Hub.Apply(t, deployment("rolls", 2, testbed.Forever))
 	rolled()
 	s.Hub.InPods(t, "scale", "deployment/rolls", "--replicas=4")
@@ -103,7 +103,7 @@ func (s *tests) deploymentRolls(t *testing.T) {
 	s.Hub.Apply(t, deployment("rolls", 3, "echo new; sleep 1d"))
 	rolled()
 	s.lostPodIsReplaced(t)
-	s.Hub.InPods(t, "delete", "deployment", "rolls", "--timeout=180s")
+	s.Hub.InPods(t, "delete", "deployment", "rolls", "--timeout=300s")
 	s.untilNone(t, "app=rolls")
 }
 
@@ -122,14 +122,14 @@ func (s *tests) lostPodIsReplaced(t *testing.T) {
 		lost = pods.Items[0].Name
 		return nil
 	})
-	s.Spoke().InPods(t, "delete", "pod", lost, "--timeout=180s")
+	s.Spoke().InPods(t, "delete", "pod", lost, "--timeout=300s")
 	testbed.UntilPod(t, s.Hub, lost, "ended", func(pod *corev1.Pod) error {
 		if pod.Status.Phase != corev1.PodFailed || pod.Status.Reason != "PodDeletedInCluster" {
 			return errors.New("not said to be deleted")
 		}
 		return nil
 	})
-	s.Hub.InPods(t, "rollout", "status", "deployment/rolls", "--timeout=180s")
+	s.Hub.InPods(t, "rollout", "status", "deployment/rolls", "--timeout=300s")
 	if _, err := s.Spoke().Command.Run(t.Context(), "get", "pod", lost, "-n", testbed.PodsNamespace); err == nil {
 		t.Error("the pod that was deleted in the spoke is there again")
 	}
@@ -166,8 +166,8 @@ metadata: {name: charted, namespace: pods}
 spec: {replicas: 1, selector: {matchLabels: {app: charted}}, template: {metadata: {labels: {app: charted}}, spec: %s}}
 `, testbed.PodSpec("nodeSelector: {kubernetes.io/os: linux, kubernetes.io/arch: "+runtime.GOARCH+", spokelet.io/cluster: "+s.Spoke().Name+
 		"}, tolerations: [{key: spokelet.io/virtual-node, operator: Exists}], ", testbed.Container("main", testbed.Forever, ""))))
-	s.Hub.InPods(t, "rollout", "status", "deployment/charted", "--timeout=180s")
-	s.Hub.InPods(t, "delete", "deployment", "charted", "--timeout=180s")
+	s.Hub.InPods(t, "rollout", "status", "deployment/charted", "--timeout=300s")
+	s.Hub.InPods(t, "delete", "deployment", "charted", "--timeout=300s")
 	s.untilNone(t, "app=charted")
 }
 
@@ -191,7 +191,7 @@ func (s *tests) daemonSetWaits(t *testing.T) {
 	if err != nil || len(pods.Items) > 0 {
 		t.Errorf("the spoke has %d pods of it, %v", len(pods.Items), err)
 	}
-	s.Hub.InPods(t, "delete", "daemonset", "everywhere", "--timeout=180s")
+	s.Hub.InPods(t, "delete", "daemonset", "everywhere", "--timeout=300s")
 	s.untilNone(t, "app=everywhere")
 }
 
@@ -205,7 +205,7 @@ func (s *tests) podIsDeleted(t *testing.T) {
 	said := testbed.Follow(t, s.Hub.Command.With("-n", testbed.PodsNamespace), "logs", "-f", "polite")
 	said.Until(t, "up\n") // it is followed before it goes
 	start := time.Now()
-	s.Hub.InPods(t, "delete", "pod", "polite", "--timeout=180s")
+	s.Hub.InPods(t, "delete", "pod", "polite", "--timeout=300s")
 	took := time.Since(start)
 	if _, err := s.Spoke().Command.Run(t.Context(), "get", "pod", "polite", "-n", testbed.PodsNamespace); err == nil {
 		t.Error("the hub's pod went before the spoke's")
