@@ -31,7 +31,7 @@ suites() {
   if [[ $1 == *:* ]]; then parallel=${1#*:}; fi
   for suite in ${group//,/ }; do list+=("./suites/$suite"); done
   if ! (cd e2e && ../bin/tools/gotestsum --format standard-verbose --jsonfile "$events/$SPOKELET_E2E_SET-$group.json" --raw-command -- \
-    ../hack/run-tests.sh "${#list[@]}" "${list[@]}" -- -test.parallel="$parallel" -test.timeout=20m) 2>&1 | tee "$logs/log"; then
+    ../hack/run-tests.sh "${#list[@]}" "${list[@]}" -- -test.parallel="$parallel" -test.timeout=30m) 2>&1 | tee "$logs/log"; then
     sed -n '/^=== \(Failed\|Errors\)/,$p' "$logs/log" >>"$logs/failed"
     echo "suites $group: failed" >>"$logs/failed"
   fi
