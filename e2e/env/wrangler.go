@@ -65,7 +65,7 @@ func (e *Env) WranglerCommand(program, dir, account, token string) Command {
 		"CLOUDFLARE_API_BASE_URL=" + e.WorkersAPI(), "NODE_EXTRA_CA_CERTS=" + e.WorkersCA(),
 		"CLOUDFLARE_ACCOUNT_ID=" + account, "CLOUDFLARE_API_TOKEN=" + token,
 		// Of a call a fifth is for compiling wrangler.
-		"NODE_COMPILE_CACHE=" + filepath.Join(filepath.Dir(e.WorkersCA()), "compiled"),
+		"NODE_COMPILE_CACHE=" + filepath.Join(e.Bin, "wrangler-compiled"),
 		"HOME=" + dir, "XDG_CONFIG_HOME=" + dir, "CI=1", "NO_COLOR=1", "WRANGLER_SEND_METRICS=false", "WRANGLER_HIDE_BANNER=true",
 	}}
 }
