@@ -87,7 +87,7 @@ func UntilPod(t *testing.T, on *Site, name, what string, wanted func(*corev1.Pod
 func UntilPodIn(t *testing.T, on *Site, namespace, name, what string, wanted func(*corev1.Pod) error) *corev1.Pod {
 	t.Helper()
 	var found *corev1.Pod
-	Until(t, fmt.Sprintf("%s: pod %s: %s", on.Name, name, what), Settle, func(ctx context.Context) error {
+	Until(t, fmt.Sprintf("%s: pod %s: %s", on.Name, name, what), podSettle, func(ctx context.Context) error {
 		pod, err := on.Kube.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -112,7 +112,7 @@ func Ready(pod *corev1.Pod) error {
 // UntilNoPod waits until a pod of the tests' namespace is gone.
 func UntilNoPod(t *testing.T, on *Site, name string) {
 	t.Helper()
-	Until(t, fmt.Sprintf("%s: absence of pod %s", on.Name, name), Settle, func(ctx context.Context) error {
+	Until(t, fmt.Sprintf("%s: absence of pod %s", on.Name, name), podSettle, func(ctx context.Context) error {
 		pod, err := on.Kube.CoreV1().Pods(PodsNamespace).Get(ctx, name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return nil
@@ -144,7 +144,7 @@ func (s *Site) InPods(t *testing.T, args ...string) string {
 func (s *Testbed) MakeNamespace(t *testing.T, name string) {
 	t.Helper()
 	s.Hub.Apply(t, "{apiVersion: v1, kind: Namespace, metadata: {name: "+name+"}}")
-	s.Hub.Kubectl(t, "wait", "--for=create", "serviceaccount/default", "-n", name, "--timeout=300s")
+	s.Hub.Kubectl(t, "wait", "--for=create", "serviceaccount/default", "-n", name, "--timeout=180s")
 }
 
 // PodReady tells whether the Ready condition of a pod is true.

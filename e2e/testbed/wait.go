@@ -99,9 +99,11 @@ func Parallel(t *testing.T, tests map[string]func(*testing.T)) {
 	})
 }
 
-// Settle bounds what takes a controller or a kubelet some time: on a slow machine a dozen pods took
-// three minutes to run.
-const Settle = 5 * time.Minute
+// Settle bounds what takes a controller or a kubelet some time.
+const Settle = 3 * time.Minute
+
+// podSettle bounds what a pod takes: on a slow machine a dozen at once took more than Settle to run.
+const podSettle = 5 * time.Minute
 
 // between are the least pauses between the looks of Until. They grow: dozens of tests wait at the
 // same time, and an API server that answers them has no time for what they wait for.

@@ -54,7 +54,7 @@ func (s *tests) cutIsSurvived(t *testing.T, mode clusters.Mode) {
 	if got := testbed.CountOurs(t, spoke, mark, name, "create", "patch", "update"); got != 1 {
 		t.Errorf("writes of %s: got %d, want 1", name, got)
 	}
-	s.Hub.Kubectl(t, "delete", "works.multicluster.x-k8s.io", name, "-n", spoke.Name, "--timeout=300s")
+	s.Hub.Kubectl(t, "delete", "works.multicluster.x-k8s.io", name, "-n", spoke.Name, "--timeout=180s")
 	s.UntilGone(t, name)
 }
 
@@ -68,7 +68,7 @@ func (s *tests) hubRestartIsSurvived(t *testing.T) {
 		s.Hub.Apply(t, s.ConfigMapWork("restart", "restart"))
 	})
 	start := time.Now()
-	s.Hub.Kubectl(t, "rollout", "status", "-n", env.HubNamespace, "deployment/spokelet-hub", "--timeout=300s")
+	s.Hub.Kubectl(t, "rollout", "status", "-n", env.HubNamespace, "deployment/spokelet-hub", "--timeout=180s")
 	s.UntilWork(t, "restart", "Applied", "True")
 	t.Logf("a work made during the restart is applied after %s", time.Since(start).Round(time.Millisecond))
 	s.UntilReady(t, spoke.Name, corev1.ConditionTrue, testbed.Settle)
@@ -83,5 +83,5 @@ func (s *tests) hubRestartIsSurvived(t *testing.T) {
 	if got := testbed.CountOurs(t, spoke, mark, "restart", "create", "patch", "update"); got != 1 {
 		t.Errorf("writes of restart: got %d, want 1", got)
 	}
-	s.Hub.Kubectl(t, "delete", "works.multicluster.x-k8s.io", "restart", "-n", spoke.Name, "--timeout=300s")
+	s.Hub.Kubectl(t, "delete", "works.multicluster.x-k8s.io", "restart", "-n", spoke.Name, "--timeout=180s")
 }

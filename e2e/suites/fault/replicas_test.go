@@ -48,7 +48,7 @@ func (s *tests) executorIsReplaced(t *testing.T) {
 	testbed.ReportRaces(t, spoke.Kubectl(t, "logs", "-n", env.AgentNamespace, "-l", testbed.AgentPods, "--tail=-1"))
 	s.scaleAgent(t, 1)
 	s.untilExecutor(t, 1, "")
-	s.Hub.Kubectl(t, "delete", "works.multicluster.x-k8s.io", "handover", "-n", spoke.Name, "--timeout=300s")
+	s.Hub.Kubectl(t, "delete", "works.multicluster.x-k8s.io", "handover", "-n", spoke.Name, "--timeout=180s")
 	s.UntilGone(t, "handover")
 	// There was an agent with a session at every moment.
 	if now := s.readySince(t, spoke.Name); !now.Equal(since) {

@@ -62,7 +62,7 @@ func (s *tests) detach(t *testing.T) {
 
 // podsLeave deletes the pods' namespace on the hub.
 func (s *tests) podsLeave(t *testing.T) {
-	s.Hub.Kubectl(t, "delete", "namespace", testbed.PodsNamespace, "--timeout=300s")
+	s.Hub.Kubectl(t, "delete", "namespace", testbed.PodsNamespace, "--timeout=180s")
 	for _, kind := range []string{"pods", "configmaps", "secrets"} {
 		out := s.Spoke().Kubectl(t, "get", kind, "-A", "-l", "spokelet.io/hub", "-o", "name")
 		if out != "" {
@@ -96,9 +96,9 @@ func (s *tests) noneLeft(t *testing.T, in *testbed.Site) {
 // detachEndsPods has a cluster that is connected leave in order.
 func (s *tests) detachEndsPods(t *testing.T) {
 	spoke := s.Spokes[1]
-	s.Hub.Kubectl(t, "wait", "--for=condition=Ready", "node/"+spoke.Name, "--timeout=300s")
+	s.Hub.Kubectl(t, "wait", "--for=condition=Ready", "node/"+spoke.Name, "--timeout=180s")
 	s.startLeft(t, spoke)
-	s.Hub.Kubectl(t, "spokelet", "detach", spoke.Name, "--timeout=300s")
+	s.Hub.Kubectl(t, "spokelet", "detach", spoke.Name, "--timeout=180s")
 	if out := spoke.Kubectl(t, "get", "pods", "-A", "-l", "spokelet.io/hub", "-o", "name"); out != "" {
 		t.Errorf("left running: %s", out)
 	}
@@ -106,7 +106,7 @@ func (s *tests) detachEndsPods(t *testing.T) {
 
 func (s *tests) workIsDeleted(t *testing.T) {
 	for _, name := range []string{"basic", "drift"} {
-		s.Hub.Kubectl(t, "delete", "works.multicluster.x-k8s.io", name, "-n", "spoke1", "--timeout=300s")
+		s.Hub.Kubectl(t, "delete", "works.multicluster.x-k8s.io", name, "-n", "spoke1", "--timeout=180s")
 	}
 	// The objects go before the Work does, so nothing is waited for here.
 	for _, name := range []string{"one", "drifts"} {

@@ -51,7 +51,7 @@ func itemCounts(answer *unstructured.Unstructured) map[string]int64 {
 
 func (s *tests) viewIsLive(t *testing.T) {
 	// What an earlier run left would be counted, too.
-	s.Spoke().Kubectl(t, "delete", "namespace", "views", "--ignore-not-found", "--timeout=300s")
+	s.Spoke().Kubectl(t, "delete", "namespace", "views", "--ignore-not-found", "--timeout=180s")
 	s.Spoke().Kubectl(t, "create", "namespace", "views")
 	for i, name := range []string{"configmaps", "configmap", "ConfigMap", "cm"} {
 		s.Spoke().Apply(t, fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, metadata: {name: seen-%d, namespace: views, labels: {seen: 'yes'}}}", i))

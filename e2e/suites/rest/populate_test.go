@@ -129,6 +129,6 @@ func (s *tests) remove(t *testing.T) {
 	s.Hub.Kubectl(t, "label", "managedcluster", "spoke1", "rest-")
 	s.Hub.Kubectl(t, "delete", "works.mcm.ibm.com", "-n", namespace, "--all")
 	s.Hub.Kubectl(t, "delete", "rolebinding", "rest", "-n", "spoke1")
-	s.Hub.Kubectl(t, "delete", "namespace/rest", "clusterrole/rest", "--timeout=300s")
+	s.Hub.Kubectl(t, "delete", "namespace/rest", "clusterrole/rest", "--timeout=180s")
 	s.Spoke().Kubectl(t, "delete", "rolebinding", "rest", "-n", "default")
 }

@@ -14,7 +14,7 @@ import (
 )
 
 func (s *tests) auditAtRest(t *testing.T) {
-	s.Hub.Kubectl(t, "wait", "--for=condition=Ready", "node/spoke1", "node/spoke2", "--timeout=300s")
+	s.Hub.Kubectl(t, "wait", "--for=condition=Ready", "node/spoke1", "node/spoke2", "--timeout=180s")
 	const (
 		window = 60 * time.Second
 		// The agent keeps its copy of the works two seconds after the last change, and rights

@@ -72,6 +72,6 @@ func (s *tests) largeManifests(t *testing.T) {
 	if _, err := s.Value(t.Context(), "large"); err == nil {
 		t.Error("an object is there that cannot be")
 	}
-	s.Hub.Kubectl(t, "delete", "works.multicluster.x-k8s.io", "large", "-n", "spoke1", "--timeout=300s")
+	s.Hub.Kubectl(t, "delete", "works.multicluster.x-k8s.io", "large", "-n", "spoke1", "--timeout=180s")
 	s.UntilGone(t, "small")
 }

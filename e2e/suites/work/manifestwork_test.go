@@ -150,7 +150,7 @@ func (s *tests) untilSaid(t *testing.T, name string, words ...string) {
 // endWork deletes a ManifestWork and waits for it.
 func (s *tests) endWork(t *testing.T, name string) {
 	t.Helper()
-	s.Hub.Kubectl(t, "delete", "manifestwork", name, "-n", "spoke1", "--timeout=300s")
+	s.Hub.Kubectl(t, "delete", "manifestwork", name, "-n", "spoke1", "--timeout=180s")
 }
 
 // The examples are what the documents of Open Cluster Management show, on running nodes.

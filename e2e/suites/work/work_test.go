@@ -80,7 +80,7 @@ func (s *tests) badManifest(t *testing.T) {
 		}
 	}
 	testbed.Refused(t, "a manifest without a kind cannot be stored", s.Hub.Command, s.WorkManifest("nokind", `{apiVersion: v1, metadata: {name: x}}`), []string{"apply", "-f", "-"}, "kind")
-	s.Hub.Kubectl(t, "delete", "works.multicluster.x-k8s.io", "mixed", "-n", "spoke1", "--timeout=300s")
+	s.Hub.Kubectl(t, "delete", "works.multicluster.x-k8s.io", "mixed", "-n", "spoke1", "--timeout=180s")
 	s.UntilGone(t, "good")
 }
 

@@ -33,12 +33,12 @@ func (s *tests) scriptIsDeleted(t *testing.T) {
 // accountIsDeleted: nothing of it is left in the clusters, on the hub and in the registry,
 // but what its owner has made.
 func (s *tests) accountIsDeleted(t *testing.T) {
-	s.Hub.Kubectl(t, "delete", "workeraccount", "-n", s.team, s.account, "--timeout=300s")
+	s.Hub.Kubectl(t, "delete", "workeraccount", "-n", s.team, s.account, "--timeout=180s")
 	s.untilLeft(t)
 	if bundles := s.names(t, bundlesResource); len(bundles) > 0 {
 		t.Errorf("bundles %q are left", bundles)
 	}
-	s.Hub.Kubectl(t, "delete", "workerdeployment", "-n", s.team, "hello", "--timeout=300s")
+	s.Hub.Kubectl(t, "delete", "workerdeployment", "-n", s.team, "hello", "--timeout=180s")
 	testbed.Until(t, "releases and the copies of Secrets are gone", testbed.Settle, func(ctx context.Context) error {
 		secrets, err := s.Hub.Kube.CoreV1().Secrets(s.team).List(ctx, metav1.ListOptions{})
 		if err != nil {
@@ -92,12 +92,12 @@ func (s *tests) noPanic(t *testing.T) {
 
 // remove leaves the clusters as other suites expect them.
 func (s *tests) remove(t *testing.T) {
-	s.Hub.Kubectl(t, "delete", "namespace", s.team, "--timeout=300s")
+	s.Hub.Kubectl(t, "delete", "namespace", s.team, "--timeout=180s")
 	if err := s.Env.UninstallWorkers(t.Context()); err != nil {
 		t.Error(err)
 	}
 	for _, gvr := range []schema.GroupVersionResource{deploymentsResource, releasesResource, bundlesResource, buildersResource, accountsResource} {
-		s.Hub.Kubectl(t, "delete", "crd", gvr.GroupResource().String(), "--timeout=300s")
+		s.Hub.Kubectl(t, "delete", "crd", gvr.GroupResource().String(), "--timeout=180s")
 	}
 	s.Hub.Kubectl(t, "label", "managedcluster", "spoke1", "spoke2", "workers.spokelet.io/clusters-", "region-")
 	for _, site := range append(slices.Clip(s.Spokes), s.Hub) {

@@ -243,6 +243,6 @@ func (s *tests) imageIsDeleted(t *testing.T) {
 // with all that it has.
 func (s *tests) namespaceIsDeleted(t *testing.T) {
 	s.stillServed(t, "hello", sameName)
-	s.Hub.Kubectl(t, "delete", "namespace", s.team, "--timeout=300s")
+	s.Hub.Kubectl(t, "delete", "namespace", s.team, "--timeout=180s")
 	s.untilLeft(t)
 }

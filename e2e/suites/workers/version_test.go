@@ -141,7 +141,7 @@ func (s *tests) nothingChanges(t *testing.T) {
 	s.apply(t, fmt.Sprintf(documents, firstSecret, s.put(t, "hello", "1", nil)))
 	s.noPanic(t) // its log goes
 	s.Hub.Kubectl(t, "rollout", "restart", "deployment/spokelet-workers", "-n", env.WorkersNamespace)
-	s.Hub.Kubectl(t, "rollout", "status", "deployment/spokelet-workers", "-n", env.WorkersNamespace, "--timeout=300s")
+	s.Hub.Kubectl(t, "rollout", "status", "deployment/spokelet-workers", "-n", env.WorkersNamespace, "--timeout=180s")
 	testbed.Wait(t, 3*time.Second)
 	if diff := cmp.Diff(before, s.picture(t)); diff != "" {
 		t.Errorf("(-before +after):\n%s", diff)

@@ -103,7 +103,7 @@ func (s *tests) noErrors(t *testing.T) {
 
 func (s *tests) remove(t *testing.T) {
 	for _, namespace := range []string{team, otherTeam} {
-		s.Hub.Kubectl(t, "delete", "namespace", namespace, "--timeout=300s")
+		s.Hub.Kubectl(t, "delete", "namespace", namespace, "--timeout=180s")
 	}
 	for _, spoke := range s.Spokes {
 		testbed.Until(t, "the account's namespace is gone from "+spoke.Name, testbed.Settle, func(ctx context.Context) error {
