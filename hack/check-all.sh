@@ -84,7 +84,6 @@ export VERSION=e2e # of make and of the suites alike
 # These compute all the time: beside clusters, whatever is to happen in time would be late.
 beside checks tests
 export SPOKELET_TESTS_LINKED=1
-hack/large-pages.sh madvise
 beside steady faults
 
 for log in "$times"/*.log; do
