@@ -97,7 +97,7 @@ func (p *project) fails(t *testing.T, as env.Command, words []string, args ...st
 
 // served returns nil if the script answers so in a cluster.
 func (s *tests) served(ctx context.Context, spoke *testbed.Site, name, want string) error {
-	path := strings.Replace(testbed.ProxyPath, "spoke1", spoke.Name, 1) + "/api/v1/namespaces/workers-" + account +
+	path := strings.Replace(testbed.ProxyPath, "spoke1", spoke.Name, 1) + "/api/v1/namespaces/workers-" + s.account +
 		"/services/worker-" + name + ":http/proxy/"
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.Hub.REST.Host+path, http.NoBody)
 	if err != nil {

@@ -14,9 +14,20 @@ import (
 	"github.com/spokelet/spokelet/e2e/testbed"
 )
 
+// kept is a script that says what it is asked, and throws when it is told to.
+func (s *tests) kept(t *testing.T) *project {
+	t.Helper()
+	return s.project(t, "kept", "", map[string]string{"src/index.js": `export default { async fetch(request) {
+  console.log("asked", request.method, { version: "v1" });
+  if (new URL(request.url).searchParams.has("throw")) throw new Error("thrown on purpose");
+  return new Response("kept");
+} };
+`})
+}
+
 // rejected: the words are workerd's.
 func (s *tests) rejected(t *testing.T) {
-	p := s.project(t, "kept", "", saying("'kept'"))
+	p := s.kept(t)
 	p.run(t, "deploy")
 	p.until(t, "kept")
 	p.write(t, map[string]string{"src/index.js": "export default { fetch() { return new Response('no'); } };\nthrow new Error('never to be loaded');\n"})
@@ -28,7 +39,7 @@ func (s *tests) rejected(t *testing.T) {
 func (s *tests) notSupported(t *testing.T) {
 	p := s.project(t, "wants", "[[kv_namespaces]]\nbinding = \"CACHE\"\nid = \"0123456789abcdef0123456789abcdef\"", saying("'x'"))
 	p.fails(t, p.as, []string{"CACHE", "not supported"}, "deploy")
-	if left := s.Hub.Kubectl(t, "get", "workerdeployments", "-n", team, "-o", "name"); strings.Contains(left, "wants") {
+	if left := s.Hub.Kubectl(t, "get", "workerdeployments", "-n", s.team, "-o", "name"); strings.Contains(left, "wants") {
 		t.Errorf("there is %s", left)
 	}
 }
@@ -36,7 +47,7 @@ func (s *tests) notSupported(t *testing.T) {
 // refused: the hub reviews the token, and the rights of who has it.
 func (s *tests) refused(t *testing.T) {
 	p := s.project(t, "mine", "", saying("'mine'"))
-	p.fails(t, s.with(t, account, s.token(t, "developer")), []string{"Invalid access token"}, "deploy") // it is for the API server
+	p.fails(t, s.with(t, s.token(t, "developer")), []string{"Invalid access token"}, "deploy") // it is for the API server
 	p.fails(t, s.as(t, "viewer"), []string{"Unauthorized", "may not"}, "deploy")
 }
 
@@ -73,7 +84,7 @@ func (s *tests) twoAtOnce(t *testing.T) {
 			t.Errorf("%s fails: %v", e.text, e.err)
 		}
 	}
-	won := s.Hub.Kubectl(t, "get", "workerdeployment", "twice", "-n", team, "-o", "jsonpath={.metadata.annotations.workers\\.spokelet\\.io/deployment}")
+	won := s.Hub.Kubectl(t, "get", "workerdeployment", "twice", "-n", s.team, "-o", "jsonpath={.metadata.annotations.workers\\.spokelet\\.io/deployment}")
 	t.Logf("won: %s", won)
 	testbed.Until(t, "both clusters serve one of them", testbed.Settle, func(ctx context.Context) error {
 		var all error
@@ -101,13 +112,17 @@ func (s *tests) noErrors(t *testing.T) {
 	}
 }
 
-func (s *tests) remove(t *testing.T) {
-	for _, namespace := range []string{team, otherTeam} {
-		s.Hub.Kubectl(t, "delete", "namespace", namespace, "--timeout=180s")
+func (s *tests) remove(t *testing.T, accounts ...*tests) {
+	t.Helper()
+	args := []string{"delete", "namespace", "--timeout=180s"}
+	inSpokes := []string{"get", "namespace", "--ignore-not-found", "-o", "name"}
+	for _, a := range accounts {
+		args, inSpokes = append(args, a.team), append(inSpokes, "workers-"+a.account)
 	}
+	s.Hub.Kubectl(t, args...)
 	for _, spoke := range s.Spokes {
-		testbed.Until(t, "the account's namespace is gone from "+spoke.Name, testbed.Settle, func(ctx context.Context) error {
-			out, err := spoke.Command.Run(ctx, "get", "namespace", "workers-"+account, "--ignore-not-found", "-o", "name")
+		testbed.Until(t, "the accounts' namespaces are gone from "+spoke.Name, testbed.Settle, func(ctx context.Context) error {
+			out, err := spoke.Command.Run(ctx, inSpokes...)
 			if err == nil && out != "" {
 				err = fmt.Errorf("there is %s", out)
 			}

@@ -14,8 +14,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -27,25 +25,17 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const (
-	// account is that of the developer, whose namespace is team.
-	account = "9f3c"
-	team    = "team-w"
-	// other is an account that is not his.
-	other     = "5a1e"
-	otherTeam = "team-x"
+// asker reaches scripts through the hub, as a user of it.
+const asker = "erin"
 
-	// asker reaches scripts through the hub, as a user of it.
-	asker = "erin"
-)
-
-// tests are those of one developer.
+// tests are those of one account, in its namespace.
 type tests struct {
 	*testbed.Testbed
 
+	account, team string
+
 	program string // wrangler
 	home    string // below it are the folders of those who run it
-	homes   int
 	store   *env.Store
 	images  *env.ImageRegistry
 	asker   *http.Client
@@ -56,29 +46,50 @@ type tests struct {
 
 func TestWrangler(t *testing.T) {
 	program := needs(t)
-	s := &tests{Testbed: testbed.Open(t), program: program, home: t.TempDir()}
+	s := &tests{Testbed: testbed.Open(t), account: "9f3c", team: "team-w", program: program, home: t.TempDir()}
 	s.store, s.images = s.Servers(t)
 	s.asker = s.HTTPAs(t, asker)
-	testbed.InOrder(t, 4,
+	second := *s
+	second.account, second.team = "5a1e", "team-x"
+	testbed.InOrder(t, 3,
 		testbed.Step{Name: "helm installs the operator and the API", Run: s.install},
-		testbed.Step{Name: "an account is opened to wrangler", Run: s.open},
-		testbed.Step{Name: "wrangler whoami", Run: s.whoami},
+		testbed.Step{Name: "two accounts are opened to wrangler", Run: func(t *testing.T) { s.open(t, s, &second) }},
+		testbed.Step{Name: "wrangler whoami", Run: func(t *testing.T) {
+			s.whoami(t, second.account)
+			second.whoami(t, s.account)
+		}},
+		testbed.Step{Name: "beside each other", Run: func(t *testing.T) {
+			testbed.Parallel(t, map[string]func(*testing.T){"versions": s.versionsOfAScript, "scripts": second.severalScripts})
+		}},
+		testbed.Step{Name: "nothing was refused to the API and the operator", Run: s.noErrors},
+		testbed.Step{Name: "no race was seen", Run: s.NoRace},
+		testbed.Step{Name: "all of it is removed", Run: func(t *testing.T) { s.remove(t, s, &second) }},
+	)
+}
+
+// versionsOfAScript are the steps of an account with one script.
+func (s *tests) versionsOfAScript(t *testing.T) {
+	testbed.InOrder(t, 1,
 		testbed.Step{Name: "wrangler deploy of a new script", Run: s.deploy},
 		testbed.Step{Name: "wrangler deploy of a script that is there", Run: s.deployAgain},
 		testbed.Step{Name: "wrangler secret put, list, bulk and delete", Run: s.secrets},
 		testbed.Step{Name: "wrangler versions upload, list and deploy", Run: s.versions},
 		testbed.Step{Name: "wrangler deployments list and status", Run: s.deployments},
 		testbed.Step{Name: "wrangler rollback", Run: s.rollback},
+		testbed.Step{Name: "wrangler delete", Run: func(t *testing.T) { s.delete(t, s.shop(t, "v4"), "--force") }},
+	)
+}
+
+// severalScripts are the steps of an account with more than one.
+func (s *tests) severalScripts(t *testing.T) {
+	testbed.InOrder(t, 1,
+		testbed.Step{Name: "what workerd rejects is said in the terminal, and not served", Run: s.rejected},
 		testbed.Step{Name: "wrangler deploy of a script in the format of service workers", Run: s.serviceWorker},
 		testbed.Step{Name: "wrangler tail", Run: s.tail},
-		testbed.Step{Name: "what workerd rejects is said in the terminal, and not served", Run: s.rejected},
 		testbed.Step{Name: "what is not supported is refused by name", Run: s.notSupported},
 		testbed.Step{Name: "who may not is refused", Run: s.refused},
 		testbed.Step{Name: "of two deploys at once one is served", Run: s.twoAtOnce},
-		testbed.Step{Name: "wrangler delete", Run: s.delete},
-		testbed.Step{Name: "nothing was refused to the API and the operator", Run: s.noErrors},
-		testbed.Step{Name: "no race was seen", Run: s.NoRace},
-		testbed.Step{Name: "all of it is removed", Run: s.remove},
+		testbed.Step{Name: "wrangler delete of one of them", Run: s.deleteOne},
 	)
 }
 
@@ -109,8 +120,8 @@ func (s *tests) install(t *testing.T) {
 	}
 }
 
-// accounts are two, with a developer each. Both are opened to the API.
-const accounts = `
+// opened is an account with a developer, which is opened to the API.
+const opened = `
 {apiVersion: v1, kind: Namespace, metadata: {name: %[1]s, labels: {workers.spokelet.io/account: %[2]q}}}
 ---
 apiVersion: api.worker-account/v1alpha1
@@ -152,44 +163,50 @@ const askers = `
   subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: "%s"}]}
 `
 
-func (s *tests) open(t *testing.T) {
+func (s *tests) open(t *testing.T, accounts ...*tests) {
+	t.Helper()
 	s.Hub.Kubectl(t, "label", "managedcluster", "spoke1", "spoke2", "workers.spokelet.io/clusters=true", "--overwrite")
-	s.Hub.Apply(t, fmt.Sprintf(accounts, team, account))
-	s.Hub.Apply(t, fmt.Sprintf(accounts, otherTeam, other))
 	s.Hub.Apply(t, fmt.Sprintf(askers, asker))
 	for _, spoke := range s.Spokes {
 		spoke.Apply(t, fmt.Sprintf(askers, "hub:"+asker))
 	}
-	s.developer = s.as(t, "developer")
+	for _, a := range accounts {
+		s.Hub.Apply(t, fmt.Sprintf(opened, a.team, a.account))
+		a.developer = a.as(t, "developer")
+	}
 }
 
 // as is wrangler as a ServiceAccount of the namespace, in a folder of its own.
 func (s *tests) as(t *testing.T, name string) env.Command {
 	t.Helper()
-	return s.with(t, account, s.token(t, name, "--audience=spokelet-workers"))
+	return s.with(t, s.token(t, name, "--audience=spokelet-workers"))
 }
 
 // token is a new one of a ServiceAccount.
 func (s *tests) token(t *testing.T, name string, args ...string) string {
 	t.Helper()
-	return strings.TrimSpace(s.Hub.Kubectl(t, append([]string{"create", "token", "-n", team, name}, args...)...))
+	return strings.TrimSpace(s.Hub.Kubectl(t, append([]string{"create", "token", "-n", s.team, name}, args...)...))
 }
 
-// with is wrangler with a token and an account.
-func (s *tests) with(t *testing.T, id, token string) env.Command {
+// username is the developer's on the hub.
+func (s *tests) username() string { return "system:serviceaccount:" + s.team + ":developer" }
+
+// with is wrangler with a token.
+func (s *tests) with(t *testing.T, token string) env.Command {
 	t.Helper()
-	s.homes++
-	dir := filepath.Join(s.home, strconv.Itoa(s.homes))
-	if err := os.Mkdir(dir, 0o700); err != nil {
+	dir, err := os.MkdirTemp(s.home, "")
+	if err != nil {
 		t.Fatal(err)
 	}
-	return s.Env.WranglerCommand(s.program, dir, id, token)
+	return s.Env.WranglerCommand(s.program, dir, s.account, token)
 }
 
-func (s *tests) whoami(t *testing.T) {
+// whoami: of the other account the developer learns nothing.
+func (s *tests) whoami(t *testing.T, other string) {
+	t.Helper()
 	testbed.Until(t, "the developer's rights are known", testbed.Settle, func(ctx context.Context) error {
 		out, err := s.developer.Run(ctx, "whoami")
-		if err == nil && (!strings.Contains(out, account) || !strings.Contains(out, "system:serviceaccount:team-w:developer") || strings.Contains(out, other)) {
+		if err == nil && (!strings.Contains(out, s.account) || !strings.Contains(out, s.username()) || strings.Contains(out, other)) {
 			err = fmt.Errorf("it says %q", out)
 		}
 		return err

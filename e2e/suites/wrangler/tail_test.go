@@ -46,13 +46,13 @@ func events(text string) []traced {
 
 // tail: events of the named script alone come, from both clusters.
 func (s *tests) tail(t *testing.T) {
-	p := s.shop(t, "v3")
-	following := testbed.Follow(t, p.as, "tail", "shop", "--format", "json")
+	p := s.kept(t)
+	following := testbed.Follow(t, p.as, "tail", "kept", "--format", "json")
 	for _, spoke := range s.Spokes {
 		mark := "from-" + spoke.Name
 		testbed.Until(t, "an event of "+spoke.Name, testbed.Settle, func(ctx context.Context) error {
 			// A tail begins a moment after wrangler does.
-			if err := s.ask(ctx, spoke, "shop", "?"+mark); err != nil {
+			if err := s.ask(ctx, spoke, "kept", "?"+mark); err != nil {
 				return err
 			}
 			if err := s.ask(ctx, spoke, "old", "?"+mark); err != nil {
@@ -66,7 +66,7 @@ func (s *tests) tail(t *testing.T) {
 			return fmt.Errorf("wrangler prints %.2000s", following.Text())
 		})
 	}
-	if err := s.ask(t.Context(), s.Spokes[0], "shop", "?throw"); err == nil {
+	if err := s.ask(t.Context(), s.Spokes[0], "kept", "?throw"); err == nil {
 		t.Error("the script did not throw")
 	}
 	testbed.Until(t, "the exception", testbed.Patience, func(context.Context) error {
@@ -78,7 +78,7 @@ func (s *tests) tail(t *testing.T) {
 		return fmt.Errorf("wrangler prints %.2000s", following.Text())
 	})
 	for _, e := range events(following.Text()) {
-		if e.ScriptName != "shop" || len(e.Logs) != 1 || len(e.Logs[0].Message) != 3 || e.Logs[0].Message[0] != "asked" {
+		if e.ScriptName != "kept" || len(e.Logs) != 1 || len(e.Logs[0].Message) != 3 || e.Logs[0].Message[0] != "asked" {
 			t.Errorf("an event is %+v", e)
 		}
 	}
@@ -91,14 +91,14 @@ func (s *tests) tail(t *testing.T) {
 
 // tailPretty: what people see, and a filter.
 func (s *tests) tailPretty(t *testing.T) {
-	p := s.shop(t, "v3")
-	following := testbed.Follow(t, p.as, "tail", "shop", "--format", "pretty", "--status", "error")
+	p := s.kept(t)
+	following := testbed.Follow(t, p.as, "tail", "kept", "--format", "pretty", "--status", "error")
 	following.Until(t, "waiting for logs")
 	testbed.Until(t, "the error", testbed.Settle, func(ctx context.Context) error {
-		if err := s.ask(ctx, s.Spokes[1], "shop", "?fine"); err != nil {
+		if err := s.ask(ctx, s.Spokes[1], "kept", "?fine"); err != nil {
 			return err
 		}
-		if err := s.ask(ctx, s.Spokes[1], "shop", "?throw"); err == nil {
+		if err := s.ask(ctx, s.Spokes[1], "kept", "?throw"); err == nil {
 			return fmt.Errorf("the script did not throw")
 		}
 		if text := following.Text(); !strings.Contains(text, "thrown on purpose") {
@@ -117,7 +117,7 @@ func (s *tests) tailPretty(t *testing.T) {
 
 // ask sends a request to a script in a cluster.
 func (s *tests) ask(ctx context.Context, spoke *testbed.Site, name, query string) error {
-	path := strings.Replace(testbed.ProxyPath, "spoke1", spoke.Name, 1) + "/api/v1/namespaces/workers-" + account +
+	path := strings.Replace(testbed.ProxyPath, "spoke1", spoke.Name, 1) + "/api/v1/namespaces/workers-" + s.account +
 		"/services/worker-" + name + ":http/proxy/"
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.Hub.REST.Host+path+query, http.NoBody)
 	if err != nil {
