@@ -113,8 +113,8 @@ var between = wait.Backoff{Duration: 20 * time.Millisecond, Factor: 1.5, Steps: 
 const mostBetween = time.Second
 
 // Until asks again until done says so, or fails the test with its last word. It pauses for at
-// least as long as the last look took: one that starts processes must not take a processor to
-// itself.
+// least three times as long as the last look took: one that starts processes must not take a
+// processor to itself.
 func Until(t *testing.T, what string, timeout time.Duration, done func(context.Context) error) {
 	t.Helper()
 	if err := until(t.Context(), timeout, done); err != nil {
@@ -137,7 +137,7 @@ func until(ctx context.Context, timeout time.Duration, done func(context.Context
 		if ctx.Err() == nil || last == nil {
 			last = err
 		}
-		pause := time.NewTimer(min(max(next(), time.Since(began)), mostBetween))
+		pause := time.NewTimer(min(max(next(), 3*time.Since(began)), mostBetween))
 		select {
 		case <-pause.C:
 		case <-ctx.Done():

@@ -21,7 +21,7 @@ func TestWhatTakesLongIsAskedLessOften(t *testing.T) {
 		pauses []time.Duration
 	}{
 		"looks that take no time":     {"what is soon there is seen at once, and what is not costs little", 0, []time.Duration{20 * ms, 30 * ms, 45 * ms, 67500 * time.Microsecond, 100 * ms, 100 * ms}},
-		"processes":                   {"they have half of the time", 300 * ms, []time.Duration{300 * ms, 300 * ms}},
+		"processes":                   {"they have a quarter of the time", 300 * ms, []time.Duration{900 * ms, 900 * ms}},
 		"processes that take a while": {"what is there is seen soon", 10 * time.Second, []time.Duration{mostBetween, mostBetween}},
 	} {
 		t.Run(name, func(t *testing.T) {
