@@ -47,8 +47,8 @@ func (s *tests) notSupported(t *testing.T) {
 // refused: the hub reviews the token, and the rights of who has it.
 func (s *tests) refused(t *testing.T) {
 	p := s.project(t, "mine", "", saying("'mine'"))
-	p.fails(t, s.with(t, s.token(t, "developer")), []string{"Invalid access token"}, "deploy") // it is for the API server
-	p.fails(t, s.as(t, "viewer"), []string{"Unauthorized", "may not"}, "deploy")
+	p.fails(t, s.with(t.TempDir(), s.token(t, "developer")), []string{"Invalid access token"}, "deploy") // it is for the API server
+	p.fails(t, s.with(t.TempDir(), s.token(t, "viewer", forAPI)), []string{"Unauthorized", "may not"}, "deploy")
 }
 
 func (s *tests) stored(t *testing.T, prefix string) []string {

@@ -13,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"strings"
 	"testing"
 
@@ -35,7 +34,7 @@ type tests struct {
 	account, team string
 
 	program string // wrangler
-	home    string // below it are the folders of those who run it
+	home    string // of the developer
 	store   *env.Store
 	images  *env.ImageRegistry
 	asker   *http.Client
@@ -50,7 +49,7 @@ func TestWrangler(t *testing.T) {
 	s.store, s.images = s.Servers(t)
 	s.asker = s.HTTPAs(t, asker)
 	second := *s
-	second.account, second.team = "5a1e", "team-x"
+	second.account, second.team, second.home = "5a1e", "team-x", t.TempDir()
 	testbed.InOrder(t, 3,
 		testbed.Step{Name: "helm installs the operator and the API", Run: s.install},
 		testbed.Step{Name: "two accounts are opened to wrangler", Run: func(t *testing.T) { s.open(t, s, &second) }},
@@ -172,15 +171,12 @@ func (s *tests) open(t *testing.T, accounts ...*tests) {
 	}
 	for _, a := range accounts {
 		s.Hub.Apply(t, fmt.Sprintf(opened, a.team, a.account))
-		a.developer = a.as(t, "developer")
+		a.developer = a.with(a.home, a.token(t, "developer", forAPI))
 	}
 }
 
-// as is wrangler as a ServiceAccount of the namespace, in a folder of its own.
-func (s *tests) as(t *testing.T, name string) env.Command {
-	t.Helper()
-	return s.with(t, s.token(t, name, "--audience=spokelet-workers"))
-}
+// forAPI has a token be accepted by the API, and by nobody else.
+const forAPI = "--audience=spokelet-workers"
 
 // token is a new one of a ServiceAccount.
 func (s *tests) token(t *testing.T, name string, args ...string) string {
@@ -191,14 +187,9 @@ func (s *tests) token(t *testing.T, name string, args ...string) string {
 // username is the developer's on the hub.
 func (s *tests) username() string { return "system:serviceaccount:" + s.team + ":developer" }
 
-// with is wrangler with a token.
-func (s *tests) with(t *testing.T, token string) env.Command {
-	t.Helper()
-	dir, err := os.MkdirTemp(s.home, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s.Env.WranglerCommand(s.program, dir, s.account, token)
+// with is wrangler with a token, for who has this home.
+func (s *tests) with(home, token string) env.Command {
+	return s.Env.WranglerCommand(s.program, home, s.account, token)
 }
 
 // whoami: of the other account the developer learns nothing.
