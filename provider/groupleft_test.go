@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
@@ -63,11 +64,15 @@ func TestOnlyNodesThatMayHavePodsOfBeforeAreExpected(t *testing.T) {
 			before: left,
 			during: func(h *hub) {
 				nodes := h.client.CoreV1().Nodes()
-				if err := nodes.Delete(h.t.Context(), "spoke1.gpu", metav1.DeleteOptions{}); err != nil {
-					h.t.Fatal(err)
-				}
-				if _, err := nodes.Create(h.t.Context(), foreign, metav1.CreateOptions{}); err != nil {
-					h.t.Fatal(err)
+				for taken := false; !taken; {
+					if err := nodes.Delete(h.t.Context(), "spoke1.gpu", metav1.DeleteOptions{}); err != nil {
+						h.t.Fatal(err)
+					}
+					_, err := nodes.Create(h.t.Context(), foreign, metav1.CreateOptions{})
+					taken = err == nil
+					if err != nil && !apierrors.IsAlreadyExists(err) { // the hub was faster
+						h.t.Fatal(err)
+					}
 				}
 				pass(time.Second)
 			},

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/spokelet/spokelet/agent/mapping"
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
@@ -21,6 +22,7 @@ func FuzzAction(f *testing.F) {
 		action(wire.VerbCreate, settingsTemplate),
 		action(wire.VerbUpdate, settingsTemplate),
 		action(wire.VerbCreate, `{"apiVersion":"v1","kind":"Secret","metadata":{"generateName":"s-","namespace":"app"},"stringData":{"a":"b"}}`),
+		action(wire.VerbCreate, `{"apiVersion":"v2","kind":"Secret","metadata":{"name":"s","namespace":"app"}}`),
 		action(wire.VerbCreate, `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"a%2fb"}}`),
 		deletion(settingsTarget()),
 		deletion(wire.Target{Resource: "cm", Namespace: "app", Name: ".."}),
@@ -45,9 +47,11 @@ func FuzzAction(f *testing.F) {
 	})
 }
 
-// resultOf has a process execute an action by itself.
+// resultOf has a process execute an action by itself. What the cluster serves it reads when it is
+// asked: of a kind that is not among what was read before, it would wait for the next reading.
 func resultOf(t *testing.T, r *rig, body []byte) wire.ActionResult {
 	t.Helper()
+	r.resources = mapping.New(r.discovery)
 	e, err := New(r.config(nil))
 	if err != nil {
 		t.Fatal(err)

@@ -32,9 +32,7 @@ func newLiveRig(t *testing.T) *liveRig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own := rest.CopyConfig(cfg)
-	own.Dial = nil // a Checker lets go of its connections itself
-	return &liveRig{cfg: own, kube: kube, namespace: livetest.Namespace(t, kube, "executor-")}
+	return &liveRig{cfg: cfg, kube: kube, namespace: livetest.Namespace(t, kube, "executor-")}
 }
 
 func (r *liveRig) checker(t *testing.T, caches bool) *Checker {
