@@ -17,6 +17,7 @@ import (
 func FuzzReport(f *testing.F) {
 	f.Add([]byte(`{"generation":1,"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True"}]}}`), uint8(0))
 	f.Add([]byte(`{"gone":true,"lost":true}`), uint8(1))
+	f.Add([]byte(`{"gone":true,"lost":true}`), uint8(2))
 	f.Add([]byte(`{"gone":true,"status":{"phase":"Succeeded","qosClass":"Guaranteed","nominatedNodeName":"n"}}`), uint8(2))
 	f.Add([]byte(`{"reason":"NameTaken","message":"somebody else's","retried":true}`), uint8(3))
 	f.Add([]byte(`{"status":{"conditions":[{"type":"a/b"},{"type":"Odd"},{"type":"Odd"},{"type":"DisruptionTarget"},{"type":"PodScheduled"}]}}`), uint8(4))

@@ -233,7 +233,7 @@ func (m *merger) end() {
 	m.set(wire.ConditionInCluster, corev1.ConditionFalse, reasonNothingIsLeft, "")
 	if ended(m.status.Phase) {
 		// Its kubelet was first to say how it ended, not why.
-		if m.said.Lost && m.status.Phase == corev1.PodFailed && m.status.Reason == "" {
+		if !leaving && m.status.Phase == corev1.PodFailed && m.status.Reason == "" {
 			m.blame()
 		}
 		return

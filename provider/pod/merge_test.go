@@ -302,6 +302,14 @@ func TestHowAPodEnds(t *testing.T) {
 				b.Container = "terminated ContainerStatusUnknown"
 			}),
 		},
+		"a pod that is deleted on the hub and in the spoke": {
+			reason: "it was to end anyway",
+			pod:    podNamed("a", inCluster, deleting(30)), said: wire.PodStatus{Gone: true, Lost: true},
+			want: up(func(b *brief) {
+				b.Phase, b.Ready, b.Containers, b.InCluster = corev1.PodFailed, "False PodFailed", "False PodFailed", "False Gone"
+				b.Container = "terminated ContainerStatusUnknown"
+			}),
+		},
 	})
 }
 
