@@ -37,7 +37,11 @@ func newLiveRig(t *testing.T) *liveRig {
 
 func (r *liveRig) checker(t *testing.T, caches bool) *Checker {
 	t.Helper()
-	c, err := New(Config{REST: r.cfg, Caches: caches})
+	cfg := rest.CopyConfig(r.cfg)
+	if !caches {
+		cfg.Dial = nil // it lets go of its connections itself: none is a watch's, which is busy for a moment after its end
+	}
+	c, err := New(Config{REST: cfg, Caches: caches})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -210,6 +210,7 @@ MOTTO = "src/motto.txt"
 `, map[string]string{
 		"src/index.js": `addEventListener("fetch", event => event.respondWith(answer()));
 async function answer() {
+  console.log("asked");
   const { exports } = await WebAssembly.instantiate(ADD);
   return new Response([GREETING, exports.add(20, 22), MOTTO.trim()].join(" "));
 }
