@@ -19,10 +19,10 @@ import (
 	clusterv1 "open-cluster-management.io/api/cluster/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/spokelet/spokelet/api/managedcluster"
 	"github.com/spokelet/spokelet/hub/admission"
 	"github.com/spokelet/spokelet/hub/author"
 	"github.com/spokelet/spokelet/hub/authority"
-	"github.com/spokelet/spokelet/hub/registration"
 )
 
 // webhooks and authors are the names of the chart's ValidatingWebhookConfiguration and
@@ -107,7 +107,7 @@ func (h *hub) foreign(ctx context.Context, namespace string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return record.Annotations[registration.AnnotationManaged] != "true", nil
+	return !managedcluster.Managed(record), nil
 }
 
 // publishWebhooks puts the CA into the registrations of the webhooks that the chart made.

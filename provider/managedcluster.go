@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/spokelet/spokelet/api/managedcluster"
 	"github.com/spokelet/spokelet/api/wire"
 )
 
@@ -34,9 +35,7 @@ const (
 	// ReasonNameTaken: a Node of the cluster's name belongs to somebody else.
 	ReasonNameTaken = "NodeNameTaken"
 
-	annotationManaged   = "spokelet.io/managed"
-	annotationClusterID = "spokelet.io/cluster-id"
-	fieldOwner          = "spokelet-provider"
+	fieldOwner = "spokelet-provider"
 )
 
 // clusters reconciles ManagedClusters with the virtual nodes.
@@ -104,7 +103,7 @@ func (r *clusters) Reconcile(ctx context.Context, request reconcile.Request) (re
 	}
 	consent, invalid := consentOf(&record)
 	err = r.provider.Ensure(ctx, Cluster{
-		Name: record.Name, ID: record.Annotations[annotationClusterID], Labels: record.Labels, Consent: consent,
+		Name: record.Name, ID: record.Annotations[managedcluster.AnnotationClusterID], Labels: record.Labels, Consent: consent,
 	})
 	if err != nil {
 		return reconcile.Result{}, err
@@ -115,8 +114,7 @@ func (r *clusters) Reconcile(ctx context.Context, request reconcile.Request) (re
 // accepted reports whether the cluster is ours and has a node. One without an id
 // has not been registered yet.
 func accepted(c *clusterv1.ManagedCluster) bool {
-	return c.Spec.HubAcceptsClient && c.DeletionTimestamp.IsZero() &&
-		c.Annotations[annotationManaged] == "true" && c.Annotations[annotationClusterID] != ""
+	return managedcluster.Accepted(c) && c.Annotations[managedcluster.AnnotationClusterID] != ""
 }
 
 // registrationOf says that the name of a node is taken, until it is free.

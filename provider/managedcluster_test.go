@@ -20,6 +20,7 @@ import (
 	crfake "sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/spokelet/spokelet/api/managedcluster"
 	"github.com/spokelet/spokelet/api/wire"
 )
 
@@ -27,7 +28,7 @@ func record(change func(*clusterv1.ManagedCluster)) *clusterv1.ManagedCluster {
 	c := &clusterv1.ManagedCluster{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: "spoke1", UID: "m1", Generation: 3, Labels: map[string]string{"region": "eu"},
-			Annotations: map[string]string{annotationManaged: "true", annotationClusterID: "id-1", wire.AnnotationSplitLabel: poolLabel},
+			Annotations: map[string]string{managedcluster.AnnotationManaged: "true", managedcluster.AnnotationClusterID: "id-1", wire.AnnotationSplitLabel: poolLabel},
 		},
 		Spec: clusterv1.ManagedClusterSpec{HubAcceptsClient: true},
 	}
@@ -79,10 +80,10 @@ func TestWhichClustersHaveANode(t *testing.T) {
 		"accepted":     {reason: "an accepted cluster is a node", record: record(nil), want: true},
 		"gone":         {reason: "its node goes with the record"},
 		"not accepted": {reason: "nobody has admitted it", record: record(func(c *clusterv1.ManagedCluster) { c.Spec.HubAcceptsClient = false })},
-		"not ours":     {reason: "another's cluster is another's", record: record(func(c *clusterv1.ManagedCluster) { delete(c.Annotations, annotationManaged) })},
+		"not ours":     {reason: "another's cluster is another's", record: record(func(c *clusterv1.ManagedCluster) { delete(c.Annotations, managedcluster.AnnotationManaged) })},
 		"without an id": {
 			reason: "it has not been registered yet",
-			record: record(func(c *clusterv1.ManagedCluster) { delete(c.Annotations, annotationClusterID) }),
+			record: record(func(c *clusterv1.ManagedCluster) { delete(c.Annotations, managedcluster.AnnotationClusterID) }),
 		},
 		"being deleted": {
 			reason: "it is as good as gone",

@@ -17,8 +17,6 @@ import (
 
 const (
 	fieldOwner = client.FieldOwner("spokelet-hub")
-	// annotationManaged marks the ManagedClusters that are ours.
-	annotationManaged = "spokelet.io/managed"
 	// reconcilers is how many parents of one kind are looked at together, writers how many
 	// Works of one parent are written so.
 	reconcilers = 4

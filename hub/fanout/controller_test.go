@@ -21,6 +21,7 @@ import (
 	clusterv1 "open-cluster-management.io/api/cluster/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/spokelet/spokelet/api/managedcluster"
 	"github.com/spokelet/spokelet/api/mcm/v1alpha1"
 	"github.com/spokelet/spokelet/hub/author"
 )
@@ -51,6 +52,7 @@ func TestOnlyClustersThatThisHubServesAreSelected(t *testing.T) {
 	others := []client.Object{
 		cluster("away", func(c *clusterv1.ManagedCluster) { c.Spec.HubAcceptsClient = false }),
 		cluster("foreign", func(c *clusterv1.ManagedCluster) { c.Annotations = nil }),
+		cluster("leaving", func(c *clusterv1.ManagedCluster) { managedcluster.Detach(c, time.Now()) }),
 		cluster("unlabelled", func(c *clusterv1.ManagedCluster) { c.Labels = nil }),
 	}
 	for name, tc := range cases {
@@ -63,6 +65,21 @@ func TestOnlyClustersThatThisHubServesAreSelected(t *testing.T) {
 			}, others...)
 		})
 	}
+}
+
+func TestAClusterThatIsBeingDetachedLosesItsWorkAndGetsNoOther(t *testing.T) {
+	fanned(t, func(*v1alpha1.WorkSet) {}, func(t *testing.T, r *rig, _ parent) {
+		r.settle(kindWorkSet)
+		if diff := cmp.Diff([]string{"store-1", "store-2"}, r.works()); diff != "" {
+			t.Fatal(diff)
+		}
+		c := cluster("store-1")
+		r.edit(c, func() { managedcluster.Detach(c, time.Now()) })
+		r.settle(kindWorkSet)
+		if diff := cmp.Diff([]string{"store-2"}, r.works()); diff != "" {
+			t.Errorf("works are in (-want +got):\n%s", diff)
+		}
+	})
 }
 
 func TestAStatusFollowsWhatClustersAnswer(t *testing.T) {

@@ -21,6 +21,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/spokelet/spokelet/api/managedcluster"
 )
 
 // queue has the parents that are to be looked at.
@@ -111,5 +113,5 @@ func clusterEvents() predicate.Predicate {
 
 // serves tells whether Works may be made for a cluster.
 func serves(c *clusterv1.ManagedCluster) bool {
-	return c.Annotations[annotationManaged] == "true" && c.Spec.HubAcceptsClient && c.DeletionTimestamp == nil
+	return managedcluster.Selectable(c)
 }

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/spokelet/spokelet/api/managedcluster"
 	"github.com/spokelet/spokelet/api/mcm/v1alpha1"
 	"github.com/spokelet/spokelet/hub/author"
 )
@@ -123,6 +124,9 @@ func TestChangesOfClustersThatConcernNobodyWakeNobody(t *testing.T) {
 		"a label":       {change: func(c *clusterv1.ManagedCluster) { c.Labels["a"] = "b" }, want: true},
 		"acceptance":    {change: func(c *clusterv1.ManagedCluster) { c.Spec.HubAcceptsClient = false }, want: true},
 		"whose it is":   {change: func(c *clusterv1.ManagedCluster) { c.Annotations = nil }, want: true},
+		"that it leaves": {
+			change: func(c *clusterv1.ManagedCluster) { managedcluster.Detach(c, time.Now()) }, want: true,
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/spokelet/spokelet/api/managedcluster"
 	"github.com/spokelet/spokelet/api/mcm/v1alpha1"
 	"github.com/spokelet/spokelet/budget"
 	"github.com/spokelet/spokelet/hub/author"
@@ -304,7 +305,7 @@ func (r *rig) view() *v1alpha1.ResourceView {
 
 func cluster(name string, change ...func(*clusterv1.ManagedCluster)) *clusterv1.ManagedCluster {
 	c := &clusterv1.ManagedCluster{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"fan": "out"}, Annotations: map[string]string{annotationManaged: "true"}},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"fan": "out"}, Annotations: map[string]string{managedcluster.AnnotationManaged: "true"}},
 		Spec:       clusterv1.ManagedClusterSpec{HubAcceptsClient: true},
 	}
 	for _, f := range change {

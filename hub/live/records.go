@@ -13,10 +13,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-)
 
-// managedAnnotation marks a ManagedCluster as one of ours.
-const managedAnnotation = "spokelet.io/managed"
+	"github.com/spokelet/spokelet/api/managedcluster"
+)
 
 // Records tells which clusters the hub manages.
 type Records interface {
@@ -72,7 +71,7 @@ func tell(obj any, f func(RecordEvent)) {
 	if !ok {
 		return
 	}
-	f(RecordEvent{Record: recordOf(mc), Deleted: mc.Annotations[managedAnnotation] != "true"})
+	f(RecordEvent{Record: recordOf(mc), Deleted: !managedcluster.Managed(mc)})
 }
 
 func tellDeleted(obj any, f func(RecordEvent)) {

@@ -10,6 +10,8 @@ import (
 
 	clusterv1 "open-cluster-management.io/api/cluster/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/spokelet/spokelet/api/managedcluster"
 )
 
 // cluster is what is known of one.
@@ -106,7 +108,7 @@ func (c *Controller) clusterChanged(obj client.Object, e event) {
 		return
 	}
 	is := cluster{
-		exists: true, managed: record.Annotations[annotationManaged] == "true",
+		exists: true, managed: managedcluster.Managed(record),
 		accepted: record.Spec.HubAcceptsClient && record.DeletionTimestamp == nil,
 	}
 	if e == deleted {

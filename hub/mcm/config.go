@@ -20,8 +20,6 @@ import (
 const (
 	// fieldOwner of what the hub writes.
 	fieldOwner = client.FieldOwner("spokelet-hub")
-	// annotationManaged marks the ManagedClusters that are ours.
-	annotationManaged = "spokelet.io/managed"
 	// reconcilers and writers bound what is done at once.
 	reconcilers = 16
 	writers     = 16

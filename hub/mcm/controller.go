@@ -18,6 +18,7 @@ import (
 	clusterv1 "open-cluster-management.io/api/cluster/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/spokelet/spokelet/api/managedcluster"
 	"github.com/spokelet/spokelet/api/pace"
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/hub/author"
@@ -223,7 +224,7 @@ func (c *Controller) follow(ctx context.Context, of client.Object, f func(obj cl
 }
 
 // relevantAnnotations are those on which depends what is done for an object.
-var relevantAnnotations = slices.Concat(author.MCM.All(), author.ACM.All(), []string{annotationManaged})
+var relevantAnnotations = slices.Concat(author.MCM.All(), author.ACM.All(), []string{managedcluster.AnnotationManaged})
 
 // relevant tells whether a change is more than one of the status.
 func relevant(before, after any) bool {

@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	actionv1beta1 "github.com/spokelet/spokelet/api/action/v1beta1"
+	"github.com/spokelet/spokelet/api/managedcluster"
 	"github.com/spokelet/spokelet/api/mcm/v1alpha1"
 	viewv1beta1 "github.com/spokelet/spokelet/api/view/v1beta1"
 	"github.com/spokelet/spokelet/api/wire"
@@ -212,7 +213,7 @@ func (r *rig) restart(t *testing.T) {
 
 func clusterNamed(name string, change ...func(*clusterv1.ManagedCluster)) *clusterv1.ManagedCluster {
 	c := &clusterv1.ManagedCluster{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{annotationManaged: "true"}},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{managedcluster.AnnotationManaged: "true"}},
 		Spec:       clusterv1.ManagedClusterSpec{HubAcceptsClient: true},
 	}
 	for _, f := range change {

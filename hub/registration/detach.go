@@ -106,7 +106,7 @@ func (r *Reconciler) reportDeleting(ctx context.Context, record *clusterv1.Manag
 			Type:    clusterv1.ManagedClusterConditionDeleting,
 			Status:  metav1.ConditionFalse,
 			Reason:  clusterv1.ConditionDeletingReasonResourceRemaining,
-			Message: messageDetaching,
+			Message: messageDeleting,
 		})
 	})
 }

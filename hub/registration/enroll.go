@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	clusterv1 "open-cluster-management.io/api/cluster/v1"
 
+	"github.com/spokelet/spokelet/api/managedcluster"
 	rpcv1 "github.com/spokelet/spokelet/api/rpc/v1"
 	"github.com/spokelet/spokelet/hub/registration/token"
 	"github.com/spokelet/spokelet/tunnel/identity"
@@ -137,7 +138,7 @@ func (e *Enroller) identity(record *clusterv1.ManagedCluster) identity.Cluster {
 	return identity.Cluster{
 		HubID: e.config.Authority.HubID(),
 		Name:  record.Name,
-		ID:    record.Annotations[AnnotationClusterID],
+		ID:    record.Annotations[managedcluster.AnnotationClusterID],
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 	clusterv1 "open-cluster-management.io/api/cluster/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/spokelet/spokelet/api/managedcluster"
 	rpcv1 "github.com/spokelet/spokelet/api/rpc/v1"
 	"github.com/spokelet/spokelet/hub/registration/token"
 	"github.com/spokelet/spokelet/tunnel/identity"
@@ -120,7 +121,7 @@ func TestEnrollHidesWhatExists(t *testing.T) {
 			record: managedCluster(func(r *clusterv1.ManagedCluster) { r.Name = "other" }), reason: "unknown_cluster",
 		},
 		"The record is not ours":      {record: managedCluster(unmanaged), reason: "unknown_cluster"},
-		"The record has no id yet":    {record: managedCluster(func(r *clusterv1.ManagedCluster) { r.Annotations[AnnotationClusterID] = "" }), reason: "unknown_cluster"},
+		"The record has no id yet":    {record: managedCluster(func(r *clusterv1.ManagedCluster) { r.Annotations[managedcluster.AnnotationClusterID] = "" }), reason: "unknown_cluster"},
 		"The record is being deleted": {record: managedCluster(func(r *clusterv1.ManagedCluster) { r.DeletionTimestamp = new(metav1.Unix(1, 0)) }), reason: "unknown_cluster"},
 		"The token is forged": {
 			spoil: func(_ *harness, r *rpcv1.EnrollRequest) { r.Token = token.New().Reveal() }, reason: "forged_token",

@@ -15,6 +15,7 @@ import (
 	clusterv1 "open-cluster-management.io/api/cluster/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/spokelet/spokelet/api/managedcluster"
 	"github.com/spokelet/spokelet/tunnel/identity"
 )
 
@@ -63,7 +64,7 @@ func (g *Gate) admissible(ctx context.Context, reader client.Reader, cluster ide
 	if err != nil {
 		return nil, err
 	}
-	if cluster.HubID != g.config.Authority.HubID() || cluster.ID != record.Annotations[AnnotationClusterID] {
+	if cluster.HubID != g.config.Authority.HubID() || cluster.ID != record.Annotations[managedcluster.AnnotationClusterID] {
 		return nil, ErrStranger
 	}
 	if !record.Spec.HubAcceptsClient {
@@ -86,7 +87,7 @@ func (g *Gate) record(ctx context.Context, reader client.Reader, cluster string)
 		return nil, fmt.Errorf("record: %w", err)
 	}
 	// A record without an id has not been looked at by the reconciler yet.
-	if !managed(record) || !record.DeletionTimestamp.IsZero() || record.Annotations[AnnotationClusterID] == "" {
+	if !managedcluster.Managed(record) || !record.DeletionTimestamp.IsZero() || record.Annotations[managedcluster.AnnotationClusterID] == "" {
 		return nil, ErrUnknown
 	}
 	return record, nil
@@ -118,7 +119,7 @@ func (g *Gate) pinFirst(ctx context.Context, seen *clusterv1.ManagedCluster, uid
 		if err := g.config.Live.Get(ctx, client.ObjectKeyFromObject(seen), record); err != nil {
 			return err
 		}
-		if record.UID != seen.UID || record.Annotations[AnnotationClusterID] != seen.Annotations[AnnotationClusterID] {
+		if record.UID != seen.UID || record.Annotations[managedcluster.AnnotationClusterID] != seen.Annotations[managedcluster.AnnotationClusterID] {
 			return ErrStranger
 		}
 		if record.Annotations[AnnotationKubeSystemUID] != "" {
@@ -187,7 +188,7 @@ func (g *Gate) handler() cache.ResourceEventHandler {
 func (g *Gate) changed(before, record *clusterv1.ManagedCluster) {
 	// The informer may fold a deletion and a creation into one update.
 	replaced := before != nil && (before.UID != record.UID ||
-		before.Annotations[AnnotationClusterID] != record.Annotations[AnnotationClusterID])
+		before.Annotations[managedcluster.AnnotationClusterID] != record.Annotations[managedcluster.AnnotationClusterID])
 	if reason := revocation(record); reason != nil {
 		g.revoke(record.Name, reason)
 		return
@@ -204,7 +205,7 @@ func revocation(record *clusterv1.ManagedCluster) error {
 	switch {
 	case !record.DeletionTimestamp.IsZero():
 		return ErrDetached
-	case !managed(record):
+	case !managedcluster.Managed(record):
 		return ErrUnknown
 	case !record.Spec.HubAcceptsClient:
 		return ErrNotAccepted

@@ -15,6 +15,7 @@ import (
 	clusterv1 "open-cluster-management.io/api/cluster/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/spokelet/spokelet/api/managedcluster"
 	"github.com/spokelet/spokelet/tunnel/identity"
 )
 
@@ -43,7 +44,7 @@ func TestAdmit(t *testing.T) {
 			record: managedCluster(func(r *clusterv1.ManagedCluster) { r.Name = "other" }), want: ErrUnknown,
 		},
 		"A record that is not ours": {record: managedCluster(unmanaged), want: ErrUnknown},
-		"A record without an id":    {record: managedCluster(func(r *clusterv1.ManagedCluster) { r.Annotations[AnnotationClusterID] = "" }), want: ErrUnknown},
+		"A record without an id":    {record: managedCluster(func(r *clusterv1.ManagedCluster) { r.Annotations[managedcluster.AnnotationClusterID] = "" }), want: ErrUnknown},
 		"A record on its way out":   {record: managedCluster(func(r *clusterv1.ManagedCluster) { r.DeletionTimestamp = new(metav1.Unix(1, 0)) }), want: ErrUnknown},
 		"A certificate of before the cluster was created again": {
 			reason: "the name is the same, the id is not",
@@ -146,7 +147,7 @@ func TestRevocation(t *testing.T) {
 		"the annotation is taken away":          {change: unmanaged, cut: true},
 		"the record is being deleted":           {change: func(r *clusterv1.ManagedCluster) { r.DeletionTimestamp = new(metav1.Unix(1, 0)) }, cut: true},
 		"the record was deleted and made again": {change: func(r *clusterv1.ManagedCluster) { r.UID = "uid-2" }, cut: true},
-		"the cluster id is another":             {change: func(r *clusterv1.ManagedCluster) { r.Annotations[AnnotationClusterID] = otherID }, cut: true},
+		"the cluster id is another":             {change: func(r *clusterv1.ManagedCluster) { r.Annotations[managedcluster.AnnotationClusterID] = otherID }, cut: true},
 		"a label changes":                       {change: func(r *clusterv1.ManagedCluster) { r.Labels = map[string]string{"a": "b"} }},
 		"the status changes":                    {change: func(r *clusterv1.ManagedCluster) { r.Status.Version.Kubernetes = "v1.37.2" }},
 		"the kube-system UID is pinned":         {change: pinned},
@@ -203,7 +204,7 @@ func TestIssue(t *testing.T) {
 		"for a name that has its as a prefix": {asks: func(c identity.Cluster) identity.Cluster { c.Name = "store1xyz"; return c }, want: errRequest},
 		"for another id":                      {asks: func(c identity.Cluster) identity.Cluster { c.ID = otherID; return c }, want: errRequest},
 		"once it is not accepted":             {record: managedCluster(unaccepted), want: ErrNotAccepted},
-		"once it was created again":           {record: managedCluster(func(r *clusterv1.ManagedCluster) { r.Annotations[AnnotationClusterID] = otherID }), want: ErrStranger},
+		"once it was created again":           {record: managedCluster(func(r *clusterv1.ManagedCluster) { r.Annotations[managedcluster.AnnotationClusterID] = otherID }), want: ErrStranger},
 		"once its record is gone":             {record: managedCluster(func(r *clusterv1.ManagedCluster) { r.Name = "other" }), want: ErrUnknown},
 	}
 	for name, tc := range cases {
@@ -233,7 +234,7 @@ func TestRecreatedClusterIsAStranger(t *testing.T) {
 	}
 	again := managedCluster(func(r *clusterv1.ManagedCluster) {
 		r.Finalizers = nil
-		delete(r.Annotations, AnnotationClusterID)
+		delete(r.Annotations, managedcluster.AnnotationClusterID)
 	})
 	if err := h.client.Create(t.Context(), again, &client.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -242,7 +243,7 @@ func TestRecreatedClusterIsAStranger(t *testing.T) {
 	if err := h.Gate().Admit(t.Context(), old); !errors.Is(err, ErrStranger) {
 		t.Errorf("the old certificate: %v, want %v", err, ErrStranger)
 	}
-	now := h.identity(store1, h.get(store1).Annotations[AnnotationClusterID])
+	now := h.identity(store1, h.get(store1).Annotations[managedcluster.AnnotationClusterID])
 	if err := h.Gate().Admit(t.Context(), now); err != nil {
 		t.Errorf("the new certificate: %v", err)
 	}

@@ -35,6 +35,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/spokelet/spokelet/api/managedcluster"
 	rpcv1 "github.com/spokelet/spokelet/api/rpc/v1"
 	"github.com/spokelet/spokelet/hub/authority"
 	"github.com/spokelet/spokelet/hub/registration/token"
@@ -287,7 +288,7 @@ func managedCluster(changes ...func(*clusterv1.ManagedCluster)) *clusterv1.Manag
 	record := &clusterv1.ManagedCluster{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: store1, UID: "uid-1", Finalizers: []string{Finalizer},
-			Annotations: map[string]string{AnnotationManaged: "true", AnnotationClusterID: store1ID},
+			Annotations: map[string]string{managedcluster.AnnotationManaged: "true", managedcluster.AnnotationClusterID: store1ID},
 		},
 		Spec: clusterv1.ManagedClusterSpec{HubAcceptsClient: true},
 	}
@@ -299,7 +300,9 @@ func managedCluster(changes ...func(*clusterv1.ManagedCluster)) *clusterv1.Manag
 
 func unaccepted(record *clusterv1.ManagedCluster) { record.Spec.HubAcceptsClient = false }
 
-func unmanaged(record *clusterv1.ManagedCluster) { delete(record.Annotations, AnnotationManaged) }
+func unmanaged(record *clusterv1.ManagedCluster) {
+	delete(record.Annotations, managedcluster.AnnotationManaged)
+}
 
 func pinned(record *clusterv1.ManagedCluster) { record.Annotations[AnnotationKubeSystemUID] = store1NS }
 

@@ -22,6 +22,7 @@ import (
 	clusterv1 "open-cluster-management.io/api/cluster/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/spokelet/spokelet/api/managedcluster"
 	rpcv1 "github.com/spokelet/spokelet/api/rpc/v1"
 	"github.com/spokelet/spokelet/hub/registration/token"
 	"github.com/spokelet/spokelet/tunnel/identity"
@@ -32,7 +33,7 @@ func stores(n int) (objects []client.Object) {
 	for i := range n {
 		objects = append(objects, managedCluster(func(r *clusterv1.ManagedCluster) {
 			r.Name = fmt.Sprintf("store-%d", i)
-			r.Annotations[AnnotationClusterID] = identity.NewID()
+			r.Annotations[managedcluster.AnnotationClusterID] = identity.NewID()
 		}))
 	}
 	return objects

@@ -8,19 +8,11 @@ import (
 	"fmt"
 	"strings"
 
-	clusterv1 "open-cluster-management.io/api/cluster/v1"
-
 	"github.com/spokelet/spokelet/tunnel/identity"
 )
 
 // Annotations of a ManagedCluster.
 const (
-	// AnnotationManaged is "true" on the records that are ours.
-	AnnotationManaged = "spokelet.io/managed"
-	// AnnotationClusterID is the random UUID that certificates of the cluster
-	// name. Set once; one that is present at creation is kept, which is how a
-	// record is restored from a backup.
-	AnnotationClusterID = "spokelet.io/cluster-id"
 	// AnnotationKubeSystemUID is the UID of the kube-system namespace of the
 	// spoke that joined.
 	AnnotationKubeSystemUID = "spokelet.io/kube-system-uid"
@@ -53,12 +45,14 @@ const (
 	ReasonInvalidName   = "InvalidName"
 	ReasonInvalidID     = "InvalidClusterID"
 	ReasonUIDMismatch   = "KubeSystemUIDMismatch"
+	ReasonDetaching     = "Detaching"
 	messageAccepted     = "Accepted by hub cluster admin"
 	messageDenied       = "Denied by hub cluster admin"
 	messageJoined       = "Managed cluster joined"
 	messageAvailable    = "Managed cluster is available"
 	messageDisconnected = "Managed cluster is disconnected: its agent has no tunnel to the hub"
-	messageDetaching    = "Namespace of the managed cluster is being deleted"
+	messageDeleting     = "Namespace of the managed cluster is being deleted"
+	messageDetaching    = "Nothing new is made for the managed cluster"
 	// More people read events and conditions than should know a pinned UID: who
 	// states it passes for the spoke.
 	messageConflict = "An agent of another cluster presented this cluster's identity: if the certificate was copied, " +
@@ -83,11 +77,6 @@ var (
 
 	errReservedName = errors.New("name is that of a namespace with a purpose of its own")
 )
-
-// managed tells whether a record is ours.
-func managed(record *clusterv1.ManagedCluster) bool {
-	return record.Annotations[AnnotationManaged] == "true"
-}
 
 // checkName refuses names whose namespace is not the cluster's to have: works
 // are kept in the namespace of that name.

@@ -15,6 +15,7 @@ import (
 	clusterv1 "open-cluster-management.io/api/cluster/v1"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/spokelet/spokelet/api/managedcluster"
 	"github.com/spokelet/spokelet/api/pace"
 	"github.com/spokelet/spokelet/budget"
 	"github.com/spokelet/spokelet/tunnel/identity"
@@ -88,7 +89,7 @@ func TestASummaryWaitsForWhatItsClusterHasHadWritten(t *testing.T) {
 		if cpu() != "1" {
 			t.Errorf("the first summary waits: %s", cpu())
 		}
-		h.SessionChanged(store1, &identity.Cluster{Name: store1, ID: h.get(store1).Annotations[AnnotationClusterID]})
+		h.SessionChanged(store1, &identity.Cluster{Name: store1, ID: h.get(store1).Annotations[managedcluster.AnnotationClusterID]})
 		says("2")
 		result := h.reconcileOnce(store1)
 		if cpu() != "1" || result.RequeueAfter <= 0 {

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/spokelet/spokelet/api/crds"
+	"github.com/spokelet/spokelet/api/managedcluster"
 	"github.com/spokelet/spokelet/internal/livetest"
 )
 
@@ -211,7 +212,7 @@ func creations() map[string]verdictCase {
 			reason: "writing ids is the hub's, accepting is not", user: theHub, change: accept, denied: lacksAccept,
 		},
 		"An editor restores a record with its ids": {reason: "a backup brings them", user: editor, change: func(r *clusterv1.ManagedCluster) {
-			annotate(AnnotationClusterID, store1ID)(r)
+			annotate(managedcluster.AnnotationClusterID, store1ID)(r)
 			annotate(AnnotationKubeSystemUID, store1NS)(r)
 		}},
 	}
@@ -242,7 +243,7 @@ func acceptances() map[string]verdictCase {
 
 func ids() map[string]verdictCase {
 	type changes = []func(*clusterv1.ManagedCluster)
-	id, otherOne, noID := annotate(AnnotationClusterID, store1ID), annotate(AnnotationClusterID, otherID), annotate(AnnotationClusterID, "")
+	id, otherOne, noID := annotate(managedcluster.AnnotationClusterID, store1ID), annotate(managedcluster.AnnotationClusterID, otherID), annotate(managedcluster.AnnotationClusterID, "")
 	uid, otherUID, noUID := annotate(AnnotationKubeSystemUID, store1NS), annotate(AnnotationKubeSystemUID, otherNS), annotate(AnnotationKubeSystemUID, "")
 	return map[string]verdictCase{
 		"The hub sets the id":              {reason: "it is the one who does", user: theHub, before: changes{refuse}, change: id},
@@ -316,7 +317,7 @@ func (g *guarded) unchanged(t *testing.T, want *clusterv1.ManagedCluster) {
 // What the policy does not look at must not lead around it.
 func TestNoOtherDoorLeadsAroundThePolicy(t *testing.T) {
 	g := newGuarded(t)
-	stored := g.record(annotate(AnnotationClusterID, store1ID))
+	stored := g.record(annotate(managedcluster.AnnotationClusterID, store1ID))
 	g.create(stored)
 
 	t.Run("A patch is judged as an update is", func(t *testing.T) {
@@ -340,7 +341,7 @@ func TestNoOtherDoorLeadsAroundThePolicy(t *testing.T) {
 	t.Run("The status leaves acceptance and ids as they are", func(t *testing.T) {
 		changed := stored.DeepCopy()
 		accept(changed)
-		annotate(AnnotationClusterID, otherID)(changed)
+		annotate(managedcluster.AnnotationClusterID, otherID)(changed)
 		changed.Status.Version.Kubernetes = "v1.36.0"
 		if err := g.clients[editor].Status().Update(t.Context(), changed); err != nil {
 			t.Fatal(err)
@@ -349,8 +350,8 @@ func TestNoOtherDoorLeadsAroundThePolicy(t *testing.T) {
 		if err := g.clients[admin].Get(t.Context(), client.ObjectKeyFromObject(stored), &got); err != nil {
 			t.Fatal(err)
 		}
-		if got.Spec.HubAcceptsClient || got.Annotations[AnnotationClusterID] != store1ID {
-			t.Errorf("accepted %t, id %q", got.Spec.HubAcceptsClient, got.Annotations[AnnotationClusterID])
+		if got.Spec.HubAcceptsClient || got.Annotations[managedcluster.AnnotationClusterID] != store1ID {
+			t.Errorf("accepted %t, id %q", got.Spec.HubAcceptsClient, got.Annotations[managedcluster.AnnotationClusterID])
 		}
 	})
 }

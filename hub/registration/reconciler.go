@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/spokelet/spokelet/api/managedcluster"
 	"github.com/spokelet/spokelet/api/pace"
 	"github.com/spokelet/spokelet/tunnel/identity"
 )
@@ -98,7 +100,7 @@ func (r *Reconciler) reconcile(ctx context.Context, record *clusterv1.ManagedClu
 	if !record.DeletionTimestamp.IsZero() {
 		return reconcile.Result{}, r.detach(ctx, record)
 	}
-	if !managed(record) {
+	if !managedcluster.Managed(record) {
 		return reconcile.Result{}, r.disown(ctx, record)
 	}
 	if reason, err := r.invalid(record); err != nil {
@@ -110,7 +112,7 @@ func (r *Reconciler) reconcile(ctx context.Context, record *clusterv1.ManagedClu
 		return reconcile.Result{}, err
 	}
 	r.cutIfNotAdmissible(record)
-	if err := r.ensureNamespace(ctx, record.Name); err != nil {
+	if err := r.ensureNamespace(ctx, record); err != nil {
 		return reconcile.Result{}, err
 	}
 	grace := r.remainingGrace()
@@ -152,7 +154,7 @@ func (r *Reconciler) invalid(record *clusterv1.ManagedCluster) (string, error) {
 	if err := checkName(record.Name, r.config.HubNamespace); err != nil {
 		return ReasonInvalidName, err
 	}
-	if id, ok := record.Annotations[AnnotationClusterID]; ok {
+	if id, ok := record.Annotations[managedcluster.AnnotationClusterID]; ok {
 		if err := identity.ValidateID(id); err != nil {
 			return ReasonInvalidID, err
 		}
@@ -165,8 +167,8 @@ func (r *Reconciler) invalid(record *clusterv1.ManagedCluster) (string, error) {
 func (r *Reconciler) adopt(ctx context.Context, record *clusterv1.ManagedCluster, known observed) error {
 	return r.patch(ctx, record, func() {
 		controllerutil.AddFinalizer(record, Finalizer)
-		if record.Annotations[AnnotationClusterID] == "" {
-			record.Annotations[AnnotationClusterID] = identity.NewID()
+		if record.Annotations[managedcluster.AnnotationClusterID] == "" {
+			record.Annotations[managedcluster.AnnotationClusterID] = identity.NewID()
 		}
 		if known.summary != nil {
 			takeLabels(record, known.summary.Labels)
@@ -214,30 +216,26 @@ func (r *Reconciler) cutIfNotAdmissible(record *clusterv1.ManagedCluster) {
 		r.config.Disconnect(record.Name, ErrNotAccepted)
 		return
 	}
-	if session != nil && session.ID != record.Annotations[AnnotationClusterID] {
+	if session != nil && session.ID != record.Annotations[managedcluster.AnnotationClusterID] {
 		r.config.Disconnect(record.Name, ErrStranger)
 	}
 }
 
 // ensureNamespace makes the namespace of a cluster. One that is there already gets
-// the label by which admission knows that it is a cluster's, and is not ours to
-// delete.
-func (r *Reconciler) ensureNamespace(ctx context.Context, name string) error {
+// the labels by which admission knows that it is a cluster's and whether that is being
+// detached, and is not ours to delete.
+func (r *Reconciler) ensureNamespace(ctx context.Context, record *clusterv1.ManagedCluster) error {
+	name, labels := record.Name, namespaceLabels(record)
 	existing := namespaceMetadata()
 	err := r.config.Client.Get(ctx, client.ObjectKey{Name: name}, existing)
 	if err == nil {
-		return r.labelNamespace(ctx, existing)
+		return r.labelNamespace(ctx, existing, labels)
 	}
 	if !apierrors.IsNotFound(err) {
 		return err
 	}
-	err = r.config.Client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-		Name: name,
-		Labels: map[string]string{
-			clusterv1.ClusterNameLabelKey: name,
-			LabelNamespaceOwner:           namespaceOwner,
-		},
-	}})
+	labels[LabelNamespaceOwner] = namespaceOwner
+	err = r.config.Client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}})
 	if apierrors.IsAlreadyExists(err) {
 		return nil
 	}
@@ -247,15 +245,25 @@ func (r *Reconciler) ensureNamespace(ctx context.Context, name string) error {
 	return nil
 }
 
-func (r *Reconciler) labelNamespace(ctx context.Context, namespace *metav1.PartialObjectMetadata) error {
-	if namespace.Labels[clusterv1.ClusterNameLabelKey] == namespace.Name {
-		return nil
+// namespaceLabels are those that the namespace of a cluster has, whoever made it.
+func namespaceLabels(record *clusterv1.ManagedCluster) map[string]string {
+	labels := map[string]string{clusterv1.ClusterNameLabelKey: record.Name}
+	if managedcluster.Detaching(record) {
+		labels[managedcluster.LabelDetaching] = "true"
 	}
+	return labels
+}
+
+func (r *Reconciler) labelNamespace(ctx context.Context, namespace *metav1.PartialObjectMetadata, labels map[string]string) error {
 	before := namespace.DeepCopy()
 	if namespace.Labels == nil {
 		namespace.Labels = map[string]string{}
 	}
-	namespace.Labels[clusterv1.ClusterNameLabelKey] = namespace.Name
+	delete(namespace.Labels, managedcluster.LabelDetaching)
+	maps.Copy(namespace.Labels, labels)
+	if maps.Equal(before.Labels, namespace.Labels) {
+		return nil
+	}
 	if err := r.config.Client.Patch(ctx, namespace, client.MergeFrom(before)); err != nil {
 		return fmt.Errorf("namespace %q: cannot label: %w", namespace.Name, err)
 	}

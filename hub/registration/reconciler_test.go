@@ -22,13 +22,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/spokelet/spokelet/api/managedcluster"
 	"github.com/spokelet/spokelet/tunnel/identity"
 )
 
 // fresh is a record as "kubectl spokelet join" makes it.
 func fresh() *clusterv1.ManagedCluster {
 	return &clusterv1.ManagedCluster{
-		ObjectMeta: metav1.ObjectMeta{Name: store1, Annotations: map[string]string{AnnotationManaged: "true"}},
+		ObjectMeta: metav1.ObjectMeta{Name: store1, Annotations: map[string]string{managedcluster.AnnotationManaged: "true"}},
 		Spec:       clusterv1.ManagedClusterSpec{HubAcceptsClient: true},
 	}
 }
@@ -50,7 +51,7 @@ func TestReconcileAdopts(t *testing.T) {
 		h := newHarness(t, fresh())
 		h.reconcileOnce(store1)
 		record := h.get(store1)
-		if err := identity.ValidateID(record.Annotations[AnnotationClusterID]); err != nil {
+		if err := identity.ValidateID(record.Annotations[managedcluster.AnnotationClusterID]); err != nil {
 			t.Error(err)
 		}
 		if diff := cmp.Diff([]string{Finalizer}, record.Finalizers); diff != "" {
@@ -66,10 +67,10 @@ func TestReconcileAdopts(t *testing.T) {
 
 	t.Run("An id that is there at creation is kept", func(t *testing.T) {
 		record := fresh()
-		record.Annotations[AnnotationClusterID] = store1ID
+		record.Annotations[managedcluster.AnnotationClusterID] = store1ID
 		h := newHarness(t, record)
 		h.reconcileOnce(store1)
-		if got := h.get(store1).Annotations[AnnotationClusterID]; got != store1ID {
+		if got := h.get(store1).Annotations[managedcluster.AnnotationClusterID]; got != store1ID {
 			t.Errorf("id %q, want the restored %q", got, store1ID)
 		}
 	})
@@ -142,7 +143,7 @@ func TestReconcileFollowsTheSession(t *testing.T) {
 	if got := available(); got != "none" {
 		t.Errorf("before the first session: %s", got)
 	}
-	h.SessionChanged(store1, new(h.identity(store1, h.get(store1).Annotations[AnnotationClusterID])))
+	h.SessionChanged(store1, new(h.identity(store1, h.get(store1).Annotations[managedcluster.AnnotationClusterID])))
 	if got, want := available(), "True ManagedClusterAvailable"; got != want {
 		t.Errorf("with a session: %s, want %s", got, want)
 	}
@@ -240,6 +241,46 @@ func TestDenialKeepsTheNamespace(t *testing.T) {
 	}
 	if namespace := h.namespace(); namespace == nil || !namespace.DeletionTimestamp.IsZero() {
 		t.Error("the namespace was deleted, and with it every work")
+	}
+}
+
+func TestAClusterThatIsBeingDetachedSaysSo(t *testing.T) {
+	others := map[string]string{"team": "tills"}
+	for name, objects := range map[string][]client.Object{
+		"in a namespace that the hub made": {fresh()},
+		"in a namespace that was there":    {fresh(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: store1, Labels: others}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHarness(t, objects...)
+			says := func(change func(*clusterv1.ManagedCluster)) (label bool, condition bool) {
+				t.Helper()
+				record := h.get(store1)
+				change(record)
+				if err := h.client.Update(t.Context(), record); err != nil {
+					t.Fatal(err)
+				}
+				h.reconcileOnce(store1)
+				h.wrote()
+				h.reconcileOnce(store1)
+				if got := h.wrote(); got != 0 {
+					t.Errorf("a second look wrote %d times", got)
+				}
+				return h.namespace().Labels[managedcluster.LabelDetaching] == "true",
+					meta.IsStatusConditionTrue(h.get(store1).Status.Conditions, managedcluster.ConditionDetaching)
+			}
+			if label, condition := says(func(r *clusterv1.ManagedCluster) { managedcluster.Detach(r, h.now) }); !label || !condition {
+				t.Errorf("marked: label %t, condition %t", label, condition)
+			}
+			if h.wasCut() {
+				t.Error("the session was cut by which the cluster cleans up")
+			}
+			if label, condition := says(managedcluster.Retain); label || condition {
+				t.Errorf("retained: label %t, condition %t", label, condition)
+			}
+			if got := h.namespace().Labels; len(objects) > 1 && got["team"] != others["team"] {
+				t.Errorf("labels %v, want those of others as they were", got)
+			}
+		})
 	}
 }
 

@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "open-cluster-management.io/api/cluster/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/spokelet/spokelet/api/managedcluster"
 )
 
 // writeStatus writes the status that the record should have, if it has another.
@@ -50,11 +52,14 @@ func (r *Reconciler) patchStatus(ctx context.Context, record *clusterv1.ManagedC
 func applyStatus(record *clusterv1.ManagedCluster, known observed, grace bool) {
 	conditions := &record.Status.Conditions
 	for _, condition := range []*metav1.Condition{
-		accepted(record), joined(known), available(record, known, grace), conflict(known),
+		accepted(record), joined(known), available(record, known, grace), conflict(known), detaching(record),
 	} {
 		if condition != nil {
 			meta.SetStatusCondition(conditions, *condition)
 		}
+	}
+	if !managedcluster.Detaching(record) {
+		meta.RemoveStatusCondition(conditions, managedcluster.ConditionDetaching)
 	}
 	if known.resolved {
 		meta.RemoveStatusCondition(conditions, ConditionIdentityConflict)
@@ -120,6 +125,17 @@ func conflict(known observed) *metav1.Condition {
 	return &metav1.Condition{
 		Type: ConditionIdentityConflict, Status: metav1.ConditionTrue, Reason: ReasonUIDMismatch,
 		Message: messageConflict,
+	}
+}
+
+// detaching says that the hub knows: the status is written after the namespace.
+func detaching(record *clusterv1.ManagedCluster) *metav1.Condition {
+	if !managedcluster.Detaching(record) {
+		return nil
+	}
+	return &metav1.Condition{
+		Type: managedcluster.ConditionDetaching, Status: metav1.ConditionTrue, Reason: ReasonDetaching,
+		Message: messageDetaching,
 	}
 }
 

@@ -22,8 +22,6 @@ const (
 	fieldManager = "spokelet"
 	// statusOwner owns the status of SharedResources.
 	statusOwner = client.FieldOwner("spokelet-hub")
-	// annotationManaged marks the ManagedClusters that are ours.
-	annotationManaged = "spokelet.io/managed"
 
 	// executors, readers, witnesses and writers bound what is done at once: requests for
 	// agents, lists of namespaces, checks of deletions, and statuses.

@@ -19,6 +19,7 @@ import (
 	clusterv1 "open-cluster-management.io/api/cluster/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/spokelet/spokelet/api/managedcluster"
 	"github.com/spokelet/spokelet/api/pace"
 	"github.com/spokelet/spokelet/api/sync/v1alpha1"
 	"github.com/spokelet/spokelet/api/wire"
@@ -242,7 +243,7 @@ func (c *Controller) clusterChanged(obj client.Object, gone bool) {
 	if !ok {
 		return
 	}
-	serves := !gone && record.Annotations[annotationManaged] == "true" && record.Spec.HubAcceptsClient && record.DeletionTimestamp == nil
+	serves := !gone && managedcluster.Selectable(record)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	last, was := c.facts.clusters[record.Name]

@@ -30,6 +30,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/spokelet/spokelet/api/managedcluster"
 	"github.com/spokelet/spokelet/api/sync/v1alpha1"
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/budget"
@@ -172,7 +173,7 @@ func (listed) IsWatchListSemanticsUnSupported() bool { return true }
 
 func clusterNamed(name string, change ...func(*clusterv1.ManagedCluster)) *clusterv1.ManagedCluster {
 	c := &clusterv1.ManagedCluster{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{annotationManaged: "true"}, Labels: map[string]string{"name": name}},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{managedcluster.AnnotationManaged: "true"}, Labels: map[string]string{"name": name}},
 		Spec:       clusterv1.ManagedClusterSpec{HubAcceptsClient: true},
 	}
 	for _, f := range change {

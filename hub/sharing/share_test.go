@@ -6,12 +6,14 @@ package sharing
 import (
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	clusterv1 "open-cluster-management.io/api/cluster/v1"
 
+	"github.com/spokelet/spokelet/api/managedcluster"
 	"github.com/spokelet/spokelet/api/sync/v1alpha1"
 	"github.com/spokelet/spokelet/api/wire"
 )
@@ -128,11 +130,14 @@ func relabel(c *clusterv1.ManagedCluster) { c.Labels = nil }
 
 func reject(c *clusterv1.ManagedCluster) { c.Spec.HubAcceptsClient = false }
 
+func detach(c *clusterv1.ManagedCluster) { managedcluster.Detach(c, time.Now()) }
+
 func TestAShareEndsWithItsResourceOrSelection(t *testing.T) {
 	for name, end := range map[string]func(t *testing.T, r *rig){
 		"deleted":      func(t *testing.T, r *rig) { remove(t, r, sharedResource("s")) },
 		"not selected": func(t *testing.T, r *rig) { edit(t, r, clusterNamed("c1"), relabel) },
 		"not accepted": func(t *testing.T, r *rig) { edit(t, r, clusterNamed("c1"), reject) },
+		"detached":     func(t *testing.T, r *rig) { edit(t, r, clusterNamed("c1"), detach) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

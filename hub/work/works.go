@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
+	"github.com/spokelet/spokelet/api/managedcluster"
 	"github.com/spokelet/spokelet/api/outbox"
 	"github.com/spokelet/spokelet/api/pace"
 	"github.com/spokelet/spokelet/api/wire"
@@ -35,8 +36,6 @@ import (
 const (
 	// fieldOwner of what the hub writes to works.
 	fieldOwner = client.FieldOwner("spokelet-hub")
-	// annotationManaged marks the ManagedClusters that are ours.
-	annotationManaged = "spokelet.io/managed"
 	// reconcilers and writers bound what is done at once.
 	reconcilers = 16
 	writers     = 16
@@ -216,8 +215,7 @@ func (w *Works) cluster(ctx context.Context, name string) (managed, known bool, 
 	if err != nil {
 		return false, false, fmt.Errorf("get cluster: %w", err)
 	}
-	managed = record.Annotations[annotationManaged] == "true" && record.Spec.HubAcceptsClient && record.DeletionTimestamp == nil
-	return managed, true, nil
+	return managedcluster.Accepted(&record), true, nil
 }
 
 // clusters completes the source of a cluster once every work of it is published.

@@ -30,6 +30,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/spokelet/spokelet/api/dialect"
+	"github.com/spokelet/spokelet/api/managedcluster"
 	"github.com/spokelet/spokelet/api/multicluster/v1alpha1"
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/tunnel/resource"
@@ -107,7 +108,7 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 
 func clusterNamed(name string, change ...func(*clusterv1.ManagedCluster)) *clusterv1.ManagedCluster {
 	c := &clusterv1.ManagedCluster{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{annotationManaged: "true"}},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{managedcluster.AnnotationManaged: "true"}},
 		Spec:       clusterv1.ManagedClusterSpec{HubAcceptsClient: true},
 	}
 	for _, f := range change {

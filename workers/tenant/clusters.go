@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	clusterv1 "open-cluster-management.io/api/cluster/v1"
 
+	"github.com/spokelet/spokelet/api/managedcluster"
 	"github.com/spokelet/spokelet/workers/api"
 )
 
@@ -43,5 +44,6 @@ func Clusters(ns *corev1.Namespace, selector metav1.LabelSelector, clusters []cl
 
 // serves tells whether a cluster is offered to accounts and can take works.
 func serves(c *clusterv1.ManagedCluster) bool {
-	return c.Labels[api.LabelClusters] == offered && c.Spec.HubAcceptsClient && c.DeletionTimestamp.IsZero()
+	return c.Labels[api.LabelClusters] == offered && c.Spec.HubAcceptsClient && c.DeletionTimestamp.IsZero() &&
+		!managedcluster.Detaching(c)
 }

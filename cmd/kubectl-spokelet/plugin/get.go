@@ -23,6 +23,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	livev1alpha1 "github.com/spokelet/spokelet/api/live/v1alpha1"
+
+	"github.com/spokelet/spokelet/api/managedcluster"
 )
 
 const outputWide = "wide"
@@ -175,7 +177,7 @@ func clusterTable(clusters []clusterv1.ManagedCluster, live map[string]livev1alp
 		table.Rows = append(table.Rows, metav1.TableRow{Cells: []any{
 			cluster.Name, yesNo(cluster.Spec.HubAcceptsClient), yesNo(status.Connected), ago(since(status), now),
 			orNone(cluster.Status.Version.Kubernetes), ago(&cluster.CreationTimestamp, now),
-			rtt(status), orNone(status.AgentVersion), orNone(cluster.Annotations[annotationClusterID]),
+			rtt(status), orNone(status.AgentVersion), orNone(cluster.Annotations[managedcluster.AnnotationClusterID]),
 		}})
 	}
 	return table
