@@ -282,6 +282,8 @@ func TestARealHubHoldsTheHubToNamespacesOfClusters(t *testing.T) {
 		"label one that was there": h.patchNamespace(adopted, of(adopted)),
 		"delete one that it made":  namespaces.Delete(t.Context(), own, metav1.DeleteOptions{}),
 	})
+	h.must(h.patchNamespace(adopted, `{"metadata":{"labels":{"spokelet.io/detaching":"true"}}}`))
+	h.must(h.patchNamespace(adopted, `{"metadata":{"labels":{"spokelet.io/detaching":null}}}`))
 	checkAll(t, denied, map[string]error{"take that back": h.patchNamespace(adopted, of(""))})
 }
 
