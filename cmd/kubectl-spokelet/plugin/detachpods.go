@@ -5,7 +5,6 @@ package plugin
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -133,10 +132,10 @@ func awaitPods(ctx context.Context, hub client.WithWatch, node string, left map[
 			return ok && pod.GetUID() == left[name]
 		})
 	}, on(node))
-	if errors.Is(err, errTimeout) {
-		return fmt.Errorf("pods of node %s: %w until they are gone: is the cluster connected? --force leaves them running", node, err)
+	if err != nil {
+		return fmt.Errorf("pods of node %s: %w until they are gone", node, err)
 	}
-	return err
+	return nil
 }
 
 func (s *session) printPods(ctx context.Context, hub client.Reader, onNode client.ListOption) error {

@@ -18,6 +18,7 @@ import (
 	clusterv1 "open-cluster-management.io/api/cluster/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/spokelet/spokelet/api/managedcluster"
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/hub/registration/token"
 	"github.com/spokelet/spokelet/tunnel/identity"
@@ -27,9 +28,6 @@ const (
 	defaultChart = "oci://ghcr.io/spokelet/charts/spokelet-agent"
 	maxExpiry    = 30 * 24 * time.Hour
 	joinPage     = "spokelet-hub"
-	// As in package registration, whose import would bring the hub along.
-	annotationManaged   = "spokelet.io/managed"
-	annotationClusterID = "spokelet.io/cluster-id"
 )
 
 // joinOptions are the flags of join.
@@ -178,7 +176,7 @@ func (o *joinOptions) printer() func(io.Writer, invitation) error {
 
 // annotations are those of the record: a label that is not given is left as it is.
 func (o *joinOptions) annotations() map[string]string {
-	annotations := map[string]string{annotationManaged: "true"}
+	annotations := map[string]string{managedcluster.AnnotationManaged: "true"}
 	if o.splitLabel != "" {
 		annotations[wire.AnnotationSplitLabel] = o.splitLabel
 	}
@@ -239,8 +237,8 @@ func change(ctx context.Context, hub client.Client, record *clusterv1.ManagedClu
 }
 
 func checkOurs(record *clusterv1.ManagedCluster) error {
-	if record.Annotations[annotationManaged] != "true" {
-		return fmt.Errorf("managed cluster %q is not Spokelet's: it lacks the annotation %s=true", record.Name, annotationManaged)
+	if !managedcluster.Managed(record) {
+		return fmt.Errorf("managed cluster %q is not Spokelet's: it lacks the annotation %s=true", record.Name, managedcluster.AnnotationManaged)
 	}
 	return nil
 }

@@ -33,8 +33,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	livev1alpha1 "github.com/spokelet/spokelet/api/live/v1alpha1"
+	"github.com/spokelet/spokelet/api/managedcluster"
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/hub/registration"
 	"github.com/spokelet/spokelet/hub/registration/token"
 )
 
@@ -42,12 +42,6 @@ var rewrite = flag.Bool("rewrite", false, "write what the commands print to test
 
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
-}
-
-func TestAnnotationsAreThoseOfRegistration(t *testing.T) {
-	if annotationManaged != registration.AnnotationManaged || annotationClusterID != registration.AnnotationClusterID {
-		t.Error("the plugin and the hub name annotations differently")
-	}
 }
 
 // cli is the plugin over an API server in memory.
@@ -63,6 +57,8 @@ type cli struct {
 	watched func()
 	// tokenWritten runs once a join token was written.
 	tokenWritten func()
+	// noHub makes the API server one without a hub, which sees no taint.
+	noHub bool
 	// creating runs before anything is created.
 	creating func(client.Object)
 	in       bytes.Buffer
@@ -104,6 +100,13 @@ func (c *cli) interceptors() interceptor.Funcs {
 			}
 			return err
 		},
+		Patch: func(ctx context.Context, hub client.WithWatch, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
+			err := hub.Patch(ctx, obj, patch, opts...)
+			if record, ok := obj.(*clusterv1.ManagedCluster); ok && err == nil && !c.noHub && managedcluster.Detaching(record) {
+				return c.acknowledge(ctx, hub, record)
+			}
+			return err
+		},
 		List: func(ctx context.Context, hub client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 			kind := list.GetObjectKind().GroupVersionKind()
 			kind.Kind = strings.TrimSuffix(kind.Kind, "List")
@@ -125,6 +128,15 @@ func (c *cli) interceptors() interceptor.Funcs {
 			return stream, err
 		},
 	}
+}
+
+// acknowledge says that a cluster is being detached, as the hub does.
+func (c *cli) acknowledge(ctx context.Context, hub client.Client, record *clusterv1.ManagedCluster) error {
+	now := record.DeepCopy()
+	meta.SetStatusCondition(&now.Status.Conditions, metav1.Condition{
+		Type: managedcluster.ConditionDetaching, Status: metav1.ConditionTrue, Reason: "Detaching",
+	})
+	return hub.Update(ctx, now)
 }
 
 func (c *cli) run(args ...string) int {
@@ -181,7 +193,7 @@ func namespace(name string) *corev1.Namespace {
 func cluster(name string, changes ...func(*clusterv1.ManagedCluster)) *clusterv1.ManagedCluster {
 	c := &clusterv1.ManagedCluster{ObjectMeta: metav1.ObjectMeta{
 		Name: name, UID: "uid-1", CreationTimestamp: metav1.NewTime(time.Now().Add(-49 * time.Hour)),
-		Annotations: map[string]string{annotationManaged: "true", annotationClusterID: "0b9cf2f5-8d0e-4b7f-8a4e-5a5c3c1d2e3f"},
+		Annotations: map[string]string{managedcluster.AnnotationManaged: "true", managedcluster.AnnotationClusterID: "0b9cf2f5-8d0e-4b7f-8a4e-5a5c3c1d2e3f"},
 	}, Spec: clusterv1.ManagedClusterSpec{HubAcceptsClient: true}}
 	for _, change := range changes {
 		change(c)
@@ -224,7 +236,7 @@ func TestJoin(t *testing.T) {
 		if err := c.hub.Get(t.Context(), client.ObjectKey{Name: "store1"}, record); err != nil {
 			t.Fatal(err)
 		}
-		if record.Spec.HubAcceptsClient || record.Annotations[annotationManaged] != "true" {
+		if record.Spec.HubAcceptsClient || !managedcluster.Managed(record) {
 			t.Errorf("record %+v, want ours and not accepted", record)
 		}
 		secret := &corev1.Secret{}
@@ -279,7 +291,7 @@ func TestJoin(t *testing.T) {
 		"A hub that makes no namespace": {objects: []client.Object{page()}, args: []string{"store1", "--timeout", "50ms"}, code: exitTimeout, says: "is it running"},
 		"A record of another tool": {
 			objects: []client.Object{page(), cluster("store1", func(c *clusterv1.ManagedCluster) { c.Annotations = nil })},
-			args:    []string{"store1"}, code: exitFailed, says: annotationManaged,
+			args:    []string{"store1"}, code: exitFailed, says: managedcluster.AnnotationManaged,
 		},
 	} {
 		t.Run(name+" fails", func(t *testing.T) {
@@ -442,66 +454,6 @@ func TestDetachEndsThePodsOfTheNode(t *testing.T) {
 		c := newCLI(t, cluster("store1"), pod(held, func(p *corev1.Pod) { p.OwnerReferences = []metav1.OwnerReference{owner} }))
 		if code := c.run("detach", "store1"); code != exitDone || c.exists("store1") {
 			t.Errorf("exit code %d, record exists: %v: %s", code, c.exists("store1"), c.err.String())
-		}
-	})
-}
-
-func TestDetach(t *testing.T) {
-	kind := workKinds[1]
-	work := func(finalizers ...string) client.Object {
-		w := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "store1", Name: "app", Finalizers: finalizers}}
-		w.SetGroupVersionKind(kind)
-		return w
-	}
-	exists := func(c *cli) bool { return c.exists("store1") }
-
-	t.Run("Works go first, then the record", func(t *testing.T) {
-		c := newCLI(t, cluster("store1"), work("example.com/applied"))
-		c.works[kind] = true
-		c.watched = func() {
-			if !exists(c) {
-				t.Error("the record went before its works")
-			}
-			if err := c.hub.Patch(t.Context(), work(), client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`))); err != nil {
-				t.Error(err)
-			}
-		}
-		if code := c.run("detach", "store1"); code != exitDone || exists(c) {
-			t.Errorf("exit code %d, record exists: %v: %s", code, exists(c), c.err.String())
-		}
-		c.golden("detach")
-	})
-
-	t.Run("A cluster that cannot clean up is not detached", func(t *testing.T) {
-		c := newCLI(t, cluster("store1"), work("example.com/applied"))
-		c.works[kind] = true
-		if code := c.run("detach", "store1", "--timeout", "50ms"); code != exitTimeout || !exists(c) {
-			t.Errorf("exit code %d, record exists: %v", code, exists(c))
-		}
-		if !strings.Contains(c.err.String(), "--force") {
-			t.Errorf("stderr %q does not say what to do", c.err.String())
-		}
-	})
-
-	t.Run("By force, and says what was left", func(t *testing.T) {
-		c := newCLI(t, cluster("store1"), work("example.com/applied"))
-		c.works[kind] = true
-		if code := c.run("detach", "store1", "--force"); code != exitDone || exists(c) {
-			t.Errorf("exit code %d, record exists: %v", code, exists(c))
-		}
-		c.golden("detach-force")
-	})
-
-	t.Run("A record of another tool is left alone", func(t *testing.T) {
-		c := newCLI(t, cluster("store1", func(c *clusterv1.ManagedCluster) { c.Annotations = nil }))
-		if code := c.run("detach", "store1"); code != exitFailed || !exists(c) {
-			t.Errorf("exit code %d, record exists: %v", code, exists(c))
-		}
-	})
-
-	t.Run("A cluster that is unknown is not found", func(t *testing.T) {
-		if code := newCLI(t).run("detach", "store1"); code != exitNotFound {
-			t.Errorf("exit code %d, want %d", code, exitNotFound)
 		}
 	})
 }
