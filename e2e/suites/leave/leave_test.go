@@ -93,17 +93,6 @@ func (s *tests) noneLeft(t *testing.T, in *testbed.Site) {
 	})
 }
 
-// detachEndsPods has a cluster that is connected leave in order.
-func (s *tests) detachEndsPods(t *testing.T) {
-	spoke := s.Spokes[1]
-	s.Hub.Kubectl(t, "wait", "--for=condition=Ready", "node/"+spoke.Name, "--timeout=180s")
-	s.startLeft(t, spoke)
-	s.Hub.Kubectl(t, "spokelet", "detach", spoke.Name, "--timeout=180s")
-	if out := spoke.Kubectl(t, "get", "pods", "-A", "-l", "spokelet.io/hub", "-o", "name"); out != "" {
-		t.Errorf("left running: %s", out)
-	}
-}
-
 func (s *tests) workIsDeleted(t *testing.T) {
 	for _, name := range []string{"basic", "drift"} {
 		s.Hub.Kubectl(t, "delete", "works.multicluster.x-k8s.io", name, "-n", "spoke1", "--timeout=180s")

@@ -35,7 +35,7 @@ func TestLeave(t *testing.T) {
 						testbed.Step{Name: "detach removes every trace of a cluster", Run: s.detach},
 					)
 				},
-				"detach ends the pods of a cluster": s.detachEndsPods,
+				"detach ends what controllers make again": s.detachBusy,
 			})
 		}},
 		testbed.Step{Name: "no race was seen", Run: s.NoRace},
