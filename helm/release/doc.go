@@ -15,6 +15,6 @@
 // drops them. Schemas and OpenAPI are checked, templates resolve no names, hooks are run and
 // waited for, and nothing is rolled back: a release that failed is recorded as failed, and
 // can be upgraded or uninstalled. An uninstall keeps no history. Other than the command does,
-// the time of a request bounds all its waits together, and kinds of definitions that were
-// just made are waited for.
+// the time of a request bounds all its waits together, kinds of definitions that were just
+// made are waited for, and of objects whose API version is not served it is said which one is.
 package release

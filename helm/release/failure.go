@@ -41,7 +41,7 @@ func (o *operation) failureOf(err error) *message.Failure {
 		f.Cause = message.Limit
 	case errors.Is(err, chart.ErrUnavailable):
 		f.Cause = message.Unavailable
-	case isOf(err, chart.ErrURL, chart.ErrChart, chart.ErrValues, errRequest):
+	case isOf(err, chart.ErrURL, chart.ErrChart, chart.ErrValues, errRequest, errNotServed):
 		f.Cause = message.Invalid
 	case errors.Is(err, context.DeadlineExceeded):
 		o.exceeded(f)

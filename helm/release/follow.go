@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"helm.sh/helm/v4/pkg/kube"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/resource"
 	"k8s.io/client-go/discovery"
@@ -24,7 +25,9 @@ type followed struct {
 	// end is when Helm has to be done. It knows a time for each wait alone.
 	end       time.Time
 	discovery discovery.DiscoveryInterface
-	// refused are the errors of the last deletion, which Helm does not tell.
+	mapper    func() (meta.RESTMapper, error)
+	// refused are why the last deletion was not done, or not all of it, which Helm does not
+	// tell.
 	refused []error
 }
 

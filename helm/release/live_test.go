@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	releasecommon "helm.sh/helm/v4/pkg/release/common"
+	releasev1 "helm.sh/helm/v4/pkg/release/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -147,7 +148,7 @@ func TestAChartThatCannotBeInstalledLeavesNothing(t *testing.T) {
 	}{
 		"fails":              {reason: "its author says why", text: "no such size"},
 		"broken":             {reason: "it makes no YAML", text: "templates/a.yaml"},
-		"strange":            {reason: "the cluster does not know the kind", text: "Strange"},
+		"strange":            {reason: "the cluster does not know the kind", cause: message.Invalid, text: "Strange a (example.com/v1: no version of the kind is served)"},
 		"strict":             {reason: "the chart says what its values are", change: func(q *message.Request) { q.Values = []byte("color: red") }, text: "color"},
 		"taken":              {reason: "it is somebody else's", text: "taken"},
 		"kube":               {reason: "the cluster is too old", text: "9.0.0"},
@@ -176,6 +177,39 @@ func TestAChartThatCannotBeInstalledLeavesNothing(t *testing.T) {
 				t.Errorf("got %q: %s", answer.Failure.Message, tc.reason)
 			}
 		})
+	}
+}
+
+// TestAReleaseOfVersionsThatAreNoMoreSaysWhatServesThem, also where its record has them, from
+// before the cluster was upgraded.
+func TestAReleaseOfVersionsThatAreNoMoreSaysWhatServesThem(t *testing.T) {
+	r := newRig(t)
+	r.charts["old.tgz"] = pack(t, "old", "1.0.0", files{"templates/a.yaml": configMap, "templates/b.yaml": oldVersions})
+	old := func(q *message.Request) { q.Chart.URL = r.url + "/old.tgz" }
+	texts := []string{"Deployment web (extensions/v1beta1: use apps/v1)", "Ingress web (extensions/v1beta1: use networking.k8s.io/v1)"}
+	failed(t, r.run(t, message.Install, old), message.Invalid, texts...)
+	if left := r.records(t); len(left) > 0 || r.data(t, "web") != nil {
+		t.Errorf("left: %v", left)
+	}
+	r.done(t, message.Install, nil)
+	failed(t, r.run(t, message.Upgrade, old), message.Invalid, texts...)
+	if diff := cmp.Diff(map[string]string{"sh.helm.release.v1.web.v1": "deployed"}, r.records(t)); diff != "" {
+		t.Errorf("records (-want +got):\n%s", diff)
+	}
+	r.record(t, 1, func(revision *releasev1.Release) { revision.Manifest += "---\n" + oldVersions })
+	for _, verb := range []message.Verb{message.Upgrade, message.Uninstall} {
+		failed(t, r.run(t, verb, nil), message.Invalid, texts...)
+	}
+	if r.data(t, "web") == nil {
+		t.Error("a removal that cannot be done is done in part")
+	}
+	// What Helm's plugin mapkubeapis does: the record names versions that are served.
+	r.record(t, 1, func(revision *releasev1.Release) {
+		revision.Manifest = strings.NewReplacer("extensions/v1beta1\nkind: D", "apps/v1\nkind: D", "extensions/v1beta1\nkind: I", "networking.k8s.io/v1\nkind: I").Replace(revision.Manifest)
+	})
+	r.done(t, message.Uninstall, nil)
+	if left := r.records(t); len(left) > 0 || r.data(t, "web") != nil {
+		t.Errorf("left: %v", left)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -117,6 +118,36 @@ func TestProgressNamesSomeObjects(t *testing.T) {
 		if got := named(resources); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
+	}
+}
+
+func TestWhatServesAKindIsSaid(t *testing.T) {
+	apps, batch, core := schema.GroupVersion{Group: "apps", Version: "v1"}, schema.GroupVersion{Group: "batch", Version: "v1"}, schema.GroupVersion{Version: "v1"}
+	mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{apps, batch, core})
+	for _, kind := range []schema.GroupVersionKind{apps.WithKind("Deployment"), batch.WithKind("CronJob"), core.WithKind("Service")} {
+		mapper.Add(kind, meta.RESTScopeNamespace)
+	}
+	for name, tc := range map[string]struct {
+		reason, manifest string
+		want             []string
+	}{
+		"served":               {reason: "there is nothing to say", manifest: "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a}"},
+		"moved":                {reason: "another group serves the kind", manifest: "apiVersion: extensions/v1beta1\nkind: Deployment\nmetadata: {name: a}", want: []string{"Deployment a (extensions/v1beta1: use apps/v1)"}},
+		"grown up":             {reason: "another version serves the kind", manifest: "apiVersion: batch/v1beta1\nkind: CronJob\nmetadata: {name: a}", want: []string{"CronJob a (batch/v1beta1: use batch/v1)"}},
+		"somebody else's kind": {reason: "Knative's Service is not that of Kubernetes", manifest: "apiVersion: serving.knative.dev/v1\nkind: Service\nmetadata: {name: a}", want: []string{"Service a (serving.knative.dev/v1: no version of the kind is served)"}},
+		"several": {
+			reason: "each is named, and what is no object is none", manifest: "# a comment\n---\nkind: [\n---\napiVersion: a/v1\nkind: B\nmetadata: {name: c, labels: {d: 1}}\n---\napiVersion: a/v1\nkind: E\nmetadata: {name: f}\n",
+			want: []string{"B c (a/v1: no version of the kind is served)", "E f (a/v1: no version of the kind is served)"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, notServed(mapper, []byte(tc.manifest))); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+	if got, want := listed(slices.Repeat([]string{"a"}, maxNotServed+2)), strings.Repeat("a, ", maxNotServed-1)+"a and 2 more"; got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

@@ -49,6 +49,18 @@ spec:
   template: {spec: {restartPolicy: Never, schedulerName: nobody, containers: [{name: a, image: a}]}}
 `
 
+// oldVersions are templates of API versions that Kubernetes serves no more.
+const oldVersions = `apiVersion: extensions/v1beta1
+kind: Deployment
+metadata: {name: web}
+spec: {template: {metadata: {labels: {app: web}}, spec: {containers: [{name: a, image: a}]}}}
+---
+apiVersion: extensions/v1beta1
+kind: Ingress
+metadata: {name: web}
+spec: {backend: {serviceName: web, servicePort: 80}}
+`
+
 // pack packs a chart.
 func pack(t testing.TB, name, version string, content files) []byte {
 	t.Helper()
@@ -195,6 +207,12 @@ func (r *rig) records(t *testing.T) map[string]string {
 // become has a revision of "web" be in a status.
 func (r *rig) become(t *testing.T, version int, status releasecommon.Status) {
 	t.Helper()
+	r.record(t, version, func(revision *releasev1.Release) { revision.SetStatus(status, "the test says so") })
+}
+
+// record changes the record of a revision of "web".
+func (r *rig) record(t *testing.T, version int, change func(*releasev1.Release)) {
+	t.Helper()
 	o := &operation{kube: r.kube, request: message.Request{Name: "web", Namespace: r.namespace}, end: time.Now().Add(livetest.Patience), say: func(string) {}}
 	if err := o.connect(r.config); err != nil {
 		t.Fatal(err)
@@ -204,7 +222,7 @@ func (r *rig) become(t *testing.T, version int, status releasecommon.Status) {
 		t.Fatal(err)
 	}
 	revision := found.(*releasev1.Release)
-	revision.SetStatus(status, "the test says so")
+	change(revision)
 	if err := o.helm.Releases.Update(revision); err != nil {
 		t.Fatal(err)
 	}

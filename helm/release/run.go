@@ -164,7 +164,8 @@ func merge(under, over map[string]any) map[string]any {
 func (o *operation) connect(config *rest.Config) error {
 	asHelm()
 	o.helm = action.NewConfiguration(action.ConfigurationSetLogger(slog.DiscardHandler))
-	if err := o.helm.Init(newCluster(config, o.request.Namespace), o.request.Namespace, "secret"); err != nil {
+	reached := newCluster(config, o.request.Namespace)
+	if err := o.helm.Init(reached, o.request.Namespace, "secret"); err != nil {
 		return fmt.Errorf("helm: %w", err)
 	}
 	client, ok := o.helm.KubeClient.(*kube.Client)
@@ -172,7 +173,7 @@ func (o *operation) connect(config *rest.Config) error {
 		return fmt.Errorf("helm: its client is a %T", o.helm.KubeClient)
 	}
 	client.Namespace = o.request.Namespace
-	o.client = &followed{Client: client, say: o.say, end: o.end, discovery: o.kube.Discovery()}
+	o.client = &followed{Client: client, say: o.say, end: o.end, discovery: o.kube.Discovery(), mapper: reached.ToRESTMapper}
 	o.helm.KubeClient = o.client
 	o.helm.Releases.MaxHistory = maxHistory
 	return nil

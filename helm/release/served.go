@@ -1,0 +1,106 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package release
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"helm.sh/helm/v4/pkg/kube"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/yaml"
+)
+
+// errNotServed is of a manifest with objects of API versions that the cluster has not, or
+// has no more. None is converted: Helm records the manifest as it was rendered, and every
+// later upgrade and uninstall, by anybody's Helm, builds its objects from that record.
+var errNotServed = errors.New("this cluster does not serve the API versions of")
+
+// maxNotServed is how many of such objects an error names.
+const maxNotServed = 10
+
+// Build makes objects of a manifest. Of those whose API version is not served it says which
+// one serves their kind, where Helm names the first object alone.
+func (f *followed) Build(manifest io.Reader, validate bool) (kube.ResourceList, error) {
+	raw, err := io.ReadAll(manifest)
+	if err != nil {
+		return nil, fmt.Errorf("manifest: %w", err)
+	}
+	resources, err := f.Client.Build(bytes.NewReader(raw), validate)
+	if !meta.IsNoMatchError(err) {
+		return resources, err
+	}
+	mapper, other := f.mapper()
+	if other != nil {
+		return nil, other
+	}
+	if found := notServed(mapper, raw); len(found) > 0 {
+		err = fmt.Errorf("%w %s", errNotServed, listed(found))
+	}
+	f.refused = []error{err} // before a deletion Helm does not tell that either
+	return nil, err
+}
+
+func listed(objects []string) string {
+	text := strings.Join(objects[:min(len(objects), maxNotServed)], ", ")
+	if more := len(objects) - maxNotServed; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// notServed describes the objects of a manifest whose API version is not served.
+func notServed(mapper meta.RESTMapper, manifest []byte) []string {
+	var found []string
+	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(manifest)))
+	for {
+		document, err := documents.Read()
+		if err != nil {
+			return found
+		}
+		var object unstructured.Unstructured
+		if err := yaml.Unmarshal(document, &object.Object); err != nil || object.GetKind() == "" {
+			continue
+		}
+		was := object.GroupVersionKind()
+		if _, err := mapper.RESTMapping(was.GroupKind(), was.Version); meta.IsNoMatchError(err) {
+			found = append(found, fmt.Sprintf("%s %s (%s: %s)", was.Kind, object.GetName(), was.GroupVersion(), advice(mapper, was)))
+		}
+	}
+}
+
+// advice says which version serves a kind.
+func advice(mapper meta.RESTMapper, was schema.GroupVersionKind) string {
+	for _, group := range groupsOf(was) {
+		if m, err := mapper.RESTMapping(schema.GroupKind{Group: group, Kind: was.Kind}); err == nil {
+			return "use " + m.GroupVersionKind.GroupVersion().String()
+		}
+	}
+	return "no version of the kind is served"
+}
+
+// groupsOf are the group of a kind, and those that a kind of Kubernetes itself has moved to.
+// A kind of the same name in a group of somebody else's is another one.
+func groupsOf(was schema.GroupVersionKind) []string {
+	groups := []string{was.Group}
+	if !scheme.Scheme.Recognizes(was) {
+		return groups
+	}
+	for known := range scheme.Scheme.AllKnownTypes() {
+		if known.Kind == was.Kind {
+			groups = append(groups, known.Group)
+		}
+	}
+	slices.Sort(groups[1:])
+	return groups
+}
