@@ -98,13 +98,13 @@ bench: ## Run the benchmarks of docs/benchmarks.md; writes bin/bench.json.
 	mkdir -p bin && cd e2e && go run ./cmd/bench -out ../bin/bench.json
 
 .PHONY: demo demo-workers demo-put demo-down
-demo: ## Start two clusters, install Spokelet and join one to the other.
+demo: ## Start a hub and two clusters on this machine, and show what Spokelet does with them.
 	cd e2e && go run ./cmd/demo up
 demo-workers: ## As demo, and serve a script in both clusters (docs/workers.md).
 	cd e2e && go run ./cmd/demo workers
 demo-put: ## Store a folder for demo-workers: FROM=folder TO=account/script/version.
 	@cd e2e && go run ./cmd/demo put "$(abspath $(FROM))" "$(TO)"
-demo-down: ## Remove what the demos made.
+demo-down: ## Remove what the demos made; nothing else removes it.
 	cd e2e && go run ./cmd/demo down
 
 .PHONY: clean

@@ -5,7 +5,8 @@
 // shows what it does, as a transcript of the commands that a person would
 // type. "demo up" leaves the clusters up, "demo workers" adds worker bundles
 // with an object store and a registry, for which "demo put" stores scripts,
-// and "demo down" removes every trace.
+// and "demo down" removes every trace. Nothing else removes a demo: where one
+// is there already, "up" and "workers" say so.
 package main
 
 import (
@@ -30,9 +31,9 @@ func main() {
 func run(ctx context.Context, args []string) error {
 	switch {
 	case slices.Equal(args, []string{"up"}):
-		return up(ctx)
+		return begin(ctx, up)
 	case slices.Equal(args, []string{"workers"}):
-		return workers(ctx)
+		return begin(ctx, workers)
 	case slices.Equal(args, []string{"down"}):
 		return down(ctx)
 	case len(args) == 3 && args[0] == "put":

@@ -26,13 +26,36 @@ func config() clusters.Config {
 
 func build() env.Build { return env.Build{Version: "demo"} }
 
+// errThere: somebody may be at work on it, in another checkout, too.
+var errThere = errors.New("there is a demo already on this machine, and it is left as it is; make demo-down removes it")
+
+// begin plays a demo where there is none.
+func begin(ctx context.Context, play func(context.Context) error) error {
+	if err := vacant(ctx, config()); err != nil {
+		return err
+	}
+	return play(ctx)
+}
+
+// vacant returns an error if there is a demo. Clusters that were not finished are none: the
+// next ones take their place.
+func vacant(ctx context.Context, config clusters.Config) error {
+	set, err := clusters.Open(ctx, config)
+	switch {
+	case errors.Is(err, clusters.ErrNotFound), errors.Is(err, clusters.ErrIncomplete):
+		return nil
+	case err != nil:
+		return fmt.Errorf("%w (%w)", errThere, err)
+	case set.Provider() == clusters.Existing:
+		return nil
+	default:
+		return fmt.Errorf("%w. To look at it: export KUBECONFIG=%s", errThere, set.Hub().Kubeconfig)
+	}
+}
+
 // raise makes the clusters and installs Spokelet on them.
 func raise(ctx context.Context) (*env.Env, error) {
 	fmt.Println("# Clusters: a hub that cannot dial its spokes, and two spokes.")
-	// A demo begins with nothing, also after one that was interrupted.
-	if err := down(ctx); err != nil {
-		return nil, err
-	}
 	set, err := clusters.Up(ctx, config())
 	if err != nil {
 		return nil, err

@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/spokelet/spokelet/e2e/env"
@@ -91,8 +90,11 @@ const (
 	live    = "/apis/live.spokelet.io/v1alpha1/clusters"
 	service = "proxy/api/v1/namespaces/workers-1234/services/worker-hello:http/proxy"
 
-	server    = "kubectl config view -o jsonpath='{.clusters[0].cluster.server}'"
-	authority = "kubectl config view --raw -o jsonpath='{.clusters[0].cluster.certificate-authority-data}' | base64 -d >" + folder + "/hub.crt"
+	server = "kubectl config view -o jsonpath='{.clusters[0].cluster.server}'"
+	// certificates is the file of those that the hub and the API are verified by.
+	certificates = folder + "/ca.crt"
+	authorities  = "{ kubectl config view --raw -o jsonpath='{.clusters[0].cluster.certificate-authority-data}' | base64 -d; " +
+		`kubectl get secret spokelet-workers-api -n spokelet-workers -o jsonpath='{.data.tls\.crt}' | base64 -d; } >` + certificates
 	identity  = "TOKEN=$(kubectl create token caller -n team-a)"
 	developer = "CLOUDFLARE_API_TOKEN=$(kubectl create token developer -n team-a --audience=spokelet-workers)"
 
@@ -112,17 +114,12 @@ func chooseLine(version string) string {
 	return `kubectl patch workerdeployment hello -n team-a --type=merge -p '{"spec":{"template":{"scriptUrls":["s3://workers/1234/hello/` + version + `"]}}}'`
 }
 
-// authority is the path of the API's certificate, in the checkout.
-func (s *sample) authority() string {
-	return "$PWD" + strings.TrimPrefix(s.env.WorkersCA(), s.env.Build.Root)
-}
-
 // callLine calls the sample in a cluster.
 func (s *sample) callLine(spoke string) string {
 	if !s.curl {
 		return `kubectl get --as=` + caller + ` --raw "` + live + "/" + spoke + "/" + service + `/?a=20&b=22"`
 	}
-	return `curl -sSf --cacert ` + folder + `/hub.crt --oauth2-bearer "$TOKEN" "$CLUSTERS/` + spoke + `/$HELLO/?a=20&b=22"`
+	return `curl -sSf --cacert ` + certificates + ` --oauth2-bearer "$TOKEN" "$CLUSTERS/` + spoke + `/$HELLO/?a=20&b=22"`
 }
 
 // hub plays lines on the hub.
@@ -164,7 +161,8 @@ func (s *sample) open(ctx context.Context) error {
 	hub := s.env.Set.Hub()
 	return s.play(ctx,
 		step{say: "The developer tells wrangler where the hub is, and who he is.", on: hub, line: "CLOUDFLARE_API_BASE_URL=" + s.env.WorkersAPI(), sets: "CLOUDFLARE_API_BASE_URL"},
-		step{on: hub, line: "NODE_EXTRA_CA_CERTS=" + s.authority(), sets: "NODE_EXTRA_CA_CERTS"},
+		step{say: "Node reads one file of certificates: the hub's and the API's go into it.", on: hub, line: authorities},
+		step{on: hub, line: "NODE_EXTRA_CA_CERTS=$PWD/" + certificates, sets: "NODE_EXTRA_CA_CERTS"},
 		step{on: hub, line: "CLOUDFLARE_ACCOUNT_ID=1234", sets: "CLOUDFLARE_ACCOUNT_ID"},
 		step{on: hub, line: developer, sets: "CLOUDFLARE_API_TOKEN"},
 		step{on: hub, line: "CI=true", sets: "CI"}) // wrangler asks nothing
@@ -184,20 +182,11 @@ func (s *sample) deploy(ctx context.Context) error {
 
 // allow lets a ServiceAccount of the hub call the sample.
 func (s *sample) allow(ctx context.Context) error {
-	if err := s.hub(ctx, "Who calls it has the right to: on the hub for the proxy of clusters, and in each cluster for the account's Services.",
+	return s.hub(ctx, "Who calls it from the hub has the right to: one value of the chart gives it on the hub and in both clusters.",
 		"kubectl create serviceaccount caller -n team-a",
-		"kubectl create clusterrole caller --verb=get --resource=clusters.live.spokelet.io/proxy",
-		"kubectl create clusterrolebinding caller --clusterrole=caller --serviceaccount=team-a:caller"); err != nil {
-		return err
-	}
-	for _, spoke := range s.env.Set.Spokes() {
-		if err := s.play(ctx,
-			step{on: spoke, line: "kubectl create role caller -n workers-1234 --verb=get --resource=services/proxy"},
-			step{on: spoke, line: "kubectl create rolebinding caller -n workers-1234 --role=caller --user=hub:" + caller}); err != nil {
-			return err
-		}
-	}
-	return nil
+		"cat examples/workers/callers.yaml",
+		"helm upgrade spokelet-workers charts/spokelet-workers -n spokelet-workers --reuse-values -f examples/workers/callers.yaml --hide-notes",
+		"kubectl wait manifestworks -A -l workers.spokelet.io/callers=1234 --for=condition=Applied --timeout=60s")
 }
 
 // call prepares what calls need, and calls the sample in both clusters.
@@ -210,7 +199,6 @@ func (s *sample) call(ctx context.Context) error {
 	if err := s.play(ctx,
 		step{say: say, on: hub, line: "CLUSTERS=$(" + server + ")" + live, sets: "CLUSTERS"},
 		step{on: hub, line: "HELLO=" + service, sets: "HELLO"},
-		step{on: hub, line: authority},
 		step{on: hub, line: identity, sets: "TOKEN"}); err != nil {
 		return err
 	}
@@ -270,7 +258,7 @@ func (s *sample) nextLines() []string {
 	}
 	lines = append(lines, s.callLine("spoke1"),
 		"", "# A version of your own: edit examples/workers/hello/2/index.js, and type:", "",
-		"export CLOUDFLARE_API_BASE_URL="+s.env.WorkersAPI()+" NODE_EXTRA_CA_CERTS="+s.authority()+" CLOUDFLARE_ACCOUNT_ID=1234",
+		"export CLOUDFLARE_API_BASE_URL="+s.env.WorkersAPI()+" NODE_EXTRA_CA_CERTS=$PWD/"+certificates+" CLOUDFLARE_ACCOUNT_ID=1234",
 		"export "+developer, fmt.Sprintf(deployed, "2"), s.callLine("spoke1"), "wrangler tail hello"+project)
 	return append(lines, "", "# The same without wrangler: store it with a key of its own, and name the key.", "",
 		putLine("2", "3"), chooseLine("3"), ready)
