@@ -89,22 +89,26 @@ func newAccountOf(t *testing.T, chart string) *installedHub {
 // apply applies what a chart says who may do what.
 func (h *installedHub) apply(chart string, values ...string) {
 	h.t.Helper()
-	admin := dynamic.NewForConfigOrDie(h.config)
 	for _, object := range render(h.t, chart, values...) {
-		resource, ok := resources()[object.GetKind()]
 		// That policy is about what anybody writes. It is tested in hub/admission, at the same
 		// time as this is.
-		if !ok || object.GetName() == "spokelet-authors" {
-			continue
+		if _, ok := resources()[object.GetKind()]; ok && object.GetName() != "spokelet-authors" {
+			h.applyObject(object)
 		}
-		var on dynamic.ResourceInterface = admin.Resource(resource)
-		if object.GetNamespace() != "" {
-			on = admin.Resource(resource).Namespace(object.GetNamespace())
-		}
-		_, err := on.Apply(h.t.Context(), object.GetName(), &object, metav1.ApplyOptions{FieldManager: "chart-test", Force: true})
-		h.must(err)
-		h.t.Cleanup(func() { _ = on.Delete(context.WithoutCancel(h.t.Context()), object.GetName(), metav1.DeleteOptions{}) })
 	}
+}
+
+// applyObject applies an object, until the test ends.
+func (h *installedHub) applyObject(object unstructured.Unstructured) {
+	h.t.Helper()
+	resource := dynamic.NewForConfigOrDie(h.config).Resource(resources()[object.GetKind()])
+	var on dynamic.ResourceInterface = resource
+	if object.GetNamespace() != "" {
+		on = resource.Namespace(object.GetNamespace())
+	}
+	_, err := on.Apply(h.t.Context(), object.GetName(), &object, metav1.ApplyOptions{FieldManager: "chart-test", Force: true})
+	h.must(err)
+	h.t.Cleanup(func() { _ = on.Delete(context.WithoutCancel(h.t.Context()), object.GetName(), metav1.DeleteOptions{}) })
 }
 
 // denied tells that a policy refused, not the authorizer.
