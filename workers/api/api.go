@@ -23,6 +23,9 @@ const (
 	// AnnotationClusters, on the Namespace of an account, is a label selector: of the
 	// clusters that are offered the account may choose among those. Default: all of them.
 	AnnotationClusters = "workers.spokelet.io/clusters"
+	// AnnotationHosts, on the Namespace of an account, lists the hosts that the account may
+	// choose from, as tenant.ParseHosts reads it. Default: none.
+	AnnotationHosts = "workers.spokelet.io/hosts"
 	// AnnotationLastImage, on a WorkerBundle, is the image that it had before, which is
 	// kept until no cluster needs it.
 	AnnotationLastImage = "lastImage"
@@ -45,7 +48,8 @@ const (
 	ConditionBuilt = "Built"
 	// ConditionReady: every cluster serves it.
 	ConditionReady = "Ready"
-	// ConditionRouted: it is reached by its host and path. Of a WorkerBundle alone.
+	// ConditionRouted: it is reached by its host. Of a WorkerAccount alone, and only while the
+	// operator makes routes.
 	ConditionRouted = "Routed"
 )
 
@@ -86,6 +90,10 @@ const (
 	ReasonPreviousServed = "PreviousServed"
 
 	ReasonRouted = "Routed"
-	// ReasonRouteTaken: another account has the host and path.
-	ReasonRouteTaken = "RouteTaken"
+	// ReasonHostTaken: another account has the host.
+	ReasonHostTaken = "HostTaken"
+	// ReasonHostNotAllowed: nobody gave the namespace the host.
+	ReasonHostNotAllowed = "HostNotAllowed"
+	// ReasonNoHost: the account names none, and has no name of its own.
+	ReasonNoHost = "NoHost"
 )

@@ -10,6 +10,7 @@ import (
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -20,6 +21,7 @@ import (
 	builderv1alpha1 "github.com/spokelet/spokelet/workers/api/builder/v1alpha1"
 	bundlev1alpha1 "github.com/spokelet/spokelet/workers/api/bundle/v1alpha1"
 	releasev1alpha1 "github.com/spokelet/spokelet/workers/api/release/v1alpha1"
+	"github.com/spokelet/spokelet/workers/place"
 )
 
 // accounts decides what each account serves. Its requests are namespaces.
@@ -30,6 +32,7 @@ type accounts struct {
 	retries retries
 	pull    string
 	runtime string
+	place   place.Options
 }
 
 // Reconcile implements reconcile.Reconciler. The name of a request is a namespace's.
@@ -54,14 +57,17 @@ func (a *accounts) reconcile(ctx context.Context, namespace string) error {
 	}
 	after := account.DeepCopy()
 	after.Status.ObservedGeneration = account.Generation
+	if err := a.route(ctx, after); err != nil {
+		return err
+	}
 	served, built, err := a.serve(ctx, after, all)
 	p, wrong := errors.AsType[*problem](err)
 	switch {
 	case wrong:
 		set(&after.Status.Conditions, api.ConditionAccepted, account.Generation, no(p.reason, p.Error()))
 		built = unknown(api.ReasonWaiting, p.Error())
-	case err != nil:
-		return err
+	case err != nil: // a host that was withdrawn waits for nothing
+		return errors.Join(err, patchStatus(ctx, a.client, account, after))
 	default:
 		set(&after.Status.Conditions, api.ConditionAccepted, account.Generation, yes(api.ReasonAccepted, "account "+after.Status.Account))
 	}
@@ -84,12 +90,35 @@ func (a *accounts) refuseOthers(ctx context.Context, namespace string, served *a
 			continue
 		}
 		after := other.DeepCopy()
-		after.Status.ObservedGeneration = other.Generation
+		after.Status.ObservedGeneration, after.Status.Host = other.Generation, ""
+		meta.RemoveStatusCondition(&after.Status.Conditions, api.ConditionRouted)
 		set(&after.Status.Conditions, api.ConditionAccepted, other.Generation,
 			no(api.ReasonAccountTaken, "WorkerAccount "+served.Name+" is older, and a namespace has one account"))
 		if err := patchStatus(ctx, a.client, other, after); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// route gives an account its host, where the operator makes routes, and writes the condition.
+// Bundles have routes of the host that the status says: one place decides whose it is.
+func (a *accounts) route(ctx context.Context, account *accountv1alpha1.WorkerAccount) error {
+	account.Status.Host = ""
+	if a.place.Route == place.RouteNone {
+		meta.RemoveStatusCondition(&account.Status.Conditions, api.ConditionRouted)
+		return nil
+	}
+	host, err := a.tenants.host(ctx, account.Namespace, a.place.HostSuffix)
+	p, wrong := errors.AsType[*problem](err)
+	switch {
+	case wrong:
+		set(&account.Status.Conditions, api.ConditionRouted, account.Generation, no(p.reason, p.Error()))
+	case err != nil:
+		return err
+	default:
+		account.Status.Host = host
+		set(&account.Status.Conditions, api.ConditionRouted, account.Generation, yes(api.ReasonRouted, "host "+host))
 	}
 	return nil
 }

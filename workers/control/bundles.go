@@ -124,7 +124,7 @@ func (b *bundles) place(ctx context.Context, bundle *bundlev1alpha1.WorkerBundle
 	if err != nil {
 		return err
 	}
-	p, err := b.placement(ctx, accounts, owner, bundle)
+	p, err := b.placement(ctx, owner, bundle)
 	if err != nil {
 		return err
 	}
@@ -200,9 +200,9 @@ func (b *bundles) clusters(ctx context.Context, account *accountv1alpha1.WorkerA
 }
 
 // placement is what all clusters have in common.
-func (b *bundles) placement(ctx context.Context, accounts *tenant.Accounts, owner *accountv1alpha1.WorkerAccount, bundle *bundlev1alpha1.WorkerBundle) (place.Placement, error) {
+func (b *bundles) placement(ctx context.Context, owner *accountv1alpha1.WorkerAccount, bundle *bundlev1alpha1.WorkerBundle) (place.Placement, error) {
 	p := place.Placement{
-		Account: bundle.Labels[api.LabelAccount], HubNamespace: bundle.Namespace, Host: owner.Spec.Host, Bundle: bundle,
+		Account: bundle.Labels[api.LabelAccount], HubNamespace: bundle.Namespace, Host: owner.Status.Host, Bundle: bundle,
 		Secrets: map[string]map[string][]byte{}, Options: b.cfg.Place,
 	}
 	for _, w := range bundle.Spec.Workers {
@@ -223,10 +223,7 @@ func (b *bundles) placement(ctx context.Context, accounts *tenant.Accounts, owne
 		p.Secrets[w.Release] = data
 	}
 	var err error
-	if p.PullSecret, err = b.pullSecret(ctx, bundle); err != nil {
-		return p, err
-	}
-	p.Routed, err = b.routed(ctx, accounts, owner, bundle)
+	p.PullSecret, err = b.pullSecret(ctx, bundle)
 	return p, err
 }
 
@@ -250,47 +247,6 @@ func (b *bundles) pullSecret(ctx context.Context, bundle *bundlev1alpha1.WorkerB
 		return nil, problemf(api.ReasonInvalid, "imagePullSecret: Secret %s has no %s", key.Name, corev1.DockerConfigJsonKey)
 	}
 	return secret.Data[corev1.DockerConfigJsonKey], nil
-}
-
-// routed says which scripts of an account are reached by their path, and writes the
-// condition.
-func (b *bundles) routed(ctx context.Context, accounts *tenant.Accounts, owner *accountv1alpha1.WorkerAccount, bundle *bundlev1alpha1.WorkerBundle) (map[string]bool, error) {
-	claims, err := b.claims(ctx, accounts)
-	if err != nil {
-		return nil, err
-	}
-	routes := tenant.Routes(claims)[owner.Namespace]
-	if len(routes.Taken) > 0 {
-		set(&bundle.Status.Conditions, api.ConditionRouted, bundle.Generation, no(api.ReasonRouteTaken,
-			fmt.Sprintf("another account has the path of %s on host %q", routes.Taken[0], owner.Spec.Host)))
-	} else {
-		set(&bundle.Status.Conditions, api.ConditionRouted, bundle.Generation, yes(api.ReasonRouted, ""))
-	}
-	return routes.Routed, nil
-}
-
-// claims are what all accounts ask for.
-func (b *bundles) claims(ctx context.Context, accounts *tenant.Accounts) ([]tenant.Claim, error) {
-	var all bundlev1alpha1.WorkerBundleList
-	if err := b.client.List(ctx, &all); err != nil {
-		return nil, fmt.Errorf("list WorkerBundles: %w", err)
-	}
-	var claims []tenant.Claim
-	for i := range all.Items {
-		account, err := b.owner(ctx, accounts, &all.Items[i])
-		if _, unserved := errors.AsType[*problem](err); unserved {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		claim := tenant.Claim{Namespace: account.Namespace, Account: account.Name, Host: account.Spec.Host, Created: account.CreationTimestamp.Time}
-		for _, w := range all.Items[i].Spec.Workers {
-			claim.Workers = append(claim.Workers, w.WorkerName)
-		}
-		claims = append(claims, claim)
-	}
-	return claims, nil
 }
 
 // write writes a work, if the existing one is not that already.

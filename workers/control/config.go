@@ -71,6 +71,7 @@ func (c *Config) Default() {
 	if c.Build.Deadline == 0 {
 		c.Build.Deadline = 3 * time.Minute
 	}
+	c.Place.Default()
 }
 
 // Validate says what is missing.

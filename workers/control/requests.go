@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -16,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/spokelet/spokelet/workers/api"
+	accountv1alpha1 "github.com/spokelet/spokelet/workers/api/account/v1alpha1"
 	bundlev1alpha1 "github.com/spokelet/spokelet/workers/api/bundle/v1alpha1"
 	deploymentv1alpha1 "github.com/spokelet/spokelet/workers/api/deployment/v1alpha1"
 )
@@ -70,6 +72,20 @@ func (s setup) all(kind client.ObjectList, wanted func(client.Object) bool) list
 		})
 		return requests
 	}
+}
+
+// hostChanged lets updates of WorkerAccounts through that give one a host, or take it away.
+func hostChanged() predicate.Predicate {
+	return changed(func(a *accountv1alpha1.WorkerAccount) string { return a.Status.Host })
+}
+
+// everyAccount are the namespaces of all WorkerAccounts.
+func (s setup) everyAccount(ctx context.Context, _ client.Object) []reconcile.Request {
+	requests := s.all(&accountv1alpha1.WorkerAccountList{}, anything)(ctx, "")
+	for i, r := range requests {
+		requests[i].NamespacedName = types.NamespacedName{Name: r.Namespace}
+	}
+	return requests
 }
 
 // anything is for lists of which nothing is left out.

@@ -151,6 +151,7 @@ func (s setup) releases() error {
 func (s setup) accounts() error {
 	own := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request { return one("", o.GetNamespace()) })
 	named := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request { return one("", o.GetName()) })
+	every := handler.EnqueueRequestsFromMapFunc(s.everyAccount)
 	return builder.ControllerManagedBy(s.mgr).Named("accounts").WithOptions(s.options()).
 		Watches(&accountv1alpha1.WorkerAccount{}, own).
 		Watches(&deploymentv1alpha1.WorkerDeployment{}, own).
@@ -158,7 +159,12 @@ func (s setup) accounts() error {
 		Watches(&builderv1alpha1.JobBuilder{}, own).
 		Watches(&bundlev1alpha1.WorkerBundle{}, own).
 		Watches(&corev1.Namespace{}, named).
-		Complete(&accounts{client: s.mgr.GetClient(), tenants: s.tenants, events: s.events, retries: newRetries(), pull: s.cfg.Pull, runtime: s.cfg.Runtime})
+		// A host that one account has no more may be another one's.
+		Watches(&corev1.Namespace{}, every).
+		Watches(&accountv1alpha1.WorkerAccount{}, every, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, hostChanged()))).
+		Complete(&accounts{
+			client: s.mgr.GetClient(), tenants: s.tenants, events: s.events, retries: newRetries(), pull: s.cfg.Pull, runtime: s.cfg.Runtime, place: s.cfg.Place,
+		})
 }
 
 func (s setup) builds() error {
@@ -183,13 +189,15 @@ func (s setup) builds() error {
 func (s setup) bundles() error {
 	everywhere := s.all(&bundlev1alpha1.WorkerBundleList{}, anything)
 	every := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) []reconcile.Request { return everywhere(ctx, "") })
+	inNamespace := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
+		return everywhere(ctx, o.GetNamespace())
+	})
 	return builder.ControllerManagedBy(s.mgr).Named("bundles").WithOptions(s.options()).
 		For(&bundlev1alpha1.WorkerBundle{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&workv1.ManifestWork{}, handler.EnqueueRequestsFromMapFunc(s.bundlesOfWork)).
-		// Whom a host or a cluster belongs to may change for everybody.
+		// Whom a cluster or an account belongs to may change for everybody.
 		Watches(&clusterv1.ManagedCluster{}, every, builder.WithPredicates(predicate.Or(predicate.LabelChangedPredicate{}, predicate.GenerationChangedPredicate{}))).
-		Watches(&accountv1alpha1.WorkerAccount{}, every, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&bundlev1alpha1.WorkerBundle{}, every, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&accountv1alpha1.WorkerAccount{}, inNamespace, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, hostChanged()))).
 		Watches(&corev1.Namespace{}, every).
 		WatchesMetadata(secrets(), handler.EnqueueRequestsFromMapFunc(s.bundlesOfSecret)).
 		Complete(&bundles{client: s.mgr.GetClient(), live: s.mgr.GetAPIReader(), tenants: s.tenants, registry: s.cfg.Registry, cfg: s.cfg, events: s.events, retries: newRetries()})

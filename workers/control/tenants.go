@@ -41,11 +41,62 @@ func accountOf(claims *tenant.Accounts, namespace string) (string, error) {
 }
 
 func (t tenants) claims(ctx context.Context) (*tenant.Accounts, error) {
+	namespaces, err := t.namespaces(ctx)
+	return tenant.Claims(namespaces), err
+}
+
+func (t tenants) namespaces(ctx context.Context) ([]corev1.Namespace, error) {
 	var namespaces corev1.NamespaceList
 	if err := t.client.List(ctx, &namespaces, client.HasLabels{api.LabelAccount}); err != nil {
 		return nil, fmt.Errorf("list namespaces: %w", err)
 	}
-	return tenant.Claims(namespaces.Items), nil
+	return namespaces.Items, nil
+}
+
+// host returns the host of the account of a namespace. A *problem is why it has none.
+func (t tenants) host(ctx context.Context, namespace, suffix string) (string, error) {
+	namespaces, err := t.namespaces(ctx)
+	if err != nil {
+		return "", err
+	}
+	accounts := tenant.Claims(namespaces)
+	account, err := accountOf(accounts, namespace)
+	if err != nil {
+		return "", err
+	}
+	var claims []tenant.Claim
+	for i := range namespaces {
+		ns := &namespaces[i]
+		id, err := accounts.Of(ns.Name)
+		if err != nil {
+			continue // it has no account, and is told so
+		}
+		a, err := t.served(ctx, ns.Name)
+		if err != nil {
+			return "", err
+		}
+		if a != nil {
+			claims = append(claims, tenant.Claim{
+				Account: id, Host: a.Spec.Host, Allowed: ns.Annotations[api.AnnotationHosts], Held: a.Status.Host, Created: a.CreationTimestamp.Time,
+			})
+		}
+	}
+	holding := tenant.Hosts(claims, suffix)[account]
+	if holding.Err != nil {
+		return "", &problem{reason: hostReason(holding.Err), err: holding.Err}
+	}
+	return holding.Host, nil
+}
+
+func hostReason(err error) string {
+	for reason, is := range map[string]error{
+		api.ReasonNoHost: tenant.ErrNoHost, api.ReasonHostNotAllowed: tenant.ErrHostNotAllowed, api.ReasonHostTaken: tenant.ErrHostTaken,
+	} {
+		if errors.Is(err, is) {
+			return reason
+		}
+	}
+	return api.ReasonInvalid
 }
 
 // served returns the WorkerAccount of a namespace that is served, the oldest, or nil.

@@ -4,8 +4,6 @@
 package control
 
 import (
-	"maps"
-	"slices"
 	"strings"
 	"testing"
 
@@ -195,39 +193,6 @@ func TestANamespaceThatGetsAnotherAccountKeepsNothingOfTheFormer(t *testing.T) {
 	}
 	if !w.registry.deleted[former] {
 		t.Errorf("image %s of the former account is still there: deleted are %v", former, w.registry.deleted)
-	}
-}
-
-func TestAHostAndPathBelongToTheAccountThatAskedFirst(t *testing.T) {
-	w := newWorld(t, namespaceOf("team-b", "5678"))
-	w.tenant(team, "1234", "example.com")
-	w.tenant("team-b", "5678", "example.com")
-	w.settle()
-	w.play()
-	routed := func(namespace string) metav1.ConditionStatus {
-		c := meta.FindStatusCondition(w.bundleOf(namespace).Status.Conditions, api.ConditionRouted)
-		if c == nil {
-			return ""
-		}
-		return c.Status
-	}
-	if first, second := routed(team), routed("team-b"); first != metav1.ConditionTrue || second != metav1.ConditionFalse {
-		t.Errorf("the older account is routed: %s, the younger one: %s", first, second)
-	}
-	taken := meta.FindStatusCondition(w.bundleOf("team-b").Status.Conditions, api.ConditionRouted)
-	if taken.Reason != api.ReasonRouteTaken || !strings.Contains(taken.Message, "hello") || strings.Contains(taken.Message, team) || strings.Contains(taken.Message, "1234") {
-		t.Errorf("the younger one is told %s %q: it is to name the script, and not whose it is", taken.Reason, taken.Message)
-	}
-	// It is served all the same, by its Service.
-	if placed := slices.Collect(maps.Values(w.placed())); !slices.Contains(placed, "team-b") {
-		t.Errorf("works are of %v", placed)
-	}
-
-	account := &accountv1alpha1.WorkerAccount{ObjectMeta: metav1.ObjectMeta{Namespace: team, Name: "1234"}}
-	w.remove(account)
-	w.settle()
-	if got := routed("team-b"); got != metav1.ConditionTrue {
-		t.Errorf("after the older account is gone the younger one is routed: %s", got)
 	}
 }
 

@@ -91,6 +91,7 @@ type world struct {
 	store    *fakeStore
 	registry *fakeRegistry
 	now      time.Time
+	place    place.Options
 	order    *rand.Rand // of the controllers; nil: as things flow
 	d        *deployments
 	r        *releases
@@ -144,12 +145,12 @@ func (w *world) restart() {
 	told, owners := teller{events.NewFakeRecorder(1000)}, tenants{w.client}
 	cfg := Config{
 		Store: w.store, Registry: w.registry, Runtime: "registry/workerd:1", Pull: "registry/workers",
-		Build: BuildConfig{Namespace: operator, Image: "workers:1", ConfigMap: "config"},
+		Build: BuildConfig{Namespace: operator, Image: "workers:1", ConfigMap: "config"}, Place: w.place,
 	}
 	cfg.Default()
 	w.d = &deployments{client: w.client, live: w.client, tenants: owners, store: w.store, events: told, retries: newRetries()}
 	w.r = &releases{client: w.client, live: w.client, tenants: owners, store: w.store, events: told, retries: newRetries()}
-	w.a = &accounts{client: w.client, tenants: owners, events: told, retries: newRetries(), pull: cfg.Pull, runtime: cfg.Runtime}
+	w.a = &accounts{client: w.client, tenants: owners, events: told, retries: newRetries(), pull: cfg.Pull, runtime: cfg.Runtime, place: cfg.Place}
 	w.b = &builds{client: w.client, live: w.client, tenants: owners, registry: w.registry, cfg: cfg.Build, events: told, retries: newRetries(), now: func() time.Time { return w.now }}
 	w.p = &bundles{client: w.client, live: w.client, tenants: owners, registry: w.registry, cfg: cfg, events: told, retries: newRetries()}
 }

@@ -138,7 +138,7 @@ func (d *Deployer) Host(ctx context.Context, a Account, name string) (string, er
 		return "", hub(fmt.Errorf("list WorkerAccounts: %w", err))
 	}
 	for i := range list.Items {
-		if host := list.Items[i].Spec.Host; host != "" {
+		if host := list.Items[i].Status.Host; host != "" {
 			return host, nil
 		}
 	}

@@ -318,7 +318,7 @@ func TestAScriptHasAHost(t *testing.T) {
 		t.Errorf("without a WorkerAccount it is %q, %v", host, err)
 	}
 	w.create(&accountv1alpha1.WorkerAccount{
-		ObjectMeta: metav1.ObjectMeta{Namespace: team.Namespace, Name: "a"}, Spec: accountv1alpha1.WorkerAccountSpec{Host: "workers.example.com"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: team.Namespace, Name: "a"}, Status: accountv1alpha1.WorkerAccountStatus{Host: "workers.example.com"},
 	})
 	if host, err := w.Host(t.Context(), team, "my_script"); err != nil || host != "workers.example.com" {
 		t.Errorf("with a host it is %q, %v", host, err)

@@ -14,6 +14,8 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spokelet/spokelet/workers/tenant"
 )
 
 // Route is how users of a cluster reach scripts there.
@@ -44,6 +46,9 @@ const (
 type Options struct {
 	// Route to the scripts. Default: RouteNone.
 	Route Route `json:"route,omitempty"`
+	// HostSuffix is what the own names of accounts end in, for routes: account 1234 has
+	// 1234.workers.example where it is workers.example. Default: accounts have none.
+	HostSuffix string `json:"hostSuffix,omitempty"`
 	// Ingress is for RouteIngress.
 	Ingress Ingress `json:"ingress,omitempty"`
 	// Gateway is for RouteGateway.
@@ -128,7 +133,7 @@ func (o *Options) Default() {
 
 // Validate says what is wrong.
 func (o *Options) Validate() error {
-	return errors.Join(o.validateRoute(), o.validateReplicas(), o.validateTimes(), o.validateTail())
+	return errors.Join(o.validateRoute(), o.validateHostSuffix(), o.validateReplicas(), o.validateTimes(), o.validateTail())
 }
 
 func (o *Options) validateRoute() error {
@@ -153,6 +158,16 @@ func (o *Options) validateRoute() error {
 	default:
 		return fmt.Errorf("route: %q is not one of %s, %s and %s", o.Route, RouteNone, RouteIngress, RouteGateway)
 	}
+}
+
+func (o *Options) validateHostSuffix() error {
+	if o.HostSuffix == "" {
+		return nil
+	}
+	if err := tenant.CheckSuffix(o.HostSuffix); err != nil {
+		return fmt.Errorf("hostSuffix: %w", err)
+	}
+	return nil
 }
 
 func (o *Options) validateTail() error {

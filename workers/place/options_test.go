@@ -5,6 +5,7 @@ package place
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -57,6 +58,9 @@ func TestRefusedOptions(t *testing.T) {
 		"less than one pod":             {reason: "nothing would be served", change: func(o *Options) { o.MinReplicas = -1 }, want: "minReplicas: "},
 		"bounds that cross":             {reason: "the server would refuse them", change: func(o *Options) { o.MinReplicas = 9 }, want: "maxReplicas: 5 is less than minReplicas, 9"},
 		"no CPU to scale by":            {reason: "the autoscaler would do nothing", change: func(o *Options) { o.Resources.Requests = corev1.ResourceList{} }, want: "resources.requests: "},
+		"a suffix with a dot before it": {reason: "the operator puts one there", change: func(o *Options) { o.HostSuffix = ".workers.example" }, want: `hostSuffix: host ".workers.example": "" is not`},
+		"a suffix of upper case":        {reason: "hosts have one spelling", change: func(o *Options) { o.HostSuffix = "Workers.example" }, want: `hostSuffix: host "Workers.example": "Workers" is not`},
+		"a suffix that leaves no room":  {reason: "the longest account has to fit before it", change: func(o *Options) { o.HostSuffix = strings.Repeat("a.", 106) + "a" }, want: "hostSuffix: host has 213 characters, with an account before it at most 212"},
 		"a user of two lines":           {reason: "no user has such a name", change: func(o *Options) { o.TailUser = "hub:\nroot" }, want: `tailUser: "hub:\nroot" is no name`},
 		"half a second":                 {reason: "a pod has whole ones", change: func(o *Options) { o.Drain.Duration = 1500 * time.Millisecond }, want: "drain: "},
 		"less than nothing":             {reason: "nothing waits that long", change: func(o *Options) { o.Drain.Duration = -time.Second }, want: "drain: "},
@@ -182,13 +186,12 @@ func TestPathsOfAnIngress(t *testing.T) {
 	}{
 		"with the name in the path": {
 			reason: "nobody takes it off", change: func(p *Placement) { p.Options.Ingress = Ingress{} },
-			want: []string{"Prefix /hello", "Prefix /wasm_worker"},
+			want: []string{"Prefix /1234", "Prefix /hello", "Prefix /wasm_worker"},
 		},
 		"rewritten by nginx": {
 			reason: "an expression catches what follows the name", change: func(*Placement) {},
-			want: []string{"ImplementationSpecific /hello(/|$)(.*)", "ImplementationSpecific /wasm_worker(/|$)(.*)"},
+			want: []string{"ImplementationSpecific /1234(/|$)(.*)", "ImplementationSpecific /hello(/|$)(.*)", "ImplementationSpecific /wasm_worker(/|$)(.*)"},
 		},
-		"with one path": {reason: "another account has the other", change: func(p *Placement) { delete(p.Routed, "hello") }, want: []string{"ImplementationSpecific /wasm_worker(/|$)(.*)"}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -206,11 +209,32 @@ func TestPathsOfAnIngress(t *testing.T) {
 	}
 }
 
-func TestARouteToNothingIsNone(t *testing.T) {
+func TestWithoutAHostThereAreNoRoutes(t *testing.T) {
 	for _, route := range []func(*Placement){withIngress, withGateway} {
-		w := mustWork(t, placement(route, func(p *Placement) { p.Routed = map[string]bool{"gone": true, "hello": false} }))
+		w := mustWork(t, placement(route, func(p *Placement) { p.Host = "" }))
 		if got := append(names(t, w, "Ingress"), names(t, w, "HTTPRoute")...); len(got) > 0 {
-			t.Errorf("routes are %v", got)
+			t.Errorf("routes that lead from everybody's hosts are %v", got)
 		}
+	}
+}
+
+func TestEveryRouteNamesTheHostOfTheAccount(t *testing.T) {
+	ingress := object(t, mustWork(t, placement(withIngress)), "Ingress")
+	rules, _, _ := unstructured.NestedSlice(ingress.Object, "spec", "rules")
+	if len(rules) != 1 || rules[0].(map[string]any)["host"] != "team-a.example" {
+		t.Errorf("rules of the Ingress are %v", rules)
+	}
+	routes := 0
+	for _, obj := range objects(t, mustWork(t, placement(withGateway))) {
+		if obj.GetKind() != "HTTPRoute" {
+			continue
+		}
+		routes++
+		if hosts, _, _ := unstructured.NestedStringSlice(obj.Object, "spec", "hostnames"); !slices.Equal(hosts, []string{"team-a.example"}) {
+			t.Errorf("hosts of HTTPRoute %s are %q", obj.GetName(), hosts)
+		}
+	}
+	if routes != 3 {
+		t.Errorf("there are %d HTTPRoutes of 3 scripts", routes)
 	}
 }

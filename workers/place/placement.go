@@ -28,11 +28,9 @@ type Placement struct {
 	// HubNamespace is that of the account, on the hub.
 	HubNamespace string
 	Cluster      string
-	// Host that the account is reached by. Empty: all that nobody names.
+	// Host that is the account's. Empty: there are no routes.
 	Host   string
 	Bundle *bundlev1alpha1.WorkerBundle
-	// Routed are the workers whose path of the host is the account's.
-	Routed map[string]bool
 	// Secrets are those of the releases, by the name of the release. Each release of a
 	// worker that has a secretRef is among them.
 	Secrets map[string]map[string][]byte

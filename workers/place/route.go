@@ -17,29 +17,26 @@ import (
 	"github.com/spokelet/spokelet/workers/script"
 )
 
-// routes lead to the workers whose path the account has.
+// routes lead from the account's host to the workers, to each by the path of its name. A route
+// without a host would be one on everybody's.
 func (p Placement) routes() []runtime.Object {
-	var routed []bundlev1alpha1.Worker
-	for _, w := range p.Bundle.Spec.Workers {
-		if p.Routed[w.WorkerName] {
-			routed = append(routed, w)
-		}
-	}
-	if len(routed) == 0 {
+	if p.Host == "" {
 		return nil
 	}
-	slices.SortFunc(routed, func(a, b bundlev1alpha1.Worker) int { return strings.Compare(a.WorkerName, b.WorkerName) })
+	workers := slices.SortedFunc(slices.Values(p.Bundle.Spec.Workers), func(a, b bundlev1alpha1.Worker) int {
+		return strings.Compare(a.WorkerName, b.WorkerName)
+	})
 	switch p.Options.Route {
 	case RouteIngress:
-		return []runtime.Object{p.ingress(routed)}
+		return []runtime.Object{p.ingress(workers)}
 	case RouteGateway:
-		return p.httpRoutes(routed)
+		return p.httpRoutes(workers)
 	default:
 		return nil
 	}
 }
 
-func (p Placement) ingress(routed []bundlev1alpha1.Worker) runtime.Object {
+func (p Placement) ingress(workers []bundlev1alpha1.Worker) runtime.Object {
 	o := p.Options.Ingress
 	meta := p.namespaced(p.deploymentName(), p.labels())
 	meta.Annotations = maps.Clone(o.Annotations)
@@ -51,7 +48,7 @@ func (p Placement) ingress(routed []bundlev1alpha1.Worker) runtime.Object {
 		meta.Annotations["nginx.ingress.kubernetes.io/rewrite-target"] = "/$2"
 	}
 	var paths []networkingv1.HTTPIngressPath
-	for _, w := range routed {
+	for _, w := range workers {
 		path, pathType := "/"+w.WorkerName, networkingv1.PathTypePrefix
 		if o.Rewrite == RewriteNginx {
 			// The name has no character that means something in an expression.
@@ -77,15 +74,16 @@ func (p Placement) ingress(routed []bundlev1alpha1.Worker) runtime.Object {
 
 // httpRoutes are one for each worker: an HTTPRoute has at most 16 rules, and what does not
 // move between objects is always somewhere.
-func (p Placement) httpRoutes(routed []bundlev1alpha1.Worker) []runtime.Object {
+func (p Placement) httpRoutes(workers []bundlev1alpha1.Worker) []runtime.Object {
 	parents := make([]any, 0, len(p.Options.Gateway.ParentRefs))
 	for _, ref := range p.Options.Gateway.ParentRefs {
 		parents = append(parents, ref.content())
 	}
-	all := make([]runtime.Object, 0, len(routed))
-	for _, w := range routed {
+	all := make([]runtime.Object, 0, len(workers))
+	for _, w := range workers {
 		spec := map[string]any{
 			"parentRefs": parents,
+			"hostnames":  []any{p.Host},
 			"rules": []any{map[string]any{
 				"matches": []any{map[string]any{"path": map[string]any{"type": "PathPrefix", "value": "/" + w.WorkerName}}},
 				"filters": []any{map[string]any{
@@ -94,9 +92,6 @@ func (p Placement) httpRoutes(routed []bundlev1alpha1.Worker) []runtime.Object {
 				}},
 				"backendRefs": []any{map[string]any{"name": script.ServiceName(w.WorkerName), "port": int64(servicePort)}},
 			}},
-		}
-		if p.Host != "" {
-			spec["hostnames"] = []any{p.Host}
 		}
 		route := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
 		route.SetAPIVersion("gateway.networking.k8s.io/v1")

@@ -45,7 +45,6 @@ func placement(change ...func(*Placement)) Placement {
 				PodTemplate: bundlev1alpha1.PodTemplate{Image: testImage},
 			},
 		},
-		Routed: map[string]bool{"hello": true, "wasm_worker": true},
 		Secrets: map[string]map[string][]byte{
 			"hello-2222222222": {"API_KEY": []byte("key of hello"), "OTHER": {}},
 			"wasm-3333333333":  {"DATABASE_URL": []byte("postgres://user:password@db.example")},
@@ -311,7 +310,7 @@ func TestAPlacementIsNotChanged(t *testing.T) {
 
 // many are as many scripts as a bundle may have, with the longest names.
 func many(p *Placement) {
-	p.Bundle.Spec.Workers, p.Secrets, p.Routed = nil, map[string]map[string][]byte{}, map[string]bool{}
+	p.Bundle.Spec.Workers, p.Secrets = nil, map[string]map[string][]byte{}
 	for i := range 100 {
 		name := fmt.Sprintf("%03d%s_x", i, strings.Repeat("_-", 24))
 		release := fmt.Sprintf("release-%d", i)
@@ -319,7 +318,6 @@ func many(p *Placement) {
 			WorkerName: name, WorkerNumber: int32(8080 + i), Release: release, SecretRef: release,
 		})
 		p.Secrets[release] = map[string][]byte{"KEY": []byte("value")}
-		p.Routed[name] = true
 	}
 }
 
@@ -409,7 +407,6 @@ func TestRevision(t *testing.T) {
 		"another port":           {reason: "the Service leads elsewhere", change: func(p *Placement) { p.Bundle.Spec.Workers[0].WorkerNumber = 9000 }},
 		"another host":           {reason: "it is reached elsewhere", change: func(p *Placement) { p.Host = "other.example" }},
 		"another route":          {reason: "it is reached otherwise", change: withGateway},
-		"a path that was taken":  {reason: "it is reached less", change: func(p *Placement) { delete(p.Routed, "hello") }},
 		"more pods":              {reason: "an option is part of what is asked for", change: func(p *Placement) { p.Options.MaxReplicas = 50 }},
 		"somebody who reads":     {reason: "he is part of what is asked for", change: func(p *Placement) { p.Options.TailUser = "" }},
 		"a pull secret less":     {reason: "pods name it", change: func(p *Placement) { p.PullSecret = nil }},

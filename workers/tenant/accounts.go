@@ -18,7 +18,10 @@ import (
 // ErrNone says that nobody gave the namespace an account.
 var ErrNone = errors.New("the namespace has no account: an administrator sets its label " + api.LabelAccount)
 
-// account is also part of names: of a namespace of the clusters and of a repository.
+// maxAccount is how many characters an account has at most.
+const maxAccount = 40
+
+// account is also part of names: of a namespace of the clusters, of a repository and of a host.
 var account = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$`)
 
 // TakenError says that an older namespace has the account.

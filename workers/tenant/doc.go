@@ -2,12 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package tenant decides what belongs to whom: an account to a namespace, clusters to an
-// account, a host and path to an account. It reads objects that it is given and nothing
+// account, a host to an account. It reads objects that it is given and nothing
 // else, so the same objects give the same answer, in whatever order they come.
 //
 //   - [Claims]: a label of the Namespace names the account. Of two namespaces with the same
 //     account the older one has it.
 //   - [Clusters]: an account gets clusters that a label offers, that the annotation of its
 //     namespace allows, and that its own selector chooses.
-//   - [Routes]: of two accounts that want the same host and path the older one has it.
+//   - [Hosts]: an account gets a host that the annotation of its namespace has and that no
+//     other account has, or a name of its own.
 package tenant

@@ -188,67 +188,6 @@ func TestClusters(t *testing.T) {
 	}
 }
 
-func TestRoutes(t *testing.T) {
-	claim := func(namespace, host string, hour int, workers ...string) Claim {
-		return Claim{Namespace: namespace, Account: "id-" + namespace, Host: host, Created: at(hour).Time, Workers: workers}
-	}
-	tests := map[string]struct {
-		reason string
-		claims []Claim
-		want   map[string]Routing
-	}{
-		"nobody asks": {reason: "nothing is given", want: map[string]Routing{}},
-		"one account has its paths": {
-			reason: "nobody else asks", claims: []Claim{claim("a", "", 1, "x", "y")},
-			want: map[string]Routing{"a": {Routed: map[string]bool{"x": true, "y": true}}},
-		},
-		"an account without scripts has none": {
-			reason: "it is known all the same", claims: []Claim{claim("a", "a.example", 1)},
-			want: map[string]Routing{"a": {Routed: map[string]bool{}}},
-		},
-		"the older has the path": {
-			reason: "it asked first; the younger keeps what nobody else wants",
-			claims: []Claim{claim("a", "", 2, "z", "x", "w"), claim("b", "", 1, "x", "z")},
-			want: map[string]Routing{
-				"a": {Routed: map[string]bool{"w": true}, Taken: []string{"x", "z"}},
-				"b": {Routed: map[string]bool{"x": true, "z": true}},
-			},
-		},
-		"of the same second the namespace decides": {
-			reason: "times are in seconds", claims: []Claim{claim("b", "", 1, "x"), claim("a", "", 1, "x")},
-			want: map[string]Routing{"a": {Routed: map[string]bool{"x": true}}, "b": {Routed: map[string]bool{}, Taken: []string{"x"}}},
-		},
-		"two accounts share a host": {
-			reason: "a host and path belong to one account, a host to none",
-			claims: []Claim{claim("a", "shop.example", 1, "x"), claim("b", "shop.example", 2, "x", "y")},
-			want: map[string]Routing{
-				"a": {Routed: map[string]bool{"x": true}},
-				"b": {Routed: map[string]bool{"y": true}, Taken: []string{"x"}},
-			},
-		},
-		"a path of a host is not that of no host": {
-			reason: "who names a host is reached there, others elsewhere",
-			claims: []Claim{claim("a", "", 1, "x"), claim("b", "b.example", 2, "x")},
-			want:   map[string]Routing{"a": {Routed: map[string]bool{"x": true}}, "b": {Routed: map[string]bool{"x": true}}},
-		},
-		"names that Kubernetes holds for one are two paths": {
-			reason: "paths are the names as they are", claims: []Claim{claim("a", "", 1, "a-b"), claim("b", "", 2, "a_b")},
-			want: map[string]Routing{"a": {Routed: map[string]bool{"a-b": true}}, "b": {Routed: map[string]bool{"a_b": true}}},
-		},
-		"a claim that repeats itself": {
-			reason: "is no other account", claims: []Claim{claim("a", "", 1, "x", "x"), claim("b", "", 2, "x", "x")},
-			want: map[string]Routing{"a": {Routed: map[string]bool{"x": true}}, "b": {Routed: map[string]bool{}, Taken: []string{"x"}}},
-		},
-	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, Routes(tc.claims)); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
-			}
-		})
-	}
-}
-
 // seeds are enough orders of a handful of things.
 const seeds = 50
 
@@ -256,10 +195,10 @@ func TestTheOrderOfObjectsDoesNotMatter(t *testing.T) {
 	namespaces := []corev1.Namespace{namespace("a", "1", 1), namespace("b", "1", 1), namespace("c", "2", 3), namespace("d", "2", 2), namespace("e", "BAD", 1)}
 	clusters := []clusterv1.ManagedCluster{cluster("a", nil, nil), cluster("b", nil, nil), cluster("c", map[string]string{api.LabelClusters: ""}, nil)}
 	claims := []Claim{
-		{Namespace: "a", Account: "1", Created: at(1).Time, Workers: []string{"x", "y"}},
-		{Namespace: "b", Account: "2", Created: at(1).Time, Workers: []string{"y", "x"}},
-		{Namespace: "c", Account: "3", Created: at(0).Time, Workers: []string{"y"}},
-		{Namespace: "c", Account: "3", Host: "c.example", Created: at(0).Time, Workers: []string{"y"}},
+		{Account: "1", Created: at(1).Time, Host: "x.example", Allowed: "x.example"},
+		{Account: "2", Created: at(1).Time, Host: "x.example", Allowed: "x.example"},
+		{Account: "3", Created: at(0).Time, Host: "y.example", Allowed: "*.example"},
+		{Account: "4", Created: at(2).Time, Host: "y.example", Allowed: "*.example", Held: "y.example"},
 	}
 	all := func() any {
 		accounts := Claims(namespaces)
@@ -269,7 +208,7 @@ func TestTheOrderOfObjectsDoesNotMatter(t *testing.T) {
 			found[ns] = id + text(err)
 		}
 		placed, err := Clusters(&corev1.Namespace{}, metav1.LabelSelector{}, clusters)
-		return []any{found, placed, text(err), Routes(claims)}
+		return []any{found, placed, text(err), told(Hosts(claims, ""))}
 	}
 	want := all()
 	for seed := range uint64(seeds) {
@@ -279,37 +218,6 @@ func TestTheOrderOfObjectsDoesNotMatter(t *testing.T) {
 		r.Shuffle(len(claims), func(i, j int) { claims[i], claims[j] = claims[j], claims[i] })
 		if diff := cmp.Diff(want, all()); diff != "" {
 			t.Fatalf("order %d gives another answer (-want +got):\n%s", seed, diff)
-		}
-	}
-}
-
-func TestNoPathHasTwoAccounts(t *testing.T) {
-	for seed := range uint64(seeds) {
-		r := rand.New(rand.NewPCG(seed, 1))
-		var claims []Claim
-		for _, ns := range []string{"a", "b", "c", "d"} {
-			c := Claim{Namespace: ns, Host: []string{"", "h.example"}[r.IntN(2)], Created: at(r.IntN(3)).Time}
-			for _, worker := range []string{"x", "y", "z"} {
-				if r.IntN(2) == 0 {
-					c.Workers = append(c.Workers, worker)
-				}
-			}
-			claims = append(claims, c)
-		}
-		routes := Routes(claims)
-		owners := map[string]string{}
-		for _, c := range claims {
-			got := routes[c.Namespace]
-			if len(got.Routed)+len(got.Taken) != len(c.Workers) {
-				t.Errorf("order %d: %s asked for %v and got %+v", seed, c.Namespace, c.Workers, got)
-			}
-			for worker := range got.Routed {
-				path := c.Host + "/" + worker
-				if other, ok := owners[path]; ok {
-					t.Errorf("order %d: %s belongs to %s and %s", seed, path, other, c.Namespace)
-				}
-				owners[path] = c.Namespace
-			}
 		}
 	}
 }

@@ -19,6 +19,7 @@ import (
 // +kubebuilder:printcolumn:name="Bundle",type="string",JSONPath=".spec.workerBundleName"
 // +kubebuilder:printcolumn:name="Accepted",type="string",JSONPath=`.status.conditions[?(@.type=="Accepted")].status`
 // +kubebuilder:printcolumn:name="Built",type="string",JSONPath=`.status.conditions[?(@.type=="Built")].reason`
+// +kubebuilder:printcolumn:name="Host",type="string",JSONPath=".status.host"
 // +kubebuilder:printcolumn:name="Age",type="date",JSONPath=".metadata.creationTimestamp"
 type WorkerAccount struct {
 	metav1.TypeMeta   `json:",inline"`
@@ -64,8 +65,9 @@ type WorkerAccountSpec struct {
 	//
 	// +optional
 	ClusterSelector metav1.LabelSelector `json:"clusterSelector,omitempty"`
-	// Host under which the scripts are reached, each by the path of its name. Without one
-	// they are reached on all hosts that no account names.
+	// Host under which the scripts are reached, each by the path of its name: one of those
+	// that the annotation workers.spokelet.io/hosts of the namespace gives the account.
+	// Default: the account's own name, which is its id and the operator's suffix.
 	//
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
@@ -83,7 +85,12 @@ type WorkerAccountStatus struct {
 	//
 	// +optional
 	Account string `json:"account,omitempty"`
-	// Conditions: Accepted and Built.
+	// Host under which the scripts are reached: no other account has it. Empty: there is
+	// none, and the condition Routed says why, or the operator makes no routes.
+	//
+	// +optional
+	Host string `json:"host,omitempty"`
+	// Conditions: Accepted, Built, and, where the operator makes routes, Routed.
 	//
 	// +listType=map
 	// +listMapKey=type

@@ -131,7 +131,7 @@ type WorkerBundleStatus struct {
 	// +listMapKey=name
 	// +optional
 	Clusters []ClusterStatus `json:"clusters,omitempty"`
-	// Conditions: Ready and Routed.
+	// Conditions: Ready.
 	//
 	// +listType=map
 	// +listMapKey=type
