@@ -220,7 +220,7 @@ func TestTheFileOfTheOperatorOfWorkers(t *testing.T) {
 				"registry.runtime": "ghcr.io/spokelet/spokelet-workerd:0.1.0", "registry.insecure": false,
 				"build.image": "ghcr.io/spokelet/spokelet-workers:0.1.0", "build.configMap": "spokelet-workers-config",
 				"build.serviceAccount": "spokelet-workers-build", "build.deadline": "180s",
-				"place.route": "None", "place.minReplicas": float64(1), "place.maxReplicas": float64(5), "place.maxBytes": float64(512000),
+				"place.route": "None", "place.hostSuffix": "", "place.minReplicas": float64(1), "place.maxReplicas": float64(5), "place.maxBytes": float64(512000),
 				"store.maxScriptBytes": float64(16 << 20), "store.maxModules": float64(200),
 			},
 		},
@@ -228,11 +228,11 @@ func TestTheFileOfTheOperatorOfWorkers(t *testing.T) {
 			reason: "numbers keep all of their digits",
 			values: []string{
 				"store.region=eu-1", "registry.pull=mirror.example.com:5000/w", "limits.maxScriptBytes=1073741824", "build.deadlineSeconds=3600",
-				"route.kind=Ingress", "route.ingress.className=nginx", "route.ingress.rewrite=Nginx",
+				"route.kind=Ingress", "route.hostSuffix=workers.example.com", "route.ingress.className=nginx", "route.ingress.rewrite=Nginx",
 			},
 			want: map[string]any{
 				"store.region": "eu-1", "registry.pull": "mirror.example.com:5000/w", "store.maxScriptBytes": float64(1 << 30), "build.deadline": "3600s",
-				"place.route": "Ingress", "place.ingress": map[string]any{"class": "nginx", "annotations": map[string]any{}, "rewrite": "Nginx"},
+				"place.route": "Ingress", "place.hostSuffix": "workers.example.com", "place.ingress": map[string]any{"class": "nginx", "annotations": map[string]any{}, "rewrite": "Nginx"},
 			},
 		},
 		"a gateway": {
@@ -273,6 +273,9 @@ func TestTheChartRefusesWorkersThatCannotRun(t *testing.T) {
 		"a registry with a tag": {reason: "the tags are the operator's", values: "registry.push=registry.example.com/workers:v1", about: "registry/push"},
 		"a registry by URL":     {reason: "images have no scheme in their names", values: "registry.push=https://registry.example.com", about: "registry/push"},
 		"an unknown route":      {reason: "a typo must not be ignored", values: "route.kind=ingress", about: "route/kind"},
+		"a suffix with a dot":   {reason: "the operator puts one before it", values: "route.hostSuffix=.workers.example", about: "hostSuffix"},
+		"a suffix in capitals":  {reason: "a host has one spelling", values: "route.hostSuffix=Workers.example", about: "hostSuffix"},
+		"an address":            {reason: "no name ends in one", values: "route.hostSuffix=192.0.2.1", about: "hostSuffix"},
 		"no gateway":            {reason: "a route needs one", values: "route.kind=Gateway", about: "parentRefs"},
 		"a long build":          {reason: "nobody waits for it", values: "build.deadlineSeconds=3601", about: "deadlineSeconds"},
 		"many modules":          {reason: "a release has no room for them", values: "limits.maxModules=201", about: "maxModules"},

@@ -29,7 +29,7 @@ func (s *tests) secondAccount(t *testing.T) {
 		testbed.Step{Name: "an account is given, and only once", Run: s.accountIsGiven},
 		testbed.Step{Name: "it is served beside the first", Run: s.servedBeside},
 		testbed.Step{Name: "code of another account is out of reach", Run: s.othersCode},
-		testbed.Step{Name: "a path that is taken is said", Run: s.pathIsTaken},
+		testbed.Step{Name: "a host is an administrator's to give", Run: s.hostIsGiven},
 		testbed.Step{Name: "an image that was deleted is built again", Run: s.imageIsDeleted},
 	)
 }
@@ -56,6 +56,7 @@ func (s *tests) ownerWrites(t *testing.T) {
 	for reason, args := range map[string][]string{
 		"accounts are an administrator's to give":   {"label", "namespace", s.team, "workers.spokelet.io/account=" + s.account},
 		"so are clusters":                           {"annotate", "namespace", s.team, "workers.spokelet.io/clusters="},
+		"so are hosts":                              {"annotate", "namespace", s.team, "workers.spokelet.io/hosts=*.example.com"},
 		"another team's scripts are its own":        {"get", "workerdeployments,workerreleases,workerbundles", "-n", first},
 		"and are changed by nobody else":            {"patch", "workerdeployment", "-n", first, "hello", "--type=merge", "-p", use("1234/hello/2")},
 		"nor deleted":                               {"delete", "workerdeployment", "-n", first, "hello"},
@@ -159,26 +160,49 @@ func (s *tests) othersCode(t *testing.T) {
 	}
 }
 
-// pathIsTaken: both accounts have a script hello, and neither has a host at first.
-func (s *tests) pathIsTaken(t *testing.T) {
-	s.untilOf(t, bundlesResource, s.bundle(), "names the script", func(got status) error {
-		return got.is("Routed", "False", "RouteTaken", "hello")
-	})
-	s.untilRouted(t, "", "/1234", "/by-hand")
-	s.change(t, "workeraccount", s.account, `{"spec":{"host":"b.example.com"}}`)
-	s.untilOf(t, bundlesResource, s.bundle(), "has all paths", func(got status) error {
-		return got.is("Routed", "True", "Routed")
-	})
-	s.untilRouted(t, "b.example.com", "/1234", "/by-hand", "/hello")
+// rival is an account without scripts, which names a host.
+const rival = `
+{apiVersion: v1, kind: Namespace, metadata: {name: team-c, labels: {workers.spokelet.io/account: "9abc"}, annotations: {workers.spokelet.io/hosts: shop.example.com}}}
+---
+{apiVersion: api.worker-account/v1alpha1, kind: WorkerAccount, metadata: {name: "9abc", namespace: team-c}, spec: {workerBundleName: rival, host: shop.example.com}}
+`
+
+// hostIsGiven: each account has a name of its own, and chooses others among those that an
+// administrator gave its namespace, as long as no other account has them.
+func (s *tests) hostIsGiven(t *testing.T) {
+	told := func(what, host, value, reason string, words ...string) {
+		t.Helper()
+		s.change(t, "workeraccount", s.account, fmt.Sprintf(`{"spec":{"host":%q}}`, host))
+		s.untilOf(t, accountsResource, s.account, what, func(got status) error { return got.is("Routed", value, reason, words...) })
+	}
+	all := []string{"/1234", "/by-hand", "/hello"}
+	s.untilRouted(t, s.account+"."+hostSuffix, all...)
+	told("names the other account's own name", "1234."+hostSuffix, "False", "HostNotAllowed", hostSuffix)
+	told("names a host that nobody gave it", "shop.example.com", "False", "HostNotAllowed", "workers.spokelet.io/hosts")
+	s.untilRouted(t, "")
+	testbed.Refused(t, "a host has one spelling", s.owner, "",
+		[]string{"patch", "workeraccount", "-n", s.team, s.account, "--type=merge", "-p", `{"spec":{"host":"Shop.example.com"}}`}, "spec.host")
+	testbed.Refused(t, "whose a host is the operator says", s.owner, "",
+		[]string{"patch", "workeraccount", "-n", s.team, s.account, "--subresource=status", "--type=merge", "-p", `{"status":{"host":"shop.example.com"}}`}, "forbidden")
+
+	s.Hub.Apply(t, rival)
+	r := s.other("9abc", "team-c", "")
+	r.untilOf(t, accountsResource, r.account, "has the host", func(got status) error { return got.is("Routed", "True", "Routed") })
+	s.Hub.Kubectl(t, "annotate", "namespace", s.team, "--overwrite", "workers.spokelet.io/hosts=*.example.com")
+	told("names a host that another account has", "shop.example.com", "False", "HostTaken", "shop.example.com")
+	s.Hub.Kubectl(t, "delete", "namespace", r.team, "--timeout=180s")
+	told("has the host once nobody has it", "shop.example.com", "True", "Routed")
+	s.untilRouted(t, "shop.example.com", all...)
 	first := s.other("1234", "team-a", "")
 	for _, spoke := range s.Spokes {
-		if host, paths, err := first.routes(t.Context(), spoke); err != nil || host != "" || !slices.Contains(paths, "/hello") {
+		if host, paths, err := first.routes(t.Context(), spoke); err != nil || host != "1234."+hostSuffix || !slices.Contains(paths, "/hello") {
 			t.Errorf("%s: the first account's are %q on host %q, %v", spoke.Name, paths, host, err)
 		}
 	}
 }
 
-// untilRouted waits until the Ingress of the first cluster has a host and paths.
+// untilRouted waits until the Ingress of the first cluster has a host and paths, or until there
+// is none, for no host.
 func (s *tests) untilRouted(t *testing.T, host string, paths ...string) {
 	t.Helper()
 	testbed.Until(t, fmt.Sprintf("an Ingress of host %q with %q", host, paths), testbed.Settle, func(ctx context.Context) error {
@@ -193,9 +217,12 @@ func (s *tests) untilRouted(t *testing.T, host string, paths ...string) {
 	})
 }
 
-// routes are the host and paths of the account's Ingress in a cluster.
+// routes are the host and paths of the account's Ingress in a cluster; none without one.
 func (s *tests) routes(ctx context.Context, spoke *testbed.Site) (host string, paths []string, err error) {
 	ingress, err := spoke.Kube.NetworkingV1().Ingresses(s.inSpoke()).Get(ctx, s.bundle(), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return "", nil, nil
+	}
 	if err != nil {
 		return "", nil, err
 	}

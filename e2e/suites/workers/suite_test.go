@@ -115,9 +115,12 @@ func (s *tests) bundle() string { return "bundle-" + s.account }
 // repository is where the images of the account are.
 func (s *tests) repository() string { return "workers/" + s.account }
 
+// hostSuffix is what the own names of accounts end in.
+const hostSuffix = "workers.example.com"
+
 // install has routes be Ingresses. No cluster here has a controller for them.
 func (s *tests) install(t *testing.T) {
-	if err := s.Env.InstallWorkers(t.Context(), s.store, s.images, append(testbed.ScriptsEndSoon(), "--set", "route.kind=Ingress")...); err != nil {
+	if err := s.Env.InstallWorkers(t.Context(), s.store, s.images, append(testbed.ScriptsEndSoon(), "--set", "route.kind=Ingress", "--set", "route.hostSuffix="+hostSuffix)...); err != nil {
 		t.Fatal(err)
 	}
 }
