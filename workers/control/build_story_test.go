@@ -127,3 +127,42 @@ func TestWhatAStepSaidIsTakenBeforeItsJobEnds(t *testing.T) {
 		})
 	}
 }
+
+func TestAnImageIsTakenFromTheStepThatWritesItAlone(t *testing.T) {
+	const image = `{"image":"registry/workers/1234@sha256:another"}`
+	for name, tc := range map[string]struct {
+		reason string
+		step   string
+		code   int32
+		stray  bool
+		want   string
+	}{
+		"fetch":              {"it reads what an account stored", stepFetch, 0, false, api.ReasonBuilding},
+		"check":              {"it runs a stranger's code", stepCheck, 0, false, api.ReasonBuilding},
+		"check, which fails": {"a step that fails has an end, and no image", stepCheck, 1, false, api.ReasonRetrying},
+		"another pod":        {"a label says nothing of whose it is", stepPush, 0, true, api.ReasonBuilding},
+		"push":               {"it wrote the image", stepPush, 0, false, api.ReasonBuilt},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, request := building(t)
+			pod := podOf(&w.jobs()[0], tc.code, image)
+			pod.Status.ContainerStatuses[0].Name = tc.step
+			if tc.step != stepPush {
+				pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses = pod.Status.ContainerStatuses, nil
+			}
+			if tc.stray {
+				pod.OwnerReferences = nil
+			}
+			w.create(pod)
+			w.settle()
+			b := &builderv1alpha1.JobBuilder{}
+			w.get(request.Name, b)
+			if got := verdictOf(b); got.reason != tc.want {
+				t.Errorf("%s: it says %+v, want %s", tc.reason, got, tc.want)
+			}
+			if tc.want != api.ReasonBuilt && b.Status.Image != "" {
+				t.Errorf("%s: the image is %s", tc.reason, b.Status.Image)
+			}
+		})
+	}
+}

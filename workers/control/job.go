@@ -35,6 +35,13 @@ const (
 	user = 65532
 )
 
+// The steps of a build, by their names.
+const (
+	stepFetch = "fetch"
+	stepCheck = "check"
+	stepPush  = "push"
+)
+
 // Where the steps find what they need.
 const (
 	inputDir  = "/input"
@@ -107,10 +114,10 @@ func (b *builds) pod(input string) corev1.PodSpec {
 		volumes = append(volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: secret, DefaultMode: mode}}})
 		mounts[step] = append(mounts[step], corev1.VolumeMount{Name: name, MountPath: path, ReadOnly: true})
 	}
-	mount("fetch", b.cfg.StoreSecret, config.StoreDir)
-	mount("fetch", b.cfg.StoreCASecret, config.StoreCADir)
-	mount("push", b.cfg.RegistrySecret, config.RegistryDir)
-	mount("push", b.cfg.RegistryCASecret, config.RegistryCADir)
+	mount(stepFetch, b.cfg.StoreSecret, config.StoreDir)
+	mount(stepFetch, b.cfg.StoreCASecret, config.StoreCADir)
+	mount(stepPush, b.cfg.RegistrySecret, config.RegistryDir)
+	mount(stepPush, b.cfg.RegistryCASecret, config.RegistryCADir)
 	return corev1.PodSpec{
 		RestartPolicy: corev1.RestartPolicyNever, ServiceAccountName: b.cfg.ServiceAccount,
 		AutomountServiceAccountToken: new(false), EnableServiceLinks: new(false),
@@ -120,8 +127,8 @@ func (b *builds) pod(input string) corev1.PodSpec {
 		},
 		ImagePullSecrets: b.cfg.ImagePullSecrets, NodeSelector: b.cfg.NodeSelector, Tolerations: b.cfg.Tolerations,
 		TerminationGracePeriodSeconds: new(int64(1)), Volumes: volumes,
-		InitContainers: []corev1.Container{b.step("fetch", mounts["fetch"]), b.step("check", []corev1.VolumeMount{{Name: "temp", MountPath: tempDir}})},
-		Containers:     []corev1.Container{b.step("push", mounts["push"])},
+		InitContainers: []corev1.Container{b.step(stepFetch, mounts[stepFetch]), b.step(stepCheck, []corev1.VolumeMount{{Name: "temp", MountPath: tempDir}})},
+		Containers:     []corev1.Container{b.step(stepPush, mounts[stepPush])},
 	}
 }
 
@@ -130,7 +137,7 @@ func (b *builds) step(name string, mounts []corev1.VolumeMount) corev1.Container
 		Name: name, Image: b.cfg.Image, ImagePullPolicy: corev1.PullIfNotPresent,
 		Args: []string{"build", name, "--config=" + configDir + "/config.yaml", "--input=" + inputDir + "/" + inputKey, "--dir=" + workDir},
 		VolumeMounts: append([]corev1.VolumeMount{
-			{Name: "work", MountPath: workDir, ReadOnly: name != "fetch"}, {Name: "input", MountPath: inputDir, ReadOnly: true}, {Name: "config", MountPath: configDir, ReadOnly: true},
+			{Name: "work", MountPath: workDir, ReadOnly: name != stepFetch}, {Name: "input", MountPath: inputDir, ReadOnly: true}, {Name: "config", MountPath: configDir, ReadOnly: true},
 		}, mounts...),
 		Resources: b.cfg.Resources,
 		SecurityContext: &corev1.SecurityContext{
@@ -181,7 +188,11 @@ func said(pod *corev1.Pod) (build.Result, bool) {
 			continue
 		}
 		var result build.Result
-		if json.Unmarshal([]byte(t.Message), &result) == nil && (result.Image != "" || len(result.Rejected) > 0 || result.Failure != nil) {
+		err := json.Unmarshal([]byte(t.Message), &result)
+		if s.Name != stepPush {
+			result.Image = "" // the other steps write none, and one of them runs a stranger's code
+		}
+		if err == nil && (result.Image != "" || len(result.Rejected) > 0 || result.Failure != nil) {
 			return result, true
 		}
 		if t.ExitCode != 0 {

@@ -384,8 +384,11 @@ func (w *world) end(job *batchv1.Job, result build.Result) {
 func podOf(job *batchv1.Job, code int32, message string) *corev1.Pod {
 	terminated := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Message: message}}
 	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: operator, Name: job.Name, Labels: map[string]string{batchv1.JobNameLabel: job.Name}},
-		Status:     corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: "push", State: terminated}}},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: operator, Name: job.Name, Labels: map[string]string{batchv1.JobNameLabel: job.Name},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(job, batchv1.SchemeGroupVersion.WithKind("Job"))},
+		},
+		Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: "push", State: terminated}}},
 	}
 }
 
