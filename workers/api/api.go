@@ -11,7 +11,8 @@ const (
 	// may write labels of Namespaces decides that. Copies of it are on what the operator
 	// makes for the account.
 	LabelAccount = "workers.spokelet.io/account"
-	// LabelScript is on what belongs to one script of an account.
+	// LabelScript is on what belongs to one script of an account. A Secret without it is none
+	// that the script may name.
 	LabelScript = "workers.spokelet.io/script"
 	// LabelVersion, on a Secret, is the id of the uploaded version that it was made for.
 	LabelVersion = "workers.spokelet.io/version"
@@ -65,7 +66,8 @@ const (
 	// ReasonNameTaken: another script has the same name for Kubernetes, or another
 	// WorkerDeployment the same script.
 	ReasonNameTaken = "NameTaken"
-	// ReasonSecretMissing: the Secret of secretRef does not exist.
+	// ReasonSecretMissing: the Secret of secretRef does not exist, or is not labelled as one for
+	// the script.
 	ReasonSecretMissing = "SecretMissing"
 	// ReasonScriptsMissing: nothing is stored there.
 	ReasonScriptsMissing = "ScriptsMissing"

@@ -91,7 +91,7 @@ func (d *deployments) current(ctx context.Context, wd *deploymentv1alpha1.Worker
 	if err != nil {
 		return nil, &problem{reason: api.ReasonInvalid, err: fmt.Errorf("compatibilityDate: %w", err)}
 	}
-	secrets, err := secretsOf(ctx, d.live, wd.Namespace, template.SecretRef)
+	secrets, err := secretsOf(ctx, d.live, wd.Namespace, template)
 	if err != nil {
 		return nil, err
 	}
@@ -186,20 +186,22 @@ func listed(ctx context.Context, from Store, account string, urls []string) ([]r
 	}
 }
 
-// secretsOf reads the Secret that a script names; nothing if it names none.
-func secretsOf(ctx context.Context, from client.Reader, namespace, name string) (map[string][]byte, error) {
-	if name == "" {
+// secretsOf reads the Secret that a script names; nothing if it names none. It has to be labelled
+// as one for the script: who may write scripts names any Secret of the namespace, and learns
+// nothing of the others, not even whether they are there.
+func secretsOf(ctx context.Context, from client.Reader, namespace string, of releasev1alpha1.Script) (map[string][]byte, error) {
+	if of.SecretRef == "" {
 		return nil, nil
 	}
 	secret := &corev1.Secret{}
-	err := from.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, secret)
+	err := from.Get(ctx, types.NamespacedName{Namespace: namespace, Name: of.SecretRef}, secret)
 	switch {
-	case apierrors.IsNotFound(err):
-		return nil, problemf(api.ReasonSecretMissing, "secretRef: there is no Secret %s in namespace %s", name, namespace)
+	case apierrors.IsNotFound(err), err == nil && secret.Labels[api.LabelScript] != of.ScriptName:
+		return nil, problemf(api.ReasonSecretMissing, "secretRef: there is no Secret %s with the label %s=%s in namespace %s", of.SecretRef, api.LabelScript, of.ScriptName, namespace)
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
-		return nil, problemf(api.ReasonInvalid, "secretRef: %s is no name of a Secret", name)
+		return nil, problemf(api.ReasonInvalid, "secretRef: %s is no name of a Secret", of.SecretRef)
 	case err != nil:
-		return nil, fmt.Errorf("read Secret %s: %w", name, err)
+		return nil, fmt.Errorf("read Secret %s: %w", of.SecretRef, err)
 	}
 	return secret.Data, nil
 }

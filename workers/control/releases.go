@@ -75,7 +75,7 @@ func (r *releases) look(ctx context.Context, release *releasev1alpha1.WorkerRele
 	if err != nil {
 		return err
 	}
-	secrets, err := secretsOf(ctx, r.live, release.Namespace, release.Spec.SecretRef)
+	secrets, err := secretsOf(ctx, r.live, release.Namespace, release.Spec.Script)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/spokelet/spokelet/workers/api"
 	builderv1alpha1 "github.com/spokelet/spokelet/workers/api/builder/v1alpha1"
@@ -148,7 +149,69 @@ func TestOnlyAChangeOfWhatRunsMakesARelease(t *testing.T) {
 
 // secret is one that a script names.
 func secret(value string) corev1.Secret {
-	return corev1.Secret{ObjectMeta: object("hello-secrets"), Data: map[string][]byte{"TOKEN": []byte(value)}}
+	s := corev1.Secret{ObjectMeta: object("hello-secrets"), Data: map[string][]byte{"TOKEN": []byte(value)}}
+	s.Labels = map[string]string{api.LabelScript: "hello"}
+	return s
+}
+
+// TestAScriptReadsNoSecretThatIsNotForIt: who may write WorkerDeployments, and no Secrets, names one.
+func TestAScriptReadsNoSecretThatIsNotForIt(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason string
+		labels map[string]string
+		none   bool
+		want   string
+	}{
+		"no label":       {"most Secrets of a namespace are for something else", nil, false, api.ReasonSecretMissing},
+		"another script": {"one script does not read another's", map[string]string{api.LabelScript: "other"}, false, api.ReasonSecretMissing},
+		"no Secret":      {"which Secrets there are is not told", nil, true, api.ReasonSecretMissing},
+		"its script":     {"whoever may write the Secret said so", map[string]string{api.LabelScript: "hello"}, false, api.ReasonAccepted},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			database := secret("password")
+			database.Name, database.Labels = "database", tc.labels
+			if !tc.none {
+				w.create(&database)
+			}
+			w.code("1234/hello/1", "one")
+			w.account()
+			w.deploy("hello", "1234/hello/1", func(wd *deploymentv1alpha1.WorkerDeployment) { wd.Spec.Template.SecretRef = "database" })
+			byHand := &releasev1alpha1.WorkerRelease{ObjectMeta: object("by-hand"), Spec: releasev1alpha1.WorkerReleaseSpec{
+				Script: releasev1alpha1.Script{ScriptName: "hello", CompatibilityDate: "2026-01-15", SecretRef: "database", ScriptURLs: []string{"1234/hello/1"}},
+			}}
+			w.create(byHand)
+			w.settle()
+			wd := &deploymentv1alpha1.WorkerDeployment{}
+			w.get("hello", wd)
+			w.get("by-hand", byHand)
+			for what, conditions := range map[string][]metav1.Condition{"deployment": wd.Status.Conditions, "release": byHand.Status.Conditions} {
+				c := meta.FindStatusCondition(conditions, api.ConditionAccepted)
+				const words = "secretRef: there is no Secret database with the label workers.spokelet.io/script=hello in namespace team-a"
+				if c == nil || c.Reason != tc.want || tc.want != api.ReasonAccepted && c.Message != words {
+					t.Errorf("%s: the %s says %+v", tc.reason, what, c)
+				}
+			}
+			var secrets corev1.SecretList
+			if err := w.client.List(t.Context(), &secrets); err != nil {
+				t.Fatal(err)
+			}
+			if copied := len(secrets.Items) > 1; copied != (tc.want == api.ReasonAccepted) {
+				t.Errorf("%s: there are %d Secrets", tc.reason, len(secrets.Items))
+			}
+			if tc.want == api.ReasonAccepted || tc.none {
+				return
+			}
+			database.Labels = map[string]string{api.LabelScript: "hello"}
+			if err := w.client.Update(t.Context(), &database); err != nil {
+				t.Fatal(err)
+			}
+			w.settle()
+			if w.get("hello", wd); !meta.IsStatusConditionTrue(wd.Status.Conditions, api.ConditionAccepted) {
+				t.Errorf("%s: with the label it is not accepted", tc.reason)
+			}
+		})
+	}
 }
 
 func TestAChangeOfASecretIsServedWithoutABuild(t *testing.T) {

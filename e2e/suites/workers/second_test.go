@@ -95,7 +95,7 @@ func (s *tests) accountIsGiven(t *testing.T) {
 const numbers = `
 apiVersion: v1
 kind: Secret
-metadata: {name: "1234"}
+metadata: {name: "1234", labels: {workers.spokelet.io/script: "1234"}}
 stringData: {DATABASE_URL: %[1]s}
 ---
 apiVersion: api.worker-account/v1alpha1

@@ -27,7 +27,7 @@ const (
 const documents = `
 apiVersion: v1
 kind: Secret
-metadata: {name: hello-secrets}
+metadata: {name: hello-secrets, labels: {workers.spokelet.io/script: hello}}
 stringData: {API_KEY: %s}
 ---
 apiVersion: api.worker-account/v1alpha1
@@ -165,7 +165,7 @@ func (s *tests) picture(t *testing.T) []string {
 
 func (s *tests) secretChanges(t *testing.T) {
 	builds := s.names(t, buildersResource)
-	s.apply(t, "apiVersion: v1\nkind: Secret\nmetadata: {name: hello-secrets}\nstringData: {API_KEY: "+secondSecret+"}\n")
+	s.apply(t, "apiVersion: v1\nkind: Secret\nmetadata: {name: hello-secrets, labels: {workers.spokelet.io/script: hello}}\nstringData: {API_KEY: "+secondSecret+"}\n")
 	s.untilHello(t, "Hello v1 "+secondSecret)
 	if got := s.untilReady(t, "hello"); got.Release == s.first {
 		t.Errorf("it is the same release: %+v", got)

@@ -16,6 +16,7 @@ import (
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Namespaced
+// +kubebuilder:selectablefield:JSONPath=".spec.template.scriptName"
 // +kubebuilder:printcolumn:name="Script",type="string",JSONPath=".spec.template.scriptName"
 // +kubebuilder:printcolumn:name="Release",type="string",JSONPath=".status.release"
 // +kubebuilder:printcolumn:name="Accepted",type="string",JSONPath=`.status.conditions[?(@.type=="Accepted")].status`

@@ -68,7 +68,8 @@ type Script struct {
 	// +kubebuilder:validation:MaxLength=54
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([a-z0-9_-]*[a-z0-9])?$`
 	ScriptName string `json:"scriptName"`
-	// SecretRef names a Secret of the namespace. Each of its keys is a secret binding.
+	// SecretRef names a Secret of the namespace with the label workers.spokelet.io/script, whose
+	// value is scriptName. Each of its keys is a secret binding.
 	//
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
