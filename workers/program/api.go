@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/spokelet/spokelet/workers/access"
+	"github.com/spokelet/spokelet/workers/budget"
 	"github.com/spokelet/spokelet/workers/cloudflare"
 	"github.com/spokelet/spokelet/workers/config"
 	"github.com/spokelet/spokelet/workers/control"
@@ -101,15 +102,17 @@ func newAPI(kube *rest.Config, hub kubernetes.Interface, cfg config.Config, cred
 	if err != nil {
 		return nil, err
 	}
-	objects, err := client.NewWithWatch(kube, client.Options{Scheme: scheme})
+	counted := rest.CopyConfig(kube)
+	counted.Wrap(budget.Transport)
+	objects, err := client.NewWithWatch(counted, client.Options{Scheme: scheme})
 	if err != nil {
 		return nil, fmt.Errorf("client: %w", err)
 	}
-	bucket, err := storeOf(cfg, credentials)
+	bucket, err := storeOf(cfg, credentials, budget.Transport)
 	if err != nil {
 		return nil, err
 	}
-	versions := version.NewRepository(bucket, bucket)
+	versions := version.NewRepository(bucket, bucket, cfg.Store.Bucket)
 	return cloudflare.New(cloudflare.Config{
 		Reviewer: access.NewReviewer(hub.AuthenticationV1(), hub.AuthorizationV1()),
 		Accounts: accounts, Tails: tails, Log: logger(),

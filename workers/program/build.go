@@ -80,7 +80,7 @@ func (b *buildFlags) fetch(ctx context.Context) (build.Result, error) {
 	if err != nil {
 		return build.Result{}, err
 	}
-	objects, err := storeOf(cfg, credentials)
+	objects, err := storeOf(cfg, credentials, nil)
 	if err != nil {
 		return build.Result{}, err
 	}

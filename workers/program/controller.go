@@ -122,7 +122,7 @@ func addProbes(mgr manager.Manager) error {
 
 // controllersOf turns the file into what the controllers are made of.
 func controllersOf(cfg config.Config, credentials config.Credentials, namespace string) (control.Config, error) {
-	objects, err := storeOf(cfg, credentials)
+	objects, err := storeOf(cfg, credentials, nil)
 	if err != nil {
 		return control.Config{}, err
 	}
@@ -141,10 +141,11 @@ func controllersOf(cfg config.Config, credentials config.Credentials, namespace 
 	}, nil
 }
 
-func storeOf(cfg config.Config, credentials config.Credentials) (*store.Store, error) {
+// storeOf returns the store of the file, whose requests pass through a wrapper if there is one.
+func storeOf(cfg config.Config, credentials config.Credentials, wrap func(http.RoundTripper) http.RoundTripper) (*store.Store, error) {
 	return store.New(store.Config{
 		Endpoint: cfg.Store.Endpoint, Region: cfg.Store.Region, Bucket: cfg.Store.Bucket,
-		AccessKey: credentials.AccessKey, SecretKey: credentials.SecretKey, CA: credentials.StoreCA,
+		AccessKey: credentials.AccessKey, SecretKey: credentials.SecretKey, CA: credentials.StoreCA, Wrap: wrap,
 		MaxModules: cfg.Store.MaxModules, MaxBytes: cfg.Store.MaxScriptBytes,
 	})
 }

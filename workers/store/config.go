@@ -40,6 +40,8 @@ type Config struct {
 	AccessKey, SecretKey string
 	// CA is a bundle of authorities, as PEM, that are trusted besides those of the system.
 	CA []byte
+	// Wrap has each request pass through what it returns, if it is not nil.
+	Wrap func(http.RoundTripper) http.RoundTripper
 	// MaxModules and MaxBytes bound one script. Default 200 and 16 MiB.
 	MaxModules int
 	MaxBytes   int64

@@ -45,11 +45,15 @@ func New(config Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("object store: %w", err)
 	}
+	var through http.RoundTripper = transport
+	if config.Wrap != nil {
+		through = config.Wrap(transport)
+	}
 	client, err := minio.New(endpoint.Host, &minio.Options{
 		Creds:      credentials.NewStaticV4(config.AccessKey, config.SecretKey, ""),
 		Secure:     endpoint.Scheme == "https",
 		Region:     config.Region,
-		Transport:  transport,
+		Transport:  through,
 		MaxRetries: attempts,
 	})
 	if err != nil {

@@ -14,10 +14,10 @@ import (
 	"github.com/minio/minio-go/v7"
 )
 
-// Put stores an object. It is there, whole, when there is no error, and may be when there is
-// one.
-func (s *Store) Put(ctx context.Context, account, key, mediaType string, content []byte) error {
-	if err := owned(account, key); err != nil {
+// Put stores an object below a prefix, which is one segment of a key, as all of these. It is
+// there, whole, when there is no error, and may be when there is one.
+func (s *Store) Put(ctx context.Context, prefix, key, mediaType string, content []byte) error {
+	if err := owned(prefix, key); err != nil {
 		return fmt.Errorf("%s: %w", key, err)
 	}
 	within, cancel := context.WithTimeout(ctx, s.config.Patience)
@@ -33,40 +33,54 @@ func (s *Store) Put(ctx context.Context, account, key, mediaType string, content
 	return nil
 }
 
-// Read returns an object of at most limit bytes.
-func (s *Store) Read(ctx context.Context, account, key string, limit int64) ([]byte, error) {
-	if err := owned(account, key); err != nil {
+// Read returns the first bytes of an object, limit at most.
+func (s *Store) Read(ctx context.Context, prefix, key string, limit int64) ([]byte, error) {
+	if err := owned(prefix, key); err != nil {
 		return nil, fmt.Errorf("%s: %w", key, err)
 	}
 	within, cancel := context.WithTimeout(ctx, s.config.Patience)
 	defer cancel()
-	body, _, _, err := s.client.GetObject(within, s.config.Bucket, key, minio.GetObjectOptions{})
+	var options minio.GetObjectOptions
+	if err := options.SetRange(0, limit-1); err != nil {
+		return nil, fmt.Errorf("%s: %w", key, err)
+	}
+	body, _, _, err := s.client.GetObject(within, s.config.Bucket, key, options)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", key, classify(ctx, err))
 	}
 	defer body.Close()
-	content, err := io.ReadAll(io.LimitReader(body, limit+1))
-	switch {
-	case err != nil:
+	content, err := io.ReadAll(io.LimitReader(body, limit)) // some stores know no ranges
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", key, classify(ctx, err))
-	case int64(len(content)) > limit:
-		return nil, fmt.Errorf("%s: %w: it has more than %d bytes", key, ErrTooLarge, limit)
 	}
 	return content, nil
 }
 
 // Names returns what there is directly below a folder: objects by their names, and folders
-// by theirs with a slash. They are sorted.
-func (s *Store) Names(ctx context.Context, account, folder string) ([]string, error) {
-	return s.list(ctx, account, folder, false)
+// by theirs with a slash. They are sorted, and the last ones are returned, most at most.
+func (s *Store) Names(ctx context.Context, prefix, folder string, most int) ([]string, error) {
+	var names []string
+	err := s.each(ctx, prefix, folder, false, func(_ context.Context, name string) error {
+		if names = append(names, name); len(names) == 2*most {
+			names = last(names, most)
+		}
+		return nil
+	})
+	return last(names, most), err
+}
+
+// last sorts names and returns the last ones.
+func last(names []string, most int) []string {
+	slices.Sort(names)
+	return slices.Delete(names, 0, max(0, len(names)-most))
 }
 
 // Delete removes objects. One that is not there is none too many.
-func (s *Store) Delete(ctx context.Context, account string, keys ...string) error {
+func (s *Store) Delete(ctx context.Context, prefix string, keys ...string) error {
 	within, cancel := context.WithTimeout(ctx, s.config.Patience)
 	defer cancel()
 	for _, key := range keys {
-		if err := owned(account, key); err != nil {
+		if err := owned(prefix, key); err != nil {
 			return fmt.Errorf("%s: %w", key, err)
 		}
 		if err := s.client.RemoveObject(within, s.config.Bucket, key, minio.RemoveObjectOptions{}); err != nil {
@@ -76,39 +90,37 @@ func (s *Store) Delete(ctx context.Context, account string, keys ...string) erro
 	return nil
 }
 
-// DeleteFolder removes all objects below a folder.
-func (s *Store) DeleteFolder(ctx context.Context, account, folder string) error {
-	names, err := s.list(ctx, account, folder, true)
-	if err != nil {
-		return err
-	}
-	keys := make([]string, 0, len(names))
-	for _, name := range names {
-		keys = append(keys, folder+"/"+name)
-	}
-	return s.Delete(ctx, account, keys...)
+// DeleteFolder removes all objects below a folder, one after the other: their names may be more
+// than there is memory for.
+func (s *Store) DeleteFolder(ctx context.Context, prefix, folder string) error {
+	return s.each(ctx, prefix, folder, true, func(within context.Context, name string) error {
+		return s.Delete(within, prefix, folder+"/"+name)
+	})
 }
 
-func (s *Store) list(ctx context.Context, account, folder string, recursive bool) ([]string, error) {
-	if err := owned(account, folder); err != nil {
-		return nil, fmt.Errorf("%s: %w", folder, err)
+// each calls a function with the names below a folder, in order.
+func (s *Store) each(ctx context.Context, prefix, folder string, recursive bool, do func(ctx context.Context, name string) error) error {
+	if err := owned(prefix, folder); err != nil {
+		return fmt.Errorf("%s: %w", folder, err)
 	}
 	within, cancel := context.WithTimeout(ctx, s.config.Patience)
 	defer cancel()
-	var names []string
 	options := minio.ListObjectsOptions{Prefix: folder + "/", Recursive: recursive}
 	for object := range s.client.ListObjectsIter(within, s.config.Bucket, options) {
 		if object.Err != nil {
-			return nil, fmt.Errorf("%s: %w", folder, classify(ctx, object.Err))
+			return fmt.Errorf("%s: %w", folder, classify(ctx, object.Err))
 		}
-		if name := strings.TrimPrefix(object.Key, folder+"/"); name != "" {
-			names = append(names, name)
+		name := strings.TrimPrefix(object.Key, folder+"/")
+		if name == "" {
+			continue
+		}
+		if err := do(within, name); err != nil {
+			return err
 		}
 	}
 	// The client ends a listing without an error when its context does.
 	if err := within.Err(); err != nil {
-		return nil, fmt.Errorf("%s: %w", folder, classify(ctx, err))
+		return fmt.Errorf("%s: %w", folder, classify(ctx, err))
 	}
-	slices.Sort(names)
-	return names, nil
+	return nil
 }

@@ -23,15 +23,19 @@ func TestARealStoreKeepsWhatIsPut(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	names, err := s.Names(t.Context(), account, folder)
+	names, err := s.Names(t.Context(), account, folder, 10)
 	if diff := cmp.Diff([]string{"1.json", "1/", "10/", "2.json"}, names); err != nil || diff != "" {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
 	if got, err := s.Read(t.Context(), account, folder+"/1/lib/é +%.wasm", 4); err != nil || string(got) != "\x00asm" {
 		t.Errorf("read: %q, %v", got, err)
 	}
-	if _, err := s.Read(t.Context(), account, folder+"/1/index.js", 2); !errors.Is(err, ErrTooLarge) {
-		t.Errorf("read of more than the limit: %v", err)
+	if got, err := s.Read(t.Context(), account, folder+"/1/index.js", 2); err != nil || string(got) != "on" {
+		t.Errorf("read of the beginning: %q, %v", got, err)
+	}
+	last, err := s.Names(t.Context(), account, folder, 2)
+	if diff := cmp.Diff([]string{"10/", "2.json"}, last); err != nil || diff != "" {
+		t.Errorf("the last two: %v (-want +got):\n%s", err, diff)
 	}
 	if _, err := s.Read(t.Context(), account, folder+"/3.json", 2); !errors.Is(err, ErrMissing) {
 		t.Errorf("read of nothing: %v", err)
@@ -42,11 +46,11 @@ func TestARealStoreKeepsWhatIsPut(t *testing.T) {
 	if err := s.Delete(t.Context(), account, folder+"/2.json", folder+"/3.json"); err != nil {
 		t.Errorf("delete: %v", err)
 	}
-	names, err = s.Names(t.Context(), account, folder)
+	names, err = s.Names(t.Context(), account, folder, 10)
 	if diff := cmp.Diff([]string{"1.json", "10/"}, names); err != nil || diff != "" {
 		t.Errorf("after deletes: %v (-want +got):\n%s", err, diff)
 	}
-	if names, err := s.Names(t.Context(), account, account+"/none"); err != nil || len(names) > 0 {
+	if names, err := s.Names(t.Context(), account, account+"/none", 10); err != nil || len(names) > 0 {
 		t.Errorf("nothing is there: %q, %v", names, err)
 	}
 }
@@ -69,7 +73,7 @@ func TestARealStoreAnswersAfterAnEmptyObject(t *testing.T) {
 func everything(t *testing.T, s *Store, account, key string) map[string]error {
 	t.Helper()
 	_, readErr := s.Read(t.Context(), account, key, 10)
-	_, namesErr := s.Names(t.Context(), account, key)
+	_, namesErr := s.Names(t.Context(), account, key, 10)
 	return map[string]error{
 		"put":           s.Put(t.Context(), account, key, "text/plain", []byte("x")),
 		"read":          readErr,

@@ -1,0 +1,128 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package budget
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"sync"
+)
+
+const (
+	// DefaultTotal and DefaultAccount are bounds that go with a process of 512 MiB, in bytes.
+	DefaultTotal   = 128 << 20
+	DefaultAccount = 32 << 20
+	// copies are what becomes of each byte that is read: what it is decoded to, and its part of
+	// an answer. It was measured.
+	copies = 3
+)
+
+// ErrExceeded is the error of reads for which there is no room. There is, later.
+var ErrExceeded = errors.New("requests have too much in memory: try again later, or at fewer at a time")
+
+// Budget may be used by many at a time.
+type Budget struct {
+	total, share int64
+
+	mu       sync.Mutex
+	held     int64            // guarded by mu
+	accounts map[string]int64 // guarded by mu
+}
+
+// New returns a Budget of bytes for all accounts together, and for each.
+func New(total, account int64) *Budget {
+	return &Budget{total: total, share: account, accounts: map[string]int64{}}
+}
+
+// reading is what one context holds.
+type reading struct {
+	budget  *Budget
+	account string
+	held    int64 // guarded by budget.mu
+	ended   bool  // guarded by budget.mu
+}
+
+type readingKey struct{}
+
+// Of returns a context with which all that is read counts for an account, until the given
+// context ends. That has to end.
+func (b *Budget) Of(ctx context.Context, account string) context.Context {
+	r := &reading{budget: b, account: account}
+	context.AfterFunc(ctx, r.end)
+	return context.WithValue(ctx, readingKey{}, r)
+}
+
+// Part returns a context for what is out of memory before the whole request ends: the caller
+// calls done then. It counts for the same account.
+func Part(ctx context.Context) (part context.Context, done context.CancelFunc) {
+	part, done = context.WithCancel(ctx)
+	if r, ok := ctx.Value(readingKey{}).(*reading); ok {
+		part = r.budget.Of(part, r.account)
+	}
+	return part, done
+}
+
+// take counts bytes that were read. Those of a context that has ended are out of memory soon.
+func (r *reading) take(n int64) error {
+	b := r.budget
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case r.ended:
+		return nil
+	case b.held+n > b.total, b.accounts[r.account]+n > b.share:
+		return ErrExceeded
+	}
+	r.held += n
+	b.held += n
+	b.accounts[r.account] += n
+	return nil
+}
+
+func (r *reading) end() {
+	b := r.budget
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.held -= r.held
+	if b.accounts[r.account] -= r.held; b.accounts[r.account] == 0 {
+		delete(b.accounts, r.account)
+	}
+	r.held, r.ended = 0, true
+}
+
+// Transport has the bodies of answers count, where the context of the request is one of [Of].
+// Watches do not: an event is one object, and the next one replaces it.
+func Transport(next http.RoundTripper) http.RoundTripper { return transport{next} }
+
+type transport struct{ next http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (t transport) RoundTrip(request *http.Request) (*http.Response, error) {
+	answer, err := t.next.RoundTrip(request)
+	if err != nil {
+		return nil, err
+	}
+	if r, ok := request.Context().Value(readingKey{}).(*reading); ok && request.URL.Query().Get("watch") == "" {
+		answer.Body = &body{ReadCloser: answer.Body, reading: r}
+	}
+	return answer, nil
+}
+
+// body is one that counts.
+type body struct {
+	io.ReadCloser
+
+	reading *reading
+}
+
+// Read implements io.Reader.
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if exceeded := b.reading.take(int64(n) * copies); exceeded != nil {
+		return 0, exceeded
+	}
+	return n, err
+}

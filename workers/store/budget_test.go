@@ -1,0 +1,35 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/spokelet/spokelet/workers/budget"
+)
+
+func TestWhatIsReadCountsForItsAccount(t *testing.T) {
+	fake := &fakeS3{objects: map[string]string{"a1/s/1.json": strings.Repeat("x", 1000)}}
+	s := fake.start(t, func(c *Config) { c.Wrap = budget.Transport })
+	ctx := budget.New(10000, 5000).Of(t.Context(), "a1")
+	if raw, err := s.Read(ctx, "a1", "a1/s/1.json", 2000); err != nil || len(raw) != 1000 {
+		t.Errorf("%d bytes, %v", len(raw), err)
+	}
+	if _, err := s.Read(ctx, "a1", "a1/s/1.json", 2000); !errors.Is(err, budget.ErrExceeded) || !errors.Is(err, ErrUnavailable) {
+		t.Errorf("more than its part: %v", err)
+	}
+}
+
+func TestTheLastNamesOfAFolderAreKept(t *testing.T) {
+	fake := &fakeS3{objects: map[string]string{}, page: 7}
+	for i := range 26 {
+		fake.objects["a1/s/"+string(rune('a'+i))+".json"] = "{}"
+	}
+	names, err := fake.start(t).Names(t.Context(), "a1", "a1/s", 3)
+	if got := strings.Join(names, " "); err != nil || got != "x.json y.json z.json" {
+		t.Errorf("names are %s, %v", got, err)
+	}
+}
