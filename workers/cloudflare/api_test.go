@@ -129,7 +129,9 @@ func TestWhatIsNotServedIsRefusedByName(t *testing.T) {
 		"GET /accounts/1234/queues?page=1": "queues", "GET /accounts/1234/workflows": "workflows", "GET /zones?name=example.com": "zones",
 		"PUT " + hello + "/schedules": "cron", "PUT " + hello + "/routes": "routes", "POST " + hello + "/domains/changeset": "custom domains",
 		"POST " + hello + "/assets-upload-session": "static assets", "GET /accounts/1234/pages/projects": "Pages", "GET " + hello + "/content": "Workers API",
-		"POST /accounts/1234/workers/durable_objects/namespaces": "Durable Objects",
+		"POST /accounts/1234/workers/durable_objects/namespaces": "Durable Objects", "GET /accounts/1234/ai-search/namespaces": "AI Search",
+		"GET /accounts/1234/agent-memory/namespaces/m": "Agent Memory", "GET /accounts/1234/flagship/apps": "Flagship",
+		"GET /accounts/1234/workers/dispatch/namespaces/n": "dispatch namespaces",
 	} {
 		method, path, _ := strings.Cut(request, " ")
 		w.ask(t, "jane", method, path, nil).refused(t, request, http.StatusForbidden, 10015, "not supported by Spokelet: ")
@@ -178,7 +180,7 @@ func TestAnUploadIsStoredBeforeItIsAnswered(t *testing.T) {
 	got := w.ask(t, "jane", http.MethodPost, hello+"/versions", body, "Content-Type", kind)
 	result, _ := got.Result.(map[string]any)
 	id, _ := result["id"].(string)
-	if !got.Success || w.bucket.objects["1234/hello/"+id+"/index.js"] != "export default {};" || w.bucket.objects["1234/hello/"+id+".json"] == "" {
+	if !got.Success || w.bucket.objects["1234/hello/"+id+"/index.js"] != "export default {};" || w.bucket.objects["_versions/1234/hello/"+id+".json"] == "" {
 		t.Fatalf("%s, and the store has %q", got.raw, w.bucket.objects)
 	}
 	if again := w.ask(t, "joe", http.MethodGet, hello+"/versions/"+id, nil); !strings.Contains(again.raw, `"author_email":"jane"`) || !strings.Contains(again.raw, `{"name":"KEY","type":"secret_text"}`) {

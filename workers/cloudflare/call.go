@@ -135,7 +135,7 @@ func (a *API) answer(ctx context.Context, c *call, verb string, h handler) (resu
 			return nil, err
 		}
 	}
-	return h(ctx, c)
+	return h(a.config.Deployer.Counted(ctx, c.account), c)
 }
 
 func bearerOf(r *http.Request) (string, error) {

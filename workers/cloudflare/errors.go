@@ -9,6 +9,7 @@ import (
 	"net/http"
 
 	"github.com/spokelet/spokelet/workers/access"
+	"github.com/spokelet/spokelet/workers/budget"
 	"github.com/spokelet/spokelet/workers/deployer"
 	"github.com/spokelet/spokelet/workers/script"
 	"github.com/spokelet/spokelet/workers/store"
@@ -35,6 +36,7 @@ const (
 	codeNoService      = 10090
 	codeUnavailable    = 10013
 	codeNoSecret       = 10056
+	codeInherit        = 10057 // wrangler then says what to do about required secrets
 )
 
 const notFound = "This Worker does not exist on your account."
@@ -46,6 +48,9 @@ func failureOf(err error) (failed *failure, known bool) {
 	}
 	if secrets, ok := errors.AsType[*deployer.SecretsChangedError](err); ok {
 		return fail(http.StatusConflict, codeSecretsChanged, secrets.Error()), true
+	}
+	if missing, ok := errors.AsType[*deployer.InheritError](err); ok {
+		return fail(http.StatusBadRequest, codeInherit, missing.Error()), true
 	}
 	if bad, ok := errors.AsType[*upload.Error](err); ok {
 		return failureOfUpload(bad), true
@@ -89,6 +94,7 @@ var classes = []struct {
 	{upload.ErrIncomplete, http.StatusBadRequest, codeInvalid, ""},
 	{tail.ErrNotFound, http.StatusNotFound, codeNoRoute, ""},
 	{tail.ErrTooMany, http.StatusTooManyRequests, codeTooMany, ""},
+	{budget.ErrExceeded, http.StatusServiceUnavailable, codeUnavailable, budget.ErrExceeded.Error()},
 	{store.ErrTooLarge, http.StatusRequestEntityTooLarge, codeTooLarge, ""},
 	{store.ErrUnavailable, http.StatusServiceUnavailable, codeUnavailable, ""},
 	{context.DeadlineExceeded, http.StatusServiceUnavailable, codeUnavailable, "it took too long"},

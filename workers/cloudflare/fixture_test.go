@@ -105,17 +105,17 @@ func (b *bucket) Put(_ context.Context, _, key, _ string, content []byte) error 
 	return nil
 }
 
-func (b *bucket) Read(_ context.Context, _, key string, _ int64) ([]byte, error) {
+func (b *bucket) Read(_ context.Context, _, key string, limit int64) ([]byte, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	content, ok := b.objects[key]
 	if !ok {
 		return nil, store.ErrMissing
 	}
-	return []byte(content), nil
+	return []byte(content[:min(int64(len(content)), limit)]), nil
 }
 
-func (b *bucket) Names(_ context.Context, _, folder string) ([]string, error) {
+func (b *bucket) Names(_ context.Context, _, folder string, _ int) ([]string, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var names []string
@@ -150,7 +150,9 @@ func serve(t *testing.T, change ...func(*Config)) *world {
 	}
 	// Nothing is applied here: a tracker without field managers is many times faster.
 	tracker := clienttesting.NewObjectTracker(scheme, serializer.NewCodecFactory(scheme).UniversalDecoder())
-	hub := fake.NewClientBuilder().WithScheme(scheme).WithObjectTracker(tracker).WithObjects(&deploymentv1alpha1.WorkerDeployment{
+	hub := fake.NewClientBuilder().WithScheme(scheme).WithObjectTracker(tracker).WithIndex(&deploymentv1alpha1.WorkerDeployment{}, "spec.template.scriptName", func(o client.Object) []string {
+		return []string{o.(*deploymentv1alpha1.WorkerDeployment).Spec.Template.ScriptName}
+	}).WithObjects(&deploymentv1alpha1.WorkerDeployment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "hello", UID: "0e9f0f0a-0000-4000-8000-000000000000"},
 		Spec: deploymentv1alpha1.WorkerDeploymentSpec{Template: release.Script{
 			ScriptName: "hello", CompatibilityDate: "2026-01-15", ScriptURLs: []string{"s3://workers/1234/hello/1"},
@@ -166,7 +168,7 @@ func serve(t *testing.T, change ...func(*Config)) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(tails.Close)
-	versions := version.NewRepository(w.bucket, w.bucket)
+	versions := version.NewRepository(w.bucket, w.bucket, "workers")
 	config := Config{
 		Reviewer: w.reviewer, Accounts: accounts{}, Tails: tails, Log: logr.Discard(),
 		Deployer: deployer.New(deployer.Config{Client: hub, Versions: versions, History: versions, Bucket: "workers"}),

@@ -152,7 +152,7 @@ func (a *API) versions(ctx context.Context, c *call) (any, error) {
 	versions, err := a.config.Deployer.Versions(ctx, c.account, c.script)
 	all := []versionShape{}
 	for _, v := range versions {
-		all = append(all, shapeOf(v))
+		all = append(all, shapeOf(version.Version{Summary: v})) // wrangler asks for the rest of one that it needs
 	}
 	return map[string]any{"items": all}, err
 }

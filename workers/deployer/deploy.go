@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,6 +21,7 @@ import (
 	"github.com/spokelet/spokelet/workers/api"
 	deploymentv1alpha1 "github.com/spokelet/spokelet/workers/api/deployment/v1alpha1"
 	releasev1alpha1 "github.com/spokelet/spokelet/workers/api/release/v1alpha1"
+	"github.com/spokelet/spokelet/workers/budget"
 	"github.com/spokelet/spokelet/workers/version"
 )
 
@@ -34,6 +34,10 @@ func (d *Deployer) Deploy(ctx context.Context, a Account, name, id string, by Au
 	if errors.Is(err, ErrNotFound) {
 		err = fmt.Errorf("script %s: version %q: %w", name, id, ErrVersionNotFound)
 	}
+	if err != nil {
+		return Deployment{}, err
+	}
+	secret, err := d.secretOf(ctx, a, v)
 	if err != nil {
 		return Deployment{}, err
 	}
@@ -50,7 +54,7 @@ func (d *Deployer) Deploy(ctx context.Context, a Account, name, id string, by Au
 	if err != nil {
 		return Deployment{}, err
 	}
-	if err := d.own(ctx, after, v); err != nil {
+	if err := d.own(ctx, after, secret); err != nil {
 		return Deployment{}, err
 	}
 	if err := d.await(ctx, after, deployment); err != nil {
@@ -72,11 +76,11 @@ func (d *Deployer) sameSecrets(ctx context.Context, a Account, name string, v ve
 	if !v.CreatedOn.Before(current.CreatedOn) || v.Script.SecretRef == current.Script.SecretRef {
 		return nil
 	}
-	now, err := d.readSecret(ctx, a, current.Script.SecretRef)
+	now, err := d.readSecret(ctx, a, current)
 	if err != nil {
 		return err
 	}
-	then, err := d.readSecret(ctx, a, v.Script.SecretRef)
+	then, err := d.readSecret(ctx, a, v)
 	if err != nil {
 		return err
 	}
@@ -234,7 +238,7 @@ func (d *Deployer) progress(ctx context.Context, kind watch.EventType, wd, asked
 // template with kubectl leaves the annotation.
 func asks(wd, asked *deploymentv1alpha1.WorkerDeployment, deployment Deployment) bool {
 	now, _ := annotated(wd)
-	return now.ID == deployment.ID && equality.Semantic.DeepEqual(wd.Spec.Template, asked.Spec.Template)
+	return now.ID == deployment.ID && version.Template(wd.Spec.Template) == version.Template(asked.Spec.Template)
 }
 
 // rejected returns what workerd says of the current release.
@@ -284,7 +288,8 @@ func (d *Deployer) undo(ctx context.Context, a Account, before, after *deploymen
 	if !errors.Is(why, ErrInvalid) && !errors.Is(why, ErrRejected) {
 		return why
 	}
-	ctx = context.WithoutCancel(ctx) // the developer may be gone
+	ctx, done := budget.Part(context.WithoutCancel(ctx)) // the developer may be gone
+	defer done()
 	name := after.Spec.Template.ScriptName
 	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		wd, err := d.find(ctx, a, name)
@@ -326,7 +331,7 @@ func (d *Deployer) drop(ctx context.Context, a Account, before *deploymentv1alph
 	if err != nil {
 		return err
 	}
-	if before != nil && versionOf([]version.Version{latest}, before.Spec.Template) != nil {
+	if before != nil && latest.Template == version.Template(before.Spec.Template) {
 		return nil
 	}
 	return d.config.History.Remove(ctx, a.ID, name, id)

@@ -19,6 +19,7 @@ import (
 	accountv1alpha1 "github.com/spokelet/spokelet/workers/api/account/v1alpha1"
 	deploymentv1alpha1 "github.com/spokelet/spokelet/workers/api/deployment/v1alpha1"
 	releasev1alpha1 "github.com/spokelet/spokelet/workers/api/release/v1alpha1"
+	"github.com/spokelet/spokelet/workers/budget"
 	"github.com/spokelet/spokelet/workers/place"
 	"github.com/spokelet/spokelet/workers/script"
 	"github.com/spokelet/spokelet/workers/upload"
@@ -52,6 +53,19 @@ func (e *SecretsChangedError) Error() string {
 	return "The following secrets have changed: " + strings.Join(e.Names, ", ")
 }
 
+// InheritError says that an upload names bindings without a value that the latest version has
+// not. wrangler does so for required secrets, and for resources that it is to make by itself.
+type InheritError struct{ Names []string }
+
+// Error implements error. wrangler knows it by how it begins, and says what to do about a secret.
+func (e *InheritError) Error() string {
+	return fmt.Sprintf("inherit binding '%s' is invalid: the latest version has no binding %s, and what wrangler would provision for one without an id "+
+		"(KV, R2, D1, queues, AI Search, Agent Memory, dispatch namespaces, Flagship) is not supported", e.Names[0], strings.Join(e.Names, ", "))
+}
+
+// Unwrap returns [ErrInvalid].
+func (e *InheritError) Unwrap() error { return ErrInvalid }
+
 const (
 	// newest is how many versions of a script are kept, whoever needs them.
 	newest = 20
@@ -68,8 +82,8 @@ type Versions interface {
 
 // History is the versions that there are.
 type History interface {
-	List(ctx context.Context, account, script string) ([]version.Version, error)
-	Prune(ctx context.Context, account, script, bucket string, needs version.Needs) ([]version.Version, error)
+	List(ctx context.Context, account, script string) ([]version.Summary, error)
+	Prune(ctx context.Context, account, script string, needs version.Needs) ([]version.Summary, error)
 	Remove(ctx context.Context, account, script, id string) error
 	RemoveAll(ctx context.Context, account, script string) error
 }
@@ -82,6 +96,9 @@ type Config struct {
 	Versions Versions
 	History  History
 	Bucket   string
+	// Budget bounds what requests read, by whatever has its [budget.Transport]. Default 128 MiB, of
+	// which an account may have 32.
+	Budget *budget.Budget
 	// Patience is how long a deployment is waited for. Default 2 min.
 	Patience time.Duration
 	// Log has what no developer has to know.
@@ -96,6 +113,9 @@ func New(config Config) *Deployer {
 	if config.Patience == 0 {
 		config.Patience = defaultPatience
 	}
+	if config.Budget == nil {
+		config.Budget = budget.New(budget.DefaultTotal, budget.DefaultAccount)
+	}
 	return &Deployer{config: config}
 }
 
@@ -105,10 +125,19 @@ type Account struct {
 	ID, Namespace string
 }
 
+// Counted returns the context for a request of an account: what is read with it counts until it
+// ends.
+func (d *Deployer) Counted(ctx context.Context, a Account) context.Context {
+	return d.config.Budget.Of(ctx, a.ID)
+}
+
+// fieldScript is the field that the API server selects WorkerDeployments by.
+const fieldScript = "spec.template.scriptName"
+
 // find returns the WorkerDeployment of a script, the oldest as the operator has it.
 func (d *Deployer) find(ctx context.Context, a Account, name string) (*deploymentv1alpha1.WorkerDeployment, error) {
 	var list deploymentv1alpha1.WorkerDeploymentList
-	if err := d.config.Client.List(ctx, &list, client.InNamespace(a.Namespace)); err != nil {
+	if err := d.config.Client.List(ctx, &list, client.InNamespace(a.Namespace), client.MatchingFields{fieldScript: name}); err != nil {
 		return nil, hub(fmt.Errorf("list WorkerDeployments: %w", err))
 	}
 	var first *deploymentv1alpha1.WorkerDeployment
@@ -180,12 +209,20 @@ func (d *Deployer) Upload(ctx context.Context, a Account, name, author string, u
 
 // tidy removes what nothing needs any more. What could not be removed is, the next time.
 func (d *Deployer) tidy(ctx context.Context, a Account, name string) {
+	var (
+		templates []version.Summary
+		releases  []past
+	)
 	wd, err := d.find(ctx, a, name)
-	if errors.Is(err, ErrNotFound) {
-		return
-	}
 	if err == nil {
-		err = d.prune(ctx, a, wd)
+		templates = append(templates, d.written(a, wd).Summary)
+		releases, err = d.releases(ctx, a, wd)
+	}
+	for _, r := range releases {
+		templates = append(templates, r.Summary)
+	}
+	if err == nil || errors.Is(err, ErrNotFound) {
+		err = d.prune(ctx, a, name, templates)
 	}
 	if err != nil {
 		d.config.Log.Error(err, "old versions cannot be removed", "account", a.ID, "script", name)
@@ -286,38 +323,30 @@ func (d *Deployer) remove(ctx context.Context, kind string, obj client.Object) e
 	return nil
 }
 
-// prune removes what neither the WorkerDeployment nor a release needs.
-func (d *Deployer) prune(ctx context.Context, a Account, wd *deploymentv1alpha1.WorkerDeployment) error {
-	name := wd.Spec.Template.ScriptName
-	releases, err := d.releases(ctx, wd)
-	if err != nil {
-		return err
-	}
-	templates := []releasev1alpha1.Script{wd.Spec.Template}
-	for i := range releases {
-		templates = append(templates, releases[i].Spec.Script)
-	}
+// prune removes what nothing needs: in use is what the WorkerDeployment asks for, and its
+// releases.
+func (d *Deployer) prune(ctx context.Context, a Account, name string, inUse []version.Summary) error {
 	needs := version.Needs{Folders: sets.New[string](), Newest: newest}
 	needed := sets.New[string]()
-	for _, template := range templates {
-		needs.Folders.Insert(version.Folders(d.config.Bucket, a.ID, template)...)
-		needed.Insert(template.SecretRef)
+	for _, s := range inUse {
+		needs.Folders.Insert(s.Folders...)
+		needed.Insert(s.SecretRef)
 	}
-	needs.Versions = func(all []version.Version) sets.Set[string] {
+	needs.Versions = func(all []version.Summary) sets.Set[string] {
 		ids := sets.New[string]()
-		for _, template := range templates {
-			if v := versionOf(all, template); v != nil {
+		for _, s := range inUse {
+			if v := versionOf(all, s.Template); v != nil {
 				ids.Insert(v.ID)
 			}
 		}
 		return ids
 	}
-	kept, err := d.config.History.Prune(ctx, a.ID, name, d.config.Bucket, needs)
+	kept, err := d.config.History.Prune(ctx, a.ID, name, needs)
 	if err != nil {
 		return err
 	}
-	for _, v := range kept {
-		needed.Insert(v.Script.SecretRef)
+	for _, s := range kept {
+		needed.Insert(s.SecretRef)
 	}
 	return d.deleteSecrets(ctx, a, name, needed)
 }

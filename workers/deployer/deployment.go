@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -21,7 +20,7 @@ import (
 	"github.com/spokelet/spokelet/workers/api"
 	deploymentv1alpha1 "github.com/spokelet/spokelet/workers/api/deployment/v1alpha1"
 	releasev1alpha1 "github.com/spokelet/spokelet/workers/api/release/v1alpha1"
-	"github.com/spokelet/spokelet/workers/script"
+	"github.com/spokelet/spokelet/workers/budget"
 	"github.com/spokelet/spokelet/workers/version"
 )
 
@@ -50,57 +49,78 @@ func annotated(wd *deploymentv1alpha1.WorkerDeployment) (Deployment, bool) {
 	return a, err == nil && a.ID != ""
 }
 
+// past is a release that was current once, without its template. Its ID is its UID.
+type past struct {
+	version.Summary
+
+	name     string
+	revision int64
+}
+
+// pageSize is how many releases are in memory at a time: each may have more than a MiB.
+const pageSize = 5
+
 // releases returns those of a WorkerDeployment that were current once and that workerd did
 // not reject, the latest first.
-func (d *Deployer) releases(ctx context.Context, wd *deploymentv1alpha1.WorkerDeployment) ([]releasev1alpha1.WorkerRelease, error) {
-	var list releasev1alpha1.WorkerReleaseList
-	if err := d.config.Client.List(ctx, &list, client.InNamespace(wd.Namespace), client.MatchingLabels{api.LabelScript: wd.Spec.Template.ScriptName}); err != nil {
-		return nil, hub(fmt.Errorf("list WorkerReleases: %w", err))
+func (d *Deployer) releases(ctx context.Context, a Account, wd *deploymentv1alpha1.WorkerDeployment) ([]past, error) {
+	var own []past
+	for next := ""; ; {
+		page, done := budget.Part(ctx)
+		var list releasev1alpha1.WorkerReleaseList
+		err := d.config.Client.List(page, &list, client.InNamespace(wd.Namespace), client.MatchingLabels{api.LabelScript: wd.Spec.Template.ScriptName},
+			client.Limit(pageSize), client.Continue(next))
+		for i := range list.Items {
+			r := &list.Items[i]
+			rejected := meta.IsStatusConditionFalse(r.Status.Conditions, api.ConditionAccepted)
+			if metav1.IsControlledBy(r, wd) && r.Status.Revision != 0 && (!rejected || r.Name == wd.Status.Release) {
+				own = append(own, past{Summary: d.released(a, r).Summary, name: r.Name, revision: r.Status.Revision})
+			}
+		}
+		done()
+		if err != nil {
+			return nil, hub(fmt.Errorf("list WorkerReleases: %w", err))
+		}
+		if next = list.Continue; next == "" {
+			break
+		}
 	}
-	own := slices.DeleteFunc(list.Items, func(r releasev1alpha1.WorkerRelease) bool {
-		rejected := meta.IsStatusConditionFalse(r.Status.Conditions, api.ConditionAccepted)
-		return !metav1.IsControlledBy(&r, wd) || r.Status.Revision == 0 || rejected && r.Name != wd.Status.Release
-	})
-	slices.SortFunc(own, func(a, b releasev1alpha1.WorkerRelease) int { return cmp.Compare(b.Status.Revision, a.Status.Revision) })
+	slices.SortFunc(own, func(a, b past) int { return cmp.Compare(b.revision, a.revision) })
 	return own, nil
 }
 
-// versionOf returns the version whose template it is, or nil.
-func versionOf(all []version.Version, template releasev1alpha1.Script) *version.Version {
-	template = normal(template)
-	for i := range all {
-		if equality.Semantic.DeepEqual(normal(all[i].Script), template) {
-			return &all[i]
-		}
+// versionOf returns the version that has a template, or nil.
+func versionOf(all []version.Summary, template string) *version.Summary {
+	i := slices.IndexFunc(all, func(s version.Summary) bool { return s.Template == template })
+	if i < 0 {
+		return nil
 	}
-	return nil
-}
-
-// normal is a template as the operator writes it into releases.
-func normal(s releasev1alpha1.Script) releasev1alpha1.Script {
-	s.ScriptURLs, s.ScriptsURLs = script.URLs(s), nil
-	if date, err := script.Date(s.CompatibilityDate); err == nil {
-		s.CompatibilityDate = date
-	}
-	return s
+	return &all[i]
 }
 
 // released is the version that a release is, if no upload made it: it has the release's UID.
-func released(r *releasev1alpha1.WorkerRelease) version.Version {
-	return version.Version{ID: string(r.UID), CreatedOn: r.CreationTimestamp.UTC(), Script: r.Spec.Script, SecretNames: r.Status.SecretKeys}
+func (d *Deployer) released(a Account, r *releasev1alpha1.WorkerRelease) version.Version {
+	v := version.Version{Script: r.Spec.Script, SecretNames: r.Status.SecretKeys}
+	v.ID, v.CreatedOn = string(r.UID), r.CreationTimestamp.UTC()
+	v.Summarize(d.config.Bucket, a.ID, v.Script)
+	return v
 }
 
 // written is the version that a WorkerDeployment asks for, if neither an upload nor a release
 // has its template.
-func written(wd *deploymentv1alpha1.WorkerDeployment) version.Version {
-	return version.Version{ID: string(wd.UID), CreatedOn: wd.CreationTimestamp.UTC(), Script: wd.Spec.Template}
+func (d *Deployer) written(a Account, wd *deploymentv1alpha1.WorkerDeployment) version.Version {
+	v := version.Version{Script: wd.Spec.Template}
+	v.ID, v.CreatedOn = string(wd.UID), wd.CreationTimestamp.UTC()
+	v.Summarize(d.config.Bucket, a.ID, v.Script)
+	return v
 }
 
 // history is all that is known of a script.
 type history struct {
-	wd       *deploymentv1alpha1.WorkerDeployment
-	releases []releasev1alpha1.WorkerRelease
-	versions []version.Version
+	wd *deploymentv1alpha1.WorkerDeployment
+	// asked is what the WorkerDeployment asks for, as if nobody had uploaded it.
+	asked    version.Version
+	releases []past
+	versions []version.Summary
 }
 
 func (d *Deployer) history(ctx context.Context, a Account, name string) (history, error) {
@@ -108,41 +128,61 @@ func (d *Deployer) history(ctx context.Context, a Account, name string) (history
 	if err != nil {
 		return history{}, err
 	}
-	releases, err := d.releases(ctx, wd)
+	releases, err := d.releases(ctx, a, wd)
 	if err != nil {
 		return history{}, err
 	}
 	versions, err := d.config.History.List(ctx, a.ID, name)
-	return history{wd: wd, releases: releases, versions: versions}, err
+	return history{wd: wd, asked: d.written(a, wd), releases: releases, versions: versions}, err
 }
 
 // current is the version that the WorkerDeployment asks for. Of two with its template it is
 // the one that was deployed: secrets that are set and deleted make such versions.
-func (h history) current() version.Version {
+func (h history) current() version.Summary {
+	template := h.asked.Template
 	if now, ok := annotated(h.wd); ok {
-		same := func(v version.Version) bool { return v.ID == now.Version }
-		if i := slices.IndexFunc(h.versions, same); i >= 0 && versionOf(h.versions[i:i+1], h.wd.Spec.Template) != nil {
+		same := func(s version.Summary) bool { return s.ID == now.Version && s.Template == template }
+		if i := slices.IndexFunc(h.versions, same); i >= 0 {
 			return h.versions[i]
 		}
 	}
-	if v := versionOf(h.versions, h.wd.Spec.Template); v != nil {
-		return *v
+	if s := versionOf(h.versions, template); s != nil {
+		return *s
 	}
-	template := normal(h.wd.Spec.Template)
-	for i := range h.releases {
-		if equality.Semantic.DeepEqual(normal(h.releases[i].Spec.Script), template) {
-			return released(&h.releases[i])
+	for _, r := range h.releases {
+		if r.Template == template {
+			return r.Summary
 		}
 	}
-	return written(h.wd)
+	return h.asked.Summary
 }
 
 // of is the version that a release is.
-func (h history) of(r *releasev1alpha1.WorkerRelease) version.Version {
-	if v := versionOf(h.versions, r.Spec.Script); v != nil {
-		return *v
+func (h history) of(r past) version.Summary {
+	if s := versionOf(h.versions, r.Template); s != nil {
+		return *s
 	}
-	return released(r)
+	return r.Summary
+}
+
+// whole returns a version of a history.
+func (d *Deployer) whole(ctx context.Context, a Account, h history, id string) (version.Version, error) {
+	name := h.wd.Spec.Template.ScriptName
+	if i := slices.IndexFunc(h.releases, func(r past) bool { return r.ID == id }); i >= 0 {
+		var r releasev1alpha1.WorkerRelease
+		if err := d.config.Client.Get(ctx, client.ObjectKey{Namespace: h.wd.Namespace, Name: h.releases[i].name}, &r); err != nil {
+			return version.Version{}, hub(fmt.Errorf("read WorkerRelease %s: %w", h.releases[i].name, err))
+		}
+		return d.released(a, &r), nil
+	}
+	if id == h.asked.ID && h.current().ID == id {
+		return h.asked, nil
+	}
+	v, err := d.config.Versions.Load(ctx, a.ID, name, id)
+	if errors.Is(err, version.ErrNotFound) {
+		err = fmt.Errorf("script %s: version %q: %w", name, id, ErrVersionNotFound)
+	}
+	return v, err
 }
 
 // latestDeployed returns the version that is deployed, or [ErrNotLatest] if there is a newer
@@ -156,7 +196,7 @@ func (d *Deployer) latestDeployed(ctx context.Context, a Account, name string) (
 	if len(h.versions) > 0 && version.IsID(current.ID) && h.versions[0].ID > current.ID {
 		return version.Version{}, fmt.Errorf("script %s: %w: it is %s, and %s is deployed", name, ErrNotLatest, h.versions[0].ID, current.ID)
 	}
-	return current, nil
+	return d.whole(ctx, a, h, current.ID)
 }
 
 // Deployments returns what was deployed, the current one first.
@@ -167,13 +207,12 @@ func (d *Deployer) Deployments(ctx context.Context, a Account, name string) ([]D
 	}
 	current := h.current()
 	all := []Deployment{h.deployment(current)}
-	for i := range h.releases {
-		r := &h.releases[i]
+	for i, r := range h.releases {
 		v := h.of(r)
-		if i == 0 && r.Name == h.wd.Status.Release && (v.ID == current.ID || observed(h.wd)) {
+		if i == 0 && r.name == h.wd.Status.Release && (v.ID == current.ID || observed(h.wd)) {
 			continue // it is the current one, wherever its code is stored
 		}
-		all = append(all, Deployment{ID: string(r.UID), Version: v.ID, CreatedOn: r.CreationTimestamp.UTC(), Author: v.Author, Message: v.Message})
+		all = append(all, Deployment{ID: r.ID, Version: v.ID, CreatedOn: r.CreatedOn, Author: v.Author, Message: v.Message})
 	}
 	return all, nil
 }
@@ -185,26 +224,26 @@ func observed(wd *deploymentv1alpha1.WorkerDeployment) bool {
 }
 
 // deployment is the current one, of a version.
-func (h history) deployment(current version.Version) Deployment {
+func (h history) deployment(current version.Summary) Deployment {
 	if a, ok := annotated(h.wd); ok && a.Version == current.ID {
 		return a
 	}
 	return Deployment{ID: string(h.wd.UID), Version: current.ID, CreatedOn: current.CreatedOn}
 }
 
-// Versions returns all versions that can be deployed, the newest first.
-func (d *Deployer) Versions(ctx context.Context, a Account, name string) ([]version.Version, error) {
+// Versions returns what all versions are that can be deployed, the newest first.
+func (d *Deployer) Versions(ctx context.Context, a Account, name string) ([]version.Summary, error) {
 	h, err := d.history(ctx, a, name)
 	if err != nil {
 		return nil, err
 	}
 	all := slices.Clone(h.versions)
-	for i := range h.releases {
-		if versionOf(h.versions, h.releases[i].Spec.Script) == nil {
-			all = append(all, released(&h.releases[i]))
+	for _, r := range h.releases {
+		if versionOf(h.versions, r.Template) == nil {
+			all = append(all, r.Summary)
 		}
 	}
-	slices.SortStableFunc(all, func(a, b version.Version) int { return b.CreatedOn.Compare(a.CreatedOn) })
+	slices.SortStableFunc(all, func(a, b version.Summary) int { return b.CreatedOn.Compare(a.CreatedOn) })
 	return all, nil
 }
 
@@ -218,15 +257,7 @@ func (d *Deployer) Version(ctx context.Context, a Account, name, id string) (ver
 	if err != nil {
 		return version.Version{}, err
 	}
-	if current := h.current(); current.ID == id {
-		return current, nil
-	}
-	for i := range h.releases {
-		if string(h.releases[i].UID) == id {
-			return released(&h.releases[i]), nil
-		}
-	}
-	return version.Version{}, fmt.Errorf("script %s: version %q: %w", name, id, ErrVersionNotFound)
+	return d.whole(ctx, a, h, id)
 }
 
 // Current returns the version that is deployed.
@@ -235,7 +266,7 @@ func (d *Deployer) Current(ctx context.Context, a Account, name string) (version
 	if err != nil {
 		return version.Version{}, err
 	}
-	return h.current(), nil
+	return d.whole(ctx, a, h, h.current().ID)
 }
 
 // newDeployment is one of a version, now.

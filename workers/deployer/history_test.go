@@ -168,7 +168,7 @@ func TestTheOldestWorkerDeploymentHasTheScript(t *testing.T) {
 func (w *world) old(n byte) version.Version {
 	w.t.Helper()
 	id := uuid.UUID{0x01, 0x9a, 0xa0, 6: 0x70, 8: 0x80, 15: n}.String()
-	v := version.Version{ID: id, CreatedOn: time.Unix(1.76e9+int64(n), 0).UTC(), Author: "joe", Script: releasev1alpha1.Script{
+	v := version.Version{Summary: version.Summary{ID: id, CreatedOn: time.Unix(1.76e9+int64(n), 0).UTC(), Author: "joe"}, Script: releasev1alpha1.Script{
 		ScriptName: "hello", CompatibilityDate: "2026-01-15", MainModule: "index.js", ScriptURLs: []string{version.URL("workers", team.ID, "hello", id)},
 	}}
 	v.Script.SecretRef = "hello-" + id
@@ -208,7 +208,7 @@ func TestVersionsAndSecretsThatNothingNeedsGo(t *testing.T) {
 	var secrets, objects []string
 	for _, id := range want {
 		secrets = append(secrets, "hello-"+id)
-		objects = append(objects, "1234/hello/"+id+".json", "1234/hello/"+id+"/index.js")
+		objects = append(objects, "_versions/1234/hello/"+id+".json", "1234/hello/"+id+"/index.js")
 	}
 	slices.Sort(secrets)
 	slices.Sort(objects)
@@ -233,7 +233,7 @@ func TestAReleaseKeepsItsSecretAndModulesAlsoWithoutItsVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := w.served(module())
-	want := []string{"1234/hello/" + first.ID + "/index.js", "1234/hello/" + second.ID + ".json", "1234/hello/" + second.ID + "/index.js"}
+	want := []string{"1234/hello/" + first.ID + "/index.js", "1234/hello/" + second.ID + "/index.js", "_versions/1234/hello/" + second.ID + ".json"}
 	if diff := cmp.Diff(want, w.store.keys()); diff != "" {
 		t.Errorf("objects (-want +got):\n%s", diff)
 	}
@@ -305,7 +305,7 @@ func TestADeletedScriptLeavesNothing(t *testing.T) {
 	if w.deployment() != nil {
 		t.Error("the WorkerDeployment is there")
 	}
-	if diff := cmp.Diff([]string{"1234/other/" + other.ID + ".json", "1234/other/" + other.ID + "/index.js"}, w.store.keys()); diff != "" {
+	if diff := cmp.Diff([]string{"1234/other/" + other.ID + "/index.js", "_versions/1234/other/" + other.ID + ".json"}, w.store.keys()); diff != "" {
 		t.Errorf("objects (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff([]string{other.Script.SecretRef}, w.secretsOfVersions()); diff != "" {
@@ -332,7 +332,7 @@ func TestAVersionOfAnotherScriptOrAccountIsNotFound(t *testing.T) {
 func TestAStoreThatHasNonsenseIsAnError(t *testing.T) {
 	w := newWorld(t)
 	v := w.served(module())
-	w.store.objects["1234/hello/"+v.ID+".json"] = "nonsense"
+	w.store.objects["_versions/1234/hello/"+v.ID+".json"] = "nonsense"
 	for name, do := range map[string]func() error{
 		"Current": func() error { _, err := w.Current(t.Context(), team, "hello"); return err },
 		"Upload":  func() error { _, err := w.Upload(t.Context(), team, "hello", "jane", module()); return err },

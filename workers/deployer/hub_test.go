@@ -5,7 +5,9 @@ package deployer
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/watch"
 	clienttesting "k8s.io/client-go/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -28,8 +31,8 @@ import (
 )
 
 // fakeHub is the fake client with what of an API server it does not have: UIDs, times,
-// generations, preconditions, Secrets that cannot be changed, and watches of one object that
-// begin with its state.
+// generations, preconditions, Secrets that cannot be changed, JSON in an order of its own, and
+// watches of one object that begin with its state.
 type fakeHub struct {
 	// client is what kubectl has: it meets no faults.
 	client   client.WithWatch
@@ -62,6 +65,9 @@ func newHub(t *testing.T) *fakeHub {
 	tracker := clienttesting.NewObjectTracker(scheme, serializer.NewCodecFactory(scheme).UniversalDecoder())
 	h.client = fake.NewClientBuilder().WithScheme(scheme).WithObjectTracker(tracker).
 		WithStatusSubresource(&deploymentv1alpha1.WorkerDeployment{}, &releasev1alpha1.WorkerRelease{}).
+		WithIndex(&deploymentv1alpha1.WorkerDeployment{}, fieldScript, func(obj client.Object) []string {
+			return []string{obj.(*deploymentv1alpha1.WorkerDeployment).Spec.Template.ScriptName}
+		}).
 		WithInterceptorFuncs(interceptor.Funcs{Create: h.create, Update: h.update, Delete: h.delete, Watch: h.watch}).
 		Build()
 	return h
@@ -73,13 +79,41 @@ func (h *fakeHub) create(ctx context.Context, c client.WithWatch, obj client.Obj
 	if created := obj.GetCreationTimestamp(); created.IsZero() {
 		obj.SetCreationTimestamp(metav1.Now())
 	}
+	if err := asStored(obj); err != nil {
+		return err
+	}
 	if err := c.Create(ctx, obj, opts...); err != nil {
 		return err
 	}
 	return h.wrote(ctx, c, watch.Added, obj)
 }
 
+// asStored has the JSON of a custom resource be what an API server makes of it: it keeps values,
+// not texts.
+func asStored(obj client.Object) error {
+	if _, ok := obj.(*deploymentv1alpha1.WorkerDeployment); !ok {
+		return nil
+	}
+	for range 2 { // it is written to etcd and read again
+		raw, err := json.Marshal(obj)
+		if err != nil {
+			return err
+		}
+		var content map[string]any
+		if err := utiljson.Unmarshal(raw, &content); err != nil {
+			return err
+		}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(content, obj); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (h *fakeHub) update(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.UpdateOption) error {
+	if err := asStored(obj); err != nil {
+		return err
+	}
 	if wd, ok := obj.(*deploymentv1alpha1.WorkerDeployment); ok {
 		var old deploymentv1alpha1.WorkerDeployment
 		if err := c.Get(ctx, client.ObjectKeyFromObject(obj), &old); err != nil {
@@ -181,7 +215,7 @@ func (h *fakeHub) faulty() client.WithWatch {
 			return h.unless("get", obj, func() error { return c.Get(ctx, key, obj, opts...) })
 		},
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
-			return h.unless("list", list, func() error { return c.List(ctx, list, opts...) })
+			return h.unless("list", list, func() error { return h.list(ctx, c, list, opts...) })
 		},
 		Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
 			return h.unless("create", obj, func() error { return c.Create(ctx, obj, opts...) })
@@ -200,6 +234,33 @@ func (h *fakeHub) faulty() client.WithWatch {
 			return w, err
 		},
 	})
+}
+
+// list holds the deployer to lists that are not as large as somebody makes them: of the
+// WorkerDeployments of one script, and of some WorkerReleases at a time.
+func (h *fakeHub) list(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+	var options client.ListOptions
+	options.ApplyOptions(opts)
+	if _, is := list.(*deploymentv1alpha1.WorkerDeploymentList); is && options.FieldSelector == nil {
+		return errors.New("all WorkerDeployments are listed")
+	}
+	if err := c.List(ctx, list, opts...); err != nil {
+		return err
+	}
+	releases, is := list.(*releasev1alpha1.WorkerReleaseList)
+	if !is {
+		return nil
+	}
+	if options.Limit == 0 {
+		return errors.New("all WorkerReleases are listed")
+	}
+	from, _ := strconv.Atoi(options.Continue)
+	to := min(from+int(options.Limit), len(releases.Items))
+	if to < len(releases.Items) {
+		releases.Continue = strconv.Itoa(to)
+	}
+	releases.Items = releases.Items[from:to]
+	return nil
 }
 
 // unless does what the deployer asks for, if there is no fault for it.

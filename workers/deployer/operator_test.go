@@ -11,7 +11,6 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
@@ -20,6 +19,8 @@ import (
 	"github.com/spokelet/spokelet/workers/api"
 	deploymentv1alpha1 "github.com/spokelet/spokelet/workers/api/deployment/v1alpha1"
 	releasev1alpha1 "github.com/spokelet/spokelet/workers/api/release/v1alpha1"
+	"github.com/spokelet/spokelet/workers/script"
+	"github.com/spokelet/spokelet/workers/version"
 )
 
 // fakeOperator writes the status of WorkerDeployments and makes WorkerReleases as the
@@ -101,13 +102,15 @@ func (o *fakeOperator) release(ctx context.Context, c client.WithWatch, wd *depl
 	if err := c.List(ctx, &list, client.InNamespace(wd.Namespace)); err != nil {
 		return nil, err
 	}
-	template := normal(wd.Spec.Template)
+	template := wd.Spec.Template
+	template.ScriptURLs, template.ScriptsURLs = script.URLs(template), nil
+	template.CompatibilityDate, _ = script.Date(template.CompatibilityDate)
 	var current *releasev1alpha1.WorkerRelease
 	last := wd.Status.Revision
 	for i := range list.Items {
 		r := &list.Items[i]
 		last = max(last, r.Status.Revision)
-		if !metav1.IsControlledBy(r, wd) || !equality.Semantic.DeepEqual(r.Spec.Script, template) {
+		if !metav1.IsControlledBy(r, wd) || version.Template(r.Spec.Script) != version.Template(template) {
 			continue
 		}
 		var kept corev1.Secret

@@ -44,7 +44,7 @@ func (d *Deployer) inherit(ctx context.Context, a Account, v *version.Version, u
 	if base == nil {
 		base = &version.Version{}
 	}
-	held, err := d.readSecret(ctx, a, base.Script.SecretRef)
+	held, err := d.readSecret(ctx, a, *base)
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func (d *Deployer) inherit(ctx context.Context, a Account, v *version.Version, u
 		}
 	}
 	if inherited.Len() > 0 {
-		return nil, fmt.Errorf("%w: binding %s is inherited, and the version before has none of this name", ErrInvalid, strings.Join(sets.List(inherited), ", "))
+		return nil, &InheritError{Names: sets.List(inherited)}
 	}
 	return secrets, assign(v, secrets, before, base.Script.SecretRef)
 }
@@ -98,20 +98,36 @@ func assign(v *version.Version, secrets, before map[string][]byte, beforeRef str
 	return nil
 }
 
-// readSecret returns a Secret, or an empty one if none is named.
-func (d *Deployer) readSecret(ctx context.Context, a Account, name string) (*corev1.Secret, error) {
-	var secret corev1.Secret
-	if name == "" {
-		return &secret, nil
-	}
-	err := d.config.Client.Get(ctx, types.NamespacedName{Namespace: a.Namespace, Name: name}, &secret)
-	if apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("%w: Secret %s, which the version before names, is not there", ErrConflict, name)
+// getSecret reads the Secret that a version names, if it is one for the script: who may write
+// WorkerDeployments names any, and learns nothing of the others.
+func (d *Deployer) getSecret(ctx context.Context, a Account, v version.Version, into client.Object) error {
+	err := d.config.Client.Get(ctx, types.NamespacedName{Namespace: a.Namespace, Name: v.Script.SecretRef}, into)
+	if apierrors.IsNotFound(err) || err == nil && into.GetLabels()[api.LabelScript] != v.Script.ScriptName {
+		return fmt.Errorf("%w: version %s: there is no Secret %s with the label %s=%s", ErrInvalid, v.ID, v.Script.SecretRef, api.LabelScript, v.Script.ScriptName)
 	}
 	if err != nil {
-		return nil, hub(fmt.Errorf("read Secret %s: %w", name, err))
+		return hub(fmt.Errorf("read Secret %s: %w", v.Script.SecretRef, err))
 	}
-	return &secret, nil
+	return nil
+}
+
+// readSecret returns the Secret of a version, or an empty one if it names none.
+func (d *Deployer) readSecret(ctx context.Context, a Account, v version.Version) (*corev1.Secret, error) {
+	var secret corev1.Secret
+	if v.Script.SecretRef == "" {
+		return &secret, nil
+	}
+	return &secret, d.getSecret(ctx, a, v, &secret)
+}
+
+// secretOf returns the metadata of the Secret of a version, or nil if it names none.
+func (d *Deployer) secretOf(ctx context.Context, a Account, v version.Version) (*metav1.PartialObjectMetadata, error) {
+	if v.Script.SecretRef == "" {
+		return nil, nil
+	}
+	var secret metav1.PartialObjectMetadata
+	secret.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
+	return &secret, d.getSecret(ctx, a, v, &secret)
 }
 
 // createSecret makes the Secret of a version.
@@ -129,30 +145,17 @@ func (d *Deployer) createSecret(ctx context.Context, a Account, v version.Versio
 	return secret, nil
 }
 
-// own has the Secret of a version go with its WorkerDeployment.
-func (d *Deployer) own(ctx context.Context, wd *deploymentv1alpha1.WorkerDeployment, v version.Version) error {
-	if v.Script.SecretRef == "" {
-		return nil
-	}
-	var secret metav1.PartialObjectMetadata
-	secret.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
-	secret.SetNamespace(wd.Namespace)
-	secret.SetName(v.Script.SecretRef)
-	err := d.config.Client.Get(ctx, client.ObjectKeyFromObject(&secret), &secret)
-	if apierrors.IsNotFound(err) {
-		return nil // the operator says so, and the deployment is taken back
-	}
-	if err != nil {
-		return hub(fmt.Errorf("read Secret %s: %w", secret.Name, err))
-	}
-	if secret.Labels[api.LabelVersion] == "" || len(secret.OwnerReferences) > 0 {
+// own has the Secret of a version, which may be nil, go with its WorkerDeployment.
+func (d *Deployer) own(ctx context.Context, wd *deploymentv1alpha1.WorkerDeployment, secret *metav1.PartialObjectMetadata) error {
+	if secret == nil || secret.Labels[api.LabelVersion] == "" || len(secret.OwnerReferences) > 0 {
 		return nil
 	}
 	before := secret.DeepCopy()
 	secret.OwnerReferences = []metav1.OwnerReference{{
 		APIVersion: deploymentv1alpha1.GroupVersion.String(), Kind: "WorkerDeployment", Name: wd.Name, UID: wd.UID,
 	}}
-	if err := d.config.Client.Patch(ctx, &secret, client.MergeFrom(before)); err != nil {
+	err := d.config.Client.Patch(ctx, secret, client.MergeFrom(before))
+	if client.IgnoreNotFound(err) != nil { // without it the operator says so, and the deployment is taken back
 		return hub(fmt.Errorf("own Secret %s: %w", secret.Name, err))
 	}
 	return nil
@@ -213,7 +216,7 @@ func (d *Deployer) AddVersion(ctx context.Context, a Account, name string, chang
 // change stores a version that is another one with other secrets. It is the same one if that
 // has them.
 func (d *Deployer) change(ctx context.Context, a Account, from version.Version, change map[string]*string, by Author) (version.Version, error) {
-	held, err := d.readSecret(ctx, a, from.Script.SecretRef)
+	held, err := d.readSecret(ctx, a, from)
 	if err != nil {
 		return version.Version{}, err
 	}

@@ -197,8 +197,8 @@ func TestSecretsThatAreNotThereStopWhatNeedsThem(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := w.Upload(t.Context(), team, "hello", "jane", module(keep("secret_text")))
-	is(t, err, ErrConflict, v.Script.SecretRef, "not there")
-	is(t, w.SetSecrets(t.Context(), team, "hello", map[string]*string{"KEY": new(hush + "1")}, jane), ErrConflict, v.Script.SecretRef)
+	is(t, err, ErrInvalid, "there is no Secret "+v.Script.SecretRef)
+	is(t, w.SetSecrets(t.Context(), team, "hello", map[string]*string{"KEY": new(hush + "1")}, jane), ErrInvalid, v.Script.SecretRef)
 	if len(w.listed()) != 1 {
 		t.Errorf("there are %q", w.listed())
 	}
@@ -332,7 +332,14 @@ func TestADescriptionHasTheNamesOfSecretsAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := [][]string{{"KEY", "TOKEN"}, {"TOKEN"}}
-	got := [][]string{all[0].SecretNames, all[1].SecretNames}
+	var got [][]string
+	for _, s := range all {
+		full, err := w.Version(t.Context(), team, "hello", s.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, full.SecretNames)
+	}
 	if diff := cmp.Diff(want, got); diff != "" || !version.IsID(v.ID) {
 		t.Errorf("names (-want +got):\n%s", diff)
 	}

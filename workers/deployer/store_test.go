@@ -21,8 +21,8 @@ type fakeStore struct {
 	objects map[string]string
 	// away are parts of keys that cannot be written.
 	away []string
-	// puts counts what was written.
-	puts int
+	// puts counts what was written, and read the bytes that were read.
+	puts, read int
 }
 
 func (f *fakeStore) Put(_ context.Context, _, key, _ string, content []byte) error {
@@ -36,17 +36,19 @@ func (f *fakeStore) Put(_ context.Context, _, key, _ string, content []byte) err
 	return nil
 }
 
-func (f *fakeStore) Read(_ context.Context, _, key string, _ int64) ([]byte, error) {
+func (f *fakeStore) Read(_ context.Context, _, key string, limit int64) ([]byte, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	content, ok := f.objects[key]
 	if !ok {
 		return nil, store.ErrMissing
 	}
+	content = content[:min(int64(len(content)), limit)]
+	f.read += len(content)
 	return []byte(content), nil
 }
 
-func (f *fakeStore) Names(_ context.Context, _, folder string) ([]string, error) {
+func (f *fakeStore) Names(_ context.Context, _, folder string, most int) ([]string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	names := sets.New[string]()
@@ -59,7 +61,8 @@ func (f *fakeStore) Names(_ context.Context, _, folder string) ([]string, error)
 			names.Insert(name)
 		}
 	}
-	return sets.List(names), nil
+	all := sets.List(names)
+	return all[max(0, len(all)-most):], nil
 }
 
 func (f *fakeStore) Delete(_ context.Context, _ string, keys ...string) error {

@@ -41,7 +41,7 @@ func TestAnUploadThatIsDeployedIsWhatTheWorkerDeploymentAsksFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.asks("deployed", want, string(raw))
-	if diff := cmp.Diff([]string{"1234/hello/" + v.ID + ".json", "1234/hello/" + v.ID + "/index.js"}, w.store.keys()); diff != "" {
+	if diff := cmp.Diff([]string{"1234/hello/" + v.ID + "/index.js", "_versions/1234/hello/" + v.ID + ".json"}, w.store.keys()); diff != "" {
 		t.Errorf("stored (-want +got):\n%s", diff)
 	}
 	all, err := w.Deployments(t.Context(), team, "hello")
@@ -52,7 +52,8 @@ func TestAnUploadThatIsDeployedIsWhatTheWorkerDeploymentAsksFor(t *testing.T) {
 	if err != nil || len(versions) != 1 || versions[0].Message != "first" || versions[0].Tag != "v1" || versions[0].Author != "jane" {
 		t.Errorf("versions are %+v, %v", versions, err)
 	}
-	if diff := cmp.Diff([]string{"TOKEN"}, versions[0].SecretNames); diff != "" {
+	stored, err := w.Version(t.Context(), team, "hello", v.ID)
+	if diff := cmp.Diff([]string{"TOKEN"}, stored.SecretNames); err != nil || diff != "" {
 		t.Errorf("secrets of the version (-want +got):\n%s", diff)
 	}
 }
@@ -180,11 +181,16 @@ func TestWhatAnUploadHasOfTheVersionBefore(t *testing.T) {
 		},
 		"an inherited blob": {
 			reason: "its module is not in this upload, and the name is missing",
-			upload: module(inherit("NOTICE")), missing: "binding NOTICE",
+			upload: module(inherit("NOTICE")), missing: "inherit binding 'NOTICE' is invalid: the latest version has no binding NOTICE,",
 		},
 		"names that are not there": {
 			reason: "all of them are named, in order",
-			upload: module(inherit("ZERO", "GREETING", "NONE")), missing: "binding NONE, ZERO",
+			upload: module(inherit("ZERO", "GREETING", "NONE")), missing: "binding NONE, ZERO,",
+		},
+		"a KV namespace without an id": {
+			reason: "wrangler may make none, and then names it as an inherited binding", upload: module(inherit("CACHE")),
+			missing: "the latest version has no binding CACHE, and what wrangler would provision for one without an id (KV, R2, D1, " +
+				"queues, AI Search, Agent Memory, dispatch namespaces, Flagship) is not supported",
 		},
 	}
 	for name, tc := range cases {

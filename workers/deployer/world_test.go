@@ -52,7 +52,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{t: t, hub: newHub(t), store: &fakeStore{objects: map[string]string{}}}
-	w.versions = version.NewRepository(w.store, w.store)
+	w.versions = version.NewRepository(w.store, w.store, "workers")
 	w.Deployer = New(Config{
 		Client: w.hub.faulty(), Versions: w.versions, History: w.versions, Bucket: "workers", Log: testr.New(t),
 	})
@@ -226,9 +226,9 @@ func (w *world) create(objects ...client.Object) {
 	}
 }
 
-// byHand is a Secret that no upload has made.
+// byHand is a Secret for script hello that no upload has made.
 func byHand(name string, data map[string][]byte) *corev1.Secret {
-	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: team.Namespace, Name: name}, Data: data}
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: team.Namespace, Name: name, Labels: map[string]string{api.LabelScript: "hello"}}, Data: data}
 }
 
 // secret returns a Secret of the team.
@@ -275,7 +275,7 @@ func (w *world) listed() []string {
 	return ids(all)
 }
 
-func ids(all []version.Version) []string {
+func ids(all []version.Summary) []string {
 	var ids []string
 	for i := range all {
 		ids = append(ids, all[i].ID)

@@ -5,9 +5,9 @@ package version
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -20,14 +20,15 @@ import (
 )
 
 const (
-	// maxDescription bounds a description, in bytes: it has at most what a WorkerDeployment
-	// may have.
-	maxDescription = 2 << 20
 	// parallel requests to the store for one script.
 	parallel = 8
 	// abandoned is how old modules without a description are when nobody uploads them any
 	// more.
 	abandoned = time.Hour
+	// maxVersions is how many versions of a script are looked at, the newest, and maxFolders of
+	// how many the modules are.
+	maxVersions = 100
+	maxFolders  = 1000
 )
 
 // ErrNotFound: there is no such version.
@@ -35,37 +36,38 @@ var ErrNotFound = errors.New("there is no such version")
 
 // Objects is the object store. Its errors are those of package store.
 type Objects interface {
-	Put(ctx context.Context, account, key, mediaType string, content []byte) error
-	Read(ctx context.Context, account, key string, limit int64) ([]byte, error)
-	Names(ctx context.Context, account, folder string) ([]string, error)
+	Put(ctx context.Context, prefix, key, mediaType string, content []byte) error
+	// Read returns the first bytes of an object, limit at most.
+	Read(ctx context.Context, prefix, key string, limit int64) ([]byte, error)
+	// Names returns the last names of a folder, most at most.
+	Names(ctx context.Context, prefix, folder string, most int) ([]string, error)
 }
 
 // Remover removes from the object store.
 type Remover interface {
-	Delete(ctx context.Context, account string, keys ...string) error
-	DeleteFolder(ctx context.Context, account, folder string) error
+	Delete(ctx context.Context, prefix string, keys ...string) error
+	DeleteFolder(ctx context.Context, prefix, folder string) error
 }
 
 // Repository is the versions of all accounts. It may be used by many at a time.
 type Repository struct {
 	objects Objects
 	remover Remover
+	bucket  string
 }
 
-// NewRepository returns the versions that are in a store.
-func NewRepository(objects Objects, remover Remover) *Repository {
-	return &Repository{objects: objects, remover: remover}
+// NewRepository returns the versions that are in a bucket of a store.
+func NewRepository(objects Objects, remover Remover, bucket string) *Repository {
+	return &Repository{objects: objects, remover: remover, bucket: bucket}
 }
 
 // Save stores a version with its modules. After an error there is no such version; what is
 // left of it goes with [Repository.Prune].
 func (r *Repository) Save(ctx context.Context, account string, v Version, files []File) error {
-	raw, err := json.Marshal(v)
+	v.Summarize(r.bucket, account, v.Script)
+	raw, err := encode(v)
 	if err != nil {
 		return fmt.Errorf("version %s: %w", v.ID, err)
-	}
-	if len(raw) > maxDescription {
-		return fmt.Errorf("version %s: %w: its settings have %d bytes, and the limit is %d", v.ID, store.ErrTooLarge, len(raw), maxDescription)
 	}
 	group, within := errgroup.WithContext(ctx)
 	group.SetLimit(parallel)
@@ -77,7 +79,7 @@ func (r *Repository) Save(ctx context.Context, account string, v Version, files 
 	if err := group.Wait(); err != nil {
 		return fmt.Errorf("store version %s: %w", v.ID, err)
 	}
-	if err := r.objects.Put(ctx, account, key(account, v.Script.ScriptName, v.ID), "application/json", raw); err != nil {
+	if err := r.objects.Put(ctx, root, key(account, v.Script.ScriptName, v.ID), "application/json", raw); err != nil {
 		return fmt.Errorf("store version %s: %w", v.ID, err)
 	}
 	return nil
@@ -88,62 +90,70 @@ func (r *Repository) Load(ctx context.Context, account, script, id string) (Vers
 	if !IsID(id) {
 		return Version{}, fmt.Errorf("version %q: %w", id, ErrNotFound)
 	}
-	raw, err := r.objects.Read(ctx, account, key(account, script, id), maxDescription)
-	if errors.Is(err, store.ErrMissing) {
-		return Version{}, fmt.Errorf("version %s: %w", id, ErrNotFound)
-	}
+	raw, err := r.read(ctx, account, script, id, maxDescription+1)
 	if err != nil {
-		return Version{}, fmt.Errorf("read version %s: %w", id, err)
+		return Version{}, err
 	}
-	var v Version
-	if err := json.Unmarshal(raw, &v); err != nil {
-		return Version{}, fmt.Errorf("version %s: what is stored is no description: %w", id, err)
+	v, err := r.decode(raw, account, script, id)
+	if err != nil {
+		return Version{}, fmt.Errorf("version %s: %w", id, err)
 	}
 	return v, nil
 }
 
-// List returns the versions of a script, the newest first.
-func (r *Repository) List(ctx context.Context, account, script string) ([]Version, error) {
-	ids, _, err := r.stored(ctx, account, script)
+// read returns the first bytes of a description, or [ErrNotFound].
+func (r *Repository) read(ctx context.Context, account, script, id string, limit int64) ([]byte, error) {
+	raw, err := r.objects.Read(ctx, root, key(account, script, id), limit)
+	if errors.Is(err, store.ErrMissing) {
+		return nil, fmt.Errorf("version %s: %w", id, ErrNotFound)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read version %s: %w", id, err)
+	}
+	return raw, nil
+}
+
+// List returns what the newest versions of a script are, the newest first.
+func (r *Repository) List(ctx context.Context, account, script string) ([]Summary, error) {
+	ids, err := r.ids(ctx, account, script)
 	if err != nil {
 		return nil, err
 	}
-	return r.load(ctx, account, script, ids)
-}
-
-// load returns those of the versions that are there, the newest first.
-func (r *Repository) load(ctx context.Context, account, script string, ids []string) ([]Version, error) {
 	var (
 		mu    sync.Mutex
-		found []Version
+		found []Summary
 	)
 	group, within := errgroup.WithContext(ctx)
 	group.SetLimit(parallel)
 	for _, id := range ids {
 		group.Go(func() error {
-			v, err := r.Load(within, account, script, id)
+			raw, err := r.read(within, account, script, id, maxSummary)
 			if errors.Is(err, ErrNotFound) {
 				return nil // it was removed meanwhile
 			}
 			if err != nil {
 				return err
 			}
+			s, err := decodeSummary(raw, id)
+			if err != nil {
+				return fmt.Errorf("version %s: %w", id, err)
+			}
 			mu.Lock()
 			defer mu.Unlock()
-			found = append(found, v)
+			found = append(found, s)
 			return nil
 		})
 	}
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
-	slices.SortFunc(found, func(a, b Version) int { return strings.Compare(b.ID, a.ID) })
+	slices.SortFunc(found, func(a, b Summary) int { return strings.Compare(b.ID, a.ID) })
 	return found, nil
 }
 
 // Latest returns the newest version of a script, or [ErrNotFound].
 func (r *Repository) Latest(ctx context.Context, account, script string) (Version, error) {
-	ids, _, err := r.stored(ctx, account, script)
+	ids, err := r.ids(ctx, account, script)
 	if err != nil {
 		return Version{}, err
 	}
@@ -153,21 +163,29 @@ func (r *Repository) Latest(ctx context.Context, account, script string) (Versio
 	return r.Load(ctx, account, script, ids[len(ids)-1])
 }
 
-// stored returns the ids of descriptions and of folders with modules, the oldest first.
-func (r *Repository) stored(ctx context.Context, account, script string) (ids, folders []string, err error) {
-	names, err := r.objects.Names(ctx, account, folder(account, script))
+// ids returns those of the newest versions, the oldest first.
+func (r *Repository) ids(ctx context.Context, account, script string) ([]string, error) {
+	return r.named(ctx, root, descriptions(account, script), suffix, maxVersions)
+}
+
+// folders returns the ids of versions that have modules, the oldest first.
+func (r *Repository) folders(ctx context.Context, account, script string) ([]string, error) {
+	return r.named(ctx, account, folder(account, script), "/", maxFolders)
+}
+
+// named returns the ids in the last names of a folder that end with a suffix.
+func (r *Repository) named(ctx context.Context, prefix, folder, suffix string, most int) ([]string, error) {
+	names, err := r.objects.Names(ctx, prefix, folder, most)
 	if err != nil {
-		return nil, nil, fmt.Errorf("versions of script %s: %w", script, err)
+		return nil, fmt.Errorf("versions of script %s: %w", path.Base(folder), err)
 	}
+	var ids []string
 	for _, name := range names {
 		if id, ok := strings.CutSuffix(name, suffix); ok && IsID(id) {
 			ids = append(ids, id)
 		}
-		if id, ok := strings.CutSuffix(name, "/"); ok && IsID(id) {
-			folders = append(folders, id)
-		}
 	}
-	return ids, folders, nil
+	return ids, nil
 }
 
 // Remove removes the description of a version. Its modules go with [Repository.Prune].
@@ -175,7 +193,7 @@ func (r *Repository) Remove(ctx context.Context, account, script, id string) err
 	if !IsID(id) {
 		return fmt.Errorf("version %q: %w", id, ErrNotFound)
 	}
-	if err := r.remover.Delete(ctx, account, key(account, script, id)); err != nil {
+	if err := r.remover.Delete(ctx, root, key(account, script, id)); err != nil {
 		return fmt.Errorf("remove version %s: %w", id, err)
 	}
 	return nil
@@ -185,7 +203,7 @@ func (r *Repository) Remove(ctx context.Context, account, script, id string) err
 type Needs struct {
 	// Versions returns those of all versions, the newest first, that stay, by their ids. There
 	// are none without it.
-	Versions func(all []Version) sets.Set[string]
+	Versions func(all []Summary) sets.Set[string]
 	// Folders stay, by their ids.
 	Folders sets.Set[string]
 	// Newest is how many versions stay, whoever needs them.
@@ -195,12 +213,8 @@ type Needs struct {
 // Prune removes versions that nothing needs, modules that no version has, and what uploads
 // have left that never ended. It returns the versions that are there afterwards, the newest
 // first.
-func (r *Repository) Prune(ctx context.Context, account, script, bucket string, needs Needs) ([]Version, error) {
-	ids, folders, err := r.stored(ctx, account, script)
-	if err != nil {
-		return nil, err
-	}
-	all, err := r.load(ctx, account, script, ids)
+func (r *Repository) Prune(ctx context.Context, account, script string, needs Needs) ([]Summary, error) {
+	all, err := r.List(ctx, account, script)
 	if err != nil {
 		return nil, err
 	}
@@ -209,7 +223,7 @@ func (r *Repository) Prune(ctx context.Context, account, script, bucket string, 
 		named = needs.Versions(all)
 	}
 	needed := needs.Folders.Clone()
-	var kept []Version
+	var kept []Summary
 	for i, v := range all {
 		if i >= needs.Newest && !named.Has(v.ID) {
 			if err := r.Remove(ctx, account, script, v.ID); err != nil {
@@ -218,17 +232,25 @@ func (r *Repository) Prune(ctx context.Context, account, script, bucket string, 
 			continue
 		}
 		kept = append(kept, v)
-		needed.Insert(Folders(bucket, account, v.Script)...)
+		needed.Insert(v.Folders...)
 	}
-	for _, id := range folders {
-		if needed.Has(id) || young(id) {
-			continue
-		}
+	if len(all) == maxVersions {
+		return kept, nil // there may be more of them, with modules
+	}
+	folders, err := r.folders(ctx, account, script)
+	if err != nil {
+		return nil, err
+	}
+	return kept, r.removeModules(ctx, account, script, slices.DeleteFunc(folders, func(id string) bool { return needed.Has(id) || young(id) }))
+}
+
+func (r *Repository) removeModules(ctx context.Context, account, script string, ids []string) error {
+	for _, id := range ids {
 		if err := r.remover.DeleteFolder(ctx, account, folder(account, script)+"/"+id); err != nil {
-			return nil, fmt.Errorf("remove modules of version %s: %w", id, err)
+			return fmt.Errorf("remove modules of version %s: %w", id, err)
 		}
 	}
-	return kept, nil
+	return nil
 }
 
 // young tells whether modules may belong to a version that is being uploaded.
@@ -239,19 +261,12 @@ func young(id string) bool {
 
 // RemoveAll removes all versions of a script.
 func (r *Repository) RemoveAll(ctx context.Context, account, script string) error {
-	ids, folders, err := r.stored(ctx, account, script)
+	if err := r.remover.DeleteFolder(ctx, root, descriptions(account, script)); err != nil {
+		return fmt.Errorf("remove versions of script %s: %w", script, err)
+	}
+	ids, err := r.folders(ctx, account, script)
 	if err != nil {
 		return err
 	}
-	for _, id := range ids {
-		if err := r.Remove(ctx, account, script, id); err != nil {
-			return err
-		}
-	}
-	for _, id := range folders {
-		if err := r.remover.DeleteFolder(ctx, account, folder(account, script)+"/"+id); err != nil {
-			return fmt.Errorf("remove modules of version %s: %w", id, err)
-		}
-	}
-	return nil
+	return r.removeModules(ctx, account, script, ids)
 }

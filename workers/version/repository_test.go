@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -27,6 +28,8 @@ type memory struct {
 	objects map[string]string
 	// broken are keys that cannot be written.
 	broken sets.Set[string]
+	// read counts the bytes that were read.
+	read int
 }
 
 func newMemory() *memory { return &memory{objects: map[string]string{}, broken: sets.New[string]()} }
@@ -46,17 +49,19 @@ func (m *memory) Put(ctx context.Context, _, key, _ string, content []byte) erro
 	return nil
 }
 
-func (m *memory) Read(_ context.Context, _, key string, _ int64) ([]byte, error) {
+func (m *memory) Read(_ context.Context, _, key string, limit int64) ([]byte, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	content, ok := m.objects[key]
 	if !ok {
 		return nil, store.ErrMissing
 	}
+	content = content[:min(int64(len(content)), limit)]
+	m.read += len(content)
 	return []byte(content), nil
 }
 
-func (m *memory) Names(_ context.Context, _, folder string) ([]string, error) {
+func (m *memory) Names(_ context.Context, _, folder string, most int) ([]string, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	names := sets.New[string]()
@@ -69,7 +74,8 @@ func (m *memory) Names(_ context.Context, _, folder string) ([]string, error) {
 			names.Insert(name)
 		}
 	}
-	return sets.List(names), nil
+	all := sets.List(names)
+	return all[max(0, len(all)-most):], nil
 }
 
 func (m *memory) Delete(_ context.Context, _ string, keys ...string) error {
@@ -97,9 +103,11 @@ func one(t *testing.T, n byte) Version {
 	if !IsID(id.String()) {
 		t.Fatalf("%s is no id", id)
 	}
-	return Version{ID: id.String(), CreatedOn: createdOn(id), Author: "jane", Script: release.Script{
+	v := Version{Summary: Summary{ID: id.String(), CreatedOn: createdOn(id), Author: "jane"}, Script: release.Script{
 		ScriptName: "hello", ScriptURLs: []string{URL("workers", "1234", "hello", id.String())},
 	}}
+	v.Summarize("workers", "1234", v.Script)
+	return v
 }
 
 var module = []File{{Name: "index.js", Type: release.TypeESModule, Content: []byte("export default {}")}}
@@ -115,12 +123,12 @@ func save(t *testing.T, r *Repository, versions ...Version) {
 
 func TestVersionsAreListedTheNewestFirst(t *testing.T) {
 	m := newMemory()
-	r := NewRepository(m, m)
+	r := NewRepository(m, m, "workers")
 	first, second := one(t, 1), one(t, 2)
 	save(t, r, second, first)
-	m.objects["1234/hello/notes.json"] = "{}" // somebody else's
+	m.objects["_versions/1234/hello/notes.json"] = "{}" // somebody else's
 	got, err := r.List(t.Context(), "1234", "hello")
-	if diff := cmp.Diff([]Version{second, first}, got); err != nil || diff != "" {
+	if diff := cmp.Diff([]Summary{second.Summary, first.Summary}, got); err != nil || diff != "" {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
 	latest, err := r.Latest(t.Context(), "1234", "hello")
@@ -131,7 +139,7 @@ func TestVersionsAreListedTheNewestFirst(t *testing.T) {
 
 func TestWhatIsNotThereIsNotFound(t *testing.T) {
 	m := newMemory()
-	r := NewRepository(m, m)
+	r := NewRepository(m, m, "workers")
 	if _, err := r.Latest(t.Context(), "1234", "hello"); !errors.Is(err, ErrNotFound) {
 		t.Errorf("no version: %v", err)
 	}
@@ -147,7 +155,7 @@ func TestAHalfUploadIsNoVersion(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := newMemory()
 			m.broken.Insert(broken)
-			r := NewRepository(m, m)
+			r := NewRepository(m, m, "workers")
 			if err := r.Save(t.Context(), "1234", one(t, 1), module); !errors.Is(err, store.ErrUnavailable) {
 				t.Errorf("got %v", err)
 			}
@@ -155,7 +163,7 @@ func TestAHalfUploadIsNoVersion(t *testing.T) {
 				t.Errorf("there are %+v, %v", all, err)
 			}
 			m.broken.Clear()
-			if _, err := r.Prune(t.Context(), "1234", "hello", "workers", Needs{Newest: 5}); err != nil || len(m.objects) > 0 {
+			if _, err := r.Prune(t.Context(), "1234", "hello", Needs{Newest: 5}); err != nil || len(m.objects) > 0 {
 				t.Errorf("%q are left, %v", m.keys(), err)
 			}
 		})
@@ -164,20 +172,20 @@ func TestAHalfUploadIsNoVersion(t *testing.T) {
 
 func TestModulesThatAreBeingUploadedStay(t *testing.T) {
 	m := newMemory()
-	r := NewRepository(m, m)
+	r := NewRepository(m, m, "workers")
 	v, err := New("jane")
 	if err != nil {
 		t.Fatal(err)
 	}
 	m.objects["1234/hello/"+v.ID+"/index.js"] = "export default {}"
-	if _, err := r.Prune(t.Context(), "1234", "hello", "workers", Needs{}); err != nil || len(m.objects) != 1 {
+	if _, err := r.Prune(t.Context(), "1234", "hello", Needs{}); err != nil || len(m.objects) != 1 {
 		t.Errorf("%q are left, %v", m.keys(), err)
 	}
 }
 
 func TestOldVersionsGoUnlessTheyAreNeeded(t *testing.T) {
 	m := newMemory()
-	r := NewRepository(m, m)
+	r := NewRepository(m, m, "workers")
 	// Version 4 is version 1 with other secrets: it has the same modules.
 	fourth := one(t, 4)
 	fourth.Script.ScriptURLs = one(t, 1).Script.ScriptURLs
@@ -185,7 +193,7 @@ func TestOldVersionsGoUnlessTheyAreNeeded(t *testing.T) {
 	if err := r.Save(t.Context(), "1234", fourth, nil); err != nil {
 		t.Fatal(err)
 	}
-	kept, err := r.Prune(t.Context(), "1234", "hello", "workers", Needs{Newest: 1, Versions: func([]Version) sets.Set[string] { return sets.New(one(t, 2).ID) }})
+	kept, err := r.Prune(t.Context(), "1234", "hello", Needs{Newest: 1, Versions: func([]Summary) sets.Set[string] { return sets.New(one(t, 2).ID) }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,8 +205,8 @@ func TestOldVersionsGoUnlessTheyAreNeeded(t *testing.T) {
 		t.Errorf("kept (-want +got):\n%s", diff)
 	}
 	want := []string{
-		"1234/hello/" + one(t, 1).ID + "/index.js", "1234/hello/" + one(t, 2).ID + ".json",
-		"1234/hello/" + one(t, 2).ID + "/index.js", "1234/hello/" + fourth.ID + ".json",
+		"1234/hello/" + one(t, 1).ID + "/index.js", "1234/hello/" + one(t, 2).ID + "/index.js",
+		"_versions/1234/hello/" + one(t, 2).ID + ".json", "_versions/1234/hello/" + fourth.ID + ".json",
 	}
 	if diff := cmp.Diff(want, m.keys()); diff != "" {
 		t.Errorf("objects (-want +got):\n%s", diff)
@@ -207,7 +215,7 @@ func TestOldVersionsGoUnlessTheyAreNeeded(t *testing.T) {
 
 func TestARemovedScriptLeavesNothing(t *testing.T) {
 	m := newMemory()
-	r := NewRepository(m, m)
+	r := NewRepository(m, m, "workers")
 	save(t, r, one(t, 1), one(t, 2))
 	m.objects["1234/other/1/index.js"] = "export default {}"
 	if err := r.RemoveAll(t.Context(), "1234", "hello"); err != nil {
@@ -218,10 +226,133 @@ func TestARemovedScriptLeavesNothing(t *testing.T) {
 	}
 }
 
+// TestADescriptionIsWhereTheAPIAloneWrites plants one where the account's own users may write.
+func TestADescriptionIsWhereTheAPIAloneWrites(t *testing.T) {
+	m := newMemory()
+	r := NewRepository(m, m, "workers")
+	honest, planted := one(t, 1), one(t, 2)
+	save(t, r, honest)
+	planted.Script.SecretRef = "database"
+	raw, err := encode(planted)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key := range m.objects {
+		if below := strings.HasPrefix(key, "1234/"); below == strings.HasSuffix(key, ".json") {
+			t.Errorf("there is %s", key)
+		}
+	}
+	for _, key := range []string{".json", "/summary.json", ""} {
+		m.objects["1234/hello/"+planted.ID+key] = string(raw)
+		m.objects["1234/_versions/1234/hello/"+planted.ID+key] = string(raw)
+	}
+	if _, err := r.Load(t.Context(), "1234", "hello", planted.ID); !errors.Is(err, ErrNotFound) {
+		t.Errorf("it is read: %v", err)
+	}
+	latest, err := r.Latest(t.Context(), "1234", "hello")
+	if err != nil || latest.ID != honest.ID {
+		t.Errorf("the latest is %+v, %v", latest, err)
+	}
+	if all, err := r.List(t.Context(), "1234", "hello"); err != nil || len(all) != 1 {
+		t.Errorf("there are %+v, %v", all, err)
+	}
+}
+
+func TestADescriptionOfSomethingElseIsRefused(t *testing.T) {
+	id := one(t, 1).ID
+	cases := map[string]struct {
+		reason, says string
+		change       func(*Version)
+		raw          string
+	}{
+		"another version":       {reason: "it would be deployed by another name", says: "the description of version", change: func(v *Version) { v.ID = one(t, 2).ID }},
+		"another script":        {reason: "it would take that one's place", says: `a version of script "other"`, change: func(v *Version) { v.Script.ScriptName = "other" }},
+		"another account":       {reason: "the modules are somebody else's", says: "is not below 1234/", change: func(v *Version) { v.Script.ScriptURLs = []string{"s3://workers/5678/hello/1"} }},
+		"another account, also": {reason: "the field has two spellings", says: "is not below 1234/", change: func(v *Version) { v.Script.ScriptsURLs = []string{"5678/hello/1"} }},
+		"another bucket":        {reason: "the modules are not read there", says: "bucket", change: func(v *Version) { v.Script.ScriptURLs = []string{"s3://theirs/1234/hello/1"} }},
+		"nonsense":              {reason: "nobody wrote it", says: "is no description", raw: "nonsense"},
+		"a summary alone":       {reason: "it is half a description", says: "is no description", raw: `{"id":"` + id + `"}` + "\n"},
+		"too much":              {reason: "it is more than was ever written", says: "too large", raw: `{"id":"` + id + `"}` + "\n" + strings.Repeat(" ", maxDescription)},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			m := newMemory()
+			if tc.change != nil {
+				v := one(t, 1)
+				tc.change(&v)
+				raw, err := encode(v)
+				if err != nil {
+					t.Fatal(err)
+				}
+				tc.raw = string(raw)
+			}
+			m.objects["_versions/1234/hello/"+id+".json"] = tc.raw
+			_, err := NewRepository(m, m, "workers").Load(t.Context(), "1234", "hello", id)
+			if err == nil || !strings.Contains(err.Error(), tc.says) || !strings.Contains(err.Error(), id) {
+				t.Errorf("%s: got %v, want %q", tc.reason, err, tc.says)
+			}
+		})
+	}
+}
+
+// TestAListReadsOfEachVersionItsSummary: with what lists say, twenty versions are no more to read
+// than one is to write.
+func TestAListReadsOfEachVersionItsSummary(t *testing.T) {
+	m := newMemory()
+	r := NewRepository(m, m, "workers")
+	var want []Summary
+	for n := range byte(20) {
+		v := one(t, n)
+		v.Message, v.Tag = "as discussed", "v1"
+		for i := range 14 {
+			v.Script.Bindings = append(v.Script.Bindings, release.Binding{Name: fmt.Sprintf("B%d", i), Type: release.BindingPlainText, Text: strings.Repeat("x", 64<<10)})
+		}
+		v.Summarize("workers", "1234", v.Script)
+		save(t, r, v)
+		want = append(want, v.Summary)
+	}
+	slices.Reverse(want)
+	got, err := r.List(t.Context(), "1234", "hello")
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	if m.read > 20*maxSummary {
+		t.Errorf("%d bytes are read for 20 versions", m.read)
+	}
+}
+
+func TestAListHasTheNewestVersions(t *testing.T) {
+	m := newMemory()
+	r := NewRepository(m, m, "workers")
+	for n := range byte(maxVersions + 20) {
+		if err := r.Save(t.Context(), "1234", one(t, n), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all, err := r.List(t.Context(), "1234", "hello")
+	if err != nil || len(all) != maxVersions || all[0].ID != one(t, maxVersions+19).ID || all[maxVersions-1].ID != one(t, 20).ID {
+		t.Errorf("%d are listed, %v", len(all), err)
+	}
+}
+
+func TestWhatWouldBeTooLargeToListOrToReadIsNotSaved(t *testing.T) {
+	for name, change := range map[string]func(*Version){
+		"a summary":  func(v *Version) { v.Author = strings.Repeat("x", maxSummary) },
+		"a template": func(v *Version) { v.Script.MainModule = strings.Repeat("x", maxDescription) },
+	} {
+		m := newMemory()
+		v := one(t, 1)
+		change(&v)
+		if err := NewRepository(m, m, "workers").Save(t.Context(), "1234", v, module); !errors.Is(err, store.ErrTooLarge) || len(m.objects) > 0 {
+			t.Errorf("%s: %v, and there is %q", name, err, m.keys())
+		}
+	}
+}
+
 func TestADescriptionThatIsNoneIsNamed(t *testing.T) {
 	m := newMemory()
-	r := NewRepository(m, m)
-	m.objects["1234/hello/"+one(t, 1).ID+".json"] = "nonsense"
+	r := NewRepository(m, m, "workers")
+	m.objects["_versions/1234/hello/"+one(t, 1).ID+".json"] = "nonsense"
 	_, err := r.List(t.Context(), "1234", "hello")
 	if syntax := (*json.SyntaxError)(nil); !errors.As(err, &syntax) || !strings.Contains(err.Error(), one(t, 1).ID) {
 		t.Errorf("got %v", err)

@@ -13,21 +13,38 @@ import (
 	release "github.com/spokelet/spokelet/workers/api/release/v1alpha1"
 )
 
-// Version is a script with its settings, as it can be deployed. JSON round trips.
-type Version struct {
+// Summary is what a list says of a version, and what it is recognised by.
+type Summary struct {
 	// ID is a UUID of version 7 (RFC 9562): a later version has a greater one.
 	ID string `json:"id"`
 	// CreatedOn is when it was uploaded, or made of another one.
 	CreatedOn time.Time `json:"createdOn"`
 	// Author is the user name that the hub knows him by.
-	Author string `json:"author"`
+	Author string `json:"author,omitempty"`
 	// Message and Tag are the author's own words.
 	Message string `json:"message,omitempty"`
 	Tag     string `json:"tag,omitempty"`
+	// Template is the digest of its script, as [Template] makes it.
+	Template string `json:"template"`
+	// SecretRef names the Secret of its script, if there is one.
+	SecretRef string `json:"secretRef,omitempty"`
+	// Folders are the ids of the versions whose modules its script names.
+	Folders []string `json:"folders,omitempty"`
+}
+
+// Version is a script with its settings, as it can be deployed.
+type Version struct {
+	Summary
+
 	// Script is the template of a WorkerDeployment.
-	Script release.Script `json:"script"`
+	Script release.Script
 	// SecretNames are the keys of the Secret that the script names, sorted.
-	SecretNames []string `json:"secretNames,omitempty"`
+	SecretNames []string
+}
+
+// Summarize sets what a summary says of a script of an account.
+func (s *Summary) Summarize(bucket, account string, of release.Script) {
+	s.Template, s.SecretRef, s.Folders = Template(of), of.SecretRef, Folders(bucket, account, of)
 }
 
 // File is one module of a version.
@@ -42,7 +59,7 @@ func New(author string) (Version, error) {
 	if err != nil {
 		return Version{}, fmt.Errorf("version id: %w", err)
 	}
-	return Version{ID: id.String(), CreatedOn: createdOn(id), Author: author}, nil
+	return Version{Summary: Summary{ID: id.String(), CreatedOn: createdOn(id), Author: author}}, nil
 }
 
 // createdOn is the time that is in the id.
@@ -84,7 +101,3 @@ func Folders(bucket, account string, s release.Script) []string {
 }
 
 func folder(account, script string) string { return account + "/" + script }
-
-func key(account, script, id string) string { return folder(account, script) + "/" + id + suffix }
-
-const suffix = ".json"

@@ -33,7 +33,7 @@ export default { async fetch(request, env) {
 const shopSettings = `
 [vars]
 GREETING = "hello"
-LIMITS = { most = 7 }
+LIMITS = { most = 7, least = 1 } # the hub stores them in another order
 `
 
 // shop is the developer's project.
@@ -237,7 +237,7 @@ func (s *tests) delete(t *testing.T, p *project, args ...string) {
 	if left := s.Hub.Kubectl(t, "get", "workerdeployments", "-n", s.team, "-o", "name"); strings.Contains(left, p.name) {
 		t.Errorf("there are %s", left)
 	}
-	if left := s.stored(t, s.account+"/"+p.name+"/"); len(left) > 0 {
+	if left := append(s.stored(t, s.account+"/"+p.name+"/"), s.stored(t, "_versions/"+s.account+"/"+p.name+"/")...); len(left) > 0 {
 		t.Errorf("the store has %q", left)
 	}
 	p.fails(t, p.as, []string{"does not exist"}, "deployments", "list")

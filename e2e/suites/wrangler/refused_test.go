@@ -37,8 +37,14 @@ func (s *tests) rejected(t *testing.T) {
 
 // notSupported: one of the products that the API refuses by their names.
 func (s *tests) notSupported(t *testing.T) {
-	p := s.project(t, "wants", "[[kv_namespaces]]\nbinding = \"CACHE\"\nid = \"0123456789abcdef0123456789abcdef\"", saying("'x'"))
-	p.fails(t, p.as, []string{"CACHE", "not supported"}, "deploy")
+	for _, settings := range []string{
+		"[[kv_namespaces]]\nbinding = \"CACHE\"\nid = \"0123456789abcdef0123456789abcdef\"",
+		"[[kv_namespaces]]\nbinding = \"CACHE\"", // wrangler would make it
+		"[[queues.producers]]\nbinding = \"CACHE\"",
+	} {
+		p := s.project(t, "wants", settings, saying("'x'"))
+		p.fails(t, p.as, []string{"CACHE", "not supported"}, "deploy")
+	}
 	if left := s.Hub.Kubectl(t, "get", "workerdeployments", "-n", s.team, "-o", "name"); strings.Contains(left, "wants") {
 		t.Errorf("there is %s", left)
 	}
