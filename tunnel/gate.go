@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spokelet/spokelet/budget"
 	"github.com/spokelet/spokelet/tunnel/identity"
 	"github.com/spokelet/spokelet/tunnel/origin"
 	"github.com/spokelet/spokelet/tunnel/pipe"
@@ -44,7 +45,7 @@ const (
 
 // gate bounds the connections of the public port in each stage. A newcomer may
 // always come in: it could be an agent, whom nobody may keep out by doing
-// nothing. A full room makes place by closing a connection, see room. A cluster
+// nothing. A full room makes place by closing a connection, see budget.Room. A cluster
 // that has all of its connections harms itself alone, so there the newcomer is
 // closed.
 type gate struct {
@@ -52,9 +53,9 @@ type gate struct {
 	limits Limits
 	closed func() // told of each connection that was closed for want of a place
 
-	mu       sync.Mutex // guards what is below, and stage and timer of connections
-	rooms    map[stage]*room
-	clusters map[identity.Cluster]int // those known and piped
+	mu       sync.Mutex                         // guards what is below, and stage and timer of connections
+	rooms    map[stage]*budget.Room[*gatedConn] // by host
+	clusters map[identity.Cluster]int           // those known and piped
 }
 
 // tokenHoldersPerAnonymous is how many connections of token holders there may be for each
@@ -69,10 +70,10 @@ func newGate(l net.Listener, limits Limits, closed func()) *gate {
 		Listener: l,
 		limits:   limits,
 		closed:   closed,
-		rooms: map[stage]*room{
-			shaking:     newRoom(limits.Handshakes, limits.HandshakesPerHost),
-			anonymous:   newRoom(limits.Anonymous, limits.AnonymousPerHost),
-			tokenHolder: newRoom(holders, holders),
+		rooms: map[stage]*budget.Room[*gatedConn]{
+			shaking:     budget.NewRoom[*gatedConn](limits.Handshakes, limits.HandshakesPerHost),
+			anonymous:   budget.NewRoom[*gatedConn](limits.Anonymous, limits.AnonymousPerHost),
+			tokenHolder: budget.NewRoom[*gatedConn](holders, holders),
 		},
 		clusters: map[identity.Cluster]int{},
 	}
@@ -96,8 +97,8 @@ func (g *gate) Accept() (net.Conn, error) {
 // enter gives a connection a place in a room. The caller holds mu, and calls
 // evict without it.
 func (g *gate) enter(c *gatedConn, s stage) (evicted *gatedConn) {
-	evicted = g.rooms[s].add(c)
-	if evicted != nil {
+	evicted, full := g.rooms[s].Add(c.host, c)
+	if full {
 		g.leave(evicted)
 	}
 	c.stage = s
@@ -108,7 +109,7 @@ func (g *gate) enter(c *gatedConn, s stage) (evicted *gatedConn) {
 func (g *gate) leave(c *gatedConn) {
 	switch c.stage {
 	case shaking, anonymous, tokenHolder:
-		g.rooms[c.stage].remove(c)
+		g.rooms[c.stage].Remove(c.host, c)
 	case known, piped:
 		if g.clusters[c.cluster]--; g.clusters[c.cluster] == 0 {
 			delete(g.clusters, c.cluster)
@@ -137,7 +138,7 @@ func (g *gate) becomeTokenHolder(c *gatedConn) (evicted *gatedConn) {
 	if c.stage != anonymous {
 		return nil
 	}
-	g.rooms[anonymous].remove(c)
+	g.rooms[anonymous].Remove(c.host, c)
 	return g.enter(c, tokenHolder)
 }
 

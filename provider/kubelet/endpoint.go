@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/spokelet/spokelet/api/door"
+	"github.com/spokelet/spokelet/internal/connlimit"
 )
 
 const (
@@ -49,7 +50,7 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "Forbidden", http.StatusForbidden)
 		return
 	}
-	welcome(r.Context())
+	connlimit.Welcome(r.Context())
 	// Paths are compared and never cleaned: what was authorized is what is served.
 	switch to := e.route(r.URL.Path); {
 	case to.serve == nil:

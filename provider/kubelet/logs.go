@@ -15,6 +15,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/spokelet/spokelet/internal/connlimit"
 )
 
 // containerLogs answers with the log of a container, for as long as it is
@@ -63,7 +65,7 @@ func (e *endpoint) log(w http.ResponseWriter, r *http.Request, c call) {
 	}
 	defer leave()
 	// The cluster answers when there is something to read, which may be hours.
-	defer hold(r.Context()).release()
+	defer connlimit.Hold(r.Context()).Release()
 	if err := untimed(w); err != nil {
 		refuse(w, r, err)
 		return

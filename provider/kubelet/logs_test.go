@@ -24,6 +24,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
+	"github.com/spokelet/spokelet/internal/connlimit"
 	"github.com/spokelet/spokelet/tunnel"
 	"github.com/spokelet/spokelet/tunnel/identity"
 	"github.com/spokelet/spokelet/tunnel/tunneltest"
@@ -304,7 +305,7 @@ func inMemory(t *testing.T, serve http.HandlerFunc) net.Conn {
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		_ = server.Serve(&port{Listener: listener})
+		_ = server.Serve(connlimit.New(listener, connections()))
 	}()
 	t.Cleanup(func() {
 		_ = theirs.Close()

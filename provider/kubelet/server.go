@@ -22,6 +22,7 @@ import (
 
 	"github.com/spokelet/spokelet/api/door"
 	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/internal/connlimit"
 )
 
 const (
@@ -30,6 +31,12 @@ const (
 	idleTimeout    = 90 * time.Second
 	maxHeaderBytes = 64 << 10
 )
+
+// connections are the limits of those of one node's port. A stranger's request is answered
+// within its time, TLS and the API server's review included.
+func connections() connlimit.Limits {
+	return connlimit.Limits{Strangers: 64, Callers: 64, Kept: 256, StrangerTime: 10 * time.Second}
+}
 
 // Door opens the way to the cluster of a node. The error of a cluster that is not
 // connected names the cluster and the reason.
@@ -151,7 +158,7 @@ func (s *Server) serve(ctx context.Context, node string, listener net.Listener) 
 	go func() {
 		defer close(server.done)
 		// The certificate comes from TLSConfig.
-		if err := server.ServeTLS(&port{Listener: listener}, "", ""); !errors.Is(err, http.ErrServerClosed) {
+		if err := server.ServeTLS(connlimit.New(listener, connections()), "", ""); !errors.Is(err, http.ErrServerClosed) {
 			s.config.Logger.Error(err, "kubelet endpoint ended", "node", node)
 		}
 	}()
@@ -170,7 +177,7 @@ func (s *Server) server(ctx context.Context, node string) *server {
 		WriteTimeout:      requestTimeout + headerTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
-		ConnContext:       withVisitor,
+		ConnContext:       connlimit.Context,
 		// Handshakes fail as often as somebody scans the port.
 		ErrorLog: slog.NewLogLogger(logr.ToSlogHandler(s.config.Logger.V(1)), slog.LevelInfo),
 		TLSConfig: &tls.Config{

@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/spokelet/spokelet/api/door"
+	"github.com/spokelet/spokelet/internal/connlimit"
 	"github.com/spokelet/spokelet/tunnel"
 )
 
@@ -208,7 +209,7 @@ func (e *endpoint) stream(w http.ResponseWriter, r *http.Request, c call) {
 		l.follow = c.follower()
 	}
 	if err := door.Switch(e.life, w, out, l, func(error) {
-		l.held.release()
+		l.held.Release()
 		leave()
 	}); err != nil {
 		e.broken(w, r, err)
@@ -247,8 +248,8 @@ type line struct {
 	dialer Dialer
 	// follow makes what follows the frames of the protocol; nil follows none.
 	follow func(io.Reader, http.Header) *follower
-	held   *visitor // the client's connection
-	leave  func()   // says that the session has no part in the stream any more
+	held   *connlimit.Conn // the client's connection
+	leave  func()          // says that the session has no part in the stream any more
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -257,7 +258,7 @@ func (l *line) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.held = hold(r.Context())
+	l.held = connlimit.Hold(r.Context())
 	res, err := door.SwitchTransport(func(context.Context) (net.Conn, error) { return conn, nil }).RoundTrip(r)
 	if err != nil {
 		abort(conn) // nobody has, if r was not sent
@@ -286,7 +287,7 @@ func (l *line) connect(res *http.Response, conn net.Conn) (*http.Response, error
 	}
 	c := &cord{Reader: body, WriteCloser: body, conn: conn, kept: func() {
 		l.leave()
-		l.held.keep()
+		l.held.Keep()
 	}}
 	if l.follow != nil {
 		c.server = l.follow(body, res.Header)

@@ -1,0 +1,232 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package connlimit bounds the connections of an HTTP server by what their requests have
+// shown. Nobody waits behind those who do nothing: beyond a bound a connection is closed for
+// the newest, the oldest of the host that has the most of them.
+package connlimit
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/tunnel/origin"
+)
+
+// Limits of a listener. What carries a request that was let in is not among them: the server
+// counts those.
+type Limits struct {
+	// Strangers bounds the connections on which no request has been let in, Callers those on
+	// which one has and none is being answered, and Kept those whose clients alone end what
+	// is left of a stream.
+	Strangers, Callers, Kept int
+	// StrangerTime is what a connection has until its first request was let in.
+	StrangerTime time.Duration
+}
+
+// Listener accepts connections, and closes those beyond its limits. Use New.
+type Listener struct {
+	net.Listener
+	time time.Duration
+
+	mu                       sync.Mutex // guards what is below, and what changes of connections
+	strangers, callers, kept *budget.Room[*Conn]
+}
+
+// New returns a Listener of the connections of another one. Its server has [Context] as
+// ConnContext.
+func New(l net.Listener, limits Limits) *Listener {
+	room := func(places int) *budget.Room[*Conn] { return budget.NewRoom[*Conn](places, places) }
+	return &Listener{
+		Listener: l, time: limits.StrangerTime,
+		strangers: room(limits.Strangers), callers: room(limits.Callers), kept: room(limits.Kept),
+	}
+}
+
+// Accept returns the next connection, a stranger's.
+func (l *Listener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	c := &Conn{Conn: conn, listener: l, host: origin.Of(conn.RemoteAddr())}
+	l.mu.Lock()
+	c.timer = time.AfterFunc(l.time, func() { _ = c.Close() })
+	evicted := c.enter(l.strangers)
+	l.mu.Unlock()
+	evicted.evict()
+	return c, nil
+}
+
+// Conn is a connection of a Listener.
+type Conn struct {
+	net.Conn
+	listener *Listener
+	host     string
+	timer    *time.Timer
+
+	// room is where it has a place; nil while it carries requests that were let in, but for
+	// kept ones.
+	room     *budget.Room[*Conn]
+	requests int
+	closed   bool
+}
+
+// enter gives it a place, and returns the one that has to leave for it, or nil. The caller
+// holds mu, and calls evict without it.
+func (c *Conn) enter(room *budget.Room[*Conn]) (evicted *Conn) {
+	evicted, full := room.Add(c.host, c)
+	if full {
+		evicted.leave()
+	}
+	c.room = room
+	return evicted
+}
+
+// leave gives up its place. The caller holds mu.
+func (c *Conn) leave() {
+	c.timer.Stop()
+	if c.room != nil {
+		c.room.Remove(c.host, c)
+		c.room = nil
+	}
+}
+
+// evict closes a connection that has left; nil is none.
+func (c *Conn) evict() {
+	if c != nil {
+		_ = c.Conn.Close()
+	}
+}
+
+// welcome makes a stranger a caller, who may take time.
+func (c *Conn) welcome() {
+	l := c.listener
+	l.mu.Lock()
+	if c.room != l.strangers { // a caller already, or closed
+		l.mu.Unlock()
+		return
+	}
+	c.leave()
+	evicted := c.enter(l.callers)
+	l.mu.Unlock()
+	evicted.evict()
+}
+
+func (c *Conn) hold() {
+	c.listener.mu.Lock()
+	defer c.listener.mu.Unlock()
+	c.leave()
+	c.requests++
+}
+
+// Keep says that the client alone ends what is left of the request that c was held for: c
+// gives way to others of which that is so. Nil is no connection.
+func (c *Conn) Keep() {
+	if c == nil {
+		return
+	}
+	l := c.listener
+	l.mu.Lock()
+	if c.closed || c.room != nil { // or it is kept already
+		l.mu.Unlock()
+		return
+	}
+	evicted := c.enter(l.kept)
+	l.mu.Unlock()
+	evicted.evict()
+}
+
+// Release ends what Hold began. Nil is no connection.
+func (c *Conn) Release() {
+	if c == nil {
+		return
+	}
+	l := c.listener
+	l.mu.Lock()
+	c.leave()
+	c.requests--
+	if c.closed || c.requests > 0 {
+		l.mu.Unlock()
+		return
+	}
+	evicted := c.enter(l.callers)
+	l.mu.Unlock()
+	evicted.evict()
+}
+
+// Close closes the connection.
+func (c *Conn) Close() error {
+	c.listener.mu.Lock()
+	c.leave()
+	c.closed = true
+	c.listener.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// Abort closes the connection so that the client sees a reset: TLS is read to its
+// end by clients that find none.
+func (c *Conn) Abort(error) {
+	if tcp, ok := c.Conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
+	}
+	_ = c.Close()
+}
+
+type key struct{}
+
+// Context is the ConnContext of the [http.Server].
+func Context(ctx context.Context, conn net.Conn) context.Context {
+	return context.WithValue(ctx, key{}, of(conn))
+}
+
+func of(conn net.Conn) *Conn {
+	if secure, ok := conn.(*tls.Conn); ok {
+		conn = secure.NetConn()
+	}
+	c, _ := conn.(*Conn)
+	return c
+}
+
+func from(ctx context.Context) *Conn {
+	c, _ := ctx.Value(key{}).(*Conn)
+	return c
+}
+
+// Host is where the connection of a request comes from, as package origin has it.
+func Host(ctx context.Context) string {
+	if c := from(ctx); c != nil {
+		return c.host
+	}
+	return ""
+}
+
+// Welcome says that a request was let in: its connection is no stranger's any more.
+func Welcome(ctx context.Context) {
+	if c := from(ctx); c != nil {
+		c.welcome()
+	}
+}
+
+// Hold says that a request was let in, and keeps its connection from giving way until it is
+// released. It returns nil, of which that is true as well, where there is no Listener.
+func Hold(ctx context.Context) *Conn {
+	c := from(ctx)
+	if c != nil {
+		c.hold()
+	}
+	return c
+}
+
+// HoldHijacked is the ConnState of a server that hijacks the connections of requests that
+// were let in, and no others: they give way to nobody until they are closed.
+func HoldHijacked(conn net.Conn, state http.ConnState) {
+	if c := of(conn); c != nil && state == http.StateHijacked {
+		c.hold()
+	}
+}
