@@ -6,7 +6,7 @@
 // store because of it ([Writes]). Each has a bound for one owner, which is a cluster
 // where nothing else is said, and a bound for all owners together, so that neither
 // one hostile cluster nor many of them take what the others need. [Slots] are the same
-// for what is counted one by one, such as streams.
+// for what is counted one by one, such as streams; in a [Room] the newest always finds a place.
 //
 // Bytes are those of decoded values, not those on the wire: a few kilobytes of
 // compressed JSON may take a gigabyte once they are decoded. [DecodedJSON] says what

@@ -49,6 +49,16 @@ func (s *Slots) Give(holder string, n int64) {
 	}
 }
 
+// Used is how many are in use, of all holders together; 0 is of a nil Slots.
+func (s *Slots) Used() int64 {
+	if s == nil {
+		return 0
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.used
+}
+
 // Each is how many one holder may have; 0 is of a nil Slots.
 func (s *Slots) Each() int64 {
 	if s == nil {

@@ -56,7 +56,8 @@ type Limits struct {
 	// ViewsInFlight is how many questions are answered at once; further ones
 	// are told to come again (429). Default 32.
 	ViewsInFlight int
-	// ViewsPerUser is how many of them one user may ask. Default 4.
+	// ViewsPerUser is how many of them one user may ask, and so are the next two of one user.
+	// The service accounts of a namespace are one. Default 4.
 	ViewsPerUser int
 	// ViewHeldBytes is how much memory all answers take at once, while they are
 	// read and until they are written; what does not fit is told to come again.

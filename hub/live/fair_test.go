@@ -4,6 +4,7 @@
 package live
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"strings"
@@ -11,7 +12,10 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/request"
 
+	"github.com/spokelet/spokelet/api/principal"
 	"github.com/spokelet/spokelet/budget"
 )
 
@@ -124,6 +128,47 @@ func TestNoUserTakesAllRequestsToACluster(t *testing.T) {
 	for _, res := range held {
 		_, _ = io.Copy(io.Discard, res.Body)
 	}
+}
+
+// TestTheServiceAccountsOfANamespaceAreOneUser, however many somebody has made there.
+func TestTheServiceAccountsOfANamespaceAreOneUser(t *testing.T) {
+	const account = "system:serviceaccount:team-a:"
+	r := newRequests(Limits{ProxyRequests: 10, ProxyRequestsPerUser: 1}, nil)
+	views := newViewStorage(nil, nil, nil, nil, Limits{ViewsInFlight: 10, ViewsPerUser: 1, ViewHeldBytes: 10, ViewHeldBytesPerUser: 1}, nil)
+	as := func(name string) context.Context {
+		return request.WithUser(t.Context(), &user.DefaultInfo{Name: name})
+	}
+	if _, err := r.enter("c1", account+"one"); err != nil {
+		t.Fatal(err)
+	}
+	first, err := views.admit(as(account+"one"), "c1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := first.hold("c1").caller.Grow(1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.enter("c1", account+"two"); !apierrors.IsTooManyRequests(err) {
+		t.Errorf("a request of another one: got %v, want 429", err)
+	}
+	if _, err := views.admit(as(account+"two"), "c1"); !apierrors.IsTooManyRequests(err) {
+		t.Errorf("a view of another one: got %v, want 429", err)
+	}
+	for _, other := range []string{"system:serviceaccount:team-b:one", "jane"} {
+		if _, err := r.enter("c1", other); err != nil {
+			t.Errorf("a request of %s: %v", other, err)
+		}
+		turn, err := views.admit(as(other), "c1")
+		if err != nil {
+			t.Errorf("a view of %s: %v", other, err)
+		} else if err := turn.hold("c1").caller.Grow(1); err != nil {
+			t.Errorf("memory of %s: %v", other, err)
+		}
+	}
+	if second := (&turn{views: views, caller: principal.Principal{User: account + "two"}}); second.hold("c1").caller.Grow(1) == nil {
+		t.Error("another one has memory of its own")
+	}
+	first.end()
 }
 
 func TestRequestsAreGivenBack(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/spokelet/spokelet/api/principal"
 	"github.com/spokelet/spokelet/budget"
 )
 
@@ -29,11 +30,11 @@ func newRequests(l Limits, streams *budget.Slots) *requests {
 	}
 }
 
-// enter counts a request until leave is called. The error is an APIStatus
-// (429).
+// enter counts a request until leave is called. Service accounts of one namespace are one
+// user: who may make one may make many. The error is an APIStatus (429).
 func (r *requests) enter(cluster, user string) (leave func(), err error) {
 	// The names of clusters have no slash.
-	pair := cluster + "/" + user
+	pair := cluster + "/" + principal.Holder(user)
 	leave, full := budget.TakeAll(
 		budget.Share{Slots: r.users, Holder: pair, What: "requests of one user"},
 		budget.Share{Slots: r.clusters, Holder: cluster, What: "requests"},

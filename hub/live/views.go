@@ -27,8 +27,8 @@ type viewStorage struct {
 	unlogged   authorizer.Authorizer // without recordRefusals, for counting clusters that nobody named
 	catalogs   *catalogs
 	limits     Limits
-	inFlight   *budget.Slots  // questions, by user
-	held       *budget.Memory // of answers, by user
+	inFlight   *budget.Slots  // questions, by holder: see principal.Holder
+	held       *budget.Memory // of answers, by holder
 	memory     *budget.Memory // of all that is held for clusters, by cluster
 }
 
@@ -89,7 +89,7 @@ func (s *viewStorage) admit(ctx context.Context, namespace string) (*turn, error
 	if err != nil {
 		return nil, err
 	}
-	if !s.inFlight.Take(caller.User, 1) {
+	if !s.inFlight.Take(principal.Holder(caller.User), 1) {
 		return nil, apierrors.NewTooManyRequests("too many viewworks are being answered", 1)
 	}
 	return &turn{views: s, caller: caller}, nil
@@ -97,7 +97,7 @@ func (s *viewStorage) admit(ctx context.Context, namespace string) (*turn, error
 
 // hold opens the accounts of one cluster's answer, which hold nothing yet.
 func (t *turn) hold(cluster string) holding {
-	h := holding{caller: t.views.held.Account(t.caller.User), cluster: t.views.memory.Account(cluster)}
+	h := holding{caller: t.views.held.Account(principal.Holder(t.caller.User)), cluster: t.views.memory.Account(cluster)}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.answers = append(t.answers, h)
@@ -111,7 +111,7 @@ func (t *turn) end() {
 	for _, h := range t.answers {
 		h.close()
 	}
-	t.views.inFlight.Give(t.caller.User, 1)
+	t.views.inFlight.Give(principal.Holder(t.caller.User), 1)
 }
 
 // reply returns the question with its answer.
