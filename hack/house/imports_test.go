@@ -83,7 +83,7 @@ var arrows = map[string]arrow{
 	},
 	"hub": {
 		reason: "hub and agent meet in tunnel and api alone",
-		ours:   []string{"hub", "provider", "tunnel", "budget", "rights", "follow", "content", "api"}, testsToo: true,
+		ours:   []string{"hub", "provider", "tunnel", "budget", "internal/connlimit", "rights", "follow", "content", "api"}, testsToo: true,
 	},
 	"agent": {
 		reason: "hub and agent meet in tunnel and api alone",

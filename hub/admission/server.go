@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/internal/connlimit"
 	"github.com/spokelet/spokelet/tunnel/origin"
 )
 
@@ -88,12 +89,18 @@ func (s *Server) Start(ctx context.Context) error {
 		}
 	})
 	// The certificate comes from TLSConfig.
-	err := server.ServeTLS(s.cfg.Listener, "", "")
+	err := server.ServeTLS(connlimit.New(s.cfg.Listener, connections()), "", "")
 	if stop() || !errors.Is(err, http.ErrServerClosed) {
 		return errors.Join(fmt.Errorf("admission: %w", err), server.Close())
 	}
 	<-stopped
 	return nil
+}
+
+// connections are the limits of those of the port. Callers are the API server's, and whoever
+// sends a review.
+func connections() connlimit.Limits {
+	return connlimit.Limits{Strangers: 256, Callers: 256, StrangerTime: headerTimeout + readTimeout + verdictTimeout}
 }
 
 // server is the one place where the limits of a connection are set.
@@ -109,6 +116,7 @@ func (s *Server) server() *http.Server {
 		WriteTimeout:      headerTimeout + readTimeout + verdictTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
+		ConnContext:       connlimit.Context,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams:          maxStreams,
 			MaxReceiveBufferPerStream:     maxWindow,
@@ -144,6 +152,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, by reviewer) {
 	account := s.memory.Account(hostOf(r))
 	defer account.Close()
 	request, patches, err := s.review(ctx, w, r, account, by)
+	if request != nil {
+		connlimit.Welcome(r.Context())
+	}
 	switch {
 	case errors.Is(err, errLength):
 		s.fail(w, err, http.StatusLengthRequired)

@@ -8,11 +8,14 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
+	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -57,6 +60,54 @@ func newServer(t *testing.T, access Access) *Server {
 }
 
 type noListener struct{ net.Listener }
+
+// TestConnectionsToTheWebhookAreBounded: those who do nothing lose theirs, and not the API
+// server, which has had a review answered.
+func TestConnectionsToTheWebhookAreBounded(t *testing.T) {
+	certificate, bundle := newCertificate(t, net.IPv4(127, 0, 0, 1))
+	address, _ := start(t, "127.0.0.1:0", certificate, Config{Self: self, Access: &rights{}, Clusters: ClustersFunc(owned)})
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(bundle)
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}}
+	defer client.CloseIdleConnections()
+	review := func() (reused bool) {
+		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { reused = info.Reused }})
+		body := bytes.NewReader(reviewOf(t, requestOf("", object("", configMap))))
+		r, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+address.String()+Path, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != http.StatusOK {
+			t.Fatalf("a review is answered %d, %v", resp.StatusCode, err)
+		}
+		return reused
+	}
+	review()
+	const more = 5
+	var conns []net.Conn
+	for range connections().Strangers + more {
+		conn, err := net.Dial("tcp", address.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		conns = append(conns, conn)
+	}
+	for i, conn := range conns[:more] {
+		_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+		if _, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("connection %d of %d is open", i, len(conns))
+		}
+	}
+	if !review() {
+		t.Error("the connection of the API server is gone")
+	}
+}
 
 func TestAReviewIsAnswered(t *testing.T) {
 	ip := net.IPv4(127, 0, 0, 1)
