@@ -29,7 +29,7 @@ func FuzzRead(f *testing.F) {
 		f.Add(kind, body)
 	}
 	f.Fuzz(func(t *testing.T, kind string, body []byte) {
-		up, err := Read(kind, bytes.NewReader(body), limits)
+		up, err := Read(kind, bytes.NewReader(body), limits, &memory{})
 		if err != nil {
 			if up != nil || !errors.Is(err, ErrIncomplete) && !errors.As(err, new(*Error)) {
 				t.Errorf("the error is none of this package's: %+v, %v", up, err)

@@ -40,7 +40,7 @@ func TestACutUploadIsNone(t *testing.T) {
 		whole := bytes.LastIndex(body, []byte("--")) // what follows the last boundary says that it was the last
 		for end := range whole + 2 {
 			for how, from := range cut(body, end) {
-				up, err := Read(kind, from, Limits{MaxModules: 10, MaxBytes: 4 << 10})
+				up, err := Read(kind, from, Limits{MaxModules: 10, MaxBytes: 4 << 10}, &memory{})
 				bad, malformed := errors.AsType[*Error](err)
 				if up != nil || !errors.Is(err, ErrIncomplete) && (!malformed || bad.Kind != Malformed) {
 					t.Fatalf("%s: %s after %d bytes: got %+v, %v", name, how, end, up, err)
@@ -56,7 +56,7 @@ func TestACutUploadIsNone(t *testing.T) {
 // TestALastLineNeedsNoLineBreak, as RFC 2046 has it.
 func TestALastLineNeedsNoLineBreak(t *testing.T) {
 	kind, body := form(t, with(``), module, part{"motto.txt", release.TypeText, "x"})
-	want, err := Read(kind, bytes.NewReader(body), limits)
+	want, err := Read(kind, bytes.NewReader(body), limits, &memory{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func TestALastLineNeedsNoLineBreak(t *testing.T) {
 		"a preamble":      io.MultiReader(strings.NewReader("this is a form\r\n"), bytes.NewReader(body)),
 		"the end at once": iotest.DataErrReader(bytes.NewReader(body)),
 	} {
-		got, err := Read(kind, from, limits)
+		got, err := Read(kind, from, limits, &memory{})
 		if err != nil {
 			t.Errorf("%s: %v", how, err)
 		}
@@ -158,14 +158,19 @@ func TestAHostileUploadIsBounded(t *testing.T) {
 			body := io.MultiReader(strings.NewReader(test.start), test.more)
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			_, err := Read("multipart/form-data; boundary=b", body, most)
+			held := &memory{}
+			_, err := Read("multipart/form-data; boundary=b", body, most, held)
 			runtime.ReadMemStats(&after)
 			bad, ok := errors.AsType[*Error](err)
 			if !ok || bad.Kind != test.kind || test.want != "" && bad.Problem != test.want {
 				t.Errorf("%s: got %v, want kind %d, %s", test.reason, err, test.kind, test.want)
 			}
-			if got := after.TotalAlloc - before.TotalAlloc; got > uint64(most.MaxBytes)+2<<20 {
+			// A buffer that doubles allocates twice what it has in the end.
+			if got := after.TotalAlloc - before.TotalAlloc; got > uint64(3*most.MaxBytes)+2<<20 {
 				t.Errorf("%s: %d bytes were allocated", test.reason, got)
+			}
+			if held.peak > most.Peak() {
+				t.Errorf("%s: %d bytes were in memory, of at most %d", test.reason, held.peak, most.Peak())
 			}
 			var read int64
 			switch more := test.more.(type) {
@@ -181,15 +186,61 @@ func TestAHostileUploadIsBounded(t *testing.T) {
 	}
 }
 
+// stalled is the beginning of an upload, and then nothing.
+type stalled struct {
+	io.Reader
+	then func()
+}
+
+func (s *stalled) Read(p []byte) (int, error) {
+	n, err := s.Reader.Read(p)
+	if errors.Is(err, io.EOF) {
+		s.then()
+	}
+	return n, err
+}
+
+// TestAnUploadHasTheMemoryOfWhatHasArrived, and when it was read that of its modules.
+func TestAnUploadHasTheMemoryOfWhatHasArrived(t *testing.T) {
+	most := Limits{MaxModules: 10, MaxBytes: 16 << 20}
+	for name, size := range map[string]int{"nothing": 0, "a byte": 1, "100 KiB": 100 << 10, "3 MiB": 3 << 20} {
+		t.Run(name, func(t *testing.T) {
+			held := &memory{}
+			var then int64
+			body := &stalled{strings.NewReader(fmt.Sprintf(begin, "a") + "\r\n" + strings.Repeat("x", size)), func() { then = held.held }}
+			if _, err := Read("multipart/form-data; boundary=b", body, most, held); !errors.Is(err, ErrIncomplete) {
+				t.Fatalf("got %v", err)
+			}
+			if limit := int64(2*size + smallPart); then > limit || held.held != 0 {
+				t.Errorf("it has %d bytes of at most %d, and %d when it has ended", then, limit, held.held)
+			}
+		})
+	}
+	kind, body := form(t, with(``), module, part{"large.bin", release.TypeData, strings.Repeat("l", 3<<20)}, part{"more.bin", release.TypeData, strings.Repeat("m", 5<<20)})
+	held := &memory{}
+	if _, err := Read(kind, bytes.NewReader(body), most, held); err != nil {
+		t.Fatal(err)
+	}
+	if least := int64(8 << 20); held.held < least || held.held > least+1<<10 || held.peak > most.Peak() {
+		t.Errorf("when it was read it has %d bytes, and had %d", held.held, held.peak)
+	}
+	for limit := int64(1); limit < held.peak; limit += held.peak / 7 {
+		tight := &memory{most: limit}
+		if up, err := Read(kind, bytes.NewReader(body), most, tight); up != nil || !errors.Is(err, ErrMemory) || !errors.Is(err, errFull) {
+			t.Errorf("with %d bytes: got %v, %v", limit, up, err)
+		}
+	}
+}
+
 // TestAnUploadMayReachItsLimits, and none of its modules shares memory that another can grow
 // into.
 func TestAnUploadMayReachItsLimits(t *testing.T) {
 	most := Limits{MaxModules: 3, MaxBytes: 2 << 20}
-	large := strings.Repeat("l", 2<<20-smallScript/2-len(module.content))
-	middle := strings.Repeat("m", smallScript/2)
+	large := strings.Repeat("l", 2<<20-smallPart/2-len(module.content))
+	middle := strings.Repeat("m", smallPart/2)
 	parts := []part{with(``), {"middle.txt", release.TypeText, middle}, {"large.bin", release.TypeData, large}, module, {"index.js.map", typeSourceMap, strings.Repeat("s", 2<<20)}}
 	kind, body := form(t, parts...)
-	up, err := Read(kind, bytes.NewReader(body), most)
+	up, err := Read(kind, bytes.NewReader(body), most, &memory{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +258,7 @@ func TestAnUploadMayReachItsLimits(t *testing.T) {
 		"no limits":           {},
 		"a negative limit":    {MaxModules: -1, MaxBytes: -1},
 	} {
-		_, err := Read(kind, bytes.NewReader(body), more)
+		_, err := Read(kind, bytes.NewReader(body), more, &memory{})
 		if bad, ok := errors.AsType[*Error](err); !ok || bad.Kind != TooLarge {
 			t.Errorf("%s: got %v", reason, err)
 		}

@@ -10,7 +10,6 @@ import (
 	"io"
 	"mime"
 	"mime/multipart"
-	"slices"
 	"strings"
 
 	release "github.com/spokelet/spokelet/workers/api/release/v1alpha1"
@@ -23,8 +22,8 @@ const (
 	maxHeader = 64 << 10
 	// moreParts are how many parts an upload may have besides its modules: metadata, source maps.
 	moreParts = 8
-	// smallScript and smallMetadata are what is allocated first, in bytes.
-	smallScript, smallMetadata = 64 << 10, 16 << 10
+	// smallPart is what is allocated for parts first, in bytes.
+	smallPart = 64 << 10
 
 	metadataPart = "metadata"
 )
@@ -37,19 +36,23 @@ type reader struct {
 	names    map[string]bool // of all parts but the metadata
 	metadata []byte
 	files    []File
-	left     int64  // of the bytes of modules
-	leftMaps int64  // of those of source maps
-	free     []byte // empty: its capacity is where modules are read into
+	left     int64 // of the bytes of modules
+	leftMaps int64 // of those of source maps
+	memory   Memory
+	buffer   []byte // where a part is read into before its length is known
 }
 
-func newReader(boundary string, body io.Reader, limits Limits) *reader {
+func newReader(boundary string, body io.Reader, limits Limits, memory Memory) *reader {
 	src := &source{body: body}
 	most := max(limits.MaxBytes, 0)
 	return &reader{
 		limits: limits, body: src, parts: multipart.NewReader(src, boundary), names: map[string]bool{},
-		left: most, leftMaps: most, free: make([]byte, 0, min(most+1, smallScript)),
+		left: most, leftMaps: most, memory: memory,
 	}
 }
+
+// close gives the buffer back.
+func (r *reader) close() { r.memory.Shrink(int64(cap(r.buffer))) }
 
 // read reads all parts.
 func (r *reader) read() error {
@@ -101,10 +104,12 @@ func (r *reader) readMetadata(part io.Reader) error {
 	if r.metadata != nil {
 		return malformed("the upload has two parts metadata")
 	}
-	raw, err := fill(make([]byte, 0, smallMetadata), part, maxMetadata)
+	raw, err := r.fill(part, maxMetadata)
 	switch {
 	case errors.Is(err, errLimit):
 		return tooLarge("the metadata has more than %s, which is the limit", mebi(maxMetadata))
+	case errors.Is(err, ErrMemory):
+		return err
 	case err != nil:
 		return r.failure()
 	}
@@ -116,16 +121,17 @@ func (r *reader) readModule(name, kind string, part io.Reader) error {
 	if len(r.files) >= r.limits.MaxModules {
 		return tooLarge("the script has more than %d modules, which is the limit", r.limits.MaxModules)
 	}
-	content, err := fill(r.free, part, r.left)
+	content, err := r.fill(part, r.left)
 	switch {
 	case errors.Is(err, errLimit):
 		return tooLarge("the script has more than %s, which is the limit", mebi(r.limits.MaxBytes))
+	case errors.Is(err, ErrMemory):
+		return err
 	case err != nil:
 		return r.failure()
 	}
-	r.free = content[len(content):]
 	r.left -= int64(len(content))
-	r.files = append(r.files, File{Name: name, Type: kind, Content: slices.Clip(content)})
+	r.files = append(r.files, File{Name: name, Type: kind, Content: content})
 	return nil
 }
 
@@ -155,25 +161,49 @@ func (r *reader) failure() error {
 
 var errLimit = errors.New("limit exceeded")
 
-// fill reads to the end into the capacity of a slice. If that does not suffice it allocates
-// once, for as much as may come. A slice that grows by and by would be held twice each time.
-func fill(into []byte, from io.Reader, most int64) ([]byte, error) {
+// fill returns a part, whose length is known when it has ended.
+func (r *reader) fill(from io.Reader, most int64) ([]byte, error) {
+	n := 0
 	for {
-		if len(into) == cap(into) {
-			into = append(make([]byte, 0, most+1), into...)
+		if n == cap(r.buffer) {
+			if err := r.grow(most); err != nil {
+				return nil, err
+			}
 		}
-		n, err := from.Read(into[len(into):cap(into)])
-		into = into[:len(into)+n]
-		if int64(len(into)) > most {
+		read, err := from.Read(r.buffer[n:min(int64(cap(r.buffer)), most+1)])
+		n += read
+		if int64(n) > most {
 			return nil, errLimit
 		}
 		if errors.Is(err, io.EOF) {
-			return into, nil
+			if err := r.allow(int64(n)); err != nil {
+				return nil, err
+			}
+			return append(make([]byte, 0, n), r.buffer[:n]...), nil
 		}
 		if err != nil {
 			return nil, err
 		}
 	}
+}
+
+// grow makes the buffer twice as large, or as large as a part of most bytes needs it.
+func (r *reader) grow(most int64) error {
+	old := int64(cap(r.buffer))
+	size := min(max(2*old, smallPart), max(most+1, smallPart))
+	if err := r.allow(size); err != nil {
+		return err
+	}
+	r.buffer = append(make([]byte, 0, size), r.buffer[:old]...)[:size]
+	r.memory.Shrink(old)
+	return nil
+}
+
+func (r *reader) allow(n int64) error {
+	if err := r.memory.Grow(n); err != nil {
+		return fmt.Errorf("%w: %w", ErrMemory, err)
+	}
+	return nil
 }
 
 // source is the body as multipart.Reader may read it. That reader itself would hold a header of

@@ -34,7 +34,7 @@ func refuse(t *testing.T, tests map[string]refusal) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			kind, body := form(t, test.parts...)
-			up, err := Read(kind, bytes.NewReader(body), limits)
+			up, err := Read(kind, bytes.NewReader(body), limits, &memory{})
 			bad, ok := errors.AsType[*Error](err)
 			if !ok || up != nil || bad.Kind != test.kind || bad.Problem != test.want {
 				t.Errorf("%s: got %+v, %v, want kind %d, %s", test.reason, up, err, test.kind, test.want)
@@ -151,7 +151,7 @@ func TestProductsOfCloudflareAreRefusedByName(t *testing.T) {
 		"secrets_store_secret", "ratelimit", "images", "secret_key",
 	} {
 		content, body := form(t, with(`,"bindings":[{"name":"CACHE","type":"`+kind+`","id":"`+hidden+`"}]`), module)
-		_, err := Read(content, bytes.NewReader(body), limits)
+		_, err := Read(content, bytes.NewReader(body), limits, &memory{})
 		want := &Error{Unsupported, "binding CACHE: type " + kind + " is not supported"}
 		if bad, ok := errors.AsType[*Error](err); !ok || *bad != *want {
 			t.Errorf("got %v, want %v", err, want)
@@ -164,7 +164,7 @@ func TestWhatIsNoFormIsRefused(t *testing.T) {
 		"", "application/json", "multipart/form-data", "multipart/mixed; boundary=x", "multipart/form-data; boundary=", ";",
 		"multipart/form-data; boundary=" + strings.Repeat("x", 71),
 	} {
-		if _, err := Read(kind, strings.NewReader("{}"), limits); !errors.As(err, new(*Error)) {
+		if _, err := Read(kind, strings.NewReader("{}"), limits, &memory{}); !errors.As(err, new(*Error)) {
 			t.Errorf("%q: got %v", kind, err)
 		}
 	}
@@ -180,7 +180,7 @@ func TestNoMessageHasASecret(t *testing.T) {
 		for _, c := range []byte("\x00\n\":-{}[]\\, 7\xff") {
 			body := bytes.Clone(whole)
 			body[i] = c
-			up, err := Read(kind, bytes.NewReader(body), limits)
+			up, err := Read(kind, bytes.NewReader(body), limits, &memory{})
 			if err == nil {
 				continue
 			}
@@ -205,7 +205,7 @@ func TestNoMessageRepeatsALine(t *testing.T) {
 		"no line break":            "\n" + hidden + ": x\r\n\r\n",
 		"a header of many lines":   "\r\nContent-Disposition: form-data; name=\"a\"\r\n " + hidden + ":\r\n\x00" + hidden + "\r\n\r\n",
 	} {
-		_, err := Read("multipart/form-data; boundary=b", strings.NewReader(head+rest+"\r\n--b--\r\n"), limits)
+		_, err := Read("multipart/form-data; boundary=b", strings.NewReader(head+rest+"\r\n--b--\r\n"), limits, &memory{})
 		if bad, ok := errors.AsType[*Error](err); !ok && !errors.Is(err, ErrIncomplete) || ok && bad.Kind != Malformed || strings.Contains(fmt.Sprint(err), hidden) {
 			t.Errorf("%s: got %v", reason, err)
 		}

@@ -49,13 +49,29 @@ type File struct {
 type Limits struct {
 	// MaxModules is how many modules there may be.
 	MaxModules int
-	// MaxBytes is how many bytes the modules may have together. As many are allocated at once
-	// for a script that is not small. Source maps, which are not kept, may have as many again.
+	// MaxBytes is how many bytes the modules may have together. Source maps, which are not
+	// kept, may have as many again.
 	MaxBytes int64
 }
 
-// ErrIncomplete is wrapped by errors of bodies that ended too early, or could not be read.
-var ErrIncomplete = errors.New("the upload is incomplete")
+// Memory is what an upload may have in memory; both calls are of bytes.
+type Memory interface {
+	// Grow is called before more is allocated. An error ends the upload.
+	Grow(n int64) error
+	// Shrink is called when less is needed.
+	Shrink(n int64)
+}
+
+// Peak is how many bytes an upload within the limits has in memory at most: the modules, the
+// largest of them a second time while it is read, and the metadata.
+func (l Limits) Peak() int64 { return 2*max(l.MaxBytes, 0) + 2*maxMetadata + smallPart }
+
+var (
+	// ErrIncomplete is wrapped by errors of bodies that ended too early, or could not be read.
+	ErrIncomplete = errors.New("the upload is incomplete")
+	// ErrMemory is wrapped by errors of uploads that were refused memory.
+	ErrMemory = errors.New("there is no memory for the upload")
+)
 
 // Kind says what is wrong with an upload.
 type Kind int
@@ -94,14 +110,17 @@ func tooLarge(format string, args ...any) error {
 	return &Error{Kind: TooLarge, Problem: fmt.Sprintf(format, args...)}
 }
 
-// Read reads an upload up to the end of the form, or to the first byte beyond a limit. Its
-// error is an *[Error], or wraps [ErrIncomplete] and the error of the body.
-func Read(contentType string, body io.Reader, limits Limits) (*Upload, error) {
+// Read reads an upload up to the end of the form, or to the first byte beyond a limit. What it
+// takes of the memory follows what arrives; it keeps that of the modules, which the caller gives
+// back. Its error is an *[Error], or wraps [ErrMemory], or [ErrIncomplete] and the error of the
+// body.
+func Read(contentType string, body io.Reader, limits Limits, memory Memory) (*Upload, error) {
 	boundary, err := boundaryOf(contentType)
 	if err != nil {
 		return nil, err
 	}
-	r := newReader(boundary, body, limits)
+	r := newReader(boundary, body, limits, memory)
+	defer r.close()
 	if err := r.read(); err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ package upload
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"io"
 	"mime/multipart"
 	"os"
@@ -22,6 +23,22 @@ import (
 )
 
 var limits = Limits{MaxModules: 4, MaxBytes: 1 << 10}
+
+// memory is one that counts. Without a limit there is always more.
+type memory struct{ held, peak, most int64 }
+
+func (m *memory) Grow(n int64) error {
+	if m.most > 0 && m.held+n > m.most {
+		return errFull
+	}
+	m.held += n
+	m.peak = max(m.peak, m.held)
+	return nil
+}
+
+func (m *memory) Shrink(n int64) { m.held -= n }
+
+var errFull = errors.New("others have it all")
 
 // part is one of a form.
 type part struct{ name, kind, content string }
@@ -143,7 +160,7 @@ func TestWhatWranglerSendsIsRead(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			kind, raw := recorded(t, name)
-			got, err := Read(kind, bytes.NewReader(raw), Limits{MaxModules: 10, MaxBytes: 1 << 20})
+			got, err := Read(kind, bytes.NewReader(raw), Limits{MaxModules: 10, MaxBytes: 1 << 20}, &memory{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -264,7 +281,7 @@ func TestSettingsAreThoseOfAWorkerDeployment(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			kind, body := form(t, test.parts...)
-			got, err := Read(kind, bytes.NewReader(body), limits)
+			got, err := Read(kind, bytes.NewReader(body), limits, &memory{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -278,7 +295,7 @@ func TestSettingsAreThoseOfAWorkerDeployment(t *testing.T) {
 
 func TestAScriptWithoutADateHasNone(t *testing.T) {
 	kind, body := form(t, settings(`{"main_module":"./index.js"}`), module)
-	up, err := Read(kind, bytes.NewReader(body), limits)
+	up, err := Read(kind, bytes.NewReader(body), limits, &memory{})
 	if err != nil || up.Script.CompatibilityDate != "" || up.Script.MainModule != "index.js" {
 		t.Errorf("got %+v, %v", up, err)
 	}
