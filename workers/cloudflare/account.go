@@ -16,7 +16,7 @@ func (a *API) user(_ context.Context, c *call) (any, error) {
 
 // accounts are those whose scripts the user may read.
 func (a *API) accounts(ctx context.Context, c *call) (any, error) {
-	ids, err := a.config.Accounts.Of(ctx, c.user, a.config.Reviewer)
+	ids, err := a.accountsOf(ctx, c)
 	all := []accountShape{}
 	for _, id := range ids {
 		all = append(all, accountShape{ID: id, Name: id})
@@ -25,7 +25,7 @@ func (a *API) accounts(ctx context.Context, c *call) (any, error) {
 }
 
 func (a *API) memberships(ctx context.Context, c *call) (any, error) {
-	ids, err := a.config.Accounts.Of(ctx, c.user, a.config.Reviewer)
+	ids, err := a.accountsOf(ctx, c)
 	type membership struct {
 		ID      string       `json:"id"`
 		Account accountShape `json:"account"`
@@ -36,6 +36,10 @@ func (a *API) memberships(ctx context.Context, c *call) (any, error) {
 		all = append(all, membership{ID: id, Account: accountShape{ID: id, Name: id}, Roles: []string{}})
 	}
 	return all, err
+}
+
+func (a *API) accountsOf(ctx context.Context, c *call) ([]string, error) {
+	return a.config.Accounts.Of(ctx, c.user, paced{a.config.Reviewer, a.limits.holders.of(c.token.holder)})
 }
 
 // subdomain is asked for by wrangler where nothing else says under which name a script is

@@ -125,7 +125,7 @@ func TestAScriptThatThereIsNotIsSaidInCloudflaresCodes(t *testing.T) {
 func TestWhatIsNotServedIsRefusedByName(t *testing.T) {
 	w := serve(t)
 	for request, words := range map[string]string{
-		"GET /accounts/1234/storage/kv/namespaces": "KV", "POST /accounts/1234/d1/database": "D1", "GET /accounts/1234/r2/buckets": "R2",
+		"POST /accounts/1234/storage/kv/namespaces": "KV", "POST /accounts/1234/d1/database": "D1", "GET /accounts/1234/r2/buckets": "R2",
 		"GET /accounts/1234/queues?page=1": "queues", "GET /accounts/1234/workflows": "workflows", "GET /zones?name=example.com": "zones",
 		"PUT " + hello + "/schedules": "cron", "PUT " + hello + "/routes": "routes", "POST " + hello + "/domains/changeset": "custom domains",
 		"POST " + hello + "/assets-upload-session": "static assets", "GET /accounts/1234/pages/projects": "Pages", "GET " + hello + "/content": "Workers API",

@@ -14,6 +14,8 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 
+	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/internal/connlimit"
 	"github.com/spokelet/spokelet/workers/access"
 	"github.com/spokelet/spokelet/workers/deployer"
 	"github.com/spokelet/spokelet/workers/script"
@@ -40,6 +42,7 @@ type call struct {
 	account deployer.Account
 	script  string
 	token   *token
+	memory  *held
 	control *http.ResponseController
 }
 
@@ -56,17 +59,36 @@ func (c *call) by(message string) deployer.Author {
 	return deployer.Author{Name: c.user.Username, Message: message}
 }
 
-// body returns a body that is no upload.
+// body returns a body that is no upload, when there is memory for what it is decoded to.
 func (c *call) body() ([]byte, error) {
-	raw, err := io.ReadAll(io.LimitReader(c.Body, maxBody+1))
+	raw, err := io.ReadAll(io.LimitReader(paid{c.Body, c.memory}, maxBody+1))
+	failed, refused := errors.AsType[*failure](err)
 	switch {
+	case refused:
+		return nil, failed
 	case err != nil:
 		return nil, fail(http.StatusBadRequest, codeInvalid, "the request ended before its body did")
 	case len(raw) > maxBody:
 		return nil, fail(http.StatusRequestEntityTooLarge, codeTooLarge, fmt.Sprintf("the body has more than %d bytes", maxBody))
 	}
 	c.arrived()
-	return raw, nil
+	return raw, c.memory.Grow(budget.DecodedJSON(raw))
+}
+
+// paid is a body whose memory is taken as it arrives. What reads it whole has twice as much, as
+// its buffer grows.
+type paid struct {
+	body   io.Reader
+	memory *held
+}
+
+// Read implements io.Reader.
+func (p paid) Read(b []byte) (int, error) {
+	n, err := p.body.Read(b)
+	if refused := p.memory.Grow(2 * int64(n)); refused != nil {
+		return 0, refused
+	}
+	return n, err
 }
 
 // handler answers a call.
@@ -88,14 +110,16 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, verb string, h handl
 	if r.ContentLength != 0 {
 		c.readFor(a.bodyTime)
 	}
-	if !a.limits.requests.TryAcquire(1) {
-		write(w, nil, fail(http.StatusTooManyRequests, codeTooMany, "too many requests at a time"))
-		return
-	}
-	defer a.limits.requests.Release(1)
 	ctx, cancel := context.WithTimeout(r.Context(), uploadTime+answerTime)
 	defer cancel()
-	result, err := a.answer(ctx, c, verb, h)
+	leave, err := a.admit(ctx, c)
+	var result any
+	if err == nil {
+		defer leave()
+		w.Header().Del("Connection")
+		defer connlimit.Hold(r.Context()).Release()
+		result, err = a.answer(ctx, c, verb, h)
+	}
 	c.readFor(a.bodyTime) // the server reads what is left of a body
 	if err == nil {
 		write(w, result, nil)
@@ -111,51 +135,83 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, verb string, h handl
 	write(w, nil, failed)
 }
 
-func (a *API) answer(ctx context.Context, c *call, verb string, h handler) (result any, err error) {
+// admit says who calls, and counts the request until leave is called. The hub reviews the token
+// once, after the limits of those that it is of by then.
+func (a *API) admit(ctx context.Context, c *call) (leave func(), err error) {
 	bearer, err := bearerOf(c.Request)
 	if err != nil {
 		return nil, err
 	}
-	c.token = a.limits.token(bearer)
-	if !c.token.requests.TryAcquire(1) {
-		return nil, fail(http.StatusTooManyRequests, codeTooMany, "too many requests at a time with this token")
+	digest := digestOf(bearer)
+	c.token = a.limits.tokens.of(digest)
+	if c.token == nil {
+		if err := a.meet(ctx, c, bearer, digest); err != nil {
+			return nil, err
+		}
+		return a.limits.holder(c.token)
 	}
-	defer c.token.requests.Release(1)
-	if c.user, err = a.authenticate(ctx, bearer, c.token); err != nil {
+	leave, err = a.limits.holder(c.token)
+	if err != nil {
 		return nil, err
 	}
+	if c.user, err = a.config.Reviewer.Authenticate(ctx, bearer); err != nil {
+		if errors.Is(err, access.ErrToken) {
+			a.limits.tokens.drop(c.token)
+		}
+		leave()
+		return nil, err
+	}
+	return leave, nil
+}
+
+// meet has the hub review a token that is not known.
+func (a *API) meet(ctx context.Context, c *call, bearer, digest string) error {
+	leave, err := a.limits.stranger(connlimit.Host(c.Context()))
+	if err != nil {
+		return err
+	}
+	defer leave()
+	if c.user, err = a.config.Reviewer.Authenticate(ctx, bearer); err != nil {
+		return err
+	}
+	c.token = a.limits.tokens.add(digest, c.user, a.limits.ofTokens())
+	return nil
+}
+
+// bearerOf returns the token of a request, if it says that it is for this API. What it says is
+// not verified, and counts for nothing else.
+func bearerOf(r *http.Request) (string, error) {
+	scheme, bearer, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "bearer") || bearer == "" {
+		return "", fail(http.StatusUnauthorized, codeNoCredentials, "there is no bearer token: set CLOUDFLARE_API_TOKEN to a token of the hub for the audience "+access.Audience)
+	}
+	if !access.ForAudience(bearer) {
+		return "", fail(http.StatusUnauthorized, codeUnauthorized, "Invalid access token: it is no token of the hub for the audience "+access.Audience)
+	}
+	return bearer, nil
+}
+
+// answer answers a request of a known user.
+func (a *API) answer(ctx context.Context, c *call, verb string, h handler) (result any, err error) {
 	if verb == "" {
 		return h(ctx, c)
 	}
 	if c.account, err = a.authorize(ctx, c.user, c.PathValue("account"), verb); err != nil {
 		return nil, err
 	}
+	leave, err := a.limits.account(c.account.ID)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	c.memory = a.limits.held(ctx, c.account.ID, c.token)
+	defer c.memory.close()
 	if c.PathValue("script") != "" {
 		if err := script.CheckName(c.script); err != nil {
 			return nil, err
 		}
 	}
 	return h(a.config.Deployer.Counted(ctx, c.account), c)
-}
-
-func bearerOf(r *http.Request) (string, error) {
-	scheme, bearer, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	if !strings.EqualFold(scheme, "bearer") || bearer == "" {
-		return "", fail(http.StatusUnauthorized, codeNoCredentials, "there is no bearer token: set CLOUDFLARE_API_TOKEN to a token of the hub for the audience "+access.Audience)
-	}
-	return bearer, nil
-}
-
-// authenticate returns the user of a token.
-func (a *API) authenticate(ctx context.Context, bearer string, t *token) (authenticationv1.UserInfo, error) {
-	if !a.limits.allow(t) {
-		return authenticationv1.UserInfo{}, fail(http.StatusTooManyRequests, codeTooMany, "too many requests with this token")
-	}
-	user, err := a.config.Reviewer.Authenticate(ctx, bearer)
-	if err == nil {
-		t.valid.Store(true)
-	}
-	return user, err
 }
 
 // authorize returns the account if the user may do with its scripts what verb says. Who may

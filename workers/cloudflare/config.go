@@ -40,13 +40,14 @@ type Config struct {
 	Log      logr.Logger
 	// Limits of one script. Default 200 modules and 16 MiB.
 	Limits upload.Limits
-	// Requests bounds the requests at a time, tails apart. Default 200.
+	// Requests bounds the requests at a time of those who have a valid token, tails apart: an
+	// account has a quarter. Default 200.
 	Requests int
-	// UploadBytes bounds, in bytes, what uploads have in memory together; others wait. Default
-	// twelve of the largest scripts.
+	// UploadBytes bounds, in bytes, what bodies have in memory together: those of an account
+	// have half, and others wait. Default six of the largest uploads.
 	UploadBytes int64
-	// Rate and Burst bound the requests of a token: as many per second, and at once. Default 20
-	// and 100.
+	// Rate and Burst bound the requests of a token: as many per second, and at once. A holder
+	// has twice that. Default 20 and 100.
 	Rate  float64
 	Burst int
 }
@@ -63,7 +64,7 @@ func (c *Config) Default() {
 		c.Requests = 200
 	}
 	if c.UploadBytes == 0 {
-		c.UploadBytes = 12 * uploadBytes(c.Limits)
+		c.UploadBytes = 6 * c.Limits.Peak()
 	}
 	if c.Rate == 0 {
 		c.Rate = 20
@@ -72,12 +73,6 @@ func (c *Config) Default() {
 		c.Burst = 100
 	}
 }
-
-// uploadBytes is what one upload may have in memory.
-func uploadBytes(l upload.Limits) int64 { return l.MaxBytes + maxMetadata }
-
-// maxMetadata is what an upload has besides its modules.
-const maxMetadata = 2 << 20
 
 // Validate says what is wrong.
 func (c *Config) Validate() error {
@@ -91,8 +86,8 @@ func (c *Config) Validate() error {
 	if c.Requests < 1 || c.Rate <= 0 || c.Burst < 1 {
 		errs = append(errs, fmt.Errorf("the limits of %d requests, %g per second and %d at once are not all above 0", c.Requests, c.Rate, c.Burst))
 	}
-	if c.UploadBytes < uploadBytes(c.Limits) {
-		errs = append(errs, fmt.Errorf("%d bytes for uploads are less than one of %d bytes needs", c.UploadBytes, c.Limits.MaxBytes))
+	if tokenMemory*float64(c.UploadBytes) < float64(c.Limits.Peak()) {
+		errs = append(errs, fmt.Errorf("of %d bytes for uploads a token has less than one of %d bytes needs", c.UploadBytes, c.Limits.MaxBytes))
 	}
 	return errors.Join(errs...)
 }
@@ -118,5 +113,9 @@ func New(config Config) (*API, error) {
 	return a, nil
 }
 
-// ServeHTTP implements http.Handler.
-func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.mux.ServeHTTP(w, r) }
+// ServeHTTP implements http.Handler. A connection goes on after a request with a valid token,
+// and is closed after any other.
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Connection", "close")
+	a.mux.ServeHTTP(w, r)
+}

@@ -7,8 +7,11 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -36,8 +39,25 @@ import (
 	"github.com/spokelet/spokelet/workers/version"
 )
 
-// reviewer is a fake of the hub's reviews: a token is the name of its user, and what users may
-// do is a list of verbs for each, in the one account that there is.
+// tokenOf is a token for the API, of a user. Of one user there are several: what follows a # is
+// no part of the name.
+func tokenOf(name string) string {
+	encode := base64.RawURLEncoding.EncodeToString
+	return encode([]byte(`{"alg":"RS256"}`)) + "." + encode(fmt.Appendf(nil, `{"aud":[%q],"sub":%q}`, access.Audience, name)) + ".c2lnbmVk"
+}
+
+func nameOf(token string) string {
+	var claims struct{ Sub string }
+	payload, err := base64.RawURLEncoding.DecodeString(strings.Split(token, ".")[1])
+	if err != nil || json.Unmarshal(payload, &claims) != nil {
+		return ""
+	}
+	name, _, _ := strings.Cut(claims.Sub, "#")
+	return name
+}
+
+// reviewer is a fake of the hub's reviews: what users may do is a list of verbs for each, in his
+// account.
 type reviewer struct {
 	rights map[string]string
 	err    error
@@ -58,10 +78,11 @@ func (r *reviewer) Authenticate(_ context.Context, token string) (authentication
 	if r.err != nil {
 		return authenticationv1.UserInfo{}, r.err
 	}
-	if _, known := r.rights[token]; !known {
+	name := nameOf(token)
+	if _, known := r.rights[name]; !known {
 		return authenticationv1.UserInfo{}, access.ErrToken
 	}
-	return authenticationv1.UserInfo{Username: token, UID: "uid-" + token}, nil
+	return authenticationv1.UserInfo{Username: name, UID: "uid-" + name}, nil
 }
 
 func (r *reviewer) Authorize(ctx context.Context, user authenticationv1.UserInfo, namespace, verb string) error {
@@ -70,16 +91,23 @@ func (r *reviewer) Authorize(ctx context.Context, user authenticationv1.UserInfo
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	if namespace == "team-a" && strings.Contains(r.rights[user.Username], verb) {
+	mine := "team-a"
+	if user.Username == "bob" {
+		mine = "team-b"
+	}
+	if namespace == mine && strings.Contains(r.rights[user.Username], verb) {
 		return nil
 	}
 	return access.ErrForbidden
 }
 
-// accounts has one.
+// accounts are that of all users but bob, and that of bob.
 type accounts struct{}
 
-func (accounts) Namespace(account string) (string, bool) { return "team-a", account == "1234" }
+func (accounts) Namespace(account string) (string, bool) {
+	namespace, ok := map[string]string{"1234": "team-a", "5678": "team-b"}[account]
+	return namespace, ok
+}
 
 func (accounts) Of(ctx context.Context, user authenticationv1.UserInfo, rights access.Authorizer) ([]string, error) {
 	if rights.Authorize(ctx, user, "team-a", "list") == nil {
@@ -129,7 +157,12 @@ func (b *bucket) Names(_ context.Context, _, folder string, _ int) ([]string, er
 
 func (b *bucket) Delete(context.Context, string, ...string) error { return nil }
 
-func (b *bucket) DeleteFolder(context.Context, string, string) error { return nil }
+func (b *bucket) DeleteFolder(_ context.Context, _, folder string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	maps.DeleteFunc(b.objects, func(key, _ string) bool { return strings.HasPrefix(key, folder+"/") })
+	return nil
+}
 
 // world is an API with one account, which has the script hello.
 type world struct {
@@ -150,7 +183,7 @@ func serve(t *testing.T, change ...func(*Config)) *world {
 	}
 	// Nothing is applied here: a tracker without field managers is many times faster.
 	tracker := clienttesting.NewObjectTracker(scheme, serializer.NewCodecFactory(scheme).UniversalDecoder())
-	hub := fake.NewClientBuilder().WithScheme(scheme).WithObjectTracker(tracker).WithIndex(&deploymentv1alpha1.WorkerDeployment{}, "spec.template.scriptName", func(o client.Object) []string {
+	hub := withOperator(fake.NewClientBuilder().WithScheme(scheme).WithObjectTracker(tracker).WithIndex(&deploymentv1alpha1.WorkerDeployment{}, "spec.template.scriptName", func(o client.Object) []string {
 		return []string{o.(*deploymentv1alpha1.WorkerDeployment).Spec.Template.ScriptName}
 	}).WithObjects(&deploymentv1alpha1.WorkerDeployment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "hello", UID: "0e9f0f0a-0000-4000-8000-000000000000"},
@@ -158,9 +191,9 @@ func serve(t *testing.T, change ...func(*Config)) *world {
 			ScriptName: "hello", CompatibilityDate: "2026-01-15", ScriptURLs: []string{"s3://workers/1234/hello/1"},
 			Bindings: []release.Binding{{Name: "GREETING", Type: "plain_text", Text: "hello"}},
 		}},
-	}).Build()
+	}).Build())
 	w := &world{
-		reviewer: &reviewer{rights: map[string]string{"jane": "get list update delete", "joe": "get list", "eve": ""}},
+		reviewer: &reviewer{rights: map[string]string{"jane": "get list update delete", "joe": "get list", "eve": "", "bob": "get list update delete"}},
 		bucket:   &bucket{objects: map[string]string{}}, hub: hub,
 	}
 	tails, err := tail.New(tail.Config{Kube: &rest.Config{Host: "https://127.0.0.1:1"}, MaxPerUser: 2})
@@ -181,6 +214,7 @@ func serve(t *testing.T, change ...func(*Config)) *world {
 		t.Fatal(err)
 	}
 	server := httptest.NewUnstartedServer(nil)
+	server.Listener = Listen(server.Listener)
 	server.Config = NewServer(api, nil, logr.Discard())
 	server.TLS = server.Config.TLSConfig
 	server.TLS.GetCertificate = nil // httptest has one
@@ -205,7 +239,7 @@ func (w *world) ask(t *testing.T, token, method, path string, body io.Reader, he
 		t.Fatal(err)
 	}
 	if token != "" {
-		r.Header.Set("Authorization", "Bearer "+token)
+		r.Header.Set("Authorization", "Bearer "+tokenOf(token))
 	}
 	for i := 0; i+1 < len(headers); i += 2 {
 		r.Header.Set(headers[i], headers[i+1])

@@ -5,86 +5,216 @@ package cloudflare
 
 import (
 	"context"
-	"crypto/sha256"
-	"sync/atomic"
+	"errors"
+	"math"
+	"net/http"
+	"sync"
+	"time"
 
-	"golang.org/x/sync/semaphore"
+	authenticationv1 "k8s.io/api/authentication/v1"
+
 	"golang.org/x/time/rate"
 	"k8s.io/utils/lru"
+
+	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/workers/access"
 )
 
 const (
-	// knownTokens are how many tokens have a rate of their own at a time.
-	knownTokens = 4096
-	// strangers are tokens that were never valid: their rate is one for all of them, so that
-	// nobody has the hub review what he invents.
-	strangersRate  = 50
-	strangersBurst = 200
-	// tokenRequests and tokenUploads are what one token may have at a time: it can be slow, and
-	// others are not to wait for it.
-	tokenRequests = 20
-	tokenUploads  = 2
+	// A stranger shows a token that was not valid before. The hub reviews so many of one
+	// address a second, and at once; and so many of all addresses, whoever comes.
+	strangerRate, strangerBurst   = 5, 50
+	strangersRate, strangersBurst = 100, 400
+	// strangersAtATime are reviews of such tokens, strangersPerHost those of one address.
+	strangersAtATime, strangersPerHost = 64, 16
+	// knownHosts are the addresses, and knownHolders the holders, that have a rate of their own
+	// at a time.
+	knownHosts, knownHolders = 4096, 4096
+
+	// Of the requests at a time an account has a quarter, so that others have room, a holder
+	// less, and a token even less.
+	accountShare, holderShare, tokenShare = 0.25, 0.15, 0.1
+	// Of the memory for bodies: an account half, a holder three eighths, a token a quarter.
+	accountMemory, holderMemory, tokenMemory = 0.5, 0.375, 0.25
+	// holderRate is the rate of a holder, in those of a token.
+	holderRate = 2
+	// memoryTime is how long a request waits for memory: those that it waits for may be waiting
+	// themselves.
+	memoryTime = 30 * time.Second
 )
 
-// limits are those before and after authentication.
+// limits are those before and after authentication. What is valid is counted by account, by
+// holder (see principal.Holder) and by token: nobody makes accounts himself, and who has one
+// user or token may be able to make more.
 type limits struct {
-	requests  *semaphore.Weighted
-	uploads   *semaphore.Weighted
-	upload    int64
-	strangers *rate.Limiter
-	tokens    *lru.Cache // digest to *account of a token
-	rate      rate.Limit
-	burst     int
-}
+	strangers                   *budget.Slots // by address
+	requests, accounts, ofToken *budget.Slots // by holder, account and token
 
-// token is what is known of one.
-type token struct {
-	limiter *rate.Limiter
-	// requests and uploads are those at a time.
-	requests, uploads *semaphore.Weighted
-	// valid: it was, once. It is reviewed each time nevertheless.
-	valid atomic.Bool
+	memory, holderMemory, tokenMemory *budget.Memory // by account, holder and token
+	memoryTime                        time.Duration  // shorter in tests
+
+	tokens   *tokens
+	hosts    *rates
+	all      *rate.Limiter // of all strangers
+	holders  *rates
+	ofTokens func() *rate.Limiter
 }
 
 func newLimits(c Config) *limits {
+	part := func(of float64) int64 { return max(1, int64(of*float64(c.Requests))) }
+	bytes := func(of float64) int64 { return int64(of * float64(c.UploadBytes)) }
 	return &limits{
-		requests: semaphore.NewWeighted(int64(c.Requests)), uploads: semaphore.NewWeighted(c.UploadBytes), upload: uploadBytes(c.Limits),
-		strangers: rate.NewLimiter(strangersRate, strangersBurst), tokens: lru.New(knownTokens), rate: rate.Limit(c.Rate), burst: c.Burst,
+		strangers: budget.NewSlots(strangersAtATime, strangersPerHost),
+		requests:  budget.NewSlots(int64(c.Requests), part(holderShare)),
+		accounts:  budget.NewSlots(math.MaxInt64, part(accountShare)),
+		ofToken:   budget.NewSlots(math.MaxInt64, part(tokenShare)),
+
+		memory:       budget.NewMemory(bytes(accountMemory), c.UploadBytes),
+		holderMemory: budget.NewMemory(bytes(holderMemory), math.MaxInt64),
+		tokenMemory:  budget.NewMemory(bytes(tokenMemory), math.MaxInt64),
+		memoryTime:   memoryTime,
+
+		tokens:  newTokens(),
+		hosts:   newRates(knownHosts, strangerRate, strangerBurst),
+		all:     rate.NewLimiter(strangersRate, strangersBurst),
+		holders: newRates(knownHolders, rate.Limit(holderRate*c.Rate), holderRate*c.Burst),
+		ofTokens: func() *rate.Limiter {
+			return rate.NewLimiter(rate.Limit(c.Rate), c.Burst)
+		},
 	}
 }
 
-// token returns what is known of a token. The token itself is not kept.
-func (l *limits) token(bearer string) *token {
-	digest := sha256.Sum256([]byte(bearer))
-	if known, ok := l.tokens.Get(digest); ok {
-		return known.(*token) //nolint:forcetypeassert // nothing else is in it
-	}
-	t := &token{
-		limiter: rate.NewLimiter(l.rate, l.burst), requests: semaphore.NewWeighted(tokenRequests), uploads: semaphore.NewWeighted(tokenUploads),
-	}
-	l.tokens.Add(digest, t)
-	return t
+// rates has a limiter for each of so many, and forgets the one that was not asked for longest.
+type rates struct {
+	rate  rate.Limit
+	burst int
+
+	mu    sync.Mutex // makes look-up and insertion one step
+	known *lru.Cache // of *rate.Limiter
 }
 
-// allow tells whether a token may ask now.
-func (l *limits) allow(t *token) bool {
+func newRates(size int, r rate.Limit, burst int) *rates {
+	return &rates{rate: r, burst: burst, known: lru.New(size)}
+}
+
+func (r *rates) of(name string) *rate.Limiter {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if known, ok := r.known.Get(name); ok {
+		return known.(*rate.Limiter) //nolint:forcetypeassert // nothing else is in it
+	}
+	limiter := rate.NewLimiter(r.rate, r.burst)
+	r.known.Add(name, limiter)
+	return limiter
+}
+
+// stranger counts the review of a token that was not valid before, until leave is called.
+func (l *limits) stranger(host string) (leave func(), err error) {
+	leave, full := budget.TakeAll(budget.Share{Slots: l.strangers, Holder: host})
+	if full != nil {
+		return nil, tooMany("too many requests at a time from this address with tokens that are new here")
+	}
+	if !l.hosts.of(host).Allow() || !l.all.Allow() {
+		leave()
+		return nil, tooMany("too many requests with tokens that are new here")
+	}
+	return leave, nil
+}
+
+// holder counts a request of a token until leave is called.
+func (l *limits) holder(t *token) (leave func(), err error) {
+	leave, full := budget.TakeAll(
+		budget.Share{Slots: l.requests, Holder: t.holder, What: "of this user, or of all users"},
+		budget.Share{Slots: l.ofToken, Holder: t.digest, What: "with this token"},
+	)
+	if full != nil {
+		return nil, tooMany("too many requests at a time " + full.What)
+	}
 	if !t.limiter.Allow() {
-		return false
+		leave()
+		return nil, tooMany("too many requests with this token")
 	}
-	return t.valid.Load() || l.strangers.Allow()
+	if !l.holders.of(t.holder).Allow() {
+		leave()
+		return nil, tooMany("too many requests of this user")
+	}
+	return leave, nil
 }
 
-// memory waits until an upload of a token may be read. The caller calls release.
-func (l *limits) memory(ctx context.Context, t *token) (release func(), err error) {
-	if err := t.uploads.Acquire(ctx, 1); err != nil {
-		return nil, err
+// account counts a request of who may make it until leave is called.
+func (l *limits) account(id string) (leave func(), err error) {
+	leave, full := budget.TakeAll(budget.Share{Slots: l.accounts, Holder: id})
+	if full != nil {
+		return nil, tooMany("too many requests at a time for this account")
 	}
-	if err := l.uploads.Acquire(ctx, l.upload); err != nil {
-		t.uploads.Release(1)
-		return nil, err
-	}
-	return func() {
-		l.uploads.Release(l.upload)
-		t.uploads.Release(1)
-	}, nil
+	return leave, nil
 }
+
+func tooMany(text string) *failure { return fail(http.StatusTooManyRequests, codeTooMany, text) }
+
+// held is what the body of a request has in memory. It is an upload.Memory.
+type held struct {
+	ctx      context.Context //nolint:containedctx // of the request, which it ends with
+	time     time.Duration   // how long it waits
+	accounts []*budget.Account
+}
+
+func (l *limits) held(ctx context.Context, account string, t *token) *held {
+	return &held{ctx: ctx, time: l.memoryTime, accounts: []*budget.Account{
+		l.memory.Account(account), l.holderMemory.Account(t.holder), l.tokenMemory.Account(t.digest),
+	}}
+}
+
+// errNoMemory is returned by Grow to who has waited long enough.
+var errNoMemory = tooMany("too many uploads at a time: try again when others have ended")
+
+// Grow waits for n more bytes.
+func (h *held) Grow(n int64) error {
+	ctx, cancel := context.WithTimeout(h.ctx, h.time)
+	defer cancel()
+	for i, account := range h.accounts {
+		err := account.Await(ctx, n)
+		if err == nil {
+			continue
+		}
+		for _, taken := range h.accounts[:i] {
+			taken.Shrink(n)
+		}
+		if errors.Is(err, budget.ErrTooLarge) {
+			return fail(http.StatusRequestEntityTooLarge, codeTooLarge, "the body takes more memory than one may have")
+		}
+		return errNoMemory
+	}
+	return nil
+}
+
+// Shrink gives n bytes back.
+func (h *held) Shrink(n int64) {
+	for _, account := range h.accounts {
+		account.Shrink(n)
+	}
+}
+
+// close gives everything back.
+func (h *held) close() {
+	for _, account := range h.accounts {
+		account.Close()
+	}
+}
+
+// paced asks the hub about rights as fast as the requests of a holder may come: one request may
+// ask about each account that there is.
+type paced struct {
+	access.Authorizer
+	limiter *rate.Limiter
+}
+
+// Authorize implements access.Authorizer.
+func (p paced) Authorize(ctx context.Context, user authenticationv1.UserInfo, namespace, verb string) error {
+	if err := p.limiter.Wait(ctx); err != nil {
+		return errTooManyAccounts
+	}
+	return p.Authorizer.Authorize(ctx, user, namespace, verb)
+}
+
+var errTooManyAccounts = tooMany("too many accounts to be looked through in the time of a request: set CLOUDFLARE_ACCOUNT_ID")

@@ -4,13 +4,29 @@
 package cloudflare
 
 import (
+	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/http/httptrace"
+	"os"
+	"runtime"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/gorilla/websocket"
+	"golang.org/x/time/rate"
+	authenticationv1 "k8s.io/api/authentication/v1"
+
+	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/workers/access"
+	"github.com/spokelet/spokelet/workers/tail"
 	"github.com/spokelet/spokelet/workers/upload"
 )
 
@@ -27,76 +43,258 @@ func TestATokenHasARate(t *testing.T) {
 	}
 }
 
-// TestInventedTokensAreNotAllReviewed: the hub is asked about few of them, and about those of
-// users nevertheless.
-func TestInventedTokensAreNotAllReviewed(t *testing.T) {
+// TestInventedTokensLockNobodyOut: the hub is asked about few of them, and users are answered,
+// those who were here before and those who come from elsewhere.
+func TestInventedTokensLockNobodyOut(t *testing.T) {
 	w := serve(t)
+	w.api.limits.hosts = newRates(knownHosts, 0, strangerBurst) // it would be filled again while a slow machine asks
 	w.ask(t, "jane", http.MethodGet, "/user", nil)
-	w.api.limits.strangers.SetLimit(0) // it would be filled again while a slow machine asks
+	const invented = 2 * strangersBurst
 	refused := 0
-	for i := range 3 * strangersBurst {
+	for i := range invented {
 		if w.ask(t, fmt.Sprintf("invented-%d", i), http.MethodGet, "/user", nil).status == http.StatusTooManyRequests {
 			refused++
 		}
 	}
-	if refused == 0 || w.reviewer.reviews > 3*strangersBurst-refused+1 {
-		t.Errorf("%d are refused at once, and the hub has reviewed %d", refused, w.reviewer.reviews)
+	if want := invented - strangerBurst + 1; refused != want || w.reviewer.reviews != strangerBurst {
+		t.Errorf("%d are refused at once, want %d, and the hub has reviewed %d", refused, want, w.reviewer.reviews)
 	}
+	if got := w.ask(t, "jane", http.MethodGet, "/user", nil); !got.Success {
+		t.Errorf("a user is answered %s", got.raw)
+	}
+	w.from(t, "127.0.0.2")
+	if got := w.ask(t, "joe", http.MethodGet, "/user", nil); !got.Success {
+		t.Errorf("a user who comes for the first time, from elsewhere, is answered %s", got.raw)
+	}
+	if known := len(w.api.limits.tokens.known); known != 2 {
+		t.Errorf("%d tokens are known", known)
+	}
+}
+
+// TestStrangersOfAllAddressesHaveOneRate, which those that are known have no part in.
+func TestStrangersOfAllAddressesHaveOneRate(t *testing.T) {
+	w := serve(t)
+	w.ask(t, "jane", http.MethodGet, "/user", nil)
+	w.api.limits.all = rate.NewLimiter(0, 3)
+	for i := range 3 {
+		w.from(t, fmt.Sprintf("127.0.0.%d", i+2))
+		w.ask(t, "invented", http.MethodGet, "/user", nil).refused(t, "one of three", http.StatusUnauthorized, 9109, "Invalid access token")
+	}
+	w.from(t, "127.0.0.9")
+	w.ask(t, "invented", http.MethodGet, "/user", nil).refused(t, "the fourth", http.StatusTooManyRequests, 10429, "new here")
 	if got := w.ask(t, "jane", http.MethodGet, "/user", nil); !got.Success {
 		t.Errorf("a user is answered %s", got.raw)
 	}
 }
 
-// held starts an upload whose body does not come, and returns what ends it.
-func (w *world) held(t *testing.T) (end func()) {
+// TestABearerForSomethingElseIsNotReviewed, and takes no place of anybody.
+func TestABearerForSomethingElseIsNotReviewed(t *testing.T) {
+	w := serve(t)
+	w.api.limits.strangers = budget.NewSlots(0, 0)
+	for _, bearer := range []string{"v1.0-cloudflare", strings.Replace(tokenOf("jane"), ".", "..", 1), "a.e30.c"} {
+		got := w.raw(t, "GET /client/v4/user HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+bearer+"\r\n\r\n")
+		if !strings.Contains(got, "401 Unauthorized") || !strings.Contains(got, "for the audience spokelet-workers") {
+			t.Errorf("%q is answered %q", bearer, got)
+		}
+	}
+	if w.reviewer.reviews > 0 {
+		t.Errorf("the hub has reviewed %d", w.reviewer.reviews)
+	}
+}
+
+// TestATokenThatIsNoLongerValidIsAStrangers, so that it uses up nothing of whose it was.
+func TestATokenThatIsNoLongerValidIsAStrangers(t *testing.T) {
+	w := serve(t)
+	w.ask(t, "jane", http.MethodGet, "/user", nil)
+	w.reviewer.err = access.ErrToken
+	w.ask(t, "jane", http.MethodGet, "/user", nil).refused(t, "a token that is withdrawn", http.StatusUnauthorized, 9109, "Invalid")
+	if known := len(w.api.limits.tokens.known); known != 0 {
+		t.Errorf("%d tokens are known", known)
+	}
+}
+
+// TestWhoHasManyTokensPushesOutHisOwn: those of others stay known.
+func TestWhoHasManyTokensPushesOutHisOwn(t *testing.T) {
+	all := newTokens()
+	user := func(name string) authenticationv1.UserInfo { return authenticationv1.UserInfo{Username: name} }
+	all.add("jane", user("jane"), nil)
+	for i := range 2 * maxTokens {
+		// Service accounts of a namespace, as many as somebody has made.
+		all.add(fmt.Sprint(i), user(fmt.Sprintf("system:serviceaccount:team-b:ci-%d", i)), nil)
+	}
+	if all.of("jane") == nil || all.of("0") != nil || len(all.known) != 1+tokensPerHolder {
+		t.Errorf("%d are known; that of jane: %v", len(all.known), all.of("jane") != nil)
+	}
+	if again := all.add("jane", user("jane"), nil); again != all.of("jane") {
+		t.Error("a token that is known is another one when it is added again")
+	}
+}
+
+// from has the next requests come from an address of this machine.
+func (w *world) from(t *testing.T, address string) {
 	t.Helper()
-	w.reviewer.seen = make(chan struct{}, 1)
+	transport := w.client.Transport.(*http.Transport).Clone()
+	transport.DialContext = (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}).DialContext
+	t.Cleanup(transport.CloseIdleConnections)
+	w.client = &http.Client{Transport: transport}
+}
+
+// held starts an upload with a token whose body does not come to its end, and returns what ends
+// it. It returns when the bytes have been read that come first.
+func (w *world) held(t *testing.T, token, path, first string) (end func()) {
+	t.Helper()
 	body, writer := io.Pipe()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, w.url+"/client/v4"+hello, body)
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, w.url+"/client/v4"+path, body)
 		if err != nil {
 			return
 		}
-		r.Header.Set("Authorization", "Bearer jane")
+		r.Header.Set("Authorization", "Bearer "+tokenOf(token))
 		r.Header.Set("Content-Type", "multipart/form-data; boundary=b")
 		if resp, err := w.client.Do(r); err == nil {
 			resp.Body.Close()
 		}
 	}()
-	if _, err := io.WriteString(writer, "--b\r\n"); err != nil {
+	if _, err := io.WriteString(writer, "--b\r\n"+first); err != nil {
 		t.Fatal(err)
 	}
-	<-w.reviewer.seen
-	w.reviewer.seen = nil
-	return func() {
+	return sync.OnceFunc(func() {
 		_ = writer.CloseWithError(io.ErrUnexpectedEOF)
 		<-done
+	})
+}
+
+// eventually waits until something is so.
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); !is(); {
+		if time.Now().After(end) {
+			t.Fatal(what)
+		}
+		runtime.Gosched()
 	}
+}
+
+// busy starts uploads with tokens, and returns when each has its place.
+func (w *world) busy(t *testing.T, path, first string, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		before := w.api.limits.accounts.Used()
+		t.Cleanup(w.held(t, name, path, first))
+		eventually(t, "an upload has no place", func() bool { return w.api.limits.accounts.Used() > before })
+	}
+}
+
+func numberedNames(format string, n int) (names []string) {
+	for i := range n {
+		names = append(names, fmt.Sprintf(format, i))
+	}
+	return names
 }
 
 func TestRequestsAtATimeAreBounded(t *testing.T) {
 	w := serve(t, func(c *Config) { c.Requests = 1 })
-	end := w.held(t)
-	w.ask(t, "jane", http.MethodGet, "/user", nil).refused(t, "a second one", http.StatusTooManyRequests, 10429, "at a time")
+	end := w.held(t, "jane", hello, "")
+	eventually(t, "it has no place", func() bool { return w.api.limits.accounts.Used() > 0 })
+	w.ask(t, "joe", http.MethodGet, "/user", nil).refused(t, "a second one", http.StatusTooManyRequests, 10429, "at a time")
 	end()
-	for range 100 { // the server sees a moment later that the client is gone
-		if w.ask(t, "jane", http.MethodGet, "/user", nil).Success {
-			return
-		}
-	}
-	t.Error("the place of a client that is gone is not free")
+	eventually(t, "the place of a client that is gone is not free", func() bool { return w.ask(t, "joe", http.MethodGet, "/user", nil).Success })
 }
 
-func TestATokenHasRequestsAtATime(t *testing.T) {
-	w := serve(t)
-	for range tokenRequests {
-		t.Cleanup(w.held(t))
+// TestWhoHasManyLeavesRoomToOthers, whatever it is that he has many of.
+func TestWhoHasManyLeavesRoomToOthers(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason  string
+		busy    []string // tokens
+		refused string
+		words   string
+		others  []string
+	}{
+		"requests with a token": {
+			"others of the account have room", []string{"jane#1", "jane#1"},
+			"jane#1", "with this token", []string{"jane#2", "joe", "bob"},
+		},
+		"tokens of a user": {
+			"who has one may get more", []string{"jane#1", "jane#2", "jane#3"},
+			"jane#4", "of this user", []string{"joe", "bob"},
+		},
+		"service accounts of a namespace": {
+			"who may make one may make more",
+			numberedNames("system:serviceaccount:team-a:ci-%d", 3),
+			"system:serviceaccount:team-a:ci-4", "of this user", []string{"jane", "joe", "bob"},
+		},
+		"users of an account": {
+			"other accounts have room", numberedNames("system:serviceaccount:team-%d:ci", 5),
+			"jane", "for this account", []string{"bob"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := serve(t, func(c *Config) { c.Requests = 20 })
+			for _, user := range slices.Concat(tc.busy, []string{tc.refused}) {
+				user, _, _ := strings.Cut(user, "#")
+				w.reviewer.rights[user] = "get list update delete"
+			}
+			w.busy(t, hello, "", tc.busy...)
+			w.ask(t, tc.refused, http.MethodGet, hello+"/deployments", nil).refused(t, tc.reason, http.StatusTooManyRequests, 10429, tc.words)
+			for _, other := range tc.others {
+				path := map[bool]string{true: "/accounts/5678/workers/subdomain", false: hello + "/deployments"}[other == "bob"]
+				if got := w.ask(t, other, http.MethodGet, path, nil); !got.Success {
+					t.Errorf("%s is answered %s: %s", other, got.raw, tc.reason)
+				}
+			}
+		})
 	}
-	w.ask(t, "jane", http.MethodGet, "/user", nil).refused(t, "one more", http.StatusTooManyRequests, 10429, "at a time with this token")
-	if got := w.ask(t, "joe", http.MethodGet, "/user", nil); !got.Success {
+}
+
+// TestUploadsThatDoNotComeTakeNoMemory: one that was begun has what has arrived of it.
+func TestUploadsThatDoNotComeTakeNoMemory(t *testing.T) {
+	w := serve(t)
+	w.busy(t, hello, "", numberedNames("jane#%d", 12)...)
+	body, kind := form(t, metadata, "export default {};")
+	for name, account := range map[string]string{"jane": "1234", "bob": "5678"} {
+		sent := bytes.NewReader(body.Bytes())
+		if got := w.ask(t, name, http.MethodPut, "/accounts/"+account+"/workers/scripts/new", sent, "Content-Type", kind); !got.Success {
+			t.Errorf("%s is answered %s", name, got.raw)
+		}
+	}
+	if held := w.api.limits.memory.Held(); held > 12*64<<10 {
+		t.Errorf("%d bytes are held for uploads that have not arrived", held)
+	}
+}
+
+// TestTheMemoryOfUploadsIsSharedOut among accounts, users and tokens.
+func TestTheMemoryOfUploadsIsSharedOut(t *testing.T) {
+	limits := upload.Limits{MaxModules: 2, MaxBytes: 1 << 20}
+	w := serve(t, func(c *Config) { c.Limits, c.UploadBytes = limits, 4*limits.Peak() })
+	w.api.limits.memoryTime = 50 * time.Millisecond
+	w.reviewer.rights["amy"] = "get update"
+	begun := "Content-Disposition: form-data; name=\"a\"\r\n\r\n" + strings.Repeat("x", 1<<20-8)
+	upload := func(name string) answer {
+		body, kind := form(t, metadata, strings.Repeat("x", 900<<10))
+		return w.ask(t, name, http.MethodPost, hello+"/versions", body, "Content-Type", kind)
+	}
+	w.busy(t, hello, begun, "jane#1", "jane#1", "jane#1")
+	eventually(t, "they do not have their memory", func() bool { return w.api.limits.memory.Held() == 3<<20 })
+	upload("jane#1").refused(t, "the same token", http.StatusTooManyRequests, 10429, "too many uploads at a time")
+	if got := upload("jane#2"); !got.Success {
 		t.Errorf("another token is answered %s", got.raw)
+	}
+	if got := upload("amy"); !got.Success {
+		t.Errorf("another user is answered %s", got.raw)
+	}
+}
+
+// TestALookThroughAllAccountsHasTheRateOfItsUser: it asks the hub about each of them.
+func TestALookThroughAllAccountsHasTheRateOfItsUser(t *testing.T) {
+	p := paced{&reviewer{rights: map[string]string{"jane": "list"}}, rate.NewLimiter(rate.Every(time.Hour), 2)}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for i, want := range []error{nil, nil, errTooManyAccounts} {
+		if err := p.Authorize(ctx, authenticationv1.UserInfo{Username: "jane"}, "team-a", "list"); !errors.Is(err, want) {
+			t.Errorf("review %d: got %v, want %v", i, err, want)
+		}
 	}
 }
 
@@ -117,9 +315,95 @@ func TestWhatTakesLongIsWaitedFor(t *testing.T) {
 func TestABodyThatDoesNotComeIsNotWaitedFor(t *testing.T) {
 	w := serve(t)
 	w.api.bodyTime = 50 * time.Millisecond
-	got := w.raw(t, "PUT /client/v4"+hello+"/secrets HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer jane\r\nContent-Length: 100\r\n\r\n{")
+	got := w.raw(t, "PUT /client/v4"+hello+"/secrets HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+tokenOf("jane")+"\r\nContent-Length: 100\r\n\r\n{")
 	if !strings.Contains(got, "400 Bad Request") {
 		t.Errorf("it is answered %q", got)
+	}
+}
+
+// TestWhoWasNotAuthenticatedIsNotKept: his connection ends with the answer.
+func TestWhoWasNotAuthenticatedIsNotKept(t *testing.T) {
+	w := serve(t)
+	const path = " /client/v4"
+	head := func(bearer string) string {
+		return " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + bearer + "\r\n\r\n"
+	}
+	for name, request := range map[string]string{
+		"no token":             "GET" + path + "/user HTTP/1.1\r\nHost: x\r\n\r\n",
+		"a token that is none": "GET" + path + "/user" + head(tokenOf("nobody")),
+		"what is not served":   "GET" + path + "/zones" + head(tokenOf("jane")),
+		"a tail that is none":  "GET /tails/1/2" + head(tokenOf("jane")),
+	} {
+		if got := w.raw(t, request+request); strings.Count(got, "HTTP/1.1") != 1 {
+			t.Errorf("%s: two requests are answered %q", name, got)
+		}
+	}
+	known := "GET" + path + "/user" + head(tokenOf("jane"))
+	if got := w.raw(t, known+known+"GET"+path+"/user HTTP/1.1\r\nHost: x\r\n\r\n"); strings.Count(got, "200 OK") != 2 {
+		t.Errorf("two requests of a user are answered %q", got)
+	}
+}
+
+// TestConnectionsAreBounded: those who do nothing lose theirs, and nobody else.
+func TestConnectionsAreBounded(t *testing.T) {
+	w := serve(t)
+	w.ask(t, "jane", http.MethodGet, "/user", nil)
+	created := w.ask(t, "joe", http.MethodPost, hello+"/tails", strings.NewReader(`{"filters":[]}`))
+	result, _ := created.Result.(map[string]any)
+	url, _ := result["url"].(string)
+	dialer := websocket.Dialer{Subprotocols: []string{tail.Subprotocol}, TLSClientConfig: w.client.Transport.(*http.Transport).TLSClientConfig}
+	tailed, resp, err := dialer.DialContext(t.Context(), url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	t.Cleanup(func() { _ = tailed.Close() })
+	var conns []net.Conn
+	for range strangers + 10 {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(w.url, "https://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		conns = append(conns, conn)
+	}
+	for i, conn := range conns[:10] {
+		_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+		if _, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("connection %d of %d is open", i, len(conns))
+		}
+	}
+	reused := false
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { reused = info.Reused }})
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, w.url+"/client/v4/user", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+tokenOf("jane"))
+	resp, err = w.client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusOK || !reused {
+		t.Errorf("a user is answered %d; on the connection from before: %v", resp.StatusCode, reused)
+	}
+	if err := tailed.WriteControl(websocket.PingMessage, nil, time.Now().Add(time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	pong := make(chan struct{})
+	tailed.SetPongHandler(func(string) error { close(pong); return nil })
+	go func() {
+		for {
+			if _, _, err := tailed.ReadMessage(); err != nil {
+				return
+			}
+		}
+	}()
+	select {
+	case <-pong:
+	case <-time.After(10 * time.Second):
+		t.Error("a tail does not answer any more")
 	}
 }
 
@@ -145,7 +429,7 @@ func TestLimitsAreChecked(t *testing.T) {
 		"nobody to ask":           {func(c *Config) { c.Reviewer = nil }, "one is missing"},
 		"no modules":              {func(c *Config) { c.Limits = upload.Limits{MaxModules: -1, MaxBytes: 1} }, "-1 modules"},
 		"no requests":             {func(c *Config) { c.Requests = -1 }, "-1 requests"},
-		"less than one upload":    {func(c *Config) { c.UploadBytes = 1 }, "1 bytes for uploads"},
+		"less than one upload":    {func(c *Config) { c.UploadBytes = 1 }, "of 1 bytes for uploads"},
 		"a rate that is negative": {func(c *Config) { c.Rate = -1 }, "-1 per second"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -5,8 +5,10 @@ package cloudflare
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
+	"time"
 )
 
 // products are parts of Cloudflare's API that are not served, by what is in their paths.
@@ -38,6 +40,21 @@ var products = []struct{ in, name string }{
 	{"/routes", "routes"},
 	{"/mtls_certificates", "mTLS certificates"},
 	{"/workers/", "this part of the Workers API"}, // what is left of it
+}
+
+// refuseContent answers what wrangler init --from-dash asks for. It says of an answer that is no
+// success the status line alone, so that is where the reason is; net/http writes none.
+func refuseContent(w http.ResponseWriter, _ *http.Request) {
+	const answer = "HTTP/1.1 403 not supported by Spokelet: init --from-dash, code is not given back\r\n" +
+		"Connection: close\r\nContent-Length: 0\r\n\r\n"
+	conn, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(headerTime))
+	_, _ = io.WriteString(conn, answer) // a client that is gone needs no answer
 }
 
 // refuse answers what is not served. A more specific part is looked for first.

@@ -21,12 +21,15 @@ func (a *API) routes() {
 	a.handle("DELETE "+service, "delete", a.delete)
 	a.handle("DELETE "+scripts, "delete", a.delete)
 	a.handle("GET "+worker, "get", a.worker)
+	a.handle("GET "+scripts+"/subdomain", "get", a.scriptSubdomain)
 	a.handle("POST "+scripts+"/subdomain", "update", a.setSubdomain)
 	a.handle("GET "+scripts+"/settings", "get", a.settings)
+	a.handle("PATCH "+scripts+"/settings", "update", a.patchSettings)
 	a.handle("PATCH "+scripts+"/script-settings", "update", a.setSettings)
 	a.handle("GET "+scripts+"/references", "get", a.references)
 	a.handle("GET "+account+"/workers/tails/by-consumer/{script}", "get", nothing)
 	a.handle("GET "+account+"/workers/durable_objects/namespaces", "get", nothing)
+	a.handle("GET "+account+"/storage/kv/namespaces", "get", nothing)
 
 	a.handle("PUT "+scripts, "update", a.deploy)
 	a.handle("POST "+scripts+"/versions", "update", a.uploadVersion)
@@ -44,5 +47,6 @@ func (a *API) routes() {
 	a.handle("POST "+scripts+"/tails", "get", a.createTail)
 	a.handle("DELETE "+scripts+"/tails/{id}", "get", a.deleteTail)
 	a.mux.Handle("GET /tails/{id}/{secret}", a.config.Tails)
+	a.mux.HandleFunc("GET /client/v4"+service+"/environments/{environment}/content/v2", refuseContent)
 	a.mux.HandleFunc("/", refuse)
 }

@@ -46,6 +46,11 @@ func (a *API) worker(ctx context.Context, c *call) (any, error) {
 	}, err
 }
 
+// scriptSubdomain is worker for wrangler 3.
+func (a *API) scriptSubdomain(ctx context.Context, c *call) (any, error) {
+	return map[string]bool{"enabled": true, "previews_enabled": false}, a.config.Deployer.Exists(ctx, c.account, c.script)
+}
+
 // setSubdomain changes nothing: a script always has the name that worker says, and no previews.
 func (a *API) setSubdomain(ctx context.Context, c *call) (any, error) {
 	raw, err := c.body()
@@ -103,17 +108,13 @@ func (a *API) references(ctx context.Context, c *call) (any, error) {
 // upload stores what a request has as a version.
 func (a *API) upload(ctx context.Context, c *call) (version.Version, error) {
 	// Source maps may come with a script, as large as it is; they are not kept.
-	if c.ContentLength > 2*a.config.Limits.MaxBytes+maxMetadata {
+	const more = 2 << 20 // metadata, and what is around parts
+	if c.ContentLength > 2*a.config.Limits.MaxBytes+more {
 		return version.Version{}, &upload.Error{Kind: upload.TooLarge, Problem: fmt.Sprintf(
 			"the upload has %.1f MiB, and the limit of a script is %.1f MiB", mebi(c.ContentLength), mebi(a.config.Limits.MaxBytes))}
 	}
-	release, err := a.limits.memory(ctx, c.token)
-	if err != nil {
-		return version.Version{}, err
-	}
-	defer release()
 	c.readFor(uploadTime)
-	up, err := upload.Read(c.Header.Get("Content-Type"), c.Body, a.config.Limits)
+	up, err := upload.Read(c.Header.Get("Content-Type"), c.Body, a.config.Limits, c.memory)
 	if err != nil {
 		return version.Version{}, err
 	}
@@ -145,7 +146,11 @@ func (a *API) uploadVersion(ctx context.Context, c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return shapeOf(v), nil
+	// wrangler prints the time that the script took to start, which is not measured here.
+	return struct {
+		versionShape
+		StartupTimeMS int `json:"startup_time_ms"`
+	}{versionShape: shapeOf(v)}, nil
 }
 
 func (a *API) versions(ctx context.Context, c *call) (any, error) {

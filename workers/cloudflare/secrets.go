@@ -4,9 +4,12 @@
 package cloudflare
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"mime"
+	"mime/multipart"
 	"net/http"
 	"slices"
 
@@ -114,4 +117,75 @@ func (c *call) changes(field string) (map[string]*string, error) {
 		change[name] = &secret.Text
 	}
 	return change, nil
+}
+
+// patchSettings sets and deletes secrets for wrangler secret bulk of wrangler 3, which sends all
+// bindings: those that have a text, and the names of those that stay. It changes nothing else.
+func (a *API) patchSettings(ctx context.Context, c *call) (any, error) {
+	bindings, err := c.settingsForm()
+	if err != nil {
+		return nil, err
+	}
+	v, err := a.config.Deployer.Current(ctx, c.account, c.script)
+	if err != nil {
+		return nil, err
+	}
+	change := map[string]*string{}
+	for _, name := range v.SecretNames {
+		change[name] = nil
+	}
+	kept := map[string]bool{}
+	for _, b := range bindings {
+		switch {
+		case b.Text == nil && b.Type == release.BindingSecretText:
+			delete(change, b.Name)
+		case b.Text == nil:
+			kept[b.Name] = true
+		case b.Type != release.BindingSecretText:
+			return nil, fail(http.StatusBadRequest, codeNotSupported, fmt.Sprintf("not supported by Spokelet: settings that change binding %q, which is no secret", b.Name))
+		default:
+			change[b.Name] = b.Text
+		}
+	}
+	for _, b := range v.Script.Bindings {
+		if !kept[b.Name] {
+			return nil, fail(http.StatusBadRequest, codeNotSupported, fmt.Sprintf("not supported by Spokelet: settings without binding %q of the script", b.Name))
+		}
+	}
+	return map[string]any{}, a.config.Deployer.SetSecrets(ctx, c.account, c.script, change, c.by("secrets were changed"))
+}
+
+// settingBinding has a text if it is to be set.
+type settingBinding struct {
+	Name string  `json:"name"`
+	Type string  `json:"type"`
+	Text *string `json:"text"`
+}
+
+// settingsForm reads the bindings of the form that the settings of a script are sent as.
+func (c *call) settingsForm() ([]settingBinding, error) {
+	unreadable := fail(http.StatusBadRequest, codeInvalid, "the body is no form with the JSON of settings as its part settings")
+	raw, err := c.body()
+	if err != nil {
+		return nil, err
+	}
+	_, parameters, err := mime.ParseMediaType(c.Header.Get("Content-Type"))
+	if err != nil {
+		return nil, unreadable
+	}
+	part, err := multipart.NewReader(bytes.NewReader(raw), parameters["boundary"]).NextRawPart()
+	if err != nil || part.FormName() != "settings" {
+		return nil, unreadable
+	}
+	var settings map[string]json.RawMessage
+	var bindings []settingBinding
+	if json.NewDecoder(part).Decode(&settings) != nil || json.Unmarshal(settings["bindings"], &bindings) != nil {
+		return nil, unreadable
+	}
+	for name := range settings {
+		if name != "bindings" {
+			return nil, fail(http.StatusBadRequest, codeNotSupported, fmt.Sprintf("not supported by Spokelet: a change of setting %q", name))
+		}
+	}
+	return bindings, nil
 }

@@ -6,17 +6,31 @@ package cloudflare
 import (
 	"crypto/tls"
 	"log"
+	"net"
 	"net/http"
 	"time"
 
 	"github.com/go-logr/logr"
+
+	"github.com/spokelet/spokelet/internal/connlimit"
 )
 
 const (
 	headerTime = 10 * time.Second
 	idleTime   = 2 * time.Minute
 	maxHeader  = 64 << 10
+
+	// strangers are the connections without a request that had a valid token, callers those
+	// between two that had. Those with one are as many as such requests and tails.
+	strangers, callers = 256, 256
+	// strangerTime is what a connection has until its first request was reviewed.
+	strangerTime = headerTime + 10*time.Second
 )
+
+// Listen bounds the connections of a server that NewServer has made.
+func Listen(l net.Listener) net.Listener {
+	return connlimit.New(l, connlimit.Limits{Strangers: strangers, Callers: callers, StrangerTime: strangerTime})
+}
 
 // NewServer returns the server of an API, which is served by TLS alone. It has a limit for
 // each wait and size that is there before a request is known; the API sets those of its
@@ -27,6 +41,8 @@ func NewServer(handler http.Handler, certificate func(*tls.ClientHelloInfo) (*tl
 		ReadHeaderTimeout: headerTime,
 		IdleTimeout:       idleTime,
 		MaxHeaderBytes:    maxHeader,
+		ConnContext:       connlimit.Context,
+		ConnState:         connlimit.HoldHijacked, // the tails
 		ErrorLog:          log.New(errorLog{logger}, "", 0),
 		TLSConfig: &tls.Config{
 			MinVersion: tls.VersionTLS12, GetCertificate: certificate,

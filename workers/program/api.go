@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/spokelet/spokelet/internal/connlimit"
 	"github.com/spokelet/spokelet/workers/access"
 	"github.com/spokelet/spokelet/workers/budget"
 	"github.com/spokelet/spokelet/workers/cloudflare"
@@ -91,9 +92,9 @@ func runAPI(ctx context.Context, f apiFlags, cfg config.Config, credentials conf
 	group.Go(func() error { accounts.Run(ctx); return nil })
 	group.Go(func() error { return certificate.Start(ctx) })
 	group.Go(func() error {
-		return serve(ctx, cloudflare.NewServer(api, certificate.GetCertificate, logger()), f.address, tails.Close)
+		return serve(ctx, cloudflare.NewServer(api, certificate.GetCertificate, logger()), f.address, cloudflare.Listen, tails.Close)
 	})
-	group.Go(func() error { return serve(ctx, newHealth(accounts.Synced), f.health, nil) })
+	group.Go(func() error { return serve(ctx, newHealth(accounts.Synced), f.health, probes, nil) })
 	return group.Wait()
 }
 
@@ -121,6 +122,11 @@ func newAPI(kube *rest.Config, hub kubernetes.Interface, cfg config.Config, cred
 	})
 }
 
+// probes bounds the connections of the server of the probes, which anybody may call.
+func probes(l net.Listener) net.Listener {
+	return connlimit.New(l, connlimit.Limits{Strangers: 64, StrangerTime: endTime})
+}
+
 // newHealth returns the server of the probes.
 func newHealth(synced func() bool) *http.Server {
 	mux := http.NewServeMux()
@@ -134,13 +140,14 @@ func newHealth(synced func() bool) *http.Server {
 	return &http.Server{Handler: mux, ReadHeaderTimeout: endTime, ReadTimeout: endTime, WriteTimeout: endTime, MaxHeaderBytes: 8 << 10}
 }
 
-// serve serves until the context ends, and then as long as requests take to end. What is
-// given ends those that would not by themselves.
-func serve(ctx context.Context, server *http.Server, address string, end func()) error {
+// serve serves until the context ends, and then as long as requests take to end. limit bounds
+// the connections; end ends requests that would not by themselves.
+func serve(ctx context.Context, server *http.Server, address string, limit func(net.Listener) net.Listener, end func()) error {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
+	listener = limit(listener)
 	stopped := make(chan error, 1)
 	go func() {
 		<-ctx.Done()

@@ -1,0 +1,54 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package access
+
+import (
+	"encoding/base64"
+	"strings"
+	"testing"
+)
+
+// signed is a JWT with that payload, and a signature that is none.
+func signed(payload string) string {
+	encode := base64.RawURLEncoding.EncodeToString
+	return encode([]byte(`{"alg":"RS256","kid":"k"}`)) + "." + encode([]byte(payload)) + "." + encode([]byte("signature"))
+}
+
+func TestATokenSaysItsAudience(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason, token string
+		want          bool
+	}{
+		"one audience":      {"RFC 7519 has a text for one", signed(`{"aud":"spokelet-workers"}`), true},
+		"one of a list":     {"Kubernetes has a list", signed(`{"iss":"https://kubernetes","aud":["other","spokelet-workers"],"sub":"system:serviceaccount:team-a:ci"}`), true},
+		"another audience":  {"a token for the API server", signed(`{"aud":["https://kubernetes.default.svc"]}`), false},
+		"a part of it":      {"audiences are compared whole", signed(`{"aud":"spokelet-workers-2"}`), false},
+		"no audience":       {"a token of a Secret", signed(`{"sub":"system:serviceaccount:team-a:ci"}`), false},
+		"a number":          {"no audience is one", signed(`{"aud":1}`), false},
+		"no JSON":           {"no JWT", signed(`aud`), false},
+		"no base64":         {"no JWT", "a.b!.c", false},
+		"two parts":         {"no JWT", strings.Join(strings.Split(signed(`{"aud":"spokelet-workers"}`), ".")[:2], "."), false},
+		"four parts":        {"no JWT", signed(`{"aud":"spokelet-workers"}`) + ".x", false},
+		"one of Cloudflare": {"what wrangler login gets", "v1.0-8f6c2f0d-abcdef", false},
+		"too long":          {"API servers bound headers", signed(`{"aud":"spokelet-workers"}` + strings.Repeat(" ", maxToken)), false},
+		"nothing":           {"no token", "", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := ForAudience(tc.token); got != tc.want {
+				t.Errorf("got %v, want %v: %s", got, tc.want, tc.reason)
+			}
+		})
+	}
+}
+
+func FuzzForAudience(f *testing.F) {
+	f.Add(signed(`{"aud":"spokelet-workers"}`))
+	f.Add(signed(`{"aud":["spokelet-workers"]}`))
+	f.Add("a..c")
+	f.Fuzz(func(t *testing.T, token string) {
+		if ForAudience(token) && strings.Count(token, ".") != 2 {
+			t.Errorf("%q is for the audience", token)
+		}
+	})
+}
