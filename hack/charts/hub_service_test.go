@@ -24,18 +24,23 @@ func TestTheHubSeesTheAddressesOfItsClients(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for _, object := range render(t, "spokelet-hub", tc.values...) {
-				if object.GetKind() != "Service" || object.GetName() != "spokelet-hub-public" {
-					continue
-				}
-				var service corev1.Service
-				convert(t, object, &service)
-				if got := service.Spec.ExternalTrafficPolicy; got != tc.want {
-					t.Errorf("externalTrafficPolicy = %q, want %q: %s", got, tc.want, tc.reason)
-				}
-				return
+			if got := trafficPolicy(t, "spokelet-hub", "spokelet-hub-public", tc.values...); got != tc.want {
+				t.Errorf("externalTrafficPolicy = %q, want %q: %s", got, tc.want, tc.reason)
 			}
-			t.Error("the chart has no public Service")
 		})
 	}
+}
+
+// trafficPolicy returns that of a Service.
+func trafficPolicy(t *testing.T, chart, name string, values ...string) corev1.ServiceExternalTrafficPolicy {
+	t.Helper()
+	for _, object := range render(t, chart, values...) {
+		if object.GetKind() == "Service" && object.GetName() == name {
+			var service corev1.Service
+			convert(t, object, &service)
+			return service.Spec.ExternalTrafficPolicy
+		}
+	}
+	t.Fatalf("chart %s has no Service %s", chart, name)
+	return ""
 }
