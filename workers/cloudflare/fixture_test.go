@@ -47,12 +47,14 @@ func tokenOf(name string) string {
 }
 
 func nameOf(token string) string {
-	var claims struct{ Sub string }
+	var claims struct {
+		Subject string `json:"sub"`
+	}
 	payload, err := base64.RawURLEncoding.DecodeString(strings.Split(token, ".")[1])
 	if err != nil || json.Unmarshal(payload, &claims) != nil {
 		return ""
 	}
-	name, _, _ := strings.Cut(claims.Sub, "#")
+	name, _, _ := strings.Cut(claims.Subject, "#")
 	return name
 }
 

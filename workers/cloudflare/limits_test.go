@@ -15,6 +15,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -120,7 +121,7 @@ func TestWhoHasManyTokensPushesOutHisOwn(t *testing.T) {
 	all.add("jane", user("jane"), nil)
 	for i := range 2 * maxTokens {
 		// Service accounts of a namespace, as many as somebody has made.
-		all.add(fmt.Sprint(i), user(fmt.Sprintf("system:serviceaccount:team-b:ci-%d", i)), nil)
+		all.add(strconv.Itoa(i), user(fmt.Sprintf("system:serviceaccount:team-b:ci-%d", i)), nil)
 	}
 	if all.of("jane") == nil || all.of("0") != nil || len(all.known) != 1+tokensPerHolder {
 		t.Errorf("%d are known; that of jane: %v", len(all.known), all.of("jane") != nil)

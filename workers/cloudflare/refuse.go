@@ -52,9 +52,9 @@ func refuseContent(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(headerTime))
 	_, _ = io.WriteString(conn, answer) // a client that is gone needs no answer
+	_ = conn.Close()
 }
 
 // refuse answers what is not served. A more specific part is looked for first.
