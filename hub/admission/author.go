@@ -137,14 +137,26 @@ func ofParent(r *request, owners string) error {
 
 // requester are the annotations of an object whose author is the user of a request.
 func requester(r *request, keys author.Keys, registration string) (map[string]string, error) {
-	size := len(r.UserInfo.Username) + len(registration)
-	for _, group := range r.UserInfo.Groups {
+	user := r.UserInfo
+	size := len(user.Username) + len(registration)
+	for _, group := range user.Groups {
 		size += len(group) + 1
+	}
+	for key, values := range user.Extra {
+		size += len(key) + len(strings.Join(values, ","))
 	}
 	if err := r.memory.take(int64(copies * size)); err != nil {
 		return nil, err
 	}
-	return author.Author{User: r.UserInfo.Username, Groups: r.UserInfo.Groups}.Annotations(keys, registration), nil
+	extra := make(map[string][]string, len(user.Extra))
+	for key, values := range user.Extra {
+		extra[key] = values
+	}
+	by, err := author.New(user.Username, user.Groups, extra)
+	if err != nil {
+		return nil, apierrors.NewForbidden(schema.GroupResource(resourceOf(r)), r.Name, err)
+	}
+	return by.Annotations(keys, registration), nil
 }
 
 // annotations decodes those of an object; nil if it has none.

@@ -186,6 +186,44 @@ func TestTheAuthorIsWhoeverAsks(t *testing.T) {
 	}
 }
 
+// An authorizer of the hub may narrow by them what the user may do.
+func TestWhatNarrowsTheRightsOfAnAuthorIsRecorded(t *testing.T) {
+	const scopes = "scopes.authorization.openshift.io"
+	forged := `{"metadata":{"annotations":{"` + author.AnnotationExtra + `":"{}"}},"spec":{"cluster":{"name":"store-1"}}}`
+	cases := map[string]struct {
+		reason string
+		extra  map[string]authenticationv1.ExtraValue
+		object string
+		want   string
+		code   int32
+	}{
+		"a scope":         {reason: "the author is asked about with it", extra: map[string]authenticationv1.ExtraValue{scopes: {"user:info"}, "authentication.kubernetes.io/credential-id": {"JTI=1"}}, object: workOfNone, want: `{"scopes.authorization.openshift.io":["user:info"]}`},
+		"one that lies":   {reason: "what a user says of it does not count", extra: map[string]authenticationv1.ExtraValue{scopes: {"user:info"}}, object: forged, want: `{"scopes.authorization.openshift.io":["user:info"]}`},
+		"none":            {reason: "nothing narrows", object: forged},
+		"one without end": {reason: "what is left out might narrow", extra: map[string]authenticationv1.ExtraValue{scopes: {strings.Repeat("a", author.MaxExtra)}}, object: workOfNone, code: 403},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			patches, err := newRecorder(&rights{allowed: true}).record(t.Context(), &request{
+				Resource: mcmWorks(), Operation: admissionv1.Create, Namespace: "store-1",
+				UserInfo: authenticationv1.UserInfo{Username: "alice", Extra: tc.extra}, Object: raw(tc.object),
+			})
+			if tc.code != 0 {
+				if err == nil || statusOf(err).Code != tc.code {
+					t.Errorf("%s: got %v", tc.reason, err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := patched(t, tc.object, patches)[author.AnnotationExtra]; got != tc.want {
+				t.Errorf("%s: got %q, want %q", tc.reason, got, tc.want)
+			}
+		})
+	}
+}
+
 func TestTheChartAsksAboutAllThatIsProtected(t *testing.T) {
 	registration := &admissionregistrationv1.MutatingWebhookConfiguration{}
 	fromChart(t, "MutatingWebhookConfiguration", registration)
@@ -441,7 +479,11 @@ func FuzzAuthor(f *testing.F) {
 		case owners != "" && asks:
 			t.Errorf("what a Work of %q asks is changed", owners)
 		case owners == "" && (asks || old[author.AnnotationRegistration] != "uid"):
-			maps.Copy(want, author.Author{User: r.UserInfo.Username, Groups: r.UserInfo.Groups}.Annotations(keys, "uid"))
+			by, err := requester(r, keys, "uid")
+			if err != nil {
+				t.Fatal(err)
+			}
+			maps.Copy(want, by)
 		}
 		if diff := cmp.Diff(want, kept(got, protected(resource, keys))); diff != "" {
 			t.Errorf("what is protected (-want +got):\n%s", diff)

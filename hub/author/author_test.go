@@ -31,6 +31,12 @@ func TestWhatIsRecordedIsRead(t *testing.T) {
 			recorded:  map[string]string{MCM.User: "YWxpY2U=", MCM.Groups: "Yg==", AnnotationRegistration: "uid"},
 			readAgain: Author{User: "alice", Groups: []string{"b"}},
 		},
+		"a user whose token narrows what he may do": {
+			reason:    "the hub's authorizer is to be asked about the token, too",
+			author:    Author{User: "alice", Extra: map[string][]string{"scopes.authorization.openshift.io": {"user:info", "role:view:shop"}, "b": {"1"}}},
+			recorded:  map[string]string{MCM.User: "YWxpY2U=", MCM.Groups: "", AnnotationExtra: `{"b":["1"],"scopes.authorization.openshift.io":["user:info","role:view:shop"]}`, AnnotationRegistration: "uid"},
+			readAgain: Author{User: "alice", Extra: map[string][]string{"scopes.authorization.openshift.io": {"user:info", "role:view:shop"}, "b": {"1"}}},
+		},
 		"no groups": {
 			reason:    "nothing is read as nothing",
 			author:    Author{User: "alice"},
@@ -61,6 +67,7 @@ func TestNobodyIsReadFromWhatIsNotRecorded(t *testing.T) {
 		stale   = "who asked for it is not recorded: it was written while the hub's webhook was not registered as it is now; " +
 			"change its spec, or remove the annotation mcm.ibm.com/user-identity"
 		none  = "who asked for it is not recorded: the hub's webhook is not registered, or may fail without stopping a write"
+		extra = "annotation spokelet.io/author-extra is not readable: who asked for it is not recorded"
 		other = "annotation is no base64: who asked for it is not recorded"
 	)
 	cases := map[string]struct {
@@ -80,6 +87,12 @@ func TestNobodyIsReadFromWhatIsNotRecorded(t *testing.T) {
 		"none in force":        {annotations: map[string]string{MCM.User: "YWxpY2U=", AnnotationRegistration: "uid"}, want: none},
 		"none in force or recorded": {
 			annotations: map[string]string{MCM.User: "YWxpY2U=", AnnotationRegistration: ""}, want: none,
+		},
+		"extra that is no JSON": {
+			annotations: map[string]string{MCM.User: "YWxpY2U=", AnnotationExtra: "scopes", AnnotationRegistration: "uid"}, under: "uid", want: extra,
+		},
+		"extra that is too large": {
+			annotations: map[string]string{MCM.User: "YWxpY2U=", AnnotationExtra: `{"a":["` + strings.Repeat("b", MaxExtra) + `"]}`, AnnotationRegistration: "uid"}, under: "uid", want: extra,
 		},
 		"too large": {
 			annotations: map[string]string{MCM.User: strings.Repeat("YWxp", maxEncoded/4+1), AnnotationRegistration: "uid"}, under: "uid",
@@ -111,4 +124,35 @@ func FuzzOf(f *testing.F) {
 			t.Errorf("%v (-read +read again):\n%s", err, diff)
 		}
 	})
+}
+
+func TestAnAuthorIsTheSameWithEachTokenOfKubernetes(t *testing.T) {
+	token := func(id string) map[string][]string {
+		return map[string][]string{
+			"authentication.kubernetes.io/credential-id": {"JTI=" + id}, "authentication.kubernetes.io/pod-name": {"ci-" + id},
+			"authentication.kubernetes.io/pod-uid": {id}, "authentication.kubernetes.io/node-name": {"node-" + id}, "team": {"shop"},
+		}
+	}
+	before, err := New("system:serviceaccount:shop:ci", nil, token("1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := New("system:serviceaccount:shop:ci", nil, token("2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(before.Annotations(MCM, "uid"), after.Annotations(MCM, "uid")); diff != "" {
+		t.Errorf("another token is another author (-before +after):\n%s", diff)
+	}
+	if diff := cmp.Diff(map[string][]string{"team": {"shop"}}, before.Extra); diff != "" {
+		t.Errorf("extra (-want +got):\n%s", diff)
+	}
+}
+
+// What is left out might be what narrows the user's rights.
+func TestExtraThatIsTooLargeIsRefusedAndNotLeftOut(t *testing.T) {
+	extra := map[string][]string{"scopes.authorization.openshift.io": {strings.Repeat("a", MaxExtra)}}
+	if by, err := New("alice", nil, extra); !errors.Is(err, ErrExtra) || by.User != "" {
+		t.Errorf("got %v, %v, want ErrExtra", by, err)
+	}
 }

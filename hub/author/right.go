@@ -5,6 +5,7 @@ package author
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -25,13 +26,13 @@ type Access interface {
 // Right is that of an author to create objects of a resource in a namespace. Rights can be
 // compared.
 type Right struct {
-	user, groups, namespace string
-	resource                metav1.GroupResource
+	user, groups, extra, namespace string
+	resource                       metav1.GroupResource
 }
 
 // ToCreate returns the right of an author to create objects of a resource in a namespace.
 func (a Author) ToCreate(resource metav1.GroupResource, namespace string) Right {
-	return Right{user: a.User, groups: strings.Join(a.Groups, ","), resource: resource, namespace: namespace}
+	return Right{user: a.User, groups: strings.Join(a.Groups, ","), extra: a.extra(), resource: resource, namespace: namespace}
 }
 
 // Ask asks whether the author has the right. The error wraps ErrForbidden, in the words of
@@ -45,6 +46,12 @@ func (r Right) Ask(ctx context.Context, access Access) error {
 	}
 	if r.groups != "" {
 		spec.Groups = strings.Split(r.groups, ",")
+	}
+	if r.extra != "" {
+		// Asked without it, an authorizer would allow more than the user's token does.
+		if err := json.Unmarshal([]byte(r.extra), &spec.Extra); err != nil {
+			return fmt.Errorf("extra of user %q: %w", r.user, err)
+		}
 	}
 	got, err := access.Create(ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
 	if err != nil {
