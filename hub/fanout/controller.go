@@ -18,7 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
@@ -45,26 +44,12 @@ type kind struct {
 	queue workqueue.TypedRateLimitingInterface[reconcile.Request] // nil until it runs
 	// statuses are those of parents, as they were written last.
 	statuses map[types.NamespacedName]*storedStatus
-	waits    map[types.NamespacedName]wait
-	// reviews counts the changes of rights.
-	reviews int
-}
-
-// wait is what a parent waits for that is no Work of its own.
-type wait struct {
-	// refused are the rights that its author lacks, with what was answered. They are not
-	// asked for again as long as since is the same.
-	refused map[author.Right]error
-	since   moment
-	// works are those of others in the way of its own.
-	works []types.NamespacedName
-}
-
-// moment is what a refusal depends on.
-type moment struct {
-	uid        types.UID
-	generation int64
-	reviews    int
+	// blocking are, by parent, the Works of others in the way of its own.
+	blocking map[types.NamespacedName][]types.NamespacedName
+	// reaches are where authors may have Works, by their right to have them everywhere.
+	reaches map[author.Right]*reach
+	// versions of parents, of which the reach of the author was asked.
+	versions map[types.NamespacedName]version
 }
 
 // New returns a controller; SetupWithManager starts it.
@@ -88,7 +73,8 @@ func New(cfg Config) (*Controller, error) {
 	}
 	for _, k := range kinds {
 		k.cfg = cfg
-		k.statuses, k.waits = map[types.NamespacedName]*storedStatus{}, map[types.NamespacedName]wait{}
+		k.statuses, k.blocking = map[types.NamespacedName]*storedStatus{}, map[types.NamespacedName][]types.NamespacedName{}
+		k.reaches, k.versions = map[author.Right]*reach{}, map[types.NamespacedName]version{}
 	}
 	c := &Controller{kinds: kinds}
 	cfg.Rights.Add(c.review)
@@ -105,7 +91,7 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 		err := ctrl.NewControllerManagedBy(mgr).Named("fanout-"+strings.ToLower(k.name)).
 			For(k.blank(), builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
 			Watches(&v1alpha1.Work{}, k.workEvents()).
-			Watches(&clusterv1.ManagedCluster{}, handler.EnqueueRequestsFromMapFunc(k.selecting), builder.WithPredicates(clusterEvents())).
+			Watches(&clusterv1.ManagedCluster{}, k.concerned(), builder.WithPredicates(clusterEvents())).
 			WatchesRawSource(source.Func(k.attach)).
 			WithOptions(controller.Options{MaxConcurrentReconciles: reconcilers}).
 			Complete(k)
@@ -120,7 +106,7 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 // authors have to be recorded under another registration.
 func (k *kind) attach(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 	k.cfg.Authors.Subscribe(func() {
-		for _, parent := range k.where(ctx, func(parent) bool { return true }) {
+		for _, parent := range k.where(ctx, everyone) {
 			queue.Add(parent)
 		}
 	})
@@ -130,18 +116,20 @@ func (k *kind) attach(ctx context.Context, queue workqueue.TypedRateLimitingInte
 	return nil
 }
 
-// review looks again at the parents whose authors lack a right. Of what is there already,
-// package mcm sees to it.
-func (c *Controller) review(context.Context) error {
+// review looks again at all parents: what their authors may know of may be other clusters.
+// Of what is there already, package mcm sees to it.
+func (c *Controller) review(ctx context.Context) error {
 	for _, k := range c.kinds {
 		k.mu.Lock()
-		k.reviews++
-		for name, w := range k.waits {
-			if len(w.refused) > 0 && k.queue != nil {
-				k.queue.Add(reconcile.Request{NamespacedName: name})
-			}
-		}
+		clear(k.reaches)
+		queue := k.queue
 		k.mu.Unlock()
+		if queue == nil {
+			continue
+		}
+		for _, parent := range k.where(ctx, everyone) {
+			queue.Add(parent)
+		}
 	}
 	return nil
 }
@@ -164,52 +152,45 @@ func (k *kind) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, er
 		return ctrl.Result{}, err
 	}
 	if gone {
-		k.drop(req.NamespacedName)
-		k.expect(req.NamespacedName, wait{})
+		k.forget(req.NamespacedName)
 		return ctrl.Result{}, k.remove(ctx, works)
 	}
-	d, err := k.distribute(ctx, p, works, k.known(p))
+	d, err := k.distribute(ctx, p, works)
 	if ctx.Err() != nil {
 		return ctrl.Result{}, ctx.Err()
 	}
-	if err != nil && !errors.Is(err, errSelector) {
+	if err != nil && !errors.Is(err, errSelector) && !errors.Is(err, author.ErrUnknown) {
 		return ctrl.Result{}, err
 	}
-	k.expect(req.NamespacedName, d.wait)
-	next, err := k.say(ctx, p, works, d, err)
+	k.expect(req.NamespacedName, d.blocking)
+	next, err := k.say(ctx, p, d, err)
 	if err != nil || d.failure != nil {
 		return ctrl.Result{}, errors.Join(d.failure, err)
 	}
-	if next.IsZero() && k.free(ctx, d.wait.works) {
+	if next.IsZero() && k.free(ctx, d.blocking) {
 		next.RequeueAfter = pace
 	}
 	return next, nil
 }
 
-// known is what a parent was refused and would be again, as of now.
-func (k *kind) known(p parent) wait {
+// forget drops all that is known of a parent that is gone.
+func (k *kind) forget(name types.NamespacedName) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	now := moment{uid: p.object.GetUID(), generation: p.object.GetGeneration(), reviews: k.reviews}
-	if w := k.waits[client.ObjectKeyFromObject(p.object)]; w.since == now {
-		return wait{refused: w.refused, since: now}
-	}
-	return wait{since: now}
+	delete(k.statuses, name)
+	delete(k.blocking, name)
+	delete(k.versions, name)
 }
 
-// expect keeps what a parent waits for.
-func (k *kind) expect(name types.NamespacedName, w wait) {
+// expect keeps which Works of others a parent waits for to go.
+func (k *kind) expect(name types.NamespacedName, works []types.NamespacedName) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if len(w.refused) == 0 && len(w.works) == 0 {
-		delete(k.waits, name)
+	if len(works) == 0 {
+		delete(k.blocking, name)
 		return
 	}
-	k.waits[name] = w
-	if len(w.refused) > 0 && w.since.reviews != k.reviews && k.queue != nil {
-		// The review came while it was asked, and did not know of it.
-		k.queue.Add(reconcile.Request{NamespacedName: name})
-	}
+	k.blocking[name] = works
 }
 
 // free tells whether what was in the way has gone before anybody waited for that.

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "open-cluster-management.io/api/cluster/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -58,94 +59,151 @@ func (k *kind) works(ctx context.Context, p parent) (map[string]*v1alpha1.Work, 
 	return works, nil
 }
 
-// clusters are the names of those that a parent selects, in their order.
-func (k *kind) clusters(ctx context.Context, p parent) (names []string, err error) {
+// clusters are the names of those that are served, and of those among them that a parent
+// selects, in their order.
+func (k *kind) clusters(ctx context.Context, p parent) (served, selected []string, err error) {
 	selector, err := metav1.LabelSelectorAsSelector(p.selector)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errSelector, err)
+		return nil, nil, fmt.Errorf("%w: %w", errSelector, err)
 	}
 	var list clusterv1.ManagedClusterList
-	if err := k.cfg.Client.List(ctx, &list, client.MatchingLabelsSelector{Selector: selector}, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("list clusters: %w", err)
+	if err := k.cfg.Client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, nil, fmt.Errorf("list clusters: %w", err)
 	}
 	for i := range list.Items {
-		if c := &list.Items[i]; serves(c) {
-			names = append(names, c.Name)
+		c := &list.Items[i]
+		if !serves(c) {
+			continue
+		}
+		served = append(served, c.Name)
+		if selector.Matches(labels.Set(c.Labels)) {
+			selected = append(selected, c.Name)
 		}
 	}
-	slices.Sort(names)
-	return names, nil
+	slices.Sort(served)
+	slices.Sort(selected)
+	return served, selected, nil
 }
 
 // distribution is what came of bringing Works to clusters.
 type distribution struct {
+	// outcomes are of selected clusters that the author may know of, works their Works.
 	outcomes []outcome
-	wait     wait
+	works    map[string]*v1alpha1.Work
+	// forbidden is how many of all clusters the author may not know of, and unnamed says
+	// so; none: that is all there are.
+	forbidden int32
+	unnamed   string
+	none      bool
+	// blocking are the Works of others in the way of its own.
+	blocking []types.NamespacedName
+	// lost: the author has no more a right of which it was remembered that it is there.
+	lost bool
 	// failure is one that goes away when it is tried again.
 	failure error
 }
 
-// distribute makes, changes and removes Works, but for rights that are known to be refused.
-// The error is one of all of them together.
-func (k *kind) distribute(ctx context.Context, p parent, works map[string]*v1alpha1.Work, known wait) (distribution, error) {
-	clusters, err := k.clusters(ctx, p)
+// distribute makes, changes and removes Works. The error is one of all of them together.
+func (k *kind) distribute(ctx context.Context, p parent, works map[string]*v1alpha1.Work) (distribution, error) {
+	served, selected, err := k.clusters(ctx, p)
 	if err != nil {
 		return distribution{}, err
 	}
 	registration := k.cfg.Authors.UID()
 	by, unknown := author.Of(p.object, author.MCM, registration)
-	leaving := maps.Clone(works)
-	maps.DeleteFunc(leaving, func(cluster string, w *v1alpha1.Work) bool {
-		_, selected := slices.BinarySearch(clusters, cluster)
-		if unknown == nil || !selected {
-			return selected
-		}
-		// One that is nobody's, too, asks nothing. Made anew it would do again what it did
-		// before the webhook was registered anew.
-		_, err := author.Of(w, author.MCM, registration)
-		return err != nil
-	})
-	d := distribution{
-		failure: k.remove(ctx, leaving), outcomes: make([]outcome, len(clusters)),
-		wait: wait{refused: map[author.Right]error{}, since: known.since},
+	if unknown != nil {
+		return distribution{failure: k.abandon(ctx, works, selected, registration)}, unknown
 	}
-	failures := make([]error, len(clusters))
+	may, err := k.reachOf(p, by).ask(ctx, by, k.cfg.Access, served)
+	if err != nil {
+		return distribution{}, err
+	}
+	failure := k.remove(ctx, beside(works, selected))
+	outcomes, failures := make([]outcome, len(selected)), make([]error, len(selected))
 	var group errgroup.Group
 	group.SetLimit(writers)
-	for i, cluster := range clusters {
-		if failures[i] = unknown; unknown != nil {
-			continue
+	for i, cluster := range selected {
+		right := by.ToCreate(resourceWorks, cluster)
+		ask := func() error {
+			switch {
+			case !may.allowed[cluster]:
+				return right.Refusal()
+			case may.fresh[cluster]:
+				return nil
+			}
+			return right.Ask(ctx, k.cfg.Access)
 		}
 		group.Go(func() error {
-			right := by.ToCreate(resourceWorks, cluster)
-			ask := func() error {
-				if refusal := known.refused[right]; refusal != nil {
-					return refusal
-				}
-				return right.Ask(ctx, k.cfg.Access)
-			}
-			d.outcomes[i], failures[i] = k.bring(ctx, child(p, by, registration, cluster), works[cluster], ask)
+			outcomes[i], failures[i] = k.bring(ctx, child(p, by, registration, cluster), works[cluster], ask)
 			return nil
 		})
 	}
 	_ = group.Wait()
-	for i, err := range failures {
-		if err != nil {
-			d.outcomes[i] = d.fail(p, by, clusters[i], err)
+	d := distribution{failure: failure, works: map[string]*v1alpha1.Work{}}
+	for i, cluster := range selected {
+		d.add(p, cluster, outcomes[i], failures[i], may.allowed)
+		if w := works[cluster]; w != nil && may.allowed[cluster] {
+			d.works[cluster] = w
 		}
 	}
+	if d.lost {
+		k.dropReach(by)
+	}
+	for _, cluster := range served {
+		if !may.allowed[cluster] {
+			d.forbidden++
+		}
+	}
+	d.unnamed, d.none = unnamed(by, d.forbidden), int(d.forbidden) == len(served) && len(served) > 0
 	return d, nil
 }
 
+// beside are the Works of clusters that are not selected.
+func beside(works map[string]*v1alpha1.Work, selected []string) map[string]*v1alpha1.Work {
+	leaving := maps.Clone(works)
+	maps.DeleteFunc(leaving, func(cluster string, _ *v1alpha1.Work) bool {
+		_, found := slices.BinarySearch(selected, cluster)
+		return found
+	})
+	return leaving
+}
+
+// abandon removes the Works of a parent that is nobody's. One that is nobody's, too, asks
+// nothing, and stays: made anew it would do again what it did before the webhook was
+// registered anew.
+func (k *kind) abandon(ctx context.Context, works map[string]*v1alpha1.Work, selected []string, registration string) error {
+	leaving := beside(works, selected)
+	for cluster, w := range works {
+		if _, err := author.Of(w, author.MCM, registration); err == nil {
+			leaving[cluster] = w
+		}
+	}
+	return k.remove(ctx, leaving)
+}
+
+func isForbidden(err error) bool { return errors.Is(err, author.ErrForbidden) }
+
+// add says how a cluster is, unless the author may not know of it.
+func (d *distribution) add(p parent, cluster string, o outcome, err error, allowed map[string]bool) {
+	switch {
+	case !allowed[cluster]:
+		return
+	case isForbidden(err):
+		allowed[cluster], d.lost = false, true
+		return
+	case err != nil:
+		o = d.fail(p, cluster, err)
+	}
+	d.outcomes = append(d.outcomes, o)
+}
+
 // fail says why a cluster has not the Work that it is to have.
-func (d *distribution) fail(p parent, by author.Author, cluster string, err error) outcome {
+func (d *distribution) fail(p parent, cluster string, err error) outcome {
 	o := outcome{ClusterResult: v1alpha1.ClusterResult{Name: cluster, Type: v1alpha1.WorkFailed, Reason: err.Error()}, own: true}
 	switch {
-	case errors.Is(err, author.ErrForbidden):
-		d.wait.refused[by.ToCreate(resourceWorks, cluster)] = err
 	case errors.Is(err, errForeign):
-		d.wait.works = append(d.wait.works, types.NamespacedName{Namespace: cluster, Name: childName(p, cluster)})
-	case errors.Is(err, author.ErrUnknown), apierrors.IsInvalid(err), apierrors.IsBadRequest(err): // and would be again
+		d.blocking = append(d.blocking, types.NamespacedName{Namespace: cluster, Name: childName(p, cluster)})
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err): // and would be again
 	default:
 		o.Type, o.pending = v1alpha1.WorkProcessing, true
 		if d.failure == nil {
@@ -156,13 +214,12 @@ func (d *distribution) fail(p parent, by author.Author, cluster string, err erro
 }
 
 // bring brings the Work of one cluster to what it is to be, and returns how it is. Before
-// it makes or changes one it asks whether that is allowed.
+// it looks for a place for one, or changes one, it asks whether that is allowed.
 func (k *kind) bring(ctx context.Context, want, has *v1alpha1.Work, ask func() error) (outcome, error) {
 	var patch []byte
 	var err error
 	switch {
 	case has == nil:
-		err = k.vacant(ctx, want)
 	case has.Annotations[v1alpha1.AnnotationOwnerUID] != want.Annotations[v1alpha1.AnnotationOwnerUID]:
 		err, has = k.removeOne(ctx, has), nil
 	default:
@@ -174,14 +231,16 @@ func (k *kind) bring(ctx context.Context, want, has *v1alpha1.Work, ask func() e
 		err = ask()
 	}
 	switch {
-	case errors.Is(err, author.ErrForbidden) && has != nil:
+	case isForbidden(err) && has != nil:
 		// What is there is what somebody else was allowed.
 		if failed := k.removeOne(ctx, has); failed != nil {
 			err = failed
 		}
 	case err != nil:
 	case has == nil:
-		err = k.create(ctx, want)
+		if err = k.vacant(ctx, want); err == nil {
+			err = k.create(ctx, want)
+		}
 	default:
 		err = k.cfg.Client.Patch(ctx, partial(want), client.RawPatch(types.JSONPatchType, patch), fieldOwner)
 	}

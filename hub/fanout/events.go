@@ -56,8 +56,8 @@ func (k *kind) workEvents() handler.Funcs {
 func (k *kind) blocked(work types.NamespacedName) (parents []types.NamespacedName) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for name, w := range k.waits {
-		if slices.Contains(w.works, work) {
+	for name, works := range k.blocking {
+		if slices.Contains(works, work) {
 			parents = append(parents, name)
 		}
 	}
@@ -75,7 +75,33 @@ func (k *kind) due(name types.NamespacedName) time.Duration {
 	return max(0, time.Until(st.at.Add(pace)))
 }
 
-// selecting are the parents that select a cluster as it is, or was.
+// concerned leads from clusters to parents. Which clusters there are concerns all of them,
+// whatever they select: each says how many its author may not know of.
+func (k *kind) concerned() handler.Funcs {
+	add := func(q queue, parents []reconcile.Request) {
+		for _, parent := range parents {
+			q.Add(parent)
+		}
+	}
+	return handler.Funcs{
+		CreateFunc: func(ctx context.Context, _ event.CreateEvent, q queue) { add(q, k.where(ctx, everyone)) },
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
+			before, was := e.ObjectOld.(*clusterv1.ManagedCluster)
+			after, is := e.ObjectNew.(*clusterv1.ManagedCluster)
+			if !was || !is || serves(before) != serves(after) {
+				add(q, k.where(ctx, everyone))
+				return
+			}
+			add(q, k.selecting(ctx, before))
+			add(q, k.selecting(ctx, after))
+		},
+		DeleteFunc: func(ctx context.Context, _ event.DeleteEvent, q queue) { add(q, k.where(ctx, everyone)) },
+	}
+}
+
+func everyone(parent) bool { return true }
+
+// selecting are the parents that select a cluster.
 func (k *kind) selecting(ctx context.Context, cluster client.Object) []reconcile.Request {
 	return k.where(ctx, func(p parent) bool {
 		selector, err := metav1.LabelSelectorAsSelector(p.selector)

@@ -76,7 +76,7 @@ func TestAWorkLeadsToItsParent(t *testing.T) {
 		if names := q.take(); len(names) > 0 {
 			t.Errorf("works of others lead to %v", names)
 		}
-		k.expect(request.NamespacedName, wait{works: []client.ObjectKey{{Namespace: "store-1", Name: "w"}}})
+		k.expect(request.NamespacedName, []client.ObjectKey{{Namespace: "store-1", Name: "w"}})
 		others.Namespace, others.Name = "store-1", "w"
 		h.Delete(t.Context(), event.DeleteEvent{Object: others}, q)
 		if diff := cmp.Diff([]string{"shop/all"}, q.take()); diff != "" {

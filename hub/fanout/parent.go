@@ -43,10 +43,10 @@ func workSet(s *v1alpha1.WorkSet) parent {
 		selector: s.Spec.ClusterSelector, labels: t.Labels, annotations: t.Annotations, spec: t.Spec.For(""),
 		observed: summary{
 			kind: s.Status.Status, reason: s.Status.Reason,
-			clusters: s.Status.Clusters, generation: s.Status.ObservedGeneration,
+			clusters: s.Status.Clusters, forbidden: s.Status.Forbidden, generation: s.Status.ObservedGeneration,
 		},
 		status: func(s summary, _ metav1.Time) any {
-			return v1alpha1.WorkSetStatus{Status: s.kind, Reason: s.reason, Clusters: s.clusters, ObservedGeneration: s.generation}
+			return v1alpha1.WorkSetStatus{Status: s.kind, Reason: s.reason, Clusters: s.clusters, Forbidden: s.forbidden, ObservedGeneration: s.generation}
 		},
 	}
 }
@@ -61,13 +61,16 @@ func resourceView(v *v1alpha1.ResourceView) parent {
 			ResourceType: s.Resource, Name: s.ResourceName, NameSpace: s.NameSpace,
 			ServerPrint: v.Spec.SummaryOnly, Mode: v.Spec.Mode, UpdateIntervalSeconds: v.Spec.UpdateIntervalSeconds,
 		}},
-		observed: summary{clusters: v.Status.Clusters, generation: v.Status.ObservedGeneration},
+		observed: summary{clusters: v.Status.Clusters, forbidden: v.Status.Forbidden, generation: v.Status.ObservedGeneration},
 		status: func(s summary, now metav1.Time) any {
 			return v1alpha1.ResourceViewStatus{
 				Conditions: []v1alpha1.ViewCondition{{Type: s.kind, Status: metav1.ConditionTrue, LastUpdateTime: now, Reason: s.reason}},
-				Clusters:   s.clusters, ObservedGeneration: s.generation,
+				Clusters:   s.clusters, Forbidden: s.forbidden, ObservedGeneration: s.generation,
 			}
 		},
+	}
+	if p.selector == nil { // as in the original; a view changes nothing
+		p.selector = &metav1.LabelSelector{}
 	}
 	if len(v.Status.Conditions) > 0 {
 		p.observed.kind, p.observed.reason = v.Status.Conditions[0].Type, v.Status.Conditions[0].Reason

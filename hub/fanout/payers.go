@@ -18,7 +18,7 @@ import (
 // parent or the hub itself has something to say, that is the reason to write, and there
 // are none: clusters must not delay that, and do not pay for it.
 func (s *storedStatus) answered(p parent, next *summary, outcomes []outcome, works map[string]*v1alpha1.Work) (clusters []string) {
-	if s.summary.generation != next.generation || len(s.summary.clusters) != len(next.clusters) {
+	if s.summary.generation != next.generation || s.summary.forbidden != next.forbidden || len(s.summary.clusters) != len(next.clusters) {
 		return nil
 	}
 	for i, is := range next.clusters {

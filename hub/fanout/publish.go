@@ -18,8 +18,8 @@ import (
 )
 
 // say writes the status, if it is another than it was, or has the parent looked at again
-// when it may be written. Whether a selector is none counts for all clusters.
-func (k *kind) say(ctx context.Context, p parent, works map[string]*v1alpha1.Work, d distribution, selector error) (ctrl.Result, error) {
+// when it may be written. An error is one of all clusters together.
+func (k *kind) say(ctx context.Context, p parent, d distribution, all error) (ctrl.Result, error) {
 	st, err := k.load(ctx, p)
 	if err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
@@ -28,19 +28,23 @@ func (k *kind) say(ctx context.Context, p parent, works map[string]*v1alpha1.Wor
 		return ctrl.Result{RequeueAfter: left}, nil
 	}
 	s := summarize(d.outcomes, p.object.GetGeneration())
-	if selector != nil {
-		s.kind, s.reason = v1alpha1.WorkFailed, selector.Error()
+	s.forbidden = d.forbidden
+	switch {
+	case all != nil:
+		s.kind, s.reason = v1alpha1.WorkFailed, all.Error()
+	case d.none:
+		s.kind, s.reason = v1alpha1.WorkFailed, ""
 	}
-	payers, left := k.payers(st.answered(p, &s, d.outcomes, works))
+	payers, left := k.payers(st.answered(p, &s, d.outcomes, d.works))
 	if left > 0 {
 		return ctrl.Result{RequeueAfter: left}, nil
 	}
-	patch, err := k.show(ctx, p, st, works)
+	patch, err := k.show(ctx, p, st, d.works)
 	if err != nil {
 		k.drop(client.ObjectKeyFromObject(p.object))
 		return ctrl.Result{}, err
 	}
-	s.reason = joinReasons(s.reason, st.omitted())
+	s.reason = joinReasons(joinReasons(s.reason, d.unnamed), st.omitted())
 	if len(patch) == 0 && s.equal(&st.summary) {
 		return ctrl.Result{}, nil
 	}

@@ -47,6 +47,7 @@ type denied struct {
 	mu    sync.Mutex
 	who   map[string]bool // guarded by mu
 	asked int             // guarded by mu
+	err   error           // guarded by mu
 	// meanwhile is called by each question, if it is set.
 	meanwhile func()
 }
@@ -62,8 +63,25 @@ func (d *denied) Create(_ context.Context, review *authorizationv1.SubjectAccess
 	if at.Verb != "create" || at.Group != "mcm.ibm.com" || at.Resource != "works" {
 		return nil, errors.New("asked about something else")
 	}
-	review.Status.Allowed = !d.who[review.Spec.User+"/"+at.Namespace]
+	if d.err != nil {
+		return nil, d.err
+	}
+	review.Status.Allowed = !d.no(review.Spec.User, at.Namespace)
 	return review, nil
+}
+
+// no tells whether a user lacks the right in a namespace, or, without one, in any; d.mu is
+// held.
+func (d *denied) no(user, namespace string) bool {
+	if namespace != "" {
+		return d.who[user+"/"+namespace]
+	}
+	for who, no := range d.who {
+		if no && strings.HasPrefix(who, user+"/") {
+			return true
+		}
+	}
+	return false
 }
 
 func (d *denied) set(who string, no bool) {

@@ -47,12 +47,13 @@ type summary struct {
 	kind       v1alpha1.WorkStatusType
 	reason     string
 	clusters   []v1alpha1.ClusterResult
+	forbidden  int32
 	generation int64
 }
 
 // equal tells whether nothing is to be written.
 func (s *summary) equal(o *summary) bool {
-	return s.kind == o.kind && s.reason == o.reason && s.generation == o.generation && slices.Equal(s.clusters, o.clusters)
+	return s.kind == o.kind && s.reason == o.reason && s.generation == o.generation && s.forbidden == o.forbidden && slices.Equal(s.clusters, o.clusters)
 }
 
 // summarize says how all clusters are together, which are in the order of their names.

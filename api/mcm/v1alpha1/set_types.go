@@ -109,11 +109,17 @@ type WorkSetStatus struct {
 	Status WorkStatusType `json:"status,omitempty"`
 	// Reason names clusters that failed, or have not answered.
 	Reason string `json:"reason,omitempty"`
-	// Clusters are the selected ones, by name. Spokelet's own, as what is below.
+	// Clusters are the selected ones in whose namespaces the author may create Works, by
+	// name. Spokelet's own, as what is below.
 	//
 	// +listType=map
 	// +listMapKey=name
 	Clusters []ClusterResult `json:"clusters,omitempty"`
+	// Forbidden is the number of clusters of the hub in whose namespace the author may not
+	// create Works. It does not depend on the selector: it would tell their labels.
+	//
+	// +optional
+	Forbidden int32 `json:"forbidden"`
 	// ObservedGeneration is the generation that the status is about.
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 }
@@ -162,8 +168,8 @@ type ResourceViewList struct {
 //
 // +kubebuilder:validation:XValidation:rule="has(self.scope) && has(self.scope.resource) && size(self.scope.resource) > 0",message="spec.scope.resource is required"
 type ResourceViewSpec struct {
-	// ClusterSelector selects clusters by the labels of their ManagedClusters; without
-	// one there is none, an empty one selects all accepted clusters of this hub.
+	// ClusterSelector selects clusters by the labels of their ManagedClusters; without one,
+	// as with an empty one, all accepted clusters of this hub are.
 	ClusterSelector *metav1.LabelSelector `json:"clusterSelector,omitempty"`
 	// Scope says which objects.
 	Scope ViewFilter `json:"scope,omitempty"`
@@ -207,11 +213,17 @@ type ResourceViewStatus struct {
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:validation:Type=object
 	Results map[string]runtime.RawExtension `json:"results,omitempty"`
-	// Clusters are the selected ones, by name. Spokelet's own, as what is below.
+	// Clusters are the selected ones in whose namespaces the author may create Works, by
+	// name. Spokelet's own, as what is below.
 	//
 	// +listType=map
 	// +listMapKey=name
 	Clusters []ClusterResult `json:"clusters,omitempty"`
+	// Forbidden is the number of clusters of the hub in whose namespace the author may not
+	// create Works. It does not depend on the selector: it would tell their labels.
+	//
+	// +optional
+	Forbidden int32 `json:"forbidden"`
 	// ObservedGeneration is the generation that the status is about.
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 }
