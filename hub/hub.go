@@ -148,11 +148,13 @@ func (h *hub) addManager(context.Context) error {
 			ByObject: map[client.Object]cache.ByObject{
 				&workv1.ManifestWork{}: {Transform: stripCopies},
 				&workv1alpha1.Work{}:   {Transform: stripCopies},
-				// Nor are the results of views and actions.
-				&mcmv1alpha1.Work{}:                   {Transform: mcm.StripResult},
-				&viewv1beta1.ManagedClusterView{}:     {Transform: mcm.StripResult},
-				&actionv1beta1.ManagedClusterAction{}: {Transform: mcm.StripResult},
-				&mcmv1alpha1.ResourceView{}:           {Transform: fanout.StripResults},
+				// Of views and actions, of which anybody who may write in a namespace makes
+				// some, neither results nor large templates are.
+				&mcmv1alpha1.Work{}:                   {Transform: mcm.Strip},
+				&viewv1beta1.ManagedClusterView{}:     {Transform: mcm.Strip},
+				&actionv1beta1.ManagedClusterAction{}: {Transform: mcm.Strip},
+				&mcmv1alpha1.WorkSet{}:                {Transform: fanout.Strip},
+				&mcmv1alpha1.ResourceView{}:           {Transform: fanout.Strip},
 				&corev1.Secret{}:                      registration.TokensInCache(h.opts.Config.Namespace),
 			},
 		},

@@ -31,6 +31,7 @@ func (h *hub) addMCM(context.Context) error {
 	controller, err := mcm.New(mcm.Config{
 		Sync:           h.sync,
 		Client:         h.mgr.GetClient(),
+		Live:           h.mgr.GetAPIReader(),
 		Informers:      h.mgr.GetCache(),
 		Access:         access,
 		Rights:         reviews,

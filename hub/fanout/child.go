@@ -20,6 +20,7 @@ import (
 
 	"github.com/spokelet/spokelet/api/mcm/v1alpha1"
 	"github.com/spokelet/spokelet/hub/author"
+	"github.com/spokelet/spokelet/hub/cached"
 	"github.com/spokelet/spokelet/hub/mcm"
 )
 
@@ -37,9 +38,10 @@ func child(p parent, by author.Author, registration, cluster string) *v1alpha1.W
 	}
 	maps.Copy(w.Labels, p.labels)
 	maps.Copy(w.Annotations, p.annotations)
-	// The cache shows neither, so that they could not be compared.
+	// The cache shows none of them, so that they could not be compared.
 	delete(w.Annotations, corev1.LastAppliedConfigAnnotation)
 	delete(w.Annotations, mcm.AnnotationDigest)
+	delete(w.Annotations, cached.AnnotationDropped)
 	w.Labels[v1alpha1.LabelCluster] = cluster
 	w.Labels[p.label] = labelValue(p)
 	// Whose they are is not the template's to say.
@@ -98,7 +100,8 @@ type operation struct {
 }
 
 // difference is the patch that makes a Work what it is to be; nil if it is. Labels and
-// annotations that others gave it stay.
+// annotations that others gave it stay. Of a template that is not in the cache both have
+// what stands for it.
 func difference(has, want *v1alpha1.Work) ([]byte, error) {
 	patch := slices.Concat(
 		missing("/metadata/labels", has.Labels, want.Labels),

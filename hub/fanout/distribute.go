@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -122,6 +123,16 @@ func (k *kind) distribute(ctx context.Context, p parent, works map[string]*v1alp
 	outcomes, failures := make([]outcome, len(selected)), make([]error, len(selected))
 	var group errgroup.Group
 	group.SetLimit(writers)
+	complete := func(*v1alpha1.Work) error { return nil }
+	if p.stripped() {
+		group.SetLimit(largeWriters)
+		whole := sync.OnceValues(func() (parent, error) { return k.whole(ctx, p) })
+		complete = func(w *v1alpha1.Work) error {
+			p, err := whole()
+			w.Spec = p.specFor(w.Spec.Cluster.Name)
+			return err
+		}
+	}
 	for i, cluster := range selected {
 		right := by.ToCreate(resourceWorks, cluster)
 		ask := func() error {
@@ -134,7 +145,7 @@ func (k *kind) distribute(ctx context.Context, p parent, works map[string]*v1alp
 			return right.Ask(ctx, k.cfg.Access)
 		}
 		group.Go(func() error {
-			outcomes[i], failures[i] = k.bring(ctx, child(p, by, registration, cluster), works[cluster], ask)
+			outcomes[i], failures[i] = k.bring(ctx, child(p, by, registration, cluster), works[cluster], ask, complete)
 			return nil
 		})
 	}
@@ -214,16 +225,16 @@ func (d *distribution) fail(p parent, cluster string, err error) outcome {
 }
 
 // bring brings the Work of one cluster to what it is to be, and returns how it is. Before
-// it looks for a place for one, or changes one, it asks whether that is allowed.
-func (k *kind) bring(ctx context.Context, want, has *v1alpha1.Work, ask func() error) (outcome, error) {
-	var patch []byte
+// it looks for a place for one, or changes one, it asks whether that is allowed, and
+// completes what is to be written.
+func (k *kind) bring(ctx context.Context, want, has *v1alpha1.Work, ask func() error, complete func(*v1alpha1.Work) error) (outcome, error) {
 	var err error
 	switch {
 	case has == nil:
 	case has.Annotations[v1alpha1.AnnotationOwnerUID] != want.Annotations[v1alpha1.AnnotationOwnerUID]:
 		err, has = k.removeOne(ctx, has), nil
 	default:
-		if patch, err = difference(has, want); patch == nil && err == nil {
+		if patch, failed := difference(has, want); patch == nil && failed == nil {
 			return answer(has), nil
 		}
 	}
@@ -239,13 +250,25 @@ func (k *kind) bring(ctx context.Context, want, has *v1alpha1.Work, ask func() e
 	case err != nil:
 	case has == nil:
 		if err = k.vacant(ctx, want); err == nil {
-			err = k.create(ctx, want)
+			err = k.create(ctx, want, complete)
 		}
 	default:
-		err = k.cfg.Client.Patch(ctx, partial(want), client.RawPatch(types.JSONPatchType, patch), fieldOwner)
+		err = k.change(ctx, has, want, complete)
 	}
 	// Of what has changed there is no answer yet.
 	return outcome{ClusterResult: v1alpha1.ClusterResult{Name: want.Namespace}, pending: true, own: true}, err
+}
+
+// change makes a Work what it is to be.
+func (k *kind) change(ctx context.Context, has, want *v1alpha1.Work, complete func(*v1alpha1.Work) error) error {
+	if err := complete(want); err != nil {
+		return err
+	}
+	patch, err := difference(has, want)
+	if err != nil {
+		return err
+	}
+	return k.cfg.Client.Patch(ctx, partial(want), client.RawPatch(types.JSONPatchType, patch), fieldOwner)
 }
 
 // vacant looks in the cache for somebody else's Work of a name.
@@ -269,7 +292,10 @@ func foreign(has metav1.Object, want *v1alpha1.Work) error {
 	return fmt.Errorf("work %q %w", want.Name, errForeign)
 }
 
-func (k *kind) create(ctx context.Context, want *v1alpha1.Work) error {
+func (k *kind) create(ctx context.Context, want *v1alpha1.Work, complete func(*v1alpha1.Work) error) error {
+	if err := complete(want); err != nil {
+		return err
+	}
 	err := k.cfg.Client.Create(ctx, want, fieldOwner)
 	if !apierrors.IsAlreadyExists(err) {
 		return err

@@ -107,7 +107,7 @@ func (h *liveHub) run() (stop func()) {
 		Scheme: h.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"},
 		Controller: config.Controller{SkipNameValidation: new(true)},
 		Cache: cache.Options{DefaultNamespaces: own, ByObject: map[client.Object]cache.ByObject{
-			&v1alpha1.Work{}: {Transform: mcm.StripResult}, &v1alpha1.ResourceView{}: {Transform: StripResults},
+			&v1alpha1.Work{}: {Transform: mcm.Strip}, &v1alpha1.ResourceView{}: {Transform: Strip},
 		}},
 	})
 	if err != nil {

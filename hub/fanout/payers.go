@@ -63,7 +63,7 @@ func (k *kind) charge(payers []string, p parent, st *storedStatus, s summary) er
 	if err != nil {
 		return fmt.Errorf("encode %s %s: %w", p.kind, p.object.GetName(), err)
 	}
-	part := (len(raw)+st.size)/len(payers) + 1
+	part := (len(raw)+mcm.SizeOf(p.object)+st.size)/len(payers) + 1
 	for _, cluster := range payers {
 		k.cfg.Writes.Spend(cluster, int64(part))
 	}

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -23,17 +22,6 @@ import (
 
 // maxResults bounds the results of all clusters in one status, in bytes of JSON.
 const maxResults = 512 << 10
-
-// StripResults takes from a ResourceView what the hub does not read, before its cache
-// keeps it. It is a cache.TransformFunc, which may change what it is given.
-func StripResults(in any) (any, error) {
-	if v, ok := in.(*v1alpha1.ResourceView); ok {
-		v.SetManagedFields(nil)
-		delete(v.Annotations, corev1.LastAppliedConfigAnnotation)
-		v.Status.Results = nil
-	}
-	return in, nil
-}
 
 // storedStatus is what is in the status of a parent. One reconciler has it at a time.
 type storedStatus struct {

@@ -13,9 +13,11 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/spokelet/spokelet/api/mcm/v1alpha1"
 )
@@ -140,18 +142,18 @@ func TestAStatusThatSomebodyClearedIsWrittenAgain(t *testing.T) {
 }
 
 func TestTheCacheHoldsNoResults(t *testing.T) {
-	v := newView()
+	v, s := newView(), newSet()
 	v.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
 	v.Annotations[corev1.LastAppliedConfigAnnotation] = "{}"
 	v.Status.Results = map[string]runtime.RawExtension{"store-1": {Raw: []byte(`{}`)}}
-	got, err := StripResults(v)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(newView(), got); diff != "" {
-		t.Errorf("in the cache (-want +got):\n%s", diff)
-	}
-	if set, err := StripResults(newSet()); err != nil || cmp.Diff(newSet(), set) != "" {
-		t.Errorf("other objects are left alone: %v, %v", set, err)
+	s.Status.Clusters = []v1alpha1.ClusterResult{{Name: "store-1"}}
+	for want, obj := range map[client.Object]client.Object{newView(): v, newSet(): s} {
+		got, err := Strip(obj)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(any(want), got, cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("in the cache (-want +got):\n%s", diff)
+		}
 	}
 }

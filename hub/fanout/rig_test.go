@@ -114,11 +114,19 @@ func strip(list client.ObjectList) error {
 		return nil
 	}
 	for i := range works.Items {
-		if _, err := mcm.StripResult(&works.Items[i]); err != nil {
+		if _, err := mcm.Strip(&works.Items[i]); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func stripParent(o client.Object) (err error) {
+	switch o.(type) {
+	case *v1alpha1.WorkSet, *v1alpha1.ResourceView:
+		_, err = Strip(o)
+	}
+	return err
 }
 
 func newScheme(t testing.TB) *runtime.Scheme {
@@ -148,6 +156,12 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 func (r *rig) restart() {
 	r.t.Helper()
 	cached := interceptor.NewClient(r.api, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if err := c.Get(ctx, key, o, opts...); err != nil {
+				return err
+			}
+			return stripParent(o)
+		},
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 			return errors.Join(c.List(ctx, list, opts...), strip(list))
 		},

@@ -70,6 +70,15 @@ func (c *Controller) load(cluster, key string) (resource.Resource, bool) {
 		return resource.Resource{}, false
 	}
 	in := d.read(obj, c.options)
+	if in.stripped() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		release, err := c.readWhole(ctx, d, obj, &in)
+		if err != nil {
+			return resource.Resource{}, false // it is published anew, or loaded when the agent is back
+		}
+		defer release()
+	}
 	by, err := author.Of(obj, d.keys, c.cfg.Authors.UID())
 	if err != nil || in.action == nil || in.cluster != cluster {
 		return resource.Resource{}, false

@@ -45,9 +45,11 @@ type Sessions interface {
 type Config struct {
 	// Sync replicates views and actions. Required.
 	Sync Replicator
-	// Client reads from the cache, whose objects StripResult has gone over, and writes
-	// without a limit of its own. Required.
+	// Client reads from the cache, whose objects Strip has gone over, and writes without a
+	// limit of its own. Required.
 	Client client.Client
+	// Live reads from the API server. Required.
+	Live client.Reader
 	// Informers are those of the cache. Required.
 	Informers cache.Informers
 	// Access says what authors may do, and Rights when to ask again. Required.
@@ -78,8 +80,8 @@ func (c *Config) Default() {
 // Validate says what is missing.
 func (c *Config) Validate() error {
 	switch {
-	case c.Sync == nil || c.Client == nil || c.Informers == nil || c.Events == nil:
-		return errors.New("mcm needs Sync, a client, informers and events")
+	case c.Sync == nil || c.Client == nil || c.Live == nil || c.Informers == nil || c.Events == nil:
+		return errors.New("mcm needs Sync, a client, a live reader, informers and events")
 	case c.Access == nil || c.Rights == nil || c.Authors == nil || c.Sessions == nil:
 		return errors.New("mcm needs access reviews, rights, authors and sessions")
 	}

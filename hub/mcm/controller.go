@@ -41,6 +41,9 @@ type Controller struct {
 	pace    pace.Pacer[ref]
 	log     pace.LogLimiter
 
+	// large has a place for each large template that is held at a time.
+	large chan struct{}
+
 	mu sync.Mutex
 	// pending is the latest outcome of each object that is to be written.
 	pending map[ref]report // guarded by mu
@@ -68,7 +71,7 @@ func New(cfg Config) (*Controller, error) {
 	limiter := workqueue.DefaultTypedControllerRateLimiter[ref]
 	c := &Controller{
 		cfg: cfg, options: options{maxBytes: cfg.MaxResultBytes, showSecrets: cfg.ShowSecrets},
-		dialects: map[string]*dialect{}, access: newAccess(cfg.Access), clusters: newClusters(),
+		large: make(chan struct{}, maxLarge), dialects: map[string]*dialect{}, access: newAccess(cfg.Access), clusters: newClusters(),
 		views:   newViews(func(cluster string) *resource.Source { return cfg.Sync.Source(cluster, wire.KindView) }),
 		queue:   workqueue.NewTypedRateLimitingQueue(limiter()),
 		results: workqueue.NewTypedRateLimitingQueue(limiter()),
@@ -307,6 +310,13 @@ func (c *Controller) reconcile(ctx context.Context, r ref) error {
 		c.withdraw(r)
 		return c.expire(ctx, d, r, obj)
 	}
+	if in.stripped() {
+		release, err := c.readWhole(ctx, d, obj, &in)
+		if err != nil {
+			return err
+		}
+		defer release()
+	}
 	f, err := c.check(ctx, d, r, obj, &in)
 	if err != nil {
 		return err
@@ -343,14 +353,6 @@ func (c *Controller) check(ctx context.Context, d *dialect, r ref, obj client.Ob
 	if in.failure != nil {
 		return in.failure, nil
 	}
-	switch is := c.clusters.get(in.cluster); {
-	case !is.exists:
-		return &failure{message: fmt.Sprintf("cluster %q does not exist", in.cluster)}, nil
-	case !is.managed:
-		return &failure{message: fmt.Sprintf("cluster %q is not one of this hub", in.cluster)}, nil
-	case !is.accepted:
-		return &failure{message: fmt.Sprintf("cluster %q is not accepted", in.cluster)}, nil
-	}
 	by, err := author.Of(obj, d.keys, c.cfg.Authors.UID())
 	if err != nil {
 		return &failure{message: err.Error()}, nil //nolint:nilerr // it is said of the object
@@ -364,11 +366,20 @@ func (c *Controller) check(ctx context.Context, d *dialect, r ref, obj client.Ob
 			c.queue.Add(other)
 		}
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case !allowed:
+	}
+	if !allowed {
 		return &failure{message: want.Refusal().Error()}, nil
+	}
+	// Only those who may ask are told which clusters there are.
+	switch is := c.clusters.get(in.cluster); {
+	case !is.exists:
+		return &failure{message: fmt.Sprintf("cluster %q does not exist", in.cluster)}, nil
+	case !is.managed:
+		return &failure{message: fmt.Sprintf("cluster %q is not one of this hub", in.cluster)}, nil
+	case !is.accepted:
+		return &failure{message: fmt.Sprintf("cluster %q is not accepted", in.cluster)}, nil
 	case in.view != nil:
 		in.view.Requester = requester
 	default:

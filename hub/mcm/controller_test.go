@@ -28,6 +28,7 @@ func TestAControllerNeedsWhatItUses(t *testing.T) {
 	for name, spoil := range map[string]func(*Config){
 		"no Sync":     func(c *Config) { c.Sync = nil },
 		"no client":   func(c *Config) { c.Client = nil },
+		"no reader":   func(c *Config) { c.Live = nil },
 		"no cache":    func(c *Config) { c.Informers = nil },
 		"no events":   func(c *Config) { c.Events = nil },
 		"no access":   func(c *Config) { c.Access = nil },
@@ -108,6 +109,14 @@ func TestWhyNothingIsAsked(t *testing.T) {
 		"no such cluster": {
 			reason: "the name may be wrong", want: `cluster "c9" does not exist`, kind: v1alpha1.WorkFailed,
 			prepare: func(_ *rig, w *v1alpha1.Work) { w.Spec.Cluster.Name = "c9" },
+		},
+		"no such cluster, and no right": {
+			reason: "which clusters there are is not told", kind: v1alpha1.WorkFailed,
+			want: `forbidden: user "alice" cannot create resource "works" in API group "mcm.ibm.com" in the namespace "c9"`,
+			prepare: func(r *rig, w *v1alpha1.Work) {
+				w.Spec.Cluster.Name = "c9"
+				r.access.bar("alice")
+			},
 		},
 		"a cluster of another controller": {
 			reason: "it has no session here", want: `cluster "c1" is not one of this hub`, kind: v1alpha1.WorkFailed,

@@ -10,11 +10,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,6 +22,8 @@ import (
 	actionv1beta1 "github.com/spokelet/spokelet/api/action/v1beta1"
 	mcmv1alpha1 "github.com/spokelet/spokelet/api/mcm/v1alpha1"
 	viewv1beta1 "github.com/spokelet/spokelet/api/view/v1beta1"
+	"github.com/spokelet/spokelet/hub/author"
+	"github.com/spokelet/spokelet/hub/cached"
 )
 
 // unreadable is the digest of what has none.
@@ -67,20 +69,28 @@ func reencode(raw []byte) ([]byte, error) {
 // errNoJSON is of results that an API server would not read.
 var errNoJSON = errors.New("result is no JSON")
 
-// StripResult takes from an object what the hub does not read, before its cache keeps it:
-// the result, of which the digest stays, and copies of the object. It is a
-// cache.TransformFunc, which may change what it is given, and is given some twice: an
-// informer keeps what a first list streams before it puts it into its queue.
-func StripResult(in any) (any, error) {
+// Strip takes from an object what the hub does not read, and what is too large to be kept,
+// before its cache keeps it: the result and large templates, of which digests stay, and
+// copies of the object. It is a cache.TransformFunc, which may change what it is given.
+func Strip(in any) (any, error) {
 	obj, ok := in.(client.Object)
-	if !ok {
+	if !ok || cached.Seen(obj) {
 		return in, nil
 	}
-	if managed := obj.GetManagedFields(); managed != nil && len(managed) == 0 {
-		return in, nil // see below
-	}
-	// No API server writes an empty list, so that it says that the digest is ours.
-	obj.SetManagedFields([]metav1.ManagedFieldsEntry{})
+	stripSpec(obj)
+	stripResult(obj)
+	cached.Metadata(obj, kept)
+	return obj, nil
+}
+
+// kept are the labels and annotations that the hub reads.
+var kept = slices.Concat(author.MCM.All(), author.ACM.All(), []string{
+	AnnotationDigest, mcmv1alpha1.AnnotationOwners, mcmv1alpha1.AnnotationOwnerUID,
+	mcmv1alpha1.LabelCluster, mcmv1alpha1.LabelWorkSet, mcmv1alpha1.LabelResourceView,
+})
+
+// stripResult leaves the digest of the result.
+func stripResult(obj client.Object) {
 	annotations := obj.GetAnnotations()
 	delete(annotations, corev1.LastAppliedConfigAnnotation)
 	digest, err := Digest(takeResult(obj))
@@ -95,7 +105,6 @@ func StripResult(in any) (any, error) {
 		annotations[AnnotationDigest] = digest
 		obj.SetAnnotations(annotations)
 	}
-	return obj, nil
 }
 
 func takeResult(obj client.Object) (raw []byte) {

@@ -79,7 +79,7 @@ func TestTheCacheKeepsDigestsInPlaceOfResults(t *testing.T) {
 	action.Status.Result.Raw = []byte(result)
 	for _, obj := range []client.Object{work, view, action} {
 		spoil(obj)
-		got, err := StripResult(obj)
+		got, err := Strip(obj)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -99,23 +99,23 @@ func TestTheCacheKeepsDigestsInPlaceOfResults(t *testing.T) {
 
 func TestWhatHasNoResultIsLeftAsItIs(t *testing.T) {
 	bare := &v1alpha1.Work{ObjectMeta: metav1.ObjectMeta{Name: "w"}}
-	got, err := StripResult(bare.DeepCopy())
+	got, err := Strip(bare.DeepCopy())
 	if diff := cmp.Diff(any(bare), got, cmpopts.EquateEmpty()); diff != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
 	forged := resourceWork("w", func(w *v1alpha1.Work) { w.Annotations[AnnotationDigest] = "somebody's word" })
-	if _, err := StripResult(forged); err != nil || forged.Annotations[AnnotationDigest] != "" {
+	if _, err := Strip(forged); err != nil || forged.Annotations[AnnotationDigest] != "" {
 		t.Errorf("%v, a digest that nobody made: %v", err, forged.Annotations)
 	}
-	if got, err := StripResult("text"); got != "text" || err != nil {
+	if got, err := Strip("text"); got != "text" || err != nil {
 		t.Errorf("what is no object became %v, %v", got, err)
 	}
 	// A cache whose transformation fails is never filled.
 	odd := &viewv1beta1.ManagedClusterView{Status: viewv1beta1.ViewStatus{Result: runtime.RawExtension{Raw: []byte(`{`)}}}
-	if _, err := StripResult(odd); err != nil || odd.Annotations[AnnotationDigest] == "" {
+	if _, err := Strip(odd); err != nil || odd.Annotations[AnnotationDigest] == "" {
 		t.Errorf("%v, annotations %v", err, odd.Annotations)
 	}
-	if _, err := StripResult(&actionv1beta1.ManagedClusterAction{}); err != nil {
+	if _, err := Strip(&actionv1beta1.ManagedClusterAction{}); err != nil {
 		t.Error(err)
 	}
 }
@@ -147,7 +147,7 @@ func FuzzDigest(f *testing.F) {
 func TestAnObjectThatIsStrippedTwiceKeepsItsDigest(t *testing.T) {
 	w := resourceWork("w", func(w *v1alpha1.Work) { w.Status.Result = &runtime.RawExtension{Raw: []byte(`{"a":"b"}`)} })
 	for range 2 {
-		if _, err := StripResult(w); err != nil {
+		if _, err := Strip(w); err != nil {
 			t.Fatal(err)
 		}
 	}

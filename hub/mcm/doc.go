@@ -11,7 +11,8 @@
 // objects in the cluster's namespace. Objects that ask the same as the same user share a
 // view. What comes back is written into the statuses of those that ask: at once, and then
 // paced, and nothing that changes nothing, also after a restart: of results the cache
-// keeps digests ([StripResult]).
+// keeps digests ([Strip]). So it does of large templates, whose number and size are up to
+// tenants of the hub: they are read when an action is sent.
 //
 // An agent is believed about the views and actions that are published to its own cluster.
 // An action is published until its result is in its status, which has the generation that

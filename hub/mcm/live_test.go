@@ -93,7 +93,7 @@ func (h *liveHub) addClients(t *testing.T, pool *http.Client) (err error) {
 // namespaces alone: in others are the objects of other packages' tests.
 func (h *liveHub) run(t *testing.T, namespaces ...string) (replicas *resource.Hub, stop func()) {
 	t.Helper()
-	strip, own := cache.ByObject{Transform: StripResult}, map[string]cache.Config{}
+	strip, own := cache.ByObject{Transform: Strip}, map[string]cache.Config{}
 	for _, name := range namespaces {
 		own[name] = cache.Config{}
 	}
@@ -111,7 +111,7 @@ func (h *liveHub) run(t *testing.T, namespaces ...string) (replicas *resource.Hu
 	authors := &author.Registration{}
 	authors.Set(registered)
 	c, err := New(Config{
-		Sync: hub, Client: mgr.GetClient(), Informers: mgr.GetCache(), Access: h.kube.AuthorizationV1().SubjectAccessReviews(),
+		Sync: hub, Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Informers: mgr.GetCache(), Access: h.kube.AuthorizationV1().SubjectAccessReviews(),
 		Rights: reviews, Authors: authors, Sessions: h.sessions, Events: events.NewFakeRecorder(1000),
 	})
 	if err != nil {

@@ -191,12 +191,12 @@ func (r *rig) restart(t *testing.T) {
 			if w, ok := o.(*v1alpha1.Work); ok && r.lagging != nil {
 				r.lagging.DeepCopyInto(w)
 			}
-			_, err := StripResult(o)
+			_, err := Strip(o)
 			return err
 		},
 	})
 	c, err := New(Config{
-		Sync: r.sync, Client: cached, Informers: &informertest.FakeInformers{}, Access: r.access,
+		Sync: r.sync, Client: cached, Live: r.api, Informers: &informertest.FakeInformers{}, Access: r.access,
 		Rights: rights.NewReviews(nil, logr.Discard()), Authors: r.authors, Sessions: r.sessions,
 		Events: r.events, Logger: logr.Discard(),
 	})

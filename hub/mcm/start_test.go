@@ -115,7 +115,7 @@ func (r *rig) start(t *testing.T) {
 	r.rbac = &rbac{}
 	reviews := rights.NewReviews(r.rbac, logr.Discard())
 	c, err := New(Config{
-		Sync: resource.NewHub(), Client: r.cfg.Client, Informers: informers{api: r.api, ctx: ctx, running: &running},
+		Sync: resource.NewHub(), Client: r.cfg.Client, Live: r.api, Informers: informers{api: r.api, ctx: ctx, running: &running},
 		Access: r.cfg.Access, Rights: reviews, Authors: r.authors, Sessions: r.sessions, Events: r.events,
 	})
 	if err != nil {

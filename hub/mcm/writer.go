@@ -361,7 +361,7 @@ func fit(obj client.Object, o outcome) (outcome, error) {
 	if err != nil {
 		return o, fmt.Errorf("encode %s: %w", obj.GetName(), err)
 	}
-	if len(rest)+len(o.action.Result) > outbox.MaxStored {
+	if len(rest)+SizeOf(obj)+len(o.action.Result) > outbox.MaxStored {
 		return o.withoutResult(), nil
 	}
 	return o, nil

@@ -1,0 +1,94 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cached bounds what the hub's cache keeps of an object whose size is up to whoever
+// writes it: metadata here, and specs as far as this package says. What more there is stays
+// with the API server, and is read when it is needed.
+package cached
+
+import (
+	"encoding/json"
+	"slices"
+	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+const (
+	// MaxSpec is how large a spec may be to be kept, as JSON and beside templates.
+	MaxSpec = 16 << 10
+	// MaxKept is how large it may be with the templates that are kept.
+	MaxKept = 3 * MaxSpec
+	// maxMetadata is how large the labels, or the annotations, of an object may be to be
+	// kept.
+	maxMetadata = 8 << 10
+)
+
+// Seen marks an object, and tells whether it had been marked: an informer transforms what a
+// first list streams when it comes, and again when it puts it into its queue. No API server
+// writes an empty list of managed fields, so that it says that the object is ours.
+func Seen(obj client.Object) bool {
+	if managed := obj.GetManagedFields(); managed != nil && len(managed) == 0 {
+		return true
+	}
+	obj.SetManagedFields([]metav1.ManagedFieldsEntry{})
+	return false
+}
+
+// AnnotationDropped is how many bytes of labels and annotations are not kept, on objects in
+// the hub's cache alone.
+const AnnotationDropped = "spokelet.io/cached-dropped"
+
+// Metadata takes from an object owners and finalizers, and labels or annotations that are
+// too large to be kept, but for those that are named.
+func Metadata(obj client.Object, keep []string) {
+	obj.SetOwnerReferences(nil)
+	obj.SetFinalizers(nil)
+	annotations := obj.GetAnnotations()
+	delete(annotations, AnnotationDropped) // nobody else's word counts
+	annotations, dropped := within(annotations, keep)
+	labels, more := within(obj.GetLabels(), keep)
+	if dropped+more > 0 {
+		if annotations == nil {
+			annotations = map[string]string{}
+		}
+		annotations[AnnotationDropped] = strconv.Itoa(dropped + more)
+	}
+	obj.SetAnnotations(annotations)
+	obj.SetLabels(labels)
+}
+
+// Dropped is how many bytes of labels and annotations of an object are not kept.
+func Dropped(obj client.Object) int {
+	n, _ := strconv.Atoi(obj.GetAnnotations()[AnnotationDropped]) // 0 where there is none
+	return n
+}
+
+func within(all map[string]string, keep []string) (kept map[string]string, dropped int) {
+	size := 0
+	for key, value := range all {
+		if !slices.Contains(keep, key) {
+			size += len(key) + len(value)
+		}
+	}
+	if size <= maxMetadata {
+		return all, 0
+	}
+	kept = map[string]string{}
+	for _, key := range keep {
+		if value, ok := all[key]; ok {
+			kept[key] = value
+		}
+	}
+	return kept, size
+}
+
+// Size is that of a part of an object as JSON; of what has none it is too much.
+func Size(part any) int {
+	raw, err := json.Marshal(part)
+	if err != nil {
+		return MaxKept + 1
+	}
+	return len(raw)
+}

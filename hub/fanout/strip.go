@@ -1,0 +1,76 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package fanout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/spokelet/spokelet/api/mcm/v1alpha1"
+	"github.com/spokelet/spokelet/hub/author"
+	"github.com/spokelet/spokelet/hub/cached"
+	"github.com/spokelet/spokelet/hub/mcm"
+)
+
+// largeWriters is how many Works of one parent are written together that have a template
+// which is not kept.
+const largeWriters = 2
+
+// Strip takes from a WorkSet or a ResourceView what the hub does not read, and what is too
+// large to be kept, before its cache keeps it. It is a cache.TransformFunc, which may change
+// what it is given.
+func Strip(in any) (any, error) {
+	obj, ok := in.(client.Object)
+	if !ok || cached.Seen(obj) {
+		return in, nil
+	}
+	switch o := obj.(type) {
+	case *v1alpha1.WorkSet:
+		o.Status, o.Spec.Selector, o.Spec.Template.Spec.Cluster = v1alpha1.WorkSetStatus{}, nil, nil
+		mcm.StripTemplates(o.Spec.Template.Spec.KubeWork, o.Spec.Template.Spec.HelmWork)
+		if cached.Size(&o.Spec) > cached.MaxKept {
+			o.Spec = v1alpha1.WorkSetSpec{ClusterSelector: oversized()}
+		}
+	case *v1alpha1.ResourceView:
+		o.Status = v1alpha1.ResourceViewStatus{}
+		if cached.Size(&o.Spec) > cached.MaxKept {
+			o.Spec = v1alpha1.ResourceViewSpec{ClusterSelector: oversized()}
+		}
+	}
+	delete(obj.GetAnnotations(), corev1.LastAppliedConfigAnnotation)
+	cached.Metadata(obj, author.MCM.All())
+	return obj, nil
+}
+
+// oversized stands for the selector of a spec that is not kept, and is none: the webhook was
+// not asked about it.
+func oversized() *metav1.LabelSelector {
+	return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{
+		Key: "spec", Operator: metav1.LabelSelectorOperator(fmt.Sprintf("of more than %d bytes beside its template", cached.MaxSpec)),
+	}}}
+}
+
+// stripped tells whether the template of a parent is not in the cache.
+func (p parent) stripped() bool { return mcm.TemplateSize(p.spec.KubeWork, p.spec.HelmWork) > 0 }
+
+// errLags: the cache has another version of a parent than the API server.
+var errLags = errors.New("it has changed")
+
+// whole is a parent as the API server has it.
+func (k *kind) whole(ctx context.Context, p parent) (parent, error) {
+	obj := k.blank()
+	err := k.cfg.Live.Get(ctx, client.ObjectKeyFromObject(p.object), obj)
+	if err == nil && (obj.GetUID() != p.object.GetUID() || obj.GetGeneration() != p.object.GetGeneration()) {
+		err = errLags
+	}
+	if err != nil {
+		return parent{}, fmt.Errorf("get template of %s %s: %w", p.kind, p.object.GetName(), err)
+	}
+	return k.of(obj), nil
+}
