@@ -142,22 +142,7 @@ func (h *hub) addManager(context.Context) error {
 	h.mgr, err = ctrl.NewManager(h.opts.Client, ctrl.Options{
 		Scheme: scheme,
 		Logger: h.opts.Logger,
-		Cache: cache.Options{
-			DefaultTransform: cache.TransformStripManagedFields(),
-			// A work is as large as its manifests: no second copy of them is kept.
-			ByObject: map[client.Object]cache.ByObject{
-				&workv1.ManifestWork{}: {Transform: stripCopies},
-				&workv1alpha1.Work{}:   {Transform: stripCopies},
-				// Of views and actions, of which anybody who may write in a namespace makes
-				// some, neither results nor large templates are.
-				&mcmv1alpha1.Work{}:                   {Transform: mcm.Strip},
-				&viewv1beta1.ManagedClusterView{}:     {Transform: mcm.Strip},
-				&actionv1beta1.ManagedClusterAction{}: {Transform: mcm.Strip},
-				&mcmv1alpha1.WorkSet{}:                {Transform: fanout.Strip},
-				&mcmv1alpha1.ResourceView{}:           {Transform: fanout.Strip},
-				&corev1.Secret{}:                      registration.TokensInCache(h.opts.Config.Namespace),
-			},
-		},
+		Cache:  cacheOptions(h.opts.Config.Namespace),
 		Client: client.Options{Cache: &client.CacheOptions{
 			// The hub's memory does not follow what others keep in it.
 			DisableFor: []client.Object{&corev1.Secret{}, &corev1.ConfigMap{}},
@@ -169,6 +154,26 @@ func (h *hub) addManager(context.Context) error {
 		return fmt.Errorf("manager: %w", err)
 	}
 	return nil
+}
+
+// cacheOptions are what the hub keeps of objects. Who may write in one namespace chooses
+// their number and their size: the hub's memory must not follow.
+func cacheOptions(namespace string) cache.Options {
+	return cache.Options{
+		DefaultTransform: cache.TransformStripManagedFields(),
+		ByObject: map[client.Object]cache.ByObject{
+			// A work is as large as its manifests: no second copy of them is kept.
+			&workv1.ManifestWork{}: {Transform: stripCopies},
+			&workv1alpha1.Work{}:   {Transform: stripCopies},
+			// Of views and actions neither results nor large templates are.
+			&mcmv1alpha1.Work{}:                   {Transform: mcm.Strip},
+			&viewv1beta1.ManagedClusterView{}:     {Transform: mcm.Strip},
+			&actionv1beta1.ManagedClusterAction{}: {Transform: mcm.Strip},
+			&mcmv1alpha1.WorkSet{}:                {Transform: fanout.Strip},
+			&mcmv1alpha1.ResourceView{}:           {Transform: fanout.Strip},
+			&corev1.Secret{}:                      registration.TokensInCache(namespace),
+		},
+	}
 }
 
 // stripCopies takes from a work what nobody in the hub reads: who wrote which

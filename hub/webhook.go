@@ -12,17 +12,23 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	typedadmissionregistrationv1 "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
 	clusterv1 "open-cluster-management.io/api/cluster/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	actionv1beta1 "github.com/spokelet/spokelet/api/action/v1beta1"
 	"github.com/spokelet/spokelet/api/managedcluster"
+	mcmv1alpha1 "github.com/spokelet/spokelet/api/mcm/v1alpha1"
+	viewv1beta1 "github.com/spokelet/spokelet/api/view/v1beta1"
 	"github.com/spokelet/spokelet/hub/admission"
 	"github.com/spokelet/spokelet/hub/author"
 	"github.com/spokelet/spokelet/hub/authority"
+	"github.com/spokelet/spokelet/hub/mcm"
 )
 
 // webhooks and authors are the names of the chart's ValidatingWebhookConfiguration and
@@ -50,12 +56,17 @@ func (h *hub) addAdmission(ctx context.Context) error {
 		return fmt.Errorf("admission: %w", err)
 	}
 	server, err := admission.New(admission.Config{
-		Listener:              listener,
-		Certificate:           certificate.GetCertificate,
-		Self:                  h.user(),
-		Registration:          h.authors,
-		Access:                h.kube.AuthorizationV1().SubjectAccessReviews(),
-		Clusters:              admission.ClustersFunc(h.foreign),
+		Listener:     listener,
+		Certificate:  certificate.GetCertificate,
+		Self:         h.user(),
+		Registration: h.authors,
+		Access:       h.kube.AuthorizationV1().SubjectAccessReviews(),
+		Clusters:     admission.ClustersFunc(h.foreign),
+		Stored:       admission.StoredFunc(h.usage),
+		Limits: admission.Limits{
+			Spec:      h.opts.Config.MCM.SpecLimit,
+			Namespace: admission.Usage{Objects: h.opts.Config.MCM.NamespaceObjects, Bytes: h.opts.Config.MCM.NamespaceBytes.Value()},
+		},
 		ManifestLimit:         config.ManifestLimit,
 		NilExecutorValidating: config.NilExecutorValidating,
 		Logger:                h.opts.Logger.WithName("admission"),
@@ -108,6 +119,40 @@ func (h *hub) foreign(ctx context.Context, namespace string) (bool, error) {
 		return false, err
 	}
 	return !managedcluster.Managed(record), nil
+}
+
+// lists are those of the views and actions that namespaces hold.
+func lists() map[metav1.GroupResource]client.ObjectList {
+	return map[metav1.GroupResource]client.ObjectList{
+		{Group: mcmv1alpha1.GroupVersion.Group, Resource: "works"}:                   &mcmv1alpha1.WorkList{},
+		{Group: mcmv1alpha1.GroupVersion.Group, Resource: "worksets"}:                &mcmv1alpha1.WorkSetList{},
+		{Group: mcmv1alpha1.GroupVersion.Group, Resource: "resourceviews"}:           &mcmv1alpha1.ResourceViewList{},
+		{Group: viewv1beta1.GroupVersion.Group, Resource: "managedclusterviews"}:     &viewv1beta1.ManagedClusterViewList{},
+		{Group: actionv1beta1.GroupVersion.Group, Resource: "managedclusteractions"}: &actionv1beta1.ManagedClusterActionList{},
+	}
+}
+
+// usage is what a namespace holds of views or actions, as the cache has it.
+func (h *hub) usage(ctx context.Context, resource metav1.GroupResource, namespace string) (admission.Usage, error) {
+	return usageOf(ctx, h.mgr.GetClient(), resource, namespace)
+}
+
+func usageOf(ctx context.Context, cached client.Reader, resource metav1.GroupResource, namespace string) (admission.Usage, error) {
+	list := lists()[resource]
+	if list == nil {
+		return admission.Usage{}, fmt.Errorf("%s are none of views and actions", resource.String())
+	}
+	if err := cached.List(ctx, list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return admission.Usage{}, fmt.Errorf("list %s: %w", resource.Resource, err)
+	}
+	usage := admission.Usage{Objects: meta.LenList(list)}
+	err := meta.EachListItem(list, func(o runtime.Object) error {
+		if obj, ok := o.(client.Object); ok {
+			usage.Bytes += int64(mcm.SizeOf(obj))
+		}
+		return nil
+	})
+	return usage, err
 }
 
 // publishWebhooks puts the CA into the registrations of the webhooks that the chart made.

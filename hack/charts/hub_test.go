@@ -129,8 +129,11 @@ func TestTheHubSeesWhoMayAskAndGivesNobodyTheRight(t *testing.T) {
 
 // mcm is that part of the hub's configuration.
 type mcm struct {
-	MaxResultBytes int  `json:"maxResultBytes"`
-	ShowSecrets    bool `json:"showSecrets"`
+	MaxResultBytes   int    `json:"maxResultBytes"`
+	ShowSecrets      bool   `json:"showSecrets"`
+	SpecLimit        int    `json:"specLimit"`
+	NamespaceObjects int    `json:"namespaceObjects"`
+	NamespaceBytes   string `json:"namespaceBytes"`
 }
 
 func TestWhatComesBackOfViewsIsInTheHubsFile(t *testing.T) {
@@ -139,8 +142,12 @@ func TestWhatComesBackOfViewsIsInTheHubsFile(t *testing.T) {
 		values []string
 		want   mcm
 	}{
-		"by default": {reason: "as the hub would have it without a file", want: mcm{MaxResultBytes: 512 << 10}},
-		"configured": {reason: "its owner says so", values: []string{"mcm.maxResultBytes=1048576", "mcm.showSecrets=true"}, want: mcm{MaxResultBytes: 1 << 20, ShowSecrets: true}},
+		"by default": {reason: "as the hub would have it without a file", want: mcm{MaxResultBytes: 512 << 10, SpecLimit: 512 << 10, NamespaceObjects: 1000, NamespaceBytes: "32Mi"}},
+		"configured": {
+			reason: "its owner says so",
+			values: []string{"mcm.maxResultBytes=1048576", "mcm.showSecrets=true", "mcm.specLimit=1048576", "mcm.namespaceObjects=5000", "mcm.namespaceBytes=1Gi"},
+			want:   mcm{MaxResultBytes: 1 << 20, ShowSecrets: true, SpecLimit: 1 << 20, NamespaceObjects: 5000, NamespaceBytes: "1Gi"},
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -247,6 +254,9 @@ func TestTheChartRefusesLimitsThatAreNone(t *testing.T) {
 		"tokens everywhere":    {reason: "whoever may make tokens everywhere is everybody", values: `pods.tokens=hub`, about: "tokenNamespaces"},
 		"all and one":          {reason: "the list would not be one", values: `pods.namespaces={*,shop}`, about: "namespaces"},
 		"no room for results":  {reason: "nothing but the cut would be seen", values: `mcm.maxResultBytes=1023`, about: "maxResultBytes"},
+		"specs beyond etcd":    {reason: "none could be written", values: `mcm.specLimit=1048577`, about: "specLimit"},
+		"no objects":           {reason: "it is no way to serve none", values: `mcm.namespaceObjects=0`, about: "namespaceObjects"},
+		"bytes that are none":  {reason: "the hub would not start", values: `mcm.namespaceBytes=many`, about: "namespaceBytes"},
 		"results beyond etcd":  {reason: "no status could be written", values: `mcm.maxResultBytes=1048577`, about: "maxResultBytes"},
 		"a switch of views":    {reason: "they come with admission", values: `mcm.enabled=true`, about: "mcm"},
 		"tokens for a pattern": {reason: "RBAC knows none", values: `pods.tokens=hub,pods.tokenNamespaces={*}`, about: "tokenNamespaces"},

@@ -62,6 +62,8 @@ type recorder struct {
 	// self is the hub's own account, which makes objects for others.
 	self         string
 	registration *author.Registration
+	stored       Stored
+	limits       Limits
 }
 
 // authored is what is read of an object.
@@ -90,6 +92,12 @@ func (c *recorder) record(ctx context.Context, r *request) ([]patch, error) {
 	if r.Operation == admissionv1.Update && (r.OldObject.absent() || !r.OldObject.decode(&last)) {
 		return nil, fmt.Errorf("%w: the old object cannot be read", errUndecided)
 	}
+	asks := r.Operation == admissionv1.Create || !bytes.Equal(next.Spec, last.Spec)
+	if asks {
+		if err := c.fits(ctx, r, next.Spec, last.Spec); err != nil {
+			return nil, err
+		}
+	}
 	if r.UserInfo.Username == c.self { // also of the same spec, for another
 		return nil, nil
 	}
@@ -107,8 +115,7 @@ func (c *recorder) record(ctx context.Context, r *request) ([]patch, error) {
 	}
 	names := protected(resource, keys)
 	want := kept(had, names)
-	asks, owners := r.Operation == admissionv1.Create || !bytes.Equal(next.Spec, last.Spec), want[mcmv1alpha1.AnnotationOwners]
-	switch {
+	switch owners := want[mcmv1alpha1.AnnotationOwners]; {
 	case owners != "" && asks:
 		return nil, ofParent(r, owners)
 	case owners != "" || !asks && had[author.AnnotationRegistration] == registration:

@@ -5,6 +5,7 @@ package admission
 
 import (
 	"bytes"
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -40,10 +41,16 @@ const (
 
 // newRecorder is one that knows its registration.
 func newRecorder(access Access) *recorder {
-	c := &recorder{access: access, self: self, registration: &author.Registration{}}
+	c := &recorder{access: access, self: self, registration: &author.Registration{}, stored: StoredFunc(empty), limits: roomy}
 	c.registration.Set("uid")
 	return c
 }
+
+// roomy are limits that nothing here meets, as a hub has them by default.
+var roomy = Limits{Spec: 512 << 10, Namespace: Usage{Objects: 1000, Bytes: 32 << 20}}
+
+// empty is Stored of namespaces that hold nothing.
+func empty(context.Context, metav1.GroupResource, string) (Usage, error) { return Usage{}, nil }
 
 func mcmWorks() metav1.GroupVersionResource {
 	return metav1.GroupVersionResource{Group: "mcm.ibm.com", Version: "v1alpha1", Resource: "works"}

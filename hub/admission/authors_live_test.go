@@ -106,7 +106,7 @@ func (r *recording) record(cfg *rest.Config) {
 		r.t.Fatal(err)
 	}
 	address, stop := start(r.t, net.JoinHostPort(ip.String(), "0"), certificate, Config{
-		Self: r.self, Registration: r.registered, Access: kube.AuthorizationV1().SubjectAccessReviews(), Clusters: ClustersFunc(owned),
+		Self: r.self, Registration: r.registered, Access: kube.AuthorizationV1().SubjectAccessReviews(), Clusters: ClustersFunc(owned), Stored: StoredFunc(empty), Limits: roomy,
 	})
 	r.stop = stop
 	r.registerAuthors(address.String(), bundle)

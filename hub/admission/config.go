@@ -50,6 +50,34 @@ func (f ClustersFunc) Foreign(ctx context.Context, namespace string) (bool, erro
 	return f(ctx, namespace)
 }
 
+// Usage is what a namespace holds of one resource.
+type Usage struct {
+	Objects int
+	// Bytes are those of large templates.
+	Bytes int64
+}
+
+// Stored tells what namespaces hold of the views and actions whose authors are recorded.
+type Stored interface {
+	Usage(ctx context.Context, resource metav1.GroupResource, namespace string) (Usage, error)
+}
+
+// StoredFunc is Stored.
+type StoredFunc func(ctx context.Context, resource metav1.GroupResource, namespace string) (Usage, error)
+
+// Usage calls f.
+func (f StoredFunc) Usage(ctx context.Context, resource metav1.GroupResource, namespace string) (Usage, error) {
+	return f(ctx, resource, namespace)
+}
+
+// Limits are those of views and actions: the hub holds all that there are.
+type Limits struct {
+	// Spec is how many bytes the spec of one may have.
+	Spec int
+	// Namespace is what a namespace may hold of each resource.
+	Namespace Usage
+}
+
 // Config is what the server is made of.
 type Config struct {
 	// Listener accepts the connections of the API server. The server closes it.
@@ -63,9 +91,12 @@ type Config struct {
 	Self string
 	// Registration is the one of the webhook that records authors. Required.
 	Registration *author.Registration
-	// Access and Clusters are required.
+	// Access, Clusters and Stored are required.
 	Access   Access
 	Clusters Clusters
+	Stored   Stored
+	// Limits of views and actions. Required.
+	Limits Limits
 	// ManifestLimit is how many bytes the manifests of a work may have. Default
 	// DefaultManifestLimit.
 	ManifestLimit int
@@ -89,8 +120,10 @@ func (c *Config) Validate() error {
 	switch {
 	case c.Listener == nil || c.Certificate == nil:
 		return errors.New("admission: listener or certificate is missing")
-	case c.Access == nil || c.Clusters == nil:
-		return errors.New("admission: access or clusters are missing")
+	case c.Access == nil || c.Clusters == nil || c.Stored == nil:
+		return errors.New("admission: access, clusters or what is stored are missing")
+	case c.Limits.Spec <= 0 || c.Limits.Namespace.Objects <= 0 || c.Limits.Namespace.Bytes <= 0:
+		return errors.New("admission: limits of views and actions are missing")
 	case c.Registration == nil:
 		return errors.New("admission: the registration of the webhook is missing")
 	case c.Self == "":

@@ -136,7 +136,7 @@ func (a *asking) register(cfg *rest.Config) {
 	}
 	address, stop := start(a.t, net.JoinHostPort(ip.String(), "0"), certificate, Config{
 		Self:   self,
-		Access: kube.AuthorizationV1().SubjectAccessReviews(), Clusters: ClustersFunc(owned),
+		Access: kube.AuthorizationV1().SubjectAccessReviews(), Clusters: ClustersFunc(owned), Stored: StoredFunc(empty), Limits: roomy,
 	})
 	a.stop = stop
 	at := "https://" + address.String() + Path

@@ -64,9 +64,11 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	return &Server{
-		cfg:     cfg,
-		judge:   judge{access: cfg.Access, clusters: cfg.Clusters, limit: cfg.ManifestLimit, nilExecutor: cfg.NilExecutorValidating},
-		record:  recorder{access: cfg.Access, self: cfg.Self, registration: cfg.Registration},
+		cfg:   cfg,
+		judge: judge{access: cfg.Access, clusters: cfg.Clusters, limit: cfg.ManifestLimit, nilExecutor: cfg.NilExecutorValidating},
+		record: recorder{
+			access: cfg.Access, self: cfg.Self, registration: cfg.Registration, stored: cfg.Stored, limits: cfg.Limits,
+		},
 		memory:  budget.NewMemory(hostReviews, reviews),
 		large:   make(chan struct{}, 1),
 		metrics: m,

@@ -51,7 +51,7 @@ func newServer(t *testing.T, access Access) *Server {
 	registration.Set("uid")
 	s, err := New(Config{
 		Listener: noListener{}, Certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, errBoom },
-		Self: self, Registration: registration, Access: access, Clusters: ClustersFunc(owned),
+		Self: self, Registration: registration, Access: access, Clusters: ClustersFunc(owned), Stored: StoredFunc(empty), Limits: roomy,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -112,7 +112,7 @@ func TestConnectionsToTheWebhookAreBounded(t *testing.T) {
 func TestAReviewIsAnswered(t *testing.T) {
 	ip := net.IPv4(127, 0, 0, 1)
 	certificate, bundle := newCertificate(t, ip)
-	address, _ := start(t, "127.0.0.1:0", certificate, Config{Self: self, Access: &rights{}, Clusters: ClustersFunc(owned)})
+	address, _ := start(t, "127.0.0.1:0", certificate, Config{Self: self, Access: &rights{}, Clusters: ClustersFunc(owned), Stored: StoredFunc(empty), Limits: roomy})
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(bundle)
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, ForceAttemptHTTP2: true}}

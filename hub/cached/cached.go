@@ -17,12 +17,12 @@ import (
 
 const (
 	// MaxSpec is how large a spec may be to be kept, as JSON and beside templates.
-	MaxSpec = 16 << 10
+	MaxSpec = 8 << 10
 	// MaxKept is how large it may be with the templates that are kept.
 	MaxKept = 3 * MaxSpec
-	// maxMetadata is how large the labels, or the annotations, of an object may be to be
-	// kept.
-	maxMetadata = 8 << 10
+	// maxMetadata is how large labels and annotations of an object may be to be kept. Those
+	// that the spec of a WorkSet gives its Works fit.
+	maxMetadata = MaxSpec + 2<<10
 )
 
 // Seen marks an object, and tells whether it had been marked: an informer transforms what a
@@ -40,23 +40,21 @@ func Seen(obj client.Object) bool {
 // the hub's cache alone.
 const AnnotationDropped = "spokelet.io/cached-dropped"
 
-// Metadata takes from an object owners and finalizers, and labels or annotations that are
-// too large to be kept, but for those that are named.
+// Metadata takes from an object owners and finalizers, and labels and annotations if they
+// are too large to be kept, but for those that are named.
 func Metadata(obj client.Object, keep []string) {
 	obj.SetOwnerReferences(nil)
 	obj.SetFinalizers(nil)
-	annotations := obj.GetAnnotations()
+	annotations, labels := obj.GetAnnotations(), obj.GetLabels()
 	delete(annotations, AnnotationDropped) // nobody else's word counts
-	annotations, dropped := within(annotations, keep)
-	labels, more := within(obj.GetLabels(), keep)
-	if dropped+more > 0 {
-		if annotations == nil {
-			annotations = map[string]string{}
-		}
-		annotations[AnnotationDropped] = strconv.Itoa(dropped + more)
+	size := sizeBeside(annotations, keep) + sizeBeside(labels, keep)
+	if size <= maxMetadata {
+		return
 	}
+	annotations = only(annotations, keep)
+	annotations[AnnotationDropped] = strconv.Itoa(size)
 	obj.SetAnnotations(annotations)
-	obj.SetLabels(labels)
+	obj.SetLabels(only(labels, keep))
 }
 
 // Dropped is how many bytes of labels and annotations of an object are not kept.
@@ -65,23 +63,23 @@ func Dropped(obj client.Object) int {
 	return n
 }
 
-func within(all map[string]string, keep []string) (kept map[string]string, dropped int) {
-	size := 0
+func sizeBeside(all map[string]string, keep []string) (size int) {
 	for key, value := range all {
 		if !slices.Contains(keep, key) {
 			size += len(key) + len(value)
 		}
 	}
-	if size <= maxMetadata {
-		return all, 0
-	}
-	kept = map[string]string{}
+	return size
+}
+
+func only(all map[string]string, keep []string) map[string]string {
+	kept := map[string]string{}
 	for _, key := range keep {
 		if value, ok := all[key]; ok {
 			kept[key] = value
 		}
 	}
-	return kept, size
+	return kept
 }
 
 // Size is that of a part of an object as JSON; of what has none it is too much.

@@ -37,13 +37,13 @@ func TestWhatIsKeptOfMetadata(t *testing.T) {
 		"large annotations": {
 			reason: "those that the hub reads are kept", keep: []string{"ours"},
 			has:     metav1.ObjectMeta{Labels: map[string]string{"a": "b"}, Annotations: map[string]string{"ours": large, "theirs": large}},
-			want:    metav1.ObjectMeta{Labels: map[string]string{"a": "b"}, Annotations: map[string]string{"ours": large, AnnotationDropped: "8198"}},
-			dropped: 8198,
+			want:    metav1.ObjectMeta{Annotations: map[string]string{"ours": large, AnnotationDropped: "10248"}},
+			dropped: 10248,
 		},
 		"large labels": {
 			reason: "an API server bounds each of them, and not their number",
-			has:    metav1.ObjectMeta{Labels: map[string]string{"a": large}}, dropped: 8193,
-			want: metav1.ObjectMeta{Annotations: map[string]string{AnnotationDropped: "8193"}},
+			has:    metav1.ObjectMeta{Labels: map[string]string{"a": large}}, dropped: 10241,
+			want: metav1.ObjectMeta{Annotations: map[string]string{AnnotationDropped: "10241"}},
 		},
 		"a size that somebody else says": {
 			reason: "it does not count", has: metav1.ObjectMeta{Annotations: map[string]string{AnnotationDropped: "1000000"}},

@@ -77,13 +77,10 @@ func (s *viewStorage) forbiddenBeside(ctx context.Context, selected []string) in
 	return forbidden.Load()
 }
 
-// askIfAllowed returns nil when the caller may not look at the cluster.
+// askIfAllowed returns nil when the caller may not look at the cluster, and when nobody can
+// say: the name of a cluster is for those who may.
 func (s *viewStorage) askIfAllowed(ctx context.Context, cluster string, q *question, t *turn, limit int64) *livev1alpha1.ClusterView {
-	allowed, err := s.mayView(ctx, s.authorizer, cluster)
-	switch {
-	case err != nil:
-		return failedView(cluster, apierrors.NewInternalError(err))
-	case !allowed:
+	if allowed, err := s.mayView(ctx, s.authorizer, cluster); !allowed || err != nil {
 		return nil
 	}
 	view, err := s.ask(ctx, cluster, q, t, limit)

@@ -4,6 +4,7 @@
 package live
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	livev1alpha1 "github.com/spokelet/spokelet/api/live/v1alpha1"
 )
@@ -255,6 +257,15 @@ func TestForbiddenCountsDoNotDependOnTheSelector(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestAClusterThatCannotBeAskedAboutIsNotNamed(t *testing.T) {
+	s := &viewStorage{authorizer: authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+		return authorizer.DecisionNoOpinion, "", errBoom
+	})}
+	if v := s.askIfAllowed(t.Context(), "secret1", nil, nil, 0); v != nil {
+		t.Errorf("a caller of whom nobody knows what they may is told %+v", v)
 	}
 }
 

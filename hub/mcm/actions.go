@@ -33,6 +33,11 @@ func (c *Controller) publish(r ref, obj client.Object, in intent) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if _, ok := c.unsent[r]; ok {
+		delete(c.unsent, r)
+		// What is published already is not sent again.
+		c.cfg.Sync.Source(in.cluster, wire.KindAction).Delete(r.String())
+	}
 	if old, ok := c.actions[r]; ok && old.cluster != in.cluster {
 		c.cfg.Sync.Source(old.cluster, wire.KindAction).Delete(r.String())
 	}
@@ -75,7 +80,8 @@ func (c *Controller) load(cluster, key string) (resource.Resource, bool) {
 		defer cancel()
 		release, err := c.readWhole(ctx, d, obj, &in)
 		if err != nil {
-			return resource.Resource{}, false // it is published anew, or loaded when the agent is back
+			c.again(r)
+			return resource.Resource{}, false
 		}
 		defer release()
 	}
@@ -91,10 +97,19 @@ func (c *Controller) load(cluster, key string) (resource.Resource, bool) {
 	return version, err == nil && same
 }
 
+// again has an action published anew that could not be read when it was to be sent.
+func (c *Controller) again(r ref) {
+	c.mu.Lock()
+	c.unsent[r] = struct{}{}
+	c.mu.Unlock()
+	c.queue.AddRateLimited(r)
+}
+
 // withdrawAction takes an action out of Sync.
 func (c *Controller) withdrawAction(r ref) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	delete(c.unsent, r)
 	if p, ok := c.actions[r]; ok {
 		delete(c.actions, r)
 		delete(c.progress, r)

@@ -54,6 +54,8 @@ type Controller struct {
 	// actions are those that are published, progress what clusters have said of them last.
 	actions  map[ref]published // guarded by mu
 	progress map[ref]report    // guarded by mu
+	// unsent are actions whose templates could not be read when they were to be sent.
+	unsent map[ref]struct{} // guarded by mu
 	// initial are the objects that were there at the start and have not been seen to; nil
 	// before they are known.
 	initial map[ref]struct{} // guarded by mu
@@ -76,7 +78,7 @@ func New(cfg Config) (*Controller, error) {
 		queue:   workqueue.NewTypedRateLimitingQueue(limiter()),
 		results: workqueue.NewTypedRateLimitingQueue(limiter()),
 		pending: map[ref]report{}, renewals: map[ref]struct{}{}, written: map[ref]written{}, actions: map[ref]published{},
-		progress: map[ref]report{}, incomplete: map[string]map[ref]struct{}{},
+		progress: map[ref]report{}, unsent: map[ref]struct{}{}, incomplete: map[string]map[ref]struct{}{},
 	}
 	for _, d := range dialects() {
 		c.dialects[d.name] = d

@@ -25,7 +25,7 @@ import (
 const (
 	// keptTemplate is how large a template, or the values of a release, may be to be kept
 	// in the cache, in bytes of canonical JSON.
-	keptTemplate = 8 << 10
+	keptTemplate = 4 << 10
 	// surelyKept is what no encoding makes larger than that.
 	surelyKept = keptTemplate / 8
 	// stripped is in what stands for a template that is not kept, and in nothing else.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
+	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -37,34 +38,38 @@ func TestParseHub(t *testing.T) {
 		file   string
 		err    string
 	}{
-		"minimal":       {reason: "two fields are enough", file: minimalHub},
-		"unknown field": {reason: "a typo must not be ignored", file: minimalHub + "\ndrainGrac: 3s\n", err: "drainGrac"},
-		"duplicate key": {reason: "the second value would win silently", file: minimalHub + "\nkind: HubConfiguration\n", err: "kind"},
-		"other kind":    {reason: "an agent's file is not a hub's", file: strings.Replace(minimalHub, "HubConfiguration", "AgentConfiguration", 1), err: `want "config.spokelet.io/v1alpha1"`},
-		"no address":    {reason: "agents need something to dial", file: strings.Replace(minimalHub, "hub.example.com:443", `""`, 1), err: "publicAddress"},
-		"loopback node": {reason: "the API server refuses to proxy to loopback", file: strings.Replace(minimalHub, "192.0.2.10", "127.0.0.1", 1), err: "nodes.address"},
-		"ports swapped": {reason: "an empty range holds no node", file: strings.Replace(minimalHub, "192.0.2.10}", "192.0.2.10, portMin: 30000, portMax: 20000}", 1), err: "port range"},
-		"short life":    {reason: "a certificate must outlive its renewal", file: minimalHub + "\ncertificates: {clusterLife: 5s}\n", err: "certificates.clusterLife"},
-		"no URL":        {reason: "its hash would name nobody", file: minimalHub + "\napiServerURL: hub.example.com:6443\n", err: "apiServerURL"},
-		"URL with user": {reason: "a password has no place in it", file: minimalHub + "\napiServerURL: https://a:b@hub.example.com\n", err: "apiServerURL"},
-		"large works":   {reason: "the hub's etcd would refuse them", file: minimalHub + "\nadmission: {manifestLimit: 2097152}\n", err: "admission.manifestLimit"},
-		"negative size": {reason: "no work has it", file: minimalHub + "\nadmission: {manifestLimit: -1}\n", err: "admission.manifestLimit"},
-		"tiny results":  {reason: "nothing but the cut would be seen", file: minimalHub + "\nmcm: {maxResultBytes: 1023}\n", err: "mcm.maxResultBytes"},
-		"large results": {reason: "the hub's etcd would refuse them", file: minimalHub + "\nmcm: {maxResultBytes: 1048577}\n", err: "mcm.maxResultBytes"},
-		"most results":  {reason: "the hub's etcd takes them", file: minimalHub + "\nmcm: {maxResultBytes: 1048576, showSecrets: true}\n"},
-		"bad tokens":    {reason: "a consent with a typo is none", file: minimalHub + "\npods: {tokens: spoke}\n", err: "pods.tokens"},
-		"any account":   {reason: "whoever may make tokens everywhere is everybody", file: minimalHub + "\npods: {tokens: hub}\n", err: "pods.tokenNamespaces"},
-		"some accounts": {reason: "the list is demanded", file: minimalHub + "\npods: {tokens: hub, tokenNamespaces: [shop]}\n"},
-		"all objects":   {reason: "its owner said so", file: minimalHub + "\npods: {namespaces: ['*']}\n"},
-		"some objects":  {reason: "each is a name", file: minimalHub + "\npods: {namespaces: [shop, till]}\n"},
-		"bad objects":   {reason: "a limit with a typo is none that is meant", file: minimalHub + "\npods: {namespaces: [shop, '*']}\n", err: "pods.namespaces"},
-		"bad accounts":  {reason: "a limit with a typo would be none", file: minimalHub + "\npods: {tokens: hub, tokenNamespaces: ['*']}\n", err: "pods.tokenNamespaces"},
-		"little memory": {reason: "one message must fit", file: minimalHub + "\nbudget: {clusterMemory: 1Mi}\n", err: "budget.clusterMemory"},
-		"one for all":   {reason: "a cluster's share is part of the whole", file: minimalHub + "\nbudget: {clusterMemory: 64Mi, memory: 32Mi}\n", err: "budget.clusterMemory"},
-		"few writes":    {reason: "a status would take minutes", file: minimalHub + "\nbudget: {clusterWrites: 1Ki}\n", err: "budget.clusterWrites"},
-		"bad quantity":  {reason: "bad input gets an error", file: minimalHub + "\nbudget: {writes: much}\n", err: "quantit"},
-		"bad listen":    {reason: "a port alone is no address", file: minimalHub + "\nlisten: {webhooks: '9443'}\n", err: "listen.webhooks"},
-		"not an object": {reason: "bad input gets an error, not a panic", file: "[]", err: "HubConfiguration"},
+		"minimal":        {reason: "two fields are enough", file: minimalHub},
+		"unknown field":  {reason: "a typo must not be ignored", file: minimalHub + "\ndrainGrac: 3s\n", err: "drainGrac"},
+		"duplicate key":  {reason: "the second value would win silently", file: minimalHub + "\nkind: HubConfiguration\n", err: "kind"},
+		"other kind":     {reason: "an agent's file is not a hub's", file: strings.Replace(minimalHub, "HubConfiguration", "AgentConfiguration", 1), err: `want "config.spokelet.io/v1alpha1"`},
+		"no address":     {reason: "agents need something to dial", file: strings.Replace(minimalHub, "hub.example.com:443", `""`, 1), err: "publicAddress"},
+		"loopback node":  {reason: "the API server refuses to proxy to loopback", file: strings.Replace(minimalHub, "192.0.2.10", "127.0.0.1", 1), err: "nodes.address"},
+		"ports swapped":  {reason: "an empty range holds no node", file: strings.Replace(minimalHub, "192.0.2.10}", "192.0.2.10, portMin: 30000, portMax: 20000}", 1), err: "port range"},
+		"short life":     {reason: "a certificate must outlive its renewal", file: minimalHub + "\ncertificates: {clusterLife: 5s}\n", err: "certificates.clusterLife"},
+		"no URL":         {reason: "its hash would name nobody", file: minimalHub + "\napiServerURL: hub.example.com:6443\n", err: "apiServerURL"},
+		"URL with user":  {reason: "a password has no place in it", file: minimalHub + "\napiServerURL: https://a:b@hub.example.com\n", err: "apiServerURL"},
+		"large works":    {reason: "the hub's etcd would refuse them", file: minimalHub + "\nadmission: {manifestLimit: 2097152}\n", err: "admission.manifestLimit"},
+		"negative size":  {reason: "no work has it", file: minimalHub + "\nadmission: {manifestLimit: -1}\n", err: "admission.manifestLimit"},
+		"tiny results":   {reason: "nothing but the cut would be seen", file: minimalHub + "\nmcm: {maxResultBytes: 1023}\n", err: "mcm.maxResultBytes"},
+		"large results":  {reason: "the hub's etcd would refuse them", file: minimalHub + "\nmcm: {maxResultBytes: 1048577}\n", err: "mcm.maxResultBytes"},
+		"tiny specs":     {reason: "hardly anything could be asked", file: minimalHub + "\nmcm: {specLimit: 1023}\n", err: "mcm.specLimit"},
+		"large specs":    {reason: "the hub's etcd would refuse them", file: minimalHub + "\nmcm: {specLimit: 1048577}\n", err: "mcm.specLimit"},
+		"no objects":     {reason: "it is no way to serve none", file: minimalHub + "\nmcm: {namespaceObjects: -1}\n", err: "mcm.namespaceObjects"},
+		"tiny templates": {reason: "one would not fit", file: minimalHub + "\nmcm: {namespaceBytes: 1Ki}\n", err: "mcm.namespaceBytes"},
+		"most results":   {reason: "the hub's etcd takes them", file: minimalHub + "\nmcm: {maxResultBytes: 1048576, showSecrets: true}\n"},
+		"bad tokens":     {reason: "a consent with a typo is none", file: minimalHub + "\npods: {tokens: spoke}\n", err: "pods.tokens"},
+		"any account":    {reason: "whoever may make tokens everywhere is everybody", file: minimalHub + "\npods: {tokens: hub}\n", err: "pods.tokenNamespaces"},
+		"some accounts":  {reason: "the list is demanded", file: minimalHub + "\npods: {tokens: hub, tokenNamespaces: [shop]}\n"},
+		"all objects":    {reason: "its owner said so", file: minimalHub + "\npods: {namespaces: ['*']}\n"},
+		"some objects":   {reason: "each is a name", file: minimalHub + "\npods: {namespaces: [shop, till]}\n"},
+		"bad objects":    {reason: "a limit with a typo is none that is meant", file: minimalHub + "\npods: {namespaces: [shop, '*']}\n", err: "pods.namespaces"},
+		"bad accounts":   {reason: "a limit with a typo would be none", file: minimalHub + "\npods: {tokens: hub, tokenNamespaces: ['*']}\n", err: "pods.tokenNamespaces"},
+		"little memory":  {reason: "one message must fit", file: minimalHub + "\nbudget: {clusterMemory: 1Mi}\n", err: "budget.clusterMemory"},
+		"one for all":    {reason: "a cluster's share is part of the whole", file: minimalHub + "\nbudget: {clusterMemory: 64Mi, memory: 32Mi}\n", err: "budget.clusterMemory"},
+		"few writes":     {reason: "a status would take minutes", file: minimalHub + "\nbudget: {clusterWrites: 1Ki}\n", err: "budget.clusterWrites"},
+		"bad quantity":   {reason: "bad input gets an error", file: minimalHub + "\nbudget: {writes: much}\n", err: "quantit"},
+		"bad listen":     {reason: "a port alone is no address", file: minimalHub + "\nlisten: {webhooks: '9443'}\n", err: "listen.webhooks"},
+		"not an object":  {reason: "bad input gets an error, not a panic", file: "[]", err: "HubConfiguration"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -163,8 +168,11 @@ func TestHubDefaults(t *testing.T) {
 	if diff := cmp.Diff(want, got.Admission); diff != "" {
 		t.Errorf("works are judged as Open Cluster Management does (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(MCMConfiguration{MaxResultBytes: 512 << 10}, got.MCM); diff != "" {
-		t.Errorf("results have their size, and no secrets (-want +got):\n%s", diff)
+	views := MCMConfiguration{
+		MaxResultBytes: 512 << 10, SpecLimit: 512 << 10, NamespaceObjects: 1000, NamespaceBytes: resource.MustParse("32Mi"),
+	}
+	if diff := cmp.Diff(views, got.MCM); diff != "" {
+		t.Errorf("views and actions have their sizes, and no secrets (-want +got):\n%s", diff)
 	}
 	if got.Pods.Tokens != HubTokensNone {
 		t.Errorf("the hub issues tokens unasked: %q", got.Pods.Tokens)

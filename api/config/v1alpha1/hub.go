@@ -12,6 +12,7 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -121,6 +122,16 @@ type MCMConfiguration struct {
 	// ShowSecrets leaves the values of Secrets in results, which the hub then stores in
 	// its etcd. Default false: they are hidden.
 	ShowSecrets bool `json:"showSecrets,omitempty"`
+	// SpecLimit is how many bytes the spec of one of them, of a WorkSet or of a
+	// ResourceView may have, as JSON. Between 1024 and 1048576, default 524288.
+	SpecLimit int `json:"specLimit,omitempty"`
+	// NamespaceObjects is how many objects of each of these kinds a namespace may have.
+	// The hub holds something of each. Default 1000.
+	NamespaceObjects int `json:"namespaceObjects,omitempty"`
+	// NamespaceBytes is how many bytes the large templates of the objects of each of these
+	// kinds in a namespace may have together: those of more than 4096 bytes, which the hub
+	// reads when they are needed. Default 32Mi.
+	NamespaceBytes resource.Quantity `json:"namespaceBytes,omitempty"`
 }
 
 // LiveConfiguration names the Service in front of the aggregated API.
@@ -201,10 +212,13 @@ const (
 	// request), with managed fields and status beside it.
 	maxManifestLimit = 1 << 20
 
-	// What a result may be, within what etcd takes.
+	// What a result or a spec may be, within what etcd takes.
 	defaultResultBytes = 512 << 10
-	minResultBytes     = 1 << 10
-	maxResultBytes     = 1 << 20
+	defaultSpecBytes   = 512 << 10
+	minBytes           = 1 << 10
+	maxBytes           = 1 << 20
+
+	maxNamespaceObjects = 100_000
 
 	allNamespaces = "*"
 )
@@ -223,6 +237,11 @@ func (c *HubConfiguration) Default() {
 	setDefault(&c.Admission.ServiceName, "spokelet-hub")
 	setDefault(&c.Admission.ManifestLimit, defaultManifestLimit)
 	setDefault(&c.MCM.MaxResultBytes, defaultResultBytes)
+	setDefault(&c.MCM.SpecLimit, defaultSpecBytes)
+	setDefault(&c.MCM.NamespaceObjects, 1000)
+	if c.MCM.NamespaceBytes.IsZero() {
+		c.MCM.NamespaceBytes = resource.MustParse("32Mi")
+	}
 	setDefault(&c.Live.ServiceName, "spokelet-hub")
 	setDefault(&c.Live.ServicePort, 6443)
 	setDefault(&c.Nodes.PortMin, 20000)
@@ -246,7 +265,10 @@ func (c *HubConfiguration) Validate() error {
 		checkURL("apiServerURL", c.APIServerURL),
 		checkLabel("admission.serviceName", c.Admission.ServiceName),
 		checkLimit("admission.manifestLimit", c.Admission.ManifestLimit, maxManifestLimit),
-		checkResult(c.MCM.MaxResultBytes),
+		checkSize("mcm.maxResultBytes", c.MCM.MaxResultBytes),
+		checkSize("mcm.specLimit", c.MCM.SpecLimit),
+		checkLimit("mcm.namespaceObjects", c.MCM.NamespaceObjects, maxNamespaceObjects),
+		checkQuantity("mcm.namespaceBytes", c.MCM.NamespaceBytes, resource.MustParse("1Mi"), resource.MustParse("16Gi")),
 		checkPorts("nodes", c.Nodes.PortMin, c.Nodes.PortMax),
 		checkBetween("certificates.clusterLife", c.Certificates.ClusterLife.Duration, 10*time.Minute, 365*24*time.Hour),
 		checkBetween("drainGrace", c.DrainGrace.Duration, time.Second, 10*time.Minute),
@@ -317,9 +339,9 @@ func checkLimit(field string, value, most int) error {
 	return nil
 }
 
-func checkResult(bytes int) error {
-	if bytes < minResultBytes || bytes > maxResultBytes {
-		return fmt.Errorf("mcm.maxResultBytes: %d is not between %d and %d", bytes, minResultBytes, maxResultBytes)
+func checkSize(field string, bytes int) error {
+	if bytes < minBytes || bytes > maxBytes {
+		return fmt.Errorf("%s: %d is not between %d and %d", field, bytes, minBytes, maxBytes)
 	}
 	return nil
 }

@@ -169,7 +169,7 @@ type ResourceViewList struct {
 // +kubebuilder:validation:XValidation:rule="has(self.scope) && has(self.scope.resource) && size(self.scope.resource) > 0",message="spec.scope.resource is required"
 type ResourceViewSpec struct {
 	// ClusterSelector selects clusters by the labels of their ManagedClusters; without one,
-	// as with an empty one, all accepted clusters of this hub are.
+	// or with an empty one, all accepted clusters of this hub are selected.
 	ClusterSelector *metav1.LabelSelector `json:"clusterSelector,omitempty"`
 	// Scope says which objects.
 	Scope ViewFilter `json:"scope,omitempty"`
