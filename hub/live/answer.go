@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	livev1alpha1 "github.com/spokelet/spokelet/api/live/v1alpha1"
+	"github.com/spokelet/spokelet/internal/jsonstream"
 )
 
 // What an answer takes of memory beside its bytes.
@@ -128,7 +129,7 @@ func readObject(body *paying) (*livev1alpha1.ClusterView, error) {
 // read reads a list or table. Reaching the bound is no error once the items have
 // begun; any other early end is.
 func (d *document) read(body *paying) error {
-	err := members(d.dec, d.member)
+	err := jsonstream.Members(d.dec, d.member)
 	switch {
 	case err == nil:
 		// The end of the body is where a cut stream would show.
@@ -164,9 +165,9 @@ func (d *document) member(key string) error {
 		return d.keep(int64(len(d.columns)))
 	case "items", "rows":
 		d.list = true
-		return elements(d.dec, d.item)
+		return jsonstream.Elements(d.dec, d.item)
 	default:
-		return skip(d.dec)
+		return jsonstream.Skip(d.dec)
 	}
 }
 

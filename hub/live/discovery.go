@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/spokelet/spokelet/api/principal"
+	"github.com/spokelet/spokelet/internal/jsonstream"
 )
 
 // What a cluster's discovery may cost. Documents are read piece by piece,
@@ -119,11 +120,11 @@ func (d *discovery) readVersion(ctx context.Context, v *version) error {
 	}
 	var resources []resource
 	err := d.get(ctx, path, acceptJSON, func(dec *json.Decoder) error {
-		return members(dec, func(key string) error {
+		return jsonstream.Members(dec, func(key string) error {
 			if key != "resources" {
-				return skip(dec)
+				return jsonstream.Skip(dec)
 			}
-			return elements(dec, func() error {
+			return jsonstream.Elements(dec, func() error {
 				r := listedResource{}
 				if err := dec.Decode(&r); err != nil {
 					return err
@@ -148,13 +149,13 @@ func (d *discovery) readVersion(ctx context.Context, v *version) error {
 func (d *discovery) root(dec *json.Decoder) ([]*version, error) {
 	var versions []*version
 	collect := func(group func(*json.Decoder) ([]*version, error)) error {
-		return elements(dec, func() error {
+		return jsonstream.Elements(dec, func() error {
 			of, err := group(dec)
 			versions = append(versions, of...)
 			return err
 		})
 	}
-	err := members(dec, func(key string) error {
+	err := jsonstream.Members(dec, func(key string) error {
 		switch key {
 		case "items":
 			return collect(d.whole)
@@ -169,7 +170,7 @@ func (d *discovery) root(dec *json.Decoder) ([]*version, error) {
 				return []*version{v}, d.count()
 			})
 		default:
-			return skip(dec)
+			return jsonstream.Skip(dec)
 		}
 	})
 	return versions, err
@@ -191,14 +192,14 @@ func (d *discovery) listed(dec *json.Decoder) ([]*version, error) {
 	var group string
 	var preferred forDiscovery
 	var versions []*version
-	err := members(dec, func(key string) error {
+	err := jsonstream.Members(dec, func(key string) error {
 		switch key {
 		case "name":
 			return dec.Decode(&group)
 		case "preferredVersion":
 			return dec.Decode(&preferred)
 		case "versions":
-			return elements(dec, func() error {
+			return jsonstream.Elements(dec, func() error {
 				var v forDiscovery
 				if err := dec.Decode(&v); err != nil {
 					return err
@@ -207,7 +208,7 @@ func (d *discovery) listed(dec *json.Decoder) ([]*version, error) {
 				return d.count()
 			})
 		default:
-			return skip(dec)
+			return jsonstream.Skip(dec)
 		}
 	})
 	for _, v := range versions {
@@ -228,12 +229,12 @@ func (d *discovery) whole(dec *json.Decoder) ([]*version, error) {
 		Name string `json:"name"`
 	}
 	var versions []*version
-	err := members(dec, func(key string) error {
+	err := jsonstream.Members(dec, func(key string) error {
 		switch key {
 		case "metadata":
 			return dec.Decode(&meta)
 		case "versions":
-			return elements(dec, func() error {
+			return jsonstream.Elements(dec, func() error {
 				v := &version{read: true}
 				versions = append(versions, v)
 				if err := d.wholeVersion(dec, v); err != nil {
@@ -242,7 +243,7 @@ func (d *discovery) whole(dec *json.Decoder) ([]*version, error) {
 				return d.count()
 			})
 		default:
-			return skip(dec)
+			return jsonstream.Skip(dec)
 		}
 	})
 	for _, v := range versions {
@@ -255,14 +256,14 @@ func (d *discovery) whole(dec *json.Decoder) ([]*version, error) {
 // server did not answer, has no resources.
 func (d *discovery) wholeVersion(dec *json.Decoder, v *version) error {
 	freshness := ""
-	err := members(dec, func(key string) error {
+	err := jsonstream.Members(dec, func(key string) error {
 		switch key {
 		case "version":
 			return dec.Decode(&v.gv.Version)
 		case "freshness":
 			return dec.Decode(&freshness)
 		case "resources":
-			return elements(dec, func() error {
+			return jsonstream.Elements(dec, func() error {
 				r := wholeResource{}
 				if err := dec.Decode(&r); err != nil {
 					return err
@@ -270,7 +271,7 @@ func (d *discovery) wholeVersion(dec *json.Decoder, v *version) error {
 				return d.keep(&v.resources, resource{plural: r.Resource, singular: r.SingularResource, kind: r.ResponseKind.Kind, namespaced: r.Scope == "Namespaced", shortNames: r.ShortNames}, r.Verbs)
 			})
 		default:
-			return skip(dec)
+			return jsonstream.Skip(dec)
 		}
 	})
 	if freshness == "Stale" {
@@ -357,29 +358,27 @@ func (d *discovery) get(ctx context.Context, path, accept string, read func(*jso
 	}
 }
 
+// decoder reads a document. It ends in an error once all documents have used up what they
+// share, or when one value is too large to be read whole.
 func (d *discovery) decoder(body io.Reader) *json.Decoder {
-	p := &pieces{from: body, left: &d.left}
-	p.dec = json.NewDecoder(p)
-	return p.dec
+	return jsonstream.NewDecoder(&sharing{from: body, left: &d.left}, func(pending int64) error {
+		if pending > maxPiece {
+			return fmt.Errorf("%w: a value of more than %d bytes", errDiscovery, maxPiece)
+		}
+		return nil
+	})
 }
 
-// pieces is what a decoder reads from. It ends in an error once all readers
-// have used up what they share, or when one value is too large to be read whole.
-type pieces struct {
+// sharing reads what all documents together may have.
+type sharing struct {
 	from io.Reader
 	left *atomic.Int64
-	dec  *json.Decoder
-	read int64
 }
 
 // Read implements io.Reader.
-func (p *pieces) Read(b []byte) (int, error) {
-	if p.read-p.dec.InputOffset() > maxPiece {
-		return 0, fmt.Errorf("%w: a value of more than %d bytes", errDiscovery, maxPiece)
-	}
-	n, err := p.from.Read(b[:min(len(b), maxPiece)])
-	p.read += int64(n)
-	if p.left.Add(-int64(n)) < 0 {
+func (s *sharing) Read(b []byte) (int, error) {
+	n, err := s.from.Read(b)
+	if s.left.Add(-int64(n)) < 0 {
 		return 0, fmt.Errorf("%w: more than %d bytes", errDiscovery, maxDiscovery)
 	}
 	return n, err

@@ -1,16 +1,16 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package live
+package jsonstream
 
 import (
 	"encoding/json"
 	"fmt"
 )
 
-// members reads an object and calls each with the name of each member, whose
-// value each reads from dec.
-func members(dec *json.Decoder, each func(key string) error) error {
+// Members reads an object and calls each with the name of each member, whose value each
+// reads from dec.
+func Members(dec *json.Decoder, each func(key string) error) error {
 	if err := expect(dec, '{'); err != nil {
 		return err
 	}
@@ -30,9 +30,8 @@ func members(dec *json.Decoder, each func(key string) error) error {
 	return expect(dec, '}')
 }
 
-// elements reads an array and calls each before each element, which each reads
-// from dec. An array may be written as null.
-func elements(dec *json.Decoder, each func() error) error {
+// Elements reads an array and calls each before each element, which each reads from dec. An array may be written as null.
+func Elements(dec *json.Decoder, each func() error) error {
 	start, err := dec.Token()
 	if err != nil || start == nil {
 		return err
@@ -48,7 +47,8 @@ func elements(dec *json.Decoder, each func() error) error {
 	return expect(dec, ']')
 }
 
-func skip(dec *json.Decoder) error {
+// Skip reads a value and drops it.
+func Skip(dec *json.Decoder) error {
 	var skipped json.RawMessage
 	return dec.Decode(&skipped)
 }
