@@ -60,6 +60,10 @@ func TestSourceFollowsTheHouseRules(t *testing.T) {
 			reason: "a test that waits for the clock is slow or flaky: wait for the event, or use testing/synctest",
 			check:  eachFile(sleeps),
 		},
+		"workers read clusters by one transport": {
+			reason: "what a cluster answers is the cluster's to choose, and one process reads it for all accounts",
+			check:  eachFile(readsClusters),
+		},
 		"no test makes its own context": {
 			reason: "t.Context() ends with the test; context.WithoutCancel(t.Context()) serves its cleanup",
 			check:  eachFile(forbiddenInTests("context", "Background")),
@@ -202,6 +206,22 @@ func mentions(n ast.Node, name string) bool {
 		id, ok := n.(*ast.Ident)
 		found = found || ok && id.Name == name
 		return !found
+	})
+	return found
+}
+
+// readsClusters finds the path of clusters/proxy in programs of workers, outside of the package
+// whose transport has bounds.
+func readsClusters(f goFile) []finding {
+	if f.isTest() || !within(f.dir(), "workers") || f.dir() == "workers/spoke" {
+		return nil
+	}
+	var found []finding
+	ast.Inspect(f.syntax, func(n ast.Node) bool {
+		if text, ok := n.(*ast.BasicLit); ok && strings.Contains(text.Value, "live.spokelet.io") {
+			found = append(found, f.finding(n.Pos(), "names the live API: read clusters by package spoke"))
+		}
+		return true
 	})
 	return found
 }

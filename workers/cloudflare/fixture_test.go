@@ -198,7 +198,7 @@ func serve(t *testing.T, change ...func(*Config)) *world {
 		reviewer: &reviewer{rights: map[string]string{"jane": "get list update delete", "joe": "get list", "eve": "", "bob": "get list update delete"}},
 		bucket:   &bucket{objects: map[string]string{}}, hub: hub,
 	}
-	tails, err := tail.New(tail.Config{Kube: &rest.Config{Host: "https://127.0.0.1:1"}, MaxPerUser: 2})
+	tails, err := tail.New(tail.Config{Kube: &rest.Config{Host: "https://127.0.0.1:1"}, Limits: tail.Limits{MaxPerUser: 2}})
 	if err != nil {
 		t.Fatal(err)
 	}

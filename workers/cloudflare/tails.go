@@ -5,9 +5,13 @@ package cloudflare
 
 import (
 	"context"
+	"strings"
 
 	"github.com/spokelet/spokelet/workers/tail"
 )
+
+// credentialID is what API servers tell of a token beside its user.
+const credentialID = "authentication.kubernetes.io/credential-id"
 
 // createTail opens a tail. Its URL is on the host that the client has asked.
 func (a *API) createTail(ctx context.Context, c *call) (any, error) {
@@ -22,7 +26,7 @@ func (a *API) createTail(ctx context.Context, c *call) (any, error) {
 	if err != nil {
 		return nil, fail(400, codeInvalid, err.Error())
 	}
-	t, err := a.config.Tails.Create(c.tailed(), c.user.Username, filters)
+	t, err := a.config.Tails.Create(c.tailed(), c.holder(), filters)
 	if err != nil {
 		return nil, err
 	}
@@ -31,6 +35,11 @@ func (a *API) createTail(ctx context.Context, c *call) (any, error) {
 
 func (a *API) deleteTail(_ context.Context, c *call) (any, error) {
 	return nil, a.config.Tails.Delete(c.tailed(), c.PathValue("id"))
+}
+
+// holder is who asks. The API server names the token, where it has an id.
+func (c *call) holder() tail.Holder {
+	return tail.Holder{User: c.user.Username, Token: strings.Join(c.user.Extra[credentialID], ",")}
 }
 
 func (c *call) tailed() tail.Script {

@@ -10,13 +10,31 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/workers/spoke"
 )
 
+// Limits bound the tails of a process. They are a part of the operator's file.
+type Limits struct {
+	// MaxTails bounds the tails at a time, MaxPerAccount those of one account, MaxPerUser those
+	// of one user and MaxPerToken those of one token, those included that nobody opened yet.
+	// Default 200, 50, 10 and 5.
+	MaxTails      int `json:"maxTails,omitempty"`
+	MaxPerAccount int `json:"maxPerAccount,omitempty"`
+	MaxPerUser    int `json:"maxPerUser,omitempty"`
+	MaxPerToken   int `json:"maxPerToken,omitempty"`
+	// MaxPods bounds the pods of one cluster that one tail follows. Default 32.
+	MaxPods int `json:"maxPods,omitempty"`
+	// MaxFollowed bounds the clusters and pods that all tails follow together. One account may
+	// have a quarter of them, one tail and one cluster an eighth. Each takes 100 KiB of memory at
+	// most. Default 2048.
+	MaxFollowed int `json:"maxFollowed,omitempty"`
+}
+
 const (
-	defaultMaxTails   = 200
-	defaultMaxPerUser = 10
-	defaultLifetime   = 6 * time.Hour
-	defaultOpen       = time.Minute
+	defaultLifetime = 6 * time.Hour
+	defaultOpen     = time.Minute
 )
 
 // Config says whose logs are read, and how much of it at a time.
@@ -24,9 +42,8 @@ type Config struct {
 	// Kube is the hub, as the process's own identity: it reads WorkerBundles there, and by
 	// the live API pods, their logs and their port TailPort in the clusters.
 	Kube *rest.Config
-	// MaxTails bounds the tails at a time, MaxPerUser those of one user, those included that
-	// nobody opened yet. Default 200 and 10.
-	MaxTails, MaxPerUser int
+	// Limits of what there is at a time.
+	Limits
 	// Lifetime of a tail, from its creation. Default 6 h.
 	Lifetime time.Duration
 	// Open is how long a tail waits for its WebSocket. Default 1 min.
@@ -34,13 +51,45 @@ type Config struct {
 }
 
 // Default fills what was left empty.
+func (l *Limits) Default() {
+	for _, limit := range l.all() {
+		if *limit.value == 0 {
+			*limit.value = limit.unspecified
+		}
+	}
+}
+
+// Validate says what is wrong.
+func (l *Limits) Validate() error {
+	var errs []error
+	for _, limit := range l.all() {
+		if *limit.value < 1 {
+			errs = append(errs, fmt.Errorf("%s: %d is less than 1", limit.name, *limit.value))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+type limit struct {
+	name        string
+	value       *int
+	unspecified int
+}
+
+func (l *Limits) all() []limit {
+	return []limit{
+		{"maxTails", &l.MaxTails, 200},
+		{"maxPerAccount", &l.MaxPerAccount, 50},
+		{"maxPerUser", &l.MaxPerUser, 10},
+		{"maxPerToken", &l.MaxPerToken, 5},
+		{"maxPods", &l.MaxPods, 32},
+		{"maxFollowed", &l.MaxFollowed, 2048},
+	}
+}
+
+// Default fills what was left empty.
 func (c *Config) Default() {
-	if c.MaxTails == 0 {
-		c.MaxTails = defaultMaxTails
-	}
-	if c.MaxPerUser == 0 {
-		c.MaxPerUser = defaultMaxPerUser
-	}
+	c.Limits.Default()
 	if c.Lifetime == 0 {
 		c.Lifetime = defaultLifetime
 	}
@@ -51,12 +100,9 @@ func (c *Config) Default() {
 
 // Validate says what is wrong.
 func (c *Config) Validate() error {
-	var errs []error
+	errs := []error{c.Limits.Validate()}
 	if c.Kube == nil {
 		errs = append(errs, errors.New("the hub is missing"))
-	}
-	if c.MaxTails < 1 || c.MaxPerUser < 1 {
-		errs = append(errs, fmt.Errorf("the limits of %d tails and %d for each user are not both above 0", c.MaxTails, c.MaxPerUser))
 	}
 	if c.Lifetime <= 0 || c.Open <= 0 {
 		errs = append(errs, fmt.Errorf("the times %s and %s are not both above 0", c.Lifetime, c.Open))
@@ -71,11 +117,14 @@ func New(c Config) (*Tails, error) {
 	if err := c.Validate(); err != nil {
 		return nil, fmt.Errorf("configuration of tails: %w", err)
 	}
-	kube, err := newHub(c.Kube)
+	clusters, err := spoke.New(c.Kube)
 	if err != nil {
 		return nil, fmt.Errorf("client of the hub: %w", err)
 	}
-	t := &Tails{config: c, hub: kube, all: map[string]*session{}}
+	t := &Tails{
+		config: c, clusters: clusters, all: map[string]*session{}, places: newPlaces(c.MaxFollowed),
+		frames: budget.NewGuaranteedMemory(accountFrames, allFrames, guaranteedFrames),
+	}
 	t.upgrader.ReadBufferSize = readBuffer // not the server's reader, which would bypass firstFrame
 	t.upgrader.WriteBufferSize = writeBuffer
 	t.upgrader.Subprotocols = []string{Subprotocol}

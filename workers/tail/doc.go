@@ -28,8 +28,15 @@
 // Each text frame is one event as workerd wrote it, with scriptName set, and with logs and
 // exceptions in any case. What is missing is said in the same form, as a warning of the log
 // of an event of outcome "unknown" whose text begins with "spokelet: ": that a cluster cannot
-// be read (once, until it can be read again), or how many events the client was too slow for.
+// be read (once, until it can be read again), that not all of its pods, or not all clusters,
+// are followed (once, until they are), or how many events the client was too slow for.
 // Events between the end of a log's connection and the next are lost.
+//
+// # What a tail costs
+//
+// Clusters are read by package spoke, within its bounds: of pods their names, of logs the lines
+// that are events. [Limits] bound the tails of accounts, users and tokens, and what they follow:
+// a hostile cluster leaves places, memory and the client's attention to others.
 //
 // # How a tail ends
 //

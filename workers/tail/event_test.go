@@ -6,6 +6,8 @@ package tail
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"io"
 	"net/netip"
 	"strings"
 	"testing"
@@ -13,6 +15,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/spokelet/spokelet/budget"
 )
 
 // recorded is a line as workerd's tail worker writes it.
@@ -113,29 +117,59 @@ func TestANoteHasTheFormOfAnEvent(t *testing.T) {
 	}
 }
 
-func TestLinesAreReadToTheirEnd(t *testing.T) {
-	longest := strings.Repeat("a", maxLine-1)
+func TestEventsAreReadToTheirEnd(t *testing.T) {
+	longest := "\x1e" + strings.Repeat("a", maxLine-2)
 	cases := map[string]struct {
 		in     string
 		want   []string
 		reason string
 	}{
 		"nothing":           {reason: "there is no line"},
-		"two":               {in: "a\r\nb\n", want: []string{"a", "b"}, reason: "ends are left out"},
-		"an unfinished one": {in: "a\nb", want: []string{"a"}, reason: "what is not complete is no event"},
-		"the longest":       {in: longest + "\nb\n", want: []string{longest, "b"}, reason: "it is within the bound"},
-		"too long":          {in: "a" + longest + "\nb\n", want: []string{"b"}, reason: "memory is bounded"},
-		"twice too long":    {in: longest + longest + "\nb\n", want: []string{"b"}, reason: "the rest is no line either"},
+		"two":               {in: "\x1ea\r\n\x1eb\n", want: []string{"\x1ea", "\x1eb"}, reason: "ends are left out"},
+		"other lines":       {in: "\na\n\x1eb\n" + strings.Repeat("c", maxLine) + "\n", want: []string{"\x1eb"}, reason: "they are none of the tail's"},
+		"an unfinished one": {in: "\x1ea\n\x1eb", want: []string{"\x1ea"}, reason: "what is not complete is no event"},
+		"the longest":       {in: longest + "\n\x1eb\n", want: []string{longest, "\x1eb"}, reason: "it is within the bound"},
+		"too long":          {in: longest + "a\n\x1eb\n", want: []string{"\x1eb"}, reason: "memory is bounded"},
+		"twice too long":    {in: longest + longest + "\n\x1eb\n", want: []string{"\x1eb"}, reason: "the rest is no line either"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			var got []string
-			err := readLines(strings.NewReader(tc.in), func(line []byte) { got = append(got, string(line)) })
+			l := &lines{each: func(line []byte) { got = append(got, string(line)) }, dropped: func() { t.Error("a line was dropped") }}
+			err := l.read(strings.NewReader(tc.in))
 			if err == nil || err.Error() != "EOF" {
 				t.Errorf("it ends with %v", err)
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("%s (-want +got):\n%.200s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestEventsThatThereIsNoMemoryForAreCounted(t *testing.T) {
+	const most = 1 << 20
+	memory := budget.NewMemory(most, most)
+	cases := map[string]struct {
+		line   string
+		reason string
+	}{
+		"a long line":        {line: strings.Repeat("a", maxLine-2), reason: "its text is copied several times"},
+		"a line of brackets": {line: strings.Repeat("[", 8<<10), reason: "each is a value once it is decoded"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			dropped := 0
+			l := &lines{account: memory.Account("spoke1"), each: func(line []byte) { got = append(got, string(line)) }, dropped: func() { dropped++ }}
+			if err := l.read(strings.NewReader("\x1e" + tc.line + "\n\x1eb\n")); !errors.Is(err, io.EOF) {
+				t.Error(err)
+			}
+			if diff := cmp.Diff([]string{"\x1eb"}, got); diff != "" || dropped != 1 {
+				t.Errorf("%s: %d lines were dropped (-want +got):\n%.200s", tc.reason, dropped, diff)
+			}
+			if held := memory.Held(); held != 0 {
+				t.Errorf("%d bytes are held after that", held)
 			}
 		})
 	}

@@ -4,25 +4,26 @@
 package tail
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
+	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/spokelet/spokelet/workers/api"
-	bundlev1alpha1 "github.com/spokelet/spokelet/workers/api/bundle/v1alpha1"
 	"github.com/spokelet/spokelet/workers/bundle"
 	"github.com/spokelet/spokelet/workers/place"
+	"github.com/spokelet/spokelet/workers/spoke"
 )
 
 const (
@@ -37,82 +38,90 @@ const (
 	// podFailures in a row are a failure of a pod. One that starts or goes refuses
 	// connections for a moment.
 	podFailures = 3
+	// knownPods are how many pods of a cluster are known for each that is followed, so that
+	// another one takes the place of one that goes.
+	knownPods = 4
 )
 
 // A follower follows the logs of one account for one tail.
 type follower struct {
-	hub     *hub
+	tails   *Tails
+	id      string // of the tail
 	script  Script
 	filters Filters
-	send    func(frame []byte)
+	queue   *queue
 }
 
 // run follows until ctx ends, and returns when nothing is followed any more.
 func (f *follower) run(ctx context.Context) {
-	bundles, err := f.hub.bundles(f.script.Namespace, f.selector())
-	if err != nil {
-		f.warn("the clusters of the account cannot be listed: " + reasonOf(err))
-		return
-	}
+	bundles := bundlesOf(f.tails.clusters.Hub(), f.script.Namespace, f.selector())
 	clusters := newGroup(ctx)
 	defer clusters.wait()
-	h := newHealth(func(words string) { f.warn("the clusters of the account cannot be listed: " + words) })
+	left := notice{say: func(words string) { f.warn("", "not all clusters are followed: "+words) }}
+	h := newHealth(func(words string) { f.warn("", "the clusters of the account cannot be listed: "+words) })
 	h.keep(ctx, "bundles", 1, func(ctx context.Context, ok func()) error {
-		return bundles.follow(ctx, ok, func(current map[string]metav1.Object) {
-			clusters.set(clustersOf(current), f.runCluster)
+		return bundles.follow(ctx, ok, func(current map[string]placed) {
+			left.tell(clusters.set(clustersOf(current), f.enter, f.runCluster))
 		})
 	})
 }
 
 func (f *follower) selector() string { return labels.Set{api.LabelAccount: f.script.Account}.String() }
 
-func (f *follower) warn(text string) { f.send(note(f.script.Name, text, time.Now())) }
+// enter takes a place for something in a cluster.
+func (f *follower) enter(cluster string) (leave func(), err error) {
+	return f.tails.places.enter(f.id, f.script.Account, cluster)
+}
+
+// warn says something of a cluster, or of none.
+func (f *follower) warn(cluster, text string) {
+	f.queue.push(cluster, note(f.script.Name, text, time.Now()))
+}
 
 // line sends what is an event of the script.
-func (f *follower) line(line []byte) {
+func (f *follower) line(cluster string, line []byte) {
 	if e, isEvent := parseLine(line); isEvent && e.Script == f.script.Name && f.filters.Match(e) {
-		f.send(e.JSON)
+		f.queue.push(cluster, e.JSON)
 	}
 }
 
-// clustersOf returns the names of all clusters that bundles are placed on.
-func clustersOf(bundles map[string]metav1.Object) []string {
+// clustersOf returns the names of all clusters that bundles are placed on, sorted.
+func clustersOf(bundles map[string]placed) []string {
 	names := map[string]bool{}
-	for _, object := range bundles {
-		b, isBundle := object.(*bundlev1alpha1.WorkerBundle)
-		if !isBundle {
-			continue
-		}
+	for _, b := range bundles {
 		for _, c := range b.Status.Clusters {
-			// The name becomes part of a path.
-			names[c.Name] = len(validation.IsDNS1123Subdomain(c.Name)) == 0
+			names[c.Name] = true
 		}
 	}
-	maps.DeleteFunc(names, func(_ string, valid bool) bool { return !valid })
-	return slices.Collect(maps.Keys(names))
+	return slices.Sorted(maps.Keys(names))
 }
 
 // runCluster follows the pods of the account in one cluster until ctx ends.
 func (f *follower) runCluster(ctx context.Context, name string) {
-	h := newHealth(func(words string) { f.warn("the logs of cluster " + name + " cannot be read: " + words) })
-	pods, err := f.hub.pods(name, place.Name(f.script.Account), f.selector())
+	reached, err := f.tails.clusters.Cluster(name)
 	if err != nil {
-		h.failed("pods", reasonOf(err))
 		return
 	}
-	c := &cluster{follower: f, health: h, pods: pods, known: map[string]*pod{}, running: newGroup(ctx)}
+	c := &cluster{
+		follower: f, name: name, api: reached, namespace: place.Name(f.script.Account), known: map[string]*pod{}, running: newGroup(ctx),
+		health: newHealth(func(words string) { f.warn(name, "the logs of cluster "+name+" cannot be read: "+words) }),
+		left:   notice{say: func(words string) { f.warn(name, "not all pods of cluster "+name+" are followed: "+words) }},
+	}
 	defer c.running.wait()
-	h.keep(ctx, "pods", 1, func(ctx context.Context, ok func()) error { return pods.follow(ctx, ok, c.changed) })
+	pods := podsOf(reached, c.namespace, f.selector(), knownPods*f.tails.config.MaxPods)
+	c.health.keep(ctx, "pods", 1, func(ctx context.Context, ok func()) error { return pods.follow(ctx, ok, c.changed) })
 }
 
 // A cluster is one in which pods are followed.
 type cluster struct {
 	*follower
 
-	health  *health
-	pods    objects
-	known   map[string]*pod // by name; of the goroutine that calls changed
-	running *group
+	name, namespace string
+	api             spoke.API
+	health          *health
+	left            notice
+	known           map[string]*pod // by name; of the goroutine that calls changed
+	running         *group
 }
 
 // A pod is one that is followed.
@@ -122,25 +131,47 @@ type pod struct {
 	leaving atomic.Bool
 }
 
-// changed follows the pods that run, and no others.
-func (c *cluster) changed(current map[string]metav1.Object) {
+// changed follows the pods that there are, as far as there are places.
+func (c *cluster) changed(current map[string]podObject) {
+	names, why := c.choose(current)
 	known := map[string]*pod{}
-	for _, object := range current {
-		p, isPod := object.(*corev1.Pod)
-		if !isPod || p.Status.Phase != corev1.PodRunning {
-			continue
-		}
-		followed, exists := c.known[p.Name]
+	for _, name := range names {
+		followed, exists := c.known[name]
 		if !exists {
-			followed = &pod{name: p.Name}
+			followed = &pod{name: name}
 		}
-		followed.leaving.Store(p.DeletionTimestamp != nil)
-		known[p.Name] = followed
+		followed.leaving.Store(bool(current[name].Metadata.DeletionTimestamp))
+		known[name] = followed
 	}
 	c.known = known
-	c.running.set(slices.Collect(maps.Keys(known)), func(ctx context.Context, name string) {
+	full := c.running.set(names, func(string) (func(), error) { return c.enter(c.name) }, func(ctx context.Context, name string) {
 		c.runPod(ctx, known[name])
 	})
+	c.left.tell(cmp.Or(why, full))
+}
+
+// choose returns the names of the pods to follow, and why others are not. Those that are
+// followed already stay.
+func (c *cluster) choose(current map[string]podObject) (names []string, why error) {
+	names = slices.Collect(maps.Keys(current))
+	if _, unnamed := current[""]; unnamed {
+		names = slices.DeleteFunc(names, func(name string) bool { return name == "" })
+		why = leftOut("it names pods as Kubernetes does not allow")
+	}
+	most := c.tails.config.MaxPods
+	if len(names) <= most {
+		return names, why
+	}
+	slices.SortFunc(names, func(a, b string) int {
+		if c.known[a] != nil != (c.known[b] != nil) {
+			if c.known[a] != nil {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Compare(a, b)
+	})
+	return names[:most], leftOut(fmt.Sprintf("a tail follows at most %d of a cluster", most))
 }
 
 // runPod has a pod write events and reads them, until ctx ends. It does both at a time: a
@@ -164,7 +195,7 @@ func (c *cluster) runPod(ctx context.Context, p *pod) {
 // requestEvents asks the pod for events again and again until it fails. This is no polling: it
 // renews what the pod ends by itself after 30 s, so that it writes nothing for who has gone.
 func (c *cluster) requestEvents(ctx context.Context, p *pod, ok func()) error {
-	path := "/api/v1/namespaces/" + c.pods.namespace + "/pods/" + p.name + ":" + strconv.Itoa(bundle.TailPort) + "/proxy/"
+	path := podsPath(c.namespace) + "/" + p.name + ":" + strconv.Itoa(bundle.TailPort) + "/proxy/"
 	for first := true; ctx.Err() == nil; first = false {
 		if err := c.post(ctx, path); err != nil {
 			return err
@@ -180,7 +211,7 @@ func (c *cluster) requestEvents(ctx context.Context, p *pod, ok func()) error {
 func (c *cluster) post(ctx context.Context, path string) error {
 	ctx, cancel := context.WithTimeout(ctx, renewalTimeout)
 	defer cancel()
-	body, err := c.pods.client.Post().AbsPath(path).MaxRetries(0).Stream(ctx)
+	body, err := c.api.Stream(ctx, http.MethodPost, path, nil)
 	if err != nil {
 		return err
 	}
@@ -192,13 +223,15 @@ func (c *cluster) post(ctx context.Context, path string) error {
 // readLog reads what the pod writes from now on, until the log or its connection ends.
 func (c *cluster) readLog(ctx context.Context, p *pod, ok func()) error {
 	ok() // there may be nothing to read for a long time
-	log, err := c.pods.get().Name(p.name).SubResource("log").
-		Param("container", container).Param("follow", "true").Param("tailLines", "0").Stream(ctx)
+	log, err := c.api.Stream(ctx, http.MethodGet, podsPath(c.namespace)+"/"+p.name+"/log",
+		url.Values{"container": {container}, "follow": {"true"}, "tailLines": {"0"}})
 	if err != nil {
 		return err
 	}
 	defer log.Close()
-	if err := readLines(log, c.line); !errors.Is(err, io.EOF) {
+	lines := &lines{account: c.api.Account(), each: func(line []byte) { c.line(c.name, line) }, dropped: func() { c.queue.drop(c.name) }}
+	defer lines.account.Close()
+	if err := lines.read(log); !errors.Is(err, io.EOF) {
 		return err
 	}
 	return errLogEnded

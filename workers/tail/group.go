@@ -4,6 +4,7 @@
 package tail
 
 import (
+	"cmp"
 	"context"
 	"sync"
 )
@@ -11,39 +12,48 @@ import (
 // A group runs a goroutine for each key of a set that changes.
 type group struct {
 	parent  context.Context
-	cancels map[string]context.CancelFunc
+	ends    map[string]func()
 	running sync.WaitGroup
 }
 
 func newGroup(parent context.Context) *group {
-	return &group{parent: parent, cancels: map[string]context.CancelFunc{}}
+	return &group{parent: parent, ends: map[string]func(){}}
 }
 
-// set starts what is missing and ends the context of what is too much. It is called by one
-// goroutine at a time.
-func (g *group) set(keys []string, run func(ctx context.Context, key string)) {
+// set ends the context of what is too much, and then starts what is missing, in the order of
+// the keys: that for which enter finds a place, which leave gives back. It returns what enter
+// says of the first that has none. It is called by one goroutine at a time.
+func (g *group) set(keys []string, enter func(key string) (leave func(), err error), run func(ctx context.Context, key string)) (left error) {
 	wanted := make(map[string]bool, len(keys))
 	for _, key := range keys {
 		wanted[key] = true
-		if g.cancels[key] != nil {
+	}
+	for key, end := range g.ends {
+		if !wanted[key] {
+			end()
+			delete(g.ends, key)
+		}
+	}
+	for _, key := range keys {
+		if g.ends[key] != nil {
+			continue
+		}
+		leave, err := enter(key)
+		if err != nil {
+			left = cmp.Or(left, err)
 			continue
 		}
 		ctx, cancel := context.WithCancel(g.parent)
-		g.cancels[key] = cancel
+		g.ends[key] = func() { cancel(); leave() }
 		g.running.Go(func() { run(ctx, key) })
 	}
-	for key, cancel := range g.cancels {
-		if !wanted[key] {
-			cancel()
-			delete(g.cancels, key)
-		}
-	}
+	return left
 }
 
 // wait ends all, and returns when they have ended.
 func (g *group) wait() {
-	for _, cancel := range g.cancels {
-		cancel()
+	for _, end := range g.ends {
+		end()
 	}
 	g.running.Wait()
 }

@@ -14,6 +14,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/spokelet/spokelet/workers/spoke"
 )
 
 // steadyAfter is how long something has to go well until a failure counts as a new one.
@@ -120,6 +122,10 @@ func reasonOf(err error) string {
 		text = status.Status().Message
 	case errors.Is(err, errLogEnded):
 		text = errLogEnded.Error()
+	case errors.Is(err, spoke.ErrTooLarge):
+		text = spoke.ErrTooLarge.Error()
+	case errors.Is(err, spoke.ErrExhausted):
+		text = "there is no memory left for what it answers"
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
 		text = "no answer in time"
 	}

@@ -5,183 +5,169 @@ package tail
 
 import (
 	"context"
-	"net/http"
+	"errors"
 	"net/url"
 	"strconv"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
-	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/rest"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	bundlev1alpha1 "github.com/spokelet/spokelet/workers/api/bundle/v1alpha1"
+	"github.com/spokelet/spokelet/workers/spoke"
 )
 
 const (
-	// liveClusters is the path of the clusters in the live API of the hub.
-	liveClusters = "/apis/live.spokelet.io/v1alpha1/clusters"
 	// answerTimeout bounds a list, and the beginning of a watch.
 	answerTimeout = 30 * time.Second
 	// watchLife is after how long a server ends a watch. A list follows.
 	watchLife = 10 * time.Minute
 )
 
-// A hub has clients of itself and of its clusters, which share their connections.
-type hub struct {
-	config *rest.Config
-	http   *http.Client
-	base   *url.URL
-	codecs serializer.CodecFactory
+// placed is what is read of a WorkerBundle: the clusters that it is placed on.
+type placed struct {
+	Metadata metadata `json:"metadata"`
+	Status   struct {
+		Clusters []struct {
+			Name string `json:"name"`
+		} `json:"clusters"`
+	} `json:"status"`
 }
 
-func newHub(kube *rest.Config) (*hub, error) {
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, bundlev1alpha1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			return nil, err
-		}
+func (p placed) name() string { return p.Metadata.Name }
+
+// A podObject is what is read of a pod. A cluster writes it: nothing of it is kept that is large.
+type podObject struct {
+	Metadata metadata `json:"metadata"`
+}
+
+func (p podObject) name() string { return p.Metadata.Name }
+
+type metadata struct {
+	Name              string `json:"name"`
+	DeletionTimestamp given  `json:"deletionTimestamp"`
+}
+
+// given is whether a field has a value, which is not kept.
+type given bool
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (g *given) UnmarshalJSON(value []byte) error {
+	*g = string(value) != "null"
+	return nil
+}
+
+// bundlesOf are the WorkerBundles of an account.
+func bundlesOf(hub spoke.API, namespace, selector string) objects[placed] {
+	return objects[placed]{
+		api: hub, form: spoke.Whole, path: "/apis/" + bundlev1alpha1.GroupVersion.String() + "/namespaces/" + namespace + "/workerbundles",
+		query: url.Values{"labelSelector": {selector}},
 	}
-	config := rest.CopyConfig(kube)
-	config.QPS = -1    // a tail asks seldom, and a limit that all share would delay all
-	config.Timeout = 0 // logs and watches last
-	config.WarningHandler = rest.NoWarnings{}
-	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
-	client, err := rest.HTTPClientFor(config)
-	if err != nil {
-		return nil, err
+}
+
+// podsOf are those pods of an account that run in one cluster, so many at most: others are not
+// known.
+func podsOf(cluster spoke.API, namespace, selector string, most int) objects[podObject] {
+	return objects[podObject]{
+		api: cluster, form: spoke.Metadata, path: podsPath(namespace), most: most,
+		query: url.Values{"labelSelector": {selector}, "fieldSelector": {"status.phase=Running"}},
 	}
-	base, _, err := rest.DefaultServerUrlFor(config)
-	if err != nil {
-		return nil, err
-	}
-	return &hub{config: config, http: client, base: base, codecs: serializer.NewCodecFactory(scheme)}, nil
 }
 
-// bundles are the WorkerBundles of an account.
-func (h *hub) bundles(namespace, selector string) (objects, error) {
-	client, err := h.client(h.base, "/apis", bundlev1alpha1.GroupVersion)
-	return objects{
-		client: client, namespace: namespace, resource: "workerbundles", selector: selector,
-		list: func() runtime.Object { return &bundlev1alpha1.WorkerBundleList{} },
-	}, err
-}
-
-// pods are those of an account in one cluster.
-func (h *hub) pods(cluster, namespace, selector string) (objects, error) {
-	client, err := h.client(h.base.JoinPath(liveClusters, url.PathEscape(cluster), "proxy"), "/api", corev1.SchemeGroupVersion)
-	return objects{
-		client: client, namespace: namespace, resource: "pods", selector: selector,
-		list: func() runtime.Object { return &corev1.PodList{} },
-	}, err
-}
-
-func (h *hub) client(base *url.URL, apiPath string, version schema.GroupVersion) (*rest.RESTClient, error) {
-	config := rest.CopyConfig(h.config)
-	config.Host, config.APIPath, config.GroupVersion = base.String(), apiPath, &version
-	config.NegotiatedSerializer = h.codecs.WithoutConversion()
-	return rest.RESTClientForConfigAndClient(config, h.http)
-}
+func podsPath(namespace string) string { return "/api/v1/namespaces/" + namespace + "/pods" }
 
 // objects are those of one kind in a namespace, with a label.
-type objects struct {
-	client                        *rest.RESTClient
-	namespace, resource, selector string
-
-	list func() runtime.Object
+type objects[T interface{ name() string }] struct {
+	api        spoke.API
+	form, path string
+	query      url.Values
+	most       int // that are known; 0 is no bound
 }
 
-func (o objects) get() *rest.Request {
-	// Attempts of the client's own would hide for a while that a cluster is away.
-	return o.client.Get().Namespace(o.namespace).Resource(o.resource).MaxRetries(0)
+// with returns the query with more parameters.
+func (o objects[T]) with(parameters ...string) url.Values {
+	query := url.Values{}
+	for name, values := range o.query {
+		query[name] = values
+	}
+	for i := 0; i < len(parameters); i += 2 {
+		query.Set(parameters[i], parameters[i+1])
+	}
+	return query
 }
 
 // follow calls changed with all objects by name, first when they were listed, then after each
-// change, until the watch ends. ok is called when it has begun.
-func (o objects) follow(ctx context.Context, ok func(), changed func(map[string]metav1.Object)) error {
+// change, until the watch ends. Those whose names are none are one, without a name. ok is
+// called when the watch has begun.
+func (o objects[T]) follow(ctx context.Context, ok func(), changed func(map[string]T)) error {
 	current, version, err := o.all(ctx)
 	if err != nil {
 		return err
 	}
 	changed(current)
-	w, err := o.watch(ctx, version)
+	w, end, err := o.watch(ctx, version)
 	if err != nil {
 		return err
 	}
-	defer w.Stop()
+	defer end()
 	ok()
-	for event := range w.ResultChan() {
-		object, err := meta.Accessor(event.Object)
-		if err != nil {
-			break // it is an error: in general, that the version is no longer kept
-		}
-		if event.Type == watch.Deleted {
-			delete(current, object.GetName())
-		} else {
-			current[object.GetName()] = object
+	for {
+		event, err := w.Next()
+		switch {
+		case errors.Is(err, spoke.ErrTooLarge), errors.Is(err, spoke.ErrExhausted):
+			return err
+		case err != nil, event.Type == "ERROR": // in general, that the version is no longer kept
+			return nil // servers end watches, and if that was a failure, the next list says so
+		case event.Type == "BOOKMARK":
+			continue
+		case event.Type == "DELETED":
+			delete(current, nameOf(event.Object))
+		default:
+			o.add(current, event.Object)
 		}
 		changed(current)
 	}
-	return nil // servers end watches, and if that was a failure, the next list says so
 }
 
-func (o objects) all(ctx context.Context) (map[string]metav1.Object, string, error) {
+func (o objects[T]) add(current map[string]T, object T) {
+	name := nameOf(object)
+	if _, known := current[name]; known || o.most == 0 || len(current) < o.most {
+		current[name] = object
+	}
+}
+
+// nameOf returns a name that may become part of a path, or none.
+func nameOf(object interface{ name() string }) string {
+	if name := object.name(); len(validation.IsDNS1123Subdomain(name)) == 0 {
+		return name
+	}
+	return ""
+}
+
+func (o objects[T]) all(ctx context.Context) (map[string]T, string, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	list := o.list()
-	if err := o.get().Param("labelSelector", o.selector).Do(ctx).Into(list); err != nil {
-		return nil, "", err
+	query := o.query
+	if o.most > 0 {
+		query = o.with("limit", strconv.Itoa(o.most))
 	}
-	current := map[string]metav1.Object{}
-	err := meta.EachListItem(list, func(item runtime.Object) error {
-		object, err := meta.Accessor(item)
-		if err == nil {
-			current[object.GetName()] = object
-		}
-		return err
-	})
-	if err != nil {
-		return nil, "", err
-	}
-	listed, err := meta.ListAccessor(list)
-	if err != nil {
-		return nil, "", err
-	}
-	return current, listed.GetResourceVersion(), nil
+	current := map[string]T{}
+	version, err := spoke.List(ctx, o.api, o.form, o.path, query, func(object T) { o.add(current, object) })
+	return current, version, err
 }
 
-// watch returns when the server has begun to answer.
-func (o objects) watch(ctx context.Context, version string) (watch.Interface, error) {
+// watch returns when the server has begun to answer. The caller calls end.
+func (o objects[T]) watch(ctx context.Context, version string) (w *spoke.Watch[T], end func(), err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	limit := time.AfterFunc(answerTimeout, func() { cancel(context.DeadlineExceeded) })
-	w, err := o.get().Param("labelSelector", o.selector).Param("watch", "true").Param("resourceVersion", version).
-		Param("timeoutSeconds", strconv.Itoa(int(watchLife.Seconds()))).Watch(ctx)
-	if limit.Stop() {
-		if err != nil {
-			cancel(err)
-			return nil, err
-		}
-		return stopping{Interface: w, cancel: cancel}, nil
+	w, err = spoke.NewWatch[T](ctx, o.api, o.form, o.path,
+		o.with("watch", "true", "resourceVersion", version, "timeoutSeconds", strconv.Itoa(int(watchLife.Seconds()))))
+	if !limit.Stop() && err == nil {
+		w.Close()
+		err = context.Cause(ctx)
 	}
-	if err == nil {
-		w.Stop()
+	if err != nil {
+		cancel(err)
+		return nil, nil, err
 	}
-	return nil, context.Cause(ctx)
-}
-
-// stopping releases the context of a watch with the watch.
-type stopping struct {
-	watch.Interface
-
-	cancel context.CancelCauseFunc
-}
-
-// Stop implements watch.Interface.
-func (s stopping) Stop() {
-	s.Interface.Stop()
-	s.cancel(nil)
+	return w, func() { w.Close(); cancel(nil) }, nil
 }

@@ -35,6 +35,8 @@ type fakeHub struct {
 	open    int
 	bundles *collection
 	spokes  map[string]*fakeSpoke
+	// otherwise, if set, answers what nothing else does.
+	otherwise http.Handler
 }
 
 // A fakeSpoke is a cluster. refuse, if set, answers everything.
@@ -43,6 +45,7 @@ type fakeSpoke struct {
 	running  map[string]*fakePod
 	refuse   *metav1.Status
 	requests int
+	hostile  http.HandlerFunc // answers everything, in place of the cluster
 }
 
 // A fakePod has a log, and writes events while it was asked to within 30 s.
@@ -97,10 +100,21 @@ func newFakeHub() *fakeHub {
 		h.serveCollection(w, r, h.bundles)
 	})
 	mux.HandleFunc("GET "+cluster+"/pods", h.behind(func(w http.ResponseWriter, r *http.Request, s *fakeSpoke) {
+		if r.FormValue("fieldSelector") != "status.phase=Running" || !strings.Contains(r.Header.Get("Accept"), ";as=PartialObjectMetadata") {
+			refuseWith(w, status(http.StatusBadRequest, "this is more than a tail needs"))
+			return
+		}
 		h.serveCollection(w, r, s.pods)
 	}))
 	mux.HandleFunc("GET "+cluster+"/pods/{pod}/log", h.behind(h.serveLog))
 	mux.HandleFunc("POST "+cluster+"/pods/{port}/proxy/{$}", h.behind(h.serveTailWorker))
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		if h.otherwise == nil {
+			http.NotFound(w, r)
+			return
+		}
+		h.otherwise.ServeHTTP(w, r)
+	})
 	h.server = &httptest.Server{Listener: h.pipes, Config: &http.Server{Handler: h.count(mux)}}
 	h.server.Start()
 	return h
@@ -136,14 +150,17 @@ func (h *fakeHub) behind(serve func(http.ResponseWriter, *http.Request, *fakeSpo
 		h.mu.Lock()
 		s := h.spokes[r.PathValue("cluster")]
 		var refuse *metav1.Status
+		var hostile http.HandlerFunc
 		if s != nil {
 			s.requests++
-			refuse = s.refuse
+			refuse, hostile = s.refuse, s.hostile
 		}
 		h.mu.Unlock()
 		switch {
 		case s == nil:
 			refuseWith(w, status(http.StatusNotFound, "there is no such cluster"))
+		case hostile != nil:
+			hostile(w, r)
 		case refuse != nil:
 			refuseWith(w, refuse)
 		default:

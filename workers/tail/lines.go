@@ -8,36 +8,85 @@ import (
 	"bytes"
 	"errors"
 	"io"
+
+	"github.com/spokelet/spokelet/budget"
 )
 
 const (
 	// maxLine bounds a line of a log, its end included; longer ones are skipped. workerd
 	// truncates an event at 128 KiB.
 	maxLine = 256 << 10
-	// lineBuffer is enough for most lines.
-	lineBuffer = 16 << 10
+	// lineBuffer is enough for most lines, and kept for each log. Longer lines are on the
+	// account of the cluster.
+	lineBuffer = 4 << 10
+	// lineCost is what a byte of a line takes until it was read: its buffer doubles, and the
+	// smaller one is there while it is copied.
+	lineCost = 3
+	// eventCost is how often the text of an event is copied until it is one.
+	eventCost = 8
 )
 
-// readLines calls each with the lines of r, without their ends, until reading fails: io.EOF at
-// the end. A last line without an end is no line. Lines are valid until each returns.
-func readLines(r io.Reader, each func(line []byte)) error {
+// lines reads those of a log that are events.
+type lines struct {
+	account *budget.Account
+	each    func(line []byte)
+	// dropped is called for an event that there was no memory for.
+	dropped func()
+}
+
+// read calls each with the events among the lines of r, without their ends, until reading
+// fails: io.EOF at the end. A last line without an end is no line. Lines are valid until each
+// returns.
+func (l *lines) read(r io.Reader) error {
 	in := bufio.NewReaderSize(r, lineBuffer)
 	var line []byte
-	size := 0
+	begins, wanted := true, false
 	for {
 		part, err := in.ReadSlice('\n')
-		if size += len(part); size <= maxLine {
-			line = append(line, part...)
-		}
-		if errors.Is(err, bufio.ErrBufferFull) {
-			continue
-		}
-		if err != nil {
+		goesOn := errors.Is(err, bufio.ErrBufferFull)
+		if err != nil && !goesOn {
 			return err
 		}
-		if size <= maxLine {
-			each(bytes.TrimRight(line, "\r\n"))
+		if begins {
+			wanted = part[0] == separator
 		}
-		line, size = line[:0], 0
+		if wanted {
+			line, wanted = l.add(line, part)
+		}
+		if begins = !goesOn; !begins {
+			continue
+		}
+		if wanted {
+			l.event(bytes.TrimRight(line, "\r\n"))
+		}
+		if line = line[:0]; cap(line) > lineBuffer {
+			line = nil
+		}
+		l.account.Shrink(maxLine * lineCost) // all that a long line took
 	}
+}
+
+// add returns the line with one more part of it, or that it is not wanted: it is too long, or
+// there is no memory for it.
+func (l *lines) add(line, part []byte) (longer []byte, wanted bool) {
+	size := len(line) + len(part)
+	if size > maxLine {
+		return nil, false
+	}
+	if size > lineBuffer && l.account.Grow(int64(len(part))*lineCost) != nil {
+		l.dropped()
+		return nil, false
+	}
+	return append(line, part...), true
+}
+
+// event passes on a line, for as long as there is memory for what is made of it.
+func (l *lines) event(line []byte) {
+	cost := int64(len(line))*eventCost + budget.DecodedJSON(line)
+	if l.account.Grow(cost) != nil {
+		l.dropped()
+		return
+	}
+	defer l.account.Shrink(cost)
+	l.each(line)
 }

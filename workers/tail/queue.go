@@ -8,75 +8,126 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/spokelet/spokelet/budget"
 )
 
 // Bounds of what waits for one client.
 const (
-	maxFrames = 1000
-	maxBytes  = 4 << 20
+	maxFrames = 2000
+	maxBytes  = 8 << 20
 )
 
-// A queue holds events for a client that reads more slowly than they come. When it is full,
-// events are dropped until half of it is free, and one event then says how many.
+// Bounds of what waits for the clients of one account, and for all clients, in bytes.
+const (
+	accountFrames = 16 << 20
+	allFrames     = 48 << 20
+	// guaranteedFrames are an account's however much the others have.
+	guaranteedFrames = 512 << 10
+)
+
+// A queue holds events for a client that reads more slowly than they come. What is of one
+// cluster may fill half of it, so that a cluster that writes without end leaves room to the
+// others: beyond that its events are dropped until three times as much is free as waits of it,
+// and one event then says how many.
 type queue struct {
-	script string
-	ready  chan struct{} // has an element when there may be something to pop
+	script  string
+	account *budget.Account
+	ready   chan struct{} // has an element when there may be something to pop
 
 	mu      sync.Mutex
-	frames  [][]byte
+	frames  []frame
 	bytes   int
-	dropped int // since the last event that said so
+	sources map[string]*source // by cluster, "" is what the tail itself says
 }
 
-func newQueue(script string) *queue {
-	return &queue{script: script, ready: make(chan struct{}, 1)}
+// A frame is an event of a source.
+type frame struct {
+	source *source
+	data   []byte
+	paid   int64 // of the account
 }
 
-// push adds an event, or drops it. It does not wait.
-func (q *queue) push(frame []byte) {
+// A source is what waits of one cluster.
+type source struct {
+	cluster       string
+	frames, bytes int
+	dropped       int // since the last event that said so
+}
+
+func newQueue(script string, account *budget.Account) *queue {
+	return &queue{script: script, account: account, ready: make(chan struct{}, 1), sources: map[string]*source{}}
+}
+
+// push adds an event of a cluster, or drops it. It does not wait.
+func (q *queue) push(cluster string, data []byte) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.full(len(frame)) {
-		q.dropped++
+	s := q.source(cluster)
+	if q.full(s, len(data)) || q.account.Grow(int64(len(data))) != nil {
+		s.dropped++
 		return
 	}
-	if q.dropped > 0 {
-		q.add(q.note())
+	if s.dropped > 0 {
+		q.add(frame{source: s, data: q.note(s)})
 	}
-	q.add(frame)
+	q.add(frame{source: s, data: data, paid: int64(len(data))})
 	select {
 	case q.ready <- struct{}{}:
 	default:
 	}
 }
 
-func (q *queue) full(size int) bool {
-	if q.dropped > 0 { // otherwise each event that finds room would be followed by such a note
-		return len(q.frames) > maxFrames/2 || q.bytes > maxBytes/2
+// drop counts an event of a cluster that there was no memory for.
+func (q *queue) drop(cluster string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.source(cluster).dropped++
+	select {
+	case q.ready <- struct{}{}: // where nothing else comes, it is said at once
+	default:
 	}
-	return len(q.frames) >= maxFrames || q.bytes+size > maxBytes
 }
 
-func (q *queue) add(frame []byte) {
-	q.frames = append(q.frames, frame)
-	q.bytes += len(frame)
+func (q *queue) source(cluster string) *source {
+	s := q.sources[cluster]
+	if s == nil {
+		s = &source{cluster: cluster}
+		q.sources[cluster] = s
+	}
+	return s
+}
+
+func (q *queue) full(s *source, size int) bool {
+	frames, bytes := maxFrames-len(q.frames), maxBytes-q.bytes // that are free
+	if s.dropped > 0 {                                         // otherwise each event that finds room would be followed by such a note
+		return 3*s.frames > frames || 3*s.bytes > bytes
+	}
+	return s.frames >= frames || s.bytes+size > bytes
+}
+
+func (q *queue) add(f frame) {
+	q.frames = append(q.frames, f)
+	q.bytes += len(f.data)
+	f.source.frames++
+	f.source.bytes += len(f.data)
 }
 
 // note is the event that says how many were dropped.
-func (q *queue) note() []byte {
-	text := fmt.Sprintf("%d events were dropped: the connection is slow", q.dropped)
-	if q.dropped == 1 {
-		text = "1 event was dropped: the connection is slow"
+func (q *queue) note(s *source) []byte {
+	events := fmt.Sprintf("%d events of cluster %s were", s.dropped, s.cluster)
+	if s.dropped == 1 {
+		events = fmt.Sprintf("1 event of cluster %s was", s.cluster)
 	}
-	q.dropped = 0
-	return note(q.script, text, time.Now())
+	s.dropped = 0
+	return note(q.script, events+" dropped: the connection is slow, or there is no memory for more", time.Now())
 }
 
 // pop waits for an event. It is nil when ctx has ended.
 func (q *queue) pop(ctx context.Context) []byte {
 	for ctx.Err() == nil {
-		if frame := q.take(); frame != nil {
-			return frame
+		if data := q.take(); data != nil {
+			return data
 		}
 		select {
 		case <-q.ready:
@@ -89,15 +140,19 @@ func (q *queue) pop(ctx context.Context) []byte {
 func (q *queue) take() []byte {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	switch {
-	case len(q.frames) > 0:
-		frame := q.frames[0]
-		q.frames[0], q.frames = nil, q.frames[1:]
-		q.bytes -= len(frame)
-		return frame
-	case q.dropped > 0:
-		return q.note()
-	default:
-		return nil
+	if len(q.frames) > 0 {
+		f := q.frames[0]
+		q.frames[0], q.frames = frame{}, q.frames[1:]
+		q.bytes -= len(f.data)
+		f.source.frames--
+		f.source.bytes -= len(f.data)
+		q.account.Shrink(f.paid)
+		return f.data
 	}
+	for _, s := range q.sources {
+		if s.dropped > 0 {
+			return q.note(s)
+		}
+	}
+	return nil
 }

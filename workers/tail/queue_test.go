@@ -12,6 +12,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/spokelet/spokelet/budget"
 )
 
 // drained pops all, and returns how many there were and the texts of notes.
@@ -32,23 +34,28 @@ func drained(t *testing.T, q *queue) (frames int, notes []string) {
 	return frames, notes
 }
 
+const (
+	half = maxFrames / 2 // of a queue, which one cluster may fill
+	slow = ": the connection is slow, or there is no memory for more"
+)
+
 func TestAFullQueueDropsAndSaysSo(t *testing.T) {
 	cases := map[string]struct {
 		frame        string
 		push, frames int
 		note         string
 	}{
-		"none too many":  {frame: "x", push: maxFrames, frames: maxFrames},
-		"one too many":   {frame: "x", push: maxFrames + 1, frames: maxFrames + 1, note: "spokelet: 1 event was dropped: the connection is slow"},
-		"many too many":  {frame: "x", push: maxFrames + 9, frames: maxFrames + 1, note: "spokelet: 9 events were dropped: the connection is slow"},
-		"large ones":     {frame: strings.Repeat("x", maxBytes/4), push: 4, frames: 4},
-		"too large ones": {frame: strings.Repeat("x", maxBytes/4), push: 6, frames: 5, note: "spokelet: 2 events were dropped: the connection is slow"},
+		"none too many":  {frame: "x", push: half, frames: half},
+		"one too many":   {frame: "x", push: half + 1, frames: half + 1, note: "spokelet: 1 event of cluster spoke1 was dropped" + slow},
+		"many too many":  {frame: "x", push: half + 9, frames: half + 1, note: "spokelet: 9 events of cluster spoke1 were dropped" + slow},
+		"large ones":     {frame: strings.Repeat("x", maxBytes/8), push: 4, frames: 4},
+		"too large ones": {frame: strings.Repeat("x", maxBytes/8), push: 6, frames: 5, note: "spokelet: 2 events of cluster spoke1 were dropped" + slow},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			q := newQueue("hello")
+			q := newQueue("hello", nil)
 			for range tc.push {
-				q.push([]byte(tc.frame))
+				q.push("spoke1", []byte(tc.frame))
 			}
 			frames, notes := drained(t, q)
 			if frames != tc.frames || strings.Join(notes, "; ") != tc.note {
@@ -61,21 +68,21 @@ func TestAFullQueueDropsAndSaysSo(t *testing.T) {
 	}
 }
 
-func TestEventsAreDroppedUntilHalfOfAQueueIsFree(t *testing.T) {
-	q := newQueue("hello")
-	for range maxFrames + 1 {
-		q.push([]byte("x"))
+func TestEventsAreDroppedUntilHalfOfThemAreRead(t *testing.T) {
+	q := newQueue("hello", nil)
+	for range half + 1 {
+		q.push("spoke1", []byte("x"))
 	}
 	q.take()
-	q.push([]byte("x")) // there is room for it, and it would be followed by another note
-	for range maxFrames/2 - 1 {
+	q.push("spoke1", []byte("x")) // there is room for it, and it would be followed by another note
+	for range half/2 - 1 {
 		q.take()
 	}
-	q.push([]byte("after the note"))
-	for range maxFrames / 2 {
+	q.push("spoke1", []byte("after the note"))
+	for range half / 2 {
 		q.take()
 	}
-	if note := q.take(); !strings.Contains(string(note), "2 events were dropped") {
+	if note := q.take(); !strings.Contains(string(note), "2 events of cluster spoke1 were dropped") {
 		t.Errorf("the note is not where the events are missing: %s", note)
 	}
 	if last := q.take(); string(last) != "after the note" {
@@ -83,9 +90,55 @@ func TestEventsAreDroppedUntilHalfOfAQueueIsFree(t *testing.T) {
 	}
 }
 
+func TestAClusterThatWritesWithoutEndLeavesRoomToOthers(t *testing.T) {
+	q := newQueue("hello", nil)
+	for range 10 * maxFrames {
+		q.push("hostile", []byte("x"))
+	}
+	q.push("healthy", []byte("from the healthy one"))
+	for range half {
+		q.take()
+	}
+	if next := q.take(); string(next) != "from the healthy one" {
+		t.Errorf("%.100s came", next)
+	}
+}
+
+func TestWhatWaitsForTheClientsOfAnAccountIsBounded(t *testing.T) {
+	const most = 1 << 20
+	memory := budget.NewMemory(most, 2*most)
+	var queues []*queue
+	for range 10 {
+		q := newQueue("hello", memory.Account("1234"))
+		queues = append(queues, q)
+		for range 10 {
+			q.push("spoke1", make([]byte, most/20))
+		}
+	}
+	other := newQueue("hello", memory.Account("5678"))
+	other.push("spoke1", []byte("of another account"))
+	if held := memory.Held(); held > most+100 {
+		t.Errorf("%d bytes wait for an account, of %d", held, most)
+	}
+	if got := string(other.take()); got != "of another account" {
+		t.Errorf("another account finds no room: %q", got)
+	}
+	dropped := 0
+	for _, q := range queues {
+		_, notes := drained(t, q)
+		dropped += len(notes)
+	}
+	if dropped != 8 {
+		t.Errorf("%d of 8 queues say that events were dropped", dropped)
+	}
+	if held := memory.Held(); held != 0 {
+		t.Errorf("empty queues hold %d bytes", held)
+	}
+}
+
 func TestPopWaitsForAnEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newQueue("hello")
+		q := newQueue("hello", nil)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		got := make(chan string, 10)
@@ -97,7 +150,7 @@ func TestPopWaitsForAnEvent(t *testing.T) {
 		}()
 		for i := range 3 {
 			synctest.Wait()
-			q.push(fmt.Append(nil, i))
+			q.push("spoke1", fmt.Append(nil, i))
 			if frame := <-got; frame != strconv.Itoa(i) {
 				t.Errorf("%s came and not %d", frame, i)
 			}

@@ -128,8 +128,10 @@ func (t *Tails) serve(ctx context.Context, cancel context.CancelCauseFunc, s *se
 	started.Go(func() { cancel(read(conn)) })
 
 	following, stop := context.WithCancel(ctx)
-	q := newQueue(s.script.Name)
-	f := &follower{hub: t.hub, script: s.script, filters: s.filters, send: q.push}
+	waiting := t.frames.Account(s.script.Account)
+	defer waiting.Close()
+	q := newQueue(s.script.Name, waiting)
+	f := &follower{tails: t, id: s.id, script: s.script, filters: s.filters, queue: q}
 	started.Go(func() { f.run(following) })
 
 	if err := write(ctx, conn, q); err != nil {

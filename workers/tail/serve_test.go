@@ -194,33 +194,62 @@ func TestATailIsDeletedByItsScriptAlone(t *testing.T) {
 }
 
 func TestTailsAreLimited(t *testing.T) {
-	inWorldWith(t, Config{MaxTails: 3, MaxPerUser: 2}, nil, func(w *world) {
-		create := func(user string) error {
-			_, err := w.tails.Create(hello, user, Filters{})
+	other := Script{Account: "5678", Namespace: "team-b", Name: "hello"}
+	limits := Limits{MaxTails: 6, MaxPerAccount: 4, MaxPerUser: 3, MaxPerToken: 2}
+	inWorldWith(t, Config{Limits: limits}, nil, func(w *world) {
+		create := func(s Script, user, token string) error {
+			_, err := w.tails.Create(s, Holder{User: user, Token: token}, Filters{})
 			return err
 		}
-		for _, user := range []string{"jane", "jane"} {
-			if err := create(user); err != nil {
-				w.Fatal(err)
+		for _, step := range []struct {
+			script      Script
+			user, token string
+			refused     string
+			reason      string
+		}{
+			{script: hello, user: "jane", token: "1", reason: "the first"},
+			{script: other, user: "jane", token: "1", reason: "the second of a token"},
+			{script: hello, user: "jane", token: "1", refused: "a token is 2", reason: "whatever the account"},
+			{script: hello, user: "jane", token: "2", reason: "another token of the same user"},
+			{script: hello, user: "jane", token: "3", refused: "a user is 3", reason: "a user may have many tokens"},
+			{script: hello, user: "sa-1", reason: "another user of the account"},
+			{script: hello, user: "sa-2", reason: "who has a token without an id is counted by his name"},
+			{script: hello, user: "sa-3", refused: "an account is 4", reason: "an account may have many users"},
+			{script: other, user: "joe", token: "1", reason: "another account has room, and a token is its user's"},
+			{script: other, user: "jim", token: "1", refused: "all accounts is 6", reason: "all of them have a bound"},
+		} {
+			err := create(step.script, step.user, step.token)
+			if step.refused == "" && err != nil || step.refused != "" && (!errors.Is(err, ErrTooMany) || !strings.HasSuffix(err.Error(), step.refused)) {
+				w.Errorf("%s: %v", step.reason, err)
 			}
-		}
-		if err := create("jane"); !errors.Is(err, ErrTooMany) {
-			w.Errorf("a user's third tail: %v", err)
-		}
-		if err := create("joe"); err != nil {
-			w.Errorf("another user's: %v", err)
-		}
-		if err := create("jim"); !errors.Is(err, ErrTooMany) {
-			w.Errorf("the fourth tail of all: %v", err)
 		}
 		time.Sleep(defaultOpen)
 		synctest.Wait()
-		if err := create("jane"); err != nil {
+		if err := create(hello, "jane", "1"); err != nil {
 			w.Errorf("when those that nobody opened are away: %v", err)
 		}
 		w.tails.Close()
-		if err := create("jane"); !errors.Is(err, ErrClosed) {
+		if err := create(hello, "jane", "1"); !errors.Is(err, ErrClosed) {
 			w.Errorf("after Close: %v", err)
+		}
+	})
+}
+
+// Who may make service accounts has as many users, and tokens, as he likes.
+func TestTwentyServiceAccountsDoNotHoldAllTails(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		own := 0
+		for account := range 20 {
+			for range 20 {
+				by := Holder{User: "system:serviceaccount:team-a:sa-" + strconv.Itoa(account), Token: strconv.Itoa(own)}
+				if _, err := w.tails.Create(hello, by, Filters{}); err == nil {
+					own++
+				}
+			}
+		}
+		other := Script{Account: "5678", Namespace: "team-b", Name: "hello"}
+		if _, err := w.tails.Create(other, jane, Filters{}); err != nil {
+			w.Errorf("%d tails are of one account, and another finds no room: %v", own, err)
 		}
 	})
 }
@@ -278,17 +307,17 @@ func TestASlowClientIsSaidHowManyEventsItMissed(t *testing.T) {
 	inWorld(t, []string{"spoke1"}, func(w *world) {
 		p := w.hub.start("spoke1", "a", "1")
 		r, _ := w.open(Filters{})
-		for i := range maxFrames + 10 {
+		for i := range half + 10 {
 			w.hub.call(p, "hello", strconv.Itoa(i))
 			if i == 1 {
 				synctest.Wait() // the client read one, another is being written
 			}
 		}
 		synctest.Wait() // the queue is full
-		for i := range maxFrames + 2 {
+		for i := range half + 2 {
 			r.expect(strconv.Itoa(i))
 		}
-		r.expect("spokelet: 8 events were dropped: the connection is slow")
+		r.expect("spokelet: 8 events of cluster spoke1 were dropped" + slow)
 		w.hub.call(p, "hello", "after that")
 		r.expect("after that")
 		r.leave()
@@ -301,8 +330,9 @@ func TestAConfigurationIsChecked(t *testing.T) {
 		reason string
 	}{
 		"no hub":          {config: Config{}, reason: "there would be nothing to read"},
-		"less than none":  {config: Config{Kube: &rest.Config{}, MaxTails: -1}, reason: "no tail could be made"},
-		"less of a user":  {config: Config{Kube: &rest.Config{}, MaxPerUser: -1}, reason: "as above"},
+		"less than none":  {config: Config{Kube: &rest.Config{}, Limits: Limits{MaxTails: -1}}, reason: "no tail could be made"},
+		"less of a user":  {config: Config{Kube: &rest.Config{}, Limits: Limits{MaxPerUser: -1}}, reason: "as above"},
+		"no pods":         {config: Config{Kube: &rest.Config{}, Limits: Limits{MaxPods: -1}}, reason: "none could be followed"},
 		"no lifetime":     {config: Config{Kube: &rest.Config{}, Lifetime: -1}, reason: "it would end at once"},
 		"no time to open": {config: Config{Kube: &rest.Config{}, Open: -1}, reason: "nobody could open it"},
 		"a hub without a name": {

@@ -14,11 +14,14 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
+
+	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/workers/spoke"
 )
 
 var (
-	// ErrTooMany is returned by Create when the process or the user has as many tails as it
-	// may have. It is worth another attempt when others have ended.
+	// ErrTooMany is returned by Create when the account, the user, the token or the process has
+	// as many tails as it may have. It is worth another attempt when others have ended.
 	ErrTooMany = errors.New("there are too many tails")
 	// ErrNotFound is returned by Delete when the script has no such tail, or no longer.
 	ErrNotFound = errors.New("there is no such tail")
@@ -49,6 +52,14 @@ type Script struct {
 	Name string
 }
 
+// Holder is who asks for a tail.
+type Holder struct {
+	// User is the name on the hub.
+	User string
+	// Token says by which of the user's tokens he asks. Empty if that is not known.
+	Token string
+}
+
 // Tail is one that was created.
 type Tail struct {
 	// ID names the tail in Delete. It is no secret.
@@ -63,7 +74,9 @@ type Tail struct {
 // Tails are the tails of a process. Its methods may be called by several goroutines.
 type Tails struct {
 	config   Config
-	hub      *hub
+	clusters *spoke.Client
+	places   *places
+	frames   *budget.Memory // of events that wait for clients
 	upgrader websocket.Upgrader
 
 	mu      sync.Mutex
@@ -74,26 +87,27 @@ type Tails struct {
 
 // A session is a tail from its creation to its end. What changes is guarded by Tails.mu.
 type session struct {
-	id, secret, user string
-	script           Script
-	filters          Filters
-	expires          time.Time
+	id, secret string
+	holder     Holder
+	script     Script
+	filters    Filters
+	expires    time.Time
 
 	unopened *time.Timer             // removes it
 	cancel   context.CancelCauseFunc // nil until it is opened
 }
 
-// Create makes a tail of the events of a script that match, on behalf of a user. It is there
+// Create makes a tail of the events of a script that match, on behalf of somebody. It is there
 // until it is deleted or its connection ends, at most for the configured times. The error is
 // ErrTooMany or ErrClosed.
-func (t *Tails) Create(s Script, user string, f Filters) (Tail, error) {
+func (t *Tails) Create(s Script, by Holder, f Filters) (Tail, error) {
 	created := &session{
 		id: hex.EncodeToString(random(idSize)), secret: base64.RawURLEncoding.EncodeToString(random(secretSize)),
-		user: user, script: s, filters: f, expires: time.Now().Add(t.config.Lifetime),
+		holder: by, script: s, filters: f, expires: time.Now().Add(t.config.Lifetime),
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if err := t.admit(user); err != nil {
+	if err := t.admit(created); err != nil {
 		return Tail{}, err
 	}
 	t.all[created.id] = created
@@ -107,24 +121,39 @@ func random(size int) []byte {
 	return b
 }
 
-// admit is called with mu held.
-func (t *Tails) admit(user string) error {
+// admit is called with mu held. An account is bounded first, so that one whose users are many
+// leaves tails to others: whoever may make service accounts has as many users as he likes.
+func (t *Tails) admit(s *session) error {
 	if t.closed {
 		return ErrClosed
 	}
-	if len(t.all) >= t.config.MaxTails {
-		return fmt.Errorf("%w: the limit is %d", ErrTooMany, t.config.MaxTails)
+	var account, user, token int
+	for _, other := range t.all {
+		account += count(other.script.Account == s.script.Account)
+		user += count(other.holder.User == s.holder.User)
+		token += count(s.holder.Token != "" && other.holder == s.holder)
 	}
-	own := 0
-	for _, s := range t.all {
-		if s.user == user {
-			own++
+	for _, limit := range []struct {
+		have, most int
+		of         string
+	}{
+		{account, t.config.MaxPerAccount, "an account"},
+		{user, t.config.MaxPerUser, "a user"},
+		{token, t.config.MaxPerToken, "a token"},
+		{len(t.all), t.config.MaxTails, "all accounts"},
+	} {
+		if limit.have >= limit.most {
+			return fmt.Errorf("%w: the limit of %s is %d", ErrTooMany, limit.of, limit.most)
 		}
 	}
-	if own >= t.config.MaxPerUser {
-		return fmt.Errorf("%w: the limit for a user is %d", ErrTooMany, t.config.MaxPerUser)
-	}
 	return nil
+}
+
+func count(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
 }
 
 func (t *Tails) removeUnopened(s *session) {
@@ -167,4 +196,5 @@ func (t *Tails) Close() {
 	}
 	t.mu.Unlock()
 	t.serving.Wait()
+	t.clusters.Close()
 }

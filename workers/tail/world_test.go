@@ -19,7 +19,10 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-var hello = Script{Account: "1234", Namespace: "team-a", Name: "hello"}
+var (
+	hello = Script{Account: "1234", Namespace: "team-a", Name: "hello"}
+	jane  = Holder{User: "jane", Token: "a"}
+)
 
 // A world is a hub, the tails of a process and a server that serves them, in a bubble.
 type world struct {
@@ -63,7 +66,7 @@ func inWorldWith(t *testing.T, c Config, clusters []string, test func(w *world))
 // create makes a tail of the script hello.
 func (w *world) create(f Filters) Tail {
 	w.Helper()
-	tail, err := w.tails.Create(hello, "jane", f)
+	tail, err := w.tails.Create(hello, jane, f)
 	if err != nil {
 		w.Fatal(err)
 	}

@@ -1,0 +1,60 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tail
+
+import (
+	"fmt"
+
+	"github.com/spokelet/spokelet/budget"
+)
+
+// A tail and a cluster have at most an eighth of all places, an account has a quarter: a hostile
+// account leaves some to others, a hostile cluster some to the other clusters of an account.
+const (
+	tailShare    = 8
+	clusterShare = 8
+	accountShare = 4
+)
+
+// places are those of all tails of a process: the watch of a cluster's pods takes one, and each
+// pod that is followed.
+type places struct{ tails, clusters, accounts *budget.Slots }
+
+func newPlaces(total int) *places {
+	of := func(share int) *budget.Slots { return budget.NewSlots(int64(total), int64(max(total/share, 1))) }
+	return &places{tails: of(tailShare), clusters: of(clusterShare), accounts: of(accountShare)}
+}
+
+// enter takes a place for something in a cluster. What it says when there is none is for who
+// reads the tail.
+func (p *places) enter(tail, account, cluster string) (leave func(), err error) {
+	leave, full := budget.TakeAll(
+		budget.Share{Slots: p.tails, Holder: tail, What: fmt.Sprintf("a tail follows at most %d clusters and pods", p.tails.Each())},
+		budget.Share{Slots: p.accounts, Holder: account, What: fmt.Sprintf("all tails of an account follow at most %d clusters and pods", p.accounts.Each())},
+		budget.Share{Slots: p.clusters, Holder: cluster, What: fmt.Sprintf("all tails follow at most %d pods of a cluster", p.clusters.Each())},
+	)
+	if full != nil {
+		return nil, leftOut(full.What)
+	}
+	return leave, nil
+}
+
+// leftOut is why something is not followed.
+type leftOut string
+
+// Error implements error.
+func (l leftOut) Error() string { return string(l) }
+
+// A notice says once that something is left out, until nothing is.
+type notice struct {
+	say  func(words string)
+	said bool
+}
+
+func (n *notice) tell(why error) {
+	if why != nil && !n.said {
+		n.say(why.Error())
+	}
+	n.said = why != nil
+}
