@@ -429,6 +429,8 @@ func TestTheChartRefusesAnAPIThatCannotServe(t *testing.T) {
 		"a node's port -1":     {reason: "there is none", values: "api.service.nodePort=-1", about: "/api/service/nodePort"},
 		"a node's port 65536":  {reason: "there is none", values: "api.service.nodePort=65536", about: "/api/service/nodePort"},
 		"a long user":          {reason: "the operator would not start", values: "api.clusterUser=" + strings.Repeat("x", 254), about: "/api/clusterUser"},
+		"tails without pods":   {reason: "they would show nothing", values: "api.tails.maxPods=0", about: "/api/tails/maxPods"},
+		"no tails":             {reason: "the API would not start", values: "api.tails.max=0", about: "/api/tails/max"},
 		"a store by its URL":   {reason: "it is the name of a Secret", values: "api.storeSecret=https://s3.example.com", about: "/api/storeSecret"},
 		"two of them":          {reason: "a tail is known to one process alone", values: "api.replicas=2", about: "replicas"},
 		"callers by address":   {reason: "they are peers", values: "networkPolicy.from.api[0]=192.0.2.1", about: "/networkPolicy/from/api"},

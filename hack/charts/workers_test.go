@@ -222,6 +222,8 @@ func TestTheFileOfTheOperatorOfWorkers(t *testing.T) {
 				"build.serviceAccount": "spokelet-workers-build", "build.deadline": "180s",
 				"place.route": "None", "place.hostSuffix": "", "place.minReplicas": float64(1), "place.maxReplicas": float64(5), "place.maxBytes": float64(512000),
 				"store.maxScriptBytes": float64(16 << 20), "store.maxModules": float64(200),
+				"tails.maxTails": float64(200), "tails.maxPerAccount": float64(50), "tails.maxPerUser": float64(10), "tails.maxPerToken": float64(5),
+				"tails.maxPods": float64(32), "tails.maxFollowed": float64(2048),
 			},
 		},
 		"what users say": {
@@ -255,7 +257,7 @@ func TestTheFileOfTheOperatorOfWorkers(t *testing.T) {
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
-			if sections := slices.Sorted(maps.Keys(file)); !slices.Equal(sections, []string{"build", "place", "registry", "store"}) {
+			if sections := slices.Sorted(maps.Keys(file)); !slices.Equal(sections, []string{"build", "place", "registry", "store", "tails"}) {
 				t.Errorf("sections %q", sections)
 			}
 		})

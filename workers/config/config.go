@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/spokelet/spokelet/workers/place"
+	"github.com/spokelet/spokelet/workers/tail"
 )
 
 // Config is the file.
@@ -29,6 +30,8 @@ type Config struct {
 	Build Build `json:"build"`
 	// Place is how bundles run in the clusters.
 	Place place.Options `json:"place"`
+	// Tails bounds what the API for wrangler follows.
+	Tails tail.Limits `json:"tails,omitempty"`
 }
 
 // Store is a bucket of S3.
@@ -137,6 +140,7 @@ func (c *Config) Default() {
 		c.Build.Deadline.Duration = defaultDeadline
 	}
 	c.Place.Default()
+	c.Tails.Default()
 }
 
 // Validate says what is wrong.
@@ -166,6 +170,9 @@ func (c *Config) Validate() error {
 	}
 	if err := c.Place.Validate(); err != nil {
 		errs = append(errs, fmt.Errorf("place: %w", err))
+	}
+	if err := c.Tails.Validate(); err != nil {
+		errs = append(errs, fmt.Errorf("tails: %w", err))
 	}
 	return errors.Join(errs...)
 }

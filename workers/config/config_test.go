@@ -34,6 +34,7 @@ func TestWhatIsLeftEmptyIsFilled(t *testing.T) {
 		Build:    Build{Image: "workers:1", ServiceAccount: "build", ConfigMap: "config", Deadline: metav1.Duration{Duration: 3 * time.Minute}},
 	}
 	want.Place.Default()
+	want.Tails.Default()
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -45,12 +46,13 @@ store: {endpoint: "https://s3.example.com", bucket: workers, region: eu-1, maxMo
 registry: {push: inside/workers, pull: outside/workers, runtime: "inside/workerd:1"}
 build: {image: "workers:1", serviceAccount: build, configMap: config, deadline: 90s}
 place: {route: Ingress, minReplicas: 2}
+tails: {maxTails: 5, maxPods: 6}
 `))
 	if err != nil {
 		t.Fatal(err)
 	}
-	kept := []any{got.Store.Region, got.Store.MaxModules, got.Store.MaxScriptBytes, got.Registry.Pull, got.Build.Deadline.Duration, got.Place.Route, got.Place.MinReplicas}
-	want := []any{"eu-1", 3, int64(4), "outside/workers", 90 * time.Second, place.RouteIngress, int32(2)}
+	kept := []any{got.Store.Region, got.Store.MaxModules, got.Store.MaxScriptBytes, got.Registry.Pull, got.Build.Deadline.Duration, got.Place.Route, got.Place.MinReplicas, got.Tails.MaxTails, got.Tails.MaxPods, got.Tails.MaxPerAccount}
+	want := []any{"eu-1", 3, int64(4), "outside/workers", 90 * time.Second, place.RouteIngress, int32(2), 5, 6, 50}
 	if diff := cmp.Diff(want, kept); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -75,6 +77,7 @@ func TestAConfigurationIsRefused(t *testing.T) {
 		"without a ConfigMap":          {"steps of builds read it", func(c *Config) { c.Build.ConfigMap = "" }, "build.configMap: is required"},
 		"with less than no modules":    {"a script has one", func(c *Config) { c.Store.MaxModules = -1 }, "store.maxModules: -1 is not between 1 and 200"},
 		"with too many modules":        {"a release lists no more", func(c *Config) { c.Store.MaxModules = 201 }, "store.maxModules: 201 is not between 1 and 200"},
+		"with less than no tails":      {"nobody could have one", func(c *Config) { c.Tails.MaxTails = -1 }, "tails: maxTails: -1 is less than 1"},
 		"with less than no bytes":      {"a script has some", func(c *Config) { c.Store.MaxScriptBytes = -1 }, "store.maxScriptBytes: -1 is less than 1"},
 		"with too short a deadline":    {"no build would end in it", func(c *Config) { c.Build.Deadline.Duration = time.Millisecond }, "build.deadline: 1ms is not between 1s and 1h0m0s"},
 		"with too long a deadline":     {"a build that hangs holds up the next", func(c *Config) { c.Build.Deadline.Duration = 2 * time.Hour }, "build.deadline: 2h0m0s is not between 1s and 1h0m0s"},

@@ -78,7 +78,7 @@ func runAPI(ctx context.Context, f apiFlags, cfg config.Config, credentials conf
 	if err != nil {
 		return fmt.Errorf("certificate: %w", err)
 	}
-	tails, err := tail.New(tail.Config{Kube: kube, Lifetime: tailTime})
+	tails, err := tail.New(tail.Config{Kube: kube, Limits: cfg.Tails, Lifetime: tailTime})
 	if err != nil {
 		return err
 	}
