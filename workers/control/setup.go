@@ -71,7 +71,7 @@ func CacheOptions(namespace string) (cache.Options, error) {
 		DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
 			&corev1.Namespace{}:    {Label: ours},
-			&workv1.ManifestWork{}: {Label: works},
+			&workv1.ManifestWork{}: {Label: works, Transform: trimWork},
 			&batchv1.Job{}:         {Namespaces: map[string]cache.Config{namespace: {}}},
 			&corev1.Pod{}:          {Namespaces: map[string]cache.Config{namespace: {LabelSelector: builds}}},
 		},
