@@ -12,6 +12,7 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -64,6 +65,34 @@ func TestAWorkWhoseExecutorIsNobodyIsNotApplied(t *testing.T) {
 				t.Errorf("message %q, want %q; the object is there: %t", got, want, c.get("a") != nil)
 			}
 		})
+	}
+}
+
+func TestAClusterScopedManifestThatNamesANamespaceIsNotApplied(t *testing.T) {
+	t.Parallel()
+	c, h := newCluster(t), newHub(t)
+	c.startForOCM(h)
+	for dialect, publish := range map[string]func(name string, manifests ...string) told{
+		wire.DialectManifestWork: func(name string, manifests ...string) told {
+			h.ask(name, 1, wire.Work{}, manifests...)
+			return h.says(c, name, 1, conditionApplied, metav1.ConditionFalse)
+		},
+		wire.DialectMulticluster: func(name string, manifests ...string) told {
+			h.want(name, 1, manifests...)
+			return h.is(c, name, 1, conditionApplied, metav1.ConditionFalse)
+		},
+	} {
+		name := c.name(dialect)
+		role := fmt.Sprintf(`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRole","metadata":{"name":%q,"namespace":%q}}`, name, c.namespace)
+		if got := message(publish(name, role, c.configMap(dialect)), 0); !strings.HasSuffix(got, errNamespace.Error()) {
+			t.Errorf("%s: message %q does not say why", dialect, got)
+		}
+		if _, err := c.kube.RbacV1().ClusterRoles().Get(t.Context(), name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			t.Errorf("%s: the object of the whole cluster: %v, want none", dialect, err)
+		}
+		if c.get(dialect) == nil {
+			t.Errorf("%s: the manifest beside it is not applied", dialect)
+		}
 	}
 }
 

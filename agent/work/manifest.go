@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	workv1 "open-cluster-management.io/api/work/v1"
 )
 
@@ -67,7 +68,8 @@ func parseManifest(ordinal int, raw []byte) manifest {
 		m.err = fmt.Errorf("failed to decode object: %w", errNotObject)
 		return m
 	}
-	if err := json.Unmarshal(raw, &h); err != nil {
+	// With encoding/json a field "Kind" would be the kind here, and none to an API server.
+	if err := utiljson.Unmarshal(raw, &h); err != nil {
 		m.err = fmt.Errorf("failed to decode object: %w", errMalformed)
 		return m
 	}

@@ -148,6 +148,34 @@ func TestPlanRefusesAndOrders(t *testing.T) {
 	}
 }
 
+func TestAClusterScopedManifestThatNamesANamespaceIsRefused(t *testing.T) {
+	m := parseManifest(0, manifestOf("ClusterX", "a", "x"))
+	for _, allowed := range [][]string{nil, {"a"}} {
+		steps := plan(t.Context(), []manifest{m}, resolveAny, allowed)
+		if err := steps[0].err; !errors.Is(err, errNamespace) || !lasting(err) || len(inOrder(steps)) > 0 {
+			t.Errorf("with namespaces %q allowed the error is %v: it is written for the whole cluster", allowed, err)
+		}
+		before := tracked{target: target{objectID: objectID{Resource: "clusterxs", Name: "x"}, Version: "v1", Kind: "ClusterX"}, uid: "u"}
+		if gone := removed(map[objectID]tracked{before.objectID: before}, steps); len(gone) > 0 {
+			t.Errorf("what was applied before is removed: %v", gone)
+		}
+	}
+}
+
+func TestNamesOfFieldsAreAsAnAPIServerReadsThem(t *testing.T) {
+	for name, raw := range map[string]string{
+		"another case":  `{"apiVersion":"v1","kind":"Other","metadata":{"name":"x","namespace":"a","Namespace":"b","Name":"y"},"Kind":"ClusterX","APIVersion":"v2"}`,
+		"another K":     `{"apiVersion":"v1","kind":"Other","metadata":{"name":"x","namespace":"a"},"\u212aind":"ClusterX"}`,
+		"another s":     `{"apiVersion":"v1","kind":"Other","metadata":{"name":"x","namespace":"a","name\u017fpace":"b"}}`,
+		"other objects": `{"apiVersion":"v1","kind":"Other","metadata":{"name":"x","namespace":"a"},"Metadata":{"namespace":"b","name":"y"}}`,
+	} {
+		m := parseManifest(0, []byte(raw))
+		if m.err != nil || m.gvk.Kind != "Other" || m.gvk.Version != "v1" || m.namespace != "a" || m.name != "x" {
+			t.Errorf("%s: the manifest is %s %s/%s, %v", name, m.gvk, m.namespace, m.name, m.err)
+		}
+	}
+}
+
 func TestNothingIsRemovedThatMayStillBeWanted(t *testing.T) {
 	old := tracked{target: target{objectID: objectID{Resource: "others", Namespace: "a", Name: "old"}, Version: "v1", Kind: "Other"}, uid: "u"}
 	all := map[objectID]tracked{old.objectID: old}

@@ -86,11 +86,12 @@ func locate(ctx context.Context, m manifest, resolve resolver) (target, error) {
 		return target{}, fmt.Errorf("failed to find gvr from restmapping: %w", err)
 	}
 	t := target{objectID: objectID{Group: m.gvk.Group, Resource: kind.resource, Name: m.name}, Version: m.gvk.Version, Kind: m.gvk.Kind}
-	if !kind.namespaced {
-		return t, nil // a namespace is dropped, as an API server does
-	}
-	if m.namespace == "" {
+	switch {
+	case kind.namespaced && m.namespace == "":
 		return t, errNoNamespace
+	case !kind.namespaced && m.namespace != "":
+		// Without its namespace it would reach further than whoever allowed it by its namespace meant.
+		return t, errNamespace
 	}
 	t.Namespace = m.namespace
 	return t, nil
@@ -189,6 +190,6 @@ func lasting(err error) bool {
 	var refused *CeilingError
 	var duplicate *DuplicateError
 	return errors.As(err, &refused) || errors.As(err, &duplicate) || errors.Is(err, errNoKind) || errors.Is(err, errNoName) ||
-		errors.Is(err, errGenerateName) || errors.Is(err, errBadName) || errors.Is(err, errNoNamespace) || errors.Is(err, errNotObject) ||
-		errors.Is(err, errMalformed) || errors.Is(err, errFieldManager) || errors.Is(err, errNoExecutor) || isIgnoreError(err) || isRefusal(err)
+		errors.Is(err, errGenerateName) || errors.Is(err, errBadName) || errors.Is(err, errNoNamespace) || errors.Is(err, errNamespace) ||
+		errors.Is(err, errNotObject) || errors.Is(err, errMalformed) || errors.Is(err, errFieldManager) || errors.Is(err, errNoExecutor) || isIgnoreError(err) || isRefusal(err)
 }
