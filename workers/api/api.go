@@ -33,6 +33,9 @@ const (
 	// LabelBundle names the WorkerBundle that an object was made for. On what is outside of
 	// the account's namespace LabelNamespace says where that is.
 	LabelBundle = "workers.spokelet.io/bundle"
+	// AnnotationBundle, on a ManifestWork, is the UID of the WorkerBundle that it places. That
+	// makes it the operator's, and a policy lets nobody else write it.
+	AnnotationBundle = "workers.spokelet.io/bundle-uid"
 	// LabelBuilder names the JobBuilder that a Job was made for.
 	LabelBuilder = "workers.spokelet.io/builder"
 	// LabelNamespace, on what is outside of the account's namespace, names that namespace.

@@ -184,6 +184,7 @@ func (a *accounts) bundle(ctx context.Context, account *accountv1alpha1.WorkerAc
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(account, accountv1alpha1.GroupVersion.WithKind("WorkerAccount"))},
 		},
 		Spec: bundlev1alpha1.WorkerBundleSpec{
+			Account:        account.Status.Account,
 			DeploymentName: account.Spec.WorkerBundleName,
 			PodTemplate:    bundlev1alpha1.PodTemplate{ImagePullSecret: account.Spec.PodTemplate.ImagePullSecret},
 		},
@@ -197,7 +198,7 @@ func (a *accounts) bundle(ctx context.Context, account *accountv1alpha1.WorkerAc
 // sameAccount deletes the bundle of an account that the namespace does not have any more: its
 // works and images are that account's.
 func (a *accounts) sameAccount(ctx context.Context, b *bundlev1alpha1.WorkerBundle, account string) error {
-	old := b.Labels[api.LabelAccount]
+	old := b.Spec.Account
 	if old == account {
 		return nil
 	}

@@ -218,7 +218,7 @@ func (b *builds) end(ctx context.Context, builder *builderv1alpha1.JobBuilder) e
 
 // deleteImage removes the image of a build, if no other build has the same one.
 func (b *builds) deleteImage(ctx context.Context, builder *builderv1alpha1.JobBuilder) error {
-	digest, account := digestOf(builder.Status.Image), builder.Labels[api.LabelAccount]
+	digest, account := digestOf(builder.Status.Image), builder.Spec.Account
 	if digest == "" || account == "" {
 		return nil
 	}

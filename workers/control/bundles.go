@@ -4,7 +4,6 @@
 package control
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +11,6 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -61,86 +59,50 @@ func (b *bundles) reconcile(ctx context.Context, key types.NamespacedName) error
 	}
 	after := bundle.DeepCopy()
 	after.Status.Workers = int32(len(bundle.Spec.Workers)) //nolint:gosec // at most 100
-	err = b.place(ctx, after, works, others)
-	p, wrong := errors.AsType[*problem](err)
-	if wrong {
+	wrong, failed := b.place(ctx, after, works, others)
+	if wrong != nil {
 		after.Status.ObservedGeneration = bundle.Generation
-		set(&after.Status.Conditions, api.ConditionReady, bundle.Generation, no(p.reason, p.Error()))
+		set(&after.Status.Conditions, api.ConditionReady, bundle.Generation, no(wrong.reason, wrong.Error()))
 	}
-	if err := patchStatus(ctx, b.client, bundle, after); err != nil {
-		return err
-	}
-	if err != nil && !wrong {
-		return err
+	if err := patchStatus(ctx, b.client, bundle, after); err != nil || failed != nil {
+		return errors.Join(failed, err)
 	}
 	return b.lookForImage(ctx, after)
 }
 
-// works returns those of a bundle, by cluster, and those that another bundle has of the same
-// account: there they have the same name.
-func (b *bundles) works(ctx context.Context, bundle *bundlev1alpha1.WorkerBundle) (mine, others map[string]*workv1.ManifestWork, err error) {
-	var own, all workv1.ManifestWorkList
-	if err := b.client.List(ctx, &own, client.MatchingLabels{api.LabelNamespace: bundle.Namespace, api.LabelBundle: bundle.Name}); err != nil {
-		return nil, nil, fmt.Errorf("list ManifestWorks: %w", err)
-	}
-	if err := b.client.List(ctx, &all, client.MatchingLabels{api.LabelAccount: bundle.Labels[api.LabelAccount]}); err != nil {
-		return nil, nil, fmt.Errorf("list ManifestWorks: %w", err)
-	}
-	mine, others = map[string]*workv1.ManifestWork{}, map[string]*workv1.ManifestWork{}
-	for i := range own.Items {
-		mine[own.Items[i].Namespace] = &own.Items[i]
-	}
-	for i := range all.Items {
-		if cluster := all.Items[i].Namespace; mine[cluster] == nil {
-			others[cluster] = &all.Items[i]
-		}
-	}
-	return mine, others, nil
-}
-
 // place writes the works of a bundle, and its status. A bundle that is not to be served has
-// none.
-func (b *bundles) place(ctx context.Context, bundle *bundlev1alpha1.WorkerBundle, works, others map[string]*workv1.ManifestWork) error {
+// none, and the problem is why. What fails in one cluster keeps nothing from the others.
+func (b *bundles) place(ctx context.Context, bundle *bundlev1alpha1.WorkerBundle, works, others map[string]*workv1.ManifestWork) (*problem, error) {
 	accounts, err := b.tenants.claims(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	owner, err := b.owner(ctx, accounts, bundle)
 	if p, lost := errors.AsType[*problem](err); lost {
 		left, err := b.remove(ctx, works)
 		report(bundle, nil, left)
-		return cmp.Or(err, error(p))
+		return p, err
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	clusters, err := b.clusters(ctx, owner, bundle)
 	if err != nil {
-		return err
+		return asProblem(err)
 	}
 	unwanted := maps.Clone(works)
 	maps.DeleteFunc(unwanted, func(cluster string, _ *workv1.ManifestWork) bool { return slices.Contains(clusters, cluster) })
-	left, err := b.remove(ctx, unwanted)
-	if err != nil {
-		return err
-	}
+	left, failed := b.remove(ctx, unwanted)
 	p, err := b.placement(ctx, owner, bundle)
 	if err != nil {
-		return err
+		wrong, err := asProblem(err)
+		return wrong, errors.Join(failed, err)
 	}
-	var errs []error
-	status := make([]bundlev1alpha1.ClusterStatus, 0, len(clusters))
-	for _, cluster := range clusters {
-		p.Cluster, p.Before = cluster, works[cluster]
-		wanted, err := place.Work(p)
-		if err != nil {
-			return &problem{reason: api.ReasonInvalid, err: err}
-		}
-		s, err := b.tell(ctx, p, wanted, others[cluster])
-		status, errs = append(status, s), append(errs, err)
+	status, wrong, err := b.tellAll(ctx, p, clusters, works, others)
+	if wrong == nil {
+		report(bundle, status, left)
 	}
-	report(bundle, status, left)
-	return errors.Join(errs...)
+	return wrong, errors.Join(failed, err)
 }
 
 // owner returns the WorkerAccount of a bundle. A *problem is why it is not served.
@@ -153,30 +115,18 @@ func (b *bundles) owner(ctx context.Context, accounts *tenant.Accounts, bundle *
 	if err != nil {
 		return nil, err
 	}
+	named := owner != nil && owner.Spec.WorkerBundleName == bundle.Name
 	switch {
+	case metav1.GetControllerOf(bundle) == nil && named:
+		return nil, problemf(api.ReasonNoAccount, "WorkerAccount %s names it, and the operator has not made it: delete it", owner.Name)
+	case metav1.GetControllerOf(bundle) == nil:
+		return nil, problemf(api.ReasonNoAccount, "no WorkerAccount names it")
 	case owner == nil || !metav1.IsControlledBy(bundle, owner):
 		return nil, problemf(api.ReasonNoAccount, "its WorkerAccount is gone")
-	case bundle.Labels[api.LabelAccount] != account:
-		return nil, problemf(api.ReasonNoAccount, "it is of account %q, and the namespace is of account %q now", bundle.Labels[api.LabelAccount], account)
+	case bundle.Spec.Account != account:
+		return nil, problemf(api.ReasonNoAccount, "it is of account %q, and the namespace is of account %q now", bundle.Spec.Account, account)
 	}
 	return owner, nil
-}
-
-// tell writes the work of one cluster, if it is not that already, and returns what the
-// cluster says. That one cannot be told does not keep the others from it.
-func (b *bundles) tell(ctx context.Context, p place.Placement, wanted, other *workv1.ManifestWork) (bundlev1alpha1.ClusterStatus, error) {
-	if other != nil { // its deletion is an event
-		return bundlev1alpha1.ClusterStatus{Name: p.Cluster, Message: fmt.Sprintf("WorkerBundle %s of namespace %s is being removed from it first",
-			other.Labels[api.LabelBundle], other.Labels[api.LabelNamespace])}, nil
-	}
-	work, err := b.write(ctx, wanted, p.Before)
-	switch {
-	case apierrors.IsConflict(err):
-		return place.Status(p.Before, place.Revision(p)), err
-	case err != nil:
-		return bundlev1alpha1.ClusterStatus{Name: p.Cluster, Message: err.Error()}, err
-	}
-	return place.Status(work, place.Revision(p)), nil
 }
 
 // clusters are those that a bundle is placed on: none as long as there is nothing to run.
@@ -202,7 +152,7 @@ func (b *bundles) clusters(ctx context.Context, account *accountv1alpha1.WorkerA
 // placement is what all clusters have in common.
 func (b *bundles) placement(ctx context.Context, owner *accountv1alpha1.WorkerAccount, bundle *bundlev1alpha1.WorkerBundle) (place.Placement, error) {
 	p := place.Placement{
-		Account: bundle.Labels[api.LabelAccount], HubNamespace: bundle.Namespace, Host: owner.Status.Host, Bundle: bundle,
+		Account: bundle.Spec.Account, HubNamespace: bundle.Namespace, Host: owner.Status.Host, Bundle: bundle,
 		Secrets: map[string]map[string][]byte{}, Options: b.cfg.Place,
 	}
 	for _, w := range bundle.Spec.Workers {
@@ -249,53 +199,8 @@ func (b *bundles) pullSecret(ctx context.Context, bundle *bundlev1alpha1.WorkerB
 	return secret.Data[corev1.DockerConfigJsonKey], nil
 }
 
-// write writes a work, if the existing one is not that already.
-func (b *bundles) write(ctx context.Context, wanted, existing *workv1.ManifestWork) (*workv1.ManifestWork, error) {
-	switch {
-	case existing == nil:
-		if err := b.client.Create(ctx, wanted); err != nil {
-			return nil, fmt.Errorf("create ManifestWork %s: %w", wanted.Name, err)
-		}
-		return wanted, nil
-	case terminating(existing) || equality.Semantic.DeepEqual(existing.Spec, wanted.Spec) && subset(wanted.Labels, existing.Labels):
-		return existing, nil
-	}
-	changed := existing.DeepCopy()
-	changed.Spec = wanted.Spec
-	if changed.Labels == nil {
-		changed.Labels = map[string]string{}
-	}
-	maps.Copy(changed.Labels, wanted.Labels)
-	if err := b.client.Update(ctx, changed); err != nil {
-		return nil, fmt.Errorf("write ManifestWork %s: %w", wanted.Name, err)
-	}
-	return changed, nil
-}
-
-func subset(part, whole map[string]string) bool {
-	for k, v := range part {
-		if whole[k] != v {
-			return false
-		}
-	}
-	return true
-}
-
-// remove deletes works, and returns the clusters that still have theirs.
-func (b *bundles) remove(ctx context.Context, works map[string]*workv1.ManifestWork) ([]string, error) {
-	for _, cluster := range slices.Sorted(maps.Keys(works)) {
-		if terminating(works[cluster]) {
-			continue
-		}
-		if err := deleteObject(ctx, b.client, "ManifestWork", works[cluster]); err != nil {
-			return nil, err
-		}
-	}
-	return slices.Sorted(maps.Keys(works)), nil
-}
-
 // report writes the status of clusters.
-func report(bundle *bundlev1alpha1.WorkerBundle, clusters []bundlev1alpha1.ClusterStatus, left []string) {
+func report(bundle *bundlev1alpha1.WorkerBundle, clusters, left []bundlev1alpha1.ClusterStatus) {
 	s := &bundle.Status
 	s.ObservedGeneration = bundle.Generation
 	s.SelectedClusters, s.ReadyClusters = int32(len(clusters)), 0 //nolint:gosec // clusters of a hub
@@ -308,10 +213,7 @@ func report(bundle *bundlev1alpha1.WorkerBundle, clusters []bundlev1alpha1.Clust
 			missing = "cluster " + c.Name + ": " + c.Message
 		}
 	}
-	for _, name := range left {
-		clusters = append(clusters, bundlev1alpha1.ClusterStatus{Name: name, Message: "its work is being deleted"})
-	}
-	s.Clusters = clusters
+	s.Clusters = append(clusters, left...)
 	v := yes(api.ReasonServed, fmt.Sprintf("%d of %d clusters", s.ReadyClusters, s.SelectedClusters))
 	switch {
 	case bundle.Spec.PodTemplate.Image == "" || len(bundle.Spec.Workers) == 0:
@@ -329,15 +231,11 @@ func (b *bundles) end(ctx context.Context, bundle *bundlev1alpha1.WorkerBundle, 
 	if !controllerutil.ContainsFinalizer(bundle, api.Finalizer) {
 		return nil
 	}
-	left, err := b.remove(ctx, works)
-	if err != nil {
-		return err
-	}
-	if len(left) > 0 {
+	if left, failed := b.remove(ctx, works); len(left) > 0 {
 		after := bundle.DeepCopy()
 		report(after, nil, left)
-		set(&after.Status.Conditions, api.ConditionReady, bundle.Generation, no(api.ReasonWaiting, "cluster "+left[0]+" has not deleted it yet"))
-		return patchStatus(ctx, b.client, bundle, after)
+		set(&after.Status.Conditions, api.ConditionReady, bundle.Generation, no(api.ReasonWaiting, "cluster "+left[0].Name+": "+left[0].Message))
+		return errors.Join(failed, patchStatus(ctx, b.client, bundle, after))
 	}
 	before := bundle.DeepCopy()
 	controllerutil.RemoveFinalizer(bundle, api.Finalizer)
@@ -354,7 +252,7 @@ func (b *bundles) lookForImage(ctx context.Context, bundle *bundlev1alpha1.Worke
 	if image == "" || meta.IsStatusConditionTrue(bundle.Status.Conditions, api.ConditionReady) || bundle.Status.SelectedClusters == 0 {
 		return nil
 	}
-	if found, err := b.registry.Exists(ctx, bundle.Labels[api.LabelAccount], digestOf(image)); err != nil || found {
+	if found, err := b.registry.Exists(ctx, bundle.Spec.Account, digestOf(image)); err != nil || found {
 		return err
 	}
 	builders, err := buildersOf(ctx, b.client, bundle.Namespace)

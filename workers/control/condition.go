@@ -73,5 +73,13 @@ func problemf(reason, format string, args ...any) *problem {
 	return &problem{reason: reason, err: fmt.Errorf(format, args...)}
 }
 
+// asProblem tells a problem from any other error.
+func asProblem(err error) (*problem, error) {
+	if p, ok := errors.AsType[*problem](err); ok {
+		return p, nil
+	}
+	return nil, err
+}
+
 // passing tells whether it may go without that anything here changes.
 func (p *problem) passing() bool { return errors.Is(p.err, store.ErrUnavailable) }

@@ -10,5 +10,6 @@
 //	bundles      WorkerBundle -> ManifestWork for each cluster; their status -> status
 //
 // All state is in these objects: a controller that is started anew goes on where the last
-// one stopped. What is outside of the namespaces of accounts is found by its labels.
+// one stopped. In the namespaces of clusters, where others write too, a work is a bundle's by
+// its name and the UID of the bundle; in the operator's own a Job is a build's by its labels.
 package control

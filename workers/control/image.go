@@ -35,7 +35,7 @@ func (a *accounts) spec(account string, b *bundlev1alpha1.WorkerBundle, in bundl
 			Labels:          map[string]string{api.LabelAccount: account, api.LabelBundle: b.Name},
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(b, bundlev1alpha1.GroupVersion.WithKind("WorkerBundle"))},
 		},
-		Spec: builderv1alpha1.JobBuilderSpec{WorkerBundleName: b.Name, TargetImage: a.pull + "/" + account + ":" + id},
+		Spec: builderv1alpha1.JobBuilderSpec{Account: account, WorkerBundleName: b.Name, TargetImage: a.pull + "/" + account + ":" + id},
 	}
 	for _, r := range chosen {
 		wanted.Spec.ScriptNames = append(wanted.Spec.ScriptNames, r.Spec.ScriptName)

@@ -20,6 +20,7 @@ import (
 	accountv1alpha1 "github.com/spokelet/spokelet/workers/api/account/v1alpha1"
 	bundlev1alpha1 "github.com/spokelet/spokelet/workers/api/bundle/v1alpha1"
 	deploymentv1alpha1 "github.com/spokelet/spokelet/workers/api/deployment/v1alpha1"
+	"github.com/spokelet/spokelet/workers/place"
 )
 
 // gone lets only deletions through.
@@ -99,11 +100,13 @@ func (s setup) refused(ctx context.Context, o client.Object) []reconcile.Request
 	})(ctx, o.GetNamespace())
 }
 
-// bundlesOfWork are those that wait for a work to be gone, besides the one that it is of.
+// bundlesOfWork are those of the account of a work: the one that it is of, and those that wait
+// for it to be gone.
 func (s setup) bundlesOfWork(ctx context.Context, o client.Object) []reconcile.Request {
-	account := o.GetLabels()[api.LabelAccount]
-	others := s.all(&bundlev1alpha1.WorkerBundleList{}, func(b client.Object) bool { return b.GetLabels()[api.LabelAccount] == account })(ctx, "")
-	return append(others, one(o.GetLabels()[api.LabelNamespace], o.GetLabels()[api.LabelBundle])...)
+	return s.all(&bundlev1alpha1.WorkerBundleList{}, func(user client.Object) bool {
+		b, ok := user.(*bundlev1alpha1.WorkerBundle)
+		return ok && place.Name(b.Spec.Account) == o.GetName()
+	})(ctx, "")
 }
 
 // usersOfSecret are the WorkerDeployments that name a Secret.

@@ -78,6 +78,11 @@ func CacheOptions(namespace string) (cache.Options, error) {
 	}, nil
 }
 
+// indexName finds works by their name: an account has the same one in each cluster.
+const indexName = "metadata.name"
+
+func nameOfWork(o client.Object) []string { return []string{o.GetName()} }
+
 // marked selects objects that have a label.
 func marked(label string) (labels.Selector, error) {
 	r, err := labels.NewRequirement(label, selection.Exists, nil)
@@ -88,10 +93,13 @@ func marked(label string) (labels.Selector, error) {
 }
 
 // Setup adds the controllers to a manager.
-func Setup(mgr manager.Manager, cfg Config) error {
+func Setup(ctx context.Context, mgr manager.Manager, cfg Config) error {
 	cfg.Default()
 	if err := cfg.Validate(); err != nil {
 		return err
+	}
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &workv1.ManifestWork{}, indexName, nameOfWork); err != nil {
+		return fmt.Errorf("index of ManifestWorks: %w", err)
 	}
 	s := setup{mgr: mgr, cfg: cfg, tenants: tenants{mgr.GetClient()}, events: teller{mgr.GetEventRecorder("spokelet-workers")}}
 	for name, add := range map[string]func() error{

@@ -115,7 +115,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjectTracker(tracker).WithObjects(objects...).WithStatusSubresource(
 		&deploymentv1alpha1.WorkerDeployment{}, &releasev1alpha1.WorkerRelease{}, &accountv1alpha1.WorkerAccount{},
 		&builderv1alpha1.JobBuilder{}, &bundlev1alpha1.WorkerBundle{}, &workv1.ManifestWork{}, &batchv1.Job{},
-	).WithInterceptorFuncs(interceptor.Funcs{Create: numbered()}).Build()
+	).WithIndex(&workv1.ManifestWork{}, indexName, nameOfWork).WithInterceptorFuncs(interceptor.Funcs{Create: numbered()}).Build()
 	w := &world{
 		t: t, client: c, now: time.Unix(1e9, 0),
 		store:    &fakeStore{modules: map[string][]releasev1alpha1.Module{}},

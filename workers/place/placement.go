@@ -84,6 +84,7 @@ func Work(p Placement) (*workv1.ManifestWork, error) {
 			Labels: map[string]string{
 				api.LabelAccount: p.Account, api.LabelBundle: p.Bundle.Name, api.LabelNamespace: p.HubNamespace,
 			},
+			Annotations: map[string]string{api.AnnotationBundle: string(p.Bundle.UID)},
 		},
 		Spec: workv1.ManifestWorkSpec{
 			Workload:        workv1.ManifestsTemplate{Manifests: manifests},

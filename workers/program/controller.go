@@ -81,7 +81,7 @@ func runController(ctx context.Context, f controllerFlags, cfg config.Config, cr
 	if err != nil {
 		return fmt.Errorf("manager: %w", err)
 	}
-	if err := control.Setup(mgr, controllers); err != nil {
+	if err := control.Setup(ctx, mgr, controllers); err != nil {
 		return err
 	}
 	if err := addProbes(mgr); err != nil {

@@ -42,6 +42,11 @@ type JobBuilderList struct {
 //
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a build cannot be changed: create another one"
 type JobBuilderSpec struct {
+	// Account that it was made for: the image goes to, and is deleted from, its repository.
+	//
+	// +kubebuilder:validation:MaxLength=40
+	// +optional
+	Account string `json:"account,omitempty"`
 	// ScriptNames are the scripts, in the order of their ports.
 	//
 	// +listType=set

@@ -39,7 +39,14 @@ type WorkerBundleList struct {
 }
 
 // WorkerBundleSpec is what runs.
+//
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.account) || has(self.account) && self.account == oldSelf.account",message="the account of a bundle cannot be changed"
 type WorkerBundleSpec struct {
+	// Account that it was made for: the works and the images are that account's.
+	//
+	// +kubebuilder:validation:MaxLength=40
+	// +optional
+	Account string `json:"account,omitempty"`
 	// DeploymentName is that of the Deployment in the clusters.
 	//
 	// +kubebuilder:validation:MinLength=1
