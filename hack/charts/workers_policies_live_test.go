@@ -4,6 +4,7 @@
 package charts
 
 import (
+	"context"
 	"os"
 	"strings"
 	"testing"
@@ -13,23 +14,51 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/yaml"
 
 	"github.com/spokelet/spokelet/internal/livetest"
 )
 
-// workersHub is one on which worker bundles are installed, without the operator.
-type workersHub struct{ *installedHub }
+// workersHub is one on which worker bundles are installed, without the operator. It has a
+// cluster that is offered to them.
+type workersHub struct {
+	*installedHub
+	// anybody is an administrator, for objects of any kind.
+	anybody dynamic.Interface
+}
 
-func newWorkersHub(t *testing.T) workersHub {
+var (
+	worksResource    = schema.GroupVersionResource{Group: "work.open-cluster-management.io", Version: "v1", Resource: "manifestworks"}
+	clustersResource = schema.GroupVersionResource{Group: "cluster.open-cluster-management.io", Version: "v1", Resource: "managedclusters"}
+)
+
+// valuesOf are those with which the operator makes the works of workers/place/testdata.
+func valuesOf(work string) []string {
+	tail := []string{"api.enabled=true", "api.tlsSecret=tls", "api.clusterUser=hub:system:serviceaccount:spokelet-workers:spokelet-workers-api"}
+	return map[string][]string{
+		"none": nil,
+		"ingress": append(tail, "route.kind=Ingress", "route.ingress.className=nginx", "route.ingress.rewrite=Nginx",
+			`route.ingress.annotations.nginx\.ingress\.kubernetes\.io/proxy-body-size=100m`),
+		"gateway": {"route.kind=Gateway", "route.gateway.parentRefs[0].name=public"},
+	}[work]
+}
+
+func newWorkersHub(t *testing.T, work string) workersHub {
 	t.Helper()
-	h := workersHub{newAccountOf(t, workersChart)}
+	h := workersHub{installedHub: newAccountOf(t, workersChart)}
+	h.anybody = dynamic.NewForConfigOrDie(h.config)
 	h.define("../../api/crds/work/0000_00_work.open-cluster-management.io_manifestworks.crd.yaml")
-	h.apply(workersChart)
-	// That is also when the API server serves the definition.
+	h.define("../../api/crds/cluster/0000_00_clusters.open-cluster-management.io_managedclusters.crd.yaml")
+	h.cluster(h.namespace, "true")
+	h.apply(workersChart, valuesOf(work)...)
+	// That is also when the API server serves the definitions.
 	livetest.Eventually(t, "the policies are in force", func() bool {
-		return refusedBy(h.work("another", nil), "spokelet-workers-works") && refusedBy(h.secret(nil), "spokelet-workers-secrets")
+		unmarked := func(w *unstructured.Unstructured) { w.SetAnnotations(nil) }
+		_, err := h.applies.Resource(worksResource).Namespace(h.namespace).Create(t.Context(), h.read(work), creation)
+		return err == nil && refusedBy(h.create(work, unmarked), "spokelet-workers-works") && refusedBy(h.secret(nil), "spokelet-workers-secrets") &&
+			refusedBy(h.asAnybody(h.read(work)), "spokelet-workers-marks")
 	})
 	return h
 }
@@ -43,34 +72,72 @@ func (h workersHub) define(file string) {
 	object := &unstructured.Unstructured{}
 	h.must(yaml.Unmarshal(raw, &object.Object))
 	definitions := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
-	if _, err = dynamic.NewForConfigOrDie(h.config).Resource(definitions).Create(h.t.Context(), object, metav1.CreateOptions{}); !apierrors.IsAlreadyExists(err) {
+	if _, err = h.anybody.Resource(definitions).Create(h.t.Context(), object, metav1.CreateOptions{}); !apierrors.IsAlreadyExists(err) {
 		h.must(err)
 	}
 }
 
-// work tries to make a work of account 1234 with a ConfigMap, which the change changes.
-func (h workersHub) work(name string, change func(work, configMap *unstructured.Unstructured)) error {
-	configMap := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "any", "namespace": "workers-1234"},
+// cluster makes a cluster of which the namespace is there, and that is offered or not.
+func (h workersHub) cluster(name, offered string) {
+	h.t.Helper()
+	h.label(name, `"open-cluster-management.io/cluster-name":"`+name+`"`)
+	object := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": clustersResource.GroupVersion().String(), "kind": "ManagedCluster", "metadata": map[string]any{"name": name},
 	}}
-	work := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "work.open-cluster-management.io/v1", "kind": "ManifestWork",
-		"metadata": map[string]any{"name": name, "labels": map[string]any{"workers.spokelet.io/account": "1234"}},
-	}}
-	if change != nil {
-		change(work, configMap)
+	if offered != "" {
+		object.SetLabels(map[string]string{"workers.spokelet.io/clusters": offered})
 	}
-	space := map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "workers-1234"}}
-	work.Object["spec"] = map[string]any{"workload": map[string]any{"manifests": []any{space, configMap.Object}}}
-	gvr := schema.GroupVersionResource{Group: "work.open-cluster-management.io", Version: "v1", Resource: "manifestworks"}
-	_, err := h.applies.Resource(gvr).Namespace(h.namespace).Create(h.t.Context(), work, creation)
+	clusters := h.anybody.Resource(clustersResource)
+	livetest.Eventually(h.t, "the API server serves ManagedClusters", func() bool {
+		_, err := clusters.Create(h.t.Context(), object, metav1.CreateOptions{})
+		return err == nil
+	})
+	h.t.Cleanup(func() { _ = clusters.Delete(context.WithoutCancel(h.t.Context()), name, metav1.DeleteOptions{}) })
+}
+
+// label sets labels of a namespace, by the inside of a JSON object.
+func (h workersHub) label(namespace, labels string) {
+	h.t.Helper()
+	_, err := h.admin.CoreV1().Namespaces().Patch(h.t.Context(), namespace, types.MergePatchType, []byte(`{"metadata":{"labels":{`+labels+`}}}`), metav1.PatchOptions{})
+	h.must(err)
+}
+
+// read returns a work as the operator makes it, which is account 1234's.
+func (h workersHub) read(work string) *unstructured.Unstructured {
+	h.t.Helper()
+	raw, err := os.ReadFile("../../workers/place/testdata/" + work + ".yaml")
+	h.must(err)
+	object := &unstructured.Unstructured{}
+	h.must(yaml.Unmarshal(raw, &object.Object))
+	object.SetNamespace(h.namespace)
+	return object
+}
+
+// create tries, as the operator, to make such a work, which the change changes.
+func (h workersHub) create(work string, change func(*unstructured.Unstructured)) error {
+	h.t.Helper()
+	object := h.read(work)
+	change(object)
+	_, err := h.applies.Resource(worksResource).Namespace(object.GetNamespace()).Create(h.t.Context(), object, creation)
+	return err
+}
+
+// asAnybody tries to make a work as an administrator.
+func (h workersHub) asAnybody(work *unstructured.Unstructured) error {
+	_, err := h.anybody.Resource(worksResource).Namespace(work.GetNamespace()).Create(h.t.Context(), work, creation)
+	return err
+}
+
+// patch tries to change a work by a merge patch.
+func (h workersHub) patch(as dynamic.Interface, name, patch string) error {
+	_, err := as.Resource(worksResource).Namespace(h.namespace).Patch(h.t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{DryRun: dry})
 	return err
 }
 
 // secret tries to make a copy for a release, which the change changes.
 func (h workersHub) secret(change func(*corev1.Secret)) error {
 	s := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: "hello-1", OwnerReferences: []metav1.OwnerReference{
+		ObjectMeta: metav1.ObjectMeta{Namespace: h.namespace, Name: "hello-1", OwnerReferences: []metav1.OwnerReference{
 			{APIVersion: "api.worker-release/v1alpha1", Kind: "WorkerRelease", Name: "hello-1", UID: "any"},
 		}},
 		Immutable: new(true), Data: map[string][]byte{"KEY": []byte("value")},
@@ -79,48 +146,348 @@ func (h workersHub) secret(change func(*corev1.Secret)) error {
 		change = func(s *corev1.Secret) { s.OwnerReferences = nil }
 	}
 	change(s)
-	_, err := h.hub.CoreV1().Secrets(h.namespace).Create(h.t.Context(), s, creation)
+	_, err := h.hub.CoreV1().Secrets(s.Namespace).Create(h.t.Context(), s, creation)
 	return err
 }
 
+func TestThePolicyOfWorksTakesWhatTheOperatorMakes(t *testing.T) {
+	for _, work := range []string{"none", "ingress", "gateway"} {
+		t.Run(work, func(t *testing.T) {
+			h := newWorkersHub(t, work)
+			if err := h.create(work, func(*unstructured.Unstructured) {}); err != nil {
+				t.Error(err)
+			}
+			works := h.applies.Resource(worksResource).Namespace(h.namespace)
+			made, err := works.Create(t.Context(), h.read(work), metav1.CreateOptions{})
+			h.must(err)
+			made.Object["spec"].(map[string]any)["manifestConfigs"] = nil
+			_, err = works.Update(t.Context(), made, metav1.UpdateOptions{})
+			h.must(err)
+			h.must(works.Delete(t.Context(), made.GetName(), metav1.DeleteOptions{}))
+		})
+	}
+}
+
+func TestTheLargestWorkOfTheOperatorIsWithinThePolicysCost(t *testing.T) {
+	const scripts = 100 // the most that an account may have
+	h := newWorkersHub(t, "ingress")
+	err := h.create("ingress", func(work *unstructured.Unstructured) {
+		c := containerOf(work)
+		ports, _ := c["ports"].([]any)
+		for range scripts {
+			ports = append(ports, ports[0])
+			add(work, manifestOf(work, "Service"))
+			add(work, manifestOf(work, "Secret"))
+		}
+		c["ports"] = ports
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// manifests of a work.
+func manifestsOf(work *unstructured.Unstructured) []any {
+	list, _, _ := unstructured.NestedFieldNoCopy(work.Object, "spec", "workload", "manifests")
+	manifests, _ := list.([]any)
+	return manifests
+}
+
+// manifestOf returns the first manifest of a kind.
+func manifestOf(work *unstructured.Unstructured, kind string) map[string]any {
+	for _, m := range manifestsOf(work) {
+		if m, ok := m.(map[string]any); ok && m["kind"] == kind {
+			return m
+		}
+	}
+	return nil
+}
+
+// in returns a field of an object that is an object.
+func in(object map[string]any, path ...string) map[string]any {
+	for _, name := range path {
+		object, _ = object[name].(map[string]any)
+	}
+	return object
+}
+
+func metadataOf(work *unstructured.Unstructured, kind string) map[string]any {
+	return in(manifestOf(work, kind), "metadata")
+}
+
+func podOf(work *unstructured.Unstructured) map[string]any {
+	return in(manifestOf(work, "Deployment"), "spec", "template", "spec")
+}
+
+func containerOf(work *unstructured.Unstructured) map[string]any {
+	containers, _ := podOf(work)["containers"].([]any)
+	c, _ := containers[0].(map[string]any)
+	return c
+}
+
+// add adds a manifest to a work.
+func add(work *unstructured.Unstructured, manifest map[string]any) {
+	in(work.Object, "spec", "workload")["manifests"] = append(manifestsOf(work), manifest)
+}
+
+// another is a manifest in the account's namespace.
+func another(apiVersion, kind string) map[string]any {
+	return map[string]any{"apiVersion": apiVersion, "kind": kind, "metadata": map[string]any{"name": "any", "namespace": "workers-1234"}}
+}
+
+type attack = func(work *unstructured.Unstructured)
+
+// podAttacks reach from a pod for its node, or for an account.
+func podAttacks() map[string]attack {
+	pod := func(field string, value any) attack {
+		return func(work *unstructured.Unstructured) { podOf(work)[field] = value }
+	}
+	container := func(field string, value any) attack {
+		return func(work *unstructured.Unstructured) { containerOf(work)[field] = value }
+	}
+	return map[string]attack{
+		"the processes of the node":     pod("hostPID", true),
+		"the network of the node":       pod("hostNetwork", true),
+		"the IPC of the node":           pod("hostIPC", true),
+		"a folder of the node":          pod("volumes", []any{map[string]any{"name": "tmp", "hostPath": map[string]any{"path": "/"}}}),
+		"a token in a volume":           pod("volumes", []any{map[string]any{"name": "tmp", "projected": map[string]any{"sources": []any{map[string]any{"serviceAccountToken": map[string]any{"path": "t"}}}}}}),
+		"an account":                    pod("serviceAccountName", "default"),
+		"an account by its old name":    pod("serviceAccount", "default"),
+		"a token of its account":        pod("automountServiceAccountToken", true),
+		"a token as nobody says not to": func(work *unstructured.Unstructured) { delete(podOf(work), "automountServiceAccountToken") },
+		"a node of its choice":          pod("nodeName", "control-plane"),
+		"tolerations":                   pod("tolerations", []any{map[string]any{"operator": "Exists"}}),
+		"a runtime class":               pod("runtimeClassName", "kata"),
+		"no security context":           func(work *unstructured.Unstructured) { delete(podOf(work), "securityContext") },
+		"root":                          pod("securityContext", map[string]any{"runAsUser": int64(0)}),
+		"a sysctl": func(work *unstructured.Unstructured) {
+			in(podOf(work), "securityContext")["sysctls"] = []any{map[string]any{"name": "kernel.msgmax", "value": "1"}}
+		},
+		"an init container": pod("initContainers", []any{map[string]any{"name": "i", "image": "i", "securityContext": map[string]any{"privileged": true}}}),
+		"an annotation of the pod": func(work *unstructured.Unstructured) {
+			in(manifestOf(work, "Deployment"), "spec", "template", "metadata")["annotations"] = map[string]any{"container.apparmor.security.beta.kubernetes.io/workers": "unconfined"}
+		},
+		"a privileged container": func(work *unstructured.Unstructured) { in(containerOf(work), "securityContext")["privileged"] = true },
+		"a second, privileged container": func(work *unstructured.Unstructured) {
+			podOf(work)["containers"] = []any{containerOf(work), map[string]any{"name": "two", "image": "i", "securityContext": map[string]any{"privileged": true}}}
+		},
+		"a capability": func(work *unstructured.Unstructured) {
+			in(containerOf(work), "securityContext")["capabilities"] = map[string]any{"add": []any{"SYS_ADMIN"}}
+		},
+		"a port of the node":          container("ports", []any{map[string]any{"name": "p", "containerPort": int64(8080), "hostPort": int64(80)}}),
+		"a program":                   container("command", []any{"/bin/sh"}),
+		"a device":                    container("volumeDevices", []any{map[string]any{"name": "tmp", "devicePath": "/dev/sda"}}),
+		"a request of the kubelet":    container("livenessProbe", map[string]any{"httpGet": map[string]any{"host": "169.254.169.254", "port": int64(80)}}),
+		"a hook that asks somebody":   container("lifecycle", map[string]any{"preStop": map[string]any{"httpGet": map[string]any{"host": "169.254.169.254", "port": int64(80)}}}),
+		"a connection of the kubelet": container("startupProbe", map[string]any{"tcpSocket": map[string]any{"host": "10.0.0.1", "port": int64(22)}}),
+	}
+}
+
+// objectAttacks have a work write what is no part of a bundle.
+func objectAttacks() map[string]attack {
+	object := func(apiVersion, kind string) attack {
+		return func(work *unstructured.Unstructured) { add(work, another(apiVersion, kind)) }
+	}
+	namespaceLabel := func(key, value string) attack {
+		return func(work *unstructured.Unstructured) { in(metadataOf(work, "Namespace"), "labels")[key] = value }
+	}
+	return map[string]attack{
+		"a ClusterRoleBinding that names the namespace": object("rbac.authorization.k8s.io/v1", "ClusterRoleBinding"),
+		"a ClusterRole that names none": func(work *unstructured.Unstructured) {
+			role := another("rbac.authorization.k8s.io/v1", "ClusterRole")
+			delete(in(role, "metadata"), "namespace")
+			add(work, role)
+		},
+		"a definition":                   object("apiextensions.k8s.io/v1", "CustomResourceDefinition"),
+		"a webhook":                      object("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration"),
+		"a bare Pod":                     object("v1", "Pod"),
+		"a DaemonSet":                    object("apps/v1", "DaemonSet"),
+		"a Job":                          object("batch/v1", "Job"),
+		"an account":                     object("v1", "ServiceAccount"),
+		"a kind of another group":        object("example.com/v1", "Deployment"),
+		"an older version":               object("extensions/v1beta1", "Deployment"),
+		"a route that is not used":       object("gateway.networking.k8s.io/v1", "HTTPRoute"),
+		"no kind":                        object("v1", ""),
+		"an object of kube-system":       func(work *unstructured.Unstructured) { metadataOf(work, "Service")["namespace"] = "kube-system" },
+		"an object of no namespace":      func(work *unstructured.Unstructured) { delete(metadataOf(work, "Service"), "namespace") },
+		"another namespace":              func(work *unstructured.Unstructured) { metadataOf(work, "Namespace")["name"] = "kube-system" },
+		"a privileged namespace":         namespaceLabel("pod-security.kubernetes.io/enforce", "privileged"),
+		"a namespace of another account": namespaceLabel("workers.spokelet.io/account", "5678"),
+		"a namespace that a mesh knows":  namespaceLabel("istio-injection", "enabled"),
+		"a namespace without labels":     func(work *unstructured.Unstructured) { delete(metadataOf(work, "Namespace"), "labels") },
+		"an annotation of the namespace": func(work *unstructured.Unstructured) {
+			metadataOf(work, "Namespace")["annotations"] = map[string]any{"any": "any"}
+		},
+		"a second, privileged namespace": func(work *unstructured.Unstructured) {
+			add(work, map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "workers-1234", "labels": map[string]any{"pod-security.kubernetes.io/enforce": "privileged"}}})
+		},
+		"an annotation that others obey": func(work *unstructured.Unstructured) {
+			metadataOf(work, "Service")["annotations"] = map[string]any{"service.beta.kubernetes.io/any": "any"}
+		},
+		"a snippet of the ingress": func(work *unstructured.Unstructured) {
+			in(metadataOf(work, "Ingress"), "annotations")["nginx.ingress.kubernetes.io/server-snippet"] = "any"
+		},
+		"an owner": func(work *unstructured.Unstructured) {
+			metadataOf(work, "Service")["ownerReferences"] = []any{map[string]any{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u"}}
+		},
+		"a finalizer": func(work *unstructured.Unstructured) {
+			metadataOf(work, "Service")["finalizers"] = []any{"example.com/held"}
+		},
+		"a Service at the nodes' addresses": func(work *unstructured.Unstructured) { in(manifestOf(work, "Service"), "spec")["type"] = "NodePort" },
+		"a Service at somebody else's address": func(work *unstructured.Unstructured) {
+			in(manifestOf(work, "Service"), "spec")["externalIPs"] = []any{"10.0.0.1"}
+		},
+		"a Service of another name": func(work *unstructured.Unstructured) {
+			in(manifestOf(work, "Service"), "spec")["externalName"] = "kubernetes.default.svc"
+		},
+		"a token of an account": func(work *unstructured.Unstructured) {
+			manifestOf(work, "Secret")["type"] = "kubernetes.io/service-account-token"
+		},
+		"a Role of another name": func(work *unstructured.Unstructured) { metadataOf(work, "Role")["name"] = "any" },
+		"a Role with other rights": func(work *unstructured.Unstructured) {
+			manifestOf(work, "Role")["rules"] = []any{map[string]any{"apiGroups": []any{"*"}, "resources": []any{"*"}, "verbs": []any{"*"}}}
+		},
+		"a binding of another Role": func(work *unstructured.Unstructured) {
+			in(manifestOf(work, "RoleBinding"), "roleRef")["kind"] = "ClusterRole"
+		},
+		"a binding of somebody else": func(work *unstructured.Unstructured) {
+			manifestOf(work, "RoleBinding")["subjects"] = []any{map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:authenticated"}}
+		},
+	}
+}
+
+// workAttacks are about the work itself.
+func workAttacks() map[string]attack {
+	return map[string]attack{
+		"an executor": func(work *unstructured.Unstructured) {
+			in(work.Object, "spec")["executor"] = map[string]any{"subject": map[string]any{
+				"type": "ServiceAccount", "serviceAccount": map[string]any{"namespace": "kube-system", "name": "admin"},
+			}}
+		},
+		"another name": func(work *unstructured.Unstructured) { work.SetName("theirs") },
+		"no account": func(work *unstructured.Unstructured) {
+			work.SetLabels(map[string]string{"workers.spokelet.io/bundle": "any"})
+		},
+		"another account": func(work *unstructured.Unstructured) {
+			work.SetLabels(map[string]string{"workers.spokelet.io/bundle": "any", "workers.spokelet.io/account": "5678"})
+		},
+		"no bundle": func(work *unstructured.Unstructured) {
+			work.SetLabels(map[string]string{"workers.spokelet.io/account": "1234"})
+		},
+		"no UID of a bundle":               func(work *unstructured.Unstructured) { work.SetAnnotations(nil) },
+		"a namespace that is no cluster's": func(work *unstructured.Unstructured) { work.SetNamespace(namespace) },
+	}
+}
+
 func TestTheOperatorOfWorkersIsHeldToWorksOfAccounts(t *testing.T) {
-	h := newWorkersHub(t)
-	if err := h.work("workers-1234", nil); err != nil {
-		t.Errorf("a work of an account: %v", err)
+	h := newWorkersHub(t, "ingress")
+	for what, attacks := range map[string]map[string]attack{"pod": podAttacks(), "object": objectAttacks(), "work": workAttacks()} {
+		for reason, change := range attacks {
+			if err := h.create("ingress", change); !refusedBy(err, "spokelet-workers-works") || !apierrors.IsForbidden(err) {
+				t.Errorf("%s: %s: got %v, want the policy's refusal", what, reason, err)
+			}
+		}
+	}
+	// What it may create it must not get by a change either, and nothing of others.
+	works := h.applies.Resource(worksResource).Namespace(h.namespace)
+	_, err := works.Create(t.Context(), h.read("ingress"), metav1.CreateOptions{})
+	h.must(err)
+	theirs := h.read("none")
+	theirs.SetName("theirs")
+	theirs.SetLabels(nil)
+	theirs.SetAnnotations(nil)
+	_, err = h.anybody.Resource(worksResource).Namespace(h.namespace).Create(t.Context(), theirs, metav1.CreateOptions{})
+	h.must(err)
+	for reason, err := range map[string]error{
+		"an executor of its work":   h.patch(h.applies, "workers-1234", `{"spec":{"executor":{"subject":{"type":"ServiceAccount","serviceAccount":{"namespace":"a","name":"b"}}}}}`),
+		"other objects of its work": h.patch(h.applies, "workers-1234", `{"spec":{"workload":{"manifests":[{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","namespace":"workers-1234"}}]}}}`),
+		"somebody else's work":      h.patch(h.applies, "theirs", `{"spec":{"workload":{"manifests":[]}}}`),
+		"that it goes":              works.Delete(t.Context(), "theirs", metav1.DeleteOptions{DryRun: dry}),
+	} {
+		if !refusedBy(err, "spokelet-workers-works") || !apierrors.IsForbidden(err) {
+			t.Errorf("%s: got %v, want the policy's refusal", reason, err)
+		}
+	}
+}
+
+func TestTheOperatorOfWorkersIsHeldToClustersThatAreOffered(t *testing.T) {
+	h := newWorkersHub(t, "none")
+	for reason, offered := range map[string]string{"one that nobody offered": "", "one that is kept back": "false"} {
+		cluster := livetest.Namespace(t, h.admin, "chart-")
+		h.cluster(cluster, offered)
+		livetest.Eventually(t, reason, func() bool {
+			return refusedBy(h.create("none", func(work *unstructured.Unstructured) { work.SetNamespace(cluster) }), "spokelet-workers-clusters")
+		})
+		_, err := h.anybody.Resource(clustersResource).Patch(t.Context(), cluster, types.MergePatchType, []byte(`{"metadata":{"labels":{"workers.spokelet.io/clusters":"true"}}}`), metav1.PatchOptions{})
+		h.must(err)
+		livetest.Eventually(t, reason+", and is offered now", func() bool {
+			return h.create("none", func(work *unstructured.Unstructured) { work.SetNamespace(cluster) }) == nil
+		})
+	}
+}
+
+func TestNobodyMakesAWorkThatOfABundle(t *testing.T) {
+	h := newWorkersHub(t, "none")
+	bare := func(change func(*unstructured.Unstructured)) error {
+		work := h.read("none")
+		work.SetName("theirs")
+		work.SetLabels(nil)
+		work.SetAnnotations(nil)
+		change(work)
+		return h.asAnybody(work)
+	}
+	if err := bare(func(work *unstructured.Unstructured) { work.SetLabels(map[string]string{"app": "theirs"}) }); err != nil {
+		t.Errorf("a work of somebody else: %v", err)
+	}
+	_, err := h.applies.Resource(worksResource).Namespace(h.namespace).Create(t.Context(), h.read("none"), metav1.CreateOptions{})
+	h.must(err)
+	for what, patch := range map[string]string{
+		"the finalizer of the cluster": `{"metadata":{"finalizers":["cluster.open-cluster-management.io/manifest-work-cleanup"]}}`,
+		"a label":                      `{"metadata":{"labels":{"app":"any"}}}`,
+		"what is asked for":            `{"spec":{"manifestConfigs":null}}`,
+	} {
+		if err := h.patch(h.anybody, "workers-1234", patch); err != nil {
+			t.Errorf("%s of a work of a bundle: %v", what, err)
+		}
+	}
+	label := func(key, value string) error {
+		return bare(func(work *unstructured.Unstructured) {
+			work.SetLabels(map[string]string{"workers.spokelet.io/" + key: value})
+		})
 	}
 	for reason, err := range map[string]error{
-		"a work of another name": h.work("theirs", nil),
-		"a work of no account": h.work("workers-1234", func(work, _ *unstructured.Unstructured) {
-			work.SetLabels(nil)
+		"the label of a bundle":      label("bundle", "bundle"),
+		"that label without a value": label("bundle", ""),
+		"the label of an account":    label("account", "1234"),
+		"the label of a namespace":   label("namespace", "team-a"),
+		"the UID of a bundle": bare(func(work *unstructured.Unstructured) {
+			work.SetAnnotations(map[string]string{"workers.spokelet.io/bundle-uid": "uid"})
 		}),
-		"an object of another namespace": h.work("workers-1234", func(_, configMap *unstructured.Unstructured) {
-			configMap.SetNamespace("kube-system")
-		}),
-		"an object of no namespace": h.work("workers-1234", func(_, object *unstructured.Unstructured) {
-			object.Object = map[string]any{
-				"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": map[string]any{"name": "any"},
-			}
-		}),
-		"another namespace": h.work("workers-1234", func(_, object *unstructured.Unstructured) {
-			object.Object = map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "kube-system"}}
-		}),
+		"a bundle's work without label":  h.patch(h.anybody, "workers-1234", `{"metadata":{"labels":{"workers.spokelet.io/bundle":null}}}`),
+		"a bundle's work without UID":    h.patch(h.anybody, "workers-1234", `{"metadata":{"annotations":{"workers.spokelet.io/bundle-uid":null}}}`),
+		"a bundle's work of another":     h.patch(h.anybody, "workers-1234", `{"metadata":{"annotations":{"workers.spokelet.io/bundle-uid":"another"}}}`),
+		"a bundle's work that stays":     h.patch(h.anybody, "workers-1234", `{"metadata":{"finalizers":["example.com/held"]}}`),
+		"a bundle's work of another one": h.patch(h.anybody, "workers-1234", `{"metadata":{"labels":{"workers.spokelet.io/namespace":"team-b"}}}`),
 	} {
-		if !refusedBy(err, "spokelet-workers-works") {
+		if !refusedBy(err, "spokelet-workers-marks") || !apierrors.IsForbidden(err) {
 			t.Errorf("%s: got %v, want the policy's refusal", reason, err)
 		}
 	}
 }
 
 func TestTheOperatorOfWorkersIsHeldToCopiesOfSecrets(t *testing.T) {
-	h := newWorkersHub(t)
+	h := newWorkersHub(t, "none")
+	h.label(h.namespace, `"workers.spokelet.io/account":"1234"`)
 	// No release is there that could own it, which is another one's to say.
-	if err := h.secret(func(*corev1.Secret) {}); err != nil && strings.Contains(err.Error(), "spokelet-workers-secrets") {
-		t.Errorf("a copy for a release: %v", err)
-	}
+	livetest.Eventually(t, "a copy for a release is made", func() bool {
+		err := h.secret(func(*corev1.Secret) {})
+		return err == nil || !strings.Contains(err.Error(), "spokelet-workers-secrets")
+	})
 	for reason, change := range map[string]func(*corev1.Secret){
-		"one of nobody's":     func(s *corev1.Secret) { s.OwnerReferences = nil },
-		"one of another's":    func(s *corev1.Secret) { s.OwnerReferences[0].Kind = "WorkerAccount" },
-		"one that may change": func(s *corev1.Secret) { s.Immutable = nil },
+		"one in a namespace of no account": func(s *corev1.Secret) { s.Namespace = namespace },
+		"one of nobody's":                  func(s *corev1.Secret) { s.OwnerReferences = nil },
+		"one of another's":                 func(s *corev1.Secret) { s.OwnerReferences[0].Kind = "WorkerAccount" },
+		"one that may change":              func(s *corev1.Secret) { s.Immutable = nil },
 		"a token of an account": func(s *corev1.Secret) {
 			s.Type = corev1.SecretTypeServiceAccountToken
 			s.Annotations = map[string]string{corev1.ServiceAccountNameKey: "default"}
