@@ -80,9 +80,18 @@ func hostChanged() predicate.Predicate {
 	return changed(func(a *accountv1alpha1.WorkerAccount) string { return a.Status.Host })
 }
 
-// everyAccount are the namespaces of all WorkerAccounts.
-func (s setup) everyAccount(ctx context.Context, _ client.Object) []reconcile.Request {
-	requests := s.all(&accountv1alpha1.WorkerAccountList{}, anything)(ctx, "")
+// waitingForHost are the namespaces of the WorkerAccounts beside one whose host was taken: it
+// may be free now. One that has the same host is told, too, that it is not alone.
+func (s setup) waitingForHost(ctx context.Context, o client.Object) []reconcile.Request {
+	account, ok := o.(*accountv1alpha1.WorkerAccount)
+	if !ok {
+		return nil
+	}
+	requests := s.all(&accountv1alpha1.WorkerAccountList{}, func(other client.Object) bool {
+		a, ok := other.(*accountv1alpha1.WorkerAccount)
+		taken := ok && hasReason(a.Status.Conditions, api.ConditionRouted, api.ReasonHostTaken)
+		return taken || ok && a.Status.Host != "" && a.Status.Host == account.Status.Host
+	})(ctx, "")
 	for i, r := range requests {
 		requests[i].NamespacedName = types.NamespacedName{Name: r.Namespace}
 	}

@@ -159,7 +159,7 @@ func (s setup) releases() error {
 func (s setup) accounts() error {
 	own := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request { return one("", o.GetNamespace()) })
 	named := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request { return one("", o.GetName()) })
-	every := handler.EnqueueRequestsFromMapFunc(s.everyAccount)
+	waiting := handler.EnqueueRequestsFromMapFunc(s.waitingForHost)
 	return builder.ControllerManagedBy(s.mgr).Named("accounts").WithOptions(s.options()).
 		Watches(&accountv1alpha1.WorkerAccount{}, own).
 		Watches(&deploymentv1alpha1.WorkerDeployment{}, own).
@@ -167,9 +167,7 @@ func (s setup) accounts() error {
 		Watches(&builderv1alpha1.JobBuilder{}, own).
 		Watches(&bundlev1alpha1.WorkerBundle{}, own).
 		Watches(&corev1.Namespace{}, named).
-		// A host that one account has no more may be another one's.
-		Watches(&corev1.Namespace{}, every).
-		Watches(&accountv1alpha1.WorkerAccount{}, every, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, hostChanged()))).
+		Watches(&accountv1alpha1.WorkerAccount{}, waiting, builder.WithPredicates(hostChanged())).
 		Complete(&accounts{
 			client: s.mgr.GetClient(), tenants: s.tenants, events: s.events, retries: newRetries(), pull: s.cfg.Pull, runtime: s.cfg.Runtime, place: s.cfg.Place,
 		})
