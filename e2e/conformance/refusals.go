@@ -128,6 +128,16 @@ func malformedCases() map[string]Case {
 				s.has("ConfigMap", "good", "data: {k: '1'}")
 			},
 		},
+		"a cluster-scoped manifest that names a namespace fails alone": {
+			reason: "by ServerSideApply the original asks the API server for it in that namespace, where it serves none",
+			spec: spec(configs("{resourceIdentifier: {group: rbac.authorization.k8s.io, resource: clusterroles, name: '*', namespace: '*'}, "+strategy("ServerSideApply")+"}"),
+				"{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: $ns-wide, namespace: $ns}}", cm("good", "1")),
+			then: func(s *stage) {
+				s.untilCondition("Applied", "False")
+				s.has("ConfigMap", "good", "data: {k: '1'}")
+				s.absent("ClusterRole", "$ns-wide")
+			},
+		},
 		"a list of objects fails alone": {
 			reason: "issue 3 (bad input): a List is no object",
 			spec:   spec("", "{apiVersion: v1, kind: List, metadata: {name: x}, items: ["+cm("inside", "1")+"]}", cm("good", "1")),

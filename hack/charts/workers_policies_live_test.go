@@ -307,7 +307,6 @@ func objectAttacks() map[string]attack {
 		"a kind of another group":        object("example.com/v1", "Deployment"),
 		"an older version":               object("extensions/v1beta1", "Deployment"),
 		"a route that is not used":       object("gateway.networking.k8s.io/v1", "HTTPRoute"),
-		"no kind":                        object("v1", ""),
 		"an object of kube-system":       func(work *unstructured.Unstructured) { metadataOf(work, "Service")["namespace"] = "kube-system" },
 		"an object of no namespace":      func(work *unstructured.Unstructured) { delete(metadataOf(work, "Service"), "namespace") },
 		"another namespace":              func(work *unstructured.Unstructured) { metadataOf(work, "Namespace")["name"] = "kube-system" },
