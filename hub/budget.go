@@ -31,13 +31,16 @@ const streamsOfUsers = 1792
 
 // addBudgets makes what all parts count by, and its metrics.
 func (h *hub) addBudgets(context.Context) error {
-	h.memory, h.writes = budgets(&h.opts.Config.Budget)
+	h.memory, h.shared, h.writes = budgets(&h.opts.Config.Budget)
 	h.streams = budget.NewSlots(math.MaxInt64, streamsOfUsers)
 	h.sync.Limit(h.memory, h.opts.Logger.WithName("sync"))
 	for _, c := range []prometheus.Collector{
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "spokelet_hub_budget_held_bytes", Help: "Bytes that are held for clusters, at their decoded size.",
 		}, func() float64 { return float64(h.memory.Held()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "spokelet_hub_budget_shared_bytes", Help: "Bytes of shared objects that are kept for clusters which may make some.",
+		}, func() float64 { return float64(h.shared.Held()) }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "spokelet_hub_budget_refused_total", Help: "How often a cluster was refused memory, or had to wait for it.",
 		}, func() float64 { return float64(h.memory.Refused()) }),
@@ -49,10 +52,11 @@ func (h *hub) addBudgets(context.Context) error {
 	return nil
 }
 
-func budgets(c *v1alpha1.BudgetConfiguration) (*budget.Memory, *budget.Writes) {
+func budgets(c *v1alpha1.BudgetConfiguration) (memory, shared *budget.Memory, writes *budget.Writes) {
 	each, all := c.ClusterWrites.Value(), c.Writes.Value()
-	memory := budget.NewGuaranteedMemory(c.ClusterMemory.Value(), c.Memory.Value(), c.Memory.Value()/guaranteed)
-	return memory, budget.NewWrites(
+	memory = budget.NewGuaranteedMemory(c.ClusterMemory.Value(), c.Memory.Value(), c.Memory.Value()/guaranteed)
+	shared = budget.NewGuaranteedMemory(c.ClusterSharedMemory.Value(), c.SharedMemory.Value(), c.SharedMemory.Value()/guaranteed)
+	return memory, shared, budget.NewWrites(
 		budget.Rate{PerSecond: each, Burst: each * clusterBurst},
 		budget.Rate{PerSecond: all, Burst: all * totalBurst},
 	)

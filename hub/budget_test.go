@@ -20,7 +20,10 @@ func TestBudgetsAreThoseOfTheConfiguration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		config := v1alpha1.HubConfiguration{}
 		config.Default()
-		memory, writes := budgets(&config.Budget)
+		memory, shared, writes := budgets(&config.Budget)
+		if err := shared.Account("c1").Grow(64<<20 + 1); !errors.Is(err, budget.ErrTooLarge) {
+			t.Errorf("a byte more than a cluster may have kept of shared objects: got %v, want %v", err, budget.ErrTooLarge)
+		}
 		if err := memory.Account("c1").Grow(32<<20 + 1); !errors.Is(err, budget.ErrTooLarge) {
 			t.Errorf("a byte more than a cluster's memory: got %v, want %v", err, budget.ErrTooLarge)
 		}

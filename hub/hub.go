@@ -75,8 +75,9 @@ type hub struct {
 	ready      readiness
 	// authors is the registration of the webhook that records who asks for views and actions.
 	authors *author.Registration
-	// memory and writes are what clusters may cost, each and together.
+	// memory, shared and writes are what clusters may cost, each and together.
 	memory *budget.Memory
+	shared *budget.Memory
 	writes *budget.Writes
 	// streams are those of users in clusters' sessions: of pods and of clusters/proxy.
 	streams *budget.Slots

@@ -18,6 +18,7 @@ func (h *hub) addShared(context.Context) error {
 		Dynamic:   h.dyn,
 		Informers: h.mgr.GetCache(),
 		Sessions:  connections{h.tunnel.Sessions()},
+		Memory:    h.shared,
 		Writes:    h.writes,
 		Events:    h.mgr.GetEventRecorder("spokelet-hub"),
 		Logger:    h.opts.Logger.WithName("shared"),

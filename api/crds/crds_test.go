@@ -4,6 +4,7 @@
 package crds
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -222,5 +223,27 @@ func TestMCMIsServedInTwoVersionsOfOneSchema(t *testing.T) {
 		if diff := cmp.Diff(alpha["schema"], beta["schema"]); diff != "" {
 			t.Errorf("%s: schemas differ:\n%s", o.GetName(), diff)
 		}
+	}
+}
+
+func TestQuotasOfSharedResourcesAreValidated(t *testing.T) {
+	const spec = "{group: example.com, resource: widgets, clusterSelector: {}, quota: %s}"
+	for name, tc := range map[string]struct {
+		reason, quota, want string
+	}{
+		"nothing of it":  {reason: "each field has a default", quota: "{}"},
+		"a quantity":     {reason: "the usual form", quota: "{objects: 5000, bytes: 64Mi}"},
+		"a number":       {reason: "bytes are what it is of", quota: "{bytes: 1048576}"},
+		"no objects":     {reason: "nothing could be shared", quota: "{objects: 0}", want: "should be greater than or equal to 1"},
+		"too many":       {reason: "the hub would not hold them", quota: "{objects: 1000001}", want: "should be less than or equal to 1000000"},
+		"no bytes":       {reason: "nothing could be shared", quota: "{bytes: 0}", want: "must be more than 0"},
+		"negative bytes": {reason: "nothing could be shared", quota: "{bytes: -1Mi}", want: "must be more than 0"},
+		"no quantity":    {reason: "nobody knows how much that is", quota: "{bytes: much}", want: "should match"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := validationCase{reason: tc.reason, kind: "sync.spokelet.io/v1alpha1 SharedResource", name: "widgets", spec: fmt.Sprintf(spec, tc.quota), want: tc.want}
+			obj := c.object(t)
+			c.check(t, validators(t)[obj.GroupVersionKind().GroupKind()](t, obj))
+		})
 	}
 }

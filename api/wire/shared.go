@@ -84,6 +84,9 @@ type Share struct {
 	Fence string `json:"fence,omitempty"`
 	// Confirmed are the tokens of [Hold] that may go on.
 	Confirmed []string `json:"confirmed,omitempty"`
+	// Quota bounds the objects of each side: sharing creates none and makes none larger
+	// beyond it.
+	Quota SharedSize `json:"quota"`
 	// Problem says why the hub shares nothing for now: then nothing is written in the
 	// spoke, and what is absent means nothing.
 	Problem *ShareProblem `json:"problem,omitempty"`
@@ -197,6 +200,8 @@ type ShareState struct {
 	Problem *ShareProblem `json:"problem,omitempty"`
 	// Hold says that deletions wait to be confirmed.
 	Hold *Hold `json:"hold,omitempty"`
+	// QuotaReached says which objects wait for room within a quota; nil when none do.
+	QuotaReached *ShareProblem `json:"quotaReached,omitempty"`
 	// Decided are the latest conflicts that the winner decided, oldest first.
 	Decided []Decided `json:"decided,omitempty"`
 }
@@ -243,6 +248,9 @@ func DecodeShare(body []byte) (Share, error) {
 	}
 	if _, err := labels.Parse(s.Selector); err != nil {
 		return Share{}, fmt.Errorf("selector: %w: %w", ErrInvalidShared, err)
+	}
+	if s.Quota.Objects < 1 || s.Quota.Bytes < 1 {
+		return Share{}, fmt.Errorf("quota of %d objects and %d bytes: %w", s.Quota.Objects, s.Quota.Bytes, ErrInvalidShared)
 	}
 	if err := s.Problem.validate(); err != nil {
 		return Share{}, err
@@ -327,6 +335,9 @@ func DecodeShareState(body []byte) (ShareState, error) {
 		return ShareState{}, err
 	}
 	if err := s.Problem.validate(); err != nil {
+		return ShareState{}, err
+	}
+	if err := s.QuotaReached.validate(); err != nil {
 		return ShareState{}, err
 	}
 	return s, nil

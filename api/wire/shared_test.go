@@ -22,7 +22,7 @@ func goodShare() Share {
 		Group: "example.com", Version: "v1", Resource: "widgets", Kind: "Widget", HubNamespace: "store-1", SpokeNamespace: "default",
 		ToSpoke: true, ToHub: true, Selector: "app in (a,b),tier!=db", Winner: SharedHub, AdoptAny: true, StatusSubresource: true,
 		Definition: json.RawMessage(`{"kind":"CustomResourceDefinition"}`), HubUID: "u", Fence: "f1", Confirmed: []string{"0123456789ab"},
-		Problem: NewShareProblem("Pending", "the objects are being read"),
+		Quota: SharedSize{Objects: 1000, Bytes: 32 << 20}, Problem: NewShareProblem("Pending", "the objects are being read"),
 	}
 }
 
@@ -40,9 +40,10 @@ func goodWrite() SharedWrite {
 func goodState() ShareState {
 	return ShareState{
 		Generation: 3, Objects: 2, Conflicts: 1, LastError: "cluster: no",
-		Problem: NewShareProblem("NamespaceMissing", "cluster: namespace \"default\" does not exist"),
-		Hold:    &Hold{Reason: "Unproven", Token: "0123456789ab", Message: "hub: 3 of 4 objects are absent"},
-		Decided: []Decided{NewDecided(1, "a", []string{"spec.a"}, SharedHub), NewDecided(2, "b.c", []string{"spec.a", "data"}, SharedSpoke)},
+		Problem:      NewShareProblem("NamespaceMissing", "cluster: namespace \"default\" does not exist"),
+		QuotaReached: QuotaReached("TooManyObjects", "hub", "7 objects", []string{"a", "b", "c", "d"}),
+		Hold:         &Hold{Reason: "Unproven", Token: "0123456789ab", Message: "hub: 3 of 4 objects are absent"},
+		Decided:      []Decided{NewDecided(1, "a", []string{"spec.a"}, SharedHub), NewDecided(2, "b.c", []string{"spec.a", "data"}, SharedSpoke)},
 	}
 }
 
@@ -62,8 +63,8 @@ func TestWhatPeersSayOfSharedObjectsComesBack(t *testing.T) {
 	most := json.RawMessage(`{"a":"` + strings.Repeat("b", MaxSharedContent-8) + `"}`)
 	t.Run("shares", comesBack(DecodeShare, map[string]Share{
 		"all of it": goodShare(),
-		"the least": {Group: "g", Version: "v", Resource: "r", Kind: "K", HubNamespace: "h", SpokeNamespace: "s", ToHub: true, Winner: SharedSpoke},
-		"a problem": {ToSpoke: true, Winner: SharedHub, Problem: NewShareProblem("Invalid", "")},
+		"the least": {Group: "g", Version: "v", Resource: "r", Kind: "K", HubNamespace: "h", SpokeNamespace: "s", ToHub: true, Winner: SharedSpoke, Quota: SharedSize{Objects: 1, Bytes: 1}},
+		"a problem": {ToSpoke: true, Winner: SharedHub, Quota: SharedSize{Objects: 1, Bytes: 1}, Problem: NewShareProblem("Invalid", "")},
 	}))
 	t.Run("objects", comesBack(DecodeSharedObject, map[string]SharedObject{
 		"all of it":       goodObject(),
@@ -120,6 +121,8 @@ func TestSharesThatNoHubSendsAreRefused(t *testing.T) {
 	violations := map[string]violation[Share]{
 		"no direction":           {reason: "nothing would travel", spoil: func(s *Share) { s.ToHub, s.ToSpoke = false, false }},
 		"no winner":              {reason: "conflicts would have no end", spoil: func(s *Share) { s.Winner = "" }},
+		"no quota":               {reason: "nothing could be shared", spoil: func(s *Share) { s.Quota = SharedSize{} }},
+		"a quota below nothing":  {reason: "nothing could be shared", spoil: func(s *Share) { s.Quota.Bytes = -1 }},
 		"an odd winner":          {reason: "conflicts would have no end", spoil: func(s *Share) { s.Winner = "Newest" }},
 		"no selector":            {reason: "all would be shared", spoil: func(s *Share) { s.Selector = "a in (" }},
 		"a long selector":        {reason: "selectors are bounded", spoil: func(s *Share) { s.Selector = "a in (" + strings.Repeat("b,", maxSelector/2) + "c)" }},
@@ -209,6 +212,8 @@ func TestStatesThatNoAgentSendsAreRefused(t *testing.T) {
 		"two tokens":             {reason: "the other may be of another cluster", spoil: hold(func(h *Hold) { h.Token = "a,b" })},
 		"a command":              {reason: "somebody copies it into a shell", spoil: hold(func(h *Hold) { h.Token = "a;reboot" })},
 		"a token of two lines":   {reason: "somebody copies it into a shell", spoil: hold(func(h *Hold) { h.Token = "a\nb" })},
+		"a quota for nothing":    {reason: "it is a condition", spoil: func(s *ShareState) { s.QuotaReached.Reason = "" }},
+		"a long text of a quota": {reason: "it is kept in a status", spoil: func(s *ShareState) { s.QuotaReached.Message = longer }},
 		"many decisions":         {reason: "each becomes an event", spoil: func(s *ShareState) { s.Decided = slices.Repeat(s.Decided[:1], MaxDecided+1) }},
 		"a nameless decision":    {reason: "it is of no object", spoil: one(func(d *Decided) { d.Name = "" })},
 		"an odd name":            {reason: "it is of no object", spoil: one(func(d *Decided) { d.Name = "#a" })},

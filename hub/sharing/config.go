@@ -70,6 +70,9 @@ type Config struct {
 	Informers cache.Informers
 	// Sessions are required.
 	Sessions Sessions
+	// Memory is what clusters may have the hub keep of objects that they share; nil has no
+	// bounds.
+	Memory *budget.Memory
 	// Writes bounds what is written because agents ask for it; nil has no bounds.
 	Writes *budget.Writes
 	// Events are reported on the objects. Required.

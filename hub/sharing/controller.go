@@ -346,6 +346,7 @@ func (c *Controller) give(key shareKey, next target) {
 		s = &share{
 			controller: c, name: key.name, cluster: key.cluster,
 			entries: map[string]entry{}, tombstones: map[string]tombstone{}, records: map[string]*record{}, large: map[string]int{},
+			holding: holding{account: c.cfg.Memory.Account(key.cluster), byName: map[string]kept{}}, waiting: map[string]wire.SharedSize{},
 		}
 		c.shares[key] = s
 		if c.byCluster[key.cluster] == nil {

@@ -42,13 +42,18 @@ func (e entry) resource(key string) (resource.Resource, error) {
 	return resource.Resource{Key: key, UID: e.uid, Generation: e.generation, Body: body}, err
 }
 
+// shares tells whether an object is shared: it is selected, and not too large. Of any
+// other the cluster is told that it is not selected: were nothing said it would count as
+// absent.
+func (s *share) shares(o *object) bool { return o.raw != nil && s.target.selector.Matches(o.labels) }
+
 // want is what is to be published of a name; false for nothing.
 func (s *share) want(name string) (e entry, ok bool) {
 	if r := s.records[name]; r != nil {
 		e.answer = r.answer
 	}
 	o := s.scope.objects[name]
-	if o != nil && o.raw != nil && s.target.selector.Matches(o.labels) {
+	if o != nil && s.shares(o) {
 		e.uid, e.generation, e.hash, e.raw, e.deleting = string(o.uid), o.generation, o.hash, o.raw, o.deleting
 		return e, true
 	}
@@ -75,7 +80,7 @@ func (s *share) sync(name string) {
 	}
 	switch {
 	case o == nil:
-	case s.target.selector.Matches(o.labels):
+	case s.shares(o):
 		s.unbury(name)
 	case last.present() || s.tombstones[name].replacedBy(o):
 		s.lay(name, tombstone{uid: o.uid, generation: o.generation, unselected: true})
@@ -85,6 +90,7 @@ func (s *share) sync(name string) {
 	switch {
 	case !ok && published:
 		delete(s.entries, name)
+		s.count(name)
 		s.source(wire.KindSharedObject).Delete(s.objectKey(name))
 	case ok && (!published || last.says != next.says):
 		s.say(name, next)
@@ -112,6 +118,7 @@ func (s *share) say(name string, e entry) {
 		return
 	}
 	s.entries[name] = e
+	s.count(name)
 }
 
 // measure notes whether an object is too large.
@@ -126,6 +133,7 @@ func (s *share) measure(name string, o *object) {
 	default:
 		return
 	}
+	s.count(name)
 	s.controller.status.Add(s.name)
 }
 
@@ -137,16 +145,13 @@ func (s *share) bury(name string, t tombstone) {
 	s.sync(name)
 }
 
-// buryUnselected has objects published that are not selected: the cluster may have known
+// buryUnselected has objects published that are not shared: the cluster may have known
 // them as such that are, before this process. There may be many; those that have changed
 // last are more likely.
 func (s *share) buryUnselected() {
-	if s.target.selector.Empty() {
-		return
-	}
 	var names []string
 	for name, o := range s.scope.objects {
-		if !s.target.selector.Matches(o.labels) {
+		if !s.shares(o) {
 			names = append(names, name)
 		}
 	}

@@ -194,6 +194,7 @@ func (p *planner) body(r *v1alpha1.SharedResource, d definition, v served) wire.
 		Group: r.Spec.Group, Version: v.name, Resource: r.Spec.Resource, Kind: d.kind, StatusSubresource: v.status,
 		ToSpoke: direction != v1alpha1.DirectionToHub, ToHub: direction != v1alpha1.DirectionToCluster,
 		Winner: wire.SharedHub, AdoptAny: r.Spec.Adopt == v1alpha1.AdoptAny, HubUID: p.facts.hubUID, Confirmed: confirmed(r),
+		Quota: quotaOf(&r.Spec),
 	}
 	if r.Spec.Winner == v1alpha1.SideCluster {
 		s.Winner = wire.SharedSpoke

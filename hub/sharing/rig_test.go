@@ -56,6 +56,7 @@ type rig struct {
 	sessions *sessionsFake
 	events   *events.FakeRecorder
 	memory   *budget.Memory
+	shared   *budget.Memory
 	statuses atomic.Int64
 	stop     func()
 }
@@ -109,7 +110,7 @@ func (r *rig) start(t *testing.T) *rig {
 	r.sync.Limit(r.memory, logr.Discard())
 	c, err := New(Config{
 		Sync: r.sync, Client: r.kube, Live: r.live, Dynamic: r.api, Informers: informers{api: r.kube, ctx: ctx, running: &running},
-		Sessions: r.sessions, Events: r.events, Logger: logr.Discard(),
+		Sessions: r.sessions, Memory: r.shared, Events: r.events, Logger: logr.Discard(),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -42,6 +42,10 @@ type share struct {
 	records map[string]*record
 	// large are the objects that are too large to be shared, and their sizes.
 	large map[string]int
+	// holding is what is kept of the objects, and waiting are the sizes that writes beyond
+	// the quota would have made, by name.
+	holding holding
+	waiting map[string]wire.SharedSize
 
 	// state is what the cluster said last; nil before that.
 	state *wire.ShareState
@@ -91,6 +95,7 @@ func (s *share) become(next target) {
 	if last.place != next.place || !sameSelector(last, next) {
 		s.move(last)
 	}
+	s.recount()
 	s.publish()
 	s.controller.status.Add(s.name)
 }
@@ -219,6 +224,7 @@ func (s *share) republish() {
 		return
 	}
 	clear(s.entries)
+	s.recount()
 	s.fence = ""
 	if s.read {
 		s.refresh()
@@ -240,8 +246,10 @@ func (s *share) withdraw() {
 	for _, r := range s.records {
 		r.end()
 	}
+	s.holding.account.Close()
 	clear(s.entries)
 	clear(s.records)
+	clear(s.waiting)
 	s.told, s.read = false, false
 	s.controller.status.Add(s.name)
 }

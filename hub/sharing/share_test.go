@@ -31,6 +31,7 @@ func TestACompleteShareIsPublished(t *testing.T) {
 		want := wire.Share{
 			Group: "example.com", Version: "v1", Resource: "widgets", Kind: "Widget", HubNamespace: "c1", SpokeNamespace: "c1",
 			ToSpoke: true, ToHub: true, Winner: wire.SharedHub, StatusSubresource: true, HubUID: hubUID,
+			Quota: wire.SharedSize{Objects: 1000, Bytes: 32 << 20},
 		}
 		if diff := cmp.Diff(want, got); diff != "" || !ok {
 			t.Errorf("share (-want +got):\n%s", diff)

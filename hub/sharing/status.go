@@ -37,6 +37,8 @@ type seen struct {
 	problem *wire.ShareProblem
 	state   *wire.ShareState
 	large   string
+	// quota says which writes are refused for the quota.
+	quota *wire.ShareProblem
 }
 
 // view is what is to be shown of a SharedResource.
@@ -56,7 +58,7 @@ func (c *Controller) view(name string) (v view, ok bool) {
 	v = view{planned: p, shares: make(map[string]seen, len(p.targets))}
 	for cluster := range p.targets {
 		if s := c.shares[shareKey{cluster: cluster, name: name}]; s != nil {
-			v.shares[cluster] = seen{problem: s.trouble(), state: s.state, large: s.tooLarge()}
+			v.shares[cluster] = seen{problem: s.trouble(), state: s.state, large: s.tooLarge(), quota: s.quotaReached()}
 		}
 	}
 	return v, true
@@ -203,6 +205,7 @@ func (s seen) show(name string, last v1alpha1.SharedCluster) v1alpha1.SharedClus
 	if s.large != "" {
 		next.LastError = s.large
 	}
+	s.showQuota(&next)
 	meta.SetStatusCondition(&next.Conditions, s.ready(next.Conditions))
 	return next
 }
@@ -221,6 +224,23 @@ func (s seen) showState(next *v1alpha1.SharedCluster) {
 		Type: v1alpha1.ConditionDeletionsHeld, Status: metav1.ConditionTrue, Reason: reasonOf(hold.Reason),
 		Message: prefixed(prefixCluster, hold.Message) + advice, ObservedGeneration: s.state.Generation,
 	})
+}
+
+// showQuota shows what waits for room within a quota. What one says that has not answered
+// since the hub's start stays.
+func (s seen) showQuota(next *v1alpha1.SharedCluster) {
+	problem := s.quota
+	if problem == nil && s.state != nil {
+		problem = s.state.QuotaReached
+	}
+	switch {
+	case problem != nil:
+		one := isFalse(v1alpha1.ConditionQuotaReached, problem, prefixCluster)
+		one.Status, one.Reason = metav1.ConditionTrue, reasonOf(problem.Reason)
+		meta.SetStatusCondition(&next.Conditions, one)
+	case s.state != nil:
+		meta.RemoveStatusCondition(&next.Conditions, v1alpha1.ConditionQuotaReached)
+	}
 }
 
 // ready is the condition of a cluster, given those that it had.

@@ -68,6 +68,9 @@ func validate(spec *v1alpha1.SharedResourceSpec) *wire.ShareProblem {
 		return invalid("hubNamespace %q: without %s all clusters share one namespace of the hub, which needs direction %s",
 			spec.HubNamespace, v1alpha1.ClusterVariable, v1alpha1.DirectionToCluster)
 	}
+	if q := spec.Quota; q != nil && (q.Objects < 0 || q.Bytes != nil && q.Bytes.Sign() <= 0) {
+		return invalid("quota: objects and bytes must be more than 0")
+	}
 	if _, err := metav1.LabelSelectorAsSelector(&spec.ClusterSelector); err != nil {
 		return invalid("clusterSelector: %v", err)
 	}

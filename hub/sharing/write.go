@@ -62,6 +62,8 @@ type record struct {
 	uncertain bool
 	// ceased: the cluster asks no more.
 	ceased bool
+	// growth is what is reserved for the write.
+	growth wire.SharedSize
 }
 
 // holds tells whether nothing is to be published of an object.
@@ -99,6 +101,7 @@ func (c *Controller) receive(cluster string, r resource.Resource) {
 	}
 	rec.end()
 	rec.ceased = false
+	delete(s.waiting, name)
 	w := &write{SharedWrite: asked, generation: r.Generation, uid: r.UID, account: r.Account}
 	if r.Generation <= max(rec.applied, rec.refused) {
 		r.Account.Close() // it was answered
@@ -179,8 +182,14 @@ func (s *share) forget(name string, rec *record) {
 		return
 	}
 	delete(s.records, name)
+	s.release(rec)
+	if _, ok := s.waiting[name]; ok {
+		delete(s.waiting, name)
+		s.controller.status.Add(s.name)
+	}
 	if e, ok := s.entries[name]; ok && !e.present() && !e.deleted && !e.unselected {
 		delete(s.entries, name)
+		s.count(name)
 		s.source(wire.KindSharedObject).Delete(s.objectKey(name))
 	}
 	if s.scope == nil || s.scope.objects[name] == nil {
@@ -275,10 +284,15 @@ func (c *Controller) begin(key writeKey, w *write, to content.Content) *job {
 		return nil
 	case !w.madeFrom(o):
 		rec.held, rec.uncertain = false, false
+		s.release(rec)
 		s.sync(key.object) // what is published says so
 		return nil
 	case w.Part == wire.PartDeletion && o.deleting:
 		s.apply(key.object, rec, w, nil)
+		return nil
+	}
+	if reason := s.admit(key.object, rec, o, w, to); reason != "" {
+		s.refuse(key.object, rec, w, reason)
 		return nil
 	}
 	rec.held = true
@@ -360,6 +374,7 @@ func (s *share) answered(name string, rec *record, w *write) {
 		rec.end()
 	}
 	s.sync(name)
+	s.release(rec)
 	s.forget(name, rec)
 	if rec.pending != nil {
 		s.controller.writes.Add(s.writeKey(name))
@@ -398,6 +413,7 @@ func (c *Controller) finish(key writeKey, j *job, made *object, err error) error
 		return nil
 	case behind:
 		rec.held, rec.uncertain = false, false
+		s.release(rec)
 		s.sync(key.object)
 		s.forget(key.object, rec)
 		if rec.pending != j.write {
@@ -406,7 +422,9 @@ func (c *Controller) finish(key writeKey, j *job, made *object, err error) error
 		return fmt.Errorf("write of %s in cluster %s: %w", s.objectKey(key.object), s.cluster, err)
 	default:
 		rec.uncertain = rec.pending == j.write
-		rec.held = rec.uncertain
+		if rec.held = rec.uncertain; !rec.held {
+			s.release(rec)
+		}
 		s.sync(key.object)
 		s.forget(key.object, rec)
 		c.cfg.Logger.V(1).Info("write of a cluster is tried again", "cluster", s.cluster, "key", s.objectKey(key.object), "err", err.Error())

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	syncv1alpha1 "github.com/spokelet/spokelet/api/sync/v1alpha1"
 	"github.com/spokelet/spokelet/api/wire"
 )
 
@@ -193,6 +194,36 @@ type SharedConfiguration struct {
 	// ServiceAccount, in the agent's namespace, is impersonated to read and write shared
 	// objects. Default "spokelet-shared".
 	ServiceAccount string `json:"serviceAccount,omitempty"`
+	// Quota bounds what sharing makes in the cluster, whatever the hub says.
+	Quota SharedQuotaConfiguration `json:"quota,omitempty"`
+}
+
+// SharedQuotaConfiguration bounds the objects of one resource in one namespace that a hub
+// may share. All that there are count, whoever made them and whatever is selected of them.
+// Beyond it sharing creates none and makes none larger; nothing is deleted.
+type SharedQuotaConfiguration struct {
+	// Objects is how many there may be. Between 1 and 1000000, default 1000.
+	Objects int `json:"objects,omitempty"`
+	// Bytes is how large what is shared of them may be together, as JSON. Between 1Ki and
+	// 64Gi, default 32Mi.
+	Bytes resource.Quantity `json:"bytes,omitempty"`
+}
+
+// maxSharedObjects bounds the quota of objects.
+const maxSharedObjects = 1_000_000
+
+func (c *SharedQuotaConfiguration) setDefaults() {
+	setDefault(&c.Objects, syncv1alpha1.DefaultQuotaObjects)
+	if c.Bytes.IsZero() {
+		c.Bytes = resource.MustParse(syncv1alpha1.DefaultQuotaBytes)
+	}
+}
+
+func (c *SharedQuotaConfiguration) validate() error {
+	return errors.Join(
+		checkLimit("shared.quota.objects", c.Objects, maxSharedObjects),
+		checkQuantity("shared.quota.bytes", c.Bytes, resource.MustParse("1Ki"), resource.MustParse("64Gi")),
+	)
 }
 
 // NodeConfiguration configures the virtual node, or nodes, of the cluster.
@@ -240,6 +271,7 @@ func (c *AgentConfiguration) Default() {
 		c.Helm.Memory = resource.MustParse(defaultHelmMemory)
 	}
 	setDefault(&c.Shared.ServiceAccount, "spokelet-shared")
+	c.Shared.Quota.setDefaults()
 	setDefault(&c.HealthListen, ":8080")
 }
 
@@ -254,6 +286,7 @@ func (c *AgentConfiguration) Validate() error {
 		checkSubdomain("work.serviceAccount.name", c.Work.ServiceAccount.Name),
 		checkSubdomain("pods.serviceAccount", c.Pods.ServiceAccount),
 		checkSubdomain("shared.serviceAccount", c.Shared.ServiceAccount),
+		c.Shared.Quota.validate(),
 		checkPrefix("pods.namespacePrefix", c.Pods.NamespacePrefix),
 		checkOneOf("pods.tokens", c.Pods.Tokens, PodTokensSpoke, PodTokensHub, PodTokensNone),
 		c.Pods.checkHubAPIServer(),

@@ -66,6 +66,7 @@ func TestParseHub(t *testing.T) {
 		"bad accounts":   {reason: "a limit with a typo would be none", file: minimalHub + "\npods: {tokens: hub, tokenNamespaces: ['*']}\n", err: "pods.tokenNamespaces"},
 		"little memory":  {reason: "one message must fit", file: minimalHub + "\nbudget: {clusterMemory: 1Mi}\n", err: "budget.clusterMemory"},
 		"one for all":    {reason: "a cluster's share is part of the whole", file: minimalHub + "\nbudget: {clusterMemory: 64Mi, memory: 32Mi}\n", err: "budget.clusterMemory"},
+		"little shared":  {reason: "an object must fit", file: minimalHub + "\nbudget: {clusterSharedMemory: 1Ki}\n", err: "budget.clusterSharedMemory"},
 		"few writes":     {reason: "a status would take minutes", file: minimalHub + "\nbudget: {clusterWrites: 1Ki}\n", err: "budget.clusterWrites"},
 		"bad quantity":   {reason: "bad input gets an error", file: minimalHub + "\nbudget: {writes: much}\n", err: "quantit"},
 		"bad listen":     {reason: "a port alone is no address", file: minimalHub + "\nlisten: {webhooks: '9443'}\n", err: "listen.webhooks"},

@@ -4,6 +4,7 @@
 package v1alpha1
 
 import (
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -25,6 +26,9 @@ const (
 	// ConditionDeletionsHeld: objects are absent on one side, and nothing proves that they
 	// were deleted. Of a cluster alone, and only while True.
 	ConditionDeletionsHeld = "DeletionsHeld"
+	// ConditionQuotaReached: objects, or changes that make some larger, wait until there is
+	// room for them within a quota. Of a cluster alone, and only while True.
+	ConditionQuotaReached = "QuotaReached"
 )
 
 // Reasons of the conditions. Messages begin with the side that they are about: "hub: " or
@@ -66,6 +70,17 @@ const (
 	ReasonRestored = "Restored"
 	// ReasonReplaced: one side is another cluster than before.
 	ReasonReplaced = "Replaced"
+
+	// ReasonTooManyObjects: there are as many objects as there may be.
+	ReasonTooManyObjects = "TooManyObjects"
+	// ReasonTooManyBytes: the objects are as large together as they may be.
+	ReasonTooManyBytes = "TooManyBytes"
+)
+
+// What [SharedQuota] is where nothing else is said.
+const (
+	DefaultQuotaObjects = 1000
+	DefaultQuotaBytes   = "32Mi"
 )
 
 // SharedResource has the objects of a custom resource be the same on the hub and in
@@ -222,6 +237,31 @@ type SharedResourceSpec struct {
 	// +kubebuilder:default=Equal
 	// +optional
 	Adopt AdoptionPolicy `json:"adopt,omitempty"`
+	// Quota bounds what is shared with each of the clusters. Default: that of its fields.
+	//
+	// +optional
+	Quota *SharedQuota `json:"quota,omitempty"`
+}
+
+// SharedQuota bounds the objects that are shared with one cluster, on each of the two
+// sides. Beyond it no object is created on a side, and none is made larger, because of
+// what the other has; that waits until there is room. Nothing is deleted because of it.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.bytes) || quantity(string(self.bytes)).isGreaterThan(quantity('0'))",message="bytes: it must be more than 0"
+type SharedQuota struct {
+	// Objects is how many there may be, whoever made them. Default 1000.
+	//
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000000
+	// +kubebuilder:default=1000
+	// +optional
+	Objects int32 `json:"objects,omitempty"`
+	// Bytes is how large they may be together: what is shared of them, as JSON. Default
+	// 32Mi.
+	//
+	// +kubebuilder:default="32Mi"
+	// +optional
+	Bytes *resource.Quantity `json:"bytes,omitempty"`
 }
 
 // SharedResourceStatus says how objects are shared.
@@ -269,7 +309,7 @@ type SharedCluster struct {
 	//
 	// +optional
 	LastError string `json:"lastError,omitempty"`
-	// Conditions are Ready and, while they are, DeletionsHeld.
+	// Conditions are Ready and, while they are, DeletionsHeld and QuotaReached.
 	//
 	// +listType=map
 	// +listMapKey=type

@@ -1,0 +1,191 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package sharing
+
+import (
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/spokelet/spokelet/api/sync/v1alpha1"
+	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/content"
+)
+
+// objectCost is what an object takes in memory beside its contents, in bytes.
+const objectCost = 1 << 10
+
+// quotaOf is the quota of a SharedResource, with its defaults.
+func quotaOf(spec *v1alpha1.SharedResourceSpec) wire.SharedSize {
+	bytes := resource.MustParse(v1alpha1.DefaultQuotaBytes)
+	out := wire.SharedSize{Objects: v1alpha1.DefaultQuotaObjects, Bytes: bytes.Value()}
+	if q := spec.Quota; q != nil && q.Objects > 0 {
+		out.Objects = int(q.Objects)
+	}
+	if q := spec.Quota; q != nil && q.Bytes != nil && q.Bytes.Sign() > 0 {
+		out.Bytes = q.Bytes.Value()
+	}
+	return out
+}
+
+// holding counts what is kept of the objects of a share, which the cluster's account of
+// memory pays for where the cluster may make some. Its fields are guarded by Controller.mu.
+type holding struct {
+	account *budget.Account
+	// byName is what is kept of each object, and sum that of all.
+	byName map[string]kept
+	sum    kept
+	// underWay is what requests that are being made, or may have been, make of objects.
+	underWay wire.SharedSize
+	// paid is how many bytes the account holds.
+	paid int64
+}
+
+// kept is what is kept of objects: those that there are, and in bytes what their last
+// writes left where that is published beside them.
+type kept struct {
+	wire.SharedSize
+	left int64
+}
+
+// set counts an object anew.
+func (h *holding) set(name string, now kept) {
+	was := h.byName[name]
+	if now == was {
+		return
+	}
+	h.sum = kept{SharedSize: h.sum.Minus(was.SharedSize).Plus(now.SharedSize), left: h.sum.left - was.left + now.left}
+	if h.byName[name] = now; now == (kept{}) {
+		delete(h.byName, name)
+	}
+}
+
+// pay has the account hold what is kept, and some more. What users of the hub have made
+// may not fit, and stays unpaid until there is room; then nothing more fits either.
+func (h *holding) pay(more wire.SharedSize) error {
+	all := h.sum.Plus(h.underWay).Plus(more)
+	due := all.Bytes + h.sum.left + int64(all.Objects)*objectCost - h.paid
+	if due > 0 {
+		if err := h.account.Grow(due); err != nil {
+			return err
+		}
+	} else {
+		h.account.Shrink(-due)
+	}
+	h.paid += due
+	return nil
+}
+
+// count counts what is kept of an object: that which is published, or is too large to be.
+func (s *share) count(name string) {
+	var now kept
+	e := s.entries[name]
+	if size, large := s.large[name]; e.present() || large {
+		now.SharedSize = wire.SharedSize{Objects: 1, Bytes: int64(max(len(e.raw), size))}
+	}
+	if e.left != nil {
+		now.left = int64(e.left.size)
+	}
+	s.holding.set(name, now)
+	s.settleAccount()
+	if len(s.waiting) > 0 {
+		s.controller.status.Add(s.name)
+	}
+}
+
+// recount counts all anew, for another target or other entries.
+func (s *share) recount() {
+	for name := range s.holding.byName {
+		s.count(name)
+	}
+	s.settleAccount()
+}
+
+// settleAccount has the cluster pay for what is kept. Where it makes no objects it does
+// not: they are kept once for all clusters.
+func (s *share) settleAccount() {
+	if s.target.body.ToHub {
+		_ = s.holding.pay(wire.SharedSize{})
+	}
+}
+
+// admit says why a write is beyond the quota, or more than the cluster's memory has room
+// for; else it reserves what the write needs, until the record is released.
+func (s *share) admit(name string, rec *record, o *object, w *write, to content.Content) (problem string) {
+	s.release(rec)
+	has, wants, err := s.outcome(o, w, to)
+	if err != nil {
+		return err.Error()
+	}
+	if reason := s.exceeded(has, wants); reason != "" {
+		s.waiting[name] = wants
+		s.controller.status.Add(s.name)
+		return fmt.Sprintf("the quota of %s is reached (SharedResource %q)", s.target.body.Quota.Limit(reason), s.name)
+	}
+	growth := wants.Minus(has)
+	growth.Bytes = max(growth.Bytes, 0)
+	if growth != (wire.SharedSize{}) && s.holding.pay(growth) != nil {
+		return "there is no more memory for shared objects of the cluster (budget of the hub's configuration)"
+	}
+	rec.growth = growth
+	s.holding.underWay = s.holding.underWay.Plus(growth)
+	return ""
+}
+
+// release takes back what was reserved for a write.
+func (s *share) release(rec *record) {
+	s.holding.underWay = s.holding.underWay.Minus(rec.growth)
+	rec.growth = wire.SharedSize{}
+	s.settleAccount()
+}
+
+// outcome is the size of an object before and after a write.
+func (s *share) outcome(o *object, w *write, to content.Content) (has, wants wire.SharedSize, err error) {
+	if o != nil {
+		has = wire.SharedSize{Objects: 1, Bytes: int64(o.size)}
+	}
+	if w.Part == wire.PartDeletion {
+		return has, has, nil // it is there until its finalizers are gone
+	}
+	if s.target.body.StatusSubresource {
+		from := content.Content{}
+		if o != nil {
+			if from, err = content.Decode(o.raw); err != nil {
+				return has, has, err
+			}
+		}
+		if w.Part == wire.PartStatus {
+			to = from.WithStatus(to)
+		} else {
+			to = to.WithStatus(from)
+		}
+	}
+	raw, err := content.Encode(to)
+	return has, wire.SharedSize{Objects: 1, Bytes: int64(len(raw))}, err
+}
+
+// exceeded is the reason for which an object of one size may not have another; empty where
+// it may.
+func (s *share) exceeded(has, wants wire.SharedSize) (reason string) {
+	return s.target.body.Quota.Exceeded(s.holding.sum.Plus(s.holding.underWay).Minus(has), has, wants)
+}
+
+// quotaReached says which writes of the cluster were refused for the quota and would be
+// again; nil for none.
+func (s *share) quotaReached() *wire.ShareProblem {
+	var names []string
+	for name, wants := range s.waiting {
+		if s.exceeded(s.holding.byName[name].SharedSize, wants) != "" {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	slices.Sort(names)
+	reason := s.exceeded(s.holding.byName[names[0]].SharedSize, s.waiting[names[0]])
+	return wire.QuotaReached(reason, "hub", s.target.body.Quota.Limit(reason), names)
+}
