@@ -17,6 +17,7 @@ import (
 
 	"github.com/spokelet/spokelet/agent/sharing"
 	"github.com/spokelet/spokelet/agent/sharing/base"
+	"github.com/spokelet/spokelet/api/wire"
 )
 
 // eventSource is where events say that they come from.
@@ -39,8 +40,10 @@ func (a *agent) addShared(ctx context.Context, t *term) (end func(), err error) 
 	if err != nil {
 		return nil, err
 	}
+	quota := a.opts.Config.Shared.Quota
 	engine, err := a.newShared(guarded, sharing.Config{
-		Records: records, Events: events, KubeSystemUID: a.uid, Logger: a.opts.Logger.WithName("shared"),
+		Records: records, Events: events, Quota: wire.SharedSize{Objects: quota.Objects, Bytes: quota.Bytes.Value()},
+		KubeSystemUID: a.uid, Logger: a.opts.Logger.WithName("shared"),
 	})
 	if err != nil {
 		end()

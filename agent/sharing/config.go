@@ -10,6 +10,8 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/dynamic"
+
+	"github.com/spokelet/spokelet/api/wire"
 )
 
 const (
@@ -57,6 +59,9 @@ type Config struct {
 	Records Records
 	// Events are required.
 	Events Events
+	// Quota bounds all objects of a resource in a namespace of the cluster, whatever the hub
+	// says: sharing creates none and makes none larger beyond it. Required.
+	Quota wire.SharedSize
 	// KubeSystemUID names the cluster. Required.
 	KubeSystemUID string
 	Logger        logr.Logger
@@ -66,6 +71,9 @@ type Config struct {
 func (c *Config) Validate() error {
 	if c.Objects == nil || c.Definitions == nil || c.Records == nil || c.Events == nil || c.KubeSystemUID == "" {
 		return errors.New("shared objects: a required part is missing")
+	}
+	if c.Quota.Objects < 1 || c.Quota.Bytes < 1 {
+		return errors.New("shared objects: there is no quota")
 	}
 	return nil
 }

@@ -37,6 +37,8 @@ type sight struct {
 	// version names raw, the content; nil where the record has the same.
 	version string
 	raw     []byte
+	// size is that of the content, in bytes.
+	size int
 	// deleting: it is being deleted, and waits for its finalizers.
 	deleting bool
 	// unselected: the selector does not select it.
@@ -116,6 +118,8 @@ type step struct {
 	// follows: what Side makes of the write is taken as it is, since its changes do not
 	// travel.
 	follows bool
+	// raw is to, encoded; of a write that is to be made.
+	raw []byte
 	// conflicts names the fields that the winner decided; fields, in a collision, those
 	// that differ.
 	conflicts, fields []string

@@ -83,9 +83,12 @@ func newFakeHub(t testing.TB, store *fakeStore, network *fakeNetwork, share wire
 func defaultShare() wire.Share {
 	return wire.Share{
 		Group: "example.com", Version: "v1", Resource: "widgets", Kind: "Widget", HubNamespace: namespace, SpokeNamespace: namespace,
-		ToSpoke: true, ToHub: true, Winner: wire.SharedHub, HubUID: "hub-1",
+		ToSpoke: true, ToHub: true, Winner: wire.SharedHub, HubUID: "hub-1", Quota: muchRoom(),
 	}
 }
+
+// muchRoom is a quota that no test reaches by chance.
+func muchRoom() wire.SharedSize { return wire.SharedSize{Objects: 1 << 20, Bytes: 1 << 40} }
 
 // restart begins another process over the same objects. Whoever was connected has to
 // connect again.

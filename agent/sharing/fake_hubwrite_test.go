@@ -30,6 +30,10 @@ func (h *fakeHub) execute(name string) {
 		h.refuse(name, a, "hub: no changes of clusters are taken")
 		return
 	}
+	if h.beyond(name, w) {
+		h.refuse(name, a, "hub: the quota is reached")
+		return
+	}
 	at := widget(name)
 	obj := h.store.objects[at]
 	if obj == nil {
@@ -51,6 +55,24 @@ func (h *fakeHub) execute(name string) {
 			h.t.Error("the fake hub knows no finalizers")
 		}
 	})
+}
+
+// beyond tells whether there is no room for a write; store.mu is held.
+func (h *fakeHub) beyond(name string, w wire.SharedWrite) bool {
+	if w.Part == wire.PartDeletion {
+		return false
+	}
+	others, has := wire.SharedSize{}, wire.SharedSize{}
+	for _, obj := range h.store.list(widgets, namespace, "") {
+		if raw, _ := encode(h.t, content.Of(obj)); !h.selects(obj) {
+			continue
+		} else if one := (wire.SharedSize{Objects: 1, Bytes: int64(len(raw))}); obj.GetName() == name {
+			has = one
+		} else {
+			others = others.Plus(one)
+		}
+	}
+	return h.share.Quota.Exceeded(others, has, wire.SharedSize{Objects: 1, Bytes: int64(len(w.Content))}) != ""
 }
 
 func (h *fakeHub) refuse(name string, a *fakeAsked, reason string) {

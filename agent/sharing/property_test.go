@@ -9,12 +9,14 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	syncv1alpha1 "github.com/spokelet/spokelet/api/sync/v1alpha1"
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/content"
 	"github.com/spokelet/spokelet/internal/testscale"
@@ -31,6 +33,20 @@ func TestNothingIsLostOutsideOfNamedConflicts(t *testing.T) {
 	for seed := first; seed < first+count; seed++ {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { newHistory(t, uint64(seed)).run() })
+		})
+	}
+}
+
+// With quotas that come, change and are lifted.
+func TestNothingIsLostOrDeletedByAQuota(t *testing.T) {
+	first, count := setting(t, "SPOKELET_SEED", 1), setting(t, "SPOKELET_HISTORIES", testscale.Of(32, 64))
+	for seed := first; seed < first+count; seed++ {
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newHistory(t, uint64(seed))
+				h.quotas = true
+				h.run()
+			})
 		})
 	}
 }
@@ -55,6 +71,8 @@ type history struct {
 
 	// calm: nothing fails but the tunnel. lossy: something has, since both sides agreed.
 	calm, lossy bool
+	// quotas: they change.
+	quotas bool
 	// oneWay is the side that is followed; empty where both are.
 	oneWay wire.SharedSide
 	winner wire.SharedSide
@@ -121,6 +139,10 @@ func (h *history) notef(format string, args ...any) {
 }
 
 func (h *history) step() {
+	if h.quotas && h.rand.IntN(6) == 0 {
+		h.limit()
+		return
+	}
 	n := h.rand.IntN(100)
 	switch {
 	case n < 55:
@@ -168,6 +190,28 @@ func (h *history) fail(n int) {
 		h.notef("watches end, and are forgotten: %v", forget)
 		h.spoke.cutWatches(forget)
 	}
+}
+
+// limit sets quotas that some objects are beyond.
+func (h *history) limit() {
+	some := func() wire.SharedSize {
+		q := muchRoom()
+		if h.rand.IntN(2) == 0 {
+			q.Objects = 1 + h.rand.IntN(5)
+		}
+		if h.rand.IntN(3) == 0 {
+			q.Bytes = int64(20 + h.rand.IntN(400))
+		}
+		return q
+	}
+	h.setQuotas(some(), some())
+}
+
+// setQuotas sets that of the share, and that of the cluster's owner.
+func (h *history) setQuotas(share, owner wire.SharedSize) {
+	h.notef("quotas are %+v and %+v", share, owner)
+	h.up.edit(func(s *wire.Share) { s.Quota = share })
+	h.setOwnersQuota(owner)
 }
 
 func (h *history) someSide() (wire.SharedSide, *fakeStore) {
@@ -251,6 +295,11 @@ func (h *history) agreement() {
 	h.network.set(0, 5*time.Millisecond, 20*time.Millisecond)
 	h.connect()
 	settle()
+	if h.quotas {
+		h.within()
+		h.setQuotas(muchRoom(), muchRoom())
+		settle()
+	}
 	named := h.named()
 	for _, name := range h.known() {
 		hub, spoke := h.hub.content(name), h.spoke.content(name)
@@ -276,6 +325,34 @@ func (h *history) agreement() {
 		h.t.Errorf("state is %+v", state)
 	}
 	h.lossy = false
+}
+
+// within looks at what has come of the quotas that there are: nothing is gone for one, what
+// waits is said, and nothing waits where there is room.
+func (h *history) within() {
+	state, same := h.up.lastState(), true
+	for _, name := range h.known() {
+		hub, spoke, p := h.hub.content(name), h.spoke.content(name), h.of(name)
+		same = same && cmp.Equal(hub == nil, spoke == nil)
+		if source := h.side(h.oneWay); p.made && p.death == nil && hub == nil && (spoke == nil || source == h.hub) {
+			h.t.Errorf("%s is gone, and nobody has deleted it", name)
+		}
+	}
+	switch reached := state.QuotaReached; {
+	case reached == nil && !same:
+		h.t.Errorf("objects are missing on one side, and nothing waits: hub %v, cluster %v", h.hub.names(), h.spoke.names())
+	case reached != nil && reached.Reason == syncv1alpha1.ReasonTooManyObjects:
+		there, most := len(h.hub.names()), h.up.share.Quota.Objects
+		if strings.HasPrefix(reached.Message, "cluster: ") {
+			there, most = len(h.spoke.names()), min(most, h.quota.Objects)
+		}
+		if there < most {
+			h.t.Errorf("%d of %d objects are there, and some wait: %s", there, most, reached.Message)
+		}
+	}
+	if state.LastError != "" || state.Hold != nil {
+		h.t.Errorf("state is %+v", state)
+	}
 }
 
 func (h *history) known() []string {

@@ -45,7 +45,13 @@ func (s *share) finish(ctx context.Context, version string) bool {
 	for name, o := range s.objects {
 		if _, ok := s.pass[name]; !ok && (o.spoke.present || o.spoke.absence != proven) {
 			o.spoke, o.resourceVersion, o.gone = sight{}, "", time.Now()
+			s.count(o)
 			s.tidy(name)
+		}
+	}
+	for name := range s.others {
+		if _, ok := s.pass[name]; !ok {
+			s.countOther(name, none)
 		}
 	}
 	s.pass, s.read, s.problem = nil, true, nil

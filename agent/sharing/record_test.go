@@ -88,7 +88,7 @@ func (r *rig) stored(secrets *fake.Clientset) (stop func()) {
 		r.t.Fatal(err)
 	}
 	client := &fakeClient{store: r.spoke, network: r.network}
-	engine, err := New(Config{Objects: client, Definitions: client, Records: store, Events: r.events, KubeSystemUID: "spoke-1"})
+	engine, err := New(Config{Objects: client, Definitions: client, Records: store, Events: r.events, KubeSystemUID: "spoke-1", Quota: muchRoom()})
 	if err != nil {
 		r.t.Fatal(err)
 	}

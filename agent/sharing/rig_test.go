@@ -34,7 +34,8 @@ type rig struct {
 	hubStatus, spokeStatus bool
 	process                *process
 	// cut ends the tunnel; nil while there is none.
-	cut func()
+	cut   func()
+	quota wire.SharedSize
 	// before are the writes in the cluster of processes that are no more.
 	before []string
 }
@@ -53,13 +54,18 @@ type options struct {
 	share                  wire.Share
 	hubStatus, spokeStatus bool
 	seed                   uint64
+	// quota is that of the cluster's owner; without one there is much room.
+	quota wire.SharedSize
 }
 
 func newRig(t *testing.T, o options) *rig {
 	t.Helper()
 	r := &rig{
 		t: t, hub: newFakeCluster(o.hubStatus), spoke: newFakeCluster(o.spokeStatus), disk: newFakeDisk(),
-		events: &fakeEvents{}, rand: rand.New(rand.NewPCG(o.seed, 7)), hubStatus: o.hubStatus, spokeStatus: o.spokeStatus,
+		events: &fakeEvents{}, rand: rand.New(rand.NewPCG(o.seed, 7)), hubStatus: o.hubStatus, spokeStatus: o.spokeStatus, quota: o.quota,
+	}
+	if r.quota == (wire.SharedSize{}) {
+		r.quota = muchRoom()
 	}
 	r.network = &fakeNetwork{rand: rand.New(rand.NewPCG(o.seed, 8))}
 	o.share.StatusSubresource = o.hubStatus
@@ -93,7 +99,7 @@ func (r *rig) start() {
 		log = testr.NewWithOptions(r.t, testr.Options{Verbosity: 1, LogTimestamp: true})
 	}
 	engine, err := New(Config{
-		Objects: p.client, Definitions: p.client, Records: p.records, Events: r.events, KubeSystemUID: "spoke-1", Logger: log,
+		Objects: p.client, Definitions: p.client, Records: p.records, Events: r.events, KubeSystemUID: "spoke-1", Logger: log, Quota: r.quota,
 	})
 	if err != nil {
 		r.t.Fatal(err)
@@ -113,6 +119,16 @@ func (r *rig) start() {
 		<-ended
 	})
 	r.process = p
+}
+
+// setOwnersQuota has the process know another quota of its cluster's owner.
+func (r *rig) setOwnersQuota(q wire.SharedSize) {
+	r.quota = q
+	s := r.process.engine.share(shareName)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r.process.engine.cfg.Quota = q
+	s.wake()
 }
 
 // crash ends the process at once: what it has not said, asked for or made durable is lost.

@@ -63,6 +63,11 @@ type share struct {
 	complete bool
 	holds    map[merge.Side]*wire.Hold
 	decided  []wire.Decided
+	// counted is the sum of what counts of all objects, others are the sizes of those of the
+	// cluster that are none of objects, and waiting are the objects that wait for room.
+	counted counted
+	others  map[string]int64
+	waiting map[string]shortage
 }
 
 // object is what is known of one object of a share.
@@ -79,6 +84,10 @@ type object struct {
 	asked *asked
 	// gone is when the deletion in the cluster was seen.
 	gone time.Time
+	// reserved is what the write under way makes of the object, and counted what was counted
+	// of it last.
+	reserved reserved
+	counted  counted
 	// stale: a request to the cluster may have been executed, and what is known here may
 	// be older.
 	stale bool
@@ -110,6 +119,7 @@ func newShare(e *Engine, name string) *share {
 	s := &share{
 		engine: e, name: name, proof: proof{busy: make(chan struct{}, 1)}, objects: map[string]*object{}, fences: map[string]wire.Fence{},
 		restored: map[merge.Side]bool{}, holds: map[merge.Side]*wire.Hold{},
+		others: map[string]int64{}, waiting: map[string]shortage{},
 	}
 	for _, key := range e.cfg.Records.Keys() {
 		k, err := wire.ParseSharedKey(key)
@@ -164,6 +174,9 @@ func (s *share) object(name string) *object {
 // tidy drops what nothing is known of any more; s.mu is held.
 func (s *share) tidy(name string) {
 	if o := s.objects[name]; o != nil && !o.hub.present && !o.spoke.present && !o.recorded && o.asked == nil {
+		o.reserved = reserved{}
+		s.count(o)
+		s.waits(name, shortage{})
 		delete(s.objects, name)
 		s.engine.pace.Forget(s.key(name))
 	}
@@ -259,13 +272,14 @@ func (s *share) hubHas(name string, r resource.Resource, w wire.SharedObject) {
 	o := s.object(name)
 	o.number, o.answer = r.Generation, answer{applied: w.Applied, refused: w.Refused, result: w.Result, reason: w.Reason}
 	o.hub = sight{
-		present: w.Version != "", uid: types.UID(r.UID), version: w.Version, raw: w.Content,
+		present: w.Version != "", uid: types.UID(r.UID), version: w.Version, raw: w.Content, size: len(w.Content),
 		deleting: w.Deleting, unselected: w.Unselected,
 	}
 	if w.Deleted {
 		o.hub.absence = proven
 	}
 	o.join()
+	s.count(o)
 	s.tidy(name)
 	s.engine.queue.Add(s.key(name))
 }
@@ -282,6 +296,7 @@ func (s *share) hubLacks(name string) {
 		o.hub = sight{awaits: true}
 	}
 	o.answer = answer{}
+	s.count(o)
 	s.tidy(name)
 	s.engine.queue.Add(s.key(name))
 }
@@ -327,9 +342,11 @@ func (s *share) spokeHas(ctx context.Context, obj *unstructured.Unstructured, de
 	selected := s.selector.Matches(labels.Set(obj.GetLabels()))
 	o, ok := s.objects[name]
 	if !ok && (deleted || !selected) {
+		s.countOther(name, sizeOf(obj, deleted))
 		return
 	}
 	if !ok {
+		s.countOther(name, none)
 		o = s.object(name)
 	}
 	if o.resourceVersion != "" && newer(o.resourceVersion, obj.GetResourceVersion()) == o.resourceVersion && !deleted {
@@ -340,6 +357,7 @@ func (s *share) spokeHas(ctx context.Context, obj *unstructured.Unstructured, de
 		s.changed()
 		return
 	}
+	s.count(o)
 	s.tidy(name)
 	s.engine.queue.Add(s.key(name))
 }
@@ -356,7 +374,7 @@ func (o *object) see(obj *unstructured.Unstructured, deleted, selected bool) err
 		return err
 	}
 	o.spoke = sight{
-		present: true, uid: obj.GetUID(), version: content.Version(raw), raw: raw,
+		present: true, uid: obj.GetUID(), version: content.Version(raw), raw: raw, size: len(raw),
 		deleting: obj.GetDeletionTimestamp() != nil, unselected: !selected,
 	}
 	o.join()
@@ -384,6 +402,9 @@ func (s *share) end() {
 		names = append(names, name)
 	}
 	s.spec, s.objects = nil, map[string]*object{}
+	s.counted = counted{}
+	clear(s.others)
+	clear(s.waiting)
 	s.mu.Unlock()
 	for _, name := range names {
 		s.engine.leavePlace(s.key(name))

@@ -93,6 +93,7 @@ func (s *share) state() wire.ShareState {
 	if state.Hold = s.holds[merge.Hub]; state.Hold == nil {
 		state.Hold = s.holds[merge.Spoke]
 	}
+	state.QuotaReached = s.quotaReached()
 	if s.problem == nil && !s.read {
 		state.Problem = clusterProblem(syncv1alpha1.ReasonPending, "objects are being read")
 	}

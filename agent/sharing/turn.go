@@ -98,6 +98,9 @@ func sideOf(side wire.SharedSide) merge.Side {
 // take takes a step.
 func (t *turn) take(ctx context.Context, s step) (time.Duration, error) {
 	t.differ(s.fields)
+	if s.do != write {
+		t.share.unreserve(t.key.Name)
+	}
 	switch s.do {
 	case adopt:
 		return 0, t.settle(s, s.next, t.object.hub, t.object.spoke)
@@ -129,6 +132,16 @@ func (t *turn) take(ctx context.Context, s step) (time.Duration, error) {
 
 // request makes the request of a step, to the cluster or of the hub.
 func (t *turn) request(ctx context.Context, s step) error {
+	if s.do == write {
+		var err error
+		if s.raw, err = content.Encode(s.to); err != nil {
+			return err
+		}
+		if !t.share.admit(t.key.Name, s.side, len(s.raw)) {
+			t.fail("")
+			return nil
+		}
+	}
 	switch {
 	case s.do == remove && s.side == merge.Hub:
 		return t.removeFromHub(ctx, s)
@@ -185,10 +198,6 @@ func (t *turn) put(r *record, urgent bool) (durable <-chan struct{}, err error) 
 
 // begin records a write before it is made, and returns when that survives a crash.
 func (t *turn) begin(ctx context.Context, s step, prior sight, generation int64) error {
-	raw, err := content.Encode(s.to)
-	if err != nil {
-		return err
-	}
 	next, err := newStates(s.next)
 	if err != nil {
 		return err
@@ -197,9 +206,9 @@ func (t *turn) begin(ctx context.Context, s step, prior sight, generation int64)
 	if t.record != nil {
 		r.Base, r.Doubt = t.record.Base, t.record.Doubt
 	}
-	r.Pending = &pending{Side: wireSide(s.side), Wrote: content.Version(raw), Generation: generation, Part: s.part, Next: next, Conflicts: s.conflicts}
-	if !bytes.Equal(raw, next.Hub) {
-		r.Pending.To = raw
+	r.Pending = &pending{Side: wireSide(s.side), Wrote: content.Version(s.raw), Generation: generation, Part: s.part, Next: next, Conflicts: s.conflicts}
+	if !bytes.Equal(s.raw, next.Hub) {
+		r.Pending.To = s.raw
 	}
 	if prior.present {
 		r.Pending.Prior = prior.version
@@ -290,6 +299,7 @@ func (t *turn) refuse(text string) {
 	}
 	next.until = time.Now().Add(next.pause)
 	t.update(func(o *object) { o.refusal = next })
+	t.share.unreserve(t.key.Name)
 	t.engine.queue.AddAfter(t.key, next.pause)
 }
 

@@ -190,23 +190,21 @@ func (t *turn) writeToHub(ctx context.Context, s step) error {
 		return nil
 	}
 	generation := t.engine.nextGeneration()
-	raw, err := content.Encode(s.to)
-	if err == nil && len(raw) > wire.MaxSharedContent {
+	if len(s.raw) > wire.MaxSharedContent {
 		t.engine.leavePlace(t.key)
-		t.fail(fmt.Sprintf("object %q is too large to be shared: %d bytes, limit is %d", t.key.Name, len(raw), wire.MaxSharedContent))
+		t.share.unreserve(t.key.Name)
+		t.fail(fmt.Sprintf("object %q is too large to be shared: %d bytes, limit is %d", t.key.Name, len(s.raw), wire.MaxSharedContent))
 		return nil
 	}
-	if err == nil {
-		err = t.begin(ctx, s, t.object.hub, generation)
-	}
-	if err != nil {
+	if err := t.begin(ctx, s, t.object.hub, generation); err != nil {
 		t.engine.leavePlace(t.key)
 		return err
 	}
-	w := wire.SharedWrite{Part: s.part, Content: raw}
+	w := wire.SharedWrite{Part: s.part, Content: s.raw}
 	if s.from != nil {
 		w.Seen = t.object.hub.version
 	}
+	s.raw = nil // the write has it
 	return t.ask(s, generation, w)
 }
 
