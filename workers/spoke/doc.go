@@ -20,6 +20,5 @@
 //
 // How many requests there are at a time is the caller's to bound.
 //
-// The hub itself is read by the same client ([Client.Hub]), with none of these bounds but those
-// of objects.
+// The hub itself is read by the same client ([Client.Hub]), without these bounds.
 package spoke

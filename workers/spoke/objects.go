@@ -130,9 +130,11 @@ func (w *Watch[T]) Close() {
 
 // decoder returns one of objects, whose buffer is on the account of the cluster until done.
 func (a API) decoder(body io.Reader) (dec *json.Decoder, done func()) {
-	account := a.Account()
-	h := &holding{account: account}
-	return jsonstream.NewDecoder(body, h.hold), account.Close
+	if a.cluster == "" {
+		return json.NewDecoder(body), func() {}
+	}
+	h := &holding{account: a.Account()}
+	return jsonstream.NewDecoder(body, h.hold), h.account.Close
 }
 
 // holding is what a decoder has of its cluster's memory: as much as its buffer ever had, for it

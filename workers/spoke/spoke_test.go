@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -200,44 +201,51 @@ func TestARefusalIsRepeatedAsFarAsItIsWorthIt(t *testing.T) {
 	}
 }
 
-// Each of these watches holds half an event, and there is memory for some of them.
+// Each of these decoders holds half an event, and there is memory for four of them.
 func TestWhatIsReadOfAClusterIsOnItsAccount(t *testing.T) {
 	const half = MaxObject / 2
-	client := newHub(t, func(w http.ResponseWriter, r *http.Request) {
-		io.WriteString(w, `{"type":"ADDED","object":{"metadata":{"name":"`+strings.Repeat("a", half))
-		w.(http.Flusher).Flush()
-		<-r.Context().Done()
-	})
-	client.http.Transport.(*transport).pace = nil //nolint:forcetypeassert // New made it
-	client.memory = budget.NewGuaranteedMemory(4*readCost*half, 8*readCost*half, readCost*half)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	failed := make(chan error, 8)
-	for range cap(failed) {
-		w, err := NewWatch[named](ctx, cluster(t, client, "hostile"), Metadata, "/api/v1/pods", url.Values{"watch": {"true"}})
-		if err != nil {
-			t.Fatal(err)
+	const each = readCost * (half + 100)
+	client := newHub(t, http.NotFound)
+	client.memory = budget.NewGuaranteedMemory(4*each, 5*each, each)
+	hostile := cluster(t, client, "hostile")
+	var decoding sync.WaitGroup
+	var open []io.Closer
+	defer func() {
+		for _, to := range open {
+			to.Close()
 		}
-		go func() {
-			defer w.Close()
-			_, err := w.Next()
-			failed <- err
-		}()
+		decoding.Wait()
+	}()
+	// begin returns whether there was memory. The second write returns when the decoder, which
+	// has counted what it holds by then, reads on.
+	begin := func(a API) error {
+		from, to := io.Pipe()
+		open = append(open, to)
+		decoding.Go(func() {
+			dec, done := a.decoder(from)
+			defer done()
+			var event Event[named]
+			from.CloseWithError(dec.Decode(&event))
+		})
+		_, err := io.WriteString(to, `{"type":"`+strings.Repeat("a", half))
+		if err == nil {
+			_, err = io.WriteString(to, "a")
+		}
+		return err
 	}
-	for range cap(failed) - 5 { // the others wait
-		if err := <-failed; !errors.Is(err, ErrExhausted) {
-			t.Errorf("a watch of many ends with %v", err)
+	for i := range 8 {
+		if err := begin(hostile); i < 4 && err != nil || i >= 4 && !errors.Is(err, ErrExhausted) {
+			t.Errorf("decoder %d: %v", i, err)
 		}
 	}
-	if held := client.memory.Held(); held > 4*readCost*half {
+	if held := client.memory.Held(); held > 4*each {
 		t.Errorf("%d bytes are held", held)
 	}
-	if err := cluster(t, client, "healthy").Account().Grow(readCost * half); err != nil {
+	if err := begin(cluster(t, client, "healthy")); err != nil {
 		t.Errorf("another cluster finds no memory: %v", err)
 	}
-	cancel()
-	for range 5 {
-		<-failed
+	if err := begin(client.Hub()); err != nil {
+		t.Errorf("the hub has no bound: %v", err)
 	}
 }
 

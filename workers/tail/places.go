@@ -19,20 +19,24 @@ const (
 
 // places are those of all tails of a process: the watch of a cluster's pods takes one, and each
 // pod that is followed.
-type places struct{ tails, clusters, accounts *budget.Slots }
+type places struct{ all, tails, accounts, clusters *budget.Slots }
 
 func newPlaces(total int) *places {
 	of := func(share int) *budget.Slots { return budget.NewSlots(int64(total), int64(max(total/share, 1))) }
-	return &places{tails: of(tailShare), clusters: of(clusterShare), accounts: of(accountShare)}
+	return &places{all: of(1), tails: of(tailShare), accounts: of(accountShare), clusters: of(clusterShare)}
 }
 
 // enter takes a place for something in a cluster. What it says when there is none is for who
 // reads the tail.
 func (p *places) enter(tail, account, cluster string) (leave func(), err error) {
+	share := func(of *budget.Slots, holder, most string) budget.Share {
+		return budget.Share{Slots: of, Holder: holder, What: fmt.Sprintf(most, of.Each())}
+	}
 	leave, full := budget.TakeAll(
-		budget.Share{Slots: p.tails, Holder: tail, What: fmt.Sprintf("a tail follows at most %d clusters and pods", p.tails.Each())},
-		budget.Share{Slots: p.accounts, Holder: account, What: fmt.Sprintf("all tails of an account follow at most %d clusters and pods", p.accounts.Each())},
-		budget.Share{Slots: p.clusters, Holder: cluster, What: fmt.Sprintf("all tails follow at most %d pods of a cluster", p.clusters.Each())},
+		share(p.all, "", "all tails follow at most %d clusters and pods"),
+		share(p.tails, tail, "a tail follows at most %d clusters and pods"),
+		share(p.accounts, account, "all tails of an account follow at most %d clusters and pods"),
+		share(p.clusters, cluster, "all tails follow at most %d pods of a cluster"),
 	)
 	if full != nil {
 		return nil, leftOut(full.What)
