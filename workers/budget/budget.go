@@ -12,8 +12,9 @@ import (
 )
 
 const (
-	// DefaultTotal and DefaultAccount are bounds that go with a process of 512 MiB, in bytes.
-	DefaultTotal   = 128 << 20
+	// DefaultTotal is a bound, in bytes, that goes with a process of 512 MiB.
+	DefaultTotal = 128 << 20
+	// DefaultAccount is what one account may have of it.
 	DefaultAccount = 32 << 20
 	// copies are what becomes of each byte that is read: what it is decoded to, and its part of
 	// an answer. It was measured.

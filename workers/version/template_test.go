@@ -38,8 +38,11 @@ func stored(raw []byte) ([]byte, error) {
 			return nil, err
 		}
 	}
-	var o struct{ JSON json.RawMessage }
-	return o.JSON, json.Unmarshal(object, &o)
+	var o struct {
+		JSON json.RawMessage `json:"json"`
+	}
+	err := json.Unmarshal(object, &o)
+	return o.JSON, err
 }
 
 // value writes a random value of JSON, with its keys in random order: twice for the same source
