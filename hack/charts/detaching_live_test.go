@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
-	"github.com/spokelet/spokelet/api/crds"
 	"github.com/spokelet/spokelet/internal/livetest"
 )
 
@@ -31,7 +30,7 @@ func madeForClusters() map[schema.GroupVersionResource]map[string]any {
 	return map[schema.GroupVersionResource]map[string]any{
 		of("work.open-cluster-management.io", "v1", "manifestworks"): object("ManifestWork", workload),
 		of("multicluster.x-k8s.io", "v1alpha1", "works"):             object("Work", workload),
-		of("mcm.ibm.com", "v1beta1", "works"): object("Work", map[string]any{
+		of("mcm.ibm.com", "v1alpha1", "works"): object("Work", map[string]any{
 			"type": "Resource", "cluster": map[string]any{"name": "store1"},
 			"scope": map[string]any{"resource": "pods"},
 		}),
@@ -47,7 +46,12 @@ func madeForClusters() map[schema.GroupVersionResource]map[string]any {
 func TestNothingNewIsMadeForAClusterThatIsBeingDetached(t *testing.T) {
 	h := newInstalledHub(t)
 	admin := dynamic.NewForConfigOrDie(h.config)
-	h.must(crds.Install(t.Context(), admin, crds.Hub()))
+	for _, file := range []string{
+		"work/0000_00_work.open-cluster-management.io_manifestworks.crd.yaml", "multicluster/multicluster.x-k8s.io_works.yaml", "mcm/mcm.ibm.com_works.yaml",
+		"view/view.open-cluster-management.io_managedclusterviews.yaml", "action/action.open-cluster-management.io_managedclusteractions.yaml",
+	} {
+		define(t, admin, "api/crds/"+file)
+	}
 	create := func(resource schema.GroupVersionResource, object map[string]any, options metav1.CreateOptions) error {
 		u := &unstructured.Unstructured{Object: object}
 		u.SetAPIVersion(resource.GroupVersion().String())

@@ -19,12 +19,11 @@ import (
 	"github.com/spokelet/spokelet/internal/livetest"
 )
 
-// TestARealHubSelectsWorkerDeploymentsByTheirScript: the API for wrangler reads no others.
-func TestARealHubSelectsWorkerDeploymentsByTheirScript(t *testing.T) {
-	config := livetest.Config(t, "SPOKELET_HUB_KUBECONFIG")
-	client := dynamic.NewForConfigOrDie(config)
-	namespace := livetest.Namespace(t, kubernetes.NewForConfigOrDie(config), "scripts-")
-	raw, err := os.ReadFile("../../workers/api/crds/api.worker-deployment_workerdeployments.yaml")
+// define makes what a file of the repository defines. It stays: tests of other packages may
+// have objects of it.
+func define(t *testing.T, client dynamic.Interface, file string) {
+	t.Helper()
+	raw, err := os.ReadFile("../../" + file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,10 +32,17 @@ func TestARealHubSelectsWorkerDeploymentsByTheirScript(t *testing.T) {
 		t.Fatal(err)
 	}
 	definitions := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
-	// It stays: tests of other packages may have objects of it.
 	if _, err := client.Resource(definitions).Create(t.Context(), definition, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		t.Fatal(err)
 	}
+}
+
+// TestARealHubSelectsWorkerDeploymentsByTheirScript: the API for wrangler reads no others.
+func TestARealHubSelectsWorkerDeploymentsByTheirScript(t *testing.T) {
+	config := livetest.Config(t, "SPOKELET_HUB_KUBECONFIG")
+	client := dynamic.NewForConfigOrDie(config)
+	namespace := livetest.Namespace(t, kubernetes.NewForConfigOrDie(config), "scripts-")
+	define(t, client, "workers/api/crds/api.worker-deployment_workerdeployments.yaml")
 	scripts := client.Resource(schema.GroupVersionResource{Group: "api.worker-deployment", Version: "v1alpha1", Resource: "workerdeployments"}).Namespace(namespace)
 	for name, script := range map[string]string{"a": "hello", "b": "other", "c": "hello"} {
 		wd := &unstructured.Unstructured{}
@@ -52,12 +58,12 @@ spec:
 			t.Fatal(err)
 		}
 		livetest.Eventually(t, "WorkerDeployments are served", func() bool {
-			_, err = scripts.Create(t.Context(), wd, metav1.CreateOptions{})
-			return !apierrors.IsNotFound(err)
+			_, err := scripts.Create(t.Context(), wd, metav1.CreateOptions{})
+			if err != nil && !apierrors.IsNotFound(err) {
+				t.Fatal(err)
+			}
+			return err == nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
 	}
 	list, err := scripts.List(t.Context(), metav1.ListOptions{FieldSelector: "spec.template.scriptName=hello"})
 	if err != nil {

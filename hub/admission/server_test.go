@@ -99,7 +99,7 @@ func TestConnectionsToTheWebhookAreBounded(t *testing.T) {
 		conns = append(conns, conn)
 	}
 	for i, conn := range conns[:more] {
-		_ = conn.SetReadDeadline(time.Now().Add(headerTimeout/2)) // the server gives up soon after
+		_ = conn.SetReadDeadline(time.Now().Add(headerTimeout / 2)) // the server gives up soon after
 		if _, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("connection %d of %d is open", i, len(conns))
 		}

@@ -261,6 +261,7 @@ func TestForbiddenCountsDoNotDependOnTheSelector(t *testing.T) {
 }
 
 func TestAClusterThatCannotBeAskedAboutIsNotNamed(t *testing.T) {
+	errBoom := errors.New("boom")
 	s := &viewStorage{authorizer: authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
 		return authorizer.DecisionNoOpinion, "", errBoom
 	})}

@@ -126,12 +126,14 @@ func (r *reader) until(reason string, wanted ...string) {
 	r.Errorf("%s: the tail says %q and not %q", reason, said, wanted)
 }
 
-func TestAHostileClusterCostsNoMoreThanItMay(t *testing.T) {
-	cases := map[string]struct {
-		attack func(h *hostile, w http.ResponseWriter, r *http.Request)
-		says   string // to who tails
-		reason string
-	}{
+// An attackCase is what a cluster answers, and what who tails is told.
+type attackCase struct {
+	attack       func(h *hostile, w http.ResponseWriter, r *http.Request)
+	says, reason string
+}
+
+func attacks() map[string]attackCase {
+	return map[string]attackCase{
 		"a list without end": {
 			attack: func(h *hostile, w http.ResponseWriter, _ *http.Request) {
 				h.write(w, `{"metadata":{"resourceVersion":"1"},"items":[{}`, `,{"metadata":{"name":"a"}}`)
@@ -204,7 +206,10 @@ func TestAHostileClusterCostsNoMoreThanItMay(t *testing.T) {
 			says: "of cluster hostile were dropped", reason: "decoding is on the account of the cluster",
 		},
 	}
-	for name, tc := range cases {
+}
+
+func TestAHostileClusterCostsNoMoreThanItMay(t *testing.T) {
+	for name, tc := range attacks() {
 		t.Run(name, func(t *testing.T) {
 			inWorldWith(t, Config{}, []string{"hostile", "well"}, func(w *world) {
 				healthy := w.hub.start("well", "a", "1")

@@ -27,13 +27,16 @@ func (c *cli) record(name string) *clusterv1.ManagedCluster {
 	return record
 }
 
+// kind is that of the works of these tests.
+var kind = workKinds[1]
+
+func work(finalizers ...string) client.Object {
+	w := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "store1", Name: "app", Finalizers: finalizers}}
+	w.SetGroupVersionKind(kind)
+	return w
+}
+
 func TestDetach(t *testing.T) {
-	kind := workKinds[1]
-	work := func(finalizers ...string) client.Object {
-		w := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "store1", Name: "app", Finalizers: finalizers}}
-		w.SetGroupVersionKind(kind)
-		return w
-	}
 	exists := func(c *cli) bool { return c.exists("store1") }
 
 	t.Run("Works go first, then the record", func(t *testing.T) {
@@ -64,6 +67,30 @@ func TestDetach(t *testing.T) {
 		c.golden("detach-held")
 	})
 
+	t.Run("By force, and says what was left", func(t *testing.T) {
+		c := newCLI(t, cluster("store1"), work("example.com/applied"))
+		c.works[kind] = true
+		if code := c.run("detach", "store1", "--force"); code != exitDone || exists(c) {
+			t.Errorf("exit code %d, record exists: %v", code, exists(c))
+		}
+		c.golden("detach-force")
+	})
+
+	t.Run("A record of another tool is left alone", func(t *testing.T) {
+		c := newCLI(t, cluster("store1", func(c *clusterv1.ManagedCluster) { c.Annotations = nil }))
+		if code := c.run("detach", "store1"); code != exitFailed || !exists(c) {
+			t.Errorf("exit code %d, record exists: %v", code, exists(c))
+		}
+	})
+
+	t.Run("A cluster that is unknown is not found", func(t *testing.T) {
+		if code := newCLI(t).run("detach", "store1"); code != exitNotFound {
+			t.Errorf("exit code %d, want %d", code, exitNotFound)
+		}
+	})
+}
+
+func TestNothingNewIsMadeOnceAClusterLeaves(t *testing.T) {
 	t.Run("The record says that its cluster leaves before anything is deleted", func(t *testing.T) {
 		c := newCLI(t, cluster("store1"), work("example.com/applied"))
 		c.works[kind], c.noHub = true, true
@@ -92,8 +119,8 @@ func TestDetach(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if code := c.run("detach", "store1", "--timeout", "2s"); code != exitDone || exists(c) {
-			t.Errorf("exit code %d, record exists: %v: %s", code, exists(c), c.err.String())
+		if code := c.run("detach", "store1", "--timeout", "2s"); code != exitDone || c.exists("store1") {
+			t.Errorf("exit code %d, record exists: %v: %s", code, c.exists("store1"), c.err.String())
 		}
 		late := work()
 		late.SetName("late")
@@ -109,28 +136,6 @@ func TestDetach(t *testing.T) {
 		}
 		if code := c.run("detach", "store1", "--cancel", "--force"); code != exitUsage {
 			t.Errorf("exit code %d with --force, want %d", code, exitUsage)
-		}
-	})
-
-	t.Run("By force, and says what was left", func(t *testing.T) {
-		c := newCLI(t, cluster("store1"), work("example.com/applied"))
-		c.works[kind] = true
-		if code := c.run("detach", "store1", "--force"); code != exitDone || exists(c) {
-			t.Errorf("exit code %d, record exists: %v", code, exists(c))
-		}
-		c.golden("detach-force")
-	})
-
-	t.Run("A record of another tool is left alone", func(t *testing.T) {
-		c := newCLI(t, cluster("store1", func(c *clusterv1.ManagedCluster) { c.Annotations = nil }))
-		if code := c.run("detach", "store1"); code != exitFailed || !exists(c) {
-			t.Errorf("exit code %d, record exists: %v", code, exists(c))
-		}
-	})
-
-	t.Run("A cluster that is unknown is not found", func(t *testing.T) {
-		if code := newCLI(t).run("detach", "store1"); code != exitNotFound {
-			t.Errorf("exit code %d, want %d", code, exitNotFound)
 		}
 	})
 }
