@@ -34,8 +34,7 @@ func (r *rig) waiting() string {
 	return ""
 }
 
-// A hub that has ever more objects, of ever other selections, under ever other names of
-// shares, in one namespace of the cluster.
+// A hub that has ever more objects, and selects others each time.
 func TestAHubMakesNoMoreObjectsThanTheOwnerOfAClusterAllows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newSharing(t, options{share: defaultShare(), quota: within(5)})

@@ -91,5 +91,6 @@ func TestWhatIsSharedHasNoWildcards(t *testing.T) {
 		}
 		checkRefused(t, "a right on everything is none that was thought of", "shared", chart, args...)
 	}
+	checkRefused(t, "a quota of none is not a number of objects", "quota", "spokelet-agent", "--set", "shared.quota.objects=0")
 	checkRefused(t, "a namespace has to be named", "namespace", "spokelet-agent", "--set", "shared.allow[0].group=example.com", "--set", "shared.allow[0].resource=widgets")
 }

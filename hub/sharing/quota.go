@@ -107,9 +107,12 @@ func (s *share) recount() {
 // settleAccount has the cluster pay for what is kept. Where it makes no objects it does
 // not: they are kept once for all clusters.
 func (s *share) settleAccount() {
-	if s.target.body.ToHub {
-		_ = s.holding.pay(wire.SharedSize{})
+	if !s.target.body.ToHub {
+		s.holding.account.Shrink(s.holding.paid)
+		s.holding.paid = 0
+		return
 	}
+	_ = s.holding.pay(wire.SharedSize{})
 }
 
 // admit says why a write is beyond the quota, or more than the cluster's memory has room

@@ -46,7 +46,7 @@ const sharedResource = `
 apiVersion: sync.spokelet.io/v1alpha1
 kind: SharedResource
 metadata: {name: notes}
-spec: {group: bench.example.com, resource: notes, clusterSelector: {}, hubNamespace: bench-$(cluster), spokeNamespace: bench}
+spec: {group: bench.example.com, resource: notes, clusterSelector: {}, hubNamespace: bench-$(cluster), spokeNamespace: bench, quota: {objects: 20000}}
 `
 
 // notes are the shared objects of both sides, and as many of a namespace that is not
@@ -82,7 +82,7 @@ func (s *suite) shareNotes(ctx context.Context) (*notes, error) {
 		return nil, err
 	}
 	const first = "shared.allow[0]."
-	if err := s.env.UpgradeAgent(ctx, s.spoke.cluster, first+"group=bench.example.com,"+first+"resource=notes,"+first+"namespace=bench"); err != nil {
+	if err := s.env.UpgradeAgent(ctx, s.spoke.cluster, first+"group=bench.example.com,"+first+"resource=notes,"+first+"namespace=bench,shared.quota.objects=20000"); err != nil {
 		return nil, err
 	}
 	const namespaces = "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: bench-spoke1}\n---\napiVersion: v1\nkind: Namespace\nmetadata: {name: bench-alone}\n"
