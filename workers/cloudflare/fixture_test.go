@@ -281,6 +281,7 @@ func (w *world) raw(t *testing.T, text string) string {
 		t.Fatal(err)
 	}
 	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(30 * time.Second)) // of one that is kept
 	if _, err := io.WriteString(conn, text); err != nil {
 		t.Fatal(err)
 	}

@@ -252,7 +252,7 @@ func TestWhoHasManyLeavesRoomToOthers(t *testing.T) {
 // TestUploadsThatDoNotComeTakeNoMemory: one that was begun has what has arrived of it.
 func TestUploadsThatDoNotComeTakeNoMemory(t *testing.T) {
 	w := serve(t)
-	w.busy(t, hello, "", numberedNames("jane#%d", 12)...)
+	w.busy(t, hello, "Content-Disposition: form-data; name=\"a\"\r\n\r\nx", numberedNames("jane#%d", 12)...)
 	body, kind := form(t, metadata, "export default {};")
 	for name, account := range map[string]string{"jane": "1234", "bob": "5678"} {
 		sent := bytes.NewReader(body.Bytes())
