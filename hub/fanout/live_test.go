@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 
@@ -107,7 +108,7 @@ func (h *liveHub) run() (stop func()) {
 		Scheme: h.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"},
 		Controller: config.Controller{SkipNameValidation: new(true)},
 		Cache: cache.Options{DefaultNamespaces: own, ByObject: map[client.Object]cache.ByObject{
-			&v1alpha1.Work{}: {Transform: mcm.Strip}, &v1alpha1.ResourceView{}: {Transform: Strip},
+			&v1alpha1.Work{}: {Transform: mcm.Strip}, &v1alpha1.ResourceView{}: {Transform: Strip}, &v1alpha1.WorkSet{}: {Transform: Strip},
 		}},
 	})
 	if err != nil {
@@ -199,7 +200,9 @@ func TestARealHubBringsASetToItsClusters(t *testing.T) {
 	stop := h.run()
 	s := newSet()
 	s.Spec.Template.Annotations = map[string]string{"a": "b"}
-	s.Spec.Template.Spec.KubeWork.ObjectTemplate.Raw = []byte(`{"kind":"ConfigMap", "data":{"z":"<1>"},"apiVersion":"v1","metadata":{"name":"n"}}`)
+	// The cache does not keep it.
+	s.Spec.Template.Spec.KubeWork.ObjectTemplate.Raw = fmt.Appendf(nil,
+		`{"kind":"ConfigMap", "data":{"z":"<1>", "large":%q},"apiVersion":"v1","metadata":{"name":"n"}}`, strings.Repeat("<", 64<<10))
 	h.parent(s, root, s.Spec.ClusterSelector)
 	p := workSet(s)
 	first := h.work(p, h.clusters[0])
