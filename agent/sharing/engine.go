@@ -10,9 +10,11 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/spokelet/spokelet/api/pace"
+	syncv1alpha1 "github.com/spokelet/spokelet/api/sync/v1alpha1"
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
@@ -152,6 +154,49 @@ func (e *Engine) start(s *share) {
 	e.mu.Unlock()
 	if ctx != nil {
 		s.restart(ctx)
+	}
+}
+
+// claim is what one share alone has of a cluster: who shares the same objects by another
+// one would have each count for itself, and decide about the same changes.
+type claim struct {
+	resource  schema.GroupResource
+	namespace string
+}
+
+// claim has a share have the objects that its spec names, and no others; it returns the
+// share that has them already, if there is one. s.mu is held.
+func (e *Engine) claim(s *share) (other string) {
+	var want claim
+	if s.spec != nil && s.spec.Problem == nil {
+		want = claim{resource: resourceOf(s.spec).GroupResource(), namespace: s.spec.SpokeNamespace}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for name, t := range e.byName {
+		if t != s && t.claimed == want && want != (claim{}) {
+			want, other = claim{}, name
+		}
+	}
+	if s.claimed != want && s.claimed != (claim{}) && !e.ended {
+		e.running.Go(func() { e.retryOverlapping(s) })
+	}
+	s.claimed = want
+	return other
+}
+
+// retryOverlapping starts the shares whose objects may be nobody else's by now.
+func (e *Engine) retryOverlapping(but *share) {
+	e.mu.Lock()
+	all := slices.Collect(maps.Values(e.byName))
+	e.mu.Unlock()
+	for _, s := range all {
+		s.mu.Lock()
+		overlaps := s != but && s.problem != nil && s.problem.Reason == syncv1alpha1.ReasonOverlap
+		s.mu.Unlock()
+		if overlaps {
+			e.start(s)
+		}
 	}
 }
 

@@ -26,7 +26,13 @@ func (s *share) restart(ctx context.Context) {
 		s.stop = nil
 	}
 	s.read, s.definition, s.problem, s.pass = false, nil, nil, nil
+	other := s.engine.claim(s)
 	if s.spec == nil || s.spec.Problem != nil {
+		return
+	}
+	if other != "" {
+		s.problem = clusterProblem(syncv1alpha1.ReasonOverlap, "SharedResource %q shares the same objects", other)
+		s.changed()
 		return
 	}
 	ctx, s.stop = context.WithCancel(ctx)

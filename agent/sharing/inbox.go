@@ -42,6 +42,7 @@ func (e *Engine) deleteShare(name string) {
 	e.states.Delete(name)
 	if ok {
 		s.end()
+		e.retryOverlapping(s)
 	}
 }
 

@@ -4,6 +4,7 @@
 package sharing
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/content"
+	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
 // within is a quota of so many objects.
@@ -58,6 +60,39 @@ func TestAHubMakesNoMoreObjectsThanTheOwnerOfAClusterAllows(t *testing.T) {
 		}
 		if got := r.waiting(); !strings.HasPrefix(got, "TooManyObjects cluster: the quota of 5 objects (shared.quota of the agent) is reached") {
 			t.Errorf("the hub is told %q", got)
+		}
+	})
+}
+
+// Else each share would count what it has seen, and two would make more than is allowed.
+func TestObjectsOfAClusterAreSharedByOneShareAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newSharing(t, options{share: defaultShare(), quota: within(2)})
+		settle()
+		e := r.process.engine
+		second := defaultShare()
+		body, err := json.Marshal(second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		problem := func() string {
+			s := e.share("second")
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if s.problem == nil {
+				return ""
+			}
+			return s.problem.Reason + " " + s.problem.Message
+		}
+		e.putShare(resource.Resource{Key: "second", UID: "share-2", Generation: 1, Body: body})
+		settle()
+		if got, want := problem(), `Overlap cluster: SharedResource "widgets" shares the same objects`; got != want {
+			t.Errorf("problem %q, want %q", got, want)
+		}
+		e.deleteShare(shareName)
+		settle()
+		if got := problem(); got != "" {
+			t.Errorf("problem %q, and the other share is no more", got)
 		}
 	})
 }

@@ -31,8 +31,10 @@ type share struct {
 	mu sync.Mutex
 	// All below are guarded by mu.
 	//
-	// spec is nil until the hub has said it.
+	// spec is nil until the hub has said it. claimed are the objects that are this share's
+	// alone; guarded by Engine.mu.
 	spec       *wire.Share
+	claimed    claim
 	uid        string
 	generation int64
 	selector   labels.Selector

@@ -225,8 +225,8 @@ func (s *sample) tail(ctx context.Context) error {
 	if !s.curl {
 		return nil
 	}
-	return s.hub(ctx, "What it does and writes in all clusters, for eight seconds.",
-		"(sleep 4; "+s.callLine("spoke1")+" >/dev/null; "+s.callLine("spoke2")+" >/dev/null) & timeout -s INT 8 wrangler tail hello --format pretty"+project+" || true")
+	return s.hub(ctx, "What it does and writes in all clusters, for fifteen seconds.",
+		"(sleep 9; "+s.callLine("spoke1")+" >/dev/null; "+s.callLine("spoke2")+" >/dev/null) & timeout -s INT 15 wrangler tail hello --format pretty"+project+" || true")
 }
 
 // back goes back to the first version, whose image is still there.
