@@ -59,6 +59,9 @@ func New(kube *rest.Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("hub: %w", err)
 	}
+	if base.Path == "" {
+		base.Path = "/" // JoinPath would leave paths without it
+	}
 	pool, err := newPool(kube)
 	if err != nil {
 		return nil, fmt.Errorf("hub: %w", err)
@@ -133,13 +136,14 @@ func (a API) ask(ctx context.Context, method, accept, path string, query url.Val
 
 // refusal is what the server said of a request that failed, cut to what is worth repeating.
 func (a API) refusal(res *http.Response) error {
-	late := time.AfterFunc(refusalTimeout, func() { res.Body.Close() }) //nolint:errcheck // nothing is lost
+	late := time.AfterFunc(refusalTimeout, func() { res.Body.Close() })
 	defer late.Stop()
 	account := a.Account()
 	defer account.Close()
 	var said struct {
-		Kind, Message string
-		Reason        metav1.StatusReason
+		Kind    string              `json:"kind"`
+		Message string              `json:"message"`
+		Reason  metav1.StatusReason `json:"reason"`
 	}
 	err := account.Grow(readCost * MaxRefusal)
 	if err == nil {

@@ -156,7 +156,7 @@ func (c *cluster) choose(current map[string]podObject) (names []string, why erro
 	names = slices.Collect(maps.Keys(current))
 	if _, unnamed := current[""]; unnamed {
 		names = slices.DeleteFunc(names, func(name string) bool { return name == "" })
-		why = leftOut("it names pods as Kubernetes does not allow")
+		why = leftOutError("it names pods as Kubernetes does not allow")
 	}
 	most := c.tails.config.MaxPods
 	if len(names) <= most {
@@ -171,7 +171,7 @@ func (c *cluster) choose(current map[string]podObject) (names []string, why erro
 		}
 		return cmp.Compare(a, b)
 	})
-	return names[:most], leftOut(fmt.Sprintf("a tail follows at most %d of a cluster", most))
+	return names[:most], leftOutError(fmt.Sprintf("a tail follows at most %d of a cluster", most))
 }
 
 // runPod has a pod write events and reads them, until ctx ends. It does both at a time: a

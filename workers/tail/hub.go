@@ -6,6 +6,7 @@ package tail
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/url"
 	"strconv"
 	"time"
@@ -86,9 +87,7 @@ type objects[T interface{ name() string }] struct {
 // with returns the query with more parameters.
 func (o objects[T]) with(parameters ...string) url.Values {
 	query := url.Values{}
-	for name, values := range o.query {
-		query[name] = values
-	}
+	maps.Copy(query, o.query)
 	for i := 0; i < len(parameters); i += 2 {
 		query.Set(parameters[i], parameters[i+1])
 	}

@@ -39,16 +39,16 @@ func (p *places) enter(tail, account, cluster string) (leave func(), err error) 
 		share(p.clusters, cluster, "all tails follow at most %d pods of a cluster"),
 	)
 	if full != nil {
-		return nil, leftOut(full.What)
+		return nil, leftOutError(full.What)
 	}
 	return leave, nil
 }
 
-// leftOut is why something is not followed.
-type leftOut string
+// leftOutError is why something is not followed.
+type leftOutError string
 
 // Error implements error.
-func (l leftOut) Error() string { return string(l) }
+func (l leftOutError) Error() string { return string(l) }
 
 // A notice says once that something is left out, until nothing is.
 type notice struct {
