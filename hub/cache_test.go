@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"reflect"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -125,7 +126,7 @@ func (l listed) WatchWithContext(ctx context.Context, _ metav1.ListOptions) (wat
 			obj := l.make()
 			obj.SetNamespace("shop")
 			obj.SetName(fmt.Sprint("large-", i))
-			obj.SetResourceVersion(fmt.Sprint(i + 2))
+			obj.SetResourceVersion(strconv.Itoa(i + 2))
 			select {
 			case events <- watch.Event{Type: watch.Added, Object: obj}:
 			case <-ctx.Done():

@@ -28,10 +28,6 @@ type counted struct {
 	hub, spoke, owner wire.SharedSize
 }
 
-func (c counted) plus(d counted) counted {
-	return counted{hub: c.hub.Plus(d.hub), spoke: c.spoke.Plus(d.spoke), owner: c.owner.Plus(d.owner)}
-}
-
 func (c counted) minus(d counted) counted {
 	return counted{hub: c.hub.Minus(d.hub), spoke: c.spoke.Minus(d.spoke), owner: c.owner.Minus(d.owner)}
 }

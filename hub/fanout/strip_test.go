@@ -4,6 +4,7 @@
 package fanout
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 	"testing"
@@ -23,7 +24,7 @@ func bulky(n int) []byte {
 func TestATemplateThatTheCacheDoesNotKeepIsOnTheWorks(t *testing.T) {
 	fanned(t, func(s *v1alpha1.WorkSet) { s.Spec.Template.Spec.KubeWork.ObjectTemplate.Raw = bulky(1) }, func(t *testing.T, r *rig, p parent) {
 		r.settle(kindWorkSet)
-		if got := r.work(p, "store-1").Spec.KubeWork.ObjectTemplate.Raw; string(got) != string(bulky(1)) {
+		if got := r.work(p, "store-1").Spec.KubeWork.ObjectTemplate.Raw; !bytes.Equal(got, bulky(1)) {
 			t.Fatalf("the work has %.200s", got)
 		}
 		before := r.writes.Load()
@@ -35,7 +36,7 @@ func TestATemplateThatTheCacheDoesNotKeepIsOnTheWorks(t *testing.T) {
 		s := newSet()
 		r.edit(s, func() { s.Spec.Template.Spec.KubeWork.ObjectTemplate.Raw, s.Generation = bulky(2), 2 })
 		r.settle(kindWorkSet)
-		if got := r.work(p, "store-2").Spec.KubeWork.ObjectTemplate.Raw; string(got) != string(bulky(2)) {
+		if got := r.work(p, "store-2").Spec.KubeWork.ObjectTemplate.Raw; !bytes.Equal(got, bulky(2)) {
 			t.Errorf("after a change the work has %.200s", got)
 		}
 	})

@@ -4,6 +4,7 @@
 package mcm
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -40,7 +41,7 @@ func TestATemplateThatTheCacheDoesNotKeepIsSent(t *testing.T) {
 	if got := sent(a); string(got.Template) != bulky || got.Requester.User != "alice" {
 		t.Errorf("sent for %q: %.200s", got.Requester.User, got.Template)
 	}
-	if got := sent(h); string(got.Release.Values) != string(h.Spec.HelmWork.Values) {
+	if got := sent(h); !bytes.Equal(got.Release.Values, h.Spec.HelmWork.Values) {
 		t.Errorf("sent values %.200s", got.Release.Values)
 	}
 	if len(r.large) > 0 {
@@ -72,7 +73,7 @@ func TestWhatStandsForATemplateIsNobodysToWrite(t *testing.T) {
 	StripTemplates(a.Spec.KubeWork, nil)
 	lie.Spec.KubeWork.ObjectTemplate.Raw = append([]byte(nil), a.Spec.KubeWork.ObjectTemplate.Raw...)
 	StripTemplates(lie.Spec.KubeWork, nil)
-	if string(a.Spec.KubeWork.ObjectTemplate.Raw) == string(lie.Spec.KubeWork.ObjectTemplate.Raw) {
+	if bytes.Equal(a.Spec.KubeWork.ObjectTemplate.Raw, lie.Spec.KubeWork.ObjectTemplate.Raw) {
 		t.Error("a template that says that it stands for another passes for it")
 	}
 	if n := TemplateSize(a.Spec.KubeWork, nil); n != len(bulky) {

@@ -29,7 +29,9 @@ func items(from io.Reader, most int64) (names []string, held int64, err error) {
 			return Skip(dec)
 		}
 		return Elements(dec, func() error {
-			var item struct{ Name string }
+			var item struct {
+				Name string `json:"name"`
+			}
 			if err := dec.Decode(&item); err != nil {
 				return err
 			}

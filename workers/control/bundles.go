@@ -213,7 +213,7 @@ func report(bundle *bundlev1alpha1.WorkerBundle, clusters, left []bundlev1alpha1
 			missing = "cluster " + c.Name + ": " + c.Message
 		}
 	}
-	s.Clusters = append(clusters, left...)
+	s.Clusters = slices.Concat(clusters, left)
 	v := yes(api.ReasonServed, fmt.Sprintf("%d of %d clusters", s.ReadyClusters, s.SelectedClusters))
 	switch {
 	case bundle.Spec.PodTemplate.Image == "" || len(bundle.Spec.Workers) == 0:
