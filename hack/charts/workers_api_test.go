@@ -289,11 +289,11 @@ func TestTheServiceOfTheAPIIsAsItsOwnerSays(t *testing.T) {
 		},
 		"on a node's port": {
 			reason: "the demo names the port", values: []string{"api.service.type=NodePort", "api.service.nodePort=30843"},
-			want: corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort, Ports: []corev1.ServicePort{{Port: 443, NodePort: 30843}}},
+			want: corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort, ExternalTrafficPolicy: corev1.ServiceExternalTrafficPolicyLocal, Ports: []corev1.ServicePort{{Port: 443, NodePort: 30843}}},
 		},
 		"at a load balancer": {
 			reason: "it may have another port", values: []string{"api.service.type=LoadBalancer", "api.service.port=8443"},
-			want: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, Ports: []corev1.ServicePort{{Port: 8443}}},
+			want: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, ExternalTrafficPolicy: corev1.ServiceExternalTrafficPolicyLocal, Ports: []corev1.ServicePort{{Port: 8443}}},
 		},
 	}
 	for name, tc := range cases {

@@ -65,7 +65,7 @@ type noListener struct{ net.Listener }
 // server, which has had a review answered.
 func TestConnectionsToTheWebhookAreBounded(t *testing.T) {
 	certificate, bundle := newCertificate(t, net.IPv4(127, 0, 0, 1))
-	address, _ := start(t, "127.0.0.1:0", certificate, Config{Self: self, Access: &rights{}, Clusters: ClustersFunc(owned)})
+	address, _ := start(t, "127.0.0.1:0", certificate, Config{Self: self, Access: &rights{}, Clusters: ClustersFunc(owned), Stored: StoredFunc(empty), Limits: roomy})
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(bundle)
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}}
