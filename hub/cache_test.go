@@ -185,9 +185,9 @@ func TestTheHubDoesNotHoldWhatTenantsWrite(t *testing.T) {
 	const each = 24 << 10 // of each object, at most
 	for name, blank := range tenants() {
 		t.Run(name, func(t *testing.T) {
-			n := testscale.Of(20, 100)
+			n := testscale.Of(8, 100)
 			if name == "WorkSets with a template" {
-				n = 800
+				n = testscale.Of(40, 800)
 			}
 			if got := held(t, n, blank); got > int64(n)*each+4<<20 {
 				t.Errorf("the cache holds %d KiB for %d of 1 MiB", got>>10, n)

@@ -161,7 +161,7 @@ func large(n int) func(*upload.Upload) {
 
 func TestListsReadNoTemplatesOfVersions(t *testing.T) {
 	w := newWorld(t)
-	for n := range 9 {
+	for n := range 3 {
 		w.served(module(large(n)))
 	}
 	for name, list := range map[string]func() (int, error){
@@ -169,7 +169,7 @@ func TestListsReadNoTemplatesOfVersions(t *testing.T) {
 		"deployments": func() (int, error) { all, err := w.Deployments(t.Context(), team, "hello"); return len(all), err },
 	} {
 		w.store.read = 0
-		if n, err := list(); err != nil || n != 9 || w.store.read > 9*32<<10 { // of 4.5 MiB
+		if n, err := list(); err != nil || n != 3 || w.store.read > 3*32<<10 { // of 1.5 MiB
 			t.Errorf("%s: %d are listed, for which %d bytes are read, %v", name, n, w.store.read, err)
 		}
 	}
