@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/http"
 	"slices"
 	"strings"
 
@@ -45,6 +46,9 @@ func (s *Store) Read(ctx context.Context, prefix, key string, limit int64) ([]by
 		return nil, fmt.Errorf("%s: %w", key, err)
 	}
 	body, _, _, err := s.client.GetObject(within, s.config.Bucket, key, options)
+	if minio.ToErrorResponse(err).StatusCode == http.StatusRequestedRangeNotSatisfiable {
+		return nil, nil // an empty object has no first byte
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", key, classify(ctx, err))
 	}
