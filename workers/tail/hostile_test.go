@@ -141,7 +141,7 @@ var attacks = map[string]struct {
 	},
 	"a list of empty objects": {
 		attack: func(h *hostile, w http.ResponseWriter, _ *http.Request) {
-			h.write(w, `{"metadata":{"resourceVersion":"1"},"items":[{}`, `,{}`)
+			h.write(w, `{"metadata":{"resourceVersion":"1"},"items":[{}`, `,{"metadata":{}}`)
 		},
 		says: "cannot be read: it is larger than what is read of a cluster", reason: "each becomes a hundred times as much",
 	},
