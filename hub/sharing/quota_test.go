@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -67,10 +68,17 @@ func TestAClusterMakesNoMoreObjectsThanItsQuota(t *testing.T) {
 		reason         string
 		quota          *v1alpha1.SharedQuota
 		asked, size    int
+		slow           time.Duration
 		objects, bytes int
 	}{
-		"the default":      {reason: "nobody has to set it", asked: 1500, size: 100, objects: 1000, bytes: 100_000},
-		"of objects":       {reason: "their number has a bound", quota: quota(7, "1Mi"), asked: 100, size: 100, objects: 7, bytes: 700},
+		"the default": {reason: "nobody has to set it", asked: 1500, size: 100, objects: 1000, bytes: 100_000},
+		"of objects":  {reason: "their number has a bound", quota: quota(7, "1Mi"), asked: 100, size: 100, objects: 7, bytes: 700},
+		"while many are being made": {
+			reason: "what is under way counts", quota: quota(7, "1Mi"), asked: 100, size: 100, slow: time.Second, objects: 7, bytes: 700,
+		},
+		"of bytes while many are being made": {
+			reason: "what is under way counts", quota: quota(100, "10k"), asked: 50, size: 3000, slow: time.Second, objects: 3, bytes: 9000,
+		},
 		"of bytes":         {reason: "their sum has a bound", quota: quota(100, "10k"), asked: 50, size: 3000, objects: 3, bytes: 9000},
 		"one that is less": {reason: "it does not fit at all", quota: quota(100, "1k"), asked: 5, size: 2000},
 	}
@@ -78,6 +86,7 @@ func TestAClusterMakesNoMoreObjectsThanItsQuota(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r, a := newQuotaRig(t, tc.quota)
+				r.api.before = func(string) { time.Sleep(tc.slow) }
 				body := []byte(`{"part":"Object","content":` + text(tc.size) + `}`)
 				for i := range tc.asked {
 					a.put(a.writes, tunnel.Resource{Key: fmt.Sprintf("s/w%04d", i), Generation: 7, Body: body})
