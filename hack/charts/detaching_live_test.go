@@ -32,7 +32,7 @@ func madeForClusters() map[schema.GroupVersionResource]map[string]any {
 		of("multicluster.x-k8s.io", "v1alpha1", "works"):             object("Work", workload),
 		of("mcm.ibm.com", "v1alpha1", "works"): object("Work", map[string]any{
 			"type": "Resource", "cluster": map[string]any{"name": "store1"},
-			"scope": map[string]any{"resource": "pods"},
+			"scope": map[string]any{"resourceType": "pods"},
 		}),
 		of("view.open-cluster-management.io", "v1beta1", "managedclusterviews"): object("ManagedClusterView", map[string]any{
 			"scope": map[string]any{"resource": "pods", "name": "a", "namespace": "default"},
