@@ -110,21 +110,26 @@ func names(count int) []string {
 	return all
 }
 
-// until reads until all of these texts came, or what contains them.
+// until reads until all of these texts came, or what contains them, for a minute.
 func (r *reader) until(reason string, wanted ...string) {
 	r.Helper()
 	var said []string
-	for range 3 * maxFrames {
-		text := r.event()
-		if strings.HasPrefix(text, "spokelet: ") {
-			said = append(said, text)
-		}
-		wanted = slices.DeleteFunc(wanted, func(want string) bool { return strings.Contains(text, want) })
-		if len(wanted) == 0 {
+	for late := time.After(time.Minute); len(wanted) > 0; {
+		select {
+		case m := <-r.messages:
+			if m.err != nil {
+				r.Fatalf("no event came: %v", m.err)
+			}
+			text := r.parse(m.kind, m.data)
+			if strings.HasPrefix(text, "spokelet: ") {
+				said = append(said, text)
+			}
+			wanted = slices.DeleteFunc(wanted, func(want string) bool { return strings.Contains(text, want) })
+		case <-late:
+			r.Errorf("%s: the tail says %q and not %q", reason, said, wanted)
 			return
 		}
 	}
-	r.Errorf("%s: the tail says %q and not %q", reason, said, wanted)
 }
 
 // attacks are what a hostile cluster answers.
