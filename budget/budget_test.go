@@ -264,3 +264,15 @@ func TestWritesDropOwnersThatHaveTheirBurstAgain(t *testing.T) {
 		}
 	})
 }
+
+func TestAnOwnerThatHoldsNothingIsForgotten(t *testing.T) {
+	m := NewMemory(10, 20)
+	a := m.Account("a")
+	if err := a.Grow(5); err != nil {
+		t.Fatal(err)
+	}
+	a.Close()
+	if len(m.held) != 0 || m.Held() != 0 {
+		t.Errorf("%d bytes of %d owners are held when all accounts are closed", m.Held(), len(m.held))
+	}
+}

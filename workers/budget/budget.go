@@ -8,7 +8,8 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"sync"
+
+	"github.com/spokelet/spokelet/budget"
 )
 
 const (
@@ -25,25 +26,16 @@ const (
 var ErrExceeded = errors.New("requests have too much in memory: try again later, or at fewer at a time")
 
 // Budget may be used by many at a time.
-type Budget struct {
-	total, share int64
-
-	mu       sync.Mutex
-	held     int64            // guarded by mu
-	accounts map[string]int64 // guarded by mu
-}
+type Budget struct{ memory *budget.Memory } // by account
 
 // New returns a Budget of bytes for all accounts together, and for each.
-func New(total, account int64) *Budget {
-	return &Budget{total: total, share: account, accounts: map[string]int64{}}
-}
+func New(total, account int64) *Budget { return &Budget{memory: budget.NewMemory(account, total)} }
 
 // reading is what one context holds.
 type reading struct {
 	budget  *Budget
 	account string
-	held    int64 // guarded by budget.mu
-	ended   bool  // guarded by budget.mu
+	held    *budget.Account
 }
 
 type readingKey struct{}
@@ -51,8 +43,8 @@ type readingKey struct{}
 // Of returns a context with which all that is read counts for an account, until the given
 // context ends. That has to end.
 func (b *Budget) Of(ctx context.Context, account string) context.Context {
-	r := &reading{budget: b, account: account}
-	context.AfterFunc(ctx, r.end)
+	r := &reading{budget: b, account: account, held: b.memory.Account(account)}
+	context.AfterFunc(ctx, r.held.Close)
 	return context.WithValue(ctx, readingKey{}, r)
 }
 
@@ -64,34 +56,6 @@ func Part(ctx context.Context) (part context.Context, done context.CancelFunc) {
 		part = r.budget.Of(part, r.account)
 	}
 	return part, done
-}
-
-// take counts bytes that were read. Those of a context that has ended are out of memory soon.
-func (r *reading) take(n int64) error {
-	b := r.budget
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	switch {
-	case r.ended:
-		return nil
-	case b.held+n > b.total, b.accounts[r.account]+n > b.share:
-		return ErrExceeded
-	}
-	r.held += n
-	b.held += n
-	b.accounts[r.account] += n
-	return nil
-}
-
-func (r *reading) end() {
-	b := r.budget
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.held -= r.held
-	if b.accounts[r.account] -= r.held; b.accounts[r.account] == 0 {
-		delete(b.accounts, r.account)
-	}
-	r.held, r.ended = 0, true
 }
 
 // Transport has the bodies of answers count, where the context of the request is one of [Of].
@@ -107,7 +71,7 @@ func (t transport) RoundTrip(request *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	if r, ok := request.Context().Value(readingKey{}).(*reading); ok && request.URL.Query().Get("watch") == "" {
-		answer.Body = &body{ReadCloser: answer.Body, reading: r}
+		answer.Body = &body{ReadCloser: answer.Body, held: r.held}
 	}
 	return answer, nil
 }
@@ -116,14 +80,14 @@ func (t transport) RoundTrip(request *http.Request) (*http.Response, error) {
 type body struct {
 	io.ReadCloser
 
-	reading *reading
+	held *budget.Account
 }
 
 // Read implements io.Reader.
 func (b *body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if exceeded := b.reading.take(int64(n) * copies); exceeded != nil {
-		return 0, exceeded
+	if b.held.Grow(int64(n)*copies) != nil { // its error names the account
+		return 0, ErrExceeded
 	}
 	return n, err
 }

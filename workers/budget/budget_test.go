@@ -36,13 +36,6 @@ func read(ctx context.Context, t *testing.T, url string) error {
 	return err
 }
 
-// left are the bytes that are counted.
-func (b *Budget) left() (all int64, accounts int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.held, len(b.accounts)
-}
-
 func TestWhatAnAccountReadsIsBoundedAndOthersHaveRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(4000, 1500)
@@ -59,8 +52,8 @@ func TestWhatAnAccountReadsIsBoundedAndOthersHaveRoom(t *testing.T) {
 		}
 		cancel()
 		synctest.Wait()
-		if all, accounts := b.left(); all != 0 || accounts != 0 {
-			t.Errorf("%d bytes of %d accounts are held when all requests have ended", all, accounts)
+		if held := b.memory.Held(); held != 0 {
+			t.Errorf("%d bytes are held when all requests have ended", held)
 		}
 		if err := read(b.Of(t.Context(), "1234"), t, "/large"); err != nil {
 			t.Errorf("the next request: %v", err)
