@@ -7,7 +7,9 @@
 package cached
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strconv"
 
@@ -89,4 +91,17 @@ func Size(part any) int {
 		return MaxKept + 1
 	}
 	return len(raw)
+}
+
+// errLags: the cache has another version of an object than the API server.
+var errLags = errors.New("it has changed")
+
+// Read reads whole what the cache has seen of an object, from the API server. It fails if the
+// API server has another object, or another generation of its spec.
+func Read(ctx context.Context, live client.Reader, seen, whole client.Object) error {
+	err := live.Get(ctx, client.ObjectKeyFromObject(seen), whole)
+	if err == nil && (whole.GetUID() != seen.GetUID() || whole.GetGeneration() != seen.GetGeneration()) {
+		err = errLags
+	}
+	return err
 }

@@ -5,7 +5,6 @@ package fanout
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -59,17 +58,10 @@ func oversized() *metav1.LabelSelector {
 // stripped tells whether the template of a parent is not in the cache.
 func (p parent) stripped() bool { return mcm.TemplateSize(p.spec.KubeWork, p.spec.HelmWork) > 0 }
 
-// errLags: the cache has another version of a parent than the API server.
-var errLags = errors.New("it has changed")
-
 // whole is a parent as the API server has it.
 func (k *kind) whole(ctx context.Context, p parent) (parent, error) {
 	obj := k.blank()
-	err := k.cfg.Live.Get(ctx, client.ObjectKeyFromObject(p.object), obj)
-	if err == nil && (obj.GetUID() != p.object.GetUID() || obj.GetGeneration() != p.object.GetGeneration()) {
-		err = errLags
-	}
-	if err != nil {
+	if err := cached.Read(ctx, k.cfg.Live, p.object, obj); err != nil {
 		return parent{}, fmt.Errorf("get template of %s %s: %w", p.kind, p.object.GetName(), err)
 	}
 	return k.of(obj), nil

@@ -9,7 +9,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -144,9 +143,6 @@ func (in *intent) stripped() bool {
 	return in.action != nil && (isStripped(in.action.Template) || in.action.Release != nil && isStripped(in.action.Release.Values))
 }
 
-// errLags: the cache has another version of an object than the API server.
-var errLags = errors.New("it has changed")
-
 // readWhole reads an intent from the API server, of an object whose template is not in the
 // cache. What is read is held until release is called.
 func (c *Controller) readWhole(ctx context.Context, d *dialect, obj client.Object, in *intent) (release func(), err error) {
@@ -157,11 +153,7 @@ func (c *Controller) readWhole(ctx context.Context, d *dialect, obj client.Objec
 		return nil, context.Cause(ctx)
 	}
 	whole := d.blank()
-	err = c.cfg.Live.Get(ctx, client.ObjectKeyFromObject(obj), whole)
-	if err == nil && (whole.GetUID() != obj.GetUID() || whole.GetGeneration() != obj.GetGeneration()) {
-		err = errLags
-	}
-	if err != nil {
+	if err := cached.Read(ctx, c.cfg.Live, obj, whole); err != nil {
 		release()
 		return nil, fmt.Errorf("get template of %s: %w", obj.GetName(), err)
 	}
