@@ -19,6 +19,7 @@ import (
 	clusterv1 "open-cluster-management.io/api/cluster/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/spokelet/spokelet/api/managedcluster"
 	"github.com/spokelet/spokelet/api/mcm/v1alpha1"
 	"github.com/spokelet/spokelet/hub/author"
 )
@@ -73,7 +74,7 @@ func (k *kind) clusters(ctx context.Context, p parent) (served, selected []strin
 	}
 	for i := range list.Items {
 		c := &list.Items[i]
-		if !serves(c) {
+		if !managedcluster.Selectable(c) {
 			continue
 		}
 		served = append(served, c.Name)

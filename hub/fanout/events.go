@@ -88,7 +88,7 @@ func (k *kind) concerned() handler.Funcs {
 		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
 			before, was := e.ObjectOld.(*clusterv1.ManagedCluster)
 			after, is := e.ObjectNew.(*clusterv1.ManagedCluster)
-			if !was || !is || serves(before) != serves(after) {
+			if !was || !is || managedcluster.Selectable(before) != managedcluster.Selectable(after) {
 				add(q, k.where(ctx, everyone))
 				return
 			}
@@ -133,11 +133,6 @@ func clusterEvents() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, was := e.ObjectOld.(*clusterv1.ManagedCluster)
 		after, is := e.ObjectNew.(*clusterv1.ManagedCluster)
-		return was && is && (serves(before) != serves(after) || !maps.Equal(before.Labels, after.Labels))
+		return was && is && (managedcluster.Selectable(before) != managedcluster.Selectable(after) || !maps.Equal(before.Labels, after.Labels))
 	}}
-}
-
-// serves tells whether Works may be made for a cluster.
-func serves(c *clusterv1.ManagedCluster) bool {
-	return managedcluster.Selectable(c)
 }
