@@ -99,8 +99,11 @@ const none = -1
 
 // sizeOf is that of an object of the cluster.
 func sizeOf(obj *unstructured.Unstructured, deleted bool) int64 {
+	if deleted {
+		return none
+	}
 	raw, err := content.Encode(content.Of(obj))
-	if deleted || err != nil {
+	if err != nil {
 		return none
 	}
 	return int64(len(raw))

@@ -99,18 +99,22 @@ func versionOf(all []version.Summary, template string) *version.Summary {
 
 // released is the version that a release is, if no upload made it: it has the release's UID.
 func (d *Deployer) released(a Account, r *releasev1alpha1.WorkerRelease) version.Version {
-	v := version.Version{Script: r.Spec.Script, SecretNames: r.Status.SecretKeys}
-	v.ID, v.CreatedOn = string(r.UID), r.CreationTimestamp.UTC()
-	v.Summarize(d.config.Bucket, a.ID, v.Script)
+	v := d.notUploaded(a, r, r.Spec.Script)
+	v.SecretNames = r.Status.SecretKeys
 	return v
 }
 
 // written is the version that a WorkerDeployment asks for, if neither an upload nor a release
 // has its template.
 func (d *Deployer) written(a Account, wd *deploymentv1alpha1.WorkerDeployment) version.Version {
-	v := version.Version{Script: wd.Spec.Template}
-	v.ID, v.CreatedOn = string(wd.UID), wd.CreationTimestamp.UTC()
-	v.Summarize(d.config.Bucket, a.ID, v.Script)
+	return d.notUploaded(a, wd, wd.Spec.Template)
+}
+
+// notUploaded is the version that an object of the hub has: its ID is the object's UID.
+func (d *Deployer) notUploaded(a Account, obj client.Object, script releasev1alpha1.Script) version.Version {
+	v := version.Version{Script: script}
+	v.ID, v.CreatedOn = string(obj.GetUID()), obj.GetCreationTimestamp().UTC()
+	v.Summarize(d.config.Bucket, a.ID, script)
 	return v
 }
 

@@ -23,7 +23,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	livev1alpha1 "github.com/spokelet/spokelet/api/live/v1alpha1"
-
 	"github.com/spokelet/spokelet/api/managedcluster"
 )
 
