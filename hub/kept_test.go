@@ -48,7 +48,7 @@ func TestEachKindThatASpokeSendsHasABound(t *testing.T) {
 }
 
 // What a spoke says is heard through the tunnel, or read by the packages of the wire.
-func TestEachPartThatHearsASpokeHasABound(t *testing.T) {
+func TestEachPackageThatReceivesFromASpokeHasABound(t *testing.T) {
 	kept := bounds(t)
 	for _, part := range hearing(t) {
 		if !slices.ContainsFunc(kept, func(b bound) bool { return slices.Contains(b.by, part) }) {

@@ -60,7 +60,7 @@ func isOpen(theirs net.Conn) bool {
 	return errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-func TestAStrangersTimeIsShort(t *testing.T) {
+func TestAConnectionWithoutAnAuthorizedRequestIsClosed(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string
 		letIn  bool

@@ -10,10 +10,10 @@ import (
 	"strings"
 )
 
-// ForAudience reports whether a token says that it is for this API: whether it is a JWT whose
+// HasAudience reports whether a token says that it is for this API: whether it is a JWT whose
 // claim aud names the [Audience] (RFC 7519). Nothing of it is verified. Of a token that says no
 // the hub would say no, and need not be asked.
-func ForAudience(token string) bool {
+func HasAudience(token string) bool {
 	if len(token) > maxToken {
 		return false
 	}

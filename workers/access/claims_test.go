@@ -15,7 +15,7 @@ func signed(payload string) string {
 	return encode([]byte(`{"alg":"RS256","kid":"k"}`)) + "." + encode([]byte(payload)) + "." + encode([]byte("signature"))
 }
 
-func TestATokenSaysItsAudience(t *testing.T) {
+func TestAudienceOfAToken(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason, token string
 		want          bool
@@ -35,19 +35,19 @@ func TestATokenSaysItsAudience(t *testing.T) {
 		"nothing":           {"no token", "", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := ForAudience(tc.token); got != tc.want {
+			if got := HasAudience(tc.token); got != tc.want {
 				t.Errorf("got %v, want %v: %s", got, tc.want, tc.reason)
 			}
 		})
 	}
 }
 
-func FuzzForAudience(f *testing.F) {
+func FuzzHasAudience(f *testing.F) {
 	f.Add(signed(`{"aud":"spokelet-workers"}`))
 	f.Add(signed(`{"aud":["spokelet-workers"]}`))
 	f.Add("a..c")
 	f.Fuzz(func(t *testing.T, token string) {
-		if ForAudience(token) && strings.Count(token, ".") != 2 {
+		if HasAudience(token) && strings.Count(token, ".") != 2 {
 			t.Errorf("%q is for the audience", token)
 		}
 	})

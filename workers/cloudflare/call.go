@@ -166,7 +166,7 @@ func (a *API) admit(ctx context.Context, c *call) (leave func(), err error) {
 
 // meet has the hub review a token that is not known.
 func (a *API) meet(ctx context.Context, c *call, bearer, digest string) error {
-	leave, err := a.limits.stranger(connlimit.Host(c.Context()))
+	leave, err := a.limits.review(connlimit.Host(c.Context()))
 	if err != nil {
 		return err
 	}
@@ -185,7 +185,7 @@ func bearerOf(r *http.Request) (string, error) {
 	if !strings.EqualFold(scheme, "bearer") || bearer == "" {
 		return "", fail(http.StatusUnauthorized, codeNoCredentials, "there is no bearer token: set CLOUDFLARE_API_TOKEN to a token of the hub for the audience "+access.Audience)
 	}
-	if !access.ForAudience(bearer) {
+	if !access.HasAudience(bearer) {
 		return "", fail(http.StatusUnauthorized, codeUnauthorized, "Invalid access token: it is no token of the hub for the audience "+access.Audience)
 	}
 	return bearer, nil

@@ -21,12 +21,12 @@ import (
 )
 
 const (
-	// A stranger shows a token that was not valid before. The hub reviews so many of one
-	// address a second, and at once; and so many of all addresses, whoever comes.
-	strangerRate, strangerBurst   = 5, 50
-	strangersRate, strangersBurst = 100, 400
-	// strangersAtATime are reviews of such tokens, strangersPerHost those of one address.
-	strangersAtATime, strangersPerHost = 64, 16
+	// Of tokens that were not valid before the hub reviews so many of one address a second,
+	// and at once; and so many of all addresses.
+	reviewRate, reviewBurst         = 5, 50
+	allReviewsRate, allReviewsBurst = 100, 400
+	// reviewsAtATime are reviews of such tokens, reviewsPerHost those of one address.
+	reviewsAtATime, reviewsPerHost = 64, 16
 	// knownHosts are the addresses, and knownHolders the holders, that have a rate of their own
 	// at a time.
 	knownHosts, knownHolders = 4096, 4096
@@ -47,7 +47,7 @@ const (
 // holder (see principal.Holder) and by token: nobody makes accounts himself, and who has one
 // user or token may be able to make more.
 type limits struct {
-	strangers                   *budget.Slots // by address
+	reviews                     *budget.Slots // by address
 	requests, accounts, ofToken *budget.Slots // by holder, account and token
 
 	memory, holderMemory, tokenMemory *budget.Memory // by account, holder and token
@@ -55,7 +55,7 @@ type limits struct {
 
 	tokens   *tokens
 	hosts    *rates
-	all      *rate.Limiter // of all strangers
+	all      *rate.Limiter // of reviews of all addresses
 	holders  *rates
 	ofTokens func() *rate.Limiter
 }
@@ -64,10 +64,10 @@ func newLimits(c Config) *limits {
 	part := func(of float64) int64 { return max(1, int64(of*float64(c.Requests))) }
 	bytes := func(of float64) int64 { return int64(of * float64(c.UploadBytes)) }
 	return &limits{
-		strangers: budget.NewSlots(strangersAtATime, strangersPerHost),
-		requests:  budget.NewSlots(int64(c.Requests), part(holderShare)),
-		accounts:  budget.NewSlots(math.MaxInt64, part(accountShare)),
-		ofToken:   budget.NewSlots(math.MaxInt64, part(tokenShare)),
+		reviews:  budget.NewSlots(reviewsAtATime, reviewsPerHost),
+		requests: budget.NewSlots(int64(c.Requests), part(holderShare)),
+		accounts: budget.NewSlots(math.MaxInt64, part(accountShare)),
+		ofToken:  budget.NewSlots(math.MaxInt64, part(tokenShare)),
 
 		memory:       budget.NewMemory(bytes(accountMemory), c.UploadBytes),
 		holderMemory: budget.NewMemory(bytes(holderMemory), math.MaxInt64),
@@ -75,8 +75,8 @@ func newLimits(c Config) *limits {
 		memoryTime:   memoryTime,
 
 		tokens:  newTokens(),
-		hosts:   newRates(knownHosts, strangerRate, strangerBurst),
-		all:     rate.NewLimiter(strangersRate, strangersBurst),
+		hosts:   newRates(knownHosts, reviewRate, reviewBurst),
+		all:     rate.NewLimiter(allReviewsRate, allReviewsBurst),
 		holders: newRates(knownHolders, rate.Limit(holderRate*c.Rate), holderRate*c.Burst),
 		ofTokens: func() *rate.Limiter {
 			return rate.NewLimiter(rate.Limit(c.Rate), c.Burst)
@@ -108,9 +108,9 @@ func (r *rates) of(name string) *rate.Limiter {
 	return limiter
 }
 
-// stranger counts the review of a token that was not valid before, until leave is called.
-func (l *limits) stranger(host string) (leave func(), err error) {
-	leave, full := budget.TakeAll(budget.Share{Slots: l.strangers, Holder: host})
+// review counts the review of a token that was not valid before, until leave is called.
+func (l *limits) review(host string) (leave func(), err error) {
+	leave, full := budget.TakeAll(budget.Share{Slots: l.reviews, Holder: host})
 	if full != nil {
 		return nil, tooMany("too many requests at a time from this address with tokens that are new here")
 	}

@@ -48,16 +48,16 @@ func TestATokenHasARate(t *testing.T) {
 // those who were here before and those who come from elsewhere.
 func TestInventedTokensLockNobodyOut(t *testing.T) {
 	w := serve(t)
-	w.api.limits.hosts = newRates(knownHosts, 0, strangerBurst) // it would be filled again while a slow machine asks
+	w.api.limits.hosts = newRates(knownHosts, 0, reviewBurst) // it would be filled again while a slow machine asks
 	w.ask(t, "jane", http.MethodGet, "/user", nil)
-	const invented = 2 * strangersBurst
+	const invented = 2 * allReviewsBurst
 	refused := 0
 	for i := range invented {
 		if w.ask(t, fmt.Sprintf("invented-%d", i), http.MethodGet, "/user", nil).status == http.StatusTooManyRequests {
 			refused++
 		}
 	}
-	if want := invented - strangerBurst + 1; refused != want || w.reviewer.reviews != strangerBurst {
+	if want := invented - reviewBurst + 1; refused != want || w.reviewer.reviews != reviewBurst {
 		t.Errorf("%d are refused at once, want %d, and the hub has reviewed %d", refused, want, w.reviewer.reviews)
 	}
 	if got := w.ask(t, "jane", http.MethodGet, "/user", nil); !got.Success {
@@ -72,8 +72,8 @@ func TestInventedTokensLockNobodyOut(t *testing.T) {
 	}
 }
 
-// TestStrangersOfAllAddressesHaveOneRate, which those that are known have no part in.
-func TestStrangersOfAllAddressesHaveOneRate(t *testing.T) {
+// TestNewTokensOfAllAddressesShareARate, which those that are known have no part in.
+func TestNewTokensOfAllAddressesShareARate(t *testing.T) {
 	w := serve(t)
 	w.ask(t, "jane", http.MethodGet, "/user", nil)
 	w.api.limits.all = rate.NewLimiter(0, 3)
@@ -91,7 +91,7 @@ func TestStrangersOfAllAddressesHaveOneRate(t *testing.T) {
 // TestABearerForSomethingElseIsNotReviewed, and takes no place of anybody.
 func TestABearerForSomethingElseIsNotReviewed(t *testing.T) {
 	w := serve(t)
-	w.api.limits.strangers = budget.NewSlots(0, 0)
+	w.api.limits.reviews = budget.NewSlots(0, 0)
 	for _, bearer := range []string{"v1.0-cloudflare", strings.Replace(tokenOf("jane"), ".", "..", 1), "a.e30.c"} {
 		got := w.raw(t, "GET /client/v4/user HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+bearer+"\r\n\r\n")
 		if !strings.Contains(got, "401 Unauthorized") || !strings.Contains(got, "for the audience spokelet-workers") {
@@ -103,8 +103,8 @@ func TestABearerForSomethingElseIsNotReviewed(t *testing.T) {
 	}
 }
 
-// TestATokenThatIsNoLongerValidIsAStrangers, so that it uses up nothing of whose it was.
-func TestATokenThatIsNoLongerValidIsAStrangers(t *testing.T) {
+// TestATokenThatIsNoLongerValidHasTheRateOfItsAddress, so that it uses up nothing of whose it was.
+func TestATokenThatIsNoLongerValidHasTheRateOfItsAddress(t *testing.T) {
 	w := serve(t)
 	w.ask(t, "jane", http.MethodGet, "/user", nil)
 	w.reviewer.err = access.ErrToken

@@ -20,7 +20,7 @@ const maxTokens, tokensPerHolder = 16384, 64
 
 // tokens are those that were valid when they were shown last. Each is reviewed again whenever
 // it is shown; that it is known says whose limits it has. None gets in without a review by the
-// hub, and each holder has places of his own, so that neither strangers nor who has many tokens
+// hub, and each holder has places of his own, so that neither invented tokens nor who has many
 // push out those of others.
 type tokens struct {
 	mu    sync.Mutex // guards what is below
@@ -65,8 +65,7 @@ func (t *tokens) add(digest string, user authenticationv1.UserInfo, limiter *rat
 	return added
 }
 
-// drop makes a stranger of a token that is not valid any more: who has found it counts as
-// nobody else.
+// drop forgets a token that is not valid any more: from now on its address counts.
 func (t *tokens) drop(gone *token) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

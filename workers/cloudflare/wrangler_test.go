@@ -84,9 +84,9 @@ func TestTheTimeThatAScriptTakesToStartIsANumber(t *testing.T) {
 	}
 }
 
-// TestInitFromDashIsRefusedInWords, which are in the status line: wrangler shows no more of the
+// TestInitFromDashIsRefusedWithItsReason, which are in the status line: wrangler shows no more of the
 // answer.
-func TestInitFromDashIsRefusedInWords(t *testing.T) {
+func TestInitFromDashIsRefusedWithItsReason(t *testing.T) {
 	w := serve(t)
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.url+"/client/v4/accounts/1234/workers/services/hello/environments/production/content/v2", nil)
 	if err != nil {

@@ -98,7 +98,7 @@ func (b *bundles) place(ctx context.Context, bundle *bundlev1alpha1.WorkerBundle
 		wrong, err := asProblem(err)
 		return wrong, errors.Join(failed, err)
 	}
-	status, wrong, err := b.tellAll(ctx, p, clusters, works, others)
+	status, wrong, err := b.applyWorks(ctx, p, clusters, works, others)
 	if wrong == nil {
 		report(bundle, status, left)
 	}

@@ -44,8 +44,8 @@ func places(w *workv1.ManifestWork, bundle *bundlev1alpha1.WorkerBundle) bool {
 	return w.Annotations[api.AnnotationBundle] == string(bundle.UID)
 }
 
-// tellAll writes the works of clusters. The problem is what none of them could be told.
-func (b *bundles) tellAll(ctx context.Context, p place.Placement, clusters []string, works, others map[string]*workv1.ManifestWork) ([]bundlev1alpha1.ClusterStatus, *problem, error) {
+// applyWorks writes the works of clusters. The problem is what none of them could be told.
+func (b *bundles) applyWorks(ctx context.Context, p place.Placement, clusters []string, works, others map[string]*workv1.ManifestWork) ([]bundlev1alpha1.ClusterStatus, *problem, error) {
 	var errs []error
 	status := make([]bundlev1alpha1.ClusterStatus, 0, len(clusters))
 	for _, cluster := range clusters {
@@ -54,15 +54,15 @@ func (b *bundles) tellAll(ctx context.Context, p place.Placement, clusters []str
 		if err != nil {
 			return nil, &problem{reason: api.ReasonInvalid, err: err}, errors.Join(errs...)
 		}
-		s, err := b.tell(ctx, p, wanted, others[cluster])
+		s, err := b.applyWork(ctx, p, wanted, others[cluster])
 		status, errs = append(status, s), append(errs, err)
 	}
 	return status, nil, errors.Join(errs...)
 }
 
-// tell writes the work of one cluster, if it is not that already, and returns what the
+// applyWork writes the work of one cluster, if it is not that already, and returns what the
 // cluster says.
-func (b *bundles) tell(ctx context.Context, p place.Placement, wanted, other *workv1.ManifestWork) (bundlev1alpha1.ClusterStatus, error) {
+func (b *bundles) applyWork(ctx context.Context, p place.Placement, wanted, other *workv1.ManifestWork) (bundlev1alpha1.ClusterStatus, error) {
 	if other != nil { // its deletion is an event
 		return inTheWay(other), nil
 	}

@@ -37,8 +37,8 @@ func (w *world) disguise(cluster, name string, change ...func(*workv1.ManifestWo
 	w.create(work)
 }
 
-// strangers are the works that disguise made, and that are there.
-func (w *world) strangers() []string {
+// disguised are the works that disguise made, and that are there.
+func (w *world) disguised() []string {
 	w.t.Helper()
 	var names []string
 	for _, o := range w.list(&workv1.ManifestWorkList{}) {
@@ -76,7 +76,7 @@ func TestLabelsMakeNoWorkABundles(t *testing.T) {
 	if left := w.list(&bundlev1alpha1.WorkerBundleList{}); len(left) > 0 {
 		t.Error("the bundle waits for works that are not its own")
 	}
-	if diff := cmp.Diff(want, w.strangers()); diff != "" {
+	if diff := cmp.Diff(want, w.disguised()); diff != "" {
 		t.Errorf("works of others (-want +got):\n%s", diff)
 	}
 }
@@ -103,7 +103,7 @@ func TestAWorkThatIsInTheWayHoldsUpItsClusterAlone(t *testing.T) {
 			if diff := cmp.Diff(want, w.clusters()); diff != "" {
 				t.Errorf("what the bundle says (-want +got):\n%s", diff)
 			}
-			if got := w.strangers(); !slices.Equal(got, []string{"spoke1/workers-1234"}) {
+			if got := w.disguised(); !slices.Equal(got, []string{"spoke1/workers-1234"}) {
 				t.Errorf("works of others are %v", got)
 			}
 		})

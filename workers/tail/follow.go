@@ -61,7 +61,7 @@ func (f *follower) run(ctx context.Context) {
 	h := newHealth(func(words string) { f.warn("", "the clusters of the account cannot be listed: "+words) })
 	h.keep(ctx, "bundles", 1, func(ctx context.Context, ok func()) error {
 		return bundles.follow(ctx, ok, func(current map[string]placed) {
-			left.tell(clusters.set(clustersOf(current), f.enter, f.runCluster))
+			left.update(clusters.set(clustersOf(current), f.enter, f.runCluster))
 		})
 	})
 }
@@ -147,7 +147,7 @@ func (c *cluster) changed(current map[string]podObject) {
 	full := c.running.set(names, func(string) (func(), error) { return c.enter(c.name) }, func(ctx context.Context, name string) {
 		c.runPod(ctx, known[name])
 	})
-	c.left.tell(cmp.Or(why, full))
+	c.left.update(cmp.Or(why, full))
 }
 
 // choose returns the names of the pods to follow, and why others are not. Those that are

@@ -184,31 +184,27 @@ var attacks = map[string]struct {
 		says: "cannot be read: it is larger than what is read of a cluster", reason: "a decoder keeps it",
 	},
 	"events without end": {
-		attack: func(h *hostile, w http.ResponseWriter, r *http.Request) {
-			switch {
-			case isList(r):
-				list(w, names(8)...)
-			case isWatch(r):
-				never(w, r)
-			case isLog(r):
-				h.write(w, "", eventLine("hello", strings.Repeat("a", 1000))+"\n")
-			}
-		},
-		says: "events of cluster hostile were dropped", reason: "what waits for a client has a bound",
+		attack: logs(eventLine("hello", strings.Repeat("a", 1000)) + "\n"),
+		says:   "events of cluster hostile were dropped", reason: "what waits for a client has a bound",
 	},
 	"events that are large once they are decoded": {
-		attack: func(h *hostile, w http.ResponseWriter, r *http.Request) {
-			switch {
-			case isList(r):
-				list(w, names(8)...)
-			case isWatch(r):
-				never(w, r)
-			case isLog(r):
-				h.write(w, "", "\x1e"+`{"script":"hello","event":{"logs":[{"message":[`+strings.Repeat(`[],`, 80_000)+`[]]}]}}`+"\n")
-			}
-		},
-		says: "of cluster hostile were dropped", reason: "decoding is on the account of the cluster",
+		attack: logs("\x1e" + `{"script":"hello","event":{"logs":[{"message":[` + strings.Repeat(`[],`, 80_000) + `[]]}]}}` + "\n"),
+		says:   "of cluster hostile were dropped", reason: "decoding is on the account of the cluster",
 	},
+}
+
+// logs is the attack of eight pods whose logs are one line without end.
+func logs(line string) func(*hostile, http.ResponseWriter, *http.Request) {
+	return func(h *hostile, w http.ResponseWriter, r *http.Request) {
+		switch {
+		case isList(r):
+			list(w, names(8)...)
+		case isWatch(r):
+			never(w, r)
+		case isLog(r):
+			h.write(w, "", line)
+		}
+	}
 }
 
 func TestAHostileClusterCostsNoMoreThanItMay(t *testing.T) {

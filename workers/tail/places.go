@@ -56,7 +56,7 @@ type notice struct {
 	said bool
 }
 
-func (n *notice) tell(why error) {
+func (n *notice) update(why error) {
 	if why != nil && !n.said {
 		n.say(why.Error())
 	}

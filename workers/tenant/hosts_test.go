@@ -169,7 +169,7 @@ func alone(t *testing.T, seed uint64, holdings map[string]Holding) {
 	}
 }
 
-func TestReasonsForNoHostAreToldApart(t *testing.T) {
+func TestReasonsForNoHostAreDistinct(t *testing.T) {
 	claims := []Claim{
 		{Account: "0", Host: "x.example", Allowed: "x.example"},
 		{Account: "1", Host: "x.example", Allowed: "x.example"},
