@@ -50,6 +50,9 @@ type object struct {
 	// live is the object as it was last seen; nil means absent once known is set.
 	live  *sighting
 	known bool
+	// expected: it was here when its scope began to be read anew, so that the initial
+	// events tell of it if it exists. One that came later may have missed its own.
+	expected bool
 	// gone is the UID last seen deleted; it outlives live because an event may
 	// come before the answer to the apply that it is about.
 	gone types.UID
@@ -177,6 +180,7 @@ func (t *table) enter(o *object) {
 		t.scopes[s] = w
 		w.stop = t.follow(s)
 	}
+	o.expected = false
 	w.members[o.objectID] = o
 }
 
@@ -360,8 +364,19 @@ func (t *table) reread(o *object) {
 	}
 }
 
-// resync ends the initial events of a watch, taken at version: what was not seen
-// in them, and was not written since, is gone.
+// expect begins the initial events of a watch, which tell of every member that exists.
+func (t *table) expect(s scope) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if w, ok := t.scopes[s]; ok {
+		for _, o := range w.members {
+			o.expected = true
+		}
+	}
+}
+
+// resync ends the initial events of a watch, taken at version: what was expected and not
+// seen in them, and was not written since, is gone.
 func (t *table) resync(s scope, seen map[objectID]struct{}, version string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -375,7 +390,7 @@ func (t *table) resync(s scope, seen map[objectID]struct{}, version string) {
 		if failed {
 			t.tell(o)
 		}
-		if _, ok := seen[id]; ok || o.since(version) {
+		if _, ok := seen[id]; ok || !o.expected || o.since(version) {
 			continue
 		}
 		if o.known && o.live == nil {

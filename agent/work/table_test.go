@@ -38,6 +38,12 @@ func newScene() *scene {
 
 func (s *scene) target() target { return target{objectID: s.id, Version: "v1", Kind: "ConfigMap"} }
 
+// relist reads the scope anew, in which nothing is, at version.
+func (s *scene) relist(version string) {
+	s.expect(scopeOf(s.target()))
+	s.resync(scopeOf(s.target()), nil, version)
+}
+
 func seen(uid, version string, fields byte) *sighting {
 	return &sighting{uid: types.UID(uid), version: version, fields: fieldsHash{fields}, health: health{status: status.CurrentStatus}}
 }
@@ -117,10 +123,10 @@ func TestDriftIsToldFromNoise(t *testing.T) {
 			}, repairs: true,
 		},
 		"a relist without it": {
-			reason: "it was deleted while nobody watched", events: func(s *scene) { s.resync(scopeOf(s.target()), nil, "20") }, repairs: true,
+			reason: "it was deleted while nobody watched", events: func(s *scene) { s.relist("20") }, repairs: true,
 		},
 		"a relist from before our apply": {
-			reason: "it could not be in there", events: func(s *scene) { s.resync(scopeOf(s.target()), nil, "9") },
+			reason: "it could not be in there", events: func(s *scene) { s.relist("9") },
 		},
 	}
 	for name, tc := range tests {

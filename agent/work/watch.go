@@ -82,7 +82,10 @@ func (o *objectSink) Event(obj metav1.Object, deleted bool) {
 }
 
 // Begin implements follow.Sink.
-func (o *objectSink) Begin() { o.seen = map[objectID]struct{}{} }
+func (o *objectSink) Begin() {
+	o.table.expect(o.scope)
+	o.seen = map[objectID]struct{}{}
+}
 
 // End implements follow.Sink.
 func (o *objectSink) End(version string) {
