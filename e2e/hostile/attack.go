@@ -4,11 +4,11 @@
 package hostile
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/spokelet/spokelet/api/wire"
@@ -89,6 +89,9 @@ func (s *Site) asked(name, do string, users func(context.Context) (string, error
 		}
 		text, err := users(ctx)
 		served, restoreErr := s.spoke.Do(s.order(spoke.Restore, 0))
+		if restoreErr != nil {
+			restoreErr = fmt.Errorf("%s: %w", text, restoreErr)
+		}
 		return fmt.Sprintf("%s; the cluster answered %s requests", text, served), errors.Join(err, restoreErr)
 	}
 	return Attack{Name: name, run: outcome(run), calm: users}
@@ -97,7 +100,7 @@ func (s *Site) asked(name, do string, users func(context.Context) (string, error
 // views has a user ask for as many views at once as one user may.
 func (s *Site) views(spec string) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
-		failed := atOnce(viewsPerUser, func(int) error { return s.attacker.view(ctx, cluster, spec) })
+		failed, _ := atOnce(viewsPerUser, func(int) error { return s.attacker.view(ctx, cluster, spec) })
 		return fmt.Sprintf("%d views, %d failed", viewsPerUser, failed), nil
 	}
 }
@@ -110,21 +113,24 @@ func (s *Site) scrapes(ctx context.Context) (string, error) {
 	for i := range spoke.Groups {
 		nodes = append(nodes, wire.NodeName(cluster, spoke.GroupName(i)))
 	}
-	failed := atOnce(len(nodes), func(i int) error { return s.admin.drain(ctx, "/api/v1/nodes/"+nodes[i]+"/proxy/metrics/resource") })
-	return fmt.Sprintf("%d nodes asked, %d failed", len(nodes), failed), nil
+	failed, first := atOnce(len(nodes), func(i int) error { return s.admin.drain(ctx, "/api/v1/nodes/"+nodes[i]+"/proxy/metrics/resource") })
+	return fmt.Sprintf("%d nodes asked, %d failed, the first with %v", len(nodes), failed, first), nil
 }
 
-// atOnce does n things at a time and returns how many failed.
-func atOnce(n int, do func(int) error) int {
-	var failed atomic.Int64
+// atOnce does n things at a time and returns how many failed, and how the first one did.
+func atOnce(n int, do func(int) error) (failed int, first error) {
+	var mu sync.Mutex
 	var all sync.WaitGroup
 	for i := range n {
 		all.Go(func() {
-			if do(i) != nil {
-				failed.Add(1)
+			err := do(i)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				failed, first = failed+1, cmp.Or(first, err)
 			}
 		})
 	}
 	all.Wait()
-	return int(failed.Load())
+	return failed, first
 }
