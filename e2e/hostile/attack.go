@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"time"
 
@@ -81,20 +82,36 @@ func (s *Site) order(do string, within time.Duration) spoke.Order {
 }
 
 // asked is an attack by the answers to what users ask, as they also do while nobody
-// attacks.
+// attacks. On a busy machine the hostile cluster may have no turn while they ask: then they
+// ask again.
 func (s *Site) asked(name, do string, users func(context.Context) (string, error)) Attack {
 	run := func(ctx context.Context) (string, error) {
-		if _, err := s.spoke.Do(s.order(do, 0)); err != nil {
-			return "", err
+		for {
+			text, served, err := s.askedOnce(ctx, do, users)
+			if err != nil || served > 0 {
+				return fmt.Sprintf("%s; the cluster answered %d requests", text, served), err
+			}
+			if ctx.Err() != nil {
+				return "", fmt.Errorf("%s: %w", text, spoke.ErrIdle)
+			}
+			spoke.Pause(ctx, time.Second)
 		}
-		text, err := users(ctx)
-		served, restoreErr := s.spoke.Do(s.order(spoke.Restore, 0))
-		if restoreErr != nil {
-			restoreErr = fmt.Errorf("%s: %w", text, restoreErr)
-		}
-		return fmt.Sprintf("%s; the cluster answered %s requests", text, served), errors.Join(err, restoreErr)
 	}
 	return Attack{Name: name, run: outcome(run), calm: users}
+}
+
+// askedOnce returns how users fared, and how many requests the hostile cluster answered.
+func (s *Site) askedOnce(ctx context.Context, do string, users func(context.Context) (string, error)) (text string, served int, err error) {
+	if _, err := s.spoke.Do(s.order(do, 0)); err != nil {
+		return "", 0, err
+	}
+	text, err = users(ctx)
+	count, restoreErr := s.spoke.Do(s.order(spoke.Restore, 0))
+	if restoreErr != nil {
+		return text, 0, errors.Join(err, restoreErr)
+	}
+	served, countErr := strconv.Atoi(count)
+	return text, served, errors.Join(err, countErr)
 }
 
 // views has a user ask for as many views at once as one user may.

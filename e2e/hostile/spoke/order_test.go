@@ -13,23 +13,19 @@ import (
 	"github.com/spokelet/spokelet/e2e/fleet"
 )
 
-func TestAnAttackThatTheHubNeverAskedForIsAnError(t *testing.T) {
+func TestAnOrderThatCannotBeCarriedOutIsAnError(t *testing.T) {
 	s := &spoke{kube: door{honest: fleet.Kube()}}
-	for _, do := range []string{Restore, Kinds, Restore, "dance"} {
-		_, err := s.carryOut(t.Context(), Order{Do: do})
-		switch do {
-		case Restore:
-			if !errors.Is(err, errIdle) {
-				t.Errorf("nothing was asked: got %v, want %v", err, errIdle)
-			}
-		case Kinds:
-			if err != nil {
-				t.Error(err)
-			}
-		default:
-			if !errors.Is(err, errors.ErrUnsupported) {
-				t.Errorf("an order that nobody knows: got %v", err)
-			}
+	for _, order := range []struct {
+		reason, do, text string
+		err              error
+	}{
+		{"nothing was changed", Restore, "0", ErrIdle},
+		{"it has no condition", Kinds, "", nil},
+		{"nothing was asked meanwhile", Restore, "0", nil},
+		{"nobody knows it", "dance", "", errors.ErrUnsupported},
+	} {
+		if text, err := s.carryOut(t.Context(), Order{Do: order.do}); text != order.text || !errors.Is(err, order.err) {
+			t.Errorf("%s: %s: got %q, %v; want %q, %v", order.reason, order.do, text, err, order.text, order.err)
 		}
 	}
 }
