@@ -265,25 +265,38 @@ func TestUploadsThatDoNotComeTakeNoMemory(t *testing.T) {
 	}
 }
 
-// TestTheMemoryOfUploadsIsSharedOut among accounts, users and tokens.
+// TestTheMemoryOfUploadsIsSharedOut among accounts, users and tokens, who have 8, 6 and 4 MiB
+// here. An upload takes twice its size while it is read.
 func TestTheMemoryOfUploadsIsSharedOut(t *testing.T) {
 	limits := upload.Limits{MaxModules: 2, MaxBytes: 1 << 20}
-	w := serve(t, func(c *Config) { c.Limits, c.UploadBytes = limits, 4*limits.Peak() })
-	w.api.limits.memoryTime = 50 * time.Millisecond
-	w.reviewer.rights["amy"] = "get update"
 	begun := "Content-Disposition: form-data; name=\"a\"\r\n\r\n" + strings.Repeat("x", 1<<20-8)
-	upload := func(name string) answer {
-		body, kind := form(t, metadata, strings.Repeat("x", 900<<10))
-		return w.ask(t, name, http.MethodPost, hello+"/versions", body, "Content-Type", kind)
-	}
-	w.busy(t, hello, begun, "jane#1", "jane#1", "jane#1")
-	eventually(t, "they do not have their memory", func() bool { return w.api.limits.memory.Held() == 3<<20 })
-	upload("jane#1").refused(t, "the same token", http.StatusTooManyRequests, 10429, "too many uploads at a time")
-	if got := upload("jane#2"); !got.Success {
-		t.Errorf("another token is answered %s", got.raw)
-	}
-	if got := upload("amy"); !got.Success {
-		t.Errorf("another user is answered %s", got.raw)
+	for name, tc := range map[string]struct {
+		held    []string // tokens, each of which holds a MiB
+		refused string
+		others  []string
+	}{
+		"a token":    {[]string{"jane#1", "jane#1", "jane#1"}, "jane#1", []string{"jane#2", "amy", "bob"}},
+		"a user":     {[]string{"jane#1", "jane#1", "jane#2", "jane#2", "jane#3"}, "jane#4", []string{"amy", "bob"}},
+		"an account": {[]string{"jane#1", "jane#1", "jane#2", "jane#2", "amy#1", "amy#1", "amy#2"}, "ann", []string{"bob"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := serve(t, func(c *Config) { c.Limits, c.UploadBytes, c.Requests = limits, 4*limits.Peak(), 100 })
+			w.api.limits.memoryTime = 50 * time.Millisecond
+			w.reviewer.rights["amy"], w.reviewer.rights["ann"] = "get update", "get update"
+			upload := func(name string) answer {
+				body, kind := form(t, metadata, strings.Repeat("x", 900<<10))
+				account := map[bool]string{true: "5678", false: "1234"}[name == "bob"]
+				return w.ask(t, name, http.MethodPut, "/accounts/"+account+"/workers/scripts/new", body, "Content-Type", kind)
+			}
+			w.busy(t, hello, begun, tc.held...)
+			eventually(t, "they do not have their memory", func() bool { return w.api.limits.memory.Held() == int64(len(tc.held))<<20 })
+			upload(tc.refused).refused(t, name, http.StatusTooManyRequests, 10429, "too many uploads at a time")
+			for _, other := range tc.others {
+				if got := upload(other); !got.Success {
+					t.Errorf("%s is answered %s", other, got.raw)
+				}
+			}
+		})
 	}
 }
 
