@@ -134,9 +134,9 @@ func (v *values) has(value string) bool {
 type death struct {
 	side wire.SharedSide
 	// concurrent: something was changed on the other side that the deletion did not know
-	// of, in the fields unseen; later: after it. unclear: perhaps.
-	concurrent, later, unclear bool
-	unseen                     []string
+	// of, in the fields unseen; unclear: perhaps.
+	concurrent, unclear bool
+	unseen              []string
 }
 
 func newModel() *model { return &model{objects: map[string]*past{}} }
@@ -166,7 +166,7 @@ func (p *past) write(side wire.SharedSide, f field, saw, wrote string) {
 	}
 	if d := p.death; d != nil {
 		d.unclear = d.unclear || !fresh || d.side == side
-		d.concurrent, d.later = true, true
+		d.concurrent, d.unseen = true, append(d.unseen, f.path)
 	}
 }
 
@@ -267,8 +267,8 @@ func (p *past) fate(present bool, winner wire.SharedSide, conflicts []string, lo
 		return ""
 	case lossy && p.young:
 		return "" // a creation whose outcome got lost is made again, whoever undid it
-	case d.concurrent && !d.later && !slices.ContainsFunc(d.unseen, unnamed):
-		return "" // what it did not know of was decided before it
+	case d.concurrent && !slices.ContainsFunc(d.unseen, unnamed):
+		return "" // what it did not know of was decided before it arrived, as a change of a field
 	case d.concurrent && !named:
 		return fmt.Sprintf("it was deleted by the %s and changed on the other side, and no conflict was told", d.side)
 	case d.concurrent && present == (d.side == winner) && !lossy:
