@@ -76,6 +76,8 @@ func (f field) status() bool { return strings.HasPrefix(f.path, ".status") }
 // may come of it.
 type model struct {
 	objects map[string]*past
+	// lastDecision is the number of the last decision that was told; nil is none.
+	lastDecision func() int64
 }
 
 // past is that of one object.
@@ -136,7 +138,14 @@ type death struct {
 	// concurrent: something was changed on the other side that the deletion did not know
 	// of, in the fields unseen; unclear: perhaps.
 	concurrent, unclear bool
-	unseen              []string
+	unseen              []overlooked
+}
+
+// overlooked is a change of a field, made when the last decision that was told had that number; 0 is
+// before those of this time.
+type overlooked struct {
+	path  string
+	after int64
 }
 
 func newModel() *model { return &model{objects: map[string]*past{}} }
@@ -154,8 +163,8 @@ func (m *model) of(name string) *past {
 	return p
 }
 
-// write notes that a user saw one value of a field and has written another.
-func (p *past) write(side wire.SharedSide, f field, saw, wrote string) {
+// write notes that a user saw one value of a field and has written another, after a decision.
+func (p *past) write(side wire.SharedSide, f field, saw, wrote string, after int64) {
 	heads := p.fields[f.path]
 	fresh := !p.ever[f.path][wrote]
 	heads.supersede(side, saw)
@@ -166,7 +175,7 @@ func (p *past) write(side wire.SharedSide, f field, saw, wrote string) {
 	}
 	if d := p.death; d != nil {
 		d.unclear = d.unclear || !fresh || d.side == side
-		d.concurrent, d.unseen = true, append(d.unseen, f.path)
+		d.concurrent, d.unseen = true, append(d.unseen, overlooked{f.path, after})
 	}
 }
 
@@ -201,7 +210,7 @@ func (p *past) delete(side wire.SharedSide, saw, has map[string]any) {
 				d.unclear = true // it may be what this side wrote, or what it has seen
 			}
 			if h.value != f.get(saw) {
-				d.concurrent, d.unseen = true, append(d.unseen, f.path)
+				d.concurrent, d.unseen = true, append(d.unseen, overlooked{path: f.path})
 				d.unclear = d.unclear || !h.fresh
 			}
 		}
@@ -228,13 +237,14 @@ func (m *model) agree(name string, c content.Content) {
 }
 
 // verdict says what is wrong with what both sides have in the end, given the fields that
-// conflicts have named. With lossy some outcomes were lost on the way, and what was
+// conflicts have named after a decision, or at all. With lossy some outcomes were lost on the way, and what was
 // decided for that is named.
-func (p *past) verdict(c content.Content, winner wire.SharedSide, named []string, lossy bool) (wrong []string) {
+func (p *past) verdict(c content.Content, winner wire.SharedSide, namedAfter func(int64) []string, lossy bool) (wrong []string) {
+	named := namedAfter(0)
 	if p.made && p.death == nil && c == nil {
 		return []string{"it is gone, and nobody has deleted it"}
 	}
-	if wrong := p.fate(c != nil, winner, named, lossy); wrong != "" || c == nil {
+	if wrong := p.fate(c != nil, winner, namedAfter, lossy); wrong != "" || c == nil {
 		return nonEmpty(wrong)
 	}
 	for _, f := range modelFields {
@@ -259,9 +269,9 @@ func (p *past) verdict(c content.Content, winner wire.SharedSide, named []string
 }
 
 // fate says what is wrong with an object that was deleted.
-func (p *past) fate(present bool, winner wire.SharedSide, conflicts []string, lossy bool) string {
-	d, named := p.death, slices.Contains(conflicts, conflictDeletion)
-	unnamed := func(path string) bool { return !names(conflicts, path) }
+func (p *past) fate(present bool, winner wire.SharedSide, namedAfter func(int64) []string, lossy bool) string {
+	d, named := p.death, slices.Contains(namedAfter(0), conflictDeletion)
+	unnamed := func(c overlooked) bool { return !names(namedAfter(c.after), c.path) }
 	switch {
 	case d == nil || d.unclear:
 		return ""
@@ -303,11 +313,15 @@ func (m *model) userWrites(s *fakeStore, side wire.SharedSide, name string, f fi
 		sub = "status"
 	}
 	s.mu.Unlock()
+	after := int64(0)
+	if m.lastDecision != nil {
+		after = m.lastDecision()
+	}
 	_, err := s.change("user", widget(name), sub, func(obj map[string]any) error {
 		if obj["metadata"].(map[string]any)["deletionTimestamp"] != nil {
 			return fmt.Errorf("it is being deleted")
 		}
-		m.of(name).write(side, f, f.get(obj), value)
+		m.of(name).write(side, f, f.get(obj), value, after)
 		f.set(obj, value)
 		return nil
 	})

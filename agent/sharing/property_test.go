@@ -5,6 +5,7 @@ package sharing
 
 import (
 	"fmt"
+	"maps"
 	"math/bits"
 	"os"
 	"slices"
@@ -100,6 +101,9 @@ func newHistory(t *testing.T, seed uint64) *history {
 	// Of 32 histories in a row, each two of the other settings are together with and without.
 	share.AdoptAny = bits.OnesCount64(seed%64)%2 == 1
 	h.rig = newRig(t, options{share: share, hubStatus: seed/8%2 == 1, spokeStatus: seed/16%2 == 1, seed: seed})
+	h.lastDecision = func() int64 {
+		return slices.Max(append(slices.Collect(maps.Keys(h.up.decisions())), 0))
+	}
 	h.verbose = os.Getenv("SPOKELET_HISTORIES") == "1"
 	h.spoke.paged = h.rand.IntN(2) == 0
 	h.up.confirms = true
@@ -311,7 +315,13 @@ func (h *history) agreement() {
 			h.t.Errorf("%s is not the same (-hub +cluster):\n%s", name, diff)
 			continue
 		}
-		for _, wrong := range h.of(name).verdict(hub, h.winner, named[name], h.lossy) {
+		namedAfter := func(number int64) []string {
+			if number == 0 {
+				return named[name]
+			}
+			return h.decidedAfter(name, number)
+		}
+		for _, wrong := range h.of(name).verdict(hub, h.winner, namedAfter, h.lossy) {
 			h.t.Errorf("%s: %s; conflicts %v", name, wrong, named[name])
 		}
 		h.agree(name, hub)
@@ -383,6 +393,16 @@ func (h *history) named() map[string][]string {
 	}
 	h.seen = len(h.events.all)
 	return out
+}
+
+// decidedAfter returns the fields of an object that decisions after one have named.
+func (h *history) decidedAfter(name string, number int64) (fields []string) {
+	for _, d := range h.up.decisions() {
+		if d.Name == name && d.Number > number {
+			fields = append(fields, d.Fields...)
+		}
+	}
+	return fields
 }
 
 // follows compares the side that follows with the one that is followed.
