@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spokelet/spokelet/api/wire"
@@ -117,7 +118,7 @@ func (s *Site) askedOnce(ctx context.Context, do string, users func(context.Cont
 // views has a user ask for as many views at once as one user may.
 func (s *Site) views(spec string) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
-		failed, _ := atOnce(viewsPerUser, func(int) error { return s.attacker.view(ctx, cluster, spec) })
+		failed := atOnce(viewsPerUser, func(int) error { return s.attacker.view(ctx, cluster, spec) })
 		return fmt.Sprintf("%d views, %d failed", viewsPerUser, failed), nil
 	}
 }
@@ -130,24 +131,29 @@ func (s *Site) scrapes(ctx context.Context) (string, error) {
 	for i := range spoke.Groups {
 		nodes = append(nodes, wire.NodeName(cluster, spoke.GroupName(i)))
 	}
-	failed, first := atOnce(len(nodes), func(i int) error { return s.admin.drain(ctx, "/api/v1/nodes/"+nodes[i]+"/proxy/metrics/resource") })
-	return fmt.Sprintf("%d nodes asked, %d failed, the first with %v", len(nodes), failed, first), nil
+	errs := make([]error, len(nodes))
+	failed := atOnce(len(nodes), func(i int) error {
+		errs[i] = s.admin.drain(ctx, "/api/v1/nodes/"+nodes[i]+"/proxy/metrics/resource")
+		return errs[i]
+	})
+	text := fmt.Sprintf("%d nodes asked, %d failed", len(nodes), failed)
+	if first := cmp.Or(errs...); first != nil {
+		text += ", the first with " + first.Error()
+	}
+	return text, nil
 }
 
-// atOnce does n things at a time and returns how many failed, and how the first one did.
-func atOnce(n int, do func(int) error) (failed int, first error) {
-	var mu sync.Mutex
+// atOnce does n things at a time and returns how many failed.
+func atOnce(n int, do func(int) error) int {
+	var failed atomic.Int64
 	var all sync.WaitGroup
 	for i := range n {
 		all.Go(func() {
-			err := do(i)
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				failed, first = failed+1, cmp.Or(first, err)
+			if do(i) != nil {
+				failed.Add(1)
 			}
 		})
 	}
 	all.Wait()
-	return failed, first
+	return int(failed.Load())
 }

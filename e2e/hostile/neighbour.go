@@ -71,7 +71,7 @@ func (s *Site) fromNeighbours(attack string) func(context.Context) (string, erro
 			return "", fmt.Errorf("service of the hub: %w", err)
 		}
 		texts, errs := make([]string, neighbourPods), make([]error, neighbourPods)
-		_, _ = atOnce(neighbourPods, func(i int) error {
+		atOnce(neighbourPods, func(i int) error {
 			texts[i], errs[i] = s.attackFrom(ctx, neighbourName(i), attack, service.Spec.ClusterIP)
 			return errs[i]
 		})
