@@ -76,7 +76,7 @@ func (f field) status() bool { return strings.HasPrefix(f.path, ".status") }
 // may come of it.
 type model struct {
 	objects map[string]*past
-	// lastDecision is the number of the last decision that was told; nil is none.
+	// lastDecision is the number of the last decision that was told, 0 for none.
 	lastDecision func() int64
 }
 
@@ -141,8 +141,8 @@ type death struct {
 	unseen              []overlooked
 }
 
-// overlooked is a change of a field, made when the last decision that was told had that number; 0 is
-// before those of this time.
+// overlooked is a change of a field, made when the last decision that was told had that
+// number; 0 is before all since both sides were the same.
 type overlooked struct {
 	path  string
 	after int64
@@ -237,8 +237,8 @@ func (m *model) agree(name string, c content.Content) {
 }
 
 // verdict says what is wrong with what both sides have in the end, given the fields that
-// conflicts have named after a decision, or at all. With lossy some outcomes were lost on the way, and what was
-// decided for that is named.
+// conflicts have named after a decision, since both sides were the same for 0. With lossy
+// some outcomes were lost on the way, and what was decided for that is named.
 func (p *past) verdict(c content.Content, winner wire.SharedSide, namedAfter func(int64) []string, lossy bool) (wrong []string) {
 	named := namedAfter(0)
 	if p.made && p.death == nil && c == nil {
@@ -313,10 +313,7 @@ func (m *model) userWrites(s *fakeStore, side wire.SharedSide, name string, f fi
 		sub = "status"
 	}
 	s.mu.Unlock()
-	after := int64(0)
-	if m.lastDecision != nil {
-		after = m.lastDecision()
-	}
+	after := m.lastDecision()
 	_, err := s.change("user", widget(name), sub, func(obj map[string]any) error {
 		if obj["metadata"].(map[string]any)["deletionTimestamp"] != nil {
 			return fmt.Errorf("it is being deleted")
