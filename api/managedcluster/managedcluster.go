@@ -32,6 +32,9 @@ const (
 	LabelDetaching = TaintDetaching
 	// ConditionDetaching is True once the namespace has the label.
 	ConditionDetaching = "spokelet.io/Detaching"
+	// ReasonInvalidName is the reason of HubAcceptedManagedCluster for a record that the hub
+	// does not serve for its name: nothing was made for it, and its namespace is not its own.
+	ReasonInvalidName = "InvalidName"
 )
 
 // Managed tells whether a record is Spokelet's.

@@ -4,6 +4,7 @@
 package charts
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -287,6 +288,15 @@ func TestWhereTheHubsAPIServerIsIsForTokensOfTheHub(t *testing.T) {
 		})
 	}
 	checkRefused(t, "the agent refuses it for tokens of the cluster", "pods/tokens", "spokelet-agent", "--set", server)
+}
+
+// What the hub would refuse at the first join is refused before it is installed, in the
+// hub's words.
+func TestAClusterIsNotNamedLikeANamespaceWithAPurpose(t *testing.T) {
+	for _, name := range []string{"default", "kube-system"} {
+		refusal := fmt.Sprintf("cluster name %q: name is that of a namespace with a purpose of its own", name)
+		checkRefused(t, "the hub does not take it", refusal, "spokelet-agent", "--set", "cluster.name="+name)
+	}
 }
 
 // What a policy refuses is tried against an API server; this is that it is there, and

@@ -5,10 +5,8 @@ package registration
 
 import (
 	"errors"
-	"fmt"
-	"strings"
 
-	"github.com/spokelet/spokelet/tunnel/identity"
+	"github.com/spokelet/spokelet/api/managedcluster"
 )
 
 // Annotations of a ManagedCluster.
@@ -42,7 +40,7 @@ const (
 	ReasonJoined        = "ManagedClusterJoined"
 	ReasonAvailable     = "ManagedClusterAvailable"
 	ReasonDisconnected  = "ManagedClusterLeaseUpdateStopped"
-	ReasonInvalidName   = "InvalidName"
+	ReasonInvalidName   = managedcluster.ReasonInvalidName
 	ReasonInvalidID     = "InvalidClusterID"
 	ReasonUIDMismatch   = "KubeSystemUIDMismatch"
 	ReasonDetaching     = "Detaching"
@@ -74,18 +72,4 @@ var (
 	ErrNotReady = errors.New("hub has not read its records yet")
 	// ErrDetached is why the sessions of a deleted record end.
 	ErrDetached = errors.New("cluster was detached from the hub")
-
-	errReservedName = errors.New("name is that of a namespace with a purpose of its own")
 )
-
-// checkName refuses names whose namespace is not the cluster's to have: works
-// are kept in the namespace of that name.
-func checkName(name, hubNamespace string) error {
-	if err := identity.ValidateName(name); err != nil {
-		return err
-	}
-	if name == hubNamespace || name == "default" || strings.HasPrefix(name, "kube-") {
-		return fmt.Errorf("cluster name %q: %w", name, errReservedName)
-	}
-	return nil
-}

@@ -24,6 +24,7 @@ import (
 
 	"github.com/spokelet/spokelet/api/managedcluster"
 	"github.com/spokelet/spokelet/api/pace"
+	"github.com/spokelet/spokelet/internal/clustername"
 	"github.com/spokelet/spokelet/tunnel/identity"
 )
 
@@ -151,7 +152,7 @@ func (r *Reconciler) disown(ctx context.Context, record *clusterv1.ManagedCluste
 
 // invalid reports a record that the hub cannot serve, and under which reason.
 func (r *Reconciler) invalid(record *clusterv1.ManagedCluster) (string, error) {
-	if err := checkName(record.Name, r.config.HubNamespace); err != nil {
+	if err := clustername.Check(record.Name, r.config.HubNamespace); err != nil {
 		return ReasonInvalidName, err
 	}
 	if id, ok := record.Annotations[managedcluster.AnnotationClusterID]; ok {

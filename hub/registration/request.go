@@ -10,6 +10,7 @@ import (
 
 	rpcv1 "github.com/spokelet/spokelet/api/rpc/v1"
 	"github.com/spokelet/spokelet/hub/registration/token"
+	"github.com/spokelet/spokelet/internal/clustername"
 	"github.com/spokelet/spokelet/tunnel/identity"
 )
 
@@ -39,7 +40,7 @@ func (e *Enroller) parse(request *rpcv1.EnrollRequest) (application, error) {
 	if len(request.GetToken()) > 4*token.Length || len(request.GetCsr()) > maxRequest {
 		return application{}, fmt.Errorf("%w: a field is too long", errRequest)
 	}
-	if err := checkName(request.GetCluster(), e.config.HubNamespace); err != nil {
+	if err := clustername.Check(request.GetCluster(), e.config.HubNamespace); err != nil {
 		return application{}, fmt.Errorf("%w: %w", errRequest, err)
 	}
 	if err := checkUID(request.GetKubeSystemUid()); err != nil {

@@ -40,6 +40,15 @@ capabilities:
 {{- end -}}
 {{- end }}
 
+{{/* The hub refuses these names, and the agent would hear of it only at its first join. */}}
+{{- define "spokelet-agent.cluster" -}}
+{{- $name := .Values.cluster.name -}}
+{{- if or (eq $name "default") (hasPrefix "kube-" $name) -}}
+{{- fail (printf "cluster.name: cluster name %q: name is that of a namespace with a purpose of its own" $name) -}}
+{{- end -}}
+{{ $name }}
+{{- end }}
+
 {{/* Nine tenths of the memory limit, less what two processes of Helm may use; empty where
      the limit is in another unit. */}}
 {{- define "spokelet-agent.memory" -}}

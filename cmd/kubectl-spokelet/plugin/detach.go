@@ -131,6 +131,9 @@ func (s *session) detachOne(ctx context.Context, hub client.WithWatch, name stri
 // so: nothing new is made for a cluster whose record says that it leaves.
 func (s *session) takeApart(ctx context.Context, hub client.WithWatch, record *clusterv1.ManagedCluster, o detachOptions) error {
 	name := record.Name
+	if !served(record) {
+		return s.deleteRecord(ctx, hub, record, o)
+	}
 	if !o.force && record.DeletionTimestamp.IsZero() {
 		if err := announce(ctx, hub, record); err != nil {
 			return err
@@ -142,13 +145,25 @@ func (s *session) takeApart(ctx context.Context, hub client.WithWatch, record *c
 	if err := s.endPods(ctx, hub, name, o.force); err != nil {
 		return err
 	}
-	// The record that was looked at, and no other that took its name since.
+	return s.deleteRecord(ctx, hub, record, o)
+}
+
+// served tells whether a record can have works, pods and a namespace. Those of the name
+// of one that the hub refuses are somebody else's.
+func served(record *clusterv1.ManagedCluster) bool {
+	accepted := meta.FindStatusCondition(record.Status.Conditions, clusterv1.ManagedClusterConditionHubAccepted)
+	return accepted == nil || accepted.Reason != managedcluster.ReasonInvalidName
+}
+
+// deleteRecord deletes the record that was looked at, and no other that took its name
+// since.
+func (s *session) deleteRecord(ctx context.Context, hub client.WithWatch, record *clusterv1.ManagedCluster, o detachOptions) error {
 	err := hub.Delete(ctx, record, client.Preconditions{UID: &record.UID})
 	if client.IgnoreNotFound(err) != nil || !o.wait {
 		return client.IgnoreNotFound(err)
 	}
 	if err := awaitGone(ctx, hub, &clusterv1.ManagedClusterList{}, record); err != nil {
-		return fmt.Errorf("managed cluster %q: %w until it is gone", name, err)
+		return fmt.Errorf("managed cluster %q: %w until it is gone", record.Name, err)
 	}
 	return nil
 }

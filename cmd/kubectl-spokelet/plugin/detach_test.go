@@ -139,3 +139,21 @@ func TestNothingNewIsMadeOnceAClusterLeaves(t *testing.T) {
 		}
 	})
 }
+
+func TestARecordThatTheHubRefusesGoesAlone(t *testing.T) {
+	refused := cluster("default", func(c *clusterv1.ManagedCluster) {
+		c.Status.Conditions = []metav1.Condition{{
+			Type: clusterv1.ManagedClusterConditionHubAccepted, Status: metav1.ConditionFalse, Reason: managedcluster.ReasonInvalidName,
+		}}
+	})
+	others := work()
+	others.SetNamespace("default")
+	c := newCLI(t, refused, others)
+	c.works[kind], c.noHub = true, true
+	if code := c.run("detach", "default", "--timeout", "5s"); code != exitDone || c.exists("default") {
+		t.Errorf("exit code %d, record exists: %v: %s", code, c.exists("default"), c.err.String())
+	}
+	if err := c.hub.Get(t.Context(), client.ObjectKeyFromObject(others), others); err != nil {
+		t.Errorf("works of a namespace that is not the cluster's: %v", err)
+	}
+}

@@ -21,6 +21,7 @@ import (
 	"github.com/spokelet/spokelet/api/managedcluster"
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/hub/registration/token"
+	"github.com/spokelet/spokelet/internal/clustername"
 	"github.com/spokelet/spokelet/tunnel/identity"
 )
 
@@ -99,7 +100,8 @@ whoever may write there decides which clusters join.`,
 
 func (o *joinOptions) validate() error {
 	for _, name := range o.names {
-		if err := identity.ValidateName(name); err != nil {
+		// The hub refuses the same names, but only the agent would hear of it.
+		if err := clustername.Check(name, o.hubNamespace); err != nil {
 			return fmt.Errorf("%w: %w", errUsage, err)
 		}
 	}
@@ -216,6 +218,11 @@ func (s *session) ensureRecord(ctx context.Context, hub client.Client, name stri
 	}
 	if !record.DeletionTimestamp.IsZero() {
 		return nil, fmt.Errorf("managed cluster %q is being deleted", name)
+	}
+	if id, ok := record.Annotations[managedcluster.AnnotationClusterID]; ok {
+		if err := identity.ValidateID(id); err != nil {
+			return nil, fmt.Errorf("managed cluster %q: %w", name, err)
+		}
 	}
 	_, _ = fmt.Fprintf(s.ErrOut, "cluster %q is known to the hub: it gets a new join token\n", name)
 	return record, change(ctx, hub, record, func() {
