@@ -11,6 +11,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -108,7 +109,7 @@ func fields(status any) (map[string]any, error) {
 		return nil, err
 	}
 	out := map[string]any{}
-	return out, json.Unmarshal(raw, &out)
+	return out, utiljson.Unmarshal(raw, &out) // integers stay what they are
 }
 
 func joinReasons(a, b string) string {

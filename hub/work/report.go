@@ -12,12 +12,12 @@ import (
 	"sync"
 	"time"
 
+	jsonpatch "github.com/evanphx/json-patch/v5"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/jsonmergepatch"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	workv1 "open-cluster-management.io/api/work/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -294,7 +294,8 @@ func (w *Works) patchStatus(ctx context.Context, k *kind, it item, before any, s
 }
 
 // difference is the merge patch from one status to another, for the work as it was
-// read and no other.
+// read and no other. Numbers stay as they are written: as float64 an integer of
+// feedback would be another, or none that the API server takes.
 func difference(work client.Object, before, after any) ([]byte, error) {
 	old, err := json.Marshal(map[string]any{"status": before})
 	if err != nil {
@@ -306,7 +307,7 @@ func difference(work client.Object, before, after any) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode status: %w", err)
 	}
-	patch, err := jsonmergepatch.CreateThreeWayJSONMergePatch(old, next, old)
+	patch, err := jsonpatch.CreateMergePatch(old, next)
 	if err != nil {
 		return nil, fmt.Errorf("compare statuses: %w", err)
 	}

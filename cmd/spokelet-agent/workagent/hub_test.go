@@ -6,6 +6,7 @@ package workagent
 import (
 	"encoding/json"
 	"errors"
+	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -19,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/client-go/rest"
 	workv1 "open-cluster-management.io/api/work/v1"
 
@@ -34,6 +36,9 @@ type apiServer struct {
 	mu      sync.Mutex
 	work    *workv1.ManifestWork // guarded by mu; nil is none
 	patches []string             // guarded by mu
+	// refuses is what is refused in a patch, and how; guarded by mu.
+	refuses string
+	refusal metav1.Status
 }
 
 func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -59,9 +64,18 @@ func refuse(w http.ResponseWriter, code int, reason metav1.StatusReason) {
 
 // patch merges one, unless it is for another version.
 func (s *apiServer) patch(w http.ResponseWriter, r *http.Request) bool {
-	var patch map[string]any
-	if err := json.NewDecoder(r.Body).Decode(&patch); err != nil {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
 		s.t.Error(err)
+	}
+	var patch map[string]any
+	if err := utiljson.Unmarshal(body, &patch); err != nil {
+		s.t.Error(err)
+	}
+	if s.refuses != "" && strings.Contains(string(body), s.refuses) {
+		w.WriteHeader(int(s.refusal.Code))
+		_ = json.NewEncoder(w).Encode(s.refusal)
+		return false
 	}
 	wanted := patch["metadata"].(map[string]any)
 	if wanted["resourceVersion"] != s.work.ResourceVersion || wanted["uid"] != string(s.work.UID) {
@@ -71,7 +85,7 @@ func (s *apiServer) patch(w http.ResponseWriter, r *http.Request) bool {
 	s.patches = append(s.patches, r.URL.Path[strings.Index(r.URL.Path, "manifestworks/")+len("manifestworks/"):])
 	raw, _ := json.Marshal(s.work)
 	var now map[string]any
-	_ = json.Unmarshal(raw, &now)
+	_ = utiljson.Unmarshal(raw, &now)
 	mergeInto(now, patch)
 	raw, _ = json.Marshal(now)
 	next := &workv1.ManifestWork{}

@@ -8,11 +8,11 @@ import (
 	"encoding/json"
 	"fmt"
 
+	jsonpatch "github.com/evanphx/json-patch/v5"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/jsonmergepatch"
 	workv1 "open-cluster-management.io/api/work/v1"
 
 	"github.com/spokelet/spokelet/agent/work"
@@ -179,7 +179,8 @@ func observed(w hubWork) int64 {
 }
 
 // difference is the merge patch from one status to another, for the work as it was
-// read and no other.
+// read and no other. Numbers stay as they are written: as float64 an integer of
+// feedback would be another, or none that the API server takes.
 func difference(before, after hubWork) ([]byte, error) {
 	old, err := json.Marshal(map[string]any{"status": before.status()})
 	if err != nil {
@@ -192,7 +193,7 @@ func difference(before, after hubWork) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode status: %w", err)
 	}
-	patch, err := jsonmergepatch.CreateThreeWayJSONMergePatch(old, next, old)
+	patch, err := jsonpatch.CreateMergePatch(old, next)
 	if err != nil {
 		return nil, fmt.Errorf("compare statuses: %w", err)
 	}
