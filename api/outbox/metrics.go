@@ -19,6 +19,8 @@ const (
 	ResultUnchanged Result = "unchanged"
 	ResultConflict  Result = "conflict"
 	ResultError     Result = "error"
+	// ResultRefused: the same would be refused again.
+	ResultRefused Result = "refused"
 )
 
 // Help is what the two latencies are of, for their readers.

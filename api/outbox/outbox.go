@@ -27,6 +27,10 @@ type Report struct {
 	// Refused: the work was not sent, so nothing is known of it but the one
 	// condition in Status.
 	Refused bool
+	// LeftOut is why the API server takes no manifests of it; empty where it does.
+	LeftOut string
+	// lessValues: the values that the API server named are left out.
+	lessValues bool
 	// Received is when the report came; Put sets it.
 	Received time.Time
 	// Release gives back what the report holds, once it is of no more use; nil where

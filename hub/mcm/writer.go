@@ -231,16 +231,27 @@ func (c *Controller) write(ctx context.Context, r ref) error {
 	}
 	if err != nil {
 		c.giveBack(r, p)
-		c.cfg.Logger.V(1).Info("status is written again", "object", r.String(), "err", err.Error())
+		c.logUnwritten(r, p.cluster, err)
 		return err
 	}
 	p.done()
 	return nil
 }
 
+// logUnwritten says that a status is tried again, less and less often. One that is refused
+// is, too: the patch may have been for a status that has gone meanwhile, or somebody changes
+// what refuses it.
+func (c *Controller) logUnwritten(r ref, cluster string, err error) {
+	if (unwritable(err) || apierrors.IsForbidden(err)) && c.log.Allow(cluster) {
+		c.cfg.Logger.Error(err, "status is refused", "cluster", cluster, "object", r.String())
+		return
+	}
+	c.cfg.Logger.V(1).Info("status is written again", "object", r.String(), "err", err.Error())
+}
+
 // unwritable tells errors that the same result meets each time.
 func unwritable(err error) bool {
-	return errors.Is(err, errNoJSON) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err)
+	return errors.Is(err, errNoJSON) || outbox.Refused(err)
 }
 
 // renew asks again for a result that was given up.

@@ -58,7 +58,10 @@ type rig struct {
 	memory   *budget.Memory
 	shared   *budget.Memory
 	statuses atomic.Int64
-	stop     func()
+	// refusal is what the API server says of a status, if anything.
+	refusal atomic.Pointer[error]
+	logger  logr.Logger
+	stop    func()
 }
 
 type sessionsFake struct{ f func(string, bool) }
@@ -93,6 +96,9 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 		WithInterceptorFuncs(interceptor.Funcs{
 			SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
 				r.statuses.Add(1)
+				if refusal := r.refusal.Load(); refusal != nil {
+					return *refusal
+				}
 				return c.SubResource(sub).Update(ctx, o, opts...)
 			},
 		}).Build()
@@ -110,7 +116,7 @@ func (r *rig) start(t *testing.T) *rig {
 	r.sync.Limit(r.memory, logr.Discard())
 	c, err := New(Config{
 		Sync: r.sync, Client: r.kube, Live: r.live, Dynamic: r.api, Informers: informers{api: r.kube, ctx: ctx, running: &running},
-		Sessions: r.sessions, Memory: r.shared, Events: r.events, Logger: logr.Discard(),
+		Sessions: r.sessions, Memory: r.shared, Events: r.events, Logger: r.logger,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -14,11 +14,13 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/spokelet/spokelet/api/outbox"
 	"github.com/spokelet/spokelet/api/sync/v1alpha1"
 	"github.com/spokelet/spokelet/api/wire"
 )
@@ -29,6 +31,9 @@ const (
 	// maxMessage bounds a text of one cluster in a status, in bytes: there are many of them
 	// in one object.
 	maxMessage = 512
+	// refusedEvery spaces the writes of a status that is refused. The back-off of the queue
+	// does not: it begins anew whenever a write has waited for its turn.
+	refusedEvery = time.Minute
 )
 
 // seen is what a share says of itself and its cluster at one time.
@@ -94,6 +99,11 @@ func (c *Controller) writeStatus(ctx context.Context, name string) error {
 	c.statusSpend(name, len(raw))
 	// Of another version than that which it was made of it would lose what that says.
 	err = client.IgnoreNotFound(c.cfg.Client.Status().Update(ctx, obj, statusOwner))
+	if outbox.Refused(err) || apierrors.IsForbidden(err) {
+		c.cfg.Logger.Error(err, "status is refused", "sharedresource", name)
+		c.status.AddAfter(name, refusedEvery)
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("SharedResource %s: cannot write status: %w", name, err)
 	}

@@ -6,12 +6,15 @@ package sharing
 import (
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -112,6 +115,30 @@ func TestTheStatusIsWrittenNowAndThen(t *testing.T) {
 		r.settle()
 		if r.statuses.Load() != before {
 			t.Error("what changes nothing was written")
+		}
+	})
+}
+
+func TestAStatusThatIsRefusedIsLoggedAndTriedNowAndThen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, sharedResource("s"))
+		var logged atomic.Int64
+		r.logger = funcr.New(func(_, line string) {
+			if strings.Contains(line, `"msg"="status is refused"`) && strings.Contains(line, `"sharedresource"="s"`) {
+				logged.Add(1)
+			}
+		}, funcr.Options{})
+		refusal := error(apierrors.NewInvalid(v1alpha1.GroupVersion.WithKind("SharedResource").GroupKind(), "s", nil))
+		r.refusal.Store(&refusal)
+		r.start(t)
+		time.Sleep(time.Hour)
+		if n := logged.Load(); n == 0 || n > 70 || r.statuses.Load() > 70 {
+			t.Errorf("%d writes in an hour, logged %d times", r.statuses.Load(), n)
+		}
+		r.refusal.Store(nil)
+		time.Sleep(2 * refusedEvery)
+		if got := stored(t, r, sharedResource("s")).Status; len(got.Conditions) == 0 {
+			t.Errorf("status %+v once it is taken", got)
 		}
 	})
 }

@@ -150,13 +150,34 @@ func (w *Works) wait(key wire.WorkKey) time.Duration {
 	return max(wait, w.writes.Wait(key.Namespace))
 }
 
-// write brings a report into its work: from the cache first, and from the API
-// server when the cache turns out to lag.
+// write brings a report into its work, and of one that the API server refuses what it
+// takes. One of which it takes nothing is dropped: the next report may be better.
 func (w *Works) write(ctx context.Context, key wire.WorkKey, r outbox.Report) error {
 	k, ok := w.kind(key)
 	if !ok {
 		return nil // nothing of the kind is enqueued
 	}
+	for {
+		err := w.writeReport(ctx, k, key, r)
+		refused := outbox.Refused(err)
+		if (refused || apierrors.IsForbidden(err)) && w.logLimiter.Allow(key.Namespace) {
+			w.log.Error(err, "status is refused", "work", key.String())
+		}
+		if !refused || r.Status.Finalized {
+			return err
+		}
+		w.metrics.Wrote(outbox.ResultRefused)
+		rest, ok := r.Less(err)
+		if !ok {
+			return nil
+		}
+		r = rest
+	}
+}
+
+// writeReport brings a report into its work: from the cache first, and from the API
+// server when the cache turns out to lag.
+func (w *Works) writeReport(ctx context.Context, k *kind, key wire.WorkKey, r outbox.Report) error {
 	err := w.writeOver(ctx, w.recent, k, key, r)
 	switch {
 	case apierrors.IsConflict(err):
@@ -270,7 +291,7 @@ func bring(it item, r outbox.Report, now metav1.Time) (stored int) {
 	} else {
 		it.merge(r.Status, now)
 	}
-	return trim(it, now)
+	return trim(it, now, r.LeftOut)
 }
 
 // patchStatus writes what is different from before, and nothing if the work is no

@@ -23,25 +23,29 @@ const (
 )
 
 // trim leaves out manifests until the work fits into etcd, those that are well
-// first, and says so in a condition. It returns the size of the work then, in bytes.
-func trim(it item, now metav1.Time) (stored int) {
+// first, and all of them where the API server refuses them; it says so in a condition.
+// It returns the size of the work then, in bytes.
+func trim(it item, now metav1.Time, refusal string) (stored int) {
 	conditions := it.conditions()
 	if old := meta.FindStatusCondition(*conditions, trimmedType); old != nil {
 		now = old.LastTransitionTime
 		meta.RemoveStatusCondition(conditions, trimmedType)
 	}
 	stored = size(it.object())
-	over := stored - outbox.MaxStored
-	if over <= 0 {
+	over, reason, why := stored-outbox.MaxStored, "SizeLimit", "the status is too large to be stored"
+	switch {
+	case refusal != "":
+		over, reason, why = stored, "Refused", refusal
+	case over <= 0:
 		return stored
 	}
 	left, total := it.shorten(over + trimMargin)
 	*conditions = append(*conditions, metav1.Condition{
-		Type: trimmedType, Status: metav1.ConditionTrue, Reason: "SizeLimit",
-		Message:            fmt.Sprintf("%d of %d manifests are left out: the status is too large to be stored", total-left, total),
+		Type: trimmedType, Status: metav1.ConditionTrue, Reason: reason,
+		Message:            fmt.Sprintf("%d of %d manifests are left out: %s", total-left, total, why),
 		ObservedGeneration: dialect.Observed(*conditions), LastTransitionTime: now,
 	})
-	return outbox.MaxStored
+	return min(stored, outbox.MaxStored)
 }
 
 // shorten returns the entries of a status without some of them, so that their JSON

@@ -54,6 +54,10 @@ type rig struct {
 	patches  []string
 	writes   int
 	conflict int
+	// refusing is what the API server says of a patch of a status, if anything.
+	refusing func(patch string) error
+	// patching runs before a work is patched; what it returns is the answer.
+	patching func() error
 }
 
 func newScheme(t *testing.T) *runtime.Scheme {
@@ -76,6 +80,14 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 	r.client = fake.NewClientBuilder().WithScheme(scheme).WithObjectTracker(tracker).WithObjects(objects...).
 		WithStatusSubresource(&v1alpha1.Work{}, &workv1.ManifestWork{}).
 		WithInterceptorFuncs(interceptor.Funcs{
+			Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+				if r.patching != nil {
+					if err := r.patching(); err != nil {
+						return err
+					}
+				}
+				return c.Patch(ctx, o, p, opts...)
+			},
 			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
 				r.writes++
 				if r.conflict > 0 {
@@ -83,6 +95,11 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 					return apierrors.NewConflict(v1alpha1.GroupVersion.WithResource("works").GroupResource(), o.GetName(), errors.New("boom"))
 				}
 				patch, err := p.Data(o)
+				if r.refusing != nil {
+					if refusal := r.refusing(string(patch)); refusal != nil {
+						return refusal
+					}
+				}
 				r.patches = append(r.patches, string(patch))
 				return errors.Join(err, c.SubResource(sub).Patch(ctx, o, p, opts...))
 			},

@@ -116,13 +116,34 @@ func (h *hub) report(ctx context.Context, key wire.WorkKey) {
 	}
 }
 
-// write brings a report into its work: as it is on the board first, and as the API
-// server has it when that turns out to be old.
+// write brings a report into its work, and of one that the API server refuses what it
+// takes. One of which it takes nothing is dropped: the next report may be better.
 func (h *hub) write(ctx context.Context, key wire.WorkKey, r outbox.Report) error {
 	k, ok := h.kind(key)
 	if !ok {
 		return nil
 	}
+	for {
+		err := h.writeReport(ctx, k, key, r)
+		refused := outbox.Refused(err)
+		if refused || apierrors.IsForbidden(err) {
+			h.log.Error(err, "status is refused", "work", key.String())
+		}
+		if !refused || r.Status.Finalized {
+			return err
+		}
+		h.metrics.Wrote(outbox.ResultRefused)
+		rest, ok := r.Less(err)
+		if !ok {
+			return nil
+		}
+		r = rest
+	}
+}
+
+// writeReport brings a report into its work: as it is on the board first, and as the API
+// server has it when that turns out to be old.
+func (h *hub) writeReport(ctx context.Context, k *kind, key wire.WorkKey, r outbox.Report) error {
 	err := h.writeOver(ctx, k, key, r)
 	if !apierrors.IsConflict(err) {
 		return err
@@ -147,6 +168,9 @@ func (h *hub) writeOver(ctx context.Context, k *kind, key wire.WorkKey, r outbox
 	}
 	if r.Status.ObservedGeneration < observed(before) {
 		return nil // overtaken
+	}
+	if r.LeftOut != "" {
+		r.Status.Manifests = nil
 	}
 	after := before.without() // a copy whose status may be replaced
 	after.merge(r.Status, metav1.Now())
