@@ -139,7 +139,7 @@ func (w *Works) left(key wire.WorkKey, uid types.UID) {
 	w.source(key.Namespace).Delete(key.String())
 }
 
-// forget drops what is kept for a cluster that is no more.
+// forget drops what is kept for a cluster that is no more, or no more this hub's.
 func (w *Works) forget(cluster string) {
 	w.sync.Forget(cluster)
 	w.mu.Lock()

@@ -61,6 +61,9 @@ func (w *Works) patchFinalizers(
 // is going, and names them, as "<dialect>/<name>": their objects stay in the spoke.
 func (w *Works) Release(ctx context.Context, cluster string) (left []string, err error) {
 	for _, k := range w.kinds {
+		if err := w.settle(ctx, k, cluster); err != nil {
+			return left, err
+		}
 		released, err := w.releaseKind(ctx, k, cluster)
 		left = append(left, released...)
 		if err != nil {
@@ -68,6 +71,22 @@ func (w *Works) Release(ctx context.Context, cluster string) (left []string, err
 		}
 	}
 	return left, nil
+}
+
+// settle waits for the runs that publish works of a cluster. One that began before the
+// cache said that the cluster is going may have its finalizer yet to put on, and nobody
+// would take that off.
+func (w *Works) settle(ctx context.Context, k *kind, cluster string) error {
+	names, err := w.names(ctx, k, cluster)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		key := k.key(name).String()
+		w.publishing.LockKey(key)
+		_ = w.publishing.UnlockKey(key)
+	}
+	return nil
 }
 
 func (w *Works) releaseKind(ctx context.Context, k *kind, cluster string) (left []string, err error) {

@@ -157,6 +157,10 @@ func (w *Works) write(ctx context.Context, key wire.WorkKey, r outbox.Report) er
 	if !ok {
 		return nil // nothing of the kind is enqueued
 	}
+	// It may have waited until its cluster had left: another hub may serve the work now.
+	if ours, err := w.ours(ctx, key.Namespace); err != nil || !ours {
+		return err
+	}
 	for {
 		err := w.writeReport(ctx, k, key, r)
 		refused := outbox.Refused(err)

@@ -204,18 +204,34 @@ func (w *Works) kind(key wire.WorkKey) (*kind, bool) {
 	return nil, false
 }
 
+// record reads that of a cluster; nil is none.
+func (w *Works) record(ctx context.Context, cluster string) (*clusterv1.ManagedCluster, error) {
+	var record clusterv1.ManagedCluster
+	err := w.client.Get(ctx, types.NamespacedName{Name: cluster}, &record)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("get cluster: %w", err)
+	}
+	return &record, nil
+}
+
 // cluster tells whether a namespace is that of a cluster whose works are sent,
 // and whether there is a record of such a cluster at all.
 func (w *Works) cluster(ctx context.Context, name string) (managed, known bool, err error) {
-	var record clusterv1.ManagedCluster
-	err = w.client.Get(ctx, types.NamespacedName{Name: name}, &record)
-	if apierrors.IsNotFound(err) {
-		return false, false, nil
+	record, err := w.record(ctx, name)
+	if err != nil || record == nil {
+		return false, false, err
 	}
-	if err != nil {
-		return false, false, fmt.Errorf("get cluster: %w", err)
-	}
-	return managedcluster.Accepted(&record), true, nil
+	return managedcluster.Accepted(record), true, nil
+}
+
+// ours tells whether a namespace is that of a cluster of this hub, accepted or not: what
+// it said while it was is not said again.
+func (w *Works) ours(ctx context.Context, cluster string) (bool, error) {
+	record, err := w.record(ctx, cluster)
+	return err == nil && record != nil && managedcluster.Managed(record), err
 }
 
 // clusters completes the source of a cluster once every work of it is published.
@@ -223,11 +239,11 @@ type clusters struct{ works *Works }
 
 // Reconcile publishes the works of one cluster.
 func (c clusters) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	managed, known, err := c.works.cluster(ctx, req.Name)
+	record, err := c.works.record(ctx, req.Name)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if !known {
+	if record == nil || !managedcluster.Managed(record) {
 		c.works.forget(req.Name)
 	}
 	for _, k := range c.works.kinds {
@@ -235,7 +251,7 @@ func (c clusters) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 			return result, err
 		}
 	}
-	if managed {
+	if record != nil && managedcluster.Accepted(record) {
 		c.works.source(req.Name).Complete()
 	}
 	return ctrl.Result{}, nil
