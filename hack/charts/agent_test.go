@@ -299,6 +299,21 @@ func TestAClusterIsNotNamedLikeANamespaceWithAPurpose(t *testing.T) {
 	}
 }
 
+// A name is a DNS label, and of those YAML reads some as a number, a truth or nothing.
+func TestTheNameOfAClusterStaysAsItIsWritten(t *testing.T) {
+	for _, name := range []string{"store-1", "007", "1e3", "null", "no"} {
+		want := fmt.Sprintf("cluster: %q\n", name)
+		found := false
+		for _, object := range template(t, templateArgs("spokelet-agent", "--set-string", "cluster.name="+name)...) {
+			file, _, _ := unstructured.NestedString(object.Object, "data", "config.yaml")
+			found = found || strings.Contains(file, want)
+		}
+		if !found {
+			t.Errorf("no configuration has %q", want)
+		}
+	}
+}
+
 // What a policy refuses is tried against an API server; this is that it is there, and
 // that nothing passes when it cannot be asked.
 func TestThePoliciesAreThereForWhatIsEnabled(t *testing.T) {
