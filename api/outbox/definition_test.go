@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	workv1 "open-cluster-management.io/api/work/v1"
 
 	"github.com/spokelet/spokelet/api/crds"
@@ -35,11 +36,11 @@ func manifestWorkValidator(t *testing.T) validation.SchemaValidator {
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &definition); err != nil {
 			t.Fatal(err)
 		}
-		var schema apiextensions.CustomResourceValidation
-		if err := apiextensionsv1.Convert_v1_CustomResourceValidation_To_apiextensions_CustomResourceValidation(definition.Spec.Versions[0].Schema, &schema, nil); err != nil {
+		var declared apiextensions.CustomResourceValidation
+		if err := apiextensionsv1.Convert_v1_CustomResourceValidation_To_apiextensions_CustomResourceValidation(definition.Spec.Versions[0].Schema, &declared, nil); err != nil {
 			t.Fatal(err)
 		}
-		validator, _, err := validation.NewSchemaValidator(schema.OpenAPIV3Schema)
+		validator, _, err := validation.NewSchemaValidator(declared.OpenAPIV3Schema)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -71,7 +72,7 @@ func TestValuesThatTheDefinitionRefusesAreFound(t *testing.T) {
 	if err := json.Unmarshal(raw, &stored); err != nil {
 		t.Fatal(err)
 	}
-	refusal := apierrors.NewInvalid(workv1.SchemeGroupVersion.WithKind("ManifestWork").GroupKind(), "w",
+	refusal := apierrors.NewInvalid(schema.GroupKind{Group: workv1.GroupName, Kind: "ManifestWork"}, "w",
 		validation.ValidateCustomResource(nil, stored, manifestWorkValidator(t)))
 	rest, ok := r.Less(refusal)
 	if !ok || rest.LeftOut != "" {
@@ -79,11 +80,7 @@ func TestValuesThatTheDefinitionRefusesAreFound(t *testing.T) {
 	}
 	var names []string
 	for _, m := range rest.Status.Manifests {
-		line := ""
-		for _, v := range m.StatusFeedbacks.Values {
-			line += v.Name
-		}
-		names = append(names, line)
+		names = append(names, valuesOf(m))
 	}
 	if diff := cmp.Diff([]string{"ab", "bc"}, names); diff != "" {
 		t.Errorf("values that stay (-want +got):\n%s", diff)

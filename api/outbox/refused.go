@@ -43,17 +43,18 @@ func Refused(err error) bool {
 // values of feedback that the API server names go, each said in StatusFeedbackSynced of
 // its manifest; then all manifests, which LeftOut says. It returns false where nothing
 // is left to try.
-func (r Report) Less(err error) (rest Report, ok bool) {
+func (r *Report) Less(err error) (rest Report, ok bool) {
 	if !Refused(err) || len(r.Status.Manifests) == 0 || r.LeftOut != "" {
-		return r, false
+		return *r, false
 	}
 	if refused := refusedValues(err); len(refused) > 0 && !r.lessValues {
 		if rest, ok = r.withoutValues(refused); ok {
 			return rest, true
 		}
 	}
-	r.LeftOut = fmt.Sprintf("%.*s", maxCause, err.Error())
-	return r, true
+	rest = *r
+	rest.LeftOut = fmt.Sprintf("%.*s", maxCause, err.Error())
+	return rest, true
 }
 
 // refusedValues are the values that the API server names, as what it says of each, by
@@ -85,11 +86,12 @@ func refusedValues(err error) map[int]map[int]string {
 // withoutValues leaves values out. The places are those of what was written: where the
 // size of the work had manifests left out of that they are others, and the API server
 // refuses what is left, too.
-func (r Report) withoutValues(refused map[int]map[int]string) (rest Report, ok bool) {
-	r.Status.Manifests = slices.Clone(r.Status.Manifests)
-	r.lessValues = true
-	for i := range r.Status.Manifests {
-		m := &r.Status.Manifests[i]
+func (r *Report) withoutValues(refused map[int]map[int]string) (rest Report, ok bool) {
+	rest = *r
+	rest.Status.Manifests = slices.Clone(r.Status.Manifests)
+	rest.lessValues = true
+	for i := range rest.Status.Manifests {
+		m := &rest.Status.Manifests[i]
 		var left []workv1.FeedbackValue
 		for j, v := range m.StatusFeedbacks.Values {
 			why, is := refused[i][j]
@@ -102,7 +104,7 @@ func (r Report) withoutValues(refused map[int]map[int]string) (rest Report, ok b
 		}
 		m.StatusFeedbacks.Values = left
 	}
-	return r, ok
+	return rest, ok
 }
 
 // withFailedValue returns conditions that say that a value is refused, beside what they

@@ -35,7 +35,7 @@ func at(manifest, value int) string {
 func twoManifests(synced metav1.Condition) Report {
 	var r Report
 	for i := range 2 {
-		m := workv1.ManifestCondition{ResourceMeta: workv1.ManifestResourceMeta{Ordinal: int32(i)}} //nolint:gosec // of two
+		m := workv1.ManifestCondition{ResourceMeta: workv1.ManifestResourceMeta{Ordinal: int32(i)}}
 		for _, name := range []string{"a", "b", "c"} {
 			m.StatusFeedbacks.Values = append(m.StatusFeedbacks.Values, workv1.FeedbackValue{Name: name})
 		}
@@ -51,16 +51,22 @@ func twoManifests(synced metav1.Condition) Report {
 func shown(r Report) []string {
 	var out []string
 	for _, m := range r.Status.Manifests {
-		line := ""
-		for _, v := range m.StatusFeedbacks.Values {
-			line += v.Name
-		}
+		words := []string{valuesOf(m)}
 		for _, c := range m.Conditions {
-			line += " " + string(c.Status) + " " + c.Message
+			words = append(words, string(c.Status), c.Message)
 		}
-		out = append(out, line)
+		out = append(out, strings.Join(words, " "))
 	}
 	return out
+}
+
+// valuesOf are the names of the values of a manifest.
+func valuesOf(m workv1.ManifestCondition) string {
+	var names []string
+	for _, v := range m.StatusFeedbacks.Values {
+		names = append(names, v.Name)
+	}
+	return strings.Join(names, "")
 }
 
 func TestLessOfAReportThatIsRefused(t *testing.T) {

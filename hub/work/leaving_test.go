@@ -47,8 +47,8 @@ func TestWhatWaitedIsWrittenForAClusterOfThisHubAlone(t *testing.T) {
 				if _, there := r.get(t, k, goes); there == tc.written {
 					t.Errorf("%s: the work that is finalized is there: %t", tc.reason, there)
 				}
-				if len(r.Works.pending) > 0 {
-					t.Errorf("%s: %d reports wait", tc.reason, len(r.Works.pending))
+				if len(r.pending) > 0 {
+					t.Errorf("%s: %d reports wait", tc.reason, len(r.pending))
 				}
 			})
 		})

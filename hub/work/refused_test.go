@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	workv1 "open-cluster-management.io/api/work/v1"
 
@@ -22,7 +23,7 @@ import (
 // refusal is what the API server says of a status with something at a path.
 func refusal(path string) error {
 	at, rest, _ := strings.Cut(path, ".")
-	return apierrors.NewInvalid(workv1.SchemeGroupVersion.WithKind("ManifestWork").GroupKind(), "w",
+	return apierrors.NewInvalid(schema.GroupKind{Group: workv1.GroupName, Kind: "ManifestWork"}, "w",
 		field.ErrorList{field.Invalid(field.NewPath(at).Child(rest), "boom", "should be another")})
 }
 
@@ -88,8 +89,8 @@ func TestWhatTheAPIServerRefusesCostsNothingElse(t *testing.T) {
 			if refused := tc.synced != "" || tc.trimmed != "" || tc.none; (*logged > 0) != refused {
 				t.Errorf("%s: %d errors are logged", tc.reason, *logged)
 			}
-			if r.writes > 3 || len(r.Works.pending) > 0 || r.queue.NumRequeues(wire.WorkKey{Dialect: k.name, Namespace: managed, Name: "w"}) > 0 {
-				t.Errorf("%s: %d writes, then %d reports wait", tc.reason, r.writes, len(r.Works.pending))
+			if r.writes > 3 || len(r.pending) > 0 || r.queue.NumRequeues(wire.WorkKey{Dialect: k.name, Namespace: managed, Name: "w"}) > 0 {
+				t.Errorf("%s: %d writes, then %d reports wait", tc.reason, r.writes, len(r.pending))
 			}
 			got, _ := r.get(t, k, w)
 			if meta.IsStatusConditionTrue(*got.conditions(), "Applied") == tc.none {
@@ -152,8 +153,8 @@ func TestAFinalizerThatCannotGoIsTriedAgain(t *testing.T) {
 		body := statusBody(t, wire.WorkStatus{ObservedGeneration: 1, Finalized: true})
 		r.receive(managed, resource.Resource{Key: k.name + "/c1/w", UID: "uid-w", Body: body})
 		r.next(t.Context())
-		if _, there := r.get(t, k, w); !there || *logged != 1 || len(r.Works.pending) != 1 {
-			t.Fatalf("the work is there: %t; %d errors are logged, %d reports wait", there, *logged, len(r.Works.pending))
+		if _, there := r.get(t, k, w); !there || *logged != 1 || len(r.pending) != 1 {
+			t.Fatalf("the work is there: %t; %d errors are logged, %d reports wait", there, *logged, len(r.pending))
 		}
 		r.patching = nil
 		r.next(t.Context())

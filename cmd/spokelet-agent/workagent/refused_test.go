@@ -10,13 +10,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	workv1 "open-cluster-management.io/api/work/v1"
 )
 
 func TestWhatTheHubRefusesCostsNothingElse(t *testing.T) {
 	invalid := func(path *field.Path) metav1.Status {
-		status := apierrors.NewInvalid(workv1.SchemeGroupVersion.WithKind("ManifestWork").GroupKind(), "w",
+		status := apierrors.NewInvalid(schema.GroupKind{Group: workv1.GroupName, Kind: "ManifestWork"}, "w",
 			field.ErrorList{field.Invalid(path, "boom", "should be another")}).Status()
 		status.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
 		return status
