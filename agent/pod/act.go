@@ -53,13 +53,13 @@ func (e *Engine) reconcile(ctx context.Context, at place) error {
 		return e.update(ctx, en, want, now)
 	case actEnd:
 		return e.delete(ctx, at, now, &want.grace)
-	case actRemove:
+	case actRemove, actKill:
 		if _, here := e.hubNamespace(at.Namespace); !here {
 			if err := e.clear(ctx, now.pod); err != nil && e.mayTryAgain(at) {
 				return err
 			}
 		}
-		return e.delete(ctx, at, now, nil)
+		return e.delete(ctx, at, now, graceOfRemoval(what))
 	case actGone, actLost:
 		// Who comes after us hears of the pod, and so of its copies, as long as the hub
 		// has it. It does not wait for ever.
@@ -281,6 +281,14 @@ func (e *Engine) delete(ctx context.Context, at place, now *live, grace *int64) 
 		return nil
 	}
 	return err
+}
+
+// graceOfRemoval is that of a pod that the hub has no more; nil is the pod's own.
+func graceOfRemoval(what action) *int64 {
+	if what != actKill {
+		return nil
+	}
+	return new(int64(leastGrace))
 }
 
 // triesAtCopies is how often the removal of a pod's copies is tried before the hub

@@ -473,7 +473,7 @@ func TestWhereTheOwnerNamesTheNamespacesNoneIsCollected(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer e.shutDown()
-	if len(e.Sources()) != 2 || len(e.Mirrors()) != 2 {
+	if len(e.Sources()) != 2 || len(e.Mirrors()) != 3 {
 		t.Errorf("%d sources and %d mirrors", len(e.Sources()), len(e.Mirrors()))
 	}
 	e.resync(nil, "1")

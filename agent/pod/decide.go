@@ -20,6 +20,9 @@ const (
 	// actRemove: delete the spoke's pod, which the hub does not know, with its own
 	// grace.
 	actRemove action = "remove"
+	// actKill: delete the spoke's pod with the least grace, as the hub's was deleted
+	// without any.
+	actKill action = "kill"
 	// actGone: tell the hub that nothing is left.
 	actGone action = "gone"
 	// actLost: tell the hub that somebody else deleted the pod in the spoke.
@@ -48,6 +51,9 @@ type situation struct {
 	told bool
 	// brought: the spoke's pod is as the hub wants it.
 	brought bool
+	// forced: the hub's pod that the spoke's runs for was deleted there without a grace,
+	// and is not waited for. It says nothing of another pod of that name.
+	forced bool
 }
 
 // demand is what the hub wants.
@@ -90,7 +96,7 @@ func decide(s situation) action {
 		return decideAbsent(s)
 	case s.live.hubUID != s.want.uid:
 		// The name is free when the pod before has ended properly.
-		return removal(s.live)
+		return removal(s)
 	default:
 		return decidePresent(s)
 	}
@@ -99,17 +105,27 @@ func decide(s situation) action {
 // decideUnknown: a pod of the spoke that the hub does not tell of is one too many
 // only when the hub has told all.
 func decideUnknown(s situation) action {
-	if s.unreadable || !s.synced && !s.withdrawn {
+	if !s.forced && (s.unreadable || !s.synced && !s.withdrawn) {
 		return actRest
 	}
-	return removal(s.live)
+	return removal(s)
 }
 
-func removal(live *presence) action {
-	if live.deleting {
+// leastGrace is that of a pod that is deleted by force, in seconds. No grace at all would
+// take the name from the spoke's API server while the containers still run.
+const leastGrace = 1
+
+// removal of a pod that the hub has no more. A grace that runs is shortened and not begun
+// anew.
+func removal(s situation) action {
+	switch {
+	case s.forced && (!s.live.deleting || s.live.grace > leastGrace):
+		return actKill
+	case s.live.deleting:
 		return actRest
+	default:
+		return actRemove
 	}
-	return actRemove
 }
 
 func decideAbsent(s situation) action {

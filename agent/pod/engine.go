@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/spokelet/spokelet/agent/pod/shape"
@@ -46,6 +47,7 @@ type Engine struct {
 
 	statuses, happenings *resource.Source
 	pods, contents       *resource.Mirror
+	forcedPods           *resource.Mirror
 	// tokens is nil unless pods get those of the hub.
 	tokens *resource.Mirror
 	// collector is nil where no namespaces are made.
@@ -59,6 +61,8 @@ type Engine struct {
 	// All below are guarded by mu.
 	entries map[place]*entry
 	objects map[wire.PodObjectKey]*object
+	// forced are the pods that were deleted on the hub without a grace.
+	forced map[types.UID]struct{}
 	// failing are the places of pods that are tried again.
 	failing map[place]struct{}
 	// listed: the spoke's pods are known. synced: the hub has told all it wants.
@@ -90,6 +94,7 @@ func New(cfg Config) (*Engine, error) {
 		happenings: resource.NewSource(wire.KindPodEvent),
 		entries:    map[place]*entry{},
 		objects:    map[wire.PodObjectKey]*object{},
+		forced:     map[types.UID]struct{}{},
 		failing:    map[place]struct{}{},
 		scopes:     map[string]*scope{},
 	}
@@ -99,6 +104,7 @@ func New(cfg Config) (*Engine, error) {
 	}
 	e.pods = resource.NewMirror(wire.KindPod, resource.Receiver{Put: e.accept, Delete: e.withdraw, Synced: e.complete})
 	e.contents = resource.NewMirror(wire.KindPodObject, resource.Receiver{Put: e.acceptObject, Delete: e.withdrawObject})
+	e.forcedPods = resource.NewMirror(wire.KindPodForced, resource.Receiver{Put: e.acceptForced, Delete: e.withdrawForced})
 	if cfg.Tokens == shape.TokensHub {
 		e.tokens = resource.NewMirror(wire.KindPodToken, resource.Receiver{Put: e.acceptToken, Delete: e.withdrawToken})
 	}
@@ -119,7 +125,7 @@ func (e *Engine) Sources() []*resource.Source {
 
 // Mirrors of pods and of what they refer to, for the agent's end of Sync.
 func (e *Engine) Mirrors() []*resource.Mirror {
-	mirrors := []*resource.Mirror{e.pods, e.contents}
+	mirrors := []*resource.Mirror{e.pods, e.contents, e.forcedPods}
 	if e.tokens != nil {
 		mirrors = append(mirrors, e.tokens)
 	}
@@ -253,9 +259,7 @@ func (e *Engine) wantedOf(key wire.PodKey, body wire.Pod) *wanted {
 	if hub.DeletionGracePeriodSeconds != nil {
 		w.grace = *hub.DeletionGracePeriodSeconds
 	}
-	// No grace at all would take the name from the spoke's API server while the
-	// containers still run.
-	w.grace = max(w.grace, 1)
+	w.grace = max(w.grace, leastGrace)
 	w.shape(&body, e.cfg, e.placeOf(key).Namespace)
 	return w
 }

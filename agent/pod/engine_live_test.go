@@ -152,6 +152,22 @@ func TestPodOfTheSameNameWaitsForTheOneBefore(t *testing.T) {
 	h.is("db", "is told of", func(s told) bool { return s.uid == "uid-second" && s.Status != nil })
 }
 
+func TestAPodThatIsDeletedByForceHasASecond(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	h := newHub(c)
+	h.complete()
+	h.start()
+	h.want(h.pod("db"))
+	c.appears("db", "uid-db")
+	c.bind("db")
+	h.put(wire.KindPodForced, wire.PodTokenKey{PodKey: h.key("db"), UID: "uid-db"}.String(), "uid-db", nil)
+	h.want(h.pod("db", func(p *wire.Pod) { p.Pod.UID = "uid-second" }))
+	c.eventually("the first has a second", func() bool { return graceOf(c.pod("db")) == leastGrace })
+	c.end("db")
+	c.appears("db", "uid-second")
+}
+
 func TestPodThatVanishedOnTheHubEndsProperly(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

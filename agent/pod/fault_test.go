@@ -416,26 +416,8 @@ func TestNothingIsRemovedBeforeTheHubHasToldAll(t *testing.T) {
 }
 
 func TestADeletionIsOfOnePodAndNoOtherOfItsName(t *testing.T) {
-	var sent metav1.DeleteOptions
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body)
-		if err != nil {
-			t.Error(err)
-		}
-		if _, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, &sent); err != nil {
-			t.Error(err)
-		}
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Success"}`)
-	}))
-	t.Cleanup(server.Close)
 	e := against(t, stubborn{})
-	spoke, err := newSpoke(&rest.Config{Host: server.URL}, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(spoke.close)
-	e.spoke = spoke
+	sent := deletions(t, e)
 	e.resync(nil, "1")
 	tellChanged(t, e, "hub-1", deleting(20))
 	e.observe(inSpoke(t, "spoke-1", "hub-1", "5"))

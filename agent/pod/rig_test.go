@@ -171,6 +171,7 @@ func newHub(c *cluster) *hub {
 	h.sync.Publish(wire.KindPod, nil)
 	h.sync.Publish(wire.KindPodObject, nil)
 	h.sync.Publish(wire.KindPodToken, nil)
+	h.sync.Publish(wire.KindPodForced, nil)
 	h.sync.Mirror(wire.KindPodStatus, resource.HubReceiver{Put: h.putStatus})
 	h.sync.Mirror(wire.KindPodEvent, resource.HubReceiver{Put: h.putEvent})
 	return h

@@ -176,6 +176,7 @@ func (e *Engine) situation(en *entry) situation {
 	}
 	if en.live != nil {
 		s.live = &en.live.presence
+		_, s.forced = e.forced[en.live.hubUID]
 	}
 	return s
 }

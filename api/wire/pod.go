@@ -24,6 +24,10 @@ const (
 	// KindPodToken is the Sync kind of [PodToken], hub to agent. Its key is
 	// "<namespace>/<pod>/<UID of the hub's pod>", its UID that of the pod.
 	KindPodToken = "pod.token"
+	// KindPodForced is the Sync kind, hub to agent, of pods that were deleted on the hub
+	// without a grace. Kinds that are known by a pod's name tell only of the last pod that
+	// had it, so the key and the UID are as of a [KindPodToken]; there is no body.
+	KindPodForced = "pod.forced"
 	// KindPodStatus is the Sync kind of [PodStatus], agent to hub; a status has the
 	// key and the UID of its pod.
 	KindPodStatus = "pod.status"
@@ -41,6 +45,9 @@ const (
 
 	// PodNamespacesMax is how many namespaces of one agent a hub keeps.
 	PodNamespacesMax = 4096
+	// PodsForcedMax is how many pods that were deleted without a grace an agent is told of,
+	// the last ones.
+	PodsForcedMax = 1024
 	// PodEventsMax is how many events of one pod a hub keeps.
 	PodEventsMax = 64
 	// PodStatusMaxBytes bounds an encoded status: the hub keeps it, and its store has

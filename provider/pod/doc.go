@@ -9,6 +9,7 @@
 // between the two is typed resources of Sync (api/wire):
 //
 //	pod, pod.object          what there should be; publish.go, objects.go
+//	pod.forced               what was deleted by force, by its UID; forced.go
 //	pod.token                the tokens of those that get the hub's; token.go
 //	pod.status, pod.event    what there is; report.go, event.go
 //	pod.namespace, .gone     namespaces that agents made for pods; namespace.go

@@ -105,6 +105,7 @@ func (k *Keeper) conclude(n *node) {
 		return
 	}
 	k.config.Sync.Source(n.name, wire.KindPod).Complete()
+	k.config.Sync.Source(n.name, wire.KindPodForced).Complete()
 	k.objects.listed(n.audience)
 	k.tokensListed(n)
 	if !n.complete {

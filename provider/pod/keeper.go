@@ -136,6 +136,7 @@ func New(config Config) (*Keeper, error) {
 	config.Sync.Publish(wire.KindPod, k.load)
 	config.Sync.Publish(wire.KindPodObject, k.objects.load)
 	config.Sync.Publish(wire.KindPodNamespaceGone, nil)
+	config.Sync.Publish(wire.KindPodForced, nil)
 	if config.Tokens.Issue {
 		config.Sync.PublishAsked(wire.KindPodToken, k.loadTokens, k.asked)
 	}

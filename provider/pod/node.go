@@ -22,6 +22,9 @@ type node struct {
 
 	mu   sync.Mutex // guards what follows
 	pods map[wire.PodKey]*held
+	// forced are the keys of the pods that the agent is told were deleted by force, the
+	// oldest first.
+	forced []string
 	// watched counts the reflectors that bring pods, one for each virtual node.
 	watched int
 	// rolls are those of the nodes of groups, by their names; listedSelf is that of the
@@ -135,6 +138,7 @@ func (k *Keeper) drop(n *node) {
 	for key := range n.pods {
 		k.remove(n, key)
 	}
+	k.keepForced(n, 0) // the next node of that name would not know of them
 	if k.nodes[n.name] == n {
 		delete(k.nodes, n.name)
 	}

@@ -44,6 +44,15 @@ func (r *report) tellsOfOne() bool {
 	return err == nil && said.Status != nil
 }
 
+// tellsOfEnd reports whether nothing runs for a pod any more.
+func (r *report) tellsOfEnd() bool {
+	if r == nil {
+		return false
+	}
+	said, err := wire.DecodePodStatus(r.body)
+	return err == nil && (said.Gone || said.Status != nil && ended(said.Status.Phase))
+}
+
 // arrival is something of an agent about a pod.
 type arrival struct {
 	kind string

@@ -76,6 +76,7 @@ func (s store) Delete(obj any) error {
 		s.node.mu.Lock()
 		defer s.node.mu.Unlock()
 		if h, ok := s.node.pods[keyOf(pod)]; ok && h.pod.Spec.NodeName == s.name {
+			s.keeper.tellForced(s.node, h, pod)
 			s.keeper.remove(s.node, keyOf(pod))
 		}
 	}

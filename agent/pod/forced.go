@@ -1,0 +1,39 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/tunnel/resource"
+)
+
+// acceptForced takes that a pod was deleted on the hub without a grace. By then the hub
+// may want another pod of that name, or none, and Sync tells of that one alone.
+func (e *Engine) acceptForced(r resource.Resource) {
+	key, err := wire.ParsePodTokenKey(r.Key)
+	if err != nil {
+		e.log.Error(err, "hub sent the end of a pod that cannot be read", "pod", r.Key)
+		return
+	}
+	at := e.placeOf(key.PodKey)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.forced[types.UID(key.UID)] = struct{}{}
+	if _, ok := e.entries[at]; ok {
+		e.queue.Add(item{place: at})
+	}
+}
+
+// withdrawForced forgets it: the hub keeps the last ones alone.
+func (e *Engine) withdrawForced(key string) {
+	k, err := wire.ParsePodTokenKey(key)
+	if err != nil {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.forced, types.UID(k.UID))
+}
