@@ -71,6 +71,8 @@ type held struct {
 	// the pod says of that.
 	dropped bool
 	warned  string
+	// denied is what an event of the pod says that it may not have.
+	denied string
 	// released: its deletion was confirmed. The watch may not have it yet.
 	released bool
 	// events are those that the agent has, by UID.

@@ -4,6 +4,7 @@
 package pod
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -11,6 +12,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	k8stesting "k8s.io/client-go/testing"
 
 	"github.com/spokelet/spokelet/api/podref"
 	"github.com/spokelet/spokelet/api/wire"
@@ -80,6 +84,47 @@ func TestAPodThatRefersToObjectsIsSentFromNamedNamespacesAlone(t *testing.T) {
 			}, podNamed("a", tc.pod), settings(), keys())
 		})
 	}
+}
+
+// deniedEvents are the messages of the events that say what a pod may not have.
+func (r *rig) deniedEvents() []string {
+	r.t.Helper()
+	events, err := r.client.CoreV1().Events("default").List(r.t.Context(), metav1.ListOptions{})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var messages []string
+	for i := range events.Items {
+		if e := &events.Items[i]; e.Reason == ReasonObjectNotAllowed && e.Type == corev1.EventTypeWarning && e.InvolvedObject.UID == "uid-of-a" {
+			messages = append(messages, e.Message)
+		}
+	}
+	return messages
+}
+
+func TestAPodThatMayNotHaveAnObjectHasAnEventThatSaysSoOnce(t *testing.T) {
+	want := []string{`the pod refers to configmap "settings", and namespace "default" is not in the hub's option pods.namespaces`}
+	inBubble(t, sending("shop"), func(r *rig) {
+		failures := 1
+		r.client.PrependReactor("create", "events", func(k8stesting.Action) (bool, runtime.Object, error) {
+			failures--
+			return failures >= 0, nil, errors.New("so says the test")
+		})
+		r.watch(spoke)
+		defer r.connect(spoke)()
+		<-time.After(time.Minute)
+		if diff := cmp.Diff(want, r.deniedEvents()); diff != "" {
+			t.Errorf("events (-want +got):\n%s", diff)
+		}
+		r.requests()
+		changed := r.pod("a")
+		changed.Labels = map[string]string{"more": "1"}
+		r.update(changed)
+		<-time.After(time.Minute)
+		if n := r.requests()["create events"]; n != 0 {
+			t.Errorf("it was said again: %d times", n)
+		}
+	}, podNamed("a", withObjects), settings(), keys())
 }
 
 func TestARunningPodOfANamespaceThatIsNoLongerNamedRunsOn(t *testing.T) {

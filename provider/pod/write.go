@@ -23,6 +23,9 @@ import (
 // errGone: there is no such pod any more.
 var errGone = errors.New("pod is gone")
 
+// errNotWarned: an event of a pod could not be written.
+var errNotWarned = errors.New("event of the pod is not written")
+
 // task is what is to be made true of a pod.
 type task struct {
 	ref
@@ -162,6 +165,24 @@ func (k *Keeper) perform(ctx context.Context, t task) error {
 	if confirms(t.pod, t.said) && !t.released {
 		return k.release(ctx, t)
 	}
+	return k.warnOfRefusal(ctx, t)
+}
+
+// warnOfRefusal says on a pod, in an event, once what it may not have: that is for whoever
+// manages the hub to allow, and controllers show the events of pods that do not start.
+func (k *Keeper) warnOfRefusal(ctx context.Context, t task) error {
+	if t.report != nil || t.said.Reason != ReasonObjectNotAllowed || t.said.Gone {
+		return nil
+	}
+	due := false
+	k.withPod(t.ref, func(h *held) { due = h.pod.UID == t.pod.UID && h.denied != t.said.Message })
+	if !due {
+		return nil
+	}
+	if !k.warn(ctx, t.pod, t.said.Reason, t.said.Message) {
+		return errNotWarned
+	}
+	k.withPod(t.ref, func(h *held) { h.denied = t.said.Message })
 	return nil
 }
 
