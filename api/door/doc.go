@@ -6,5 +6,5 @@
 // connection are carried.
 //
 // A path is read once, by Path; what is authorized and what is forwarded are
-// both that result. The package lives on the standard library alone.
+// both that result. What is said on a stream is for package spdy to know. The package lives on the standard library alone.
 package door

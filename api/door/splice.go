@@ -53,22 +53,22 @@ type splice struct {
 	settled bool       // how it ends is decided
 	cause   error      // what cut it
 	linger  *time.Timer
+	ended   bool        // both directions have
+	reset   *time.Timer // resets a client that was cut off, unless it ends before
 }
 
 // begin starts a splice. ended is called once, when it does nothing any more, with
 // what cut it, or nil.
 func begin(ctx context.Context, client, backend io.ReadWriteCloser, ended func(cause error)) {
 	s := &splice{client: client, backend: backend}
-	unwatch := context.AfterFunc(ctx, func() {
-		abort(client)
-		abort(backend)
-	})
+	unwatch := context.AfterFunc(ctx, s.cut)
 	var going atomic.Int32
 	going.Store(2)
 	carried := func(backends bool, err error) {
 		s.over(backends, err)
 		if going.Add(-1) == 0 {
 			unwatch()
+			s.end()
 			ended(s.why())
 		}
 	}
@@ -82,6 +82,28 @@ func begin(ctx context.Context, client, backend io.ReadWriteCloser, ended func(c
 		go func() { carried(false, s.drain(carry(backend, client))) }()
 	}
 	go func() { carried(true, carry(client, backend)) }()
+}
+
+// cut ends the splice from the backend's side: what follows the backend's bytes may have a
+// word for the client, which a reset would destroy. A client that does not take it in
+// time is reset.
+func (s *splice) cut() {
+	abort(s.backend)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.ended {
+		s.reset = time.AfterFunc(linger, func() { abort(s.client) })
+	}
+}
+
+// end is called when neither direction carries anything any more.
+func (s *splice) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = true
+	if s.reset != nil {
+		s.reset.Stop()
+	}
 }
 
 // feeder is a backend that reads by itself what it is to send. ended is called

@@ -262,9 +262,9 @@ func (p *proxy) upgrade(w http.ResponseWriter, r *http.Request, pass *passage) {
 	out.Body = nil
 	door.KeepUpgrade(out.Header, pass.protocol)
 	pass.address(out)
-	stream := passable{switches: true, RoundTripper: door.SwitchTransport(func(ctx context.Context) (net.Conn, error) {
+	stream := followed{passable{switches: true, RoundTripper: door.SwitchTransport(func(ctx context.Context) (net.Conn, error) {
 		return pass.session.Dial(ctx, kubeDoor)
-	})}
+	})}}
 	if err := door.Exchange(w, out, stream); err != nil {
 		p.broken(w, r, pass, err)
 	}

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/net/http2"
 
+	"github.com/spokelet/spokelet/api/door/spdy"
 	"github.com/spokelet/spokelet/internal/connlimit"
 )
 
@@ -58,12 +59,12 @@ func TestAConnectionThatItsClientKeepsGivesWayToItsLike(t *testing.T) {
 		p := connlimit.New(make(pipes), connections())
 		keep := func() net.Conn {
 			conn, theirs := visit(t, p)
-			l := &line{follow: newFollower, held: connlimit.Hold(connlimit.Context(t.Context(), conn)), leave: func() {}}
+			l := &line{follow: spdy.FollowCommand, held: connlimit.Hold(connlimit.Context(t.Context(), conn)), leave: func() {}}
 			res, err := l.connect(&http.Response{Body: struct{ net.Conn }{}}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			res.Body.(*cord).Client(&talk{}).(*commandClient).kept()
+			res.Body.(*cord).kept()
 			return theirs
 		}
 		first := keep()

@@ -25,6 +25,6 @@
 // passed through as bytes, each on a raw stream of the session. Clients of
 // SPDY take the end of a command's error stream for success, so of exec and
 // attach the frames that come back are followed, and a cut is told as a failure
-// before the connection is closed. They are counted by pod, namespace and cluster, so
-// that none takes all streams of a session.
+// before the connection is closed (package spdy). They are counted by pod, namespace
+// and cluster, so that none takes all streams of a session.
 package kubelet

@@ -44,11 +44,14 @@ func (l *logReader) flush() error {
 	return nil
 }
 
+// maxReason bounds what is told of why a log ends, in bytes.
+const maxReason = 1 << 10
+
 // tell says in a line of its own why a log ends before its end. limit is the most
 // bytes that the reader asked for, 0 for any number: a line for which they leave
 // no room is not written.
 func (l *logReader) tell(reason error, limit int64) {
-	line := fmt.Sprintf("spokelet: the log ends here: %.*s\n", maxFarewell, strings.ReplaceAll(reason.Error(), "\n", " "))
+	line := fmt.Sprintf("spokelet: the log ends here: %.*s\n", maxReason, strings.ReplaceAll(reason.Error(), "\n", " "))
 	if l.within {
 		line = "\n" + line
 	}

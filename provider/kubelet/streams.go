@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/spokelet/spokelet/api/door"
+	"github.com/spokelet/spokelet/api/door/spdy"
 	"github.com/spokelet/spokelet/internal/connlimit"
 	"github.com/spokelet/spokelet/tunnel"
 )
@@ -217,11 +218,11 @@ func (e *endpoint) stream(w http.ResponseWriter, r *http.Request, c call) {
 }
 
 // follower makes what follows the SPDY of the call's server.
-func (c call) follower() func(io.Reader, http.Header) *follower {
+func (c call) follower() func(io.Reader, http.Header) *spdy.Follower {
 	if c.command {
-		return newFollower
+		return spdy.FollowCommand
 	}
-	return newForwardFollower
+	return spdy.FollowForward
 }
 
 // negotiate copies what the two ends say to each other about the stream.
@@ -247,7 +248,7 @@ func (e *endpoint) broken(w http.ResponseWriter, r *http.Request, err error) {
 type line struct {
 	dialer Dialer
 	// follow makes what follows the frames of the protocol; nil follows none.
-	follow func(io.Reader, http.Header) *follower
+	follow func(io.Reader, http.Header) *spdy.Follower
 	held   *connlimit.Conn // the client's connection
 	leave  func()          // says that the session has no part in the stream any more
 }
@@ -303,9 +304,9 @@ type cord struct {
 	io.Reader
 	io.WriteCloser
 	conn   net.Conn
-	server *follower // what Reader is, if it follows
-	early  bool      // the client has spoken before its connection was switched
-	kept   func()    // is called when the client alone goes on
+	server *spdy.Follower // what Reader is, if it follows
+	early  bool           // the client has spoken before its connection was switched
+	kept   func()         // is called when the client alone goes on
 }
 
 // Write implements io.Writer, for what a client sends before it is fed.
@@ -314,15 +315,14 @@ func (c *cord) Write(p []byte) (int, error) {
 	return c.WriteCloser.Write(p)
 }
 
-// Client is how a client is heard and ended. That of port-forward is told of each
-// end, and closes upon none of its streams; one that does not wait for an answer
-// begins nobody knows where.
+// Client is how a client is heard and ended. One that does not wait for an answer begins
+// nobody knows where.
 func (c *cord) Client(conn net.Conn) net.Conn {
 	_, halves := conn.(interface{ CloseWrite() error })
-	if c.server == nil || c.server.forward || c.early || !halves {
+	if c.server == nil || c.early || !halves {
 		return conn
 	}
-	return &commandClient{Conn: conn, server: c.server, kept: c.kept}
+	return c.server.Client(conn, c.kept)
 }
 
 // CloseWrite ends the client's direction in order.

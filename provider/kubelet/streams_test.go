@@ -239,6 +239,9 @@ func TestANodeThatIsRemovedEndsItsStreams(t *testing.T) {
 	}))
 	err := s.executor(t, protocolSPDY, execPath+"&output=1").
 		StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdout: &first{f: func() { s.server.Close("spoke1") }}})
+	if err == nil || !strings.Contains(err.Error(), "stream was cut") {
+		t.Errorf("ended with %v: a hub that shuts down closes its nodes, and kubectl would exit with 0", err)
+	}
 	t.Log(err)
 }
 

@@ -1,7 +1,7 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package kubelet
+package spdy
 
 import (
 	"errors"
@@ -16,7 +16,18 @@ import (
 // pingFrame is the size of a PING of SPDY/3.1, in bytes: its header and its id.
 const pingFrame = spdyHeader + 4
 
-// commandClient is the client's end of a command's SPDY: the hub's API server's. It
+// Client is how the client of a followed server is heard and ended: kept is called when it
+// is left to end the stream. That of port-forward is told of each end, and closes upon
+// none of its streams. The client must have said nothing before, and be one that can be
+// told of the end of one direction.
+func (f *Follower) Client(conn net.Conn, kept func()) net.Conn {
+	if f.forward {
+		return conn
+	}
+	return &client{Conn: conn, server: f, kept: kept}
+}
+
+// client is the client's end of a command's SPDY: the hub's API server's. It
 // keeps two habits of clients from destroying the end of what a command says. Both
 // come of TCP: what is sent to a connection that was closed resets it, and a reset
 // destroys what is still on its way.
@@ -32,9 +43,9 @@ const pingFrame = spdyHeader + 4
 // Clients take the end of a connection for the end of all its streams, and drop what
 // they have not read. So a client that was sent everything is told of no end, and
 // closes the connection itself when it has read it (door.ErrKept).
-type commandClient struct {
+type client struct {
 	net.Conn
-	server *follower
+	server *Follower
 	kept   func() // is called when the client is left to end the stream
 
 	// rest is how much is passed on unread: what is left of a frame, and all that
@@ -44,7 +55,7 @@ type commandClient struct {
 }
 
 // Read implements io.Reader. It needs room for more than a ping.
-func (c *commandClient) Read(p []byte) (int, error) {
+func (c *client) Read(p []byte) (int, error) {
 	if len(p) <= pingFrame {
 		return 0, io.ErrShortBuffer
 	}
@@ -69,7 +80,7 @@ func (c *commandClient) Read(p []byte) (int, error) {
 
 // pass takes the pings out of b that are answered here, and keeps the beginning of
 // a frame. It returns how much is left.
-func (c *commandClient) pass(b []byte) int {
+func (c *client) pass(b []byte) int {
 	out := 0
 	for at := 0; at < len(b); {
 		if c.rest == 0 {
@@ -96,7 +107,7 @@ func (c *commandClient) pass(b []byte) int {
 
 // frame reads the header of the frame with which b begins, and says whether it is a
 // ping of the client's. Not ok: more is needed to know.
-func (c *commandClient) frame(b []byte) (ping, ok bool) {
+func (c *client) frame(b []byte) (ping, ok bool) {
 	if len(b) < spdyHeader {
 		return false, false
 	}
@@ -116,7 +127,7 @@ func (c *commandClient) frame(b []byte) (ping, ok bool) {
 }
 
 // answer sends a ping back to the client, unless the server is to answer it.
-func (f *follower) answer(client io.Writer, ping []byte) bool {
+func (f *Follower) answer(client io.Writer, ping []byte) bool {
 	output := f.output.Swap(false)
 	if !output && !f.done.Load() {
 		return false
@@ -199,7 +210,7 @@ func (g *gap) settle() {
 }
 
 // CloseWrite tells the client of the end, unless it ends the connection itself.
-func (c *commandClient) CloseWrite() error {
+func (c *client) CloseWrite() error {
 	if c.server.complete() {
 		c.kept()
 		return door.ErrKept
@@ -212,4 +223,4 @@ func (c *commandClient) CloseWrite() error {
 }
 
 // NetConn is the client's connection, which may be reset.
-func (c *commandClient) NetConn() net.Conn { return c.Conn }
+func (c *client) NetConn() net.Conn { return c.Conn }

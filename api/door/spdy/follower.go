@@ -1,7 +1,7 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package kubelet
+package spdy
 
 import (
 	"encoding/binary"
@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strings"
 	"sync/atomic"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -46,7 +47,7 @@ const (
 // maxFarewell bounds what is told of a cut.
 const maxFarewell = 1 << 10
 
-// follower reads what a server of exec, attach or port-forward sends, follows
+// Follower reads what a server of exec, attach or port-forward sends, follows
 // where frames begin and end, and passes them on. When the way to the server of a
 // command is cut, or ends before the command's end was told, it says so on the
 // error stream: there clients take an end without a word for success.
@@ -60,7 +61,7 @@ const maxFarewell = 1 << 10
 //
 // What it gives to Read is always whole frames: DATA that has come in part is
 // passed on as a DATA frame of that part.
-type follower struct {
+type Follower struct {
 	src io.Reader
 	// status says that the protocol tells every end by a metav1.Status (v4 and
 	// later); before, only failures were told, and as text.
@@ -116,23 +117,45 @@ type dataFrame struct {
 	left   int
 }
 
-// newFollower follows a server that has answered with a header.
-func newFollower(src io.Reader, answer http.Header) *follower {
-	switch answer.Get(streamProtocolHeader) {
-	case "", "channel.k8s.io", "v2.channel.k8s.io", "v3.channel.k8s.io":
-		return &follower{src: src}
+// streamProtocolHeader names what is spoken on the streams of a connection.
+const streamProtocolHeader = "X-Stream-Protocol-Version"
+
+// The protocols of a server, by how they end in streamProtocolHeader.
+const (
+	commandProtocol = "channel.k8s.io"
+	forwardProtocol = "portforward.k8s.io"
+)
+
+// Follow follows a server of commands or of port-forward, as its answer says which it is.
+// It returns nil for any other, of whose streams nothing is known.
+func Follow(src io.Reader, answer http.Header) *Follower {
+	switch protocol := answer.Get(streamProtocolHeader); {
+	case strings.HasSuffix(protocol, commandProtocol):
+		return FollowCommand(src, answer)
+	case protocol == forwardProtocol:
+		return FollowForward(src, answer)
 	default:
-		return &follower{src: src, status: true}
+		return nil
 	}
 }
 
-// newForwardFollower follows a server of port-forward.
-func newForwardFollower(src io.Reader, _ http.Header) *follower {
-	return &follower{src: src, forward: true}
+// FollowCommand follows a server of exec or attach that has answered with a header.
+func FollowCommand(src io.Reader, answer http.Header) *Follower {
+	switch answer.Get(streamProtocolHeader) {
+	case "", "channel.k8s.io", "v2.channel.k8s.io", "v3.channel.k8s.io":
+		return &Follower{src: src}
+	default:
+		return &Follower{src: src, status: true}
+	}
+}
+
+// FollowForward follows a server of port-forward.
+func FollowForward(src io.Reader, _ http.Header) *Follower {
+	return &Follower{src: src, forward: true}
 }
 
 // Read implements io.Reader. It needs room for more than the header of a frame.
-func (f *follower) Read(p []byte) (int, error) {
+func (f *Follower) Read(p []byte) (int, error) {
 	if len(p) <= spdyHeader {
 		return 0, io.ErrShortBuffer
 	}
@@ -162,7 +185,7 @@ func (f *follower) Read(p []byte) (int, error) {
 }
 
 // readData puts the next part of a DATA frame into p, as a frame.
-func (f *follower) readData(p []byte) int {
+func (f *Follower) readData(p []byte) int {
 	n, err := f.src.Read(p[spdyHeader:min(len(p), spdyHeader+f.data.left)])
 	f.data.left -= n
 	f.output.Store(true)
@@ -190,7 +213,7 @@ func (d dataFrame) put(p []byte) {
 }
 
 // readHeader reads the header of the next frame, and what else of it is held.
-func (f *follower) readHeader() {
+func (f *Follower) readHeader() {
 	var head [spdyHeader]byte
 	if _, err := io.ReadFull(f.src, head[:]); err != nil {
 		f.end(err)
@@ -214,7 +237,7 @@ func (f *follower) readHeader() {
 }
 
 // readControl reads a control frame behind its header.
-func (f *follower) readControl(head []byte, h header) {
+func (f *Follower) readControl(head []byte, h header) {
 	if h.foreign || h.size > spdyMaxControl {
 		f.plain, f.held = true, head
 		return
@@ -242,14 +265,14 @@ func (f *follower) readControl(head []byte, h header) {
 }
 
 // opened is told of a stream that the server has taken.
-func (f *follower) opened(stream uint32) {
+func (f *Follower) opened(stream uint32) {
 	if f.many = f.many || len(f.open) == maxStreams; !f.many {
 		f.open = append(f.open, stream)
 	}
 }
 
 // ended is told of a stream that the server has ended.
-func (f *follower) ended(stream uint32) {
+func (f *Follower) ended(stream uint32) {
 	f.open = slices.DeleteFunc(f.open, func(open uint32) bool { return open == stream })
 	if stream == errorStreamID {
 		f.over = true
@@ -259,14 +282,14 @@ func (f *follower) ended(stream uint32) {
 
 // complete says that a client has been sent all that there is, and how it ended:
 // it needs no end of the connection to know.
-func (f *follower) complete() bool {
+func (f *Follower) complete() bool {
 	ended := f.over && len(f.open) == 0 && !f.many && f.data.left == 0
 	return ended && (f.told || !f.status) && !f.plain && !f.forward
 }
 
 // end is called with the error in which the source has ended, io.EOF when it
 // was the server that ended it, between frames.
-func (f *follower) end(err error) {
+func (f *Follower) end(err error) {
 	f.err = err
 	clean := err == io.EOF //nolint:errorlint // an error that wraps io.EOF is no end in order
 	if f.forward {

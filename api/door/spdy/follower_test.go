@@ -1,7 +1,7 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package kubelet
+package spdy
 
 import (
 	"bytes"
@@ -121,7 +121,7 @@ type ended struct {
 
 func (e ended) check(t *testing.T) {
 	t.Helper()
-	got, err := readAll(newFollower(iotest.OneByteReader(e.source), e.header), 64)
+	got, err := readAll(FollowCommand(iotest.OneByteReader(e.source), e.header), 64)
 	if !errors.Is(err, e.err) {
 		t.Errorf("%s: error %v, want %v", e.reason, err, e.err)
 	}
@@ -271,7 +271,7 @@ func TestAPortForwardThatEndsSaysSo(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			all, err := readAll(newForwardFollower(iotest.OneByteReader(tc.source), nil), 64)
+			all, err := readAll(FollowForward(iotest.OneByteReader(tc.source), nil), 64)
 			if !errors.Is(err, tc.err) {
 				t.Errorf("%s: error %v, want %v", tc.reason, err, tc.err)
 			}
@@ -287,7 +287,7 @@ func TestWholeFramesPassUnchanged(t *testing.T) {
 		reply(1, 0), reply(3, 0), spdyData(3, 0, strings.Repeat("x", 5000)), spdyData(5, spdyFin, ""), spdyData(7, 0, "y"),
 		spdyControlFrame(6, 0, []byte{0, 0, 0, 1}), spdyData(1, 0, `{"status":"Success"}`), reset(1), goAway(),
 	}, nil)
-	got, err := readAll(newFollower(bytes.NewReader(sent), headerV4), 16<<10)
+	got, err := readAll(FollowCommand(bytes.NewReader(sent), headerV4), 16<<10)
 	if err != nil || !bytes.Equal(got, sent) {
 		t.Errorf("error %v; %d bytes came as %d others", err, len(sent), len(got))
 	}
@@ -301,7 +301,7 @@ func TestWhatIsNotSPDYPassesAsItIs(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			got, err := readAll(newFollower(broken(errLost, []byte(tc.sent)), headerV4), 64)
+			got, err := readAll(FollowCommand(broken(errLost, []byte(tc.sent)), headerV4), 64)
 			if !errors.Is(err, errLost) || string(got) != tc.sent {
 				t.Errorf("%s: %v, %q came as %q", tc.reason, err, tc.sent, got)
 			}
@@ -311,7 +311,7 @@ func TestWhatIsNotSPDYPassesAsItIs(t *testing.T) {
 
 func TestALongErrorIsCut(t *testing.T) {
 	long := errors.New(strings.Repeat("x", 1<<20))
-	if got, err := readAll(newFollower(iotest.ErrReader(long), headerV4), 64); err != nil || len(got) > 2*maxFarewell {
+	if got, err := readAll(FollowCommand(iotest.ErrReader(long), headerV4), 64); err != nil || len(got) > 2*maxFarewell {
 		t.Errorf("a farewell of %d bytes, %v", len(got), err)
 	}
 }
@@ -329,7 +329,7 @@ func FuzzFollower(f *testing.F) {
 		if clean {
 			end = io.EOF
 		}
-		follow := newFollower(&pieces{Reader: broken(end, sent), size: int(piece) + 1}, headerV4)
+		follow := FollowCommand(&pieces{Reader: broken(end, sent), size: int(piece) + 1}, headerV4)
 		got, err := readAll(follow, spdyHeader+1+int(piece))
 		switch {
 		case follow.plain: // from some frame on
