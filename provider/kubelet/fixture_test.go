@@ -15,6 +15,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"io"
+	"maps"
 	"math/big"
 	"net"
 	"net/http"
@@ -270,6 +271,12 @@ func newFixture(t *testing.T, v *reviews, door Door, pods ...*corev1.Pod) *fixtu
 // do sends a request with a certificate or a token, or neither.
 func (f *fixture) do(method, path, token string, certificate *tls.Certificate) (int, string) {
 	f.t.Helper()
+	return f.ask(method, path, token, certificate, nil)
+}
+
+// ask is do with a header.
+func (f *fixture) ask(method, path, token string, certificate *tls.Certificate, header http.Header) (int, string) {
+	f.t.Helper()
 	config := &tls.Config{RootCAs: f.ca.pool()}
 	if certificate != nil {
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return certificate, nil }
@@ -282,6 +289,7 @@ func (f *fixture) do(method, path, token string, certificate *tls.Certificate) (
 	if err != nil {
 		f.t.Fatal(err)
 	}
+	maps.Copy(request.Header, header)
 	if token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
 	}

@@ -80,6 +80,11 @@ func (e *endpoint) log(w http.ResponseWriter, r *http.Request, c call) {
 		refuse(w, r, err)
 		return
 	}
+	if res.StatusCode == http.StatusNotFound && wasDeleted(c.pod) {
+		// Of an answer of 404 the hub's API server drops the text (NewGenericServerResponse).
+		refuse(w, r, errDeleted(http.StatusBadRequest, e.node, c.pod))
+		return
+	}
 	if res.StatusCode >= http.StatusMultipleChoices {
 		refuse(w, r, clusterRefusal(res, fmt.Sprintf("pod %q does not exist", c.pod.Name)))
 		return

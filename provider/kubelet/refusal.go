@@ -9,10 +9,13 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/spokelet/spokelet/api/door"
+	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/tunnel"
 )
 
@@ -31,6 +34,19 @@ func (r *refusal) Error() string { return r.text }
 
 // errNoPod: the node has no such pod.
 var errNoPod = &refusal{http.StatusNotFound, "pod does not exist"}
+
+// wasDeleted reports whether the hub knows that a pod of its is in its cluster no more.
+func wasDeleted(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == wire.ConditionInCluster && c.Status == corev1.ConditionFalse
+	})
+}
+
+// errDeleted says that a pod was deleted in the cluster of a node.
+func errDeleted(code int, node string, pod *corev1.Pod) error {
+	cluster, _ := wire.ParseNodeName(node)
+	return &refusal{code, fmt.Sprintf("pod %q was deleted in cluster %q", pod.Name, cluster)}
+}
 
 // refuse answers with an error, in plain text.
 func refuse(w http.ResponseWriter, r *http.Request, err error) {

@@ -213,6 +213,9 @@ func (e *endpoint) stream(w http.ResponseWriter, r *http.Request, c call) {
 		l.held.Release()
 		leave()
 	}); err != nil {
+		if errors.Is(err, errNoPod) && wasDeleted(c.pod) {
+			err = errDeleted(http.StatusNotFound, e.node, c.pod)
+		}
 		e.broken(w, r, err)
 	}
 }
