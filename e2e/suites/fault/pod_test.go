@@ -4,6 +4,7 @@
 package fault
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -52,7 +53,47 @@ func (s *tests) beforeCut(t *testing.T) *cutPods {
 		logs.Until(t, "line 20")
 		c.streams["exec, "+client.Name], c.streams["port-forward, "+client.Name], c.streams["logs, "+client.Name] = running, ports, logs
 	}
+	for name, ctl := range s.proxied(t, longLived) {
+		running := testbed.Follow(t, ctl, "exec", longLived, "-c", "side", "--", "sh", "-c", "echo begun; sleep 1d")
+		running.Until(t, "begun")
+		c.streams["exec through the proxy, "+name] = running
+	}
 	return c
+}
+
+// runRights let alice run commands in the pods of a spoke.
+const runRights = `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: run, namespace: ` + testbed.PodsNamespace + `}
+rules:
+- {apiGroups: [""], resources: [pods], verbs: [get]}
+- {apiGroups: [""], resources: [pods/exec], verbs: [get, create]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: run, namespace: ` + testbed.PodsNamespace + `}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: run}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: "hub:` + testbed.Platform + `"}]
+`
+
+// proxied are the clients by name, each of which asks the spoke's API server through
+// clusters/proxy, and may run commands in a pod.
+func (s *tests) proxied(t *testing.T, pod string) map[string]env.Command {
+	t.Helper()
+	s.Spoke().Apply(t, runRights)
+	server := strings.TrimSpace(s.Hub.Kubectl(t, "config", "view", "--minify", "-o", "jsonpath={.clusters[0].cluster.server}"))
+	server += "/apis/live.spokelet.io/v1alpha1/clusters/" + s.Spoke().Name + "/proxy"
+	clients := map[string]env.Command{}
+	for _, client := range s.Clients() {
+		ctl := client.Hub.With("--as", testbed.Alice, "--as-group", testbed.Platform, "--server", server)
+		testbed.Until(t, "a command through the proxy by "+client.Name, testbed.Settle, func(ctx context.Context) error {
+			_, err := ctl.Run(ctx, "exec", pod, "-c", "side", "--", "true")
+			return err
+		})
+		clients[client.Name] = ctl
+	}
+	return clients
 }
 
 // during looks at the hub while the spoke is away.
