@@ -323,6 +323,63 @@ func TestSpliceDoesNotWaitForEverForAClientWhoseBackendHasEnded(t *testing.T) {
 	})
 }
 
+// parting is a backend that has a word for the client when it is aborted.
+type parting struct {
+	pipeEnd
+	said bool
+}
+
+func (p *parting) Read(b []byte) (int, error) {
+	n, err := p.pipeEnd.Read(b)
+	switch {
+	case err == nil:
+		return n, nil
+	case p.said:
+		return 0, io.EOF
+	default:
+		p.said = true
+		return copy(b, "bye"), nil
+	}
+}
+
+func TestSpliceThatIsCutLeavesTheBackendItsLastWord(t *testing.T) {
+	cases := map[string]struct {
+		reason  string
+		reads   bool
+		aborted bool
+		after   time.Duration
+	}{
+		"a client that reads":    {"a reset would destroy the word on its way", true, false, 0},
+		"a client that does not": {"who reads nothing holds up no end", false, true, linger},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client, clientFar := net.Pipe()
+				backend, backendFar := net.Pipe()
+				near := &halfClosing{pipeEnd{Conn: client}}
+				life, cut := context.WithCancel(t.Context())
+				start, done := time.Now(), make(chan struct{})
+				go func() { defer close(done); _ = await(life, near, &parting{pipeEnd: pipeEnd{Conn: backend}}) }()
+				synctest.Wait()
+				cut()
+				if tc.reads {
+					said := make([]byte, 3)
+					if _, err := io.ReadFull(clientFar, said); err != nil || string(said) != "bye" {
+						t.Errorf("reason: %s: read %q, %v", tc.reason, said, err)
+					}
+					_ = clientFar.Close()
+				}
+				<-done
+				if waited := time.Since(start); near.aborted != tc.aborted || waited != tc.after {
+					t.Errorf("reason: %s: aborted %v after %v, want %v after %v", tc.reason, near.aborted, waited, tc.aborted, tc.after)
+				}
+				_, _ = clientFar.Close(), backendFar.Close()
+			})
+		})
+	}
+}
+
 // keeping is a client that ends the stream itself.
 type keeping struct{ pipeEnd }
 
