@@ -61,6 +61,8 @@ type anchor struct {
 	yielded map[string]string
 	// loose: nothing keeps the anchor when somebody deletes it.
 	loose bool
+	// unsure: it may have been made, and the answer was lost.
+	unsure bool
 }
 
 // tracked is one listed object; without a UID it was about to be applied.
@@ -165,8 +167,10 @@ func (e *Engine) createAnchor(ctx context.Context, w *work, a *anchor) error {
 		return e.adoptAnchor(ctx, w, a)
 	}
 	if err != nil {
+		a.unsure = a.unsure || !refused(err)
 		return fmt.Errorf("create %s: %w", w.policy.Anchor.Kind, err)
 	}
+	a.unsure = false
 	a.uid, a.created, a.deleting = made.GetUID(), made.GetCreationTimestamp().Time, false
 	a.evicting, a.loose = time.Time{}, false
 	if !announced {

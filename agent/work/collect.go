@@ -5,7 +5,6 @@ package work
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -25,10 +24,6 @@ func (e *Engine) collect(ctx context.Context, w *work, list []tracked) error {
 		var failed error
 		pending := false
 		for _, t := range wave {
-			if e.table.waive(t.target, w.key.String(), w.anchor.uid) {
-				pending = true // the end of another work's apply brings us back
-				continue
-			}
 			gone, err := e.remove(ctx, w, t)
 			if err != nil && failed == nil {
 				failed = fmt.Errorf("delete %s: %w", t.objectID, err)
@@ -61,11 +56,17 @@ func (e *Engine) unseen(wave []tracked) error {
 	return nil
 }
 
-// remove deletes one object if we made it and it is ours alone, and tells whether
-// it is none of our business any more.
+// remove gives up one object, which goes if we made it and it is ours alone, and tells
+// whether it is none of our business any more.
 func (e *Engine) remove(ctx context.Context, w *work, t tracked) (gone bool, err error) {
-	a := w.anchor
-	if t.uid == "" && !t.unsure {
+	key, a := w.key.String(), w.anchor
+	e.table.waive(t.target, key, a.uid)
+	free, err := e.table.hold(ctx, t.objectID)
+	if err != nil {
+		return false, err
+	}
+	defer free()
+	if t.uid == "" && !t.unsure && !e.table.named(t.objectID, key) {
 		return true, nil // every apply was refused, so there is nothing of ours
 	}
 	if d := w.wanted(); d != nil && orphans(d.spec.DeleteOption, t.identifier()) {
@@ -74,6 +75,19 @@ func (e *Engine) remove(ctx context.Context, w *work, t tracked) (gone bool, err
 	if gone, done := e.removeSeen(ctx, w, t); done {
 		return gone, nil
 	}
+	for range removeAttempts {
+		if gone, err = e.removeRead(ctx, w, t); !errors.Is(err, errChanged) {
+			return gone, err
+		}
+	}
+	return false, err
+}
+
+// removeRead reads the object, decides, and does so to that version of it: what it
+// becomes in between is decided anew. Of works that give it up at the same time the last
+// one deletes it.
+func (e *Engine) removeRead(ctx context.Context, w *work, t tracked) (gone bool, err error) {
+	a := w.anchor
 	live, err := e.spoke.get(ctx, t.target)
 	if apierrors.IsNotFound(err) {
 		return true, nil
@@ -90,14 +104,23 @@ func (e *Engine) remove(ctx context.Context, w *work, t tracked) (gone bool, err
 		return false, nil
 	case ours:
 	}
-	shared, err := e.shared(ctx, w.policy, live, a.uid)
-	if err != nil {
-		return false, err
+	heirs := e.table.heirs(t.objectID, w.key.String())
+	shared := len(heirs) > 0
+	if !shared {
+		if shared, err = e.shared(ctx, w.policy, live, a.uid); err != nil {
+			return false, err
+		}
 	}
 	if shared {
-		return e.letGo(ctx, t.target, a.uid)
+		return e.bequeath(ctx, w, t.target, live, heirs)
 	}
-	if err := e.spoke.delete(ctx, t.target, live.UID, live.ResourceVersion); err != nil && !apierrors.IsNotFound(err) {
+	err = e.spoke.delete(ctx, t.target, live.UID, live.ResourceVersion)
+	switch {
+	case apierrors.IsNotFound(err):
+		return true, nil
+	case apierrors.IsConflict(err):
+		return false, fmt.Errorf("%w: %w", errChanged, err)
+	case err != nil:
 		return false, err
 	}
 	after, err := e.spoke.get(ctx, t.target)
@@ -110,20 +133,37 @@ func (e *Engine) remove(ctx context.Context, w *work, t tracked) (gone bool, err
 	return after.UID != live.UID, nil
 }
 
+// bequeath leaves an object, as it was seen, to the others that own it. One that has yet
+// to write its reference has it from now on: between the two nobody would own the object.
+func (e *Engine) bequeath(ctx context.Context, w *work, at target, live *metav1.PartialObjectMetadata, heirs []owner) (gone bool, err error) {
+	refs := merged(without(live.OwnerReferences, w.anchor.uid), e.references(heirs))
+	if slices.Equal(refs, live.OwnerReferences) {
+		return true, nil
+	}
+	_, err = e.spoke.setOwners(ctx, at, live, refs)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return false, err
+	}
+	if w.policy.KeepsFound { // then it was not found, or it would have been let go
+		e.table.vouch(at.objectID, live.UID)
+		for _, h := range heirs {
+			e.queue.Add(h.work)
+		}
+	}
+	return true, nil
+}
+
 // removeSeen does the same on what the watch says alone, where that suffices: the
 // delete holds for the very version that was seen, and its event ends the wait.
 // done is false when somebody has to look closer.
 func (e *Engine) removeSeen(ctx context.Context, w *work, t tracked) (gone, done bool) {
 	live, known, failure := e.table.look(t.objectID)
-	if live != nil && !w.policy.KeepsFound && live.owner != w.anchor.uid {
-		return false, false
-	}
 	switch {
 	case failure != nil || !known || t.adopted:
 		return false, false
 	case live == nil:
 		return true, true
-	case live.uid != t.uid || live.shared:
+	case live.uid != t.uid || !slices.Equal(live.owners, []types.UID{w.anchor.uid}) || len(e.table.heirs(t.objectID, w.key.String())) > 0:
 		return false, false
 	case live.deleting:
 		return false, true
@@ -160,7 +200,7 @@ func (e *Engine) verdict(p Policy, live *metav1.PartialObjectMetadata, t tracked
 		return ours
 	case (t.uid == "" || live.UID != t.uid) && !refersTo(live, a.uid):
 		return foreign
-	case !e.made(t, live.UID, originOf(live, 0), a):
+	case !e.made(p, t, live.UID, originOf(live, 0), a):
 		return adopted
 	case live.DeletionTimestamp != nil:
 		return going
@@ -250,23 +290,11 @@ func (e *Engine) removeOwnerReference(ctx context.Context, at target, anchor typ
 		if err != nil {
 			return "", fmt.Errorf("get %s: %w", at.objectID, err)
 		}
-		i := slices.IndexFunc(live.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == anchor })
-		if i < 0 {
+		if !refersTo(live, anchor) {
 			return "", nil
 		}
-		path := fmt.Sprintf("/metadata/ownerReferences/%d", i)
-		patch, err := json.Marshal([]map[string]any{
-			{"op": "test", "path": "/metadata/uid", "value": live.UID},
-			{"op": "test", "path": "/metadata/resourceVersion", "value": live.ResourceVersion},
-			{"op": "remove", "path": path},
-		})
-		if err != nil {
-			return "", fmt.Errorf("encode patch: %w", err)
-		}
-		_, err = e.spoke.metadata.Resource(at.gvr()).Namespace(at.Namespace).Patch(ctx, at.Name, types.JSONPatchType, patch,
-			metav1.PatchOptions{FieldManager: FieldManager})
-		// A failed test is an Invalid: the object changed in between.
-		if apierrors.IsInvalid(err) || apierrors.IsConflict(err) {
+		_, err = e.spoke.setOwners(ctx, at, live, without(live.OwnerReferences, anchor))
+		if errors.Is(err, errChanged) {
 			last = err
 			continue
 		}
@@ -347,6 +375,11 @@ func (e *Engine) dismantle(ctx context.Context, w *work) error {
 	if a == nil {
 		return nil
 	}
+	if a.uid == "" && a.unsure {
+		if err := e.findAnchor(ctx, w, a); err != nil {
+			return err
+		}
+	}
 	if a.uid != "" && !a.deleting {
 		if err := e.deleteAnchor(ctx, w, a); err != nil && !errors.Is(err, errAnchorLost) {
 			return err
@@ -370,6 +403,20 @@ func (e *Engine) dismantle(ctx context.Context, w *work) error {
 	}
 	w.anchor = nil
 	w.clear()
+	return nil
+}
+
+// findAnchor looks whether an anchor was made of which the answer was lost.
+func (e *Engine) findAnchor(ctx context.Context, w *work, a *anchor) error {
+	u, err := e.spoke.anchors(w.policy).Get(ctx, w.anchorName(), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || err == nil && !w.policy.Anchor.form.ours(e, u, false) {
+		a.unsure = false
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("get %s: %w", w.policy.Anchor.Kind, err)
+	}
+	a.uid, a.deleting, a.unsure = u.GetUID(), u.GetDeletionTimestamp() != nil, false
 	return nil
 }
 

@@ -11,8 +11,9 @@
 //     plan.go decides, collect.go deletes, anchor.go records. An object is listed
 //     in the work's anchor before it is applied and until it is gone, so that a
 //     crash between any two steps leaves nothing that nobody knows of.
-//   - release.go says which anchors an apply names as owners, so that no apply
-//     brings back a reference that a work has given up.
+//   - owners.go says which anchors a write names as owners. Works that share an object
+//     write it, and give it up, one at a time: so no write withdraws the reference of
+//     another work, or brings back one that was given up.
 //   - review.go decides when the executor of a work is asked about all its manifests
 //     again, permission.go asks.
 //   - table.go knows every managed object by one small record, and tells drift

@@ -3,6 +3,8 @@
 
 package work
 
+import "slices"
+
 // guard says by what drift is told from noise; it follows from how the object was
 // last written.
 type guard int
@@ -15,10 +17,21 @@ const (
 
 // judge decides whether the object strayed from what was applied, and if it did
 // has it repaired: by the work that wrote it last, and by those that own other
-// fields of it. Of works that want the same fields the others stay out of it.
+// fields of it. Of works that want the same fields the others stay out of it, but for
+// their references, whoever removed one: an apply of ours of which the answer was lost
+// may be done after later ones.
 func (t *table) judge(o *object) (strayed bool) {
-	if len(o.inFlight) > 0 || !o.astray() {
+	if o.writing {
 		return false
+	}
+	for i := range o.claims {
+		if o.lacks(&o.claims[i]) {
+			strayed = true
+			t.repair(o.claims[i].work)
+		}
+	}
+	if !o.astray() {
+		return strayed
 	}
 	writer := o.claimOf(o.writer)
 	for i := range o.claims {
@@ -50,7 +63,7 @@ func (o *object) astray() bool {
 		// manager in the same second: by another agent of ours, for example.
 		return o.live.edits != o.baseline.edits || o.live.writes == o.baseline.writes
 	case guardOwnership:
-		return o.live.owners != o.baseline.owners || o.live.config != o.baseline.config
+		return !slices.Equal(o.live.owners, o.baseline.owners) || o.live.config != o.baseline.config
 	default:
 		return o.live.fields != o.baseline.fields
 	}
@@ -64,7 +77,7 @@ func (o *object) scope() scope {
 
 // since tells whether the object was seen, or written by us, after version.
 func (o *object) since(version string) bool {
-	return len(o.inFlight) > 0 ||
+	return o.writing ||
 		o.live != nil && newer(o.live.version, version) ||
 		o.baseline != nil && newer(o.baseline.version, version)
 }

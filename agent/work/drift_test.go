@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	workv1 "open-cluster-management.io/api/work/v1"
 
 	"github.com/spokelet/spokelet/agent/work/feedback"
@@ -20,14 +21,14 @@ import (
 func TestEachStrategyGuardsWhatItWrote(t *testing.T) {
 	was := func() *sighting {
 		s := seen("u", "10", 1)
-		s.edits, s.writes, s.owners, s.config = fieldsHash{1}, fieldsHash{1}, fieldsHash{1}, "mark"
+		s.edits, s.writes, s.owners, s.config = fieldsHash{1}, fieldsHash{1}, []types.UID{"anchor", "other"}, "mark"
 		return s
 	}
 	type change func(*sighting)
 	status := func(s *sighting) { s.writes = fieldsHash{2} }
 	edits := func(s *sighting) { s.edits, s.writes = fieldsHash{2}, fieldsHash{2} }
 	fields := func(s *sighting) { edits(s); s.fields = fieldsHash{2} }
-	owners := func(s *sighting) { edits(s); s.owners = fieldsHash{2} }
+	owners := func(s *sighting) { edits(s); s.owners = []types.UID{"anchor"} }
 	mark := func(s *sighting) { edits(s); s.config = "" }
 	again := func(*sighting) {}
 	tests := map[string]struct {
@@ -82,7 +83,7 @@ func TestWhoeverOwnsOtherFieldsRepairsThemToo(t *testing.T) {
 	// The first of them repairs; that is no answer for the other one's fields.
 	s.begin(s.id, "w", time.Now())
 	s.finish(s.id, "w", body, seen("u", "13", 5), guardFields)
-	if due, _ := s.due(s.id, "x", [32]byte{2}, time.Now()); !due {
+	if what, _ := s.due(s.id, "x", [32]byte{2}, time.Now()); what != needApply {
 		t.Error("the other one's fields are forgotten")
 	}
 }
@@ -121,14 +122,14 @@ func TestWhatYieldedDoesNotWriteAgain(t *testing.T) {
 	s.claim(s.target(), "x", "anchor-x")
 	other := [32]byte{7}
 	s.intend(s.id, "x", intent{content: other, desire: other, manager: "work-agent"})
-	if due, _ := s.due(s.id, "x", other, time.Now()); !due {
+	if what, _ := s.due(s.id, "x", other, time.Now()); what != needApply {
 		t.Fatal("a work that wrote nothing has nothing to do")
 	}
 	s.yield(s.id, "x", other)
-	if due, _ := s.due(s.id, "x", other, time.Now()); due {
+	if what, _ := s.due(s.id, "x", other, time.Now()); what != needNothing {
 		t.Error("it writes what it wrote before the last one did")
 	}
-	if due, _ := s.due(s.id, "x", [32]byte{8}, time.Now()); !due {
+	if what, _ := s.due(s.id, "x", [32]byte{8}, time.Now()); what != needApply {
 		t.Error("what it wants now is not written")
 	}
 }

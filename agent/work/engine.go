@@ -309,8 +309,8 @@ func (e *Engine) execute(ctx context.Context, key string) {
 	switch {
 	case err == nil:
 		w.failures = 0
-	case ctx.Err() != nil || errors.Is(err, errSuperseded) || errors.Is(err, errRepeated):
-		return // whoever superseded it has queued it, or the apply that repeats the reference will
+	case ctx.Err() != nil || errors.Is(err, errSuperseded):
+		return // whoever superseded it has queued it
 	default:
 		e.log.V(1).Info("work is tried again", "work", key, "err", err.Error())
 		retry := backoff(w.failures, firstRetry, longestRetry)

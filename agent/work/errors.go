@@ -20,7 +20,6 @@ var (
 	errNoNamespace = errors.New("namespace must be set in manifest of a namespaced kind")
 	errNamespace   = errors.New("namespace must not be set in manifest of a cluster-scoped kind")
 	errSuperseded  = errors.New("work changed while it was being applied")
-	errRepeated    = errors.New("an apply of another work repeats the reference that is to be removed")
 )
 
 // maxMessage bounds the text of an error in a condition, in bytes.

@@ -12,6 +12,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	workv1 "open-cluster-management.io/api/work/v1"
 )
 
@@ -58,9 +59,6 @@ func (e *Engine) apply(ctx context.Context, w *work, d *desired) (time.Duration,
 	}
 	order := inOrder(steps)
 	err = e.secure(ctx, w, order)
-	if errors.Is(err, errRepeated) {
-		return 0, err
-	}
 	if err != nil {
 		for _, s := range order {
 			s.err = err
@@ -86,28 +84,19 @@ func (e *Engine) apply(ctx context.Context, w *work, d *desired) (time.Duration,
 	return wait, cmp.Or(unrecorded, failure(steps))
 }
 
-// take takes steps in order, as long as they are what is wanted. A step that another
-// work's apply holds up is left out: the end of that apply queues the work again.
+// take takes steps in order, as long as they are what is wanted.
 func (e *Engine) take(ctx context.Context, w *work, d *desired, order []*step) (map[int]result, time.Duration, error) {
 	e.review(w, d, order)
 	results := map[int]result{}
 	var wait time.Duration
-	repeated := false
 	defer func() { w.denied.ended(refusedIn(order)) }()
 	for _, s := range order {
 		if ctx.Err() != nil || w.wanted() != d {
 			return nil, 0, errors.Join(ctx.Err(), errSuperseded)
 		}
-		if e.table.repeated(s.at.objectID, w.key.String()) {
-			repeated = true
-			continue
-		}
 		r, pause := e.applyStep(ctx, w, s)
 		results[s.ordinal] = r
 		wait = sooner(wait, pause)
-	}
-	if repeated {
-		return nil, 0, errRepeated
 	}
 	if w.permits != nil {
 		wait = sooner(wait, w.reviews.wait(time.Now()))
@@ -262,10 +251,7 @@ func (e *Engine) inspectAnchor(ctx context.Context, w *work) error {
 		return nil
 	}
 	for id, t := range a.tracked {
-		if e.table.waive(t.target, w.key.String(), a.uid) {
-			return errRepeated
-		}
-		freed, err := e.removeOwnerReference(ctx, t.target, a.uid)
+		freed, err := e.disown(ctx, w, t.target)
 		if err != nil {
 			return err
 		}
@@ -281,6 +267,18 @@ func (e *Engine) inspectAnchor(ctx context.Context, w *work) error {
 	return nil
 }
 
+// disown removes the reference to a work's anchor from an object that the work keeps:
+// another anchor is to own it.
+func (e *Engine) disown(ctx context.Context, w *work, at target) (freed types.UID, _ error) {
+	e.table.replaceAnchor(at.objectID, w.key.String())
+	free, err := e.table.hold(ctx, at.objectID)
+	if err != nil {
+		return "", err
+	}
+	defer free()
+	return e.removeOwnerReference(ctx, at, w.anchor.uid)
+}
+
 // result is what became of one step that was taken, or had been before.
 type result struct {
 	generation int64
@@ -293,8 +291,8 @@ func (e *Engine) applyStep(ctx context.Context, w *work, s *step) (result, time.
 	now := time.Now()
 	due, wait := e.table.due(s.at.objectID, key, s.content, now)
 	s.changed = e.table.isNew(s.at.objectID, key, s.content)
-	writes := due && wait == 0 && !w.finished(s.at.objectID)
-	if w.permits.strays(s.at.objectID, due && !s.changed) && !e.executors.Follows() {
+	writes := due != needNothing && wait == 0 && !w.finished(s.at.objectID)
+	if w.permits.strays(s.at.objectID, due == needApply && !s.changed) && !e.executors.Follows() {
 		w.reviews.noteStrayed(now)
 	}
 	again, err := e.permitted(ctx, w, s, writes)
@@ -306,7 +304,25 @@ func (e *Engine) applyStep(ctx context.Context, w *work, s *step) (result, time.
 		_ = e.reread(ctx, s)
 		return w.resultOf(s.at.objectID), sooner(wait, again)
 	}
+	return e.writeStep(ctx, w, s, due, now), 0
+}
+
+// writeStep writes one manifest to its object, or the references alone that the object
+// lacks.
+func (e *Engine) writeStep(ctx context.Context, w *work, s *step, due need, now time.Time) result {
+	key := w.key.String()
+	free, err := e.table.hold(ctx, s.at.objectID)
+	if s.err = err; err != nil {
+		return result{}
+	}
+	defer free()
 	owners := e.table.begin(s.at.objectID, key, now)
+	if due == needReference {
+		var got *sighting
+		got, s.err = e.own(ctx, s, owners)
+		e.table.owned(s.at.objectID, got)
+		return w.resultOf(s.at.objectID)
+	}
 	got, err := e.write(ctx, w, s, owners)
 	e.metrics.applied(time.Since(now), err)
 	if s.how.strategy == workv1.UpdateStrategyTypeReadOnly && err == nil {
@@ -314,7 +330,7 @@ func (e *Engine) applyStep(ctx context.Context, w *work, s *step) (result, time.
 	} else {
 		e.table.finish(s.at.objectID, key, s.content, got.seen, s.how.guard())
 	}
-	return e.answered(ctx, w, s, got, err), 0
+	return e.answered(ctx, w, s, got, err)
 }
 
 // answered takes note of the answer to one write.
@@ -347,7 +363,7 @@ func (e *Engine) answered(ctx context.Context, w *work, s *step, got written, er
 func (e *Engine) references(owners []owner) []metav1.OwnerReference {
 	out := make([]metav1.OwnerReference, 0, len(owners))
 	for _, o := range owners {
-		if w := e.lookup(o.work); w != nil {
+		if w := e.lookup(o.work); w != nil && o.anchor != "" {
 			out = append(out, w.policy.Anchor.reference(w.anchorName(), o))
 		}
 	}

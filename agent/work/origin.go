@@ -31,7 +31,8 @@ func originOf(obj metav1.Object, code int) origin {
 		if f.Subresource != "" {
 			continue
 		}
-		if o.sole = f.Manager == FieldManager && f.Operation == metav1.ManagedFieldsOperationApply; !o.sole {
+		// References alone are written by an update.
+		if o.sole = f.Manager == FieldManager; !o.sole {
 			return o
 		}
 	}
@@ -40,24 +41,27 @@ func originOf(obj metav1.Object, code int) origin {
 
 // made tells whether we made the object of that UID. Where the answer to an apply
 // was lost, by a crash or on the way, it is ours only if it cannot have been there
-// before: it is no older than the anchor, and nobody else has a field of it.
-func (e *Engine) made(t tracked, uid types.UID, o origin, a *anchor) bool {
+// before: it is no older than the anchor, and nobody else has a field of it. Anchors of
+// a policy that does not keep what was found do not say what was: there the same is asked
+// of every object.
+func (e *Engine) made(p Policy, t tracked, uid types.UID, o origin, a *anchor) bool {
 	switch {
 	case o.created || e.table.vouched(t.objectID, uid):
 		return true
-	case t.uid == uid:
+	case t.uid == uid && p.KeepsFound:
 		return !t.adopted
 	default:
-		return t.unsure && o.sole && !o.born.Before(a.created)
+		return (t.unsure || !p.KeepsFound) && o.sole && !o.born.Before(a.created)
 	}
 }
 
 // settled is a tracked object after an apply that was answered.
 func (e *Engine) settled(w *work, t tracked, uid types.UID, o origin) tracked {
-	t.adopted = w.policy.KeepsFound && !e.made(t, uid, o, w.anchor)
-	if !t.adopted {
+	made := e.made(w.policy, t, uid, o, w.anchor)
+	if made {
 		e.table.vouch(t.objectID, uid)
 	}
+	t.adopted = w.policy.KeepsFound && !made
 	t.uid, t.unsure, t.freed = uid, false, ""
 	return t
 }

@@ -63,7 +63,7 @@ func TestWhoMadeAnObjectIsTold(t *testing.T) {
 			}
 			obj := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(tc.born), ManagedFields: tc.fields}}
 			e := &Engine{table: s.table}
-			if got := e.made(tc.tracked, "u", originOf(obj, tc.code), &anchor{uid: "a", created: noon}); got != tc.want {
+			if got := e.made(Multicluster(), tc.tracked, "u", originOf(obj, tc.code), &anchor{uid: "a", created: noon}); got != tc.want {
 				t.Errorf("made = %t, want %t: %s", got, tc.want, tc.reason)
 			}
 		})

@@ -136,7 +136,7 @@ func (e *Engine) hold(w *work, a *anchor) {
 		if w.key.Namespace == strangeNamespace {
 			e.table.waive(t.target, w.key.String(), a.uid) // the list does not say what was orphaned
 		}
-		if t.uid != "" && !t.adopted {
+		if t.uid != "" && !t.adopted && w.policy.KeepsFound {
 			e.table.vouch(t.objectID, t.uid)
 		}
 	}

@@ -28,18 +28,15 @@ type sighting struct {
 	// It moves when somebody else takes or removes one of them, our
 	// ownerReference among them, and at no other time.
 	fields fieldsHash
-	// edits is a hash of who wrote what last, the status aside; owners one of
-	// whose the object is.
-	edits, owners fieldsHash
+	// edits is a hash of who wrote what last, the status aside.
+	edits fieldsHash
 	// writes is a hash of who wrote what last, the status among it.
 	writes fieldsHash
 	// config is what a work says in an annotation that it applied.
 	config   string
 	deleting bool
-	// shared: somebody besides one anchor owns the object. owner is the only one
-	// of an object that has one.
-	shared bool
-	owner  types.UID
+	// owners are the UIDs of those that own the object, sorted.
+	owners []types.UID
 	health health
 }
 
@@ -53,20 +50,15 @@ type health struct {
 
 // sight reads an object, complete or metadata alone.
 func sight(obj metav1.Object, manager string) *sighting {
-	refs := obj.GetOwnerReferences()
 	s := &sighting{
 		uid:        obj.GetUID(),
 		version:    obj.GetResourceVersion(),
 		generation: obj.GetGeneration(),
-		owners:     ownersOf(refs),
+		owners:     ownersOf(obj),
 		config:     obj.GetAnnotations()[workv1.ManifestConfigSpecHashAnnotationKey],
 		deleting:   obj.GetDeletionTimestamp() != nil,
-		shared:     isShared(refs),
 	}
 	s.fields, s.edits, s.writes = writtenBy(obj.GetManagedFields(), manager)
-	if len(refs) == 1 {
-		s.owner = refs[0].UID
-	}
 	if u, ok := obj.(*unstructured.Unstructured); ok {
 		s.health = healthOf(u)
 		return s
@@ -76,10 +68,6 @@ func sight(obj metav1.Object, manager string) *sighting {
 		s.health = health{status: status.TerminatingStatus, message: "Resource scheduled for deletion"}
 	}
 	return s
-}
-
-func isShared(owners []metav1.OwnerReference) bool {
-	return len(owners) > 1 || len(owners) == 1 && !isAnchor(owners[0])
 }
 
 func healthOf(u *unstructured.Unstructured) health {
@@ -142,14 +130,15 @@ func canonical(f *metav1.FieldsV1) []byte {
 	return out
 }
 
-// ownersOf changes with the set of owners.
-func ownersOf(refs []metav1.OwnerReference) fieldsHash {
-	uids := make([]string, 0, len(refs))
+// ownersOf are the UIDs of who owns an object, sorted.
+func ownersOf(obj metav1.Object) []types.UID {
+	refs := obj.GetOwnerReferences()
+	uids := make([]types.UID, 0, len(refs))
 	for _, r := range refs {
-		uids = append(uids, string(r.UID))
+		uids = append(uids, r.UID)
 	}
 	slices.Sort(uids)
-	return shorten([]byte(strings.Join(uids, "/")))
+	return uids
 }
 
 func shorten(text []byte) fieldsHash {

@@ -5,6 +5,8 @@ package work
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 
@@ -125,6 +127,32 @@ func (s *spoke) delete(ctx context.Context, at target, uid types.UID, version st
 	background := metav1.DeletePropagationBackground
 	return s.metadata.Resource(at.gvr()).Namespace(at.Namespace).Delete(ctx, at.Name,
 		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}, PropagationPolicy: &background})
+}
+
+// errChanged: the object is not as it was seen any more.
+var errChanged = errors.New("object has changed")
+
+// setOwners replaces the owners of an object as it was seen; errChanged says that it is
+// another one, or another version, by now.
+func (s *spoke) setOwners(ctx context.Context, at target, live *metav1.PartialObjectMetadata, refs []metav1.OwnerReference) (*metav1.PartialObjectMetadata, error) {
+	change := map[string]any{"op": "add", "path": "/metadata/ownerReferences", "value": refs} // or replace
+	if len(refs) == 0 {
+		change = map[string]any{"op": "remove", "path": "/metadata/ownerReferences"}
+	}
+	patch, err := json.Marshal([]map[string]any{
+		{"op": "test", "path": "/metadata/uid", "value": live.UID},
+		{"op": "test", "path": "/metadata/resourceVersion", "value": live.ResourceVersion},
+		change,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("encode patch: %w", err)
+	}
+	got, err := s.metadata.Resource(at.gvr()).Namespace(at.Namespace).Patch(ctx, at.Name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: FieldManager})
+	// A failed test is an Invalid.
+	if apierrors.IsInvalid(err) || apierrors.IsConflict(err) {
+		return nil, fmt.Errorf("%w: %w", errChanged, err)
+	}
+	return got, err
 }
 
 // feed reads a scope as metadata where that says enough.

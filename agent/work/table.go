@@ -58,9 +58,11 @@ type object struct {
 	gone types.UID
 	// made is the UID of which it is known that we made it.
 	made types.UID
-	// inFlight are the applies that have not ended: what is seen meanwhile is judged after.
-	inFlight []apply
-	pace     pace
+	// turn has room for whoever writes the object or gives it up, one work at a time.
+	turn chan struct{}
+	// writing: a write has not ended, and what is seen meanwhile is judged after.
+	writing bool
+	pace    pace
 	// tried is what was seen of the object when the last apply began.
 	tried *sighting
 	// guard is what of the object must stay as the baseline has it.
@@ -72,7 +74,7 @@ type object struct {
 // claim is one work's interest in an object.
 type claim struct {
 	work string
-	// anchor is the UID of the work's anchor, empty until it exists.
+	// anchor is the UID of the work's anchor, empty while it is replaced.
 	anchor types.UID
 	// applied is the hash of the manifest that the work applied last; zero makes
 	// it apply again.
@@ -81,6 +83,8 @@ type claim struct {
 	stale bool
 	// waived: the work is about to remove its reference from the object.
 	waived bool
+	// named: a write for another work may have brought the reference.
+	named bool
 	// intent is what the work wants of the object.
 	intent intent
 	// reading is what intent.reader last read, nil before the first time.
@@ -116,13 +120,13 @@ func (t *table) claim(at target, work string, anchor types.UID) {
 func (t *table) claimed(at target, work string, anchor types.UID) *object {
 	o, ok := t.objects[at.objectID]
 	if !ok {
-		o = &object{target: at}
+		o = &object{target: at, turn: make(chan struct{}, 1)}
 		t.objects[at.objectID] = o
 		t.enter(o)
 	}
 	if c := o.claimOf(work); c != nil {
 		if c.anchor != anchor {
-			c.anchor, c.applied, c.waived = anchor, [32]byte{}, false
+			c.anchor, c.applied, c.waived, c.named = anchor, [32]byte{}, false, false
 		}
 		return o
 	}
@@ -199,26 +203,37 @@ func (t *table) leave(o *object) {
 	}
 }
 
-// due says whether work has to apply content to an object, and how long to wait
+// need is what a work has to do about an object.
+type need int
+
+const (
+	needNothing   need = iota
+	needReference      // to its anchor, which the object lacks; its content is as it should be
+	needApply
+)
+
+// due says what work has to do to have content in an object, and how long to wait
 // before: a fight with another writer is slowed down, not fought faster.
-func (t *table) due(id objectID, work string, content [32]byte, now time.Time) (apply bool, wait time.Duration) {
+func (t *table) due(id objectID, work string, content [32]byte, now time.Time) (what need, wait time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	o, ok := t.objects[id]
 	if !ok {
-		return false, 0
+		return needNothing, 0
 	}
 	c := o.claimOf(work)
-	if c == nil {
-		return false, 0
+	switch {
+	case c == nil:
+		return needNothing, 0
+	case c.applied != content:
+		return needApply, 0
+	case c.stale:
+		return needApply, o.pace.wait(now)
+	case o.lacks(c):
+		return needReference, o.pace.wait(now)
+	default:
+		return needNothing, 0
 	}
-	if c.applied != content {
-		return true, 0
-	}
-	if !c.stale {
-		return false, 0
-	}
-	return true, o.pace.wait(now)
 }
 
 // isNew tells whether a work has not applied content before.
@@ -237,7 +252,7 @@ func (t *table) finish(id objectID, work string, content [32]byte, got *sighting
 	if !ok {
 		return
 	}
-	t.end(o, work)
+	o.writing = false
 	if got == nil && o.live == o.tried {
 		return // nothing is new: the next attempt comes from whoever failed
 	}
@@ -264,7 +279,7 @@ func (t *table) found(id objectID, work string, content [32]byte, got *sighting)
 	if !ok {
 		return
 	}
-	t.end(o, work)
+	o.writing = false
 	if c := o.claimOf(work); c != nil {
 		c.applied, c.stale = content, false
 	}
@@ -272,6 +287,26 @@ func (t *table) found(id objectID, work string, content [32]byte, got *sighting)
 		o.take(got)
 	} else if o.live == nil {
 		o.known = true
+	}
+	t.judge(o)
+}
+
+// owned takes the answer to a write of references alone; got is nil when it failed.
+func (t *table) owned(id objectID, got *sighting) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	o, ok := t.objects[id]
+	if !ok {
+		return
+	}
+	o.writing = false
+	if got == nil && o.live == o.tried {
+		return // nothing is new: the next attempt comes from whoever failed
+	}
+	if got != nil && o.live != nil && o.live.uid == got.uid && newer(got.version, o.live.version) {
+		live := *o.live // its metadata alone was read
+		live.version, live.owners = got.version, got.owners
+		o.live = &live
 	}
 	t.judge(o)
 }

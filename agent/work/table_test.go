@@ -45,7 +45,8 @@ func (s *scene) relist(version string) {
 }
 
 func seen(uid, version string, fields byte) *sighting {
-	return &sighting{uid: types.UID(uid), version: version, fields: fieldsHash{fields}, health: health{status: status.CurrentStatus}}
+	owners := []types.UID{"anchor", "anchor-x"}
+	return &sighting{uid: types.UID(uid), version: version, fields: fieldsHash{fields}, owners: owners, health: health{status: status.CurrentStatus}}
 }
 
 func TestDriftIsToldFromNoise(t *testing.T) {
@@ -146,7 +147,7 @@ func TestDriftIsToldFromNoise(t *testing.T) {
 func TestSharedObjectHasOneWriter(t *testing.T) {
 	s := newScene()
 	s.claim(s.target(), "x", "anchor-x")
-	if due, _ := s.due(s.id, "x", body, time.Now()); !due {
+	if what, _ := s.due(s.id, "x", body, time.Now()); what != needApply {
 		t.Error("a work that never applied has nothing to do")
 	}
 	owners := s.begin(s.id, "x", time.Now())
@@ -158,7 +159,7 @@ func TestSharedObjectHasOneWriter(t *testing.T) {
 	if diff := cmp.Diff([]string{"x"}, s.repairs); diff != "" {
 		t.Errorf("the last writer alone repairs (-want +got):\n%s", diff)
 	}
-	if due, _ := s.due(s.id, "w", body, time.Now()); due {
+	if what, _ := s.due(s.id, "w", body, time.Now()); what != needNothing {
 		t.Error("the other one fights back")
 	}
 	s.repairs = nil
@@ -166,7 +167,7 @@ func TestSharedObjectHasOneWriter(t *testing.T) {
 	if !slices.Contains(s.repairs, "w") {
 		t.Error("the heir is not told")
 	}
-	if due, _ := s.due(s.id, "w", body, time.Now()); !due {
+	if what, _ := s.due(s.id, "w", body, time.Now()); what != needApply {
 		t.Error("the heir does not apply its own content")
 	}
 	s.release(s.id, "w")

@@ -5,7 +5,6 @@ package work
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -66,7 +65,7 @@ func (e *Engine) write(ctx context.Context, w *work, s *step, owners []owner) (w
 	if err != nil || s.how.owns() || got.seen == nil {
 		return got, err
 	}
-	if got.seen.owner != w.anchor.uid && !got.seen.shared {
+	if !slices.Contains(got.seen.owners, w.anchor.uid) {
 		return got, nil
 	}
 	_, err = e.removeOwnerReference(ctx, s.at, w.anchor.uid)
@@ -95,7 +94,7 @@ func (e *Engine) createOnly(ctx context.Context, w *work, s *step, owners []owne
 	for range writeAttempts {
 		live, err := e.spoke.get(ctx, s.at)
 		if err == nil {
-			return e.maintain(ctx, w, s, live)
+			return e.addOwners(ctx, s, live, owners)
 		}
 		if !apierrors.IsNotFound(err) {
 			return written{}, err
@@ -108,24 +107,42 @@ func (e *Engine) createOnly(ctx context.Context, w *work, s *step, owners []owne
 	return written{}, errUnsteady
 }
 
-// maintain adds the work's owner to an object that is otherwise left alone.
-func (e *Engine) maintain(ctx context.Context, w *work, s *step, live *metav1.PartialObjectMetadata) (written, error) {
-	if !s.how.owns() || refersTo(live, w.anchor.uid) {
+// addOwners adds the references that an object lacks, which is otherwise left alone.
+func (e *Engine) addOwners(ctx context.Context, s *step, live *metav1.PartialObjectMetadata, owners []owner) (written, error) {
+	refs := merged(live.OwnerReferences, e.references(owners))
+	if len(refs) == len(live.OwnerReferences) {
 		return writtenMeta(live, 0), nil
 	}
-	reference := w.policy.Anchor.reference(w.anchorName(), owner{anchor: w.anchor.uid})
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": live.UID, "resourceVersion": live.ResourceVersion, "ownerReferences": append(slices.Clone(live.OwnerReferences), reference),
-	}})
-	if err != nil {
-		return written{}, fmt.Errorf("encode patch: %w", err)
-	}
-	got, err := e.spoke.metadata.Resource(s.at.gvr()).Namespace(s.at.Namespace).Patch(ctx, s.at.Name, types.MergePatchType, patch,
-		metav1.PatchOptions{FieldManager: FieldManager})
+	got, err := e.spoke.setOwners(ctx, s.at, live, refs)
 	if err != nil {
 		return written{}, err
 	}
 	return writtenMeta(got, 0), nil
+}
+
+// own adds the references that an object lacks, as often as it changes in between.
+func (e *Engine) own(ctx context.Context, s *step, owners []owner) (*sighting, error) {
+	for range writeAttempts {
+		live, err := e.spoke.get(ctx, s.at)
+		if err != nil {
+			return nil, err
+		}
+		if got, err := e.addOwners(ctx, s, live, owners); !errors.Is(err, errChanged) {
+			return got.seen, err
+		}
+	}
+	return nil, errUnsteady
+}
+
+// merged are references with those of more that they lack.
+func merged(refs, more []metav1.OwnerReference) []metav1.OwnerReference {
+	out := slices.Clone(refs)
+	for _, m := range more {
+		if !slices.ContainsFunc(out, func(o metav1.OwnerReference) bool { return o.UID == m.UID }) {
+			out = append(out, m)
+		}
+	}
+	return out
 }
 
 func (e *Engine) create(ctx context.Context, s *step, owners []owner) (written, error) {
@@ -242,7 +259,7 @@ func (e *Engine) applyPruned(ctx context.Context, w *work, s *step, owners []own
 		return written{}, err
 	}
 	if exists && live.Annotations[workv1.ManifestConfigSpecHashAnnotationKey] == pruned.Hash {
-		return e.maintain(ctx, w, s, live)
+		return e.addOwners(ctx, s, live, owners)
 	}
 	obj := pruned.Object
 	if err := annotate(obj, workv1.ManifestConfigSpecHashAnnotationKey, pruned.Hash); err != nil {

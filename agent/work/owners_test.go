@@ -4,10 +4,14 @@
 package work
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -81,7 +85,7 @@ func TestWhatIsWantedAgainIsAppliedAgain(t *testing.T) {
 	s := shared()
 	s.waive(s.target(), "w", "anchor")
 	s.intend(s.id, "w", intent{content: body, desire: body, owns: true})
-	if due, _ := s.due(s.id, "w", body, time.Now()); !due {
+	if what, _ := s.due(s.id, "w", body, time.Now()); what != needApply {
 		t.Error("its reference may be gone, and nobody writes it")
 	}
 }
@@ -92,64 +96,165 @@ func TestWhatIsGivenUpIsNotAppliedForItsReference(t *testing.T) {
 	s.yield(s.id, "w", body)
 	s.waive(s.target(), "w", "anchor")
 	s.intend(s.id, "w", intent{content: body, desire: body})
-	if due, _ := s.due(s.id, "w", body, time.Now()); due {
+	if what, _ := s.due(s.id, "w", body, time.Now()); what == needApply {
 		t.Error("it is applied again, and no reference of the work is missing")
 	}
 }
 
-// An apply that began while a work owned the object repeats its reference: one that
-// is removed before that apply ends may come back.
-func TestAReleaseWaitsForAppliesThatBeganBeforeIt(t *testing.T) {
-	begin := func(s *scene) { s.begin(s.id, "x", time.Now()) }
-	waive := func(s *scene) { s.waive(s.target(), "w", "anchor") }
-	finish := func(s *scene) { s.finish(s.id, "x", body, seen("u", "11", 1), guardFields) }
-	orphan := func(s *scene) { s.intend(s.id, "w", intent{content: body}) }
+// Two writes of one object at once carry the owners known when each began: the later
+// one to arrive could withdraw what the other wrote.
+func TestOneWorkAtATimeHoldsAnObject(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := shared()
+		free, err := s.hold(t.Context(), s.id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var held atomic.Int32
+		for range 2 {
+			go func() {
+				free, err := s.hold(t.Context(), s.id)
+				if err != nil {
+					return
+				}
+				held.Add(1)
+				time.Sleep(time.Second)
+				free()
+			}()
+		}
+		synctest.Wait()
+		if n := held.Load(); n != 0 {
+			t.Errorf("%d others hold what is held", n)
+		}
+		other := s.id
+		other.Name = "other"
+		s.claim(target{objectID: other, Version: "v1", Kind: "ConfigMap"}, "w", "anchor")
+		freeOther, err := s.hold(t.Context(), other)
+		if err != nil {
+			t.Errorf("another object cannot be held: %v", err)
+		}
+		freeOther()
+		free()
+		synctest.Wait()
+		if n := held.Load(); n != 1 {
+			t.Errorf("%d hold what is free", n)
+		}
+		time.Sleep(2 * time.Second)
+		if n := held.Load(); n != 2 {
+			t.Errorf("%d of 2 had their turn", n)
+		}
+	})
+}
+
+func TestWhoWaitsForAnObjectGivesUpWithItsContext(t *testing.T) {
+	s := shared()
+	free, err := s.hold(t.Context(), s.id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := s.hold(ctx, s.id); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+	free()
+	if free, err = s.hold(t.Context(), s.id); err != nil {
+		t.Errorf("nobody can hold it any more: %v", err)
+	}
+	free()
+}
+
+// ownedAt is an object as seen, owned by anchors.
+func ownedAt(version string, fields byte, anchors ...types.UID) *sighting {
+	out := seen("u", version, fields)
+	out.owners = anchors
+	return out
+}
+
+func TestAnObjectThatLacksTheReferenceOfAWorkHasStrayed(t *testing.T) {
+	both := []types.UID{"anchor", "anchor-x"}
+	apply := func(s *scene) {
+		s.intend(s.id, "x", intent{content: body, desire: body, manager: "work-agent", owns: true})
+		s.begin(s.id, "x", time.Now())
+		s.finish(s.id, "x", body, ownedAt("11", 1, both...), guardFields)
+	}
+	see := func(version string, anchors ...types.UID) func(*scene) {
+		return func(s *scene) { s.observe(s.id, ownedAt(version, 1, anchors...), false, time.Time{}) }
+	}
 	tests := map[string]struct {
-		reason   string
-		do       []func(*scene)
-		repeated bool
-		// looks: w is queued, to look at the object again.
-		looks bool
+		reason string
+		do     []func(*scene)
+		w, x   need
 	}{
-		"none":                     {reason: "nobody can bring it back", do: []func(*scene){waive}},
-		"one that ended before":    {reason: "what it wrote is removed", do: []func(*scene){begin, finish, waive}},
-		"one that begins after":    {reason: "it does not repeat the reference", do: []func(*scene){waive, begin}},
-		"one that has not ended":   {reason: "it may be written any moment", do: []func(*scene){begin, waive}, repeated: true},
-		"one that ends after":      {reason: "the work looks again, and now removes it", do: []func(*scene){begin, waive, finish}, looks: true},
-		"one that ends, one after": {reason: "the second does not repeat it", do: []func(*scene){begin, waive, finish, begin}, looks: true},
-		"one that fails": {
-			reason: "it may have been done nevertheless",
-			do: []func(*scene){begin, waive, func(s *scene) {
-				s.finish(s.id, "x", body, nil, guardFields)
-			}}, looks: true,
+		"both own it":            {reason: "as it was applied", do: []func(*scene){apply, see("12", both...)}},
+		"a later write took one": {reason: "an apply whose answer was lost may be done late", do: []func(*scene){apply, see("12", "anchor-x")}, w: needReference},
+		"one took all":           {reason: "each has its own back", do: []func(*scene){apply, see("12")}, w: needReference, x: needReference},
+		"an answer lacks one":    {reason: "whoever wrote it", do: []func(*scene){func(s *scene) { s.finish(s.id, "w", body, ownedAt("11", 1), guardFields) }}, w: needReference, x: needApply},
+		"it is given up":         {reason: "the reference is to go", do: []func(*scene){apply, func(s *scene) { s.waive(s.target(), "w", "anchor") }, see("12", "anchor-x")}},
+		"its anchor is replaced": {reason: "there is none to refer to", do: []func(*scene){apply, func(s *scene) { s.replaceAnchor(s.id, "w") }, see("12", "anchor-x")}},
+		"it is only read": {
+			reason: "it never owns it",
+			do:     []func(*scene){apply, func(s *scene) { s.intend(s.id, "w", intent{content: body, passive: true}) }, see("12", "anchor-x")},
 		},
-		"one that only read": {
-			reason: "a work that wrote yesterday reads today",
-			do:     []func(*scene){begin, waive, func(s *scene) { s.found(s.id, "x", body, seen("u", "11", 1)) }}, looks: true,
-		},
-		"one of two": {
-			reason: "the other one may still bring it back", repeated: true,
-			do: []func(*scene){begin, func(s *scene) {
-				s.claim(s.target(), "y", "anchor-y")
-				s.begin(s.id, "y", time.Now())
-			}, waive, finish},
-		},
-		"an event in between":      {reason: "who wrote that is not known", do: []func(*scene){begin, waive, func(s *scene) { s.observe(s.id, seen("u", "11", 2), false, time.Time{}) }}, repeated: true},
-		"the work orphans it":      {reason: "it lets go of the object and stays", do: []func(*scene){begin, orphan}, repeated: true},
-		"the work has orphaned it": {reason: "the same", do: []func(*scene){begin, orphan, finish}, looks: true},
-		"the work keeps it":        {reason: "nothing is removed", do: []func(*scene){begin, finish}},
+		"it is going": {reason: "nothing can be done until it is gone", do: []func(*scene){apply, func(s *scene) {
+			going := ownedAt("12", 1)
+			going.deleting = true
+			s.observe(s.id, going, false, time.Time{})
+		}}},
+		"it was written again": {reason: "the references were", do: []func(*scene){apply, see("12", "anchor-x"), func(s *scene) { s.owned(s.id, ownedAt("13", 1, both...)) }}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			s := shared()
 			for _, do := range tc.do {
+				s.repairs = nil
 				do(s)
 			}
-			if got := s.repeated(s.id, "w"); got != tc.repeated {
-				t.Errorf("%s: repeated is %t", tc.reason, got)
+			for work, want := range map[string]need{"w": tc.w, "x": tc.x} {
+				if got, _ := s.due(s.id, work, body, time.Now()); got != want {
+					t.Errorf("%s: %s needs %d, want %d", tc.reason, work, got, want)
+				}
+				if want == needReference && !slices.Contains(s.repairs, work) {
+					t.Errorf("%s: repairs %v", tc.reason, s.repairs)
+				}
 			}
-			if got := slices.Contains(s.repairs, "w"); got != tc.looks {
-				t.Errorf("%s: repairs %v", tc.reason, s.repairs)
+		})
+	}
+}
+
+func TestReferencesThatDoNotStayAreWrittenEverMoreSlowly(t *testing.T) {
+	s := newScene()
+	now := time.Now()
+	for range freeRepairs {
+		s.begin(s.id, "w", now)
+		s.owned(s.id, nil)
+		s.observe(s.id, ownedAt("12", 1), false, time.Time{})
+	}
+	if what, wait := s.due(s.id, "w", body, now); what != needReference || wait == 0 {
+		t.Errorf("need %d after %s", what, wait)
+	}
+}
+
+func TestHeirsAreThoseWhoWantTheObject(t *testing.T) {
+	tests := map[string]struct {
+		reason string
+		do     func(*scene)
+		want   []owner
+	}{
+		"it claims it":            {reason: "it will own it, whether or not it has written it", do: func(*scene) {}, want: []owner{{work: "x", anchor: "anchor-x"}}},
+		"it gives it up, too":     {reason: "the last one deletes it", do: func(s *scene) { s.waive(s.target(), "x", "anchor-x") }},
+		"its anchor is replaced":  {reason: "it has none, and wants the object", do: func(s *scene) { s.replaceAnchor(s.id, "x") }, want: []owner{{work: "x"}}},
+		"it reads it":             {reason: "it is not its to keep", do: func(s *scene) { s.intend(s.id, "x", intent{content: body, passive: true}) }},
+		"it has released it":      {reason: "it is gone from it", do: func(s *scene) { s.release(s.id, "x") }},
+		"it has another anchor":   {reason: "the old one is gone", do: func(s *scene) { s.claim(s.target(), "x", "new") }, want: []owner{{work: "x", anchor: "new"}}},
+		"it has been made nobody": {reason: "its anchor is to be evicted", do: func(s *scene) { s.transfer(s.id, "x", "nobody") }},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := shared()
+			tc.do(s)
+			if diff := cmp.Diff(tc.want, s.heirs(s.id, "w"), cmp.AllowUnexported(owner{})); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
 		})
 	}
@@ -167,26 +272,13 @@ func TestAnAnchorThatIsNobodysTakesItsClaimsAlong(t *testing.T) {
 		t.Errorf("what is nobody's wants nothing, and is said to: %v", got)
 	}
 	s.claim(s.target(), "w", "new")
-	if due, _ := s.due(s.id, "w", body, time.Now()); !due {
+	if what, _ := s.due(s.id, "w", body, time.Now()); what != needApply {
 		t.Error("the work does not own the object with its new anchor")
 	}
 	s.waive(s.target(), "nobody", "anchor")
 	s.release(s.id, "nobody")
 	if diff := cmp.Diff([]string{"w", "x"}, s.repeats()); diff != "" {
 		t.Errorf("owners once it is evicted (-want +got):\n%s", diff)
-	}
-}
-
-func TestAReleaseUnderAnotherKeyWaitsToo(t *testing.T) {
-	s := shared()
-	s.begin(s.id, "x", time.Now())
-	s.transfer(s.id, "w", "nobody")
-	if !s.waive(s.target(), "nobody", "anchor") {
-		t.Error("the reference is removed, and comes back")
-	}
-	s.finish(s.id, "x", body, seen("u", "11", 1), guardFields)
-	if !slices.Contains(s.repairs, "nobody") {
-		t.Errorf("repairs %v: nobody looks again", s.repairs)
 	}
 }
 
