@@ -205,7 +205,7 @@ func emptyConfigMap() *unstructured.Unstructured {
 
 // managed says whose the fields of next are.
 func (s *fakeServer) managed(live, next *unstructured.Unstructured, manager string) *unstructured.Unstructured {
-	return s.fields.UpdateNoErrors(live.DeepCopy(), next, manager).(*unstructured.Unstructured) //nolint:forcetypeassert // it is what goes in
+	return s.fields.UpdateNoErrors(live.DeepCopy(), next, manager).(*unstructured.Unstructured)
 }
 
 func (s *fakeServer) update(at string, live, next *unstructured.Unstructured, manager string) (int, any, error) {
@@ -294,7 +294,7 @@ func (s *fakeServer) apply(at string, live *unstructured.Unstructured, c call) (
 	if err != nil {
 		return 0, nil, err
 	}
-	next := got.(*unstructured.Unstructured) //nolint:forcetypeassert // it is what goes in
+	next := got.(*unstructured.Unstructured)
 	if live == nil {
 		s.version++
 		next.SetUID(types.UID(fmt.Sprintf("%s-%d", path.Base(at), s.version)))

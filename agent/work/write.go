@@ -52,9 +52,9 @@ func (e *Engine) write(ctx context.Context, w *work, s *step, owners []owner) (w
 			err = &FetchError{Err: err}
 		}
 	case workv1.UpdateStrategyTypeCreateOnly:
-		got, err = e.createOnly(ctx, w, s, owners)
+		got, err = e.createOnly(ctx, s, owners)
 	case workv1.UpdateStrategyTypeServerSideApply:
-		got, err = e.applyServerSide(ctx, w, s, owners)
+		got, err = e.applyServerSide(ctx, s, owners)
 	default:
 		got, err = e.update(ctx, w, s, owners)
 	}
@@ -90,7 +90,7 @@ func (e *Engine) readOnly(ctx context.Context, s *step) (written, error) {
 	return writtenMeta(obj, 0), nil
 }
 
-func (e *Engine) createOnly(ctx context.Context, w *work, s *step, owners []owner) (written, error) {
+func (e *Engine) createOnly(ctx context.Context, s *step, owners []owner) (written, error) {
 	for range writeAttempts {
 		live, err := e.spoke.get(ctx, s.at)
 		if err == nil {
@@ -231,9 +231,9 @@ func without(refs []metav1.OwnerReference, uid types.UID) []metav1.OwnerReferenc
 	return slices.DeleteFunc(slices.Clone(refs), func(o metav1.OwnerReference) bool { return o.UID == uid })
 }
 
-func (e *Engine) applyServerSide(ctx context.Context, w *work, s *step, owners []owner) (written, error) {
+func (e *Engine) applyServerSide(ctx context.Context, s *step, owners []owner) (written, error) {
 	if s.how.ignored != nil {
-		return e.applyPruned(ctx, w, s, owners)
+		return e.applyPruned(ctx, s, owners)
 	}
 	configuration, err := s.configuration(s.at, e.references(owners))
 	if err != nil {
@@ -244,7 +244,7 @@ func (e *Engine) applyServerSide(ctx context.Context, w *work, s *step, owners [
 
 // applyPruned leaves the fields to the spoke that the work ignores. An object that
 // bears the mark of this very manifest is not touched.
-func (e *Engine) applyPruned(ctx context.Context, w *work, s *step, owners []owner) (written, error) {
+func (e *Engine) applyPruned(ctx context.Context, s *step, owners []owner) (written, error) {
 	live, err := e.spoke.get(ctx, s.at)
 	exists := err == nil
 	if err != nil && !apierrors.IsNotFound(err) {
