@@ -26,6 +26,10 @@ const (
 	// DialectManifestWork names OCM's ManifestWork, work.open-cluster-management.io/v1.
 	DialectManifestWork = "manifestwork"
 
+	// AnnotationSubstitute is "true" on a work in whose manifests the hub replaces
+	// references such as $(cluster.name). The agent does not hear of it.
+	AnnotationSubstitute = "spokelet.io/substitute"
+
 	// maxWorkConditions bounds the conditions of a work or of a manifest.
 	maxWorkConditions = 64
 	// maxWorkMessage is the bound of metav1.Condition, in bytes.

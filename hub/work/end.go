@@ -142,6 +142,8 @@ func (w *Works) left(key wire.WorkKey, uid types.UID) {
 // forget drops what is kept for a cluster that is no more, or no more this hub's.
 func (w *Works) forget(cluster string) {
 	w.sync.Forget(cluster)
+	w.renderings.forgetAll(cluster)
+	w.following.Forget(cluster)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for key := range w.ends {

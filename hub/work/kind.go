@@ -68,8 +68,10 @@ func (k *kind) key(name types.NamespacedName) wire.WorkKey {
 func (k *kind) keyOf(obj client.Object) wire.WorkKey { return k.key(client.ObjectKeyFromObject(obj)) }
 
 // encode makes what is published of a work.
-func (k *kind) encode(it item) (resource.Resource, error) {
-	body, err := json.Marshal(it.wire())
+func (k *kind) encode(it item) (resource.Resource, error) { return k.encodeBody(it, it.wire()) }
+
+func (k *kind) encodeBody(it item, work wire.Work) (resource.Resource, error) {
+	body, err := json.Marshal(work)
 	if err != nil {
 		return resource.Resource{}, fmt.Errorf("encode work: %w", err)
 	}

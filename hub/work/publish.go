@@ -79,12 +79,13 @@ func (w *Works) publish(ctx context.Context, k *kind, name types.NamespacedName)
 			return err
 		}
 	}
-	return w.send(k, it)
+	return w.send(ctx, k, it)
 }
 
 // gone forgets what was kept for a work that is no more.
 func (w *Works) gone(key wire.WorkKey) {
 	w.pace.Forget(key)
+	w.renderings.forget(key)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.written, key)
@@ -96,13 +97,25 @@ func (w *Works) source(cluster string) *resource.Source {
 
 // send puts a work into Sync. One that is too large to travel is reported as
 // failed; the version before it stays in force.
-func (w *Works) send(k *kind, it item) error {
+func (w *Works) send(ctx context.Context, k *kind, it item) error {
+	obj := it.object()
+	if substitutes(obj) {
+		return w.sendRendered(ctx, k, it)
+	}
 	r, err := k.encode(it)
 	if err != nil {
 		return err
 	}
-	obj := it.object()
-	err = w.source(obj.GetNamespace()).Put(r)
+	if obj.GetDeletionTimestamp() != nil {
+		w.renderings.forget(k.keyOf(obj))
+	} else if w.renderings.end(k.keyOf(obj)) {
+		w.queue.Add(k.keyOf(obj))
+	}
+	return w.put(k, obj, r)
+}
+
+func (w *Works) put(k *kind, obj client.Object, r resource.Resource) error {
+	err := w.source(obj.GetNamespace()).Put(r)
 	if errors.Is(err, resource.ErrTooLarge) || errors.Is(err, resource.ErrInvalidKey) {
 		w.refuse(k, obj, err)
 		return nil
@@ -122,13 +135,22 @@ func (w *Works) refuseName(ctx context.Context, k *kind, obj client.Object) erro
 
 // refuse reports that a work is not sent.
 func (w *Works) refuse(k *kind, obj client.Object, why error) {
-	w.enqueue(k.keyOf(obj), outbox.Report{UID: obj.GetUID(), Refused: true, Status: wire.WorkStatus{
-		ObservedGeneration: obj.GetGeneration(),
-		Conditions: []metav1.Condition{{
-			Type: conditionApplied, Status: metav1.ConditionFalse, Reason: k.failed,
-			Message: k.failure + ": " + why.Error(), ObservedGeneration: obj.GetGeneration(),
-		}},
-	}})
+	w.enqueue(k.keyOf(obj), ownReport(obj.GetUID(), k.refusal(obj, why)))
+}
+
+// refusal says that a work is not sent.
+func (k *kind) refusal(obj client.Object, why error) metav1.Condition {
+	return metav1.Condition{
+		Type: conditionApplied, Status: metav1.ConditionFalse, Reason: k.failed,
+		Message: k.failure + ": " + why.Error(), ObservedGeneration: obj.GetGeneration(),
+	}
+}
+
+// ownReport is what the hub itself has to say of a work: one condition.
+func ownReport(uid types.UID, c metav1.Condition) outbox.Report {
+	return outbox.Report{UID: uid, Refused: true, Status: wire.WorkStatus{
+		ObservedGeneration: c.ObservedGeneration, Conditions: []metav1.Condition{c},
+	}}
 }
 
 // load makes a body at the moment it is sent.
@@ -137,13 +159,19 @@ func (w *Works) load(cluster, key string) (resource.Resource, bool) {
 	if !ok {
 		return resource.Resource{}, false
 	}
+	ctx := context.Background()
 	it := k.blank()
-	err := w.client.Get(context.Background(), name, it.object())
+	err := w.client.Get(ctx, name, it.object())
 	if e, leaving := w.leaving(k.key(name)); leaving && apierrors.IsNotFound(err) {
 		return *e.deletion, true
 	}
 	if err != nil {
 		return resource.Resource{}, false // gone: its Delete follows
+	}
+	if substitutes(it.object()) {
+		// What has no value now is not sent: whoever notices says so of the work.
+		r, err := w.render(ctx, k, it)
+		return r, err == nil
 	}
 	r, err := k.encode(it)
 	return r, err == nil

@@ -123,7 +123,7 @@ func (w *Works) next(ctx context.Context) bool {
 	}
 	r, ok := w.take(key)
 	if !ok {
-		return true
+		return w.nextOwn(ctx, key)
 	}
 	if err := w.write(ctx, key, r); err != nil {
 		w.giveBack(key, r)
@@ -134,6 +134,27 @@ func (w *Works) next(ctx context.Context) bool {
 	}
 	r.Done()
 	w.queue.Forget(key)
+	if _, _, unsaid := w.renderings.unsaid(key); unsaid {
+		w.queue.Add(key) // the report was overtaken, and did not take it along
+	}
+	return true
+}
+
+// nextOwn writes what the hub itself has to say of a work that refers to its cluster, if
+// it has anything to say. Unlike a report it is made when it is written.
+func (w *Works) nextOwn(ctx context.Context, key wire.WorkKey) bool {
+	r, version, ok := w.renderings.unsaid(key)
+	if !ok {
+		return true
+	}
+	if err := w.write(ctx, key, r); err != nil {
+		w.queue.AddRateLimited(key)
+		w.metrics.Wrote(outbox.ResultError)
+		w.log.V(1).Info("status is written again", "work", key.String(), "err", err.Error())
+		return true
+	}
+	w.renderings.said(key, r.UID, version)
+	w.queue.Forget(key)
 	return true
 }
 
@@ -141,10 +162,10 @@ func (w *Works) next(ctx context.Context) bool {
 // to say does not wait for what its cluster has had written.
 func (w *Works) wait(key wire.WorkKey) time.Duration {
 	w.mu.Lock()
-	own := w.pending[key].Refused
+	waiting, reported := w.pending[key]
 	w.mu.Unlock()
 	wait := w.pace.Wait(key)
-	if own {
+	if !reported || waiting.Refused {
 		return wait
 	}
 	return max(wait, w.writes.Wait(key.Namespace))
@@ -269,33 +290,49 @@ func (w *Works) writeOver(ctx context.Context, from get, k *kind, key wire.WorkK
 		return nil // overtaken
 	}
 	before := it.status()
-	stored := bring(it, r, metav1.Now())
+	made, refers := w.renderings.of(key, r.UID)
+	applied, stored := bring(it, r, made.refusal, metav1.Now())
+	if refers && !k.isRefusal(applied) {
+		w.renderings.tell(key, r.UID, applied)
+	}
 	if equality.Semantic.DeepEqual(before, it.status()) {
 		w.metrics.Wrote(outbox.ResultUnchanged)
+		w.renderings.said(key, r.UID, made.version) // version 0 is of none
 		return nil
 	}
 	w.writes.Spend(key.Namespace, int64(stored))
 	if err := w.patchStatus(ctx, k, it, before, stored); err != nil {
 		return client.IgnoreNotFound(err)
 	}
+	w.renderings.said(key, r.UID, made.version)
 	w.metrics.Written(r)
 	w.announce(work, conditions, *it.conditions())
 	return nil
 }
 
-// bring makes the status of a work that which it has after a report, and returns the
+// bring makes the status of a work that which it has after a report. A refusal of the
+// hub stands in the place of Applied as the agent says it, which is returned, with the
 // size in bytes of the whole work.
-func bring(it item, r outbox.Report, now metav1.Time) (stored int) {
+func bring(it item, r outbox.Report, refusal *metav1.Condition, now metav1.Time) (applied *metav1.Condition, stored int) {
+	before := meta.FindStatusCondition(*it.conditions(), conditionApplied)
+	conditions := it.conditions()
 	if r.Refused {
-		conditions := it.conditions()
+		applied = before
 		*conditions = slices.Clone(*conditions)
 		for _, c := range r.Status.Conditions {
 			meta.SetStatusCondition(conditions, c)
 		}
 	} else {
 		it.merge(r.Status, now)
+		conditions = it.conditions()
+		if c := meta.FindStatusCondition(*conditions, conditionApplied); c != nil {
+			applied = c.DeepCopy()
+		}
 	}
-	return trim(it, now, r.LeftOut)
+	if refusal != nil {
+		overlay(conditions, *refusal, before, now)
+	}
+	return applied, trim(it, now, r.LeftOut)
 }
 
 // patchStatus writes what is different from before, and nothing if the work is no

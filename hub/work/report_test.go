@@ -313,7 +313,7 @@ func TestStatusIsTrimmedToWhatFits(t *testing.T) {
 				Conditions:   []metav1.Condition{{Type: "Applied", Status: status, Message: strings.Repeat("m", 100)}},
 			})
 		}
-		bring(it, reportOf(report), metav1.NewTime(time.Unix(1, 0)))
+		bring(it, reportOf(report), nil, metav1.NewTime(time.Unix(1, 0)))
 		if n := size(it.status()); n > outbox.MaxStored {
 			t.Errorf("status has %d bytes", n)
 		}
@@ -326,12 +326,12 @@ func TestStatusIsTrimmedToWhatFits(t *testing.T) {
 			t.Fatalf("%d manifests, condition %+v", left, c)
 		}
 		before := mustJSON(t, it.status())
-		bring(it, reportOf(report), metav1.NewTime(time.Unix(2, 0)))
+		bring(it, reportOf(report), nil, metav1.NewTime(time.Unix(2, 0)))
 		if again := mustJSON(t, it.status()); !bytes.Equal(before, again) {
 			t.Error("the same report changes the status")
 		}
 		report.Manifests = report.Manifests[:10]
-		bring(it, reportOf(report), metav1.NewTime(time.Unix(3, 0)))
+		bring(it, reportOf(report), nil, metav1.NewTime(time.Unix(3, 0)))
 		if meta.FindStatusCondition(*it.conditions(), trimmedType) != nil {
 			t.Error("everything fits, and the status says otherwise")
 		}

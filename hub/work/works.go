@@ -107,6 +107,10 @@ type Works struct {
 	// of all works of a cluster by their size.
 	pace   pace.Pacer[wire.WorkKey]
 	writes *budget.Writes
+	// renderings are of the works whose manifests refer to their cluster; following spaces
+	// how often those of a cluster are made anew.
+	renderings renderings
+	following  pace.Pacer[string]
 	// logLimiter bounds what is logged of what agents send.
 	logLimiter pace.LogLimiter
 
@@ -168,6 +172,9 @@ func (w *Works) SetupWithManager(mgr ctrl.Manager) error {
 	if err != nil {
 		return fmt.Errorf("work cluster controller: %w", err)
 	}
+	if err := (referring{w}).setup(mgr); err != nil {
+		return fmt.Errorf("work values controller: %w", err)
+	}
 	if err := (expiry{w}).setup(mgr); err != nil {
 		return fmt.Errorf("work expiry controller: %w", err)
 	}
@@ -179,6 +186,7 @@ func (w *Works) SetupWithManager(mgr ctrl.Manager) error {
 func (k *kind) wanted() predicate.Predicate {
 	all := []predicate.Predicate{
 		predicate.GenerationChangedPredicate{},
+		substitutionChanged(),
 		predicate.NewPredicateFuncs(func(o client.Object) bool {
 			return o.GetDeletionTimestamp() != nil || !controllerutil.ContainsFinalizer(o, k.finalizer)
 		}),

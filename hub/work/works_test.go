@@ -379,7 +379,7 @@ func TestTooLargeWorkIsReported(t *testing.T) {
 		case *manifestWork:
 			l.Spec.Workload.Manifests[0].Raw = raw
 		}
-		if err := r.send(k, large); err != nil {
+		if err := r.send(t.Context(), k, large); err != nil {
 			t.Fatal(err)
 		}
 		r.next(t.Context())
