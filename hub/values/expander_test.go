@@ -220,7 +220,7 @@ func escape(text string) string {
 }
 
 // Whatever a string is: escaped it stays what it is, and as a value of the cluster, too.
-func FuzzText(f *testing.F) {
+func FuzzReferences(f *testing.F) {
 	for _, text := range []string{"$(cluster.name)", "$$$(cluster.labels.a/b.c)$$(HOME)", "$(cluster.", "$$(cluster.$(cluster.x))", "\xff$(cluster.claims.\x00)"} {
 		f.Add(text)
 	}
@@ -240,7 +240,7 @@ func FuzzText(f *testing.F) {
 
 // Whatever a manifest and a value are: what comes out is JSON of the same shape, with the
 // same keys, numbers, kind and names.
-func FuzzManifest(f *testing.F) {
+func FuzzSubstitution(f *testing.F) {
 	f.Add([]byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"$(cluster.name)":"$(cluster.name)"}}`), "store-1")
 	f.Add([]byte(`{"a":[1e400,9007199254740993,"\ud800$(cluster.labels.x)",null]}`), `","b":"`)
 	f.Add([]byte(`{"metadata":{"name":"\u0024(cluster.name)"},"metadata":{}}`), "\xff")

@@ -12,6 +12,10 @@
 // waits and replaces any before it. Nothing is written that changes nothing, and
 // of what changes nothing else.
 //
+// A work with the annotation spokelet.io/substitute refers to its cluster (package
+// values). What was made of it is remembered by its references, so that a change of the
+// cluster's labels or claims publishes the works that use them, and no others.
+//
 // An agent is believed about the works in its own cluster's namespace, and about
 // those alone. ManifestWorks elsewhere may be Open Cluster Management's: they are
 // neither written nor deleted.

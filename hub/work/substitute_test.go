@@ -25,6 +25,7 @@ import (
 	"github.com/spokelet/spokelet/api/multicluster/v1alpha1"
 	"github.com/spokelet/spokelet/api/pace"
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/hub/values"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
@@ -121,12 +122,14 @@ func TestALabelThatChangesSendsTheWorksThatUseItAgain(t *testing.T) {
 		reason string
 		labels map[string]string
 		again  []string
+		// made are those that are made anew, if that are others than those that are sent.
+		made []string
 	}{
 		"one that two use":        {reason: "both, and no other", labels: map[string]string{"region": "us", "zone": "a"}, again: []string{"both", "region"}},
 		"one that one uses":       {reason: "that one", labels: map[string]string{"region": "eu", "zone": "b"}, again: []string{"both"}},
 		"one that nobody uses":    {reason: "nothing is sent", labels: map[string]string{"region": "eu", "zone": "a", "other": "x"}},
 		"one that is only quoted": {reason: "an escape uses nothing", labels: map[string]string{"region": "eu", "zone": "a", "escaped": "x"}},
-		"one that goes":           {reason: "what was sent stays", labels: map[string]string{"region": "eu"}},
+		"one that goes":           {reason: "what was sent stays", labels: map[string]string{"region": "eu"}, made: []string{"both"}},
 	}
 	names := []string{"both", "escape", "name", "plain", "region"}
 	for name, tc := range tests {
@@ -145,6 +148,18 @@ func TestALabelThatChangesSendsTheWorksThatUseItAgain(t *testing.T) {
 					r.reconcile(t, k, works[name])
 				}
 				before := r.refs(names, k)
+				claims := map[string]string{"region": "eu", "zone": "a"}
+				stale, _ := r.renderings.stale(values.Cluster{Name: managed, Labels: tc.labels, Claims: claims})
+				var made []string
+				for _, key := range stale {
+					made = append(made, key.Name)
+				}
+				if tc.made == nil {
+					tc.made = tc.again
+				}
+				if diff := cmp.Diff(tc.made, made); diff != "" {
+					t.Errorf("%s: made anew (-want +got):\n%s", tc.reason, diff)
+				}
 				r.label(t, tc.labels)
 				var again []string
 				for _, name := range names {
@@ -263,20 +278,34 @@ func TestAWorkWhoseValueGoesStaysAsItIsAndSaysSo(t *testing.T) {
 }
 
 func TestARefusalIsWrittenBesideAReportThatWaits(t *testing.T) {
-	eachKind(t, func(t *testing.T, k *kind) {
-		work := k.named(managed, "w", referTo("$(cluster.labels.region)"), func(o client.Object) { o.SetGeneration(2) })
-		r := newRig(t, clusterNamed(managed), work)
-		r.receive(managed, resource.Resource{Key: k.name + "/c1/w", UID: "uid-w", Body: statusBody(t, applied(1, metav1.ConditionTrue))})
-		r.reconcile(t, k, work)
-		r.drain(t)
-		got, _ := r.get(t, k, work)
-		if c := r.applied(t, k, work); c == nil || c.Status != metav1.ConditionFalse || c.ObservedGeneration != 2 {
-			t.Errorf("Applied = %+v", c)
-		}
-		if !strings.Contains(string(mustJSON(t, got.status())), "ConfigMap") {
-			t.Error("the report is lost")
-		}
-	})
+	tests := map[string]struct {
+		reason  string
+		waiting int64
+	}{
+		"of this generation":      {reason: "both are written at once", waiting: 2},
+		"that has been overtaken": {reason: "the refusal is written alone", waiting: 1},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			eachKind(t, func(t *testing.T, k *kind) {
+				work := k.named(managed, "w", referTo("$(cluster.labels.region)"), func(o client.Object) { o.SetGeneration(2) })
+				r := newRig(t, clusterNamed(managed), work)
+				r.report(t, managed, k.name+"/c1/w", "uid-w", applied(2, metav1.ConditionTrue))
+				waiting := applied(tc.waiting, metav1.ConditionTrue)
+				waiting.Manifests[0].ResourceMeta.Name = "waiting"
+				r.receive(managed, resource.Resource{Key: k.name + "/c1/w", UID: "uid-w", Body: statusBody(t, waiting)})
+				r.reconcile(t, k, work)
+				r.drain(t)
+				got, _ := r.get(t, k, work)
+				if c := r.applied(t, k, work); c.Status != metav1.ConditionFalse || c.ObservedGeneration != 2 {
+					t.Errorf("%s: Applied = %+v", tc.reason, c)
+				}
+				if written := strings.Contains(string(mustJSON(t, got.status())), "waiting"); written != (tc.waiting == 2) {
+					t.Errorf("%s: the report is written: %t", tc.reason, written)
+				}
+			})
+		})
+	}
 }
 
 // A hub that was restarted knows nothing of what an earlier process sent. What Sync does
