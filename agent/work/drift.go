@@ -3,7 +3,10 @@
 
 package work
 
-import "slices"
+import (
+	"slices"
+	"time"
+)
 
 // guard says by what drift is told from noise; it follows from how the object was
 // last written.
@@ -14,6 +17,47 @@ const (
 	guardEdits                  // anything but the status; the executor looks closer
 	guardOwnership              // that it is there, and whose it is
 )
+
+// need is what a work has to do about an object.
+type need int
+
+const (
+	needNothing   need = iota
+	needReference      // to its anchor, which the object lacks; its content is as it should be
+	needApply
+)
+
+// due says what work has to do to have content in an object, and how long to wait
+// before: a fight with another writer is slowed down, not fought faster.
+func (t *table) due(id objectID, work string, content [32]byte, now time.Time) (what need, wait time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	o, ok := t.objects[id]
+	if !ok {
+		return needNothing, 0
+	}
+	c := o.claimOf(work)
+	switch {
+	case c == nil:
+		return needNothing, 0
+	case c.applied != content:
+		return needApply, 0
+	case c.stale:
+		return needApply, o.pace.wait(now)
+	case o.lacks(c):
+		return needReference, o.pace.wait(now)
+	default:
+		return needNothing, 0
+	}
+}
+
+// isNew tells whether a work has not applied content before.
+func (t *table) isNew(id objectID, work string, content [32]byte) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := t.claimOf(id, work)
+	return c == nil || c.applied != content
+}
 
 // judge decides whether the object strayed from what was applied, and if it did
 // has it repaired: by the work that wrote it last, and by those that own other
@@ -49,7 +93,7 @@ func (o *object) astray() bool {
 	case o.baseline == nil:
 		return false
 	case o.live == nil:
-		return o.known
+		return o.known && !o.hasEnded()
 	case o.live.deleting:
 		return false // nothing can be done until it is gone
 	case o.live.uid != o.baseline.uid:

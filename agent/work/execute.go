@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -282,6 +283,8 @@ func (e *Engine) disown(ctx context.Context, w *work, at target) (freed types.UI
 // result is what became of one step that was taken, or had been before.
 type result struct {
 	generation int64
+	// remark names what was not applied of it, empty for nothing.
+	remark string
 }
 
 // applyStep applies one manifest unless its object is as it was left. Whoever the
@@ -353,9 +356,21 @@ func (e *Engine) answered(ctx context.Context, w *work, s *step, got written, er
 		return result{}
 	}
 	w.anchor.tracked[s.at.objectID] = e.settled(w, t, got.seen.uid, got.from)
-	r := result{generation: got.seen.generation}
+	r := result{generation: got.seen.generation, remark: remark(s.leftOut(), got.unknown)}
 	w.keep(s.at.objectID, r)
 	return r
+}
+
+// remark says what was left out of a manifest, and what the API server did not take.
+func remark(leftOut, unknown []string) string {
+	var parts []string
+	if len(leftOut) > 0 {
+		parts = append(parts, "not applied, for they are of another cluster or of Kubernetes itself: "+strings.Join(leftOut, ", "))
+	}
+	if len(unknown) > 0 {
+		parts = append(parts, "not taken by the API server: "+strings.Join(unknown, ", "))
+	}
+	return strings.Join(parts, "; ")
 }
 
 // references turns owners into ownerReferences: those of every work that claims

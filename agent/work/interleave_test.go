@@ -162,6 +162,14 @@ func meddles(g *stage, what string, change func(*unstructured.Unstructured)) fun
 	}
 }
 
+// losesRecord has somebody delete the record of a work.
+func (g *stage) losesRecord(w storyWork) func() {
+	return func() {
+		g.notef("somebody deletes the record of %s", w.name)
+		g.server.do(call{method: http.MethodDelete, path: w.anchor(), body: []byte("{}")})
+	}
+}
+
 func sharedStories() map[string]sharedStory {
 	of := func(dialect string, strategy workv1.UpdateStrategyType, names ...string) []storyWork {
 		var out []storyWork
@@ -203,6 +211,9 @@ func sharedStories() map[string]sharedStory {
 		}
 		out[name+": somebody strips the references"] = sharedStory{reason: "they are ours", works: works, acts: func(g *stage, w []storyWork) []func() {
 			return append(creates(g, w), meddles(g, "strips the references", func(u *unstructured.Unstructured) { u.SetOwnerReferences(nil) }))
+		}}
+		out[name+": somebody deletes a record, one deleted"] = sharedStory{reason: "its work makes another one, and wants the object", works: works, acts: func(g *stage, w []storyWork) []func() {
+			return append(append(creates(g, w), g.losesRecord(w[0])), deletes(g, w[1])...)
 		}}
 		out[name+": somebody deletes the object"] = sharedStory{reason: "it is made again", works: works, acts: func(g *stage, w []storyWork) []func() {
 			return append(creates(g, w), meddles(g, "deletes the object", nil))

@@ -112,7 +112,7 @@ func hashOf(raw []byte) [sha256.Size]byte {
 }
 
 // configuration returns what is applied: the manifest without what belongs to
-// the API server, named as target and owned by owners besides those it states.
+// the API server or to another cluster, named as target and owned by owners.
 func (m manifest) configuration(at target, owners []metav1.OwnerReference) ([]byte, error) {
 	obj, err := decodeObject(m.raw)
 	if err != nil {
@@ -141,17 +141,14 @@ func configure(obj map[string]any, at target, owners []metav1.OwnerReference) ([
 	if !ok {
 		return nil, fmt.Errorf("failed to decode object: %w", errNoName)
 	}
-	for _, field := range []string{"uid", "resourceVersion", "generation", "managedFields", "creationTimestamp", "deletionTimestamp", "selfLink"} {
-		delete(meta, field)
-	}
+	trim(meta)
+	normalize(obj)
 	meta["name"] = at.Name
 	delete(meta, "namespace")
 	if at.Namespace != "" {
 		meta["namespace"] = at.Namespace
 	}
-	if err := addOwners(meta, owners); err != nil {
-		return nil, err
-	}
+	addOwners(meta, owners)
 	out, err := json.Marshal(obj)
 	if err != nil {
 		return nil, fmt.Errorf("failed to encode object: %w", err)
@@ -196,19 +193,14 @@ func stripCreationTimestamps(v any) {
 	}
 }
 
-func addOwners(meta map[string]any, owners []metav1.OwnerReference) error {
-	if len(owners) == 0 {
-		return nil
-	}
-	refs, ok := meta["ownerReferences"].([]any)
-	if !ok && meta["ownerReferences"] != nil {
-		return fmt.Errorf("failed to decode object: ownerReferences is not a list: %w", errMalformed)
-	}
+func addOwners(meta map[string]any, owners []metav1.OwnerReference) {
+	refs := make([]any, 0, len(owners))
 	for _, o := range owners {
 		refs = append(refs, map[string]any{"apiVersion": o.APIVersion, "kind": o.Kind, "name": o.Name, "uid": string(o.UID)})
 	}
-	meta["ownerReferences"] = refs
-	return nil
+	if len(refs) > 0 {
+		meta["ownerReferences"] = refs
+	}
 }
 
 // objectID names an object of the spoke, in whatever version it is read.

@@ -63,7 +63,7 @@ func TestConfigurationIsTheManifestWithoutWhatIsNotItsOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","namespace":"b","ownerReferences":[` +
-		`{"apiVersion":"v1","kind":"X","name":"x","uid":"u"},{"apiVersion":"g/v1","kind":"AppliedWork","name":"w","uid":"anchor"}]},` +
+		`{"apiVersion":"g/v1","kind":"AppliedWork","name":"w","uid":"anchor"}]},` +
 		`"spec":{"big":12345678901234567890,"template":{"metadata":{"name":"t"}}}}`
 	if diff := cmp.Diff(want, string(got)); diff != "" {
 		t.Errorf("configuration (-want +got):\n%s", diff)

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
 // origin is what tells who made an object: a work takes over what is there, and
@@ -87,26 +88,35 @@ func refused(err error) bool {
 	return code >= http.StatusBadRequest && code < http.StatusInternalServerError
 }
 
-type codeKey struct{}
-
-// withCode returns a context that keeps the status code of the answer to a request;
-// clients of the API return the object alone.
-func withCode(ctx context.Context) (context.Context, *int) {
-	code := new(int)
-	return context.WithValue(ctx, codeKey{}, code), code
+// answer is what clients of the API do not return of the answer to a request.
+type answer struct {
+	code     int
+	warnings []string
 }
 
-// codes tells status codes to those who asked withCode.
-type codes struct{ next http.RoundTripper }
+type answerKey struct{}
+
+// withAnswer returns a context that keeps it.
+func withAnswer(ctx context.Context) (context.Context, *answer) {
+	a := &answer{}
+	return context.WithValue(ctx, answerKey{}, a), a
+}
+
+// answers tells of them to those who asked withAnswer.
+type answers struct{ next http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
-func (c codes) RoundTrip(r *http.Request) (*http.Response, error) {
+func (c answers) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := c.next.RoundTrip(r)
-	if code, ok := r.Context().Value(codeKey{}).(*int); ok && err == nil {
-		*code = resp.StatusCode
+	if a, ok := r.Context().Value(answerKey{}).(*answer); ok && err == nil {
+		a.code, a.warnings = resp.StatusCode, nil
+		headers, _ := utilnet.ParseWarningHeaders(resp.Header["Warning"])
+		for _, h := range headers {
+			a.warnings = append(a.warnings, h.Text)
+		}
 	}
 	return resp, err
 }
 
 // WrappedRoundTripper lets idle connections be closed.
-func (c codes) WrappedRoundTripper() http.RoundTripper { return c.next }
+func (c answers) WrappedRoundTripper() http.RoundTripper { return c.next }

@@ -38,6 +38,8 @@ type sighting struct {
 	// owners are the UIDs of those that own the object, sorted.
 	owners []types.UID
 	health health
+	// ended: it did what it is for, and goes by itself.
+	ended bool
 }
 
 type fieldsHash [16]byte
@@ -60,7 +62,7 @@ func sight(obj metav1.Object, manager string) *sighting {
 	}
 	s.fields, s.edits, s.writes = writtenBy(obj.GetManagedFields(), manager)
 	if u, ok := obj.(*unstructured.Unstructured); ok {
-		s.health = healthOf(u)
+		s.health, s.ended = healthOf(u), hasEnded(u)
 		return s
 	}
 	s.health = health{status: status.CurrentStatus, message: "Resource is current"}

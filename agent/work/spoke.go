@@ -45,7 +45,9 @@ func newSpoke(cfg *rest.Config, user string) (*spoke, error) {
 		cfg.Impersonate = rest.ImpersonationConfig{UserName: user}
 	}
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return ownPace{next} })
-	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return codes{next} })
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return answers{next} })
+	// They are told in conditions, where they matter.
+	cfg.WarningHandler = rest.NoWarnings{}
 	pool, err := rest.HTTPClientFor(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("client of the cluster: %w", err)
@@ -90,19 +92,19 @@ func (s *spoke) close() { utilnet.CloseIdleConnectionsFor(s.pool.Transport) }
 // and what that says of who made it.
 func (s *spoke) apply(ctx context.Context, at target, configuration []byte, h how, complete bool) (written, error) {
 	o := metav1.PatchOptions{FieldManager: h.manager, Force: &h.force}
-	ctx, code := withCode(ctx)
+	ctx, a := withAnswer(ctx)
 	if metadataOnly(at.Group, at.Resource) && !complete {
 		obj, err := s.metadata.Resource(at.gvr()).Namespace(at.Namespace).Patch(ctx, at.Name, types.ApplyPatchType, configuration, o)
 		if err != nil {
 			return written{}, err
 		}
-		return writtenMeta(obj, *code), nil
+		return writtenMeta(obj, a.code).warned(a), nil
 	}
 	obj, err := s.dynamic.Resource(at.gvr()).Namespace(at.Namespace).Patch(ctx, at.Name, types.ApplyPatchType, configuration, o)
 	if err != nil {
 		return written{}, err
 	}
-	return writtenOf(obj, *code), nil
+	return writtenOf(obj, a.code).warned(a), nil
 }
 
 // fetch reads an object with its content; nil when there is none.

@@ -147,7 +147,7 @@ func (g *stage) Put(r resource.Resource) error {
 }
 
 func (g *stage) Delete(string) {}
-func (g *stage) Complete()         {}
+func (g *stage) Complete()     {}
 
 // start runs an agent, to which the hub says what it wants.
 func (g *stage) start() {

@@ -96,8 +96,10 @@ type outcome struct {
 	at *objectID
 	// reason and failure say the last error, empty when applied.
 	reason, failure string
-	generation      int64
-	conditions      []metav1.Condition
+	// remark names what was not applied of it, empty for nothing.
+	remark     string
+	generation int64
+	conditions []metav1.Condition
 	// unfetched says why the object cannot be read.
 	unfetched string
 	// reads: the manifest has rules. values are what they last reported.
@@ -211,7 +213,7 @@ func (w *work) conclude(d *desired, steps []step, results map[int]result) {
 			o.reason, o.failure = w.policy.words.failure(s)
 			continue
 		}
-		o.generation = results[s.ordinal].generation
+		o.generation, o.remark = results[s.ordinal].generation, results[s.ordinal].remark
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()

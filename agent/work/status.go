@@ -25,6 +25,8 @@ const (
 // objectIndex is what a status is composed from: a table as it is at that moment.
 type objectIndex interface {
 	look(objectID) (live *sighting, known bool, failure error)
+	// ended: it is gone because it had ended.
+	ended(objectID) bool
 	// readingOf is what a work's rules read, rivals who else wants other values.
 	readingOf(id objectID, work string) *reading
 	rivals(id objectID, work string) []string
@@ -75,8 +77,11 @@ func (o *outcome) applied(generation int64) metav1.Condition {
 		Type: conditionApplied, Status: metav1.ConditionTrue, Reason: "AppliedManifestComplete",
 		Message: "Apply manifest complete", ObservedGeneration: generation,
 	}
-	if o.failure != "" {
+	switch {
+	case o.failure != "":
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, o.reason, o.failure
+	case o.remark != "":
+		c.Message += "; " + printable(o.remark)
 	}
 	return c
 }
@@ -110,11 +115,17 @@ func (multiclusterWords) manifest(_ *work, o *outcome, seen objectIndex, now met
 	case live != nil:
 		set(&o.conditions, metav1.Condition{Type: conditionAvailable, Status: metav1.ConditionTrue, Reason: "ResourceAvailable", Message: "Resource is available"}, now)
 		set(&o.conditions, healthy(live.health), now)
+	case seen.ended(*o.at):
+		set(&o.conditions, finished, now)
+		set(&o.conditions, healthy(health{status: status.CurrentStatus, message: finished.Message}), now)
 	case known || o.failure != "":
 		set(&o.conditions, metav1.Condition{Type: conditionAvailable, Status: metav1.ConditionFalse, Reason: "ResourceNotAvailable", Message: "Resource is not available"}, now)
 		set(&o.conditions, metav1.Condition{Type: conditionHealthy, Status: metav1.ConditionFalse, Reason: "NotFound", Message: "Resource is not available"}, now)
 	}
 }
+
+// finished is said of an object that is gone because it had ended by itself.
+var finished = metav1.Condition{Type: conditionAvailable, Status: metav1.ConditionTrue, Reason: "ResourceFinished", Message: "Resource has finished and was removed by Kubernetes"}
 
 func unknown(kind, reason, message string) metav1.Condition {
 	return metav1.Condition{Type: kind, Status: metav1.ConditionUnknown, Reason: reason, Message: message}

@@ -47,6 +47,8 @@ type read struct {
 	conditions []metav1.Condition
 }
 
+func (v view) ended(objectID) bool { return false }
+
 func (r *read) look(objectID) (*sighting, bool, error) { return &sighting{uid: "u"}, true, nil }
 
 func (r *read) readingOf(objectID, string) *reading {

@@ -215,7 +215,10 @@ func (e *Engine) resume(ctx context.Context, w *work, d *desired, steps []step) 
 
 // intent of a step for its object.
 func (s *step) intent() intent {
-	return intent{content: s.content, desire: s.hash, manager: s.how.manager, passive: s.how.passive(), owns: s.how.owns(), reader: s.read}
+	return intent{
+		content: s.content, desire: s.hash, manager: s.how.manager, applies: s.how.strategy == workv1.UpdateStrategyTypeServerSideApply,
+		passive: s.how.passive(), owns: s.how.owns(), reader: s.read,
+	}
 }
 
 // reread reads an object for rules that have not read it yet.

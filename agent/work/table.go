@@ -53,6 +53,8 @@ type object struct {
 	// expected: it was here when its scope began to be read anew, so that the initial
 	// events tell of it if it exists. One that came later may have missed its own.
 	expected bool
+	// ended: it is gone, and had ended by itself.
+	ended bool
 	// gone is the UID last seen deleted; it outlives live because an event may
 	// come before the answer to the apply that it is about.
 	gone types.UID
@@ -98,6 +100,8 @@ type intent struct {
 	content, desire [32]byte
 	// manager owns the fields; works with different ones share an object in peace.
 	manager string
+	// applies: by server-side apply.
+	applies bool
 	// passive: the work reads the object, or lets it be once it is there.
 	passive bool
 	// owns: the work's anchor is an owner of the object.
@@ -201,47 +205,6 @@ func (t *table) leave(o *object) {
 		delete(t.scopes, s)
 		w.stop()
 	}
-}
-
-// need is what a work has to do about an object.
-type need int
-
-const (
-	needNothing   need = iota
-	needReference      // to its anchor, which the object lacks; its content is as it should be
-	needApply
-)
-
-// due says what work has to do to have content in an object, and how long to wait
-// before: a fight with another writer is slowed down, not fought faster.
-func (t *table) due(id objectID, work string, content [32]byte, now time.Time) (what need, wait time.Duration) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	o, ok := t.objects[id]
-	if !ok {
-		return needNothing, 0
-	}
-	c := o.claimOf(work)
-	switch {
-	case c == nil:
-		return needNothing, 0
-	case c.applied != content:
-		return needApply, 0
-	case c.stale:
-		return needApply, o.pace.wait(now)
-	case o.lacks(c):
-		return needReference, o.pace.wait(now)
-	default:
-		return needNothing, 0
-	}
-}
-
-// isNew tells whether a work has not applied content before.
-func (t *table) isNew(id objectID, work string, content [32]byte) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	c := t.claimOf(id, work)
-	return c == nil || c.applied != content
 }
 
 // finish takes the answer to an apply; got is nil when it failed.
@@ -349,6 +312,9 @@ func (t *table) observe(id objectID, seen *sighting, deleted bool, at time.Time,
 		return
 	}
 	if deleted {
+		if o.live == nil || o.live.uid == seen.uid {
+			o.live = seen // as it was last
+		}
 		t.vanish(o, seen.uid, at)
 		return
 	}
@@ -357,6 +323,9 @@ func (t *table) observe(id objectID, seen *sighting, deleted bool, at time.Time,
 	}
 	if o.live == nil || o.live.uid != seen.uid {
 		t.reread(o)
+	}
+	if seen.ended && (o.live == nil || !o.live.ended) {
+		t.record(o)
 	}
 	changed := o.live == nil || !o.known || o.live.health != seen.health || o.live.deleting != seen.deleting
 	o.live, o.known = seen, true
@@ -379,10 +348,18 @@ func (t *table) vanish(o *object, uid types.UID, at time.Time) {
 	if o.live != nil && uid != "" && o.live.uid != uid {
 		return // another one of the same name is there already
 	}
+	if o.live != nil {
+		o.ended = o.live.ended
+	}
 	o.live = nil
 	t.happened(o, at)
 	t.judge(o)
 	t.reread(o)
+	t.record(o)
+}
+
+// record has the works of an object look at what their anchors say of it.
+func (t *table) record(o *object) {
 	for _, c := range o.claims {
 		t.repair(c.work)
 	}

@@ -60,6 +60,8 @@ func (manifestWorkWords) manifest(w *work, o *outcome, seen objectIndex, now met
 		set(&o.conditions, unknown(conditionAvailable, "FetchingResourceFailed", "Failed to fetch resource: "+why), now)
 	case live != nil:
 		set(&o.conditions, metav1.Condition{Type: conditionAvailable, Status: metav1.ConditionTrue, Reason: "ResourceAvailable", Message: "Resource is available"}, now)
+	case seen.ended(*o.at):
+		set(&o.conditions, finished, now)
 	case known || o.failure != "":
 		set(&o.conditions, metav1.Condition{Type: conditionAvailable, Status: metav1.ConditionFalse, Reason: "ResourceNotAvailable", Message: "Resource is not available"}, now)
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,14 +33,28 @@ type written struct {
 	// obj is all of it, where it was read.
 	obj  *unstructured.Unstructured
 	from origin
+	// fields says whose the fields are.
+	fields []metav1.ManagedFieldsEntry
+	// unknown are the fields that the API server did not take, in its words.
+	unknown []string
 }
 
 func writtenOf(obj *unstructured.Unstructured, code int) written {
-	return written{seen: sight(obj, FieldManager), obj: obj, from: originOf(obj, code)}
+	return written{seen: sight(obj, FieldManager), obj: obj, from: originOf(obj, code), fields: obj.GetManagedFields()}
 }
 
 func writtenMeta(obj metav1.Object, code int) written {
-	return written{seen: sight(obj, FieldManager), from: originOf(obj, code)}
+	return written{seen: sight(obj, FieldManager), from: originOf(obj, code), fields: obj.GetManagedFields()}
+}
+
+// warned keeps of an answer's warnings those of fields that were not taken.
+func (g written) warned(a *answer) written {
+	for _, w := range a.warnings {
+		if strings.HasPrefix(w, "unknown field") || strings.HasPrefix(w, "duplicate field") {
+			g.unknown = append(g.unknown, w)
+		}
+	}
+	return g
 }
 
 // write brings one manifest to its object, as its strategy says.
@@ -54,7 +69,7 @@ func (e *Engine) write(ctx context.Context, w *work, s *step, owners []owner) (w
 	case workv1.UpdateStrategyTypeCreateOnly:
 		got, err = e.createOnly(ctx, s, owners)
 	case workv1.UpdateStrategyTypeServerSideApply:
-		got, err = e.applyServerSide(ctx, s, owners)
+		got, err = e.applyServerSide(ctx, w, s, owners)
 	default:
 		got, err = e.update(ctx, w, s, owners)
 	}
@@ -153,12 +168,12 @@ func (e *Engine) create(ctx context.Context, s *step, owners []owner) (written, 
 	if obj, err = merge.Fresh(obj); err != nil {
 		return written{}, err
 	}
-	ctx, code := withCode(ctx)
+	ctx, a := withAnswer(ctx)
 	made, err := e.spoke.dynamic.Resource(s.at.gvr()).Namespace(s.at.Namespace).Create(ctx, obj, metav1.CreateOptions{FieldManager: s.how.manager})
 	if err != nil {
 		return written{}, err
 	}
-	return writtenOf(made, *code), nil
+	return writtenOf(made, a.code).warned(a), nil
 }
 
 // update is the strategy of that name: get, merge, put. What nobody has seen yet
@@ -220,31 +235,32 @@ func (e *Engine) mergeInto(ctx context.Context, w *work, s *step, live *unstruct
 	if s.how.orphan {
 		next.SetOwnerReferences(without(next.GetOwnerReferences(), w.anchor.uid))
 	}
+	ctx, a := withAnswer(ctx)
 	got, err := e.spoke.dynamic.Resource(s.at.gvr()).Namespace(s.at.Namespace).Update(ctx, next, metav1.UpdateOptions{FieldManager: s.how.manager})
 	if err != nil {
 		return written{}, err
 	}
-	return writtenOf(got, 0), nil
+	return writtenOf(got, 0).warned(a), nil
 }
 
 func without(refs []metav1.OwnerReference, uid types.UID) []metav1.OwnerReference {
 	return slices.DeleteFunc(slices.Clone(refs), func(o metav1.OwnerReference) bool { return o.UID == uid })
 }
 
-func (e *Engine) applyServerSide(ctx context.Context, s *step, owners []owner) (written, error) {
+func (e *Engine) applyServerSide(ctx context.Context, w *work, s *step, owners []owner) (written, error) {
 	if s.how.ignored != nil {
-		return e.applyPruned(ctx, s, owners)
+		return e.applyPruned(ctx, w, s, owners)
 	}
 	configuration, err := s.configuration(s.at, e.references(owners))
 	if err != nil {
 		return written{}, err
 	}
-	return e.spoke.apply(ctx, s.at, configuration, s.how, s.read != nil)
+	return e.applyAs(ctx, w, s, configuration)
 }
 
 // applyPruned leaves the fields to the spoke that the work ignores. An object that
 // bears the mark of this very manifest is not touched.
-func (e *Engine) applyPruned(ctx context.Context, s *step, owners []owner) (written, error) {
+func (e *Engine) applyPruned(ctx context.Context, w *work, s *step, owners []owner) (written, error) {
 	live, err := e.spoke.get(ctx, s.at)
 	exists := err == nil
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -269,7 +285,7 @@ func (e *Engine) applyPruned(ctx context.Context, s *step, owners []owner) (writ
 	if err != nil {
 		return written{}, err
 	}
-	return e.spoke.apply(ctx, s.at, configuration, s.how, s.read != nil)
+	return e.applyAs(ctx, w, s, configuration)
 }
 
 func annotate(obj map[string]any, key, value string) error {

@@ -5,7 +5,6 @@ package work
 
 import (
 	"context"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -14,9 +13,9 @@ import (
 )
 
 // yieldedAnnotation names, on an anchor, the objects that another work wrote after
-// this one, and the hash of what this one had written. Of works that disagree the
-// last one wins, also after a restart: the others do not write again until what
-// they want changes.
+// this one, or that have ended, and the hash of what this one had written. Of works that
+// disagree the last one wins, and what has ended does not begin again, also after a
+// restart: neither is written again until what the work wants changes.
 const yieldedAnnotation = "spokelet.io/yielded"
 
 // maxYielded bounds the objects that are named; others may be written once more.
@@ -35,14 +34,14 @@ func readYielded(u *unstructured.Unstructured) map[string]string {
 func (e *Engine) yields(w *work) map[string]string {
 	var out map[string]string
 	for id := range w.anchor.tracked {
-		content, ok := e.table.yielded(id, w.key.String())
-		if !ok || len(out) >= maxYielded {
+		text := e.settledAs(id, w.key.String())
+		if text == "" || len(out) >= maxYielded {
 			continue
 		}
 		if out == nil {
 			out = map[string]string{}
 		}
-		out[id.String()] = hex.EncodeToString(content[:])
+		out[id.String()] = text
 	}
 	return out
 }
@@ -73,9 +72,6 @@ func (e *Engine) recordYields(ctx context.Context, w *work) error {
 // recallYields tells the table what an anchor says.
 func (e *Engine) recallYields(w *work) {
 	for id := range w.anchor.tracked {
-		var content [32]byte
-		if n, err := hex.Decode(content[:], []byte(w.anchor.yielded[id.String()])); err == nil && n == len(content) {
-			e.table.yield(id, w.key.String(), content)
-		}
+		e.recallSettled(id, w.key.String(), w.anchor.yielded[id.String()])
 	}
 }

@@ -30,6 +30,16 @@ type field struct {
 	// whole: what required has not goes, and a missing field is an empty one.
 	// Otherwise live may have more.
 	whole bool
+	// among: live has each element of the list, in any order; controllers add some.
+	among bool
+}
+
+func among(names ...string) []field {
+	var out []field
+	for _, name := range names {
+		out = append(out, field{name: name, among: true})
+	}
+	return out
 }
 
 func part(names ...string) []field {
@@ -60,8 +70,8 @@ const (
 
 var kinds = map[schema.GroupKind]rule{
 	{Kind: "Namespace"}:      {nothing: true},
-	{Kind: "Pod"}:            {nothing: true},
-	{Kind: "ServiceAccount"}: {nothing: true},
+	{Kind: "Pod"}:            {fields: part("spec"), prepare: preparePod},
+	{Kind: "ServiceAccount"}: {fields: append(among("imagePullSecrets"), part("automountServiceAccountToken")...)},
 	{Kind: "Service"}:        {fields: part("spec")},
 	{Kind: "ConfigMap"}:      {fields: append(whole("data", "binaryData"), part("immutable")...), prepare: prepareConfigMap},
 	{Kind: "Secret"}:         {fields: append(whole("data", "type"), part("immutable")...), prepare: prepareSecret, fixed: fixedSecret},
@@ -119,11 +129,26 @@ func (r rule) satisfied(required, live map[string]any) bool {
 		return true
 	}
 	for _, f := range r.fields {
-		if f.whole && !equal(required[f.name], live[f.name]) || !f.whole && !l.covers(live[f.name], required[f.name], f.name) {
+		if !f.satisfied(l, required[f.name], live[f.name]) {
 			return false
 		}
 	}
 	return true
+}
+
+func (f field) satisfied(l lens, want, have any) bool {
+	list, isList := want.([]any)
+	switch {
+	case f.whole:
+		return equal(want, have)
+	case f.among && isList:
+		there, _ := have.([]any)
+		return !slices.ContainsFunc(list, func(w any) bool {
+			return !slices.ContainsFunc(there, func(h any) bool { return l.covers(h, w, f.name) })
+		})
+	default:
+		return l.covers(have, want, f.name)
+	}
 }
 
 // envelope is what every object has besides its content.

@@ -124,7 +124,7 @@ func TestMetadataIsMergedAndNothingOfItIsTaken(t *testing.T) {
 func TestOfSomeKindsOnlyMetadataIsReconciled(t *testing.T) {
 	cases := map[string]mergeCase{}
 	for kind, content := range map[string]string{
-		"Namespace": "spec: {finalizers: [x]}", "Pod": "spec: {nodeName: other}", "ServiceAccount": "secrets: [{name: x}], automountServiceAccountToken: false",
+		"Namespace": "spec: {finalizers: [x]}", "ServiceAccount": "secrets: [{name: x}]",
 	} {
 		cases["a "+kind+" of other content"] = mergeCase{
 			reason:   "the rest of it is the cluster's",

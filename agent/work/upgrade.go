@@ -1,0 +1,125 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package work
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/util/csaupgrade"
+)
+
+// applyAs applies a configuration by server-side apply. What this agent wrote before in
+// another way, by updates or as another manager, is the work's own all the same: it is
+// neither a conflict, nor does a field stay that the manifest no longer has.
+func (e *Engine) applyAs(ctx context.Context, w *work, s *step, configuration []byte) (written, error) {
+	got, err := e.spoke.apply(ctx, s.at, configuration, s.how, s.read != nil)
+	if !s.changed || err != nil && !apierrors.IsConflict(err) {
+		return got, err
+	}
+	fields := got.fields
+	if err != nil {
+		live, readErr := e.spoke.get(ctx, s.at)
+		if readErr != nil {
+			return got, err
+		}
+		fields = live.ManagedFields
+	}
+	earlier := earlierManagers(fields, s.how.manager, e.table.writers(s.at.objectID, w.key.String()))
+	if len(earlier) == 0 {
+		return got, err
+	}
+	if err := e.takeOverFields(ctx, s, earlier); err != nil {
+		return written{}, err
+	}
+	return e.spoke.apply(ctx, s.at, configuration, s.how, s.read != nil)
+}
+
+// fieldWriter is a field manager and how it writes.
+type fieldWriter struct {
+	manager   string
+	operation metav1.ManagedFieldsOperationType
+}
+
+// earlierManagers are those of ours that wrote fields and that nobody writes as any more:
+// neither the work itself, as manager, nor others. Works may apply as managers of their
+// own, whose names begin with ours.
+func earlierManagers(fields []metav1.ManagedFieldsEntry, manager string, others []fieldWriter) sets.Set[string] {
+	earlier := sets.New[string]()
+	present := append(slices.Clone(others), fieldWriter{manager, metav1.ManagedFieldsOperationApply})
+	for _, f := range fields {
+		ours := f.Subresource == "" && strings.HasPrefix(f.Manager, FieldManager)
+		if ours && !slices.Contains(present, fieldWriter{f.Manager, f.Operation}) && !ownersOnly(f.FieldsV1) {
+			earlier.Insert(f.Manager)
+		}
+	}
+	return earlier
+}
+
+// ownersOnly: references are written by updates, whatever the strategy is.
+func ownersOnly(f *metav1.FieldsV1) bool {
+	var set map[string]map[string]any
+	if f == nil || json.Unmarshal(f.GetRawBytes(), &set) != nil {
+		return false
+	}
+	for name := range set["f:metadata"] {
+		if name != "f:ownerReferences" {
+			return false
+		}
+	}
+	return len(set) == 1 && set["f:metadata"] != nil
+}
+
+// takeOverFields makes the fields of earlier managers those of the present one.
+func (e *Engine) takeOverFields(ctx context.Context, s *step, earlier sets.Set[string]) error {
+	live, err := e.spoke.get(ctx, s.at)
+	if err != nil {
+		return err
+	}
+	for i := range live.ManagedFields {
+		// Of applies csaupgrade takes over none.
+		if f := &live.ManagedFields[i]; f.Manager != s.how.manager && f.Subresource == "" && earlier.Has(f.Manager) {
+			f.Operation = metav1.ManagedFieldsOperationUpdate
+		}
+	}
+	patch, err := csaupgrade.UpgradeManagedFieldsPatch(live, earlier, s.how.manager)
+	if err != nil {
+		return fmt.Errorf("take over fields: %w", err)
+	}
+	if patch == nil {
+		return nil
+	}
+	_, err = e.spoke.metadata.Resource(s.at.gvr()).Namespace(s.at.Namespace).Patch(ctx, s.at.Name, types.JSONPatchType, patch,
+		metav1.PatchOptions{FieldManager: s.how.manager})
+	return err
+}
+
+// writers are as whom works besides one write an object.
+func (t *table) writers(id objectID, work string) []fieldWriter {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	o, ok := t.objects[id]
+	if !ok {
+		return nil
+	}
+	var out []fieldWriter
+	for _, c := range o.claims {
+		if c.work == work || c.intent.passive {
+			continue
+		}
+		w := fieldWriter{c.intent.manager, metav1.ManagedFieldsOperationUpdate}
+		if c.intent.applies {
+			w.operation = metav1.ManagedFieldsOperationApply
+		}
+		out = append(out, w)
+	}
+	return out
+}
