@@ -69,11 +69,19 @@ func (e *DuplicateError) Error() string {
 }
 
 // UnknownKindError: the API server serves no such kind, at present.
-type UnknownKindError struct{ Kind schema.GroupVersionKind }
+type UnknownKindError struct {
+	Kind schema.GroupVersionKind
+	// Served are the versions in which it does.
+	Served []string
+}
 
-// Error is in the words of a REST mapper.
+// Error is in the words of kubectl, as OCM's agent says it.
 func (e *UnknownKindError) Error() string {
-	return fmt.Sprintf("no matches for kind %q in version %q", e.Kind.Kind, e.Kind.GroupVersion())
+	text := fmt.Sprintf("the server doesn't have a resource type %q", e.Kind.Kind)
+	if len(e.Served) > 0 {
+		text += fmt.Sprintf(" in version %q; it is served in %s", e.Kind.GroupVersion(), strings.Join(e.Served, ", "))
+	}
+	return text
 }
 
 // What differs from one attempt to the next without telling anything: it would

@@ -305,9 +305,12 @@ func (e *Engine) applyStep(ctx context.Context, w *work, s *step) (result, time.
 	if !writes {
 		// What cannot be read now is read at its next event.
 		_ = e.reread(ctx, s)
-		return w.resultOf(s.at.objectID), sooner(wait, again)
+		_, left := e.table.contention(s.at.objectID, now)
+		return w.resultOf(s.at.objectID), sooner(sooner(wait, again), left)
 	}
-	return e.writeStep(ctx, w, s, due, now), 0
+	r := e.writeStep(ctx, w, s, due, now)
+	_, left := e.table.contention(s.at.objectID, now)
+	return r, left
 }
 
 // writeStep writes one manifest to its object, or the references alone that the object
@@ -320,6 +323,7 @@ func (e *Engine) writeStep(ctx context.Context, w *work, s *step, due need, now 
 	}
 	defer free()
 	owners := e.table.begin(s.at.objectID, key, now)
+	e.noteContention(ctx, s, now)
 	if due == needReference {
 		var got *sighting
 		got, s.err = e.own(ctx, s, owners)

@@ -223,3 +223,30 @@ func TestAJobThatEndedAndWentRunsOnce(t *testing.T) {
 		return err == nil
 	})
 }
+
+func TestAFightIsSaidInACondition(t *testing.T) {
+	t.Parallel()
+	c, h := newCluster(t), newHub(t)
+	c.startForOCM(h)
+	w := c.name("f")
+	h.ask(w, 1, wire.Work{}, c.configMap("f", "k", "ours"))
+	h.says(c, w, 1, conditionApplied, metav1.ConditionTrue)
+	configMaps := c.kube.CoreV1().ConfigMaps(c.namespace)
+	contended := func() string {
+		for _, cond := range h.said(w).Conditions {
+			if cond.Type == conditionContended && cond.Status == metav1.ConditionTrue {
+				return cond.Message
+			}
+		}
+		return ""
+	}
+	c.eventually("the work says that somebody changes what it repairs", func() bool {
+		if live := c.get("f"); live != nil && live.Data["k"] == "ours" {
+			_, _ = configMaps.Patch(t.Context(), "f", types.MergePatchType, []byte(`{"data":{"k":"theirs"}}`), metav1.PatchOptions{FieldManager: "fighter"})
+		}
+		return contended() != ""
+	})
+	if got, want := contended(), `data.k is also written by "fighter"`; !strings.Contains(got, want) {
+		t.Errorf("the message is %q", got)
+	}
+}

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
 )
 
 // resourceKind is how a kind is addressed.
@@ -23,6 +24,7 @@ type resourceKind struct {
 // discoverer reads one document of discovery; client-go's clients do.
 type discoverer interface {
 	ServerResourcesForGroupVersionWithContext(ctx context.Context, groupVersion string) (*metav1.APIResourceList, error)
+	RESTClient() rest.Interface
 }
 
 // kinds maps kinds to resources. A manifest names its version, so one document
@@ -56,9 +58,31 @@ func (k *kinds) resolve(ctx context.Context, gvk schema.GroupVersionKind) (resou
 	k.groups[gvk.GroupVersion()] = served
 	k.mu.Unlock()
 	if known, ok = served[gvk.Kind]; !ok {
-		return resourceKind{}, &UnknownKindError{Kind: gvk}
+		return resourceKind{}, &UnknownKindError{Kind: gvk, Served: k.servedIn(ctx, gvk)}
 	}
 	return known, nil
+}
+
+// servedIn are the other versions in which a kind is served, for people; none when that
+// cannot be found out.
+func (k *kinds) servedIn(ctx context.Context, gvk schema.GroupVersionKind) []string {
+	var group metav1.APIGroup
+	if gvk.Group == "" {
+		group.Versions = []metav1.GroupVersionForDiscovery{{GroupVersion: "v1"}}
+	} else if err := k.discovery.RESTClient().Get().AbsPath("/apis", gvk.Group).Do(ctx).Into(&group); err != nil {
+		return nil
+	}
+	var served []string
+	for _, v := range group.Versions {
+		if v.GroupVersion == gvk.GroupVersion().String() {
+			continue
+		}
+		list, err := k.discovery.ServerResourcesForGroupVersionWithContext(ctx, v.GroupVersion)
+		if _, ok := index(list)[gvk.Kind]; ok && err == nil {
+			served = append(served, v.GroupVersion)
+		}
+	}
+	return served
 }
 
 // forget makes the next resolve of the group read it anew.

@@ -134,7 +134,7 @@ func TestPlanRefusesAndOrders(t *testing.T) {
 	want := []string{
 		"", "", "", "duplicate of manifest 1", `namespace "z" is not allowed by this cluster's agent`,
 		"cluster-scoped manifests are not allowed by this cluster's agent",
-		`failed to find gvr from restmapping: no matches for kind "Unknown" in version "v1"`, errNoNamespace.Error(),
+		`failed to find gvr from restmapping: the server doesn't have a resource type "Unknown"`, errNoNamespace.Error(),
 	}
 	if diff := cmp.Diff(want, texts); diff != "" {
 		t.Errorf("errors (-want +got):\n%s", diff)

@@ -30,6 +30,8 @@ type objectIndex interface {
 	// readingOf is what a work's rules read, rivals who else wants other values.
 	readingOf(id objectID, work string) *reading
 	rivals(id objectID, work string) []string
+	// contended says who changes it each time it was repaired, empty for nobody.
+	contended(objectID) string
 }
 
 // words are what a dialect says of manifests and works.
@@ -90,7 +92,7 @@ func (o *outcome) applied(generation int64) metav1.Condition {
 type multiclusterWords struct{}
 
 func (multiclusterWords) failure(s *step) (reason, message string) {
-	return workv1.AppliedManifestFailed, "Failed to apply manifest: " + describe(s.err, s.isSecret())
+	return workv1.AppliedManifestFailed, "Failed to apply manifest: " + s.failure()
 }
 
 func (s *step) isSecret() bool { return s.gvk.Group == "" && s.gvk.Kind == "Secret" }
@@ -165,8 +167,11 @@ func (t *tally) add(c metav1.Condition) {
 	t.reasons[c.Reason]++
 }
 
-func (multiclusterWords) work(w *work, tallies map[string]*tally, _ objectIndex) []metav1.Condition {
+func (multiclusterWords) work(w *work, tallies map[string]*tally, seen objectIndex) []metav1.Condition {
 	all := []metav1.Condition{w.applied(tallies), available(tallies[conditionAvailable]), overall(tallies[conditionHealthy])}
+	if c, ok := w.contended(seen); ok {
+		all = append(all, c)
+	}
 	if w.leaving != nil {
 		all = append(all, w.leaving.condition())
 	}

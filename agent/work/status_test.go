@@ -49,6 +49,8 @@ type read struct {
 
 func (v view) ended(objectID) bool { return false }
 
+func (v view) contended(objectID) string { return "" }
+
 func (r *read) look(objectID) (*sighting, bool, error) { return &sighting{uid: "u"}, true, nil }
 
 func (r *read) readingOf(objectID, string) *reading {

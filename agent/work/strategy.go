@@ -172,7 +172,7 @@ func (e *Engine) readerOf(w *work, d *desired, id objectID, o match.Options) *re
 }
 
 // ownTypes are the conditions that the engine itself sets.
-var ownTypes = []string{conditionApplied, conditionAvailable, conditionDeleting, conditionShared, feedback.ConditionType}
+var ownTypes = []string{conditionApplied, conditionAvailable, conditionDeleting, conditionShared, conditionContended, feedback.ConditionType}
 
 // completes tells whether a step's rules can complete its manifest.
 func (s *step) completes(d *desired) bool {

@@ -65,6 +65,8 @@ type object struct {
 	// writing: a write has not ended, and what is seen meanwhile is judged after.
 	writing bool
 	pace    pace
+	// contended says who changes it each time it was repaired, empty for nobody.
+	contended string
 	// tried is what was seen of the object when the last apply began.
 	tried *sighting
 	// guard is what of the object must stay as the baseline has it.

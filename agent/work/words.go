@@ -33,15 +33,19 @@ func (manifestWorkWords) failure(s *step) (reason, message string) {
 	if isIgnoreError(s.err) {
 		return "AppliedManifestSSAIgnoreFieldError", "Failed to process ignoreFields: " + describe(s.err, false)
 	}
-	text := describe(s.err, s.isSecret())
-	var unknown *UnknownKindError
-	switch {
-	case errors.As(s.err, &unknown):
-		text = fmt.Sprintf("the server doesn't have a resource type %q", unknown.Kind.Kind)
-	case isRefusal(s.err):
+	text := s.failure()
+	if isRefusal(s.err) {
 		text += fmt.Sprintf(", will try again in %s", permissionRetry)
 	}
 	return workv1.AppliedManifestFailed, "Failed to apply manifest: " + text
+}
+
+// failure says why a step was not taken.
+func (s *step) failure() string {
+	if unknown, ok := errors.AsType[*UnknownKindError](s.err); ok {
+		return describe(unknown, false)
+	}
+	return describe(s.err, s.isSecret())
 }
 
 func (manifestWorkWords) manifest(w *work, o *outcome, seen objectIndex, now metav1.Time) {
@@ -115,6 +119,9 @@ func (manifestWorkWords) work(w *work, tallies map[string]*tally, seen objectInd
 		all = append(all, c)
 	}
 	if c, ok := w.sharing(seen); ok {
+		all = append(all, c)
+	}
+	if c, ok := w.contended(seen); ok {
 		all = append(all, c)
 	}
 	if w.leaving != nil {
