@@ -59,24 +59,49 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
+// secondThought is after how long a denial is asked about again: an API server may judge
+// by the rights from before a grant that was made with the agent.
+const secondThought = 2 * time.Second
+
 // copyNamespace returns where the copy of the works is kept: the agent's namespace,
 // if it may write Secrets there, and nothing otherwise. OCM's operator grants that
 // only where it also grants everything.
 func copyNamespace(ctx context.Context, client kubernetes.Interface, namespace string, log logr.Logger) string {
-	for _, verb := range []string{"list", "create", "patch", "delete"} {
-		answer, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
-			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
-				Verb: verb, Resource: "secrets", Namespace: namespace,
-			}},
-		}, metav1.CreateOptions{})
-		if err != nil || !answer.Status.Allowed {
-			log.Info("no copy of the works is kept: Secrets of the agent's namespace cannot be written", "namespace", namespace)
-			return ""
-		}
+	denied := deniedVerb(ctx, client, namespace, log)
+	if denied != "" {
+		sleep(ctx, secondThought)
+		denied = deniedVerb(ctx, client, namespace, log)
+	}
+	if denied != "" {
+		log.Info("no copy of the works is kept: Secrets of the agent's namespace cannot be written", "namespace", namespace, "denied", denied)
+		return ""
 	}
 	if _, err := client.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{}); apierrors.IsNotFound(err) {
 		log.Info("no copy of the works is kept: the agent's namespace does not exist", "namespace", namespace)
 		return ""
 	}
 	return namespace
+}
+
+// deniedVerb is the first that the agent may not do to Secrets of a namespace, empty for
+// none. An API server that does not answer is waited for: that is no denial.
+func deniedVerb(ctx context.Context, client kubernetes.Interface, namespace string, log logr.Logger) string {
+	for _, verb := range []string{"list", "create", "patch", "delete"} {
+		for pause := time.Second; ; pause = min(2*pause, longestPause) {
+			answer, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
+				Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
+					Verb: verb, Resource: "secrets", Namespace: namespace,
+				}},
+			}, metav1.CreateOptions{})
+			if err == nil && answer.Status.Allowed {
+				break
+			}
+			if err == nil || apierrors.IsForbidden(err) || ctx.Err() != nil {
+				return verb
+			}
+			log.Error(err, "rights on Secrets cannot be found out; trying again")
+			sleep(ctx, pause/2+rand.N(pause/2)) //nolint:gosec // spreads load, guards nothing
+		}
+	}
+	return ""
 }
