@@ -52,7 +52,7 @@ func (t *table) begin(id objectID, work string, now time.Time) []owner {
 	owners := make([]owner, 0, len(o.claims))
 	for i := range o.claims {
 		if c := &o.claims[i]; c.owns() {
-			c.named = true
+			c.named = c.named || c.work != work
 			owners = append(owners, owner{work: c.work, anchor: c.anchor})
 		}
 	}

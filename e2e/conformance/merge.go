@@ -121,16 +121,16 @@ func replaceCases() map[string]Case {
 				s.still("RoleBinding", "b", "subjects: [{kind: ServiceAccount, name: two, namespace: $ns}]")
 			},
 		},
-		"of Pods and ServiceAccounts only metadata is reconciled": {
-			reason: "facts 1.5.1",
+		"of Pods and ServiceAccounts what the API takes is reconciled": {
+			reason: "facts 1.5.1: the original leaves all but metadata out, and says Applied; here it is done",
 			spec:   spec("", account("sa"), pod("example.com/one", "one")),
 			then: func(s *stage) {
 				s.good("$w")
 				s.update("$w", spec("", `{apiVersion: v1, kind: ServiceAccount, metadata: {name: sa, namespace: $ns, labels: {l: two}}, automountServiceAccountToken: false}`, pod("example.com/two", "two")))
 				s.good("$w")
-				s.still("ServiceAccount", "sa", "{metadata: {labels: {l: two}}, automountServiceAccountToken: null}")
+				s.still("ServiceAccount", "sa", "{metadata: {labels: {l: two}}, automountServiceAccountToken: false}")
 				obj := s.still("Pod", "p", "metadata: {labels: {l: two}}")
-				if image := nested(obj, "spec", "containers"); !like("*example.com/one*", fmt.Sprint(image)) {
+				if image := nested(obj, "spec", "containers"); !like("*example.com/two*", fmt.Sprint(image)) {
 					s.t.Errorf("containers %v", image)
 				}
 				s.remove("Pod", "p")

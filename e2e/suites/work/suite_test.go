@@ -29,6 +29,8 @@ func TestWork(t *testing.T) {
 				"drift is repaired on the event":                   s.driftIsRepaired,
 				"a Deployment runs and its status comes back":      s.exampleFeedback,
 				"a permission set lets works write more":           s.examplePermissionSet,
+				"a Job with a time to live runs once":              s.jobRunsOnce,
+				"a manifest of another cluster is applied":         s.exportedManifest,
 				"a Job runs once, updated":                         func(t *testing.T) { s.exampleJob(t, "job-update", "Update") },
 				"a Job runs once, applied server-side":             func(t *testing.T) { s.exampleJob(t, "job-apply", "ServerSideApply") },
 			})
