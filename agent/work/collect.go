@@ -61,11 +61,11 @@ func (e *Engine) unseen(wave []tracked) error {
 func (e *Engine) remove(ctx context.Context, w *work, t tracked) (gone bool, err error) {
 	key, a := w.key.String(), w.anchor
 	e.table.waive(t.target, key, a.uid)
-	free, err := e.table.hold(ctx, t.objectID)
+	unlock, err := e.table.lock(ctx, t.objectID)
 	if err != nil {
 		return false, err
 	}
-	defer free()
+	defer unlock()
 	if t.uid == "" && !t.unsure && !e.table.named(t.objectID, key) {
 		return true, nil // every apply was refused, so there is nothing of ours
 	}
@@ -104,15 +104,15 @@ func (e *Engine) removeRead(ctx context.Context, w *work, t tracked) (gone bool,
 		return false, nil
 	case ours:
 	}
-	heirs := e.table.heirs(t.objectID, w.key.String())
-	shared := len(heirs) > 0
+	others := e.table.otherOwners(t.objectID, w.key.String())
+	shared := len(others) > 0
 	if !shared {
 		if shared, err = e.shared(ctx, w.policy, live, a.uid); err != nil {
 			return false, err
 		}
 	}
 	if shared {
-		return e.bequeath(ctx, w, t.target, live, heirs)
+		return e.handOver(ctx, w, t.target, live, others)
 	}
 	err = e.spoke.delete(ctx, t.target, live.UID, live.ResourceVersion)
 	switch {
@@ -133,10 +133,10 @@ func (e *Engine) removeRead(ctx context.Context, w *work, t tracked) (gone bool,
 	return after.UID != live.UID, nil
 }
 
-// bequeath leaves an object, as it was seen, to the others that own it. One that has yet
+// handOver leaves an object, as it was seen, to the others that own it. One that has yet
 // to write its reference has it from now on: between the two nobody would own the object.
-func (e *Engine) bequeath(ctx context.Context, w *work, at target, live *metav1.PartialObjectMetadata, heirs []owner) (gone bool, err error) {
-	refs := merged(without(live.OwnerReferences, w.anchor.uid), e.references(heirs))
+func (e *Engine) handOver(ctx context.Context, w *work, at target, live *metav1.PartialObjectMetadata, others []owner) (gone bool, err error) {
+	refs := merged(without(live.OwnerReferences, w.anchor.uid), e.references(others))
 	if slices.Equal(refs, live.OwnerReferences) {
 		return true, nil
 	}
@@ -146,8 +146,8 @@ func (e *Engine) bequeath(ctx context.Context, w *work, at target, live *metav1.
 	}
 	if w.policy.KeepsFound { // then it was not found, or it would have been let go
 		e.table.vouch(at.objectID, live.UID)
-		for _, h := range heirs {
-			e.queue.Add(h.work)
+		for _, o := range others {
+			e.queue.Add(o.work)
 		}
 	}
 	return true, nil
@@ -163,7 +163,7 @@ func (e *Engine) removeSeen(ctx context.Context, w *work, t tracked) (gone, done
 		return false, false
 	case live == nil:
 		return true, true
-	case live.uid != t.uid || !slices.Equal(live.owners, []types.UID{w.anchor.uid}) || len(e.table.heirs(t.objectID, w.key.String())) > 0:
+	case live.uid != t.uid || !slices.Equal(live.owners, []types.UID{w.anchor.uid}) || len(e.table.otherOwners(t.objectID, w.key.String())) > 0:
 		return false, false
 	case live.deleting:
 		return false, true

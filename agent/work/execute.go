@@ -272,11 +272,11 @@ func (e *Engine) inspectAnchor(ctx context.Context, w *work) error {
 // another anchor is to own it.
 func (e *Engine) disown(ctx context.Context, w *work, at target) (freed types.UID, _ error) {
 	e.table.replaceAnchor(at.objectID, w.key.String())
-	free, err := e.table.hold(ctx, at.objectID)
+	unlock, err := e.table.lock(ctx, at.objectID)
 	if err != nil {
 		return "", err
 	}
-	defer free()
+	defer unlock()
 	return e.removeOwnerReference(ctx, at, w.anchor.uid)
 }
 
@@ -317,11 +317,11 @@ func (e *Engine) applyStep(ctx context.Context, w *work, s *step) (result, time.
 // lacks.
 func (e *Engine) writeStep(ctx context.Context, w *work, s *step, due need, now time.Time) result {
 	key := w.key.String()
-	free, err := e.table.hold(ctx, s.at.objectID)
+	unlock, err := e.table.lock(ctx, s.at.objectID)
 	if s.err = err; err != nil {
 		return result{}
 	}
-	defer free()
+	defer unlock()
 	owners := e.table.begin(s.at.objectID, key, now)
 	e.noteContention(ctx, s, now)
 	if due == needReference {

@@ -17,11 +17,11 @@ type owner struct {
 	anchor types.UID
 }
 
-// hold waits until no other work writes an object or gives it up, and keeps them from
-// it until free is called. Each write carries the owners known when it began: of two at
+// lock waits until no other work writes an object or gives it up, and keeps them from
+// it until unlock is called. Each write carries the owners known when it began: of two at
 // once the one that arrives last could withdraw the other's reference, or bring back one
-// that was removed. The object must be claimed; no work may hold two.
-func (t *table) hold(ctx context.Context, id objectID) (free func(), _ error) {
+// that was removed. The object must be claimed; no work may lock two.
+func (t *table) lock(ctx context.Context, id objectID) (unlock func(), _ error) {
 	t.mu.Lock()
 	o, ok := t.objects[id]
 	t.mu.Unlock()
@@ -37,7 +37,7 @@ func (t *table) hold(ctx context.Context, id objectID) (free func(), _ error) {
 }
 
 // begin marks a write in flight and returns the anchors that own the object. Whoever
-// calls it holds the object.
+// calls it has locked the object.
 func (t *table) begin(id objectID, work string, now time.Time) []owner {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -69,9 +69,9 @@ func (o *object) lacks(c *claim) bool {
 	return c.owns() && c.applied != [32]byte{} && o.live != nil && !o.live.deleting && !slices.Contains(o.live.owners, c.anchor)
 }
 
-// heirs are the owners of an object besides a work. One whose anchor is being replaced
+// otherOwners are the owners of an object besides a work. One whose anchor is being replaced
 // has none at the moment.
-func (t *table) heirs(id objectID, work string) []owner {
+func (t *table) otherOwners(id objectID, work string) []owner {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	o, ok := t.objects[id]

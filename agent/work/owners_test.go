@@ -103,23 +103,23 @@ func TestWhatIsGivenUpIsNotAppliedForItsReference(t *testing.T) {
 
 // Two writes of one object at once carry the owners known when each began: the later
 // one to arrive could withdraw what the other wrote.
-func TestOneWorkAtATimeHoldsAnObject(t *testing.T) {
+func TestOneWorkAtATimeLocksAnObject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := shared()
-		free, err := s.hold(t.Context(), s.id)
+		unlock, err := s.lock(t.Context(), s.id)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var held atomic.Int32
 		for range 2 {
 			go func() {
-				free, err := s.hold(t.Context(), s.id)
+				unlock, err := s.lock(t.Context(), s.id)
 				if err != nil {
 					return
 				}
 				held.Add(1)
 				time.Sleep(time.Second)
-				free()
+				unlock()
 			}()
 		}
 		synctest.Wait()
@@ -129,12 +129,12 @@ func TestOneWorkAtATimeHoldsAnObject(t *testing.T) {
 		other := s.id
 		other.Name = "other"
 		s.claim(target{objectID: other, Version: "v1", Kind: "ConfigMap"}, "w", "anchor")
-		freeOther, err := s.hold(t.Context(), other)
+		unlockOther, err := s.lock(t.Context(), other)
 		if err != nil {
 			t.Errorf("another object cannot be held: %v", err)
 		}
-		freeOther()
-		free()
+		unlockOther()
+		unlock()
 		synctest.Wait()
 		if n := held.Load(); n != 1 {
 			t.Errorf("%d hold what is free", n)
@@ -148,20 +148,20 @@ func TestOneWorkAtATimeHoldsAnObject(t *testing.T) {
 
 func TestWhoWaitsForAnObjectGivesUpWithItsContext(t *testing.T) {
 	s := shared()
-	free, err := s.hold(t.Context(), s.id)
+	unlock, err := s.lock(t.Context(), s.id)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := s.hold(ctx, s.id); !errors.Is(err, context.Canceled) {
+	if _, err := s.lock(ctx, s.id); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
 	}
-	free()
-	if free, err = s.hold(t.Context(), s.id); err != nil {
+	unlock()
+	if unlock, err = s.lock(t.Context(), s.id); err != nil {
 		t.Errorf("nobody can hold it any more: %v", err)
 	}
-	free()
+	unlock()
 }
 
 // ownedAt is an object as seen, owned by anchors.
@@ -235,7 +235,7 @@ func TestReferencesThatDoNotStayAreWrittenEverMoreSlowly(t *testing.T) {
 	}
 }
 
-func TestHeirsAreThoseWhoWantTheObject(t *testing.T) {
+func TestOtherOwnersAreThoseWhoWantTheObject(t *testing.T) {
 	tests := map[string]struct {
 		reason string
 		do     func(*scene)
@@ -253,7 +253,7 @@ func TestHeirsAreThoseWhoWantTheObject(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := shared()
 			tc.do(s)
-			if diff := cmp.Diff(tc.want, s.heirs(s.id, "w"), cmp.AllowUnexported(owner{})); diff != "" {
+			if diff := cmp.Diff(tc.want, s.otherOwners(s.id, "w"), cmp.AllowUnexported(owner{})); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
 		})
