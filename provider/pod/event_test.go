@@ -262,6 +262,7 @@ func TestAnEventThatCannotBeWritten(t *testing.T) {
 	}{
 		"an outage":                         {"it is tried a few times", apierrors.NewServiceUnavailable("boom"), eventTries + 1},
 		"a namespace that is being deleted": {"it will not be better", apierrors.NewForbidden(events, "e", errors.New("boom")), 1},
+		"a bad request":                     {"it will not be better", apierrors.NewBadRequest("boom"), 1},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

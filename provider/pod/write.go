@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
+	"github.com/spokelet/spokelet/api/outbox"
 	"github.com/spokelet/spokelet/api/wire"
 )
 
@@ -60,7 +61,7 @@ func (k *Keeper) next(ctx context.Context) bool {
 	err := k.perform(ctx, t)
 	switch {
 	case err == nil, errors.Is(err, errGone):
-	case apierrors.IsInvalid(err):
+	case outbox.Refused(err):
 		// Another try would bring the same: the agent's next report may be better.
 		k.metrics.wrote(resultRefused)
 		k.complain(err, "the status of a pod is refused", r)
@@ -188,7 +189,7 @@ func (k *Keeper) warnOfRefusal(ctx context.Context, t task) error {
 
 // refused tells that the API server judged a status, and would again.
 func refused(err error) bool {
-	return err != nil && (apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsRequestEntityTooLargeError(err))
+	return outbox.Refused(err) || apierrors.IsForbidden(err)
 }
 
 // performed remembers that a report was acted upon.

@@ -150,6 +150,7 @@ func TestAWriteThatFails(t *testing.T) {
 		err    error
 		want   corev1.PodPhase
 		writes int
+		logged bool
 	}{
 		"an outage": {
 			reason: "it heals", err: apierrors.NewServiceUnavailable("boom"), want: corev1.PodRunning, writes: 3,
@@ -158,7 +159,13 @@ func TestAWriteThatFails(t *testing.T) {
 			reason: "the pod is read and it is tried again", err: apierrors.NewConflict(pods, "a", errors.New("boom")), want: corev1.PodRunning, writes: 3,
 		},
 		"a status that is not valid": {
-			reason: "it would be so again", err: apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Pod").GroupKind(), "a", nil), want: corev1.PodPending, writes: 1,
+			reason: "it would be so again", err: apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Pod").GroupKind(), "a", nil), want: corev1.PodPending, writes: 1, logged: true,
+		},
+		"a status that is a bad request": {
+			reason: "it would be so again", err: apierrors.NewBadRequest("boom"), want: corev1.PodPending, writes: 1, logged: true,
+		},
+		"a pod that is too large with it": {
+			reason: "it would be so again", err: apierrors.NewRequestEntityTooLargeError("limit is 1"), want: corev1.PodPending, writes: 1, logged: true,
 		},
 		"a pod that is gone": {
 			reason: "nothing is left to be said", err: apierrors.NewNotFound(pods, "a"), want: corev1.PodPending, writes: 1,
@@ -168,6 +175,12 @@ func TestAWriteThatFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, Config{}, func(r *rig) {
 				fails := 2
+				var lines []string
+				r.config.Logger = funcr.New(func(_, line string) {
+					if strings.Contains(line, `"pod"="default/a"`) {
+						lines = append(lines, line)
+					}
+				}, funcr.Options{})
 				r.client.PrependReactor("patch", "pods", func(k8stesting.Action) (bool, runtime.Object, error) {
 					fails--
 					return fails >= 0, nil, tc.err
@@ -181,6 +194,9 @@ func TestAWriteThatFails(t *testing.T) {
 				synctest.Wait()
 				if got, writes := r.pod("a").Status.Phase, r.requests()["patch pods"]; got != tc.want || writes != tc.writes {
 					t.Errorf("%s: phase %s after %d writes", tc.reason, got, writes)
+				}
+				if logged := len(lines) == 1; logged != tc.logged {
+					t.Errorf("%s: logged %q", tc.reason, lines)
 				}
 			}, podNamed("a"))
 		})
