@@ -381,6 +381,53 @@ func TestWhatKubectlPrintsIsATemplate(t *testing.T) {
 	decode(t, newRig().execute(t, action(wire.VerbCreate, printed)))
 }
 
+func TestOwnersOfATemplateAreLeftOut(t *testing.T) {
+	const (
+		owned = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"settings","namespace":"app","ownerReferences":` +
+			`[{"apiVersion":"v1","kind":"Secret","name":"long-gone","uid":"11111111-2222-4333-8444-555555555555"}]},"data":{"ours":"1"}}`
+		unowned = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"settings","namespace":"app","ownerReferences":[]},"data":{"ours":"1"}}`
+	)
+	theirs := []any{map[string]any{"apiVersion": "v1", "kind": "Pod", "name": "theirs", "uid": "of-this-cluster"}}
+	cases := map[string]struct {
+		reason string
+		action wire.Action
+		there  bool
+		want   []any
+		warned []string
+	}{
+		"create": {
+			reason: "the garbage collector would delete the object at once", action: action(wire.VerbCreate, owned), warned: []string{ownersLeftOut},
+		},
+		"update": {
+			reason: "it keeps the owners that it has here", action: action(wire.VerbUpdate, owned), there: true, want: theirs, warned: []string{ownersLeftOut},
+		},
+		"none is named":  {reason: "nothing is missing", action: action(wire.VerbCreate, unowned)},
+		"none is at all": {reason: "nothing is missing", action: action(wire.VerbCreate, settingsTemplate)},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			r := newRig()
+			if tc.there {
+				obj := settings(nil)
+				obj["metadata"].(map[string]any)["ownerReferences"] = theirs
+				r.server.put(settingsPath, obj)
+			}
+			result := r.execute(t, tc.action)
+			if diff := cmp.Diff(tc.warned, result.Warnings); diff != "" {
+				t.Errorf("%s: warnings (-want +got):\n%s", tc.reason, diff)
+			}
+			got, _, err := unstructured.NestedSlice(decode(t, result), "metadata", "ownerReferences")
+			if diff := cmp.Diff(tc.want, got); err != nil || diff != "" {
+				t.Errorf("%s: %v, owners (-want +got):\n%s", tc.reason, err, diff)
+			}
+			// Another process knows of the ledger what was said.
+			if diff := cmp.Diff(tc.warned, r.execute(t, tc.action).Warnings); diff != "" {
+				t.Errorf("%s: warnings after a restart (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
 func TestWarningsOfTheAPIServerAreInTheResult(t *testing.T) {
 	r := newRig()
 	r.server.put(settingsPath, settings(nil))

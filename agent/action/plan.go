@@ -26,6 +26,10 @@ const (
 	// the rest is: both as in Kubernetes.
 	maxGenerated = 58
 	suffix       = 5
+	ownersField  = "ownerReferences"
+	// ownersLeftOut is the warning that an action is done without the owners that its
+	// template names.
+	ownersLeftOut = "metadata.ownerReferences of the template is left out: an object whose owners have the UIDs of another cluster is deleted as one whose owners are gone"
 )
 
 // plan is an action as it is to be performed in this cluster.
@@ -117,6 +121,7 @@ func (e *Engine) locate(p *plan) (*meta.RESTMapping, error) {
 	if p.object, err = readTemplate(a.Template); err != nil {
 		return nil, err
 	}
+	p.dropOwners()
 	if err := p.name(); err != nil {
 		return nil, err
 	}
@@ -154,6 +159,21 @@ func (p *plan) name() error {
 		return fmt.Errorf("%w: it has no name", errTemplate)
 	}
 	return nil
+}
+
+// dropOwners leaves out the owners that a template names, as a work's manifest does: their
+// UIDs are mostly those of the cluster that the template was printed in, and here the
+// garbage collector would delete the object, in an update also one that was there before.
+func (p *plan) dropOwners() {
+	metadata, _ := p.object.Object["metadata"].(map[string]any)
+	owners, ok := metadata[ownersField]
+	if !ok {
+		return
+	}
+	delete(metadata, ownersField)
+	if list, is := owners.([]any); owners != nil && (!is || len(list) > 0) {
+		p.warnings.add(ownersLeftOut)
+	}
 }
 
 // mark puts the mark on the object. What else is wrong of it is for the API server to say.
