@@ -16,6 +16,10 @@
 // values). What was made of it is remembered by its references, so that a change of the
 // cluster's labels or claims publishes the works that use them, and no others.
 //
+// A work with the annotation spokelet.io/deletion: background is let go as soon as it is
+// deleted. Its deletion stays in Sync until the agent says that nothing is left; what a
+// process of the hub forgets of that, the agent evicts as a work that the hub does not know.
+//
 // An agent is believed about the works in its own cluster's namespace, and about
 // those alone. ManifestWorks elsewhere may be Open Cluster Management's: they are
 // neither written nor deleted.

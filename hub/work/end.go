@@ -30,6 +30,8 @@ type end struct {
 	deletion *resource.Resource
 	// published: deletion stands in Sync, until the agent says that nothing is left.
 	published bool
+	// background is of a deletion that the work did not wait for; nil of others.
+	background *background
 }
 
 // follower enqueues what happens to the works of one kind, and takes note of how

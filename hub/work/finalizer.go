@@ -58,7 +58,8 @@ func (w *Works) patchFinalizers(
 }
 
 // Release removes our finalizers from the works in the namespace of a cluster that
-// is going, and names them, as "<dialect>/<name>": their objects stay in the spoke.
+// is going, and names them, as "<dialect>/<name>": their objects stay in the spoke. So do
+// those of works whose deletion in the background has not ended.
 func (w *Works) Release(ctx context.Context, cluster string) (left []string, err error) {
 	for _, k := range w.kinds {
 		if err := w.settle(ctx, k, cluster); err != nil {
@@ -70,7 +71,7 @@ func (w *Works) Release(ctx context.Context, cluster string) (left []string, err
 			return left, err
 		}
 	}
-	return left, nil
+	return append(left, w.abandon(cluster)...), nil
 }
 
 // settle waits for the runs that publish works of a cluster. One that began before the

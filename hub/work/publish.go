@@ -69,15 +69,18 @@ func (w *Works) publish(ctx context.Context, k *kind, name types.NamespacedName)
 	case !managed:
 		w.warn(k, obj)
 		return nil
+	case leaving && w.inBackground(k.key(name), obj):
+		return w.sendDeletion(ctx, k, it)
 	case leaving && !controllerutil.ContainsFinalizer(obj, k.finalizer):
 		w.source(name.Namespace).Delete(k.key(name).String())
 		return nil
 	case k.maxName > 0 && len(name.Name) > k.maxName:
 		return w.refuseName(ctx, k, obj)
-	case !leaving:
-		if err := w.addFinalizer(ctx, k, obj); err != nil {
-			return err
-		}
+	case leaving:
+		return w.sendDeletion(ctx, k, it)
+	}
+	if err := w.addFinalizer(ctx, k, obj); err != nil {
+		return err
 	}
 	return w.send(ctx, k, it)
 }

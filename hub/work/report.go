@@ -67,6 +67,7 @@ func (w *Works) read(cluster string, r resource.Resource) (key wire.WorkKey, sta
 		}
 		return key, status, false
 	}
+	w.hear(key, r.UID, status)
 	return key, status, !ended || status.Finalized
 }
 
@@ -98,6 +99,7 @@ func (w *Works) Start(ctx context.Context) error {
 		w.log.Error(err, "finalizers of works are written one by one")
 	}
 	var wg sync.WaitGroup
+	wg.Go(func() { w.followBackground(ctx) })
 	for range writers {
 		wg.Go(func() {
 			for w.next(ctx) {
@@ -283,7 +285,11 @@ func (w *Works) writeOver(ctx context.Context, from get, k *kind, key wire.WorkK
 		if work.GetDeletionTimestamp() == nil {
 			return errElse
 		}
-		return w.dropFinalizer(ctx, k, work)
+		if err := w.dropFinalizer(ctx, k, work); err != nil {
+			return err
+		}
+		w.left(key, r.UID) // what was deleted in the background may be held by others
+		return nil
 	}
 	conditions := *it.conditions()
 	if r.Status.ObservedGeneration < dialect.Observed(conditions) {
