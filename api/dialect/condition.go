@@ -8,6 +8,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	workv1 "open-cluster-management.io/api/work/v1"
+
+	"github.com/spokelet/spokelet/api/wire"
 )
 
 // Types of conditions that agents report and the API's module has no name for.
@@ -29,6 +31,27 @@ func Observed(conditions []metav1.Condition) int64 {
 	}
 	return highest
 }
+
+// suspend says that what is asked for is suspended, if the work's annotation does.
+func suspend(asked *wire.Work, annotations map[string]string, conditions []metav1.Condition) {
+	if !wire.Suspends(annotations) {
+		return
+	}
+	asked.Suspended = true
+	if applied, ok := find(conditions, workv1.WorkApplied); ok {
+		asked.AppliedGeneration = applied.ObservedGeneration
+	}
+}
+
+// isSuspension tells the condition of a suspended work from one of that type that a rule
+// set.
+func isSuspension(c metav1.Condition) bool {
+	return c.Type == wire.ConditionSuspended && c.Reason == wire.ReasonSuspended
+}
+
+// keepsApplied tells whether what the hub has of Applied stays where a report does not
+// say it: an agent that was restarted while a work is suspended knows nothing of it.
+func keepsApplied(r wire.WorkStatus) bool { return slices.ContainsFunc(r.Conditions, isSuspension) }
 
 // merger merges lists of conditions.
 type merger struct {

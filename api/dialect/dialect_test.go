@@ -52,10 +52,18 @@ func TestManifestWorksBecomeCanonical(t *testing.T) {
 	}
 	labels := map[string]string{"a": "b"}
 	tests := map[string]struct {
-		reason  string
-		deleted *metav1.Time
-		want    wire.Work
+		reason      string
+		deleted     *metav1.Time
+		annotations map[string]string
+		want        wire.Work
 	}{
+		"a work that is suspended and going": {
+			reason: "an agent that was restarted tells of what the manifests name", deleted: &now,
+			annotations: map[string]string{wire.AnnotationSuspend: "true"},
+			want: wire.Work{
+				Generation: 3, Deleting: true, HubHash: "hash", Labels: labels, Healthy: true, Suspended: true, AppliedGeneration: 2, Spec: spec,
+			},
+		},
 		"a work": {
 			reason: "the spec is the canonical form",
 			want:   wire.Work{Generation: 3, HubHash: "hash", Labels: labels, Healthy: true, Spec: spec},
@@ -70,7 +78,8 @@ func TestManifestWorksBecomeCanonical(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			mw := &workv1.ManifestWork{ObjectMeta: metav1.ObjectMeta{Generation: 3, Labels: labels, DeletionTimestamp: tc.deleted}, Spec: spec}
+			mw := &workv1.ManifestWork{ObjectMeta: metav1.ObjectMeta{Generation: 3, Labels: labels, DeletionTimestamp: tc.deleted, Annotations: tc.annotations}, Spec: spec}
+			mw.Status.Conditions = []metav1.Condition{{Type: workv1.WorkApplied, ObservedGeneration: 2}}
 			if diff := cmp.Diff(tc.want, FromManifestWork(mw, "hash", true)); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}

@@ -39,7 +39,8 @@ func FromManifestWork(mw *workv1.ManifestWork, hubHash string, healthy bool) wir
 		Generation: mw.Generation, Deleting: mw.DeletionTimestamp != nil,
 		HubHash: hubHash, Labels: mw.Labels, Healthy: healthy, Spec: mw.Spec,
 	}
-	if w.Deleting {
+	suspend(&w, mw.Annotations, mw.Status.Conditions)
+	if w.Deleting && !w.Suspended {
 		// What is to go is known in the spoke, or was never there.
 		w.Spec = workv1.ManifestWorkSpec{DeleteOption: mw.Spec.DeleteOption}
 	}
@@ -58,7 +59,7 @@ func MergeManifestWork(old workv1.ManifestWorkStatus, r wire.WorkStatus, now met
 	kept := ruleTypes(next.ResourceStatus.Manifests, r.ObservedGeneration)
 	work := merger{now: now, gone: func(c metav1.Condition) bool {
 		switch {
-		case c.Type == workv1.WorkDeleting, c.Type == TypeSharedResources:
+		case c.Type == workv1.WorkDeleting, c.Type == TypeSharedResources, isSuspension(c):
 			return true
 		case !byRule(c):
 			return false

@@ -15,7 +15,8 @@ import (
 // manifests' bytes with it.
 func FromMulticluster(w *v1alpha1.Work) wire.Work {
 	out := wire.Work{Generation: w.Generation, Deleting: w.DeletionTimestamp != nil}
-	if out.Deleting {
+	suspend(&out, w.Annotations, w.Status.Conditions)
+	if out.Deleting && !out.Suspended {
 		return out
 	}
 	for _, m := range w.Spec.Workload.Manifests {
@@ -28,8 +29,11 @@ func FromMulticluster(w *v1alpha1.Work) wire.Work {
 // change keeps its transition time, whatever time the agent gives. The arguments
 // are not changed.
 func MergeMulticluster(old v1alpha1.WorkStatus, r wire.WorkStatus, now metav1.Time) v1alpha1.WorkStatus {
-	work := merger{now: now, gone: multiclusterReports}
-	manifest := merger{now: now, gone: func(metav1.Condition) bool { return true }}
+	kept := keepsApplied(r)
+	work := merger{now: now, gone: func(c metav1.Condition) bool {
+		return multiclusterReports(c) && (!kept || c.Type != workv1.WorkApplied)
+	}}
+	manifest := merger{now: now, gone: func(c metav1.Condition) bool { return !kept || c.Type != workv1.ManifestApplied }}
 	next := v1alpha1.WorkStatus{Conditions: work.merge(old.Conditions, r.Conditions)}
 	before := newIndex(old.ManifestConditions, identifierOf, unplacedIdentifier)
 	for _, m := range r.Manifests {
@@ -48,7 +52,7 @@ func multiclusterReports(c metav1.Condition) bool {
 	case workv1.WorkApplied, workv1.WorkAvailable, TypeHealthy, TypeSharedResources, workv1.WorkDeleting:
 		return true
 	default:
-		return false
+		return isSuspension(c)
 	}
 }
 

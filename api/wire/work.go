@@ -73,7 +73,13 @@ type Work struct {
 	Labels map[string]string `json:"labels,omitempty"`
 	// Healthy asks for the rule of that name on every manifest.
 	Healthy bool `json:"healthy,omitempty"`
-	// Spec has nothing but the delete option when Deleting.
+	// Suspended asks to leave everything in the spoke as it is, and to go on telling of it.
+	// An agent that does not know the field applies and deletes.
+	Suspended bool `json:"suspended,omitempty"`
+	// AppliedGeneration is what Applied on the hub says of a suspended work: an agent that
+	// was restarted does not know. 0 is nothing.
+	AppliedGeneration int64 `json:"appliedGeneration,omitempty"`
+	// Spec has nothing but the delete option when Deleting and not Suspended.
 	Spec workv1.ManifestWorkSpec `json:"spec"`
 }
 
@@ -83,8 +89,8 @@ func DecodeWork(body []byte) (Work, error) {
 	if err := json.Unmarshal(body, &w); err != nil {
 		return Work{}, fmt.Errorf("decode work: %w: %w", ErrInvalidWork, err)
 	}
-	if w.Generation < 0 {
-		return Work{}, fmt.Errorf("generation %d: %w", w.Generation, ErrInvalidWork)
+	if w.Generation < 0 || w.AppliedGeneration < 0 {
+		return Work{}, fmt.Errorf("generation %d, applied %d: %w", w.Generation, w.AppliedGeneration, ErrInvalidWork)
 	}
 	if w.HubHash != "" && !hubHash.MatchString(w.HubHash) {
 		return Work{}, fmt.Errorf("hub hash %.128q is not a SHA-256 in hex: %w", w.HubHash, ErrInvalidWork)
