@@ -55,7 +55,9 @@ func (f *follower) Delete(ctx context.Context, e event.DeleteEvent, q workqueue.
 // the watch says then, may have gone in any way.
 func (w *Works) ended(k *kind, obj client.Object, missed bool) {
 	key, e := k.keyOf(obj), end{uid: obj.GetUID()}
-	if !missed {
+	// Nobody could take the annotation from one that was suspended, so that its cluster
+	// would wait for ever; its objects go after the grace of an eviction.
+	if !missed && !wire.Suspends(obj.GetAnnotations()) {
 		var err error
 		if e.deletion, err = k.deletion(obj); err != nil {
 			w.log.Error(err, "work is deleted, and its cluster will miss it", "work", key.String())

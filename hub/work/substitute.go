@@ -40,13 +40,6 @@ func substitutes(obj client.Object) bool {
 	return obj.GetAnnotations()[wire.AnnotationSubstitute] == "true" && obj.GetDeletionTimestamp() == nil
 }
 
-// substitutionChanged passes works that begin or cease to refer to their cluster.
-func substitutionChanged() predicate.Predicate {
-	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		return e.ObjectOld.GetAnnotations()[wire.AnnotationSubstitute] != e.ObjectNew.GetAnnotations()[wire.AnnotationSubstitute]
-	}}
-}
-
 // encodeFor makes what is published of a work that refers to its cluster, and returns the
 // references that this depends on. It fails with errValues when one has no value.
 func (k *kind) encodeFor(it item, cluster values.Cluster) (resource.Resource, values.Used, error) {

@@ -186,7 +186,7 @@ func (w *Works) SetupWithManager(mgr ctrl.Manager) error {
 func (k *kind) wanted() predicate.Predicate {
 	all := []predicate.Predicate{
 		predicate.GenerationChangedPredicate{},
-		substitutionChanged(),
+		annotationsChanged(),
 		predicate.NewPredicateFuncs(func(o client.Object) bool {
 			return o.GetDeletionTimestamp() != nil || !controllerutil.ContainsFinalizer(o, k.finalizer)
 		}),
