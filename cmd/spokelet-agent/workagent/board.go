@@ -40,6 +40,7 @@ type told struct {
 	uid        types.UID
 	generation int64
 	deleting   bool
+	suspended  bool
 	labels     map[string]string
 	// size of what it was told, in bytes.
 	size int
@@ -48,7 +49,7 @@ type told struct {
 }
 
 func (t told) equal(o told) bool {
-	return t.uid == o.uid && t.generation == o.generation && t.deleting == o.deleting && maps.Equal(t.labels, o.labels)
+	return t.uid == o.uid && t.generation == o.generation && t.deleting == o.deleting && t.suspended == o.suspended && maps.Equal(t.labels, o.labels)
 }
 
 func newBoard() *board {
@@ -112,7 +113,10 @@ func newer(a, b hubWork) bool {
 // want tells the engine what is wanted of a work, if that is new to it.
 func (b *board) want(key wire.WorkKey, w hubWork) error {
 	o := w.object()
-	now := told{uid: o.GetUID(), generation: o.GetGeneration(), deleting: o.GetDeletionTimestamp() != nil, labels: o.GetLabels()}
+	now := told{
+		uid: o.GetUID(), generation: o.GetGeneration(), deleting: o.GetDeletionTimestamp() != nil, labels: o.GetLabels(),
+		suspended: wire.Suspends(o.GetAnnotations()),
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.told[key].equal(now) {
@@ -171,7 +175,7 @@ func (b *board) end(key wire.WorkKey, w hubWork) error {
 	t, known := b.told[key]
 	b.mu.Unlock()
 	var err error
-	if known && t.uid == w.object().GetUID() && !t.deleting {
+	if known && t.uid == w.object().GetUID() && !t.deleting && !t.suspended {
 		now := metav1.Now()
 		w.object().SetDeletionTimestamp(&now)
 		err = b.want(key, w)
@@ -183,10 +187,11 @@ func (b *board) end(key wire.WorkKey, w hubWork) error {
 }
 
 // drop does so with b.mu held. An engine that was told to delete the work goes on
-// until it has: a work that is only missed is kept for the time of its grace.
+// until it has: a work that is only missed is kept for the time of its grace, and so is
+// one that was suspended, for nobody could end that any more.
 func (b *board) drop(key wire.WorkKey) {
 	delete(b.works, key)
-	if t := b.told[key]; !t.deleting || t.finalized {
+	if t := b.told[key]; !t.deleting || t.finalized || t.suspended {
 		b.withdraw(key)
 	}
 }

@@ -262,6 +262,7 @@ func TestTheEngineHearsOfWhatChangesWhatIsWanted(t *testing.T) {
 		"its deletion":         {"everything goes", func(w *workv1.ManifestWork) { now := metav1.Now(); w.DeletionTimestamp = &now }, true},
 		"another of that name": {"it begins anew", func(w *workv1.ManifestWork) { w.UID = "u2" }, true},
 		"an annotation":        {"nothing in the spoke depends on it", func(w *workv1.ManifestWork) { w.Annotations = map[string]string{"a": "b"} }, false},
+		"its suspension":       {"nothing may be done", func(w *workv1.ManifestWork) { w.Annotations = map[string]string{wire.AnnotationSuspend: "true"} }, true},
 		"a status":             {"it is what we said ourselves", func(w *workv1.ManifestWork) { w.Status.Conditions = applied(1, "True").Conditions }, false},
 	}
 	for name, c := range cases {
@@ -451,6 +452,32 @@ func TestAWorkThatGoesAsItGetsItsFinalizerIsDeletedInTheSpoke(t *testing.T) {
 	r.run(t)
 	if !slices.Contains(r.heard, "delete manifestwork/c1/w") || len(r.board.works)+len(r.board.told)+len(r.pending) != 0 {
 		t.Errorf("something of it is kept: the engine has heard %v", r.heard)
+	}
+}
+
+// With the work its annotation is gone, which nobody could take off then.
+func TestASuspendedWorkThatIsGoneIsUnknown(t *testing.T) {
+	for name, change := range map[string]func(*workv1.ManifestWork){"deleted before": deleted, "deleted in that instant": func(*workv1.ManifestWork) {}} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, "w")
+			r.held(t)
+			r.server.change(func(w *workv1.ManifestWork) {
+				w.Annotations = map[string]string{wire.AnnotationSuspend: "true"}
+				change(w)
+			})
+			r.watch(t)
+			if !r.wanted["manifestwork/c1/w"].Suspended {
+				t.Error("the engine does not know that it is suspended")
+			}
+			gone := r.server.stored()
+			r.server.work = nil
+			if err := r.store.Delete(gone); err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Contains(r.heard, "delete manifestwork/c1/w") || len(r.board.works)+len(r.board.told) != 0 {
+				t.Errorf("it waits for ever: the engine has heard %v", r.heard)
+			}
+		})
 	}
 }
 
