@@ -24,6 +24,9 @@ func (e *Engine) collect(ctx context.Context, w *work, list []tracked) error {
 		var failed error
 		pending := false
 		for _, t := range wave {
+			if w.isSuspended() {
+				return errSuperseded // it has queued the work
+			}
 			gone, err := e.remove(ctx, w, t)
 			if err != nil && failed == nil {
 				failed = fmt.Errorf("delete %s: %w", t.objectID, err)
@@ -313,6 +316,9 @@ func (e *Engine) finalize(ctx context.Context, w *work, d *desired) error {
 		return err
 	}
 	if err := e.dismantle(ctx, w); err != nil {
+		if errors.Is(err, errSuperseded) {
+			return err
+		}
 		w.hinder(d, err)
 		e.publish(w)
 		return err

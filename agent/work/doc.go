@@ -14,6 +14,7 @@
 //   - owners.go says which anchors a write names as owners. Works that share an object
 //     write it, and give it up, one at a time: so no write withdraws the reference of
 //     another work, or brings back one that was given up.
+//   - suspend.go leaves the objects of a suspended work as they are, and tells of them.
 //   - review.go decides when the executor of a work is asked about all its manifests
 //     again, permission.go asks.
 //   - table.go knows every managed object by one small record, and tells drift

@@ -25,6 +25,11 @@ func (e *Engine) reconcile(ctx context.Context, w *work) (time.Duration, error) 
 	switch {
 	case d == nil:
 		return e.evict(ctx, w)
+	case d.suspended:
+		return 0, e.suspend(ctx, w, d)
+	}
+	w.setSuspended(nil)
+	switch {
 	case d.deleting:
 		return 0, e.finalize(ctx, w, d)
 	default:

@@ -17,7 +17,9 @@ const (
 	stateFailed   = "failed"
 	statePending  = "pending"
 	stateDeleting = "deleting"
-	stateOrphaned = "orphaned"
+	// stateSuspended is that of a work of which nothing is done.
+	stateSuspended = "suspended"
+	stateOrphaned  = "orphaned"
 )
 
 type metrics struct {
@@ -85,6 +87,8 @@ func (w *work) state() string {
 	switch {
 	case w.want == nil:
 		return stateOrphaned
+	case w.want.suspended:
+		return stateSuspended
 	case w.want.deleting:
 		return stateDeleting
 	}

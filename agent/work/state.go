@@ -33,6 +33,8 @@ type work struct {
 	recording bool
 	// sought is the deletion for which the anchor was looked for.
 	sought *desired
+	// recallAgain: what was applied before this process could not be looked at whole.
+	recallAgain bool
 	// readers are those of one version of the work.
 	readersOf *desired
 	readers   map[objectID]*reader
@@ -60,6 +62,10 @@ type work struct {
 	// told is the last one that the hub was first told of.
 	told     *desired
 	outcomes []outcome
+	// suspended is what is wanted while nothing is done, nil when that is not so.
+	suspended *desired
+	// recalled: outcomes are of what the anchor lists, and not of what was applied here.
+	recalled bool
 	// refused says why nothing of the work can be looked at.
 	refused string
 	// someFinished: at least one outcome is complete.
@@ -84,6 +90,10 @@ type desired struct {
 	hubHash string
 	labels  map[string]string
 	healthy bool
+	// suspended: nothing is to be done. applied is the generation that was applied last,
+	// as far as the hub knows.
+	suspended bool
+	applied   int64
 	// copied: read from our own copy, not yet confirmed by the hub.
 	copied   bool
 	received time.Time
@@ -181,7 +191,7 @@ func (w *work) clear() {
 	w.results = nil
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.outcomes, w.conditions, w.concluded = nil, nil, nil
+	w.outcomes, w.conditions, w.concluded, w.suspended, w.recalled = nil, nil, nil, nil, false
 }
 
 // replace forgets what was said of an earlier work of that name, not what was
@@ -190,11 +200,25 @@ func (w *work) clear() {
 func (w *work) replace() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.outcomes, w.conditions, w.leaving, w.someFinished = nil, nil, nil, false
+	w.outcomes, w.conditions, w.leaving, w.suspended, w.someFinished, w.recalled = nil, nil, nil, nil, false, false
 }
 
 // conclude takes what became of every step of one generation.
 func (w *work) conclude(d *desired, steps []step, results map[int]result) {
+	out := w.outcomesOf(steps, results)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.hold(d, out)
+}
+
+// hold keeps the outcomes of a generation in the place of those before; w.mu is held.
+func (w *work) hold(d *desired, out []outcome) {
+	inherit(out, w.outcomes)
+	w.outcomes, w.observed, w.concluded, w.leaving, w.refused, w.recalled = out, d.generation, d, nil, "", false
+}
+
+// outcomesOf is what became of every step.
+func (w *work) outcomesOf(steps []step, results map[int]result) []outcome {
 	out := make([]outcome, len(steps))
 	for i := range steps {
 		s := &steps[i]
@@ -215,10 +239,7 @@ func (w *work) conclude(d *desired, steps []step, results map[int]result) {
 		}
 		o.generation, o.remark = results[s.ordinal].generation, results[s.ordinal].remark
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	inherit(out, w.outcomes)
-	w.outcomes, w.observed, w.concluded, w.leaving, w.refused = out, d.generation, d, nil, ""
+	return out
 }
 
 // refuse concludes that a generation cannot be executed at all, if so; what was
@@ -229,7 +250,7 @@ func (w *work) refuse(d *desired) (refused bool) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.observed, w.concluded, w.refused = d.generation, d, describe(d.refusal, false)
+	w.observed, w.concluded, w.refused, w.recalled = d.generation, d, describe(d.refusal, false), false
 	return true
 }
 

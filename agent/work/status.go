@@ -4,6 +4,7 @@
 package work
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
@@ -48,15 +49,19 @@ type words interface {
 func (w *work) status(seen objectIndex, now metav1.Time) (s wire.WorkStatus, uid string, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.concluded == nil {
+	if w.concluded == nil && w.suspended == nil {
 		return wire.WorkStatus{}, "", false
 	}
-	s.ObservedGeneration = w.observed
+	uid, s.ObservedGeneration = w.about()
+	unapplied := w.unapplied()
 	tallies := map[string]*tally{}
 	w.someFinished = false
 	for i := range w.outcomes {
 		o := &w.outcomes[i]
 		w.policy.words.manifest(w, o, seen, now)
+		if unapplied {
+			meta.RemoveStatusCondition(&o.conditions, conditionApplied)
+		}
 		for _, c := range o.conditions {
 			if tallies[c.Type] == nil {
 				tallies[c.Type] = &tally{}
@@ -68,9 +73,9 @@ func (w *work) status(seen objectIndex, now metav1.Time) (s wire.WorkStatus, uid
 			ResourceMeta: o.meta, Conditions: append([]metav1.Condition(nil), o.conditions...), StatusFeedbacks: workv1.StatusFeedbackResult{Values: o.values},
 		})
 	}
-	w.summarize(w.policy.words.work(w, tallies, seen), now)
+	w.summarize(w.suspension(w.policy.words.work(w, tallies, seen)), now)
 	s.Conditions = append(s.Conditions, w.conditions...)
-	return s, w.concluded.uid, true
+	return s, uid, true
 }
 
 // applied is the Applied condition of a manifest.
@@ -191,12 +196,13 @@ func (w *work) applied(tallies map[string]*tally) metav1.Condition {
 	return applied
 }
 
-// summarize brings the conditions of the work up to date; w.mu is held.
+// summarize brings the conditions of the work up to date, which are about the generation
+// that was looked at unless they say another; w.mu is held.
 func (w *work) summarize(all []metav1.Condition, now metav1.Time) {
 	kept := w.conditions
 	w.conditions = nil
 	for _, c := range all {
-		c.ObservedGeneration = w.observed
+		c.ObservedGeneration = cmp.Or(c.ObservedGeneration, w.observed)
 		for _, old := range kept {
 			if old.Type == c.Type {
 				w.conditions = append(w.conditions, old)

@@ -335,7 +335,7 @@ func (e *Engine) count() map[string]int {
 		works = append(works, w)
 	}
 	e.mu.Unlock()
-	out := map[string]int{stateApplied: 0, stateFailed: 0, statePending: 0, stateDeleting: 0, stateOrphaned: 0}
+	out := map[string]int{stateApplied: 0, stateFailed: 0, statePending: 0, stateDeleting: 0, stateSuspended: 0, stateOrphaned: 0}
 	for _, w := range works {
 		out[w.state()]++
 	}
