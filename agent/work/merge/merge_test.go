@@ -44,6 +44,9 @@ func check(t *testing.T, cases map[string]mergeCase) {
 			if verdict != c.verdict {
 				t.Errorf("%s: verdict %s, want %s", c.reason, verdict, c.verdict)
 			}
+			if found, err := Compare(required, live, 8); err != nil || (found.Total == 0) != (c.verdict == Same) {
+				t.Errorf("%s: verdict %s, and the differences are %v, %v", c.reason, c.verdict, found, err)
+			}
 			want := live
 			if c.next != "" {
 				want = object(t, c.next)
