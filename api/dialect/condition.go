@@ -32,8 +32,10 @@ func Observed(conditions []metav1.Condition) int64 {
 	return highest
 }
 
-// suspend says that what is asked for is suspended, if the work's annotation does.
-func suspend(asked *wire.Work, annotations map[string]string, conditions []metav1.Condition) {
+// restrain says that what is asked for is suspended, or only compared, if the work's
+// annotations do.
+func restrain(asked *wire.Work, annotations map[string]string, conditions []metav1.Condition) {
+	asked.ReportDrift = wire.ReportsDrift(annotations)
 	if !wire.Suspends(annotations) {
 		return
 	}
@@ -50,8 +52,11 @@ func isSuspension(c metav1.Condition) bool {
 }
 
 // keepsApplied tells whether what the hub has of Applied stays where a report does not
-// say it: an agent that was restarted while a work is suspended knows nothing of it.
-func keepsApplied(r wire.WorkStatus) bool { return slices.ContainsFunc(r.Conditions, isSuspension) }
+// say it: an agent that was restarted while a work is suspended knows nothing of it, and
+// one that compares applies nothing.
+func keepsApplied(r wire.WorkStatus) bool {
+	return slices.ContainsFunc(r.Conditions, func(c metav1.Condition) bool { return isSuspension(c) || wire.IsDriftReport(c) })
+}
 
 // merger merges lists of conditions.
 type merger struct {

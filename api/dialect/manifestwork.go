@@ -39,7 +39,7 @@ func FromManifestWork(mw *workv1.ManifestWork, hubHash string, healthy bool) wir
 		Generation: mw.Generation, Deleting: mw.DeletionTimestamp != nil,
 		HubHash: hubHash, Labels: mw.Labels, Healthy: healthy, Spec: mw.Spec,
 	}
-	suspend(&w, mw.Annotations, mw.Status.Conditions)
+	restrain(&w, mw.Annotations, mw.Status.Conditions)
 	if w.Deleting && !w.Suspended {
 		// What is to go is known in the spoke, or was never there.
 		w.Spec = workv1.ManifestWorkSpec{DeleteOption: mw.Spec.DeleteOption}
@@ -59,7 +59,7 @@ func MergeManifestWork(old workv1.ManifestWorkStatus, r wire.WorkStatus, now met
 	kept := ruleTypes(next.ResourceStatus.Manifests, r.ObservedGeneration)
 	work := merger{now: now, gone: func(c metav1.Condition) bool {
 		switch {
-		case c.Type == workv1.WorkDeleting, c.Type == TypeSharedResources, isSuspension(c):
+		case c.Type == workv1.WorkDeleting, c.Type == TypeSharedResources, isSuspension(c), wire.IsDriftReport(c):
 			return true
 		case !byRule(c):
 			return false
@@ -83,7 +83,9 @@ func mergeManifest(old, next workv1.ManifestCondition, generation int64, now met
 	m := merger{
 		now: now,
 		// A rule that could not look at the object says what it said before.
-		gone: func(c metav1.Condition) bool { return byRule(c) && (seen || c.ObservedGeneration != generation) },
+		gone: func(c metav1.Condition) bool {
+			return byRule(c) && (seen || c.ObservedGeneration != generation) || wire.IsDriftReport(c)
+		},
 		anew: func(before, c metav1.Condition) bool {
 			switch c.Type {
 			case workv1.ManifestApplied:

@@ -15,7 +15,7 @@ import (
 // manifests' bytes with it.
 func FromMulticluster(w *v1alpha1.Work) wire.Work {
 	out := wire.Work{Generation: w.Generation, Deleting: w.DeletionTimestamp != nil}
-	suspend(&out, w.Annotations, w.Status.Conditions)
+	restrain(&out, w.Annotations, w.Status.Conditions)
 	if out.Deleting && !out.Suspended {
 		return out
 	}
@@ -52,7 +52,7 @@ func multiclusterReports(c metav1.Condition) bool {
 	case workv1.WorkApplied, workv1.WorkAvailable, TypeHealthy, TypeSharedResources, workv1.WorkDeleting:
 		return true
 	default:
-		return isSuspension(c)
+		return isSuspension(c) || wire.IsDriftReport(c)
 	}
 }
 

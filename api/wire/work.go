@@ -79,6 +79,9 @@ type Work struct {
 	// AppliedGeneration is what Applied on the hub says of a suspended work: an agent that
 	// was restarted does not know. 0 is nothing.
 	AppliedGeneration int64 `json:"appliedGeneration,omitempty"`
+	// ReportDrift asks to compare the manifests with what is in the spoke, and to write
+	// nothing. An agent that does not know the field applies.
+	ReportDrift bool `json:"reportDrift,omitempty"`
 	// Spec has nothing but the delete option when Deleting and not Suspended.
 	Spec workv1.ManifestWorkSpec `json:"spec"`
 }
