@@ -14,7 +14,7 @@ import (
 
 // followed are the annotations of a work that change what its spoke is asked for. None of
 // them changes its generation.
-var followed = []string{wire.AnnotationSubstitute, wire.AnnotationSuspend}
+var followed = []string{wire.AnnotationSubstitute, wire.AnnotationSuspend, wire.AnnotationDrift}
 
 // annotationsChanged passes works of which one of those is another.
 func annotationsChanged() predicate.Predicate {

@@ -288,13 +288,14 @@ func TestAWorkIsLookedAtWhenTheSpokeMustHearOfIt(t *testing.T) {
 		change func(client.Object)
 		wanted func(*kind) bool
 	}{
-		"a status":         {reason: "that is what we write ourselves", change: func(client.Object) {}, wanted: func(*kind) bool { return false }},
-		"a generation":     {reason: "the spec changed", change: func(o client.Object) { o.SetGeneration(2) }, wanted: func(*kind) bool { return true }},
-		"no finalizer":     {reason: "nothing is sent that nobody holds", change: func(o client.Object) { o.SetFinalizers(nil) }, wanted: func(*kind) bool { return true }},
-		"labels":           {reason: "the anchor of a ManifestWork bears them", change: func(o client.Object) { o.SetLabels(map[string]string{"a": "b"}) }, wanted: func(k *kind) bool { return k.shared }},
-		"a suspension":     {reason: "the spoke has to pause", change: annotated(wire.AnnotationSuspend, "true"), wanted: func(*kind) bool { return true }},
-		"an annotation":    {reason: "it stays on the hub", change: func(o client.Object) { o.SetAnnotations(map[string]string{"a": "b"}) }, wanted: func(*kind) bool { return false }},
-		"that it is going": {reason: "the spoke has to collect", change: func(o client.Object) { o.SetDeletionTimestamp(new(metav1.Now())) }, wanted: func(*kind) bool { return true }},
+		"a status":          {reason: "that is what we write ourselves", change: func(client.Object) {}, wanted: func(*kind) bool { return false }},
+		"a generation":      {reason: "the spec changed", change: func(o client.Object) { o.SetGeneration(2) }, wanted: func(*kind) bool { return true }},
+		"no finalizer":      {reason: "nothing is sent that nobody holds", change: func(o client.Object) { o.SetFinalizers(nil) }, wanted: func(*kind) bool { return true }},
+		"labels":            {reason: "the anchor of a ManifestWork bears them", change: func(o client.Object) { o.SetLabels(map[string]string{"a": "b"}) }, wanted: func(k *kind) bool { return k.shared }},
+		"a suspension":      {reason: "the spoke has to pause", change: annotated(wire.AnnotationSuspend, "true"), wanted: func(*kind) bool { return true }},
+		"a report of drift": {reason: "the spoke has to compare and not to write", change: annotated(wire.AnnotationDrift, "report"), wanted: func(*kind) bool { return true }},
+		"an annotation":     {reason: "it stays on the hub", change: func(o client.Object) { o.SetAnnotations(map[string]string{"a": "b"}) }, wanted: func(*kind) bool { return false }},
+		"that it is going":  {reason: "the spoke has to collect", change: func(o client.Object) { o.SetDeletionTimestamp(new(metav1.Now())) }, wanted: func(*kind) bool { return true }},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
