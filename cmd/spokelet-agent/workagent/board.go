@@ -41,6 +41,7 @@ type told struct {
 	generation int64
 	deleting   bool
 	suspended  bool
+	reports    bool
 	labels     map[string]string
 	// size of what it was told, in bytes.
 	size int
@@ -49,7 +50,7 @@ type told struct {
 }
 
 func (t told) equal(o told) bool {
-	return t.uid == o.uid && t.generation == o.generation && t.deleting == o.deleting && t.suspended == o.suspended && maps.Equal(t.labels, o.labels)
+	return t.uid == o.uid && t.generation == o.generation && t.deleting == o.deleting && t.suspended == o.suspended && t.reports == o.reports && maps.Equal(t.labels, o.labels)
 }
 
 func newBoard() *board {
@@ -115,7 +116,7 @@ func (b *board) want(key wire.WorkKey, w hubWork) error {
 	o := w.object()
 	now := told{
 		uid: o.GetUID(), generation: o.GetGeneration(), deleting: o.GetDeletionTimestamp() != nil, labels: o.GetLabels(),
-		suspended: wire.Suspends(o.GetAnnotations()),
+		suspended: wire.Suspends(o.GetAnnotations()), reports: wire.ReportsDrift(o.GetAnnotations()),
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()

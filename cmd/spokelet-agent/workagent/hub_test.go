@@ -263,6 +263,7 @@ func TestTheEngineHearsOfWhatChangesWhatIsWanted(t *testing.T) {
 		"another of that name": {"it begins anew", func(w *workv1.ManifestWork) { w.UID = "u2" }, true},
 		"an annotation":        {"nothing in the spoke depends on it", func(w *workv1.ManifestWork) { w.Annotations = map[string]string{"a": "b"} }, false},
 		"its suspension":       {"nothing may be done", func(w *workv1.ManifestWork) { w.Annotations = map[string]string{wire.AnnotationSuspend: "true"} }, true},
+		"a report of drift":    {"nothing may be written", func(w *workv1.ManifestWork) { w.Annotations = map[string]string{wire.AnnotationDrift: "report"} }, true},
 		"a status":             {"it is what we said ourselves", func(w *workv1.ManifestWork) { w.Status.Conditions = applied(1, "True").Conditions }, false},
 	}
 	for name, c := range cases {
