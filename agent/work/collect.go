@@ -24,7 +24,7 @@ func (e *Engine) collect(ctx context.Context, w *work, list []tracked) error {
 		var failed error
 		pending := false
 		for _, t := range wave {
-			if w.isSuspended() {
+			if !w.wanted().writes() {
 				return errSuperseded // it has queued the work
 			}
 			gone, err := e.remove(ctx, w, t)

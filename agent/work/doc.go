@@ -15,6 +15,7 @@
 //     write it, and give it up, one at a time: so no write withdraws the reference of
 //     another work, or brings back one that was given up.
 //   - suspend.go leaves the objects of a suspended work as they are, and tells of them.
+//   - compare.go says what differs from the manifests of a work that is not applied.
 //   - review.go decides when the executor of a work is asked about all its manifests
 //     again, permission.go asks.
 //   - table.go knows every managed object by one small record, and tells drift

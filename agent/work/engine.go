@@ -222,7 +222,7 @@ func (e *Engine) want(r resource.Resource, copied bool) error {
 	}
 	d := &desired{
 		uid: r.UID, generation: body.Generation, deleting: body.Deleting, copied: copied, received: time.Now(),
-		suspended: body.Suspended, applied: body.AppliedGeneration,
+		suspended: body.Suspended, applied: body.AppliedGeneration, reportsDrift: body.ReportDrift,
 		hubHash: body.HubHash, labels: body.Labels, healthy: body.Healthy,
 		spec: body.Spec,
 	}

@@ -22,6 +22,10 @@ import (
 // how long to wait before the next look, 0 for none.
 func (e *Engine) reconcile(ctx context.Context, w *work) (time.Duration, error) {
 	d := w.wanted()
+	if d.writes() {
+		e.followCompared(w, nil)
+		w.endComparison()
+	}
 	switch {
 	case d == nil:
 		return e.evict(ctx, w)
@@ -32,6 +36,8 @@ func (e *Engine) reconcile(ctx context.Context, w *work) (time.Duration, error) 
 	switch {
 	case d.deleting:
 		return 0, e.finalize(ctx, w, d)
+	case d.reportsDrift:
+		return 0, e.compare(ctx, w, d)
 	default:
 		return e.apply(ctx, w, d)
 	}

@@ -373,13 +373,13 @@ func (s *fakeServer) get(at string) *unstructured.Unstructured {
 func (s *fakeServer) watch(req *http.Request) *http.Response {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w := &stream{path: req.URL.Path, metadata: true, frames: make(chan []byte, 10_000), done: make(chan struct{})}
+	w := &stream{path: req.URL.Path, metadata: strings.Contains(req.Header.Get("Accept"), "as=PartialObjectMetadata"), frames: make(chan []byte, 10_000), done: make(chan struct{})}
 	for _, at := range slices.Sorted(maps.Keys(s.objects)) {
 		if path.Dir(at) == w.path {
 			w.put("ADDED", s.objects[at])
 		}
 	}
-	mark := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"resourceVersion": strconv.Itoa(s.version), "annotations": map[string]any{metav1.InitialEventsAnnotationKey: "true"}}}}
+	mark := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"resourceVersion": strconv.Itoa(s.version), "annotations": map[string]any{metav1.InitialEventsAnnotationKey: "true"}}}}
 	w.put("BOOKMARK", mark)
 	s.streams[w] = struct{}{}
 	w.closed = func() {
@@ -407,7 +407,10 @@ type stream struct {
 }
 
 func (w *stream) put(event string, obj *unstructured.Unstructured) {
-	text, err := json.Marshal(map[string]any{"type": event, "object": metadataOf(obj).Object})
+	if w.metadata {
+		obj = metadataOf(obj)
+	}
+	text, err := json.Marshal(map[string]any{"type": event, "object": obj.Object})
 	if err != nil {
 		panic(err)
 	}

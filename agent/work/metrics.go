@@ -17,7 +17,7 @@ const (
 	stateFailed   = "failed"
 	statePending  = "pending"
 	stateDeleting = "deleting"
-	// stateSuspended is that of a work of which nothing is done.
+	// stateSuspended is that of a work of which nothing is written.
 	stateSuspended = "suspended"
 	stateOrphaned  = "orphaned"
 )
@@ -87,7 +87,7 @@ func (w *work) state() string {
 	switch {
 	case w.want == nil:
 		return stateOrphaned
-	case w.want.suspended:
+	case !w.want.writes():
 		return stateSuspended
 	case w.want.deleting:
 		return stateDeleting

@@ -22,6 +22,8 @@ type reader struct {
 	generation int64
 	feedback   *feedback.Program
 	rules      *rule.Set
+	// compare tells what differs from the manifest, nil where nobody asks.
+	compare *comparison
 }
 
 // reading is what a reader read of one version of an object.
@@ -31,16 +33,22 @@ type reading struct {
 	synced     metav1.Condition
 	values     []workv1.FeedbackValue
 	conditions []metav1.Condition
+	// drift says what differs, without a type where nobody asks.
+	drift metav1.Condition
 }
 
 func (r *reader) read(obj *unstructured.Unstructured) *reading {
 	values, err := r.feedback.Eval(obj)
-	return &reading{of: r, values: values, synced: r.feedback.Condition(err), conditions: r.rules.Eval(obj, r.generation)}
+	out := &reading{of: r, values: values, synced: r.feedback.Condition(err), conditions: r.rules.Eval(obj, r.generation)}
+	if r.compare != nil {
+		out.drift = r.compare.of(obj)
+	}
+	return out
 }
 
 // same tells whether two readings say the same.
 func (r *reading) same(other *reading) bool {
-	return other != nil && r.of == other.of && equality.Semantic.DeepEqual(r.synced, other.synced) &&
+	return other != nil && r.of == other.of && equality.Semantic.DeepEqual(r.synced, other.synced) && r.drift == other.drift &&
 		equality.Semantic.DeepEqual(r.values, other.values) && equality.Semantic.DeepEqual(r.conditions, other.conditions)
 }
 

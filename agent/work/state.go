@@ -35,6 +35,8 @@ type work struct {
 	sought *desired
 	// recallAgain: what was applied before this process could not be looked at whole.
 	recallAgain bool
+	// compared are the objects that are followed without being listed in the anchor.
+	compared map[objectID]struct{}
 	// readers are those of one version of the work.
 	readersOf *desired
 	readers   map[objectID]*reader
@@ -64,8 +66,10 @@ type work struct {
 	outcomes []outcome
 	// suspended is what is wanted while nothing is done, nil when that is not so.
 	suspended *desired
-	// recalled: outcomes are of what the anchor lists, and not of what was applied here.
-	recalled bool
+	// seenOnly: outcomes are of what there is, and not of what was applied here.
+	seenOnly bool
+	// comparing: outcomes say what differs from the manifests.
+	comparing bool
 	// refused says why nothing of the work can be looked at.
 	refused string
 	// someFinished: at least one outcome is complete.
@@ -94,6 +98,8 @@ type desired struct {
 	// as far as the hub knows.
 	suspended bool
 	applied   int64
+	// reportsDrift: the manifests are to be compared, and not applied.
+	reportsDrift bool
 	// copied: read from our own copy, not yet confirmed by the hub.
 	copied   bool
 	received time.Time
@@ -115,6 +121,8 @@ type outcome struct {
 	// reads: the manifest has rules. values are what they last reported.
 	reads  bool
 	values []workv1.FeedbackValue
+	// compared: what differs from the manifest is reported.
+	compared bool
 	// unread: the rules have yet to see the object for the first time.
 	unread bool
 }
@@ -191,7 +199,7 @@ func (w *work) clear() {
 	w.results = nil
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.outcomes, w.conditions, w.concluded, w.suspended, w.recalled = nil, nil, nil, nil, false
+	w.outcomes, w.conditions, w.concluded, w.suspended, w.seenOnly = nil, nil, nil, nil, false
 }
 
 // replace forgets what was said of an earlier work of that name, not what was
@@ -200,7 +208,7 @@ func (w *work) clear() {
 func (w *work) replace() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.outcomes, w.conditions, w.leaving, w.suspended, w.someFinished, w.recalled = nil, nil, nil, nil, false, false
+	w.outcomes, w.conditions, w.leaving, w.suspended, w.someFinished, w.seenOnly = nil, nil, nil, nil, false, false
 }
 
 // conclude takes what became of every step of one generation.
@@ -214,7 +222,8 @@ func (w *work) conclude(d *desired, steps []step, results map[int]result) {
 // hold keeps the outcomes of a generation in the place of those before; w.mu is held.
 func (w *work) hold(d *desired, out []outcome) {
 	inherit(out, w.outcomes)
-	w.outcomes, w.observed, w.concluded, w.leaving, w.refused, w.recalled = out, d.generation, d, nil, "", false
+	w.outcomes, w.observed, w.concluded, w.leaving, w.refused = out, d.generation, d, nil, ""
+	w.seenOnly, w.comparing = false, false
 }
 
 // outcomesOf is what became of every step.
@@ -250,7 +259,7 @@ func (w *work) refuse(d *desired) (refused bool) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.observed, w.concluded, w.refused, w.recalled = d.generation, d, describe(d.refusal, false), false
+	w.observed, w.concluded, w.refused, w.seenOnly = d.generation, d, describe(d.refusal, false), false
 	return true
 }
 

@@ -62,6 +62,7 @@ func (w *work) status(seen objectIndex, now metav1.Time) (s wire.WorkStatus, uid
 		if unapplied {
 			meta.RemoveStatusCondition(&o.conditions, conditionApplied)
 		}
+		w.drift(o, seen, now)
 		for _, c := range o.conditions {
 			if tallies[c.Type] == nil {
 				tallies[c.Type] = &tally{}
@@ -73,7 +74,7 @@ func (w *work) status(seen objectIndex, now metav1.Time) (s wire.WorkStatus, uid
 			ResourceMeta: o.meta, Conditions: append([]metav1.Condition(nil), o.conditions...), StatusFeedbacks: workv1.StatusFeedbackResult{Values: o.values},
 		})
 	}
-	w.summarize(w.suspension(w.policy.words.work(w, tallies, seen)), now)
+	w.summarize(w.suspension(w.policy.words.work(w, tallies, seen), tallies), now)
 	s.Conditions = append(s.Conditions, w.conditions...)
 	return s, uid, true
 }

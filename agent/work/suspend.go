@@ -26,7 +26,7 @@ func (e *Engine) suspend(ctx context.Context, w *work, d *desired) error {
 	}
 	w.setSuspended(d)
 	e.publish(w)
-	if known && !w.isRecalled() && w.anchor != nil && !w.anchor.deleting {
+	if known && !w.isSeenOnly() && w.anchor != nil && !w.anchor.deleting {
 		// Who wrote a shared object last is known to whom has seen the writes.
 		if err := w.lost(e.recordYields(ctx, w)); err != nil {
 			return errors.Join(unread, err)
@@ -44,7 +44,7 @@ func (e *Engine) recallApplied(ctx context.Context, w *work, d *desired) error {
 	}
 	// Rules report for the generation that was applied, as the objects are of that.
 	was := *d
-	was.generation = d.applied
+	was.generation, was.reportsDrift = d.applied, false
 	steps := plan(ctx, d.manifests, e.spoke.kinds.resolve, e.cfg.Namespaces)
 	e.equip(w, &was, steps)
 	e.await(w, steps)
@@ -62,7 +62,7 @@ func (e *Engine) recallApplied(ctx context.Context, w *work, d *desired) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.hold(&was, out)
-	w.recalled = true
+	w.seenOnly = true
 	return failure(steps)
 }
 
@@ -73,16 +73,16 @@ func (w *work) knows(uid string) bool {
 	return w.concluded != nil && w.concluded.uid == uid
 }
 
-func (w *work) isRecalled() bool {
+func (w *work) isSeenOnly() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.recalled
+	return w.seenOnly
 }
 
-// isSuspended tells whether nothing may be done of the work as it is wanted now.
-func (w *work) isSuspended() bool {
-	d := w.wanted()
-	return d != nil && d.suspended
+// writes tells whether what is wanted may change anything in the spoke. A work that the
+// hub does not know is evicted.
+func (d *desired) writes() bool {
+	return d == nil || !d.suspended && (!d.reportsDrift || d.deleting)
 }
 
 // setSuspended has the status say that the work is suspended, or with nil that it is not.
@@ -108,18 +108,22 @@ func (w *work) about() (uid string, generation int64) {
 // unapplied tells whether this process has not applied what the status is about, so that
 // there is nothing to say of Applied; w.mu is held.
 func (w *work) unapplied() bool {
-	return w.recalled || w.suspended != nil && (w.concluded == nil || w.concluded.uid != w.suspended.uid)
+	return w.seenOnly || w.suspended != nil && (w.concluded == nil || w.concluded.uid != w.suspended.uid)
 }
 
-// suspension brings the conditions of a work in line with whether it is suspended, and
-// with what is known of it; w.mu is held.
-func (w *work) suspension(all []metav1.Condition) []metav1.Condition {
+// suspension brings the conditions of a work in line with whether it is suspended or
+// compared, and with what is known of it; w.mu is held.
+func (w *work) suspension(all []metav1.Condition, tallies map[string]*tally) []metav1.Condition {
 	if w.unapplied() {
 		meta.RemoveStatusCondition(&all, conditionApplied)
 		if len(w.outcomes) == 0 {
 			meta.RemoveStatusCondition(&all, conditionAvailable)
 			meta.RemoveStatusCondition(&all, conditionHealthy)
 		}
+	}
+	if w.comparing && w.refused == "" {
+		meta.RemoveStatusCondition(&all, wire.ConditionDrifted)
+		all = append(all, w.driftedCondition(tallies[wire.ConditionDrifted]))
 	}
 	if w.suspended != nil {
 		meta.RemoveStatusCondition(&all, wire.ConditionSuspended) // a rule may have the name
@@ -140,7 +144,7 @@ func (w *work) suspendedCondition() metav1.Condition {
 	switch {
 	case !known && d.applied == 0:
 		text += "; nothing of the work was applied before"
-	case known && w.observed != 0 && w.observed != d.generation:
+	case known && !w.comparing && w.observed != 0 && w.observed != d.generation:
 		text += fmt.Sprintf("; generation %d is the last that was applied", w.observed)
 	}
 	return metav1.Condition{
