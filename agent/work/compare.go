@@ -113,7 +113,7 @@ func (e *Engine) compareStep(ctx context.Context, w *work, d *desired, s *step) 
 		e.table.looked(s.at.objectID, nil)
 		return nil
 	}
-	e.table.looked(s.at.objectID, sight(obj, FieldManager))
+	e.table.looked(s.at.objectID, sight(obj))
 	e.table.note(s.at.objectID, obj.GetResourceVersion(), readAll(e.table.readers(s.at.objectID), obj))
 	return nil
 }

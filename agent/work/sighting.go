@@ -51,7 +51,7 @@ type health struct {
 }
 
 // sight reads an object, complete or metadata alone.
-func sight(obj metav1.Object, manager string) *sighting {
+func sight(obj metav1.Object) *sighting {
 	s := &sighting{
 		uid:        obj.GetUID(),
 		version:    obj.GetResourceVersion(),
@@ -60,7 +60,7 @@ func sight(obj metav1.Object, manager string) *sighting {
 		config:     obj.GetAnnotations()[workv1.ManifestConfigSpecHashAnnotationKey],
 		deleting:   obj.GetDeletionTimestamp() != nil,
 	}
-	s.fields, s.edits, s.writes = writtenBy(obj.GetManagedFields(), manager)
+	s.fields, s.edits, s.writes = writtenBy(obj.GetManagedFields(), FieldManager)
 	if u, ok := obj.(*unstructured.Unstructured); ok {
 		s.health, s.ended = healthOf(u), hasEnded(u)
 		return s

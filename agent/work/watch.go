@@ -78,7 +78,7 @@ func (o *objectSink) Event(obj metav1.Object, deleted bool) {
 	if full, ok := obj.(*unstructured.Unstructured); ok && !deleted {
 		readings = readAll(o.table.readers(id), full)
 	}
-	o.table.observe(id, sight(obj, FieldManager), deleted, at, readings...)
+	o.table.observe(id, sight(obj), deleted, at, readings...)
 }
 
 // Begin implements follow.Sink.

@@ -40,11 +40,11 @@ type written struct {
 }
 
 func writtenOf(obj *unstructured.Unstructured, code int) written {
-	return written{seen: sight(obj, FieldManager), obj: obj, from: originOf(obj, code), fields: obj.GetManagedFields()}
+	return written{seen: sight(obj), obj: obj, from: originOf(obj, code), fields: obj.GetManagedFields()}
 }
 
 func writtenMeta(obj metav1.Object, code int) written {
-	return written{seen: sight(obj, FieldManager), from: originOf(obj, code), fields: obj.GetManagedFields()}
+	return written{seen: sight(obj), from: originOf(obj, code), fields: obj.GetManagedFields()}
 }
 
 // warned keeps of an answer's warnings those of fields that were not taken.
