@@ -151,7 +151,7 @@ func (g *stage) Complete()     {}
 
 // start runs an agent, to which the hub says what it wants.
 func (g *stage) start() {
-	cfg := Config{REST: &rest.Config{Host: "http://spoke", Transport: g}, HubID: "hub", Cluster: "spoke", Reporter: g}
+	cfg := Config{REST: &rest.Config{Host: "http://spoke", Transport: g}, HubID: "hub", Cluster: "spoke", Reporter: g, Workers: 4}
 	e, err := New(cfg)
 	if err != nil {
 		g.t.Fatal(err)
