@@ -104,7 +104,7 @@ func TestAStormOfRealConflictsIsWaitedOutInSilence(t *testing.T) {
 func testStorm(t *testing.T, k *kind) {
 	t.Helper()
 	admin := liveClient(t)
-	ns := liveNamespace(t, admin, nil)
+	ns := admin.cluster(t)
 	stored := k.named(ns, "w")
 	stored.SetUID("")
 	if err := admin.Create(t.Context(), stored); err != nil {
