@@ -142,12 +142,8 @@ func (w *work) contended(seen objectIndex) (metav1.Condition, bool) {
 	if len(all) == 0 {
 		return metav1.Condition{}, false
 	}
-	more := ""
-	if n := len(all) - maxRivals; n > 0 {
-		all, more = all[:maxRivals], fmt.Sprintf("; and %d more", n)
-	}
 	return metav1.Condition{
 		Type: conditionContended, Status: metav1.ConditionTrue, Reason: "RepairedEachTime",
-		Message: printable(strings.Join(all, "; ") + more + "; repairs are slowed down"),
+		Message: printable(firstOf(all) + "; repairs are slowed down"),
 	}, true
 }

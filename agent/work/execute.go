@@ -263,7 +263,7 @@ func (e *Engine) inspectAnchor(ctx context.Context, w *work) error {
 		return nil
 	}
 	for id, t := range a.tracked {
-		freed, err := e.disown(ctx, w, t.target)
+		freed, err := e.removeReference(ctx, w, t.target)
 		if err != nil {
 			return err
 		}
@@ -279,9 +279,9 @@ func (e *Engine) inspectAnchor(ctx context.Context, w *work) error {
 	return nil
 }
 
-// disown removes the reference to a work's anchor from an object that the work keeps:
+// removeReference removes the reference to a work's anchor from an object that the work keeps:
 // another anchor is to own it.
-func (e *Engine) disown(ctx context.Context, w *work, at target) (freed types.UID, _ error) {
+func (e *Engine) removeReference(ctx context.Context, w *work, at target) (freed types.UID, _ error) {
 	e.table.replaceAnchor(at.objectID, w.key.String())
 	unlock, err := e.table.lock(ctx, at.objectID)
 	if err != nil {

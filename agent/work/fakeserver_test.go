@@ -337,7 +337,7 @@ func (s *fakeServer) store(at string, before, obj *unstructured.Unstructured) {
 	if before == nil {
 		event = "ADDED"
 	}
-	s.tell(at, event, obj)
+	s.notify(at, event, obj)
 }
 
 func (s *fakeServer) drop(at string, live *unstructured.Unstructured) {
@@ -348,10 +348,10 @@ func (s *fakeServer) drop(at string, live *unstructured.Unstructured) {
 	if s.gone != nil {
 		s.gone(at, gone)
 	}
-	s.tell(at, "DELETED", gone)
+	s.notify(at, "DELETED", gone)
 }
 
-func (s *fakeServer) tell(at, event string, obj *unstructured.Unstructured) {
+func (s *fakeServer) notify(at, event string, obj *unstructured.Unstructured) {
 	for w := range s.streams {
 		if w.path == path.Dir(at) {
 			w.put(event, obj)

@@ -37,7 +37,8 @@ func keptByController(key string) bool {
 // leftOut names the fields of a manifest that are not applied, and that whoever wrote it
 // may miss: they belong to another cluster, or to Kubernetes.
 func (m manifest) leftOut() []string {
-	if !bytes.Contains(m.raw, []byte(`"ownerReferences"`)) && !bytes.Contains(m.raw, []byte(`"annotations"`)) {
+	mentions := func(text string) bool { return bytes.Contains(m.raw, []byte(text)) }
+	if !mentions(`"ownerReferences"`) && !slices.ContainsFunc(controllerAnnotations, mentions) {
 		return nil // most need no decoding here
 	}
 	obj, err := decodeObject(m.raw)

@@ -4,6 +4,7 @@
 package work
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -25,19 +26,19 @@ func (e *Engine) applyAs(ctx context.Context, w *work, s *step, configuration []
 	if !s.changed || err != nil && !apierrors.IsConflict(err) {
 		return got, err
 	}
-	fields := got.fields
-	if err != nil {
-		live, readErr := e.spoke.get(ctx, s.at)
-		if readErr != nil {
-			return got, err
-		}
-		fields = live.ManagedFields
+	others := e.table.writers(s.at.objectID, w.key.String())
+	if err == nil && len(earlierManagers(got.fields, s.how.manager, others)) == 0 {
+		return got, nil
 	}
-	earlier := earlierManagers(fields, s.how.manager, e.table.writers(s.at.objectID, w.key.String()))
+	live, readErr := e.spoke.get(ctx, s.at)
+	if readErr != nil {
+		return written{}, cmp.Or(err, readErr)
+	}
+	earlier := earlierManagers(live.ManagedFields, s.how.manager, others)
 	if len(earlier) == 0 {
 		return got, err
 	}
-	if err := e.takeOverFields(ctx, s, earlier); err != nil {
+	if err := e.takeOverFields(ctx, s, live, earlier); err != nil {
 		return written{}, err
 	}
 	return e.spoke.apply(ctx, s.at, configuration, s.how, s.read != nil)
@@ -79,11 +80,7 @@ func ownersOnly(f *metav1.FieldsV1) bool {
 }
 
 // takeOverFields makes the fields of earlier managers those of the present one.
-func (e *Engine) takeOverFields(ctx context.Context, s *step, earlier sets.Set[string]) error {
-	live, err := e.spoke.get(ctx, s.at)
-	if err != nil {
-		return err
-	}
+func (e *Engine) takeOverFields(ctx context.Context, s *step, live *metav1.PartialObjectMetadata, earlier sets.Set[string]) error {
 	for i := range live.ManagedFields {
 		// Of applies csaupgrade takes over none.
 		if f := &live.ManagedFields[i]; f.Manager != s.how.manager && f.Subresource == "" && earlier.Has(f.Manager) {

@@ -23,8 +23,8 @@ import (
 // work does; it is ours, OCM's agent lets them overwrite each other unsaid.
 const conditionShared = "SharedResources"
 
-// maxRivals bounds how many shared objects a condition names.
-const maxRivals = 8
+// maxObjects bounds how many objects a condition names.
+const maxObjects = 8
 
 // manifestWorkWords are OCM's, to the letter.
 type manifestWorkWords struct{}
@@ -156,14 +156,18 @@ func (w *work) sharing(seen objectIndex) (metav1.Condition, bool) {
 	if len(shared) == 0 {
 		return metav1.Condition{}, false
 	}
-	more := ""
-	if n := len(shared) - maxRivals; n > 0 {
-		shared, more = shared[:maxRivals], fmt.Sprintf("; and %d more", n)
-	}
 	return metav1.Condition{
 		Type: conditionShared, Status: metav1.ConditionTrue, Reason: "DesiredValuesDiffer",
-		Message: printable(strings.Join(shared, "; ") + more + "; the value applied last stays"),
+		Message: printable(firstOf(shared) + "; the value applied last stays"),
 	}, true
+}
+
+// firstOf joins what is said of objects, and counts those beyond what a condition names.
+func firstOf(list []string) string {
+	if n := len(list) - maxObjects; n > 0 {
+		return fmt.Sprintf("%s; and %d more", strings.Join(list[:maxObjects], "; "), n)
+	}
+	return strings.Join(list, "; ")
 }
 
 // workName is a key as people know it.

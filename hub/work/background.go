@@ -28,8 +28,6 @@ const (
 	// deleted, while its cluster has yet to remove what it applied.
 	AnnotationDeletion = "spokelet.io/deletion"
 	deletionBackground = "background"
-	// annotationSuspend is on a work whose cluster does nothing about it for now.
-	annotationSuspend = "spokelet.io/suspend"
 	// maxBackground bounds the deletions that go on in the background. The other half is
 	// for works that went in another way.
 	maxBackground = maxEnds / 2
@@ -89,7 +87,7 @@ func (w *Works) goesAtOnce(ctx context.Context, it item) (bool, error) {
 	if annotations[AnnotationDeletion] != deletionBackground || leavesObjects(it.wire().Spec.DeleteOption) {
 		return false, nil
 	}
-	if _, suspended := annotations[annotationSuspend]; suspended {
+	if _, suspended := annotations[wire.AnnotationSuspend]; suspended {
 		return false, nil
 	}
 	record, err := w.record(ctx, obj.GetNamespace())

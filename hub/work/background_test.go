@@ -115,7 +115,7 @@ func TestWhichWorksWaitForTheirCluster(t *testing.T) {
 		"another word":        {reason: "it is none that is known", change: annotated(AnnotationDeletion, "foreground"), waits: true},
 		"objects stay":        {reason: "an eviction would delete them", change: option(workv1.DeletePropagationPolicyTypeOrphan), waits: true},
 		"some objects stay":   {reason: "an eviction would delete them", change: option(workv1.DeletePropagationPolicyTypeSelectivelyOrphan), waits: true},
-		"suspended":           {reason: "an eviction would not wait", change: annotated(annotationSuspend, "true"), waits: true},
+		"suspended":           {reason: "an eviction would not wait", change: annotated(wire.AnnotationSuspend, "true"), waits: true},
 		"a cluster that goes": {reason: "detach waits for the works", change: inTheBackground, cluster: func(c *clusterv1.ManagedCluster) { managedcluster.Detach(c, time.Now()) }, waits: true},
 		"no room":             {reason: "what is remembered is bounded", change: inTheBackground, ends: full, waits: true},
 		"room for one":        {reason: "the bound is not reached", change: inTheBackground, ends: full - 1},

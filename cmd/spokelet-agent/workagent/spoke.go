@@ -46,8 +46,13 @@ func install(ctx context.Context, client dynamic.Interface, set crds.Set, log lo
 			return
 		}
 		log.Error(err, "definitions cannot be installed; trying again")
-		sleep(ctx, pause/2+rand.N(pause/2)) //nolint:gosec // spreads load, guards nothing
+		sleepAbout(ctx, pause)
 	}
+}
+
+// sleepAbout sleeps between half of a pause and all of it.
+func sleepAbout(ctx context.Context, pause time.Duration) {
+	sleep(ctx, pause/2+rand.N(pause/2)) //nolint:gosec // spreads load, guards nothing
 }
 
 func sleep(ctx context.Context, d time.Duration) {
@@ -100,7 +105,7 @@ func deniedVerb(ctx context.Context, client kubernetes.Interface, namespace stri
 				return verb
 			}
 			log.Error(err, "rights on Secrets cannot be found out; trying again")
-			sleep(ctx, pause/2+rand.N(pause/2)) //nolint:gosec // spreads load, guards nothing
+			sleepAbout(ctx, pause)
 		}
 	}
 	return ""
