@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -123,6 +124,43 @@ func build(spec Spec) (v1.Image, error) {
 	config.Config.Env = spec.Env
 	config.Config.User = spec.User
 	return mutate.ConfigFile(image, config)
+}
+
+// Tree describes all that is in a directory of this machine, as it would be below /.
+// Anything but files, directories and symbolic links is an error that is ErrSpec.
+func Tree(dir string) ([]File, error) {
+	var files []File
+	err := filepath.WalkDir(dir, func(source string, entry fs.DirEntry, err error) error {
+		if err != nil || source == dir {
+			return err
+		}
+		file, err := treeFile(source, entry)
+		if err != nil {
+			return err
+		}
+		file.Path = strings.TrimPrefix(source, filepath.Clean(dir))
+		files = append(files, file)
+		return nil
+	})
+	return files, err
+}
+
+// treeFile describes one of a tree, but for its path.
+func treeFile(source string, entry fs.DirEntry) (File, error) {
+	switch {
+	case entry.Type() == fs.ModeSymlink:
+		target, err := os.Readlink(source)
+		return File{Link: target}, err
+	case entry.IsDir():
+		return File{}, nil
+	case entry.Type().IsRegular():
+		info, err := entry.Info()
+		if err != nil {
+			return File{}, err
+		}
+		return File{Source: source, Mode: info.Mode().Perm()}, nil
+	}
+	return File{}, fmt.Errorf("%w: %s is neither a file nor a directory nor a link", ErrSpec, source)
 }
 
 // epoch is the time of everything in an image.

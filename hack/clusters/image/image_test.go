@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 
@@ -188,5 +189,38 @@ func TestWriteRefusesWhatMakesNoImage(t *testing.T) {
 				t.Errorf("the archive is there after an error: %v", err)
 			}
 		})
+	}
+}
+
+func TestTreeDescribesADirectory(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, "usr", "sbin"), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(dir, "usr", "sbin", "program")
+	if err := os.WriteFile(program, nil, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("program", filepath.Join(dir, "usr", "sbin", "alias")); err != nil {
+		t.Fatal(err)
+	}
+	got, err := image.Tree(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []image.File{
+		{Path: "/usr"},
+		{Path: "/usr/sbin"},
+		{Path: "/usr/sbin/alias", Link: "program"},
+		{Path: "/usr/sbin/program", Source: program, Mode: 0o700},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
+	}
+	if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := image.Tree(dir); !errors.Is(err, image.ErrSpec) {
+		t.Errorf("a pipe: error %v, want %v", err, image.ErrSpec)
 	}
 }
