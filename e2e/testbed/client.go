@@ -26,6 +26,7 @@ import (
 type Client struct {
 	Name       string
 	Node       string // the virtual one
+	SpokeNode  string // the only one of the spoke
 	Hub, Spoke env.Command
 }
 
@@ -41,8 +42,8 @@ func (s *Testbed) ClientsOf(spoke *Site) []Client {
 	in := []string{"-n", PodsNamespace}
 	hubSPDY, spokeSPDY := s.Env.KubectlAt(s.spdy, s.Hub.Cluster), s.Env.KubectlAt(s.spdy, spoke.Cluster)
 	return []Client{
-		{Name: "WebSocket", Node: spoke.Name, Hub: s.Hub.Command.With(in...), Spoke: spoke.Command.With(in...)},
-		{Name: "SPDY", Node: spoke.Name, Hub: hubSPDY.With(in...), Spoke: spokeSPDY.With(in...)},
+		{Name: "WebSocket", Node: spoke.Name, SpokeNode: spoke.Node, Hub: s.Hub.Command.With(in...), Spoke: spoke.Command.With(in...)},
+		{Name: "SPDY", Node: spoke.Name, SpokeNode: spoke.Node, Hub: hubSPDY.With(in...), Spoke: spokeSPDY.With(in...)},
 	}
 }
 
@@ -52,7 +53,7 @@ func (c Client) NodeOn(way string) string {
 	if way == WayHub {
 		return c.Node
 	}
-	return c.Node + "-node"
+	return c.SpokeNode
 }
 
 // On is the command for a way.

@@ -17,6 +17,7 @@ type Cluster struct {
 	Name       string
 	Kubeconfig string // path; self-contained, cluster-admin
 	AuditLog   string // path of the API server's audit log, JSON lines; empty for Existing
+	Node       string // name of the cluster's only node; empty for Existing and ControlPlane
 	Address    string // IP of the cluster's node, where NodePorts and hostPorts answer; empty for Existing
 	Gateway    string // IP of this machine as the cluster reaches it; empty for Existing
 
@@ -54,7 +55,7 @@ func (c *Cluster) LoadImage(ctx context.Context, tarball string) error {
 
 // Command prepares a program to run in the cluster's network: on this machine's
 // files for Netns, on the node's for Kind. The caller sets its streams and
-// starts it; it ends when ctx does.
+// starts it; it ends when ctx does, for Kind if it notices that its streams end.
 func (c *Cluster) Command(ctx context.Context, name string, args ...string) (*exec.Cmd, error) {
 	m, err := c.machine("run a command")
 	if err != nil {

@@ -178,11 +178,29 @@ func lacks(ctx context.Context, provider Provider) string {
 	switch provider {
 	case Kind:
 		if !dockerAnswers(ctx) {
-			return "a Docker engine"
+			return lacksForEngine()
 		}
 	case Netns:
 		return lacksForNetns()
 	case Auto, Existing, ControlPlane:
+	}
+	return ""
+}
+
+// dockerSocket is where an engine of a machine listens.
+const dockerSocket = "/var/run/docker.sock"
+
+// lacksForEngine names what is lacking where no Docker engine answers; empty where a set can
+// start its own.
+func lacksForEngine() string {
+	if named := os.Getenv("DOCKER_HOST"); named != "" {
+		return "an answer of the Docker engine that DOCKER_HOST names, " + named
+	}
+	if _, err := os.Stat(dockerSocket); err == nil && os.Geteuid() != 0 {
+		return "an answer of the Docker engine at " + dockerSocket + ": that it runs, and that you may use it (group docker)"
+	}
+	if lacking := lacksForNetns(); lacking != "" {
+		return "a Docker engine, or, to start one, " + lacking
 	}
 	return ""
 }

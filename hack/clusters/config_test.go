@@ -5,6 +5,7 @@ package clusters
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -110,6 +111,13 @@ func TestChoosePrefersWhatWasAskedFor(t *testing.T) {
 	}
 	if chosen != want {
 		t.Errorf("chosen without Docker: %s (%s), want %s", chosen, why, want)
+	}
+}
+
+func TestNoEngineIsStartedInPlaceOfOneThatIsNamed(t *testing.T) {
+	t.Setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
+	if got := lacks(t.Context(), Kind); !strings.Contains(got, "unix:///nowhere/docker.sock") {
+		t.Errorf("lacks %q, want the engine that is named", got)
 	}
 }
 

@@ -8,12 +8,15 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
+	"golang.org/x/sync/errgroup"
+
+	"github.com/spokelet/spokelet/hack/clusters/internal/engine"
 	"github.com/spokelet/spokelet/hack/clusters/internal/network"
 	"github.com/spokelet/spokelet/hack/clusters/toolchain"
 )
@@ -21,40 +24,45 @@ import (
 // kind is the provider of clusters in Docker containers. Their nodes share a
 // Docker network, so the filter between hub and spoke sits in the spoke's node.
 type kind struct {
-	set   *Set
-	tools *toolchain.Toolchain
+	*premises
+	tools  *toolchain.Toolchain
+	engine *engine.Engine // the set's own; nil where the machine's is used
+}
+
+func newKind(set *Set, tools *toolchain.Toolchain) *kind {
+	k := &kind{premises: &premises{set: set}, tools: tools}
+	if !set.state.OwnEngine {
+		return k
+	}
+	plan := network.Plan{Slot: set.state.Slot, Namespace: "spokelet-" + set.state.Name + "-engine"}
+	k.plans = []network.Plan{plan}
+	k.engine = &engine.Engine{
+		Dir: filepath.Join(k.dir(), "engine"), RunDir: k.runDir(), Mark: k.dir(), Cgroup: k.cgroup(), Plan: plan,
+	}
+	return k
 }
 
 func (k *kind) name(c *Cluster) string      { return k.set.state.Name + "-" + c.Name }
 func (k *kind) container(c *Cluster) string { return k.name(c) + "-control-plane" }
 
-// kindConfig turns on the audit log, in a directory of this machine.
-const kindConfig = `kind: Cluster
-apiVersion: kind.x-k8s.io/v1alpha4
-nodes:
-- role: control-plane
-  extraMounts:
-  - {hostPath: "%[1]s/config", containerPath: /etc/kubernetes/audit, readOnly: true}
-  - {hostPath: "%[1]s/audit", containerPath: /var/log/kubernetes}
-  kubeadmConfigPatches:
-  - |
-    kind: ClusterConfiguration
-    apiServer:
-      extraArgs:
-      - {name: audit-policy-file, value: /etc/kubernetes/audit/audit.yaml}
-      - {name: audit-log-path, value: /var/log/kubernetes/audit.log}
-      - {name: enable-aggregator-routing, value: "true"}
-      extraVolumes:
-      - {name: audit-policy, hostPath: /etc/kubernetes/audit, mountPath: /etc/kubernetes/audit, readOnly: true}
-      - {name: audit-log, hostPath: /var/log/kubernetes, mountPath: /var/log/kubernetes}
-`
-
 func (k *kind) create(ctx context.Context) error {
+	if err := k.startEngine(ctx); err != nil {
+		return err
+	}
+	node, err := k.nodeImage(ctx)
+	if err != nil {
+		return k.failure(err)
+	}
+	busybox, err := k.busybox(ctx)
+	if err != nil {
+		return k.failure(err)
+	}
+	group, groupCtx := errgroup.WithContext(ctx)
 	for _, c := range k.set.clusters {
-		if err := k.createOne(ctx, c); err != nil {
-			return fmt.Errorf("cluster %s: %w", c.Name, err)
-		}
-		k.set.config.Log.Info("cluster is ready", "cluster", c.Name)
+		group.Go(func() error { return k.createOne(groupCtx, c, node, busybox) })
+	}
+	if err := group.Wait(); err != nil {
+		return k.failure(err)
 	}
 	if err := k.describe(ctx, k.set.Hub()); err != nil {
 		return err
@@ -67,30 +75,52 @@ func (k *kind) create(ctx context.Context) error {
 	return nil
 }
 
-func (k *kind) createOne(ctx context.Context, c *Cluster) error {
-	for _, dir := range []string{"config", "audit"} {
-		if err := os.MkdirAll(filepath.Join(c.dir, dir), 0o750); err != nil {
-			return err
-		}
-	}
-	files := map[string]string{
-		filepath.Join(c.dir, "config", "audit.yaml"): auditPolicy,
-		filepath.Join(c.dir, "kind.yaml"):            fmt.Sprintf(kindConfig, c.dir),
-	}
-	for path, content := range files {
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			return err
-		}
-	}
-	err := k.kind(ctx, "create", "cluster", "--name="+k.name(c), "--kubeconfig="+c.Kubeconfig,
-		"--config="+filepath.Join(c.dir, "kind.yaml"), "--wait="+k.set.config.ReadyTimeout.String())
-	if err != nil {
+// failure says of an error whether it is the engine's.
+func (k *kind) failure(err error) error {
+	if k.engine == nil {
 		return err
 	}
-	// The API server makes it readable by root alone, which the caller need not be.
-	_, err = c.Exec(ctx, "chmod", "0644", "/var/log/kubernetes/audit.log")
-	return err
+	return k.engine.Failure(err)
 }
+
+// createOne makes a cluster, of the node image of that name or, where it is empty, of
+// kind's own.
+func (k *kind) createOne(ctx context.Context, c *Cluster, node, busybox string) error {
+	if err := k.configure(c, node); err != nil {
+		return fmt.Errorf("cluster %s: %w", c.Name, err)
+	}
+	args := []string{
+		"create", "cluster", "--name=" + k.name(c), "--kubeconfig=" + c.Kubeconfig,
+		"--config=" + filepath.Join(c.dir, "kind.yaml"), "--wait=" + k.set.config.ReadyTimeout.String(),
+	}
+	if node != "" {
+		args = append(args, "--image="+node)
+	}
+	if err := k.kind(ctx, args...); err != nil {
+		return fmt.Errorf("cluster %s: %w", c.Name, err)
+	}
+	patience := strconv.Itoa(int(k.set.config.ReadyTimeout.Seconds()))
+	if _, err := c.Exec(ctx, "timeout", patience, "sh", "-euc", finish); err != nil {
+		return err
+	}
+	if err := c.LoadImage(ctx, busybox); err != nil {
+		return err
+	}
+	k.set.config.Log.Info("cluster is ready", "cluster", c.Name)
+	return nil
+}
+
+// finish runs on a new node. The audit log is readable by root alone, which the caller need
+// not be; nobody approves a kubelet's serving certificate by himself; and kube-proxy puts its
+// rules before all that are there, once: those of shield come after it.
+const finish = `
+chmod 0644 ` + auditMount + `/audit.log
+export KUBECONFIG=/etc/kubernetes/admin.conf
+requests='jsonpath={.items[?(@.spec.signerName=="kubernetes.io/kubelet-serving")].metadata.name}'
+until names=$(kubectl get certificatesigningrequests --output="$requests") && [ -n "$names" ]; do sleep 0.2; done
+kubectl certificate approve $names
+until iptables --wait --table=nat --list-rules KUBE-SERVICES 2>/dev/null | grep -q default/kubernetes; do sleep 0.2; done
+`
 
 // Chains in the spoke's node; shieldChain stays, faultChain is replaced by faults.
 const (
@@ -130,7 +160,7 @@ func (k *kind) fault(ctx context.Context, spoke *Cluster, mode Mode) error {
 }
 
 func (k *kind) restore(ctx context.Context, c *Cluster, rules string) error {
-	cmd := exec.CommandContext(ctx, "docker", "exec", "--interactive", k.container(c), "iptables-restore", "-w", "--noflush") //nolint:gosec // ours
+	cmd := k.command(ctx, c, "iptables-restore", []string{"-w", "--noflush"})
 	cmd.Stdin = strings.NewReader(rules)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("iptables-restore: %w: %s", err, strings.TrimSpace(string(out)))
@@ -138,12 +168,39 @@ func (k *kind) restore(ctx context.Context, c *Cluster, rules string) error {
 	return nil
 }
 
+// destroy removes the clusters. With an engine of its own, the set is no more than what
+// is on the machine: no engine has to answer for that.
 func (k *kind) destroy(ctx context.Context) error {
+	if k.engine != nil {
+		return k.clear(ctx, func() []string { return nil })
+	}
 	var failed error
 	for _, c := range k.set.clusters {
-		failed = errors.Join(failed, k.kind(ctx, "delete", "cluster", "--name="+k.name(c)))
+		failed = errors.Join(failed, k.destroyOne(ctx, c))
 	}
 	return failed
+}
+
+// destroyOne removes a cluster, unless it is one of another set that has this one's name:
+// they share the engine.
+func (k *kind) destroyOne(ctx context.Context, c *Cluster) error {
+	const format = `{{range .Mounts}}{{if eq .Destination "` + auditMount + `"}}{{.Source}}{{end}}{{end}}`
+	list, err := k.docker(ctx, "ps", "--all", "--quiet", "--filter=name=^"+k.container(c)+"$").Output()
+	if err != nil {
+		return fmt.Errorf("docker ps: %w", err)
+	}
+	if strings.TrimSpace(string(list)) == "" {
+		return nil
+	}
+	mounted, err := k.docker(ctx, "inspect", "--format", format, k.container(c)).Output()
+	if err != nil {
+		return fmt.Errorf("docker inspect %s: %w", k.container(c), err)
+	}
+	if strings.TrimSpace(string(mounted)) != filepath.Join(c.dir, "audit") {
+		k.set.config.Log.Info("leaving a container of another set", "container", k.container(c))
+		return nil
+	}
+	return k.kind(ctx, "delete", "cluster", "--name="+k.name(c), "--kubeconfig="+c.Kubeconfig)
 }
 
 func (k *kind) healthy(ctx context.Context) error {
@@ -154,7 +211,7 @@ func (k *kind) healthy(ctx context.Context) error {
 	for _, c := range k.set.clusters {
 		args := []string{"--kubeconfig=" + c.Kubeconfig, "get", "--raw=/readyz"}
 		if out, err := exec.CommandContext(ctx, kubectl, args...).CombinedOutput(); err != nil { //nolint:gosec // ours
-			return fmt.Errorf("cluster %s: %w: %s", c.Name, err, strings.TrimSpace(string(out)))
+			return k.failure(fmt.Errorf("cluster %s: %w: %s", c.Name, err, strings.TrimSpace(string(out))))
 		}
 	}
 	return nil
@@ -163,11 +220,11 @@ func (k *kind) healthy(ctx context.Context) error {
 var errAddress = errors.New("container has no address")
 
 func (k *kind) describe(ctx context.Context, c *Cluster) error {
-	c.AuditLog = filepath.Join(c.dir, "audit", "audit.log")
+	c.Node, c.AuditLog = k.container(c), filepath.Join(c.dir, "audit", "audit.log")
 	const format = "{{range .NetworkSettings.Networks}}{{.IPAddress}} {{.Gateway}} {{end}}"
-	out, err := exec.CommandContext(ctx, "docker", "inspect", "--format", format, k.container(c)).Output() //nolint:gosec // ours
+	out, err := k.docker(ctx, "inspect", "--format", format, k.container(c)).Output()
 	if err != nil {
-		return fmt.Errorf("docker inspect %s: %w", k.container(c), err)
+		return k.failure(fmt.Errorf("docker inspect %s: %w", k.container(c), err))
 	}
 	fields := strings.Fields(string(out))
 	if len(fields) < 2 {
@@ -179,6 +236,9 @@ func (k *kind) describe(ctx context.Context, c *Cluster) error {
 		}
 	}
 	c.Address, c.Gateway = fields[0], fields[1]
+	if k.engine != nil { // its bridge is not this machine's
+		c.Gateway = k.engine.Plan.Gateway().String()
+	}
 	return nil
 }
 
@@ -187,8 +247,7 @@ func (k *kind) load(ctx context.Context, c *Cluster, tarball string) error {
 }
 
 func (k *kind) command(ctx context.Context, c *Cluster, name string, args []string) *exec.Cmd {
-	inside := slices.Concat([]string{"exec", "--interactive", k.container(c), name}, args)
-	return exec.CommandContext(ctx, "docker", inside...) //nolint:gosec // the caller's program is the purpose
+	return k.docker(ctx, slices.Concat([]string{"exec", "--interactive", k.container(c), name}, args)...)
 }
 
 // setAPIServer moves the API server's manifest out of the kubelet's sight or
@@ -202,21 +261,10 @@ func (k *kind) setAPIServer(ctx context.Context, c *Cluster, running bool) error
 		ready    = "kubectl --kubeconfig=/etc/kubernetes/admin.conf get --raw=/readyz >/dev/null 2>&1"
 	)
 	script := "[ -e " + aside + " ] || mv " + manifest + " " + aside +
-		"; while crictl ps --name kube-apiserver -q | grep -q .; do sleep 0.2; done"
+		"; " + fmt.Sprintf("sleep %.0f", apiServerGrace.Seconds()) + "; while pkill -KILL -x kube-apiserver; do sleep 0.2; done"
 	if running {
 		script = "[ -e " + manifest + " ] || mv " + aside + " " + manifest + "; until " + ready + "; do sleep 0.2; done"
 	}
 	_, err := c.Exec(ctx, "sh", "-c", script)
 	return err
-}
-
-func (k *kind) kind(ctx context.Context, args ...string) error {
-	program, err := k.tools.Program(ctx, "kind")
-	if err != nil {
-		return err
-	}
-	if out, err := exec.CommandContext(ctx, program, args...).CombinedOutput(); err != nil { //nolint:gosec // ours
-		return fmt.Errorf("kind %s: %w: %s", strings.Join(args[:2], " "), err, strings.TrimSpace(string(out)))
-	}
-	return nil
 }

@@ -5,9 +5,7 @@ package clusters
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,36 +15,30 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/spokelet/spokelet/hack/clusters/internal/cgroup"
 	"github.com/spokelet/spokelet/hack/clusters/internal/host"
-	"github.com/spokelet/spokelet/hack/clusters/internal/lock"
 	"github.com/spokelet/spokelet/hack/clusters/internal/network"
-	"github.com/spokelet/spokelet/hack/clusters/internal/process"
 	"github.com/spokelet/spokelet/hack/clusters/toolchain"
 )
 
 // netns is the provider of real clusters in network namespaces.
 type netns struct {
-	set   *Set
+	*premises
 	tools *toolchain.Toolchain
 }
 
-// destroyTimeout bounds what waits for the kernel while a set is removed.
-const destroyTimeout = 30 * time.Second
+func newNetns(set *Set, tools *toolchain.Toolchain) *netns {
+	n := &netns{&premises{set: set}, tools}
+	for _, c := range set.clusters {
+		n.plans = append(n.plans, n.plan(c))
+	}
+	return n
+}
 
 func (n *netns) plan(c *Cluster) network.Plan {
 	return network.Plan{
 		Slot: n.set.state.Slot, Index: c.index,
 		Namespace: "spokelet-" + n.set.state.Name + "-" + c.Name,
 	}
-}
-
-func (n *netns) plans() []network.Plan {
-	var plans []network.Plan
-	for _, c := range n.set.clusters {
-		plans = append(plans, n.plan(c))
-	}
-	return plans
 }
 
 func (n *netns) plane(c *Cluster) *plane {
@@ -65,11 +57,6 @@ func (n *netns) node(c *Cluster) *node {
 	}
 }
 
-// runDir holds sockets, whose paths must be short, and containerd's volatile state.
-func (n *netns) runDir() string { return filepath.Join(machineDir, n.set.state.Name) }
-func (n *netns) cgroup() string { return "/spokelet/" + n.set.state.Name }
-func (n *netns) dir() string    { return n.set.state.dir(n.set.config.StateDir) }
-
 // create makes the network, then all clusters at once.
 func (n *netns) create(ctx context.Context) error {
 	if err := host.Require(ctx, n.set.config.Log); err != nil {
@@ -83,8 +70,7 @@ func (n *netns) create(ctx context.Context) error {
 	if err := n.tune(ctx); err != nil {
 		return err
 	}
-	plans := n.plans()
-	if err := network.Create(ctx, plans[0], plans[1:]); err != nil {
+	if err := network.Create(ctx, n.plans[0], n.plans[1:]); err != nil {
 		return err
 	}
 	images, err := writeImages(ctx, n.tools, n.dir())
@@ -120,6 +106,7 @@ func (n *netns) bring(ctx context.Context, c *Cluster, images []string) error {
 }
 
 func (n *netns) describe(_ context.Context, c *Cluster) error {
+	c.Node = n.plane(c).nodeName()
 	c.Address = n.plan(c).Host().String()
 	c.Gateway = n.plan(c).Gateway().String()
 	c.AuditLog = filepath.Join(c.dir, "audit", "audit.log")
@@ -153,91 +140,8 @@ func (n *netns) command(ctx context.Context, c *Cluster, name string, args []str
 	return exec.CommandContext(ctx, "nsenter", enter...) //nolint:gosec // the caller's program is the purpose
 }
 
-// Machine-wide places. They are in /run, so that a reboot forgets the saved
-// settings together with the settings themselves. No set's name has a dot.
-const (
-	machineDir    = "/run/spokelet"
-	machineLock   = machineDir + "/.lock"
-	savedSettings = machineDir + "/.kernel.json"
-)
-
-// tune changes the kernel's settings. The set's directory in machineDir shows
-// other sets that they are in use, and is made under the same lock.
-func (n *netns) tune(ctx context.Context) error {
-	machine, err := lock.Acquire(ctx, machineLock, nil)
-	if err != nil {
-		return err
-	}
-	defer machine.Release()
-	if err := os.MkdirAll(n.runDir(), 0o711); err != nil { //nolint:gosec // containers' users pass through it
-		return err
-	}
-	return host.Tune(savedSettings)
-}
-
-// untune removes the set's directory and, after the last set's, puts the
-// kernel's settings back.
-func (n *netns) untune(ctx context.Context) error {
-	machine, err := lock.Acquire(ctx, machineLock, nil)
-	if err != nil {
-		return err
-	}
-	defer machine.Release()
-	if err := os.RemoveAll(n.runDir()); err != nil {
-		return err
-	}
-	entries, err := os.ReadDir(machineDir)
-	if err != nil || slices.ContainsFunc(entries, fs.DirEntry.IsDir) {
-		return err
-	}
-	if err := host.Restore(savedSettings); err != nil {
-		return err
-	}
-	if err := machine.Remove(); err != nil {
-		return err
-	}
-	// Another set may just be making it anew; it needs it then.
-	_ = os.Remove(machineDir)
-	return nil
-}
-
-// destroy removes all that create makes, in whatever state it is: processes
-// first (what runs could make more), then what they used.
 func (n *netns) destroy(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, destroyTimeout)
-	defer cancel()
-	if err := process.KillAll(ctx, n.processes); err != nil {
-		return err
-	}
-	shims := n.shimSockets()
-	steps := []error{
-		host.Unmount(n.runDir()),
-		host.Unmount(n.dir()),
-		network.Remove(ctx, n.plans()),
-		cgroup.Remove(ctx, n.cgroup()),
-	}
-	cgroup.RemoveEmpty("/spokelet")
-	for _, path := range slices.Concat(shims, n.strays()) {
-		steps = append(steps, os.RemoveAll(path))
-	}
-	if err := errors.Join(steps...); err != nil {
-		return err
-	}
-	return n.untune(ctx)
-}
-
-// processes lists everything of the set: what runs in its namespaces, in its
-// control groups (pods, with namespaces of their own), or bears its mark.
-func (n *netns) processes() []int {
-	pids := process.Marked(n.dir())
-	for _, plan := range n.plans() {
-		pids = append(pids, process.InNamespace(plan.Path())...)
-	}
-	if inGroups, err := cgroup.Processes(n.cgroup()); err == nil {
-		pids = append(pids, inGroups...)
-	}
-	slices.Sort(pids)
-	return slices.Compact(pids)
+	return n.clear(ctx, func() []string { return slices.Concat(n.shimSockets(), n.strays()) })
 }
 
 // shimSockets lists the sockets of containerd's shims, which lie in a directory

@@ -83,14 +83,18 @@ func (n *node) render(path, text string) error {
 	if !host.Overlay(n.path()) {
 		snapshotter = "native"
 	}
-	var out strings.Builder
-	err := template.Must(template.New(path).Option("missingkey=error").Parse(text)).Execute(&out, settings{
+	return writeTemplate(path, text, settings{
 		Dir: n.path(), RunDir: n.runDir, Socket: n.socket(), Cgroup: n.cgroup,
 		Plugins: host.NetworkPlugins(), Snapshotter: snapshotter, Network: n.plan.Namespace, Pause: PauseImage,
 		Host: n.host.String(), Pods: n.plan.Pods().String(), Proxy: n.kubeconfig("kube-proxy"), Node: n.nodeName(),
 		DNS: n.plan.DNSService().String(), Registries: n.registries(), CgroupV1: !cgroup.Unified(),
 	})
-	if err != nil {
+}
+
+// writeTemplate writes a configuration file.
+func writeTemplate(path, text string, values any) error {
+	var out strings.Builder
+	if err := template.Must(template.New(path).Parse(text)).Execute(&out, values); err != nil {
 		return fmt.Errorf("configuration %s: %w", filepath.Base(path), err)
 	}
 	return os.WriteFile(path, []byte(out.String()), 0o600)
@@ -240,7 +244,7 @@ func writeImages(ctx context.Context, tools *toolchain.Toolchain, dir string) ([
 	if err != nil {
 		return nil, err
 	}
-	applets, err := busyboxFiles(ctx, host.Busybox())
+	busybox, err := busyboxSpec(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -249,7 +253,7 @@ func writeImages(ctx context.Context, tools *toolchain.Toolchain, dir string) ([
 			Ref: PauseImage, User: "65532", Entrypoint: []string{"/pause"},
 			Files: []image.File{{Path: "/pause", Source: pause}},
 		},
-		"busybox.tar": {Ref: BusyboxImage, Env: []string{"PATH=/bin"}, Entrypoint: nil, Files: applets},
+		"busybox.tar": busybox,
 	}
 	var paths []string
 	for file, spec := range specs {
@@ -260,6 +264,12 @@ func writeImages(ctx context.Context, tools *toolchain.Toolchain, dir string) ([
 		paths = append(paths, path)
 	}
 	return paths, nil
+}
+
+// busyboxSpec describes the image with the machine's busybox.
+func busyboxSpec(ctx context.Context) (image.Spec, error) {
+	applets, err := busyboxFiles(ctx, host.Busybox())
+	return image.Spec{Ref: BusyboxImage, Env: []string{"PATH=/bin"}, Files: applets}, err
 }
 
 // busyboxFiles gives busybox and a link for every command that it knows.

@@ -50,25 +50,42 @@ func Prepare(ctx context.Context, config Config) error {
 	}
 	chosen, why := choose(ctx, config)
 	config.Log.Info("provider chosen", "provider", chosen, "because", why)
+	if lacking := lacks(ctx, chosen); lacking != "" {
+		return fmt.Errorf("provider %s: %w here: it needs %s", chosen, ErrUnsupported, lacking)
+	}
 	if chosen == Netns {
 		if err := host.Require(ctx, config.Log); err != nil {
 			return err
 		}
 	}
+	own := chosen == Kind && !dockerAnswers(ctx)
 	tools := toolchain.New(config.Log)
-	for _, program := range programs(chosen) {
+	for _, program := range programs(chosen, own) {
 		if _, err := tools.Program(ctx, program); err != nil {
 			return err
 		}
 	}
-	return nil
+	if !own {
+		return nil
+	}
+	_, err := prepareEngine(ctx, tools, config.Log)
+	return err
 }
 
-// programs are all that are built here, less kind where Docker is not used.
-func programs(chosen Provider) []string {
-	return slices.DeleteFunc(toolchain.Programs(), func(name string) bool {
-		return name == string(Kind) && chosen != Kind
-	})
+// programs are all that are built here, less those of clusters that are not chosen: of
+// kind on an engine of the set's own, or on one of the machine, whose node image has them.
+func programs(chosen Provider, own bool) []string {
+	unused := []string{"kind", "coredns", "oci-runtime"}
+	switch {
+	case own:
+		unused = nil
+	case chosen == Kind:
+		unused = []string{
+			"coredns", "oci-runtime", "pause", "etcd", "kubeadm", "kubelet",
+			"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy",
+		}
+	}
+	return slices.DeleteFunc(toolchain.Programs(), func(name string) bool { return slices.Contains(unused, name) })
 }
 
 // Up makes the set, or returns it as it is when it exists, works and has the
@@ -274,7 +291,8 @@ func reserve(ctx context.Context, config Config, provider Provider) (*Set, error
 	}
 	defer all.Release()
 	fresh := state{Name: config.Name, Provider: provider, Clusters: clusterNames(config.Spokes)}
-	if provider == Netns {
+	fresh.OwnEngine = provider == Kind && !dockerAnswers(ctx)
+	if fresh.slotted() {
 		if fresh.Slot, err = freeSlot(config); err != nil {
 			return nil, err
 		}
@@ -312,11 +330,11 @@ func attach(config Config, found state) (*Set, error) {
 	tools := toolchain.New(config.Log)
 	switch found.Provider {
 	case Netns:
-		set.driver = &netns{set: set, tools: tools}
+		set.driver = newNetns(set, tools)
 	case ControlPlane:
 		set.driver = &loopback{set: set, tools: tools}
 	case Kind:
-		set.driver = &kind{set: set, tools: tools}
+		set.driver = newKind(set, tools)
 	default:
 		return nil, fmt.Errorf("set %s: %w: provider %q", config.Name, ErrConfig, found.Provider)
 	}

@@ -142,13 +142,39 @@ func TestSetsGoDownAtTheSameTime(t *testing.T) {
 }
 
 func TestOnlyWhatTheProviderNeedsIsBuiltAhead(t *testing.T) {
-	for provider, wantKind := range map[Provider]bool{Kind: true, Netns: false, ControlPlane: false} {
-		got := programs(provider)
-		for program, want := range map[string]bool{"kind": wantKind, "kube-apiserver": true, "etcd": true, "kubectl129": true, "metrics-server": true} {
-			if slices.Contains(got, program) != want {
-				t.Errorf("%s: programs are %v; %s: want %t", provider, got, program, want)
+	cases := map[string]struct {
+		reason        string
+		provider      Provider
+		own           bool
+		with, without []string
+	}{
+		"network namespaces": {
+			reason: "they run all of Kubernetes, and no containers of kind", provider: Netns,
+			with: []string{"kube-apiserver", "etcd", "pause"}, without: []string{"kind", "coredns", "oci-runtime"},
+		},
+		"kind on the machine's engine": {
+			reason: "its node image has Kubernetes in it", provider: Kind,
+			with: []string{"kind"}, without: []string{"kube-apiserver", "kubelet", "etcd", "coredns", "oci-runtime"},
+		},
+		"kind on an engine of its own": {
+			reason: "its node image is made of them", provider: Kind, own: true,
+			with: []string{"kind", "kubeadm", "kubelet", "etcd", "coredns", "pause", "oci-runtime"},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			got := programs(tc.provider, tc.own)
+			for _, program := range append(tc.with, "kubectl", "kubectl129", "helm", "metrics-server") {
+				if !slices.Contains(got, program) {
+					t.Errorf("%s: no %s in %v", tc.reason, program, got)
+				}
 			}
-		}
+			for _, program := range tc.without {
+				if slices.Contains(got, program) {
+					t.Errorf("%s: %s is built", tc.reason, program)
+				}
+			}
+		})
 	}
 }
 
@@ -177,7 +203,7 @@ func TestExistingClustersAreUsedAndLeftAlone(t *testing.T) {
 
 func TestStraysAreFoundByTheSetsOwnPods(t *testing.T) {
 	set := &Set{config: Config{StateDir: t.TempDir()}, state: state{Name: "x", Clusters: clusterNames(1)}}
-	driver := &netns{set: set}
+	driver := newNetns(set, nil)
 	// A sandbox whose id no cached network bears, as after an orderly removal.
 	if err := os.MkdirAll(filepath.Join(driver.dir(), "hub", "containerd", "cri", "sandboxes", "none"), 0o750); err != nil {
 		t.Fatal(err)

@@ -16,12 +16,16 @@ import (
 // state is what is kept of a set: enough to find and remove all of it. It is
 // written before anything else of the set exists, and removed last.
 type state struct {
-	Name     string
-	Provider Provider
-	Clusters []string // the hub first
-	Slot     int      // of the network, for Netns
-	Complete bool     // whether Up got to its end
+	Name      string
+	Provider  Provider
+	Clusters  []string // the hub first
+	OwnEngine bool     // whether Kind runs on an engine of the set's own
+	Slot      int      // of the network, for what uses network namespaces
+	Complete  bool     // whether Up got to its end
 }
+
+// slotted tells whether the set has a network slot.
+func (s state) slotted() bool { return s.Provider == Netns || s.OwnEngine }
 
 const stateFile = "state.json"
 
@@ -93,7 +97,7 @@ func list(root string) ([]state, error) {
 func slots(states []state, without string) []int {
 	var used []int
 	for _, s := range states {
-		if s.Provider == Netns && s.Name != without {
+		if s.slotted() && s.Name != without {
 			used = append(used, s.Slot)
 		}
 	}

@@ -246,7 +246,7 @@ func (s *tests) nodesTop(t *testing.T, c testbed.Client) {
 		if err != nil {
 			return err
 		}
-		direct, err := nodeTop(ctx, c.Spoke, s.Spoke().Name+"-node")
+		direct, err := nodeTop(ctx, c.Spoke, s.Spoke().Node)
 		// The two readers do not look at the same moment.
 		if err == nil && (!near(virtual.millis, direct.millis, 10) || !near(virtual.mib, direct.mib, 2)) {
 			err = fmt.Errorf("the node takes %+v, that of the spoke %+v", virtual, direct)
@@ -255,7 +255,7 @@ func (s *tests) nodesTop(t *testing.T, c testbed.Client) {
 	})
 	untilRead(t, c.Name+": figures of every node", func(ctx context.Context) error {
 		all, err := top(ctx, c.Hub, 1, "node")
-		for _, name := range []string{s.Hub.Name + "-node", s.Spokes[0].Name, s.Spokes[1].Name} {
+		for _, name := range []string{s.Hub.Node, s.Spokes[0].Name, s.Spokes[1].Name} {
 			if err == nil && !slices.ContainsFunc(all, func(r row) bool { return r.name == name && r.millis > 0 && r.mib > 0 }) {
 				err = fmt.Errorf("no node %s in %+v", name, all)
 			}

@@ -5,9 +5,10 @@
 // that tests run beside them (Kubernetes, etcd, helm, kind, an object store, a registry),
 // from Go modules and keeps them in a cache outside the checkout. Every tool is a module of its own under hack/clusters/tools,
 // so that their dependencies neither meet each other nor the product's.
+// What else is made once for a machine is kept beside them.
 //
-// An entry of the cache is named by a hash over everything that decides the
-// binary, is written under a lock and appears by a rename: it is whole or absent.
+// An entry of the cache is named by a hash over everything that decides its
+// content, is written under a lock and appears by a rename: it is whole or absent.
 package toolchain
 
 import (
@@ -24,9 +25,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
-
-	"github.com/spokelet/spokelet/hack/clusters/internal/lock"
 )
 
 // CacheEnv names the environment variable that moves the cache away from
@@ -35,9 +33,6 @@ const CacheEnv = "SPOKELET_CACHE"
 
 // module is the import path of hack/clusters; its sources are found by it.
 const module = "github.com/spokelet/spokelet/hack/clusters"
-
-// progressEvery is how often a running build reports that it is alive.
-const progressEvery = 15 * time.Second
 
 // ErrUnknown is returned for a program that no tool provides.
 var ErrUnknown = errors.New("unknown program")
@@ -53,14 +48,16 @@ type tool struct {
 func tools() []tool {
 	return []tool{
 		{name: "kube", pkg: ".", version: "k8s.io/kubernetes", programs: []string{
-			"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet",
+			"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet", "kubeadm",
 		}},
 		{name: "kubectl", pkg: ".", version: "k8s.io/kubectl", programs: []string{"kubectl"}},
 		{name: "kubectl129", pkg: ".", version: "k8s.io/kubectl", programs: []string{"kubectl129"}},
 		{name: "etcd", pkg: "go.etcd.io/etcd/server/v3", programs: []string{"etcd"}},
+		{name: "coredns", pkg: ".", programs: []string{"coredns"}},
 		{name: "helm", pkg: "helm.sh/helm/v4/cmd/helm", programs: []string{"helm"}},
 		{name: "kind", pkg: "sigs.k8s.io/kind", programs: []string{"kind"}},
 		{name: "metrics-server", pkg: "sigs.k8s.io/metrics-server/cmd/metrics-server", programs: []string{"metrics-server"}},
+		{name: "oci-runtime", pkg: ".", programs: []string{"oci-runtime"}},
 		{name: "pause", pkg: ".", programs: []string{"pause"}},
 		{name: "versitygw", pkg: ".", programs: []string{"versitygw"}},
 		{name: "registry", pkg: ".", programs: []string{"registry"}},
@@ -171,8 +168,8 @@ func (t *Toolchain) Built(ctx context.Context, name string) bool {
 	if err != nil {
 		return false
 	}
-	dir, _, err := b.dir(ctx)
-	return err == nil && exists(dir)
+	entry, _, err := b.entry(ctx)
+	return err == nil && exists(entry.dir())
 }
 
 // ensure gives the directory of the tool's binaries. One at a time: a second
@@ -214,65 +211,30 @@ type build struct {
 }
 
 func (b build) ensure(ctx context.Context) (string, error) {
-	dir, flags, err := b.dir(ctx)
-	if err != nil || exists(dir) {
-		return dir, err
-	}
-	held, err := lock.Acquire(ctx, filepath.Join(b.cache, b.tool.name+".lock"), func() {
-		b.log.Info("waiting for another process that builds", "tool", b.tool.name)
-	})
+	entry, flags, err := b.entry(ctx)
 	if err != nil {
 		return "", err
 	}
-	defer held.Release()
-	if exists(dir) { // the one we waited for has built it
-		return dir, nil
-	}
-	if err := b.sweep(); err != nil {
-		return "", err
-	}
-	return dir, b.run(ctx, flags, dir)
+	return entry.ensure(ctx, func(ctx context.Context, dir string) error { return b.run(ctx, flags, dir) })
 }
 
-// dir is where the binaries belong, made with those linker flags.
-func (b build) dir(ctx context.Context) (dir, flags string, err error) {
+// entry is where the binaries belong, made with those linker flags.
+func (b build) entry(ctx context.Context) (e entry, flags string, err error) {
 	flags, err = b.linkerFlags(ctx)
 	if err != nil {
-		return "", "", err
+		return entry{}, "", err
 	}
 	key, err := b.key(ctx, flags)
 	if err != nil {
-		return "", "", err
+		return entry{}, "", err
 	}
-	return filepath.Join(b.cache, b.tool.name+"-"+key), flags, nil
+	return entry{name: b.tool.name, key: key, cache: b.cache, log: b.log}, flags, nil
 }
 
-// staging is the pattern of the directories that builds happen in.
-func (b build) staging() string { return "." + b.tool.name + "-*" }
-
-// sweep removes what builds that were killed left; with the lock held, none runs.
-func (b build) sweep() error {
-	left, err := filepath.Glob(filepath.Join(b.cache, b.staging()))
-	for _, dir := range left {
-		err = errors.Join(err, os.RemoveAll(dir))
-	}
-	return err
-}
-
-// run makes dir appear whole: everything happens beside it, then it is renamed.
+// run builds into a directory.
 func (b build) run(ctx context.Context, flags, dir string) error {
-	staging, err := os.MkdirTemp(b.cache, b.staging())
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.RemoveAll(staging) }()     // the next build sweeps what stays
-	if err := os.Chmod(staging, 0o755); err != nil { //nolint:gosec // holds programs, which others may run
-		return err
-	}
-	stop := b.progress()
-	_, err = output(ctx, b.source, "build", "-trimpath", "-buildvcs=false", "-ldflags", flags,
-		"-o", filepath.Join(staging, b.tool.name), b.tool.pkg)
-	stop()
+	_, err := output(ctx, b.source, "build", "-trimpath", "-buildvcs=false", "-ldflags", flags,
+		"-o", filepath.Join(dir, b.tool.name), b.tool.pkg)
 	if err != nil {
 		return err
 	}
@@ -280,36 +242,11 @@ func (b build) run(ctx context.Context, flags, dir string) error {
 		if program == b.tool.name {
 			continue
 		}
-		if err := os.Symlink(b.tool.name, filepath.Join(staging, program)); err != nil {
+		if err := os.Symlink(b.tool.name, filepath.Join(dir, program)); err != nil {
 			return err
 		}
 	}
-	return os.Rename(staging, dir)
-}
-
-// progress reports the build's age until the returned function is called.
-func (b build) progress() (stop func()) {
-	start := time.Now()
-	b.log.Info("building, kept for later runs", "tool", b.tool.name)
-	done, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		ticker := time.NewTicker(progressEvery)
-		defer ticker.Stop()
-		for {
-			select {
-			case <-done:
-				return
-			case <-ticker.C:
-				b.log.Info("still building", "tool", b.tool.name, "elapsed", time.Since(start).Round(time.Second))
-			}
-		}
-	}()
-	return func() {
-		close(done)
-		<-ended
-		b.log.Info("build ended", "tool", b.tool.name, "elapsed", time.Since(start).Round(time.Second))
-	}
+	return nil
 }
 
 // linkerFlags strips the binary and, for Kubernetes, stamps the release: a
@@ -380,9 +317,4 @@ func tail(text string) string {
 		text = "... " + text[len(text)-most:]
 	}
 	return text
-}
-
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
 }

@@ -49,6 +49,15 @@ func programs(names ...string) func() bool {
 	}
 }
 
+func files(paths ...string) func() bool {
+	return func() bool {
+		return !slices.ContainsFunc(paths, func(path string) bool {
+			_, err := os.Stat(path)
+			return err != nil
+		})
+	}
+}
+
 // NetworkPlugins is the directory of the CNI plugins, or empty.
 func NetworkPlugins() string {
 	for _, dir := range []string{"/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni"} {
@@ -86,6 +95,15 @@ const installLock = "/run/spokelet-install.lock"
 // Require makes sure that all programs are there, by apt-get where it exists.
 func Require(ctx context.Context, log *slog.Logger) error {
 	return require(ctx, log, installLock, requirements())
+}
+
+// RequireForEngine does so for a set with a container engine and node images of its own.
+func RequireForEngine(ctx context.Context, log *slog.Logger) error {
+	return require(ctx, log, installLock, append(requirements(),
+		requirement{"debootstrap", programs("debootstrap")},
+		requirement{"debian-archive-keyring", files("/usr/share/keyrings/debian-archive-keyring.gpg")},
+		requirement{"e2fsprogs", programs("mkfs.ext4")},
+	))
 }
 
 func require(ctx context.Context, log *slog.Logger, lockPath string, needed []requirement) error {

@@ -25,6 +25,8 @@ import (
 	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
+	kubeadm "k8s.io/kubernetes/cmd/kubeadm/app"
+	kubeadmerrors "k8s.io/kubernetes/cmd/kubeadm/app/util/errors"
 	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 )
 
@@ -35,6 +37,10 @@ func main() {
 		"kube-scheduler":          func() int { return cli.Run(scheduler.NewSchedulerCommand()) },
 		"kube-proxy":              func() int { return cli.Run(proxy.NewProxyCommand()) },
 		"kubelet":                 func() int { return cli.Run(newKubelet()) },
+		"kubeadm": func() int {
+			kubeadmerrors.HandleError(kubeadm.Run()) // ends the process if there is one
+			return 0
+		},
 	}
 	name := filepath.Base(os.Args[0])
 	run, known := programs[name]
