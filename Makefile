@@ -85,13 +85,20 @@ test-live: bin/tools/gotestsum bin/tools/live ## Run the tests that need real cl
 test-fuzz: ## Run every fuzz target for FUZZTIME (30s).
 	hack/fuzz.sh $(FUZZTIME) $(PARALLEL)
 
-.PHONY: clusters
+.PHONY: clusters clusters-kind
 clusters: ## Install and build what the clusters of the tests are made of.
 	cd hack/clusters && go run ./cmd/clusters prepare
+clusters-kind: ## Do so for clusters that kind makes.
+	cd hack/clusters && go run ./cmd/clusters prepare --provider kind
+.PHONY: inotify
+inotify: ## Raise the kernel's limits of watched files, as three nodes of kind need it; as root.
+	sysctl -w fs.inotify.max_user_instances=1024 fs.inotify.max_user_watches=524288
 
-.PHONY: e2e
+.PHONY: e2e e2e-kind
 e2e: bin/tools/gotestsum ## Run the end-to-end tests against real clusters.
 	hack/on-clusters.sh e2e hack/test-suites.sh join node:9 live,work,wrangler workers mcm sharing rest fault leave hostile
+e2e-kind: bin/tools/gotestsum ## Run the first of them against clusters that kind makes.
+	SPOKELET_CLUSTERS_PROVIDER=kind hack/on-clusters.sh e2e-kind hack/test-suites.sh join live
 
 .PHONY: bench
 bench: ## Run the benchmarks of docs/benchmarks.md; writes bin/bench.json.

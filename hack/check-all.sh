@@ -50,7 +50,13 @@ faults() {
     phase live hack/test-live.sh --of=root
     phase e2e-faults hack/test-suites.sh join mcm sharing rest fault leave hostile'
 }
-export -f checks tests steady faults
+
+# The first of them again, on clusters as users have them.
+kind() {
+  SPOKELET_CLUSTERS_PROVIDER=kind hack/on-clusters.sh e2e-kind bash -uc '
+    phase e2e-kind hack/test-suites.sh join live'
+}
+export -f checks tests steady faults kind
 
 lanes=()
 bin/tools/times record "$times" &
@@ -85,6 +91,7 @@ export VERSION=e2e # of make and of the suites alike
 beside checks tests
 export SPOKELET_TESTS_LINKED=1
 beside steady faults
+beside kind
 
 for log in "$times"/*.log; do
   echo "=== $(basename "$log" .log) said"

@@ -4,7 +4,6 @@
 package join
 
 import (
-	"net/url"
 	"strings"
 	"testing"
 
@@ -13,22 +12,15 @@ import (
 )
 
 func (s *tests) hubCannotDial(t *testing.T) {
-	target, err := url.Parse(s.Spoke().REST.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dial := func(from *testbed.Site, host string, port string) error {
-		_, err := from.Exec(t.Context(), "timeout", "5", "bash", "-c", "exec 3<>/dev/tcp/"+host+"/"+port)
+	const apiServer = "6443"
+	dial := func(from, to *testbed.Site) error {
+		_, err := from.Exec(t.Context(), "timeout", "5", "bash", "-c", "exec 3<>/dev/tcp/"+to.Address+"/"+apiServer)
 		return err
 	}
-	if err := dial(s.Hub, target.Hostname(), target.Port()); err == nil {
+	if err := dial(s.Hub, s.Spoke()); err == nil {
 		t.Error("the hub opened a connection to the spoke's API server")
 	}
-	back, err := url.Parse(s.Hub.REST.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := dial(s.Spoke(), back.Hostname(), back.Port()); err != nil {
+	if err := dial(s.Spoke(), s.Hub); err != nil {
 		t.Errorf("the other direction must be open, or the step above proves nothing: %v", err)
 	}
 }
@@ -46,4 +38,18 @@ func (s *tests) chartTests(t *testing.T) {
 		"hub":   tests(s.Hub, "spokelet-hub", env.HubNamespace),
 		"agent": tests(s.Spoke(), "spokelet-agent", env.AgentNamespace),
 	})
+}
+
+// podRuns makes one pod, for installations of which no other suite asks for more.
+func (s *tests) podRuns(t *testing.T) {
+	const name = "first"
+	s.Hub.Apply(t, s.Pod(name, testbed.Container("main", "echo hello; "+testbed.Forever, "")))
+	testbed.UntilPod(t, s.Hub, name, "ready", testbed.Ready)
+	if got := s.Hub.InPods(t, "logs", name); got != "hello\n" {
+		t.Errorf("logs: got %q", got)
+	}
+	if got := s.Hub.InPods(t, "exec", name, "--", "hostname"); got != name+"\n" {
+		t.Errorf("exec: got %q", got)
+	}
+	s.Hub.InPods(t, "delete", "pod", name, "--timeout=300s")
 }

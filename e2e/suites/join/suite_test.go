@@ -32,6 +32,7 @@ func TestJoin(t *testing.T) {
 		testbed.Step{Name: "helm installs the hub", Run: s.InstallHub},
 		testbed.Step{Name: "helm install of the agent joins a cluster", Run: s.JoinSpokes},
 		testbed.Step{Name: "the charts' own tests pass", Run: s.chartTests},
+		testbed.Step{Name: "a pod of the hub runs in the spoke", Run: s.podRuns},
 	)
 }
 
