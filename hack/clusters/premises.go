@@ -6,6 +6,7 @@ package clusters
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -43,18 +44,43 @@ const (
 	savedSettings = machineDir + "/.kernel.json"
 )
 
+// ownerFile, in the set's directory in machineDir, holds the path of its state: what a set
+// has on the machine is named by its name alone.
+const ownerFile = "set"
+
 // tune changes the kernel's settings. The set's directory in machineDir shows
-// other sets that they are in use, and is made under the same lock.
+// other sets that they are in use, and is made under the same lock. The error is ErrConfig
+// when a set of that name has its state elsewhere.
 func (p *premises) tune(ctx context.Context) error {
 	machine, err := lock.Acquire(ctx, machineLock, nil)
 	if err != nil {
 		return err
 	}
 	defer machine.Release()
+	if other := p.other(); other != "" {
+		return fmt.Errorf("%w: the name %s is that of a set in %s: take another, or remove that one with %s=%s",
+			ErrConfig, p.set.state.Name, other, StateEnv, filepath.Dir(other))
+	}
 	if err := os.MkdirAll(p.runDir(), 0o711); err != nil { //nolint:gosec // containers' users pass through it
 		return err
 	}
+	if err := os.WriteFile(filepath.Join(p.runDir(), ownerFile), []byte(p.dir()), 0o600); err != nil {
+		return err
+	}
 	return host.Tune(savedSettings)
+}
+
+// other gives the directory of another set that has this one's name on the machine, or
+// nothing.
+func (p *premises) other() string {
+	owner, err := os.ReadFile(filepath.Join(p.runDir(), ownerFile))
+	if err != nil || string(owner) == p.dir() {
+		return ""
+	}
+	if _, err := os.Stat(string(owner)); err != nil {
+		return "" // somebody has deleted its files alone: what is left of it is nobody's
+	}
+	return string(owner)
 }
 
 // untune removes the set's directory and, after the last set's, puts the
@@ -87,6 +113,9 @@ func (p *premises) untune(ctx context.Context) error {
 // first (what runs could make more), then what they used. Strays lists files elsewhere; it
 // is asked before what names them goes.
 func (p *premises) clear(ctx context.Context, strays func() []string) error {
+	if p.other() != "" {
+		return nil // this one has got no further than to its name
+	}
 	ctx, cancel := context.WithTimeout(ctx, destroyTimeout)
 	defer cancel()
 	if err := process.KillAll(ctx, p.processes); err != nil {
