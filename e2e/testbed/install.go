@@ -4,6 +4,7 @@
 package testbed
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -19,6 +20,18 @@ func (s *Testbed) InstallHub(t *testing.T) {
 	err := s.Env.InstallHub(t.Context(), "--set", "pods.namespaces={"+PodsNamespace+"}", "--set-json", "shared.resources="+sharedResources(""))
 	if err != nil {
 		t.Fatal(err)
+	}
+	s.restartDaemonSets(t)
+}
+
+// restartDaemonSets does what the documents say of DaemonSets that are older than the hub:
+// where kubeadm or kind has made the cluster, kube-proxy's and the network's are.
+func (s *Testbed) restartDaemonSets(t *testing.T) {
+	t.Helper()
+	in := []string{"-n", "kube-system"}
+	for name := range strings.FieldsSeq(s.Hub.Kubectl(t, append(in, "get", "daemonsets", "-o", "name")...)) {
+		s.Hub.Kubectl(t, append(in, "rollout", "restart", name)...)
+		s.Hub.Kubectl(t, append(in, "rollout", "status", name, "--timeout=300s")...)
 	}
 }
 
