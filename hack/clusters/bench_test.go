@@ -44,16 +44,22 @@ func needsKubernetes(t *testing.T) *slog.Logger {
 
 func newBench(t *testing.T, config Config) *bench {
 	t.Helper()
-	t.Cleanup(func() {
-		if err := Down(context.WithoutCancel(t.Context()), config); err != nil {
-			t.Error(err)
-		}
-	})
+	removeAtEnd(t, config)
 	set, err := Up(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return &bench{t, set}
+}
+
+// removeAtEnd has a set go with the test, however far it got.
+func removeAtEnd(t *testing.T, config Config) {
+	t.Helper()
+	t.Cleanup(func() {
+		if err := Down(context.WithoutCancel(t.Context()), config); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func (b *bench) kubectl(c *Cluster, input string, args ...string) string {
@@ -400,7 +406,7 @@ func (b *bench) testAPIServer(c *Cluster) {
 }
 
 // checkGone looks for everything that a set leaves when it is not removed.
-func checkGone(t *testing.T, driver *premises) {
+func checkGone(t *testing.T, driver *resources) {
 	t.Helper()
 	if left := driver.processes(); len(left) != 0 {
 		t.Errorf("processes: %v", left)

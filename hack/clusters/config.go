@@ -7,7 +7,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -173,31 +175,48 @@ func dockerAnswers(ctx context.Context) bool {
 	return err == nil && strings.TrimSpace(string(out)) != ""
 }
 
-// lacks names what the machine lacks for the provider; empty when nothing.
-func lacks(ctx context.Context, provider Provider) string {
+// suits returns an error that is ErrUnsupported unless the machine has what the provider
+// needs, and whether a set has to start an engine of its own for it.
+func suits(ctx context.Context, config Config, provider Provider) (ownEngine bool, err error) {
+	var lacking string
 	switch provider {
-	case Kind:
-		if !dockerAnswers(ctx) {
-			return lacksForEngine()
-		}
 	case Netns:
-		return lacksForNetns()
+		lacking = lacksForNetns()
+	case Kind:
+		if dockerAnswers(ctx) {
+			return false, nil
+		}
+		if ctx.Err() != nil { // no answer then means nothing
+			return false, context.Cause(ctx)
+		}
+		ownEngine, lacking = true, lacksForEngine(ctx)
+		if config.Provider != Kind {
+			lacking = "the Docker engine, which answered a moment ago"
+		}
 	case Auto, Existing, ControlPlane:
 	}
-	return ""
+	if lacking != "" {
+		return false, fmt.Errorf("provider %s: %w here: it needs %s", provider, ErrUnsupported, lacking)
+	}
+	return ownEngine, nil
 }
 
 // dockerSocket is where an engine of a machine listens.
 const dockerSocket = "/var/run/docker.sock"
 
 // lacksForEngine names what is lacking where no Docker engine answers; empty where a set can
-// start its own.
-func lacksForEngine() string {
+// start its own, which is never done beside one.
+func lacksForEngine(ctx context.Context) string {
 	if named := os.Getenv("DOCKER_HOST"); named != "" {
 		return "an answer of the Docker engine that DOCKER_HOST names, " + named
 	}
-	if _, err := os.Stat(dockerSocket); err == nil && os.Geteuid() != 0 {
-		return "an answer of the Docker engine at " + dockerSocket + ": that it runs, and that you may use it (group docker)"
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", dockerSocket)
+	if err == nil {
+		_ = conn.Close() // nothing was written
+		return "a docker client that speaks to the engine at " + dockerSocket
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		return "the right to use the Docker engine at " + dockerSocket + ": be root, or in the group of that file"
 	}
 	if lacking := lacksForNetns(); lacking != "" {
 		return "a Docker engine, or, to start one, " + lacking

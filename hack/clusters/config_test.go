@@ -116,8 +116,9 @@ func TestChoosePrefersWhatWasAskedFor(t *testing.T) {
 
 func TestNoEngineIsStartedInPlaceOfOneThatIsNamed(t *testing.T) {
 	t.Setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
-	if got := lacks(t.Context(), Kind); !strings.Contains(got, "unix:///nowhere/docker.sock") {
-		t.Errorf("lacks %q, want the engine that is named", got)
+	_, err := suits(t.Context(), Config{Provider: Kind}, Kind)
+	if !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), "unix:///nowhere/docker.sock") {
+		t.Errorf("error %v, want %v for the engine that is named", err, ErrUnsupported)
 	}
 }
 

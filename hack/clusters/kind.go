@@ -18,19 +18,20 @@ import (
 
 	"github.com/spokelet/spokelet/hack/clusters/internal/engine"
 	"github.com/spokelet/spokelet/hack/clusters/internal/network"
+	"github.com/spokelet/spokelet/hack/clusters/internal/process"
 	"github.com/spokelet/spokelet/hack/clusters/toolchain"
 )
 
 // kind is the provider of clusters in Docker containers. Their nodes share a
 // Docker network, so the filter between hub and spoke sits in the spoke's node.
 type kind struct {
-	*premises
+	*resources
 	tools  *toolchain.Toolchain
 	engine *engine.Engine // the set's own; nil where the machine's is used
 }
 
 func newKind(set *Set, tools *toolchain.Toolchain) *kind {
-	k := &kind{premises: &premises{set: set}, tools: tools}
+	k := &kind{resources: &resources{set: set}, tools: tools}
 	if !set.state.OwnEngine {
 		return k
 	}
@@ -38,6 +39,7 @@ func newKind(set *Set, tools *toolchain.Toolchain) *kind {
 	k.plans = []network.Plan{plan}
 	k.engine = &engine.Engine{
 		Dir: filepath.Join(k.dir(), "engine"), RunDir: k.runDir(), Mark: k.dir(), Cgroup: k.cgroup(), Plan: plan,
+		ReadyTimeout: set.config.ReadyTimeout,
 	}
 	return k
 }
@@ -68,7 +70,7 @@ func (k *kind) create(ctx context.Context) error {
 		return err
 	}
 	for _, spoke := range k.set.Spokes() {
-		if err := k.shield(ctx, spoke); err != nil {
+		if err := k.blockIncoming(ctx, spoke); err != nil {
 			return fmt.Errorf("cluster %s: %w", spoke.Name, err)
 		}
 	}
@@ -91,7 +93,7 @@ func (k *kind) createOne(ctx context.Context, c *Cluster, node, busybox string) 
 	}
 	args := []string{
 		"create", "cluster", "--name=" + k.name(c), "--kubeconfig=" + c.Kubeconfig,
-		"--config=" + filepath.Join(c.dir, "kind.yaml"), "--wait=" + k.set.config.ReadyTimeout.String(),
+		"--config=" + filepath.Join(c.dir, "kind.yaml"), "--wait=" + k.set.config.ReadyTimeout.String(), "--retain",
 	}
 	if node != "" {
 		args = append(args, "--image="+node)
@@ -100,7 +102,7 @@ func (k *kind) createOne(ctx context.Context, c *Cluster, node, busybox string) 
 		return fmt.Errorf("cluster %s: %w", c.Name, err)
 	}
 	patience := strconv.Itoa(int(k.set.config.ReadyTimeout.Seconds()))
-	if _, err := c.Exec(ctx, "timeout", patience, "sh", "-euc", finish); err != nil {
+	if _, err := c.Exec(ctx, "timeout", patience, "sh", "-euc", awaitNode); err != nil {
 		return err
 	}
 	if err := c.LoadImage(ctx, busybox); err != nil {
@@ -110,30 +112,36 @@ func (k *kind) createOne(ctx context.Context, c *Cluster, node, busybox string) 
 	return nil
 }
 
-// finish runs on a new node. The audit log is readable by root alone, which the caller need
-// not be; nobody approves a kubelet's serving certificate by himself; and kube-proxy puts its
-// rules before all that are there, once: those of shield come after it.
-const finish = `
+// awaitNode runs on a new node. The audit log is readable by root alone, which the caller
+// need not be; and nobody approves a kubelet's serving certificate by himself. The wait of
+// kind itself ends without an error. That for kube-proxy has two tools of which one knows
+// it; its rules come before those that are there, once, and ours have to come before them.
+const awaitNode = `
 chmod 0644 ` + auditMount + `/audit.log
 export KUBECONFIG=/etc/kubernetes/admin.conf
+echo "waiting for the kubelet to ask for a certificate" >&2
 requests='jsonpath={.items[?(@.spec.signerName=="kubernetes.io/kubelet-serving")].metadata.name}'
 until names=$(kubectl get certificatesigningrequests --output="$requests") && [ -n "$names" ]; do sleep 0.2; done
 kubectl certificate approve $names
-until iptables --wait --table=nat --list-rules KUBE-SERVICES 2>/dev/null | grep -q default/kubernetes; do sleep 0.2; done
+echo "waiting for the node to be ready" >&2
+kubectl wait node --all --for=condition=Ready --timeout=1h
+echo "waiting for the rules of kube-proxy" >&2
+rules() { for tool in iptables-nft iptables-legacy; do "$tool" --wait --table=nat --list-rules KUBE-SERVICES || true; done 2>/dev/null; }
+until rules | grep -q default/kubernetes; do sleep 0.2; done
 `
 
-// Chains in the spoke's node; shieldChain stays, faultChain is replaced by faults.
+// Chains in the spoke's node; incomingChain stays, faultChain is replaced by faults.
 const (
-	shieldChain = "SPOKELET-SHIELD"
-	faultChain  = "SPOKELET-FAULT"
+	incomingChain = "SPOKELET-INCOMING"
+	faultChain    = "SPOKELET-FAULT"
 )
 
-// shield keeps the other clusters of the set from opening connections to the
+// blockIncoming keeps the other clusters of the set from opening connections to the
 // spoke: to its node or, forwarded, to its pods.
-func (k *kind) shield(ctx context.Context, spoke *Cluster) error {
+func (k *kind) blockIncoming(ctx context.Context, spoke *Cluster) error {
 	var text strings.Builder
-	fmt.Fprintf(&text, "*filter\n:%s - [0:0]\n:%s - [0:0]\n", shieldChain, faultChain)
-	fmt.Fprintf(&text, "-A %s -j %s\n", shieldChain, faultChain)
+	fmt.Fprintf(&text, "*filter\n:%s - [0:0]\n:%s - [0:0]\n", incomingChain, faultChain)
+	fmt.Fprintf(&text, "-A %s -j %s\n", incomingChain, faultChain)
 	for _, other := range k.set.clusters {
 		if other == spoke {
 			continue
@@ -141,10 +149,10 @@ func (k *kind) shield(ctx context.Context, spoke *Cluster) error {
 		if err := k.describe(ctx, other); err != nil {
 			return err
 		}
-		fmt.Fprintf(&text, "-A %s -s %s -m conntrack --ctstate NEW -j REJECT\n", shieldChain, other.Address)
+		fmt.Fprintf(&text, "-A %s -s %s -m conntrack --ctstate NEW -j REJECT\n", incomingChain, other.Address)
 	}
 	for _, hook := range []string{"INPUT", "FORWARD", "OUTPUT"} {
-		fmt.Fprintf(&text, "-I %s -j %s\n", hook, shieldChain)
+		fmt.Fprintf(&text, "-I %s -j %s\n", hook, incomingChain)
 	}
 	text.WriteString("COMMIT\n")
 	return k.restore(ctx, spoke, text.String())
@@ -162,17 +170,18 @@ func (k *kind) fault(ctx context.Context, spoke *Cluster, mode Mode) error {
 func (k *kind) restore(ctx context.Context, c *Cluster, rules string) error {
 	cmd := k.command(ctx, c, "iptables-restore", []string{"-w", "--noflush"})
 	cmd.Stdin = strings.NewReader(rules)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("iptables-restore: %w: %s", err, strings.TrimSpace(string(out)))
-	}
-	return nil
+	return process.Run(cmd)
 }
 
 // destroy removes the clusters. With an engine of its own, the set is no more than what
 // is on the machine: no engine has to answer for that.
 func (k *kind) destroy(ctx context.Context) error {
 	if k.engine != nil {
-		return k.clear(ctx, func() []string { return nil })
+		return k.clear(ctx, k.engine.Strays)
+	}
+	// What an Up that was killed has started may go on.
+	if err := process.KillAll(ctx, func() []int { return process.Marked(k.dir()) }); err != nil {
+		return err
 	}
 	var failed error
 	for _, c := range k.set.clusters {
@@ -185,18 +194,18 @@ func (k *kind) destroy(ctx context.Context) error {
 // they share the engine.
 func (k *kind) destroyOne(ctx context.Context, c *Cluster) error {
 	const format = `{{range .Mounts}}{{if eq .Destination "` + auditMount + `"}}{{.Source}}{{end}}{{end}}`
-	list, err := k.docker(ctx, "ps", "--all", "--quiet", "--filter=name=^"+k.container(c)+"$").Output()
+	found, err := k.ask(ctx, "ps", "--all", "--quiet", "--filter=name=^"+k.container(c)+"$")
 	if err != nil {
-		return fmt.Errorf("docker ps: %w", err)
+		return fmt.Errorf("the Docker engine that the cluster is on has to remove it: %w", err)
 	}
-	if strings.TrimSpace(string(list)) == "" {
+	if found == "" {
 		return nil
 	}
-	mounted, err := k.docker(ctx, "inspect", "--format", format, k.container(c)).Output()
+	mounted, err := k.ask(ctx, "inspect", "--format", format, k.container(c))
 	if err != nil {
-		return fmt.Errorf("docker inspect %s: %w", k.container(c), err)
+		return err
 	}
-	if strings.TrimSpace(string(mounted)) != filepath.Join(c.dir, "audit") {
+	if mounted != filepath.Join(c.dir, "audit") {
 		k.set.config.Log.Info("leaving a container of another set", "container", k.container(c))
 		return nil
 	}
@@ -209,9 +218,10 @@ func (k *kind) healthy(ctx context.Context) error {
 		return err
 	}
 	for _, c := range k.set.clusters {
-		args := []string{"--kubeconfig=" + c.Kubeconfig, "get", "--raw=/readyz"}
-		if out, err := exec.CommandContext(ctx, kubectl, args...).CombinedOutput(); err != nil { //nolint:gosec // ours
-			return k.failure(fmt.Errorf("cluster %s: %w: %s", c.Name, err, strings.TrimSpace(string(out))))
+		cmd := exec.CommandContext(ctx, kubectl, "--kubeconfig="+c.Kubeconfig, "get", "--raw=/readyz") //nolint:gosec // ours
+		cmd.Env = process.Environment(k.dir(), "HOME="+c.dir)
+		if err := process.Run(cmd); err != nil {
+			return k.failure(fmt.Errorf("cluster %s: %w", c.Name, err))
 		}
 	}
 	return nil
@@ -222,11 +232,11 @@ var errAddress = errors.New("container has no address")
 func (k *kind) describe(ctx context.Context, c *Cluster) error {
 	c.Node, c.AuditLog = k.container(c), filepath.Join(c.dir, "audit", "audit.log")
 	const format = "{{range .NetworkSettings.Networks}}{{.IPAddress}} {{.Gateway}} {{end}}"
-	out, err := k.docker(ctx, "inspect", "--format", format, k.container(c)).Output()
+	out, err := k.ask(ctx, "inspect", "--format", format, k.container(c))
 	if err != nil {
-		return k.failure(fmt.Errorf("docker inspect %s: %w", k.container(c), err))
+		return k.failure(err)
 	}
-	fields := strings.Fields(string(out))
+	fields := strings.Fields(out)
 	if len(fields) < 2 {
 		return fmt.Errorf("%s: %w", k.container(c), errAddress)
 	}

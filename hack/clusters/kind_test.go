@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -20,11 +21,12 @@ import (
 // needsKind skips a test that this machine cannot run, or not soon.
 func needsKind(t *testing.T) *slog.Logger {
 	t.Helper()
-	if lacking := lacks(t.Context(), Kind); lacking != "" {
-		t.Skipf("makes clusters in containers, which need %s", lacking)
+	own, err := suits(t.Context(), Config{Provider: Kind}, Kind)
+	if err != nil {
+		t.Skip(err)
 	}
 	log := needsKubernetes(t)
-	if !toolchain.New(log).Built(t.Context(), "coredns") {
+	if program := map[bool]string{true: "coredns", false: "kind"}[own]; !toolchain.New(log).Built(t.Context(), program) {
 		t.Skip("needs what kind's nodes are made of; build it with: go run ./cmd/clusters prepare --provider kind")
 	}
 	return log
@@ -35,13 +37,35 @@ func TestKindSetBehavesAsItPromises(t *testing.T) {
 	hub, spoke := b.set.Hub(), b.set.Spokes()[0]
 	b.testPromises(hub, spoke)
 	t.Run("pods find services by their names", func(t *testing.T) { b.on(t).testDNS(spoke) })
+	t.Run("down leaves nothing", func(t *testing.T) { b.on(t).testKindDown() })
+}
+
+func (b *bench) testKindDown() {
 	driver := newKind(b.set, nil)
-	if err := b.set.Down(t.Context()); err != nil {
-		t.Fatal(err)
+	if driver.engine == nil {
+		if err := b.set.Down(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+		for _, c := range b.set.clusters {
+			if found, err := driver.ask(b.Context(), "ps", "--all", "--quiet", "--filter=name="+driver.container(c)); err != nil || found != "" {
+				b.Errorf("containers: %q, %v", found, err)
+			}
+		}
+		return
 	}
-	if driver.engine != nil {
-		checkGone(t, driver.premises)
+	sockets := driver.engine.Strays()
+	if len(sockets) < len(b.set.clusters) {
+		b.Errorf("found only %v of the sockets of shims", sockets)
 	}
+	if err := b.set.Down(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	for _, socket := range sockets {
+		if _, err := os.Lstat(socket); !errors.Is(err, os.ErrNotExist) {
+			b.Errorf("%s is still there: %v", socket, err)
+		}
+	}
+	checkGone(b.T, driver.resources)
 }
 
 // testDNS uses the pod and the service of testPods.
@@ -57,6 +81,7 @@ func TestKindDownRemovesAHalfMadeSet(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	config := Config{Name: "clusters-half", Spokes: 1, Provider: Kind}
+	removeAtEnd(t, config)
 	watched := config
 	watched.Log = slog.New(doAt{log.Handler(), "node image is imported", func() {
 		// Until its nodes have begun to boot.
@@ -65,7 +90,7 @@ func TestKindDownRemovesAHalfMadeSet(t *testing.T) {
 	if _, err := Up(ctx, watched); !errors.Is(err, context.Canceled) {
 		t.Fatalf("up ended with %v, want it to be cancelled", err)
 	}
-	driver := newKind(halfMade(t, config), nil).premises
+	driver := newKind(halfMade(t, config), nil).resources
 	if len(driver.processes()) == 0 {
 		t.Error("nothing was made that down could remove")
 	}
@@ -102,11 +127,7 @@ func needsOwnEngine(t *testing.T) *slog.Logger {
 func TestKindUpSaysThatItsEngineHasEnded(t *testing.T) {
 	log := needsOwnEngine(t)
 	config := Config{Name: "clusters-ended", Spokes: 1, Provider: Kind}
-	t.Cleanup(func() {
-		if err := Down(context.WithoutCancel(t.Context()), config); err != nil {
-			t.Error(err)
-		}
-	})
+	removeAtEnd(t, config)
 	killed := config
 	killed.Log = slog.New(doAt{log.Handler(), "container engine is ready", func() {
 		started, err := process.Load(filepath.Join(newKind(halfMade(t, config), nil).engine.Dir, "engine.json"))

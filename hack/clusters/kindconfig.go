@@ -69,12 +69,12 @@ func (k *kind) configure(c *Cluster, node string) error {
 	if err := os.WriteFile(filepath.Join(c.dir, "config", "audit.yaml"), []byte(auditPolicy), 0o600); err != nil {
 		return err
 	}
-	kind := k.settings(c, node)
-	network := settings{Network: "node", Dir: "/run", Pods: netip.PrefixFrom(kind.Pods.Addr(), 24).String()} // the first node's
+	values := k.settings(c, node)
+	network := settings{Network: "node", Dir: "/run", Pods: netip.PrefixFrom(values.Pods.Addr(), 24).String()} // the first node's
 	if err := writeTemplate(filepath.Join(c.dir, "network", "10-node.conflist"), networkConfig, network); err != nil {
 		return err
 	}
-	return writeTemplate(filepath.Join(c.dir, "kind.yaml"), kindConfig, kind)
+	return writeTemplate(filepath.Join(c.dir, "kind.yaml"), kindConfig, values)
 }
 
 // settings of a cluster. Those of a set have ranges that do not overlap: where they do, a
@@ -86,7 +86,8 @@ func (k *kind) settings(c *Cluster, node string) kindSettings {
 		Pods:       netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 244, part, 0}), 20),
 		Services:   netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 96, part, 0}), 20),
 		OwnNetwork: node != "",
-		Address:    "127.0.0.1", // with a port of Docker's choice
+		Address:    "127.0.0.1",
+		Port:       -1, // of Docker's choice
 	}
 	if k.engine != nil { // the engine's loopback is not this machine's
 		s.Address, s.Port = k.engine.Plan.Host().String(), 6443+c.index

@@ -19,6 +19,7 @@ import (
 	"github.com/spokelet/spokelet/hack/clusters/internal/host"
 	"github.com/spokelet/spokelet/hack/clusters/internal/network"
 	"github.com/spokelet/spokelet/hack/clusters/internal/nodeimage"
+	"github.com/spokelet/spokelet/hack/clusters/internal/process"
 	"github.com/spokelet/spokelet/hack/clusters/toolchain"
 )
 
@@ -28,7 +29,7 @@ func prepareEngine(ctx context.Context, tools *toolchain.Toolchain, log *slog.Lo
 	if err := host.RequireForEngine(ctx, log); err != nil {
 		return engine.Programs{}, err
 	}
-	programs, err := engine.Find(ctx, tools)
+	programs, err := engine.Find(ctx, tools, log)
 	if err != nil {
 		return engine.Programs{}, err
 	}
@@ -85,8 +86,8 @@ func (k *kind) nodeImage(ctx context.Context) (string, error) {
 	for _, change := range made.Changes {
 		args = append(args, "--change", change)
 	}
-	if out, err := k.docker(ctx, append(args, made.Root, made.Ref)...).CombinedOutput(); err != nil {
-		return "", fmt.Errorf("docker import: %w: %s", err, strings.TrimSpace(string(out)))
+	if err := process.Run(k.docker(ctx, append(args, made.Root, made.Ref)...)); err != nil {
+		return "", err
 	}
 	k.set.config.Log.Info("node image is imported", "image", made.Ref)
 	return made.Ref, nil
@@ -115,10 +116,7 @@ func (k *kind) pull(ctx context.Context) error {
 	if k.docker(ctx, "image", "inspect", ref).Run() == nil {
 		return nil
 	}
-	if out, err := k.docker(ctx, "pull", "--quiet", ref).CombinedOutput(); err != nil {
-		return fmt.Errorf("docker pull %s: %w: %s", ref, err, strings.TrimSpace(string(out)))
-	}
-	return nil
+	return process.Run(k.docker(ctx, "pull", "--quiet", ref))
 }
 
 // pulledBusybox is what the tests' image is made of where no static busybox is installed.
@@ -137,8 +135,8 @@ func (k *kind) busybox(ctx context.Context) (string, error) {
 	for _, args := range [][]string{
 		{"pull", "--quiet", pulledBusybox}, {"tag", pulledBusybox, BusyboxImage}, {"save", "--output", archive, BusyboxImage},
 	} {
-		if out, err := k.docker(ctx, args...).CombinedOutput(); err != nil {
-			return "", fmt.Errorf("no static busybox is installed; docker %s: %w: %s", args[0], err, strings.TrimSpace(string(out)))
+		if err := process.Run(k.docker(ctx, args...)); err != nil {
+			return "", fmt.Errorf("no static busybox is installed: %w", err)
 		}
 	}
 	return archive, nil
@@ -152,6 +150,18 @@ func (k *kind) docker(ctx context.Context, args ...string) *exec.Cmd {
 	return exec.CommandContext(ctx, "docker", args...) //nolint:gosec // ours
 }
 
+// ask gives what the engine's client answers.
+func (k *kind) ask(ctx context.Context, args ...string) (string, error) {
+	cmd := k.docker(ctx, args...)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", process.Failed(cmd, err, stderr.String())
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
 // kind runs the program of that name. Of our environment it sees what it needs to find
 // the machine's engine and to pull images; the set's own engine needs none of it.
 func (k *kind) kind(ctx context.Context, args ...string) error {
@@ -160,14 +170,9 @@ func (k *kind) kind(ctx context.Context, args ...string) error {
 		return err
 	}
 	cmd := exec.CommandContext(ctx, program, args...) //nolint:gosec // ours
-	cmd.Env = append(os.Environ(), "KIND_EXPERIMENTAL_PROVIDER=docker")
+	cmd.Env = append(os.Environ(), "KIND_EXPERIMENTAL_PROVIDER=docker", process.MarkEnv+"="+k.dir())
 	if k.engine != nil {
 		cmd.Env = k.engine.Environment()
 	}
-	if out, err := cmd.CombinedOutput(); err != nil {
-		const most = 4000 // kubeadm explains at length, and says what is wrong at the end
-		text := strings.TrimSpace(string(out))
-		return fmt.Errorf("kind %s: %w: %s", strings.Join(args[:2], " "), err, text[max(0, len(text)-most):])
-	}
-	return nil
+	return process.Run(cmd)
 }

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -17,17 +16,18 @@ import (
 
 	"github.com/spokelet/spokelet/hack/clusters/internal/host"
 	"github.com/spokelet/spokelet/hack/clusters/internal/network"
+	"github.com/spokelet/spokelet/hack/clusters/internal/process"
 	"github.com/spokelet/spokelet/hack/clusters/toolchain"
 )
 
 // netns is the provider of real clusters in network namespaces.
 type netns struct {
-	*premises
+	*resources
 	tools *toolchain.Toolchain
 }
 
 func newNetns(set *Set, tools *toolchain.Toolchain) *netns {
-	n := &netns{&premises{set: set}, tools}
+	n := &netns{&resources{set: set}, tools}
 	for _, c := range set.clusters {
 		n.plans = append(n.plans, n.plan(c))
 	}
@@ -141,22 +141,13 @@ func (n *netns) command(ctx context.Context, c *Cluster, name string, args []str
 }
 
 func (n *netns) destroy(ctx context.Context) error {
-	return n.clear(ctx, func() []string { return slices.Concat(n.shimSockets(), n.strays()) })
-}
-
-// shimSockets lists the sockets of containerd's shims, which lie in a directory
-// that all instances of containerd share. Each pod's bundle names its own.
-func (n *netns) shimSockets() []string {
-	var sockets []string
-	bundles := filepath.Join(n.runDir(), "*", "containerd", "io.containerd.runtime.v2.task", "*", "*", "address")
-	for _, path := range glob(bundles) {
-		content, err := os.ReadFile(path) //nolint:gosec // below our own directory
-		socket, isUnix := strings.CutPrefix(strings.TrimSpace(string(content)), "unix://")
-		if err == nil && isUnix && strings.HasPrefix(socket, "/run/containerd/s/") {
-			sockets = append(sockets, socket)
+	return n.clear(ctx, func() []string {
+		found := n.strays()
+		for _, c := range n.set.clusters {
+			found = append(found, process.ShimSockets(filepath.Join(n.runDir(), c.Name, "containerd"))...)
 		}
-	}
-	return sockets
+		return found
+	})
 }
 
 // strays lists what the kubelet and CNI leave in directories whose place is

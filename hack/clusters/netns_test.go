@@ -46,7 +46,7 @@ func (b *bench) testDown() {
 			b.Errorf("%s is still there: %v", path, err)
 		}
 	}
-	checkGone(b.T, newNetns(b.set, nil).premises)
+	checkGone(b.T, newNetns(b.set, nil).resources)
 }
 
 func TestNetnsDownRemovesAHalfMadeSet(t *testing.T) {
@@ -61,7 +61,7 @@ func TestNetnsDownRemovesAHalfMadeSet(t *testing.T) {
 		t.Fatalf("up ended with %v, want it to be cancelled", err)
 	}
 	half := halfMade(t, config)
-	driver := newNetns(half, nil).premises
+	driver := newNetns(half, nil).resources
 	if len(driver.processes()) == 0 {
 		t.Error("nothing was made that down could remove")
 	}

@@ -50,15 +50,15 @@ func Prepare(ctx context.Context, config Config) error {
 	}
 	chosen, why := choose(ctx, config)
 	config.Log.Info("provider chosen", "provider", chosen, "because", why)
-	if lacking := lacks(ctx, chosen); lacking != "" {
-		return fmt.Errorf("provider %s: %w here: it needs %s", chosen, ErrUnsupported, lacking)
+	own, err := suits(ctx, config, chosen)
+	if err != nil {
+		return err
 	}
 	if chosen == Netns {
 		if err := host.Require(ctx, config.Log); err != nil {
 			return err
 		}
 	}
-	own := chosen == Kind && !dockerAnswers(ctx)
 	tools := toolchain.New(config.Log)
 	for _, program := range programs(chosen, own) {
 		if _, err := tools.Program(ctx, program); err != nil {
@@ -68,7 +68,7 @@ func Prepare(ctx context.Context, config Config) error {
 	if !own {
 		return nil
 	}
-	_, err := prepareEngine(ctx, tools, config.Log)
+	_, err = prepareEngine(ctx, tools, config.Log)
 	return err
 }
 
@@ -102,8 +102,9 @@ func Up(ctx context.Context, config Config) (*Set, error) {
 	if chosen == Existing {
 		return existing(config), nil
 	}
-	if lacking := lacks(ctx, chosen); lacking != "" {
-		return nil, fmt.Errorf("provider %s: %w here: it needs %s", chosen, ErrUnsupported, lacking)
+	own, err := suits(ctx, config, chosen)
+	if err != nil {
+		return nil, err
 	}
 	held, err := hold(ctx, config)
 	if err != nil {
@@ -114,7 +115,7 @@ func Up(ctx context.Context, config Config) (*Set, error) {
 	if err != nil || set != nil {
 		return set, err
 	}
-	set, err = reserve(ctx, config, chosen)
+	set, err = reserve(ctx, config, chosen, own)
 	if err != nil {
 		return nil, err
 	}
@@ -284,14 +285,13 @@ func (s *Set) unfit(ctx context.Context, chosen Provider) error {
 
 // reserve gives the set its network slot and writes its first state, under a
 // lock of all sets, so that two new ones do not get the same slot.
-func reserve(ctx context.Context, config Config, provider Provider) (*Set, error) {
+func reserve(ctx context.Context, config Config, provider Provider, ownEngine bool) (*Set, error) {
 	all, err := lock.Acquire(ctx, filepath.Join(config.StateDir, allLock), nil)
 	if err != nil {
 		return nil, err
 	}
 	defer all.Release()
-	fresh := state{Name: config.Name, Provider: provider, Clusters: clusterNames(config.Spokes)}
-	fresh.OwnEngine = provider == Kind && !dockerAnswers(ctx)
+	fresh := state{Name: config.Name, Provider: provider, Clusters: clusterNames(config.Spokes), OwnEngine: ownEngine}
 	if fresh.slotted() {
 		if fresh.Slot, err = freeSlot(config); err != nil {
 			return nil, err
@@ -359,16 +359,28 @@ func remove(ctx context.Context, config Config, found state) error {
 	if err := set.driver.destroy(ctx); err != nil {
 		return fmt.Errorf("set %s: %w", config.Name, err)
 	}
-	dir := found.dir(config.StateDir)
-	for _, name := range found.Clusters {
-		if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
-			return fmt.Errorf("set %s: %w", config.Name, err)
-		}
-	}
-	if err := os.RemoveAll(dir); err != nil {
+	if err := removeFiles(found.dir(config.StateDir)); err != nil {
 		return fmt.Errorf("set %s: %w", config.Name, err)
 	}
 	return nil
+}
+
+// removeFiles removes a set's directory, the state last: without it nobody would know of
+// the rest.
+func removeFiles(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, entry := range entries {
+		if entry.Name() == stateFile {
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(dir, entry.Name())); err != nil {
+			return err
+		}
+	}
+	return os.RemoveAll(dir)
 }
 
 // prune removes the state directory when nothing but the lock of all is in it. Another

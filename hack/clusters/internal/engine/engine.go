@@ -14,6 +14,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -33,7 +34,7 @@ var (
 	// ErrDisk is returned where there is too little space.
 	ErrDisk = errors.New("too little disk space")
 	// ErrOverlay is returned where the kernel has no overlayfs.
-	ErrOverlay = errors.New("the kernel has no overlayfs")
+	ErrOverlay = errors.New("overlayfs cannot be mounted: load the kernel's module overlay")
 	// ErrEnded is returned when the engine has ended by itself.
 	ErrEnded = errors.New("the engine has ended")
 )
@@ -51,6 +52,8 @@ type Engine struct {
 	Mark   string       // of its processes
 	Cgroup string       // in which its containers' groups are
 	Plan   network.Plan // its namespace; Pods are the addresses of its containers
+
+	ReadyTimeout time.Duration // for it to answer
 }
 
 // Programs are what engines are started with.
@@ -60,22 +63,24 @@ type Programs struct {
 }
 
 // Find finds the programs, fetching and building them when this machine has not done so.
-func Find(ctx context.Context, tools *toolchain.Toolchain) (Programs, error) {
+func Find(ctx context.Context, tools *toolchain.Toolchain, log *slog.Logger) (Programs, error) {
 	runtime, err := tools.Program(ctx, "oci-runtime")
 	if err != nil {
 		return Programs{}, err
 	}
-	docker, err := unpacked(ctx, tools)
+	docker, err := unpacked(ctx, tools, log)
 	return Programs{docker, runtime}, err
 }
 
-// Environment is what programs that use the engine get to see.
+// Environment is what programs that use the engine get to see. The client's configuration
+// is nobody's: that of root may name a proxy or another engine.
 func (e *Engine) Environment() []string {
-	return process.Environment(e.Mark, "PATH="+e.path(), "DOCKER_HOST=unix://"+e.socket())
+	return process.Environment(e.Mark, "PATH="+e.path(), "DOCKER_HOST=unix://"+e.socket(), "DOCKER_CONFIG="+filepath.Join(e.Dir, "client"))
 }
 
 func (e *Engine) socket() string { return filepath.Join(e.RunDir, "docker.sock") }
 func (e *Engine) record() string { return filepath.Join(e.Dir, "engine.json") }
+func (e *Engine) config() string { return filepath.Join(e.Dir, "engine.config.json") }
 func (e *Engine) data() string   { return filepath.Join(e.Dir, "data") }
 
 // docker is a link to the directory of Docker's files, for later processes.
@@ -107,6 +112,11 @@ func (e *Engine) start(ctx context.Context, programs Programs) error {
 	if err := os.Symlink(programs.docker, e.docker()); err != nil {
 		return err
 	}
+	// In place of that of an engine that is installed, and does not run.
+	config := fmt.Sprintf(`{"deprecated-key-path": %q}`, filepath.Join(e.Dir, "key.json"))
+	if err := os.WriteFile(e.config(), []byte(config), 0o600); err != nil {
+		return err
+	}
 	if err := e.mountDisk(ctx); err != nil {
 		return err
 	}
@@ -124,6 +134,13 @@ func (e *Engine) start(ctx context.Context, programs Programs) error {
 	return e.open(ctx)
 }
 
+// Strays lists the files outside of its directories that are its own: the sockets of
+// containerd's shims lie in a directory that all instances of containerd share. Each
+// container's bundle names its own.
+func (e *Engine) Strays() []string {
+	return process.ShimSockets(filepath.Join(e.RunDir, "docker", "containerd", "daemon"))
+}
+
 // Failure says, in place of the error of a program that used the engine, that the engine
 // has ended, where it has.
 func (e *Engine) Failure(err error) error {
@@ -136,9 +153,11 @@ func (e *Engine) Failure(err error) error {
 
 func (e *Engine) args(runtime string) []string {
 	return []string{
+		"--config-file=" + e.config(),
 		"--data-root=" + e.data(), "--exec-root=" + filepath.Join(e.RunDir, "docker"),
 		"--pidfile=" + filepath.Join(e.RunDir, "docker.pid"), "--host=unix://" + e.socket(), "--group=root",
 		"--storage-driver=overlay2", "--bridge=none", "--userland-proxy=false", "--cgroup-parent=" + e.Cgroup,
+		"--exec-opt=native.cgroupdriver=cgroupfs", // systemd's wants the name of a slice
 		"--add-runtime=machine=" + runtime, "--default-runtime=machine",
 		"--log-opt=max-size=10m",
 	}
@@ -151,7 +170,8 @@ func (e *Engine) mountDisk(ctx context.Context) error {
 		return fmt.Errorf("disk %s: %w", e.Dir, err)
 	}
 	if free := space.Bavail * uint64(space.Bsize); free < diskFree { //nolint:gosec // a block is not that large
-		return fmt.Errorf("%w in %s: %d MiB are free, want %d", ErrDisk, e.Dir, free>>20, diskFree>>20)
+		return fmt.Errorf("%w in %s: %d MiB are free, want %d: make room, or set SPOKELET_CLUSTERS_STATE to a directory with more",
+			ErrDisk, e.Dir, free>>20, diskFree>>20)
 	}
 	disk := filepath.Join(e.Dir, "disk")
 	if err := os.WriteFile(disk, nil, 0o600); err != nil {
@@ -175,19 +195,21 @@ func (e *Engine) mountDisk(ctx context.Context) error {
 
 // await waits until the engine answers or has ended.
 func (e *Engine) await(ctx context.Context, started *process.Record) error {
+	ctx, cancel := context.WithTimeout(ctx, e.ReadyTimeout)
+	defer cancel()
 	ticker := time.NewTicker(100 * time.Millisecond) // a socket's appearance is no event of its own
 	defer ticker.Stop()
 	for {
-		cmd := e.Command(ctx, "version")
-		if cmd.Run() == nil {
+		err := process.Run(e.Command(ctx, "version"))
+		if err == nil {
 			return nil
 		}
 		if !started.Alive() {
-			return fmt.Errorf("%w: %s", ErrEnded, started.Tail(5))
+			return fmt.Errorf("%w; its last lines in %s: %s", ErrEnded, e.Log(), started.Tail(5))
 		}
 		select {
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return fmt.Errorf("%w: %w; the last lines in %s: %s", context.Cause(ctx), err, e.Log(), started.Tail(5))
 		case <-ticker.C:
 		}
 	}
@@ -203,8 +225,8 @@ func (e *Engine) Command(ctx context.Context, args ...string) *exec.Cmd {
 // open makes the network that kind's nodes are in, and lets this machine reach them, as it
 // does where the engine is its own.
 func (e *Engine) open(ctx context.Context) error {
-	if out, err := e.Command(ctx, "network", "create", "--driver=bridge", "--subnet="+e.Plan.Pods().String(), "kind").CombinedOutput(); err != nil {
-		return fmt.Errorf("docker network create: %w: %s", err, strings.TrimSpace(string(out)))
+	if err := process.Run(e.Command(ctx, "network", "create", "--driver=bridge", "--subnet="+e.Plan.Pods().String(), "kind")); err != nil {
+		return err
 	}
 	if err := run(ctx, "ip", "route", "add", e.Plan.Pods().String(), "via", e.Plan.Host().String()); err != nil {
 		return err
@@ -213,8 +235,5 @@ func (e *Engine) open(ctx context.Context) error {
 }
 
 func run(ctx context.Context, name string, args ...string) error {
-	if out, err := exec.CommandContext(ctx, name, args...).CombinedOutput(); err != nil { //nolint:gosec // ours
-		return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, strings.TrimSpace(string(out)))
-	}
-	return nil
+	return process.Run(exec.CommandContext(ctx, name, args...)) //nolint:gosec // ours
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -47,11 +48,12 @@ func TestFailureSaysThatTheEngineHasEnded(t *testing.T) {
 	if err := e.Failure(errBoom); !errors.Is(err, errBoom) || errors.Is(err, ErrEnded) {
 		t.Errorf("before it was started: %v", err)
 	}
-	started, err := process.Start(process.Spec{
-		Name: "dockerd", Path: "/bin/sh", Args: []string{"-c", "echo the kernel is too old; read line"}, Log: e.Log(),
-	}, e.record())
+	started, err := process.Start(process.Spec{Name: "dockerd", Path: "/bin/sleep", Args: []string{"3600"}, Log: e.Log()}, e.record())
 	if err != nil {
 		t.Fatal(err)
+	}
+	if err := e.Failure(errBoom); !errors.Is(err, errBoom) || errors.Is(err, ErrEnded) {
+		t.Errorf("while it runs: %v", err)
 	}
 	if err := started.Stop(t.Context(), 0); err != nil {
 		t.Fatal(err)
@@ -62,5 +64,19 @@ func TestFailureSaysThatTheEngineHasEnded(t *testing.T) {
 	}
 	if err := e.Failure(nil); err != nil {
 		t.Errorf("what did not fail: %v", err)
+	}
+}
+
+func TestTheEngineWorksWhereSystemdIs(t *testing.T) {
+	e := &Engine{Dir: "/set/engine", RunDir: "/run/set", Cgroup: "/spokelet/set"}
+	args := e.args("/runtime")
+	if !slices.Contains(args, "--cgroup-parent=/spokelet/set") || !slices.Contains(args, "--exec-opt=native.cgroupdriver=cgroupfs") {
+		t.Errorf("systemd's driver of control groups takes no such parent: %v", args)
+	}
+}
+
+func TestPackagesOfAnotherReleaseAreNotTakenForTheEngine(t *testing.T) {
+	if err := unpack(t.Context(), t.TempDir()); !errors.Is(err, errPackages) {
+		t.Errorf("error %v, want %v", err, errPackages)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"github.com/spokelet/spokelet/hack/clusters/internal/lock"
+	"github.com/spokelet/spokelet/hack/clusters/internal/process"
 )
 
 // ErrMissing is returned when programs are missing and cannot be installed.
@@ -140,6 +141,26 @@ func require(ctx context.Context, log *slog.Logger, lockPath string, needed []re
 	return nil
 }
 
+// Download fetches packages, and none that they depend on, as files into a directory.
+func Download(ctx context.Context, log *slog.Logger, dir string, packages ...string) error {
+	held, err := lock.Acquire(ctx, installLock, func() {
+		log.Info("waiting for another process that installs packages", "packages", strings.Join(packages, " "))
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = held.Remove() }() // a file that stays harms nobody
+	download := append([]string{"download"}, packages...)
+	if aptIn(ctx, dir, download...) == nil {
+		return nil
+	}
+	// The lists may be old or absent: then again.
+	if err := apt(ctx, "update"); err != nil {
+		return err
+	}
+	return aptIn(ctx, dir, download...)
+}
+
 func missing(needed []requirement) []string {
 	var names []string
 	for _, r := range needed {
@@ -150,11 +171,11 @@ func missing(needed []requirement) []string {
 	return names
 }
 
-func apt(ctx context.Context, args ...string) error {
+func apt(ctx context.Context, args ...string) error { return aptIn(ctx, "", args...) }
+
+func aptIn(ctx context.Context, dir string, args ...string) error {
 	cmd := exec.CommandContext(ctx, "apt-get", args...) //nolint:gosec // fixed package names
+	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("apt-get %s: %w: %s", args[0], err, strings.TrimSpace(string(out)))
-	}
-	return nil
+	return process.Run(cmd)
 }

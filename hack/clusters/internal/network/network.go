@@ -151,10 +151,7 @@ func restore(ctx context.Context, text string) error {
 func run(ctx context.Context, input, name string, args ...string) error {
 	cmd := exec.CommandContext(ctx, name, args...) //nolint:gosec // fixed programs
 	cmd.Stdin = strings.NewReader(input)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, strings.TrimSpace(string(out)))
-	}
-	return nil
+	return process.Run(cmd)
 }
 
 // Taken lists the networks that the machine has routes to.

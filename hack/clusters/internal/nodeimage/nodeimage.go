@@ -18,11 +18,17 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"syscall"
 
 	"github.com/spokelet/spokelet/hack/clusters/image"
+	"github.com/spokelet/spokelet/hack/clusters/internal/process"
 	"github.com/spokelet/spokelet/hack/clusters/toolchain"
 )
+
+// cacheName is the name of the images in the cache.
+const cacheName = "node-image"
 
 // Image is one that an engine can import.
 type Image struct {
@@ -45,6 +51,9 @@ var (
 	baseScript string
 	//go:embed import.sh
 	importScript string
+	// What is written below decides the content, too.
+	//go:embed nodeimage.go
+	source string
 )
 
 // packages are those of kind's base image that one node without storage drivers needs.
@@ -72,7 +81,7 @@ func Ensure(ctx context.Context, tools *toolchain.Toolchain) (Image, error) {
 		return Image{}, fmt.Errorf("node image: %w", err)
 	}
 	key := b.key()
-	dir, err := tools.Keep(ctx, "node-image", key, b.build)
+	dir, err := tools.Keep(ctx, cacheName, key, b.build)
 	if err != nil {
 		return Image{}, err
 	}
@@ -135,7 +144,7 @@ func known(refs []string) error {
 // key is over all that decides the content. A program's directory is named by what decides
 // the program, and kind's by its version.
 func (b *builder) key() string {
-	parts := []string{suite, baseScript, importScript, b.kind, strings.Join(packages(), " "), strings.Join(proxyPackages(), " ")}
+	parts := []string{source, baseScript, importScript, b.kind}
 	for _, name := range []string{"kubeadm", "kubectl", "etcd", "coredns", "pause"} {
 		parts = append(parts, filepath.Base(filepath.Dir(b.programs[name])))
 	}
@@ -144,12 +153,12 @@ func (b *builder) key() string {
 
 // build makes the archive of the image's files in a directory.
 func (b *builder) build(ctx context.Context, dir string) error {
-	root := filepath.Join(dir, "root")
-	// In a mount namespace: what it mounts in there goes with it, however it ends.
-	bootstrap := []string{
-		"--mount", "debootstrap", "--variant=minbase", "--include=" + strings.Join(packages(), ","), suite, root, mirror,
+	if err := removeOlder(dir); err != nil {
+		return err
 	}
-	if err := run(ctx, "", "unshare", bootstrap...); err != nil {
+	root := filepath.Join(dir, "root")
+	include := "--include=" + strings.Join(packages(), ",")
+	if err := apart(ctx, "", "debootstrap", "--variant=minbase", include, suite, root, mirror); err != nil {
 		return err
 	}
 	if err := b.install(ctx, root); err != nil {
@@ -161,7 +170,7 @@ func (b *builder) build(ctx context.Context, dir string) error {
 	if err := b.load(ctx, root); err != nil {
 		return err
 	}
-	if err := run(ctx, "", "tar", "--numeric-owner", "-C", root, "-cf", filepath.Join(dir, "root.tar"), "."); err != nil {
+	if err := run(ctx, "tar", "--numeric-owner", "-C", root, "-cf", filepath.Join(dir, "root.tar"), "."); err != nil {
 		return err
 	}
 	return os.RemoveAll(root)
@@ -179,7 +188,7 @@ func (b *builder) install(ctx context.Context, root string) error {
 		{"ln", "-s", "kube", filepath.Join(bin, "kubelet")},
 		{"ln", "-s", "kube", filepath.Join(bin, "kubeadm")},
 	} {
-		if err := run(ctx, "", args[0], args[1:]...); err != nil {
+		if err := run(ctx, args[0], args[1:]...); err != nil {
 			return err
 		}
 	}
@@ -269,27 +278,36 @@ func (b *builder) kubeFiles(root string) ([]image.File, error) {
 	return files, nil
 }
 
-// inside runs a script in the root of the image, where nothing that it starts or mounts
-// outlives it.
+// inside runs a script in the root of the image.
 func inside(ctx context.Context, root, script string, args ...string) error {
-	enter := append([]string{
-		"--mount", "--pid", "--fork", "--kill-child", "--mount-proc=" + filepath.Join(root, "proc"),
-		"chroot", root, "/bin/bash", "-s", "--",
-	}, args...)
-	return run(ctx, script, "unshare", enter...)
+	const proc = "mount -t proc proc \"$0/proc\" && exec chroot \"$0\" /bin/bash -s -- \"$@\""
+	return apart(ctx, script, append([]string{"sh", "-c", proc, root}, args...)...)
 }
 
-// run runs a program of the machine. It sees our environment: Debian's mirror may be behind
-// a proxy.
-func run(ctx context.Context, input, name string, args ...string) error {
-	cmd := exec.CommandContext(ctx, name, args...) //nolint:gosec // our arguments
+// apart runs a program in namespaces where nothing that it starts or mounts outlives it,
+// nor it us.
+func apart(ctx context.Context, input string, program ...string) error {
+	runtime.LockOSThread() // the end of the thread that has started it would be taken for ours
+	defer runtime.UnlockOSThread()
+	cmd := exec.CommandContext(ctx, "unshare", append([]string{"--mount", "--pid", "--fork", "--kill-child", "--"}, program...)...) //nolint:gosec // ours
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	// Debian's mirror may be behind a proxy, which the environment names.
 	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C")
 	cmd.Stdin = strings.NewReader(input)
-	out, err := cmd.CombinedOutput()
-	if err == nil {
-		return nil
+	return process.Run(cmd)
+}
+
+// run runs a program of the machine.
+func run(ctx context.Context, name string, args ...string) error {
+	return process.Run(exec.CommandContext(ctx, name, args...)) //nolint:gosec // ours
+}
+
+// removeOlder removes the images that were made before the one in a new directory of the
+// cache: each change of a program makes one, of half a gigabyte.
+func removeOlder(dir string) error {
+	older, err := filepath.Glob(filepath.Join(filepath.Dir(dir), cacheName+"-*"))
+	for _, old := range older {
+		err = errors.Join(err, os.RemoveAll(old))
 	}
-	const most = 2000
-	text := strings.TrimSpace(string(out))
-	return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args[:min(3, len(args))], " "), err, text[max(0, len(text)-most):])
+	return err
 }

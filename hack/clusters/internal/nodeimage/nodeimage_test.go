@@ -31,7 +31,7 @@ func listed() []string {
 func testBuilder(t *testing.T) *builder {
 	t.Helper()
 	return &builder{required: listed(), programs: map[string]string{
-		"kubelet": "/cache/kube-1/kubelet", "etcd": "/cache/etcd-1/etcd", "coredns": "/cache/coredns-1/coredns", "pause": "/cache/pause-1/pause",
+		"kubeadm": "/cache/kube-1/kubeadm", "kubelet": "/cache/kube-1/kubelet", "kubectl": "/cache/kubectl-1/kubectl", "etcd": "/cache/etcd-1/etcd", "coredns": "/cache/coredns-1/coredns", "pause": "/cache/pause-1/pause",
 	}}
 }
 
@@ -76,7 +76,7 @@ func TestAnImageThatNobodyMakesIsNamed(t *testing.T) {
 func TestTheKeyChangesWithEveryProgram(t *testing.T) {
 	b := testBuilder(t)
 	keys := map[string]string{b.key(): "nothing"}
-	for _, name := range []string{"etcd", "coredns", "pause"} {
+	for _, name := range []string{"kubeadm", "kubectl", "etcd", "coredns", "pause"} {
 		changed := testBuilder(t)
 		changed.programs[name] = "/cache/" + name + "-2/" + name
 		if same, known := keys[changed.key()]; known {

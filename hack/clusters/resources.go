@@ -20,10 +20,9 @@ import (
 	"github.com/spokelet/spokelet/hack/clusters/internal/process"
 )
 
-// premises are what a set takes of the machine where nothing but the machine keeps it
-// together: directories, network namespaces, control groups, and kernel settings that all
-// sets share.
-type premises struct {
+// resources are what a set has on the machine beside its files: processes, mounts, network
+// namespaces, control groups, and kernel settings that it shares with other sets.
+type resources struct {
 	set   *Set
 	plans []network.Plan // of the namespaces, that of the hub first
 }
@@ -32,9 +31,9 @@ type premises struct {
 const destroyTimeout = 30 * time.Second
 
 // runDir holds sockets, whose paths must be short, and containerd's volatile state.
-func (p *premises) runDir() string { return filepath.Join(machineDir, p.set.state.Name) }
-func (p *premises) cgroup() string { return "/spokelet/" + p.set.state.Name }
-func (p *premises) dir() string    { return p.set.state.dir(p.set.config.StateDir) }
+func (r *resources) runDir() string { return filepath.Join(machineDir, r.set.state.Name) }
+func (r *resources) cgroup() string { return "/spokelet/" + r.set.state.Name }
+func (r *resources) dir() string    { return r.set.state.dir(r.set.config.StateDir) }
 
 // Machine-wide places. They are in /run, so that a reboot forgets the saved
 // settings together with the settings themselves. No set's name has a dot.
@@ -51,20 +50,20 @@ const ownerFile = "set"
 // tune changes the kernel's settings. The set's directory in machineDir shows
 // other sets that they are in use, and is made under the same lock. The error is ErrConfig
 // when a set of that name has its state elsewhere.
-func (p *premises) tune(ctx context.Context) error {
+func (r *resources) tune(ctx context.Context) error {
 	machine, err := lock.Acquire(ctx, machineLock, nil)
 	if err != nil {
 		return err
 	}
 	defer machine.Release()
-	if other := p.other(); other != "" {
+	if other := r.other(); other != "" {
 		return fmt.Errorf("%w: the name %s is that of a set in %s: take another, or remove that one with %s=%s",
-			ErrConfig, p.set.state.Name, other, StateEnv, filepath.Dir(other))
+			ErrConfig, r.set.state.Name, other, StateEnv, filepath.Dir(other))
 	}
-	if err := os.MkdirAll(p.runDir(), 0o711); err != nil { //nolint:gosec // containers' users pass through it
+	if err := os.MkdirAll(r.runDir(), 0o711); err != nil { //nolint:gosec // containers' users pass through it
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(p.runDir(), ownerFile), []byte(p.dir()), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(r.runDir(), ownerFile), []byte(r.dir()), 0o600); err != nil {
 		return err
 	}
 	return host.Tune(savedSettings)
@@ -72,9 +71,9 @@ func (p *premises) tune(ctx context.Context) error {
 
 // other gives the directory of another set that has this one's name on the machine, or
 // nothing.
-func (p *premises) other() string {
-	owner, err := os.ReadFile(filepath.Join(p.runDir(), ownerFile))
-	if err != nil || string(owner) == p.dir() {
+func (r *resources) other() string {
+	owner, err := os.ReadFile(filepath.Join(r.runDir(), ownerFile))
+	if err != nil || string(owner) == r.dir() {
 		return ""
 	}
 	if _, err := os.Stat(string(owner)); err != nil {
@@ -85,13 +84,13 @@ func (p *premises) other() string {
 
 // untune removes the set's directory and, after the last set's, puts the
 // kernel's settings back.
-func (p *premises) untune(ctx context.Context) error {
+func (r *resources) untune(ctx context.Context) error {
 	machine, err := lock.Acquire(ctx, machineLock, nil)
 	if err != nil {
 		return err
 	}
 	defer machine.Release()
-	if err := os.RemoveAll(p.runDir()); err != nil {
+	if err := os.RemoveAll(r.runDir()); err != nil {
 		return err
 	}
 	entries, err := os.ReadDir(machineDir)
@@ -112,21 +111,21 @@ func (p *premises) untune(ctx context.Context) error {
 // clear removes all of the set but its files, in whatever state it is: processes
 // first (what runs could make more), then what they used. Strays lists files elsewhere; it
 // is asked before what names them goes.
-func (p *premises) clear(ctx context.Context, strays func() []string) error {
-	if p.other() != "" {
+func (r *resources) clear(ctx context.Context, strays func() []string) error {
+	if r.other() != "" {
 		return nil // this one has got no further than to its name
 	}
 	ctx, cancel := context.WithTimeout(ctx, destroyTimeout)
 	defer cancel()
-	if err := process.KillAll(ctx, p.processes); err != nil {
+	if err := process.KillAll(ctx, r.processes); err != nil {
 		return err
 	}
 	files := strays()
 	steps := []error{
-		host.Unmount(p.runDir()),
-		host.Unmount(p.dir()),
-		network.Remove(ctx, p.plans),
-		cgroup.Remove(ctx, p.cgroup()),
+		host.Unmount(r.runDir()),
+		host.Unmount(r.dir()),
+		network.Remove(ctx, r.plans),
+		cgroup.Remove(ctx, r.cgroup()),
 	}
 	cgroup.RemoveEmpty("/spokelet")
 	for _, path := range files {
@@ -135,17 +134,17 @@ func (p *premises) clear(ctx context.Context, strays func() []string) error {
 	if err := errors.Join(steps...); err != nil {
 		return err
 	}
-	return p.untune(ctx)
+	return r.untune(ctx)
 }
 
 // processes lists everything of the set: what runs in its namespaces, in its
 // control groups (pods, with namespaces of their own), or bears its mark.
-func (p *premises) processes() []int {
-	pids := process.Marked(p.dir())
-	for _, plan := range p.plans {
+func (r *resources) processes() []int {
+	pids := process.Marked(r.dir())
+	for _, plan := range r.plans {
 		pids = append(pids, process.InNamespace(plan.Path())...)
 	}
-	if inGroups, err := cgroup.Processes(p.cgroup()); err == nil {
+	if inGroups, err := cgroup.Processes(r.cgroup()); err == nil {
 		pids = append(pids, inGroups...)
 	}
 	slices.Sort(pids)

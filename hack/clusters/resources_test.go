@@ -18,12 +18,12 @@ func TestANameIsOfOneSetOfTheMachine(t *testing.T) {
 	if lacking := lacksForNetns(); lacking != "" {
 		t.Skipf("changes settings of the kernel, which needs %s", lacking)
 	}
-	made := func(root string) *premises {
+	made := func(root string) *resources {
 		s := state{Name: "clusters-name", Provider: Netns}
 		if err := s.save(root); err != nil {
 			t.Fatal(err)
 		}
-		return &premises{set: &Set{config: Config{Name: s.Name, StateDir: root}, state: s}}
+		return &resources{set: &Set{config: Config{Name: s.Name, StateDir: root}, state: s}}
 	}
 	root := t.TempDir()
 	first, second := made(filepath.Join(root, "first")), made(filepath.Join(root, "second"))
