@@ -177,7 +177,11 @@ func (k *kind) restore(ctx context.Context, c *Cluster, rules string) error {
 // is on the machine: no engine has to answer for that.
 func (k *kind) destroy(ctx context.Context) error {
 	if k.engine != nil {
-		return k.clear(ctx, k.engine.Strays)
+		if err := k.clear(ctx, k.engine.Strays); err != nil {
+			return err
+		}
+		engine.RemoveEmpty()
+		return nil
 	}
 	// What an Up that was killed has started may go on.
 	if err := process.KillAll(ctx, func() []int { return process.Marked(k.dir()) }); err != nil {

@@ -141,6 +141,14 @@ func (e *Engine) Strays() []string {
 	return process.ShimSockets(filepath.Join(e.RunDir, "docker", "containerd", "daemon"))
 }
 
+// RemoveEmpty removes the directories that Docker makes wherever it runs, where nobody has
+// anything in them.
+func RemoveEmpty() {
+	for _, dir := range []string{"/run/docker/plugins", "/run/docker"} {
+		_ = os.Remove(dir) // one that is not empty is somebody else's
+	}
+}
+
 // Failure says, in place of the error of a program that used the engine, that the engine
 // has ended, where it has.
 func (e *Engine) Failure(err error) error {
