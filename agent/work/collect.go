@@ -331,6 +331,9 @@ func (e *Engine) finalize(ctx context.Context, w *work, d *desired) error {
 		return nil
 	}
 	e.copy.forget(w.key.String())
+	// What was said of it, while it was compared for instance, must not be said once more
+	// after its end: the hub would wait for that.
+	w.clear()
 	e.announceFinalized(w, d)
 	return nil
 }
