@@ -280,7 +280,7 @@ func (b *builder) kubeFiles(root string) ([]image.File, error) {
 
 // inside runs a script in the root of the image.
 func inside(ctx context.Context, root, script string, args ...string) error {
-	const proc = "mount -t proc proc \"$0/proc\" && exec chroot \"$0\" /bin/bash -s -- \"$@\""
+	const proc = "mount -t proc none \"$0/proc\" && exec chroot \"$0\" /bin/bash -s -- \"$@\""
 	return apart(ctx, script, append([]string{"sh", "-c", proc, root}, args...)...)
 }
 
