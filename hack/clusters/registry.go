@@ -14,6 +14,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/spokelet/spokelet/hack/clusters/internal/process"
 )
 
 // hostsFormat tells containerd how to speak to a registry, which it would do with TLS.
@@ -78,10 +80,7 @@ func (k *kind) useRegistry(ctx context.Context, c *Cluster, registry, hosts stri
 	const script = `mkdir -p "/etc/containerd/certs.d/$0" && cat >"/etc/containerd/certs.d/$0/` + hostsFile + `"`
 	cmd := k.command(ctx, c, "sh", []string{"-c", script, registry})
 	cmd.Stdin = strings.NewReader(hosts)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%w: %s", err, strings.TrimSpace(string(out)))
-	}
-	return nil
+	return process.Run(cmd)
 }
 
 func (l *loopback) useRegistry(context.Context, *Cluster, string, string) error {

@@ -50,12 +50,10 @@ func programs(names ...string) func() bool {
 	}
 }
 
-func files(paths ...string) func() bool {
+func file(path string) func() bool {
 	return func() bool {
-		return !slices.ContainsFunc(paths, func(path string) bool {
-			_, err := os.Stat(path)
-			return err != nil
-		})
+		_, err := os.Stat(path)
+		return err == nil
 	}
 }
 
@@ -102,7 +100,7 @@ func Require(ctx context.Context, log *slog.Logger) error {
 func RequireForEngine(ctx context.Context, log *slog.Logger) error {
 	return require(ctx, log, installLock, append(requirements(),
 		requirement{"debootstrap", programs("debootstrap")},
-		requirement{"debian-archive-keyring", files("/usr/share/keyrings/debian-archive-keyring.gpg")},
+		requirement{"debian-archive-keyring", file("/usr/share/keyrings/debian-archive-keyring.gpg")},
 		requirement{"e2fsprogs", programs("mkfs.ext4")},
 	))
 }
@@ -127,13 +125,8 @@ func require(ctx context.Context, log *slog.Logger, lockPath string, needed []re
 	}
 	log.Info("installing packages with apt-get", "packages", strings.Join(absent, " "))
 	install := append([]string{"install", "--yes", "--no-install-recommends"}, absent...)
-	if apt(ctx, install...) != nil { // the lists may be old or absent: then again
-		if err := apt(ctx, "update"); err != nil {
-			return err
-		}
-		if err := apt(ctx, install...); err != nil {
-			return err
-		}
+	if err := aptWithLists(ctx, "", install...); err != nil {
+		return err
 	}
 	if absent = missing(needed); len(absent) > 0 {
 		return fmt.Errorf("%w after apt-get: those of %s", ErrMissing, strings.Join(absent, " "))
@@ -150,15 +143,7 @@ func Download(ctx context.Context, log *slog.Logger, dir string, packages ...str
 		return err
 	}
 	defer func() { _ = held.Remove() }() // a file that stays harms nobody
-	download := append([]string{"download"}, packages...)
-	if aptIn(ctx, dir, download...) == nil {
-		return nil
-	}
-	// The lists may be old or absent: then again.
-	if err := apt(ctx, "update"); err != nil {
-		return err
-	}
-	return aptIn(ctx, dir, download...)
+	return aptWithLists(ctx, dir, append([]string{"download"}, packages...)...)
 }
 
 func missing(needed []requirement) []string {
@@ -171,9 +156,19 @@ func missing(needed []requirement) []string {
 	return names
 }
 
-func apt(ctx context.Context, args ...string) error { return aptIn(ctx, "", args...) }
+// aptWithLists runs apt-get in a directory. The lists of packages may be old or absent: then
+// again with new ones.
+func aptWithLists(ctx context.Context, dir string, args ...string) error {
+	if apt(ctx, dir, args...) == nil {
+		return nil
+	}
+	if err := apt(ctx, "", "update"); err != nil {
+		return err
+	}
+	return apt(ctx, dir, args...)
+}
 
-func aptIn(ctx context.Context, dir string, args ...string) error {
+func apt(ctx context.Context, dir string, args ...string) error {
 	cmd := exec.CommandContext(ctx, "apt-get", args...) //nolint:gosec // fixed package names
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
