@@ -18,7 +18,7 @@ COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
 RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath \
-    -ldflags "-s -w -X github.com/spokelet/spokelet/cmd/internal/command.Version=$VERSION" \
+    -ldflags "-s -w -X github.com/spokelet/spokelet/internal/command.Version=$VERSION" \
     -o /out/entrypoint ./cmd/$BINARY
 # What the agent runs beside itself, from a module of its own.
 RUN if [ "$BINARY" = spokelet-agent ]; then cd helm && CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH \

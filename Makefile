@@ -16,7 +16,7 @@ export CGO_ENABLED := 0
 export GOFLAGS := $(strip $(shell go env GOFLAGS) -trimpath)
 
 BINARIES := spokelet-hub spokelet-agent kubectl-spokelet
-COMMAND := github.com/spokelet/spokelet/cmd/internal/command
+COMMAND := github.com/spokelet/spokelet/internal/command
 
 .PHONY: help
 help: ## Show this list.
@@ -28,7 +28,7 @@ build: $(BINARIES) spokelet-helm spokelet-workers ## Build the binaries into bin
 spokelet-helm:
 	cd helm && go build -p $(PARALLEL) -ldflags '-s -w' -o ../bin/$@ ./cmd/$@
 spokelet-workers:
-	cd workers && go build -p $(PARALLEL) -ldflags '-s -w -X github.com/spokelet/spokelet/workers/program.Version=$(VERSION)' -o ../bin/$@ ./cmd/$@
+	cd workers && go build -p $(PARALLEL) -ldflags '-s -w -X github.com/spokelet/spokelet/workers/app.Version=$(VERSION)' -o ../bin/$@ ./cmd/$@
 $(BINARIES):
 	go build -p $(PARALLEL) -ldflags '-s -w -X $(COMMAND).Version=$(VERSION)' -o bin/$@ ./cmd/$@
 

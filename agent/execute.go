@@ -24,7 +24,7 @@ import (
 	"github.com/spokelet/spokelet/agent/lease"
 	"github.com/spokelet/spokelet/agent/mapping"
 	"github.com/spokelet/spokelet/agent/pod"
-	"github.com/spokelet/spokelet/agent/pod/shape"
+	"github.com/spokelet/spokelet/agent/pod/translate"
 	"github.com/spokelet/spokelet/agent/view"
 	"github.com/spokelet/spokelet/agent/work"
 	"github.com/spokelet/spokelet/agent/work/feedback"
@@ -307,7 +307,7 @@ func (a *agent) newPods(registerer prometheus.Registerer) (*pod.Engine, error) {
 		Reserved:   []string{a.opts.Config.Work.ServiceAccount.Namespace},
 		Prefix:     cfg.NamespacePrefix,
 		Namespaces: cfg.Namespaces,
-		Tokens:     shape.Tokens(cfg.Tokens),
+		Tokens:     translate.Tokens(cfg.Tokens),
 		APIHost:    apiHost,
 		APIPort:    apiPort,
 		HostAccess: cfg.HostAccess,

@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/spokelet/spokelet/api/config/v1alpha1"
-	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/internal/quota"
 )
 
 // How many seconds of writes may come at once, before they are spaced: a thousand
@@ -32,7 +32,7 @@ const streamsOfUsers = 1792
 // addBudgets makes what all parts count by, and its metrics.
 func (h *hub) addBudgets(context.Context) error {
 	h.memory, h.shared, h.writes = budgets(&h.opts.Config.Budget)
-	h.streams = budget.NewSlots(math.MaxInt64, streamsOfUsers)
+	h.streams = quota.NewSlots(math.MaxInt64, streamsOfUsers)
 	h.sync.Limit(h.memory, h.opts.Logger.WithName("sync"))
 	for _, c := range []prometheus.Collector{
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -52,12 +52,12 @@ func (h *hub) addBudgets(context.Context) error {
 	return nil
 }
 
-func budgets(c *v1alpha1.BudgetConfiguration) (memory, shared *budget.Memory, writes *budget.Writes) {
+func budgets(c *v1alpha1.BudgetConfiguration) (memory, shared *quota.Memory, writes *quota.Writes) {
 	each, all := c.ClusterWrites.Value(), c.Writes.Value()
-	memory = budget.NewGuaranteedMemory(c.ClusterMemory.Value(), c.Memory.Value(), c.Memory.Value()/guaranteed)
-	shared = budget.NewGuaranteedMemory(c.ClusterSharedMemory.Value(), c.SharedMemory.Value(), c.SharedMemory.Value()/guaranteed)
-	return memory, shared, budget.NewWrites(
-		budget.Rate{PerSecond: each, Burst: each * clusterBurst},
-		budget.Rate{PerSecond: all, Burst: all * totalBurst},
+	memory = quota.NewGuaranteedMemory(c.ClusterMemory.Value(), c.Memory.Value(), c.Memory.Value()/guaranteed)
+	shared = quota.NewGuaranteedMemory(c.ClusterSharedMemory.Value(), c.SharedMemory.Value(), c.SharedMemory.Value()/guaranteed)
+	return memory, shared, quota.NewWrites(
+		quota.Rate{PerSecond: each, Burst: each * clusterBurst},
+		quota.Rate{PerSecond: all, Burst: all * totalBurst},
 	)
 }

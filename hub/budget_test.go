@@ -12,7 +12,7 @@ import (
 
 	"github.com/spokelet/spokelet/api/config/v1alpha1"
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/internal/quota"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
@@ -21,11 +21,11 @@ func TestBudgetsAreThoseOfTheConfiguration(t *testing.T) {
 		config := v1alpha1.HubConfiguration{}
 		config.Default()
 		memory, shared, writes := budgets(&config.Budget)
-		if err := shared.Account("c1").Grow(64<<20 + 1); !errors.Is(err, budget.ErrTooLarge) {
-			t.Errorf("a byte more than a cluster may have kept of shared objects: got %v, want %v", err, budget.ErrTooLarge)
+		if err := shared.Account("c1").Grow(64<<20 + 1); !errors.Is(err, quota.ErrTooLarge) {
+			t.Errorf("a byte more than a cluster may have kept of shared objects: got %v, want %v", err, quota.ErrTooLarge)
 		}
-		if err := memory.Account("c1").Grow(32<<20 + 1); !errors.Is(err, budget.ErrTooLarge) {
-			t.Errorf("a byte more than a cluster's memory: got %v, want %v", err, budget.ErrTooLarge)
+		if err := memory.Account("c1").Grow(32<<20 + 1); !errors.Is(err, quota.ErrTooLarge) {
+			t.Errorf("a byte more than a cluster's memory: got %v, want %v", err, quota.ErrTooLarge)
 		}
 		writes.Spend("c1", 64<<20)
 		if wait := writes.Wait("c1"); wait != 0 {

@@ -26,7 +26,7 @@ import (
 	viewv1beta1 "github.com/spokelet/spokelet/api/view/v1beta1"
 	"github.com/spokelet/spokelet/hub/admission"
 	"github.com/spokelet/spokelet/hub/mcm"
-	"github.com/spokelet/spokelet/internal/testscale"
+	"github.com/spokelet/spokelet/internal/testing/testscale"
 )
 
 // large is 1 MiB of text.

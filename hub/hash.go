@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
-	"github.com/spokelet/spokelet/api/dialect"
+	"github.com/spokelet/spokelet/internal/workconvert"
 )
 
 // errHash is of a page whose hub hash is none. A new one would orphan every
@@ -37,7 +37,7 @@ func (h *hub) readHash(ctx context.Context) error {
 }
 
 func hashOf(ctx context.Context, pages typedcorev1.ConfigMapInterface, url string, log logr.Logger) (string, error) {
-	now := dialect.HubHash(url)
+	now := workconvert.HubHash(url)
 	page, err := pages.Get(ctx, joinPage, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return now, nil

@@ -27,17 +27,17 @@ import (
 	"github.com/spokelet/spokelet/api/config/v1alpha1"
 	mcmv1alpha1 "github.com/spokelet/spokelet/api/mcm/v1alpha1"
 	workv1alpha1 "github.com/spokelet/spokelet/api/multicluster/v1alpha1"
-	"github.com/spokelet/spokelet/api/pace"
 	syncv1alpha1 "github.com/spokelet/spokelet/api/sync/v1alpha1"
 	viewv1beta1 "github.com/spokelet/spokelet/api/view/v1beta1"
-	"github.com/spokelet/spokelet/budget"
-	"github.com/spokelet/spokelet/hub/author"
 	"github.com/spokelet/spokelet/hub/authority"
 	"github.com/spokelet/spokelet/hub/fanout"
 	"github.com/spokelet/spokelet/hub/mcm"
 	"github.com/spokelet/spokelet/hub/placement"
 	"github.com/spokelet/spokelet/hub/registration"
+	"github.com/spokelet/spokelet/hub/requester"
 	hubwork "github.com/spokelet/spokelet/hub/work"
+	"github.com/spokelet/spokelet/internal/quota"
+	"github.com/spokelet/spokelet/internal/ratelimit"
 	"github.com/spokelet/spokelet/provider"
 	"github.com/spokelet/spokelet/provider/pod"
 	"github.com/spokelet/spokelet/tunnel"
@@ -74,15 +74,15 @@ type hub struct {
 	tunnel     *tunnel.Server
 	ready      readiness
 	// authors is the registration of the webhook that records who asks for views and actions.
-	authors *author.Registration
+	authors *requester.Registration
 	// memory, shared and writes are what clusters may cost, each and together.
-	memory *budget.Memory
-	shared *budget.Memory
-	writes *budget.Writes
+	memory *quota.Memory
+	shared *quota.Memory
+	writes *quota.Writes
 	// streams are those of users in clusters' sessions: of pods and of clusters/proxy.
-	streams *budget.Slots
+	streams *quota.Slots
 	// logLimiter bounds what is logged of what clusters say of their nodes.
-	logLimiter pace.LogLimiter
+	logLimiter ratelimit.LogLimiter
 }
 
 // garbage is how much the heap may grow between two collections, in percent
@@ -97,7 +97,7 @@ func Run(ctx context.Context, opts Options) error {
 	if _, set := os.LookupEnv("GOGC"); !set {
 		debug.SetGCPercent(garbage)
 	}
-	h := &hub{opts: opts, sync: resource.NewHub(), authors: &author.Registration{}}
+	h := &hub{opts: opts, sync: resource.NewHub(), authors: &requester.Registration{}}
 	for _, step := range []func(context.Context) error{
 		h.addBudgets, h.addClients, h.install, h.readHash, h.addManager, h.addAuthority, h.addWorks, h.addPods, h.addNodes,
 		h.addRegistration, h.addTunnel, h.addMCM, h.addShared, h.addLive, h.addAdmission, h.publish,

@@ -185,7 +185,7 @@ func hearing(t *testing.T) (out []string) {
 		for _, spec := range file.Imports {
 			name, _ := strconv.Unquote(spec.Path.Value)
 			name = strings.TrimPrefix(name, module)
-			if strings.HasPrefix(name, "tunnel") || strings.HasPrefix(name, "api/rpc") || name == "api/wire" || name == "api/door" {
+			if strings.HasPrefix(name, "tunnel") || strings.HasPrefix(name, "api/rpc") || name == "api/wire" || name == "internal/httpproxy" {
 				part, _ := filepath.Rel(root, filepath.Dir(path))
 				out = append(out, filepath.ToSlash(part))
 			}

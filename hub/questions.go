@@ -12,7 +12,7 @@ import (
 
 	"github.com/spokelet/spokelet/hub/fanout"
 	"github.com/spokelet/spokelet/hub/mcm"
-	"github.com/spokelet/spokelet/rights"
+	"github.com/spokelet/spokelet/internal/rbacwatch"
 	"github.com/spokelet/spokelet/tunnel"
 )
 
@@ -26,7 +26,7 @@ func (h *hub) addMCM(context.Context) error {
 	if err != nil {
 		return fmt.Errorf("hub client: %w", err)
 	}
-	reviews := rights.NewReviews(meta, h.opts.Logger.WithName("rights"))
+	reviews := rbacwatch.NewReviews(meta, h.opts.Logger.WithName("rights"))
 	access := h.kube.AuthorizationV1().SubjectAccessReviews()
 	controller, err := mcm.New(mcm.Config{
 		Sync:           h.sync,

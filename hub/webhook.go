@@ -26,9 +26,9 @@ import (
 	mcmv1alpha1 "github.com/spokelet/spokelet/api/mcm/v1alpha1"
 	viewv1beta1 "github.com/spokelet/spokelet/api/view/v1beta1"
 	"github.com/spokelet/spokelet/hub/admission"
-	"github.com/spokelet/spokelet/hub/author"
 	"github.com/spokelet/spokelet/hub/authority"
 	"github.com/spokelet/spokelet/hub/mcm"
+	"github.com/spokelet/spokelet/hub/requester"
 )
 
 // webhooks and authors are the names of the chart's ValidatingWebhookConfiguration and
@@ -81,7 +81,7 @@ func (h *hub) addAdmission(ctx context.Context) error {
 // followAuthors follows the registration of the webhook that records authors. One that is
 // made anew, as after an outage in which somebody deleted it, does not have the bundle yet.
 func (h *hub) followAuthors(ctx context.Context) error {
-	follower := author.NewFollower(h.kube, authors, h.authors, h.opts.Logger.WithName("authors"))
+	follower := requester.NewFollower(h.kube, authors, h.authors, h.opts.Logger.WithName("authors"))
 	if err := follower.Read(ctx); err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	workv1 "open-cluster-management.io/api/work/v1"
 
-	"github.com/spokelet/spokelet/hub/author"
+	"github.com/spokelet/spokelet/hub/requester"
 )
 
 func TestTheBundleOfTheWebhooksIsAllThatTheHubWrites(t *testing.T) {
@@ -115,7 +115,7 @@ func TestAMissingRegistrationIsNoFault(t *testing.T) {
 // it is to be asked about.
 func TestTheBundleIsPublishedToARegistrationThatIsMadeAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, published := &hub{authors: &author.Registration{}}, 0
+		h, published := &hub{authors: &requester.Registration{}}, 0
 		h.publishAnew(t.Context(), func(context.Context) error {
 			if published++; published == 1 {
 				return errors.New("boom")

@@ -13,7 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/internal/quota"
 	"github.com/spokelet/spokelet/provider/pod"
 )
 
@@ -91,7 +91,7 @@ type Config struct {
 	ReconnectGrace time.Duration
 
 	// Writes bounds what is written because of what clusters report; nil has no bounds.
-	Writes *budget.Writes
+	Writes *quota.Writes
 
 	Logger     logr.Logger
 	Registerer prometheus.Registerer

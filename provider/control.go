@@ -14,7 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 
-	"github.com/spokelet/spokelet/api/pace"
+	"github.com/spokelet/spokelet/internal/ratelimit"
 )
 
 const (
@@ -159,7 +159,7 @@ func (p *pusher) write() {
 		return
 	}
 	reconnected := connected && !p.connected
-	if wait := pace.Until(p.reconnects); reconnected && wait > 0 {
+	if wait := ratelimit.Until(p.reconnects); reconnected && wait > 0 {
 		p.timer.Reset(wait)
 		return
 	}

@@ -32,7 +32,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/internal/livetest"
+	"github.com/spokelet/spokelet/internal/testing/livetest"
 	"github.com/spokelet/spokelet/provider/kubelet"
 	"github.com/spokelet/spokelet/provider/pod"
 	"github.com/spokelet/spokelet/tunnel/resource"

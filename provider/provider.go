@@ -20,8 +20,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	toolswatch "k8s.io/client-go/tools/watch"
 
-	"github.com/spokelet/spokelet/api/pace"
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/internal/ratelimit"
 )
 
 // Provider keeps the virtual nodes of a hub.
@@ -51,7 +51,7 @@ type Provider struct {
 	// has bound it.
 	requeue func(cluster string, after time.Duration)
 	// pace spaces what agents have the records looked at for.
-	pace pace.Pacer[string]
+	pace ratelimit.Pacer[string]
 }
 
 // New returns a Provider that does nothing until Start.

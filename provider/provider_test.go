@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/internal/quota"
 )
 
 func TestTheNodeFollowsTheSessionAndTheSummary(t *testing.T) {
@@ -410,7 +410,7 @@ func TestAClusterThatKeepsFlappingIsReadyAtALimitedRate(t *testing.T) {
 func TestWhatAClusterSaysOfItsNodesIsWrittenAtARateOfBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const rate, burst = 1 << 10, 20 << 10
-		writes := budget.NewWrites(budget.Rate{PerSecond: rate, Burst: burst}, budget.Rate{PerSecond: 1 << 30, Burst: 1 << 30})
+		writes := quota.NewWrites(quota.Rate{PerSecond: rate, Burst: burst}, quota.Rate{PerSecond: 1 << 30, Burst: 1 << 30})
 		h := startHub(t, fake.NewSimpleClientset(), func(c *Config) { c.Writes = writes })
 		defer h.stop()
 		h.join()

@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spokelet/spokelet/internal/testing/tunneltest"
 	"github.com/spokelet/spokelet/tunnel"
-	"github.com/spokelet/spokelet/tunnel/tunneltest"
 )
 
 // The benchmarks compare a session over konnectivity with HTTP/2 over TLS

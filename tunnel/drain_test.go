@@ -9,8 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/spokelet/spokelet/internal/testing/tunneltest"
 	"github.com/spokelet/spokelet/tunnel"
-	"github.com/spokelet/spokelet/tunnel/tunneltest"
 )
 
 func TestAgentDrainLetsStreamsEnd(t *testing.T) {

@@ -15,9 +15,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/spokelet/spokelet/internal/testing/tunneltest"
 	"github.com/spokelet/spokelet/tunnel"
 	"github.com/spokelet/spokelet/tunnel/identity"
-	"github.com/spokelet/spokelet/tunnel/tunneltest"
 )
 
 // TestDrainWithAHundredStreams drains a hub whose cluster has a hundred streams

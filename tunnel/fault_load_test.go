@@ -20,10 +20,10 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/spokelet/spokelet/internal/testscale"
+	"github.com/spokelet/spokelet/internal/testing/testscale"
+	"github.com/spokelet/spokelet/internal/testing/tunneltest"
 	"github.com/spokelet/spokelet/tunnel"
 	"github.com/spokelet/spokelet/tunnel/pipe"
-	"github.com/spokelet/spokelet/tunnel/tunneltest"
 )
 
 // TestThousandsOfRawStreamsLoseNothing holds many raw streams open at once and

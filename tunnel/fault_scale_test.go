@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spokelet/spokelet/internal/testing/tunneltest"
 	"github.com/spokelet/spokelet/tunnel/identity"
-	"github.com/spokelet/spokelet/tunnel/tunneltest"
 )
 
 // lastingHub is a hub whose certificates outlive every test, so that no renewal

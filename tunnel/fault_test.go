@@ -19,11 +19,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/spokelet/spokelet/internal/testscale"
+	"github.com/spokelet/spokelet/internal/testing/testscale"
+	"github.com/spokelet/spokelet/internal/testing/tunneltest"
 	"github.com/spokelet/spokelet/tunnel"
 	"github.com/spokelet/spokelet/tunnel/identity"
 	"github.com/spokelet/spokelet/tunnel/pipe"
-	"github.com/spokelet/spokelet/tunnel/tunneltest"
 )
 
 // lesson is what the doors of the cut tests send, and more than one frame of it.

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/internal/quota"
 	"github.com/spokelet/spokelet/tunnel/identity"
 	"github.com/spokelet/spokelet/tunnel/origin"
 	"github.com/spokelet/spokelet/tunnel/pipe"
@@ -45,7 +45,7 @@ const (
 
 // gate bounds the connections of the public port in each stage. A newcomer may
 // always come in: it could be an agent, whom nobody may keep out by doing
-// nothing. A full room makes place by closing a connection, see budget.Room. A cluster
+// nothing. A full room makes place by closing a connection, see quota.Room. A cluster
 // that has all of its connections harms itself alone, so there the newcomer is
 // closed.
 type gate struct {
@@ -53,9 +53,9 @@ type gate struct {
 	limits Limits
 	closed func() // told of each connection that was closed for want of a place
 
-	mu       sync.Mutex                         // guards what is below, and stage and timer of connections
-	rooms    map[stage]*budget.Room[*gatedConn] // by host
-	clusters map[identity.Cluster]int           // those known and piped
+	mu       sync.Mutex                        // guards what is below, and stage and timer of connections
+	rooms    map[stage]*quota.Room[*gatedConn] // by host
+	clusters map[identity.Cluster]int          // those known and piped
 }
 
 // tokenHoldersPerAnonymous is how many connections of token holders there may be for each
@@ -70,10 +70,10 @@ func newGate(l net.Listener, limits Limits, closed func()) *gate {
 		Listener: l,
 		limits:   limits,
 		closed:   closed,
-		rooms: map[stage]*budget.Room[*gatedConn]{
-			shaking:     budget.NewRoom[*gatedConn](limits.Handshakes, limits.HandshakesPerHost),
-			anonymous:   budget.NewRoom[*gatedConn](limits.Anonymous, limits.AnonymousPerHost),
-			tokenHolder: budget.NewRoom[*gatedConn](holders, holders),
+		rooms: map[stage]*quota.Room[*gatedConn]{
+			shaking:     quota.NewRoom[*gatedConn](limits.Handshakes, limits.HandshakesPerHost),
+			anonymous:   quota.NewRoom[*gatedConn](limits.Anonymous, limits.AnonymousPerHost),
+			tokenHolder: quota.NewRoom[*gatedConn](holders, holders),
 		},
 		clusters: map[identity.Cluster]int{},
 	}

@@ -18,8 +18,8 @@ import (
 	"google.golang.org/grpc"
 
 	rpcv1 "github.com/spokelet/spokelet/api/rpc/v1"
+	"github.com/spokelet/spokelet/internal/testing/tunneltest"
 	"github.com/spokelet/spokelet/tunnel"
-	"github.com/spokelet/spokelet/tunnel/tunneltest"
 )
 
 // crowd is a number of connections to the public port that do nothing more.

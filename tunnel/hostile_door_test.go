@@ -10,8 +10,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/spokelet/spokelet/internal/testing/tunneltest"
 	"github.com/spokelet/spokelet/tunnel"
-	"github.com/spokelet/spokelet/tunnel/tunneltest"
 )
 
 // authorities are places that somebody may want an agent to reach: addresses of

@@ -18,11 +18,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/spokelet/spokelet/internal/testscale"
+	"github.com/spokelet/spokelet/internal/testing/testscale"
+	"github.com/spokelet/spokelet/internal/testing/tunneltest"
 	"github.com/spokelet/spokelet/tunnel"
 	"github.com/spokelet/spokelet/tunnel/identity"
 	"github.com/spokelet/spokelet/tunnel/pipe"
-	"github.com/spokelet/spokelet/tunnel/tunneltest"
 )
 
 var errBoom = errors.New("boom")

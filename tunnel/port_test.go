@@ -28,11 +28,11 @@ import (
 	"sigs.k8s.io/apiserver-network-proxy/proto/agent"
 
 	rpcv1 "github.com/spokelet/spokelet/api/rpc/v1"
+	"github.com/spokelet/spokelet/internal/testing/tunneltest"
 	"github.com/spokelet/spokelet/tunnel"
 	"github.com/spokelet/spokelet/tunnel/identity"
 	"github.com/spokelet/spokelet/tunnel/pipe"
 	"github.com/spokelet/spokelet/tunnel/pipe/reverse"
-	"github.com/spokelet/spokelet/tunnel/tunneltest"
 )
 
 // listen starts a hub with its public port on loopback.

@@ -10,9 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/spokelet/spokelet/internal/testing/tunneltest"
 	"github.com/spokelet/spokelet/tunnel"
 	"github.com/spokelet/spokelet/tunnel/identity"
-	"github.com/spokelet/spokelet/tunnel/tunneltest"
 )
 
 // TestRefusalsAreToldWithTheirCertificate has a cluster's record made anew: the

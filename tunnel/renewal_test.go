@@ -9,8 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/spokelet/spokelet/internal/testing/tunneltest"
 	"github.com/spokelet/spokelet/tunnel/identity"
-	"github.com/spokelet/spokelet/tunnel/tunneltest"
 )
 
 // TestTheAgentsOfAClusterRenewOneByOne runs agents whose certificates were made

@@ -13,8 +13,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spokelet/spokelet/internal/testing/tunneltest"
 	"github.com/spokelet/spokelet/tunnel"
-	"github.com/spokelet/spokelet/tunnel/tunneltest"
 )
 
 // echo answers with the method, the path and what it was sent.

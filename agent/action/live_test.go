@@ -22,7 +22,7 @@ import (
 	"github.com/spokelet/spokelet/agent/kubedoor"
 	"github.com/spokelet/spokelet/agent/mapping"
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/internal/livetest"
+	"github.com/spokelet/spokelet/internal/testing/livetest"
 )
 
 // liveRig is a namespace of a real API server in which alice may do some things, and the

@@ -22,8 +22,8 @@ import (
 
 	"github.com/spokelet/spokelet/agent/mapping"
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/internal/testing/resourcetest"
 	"github.com/spokelet/spokelet/tunnel/resource"
-	"github.com/spokelet/spokelet/tunnel/resource/resourcetest"
 )
 
 const (

@@ -11,28 +11,28 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/spokelet/spokelet/api/door"
-	"github.com/spokelet/spokelet/api/principal"
+	"github.com/spokelet/spokelet/internal/httpproxy"
+	"github.com/spokelet/spokelet/internal/impersonation"
 )
 
 var errDisabled = fmt.Errorf("%w: the door is not enabled", errCeiling)
 
 // admit decides about a request. The refusal is nil when it is admitted.
 func (d *Door) admit(r *http.Request) (*admitted, *metav1.Status) {
-	path, err := door.Path(r)
+	path, err := httpproxy.Path(r)
 	if err != nil {
 		return nil, statusFor(err)
 	}
-	protocol, err := door.UpgradeOf(r)
+	protocol, err := httpproxy.UpgradeOf(r)
 	if err != nil {
 		return nil, statusFor(err)
 	}
-	p, err := principal.From(r.Header)
+	p, err := impersonation.From(r.Header)
 	if err != nil {
 		return nil, statusFor(fmt.Errorf("%w: %w", errIdentity, err))
 	}
 	decide := d.admitUser
-	if p.Kind == principal.Node {
+	if p.Kind == impersonation.Node {
 		decide = d.admitNode
 	}
 	a, err := decide(r, path, protocol, p)
@@ -43,7 +43,7 @@ func (d *Door) admit(r *http.Request) (*admitted, *metav1.Status) {
 }
 
 // admitUser decides about a request of a user of the hub.
-func (d *Door) admitUser(r *http.Request, path, protocol string, p principal.Principal) (*admitted, error) {
+func (d *Door) admitUser(r *http.Request, path, protocol string, p impersonation.Principal) (*admitted, error) {
 	id, err := d.enter(p)
 	if err != nil {
 		return nil, err
@@ -55,7 +55,7 @@ func (d *Door) admitUser(r *http.Request, path, protocol string, p principal.Pri
 }
 
 // enter lets a user of the hub in, or refuses it whatever the request is.
-func (d *Door) enter(p principal.Principal) (identity, error) {
+func (d *Door) enter(p impersonation.Principal) (identity, error) {
 	if !d.cfg.Enabled {
 		return identity{}, errDisabled
 	}
@@ -65,7 +65,7 @@ func (d *Door) enter(p principal.Principal) (identity, error) {
 // statusFor is the Status of a refusal: 400 for a malformed request, 404 for a
 // pod that is not here, 403 for everything else, known or not.
 func statusFor(err error) *metav1.Status {
-	if errors.Is(err, door.ErrPath) || errors.Is(err, door.ErrUpgrade) {
+	if errors.Is(err, httpproxy.ErrPath) || errors.Is(err, httpproxy.ErrUpgrade) {
 		return failure(http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error())
 	}
 	if errors.Is(err, errNoPod) {
@@ -75,7 +75,7 @@ func statusFor(err error) *metav1.Status {
 }
 
 func statusUnavailable(err error) *metav1.Status {
-	if errors.Is(err, door.ErrUpgrade) {
+	if errors.Is(err, httpproxy.ErrUpgrade) {
 		return statusFor(err)
 	}
 	return failure(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable,

@@ -5,8 +5,8 @@
 // reverse proxy that impersonates the principal whom the hub states.
 //
 // A request is forwarded only when all of this is decided in its favour: the
-// door is enabled, the path is canonical (api/door), exactly one principal is
-// stated (api/principal), it maps to an identity, and the path lies within the
+// door is enabled, the path is canonical (internal/httpproxy), exactly one principal is
+// stated (internal/impersonation), it maps to an identity, and the path lies within the
 // namespaces that the cluster's owner allows. Any doubt is a refusal in the
 // form of a metav1.Status, never a forwarded request.
 //

@@ -14,8 +14,8 @@ import (
 	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/spokelet/spokelet/api/door"
-	"github.com/spokelet/spokelet/api/principal"
+	"github.com/spokelet/spokelet/internal/httpproxy"
+	"github.com/spokelet/spokelet/internal/impersonation"
 )
 
 // Door is the http.Handler behind the door "kube".
@@ -39,7 +39,7 @@ func New(cfg Config) (*Door, error) {
 	d.proxy = &httputil.ReverseProxy{
 		Rewrite:      d.rewrite,
 		Transport:    b.pool,
-		BufferPool:   door.NewBuffers(),
+		BufferPool:   httpproxy.NewBuffers(),
 		ErrorHandler: d.unreachable,
 		ErrorLog:     errorLog(cfg.Logger),
 		// FlushInterval stays 0: ReverseProxy passes on at once whatever has no
@@ -63,7 +63,7 @@ type admittedKey struct{}
 func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a, refusal := d.admit(r)
 	if refusal != nil {
-		caller, _ := principal.From(r.Header) // nobody, unless exactly one is stated
+		caller, _ := impersonation.From(r.Header) // nobody, unless exactly one is stated
 		d.recordRefusal(r, caller, refusal)
 		writeStatus(w, r, refusal)
 		return
@@ -77,7 +77,7 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // recordRefusal writes down who asked for what in vain. What is admitted stands
 // in the API server's own audit log.
-func (d *Door) recordRefusal(r *http.Request, caller principal.Principal, refusal *metav1.Status) {
+func (d *Door) recordRefusal(r *http.Request, caller impersonation.Principal, refusal *metav1.Status) {
 	d.cfg.Logger.Info("Refused a request", "principal", caller.Kind, "user", caller.User, "verb", r.Method, "path", r.URL.Path,
 		"decision", "Deny", "code", refusal.Code, "why", refusal.Message, "auditID", r.Header.Get("Audit-Id"))
 }
@@ -112,7 +112,7 @@ func (d *Door) upgrade(w http.ResponseWriter, r *http.Request, a *admitted) {
 	out.RequestURI = ""
 	out.Body = nil
 	out.ContentLength = 0
-	door.KeepUpgrade(out.Header, a.protocol)
+	httpproxy.KeepUpgrade(out.Header, a.protocol)
 	d.address(out, a)
 	path, auditID, log := a.path, r.Header.Get("Audit-Id"), d.cfg.Logger // no more is held of the request
 	ended := func(cause error) {
@@ -120,7 +120,7 @@ func (d *Door) upgrade(w http.ResponseWriter, r *http.Request, a *admitted) {
 			log.V(1).Info("A stream was cut", "path", path, "auditID", auditID, "why", cause.Error())
 		}
 	}
-	if err := door.Switch(context.Background(), w, out, d.backend.upgrades, ended); err != nil {
+	if err := httpproxy.Switch(context.Background(), w, out, d.backend.upgrades, ended); err != nil {
 		d.unreachable(w, r, err)
 	}
 }

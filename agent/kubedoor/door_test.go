@@ -25,7 +25,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 
-	"github.com/spokelet/spokelet/api/principal"
+	"github.com/spokelet/spokelet/internal/impersonation"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -102,7 +102,7 @@ func serve(t *testing.T, cfg Config) *httptest.Server {
 // alice is the header of an ordinary caller.
 func alice() http.Header {
 	h := http.Header{}
-	principal.Set(h, principal.Principal{Kind: principal.User, User: "alice", Groups: []string{"dev", "system:masters", "system:authenticated"}})
+	impersonation.Set(h, impersonation.Principal{Kind: impersonation.User, User: "alice", Groups: []string{"dev", "system:masters", "system:authenticated"}})
 	return h
 }
 
@@ -173,9 +173,9 @@ func TestDoorForwardsAsTheCaller(t *testing.T) {
 func TestDoorRefuses(t *testing.T) {
 	namespaced := Config{Enabled: true, Namespaces: []string{"a", "b"}}
 	enabled := Config{Enabled: true}
-	asUser := func(p principal.Principal) http.Header {
+	asUser := func(p impersonation.Principal) http.Header {
 		h := http.Header{}
-		principal.Set(h, p)
+		impersonation.Set(h, p)
 		return h
 	}
 	cases := map[string]struct {
@@ -189,12 +189,12 @@ func TestDoorRefuses(t *testing.T) {
 	}{
 		"disabled":            {reason: "the owner has closed the door", path: "/version", header: alice(), code: 403, message: "not enabled"},
 		"nobody":              {reason: "a request without caller is nobody's", cfg: enabled, path: "/version", code: 403, message: "not stated"},
-		"two kinds":           {reason: "one of them is forged", cfg: enabled, path: "/version", header: http.Header{principal.HeaderKind: {"user", "node"}, principal.HeaderUser: {"a"}}, code: 403, message: "ambiguously"},
-		"empty user":          {reason: "an empty name is nobody", cfg: enabled, path: "/version", header: http.Header{principal.HeaderKind: {"user"}, principal.HeaderUser: {""}}, code: 403, message: "invalid"},
-		"control character":   {reason: "readers differ on it", cfg: enabled, path: "/version", header: http.Header{principal.HeaderKind: {"user"}, principal.HeaderUser: {"a\tb"}}, code: 403, message: "control"},
-		"forged prefix":       {reason: "it reads as a mapped name", cfg: enabled, path: "/version", header: asUser(principal.Principal{Kind: principal.User, User: "hub:alice"}), code: 403, message: "prefix"},
-		"anonymous":           {reason: "it would become authenticated", cfg: enabled, path: "/version", header: asUser(principal.Principal{Kind: principal.User, User: "system:anonymous"}), code: 403, message: "anonymous"},
-		"node":                {reason: "nothing is served to it", cfg: enabled, path: "/api/v1/nodes", header: asUser(principal.Principal{Kind: principal.Node}), code: 403, message: "node"},
+		"two kinds":           {reason: "one of them is forged", cfg: enabled, path: "/version", header: http.Header{impersonation.HeaderKind: {"user", "node"}, impersonation.HeaderUser: {"a"}}, code: 403, message: "ambiguously"},
+		"empty user":          {reason: "an empty name is nobody", cfg: enabled, path: "/version", header: http.Header{impersonation.HeaderKind: {"user"}, impersonation.HeaderUser: {""}}, code: 403, message: "invalid"},
+		"control character":   {reason: "readers differ on it", cfg: enabled, path: "/version", header: http.Header{impersonation.HeaderKind: {"user"}, impersonation.HeaderUser: {"a\tb"}}, code: 403, message: "control"},
+		"forged prefix":       {reason: "it reads as a mapped name", cfg: enabled, path: "/version", header: asUser(impersonation.Principal{Kind: impersonation.User, User: "hub:alice"}), code: 403, message: "prefix"},
+		"anonymous":           {reason: "it would become authenticated", cfg: enabled, path: "/version", header: asUser(impersonation.Principal{Kind: impersonation.User, User: "system:anonymous"}), code: 403, message: "anonymous"},
+		"node":                {reason: "nothing is served to it", cfg: enabled, path: "/api/v1/nodes", header: asUser(impersonation.Principal{Kind: impersonation.Node}), code: 403, message: "node"},
 		"encoded slash":       {reason: "one path is checked and forwarded", cfg: enabled, path: "/api/v1/namespaces%2fa", header: alice(), code: 400, message: "canonical"},
 		"dot segments":        {reason: "one path is checked and forwarded", cfg: enabled, path: "/api/v1/%2e%2e/x", header: alice(), code: 400, message: "canonical"},
 		"half an upgrade":     {reason: "a reader behind might upgrade", cfg: enabled, path: "/version", header: merge(alice(), http.Header{"Upgrade": {"websocket"}}), code: 400, message: "upgrade"},
@@ -263,7 +263,7 @@ func TestDoorPassesOnTheGroupsThatTheOwnerAllows(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			api := newAPIServer(t, ok)
 			h := http.Header{}
-			principal.Set(h, principal.Principal{Kind: principal.User, User: "alice", Groups: []string{"dev", "ops", "system:masters", "hub:dev"}})
+			impersonation.Set(h, impersonation.Principal{Kind: impersonation.User, User: "alice", Groups: []string{"dev", "ops", "system:masters", "hub:dev"}})
 			get(t, open(t, Config{Rest: api.config(), Groups: tc.groups}), "/version", h)
 			if diff := cmp.Diff(tc.want, api.one(t).Header["Impersonate-Group"]); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)

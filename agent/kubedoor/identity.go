@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/spokelet/spokelet/api/principal"
+	"github.com/spokelet/spokelet/internal/impersonation"
 )
 
 // errIdentity is wrapped by everything that keeps a principal from being
@@ -24,9 +24,9 @@ type identity struct {
 }
 
 // identify maps a user. Any error is a refusal.
-func (d *Door) identify(p principal.Principal) (identity, error) {
+func (d *Door) identify(p impersonation.Principal) (identity, error) {
 	switch {
-	case p.Kind != principal.User:
+	case p.Kind != impersonation.User:
 		return identity{}, fmt.Errorf("%w: a %s is no user", errIdentity, p.Kind)
 	case p.User == "system:anonymous":
 		// The API server counts every impersonated user as authenticated, which
@@ -58,7 +58,7 @@ func (d *Door) passes(group string) bool {
 // assert replaces whatever h says about the caller by id. The agent's own
 // credential is added by the transport, which would keep one found here.
 func (id identity) assert(h http.Header) {
-	principal.Scrub(h)
+	impersonation.Scrub(h)
 	delete(h, "Authorization")
 	for k := range h {
 		if strings.HasPrefix(k, "X-Remote-") {

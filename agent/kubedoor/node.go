@@ -11,8 +11,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/spokelet/spokelet/api/principal"
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/internal/impersonation"
 )
 
 var (
@@ -57,7 +57,7 @@ var nodeRequests = map[string]nodeRequest{
 // path. It is for one of the hub's pods by its UID, and for nothing else; the
 // ceiling of the hub's users is not that of its pods. Errors wrap errNode or
 // errNoPod.
-func (d *Door) admitNode(r *http.Request, path, protocol string, p principal.Principal) (*admitted, error) {
+func (d *Door) admitNode(r *http.Request, path, protocol string, p impersonation.Principal) (*admitted, error) {
 	if d.cfg.Pods == nil {
 		return nil, fmt.Errorf("%w: this agent runs no pods", errNode)
 	}

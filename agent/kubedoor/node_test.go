@@ -18,8 +18,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/spokelet/spokelet/api/principal"
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/internal/impersonation"
 )
 
 const nodeAccount = "system:serviceaccount:spokelet-agent:spokelet-node"
@@ -44,7 +44,7 @@ func nodeConfig(api *apiServer) Config {
 // asNode is the header of the virtual kubelet, about the pod of a UID.
 func asNode(uid string) http.Header {
 	h := http.Header{}
-	principal.Set(h, principal.Principal{Kind: principal.Node, PodUID: uid})
+	impersonation.Set(h, impersonation.Principal{Kind: impersonation.Node, PodUID: uid})
 	return h
 }
 
@@ -124,9 +124,9 @@ func TestTheNodeIsRefused(t *testing.T) {
 			reason: "the pod was replaced by one of its name", path: log, header: asNode("u2"), code: 404, message: `pods "web" not found`,
 		},
 		"no UID":            {reason: "nothing says which pod is meant", path: log, header: asNode(""), code: 403, message: "not stated"},
-		"two UIDs":          {reason: "one of them is forged", path: log, header: http.Header{principal.HeaderKind: {"node"}, principal.HeaderPodUID: {"u1", "u2"}}, code: 403, message: "ambiguous"},
-		"a UID twice":       {reason: "one of them is forged", path: log, header: http.Header{principal.HeaderKind: {"node"}, principal.HeaderPodUID: {"u1", "u1"}}, code: 403, message: "ambiguous"},
-		"a user":            {reason: "a user is not a node", path: log, header: merge(alice(), http.Header{principal.HeaderPodUID: {"u1"}}), code: 403, message: "ambiguous"},
+		"two UIDs":          {reason: "one of them is forged", path: log, header: http.Header{impersonation.HeaderKind: {"node"}, impersonation.HeaderPodUID: {"u1", "u2"}}, code: 403, message: "ambiguous"},
+		"a UID twice":       {reason: "one of them is forged", path: log, header: http.Header{impersonation.HeaderKind: {"node"}, impersonation.HeaderPodUID: {"u1", "u1"}}, code: 403, message: "ambiguous"},
+		"a user":            {reason: "a user is not a node", path: log, header: merge(alice(), http.Header{impersonation.HeaderPodUID: {"u1"}}), code: 403, message: "ambiguous"},
 		"the pod":           {reason: "it serves the hub no objects", path: pod, header: asNode("u1"), code: 403, message: "path"},
 		"all pods":          {reason: "it serves the hub no objects", path: "/api/v1/namespaces/team/pods", header: asNode("u1"), code: 403, message: "path"},
 		"a slash behind":    {reason: "there is one spelling", path: log + "/", header: asNode("u1"), code: 403, message: "path"},
@@ -258,7 +258,7 @@ func FuzzNodePath(f *testing.F) {
 	f.Fuzz(func(t *testing.T, path, query string) {
 		for _, protocol := range []string{"", "SPDY/3.1"} {
 			r := &http.Request{Method: http.MethodGet, URL: &url.URL{Path: path, RawQuery: query}}
-			a, err := d.admitNode(r, path, protocol, principal.Principal{Kind: principal.Node, PodUID: "u1"})
+			a, err := d.admitNode(r, path, protocol, impersonation.Principal{Kind: impersonation.Node, PodUID: "u1"})
 			if err != nil {
 				continue
 			}

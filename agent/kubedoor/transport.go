@@ -15,9 +15,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
-	"github.com/spokelet/spokelet/api/door"
-	"github.com/spokelet/spokelet/api/principal"
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/internal/httpproxy"
+	"github.com/spokelet/spokelet/internal/impersonation"
 )
 
 // Config is for clients inside the agent that act for a requester: each request takes
@@ -44,11 +44,11 @@ func (d *Door) Identity(r wire.Requester) (user string, groups []string, err err
 	return id.user, id.groups, err
 }
 
-func principalOf(r wire.Requester) principal.Principal {
-	return principal.Principal{Kind: principal.User, User: r.User, Groups: r.Groups}
+func principalOf(r wire.Requester) impersonation.Principal {
+	return impersonation.Principal{Kind: impersonation.User, User: r.User, Groups: r.Groups}
 }
 
-func (d *Door) requester(p principal.Principal) (identity, error) {
+func (d *Door) requester(p impersonation.Principal) (identity, error) {
 	if err := p.Validate(); err != nil {
 		return identity{}, fmt.Errorf("%w: %w", errIdentity, err)
 	}
@@ -58,7 +58,7 @@ func (d *Door) requester(p principal.Principal) (identity, error) {
 // transport makes the requests of one requester. The connections are the door's.
 type transport struct {
 	door      *Door
-	requester principal.Principal
+	requester impersonation.Principal
 	identity  identity
 }
 
@@ -77,14 +77,14 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // admit returns the path below the API server's own.
 func (t *transport) admit(r *http.Request) (string, error) {
-	protocol, err := door.UpgradeOf(r)
+	protocol, err := httpproxy.UpgradeOf(r)
 	if err != nil {
 		return "", err
 	}
 	if protocol != "" {
-		return "", fmt.Errorf("%w: upgrades have no client here", door.ErrUpgrade)
+		return "", fmt.Errorf("%w: upgrades have no client here", httpproxy.ErrUpgrade)
 	}
-	path, err := door.Path(r)
+	path, err := httpproxy.Path(r)
 	if err != nil {
 		return "", err
 	}

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	resourcehelper "k8s.io/component-helpers/resource"
 
-	"github.com/spokelet/spokelet/agent/pod/shape"
+	"github.com/spokelet/spokelet/agent/pod/translate"
 )
 
 // amount is how much of one resource is requested: CPU in thousandths, the rest
@@ -71,8 +71,8 @@ func occupantOf(pod *corev1.Pod, hubID string) *occupant {
 		// The reflector's own, short-lived store needs them.
 		Namespace: pod.Namespace, Name: pod.Name, ResourceVersion: pod.ResourceVersion,
 	}}
-	if hubID != "" && pod.Labels[shape.LabelHub] == hubID {
-		o.ours, o.uid = true, types.UID(pod.Labels[shape.LabelHubPodUID])
+	if hubID != "" && pod.Labels[translate.LabelHub] == hubID {
+		o.ours, o.uid = true, types.UID(pod.Labels[translate.LabelHubPodUID])
 		return o
 	}
 	o.booking = booking{node: unique.Make(pod.Spec.NodeName), requests: requestsOf(pod)}

@@ -18,7 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/spokelet/spokelet/agent/pod/shape"
+	"github.com/spokelet/spokelet/agent/pod/translate"
 	"github.com/spokelet/spokelet/api/wire"
 )
 
@@ -46,7 +46,7 @@ func onNode(name string) func(*corev1.Pod) {
 // ofHub makes a pod one of that hub.
 func ofHub(id string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
-		p.Labels = map[string]string{shape.LabelHub: id, shape.LabelHubPodUID: "hub-" + string(p.UID)}
+		p.Labels = map[string]string{translate.LabelHub: id, translate.LabelHubPodUID: "hub-" + string(p.UID)}
 	}
 }
 

@@ -19,9 +19,9 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/spokelet/spokelet/agent/pod/shape"
+	"github.com/spokelet/spokelet/agent/pod/translate"
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/internal/livetest"
+	"github.com/spokelet/spokelet/internal/testing/livetest"
 )
 
 // gadget is a resource of the live test's node alone: what else runs in the spoke
@@ -157,7 +157,7 @@ func TestWhatARealSpokeCanStillTakeFollowsItsPods(t *testing.T) {
 	marked := s.makePod("second", "1", ofHub("another"))
 	s.await("7", "with a pod of another hub, and one of ours that is not counted")
 	key, uid, ok := s.watcher.Ours(metav1.NamespaceDefault, ours.Name)
-	if !ok || key != (wire.PodKey{Namespace: "ault", Name: ours.Name}) || string(uid) != ours.Labels[shape.LabelHubPodUID] {
+	if !ok || key != (wire.PodKey{Namespace: "ault", Name: ours.Name}) || string(uid) != ours.Labels[translate.LabelHubPodUID] {
 		t.Errorf("our pod: got %v, %q, %t", key, uid, ok)
 	}
 	if _, _, ok := s.watcher.Ours(metav1.NamespaceDefault, marked.Name); ok {

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
-	"github.com/spokelet/spokelet/agent/pod/shape"
+	"github.com/spokelet/spokelet/agent/pod/translate"
 )
 
 // defaultAccount is in every namespace without our doing, and every pod that names
@@ -56,7 +56,7 @@ func (a *accounts) check(ctx context.Context, at place) error {
 		return nil
 	}
 	found, err := a.core.ServiceAccounts(at.Namespace).Get(ctx, at.Name, metav1.GetOptions{})
-	ours := err == nil && found.Labels[LabelCreatedBy] == Creator && found.Labels[shape.LabelHub] == a.hubID
+	ours := err == nil && found.Labels[LabelCreatedBy] == Creator && found.Labels[translate.LabelHub] == a.hubID
 	if ours {
 		return nil
 	}
@@ -67,7 +67,7 @@ func (a *accounts) make(ctx context.Context, at place) error {
 	_, err := a.core.ServiceAccounts(at.Namespace).Create(ctx, &corev1.ServiceAccount{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:   at.Name,
-			Labels: map[string]string{LabelCreatedBy: Creator, shape.LabelHub: a.hubID},
+			Labels: map[string]string{LabelCreatedBy: Creator, translate.LabelHub: a.hubID},
 		},
 	}, metav1.CreateOptions{})
 	// Whose it is that somebody made at the same time is asked before the pod is made.

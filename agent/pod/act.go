@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/spokelet/spokelet/agent/pod/shape"
+	"github.com/spokelet/spokelet/agent/pod/translate"
 )
 
 // errVanished: the pod that was to be written is there no more.
@@ -151,7 +151,7 @@ func (e *Engine) adopt(ctx context.Context, en *entry, w *wanted) error {
 	if err != nil {
 		return e.refuse(en, w, unread(err))
 	}
-	if pod.Labels[shape.LabelHub] != e.cfg.HubID || pod.Labels[shape.LabelHubPodUID] == "" {
+	if pod.Labels[translate.LabelHub] != e.cfg.HubID || pod.Labels[translate.LabelHubPodUID] == "" {
 		return e.refuse(en, w, taken("pod", en.place.Name, en.place.Namespace))
 	}
 	e.mu.Lock()
@@ -170,18 +170,18 @@ const subEphemeral = "ephemeralcontainers"
 // of one keeps none of the others.
 var writes = []struct {
 	sub  []string
-	part func(shape.Changes) []byte
+	part func(translate.Changes) []byte
 }{
-	{[]string{subEphemeral}, func(c shape.Changes) []byte { return c.Ephemeral }},
-	{[]string{"resize"}, func(c shape.Changes) []byte { return c.Resize }},
-	{nil, func(c shape.Changes) []byte { return c.Update }},
+	{[]string{subEphemeral}, func(c translate.Changes) []byte { return c.Ephemeral }},
+	{[]string{"resize"}, func(c translate.Changes) []byte { return c.Resize }},
+	{nil, func(c translate.Changes) []byte { return c.Update }},
 }
 
 // update brings a pod of the spoke to what the hub wants now.
 func (e *Engine) update(ctx context.Context, en *entry, w *wanted, now *live) error {
 	var errs []error
 	for _, write := range writes {
-		body := write.part(shape.Change(w.pod, now.pod))
+		body := write.part(translate.Change(w.pod, now.pod))
 		if body == nil {
 			continue
 		}
@@ -197,7 +197,7 @@ func (e *Engine) update(ctx context.Context, en *entry, w *wanted, now *live) er
 		e.observe(pod)
 		now = &live{presence: presenceOf(pod), pod: pod}
 	}
-	if len(errs) == 0 && !shape.Change(w.pod, now.pod).Empty() {
+	if len(errs) == 0 && !translate.Change(w.pod, now.pod).Empty() {
 		return errUnsettled
 	}
 	return errors.Join(errs...)

@@ -17,7 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
-	"github.com/spokelet/spokelet/agent/pod/shape"
+	"github.com/spokelet/spokelet/agent/pod/translate"
 	"github.com/spokelet/spokelet/api/wire"
 )
 
@@ -166,8 +166,8 @@ func TestTheEndOfAPodThatNeverWasInTheSpokeIsToldWithWhatKeptItOut(t *testing.T)
 		unheard bool
 		says    string
 	}{
-		"it cannot be here":                             {reason: "its user asked for what nobody permits", spec: hostNetwork, says: shape.ReasonHostAccess},
-		"it cannot be here, and was deleted on the way": {reason: "that is so of a pod that goes, too", spec: hostNetwork, unheard: true, says: shape.ReasonHostAccess},
+		"it cannot be here":                             {reason: "its user asked for what nobody permits", spec: hostNetwork, says: translate.ReasonHostAccess},
+		"it cannot be here, and was deleted on the way": {reason: "that is so of a pod that goes, too", spec: hostNetwork, unheard: true, says: translate.ReasonHostAccess},
 		"a quota": {reason: "it was used up to the end", answer: http.StatusForbidden, says: ReasonForbidden},
 		"nobody has judged it, and was deleted on the way": {reason: "there is nothing to be said", answer: http.StatusForbidden, unheard: true},
 	}

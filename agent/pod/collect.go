@@ -21,7 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	podsecurity "k8s.io/pod-security-admission/api"
 
-	"github.com/spokelet/spokelet/agent/pod/shape"
+	"github.com/spokelet/spokelet/agent/pod/translate"
 	"github.com/spokelet/spokelet/api/wire"
 )
 
@@ -133,7 +133,7 @@ func (c *collector) grantList(ctx context.Context, namespace string) (grace time
 		return 0, nil
 	}
 	_, err = c.spoke.rbac.RoleBindings(namespace).Create(ctx, &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: roleContent, Labels: map[string]string{shape.LabelHub: c.cfg.HubID}},
+		ObjectMeta: metav1.ObjectMeta{Name: roleContent, Labels: map[string]string{translate.LabelHub: c.cfg.HubID}},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: roleContent},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: c.cfg.Account}},
 	}, metav1.CreateOptions{})
@@ -208,7 +208,7 @@ func (c *collector) annotate(ctx context.Context, seen madeNamespace, changes ma
 // the namespace: copies that could not be removed with their pods, accounts that pods ran
 // as, and the right to look.
 func (c *collector) madeForPods(kind schema.GroupResource, object metav1.Object) bool {
-	if object.GetLabels()[shape.LabelHub] != c.cfg.HubID {
+	if object.GetLabels()[translate.LabelHub] != c.cfg.HubID {
 		return false
 	}
 	switch kind {

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 
-	"github.com/spokelet/spokelet/agent/pod/content"
+	"github.com/spokelet/spokelet/agent/pod/inventory"
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
@@ -32,7 +32,7 @@ type collector struct {
 	cfg    Config
 	log    logr.Logger
 	spoke  *spoke
-	reader *content.Reader
+	reader *inventory.Reader
 	// queue holds names of namespaces of the spoke.
 	queue workqueue.TypedRateLimitingInterface[string]
 	// made is what the hub is told of, gone what it has no more.
@@ -82,7 +82,7 @@ func newCollector(e *Engine) *collector {
 		ended:      map[string]types.UID{},
 		collecting: map[string]struct{}{},
 	}
-	c.reader = &content.Reader{Discovery: e.spoke.kinds, Metadata: e.spoke.names, Ignore: c.madeForPods}
+	c.reader = &inventory.Reader{Discovery: e.spoke.kinds, Metadata: e.spoke.names, Ignore: c.madeForPods}
 	c.gone = resource.NewMirror(wire.KindPodNamespaceGone, resource.Receiver{Put: c.acceptGone, Delete: c.withdrawGone})
 	return c
 }

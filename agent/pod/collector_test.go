@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 	k8stesting "k8s.io/client-go/testing"
 
-	"github.com/spokelet/spokelet/agent/pod/shape"
+	"github.com/spokelet/spokelet/agent/pod/translate"
 	"github.com/spokelet/spokelet/api/wire"
 )
 
@@ -67,9 +67,9 @@ func TestAnOriginIsReadAsItWasWritten(t *testing.T) {
 
 func TestANamespaceGoesWithTheHubsWhenNothingIsInIt(t *testing.T) {
 	ours := func(o *metav1.PartialObjectMetadata) {
-		o.Labels = map[string]string{shape.LabelHub: "hub", LabelCreatedBy: Creator}
+		o.Labels = map[string]string{translate.LabelHub: "hub", LabelCreatedBy: Creator}
 	}
-	theirs := func(o *metav1.PartialObjectMetadata) { o.Labels = map[string]string{shape.LabelHub: "another"} }
+	theirs := func(o *metav1.PartialObjectMetadata) { o.Labels = map[string]string{translate.LabelHub: "another"} }
 	copyOf := func(key string) func(*metav1.PartialObjectMetadata) {
 		return func(o *metav1.PartialObjectMetadata) { o.Annotations = map[string]string{AnnotationHubObject: key} }
 	}

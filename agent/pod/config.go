@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 
-	"github.com/spokelet/spokelet/agent/pod/shape"
+	"github.com/spokelet/spokelet/agent/pod/translate"
 )
 
 // defaultWorkers is how many pods are worked on at once.
@@ -36,15 +36,15 @@ type Config struct {
 	Prefix string
 	// Namespaces of the spoke, when not empty, are the only ones that take pods.
 	Namespaces []string
-	// Tokens says whose tokens pods get. Default shape.TokensSpoke.
-	Tokens shape.Tokens
+	// Tokens says whose tokens pods get. Default translate.TokensSpoke.
+	Tokens translate.Tokens
 	// APIHost and APIPort, when not empty, are where pods with tokens of the hub find
 	// the API server that issued them.
 	APIHost, APIPort string
 	// HostAccess lets pods reach for their nodes.
 	HostAccess bool
 	// Annotations of pods that go along besides those that always do, see
-	// shape.Options.
+	// translate.Options.
 	Annotations []string
 	// SplitLabel, when not empty, is the label by whose values the nodes are shown in
 	// groups; Groups tells which there are.
@@ -61,7 +61,7 @@ type Config struct {
 // Default fills what was left empty.
 func (c *Config) Default() {
 	if c.Tokens == "" {
-		c.Tokens = shape.TokensSpoke
+		c.Tokens = translate.TokensSpoke
 	}
 	if c.Workers == 0 {
 		c.Workers = defaultWorkers
@@ -80,7 +80,7 @@ func (c *Config) Validate() error {
 	if c.Namespace == "" {
 		errs = append(errs, errors.New("field Namespace is required"))
 	}
-	if !slices.Contains([]shape.Tokens{shape.TokensSpoke, shape.TokensHub, shape.TokensNone}, c.Tokens) {
+	if !slices.Contains([]translate.Tokens{translate.TokensSpoke, translate.TokensHub, translate.TokensNone}, c.Tokens) {
 		errs = append(errs, fmt.Errorf("field Tokens: %q is not known", c.Tokens))
 	}
 	if c.SplitLabel != "" && c.Groups == nil {

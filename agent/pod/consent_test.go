@@ -15,7 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/spokelet/spokelet/agent/pod/shape"
+	"github.com/spokelet/spokelet/agent/pod/translate"
 	"github.com/spokelet/spokelet/api/wire"
 )
 
@@ -43,7 +43,7 @@ func (l *lending) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Method == http.MethodPost {
 		path += "/robot"
 		l.made = append(l.made, path)
-		l.labels[path] = map[string]string{LabelCreatedBy: Creator, shape.LabelHub: "hub"}
+		l.labels[path] = map[string]string{LabelCreatedBy: Creator, translate.LabelHub: "hub"}
 	}
 	kind, name, _ := strings.Cut(path, "/")
 	labels, ok := l.labels[path]
@@ -110,9 +110,9 @@ func TestAPodHasWhatItsOwnerLetsTheHubHave(t *testing.T) {
 		"no account":                       {reason: "every pod has the default one", namespace: ours, pod: runsAs("")},
 		"the default account":              {reason: "nobody made it for anything", namespace: allowed, pod: runsAs("default")},
 		"an account that is missing":       {reason: "it is made, and bears the mark", namespace: ours, pod: runsAs("robot"), made: []string{robot}},
-		"an account of ours":               {reason: "it was made for a pod before", namespace: ours, has: map[string]map[string]string{robot: {LabelCreatedBy: Creator, shape.LabelHub: "hub"}}, pod: runsAs("robot")},
+		"an account of ours":               {reason: "it was made for a pod before", namespace: ours, has: map[string]map[string]string{robot: {LabelCreatedBy: Creator, translate.LabelHub: "hub"}}, pod: runsAs("robot")},
 		"an account of the owner":          {reason: "it came into our namespace for reasons of his", namespace: ours, has: map[string]map[string]string{robot: nil}, pod: runsAs("robot"), want: ReasonAccountNotAllowed},
-		"an account of another hub":        {reason: "rights were given to it for that one", namespace: ours, has: map[string]map[string]string{robot: {LabelCreatedBy: Creator, shape.LabelHub: "other"}}, pod: runsAs("robot"), want: ReasonAccountNotAllowed},
+		"an account of another hub":        {reason: "rights were given to it for that one", namespace: ours, has: map[string]map[string]string{robot: {LabelCreatedBy: Creator, translate.LabelHub: "other"}}, pod: runsAs("robot"), want: ReasonAccountNotAllowed},
 		"an account that is allowed":       {reason: "the owner says so", namespace: ours, has: map[string]map[string]string{robot: allowed}, pod: runsAs("robot")},
 		"the owner's, in the owner's":      {reason: "sharing a namespace is not sharing its rights", namespace: allowed, has: map[string]map[string]string{robot: nil}, pod: runsAs("robot"), want: ReasonAccountNotAllowed},
 		"an allowed one in the owner's":    {reason: "the owner says so", namespace: allowed, has: map[string]map[string]string{robot: allowed}, pod: runsAs("robot")},

@@ -30,7 +30,7 @@
 //
 // The tokens of a pod that gets those of the hub are one more such copy, a Secret of
 // its own; so is the ConfigMap with the hub's authority, under a name that hides
-// nobody's. What of the pod reads them is for package shape to say.
+// nobody's. What of the pod reads them is for package translate to say.
 //
 // # What pods name
 //

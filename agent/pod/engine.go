@@ -15,9 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 
-	"github.com/spokelet/spokelet/agent/pod/shape"
-	"github.com/spokelet/spokelet/api/podref"
+	"github.com/spokelet/spokelet/agent/pod/translate"
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/internal/podrefs"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
@@ -105,7 +105,7 @@ func New(cfg Config) (*Engine, error) {
 	e.pods = resource.NewMirror(wire.KindPod, resource.Receiver{Put: e.accept, Delete: e.withdraw, Synced: e.complete})
 	e.contents = resource.NewMirror(wire.KindPodObject, resource.Receiver{Put: e.acceptObject, Delete: e.withdrawObject})
 	e.forcedPods = resource.NewMirror(wire.KindPodForced, resource.Receiver{Put: e.acceptForced, Delete: e.withdrawForced})
-	if cfg.Tokens == shape.TokensHub {
+	if cfg.Tokens == translate.TokensHub {
 		e.tokens = resource.NewMirror(wire.KindPodToken, resource.Receiver{Put: e.acceptToken, Delete: e.withdrawToken})
 	}
 	if e.metrics, err = newMetrics(cfg.Registerer, e.states); err != nil {
@@ -251,7 +251,7 @@ func (e *Engine) wantedOf(key wire.PodKey, body wire.Pod) *wanted {
 		generation: hub.Generation,
 		group:      body.Group,
 		splitLabel: body.SplitLabel,
-		refs:       refsOf(podref.Of(hub), key.Namespace),
+		refs:       refsOf(podrefs.Of(hub), key.Namespace),
 		received:   time.Now(),
 
 		namespaceUID: body.NamespaceUID,
@@ -266,11 +266,11 @@ func (e *Engine) wantedOf(key wire.PodKey, body wire.Pod) *wanted {
 
 func (w *wanted) shape(body *wire.Pod, cfg Config, namespace string) {
 	hub := &body.Pod
-	options := shape.Options{
+	options := translate.Options{
 		HubID: cfg.HubID, Namespace: namespace, Tokens: cfg.Tokens, HostAccess: cfg.HostAccess,
 		Issued: body.Issued, APIHost: cfg.APIHost, APIPort: cfg.APIPort, Annotations: cfg.Annotations,
 	}
-	pod, err := shape.Want(hub, options)
+	pod, err := translate.Want(hub, options)
 	if w.group != "" && cfg.SplitLabel == "" {
 		pod, err = nil, noGroups(w.group)
 	}
@@ -280,7 +280,7 @@ func (w *wanted) shape(body *wire.Pod, cfg Config, namespace string) {
 		return
 	}
 	w.partly = err
-	w.leftOutAnnotations = strings.Join(shape.LeftOutAnnotations(hub, options), ", ")
+	w.leftOutAnnotations = strings.Join(translate.LeftOutAnnotations(hub, options), ", ")
 	w.refs = needsOf(pod, hub.Namespace)
 }
 

@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/spokelet/spokelet/agent/pod/shape"
+	"github.com/spokelet/spokelet/agent/pod/translate"
 	"github.com/spokelet/spokelet/api/wire"
 )
 
@@ -28,7 +28,7 @@ func TestPodLivesAndDies(t *testing.T) {
 	h.want(h.pod("web", reading("settings")))
 
 	live := c.appears("web", "uid-web")
-	if live.Labels[shape.LabelHub] != c.namespace || live.Labels["app"] != "web" || live.Spec.NodeName != "" {
+	if live.Labels[translate.LabelHub] != c.namespace || live.Labels["app"] != "web" || live.Spec.NodeName != "" {
 		t.Errorf("pod in the spoke: labels %v, node %q", live.Labels, live.Spec.NodeName)
 	}
 	ns, err := c.kube.CoreV1().Namespaces().Get(t.Context(), c.namespace, metav1.GetOptions{})

@@ -27,7 +27,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/rest"
 
-	"github.com/spokelet/spokelet/agent/pod/shape"
+	"github.com/spokelet/spokelet/agent/pod/translate"
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
@@ -77,7 +77,7 @@ func inSpoke(t *testing.T, uid, hubUID types.UID, version string) *corev1.Pod {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: hubUID},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "web"}}},
 	}
-	pod, err := shape.Pod(hub, shape.Options{HubID: "hub", Namespace: "shop", Tokens: shape.TokensSpoke})
+	pod, err := translate.Pod(hub, translate.Options{HubID: "hub", Namespace: "shop", Tokens: translate.TokensSpoke})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -292,7 +292,7 @@ func TestReasonsOfRefusals(t *testing.T) {
 		reason  string
 		retried bool
 	}{
-		"shape":       {err: &shape.RefusedError{Reason: "HostAccess", Message: "no"}, reason: "HostAccess"},
+		"shape":       {err: &translate.RefusedError{Reason: "HostAccess", Message: "no"}, reason: "HostAccess"},
 		"quota":       {err: apierrors.NewForbidden(pods, "web", errors.New("quota")), reason: ReasonForbidden, retried: true},
 		"right":       {err: apierrors.NewForbidden(pods, "", errors.New("cannot create")), reason: ReasonRightMissing, retried: true},
 		"policy":      {err: policy, reason: ReasonAdmissionDenied, retried: true},

@@ -23,7 +23,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 
-	"github.com/spokelet/spokelet/agent/pod/shape"
+	"github.com/spokelet/spokelet/agent/pod/translate"
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
@@ -266,13 +266,13 @@ func TestAPodThatCannotBeInTheSpokeSaysWhyAndIsNotAskedForAgain(t *testing.T) {
 		change func(*corev1.PodSpec)
 		says   string
 	}{
-		"of the host's network": {func(s *corev1.PodSpec) { s.HostNetwork = true }, shape.ReasonHostAccess},
+		"of the host's network": {func(s *corev1.PodSpec) { s.HostNetwork = true }, translate.ReasonHostAccess},
 		"with a host path": {func(s *corev1.PodSpec) {
 			s.Volumes = []corev1.Volume{{Name: "root", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}}}
-		}, shape.ReasonHostAccess},
+		}, translate.ReasonHostAccess},
 		"with a volume that does not travel": {func(s *corev1.PodSpec) {
 			s.Volumes = []corev1.Volume{{Name: "far", VolumeSource: corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{}}}}
-		}, shape.ReasonVolumeNotSupported},
+		}, translate.ReasonVolumeNotSupported},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -365,9 +365,9 @@ func TestAPodOfSomebodyElseIsNotTaken(t *testing.T) {
 		taken  bool
 	}{
 		"the owner's":     {reason: "it was there before", labels: nil},
-		"another hub's":   {reason: "two hubs may have one cluster", labels: map[string]string{shape.LabelHub: "other", shape.LabelHubPodUID: "hub-web"}},
-		"of no pod of it": {reason: "nobody knows what it runs for", labels: map[string]string{shape.LabelHub: "hub"}},
-		"ours":            {reason: "the answer to its creation was lost", labels: map[string]string{shape.LabelHub: "hub", shape.LabelHubPodUID: "hub-web"}, taken: true},
+		"another hub's":   {reason: "two hubs may have one cluster", labels: map[string]string{translate.LabelHub: "other", translate.LabelHubPodUID: "hub-web"}},
+		"of no pod of it": {reason: "nobody knows what it runs for", labels: map[string]string{translate.LabelHub: "hub"}},
+		"ours":            {reason: "the answer to its creation was lost", labels: map[string]string{translate.LabelHub: "hub", translate.LabelHubPodUID: "hub-web"}, taken: true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -10,16 +10,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/spokelet/spokelet/follow"
+	"github.com/spokelet/spokelet/internal/watcher"
 )
 
 // follow keeps a sink up to date until ctx or the returned stop ends it; stop does
 // not wait. The sink may keep what it is told of.
-func (e *Engine) follow(ctx context.Context, feed follow.Feed, to follow.Sink) (stop func()) {
+func (e *Engine) follow(ctx context.Context, feed watcher.Feed, to watcher.Sink) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	e.following.Go(func() {
 		defer cancel()
-		(&follow.Follower{Feed: feed, Sink: to, Copy: true}).Run(ctx)
+		(&watcher.Follower{Feed: feed, Sink: to, Copy: true}).Run(ctx)
 	})
 	return cancel
 }
@@ -30,7 +30,7 @@ type podSink struct {
 	seen   map[types.UID]struct{}
 }
 
-// Event implements follow.Sink.
+// Event implements watcher.Sink.
 func (s *podSink) Event(obj metav1.Object, deleted bool) {
 	pod, ok := obj.(*corev1.Pod)
 	switch {
@@ -45,10 +45,10 @@ func (s *podSink) Event(obj metav1.Object, deleted bool) {
 	}
 }
 
-// Begin implements follow.Sink.
+// Begin implements watcher.Sink.
 func (s *podSink) Begin() { s.seen = map[types.UID]struct{}{} }
 
-// End implements follow.Sink.
+// End implements watcher.Sink.
 func (s *podSink) End(version string) {
 	s.engine.resync(s.seen, version)
 	s.seen = nil

@@ -9,7 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/spokelet/spokelet/agent/pod/shape"
+	"github.com/spokelet/spokelet/agent/pod/translate"
 	"github.com/spokelet/spokelet/api/wire"
 )
 
@@ -26,8 +26,8 @@ type Groups interface {
 // noGroups refuses a pod of a group in a cluster that is not split: it would run on
 // any node.
 func noGroups(group string) error {
-	return &shape.RefusedError{
-		Reason:  shape.ReasonNodeGroupUnknown,
+	return &translate.RefusedError{
+		Reason:  translate.ReasonNodeGroupUnknown,
 		Message: wire.Line(fmt.Sprintf("the pod is bound to the group %q, and the cluster's nodes are not in groups (node.splitLabel of its agent)", group)),
 	}
 }
@@ -41,7 +41,7 @@ func (e *Engine) group(at place, pod *corev1.Pod, w *wanted) error {
 		return nil
 	}
 	if w.group != "" {
-		shape.ToGroup(pod, e.cfg.SplitLabel, w.group)
+		translate.ToGroup(pod, e.cfg.SplitLabel, w.group)
 		return nil
 	}
 	if w.splitLabel != e.cfg.SplitLabel {
@@ -52,6 +52,6 @@ func (e *Engine) group(at place, pod *corev1.Pod, w *wanted) error {
 		e.queue.AddAfter(item{place: at}, unlistedRetry) // of two pauses the shorter counts
 		return fmt.Errorf("groups of nodes: %w", err)
 	}
-	shape.ToRest(pod, e.cfg.SplitLabel, groups)
+	translate.ToRest(pod, e.cfg.SplitLabel, groups)
 	return nil
 }

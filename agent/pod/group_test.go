@@ -16,7 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 
-	"github.com/spokelet/spokelet/agent/pod/shape"
+	"github.com/spokelet/spokelet/agent/pod/translate"
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
@@ -181,7 +181,7 @@ func TestAPodOfAGroupIsRefusedWhereThereAreNone(t *testing.T) {
 
 	h.start() // the option is taken away
 	h.want(h.pod("after", ofGroup("gpu")))
-	h.refused("after", shape.ReasonNodeGroupUnknown)
+	h.refused("after", translate.ReasonNodeGroupUnknown)
 	if c.pod("after") != nil {
 		t.Error("a pod of a group runs on any node")
 	}

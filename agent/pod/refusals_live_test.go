@@ -21,7 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/spokelet/spokelet/agent/pod/shape"
+	"github.com/spokelet/spokelet/agent/pod/translate"
 	"github.com/spokelet/spokelet/api/wire"
 )
 
@@ -309,7 +309,7 @@ func TestPodThatTheSpokeCannotTakeSaysWhy(t *testing.T) {
 	h.want(h.pod("invalid", func(p *wire.Pod) { p.Pod.Spec.Containers[0].Image = "" }))
 	h.want(h.pod("host", func(p *wire.Pod) { p.Pod.Spec.HostNetwork = true }))
 	h.refused("invalid", ReasonInvalid)
-	if s := h.refused("host", shape.ReasonHostAccess); s.Retried {
+	if s := h.refused("host", translate.ReasonHostAccess); s.Retried {
 		t.Errorf("status: %+v, want no other attempt", s)
 	}
 }

@@ -13,10 +13,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/spokelet/spokelet/agent/pod/shape"
+	"github.com/spokelet/spokelet/agent/pod/translate"
 )
 
-// Reasons of a [RefusedError], besides those of shape.RefusedError.
+// Reasons of a [RefusedError], besides those of translate.RefusedError.
 const (
 	// ReasonNamespaceNotAllowed: the spoke's owner keeps the namespace to himself.
 	ReasonNamespaceNotAllowed = "NamespaceNotAllowed"
@@ -62,7 +62,7 @@ func (e *RefusedError) Unwrap() error { return e.Err }
 // refusalOf classifies an error. Whatever an API server says may heal: rights,
 // quotas and policies change.
 func refusalOf(err error) *RefusedError {
-	if never, ok := errors.AsType[*shape.RefusedError](err); ok {
+	if never, ok := errors.AsType[*translate.RefusedError](err); ok {
 		return &RefusedError{Reason: never.Reason, Message: never.Message, Err: err}
 	}
 	return &RefusedError{Reason: reasonOf(err), Message: err.Error(), Retried: true, Err: err}

@@ -18,8 +18,8 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
-	"github.com/spokelet/spokelet/agent/pod/content"
-	"github.com/spokelet/spokelet/agent/pod/shape"
+	"github.com/spokelet/spokelet/agent/pod/inventory"
+	"github.com/spokelet/spokelet/agent/pod/translate"
 	"github.com/spokelet/spokelet/api/wire"
 )
 
@@ -36,11 +36,11 @@ func Remove(ctx context.Context, cfg *rest.Config, log logr.Logger, account, hub
 		return err
 	}
 	defer s.close()
-	ours := shape.LabelHub
+	ours := translate.LabelHub
 	if hubID != "" {
 		ours += "=" + hubID
 	}
-	pods, err := s.core.Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: ours + "," + shape.LabelHubPodUID})
+	pods, err := s.core.Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: ours + "," + translate.LabelHubPodUID})
 	if err != nil {
 		return fmt.Errorf("list pods of the hub: %w", err)
 	}
@@ -71,7 +71,7 @@ type broom struct {
 // sweep removes all copies that the selector names. What they hold is not read.
 func (b *broom) sweep(ctx context.Context, resource string) error {
 	copies := b.names.Resource(corev1.SchemeGroupVersion.WithResource(resource))
-	found, err := content.List(ctx, copies, metav1.ListOptions{LabelSelector: b.selector}, b.until)
+	found, err := inventory.List(ctx, copies, metav1.ListOptions{LabelSelector: b.selector}, b.until)
 	if apierrors.IsForbidden(err) {
 		b.log.Info("copies whose pods are gone are not looked for, as the account may not", "resource", resource, "err", err.Error())
 		return nil
@@ -133,7 +133,7 @@ func (s *spoke) clear(ctx context.Context, pod *corev1.Pod) []error {
 		at := place{Namespace: pod.Namespace, Name: copyName(key)}
 		shelf := s.shelf(key.Kind)
 		found, err := shelf.get(ctx, at)
-		if err == nil && found.hub == pod.Labels[shape.LabelHub] && found.isOf(key) {
+		if err == nil && found.hub == pod.Labels[translate.LabelHub] && found.isOf(key) {
 			err = shelf.delete(ctx, at, found)
 		}
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {

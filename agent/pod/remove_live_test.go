@@ -19,7 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
-	"github.com/spokelet/spokelet/agent/pod/shape"
+	"github.com/spokelet/spokelet/agent/pod/translate"
 	"github.com/spokelet/spokelet/api/wire"
 )
 
@@ -72,7 +72,7 @@ func (c *cluster) put(name, hub, namespace string) {
 	meta := func(kind string) metav1.ObjectMeta {
 		m := metav1.ObjectMeta{Name: name}
 		if hub != "" {
-			m.Labels = map[string]string{shape.LabelHub: hub}
+			m.Labels = map[string]string{translate.LabelHub: hub}
 		}
 		if namespace != "" {
 			m.Annotations = map[string]string{AnnotationHubObject: kind + "/" + namespace + "/" + name}

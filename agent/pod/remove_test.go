@@ -8,7 +8,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/spokelet/spokelet/agent/pod/shape"
+	"github.com/spokelet/spokelet/agent/pod/translate"
 )
 
 func TestWhatIsMadeOfACopyIsNone(t *testing.T) {
@@ -20,8 +20,8 @@ func TestWhatIsMadeOfACopyIsNone(t *testing.T) {
 	}{
 		"a ConfigMap":            {reason: "the agent made it", resource: "configmaps", namespace: "shop", name: "settings", of: "configmap/shop/settings", want: true},
 		"a Secret with a prefix": {reason: "the agent made it", resource: "secrets", namespace: "eu-shop", name: "key", of: "secret/shop/key", want: true},
-		"the Secret of tokens":   {reason: "the agent made it, by its own name", resource: "secrets", namespace: "shop", name: shape.TokenSecret("uid-web"), of: "token/shop/uid-web", want: true},
-		"the hub's root CA":      {reason: "the agent made it, by its own name", resource: "configmaps", namespace: "shop", name: shape.HubRootCA, of: "configmap/shop/kube-root-ca.crt", want: true},
+		"the Secret of tokens":   {reason: "the agent made it, by its own name", resource: "secrets", namespace: "shop", name: translate.TokenSecret("uid-web"), of: "token/shop/uid-web", want: true},
+		"the hub's root CA":      {reason: "the agent made it, by its own name", resource: "configmaps", namespace: "shop", name: translate.HubRootCA, of: "configmap/shop/kube-root-ca.crt", want: true},
 		"the spoke's root CA":    {reason: "it is Kubernetes'", resource: "configmaps", namespace: "shop", name: "kube-root-ca.crt", of: "configmap/shop/kube-root-ca.crt"},
 		"another name":           {reason: "somebody made it of a copy", resource: "configmaps", namespace: "shop", name: "mine", of: "configmap/shop/settings"},
 		"another kind":           {reason: "somebody made it of a copy", resource: "secrets", namespace: "shop", name: "settings", of: "configmap/shop/settings"},

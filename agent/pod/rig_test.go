@@ -21,11 +21,11 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/spokelet/spokelet/api/podref"
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/internal/livetest"
+	"github.com/spokelet/spokelet/internal/podrefs"
+	"github.com/spokelet/spokelet/internal/testing/livetest"
+	"github.com/spokelet/spokelet/internal/testing/resourcetest"
 	"github.com/spokelet/spokelet/tunnel/resource"
-	"github.com/spokelet/spokelet/tunnel/resource/resourcetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -229,7 +229,7 @@ func (h *hub) want(p wire.Pod) {
 	for _, k := range objects.Keys() {
 		known[k] = true
 	}
-	for _, ref := range podref.Of(&p.Pod) {
+	for _, ref := range podrefs.Of(&p.Pod) {
 		k := wire.PodObjectKey{Kind: ref.Kind, Namespace: key.Namespace, Name: ref.Name}
 		if !known[k.String()] {
 			h.object(k, wire.PodObject{Missing: true})

@@ -21,9 +21,9 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
-	"github.com/spokelet/spokelet/agent/pod/shape"
+	"github.com/spokelet/spokelet/agent/pod/translate"
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/follow"
+	"github.com/spokelet/spokelet/internal/watcher"
 )
 
 // spoke is the spoke's API server as the pods' account sees it: every request goes
@@ -67,27 +67,27 @@ func newSpoke(cfg *rest.Config, user string) (*spoke, error) {
 func (s *spoke) close() { utilnet.CloseIdleConnectionsFor(s.pool.Transport) }
 
 // pods are those of a hub, in all namespaces.
-func (s *spoke) pods(hubID string) follow.Feed {
-	selector := labels.Set{shape.LabelHub: hubID}.String() + "," + shape.LabelHubPodUID
-	return follow.FeedOf(s.core.Pods(metav1.NamespaceAll), func(o *metav1.ListOptions) { o.LabelSelector = selector })
+func (s *spoke) pods(hubID string) watcher.Feed {
+	selector := labels.Set{translate.LabelHub: hubID}.String() + "," + translate.LabelHubPodUID
+	return watcher.FeedOf(s.core.Pods(metav1.NamespaceAll), func(o *metav1.ListOptions) { o.LabelSelector = selector })
 }
 
 // events are those of a namespace about pods.
-func (s *spoke) events(namespace string) follow.Feed {
+func (s *spoke) events(namespace string) watcher.Feed {
 	selector := fields.Set{"involvedObject.kind": "Pod"}.String()
-	return follow.FeedOf(s.core.Events(namespace), func(o *metav1.ListOptions) { o.FieldSelector = selector })
+	return watcher.FeedOf(s.core.Events(namespace), func(o *metav1.ListOptions) { o.FieldSelector = selector })
 }
 
 // allowed are the namespaces whose owner lets pods in, and no others.
-func (s *spoke) allowed() follow.Feed {
+func (s *spoke) allowed() watcher.Feed {
 	selector := labels.Set{LabelPods: PodsAllowed}.String()
-	return follow.FeedOf(s.core.Namespaces(), func(o *metav1.ListOptions) { o.LabelSelector = selector })
+	return watcher.FeedOf(s.core.Namespaces(), func(o *metav1.ListOptions) { o.LabelSelector = selector })
 }
 
 // made are the namespaces that were made for pods.
-func (s *spoke) made() follow.Feed {
+func (s *spoke) made() watcher.Feed {
 	selector := labels.Set{LabelCreatedBy: Creator}.String()
-	return follow.FeedOf(s.core.Namespaces(), func(o *metav1.ListOptions) { o.LabelSelector = selector })
+	return watcher.FeedOf(s.core.Namespaces(), func(o *metav1.ListOptions) { o.LabelSelector = selector })
 }
 
 // shelf is where copies of one kind are.
@@ -114,7 +114,7 @@ func exactly(r *replica) metav1.DeleteOptions {
 func (r *replica) meta(at place) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
 		Name: at.Name, Namespace: at.Namespace, ResourceVersion: r.version,
-		Labels:      map[string]string{shape.LabelHub: r.hub},
+		Labels:      map[string]string{translate.LabelHub: r.hub},
 		Annotations: map[string]string{AnnotationHubObject: r.of},
 	}
 }
@@ -122,7 +122,7 @@ func (r *replica) meta(at place) metav1.ObjectMeta {
 func replicaOf(meta *metav1.ObjectMeta, object wire.PodObject) *replica {
 	return &replica{
 		uid: meta.UID, version: meta.ResourceVersion,
-		hub: meta.Labels[shape.LabelHub], of: meta.Annotations[AnnotationHubObject],
+		hub: meta.Labels[translate.LabelHub], of: meta.Annotations[AnnotationHubObject],
 		object: object,
 	}
 }

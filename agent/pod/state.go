@@ -12,9 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
-	"github.com/spokelet/spokelet/agent/pod/shape"
-	"github.com/spokelet/spokelet/api/podref"
+	"github.com/spokelet/spokelet/agent/pod/translate"
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/internal/podrefs"
 )
 
 // place is the name of a pod in the spoke.
@@ -126,7 +126,7 @@ type live struct {
 func presenceOf(pod *corev1.Pod) presence {
 	p := presence{
 		uid:      pod.UID,
-		hubUID:   types.UID(pod.Labels[shape.LabelHubPodUID]),
+		hubUID:   types.UID(pod.Labels[translate.LabelHubPodUID]),
 		ended:    pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed,
 		deleting: pod.DeletionTimestamp != nil,
 	}
@@ -227,7 +227,7 @@ func (en *entry) match() {
 	if en.brought == en.want || !en.mine() || en.want.pod == nil {
 		return
 	}
-	if shape.Change(en.want.pod, en.live.pod).Empty() {
+	if translate.Change(en.want.pod, en.live.pod).Empty() {
 		en.brought = en.want
 	}
 }
@@ -263,7 +263,7 @@ func (e *Engine) liveOf(pod *corev1.Pod, before *live) *live {
 }
 
 // refsOf are the objects that a pod of the hub refers to.
-func refsOf(refs []podref.Ref, namespace string) []wire.PodObjectKey {
+func refsOf(refs []podrefs.Ref, namespace string) []wire.PodObjectKey {
 	var keys []wire.PodObjectKey
 	for _, ref := range refs {
 		keys = append(keys, wire.PodObjectKey{Kind: ref.Kind, Namespace: namespace, Name: ref.Name})

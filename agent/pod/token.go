@@ -9,9 +9,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/spokelet/spokelet/agent/pod/shape"
-	"github.com/spokelet/spokelet/api/podref"
+	"github.com/spokelet/spokelet/agent/pod/translate"
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/internal/podrefs"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
@@ -38,7 +38,7 @@ func (e *Engine) acceptToken(r resource.Resource) {
 
 // secretOf is what a pod's Secret holds.
 func secretOf(key wire.PodTokenKey, body wire.PodToken) *wire.PodObject {
-	data := map[string][]byte{shape.NamespaceKey: []byte(key.Namespace)}
+	data := map[string][]byte{translate.NamespaceKey: []byte(key.Namespace)}
 	for name, token := range body.Tokens {
 		data[name] = []byte(token)
 	}
@@ -80,7 +80,7 @@ func (e *Engine) readTokens(key wire.PodObjectKey) []string {
 	}
 	for _, en := range e.usersOf(o) {
 		if en.live != nil && string(en.live.hubUID) == key.Name {
-			return shape.TokensRead(&en.live.pod.Spec, en.live.hubUID)
+			return translate.TokensRead(&en.live.pod.Spec, en.live.hubUID)
 		}
 	}
 	return nil
@@ -94,9 +94,9 @@ func (e *Engine) copyAt(key wire.PodObjectKey) place {
 func copyName(key wire.PodObjectKey) string {
 	switch {
 	case key.Kind == kindToken:
-		return shape.TokenSecret(types.UID(key.Name))
-	case key.Kind == wire.PodObjectConfigMap && key.Name == podref.RootCA:
-		return shape.HubRootCA
+		return translate.TokenSecret(types.UID(key.Name))
+	case key.Kind == wire.PodObjectConfigMap && key.Name == podrefs.RootCA:
+		return translate.HubRootCA
 	default:
 		return key.Name
 	}
@@ -105,26 +105,26 @@ func copyName(key wire.PodObjectKey) string {
 // copiesOf are the objects that a pod in the spoke refers to, as they are called on
 // the hub. What the spoke's admission put in is not ours.
 func copiesOf(pod *corev1.Pod, namespace string) []wire.PodObjectKey {
-	return copiesIn(podref.Of(pod), namespace)
+	return copiesIn(podrefs.Of(pod), namespace)
 }
 
 // needsOf is copiesOf for a pod that is to be made. All that it names is seen to before
 // it is there to read it, whatever volume that is in.
 func needsOf(pod *corev1.Pod, namespace string) []wire.PodObjectKey {
-	return copiesIn(podref.Made(pod), namespace)
+	return copiesIn(podrefs.Made(pod), namespace)
 }
 
 // copiesIn is the inverse of copyName.
-func copiesIn(refs []podref.Ref, namespace string) []wire.PodObjectKey {
+func copiesIn(refs []podrefs.Ref, namespace string) []wire.PodObjectKey {
 	keys := refsOf(refs, namespace)
 	for i := range keys {
 		key := &keys[i]
-		uid, isToken := shape.TokenSecretUID(key.Name)
+		uid, isToken := translate.TokenSecretUID(key.Name)
 		switch {
 		case key.Kind == wire.PodObjectSecret && isToken:
 			key.Kind, key.Name = kindToken, string(uid)
-		case key.Kind == wire.PodObjectConfigMap && key.Name == shape.HubRootCA:
-			key.Name = podref.RootCA
+		case key.Kind == wire.PodObjectConfigMap && key.Name == translate.HubRootCA:
+			key.Name = podrefs.RootCA
 		}
 	}
 	return keys

@@ -14,12 +14,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/spokelet/spokelet/agent/pod/shape"
-	"github.com/spokelet/spokelet/api/podref"
+	"github.com/spokelet/spokelet/agent/pod/translate"
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/internal/podrefs"
 )
 
-func hubTokens(c *Config) { c.Tokens = shape.TokensHub }
+func hubTokens(c *Config) { c.Tokens = translate.TokensHub }
 
 // asking has a pod ask for a token, as the hub's admission does, and the hub issue it.
 func asking(p *wire.Pod) {
@@ -29,20 +29,20 @@ func asking(p *wire.Pod) {
 		Sources: []corev1.VolumeProjection{
 			{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token", ExpirationSeconds: new(int64(3607))}},
 			{ConfigMap: &corev1.ConfigMapProjection{
-				LocalObjectReference: corev1.LocalObjectReference{Name: podref.RootCA}, Items: []corev1.KeyToPath{{Key: "ca.crt", Path: "ca.crt"}},
+				LocalObjectReference: corev1.LocalObjectReference{Name: podrefs.RootCA}, Items: []corev1.KeyToPath{{Key: "ca.crt", Path: "ca.crt"}},
 			}},
 			{DownwardAPI: &corev1.DownwardAPIProjection{Items: []corev1.DownwardAPIVolumeFile{{
 				Path: "namespace", FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.namespace"},
 			}}}},
 		},
 	}}}}
-	p.Pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "kube-api-access-1", MountPath: podref.TokenPath}}
+	p.Pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "kube-api-access-1", MountPath: podrefs.TokenPath}}
 }
 
 // issue publishes the token of a pod.
 func (h *hub) issue(p wire.Pod, token string) {
 	h.t.Helper()
-	h.issueAll(p, map[string]string{podref.Tokens(&p.Pod.Spec)[0].Name: token})
+	h.issueAll(p, map[string]string{podrefs.Tokens(&p.Pod.Spec)[0].Name: token})
 }
 
 // issueAll publishes some tokens of a pod.
@@ -68,11 +68,11 @@ func (c *cluster) secret(name string) *corev1.Secret {
 // token is what the Secret of a pod holds of it.
 func (c *cluster) token(p wire.Pod) string {
 	c.t.Helper()
-	found := c.secret(shape.TokenSecret(p.Pod.UID))
+	found := c.secret(translate.TokenSecret(p.Pod.UID))
 	if found == nil {
 		return ""
 	}
-	return string(found.Data[podref.Tokens(&p.Pod.Spec)[0].Name])
+	return string(found.Data[podrefs.Tokens(&p.Pod.Spec)[0].Name])
 }
 
 func TestPodGetsTokensOfTheHub(t *testing.T) {
@@ -82,7 +82,7 @@ func TestPodGetsTokensOfTheHub(t *testing.T) {
 	h.complete()
 	a := h.start(hubTokens)
 	web := h.pod("web", asking)
-	h.object(h.configMap(podref.RootCA), wire.PodObject{Text: map[string]string{"ca.crt": "the hub's"}})
+	h.object(h.configMap(podrefs.RootCA), wire.PodObject{Text: map[string]string{"ca.crt": "the hub's"}})
 	h.want(web)
 	h.want(h.pod("plain"))
 	c.appears("plain", "uid-plain")
@@ -91,15 +91,15 @@ func TestPodGetsTokensOfTheHub(t *testing.T) {
 	}
 	h.issue(web, "first")
 	live := c.appears("web", "uid-web")
-	if live.Spec.ServiceAccountName != defaultAccount || *live.Spec.AutomountServiceAccountToken || len(podref.Tokens(&live.Spec)) != 0 || len(live.Spec.Volumes) != 1 {
+	if live.Spec.ServiceAccountName != defaultAccount || *live.Spec.AutomountServiceAccountToken || len(podrefs.Tokens(&live.Spec)) != 0 || len(live.Spec.Volumes) != 1 {
 		t.Errorf("the pod has tokens of this cluster: %+v", live.Spec)
 	}
-	found := c.secret(shape.TokenSecret("uid-web"))
-	want := map[string][]byte{podref.Tokens(&web.Pod.Spec)[0].Name: []byte("first"), "namespace": []byte(c.namespace)}
-	if diff := cmp.Diff(want, found.Data); diff != "" || found.Labels[shape.LabelHub] != c.namespace {
-		t.Errorf("secret of hub %q (-want +got):\n%s", found.Labels[shape.LabelHub], diff)
+	found := c.secret(translate.TokenSecret("uid-web"))
+	want := map[string][]byte{podrefs.Tokens(&web.Pod.Spec)[0].Name: []byte("first"), "namespace": []byte(c.namespace)}
+	if diff := cmp.Diff(want, found.Data); diff != "" || found.Labels[translate.LabelHub] != c.namespace {
+		t.Errorf("secret of hub %q (-want +got):\n%s", found.Labels[translate.LabelHub], diff)
 	}
-	if got := c.dataOf(shape.HubRootCA)["ca.crt"]; got != "the hub's" {
+	if got := c.dataOf(translate.HubRootCA)["ca.crt"]; got != "the hub's" {
 		t.Errorf("authority is %q", got)
 	}
 
@@ -120,7 +120,7 @@ func TestPodGetsTokensOfTheHub(t *testing.T) {
 
 	c.end("web")
 	h.is("web", "is lost", func(s told) bool { return s.Gone && s.Lost })
-	if c.token(web) != "" || c.dataOf(shape.HubRootCA) != nil {
+	if c.token(web) != "" || c.dataOf(translate.HubRootCA) != nil {
 		t.Error("what it used is left behind")
 	}
 	h.forget("web")
@@ -140,8 +140,8 @@ func TestATokenThatTheHubCannotRenewStaysInTheSpoke(t *testing.T) {
 	h.complete()
 	a := h.start(hubTokens)
 	web := h.pod("web", askingTwice)
-	h.object(h.configMap(podref.RootCA), wire.PodObject{Missing: true})
-	both := podref.Tokens(&web.Pod.Spec)
+	h.object(h.configMap(podrefs.RootCA), wire.PodObject{Missing: true})
+	both := podrefs.Tokens(&web.Pod.Spec)
 	h.issueAll(web, map[string]string{both[0].Name: "first", both[1].Name: "kept"})
 	h.want(web)
 	c.appears("web", "uid-web")
@@ -150,8 +150,8 @@ func TestATokenThatTheHubCannotRenewStaysInTheSpoke(t *testing.T) {
 	}
 	check := func(when string) {
 		t.Helper()
-		want := map[string][]byte{both[0].Name: c.secret(shape.TokenSecret("uid-web")).Data[both[0].Name], both[1].Name: []byte("kept"), "namespace": []byte(c.namespace)}
-		if diff := cmp.Diff(want, c.secret(shape.TokenSecret("uid-web")).Data); diff != "" {
+		want := map[string][]byte{both[0].Name: c.secret(translate.TokenSecret("uid-web")).Data[both[0].Name], both[1].Name: []byte("kept"), "namespace": []byte(c.namespace)}
+		if diff := cmp.Diff(want, c.secret(translate.TokenSecret("uid-web")).Data); diff != "" {
 			t.Errorf("%s: secret (-want +got):\n%s", when, diff)
 		}
 	}
@@ -167,7 +167,7 @@ func TestATokenThatTheHubCannotRenewStaysInTheSpoke(t *testing.T) {
 	check("the agent comes after")
 	h.issueAll(web, map[string]string{both[0].Name: "third", both[1].Name: "healed"})
 	c.eventually("both are there", func() bool {
-		return string(c.secret(shape.TokenSecret("uid-web")).Data[both[1].Name]) == "healed"
+		return string(c.secret(translate.TokenSecret("uid-web")).Data[both[1].Name]) == "healed"
 	})
 }
 
@@ -179,9 +179,9 @@ func TestPodWithoutTheHubsConsentIsRefusedUntilItIsThere(t *testing.T) {
 	h.start(hubTokens)
 	web := h.pod("web", asking, func(p *wire.Pod) { p.Issued = false })
 	h.want(web)
-	h.refused("web", shape.ReasonTokenNotIssued)
+	h.refused("web", translate.ReasonTokenNotIssued)
 	web.Issued = true
-	h.object(h.configMap(podref.RootCA), wire.PodObject{Missing: true})
+	h.object(h.configMap(podrefs.RootCA), wire.PodObject{Missing: true})
 	h.issue(web, "first")
 	h.want(web)
 	c.appears("web", "uid-web")
@@ -195,7 +195,7 @@ func TestTokensAreMadeInNamespacesThatTakePodsAlone(t *testing.T) {
 	h.complete()
 	h.start(hubTokens)
 	web := h.pod("web", asking)
-	h.object(h.configMap(podref.RootCA), wire.PodObject{Missing: true})
+	h.object(h.configMap(podrefs.RootCA), wire.PodObject{Missing: true})
 	h.issue(web, "first")
 	h.want(web)
 	h.refused("web", ReasonNamespaceNotAllowed)
@@ -211,17 +211,17 @@ func TestPodsReadNoTokensOfOthers(t *testing.T) {
 	h.complete()
 	a := h.start(hubTokens)
 	web := h.pod("web", asking)
-	h.object(h.configMap(podref.RootCA), wire.PodObject{Missing: true})
+	h.object(h.configMap(podrefs.RootCA), wire.PodObject{Missing: true})
 	h.issue(web, "first")
 	h.want(web)
 	c.appears("web", "uid-web")
-	secret := shape.TokenSecret(web.Pod.UID)
+	secret := translate.TokenSecret(web.Pod.UID)
 	h.want(h.pod("thief", func(p *wire.Pod) {
 		p.Pod.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{
 			LocalObjectReference: corev1.LocalObjectReference{Name: secret}, Optional: new(true),
 		}}}
 	}))
-	h.refused("thief", shape.ReasonNameReserved)
+	h.refused("thief", translate.ReasonNameReserved)
 	h.forget("thief")
 	c.eventually("nothing is left of it", func() bool {
 		a.mu.Lock()
@@ -242,7 +242,7 @@ func TestAVolumeThatPassesForOneOfAdmissionIsLeftBehind(t *testing.T) {
 	h.complete()
 	h.start(hubTokens)
 	// Of the owner, and of another pod.
-	for i, name := range []string{"database", shape.TokenSecret("uid-other")} {
+	for i, name := range []string{"database", translate.TokenSecret("uid-other")} {
 		pod := fmt.Sprint("thief-", i)
 		h.want(h.pod(pod, asking, func(p *wire.Pod) {
 			p.Issued = false
@@ -264,7 +264,7 @@ func TestAnEphemeralContainerMayReadTheHubsAuthority(t *testing.T) {
 	h.complete()
 	h.start(hubTokens)
 	web := h.pod("web", asking)
-	h.object(h.configMap(podref.RootCA), wire.PodObject{Text: map[string]string{"ca.crt": "the hub's"}})
+	h.object(h.configMap(podrefs.RootCA), wire.PodObject{Text: map[string]string{"ca.crt": "the hub's"}})
 	h.issue(web, "first")
 	h.want(web)
 	c.appears("web", "uid-web")
@@ -272,12 +272,12 @@ func TestAnEphemeralContainerMayReadTheHubsAuthority(t *testing.T) {
 		p.Pod.Generation = 2
 		p.Pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
 			Name: "debugger", Image: "spokelet.io/test/busybox:latest",
-			EnvFrom: []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: podref.RootCA}}}},
+			EnvFrom: []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: podrefs.RootCA}}}},
 		}}}
 	})
 	h.want(reader)
 	c.eventually("the container is there", func() bool { return len(c.pod("web").Spec.EphemeralContainers) == 1 })
-	if got := c.pod("web").Spec.EphemeralContainers[0].EnvFrom[0].ConfigMapRef.Name; got != shape.HubRootCA {
+	if got := c.pod("web").Spec.EphemeralContainers[0].EnvFrom[0].ConfigMapRef.Name; got != translate.HubRootCA {
 		t.Errorf("it reads %s", got)
 	}
 }
@@ -290,11 +290,11 @@ func TestASecretOfSomebodyElseIsNotOverwrittenByAToken(t *testing.T) {
 	h.complete()
 	h.start(hubTokens)
 	web := h.pod("web", asking)
-	theirs := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: shape.TokenSecret(web.Pod.UID)}, Data: map[string][]byte{"mine": []byte("mine")}}
+	theirs := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: translate.TokenSecret(web.Pod.UID)}, Data: map[string][]byte{"mine": []byte("mine")}}
 	if _, err := c.kube.CoreV1().Secrets(c.namespace).Create(t.Context(), theirs, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	h.object(h.configMap(podref.RootCA), wire.PodObject{Missing: true})
+	h.object(h.configMap(podrefs.RootCA), wire.PodObject{Missing: true})
 	h.issue(web, "first")
 	h.want(web)
 	h.refused("web", ReasonNameTaken)
@@ -314,7 +314,7 @@ func TestRemoveTakesTheTokensOfPodsToo(t *testing.T) {
 	h.complete()
 	a := h.start(hubTokens)
 	web := h.pod("web", asking)
-	h.object(h.configMap(podref.RootCA), wire.PodObject{Text: map[string]string{"ca.crt": "the hub's"}})
+	h.object(h.configMap(podrefs.RootCA), wire.PodObject{Text: map[string]string{"ca.crt": "the hub's"}})
 	h.issue(web, "first")
 	h.want(web)
 	c.appears("web", "uid-web")
@@ -322,7 +322,7 @@ func TestRemoveTakesTheTokensOfPodsToo(t *testing.T) {
 	if err := Remove(t.Context(), c.cfg, logr.Discard(), "", c.namespace); err != nil {
 		t.Fatal(err)
 	}
-	if c.token(web) != "" || c.dataOf(shape.HubRootCA) != nil {
+	if c.token(web) != "" || c.dataOf(translate.HubRootCA) != nil {
 		t.Error("what it used is left behind")
 	}
 }

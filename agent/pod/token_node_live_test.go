@@ -10,8 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/spokelet/spokelet/api/podref"
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/internal/podrefs"
 )
 
 // TestTheHubsTokenIsWhereAClientLooks has a kubelet mount what was written.
@@ -36,11 +36,11 @@ func TestTheHubsTokenIsWhereAClientLooks(t *testing.T) {
 		main := &p.Pod.Spec.Containers[0]
 		main.Resources, main.ImagePullPolicy = corev1.ResourceRequirements{}, corev1.PullNever
 		main.SecurityContext = &corev1.SecurityContext{RunAsUser: new(int64(1000))}
-		main.Command = []string{"sh", "-c", `cd ` + podref.TokenPath + ` && { cat token; echo; cat ca.crt; echo; cat namespace; echo;
+		main.Command = []string{"sh", "-c", `cd ` + podrefs.TokenPath + ` && { cat token; echo; cat ca.crt; echo; cat namespace; echo;
 			stat -Lc '%a %g' token; echo $KUBERNETES_SERVICE_HOST:$KUBERNETES_SERVICE_PORT; } > /dev/termination-log 2>&1`}
 	})
 	hubsNamespace := web.Pod.Namespace
-	h.object(wire.PodObjectKey{Kind: wire.PodObjectConfigMap, Namespace: hubsNamespace, Name: podref.RootCA}, wire.PodObject{Text: map[string]string{"ca.crt": "the hub's"}})
+	h.object(wire.PodObjectKey{Kind: wire.PodObjectConfigMap, Namespace: hubsNamespace, Name: podrefs.RootCA}, wire.PodObject{Text: map[string]string{"ca.crt": "the hub's"}})
 	h.issue(web, "first")
 	h.want(web)
 	var ended *corev1.ContainerStateTerminated

@@ -12,9 +12,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/spokelet/spokelet/agent/pod/shape"
-	"github.com/spokelet/spokelet/api/podref"
+	"github.com/spokelet/spokelet/agent/pod/translate"
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/internal/podrefs"
 )
 
 // vault is what a pod asks for beside the token of the API server.
@@ -45,7 +45,7 @@ func (*oneSecret) delete(context.Context, place, *replica) error { return nil }
 
 func TestATokenThatTheHubDoesNotSendIsKeptWhileItsPodReadsIt(t *testing.T) {
 	const uid = "hub-1"
-	api, second := podref.TokenOf(&corev1.ServiceAccountTokenProjection{ExpirationSeconds: new(int64(3607))}).Name, podref.TokenOf(&vault).Name
+	api, second := podrefs.TokenOf(&corev1.ServiceAccountTokenProjection{ExpirationSeconds: new(int64(3607))}).Name, podrefs.TokenOf(&vault).Name
 	key := wire.PodObjectKey{Kind: kindToken, Namespace: "shop", Name: uid}
 	cases := map[string]struct {
 		reason string
@@ -95,7 +95,7 @@ func TestATokenThatTheHubDoesNotSendIsKeptWhileItsPodReadsIt(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			e := idle(t)
-			e.cfg.Tokens = shape.TokensHub
+			e.cfg.Tokens = translate.TokensHub
 			if tc.told {
 				tellChanged(t, e, uid, askingTwice)
 			}
@@ -129,7 +129,7 @@ func reader(t *testing.T, uid types.UID, change func(*corev1.Pod)) *corev1.Pod {
 	hub.Pod.Spec.Volumes = append([]corev1.Volume{{Name: "vault", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
 		Sources: []corev1.VolumeProjection{{ServiceAccountToken: &vault}},
 	}}}}, hub.Pod.Spec.Volumes...)
-	pod, err := shape.Pod(&hub.Pod, shape.Options{HubID: "hub", Namespace: "shop", Tokens: shape.TokensHub, Issued: true})
+	pod, err := translate.Pod(&hub.Pod, translate.Options{HubID: "hub", Namespace: "shop", Tokens: translate.TokensHub, Issued: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spokelet/spokelet/agent/sharing/merge"
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/content"
+	"github.com/spokelet/spokelet/internal/sharedobject"
 )
 
 // A write carries what one side has to the other. Afterwards the two are in step as far as
@@ -20,7 +20,7 @@ import (
 // itself is then still to be carried, by the next write.
 
 // combineBoth carries changes both ways, those of the hub first.
-func (q question) combineBoth(base merge.States, hub, spoke content.Content) (step, error) {
+func (q question) combineBoth(base merge.States, hub, spoke sharedobject.Content) (step, error) {
 	r, err := q.schema.Merge(base, merge.States{Hub: hub, Spoke: spoke}, q.winner)
 	if err != nil {
 		return step{}, err
@@ -46,7 +46,7 @@ func (q question) combineBoth(base merge.States, hub, spoke content.Content) (st
 
 // combineUnsure does the same when it is not known whether the last write was done. What
 // both sides become is then the hub's content with a change of the spoke.
-func (q question) combineUnsure(base merge.States, hub, spoke content.Content) (step, error) {
+func (q question) combineUnsure(base merge.States, hub, spoke sharedobject.Content) (step, error) {
 	r, err := q.schema.MergeUnsure(base, *q.unsure, merge.States{Hub: hub, Spoke: spoke}, q.written, q.winner)
 	if err != nil {
 		return step{}, err
@@ -73,9 +73,9 @@ func (q question) combineUnsure(base merge.States, hub, spoke content.Content) (
 
 // repair makes one side what the other is. A status that is a subresource there belongs to
 // whoever serves the object on that side: only the source's own changes of it are carried.
-func (q question) repair(base merge.States, hub, spoke content.Content) (step, error) {
+func (q question) repair(base merge.States, hub, spoke sharedobject.Content) (step, error) {
 	s := step{side: merge.Spoke, from: spoke, follows: true}
-	before, after, onto, subresource := content.Content(base.Hub), hub, content.Content(base.Spoke), q.spokeStatus
+	before, after, onto, subresource := sharedobject.Content(base.Hub), hub, sharedobject.Content(base.Spoke), q.spokeStatus
 	if q.source() == merge.Spoke {
 		s.side, s.from = merge.Hub, hub
 		before, after, onto, subresource = base.Spoke, spoke, base.Hub, q.hubStatus
@@ -112,14 +112,14 @@ func (q question) request(s step, base merge.States, subresource bool) step {
 		return s // with the conflicts of the status that this side has won
 	}
 	s.part, s.to = wire.PartStatus, s.from.WithStatus(s.to)
-	s.next.Hub = content.Content(base.Hub).WithStatus(s.next.Hub)
-	s.next.Spoke = content.Content(base.Spoke).WithStatus(s.next.Spoke)
+	s.next.Hub = sharedobject.Content(base.Hub).WithStatus(s.next.Hub)
+	s.next.Spoke = sharedobject.Content(base.Spoke).WithStatus(s.next.Spoke)
 	s.conflicts = slices.DeleteFunc(s.conflicts, func(field string) bool { return !ofStatus(field) })
 	return s
 }
 
 // settle is what is in step after a write that left got.
-func (s step) settle(schema *merge.Schema, got content.Content) (merge.States, error) {
+func (s step) settle(schema *merge.Schema, got sharedobject.Content) (merge.States, error) {
 	next := s.next
 	if same(s.to, got) {
 		return next, nil

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spokelet/spokelet/agent/sharing/merge"
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/content"
+	"github.com/spokelet/spokelet/internal/sharedobject"
 )
 
 // absence says how sure it is that an object was deleted which a side does not have.
@@ -112,7 +112,7 @@ type step struct {
 	part wire.SharedPart
 	// from and to are the content of Side, before and after a write; from is nil in a
 	// creation.
-	from, to content.Content
+	from, to sharedobject.Content
 	// next are the contents that are in step afterwards.
 	next merge.States
 	// follows: what Side makes of the write is taken as it is, since its changes do not
@@ -176,7 +176,7 @@ func (q question) first() (step, error) {
 // creation creates on one side what the other has. Without its status, where that takes
 // another request.
 func (q question) creation(side merge.Side, of sight, subresource bool) (step, error) {
-	to, err := content.Decode(of.raw)
+	to, err := sharedobject.Decode(of.raw)
 	if err != nil {
 		return step{}, err
 	}
@@ -211,7 +211,7 @@ func (q question) adoption() (step, error) {
 
 // alike tells whether two contents can be of one object: a status that one side has not
 // written yet is no difference.
-func alike(hub, spoke content.Content) bool {
+func alike(hub, spoke sharedobject.Content) bool {
 	h, hasHub := hub.Status()
 	s, hasSpoke := spoke.Status()
 	if hasHub && hasSpoke && !equality.Semantic.DeepEqual(h, s) {
@@ -220,11 +220,11 @@ func alike(hub, spoke content.Content) bool {
 	return equality.Semantic.DeepEqual(hub.WithStatus(nil), spoke.WithStatus(nil))
 }
 
-func (q question) contents() (hub, spoke content.Content, err error) {
-	if hub, err = content.Decode(q.hub.raw); err != nil {
+func (q question) contents() (hub, spoke sharedobject.Content, err error) {
+	if hub, err = sharedobject.Decode(q.hub.raw); err != nil {
 		return nil, nil, fmt.Errorf("hub: %w", err)
 	}
-	if spoke, err = content.Decode(q.spoke.raw); err != nil {
+	if spoke, err = sharedobject.Decode(q.spoke.raw); err != nil {
 		return nil, nil, fmt.Errorf("cluster: %w", err)
 	}
 	return hub, spoke, nil
@@ -299,7 +299,7 @@ func (q question) changed(side merge.Side) bool {
 	if side == merge.Spoke && q.record.Base.Spoke != nil {
 		raw = q.record.Base.Spoke
 	}
-	return content.Version(raw) != q.sight(side).version
+	return sharedobject.Version(raw) != q.sight(side).version
 }
 
 func other(side merge.Side) merge.Side {
@@ -326,7 +326,7 @@ func (q question) merge() (step, error) {
 }
 
 // combine decides what both sides become, given what they were.
-func (q question) combine(base merge.States, hub, spoke content.Content) (step, error) {
+func (q question) combine(base merge.States, hub, spoke sharedobject.Content) (step, error) {
 	switch {
 	case q.unsure != nil && q.both():
 		return q.combineUnsure(base, hub, spoke)

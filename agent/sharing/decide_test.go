@@ -12,12 +12,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/spokelet/spokelet/agent/sharing/merge"
-	"github.com/spokelet/spokelet/content"
+	"github.com/spokelet/spokelet/internal/sharedobject"
 )
 
 // at is an object of a side, with a content in JSON.
 func at(uid, raw string, edits ...func(*sight)) sight {
-	s := sight{present: true, uid: types.UID("uid-" + uid), version: content.Version([]byte(raw)), raw: []byte(raw)}
+	s := sight{present: true, uid: types.UID("uid-" + uid), version: sharedobject.Version([]byte(raw)), raw: []byte(raw)}
 	for _, edit := range edits {
 		edit(&s)
 	}
@@ -65,8 +65,8 @@ func (s step) told() string {
 	return strings.Join(words, " ")
 }
 
-func text(c content.Content) string {
-	raw, err := content.Encode(c)
+func text(c sharedobject.Content) string {
+	raw, err := sharedobject.Encode(c)
 	if err != nil {
 		return fmt.Sprint(err)
 	}

@@ -13,9 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/util/workqueue"
 
-	"github.com/spokelet/spokelet/api/pace"
 	syncv1alpha1 "github.com/spokelet/spokelet/api/sync/v1alpha1"
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/internal/ratelimit"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
@@ -28,7 +28,7 @@ type Engine struct {
 	// objects is made after shares, and both are told from one goroutine.
 	objects *resource.Mirror
 	queue   workqueue.TypedRateLimitingInterface[wire.SharedKey]
-	pace    pace.Pacer[wire.SharedKey]
+	pace    ratelimit.Pacer[wire.SharedKey]
 	// dirty is signalled when a state is to be reported.
 	dirty chan struct{}
 

@@ -9,20 +9,20 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/spokelet/spokelet/content"
+	"github.com/spokelet/spokelet/internal/sharedobject"
 )
 
 // spec is a content with a spec of strings.
-func spec(pairs ...string) content.Content {
+func spec(pairs ...string) sharedobject.Content {
 	values := map[string]any{}
 	for i := 0; i < len(pairs); i += 2 {
 		values[pairs[i]] = pairs[i+1]
 	}
-	return content.Content{"spec": values}
+	return sharedobject.Content{"spec": values}
 }
 
 // wantSame fails unless both sides have a content, nil for none.
-func (r *rig) wantSame(name string, want content.Content) {
+func (r *rig) wantSame(name string, want sharedobject.Content) {
 	r.t.Helper()
 	for side, store := range map[string]*fakeStore{"hub": r.hub, "cluster": r.spoke} {
 		if diff := cmp.Diff(want, store.content(name)); diff != "" {
@@ -31,7 +31,7 @@ func (r *rig) wantSame(name string, want content.Content) {
 	}
 }
 
-func (r *rig) make(of *fakeStore, name string, c content.Content) {
+func (r *rig) make(of *fakeStore, name string, c sharedobject.Content) {
 	r.t.Helper()
 	if err := of.make(name, c); err != nil {
 		r.t.Fatal(err)

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/content"
+	"github.com/spokelet/spokelet/internal/sharedobject"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
@@ -208,7 +208,7 @@ func (h *fakeHub) publish(name string) {
 	switch {
 	case obj != nil && (h.selects(obj) || h.told[name]):
 		if w.Unselected = !h.selects(obj); !w.Unselected {
-			w.Content, w.Version = encode(h.t, content.Of(obj))
+			w.Content, w.Version = encode(h.t, sharedobject.Of(obj))
 			w.Deleting = obj.GetDeletionTimestamp() != nil
 		}
 		r.UID, r.Generation = string(obj.GetUID()), number(obj.GetResourceVersion())
@@ -237,12 +237,12 @@ func (h *fakeHub) selects(obj *unstructured.Unstructured) bool {
 	return selector.Matches(labels.Set(obj.GetLabels()))
 }
 
-func encode(t testing.TB, c content.Content) (raw []byte, version string) {
-	raw, err := content.Encode(c)
+func encode(t testing.TB, c sharedobject.Content) (raw []byte, version string) {
+	raw, err := sharedobject.Encode(c)
 	if err != nil {
 		t.Error(err)
 	}
-	return raw, content.Version(raw)
+	return raw, sharedobject.Version(raw)
 }
 
 func number(version string) int64 {

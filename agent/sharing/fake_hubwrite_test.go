@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/content"
+	"github.com/spokelet/spokelet/internal/sharedobject"
 )
 
 // execute makes what is asked for of a name, if it was made from what there is; store.mu
@@ -42,7 +42,7 @@ func (h *fakeHub) execute(name string) {
 		}
 		return
 	}
-	if _, version := encode(h.t, content.Of(obj)); version != w.Seen || a.uid != string(obj.GetUID()) {
+	if _, version := encode(h.t, sharedobject.Of(obj)); version != w.Seen || a.uid != string(obj.GetUID()) {
 		return
 	}
 	h.made(name, a, w, func() {
@@ -64,7 +64,7 @@ func (h *fakeHub) beyond(name string, w wire.SharedWrite) bool {
 	}
 	others, has := wire.SharedSize{}, wire.SharedSize{}
 	for _, obj := range h.store.list(widgets, namespace, "") {
-		if raw, _ := encode(h.t, content.Of(obj)); !h.selects(obj) {
+		if raw, _ := encode(h.t, sharedobject.Of(obj)); !h.selects(obj) {
 			continue
 		} else if one := (wire.SharedSize{Objects: 1, Bytes: int64(len(raw))}); obj.GetName() == name {
 			has = one
@@ -88,15 +88,15 @@ func (h *fakeHub) made(name string, a *fakeAsked, w wire.SharedWrite, write func
 	write()
 	h.writing = false
 	if obj := h.store.objects[widget(name)]; obj != nil && w.Part != wire.PartDeletion {
-		if raw, _ := encode(h.t, content.Of(obj)); !bytes.Equal(raw, w.Content) {
+		if raw, _ := encode(h.t, sharedobject.Of(obj)); !bytes.Equal(raw, w.Content) {
 			a.result = raw
 		}
 	}
 	h.later(name)
 }
 
-func (h *fakeHub) decode(raw []byte) content.Content {
-	c, err := content.Decode(raw)
+func (h *fakeHub) decode(raw []byte) sharedobject.Content {
+	c, err := sharedobject.Decode(raw)
 	if err != nil {
 		h.t.Error(err)
 	}
@@ -114,7 +114,7 @@ func (h *fakeHub) createObject(name string, w wire.SharedWrite) {
 
 func (h *fakeHub) writeObject(name string, w wire.SharedWrite) {
 	old := h.store.objects[widget(name)]
-	has, asks := content.Of(old), h.decode(w.Content)
+	has, asks := sharedobject.Of(old), h.decode(w.Content)
 	switch {
 	case w.Part == wire.PartStatus:
 		asks = has.WithStatus(asks)
@@ -125,7 +125,7 @@ func (h *fakeHub) writeObject(name string, w wire.SharedWrite) {
 	next.SetUID(old.GetUID())
 	next.SetResourceVersion(old.GetResourceVersion())
 	h.store.admitted(next)
-	if !equality.Semantic.DeepEqual(content.Of(next), has) {
+	if !equality.Semantic.DeepEqual(sharedobject.Of(next), has) {
 		h.store.commit(widget(name), next)
 	}
 }

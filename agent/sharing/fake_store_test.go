@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/spokelet/spokelet/content"
+	"github.com/spokelet/spokelet/internal/sharedobject"
 )
 
 // place is where an object is stored.
@@ -333,7 +333,7 @@ func (s *fakeStore) edit(name string, edit func(obj map[string]any)) bool {
 }
 
 // make creates a widget with a content; one that is there is an error.
-func (s *fakeStore) make(name string, c content.Content) error {
+func (s *fakeStore) make(name string, c sharedobject.Content) error {
 	_, err := s.create(widget(name), c.Object("example.com/v1", "Widget", namespace, name))
 	if err == nil && c["status"] != nil {
 		s.edit(name, func(obj map[string]any) { obj["status"] = c["status"] })
@@ -345,14 +345,14 @@ func (s *fakeStore) make(name string, c content.Content) error {
 func (s *fakeStore) delete(name string) bool { return s.remove(widget(name), nil) == nil }
 
 // content is that of a widget; nil if there is none.
-func (s *fakeStore) content(name string) content.Content {
+func (s *fakeStore) content(name string) sharedobject.Content {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	obj := s.objects[widget(name)]
 	if obj == nil {
 		return nil
 	}
-	return content.Of(obj.DeepCopy())
+	return sharedobject.Of(obj.DeepCopy())
 }
 
 // names are those of all widgets.

@@ -14,7 +14,7 @@ import (
 
 	syncv1alpha1 "github.com/spokelet/spokelet/api/sync/v1alpha1"
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/follow"
+	"github.com/spokelet/spokelet/internal/watcher"
 )
 
 // restart has the share follow the cluster as its spec says, from the beginning.
@@ -39,8 +39,8 @@ func (s *share) restart(ctx context.Context) {
 	f := &followed{share: s, spec: s.spec, ctx: ctx}
 	s.engine.spawn(func() {
 		only := fields.OneTermEqualSelector(metav1.ObjectNameField, definitionName(f.spec)).String()
-		feed := follow.FeedOf(s.engine.cfg.Definitions.Resource(definitions()), func(o *metav1.ListOptions) { o.FieldSelector = only })
-		follower := &follow.Follower{Feed: feed, Sink: &definitionSink{followed: f}, Log: s.engine.cfg.Logger}
+		feed := watcher.FeedOf(s.engine.cfg.Definitions.Resource(definitions()), func(o *metav1.ListOptions) { o.FieldSelector = only })
+		follower := &watcher.Follower{Feed: feed, Sink: &definitionSink{followed: f}, Log: s.engine.cfg.Logger}
 		follower.Run(ctx)
 		f.endObjects()
 	})
@@ -103,9 +103,9 @@ func (f *followed) followObjects() {
 	f.cancel, f.ended = cancel, make(chan struct{})
 	objects := f.share.engine.cfg.Objects.Resource(resourceOf(f.spec)).Namespace(f.spec.SpokeNamespace)
 	sink := &objectSink{followed: f, ctx: ctx}
-	feed := follow.FeedOf(objects, nil)
-	follower := &follow.Follower{
-		Feed: follow.Feed{List: feed.List, Watch: sink.resuming(feed.Watch)}, Sink: sink, Log: f.share.engine.cfg.Logger,
+	feed := watcher.FeedOf(objects, nil)
+	follower := &watcher.Follower{
+		Feed: watcher.Feed{List: feed.List, Watch: sink.resuming(feed.Watch)}, Sink: sink, Log: f.share.engine.cfg.Logger,
 		Refusal: func(err error) bool {
 			return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsNotFound(err)
 		},

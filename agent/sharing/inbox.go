@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/content"
+	"github.com/spokelet/spokelet/internal/sharedobject"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
@@ -72,7 +72,7 @@ func (e *Engine) putObject(r resource.Resource) {
 	}
 	o, err := wire.DecodeSharedObject(r.Body)
 	if err == nil && len(o.Content) > 0 {
-		_, err = content.Decode(o.Content)
+		_, err = sharedobject.Decode(o.Content)
 	}
 	if err != nil {
 		e.cfg.Logger.Error(err, "object of the hub was refused", "key", r.Key)

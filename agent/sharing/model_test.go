@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/content"
+	"github.com/spokelet/spokelet/internal/sharedobject"
 )
 
 // A field is one that users write. Absent is an empty text.
@@ -222,7 +222,7 @@ func (p *past) delete(side wire.SharedSide, saw, has map[string]any) {
 }
 
 // agree begins anew with what both sides have.
-func (m *model) agree(name string, c content.Content) {
+func (m *model) agree(name string, c sharedobject.Content) {
 	if c == nil {
 		ever := m.of(name).ever
 		delete(m.objects, name)
@@ -239,7 +239,7 @@ func (m *model) agree(name string, c content.Content) {
 // verdict says what is wrong with what both sides have in the end, given the fields that
 // conflicts have named after a decision, since both sides were the same for 0. With lossy
 // some outcomes were lost on the way, and what was decided for that is named.
-func (p *past) verdict(c content.Content, winner wire.SharedSide, namedAfter func(int64) []string, lossy bool) (wrong []string) {
+func (p *past) verdict(c sharedobject.Content, winner wire.SharedSide, namedAfter func(int64) []string, lossy bool) (wrong []string) {
 	named := namedAfter(0)
 	if p.made && p.death == nil && c == nil {
 		return []string{"it is gone, and nobody has deleted it"}
@@ -325,7 +325,7 @@ func (m *model) userWrites(s *fakeStore, side wire.SharedSide, name string, f fi
 	return err == nil
 }
 
-func (m *model) userCreates(s *fakeStore, side wire.SharedSide, name string, c content.Content) bool {
+func (m *model) userCreates(s *fakeStore, side wire.SharedSide, name string, c sharedobject.Content) bool {
 	if s.make(name, c) != nil {
 		return false
 	}

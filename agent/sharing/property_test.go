@@ -19,8 +19,8 @@ import (
 
 	syncv1alpha1 "github.com/spokelet/spokelet/api/sync/v1alpha1"
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/content"
-	"github.com/spokelet/spokelet/internal/testscale"
+	"github.com/spokelet/spokelet/internal/sharedobject"
+	"github.com/spokelet/spokelet/internal/testing/testscale"
 )
 
 const (
@@ -81,14 +81,14 @@ type history struct {
 	decided int64
 	seen    int // events
 	made    int // values and names
-	own     map[string]content.Content
+	own     map[string]sharedobject.Content
 	log     []string
 }
 
 func newHistory(t *testing.T, seed uint64) *history {
 	t.Helper()
 	share := defaultShare()
-	h := &history{model: newModel(), own: map[string]content.Content{}, calm: seed/4%2 == 0}
+	h := &history{model: newModel(), own: map[string]sharedobject.Content{}, calm: seed/4%2 == 0}
 	switch seed % 4 {
 	case 0:
 		share.Winner = wire.SharedSpoke
@@ -257,7 +257,7 @@ func (h *history) create() {
 	side, store := h.someSide()
 	h.made++
 	name := fmt.Sprintf("o%d", h.made)
-	c := content.Content{"spec": map[string]any{"b": h.value()}}
+	c := sharedobject.Content{"spec": map[string]any{"b": h.value()}}
 	for range h.rand.IntN(3) {
 		modelFields[h.rand.IntN(len(modelFields))].set(c, h.value())
 	}
@@ -406,7 +406,7 @@ func (h *history) decidedAfter(name string, number int64) (fields []string) {
 }
 
 // follows compares the side that follows with the one that is followed.
-func (h *history) follows(name string, hub, spoke content.Content) {
+func (h *history) follows(name string, hub, spoke sharedobject.Content) {
 	source, follower, sub := hub, spoke, h.spokeStatus
 	if h.oneWay == wire.SharedSpoke {
 		source, follower, sub = spoke, hub, h.hubStatus

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spokelet/spokelet/agent/sharing/merge"
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/content"
+	"github.com/spokelet/spokelet/internal/sharedobject"
 )
 
 // A write that creates an object of one side, or makes one larger, waits while that side
@@ -102,7 +102,7 @@ func sizeOf(obj *unstructured.Unstructured, deleted bool) int64 {
 	if deleted {
 		return none
 	}
-	raw, err := content.Encode(content.Of(obj))
+	raw, err := sharedobject.Encode(sharedobject.Of(obj))
 	if err != nil {
 		return none
 	}

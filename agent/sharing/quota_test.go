@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/content"
+	"github.com/spokelet/spokelet/internal/sharedobject"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
@@ -45,7 +45,7 @@ func TestAHubMakesNoMoreObjectsThanTheOwnerOfAClusterAllows(t *testing.T) {
 			group := fmt.Sprintf("g%d", round)
 			r.up.edit(func(s *wire.Share) { s.Selector = "group=" + group })
 			for i := range 10 {
-				r.make(r.hub, fmt.Sprintf("%s-%d", group, i), content.Content{"metadata": map[string]any{"labels": map[string]any{"group": group}}})
+				r.make(r.hub, fmt.Sprintf("%s-%d", group, i), sharedobject.Content{"metadata": map[string]any{"labels": map[string]any{"group": group}}})
 			}
 			time.Sleep(time.Minute)
 			if round == 2 {

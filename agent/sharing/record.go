@@ -12,7 +12,7 @@ import (
 
 	"github.com/spokelet/spokelet/agent/sharing/merge"
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/content"
+	"github.com/spokelet/spokelet/internal/sharedobject"
 )
 
 // record is what the agent remembers of an object that both sides have: the content that
@@ -70,7 +70,7 @@ func (r *record) content(version string) json.RawMessage {
 		return nil
 	}
 	for _, raw := range []json.RawMessage{r.Base.Hub, r.Base.Spoke} {
-		if raw != nil && content.Version(raw) == version {
+		if raw != nil && sharedobject.Version(raw) == version {
 			return raw
 		}
 	}
@@ -86,11 +86,11 @@ type states struct {
 
 // newStates encodes the contents of both sides.
 func newStates(s merge.States) (states, error) {
-	hub, err := content.Encode(s.Hub)
+	hub, err := sharedobject.Encode(s.Hub)
 	if err != nil {
 		return states{}, err
 	}
-	spoke, err := content.Encode(s.Spoke)
+	spoke, err := sharedobject.Encode(s.Spoke)
 	if err != nil {
 		return states{}, err
 	}
@@ -105,14 +105,14 @@ func (s states) decode() (merge.States, error) {
 	if s.Hub == nil {
 		return merge.States{}, nil
 	}
-	hub, err := content.Decode(s.Hub)
+	hub, err := sharedobject.Decode(s.Hub)
 	if err != nil {
 		return merge.States{}, err
 	}
 	if s.Spoke == nil {
 		return merge.States{Hub: hub, Spoke: hub}, nil
 	}
-	spoke, err := content.Decode(s.Spoke)
+	spoke, err := sharedobject.Decode(s.Spoke)
 	return merge.States{Hub: hub, Spoke: spoke}, err
 }
 

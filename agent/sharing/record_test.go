@@ -16,10 +16,10 @@ import (
 
 	"github.com/spokelet/spokelet/agent/sharing/base"
 	"github.com/spokelet/spokelet/agent/sharing/merge"
-	"github.com/spokelet/spokelet/content"
-	"github.com/spokelet/spokelet/internal/testscale"
+	"github.com/spokelet/spokelet/internal/sharedobject"
+	"github.com/spokelet/spokelet/internal/testing/resourcetest"
+	"github.com/spokelet/spokelet/internal/testing/testscale"
 	"github.com/spokelet/spokelet/tunnel/resource"
-	"github.com/spokelet/spokelet/tunnel/resource/resourcetest"
 )
 
 func FuzzRecord(f *testing.F) {
@@ -73,7 +73,7 @@ func TestStatesAreReadAsTheyWereWritten(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(want, got, cmp.Transformer("content", func(c content.Content) map[string]any { return c })); diff != "" {
+			if diff := cmp.Diff(want, got, cmp.Transformer("content", func(c sharedobject.Content) map[string]any { return c })); diff != "" {
 				t.Errorf("states (-want +got):\n%s", diff)
 			}
 		})
@@ -136,7 +136,7 @@ func TestManyObjectsTakeLittleMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, options{share: defaultShare()})
 		for i := range objects {
-			r.make(r.hub, fmt.Sprintf("o%05d", i), content.Content{
+			r.make(r.hub, fmt.Sprintf("o%05d", i), sharedobject.Content{
 				"metadata": map[string]any{"labels": map[string]any{"app": fmt.Sprintf("app-%d", i)}},
 				"spec":     map[string]any{"a": fmt.Sprintf("%0400d", i), "b": fmt.Sprintf("%0400d", -i)},
 			})

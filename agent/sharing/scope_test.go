@@ -16,11 +16,11 @@ import (
 
 	syncv1alpha1 "github.com/spokelet/spokelet/api/sync/v1alpha1"
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/content"
+	"github.com/spokelet/spokelet/internal/sharedobject"
 )
 
-func labelled(c content.Content, value string) content.Content {
-	out := content.Content{"metadata": map[string]any{"labels": map[string]any{"l": value}}}
+func labelled(c sharedobject.Content, value string) sharedobject.Content {
+	out := sharedobject.Content{"metadata": map[string]any{"labels": map[string]any{"l": value}}}
 	maps.Copy(out, c)
 	return out
 }
@@ -200,7 +200,7 @@ func TestADefinitionIsBroughtOnce(t *testing.T) {
 func TestAChangeOfTheDefinitionIsNoticed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newSharing(t, options{share: defaultShare()})
-		r.make(r.hub, "o", content.Content{"spec": map[string]any{"a": "1"}, "status": map[string]any{"x": "1"}})
+		r.make(r.hub, "o", sharedobject.Content{"spec": map[string]any{"a": "1"}, "status": map[string]any{"x": "1"}})
 		settle()
 		r.spoke.mu.Lock()
 		r.spoke.commit(place{resource: definitions(), name: widgetsName}, widgetDefinition(true))
@@ -208,7 +208,7 @@ func TestAChangeOfTheDefinitionIsNoticed(t *testing.T) {
 		settle()
 		r.hub.edit("o", func(obj map[string]any) { obj["status"] = map[string]any{"x": "2"} })
 		settle()
-		r.wantSame("o", content.Content{"spec": map[string]any{"a": "1"}, "status": map[string]any{"x": "2"}})
+		r.wantSame("o", sharedobject.Content{"spec": map[string]any{"a": "1"}, "status": map[string]any{"x": "2"}})
 	})
 }
 

@@ -18,7 +18,7 @@ import (
 
 	"github.com/spokelet/spokelet/agent/sharing/merge"
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/content"
+	"github.com/spokelet/spokelet/internal/sharedobject"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
@@ -366,17 +366,17 @@ func (s *share) spokeHas(ctx context.Context, obj *unstructured.Unstructured, de
 
 // see takes an object of the cluster.
 func (o *object) see(obj *unstructured.Unstructured, deleted, selected bool) error {
-	o.resourceVersion, o.annotated = obj.GetResourceVersion(), content.Annotated(obj)
+	o.resourceVersion, o.annotated = obj.GetResourceVersion(), sharedobject.Annotated(obj)
 	if deleted {
 		o.spoke, o.gone = sight{absence: proven}, time.Now()
 		return nil
 	}
-	raw, err := content.Encode(content.Of(obj))
+	raw, err := sharedobject.Encode(sharedobject.Of(obj))
 	if err != nil {
 		return err
 	}
 	o.spoke = sight{
-		present: true, uid: obj.GetUID(), version: content.Version(raw), raw: raw, size: len(raw),
+		present: true, uid: obj.GetUID(), version: sharedobject.Version(raw), raw: raw, size: len(raw),
 		deleting: obj.GetDeletionTimestamp() != nil, unselected: !selected,
 	}
 	o.join()

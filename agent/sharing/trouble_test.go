@@ -14,10 +14,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/spokelet/spokelet/api/pace"
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/content"
-	"github.com/spokelet/spokelet/internal/testscale"
+	"github.com/spokelet/spokelet/internal/ratelimit"
+	"github.com/spokelet/spokelet/internal/sharedobject"
+	"github.com/spokelet/spokelet/internal/testing/testscale"
 )
 
 func (r *rig) wantError(parts ...string) {
@@ -126,7 +126,7 @@ func TestProgramsThatWriteWithoutEndAreFollowedAtAPace(t *testing.T) {
 				r.wantError("changes too often")
 			}
 		}
-		most := pace.Burst + 60*pace.PerSecond + 10
+		most := ratelimit.Burst + 60*ratelimit.PerSecond + 10
 		if n := len(r.written()) - before + len(r.requested()) - asked; n > most {
 			t.Errorf("%d writes were made in a minute, want at most %d", n, most)
 		}
@@ -261,6 +261,6 @@ func TestFinalizersAreHonoured(t *testing.T) {
 		}
 		r.spoke.edit("o", func(obj map[string]any) { unstructured.RemoveNestedField(obj, "metadata", "finalizers") })
 		settle()
-		r.wantSame("o", content.Content(nil))
+		r.wantSame("o", sharedobject.Content(nil))
 	})
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/spokelet/spokelet/agent/sharing/merge"
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/content"
+	"github.com/spokelet/spokelet/internal/sharedobject"
 )
 
 // turn is one look at one object: what was known of it then.
@@ -134,7 +134,7 @@ func (t *turn) take(ctx context.Context, s step) (time.Duration, error) {
 func (t *turn) request(ctx context.Context, s step) error {
 	if s.do == write {
 		var err error
-		if s.raw, err = content.Encode(s.to); err != nil {
+		if s.raw, err = sharedobject.Encode(s.to); err != nil {
 			return err
 		}
 		if !t.share.admit(t.key.Name, s.side, len(s.raw)) {
@@ -206,7 +206,7 @@ func (t *turn) begin(ctx context.Context, s step, prior sight, generation int64)
 	if t.record != nil {
 		r.Base, r.Doubt = t.record.Base, t.record.Doubt
 	}
-	r.Pending = &pending{Side: wireSide(s.side), Wrote: content.Version(s.raw), Generation: generation, Part: s.part, Next: next, Conflicts: s.conflicts}
+	r.Pending = &pending{Side: wireSide(s.side), Wrote: sharedobject.Version(s.raw), Generation: generation, Part: s.part, Next: next, Conflicts: s.conflicts}
 	if !bytes.Equal(s.raw, next.Hub) {
 		r.Pending.To = s.raw
 	}

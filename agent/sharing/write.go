@@ -18,7 +18,7 @@ import (
 
 	"github.com/spokelet/spokelet/agent/sharing/merge"
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/content"
+	"github.com/spokelet/spokelet/internal/sharedobject"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
@@ -45,7 +45,7 @@ func (t *turn) writeToSpoke(ctx context.Context, s step) error {
 // wrote notes what a write in the cluster has left.
 func (t *turn) wrote(ctx context.Context, s step, got *unstructured.Unstructured) error {
 	t.share.spokeHas(ctx, got, false)
-	left := content.Of(got)
+	left := sharedobject.Of(got)
 	next, err := s.settle(t.schema, left)
 	if err != nil {
 		return err
@@ -63,7 +63,7 @@ func (t *turn) send(ctx context.Context, s step) (*unstructured.Unstructured, er
 		obj := s.to.Object(t.spec.Group+"/"+t.spec.Version, t.spec.Kind, t.spec.SpokeNamespace, t.key.Name)
 		return t.objects().Create(ctx, obj, metav1.CreateOptions{FieldManager: fieldManager})
 	}
-	target := content.Target{ResourceVersion: t.object.resourceVersion, Annotated: t.object.annotated, Subresource: t.spokeStatus}
+	target := sharedobject.Target{ResourceVersion: t.object.resourceVersion, Annotated: t.object.annotated, Subresource: t.spokeStatus}
 	patch, subresources := target.Patch, []string(nil)
 	if s.part == wire.PartStatus {
 		patch, subresources = target.StatusPatch, []string{"status"}
@@ -277,7 +277,7 @@ func (t *turn) begun() (step, error) {
 	s := step{do: write, side: sideOf(p.Side), part: p.Part, follows: !t.both(), conflicts: p.Conflicts}
 	var err error
 	if s.next, err = p.Next.decode(); err == nil {
-		s.to, err = content.Decode(p.content())
+		s.to, err = sharedobject.Decode(p.content())
 	}
 	return s, err
 }
@@ -300,7 +300,7 @@ func (t *turn) sendAgain(ctx context.Context) error {
 		return err
 	}
 	if t.record.Pending.Prior != "" {
-		if s.from, err = content.Decode(t.object.spoke.raw); err != nil {
+		if s.from, err = sharedobject.Decode(t.object.spoke.raw); err != nil {
 			return err
 		}
 	}
@@ -404,7 +404,7 @@ func (t *turn) left(s step) (merge.States, error) {
 	if len(t.object.answer.result) == 0 {
 		return s.next, nil
 	}
-	got, err := content.Decode(t.object.answer.result)
+	got, err := sharedobject.Decode(t.object.answer.result)
 	if err != nil {
 		return merge.States{}, err
 	}

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/follow"
-	"github.com/spokelet/spokelet/rights"
+	"github.com/spokelet/spokelet/internal/rbacwatch"
+	"github.com/spokelet/spokelet/internal/watcher"
 )
 
 // followDefinitions has the views try again whose resource does not exist, when the
@@ -22,9 +22,9 @@ func (e *Engine) followDefinitions(ctx context.Context) {
 	crds := e.cfg.Metadata.Resource(schema.GroupVersionResource{
 		Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions",
 	})
-	schedule := rights.NewSchedule(func(context.Context) { e.resolveAgain() })
-	follower := &follow.Follower{
-		Feed: follow.FeedOf(crds, nil), Sink: definitions{schedule: schedule, engine: e}, Log: e.cfg.Logger,
+	schedule := rbacwatch.NewSchedule(func(context.Context) { e.resolveAgain() })
+	follower := &watcher.Follower{
+		Feed: watcher.FeedOf(crds, nil), Sink: definitions{schedule: schedule, engine: e}, Log: e.cfg.Logger,
 	}
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -32,22 +32,22 @@ func (e *Engine) followDefinitions(ctx context.Context) {
 	schedule.Run(ctx)
 }
 
-// definitions is a follow.Sink that keeps nothing.
+// definitions is a watcher.Sink that keeps nothing.
 type definitions struct {
-	schedule *rights.Schedule
+	schedule *rbacwatch.Schedule
 	engine   *Engine
 }
 
-// Begin implements follow.Sink.
+// Begin implements watcher.Sink.
 func (definitions) Begin() {}
 
-// End implements follow.Sink.
+// End implements watcher.Sink.
 func (definitions) End(string) {}
 
-// Event implements follow.Sink.
+// Event implements watcher.Sink.
 func (d definitions) Event(metav1.Object, bool) { d.schedule.Changed() }
 
-// Refused implements follow.Sink.
+// Refused implements watcher.Sink.
 func (d definitions) Refused(err error) {
 	d.engine.cfg.Logger.Info("views of resources that do not exist wait: definitions cannot be watched", "err", err.Error())
 }

@@ -35,7 +35,7 @@
 // it, such as a server that cannot be reached, leaves the last answer as it is. A refused
 // view makes no requests until something has changed that may matter:
 //
-//   - roles or bindings: package rights follows them while there are views. A review asks
+//   - roles or bindings: package rbacwatch follows them while there are views. A review asks
 //     one SubjectAccessReview for each verb, list and watch, of all views of the same
 //     requester and the same objects. A view that has lost its right is ended the same
 //     way, because an API server does not authorize a watch again while it is open;

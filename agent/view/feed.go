@@ -17,12 +17,12 @@ import (
 
 	"github.com/spokelet/spokelet/agent/secret"
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/follow"
+	"github.com/spokelet/spokelet/internal/watcher"
 )
 
 // feed is what a view follows.
 type feed struct {
-	follow.Feed
+	watcher.Feed
 	// columns are those of a Table, once something came; nil for other views.
 	columns func() json.RawMessage
 }
@@ -70,7 +70,7 @@ func newFeed(spec wire.View, m *meta.RESTMapping, door Door) (*feed, error) {
 		objects = client.Resource(m.Resource).Namespace(spec.Target.Namespace)
 	}
 	f := &feed{
-		Feed:    follow.FeedOf(objects, func(o *metav1.ListOptions) { narrow(o, spec) }),
+		Feed:    watcher.FeedOf(objects, func(o *metav1.ListOptions) { narrow(o, spec) }),
 		columns: func() json.RawMessage { return nil },
 	}
 	if spec.Table {

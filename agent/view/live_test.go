@@ -29,9 +29,9 @@ import (
 	"github.com/spokelet/spokelet/agent/kubedoor"
 	"github.com/spokelet/spokelet/agent/mapping"
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/internal/livetest"
+	"github.com/spokelet/spokelet/internal/testing/livetest"
+	"github.com/spokelet/spokelet/internal/testing/resourcetest"
 	"github.com/spokelet/spokelet/tunnel/resource"
-	"github.com/spokelet/spokelet/tunnel/resource/resourcetest"
 )
 
 // live is an engine between a real API server and a hub in memory.

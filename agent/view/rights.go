@@ -17,25 +17,25 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/rights"
+	"github.com/spokelet/spokelet/internal/rbacwatch"
 )
 
-// settled is how long after a change rights.Schedule reviews for the last time.
+// settled is how long after a change rbacwatch.Schedule reviews for the last time.
 const settled = 10 * time.Second
 
 // followRights reviews the rights of the requesters when roles or bindings change.
 func (e *Engine) followRights(ctx context.Context) {
 	r := &reviewer{engine: e, changed: map[string]time.Time{}}
-	r.schedule = rights.NewSchedule(r.review)
-	stop := rights.Follow(e.cfg.Metadata, r, e.cfg.Logger)
+	r.schedule = rbacwatch.NewSchedule(r.review)
+	stop := rbacwatch.Follow(e.cfg.Metadata, r, e.cfg.Logger)
 	defer stop()
 	r.schedule.Run(ctx)
 }
 
-// reviewer is a rights.Sink that asks whether views may go on, or begin.
+// reviewer is a rbacwatch.Sink that asks whether views may go on, or begin.
 type reviewer struct {
 	engine   *Engine
-	schedule *rights.Schedule
+	schedule *rbacwatch.Schedule
 
 	mu sync.Mutex
 	// changed are the namespaces whose rights changed, and when: the views in them are
@@ -43,14 +43,14 @@ type reviewer struct {
 	changed map[string]time.Time
 }
 
-// Lost implements rights.Sink. An API server that does not let rights be watched leaves
+// Lost implements rbacwatch.Sink. An API server that does not let rights be watched leaves
 // what it says when a watch is renewed.
 func (*reviewer) Lost() {}
 
-// Found implements rights.Sink.
+// Found implements rbacwatch.Sink.
 func (*reviewer) Found() {}
 
-// Changed implements rights.Sink.
+// Changed implements rbacwatch.Sink.
 func (r *reviewer) Changed(namespace string) {
 	r.mu.Lock()
 	r.changed[namespace] = time.Now()
@@ -83,7 +83,7 @@ func (r *reviewer) review(ctx context.Context) {
 	var failure error
 	for _, v := range r.engine.snapshot() {
 		c, ok := v.claim()
-		if !ok || !changed[rights.Everywhere] && !changed[c.namespace] {
+		if !ok || !changed[rbacwatch.Everywhere] && !changed[c.namespace] {
 			continue
 		}
 		key := c.key()

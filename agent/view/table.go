@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/follow"
+	"github.com/spokelet/spokelet/internal/watcher"
 )
 
 // rowField is where an object that was made of a row bears that row.
@@ -48,9 +48,9 @@ type table struct {
 }
 
 // rows follows a feed of Tables as one of objects.
-func rows(of follow.Feed) *feed {
+func rows(of watcher.Feed) *feed {
 	t := &table{}
-	return &feed{columns: t.get, Feed: follow.Feed{
+	return &feed{columns: t.get, Feed: watcher.Feed{
 		List: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			if o.Continue == "" {
 				t.reset()

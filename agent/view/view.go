@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/follow"
+	"github.com/spokelet/spokelet/internal/watcher"
 )
 
 const (
@@ -153,7 +153,7 @@ func (v *view) follow(ctx context.Context) error {
 	v.begin(m, cancel)
 	s := &sink{view: v, mapping: m, feed: feed, cancel: cancel}
 	defer s.close()
-	(&follow.Follower{
+	(&watcher.Follower{
 		Feed: feed.Feed, Sink: s, Refusal: func(err error) bool { return refusalOf(err) != nil },
 		Log: v.engine.cfg.Logger,
 	}).Run(ctx)

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	workv1 "open-cluster-management.io/api/work/v1"
 
+	"github.com/spokelet/spokelet/agent/work/conditionrules"
 	"github.com/spokelet/spokelet/agent/work/feedback"
-	"github.com/spokelet/spokelet/agent/work/rule"
 )
 
 func TestEachStrategyGuardsWhatItWrote(t *testing.T) {
@@ -141,7 +141,7 @@ func TestReadersReadWhatTheyAskFor(t *testing.T) {
 		feedback: feedback.Compile([]workv1.FeedbackRule{{
 			Type: workv1.JSONPathsType, JsonPaths: []workv1.JsonPath{{Name: "state", Path: ".data.state"}},
 		}}, feedback.Options{}),
-		rules: rule.NewCompiler().Compile([]workv1.ConditionRule{{
+		rules: conditionrules.NewCompiler().Compile([]workv1.ConditionRule{{
 			Condition: "Done", Type: workv1.CelConditionExpressionsType, CelExpressions: []string{`object.data.state == "done"`},
 		}}),
 	}

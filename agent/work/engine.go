@@ -18,8 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 
+	"github.com/spokelet/spokelet/agent/work/conditionrules"
 	"github.com/spokelet/spokelet/agent/work/executor"
-	"github.com/spokelet/spokelet/agent/work/rule"
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
@@ -43,7 +43,7 @@ type Engine struct {
 	reporter Reporter
 	receiver resource.Receiver
 	mirror   *resource.Mirror
-	rules    *rule.Compiler
+	rules    *conditionrules.Compiler
 	// executors says what works may do in somebody's name.
 	executors *executor.Checker
 	queue     workqueue.TypedDelayingInterface[string]
@@ -100,7 +100,7 @@ func New(cfg Config) (*Engine, error) {
 		reports:  workqueue.NewTyped[string](),
 		policies: map[string]Policy{},
 		hash:     cfg.HubHash,
-		rules:    rule.NewCompiler(),
+		rules:    conditionrules.NewCompiler(),
 		works:    map[string]*work{},
 		anchors:  map[string]*work{},
 		waiting:  map[string]map[string]struct{}{},

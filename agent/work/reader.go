@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	workv1 "open-cluster-management.io/api/work/v1"
 
+	"github.com/spokelet/spokelet/agent/work/conditionrules"
 	"github.com/spokelet/spokelet/agent/work/feedback"
-	"github.com/spokelet/spokelet/agent/work/rule"
 )
 
 // reader reads of an object what a manifest's rules ask for. It is replaced with
@@ -21,7 +21,7 @@ type reader struct {
 	// generation of the work that asks.
 	generation int64
 	feedback   *feedback.Program
-	rules      *rule.Set
+	rules      *conditionrules.Set
 	// compare tells what differs from the manifest, nil where nobody asks.
 	compare *comparison
 }

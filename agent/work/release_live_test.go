@@ -18,7 +18,7 @@ import (
 	workv1 "open-cluster-management.io/api/work/v1"
 
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/internal/livetest"
+	"github.com/spokelet/spokelet/internal/testing/livetest"
 )
 
 // gate stops requests, or what was answered to them, until a test opens it.

@@ -15,7 +15,7 @@ import (
 	workv1 "open-cluster-management.io/api/work/v1"
 
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/internal/livetest"
+	"github.com/spokelet/spokelet/internal/testing/livetest"
 )
 
 // worker is a user with rights that a test gives and takes.

@@ -22,8 +22,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	workv1 "open-cluster-management.io/api/work/v1"
 
+	"github.com/spokelet/spokelet/agent/work/conditionrules"
 	"github.com/spokelet/spokelet/agent/work/feedback"
-	"github.com/spokelet/spokelet/agent/work/rule"
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
@@ -261,7 +261,7 @@ func TestReadingAHugeStatusIsBounded(t *testing.T) {
 		"a rule that makes it twice": {reason: "a value of a rule costs its length", rules: []workv1.ConditionRule{condition("object.status.text + object.status.text")}},
 		"a rule that changes it":     {reason: "a value of a rule costs its length", rules: []workv1.ConditionRule{condition("object.status.text.replace('x', 'yyyyyyyyyyyyyyyy')")}},
 		"a rule that takes it apart": {reason: "a value of a rule costs its length", rules: []workv1.ConditionRule{condition("string(object.status.text.split('').size())")}},
-		"a rule of health":           {reason: "it is not read", rules: []workv1.ConditionRule{{Condition: rule.TypeHealthy, Type: workv1.WellKnownConditionsType}}},
+		"a rule of health":           {reason: "it is not read", rules: []workv1.ConditionRule{{Condition: conditionrules.TypeHealthy, Type: workv1.WellKnownConditionsType}}},
 	} {
 		t.Run(label, func(t *testing.T) {
 			obj := &unstructured.Unstructured{Object: map[string]any{
@@ -270,7 +270,7 @@ func TestReadingAHugeStatusIsBounded(t *testing.T) {
 			}}
 			o := reads(tc.paths...)
 			r := &reader{
-				generation: 1, rules: rule.NewCompiler().Compile(tc.rules),
+				generation: 1, rules: conditionrules.NewCompiler().Compile(tc.rules),
 				feedback: feedback.Compile(o.FeedbackRules, feedback.Options{RawJSON: tc.raw}),
 			}
 			began, grown := time.Now(), peak()

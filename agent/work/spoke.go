@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
-	"github.com/spokelet/spokelet/follow"
+	"github.com/spokelet/spokelet/internal/watcher"
 )
 
 // pageSize anchors are held at once when they are listed.
@@ -158,16 +158,16 @@ func (s *spoke) setOwners(ctx context.Context, at target, live *metav1.PartialOb
 }
 
 // feed reads a scope as metadata where that says enough.
-func (s *spoke) feed(sc scope) follow.Feed {
+func (s *spoke) feed(sc scope) watcher.Feed {
 	if metadataOnly(sc.Group, sc.Resource) && !sc.complete {
 		return s.metadataFeed(sc)
 	}
-	return follow.FeedOf(s.dynamic.Resource(sc.GroupVersionResource).Namespace(sc.namespace), nil)
+	return watcher.FeedOf(s.dynamic.Resource(sc.GroupVersionResource).Namespace(sc.namespace), nil)
 }
 
 // metadataFeed reads any scope as metadata.
-func (s *spoke) metadataFeed(sc scope) follow.Feed {
-	return follow.FeedOf(s.metadata.Resource(sc.GroupVersionResource).Namespace(sc.namespace), nil)
+func (s *spoke) metadataFeed(sc scope) watcher.Feed {
+	return watcher.FeedOf(s.metadata.Resource(sc.GroupVersionResource).Namespace(sc.namespace), nil)
 }
 
 // anchors reads and writes the anchors of a dialect.

@@ -14,10 +14,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	workv1 "open-cluster-management.io/api/work/v1"
 
+	"github.com/spokelet/spokelet/agent/work/conditionrules"
 	"github.com/spokelet/spokelet/agent/work/feedback"
-	"github.com/spokelet/spokelet/agent/work/ignore"
-	"github.com/spokelet/spokelet/agent/work/match"
-	"github.com/spokelet/spokelet/agent/work/rule"
+	"github.com/spokelet/spokelet/agent/work/ignorefields"
+	"github.com/spokelet/spokelet/agent/work/manifestconfig"
 	"github.com/spokelet/spokelet/api/wire"
 )
 
@@ -34,7 +34,7 @@ type how struct {
 	manager  string
 	force    bool
 	// ignored fields of a server-side apply.
-	ignored *ignore.Fields
+	ignored *ignorefields.Fields
 	// orphan: the object is not ours to delete.
 	orphan bool
 	// executor is in whose name the work acts, nil for nobody in particular.
@@ -76,7 +76,7 @@ func (e *Engine) equip(w *work, d *desired, steps []step) {
 // instruct follows the work's manifestConfigs.
 func (e *Engine) instruct(w *work, d *desired, s *step) {
 	id := s.at.identifier()
-	o := match.Match(d.spec.ManifestConfigs, id)
+	o := manifestconfig.Match(d.spec.ManifestConfigs, id)
 	s.read = e.readerOf(w, d, s.at.objectID, o)
 	s.how.orphan = orphans(d.spec.DeleteOption, id)
 	if x := d.spec.Executor; x != nil {
@@ -105,14 +105,14 @@ func (h *how) configure(c *workv1.ServerSideApplyConfig) (err error) {
 	if !strings.HasPrefix(h.manager, FieldManager) {
 		return errFieldManager
 	}
-	h.ignored, err = ignore.Compile(c.IgnoreFields)
+	h.ignored, err = ignorefields.Compile(c.IgnoreFields)
 	return err
 }
 
 // owns tells whether the work's anchor owns an object that it lists.
 func (d *desired) owns(id workv1.ResourceIdentifier) bool {
 	h := how{orphan: orphans(d.spec.DeleteOption, id)}
-	if u := match.Match(d.spec.ManifestConfigs, id).UpdateStrategy; u != nil {
+	if u := manifestconfig.Match(d.spec.ManifestConfigs, id).UpdateStrategy; u != nil {
 		h.strategy = u.Type
 	}
 	return h.owns()
@@ -151,7 +151,7 @@ func (t target) identifier() workv1.ResourceIdentifier {
 
 // readerOf returns what a version of a work reads of an object, nil for nothing:
 // always the same for one version, so that it can be told whether it has read.
-func (e *Engine) readerOf(w *work, d *desired, id objectID, o match.Options) *reader {
+func (e *Engine) readerOf(w *work, d *desired, id objectID, o manifestconfig.Options) *reader {
 	if w.readersOf != d {
 		w.readersOf, w.readers = d, map[objectID]*reader{}
 	}
@@ -160,8 +160,8 @@ func (e *Engine) readerOf(w *work, d *desired, id objectID, o match.Options) *re
 	}
 	// A rule by the name of a condition of ours would say two things under one name.
 	rules := slices.DeleteFunc(slices.Clone(o.ConditionRules), func(r workv1.ConditionRule) bool { return slices.Contains(ownTypes, r.Condition) })
-	if d.healthy && !slices.ContainsFunc(rules, func(r workv1.ConditionRule) bool { return r.Condition == rule.TypeHealthy }) {
-		rules = append(rules, workv1.ConditionRule{Condition: rule.TypeHealthy, Type: workv1.WellKnownConditionsType})
+	if d.healthy && !slices.ContainsFunc(rules, func(r workv1.ConditionRule) bool { return r.Condition == conditionrules.TypeHealthy }) {
+		rules = append(rules, workv1.ConditionRule{Condition: conditionrules.TypeHealthy, Type: workv1.WellKnownConditionsType})
 	}
 	if len(rules) == 0 && len(o.FeedbackRules) == 0 {
 		return nil
@@ -179,7 +179,7 @@ func (s *step) completes(d *desired) bool {
 	if s.read == nil {
 		return false
 	}
-	o := match.Match(d.spec.ManifestConfigs, s.at.identifier())
+	o := manifestconfig.Match(d.spec.ManifestConfigs, s.at.identifier())
 	return slices.ContainsFunc(o.ConditionRules, func(r workv1.ConditionRule) bool { return r.Condition == workv1.WorkComplete })
 }
 

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/follow"
+	"github.com/spokelet/spokelet/internal/watcher"
 )
 
 // scope is what one watch covers.
@@ -34,12 +34,12 @@ func (s scope) id(obj metav1.Object) objectID {
 
 // follow keeps a sink up to date with a scope until the engine or the returned stop
 // ends it. stop does not wait: it is called with locks held.
-func (e *Engine) follow(s scope, feed follow.Feed, to follow.Sink) (stop func()) {
+func (e *Engine) follow(s scope, feed watcher.Feed, to watcher.Sink) (stop func()) {
 	ctx, cancel := context.WithCancel(e.lifetime)
 	log := e.log.WithValues("resource", s.String(), "namespace", s.namespace)
 	e.following.Go(func() {
 		defer cancel()
-		(&follow.Follower{Feed: feed, Sink: to, Refusal: refusal, Log: log}).Run(ctx)
+		(&watcher.Follower{Feed: feed, Sink: to, Refusal: refusal, Log: log}).Run(ctx)
 	})
 	return cancel
 }
@@ -61,7 +61,7 @@ type objectSink struct {
 	seen  map[objectID]struct{}
 }
 
-// Event implements follow.Sink.
+// Event implements watcher.Sink.
 func (o *objectSink) Event(obj metav1.Object, deleted bool) {
 	id := o.scope.id(obj)
 	if !o.table.wants(id) {
@@ -81,19 +81,19 @@ func (o *objectSink) Event(obj metav1.Object, deleted bool) {
 	o.table.observe(id, sight(obj), deleted, at, readings...)
 }
 
-// Begin implements follow.Sink.
+// Begin implements watcher.Sink.
 func (o *objectSink) Begin() {
 	o.table.expect(o.scope)
 	o.seen = map[objectID]struct{}{}
 }
 
-// End implements follow.Sink.
+// End implements watcher.Sink.
 func (o *objectSink) End(version string) {
 	o.table.resync(o.scope, o.seen, version)
 	o.seen = nil
 }
 
-// Refused implements follow.Sink.
+// Refused implements watcher.Sink.
 func (o *objectSink) Refused(err error) { o.table.fail(o.scope, err) }
 
 // followAnchors watches the anchors, for somebody may delete one.
@@ -111,7 +111,7 @@ type anchorSink struct {
 	seen    map[string]struct{}
 }
 
-// Event implements follow.Sink.
+// Event implements watcher.Sink.
 func (a *anchorSink) Event(obj metav1.Object, deleted bool) {
 	if a.seen != nil && !deleted {
 		a.seen[obj.GetName()] = struct{}{}
@@ -125,7 +125,7 @@ func (a *anchorSink) Event(obj metav1.Object, deleted bool) {
 	}
 }
 
-// Begin implements follow.Sink.
+// Begin implements watcher.Sink.
 func (a *anchorSink) Begin() { a.seen = map[string]struct{}{} }
 
 // End looks at every anchor that was not there. One that was made since the
@@ -139,7 +139,7 @@ func (a *anchorSink) End(string) {
 	a.seen = nil
 }
 
-// Refused implements follow.Sink.
+// Refused implements watcher.Sink.
 func (a *anchorSink) Refused(err error) {
 	a.engine.log.Error(err, "cannot watch anchors", "dialect", a.dialect)
 }
@@ -299,7 +299,7 @@ func (e *Engine) settle() {
 // appeared or changed; that it was established is one of those changes.
 type definitionSink struct{ engine *Engine }
 
-// Event implements follow.Sink.
+// Event implements watcher.Sink.
 func (d definitionSink) Event(obj metav1.Object, deleted bool) {
 	if deleted {
 		return
@@ -316,13 +316,13 @@ func (d definitionSink) Event(obj metav1.Object, deleted bool) {
 	}
 }
 
-// Begin implements follow.Sink.
+// Begin implements watcher.Sink.
 func (definitionSink) Begin() {}
 
-// End implements follow.Sink.
+// End implements watcher.Sink.
 func (definitionSink) End(string) {}
 
-// Refused implements follow.Sink.
+// Refused implements watcher.Sink.
 func (d definitionSink) Refused(err error) {
 	d.engine.log.Error(err, "cannot watch definitions; unknown kinds are tried again at intervals")
 }

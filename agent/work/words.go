@@ -12,10 +12,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	workv1 "open-cluster-management.io/api/work/v1"
 
+	"github.com/spokelet/spokelet/agent/work/conditionrules"
 	"github.com/spokelet/spokelet/agent/work/executor"
 	"github.com/spokelet/spokelet/agent/work/feedback"
-	"github.com/spokelet/spokelet/agent/work/ignore"
-	"github.com/spokelet/spokelet/agent/work/rule"
+	"github.com/spokelet/spokelet/agent/work/ignorefields"
 	"github.com/spokelet/spokelet/api/wire"
 )
 
@@ -69,7 +69,7 @@ func (manifestWorkWords) manifest(w *work, o *outcome, seen objectIndex, now met
 	case known || o.failure != "":
 		set(&o.conditions, metav1.Condition{Type: conditionAvailable, Status: metav1.ConditionFalse, Reason: "ResourceNotAvailable", Message: "Resource is not available"}, now)
 	}
-	o.conditions = rule.Prune(o.conditions, w.observed)
+	o.conditions = conditionrules.Prune(o.conditions, w.observed)
 	reading := seen.readingOf(*o.at, w.key.String())
 	switch {
 	case reading == nil:
@@ -112,7 +112,7 @@ func (manifestWorkWords) work(w *work, tallies map[string]*tally, seen objectInd
 	for i := range w.outcomes {
 		manifests[i] = w.outcomes[i].conditions
 	}
-	for _, c := range rule.Aggregate(manifests, w.observed) {
+	for _, c := range conditionrules.Aggregate(manifests, w.observed) {
 		if c.Type == workv1.WorkComplete && c.Status == metav1.ConditionTrue && w.unread() {
 			continue // what is complete for good ends the work, so nothing may be guessed
 		}
@@ -184,8 +184,8 @@ func workName(key string) string {
 
 // isIgnoreError tells that the fields that a work ignores cannot be found.
 func isIgnoreError(err error) bool {
-	var pointer *ignore.PointerError
-	var query *ignore.QueryError
+	var pointer *ignorefields.PointerError
+	var query *ignorefields.QueryError
 	return errors.As(err, &pointer) || errors.As(err, &query)
 }
 

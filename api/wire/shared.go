@@ -136,7 +136,7 @@ type SharedObject struct {
 	// Version names the content: a write says from which one it was made. Empty when the
 	// object is absent.
 	Version string `json:"version,omitempty"`
-	// Content is of package content; nil when the object is absent.
+	// Content is of package inventory; nil when the object is absent.
 	Content json.RawMessage `json:"content,omitempty"`
 	// Deleting: the object is being deleted, and waits for its finalizers.
 	Deleting bool `json:"deleting,omitempty"`

@@ -14,9 +14,9 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/spokelet/spokelet/agent"
+	"github.com/spokelet/spokelet/agent/workagent"
 	"github.com/spokelet/spokelet/api/config/v1alpha1"
-	"github.com/spokelet/spokelet/cmd/internal/command"
-	"github.com/spokelet/spokelet/cmd/spokelet-agent/workagent"
+	"github.com/spokelet/spokelet/internal/command"
 	"github.com/spokelet/spokelet/tunnel/identity"
 )
 

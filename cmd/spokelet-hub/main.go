@@ -14,8 +14,8 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/spokelet/spokelet/api/config/v1alpha1"
-	"github.com/spokelet/spokelet/cmd/internal/command"
 	"github.com/spokelet/spokelet/hub"
+	"github.com/spokelet/spokelet/internal/command"
 )
 
 func main() {

@@ -62,7 +62,7 @@ func (b Build) Binary(ctx context.Context, name string) (string, error) {
 		// the race detector takes a multiple.
 		return b.link(ctx, "helm", "CGO_ENABLED=0", name, "-ldflags=-s -w", "./cmd/"+name)
 	}
-	flags := "-ldflags=-s -w -X github.com/spokelet/spokelet/cmd/internal/command.Version=" + b.Version
+	flags := "-ldflags=-s -w -X github.com/spokelet/spokelet/internal/command.Version=" + b.Version
 	switch {
 	case b.Race:
 		// The race runtime is C; linked statically, it needs no base image.

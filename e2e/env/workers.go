@@ -52,7 +52,7 @@ func (b Build) fetch(ctx context.Context, name string, none error) (string, erro
 // its own, and as helm's process no flavour.
 func (b Build) Workers(ctx context.Context) (string, error) {
 	return b.link(ctx, "workers", "CGO_ENABLED=0", workersBinary,
-		"-ldflags=-s -w -X github.com/spokelet/spokelet/workers/program.Version="+b.Version, "./cmd/"+workersBinary)
+		"-ldflags=-s -w -X github.com/spokelet/spokelet/workers/app.Version="+b.Version, "./cmd/"+workersBinary)
 }
 
 // WorkerdImage builds the image that scripts are added to: workerd and its libraries alone.

@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/spokelet/spokelet/internal/livetest"
+	"github.com/spokelet/spokelet/internal/testing/livetest"
 )
 
 // installedHub is a real API server that has the rights and the policies of the chart of

@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/yaml"
 
-	"github.com/spokelet/spokelet/internal/livetest"
+	"github.com/spokelet/spokelet/internal/testing/livetest"
 )
 
 // workersHub is one on which worker bundles are installed, without the operator. It has a
@@ -34,7 +34,7 @@ var (
 	clustersResource = schema.GroupVersionResource{Group: "cluster.open-cluster-management.io", Version: "v1", Resource: "managedclusters"}
 )
 
-// valuesOf are those with which the operator makes the works of workers/place/testdata.
+// valuesOf are those with which the operator makes the works of workers/placement/testdata.
 func valuesOf(work string) []string {
 	tail := []string{"api.enabled=true", "api.tlsSecret=tls", "api.clusterUser=hub:system:serviceaccount:spokelet-workers:spokelet-workers-api"}
 	return map[string][]string{
@@ -105,7 +105,7 @@ func (h workersHub) label(namespace, labels string) {
 // read returns a work as the operator makes it, which is account 1234's.
 func (h workersHub) read(work string) *unstructured.Unstructured {
 	h.t.Helper()
-	raw, err := os.ReadFile("../../workers/place/testdata/" + work + ".yaml")
+	raw, err := os.ReadFile("../../workers/placement/testdata/" + work + ".yaml")
 	h.must(err)
 	object := &unstructured.Unstructured{}
 	h.must(yaml.Unmarshal(raw, &object.Object))

@@ -30,7 +30,7 @@ import (
 	"github.com/spokelet/spokelet/agent/helm"
 	"github.com/spokelet/spokelet/agent/helm/message"
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/internal/livetest"
+	"github.com/spokelet/spokelet/internal/testing/livetest"
 )
 
 // built is the program, as it is in the agent's image. It is where the Makefile and package

@@ -21,8 +21,8 @@ import (
 	actionv1beta1 "github.com/spokelet/spokelet/api/action/v1beta1"
 	mcmv1alpha1 "github.com/spokelet/spokelet/api/mcm/v1alpha1"
 	viewv1beta1 "github.com/spokelet/spokelet/api/view/v1beta1"
-	"github.com/spokelet/spokelet/budget"
-	"github.com/spokelet/spokelet/hub/author"
+	"github.com/spokelet/spokelet/hub/requester"
+	"github.com/spokelet/spokelet/internal/quota"
 )
 
 // AuthorsPath is where it is recorded who asks for views and actions.
@@ -41,12 +41,12 @@ const copies = 8
 var worksOfMCM = metav1.GroupResource{Group: mcmv1alpha1.GroupVersion.Group, Resource: "works"}
 
 // authors are the resources whose authors are recorded, and where.
-var authors = map[metav1.GroupResource]author.Keys{
-	worksOfMCM: author.MCM,
-	{Group: mcmv1alpha1.GroupVersion.Group, Resource: "worksets"}:                author.MCM,
-	{Group: mcmv1alpha1.GroupVersion.Group, Resource: "resourceviews"}:           author.MCM,
-	{Group: viewv1beta1.GroupVersion.Group, Resource: "managedclusterviews"}:     author.ACM,
-	{Group: actionv1beta1.GroupVersion.Group, Resource: "managedclusteractions"}: author.ACM,
+var authors = map[metav1.GroupResource]requester.Keys{
+	worksOfMCM: requester.MCM,
+	{Group: mcmv1alpha1.GroupVersion.Group, Resource: "worksets"}:                requester.MCM,
+	{Group: mcmv1alpha1.GroupVersion.Group, Resource: "resourceviews"}:           requester.MCM,
+	{Group: viewv1beta1.GroupVersion.Group, Resource: "managedclusterviews"}:     requester.ACM,
+	{Group: actionv1beta1.GroupVersion.Group, Resource: "managedclusteractions"}: requester.ACM,
 }
 
 // patch is one operation of a JSON patch (RFC 6902).
@@ -61,7 +61,7 @@ type recorder struct {
 	access Access
 	// self is the hub's own account, which makes objects for others.
 	self         string
-	registration *author.Registration
+	registration *requester.Registration
 	stored       Stored
 	limits       Limits
 }
@@ -118,13 +118,13 @@ func (c *recorder) record(ctx context.Context, r *request) ([]patch, error) {
 	switch owners := want[mcmv1alpha1.AnnotationOwners]; {
 	case owners != "" && asks:
 		return nil, ofParent(r, owners)
-	case owners != "" || !asks && had[author.AnnotationRegistration] == registration:
+	case owners != "" || !asks && had[requester.AnnotationRegistration] == registration:
 		return set(has, names, want), nil
 	}
 	if err := c.mayAsk(ctx, r, next.Spec); err != nil {
 		return nil, err
 	}
-	by, err := requester(r, keys, registration)
+	by, err := requesterAnnotations(r, keys, registration)
 	if err != nil {
 		return nil, err
 	}
@@ -142,8 +142,8 @@ func ofParent(r *request, owners string) error {
 	return apierrors.NewForbidden(schema.GroupResource(resourceOf(r)), r.Name, fmt.Errorf("the Work is one of %s: change that", parent))
 }
 
-// requester are the annotations of an object whose author is the user of a request.
-func requester(r *request, keys author.Keys, registration string) (map[string]string, error) {
+// requesterAnnotations returns the annotations of an object whose author is the user of a request.
+func requesterAnnotations(r *request, keys requester.Keys, registration string) (map[string]string, error) {
 	user := r.UserInfo
 	size := len(user.Username) + len(registration)
 	for _, group := range user.Groups {
@@ -159,7 +159,7 @@ func requester(r *request, keys author.Keys, registration string) (map[string]st
 	for key, values := range user.Extra {
 		extra[key] = values
 	}
-	by, err := author.New(user.Username, user.Groups, extra)
+	by, err := requester.New(user.Username, user.Groups, extra)
 	if err != nil {
 		return nil, apierrors.NewForbidden(schema.GroupResource(resourceOf(r)), r.Name, err)
 	}
@@ -171,7 +171,7 @@ func (a *authored) annotations(m *memory) (map[string]string, error) {
 	if a.Metadata.Annotations.absent() {
 		return nil, nil
 	}
-	if err := m.take(budget.DecodedJSON(a.Metadata.Annotations)); err != nil {
+	if err := m.take(quota.DecodedJSON(a.Metadata.Annotations)); err != nil {
 		return nil, err
 	}
 	out := map[string]string{}
@@ -182,7 +182,7 @@ func (a *authored) annotations(m *memory) (map[string]string, error) {
 }
 
 // protected are the annotations of a resource that nobody but the hub's own account writes.
-func protected(resource metav1.GroupResource, keys author.Keys) []string {
+func protected(resource metav1.GroupResource, keys requester.Keys) []string {
 	all := keys.All()
 	if resource == worksOfMCM {
 		all = append(all, mcmv1alpha1.AnnotationOwners, mcmv1alpha1.AnnotationOwnerUID)

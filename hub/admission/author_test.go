@@ -21,7 +21,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/spokelet/spokelet/hub/author"
+	"github.com/spokelet/spokelet/hub/requester"
 )
 
 const (
@@ -41,7 +41,7 @@ const (
 
 // newRecorder is one that knows its registration.
 func newRecorder(access Access) *recorder {
-	c := &recorder{access: access, self: self, registration: &author.Registration{}, stored: StoredFunc(empty), limits: roomy}
+	c := &recorder{access: access, self: self, registration: &requester.Registration{}, stored: StoredFunc(empty), limits: roomy}
 	c.registration.Set("uid")
 	return c
 }
@@ -95,12 +95,12 @@ func patched(t *testing.T, object string, patches []patch) map[string]string {
 
 // ofAlice are the annotations of an object of hers, with others.
 func ofAlice(others map[string]string) map[string]string {
-	return with(others, map[string]string{"mcm.ibm.com/user-identity": "YWxpY2U=", "mcm.ibm.com/user-group": "cGxhdGZvcm0=", author.AnnotationRegistration: "uid"})
+	return with(others, map[string]string{"mcm.ibm.com/user-identity": "YWxpY2U=", "mcm.ibm.com/user-group": "cGxhdGZvcm0=", requester.AnnotationRegistration: "uid"})
 }
 
 // ofBob are those of an object of his.
 func ofBob(others map[string]string) map[string]string {
-	return with(others, map[string]string{"mcm.ibm.com/user-identity": "Ym9i", "mcm.ibm.com/user-group": "", author.AnnotationRegistration: "uid"})
+	return with(others, map[string]string{"mcm.ibm.com/user-identity": "Ym9i", "mcm.ibm.com/user-group": "", requester.AnnotationRegistration: "uid"})
 }
 
 func with(others, annotations map[string]string) map[string]string {
@@ -196,7 +196,7 @@ func TestTheAuthorIsWhoeverAsks(t *testing.T) {
 // An authorizer of the hub may narrow by them what the user may do.
 func TestWhatNarrowsTheRightsOfAnAuthorIsRecorded(t *testing.T) {
 	const scopes = "scopes.authorization.openshift.io"
-	forged := `{"metadata":{"annotations":{"` + author.AnnotationExtra + `":"{}"}},"spec":{"cluster":{"name":"store-1"}}}`
+	forged := `{"metadata":{"annotations":{"` + requester.AnnotationExtra + `":"{}"}},"spec":{"cluster":{"name":"store-1"}}}`
 	cases := map[string]struct {
 		reason string
 		extra  map[string]authenticationv1.ExtraValue
@@ -207,7 +207,7 @@ func TestWhatNarrowsTheRightsOfAnAuthorIsRecorded(t *testing.T) {
 		"a scope":         {reason: "the author is asked about with it", extra: map[string]authenticationv1.ExtraValue{scopes: {"user:info"}, "authentication.kubernetes.io/credential-id": {"JTI=1"}}, object: workOfNone, want: `{"scopes.authorization.openshift.io":["user:info"]}`},
 		"one that lies":   {reason: "what a user says of it does not count", extra: map[string]authenticationv1.ExtraValue{scopes: {"user:info"}}, object: forged, want: `{"scopes.authorization.openshift.io":["user:info"]}`},
 		"none":            {reason: "nothing narrows", object: forged},
-		"one without end": {reason: "what is left out might narrow", extra: map[string]authenticationv1.ExtraValue{scopes: {strings.Repeat("a", author.MaxExtra)}}, object: workOfNone, code: 403},
+		"one without end": {reason: "what is left out might narrow", extra: map[string]authenticationv1.ExtraValue{scopes: {strings.Repeat("a", requester.MaxExtra)}}, object: workOfNone, code: 403},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -224,7 +224,7 @@ func TestWhatNarrowsTheRightsOfAnAuthorIsRecorded(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := patched(t, tc.object, patches)[author.AnnotationExtra]; got != tc.want {
+			if got := patched(t, tc.object, patches)[requester.AnnotationExtra]; got != tc.want {
 				t.Errorf("%s: got %q, want %q", tc.reason, got, tc.want)
 			}
 		})
@@ -485,8 +485,8 @@ func FuzzAuthor(f *testing.F) {
 		switch owners := want["mcm.ibm.com/owners"]; {
 		case owners != "" && asks:
 			t.Errorf("what a Work of %q asks is changed", owners)
-		case owners == "" && (asks || old[author.AnnotationRegistration] != "uid"):
-			by, err := requester(r, keys, "uid")
+		case owners == "" && (asks || old[requester.AnnotationRegistration] != "uid"):
+			by, err := requesterAnnotations(r, keys, "uid")
 			if err != nil {
 				t.Fatal(err)
 			}

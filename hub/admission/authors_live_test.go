@@ -29,8 +29,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/spokelet/spokelet/api/mcm/v1alpha1"
-	"github.com/spokelet/spokelet/hub/author"
-	"github.com/spokelet/spokelet/internal/livetest"
+	"github.com/spokelet/spokelet/hub/requester"
+	"github.com/spokelet/spokelet/internal/testing/livetest"
 )
 
 // The users of these tests, beside admin.
@@ -47,7 +47,7 @@ type recording struct {
 	self  string // the hub's own account
 
 	registration *admissionregistrationv1.MutatingWebhookConfiguration
-	registered   *author.Registration
+	registered   *requester.Registration
 }
 
 func newRecording(t *testing.T) *recording {
@@ -59,7 +59,7 @@ func newRecording(t *testing.T) *recording {
 		other:  namespace + "-other",
 		self:   "system:serviceaccount:" + namespace + ":spokelet-hub",
 
-		registered: &author.Registration{},
+		registered: &requester.Registration{},
 	}
 	r.clients[admin] = r.clientFor(cfg, admin)
 	for user, name := range map[string]string{alice: r.name(alice), bob: r.name(bob), self: r.self} {
@@ -116,7 +116,7 @@ func (r *recording) record(cfg *rest.Config) {
 			if r.clients[alice].Create(r.t.Context(), obj, client.DryRunAll) != nil {
 				return false
 			}
-			if by, err := author.Of(obj, keysOf(obj), r.registered.UID()); err != nil || by.User != r.name(alice) {
+			if by, err := requester.Of(obj, keysOf(obj), r.registered.UID()); err != nil || by.User != r.name(alice) {
 				return false
 			}
 		}
@@ -183,8 +183,8 @@ func (r *recording) register() {
 }
 
 // forged says that an administrator asks.
-func forged(k author.Keys) map[string]string {
-	return author.Author{User: "admin", Groups: []string{"system:masters"}}.Annotations(k, "forged")
+func forged(k requester.Keys) map[string]string {
+	return requester.Author{User: "admin", Groups: []string{"system:masters"}}.Annotations(k, "forged")
 }
 
 // object makes one of a new name, with annotations, in the namespace of the first cluster.
@@ -205,25 +205,25 @@ func (r *recording) objects() []*unstructured.Unstructured {
 	work["cluster"] = map[string]any{"name": r.namespace}
 	delete(view, "type")
 	all := []*unstructured.Unstructured{
-		r.object("view.open-cluster-management.io/v1beta1", "ManagedClusterView", forged(author.ACM),
+		r.object("view.open-cluster-management.io/v1beta1", "ManagedClusterView", forged(requester.ACM),
 			map[string]any{"scope": map[string]any{"resource": "pods", "name": "a", "namespace": "b"}}),
-		r.object("action.open-cluster-management.io/v1beta1", "ManagedClusterAction", forged(author.ACM),
+		r.object("action.open-cluster-management.io/v1beta1", "ManagedClusterAction", forged(requester.ACM),
 			map[string]any{"actionType": "Delete", "kube": map[string]any{"resource": "pods", "name": "a", "namespace": "b"}}),
 	}
 	for _, version := range []string{"mcm.ibm.com/v1alpha1", "mcm.ibm.com/v1beta1"} {
 		all = append(all,
-			r.object(version, "Work", forged(author.MCM), work),
-			r.object(version, "WorkSet", forged(author.MCM), map[string]any{
+			r.object(version, "Work", forged(requester.MCM), work),
+			r.object(version, "WorkSet", forged(requester.MCM), map[string]any{
 				"clusterSelector": map[string]any{}, "template": map[string]any{"spec": pods("resourceType")},
 			}),
-			r.object(version, "ResourceView", forged(author.MCM), view))
+			r.object(version, "ResourceView", forged(requester.MCM), view))
 	}
 	return all
 }
 
 // work makes one for a cluster.
 func (r *recording) work(cluster string) *unstructured.Unstructured {
-	return r.object("mcm.ibm.com/v1alpha1", "Work", forged(author.MCM), map[string]any{
+	return r.object("mcm.ibm.com/v1alpha1", "Work", forged(requester.MCM), map[string]any{
 		"cluster": map[string]any{"name": cluster}, "type": "Resource", "scope": map[string]any{"resourceType": "pods"},
 	})
 }
@@ -243,19 +243,19 @@ func (r *recording) patch(user string, obj *unstructured.Unstructured, body stri
 
 // checkAuthor checks that a user of these tests is the author, with the groups that have a
 // place.
-func (r *recording) checkAuthor(reason string, obj *unstructured.Unstructured, k author.Keys, user string) {
+func (r *recording) checkAuthor(reason string, obj *unstructured.Unstructured, k requester.Keys, user string) {
 	r.t.Helper()
-	got, err := author.Of(obj, k, r.registered.UID())
+	got, err := requester.Of(obj, k, r.registered.UID())
 	if err != nil || got.User != r.name(user) || !slices.Contains(got.Groups, "of-"+user) || slices.Contains(got.Groups, "comma") {
 		r.t.Errorf("%s: %s of %s has author %v, %v, want %s", reason, obj.GetKind(), obj.GetAPIVersion(), got, err, user)
 	}
 }
 
-func keysOf(obj *unstructured.Unstructured) author.Keys {
+func keysOf(obj *unstructured.Unstructured) requester.Keys {
 	if strings.HasPrefix(obj.GetAPIVersion(), "mcm.ibm.com/") {
-		return author.MCM
+		return requester.MCM
 	}
-	return author.ACM
+	return requester.ACM
 }
 
 func TestARealAPIServerRecordsWhoAsks(t *testing.T) {
@@ -320,7 +320,7 @@ func TestARealAPIServerAsksForTheRightInTheNamespaceOfTheCluster(t *testing.T) {
 	if err := r.patch(bob, own, to); err != nil {
 		t.Errorf("a Work that bob sends elsewhere: %v", err)
 	}
-	r.checkAuthor("sent elsewhere", own, author.MCM, bob)
+	r.checkAuthor("sent elsewhere", own, requester.MCM, bob)
 	if err := r.patch(alice, own, changeOf(own)); !refused(err) {
 		t.Errorf("what is asked of a cluster where alice may do nothing: %v, want forbidden", err)
 	}
@@ -362,23 +362,23 @@ func TestNobodyHasAnActionOfAnotherDoneAgain(t *testing.T) {
 	if err := r.patch(bob, act, `{"spec":{"kube":{"template":{"a":1.0,"b":2}}}}`); err != nil {
 		t.Errorf("another action: %v", err)
 	}
-	r.checkAuthor("another action", act, author.ACM, bob)
+	r.checkAuthor("another action", act, requester.ACM, bob)
 }
 
 func TestTheHubsOwnAccountSaysForWhomItAsks(t *testing.T) {
 	t.Parallel()
 	r := newRecording(t)
 	child := r.work(r.other)
-	of := author.Author{User: r.name(alice), Groups: []string{"of-" + alice}}
-	child.SetAnnotations(of.Annotations(author.MCM, r.registered.UID()))
+	of := requester.Author{User: r.name(alice), Groups: []string{"of-" + alice}}
+	child.SetAnnotations(of.Annotations(requester.MCM, r.registered.UID()))
 	if err := r.clients[self].Create(t.Context(), child); err != nil {
 		t.Fatal(err)
 	}
-	r.checkAuthor("made for alice", child, author.MCM, alice)
+	r.checkAuthor("made for alice", child, requester.MCM, alice)
 	if err := r.patch(self, child, changeOf(child)); err != nil {
 		t.Fatal(err)
 	}
-	r.checkAuthor("changed for alice", child, author.MCM, alice)
+	r.checkAuthor("changed for alice", child, requester.MCM, alice)
 }
 
 // The hub makes the Works of sets, follows them by the owner's annotations, and changes back
@@ -388,7 +388,7 @@ func TestARealAPIServerKeepsTheWorksOfASet(t *testing.T) {
 	r := newRecording(t)
 	owned := map[string]string{v1alpha1.AnnotationOwners: "WorkSet.shop.greet", v1alpha1.AnnotationOwnerUID: "set"}
 	child := r.work(r.namespace)
-	annotations := author.Author{User: r.name(alice), Groups: []string{"of-" + alice}}.Annotations(author.MCM, r.registered.UID())
+	annotations := requester.Author{User: r.name(alice), Groups: []string{"of-" + alice}}.Annotations(requester.MCM, r.registered.UID())
 	maps.Copy(annotations, owned)
 	child.SetAnnotations(annotations)
 	if err := r.clients[self].Create(t.Context(), child); err != nil {
@@ -409,7 +409,7 @@ func TestARealAPIServerKeepsTheWorksOfASet(t *testing.T) {
 			t.Errorf("%s: %v", body, err)
 		}
 		check(body, child, owned)
-		r.checkAuthor(body, child, author.MCM, alice)
+		r.checkAuthor(body, child, requester.MCM, alice)
 	}
 	for _, user := range []string{alice, bob, admin} {
 		err := r.patch(user, child.DeepCopy(), changeOf(child))
@@ -448,7 +448,7 @@ func TestWithoutTheHubNobodyAsks(t *testing.T) {
 		for reason, body := range map[string]string{
 			"a new spec": changeOf(obj), "a forged author": `{"metadata":{"annotations":{"` + keys.User + `":"cm9vdA=="}}}`,
 			"forged groups": `{"metadata":{"annotations":{"` + keys.Groups + `":"cm9vdA=="}}}`, "a dropped author": `{"metadata":{"annotations":null}}`,
-			"a forged registration": `{"metadata":{"annotations":{"` + author.AnnotationRegistration + `":"x"}}}`,
+			"a forged registration": `{"metadata":{"annotations":{"` + requester.AnnotationRegistration + `":"x"}}}`,
 			"a forged owner":        `{"metadata":{"annotations":{"` + v1alpha1.AnnotationOwners + `":"WorkSet.a.b"}}}`,
 			"a forged owner's UID":  `{"metadata":{"annotations":{"` + v1alpha1.AnnotationOwnerUID + `":"x"}}}`,
 		} {

@@ -14,7 +14,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/spokelet/spokelet/hub/author"
+	"github.com/spokelet/spokelet/hub/requester"
 )
 
 const (
@@ -90,7 +90,7 @@ type Config struct {
 	// object. Required.
 	Self string
 	// Registration is the one of the webhook that records authors. Required.
-	Registration *author.Registration
+	Registration *requester.Registration
 	// Access, Clusters and Stored are required.
 	Access   Access
 	Clusters Clusters

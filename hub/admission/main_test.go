@@ -23,7 +23,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/spokelet/spokelet/hub/author"
+	"github.com/spokelet/spokelet/hub/requester"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -79,7 +79,7 @@ func start(t *testing.T, address string, certificate *tls.Certificate, config Co
 	}
 	config.Listener = listener
 	if config.Registration == nil {
-		config.Registration = &author.Registration{}
+		config.Registration = &requester.Registration{}
 	}
 	config.Certificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return certificate, nil }
 	server, err := New(config)

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
-	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/internal/quota"
 )
 
 // identityCost is what remembering a manifest takes beside its names, at most.
@@ -61,7 +61,7 @@ func checkManifests(list raw, limit int, m *memory) error {
 func elements(list raw) iter.Seq[raw] {
 	return func(yield func(raw) bool) {
 		depth, begin := 0, 1
-		for i, b := range budget.Unquoted(list) {
+		for i, b := range quota.Unquoted(list) {
 			switch {
 			case depth == 1 && (b == ',' || b == ']'):
 				element := raw(bytes.TrimSpace(list[begin:i]))

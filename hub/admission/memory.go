@@ -7,7 +7,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/internal/quota"
 )
 
 const (
@@ -30,13 +30,13 @@ const (
 // for the review as a whole, before its body was read: who waits for memory holds
 // none, so that no two reviews wait for each other.
 type memory struct {
-	account *budget.Account
+	account *quota.Account
 	left    int64 // taken and not spent
 }
 
 // newMemory takes what a review with a body of so many bytes holds as a rule. It waits
 // for it until ctx ends. The caller closes the account.
-func newMemory(ctx context.Context, account *budget.Account, body int64) (*memory, error) {
+func newMemory(ctx context.Context, account *quota.Account, body int64) (*memory, error) {
 	if err := account.Await(ctx, body+body/2+headroom); err != nil {
 		return nil, err
 	}

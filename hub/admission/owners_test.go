@@ -13,7 +13,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/spokelet/spokelet/hub/author"
+	"github.com/spokelet/spokelet/hub/requester"
 )
 
 // A WorkSet finds its Works by what says whose they are, and the hub makes them anew that are
@@ -25,7 +25,7 @@ func TestWhoseAWorkIsTheHubSays(t *testing.T) {
 		"a set's Work of another registration": {
 			reason: "the hub says again for whom it is", user: "bob",
 			operation: admissionv1.Update, object: workOfNone, old: strings.Replace(workOfSet, `"uid"`, `"before"`, 1),
-			want: with(map[string]string{author.AnnotationRegistration: "before"}, maps.Clone(ofSet)),
+			want: with(map[string]string{requester.AnnotationRegistration: "before"}, maps.Clone(ofSet)),
 		},
 		"a new object of a set": {
 			reason: "the hub alone makes such", user: "bob", operation: admissionv1.Create, object: workOfSet, want: bob,

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/spokelet/spokelet/hub/author"
-	"github.com/spokelet/spokelet/internal/livetest"
+	"github.com/spokelet/spokelet/hub/requester"
+	"github.com/spokelet/spokelet/internal/testing/livetest"
 )
 
 // While the webhook is not registered, as after somebody deleted it in an outage, whoever
@@ -34,13 +34,13 @@ func TestWhatARealAPIServerStoredWithoutTheWebhookIsNobodys(t *testing.T) {
 	passes := func() bool {
 		obj := r.work(r.namespace)
 		err := r.clients[bob].Create(t.Context(), obj, client.DryRunAll)
-		return err == nil && maps.Equal(obj.GetAnnotations(), forged(author.MCM))
+		return err == nil && maps.Equal(obj.GetAnnotations(), forged(requester.MCM))
 	}
 	livetest.Eventually(t, "the webhook is no longer asked", passes)
 	r.registered.Set("")
 	written := r.objects()
 	for _, obj := range written {
-		obj.SetAnnotations(author.Author{User: "admin", Groups: []string{"system:masters"}}.Annotations(keysOf(obj), before))
+		obj.SetAnnotations(requester.Author{User: "admin", Groups: []string{"system:masters"}}.Annotations(keysOf(obj), before))
 		if err := r.clients[bob].Create(t.Context(), obj); err != nil {
 			t.Fatal(err)
 		}
@@ -59,7 +59,7 @@ func (r *recording) checkHealing(obj *unstructured.Unstructured) {
 	keys := keysOf(obj)
 	nobodys := func(reason string) {
 		r.t.Helper()
-		if by, err := author.Of(obj, keys, r.registered.UID()); !errors.Is(err, author.ErrUnknown) {
+		if by, err := requester.Of(obj, keys, r.registered.UID()); !errors.Is(err, requester.ErrUnknown) {
 			r.t.Errorf("%s: %s is asked by %v: %v", reason, obj.GetKind(), by, err)
 		}
 	}
@@ -76,7 +76,7 @@ func (r *recording) checkHealing(obj *unstructured.Unstructured) {
 	if obj.GetGeneration() != generation {
 		r.t.Errorf("%s asks anew: an action would be done again", obj.GetKind())
 	}
-	if err := r.patch(alice, obj, `{"metadata":{"annotations":{"`+author.AnnotationRegistration+`":"another"}}}`); err != nil {
+	if err := r.patch(alice, obj, `{"metadata":{"annotations":{"`+requester.AnnotationRegistration+`":"another"}}}`); err != nil {
 		r.t.Error(err)
 	}
 	r.checkAuthor("made nobody's", obj, keys, bob)

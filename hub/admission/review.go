@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
-	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/internal/quota"
 )
 
 // maxHead is how many bytes a review may have beside its objects: a user's groups
@@ -25,7 +25,7 @@ var (
 	// errReview is of bodies that are no review.
 	errReview = errors.New("review: not a request of AdmissionReview in version v1")
 	// errHead is of reviews that are large without their objects.
-	errHead = fmt.Errorf("review: more than %d bytes beside its objects: %w", maxHead, budget.ErrTooLarge)
+	errHead = fmt.Errorf("review: more than %d bytes beside its objects: %w", maxHead, quota.ErrTooLarge)
 )
 
 // raw is JSON within the body of a review, which nobody changes: it shares the body's
@@ -98,7 +98,7 @@ func readReview(body []byte, m *memory) (*request, error) {
 	for _, part := range parts {
 		size += len(part.from)
 		// Twice: once decoded, and once in the question to the API server.
-		cost += 2 * budget.DecodedJSON(part.from)
+		cost += 2 * quota.DecodedJSON(part.from)
 	}
 	if size > maxHead {
 		return nil, errHead

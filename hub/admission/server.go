@@ -21,8 +21,8 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/spokelet/spokelet/budget"
 	"github.com/spokelet/spokelet/internal/connlimit"
+	"github.com/spokelet/spokelet/internal/quota"
 	"github.com/spokelet/spokelet/tunnel/origin"
 )
 
@@ -47,7 +47,7 @@ type Server struct {
 	cfg    Config
 	judge  judge
 	record recorder
-	memory *budget.Memory
+	memory *quota.Memory
 	// large has a place for each large review that is decoded at a time.
 	large   chan struct{}
 	metrics *metrics
@@ -69,7 +69,7 @@ func New(cfg Config) (*Server, error) {
 		record: recorder{
 			access: cfg.Access, self: cfg.Self, registration: cfg.Registration, stored: cfg.Stored, limits: cfg.Limits,
 		},
-		memory:  budget.NewMemory(hostReviews, reviews),
+		memory:  quota.NewMemory(hostReviews, reviews),
 		large:   make(chan struct{}, 1),
 		metrics: m,
 	}, nil
@@ -160,9 +160,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, by reviewer) {
 	switch {
 	case errors.Is(err, errLength):
 		s.fail(w, err, http.StatusLengthRequired)
-	case errors.Is(err, budget.ErrTooLarge):
+	case errors.Is(err, quota.ErrTooLarge):
 		s.fail(w, err, http.StatusRequestEntityTooLarge)
-	case errors.Is(err, budget.ErrExhausted):
+	case errors.Is(err, quota.ErrExhausted):
 		// The API server comes again by this, as long as its own time lasts.
 		w.Header().Set("Retry-After", "1")
 		s.fail(w, fmt.Errorf("too many reviews at once: %w", err), http.StatusTooManyRequests)
@@ -174,7 +174,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, by reviewer) {
 }
 
 // review reads a review and judges it. The request is nil if it cannot be read.
-func (s *Server) review(ctx context.Context, w http.ResponseWriter, r *http.Request, account *budget.Account, by reviewer) (*request, []patch, error) {
+func (s *Server) review(ctx context.Context, w http.ResponseWriter, r *http.Request, account *quota.Account, by reviewer) (*request, []patch, error) {
 	body, m, err := read(ctx, w, r, account)
 	if err != nil {
 		return nil, nil, err
@@ -184,7 +184,7 @@ func (s *Server) review(ctx context.Context, w http.ResponseWriter, r *http.Requ
 		case s.large <- struct{}{}:
 			defer func() { <-s.large }()
 		case <-ctx.Done():
-			return nil, nil, fmt.Errorf("review: %d bytes: %w: %w", len(body), budget.ErrExhausted, context.Cause(ctx))
+			return nil, nil, fmt.Errorf("review: %d bytes: %w: %w", len(body), quota.ErrExhausted, context.Cause(ctx))
 		}
 	}
 	request, err := readReview(body, m)
@@ -196,13 +196,13 @@ func (s *Server) review(ctx context.Context, w http.ResponseWriter, r *http.Requ
 }
 
 // read reads the body of a review, which is paid for before.
-func read(ctx context.Context, w http.ResponseWriter, r *http.Request, account *budget.Account) ([]byte, *memory, error) {
+func read(ctx context.Context, w http.ResponseWriter, r *http.Request, account *quota.Account) ([]byte, *memory, error) {
 	size := r.ContentLength
 	if size < 0 {
 		return nil, nil, errLength
 	}
 	if size > maxBody {
-		return nil, nil, fmt.Errorf("review: %d bytes: %w", size, budget.ErrTooLarge)
+		return nil, nil, fmt.Errorf("review: %d bytes: %w", size, quota.ErrTooLarge)
 	}
 	m, err := newMemory(ctx, account, size)
 	if err != nil {
@@ -234,7 +234,7 @@ func (s *Server) decide(ctx context.Context, request *request, by reviewer) ([]p
 	switch {
 	case err == nil:
 		s.metrics.reviews.WithLabelValues(resultAllowed).Inc()
-	case errors.Is(err, budget.ErrExhausted): // serve counts it
+	case errors.Is(err, quota.ErrExhausted): // serve counts it
 	case errors.Is(err, errUndecided):
 		s.metrics.reviews.WithLabelValues(resultFailed).Inc()
 		s.cfg.Logger.V(1).Info("review was not decided", "namespace", request.Namespace, "name", request.Name, "error", err.Error())

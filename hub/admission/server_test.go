@@ -29,8 +29,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/spokelet/spokelet/hub/author"
-	"github.com/spokelet/spokelet/internal/testscale"
+	"github.com/spokelet/spokelet/hub/requester"
+	"github.com/spokelet/spokelet/internal/testing/testscale"
 )
 
 func reviewOf(t *testing.T, r *request) []byte {
@@ -47,7 +47,7 @@ func reviewOf(t *testing.T, r *request) []byte {
 
 func newServer(t *testing.T, access Access) *Server {
 	t.Helper()
-	registration := &author.Registration{}
+	registration := &requester.Registration{}
 	registration.Set("uid")
 	s, err := New(Config{
 		Listener: noListener{}, Certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, errBoom },

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/spokelet/spokelet/api/mcm/v1alpha1"
-	"github.com/spokelet/spokelet/hub/author"
+	"github.com/spokelet/spokelet/hub/requester"
 )
 
 // The webhook may be registered anew, after an outage: nobody is an author then. Works that
@@ -34,13 +34,13 @@ func TestAnotherRegistrationMakesNoWorkAnew(t *testing.T) {
 			}
 		}
 		s := newSet()
-		r.edit(s, func() { s.Annotations = bob.Annotations(author.MCM, "another") })
+		r.edit(s, func() { s.Annotations = bob.Annotations(requester.MCM, "another") })
 		r.settle(kindWorkSet)
 		after := r.work(p, "store-1")
 		if after.UID != before.UID || after.Generation != before.Generation {
 			t.Errorf("work %s in generation %d was made anew or changed: %s, %d", before.UID, before.Generation, after.UID, after.Generation)
 		}
-		if by, err := author.Of(after, author.MCM, "another"); err != nil || by.User != "bob" {
+		if by, err := requester.Of(after, requester.MCM, "another"); err != nil || by.User != "bob" {
 			t.Errorf("the work is done for %+v: %v", by, err)
 		}
 	})

@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/spokelet/spokelet/api/mcm/v1alpha1"
-	"github.com/spokelet/spokelet/hub/author"
-	"github.com/spokelet/spokelet/rights"
+	"github.com/spokelet/spokelet/hub/requester"
+	"github.com/spokelet/spokelet/internal/rbacwatch"
 )
 
 // full is a cache in which a WorkSet has all its Works, and nothing is to be written.
@@ -58,11 +58,11 @@ func BenchmarkReconcileOfAThousandClusters(b *testing.B) {
 	}
 	s := summarize(results, 1)
 	f.set.Status = v1alpha1.WorkSetStatus{Status: s.kind, Clusters: s.clusters, ObservedGeneration: s.generation}
-	authors := &author.Registration{}
+	authors := &requester.Registration{}
 	authors.Set(registered)
 	c, err := New(Config{
 		Client: f, Live: f, Access: &denied{}, Logger: logr.Discard(),
-		Rights: rights.NewReviews(nil, logr.Discard()), Authors: authors,
+		Rights: rbacwatch.NewReviews(nil, logr.Discard()), Authors: authors,
 	})
 	if err != nil {
 		b.Fatal(err)

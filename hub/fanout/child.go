@@ -19,9 +19,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/spokelet/spokelet/api/mcm/v1alpha1"
-	"github.com/spokelet/spokelet/hub/author"
 	"github.com/spokelet/spokelet/hub/cached"
 	"github.com/spokelet/spokelet/hub/mcm"
+	"github.com/spokelet/spokelet/hub/requester"
 )
 
 // maxBase is how much of a parent's name is in that of a Work.
@@ -29,7 +29,7 @@ const maxBase = 48
 
 // child is the Work of one cluster, as it is to be, of an author who is recorded under a
 // registration.
-func child(p parent, by author.Author, registration, cluster string) *v1alpha1.Work {
+func child(p parent, by requester.Author, registration, cluster string) *v1alpha1.Work {
 	w := &v1alpha1.Work{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: cluster, Name: childName(p, cluster), Labels: map[string]string{}, Annotations: map[string]string{},
@@ -45,7 +45,7 @@ func child(p parent, by author.Author, registration, cluster string) *v1alpha1.W
 	w.Labels[v1alpha1.LabelCluster] = cluster
 	w.Labels[p.label] = labelValue(p)
 	// Whose they are is not the template's to say.
-	maps.Copy(w.Annotations, by.Annotations(author.MCM, registration))
+	maps.Copy(w.Annotations, by.Annotations(requester.MCM, registration))
 	w.Annotations[v1alpha1.AnnotationOwners] = owner(p)
 	w.Annotations[v1alpha1.AnnotationOwnerUID] = string(p.object.GetUID())
 	return w

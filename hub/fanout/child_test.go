@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/spokelet/spokelet/api/mcm/v1alpha1"
-	"github.com/spokelet/spokelet/hub/author"
 	"github.com/spokelet/spokelet/hub/mcm"
+	"github.com/spokelet/spokelet/hub/requester"
 )
 
 func TestEveryChildHasANameOfItsOwnThatIsValid(t *testing.T) {
@@ -45,7 +45,7 @@ func TestEveryChildHasANameOfItsOwnThatIsValid(t *testing.T) {
 
 func TestAChildLeadsToItsParent(t *testing.T) {
 	p := workSet(setNamed("a", "b.c"))
-	w := child(p, author.Author{User: "alice"}, registered, "store-1")
+	w := child(p, requester.Author{User: "alice"}, registered, "store-1")
 	if name, ok := ownerOf(w, kindWorkSet); !ok || name != (types.NamespacedName{Namespace: "a", Name: "b.c"}) {
 		t.Errorf("it leads to %v, %t", name, ok)
 	}
@@ -62,7 +62,7 @@ func TestAChildBearsItsParentsAuthorAndNobodyElses(t *testing.T) {
 	s.Spec.Template.Labels = map[string]string{"x": "y"}
 	s.UID = "uid"
 	s.Spec.Template.Annotations = map[string]string{
-		author.MCM.User: "cm9vdA==", "c": "d", v1alpha1.AnnotationOwners: "WorkSet.x.y", v1alpha1.AnnotationOwnerUID: "forged",
+		requester.MCM.User: "cm9vdA==", "c": "d", v1alpha1.AnnotationOwners: "WorkSet.x.y", v1alpha1.AnnotationOwnerUID: "forged",
 		// The cache takes both from the work, so that it would never be as it is to be.
 		corev1.LastAppliedConfigAnnotation: "{}", mcm.AnnotationDigest: "forged",
 	}
@@ -72,12 +72,12 @@ func TestAChildBearsItsParentsAuthorAndNobodyElses(t *testing.T) {
 			Namespace: "store-1", Name: childName(workSet(s), "store-1"),
 			Labels: map[string]string{"x": "y", v1alpha1.LabelCluster: "store-1", v1alpha1.LabelWorkSet: "a.b"},
 			Annotations: map[string]string{
-				author.MCM.User: "YWxpY2U=", author.MCM.Groups: "Zw==", author.AnnotationRegistration: registered, "c": "d", v1alpha1.AnnotationOwners: "WorkSet.a.b", v1alpha1.AnnotationOwnerUID: "uid",
+				requester.MCM.User: "YWxpY2U=", requester.MCM.Groups: "Zw==", requester.AnnotationRegistration: registered, "c": "d", v1alpha1.AnnotationOwners: "WorkSet.a.b", v1alpha1.AnnotationOwnerUID: "uid",
 			},
 		},
 		Spec: v1alpha1.WorkSpec{Type: "Action", Cluster: v1alpha1.Cluster{Name: "store-1"}},
 	}
-	got := child(workSet(s), author.Author{User: "alice", Groups: []string{"g"}}, registered, "store-1")
+	got := child(workSet(s), requester.Author{User: "alice", Groups: []string{"g"}}, registered, "store-1")
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("child (-want +got):\n%s", diff)
 	}

@@ -10,9 +10,9 @@ import (
 	"github.com/go-logr/logr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/spokelet/spokelet/budget"
-	"github.com/spokelet/spokelet/hub/author"
-	"github.com/spokelet/spokelet/rights"
+	"github.com/spokelet/spokelet/hub/requester"
+	"github.com/spokelet/spokelet/internal/quota"
+	"github.com/spokelet/spokelet/internal/rbacwatch"
 )
 
 const (
@@ -32,12 +32,12 @@ type Config struct {
 	// Live reads from the API server.
 	Live client.Reader
 	// Access says what authors may do, and Rights when to ask again.
-	Access author.Access
-	Rights *rights.Reviews
+	Access requester.Access
+	Rights *rbacwatch.Reviews
 	// Authors is the registration under which authors have to be recorded.
-	Authors *author.Registration
+	Authors *requester.Registration
 	// Writes bounds what is written because of what clusters answer; nil has no bounds.
-	Writes *budget.Writes
+	Writes *quota.Writes
 	Logger logr.Logger
 }
 

@@ -23,7 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/spokelet/spokelet/api/mcm/v1alpha1"
-	"github.com/spokelet/spokelet/hub/author"
+	"github.com/spokelet/spokelet/hub/requester"
 )
 
 // Controller serves WorkSets and ResourceViews.
@@ -47,7 +47,7 @@ type kind struct {
 	// blocking are, by parent, the Works of others in the way of its own.
 	blocking map[types.NamespacedName][]types.NamespacedName
 	// reaches are where authors may have Works, by their right to have them everywhere.
-	reaches map[author.Right]*reach
+	reaches map[requester.Right]*reach
 	// versions of parents, of which the reach of the author was asked.
 	versions map[types.NamespacedName]version
 }
@@ -74,7 +74,7 @@ func New(cfg Config) (*Controller, error) {
 	for _, k := range kinds {
 		k.cfg = cfg
 		k.statuses, k.blocking = map[types.NamespacedName]*storedStatus{}, map[types.NamespacedName][]types.NamespacedName{}
-		k.reaches, k.versions = map[author.Right]*reach{}, map[types.NamespacedName]version{}
+		k.reaches, k.versions = map[requester.Right]*reach{}, map[types.NamespacedName]version{}
 	}
 	c := &Controller{kinds: kinds}
 	cfg.Rights.Add(c.review)
@@ -159,7 +159,7 @@ func (k *kind) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, er
 	if ctx.Err() != nil {
 		return ctrl.Result{}, ctx.Err()
 	}
-	if err != nil && !errors.Is(err, errSelector) && !errors.Is(err, author.ErrUnknown) {
+	if err != nil && !errors.Is(err, errSelector) && !errors.Is(err, requester.ErrUnknown) {
 		return ctrl.Result{}, err
 	}
 	k.expect(req.NamespacedName, d.blocking)

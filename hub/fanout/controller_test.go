@@ -23,7 +23,7 @@ import (
 
 	"github.com/spokelet/spokelet/api/managedcluster"
 	"github.com/spokelet/spokelet/api/mcm/v1alpha1"
-	"github.com/spokelet/spokelet/hub/author"
+	"github.com/spokelet/spokelet/hub/requester"
 )
 
 // fanned runs a test over a WorkSet, or what it is changed to, and two clusters.
@@ -219,7 +219,7 @@ func TestWhatOthersChangeOfAWorkIsChangedBack(t *testing.T) {
 		w := want.DeepCopy()
 		r.edit(w, func() {
 			w.Labels = nil
-			w.Annotations[author.MCM.User] = bob.Annotations(author.MCM, registered)[author.MCM.User]
+			w.Annotations[requester.MCM.User] = bob.Annotations(requester.MCM, registered)[requester.MCM.User]
 			w.Annotations["theirs"] = "stays"
 			w.Spec.ActionType = "Delete"
 		})
@@ -380,9 +380,9 @@ func TestANewAuthorIsThatOfTheWorksToo(t *testing.T) {
 		r.settle(kindWorkSet)
 		r.denied.set("bob/store-2", true)
 		s := newSet()
-		r.edit(s, func() { s.Annotations, s.Generation = bob.Annotations(author.MCM, registered), 2 })
+		r.edit(s, func() { s.Annotations, s.Generation = bob.Annotations(requester.MCM, registered), 2 })
 		r.settle(kindWorkSet)
-		if by, err := author.Of(r.work(p, "store-1"), author.MCM, registered); err != nil || by.User != "bob" || len(by.Groups) > 0 {
+		if by, err := requester.Of(r.work(p, "store-1"), requester.MCM, registered); err != nil || by.User != "bob" || len(by.Groups) > 0 {
 			t.Errorf("the work is done for %+v: %v", by, err)
 		}
 		if diff := cmp.Diff([]string{"store-1"}, r.works()); diff != "" {

@@ -21,7 +21,7 @@ import (
 
 	"github.com/spokelet/spokelet/api/managedcluster"
 	"github.com/spokelet/spokelet/api/mcm/v1alpha1"
-	"github.com/spokelet/spokelet/hub/author"
+	"github.com/spokelet/spokelet/hub/requester"
 )
 
 // Why a cluster has no Work, or not the one that it is to have, until something changes.
@@ -112,7 +112,7 @@ func (k *kind) distribute(ctx context.Context, p parent, works map[string]*v1alp
 		return distribution{}, err
 	}
 	registration := k.cfg.Authors.UID()
-	by, unknown := author.Of(p.object, author.MCM, registration)
+	by, unknown := requester.Of(p.object, requester.MCM, registration)
 	if unknown != nil {
 		return distribution{failure: k.abandon(ctx, works, selected, registration)}, unknown
 	}
@@ -186,14 +186,14 @@ func beside(works map[string]*v1alpha1.Work, selected []string) map[string]*v1al
 func (k *kind) abandon(ctx context.Context, works map[string]*v1alpha1.Work, selected []string, registration string) error {
 	leaving := beside(works, selected)
 	for cluster, w := range works {
-		if _, err := author.Of(w, author.MCM, registration); err == nil {
+		if _, err := requester.Of(w, requester.MCM, registration); err == nil {
 			leaving[cluster] = w
 		}
 	}
 	return k.remove(ctx, leaving)
 }
 
-func isForbidden(err error) bool { return errors.Is(err, author.ErrForbidden) }
+func isForbidden(err error) bool { return errors.Is(err, requester.ErrForbidden) }
 
 // add says how a cluster is, unless the author may not know of it.
 func (d *distribution) add(p parent, cluster string, o outcome, err error, allowed map[string]bool) {

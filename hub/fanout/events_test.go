@@ -17,7 +17,7 @@ import (
 
 	"github.com/spokelet/spokelet/api/managedcluster"
 	"github.com/spokelet/spokelet/api/mcm/v1alpha1"
-	"github.com/spokelet/spokelet/hub/author"
+	"github.com/spokelet/spokelet/hub/requester"
 )
 
 // recorded is a queue that keeps what it is given, and when that is due.
@@ -143,7 +143,7 @@ func TestAWorkThatGoesWhileItIsFoundInTheWayIsNotWaitedFor(t *testing.T) {
 	if !r.kind(kindWorkSet).free(t.Context(), gone) {
 		t.Error("nobody will say that it is gone, and the parent waits")
 	}
-	there := child(workSet(newSet()), author.Author{User: "alice"}, registered, "store-1")
+	there := child(workSet(newSet()), requester.Author{User: "alice"}, registered, "store-1")
 	if err := r.api.Create(t.Context(), there); err != nil {
 		t.Fatal(err)
 	}

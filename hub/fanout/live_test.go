@@ -30,14 +30,14 @@ import (
 
 	"github.com/spokelet/spokelet/api/crds"
 	"github.com/spokelet/spokelet/api/mcm/v1alpha1"
-	"github.com/spokelet/spokelet/hub/author"
 	"github.com/spokelet/spokelet/hub/mcm"
-	"github.com/spokelet/spokelet/internal/livetest"
-	"github.com/spokelet/spokelet/rights"
+	"github.com/spokelet/spokelet/hub/requester"
+	"github.com/spokelet/spokelet/internal/rbacwatch"
+	"github.com/spokelet/spokelet/internal/testing/livetest"
 )
 
 // root may do everything on the hub.
-var root = author.Author{User: "root", Groups: []string{"system:masters"}}
+var root = requester.Author{User: "root", Groups: []string{"system:masters"}}
 
 // liveHub is a real API server with our definitions in place, and two clusters, which
 // nobody else selects.
@@ -114,8 +114,8 @@ func (h *liveHub) run() (stop func()) {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	reviews := rights.NewReviews(h.metadata, logr.Discard())
-	authors := &author.Registration{}
+	reviews := rbacwatch.NewReviews(h.metadata, logr.Discard())
+	authors := &requester.Registration{}
 	authors.Set(registered)
 	c, err := New(Config{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Access: h.kube.AuthorizationV1().SubjectAccessReviews(), Rights: reviews, Authors: authors,
@@ -152,9 +152,9 @@ func (h *liveHub) create(obj client.Object) {
 }
 
 // parent gives one a place and an author.
-func (h *liveHub) parent(obj client.Object, by author.Author, selector *metav1.LabelSelector) {
+func (h *liveHub) parent(obj client.Object, by requester.Author, selector *metav1.LabelSelector) {
 	obj.SetNamespace(h.namespace)
-	obj.SetAnnotations(by.Annotations(author.MCM, registered))
+	obj.SetAnnotations(by.Annotations(requester.MCM, registered))
 	selector.MatchLabels["fan"] = h.namespace
 	h.create(obj)
 }
@@ -265,7 +265,7 @@ func TestARealHubFollowsTheRightsOfAuthors(t *testing.T) {
 	h := newLiveHub(t)
 	h.run()
 	s := newSet()
-	carol := author.Author{User: "carol-" + h.namespace}
+	carol := requester.Author{User: "carol-" + h.namespace}
 	h.parent(s, carol, s.Spec.ClusterSelector)
 	h.awaitStatus("a user without rights is refused", s, func() bool { return s.Status.Status == v1alpha1.WorkFailed })
 	var works v1alpha1.WorkList
@@ -280,7 +280,7 @@ func TestARealHubFollowsTheRightsOfAuthors(t *testing.T) {
 		ObjectMeta: place, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: place.Name},
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: carol.User}},
 	})
-	if by, err := author.Of(h.work(workSet(s), h.clusters[0]), author.MCM, registered); err != nil || by.User != carol.User {
+	if by, err := requester.Of(h.work(workSet(s), h.clusters[0]), requester.MCM, registered); err != nil || by.User != carol.User {
 		t.Errorf("the work is done for %+v: %v", by, err)
 	}
 }

@@ -10,20 +10,20 @@ import (
 	"time"
 
 	"github.com/spokelet/spokelet/api/mcm/v1alpha1"
-	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/internal/quota"
 )
 
 // What is written is of 50 KiB. A cluster has 8 KiB a second after 32 KiB.
 var (
 	large = fmt.Sprintf(`{"a":%q}`, strings.Repeat("x", 20<<10))
-	each  = budget.Rate{PerSecond: 3200, Burst: 12_800}
+	each  = quota.Rate{PerSecond: 3200, Burst: 12_800}
 	// aMinute is how many such statuses a cluster may have written in one.
 	aMinute = int64(12_800+60*3200)/(20<<10) + 1
 )
 
 // bounded gives each cluster its budget, and all together what they want.
 func (r *rig) bounded() {
-	r.budget = budget.NewWrites(each, budget.Rate{PerSecond: 1 << 40, Burst: 1 << 40})
+	r.budget = quota.NewWrites(each, quota.Rate{PerSecond: 1 << 40, Burst: 1 << 40})
 	r.restart()
 }
 

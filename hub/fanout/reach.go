@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/spokelet/spokelet/hub/author"
+	"github.com/spokelet/spokelet/hub/requester"
 )
 
 // maxReaches is of how many authors it is remembered where they may have Works.
@@ -40,7 +40,7 @@ type version struct {
 
 // reachOf is that of the author of a parent. Who edits a parent has it asked anew: of an
 // authorizer beside RBAC nobody notices that it answers otherwise.
-func (k *kind) reachOf(p parent, by author.Author) *reach {
+func (k *kind) reachOf(p parent, by requester.Author) *reach {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	name, now := client.ObjectKeyFromObject(p.object), version{uid: p.object.GetUID(), generation: p.object.GetGeneration()}
@@ -59,7 +59,7 @@ func (k *kind) reachOf(p parent, by author.Author) *reach {
 }
 
 // dropReach has it asked again where an author may have Works.
-func (k *kind) dropReach(by author.Author) {
+func (k *kind) dropReach(by requester.Author) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.reaches, by.ToCreate(resourceWorks, metav1.NamespaceAll))
@@ -74,7 +74,7 @@ type answers struct {
 
 // ask returns in which of the clusters an author may have Works. It asks about those that
 // it has not asked about before.
-func (r *reach) ask(ctx context.Context, by author.Author, access author.Access, clusters []string) (answers, error) {
+func (r *reach) ask(ctx context.Context, by requester.Author, access requester.Access, clusters []string) (answers, error) {
 	r.mu.Lock() // also while it asks: others of the same author would ask the same
 	defer r.mu.Unlock()
 	out := answers{allowed: map[string]bool{}, fresh: map[string]bool{}}
@@ -102,7 +102,7 @@ func (r *reach) ask(ctx context.Context, by author.Author, access author.Access,
 }
 
 // complete asks about the clusters of which there is no answer; r.mu is held.
-func (r *reach) complete(ctx context.Context, by author.Author, access author.Access, clusters []string, fresh map[string]bool) error {
+func (r *reach) complete(ctx context.Context, by requester.Author, access requester.Access, clusters []string, fresh map[string]bool) error {
 	var missing []string
 	for _, cluster := range clusters {
 		if _, known := r.clusters[cluster]; !known {
@@ -127,16 +127,16 @@ func (r *reach) complete(ctx context.Context, by author.Author, access author.Ac
 	return nil
 }
 
-func may(ctx context.Context, by author.Author, access author.Access, cluster string) (bool, error) {
+func may(ctx context.Context, by requester.Author, access requester.Access, cluster string) (bool, error) {
 	err := by.ToCreate(resourceWorks, cluster).Ask(ctx, access)
-	if errors.Is(err, author.ErrForbidden) {
+	if errors.Is(err, requester.ErrForbidden) {
 		return false, nil
 	}
 	return err == nil, err
 }
 
 // unnamed says of how many clusters nothing else is said, and why.
-func unnamed(by author.Author, clusters int32) string {
+func unnamed(by requester.Author, clusters int32) string {
 	if clusters == 0 {
 		return ""
 	}

@@ -28,18 +28,18 @@ import (
 
 	"github.com/spokelet/spokelet/api/managedcluster"
 	"github.com/spokelet/spokelet/api/mcm/v1alpha1"
-	"github.com/spokelet/spokelet/budget"
-	"github.com/spokelet/spokelet/hub/author"
 	"github.com/spokelet/spokelet/hub/mcm"
-	"github.com/spokelet/spokelet/rights"
+	"github.com/spokelet/spokelet/hub/requester"
+	"github.com/spokelet/spokelet/internal/quota"
+	"github.com/spokelet/spokelet/internal/rbacwatch"
 )
 
 // registered is the UID of the webhook's registration.
 const registered = "registration"
 
 var (
-	alice = author.Author{User: "alice", Groups: []string{"dev"}}
-	bob   = author.Author{User: "bob"}
+	alice = requester.Author{User: "alice", Groups: []string{"dev"}}
+	bob   = requester.Author{User: "bob"}
 )
 
 // denied answers SubjectAccessReviews: no to users in namespaces, as "<user>/<namespace>".
@@ -98,11 +98,11 @@ type rig struct {
 	api    client.WithWatch
 	denied *denied
 	// authors has the registration of UID registered.
-	authors *author.Registration
+	authors *requester.Registration
 	// reads of Works past the cache, and what is written.
 	reads, writes atomic.Int64
 	// budget is that of clusters, none if it is nil.
-	budget *budget.Writes
+	budget *quota.Writes
 	// refuse answers the creation of a Work, if it is set.
 	refuse func(w client.Object) error
 }
@@ -140,7 +140,7 @@ func newScheme(t testing.TB) *runtime.Scheme {
 
 func newRig(t *testing.T, objects ...client.Object) *rig {
 	t.Helper()
-	r := &rig{t: t, denied: &denied{who: map[string]bool{}}, authors: &author.Registration{}}
+	r := &rig{t: t, denied: &denied{who: map[string]bool{}}, authors: &requester.Registration{}}
 	r.authors.Set(registered)
 	scheme := newScheme(t)
 	// Nothing is applied here: a tracker without field managers is many times faster.
@@ -197,7 +197,7 @@ func (r *rig) restart() {
 	})
 	c, err := New(Config{
 		Client: cached, Live: live, Access: r.denied, Logger: logr.Discard(),
-		Rights: rights.NewReviews(nil, logr.Discard()), Authors: r.authors, Writes: r.budget,
+		Rights: rbacwatch.NewReviews(nil, logr.Discard()), Authors: r.authors, Writes: r.budget,
 	})
 	if err != nil {
 		r.t.Fatal(err)
@@ -358,7 +358,7 @@ func newSelector() *metav1.LabelSelector {
 func newSet() *v1alpha1.WorkSet {
 	s := setNamed("shop", "all")
 	s.UID, s.Generation = "set", 1
-	s.Annotations = alice.Annotations(author.MCM, registered)
+	s.Annotations = alice.Annotations(requester.MCM, registered)
 	s.Spec.ClusterSelector = newSelector()
 	s.Spec.Template.Spec = v1alpha1.TemplateSpec{Type: "Action", ActionType: "Create", KubeWork: &v1alpha1.KubeWorkSpec{
 		ObjectTemplate: runtime.RawExtension{Raw: []byte(`{"apiVersion":"v1","kind":"ConfigMap"}`)},
@@ -370,7 +370,7 @@ func newSet() *v1alpha1.WorkSet {
 func newView() *v1alpha1.ResourceView {
 	return &v1alpha1.ResourceView{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "shop", Name: "all", UID: "view", Generation: 1, Annotations: alice.Annotations(author.MCM, registered),
+			Namespace: "shop", Name: "all", UID: "view", Generation: 1, Annotations: alice.Annotations(requester.MCM, registered),
 		},
 		Spec: v1alpha1.ResourceViewSpec{ClusterSelector: newSelector(), Scope: v1alpha1.ViewFilter{Resource: "pods"}},
 	}

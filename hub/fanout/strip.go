@@ -12,9 +12,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/spokelet/spokelet/api/mcm/v1alpha1"
-	"github.com/spokelet/spokelet/hub/author"
 	"github.com/spokelet/spokelet/hub/cached"
 	"github.com/spokelet/spokelet/hub/mcm"
+	"github.com/spokelet/spokelet/hub/requester"
 )
 
 // largeWriters is how many Works of one parent are written together that have a template
@@ -43,7 +43,7 @@ func Strip(in any) (any, error) {
 		}
 	}
 	delete(obj.GetAnnotations(), corev1.LastAppliedConfigAnnotation)
-	cached.Metadata(obj, author.MCM.All())
+	cached.Metadata(obj, requester.MCM.All())
 	return obj, nil
 }
 

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spokelet/spokelet/internal/testing/tunneltest"
 	"github.com/spokelet/spokelet/tunnel"
-	"github.com/spokelet/spokelet/tunnel/tunneltest"
 )
 
 // The benchmarks ask through the server as the hub's API server does, by its

@@ -11,8 +11,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/spokelet/spokelet/api/principal"
-	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/internal/impersonation"
+	"github.com/spokelet/spokelet/internal/quota"
 )
 
 // maxCatalogs is what the catalogs of all clusters take, in bytes.
@@ -80,21 +80,21 @@ func (a resourceArg) readings() []func(schema.GroupVersion) bool {
 
 // catalogs keeps the catalog of each session that was asked.
 type catalogs struct {
-	memory *budget.Memory
+	memory *quota.Memory
 
 	mu        sync.Mutex
 	byCluster map[string]*catalog      // guarded by mu
 	turns     map[string]chan struct{} // guarded by mu; full while a cluster's discovery is read
 }
 
-func newCatalogs(memory *budget.Memory) *catalogs {
+func newCatalogs(memory *quota.Memory) *catalogs {
 	return &catalogs{memory: memory, byCluster: map[string]*catalog{}, turns: map[string]chan struct{}{}}
 }
 
 // get returns the catalog of a session. One that is stale, being the one that
 // the caller already looked in, is read anew. A cluster's discovery is read
 // once at a time, so that it costs what one may cost, however many ask.
-func (c *catalogs) get(ctx context.Context, cluster string, s Session, caller principal.Principal, stale *catalog) (*catalog, error) {
+func (c *catalogs) get(ctx context.Context, cluster string, s Session, caller impersonation.Principal, stale *catalog) (*catalog, error) {
 	known, turn := c.known(cluster)
 	if known.serves(s, stale) {
 		return known, nil

@@ -11,7 +11,7 @@ import (
 	genericserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/filters"
 
-	"github.com/spokelet/spokelet/api/door"
+	"github.com/spokelet/spokelet/internal/httpproxy"
 )
 
 // chain is what a request goes through before it is answered, from the inside
@@ -44,7 +44,7 @@ func chain(api http.Handler, c *genericserver.Config) http.Handler {
 // upgrade is not HTTP. An upgrade that succeeds takes the connection over.
 func closeAfterUpgrade(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if protocol, err := door.Upgrade(r.Header); r.ProtoMajor == 1 && (protocol != "" || err != nil) {
+		if protocol, err := httpproxy.Upgrade(r.Header); r.ProtoMajor == 1 && (protocol != "" || err != nil) {
 			w.Header().Set("Connection", "close")
 		}
 		next.ServeHTTP(w, r)

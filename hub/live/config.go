@@ -12,7 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/client-go/rest"
 
-	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/internal/quota"
 )
 
 // Config is what the live API server is made of.
@@ -34,9 +34,9 @@ type Config struct {
 	// Memory bounds what is held for one cluster and for all of them: of their
 	// answers, beside the bounds of their callers, and of discovery while it is
 	// read. Optional.
-	Memory *budget.Memory
+	Memory *quota.Memory
 	// Streams are those of users in each cluster's session, of all doors. Optional.
-	Streams *budget.Slots
+	Streams *quota.Slots
 	// Logger is told of every refusal. Audit events are the hub's API server's
 	// to write, and the clusters': all three share the audit id.
 	Logger logr.Logger

@@ -17,7 +17,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/spokelet/spokelet/api/principal"
+	"github.com/spokelet/spokelet/internal/impersonation"
 	"github.com/spokelet/spokelet/internal/jsonstream"
 )
 
@@ -53,7 +53,7 @@ type version struct {
 type discovery struct {
 	cluster   string
 	session   Session
-	caller    principal.Principal
+	caller    impersonation.Principal
 	held      holding
 	left      atomic.Int64 // bytes
 	versions  int
@@ -67,7 +67,7 @@ type discovery struct {
 // callers from all that a cluster serves. Errors are those of the session, an
 // APIStatus or wrap errDiscovery or errHeld. What is read is on the holding, which
 // the caller closes.
-func discover(ctx context.Context, cluster string, s Session, caller principal.Principal, held holding) (*catalog, error) {
+func discover(ctx context.Context, cluster string, s Session, caller impersonation.Principal, held holding) (*catalog, error) {
 	d := &discovery{cluster: cluster, session: s, caller: caller, held: held}
 	d.left.Store(maxDiscovery)
 	var versions []*version

@@ -17,7 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/spokelet/spokelet/api/principal"
+	"github.com/spokelet/spokelet/internal/impersonation"
 )
 
 // documents is a session whose cluster serves what it is made of. What it does
@@ -65,7 +65,9 @@ func (d *documents) requests() int {
 	return n
 }
 
-func alice() principal.Principal { return principal.Principal{Kind: principal.User, User: "alice"} }
+func alice() impersonation.Principal {
+	return impersonation.Principal{Kind: impersonation.User, User: "alice"}
+}
 
 const (
 	noCore   = `{"kind":"APIVersions","versions":[]}`

@@ -14,7 +14,7 @@
 //
 // The server delegates who a caller is and what the caller may do to the hub's
 // API server. What a caller may do in a spoke is for the spoke to say: every
-// request that leaves here states the caller (api/principal) and goes through
+// request that leaves here states the caller (internal/impersonation) and goes through
 // the spoke's kube door.
 //
 // The package gets at clusters through the interfaces Sessions and Records

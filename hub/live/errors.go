@@ -11,8 +11,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/spokelet/spokelet/api/door"
 	livev1alpha1 "github.com/spokelet/spokelet/api/live/v1alpha1"
+	"github.com/spokelet/spokelet/internal/httpproxy"
 	"github.com/spokelet/spokelet/tunnel"
 )
 
@@ -52,7 +52,7 @@ func unreachable(cluster string, err error) error {
 		Details: &metav1.StatusDetails{Group: livev1alpha1.GroupName, Kind: clustersResource, Name: cluster},
 	}
 	switch code := tunnel.StatusCode(err); {
-	case errors.Is(err, door.ErrUpgrade):
+	case errors.Is(err, httpproxy.ErrUpgrade):
 		status.Code, status.Reason = http.StatusBadRequest, metav1.StatusReasonBadRequest
 	case code == http.StatusTooManyRequests:
 		status.Code, status.Reason = int32(code), metav1.StatusReasonTooManyRequests

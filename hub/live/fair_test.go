@@ -15,8 +15,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
-	"github.com/spokelet/spokelet/api/principal"
-	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/internal/impersonation"
+	"github.com/spokelet/spokelet/internal/quota"
 )
 
 func TestNoUserTakesAllViews(t *testing.T) {
@@ -165,7 +165,7 @@ func TestTheServiceAccountsOfANamespaceAreOneUser(t *testing.T) {
 			t.Errorf("memory of %s: %v", other, err)
 		}
 	}
-	if second := (&turn{views: views, caller: principal.Principal{User: account + "two"}}); second.hold("c1").caller.Grow(1) == nil {
+	if second := (&turn{views: views, caller: impersonation.Principal{User: account + "two"}}); second.hold("c1").caller.Grow(1) == nil {
 		t.Error("another one has memory of its own")
 	}
 	first.end()
@@ -182,7 +182,7 @@ func TestRequestsAreGivenBack(t *testing.T) {
 		"of a session": {reason: "all doors together have one", limits: Limits{ProxyRequests: 2, ProxyRequestsPerUser: 1}, second: "bob"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRequests(tc.limits, budget.NewSlots(10, 1))
+			r := newRequests(tc.limits, quota.NewSlots(10, 1))
 			for range 3 {
 				leave, err := r.enter("c1", "alice")
 				if err != nil {
@@ -198,7 +198,7 @@ func TestRequestsAreGivenBack(t *testing.T) {
 }
 
 func TestStreamsOfPodsCountWithRequests(t *testing.T) {
-	streams := budget.NewSlots(10, 1)
+	streams := quota.NewSlots(10, 1)
 	r := newRequests(Limits{ProxyRequests: 2, ProxyRequestsPerUser: 2}, streams)
 	if !streams.Take("c1", 1) {
 		t.Fatal("the first stream is refused")

@@ -8,7 +8,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/spokelet/spokelet/api/door/spdy"
+	"github.com/spokelet/spokelet/internal/httpproxy/spdy"
 )
 
 // protocolSPDY is what exec, attach and port-forward switch to, unless they use WebSockets:

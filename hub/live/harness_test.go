@@ -28,7 +28,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	livev1alpha1 "github.com/spokelet/spokelet/api/live/v1alpha1"
-	"github.com/spokelet/spokelet/api/principal"
+	"github.com/spokelet/spokelet/internal/impersonation"
 	"github.com/spokelet/spokelet/tunnel"
 )
 
@@ -343,7 +343,7 @@ func readStatus(t *testing.T, raw []byte) *metav1.Status {
 
 // callerSeen is who a request at the kube door says it is for.
 func callerSeen(r *http.Request) string {
-	p, err := principal.From(r.Header)
+	p, err := impersonation.From(r.Header)
 	if err != nil {
 		return err.Error()
 	}

@@ -6,14 +6,14 @@ package live
 import (
 	"fmt"
 
-	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/internal/quota"
 )
 
 // holding is what one answer takes of memory, from the first byte that is read until
 // the last is written: on the account of its caller, and on that of the cluster,
 // which chooses how much there is to read. A catalog, which is read for all callers,
 // is on the cluster's alone. An account that is nil has no bounds.
-type holding struct{ caller, cluster *budget.Account }
+type holding struct{ caller, cluster *quota.Account }
 
 // grow takes n more bytes, or none and an error that wraps errHeld.
 func (h holding) grow(n int64) error {

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	livev1alpha1 "github.com/spokelet/spokelet/api/live/v1alpha1"
-	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/internal/quota"
 )
 
 // allocated is how many bytes f allocates, garbage included.
@@ -67,7 +67,7 @@ func TestAHostileAnswerTakesWhatIsOnItsAccount(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			memory := budget.NewMemory(4*limit, 4*limit)
+			memory := quota.NewMemory(4*limit, 4*limit)
 			held := holding{cluster: memory.Account("c1")}
 			var view *livev1alpha1.ClusterView
 			var err error
@@ -116,7 +116,7 @@ func TestTextOfAnAnswerIsBounded(t *testing.T) {
 // TestAClusterThatIsOutOfMemoryFailsAlone has all of what may be held for one
 // cluster be held elsewhere in the hub.
 func TestAClusterThatIsOutOfMemoryFailsAlone(t *testing.T) {
-	memory := budget.NewMemory(8<<20, 32<<20)
+	memory := quota.NewMemory(8<<20, 32<<20)
 	taken := memory.Account("c1")
 	take := func() {
 		if err := taken.Grow(8 << 20); err != nil {
@@ -160,7 +160,7 @@ func TestDiscoveryWithoutMemoryIsNotAnEmptyOne(t *testing.T) {
 	for i := range 8 {
 		bodies[fmt.Sprintf("/apis/x.io/v%d", i)] = `{"resources":[` + thing + `]}`
 	}
-	memory := budget.NewMemory(documentCost+100, 32<<20)
+	memory := quota.NewMemory(documentCost+100, 32<<20)
 	c := newCatalogs(memory)
 	if _, err := c.get(t.Context(), "c1", &documents{bodies: bodies}, alice(), nil); !errors.Is(err, errHeld) {
 		t.Errorf("error %v, want that there is no room", err)

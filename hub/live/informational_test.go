@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spokelet/spokelet/internal/testing/tunneltest"
 	"github.com/spokelet/spokelet/tunnel"
-	"github.com/spokelet/spokelet/tunnel/tunneltest"
 )
 
 // TestACallerWhoReadsNothingStopsNoOtherRequest has a cluster answer 103 over and

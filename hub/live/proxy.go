@@ -22,9 +22,9 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
-	"github.com/spokelet/spokelet/api/door"
 	livev1alpha1 "github.com/spokelet/spokelet/api/live/v1alpha1"
-	"github.com/spokelet/spokelet/api/principal"
+	"github.com/spokelet/spokelet/internal/httpproxy"
+	"github.com/spokelet/spokelet/internal/impersonation"
 )
 
 const (
@@ -65,7 +65,7 @@ type passage struct {
 	cluster   string
 	path      string // on the cluster's API server, canonical
 	protocol  string // to switch to, if any
-	principal principal.Principal
+	principal impersonation.Principal
 	session   Session
 }
 
@@ -107,7 +107,7 @@ func (p *proxy) admit(r *http.Request) (*passage, error) {
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
-	protocol, err := door.UpgradeOf(r)
+	protocol, err := httpproxy.UpgradeOf(r)
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
@@ -133,14 +133,14 @@ func (p *proxy) admit(r *http.Request) (*passage, error) {
 // targetPath returns the path on the cluster's API server. The cluster in the
 // path is the one that was authorized, or there is no path.
 func targetPath(r *http.Request, cluster string) (string, error) {
-	path, err := door.Path(r)
+	path, err := httpproxy.Path(r)
 	if err != nil {
 		return "", err
 	}
 	rest, ok := strings.CutPrefix(path, proxyPrefix+cluster+"/"+proxySubresource)
 	switch {
 	case !ok || cluster == "" || (rest != "" && rest[0] != '/'):
-		return "", door.ErrPath
+		return "", httpproxy.ErrPath
 	case rest == "":
 		return "/", nil
 	default:
@@ -152,20 +152,20 @@ func targetPath(r *http.Request, cluster string) (string, error) {
 const proxyPrefix = "/apis/" + livev1alpha1.GroupName + "/v1alpha1/" + clustersResource + "/"
 
 // callerOf is the principal on whose behalf a cluster is asked.
-func callerOf(ctx context.Context, cluster string) (principal.Principal, error) {
+func callerOf(ctx context.Context, cluster string) (impersonation.Principal, error) {
 	u, ok := request.UserFrom(ctx)
 	if !ok {
-		return principal.Principal{}, apierrors.NewUnauthorized("caller is unknown")
+		return impersonation.Principal{}, apierrors.NewUnauthorized("caller is unknown")
 	}
 	caller := principalOf(u)
 	if err := caller.Validate(); err != nil {
-		return principal.Principal{}, apierrors.NewForbidden(livev1alpha1.Resource(clustersResource), cluster, err)
+		return impersonation.Principal{}, apierrors.NewForbidden(livev1alpha1.Resource(clustersResource), cluster, err)
 	}
 	return caller, nil
 }
 
-func principalOf(u user.Info) principal.Principal {
-	return principal.Principal{Kind: principal.User, User: u.GetName(), Groups: u.GetGroups()}
+func principalOf(u user.Info) impersonation.Principal {
+	return impersonation.Principal{Kind: impersonation.User, User: u.GetName(), Groups: u.GetGroups()}
 }
 
 // authorizeUpgrade asks for create, whatever the method: a WebSocket begins
@@ -203,8 +203,8 @@ func (pass *passage) address(out *http.Request) {
 
 // assert replaces whatever h says about the caller, the caller's credentials
 // included, by p, and carries the audit id along.
-func assert(ctx context.Context, h http.Header, p principal.Principal) {
-	principal.Scrub(h)
+func assert(ctx context.Context, h http.Header, p impersonation.Principal) {
+	impersonation.Scrub(h)
 	delete(h, "Authorization")
 	delete(h, "Cookie")
 	for k := range h {
@@ -212,8 +212,8 @@ func assert(ctx context.Context, h http.Header, p principal.Principal) {
 			delete(h, k)
 		}
 	}
-	door.SetSocketProtocols(h, h)
-	principal.Set(h, p)
+	httpproxy.SetSocketProtocols(h, h)
+	impersonation.Set(h, p)
 	if id, ok := audit.AuditIDFrom(ctx); ok {
 		h["Audit-Id"] = []string{string(id)}
 	}
@@ -260,12 +260,12 @@ func (p *proxy) upgrade(w http.ResponseWriter, r *http.Request, pass *passage) {
 	out := r.Clone(r.Context())
 	out.RequestURI = ""
 	out.Body = nil
-	door.KeepUpgrade(out.Header, pass.protocol)
+	httpproxy.KeepUpgrade(out.Header, pass.protocol)
 	pass.address(out)
-	stream := followed{passable{switches: true, RoundTripper: door.SwitchTransport(func(ctx context.Context) (net.Conn, error) {
+	stream := followed{passable{switches: true, RoundTripper: httpproxy.SwitchTransport(func(ctx context.Context) (net.Conn, error) {
 		return pass.session.Dial(ctx, kubeDoor)
 	})}}
-	if err := door.Exchange(w, out, stream); err != nil {
+	if err := httpproxy.Exchange(w, out, stream); err != nil {
 		p.broken(w, r, pass, err)
 	}
 }

@@ -9,23 +9,23 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/spokelet/spokelet/api/principal"
-	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/internal/impersonation"
+	"github.com/spokelet/spokelet/internal/quota"
 )
 
 // requests counts those to clusters/proxy that are being carried, so that no
 // caller takes all streams of a session, and all callers leave some to views
 // and to the node.
 type requests struct {
-	users    *budget.Slots // by cluster and user
-	clusters *budget.Slots
-	streams  *budget.Slots // of the session, with those of pods; nil has no bounds
+	users    *quota.Slots // by cluster and user
+	clusters *quota.Slots
+	streams  *quota.Slots // of the session, with those of pods; nil has no bounds
 }
 
-func newRequests(l Limits, streams *budget.Slots) *requests {
+func newRequests(l Limits, streams *quota.Slots) *requests {
 	return &requests{
-		users:    budget.NewSlots(math.MaxInt64, int64(l.ProxyRequestsPerUser)),
-		clusters: budget.NewSlots(math.MaxInt64, int64(l.ProxyRequests)),
+		users:    quota.NewSlots(math.MaxInt64, int64(l.ProxyRequestsPerUser)),
+		clusters: quota.NewSlots(math.MaxInt64, int64(l.ProxyRequests)),
 		streams:  streams,
 	}
 }
@@ -34,11 +34,11 @@ func newRequests(l Limits, streams *budget.Slots) *requests {
 // user: who may make one may make many. The error is an APIStatus (429).
 func (r *requests) enter(cluster, user string) (leave func(), err error) {
 	// The names of clusters have no slash.
-	pair := cluster + "/" + principal.Holder(user)
-	leave, full := budget.TakeAll(
-		budget.Share{Slots: r.users, Holder: pair, What: "requests of one user"},
-		budget.Share{Slots: r.clusters, Holder: cluster, What: "requests"},
-		budget.Share{Slots: r.streams, Holder: cluster, What: "requests and streams of pods"},
+	pair := cluster + "/" + impersonation.Holder(user)
+	leave, full := quota.TakeAll(
+		quota.Share{Slots: r.users, Holder: pair, What: "requests of one user"},
+		quota.Share{Slots: r.clusters, Holder: cluster, What: "requests"},
+		quota.Share{Slots: r.streams, Holder: cluster, What: "requests and streams of pods"},
 	)
 	if full != nil {
 		return nil, apierrors.NewTooManyRequests(

@@ -26,9 +26,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	clientrest "k8s.io/client-go/rest"
 
-	"github.com/spokelet/spokelet/api/door"
 	livev1alpha1 "github.com/spokelet/spokelet/api/live/v1alpha1"
 	"github.com/spokelet/spokelet/hub/live/openapi"
+	"github.com/spokelet/spokelet/internal/httpproxy"
 )
 
 // requestTimeout ends requests other than watches and those to clusters/proxy.
@@ -69,7 +69,7 @@ func (s *Server) build(ctx context.Context) error {
 		sessions:   s.cfg.Sessions,
 		authorizer: config.Authorization.Authorizer,
 		codecs:     codecs,
-		buffers:    door.NewBuffers(),
+		buffers:    httpproxy.NewBuffers(),
 		requests:   newRequests(s.cfg.Limits, s.cfg.Streams),
 		errorLog:   slog.NewLogLogger(logr.ToSlogHandler(s.cfg.Logger), slog.LevelDebug),
 		logger:     s.cfg.Logger,

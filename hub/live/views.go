@@ -15,8 +15,8 @@ import (
 	"k8s.io/apiserver/pkg/storage/names"
 
 	livev1alpha1 "github.com/spokelet/spokelet/api/live/v1alpha1"
-	"github.com/spokelet/spokelet/api/principal"
-	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/internal/impersonation"
+	"github.com/spokelet/spokelet/internal/quota"
 )
 
 // viewStorage answers viewworks. It stores nothing.
@@ -27,9 +27,9 @@ type viewStorage struct {
 	unlogged   authorizer.Authorizer // without recordRefusals, for counting clusters that nobody named
 	catalogs   *catalogs
 	limits     Limits
-	inFlight   *budget.Slots  // questions, by holder: see principal.Holder
-	held       *budget.Memory // of answers, by holder
-	memory     *budget.Memory // of all that is held for clusters, by cluster
+	inFlight   *quota.Slots  // questions, by holder: see impersonation.Holder
+	held       *quota.Memory // of answers, by holder
+	memory     *quota.Memory // of all that is held for clusters, by cluster
 }
 
 var (
@@ -38,12 +38,12 @@ var (
 	_ rest.SingularNameProvider = &viewStorage{}
 )
 
-func newViewStorage(b *board, s Sessions, a, unlogged authorizer.Authorizer, l Limits, memory *budget.Memory) *viewStorage {
+func newViewStorage(b *board, s Sessions, a, unlogged authorizer.Authorizer, l Limits, memory *quota.Memory) *viewStorage {
 	return &viewStorage{
 		board: b, sessions: s, authorizer: a, unlogged: unlogged, limits: l, memory: memory,
 		catalogs: newCatalogs(memory),
-		inFlight: budget.NewSlots(int64(l.ViewsInFlight), int64(l.ViewsPerUser)),
-		held:     budget.NewMemory(l.ViewHeldBytesPerUser, l.ViewHeldBytes),
+		inFlight: quota.NewSlots(int64(l.ViewsInFlight), int64(l.ViewsPerUser)),
+		held:     quota.NewMemory(l.ViewHeldBytesPerUser, l.ViewHeldBytes),
 	}
 }
 
@@ -77,7 +77,7 @@ func (s *viewStorage) Create(ctx context.Context, obj runtime.Object, validate r
 // answer was written.
 type turn struct {
 	views  *viewStorage
-	caller principal.Principal
+	caller impersonation.Principal
 
 	mu      sync.Mutex
 	answers []holding // guarded by mu
@@ -89,7 +89,7 @@ func (s *viewStorage) admit(ctx context.Context, namespace string) (*turn, error
 	if err != nil {
 		return nil, err
 	}
-	if !s.inFlight.Take(principal.Holder(caller.User), 1) {
+	if !s.inFlight.Take(impersonation.Holder(caller.User), 1) {
 		return nil, apierrors.NewTooManyRequests("too many viewworks are being answered", 1)
 	}
 	return &turn{views: s, caller: caller}, nil
@@ -97,7 +97,7 @@ func (s *viewStorage) admit(ctx context.Context, namespace string) (*turn, error
 
 // hold opens the accounts of one cluster's answer, which hold nothing yet.
 func (t *turn) hold(cluster string) holding {
-	h := holding{caller: t.views.held.Account(principal.Holder(t.caller.User)), cluster: t.views.memory.Account(cluster)}
+	h := holding{caller: t.views.held.Account(impersonation.Holder(t.caller.User)), cluster: t.views.memory.Account(cluster)}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.answers = append(t.answers, h)
@@ -111,7 +111,7 @@ func (t *turn) end() {
 	for _, h := range t.answers {
 		h.close()
 	}
-	t.views.inFlight.Give(principal.Holder(t.caller.User), 1)
+	t.views.inFlight.Give(impersonation.Holder(t.caller.User), 1)
 }
 
 // reply returns the question with its answer.

@@ -10,16 +10,16 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/spokelet/spokelet/hub/author"
+	"github.com/spokelet/spokelet/hub/requester"
 )
 
 // access keeps the answers about rights that objects depend on.
 type access struct {
-	api author.Access
+	api requester.Access
 
 	mu      sync.Mutex
-	needs   map[ref]author.Right     // guarded by mu
-	answers map[author.Right]*answer // guarded by mu
+	needs   map[ref]requester.Right     // guarded by mu
+	answers map[requester.Right]*answer // guarded by mu
 }
 
 type answer struct {
@@ -28,13 +28,13 @@ type answer struct {
 	by      map[ref]struct{}
 }
 
-func newAccess(api author.Access) *access {
-	return &access{api: api, needs: map[ref]author.Right{}, answers: map[author.Right]*answer{}}
+func newAccess(api requester.Access) *access {
+	return &access{api: api, needs: map[ref]requester.Right{}, answers: map[requester.Right]*answer{}}
 }
 
 // allowed tells whether a right is there that an object depends on from now on. With
 // fresh it is asked again; the objects that it changes for are returned.
-func (a *access) allowed(ctx context.Context, r ref, want author.Right, fresh bool) (allowed bool, changed []ref, err error) {
+func (a *access) allowed(ctx context.Context, r ref, want requester.Right, fresh bool) (allowed bool, changed []ref, err error) {
 	if known := a.depend(r, want); known != nil && !fresh {
 		return *known, nil, nil
 	}
@@ -45,7 +45,7 @@ func (a *access) allowed(ctx context.Context, r ref, want author.Right, fresh bo
 }
 
 // depend records that an object needs a right, and returns what is known of it.
-func (a *access) depend(r ref, want author.Right) *bool {
+func (a *access) depend(r ref, want requester.Right) *bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if old, ok := a.needs[r]; ok && old != want {
@@ -62,7 +62,7 @@ func (a *access) depend(r ref, want author.Right) *bool {
 }
 
 // leave drops one who depends, and with the last the answer; a.mu is held.
-func (a *access) leave(r ref, old author.Right) {
+func (a *access) leave(r ref, old requester.Right) {
 	delete(a.needs, r)
 	if known := a.answers[old]; known != nil {
 		delete(known.by, r)
@@ -85,7 +85,7 @@ func (a *access) remove(r ref) {
 // which the answer is another. What cannot be asked stays as it is.
 func (a *access) review(ctx context.Context) (changed []ref, err error) {
 	a.mu.Lock()
-	all := make([]author.Right, 0, len(a.answers))
+	all := make([]requester.Right, 0, len(a.answers))
 	for r := range a.answers {
 		all = append(all, r)
 	}
@@ -102,7 +102,7 @@ func (a *access) review(ctx context.Context) (changed []ref, err error) {
 }
 
 // update keeps an answer, and returns the objects that knew another.
-func (a *access) update(want author.Right, allowed bool) (changed []ref) {
+func (a *access) update(want requester.Right, allowed bool) (changed []ref) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	known := a.answers[want]
@@ -117,9 +117,9 @@ func (a *access) update(want author.Right, allowed bool) (changed []ref) {
 	return slices.Collect(maps.Keys(known.by))
 }
 
-func (a *access) ask(ctx context.Context, want author.Right) (bool, error) {
+func (a *access) ask(ctx context.Context, want requester.Right) (bool, error) {
 	err := want.Ask(ctx, a.api)
-	if errors.Is(err, author.ErrForbidden) {
+	if errors.Is(err, requester.ErrForbidden) {
 		return false, nil
 	}
 	return err == nil, err

@@ -13,7 +13,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/spokelet/spokelet/hub/author"
+	"github.com/spokelet/spokelet/hub/requester"
 )
 
 // asked is an API server that says yes and keeps the question.
@@ -27,7 +27,7 @@ func (a *asked) Create(_ context.Context, r *authorizationv1.SubjectAccessReview
 	return r, nil
 }
 
-func may(t *testing.T, a *access, name string, want author.Right, fresh bool) (bool, []string) {
+func may(t *testing.T, a *access, name string, want requester.Right, fresh bool) (bool, []string) {
 	t.Helper()
 	allowed, changed, err := a.allowed(t.Context(), ref{Name: name}, want, fresh)
 	if err != nil {
@@ -46,7 +46,7 @@ func namesOf(refs []ref) (names []string) {
 
 func TestTheAPIServerIsAskedAboutTheAuthor(t *testing.T) {
 	api := &asked{}
-	want := author.Author{User: "alice", Groups: []string{"a", "b"}}.ToCreate(works().resource, "c1")
+	want := requester.Author{User: "alice", Groups: []string{"a", "b"}}.ToCreate(works().resource, "c1")
 	if yes, _ := may(t, newAccess(api), "w", want, false); !yes {
 		t.Error("no")
 	}
@@ -65,12 +65,12 @@ func TestTheAPIServerIsAskedAboutTheAuthor(t *testing.T) {
 
 func TestAnAnswerIsKeptForThoseWhoDependOnIt(t *testing.T) {
 	api := &accessFake{}
-	a, of := newAccess(api), func(user, namespace string) author.Right {
-		return author.Author{User: user}.ToCreate(works().resource, namespace)
+	a, of := newAccess(api), func(user, namespace string) requester.Right {
+		return requester.Author{User: user}.ToCreate(works().resource, namespace)
 	}
 	for _, step := range []struct {
 		reason, name string
-		want         author.Right
+		want         requester.Right
 		fresh        bool
 		asked        int
 	}{
@@ -80,7 +80,7 @@ func TestAnAnswerIsKeptForThoseWhoDependOnIt(t *testing.T) {
 		{reason: "an action is asked about each time", name: "w3", want: of("u", "c1"), fresh: true, asked: 2},
 		{reason: "another namespace", name: "w4", want: of("u", "c2"), asked: 3},
 		{reason: "another user", name: "w5", want: of("v", "c1"), asked: 4},
-		{reason: "another resource", name: "w6", want: author.Author{User: "u"}.ToCreate(clusterViews().resource, "c1"), asked: 5},
+		{reason: "another resource", name: "w6", want: requester.Author{User: "u"}.ToCreate(clusterViews().resource, "c1"), asked: 5},
 	} {
 		if yes, changed := may(t, a, step.name, step.want, step.fresh); !yes || changed != nil || api.count() != step.asked {
 			t.Errorf("%s: %t, %v, asked %d times, want %d", step.reason, yes, changed, api.count(), step.asked)
@@ -96,8 +96,8 @@ func TestAnAnswerIsKeptForThoseWhoDependOnIt(t *testing.T) {
 
 func TestAnObjectThatNeedsAnotherRightLeavesTheFirst(t *testing.T) {
 	a := newAccess(&accessFake{})
-	may(t, a, "w", author.Author{User: "u"}.ToCreate(works().resource, "c1"), false)
-	may(t, a, "w", author.Author{User: "u"}.ToCreate(works().resource, "c2"), false)
+	may(t, a, "w", requester.Author{User: "u"}.ToCreate(works().resource, "c1"), false)
+	may(t, a, "w", requester.Author{User: "u"}.ToCreate(works().resource, "c2"), false)
 	if len(a.answers) != 1 || len(a.needs) != 1 {
 		t.Errorf("%d answers, %d needs", len(a.answers), len(a.needs))
 	}
@@ -105,7 +105,9 @@ func TestAnObjectThatNeedsAnotherRightLeavesTheFirst(t *testing.T) {
 
 func TestAReviewNamesThoseForWhomTheAnswerIsAnother(t *testing.T) {
 	api := &accessFake{}
-	a, of := newAccess(api), func(user string) author.Right { return author.Author{User: user}.ToCreate(works().resource, "c1") }
+	a, of := newAccess(api), func(user string) requester.Right {
+		return requester.Author{User: user}.ToCreate(works().resource, "c1")
+	}
 	may(t, a, "w1", of("u"), false)
 	may(t, a, "w2", of("u"), false)
 	may(t, a, "w3", of("v"), false)
@@ -139,7 +141,7 @@ func TestAReviewNamesThoseForWhomTheAnswerIsAnother(t *testing.T) {
 // the same user: the review finds nothing new then.
 func TestWhatAnActionLearnsIsNewsForAll(t *testing.T) {
 	api := &accessFake{}
-	a, want := newAccess(api), author.Author{User: "u"}.ToCreate(works().resource, "c1")
+	a, want := newAccess(api), requester.Author{User: "u"}.ToCreate(works().resource, "c1")
 	may(t, a, "view", want, false)
 	api.bar("u")
 	if yes, changed := may(t, a, "action", want, true); yes || !slices.Equal(changed, []string{"action", "view"}) {
@@ -153,7 +155,7 @@ func TestWhatAnActionLearnsIsNewsForAll(t *testing.T) {
 
 func TestWhatCannotBeAskedIsAskedAgain(t *testing.T) {
 	api := &accessFake{err: errors.New("boom")}
-	a, want := newAccess(api), author.Author{User: "u"}.ToCreate(works().resource, "c1")
+	a, want := newAccess(api), requester.Author{User: "u"}.ToCreate(works().resource, "c1")
 	if _, _, err := a.allowed(t.Context(), ref{Name: "w"}, want, false); !errors.Is(err, api.err) {
 		t.Errorf("error %v", err)
 	}

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/hub/author"
+	"github.com/spokelet/spokelet/hub/requester"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
@@ -85,7 +85,7 @@ func (c *Controller) load(cluster, key string) (resource.Resource, bool) {
 		}
 		defer release()
 	}
-	by, err := author.Of(obj, d.keys, c.cfg.Authors.UID())
+	by, err := requester.Of(obj, d.keys, c.cfg.Authors.UID())
 	if err != nil || in.action == nil || in.cluster != cluster {
 		return resource.Resource{}, false
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spokelet/spokelet/api/mcm/v1alpha1"
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/hub/author"
+	"github.com/spokelet/spokelet/hub/requester"
 )
 
 // While the webhook is not registered whoever writes an object writes who asks for it.
@@ -45,11 +45,11 @@ func TestWhoWasRecordedUnderAnotherRegistrationAsksNothing(t *testing.T) {
 	r.settle(t)
 	for _, obj := range []*v1alpha1.Work{w, a} {
 		before := stored(t, r, obj).DeepCopy()
-		obj.Annotations = author.Author{User: "bob"}.Annotations(author.MCM, "another")
+		obj.Annotations = requester.Author{User: "bob"}.Annotations(requester.MCM, "another")
 		if err := r.api.Update(t.Context(), obj); err != nil {
 			t.Fatal(err)
 		}
-		before.Annotations[author.MCM.User], before.Annotations[author.MCM.Groups] = obj.Annotations[author.MCM.User], obj.Annotations[author.MCM.Groups]
+		before.Annotations[requester.MCM.User], before.Annotations[requester.MCM.Groups] = obj.Annotations[requester.MCM.User], obj.Annotations[requester.MCM.Groups]
 		if !relevant(before, obj) {
 			t.Error("the same author under another registration is no news")
 		}

@@ -11,9 +11,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/spokelet/spokelet/budget"
-	"github.com/spokelet/spokelet/hub/author"
-	"github.com/spokelet/spokelet/rights"
+	"github.com/spokelet/spokelet/hub/requester"
+	"github.com/spokelet/spokelet/internal/quota"
+	"github.com/spokelet/spokelet/internal/rbacwatch"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
@@ -53,10 +53,10 @@ type Config struct {
 	// Informers are those of the cache. Required.
 	Informers cache.Informers
 	// Access says what authors may do, and Rights when to ask again. Required.
-	Access author.Access
-	Rights *rights.Reviews
+	Access requester.Access
+	Rights *rbacwatch.Reviews
 	// Authors is the registration under which authors have to be recorded. Required.
-	Authors *author.Registration
+	Authors *requester.Registration
 	// Sessions are required.
 	Sessions Sessions
 	// MaxResultBytes bounds the result in one status. Default 512 KiB.
@@ -64,7 +64,7 @@ type Config struct {
 	// ShowSecrets leaves the values of Secrets in results.
 	ShowSecrets bool
 	// Writes bounds what is written because of what clusters answer; nil has no bounds.
-	Writes *budget.Writes
+	Writes *quota.Writes
 	// Events are reported on the objects. Required.
 	Events events.EventRecorder
 	Logger logr.Logger

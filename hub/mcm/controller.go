@@ -19,9 +19,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/spokelet/spokelet/api/managedcluster"
-	"github.com/spokelet/spokelet/api/pace"
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/hub/author"
+	"github.com/spokelet/spokelet/hub/requester"
+	"github.com/spokelet/spokelet/internal/ratelimit"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
@@ -38,8 +38,8 @@ type Controller struct {
 	// queue has objects to bring into Sync, results those whose status is to be written.
 	queue   workqueue.TypedRateLimitingInterface[ref]
 	results workqueue.TypedRateLimitingInterface[ref]
-	pace    pace.Pacer[ref]
-	log     pace.LogLimiter
+	pace    ratelimit.Pacer[ref]
+	log     ratelimit.LogLimiter
 
 	// large has a place for each large template that is held at a time.
 	large chan struct{}
@@ -229,7 +229,7 @@ func (c *Controller) follow(ctx context.Context, of client.Object, f func(obj cl
 }
 
 // relevantAnnotations are those on which depends what is done for an object.
-var relevantAnnotations = slices.Concat(author.MCM.All(), author.ACM.All(), []string{managedcluster.AnnotationManaged})
+var relevantAnnotations = slices.Concat(requester.MCM.All(), requester.ACM.All(), []string{managedcluster.AnnotationManaged})
 
 // relevant tells whether a change is more than one of the status.
 func relevant(before, after any) bool {
@@ -355,7 +355,7 @@ func (c *Controller) check(ctx context.Context, d *dialect, r ref, obj client.Ob
 	if in.failure != nil {
 		return in.failure, nil
 	}
-	by, err := author.Of(obj, d.keys, c.cfg.Authors.UID())
+	by, err := requester.Of(obj, d.keys, c.cfg.Authors.UID())
 	if err != nil {
 		return &failure{message: err.Error()}, nil //nolint:nilerr // it is said of the object
 	}

@@ -22,8 +22,8 @@ import (
 	actionv1beta1 "github.com/spokelet/spokelet/api/action/v1beta1"
 	mcmv1alpha1 "github.com/spokelet/spokelet/api/mcm/v1alpha1"
 	viewv1beta1 "github.com/spokelet/spokelet/api/view/v1beta1"
-	"github.com/spokelet/spokelet/hub/author"
 	"github.com/spokelet/spokelet/hub/cached"
+	"github.com/spokelet/spokelet/hub/requester"
 )
 
 // unreadable is the digest of what has none.
@@ -84,7 +84,7 @@ func Strip(in any) (any, error) {
 }
 
 // kept are the labels and annotations that the hub reads.
-var kept = slices.Concat(author.MCM.All(), author.ACM.All(), []string{
+var kept = slices.Concat(requester.MCM.All(), requester.ACM.All(), []string{
 	AnnotationDigest, mcmv1alpha1.AnnotationOwners, mcmv1alpha1.AnnotationOwnerUID,
 	mcmv1alpha1.LabelCluster, mcmv1alpha1.LabelWorkSet, mcmv1alpha1.LabelResourceView,
 })

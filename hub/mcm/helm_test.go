@@ -17,7 +17,7 @@ import (
 
 	"github.com/spokelet/spokelet/api/mcm/v1alpha1"
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/internal/quota"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
@@ -256,7 +256,7 @@ func TestTheLatestProgressIsWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := releaseWork("w")
 		r := newRig(t, w)
-		r.cfg.Writes = budget.NewWrites(budget.Rate{PerSecond: 100, Burst: 10}, budget.Rate{PerSecond: 1 << 30, Burst: 1 << 30})
+		r.cfg.Writes = quota.NewWrites(quota.Rate{PerSecond: 100, Burst: 10}, quota.Rate{PerSecond: 1 << 30, Burst: 1 << 30})
 		r.look(t, w)
 		for i := range 10 {
 			r.done(t, managed, w, wire.Progressing(fmt.Sprintf("step %d", i)))

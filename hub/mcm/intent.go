@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/hub/author"
+	"github.com/spokelet/spokelet/hub/requester"
 )
 
 // ref names an object of one of the APIs.
@@ -104,7 +104,7 @@ type dialect struct {
 	name string
 	// resource is what an author has to be allowed to create.
 	resource metav1.GroupResource
-	keys     author.Keys
+	keys     requester.Keys
 	blank    func() client.Object
 	// read is what an object asks for.
 	read func(obj client.Object, o options) intent

@@ -33,15 +33,15 @@ import (
 	"github.com/spokelet/spokelet/api/mcm/v1alpha1"
 	viewv1beta1 "github.com/spokelet/spokelet/api/view/v1beta1"
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/hub/author"
-	"github.com/spokelet/spokelet/internal/livetest"
-	"github.com/spokelet/spokelet/rights"
+	"github.com/spokelet/spokelet/hub/requester"
+	"github.com/spokelet/spokelet/internal/rbacwatch"
+	"github.com/spokelet/spokelet/internal/testing/livetest"
+	"github.com/spokelet/spokelet/internal/testing/resourcetest"
 	"github.com/spokelet/spokelet/tunnel/resource"
-	"github.com/spokelet/spokelet/tunnel/resource/resourcetest"
 )
 
 // root may do everything on the hub.
-var root = author.Author{User: "root", Groups: []string{"system:masters"}}
+var root = requester.Author{User: "root", Groups: []string{"system:masters"}}
 
 // liveHub is a real API server with our definitions in place.
 type liveHub struct {
@@ -107,8 +107,8 @@ func (h *liveHub) run(t *testing.T, namespaces ...string) (replicas *resource.Hu
 		t.Fatal(err)
 	}
 	hub := resource.NewHub()
-	reviews := rights.NewReviews(h.metadata, logr.Discard())
-	authors := &author.Registration{}
+	reviews := rbacwatch.NewReviews(h.metadata, logr.Discard())
+	authors := &requester.Registration{}
 	authors.Set(registered)
 	c, err := New(Config{
 		Sync: hub, Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Informers: mgr.GetCache(), Access: h.kube.AuthorizationV1().SubjectAccessReviews(),
@@ -218,7 +218,7 @@ func (a *liveAgent) asked() map[string]int64 {
 }
 
 // ofRoot puts an object into a cluster's namespace.
-func ofRoot[O client.Object](obj O, cluster string, by author.Keys) O {
+func ofRoot[O client.Object](obj O, cluster string, by requester.Keys) O {
 	obj.SetNamespace(cluster)
 	obj.SetAnnotations(root.Annotations(by, registered))
 	if w, ok := any(obj).(*v1alpha1.Work); ok {
@@ -238,8 +238,8 @@ func TestARealHubAnswersOnceAndWritesNothingAfterARestart(t *testing.T) {
 	cut := resourcetest.Connect(t, hub, cluster, agent.Agent)
 	h.sessions.set(cluster, true)
 
-	look, act := ofRoot(resourceWork("look"), cluster, author.MCM), ofRoot(actionWork("act"), cluster, author.MCM)
-	view, done := ofRoot(clusterView("view"), cluster, author.ACM), ofRoot(clusterAction("done"), cluster, author.ACM)
+	look, act := ofRoot(resourceWork("look"), cluster, requester.MCM), ofRoot(actionWork("act"), cluster, requester.MCM)
+	view, done := ofRoot(clusterView("view"), cluster, requester.ACM), ofRoot(clusterAction("done"), cluster, requester.ACM)
 	for _, obj := range []client.Object{look, act, view, done} {
 		h.create(t, obj)
 	}
@@ -275,7 +275,7 @@ func TestARealHubAnswersOnceAndWritesNothingAfterARestart(t *testing.T) {
 		return len(now) == 2
 	})
 	// Whatever is to be written is written by the time of the next.
-	last := ofRoot(resourceWork("last"), cluster, author.MCM)
+	last := ofRoot(resourceWork("last"), cluster, requester.MCM)
 	last.Spec.Scope.ResourceType = "nodes"
 	h.create(t, last)
 	h.await(t, "the next is not complete", last, func() bool { return last.Status.Type == v1alpha1.WorkCompleted })
@@ -290,7 +290,7 @@ func TestARealHubServesAClusterThatComesLater(t *testing.T) {
 	h := newLiveHub(t)
 	team, later := livetest.Namespace(t, h.kube, "team-"), livetest.Namespace(t, h.kube, "mcm-")
 	hub, _ := h.run(t, team, later)
-	w := ofRoot(resourceWork("w"), later, author.MCM)
+	w := ofRoot(resourceWork("w"), later, requester.MCM)
 	w.Namespace = team
 	h.create(t, w)
 	h.await(t, "it does not fail", w, func() bool {
@@ -313,9 +313,9 @@ func TestRightsOnARealHubEndViews(t *testing.T) {
 	h.sessions.set(cluster, true)
 	agent := newLiveAgent(t, wire.ViewResult{Result: json.RawMessage(`{"kind":"List","items":[]}`)}, wire.ActionResult{})
 	resourcetest.Connect(t, hub, cluster, agent.Agent)
-	bob := author.Author{User: "bob-of-" + cluster}
-	w := ofRoot(resourceWork("w"), cluster, author.MCM)
-	w.Annotations = bob.Annotations(author.MCM, registered)
+	bob := requester.Author{User: "bob-of-" + cluster}
+	w := ofRoot(resourceWork("w"), cluster, requester.MCM)
+	w.Annotations = bob.Annotations(requester.MCM, registered)
 	h.create(t, w)
 	forbidden := func() bool {
 		return w.Status.Type == v1alpha1.WorkFailed && strings.HasPrefix(w.Status.Reason, "forbidden: ")

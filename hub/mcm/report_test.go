@@ -14,7 +14,7 @@ import (
 	actionv1beta1 "github.com/spokelet/spokelet/api/action/v1beta1"
 	"github.com/spokelet/spokelet/api/mcm/v1alpha1"
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/internal/quota"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
@@ -94,7 +94,7 @@ func TestAResultThatStaysCountsWithEachWrite(t *testing.T) {
 	const size, burst = 64 << 10, 640 << 10
 	v := clusterView("v")
 	r := newRig(t, v)
-	r.cfg.Writes = budget.NewWrites(budget.Rate{PerSecond: 1, Burst: burst}, budget.Rate{PerSecond: 1 << 30, Burst: 1 << 30})
+	r.cfg.Writes = quota.NewWrites(quota.Rate{PerSecond: 1, Burst: burst}, quota.Rate{PerSecond: 1 << 30, Burst: 1 << 30})
 	r.look(t, v)
 	view := r.view(t, managed)
 	say := func(result wire.ViewResult) {

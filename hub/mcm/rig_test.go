@@ -30,9 +30,9 @@ import (
 	"github.com/spokelet/spokelet/api/mcm/v1alpha1"
 	viewv1beta1 "github.com/spokelet/spokelet/api/view/v1beta1"
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/budget"
-	"github.com/spokelet/spokelet/hub/author"
-	"github.com/spokelet/spokelet/rights"
+	"github.com/spokelet/spokelet/hub/requester"
+	"github.com/spokelet/spokelet/internal/quota"
+	"github.com/spokelet/spokelet/internal/rbacwatch"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
@@ -42,7 +42,7 @@ const (
 	registered = "registration"
 )
 
-var alice = author.Author{User: "alice", Groups: []string{"dev"}}
+var alice = requester.Author{User: "alice", Groups: []string{"dev"}}
 
 // rig is a Controller over a fake API server.
 type rig struct {
@@ -51,10 +51,10 @@ type rig struct {
 	api      client.WithWatch
 	sync     *resource.Hub
 	access   *accessFake
-	authors  *author.Registration
+	authors  *requester.Registration
 	sessions *sessionsFake
 	events   *events.FakeRecorder
-	memory   *budget.Memory
+	memory   *quota.Memory
 	// patches are those of statuses; refused is what they meet.
 	patches []string
 	writing sync.Mutex
@@ -151,8 +151,8 @@ func newScheme(t testing.TB) *runtime.Scheme {
 func newRig(t *testing.T, objects ...client.Object) *rig {
 	t.Helper()
 	r := &rig{
-		sync: resource.NewHub(), access: &accessFake{}, authors: &author.Registration{}, events: events.NewFakeRecorder(1000),
-		sessions: &sessionsFake{here: map[string]bool{managed: true}}, memory: budget.NewMemory(64<<20, 64<<20),
+		sync: resource.NewHub(), access: &accessFake{}, authors: &requester.Registration{}, events: events.NewFakeRecorder(1000),
+		sessions: &sessionsFake{here: map[string]bool{managed: true}}, memory: quota.NewMemory(64<<20, 64<<20),
 	}
 	r.authors.Set(registered)
 	scheme := newScheme(t)
@@ -197,7 +197,7 @@ func (r *rig) restart(t *testing.T) {
 	})
 	c, err := New(Config{
 		Sync: r.sync, Client: cached, Live: r.api, Informers: &informertest.FakeInformers{}, Access: r.access,
-		Rights: rights.NewReviews(nil, logr.Discard()), Authors: r.authors, Sessions: r.sessions,
+		Rights: rbacwatch.NewReviews(nil, logr.Discard()), Authors: r.authors, Sessions: r.sessions,
 		Events: r.events, Logger: logr.Discard(),
 	})
 	if err != nil {
@@ -223,7 +223,7 @@ func clusterNamed(name string, change ...func(*clusterv1.ManagedCluster)) *clust
 }
 
 // object gives an object what an API server and the webhook give one.
-func object[O client.Object](obj O, namespace, name string, by author.Keys, change ...func(O)) O {
+func object[O client.Object](obj O, namespace, name string, by requester.Keys, change ...func(O)) O {
 	obj.SetNamespace(namespace)
 	obj.SetName(name)
 	obj.SetUID(types.UID("uid-" + name))
@@ -240,7 +240,7 @@ func resourceWork(name string, change ...func(*v1alpha1.Work)) *v1alpha1.Work {
 	w := &v1alpha1.Work{Spec: v1alpha1.WorkSpec{
 		Cluster: v1alpha1.Cluster{Name: managed}, Type: v1alpha1.ResourceWorkType, Scope: v1alpha1.ResourceFilter{ResourceType: "pods"},
 	}}
-	return object(w, managed, name, author.MCM, change...)
+	return object(w, managed, name, requester.MCM, change...)
 }
 
 // actionWork makes a ConfigMap.
@@ -249,7 +249,7 @@ func actionWork(name string, change ...func(*v1alpha1.Work)) *v1alpha1.Work {
 		Cluster: v1alpha1.Cluster{Name: managed}, Type: v1alpha1.ActionWorkType, ActionType: v1alpha1.CreateActionType,
 		KubeWork: &v1alpha1.KubeWorkSpec{ObjectTemplate: runtime.RawExtension{Raw: []byte(configMap)}},
 	}}
-	return object(w, managed, name, author.MCM, change...)
+	return object(w, managed, name, requester.MCM, change...)
 }
 
 // releaseWork installs a chart.
@@ -258,7 +258,7 @@ func releaseWork(name string, change ...func(*v1alpha1.Work)) *v1alpha1.Work {
 		Cluster: v1alpha1.Cluster{Name: managed}, Type: v1alpha1.ActionWorkType, ActionType: v1alpha1.CreateActionType,
 		HelmWork: &v1alpha1.HelmWorkSpec{ReleaseName: "web", ChartURL: "https://charts.example.com/web-1.0.0.tgz"},
 	}}
-	return object(w, managed, name, author.MCM, change...)
+	return object(w, managed, name, requester.MCM, change...)
 }
 
 const configMap = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"ns"}}`
@@ -267,14 +267,14 @@ func clusterView(name string, change ...func(*viewv1beta1.ManagedClusterView)) *
 	v := &viewv1beta1.ManagedClusterView{Spec: viewv1beta1.ViewSpec{Scope: viewv1beta1.ViewScope{
 		Group: "apps", Version: "v1", Kind: "Deployment", Name: "d", Namespace: "ns",
 	}}}
-	return object(v, managed, name, author.ACM, change...)
+	return object(v, managed, name, requester.ACM, change...)
 }
 
 func clusterAction(name string, change ...func(*actionv1beta1.ManagedClusterAction)) *actionv1beta1.ManagedClusterAction {
 	a := &actionv1beta1.ManagedClusterAction{Spec: actionv1beta1.ActionSpec{
 		ActionType: "Create", KubeWork: &actionv1beta1.KubeWorkSpec{ObjectTemplate: runtime.RawExtension{Raw: []byte(configMap)}},
 	}}
-	return object(a, managed, name, author.ACM, change...)
+	return object(a, managed, name, requester.ACM, change...)
 }
 
 func keyOf(dialect string, obj client.Object) ref {
@@ -364,7 +364,7 @@ func (r *rig) done(t *testing.T, cluster string, obj client.Object, result wire.
 }
 
 // charge opens an account of a cluster that holds something.
-func (r *rig) charge(t *testing.T, cluster string, bytes int64) *budget.Account {
+func (r *rig) charge(t *testing.T, cluster string, bytes int64) *quota.Account {
 	t.Helper()
 	account := r.memory.Account(cluster)
 	if err := account.Grow(bytes); err != nil {

@@ -27,9 +27,9 @@ import (
 	"github.com/spokelet/spokelet/api/mcm/v1alpha1"
 	viewv1beta1 "github.com/spokelet/spokelet/api/view/v1beta1"
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/rights"
+	"github.com/spokelet/spokelet/internal/rbacwatch"
+	"github.com/spokelet/spokelet/internal/testing/resourcetest"
 	"github.com/spokelet/spokelet/tunnel/resource"
-	"github.com/spokelet/spokelet/tunnel/resource/resourcetest"
 )
 
 // informers are those of a manager's cache, over a fake API server.
@@ -113,7 +113,7 @@ func (r *rig) start(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	r.rbac = &rbac{}
-	reviews := rights.NewReviews(r.rbac, logr.Discard())
+	reviews := rbacwatch.NewReviews(r.rbac, logr.Discard())
 	c, err := New(Config{
 		Sync: resource.NewHub(), Client: r.cfg.Client, Live: r.api, Informers: informers{api: r.api, ctx: ctx, running: &running},
 		Access: r.cfg.Access, Rights: reviews, Authors: r.authors, Sessions: r.sessions, Events: r.events,

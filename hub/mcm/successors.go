@@ -15,7 +15,7 @@ import (
 	actionv1beta1 "github.com/spokelet/spokelet/api/action/v1beta1"
 	viewv1beta1 "github.com/spokelet/spokelet/api/view/v1beta1"
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/hub/author"
+	"github.com/spokelet/spokelet/hub/requester"
 )
 
 const (
@@ -34,7 +34,7 @@ func clusterViews() *dialect {
 	return &dialect{
 		name:     dialectClusterView,
 		resource: metav1.GroupResource{Group: viewv1beta1.GroupVersion.Group, Resource: "managedclusterviews"},
-		keys:     author.ACM,
+		keys:     requester.ACM,
 		blank:    func() client.Object { return &viewv1beta1.ManagedClusterView{} },
 		read:     readClusterView,
 		state: func(obj client.Object) state {
@@ -112,7 +112,7 @@ func clusterActions() *dialect {
 	return &dialect{
 		name:     wire.DialectClusterAction,
 		resource: metav1.GroupResource{Group: actionv1beta1.GroupVersion.Group, Resource: "managedclusteractions"},
-		keys:     author.ACM,
+		keys:     requester.ACM,
 		blank:    func() client.Object { return &actionv1beta1.ManagedClusterAction{} },
 		read:     readClusterAction,
 		state: func(obj client.Object) state {

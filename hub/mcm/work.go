@@ -18,7 +18,7 @@ import (
 	livev1alpha1 "github.com/spokelet/spokelet/api/live/v1alpha1"
 	"github.com/spokelet/spokelet/api/mcm/v1alpha1"
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/hub/author"
+	"github.com/spokelet/spokelet/hub/requester"
 )
 
 // works is the dialect of mcm.ibm.com.
@@ -26,7 +26,7 @@ func works() *dialect {
 	return &dialect{
 		name:     wire.DialectMCMWork,
 		resource: metav1.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: "works"},
-		keys:     author.MCM,
+		keys:     requester.MCM,
 		blank:    func() client.Object { return &v1alpha1.Work{} },
 		read:     func(obj client.Object, o options) intent { return readWork(obj.(*v1alpha1.Work), o) },           //nolint:forcetypeassert // of blank's type
 		state:    func(obj client.Object) state { return stateOfWork(obj.(*v1alpha1.Work)) },                       //nolint:forcetypeassert // likewise

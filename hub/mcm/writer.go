@@ -18,8 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/spokelet/spokelet/api/outbox"
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/internal/statuswriter"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
@@ -251,7 +251,7 @@ func (c *Controller) logUnwritten(r ref, cluster string, err error) {
 
 // unwritable tells errors that the same result meets each time.
 func unwritable(err error) bool {
-	return errors.Is(err, errNoJSON) || outbox.Refused(err)
+	return errors.Is(err, errNoJSON) || statuswriter.Refused(err)
 }
 
 // renew asks again for a result that was given up.
@@ -372,7 +372,7 @@ func fit(obj client.Object, o outcome) (outcome, error) {
 	if err != nil {
 		return o, fmt.Errorf("encode %s: %w", obj.GetName(), err)
 	}
-	if len(rest)+SizeOf(obj)+len(o.action.Result) > outbox.MaxStored {
+	if len(rest)+SizeOf(obj)+len(o.action.Result) > statuswriter.MaxStored {
 		return o.withoutResult(), nil
 	}
 	return o, nil

@@ -21,10 +21,10 @@ import (
 
 	actionv1beta1 "github.com/spokelet/spokelet/api/action/v1beta1"
 	"github.com/spokelet/spokelet/api/mcm/v1alpha1"
-	"github.com/spokelet/spokelet/api/outbox"
 	viewv1beta1 "github.com/spokelet/spokelet/api/view/v1beta1"
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/internal/quota"
+	"github.com/spokelet/spokelet/internal/statuswriter"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
@@ -213,7 +213,7 @@ func TestALargeResultThatHasToWaitIsAskedForAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := resourceWork("w")
 		r := newRig(t, w)
-		r.cfg.Writes = budget.NewWrites(budget.Rate{PerSecond: 100, Burst: 10}, budget.Rate{PerSecond: 1 << 30, Burst: 1 << 30})
+		r.cfg.Writes = quota.NewWrites(quota.Rate{PerSecond: 100, Burst: 10}, quota.Rate{PerSecond: 1 << 30, Burst: 1 << 30})
 		r.look(t, w)
 		large := func(b string) wire.ViewResult {
 			return wire.ViewResult{Result: json.RawMessage(`{"a":"` + strings.Repeat(b, small) + `"}`)}
@@ -245,7 +245,7 @@ func TestASmallResultWaitsAndTheLatestIsWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, own := resourceWork("w"), actionWork("own", func(w *v1alpha1.Work) { w.Spec.ActionType = "odd" })
 		r := newRig(t, w, own)
-		r.cfg.Writes = budget.NewWrites(budget.Rate{PerSecond: 100, Burst: 10}, budget.Rate{PerSecond: 1 << 30, Burst: 1 << 30})
+		r.cfg.Writes = quota.NewWrites(quota.Rate{PerSecond: 100, Burst: 10}, quota.Rate{PerSecond: 1 << 30, Burst: 1 << 30})
 		r.look(t, w)
 		for i := range 10 {
 			r.answer(t, managed, wire.ViewResult{Result: json.RawMessage(fmt.Sprintf(`{"a":%d}`, i))})
@@ -382,10 +382,10 @@ func TestAResultThatCannotBeStoredIsLeftOut(t *testing.T) {
 
 func TestAnActionWhoseResultDoesNotFitBesideItsTemplateLeavesItOut(t *testing.T) {
 	a := actionWork("a")
-	large := `{"a":"` + strings.Repeat("b", outbox.MaxStored/2) + `"}`
+	large := `{"a":"` + strings.Repeat("b", statuswriter.MaxStored/2) + `"}`
 	a.Spec.KubeWork.ObjectTemplate.Raw = []byte(large)
 	r := newRig(t, a)
-	r.options.maxBytes = outbox.MaxStored
+	r.options.maxBytes = statuswriter.MaxStored
 	r.look(t, a)
 	r.done(t, managed, a, wire.ActionResult{Result: json.RawMessage(large)})
 	if got := stored(t, r, a).Status; got.Type != v1alpha1.WorkCompleted || got.Result != nil || !strings.Contains(got.Reason, "left out") {

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/spokelet/spokelet/hub/registration/token"
-	"github.com/spokelet/spokelet/internal/livetest"
+	"github.com/spokelet/spokelet/internal/testing/livetest"
 )
 
 func TestARealAPIServerTellsOfJoinTokensInTheHubsNamespaceAlone(t *testing.T) {

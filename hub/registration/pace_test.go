@@ -16,8 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/spokelet/spokelet/api/managedcluster"
-	"github.com/spokelet/spokelet/api/pace"
-	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/internal/quota"
+	"github.com/spokelet/spokelet/internal/ratelimit"
 	"github.com/spokelet/spokelet/tunnel/identity"
 )
 
@@ -53,7 +53,7 @@ func TestAClusterThatChangesWithoutEndIsLookedAtAtASteadyRate(t *testing.T) {
 		}
 		synctest.Wait()
 		// A look that waited and one at the moment there is room again may both happen.
-		if most := pace.Burst + 2*10*pace.PerSecond + 1; looks[store1] > most {
+		if most := ratelimit.Burst + 2*10*ratelimit.PerSecond + 1; looks[store1] > most {
 			t.Errorf("%d looks in 10 s, want at most %d", looks[store1], most)
 		}
 		h.UpdateSummary("other", Summary{})
@@ -76,7 +76,7 @@ func TestAClusterThatChangesWithoutEndIsLookedAtAtASteadyRate(t *testing.T) {
 func TestASummaryWaitsForWhatItsClusterHasHadWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t, fresh())
-		h.reconciler.config.Writes = budget.NewWrites(budget.Rate{PerSecond: 1, Burst: 10}, budget.Rate{PerSecond: 1 << 30, Burst: 1 << 30})
+		h.reconciler.config.Writes = quota.NewWrites(quota.Rate{PerSecond: 1, Burst: 10}, quota.Rate{PerSecond: 1 << 30, Burst: 1 << 30})
 		says := func(cpu string) {
 			h.UpdateSummary(store1, Summary{Capacity: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}})
 		}

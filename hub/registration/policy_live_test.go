@@ -22,7 +22,7 @@ import (
 
 	"github.com/spokelet/spokelet/api/crds"
 	"github.com/spokelet/spokelet/api/managedcluster"
-	"github.com/spokelet/spokelet/internal/livetest"
+	"github.com/spokelet/spokelet/internal/testing/livetest"
 )
 
 // The users of the policy's tests. All may write records.

@@ -23,8 +23,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/spokelet/spokelet/api/managedcluster"
-	"github.com/spokelet/spokelet/api/pace"
 	"github.com/spokelet/spokelet/internal/clustername"
+	"github.com/spokelet/spokelet/internal/ratelimit"
 	"github.com/spokelet/spokelet/tunnel/identity"
 )
 
@@ -34,7 +34,7 @@ type Reconciler struct {
 	config Config
 	state  *state
 	// pace spaces what a cluster has us do by what it sends.
-	pace pace.Pacer[string]
+	pace ratelimit.Pacer[string]
 
 	mu      sync.Mutex
 	queue   workqueue.TypedRateLimitingInterface[reconcile.Request] // guarded by mu; nil until started

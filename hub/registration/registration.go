@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/internal/quota"
 	"github.com/spokelet/spokelet/tunnel/identity"
 )
 
@@ -68,7 +68,7 @@ type Config struct {
 	// 5 minutes.
 	AcceptTimeout time.Duration
 	// Writes bounds what is written because of what clusters report; nil has no bounds.
-	Writes *budget.Writes
+	Writes *quota.Writes
 	// Limits of the one door that is open to strangers.
 	Limits Limits
 

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/internal/quota"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
@@ -72,9 +72,9 @@ type Config struct {
 	Sessions Sessions
 	// Memory is what clusters may have the hub keep of objects that they share; nil has no
 	// bounds.
-	Memory *budget.Memory
+	Memory *quota.Memory
 	// Writes bounds what is written because agents ask for it; nil has no bounds.
-	Writes *budget.Writes
+	Writes *quota.Writes
 	// Events are reported on the objects. Required.
 	Events events.EventRecorder
 	Logger logr.Logger

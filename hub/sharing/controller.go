@@ -20,10 +20,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/spokelet/spokelet/api/managedcluster"
-	"github.com/spokelet/spokelet/api/pace"
 	"github.com/spokelet/spokelet/api/sync/v1alpha1"
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/follow"
+	"github.com/spokelet/spokelet/internal/ratelimit"
+	"github.com/spokelet/spokelet/internal/watcher"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
@@ -49,9 +49,9 @@ type Controller struct {
 	evidence queue[feedKey]
 	status   queue[string]
 
-	pace       pace.Pacer[writeKey]
-	statusPace pace.Pacer[string]
-	log        pace.LogLimiter
+	pace       ratelimit.Pacer[writeKey]
+	statusPace ratelimit.Pacer[string]
+	log        ratelimit.LogLimiter
 
 	// life is that of the feeds, which run in running.
 	life    context.Context //nolint:containedctx // feeds are started by events
@@ -106,8 +106,8 @@ func (c *Controller) Start(ctx context.Context) error {
 		return err
 	}
 	c.life = ctx
-	follower := &follow.Follower{
-		Feed: follow.FeedOf(c.cfg.Dynamic.Resource(definitionsResource()), nil), Sink: &definitions{controller: c}, Log: c.cfg.Logger,
+	follower := &watcher.Follower{
+		Feed: watcher.FeedOf(c.cfg.Dynamic.Resource(definitionsResource()), nil), Sink: &definitions{controller: c}, Log: c.cfg.Logger,
 	}
 	c.running.Go(func() { follower.Run(ctx) })
 	cancel := c.cfg.Sessions.Subscribe(c.session)

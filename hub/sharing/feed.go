@@ -17,7 +17,7 @@ import (
 
 	"github.com/spokelet/spokelet/api/sync/v1alpha1"
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/follow"
+	"github.com/spokelet/spokelet/internal/watcher"
 )
 
 // pageSize is how many objects of one namespace are listed at once.
@@ -29,7 +29,7 @@ type feedKey struct {
 	definition types.UID
 }
 
-// feed follows the objects of a resource. It is a follow.Sink; its fields are guarded by
+// feed follows the objects of a resource. It is a watcher.Sink; its fields are guarded by
 // Controller.mu.
 type feed struct {
 	controller *Controller
@@ -92,7 +92,7 @@ func (c *Controller) newFeed(key feedKey) *feed {
 	f := &feed{
 		controller: c, key: key, client: c.cfg.Dynamic.Resource(key.resource), scopes: map[string]*scope{}, stop: cancel,
 	}
-	source := follow.FeedOf(f.client, nil)
+	source := watcher.FeedOf(f.client, nil)
 	start := source.Watch
 	source.Watch = func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 		if o.ResourceVersion != "" && f.refused() {
@@ -101,7 +101,7 @@ func (c *Controller) newFeed(key feedKey) *feed {
 		}
 		return start(ctx, o)
 	}
-	follower := &follow.Follower{
+	follower := &watcher.Follower{
 		Feed: source, Sink: f, Refusal: func(err error) bool { return refusalOf(err) != nil },
 		Log: c.cfg.Logger.WithValues("resource", key.resource.GroupResource().String()),
 	}
@@ -128,7 +128,7 @@ func refusalOf(err error) *wire.ShareProblem {
 	return nil
 }
 
-// Begin implements follow.Sink.
+// Begin implements watcher.Sink.
 func (f *feed) Begin() {
 	f.controller.mu.Lock()
 	defer f.controller.mu.Unlock()
@@ -138,7 +138,7 @@ func (f *feed) Begin() {
 	}
 }
 
-// End implements follow.Sink.
+// End implements watcher.Sink.
 func (f *feed) End(version string) {
 	c := f.controller
 	c.mu.Lock()
@@ -163,7 +163,7 @@ func (f *feed) End(version string) {
 	c.settle()
 }
 
-// Event implements follow.Sink.
+// Event implements watcher.Sink.
 func (f *feed) Event(m metav1.Object, deleted bool) {
 	obj, ok := m.(*unstructured.Unstructured)
 	if !ok || !f.needs(obj) {
@@ -229,7 +229,7 @@ func (f *feed) dropped(obj *unstructured.Unstructured) {
 	c.changed(in, obj.GetName())
 }
 
-// Refused implements follow.Sink.
+// Refused implements watcher.Sink.
 func (f *feed) Refused(err error) {
 	c := f.controller
 	c.mu.Lock()

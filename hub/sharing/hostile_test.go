@@ -18,7 +18,7 @@ import (
 
 	"github.com/spokelet/spokelet/api/sync/v1alpha1"
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/internal/quota"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
@@ -173,7 +173,7 @@ func TestWhatAnAgentHasWrittenIsPaced(t *testing.T) {
 		r := newRig(t, sharedResource("s"))
 		r.api.set(widgets, widget("c1", "a", 1))
 		r.start(t)
-		r.cfg.Writes = budget.NewWrites(budget.Rate{PerSecond: 10 << 10, Burst: 100 << 10}, budget.Rate{PerSecond: 1 << 30, Burst: 1 << 30})
+		r.cfg.Writes = quota.NewWrites(quota.Rate{PerSecond: 10 << 10, Burst: 100 << 10}, quota.Rate{PerSecond: 1 << 30, Burst: 1 << 30})
 		a := r.connect(t, "c1")
 		began := time.Now()
 		for i := int64(0); time.Since(began) < time.Minute; i++ {

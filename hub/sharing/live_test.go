@@ -26,7 +26,7 @@ import (
 	"github.com/spokelet/spokelet/api/crds"
 	"github.com/spokelet/spokelet/api/sync/v1alpha1"
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/internal/livetest"
+	"github.com/spokelet/spokelet/internal/testing/livetest"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/content"
+	"github.com/spokelet/spokelet/internal/sharedobject"
 )
 
 // object is what is kept of an object of the hub. It does not change.
@@ -33,14 +33,14 @@ type object struct {
 
 // read makes what is kept of an object.
 func read(obj *unstructured.Unstructured) (*object, error) {
-	raw, err := content.Encode(content.Of(obj))
+	raw, err := sharedobject.Encode(sharedobject.Of(obj))
 	if err != nil {
 		return nil, err
 	}
 	o := &object{
 		uid: obj.GetUID(), version: obj.GetResourceVersion(), generation: number(obj.GetResourceVersion()),
-		raw: raw, size: len(raw), hash: content.Version(raw), labels: obj.GetLabels(),
-		deleting: obj.GetDeletionTimestamp() != nil, annotated: content.Annotated(obj),
+		raw: raw, size: len(raw), hash: sharedobject.Version(raw), labels: obj.GetLabels(),
+		deleting: obj.GetDeletionTimestamp() != nil, annotated: sharedobject.Annotated(obj),
 	}
 	if o.size > wire.MaxSharedContent {
 		o.raw = nil
@@ -64,12 +64,12 @@ func (o *object) after(before *object) *object {
 
 // otherThan is the object, nil where it has just the content that was asked for, and where
 // none was.
-func (o *object) otherThan(asked content.Content) *object {
+func (o *object) otherThan(asked sharedobject.Content) *object {
 	if o == nil || asked == nil {
 		return nil
 	}
-	raw, err := content.Encode(asked)
-	if err == nil && content.Version(raw) == o.hash {
+	raw, err := sharedobject.Encode(asked)
+	if err == nil && sharedobject.Version(raw) == o.hash {
 		return nil
 	}
 	return o

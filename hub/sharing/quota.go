@@ -11,8 +11,8 @@ import (
 
 	"github.com/spokelet/spokelet/api/sync/v1alpha1"
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/budget"
-	"github.com/spokelet/spokelet/content"
+	"github.com/spokelet/spokelet/internal/quota"
+	"github.com/spokelet/spokelet/internal/sharedobject"
 )
 
 // objectCost is what an object takes in memory beside its contents, in bytes.
@@ -34,7 +34,7 @@ func quotaOf(spec *v1alpha1.SharedResourceSpec) wire.SharedSize {
 // holding counts what is kept of the objects of a share, which the cluster's account of
 // memory pays for where the cluster may make some. Its fields are guarded by Controller.mu.
 type holding struct {
-	account *budget.Account
+	account *quota.Account
 	// byName is what is kept of each object, and sum that of all.
 	byName map[string]kept
 	sum    kept
@@ -117,7 +117,7 @@ func (s *share) settleAccount() {
 
 // admit says why a write is beyond the quota, or more than the cluster's memory has room
 // for; else it reserves what the write needs, until the record is released.
-func (s *share) admit(name string, rec *record, o *object, w *write, to content.Content) (problem string) {
+func (s *share) admit(name string, rec *record, o *object, w *write, to sharedobject.Content) (problem string) {
 	s.release(rec)
 	has, wants, err := s.outcome(o, w, to)
 	if err != nil {
@@ -146,7 +146,7 @@ func (s *share) release(rec *record) {
 }
 
 // outcome is the size of an object before and after a write.
-func (s *share) outcome(o *object, w *write, to content.Content) (has, wants wire.SharedSize, err error) {
+func (s *share) outcome(o *object, w *write, to sharedobject.Content) (has, wants wire.SharedSize, err error) {
 	if o != nil {
 		has = wire.SharedSize{Objects: 1, Bytes: int64(o.size)}
 	}
@@ -154,9 +154,9 @@ func (s *share) outcome(o *object, w *write, to content.Content) (has, wants wir
 		return has, has, nil // it is there until its finalizers are gone
 	}
 	if s.target.body.StatusSubresource {
-		from := content.Content{}
+		from := sharedobject.Content{}
 		if o != nil {
-			if from, err = content.Decode(o.raw); err != nil {
+			if from, err = sharedobject.Decode(o.raw); err != nil {
 				return has, has, err
 			}
 		}
@@ -166,7 +166,7 @@ func (s *share) outcome(o *object, w *write, to content.Content) (has, wants wir
 			to = to.WithStatus(from)
 		}
 	}
-	raw, err := content.Encode(to)
+	raw, err := sharedobject.Encode(to)
 	return has, wire.SharedSize{Objects: 1, Bytes: int64(len(raw))}, err
 }
 

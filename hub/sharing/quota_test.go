@@ -16,12 +16,12 @@ import (
 
 	"github.com/spokelet/spokelet/api/sync/v1alpha1"
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/internal/quota"
 	tunnel "github.com/spokelet/spokelet/tunnel/resource"
 )
 
-// quota is one of so many objects and bytes.
-func quota(objects int32, bytes string) *v1alpha1.SharedQuota {
+// newQuota returns a quota of so many objects and bytes.
+func newQuota(objects int32, bytes string) *v1alpha1.SharedQuota {
 	q := resource.MustParse(bytes)
 	return &v1alpha1.SharedQuota{Objects: objects, Bytes: &q}
 }
@@ -72,15 +72,15 @@ func TestAClusterMakesNoMoreObjectsThanItsQuota(t *testing.T) {
 		objects, bytes int
 	}{
 		"the default": {reason: "nobody has to set it", asked: 1500, size: 100, objects: 1000, bytes: 100_000},
-		"of objects":  {reason: "their number has a bound", quota: quota(7, "1Mi"), asked: 100, size: 100, objects: 7, bytes: 700},
+		"of objects":  {reason: "their number has a bound", quota: newQuota(7, "1Mi"), asked: 100, size: 100, objects: 7, bytes: 700},
 		"while many are being made": {
-			reason: "what is under way counts", quota: quota(7, "1Mi"), asked: 100, size: 100, slow: time.Second, objects: 7, bytes: 700,
+			reason: "what is under way counts", quota: newQuota(7, "1Mi"), asked: 100, size: 100, slow: time.Second, objects: 7, bytes: 700,
 		},
 		"of bytes while many are being made": {
-			reason: "what is under way counts", quota: quota(100, "10k"), asked: 50, size: 3000, slow: time.Second, objects: 3, bytes: 9000,
+			reason: "what is under way counts", quota: newQuota(100, "10k"), asked: 50, size: 3000, slow: time.Second, objects: 3, bytes: 9000,
 		},
-		"of bytes":         {reason: "their sum has a bound", quota: quota(100, "10k"), asked: 50, size: 3000, objects: 3, bytes: 9000},
-		"one that is less": {reason: "it does not fit at all", quota: quota(100, "1k"), asked: 5, size: 2000},
+		"of bytes":         {reason: "their sum has a bound", quota: newQuota(100, "10k"), asked: 50, size: 3000, objects: 3, bytes: 9000},
+		"one that is less": {reason: "it does not fit at all", quota: newQuota(100, "1k"), asked: 5, size: 2000},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -119,7 +119,7 @@ func TestAnObjectGrowsWithinTheQuotaAlone(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r, a := newQuotaRig(t, quota(10, "2k"))
+				r, a := newQuotaRig(t, newQuota(10, "2k"))
 				r.api.set(widgets, widget("c1", "a", 1))
 				r.settle()
 				generation := a.ask("s/a", tc.part, tc.to)
@@ -143,7 +143,7 @@ func TestNothingIsDeletedByAQuotaThatIsLowered(t *testing.T) {
 		}
 		r.settle()
 		a.sees()
-		edit(t, r, sharedResource("s"), func(s *v1alpha1.SharedResource) { s.Spec.Quota = quota(2, "1k") })
+		edit(t, r, sharedResource("s"), func(s *v1alpha1.SharedResource) { s.Spec.Quota = newQuota(2, "1k") })
 		if share, _ := a.told("s"); share.Quota != (wire.SharedSize{Objects: 2, Bytes: 1000}) {
 			t.Errorf("the agent was told %+v", share.Quota)
 		}
@@ -168,7 +168,7 @@ func TestNothingIsDeletedByAQuotaThatIsLowered(t *testing.T) {
 // The status says so for as long as it is so, whatever the agent says.
 func TestTheStatusSaysWhatIsBeyondTheQuota(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, a := newQuotaRig(t, quota(1, "1Mi"))
+		r, a := newQuotaRig(t, newQuota(1, "1Mi"))
 		r.api.set(widgets, widget("c1", "a", 1))
 		r.settle()
 		for _, name := range []string{"w", "v", "u", "x", "y"} {
@@ -222,7 +222,7 @@ func TestWhatIsSharedIsOnTheAccountOfItsCluster(t *testing.T) {
 		r := newRig(t, sharedResource("s"), sharedResource("t", func(s *v1alpha1.SharedResource) {
 			s.Spec.HubNamespace, s.Spec.SpokeNamespace = "$(cluster)-t", "t"
 		}), namespaceNamed("c1-t"))
-		r.shared = budget.NewMemory(8<<10, 64<<10)
+		r.shared = quota.NewMemory(8<<10, 64<<10)
 		r.start(t)
 		a := r.connect(t, "c1")
 		first := a.ask("s/a", wire.PartObject, text(4<<10))

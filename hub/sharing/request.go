@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/content"
+	"github.com/spokelet/spokelet/internal/sharedobject"
 )
 
 // job is one request for a cluster. It is made without a lock: of share, scope and record
@@ -29,14 +29,14 @@ type job struct {
 	name   string
 	// object is what the write was made from; nil creates it.
 	object *object
-	to     content.Content
+	to     sharedobject.Content
 	body   wire.Share
 }
 
 // errBehind: the API server has another version of the object than we.
 var errBehind = errors.New("the object is another by now")
 
-func labelsOf(c content.Content) labels.Set { return c.Labels() }
+func labelsOf(c sharedobject.Content) labels.Set { return c.Labels() }
 
 func (j *job) version() string {
 	if j.object == nil {
@@ -82,11 +82,11 @@ func (j *job) do(ctx context.Context) (*object, error) {
 
 // patch is what makes the object as the write has it, and the subresource that it is for.
 func (j *job) patch() (patch []byte, sub []string, err error) {
-	from, err := content.Decode(j.object.raw)
+	from, err := sharedobject.Decode(j.object.raw)
 	if err != nil {
 		return nil, nil, fmt.Errorf("object %s: %w", j.name, err)
 	}
-	t := content.Target{
+	t := sharedobject.Target{
 		ResourceVersion: j.object.version, Annotated: j.object.annotated, Subresource: j.body.StatusSubresource,
 	}
 	if j.write.Part == wire.PartStatus {

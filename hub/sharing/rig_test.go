@@ -33,10 +33,10 @@ import (
 	"github.com/spokelet/spokelet/api/managedcluster"
 	"github.com/spokelet/spokelet/api/sync/v1alpha1"
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/budget"
-	"github.com/spokelet/spokelet/content"
+	"github.com/spokelet/spokelet/internal/quota"
+	"github.com/spokelet/spokelet/internal/sharedobject"
+	"github.com/spokelet/spokelet/internal/testing/resourcetest"
 	"github.com/spokelet/spokelet/tunnel/resource"
-	"github.com/spokelet/spokelet/tunnel/resource/resourcetest"
 )
 
 const (
@@ -55,8 +55,8 @@ type rig struct {
 	sync     *resource.Hub
 	sessions *sessionsFake
 	events   *events.FakeRecorder
-	memory   *budget.Memory
-	shared   *budget.Memory
+	memory   *quota.Memory
+	shared   *quota.Memory
 	statuses atomic.Int64
 	// refusal is what the API server says of a status, if anything.
 	refusal atomic.Pointer[error]
@@ -86,7 +86,7 @@ func newScheme(t testing.TB) *runtime.Scheme {
 // subresource. It is to be made in a bubble.
 func newRig(t *testing.T, objects ...client.Object) *rig {
 	t.Helper()
-	r := &rig{api: newFakeAPI(), events: events.NewFakeRecorder(1000), memory: budget.NewMemory(64<<20, 64<<20)}
+	r := &rig{api: newFakeAPI(), events: events.NewFakeRecorder(1000), memory: quota.NewMemory(64<<20, 64<<20)}
 	objects = append(objects, clusterNamed("c1"), clusterNamed("c2"), namespaceNamed("c1"), namespaceNamed("c2"),
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem, UID: hubUID}})
 	scheme := newScheme(t)
@@ -433,15 +433,15 @@ func encoded(t testing.TB, v any) []byte {
 // versionOf is that of a content.
 func versionOf(t testing.TB, raw string) string {
 	t.Helper()
-	c, err := content.Decode([]byte(raw))
+	c, err := sharedobject.Decode([]byte(raw))
 	if err != nil {
 		t.Fatal(err)
 	}
-	canonical, err := content.Encode(c)
+	canonical, err := sharedobject.Encode(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return content.Version(canonical)
+	return sharedobject.Version(canonical)
 }
 
 // stored reads an object from the API server.

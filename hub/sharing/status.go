@@ -20,9 +20,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/spokelet/spokelet/api/outbox"
 	"github.com/spokelet/spokelet/api/sync/v1alpha1"
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/internal/statuswriter"
 )
 
 const (
@@ -99,7 +99,7 @@ func (c *Controller) writeStatus(ctx context.Context, name string) error {
 	c.statusSpend(name, len(raw))
 	// Of another version than that which it was made of it would lose what that says.
 	err = client.IgnoreNotFound(c.cfg.Client.Status().Update(ctx, obj, statusOwner))
-	if outbox.Refused(err) || apierrors.IsForbidden(err) {
+	if statuswriter.Refused(err) || apierrors.IsForbidden(err) {
 		c.cfg.Logger.Error(err, "status is refused", "sharedresource", name)
 		c.status.AddAfter(name, refusedEvery)
 		return nil

@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/budget"
-	"github.com/spokelet/spokelet/content"
+	"github.com/spokelet/spokelet/internal/quota"
+	"github.com/spokelet/spokelet/internal/sharedobject"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
@@ -34,7 +34,7 @@ type write struct {
 	wire.SharedWrite
 	generation int64
 	uid        string
-	account    *budget.Account
+	account    *quota.Account
 }
 
 // answer is what became of the writes of a name.
@@ -230,10 +230,10 @@ func (c *Controller) execute(ctx context.Context, key writeKey) error {
 		c.writes.AddAfter(key, wait)
 		return nil
 	}
-	var to content.Content
+	var to sharedobject.Content
 	if w.Part != wire.PartDeletion {
 		var err error
-		if to, err = content.Decode(w.Content); err != nil {
+		if to, err = sharedobject.Decode(w.Content); err != nil {
 			c.refuse(key, w, err.Error())
 			return nil
 		}
@@ -262,7 +262,7 @@ func (c *Controller) pending(key writeKey) *write {
 
 // begin compares what a write was made from with what there is, and holds what is
 // published until its request is answered. It returns nil if no request is to be made.
-func (c *Controller) begin(key writeKey, w *write, to content.Content) *job {
+func (c *Controller) begin(key writeKey, w *write, to sharedobject.Content) *job {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.shares[key.shareKey]
@@ -309,7 +309,7 @@ func (w *write) madeFrom(o *object) bool {
 }
 
 // refusal says why a share does not execute a write; empty if it does.
-func (s *share) refusal(name string, w *write, to content.Content) string {
+func (s *share) refusal(name string, w *write, to sharedobject.Content) string {
 	if p := s.trouble(); p != nil {
 		return p.Message
 	}
@@ -330,7 +330,7 @@ func (s *share) refusal(name string, w *write, to content.Content) string {
 }
 
 // has tells whether an object is as a write would make it.
-func (s *share) has(o *object, w *write, to content.Content) bool {
+func (s *share) has(o *object, w *write, to sharedobject.Content) bool {
 	if w.Part == wire.PartDeletion {
 		return o == nil || o.deleting || w.uid != "" && w.uid != string(o.uid)
 	}

@@ -9,18 +9,18 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
-	"github.com/spokelet/spokelet/api/dialect"
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/internal/workconvert"
 )
 
 // manifestWorks is work.open-cluster-management.io/v1 ManifestWork.
 func manifestWorks(hubHash string, healthy bool) *kind {
 	return &kind{
 		name:      wire.DialectManifestWork,
-		finalizer: dialect.ManifestWorkFinalizer,
+		finalizer: workconvert.ManifestWorkFinalizer,
 		failed:    "AppliedManifestWorkFailed",
 		failure:   "Failed to apply manifest work",
-		maxName:   dialect.MaxManifestWorkName,
+		maxName:   workconvert.MaxManifestWorkName,
 		shared:    true,
 		changes:   predicate.LabelChangedPredicate{}, // its anchor bears them
 		blank:     func() item { return &manifestWork{hubHash: hubHash, healthy: healthy} },
@@ -44,13 +44,13 @@ type manifestWork struct {
 
 func (m *manifestWork) object() client.Object { return &m.ManifestWork }
 func (m *manifestWork) wire() wire.Work {
-	return dialect.FromManifestWork(&m.ManifestWork, m.hubHash, m.healthy)
+	return workconvert.FromManifestWork(&m.ManifestWork, m.hubHash, m.healthy)
 }
 func (m *manifestWork) status() any                     { return m.Status }
 func (m *manifestWork) conditions() *[]metav1.Condition { return &m.Status.Conditions }
 
 func (m *manifestWork) merge(r wire.WorkStatus, now metav1.Time) {
-	m.Status = dialect.MergeManifestWork(m.Status, r, now)
+	m.Status = workconvert.MergeManifestWork(m.Status, r, now)
 }
 
 func (m *manifestWork) shorten(by int) (left, total int) {

@@ -7,9 +7,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/spokelet/spokelet/api/dialect"
 	"github.com/spokelet/spokelet/api/multicluster/v1alpha1"
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/internal/workconvert"
 )
 
 // multicluster is multicluster.x-k8s.io/v1alpha1 Work.
@@ -34,12 +34,12 @@ func multicluster() *kind {
 type multiclusterWork struct{ v1alpha1.Work }
 
 func (m *multiclusterWork) object() client.Object           { return &m.Work }
-func (m *multiclusterWork) wire() wire.Work                 { return dialect.FromMulticluster(&m.Work) }
+func (m *multiclusterWork) wire() wire.Work                 { return workconvert.FromMulticluster(&m.Work) }
 func (m *multiclusterWork) status() any                     { return m.Status }
 func (m *multiclusterWork) conditions() *[]metav1.Condition { return &m.Status.Conditions }
 
 func (m *multiclusterWork) merge(r wire.WorkStatus, now metav1.Time) {
-	m.Status = dialect.MergeMulticluster(m.Status, r, now)
+	m.Status = workconvert.MergeMulticluster(m.Status, r, now)
 }
 
 func (m *multiclusterWork) shorten(by int) (left, total int) {

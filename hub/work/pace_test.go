@@ -16,10 +16,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/spokelet/spokelet/api/outbox"
-	"github.com/spokelet/spokelet/api/pace"
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/internal/quota"
+	"github.com/spokelet/spokelet/internal/ratelimit"
+	"github.com/spokelet/spokelet/internal/statuswriter"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
@@ -50,7 +50,7 @@ func TestAStatusThatChangesWithoutEndIsWrittenAtASteadyRate(t *testing.T) {
 			<-time.After(10 * time.Millisecond)
 		}
 		synctest.Wait()
-		if most := pace.Burst + 10*pace.PerSecond + 1; r.writes > most || r.writes < most/2 {
+		if most := ratelimit.Burst + 10*ratelimit.PerSecond + 1; r.writes > most || r.writes < most/2 {
 			t.Errorf("%d writes in 10 s, want at most %d", r.writes, most)
 		}
 		send("c2", "calm", metav1.ConditionTrue)
@@ -73,7 +73,7 @@ func TestTheWayOfAStatusIsMeasuredFromItsEvent(t *testing.T) {
 		w := k.named(managed, "w", k.held)
 		r := newRig(t, clusterNamed(managed), w)
 		registry := prometheus.NewRegistry()
-		m, err := outbox.NewMetrics(registry, help)
+		m, err := statuswriter.NewMetrics(registry, help)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -121,7 +121,7 @@ func TestLargeStatusesThatChangeWithoutEndAreWrittenAtARateOfBytes(t *testing.T)
 		k := multicluster()
 		hot, next, calm := k.named(managed, "hot", k.held), k.named(managed, "next", k.held), k.named("c2", "calm", k.held)
 		r := newRig(t, clusterNamed(managed), clusterNamed("c2"), hot, next, calm)
-		r.Works.writes = budget.NewWrites(budget.Rate{PerSecond: rate, Burst: burst}, budget.Rate{PerSecond: 1 << 30, Burst: 1 << 30})
+		r.Works.writes = quota.NewWrites(quota.Rate{PerSecond: rate, Burst: burst}, quota.Rate{PerSecond: 1 << 30, Burst: 1 << 30})
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)

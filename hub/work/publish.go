@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
-	"github.com/spokelet/spokelet/api/outbox"
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/internal/statuswriter"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
@@ -150,8 +150,8 @@ func (k *kind) refusal(obj client.Object, why error) metav1.Condition {
 }
 
 // ownReport is what the hub itself has to say of a work: one condition.
-func ownReport(uid types.UID, c metav1.Condition) outbox.Report {
-	return outbox.Report{UID: uid, Refused: true, Status: wire.WorkStatus{
+func ownReport(uid types.UID, c metav1.Condition) statuswriter.Report {
+	return statuswriter.Report{UID: uid, Refused: true, Status: wire.WorkStatus{
 		ObservedGeneration: c.ObservedGeneration, Conditions: []metav1.Condition{c},
 	}}
 }

@@ -13,9 +13,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/spokelet/spokelet/api/outbox"
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/hub/values"
+	"github.com/spokelet/spokelet/internal/statuswriter"
 )
 
 // rendering is what is known of a work whose manifests refer to its cluster.
@@ -133,12 +133,12 @@ func (r *renderings) of(key wire.WorkKey, uid types.UID) (rendering, bool) {
 
 // unsaid returns what the hub has to write of a work: that it is refused, or what the
 // agent said of it before it was.
-func (r *renderings) unsaid(key wire.WorkKey) (report outbox.Report, version int, ok bool) {
+func (r *renderings) unsaid(key wire.WorkKey) (report statuswriter.Report, version int, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	known := r.clusters[key.Namespace][key]
 	if known == nil || !known.unsaid {
-		return outbox.Report{}, 0, false
+		return statuswriter.Report{}, 0, false
 	}
 	is := known.refusal
 	if is == nil {
@@ -148,7 +148,7 @@ func (r *renderings) unsaid(key wire.WorkKey) (report outbox.Report, version int
 	// anything to be taken back that nobody knows: the agent's next report does it.
 	if is == nil || is.ObservedGeneration != known.generation {
 		known.unsaid, known.told = false, nil
-		return outbox.Report{}, 0, false
+		return statuswriter.Report{}, 0, false
 	}
 	return ownReport(known.uid, *is), known.version, true
 }

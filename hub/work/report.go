@@ -22,9 +22,9 @@ import (
 	workv1 "open-cluster-management.io/api/work/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/spokelet/spokelet/api/dialect"
-	"github.com/spokelet/spokelet/api/outbox"
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/internal/statuswriter"
+	"github.com/spokelet/spokelet/internal/workconvert"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
@@ -37,7 +37,7 @@ func (w *Works) receive(cluster string, r resource.Resource) {
 		r.Account.Close()
 		return
 	}
-	w.enqueue(key, outbox.Report{UID: types.UID(r.UID), Status: status, Since: r.Since, Release: r.Account.Close})
+	w.enqueue(key, statuswriter.Report{UID: types.UID(r.UID), Status: status, Since: r.Since, Release: r.Account.Close})
 }
 
 // read decodes a status, if it is about a work that exists, or whose end is waited
@@ -71,7 +71,7 @@ func (w *Works) read(cluster string, r resource.Resource) (key wire.WorkKey, sta
 	return key, status, !ended || status.Finalized
 }
 
-func (w *Works) enqueue(key wire.WorkKey, r outbox.Report) {
+func (w *Works) enqueue(key wire.WorkKey, r statuswriter.Report) {
 	w.mu.Lock()
 	w.pending.Put(key, r)
 	w.mu.Unlock()
@@ -79,14 +79,14 @@ func (w *Works) enqueue(key wire.WorkKey, r outbox.Report) {
 }
 
 // take returns the latest report and forgets it.
-func (w *Works) take(key wire.WorkKey) (outbox.Report, bool) {
+func (w *Works) take(key wire.WorkKey) (statuswriter.Report, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.pending.Take(key)
 }
 
 // giveBack keeps a report that could not be written, unless there is a later one.
-func (w *Works) giveBack(key wire.WorkKey, r outbox.Report) {
+func (w *Works) giveBack(key wire.WorkKey, r statuswriter.Report) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.pending.GiveBack(key, r)
@@ -130,7 +130,7 @@ func (w *Works) next(ctx context.Context) bool {
 	if err := w.write(ctx, key, r); err != nil {
 		w.giveBack(key, r)
 		w.queue.AddRateLimited(key)
-		w.metrics.Wrote(outbox.ResultError)
+		w.metrics.Wrote(statuswriter.ResultError)
 		w.log.V(1).Info("status is written again", "work", key.String(), "err", err.Error())
 		return true
 	}
@@ -151,7 +151,7 @@ func (w *Works) nextOwn(ctx context.Context, key wire.WorkKey) bool {
 	}
 	if err := w.write(ctx, key, r); err != nil {
 		w.queue.AddRateLimited(key)
-		w.metrics.Wrote(outbox.ResultError)
+		w.metrics.Wrote(statuswriter.ResultError)
 		w.log.V(1).Info("status is written again", "work", key.String(), "err", err.Error())
 		return true
 	}
@@ -175,7 +175,7 @@ func (w *Works) wait(key wire.WorkKey) time.Duration {
 
 // write brings a report into its work, and of one that the API server refuses what it
 // takes. One of which it takes nothing is dropped: the next report may be better.
-func (w *Works) write(ctx context.Context, key wire.WorkKey, r outbox.Report) error {
+func (w *Works) write(ctx context.Context, key wire.WorkKey, r statuswriter.Report) error {
 	k, ok := w.kind(key)
 	if !ok {
 		return nil // nothing of the kind is enqueued
@@ -186,14 +186,14 @@ func (w *Works) write(ctx context.Context, key wire.WorkKey, r outbox.Report) er
 	}
 	for {
 		err := w.writeReport(ctx, k, key, r)
-		refused := outbox.Refused(err)
+		refused := statuswriter.Refused(err)
 		if (refused || apierrors.IsForbidden(err)) && w.logLimiter.Allow(key.Namespace) {
 			w.log.Error(err, "status is refused", "work", key.String())
 		}
 		if !refused || r.Status.Finalized {
 			return err
 		}
-		w.metrics.Wrote(outbox.ResultRefused)
+		w.metrics.Wrote(statuswriter.ResultRefused)
 		rest, ok := r.Less(err)
 		if !ok {
 			return nil
@@ -204,11 +204,11 @@ func (w *Works) write(ctx context.Context, key wire.WorkKey, r outbox.Report) er
 
 // writeReport brings a report into its work: from the cache first, and from the API
 // server when the cache turns out to lag.
-func (w *Works) writeReport(ctx context.Context, k *kind, key wire.WorkKey, r outbox.Report) error {
+func (w *Works) writeReport(ctx context.Context, k *kind, key wire.WorkKey, r statuswriter.Report) error {
 	err := w.writeOver(ctx, w.recent, k, key, r)
 	switch {
 	case apierrors.IsConflict(err):
-		w.metrics.Wrote(outbox.ResultConflict)
+		w.metrics.Wrote(statuswriter.ResultConflict)
 		err = w.writeOver(ctx, w.fresh, k, key, r)
 	case errors.Is(err, errElse):
 		// The agent may know more than our cache: of us as well as of a hub before us.
@@ -269,7 +269,7 @@ func (w *Works) wrote(key wire.WorkKey, version string) {
 	w.written[key] = version
 }
 
-func (w *Works) writeOver(ctx context.Context, from get, k *kind, key wire.WorkKey, r outbox.Report) error {
+func (w *Works) writeOver(ctx context.Context, from get, k *kind, key wire.WorkKey, r statuswriter.Report) error {
 	it := k.blank()
 	work := it.object()
 	if err := from(ctx, key, work); err != nil {
@@ -292,7 +292,7 @@ func (w *Works) writeOver(ctx context.Context, from get, k *kind, key wire.WorkK
 		return nil
 	}
 	conditions := *it.conditions()
-	if r.Status.ObservedGeneration < dialect.Observed(conditions) {
+	if r.Status.ObservedGeneration < workconvert.Observed(conditions) {
 		return nil // overtaken
 	}
 	before := it.status()
@@ -302,7 +302,7 @@ func (w *Works) writeOver(ctx context.Context, from get, k *kind, key wire.WorkK
 		w.renderings.tell(key, r.UID, applied)
 	}
 	if equality.Semantic.DeepEqual(before, it.status()) {
-		w.metrics.Wrote(outbox.ResultUnchanged)
+		w.metrics.Wrote(statuswriter.ResultUnchanged)
 		w.renderings.said(key, r.UID, made.version) // version 0 is of none
 		return nil
 	}
@@ -319,7 +319,7 @@ func (w *Works) writeOver(ctx context.Context, from get, k *kind, key wire.WorkK
 // bring makes the status of a work that which it has after a report. A refusal of the
 // hub stands in the place of Applied as the agent says it, which is returned, with the
 // size in bytes of the whole work.
-func bring(it item, r outbox.Report, refusal *metav1.Condition, now metav1.Time) (applied *metav1.Condition, stored int) {
+func bring(it item, r statuswriter.Report, refusal *metav1.Condition, now metav1.Time) (applied *metav1.Condition, stored int) {
 	before := meta.FindStatusCondition(*it.conditions(), conditionApplied)
 	conditions := it.conditions()
 	if r.Refused {

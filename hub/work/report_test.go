@@ -21,11 +21,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
-	"github.com/spokelet/spokelet/api/dialect"
 	"github.com/spokelet/spokelet/api/multicluster/v1alpha1"
-	"github.com/spokelet/spokelet/api/outbox"
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/internal/quota"
+	"github.com/spokelet/spokelet/internal/statuswriter"
+	"github.com/spokelet/spokelet/internal/workconvert"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
@@ -87,7 +87,7 @@ func TestAgentIsBelievedAboutItsOwnWorksAlone(t *testing.T) {
 }
 
 // observed is what the Applied of a work speaks of.
-func observed(it item) int64 { return dialect.Observed(*it.conditions()) }
+func observed(it item) int64 { return workconvert.Observed(*it.conditions()) }
 
 func TestAnAgentMayKnowMoreThanTheCache(t *testing.T) {
 	tests := map[string]struct {
@@ -183,13 +183,13 @@ func TestAWriteCarriesWhatChangedAndNothingElse(t *testing.T) {
 		tell(applied(1, metav1.ConditionTrue))
 		shared := applied(1, metav1.ConditionTrue)
 		shared.Conditions = append(shared.Conditions, metav1.Condition{
-			Type: dialect.TypeSharedResources, Status: metav1.ConditionTrue, Reason: "X", LastTransitionTime: metav1.Now(),
+			Type: workconvert.TypeSharedResources, Status: metav1.ConditionTrue, Reason: "X", LastTransitionTime: metav1.Now(),
 		})
 		if patch := tell(shared); strings.Contains(patch, "anifest") || !strings.Contains(patch, "resourceVersion") {
 			t.Errorf("no manifest changed, and the patch is %s", patch)
 		}
 		shared.Manifests[0].Conditions[0].Status = metav1.ConditionFalse
-		if patch := tell(shared); strings.Contains(patch, dialect.TypeSharedResources) {
+		if patch := tell(shared); strings.Contains(patch, workconvert.TypeSharedResources) {
 			t.Errorf("the work's conditions are as before, and the patch is %s", patch)
 		}
 		shared.Manifests = nil
@@ -314,7 +314,7 @@ func TestStatusIsTrimmedToWhatFits(t *testing.T) {
 			})
 		}
 		bring(it, reportOf(report), nil, metav1.NewTime(time.Unix(1, 0)))
-		if n := size(it.status()); n > outbox.MaxStored {
+		if n := size(it.status()); n > statuswriter.MaxStored {
 			t.Errorf("status has %d bytes", n)
 		}
 		text := string(mustJSON(t, it.status()))
@@ -338,7 +338,7 @@ func TestStatusIsTrimmedToWhatFits(t *testing.T) {
 	})
 }
 
-func reportOf(s wire.WorkStatus) outbox.Report { return outbox.Report{Status: s} }
+func reportOf(s wire.WorkStatus) statuswriter.Report { return statuswriter.Report{Status: s} }
 
 func TestAStatusIsDecodedOnlyForAnExistingWork(t *testing.T) {
 	k := multicluster()
@@ -366,7 +366,7 @@ func TestAStatusIsDecodedOnlyForAnExistingWork(t *testing.T) {
 func TestWhatAReportHoldsIsGivenBack(t *testing.T) {
 	k := multicluster()
 	r := newRig(t, clusterNamed(managed), k.named(managed, "w", k.held))
-	memory := budget.NewMemory(1000, 1000)
+	memory := quota.NewMemory(1000, 1000)
 	receive := func(key string, body []byte) {
 		account := memory.Account(managed)
 		if err := account.Grow(100); err != nil {

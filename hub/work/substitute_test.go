@@ -23,9 +23,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/spokelet/spokelet/api/multicluster/v1alpha1"
-	"github.com/spokelet/spokelet/api/pace"
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/hub/values"
+	"github.com/spokelet/spokelet/internal/ratelimit"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
@@ -400,7 +400,7 @@ func TestValuesThatChangeWithoutEndAreFollowedNowAndThen(t *testing.T) {
 	work := k.named(managed, "w", k.held, referTo("$(cluster.labels.region)"))
 	r := newRig(t, clusterNamed(managed), work)
 	r.reconcile(t, k, work)
-	for i := range 2 * pace.Burst {
+	for i := range 2 * ratelimit.Burst {
 		r.label(t, map[string]string{"region": strconv.Itoa(i)})
 	}
 	result, err := (referring{r.Works}).Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: managed}})

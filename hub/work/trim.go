@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/spokelet/spokelet/api/dialect"
-	"github.com/spokelet/spokelet/api/outbox"
+	"github.com/spokelet/spokelet/internal/statuswriter"
+	"github.com/spokelet/spokelet/internal/workconvert"
 )
 
 const (
@@ -32,7 +32,7 @@ func trim(it item, now metav1.Time, refusal string) (stored int) {
 		meta.RemoveStatusCondition(conditions, trimmedType)
 	}
 	stored = size(it.object())
-	over, reason, why := stored-outbox.MaxStored, "SizeLimit", "the status is too large to be stored"
+	over, reason, why := stored-statuswriter.MaxStored, "SizeLimit", "the status is too large to be stored"
 	switch {
 	case refusal != "":
 		over, reason, why = stored, "Refused", refusal
@@ -43,9 +43,9 @@ func trim(it item, now metav1.Time, refusal string) (stored int) {
 	*conditions = append(*conditions, metav1.Condition{
 		Type: trimmedType, Status: metav1.ConditionTrue, Reason: reason,
 		Message:            fmt.Sprintf("%d of %d manifests are left out: %s", total-left, total, why),
-		ObservedGeneration: dialect.Observed(*conditions), LastTransitionTime: now,
+		ObservedGeneration: workconvert.Observed(*conditions), LastTransitionTime: now,
 	})
-	return min(stored, outbox.MaxStored)
+	return min(stored, statuswriter.MaxStored)
 }
 
 // shorten returns the entries of a status without some of them, so that their JSON
@@ -89,7 +89,7 @@ func isWell(conditions []metav1.Condition) bool {
 func size(v any) int {
 	raw, err := json.Marshal(v)
 	if err != nil {
-		return outbox.MaxStored // cannot be written either way
+		return statuswriter.MaxStored // cannot be written either way
 	}
 	return len(raw)
 }

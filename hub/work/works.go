@@ -26,10 +26,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/spokelet/spokelet/api/managedcluster"
-	"github.com/spokelet/spokelet/api/outbox"
-	"github.com/spokelet/spokelet/api/pace"
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/internal/quota"
+	"github.com/spokelet/spokelet/internal/ratelimit"
+	"github.com/spokelet/spokelet/internal/statuswriter"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
@@ -67,14 +67,14 @@ type Config struct {
 	// rule Healthy.
 	Healthy bool
 	// Writes bounds what is written because of what clusters report; nil has no bounds.
-	Writes *budget.Writes
+	Writes *quota.Writes
 	// Events are reported on works.
 	Events     events.EventRecorder
 	Logger     logr.Logger
 	Registerer prometheus.Registerer
 }
 
-var help = outbox.Help{
+var help = statuswriter.Help{
 	Write: "Time from the arrival of a status to its write.",
 	Way:   "Time from an event in the spoke to the write of the status that tells of it, less the one way over the network.",
 }
@@ -100,26 +100,26 @@ type Works struct {
 	live    client.Reader
 	events  events.EventRecorder
 	log     logr.Logger
-	metrics *outbox.Metrics
+	metrics *statuswriter.Metrics
 	queue   workqueue.TypedRateLimitingInterface[wire.WorkKey]
 
 	// pace spaces the statuses of a work that a spoke changes without end, writes those
 	// of all works of a cluster by their size.
-	pace   pace.Pacer[wire.WorkKey]
-	writes *budget.Writes
+	pace   ratelimit.Pacer[wire.WorkKey]
+	writes *quota.Writes
 	// renderings are of the works whose manifests refer to their cluster; following spaces
 	// how often those of a cluster are made anew.
 	renderings renderings
-	following  pace.Pacer[string]
+	following  ratelimit.Pacer[string]
 	// logLimiter bounds what is logged of what agents send.
-	logLimiter pace.LogLimiter
+	logLimiter ratelimit.LogLimiter
 
 	// publishing is locked, by key, from the look at a work until it is published.
 	publishing keymutex.KeyMutex
 
 	mu sync.Mutex
 	// pending is the latest report of each work that is to be written; guarded by mu.
-	pending outbox.Box
+	pending statuswriter.Box
 	// written is the version that our last write of a work made, until the cache
 	// is seen to have it or the work is gone; guarded by mu.
 	written map[wire.WorkKey]string
@@ -135,7 +135,7 @@ func New(c Config) (*Works, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	m, err := outbox.NewMetrics(c.Registerer, help)
+	m, err := statuswriter.NewMetrics(c.Registerer, help)
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +144,7 @@ func New(c Config) (*Works, error) {
 		sync:  c.Sync, client: c.Client, live: c.Client, events: c.Events, log: c.Logger, metrics: m, writes: c.Writes,
 		publishing: keymutex.NewHashed(publishLocks),
 		queue:      workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[wire.WorkKey]()),
-		pending:    outbox.Box{},
+		pending:    statuswriter.Box{},
 		written:    map[wire.WorkKey]string{},
 		ends:       map[wire.WorkKey]end{},
 		warned:     map[types.UID]struct{}{},

@@ -29,10 +29,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
-	"github.com/spokelet/spokelet/api/dialect"
 	"github.com/spokelet/spokelet/api/managedcluster"
 	"github.com/spokelet/spokelet/api/multicluster/v1alpha1"
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/internal/workconvert"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
@@ -40,7 +40,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const managed = "c1"
 
-var testHash = dialect.HubHash("https://hub")
+var testHash = workconvert.HubHash("https://hub")
 
 // rig is Works over a fake API server.
 type rig struct {
@@ -398,7 +398,7 @@ func TestTooLargeWorkIsReported(t *testing.T) {
 
 func TestAManifestWorkWhoseAnchorCanHaveNoNameIsRefused(t *testing.T) {
 	k := manifestWorks(testHash, false)
-	long := strings.Repeat("n", dialect.MaxManifestWorkName+1)
+	long := strings.Repeat("n", workconvert.MaxManifestWorkName+1)
 	tests := map[string]struct {
 		reason string
 		work   client.Object

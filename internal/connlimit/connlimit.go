@@ -14,7 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/internal/quota"
 	"github.com/spokelet/spokelet/tunnel/origin"
 )
 
@@ -35,13 +35,13 @@ type Listener struct {
 	time time.Duration
 
 	mu                       sync.Mutex // guards what is below, and what changes of connections
-	strangers, callers, kept *budget.Room[*Conn]
+	strangers, callers, kept *quota.Room[*Conn]
 }
 
 // New returns a Listener of the connections of another one. Its server has [Context] as
 // ConnContext.
 func New(l net.Listener, limits Limits) *Listener {
-	room := func(places int) *budget.Room[*Conn] { return budget.NewRoom[*Conn](places, places) }
+	room := func(places int) *quota.Room[*Conn] { return quota.NewRoom[*Conn](places, places) }
 	return &Listener{
 		Listener: l, time: limits.StrangerTime,
 		strangers: room(limits.Strangers), callers: room(limits.Callers), kept: room(limits.Kept),
@@ -72,14 +72,14 @@ type Conn struct {
 
 	// room is where it has a place; nil while it carries requests that were let in, but for
 	// kept ones.
-	room     *budget.Room[*Conn]
+	room     *quota.Room[*Conn]
 	requests int
 	closed   bool
 }
 
 // enter gives it a place, and returns the one that has to leave for it, or nil. The caller
 // holds mu, and calls evict without it.
-func (c *Conn) enter(room *budget.Room[*Conn]) (evicted *Conn) {
+func (c *Conn) enter(room *quota.Room[*Conn]) (evicted *Conn) {
 	evicted, full := room.Add(c.host, c)
 	if full {
 		evicted.leave()

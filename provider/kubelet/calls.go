@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/internal/quota"
 )
 
 // Streams of one cluster's session that are open for the kubelet endpoints of all its
@@ -33,13 +33,13 @@ const (
 // calls count the streams of sessions that are open. Its zero value has no bounds.
 type calls struct {
 	// doors are all doors' streams of a cluster, of which these are a part.
-	doors *budget.Slots
+	doors *quota.Slots
 
-	clusters, namespaces, pods, logs, figures *budget.Slots
+	clusters, namespaces, pods, logs, figures *quota.Slots
 }
 
-func newCalls(doors *budget.Slots) calls {
-	each := func(n int64) *budget.Slots { return budget.NewSlots(math.MaxInt64, n) }
+func newCalls(doors *quota.Slots) calls {
+	each := func(n int64) *quota.Slots { return quota.NewSlots(math.MaxInt64, n) }
 	return calls{
 		doors: doors, clusters: each(maxCalls), namespaces: each(maxCallsOfNamespace),
 		pods: each(maxCallsOfPod), logs: each(maxLogsOfPod), figures: each(maxFigures),
@@ -53,14 +53,14 @@ func (c calls) enterPod(node string, pod *corev1.Pod, log bool) (leave func(), e
 	// No part of the name has a slash.
 	namespace := cluster + "/" + pod.Namespace
 	name := namespace + "/" + pod.Name
-	shares := []budget.Share{
+	shares := []quota.Share{
 		{Slots: c.pods, Holder: name, What: "streams of one pod are open"},
 		{Slots: c.namespaces, Holder: namespace, What: "streams of pods of one namespace are open"},
 		{Slots: c.clusters, Holder: cluster, What: "streams of pods are open"},
 		{Slots: c.doors, Holder: cluster, What: "streams of users are open"},
 	}
 	if log {
-		shares = append(shares, budget.Share{Slots: c.logs, Holder: name, What: "logs of one pod are being read"})
+		shares = append(shares, quota.Share{Slots: c.logs, Holder: name, What: "logs of one pod are being read"})
 	}
 	return take(cluster, shares...)
 }
@@ -68,12 +68,12 @@ func (c calls) enterPod(node string, pod *corev1.Pod, log bool) (leave func(), e
 // enterFigures is enterPod for an answer with figures.
 func (c calls) enterFigures(node string) (leave func(), err error) {
 	cluster, _ := wire.ParseNodeName(node)
-	return take(cluster, budget.Share{Slots: c.figures, Holder: cluster, What: "figures are being read"})
+	return take(cluster, quota.Share{Slots: c.figures, Holder: cluster, What: "figures are being read"})
 }
 
 // take takes all shares or none. The error is a refusal (429).
-func take(cluster string, shares ...budget.Share) (leave func(), err error) {
-	leave, full := budget.TakeAll(shares...)
+func take(cluster string, shares ...quota.Share) (leave func(), err error) {
+	leave, full := quota.TakeAll(shares...)
 	if full != nil {
 		return nil, &refusal{http.StatusTooManyRequests,
 			fmt.Sprintf("cluster %q: too many %s: limit %d", cluster, full.What, full.Slots.Each())}

@@ -17,7 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/remotecommand"
 
-	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/internal/quota"
 )
 
 func podNamed(namespace, name string) *corev1.Pod {
@@ -110,7 +110,7 @@ func TestAStreamThatIsRefusedIsGivenBack(t *testing.T) {
 }
 
 func TestStreamsAreCountedByPodNamespaceAndCluster(t *testing.T) {
-	doors := budget.NewSlots(math.MaxInt64, maxCalls+10)
+	doors := quota.NewSlots(math.MaxInt64, maxCalls+10)
 	c := newCalls(doors)
 	var leaves []func()
 	enter := func(node, namespace, name string) error {
@@ -154,7 +154,7 @@ func TestStreamsAreCountedByPodNamespaceAndCluster(t *testing.T) {
 
 func TestFiguresHaveStreamsOfTheirOwn(t *testing.T) {
 	authn, authz := anybody()
-	e := &endpoint{node: "spoke1", calls: newCalls(budget.NewSlots(0, 0)), config: Config{
+	e := &endpoint{node: "spoke1", calls: newCalls(quota.NewSlots(0, 0)), config: Config{
 		Authenticator: authn, Authorizer: authz, Pods: testPods{web()}, Door: testDoor{"spoke1": says(http.StatusOK, "{}")},
 	}}
 	get := func(path string) string {

@@ -18,8 +18,8 @@ import (
 
 	"golang.org/x/net/http2"
 
-	"github.com/spokelet/spokelet/api/door/spdy"
 	"github.com/spokelet/spokelet/internal/connlimit"
+	"github.com/spokelet/spokelet/internal/httpproxy/spdy"
 )
 
 // pipes is a listener of connections within the test.

@@ -10,8 +10,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/spokelet/spokelet/api/door"
 	"github.com/spokelet/spokelet/internal/connlimit"
+	"github.com/spokelet/spokelet/internal/httpproxy"
 )
 
 const (
@@ -34,7 +34,7 @@ const (
 type endpoint struct {
 	node    string
 	config  Config
-	buffers *door.Buffers
+	buffers *httpproxy.Buffers
 	calls   calls           // of all nodes
 	life    context.Context // of the streams, which outlive their requests
 }

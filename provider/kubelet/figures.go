@@ -14,7 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/internal/quota"
 )
 
 const (
@@ -57,8 +57,8 @@ type figureFilter func(in *answerReader, out *bufio.Writer, s figureScope) error
 // would let a cluster scale what is not its own.
 type figureScope struct {
 	node string
-	pods Pods            // nil has none
-	held *budget.Account // of the cluster, what the answer holds
+	pods Pods           // nil has none
+	held *quota.Account // of the cluster, what the answer holds
 }
 
 // pod returns the hub's pod of the node.
@@ -157,7 +157,7 @@ func (e *endpoint) answerLimit() int64 {
 // refuseFigures says that a cluster gave no figures, and why.
 func (e *endpoint) refuseFigures(w http.ResponseWriter, err error) {
 	code := http.StatusBadGateway
-	if errors.Is(err, budget.ErrExhausted) {
+	if errors.Is(err, quota.ErrExhausted) {
 		code = http.StatusServiceUnavailable
 		w.Header().Set("Retry-After", "1")
 	}

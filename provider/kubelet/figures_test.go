@@ -25,7 +25,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
-	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/internal/quota"
 )
 
 const webMetric = `container_cpu_usage_seconds_total{container="main",namespace="team",pod="web"} 1` + "\n"
@@ -234,7 +234,7 @@ func answersOf(n int) map[string]string {
 func TestFiguresAreHeldInSmallParts(t *testing.T) {
 	for path, answer := range answersOf(2000) {
 		t.Run(path, func(t *testing.T) {
-			memory, most := budget.NewMemory(1<<40, 1<<40), int64(0)
+			memory, most := quota.NewMemory(1<<40, 1<<40), int64(0)
 			authn, authz := anybody()
 			e := &endpoint{node: "spoke1.gpu", config: Config{
 				Authenticator: authn, Authorizer: authz, Pods: newManyPods(2000), Memory: memory,
@@ -270,7 +270,7 @@ func TestAnAnswerIsAsLongAsThePodsOfItsNodeAllow(t *testing.T) {
 }
 
 func TestFiguresShareTheirClustersMemory(t *testing.T) {
-	memory := budget.NewMemory(answerCost+1<<20, 1<<40)
+	memory := quota.NewMemory(answerCost+1<<20, 1<<40)
 	authn, authz := anybody()
 	asked := 0
 	e := &endpoint{node: "spoke1.gpu", config: Config{

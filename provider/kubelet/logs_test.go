@@ -25,9 +25,9 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/spokelet/spokelet/internal/connlimit"
+	"github.com/spokelet/spokelet/internal/testing/tunneltest"
 	"github.com/spokelet/spokelet/tunnel"
 	"github.com/spokelet/spokelet/tunnel/identity"
-	"github.com/spokelet/spokelet/tunnel/tunneltest"
 )
 
 const logPath = "/containerLogs/team/web/main"
@@ -411,7 +411,7 @@ func TestAnIdleStreamHasNoHandler(t *testing.T) {
 			t.Errorf("%d handlers of an idle stream", n)
 		}
 		// The client's bytes are read by the goroutine of HTTP/2.
-		if n := bytes.Count(stacks, []byte("api/door.move(")); n != 1 {
+		if n := bytes.Count(stacks, []byte("internal/httpproxy.move(")); n != 1 {
 			t.Errorf("%d goroutines copy, want one:\n%s", n, stacks)
 		}
 	})

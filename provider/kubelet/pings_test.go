@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spokelet/spokelet/api/door/spdy"
+	"github.com/spokelet/spokelet/internal/httpproxy/spdy"
 )
 
 // Frames as the two ends of SPDY/3.1 send them.

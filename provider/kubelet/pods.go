@@ -14,7 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/spokelet/spokelet/api/principal"
+	"github.com/spokelet/spokelet/internal/impersonation"
 	"github.com/spokelet/spokelet/tunnel"
 )
 
@@ -46,7 +46,7 @@ func (e *endpoint) request(ctx context.Context, method string, c call) *http.Req
 		Method: method, URL: u, Host: u.Host, Header: http.Header{},
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 	}
-	principal.Set(r.Header, principal.Principal{Kind: principal.Node, PodUID: string(c.pod.UID)})
+	impersonation.Set(r.Header, impersonation.Principal{Kind: impersonation.Node, PodUID: string(c.pod.UID)})
 	return r.WithContext(ctx)
 }
 

@@ -14,8 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/spokelet/spokelet/api/door"
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/internal/httpproxy"
 	"github.com/spokelet/spokelet/tunnel"
 )
 
@@ -69,7 +69,7 @@ func codeOf(err error) int {
 	if r := (*refusal)(nil); errors.As(err, &r) {
 		return r.code
 	}
-	if errors.Is(err, door.ErrUpgrade) {
+	if errors.Is(err, httpproxy.ErrUpgrade) {
 		return http.StatusBadRequest
 	}
 	return tunnel.StatusCode(err)

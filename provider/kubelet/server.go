@@ -20,9 +20,9 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
-	"github.com/spokelet/spokelet/api/door"
-	"github.com/spokelet/spokelet/budget"
 	"github.com/spokelet/spokelet/internal/connlimit"
+	"github.com/spokelet/spokelet/internal/httpproxy"
+	"github.com/spokelet/spokelet/internal/quota"
 )
 
 const (
@@ -83,9 +83,9 @@ type Config struct {
 	// Pods are those whose logs, streams and figures are served; nil serves none.
 	Pods Pods
 	// Memory is what answers with figures are held on, by cluster; nil has no bounds.
-	Memory *budget.Memory
+	Memory *quota.Memory
 	// Streams are those of users through all doors, by cluster; nil has no bounds.
-	Streams *budget.Slots
+	Streams *quota.Slots
 	Logger  logr.Logger
 }
 
@@ -100,7 +100,7 @@ func (c Config) Validate() error {
 // Server holds the endpoints of all nodes.
 type Server struct {
 	config  Config
-	buffers *door.Buffers
+	buffers *httpproxy.Buffers
 	calls   calls
 
 	mu      sync.Mutex // guards servers
@@ -119,7 +119,7 @@ func New(config Config) (*Server, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	return &Server{config: config, buffers: door.NewBuffers(), calls: newCalls(config.Streams), servers: map[string]*server{}}, nil
+	return &Server{config: config, buffers: httpproxy.NewBuffers(), calls: newCalls(config.Streams), servers: map[string]*server{}}, nil
 }
 
 // Open serves the endpoint of a node on a port. A node has one at most: opening

@@ -23,8 +23,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/httpstream/wsstream" //nolint:staticcheck // as httpstream
 	"k8s.io/apimachinery/pkg/util/remotecommand"
 
+	"github.com/spokelet/spokelet/internal/testing/tunneltest"
 	"github.com/spokelet/spokelet/tunnel"
-	"github.com/spokelet/spokelet/tunnel/tunneltest"
 )
 
 // web is the pod team/web, as the hub has it.

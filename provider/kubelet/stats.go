@@ -15,7 +15,7 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/internal/quota"
 )
 
 // maxStatsPart bounds what is decoded at once of /stats/summary, which is one pod or
@@ -44,7 +44,7 @@ func filterStats(in *answerReader, out *bufio.Writer, s figureScope) error {
 	}
 	err := f.summary()
 	switch {
-	case errors.Is(err, errAnswer), errors.Is(err, budget.ErrExhausted):
+	case errors.Is(err, errAnswer), errors.Is(err, quota.ErrExhausted):
 		return err
 	case errors.Is(err, io.EOF): // where there should be more
 		return fmt.Errorf("%w: %w", errFigures, io.ErrUnexpectedEOF)
@@ -248,7 +248,7 @@ func (f *statsFilter) read() error {
 		return err
 	}
 	// The decoder holds it too, in a buffer that doubles.
-	if cost := budget.DecodedJSON(f.raw) + 4*int64(len(f.raw)); cost > f.paid {
+	if cost := quota.DecodedJSON(f.raw) + 4*int64(len(f.raw)); cost > f.paid {
 		if err := f.held.Grow(cost - f.paid); err != nil {
 			return err
 		}

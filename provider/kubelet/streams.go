@@ -16,9 +16,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/spokelet/spokelet/api/door"
-	"github.com/spokelet/spokelet/api/door/spdy"
 	"github.com/spokelet/spokelet/internal/connlimit"
+	"github.com/spokelet/spokelet/internal/httpproxy"
+	"github.com/spokelet/spokelet/internal/httpproxy/spdy"
 	"github.com/spokelet/spokelet/tunnel"
 )
 
@@ -154,7 +154,7 @@ func portQuery(r *http.Request) (url.Values, error) {
 }
 
 func tunnelled(h http.Header) bool {
-	for _, protocol := range door.SocketProtocols(h) {
+	for _, protocol := range httpproxy.SocketProtocols(h) {
 		if strings.HasPrefix(protocol, tunnelledPrefix) {
 			return true
 		}
@@ -175,7 +175,7 @@ type call struct {
 // stream passes an upgraded connection through to the cluster, until one of
 // them or the endpoint ends. It returns when the connection has been upgraded.
 func (e *endpoint) stream(w http.ResponseWriter, r *http.Request, c call) {
-	protocol, err := door.UpgradeOf(r)
+	protocol, err := httpproxy.UpgradeOf(r)
 	switch {
 	case err != nil:
 		refuse(w, r, &refusal{http.StatusBadRequest, err.Error()})
@@ -204,12 +204,12 @@ func (e *endpoint) stream(w http.ResponseWriter, r *http.Request, c call) {
 		out.Method = http.MethodGet // RFC 6455, section 4.1
 	}
 	negotiate(out.Header, r.Header)
-	door.KeepUpgrade(out.Header, protocol)
+	httpproxy.KeepUpgrade(out.Header, protocol)
 	l := &line{dialer: dialer, leave: leave}
 	if strings.EqualFold(protocol, protocolSPDY) {
 		l.follow = c.follower()
 	}
-	if err := door.Switch(e.life, w, out, l, func(error) {
+	if err := httpproxy.Switch(e.life, w, out, l, func(error) {
 		l.held.Release()
 		leave()
 	}); err != nil {
@@ -235,7 +235,7 @@ func negotiate(to, from http.Header) {
 			to[name] = values
 		}
 	}
-	door.SetSocketProtocols(to, from)
+	httpproxy.SetSocketProtocols(to, from)
 }
 
 // broken answers when the cluster gave no answer.
@@ -263,7 +263,7 @@ func (l *line) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	l.held = connlimit.Hold(r.Context())
-	res, err := door.SwitchTransport(func(context.Context) (net.Conn, error) { return conn, nil }).RoundTrip(r)
+	res, err := httpproxy.SwitchTransport(func(context.Context) (net.Conn, error) { return conn, nil }).RoundTrip(r)
 	if err != nil {
 		abort(conn) // nobody has, if r was not sent
 		return nil, err
@@ -347,7 +347,7 @@ func (c *cord) Feed(src net.Conn, ended func(error)) bool {
 	}
 	f.Feed(src, func(err error) {
 		if errors.Is(err, tunnel.ErrAborted) {
-			err = fmt.Errorf("%w: %w", door.ErrReceiver, err)
+			err = fmt.Errorf("%w: %w", httpproxy.ErrReceiver, err)
 		}
 		ended(err)
 	})

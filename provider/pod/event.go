@@ -19,8 +19,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/spokelet/spokelet/api/outbox"
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/internal/statuswriter"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
@@ -188,7 +188,7 @@ func (a *allowance) found() {
 // hopeless tells the errors that another try does not heal: the namespace is being
 // deleted, or the event is not one.
 func hopeless(err error) bool {
-	return outbox.Refused(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err)
+	return statuswriter.Refused(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err)
 }
 
 // pendingEvent returns an event that is to be written, and its pod. One of a pod

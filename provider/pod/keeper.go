@@ -16,9 +16,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/workqueue"
 
-	"github.com/spokelet/spokelet/api/pace"
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/internal/quota"
+	"github.com/spokelet/spokelet/internal/ratelimit"
 	"github.com/spokelet/spokelet/provider/pod/address"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
@@ -59,7 +59,7 @@ type Config struct {
 	// Address is the hub's own, which no pod of a cluster has.
 	Address netip.Addr
 	// Writes bounds what is written because of what clusters report; nil has no bounds.
-	Writes *budget.Writes
+	Writes *quota.Writes
 	// Tokens says for which pods the hub issues tokens of its service accounts.
 	Tokens     TokenPolicy
 	Logger     logr.Logger
@@ -89,12 +89,12 @@ type Keeper struct {
 	// tokenQueue holds the pods of which a token may be due.
 	tokenQueue workqueue.TypedRateLimitingInterface[ref]
 	// pace spaces the statuses of a pod that the spoke changes without end.
-	pace pace.Pacer[ref]
+	pace ratelimit.Pacer[ref]
 	// network is what the hub itself uses, and consents what the records allow.
 	network  *address.Network
 	consents consents
 	// logLimiter bounds what is logged of what agents send.
-	logLimiter pace.LogLimiter
+	logLimiter ratelimit.LogLimiter
 	// idle is told when a group's node may be idle; nil when nobody asks.
 	idle func()
 

@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/internal/livetest"
+	"github.com/spokelet/spokelet/internal/testing/livetest"
 	"github.com/spokelet/spokelet/provider/pod/address"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )

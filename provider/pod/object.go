@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/spokelet/spokelet/api/podref"
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/internal/podrefs"
 )
 
 // AllNamespaces, among the Namespaces of [ObjectPolicy], stands for every namespace.
@@ -37,7 +37,7 @@ func (p ObjectPolicy) allows(namespace string) bool {
 // mayRead tells whether the hub may ask its API server for an object: what is sent with
 // tokens of the hub is its authority, which every namespace has.
 func (k *Keeper) mayRead(ref wire.PodObjectKey, issued bool) bool {
-	authority := ref.Kind == wire.PodObjectConfigMap && ref.Name == podref.RootCA
+	authority := ref.Kind == wire.PodObjectConfigMap && ref.Name == podrefs.RootCA
 	return k.config.Objects.allows(ref.Namespace) || issued && authority
 }
 

@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	k8stesting "k8s.io/client-go/testing"
 
-	"github.com/spokelet/spokelet/api/podref"
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/internal/podrefs"
 )
 
 // sending is a hub that may read the objects of some namespaces.
@@ -147,7 +147,7 @@ func TestTheHubsAuthorityGoesAlongWithItsTokens(t *testing.T) {
 		(&mint{}).with(r)
 		r.watch(spoke)
 		defer r.asks(spoke)()
-		if !r.objects.uses("configmap/default/" + podref.RootCA) {
+		if !r.objects.uses("configmap/default/" + podrefs.RootCA) {
 			t.Error("a pod with a token of the hub does not know its authority")
 		}
 	}, podNamed("a", withToken))

@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/spokelet/spokelet/api/podref"
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/internal/podrefs"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
@@ -125,9 +125,9 @@ func (k *Keeper) refer(n *node, h *held, refs []wire.PodObjectKey) {
 }
 
 func refsOf(pod *corev1.Pod, issued bool) []wire.PodObjectKey {
-	refs := podref.Of
+	refs := podrefs.Of
 	if issued {
-		refs = podref.WithTokens
+		refs = podrefs.WithTokens
 	}
 	var keys []wire.PodObjectKey
 	for _, r := range refs(pod) {

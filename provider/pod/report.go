@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/internal/quota"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
@@ -74,7 +74,7 @@ func (a arrival) fits() bool {
 	if a.kind == wire.KindPodEvent {
 		limit = wire.PodEventMaxBytes
 	}
-	return len(a.Body) <= limit && budget.DecodedJSON(a.Body) <= maxDecoded
+	return len(a.Body) <= limit && quota.DecodedJSON(a.Body) <= maxDecoded
 }
 
 func (k *Keeper) arrive(cluster string, a arrival) {

@@ -17,8 +17,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/spokelet/spokelet/api/podref"
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/internal/podrefs"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
@@ -55,7 +55,7 @@ func (p TokenPolicy) allows(namespace string) bool {
 
 // issues tells whether the tokens that a pod asks for are those of the hub.
 func (k *Keeper) issues(pod *corev1.Pod) bool {
-	return k.config.Tokens.allows(pod.Namespace) && len(podref.Tokens(&pod.Spec)) > 0
+	return k.config.Tokens.allows(pod.Namespace) && len(podrefs.Tokens(&pod.Spec)) > 0
 }
 
 // grants are the tokens of one pod; its node's mu guards them.
@@ -203,7 +203,7 @@ func (k *Keeper) nextTokens(ctx context.Context) bool {
 
 // dueTokens returns what is to be asked for now, and for which pod. When there is
 // nothing it is waited for.
-func (k *Keeper) dueTokens(r ref) (*corev1.Pod, []podref.Token) {
+func (k *Keeper) dueTokens(r ref) (*corev1.Pod, []podrefs.Token) {
 	n := k.find(r.node)
 	if n == nil {
 		return nil, nil
@@ -215,8 +215,8 @@ func (k *Keeper) dueTokens(r ref) (*corev1.Pod, []podref.Token) {
 		return nil, nil
 	}
 	now := time.Now()
-	var due []podref.Token
-	for _, t := range podref.Tokens(&h.pod.Spec) {
+	var due []podrefs.Token
+	for _, t := range podrefs.Tokens(&h.pod.Spec) {
 		if g, ok := h.grants.by[t.Name]; !ok || !now.Before(g.renew) {
 			due = append(due, t)
 		}
@@ -241,7 +241,7 @@ func (k *Keeper) await(r ref, g *grants) {
 
 // issue asks for tokens. Those that it got it returns with errors too: one that is
 // refused, as for its audience, is no reason to let the others expire.
-func (k *Keeper) issue(ctx context.Context, pod *corev1.Pod, due []podref.Token) (got map[string]grant, failed []error) {
+func (k *Keeper) issue(ctx context.Context, pod *corev1.Pod, due []podrefs.Token) (got map[string]grant, failed []error) {
 	got = map[string]grant{}
 	if len(due) > wire.PodTokensMax {
 		return got, []error{errTooManyTokens}
@@ -260,7 +260,7 @@ func (k *Keeper) issue(ctx context.Context, pod *corev1.Pod, due []podref.Token)
 }
 
 // request asks for one token, which is good while there is that very pod.
-func (k *Keeper) request(ctx context.Context, pod *corev1.Pod, t podref.Token) (grant, error) {
+func (k *Keeper) request(ctx context.Context, pod *corev1.Pod, t podrefs.Token) (grant, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{

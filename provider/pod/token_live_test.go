@@ -12,9 +12,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/spokelet/spokelet/api/podref"
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/internal/livetest"
+	"github.com/spokelet/spokelet/internal/podrefs"
+	"github.com/spokelet/spokelet/internal/testing/livetest"
 )
 
 // account makes a service account on the hub, which goes with the test.
@@ -60,10 +60,10 @@ func TestARealHubTakesATokenForAsLongAsItsPodIsThere(t *testing.T) {
 	key := wire.PodTokenKey{PodKey: keyOf(pod), UID: string(pod.UID)}.String()
 	began := time.Now()
 	a.await("the token and the authority are there", func() bool {
-		return len(a.tokens[key].Tokens) == 1 && a.objects["configmap/default/"+podref.RootCA].Text["ca.crt"] != ""
+		return len(a.tokens[key].Tokens) == 1 && a.objects["configmap/default/"+podrefs.RootCA].Text["ca.crt"] != ""
 	})
 	t.Logf("the agent has the token after %s", time.Since(began))
-	token := a.tokens[key].Tokens[podref.Tokens(&pod.Spec)[0].Name]
+	token := a.tokens[key].Tokens[podrefs.Tokens(&pod.Spec)[0].Name]
 	got := h.review(token)
 	if !got.Authenticated || got.User.Username != "system:serviceaccount:default:"+h.node || got.User.Extra["authentication.kubernetes.io/pod-uid"][0] != string(pod.UID) {
 		t.Errorf("the hub takes the token for: %+v", got)

@@ -17,13 +17,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	k8stesting "k8s.io/client-go/testing"
 
-	"github.com/spokelet/spokelet/api/podref"
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/internal/podrefs"
 )
 
 // nameOf is the name of a pod's token for an audience.
 func nameOf(p *corev1.Pod, audience string) string {
-	for _, token := range podref.Tokens(&p.Spec) {
+	for _, token := range podrefs.Tokens(&p.Spec) {
 		if token.Audience == audience {
 			return token.Name
 		}

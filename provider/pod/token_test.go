@@ -22,8 +22,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
 
-	"github.com/spokelet/spokelet/api/podref"
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/internal/podrefs"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
@@ -35,10 +35,10 @@ func withToken(p *corev1.Pod) {
 	p.Spec.Volumes = []corev1.Volume{{Name: "kube-api-access-1", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
 		Sources: []corev1.VolumeProjection{
 			{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token", ExpirationSeconds: new(int64(tokenLife / time.Second))}},
-			{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: corev1.LocalObjectReference{Name: podref.RootCA}}},
+			{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: corev1.LocalObjectReference{Name: podrefs.RootCA}}},
 		},
 	}}}}
-	p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "kube-api-access-1", MountPath: podref.TokenPath}}
+	p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "kube-api-access-1", MountPath: podrefs.TokenPath}}
 }
 
 // withVault has it ask for one of another audience, too.
@@ -188,7 +188,7 @@ func TestTokensAreIssuedForThatPodAndAsItAsks(t *testing.T) {
 		if got := r.tokens(spoke, pod); len(got) != 2 {
 			t.Errorf("the agent is sent %d tokens", len(got))
 		}
-		if !r.objects.uses("configmap/default/" + podref.RootCA) {
+		if !r.objects.uses("configmap/default/" + podrefs.RootCA) {
 			t.Error("the hub's authority does not come along")
 		}
 	})

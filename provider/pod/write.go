@@ -17,8 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
-	"github.com/spokelet/spokelet/api/outbox"
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/internal/statuswriter"
 )
 
 // errGone: there is no such pod any more.
@@ -61,7 +61,7 @@ func (k *Keeper) next(ctx context.Context) bool {
 	err := k.perform(ctx, t)
 	switch {
 	case err == nil, errors.Is(err, errGone):
-	case outbox.Refused(err):
+	case statuswriter.Refused(err):
 		// Another try would bring the same: the agent's next report may be better.
 		k.metrics.wrote(resultRefused)
 		k.complain(err, "the status of a pod is refused", r)
@@ -189,7 +189,7 @@ func (k *Keeper) warnOfRefusal(ctx context.Context, t task) error {
 
 // refused tells that the API server judged a status, and would again.
 func refused(err error) bool {
-	return outbox.Refused(err) || apierrors.IsForbidden(err)
+	return statuswriter.Refused(err) || apierrors.IsForbidden(err)
 }
 
 // performed remembers that a report was acted upon.

@@ -21,9 +21,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	k8stesting "k8s.io/client-go/testing"
 
-	"github.com/spokelet/spokelet/api/pace"
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/internal/quota"
+	"github.com/spokelet/spokelet/internal/ratelimit"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
@@ -39,7 +39,7 @@ func TestAStatusThatChangesWithoutEndIsWrittenAtASteadyRate(t *testing.T) {
 			<-time.After(10 * time.Millisecond)
 		}
 		writes := r.requests()["patch pods"]
-		if most := pace.Burst + 10*pace.PerSecond + 1; writes > most || writes < most/2 {
+		if most := ratelimit.Burst + 10*ratelimit.PerSecond + 1; writes > most || writes < most/2 {
 			t.Errorf("%d writes in 10 s, want at most %d", writes, most)
 		}
 		r.says(spoke, podNamed("calm"), wire.PodStatus{Generation: 1, Status: running()})
@@ -56,7 +56,7 @@ func TestAStatusThatChangesWithoutEndIsWrittenAtASteadyRate(t *testing.T) {
 
 func TestLargeStatusesThatChangeWithoutEndAreWrittenAtARateOfBytes(t *testing.T) {
 	const burst, rate, large = 1 << 20, 100 << 10, 25 << 10
-	writes := budget.NewWrites(budget.Rate{PerSecond: rate, Burst: burst}, budget.Rate{PerSecond: 1 << 30, Burst: 1 << 30})
+	writes := quota.NewWrites(quota.Rate{PerSecond: rate, Burst: burst}, quota.Rate{PerSecond: 1 << 30, Burst: 1 << 30})
 	inBubble(t, Config{Writes: writes}, func(r *rig) {
 		r.watch(spoke)
 		r.watch("spoke2")
@@ -95,7 +95,7 @@ func TestLargeStatusesThatChangeWithoutEndAreWrittenAtARateOfBytes(t *testing.T)
 }
 
 func TestStatusesOfTheHubItselfAreNotDelayedByTheWriteBudget(t *testing.T) {
-	writes := budget.NewWrites(budget.Rate{PerSecond: 1, Burst: 1}, budget.Rate{PerSecond: 1 << 30, Burst: 1 << 30})
+	writes := quota.NewWrites(quota.Rate{PerSecond: 1, Burst: 1}, quota.Rate{PerSecond: 1 << 30, Burst: 1 << 30})
 	inBubble(t, Config{Writes: writes}, func(r *rig) {
 		writes.Spend(spoke, 1<<20)
 		r.watch(spoke)

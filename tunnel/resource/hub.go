@@ -15,9 +15,9 @@ import (
 	"connectrpc.com/connect"
 	"github.com/go-logr/logr"
 
-	"github.com/spokelet/spokelet/api/pace"
 	"github.com/spokelet/spokelet/api/rpc/v1/rpcv1connect"
-	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/internal/quota"
+	"github.com/spokelet/spokelet/internal/ratelimit"
 )
 
 // door is the URL at which every session serves Sync.
@@ -57,10 +57,10 @@ type Hub struct {
 	asked     map[string]HubAsked
 	mirrored  map[string]HubReceiver
 	clusters  map[string]*cluster
-	memory    *budget.Memory
+	memory    *quota.Memory
 	log       logr.Logger
 	// logLimiter bounds what is logged of what agents send.
-	logLimiter pace.LogLimiter
+	logLimiter ratelimit.LogLimiter
 }
 
 type cluster struct {
@@ -78,7 +78,7 @@ func NewHub() *Hub {
 // of their clusters, before it is: what does not fit now waits, with all that the same
 // agent sends after it; what can never fit is dropped and logged. It is to be called
 // before the first Run and Source.
-func (h *Hub) Limit(memory *budget.Memory, log logr.Logger) {
+func (h *Hub) Limit(memory *quota.Memory, log logr.Logger) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.memory, h.log = memory, log

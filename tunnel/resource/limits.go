@@ -13,13 +13,13 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	rpcv1 "github.com/spokelet/spokelet/api/rpc/v1"
-	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/internal/quota"
 )
 
 // limits bound what one peer may cost this end: memory, and time for its inventories.
 type limits struct {
 	// memory is counted for owner, the peer; nil has no bounds.
-	memory *budget.Memory
+	memory *quota.Memory
 	owner  string
 	// maxBody bounds the bodies that the peer sends, in bytes.
 	maxBody int
@@ -28,7 +28,7 @@ type limits struct {
 }
 
 // account opens an account of the peer; without limits there is none, and no bounds.
-func (l *limits) account() *budget.Account {
+func (l *limits) account() *quota.Account {
 	if l == nil {
 		return nil
 	}
@@ -38,14 +38,14 @@ func (l *limits) account() *budget.Account {
 // admit counts what a body may take once it is decoded, and waits until there is room
 // for it: a few kilobytes on the wire may become gigabytes. What usual bodies take is
 // not worth the count; how many there are, the hub's own objects bound.
-func (l *limits) admit(ctx context.Context, key string, body []byte) (*budget.Account, error) {
+func (l *limits) admit(ctx context.Context, key string, body []byte) (*quota.Account, error) {
 	if l == nil {
 		return nil, nil
 	}
 	if err := validateBody(key, body, l.maxBody); err != nil {
 		return nil, err
 	}
-	cost := budget.DecodedJSON(body)
+	cost := quota.DecodedJSON(body)
 	if cost <= freeBody {
 		return nil, nil
 	}
@@ -67,7 +67,7 @@ func (s *stream) put(ctx context.Context, p *rpcv1.Resource) error {
 		return err // before its key gets into a log
 	}
 	account, err := s.limits.admit(ctx, ref.GetKey(), p.GetBody())
-	if errors.Is(err, ErrTooLarge) || errors.Is(err, budget.ErrTooLarge) {
+	if errors.Is(err, ErrTooLarge) || errors.Is(err, quota.ErrTooLarge) {
 		s.limits.refused(ref.GetKind(), ref.GetKey(), err)
 		return nil
 	}

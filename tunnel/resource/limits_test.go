@@ -24,7 +24,7 @@ import (
 
 	rpcv1 "github.com/spokelet/spokelet/api/rpc/v1"
 	"github.com/spokelet/spokelet/api/rpc/v1/rpcv1connect"
-	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/internal/quota"
 )
 
 // elements is JSON of so many bytes, which is hundreds of times as much once decoded.
@@ -38,7 +38,7 @@ func counted(lines *atomic.Int64) logr.Logger {
 func TestWhatCanNeverFitIsDroppedAndTheStreamGoesOn(t *testing.T) {
 	p := newPair(t)
 	var lines atomic.Int64
-	p.hub.Limit(budget.NewMemory(32<<20, 128<<20), counted(&lines))
+	p.hub.Limit(quota.NewMemory(32<<20, 128<<20), counted(&lines))
 	p.hub.Forget("c") // made before there were limits
 	defer p.run(t)()
 	for i := range 100 {
@@ -64,7 +64,7 @@ func TestWhatCanNeverFitIsDroppedAndTheStreamGoesOn(t *testing.T) {
 }
 
 // counts is a stream's end that hands puts of a kind to a receiver, and what that takes.
-func counts(memory *budget.Memory, owner string, r Receiver) *stream {
+func counts(memory *quota.Memory, owner string, r Receiver) *stream {
 	s := newStream(nil, &limits{memory: memory, owner: owner, maxBody: MaxReport, refused: func(string, string, error) {}})
 	s.intakes["k"] = NewMirror("k", r).open()
 	return s
@@ -76,9 +76,9 @@ func putOf(key string, body []byte) *rpcv1.SyncMessage {
 
 func TestWhatDoesNotFitNowWaitsAndHoldsUpNobodyElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		memory := budget.NewMemory(32<<20, 64<<20)
+		memory := quota.NewMemory(32<<20, 64<<20)
 		body := elements(150 << 10) // 25 MiB
-		kept := make(chan *budget.Account, 10)
+		kept := make(chan *quota.Account, 10)
 		hold := Receiver{keeps: true, Put: func(r Resource) { kept <- r.Account }}
 		hostile, other := counts(memory, "hostile", hold), counts(memory, "other", hold)
 		if err := hostile.accept(t.Context(), putOf("a", body)); err != nil {
@@ -113,7 +113,7 @@ func TestWhatDoesNotFitNowWaitsAndHoldsUpNobodyElse(t *testing.T) {
 
 func TestWhatWaitsForMemoryEndsWithItsStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		memory := budget.NewMemory(32<<20, 64<<20)
+		memory := quota.NewMemory(32<<20, 64<<20)
 		if err := memory.Account("c").Grow(32 << 20); err != nil {
 			t.Fatal(err)
 		}
@@ -128,7 +128,7 @@ func TestWhatWaitsForMemoryEndsWithItsStream(t *testing.T) {
 }
 
 func TestMemoryIsGivenBackWhenAReceiverKeepsNothing(t *testing.T) {
-	memory := budget.NewMemory(32<<20, 64<<20)
+	memory := quota.NewMemory(32<<20, 64<<20)
 	var during int64
 	s := counts(memory, "c", Receiver{Put: func(Resource) { during = memory.Held() }})
 	body := elements(100 << 10)
@@ -167,7 +167,7 @@ func TestAnInventoryWithoutEndIsBoundedAndEnds(t *testing.T) {
 	for name, pause := range map[string]time.Duration{"as fast as it can be": 0, "slowly": time.Second} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				memory := budget.NewMemory(1<<20, 64<<20)
+				memory := quota.NewMemory(1<<20, 64<<20)
 				source := newSource("k", nil, MaxBody)
 				e := exchange{
 					ends:   func() ([]*Source, []*Mirror) { return []*Source{source}, nil },
@@ -209,7 +209,7 @@ func ask(t *testing.T, f *feed, more bool, rs ...Resource) {
 }
 
 func TestAnInventoryIsHeldUntilItIsAnswered(t *testing.T) {
-	memory := budget.NewMemory(1<<20, 1<<20)
+	memory := quota.NewMemory(1<<20, 1<<20)
 	source := newSource("k", nil, MaxBody)
 	same, newer, gone := Resource{Key: "same"}, Resource{Key: "newer", Generation: 1}, Resource{Key: "gone"}
 	if err := source.Put(same); err != nil {

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	rpcv1 "github.com/spokelet/spokelet/api/rpc/v1"
-	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/internal/quota"
 )
 
 // Receiver is told what changes in a mirror. Every field may be nil. The calls
@@ -147,7 +147,7 @@ func (i *intake) inventory() []*rpcv1.SyncMessage {
 
 // put takes a resource whose cost is on the account. What was handed over may keep
 // that; in all other cases it is closed.
-func (i *intake) put(p *rpcv1.Resource, account *budget.Account, now time.Time) error {
+func (i *intake) put(p *rpcv1.Resource, account *quota.Account, now time.Time) error {
 	handed := false
 	defer func() {
 		if !handed || !i.mirror.receiver.keeps {

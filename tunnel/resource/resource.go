@@ -10,7 +10,7 @@ import (
 	"time"
 
 	rpcv1 "github.com/spokelet/spokelet/api/rpc/v1"
-	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/internal/quota"
 )
 
 const (
@@ -76,7 +76,7 @@ type Resource struct {
 	Since time.Time
 	// Account is what Body and all that is decoded from it are held on, where a hub
 	// counts that; see [HubReceiver]. Nil in what is published.
-	Account *budget.Account
+	Account *quota.Account
 }
 
 // Hash is the SHA-256 of a body.

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	rpcv1 "github.com/spokelet/spokelet/api/rpc/v1"
-	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/internal/quota"
 )
 
 // Load returns the present version of a resource, false when it is gone.
@@ -139,7 +139,7 @@ func (s *Source) has(key string) bool {
 // open begins one stream; wake is called, with the source locked, when next may
 // have something new, and when the source is complete. What is kept of the peer's
 // inventory is on the account, which close closes.
-func (s *Source) open(account *budget.Account, wake func()) *feed {
+func (s *Source) open(account *quota.Account, wake func()) *feed {
 	f := &feed{source: s, wake: wake, account: account, peerRefs: map[string]peerRef{}, queued: map[string]struct{}{}}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,7 +152,7 @@ type feed struct {
 	source *Source
 	wake   func()
 
-	account *budget.Account
+	account *quota.Account
 
 	// peerRefs are, by key, what the mirror said it holds and was not yet compared with
 	// what the source has.

@@ -18,7 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	rpcv1 "github.com/spokelet/spokelet/api/rpc/v1"
-	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/internal/quota"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -166,7 +166,7 @@ func FuzzPeer(f *testing.F) {
 		// There is nobody to wait for: what does not fit is the end.
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		memory := budget.NewMemory(4<<10, 4<<10)
+		memory := quota.NewMemory(4<<10, 4<<10)
 		s := newStage(ctx)
 		s.check(s.source.Put(Resource{Key: "a", Body: []byte("1")}))
 		s.connect()

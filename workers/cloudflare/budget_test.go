@@ -12,8 +12,8 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/spokelet/spokelet/workers/budget"
 	"github.com/spokelet/spokelet/workers/deployer"
+	"github.com/spokelet/spokelet/workers/quota"
 	"github.com/spokelet/spokelet/workers/version"
 )
 
@@ -25,7 +25,7 @@ func (l large) Names(ctx context.Context, prefix, folder string, most int) ([]st
 	if err != nil {
 		return nil, err
 	}
-	answer, err := budget.Transport(l).RoundTrip(request)
+	answer, err := quota.Transport(l).RoundTrip(request)
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +54,7 @@ func TestWhatARequestReadsCountsUntilItIsAnswered(t *testing.T) {
 			store := large{w.bucket}
 			versions := version.NewRepository(store, store, "workers")
 			w.api.config.Deployer = deployer.New(deployer.Config{
-				Client: w.hub.(client.WithWatch), Versions: versions, History: versions, Bucket: "workers", Budget: budget.New(tc.bytes, tc.bytes),
+				Client: w.hub.(client.WithWatch), Versions: versions, History: versions, Bucket: "workers", Budget: quota.New(tc.bytes, tc.bytes),
 			})
 			for range 60 { // of 300 bytes each
 				if got := w.ask(t, "jane", http.MethodGet, hello+"/versions", nil); got.status != tc.status {

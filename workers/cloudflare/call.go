@@ -14,8 +14,8 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 
-	"github.com/spokelet/spokelet/budget"
 	"github.com/spokelet/spokelet/internal/connlimit"
+	"github.com/spokelet/spokelet/internal/quota"
 	"github.com/spokelet/spokelet/workers/access"
 	"github.com/spokelet/spokelet/workers/deployer"
 	"github.com/spokelet/spokelet/workers/script"
@@ -72,7 +72,7 @@ func (c *call) body() ([]byte, error) {
 		return nil, fail(http.StatusRequestEntityTooLarge, codeTooLarge, fmt.Sprintf("the body has more than %d bytes", maxBody))
 	}
 	c.arrived()
-	return raw, c.memory.Grow(budget.DecodedJSON(raw))
+	return raw, c.memory.Grow(quota.DecodedJSON(raw))
 }
 
 // paid is a body whose memory is taken as it arrives. What reads it whole has twice as much, as

@@ -9,8 +9,8 @@ import (
 	"net/http"
 
 	"github.com/spokelet/spokelet/workers/access"
-	"github.com/spokelet/spokelet/workers/budget"
 	"github.com/spokelet/spokelet/workers/deployer"
+	"github.com/spokelet/spokelet/workers/quota"
 	"github.com/spokelet/spokelet/workers/script"
 	"github.com/spokelet/spokelet/workers/store"
 	"github.com/spokelet/spokelet/workers/tail"
@@ -94,7 +94,7 @@ var classes = []struct {
 	{upload.ErrIncomplete, http.StatusBadRequest, codeInvalid, ""},
 	{tail.ErrNotFound, http.StatusNotFound, codeNoRoute, ""},
 	{tail.ErrTooMany, http.StatusTooManyRequests, codeTooMany, ""},
-	{budget.ErrExceeded, http.StatusServiceUnavailable, codeUnavailable, budget.ErrExceeded.Error()},
+	{quota.ErrExceeded, http.StatusServiceUnavailable, codeUnavailable, quota.ErrExceeded.Error()},
 	{store.ErrTooLarge, http.StatusRequestEntityTooLarge, codeTooLarge, ""},
 	{store.ErrUnavailable, http.StatusServiceUnavailable, codeUnavailable, ""},
 	{context.DeadlineExceeded, http.StatusServiceUnavailable, codeUnavailable, "it took too long"},

@@ -32,7 +32,7 @@ import (
 	"github.com/spokelet/spokelet/workers/access"
 	deploymentv1alpha1 "github.com/spokelet/spokelet/workers/api/deployment/v1alpha1"
 	release "github.com/spokelet/spokelet/workers/api/release/v1alpha1"
-	"github.com/spokelet/spokelet/workers/control"
+	"github.com/spokelet/spokelet/workers/controllers"
 	"github.com/spokelet/spokelet/workers/deployer"
 	"github.com/spokelet/spokelet/workers/store"
 	"github.com/spokelet/spokelet/workers/tail"
@@ -179,7 +179,7 @@ type world struct {
 // serve starts an API as it is served, by TLS.
 func serve(t *testing.T, change ...func(*Config)) *world {
 	t.Helper()
-	scheme, err := control.NewScheme()
+	scheme, err := controllers.NewScheme()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/time/rate"
 	"k8s.io/utils/lru"
 
-	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/internal/quota"
 	"github.com/spokelet/spokelet/workers/access"
 )
 
@@ -47,11 +47,11 @@ const (
 // holder (see principal.Holder) and by token: nobody makes accounts himself, and who has one
 // user or token may be able to make more.
 type limits struct {
-	reviews                     *budget.Slots // by address
-	requests, accounts, ofToken *budget.Slots // by holder, account and token
+	reviews                     *quota.Slots // by address
+	requests, accounts, ofToken *quota.Slots // by holder, account and token
 
-	memory, holderMemory, tokenMemory *budget.Memory // by account, holder and token
-	memoryTime                        time.Duration  // shorter in tests
+	memory, holderMemory, tokenMemory *quota.Memory // by account, holder and token
+	memoryTime                        time.Duration // shorter in tests
 
 	tokens   *tokens
 	hosts    *rates
@@ -64,14 +64,14 @@ func newLimits(c Config) *limits {
 	part := func(of float64) int64 { return max(1, int64(of*float64(c.Requests))) }
 	bytes := func(of float64) int64 { return int64(of * float64(c.UploadBytes)) }
 	return &limits{
-		reviews:  budget.NewSlots(reviewsAtATime, reviewsPerHost),
-		requests: budget.NewSlots(int64(c.Requests), part(holderShare)),
-		accounts: budget.NewSlots(math.MaxInt64, part(accountShare)),
-		ofToken:  budget.NewSlots(math.MaxInt64, part(tokenShare)),
+		reviews:  quota.NewSlots(reviewsAtATime, reviewsPerHost),
+		requests: quota.NewSlots(int64(c.Requests), part(holderShare)),
+		accounts: quota.NewSlots(math.MaxInt64, part(accountShare)),
+		ofToken:  quota.NewSlots(math.MaxInt64, part(tokenShare)),
 
-		memory:       budget.NewMemory(bytes(accountMemory), c.UploadBytes),
-		holderMemory: budget.NewMemory(bytes(holderMemory), math.MaxInt64),
-		tokenMemory:  budget.NewMemory(bytes(tokenMemory), math.MaxInt64),
+		memory:       quota.NewMemory(bytes(accountMemory), c.UploadBytes),
+		holderMemory: quota.NewMemory(bytes(holderMemory), math.MaxInt64),
+		tokenMemory:  quota.NewMemory(bytes(tokenMemory), math.MaxInt64),
 		memoryTime:   memoryTime,
 
 		tokens:  newTokens(),
@@ -110,7 +110,7 @@ func (r *rates) of(name string) *rate.Limiter {
 
 // review counts the review of a token that was not valid before, until leave is called.
 func (l *limits) review(host string) (leave func(), err error) {
-	leave, full := budget.TakeAll(budget.Share{Slots: l.reviews, Holder: host})
+	leave, full := quota.TakeAll(quota.Share{Slots: l.reviews, Holder: host})
 	if full != nil {
 		return nil, tooMany("too many requests at a time from this address with tokens that are new here")
 	}
@@ -123,9 +123,9 @@ func (l *limits) review(host string) (leave func(), err error) {
 
 // holder counts a request of a token until leave is called.
 func (l *limits) holder(t *token) (leave func(), err error) {
-	leave, full := budget.TakeAll(
-		budget.Share{Slots: l.requests, Holder: t.holder, What: "of this user, or of all users"},
-		budget.Share{Slots: l.ofToken, Holder: t.digest, What: "with this token"},
+	leave, full := quota.TakeAll(
+		quota.Share{Slots: l.requests, Holder: t.holder, What: "of this user, or of all users"},
+		quota.Share{Slots: l.ofToken, Holder: t.digest, What: "with this token"},
 	)
 	if full != nil {
 		return nil, tooMany("too many requests at a time " + full.What)
@@ -143,7 +143,7 @@ func (l *limits) holder(t *token) (leave func(), err error) {
 
 // account counts a request of who may make it until leave is called.
 func (l *limits) account(id string) (leave func(), err error) {
-	leave, full := budget.TakeAll(budget.Share{Slots: l.accounts, Holder: id})
+	leave, full := quota.TakeAll(quota.Share{Slots: l.accounts, Holder: id})
 	if full != nil {
 		return nil, tooMany("too many requests at a time for this account")
 	}
@@ -156,11 +156,11 @@ func tooMany(text string) *failure { return fail(http.StatusTooManyRequests, cod
 type held struct {
 	ctx      context.Context //nolint:containedctx // of the request, which it ends with
 	time     time.Duration   // how long it waits
-	accounts []*budget.Account
+	accounts []*quota.Account
 }
 
 func (l *limits) held(ctx context.Context, account string, t *token) *held {
-	return &held{ctx: ctx, time: l.memoryTime, accounts: []*budget.Account{
+	return &held{ctx: ctx, time: l.memoryTime, accounts: []*quota.Account{
 		l.memory.Account(account), l.holderMemory.Account(t.holder), l.tokenMemory.Account(t.digest),
 	}}
 }
@@ -180,7 +180,7 @@ func (h *held) Grow(n int64) error {
 		for _, taken := range h.accounts[:i] {
 			taken.Shrink(n)
 		}
-		if errors.Is(err, budget.ErrTooLarge) {
+		if errors.Is(err, quota.ErrTooLarge) {
 			return fail(http.StatusRequestEntityTooLarge, codeTooLarge, "the body takes more memory than one may have")
 		}
 		return errNoMemory

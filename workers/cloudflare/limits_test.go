@@ -25,7 +25,7 @@ import (
 	"golang.org/x/time/rate"
 	authenticationv1 "k8s.io/api/authentication/v1"
 
-	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/internal/quota"
 	"github.com/spokelet/spokelet/workers/access"
 	"github.com/spokelet/spokelet/workers/tail"
 	"github.com/spokelet/spokelet/workers/upload"
@@ -91,7 +91,7 @@ func TestNewTokensOfAllAddressesShareARate(t *testing.T) {
 // TestABearerForSomethingElseIsNotReviewed, and takes no place of anybody.
 func TestABearerForSomethingElseIsNotReviewed(t *testing.T) {
 	w := serve(t)
-	w.api.limits.reviews = budget.NewSlots(0, 0)
+	w.api.limits.reviews = quota.NewSlots(0, 0)
 	for _, bearer := range []string{"v1.0-cloudflare", strings.Replace(tokenOf("jane"), ".", "..", 1), "a.e30.c"} {
 		got := w.raw(t, "GET /client/v4/user HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+bearer+"\r\n\r\n")
 		if !strings.Contains(got, "401 Unauthorized") || !strings.Contains(got, "for the audience spokelet-workers") {

@@ -7,7 +7,7 @@ import (
 	"context"
 	"strings"
 
-	"github.com/spokelet/spokelet/api/principal"
+	"github.com/spokelet/spokelet/internal/impersonation"
 	"github.com/spokelet/spokelet/workers/tail"
 )
 
@@ -40,7 +40,7 @@ func (a *API) deleteTail(_ context.Context, c *call) (any, error) {
 
 // holder is who asks. The API server names the token, where it has an id.
 func (c *call) holder() tail.Holder {
-	return tail.Holder{User: principal.Holder(c.user.Username), Token: strings.Join(c.user.Extra[credentialID], ",")}
+	return tail.Holder{User: impersonation.Holder(c.user.Username), Token: strings.Join(c.user.Extra[credentialID], ",")}
 }
 
 func (c *call) tailed() tail.Script {

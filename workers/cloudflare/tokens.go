@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"github.com/spokelet/spokelet/api/principal"
-	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/internal/impersonation"
+	"github.com/spokelet/spokelet/internal/quota"
 )
 
 // maxTokens are the tokens that are known at a time, tokensPerHolder those of one holder.
@@ -25,7 +25,7 @@ const maxTokens, tokensPerHolder = 16384, 64
 type tokens struct {
 	mu    sync.Mutex // guards what is below
 	known map[string]*token
-	room  *budget.Room[*token]
+	room  *quota.Room[*token]
 }
 
 // token is a valid one. The token itself is not kept.
@@ -35,7 +35,7 @@ type token struct {
 }
 
 func newTokens() *tokens {
-	return &tokens{known: map[string]*token{}, room: budget.NewRoom[*token](maxTokens, tokensPerHolder)}
+	return &tokens{known: map[string]*token{}, room: quota.NewRoom[*token](maxTokens, tokensPerHolder)}
 }
 
 func digestOf(bearer string) string {
@@ -57,7 +57,7 @@ func (t *tokens) add(digest string, user authenticationv1.UserInfo, limiter *rat
 	if known, ok := t.known[digest]; ok { // it was shown twice at the same time
 		return known
 	}
-	added := &token{digest: digest, holder: principal.Holder(user.Username), limiter: limiter}
+	added := &token{digest: digest, holder: impersonation.Holder(user.Username), limiter: limiter}
 	if oldest, full := t.room.Add(added.holder, added); full {
 		t.remove(oldest)
 	}

@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/spokelet/spokelet/workers/place"
+	"github.com/spokelet/spokelet/workers/placement"
 	"github.com/spokelet/spokelet/workers/tail"
 )
 
@@ -29,7 +29,7 @@ type Config struct {
 	// Build is how images are built.
 	Build Build `json:"build"`
 	// Place is how bundles run in the clusters.
-	Place place.Options `json:"place"`
+	Place placement.Options `json:"place"`
 	// Tails bounds what the API for wrangler follows.
 	Tails tail.Limits `json:"tails,omitempty"`
 }

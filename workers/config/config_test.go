@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/spokelet/spokelet/workers/place"
+	"github.com/spokelet/spokelet/workers/placement"
 )
 
 // required is the shortest file that is accepted.
@@ -52,7 +52,7 @@ tails: {maxTails: 5, maxPods: 6}
 		t.Fatal(err)
 	}
 	kept := []any{got.Store.Region, got.Store.MaxModules, got.Store.MaxScriptBytes, got.Registry.Pull, got.Build.Deadline.Duration, got.Place.Route, got.Place.MinReplicas, got.Tails.MaxTails, got.Tails.MaxPods, got.Tails.MaxPerAccount}
-	want := []any{"eu-1", 3, int64(4), "outside/workers", 90 * time.Second, place.RouteIngress, int32(2), 5, 6, 50}
+	want := []any{"eu-1", 3, int64(4), "outside/workers", 90 * time.Second, placement.RouteIngress, int32(2), 5, 6, 50}
 	if diff := cmp.Diff(want, kept); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

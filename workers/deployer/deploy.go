@@ -21,7 +21,7 @@ import (
 	"github.com/spokelet/spokelet/workers/api"
 	deploymentv1alpha1 "github.com/spokelet/spokelet/workers/api/deployment/v1alpha1"
 	releasev1alpha1 "github.com/spokelet/spokelet/workers/api/release/v1alpha1"
-	"github.com/spokelet/spokelet/workers/budget"
+	"github.com/spokelet/spokelet/workers/quota"
 	"github.com/spokelet/spokelet/workers/version"
 )
 
@@ -288,7 +288,7 @@ func (d *Deployer) undo(ctx context.Context, a Account, before, after *deploymen
 	if !errors.Is(why, ErrInvalid) && !errors.Is(why, ErrRejected) {
 		return why
 	}
-	ctx, done := budget.Part(context.WithoutCancel(ctx)) // the developer may be gone
+	ctx, done := quota.Part(context.WithoutCancel(ctx)) // the developer may be gone
 	defer done()
 	name := after.Spec.Template.ScriptName
 	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {

@@ -19,8 +19,8 @@ import (
 	accountv1alpha1 "github.com/spokelet/spokelet/workers/api/account/v1alpha1"
 	deploymentv1alpha1 "github.com/spokelet/spokelet/workers/api/deployment/v1alpha1"
 	releasev1alpha1 "github.com/spokelet/spokelet/workers/api/release/v1alpha1"
-	"github.com/spokelet/spokelet/workers/budget"
-	"github.com/spokelet/spokelet/workers/place"
+	"github.com/spokelet/spokelet/workers/placement"
+	"github.com/spokelet/spokelet/workers/quota"
 	"github.com/spokelet/spokelet/workers/script"
 	"github.com/spokelet/spokelet/workers/upload"
 	"github.com/spokelet/spokelet/workers/version"
@@ -96,9 +96,9 @@ type Config struct {
 	Versions Versions
 	History  History
 	Bucket   string
-	// Budget bounds what requests read, by whatever has its [budget.Transport]. Default 128 MiB, of
+	// Budget bounds what requests read, by whatever has its [quota.Transport]. Default 128 MiB, of
 	// which an account may have 32.
-	Budget *budget.Budget
+	Budget *quota.Budget
 	// Patience is how long a deployment is waited for. Default 2 min.
 	Patience time.Duration
 	// Log has what no developer has to know.
@@ -114,7 +114,7 @@ func New(config Config) *Deployer {
 		config.Patience = defaultPatience
 	}
 	if config.Budget == nil {
-		config.Budget = budget.New(budget.DefaultTotal, budget.DefaultAccount)
+		config.Budget = quota.New(quota.DefaultTotal, quota.DefaultAccount)
 	}
 	return &Deployer{config: config}
 }
@@ -171,7 +171,7 @@ func (d *Deployer) Host(ctx context.Context, a Account, name string) (string, er
 			return host, nil
 		}
 	}
-	return script.ServiceName(name) + "." + place.Name(a.ID) + ".svc", nil
+	return script.ServiceName(name) + "." + placement.Name(a.ID) + ".svc", nil
 }
 
 // Upload stores a version. It is not deployed.

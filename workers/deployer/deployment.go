@@ -20,7 +20,7 @@ import (
 	"github.com/spokelet/spokelet/workers/api"
 	deploymentv1alpha1 "github.com/spokelet/spokelet/workers/api/deployment/v1alpha1"
 	releasev1alpha1 "github.com/spokelet/spokelet/workers/api/release/v1alpha1"
-	"github.com/spokelet/spokelet/workers/budget"
+	"github.com/spokelet/spokelet/workers/quota"
 	"github.com/spokelet/spokelet/workers/version"
 )
 
@@ -65,7 +65,7 @@ const pageSize = 5
 func (d *Deployer) releases(ctx context.Context, a Account, wd *deploymentv1alpha1.WorkerDeployment) ([]past, error) {
 	var own []past
 	for next := ""; ; {
-		page, done := budget.Part(ctx)
+		page, done := quota.Part(ctx)
 		var list releasev1alpha1.WorkerReleaseList
 		err := d.config.Client.List(page, &list, client.InNamespace(wd.Namespace), client.MatchingLabels{api.LabelScript: wd.Spec.Template.ScriptName},
 			client.Limit(pageSize), client.Continue(next))

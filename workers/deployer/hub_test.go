@@ -27,7 +27,7 @@ import (
 
 	deploymentv1alpha1 "github.com/spokelet/spokelet/workers/api/deployment/v1alpha1"
 	releasev1alpha1 "github.com/spokelet/spokelet/workers/api/release/v1alpha1"
-	"github.com/spokelet/spokelet/workers/control"
+	"github.com/spokelet/spokelet/workers/controllers"
 )
 
 // fakeHub is the fake client with what of an API server it does not have: UIDs, times,
@@ -55,7 +55,7 @@ type namedWatch struct {
 
 func newHub(t *testing.T) *fakeHub {
 	t.Helper()
-	scheme, err := control.NewScheme()
+	scheme, err := controllers.NewScheme()
 	if err != nil {
 		t.Fatal(err)
 	}

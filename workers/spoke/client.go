@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 
-	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/internal/quota"
 )
 
 const (
@@ -40,8 +40,8 @@ const (
 
 // Bounds of what is read over time.
 var (
-	clusterRate = budget.Rate{PerSecond: 4 << 20, Burst: 8 << 20}
-	allRate     = budget.Rate{PerSecond: 64 << 20, Burst: 128 << 20}
+	clusterRate = quota.Rate{PerSecond: 4 << 20, Burst: 8 << 20}
+	allRate     = quota.Rate{PerSecond: 64 << 20, Burst: 128 << 20}
 )
 
 // A Client reads from the hub and, through it, from clusters. Its methods may be called by
@@ -50,7 +50,7 @@ type Client struct {
 	http   *http.Client
 	pool   *http.Transport
 	base   *url.URL
-	memory *budget.Memory
+	memory *quota.Memory
 }
 
 // New returns a client with the identity of the configuration.
@@ -70,11 +70,11 @@ func New(kube *rest.Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("hub: %w", err)
 	}
-	bounded := &transport{next: identified, path: base.JoinPath(clusters).Path, pace: budget.NewWrites(clusterRate, allRate)}
+	bounded := &transport{next: identified, path: base.JoinPath(clusters).Path, pace: quota.NewWrites(clusterRate, allRate)}
 	return &Client{
 		// A cluster sends nobody elsewhere.
 		http: &http.Client{Transport: bounded, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
-		pool: pool, base: base, memory: budget.NewGuaranteedMemory(clusterMemory, allMemory, guaranteed),
+		pool: pool, base: base, memory: quota.NewGuaranteedMemory(clusterMemory, allMemory, guaranteed),
 	}, nil
 }
 
@@ -102,7 +102,7 @@ type API struct {
 
 // Account opens an account of the cluster's memory, for what is kept of a stream while it is
 // read. The caller closes it. It is nil, and has no bounds, for the hub.
-func (a API) Account() *budget.Account {
+func (a API) Account() *quota.Account {
 	if a.cluster == "" {
 		return nil
 	}
@@ -163,7 +163,7 @@ func (a API) refusal(res *http.Response) error {
 
 // ErrExhausted is wrapped by the failure of reading when the cluster, or all of them, hold as much
 // memory as they may.
-var ErrExhausted = budget.ErrExhausted
+var ErrExhausted = quota.ErrExhausted
 
 // ErrTooLarge is wrapped by the failure of reading what is larger than a bound.
 var ErrTooLarge = errors.New("it is larger than what is read of a cluster")

@@ -12,8 +12,8 @@ import (
 	"net/http"
 	"net/url"
 
-	"github.com/spokelet/spokelet/budget"
 	"github.com/spokelet/spokelet/internal/jsonstream"
+	"github.com/spokelet/spokelet/internal/quota"
 )
 
 const (
@@ -140,7 +140,7 @@ func (a API) decoder(body io.Reader) (dec *json.Decoder, done func()) {
 // holding is what a decoder has of its cluster's memory: as much as its buffer ever had, for it
 // does not shrink.
 type holding struct {
-	account *budget.Account
+	account *quota.Account
 	most    int64
 }
 

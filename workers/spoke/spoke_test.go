@@ -24,7 +24,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 
-	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/internal/quota"
 )
 
 type named struct {
@@ -206,7 +206,7 @@ func TestWhatIsReadOfAClusterIsOnItsAccount(t *testing.T) {
 	const half = MaxObject / 2
 	const each = readCost * (half + 100)
 	client := newHub(t, http.NotFound)
-	client.memory = budget.NewGuaranteedMemory(4*each, 5*each, each)
+	client.memory = quota.NewGuaranteedMemory(4*each, 5*each, each)
 	hostile := cluster(t, client, "hostile")
 	var decoding sync.WaitGroup
 	var open []io.Closer
@@ -258,7 +258,7 @@ func (text) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func TestAClusterIsReadAtABoundedRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		bounded := &transport{next: text{}, path: clusters, pace: budget.NewWrites(budget.Rate{PerSecond: 1 << 20, Burst: 2 << 20}, allRate)}
+		bounded := &transport{next: text{}, path: clusters, pace: quota.NewWrites(quota.Rate{PerSecond: 1 << 20, Burst: 2 << 20}, allRate)}
 		read := func(ctx context.Context, path string) (time.Duration, error) {
 			begin := time.Now()
 			r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://hub.example"+path, http.NoBody)

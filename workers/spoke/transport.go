@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/internal/quota"
 )
 
 // Bounds of what is read of one answer of a cluster, in bytes.
@@ -25,7 +25,7 @@ const (
 type transport struct {
 	next http.RoundTripper
 	path string
-	pace *budget.Writes // of what is read
+	pace *quota.Writes // of what is read
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -63,7 +63,7 @@ type body struct {
 	io.ReadCloser
 
 	ctx         context.Context
-	pace        *budget.Writes
+	pace        *quota.Writes
 	cluster     string
 	limit, left int64
 }

@@ -8,17 +8,17 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/spokelet/spokelet/workers/budget"
+	"github.com/spokelet/spokelet/workers/quota"
 )
 
 func TestWhatIsReadCountsForItsAccount(t *testing.T) {
 	fake := &fakeS3{objects: map[string]string{"a1/s/1.json": strings.Repeat("x", 1000)}}
-	s := fake.start(t, func(c *Config) { c.Wrap = budget.Transport })
-	ctx := budget.New(10000, 5000).Of(t.Context(), "a1")
+	s := fake.start(t, func(c *Config) { c.Wrap = quota.Transport })
+	ctx := quota.New(10000, 5000).Of(t.Context(), "a1")
 	if raw, err := s.Read(ctx, "a1", "a1/s/1.json", 2000); err != nil || len(raw) != 1000 {
 		t.Errorf("%d bytes, %v", len(raw), err)
 	}
-	if _, err := s.Read(ctx, "a1", "a1/s/1.json", 2000); !errors.Is(err, budget.ErrExceeded) || !errors.Is(err, ErrUnavailable) {
+	if _, err := s.Read(ctx, "a1", "a1/s/1.json", 2000); !errors.Is(err, quota.ErrExceeded) || !errors.Is(err, ErrUnavailable) {
 		t.Errorf("more than its part: %v", err)
 	}
 }

@@ -11,7 +11,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/internal/quota"
 	"github.com/spokelet/spokelet/workers/spoke"
 )
 
@@ -123,7 +123,7 @@ func New(c Config) (*Tails, error) {
 	}
 	t := &Tails{
 		config: c, clusters: clusters, all: map[string]*session{}, places: newPlaces(c.MaxFollowed),
-		frames: budget.NewGuaranteedMemory(accountFrames, allFrames, guaranteedFrames),
+		frames: quota.NewGuaranteedMemory(accountFrames, allFrames, guaranteedFrames),
 	}
 	t.upgrader.ReadBufferSize = readBuffer // not the server's reader, which would bypass firstFrame
 	t.upgrader.WriteBufferSize = writeBuffer

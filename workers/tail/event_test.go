@@ -16,7 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/internal/quota"
 )
 
 // recorded is a line as workerd's tail worker writes it.
@@ -149,7 +149,7 @@ func TestEventsAreReadToTheirEnd(t *testing.T) {
 
 func TestEventsThatThereIsNoMemoryForAreCounted(t *testing.T) {
 	const most = 1 << 20
-	memory := budget.NewMemory(most, most)
+	memory := quota.NewMemory(most, most)
 	cases := map[string]struct {
 		line   string
 		reason string

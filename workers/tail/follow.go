@@ -22,12 +22,12 @@ import (
 
 	"github.com/spokelet/spokelet/workers/api"
 	"github.com/spokelet/spokelet/workers/bundle"
-	"github.com/spokelet/spokelet/workers/place"
+	"github.com/spokelet/spokelet/workers/placement"
 	"github.com/spokelet/spokelet/workers/spoke"
 )
 
 const (
-	// container of a pod whose log is followed: the only one, see package place.
+	// container of a pod whose log is followed: the only one, see package placement.
 	container = "workers"
 	// renewal is a third of what a pod writes events for after it was asked to.
 	renewal = 10 * time.Second
@@ -103,7 +103,7 @@ func (f *follower) runCluster(ctx context.Context, name string) {
 		return
 	}
 	c := &cluster{
-		follower: f, name: name, api: reached, namespace: place.Name(f.script.Account), known: map[string]*pod{}, running: newGroup(ctx),
+		follower: f, name: name, api: reached, namespace: placement.Name(f.script.Account), known: map[string]*pod{}, running: newGroup(ctx),
 		health: newHealth(func(words string) { f.warn(name, "the logs of cluster "+name+" cannot be read: "+words) }),
 		left:   notice{say: func(words string) { f.warn(name, "not all pods of cluster "+name+" are followed: "+words) }},
 	}

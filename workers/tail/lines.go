@@ -9,7 +9,7 @@ import (
 	"errors"
 	"io"
 
-	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/internal/quota"
 )
 
 const (
@@ -28,7 +28,7 @@ const (
 
 // lines reads those of a log that are events.
 type lines struct {
-	account *budget.Account
+	account *quota.Account
 	each    func(line []byte)
 	// dropped is called for an event that there was no memory for.
 	dropped func()
@@ -82,7 +82,7 @@ func (l *lines) add(line, part []byte) (longer []byte, wanted bool) {
 
 // event passes on a line, for as long as there is memory for what is made of it.
 func (l *lines) event(line []byte) {
-	cost := int64(len(line))*eventCost + budget.DecodedJSON(line)
+	cost := int64(len(line))*eventCost + quota.DecodedJSON(line)
 	if l.account.Grow(cost) != nil {
 		l.dropped()
 		return

@@ -6,7 +6,7 @@ package tail
 import (
 	"fmt"
 
-	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/internal/quota"
 )
 
 // A tail and a cluster have at most an eighth of all places, an account has a quarter: a hostile
@@ -19,20 +19,20 @@ const (
 
 // places are those of all tails of a process: the watch of a cluster's pods takes one, and each
 // pod that is followed.
-type places struct{ all, tails, accounts, clusters *budget.Slots }
+type places struct{ all, tails, accounts, clusters *quota.Slots }
 
 func newPlaces(total int) *places {
-	of := func(share int) *budget.Slots { return budget.NewSlots(int64(total), int64(max(total/share, 1))) }
+	of := func(share int) *quota.Slots { return quota.NewSlots(int64(total), int64(max(total/share, 1))) }
 	return &places{all: of(1), tails: of(tailShare), accounts: of(accountShare), clusters: of(clusterShare)}
 }
 
 // enter takes a place for something in a cluster. What it says when there is none is for who
 // reads the tail.
 func (p *places) enter(tail, account, cluster string) (leave func(), err error) {
-	share := func(of *budget.Slots, holder, most string) budget.Share {
-		return budget.Share{Slots: of, Holder: holder, What: fmt.Sprintf(most, of.Each())}
+	share := func(of *quota.Slots, holder, most string) quota.Share {
+		return quota.Share{Slots: of, Holder: holder, What: fmt.Sprintf(most, of.Each())}
 	}
-	leave, full := budget.TakeAll(
+	leave, full := quota.TakeAll(
 		share(p.all, "", "all tails follow at most %d clusters and pods"),
 		share(p.tails, tail, "a tail follows at most %d clusters and pods"),
 		share(p.accounts, account, "all tails of an account follow at most %d clusters and pods"),

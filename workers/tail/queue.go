@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/internal/quota"
 )
 
 // Bounds of what waits for one client.
@@ -32,7 +32,7 @@ const (
 // and one event then says how many.
 type queue struct {
 	script  string
-	account *budget.Account
+	account *quota.Account
 	ready   chan struct{} // has an element when there may be something to pop
 
 	mu      sync.Mutex
@@ -55,7 +55,7 @@ type source struct {
 	dropped       int // since the last event that said so
 }
 
-func newQueue(script string, account *budget.Account) *queue {
+func newQueue(script string, account *quota.Account) *queue {
 	return &queue{script: script, account: account, ready: make(chan struct{}, 1), sources: map[string]*source{}}
 }
 

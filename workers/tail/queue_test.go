@@ -13,7 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/internal/quota"
 )
 
 // drained pops all, and returns how many there were and the texts of notes.
@@ -106,7 +106,7 @@ func TestAClusterThatWritesWithoutEndLeavesRoomToOthers(t *testing.T) {
 
 func TestWhatWaitsForTheClientsOfAnAccountIsBounded(t *testing.T) {
 	const most = 1 << 20
-	memory := budget.NewMemory(most, 2*most)
+	memory := quota.NewMemory(most, 2*most)
 	var queues []*queue
 	for range 10 {
 		q := newQueue("hello", memory.Account("1234"))

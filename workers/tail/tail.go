@@ -15,7 +15,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
-	"github.com/spokelet/spokelet/budget"
+	"github.com/spokelet/spokelet/internal/quota"
 	"github.com/spokelet/spokelet/workers/spoke"
 )
 
@@ -76,7 +76,7 @@ type Tails struct {
 	config   Config
 	clusters *spoke.Client
 	places   *places
-	frames   *budget.Memory // of events that wait for clients
+	frames   *quota.Memory // of events that wait for clients
 	upgrader websocket.Upgrader
 
 	mu      sync.Mutex

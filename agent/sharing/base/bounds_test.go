@@ -14,7 +14,7 @@ import (
 
 	"github.com/go-logr/logr"
 
-	"github.com/spokelet/spokelet/internal/testscale"
+	"github.com/spokelet/spokelet/internal/testing/testscale"
 )
 
 // usual is the size of most records.

@@ -15,7 +15,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/spokelet/spokelet/internal/testscale"
+	"github.com/spokelet/spokelet/internal/testing/testscale"
 )
 
 // history is what one key had, one state after the other. What is not there is "".

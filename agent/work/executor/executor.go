@@ -28,7 +28,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
 
-	"github.com/spokelet/spokelet/rights"
+	"github.com/spokelet/spokelet/internal/rbacwatch"
 )
 
 // Config of a Checker.
@@ -150,7 +150,7 @@ func New(cfg Config) (*Checker, error) {
 			return nil, fmt.Errorf("executor: %w", err)
 		}
 		c.allowed = newMemory()
-		stopWatches = rights.Follow(client, sink{memory: c.allowed, change: cfg.changed()}, cfg.Logger)
+		stopWatches = rbacwatch.Follow(client, sink{memory: c.allowed, change: cfg.changed()}, cfg.Logger)
 	}
 	c.stop = func() {
 		stopWatches()

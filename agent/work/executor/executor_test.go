@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
-	"github.com/spokelet/spokelet/rights"
+	"github.com/spokelet/spokelet/internal/rbacwatch"
 )
 
 var (
@@ -235,7 +235,7 @@ func TestAYesIsRememberedUntilRightsChange(t *testing.T) {
 			{"a role of one namespace changes what holds there and nowhere else", func() { s.allowed.changed("shop") }, 4, 0},
 			{"what is asked at once is not remembered", func() { time.Sleep(cacheSettle) }, 4, 0},
 			{"it is known again", func() {}, 0, 0},
-			{"a cluster role changes everything", func() { s.allowed.changed(rights.Everywhere); time.Sleep(cacheSettle) }, 4, 4},
+			{"a cluster role changes everything", func() { s.allowed.changed(rbacwatch.Everywhere); time.Sleep(cacheSettle) }, 4, 4},
 			{"a watch that is lost leaves nothing", func() { s.allowed.lose() }, 4, 4},
 			{"and nothing new is remembered", func() {}, 4, 4},
 			{"until it is found", func() { s.allowed.find(); time.Sleep(cacheSettle) }, 4, 4},
@@ -316,7 +316,7 @@ func TestRightsAreFollowedWhileEveryWatchSees(t *testing.T) {
 func TestAYesThatWasOvertakenIsNotRemembered(t *testing.T) {
 	m := newMemory()
 	asked, _ := m.recall(key{name: "a"})
-	m.changed(rights.Everywhere)
+	m.changed(rbacwatch.Everywhere)
 	m.last = time.Time{}
 	m.remember(asked, key{name: "a"})
 	if _, known := m.recall(key{name: "a"}); known {

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/spokelet/spokelet/rights"
+	"github.com/spokelet/spokelet/internal/rbacwatch"
 )
 
 const (
@@ -97,7 +97,7 @@ func (m *memory) changed(namespace string) {
 	defer m.mu.Unlock()
 	m.changes++
 	m.last = time.Now()
-	if namespace == rights.Everywhere {
+	if namespace == rbacwatch.Everywhere {
 		clear(m.until)
 		return
 	}

@@ -14,9 +14,9 @@ import (
 	"google.golang.org/grpc/metadata"
 	"sigs.k8s.io/apiserver-network-proxy/proto/header"
 
+	"github.com/spokelet/spokelet/internal/testing/pipetest"
 	"github.com/spokelet/spokelet/tunnel/identity"
 	"github.com/spokelet/spokelet/tunnel/pipe"
-	"github.com/spokelet/spokelet/tunnel/pipe/pipetest"
 )
 
 func TestConfigsAreValidated(t *testing.T) {

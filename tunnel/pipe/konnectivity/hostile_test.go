@@ -22,8 +22,8 @@ import (
 	"sigs.k8s.io/apiserver-network-proxy/proto/agent"
 	"sigs.k8s.io/apiserver-network-proxy/proto/header"
 
+	"github.com/spokelet/spokelet/internal/testing/pipetest"
 	"github.com/spokelet/spokelet/tunnel/pipe"
-	"github.com/spokelet/spokelet/tunnel/pipe/pipetest"
 )
 
 // rawAgent is an agent that says what it likes.

@@ -14,8 +14,8 @@ import (
 	"google.golang.org/grpc"
 	"k8s.io/klog/v2"
 
+	"github.com/spokelet/spokelet/internal/testing/pipetest"
 	"github.com/spokelet/spokelet/tunnel/pipe"
-	"github.com/spokelet/spokelet/tunnel/pipe/pipetest"
 )
 
 func TestMain(m *testing.M) {

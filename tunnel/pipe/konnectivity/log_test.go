@@ -11,8 +11,8 @@ import (
 	"github.com/go-logr/logr"
 	"go.uber.org/goleak"
 
+	"github.com/spokelet/spokelet/internal/testing/pipetest"
 	"github.com/spokelet/spokelet/tunnel/pipe"
-	"github.com/spokelet/spokelet/tunnel/pipe/pipetest"
 )
 
 // errorSink keeps what is logged as an error.

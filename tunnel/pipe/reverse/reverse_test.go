@@ -10,8 +10,8 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/spokelet/spokelet/internal/testing/pipetest"
 	"github.com/spokelet/spokelet/tunnel/pipe"
-	"github.com/spokelet/spokelet/tunnel/pipe/pipetest"
 )
 
 func TestMain(m *testing.M) {

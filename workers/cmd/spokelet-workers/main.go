@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command spokelet-workers is the operator of worker bundles, and the steps of its builds:
-// it parses its command line and runs package program.
+// it parses its command line and runs package app.
 package main
 
 import (
@@ -10,11 +10,11 @@ import (
 
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	"github.com/spokelet/spokelet/workers/program"
+	"github.com/spokelet/spokelet/workers/app"
 )
 
 func main() {
-	if err := program.Command().ExecuteContext(ctrl.SetupSignalHandler()); err != nil {
+	if err := app.Command().ExecuteContext(ctrl.SetupSignalHandler()); err != nil {
 		os.Exit(1)
 	}
 }

@@ -1,0 +1,274 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package conditionrules
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/checker"
+	"github.com/google/cel-go/common/functions"
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+	"github.com/google/cel-go/common/types/traits"
+	"github.com/google/cel-go/ext"
+	"github.com/google/cel-go/interpreter"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	"k8s.io/apiserver/pkg/cel/library"
+
+	"github.com/spokelet/spokelet/agent/work/cputime"
+)
+
+const (
+	// maxExpression bounds an expression's length in bytes: what its compilation
+	// takes is some hundred times as much.
+	maxExpression = 16 << 10
+	// maxPrograms and maxLength, of their expressions in bytes, bound what is kept;
+	// other programs are compiled again when they are needed.
+	maxPrograms = 512
+	maxLength   = 64 << 10
+	// maxTime is what the expressions of one manifest may compute for one object: what
+	// CEL calls cheap may be slow.
+	maxTime = time.Second
+	// maxObject bounds the object that expressions see, by its texts in bytes: the
+	// cost of a call is told after it.
+	maxObject = 8 << 20
+)
+
+var (
+	errBudget     = errors.New("validation failed due to running out of cost budget, no further expressions of this manifest will be run")
+	errTime       = fmt.Errorf("validation failed due to running out of time, the expressions of a manifest may take %s", maxTime)
+	errObject     = fmt.Errorf("object is larger than %d bytes, no expression is run on it", maxObject)
+	errExpression = fmt.Errorf("expression is longer than %d bytes", maxExpression)
+)
+
+// Compiler makes programs of expressions and keeps them. One serves a whole
+// process; several goroutines may use it.
+type Compiler struct {
+	// environment is made on first use.
+	environment func() (*environment, error)
+	programs    *programs
+}
+
+// environment is what expressions are compiled in, and the implementations of the
+// bounded functions there.
+type environment struct {
+	*cel.Env
+	bounded map[string]*functions.Overload
+}
+
+// NewCompiler returns a compiler that has not yet made anything.
+func NewCompiler() *Compiler {
+	return &Compiler{environment: sync.OnceValues(newEnvironment), programs: newPrograms()}
+}
+
+// program returns the program of an expression. Two goroutines may compile the
+// same one at once; either result serves.
+func (c *Compiler) program(expression string) (cel.Program, error) {
+	if len(expression) > maxExpression {
+		return nil, errExpression
+	}
+	if kept, ok := c.programs.get(expression); ok {
+		return kept.program, kept.err
+	}
+	p, err := c.compile(expression)
+	c.programs.add(compiled{expression: expression, program: p, err: err})
+	return p, err
+}
+
+func (c *Compiler) compile(expression string) (cel.Program, error) {
+	env, err := c.environment()
+	if err != nil {
+		return nil, fmt.Errorf("failed to make CEL environment: %w", err)
+	}
+	ast, issues := env.Compile(expression)
+	if issues.Err() != nil {
+		return nil, issues.Err()
+	}
+	return env.Program(ast,
+		cel.EvalOptions(cel.OptOptimize, cel.OptTrackCost),
+		cel.CostLimit(celconfig.PerCallLimit),
+		cel.CustomDecoratorV2(bound(env.bounded)),
+		cel.CostTracking(&costs{}),
+		cel.CostTrackerOptions(interpreter.PresenceTestHasCost(false)),
+		cel.InterruptCheckFrequency(celconfig.CheckFrequency),
+	)
+}
+
+// newEnvironment declares what OCM's does: Kubernetes' libraries, hasConditions,
+// and the variables object and, for messages, result.
+func newEnvironment() (*environment, error) {
+	env, err := cel.NewEnv(
+		cel.HomogeneousAggregateLiterals(),
+		cel.EagerlyValidateDeclarations(true),
+		cel.DefaultUTCTimeZone(true),
+		cel.CrossTypeNumericComparisons(true),
+		cel.OptionalTypes(),
+		cel.CostEstimatorOptions(checker.PresenceTestHasCost(false)),
+		cel.ASTValidators(
+			cel.ValidateDurationLiterals(),
+			cel.ValidateTimestampLiterals(),
+			cel.ValidateRegexLiterals(),
+		),
+		ext.Strings(ext.StringsVersion(2)),
+		library.Lists(library.ListsVersion(0)),
+		library.Regex(),
+		library.URLs(),
+		library.Quantity(),
+		library.IP(),
+		library.CIDR(),
+		library.Format(),
+		library.SemverLib(library.SemverVersion(1)),
+		cel.Function("hasConditions", cel.Overload("has_conditions_map", []*cel.Type{cel.DynType}, cel.BoolType,
+			cel.UnaryBinding(hasConditions))),
+		cel.Variable("object", cel.DynType),
+		cel.Variable("result", cel.BoolType),
+	)
+	if err != nil {
+		return nil, err
+	}
+	own, err := implementations(env)
+	if err != nil {
+		return nil, err
+	}
+	return &environment{Env: env, bounded: own}, nil
+}
+
+// hasConditions tells whether a map has a list of conditions: an object in its
+// status, or a status itself. What is not a map has none.
+func hasConditions(v ref.Val) ref.Val {
+	m, ok := v.(traits.Mapper)
+	if !ok {
+		return types.False
+	}
+	if status, found := m.Find(types.String("status")); found {
+		if inner, ok := status.(traits.Mapper); ok {
+			m = inner
+		}
+	}
+	conditions, found := m.Find(types.String("conditions"))
+	if !found {
+		return types.False
+	}
+	_, isList := conditions.(traits.Lister)
+	return types.Bool(isList)
+}
+
+// eval runs an expression within what is left of the manifest's budgets.
+func (r *run) eval(expression string, variables map[string]any) (ref.Val, error) {
+	program, err := r.compiler.program(expression)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case r.oversized():
+		return nil, errObject
+	case r.budget <= 0:
+		return nil, errBudget
+	case r.time <= 0:
+		return nil, errTime
+	}
+	value, err := r.timed(program, variables)
+	if err != nil {
+		return nil, err
+	}
+	if r.budget < 0 {
+		return nil, errBudget
+	}
+	return value, nil
+}
+
+// timed runs a program in what is left of the time; to compile it is none of that.
+func (r *run) timed(program cel.Program, variables map[string]any) (ref.Val, error) {
+	ctx, end := cputime.Limit(context.Background(), r.time, errTime)
+	value, details, err := program.ContextEval(ctx, variables)
+	r.time -= end()
+	r.spend(details)
+	if errors.Is(err, interpreter.InterruptError{}) {
+		r.time = 0
+		return nil, errTime
+	}
+	return value, err
+}
+
+// oversized tells whether the object is more than expressions may see.
+func (r *run) oversized() bool {
+	if !r.measured {
+		r.measured, r.large = true, texts(r.object, maxObject) > maxObject
+	}
+	return r.large
+}
+
+// texts is the length of the strings in a value, and one for each other; it counts
+// no further than to exceed limit.
+func texts(value any, limit int) int {
+	n := 1
+	switch v := value.(type) {
+	case string:
+		n += len(v)
+	case []any:
+		for _, child := range v {
+			if n > limit {
+				break
+			}
+			n += texts(child, limit-n)
+		}
+	case map[string]any:
+		for key, child := range v {
+			if n > limit {
+				break
+			}
+			n += len(key) + texts(child, limit-n)
+		}
+	}
+	return n
+}
+
+// spend takes the cost of a run off the budget; one that cannot be told took all.
+func (r *run) spend(details *cel.EvalDetails) {
+	if details == nil || details.ActualCost() == nil || *details.ActualCost() > math.MaxInt64 {
+		r.budget = -1
+		return
+	}
+	r.budget -= int64(*details.ActualCost()) //nolint:gosec // bounded by the line above
+}
+
+func (r *run) boolean(expression string) (bool, error) {
+	// A condition's own expression sees no result: it is what makes it.
+	value, err := r.eval(expression, map[string]any{"object": r.object})
+	if err != nil {
+		return false, err
+	}
+	holds, ok := value.(types.Bool)
+	if !ok {
+		return false, fmt.Errorf("expression %q returned %s, not bool", abridge(expression), value.Type().TypeName())
+	}
+	return bool(holds), nil
+}
+
+func (r *run) text(expression string, result bool) (string, error) {
+	value, err := r.eval(expression, map[string]any{"object": r.object, "result": result})
+	if err != nil {
+		return "", err
+	}
+	text, ok := value.(types.String)
+	if !ok {
+		return "", fmt.Errorf("message expression %q returned %s, not string", abridge(expression), value.Type().TypeName())
+	}
+	return string(text), nil
+}
+
+// abridge quotes an expression no longer than a message needs.
+func abridge(expression string) string {
+	const enough = 256
+	if len(expression) <= enough {
+		return expression
+	}
+	return expression[:enough] + "..."
+}

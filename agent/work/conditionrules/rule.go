@@ -1,0 +1,221 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package conditionrules evaluates a ManifestWork's condition rules on an object, as Open
+// Cluster Management's agent does, and aggregates the results for the work.
+//
+//   - A [Compiler] holds what CEL needs: one environment, made when the first
+//     expression is evaluated, and a bounded number of programs, shared by all
+//     rules with the same expression. An agent without CEL rules pays nothing.
+//   - A [Set] is the rules of one manifest. It is evaluated on every event of the
+//     object.
+//   - Besides OCM's rules there is the well-known rule Healthy, for every kind,
+//     from kstatus.
+//
+// Expressions are bounded in length, in cost per call and in cost per manifest
+// with the limits of the Kubernetes API server; besides, in time per manifest and
+// in the size of the object. A manifest has a bounded number of rules.
+package conditionrules
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	workv1 "open-cluster-management.io/api/work/v1"
+)
+
+// Reasons of conditions that rules set; Healthy has the statuses of kstatus.
+const (
+	ReasonEvaluated       = "ConditionRuleEvaluated"
+	ReasonExpressionError = "ConditionRuleExpressionError"
+	ReasonInvalid         = "ConditionRuleInvalid"
+	ReasonAggregated      = "ConditionRulesAggregated"
+
+	reasonPrefix = "ConditionRule"
+)
+
+// TypeHealthy is the well-known condition that every kind has.
+const TypeHealthy = "Healthy"
+
+// maxMessage is what the API server takes as a condition's message.
+const maxMessage = 32768
+
+// maxRules bounds the rules of one manifest, and the conditions that they give a
+// work: the hub takes no status with too many conditions.
+const maxRules = 32
+
+var messageTooMany = fmt.Sprintf("only the first %d rules of a manifest are evaluated", maxRules)
+
+// maxType and conditionType are the bounds of metav1.Condition's type.
+const maxType = 316
+
+var conditionType = regexp.MustCompile(`^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$`)
+
+// Set is the compiled rules of one manifest. Nil has no rules.
+type Set struct {
+	compiler *Compiler
+	rules    []workv1.ConditionRule
+	// beyond is the type of the first rule that is not evaluated; empty if all are.
+	beyond string
+	// budget of one evaluation, in CEL's units of cost, and its time.
+	budget int64
+	time   time.Duration
+}
+
+// Compile prepares rules. It never fails: what is wrong with a rule is said by the
+// condition that it sets; only one whose condition cannot be set, for its type is
+// invalid, is left out. The rules are kept, not copied.
+func (c *Compiler) Compile(rules []workv1.ConditionRule) *Set {
+	if slices.ContainsFunc(rules, nameless) {
+		rules = slices.DeleteFunc(slices.Clone(rules), nameless)
+	}
+	if len(rules) == 0 {
+		return nil
+	}
+	s := &Set{compiler: c, rules: rules, budget: celconfig.RuntimeCELCostBudget, time: maxTime}
+	if len(rules) > maxRules {
+		s.rules = rules[:maxRules:maxRules]
+		for _, r := range rules[maxRules:] {
+			if isHealth(r) {
+				s.rules = append(s.rules, r) // the agent adds it, in the end
+			} else if s.beyond == "" {
+				s.beyond = r.Condition
+			}
+		}
+	}
+	return s
+}
+
+// nameless tells a rule whose condition would make the whole status invalid.
+func nameless(r workv1.ConditionRule) bool {
+	return len(r.Condition) > maxType || !conditionType.MatchString(r.Condition)
+}
+
+func isHealth(r workv1.ConditionRule) bool {
+	return r.Condition == TypeHealthy && r.Type == workv1.WellKnownConditionsType
+}
+
+// Empty tells that there are no rules.
+func (s *Set) Empty() bool { return s == nil }
+
+// Eval returns one condition per rule, in their order, and one for the first that
+// is not evaluated; a well-known rule that the
+// object's kind does not have gives none. generation is the work's. The conditions
+// bear no time.
+func (s *Set) Eval(obj *unstructured.Unstructured, generation int64) []metav1.Condition {
+	if s.Empty() {
+		return nil
+	}
+	run := &run{compiler: s.compiler, object: obj.Object, budget: s.budget, time: s.time}
+	out := make([]metav1.Condition, 0, len(s.rules)+1)
+	for i := range s.rules {
+		if c, ok := run.rule(&s.rules[i], obj); ok {
+			c.Type = s.rules[i].Condition
+			c.ObservedGeneration = generation
+			c.Message = clip(c.Message)
+			out = append(out, c)
+		}
+	}
+	if s.beyond != "" {
+		out = append(out, tooMany(s.beyond, generation))
+	}
+	return out
+}
+
+// tooMany is the condition of a rule that is not evaluated.
+func tooMany(kind string, generation int64) metav1.Condition {
+	return metav1.Condition{
+		Type: kind, Status: metav1.ConditionUnknown, Reason: ReasonInvalid, Message: messageTooMany, ObservedGeneration: generation,
+	}
+}
+
+// run is one evaluation of one manifest's rules; they share a budget of cost and of
+// time.
+type run struct {
+	compiler *Compiler
+	object   map[string]any
+	budget   int64
+	time     time.Duration
+	// measured tells that the object's size is known, large that it is too much.
+	measured, large bool
+}
+
+func (r *run) rule(rule *workv1.ConditionRule, obj *unstructured.Unstructured) (metav1.Condition, bool) {
+	switch rule.Type {
+	case workv1.CelConditionExpressionsType:
+		return r.cel(rule), true
+	case workv1.WellKnownConditionsType:
+		return r.wellKnown(rule, obj)
+	default:
+		return metav1.Condition{
+			Status: metav1.ConditionUnknown, Reason: ReasonInvalid,
+			Message: fmt.Sprintf("unrecognized condition rule type %s", rule.Type),
+		}, true
+	}
+}
+
+func (r *run) cel(rule *workv1.ConditionRule) metav1.Condition {
+	// A mistake in any of them is said whatever the object is like.
+	for _, expression := range rule.CelExpressions {
+		if _, err := r.compiler.program(expression); err != nil {
+			return failed(err)
+		}
+	}
+	result := true
+	for _, expression := range rule.CelExpressions {
+		holds, err := r.boolean(expression)
+		if err != nil {
+			return failed(err)
+		}
+		// As && does: what follows may rely on what came before.
+		if !holds {
+			result = false
+			break
+		}
+	}
+	return r.evaluated(rule, result, "")
+}
+
+// evaluated makes the condition of a result. Of the messages the last that is not
+// empty counts: our own, the rule's default, its message, its message expression.
+func (r *run) evaluated(rule *workv1.ConditionRule, result bool, byDefault string) metav1.Condition {
+	c := metav1.Condition{Status: metav1.ConditionFalse, Reason: ReasonEvaluated, Message: "Manifest is not " + rule.Condition}
+	if result {
+		c.Status, c.Message = metav1.ConditionTrue, "Manifest is "+rule.Condition
+	}
+	if byDefault != "" {
+		c.Message = byDefault
+	}
+	if rule.Message != "" {
+		c.Message = rule.Message
+	}
+	if rule.MessageExpression == "" {
+		return c
+	}
+	message, err := r.text(rule.MessageExpression, result)
+	if err != nil {
+		return failed(err)
+	}
+	if message != "" {
+		c.Message = message
+	}
+	return c
+}
+
+func failed(err error) metav1.Condition {
+	return metav1.Condition{Status: metav1.ConditionFalse, Reason: ReasonExpressionError, Message: err.Error()}
+}
+
+// clip bounds a message, whole runes only.
+func clip(text string) string {
+	if len(text) <= maxMessage {
+		return strings.ToValidUTF8(text, "?")
+	}
+	return strings.ToValidUTF8(text[:maxMessage-len("...")], "") + "..."
+}

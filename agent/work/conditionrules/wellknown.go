@@ -1,0 +1,83 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package conditionrules
+
+import (
+	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	workv1 "open-cluster-management.io/api/work/v1"
+)
+
+var (
+	jobKind = schema.GroupVersionKind{Group: "batch", Version: "v1", Kind: "Job"}
+	podKind = schema.GroupVersionKind{Version: "v1", Kind: "Pod"}
+)
+
+// wellKnown evaluates a rule that needs no expression; ok is false when the kind
+// has no such condition.
+func (r *run) wellKnown(rule *workv1.ConditionRule, obj *unstructured.Unstructured) (c metav1.Condition, ok bool) {
+	switch {
+	case rule.Condition == TypeHealthy:
+		return r.healthy(rule, obj), true
+	case rule.Condition != workv1.WorkComplete:
+		return metav1.Condition{}, false
+	}
+	switch obj.GroupVersionKind() {
+	case jobKind:
+		done := jobFinished(obj.Object)
+		message := "Job is not finished"
+		if done {
+			message = "Job is finished"
+		}
+		return r.evaluated(rule, done, message), true
+	case podKind:
+		phase, _, _ := unstructured.NestedString(obj.Object, "status", "phase")
+		return r.evaluated(rule, phase == "Succeeded" || phase == "Failed", "Pod is in phase "+phase), true
+	}
+	return metav1.Condition{}, false
+}
+
+func jobFinished(job map[string]any) bool {
+	field, _, _ := unstructured.NestedFieldNoCopy(job, "status", "conditions")
+	conditions, _ := field.([]any)
+	for _, entry := range conditions {
+		c, _ := entry.(map[string]any)
+		if (c["type"] == "Complete" || c["type"] == "Failed") && c["status"] == "True" {
+			return true
+		}
+	}
+	return false
+}
+
+// healthy maps kstatus to a condition: the reason is its status, the message its
+// own unless the rule has one.
+func (r *run) healthy(rule *workv1.ConditionRule, obj *unstructured.Unstructured) metav1.Condition {
+	result, err := status.Compute(obj)
+	if err != nil {
+		// kstatus quotes what it could not read.
+		return metav1.Condition{Status: metav1.ConditionUnknown, Reason: string(status.UnknownStatus), Message: "Resource status is malformed"}
+	}
+	c := r.evaluated(rule, result.Status == status.CurrentStatus, result.Message)
+	if c.Reason != ReasonEvaluated {
+		return c
+	}
+	c.Reason = string(result.Status)
+	if result.Status == status.UnknownStatus {
+		c.Status = metav1.ConditionUnknown
+	}
+	return c
+}
+
+// isHealthReason tells a reason that healthy sets.
+func isHealthReason(reason string) bool {
+	switch status.Status(reason) {
+	case status.CurrentStatus, status.InProgressStatus, status.FailedStatus, status.TerminatingStatus, status.UnknownStatus:
+		return true
+	case status.NotFoundStatus: // the agent's, when there is no object to look at
+		return true
+	}
+	return false
+}

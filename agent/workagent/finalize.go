@@ -1,0 +1,147 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workagent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/internal/statuswriter"
+)
+
+// see takes a work from the watch. The engine hears of it once it bears our
+// finalizer: deleted without, it would be gone while its objects stay.
+func (h *hub) see(k *kind, w hubWork) error {
+	o := w.object()
+	key := k.key(o.GetName())
+	if h.board.put(key, w) {
+		h.remind(key)
+	}
+	leaving, held := o.GetDeletionTimestamp() != nil, slices.Contains(o.GetFinalizers(), k.finalizer)
+	switch {
+	case k.maxName > 0 && len(key.Name) > k.maxName:
+		h.refuseName(k, w, held)
+		return nil
+	case held:
+		return h.board.want(key, w)
+	case leaving:
+		return h.board.leave(key, w)
+	default:
+		h.finalizers.Add(key)
+		return nil
+	}
+}
+
+// gone forgets a work that is no more.
+func (h *hub) gone(key wire.WorkKey, w hubWork) error {
+	h.forget(key)
+	return h.board.end(key, w)
+}
+
+// forget drops what is kept for a work besides.
+func (h *hub) forget(key wire.WorkKey) {
+	h.pace.Forget(key)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.pending, key)
+}
+
+// prune forgets what was reported of works that are no more.
+func (h *hub) prune(k *kind, names map[string]struct{}) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for key := range h.pending {
+		if _, is := names[key.Name]; !is && key.Dialect == k.dialect {
+			delete(h.pending, key)
+		}
+	}
+}
+
+// hold puts our finalizer on a work. The watch brings it back, for the engine.
+func (h *hub) hold(ctx context.Context, key wire.WorkKey) {
+	err := h.changeFinalizers(ctx, key, func(list []string, leaving bool, own string) []string {
+		if leaving || slices.Contains(list, own) {
+			return list
+		}
+		return append(list, own)
+	})
+	if err == nil || apierrors.IsNotFound(err) || ctx.Err() != nil {
+		h.finalizers.Forget(key)
+		return
+	}
+	h.log.V(1).Info("finalizer is written again", "work", key.String(), "err", err.Error())
+	h.finalizers.AddRateLimited(key)
+}
+
+// release takes it off.
+func (h *hub) release(ctx context.Context, key wire.WorkKey) error {
+	return h.changeFinalizers(ctx, key, func(list []string, _ bool, own string) []string {
+		return slices.DeleteFunc(list, func(f string) bool { return f == own })
+	})
+}
+
+// changeFinalizers writes what change makes of a work's finalizers, and nothing if
+// that is what there is. After a conflict it reads the work again.
+func (h *hub) changeFinalizers(ctx context.Context, key wire.WorkKey, change func(list []string, leaving bool, own string) []string) error {
+	k, ok := h.kind(key)
+	if !ok {
+		return nil
+	}
+	err := h.changeFinalizersOf(ctx, k, key, change)
+	if !apierrors.IsConflict(err) {
+		return err
+	}
+	if err := h.get(ctx, k, key.Name); err != nil {
+		return err
+	}
+	return h.changeFinalizersOf(ctx, k, key, change)
+}
+
+func (h *hub) changeFinalizersOf(ctx context.Context, k *kind, key wire.WorkKey, change func(list []string, leaving bool, own string) []string) error {
+	w, ok := h.board.get(key)
+	if !ok {
+		return nil
+	}
+	o := w.object()
+	before := o.GetFinalizers()
+	after := change(slices.Clone(before), o.GetDeletionTimestamp() != nil, k.finalizer)
+	if slices.Equal(before, after) {
+		return nil
+	}
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": o.GetUID(), "resourceVersion": o.GetResourceVersion(), "finalizers": after,
+	}})
+	if err != nil {
+		return fmt.Errorf("encode finalizers: %w", err)
+	}
+	return h.patch(ctx, k, key.Name, body)
+}
+
+// refuseName is for a work whose anchor can have no name: nothing of it is ever
+// in the spoke, and nothing keeps it.
+func (h *hub) refuseName(k *kind, w hubWork, held bool) {
+	o := w.object()
+	key := k.key(o.GetName())
+	if o.GetDeletionTimestamp() != nil {
+		if held {
+			h.enqueue(key, statuswriter.Report{UID: o.GetUID(), Status: wire.WorkStatus{Finalized: true}})
+		}
+		return
+	}
+	why := fmt.Sprintf("its name has %d characters, more than %d leave no room for the hub's hash in the name of its AppliedManifestWork",
+		len(o.GetName()), k.maxName)
+	h.enqueue(key, statuswriter.Report{UID: o.GetUID(), Status: wire.WorkStatus{
+		ObservedGeneration: o.GetGeneration(),
+		Conditions: []metav1.Condition{{
+			Type: conditionApplied, Status: metav1.ConditionFalse, Reason: k.failed,
+			Message: k.failure + ": " + why, ObservedGeneration: o.GetGeneration(),
+		}},
+	}})
+}

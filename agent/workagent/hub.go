@@ -1,0 +1,202 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workagent
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+
+	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/internal/ratelimit"
+	"github.com/spokelet/spokelet/internal/statuswriter"
+	"github.com/spokelet/spokelet/tunnel/resource"
+)
+
+const (
+	// manager is the field manager of what is written to the hub.
+	manager = "spokelet-agent"
+	// writers bound how many works are written at once.
+	writers = 16
+)
+
+// hub is the hub's side of an engine: it watches the works, and writes what is
+// reported of them.
+type hub struct {
+	kinds   []*kind
+	board   *board
+	log     logr.Logger
+	metrics *statuswriter.Metrics
+	pace    ratelimit.Pacer[wire.WorkKey]
+
+	// reports holds the works of which a report is to be written, finalizers those
+	// that are to get theirs.
+	reports    workqueue.TypedRateLimitingInterface[wire.WorkKey]
+	finalizers workqueue.TypedRateLimitingInterface[wire.WorkKey]
+
+	mu      sync.Mutex
+	pending statuswriter.Box // guarded by mu; the latest of each work
+}
+
+func newHub(cfg Config, registerer prometheus.Registerer) (*hub, error) {
+	all, err := kinds(cfg)
+	if err != nil {
+		return nil, err
+	}
+	m, err := statuswriter.NewMetrics(registerer, statuswriter.Help{
+		Write: "Time from a status to its write on the hub.",
+		Way:   "Time from an event in the spoke to the write of the status that tells of it.",
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &hub{
+		kinds: all, board: newBoard(), log: cfg.Logger.WithName("hub"), metrics: m,
+		reports:    workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[wire.WorkKey]()),
+		finalizers: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[wire.WorkKey]()),
+		pending:    statuswriter.Box{},
+	}, nil
+}
+
+// run feeds the engine until ctx ends, and writes what it reports.
+func (h *hub) run(ctx context.Context, to resource.Receiver) error {
+	h.board.open(to, len(h.kinds))
+	var wg sync.WaitGroup
+	for range writers {
+		wg.Go(func() { serve(ctx, h.reports, h.report) })
+		wg.Go(func() { serve(ctx, h.finalizers, h.hold) })
+	}
+	for _, k := range h.kinds {
+		wg.Go(func() { h.follow(ctx, k) })
+	}
+	<-ctx.Done()
+	h.reports.ShutDown()
+	h.finalizers.ShutDown()
+	wg.Wait()
+	return nil
+}
+
+// serve does the work of a queue until it is shut down.
+func serve(ctx context.Context, q workqueue.TypedRateLimitingInterface[wire.WorkKey], do func(context.Context, wire.WorkKey)) {
+	for {
+		key, quit := q.Get()
+		if quit {
+			return
+		}
+		do(ctx, key)
+		q.Done(key)
+	}
+}
+
+// follow keeps the board up to date with one kind until ctx ends.
+func (h *hub) follow(ctx context.Context, k *kind) {
+	watched := &source{kind: k, log: h.log.WithValues("resource", k.resource.Resource, "namespace", k.namespace)}
+	r := cache.NewReflectorWithOptions(watched, k.blank().object(), &store{hub: h, kind: k}, cache.ReflectorOptions{Name: k.dialect})
+	r.RunWithContext(klog.NewContext(ctx, logr.Discard()))
+}
+
+// kind returns the kind of a key's works.
+func (h *hub) kind(key wire.WorkKey) (*kind, bool) {
+	for _, k := range h.kinds {
+		if k.dialect == key.Dialect && k.namespace == key.Namespace {
+			return k, true
+		}
+	}
+	return nil, false
+}
+
+// source lists and watches one kind. What goes wrong is logged once for each
+// reason.
+type source struct {
+	kind *kind
+	log  logr.Logger
+
+	mu     sync.Mutex
+	logged string // guarded by mu
+}
+
+// ListWithContext implements cache.ListerWithContext.
+func (s *source) ListWithContext(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	list := s.kind.blankList()
+	err := s.request(o).Do(ctx).Into(list)
+	s.report(ctx, err)
+	return list, err
+}
+
+// WatchWithContext implements cache.WatcherWithContext.
+func (s *source) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	o.Watch = true
+	w, err := s.request(o).Watch(ctx)
+	s.report(ctx, err)
+	return w, err
+}
+
+// List implements cache.ListerWatcher.
+func (s *source) List(o metav1.ListOptions) (runtime.Object, error) {
+	return s.ListWithContext(context.Background(), o)
+}
+
+// Watch implements cache.ListerWatcher.
+func (s *source) Watch(o metav1.ListOptions) (watch.Interface, error) {
+	return s.WatchWithContext(context.Background(), o)
+}
+
+func (s *source) request(o metav1.ListOptions) *rest.Request {
+	r := s.kind.client.Get().Namespace(s.kind.namespace).Resource(s.kind.resource.Resource).VersionedParams(&o, metav1.ParameterCodec)
+	if o.TimeoutSeconds != nil {
+		r = r.Timeout(time.Duration(*o.TimeoutSeconds) * time.Second)
+	}
+	return r
+}
+
+func (s *source) report(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if text != "" && text != s.logged {
+		s.log.Error(err, "works of the hub cannot be read")
+	}
+	s.logged = text
+}
+
+// get reads a work from the API server and puts it on the board.
+func (h *hub) get(ctx context.Context, k *kind, name string) error {
+	w := k.blank()
+	err := k.client.Get().Namespace(k.namespace).Resource(k.resource.Resource).Name(name).Do(ctx).Into(w.object())
+	if err != nil {
+		return fmt.Errorf("get work: %w", err)
+	}
+	h.board.refresh(k.key(name), w)
+	return nil
+}
+
+// patch sends a merge patch and puts what the work became on the board.
+func (h *hub) patch(ctx context.Context, k *kind, name string, body []byte, subresource ...string) error {
+	w := k.blank()
+	err := k.client.Patch(types.MergePatchType).Namespace(k.namespace).Resource(k.resource.Resource).Name(name).SubResource(subresource...).
+		VersionedParams(&metav1.PatchOptions{FieldManager: manager}, metav1.ParameterCodec).Body(body).Do(ctx).Into(w.object())
+	if err != nil {
+		return fmt.Errorf("patch work: %w", err)
+	}
+	h.board.refresh(k.key(name), w)
+	return nil
+}

@@ -1,0 +1,85 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package statuswriter holds the reports on works that are to be written to a hub's API
+// server, the latest of each work alone, and the metrics of those writes. The hub
+// and the agent's process mode write by the same rules; what they write with is
+// theirs.
+package statuswriter
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/spokelet/spokelet/api/wire"
+)
+
+// MaxStored is the size in bytes up to which a work with its status is written; etcd
+// refuses a request of 1.5 MiB. The rest is for what caches leave out: managed fields,
+// and what kubectl remembers, of at most 256 KiB.
+const MaxStored = 1240 << 10
+
+// Report is what is to be written to one work.
+type Report struct {
+	UID    types.UID
+	Status wire.WorkStatus
+	// Refused: the work was not sent, so nothing is known of it but the one
+	// condition in Status.
+	Refused bool
+	// LeftOut is why the API server takes no manifests of it; empty where it does.
+	LeftOut string
+	// lessValues: the values that the API server named are left out.
+	lessValues bool
+	// Received is when the report came; Put sets it.
+	Received time.Time
+	// Release gives back what the report holds, once it is of no more use; nil where
+	// nothing counts it.
+	Release func()
+	// Since is when the event came in the spoke that the report tells of; zero when
+	// it tells of none.
+	Since time.Time
+}
+
+// before takes over that another report of the work was not written.
+func (r *Report) before(other Report) {
+	if other.UID == r.UID && !other.Since.IsZero() && (r.Since.IsZero() || other.Since.Before(r.Since)) {
+		r.Since = other.Since
+	}
+}
+
+// Done says that a report is of no more use.
+func (r *Report) Done() {
+	if r.Release != nil {
+		r.Release()
+	}
+}
+
+// Box is the latest report of each work that is to be written. Its owner guards it.
+type Box map[wire.WorkKey]Report
+
+// Put takes a report in place of the one that waits.
+func (b Box) Put(key wire.WorkKey, r Report) {
+	r.Received = time.Now()
+	waiting := b[key]
+	r.before(waiting)
+	b[key] = r
+	waiting.Done()
+}
+
+// Take returns the latest report and forgets it.
+func (b Box) Take(key wire.WorkKey) (Report, bool) {
+	r, ok := b[key]
+	delete(b, key)
+	return r, ok
+}
+
+// GiveBack keeps a report that could not be written, unless there is a later one.
+func (b Box) GiveBack(key wire.WorkKey, r Report) {
+	if later, is := b[key]; is {
+		later.before(r)
+		r.Done()
+		r = later
+	}
+	b[key] = r
+}

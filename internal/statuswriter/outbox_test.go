@@ -1,0 +1,56 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package statuswriter
+
+import (
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/spokelet/spokelet/api/wire"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestTheLatestReportTellsOfTheFirstEvent(t *testing.T) {
+	early, late := time.Unix(1, 0), time.Unix(2, 0)
+	tests := map[string]struct {
+		reason     string
+		waits      Report
+		next, want time.Time
+	}{
+		"of two events":     {reason: "both are told by one write", waits: Report{UID: "a", Since: early}, next: late, want: early},
+		"of none after one": {reason: "the one is told by it", waits: Report{UID: "a", Since: early}, want: early},
+		"of another work":   {reason: "it was not this one's", waits: Report{UID: "b", Since: early}, next: late, want: late},
+		"of one after none": {reason: "nothing waited for it", waits: Report{UID: "a"}, next: late, want: late},
+		"out of order":      {reason: "the first counts", waits: Report{UID: "a", Since: late}, next: early, want: early},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			key, b := wire.WorkKey{Name: "w"}, Box{}
+			b.Put(key, tt.waits)
+			b.Put(key, Report{UID: types.UID("a"), Since: tt.next})
+			got, ok := b.Take(key)
+			if !ok || got.UID != "a" || !got.Since.Equal(tt.want) || got.Received.IsZero() {
+				t.Errorf("reason: %s: took %+v, want since %s", tt.reason, got, tt.want)
+			}
+			if _, again := b.Take(key); again {
+				t.Error("it is taken twice")
+			}
+		})
+	}
+}
+
+func TestWhatIsGivenBackGivesWayToALaterReport(t *testing.T) {
+	key, b := wire.WorkKey{Name: "w"}, Box{}
+	b.GiveBack(key, Report{UID: "a", Since: time.Unix(1, 0)})
+	taken, _ := b.Take(key)
+	b.Put(key, Report{UID: "a", Status: wire.WorkStatus{ObservedGeneration: 2}, Since: time.Unix(2, 0)})
+	b.GiveBack(key, taken)
+	if got := b[key]; got.Status.ObservedGeneration != 2 || !got.Since.Equal(time.Unix(1, 0)) {
+		t.Errorf("what waits is %+v", got)
+	}
+}

@@ -1,0 +1,34 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package watcher
+
+import (
+	"context"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// FeedOf is the list and the watch of a client, of what narrow sets the options to; nil
+// leaves them as they are.
+func FeedOf[L runtime.Object](all interface {
+	List(ctx context.Context, o metav1.ListOptions) (L, error)
+	Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error)
+}, narrow func(*metav1.ListOptions),
+) Feed {
+	if narrow == nil {
+		narrow = func(*metav1.ListOptions) {}
+	}
+	return Feed{
+		List: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			narrow(&o)
+			return all.List(ctx, o)
+		},
+		Watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			narrow(&o)
+			return all.Watch(ctx, o)
+		},
+	}
+}

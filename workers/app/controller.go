@@ -1,0 +1,158 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package app
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	rootcrds "github.com/spokelet/spokelet/api/crds"
+	"github.com/spokelet/spokelet/workers/api/crds"
+	"github.com/spokelet/spokelet/workers/config"
+	"github.com/spokelet/spokelet/workers/controllers"
+	"github.com/spokelet/spokelet/workers/registry"
+	"github.com/spokelet/spokelet/workers/store"
+)
+
+// leaseName is that of the Lease that one replica at a time holds.
+const leaseName = "spokelet-workers"
+
+// controllerFlags are those of the operator.
+type controllerFlags struct{ kubeconfig, namespace, health, metrics string }
+
+func controllerCommand(f *flags) *cobra.Command {
+	var c controllerFlags
+	cmd := &cobra.Command{
+		Use: "controller", Short: "Run the operator", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, credentials, err := f.load()
+			if err != nil {
+				return err
+			}
+			return runController(cmd.Context(), c, cfg, credentials)
+		},
+	}
+	set := cmd.Flags()
+	set.StringVar(&c.kubeconfig, "kubeconfig", "", "path of a kubeconfig of the hub; empty means the pod's own account")
+	set.StringVar(&c.namespace, "namespace", "spokelet-workers", "the operator's namespace, in which images are built")
+	set.StringVar(&c.health, "health-address", ":8080", "where /healthz and /readyz are served")
+	set.StringVar(&c.metrics, "metrics-address", ":8081", "where /metrics is served; 0 serves none")
+	return cmd
+}
+
+// runController installs the definitions and runs the controllers until the context ends.
+func runController(ctx context.Context, f controllerFlags, cfg config.Config, credentials config.Credentials) error {
+	log := logger()
+	kube, err := clientcmd.BuildConfigFromFlags("", f.kubeconfig)
+	if err != nil {
+		return fmt.Errorf("kubeconfig %q: cannot load: %w", f.kubeconfig, err)
+	}
+	kube.QPS, kube.UserAgent = -1, "spokelet-workers/"+Version // priority and fairness is the limiter
+	if err := install(ctx, kube); err != nil {
+		return err
+	}
+	settings, err := controllerConfig(cfg, credentials, f.namespace)
+	if err != nil {
+		return err
+	}
+	scheme, err := controllers.NewScheme()
+	if err != nil {
+		return err
+	}
+	caches, err := controllers.CacheOptions(f.namespace)
+	if err != nil {
+		return err
+	}
+	mgr, err := manager.New(kube, manager.Options{
+		Scheme: scheme, Logger: log, Cache: caches,
+		HealthProbeBindAddress: f.health, Metrics: metricsserver.Options{BindAddress: f.metrics},
+		LeaderElection: true, LeaderElectionID: leaseName, LeaderElectionNamespace: f.namespace, LeaderElectionReleaseOnCancel: true,
+	})
+	if err != nil {
+		return fmt.Errorf("manager: %w", err)
+	}
+	if err := controllers.Setup(ctx, mgr, settings); err != nil {
+		return err
+	}
+	if err := addProbes(mgr); err != nil {
+		return err
+	}
+	return mgr.Start(ctx)
+}
+
+// install makes the kinds be served.
+func install(ctx context.Context, kube *rest.Config) error {
+	client, err := dynamic.NewForConfig(kube)
+	if err != nil {
+		return fmt.Errorf("client: %w", err)
+	}
+	objects, err := crds.Objects()
+	if err != nil {
+		return err
+	}
+	return rootcrds.InstallObjects(ctx, client, objects)
+}
+
+// addProbes has the operator be ready when it knows what there is.
+func addProbes(mgr manager.Manager) error {
+	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
+		return fmt.Errorf("probe: %w", err)
+	}
+	synced := func(r *http.Request) error {
+		if !mgr.GetCache().WaitForCacheSync(r.Context()) {
+			return errUnsynced
+		}
+		return nil
+	}
+	if err := mgr.AddReadyzCheck("cache", synced); err != nil {
+		return fmt.Errorf("probe: %w", err)
+	}
+	return nil
+}
+
+// controllerConfig returns the configuration of the controllers that the file asks for.
+func controllerConfig(cfg config.Config, credentials config.Credentials, namespace string) (controllers.Config, error) {
+	objects, err := storeOf(cfg, credentials, nil)
+	if err != nil {
+		return controllers.Config{}, err
+	}
+	images, err := registryOf(cfg, credentials)
+	if err != nil {
+		return controllers.Config{}, err
+	}
+	return controllers.Config{
+		Store: objects, Registry: images, Runtime: cfg.Registry.Runtime, Pull: cfg.Registry.Pull, PullSecret: cfg.Registry.PullSecret, Place: cfg.Place,
+		Build: controllers.BuildConfig{
+			Namespace: namespace, ServiceAccount: cfg.Build.ServiceAccount, Image: cfg.Build.Image, ImagePullSecrets: cfg.Build.ImagePullSecrets,
+			ConfigMap: cfg.Build.ConfigMap, StoreSecret: cfg.Store.Secret, StoreCASecret: cfg.Store.CASecret,
+			RegistrySecret: cfg.Registry.Secret, RegistryCASecret: cfg.Registry.CASecret,
+			Resources: cfg.Build.Resources, Deadline: cfg.Build.Deadline.Duration, NodeSelector: cfg.Build.NodeSelector, Tolerations: cfg.Build.Tolerations,
+		},
+	}, nil
+}
+
+// storeOf returns the store of the file, whose requests pass through a wrapper if there is one.
+func storeOf(cfg config.Config, credentials config.Credentials, wrap func(http.RoundTripper) http.RoundTripper) (*store.Store, error) {
+	return store.New(store.Config{
+		Endpoint: cfg.Store.Endpoint, Region: cfg.Store.Region, Bucket: cfg.Store.Bucket,
+		AccessKey: credentials.AccessKey, SecretKey: credentials.SecretKey, CA: credentials.StoreCA, Wrap: wrap,
+		MaxModules: cfg.Store.MaxModules, MaxBytes: cfg.Store.MaxScriptBytes,
+	})
+}
+
+func registryOf(cfg config.Config, credentials config.Credentials) (*registry.Registry, error) {
+	return registry.New(registry.Config{
+		Push: cfg.Registry.Push, Runtime: cfg.Registry.Runtime, Insecure: cfg.Registry.Insecure,
+		DockerConfig: credentials.DockerConfig, CA: credentials.RegistryCA,
+	})
+}

@@ -1,0 +1,33 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// teller tells people by events what happened to an object.
+type teller struct{ recorder events.EventRecorder }
+
+func (t teller) normal(on client.Object, reason, message string) {
+	t.recorder.Eventf(on, nil, corev1.EventTypeNormal, reason, reason, "%s", cut(message))
+}
+
+func (t teller) warning(on client.Object, reason, message string) {
+	t.recorder.Eventf(on, nil, corev1.EventTypeWarning, reason, reason, "%s", cut(message))
+}
+
+// maxNote bounds the note of an event, which events.k8s.io limits to 1 KiB.
+const maxNote = 1000
+
+func cut(message string) string {
+	if len(message) <= maxNote {
+		return message
+	}
+	return strings.ToValidUTF8(message[:maxNote], "")
+}

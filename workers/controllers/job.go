@@ -1,0 +1,216 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/spokelet/spokelet/workers/api"
+	builderv1alpha1 "github.com/spokelet/spokelet/workers/api/builder/v1alpha1"
+	"github.com/spokelet/spokelet/workers/build"
+	"github.com/spokelet/spokelet/workers/bundle"
+	"github.com/spokelet/spokelet/workers/config"
+)
+
+const (
+	// maxInput bounds what a ConfigMap takes, which is 1 MiB with all its names.
+	maxInput = 900 << 10
+	inputKey = "bundle.json"
+	// user that the steps run as; the image has it.
+	user = 65532
+)
+
+// The steps of a build, by their names.
+const (
+	stepFetch = "fetch"
+	stepCheck = "check"
+	stepPush  = "push"
+)
+
+// Where the steps find what they need.
+const (
+	inputDir  = "/input"
+	configDir = "/config"
+	workDir   = "/work"
+	tempDir   = "/tmp" // what workerd may write to
+)
+
+// keyOf names the Job of a build, and the ConfigMap of its input. Each attempt is another
+// one: what a Job that goes away says late is about nothing.
+func (b *builds) keyOf(builder *builderv1alpha1.JobBuilder) types.NamespacedName {
+	sum := sha256.Sum256([]byte(builder.Namespace + "/" + builder.Name + "/" + string(builder.UID)))
+	name := fmt.Sprintf("build-%s-%d", hex.EncodeToString(sum[:])[:16], builder.Status.Attempts+1)
+	return types.NamespacedName{Namespace: b.cfg.Namespace, Name: name}
+}
+
+// create makes the input and the Job.
+func (b *builds) create(ctx context.Context, builder *builderv1alpha1.JobBuilder, in bundle.Input) error {
+	raw, err := json.Marshal(in)
+	if err != nil {
+		return fmt.Errorf("input of JobBuilder %s: %w", builder.Name, err)
+	}
+	if len(raw) > maxInput {
+		return b.write(ctx, builder, no(api.ReasonInvalid, fmt.Sprintf("bindings and names of all scripts have %d KiB, of %d at most", len(raw)>>10, maxInput>>10)), nil)
+	}
+	key := b.keyOf(builder)
+	labels := labelsOf(in.Account, builder.Namespace)
+	labels[api.LabelBuilder] = builder.Name
+	object := metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Labels: labels}
+	input := &corev1.ConfigMap{ObjectMeta: object, Data: map[string]string{inputKey: string(raw)}}
+	if err := b.client.Create(ctx, input); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("create ConfigMap %s: %w", key.Name, err)
+	}
+	job := &batchv1.Job{ObjectMeta: object, Spec: batchv1.JobSpec{
+		BackoffLimit:          new(int32(0)), // an attempt is a Job
+		ActiveDeadlineSeconds: new(int64(b.cfg.Deadline.Seconds())),
+		Template:              corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: b.pod(key.Name)},
+	}}
+	if err := b.client.Create(ctx, job); err != nil {
+		return fmt.Errorf("create Job %s: %w", key.Name, err)
+	}
+	return nil
+}
+
+// cleanInput deletes the input of a Job that was never made.
+func (b *builds) cleanInput(ctx context.Context, builder *builderv1alpha1.JobBuilder) error {
+	key := b.keyOf(builder)
+	input := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+	if err := deleteObject(ctx, b.client, "ConfigMap", input); err != nil {
+		return err
+	}
+	return nil
+}
+
+// pod has a container for each step, and each step only the secrets that it needs.
+func (b *builds) pod(input string) corev1.PodSpec {
+	mode := new(int32(0o440))
+	volumes := []corev1.Volume{
+		{Name: "work", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+		{Name: "temp", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+		{Name: "input", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: input}}}},
+		{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: b.cfg.ConfigMap}}}},
+	}
+	mounts := map[string][]corev1.VolumeMount{}
+	mount := func(step, secret, path string) {
+		if secret == "" {
+			return
+		}
+		name := step + "-" + strconv.Itoa(len(mounts[step]))
+		volumes = append(volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: secret, DefaultMode: mode}}})
+		mounts[step] = append(mounts[step], corev1.VolumeMount{Name: name, MountPath: path, ReadOnly: true})
+	}
+	mount(stepFetch, b.cfg.StoreSecret, config.StoreDir)
+	mount(stepFetch, b.cfg.StoreCASecret, config.StoreCADir)
+	mount(stepPush, b.cfg.RegistrySecret, config.RegistryDir)
+	mount(stepPush, b.cfg.RegistryCASecret, config.RegistryCADir)
+	return corev1.PodSpec{
+		RestartPolicy: corev1.RestartPolicyNever, ServiceAccountName: b.cfg.ServiceAccount,
+		AutomountServiceAccountToken: new(false), EnableServiceLinks: new(false),
+		SecurityContext: &corev1.PodSecurityContext{
+			RunAsNonRoot: new(true), RunAsUser: new(int64(user)), RunAsGroup: new(int64(user)), FSGroup: new(int64(user)),
+			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		},
+		ImagePullSecrets: b.cfg.ImagePullSecrets, NodeSelector: b.cfg.NodeSelector, Tolerations: b.cfg.Tolerations,
+		TerminationGracePeriodSeconds: new(int64(1)), Volumes: volumes,
+		InitContainers: []corev1.Container{b.step(stepFetch, mounts[stepFetch]), b.step(stepCheck, []corev1.VolumeMount{{Name: "temp", MountPath: tempDir}})},
+		Containers:     []corev1.Container{b.step(stepPush, mounts[stepPush])},
+	}
+}
+
+func (b *builds) step(name string, mounts []corev1.VolumeMount) corev1.Container {
+	return corev1.Container{
+		Name: name, Image: b.cfg.Image, ImagePullPolicy: corev1.PullIfNotPresent,
+		Args: []string{"build", name, "--config=" + configDir + "/config.yaml", "--input=" + inputDir + "/" + inputKey, "--dir=" + workDir},
+		VolumeMounts: append([]corev1.VolumeMount{
+			{Name: "work", MountPath: workDir, ReadOnly: name != stepFetch}, {Name: "input", MountPath: inputDir, ReadOnly: true}, {Name: "config", MountPath: configDir, ReadOnly: true},
+		}, mounts...),
+		Resources: b.cfg.Resources,
+		SecurityContext: &corev1.SecurityContext{
+			AllowPrivilegeEscalation: new(false), ReadOnlyRootFilesystem: new(true),
+			Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+		},
+	}
+}
+
+// clean deletes what was made for a build outside of its namespace.
+func (b *builds) clean(ctx context.Context, builder *builderv1alpha1.JobBuilder) error {
+	jobs, err := b.jobs(ctx, builder)
+	if err != nil {
+		return err
+	}
+	for i := range jobs {
+		if terminating(&jobs[i]) {
+			continue
+		}
+		key := client.ObjectKeyFromObject(&jobs[i])
+		input := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+		if err := deleteObject(ctx, b.client, "ConfigMap", input); err != nil {
+			return err
+		}
+		if err := deleteObject(ctx, b.client, "Job", &jobs[i], client.PropagationPolicy(metav1.DeletePropagationForeground)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// jobs are those of a build.
+func (b *builds) jobs(ctx context.Context, builder *builderv1alpha1.JobBuilder) ([]batchv1.Job, error) {
+	var jobs batchv1.JobList
+	err := b.client.List(ctx, &jobs, client.InNamespace(b.cfg.Namespace), client.MatchingLabels{api.LabelNamespace: builder.Namespace, api.LabelBuilder: builder.Name})
+	if err != nil {
+		return nil, fmt.Errorf("list Jobs: %w", err)
+	}
+	return jobs.Items, nil
+}
+
+// said returns the result of the last step of a pod that has one.
+func said(pod *corev1.Pod) (build.Result, bool) {
+	statuses := slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
+	for _, s := range slices.Backward(statuses) {
+		t := s.State.Terminated
+		if t == nil {
+			continue
+		}
+		var result build.Result
+		err := json.Unmarshal([]byte(t.Message), &result)
+		if s.Name != stepPush {
+			result.Image = "" // the other steps write none, and one of them runs a stranger's code
+		}
+		if err == nil && (result.Image != "" || len(result.Rejected) > 0 || result.Failure != nil) {
+			return result, true
+		}
+		if t.ExitCode != 0 {
+			why := fmt.Sprintf("step %s ended with code %d (%s)", s.Name, t.ExitCode, cmp.Or(t.Reason, "no reason"))
+			return build.Result{Failure: &build.Failure{Message: why, Retry: true}}, true
+		}
+	}
+	return build.Result{}, false
+}
+
+// waitsFor says what keeps the containers of pods from starting.
+func waitsFor(pods []corev1.Pod) string {
+	for i := range pods {
+		for _, s := range slices.Concat(pods[i].Status.InitContainerStatuses, pods[i].Status.ContainerStatuses) {
+			if w := s.State.Waiting; w != nil && w.Reason != "PodInitializing" {
+				return "; step " + s.Name + " waits: " + w.Reason
+			}
+		}
+	}
+	return ""
+}

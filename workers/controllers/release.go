@@ -1,0 +1,287 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/spokelet/spokelet/workers/api"
+	deploymentv1alpha1 "github.com/spokelet/spokelet/workers/api/deployment/v1alpha1"
+	releasev1alpha1 "github.com/spokelet/spokelet/workers/api/release/v1alpha1"
+	"github.com/spokelet/spokelet/workers/bundle"
+	"github.com/spokelet/spokelet/workers/script"
+)
+
+const (
+	// labelContent, on a release, is of the code and its environment, without the values
+	// of secrets.
+	labelContent = "workers.spokelet.io/content"
+	// defaultHistory is how many releases are kept if a WorkerDeployment does not say.
+	defaultHistory = 10
+	// digits of a digest in a name.
+	digits = 10
+)
+
+// version is what a release is to be.
+type version struct {
+	account string
+	spec    releasev1alpha1.WorkerReleaseSpec
+	worker  script.Worker
+	secrets map[string][]byte
+}
+
+// content is the same for the same code, wherever it is stored.
+func (v version) content() string {
+	return bundle.Input{Account: v.account, Workers: []script.Worker{v.worker}}.Digest()[:digits]
+}
+
+// labels of the release: those of its WorkerDeployment, by which accounts select, and ours.
+func (v version) labels(wd *deploymentv1alpha1.WorkerDeployment) map[string]string {
+	labels := map[string]string{}
+	maps.Copy(labels, wd.Labels)
+	labels[api.LabelAccount], labels[api.LabelScript], labels[labelContent] = v.account, v.worker.Name, v.content()
+	return labels
+}
+
+// ownReleases returns the releases of a WorkerDeployment.
+func ownReleases(ctx context.Context, c client.Reader, wd *deploymentv1alpha1.WorkerDeployment) ([]releasev1alpha1.WorkerRelease, error) {
+	var list releasev1alpha1.WorkerReleaseList
+	if err := c.List(ctx, &list, client.InNamespace(wd.Namespace)); err != nil {
+		return nil, fmt.Errorf("list WorkerReleases: %w", err)
+	}
+	return slices.DeleteFunc(list.Items, func(r releasev1alpha1.WorkerRelease) bool {
+		return !metav1.IsControlledBy(&r, wd) || terminating(&r)
+	}), nil
+}
+
+// ensure returns the release of a version, the one that there is or a new one.
+func (d *deployments) ensure(ctx context.Context, wd *deploymentv1alpha1.WorkerDeployment, wanted version, releases []releasev1alpha1.WorkerRelease) (*releasev1alpha1.WorkerRelease, error) {
+	current, err := d.find(ctx, wanted, releases)
+	if err == nil && current == nil {
+		current, err = d.create(ctx, wd, wanted, releases)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := copySecrets(ctx, d.client, current, wanted.secrets); err != nil {
+		return nil, err
+	}
+	if err := d.relabel(ctx, current, wanted.labels(wd)); err != nil {
+		return nil, err
+	}
+	if err := d.revive(ctx, wd, current); err != nil {
+		return nil, err
+	}
+	if err := d.number(ctx, wd, current, wanted, releases); err != nil {
+		return nil, err
+	}
+	return current, d.prune(ctx, wd, current, releases)
+}
+
+// find returns the release that has the content and the secrets, or nil.
+func (d *deployments) find(ctx context.Context, wanted version, releases []releasev1alpha1.WorkerRelease) (*releasev1alpha1.WorkerRelease, error) {
+	for i := range releases {
+		r := &releases[i]
+		if r.Labels[labelContent] != wanted.content() || lost(r, wanted) {
+			continue
+		}
+		copied, found, err := copyOf(ctx, d.live, r)
+		if err != nil {
+			return nil, err
+		}
+		// One without its copy was made by an operator that ended in between.
+		if !found || maps.EqualFunc(copied, wanted.secrets, bytes.Equal) {
+			return r.DeepCopy(), nil
+		}
+	}
+	return nil, nil
+}
+
+// lost tells whether what a release was made of is not in the store any more, and the same
+// content is elsewhere now.
+func lost(r *releasev1alpha1.WorkerRelease, wanted version) bool {
+	return hasReason(r.Status.Conditions, api.ConditionAccepted, api.ReasonScriptsMissing) && !slices.Equal(r.Spec.Modules, wanted.spec.Modules)
+}
+
+// create makes a release. Its name tells its content, and its revision if it has secrets: no
+// name comes again with others.
+func (d *deployments) create(ctx context.Context, wd *deploymentv1alpha1.WorkerDeployment, wanted version, releases []releasev1alpha1.WorkerRelease) (*releasev1alpha1.WorkerRelease, error) {
+	r := &releasev1alpha1.WorkerRelease{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: wd.Namespace, Name: nameOf(wd, wanted, releases), Labels: wanted.labels(wd),
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(wd, deploymentv1alpha1.GroupVersion.WithKind("WorkerDeployment"))},
+		},
+		Spec: wanted.spec,
+	}
+	err := d.client.Create(ctx, r)
+	if apierrors.IsAlreadyExists(err) {
+		return nil, d.inTheWay(ctx, wd, r.Name, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("create WorkerRelease %s: %w", r.Name, err)
+	}
+	return r, nil
+}
+
+// inTheWay is what an error means that a release exists: it is in no cache yet, or somebody
+// else's.
+func (d *deployments) inTheWay(ctx context.Context, wd *deploymentv1alpha1.WorkerDeployment, name string, exists error) error {
+	other := &releasev1alpha1.WorkerRelease{}
+	if err := d.live.Get(ctx, types.NamespacedName{Namespace: wd.Namespace, Name: name}, other); err != nil {
+		return fmt.Errorf("read WorkerRelease %s: %w", name, err)
+	}
+	if metav1.IsControlledBy(other, wd) {
+		return exists
+	}
+	return problemf(api.ReasonNameTaken, "WorkerRelease %s exists and is not of this WorkerDeployment: delete it", name)
+}
+
+// maxBase bounds what of a name is used in others.
+const maxBase = 200
+
+func shorten(name string) string { return name[:min(len(name), maxBase)] }
+
+func nameOf(wd *deploymentv1alpha1.WorkerDeployment, wanted version, releases []releasev1alpha1.WorkerRelease) string {
+	name := shorten(wd.Name) + "-" + wanted.content()
+	taken := slices.ContainsFunc(releases, func(r releasev1alpha1.WorkerRelease) bool { return r.Name == name })
+	if wanted.spec.SecretRef == "" && !taken {
+		return name
+	}
+	return fmt.Sprintf("%s-%d", name, lastRevision(wd, releases)+1)
+}
+
+// lastRevision is the highest that was given to a release of a WorkerDeployment.
+func lastRevision(wd *deploymentv1alpha1.WorkerDeployment, releases []releasev1alpha1.WorkerRelease) int64 {
+	last := wd.Status.Revision
+	for i := range releases {
+		last = max(last, releases[i].Status.Revision)
+	}
+	return last
+}
+
+// relabel has a release have the labels of its WorkerDeployment, which may have changed.
+func (d *deployments) relabel(ctx context.Context, r *releasev1alpha1.WorkerRelease, labels map[string]string) error {
+	if maps.Equal(r.Labels, labels) {
+		return nil
+	}
+	before := r.DeepCopy()
+	r.Labels = labels
+	if err := d.client.Patch(ctx, r, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("label WorkerRelease %s: %w", r.Name, err)
+	}
+	return nil
+}
+
+// revive takes back that what a release was made of is missing, if the store was just asked
+// and has it.
+func (d *deployments) revive(ctx context.Context, wd *deploymentv1alpha1.WorkerDeployment, r *releasev1alpha1.WorkerRelease) error {
+	asked := !is(wd.Status.Conditions, api.ConditionAccepted, wd.Generation)
+	if !asked || !hasReason(r.Status.Conditions, api.ConditionAccepted, api.ReasonScriptsMissing) {
+		return nil
+	}
+	before := r.DeepCopy()
+	set(&r.Status.Conditions, api.ConditionAccepted, r.Generation, yes(api.ReasonAccepted, ""))
+	return patchStatus(ctx, d.client, before, r)
+}
+
+// number gives the release a new revision if it becomes the current one.
+func (d *deployments) number(ctx context.Context, wd *deploymentv1alpha1.WorkerDeployment, r *releasev1alpha1.WorkerRelease, wanted version, releases []releasev1alpha1.WorkerRelease) error {
+	if wd.Status.Release == r.Name && r.Status.Revision > 0 {
+		return nil
+	}
+	last := lastRevision(wd, releases)
+	if r.Status.Revision > 0 && r.Status.Revision == last {
+		return nil // the answer of the write of the WorkerDeployment's status was lost
+	}
+	before := r.DeepCopy()
+	r.Status.Revision, r.Status.ObservedGeneration = last+1, r.Generation
+	r.Status.SecretKeys = slices.Sorted(maps.Keys(wanted.secrets))
+	if meta.FindStatusCondition(r.Status.Conditions, api.ConditionAccepted) == nil {
+		set(&r.Status.Conditions, api.ConditionAccepted, r.Generation, yes(api.ReasonAccepted, ""))
+	}
+	return patchStatus(ctx, d.client, before, r)
+}
+
+// prune deletes the oldest releases beyond the limit, but neither the current nor the served
+// one, which count first.
+func (d *deployments) prune(ctx context.Context, wd *deploymentv1alpha1.WorkerDeployment, current *releasev1alpha1.WorkerRelease, releases []releasev1alpha1.WorkerRelease) error {
+	limit := int(wd.Spec.ReleaseHistoryLimit)
+	if limit <= 0 {
+		limit = defaultHistory
+	}
+	rank := func(r releasev1alpha1.WorkerRelease) int64 {
+		if r.Name == current.Name || r.Name == wd.Status.Served {
+			return math.MaxInt64
+		}
+		return r.Status.Revision
+	}
+	newest := slices.Clone(releases)
+	if !slices.ContainsFunc(newest, func(r releasev1alpha1.WorkerRelease) bool { return r.Name == current.Name }) {
+		newest = append(newest, *current)
+	}
+	slices.SortFunc(newest, func(a, b releasev1alpha1.WorkerRelease) int { return cmp.Compare(rank(b), rank(a)) })
+	for i := range newest {
+		r := &newest[i]
+		if i < limit || rank(*r) == math.MaxInt64 {
+			continue
+		}
+		if err := deleteObject(ctx, d.client, "WorkerRelease", r, client.Preconditions{UID: &r.UID}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// copyOf returns the secrets of a release as they were when it was made. A release without a
+// secretRef has none.
+func copyOf(ctx context.Context, from client.Reader, r *releasev1alpha1.WorkerRelease) (data map[string][]byte, found bool, err error) {
+	if r.Spec.SecretRef == "" {
+		return nil, true, nil
+	}
+	secret := &corev1.Secret{}
+	err = from.Get(ctx, types.NamespacedName{Namespace: r.Namespace, Name: r.Name}, secret)
+	if apierrors.IsNotFound(err) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("read Secret of WorkerRelease %s: %w", r.Name, err)
+	}
+	if !metav1.IsControlledBy(secret, r) {
+		return nil, false, problemf(api.ReasonInvalid, "Secret %s is in the way of the copy for the release: delete it", r.Name)
+	}
+	return secret.Data, true, nil
+}
+
+// copySecrets keeps the secrets of a release, so that it can be served again as it was.
+func copySecrets(ctx context.Context, c client.Client, r *releasev1alpha1.WorkerRelease, secrets map[string][]byte) error {
+	if r.Spec.SecretRef == "" {
+		return nil
+	}
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: r.Namespace, Name: r.Name,
+			Labels:          map[string]string{api.LabelAccount: r.Labels[api.LabelAccount], api.LabelScript: r.Spec.ScriptName},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(r, releasev1alpha1.GroupVersion.WithKind("WorkerRelease"))},
+		},
+		Immutable: new(true),
+		Data:      secrets,
+	}
+	if err := c.Create(ctx, secret); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("copy Secret of WorkerRelease %s: %w", r.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,54 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"errors"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/spokelet/spokelet/workers/registry"
+)
+
+// Pauses between attempts of what may go by itself: they double from the first to the last.
+const (
+	firstPause = 50 * time.Millisecond // a cache has the newer object by then
+	lastPause  = 5 * time.Minute
+)
+
+// retries has a controller try again, without a word in its log, what is no failure of it.
+type retries struct {
+	pauses workqueue.TypedRateLimiter[reconcile.Request]
+}
+
+func newRetries() retries {
+	return retries{workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstPause, lastPause)}
+}
+
+// after is what a controller answers for a request that ended so.
+func (r retries) after(req reconcile.Request, result reconcile.Result, err error) (reconcile.Result, error) {
+	switch {
+	case err != nil && expected(err):
+		return reconcile.Result{RequeueAfter: r.pauses.When(req)}, nil
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		err = nil // what was to be made would go with the rest
+	}
+	if err == nil {
+		r.pauses.Forget(req)
+	}
+	return result, err
+}
+
+// expected tells whether an error is that others changed objects while we looked at them, or
+// something that is away, which a status tells.
+func expected(err error) bool {
+	if _, ok := errors.AsType[*problem](err); ok {
+		return true
+	}
+	return errors.Is(err, registry.ErrUnavailable) || apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err)
+}

@@ -1,0 +1,81 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package placement
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/spokelet/spokelet/workers/script"
+)
+
+// check says why a placement cannot be served. Its messages name no values.
+func (p Placement) check() error {
+	for _, field := range []struct{ name, value string }{
+		{"account", p.Account}, {"namespace on the hub", p.HubNamespace}, {"cluster", p.Cluster}, {"deploymentName", p.deploymentName()},
+	} {
+		if field.value == "" {
+			return fmt.Errorf("%s: is empty", field.name)
+		}
+	}
+	return errors.Join(p.checkNames(), p.checkSecrets())
+}
+
+// checkNames refuses workers that would share what each has for itself.
+func (p Placement) checkNames() error {
+	services, ports, numbers := map[string]string{}, map[string]string{}, map[int32]string{}
+	for _, w := range p.Bundle.Spec.Workers {
+		for _, err := range []error{
+			claim(services, script.ServiceName(w.WorkerName), w.WorkerName),
+			claim(ports, script.PortName(w.WorkerName), w.WorkerName),
+			claim(numbers, w.WorkerNumber, w.WorkerName),
+		} {
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func claim[T comparable](taken map[T]string, what T, worker string) error {
+	if other, ok := taken[what]; ok {
+		return fmt.Errorf("workers %s and %s: both have %v", other, worker, what)
+	}
+	taken[what] = worker
+	return nil
+}
+
+// checkSecrets refuses what would keep pods from starting, or give a worker what is not
+// its own: prefixes of two workers, A_ and A_B_, may make the same name of two keys.
+func (p Placement) checkSecrets() error {
+	variables := map[string]string{}
+	for _, w := range p.Bundle.Spec.Workers {
+		// The image has the names of the script's own prefix, which script chooses so that
+		// no name means something to the process itself.
+		if want := script.EnvPrefix(w.WorkerName); w.EnvPrefix != want {
+			return fmt.Errorf("worker %s: envPrefix %s is not %s", w.WorkerName, w.EnvPrefix, want)
+		}
+		if w.SecretRef == "" {
+			continue
+		}
+		data, known := p.Secrets[w.Release]
+		switch {
+		case w.Release == "":
+			return fmt.Errorf("worker %s: has secrets and no release", w.WorkerName)
+		case !known:
+			return fmt.Errorf("worker %s: the secrets of release %s are missing", w.WorkerName, w.Release)
+		case w.Release == p.pullSecretName():
+			return fmt.Errorf("worker %s: release %s has the name of the pull secret", w.WorkerName, w.Release)
+		}
+		for _, key := range slices.Sorted(maps.Keys(data)) {
+			if err := claim(variables, w.EnvPrefix+key, w.WorkerName); err != nil {
+				return fmt.Errorf("environment: %w", err)
+			}
+		}
+	}
+	return nil
+}
