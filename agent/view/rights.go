@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -164,19 +165,16 @@ func (v *view) objectName() string {
 
 // allowed asks for both verbs that a view needs.
 func (e *Engine) allowed(ctx context.Context, c claim) (bool, error) {
+	user := authenticationv1.UserInfo{Username: c.user, Groups: c.groups}
 	for _, verb := range []string{"watch", "list"} {
-		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-			User: c.user, Groups: c.groups,
-			ResourceAttributes: &authorizationv1.ResourceAttributes{
-				Verb: verb, Namespace: c.namespace, Name: c.name,
-				Group: c.resource.Group, Version: c.resource.Version, Resource: c.resource.Resource,
-			},
-		}}
-		answer, err := e.cfg.Reviews.Create(ctx, review, metav1.CreateOptions{})
+		allowed, err := rbacwatch.IsAllowed(ctx, e.cfg.Reviews, user, authorizationv1.ResourceAttributes{
+			Verb: verb, Namespace: c.namespace, Name: c.name,
+			Group: c.resource.Group, Version: c.resource.Version, Resource: c.resource.Resource,
+		})
 		if err != nil {
 			return false, fmt.Errorf("review whether %q may %s %s: %w", c.user, verb, c.resource.GroupResource(), err)
 		}
-		if !answer.Status.Allowed {
+		if !allowed {
 			return false, nil
 		}
 	}

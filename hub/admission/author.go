@@ -23,6 +23,7 @@ import (
 	viewv1beta1 "github.com/spokelet/spokelet/api/view/v1beta1"
 	"github.com/spokelet/spokelet/hub/requester"
 	"github.com/spokelet/spokelet/internal/quota"
+	"github.com/spokelet/spokelet/internal/rbacwatch"
 )
 
 // AuthorsPath is where it is recorded who asks for views and actions.
@@ -58,7 +59,7 @@ type patch struct {
 
 // recorder records who has asked for what the spec of an object says.
 type recorder struct {
-	access Access
+	access rbacwatch.AccessReviewer
 	// self is the hub's own account, which makes objects for others.
 	self         string
 	registration *requester.Registration
@@ -239,7 +240,7 @@ func (c *recorder) mayAsk(ctx context.Context, r *request, spec raw) error {
 	if cluster == "" || cluster == r.Namespace && r.Operation == admissionv1.Create {
 		return nil // the definition's rules refuse a Work without a cluster
 	}
-	may, err := allowed(ctx, c.access, r.UserInfo, &authorizationv1.ResourceAttributes{
+	may, err := rbacwatch.IsAllowed(ctx, c.access, r.UserInfo, authorizationv1.ResourceAttributes{
 		Verb: "create", Namespace: cluster,
 		Group: r.Resource.Group, Version: r.Resource.Version, Resource: r.Resource.Resource,
 	})

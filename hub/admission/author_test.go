@@ -22,6 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/spokelet/spokelet/hub/requester"
+	"github.com/spokelet/spokelet/internal/rbacwatch"
 )
 
 const (
@@ -40,7 +41,7 @@ const (
 )
 
 // newRecorder is one that knows its registration.
-func newRecorder(access Access) *recorder {
+func newRecorder(access rbacwatch.AccessReviewer) *recorder {
 	c := &recorder{access: access, self: self, registration: &requester.Registration{}, stored: StoredFunc(empty), limits: roomy}
 	c.registration.Set("uid")
 	return c

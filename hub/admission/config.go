@@ -11,10 +11,10 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
-	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/spokelet/spokelet/hub/requester"
+	"github.com/spokelet/spokelet/internal/rbacwatch"
 )
 
 const (
@@ -27,12 +27,6 @@ const (
 
 // DefaultManifestLimit is that of Open Cluster Management.
 const DefaultManifestLimit = 500 << 10
-
-// Access asks the API server what a user may do. client-go's
-// SubjectAccessReviews are one.
-type Access interface {
-	Create(ctx context.Context, review *authorizationv1.SubjectAccessReview, opts metav1.CreateOptions) (*authorizationv1.SubjectAccessReview, error)
-}
 
 // Clusters tells whose works there are.
 type Clusters interface {
@@ -92,7 +86,7 @@ type Config struct {
 	// Registration is the one of the webhook that records authors. Required.
 	Registration *requester.Registration
 	// Access, Clusters and Stored are required.
-	Access   Access
+	Access   rbacwatch.AccessReviewer
 	Clusters Clusters
 	Stored   Stored
 	// Limits of views and actions. Required.

@@ -9,10 +9,10 @@ import (
 	"fmt"
 	"strings"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	workv1 "open-cluster-management.io/api/work/v1"
+
+	"github.com/spokelet/spokelet/internal/rbacwatch"
 )
 
 // defaultExecutor is whom a work without executor is checked for, if at all: an
@@ -31,7 +31,7 @@ func (j *judge) mayExecute(ctx context.Context, r *request, executor *workv1.Man
 		}
 		account = executor.Subject.ServiceAccount
 	}
-	may, err := allowed(ctx, j.access, r.UserInfo, &authorizationv1.ResourceAttributes{
+	may, err := rbacwatch.IsAllowed(ctx, j.access, r.UserInfo, authorizationv1.ResourceAttributes{
 		Group: workv1.GroupName, Resource: "manifestworks", Verb: "execute-as", Namespace: r.Namespace,
 		Name: "system:serviceaccount:" + account.Namespace + ":" + account.Name,
 	})
@@ -60,20 +60,4 @@ func valid(executor *workv1.ManifestWorkExecutor) error {
 		}
 	}
 	return nil
-}
-
-// allowed puts the question. An API server that cannot evaluate it fully is no
-// yes.
-func allowed(ctx context.Context, access Access, user authenticationv1.UserInfo, what *authorizationv1.ResourceAttributes) (bool, error) {
-	extra := make(map[string]authorizationv1.ExtraValue, len(user.Extra))
-	for key, values := range user.Extra {
-		extra[key] = authorizationv1.ExtraValue(values)
-	}
-	answer, err := access.Create(ctx, &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-		User: user.Username, Groups: user.Groups, UID: user.UID, Extra: extra, ResourceAttributes: what,
-	}}, metav1.CreateOptions{})
-	if err != nil {
-		return false, err
-	}
-	return answer.Status.Allowed && !answer.Status.Denied, nil
 }

@@ -16,6 +16,7 @@ import (
 	workv1 "open-cluster-management.io/api/work/v1"
 
 	"github.com/spokelet/spokelet/api/multicluster/v1alpha1"
+	"github.com/spokelet/spokelet/internal/rbacwatch"
 )
 
 // errUndecided is of requests that the judge could not come to a verdict about.
@@ -34,7 +35,7 @@ var (
 
 // judge decides about requests.
 type judge struct {
-	access      Access
+	access      rbacwatch.AccessReviewer
 	clusters    Clusters
 	limit       int
 	nilExecutor bool

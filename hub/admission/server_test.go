@@ -30,6 +30,7 @@ import (
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/spokelet/spokelet/hub/requester"
+	"github.com/spokelet/spokelet/internal/rbacwatch"
 	"github.com/spokelet/spokelet/internal/testing/testscale"
 )
 
@@ -45,7 +46,7 @@ func reviewOf(t *testing.T, r *request) []byte {
 	return data
 }
 
-func newServer(t *testing.T, access Access) *Server {
+func newServer(t *testing.T, access rbacwatch.AccessReviewer) *Server {
 	t.Helper()
 	registration := &requester.Registration{}
 	registration.Set("uid")

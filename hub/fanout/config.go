@@ -32,7 +32,7 @@ type Config struct {
 	// Live reads from the API server.
 	Live client.Reader
 	// Access says what authors may do, and Rights when to ask again.
-	Access requester.Access
+	Access rbacwatch.AccessReviewer
 	Rights *rbacwatch.Reviews
 	// Authors is the registration under which authors have to be recorded.
 	Authors *requester.Registration

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/spokelet/spokelet/hub/requester"
+	"github.com/spokelet/spokelet/internal/rbacwatch"
 )
 
 // maxReaches is of how many authors it is remembered where they may have Works.
@@ -74,7 +75,7 @@ type answers struct {
 
 // ask returns in which of the clusters an author may have Works. It asks about those that
 // it has not asked about before.
-func (r *reach) ask(ctx context.Context, by requester.Author, access requester.Access, clusters []string) (answers, error) {
+func (r *reach) ask(ctx context.Context, by requester.Author, access rbacwatch.AccessReviewer, clusters []string) (answers, error) {
 	r.mu.Lock() // also while it asks: others of the same author would ask the same
 	defer r.mu.Unlock()
 	out := answers{allowed: map[string]bool{}, fresh: map[string]bool{}}
@@ -102,7 +103,7 @@ func (r *reach) ask(ctx context.Context, by requester.Author, access requester.A
 }
 
 // complete asks about the clusters of which there is no answer; r.mu is held.
-func (r *reach) complete(ctx context.Context, by requester.Author, access requester.Access, clusters []string, fresh map[string]bool) error {
+func (r *reach) complete(ctx context.Context, by requester.Author, access rbacwatch.AccessReviewer, clusters []string, fresh map[string]bool) error {
 	var missing []string
 	for _, cluster := range clusters {
 		if _, known := r.clusters[cluster]; !known {
@@ -127,7 +128,7 @@ func (r *reach) complete(ctx context.Context, by requester.Author, access reques
 	return nil
 }
 
-func may(ctx context.Context, by requester.Author, access requester.Access, cluster string) (bool, error) {
+func may(ctx context.Context, by requester.Author, access rbacwatch.AccessReviewer, cluster string) (bool, error) {
 	err := by.ToCreate(resourceWorks, cluster).Ask(ctx, access)
 	if errors.Is(err, requester.ErrForbidden) {
 		return false, nil

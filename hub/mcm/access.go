@@ -11,11 +11,12 @@ import (
 	"sync"
 
 	"github.com/spokelet/spokelet/hub/requester"
+	"github.com/spokelet/spokelet/internal/rbacwatch"
 )
 
 // access keeps the answers about rights that objects depend on.
 type access struct {
-	api requester.Access
+	api rbacwatch.AccessReviewer
 
 	mu      sync.Mutex
 	needs   map[ref]requester.Right     // guarded by mu
@@ -28,7 +29,7 @@ type answer struct {
 	by      map[ref]struct{}
 }
 
-func newAccess(api requester.Access) *access {
+func newAccess(api rbacwatch.AccessReviewer) *access {
 	return &access{api: api, needs: map[ref]requester.Right{}, answers: map[requester.Right]*answer{}}
 }
 

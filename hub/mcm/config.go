@@ -53,7 +53,7 @@ type Config struct {
 	// Informers are those of the cache. Required.
 	Informers cache.Informers
 	// Access says what authors may do, and Rights when to ask again. Required.
-	Access requester.Access
+	Access rbacwatch.AccessReviewer
 	Rights *rbacwatch.Reviews
 	// Authors is the registration under which authors have to be recorded. Required.
 	Authors *requester.Registration

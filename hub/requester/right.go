@@ -10,18 +10,15 @@ import (
 	"fmt"
 	"strings"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spokelet/spokelet/internal/rbacwatch"
 )
 
 // ErrForbidden: an author lacks a right.
 var ErrForbidden = errors.New("forbidden")
-
-// Access asks the API server what a user may do. client-go's SubjectAccessReviews are
-// one.
-type Access interface {
-	Create(ctx context.Context, review *authorizationv1.SubjectAccessReview, opts metav1.CreateOptions) (*authorizationv1.SubjectAccessReview, error)
-}
 
 // Right is that of an author to create objects of a resource in a namespace. Rights can be
 // compared.
@@ -37,27 +34,24 @@ func (a Author) ToCreate(resource metav1.GroupResource, namespace string) Right 
 
 // Ask asks whether the author has the right. The error wraps ErrForbidden, in the words of
 // an API server, if the answer is no; with any other there is none.
-func (r Right) Ask(ctx context.Context, access Access) error {
-	spec := authorizationv1.SubjectAccessReviewSpec{
-		User: r.user,
-		ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Verb: "create", Group: r.resource.Group, Resource: r.resource.Resource, Namespace: r.namespace,
-		},
-	}
+func (r Right) Ask(ctx context.Context, access rbacwatch.AccessReviewer) error {
+	user := authenticationv1.UserInfo{Username: r.user}
 	if r.groups != "" {
-		spec.Groups = strings.Split(r.groups, ",")
+		user.Groups = strings.Split(r.groups, ",")
 	}
 	if r.extra != "" {
 		// Asked without it, an authorizer would allow more than the user's token does.
-		if err := json.Unmarshal([]byte(r.extra), &spec.Extra); err != nil {
+		if err := json.Unmarshal([]byte(r.extra), &user.Extra); err != nil {
 			return fmt.Errorf("extra of user %q: %w", r.user, err)
 		}
 	}
-	got, err := access.Create(ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
+	allowed, err := rbacwatch.IsAllowed(ctx, access, user, authorizationv1.ResourceAttributes{
+		Verb: "create", Group: r.resource.Group, Resource: r.resource.Resource, Namespace: r.namespace,
+	})
 	if err != nil {
 		return fmt.Errorf("rights of user %q: %w", r.user, err)
 	}
-	if !got.Status.Allowed || got.Status.Denied {
+	if !allowed {
 		return r.Refusal()
 	}
 	return nil

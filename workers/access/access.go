@@ -16,6 +16,7 @@ import (
 	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 
+	"github.com/spokelet/spokelet/internal/rbacwatch"
 	deploymentv1alpha1 "github.com/spokelet/spokelet/workers/api/deployment/v1alpha1"
 )
 
@@ -73,23 +74,14 @@ func (r *Reviewer) Authenticate(ctx context.Context, token string) (authenticati
 func (r *Reviewer) Authorize(ctx context.Context, user authenticationv1.UserInfo, namespace, verb string) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	extra := make(map[string]authorizationv1.ExtraValue, len(user.Extra))
-	for key, values := range user.Extra {
-		extra[key] = authorizationv1.ExtraValue(values)
-	}
-	review, err := r.access.Create(ctx, &authorizationv1.SubjectAccessReview{
-		Spec: authorizationv1.SubjectAccessReviewSpec{
-			User: user.Username, UID: user.UID, Groups: user.Groups, Extra: extra,
-			ResourceAttributes: &authorizationv1.ResourceAttributes{
-				Namespace: namespace, Verb: verb,
-				Group: deploymentv1alpha1.GroupVersion.Group, Version: deploymentv1alpha1.GroupVersion.Version, Resource: "workerdeployments",
-			},
-		},
-	}, metav1.CreateOptions{})
+	allowed, err := rbacwatch.IsAllowed(ctx, r.access, user, authorizationv1.ResourceAttributes{
+		Namespace: namespace, Verb: verb,
+		Group: deploymentv1alpha1.GroupVersion.Group, Version: deploymentv1alpha1.GroupVersion.Version, Resource: "workerdeployments",
+	})
 	if err != nil {
 		return fmt.Errorf("%w: review of rights: %w", ErrUnavailable, err)
 	}
-	if status := review.Status; !status.Allowed || status.Denied {
+	if !allowed {
 		return fmt.Errorf("%w: user %s may not %s workerdeployments there", ErrForbidden, user.Username, verb)
 	}
 	return nil

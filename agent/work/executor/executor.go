@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -227,27 +228,23 @@ func (r Request) verbs() []string {
 
 // review asks for every verb.
 func (c *Checker) review(ctx context.Context, r Request) error {
+	account := authenticationv1.UserInfo{
+		Username: r.user(),
+		Groups:   []string{"system:serviceaccounts", "system:authenticated", "system:serviceaccounts:" + r.Namespace},
+	}
 	for _, verb := range r.verbs() {
-		answer, err := c.reviews.Create(ctx, question(r, verb), metav1.CreateOptions{})
+		allowed, err := rbacwatch.IsAllowed(ctx, c.reviews, account, authorizationv1.ResourceAttributes{
+			Verb: verb, Group: r.Resource.Group, Version: r.Resource.Version, Resource: r.Resource.Resource,
+			Namespace: r.ObjectNamespace, Name: r.ObjectName,
+		})
 		if err != nil {
 			return fmt.Errorf("review access of %s: %w", r.user(), err)
 		}
-		if !answer.Status.Allowed || answer.Status.Denied {
+		if !allowed {
 			return refusal(r, false, nil)
 		}
 	}
 	return nil
-}
-
-func question(r Request, verb string) *authorizationv1.SubjectAccessReview {
-	return &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-		User:   r.user(),
-		Groups: []string{"system:serviceaccounts", "system:authenticated", "system:serviceaccounts:" + r.Namespace},
-		ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Verb: verb, Group: r.Resource.Group, Version: r.Resource.Version, Resource: r.Resource.Resource,
-			Namespace: r.ObjectNamespace, Name: r.ObjectName,
-		},
-	}}
 }
 
 func refusal(r Request, escalation bool, cause error) error {
