@@ -14,7 +14,7 @@ import (
 )
 
 // here selects what is in the test's namespace.
-func (c *cluster) here() *metav1.LabelSelector {
+func (c *testCluster) here() *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: c.namespace}}
 }
 
@@ -26,7 +26,7 @@ func configMapRule() admissionv1.RuleWithOperations {
 }
 
 // forbid makes a policy that denies ConfigMaps with the key "denied".
-func (c *cluster) forbid() (lift func()) {
+func (c *testCluster) forbid() (lift func()) {
 	c.t.Helper()
 	admission := c.kube.AdmissionregistrationV1()
 	name := c.name("policy")
@@ -61,7 +61,7 @@ func (c *cluster) forbid() (lift func()) {
 }
 
 // breakWebhook registers a webhook for ConfigMaps at which nobody answers.
-func (c *cluster) breakWebhook() (lift func()) {
+func (c *testCluster) breakWebhook() (lift func()) {
 	c.t.Helper()
 	hooks := c.kube.AdmissionregistrationV1().ValidatingWebhookConfigurations()
 	name := c.name("hook")
@@ -87,7 +87,7 @@ func (c *cluster) breakWebhook() (lift func()) {
 }
 
 // limit leaves room for one ConfigMap of ours besides the cluster's own.
-func (c *cluster) limit() (lift func()) {
+func (c *testCluster) limit() (lift func()) {
 	c.t.Helper()
 	quotas := c.kube.CoreV1().ResourceQuotas(c.namespace)
 	c.eventually("the namespace has its own ConfigMap", func() bool {
@@ -110,16 +110,16 @@ func (c *cluster) limit() (lift func()) {
 
 // A spoke's owner may refuse what the hub asks for. The hub is told who refused,
 // nothing else is held up, and it is applied once nobody refuses any more.
-func TestWhatAdmissionRefusesIsTold(t *testing.T) {
+func TestApplyReportsAdmissionDenial(t *testing.T) {
 	t.Parallel()
 	for label, tc := range map[string]struct {
-		refuse func(*cluster) (lift func())
+		refuse func(*testCluster) (lift func())
 		want   string
 		others bool // refused too
 	}{
-		"by a policy":         {refuse: (*cluster).forbid, want: "key denied is not wanted here"},
-		"by a broken webhook": {refuse: (*cluster).breakWebhook, want: `failed calling webhook "gone.example.com"`, others: true},
-		"by a quota":          {refuse: (*cluster).limit, want: "exceeded quota: small"},
+		"by a policy":         {refuse: (*testCluster).forbid, want: "key denied is not wanted here"},
+		"by a broken webhook": {refuse: (*testCluster).breakWebhook, want: `failed calling webhook "gone.example.com"`, others: true},
+		"by a quota":          {refuse: (*testCluster).limit, want: "exceeded quota: small"},
 	} {
 		t.Run(label, func(t *testing.T) {
 			t.Parallel()
@@ -151,7 +151,7 @@ func TestWhatAdmissionRefusesIsTold(t *testing.T) {
 }
 
 // untilRefused waits until the API server acts by what it was just told.
-func (c *cluster) untilRefused(want string) {
+func (c *testCluster) untilRefused(want string) {
 	c.t.Helper()
 	c.eventually("the API server refuses", func() bool {
 		probe := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "probe"}, Data: map[string]string{"denied": "1"}}

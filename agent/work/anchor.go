@@ -26,12 +26,12 @@ import (
 const (
 	// HubLabel on an anchor says which hub's agent made it; only those are evicted.
 	HubLabel = "spokelet.io/hub-id"
-	// applyingAnnotation lists, on a new anchor, what is about to be applied. It
+	// pendingAnnotation lists, on a new anchor, what is about to be applied. It
 	// saves the write of a status before the first apply; the status counts later.
-	applyingAnnotation = "spokelet.io/applying"
-	// maxAnnotation is the size in bytes up to which the annotation is used; all
+	pendingAnnotation = "spokelet.io/applying"
+	// maxPendingSize is the size in bytes up to which the annotation is used; all
 	// annotations of an object may have 256 KiB.
-	maxAnnotation = 128 << 10
+	maxPendingSize = 128 << 10
 )
 
 var (
@@ -47,42 +47,42 @@ var (
 type anchor struct {
 	uid types.UID
 	// created is when the API server made the anchor.
-	created  time.Time
-	deleting bool
+	created    time.Time
+	isDeleting bool
 	// tracked is what may exist because of this work.
-	tracked map[objectID]tracked
+	tracked map[objectID]trackedObject
 	// recorded is tracked as the status has it, pending as the annotation has it.
 	recorded, pending []v1alpha1.AppliedResourceMeta
-	// work is whom it stands for, as far as it says so itself.
-	work wire.WorkKey
-	// evicting is since when the work of an AppliedManifestWork is missed.
-	evicting time.Time
-	// yielded is what the anchor says of objects that others wrote last.
-	yielded map[string]string
-	// loose: nothing keeps the anchor when somebody deletes it.
-	loose bool
-	// unsure: it may have been made, and the answer was lost.
-	unsure bool
+	// workKey is whom it stands for, as far as it says so itself.
+	workKey wire.WorkKey
+	// evictionStart is since when the work of an AppliedManifestWork is missed.
+	evictionStart time.Time
+	// superseded is what the anchor says of objects that others wrote last.
+	superseded map[string]string
+	// lacksFinalizer: nothing keeps the anchor when somebody deletes it.
+	lacksFinalizer bool
+	// isUncertain: it may have been made, and the answer was lost.
+	isUncertain bool
 }
 
-// tracked is one listed object; without a UID it was about to be applied.
-type tracked struct {
+// trackedObject is one listed object; without a UID it was about to be applied.
+type trackedObject struct {
 	target
 	ordinal int
 	uid     types.UID
-	// adopted: the object of that UID was there before us, and stays after us.
-	adopted bool
-	// unsure: an apply may have been done of which we do not know the answer.
-	unsure bool
-	// freed is the UID of an object that is ours and bears no reference: that to an
+	// isAdopted: the object of that UID was there before us, and stays after us.
+	isAdopted bool
+	// isUncertain: an apply may have been done of which we do not know the answer.
+	isUncertain bool
+	// detachedUID is the UID of an object that is ours and bears no reference: that to an
 	// anchor which somebody deleted was removed, and its successor's is not yet written.
-	freed types.UID
+	detachedUID types.UID
 }
 
-func newAnchor() *anchor { return &anchor{tracked: map[objectID]tracked{}} }
+func newAnchor() *anchor { return &anchor{tracked: map[objectID]trackedObject{}} }
 
-// list is tracked in the form of the API: sorted, exact.
-func (a *anchor) list() []v1alpha1.AppliedResourceMeta {
+// appliedResources is tracked in the form of the API: sorted, exact.
+func (a *anchor) appliedResources() []v1alpha1.AppliedResourceMeta {
 	out := make([]v1alpha1.AppliedResourceMeta, 0, len(a.tracked))
 	for _, t := range a.tracked {
 		out = append(out, v1alpha1.AppliedResourceMeta{
@@ -90,7 +90,7 @@ func (a *anchor) list() []v1alpha1.AppliedResourceMeta {
 				Ordinal: t.ordinal, Group: t.Group, Version: t.Version, Kind: t.Kind,
 				Resource: t.Resource, Namespace: t.Namespace, Name: t.Name,
 			},
-			UID: t.uid, Adopted: t.adopted,
+			UID: t.uid, Adopted: t.isAdopted,
 		})
 	}
 	slices.SortFunc(out, func(a, b v1alpha1.AppliedResourceMeta) int {
@@ -101,8 +101,8 @@ func (a *anchor) list() []v1alpha1.AppliedResourceMeta {
 	return out
 }
 
-// take reads a list. How the last applies before it was read ended, it does not say.
-func (a *anchor) take(list []v1alpha1.AppliedResourceMeta) {
+// addListed reads a list. How the last applies before it was read ended, it does not say.
+func (a *anchor) addListed(list []v1alpha1.AppliedResourceMeta) {
 	for _, r := range list {
 		t := target{objectID: objectID{Group: r.Group, Resource: r.Resource, Namespace: r.Namespace, Name: r.Name}, Version: r.Version, Kind: r.Kind}
 		if t.Resource == "" || t.Name == "" || t.Version == "" {
@@ -115,37 +115,37 @@ func (a *anchor) take(list []v1alpha1.AppliedResourceMeta) {
 		if t.Kind == "" {
 			t.Kind = old.Kind // an AppliedManifestWork's status does not say it
 		}
-		a.tracked[t.objectID] = tracked{target: t, ordinal: r.Ordinal, uid: r.UID, adopted: r.Adopted, unsure: true}
+		a.tracked[t.objectID] = trackedObject{target: t, ordinal: r.Ordinal, uid: r.UID, isAdopted: r.Adopted, isUncertain: true}
 	}
 }
 
-// readAnchor decodes an anchor and the name of its work.
-func readAnchor(p Policy, u *unstructured.Unstructured) (wire.WorkKey, *anchor, error) {
-	a, err := p.Anchor.form.read(u)
+// decodeAnchor decodes an anchor and the name of its work.
+func decodeAnchor(p Policy, u *unstructured.Unstructured) (wire.WorkKey, *anchor, error) {
+	a, err := p.Anchor.form.decode(u)
 	if err != nil {
 		return wire.WorkKey{}, nil, err
 	}
-	a.uid, a.created, a.deleting = u.GetUID(), u.GetCreationTimestamp().Time, u.GetDeletionTimestamp() != nil
-	a.loose = !slices.Contains(u.GetFinalizers(), p.Anchor.Finalizer)
-	if text := u.GetAnnotations()[applyingAnnotation]; text != "" {
+	a.uid, a.created, a.isDeleting = u.GetUID(), u.GetCreationTimestamp().Time, u.GetDeletionTimestamp() != nil
+	a.lacksFinalizer = !slices.Contains(u.GetFinalizers(), p.Anchor.Finalizer)
+	if text := u.GetAnnotations()[pendingAnnotation]; text != "" {
 		if err := json.Unmarshal([]byte(text), &a.pending); err != nil {
-			return wire.WorkKey{}, nil, fmt.Errorf("anchor %s: annotation %s: %w", u.GetName(), applyingAnnotation, err)
+			return wire.WorkKey{}, nil, fmt.Errorf("anchor %s: annotation %s: %w", u.GetName(), pendingAnnotation, err)
 		}
 	}
-	a.yielded = readYielded(u)
-	a.take(a.pending)
-	a.take(a.recorded)
-	return a.work, a, nil
+	a.superseded = decodeSuperseded(u)
+	a.addListed(a.pending)
+	a.addListed(a.recorded)
+	return a.workKey, a, nil
 }
 
 // createAnchor writes a new anchor that already lists a.tracked.
 func (e *Engine) createAnchor(ctx context.Context, w *work, a *anchor) error {
-	list := a.list()
+	list := a.appliedResources()
 	applying, err := json.Marshal(list)
 	if err != nil {
 		return fmt.Errorf("encode anchor: %w", err)
 	}
-	raw, err := runtime.DefaultUnstructuredConverter.ToUnstructured(w.policy.Anchor.form.blank(e, w))
+	raw, err := runtime.DefaultUnstructuredConverter.ToUnstructured(w.policy.Anchor.form.newObject(e, w))
 	if err != nil {
 		return fmt.Errorf("encode anchor: %w", err)
 	}
@@ -153,13 +153,13 @@ func (e *Engine) createAnchor(ctx context.Context, w *work, a *anchor) error {
 	obj := &unstructured.Unstructured{Object: raw}
 	obj.SetName(w.anchorName())
 	obj.SetFinalizers([]string{w.policy.Anchor.Finalizer})
-	announced := len(applying) <= maxAnnotation
+	announced := len(applying) <= maxPendingSize
 	if announced {
 		annotations := obj.GetAnnotations()
 		if annotations == nil {
 			annotations = map[string]string{}
 		}
-		annotations[applyingAnnotation] = string(applying)
+		annotations[pendingAnnotation] = string(applying)
 		obj.SetAnnotations(annotations)
 	}
 	made, err := e.spoke.anchors(w.policy).Create(ctx, obj, metav1.CreateOptions{FieldManager: w.policy.FieldManager})
@@ -167,12 +167,12 @@ func (e *Engine) createAnchor(ctx context.Context, w *work, a *anchor) error {
 		return e.adoptAnchor(ctx, w, a)
 	}
 	if err != nil {
-		a.unsure = a.unsure || !refused(err)
+		a.isUncertain = a.isUncertain || !isRejected(err)
 		return fmt.Errorf("create %s: %w", w.policy.Anchor.Kind, err)
 	}
-	a.unsure = false
-	a.uid, a.created, a.deleting = made.GetUID(), made.GetCreationTimestamp().Time, false
-	a.evicting, a.loose = time.Time{}, false
+	a.isUncertain = false
+	a.uid, a.created, a.isDeleting = made.GetUID(), made.GetCreationTimestamp().Time, false
+	a.evictionStart, a.lacksFinalizer = time.Time{}, false
 	if !announced {
 		return e.recordAnchor(ctx, w, a)
 	}
@@ -188,10 +188,10 @@ func (e *Engine) adoptAnchor(ctx context.Context, w *work, a *anchor) error {
 	if err != nil {
 		return fmt.Errorf("get %s: %w", w.policy.Anchor.Kind, err)
 	}
-	if !w.policy.Anchor.form.ours(e, u, true) {
+	if !w.policy.Anchor.form.isOurs(e, u, true) {
 		return fmt.Errorf("%s %s: %w", w.policy.Anchor.Kind, u.GetName(), errForeignAnchor)
 	}
-	key, found, err := readAnchor(w.policy, u)
+	key, found, err := decodeAnchor(w.policy, u)
 	if err != nil {
 		return err
 	}
@@ -200,17 +200,17 @@ func (e *Engine) adoptAnchor(ctx context.Context, w *work, a *anchor) error {
 	}
 	for id, t := range a.tracked {
 		if old, ok := found.tracked[id]; ok && t.uid == "" {
-			t.uid, t.adopted, t.unsure = old.uid, old.adopted, old.unsure
+			t.uid, t.isAdopted, t.isUncertain = old.uid, old.isAdopted, old.isUncertain
 		}
 		found.tracked[id] = t
 	}
-	if found.deleting {
+	if found.isDeleting {
 		*a = *found
 		return errAnchorLost // replaced by the caller's next attempt
 	}
 	patch := map[string]any{"metadata": map[string]any{
-		"uid": string(found.uid), w.policy.markedBy(): map[string]any{HubLabel: e.cfg.HubID}, "resourceVersion": u.GetResourceVersion(),
-		"finalizers": union(u.GetFinalizers(), w.policy.Anchor.Finalizer),
+		"uid": string(found.uid), w.policy.markField(): map[string]any{HubLabel: e.cfg.HubID}, "resourceVersion": u.GetResourceVersion(),
+		"finalizers": addString(u.GetFinalizers(), w.policy.Anchor.Finalizer),
 	}}
 	if w.policy.Dialect == wire.DialectManifestWork {
 		patch["spec"] = map[string]any{"agentID": e.agentID(w.hubHash())}
@@ -220,7 +220,7 @@ func (e *Engine) adoptAnchor(ctx context.Context, w *work, a *anchor) error {
 		return err
 	}
 	*a = *found
-	a.loose = false
+	a.lacksFinalizer = false
 	if err := e.cancelEviction(ctx, w); err != nil {
 		return err
 	}
@@ -230,14 +230,14 @@ func (e *Engine) adoptAnchor(ctx context.Context, w *work, a *anchor) error {
 // recordAnchor brings the anchor's list up to date, if it is not.
 func (e *Engine) recordAnchor(ctx context.Context, w *work, a *anchor) error {
 	form := w.policy.Anchor.form
-	list, pending := form.split(a.list())
-	if slices.ContainsFunc(pending, a.unlisted) {
-		done, err := e.announce(ctx, w, a, pending)
+	list, pending := form.split(a.appliedResources())
+	if slices.ContainsFunc(pending, a.isUnlisted) {
+		done, err := e.recordPending(ctx, w, a, pending)
 		if err != nil {
 			return err
 		}
 		if !done {
-			list = briefly(a.list()) // the status says of some that they are before they are
+			list = withoutUnstored(a.appliedResources()) // the status says of some that they are before they are
 		}
 	}
 	if slices.Equal(list, a.recorded) {
@@ -254,17 +254,17 @@ func (e *Engine) recordAnchor(ctx context.Context, w *work, a *anchor) error {
 	return nil
 }
 
-// announce lists what is about to be applied where the status has no place for it.
+// recordPending lists what is about to be applied where the status has no place for it.
 // done is false when they are too many for that.
-func (e *Engine) announce(ctx context.Context, w *work, a *anchor, pending []v1alpha1.AppliedResourceMeta) (done bool, err error) {
+func (e *Engine) recordPending(ctx context.Context, w *work, a *anchor, pending []v1alpha1.AppliedResourceMeta) (done bool, err error) {
 	text, err := json.Marshal(pending)
 	if err != nil {
 		return false, fmt.Errorf("encode anchor: %w", err)
 	}
-	if len(text) > maxAnnotation {
+	if len(text) > maxPendingSize {
 		return false, nil
 	}
-	patch := map[string]any{"metadata": map[string]any{"uid": string(a.uid), "annotations": map[string]any{applyingAnnotation: string(text)}}}
+	patch := map[string]any{"metadata": map[string]any{"uid": string(a.uid), "annotations": map[string]any{pendingAnnotation: string(text)}}}
 	if err := e.patchAnchor(ctx, w, patch); err != nil {
 		return false, err
 	}
@@ -272,17 +272,17 @@ func (e *Engine) announce(ctx context.Context, w *work, a *anchor, pending []v1a
 	return true, nil
 }
 
-// hubOf is the mark of the hub for which an anchor was made.
-func (p Policy) hubOf(u *unstructured.Unstructured) string {
-	if p.markedBy() == "annotations" {
+// hubMark is the mark of the hub for which an anchor was made.
+func (p Policy) hubMark(u *unstructured.Unstructured) string {
+	if p.markField() == "annotations" {
 		return u.GetAnnotations()[HubLabel]
 	}
 	return u.GetLabels()[HubLabel]
 }
 
-// markedBy is the part of the metadata that has the mark. The labels of an
+// markField is the part of the metadata that has the mark. The labels of an
 // AppliedManifestWork are those of its work.
-func (p Policy) markedBy() string {
+func (p Policy) markField() string {
 	if p.Dialect == wire.DialectManifestWork {
 		return "annotations"
 	}
@@ -316,12 +316,12 @@ func (e *Engine) deleteAnchor(ctx context.Context, w *work, a *anchor) error {
 	if err != nil {
 		return fmt.Errorf("delete %s: %w", w.policy.Anchor.Kind, err)
 	}
-	a.deleting = true
+	a.isDeleting = true
 	return nil
 }
 
-// dropAnchor lets an anchor that is being deleted go.
-func (e *Engine) dropAnchor(ctx context.Context, w *work, a *anchor) error {
+// removeFinalizer lets an anchor that is being deleted go.
+func (e *Engine) removeFinalizer(ctx context.Context, w *work, a *anchor) error {
 	o := metav1.PatchOptions{FieldManager: w.policy.FieldManager}
 	// Ours is the first finalizer of an anchor that nobody else holds.
 	patch, err := json.Marshal([]map[string]any{
@@ -337,15 +337,15 @@ func (e *Engine) dropAnchor(ctx context.Context, w *work, a *anchor) error {
 	case err == nil || apierrors.IsNotFound(err):
 		return nil
 	case apierrors.IsInvalid(err):
-		return e.dropHeldAnchor(ctx, w, a)
+		return e.removeFinalizerBySearch(ctx, w, a)
 	default:
 		return fmt.Errorf("patch %s: %w", w.policy.Anchor.Kind, err)
 	}
 }
 
-// dropHeldAnchor does so where others have their finalizers on it, or have made
+// removeFinalizerBySearch does so where others have their finalizers on it, or have made
 // another of its name.
-func (e *Engine) dropHeldAnchor(ctx context.Context, w *work, a *anchor) error {
+func (e *Engine) removeFinalizerBySearch(ctx context.Context, w *work, a *anchor) error {
 	u, err := e.spoke.anchors(w.policy).Get(ctx, w.anchorName(), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) || err == nil && u.GetUID() != a.uid {
 		return nil
@@ -362,7 +362,7 @@ func (e *Engine) dropHeldAnchor(ctx context.Context, w *work, a *anchor) error {
 	return err
 }
 
-func union(list []string, more string) []string {
+func addString(list []string, more string) []string {
 	if slices.Contains(list, more) {
 		return list
 	}

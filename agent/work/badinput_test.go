@@ -22,7 +22,7 @@ import (
 )
 
 // message of the Applied condition of one manifest.
-func message(s told, ordinal int) string {
+func message(s reportedStatus, ordinal int) string {
 	c := meta.FindStatusCondition(s.Manifests[ordinal].Conditions, conditionApplied)
 	if c == nil {
 		return ""
@@ -39,19 +39,19 @@ func withoutAccount() map[string]*workv1.ManifestWorkExecutor {
 	}
 }
 
-func TestAnExecutorWithoutAnAccountIsARefusal(t *testing.T) {
+func TestExecutorWithoutAccountIsRefused(t *testing.T) {
 	for name, x := range withoutAccount() {
 		t.Run(name, func(t *testing.T) {
 			steps := []step{{at: target{objectID: objectID{Resource: "configmaps", Namespace: "n", Name: "o"}}}}
-			(&Engine{}).equip(&work{policy: ManifestWork()}, &desired{spec: workv1.ManifestWorkSpec{Executor: x}}, steps)
-			if err := steps[0].err; !errors.Is(err, errNoExecutor) || !lasting(err) || len(inOrder(steps)) > 0 {
+			(&Engine{}).resolveOptions(&work{policy: ManifestWork()}, &workSpec{options: workv1.ManifestWorkSpec{Executor: x}}, steps)
+			if err := steps[0].err; !errors.Is(err, errNoExecutor) || !isPermanent(err) || len(applicableSteps(steps)) > 0 {
 				t.Errorf("error %v: it is written with the rights of the agent", err)
 			}
 		})
 	}
 }
 
-func TestAWorkWhoseExecutorIsNobodyIsNotApplied(t *testing.T) {
+func TestWorkWithoutExecutorAccountIsNotApplied(t *testing.T) {
 	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	c.startForOCM(h)
@@ -68,16 +68,16 @@ func TestAWorkWhoseExecutorIsNobodyIsNotApplied(t *testing.T) {
 	}
 }
 
-func TestAClusterScopedManifestThatNamesANamespaceIsNotApplied(t *testing.T) {
+func TestClusterScopedManifestWithNamespaceIsNotApplied(t *testing.T) {
 	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	c.startForOCM(h)
-	for dialect, publish := range map[string]func(name string, manifests ...string) told{
-		wire.DialectManifestWork: func(name string, manifests ...string) told {
+	for dialect, publish := range map[string]func(name string, manifests ...string) reportedStatus{
+		wire.DialectManifestWork: func(name string, manifests ...string) reportedStatus {
 			h.ask(name, 1, wire.Work{}, manifests...)
 			return h.says(c, name, 1, conditionApplied, metav1.ConditionFalse)
 		},
-		wire.DialectMulticluster: func(name string, manifests ...string) told {
+		wire.DialectMulticluster: func(name string, manifests ...string) reportedStatus {
 			h.want(name, 1, manifests...)
 			return h.is(c, name, 1, conditionApplied, metav1.ConditionFalse)
 		},
@@ -97,7 +97,7 @@ func TestAClusterScopedManifestThatNamesANamespaceIsNotApplied(t *testing.T) {
 }
 
 // mayWriteConfigMapsAlone returns a user who may, and have anchors, and the role.
-func (c *cluster) mayWriteConfigMapsAlone() (user string, role *rbacv1.ClusterRole) {
+func (c *testCluster) mayWriteConfigMapsAlone() (user string, role *rbacv1.ClusterRole) {
 	c.t.Helper()
 	user = "system:serviceaccount:" + c.namespace + ":worker"
 	role = &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: c.name("worker")}, Rules: []rbacv1.PolicyRule{
@@ -125,7 +125,7 @@ func (c *cluster) mayWriteConfigMapsAlone() (user string, role *rbacv1.ClusterRo
 
 // untilAllowed waits until the API server acts by the rights that a user was given,
 // or that were taken: it learns of them a moment after they were written.
-func (c *cluster) untilAllowed(user, resource string, allowed bool) {
+func (c *testCluster) untilAllowed(user, resource string, allowed bool) {
 	c.t.Helper()
 	gr := schema.ParseGroupResource(resource)
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{

@@ -18,85 +18,85 @@ import (
 	"github.com/spokelet/spokelet/agent/work/feedback"
 )
 
-func TestEachStrategyGuardsWhatItWrote(t *testing.T) {
-	was := func() *sighting {
-		s := seen("u", "10", 1)
-		s.edits, s.writes, s.owners, s.config = fieldsHash{1}, fieldsHash{1}, []types.UID{"anchor", "other"}, "mark"
+func TestDriftPolicyFollowsStrategy(t *testing.T) {
+	was := func() *observedObject {
+		s := observedAt("u", "10", 1)
+		s.allFields, s.allWrites, s.owners, s.specHash = fieldsHash{1}, fieldsHash{1}, []types.UID{"anchor", "other"}, "mark"
 		return s
 	}
-	type change func(*sighting)
-	status := func(s *sighting) { s.writes = fieldsHash{2} }
-	edits := func(s *sighting) { s.edits, s.writes = fieldsHash{2}, fieldsHash{2} }
-	fields := func(s *sighting) { edits(s); s.fields = fieldsHash{2} }
-	owners := func(s *sighting) { edits(s); s.owners = []types.UID{"anchor"} }
-	mark := func(s *sighting) { edits(s); s.config = "" }
-	again := func(*sighting) {}
+	type change func(*observedObject)
+	status := func(s *observedObject) { s.allWrites = fieldsHash{2} }
+	edits := func(s *observedObject) { s.allFields, s.allWrites = fieldsHash{2}, fieldsHash{2} }
+	fields := func(s *observedObject) { edits(s); s.ownFields = fieldsHash{2} }
+	owners := func(s *observedObject) { edits(s); s.owners = []types.UID{"anchor"} }
+	mark := func(s *observedObject) { edits(s); s.specHash = "" }
+	again := func(*observedObject) {}
 	tests := map[string]struct {
 		reason string
-		guard  guard
+		guard  driftPolicy
 		change change
 		stray  bool
 	}{
-		"applied, our fields":        {reason: "somebody took one", guard: guardFields, change: fields, stray: true},
-		"applied, others' fields":    {reason: "they are not ours", guard: guardFields, change: edits},
-		"updated, anything":          {reason: "the executor has to look", guard: guardEdits, change: edits, stray: true},
-		"updated, the status":        {reason: "it is nobody's to write here", guard: guardEdits, change: status},
-		"updated, the same again":    {reason: "two agents overlapped, and the other one wrote what it wanted", guard: guardEdits, change: again, stray: true},
-		"applied, the same again":    {reason: "of applies it is known whose a field is, and not what is in it", guard: guardFields, change: again},
-		"made once, somebody's edit": {reason: "it stays as the spoke has it", guard: guardOwnership, change: fields},
-		"made once, the owner":       {reason: "the reference to the anchor is maintained", guard: guardOwnership, change: owners, stray: true},
-		"marked, the mark":           {reason: "without it the manifest is applied again", guard: guardOwnership, change: mark, stray: true},
+		"applied, our fields":        {reason: "somebody took one", guard: driftByFields, change: fields, stray: true},
+		"applied, others' fields":    {reason: "they are not ours", guard: driftByFields, change: edits},
+		"updated, anything":          {reason: "the executor has to look", guard: driftByEdits, change: edits, stray: true},
+		"updated, the status":        {reason: "it is nobody's to write here", guard: driftByEdits, change: status},
+		"updated, the same again":    {reason: "two agents overlapped, and the other one wrote what it wanted", guard: driftByEdits, change: again, stray: true},
+		"applied, the same again":    {reason: "of applies it is known whose a field is, and not what is in it", guard: driftByFields, change: again},
+		"made once, somebody's edit": {reason: "it stays as the spoke has it", guard: driftByOwnership, change: fields},
+		"made once, the owner":       {reason: "the reference to the anchor is maintained", guard: driftByOwnership, change: owners, stray: true},
+		"marked, the mark":           {reason: "without it the manifest is applied again", guard: driftByOwnership, change: mark, stray: true},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			s := newScene()
-			s.begin(s.id, "w", time.Now())
-			s.finish(s.id, "w", body, was(), tc.guard)
-			s.repairs = nil
+			s := newInventoryFixture()
+			s.beginWrite(s.id, "w", time.Now())
+			s.recordApply(s.id, "w", body, was(), tc.guard)
+			s.requeued = nil
 			now := was()
-			now.version = "12"
+			now.resourceVersion = "12"
 			tc.change(now)
-			s.observe(s.id, now, false, time.Time{})
-			if got := len(s.repairs) > 0; got != tc.stray {
-				t.Errorf("%s: repairs %v", tc.reason, s.repairs)
+			s.handleEvent(s.id, now, false, time.Time{})
+			if got := len(s.requeued) > 0; got != tc.stray {
+				t.Errorf("%s: repairs %v", tc.reason, s.requeued)
 			}
 		})
 	}
 }
 
-func TestWhoeverOwnsOtherFieldsRepairsThemToo(t *testing.T) {
-	s := newScene()
-	s.claim(s.target(), "x", "anchor-x")
-	s.intend(s.id, "w", intent{content: body, desire: body, manager: "work-agent", owns: true})
-	s.intend(s.id, "x", intent{content: [32]byte{2}, desire: [32]byte{2}, manager: "work-agent-x", owns: true})
-	s.begin(s.id, "x", time.Now())
-	s.finish(s.id, "x", [32]byte{2}, seen("u", "11", 3), guardFields)
-	s.repairs = nil
-	s.observe(s.id, seen("u", "12", 4), false, time.Time{})
-	slices.Sort(s.repairs)
-	if diff := cmp.Diff([]string{"w", "x"}, s.repairs); diff != "" {
+func TestDriftRequeuesOwnersOfOtherFields(t *testing.T) {
+	s := newInventoryFixture()
+	s.addClaim(s.target(), "x", "anchor-x")
+	s.setDesired(s.id, "w", desiredState{contentHash: body, manifestHash: body, manager: "work-agent", isOwner: true})
+	s.setDesired(s.id, "x", desiredState{contentHash: [32]byte{2}, manifestHash: [32]byte{2}, manager: "work-agent-x", isOwner: true})
+	s.beginWrite(s.id, "x", time.Now())
+	s.recordApply(s.id, "x", [32]byte{2}, observedAt("u", "11", 3), driftByFields)
+	s.requeued = nil
+	s.handleEvent(s.id, observedAt("u", "12", 4), false, time.Time{})
+	slices.Sort(s.requeued)
+	if diff := cmp.Diff([]string{"w", "x"}, s.requeued); diff != "" {
 		t.Errorf("repairs (-want +got):\n%s", diff)
 	}
-	if got := s.rivals(s.id, "w"); got != nil {
+	if got := s.conflictingWorks(s.id, "w"); got != nil {
 		t.Errorf("works with managers of their own are rivals: %v", got)
 	}
 	// The first of them repairs; that is no answer for the other one's fields.
-	s.begin(s.id, "w", time.Now())
-	s.finish(s.id, "w", body, seen("u", "13", 5), guardFields)
-	if what, _ := s.due(s.id, "x", [32]byte{2}, time.Now()); what != needApply {
+	s.beginWrite(s.id, "w", time.Now())
+	s.recordApply(s.id, "w", body, observedAt("u", "13", 5), driftByFields)
+	if what, _ := s.nextAction(s.id, "x", [32]byte{2}, time.Now()); what != actionApply {
 		t.Error("the other one's fields are forgotten")
 	}
 }
 
-func TestRivalsAreThoseWhoWantOtherValues(t *testing.T) {
-	want := func(desire byte) intent {
-		return intent{content: [32]byte{desire, 1}, desire: [32]byte{desire}, manager: "work-agent", owns: true}
+func TestConflictingWorksWantOtherValues(t *testing.T) {
+	want := func(desire byte) desiredState {
+		return desiredState{contentHash: [32]byte{desire, 1}, manifestHash: [32]byte{desire}, manager: "work-agent", isOwner: true}
 	}
-	reads, empty := want(2), intent{owns: true}
-	reads.passive = true
+	reads, empty := want(2), desiredState{isOwner: true}
+	reads.isPassive = true
 	tests := map[string]struct {
 		reason string
-		other  intent
+		other  desiredState
 		rivals []string
 	}{
 		"other values":   {reason: "the last one wins, and both say so", other: want(2), rivals: []string{"x"}},
@@ -106,37 +106,37 @@ func TestRivalsAreThoseWhoWantOtherValues(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			s := newScene()
-			s.claim(s.target(), "x", "anchor-x")
-			s.intend(s.id, "w", want(1))
-			s.intend(s.id, "x", tc.other)
-			if diff := cmp.Diff(tc.rivals, s.rivals(s.id, "w")); diff != "" {
+			s := newInventoryFixture()
+			s.addClaim(s.target(), "x", "anchor-x")
+			s.setDesired(s.id, "w", want(1))
+			s.setDesired(s.id, "x", tc.other)
+			if diff := cmp.Diff(tc.rivals, s.conflictingWorks(s.id, "w")); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
 		})
 	}
 }
 
-func TestWhatYieldedDoesNotWriteAgain(t *testing.T) {
-	s := newScene()
-	s.claim(s.target(), "x", "anchor-x")
+func TestSupersededWorkDoesNotWriteAgain(t *testing.T) {
+	s := newInventoryFixture()
+	s.addClaim(s.target(), "x", "anchor-x")
 	other := [32]byte{7}
-	s.intend(s.id, "x", intent{content: other, desire: other, manager: "work-agent"})
-	if what, _ := s.due(s.id, "x", other, time.Now()); what != needApply {
+	s.setDesired(s.id, "x", desiredState{contentHash: other, manifestHash: other, manager: "work-agent"})
+	if what, _ := s.nextAction(s.id, "x", other, time.Now()); what != actionApply {
 		t.Fatal("a work that wrote nothing has nothing to do")
 	}
-	s.yield(s.id, "x", other)
-	if what, _ := s.due(s.id, "x", other, time.Now()); what != needNothing {
+	s.markSuperseded(s.id, "x", other)
+	if what, _ := s.nextAction(s.id, "x", other, time.Now()); what != actionNone {
 		t.Error("it writes what it wrote before the last one did")
 	}
-	if what, _ := s.due(s.id, "x", [32]byte{8}, time.Now()); what != needApply {
+	if what, _ := s.nextAction(s.id, "x", [32]byte{8}, time.Now()); what != actionApply {
 		t.Error("what it wants now is not written")
 	}
 }
 
-func TestReadersReadWhatTheyAskFor(t *testing.T) {
-	s := newScene()
-	r := &reader{
+func TestReadersReadRequestedContent(t *testing.T) {
+	s := newInventoryFixture()
+	r := &contentReader{
 		generation: 3,
 		feedback: feedback.Compile([]workv1.FeedbackRule{{
 			Type: workv1.JSONPathsType, JsonPaths: []workv1.JsonPath{{Name: "state", Path: ".data.state"}},
@@ -145,22 +145,22 @@ func TestReadersReadWhatTheyAskFor(t *testing.T) {
 			Condition: "Done", Type: workv1.CelConditionExpressionsType, CelExpressions: []string{`object.data.state == "done"`},
 		}}),
 	}
-	s.intend(s.id, "w", intent{content: body, owns: true, reader: r})
+	s.setDesired(s.id, "w", desiredState{contentHash: body, isOwner: true, reader: r})
 	if len(s.scopes) != 1 || s.followed != 1 {
 		t.Fatalf("%d scopes, %d watches: want the one with content", len(s.scopes), s.followed)
 	}
-	if !s.unread(s.id) {
+	if !s.needsRead(s.id) {
 		t.Error("nobody has to read what was never read")
 	}
 	obj := func(state string) *unstructured.Unstructured {
 		return &unstructured.Unstructured{Object: map[string]any{"data": map[string]any{"state": state}}}
 	}
 	see := func(version, state string) bool {
-		s.reports = nil
-		s.observe(s.id, seen("u", version, 1), false, time.Time{}, readAll(s.readers(s.id), obj(state))...)
-		return len(s.reports) > 0
+		s.statusRequeued = nil
+		s.handleEvent(s.id, observedAt("u", version, 1), false, time.Time{}, readAll(s.readers(s.id), obj(state))...)
+		return len(s.statusRequeued) > 0
 	}
-	if !see("11", "new") || s.unread(s.id) {
+	if !see("11", "new") || s.needsRead(s.id) {
 		t.Error("the first reading is not told")
 	}
 	if see("12", "new") {
@@ -176,7 +176,7 @@ func TestReadersReadWhatTheyAskFor(t *testing.T) {
 	if diff := cmp.Diff(want, got.conditions); diff != "" || *got.values[0].Value.String != "done" {
 		t.Errorf("reading (-want +got):\n%s\n%+v", diff, got.values)
 	}
-	s.intend(s.id, "w", intent{content: body, owns: true})
+	s.setDesired(s.id, "w", desiredState{contentHash: body, isOwner: true})
 	if s.readingOf(s.id, "w") != nil || s.followed != 1 {
 		t.Error("without rules something is still read")
 	}

@@ -27,49 +27,49 @@ import (
 const (
 	// Pause before a failed work is tried again; a change of the work, or of what
 	// it waits for, ends it.
-	firstRetry   = 50 * time.Millisecond
-	longestRetry = time.Minute
-	// reporters compose statuses that no executor is about to compose.
-	reporters = 2
+	minRetryDelay = 50 * time.Millisecond
+	maxRetryDelay = time.Minute
+	// reportWorkers compose statuses that no executor is about to compose.
+	reportWorkers = 2
 )
 
 // Engine executes the works of one hub in this cluster.
 type Engine struct {
-	cfg      Config
-	log      logr.Logger
-	spoke    *spoke
-	table    *table
-	source   *resource.Source
-	reporter Reporter
-	receiver resource.Receiver
-	mirror   *resource.Mirror
-	rules    *conditionrules.Compiler
+	cfg       Config
+	log       logr.Logger
+	spoke     *spokeClient
+	inventory *inventory
+	source    *resource.Source
+	reporter  Reporter
+	receiver  resource.Receiver
+	mirror    *resource.Mirror
+	rules     *conditionrules.Compiler
 	// executors says what works may do in somebody's name.
 	executors *executor.Checker
 	queue     workqueue.TypedDelayingInterface[string]
 	reports   workqueue.TypedInterface[string]
 	policies  map[string]Policy
 	metrics   *metrics
-	copy      *keeper
-	backlog   *backlog
+	specs     *specCache
+	records   *recordQueue
 
-	// following counts followers; they run under lifetime.
-	following sync.WaitGroup
-	lifetime  context.Context
+	// watches counts followers; they run under lifetime.
+	watches sync.WaitGroup
+	runCtx  context.Context
 
 	mu sync.Mutex
 	// All below are guarded by mu.
 	works map[string]*work
 	// anchors finds a work by its dialect and the name of its anchor.
 	anchors map[string]*work
-	// synced is set once the hub has told all it wants.
-	synced bool
-	// hash is that of the hub, empty until it is known.
-	hash string
-	// strangers are anchors of other agents, which are looked at once.
-	strangers map[types.UID]struct{}
-	// waiting holds, by API group, the works with a kind that is not served.
-	waiting         map[string]map[string]struct{}
+	// isSynced is set once the hub has told all it wants.
+	isSynced bool
+	// hubHash is that of the hub, empty until it is known.
+	hubHash string
+	// foreignAnchors are anchors of other agents, which are looked at once.
+	foreignAnchors map[types.UID]struct{}
+	// unservedKinds holds, by API group, the works with a kind that is not served.
+	unservedKinds   map[string]map[string]struct{}
 	stopDefinitions func()
 }
 
@@ -87,44 +87,44 @@ func New(cfg Config) (*Engine, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("work engine: %w", err)
 	}
-	s, err := newSpoke(cfg.REST, cfg.Impersonate)
+	s, err := newSpokeClient(cfg.REST, cfg.Impersonate)
 	if err != nil {
 		return nil, fmt.Errorf("work engine: %w", err)
 	}
 	e := &Engine{
-		cfg:      cfg,
-		log:      cfg.Logger,
-		spoke:    s,
-		source:   resource.NewSource(wire.KindWorkStatus),
-		queue:    workqueue.NewTypedDelayingQueue[string](),
-		reports:  workqueue.NewTyped[string](),
-		policies: map[string]Policy{},
-		hash:     cfg.HubHash,
-		rules:    conditionrules.NewCompiler(),
-		works:    map[string]*work{},
-		anchors:  map[string]*work{},
-		waiting:  map[string]map[string]struct{}{},
+		cfg:           cfg,
+		log:           cfg.Logger,
+		spoke:         s,
+		source:        resource.NewSource(wire.KindWorkStatus),
+		queue:         workqueue.NewTypedDelayingQueue[string](),
+		reports:       workqueue.NewTyped[string](),
+		policies:      map[string]Policy{},
+		hubHash:       cfg.HubHash,
+		rules:         conditionrules.NewCompiler(),
+		works:         map[string]*work{},
+		anchors:       map[string]*work{},
+		unservedKinds: map[string]map[string]struct{}{},
 
-		strangers: map[types.UID]struct{}{},
+		foreignAnchors: map[types.UID]struct{}{},
 	}
 	for _, d := range cfg.Dialects {
 		e.policies[d] = allPolicies()[d]
 	}
-	e.backlog = newBacklog()
-	e.table = newTable(e.followObjects, e.queue.Add, e.reports.Add)
-	e.receiver = resource.Receiver{Put: e.accept, Delete: e.withdraw, Synced: e.complete}
+	e.records = newRecordQueue()
+	e.inventory = newInventory(e.watchScope, e.queue.Add, e.reports.Add)
+	e.receiver = resource.Receiver{Put: e.putWork, Delete: e.deleteWork, Synced: e.handleSynced}
 	e.mirror = resource.NewMirror(wire.KindWork, e.receiver)
 	if e.reporter = cfg.Reporter; e.reporter == nil {
 		e.reporter = e.source
 	}
-	e.executors, err = executor.New(executor.Config{REST: cfg.REST, Caches: cfg.ExecutorCaches, Changed: e.requeueReviews, Logger: cfg.Logger})
+	e.executors, err = executor.New(executor.Config{REST: cfg.REST, Caches: cfg.ExecutorCaches, Changed: e.requeueForReview, Logger: cfg.Logger})
 	if err != nil {
 		return nil, fmt.Errorf("work engine: %w", err)
 	}
-	if e.metrics, err = newMetrics(cfg.Registerer, e.count); err != nil {
+	if e.metrics, err = newMetrics(cfg.Registerer, e.countByState); err != nil {
 		return nil, fmt.Errorf("work engine: %w", err)
 	}
-	if e.copy, err = newKeeper(cfg); err != nil {
+	if e.specs, err = newSpecCache(cfg); err != nil {
 		return nil, fmt.Errorf("work engine: %w", err)
 	}
 	return e, nil
@@ -144,33 +144,33 @@ func (e *Engine) Receiver() resource.Receiver { return e.receiver }
 func (e *Engine) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	e.lifetime = ctx
+	e.runCtx = ctx
 	defer e.queue.ShutDown()
 	defer e.reports.ShutDown()
 	defer e.executors.Close()
-	e.recall(ctx)
+	e.restore(ctx)
 	e.reporter.Complete()
 	var wg sync.WaitGroup
 	for range e.cfg.Workers {
-		wg.Go(func() { serve(e.queue, func(key string) { e.execute(ctx, key) }) })
+		wg.Go(func() { runWorker(e.queue, func(key string) { e.execute(ctx, key) }) })
 	}
-	for range reporters {
-		wg.Go(func() { serve(e.reports, e.tell) })
+	for range reportWorkers {
+		wg.Go(func() { runWorker(e.reports, e.reportStatus) })
 	}
-	wg.Go(func() { e.copy.run(ctx, e.log) })
-	wg.Go(func() { e.backlog.run(ctx, e.queue.Add) })
-	e.followAnchors()
+	wg.Go(func() { e.specs.run(ctx, e.log) })
+	wg.Go(func() { e.records.run(ctx, e.queue.Add) })
+	e.watchAnchors()
 	<-ctx.Done()
 	e.queue.ShutDown()
 	e.reports.ShutDown()
 	wg.Wait()
-	e.following.Wait()
+	e.watches.Wait()
 	e.spoke.close()
 	return nil
 }
 
-// workFor returns the work of a key, made if need be; e.mu is held.
-func (e *Engine) workFor(p Policy, key wire.WorkKey) *work {
+// ensureWork returns the work of a key, made if need be; e.mu is held.
+func (e *Engine) ensureWork(p Policy, key wire.WorkKey) *work {
 	if w, ok := e.works[key.String()]; ok {
 		return w
 	}
@@ -188,23 +188,23 @@ func (e *Engine) lookup(key string) *work {
 	return e.works[key]
 }
 
-// accept takes what the hub wants of one work.
-func (e *Engine) accept(r resource.Resource) {
-	if err := e.want(r, false); err != nil {
+// putWork takes what the hub wants of one work.
+func (e *Engine) putWork(r resource.Resource) {
+	if err := e.setSpec(r, false); err != nil {
 		e.log.Error(err, "hub sent a work that cannot be read", "work", r.Key)
 		return
 	}
-	e.copy.put(r)
+	e.specs.put(r)
 }
 
-// remember takes what the hub wanted before we were started.
-func (e *Engine) remember(r resource.Resource) {
-	if err := e.want(r, true); err != nil {
+// restoreWork takes what the hub wanted before we were started.
+func (e *Engine) restoreWork(r resource.Resource) {
+	if err := e.setSpec(r, true); err != nil {
 		e.log.Error(err, "the copy of a work cannot be read", "work", r.Key)
 	}
 }
 
-func (e *Engine) want(r resource.Resource, copied bool) error {
+func (e *Engine) setSpec(r resource.Resource, copied bool) error {
 	key, err := wire.ParseWorkKey(r.Key)
 	if err != nil {
 		return err
@@ -217,16 +217,16 @@ func (e *Engine) want(r resource.Resource, copied bool) error {
 	if err != nil {
 		return err
 	}
-	if err := e.admissible(key, body); err != nil {
+	if err := e.validateWork(key, body); err != nil {
 		return err
 	}
-	d := &desired{
-		uid: r.UID, generation: body.Generation, deleting: body.Deleting, copied: copied, received: time.Now(),
-		suspended: body.Suspended, applied: body.AppliedGeneration, reportsDrift: body.ReportDrift,
-		hubHash: body.HubHash, labels: body.Labels, healthy: body.Healthy,
-		spec: body.Spec,
+	d := &workSpec{
+		uid: r.UID, generation: body.Generation, isDeleting: body.Deleting, isCached: copied, received: time.Now(),
+		isSuspended: body.Suspended, appliedGeneration: body.AppliedGeneration, reportsDrift: body.ReportDrift,
+		hubHash: body.HubHash, labels: body.Labels, reportsHealth: body.Healthy,
+		options: body.Spec,
 	}
-	d.spec.Workload.Manifests = nil
+	d.options.Workload.Manifests = nil
 	if n := len(body.Spec.Workload.Manifests); n > maxManifests {
 		d.refusal = &TooManyError{Manifests: n}
 	} else {
@@ -234,22 +234,22 @@ func (e *Engine) want(r resource.Resource, copied bool) error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if d.hubHash != "" && d.hubHash != e.hash && (!copied || e.hash == "") {
-		e.hash = d.hubHash
+	if d.hubHash != "" && d.hubHash != e.hubHash && (!copied || e.hubHash == "") {
+		e.hubHash = d.hubHash
 	}
-	w := e.workFor(p, key)
+	w := e.ensureWork(p, key)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if copied && w.want != nil {
+	if copied && w.spec != nil {
 		return nil // the hub was faster
 	}
-	w.want, w.orphaned = d, time.Time{}
+	w.spec, w.unknownSince = d, time.Time{}
 	e.queue.Add(r.Key)
 	return nil
 }
 
-// admissible refuses works that are not this cluster's.
-func (e *Engine) admissible(key wire.WorkKey, body wire.Work) error {
+// validateWork refuses works that are not this cluster's.
+func (e *Engine) validateWork(key wire.WorkKey, body wire.Work) error {
 	switch {
 	case key.Dialect != wire.DialectManifestWork:
 		return nil
@@ -261,23 +261,23 @@ func (e *Engine) admissible(key wire.WorkKey, body wire.Work) error {
 	return nil
 }
 
-// withdraw: the work is no more on the hub.
-func (e *Engine) withdraw(key string) {
+// deleteWork: the work is no more on the hub.
+func (e *Engine) deleteWork(key string) {
 	if w := e.lookup(key); w != nil {
-		w.orphan(time.Now())
+		w.markUnknown(time.Now())
 		e.queue.Add(key)
 	}
 }
 
-// complete: the hub has told all it wants. What it did not mention it does not know.
-func (e *Engine) complete() {
+// handleSynced: the hub has told all it wants. What it did not mention it does not know.
+func (e *Engine) handleSynced() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.synced = true
+	e.isSynced = true
 	now := time.Now()
 	for key, w := range e.works {
-		if w.unconfirmed() {
-			w.orphan(now)
+		if w.isUnconfirmed() {
+			w.markUnknown(now)
 			e.queue.Add(key)
 		}
 	}
@@ -285,26 +285,26 @@ func (e *Engine) complete() {
 
 // execute runs one work once and decides when to look again.
 func (e *Engine) execute(ctx context.Context, key string) {
-	recording := e.backlog.begin(key)
-	defer e.backlog.end(recording)
-	if name, ok := strings.CutPrefix(key, meetPrefix); ok {
-		e.meet(ctx, name)
+	recording := e.records.start(key)
+	defer e.records.finish(recording)
+	if name, ok := strings.CutPrefix(key, newAnchorPrefix); ok {
+		e.adoptNewAnchor(ctx, name)
 		return
 	}
 	w := e.lookup(key)
 	if w == nil || ctx.Err() != nil {
 		return
 	}
-	w.recording = recording
-	if d := w.wanted(); d != w.tried {
+	w.recordNow = recording
+	if d := w.currentSpec(); d != w.attempted {
 		if d != nil && w.uid != "" && w.uid != d.uid {
-			w.replace()
+			w.resetStatus()
 		}
 		if d != nil {
 			w.uid = d.uid
 		}
-		w.tried, w.failures = d, 0
-		w.denied.reset()
+		w.attempted, w.failures = d, 0
+		w.denials.reset()
 	}
 	wait, err := e.reconcile(ctx, w)
 	switch {
@@ -314,7 +314,7 @@ func (e *Engine) execute(ctx context.Context, key string) {
 		return // whoever superseded it has queued it
 	default:
 		e.log.V(1).Info("work is tried again", "work", key, "err", err.Error())
-		retry := backoff(w.failures, firstRetry, longestRetry)
+		retry := backoff(w.failures, minRetryDelay, maxRetryDelay)
 		w.failures++
 		if wait == 0 || retry < wait {
 			wait = retry
@@ -325,40 +325,40 @@ func (e *Engine) execute(ctx context.Context, key string) {
 	}
 }
 
-// tell sends the status of a work as it is now.
-func (e *Engine) tell(key string) {
+// reportStatus sends the status of a work as it is now.
+func (e *Engine) reportStatus(key string) {
 	if w := e.lookup(key); w != nil {
-		e.publish(w)
+		e.publishStatus(w)
 	}
 }
 
-func (e *Engine) publish(w *work) {
-	w.telling.Lock()
-	defer w.telling.Unlock()
+func (e *Engine) publishStatus(w *work) {
+	w.publishMu.Lock()
+	defer w.publishMu.Unlock()
 	before := w.isComplete()
-	since := e.table.news(w.key.String())
-	s, uid, ok := w.status(e.table, metav1.Now())
+	since := e.inventory.takeFirstEvent(w.key.String())
+	s, uid, ok := w.status(e.inventory, metav1.Now())
 	if !ok {
 		return
 	}
 	if before && !w.isComplete() {
 		e.queue.Add(w.key.String()) // what changed meanwhile is applied now
 	}
-	e.send(w, s, uid, since)
-	e.metrics.told(w)
+	e.sendStatus(w, s, uid, since)
+	e.metrics.observeStatus(w)
 }
 
-func (e *Engine) announceFinalized(w *work, d *desired) {
-	w.telling.Lock()
-	defer w.telling.Unlock()
-	e.table.news(w.key.String())
-	e.send(w, wire.WorkStatus{ObservedGeneration: d.generation, Finalized: true}, d.uid, time.Time{})
+func (e *Engine) publishFinalized(w *work, d *workSpec) {
+	w.publishMu.Lock()
+	defer w.publishMu.Unlock()
+	e.inventory.takeFirstEvent(w.key.String())
+	e.sendStatus(w, wire.WorkStatus{ObservedGeneration: d.generation, Finalized: true}, d.uid, time.Time{})
 }
 
-// send publishes a status that tells of events since a time. One that is too
+// sendStatus publishes a status that tells of events since a time. One that is too
 // large to travel goes without its
 // manifests; the work's own conditions still say what is wrong.
-func (e *Engine) send(w *work, s wire.WorkStatus, uid string, since time.Time) {
+func (e *Engine) sendStatus(w *work, s wire.WorkStatus, uid string, since time.Time) {
 	for {
 		body, err := json.Marshal(s)
 		if err == nil {
@@ -375,8 +375,8 @@ func (e *Engine) send(w *work, s wire.WorkStatus, uid string, since time.Time) {
 	}
 }
 
-// serve hands the keys of a queue to do until it is shut down.
-func serve(q workqueue.TypedInterface[string], do func(string)) {
+// runWorker hands the keys of a queue to do until it is shut down.
+func runWorker(q workqueue.TypedInterface[string], do func(string)) {
 	for {
 		key, quit := q.Get()
 		if quit {
@@ -388,7 +388,7 @@ func serve(q workqueue.TypedInterface[string], do func(string)) {
 }
 
 // group of a definition's name, "<plural>.<group>".
-func groupOf(definition string) string {
+func definitionGroup(definition string) string {
 	for i := range definition {
 		if definition[i] == '.' {
 			return definition[i+1:]
@@ -397,6 +397,6 @@ func groupOf(definition string) string {
 	return ""
 }
 
-func definitions() schema.GroupVersionResource {
+func definitionResource() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 }

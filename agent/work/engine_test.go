@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-func TestWorkLivesAndDies(t *testing.T) {
+func TestWorkIsAppliedUpdatedAndDeleted(t *testing.T) {
 	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	c.start(h)
@@ -64,7 +64,7 @@ func TestWorkLivesAndDies(t *testing.T) {
 }
 
 // listed renders an anchor's list as "name:has uid ...".
-func listed(c *cluster, name string) string {
+func listed(c *testCluster, name string) string {
 	var out []string
 	for _, r := range c.appliedResources(name) {
 		out = append(out, r.Name+":"+strconv.FormatBool(r.UID != ""))
@@ -129,12 +129,12 @@ func TestDriftIsRepaired(t *testing.T) {
 	}
 }
 
-func patch(ctx context.Context, c *cluster, name, body string) error {
+func patch(ctx context.Context, c *testCluster, name, body string) error {
 	_, err := c.kube.CoreV1().ConfigMaps(c.namespace).Patch(ctx, name, types.MergePatchType, []byte(body), metav1.PatchOptions{FieldManager: "somebody"})
 	return err
 }
 
-func TestForeignFieldsStay(t *testing.T) {
+func TestApplyKeepsForeignFields(t *testing.T) {
 	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	c.start(h)
@@ -151,7 +151,7 @@ func TestForeignFieldsStay(t *testing.T) {
 	}
 }
 
-func TestSharedObjectGoesWithTheLast(t *testing.T) {
+func TestSharedObjectIsDeletedWithLastWork(t *testing.T) {
 	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	c.start(h)
@@ -180,7 +180,7 @@ func TestSharedObjectGoesWithTheLast(t *testing.T) {
 	}
 }
 
-func TestFinalizingObjectIsWaitedFor(t *testing.T) {
+func TestDeletionWaitsForFinalizers(t *testing.T) {
 	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	c.start(h)
@@ -200,7 +200,7 @@ func TestFinalizingObjectIsWaitedFor(t *testing.T) {
 	h.finalized(c, name)
 }
 
-func TestDeletedAnchorIsMadeAnew(t *testing.T) {
+func TestDeletedAnchorIsRecreated(t *testing.T) {
 	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	c.start(h)
@@ -218,7 +218,7 @@ func TestDeletedAnchorIsMadeAnew(t *testing.T) {
 	})
 }
 
-func TestUnknownWorkIsEvictedAfterItsGrace(t *testing.T) {
+func TestUnknownWorkIsEvictedAfterGracePeriod(t *testing.T) {
 	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	a := c.start(h)
@@ -234,7 +234,7 @@ func TestUnknownWorkIsEvictedAfterItsGrace(t *testing.T) {
 	})
 }
 
-func TestGoesOnWithoutTheHub(t *testing.T) {
+func TestEngineContinuesWithoutHub(t *testing.T) {
 	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	keep := func(cfg *Config) { cfg.Namespace = c.namespace }
@@ -254,7 +254,7 @@ func TestGoesOnWithoutTheHub(t *testing.T) {
 	c.eventually("the object is back", func() bool { return len(c.configMaps()) == 1 })
 }
 
-func TestOrphanLeavesTheObjects(t *testing.T) {
+func TestOrphanKeepsObjects(t *testing.T) {
 	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	a := c.start(h)
@@ -264,7 +264,7 @@ func TestOrphanLeavesTheObjects(t *testing.T) {
 	c.eventually("recorded", func() bool { return listed(c, name) == "a:true" })
 	a.stop()
 	anchor, _ := c.anchor(name)
-	key, read, err := readAnchor(Multicluster(), anchor)
+	key, read, err := decodeAnchor(Multicluster(), anchor)
 	if err != nil || len(read.tracked) != 1 {
 		t.Fatalf("anchor of %v lists %v, %v", key, read, err)
 	}
@@ -298,7 +298,7 @@ func TestDefinitionAndItsObjectConvergeInOneWork(t *testing.T) {
 	h.finalized(c, name)
 }
 
-func TestHealthIsPushed(t *testing.T) {
+func TestHealthChangesAreReported(t *testing.T) {
 	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	c.start(h)

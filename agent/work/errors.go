@@ -25,14 +25,14 @@ var (
 // maxMessage bounds the text of an error in a condition, in bytes.
 const maxMessage = 1024
 
-// CeilingError: the spoke's owner does not allow works to write there.
-type CeilingError struct {
+// NamespaceError: the spoke's owner does not allow works to write there.
+type NamespaceError struct {
 	// Namespace that is not allowed; empty for a cluster-scoped manifest.
 	Namespace string
 }
 
 // Error says what is not allowed.
-func (e *CeilingError) Error() string {
+func (e *NamespaceError) Error() string {
 	if e.Namespace == "" {
 		return "cluster-scoped manifests are not allowed by this cluster's agent"
 	}
@@ -86,7 +86,7 @@ func (e *UnknownKindError) Error() string {
 
 // What differs from one attempt to the next without telling anything: it would
 // make a condition, and with it the hub, change for nothing.
-var volatile = regexp.MustCompile(`[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}| at \d{4}-\d\d-\d\dT[0-9:.]+(Z|[+-]\d\d:\d\d)|\[[0-9a-f:]+\]:\d+->|\d+\.\d+\.\d+\.\d+:\d+->`)
+var volatileText = regexp.MustCompile(`[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}| at \d{4}-\d\d-\d\dT[0-9:.]+(Z|[+-]\d\d:\d\d)|\[[0-9a-f:]+\]:\d+->|\d+\.\d+\.\d+\.\d+:\d+->`)
 
 // describe turns an error into the text of a condition: the same for the same
 // cause, bounded, printable, and for Secrets without anything of their content.
@@ -95,7 +95,7 @@ func describe(err error, secret bool) string {
 	if secret {
 		text = describeSecret(err)
 	}
-	text = volatile.ReplaceAllString(text, "")
+	text = volatileText.ReplaceAllString(text, "")
 	return printable(text)
 }
 

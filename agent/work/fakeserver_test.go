@@ -81,16 +81,16 @@ var configMapFields = func() managedfields.TypeConverter {
 	return c
 }()
 
-// call is one request to the fake.
-type call struct {
+// request is one request to the fake.
+type request struct {
 	method, path, media string
 	body                []byte
 	query               map[string][]string
 	metadata            bool // the answer is to be metadata alone
 }
 
-func callOf(req *http.Request) (call, error) {
-	c := call{method: req.Method, path: req.URL.Path, media: req.Header.Get("Content-Type"), query: req.URL.Query()}
+func callOf(req *http.Request) (request, error) {
+	c := request{method: req.Method, path: req.URL.Path, media: req.Header.Get("Content-Type"), query: req.URL.Query()}
 	c.metadata = strings.Contains(req.Header.Get("Accept"), "as=PartialObjectMetadata")
 	if req.Body == nil {
 		return c, nil
@@ -101,17 +101,17 @@ func callOf(req *http.Request) (call, error) {
 	return c, err
 }
 
-func (c call) manager() string {
+func (c request) manager() string {
 	if m := c.query["fieldManager"]; len(m) > 0 {
 		return m[0]
 	}
 	return "unknown"
 }
 
-func (c call) watches() bool { return len(c.query["watch"]) > 0 }
+func (c request) watches() bool { return len(c.query["watch"]) > 0 }
 
 // do does what a request asks for.
-func (s *fakeServer) do(c call) (code int, answer any) {
+func (s *fakeServer) do(c request) (code int, answer any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	code, answer, err := s.handle(c)
@@ -135,7 +135,7 @@ func metadataOf(obj *unstructured.Unstructured) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": obj.Object["metadata"]}}
 }
 
-func (s *fakeServer) handle(c call) (int, any, error) {
+func (s *fakeServer) handle(c request) (int, any, error) {
 	switch base := path.Base(c.path); {
 	case c.path == "/api/v1":
 		return http.StatusOK, metav1.APIResourceList{GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "configmaps", Kind: "ConfigMap", Namespaced: true}}}, nil
@@ -169,7 +169,7 @@ func (s *fakeServer) handle(c call) (int, any, error) {
 	}
 }
 
-func (s *fakeServer) list(c call) any {
+func (s *fakeServer) list(c request) any {
 	kind := metav1.PartialObjectMetadata{}.Kind
 	list := map[string]any{"apiVersion": "v1", "kind": kind + "List", "metadata": map[string]any{"resourceVersion": strconv.Itoa(s.version)}}
 	var items []any
@@ -251,7 +251,7 @@ func unchanged(a, b *unstructured.Unstructured) bool {
 	return reflect.DeepEqual(plain(a), plain(b))
 }
 
-func (s *fakeServer) patch(at string, live *unstructured.Unstructured, c call) (int, any, error) {
+func (s *fakeServer) patch(at string, live *unstructured.Unstructured, c request) (int, any, error) {
 	if c.media == string(types.ApplyPatchType) {
 		return s.apply(at, live, c)
 	}
@@ -281,7 +281,7 @@ func (s *fakeServer) patch(at string, live *unstructured.Unstructured, c call) (
 	return s.update(at, live, next, c.manager())
 }
 
-func (s *fakeServer) apply(at string, live *unstructured.Unstructured, c call) (int, any, error) {
+func (s *fakeServer) apply(at string, live *unstructured.Unstructured, c request) (int, any, error) {
 	applied := &unstructured.Unstructured{}
 	if err := applied.UnmarshalJSON(c.body); err != nil {
 		return 0, nil, apierrors.NewBadRequest(err.Error())
@@ -388,10 +388,10 @@ func (s *fakeServer) watch(req *http.Request) *http.Response {
 		delete(s.streams, w)
 	}
 	context.AfterFunc(req.Context(), func() { _ = w.Close() })
-	return response(req, http.StatusOK, w)
+	return newResponse(req, http.StatusOK, w)
 }
 
-func response(req *http.Request, code int, body io.ReadCloser) *http.Response {
+func newResponse(req *http.Request, code int, body io.ReadCloser) *http.Response {
 	return &http.Response{StatusCode: code, Status: strconv.Itoa(code), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: http.Header{"Content-Type": {"application/json"}}, Body: body, Request: req}
 }
 

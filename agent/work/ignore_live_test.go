@@ -16,7 +16,7 @@ import (
 
 // A nodeSelector is atomic: to apply one that is not ignored takes away what
 // somebody else has in it, the ignored key too.
-func TestAWorkThatOnlyDropsANullWritesNothing(t *testing.T) {
+func TestDroppedNullWritesNothing(t *testing.T) {
 	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	c.startForOCM(h)

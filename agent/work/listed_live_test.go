@@ -15,13 +15,13 @@ import (
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
-// looking is a hub that looks into the spoke whenever it is told that a work is
+// anchorChecker is a hub that looks into the spoke whenever it is told that a work is
 // applied.
-type looking struct {
+type anchorChecker struct {
 	look func(key wire.WorkKey)
 }
 
-func (l looking) Put(r resource.Resource) error {
+func (l anchorChecker) Put(r resource.Resource) error {
 	s, err := wire.DecodeWorkStatus(r.Body)
 	if err != nil {
 		return err
@@ -33,15 +33,15 @@ func (l looking) Put(r resource.Resource) error {
 	return err
 }
 
-func (looking) Delete(string) {}
-func (looking) Complete()     {}
+func (anchorChecker) Delete(string) {}
+func (anchorChecker) Complete()     {}
 
-func TestTheListIsThereWhenAppliedTurnsTrue(t *testing.T) {
+func TestAnchorListPrecedesApplied(t *testing.T) {
 	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	applied := make(chan string, 100)
 	c.startForOCM(h, func(cfg *Config) {
-		cfg.Reporter = looking{func(key wire.WorkKey) {
+		cfg.Reporter = anchorChecker{func(key wire.WorkKey) {
 			a, object := c.applied(hubHashOne+"-"+key.Name), c.get(key.Name)
 			if a == nil || object == nil || len(a.Status.AppliedResources) != 1 || a.Status.AppliedResources[0].UID != string(object.UID) {
 				t.Errorf("%s is told to be applied, and its record lists %+v", key.Name, a)
@@ -66,7 +66,7 @@ func TestTheListIsThereWhenAppliedTurnsTrue(t *testing.T) {
 	}
 }
 
-func TestOfABurstTheListsComeAfterIt(t *testing.T) {
+func TestAnchorListsFollowBurst(t *testing.T) {
 	t.Parallel()
 	const works = 300
 	c, h := newCluster(t), newHub(t)
@@ -89,7 +89,7 @@ func TestOfABurstTheListsComeAfterIt(t *testing.T) {
 		}
 		return true
 	}
-	atLeast := (works - freeRecords) * time.Second / recordRate // to list each before it is told of
+	atLeast := (works - recordBurst) * time.Second / recordRate // to list each before it is told of
 	if listed() && burst < atLeast/2 {
 		t.Error("the burst has waited for its lists")
 	}
@@ -98,7 +98,7 @@ func TestOfABurstTheListsComeAfterIt(t *testing.T) {
 	t.Logf("%d works were applied within %s, and listed %s later", works, burst, time.Since(began))
 }
 
-func TestAnObjectIsListedUntilItIsGone(t *testing.T) {
+func TestAnchorListsObjectUntilDeleted(t *testing.T) {
 	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	c.startForOCM(h)

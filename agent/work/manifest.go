@@ -118,11 +118,11 @@ func (m manifest) configuration(at target, owners []metav1.OwnerReference) ([]by
 	if err != nil {
 		return nil, err
 	}
-	return configure(obj, at, owners)
+	return buildConfiguration(obj, at, owners)
 }
 
-// object is the same, decoded.
-func (m manifest) object(at target, owners []metav1.OwnerReference) (*unstructured.Unstructured, error) {
+// decode is the same, decoded.
+func (m manifest) decode(at target, owners []metav1.OwnerReference) (*unstructured.Unstructured, error) {
 	text, err := m.configuration(at, owners)
 	if err != nil {
 		return nil, err
@@ -134,14 +134,14 @@ func (m manifest) object(at target, owners []metav1.OwnerReference) (*unstructur
 	return obj, nil
 }
 
-// configure does so with a decoded manifest, which it changes.
-func configure(obj map[string]any, at target, owners []metav1.OwnerReference) ([]byte, error) {
+// buildConfiguration does so with a decoded manifest, which it changes.
+func buildConfiguration(obj map[string]any, at target, owners []metav1.OwnerReference) ([]byte, error) {
 	delete(obj, "status")
 	meta, ok := obj["metadata"].(map[string]any)
 	if !ok {
 		return nil, fmt.Errorf("failed to decode object: %w", errNoName)
 	}
-	trim(meta)
+	trimMetadata(meta)
 	normalize(obj)
 	meta["name"] = at.Name
 	delete(meta, "namespace")

@@ -23,13 +23,13 @@ import (
 )
 
 // nested is a ConfigMap with a field of lists in lists.
-func (c *cluster) nested(name string, depth int) string {
+func (c *testCluster) nested(name string, depth int) string {
 	return strings.Replace(c.configMap(name), `"data":{}`, `"deep":`+strings.Repeat("[", depth)+strings.Repeat("]", depth), 1)
 }
 
 // badManifests of a namespace. What an API server of the hub does not let through may still
 // be sent by one that is not ours.
-func (c *cluster) badManifests() map[string]badManifest {
+func (c *testCluster) badManifests() map[string]badManifest {
 	ns := c.namespace
 	object := func(apiVersion, kind, name string) string {
 		return fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{"name":%q,"namespace":%q}}`, apiVersion, kind, name, ns)
@@ -77,7 +77,7 @@ type badManifest struct {
 	ofWork string
 }
 
-func TestABadManifestStopsNoOther(t *testing.T) {
+func TestBadManifestDoesNotBlockOthers(t *testing.T) {
 	for label, ofWork := range map[string]bool{"of a ManifestWork": false, "of a Work": true} {
 		t.Run(label, func(t *testing.T) {
 			c, h := newCluster(t), newHub(t)
@@ -90,7 +90,7 @@ func TestABadManifestStopsNoOther(t *testing.T) {
 			}
 			manifests = append(manifests, c.configMap("last", "k", "1"))
 			work := c.name("w")
-			var s told
+			var s reportedStatus
 			if ofWork {
 				h.want(work, 1, manifests...)
 				s = h.is(c, work, 1, conditionApplied, metav1.ConditionFalse)
@@ -126,7 +126,7 @@ func TestABadManifestStopsNoOther(t *testing.T) {
 }
 
 // One object may have several versions; it is still one.
-func TestTheSameObjectInAnotherVersionIsADuplicate(t *testing.T) {
+func TestSameObjectInAnotherVersionIsDuplicate(t *testing.T) {
 	c, h := newCluster(t), newHub(t)
 	c.startForOCM(h)
 	scaler := func(version string) string {
@@ -140,7 +140,7 @@ func TestTheSameObjectInAnotherVersionIsADuplicate(t *testing.T) {
 }
 
 // An API server of the hub refuses more than 10 000 levels in all.
-func TestADeeplyNestedManifestHarmsNothing(t *testing.T) {
+func TestDeeplyNestedManifestIsHarmless(t *testing.T) {
 	for label, tc := range map[string]struct {
 		reason   string
 		strategy *workv1.UpdateStrategy
@@ -184,7 +184,7 @@ func ignoring(fields ...workv1.IgnoreField) *workv1.UpdateStrategy {
 
 // What is nested deeper than any API server lets through, a hub that is not ours
 // may still send.
-func TestAWorkThatIsNestedTooDeeplyHarmsNoOther(t *testing.T) {
+func TestTooDeeplyNestedWorkDoesNotBlockOthers(t *testing.T) {
 	c, h := newCluster(t), newHub(t)
 	c.startForOCM(h)
 	bad, good := c.name("bad"), c.name("good")

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-func TestManifestsAreRead(t *testing.T) {
+func TestParseManifests(t *testing.T) {
 	tests := map[string]struct {
 		reason string
 		raw    string
@@ -52,7 +52,7 @@ func TestManifestsAreRead(t *testing.T) {
 	}
 }
 
-func TestConfigurationIsTheManifestWithoutWhatIsNotItsOwn(t *testing.T) {
+func TestConfigurationOmitsForeignFields(t *testing.T) {
 	raw := `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","namespace":"b","uid":"x","resourceVersion":"1","creationTimestamp":null,
 		"ownerReferences":[{"apiVersion":"v1","kind":"X","name":"x","uid":"u"}]},
 		"spec":{"big":12345678901234567890,"template":{"metadata":{"creationTimestamp":null,"name":"t"}}},"status":{"phase":"x"}}`
@@ -70,7 +70,7 @@ func TestConfigurationIsTheManifestWithoutWhatIsNotItsOwn(t *testing.T) {
 	}
 }
 
-func TestTheHashIsOfWhatIsApplied(t *testing.T) {
+func TestHashIsOfAppliedContent(t *testing.T) {
 	const without = `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"a"},"spec":{"note":"\u003c","template":{"metadata":{}}}}`
 	tests := map[string]struct {
 		reason string
@@ -112,7 +112,7 @@ func manifestOf(kind, namespace, name string) []byte {
 	return raw
 }
 
-func TestPlanRefusesAndOrders(t *testing.T) {
+func TestPlanRefusesAndSorts(t *testing.T) {
 	list := [][]byte{
 		manifestOf("Deployment", "a", "d"), manifestOf("Other", "a", "o"), manifestOf("Namespace", "a", "n"),
 		manifestOf("Other", "a", "o"), manifestOf("Other", "z", "o"), manifestOf("ClusterX", "", "c"),
@@ -140,7 +140,7 @@ func TestPlanRefusesAndOrders(t *testing.T) {
 		t.Errorf("errors (-want +got):\n%s", diff)
 	}
 	var order []string
-	for _, s := range inOrder(steps) {
+	for _, s := range applicableSteps(steps) {
 		order = append(order, s.at.Kind)
 	}
 	if diff := cmp.Diff([]string{"Namespace", "Deployment", "Other"}, order); diff != "" {
@@ -148,21 +148,21 @@ func TestPlanRefusesAndOrders(t *testing.T) {
 	}
 }
 
-func TestAClusterScopedManifestThatNamesANamespaceIsRefused(t *testing.T) {
+func TestPlanRefusesClusterScopedManifestWithNamespace(t *testing.T) {
 	m := parseManifest(0, manifestOf("ClusterX", "a", "x"))
 	for _, allowed := range [][]string{nil, {"a"}} {
 		steps := plan(t.Context(), []manifest{m}, resolveAny, allowed)
-		if err := steps[0].err; !errors.Is(err, errNamespace) || !lasting(err) || len(inOrder(steps)) > 0 {
+		if err := steps[0].err; !errors.Is(err, errNamespace) || !isPermanent(err) || len(applicableSteps(steps)) > 0 {
 			t.Errorf("with namespaces %q allowed the error is %v: it is written for the whole cluster", allowed, err)
 		}
-		before := tracked{target: target{objectID: objectID{Resource: "clusterxs", Name: "x"}, Version: "v1", Kind: "ClusterX"}, uid: "u"}
-		if gone := removed(map[objectID]tracked{before.objectID: before}, steps); len(gone) > 0 {
+		before := trackedObject{target: target{objectID: objectID{Resource: "clusterxs", Name: "x"}, Version: "v1", Kind: "ClusterX"}, uid: "u"}
+		if gone := removedObjects(map[objectID]trackedObject{before.objectID: before}, steps); len(gone) > 0 {
 			t.Errorf("what was applied before is removed: %v", gone)
 		}
 	}
 }
 
-func TestNamesOfFieldsAreAsAnAPIServerReadsThem(t *testing.T) {
+func TestParseManifestReadsFieldNamesLikeAPIServer(t *testing.T) {
 	for name, raw := range map[string]string{
 		"another case":  `{"apiVersion":"v1","kind":"Other","metadata":{"name":"x","namespace":"a","Namespace":"b","Name":"y"},"Kind":"ClusterX","APIVersion":"v2"}`,
 		"another K":     `{"apiVersion":"v1","kind":"Other","metadata":{"name":"x","namespace":"a"},"\u212aind":"ClusterX"}`,
@@ -176,9 +176,9 @@ func TestNamesOfFieldsAreAsAnAPIServerReadsThem(t *testing.T) {
 	}
 }
 
-func TestNothingIsRemovedThatMayStillBeWanted(t *testing.T) {
-	old := tracked{target: target{objectID: objectID{Resource: "others", Namespace: "a", Name: "old"}, Version: "v1", Kind: "Other"}, uid: "u"}
-	all := map[objectID]tracked{old.objectID: old}
+func TestRemovedObjectsKeepsWhatMayBeNamed(t *testing.T) {
+	old := trackedObject{target: target{objectID: objectID{Resource: "others", Namespace: "a", Name: "old"}, Version: "v1", Kind: "Other"}, uid: "u"}
+	all := map[objectID]trackedObject{old.objectID: old}
 	tests := map[string]struct {
 		reason string
 		raw    []byte
@@ -192,7 +192,7 @@ func TestNothingIsRemovedThatMayStillBeWanted(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			steps := plan(t.Context(), []manifest{parseManifest(0, tc.raw)}, resolveAny, nil)
-			if got := removed(all, steps); len(got) != tc.want {
+			if got := removedObjects(all, steps); len(got) != tc.want {
 				t.Errorf("%s: removed %v", tc.reason, got)
 			}
 		})
@@ -200,18 +200,18 @@ func TestNothingIsRemovedThatMayStillBeWanted(t *testing.T) {
 	broken := old
 	broken.Kind = "Broken"
 	steps := plan(t.Context(), []manifest{parseManifest(0, manifestOf("Broken", "a", "old"))}, resolveAny, nil)
-	if got := removed(map[objectID]tracked{broken.objectID: broken}, steps); len(got) != 0 {
+	if got := removedObjects(map[objectID]trackedObject{broken.objectID: broken}, steps); len(got) != 0 {
 		t.Errorf("a fault on the way to discovery deletes %v", got)
 	}
 }
 
-func TestWavesGoBackwards(t *testing.T) {
-	var list []tracked
+func TestDeletionWavesReverseApplyOrder(t *testing.T) {
+	var list []trackedObject
 	for _, kind := range []string{"Namespace", "Thing", "Deployment", "ConfigMap", "Secret"} {
-		list = append(list, tracked{target: target{objectID: objectID{Resource: kind, Name: "x"}, Kind: kind}})
+		list = append(list, trackedObject{target: target{objectID: objectID{Resource: kind, Name: "x"}, Kind: kind}})
 	}
 	var got []string
-	for _, wave := range waves(list) {
+	for _, wave := range deletionWaves(list) {
 		var kinds []string
 		for _, w := range wave {
 			kinds = append(kinds, w.Kind)
@@ -249,9 +249,9 @@ func FuzzManifest(f *testing.F) {
 	})
 }
 
-// FuzzVerdict checks that nothing is deleted that was not applied for the anchor,
+// FuzzOwnershipOf checks that nothing is deleted that was not applied for the anchor,
 // or that was there before.
-func FuzzVerdict(f *testing.F) {
+func FuzzOwnershipOf(f *testing.F) {
 	f.Add("u", "u", "anchor", "anchor", false)
 	f.Add("u", "", "anchor", "other", true)
 	f.Add("u", "v", "", "", false)
@@ -265,23 +265,23 @@ func FuzzVerdict(f *testing.F) {
 			obj.DeletionTimestamp = &now
 		}
 		applied := recorded != "" && recorded == live || name != "" && owner == name
-		e := &Engine{table: newTable(nil, nil, nil)}
+		e := &Engine{inventory: newInventory(nil, nil, nil)}
 		for _, before := range []bool{false, true} {
-			got := e.verdict(Multicluster(), obj, tracked{uid: types.UID(recorded), adopted: before}, &anchor{uid: types.UID(name)})
-			if (got != foreign) != applied {
+			got := e.ownershipOf(Multicluster(), obj, trackedObject{uid: types.UID(recorded), isAdopted: before}, &anchor{uid: types.UID(name)})
+			if (got != ownershipForeign) != applied {
 				t.Errorf("verdict %d of uid %q, recorded %q, anchor %q, owner %q", got, live, recorded, name, owner)
 			}
-			if got == ours && deleting {
+			if got == ownedByWork && deleting {
 				t.Error("an object that is going is deleted again")
 			}
-			if got == ours && (before || live != recorded) {
+			if got == ownedByWork && (before || live != recorded) {
 				t.Error("an object is deleted that we did not make")
 			}
 		}
 	})
 }
 
-func TestErrorsAreDescribed(t *testing.T) {
+func TestDescribeError(t *testing.T) {
 	invalid := apierrors.NewInvalid(schema.GroupKind{Kind: "Secret"}, "s", nil)
 	invalid.ErrStatus.Message = "data: Invalid value: hunter2"
 	invalid.ErrStatus.Details.Causes = []metav1.StatusCause{{Field: "data.b", Message: "hunter2"}, {Field: "data.a", Message: "hunter2"}}

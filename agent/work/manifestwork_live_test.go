@@ -31,13 +31,13 @@ func manifestKey(name string) string {
 }
 
 // ask publishes a generation of a ManifestWork.
-func (h *hub) ask(name string, generation int64, w wire.Work, manifests ...string) {
+func (h *testHub) ask(name string, generation int64, w wire.Work, manifests ...string) {
 	h.t.Helper()
 	h.askAs("uid-"+name, name, generation, w, manifests...)
 }
 
 // askAs does so for a work of that UID.
-func (h *hub) askAs(uid, name string, generation int64, w wire.Work, manifests ...string) {
+func (h *testHub) askAs(uid, name string, generation int64, w wire.Work, manifests ...string) {
 	h.t.Helper()
 	w.Generation = generation
 	if w.HubHash == "" {
@@ -56,16 +56,16 @@ func (h *hub) askAs(uid, name string, generation int64, w wire.Work, manifests .
 	}
 }
 
-func (h *hub) said(name string) told {
+func (h *testHub) said(name string) reportedStatus {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.statuses[manifestKey(name)]
 }
 
 // says waits until a condition of a ManifestWork has a status for a generation.
-func (h *hub) says(c *cluster, name string, generation int64, condition string, status metav1.ConditionStatus) told {
+func (h *testHub) says(c *testCluster, name string, generation int64, condition string, status metav1.ConditionStatus) reportedStatus {
 	c.t.Helper()
-	var s told
+	var s reportedStatus
 	defer func() {
 		if c.t.Failed() {
 			c.t.Logf("status of %s: %+v", name, s)
@@ -80,12 +80,12 @@ func (h *hub) says(c *cluster, name string, generation int64, condition string, 
 }
 
 // startForOCM runs an engine that answers for the ManifestWorks of the cluster.
-func (c *cluster) startForOCM(h *hub, change ...func(*Config)) *agent {
+func (c *testCluster) startForOCM(h *testHub, change ...func(*Config)) *testAgent {
 	return c.start(h, append([]func(*Config){func(cfg *Config) { cfg.Cluster = spokeName }}, change...)...)
 }
 
 // applied reads an AppliedManifestWork, nil when there is none.
-func (c *cluster) applied(name string) *workv1.AppliedManifestWork {
+func (c *testCluster) applied(name string) *workv1.AppliedManifestWork {
 	c.t.Helper()
 	u, err := c.dynamic.Resource(ManifestWork().Anchor.Resource).Get(contextOf(c.t), name, metav1.GetOptions{})
 	if err != nil {
@@ -100,7 +100,7 @@ func (c *cluster) applied(name string) *workv1.AppliedManifestWork {
 
 // strayAnchor makes the anchor of a work of the hub with that hash, as another agent
 // does.
-func (c *cluster) strayAnchor(hash string, spec workv1.AppliedManifestWorkSpec) *unstructured.Unstructured {
+func (c *testCluster) strayAnchor(hash string, spec workv1.AppliedManifestWorkSpec) *unstructured.Unstructured {
 	c.t.Helper()
 	anchors := c.dynamic.Resource(ManifestWork().Anchor.Resource)
 	made, err := anchors.Create(c.t.Context(), &unstructured.Unstructured{Object: map[string]any{
@@ -114,7 +114,7 @@ func (c *cluster) strayAnchor(hash string, spec workv1.AppliedManifestWorkSpec) 
 	return made
 }
 
-func (c *cluster) get(name string) *corev1.ConfigMap {
+func (c *testCluster) get(name string) *corev1.ConfigMap {
 	cm, err := c.kube.CoreV1().ConfigMaps(c.namespace).Get(contextOf(c.t), name, metav1.GetOptions{})
 	if err != nil {
 		return nil
@@ -122,7 +122,7 @@ func (c *cluster) get(name string) *corev1.ConfigMap {
 	return cm
 }
 
-func (c *cluster) patch(name, patch string) {
+func (c *testCluster) patch(name, patch string) {
 	c.t.Helper()
 	_, err := c.kube.CoreV1().ConfigMaps(c.namespace).Patch(contextOf(c.t), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: "somebody"})
 	if err != nil {
@@ -131,7 +131,7 @@ func (c *cluster) patch(name, patch string) {
 }
 
 // option configures the ConfigMaps of the namespace.
-func (c *cluster) option(o workv1.ManifestConfigOption) workv1.ManifestConfigOption {
+func (c *testCluster) option(o workv1.ManifestConfigOption) workv1.ManifestConfigOption {
 	o.ResourceIdentifier = workv1.ResourceIdentifier{Resource: "configmaps", Namespace: c.namespace, Name: "*"}
 	return o
 }
@@ -140,7 +140,7 @@ func strategyOf(t workv1.UpdateStrategyType) *workv1.UpdateStrategy {
 	return &workv1.UpdateStrategy{Type: t}
 }
 
-func TestManifestWorkIsAppliedKeptAndRemoved(t *testing.T) {
+func TestManifestWorkIsAppliedRepairedAndDeleted(t *testing.T) {
 	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	c.startForOCM(h)
@@ -189,7 +189,7 @@ func TestManifestWorkIsAppliedKeptAndRemoved(t *testing.T) {
 	}
 }
 
-func TestRulesFollowTheObjectsEvents(t *testing.T) {
+func TestRulesFollowObjectEvents(t *testing.T) {
 	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	c.startForOCM(h)
@@ -235,7 +235,7 @@ func TestRulesFollowTheObjectsEvents(t *testing.T) {
 	c.eventually("it goes on when it is complete no more", func() bool { return c.get("second") != nil })
 }
 
-func TestOrphansStay(t *testing.T) {
+func TestOrphanedObjectsAreKept(t *testing.T) {
 	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	c.startForOCM(h)
@@ -261,7 +261,7 @@ func TestOrphansStay(t *testing.T) {
 	}
 }
 
-func TestWorksThatDisagreeSaySoAndDoNotFight(t *testing.T) {
+func TestConflictingWorksReportAndDoNotFight(t *testing.T) {
 	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	c.startForOCM(h)
@@ -291,7 +291,7 @@ func TestWorksThatDisagreeSaySoAndDoNotFight(t *testing.T) {
 	c.ownedBy("cm", owners[a])
 }
 
-func TestAnchorsThatNobodyAsksForAreEvicted(t *testing.T) {
+func TestUnknownAnchorsAreEvicted(t *testing.T) {
 	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	strangers := map[string]string{c.name("mine"): "agent-" + c.namespace, c.name("theirs"): "somebody"}
@@ -310,7 +310,7 @@ func TestAnchorsThatNobodyAsksForAreEvicted(t *testing.T) {
 	}
 }
 
-func TestAnEvictionThatIsSwitchedOffIsCleared(t *testing.T) {
+func TestDisabledEvictionIsCleared(t *testing.T) {
 	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	agent := "agent-" + c.namespace
@@ -318,14 +318,14 @@ func TestAnEvictionThatIsSwitchedOffIsCleared(t *testing.T) {
 	first := c.startForOCM(h, func(cfg *Config) { cfg.AgentID = agent })
 	c.eventually("it is missed", func() bool { return c.applied(name).Status.EvictionStartTime != nil })
 	first.stop()
-	c.startForOCM(h, func(cfg *Config) { cfg.AgentID, cfg.EvictionGrace = agent, evictionNever })
+	c.startForOCM(h, func(cfg *Config) { cfg.AgentID, cfg.EvictionGrace = agent, noEviction })
 	c.eventually("it is missed no more", func() bool { return c.applied(name).Status.EvictionStartTime == nil })
 }
 
 // Another agent that has yet to hear of a new version may write what it knows over ours,
 // under our name. Where that is in the second of our write, the API server records no
 // difference.
-func TestWhatWasWrittenInOurNameIsRepaired(t *testing.T) {
+func TestWriteByOurManagerIsRepaired(t *testing.T) {
 	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	c.startForOCM(h)
@@ -344,18 +344,18 @@ func TestWhatWasWrittenInOurNameIsRepaired(t *testing.T) {
 }
 
 // completes has a work be complete as soon as it is applied.
-func (c *cluster) completes() wire.Work {
+func (c *testCluster) completes() wire.Work {
 	rules := []workv1.ConditionRule{{Condition: workv1.WorkComplete, Type: workv1.CelConditionExpressionsType, CelExpressions: []string{"true"}}}
 	return wire.Work{Spec: workv1.ManifestWorkSpec{ManifestConfigs: []workv1.ManifestConfigOption{c.option(workv1.ManifestConfigOption{ConditionRules: rules})}}}
 }
 
 // Nothing of a complete work is applied any more, and its record is exact.
-func TestTheRecordOfACompleteWorkIsBroughtUpToDate(t *testing.T) {
+func TestAnchorOfCompleteWorkIsUpdated(t *testing.T) {
 	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	a := c.startForOCM(h)
 	work := c.name("w")
-	a.backlog.spare.AllowN(time.Now(), freeRecords) // a burst is on
+	a.records.limiter.AllowN(time.Now(), recordBurst) // a burst is on
 	h.ask(work, 1, c.completes(), c.configMap("cm"))
 	h.says(c, work, 1, workv1.WorkComplete, metav1.ConditionTrue)
 	c.eventually("what was applied is listed", func() bool { return len(c.applied(hubHashOne+"-"+work).Status.AppliedResources) == 1 })
@@ -371,7 +371,7 @@ func TestTheRecordOfACompleteWorkIsBroughtUpToDate(t *testing.T) {
 
 // takesOver has a work that is taken over under another hub hash before what the first one
 // left is evicted: an engine beside many others takes its time.
-func (c *cluster) takesOver(h *hub, work string, spec workv1.ManifestWorkSpec) {
+func (c *testCluster) takesOver(h *testHub, work string, spec workv1.ManifestWorkSpec) {
 	c.t.Helper()
 	evicting := func(grace time.Duration) func(*Config) {
 		return func(cfg *Config) { cfg.AgentID, cfg.EvictionGrace = "agent-"+c.namespace, grace }
@@ -390,7 +390,7 @@ func (c *cluster) takesOver(h *hub, work string, spec workv1.ManifestWorkSpec) {
 	}
 }
 
-func TestAHubOfAnotherHashTakesOverAndTheOldAnchorGoes(t *testing.T) {
+func TestNewHubHashTakesOverAndOldAnchorIsDeleted(t *testing.T) {
 	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	work := c.name("w")
@@ -398,14 +398,14 @@ func TestAHubOfAnotherHashTakesOverAndTheOldAnchorGoes(t *testing.T) {
 	c.ownedBy("cm", c.applied(hubHashTwo+"-"+work).UID)
 }
 
-func TestAnOrphanedObjectOutlivesTheOldAnchorOfAHubThatMoved(t *testing.T) {
+func TestOrphanedObjectSurvivesOldAnchorOfMovedHub(t *testing.T) {
 	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	c.takesOver(h, c.name("w"), workv1.ManifestWorkSpec{DeleteOption: &workv1.DeleteOption{PropagationPolicy: workv1.DeletePropagationPolicyTypeOrphan}})
 	c.ownedBy("cm")
 }
 
-func TestTheLastOneWinsAlsoAfterARestart(t *testing.T) {
+func TestLastWriterWinsAfterRestart(t *testing.T) {
 	t.Parallel()
 	for range 3 { // either order of applying anew would hide a defect now and then
 		c, h := newCluster(t), newHub(t)
@@ -418,7 +418,7 @@ func TestTheLastOneWinsAlsoAfterARestart(t *testing.T) {
 		h.says(c, a, 1, "Applied", metav1.ConditionTrue)
 		c.eventually("the anchor says who yielded", func() bool {
 			x := c.applied(hubHashOne + "-" + b)
-			return x != nil && x.Annotations[yieldedAnnotation] != ""
+			return x != nil && x.Annotations[supersededAnnotation] != ""
 		})
 		first.stop()
 		version := c.get("cm").ResourceVersion
@@ -433,7 +433,7 @@ func TestTheLastOneWinsAlsoAfterARestart(t *testing.T) {
 	}
 }
 
-func TestAHubThatClaimsTheHashOfAnotherGetsNothingOfIt(t *testing.T) {
+func TestClaimedHubHashGivesNoAccess(t *testing.T) {
 	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	c.startForOCM(h)
@@ -468,7 +468,7 @@ func TestAHubThatClaimsTheHashOfAnotherGetsNothingOfIt(t *testing.T) {
 	}
 }
 
-func TestWhatWasNeverAllowedDoesNotHoldUpADeletion(t *testing.T) {
+func TestDeletionSkipsObjectsNeverAllowed(t *testing.T) {
 	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	user, _ := c.mayWriteConfigMapsAlone()

@@ -49,7 +49,7 @@ func newMetrics(r prometheus.Registerer, count func() map[string]int) (*metrics,
 	return m, nil
 }
 
-func (m *metrics) applied(d time.Duration, err error) {
+func (m *metrics) observeApply(d time.Duration, err error) {
 	result := "success"
 	if err != nil {
 		result = "error"
@@ -57,15 +57,15 @@ func (m *metrics) applied(d time.Duration, err error) {
 	m.apply.WithLabelValues(result).Observe(d.Seconds())
 }
 
-// told observes the first status of each version of a work.
-func (m *metrics) told(w *work) {
+// observeStatus observes the first status of each version of a work.
+func (m *metrics) observeStatus(w *work) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.concluded == nil || w.told == w.concluded {
+	if w.outcomesOf == nil || w.reported == w.outcomesOf {
 		return
 	}
-	w.told = w.concluded
-	m.latency.Observe(time.Since(w.concluded.received).Seconds())
+	w.reported = w.outcomesOf
+	m.latency.Observe(time.Since(w.outcomesOf.received).Seconds())
 }
 
 // stateCollector counts when it is read, so that nothing has to be kept in step.
@@ -85,18 +85,18 @@ func (w *work) state() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
-	case w.want == nil:
+	case w.spec == nil:
 		return stateOrphaned
-	case !w.want.writes():
+	case !w.spec.mayWrite():
 		return stateSuspended
-	case w.want.deleting:
+	case w.spec.isDeleting:
 		return stateDeleting
 	}
 	for _, c := range w.conditions {
 		if c.Type == conditionApplied && c.Status == metav1.ConditionFalse {
 			return stateFailed
 		}
-		if c.Type == conditionApplied && w.concluded == w.want {
+		if c.Type == conditionApplied && w.outcomesOf == w.spec {
 			return stateApplied
 		}
 	}

@@ -11,13 +11,13 @@ import (
 // unknownOrder is the place of kinds that no rule names: after all that do.
 const unknownOrder = 1000
 
-// order is the place of an object among others. An anchor that another agent wrote
+// applyOrder is the place of an object among others. An anchor that another agent wrote
 // says no kinds, so the resource stands for it.
-func (t target) order() int {
+func (t target) applyOrder() int {
 	if t.Kind != "" {
 		return kindOrder(t.Kind)
 	}
-	for _, kind := range ordered {
+	for _, kind := range orderedKinds {
 		if guess, _ := meta.UnsafeGuessKindToResource(schema.GroupVersionKind{Group: t.Group, Version: t.Version, Kind: kind}); guess.Resource == t.Resource {
 			return kindOrder(kind)
 		}
@@ -25,8 +25,8 @@ func (t target) order() int {
 	return unknownOrder
 }
 
-// ordered are the kinds that kindOrder names.
-var ordered = []string{
+// orderedKinds are the kinds that kindOrder names.
+var orderedKinds = []string{
 	"PriorityClass", "Namespace", "CustomResourceDefinition", "StorageClass", "PersistentVolume",
 	"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding",
 	"NetworkPolicy", "ResourceQuota", "LimitRange", "PodDisruptionBudget", "ServiceAccount",

@@ -15,55 +15,55 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
-// origin is what tells who made an object: a work takes over what is there, and
+// objectOrigin is what tells who made an object: a work takes over what is there, and
 // deletes nothing but what was made for a work.
-type origin struct {
-	// created: this very apply made it.
-	created bool
-	born    time.Time
-	// sole: nobody but us has written it, its status aside.
-	sole bool
+type objectOrigin struct {
+	// isCreated: this very apply made it.
+	isCreated bool
+	createdAt time.Time
+	// isOnlyOurs: nobody but us has written it, its status aside.
+	isOnlyOurs bool
 }
 
-// originOf reads an object, or the answer with that status code to its apply.
-func originOf(obj metav1.Object, code int) origin {
-	o := origin{created: code == http.StatusCreated, born: obj.GetCreationTimestamp().Time}
+// newObjectOrigin reads an object, or the answer with that status code to its apply.
+func newObjectOrigin(obj metav1.Object, code int) objectOrigin {
+	o := objectOrigin{isCreated: code == http.StatusCreated, createdAt: obj.GetCreationTimestamp().Time}
 	for _, f := range obj.GetManagedFields() {
 		if f.Subresource != "" {
 			continue
 		}
 		// References alone are written by an update.
-		if o.sole = f.Manager == FieldManager; !o.sole {
+		if o.isOnlyOurs = f.Manager == FieldManager; !o.isOnlyOurs {
 			return o
 		}
 	}
 	return o
 }
 
-// made tells whether we made the object of that UID. Where the answer to an apply
+// isCreatedByUs tells whether we made the object of that UID. Where the answer to an apply
 // was lost, by a crash or on the way, it is ours only if it cannot have been there
 // before: it is no older than the anchor, and nobody else has a field of it. Anchors of
 // a policy that does not keep what was found do not say what was: there the same is asked
 // of every object.
-func (e *Engine) made(p Policy, t tracked, uid types.UID, o origin, a *anchor) bool {
+func (e *Engine) isCreatedByUs(p Policy, t trackedObject, uid types.UID, o objectOrigin, a *anchor) bool {
 	switch {
-	case o.created || e.table.vouched(t.objectID, uid):
+	case o.isCreated || e.inventory.isCreated(t.objectID, uid):
 		return true
-	case t.uid == uid && p.KeepsFound:
-		return !t.adopted
+	case t.uid == uid && p.KeepsExisting:
+		return !t.isAdopted
 	default:
-		return (t.unsure || !p.KeepsFound) && o.sole && !o.born.Before(a.created)
+		return (t.isUncertain || !p.KeepsExisting) && o.isOnlyOurs && !o.createdAt.Before(a.created)
 	}
 }
 
-// settled is a tracked object after an apply that was answered.
-func (e *Engine) settled(w *work, t tracked, uid types.UID, o origin) tracked {
-	made := e.made(w.policy, t, uid, o, w.anchor)
+// updateTracked is a tracked object after an apply that was answered.
+func (e *Engine) updateTracked(w *work, t trackedObject, uid types.UID, o objectOrigin) trackedObject {
+	made := e.isCreatedByUs(w.policy, t, uid, o, w.anchor)
 	if made {
-		e.table.vouch(t.objectID, uid)
+		e.inventory.markCreated(t.objectID, uid)
 	}
-	t.adopted = w.policy.KeepsFound && !made
-	t.uid, t.unsure, t.freed = uid, false, ""
+	t.isAdopted = w.policy.KeepsExisting && !made
+	t.uid, t.isUncertain, t.detachedUID = uid, false, ""
 	return t
 }
 
@@ -71,15 +71,15 @@ func (e *Engine) settled(w *work, t tracked, uid types.UID, o origin) tracked {
 // which may be known only after the mark was set.
 func (e *Engine) clearAdopted(a *anchor) {
 	for id, t := range a.tracked {
-		if t.adopted && e.table.vouched(id, t.uid) {
-			t.adopted = false
+		if t.isAdopted && e.inventory.isCreated(id, t.uid) {
+			t.isAdopted = false
 			a.tracked[id] = t
 		}
 	}
 }
 
-// refused tells the errors after which nothing can have been written.
-func refused(err error) bool {
+// isRejected tells the errors after which nothing can have been written.
+func isRejected(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
 		return false
@@ -88,27 +88,27 @@ func refused(err error) bool {
 	return code >= http.StatusBadRequest && code < http.StatusInternalServerError
 }
 
-// answer is what clients of the API do not return of the answer to a request.
-type answer struct {
+// response is what clients of the API do not return of the answer to a request.
+type response struct {
 	code     int
 	warnings []string
 }
 
-type answerKey struct{}
+type responseKey struct{}
 
-// withAnswer returns a context that keeps it.
-func withAnswer(ctx context.Context) (context.Context, *answer) {
-	a := &answer{}
-	return context.WithValue(ctx, answerKey{}, a), a
+// withResponse returns a context that keeps it.
+func withResponse(ctx context.Context) (context.Context, *response) {
+	a := &response{}
+	return context.WithValue(ctx, responseKey{}, a), a
 }
 
-// answers tells of them to those who asked withAnswer.
-type answers struct{ next http.RoundTripper }
+// responseRecorder tells of them to those who asked withResponse.
+type responseRecorder struct{ next http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
-func (c answers) RoundTrip(r *http.Request) (*http.Response, error) {
+func (c responseRecorder) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := c.next.RoundTrip(r)
-	if a, ok := r.Context().Value(answerKey{}).(*answer); ok && err == nil {
+	if a, ok := r.Context().Value(responseKey{}).(*response); ok && err == nil {
 		a.code, a.warnings = resp.StatusCode, nil
 		headers, _ := utilnet.ParseWarningHeaders(resp.Header["Warning"])
 		for _, h := range headers {
@@ -119,4 +119,4 @@ func (c answers) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // WrappedRoundTripper lets idle connections be closed.
-func (c answers) WrappedRoundTripper() http.RoundTripper { return c.next }
+func (c responseRecorder) WrappedRoundTripper() http.RoundTripper { return c.next }

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-func TestWhoMadeAnObjectIsTold(t *testing.T) {
+func TestIsCreatedByUs(t *testing.T) {
 	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	by := func(manager string, op metav1.ManagedFieldsOperationType, subresource string) metav1.ManagedFieldsEntry {
 		return metav1.ManagedFieldsEntry{Manager: manager, Operation: op, Subresource: subresource}
@@ -22,7 +22,7 @@ func TestWhoMadeAnObjectIsTold(t *testing.T) {
 	apply := by(FieldManager, metav1.ManagedFieldsOperationApply, "")
 	for label, tc := range map[string]struct {
 		reason  string
-		tracked tracked
+		tracked trackedObject
 		code    int
 		born    time.Time
 		fields  []metav1.ManagedFieldsEntry
@@ -32,45 +32,45 @@ func TestWhoMadeAnObjectIsTold(t *testing.T) {
 		"created by this apply": {reason: "the API server says so", code: http.StatusCreated, fields: []metav1.ManagedFieldsEntry{apply}, born: noon, want: true},
 		"found by this apply":   {reason: "somebody was there before", code: http.StatusOK, fields: []metav1.ManagedFieldsEntry{apply}, born: noon},
 		"made for another work": {reason: "whoever of us is the last deletes it", code: http.StatusOK, born: noon, vouched: true, want: true},
-		"recorded as made":      {reason: "the anchor knows", tracked: tracked{uid: "u"}, code: http.StatusOK, want: true},
-		"recorded as adopted":   {reason: "the anchor knows", tracked: tracked{uid: "u", adopted: true, unsure: true}, fields: []metav1.ManagedFieldsEntry{apply}, born: noon},
+		"recorded as made":      {reason: "the anchor knows", tracked: trackedObject{uid: "u"}, code: http.StatusOK, want: true},
+		"recorded as adopted":   {reason: "the anchor knows", tracked: trackedObject{uid: "u", isAdopted: true, isUncertain: true}, fields: []metav1.ManagedFieldsEntry{apply}, born: noon},
 		"an adopted one is gone and comes back by us": {
-			reason: "the new one was not there before", tracked: tracked{uid: "old", adopted: true}, code: http.StatusCreated, want: true,
+			reason: "the new one was not there before", tracked: trackedObject{uid: "old", isAdopted: true}, code: http.StatusCreated, want: true,
 		},
 		"one of ours is gone and comes back by somebody": {
-			reason: "the new one is theirs", tracked: tracked{uid: "old"}, code: http.StatusOK, fields: []metav1.ManagedFieldsEntry{apply}, born: noon,
+			reason: "the new one is theirs", tracked: trackedObject{uid: "old"}, code: http.StatusOK, fields: []metav1.ManagedFieldsEntry{apply}, born: noon,
 		},
 		"an answer was lost": {
-			reason: "nobody else can have made it", tracked: tracked{unsure: true}, code: http.StatusOK, born: noon,
+			reason: "nobody else can have made it", tracked: trackedObject{isUncertain: true}, code: http.StatusOK, born: noon,
 			fields: []metav1.ManagedFieldsEntry{apply, by("controller", metav1.ManagedFieldsOperationUpdate, "status")}, want: true,
 		},
 		"an answer was lost, and it is older than the anchor": {
-			reason: "it was there before", tracked: tracked{unsure: true}, code: http.StatusOK, born: noon.Add(-time.Second), fields: []metav1.ManagedFieldsEntry{apply},
+			reason: "it was there before", tracked: trackedObject{isUncertain: true}, code: http.StatusOK, born: noon.Add(-time.Second), fields: []metav1.ManagedFieldsEntry{apply},
 		},
 		"an answer was lost, and others wrote it": {
-			reason: "it may be theirs", tracked: tracked{unsure: true}, code: http.StatusOK, born: noon,
+			reason: "it may be theirs", tracked: trackedObject{isUncertain: true}, code: http.StatusOK, born: noon,
 			fields: []metav1.ManagedFieldsEntry{apply, by("kubectl", metav1.ManagedFieldsOperationUpdate, "")},
 		},
 		"an answer was lost, and there is no record of writers": {
-			reason: "it may be anybody's", tracked: tracked{unsure: true}, code: http.StatusOK, born: noon,
+			reason: "it may be anybody's", tracked: trackedObject{isUncertain: true}, code: http.StatusOK, born: noon,
 		},
 	} {
 		t.Run(label, func(t *testing.T) {
-			s := newScene()
+			s := newInventoryFixture()
 			tc.tracked.target = s.target()
 			if tc.vouched {
-				s.vouch(s.id, "u")
+				s.markCreated(s.id, "u")
 			}
 			obj := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(tc.born), ManagedFields: tc.fields}}
-			e := &Engine{table: s.table}
-			if got := e.made(Multicluster(), tc.tracked, "u", originOf(obj, tc.code), &anchor{uid: "a", created: noon}); got != tc.want {
+			e := &Engine{inventory: s.inventory}
+			if got := e.isCreatedByUs(Multicluster(), tc.tracked, "u", newObjectOrigin(obj, tc.code), &anchor{uid: "a", created: noon}); got != tc.want {
 				t.Errorf("made = %t, want %t: %s", got, tc.want, tc.reason)
 			}
 		})
 	}
 }
 
-func TestARefusalWroteNothing(t *testing.T) {
+func TestIsRejectedMeansNothingWritten(t *testing.T) {
 	for label, tc := range map[string]struct {
 		reason string
 		err    error
@@ -81,7 +81,7 @@ func TestARefusalWroteNothing(t *testing.T) {
 		"connection is lost": {reason: "it may have been done", err: errors.New("EOF")},
 	} {
 		t.Run(label, func(t *testing.T) {
-			if got := refused(tc.err); got != tc.want {
+			if got := isRejected(tc.err); got != tc.want {
 				t.Errorf("refused = %t, want %t: %s", got, tc.want, tc.reason)
 			}
 		})

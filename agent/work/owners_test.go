@@ -23,89 +23,98 @@ import (
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
-// shared is a scene in which x claims the object, too.
-func shared() *scene {
-	s := newScene()
-	s.claim(s.target(), "x", "anchor-x")
-	s.repairs, s.reports = nil, nil
+// newSharedFixture is a scene in which x claims the object, too.
+func newSharedFixture() *inventoryFixture {
+	s := newInventoryFixture()
+	s.addClaim(s.target(), "x", "anchor-x")
+	s.requeued, s.statusRequeued = nil, nil
 	return s
 }
 
-// repeats are the works whose references an apply of x repeats that begins now.
-func (s *scene) repeats() []string {
+// ownersOfNextWrite are the works whose references an apply of x repeats that begins now.
+func (s *inventoryFixture) ownersOfNextWrite() []string {
 	var works []string
-	for _, o := range s.begin(s.id, "x", time.Now()) {
+	for _, o := range s.beginWrite(s.id, "x", time.Now()) {
 		works = append(works, o.work)
 	}
-	s.finish(s.id, "x", body, nil, guardFields)
+	s.recordApply(s.id, "x", body, nil, driftByFields)
 	return works
 }
 
-func TestAWaivedReferenceIsNotRepeated(t *testing.T) {
+func TestDroppedOwnershipIsNotRepeated(t *testing.T) {
 	alone, both := []string{"x"}, []string{"w", "x"}
-	wants := intent{content: body, desire: body, owns: true}
+	wants := desiredState{contentHash: body, manifestHash: body, isOwner: true}
 	tests := map[string]struct {
 		reason string
-		do     func(*scene)
+		do     func(*inventoryFixture)
 		want   []string
 	}{
-		"nothing happened":    {reason: "both own the object", do: func(*scene) {}, want: both},
-		"waived":              {reason: "the reference is about to go", do: func(s *scene) { s.waive(s.target(), "w", "anchor") }, want: alone},
-		"waived and released": {reason: "it has gone", do: func(s *scene) { s.waive(s.target(), "w", "anchor"); s.release(s.id, "w") }, want: alone},
+		"nothing happened":    {reason: "both own the object", do: func(*inventoryFixture) {}, want: both},
+		"waived":              {reason: "the reference is about to go", do: func(s *inventoryFixture) { s.dropOwnership(s.target(), "w", "anchor") }, want: alone},
+		"waived and released": {reason: "it has gone", do: func(s *inventoryFixture) { s.dropOwnership(s.target(), "w", "anchor"); s.releaseClaim(s.id, "w") }, want: alone},
 		"waived twice": {
 			reason: "that the removal is tried again does not restore it",
-			do:     func(s *scene) { s.waive(s.target(), "w", "anchor"); s.waive(s.target(), "w", "anchor") }, want: alone,
+			do: func(s *inventoryFixture) {
+				s.dropOwnership(s.target(), "w", "anchor")
+				s.dropOwnership(s.target(), "w", "anchor")
+			}, want: alone,
 		},
 		"claimed again": {
 			reason: "the anchor still lists the object, and that is all",
-			do:     func(s *scene) { s.waive(s.target(), "w", "anchor"); s.claim(s.target(), "w", "anchor") }, want: alone,
+			do: func(s *inventoryFixture) {
+				s.dropOwnership(s.target(), "w", "anchor")
+				s.addClaim(s.target(), "w", "anchor")
+			}, want: alone,
 		},
 		"claimed for another anchor": {
 			reason: "what was waived was the old one's",
-			do:     func(s *scene) { s.waive(s.target(), "w", "anchor"); s.claim(s.target(), "w", "another") }, want: both,
+			do: func(s *inventoryFixture) {
+				s.dropOwnership(s.target(), "w", "anchor")
+				s.addClaim(s.target(), "w", "another")
+			}, want: both,
 		},
 		"wanted again": {
 			reason: "the manifest came back before the reference had gone",
-			do:     func(s *scene) { s.waive(s.target(), "w", "anchor"); s.intend(s.id, "w", wants) }, want: both,
+			do:     func(s *inventoryFixture) { s.dropOwnership(s.target(), "w", "anchor"); s.setDesired(s.id, "w", wants) }, want: both,
 		},
-		"orphaned": {reason: "the work lets go of the object and stays", do: func(s *scene) { s.intend(s.id, "w", intent{content: body}) }, want: alone},
+		"orphaned": {reason: "the work lets go of the object and stays", do: func(s *inventoryFixture) { s.setDesired(s.id, "w", desiredState{contentHash: body}) }, want: alone},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			s := shared()
+			s := newSharedFixture()
 			tc.do(s)
-			if diff := cmp.Diff(tc.want, s.repeats()); diff != "" {
+			if diff := cmp.Diff(tc.want, s.ownersOfNextWrite()); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
 		})
 	}
 }
 
-func TestWhatIsWantedAgainIsAppliedAgain(t *testing.T) {
-	s := shared()
-	s.waive(s.target(), "w", "anchor")
-	s.intend(s.id, "w", intent{content: body, desire: body, owns: true})
-	if what, _ := s.due(s.id, "w", body, time.Now()); what != needApply {
+func TestObjectWantedAgainIsAppliedAgain(t *testing.T) {
+	s := newSharedFixture()
+	s.dropOwnership(s.target(), "w", "anchor")
+	s.setDesired(s.id, "w", desiredState{contentHash: body, manifestHash: body, isOwner: true})
+	if what, _ := s.nextAction(s.id, "w", body, time.Now()); what != actionApply {
 		t.Error("its reference may be gone, and nobody writes it")
 	}
 }
 
 // What another work wrote last is not written by a work that has given it up.
-func TestWhatIsGivenUpIsNotAppliedForItsReference(t *testing.T) {
-	s := shared()
-	s.yield(s.id, "w", body)
-	s.waive(s.target(), "w", "anchor")
-	s.intend(s.id, "w", intent{content: body, desire: body})
-	if what, _ := s.due(s.id, "w", body, time.Now()); what == needApply {
+func TestDroppedObjectIsNotAppliedForOwner(t *testing.T) {
+	s := newSharedFixture()
+	s.markSuperseded(s.id, "w", body)
+	s.dropOwnership(s.target(), "w", "anchor")
+	s.setDesired(s.id, "w", desiredState{contentHash: body, manifestHash: body})
+	if what, _ := s.nextAction(s.id, "w", body, time.Now()); what == actionApply {
 		t.Error("it is applied again, and no reference of the work is missing")
 	}
 }
 
 // Two writes of one object at once carry the owners known when each began: the later
 // one to arrive could withdraw what the other wrote.
-func TestOneWorkAtATimeLocksAnObject(t *testing.T) {
+func TestLockAdmitsOneWorkAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := shared()
+		s := newSharedFixture()
 		unlock, err := s.lock(t.Context(), s.id)
 		if err != nil {
 			t.Fatal(err)
@@ -128,7 +137,7 @@ func TestOneWorkAtATimeLocksAnObject(t *testing.T) {
 		}
 		other := s.id
 		other.Name = "other"
-		s.claim(target{objectID: other, Version: "v1", Kind: "ConfigMap"}, "w", "anchor")
+		s.addClaim(target{objectID: other, Version: "v1", Kind: "ConfigMap"}, "w", "anchor")
 		unlockOther, err := s.lock(t.Context(), other)
 		if err != nil {
 			t.Errorf("another object cannot be held: %v", err)
@@ -146,8 +155,8 @@ func TestOneWorkAtATimeLocksAnObject(t *testing.T) {
 	})
 }
 
-func TestWhoWaitsForAnObjectGivesUpWithItsContext(t *testing.T) {
-	s := shared()
+func TestLockEndsWithContext(t *testing.T) {
+	s := newSharedFixture()
 	unlock, err := s.lock(t.Context(), s.id)
 	if err != nil {
 		t.Fatal(err)
@@ -165,141 +174,141 @@ func TestWhoWaitsForAnObjectGivesUpWithItsContext(t *testing.T) {
 }
 
 // ownedAt is an object as seen, owned by anchors.
-func ownedAt(version string, fields byte, anchors ...types.UID) *sighting {
-	out := seen("u", version, fields)
+func ownedAt(version string, fields byte, anchors ...types.UID) *observedObject {
+	out := observedAt("u", version, fields)
 	out.owners = anchors
 	return out
 }
 
-func TestAnObjectThatLacksTheReferenceOfAWorkHasStrayed(t *testing.T) {
+func TestMissingOwnerIsDrift(t *testing.T) {
 	both := []types.UID{"anchor", "anchor-x"}
-	apply := func(s *scene) {
-		s.intend(s.id, "x", intent{content: body, desire: body, manager: "work-agent", owns: true})
-		s.begin(s.id, "x", time.Now())
-		s.finish(s.id, "x", body, ownedAt("11", 1, both...), guardFields)
+	apply := func(s *inventoryFixture) {
+		s.setDesired(s.id, "x", desiredState{contentHash: body, manifestHash: body, manager: "work-agent", isOwner: true})
+		s.beginWrite(s.id, "x", time.Now())
+		s.recordApply(s.id, "x", body, ownedAt("11", 1, both...), driftByFields)
 	}
-	see := func(version string, anchors ...types.UID) func(*scene) {
-		return func(s *scene) { s.observe(s.id, ownedAt(version, 1, anchors...), false, time.Time{}) }
+	see := func(version string, anchors ...types.UID) func(*inventoryFixture) {
+		return func(s *inventoryFixture) { s.handleEvent(s.id, ownedAt(version, 1, anchors...), false, time.Time{}) }
 	}
 	tests := map[string]struct {
 		reason string
-		do     []func(*scene)
-		w, x   need
+		do     []func(*inventoryFixture)
+		w, x   action
 	}{
-		"both own it":            {reason: "as it was applied", do: []func(*scene){apply, see("12", both...)}},
-		"a later write took one": {reason: "an apply whose answer was lost may be done late", do: []func(*scene){apply, see("12", "anchor-x")}, w: needReference},
-		"one took all":           {reason: "each has its own back", do: []func(*scene){apply, see("12")}, w: needReference, x: needReference},
-		"an answer lacks one":    {reason: "whoever wrote it", do: []func(*scene){func(s *scene) { s.finish(s.id, "w", body, ownedAt("11", 1), guardFields) }}, w: needReference, x: needApply},
-		"it is given up":         {reason: "the reference is to go", do: []func(*scene){apply, func(s *scene) { s.waive(s.target(), "w", "anchor") }, see("12", "anchor-x")}},
-		"its anchor is replaced": {reason: "there is none to refer to", do: []func(*scene){apply, func(s *scene) { s.replaceAnchor(s.id, "w") }, see("12", "anchor-x")}},
+		"both own it":            {reason: "as it was applied", do: []func(*inventoryFixture){apply, see("12", both...)}},
+		"a later write took one": {reason: "an apply whose answer was lost may be done late", do: []func(*inventoryFixture){apply, see("12", "anchor-x")}, w: actionAddOwner},
+		"one took all":           {reason: "each has its own back", do: []func(*inventoryFixture){apply, see("12")}, w: actionAddOwner, x: actionAddOwner},
+		"an answer lacks one":    {reason: "whoever wrote it", do: []func(*inventoryFixture){func(s *inventoryFixture) { s.recordApply(s.id, "w", body, ownedAt("11", 1), driftByFields) }}, w: actionAddOwner, x: actionApply},
+		"it is given up":         {reason: "the reference is to go", do: []func(*inventoryFixture){apply, func(s *inventoryFixture) { s.dropOwnership(s.target(), "w", "anchor") }, see("12", "anchor-x")}},
+		"its anchor is replaced": {reason: "there is none to refer to", do: []func(*inventoryFixture){apply, func(s *inventoryFixture) { s.clearAnchor(s.id, "w") }, see("12", "anchor-x")}},
 		"it is only read": {
 			reason: "it never owns it",
-			do:     []func(*scene){apply, func(s *scene) { s.intend(s.id, "w", intent{content: body, passive: true}) }, see("12", "anchor-x")},
+			do:     []func(*inventoryFixture){apply, func(s *inventoryFixture) { s.setDesired(s.id, "w", desiredState{contentHash: body, isPassive: true}) }, see("12", "anchor-x")},
 		},
-		"it is going": {reason: "nothing can be done until it is gone", do: []func(*scene){apply, func(s *scene) {
+		"it is going": {reason: "nothing can be done until it is gone", do: []func(*inventoryFixture){apply, func(s *inventoryFixture) {
 			going := ownedAt("12", 1)
-			going.deleting = true
-			s.observe(s.id, going, false, time.Time{})
+			going.isDeleting = true
+			s.handleEvent(s.id, going, false, time.Time{})
 		}}},
-		"it was written again": {reason: "the references were", do: []func(*scene){apply, see("12", "anchor-x"), func(s *scene) { s.owned(s.id, ownedAt("13", 1, both...)) }}},
+		"it was written again": {reason: "the references were", do: []func(*inventoryFixture){apply, see("12", "anchor-x"), func(s *inventoryFixture) { s.recordOwnerWrite(s.id, ownedAt("13", 1, both...)) }}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			s := shared()
+			s := newSharedFixture()
 			for _, do := range tc.do {
-				s.repairs = nil
+				s.requeued = nil
 				do(s)
 			}
-			for work, want := range map[string]need{"w": tc.w, "x": tc.x} {
-				if got, _ := s.due(s.id, work, body, time.Now()); got != want {
+			for work, want := range map[string]action{"w": tc.w, "x": tc.x} {
+				if got, _ := s.nextAction(s.id, work, body, time.Now()); got != want {
 					t.Errorf("%s: %s needs %d, want %d", tc.reason, work, got, want)
 				}
-				if want == needReference && !slices.Contains(s.repairs, work) {
-					t.Errorf("%s: repairs %v", tc.reason, s.repairs)
+				if want == actionAddOwner && !slices.Contains(s.requeued, work) {
+					t.Errorf("%s: repairs %v", tc.reason, s.requeued)
 				}
 			}
 		})
 	}
 }
 
-func TestReferencesThatDoNotStayAreWrittenEverMoreSlowly(t *testing.T) {
-	s := newScene()
+func TestOwnerRepairsAreSlowedDown(t *testing.T) {
+	s := newInventoryFixture()
 	now := time.Now()
 	for range freeRepairs + 1 { // the first of them finds the references in place
-		s.begin(s.id, "w", now)
-		s.owned(s.id, nil)
-		s.observe(s.id, ownedAt("12", 1), false, time.Time{})
+		s.beginWrite(s.id, "w", now)
+		s.recordOwnerWrite(s.id, nil)
+		s.handleEvent(s.id, ownedAt("12", 1), false, time.Time{})
 	}
-	if what, wait := s.due(s.id, "w", body, now); what != needReference || wait == 0 {
+	if what, wait := s.nextAction(s.id, "w", body, now); what != actionAddOwner || wait == 0 {
 		t.Errorf("need %d after %s", what, wait)
 	}
 }
 
-func TestOtherOwnersAreThoseWhoWantTheObject(t *testing.T) {
+func TestOtherOwnersWantTheObject(t *testing.T) {
 	tests := map[string]struct {
 		reason string
-		do     func(*scene)
-		want   []owner
+		do     func(*inventoryFixture)
+		want   []workAnchor
 	}{
-		"it claims it":            {reason: "it will own it, whether or not it has written it", do: func(*scene) {}, want: []owner{{work: "x", anchor: "anchor-x"}}},
-		"it gives it up, too":     {reason: "the last one deletes it", do: func(s *scene) { s.waive(s.target(), "x", "anchor-x") }},
-		"its anchor is replaced":  {reason: "it has none, and wants the object", do: func(s *scene) { s.replaceAnchor(s.id, "x") }, want: []owner{{work: "x"}}},
-		"it reads it":             {reason: "it is not its to keep", do: func(s *scene) { s.intend(s.id, "x", intent{content: body, passive: true}) }},
-		"it has released it":      {reason: "it is gone from it", do: func(s *scene) { s.release(s.id, "x") }},
-		"it has another anchor":   {reason: "the old one is gone", do: func(s *scene) { s.claim(s.target(), "x", "new") }, want: []owner{{work: "x", anchor: "new"}}},
-		"it has been made nobody": {reason: "its anchor is to be evicted", do: func(s *scene) { s.transfer(s.id, "x", "nobody") }},
+		"it claims it":            {reason: "it will own it, whether or not it has written it", do: func(*inventoryFixture) {}, want: []workAnchor{{work: "x", anchor: "anchor-x"}}},
+		"it gives it up, too":     {reason: "the last one deletes it", do: func(s *inventoryFixture) { s.dropOwnership(s.target(), "x", "anchor-x") }},
+		"its anchor is replaced":  {reason: "it has none, and wants the object", do: func(s *inventoryFixture) { s.clearAnchor(s.id, "x") }, want: []workAnchor{{work: "x"}}},
+		"it reads it":             {reason: "it is not its to keep", do: func(s *inventoryFixture) { s.setDesired(s.id, "x", desiredState{contentHash: body, isPassive: true}) }},
+		"it has released it":      {reason: "it is gone from it", do: func(s *inventoryFixture) { s.releaseClaim(s.id, "x") }},
+		"it has another anchor":   {reason: "the old one is gone", do: func(s *inventoryFixture) { s.addClaim(s.target(), "x", "new") }, want: []workAnchor{{work: "x", anchor: "new"}}},
+		"it has been made nobody": {reason: "its anchor is to be evicted", do: func(s *inventoryFixture) { s.transferClaim(s.id, "x", "nobody") }},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			s := shared()
+			s := newSharedFixture()
 			tc.do(s)
-			if diff := cmp.Diff(tc.want, s.otherOwners(s.id, "w"), cmp.AllowUnexported(owner{})); diff != "" {
+			if diff := cmp.Diff(tc.want, s.otherOwners(s.id, "w"), cmp.AllowUnexported(workAnchor{})); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
 		})
 	}
 }
 
-func TestAnAnchorThatIsNobodysTakesItsClaimsAlong(t *testing.T) {
-	s := shared()
-	s.intend(s.id, "w", intent{content: body, desire: [32]byte{1}, manager: "work-agent", owns: true})
-	s.intend(s.id, "x", intent{content: body, desire: [32]byte{2}, manager: "work-agent", owns: true})
-	s.transfer(s.id, "w", "nobody")
-	if diff := cmp.Diff([]string{"x"}, s.repeats()); diff != "" {
+func TestReleasedAnchorTakesItsClaims(t *testing.T) {
+	s := newSharedFixture()
+	s.setDesired(s.id, "w", desiredState{contentHash: body, manifestHash: [32]byte{1}, manager: "work-agent", isOwner: true})
+	s.setDesired(s.id, "x", desiredState{contentHash: body, manifestHash: [32]byte{2}, manager: "work-agent", isOwner: true})
+	s.transferClaim(s.id, "w", "nobody")
+	if diff := cmp.Diff([]string{"x"}, s.ownersOfNextWrite()); diff != "" {
 		t.Errorf("owners: what is nobody's keeps what it owns, and is given nothing (-want +got):\n%s", diff)
 	}
-	if got := s.rivals(s.id, "x"); got != nil {
+	if got := s.conflictingWorks(s.id, "x"); got != nil {
 		t.Errorf("what is nobody's wants nothing, and is said to: %v", got)
 	}
-	s.claim(s.target(), "w", "new")
-	if what, _ := s.due(s.id, "w", body, time.Now()); what != needApply {
+	s.addClaim(s.target(), "w", "new")
+	if what, _ := s.nextAction(s.id, "w", body, time.Now()); what != actionApply {
 		t.Error("the work does not own the object with its new anchor")
 	}
-	s.waive(s.target(), "nobody", "anchor")
-	s.release(s.id, "nobody")
-	if diff := cmp.Diff([]string{"w", "x"}, s.repeats()); diff != "" {
+	s.dropOwnership(s.target(), "nobody", "anchor")
+	s.releaseClaim(s.id, "nobody")
+	if diff := cmp.Diff([]string{"w", "x"}, s.ownersOfNextWrite()); diff != "" {
 		t.Errorf("owners once it is evicted (-want +got):\n%s", diff)
 	}
 }
 
 // A work that orphans its object moves to another hash of its hub.
-func TestAnOrphanedObjectHasNoOwnerAfterTheHubMoved(t *testing.T) {
+func TestOrphanedObjectHasNoOwnerAfterHubMoved(t *testing.T) {
 	tests := map[string]struct {
 		reason string
 		moves  func(e *Engine, w *work)
 	}{
-		"while the agent runs": {reason: "the work held the old anchor", moves: func(e *Engine, w *work) { e.releaseAnchor(w, &desired{hubHash: "B"}) }},
-		"before it started":    {reason: "the old anchor is read", moves: func(e *Engine, w *work) { e.rebind(w.policy, strange("A-w"), "A-w", w.anchor) }},
+		"while the agent runs": {reason: "the work held the old anchor", moves: func(e *Engine, w *work) { e.releaseAnchor(w, &workSpec{hubHash: "B"}) }},
+		"before it started":    {reason: "the old anchor is read", moves: func(e *Engine, w *work) { e.bindAnchor(w.policy, orphanKey("A-w"), "A-w", w.anchor) }},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			e, w, at := anchored(t, "A")
-			e.table.claim(at, w.key.String(), w.anchor.uid)
-			e.table.intend(at.objectID, w.key.String(), intent{content: body})
+			e.inventory.addClaim(at, w.key.String(), w.anchor.uid)
+			e.inventory.setDesired(at.objectID, w.key.String(), desiredState{contentHash: body})
 			tc.moves(e, w)
-			e.table.claim(at, w.key.String(), "anchor-B")
-			e.table.intend(at.objectID, w.key.String(), intent{content: body})
-			if got := e.table.begin(at.objectID, w.key.String(), time.Now()); len(got) != 0 {
+			e.inventory.addClaim(at, w.key.String(), "anchor-B")
+			e.inventory.setDesired(at.objectID, w.key.String(), desiredState{contentHash: body})
+			if got := e.inventory.beginWrite(at.objectID, w.key.String(), time.Now()); len(got) != 0 {
 				t.Errorf("%s, and an apply makes the orphaned object belong to %v", tc.reason, got)
 			}
 		})
@@ -312,44 +321,44 @@ func anchored(t *testing.T, hash string) (*Engine, *work, target) {
 	t.Helper()
 	e := &Engine{
 		cfg: Config{EvictionGrace: time.Hour}, queue: workqueue.NewTypedDelayingQueue[string](), reporter: resource.NewSource(wire.KindWorkStatus),
-		backlog: newBacklog(), works: map[string]*work{}, anchors: map[string]*work{}, waiting: map[string]map[string]struct{}{},
+		records: newRecordQueue(), works: map[string]*work{}, anchors: map[string]*work{}, unservedKinds: map[string]map[string]struct{}{},
 	}
 	t.Cleanup(e.queue.ShutDown)
 	var err error
-	if e.metrics, err = newMetrics(nil, e.count); err != nil {
+	if e.metrics, err = newMetrics(nil, e.countByState); err != nil {
 		t.Fatal(err)
 	}
-	e.table = newTable(func(scope) func() { return func() {} }, func(string) {}, func(string) {})
+	e.inventory = newInventory(func(scope) func() { return func() {} }, func(string) {}, func(string) {})
 	at := target{objectID: objectID{Resource: "configmaps", Namespace: "n", Name: "o"}, Version: "v1", Kind: "ConfigMap"}
-	w := e.bind(ManifestWork(), wire.WorkKey{Dialect: wire.DialectManifestWork, Namespace: spokeName, Name: "w"}, hash+"-w")
-	w.anchor = &anchor{uid: types.UID("anchor-" + hash), tracked: map[objectID]tracked{at.objectID: {target: at, uid: "u"}}}
+	w := e.bindAnchorName(ManifestWork(), wire.WorkKey{Dialect: wire.DialectManifestWork, Namespace: spokeName, Name: "w"}, hash+"-w")
+	w.anchor = &anchor{uid: types.UID("anchor-" + hash), tracked: map[objectID]trackedObject{at.objectID: {target: at, uid: "u"}}}
 	return e, w, at
 }
 
 // A hub that goes back to its first hash has the anchor of that hash again: it is
 // nobody's only in between.
-func TestAnAnchorThatWasTakenOverAgainIsNotEvicted(t *testing.T) {
+func TestAnchorTakenOverAgainIsNotEvicted(t *testing.T) {
 	e, w, at := anchored(t, "A")
-	e.table.claim(at, w.key.String(), w.anchor.uid)
-	e.releaseAnchor(w, &desired{hubHash: "B"})
-	nobodys := e.lookup(strange("A-w").String())
-	nobodys.anchor.evicting = time.Now()
+	e.inventory.addClaim(at, w.key.String(), w.anchor.uid)
+	e.releaseAnchor(w, &workSpec{hubHash: "B"})
+	nobodys := e.lookup(orphanKey("A-w").String())
+	nobodys.anchor.evictionStart = time.Now()
 	if wait, err := e.evict(t.Context(), nobodys); wait == 0 || err != nil {
 		t.Fatalf("in its grace: wait %s, %v", wait, err)
 	}
 	queued(e.queue)
-	e.releaseAnchor(w, &desired{hubHash: "A"})
+	e.releaseAnchor(w, &workSpec{hubHash: "A"})
 	if diff := cmp.Diff([]string{nobodys.key.String()}, queued(e.queue)); diff != "" {
 		t.Errorf("queued (-want +got):\n%s", diff)
 	}
-	e.table.claim(at, w.key.String(), "anchor-A")
+	e.inventory.addClaim(at, w.key.String(), "anchor-A")
 	if wait, err := e.evict(t.Context(), nobodys); wait != 0 || err != nil {
 		t.Errorf("it still waits %s for its eviction, %v", wait, err)
 	}
 	if nobodys.anchor != nil || e.lookup(nobodys.key.String()) != nil || e.anchors[ManifestWork().Dialect+"/A-w"] != w {
 		t.Error("the anchor of a work that is wanted is held by what is evicted")
 	}
-	for _, o := range e.table.begin(at.objectID, w.key.String(), time.Now()) {
+	for _, o := range e.inventory.beginWrite(at.objectID, w.key.String(), time.Now()) {
 		if o.work != w.key.String() {
 			t.Errorf("the object belongs to %s, too", o.work)
 		}
@@ -357,20 +366,20 @@ func TestAnAnchorThatWasTakenOverAgainIsNotEvicted(t *testing.T) {
 }
 
 // Anchors are listed anew after a failure, those that were read before among them.
-func TestAnAnchorThatIsReadTwiceStaysThatOfItsWork(t *testing.T) {
+func TestAnchorReadTwiceStaysWithItsWork(t *testing.T) {
 	e, w, _ := anchored(t, "A")
 	e.cfg.Cluster = w.key.Namespace
-	if got := e.standsFor(w.policy, w.key, "A-w"); got != w.key {
+	if got := e.anchorWorkKey(w.policy, w.key, "A-w"); got != w.key {
 		t.Errorf("it stands for %s, want %s", got, w.key)
 	}
-	if got := e.standsFor(w.policy, w.key, "B-w"); got != strange("B-w") {
+	if got := e.anchorWorkKey(w.policy, w.key, "B-w"); got != orphanKey("B-w") {
 		t.Errorf("a second one stands for %s", got)
 	}
 }
 
 // What a copy of a work orphans, or only reads, its anchor does not own: before the work
 // itself runs again another one may write the object, and repeat references.
-func TestAWorkOwnsAfterARestartWhatItsCopySays(t *testing.T) {
+func TestRestoredOwnershipFollowsSpecCache(t *testing.T) {
 	option := func(u workv1.UpdateStrategyType) []workv1.ManifestConfigOption {
 		return []workv1.ManifestConfigOption{{
 			ResourceIdentifier: workv1.ResourceIdentifier{Resource: "configmaps", Namespace: "n", Name: "o"}, UpdateStrategy: strategyOf(u),
@@ -394,24 +403,24 @@ func TestAWorkOwnsAfterARestartWhatItsCopySays(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e, w, at := anchored(t, "A")
 			e.cfg.Cluster, e.policies = spokeName, map[string]Policy{wire.DialectManifestWork: ManifestWork()}
-			e.hold(w, w.anchor)
+			e.attachAnchor(w, w.anchor)
 			body, err := json.Marshal(wire.Work{Generation: 1, HubHash: hubHashOne, Spec: tc.spec})
 			if err != nil {
 				t.Fatal(err)
 			}
 			key := w.key.String()
-			if err := e.want(resource.Resource{Key: key, UID: "uid", Generation: 1, Body: body}, true); err != nil {
+			if err := e.setSpec(resource.Resource{Key: key, UID: "uid", Generation: 1, Body: body}, true); err != nil {
 				t.Fatal(err)
 			}
-			e.recallOrphans(key)
-			e.table.claim(at, "other", "anchor-other")
-			want := []owner{{work: key, anchor: w.anchor.uid}, {work: "other", anchor: "anchor-other"}}
+			e.restoreOwnership(key)
+			e.inventory.addClaim(at, "other", "anchor-other")
+			want := []workAnchor{{work: key, anchor: w.anchor.uid}, {work: "other", anchor: "anchor-other"}}
 			if !tc.owns {
 				want = want[1:]
 			}
-			got := e.table.begin(at.objectID, "other", time.Now())
-			slices.SortFunc(got, func(a, b owner) int { return strings.Compare(string(a.anchor), string(b.anchor)) })
-			if diff := cmp.Diff(want, got, cmp.AllowUnexported(owner{})); diff != "" {
+			got := e.inventory.beginWrite(at.objectID, "other", time.Now())
+			slices.SortFunc(got, func(a, b workAnchor) int { return strings.Compare(string(a.anchor), string(b.anchor)) })
+			if diff := cmp.Diff(want, got, cmp.AllowUnexported(workAnchor{})); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
 		})

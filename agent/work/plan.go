@@ -20,16 +20,16 @@ type step struct {
 	manifest
 	at  target
 	err error
-	// content changes with the manifest and with how it is written.
-	content [sha256.Size]byte
-	how     how
-	// changed: the object has not been written since the manifest is what it is.
-	changed bool
-	// unasked: what the executor may do could not be found out, and what it was told
+	// contentHash changes with the manifest and with how it is written.
+	contentHash [sha256.Size]byte
+	options     applyOptions
+	// isNewContent: the object has not been written since the manifest is what it is.
+	isNewContent bool
+	// isAccessUnknown: what the executor may do could not be found out, and what it was told
 	// before stands.
-	unasked bool
-	// read is what is read of the object, nil for nothing.
-	read *reader
+	isAccessUnknown bool
+	// reader is what is read of the object, nil for nothing.
+	reader *contentReader
 }
 
 // resolver maps a kind to how it is addressed.
@@ -40,17 +40,17 @@ type resolver func(context.Context, schema.GroupVersionKind) (resourceKind, erro
 func plan(ctx context.Context, manifests []manifest, resolve resolver, allowed []string) []step {
 	steps := make([]step, len(manifests))
 	taken := map[objectID]int{}
-	resolve = remembering(resolve)
+	resolve = cacheResolver(resolve)
 	for i, m := range manifests {
 		s := &steps[i]
 		s.manifest = m
 		if s.err = m.err; s.err != nil {
 			continue
 		}
-		if s.at, s.err = locate(ctx, m, resolve); s.err != nil {
+		if s.at, s.err = locateManifest(ctx, m, resolve); s.err != nil {
 			continue
 		}
-		if s.err = ceiling(s.at, allowed); s.err != nil {
+		if s.err = checkNamespace(s.at, allowed); s.err != nil {
 			continue
 		}
 		if first, ok := taken[s.at.objectID]; ok {
@@ -62,9 +62,9 @@ func plan(ctx context.Context, manifests []manifest, resolve resolver, allowed [
 	return steps
 }
 
-// remembering asks once for each kind, also for those that are not served: a work
+// cacheResolver asks once for each kind, also for those that are not served: a work
 // may name one many times.
-func remembering(resolve resolver) resolver {
+func cacheResolver(resolve resolver) resolver {
 	type answer struct {
 		kind resourceKind
 		err  error
@@ -80,7 +80,7 @@ func remembering(resolve resolver) resolver {
 	}
 }
 
-func locate(ctx context.Context, m manifest, resolve resolver) (target, error) {
+func locateManifest(ctx context.Context, m manifest, resolve resolver) (target, error) {
 	kind, err := resolve(ctx, m.gvk)
 	if err != nil {
 		return target{}, fmt.Errorf("failed to find gvr from restmapping: %w", err)
@@ -97,29 +97,29 @@ func locate(ctx context.Context, m manifest, resolve resolver) (target, error) {
 	return t, nil
 }
 
-func ceiling(t target, allowed []string) error {
+func checkNamespace(t target, allowed []string) error {
 	if len(allowed) == 0 || slices.Contains(allowed, t.Namespace) && t.Namespace != "" {
 		return nil
 	}
-	return &CeilingError{Namespace: t.Namespace}
+	return &NamespaceError{Namespace: t.Namespace}
 }
 
-// inOrder returns the steps that can be taken, in the order of their kinds.
-func inOrder(steps []step) []*step {
+// applicableSteps returns the steps that can be taken, in the order of their kinds.
+func applicableSteps(steps []step) []*step {
 	var out []*step
 	for i := range steps {
 		if steps[i].err == nil {
 			out = append(out, &steps[i])
 		}
 	}
-	slices.SortStableFunc(out, func(a, b *step) int { return a.at.order() - b.at.order() })
+	slices.SortStableFunc(out, func(a, b *step) int { return a.at.applyOrder() - b.at.applyOrder() })
 	return out
 }
 
-// removed returns what is tracked and no manifest names any more. A manifest
+// removedObjects returns what is tracked and no manifest names any more. A manifest
 // that cannot be resolved, or is refused, at present still names its object: a
 // fault on the way to discovery must not delete anything.
-func removed(all map[objectID]tracked, steps []step) []tracked {
+func removedObjects(all map[objectID]trackedObject, steps []step) []trackedObject {
 	type named struct{ group, kind, namespace, name string }
 	kept := map[named]struct{}{}
 	ids := map[objectID]struct{}{}
@@ -135,12 +135,12 @@ func removed(all map[objectID]tracked, steps []step) []tracked {
 	if unreadable {
 		return nil // it may name anything
 	}
-	var out []tracked
+	var out []trackedObject
 	for id, t := range all {
 		_, byID := ids[id]
 		_, byName := kept[named{t.Group, t.Kind, t.Namespace, t.Name}]
 		if t.Kind == "" { // an anchor of another agent does not say it
-			byName = unresolved(steps, t)
+			byName = mayBeUnresolved(steps, t)
 		}
 		if !byID && !byName {
 			out = append(out, t)
@@ -149,27 +149,27 @@ func removed(all map[objectID]tracked, steps []step) []tracked {
 	return out
 }
 
-// unresolved tells whether a manifest of which the resource is not known may name
+// mayBeUnresolved tells whether a manifest of which the resource is not known may name
 // an object of which the kind is not.
-func unresolved(steps []step, t tracked) bool {
+func mayBeUnresolved(steps []step, t trackedObject) bool {
 	return slices.ContainsFunc(steps, func(s step) bool {
 		return s.at.Name == "" && s.gvk.Group == t.Group && s.name == t.Name && (s.namespace == t.Namespace || t.Namespace == "")
 	})
 }
 
-// waves groups what is to be deleted: those of one wave together, the waves in
+// deletionWaves groups what is to be deleted: those of one wave together, the waves in
 // the reverse order of apply, each waiting for the one before.
-func waves(list []tracked) [][]tracked {
+func deletionWaves(list []trackedObject) [][]trackedObject {
 	list = slices.Clone(list)
-	slices.SortFunc(list, func(a, b tracked) int {
-		if d := b.order() - a.order(); d != 0 {
+	slices.SortFunc(list, func(a, b trackedObject) int {
+		if d := b.applyOrder() - a.applyOrder(); d != 0 {
 			return d
 		}
 		return strings.Compare(a.String(), b.String())
 	})
-	var out [][]tracked
+	var out [][]trackedObject
 	for i, t := range list {
-		if i == 0 || list[i-1].order() != t.order() {
+		if i == 0 || list[i-1].applyOrder() != t.applyOrder() {
 			out = append(out, nil)
 		}
 		out[len(out)-1] = append(out[len(out)-1], t)
@@ -185,11 +185,11 @@ func (s *step) meta() workv1.ManifestResourceMeta {
 	}
 }
 
-// lasting tells the errors that only a change of the work can end.
-func lasting(err error) bool {
-	var refused *CeilingError
+// isPermanent tells the errors that only a change of the work can end.
+func isPermanent(err error) bool {
+	var refused *NamespaceError
 	var duplicate *DuplicateError
 	return errors.As(err, &refused) || errors.As(err, &duplicate) || errors.Is(err, errNoKind) || errors.Is(err, errNoName) ||
 		errors.Is(err, errGenerateName) || errors.Is(err, errBadName) || errors.Is(err, errNoNamespace) || errors.Is(err, errNamespace) ||
-		errors.Is(err, errNotObject) || errors.Is(err, errMalformed) || errors.Is(err, errFieldManager) || errors.Is(err, errNoExecutor) || isIgnoreError(err) || isRefusal(err)
+		errors.Is(err, errNotObject) || errors.Is(err, errMalformed) || errors.Is(err, errFieldManager) || errors.Is(err, errNoExecutor) || isIgnoreFieldsError(err) || isAccessDenied(err)
 }

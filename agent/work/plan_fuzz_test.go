@@ -30,13 +30,13 @@ func FuzzPlan(f *testing.F) {
 		if len(steps) != len(manifests) {
 			t.Fatalf("%d steps for %d manifests", len(steps), len(manifests))
 		}
-		all := map[objectID]tracked{}
+		all := map[objectID]trackedObject{}
 		for _, name := range []string{"old", "new"} {
 			id := objectID{Resource: "others", Namespace: "a", Name: name}
-			all[id] = tracked{target: target{objectID: id, Version: "v1", Kind: "Other"}, uid: "u"}
+			all[id] = trackedObject{target: target{objectID: id, Version: "v1", Kind: "Other"}, uid: "u"}
 		}
 		wanted := checkSteps(t, steps, fenced)
-		gone := removed(all, steps)
+		gone := removedObjects(all, steps)
 		for _, r := range gone {
 			if _, ok := all[r.objectID]; !ok {
 				t.Errorf("%v is removed, and was never tracked", r.objectID)
@@ -51,7 +51,7 @@ func FuzzPlan(f *testing.F) {
 			}
 		}
 		count := 0
-		for _, wave := range waves(gone) {
+		for _, wave := range deletionWaves(gone) {
 			count += len(wave)
 		}
 		if count != len(gone) {
@@ -64,7 +64,7 @@ func FuzzPlan(f *testing.F) {
 func checkSteps(t *testing.T, steps []step, fenced bool) map[objectID]bool {
 	t.Helper()
 	wanted := map[objectID]bool{}
-	for _, s := range inOrder(steps) {
+	for _, s := range applicableSteps(steps) {
 		if s.err != nil {
 			continue
 		}
@@ -79,8 +79,8 @@ func checkSteps(t *testing.T, steps []step, fenced bool) map[objectID]bool {
 	return wanted
 }
 
-// FuzzExpand reads compressed bodies from Secrets that others may have written.
-func FuzzExpand(f *testing.F) {
+// FuzzDecompress reads compressed bodies from Secrets that others may have written.
+func FuzzDecompress(f *testing.F) {
 	for _, body := range [][]byte{nil, []byte("{}"), bytes.Repeat([]byte("0"), 1<<20)} {
 		packed, err := compress(gzip.NewWriter(nil), body)
 		if err != nil {
@@ -90,7 +90,7 @@ func FuzzExpand(f *testing.F) {
 		f.Add(packed[:len(packed)/2])
 	}
 	f.Fuzz(func(t *testing.T, packed []byte) {
-		body, err := expand(packed)
+		body, err := decompress(packed)
 		if len(body) > resource.MaxBody {
 			t.Fatalf("%d bytes came out, want at most %d", len(body), resource.MaxBody)
 		}
@@ -104,7 +104,7 @@ func FuzzExpand(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if back, err := expand(again); err != nil || !bytes.Equal(back, body) {
+		if back, err := decompress(again); err != nil || !bytes.Equal(back, body) {
 			t.Fatalf("%d bytes came back as %d, %v", len(body), len(back), err)
 		}
 	})

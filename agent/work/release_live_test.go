@@ -89,7 +89,7 @@ func writes(req *http.Request) bool {
 }
 
 // owners are the UIDs of who owns a ConfigMap.
-func (c *cluster) owners(name string) []types.UID {
+func (c *testCluster) owners(name string) []types.UID {
 	c.t.Helper()
 	live := c.get(name)
 	if live == nil {
@@ -104,7 +104,7 @@ func (c *cluster) owners(name string) []types.UID {
 }
 
 // ownedBy waits until a ConfigMap is owned by these anchors and nobody else.
-func (c *cluster) ownedBy(name string, anchors ...types.UID) {
+func (c *testCluster) ownedBy(name string, anchors ...types.UID) {
 	c.t.Helper()
 	slices.Sort(anchors)
 	c.eventually(fmt.Sprintf("%s is owned by %v alone", name, anchors), func() bool { return slices.Equal(c.owners(name), anchors) })
@@ -113,7 +113,7 @@ func (c *cluster) ownedBy(name string, anchors ...types.UID) {
 // returns watches a ConfigMap from now on. What it returns ends that, and
 // tells which owners went and came back; a garbage collector may have removed them
 // again, so that looking once shows nothing.
-func (c *cluster) returns(name string) (stop func() []types.UID) {
+func (c *testCluster) returns(name string) (stop func() []types.UID) {
 	c.t.Helper()
 	w, err := c.kube.CoreV1().ConfigMaps(c.namespace).Watch(contextOf(c.t), metav1.ListOptions{FieldSelector: "metadata.name=" + name})
 	if err != nil {
@@ -156,14 +156,14 @@ func (c *cluster) returns(name string) (stop func() []types.UID) {
 // sharedRelease is one way in which the first of two works gives up what they share.
 type sharedRelease struct {
 	reason string
-	begin  func(c *cluster, h *hub, work string)
-	over   func(c *cluster, h *hub, work string) bool
+	begin  func(c *testCluster, h *testHub, work string)
+	over   func(c *testCluster, h *testHub, work string) bool
 	// stays is the hash of another anchor, under which it owns the object anew.
 	stays string
 }
 
 func releases() map[string]sharedRelease {
-	listsOther := func(c *cluster, _ *hub, work string) bool {
+	listsOther := func(c *testCluster, _ *testHub, work string) bool {
 		a := c.applied(hubHashOne + "-" + work)
 		return a != nil && len(a.Status.AppliedResources) == 1 && a.Status.AppliedResources[0].Name == "other"
 	}
@@ -171,18 +171,18 @@ func releases() map[string]sharedRelease {
 	return map[string]sharedRelease{
 		"the work is deleted": {
 			reason: "its anchor goes, and a reference to it would be one to nothing",
-			begin:  func(_ *cluster, h *hub, work string) { h.ask(work, 1, wire.Work{Deleting: true}) },
-			over:   func(_ *cluster, h *hub, work string) bool { return h.said(work).Finalized },
+			begin:  func(_ *testCluster, h *testHub, work string) { h.ask(work, 1, wire.Work{Deleting: true}) },
+			over:   func(_ *testCluster, h *testHub, work string) bool { return h.said(work).Finalized },
 		},
 		"the manifest leaves the work": {
 			reason: "the anchor stays, and does not list the object",
-			begin:  func(c *cluster, h *hub, work string) { h.ask(work, 2, wire.Work{}, c.configMap("other")) },
+			begin:  func(c *testCluster, h *testHub, work string) { h.ask(work, 2, wire.Work{}, c.configMap("other")) },
 			over:   listsOther,
 		},
 		"the work orphans it": {
 			reason: "facts 4.13",
-			begin:  func(c *cluster, h *hub, work string) { h.ask(work, 2, orphan, c.configMap("shared", "k", "1")) },
-			over: func(_ *cluster, h *hub, work string) bool {
+			begin:  func(c *testCluster, h *testHub, work string) { h.ask(work, 2, orphan, c.configMap("shared", "k", "1")) },
+			over: func(_ *testCluster, h *testHub, work string) bool {
 				return slices.ContainsFunc(h.said(work).Conditions, func(c metav1.Condition) bool {
 					return c.Type == conditionApplied && c.Status == metav1.ConditionTrue && c.ObservedGeneration == 2
 				})
@@ -190,28 +190,28 @@ func releases() map[string]sharedRelease {
 		},
 		"the hub's hash changes, and the manifest leaves": {
 			reason: "the anchor of the old hash is evicted; the work has another",
-			begin: func(c *cluster, h *hub, work string) {
+			begin: func(c *testCluster, h *testHub, work string) {
 				h.ask(work, 2, wire.Work{HubHash: hubHashTwo}, c.configMap("other"))
 			},
-			over: func(c *cluster, _ *hub, work string) bool { return c.applied(hubHashOne+"-"+work) == nil },
+			over: func(c *testCluster, _ *testHub, work string) bool { return c.applied(hubHashOne+"-"+work) == nil },
 		},
 		"the hub's hash changes": {
 			reason: "the new anchor owns the object, the old one does not",
-			begin: func(c *cluster, h *hub, work string) {
+			begin: func(c *testCluster, h *testHub, work string) {
 				h.ask(work, 2, wire.Work{HubHash: hubHashTwo}, c.configMap("shared", "k", "1"))
 			},
-			over:  func(c *cluster, _ *hub, work string) bool { return c.applied(hubHashOne+"-"+work) == nil },
+			over:  func(c *testCluster, _ *testHub, work string) bool { return c.applied(hubHashOne+"-"+work) == nil },
 			stays: hubHashTwo,
 		},
 		"somebody deletes the anchor": {
 			reason: "the work makes another one, which owns the object",
-			begin: func(c *cluster, _ *hub, work string) {
+			begin: func(c *testCluster, _ *testHub, work string) {
 				anchors := c.dynamic.Resource(ManifestWork().Anchor.Resource)
 				if err := anchors.Delete(contextOf(c.t), hubHashOne+"-"+work, metav1.DeleteOptions{}); err != nil {
 					c.t.Fatal(err)
 				}
 			},
-			over: func(c *cluster, _ *hub, work string) bool {
+			over: func(c *testCluster, _ *testHub, work string) bool {
 				a := c.applied(hubHashOne + "-" + work)
 				return a != nil && a.DeletionTimestamp == nil && len(a.Status.AppliedResources) == 1
 			},
@@ -224,20 +224,20 @@ func releases() map[string]sharedRelease {
 // meanwhile brings a request there, before or after.
 func shareThenRelease(t *testing.T, f sharedRelease, strategy workv1.UpdateStrategyType, g *gate, meanwhile func(p *sharing, leave func())) {
 	t.Helper()
-	p := &sharing{cluster: newCluster(t), hub: newHub(t)}
+	p := &sharing{testCluster: newCluster(t), hub: newHub(t)}
 	p.startForOCM(p.hub, g.through, func(cfg *Config) { cfg.EvictionGrace = time.Second })
 	p.one, p.two = p.name("one"), p.name("two")
 	p.spec.Spec.ManifestConfigs = []workv1.ManifestConfigOption{p.option(workv1.ManifestConfigOption{UpdateStrategy: strategyOf(strategy)})}
 	p.hub.ask(p.one, 1, wire.Work{}, p.configMap("shared", "k", "1"))
-	p.hub.says(p.cluster, p.one, 1, conditionApplied, metav1.ConditionTrue)
+	p.hub.says(p.testCluster, p.one, 1, conditionApplied, metav1.ConditionTrue)
 	p.hub.ask(p.two, 1, p.spec, p.configMap("shared", "k", "1"))
-	p.hub.says(p.cluster, p.two, 1, conditionApplied, metav1.ConditionTrue)
+	p.hub.says(p.testCluster, p.two, 1, conditionApplied, metav1.ConditionTrue)
 	first, second := p.applied(hubHashOne+"-"+p.one).UID, p.applied(hubHashOne+"-"+p.two).UID
 	p.ownedBy("shared", first, second)
 	returned := p.returns("shared")
 	g.armed.Store(true)
-	meanwhile(p, func() { f.begin(p.cluster, p.hub, p.one) })
-	p.eventually("the first has given it up", func() bool { return f.over(p.cluster, p.hub, p.one) })
+	meanwhile(p, func() { f.begin(p.testCluster, p.hub, p.one) })
+	p.eventually("the first has given it up", func() bool { return f.over(p.testCluster, p.hub, p.one) })
 	want := []types.UID{second}
 	if f.stays != "" {
 		want = append(want, p.applied(f.stays+"-"+p.one).UID)
@@ -251,8 +251,8 @@ func shareThenRelease(t *testing.T, f sharedRelease, strategy workv1.UpdateStrat
 
 // sharing is a cluster with two works that share an object.
 type sharing struct {
-	*cluster
-	hub      *hub
+	*testCluster
+	hub      *testHub
 	one, two string
 	spec     wire.Work // of the second
 }
@@ -262,7 +262,7 @@ func (p *sharing) canary(name string) {
 	p.t.Helper()
 	for _, w := range []string{name + "-1", name + "-2"} {
 		p.hub.ask(p.name(w), 1, wire.Work{}, p.configMap(w))
-		p.hub.says(p.cluster, p.name(w), 1, conditionAvailable, metav1.ConditionTrue)
+		p.hub.says(p.testCluster, p.name(w), 1, conditionAvailable, metav1.ConditionTrue)
 	}
 }
 
@@ -280,7 +280,7 @@ func eachStrategy(t *testing.T, play func(*testing.T, sharedRelease, workv1.Upda
 
 // The removal of a reference is an event, which has the other work repair the object:
 // here it comes before the answer to the removal.
-func TestAReleasedReferenceStaysReleased(t *testing.T) {
+func TestReleasedOwnerIsNotRestored(t *testing.T) {
 	t.Parallel()
 	eachStrategy(t, func(t *testing.T, f sharedRelease, strategy workv1.UpdateStrategyType) {
 		t.Helper()
@@ -296,7 +296,7 @@ func TestAReleasedReferenceStaysReleased(t *testing.T) {
 
 // An apply that began while both owned the object repeats both references, and ends
 // after one of the works has gone.
-func TestAnApplyFromBeforeTheReleaseBringsNothingBack(t *testing.T) {
+func TestApplyFromBeforeReleaseRestoresNothing(t *testing.T) {
 	t.Parallel()
 	eachStrategy(t, func(t *testing.T, f sharedRelease, strategy workv1.UpdateStrategyType) {
 		t.Helper()
@@ -307,7 +307,7 @@ func TestAnApplyFromBeforeTheReleaseBringsNothingBack(t *testing.T) {
 			leave()
 			p.canary("between")
 			close(g.open)
-			p.hub.says(p.cluster, p.two, 2, conditionApplied, metav1.ConditionTrue)
+			p.hub.says(p.testCluster, p.two, 2, conditionApplied, metav1.ConditionTrue)
 		})
 	})
 }

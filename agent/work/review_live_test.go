@@ -102,23 +102,23 @@ func (a *authorizer) answer(req *http.Request) (*http.Response, error) {
 const verbs = 5
 
 // rest has the last review of a work be long ago.
-func (a *agent) rest(name string) {
+func (a *testAgent) rest(name string) {
 	r := &a.lookup(manifestKey(name)).reviews
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.done = r.done.Add(-longReviewSpace)
+	r.lastReview = r.lastReview.Add(-maxReviewInterval)
 }
 
 // rested is how long ago the last review of a work is.
-func (a *agent) rested(name string) time.Duration {
+func (a *testAgent) rested(name string) time.Duration {
 	r := &a.lookup(manifestKey(name)).reviews
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return time.Since(r.done)
+	return time.Since(r.lastReview)
 }
 
 // refused waits until all manifests of a work are, in the documented words.
-func (h *hub) refused(c *cluster, name string, generation int64, manifests ...string) {
+func (h *testHub) refused(c *testCluster, name string, generation int64, manifests ...string) {
 	c.t.Helper()
 	h.says(c, name, generation, workv1.WorkApplied, metav1.ConditionFalse)
 	c.eventually("no manifest is applied", func() bool {
@@ -142,7 +142,7 @@ func (h *hub) refused(c *cluster, name string, generation int64, manifests ...st
 	}
 }
 
-func TestANewGenerationAsksAlsoForWhatItDoesNotWrite(t *testing.T) {
+func TestNewGenerationChecksAccessToUnchangedObjects(t *testing.T) {
 	t.Parallel()
 	c, h, rights := newCluster(t), newHub(t), &authorizer{}
 	w := c.asBuilder()
@@ -175,7 +175,7 @@ func TestANewGenerationAsksAlsoForWhatItDoesNotWrite(t *testing.T) {
 
 // changesRights takes or gives the rights; the API server answers by them a moment
 // later. The role is there for its event.
-func (c *cluster) changesRights(by *authorizer, refuses bool, lag time.Duration) {
+func (c *testCluster) changesRights(by *authorizer, refuses bool, lag time.Duration) {
 	c.t.Helper()
 	by.set(func(a *authorizer) { a.refuses, a.after = refuses, time.Now().Add(lag) })
 	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{GenerateName: "event-"}, Rules: []rbacv1.PolicyRule{rights("", "configmaps")}}
@@ -184,12 +184,12 @@ func (c *cluster) changesRights(by *authorizer, refuses bool, lag time.Duration)
 	}
 }
 
-// Reviews come at once and within two seconds, as TestAChangeOfRightsIsReviewedAtOnceAndAgain
+// Reviews come at once and within two seconds, as TestRightsChangeIsReviewedAtOnceAndAgain
 // has it, the second one for API servers whose caches lag behind. A busy machine may be later
-// than that; the last review, reviewLast after the change, is not waited for.
-func TestWithTheWatchesARevocationIsSeenBeforeTheLastReview(t *testing.T) {
+// than that; the last review, lastReviewDelay after the change, is not waited for.
+func TestRevocationIsSeenWithRBACWatches(t *testing.T) {
 	t.Parallel()
-	for label, lag := range map[string]time.Duration{"at once": 0, "by a second look": reviewAgain / 2} {
+	for label, lag := range map[string]time.Duration{"at once": 0, "by a second look": secondReviewDelay / 2} {
 		t.Run(label, func(t *testing.T) {
 			t.Parallel()
 			c, h, rights := newCluster(t), newHub(t), &authorizer{}
@@ -200,21 +200,21 @@ func TestWithTheWatchesARevocationIsSeenBeforeTheLastReview(t *testing.T) {
 			h.says(c, name, 1, workv1.WorkApplied, metav1.ConditionTrue)
 			c.eventually("earlier reviews are over", func() bool {
 				r := &a.lookup(manifestKey(name)).reviews
-				return a.executors.Follows() && r.wait(time.Now()) == 0 && a.rested(name) >= reviewSpace
+				return a.executors.Follows() && r.delay(time.Now()) == 0 && a.rested(name) >= minReviewInterval
 			})
 			began := time.Now()
 			c.changesRights(rights, true, lag)
 			h.says(c, name, 1, workv1.WorkApplied, metav1.ConditionFalse)
 			took := time.Since(began)
 			h.refused(c, name, 1, "a", "b")
-			if took >= reviewLast {
+			if took >= lastReviewDelay {
 				t.Errorf("it took %s", took)
 			}
 		})
 	}
 }
 
-func TestWithoutTheWatchesARevocationIsSeenAtTheNextEvent(t *testing.T) {
+func TestRevocationIsSeenAtNextEventWithoutWatches(t *testing.T) {
 	t.Parallel()
 	for label, rests := range map[string]bool{"long after the last review": true, "right after it": false} {
 		t.Run(label, func(t *testing.T) {
@@ -244,7 +244,7 @@ func TestWithoutTheWatchesARevocationIsSeenAtTheNextEvent(t *testing.T) {
 }
 
 // A refusal that stands is asked about again by a timer; what is allowed is not.
-func TestARefusalAsksAboutNothingElse(t *testing.T) {
+func TestDenialDoesNotReviewOthers(t *testing.T) {
 	t.Parallel()
 	c, h, rights := newCluster(t), newHub(t), &authorizer{}
 	w := c.asBuilder()
@@ -268,7 +268,7 @@ func TestARefusalAsksAboutNothingElse(t *testing.T) {
 }
 
 // What a work only reads takes a right, too.
-func TestAnExecutorIsAskedAboutWhatIsOnlyRead(t *testing.T) {
+func TestExecutorIsCheckedForReads(t *testing.T) {
 	t.Parallel()
 	c, h, rights := newCluster(t), newHub(t), &authorizer{}
 	w := c.asBuilder()
@@ -287,7 +287,7 @@ func TestAnExecutorIsAskedAboutWhatIsOnlyRead(t *testing.T) {
 }
 
 // An API server that does not answer takes no rights away.
-func TestWhatWasAllowedStandsUntilItCanBeAskedAgain(t *testing.T) {
+func TestAllowedStandsWhileReviewFails(t *testing.T) {
 	t.Parallel()
 	c, h, rights := newCluster(t), newHub(t), &authorizer{}
 	w := c.asBuilder()
@@ -296,7 +296,7 @@ func TestWhatWasAllowedStandsUntilItCanBeAskedAgain(t *testing.T) {
 	h.ask(name, 1, w, c.configMap("a", "k", "1"))
 	before := h.says(c, name, 1, workv1.WorkApplied, metav1.ConditionTrue)
 	rights.set(func(a *authorizer) { a.err, a.asked = errBoom, 0 })
-	a.requeueReviews(c.namespace)
+	a.requeueForReview(c.namespace)
 	c.eventually("it is asked, twice", func() bool {
 		rights.mu.Lock()
 		defer rights.mu.Unlock()

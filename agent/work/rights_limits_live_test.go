@@ -20,7 +20,7 @@ import (
 
 // worker is a user with rights that a test gives and takes.
 type worker struct {
-	c    *cluster
+	c    *testCluster
 	role *rbacv1.ClusterRole
 	user string
 }
@@ -31,7 +31,7 @@ func rights(groups, resources string) rbacv1.PolicyRule {
 
 const anchorGroups = "multicluster.x-k8s.io,work.open-cluster-management.io"
 
-func (c *cluster) worker() *worker {
+func (c *testCluster) worker() *worker {
 	c.t.Helper()
 	w := &worker{c: c, user: c.name("worker"), role: &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: c.name("worker")}}}
 	binding := &rbacv1.ClusterRoleBinding{
@@ -63,7 +63,7 @@ func (w *worker) may(probe string, allowed bool, rules ...rbacv1.PolicyRule) {
 	w.c.untilAllowed(w.user, probe, allowed)
 }
 
-func TestRightsThatAreTakenWhileTheAgentRuns(t *testing.T) {
+func TestRightsRevokedWhileRunning(t *testing.T) {
 	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	user := c.worker()
@@ -121,7 +121,7 @@ func TestRightsThatAreTakenWhileTheAgentRuns(t *testing.T) {
 
 // What is not listed would be forgotten with the next restart. However often the
 // list cannot be written, nothing that it lacks is made.
-func TestNothingIsMadeThatCouldNotBeListed(t *testing.T) {
+func TestUnlistedObjectIsNotCreated(t *testing.T) {
 	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	f := c.front()

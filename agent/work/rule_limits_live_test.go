@@ -54,7 +54,7 @@ func hasAny(text, others string) bool {
 // What cannot be read, or takes too long to read, is said where it belongs, and
 // the manifests beside it do not wait for it. All that is wrong or takes too long is in
 // the tests of agent/work/feedback, rule and ignore; here is one of each.
-func TestRulesThatAreWrongOrNeverEndAreTold(t *testing.T) {
+func TestWrongOrEndlessRulesAreReported(t *testing.T) {
 	for label, tc := range map[string]struct {
 		reason                  string
 		option                  workv1.ManifestConfigOption
@@ -108,7 +108,7 @@ func TestRulesThatAreWrongOrNeverEndAreTold(t *testing.T) {
 }
 
 // The API bounds neither how many rules a manifest has nor what they are called.
-func TestManyRulesOfOneManifestAreTold(t *testing.T) {
+func TestManyRulesOfOneManifestAreReported(t *testing.T) {
 	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	c.startForOCM(h)

@@ -17,19 +17,19 @@ import (
 	"github.com/spokelet/spokelet/internal/testing/testscale"
 )
 
-// crowd is three works that bring the same objects, on a real API server.
-type crowd struct {
-	*cluster
-	hub       *hub
+// manyWorks is three works that bring the same objects, on a real API server.
+type manyWorks struct {
+	*testCluster
+	hub       *testHub
 	manifests []string
 	// dialect of the first, and of the others; strategy is that of ManifestWorks.
 	dialects [3]string
 	strategy workv1.UpdateStrategyType
 }
 
-func (c *crowd) work(i int) string { return c.name(fmt.Sprintf("w%d", i)) }
+func (c *manyWorks) work(i int) string { return c.name(fmt.Sprintf("w%d", i)) }
 
-func (c *crowd) create(i int) {
+func (c *manyWorks) create(i int) {
 	if c.dialects[i] == wire.DialectMulticluster {
 		c.hub.want(c.work(i), 1, c.manifests...)
 		return
@@ -42,7 +42,7 @@ func (c *crowd) create(i int) {
 	c.hub.ask(c.work(i), 1, w, c.manifests...)
 }
 
-func (c *crowd) delete(i int) {
+func (c *manyWorks) delete(i int) {
 	if c.dialects[i] == wire.DialectMulticluster {
 		c.hub.want(c.work(i), 2)
 		return
@@ -50,20 +50,20 @@ func (c *crowd) delete(i int) {
 	c.hub.ask(c.work(i), 2, wire.Work{Deleting: true})
 }
 
-func (c *crowd) applied(i int) {
+func (c *manyWorks) applied(i int) {
 	if c.dialects[i] == wire.DialectMulticluster {
-		c.hub.is(c.cluster, c.work(i), 1, conditionApplied, metav1.ConditionTrue)
+		c.hub.is(c.testCluster, c.work(i), 1, conditionApplied, metav1.ConditionTrue)
 		return
 	}
-	c.hub.says(c.cluster, c.work(i), 1, conditionApplied, metav1.ConditionTrue)
+	c.hub.says(c.testCluster, c.work(i), 1, conditionApplied, metav1.ConditionTrue)
 }
 
-func (c *crowd) gone(i int) {
+func (c *manyWorks) gone(i int) {
 	c.eventually(c.work(i)+" is finalized", func() bool { return c.hub.status(c.work(i)).Finalized || c.hub.said(c.work(i)).Finalized })
 }
 
 // owners counts the objects by how many own them, and returns their UIDs.
-func (c *crowd) owners() (count map[int]int, uids map[string]types.UID) {
+func (c *manyWorks) owners() (count map[int]int, uids map[string]types.UID) {
 	c.t.Helper()
 	list, err := c.kube.CoreV1().ConfigMaps(c.namespace).List(c.t.Context(), metav1.ListOptions{})
 	if err != nil {
@@ -82,7 +82,7 @@ func (c *crowd) owners() (count map[int]int, uids map[string]types.UID) {
 // Each write carries the owners known when it began, and each removal is decided on what
 // was read: without care the last one withdraws a reference, deletes what another work
 // wants, or leaves it to a work that is going, too.
-func TestWorksThatBringTheSameObjectsOwnThemAllAndLeaveNothing(t *testing.T) {
+func TestManyWorksShareObjectsAndLeaveNothing(t *testing.T) {
 	t.Parallel()
 	mc, mw := wire.DialectMulticluster, wire.DialectManifestWork
 	tests := map[string]struct {
@@ -99,7 +99,7 @@ func TestWorksThatBringTheSameObjectsOwnThemAllAndLeaveNothing(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := &crowd{cluster: newCluster(t), hub: newHub(t), dialects: tc.dialects, strategy: tc.strategy}
+			c := &manyWorks{testCluster: newCluster(t), hub: newHub(t), dialects: tc.dialects, strategy: tc.strategy}
 			n := testscale.Of(40, 200)
 			for i := range n {
 				c.manifests = append(c.manifests, c.configMap(fmt.Sprintf("o%d", i), "k", "v"))

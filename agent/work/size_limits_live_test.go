@@ -43,13 +43,13 @@ func manifestOfText(text string) workv1.Manifest {
 	return workv1.Manifest{RawExtension: apiruntime.RawExtension{Raw: []byte(text)}}
 }
 
-// ledger takes statuses and keeps none: what is measured is the engine's.
-type ledger struct {
+// statusRecorder takes statuses and keeps none: what is measured is the engine's.
+type statusRecorder struct {
 	told    atomic.Int64
 	applied atomic.Pointer[metav1.Condition]
 }
 
-func (l *ledger) Put(r resource.Resource) error {
+func (l *statusRecorder) Put(r resource.Resource) error {
 	if len(r.Body) > resource.MaxBody {
 		return resource.ErrTooLarge
 	}
@@ -62,8 +62,8 @@ func (l *ledger) Put(r resource.Resource) error {
 	return nil
 }
 
-func (*ledger) Delete(string) {}
-func (*ledger) Complete()     {}
+func (*statusRecorder) Delete(string) {}
+func (*statusRecorder) Complete()     {}
 
 // peak watches what is alive in the heap until it is asked, and returns by how
 // much that grew at most.
@@ -118,24 +118,24 @@ func filled(t *testing.T, manifest func(i int) string) (body []byte, count int) 
 
 // A hub's etcd takes a work of 1.5 MiB; the wire takes more, so that is what is fed.
 // That is nearly 100 000 of the smallest manifests that name an object.
-func TestTheLargestWorkTakesLittleMemory(t *testing.T) {
+func TestLargestWorkTakesLittleMemory(t *testing.T) {
 	for label, tc := range map[string]struct {
 		reason   string
-		manifest func(c *cluster, i int) string
+		manifest func(c *testCluster, i int) string
 	}{
-		"of objects": {reason: "all could be made", manifest: func(c *cluster, i int) string {
+		"of objects": {reason: "all could be made", manifest: func(c *testCluster, i int) string {
 			return fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"m-%d","namespace":%q}}`, i, c.namespace)
 		}},
-		"of one object": {reason: "all but one are duplicates", manifest: func(c *cluster, _ int) string {
+		"of one object": {reason: "all but one are duplicates", manifest: func(c *testCluster, _ int) string {
 			return fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"m","namespace":%q}}`, c.namespace)
 		}},
-		"of unknown kinds": {reason: "none can be made", manifest: func(_ *cluster, i int) string {
+		"of unknown kinds": {reason: "none can be made", manifest: func(_ *testCluster, i int) string {
 			return fmt.Sprintf(`{"apiVersion":"v1","kind":"Nonsense","metadata":{"name":"m-%d","namespace":"n"}}`, i)
 		}},
 	} {
 		t.Run(label, func(t *testing.T) {
 			c := newCluster(t)
-			f, l := c.front(), &ledger{}
+			f, l := c.front(), &statusRecorder{}
 			// How they fare is not what is measured; to make them takes minutes.
 			f.answer(func(w http.ResponseWriter, r *http.Request) bool {
 				return r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/configmaps") &&
@@ -161,7 +161,7 @@ func TestTheLargestWorkTakesLittleMemory(t *testing.T) {
 }
 
 // define makes a kind with a status of any content, for one test.
-func (c *cluster) define() schema.GroupVersionKind {
+func (c *testCluster) define() schema.GroupVersionKind {
 	c.t.Helper()
 	gvk := schema.GroupVersionKind{Group: c.namespace + ".example.com", Version: "v1", Kind: "Large"}
 	text := fmt.Sprintf(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"larges.%[1]s"},"spec":{"group":%[1]q,
@@ -171,17 +171,17 @@ func (c *cluster) define() schema.GroupVersionKind {
 	if err := crd.UnmarshalJSON([]byte(text)); err != nil {
 		c.t.Fatal(err)
 	}
-	if _, err := c.dynamic.Resource(definitions()).Create(c.t.Context(), crd, metav1.CreateOptions{}); err != nil {
+	if _, err := c.dynamic.Resource(definitionResource()).Create(c.t.Context(), crd, metav1.CreateOptions{}); err != nil {
 		c.t.Fatal(err)
 	}
 	c.t.Cleanup(func() {
-		_ = c.dynamic.Resource(definitions()).Delete(contextOf(c.t), crd.GetName(), metav1.DeleteOptions{})
+		_ = c.dynamic.Resource(definitionResource()).Delete(contextOf(c.t), crd.GetName(), metav1.DeleteOptions{})
 	})
 	return gvk
 }
 
 // values of one manifest by name, and how large all of them are.
-func (s told) values(ordinal int) (byName map[string]workv1.FieldValue, size int) {
+func (s reportedStatus) values(ordinal int) (byName map[string]workv1.FieldValue, size int) {
 	byName = map[string]workv1.FieldValue{}
 	if len(s.Manifests) <= ordinal {
 		return byName, 0
@@ -201,7 +201,7 @@ func (s told) values(ordinal int) (byName map[string]workv1.FieldValue, size int
 // etcd takes requests of 1.5 MiB and API servers of 3 MiB, so a status of 100 MiB
 // cannot be; a reader is fed with one below. What is read of the large one that
 // can be must not be so large that the hub can store no status of the work at all.
-func TestALargeStatusOfTheSpokeIsToldInBounds(t *testing.T) {
+func TestLargeStatusIsReportedWithinBounds(t *testing.T) {
 	t.Parallel()
 	c, h := newCluster(t), newHub(t)
 	gvk := c.define()
@@ -220,7 +220,7 @@ func TestALargeStatusOfTheSpokeIsToldInBounds(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.says(c, work, 1, "Large", metav1.ConditionTrue)
-	var s told
+	var s reportedStatus
 	c.eventually("the other values are told", func() bool {
 		s = h.said(work)
 		read, _ := s.values(0)
@@ -239,7 +239,7 @@ func TestALargeStatusOfTheSpokeIsToldInBounds(t *testing.T) {
 
 // Whatever an object holds, what is read of it is small, and reading takes no more
 // than the object does.
-func TestReadingAHugeStatusIsBounded(t *testing.T) {
+func TestHugeStatusIsReadWithinBounds(t *testing.T) {
 	const huge = 100 << 20
 	condition := func(expression string) workv1.ConditionRule {
 		return workv1.ConditionRule{
@@ -269,12 +269,12 @@ func TestReadingAHugeStatusIsBounded(t *testing.T) {
 				"status": map[string]any{"n": int64(7), "text": strings.Repeat("x", huge)},
 			}}
 			o := reads(tc.paths...)
-			r := &reader{
+			r := &contentReader{
 				generation: 1, rules: conditionrules.NewCompiler().Compile(tc.rules),
 				feedback: feedback.Compile(o.FeedbackRules, feedback.Options{RawJSON: tc.raw}),
 			}
 			began, grown := time.Now(), peak()
-			got := r.read(obj)
+			got := r.readObject(obj)
 			most, took := grown(), time.Since(began)
 			t.Logf("grown by %d KiB in %s", most>>10, took)
 			runtime.KeepAlive(obj)
@@ -284,11 +284,11 @@ func TestReadingAHugeStatusIsBounded(t *testing.T) {
 			if took > soon {
 				t.Errorf("%s: reading takes %s", tc.reason, took)
 			}
-			read := told{WorkStatus: wire.WorkStatus{Manifests: []workv1.ManifestCondition{{StatusFeedbacks: workv1.StatusFeedbackResult{Values: got.values}}}}}
+			read := reportedStatus{WorkStatus: wire.WorkStatus{Manifests: []workv1.ManifestCondition{{StatusFeedbacks: workv1.StatusFeedbackResult{Values: got.values}}}}}
 			if _, size := read.values(0); size > mostFeedback {
-				t.Errorf("%s: %d KiB of feedback, and %s", tc.reason, size>>10, got.synced.Reason)
+				t.Errorf("%s: %d KiB of feedback, and %s", tc.reason, size>>10, got.feedbackCondition.Reason)
 			}
-			for _, c := range append(got.conditions, got.synced) {
+			for _, c := range append(got.conditions, got.feedbackCondition) {
 				if len(c.Message) > 32<<10 {
 					t.Errorf("%s: %s has a message of %d KiB", tc.reason, c.Type, len(c.Message)>>10)
 				}

@@ -15,10 +15,10 @@ import (
 	"github.com/spokelet/spokelet/api/wire"
 )
 
-// view is what the table would say of the objects by name.
-type view map[string]*sighting
+// fakeReader is what the table would say of the objects by name.
+type fakeReader map[string]*observedObject
 
-func (v view) look(id objectID) (*sighting, bool, error) {
+func (v fakeReader) get(id objectID) (*observedObject, bool, error) {
 	if id.Name == "hidden" {
 		return nil, false, errBoom
 	}
@@ -26,9 +26,9 @@ func (v view) look(id objectID) (*sighting, bool, error) {
 	return s, known, nil
 }
 
-func (view) readingOf(objectID, string) *reading { return nil }
+func (fakeReader) readingOf(objectID, string) *reading { return nil }
 
-func (view) rivals(objectID, string) []string { return nil }
+func (fakeReader) conflictingWorks(objectID, string) []string { return nil }
 
 // text renders conditions as "Type=Status/Reason@generation".
 func text(conditions []metav1.Condition) []string {
@@ -39,25 +39,27 @@ func text(conditions []metav1.Condition) []string {
 	return out
 }
 
-// read is what rules of a generation said of every object, which is there.
-type read struct {
-	view
+// readerWithReading is what rules of a generation said of every object, which is there.
+type readerWithReading struct {
+	fakeReader
 
 	generation int64
 	conditions []metav1.Condition
 }
 
-func (v view) ended(objectID) bool { return false }
+func (v fakeReader) hasEnded(objectID) bool { return false }
 
-func (v view) contended(objectID) string { return "" }
+func (v fakeReader) contendedBy(objectID) string { return "" }
 
-func (r *read) look(objectID) (*sighting, bool, error) { return &sighting{uid: "u"}, true, nil }
-
-func (r *read) readingOf(objectID, string) *reading {
-	return &reading{of: &reader{generation: r.generation}, synced: metav1.Condition{Type: "StatusFeedbackSynced"}, conditions: r.conditions}
+func (r *readerWithReading) get(objectID) (*observedObject, bool, error) {
+	return &observedObject{uid: "u"}, true, nil
 }
 
-func TestRulesAreReportedWithTheVersionThatAsksForThem(t *testing.T) {
+func (r *readerWithReading) readingOf(objectID, string) *reading {
+	return &reading{reader: &contentReader{generation: r.generation}, feedbackCondition: metav1.Condition{Type: "StatusFeedbackSynced"}, conditions: r.conditions}
+}
+
+func TestRulesAreReportedWithTheirGeneration(t *testing.T) {
 	tests := map[string]struct {
 		reason   string
 		rules    int64
@@ -80,21 +82,21 @@ func TestRulesAreReportedWithTheVersionThatAsksForThem(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			s := stepOf(t, 0, "a", nil)
-			o := outcome{at: &s.at.objectID, reads: true}
-			w := &work{observed: 1}
+			o := outcome{object: &s.at.objectID, hasRules: true}
+			w := &work{observedGeneration: 1}
 			rule := func(kind string) []metav1.Condition {
 				return []metav1.Condition{{Type: kind, Status: metav1.ConditionTrue, Reason: "ConditionRuleEvaluated", ObservedGeneration: tt.rules}}
 			}
 			first := rule("Kept")
 			first[0].ObservedGeneration = 1
-			manifestWorkWords{}.manifest(w, &o, &read{generation: 1, conditions: first}, metav1.Now())
+			manifestWorkFormatter{}.setManifestConditions(w, &o, &readerWithReading{generation: 1, conditions: first}, metav1.Now())
 
-			w.observed = tt.observed
+			w.observedGeneration = tt.observed
 			next := rule("Kept")
 			if tt.rules > 1 {
 				next = append(next, rule("New")...)
 			}
-			manifestWorkWords{}.manifest(w, &o, &read{generation: tt.rules, conditions: next}, metav1.Now())
+			manifestWorkFormatter{}.setManifestConditions(w, &o, &readerWithReading{generation: tt.rules, conditions: next}, metav1.Now())
 			if diff := cmp.Diff(tt.want, text(o.conditions)); diff != "" {
 				t.Errorf("reason: %s\n-want +got\n%s", tt.reason, diff)
 			}
@@ -109,33 +111,35 @@ func stepOf(t *testing.T, ordinal int, name string, err error) step {
 	return steps[0]
 }
 
-func TestStatusSaysWhatIsSo(t *testing.T) {
-	healthyAs := func(s status.Status) *sighting { return &sighting{uid: "u", health: health{status: s}} }
+func TestStatusReportsConditions(t *testing.T) {
+	healthyAs := func(s status.Status) *observedObject {
+		return &observedObject{uid: "u", health: objectHealth{status: s}}
+	}
 	tests := map[string]struct {
 		reason   string
 		name     string
 		err      error
-		view     view
+		view     fakeReader
 		manifest []string
 		work     []string
 	}{
 		"applied": {
-			reason: "all is well", name: "a", view: view{"a": healthyAs(status.CurrentStatus)},
+			reason: "all is well", name: "a", view: fakeReader{"a": healthyAs(status.CurrentStatus)},
 			manifest: []string{"Applied=True/AppliedManifestComplete@7", "Available=True/ResourceAvailable@0", "Healthy=True/Current@0"},
 			work:     []string{"Applied=True/AppliedWorkComplete@3", "Available=True/ResourcesAvailable@3", "Healthy=True/Current@3"},
 		},
 		"starting": {
-			reason: "there, and not yet well", name: "a", view: view{"a": healthyAs(status.InProgressStatus)},
+			reason: "there, and not yet well", name: "a", view: fakeReader{"a": healthyAs(status.InProgressStatus)},
 			manifest: []string{"Applied=True/AppliedManifestComplete@7", "Available=True/ResourceAvailable@0", "Healthy=False/InProgress@0"},
 			work:     []string{"Applied=True/AppliedWorkComplete@3", "Available=True/ResourcesAvailable@3", "Healthy=False/InProgress@3"},
 		},
 		"failed, and there": {
-			reason: "a failed update leaves the object", name: "a", err: errBoom, view: view{"a": healthyAs(status.CurrentStatus)},
+			reason: "a failed update leaves the object", name: "a", err: errBoom, view: fakeReader{"a": healthyAs(status.CurrentStatus)},
 			manifest: []string{"Applied=False/AppliedManifestFailed@0", "Available=True/ResourceAvailable@0", "Healthy=True/Current@0"},
 			work:     []string{"Applied=False/AppliedWorkFailed@3", "Available=True/ResourcesAvailable@3", "Healthy=True/Current@3"},
 		},
 		"failed, and absent": {
-			reason: "nothing is there", name: "a", err: errBoom, view: view{},
+			reason: "nothing is there", name: "a", err: errBoom, view: fakeReader{},
 			manifest: []string{"Applied=False/AppliedManifestFailed@0", "Available=False/ResourceNotAvailable@0", "Healthy=False/NotFound@0"},
 			work:     []string{"Applied=False/AppliedWorkFailed@3", "Available=False/ResourcesNotAvailable@3", "Healthy=False/NotFound@3"},
 		},
@@ -148,7 +152,7 @@ func TestStatusSaysWhatIsSo(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			w := &work{policy: Multicluster()}
-			w.conclude(&desired{generation: 3}, []step{stepOf(t, 0, tc.name, tc.err)}, map[int]result{0: {generation: 7}})
+			w.recordOutcomes(&workSpec{generation: 3}, []step{stepOf(t, 0, tc.name, tc.err)}, map[int]result{0: {generation: 7}})
 			s, _, ok := w.status(tc.view, metav1.Now())
 			if !ok {
 				t.Fatal("nothing to tell")
@@ -163,12 +167,12 @@ func TestStatusSaysWhatIsSo(t *testing.T) {
 	}
 }
 
-func TestTransitionTimesMoveWithTheStatusAlone(t *testing.T) {
-	v := view{"a": {uid: "u", health: health{status: status.CurrentStatus}}, "b": {uid: "v", health: health{status: status.CurrentStatus}}}
+func TestTransitionTimeMovesWithStatus(t *testing.T) {
+	v := fakeReader{"a": {uid: "u", health: objectHealth{status: status.CurrentStatus}}, "b": {uid: "v", health: objectHealth{status: status.CurrentStatus}}}
 	w := &work{policy: Multicluster()}
 	at := func(second int64) metav1.Time { return metav1.NewTime(time.Unix(second, 0)) }
 	tell := func(second int64, steps ...step) wire.WorkStatus {
-		w.conclude(&desired{generation: second}, steps, nil)
+		w.recordOutcomes(&workSpec{generation: second}, steps, nil)
 		s, _, _ := w.status(v, at(second))
 		return s
 	}

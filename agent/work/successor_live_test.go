@@ -18,7 +18,7 @@ import (
 
 // A hub whose work was deleted at once may have another of that name before the
 // spoke has nothing of the first.
-func TestAWorkTakesTheNameOfOneThatIsStillGoing(t *testing.T) {
+func TestWorkReusesNameOfWorkBeingDeleted(t *testing.T) {
 	c, h := newCluster(t), newHub(t)
 	c.startForOCM(h)
 	work := c.name("w")
@@ -52,26 +52,26 @@ func TestAWorkTakesTheNameOfOneThatIsStillGoing(t *testing.T) {
 // A work that takes the name of one that is still going takes its objects over, too:
 // they lose their reference to the anchor that goes, and get one to the next. Those that
 // get none have to go as well.
-func TestObjectsThatASuccessorNeverOwnedAreDeleted(t *testing.T) {
+func TestObjectsOfReplacedWorkAreDeleted(t *testing.T) {
 	tests := map[string]struct {
 		reason string
-		second func(c *cluster, h *hub, a *agent, g *gate, work string)
+		second func(c *testCluster, h *testHub, a *testAgent, g *gate, work string)
 	}{
 		"the second has other manifests": {
 			reason: "the first was being deleted with all of its objects",
-			second: func(c *cluster, h *hub, _ *agent, _ *gate, work string) {
+			second: func(c *testCluster, h *testHub, _ *testAgent, _ *gate, work string) {
 				h.askAs("uid-second", work, 1, wire.Work{}, c.configMap("second"))
 				c.eventually("the second is applied", func() bool { return c.get("second") != nil })
 			},
 		},
 		"the second is deleted before it is applied": {
 			reason: "both were to be deleted",
-			second: func(c *cluster, h *hub, a *agent, g *gate, work string) {
+			second: func(c *testCluster, h *testHub, a *testAgent, g *gate, work string) {
 				g.armed.Store(true)
 				h.askAs("uid-second", work, 1, wire.Work{}, c.configMap("first"), c.service("held"))
 				g.meets(c.t) // at the second anchor
 				h.askAs("uid-second", work, 1, wire.Work{Deleting: true})
-				c.eventually("the agent knows", func() bool { return a.lookup(manifestKey(work)).wanted().deleting })
+				c.eventually("the agent knows", func() bool { return a.lookup(manifestKey(work)).currentSpec().isDeleting })
 				close(g.open)
 			},
 		},
@@ -108,11 +108,11 @@ func TestObjectsThatASuccessorNeverOwnedAreDeleted(t *testing.T) {
 }
 
 // service is the manifest of a Service, which is deleted before a ConfigMap is.
-func (c *cluster) service(name string) string {
+func (c *testCluster) service(name string) string {
 	return fmt.Sprintf(`{"apiVersion":"v1","kind":"Service","metadata":{"name":%q,"namespace":%q},"spec":{"ports":[{"port":80}]}}`, name, c.namespace)
 }
 
-func (c *cluster) patchService(name, patch string) {
+func (c *testCluster) patchService(name, patch string) {
 	c.t.Helper()
 	_, err := c.kube.CoreV1().Services(c.namespace).Patch(contextOf(c.t), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: "somebody"})
 	if err != nil {
@@ -120,7 +120,7 @@ func (c *cluster) patchService(name, patch string) {
 	}
 }
 
-func TestAWorkIsNotCompleteBecauseAnEarlierOneWas(t *testing.T) {
+func TestCompletionIsNotInheritedFromEarlierWork(t *testing.T) {
 	c, h := newCluster(t), newHub(t)
 	c.startForOCM(h)
 	work := c.name("w")

@@ -17,113 +17,113 @@ import (
 // suspend leaves everything of a work as it is, whatever is wanted of it, and goes on
 // telling of what was applied. The one thing that may be written is the record of what
 // was applied before: without it a restart would not know.
-func (e *Engine) suspend(ctx context.Context, w *work, d *desired) error {
-	known := w.knows(d.uid)
+func (e *Engine) suspend(ctx context.Context, w *work, d *workSpec) error {
+	known := w.hasOutcomesOf(d.uid)
 	var unread error
-	if !known || w.recallAgain {
-		unread = e.recallApplied(ctx, w, d)
-		w.recallAgain = unread != nil
+	if !known || w.restoreAgain {
+		unread = e.restoreOutcomes(ctx, w, d)
+		w.restoreAgain = unread != nil
 	}
 	w.setSuspended(d)
-	e.publish(w)
-	if known && !w.isSeenOnly() && w.anchor != nil && !w.anchor.deleting {
+	e.publishStatus(w)
+	if known && !w.isOnlyObserved() && w.anchor != nil && !w.anchor.isDeleting {
 		// Who wrote a shared object last is known to whom has seen the writes.
-		if err := w.lost(e.recordYields(ctx, w)); err != nil {
+		if err := w.ignoreLostAnchor(e.recordSuperseded(ctx, w)); err != nil {
 			return errors.Join(unread, err)
 		}
 	}
 	return errors.Join(unread, e.recordComplete(ctx, w))
 }
 
-// recallApplied concludes what can be told of a suspended work that this process has not
+// restoreOutcomes concludes what can be told of a suspended work that this process has not
 // applied: of the objects that the anchor lists, as far as the manifests name them.
 // What the hub was told of Applied stays there; it is not known here.
-func (e *Engine) recallApplied(ctx context.Context, w *work, d *desired) error {
-	if w.anchor == nil || w.anchor.deleting || d.refusal != nil {
+func (e *Engine) restoreOutcomes(ctx context.Context, w *work, d *workSpec) error {
+	if w.anchor == nil || w.anchor.isDeleting || d.refusal != nil {
 		return nil
 	}
 	// Rules report for the generation that was applied, as the objects are of that.
 	was := *d
-	was.generation, was.reportsDrift = d.applied, false
+	was.generation, was.reportsDrift = d.appliedGeneration, false
 	steps := plan(ctx, d.manifests, e.spoke.kinds.resolve, e.cfg.Namespaces)
-	e.equip(w, &was, steps)
-	e.await(w, steps)
+	e.resolveOptions(w, &was, steps)
+	e.waitForKinds(w, steps)
 	for i := range steps {
 		s := &steps[i]
 		if _, listed := w.anchor.tracked[s.at.objectID]; !listed || s.err != nil {
 			continue
 		}
-		e.table.intend(s.at.objectID, w.key.String(), s.intent())
-		if err := e.reread(ctx, s); err != nil {
+		e.inventory.setDesired(s.at.objectID, w.key.String(), s.desiredState())
+		if err := e.readForRules(ctx, s); err != nil {
 			s.err = &FetchError{Err: err}
 		}
 	}
-	out := w.outcomesOf(steps, nil)
+	out := w.buildOutcomes(steps, nil)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.hold(&was, out)
-	w.seenOnly = true
-	return failure(steps)
+	w.setOutcomes(&was, out)
+	w.isObservedOnly = true
+	return joinErrors(steps)
 }
 
-// knows tells whether something is concluded of the work of a UID.
-func (w *work) knows(uid string) bool {
+// hasOutcomesOf tells whether something is concluded of the work of a UID.
+func (w *work) hasOutcomesOf(uid string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.concluded != nil && w.concluded.uid == uid
+	return w.outcomesOf != nil && w.outcomesOf.uid == uid
 }
 
-func (w *work) isSeenOnly() bool {
+func (w *work) isOnlyObserved() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.seenOnly
+	return w.isObservedOnly
 }
 
-// writes tells whether what is wanted may change anything in the spoke. A work that the
+// mayWrite tells whether what is wanted may change anything in the spoke. A work that the
 // hub does not know is evicted.
-func (d *desired) writes() bool {
-	return d == nil || !d.suspended && (!d.reportsDrift || d.deleting)
+func (d *workSpec) mayWrite() bool {
+	return d == nil || !d.isSuspended && (!d.reportsDrift || d.isDeleting)
 }
 
 // setSuspended has the status say that the work is suspended, or with nil that it is not.
 // A deletion that was under way is told of no more: it is not.
-func (w *work) setSuspended(d *desired) {
+func (w *work) setSuspended(d *workSpec) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.suspended = d; d != nil {
-		w.leaving = nil
+		w.deletion = nil
 	}
 }
 
-// about is the work and the generation that a status is about. Of a suspended work it is
+// statusSubject is the work and the generation that a status is about. Of a suspended work it is
 // what is wanted now, lest the hub takes the status for an old one; its conditions say
 // which generation was applied. w.mu is held.
-func (w *work) about() (uid string, generation int64) {
+func (w *work) statusSubject() (uid string, generation int64) {
 	if w.suspended != nil {
 		return w.suspended.uid, w.suspended.generation
 	}
-	return w.concluded.uid, w.observed
+	return w.outcomesOf.uid, w.observedGeneration
 }
 
-// unapplied tells whether this process has not applied what the status is about, so that
+// hasNoApplied tells whether this process has not applied what the status is about, so that
 // there is nothing to say of Applied; w.mu is held.
-func (w *work) unapplied() bool {
-	return w.seenOnly || w.suspended != nil && (w.concluded == nil || w.concluded.uid != w.suspended.uid)
+func (w *work) hasNoApplied() bool {
+	return w.isObservedOnly || w.suspended != nil && (w.outcomesOf == nil || w.outcomesOf.uid != w.suspended.uid)
 }
 
-// suspension brings the conditions of a work in line with whether it is suspended or
+// adjustConditions brings the conditions of a work in line with whether it is suspended or
 // compared, and with what is known of it; w.mu is held.
-func (w *work) suspension(all []metav1.Condition, tallies map[string]*tally) []metav1.Condition {
-	if w.unapplied() {
+func (w *work) adjustConditions(all []metav1.Condition, tallies map[string]*conditionCounts) []metav1.Condition {
+	if w.hasNoApplied() {
 		meta.RemoveStatusCondition(&all, conditionApplied)
 		if len(w.outcomes) == 0 {
 			meta.RemoveStatusCondition(&all, conditionAvailable)
 			meta.RemoveStatusCondition(&all, conditionHealthy)
 		}
 	}
-	if w.comparing && w.refused == "" {
+	if w.reportsDrift && w.refusal == "" {
 		meta.RemoveStatusCondition(&all, wire.ConditionDrifted)
-		all = append(all, w.driftedCondition(tallies[wire.ConditionDrifted]))
+		all = append(all, w.driftCondition(tallies[wire.ConditionDrifted]))
 	}
 	if w.suspended != nil {
 		meta.RemoveStatusCondition(&all, wire.ConditionSuspended) // a rule may have the name
@@ -137,15 +137,15 @@ func (w *work) suspension(all []metav1.Condition, tallies map[string]*tally) []m
 func (w *work) suspendedCondition() metav1.Condition {
 	d := w.suspended
 	text := "Nothing is applied, repaired or deleted in the cluster while the annotation " + wire.AnnotationSuspend + " is true"
-	if d.deleting {
+	if d.isDeleting {
 		text += "; the work is deleted, and its objects go when the annotation has gone"
 	}
-	known := w.concluded != nil && w.concluded.uid == d.uid
+	known := w.outcomesOf != nil && w.outcomesOf.uid == d.uid
 	switch {
-	case !known && d.applied == 0:
+	case !known && d.appliedGeneration == 0:
 		text += "; nothing of the work was applied before"
-	case known && !w.comparing && w.observed != 0 && w.observed != d.generation:
-		text += fmt.Sprintf("; generation %d is the last that was applied", w.observed)
+	case known && !w.reportsDrift && w.observedGeneration != 0 && w.observedGeneration != d.generation:
+		text += fmt.Sprintf("; generation %d is the last that was applied", w.observedGeneration)
 	}
 	return metav1.Condition{
 		Type: wire.ConditionSuspended, Status: metav1.ConditionTrue, Reason: wire.ReasonSuspended,

@@ -31,7 +31,7 @@ func eachDialect(t *testing.T, test func(*testing.T, string)) {
 }
 
 // askFor publishes a work of any API, whatever it asks for.
-func (h *hub) askFor(dialect, name string, w wire.Work, manifests ...string) {
+func (h *testHub) askFor(dialect, name string, w wire.Work, manifests ...string) {
 	h.t.Helper()
 	if dialect == wire.DialectManifestWork {
 		w.HubHash = hubHashOne
@@ -50,10 +50,10 @@ func (h *hub) askFor(dialect, name string, w wire.Work, manifests ...string) {
 }
 
 // hears waits until a work of any API says something, and returns what it says then.
-func (h *hub) hears(c *cluster, dialect, name, what string, so func(told) bool) told {
+func (h *testHub) hears(c *testCluster, dialect, name, what string, so func(reportedStatus) bool) reportedStatus {
 	c.t.Helper()
 	key := wire.WorkKey{Dialect: dialect, Namespace: spokeName, Name: name}.String()
-	var s told
+	var s reportedStatus
 	defer func() {
 		if c.t.Failed() {
 			c.t.Logf("status of %s: %+v", name, s)
@@ -69,13 +69,13 @@ func (h *hub) hears(c *cluster, dialect, name, what string, so func(told) bool) 
 }
 
 // has tells whether a status has conditions, each as "Type=Status/Reason@generation".
-func (s told) has(conditions ...string) bool {
+func (s reportedStatus) has(conditions ...string) bool {
 	all := text(s.Conditions)
 	return !slices.ContainsFunc(conditions, func(c string) bool { return !slices.Contains(all, c) })
 }
 
 // canary is a work that is not suspended, by which is seen that the agent has had its turn.
-func (c *cluster) canary(h *hub) {
+func (c *testCluster) canary(h *testHub) {
 	c.t.Helper()
 	h.ask(c.name("canary"), 1, wire.Work{}, c.configMap("canary", "k", "v"))
 	h.says(c, c.name("canary"), 1, "Available", metav1.ConditionTrue)
@@ -83,7 +83,7 @@ func (c *cluster) canary(h *hub) {
 
 // unchanged fails if an object is written in the time in which the canary is repaired, a
 // few times over.
-func (c *cluster) unchanged(what string, names ...string) {
+func (c *testCluster) unchanged(what string, names ...string) {
 	c.t.Helper()
 	versions := func() (out []string) {
 		for _, name := range names {
@@ -105,24 +105,24 @@ func (c *cluster) unchanged(what string, names ...string) {
 	}
 }
 
-func TestASuspendedWorkIsNotTouchedAndGoesOnTelling(t *testing.T) {
+func TestSuspendedWorkIsUntouchedAndReported(t *testing.T) {
 	t.Parallel()
 	eachDialect(t, func(t *testing.T, dialect string) {
 		c, h := newCluster(t), newHub(t)
-		start := func() *agent { return c.startForOCM(h) }
+		start := func() *testAgent { return c.startForOCM(h) }
 		a := start()
 		c.canary(h)
 		work := c.name("w")
 		h.askFor(dialect, work, wire.Work{Generation: 1}, c.configMap("kept", "k", "1"), c.configMap("pruned", "k", "1"))
-		h.hears(c, dialect, work, "is applied", func(s told) bool { return s.has("Available=True/ResourcesAvailable@1") })
+		h.hears(c, dialect, work, "is applied", func(s reportedStatus) bool { return s.has("Available=True/ResourcesAvailable@1") })
 		suspended := wire.Work{Generation: 1, Suspended: true, AppliedGeneration: 1}
 		h.askFor(dialect, work, suspended, c.configMap("kept", "k", "1"), c.configMap("pruned", "k", "1"))
-		h.hears(c, dialect, work, "is suspended", func(s told) bool { return s.has("Suspended=True/SuspendedByAnnotation@1") })
+		h.hears(c, dialect, work, "is suspended", func(s reportedStatus) bool { return s.has("Suspended=True/SuspendedByAnnotation@1") })
 
 		c.patch("kept", `{"data":{"k":"debugging"}}`)
 		suspended.Generation = 2
 		h.askFor(dialect, work, suspended, c.configMap("kept", "k", "2"), c.configMap("new", "k", "2"))
-		s := h.hears(c, dialect, work, "has another generation", func(s told) bool { return s.has("Suspended=True/SuspendedByAnnotation@2") })
+		s := h.hears(c, dialect, work, "has another generation", func(s reportedStatus) bool { return s.has("Suspended=True/SuspendedByAnnotation@2") })
 		applied := meta.FindStatusCondition(s.Conditions, conditionApplied)
 		if applied == nil || applied.Status != metav1.ConditionTrue || applied.ObservedGeneration != 1 {
 			t.Errorf("Applied: %+v", applied)
@@ -134,20 +134,20 @@ func TestASuspendedWorkIsNotTouchedAndGoesOnTelling(t *testing.T) {
 
 		a.stop()
 		start()
-		h.hears(c, dialect, work, "is told by another process", func(s told) bool {
+		h.hears(c, dialect, work, "is told by another process", func(s reportedStatus) bool {
 			return s.has("Suspended=True/SuspendedByAnnotation@2") && meta.FindStatusCondition(s.Conditions, conditionApplied) == nil
 		})
 		if err := c.kube.CoreV1().ConfigMaps(c.namespace).Delete(t.Context(), "kept", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		h.hears(c, dialect, work, "lacks an object", func(s told) bool {
+		h.hears(c, dialect, work, "lacks an object", func(s reportedStatus) bool {
 			available := meta.FindStatusCondition(s.Conditions, conditionAvailable)
 			return available != nil && available.Status == metav1.ConditionFalse && available.ObservedGeneration == 1
 		})
 		c.unchanged("nothing is applied, repaired or pruned after a restart", "kept", "pruned", "new")
 
 		h.askFor(dialect, work, wire.Work{Generation: 2}, c.configMap("kept", "k", "2"), c.configMap("new", "k", "2"))
-		s = h.hears(c, dialect, work, "is applied again", func(s told) bool { return s.has("Available=True/ResourcesAvailable@2") })
+		s = h.hears(c, dialect, work, "is applied again", func(s reportedStatus) bool { return s.has("Available=True/ResourcesAvailable@2") })
 		if meta.FindStatusCondition(s.Conditions, wire.ConditionSuspended) != nil {
 			t.Errorf("suspended no more: %v", text(s.Conditions))
 		}
@@ -158,7 +158,7 @@ func TestASuspendedWorkIsNotTouchedAndGoesOnTelling(t *testing.T) {
 	})
 }
 
-func TestNothingIsMadeOrDeletedWhileAWorkIsSuspended(t *testing.T) {
+func TestSuspendedWorkCreatesAndDeletesNothing(t *testing.T) {
 	t.Parallel()
 	eachDialect(t, func(t *testing.T, dialect string) {
 		c, h := newCluster(t), newHub(t)
@@ -174,13 +174,13 @@ func TestNothingIsMadeOrDeletedWhileAWorkIsSuspended(t *testing.T) {
 			return err == nil
 		}
 		h.askFor(dialect, work, wire.Work{Generation: 1, Suspended: true}, c.configMap("cm"))
-		h.hears(c, dialect, work, "is suspended", func(s told) bool { return s.has("Suspended=True/SuspendedByAnnotation@1") })
+		h.hears(c, dialect, work, "is suspended", func(s reportedStatus) bool { return s.has("Suspended=True/SuspendedByAnnotation@1") })
 		c.unchanged("it was never applied", "cm")
 		if c.get("cm") != nil || recorded() {
 			t.Error("something was made")
 		}
 		h.askFor(dialect, work, wire.Work{Generation: 1}, c.configMap("cm"), c.service("held"))
-		h.hears(c, dialect, work, "is applied", func(s told) bool { return s.has("Available=True/ResourcesAvailable@1") })
+		h.hears(c, dialect, work, "is applied", func(s reportedStatus) bool { return s.has("Available=True/ResourcesAvailable@1") })
 
 		// The Service holds up the deletion, in the midst of which it is suspended.
 		c.patchService("held", `{"metadata":{"finalizers":["example.com/held"]}}`)
@@ -194,7 +194,7 @@ func TestNothingIsMadeOrDeletedWhileAWorkIsSuspended(t *testing.T) {
 		}
 		c.eventually("the Service is being deleted", func() bool { svc := held(); return svc != nil && svc.DeletionTimestamp != nil })
 		h.askFor(dialect, work, wire.Work{Generation: 2, Deleting: true, Suspended: true, AppliedGeneration: 1}, c.configMap("cm"), c.service("held"))
-		s := h.hears(c, dialect, work, "is suspended as it goes", func(s told) bool { return s.has("Suspended=True/SuspendedByAnnotation@2") })
+		s := h.hears(c, dialect, work, "is suspended as it goes", func(s reportedStatus) bool { return s.has("Suspended=True/SuspendedByAnnotation@2") })
 		if meta.FindStatusCondition(s.Conditions, conditionDeleting) != nil || s.Finalized {
 			t.Errorf("nothing is deleted: %v, finalized %t", text(s.Conditions), s.Finalized)
 		}
@@ -205,7 +205,7 @@ func TestNothingIsMadeOrDeletedWhileAWorkIsSuspended(t *testing.T) {
 			t.Fatal("something was deleted")
 		}
 		h.askFor(dialect, work, wire.Work{Generation: 2, Deleting: true})
-		h.hears(c, dialect, work, "is finalized", func(s told) bool { return s.Finalized })
+		h.hears(c, dialect, work, "is finalized", func(s reportedStatus) bool { return s.Finalized })
 		if c.get("cm") != nil || recorded() {
 			t.Error("something is left")
 		}

@@ -19,7 +19,7 @@ import (
 )
 
 // onStage plays with an agent and one work of each API and strategy.
-func onStage(t *testing.T, play func(*testing.T, *stage, storyWork)) {
+func onStage(t *testing.T, play func(*testing.T, *simulation, storyWork)) {
 	t.Helper()
 	for name, w := range map[string]storyWork{
 		"a Work":                {name: "w", dialect: wire.DialectMulticluster},
@@ -28,7 +28,7 @@ func onStage(t *testing.T, play func(*testing.T, *stage, storyWork)) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				g := &stage{
+				g := &simulation{
 					t: t, server: newFakeServer(), wants: map[string]resource.Resource{}, said: map[string]wire.WorkStatus{},
 					choose: func(int) int { return 0 },
 				}
@@ -46,13 +46,13 @@ func onStage(t *testing.T, play func(*testing.T, *stage, storyWork)) {
 }
 
 // asks has the hub ask for a generation of a work, and waits until nothing moves.
-func (g *stage) asks(w storyWork, generation int64, change func(*wire.Work)) {
+func (g *simulation) asks(w storyWork, generation int64, change func(*wire.Work)) {
 	g.want(w, generation, change)
 	g.run(nil)
 }
 
 // leavesAlone does something, and fails if the agent writes anything after it.
-func (g *stage) leavesAlone(what string, do func()) {
+func (g *simulation) leavesAlone(what string, do func()) {
 	g.t.Helper()
 	do()
 	before := g.server.version
@@ -63,7 +63,7 @@ func (g *stage) leavesAlone(what string, do func()) {
 }
 
 // value is what the object has, empty where there is none.
-func (g *stage) value() string {
+func (g *simulation) value() string {
 	live := g.server.get(sharedPath)
 	if live == nil {
 		return ""
@@ -73,7 +73,7 @@ func (g *stage) value() string {
 }
 
 // condition is what is said of a work.
-func (g *stage) condition(w storyWork, kind string) metav1.Condition {
+func (g *simulation) condition(w storyWork, kind string) metav1.Condition {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if c := meta.FindStatusCondition(g.said[w.key()].Conditions, kind); c != nil {
@@ -83,7 +83,7 @@ func (g *stage) condition(w storyWork, kind string) metav1.Condition {
 }
 
 // says is the list of a work's conditions.
-func (g *stage) says(w storyWork) []string {
+func (g *simulation) says(w storyWork) []string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return text(g.said[w.key()].Conditions)
@@ -94,12 +94,12 @@ func suspended(applied int64) func(*wire.Work) {
 	return func(b *wire.Work) { b.Suspended, b.AppliedGeneration = true, applied }
 }
 
-func editsIt(g *stage) func() {
+func editsIt(g *simulation) func() {
 	return meddles(g, "edits it", func(u *unstructured.Unstructured) { _ = unstructured.SetNestedField(u.Object, "edited", "data", "k") })
 }
 
-func TestASuspendedWorkIsLeftAsItIs(t *testing.T) {
-	onStage(t, func(t *testing.T, g *stage, w storyWork) {
+func TestSuspendedWorkIsUnchanged(t *testing.T) {
+	onStage(t, func(t *testing.T, g *simulation, w storyWork) {
 		g.asks(w, 1, nil)
 		if g.value() != "1" || g.condition(w, wire.ConditionSuspended).Type != "" {
 			t.Fatalf("before it: %q, %v", g.value(), g.says(w))
@@ -126,8 +126,8 @@ func TestASuspendedWorkIsLeftAsItIs(t *testing.T) {
 	})
 }
 
-func TestADeletedWorkWaitsWhileItIsSuspended(t *testing.T) {
-	onStage(t, func(t *testing.T, g *stage, w storyWork) {
+func TestDeletionWaitsWhileSuspended(t *testing.T) {
+	onStage(t, func(t *testing.T, g *simulation, w storyWork) {
 		g.asks(w, 1, nil)
 		g.leavesAlone("the work is suspended and deleted", func() {
 			g.want(w, 2, func(b *wire.Work) { suspended(1)(b); b.Deleting = true })
@@ -145,8 +145,8 @@ func TestADeletedWorkWaitsWhileItIsSuspended(t *testing.T) {
 	})
 }
 
-func TestNothingIsMadeOfAWorkThatIsSuspendedFromTheStart(t *testing.T) {
-	onStage(t, func(t *testing.T, g *stage, w storyWork) {
+func TestWorkSuspendedFromStartCreatesNothing(t *testing.T) {
+	onStage(t, func(t *testing.T, g *simulation, w storyWork) {
 		g.leavesAlone("the work is new", func() { g.want(w, 1, suspended(0)) })
 		if diff := cmp.Diff([]string{"Suspended=True/SuspendedByAnnotation@1"}, g.says(w)); diff != "" {
 			t.Errorf("conditions (-want +got):\n%s", diff)
@@ -168,8 +168,8 @@ func TestNothingIsMadeOfAWorkThatIsSuspendedFromTheStart(t *testing.T) {
 
 // What was applied before a restart is known by the record alone, and what the hub knows
 // of Applied stays there.
-func TestARestartedAgentGoesOnTellingOfASuspendedWork(t *testing.T) {
-	onStage(t, func(t *testing.T, g *stage, w storyWork) {
+func TestRestartedAgentReportsSuspendedWork(t *testing.T) {
+	onStage(t, func(t *testing.T, g *simulation, w storyWork) {
 		g.asks(w, 1, nil)
 		g.asks(w, 1, suspended(1))
 		g.asks(w, 2, suspended(1))
@@ -197,8 +197,8 @@ func TestARestartedAgentGoesOnTellingOfASuspendedWork(t *testing.T) {
 }
 
 // What the hub does not know is not suspended by it.
-func TestAWorkThatTheHubDoesNotKnowIsEvictedSuspendedOrNot(t *testing.T) {
-	onStage(t, func(t *testing.T, g *stage, w storyWork) {
+func TestUnknownSuspendedWorkIsEvicted(t *testing.T) {
+	onStage(t, func(t *testing.T, g *simulation, w storyWork) {
 		g.asks(w, 1, nil)
 		g.asks(w, 1, suspended(1))
 		g.engine.Receiver().Delete(w.key())

@@ -20,12 +20,12 @@ import (
 
 // as runs an engine under an agent id, with a mark of its own, as every process
 // without a tunnel has one.
-func (c *cluster) as(h *hub, id, hash string) *agent {
+func (c *testCluster) as(h *testHub, id, hash string) *testAgent {
 	return c.startForOCM(h, func(cfg *Config) { cfg.AgentID, cfg.HubID, cfg.HubHash = id, id, hash })
 }
 
 // A new Klusterlet of the same hub has a new id.
-func TestAnotherAgentOfTheSameHubTakesOverWhatItIsAskedFor(t *testing.T) {
+func TestAgentOfSameHubTakesOverAnchors(t *testing.T) {
 	c, h := newCluster(t), newHub(t)
 	former := c.as(h, "former-"+c.namespace, hubHashOne)
 	kept, deleted, unasked := c.name("kept"), c.name("deleted"), c.name("unasked")
@@ -92,7 +92,7 @@ func failing(nth int32, those func(*http.Request) bool) func(*Config) {
 }
 
 // An API server that does not answer once leaves no anchor half taken over.
-func TestATakeoverThatFailsIsMadeUpFor(t *testing.T) {
+func TestFailedTakeoverIsRetried(t *testing.T) {
 	patches := func(req *http.Request) bool {
 		if req.Method != http.MethodPatch || !strings.Contains(req.URL.Path, "/appliedmanifestworks/") {
 			return false
@@ -135,7 +135,7 @@ func TestATakeoverThatFailsIsMadeUpFor(t *testing.T) {
 	}
 }
 
-func TestWhatWasAppliedForAnotherHubIsNotTakenOver(t *testing.T) {
+func TestObjectsOfAnotherHubAreNotTakenOver(t *testing.T) {
 	tests := map[string]struct {
 		reason string
 		// own is the hash that the agent knows by itself, theirs the anchor's.

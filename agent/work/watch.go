@@ -22,8 +22,8 @@ import (
 type scope struct {
 	schema.GroupVersionResource
 	namespace string
-	// complete asks for the content of kinds that are watched as metadata else.
-	complete bool
+	// hasContent asks for the content of kinds that are watched as metadata else.
+	hasContent bool
 }
 
 func scopeOf(t target) scope { return scope{GroupVersionResource: t.gvr(), namespace: t.Namespace} }
@@ -32,31 +32,31 @@ func (s scope) id(obj metav1.Object) objectID {
 	return objectID{Group: s.Group, Resource: s.Resource, Namespace: obj.GetNamespace(), Name: obj.GetName()}
 }
 
-// follow keeps a sink up to date with a scope until the engine or the returned stop
+// startWatch keeps a sink up to date with a scope until the engine or the returned stop
 // ends it. stop does not wait: it is called with locks held.
-func (e *Engine) follow(s scope, feed watcher.Feed, to watcher.Sink) (stop func()) {
-	ctx, cancel := context.WithCancel(e.lifetime)
+func (e *Engine) startWatch(s scope, feed watcher.Feed, to watcher.Sink) (stop func()) {
+	ctx, cancel := context.WithCancel(e.runCtx)
 	log := e.log.WithValues("resource", s.String(), "namespace", s.namespace)
-	e.following.Go(func() {
+	e.watches.Go(func() {
 		defer cancel()
-		(&watcher.Follower{Feed: feed, Sink: to, Refusal: refusal, Log: log}).Run(ctx)
+		(&watcher.Follower{Feed: feed, Sink: to, Refusal: isPermanentWatchError, Log: log}).Run(ctx)
 	})
 	return cancel
 }
 
-// refusal tells an answer that waiting will not change from a fault on the way.
-func refusal(err error) bool {
+// isPermanentWatchError tells an answer that waiting will not change from a fault on the way.
+func isPermanentWatchError(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsMethodNotSupported(err) || apierrors.IsNotFound(err)
 }
 
-// followObjects watches a scope of applied objects.
-func (e *Engine) followObjects(s scope) (stop func()) {
-	return e.follow(s, e.spoke.feed(s), &objectSink{table: e.table, scope: s})
+// watchScope watches a scope of applied objects.
+func (e *Engine) watchScope(s scope) (stop func()) {
+	return e.startWatch(s, e.spoke.newFeed(s), &objectSink{table: e.inventory, scope: s})
 }
 
 // objectSink feeds the table with what is in a scope.
 type objectSink struct {
-	table *table
+	table *inventory
 	scope scope
 	seen  map[objectID]struct{}
 }
@@ -64,7 +64,7 @@ type objectSink struct {
 // Event implements watcher.Sink.
 func (o *objectSink) Event(obj metav1.Object, deleted bool) {
 	id := o.scope.id(obj)
-	if !o.table.wants(id) {
+	if !o.table.has(id) {
 		return // dropped before anything of it is kept
 	}
 	at := time.Now()
@@ -78,29 +78,29 @@ func (o *objectSink) Event(obj metav1.Object, deleted bool) {
 	if full, ok := obj.(*unstructured.Unstructured); ok && !deleted {
 		readings = readAll(o.table.readers(id), full)
 	}
-	o.table.observe(id, sight(obj), deleted, at, readings...)
+	o.table.handleEvent(id, newObservedObject(obj), deleted, at, readings...)
 }
 
 // Begin implements watcher.Sink.
 func (o *objectSink) Begin() {
-	o.table.expect(o.scope)
+	o.table.beginResync(o.scope)
 	o.seen = map[objectID]struct{}{}
 }
 
 // End implements watcher.Sink.
 func (o *objectSink) End(version string) {
-	o.table.resync(o.scope, o.seen, version)
+	o.table.endResync(o.scope, o.seen, version)
 	o.seen = nil
 }
 
 // Refused implements watcher.Sink.
-func (o *objectSink) Refused(err error) { o.table.fail(o.scope, err) }
+func (o *objectSink) Refused(err error) { o.table.recordWatchError(o.scope, err) }
 
-// followAnchors watches the anchors, for somebody may delete one.
-func (e *Engine) followAnchors() {
+// watchAnchors watches the anchors, for somebody may delete one.
+func (e *Engine) watchAnchors() {
 	for _, p := range e.policies {
 		s := scope{GroupVersionResource: p.Anchor.Resource}
-		e.follow(s, e.spoke.metadataFeed(s), &anchorSink{engine: e, dialect: p.Dialect})
+		e.startWatch(s, e.spoke.newMetadataFeed(s), &anchorSink{engine: e, dialect: p.Dialect})
 	}
 }
 
@@ -117,11 +117,11 @@ func (a *anchorSink) Event(obj metav1.Object, deleted bool) {
 		a.seen[obj.GetName()] = struct{}{}
 	}
 	if deleted || obj.GetDeletionTimestamp() != nil {
-		a.engine.shake(a.dialect + "/" + obj.GetName())
+		a.engine.requeueByAnchor(a.dialect + "/" + obj.GetName())
 		return
 	}
-	if a.dialect == wire.DialectManifestWork && a.engine.mayBeOurs(obj) {
-		a.engine.queue.Add(meetPrefix + obj.GetName())
+	if a.dialect == wire.DialectManifestWork && a.engine.isAdoptionCandidate(obj) {
+		a.engine.queue.Add(newAnchorPrefix + obj.GetName())
 	}
 }
 
@@ -133,7 +133,7 @@ func (a *anchorSink) Begin() { a.seen = map[string]struct{}{} }
 func (a *anchorSink) End(string) {
 	for _, name := range a.engine.anchorNames(a.dialect) {
 		if _, ok := a.seen[name]; !ok {
-			a.engine.shake(a.dialect + "/" + name)
+			a.engine.requeueByAnchor(a.dialect + "/" + name)
 		}
 	}
 	a.seen = nil
@@ -144,12 +144,12 @@ func (a *anchorSink) Refused(err error) {
 	a.engine.log.Error(err, "cannot watch anchors", "dialect", a.dialect)
 }
 
-// meetPrefix begins the keys of anchors that appeared and are not known.
-const meetPrefix = "anchor/"
+// newAnchorPrefix begins the keys of anchors that appeared and are not known.
+const newAnchorPrefix = "anchor/"
 
-// mayBeOurs tells, by what its metadata says, whether an anchor that is not known
+// isAdoptionCandidate tells, by what its metadata says, whether an anchor that is not known
 // has to be looked at: those of other agents change as often as their works do.
-func (e *Engine) mayBeOurs(obj metav1.Object) bool {
+func (e *Engine) isAdoptionCandidate(obj metav1.Object) bool {
 	mark := obj.GetAnnotations()[HubLabel]
 	if mark != e.cfg.HubID && e.cfg.AgentID == "" && e.cfg.HubHash == "" {
 		return false // only what bears our mark is ours
@@ -157,20 +157,20 @@ func (e *Engine) mayBeOurs(obj metav1.Object) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	_, known := e.anchors[wire.DialectManifestWork+"/"+obj.GetName()]
-	_, stranger := e.strangers[obj.GetUID()]
+	_, stranger := e.foreignAnchors[obj.GetUID()]
 	return !known && !stranger
 }
 
-// maxStrangers bounds the memory of whose anchors are not ours.
-const maxStrangers = 10_000
+// maxForeignAnchors bounds the memory of whose anchors are not ours.
+const maxForeignAnchors = 10_000
 
-func (e *Engine) isStranger(uid types.UID) {
+func (e *Engine) addForeignAnchor(uid types.UID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if len(e.strangers) >= maxStrangers {
-		clear(e.strangers)
+	if len(e.foreignAnchors) >= maxForeignAnchors {
+		clear(e.foreignAnchors)
 	}
-	e.strangers[uid] = struct{}{}
+	e.foreignAnchors[uid] = struct{}{}
 }
 
 func (e *Engine) knowsAnchor(anchor string) bool {
@@ -180,9 +180,9 @@ func (e *Engine) knowsAnchor(anchor string) bool {
 	return ok
 }
 
-// meet takes up an anchor that somebody else made in this agent's name. Its work is
+// adoptNewAnchor takes up an anchor that somebody else made in this agent's name. Its work is
 // missed unless the hub knows it; then the work itself takes the anchor over.
-func (e *Engine) meet(ctx context.Context, name string) {
+func (e *Engine) adoptNewAnchor(ctx context.Context, name string) {
 	p := e.policies[wire.DialectManifestWork]
 	if e.knowsAnchor(p.Dialect + "/" + name) {
 		return
@@ -191,47 +191,47 @@ func (e *Engine) meet(ctx context.Context, name string) {
 	if err != nil {
 		return // gone, or seen again with its next event
 	}
-	if !p.Anchor.form.ours(e, u, false) {
-		e.isStranger(u.GetUID())
+	if !p.Anchor.form.isOurs(e, u, false) {
+		e.addForeignAnchor(u.GetUID())
 		return
 	}
-	key, a, err := readAnchor(p, u)
+	key, a, err := decodeAnchor(p, u)
 	if err != nil {
 		e.log.Error(err, "cannot read an anchor", "name", name)
 		return
 	}
-	e.takeUp(p, key.Name, name, a)
+	e.createAnchorWork(p, key.Name, name, a)
 }
 
-// takeUp makes a work of an anchor that has none. One whose name is that of a work
+// createAnchorWork makes a work of an anchor that has none. One whose name is that of a work
 // of this hub is left to that work, whose executor alone may touch it.
-func (e *Engine) takeUp(p Policy, of, name string, a *anchor) {
+func (e *Engine) createAnchorWork(p Policy, of, name string, a *anchor) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	key := wire.WorkKey{Dialect: p.Dialect, Namespace: e.cfg.Cluster, Name: of}
-	if of == "" || e.hash != "" && name != e.hash+"-"+of {
-		key = strange(name)
+	if of == "" || e.hubHash != "" && name != e.hubHash+"-"+of {
+		key = orphanKey(name)
 	}
 	if e.works[key.String()] != nil || e.anchors[p.Dialect+"/"+name] != nil {
 		return
 	}
-	w := e.workFor(p, key)
-	e.nameAnchor(w, name)
-	e.hold(w, a)
-	if e.synced && a.evicting.IsZero() {
-		w.orphan(time.Now())
+	w := e.ensureWork(p, key)
+	e.setAnchorName(w, name)
+	e.attachAnchor(w, a)
+	if e.isSynced && a.evictionStart.IsZero() {
+		w.markUnknown(time.Now())
 	}
 	e.queue.Add(key.String())
 }
 
-func (e *Engine) shake(anchor string) {
+func (e *Engine) requeueByAnchor(anchor string) {
 	e.mu.Lock()
 	w := e.anchors[anchor]
 	e.mu.Unlock()
 	if w == nil {
 		return
 	}
-	w.shaken.Store(true)
+	w.anchorChanged.Store(true)
 	e.queue.Add(w.key.String())
 }
 
@@ -247,13 +247,13 @@ func (e *Engine) anchorNames(dialect string) []string {
 	return out
 }
 
-// await keeps the definitions watched for as long as any work names a kind that
+// waitForKinds keeps the definitions watched for as long as any work names a kind that
 // is not served, so that it goes on when the kind appears.
-func (e *Engine) await(w *work, steps []step) {
+func (e *Engine) waitForKinds(w *work, steps []step) {
 	key := w.key.String()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, works := range e.waiting {
+	for _, works := range e.unservedKinds {
 		delete(works, key)
 	}
 	for _, s := range steps {
@@ -262,34 +262,34 @@ func (e *Engine) await(w *work, steps []step) {
 			continue
 		}
 		group := unknown.Kind.Group
-		if e.waiting[group] == nil {
-			e.waiting[group] = map[string]struct{}{}
+		if e.unservedKinds[group] == nil {
+			e.unservedKinds[group] = map[string]struct{}{}
 		}
-		e.waiting[group][key] = struct{}{}
+		e.unservedKinds[group][key] = struct{}{}
 	}
-	e.settle()
+	e.updateDefinitionWatch()
 }
 
-// unwait ends what await began; e.mu is held.
-func (e *Engine) unwait(key string) {
-	for _, works := range e.waiting {
+// stopWaitingForKinds ends what await began; e.mu is held.
+func (e *Engine) stopWaitingForKinds(key string) {
+	for _, works := range e.unservedKinds {
 		delete(works, key)
 	}
-	e.settle()
+	e.updateDefinitionWatch()
 }
 
-// settle starts or stops the watch of definitions; e.mu is held.
-func (e *Engine) settle() {
-	for group, works := range e.waiting {
+// updateDefinitionWatch starts or stops the watch of definitions; e.mu is held.
+func (e *Engine) updateDefinitionWatch() {
+	for group, works := range e.unservedKinds {
 		if len(works) == 0 {
-			delete(e.waiting, group)
+			delete(e.unservedKinds, group)
 		}
 	}
 	switch {
-	case len(e.waiting) > 0 && e.stopDefinitions == nil:
-		s := scope{GroupVersionResource: definitions()}
-		e.stopDefinitions = e.follow(s, e.spoke.metadataFeed(s), definitionSink{e})
-	case len(e.waiting) == 0 && e.stopDefinitions != nil:
+	case len(e.unservedKinds) > 0 && e.stopDefinitions == nil:
+		s := scope{GroupVersionResource: definitionResource()}
+		e.stopDefinitions = e.startWatch(s, e.spoke.newMetadataFeed(s), definitionSink{e})
+	case len(e.unservedKinds) == 0 && e.stopDefinitions != nil:
 		e.stopDefinitions()
 		e.stopDefinitions = nil
 	}
@@ -304,14 +304,14 @@ func (d definitionSink) Event(obj metav1.Object, deleted bool) {
 	if deleted {
 		return
 	}
-	e, group := d.engine, groupOf(obj.GetName())
+	e, group := d.engine, definitionGroup(obj.GetName())
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if len(e.waiting[group]) == 0 {
+	if len(e.unservedKinds[group]) == 0 {
 		return
 	}
 	e.spoke.kinds.forgetGroup(group)
-	for key := range e.waiting[group] {
+	for key := range e.unservedKinds[group] {
 		e.queue.Add(key)
 	}
 }
@@ -327,8 +327,8 @@ func (d definitionSink) Refused(err error) {
 	d.engine.log.Error(err, "cannot watch definitions; unknown kinds are tried again at intervals")
 }
 
-// count tells how many works there are in each state.
-func (e *Engine) count() map[string]int {
+// countByState tells how many works there are in each state.
+func (e *Engine) countByState() map[string]int {
 	e.mu.Lock()
 	works := make([]*work, 0, len(e.works))
 	for _, w := range e.works {

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-func TestWatchIsRefusedWhereWaitingDoesNotHelp(t *testing.T) {
+func TestPermanentWatchErrors(t *testing.T) {
 	gr := schema.GroupResource{Resource: "x"}
 	tests := map[string]struct {
 		reason string
@@ -28,7 +28,7 @@ func TestWatchIsRefusedWhereWaitingDoesNotHelp(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := refusal(tc.err); got != tc.want {
+			if got := isPermanentWatchError(tc.err); got != tc.want {
 				t.Errorf("%s: refusal %t, want %t", tc.reason, got, tc.want)
 			}
 		})
@@ -37,7 +37,7 @@ func TestWatchIsRefusedWhereWaitingDoesNotHelp(t *testing.T) {
 
 // The initial events drop an object that no work claims: they tell nothing of one that is
 // claimed before they end. To take it for gone leaves it in the cluster for ever.
-func TestAnObjectClaimedDuringTheInitialEventsIsNotTakenForGone(t *testing.T) {
+func TestObjectClaimedDuringInitialEventsIsKept(t *testing.T) {
 	tests := map[string]struct {
 		reason string
 		claim  func(claim, event func())
@@ -48,22 +48,22 @@ func TestAnObjectClaimedDuringTheInitialEventsIsNotTakenForGone(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			s := newScene()
+			s := newInventoryFixture()
 			late := s.target()
 			late.Name = "late"
-			sink := &objectSink{table: s.table, scope: scopeOf(late)}
+			sink := &objectSink{table: s.inventory, scope: scopeOf(late)}
 			sink.Begin()
 			tc.claim(
-				func() { s.claim(late, "w", "anchor") },
+				func() { s.addClaim(late, "w", "anchor") },
 				func() {
 					sink.Event(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: late.Namespace, Name: late.Name, UID: "v", ResourceVersion: "11"}}, false)
 				})
 			sink.End("20")
-			live, known, _ := s.look(late.objectID)
+			live, known, _ := s.get(late.objectID)
 			if known != tc.known || known && live == nil {
 				t.Errorf("%s: known %t, live %+v; want known %t", tc.reason, known, live, tc.known)
 			}
-			if live, known, _ := s.look(s.id); !known || live != nil {
+			if live, known, _ := s.get(s.id); !known || live != nil {
 				t.Errorf("%s: what was there before and is not seen: known %t, live %+v; want gone", tc.reason, known, live)
 			}
 		})

@@ -24,44 +24,44 @@ import (
 // in between.
 const writeAttempts = 5
 
-var errUnsteady = errors.New("object changes faster than it can be written")
+var errKeepsChanging = errors.New("object changes faster than it can be written")
 
-// written is the answer to a write.
-type written struct {
-	// seen is the object as it is then; nil when there is none.
-	seen *sighting
+// writeResult is the answer to a write.
+type writeResult struct {
+	// observed is the object as it is then; nil when there is none.
+	observed *observedObject
 	// obj is all of it, where it was read.
-	obj  *unstructured.Unstructured
-	from origin
+	obj    *unstructured.Unstructured
+	origin objectOrigin
 	// fields says whose the fields are.
 	fields []metav1.ManagedFieldsEntry
-	// unknown are the fields that the API server did not take, in its words.
-	unknown []string
+	// unknownFields are the fields that the API server did not take, in its words.
+	unknownFields []string
 }
 
-func writtenOf(obj *unstructured.Unstructured, code int) written {
-	return written{seen: sight(obj), obj: obj, from: originOf(obj, code), fields: obj.GetManagedFields()}
+func newWriteResult(obj *unstructured.Unstructured, code int) writeResult {
+	return writeResult{observed: newObservedObject(obj), obj: obj, origin: newObjectOrigin(obj, code), fields: obj.GetManagedFields()}
 }
 
-func writtenMeta(obj metav1.Object, code int) written {
-	return written{seen: sight(obj), from: originOf(obj, code), fields: obj.GetManagedFields()}
+func newMetadataResult(obj metav1.Object, code int) writeResult {
+	return writeResult{observed: newObservedObject(obj), origin: newObjectOrigin(obj, code), fields: obj.GetManagedFields()}
 }
 
-// warned keeps of an answer's warnings those of fields that were not taken.
-func (g written) warned(a *answer) written {
+// withUnknownFields keeps of an answer's warnings those of fields that were not taken.
+func (g writeResult) withUnknownFields(a *response) writeResult {
 	for _, w := range a.warnings {
 		if strings.HasPrefix(w, "unknown field") || strings.HasPrefix(w, "duplicate field") {
-			g.unknown = append(g.unknown, w)
+			g.unknownFields = append(g.unknownFields, w)
 		}
 	}
 	return g
 }
 
-// write brings one manifest to its object, as its strategy says.
-func (e *Engine) write(ctx context.Context, w *work, s *step, owners []owner) (written, error) {
-	var got written
+// writeObject brings one manifest to its object, as its strategy says.
+func (e *Engine) writeObject(ctx context.Context, w *work, s *step, owners []workAnchor) (writeResult, error) {
+	var got writeResult
 	var err error
-	switch s.how.strategy {
+	switch s.options.strategy {
 	case workv1.UpdateStrategyTypeReadOnly:
 		if got, err = e.readOnly(ctx, s); err != nil {
 			err = &FetchError{Err: err}
@@ -77,80 +77,80 @@ func (e *Engine) write(ctx context.Context, w *work, s *step, owners []owner) (w
 		// The namespace is missing, or the kind is served no more.
 		e.spoke.kinds.forget(s.gvk.GroupVersion())
 	}
-	if err != nil || s.how.owns() || got.seen == nil {
+	if err != nil || s.options.ownsObject() || got.observed == nil {
 		return got, err
 	}
-	if !slices.Contains(got.seen.owners, w.anchor.uid) {
+	if !slices.Contains(got.observed.owners, w.anchor.uid) {
 		return got, nil
 	}
 	_, err = e.removeOwnerReference(ctx, s.at, w.anchor.uid)
 	return got, err
 }
 
-func (e *Engine) readOnly(ctx context.Context, s *step) (written, error) {
-	if s.read != nil {
-		obj, err := e.spoke.fetch(ctx, s.at)
+func (e *Engine) readOnly(ctx context.Context, s *step) (writeResult, error) {
+	if s.reader != nil {
+		obj, err := e.spoke.getObject(ctx, s.at)
 		if obj == nil {
-			return written{}, err
+			return writeResult{}, err
 		}
-		return writtenOf(obj, 0), nil
+		return newWriteResult(obj, 0), nil
 	}
-	obj, err := e.spoke.get(ctx, s.at)
+	obj, err := e.spoke.getMetadata(ctx, s.at)
 	if apierrors.IsNotFound(err) {
-		return written{}, nil
+		return writeResult{}, nil
 	}
 	if err != nil {
-		return written{}, err
+		return writeResult{}, err
 	}
-	return writtenMeta(obj, 0), nil
+	return newMetadataResult(obj, 0), nil
 }
 
-func (e *Engine) createOnly(ctx context.Context, s *step, owners []owner) (written, error) {
+func (e *Engine) createOnly(ctx context.Context, s *step, owners []workAnchor) (writeResult, error) {
 	for range writeAttempts {
-		live, err := e.spoke.get(ctx, s.at)
+		live, err := e.spoke.getMetadata(ctx, s.at)
 		if err == nil {
 			return e.addOwners(ctx, s, live, owners)
 		}
 		if !apierrors.IsNotFound(err) {
-			return written{}, err
+			return writeResult{}, err
 		}
 		got, err := e.create(ctx, s, owners)
 		if !apierrors.IsAlreadyExists(err) {
 			return got, err
 		}
 	}
-	return written{}, errUnsteady
+	return writeResult{}, errKeepsChanging
 }
 
 // addOwners adds the references that an object lacks, which is otherwise left alone.
-func (e *Engine) addOwners(ctx context.Context, s *step, live *metav1.PartialObjectMetadata, owners []owner) (written, error) {
-	refs := merged(live.OwnerReferences, e.references(owners))
+func (e *Engine) addOwners(ctx context.Context, s *step, live *metav1.PartialObjectMetadata, owners []workAnchor) (writeResult, error) {
+	refs := withOwners(live.OwnerReferences, e.ownerReferences(owners))
 	if len(refs) == len(live.OwnerReferences) {
-		return writtenMeta(live, 0), nil
+		return newMetadataResult(live, 0), nil
 	}
 	got, err := e.spoke.setOwners(ctx, s.at, live, refs)
 	if err != nil {
-		return written{}, err
+		return writeResult{}, err
 	}
-	return writtenMeta(got, 0), nil
+	return newMetadataResult(got, 0), nil
 }
 
-// own adds the references that an object lacks, as often as it changes in between.
-func (e *Engine) own(ctx context.Context, s *step, owners []owner) (*sighting, error) {
+// addMissingOwners adds the references that an object lacks, as often as it changes in between.
+func (e *Engine) addMissingOwners(ctx context.Context, s *step, owners []workAnchor) (*observedObject, error) {
 	for range writeAttempts {
-		live, err := e.spoke.get(ctx, s.at)
+		live, err := e.spoke.getMetadata(ctx, s.at)
 		if err != nil {
 			return nil, err
 		}
 		if got, err := e.addOwners(ctx, s, live, owners); !errors.Is(err, errChanged) {
-			return got.seen, err
+			return got.observed, err
 		}
 	}
-	return nil, errUnsteady
+	return nil, errKeepsChanging
 }
 
-// merged are references with those of more that they lack.
-func merged(refs, more []metav1.OwnerReference) []metav1.OwnerReference {
+// withOwners are references with those of more that they lack.
+func withOwners(refs, more []metav1.OwnerReference) []metav1.OwnerReference {
 	out := slices.Clone(refs)
 	for _, m := range more {
 		if !slices.ContainsFunc(out, func(o metav1.OwnerReference) bool { return o.UID == m.UID }) {
@@ -160,25 +160,25 @@ func merged(refs, more []metav1.OwnerReference) []metav1.OwnerReference {
 	return out
 }
 
-func (e *Engine) create(ctx context.Context, s *step, owners []owner) (written, error) {
-	obj, err := s.object(s.at, e.references(owners))
+func (e *Engine) create(ctx context.Context, s *step, owners []workAnchor) (writeResult, error) {
+	obj, err := s.decode(s.at, e.ownerReferences(owners))
 	if err != nil {
-		return written{}, err
+		return writeResult{}, err
 	}
 	if obj, err = merge.Fresh(obj); err != nil {
-		return written{}, err
+		return writeResult{}, err
 	}
-	ctx, a := withAnswer(ctx)
-	made, err := e.spoke.dynamic.Resource(s.at.gvr()).Namespace(s.at.Namespace).Create(ctx, obj, metav1.CreateOptions{FieldManager: s.how.manager})
+	ctx, a := withResponse(ctx)
+	made, err := e.spoke.dynamic.Resource(s.at.gvr()).Namespace(s.at.Namespace).Create(ctx, obj, metav1.CreateOptions{FieldManager: s.options.manager})
 	if err != nil {
-		return written{}, err
+		return writeResult{}, err
 	}
-	return writtenOf(made, a.code).warned(a), nil
+	return newWriteResult(made, a.code).withUnknownFields(a), nil
 }
 
 // update is the strategy of that name: get, merge, put. What nobody has seen yet
 // is most likely not there, so that is tried first.
-func (e *Engine) update(ctx context.Context, w *work, s *step, owners []owner) (written, error) {
+func (e *Engine) update(ctx context.Context, w *work, s *step, owners []workAnchor) (writeResult, error) {
 	expected := w.anchor.tracked[s.at.objectID].uid != ""
 	for range writeAttempts {
 		if !expected {
@@ -187,15 +187,15 @@ func (e *Engine) update(ctx context.Context, w *work, s *step, owners []owner) (
 				return got, err
 			}
 		}
-		live, err := e.spoke.fetch(ctx, s.at)
+		live, err := e.spoke.getObject(ctx, s.at)
 		if err != nil {
-			return written{}, err
+			return writeResult{}, err
 		}
 		if expected = live != nil; !expected {
 			continue
 		}
 		got, err := e.mergeInto(ctx, w, s, live, owners)
-		if errors.Is(err, errRemade) {
+		if errors.Is(err, errRecreate) {
 			expected = false
 			continue
 		}
@@ -203,89 +203,89 @@ func (e *Engine) update(ctx context.Context, w *work, s *step, owners []owner) (
 			return got, err
 		}
 	}
-	return written{}, errUnsteady
+	return writeResult{}, errKeepsChanging
 }
 
-// errRemade: the object was deleted, to be created anew.
-var errRemade = errors.New("object has to be created anew")
+// errRecreate: the object was deleted, to be created anew.
+var errRecreate = errors.New("object has to be created anew")
 
-func (e *Engine) mergeInto(ctx context.Context, w *work, s *step, live *unstructured.Unstructured, owners []owner) (written, error) {
-	required, err := s.object(s.at, e.references(owners))
+func (e *Engine) mergeInto(ctx context.Context, w *work, s *step, live *unstructured.Unstructured, owners []workAnchor) (writeResult, error) {
+	required, err := s.decode(s.at, e.ownerReferences(owners))
 	if err != nil {
-		return written{}, err
+		return writeResult{}, err
 	}
 	decide := merge.Merge
-	if s.changed {
+	if s.isNewContent {
 		decide = merge.Replace
 	}
 	next, verdict, err := decide(required, live)
 	if err != nil {
-		return written{}, err
+		return writeResult{}, err
 	}
 	switch verdict {
 	case merge.Same:
-		return writtenOf(live, 0), nil
+		return newWriteResult(live, 0), nil
 	case merge.Recreate:
 		if err := e.spoke.delete(ctx, s.at, live.GetUID(), live.GetResourceVersion()); err != nil && !apierrors.IsNotFound(err) {
-			return written{}, err
+			return writeResult{}, err
 		}
-		return written{}, errRemade
+		return writeResult{}, errRecreate
 	case merge.Update:
 	}
-	if s.how.orphan {
-		next.SetOwnerReferences(without(next.GetOwnerReferences(), w.anchor.uid))
+	if s.options.isOrphaned {
+		next.SetOwnerReferences(withoutOwner(next.GetOwnerReferences(), w.anchor.uid))
 	}
-	ctx, a := withAnswer(ctx)
-	got, err := e.spoke.dynamic.Resource(s.at.gvr()).Namespace(s.at.Namespace).Update(ctx, next, metav1.UpdateOptions{FieldManager: s.how.manager})
+	ctx, a := withResponse(ctx)
+	got, err := e.spoke.dynamic.Resource(s.at.gvr()).Namespace(s.at.Namespace).Update(ctx, next, metav1.UpdateOptions{FieldManager: s.options.manager})
 	if err != nil {
-		return written{}, err
+		return writeResult{}, err
 	}
-	return writtenOf(got, 0).warned(a), nil
+	return newWriteResult(got, 0).withUnknownFields(a), nil
 }
 
-func without(refs []metav1.OwnerReference, uid types.UID) []metav1.OwnerReference {
+func withoutOwner(refs []metav1.OwnerReference, uid types.UID) []metav1.OwnerReference {
 	return slices.DeleteFunc(slices.Clone(refs), func(o metav1.OwnerReference) bool { return o.UID == uid })
 }
 
-func (e *Engine) applyServerSide(ctx context.Context, w *work, s *step, owners []owner) (written, error) {
-	if s.how.ignored != nil {
+func (e *Engine) applyServerSide(ctx context.Context, w *work, s *step, owners []workAnchor) (writeResult, error) {
+	if s.options.ignoredFields != nil {
 		return e.applyPruned(ctx, w, s, owners)
 	}
-	configuration, err := s.configuration(s.at, e.references(owners))
+	configuration, err := s.configuration(s.at, e.ownerReferences(owners))
 	if err != nil {
-		return written{}, err
+		return writeResult{}, err
 	}
-	return e.applyAs(ctx, w, s, configuration)
+	return e.applyWithTakeover(ctx, w, s, configuration)
 }
 
 // applyPruned leaves the fields to the spoke that the work ignores. An object that
 // bears the mark of this very manifest is not touched.
-func (e *Engine) applyPruned(ctx context.Context, w *work, s *step, owners []owner) (written, error) {
-	live, err := e.spoke.get(ctx, s.at)
+func (e *Engine) applyPruned(ctx context.Context, w *work, s *step, owners []workAnchor) (writeResult, error) {
+	live, err := e.spoke.getMetadata(ctx, s.at)
 	exists := err == nil
 	if err != nil && !apierrors.IsNotFound(err) {
-		return written{}, err
+		return writeResult{}, err
 	}
 	whole, err := decodeObject(s.raw)
 	if err != nil {
-		return written{}, err
+		return writeResult{}, err
 	}
-	pruned, err := s.how.ignored.Prune(ctx, whole, exists)
+	pruned, err := s.options.ignoredFields.Prune(ctx, whole, exists)
 	if err != nil {
-		return written{}, err
+		return writeResult{}, err
 	}
 	if exists && live.Annotations[workv1.ManifestConfigSpecHashAnnotationKey] == pruned.Hash {
 		return e.addOwners(ctx, s, live, owners)
 	}
 	obj := pruned.Object
 	if err := annotate(obj, workv1.ManifestConfigSpecHashAnnotationKey, pruned.Hash); err != nil {
-		return written{}, err
+		return writeResult{}, err
 	}
-	configuration, err := configure(obj, s.at, e.references(owners))
+	configuration, err := buildConfiguration(obj, s.at, e.ownerReferences(owners))
 	if err != nil {
-		return written{}, err
+		return writeResult{}, err
 	}
-	return e.applyAs(ctx, w, s, configuration)
+	return e.applyWithTakeover(ctx, w, s, configuration)
 }
 
 func annotate(obj map[string]any, key, value string) error {
@@ -305,11 +305,11 @@ func annotate(obj map[string]any, key, value string) error {
 	return nil
 }
 
-// request is what a step's executor is asked for.
-func (s *step) request(x *workv1.ManifestWorkSubjectServiceAccount, obj *unstructured.Unstructured) executor.Request {
+// accessRequest is what a step's executor is asked for.
+func (s *step) accessRequest(x *workv1.ManifestWorkSubjectServiceAccount, obj *unstructured.Unstructured) executor.Request {
 	return executor.Request{
 		Namespace: x.Namespace, Name: x.Name, Resource: s.at.gvr(),
-		ObjectNamespace: s.at.Namespace, ObjectName: s.at.Name, Object: obj, Delete: !s.how.orphan,
-		ReadOnly: s.how.strategy == workv1.UpdateStrategyTypeReadOnly,
+		ObjectNamespace: s.at.Namespace, ObjectName: s.at.Name, Object: obj, Delete: !s.options.isOrphaned,
+		ReadOnly: s.options.strategy == workv1.UpdateStrategyTypeReadOnly,
 	}
 }

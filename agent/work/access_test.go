@@ -1,0 +1,69 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package work
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"k8s.io/client-go/rest"
+	workv1 "open-cluster-management.io/api/work/v1"
+
+	"github.com/spokelet/spokelet/agent/work/executor"
+)
+
+// stands makes the refusal one that has stood for long.
+func (d *denialBackoff) stands() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.deniedRuns = 20
+}
+
+func TestDenialBackoffGrows(t *testing.T) {
+	d := &denialBackoff{}
+	want := minDenialDelay
+	for n := range 7 {
+		if pause := d.delay(); pause < want/2 || pause > want {
+			t.Errorf("after %d refusals: %s, want up to %s", n+1, pause, want)
+		}
+		d.recordRun(true)
+		want = min(2*want, maxDenialDelay)
+	}
+	d.recordRun(false)
+	if pause := d.delay(); pause > minDenialDelay {
+		t.Errorf("what was allowed is refused: %s, want up to %s", pause, minDenialDelay)
+	}
+}
+
+// An API server that answers no review is asked again less and less often, too.
+func TestUnansweredReviewBacksOff(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusInternalServerError)
+	}))
+	t.Cleanup(server.Close)
+	e, w, at := anchored(t, "A")
+	var err error
+	if e.executors, err = executor.New(executor.Config{REST: &rest.Config{Host: server.URL}}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(e.executors.Close)
+	account := &workv1.ManifestWorkSubjectServiceAccount{Namespace: "n", Name: "sa"}
+	d := &workSpec{options: workv1.ManifestWorkSpec{Executor: &workv1.ManifestWorkExecutor{
+		Subject: workv1.ManifestWorkExecutorSubject{Type: workv1.ExecutorSubjectTypeServiceAccount, ServiceAccount: account},
+	}}}
+	w.spec, w.allowed = d, &allowedCache{allowed: map[objectID]bool{at.objectID: false}}
+	manifest := parseManifest(0, []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"o","namespace":"n"}}`))
+	e.inventory.addClaim(at, w.key.String(), w.anchor.uid)
+	e.inventory.recordRead(at.objectID, w.key.String(), body, nil) // there is nothing to write
+	want := minDenialDelay
+	for n := range 7 {
+		s := &step{at: at, manifest: manifest, contentHash: body, options: applyOptions{executor: account}}
+		_, wait, err := e.applyAll(t.Context(), w, d, []*step{s})
+		if err != nil || s.err != nil || wait < want/2 || wait > want {
+			t.Errorf("after %d attempts: wait %s, want up to %s; %v, %v", n+1, wait, want, err, s.err)
+		}
+		want = min(2*want, maxDenialDelay)
+	}
+}

@@ -1,0 +1,149 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package work
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// conditionContended is on a work of which an object is changed again each time it was
+// repaired; it is ours.
+const conditionContended = "Contended"
+
+// noteContention finds out who changes an object that does not stay repaired. The read is
+// one of a repair that waits for up to a minute.
+func (e *Engine) noteContention(ctx context.Context, s *step, now time.Time) {
+	if !e.inventory.isDamped(s.at.objectID, now) {
+		return
+	}
+	text := "it is changed each time"
+	if live, err := e.spoke.getMetadata(ctx, s.at); err == nil {
+		if obj, err := decodeObject(s.raw); err == nil {
+			text = contentionText(live.ManagedFields, obj)
+		}
+	}
+	e.inventory.setContention(s.at.objectID, text)
+}
+
+// contentionText names a field of a manifest that somebody else has written, and who.
+func contentionText(fields []metav1.ManagedFieldsEntry, manifest map[string]any) string {
+	fields = slices.DeleteFunc(slices.Clone(fields), func(f metav1.ManagedFieldsEntry) bool {
+		return f.Subresource == "status" || strings.HasPrefix(f.Manager, FieldManager) || f.FieldsV1 == nil
+	})
+	slices.SortStableFunc(fields, func(a, b metav1.ManagedFieldsEntry) int {
+		switch {
+		case a.Time == nil || b.Time == nil || a.Time.Equal(b.Time):
+			return strings.Compare(a.Manager, b.Manager)
+		case a.Time.After(b.Time.Time):
+			return -1
+		default:
+			return 1
+		}
+	})
+	for _, f := range fields {
+		var set map[string]any
+		if err := json.Unmarshal(f.FieldsV1.GetRawBytes(), &set); err != nil {
+			continue
+		}
+		if at := overlappingField(set, manifest, ""); at != "" {
+			return fmt.Sprintf("%s is also written by %q", strings.TrimPrefix(at, "."), f.Manager)
+		}
+	}
+	return "somebody changes it each time"
+}
+
+// overlappingField is the path of the first value that a set of managed fields and an object both
+// have, empty for none. In lists of items with keys it names the list.
+func overlappingField(set map[string]any, object any, at string) string {
+	for _, key := range slices.Sorted(maps.Keys(set)) {
+		name, isField := strings.CutPrefix(key, "f:")
+		values, isObject := object.(map[string]any)
+		if !isField {
+			if list, ok := object.([]any); ok && len(list) > 0 && key != "." {
+				return at
+			}
+			continue
+		}
+		value, has := values[name]
+		if !isObject || !has {
+			continue
+		}
+		below, _ := set[key].(map[string]any)
+		path := at + "." + name
+		if len(below) == 0 {
+			return path
+		}
+		if found := overlappingField(below, value, path); found != "" {
+			return found
+		}
+	}
+	return ""
+}
+
+// isDamped tells whether repairs of an object are slowed down.
+func (t *inventory) isDamped(id objectID, now time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	o, ok := t.objects[id]
+	return ok && o.repairs.count > freeRepairs && now.Sub(o.repairs.last) <= repairWindow
+}
+
+// setContention records who changes an object that does not stay repaired.
+func (t *inventory) setContention(id objectID, by string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if o, ok := t.objects[id]; ok && o.contention != by {
+		o.contention = by
+		t.requeueStatusAll(o)
+	}
+}
+
+// contendedBy says who changes an object, empty once it has stayed repaired for a while.
+func (t *inventory) contendedBy(id objectID) string {
+	by, _ := t.contention(id, time.Now())
+	return by
+}
+
+// contention says so, and how long it is said at most if the object stays repaired.
+func (t *inventory) contention(id objectID, now time.Time) (by string, left time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	o, ok := t.objects[id]
+	if !ok || o.contention == "" {
+		return "", 0
+	}
+	if left = o.repairs.last.Add(repairWindow).Sub(now); left <= 0 {
+		o.contention = ""
+		return "", 0
+	}
+	return o.contention, left
+}
+
+// contendedCondition names the objects of a work that others change each time they were repaired;
+// the work is locked.
+func (w *work) contendedCondition(seen objectReader) (metav1.Condition, bool) {
+	var all []string
+	for i := range w.outcomes {
+		if o := &w.outcomes[i]; o.object != nil {
+			if by := seen.contendedBy(*o.object); by != "" {
+				all = append(all, fmt.Sprintf("%s: %s", o.object, by))
+			}
+		}
+	}
+	if len(all) == 0 {
+		return metav1.Condition{}, false
+	}
+	return metav1.Condition{
+		Type: conditionContended, Status: metav1.ConditionTrue, Reason: "RepairedEachTime",
+		Message: printable(joinFirst(all) + "; repairs are slowed down"),
+	}, true
+}

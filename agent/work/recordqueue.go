@@ -1,0 +1,148 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package work
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+const (
+	// maxRecorders bounds how many anchors of the backlog are brought up to date at once:
+	// nobody waits for that, and works do for their executors.
+	maxRecorders = 4
+	// recordRate is how many works a second are recorded before the hub is told of
+	// them, after the first recordBurst. The rest of a burst is put off.
+	recordRate  = 20
+	recordBurst = 32
+	// minQuiet, and quietPerWork for each work of the backlog, is how long none must be
+	// put off for a burst to be over; quietTime is always enough.
+	minQuiet     = 100 * time.Millisecond
+	quietPerWork = 10 * time.Millisecond
+)
+
+// recordQueue holds the works of a burst whose anchors do not yet say what became of
+// what they list. An anchor lists an object before it is applied, so nothing is lost
+// with the backlog; only the object's UID is missing, which the next start learns
+// from its own apply. In a burst that write would be one in three of the spoke's.
+type recordQueue struct {
+	changed chan struct{}
+	// slots has a token for each work that is being recorded.
+	slots   chan struct{}
+	limiter *rate.Limiter
+
+	mu sync.Mutex
+	// All below are guarded by mu. behind is to be recorded, turns is about to be.
+	pending, started map[string]struct{}
+	// lastAdded is when a work was last put off.
+	lastAdded time.Time
+}
+
+func newRecordQueue() *recordQueue {
+	return &recordQueue{
+		changed: make(chan struct{}, 1), slots: make(chan struct{}, maxRecorders), limiter: rate.NewLimiter(recordRate, recordBurst),
+		pending: map[string]struct{}{}, started: map[string]struct{}{},
+	}
+}
+
+// shouldDelay tells whether the record of a work is to be put off: there were too many
+// works of late.
+func (b *recordQueue) shouldDelay() bool { return !b.limiter.Allow() }
+
+// add puts off the record of a work.
+func (b *recordQueue) add(key string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.pending[key] = struct{}{}
+	b.lastAdded = time.Now()
+	select {
+	case b.changed <- struct{}{}:
+	default:
+	}
+}
+
+// remainingQuiet is how long a burst will last at least; it is over when that is not positive.
+func (b *recordQueue) remainingQuiet() time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	quiet := min(quietTime, minQuiet+time.Duration(len(b.pending))*quietPerWork)
+	return quiet - time.Since(b.lastAdded)
+}
+
+// remove: the work is no more.
+func (b *recordQueue) remove(key string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.pending, key)
+}
+
+// run queues the works of each burst after its end, a few at a time, until ctx
+// ends. Whoever executes one asks begin.
+func (b *recordQueue) run(ctx context.Context, queue func(key string)) {
+	for {
+		select {
+		case <-b.changed:
+		case <-ctx.Done():
+			return
+		}
+		over := b.awaitQuiet(ctx)
+		for ctx.Err() == nil {
+			select {
+			case b.slots <- struct{}{}:
+			case <-ctx.Done():
+				return
+			}
+			key, ok := b.next()
+			if !ok {
+				<-b.slots
+				break
+			}
+			queue(key)
+			over = over && b.awaitQuiet(ctx) // another burst goes first
+		}
+	}
+}
+
+// awaitQuiet returns at the end of a burst. over is false when the burst goes on for too
+// long to be waited for.
+func (b *recordQueue) awaitQuiet(ctx context.Context) (over bool) {
+	end := time.Now().Add(maxBurst)
+	for left := b.remainingQuiet(); left > 0 && ctx.Err() == nil; left = b.remainingQuiet() {
+		if left = min(left, time.Until(end)); left <= 0 {
+			return false
+		}
+		sleep(ctx, left)
+	}
+	return true
+}
+
+func (b *recordQueue) next() (key string, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for key = range b.pending {
+		delete(b.pending, key)
+		b.started[key] = struct{}{}
+		return key, true
+	}
+	return "", false
+}
+
+// start tells an execution whether it is the one to record its work. end must follow.
+func (b *recordQueue) start(key string) (turn bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	_, turn = b.started[key]
+	delete(b.started, key)
+	return turn
+}
+
+// finish makes room for another.
+func (b *recordQueue) finish(turn bool) {
+	if turn {
+		<-b.slots
+	}
+}
