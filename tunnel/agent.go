@@ -35,18 +35,6 @@ type Credentials interface {
 	Renewed(ctx context.Context, chainPEM, bundlePEM []byte) error
 }
 
-// PipeConfig is what an agent's pipe is dialled with.
-type PipeConfig struct {
-	// Address of the hub's public port, host:port.
-	Address string
-	// TLS has the certificate and verifies the hub.
-	TLS *tls.Config
-	// Process names this connection; unique among those that live.
-	Process string
-	// DialContext opens TCP, through a proxy where one is configured.
-	DialContext func(ctx context.Context, network, address string) (net.Conn, error)
-}
-
 // AgentConfig says how an agent connects and what it serves.
 type AgentConfig struct {
 	// Address of the hub's public port, host:port. Required.
@@ -75,7 +63,7 @@ type AgentConfig struct {
 	Limits  Limits
 	Backoff Backoff
 	// DialPipe opens a pipe. Konnectivity by default.
-	DialPipe func(ctx context.Context, config PipeConfig) (pipe.Link, error)
+	DialPipe func(ctx context.Context, config pipe.DialConfig) (pipe.Link, error)
 }
 
 // Default returns the configuration with its zero values replaced.
@@ -86,15 +74,9 @@ func (c AgentConfig) Default() AgentConfig {
 		c.Logger = logr.Discard()
 	}
 	if c.DialPipe == nil {
-		c.DialPipe = dialKonnectivity
+		c.DialPipe = konnectivity.Dial
 	}
 	return c
-}
-
-func dialKonnectivity(ctx context.Context, c PipeConfig) (pipe.Link, error) {
-	return konnectivity.Dial(ctx, konnectivity.AgentConfig{AgentConfig: pipe.AgentConfig{
-		Address: c.Address, TLS: c.TLS, Process: c.Process, DialContext: c.DialContext,
-	}})
 }
 
 // Validate reports every field of a defaulted configuration that is not usable.

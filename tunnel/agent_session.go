@@ -66,7 +66,7 @@ func (a *Agent) open(ctx context.Context) (*agentSession, error) {
 func (a *Agent) dial(ctx context.Context, config *tls.Config) (pipe.Link, error) {
 	ctx, cancel := context.WithTimeout(ctx, a.config.Limits.HandshakeTimeout)
 	defer cancel()
-	return a.config.DialPipe(ctx, PipeConfig{
+	return a.config.DialPipe(ctx, pipe.DialConfig{
 		Address: a.config.Address, TLS: config, Process: a.linkName(), DialContext: environmentDial,
 	})
 }

@@ -162,7 +162,7 @@ func BenchmarkSlowLink(b *testing.B) {
 	const rtt = 50 * time.Millisecond
 	hub := tunneltest.NewHub(b, nil)
 	network := tunneltest.NewNetwork(tunneltest.NetworkConfig{Latency: rtt / 2, Rate: 100e6 / 8, Buffer: 4 << 20})
-	hub.Run(b, hub.Authority.Cluster("spoke1"), network, func(c *tunnel.AgentConfig) {
+	hub.Run(b, hub.Authority.NewCluster("spoke1"), network, func(c *tunnel.AgentConfig) {
 		c.Doors = map[string]http.Handler{tunnel.DoorKube: benchMux()}
 	})
 	session := hub.Session(b, "spoke1")

@@ -123,7 +123,7 @@ func TestSessionsEndWithTheirAuthority(t *testing.T) {
 		d := keepDiary(t, hub)
 		hub.Connect(t, "spoke1", holding(newHold()))
 		hub.Run(t, hub.Session(t, "spoke1").Cluster(), tunneltest.NewNetwork(tunneltest.NetworkConfig{}), nil)
-		other := old.Cluster("spoke2")
+		other := old.NewCluster("spoke2")
 		hub.Run(t, other, tunneltest.NewNetwork(tunneltest.NetworkConfig{}), func(c *tunnel.AgentConfig) {
 			c.Credentials.(*tunneltest.Credentials).Use(kept.Issue(t, other.URI()))
 		})
@@ -181,7 +181,7 @@ func TestASessionInTheMakingEndsWithItsAuthority(t *testing.T) {
 		})
 		kept := tunneltest.NewAuthority(t)
 		kept.HubID = hub.Authority.HubID
-		cluster := hub.Authority.Cluster("spoke1")
+		cluster := hub.Authority.NewCluster("spoke1")
 		agent := hub.Run(t, cluster, tunneltest.NewNetwork(tunneltest.NetworkConfig{}), nil)
 		<-asked
 		trustOnly(t, hub, kept)
@@ -211,10 +211,10 @@ func TestAWrongClockIsNamedAndMended(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				hub := tunneltest.NewHub(t, nil)
 				uri := identity.Hub{ID: hub.Authority.HubID}.URI()
-				hub.Authority.Life = -ahead
+				hub.Authority.Lifetime = -ahead
 				hub.UseCertificate(hub.Authority.Issue(t, uri))
-				hub.Authority.Life = time.Hour
-				agent := hub.Run(t, hub.Authority.Cluster("spoke1"), tunneltest.NewNetwork(tunneltest.NetworkConfig{}), nil)
+				hub.Authority.Lifetime = time.Hour
+				agent := hub.Run(t, hub.Authority.NewCluster("spoke1"), tunneltest.NewNetwork(tunneltest.NetworkConfig{}), nil)
 				synctest.Wait()
 				var invalid x509.CertificateInvalidError
 				if err := agent.Status().Err; !errors.As(err, &invalid) || invalid.Reason != x509.Expired {
@@ -230,10 +230,10 @@ func TestAWrongClockIsNamedAndMended(t *testing.T) {
 		t.Run("the agent's certificate is over "+name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				hub := tunneltest.NewHub(t, nil)
-				cluster := hub.Authority.Cluster("spoke1")
-				hub.Authority.Life = -ahead
+				cluster := hub.Authority.NewCluster("spoke1")
+				hub.Authority.Lifetime = -ahead
 				old := hub.Authority.Issue(t, cluster.URI())
-				hub.Authority.Life = time.Hour
+				hub.Authority.Lifetime = time.Hour
 				agent := hub.Run(t, cluster, tunneltest.NewNetwork(tunneltest.NetworkConfig{}), func(c *tunnel.AgentConfig) {
 					c.Credentials.(*tunneltest.Credentials).Use(old)
 				})

@@ -150,14 +150,14 @@ func TestAgentsThatLostTheirHubReturnSpreadOut(t *testing.T) {
 		began := time.Now()
 		var mu sync.Mutex
 		var attempts []time.Duration
-		refuse := func(context.Context, tunnel.PipeConfig) (pipe.Link, error) {
+		refuse := func(context.Context, pipe.DialConfig) (pipe.Link, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			attempts = append(attempts, time.Since(began))
 			return nil, errBoom
 		}
 		for i := range agents {
-			hub.Run(t, hub.Authority.Cluster(fmt.Sprintf("spoke%d", i)), nil, func(c *tunnel.AgentConfig) { c.DialPipe = refuse })
+			hub.Run(t, hub.Authority.NewCluster(fmt.Sprintf("spoke%d", i)), nil, func(c *tunnel.AgentConfig) { c.DialPipe = refuse })
 		}
 		time.Sleep(10 * time.Minute)
 		mu.Lock()
@@ -206,7 +206,7 @@ func TestAllAgentsReturnThroughASmallGate(t *testing.T) {
 // with a stream open. No goroutine and no file is left of it.
 func TestConnectsAndCutsLeaveNothing(t *testing.T) {
 	hub, address := listen(t, nil)
-	agent := hub.Run(t, hub.Authority.Cluster("spoke1"), nil, func(c *tunnel.AgentConfig) {
+	agent := hub.Run(t, hub.Authority.NewCluster("spoke1"), nil, func(c *tunnel.AgentConfig) {
 		c.Address, c.DialPipe = address, nil
 		c.Doors = holding(newHold())
 		c.Backoff = tunnel.Backoff{Reset: time.Nanosecond} // each session has lived long enough

@@ -18,7 +18,7 @@ import (
 func lastingHub(t *testing.T) *tunneltest.Hub {
 	t.Helper()
 	hub := tunneltest.NewHub(t, nil)
-	hub.Authority.Life = 10000 * time.Hour
+	hub.Authority.Lifetime = 10000 * time.Hour
 	hub.UseCertificate(hub.Authority.Issue(t, identity.Hub{ID: hub.Authority.HubID}.URI()))
 	return hub
 }

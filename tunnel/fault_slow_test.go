@@ -27,7 +27,7 @@ func TestControlPassesOnASlowLink(t *testing.T) {
 		network := tunneltest.NewNetwork(tunneltest.NetworkConfig{
 			Rate: 64_000 / 8, Latency: 100 * time.Millisecond, Buffer: 16 << 10,
 		})
-		agent := hub.Run(t, hub.Authority.Cluster("spoke1"), network, func(c *tunnel.AgentConfig) {
+		agent := hub.Run(t, hub.Authority.NewCluster("spoke1"), network, func(c *tunnel.AgentConfig) {
 			c.Doors = map[string]http.Handler{tunnel.DoorKube: http.HandlerFunc(endless), tunnel.DoorSync: http.HandlerFunc(echo)}
 		})
 		download := answerOf(t, hub)
@@ -72,7 +72,7 @@ func TestSingleBytesCostNoMoreThanTheirNumber(t *testing.T) {
 			hub := tunneltest.NewHub(t, nil)
 			network := tunneltest.NewNetwork(tunneltest.NetworkConfig{Slice: 1})
 			want := bytes.Repeat([]byte("0123456789abcdef"), size/16)
-			hub.Run(t, hub.Authority.Cluster("spoke1"), network, func(c *tunnel.AgentConfig) {
+			hub.Run(t, hub.Authority.NewCluster("spoke1"), network, func(c *tunnel.AgentConfig) {
 				c.Doors = kube(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(want) })
 			})
 			session := hub.Session(t, "spoke1")

@@ -67,7 +67,7 @@ func prepareLesson(t *testing.T) (l preparedLesson) {
 	synctest.Test(t, func(t *testing.T) {
 		l.authority = tunneltest.NewAuthority(t)
 		l.certificate = l.authority.Issue(t, identity.Hub{ID: l.authority.HubID}.URI())
-		l.credentials = l.authority.Credentials(t, l.authority.Cluster("spoke1"))
+		l.credentials = l.authority.Credentials(t, l.authority.NewCluster("spoke1"))
 		hub, agent := l.run(t, tunneltest.NetworkConfig{})
 		readLesson(t, hub.Session(t, "spoke1"))
 		l.size = agent.Network.Written()
@@ -138,7 +138,7 @@ func TestBytesArriveInAnySlices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hub := tunneltest.NewHub(t, nil)
 		network := tunneltest.NewNetwork(tunneltest.NetworkConfig{Slice: 1})
-		hub.Run(t, hub.Authority.Cluster("spoke1"), network, func(c *tunnel.AgentConfig) { c.Doors = kube(teach) })
+		hub.Run(t, hub.Authority.NewCluster("spoke1"), network, func(c *tunnel.AgentConfig) { c.Doors = kube(teach) })
 		resp, err := client(hub.Session(t, "spoke1")).Get("http://kube/")
 		if err != nil {
 			t.Fatal(err)
@@ -259,7 +259,7 @@ func TestAgentRefusesWhatTheHubMayNotOpen(t *testing.T) {
 		hub := tunneltest.NewHub(t, nil) // 2048 streams
 		door := newHold()
 		network := tunneltest.NewNetwork(tunneltest.NetworkConfig{})
-		hub.Run(t, hub.Authority.Cluster("spoke1"), network, func(c *tunnel.AgentConfig) {
+		hub.Run(t, hub.Authority.NewCluster("spoke1"), network, func(c *tunnel.AgentConfig) {
 			c.Doors = holding(door)
 			c.Limits = tunnel.Limits{Streams: 4, ReservedStreams: 1}
 		})
@@ -362,16 +362,16 @@ func TestWrongPeersAreRefused(t *testing.T) {
 	}{
 		"a pipe of another cluster": {
 			reason: "the session's certificate must be that of the pipe's",
-			peer:   func(h *tunneltest.Hub, p *pipe.Peer) { p.Cluster = h.Authority.Cluster("other") },
+			peer:   func(h *tunneltest.Hub, p *pipe.Peer) { p.Cluster = h.Authority.NewCluster("other") },
 		},
 		"a re-created cluster": {
 			reason: "the same name with another id is a stranger",
-			peer:   func(h *tunneltest.Hub, p *pipe.Peer) { p.Cluster = h.Authority.Cluster(p.Cluster.Name) },
+			peer:   func(h *tunneltest.Hub, p *pipe.Peer) { p.Cluster = h.Authority.NewCluster(p.Cluster.Name) },
 		},
 		"another hub": {
 			reason: "an authority that serves two hubs does not make them one",
 			agent: func(_ *testing.T, h *tunneltest.Hub, c *tunneltest.Credentials) {
-				c.HubID = h.Authority.Cluster("x").ID
+				c.HubID = h.Authority.NewCluster("x").ID
 			},
 		},
 		"another authority": {
@@ -395,13 +395,13 @@ func TestWrongPeersAreRefused(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				hub := tunneltest.NewHub(t, nil)
 				d := keepDiary(t, hub)
-				cluster := hub.Authority.Cluster("spoke1")
+				cluster := hub.Authority.NewCluster("spoke1")
 				network := tunneltest.NewNetwork(tunneltest.NetworkConfig{})
 				agent := hub.Run(t, cluster, network, func(c *tunnel.AgentConfig) {
 					if tc.agent != nil {
 						tc.agent(t, hub, c.Credentials.(*tunneltest.Credentials))
 					}
-					c.DialPipe = func(_ context.Context, p tunnel.PipeConfig) (pipe.Link, error) {
+					c.DialPipe = func(_ context.Context, p pipe.DialConfig) (pipe.Link, error) {
 						peer := pipe.Peer{Cluster: cluster, Process: p.Process, Remote: &net.TCPAddr{}}
 						if tc.peer != nil {
 							tc.peer(hub, &peer)
@@ -424,7 +424,7 @@ func TestWrongPeersAreRefused(t *testing.T) {
 func TestThousandCutsLeaveNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hub := tunneltest.NewHub(t, nil)
-		hub.Authority.Life = 1000 * time.Hour
+		hub.Authority.Lifetime = 1000 * time.Hour
 		hub.UseCertificate(hub.Authority.Issue(t, identity.Hub{ID: hub.Authority.HubID}.URI()))
 		agent := hub.Connect(t, "spoke1", holding(newHold()))
 		var streams sync.WaitGroup

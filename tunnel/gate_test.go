@@ -117,7 +117,7 @@ func (u *unsigned) Write(b []byte) (int, error) {
 
 func clusterCertificate(t *testing.T, hub *tunneltest.Hub, name string) *tls.Certificate {
 	t.Helper()
-	return hub.Authority.Issue(t, hub.Authority.Cluster(name).URI())
+	return hub.Authority.Issue(t, hub.Authority.NewCluster(name).URI())
 }
 
 func TestACertificateBuysNoTimeWithoutAPipe(t *testing.T) {

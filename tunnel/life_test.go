@@ -147,7 +147,7 @@ func TestSilenceIsNoticedWithin15Seconds(t *testing.T) {
 func afterTheEnd(hub *tunneltest.Hub, c *tunnel.AgentConfig) {
 	dial, version := c.DialPipe, c.Version
 	ofAgent := func(s tunnel.Info) bool { return s.AgentVersion == version }
-	c.DialPipe = func(ctx context.Context, config tunnel.PipeConfig) (pipe.Link, error) {
+	c.DialPipe = func(ctx context.Context, config pipe.DialConfig) (pipe.Link, error) {
 		for ctx.Err() == nil && slices.ContainsFunc(hub.Server.Sessions().List(), ofAgent) {
 			runtime.Gosched()
 		}
@@ -160,7 +160,7 @@ func TestAgentComesBackAfterACut(t *testing.T) {
 		hub := tunneltest.NewHub(t, nil)
 		d := keepDiary(t, hub)
 		network := tunneltest.NewNetwork(tunneltest.NetworkConfig{})
-		agent := hub.Run(t, hub.Authority.Cluster("spoke1"), network, func(c *tunnel.AgentConfig) { afterTheEnd(hub, c) })
+		agent := hub.Run(t, hub.Authority.NewCluster("spoke1"), network, func(c *tunnel.AgentConfig) { afterTheEnd(hub, c) })
 		hub.Session(t, "spoke1")
 		time.Sleep(time.Minute)
 		cut := time.Now()
@@ -209,7 +209,7 @@ func TestSessionsOfOneCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hub := tunneltest.NewHub(t, nil)
 		d := keepDiary(t, hub)
-		cluster := hub.Authority.Cluster("spoke1")
+		cluster := hub.Authority.NewCluster("spoke1")
 		answer := func(text string) func(*tunnel.AgentConfig) {
 			return func(c *tunnel.AgentConfig) {
 				c.Doors = kube(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, text) })
@@ -342,7 +342,7 @@ func TestSessionEndsWithItsCertificate(t *testing.T) {
 func TestHubCertificateIsFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hub := tunneltest.NewHub(t, nil)
-		hub.Authority.Life = 240 * time.Hour // of the agent's
+		hub.Authority.Lifetime = 240 * time.Hour // of the agent's
 		hub.Connect(t, "spoke1", kube(echo))
 		first := hub.Session(t, "spoke1")
 		time.Sleep(50 * time.Minute)
@@ -422,7 +422,7 @@ func TestAdmissionSeesTheSpoke(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				asked := &interview{}
 				hub := tunneltest.NewHub(t, func(c *tunnel.ServerConfig) { c.Admission = asked })
-				agent := hub.Run(t, hub.Authority.Cluster("spoke1"), tunneltest.NewNetwork(tunneltest.NetworkConfig{}),
+				agent := hub.Run(t, hub.Authority.NewCluster("spoke1"), tunneltest.NewNetwork(tunneltest.NetworkConfig{}),
 					func(c *tunnel.AgentConfig) { c.KubeSystemUID = tc.uid })
 				synctest.Wait()
 				asked.mu.Lock()

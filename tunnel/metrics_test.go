@@ -61,7 +61,7 @@ func TestMetricsTellTheLifeOfSessions(t *testing.T) {
 		atHub, atAgent := prometheus.NewPedanticRegistry(), prometheus.NewPedanticRegistry()
 		hub := tunneltest.NewHub(t, func(c *tunnel.ServerConfig) { c.Registerer = atHub })
 		network := tunneltest.NewNetwork(tunneltest.NetworkConfig{Latency: 10 * time.Millisecond})
-		agent := hub.Run(t, hub.Authority.Cluster("spoke1"), network, func(c *tunnel.AgentConfig) {
+		agent := hub.Run(t, hub.Authority.NewCluster("spoke1"), network, func(c *tunnel.AgentConfig) {
 			c.Registerer = atAgent
 			c.Doors = holding(newHold())
 		})

@@ -31,8 +31,6 @@ import (
 	"github.com/spokelet/spokelet/internal/testing/tunneltest"
 	"github.com/spokelet/spokelet/tunnel"
 	"github.com/spokelet/spokelet/tunnel/identity"
-	"github.com/spokelet/spokelet/tunnel/pipe"
-	"github.com/spokelet/spokelet/tunnel/pipe/reverse"
 )
 
 // listen starts a hub with its public port on loopback.
@@ -58,89 +56,37 @@ func listen(tb testing.TB, change func(*tunnel.ServerConfig)) (hub *tunneltest.H
 // runOver runs an agent that dials the public port.
 func runOver(tb testing.TB, hub *tunneltest.Hub, address, name string, doors map[string]http.Handler) *tunneltest.Agent {
 	tb.Helper()
-	return hub.Run(tb, hub.Authority.Cluster(name), nil, func(c *tunnel.AgentConfig) {
+	return hub.Run(tb, hub.Authority.NewCluster(name), nil, func(c *tunnel.AgentConfig) {
 		c.Address = address
 		c.DialPipe = nil // konnectivity
 		c.Doors = doors
 	})
 }
 
-// TestPipesCarrySessions runs the same over every real pipe.
-func TestPipesCarrySessions(t *testing.T) {
-	for name, run := range map[string]func(*testing.T, map[string]http.Handler) (*tunneltest.Hub, *tunneltest.Agent){
-		"konnectivity": overKonnectivity,
-		"reverse":      overReverse,
-	} {
-		t.Run(name, func(t *testing.T) {
-			mux := http.NewServeMux()
-			mux.HandleFunc("/", teach)
-			mux.HandleFunc("/exec", upgrade)
-			door := newHold()
-			mux.Handle("/watch", door)
-			hub, agent := run(t, map[string]http.Handler{tunnel.DoorKube: mux})
-			session := hub.Session(t, "spoke1")
-			readLesson(t, session)
-			checkUpgrade(t, session)
-			readBeside(t, session)
-			body := open(t, session)
-			stopped := make(chan struct{})
-			go func() {
-				defer close(stopped)
-				agent.Stop()
-			}()
-			close(door.release)
-			if rest, err := io.ReadAll(body); err != nil || string(rest) != "done" {
-				t.Errorf("stream in flight while the agent leaves: %q, %v", rest, err)
-			}
-			<-stopped
-			<-session.Done()
-		})
-	}
-}
-
-func overKonnectivity(t *testing.T, doors map[string]http.Handler) (*tunneltest.Hub, *tunneltest.Agent) {
-	t.Helper()
+func TestKonnectivityCarriesSessions(t *testing.T) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/", teach)
+	mux.HandleFunc("/exec", upgrade)
+	door := newHold()
+	mux.Handle("/watch", door)
 	hub, address := listen(t, nil)
-	return hub, runOver(t, hub, address, "spoke1", doors)
-}
-
-func overReverse(t *testing.T, doors map[string]http.Handler) (*tunneltest.Hub, *tunneltest.Agent) {
-	t.Helper()
-	hub := tunneltest.NewHub(t, nil)
-	pipes, err := reverse.NewHub(reverse.HubConfig{
-		HubID:   hub.Authority.HubID,
-		Handler: hub.Server,
-		Admit:   hub.Server.Admit,
-		TLS: &tls.Config{
-			Certificates: []tls.Certificate{*hub.Authority.Issue(t, hubURI(hub))},
-			ClientAuth:   tls.RequireAndVerifyClientCert,
-			ClientCAs:    hub.Authority.Pool,
-			MinVersion:   tls.VersionTLS13,
-		},
-	})
-	if err != nil {
-		t.Fatal(err)
+	agent := runOver(t, hub, address, "spoke1", map[string]http.Handler{tunnel.DoorKube: mux})
+	session := hub.Session(t, "spoke1")
+	readLesson(t, session)
+	checkUpgrade(t, session)
+	readBeside(t, session)
+	body := open(t, session)
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		agent.Stop()
+	}()
+	close(door.release)
+	if rest, err := io.ReadAll(body); err != nil || string(rest) != "done" {
+		t.Errorf("stream in flight while the agent leaves: %q, %v", rest, err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	served := make(chan error, 1)
-	go func() { served <- pipes.Serve(ctx, l) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-served; err != nil {
-			t.Errorf("Serve() = %v", err)
-		}
-	})
-	return hub, hub.Run(t, hub.Authority.Cluster("spoke1"), nil, func(c *tunnel.AgentConfig) {
-		c.Address = l.Addr().String()
-		c.Doors = doors
-		c.DialPipe = func(ctx context.Context, p tunnel.PipeConfig) (pipe.Link, error) {
-			return reverse.Dial(ctx, reverse.AgentConfig{Address: p.Address, TLS: p.TLS, Process: p.Process})
-		}
-	})
+	<-stopped
+	<-session.Done()
 }
 
 func hubURI(hub *tunneltest.Hub) *url.URL { return identity.Hub{ID: hub.Authority.HubID}.URI() }
@@ -235,7 +181,7 @@ func TestStrangersCertificatesAreRefusedAtThePort(t *testing.T) {
 	hub, address := listen(t, func(c *tunnel.ServerConfig) { c.Enroll = enrollment{hubID: c.HubID} })
 	stranger := tunneltest.NewAuthority(t)
 	for name, cert := range map[string]*tls.Certificate{
-		"another authority's": stranger.Issue(t, hub.Authority.Cluster("spoke1").URI()),
+		"another authority's": stranger.Issue(t, hub.Authority.NewCluster("spoke1").URI()),
 		"a hub's":             hub.Authority.Issue(t, hubURI(hub)),
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -21,7 +21,7 @@ import (
 func TestRefusalsAreToldWithTheirCertificate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hub := tunneltest.NewHub(t, nil)
-		before, after := hub.Authority.Cluster("spoke1"), hub.Authority.Cluster("spoke1")
+		before, after := hub.Authority.NewCluster("spoke1"), hub.Authority.NewCluster("spoke1")
 		hub.OnAdmit(func(c identity.Cluster, _ string) error {
 			if c != after {
 				return errBoom

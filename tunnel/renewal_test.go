@@ -27,7 +27,7 @@ func TestTheAgentsOfAClusterRenewOneByOne(t *testing.T) {
 			issued = append(issued, time.Now())
 			return nil
 		})
-		cluster := hub.Authority.Cluster("spoke1")
+		cluster := hub.Authority.NewCluster("spoke1")
 		var running []*tunneltest.Agent
 		for range agents {
 			running = append(running, hub.Run(t, cluster, tunneltest.NewNetwork(tunneltest.NetworkConfig{}), nil))

@@ -37,7 +37,7 @@ type pair struct {
 func newPair(t *testing.T, change func(*tunnel.ServerConfig)) *pair {
 	t.Helper()
 	p := &pair{t: t, hub: tunneltest.NewHub(t, change), agents: map[string]*tunneltest.Agent{}}
-	p.cluster = p.hub.Authority.Cluster("spoke1")
+	p.cluster = p.hub.Authority.NewCluster("spoke1")
 	t.Cleanup(p.hub.Server.Sessions().SubscribeExecutor(p.tell))
 	p.connect("a", true)
 	p.connect("b", true)
@@ -186,7 +186,7 @@ func TestHubOfTheReleaseBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hub := tunneltest.NewHub(t, nil)
 		hub.Server.ForgetRoles()
-		cluster := hub.Authority.Cluster("spoke1")
+		cluster := hub.Authority.NewCluster("spoke1")
 		roles := func(c *tunnel.AgentConfig) { c.Roles = true }
 		standby := hub.Run(t, cluster, tunneltest.NewNetwork(tunneltest.NetworkConfig{}), roles)
 		executor := hub.Run(t, cluster, tunneltest.NewNetwork(tunneltest.NetworkConfig{}), roles)

@@ -279,7 +279,7 @@ func (s single) Addr() net.Addr { return &net.UnixAddr{} }
 func inMemory(t *testing.T, serve http.HandlerFunc) net.Conn {
 	t.Helper()
 	hub := tunneltest.NewHub(t, nil)
-	hub.Authority.Life = 24 * time.Hour
+	hub.Authority.Lifetime = 24 * time.Hour
 	hub.UseCertificate(hub.Authority.Issue(t, identity.Hub{ID: hub.Authority.HubID}.URI()))
 	hub.Connect(t, "spoke1", map[string]http.Handler{tunnel.DoorKube: serve})
 	s, err := New(Config{

@@ -2,12 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package pipe is the lower layer of the tunnel: one byte stream from the hub
-// to an agent process that dialled out. It holds the interfaces and what all
-// pipes share; the packages below it are pipes:
-//
-//	konnectivity   the pipe in use: apiserver-network-proxy, embedded
-//	reverse        HTTP/2 turned around, for tests and as a yardstick
-//	pipetest       the contract as a test suite that every pipe passes
+// to an agent process that dialled out. It holds the interfaces and errors;
+// package konnectivity below it is the pipe in use.
 //
 // # Contract
 //
@@ -21,8 +17,8 @@
 // Where the hub's bytes arrive is the agent's choice and fixed: the hub names
 // no address.
 //
-// A stream that ended says so with an error that wraps io.ErrUnexpectedEOF and
-// never with io.EOF: no pipe can tell a far end that closed from one that
+// A stream that ended returns an error that wraps io.ErrUnexpectedEOF and
+// never io.EOF: no pipe can tell a far end that closed from one that
 // broke, and the session's TLS closes with an alert of its own. Bytes that
 // arrived before the end are read first. There is no half-close. Closing a
 // stream may discard what was written and has not arrived.

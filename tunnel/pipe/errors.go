@@ -3,11 +3,7 @@
 
 package pipe
 
-import (
-	"errors"
-	"fmt"
-	"io"
-)
+import "errors"
 
 // Errors of pipes, links and streams.
 var (
@@ -24,8 +20,8 @@ var (
 
 // Errors of connecting.
 var (
-	// ErrRefused is what an agent gets for any of those below: the hub does
-	// not tell more, and trying again at once is vain.
+	// ErrRefused is what an agent gets for any of those below. The hub does not
+	// say more, and another attempt at once meets the same.
 	ErrRefused = errors.New("refused by the hub")
 	// ErrStranger says that an agent has no certificate of a cluster of this
 	// hub.
@@ -37,24 +33,3 @@ var (
 	// ErrTooMany says that a cluster has all the pipes that it may have.
 	ErrTooMany = errors.New("too many connections")
 )
-
-// Refusal returns what the peer is told of an error of Gate.Enter: its class
-// and none of the details.
-func Refusal(err error) error {
-	for _, class := range []error{ErrStranger, ErrProcess, ErrNotAdmitted, ErrTooMany} {
-		if errors.Is(err, class) {
-			return class
-		}
-	}
-	return ErrRefused
-}
-
-// StreamEnd is the error of a stream that ended and not by its own Close. who
-// ended it, as far as is known, and reason, which may be nil, say why. It
-// wraps io.ErrUnexpectedEOF and never io.EOF.
-func StreamEnd(who string, reason error) error {
-	if reason == nil || errors.Is(reason, io.EOF) {
-		return fmt.Errorf("%s: %w", who, io.ErrUnexpectedEOF)
-	}
-	return fmt.Errorf("%s: %w: %w", who, io.ErrUnexpectedEOF, reason)
-}

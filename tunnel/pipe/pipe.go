@@ -5,6 +5,7 @@ package pipe
 
 import (
 	"context"
+	"crypto/tls"
 	"net"
 	"time"
 
@@ -53,6 +54,18 @@ func (f HandlerFunc) ServePipe(ctx context.Context, peer Peer, p Pipe) { f(ctx, 
 // Admit decides whether a cluster may connect, before anything is made for it.
 // An error refuses it; its text is not sent to the peer.
 type Admit func(ctx context.Context, c identity.Cluster) error
+
+// DialConfig is what an agent process dials a pipe with.
+type DialConfig struct {
+	// Address is the hub's public address, host:port. Required.
+	Address string
+	// TLS holds the client certificate, and verifies the hub. Required.
+	TLS *tls.Config
+	// Process names this connection, unique among those that live. Required.
+	Process string
+	// DialContext opens the TCP connection, if need be through a proxy. Required.
+	DialContext func(ctx context.Context, network, address string) (net.Conn, error)
+}
 
 // Link is the agent's end of one pipe: it accepts the streams that the hub
 // opens. One link is one TCP connection; it does not reconnect.

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/spokelet/spokelet/e2e/bench/figure"
+	"github.com/spokelet/spokelet/internal/testing/testca"
 )
 
 // concurrency is that of the figures named 64.
@@ -23,7 +24,6 @@ const concurrency = 64
 
 // path is one way to the handler and what was measured on it, by round.
 type path struct {
-	prefix    string
 	transport http.RoundTripper
 
 	p50  []float64 // microseconds
@@ -32,8 +32,8 @@ type path struct {
 	bulk []float64 // MB/s
 }
 
-// round measures every path once, one after the other.
-func round(ctx context.Context, plan Plan, paths []*path) error {
+// measureRound measures every path once, one after the other.
+func measureRound(ctx context.Context, plan Plan, paths ...*path) error {
 	for _, p := range paths {
 		took, err := sequential(ctx, p.transport, plan.Gets)
 		if err != nil {
@@ -59,13 +59,13 @@ func round(ctx context.Context, plan Plan, paths []*path) error {
 }
 
 func (p *path) figures(base *path) []figure.Figure {
-	rps64 := ratio(p.prefix+"tunnel.get.rps64.ratio", p.rps, base.rps, "req/s")
+	rps64 := ratio("tunnel.get.rps64.ratio", p.rps, base.rps, "req/s")
 	// What a busy machine leaves comparable: client, hub, agent and handler.
 	rps64.Detail += fmt.Sprintf("; CPU %.3g against %.3g us", median(p.cpu), median(base.cpu))
 	return []figure.Figure{
-		ratio(p.prefix+"tunnel.get.p50.ratio", p.p50, base.p50, "us"),
+		ratio("tunnel.get.p50.ratio", p.p50, base.p50, "us"),
 		rps64,
-		ratio(p.prefix+"tunnel.bulk.ratio", p.bulk, base.bulk, "MB/s"),
+		ratio("tunnel.bulk.ratio", p.bulk, base.bulk, "MB/s"),
 	}
 }
 
@@ -181,24 +181,25 @@ func send(ctx context.Context, rt http.RoundTripper, method, target string, body
 	return resp, nil
 }
 
-// measureStalled compares the p99 of small requests beside a download and an
-// upload whose readers have stopped with that of the same requests alone, by
-// turns.
-func measureStalled(ctx context.Context, p *path, plan Plan) (figure.Figure, error) {
+// measureStalled compares the p99 of small requests beside a download and an upload
+// whose readers have stopped with that of the same requests alone. The two take turns,
+// and turns in going first, so that what else the machine does falls on both alike.
+func measureStalled(ctx context.Context, rt http.RoundTripper, plan Plan) (figure.Figure, error) {
 	var alone, beside []float64
-	for range plan.Rounds {
-		took, err := sequential(ctx, p.transport, plan.Gets)
-		if err != nil {
-			return figure.Figure{}, err
+	for round := range plan.StalledRounds {
+		for turn := range 2 {
+			measure, results := sequential, &alone
+			if (round+turn)%2 == 1 {
+				measure, results = besideStalled, &beside
+			}
+			took, err := measure(ctx, rt, plan.StalledGets)
+			if err != nil {
+				return figure.Figure{}, err
+			}
+			*results = append(*results, float64(quantile(took, 0.99).Nanoseconds())/1e3)
 		}
-		alone = append(alone, float64(quantile(took, 0.99).Nanoseconds())/1e3)
-		took, err = besideStalled(ctx, p.transport, plan.Gets)
-		if err != nil {
-			return figure.Figure{}, err
-		}
-		beside = append(beside, float64(quantile(took, 0.99).Nanoseconds())/1e3)
 	}
-	return ratio(p.prefix+"tunnel.stalled.p99.ratio", beside, alone, "us"), nil
+	return ratio("tunnel.stalled.p99.ratio", beside, alone, "us"), nil
 }
 
 func besideStalled(ctx context.Context, rt http.RoundTripper, n int) ([]time.Duration, error) {
@@ -231,9 +232,9 @@ type endlessBody struct{}
 func (endlessBody) Read(p []byte) (int, error) { return len(p), nil }
 
 // measureSlow measures small requests beside a download on the slow link.
-func measureSlow(ctx context.Context, a *authority, k kind, plan Plan) (figure.Figure, error) {
+func measureSlow(ctx context.Context, a *testca.Authority, plan Plan) (figure.Figure, error) {
 	line := NewLine(rtt/2, linkRate)
-	s, err := k.start(ctx, a, line)
+	s, err := startSession(ctx, a, line)
 	if err != nil {
 		return figure.Figure{}, err
 	}
@@ -252,7 +253,7 @@ func measureSlow(ctx context.Context, a *authority, k kind, plan Plan) (figure.F
 		rtts, rates = append(rtts, inRTT(took)), append(rates, rate)
 	}
 	return figure.Figure{
-		Name: k.prefix + "tunnel.slowlink.get.rtt", Value: median(rtts), Unit: "rtt",
+		Name: "tunnel.slowlink.get.rtt", Value: median(rtts), Unit: "rtt",
 		Detail: fmt.Sprintf("%v round trip, 100 Mbit/s; %.3g alone; rounds from %.3g to %.3g; download at %.3g MB/s",
 			rtt, median(alone), slices.Min(rtts), slices.Max(rtts), median(rates)),
 	}, nil

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spokelet/spokelet/e2e/bench/figure"
+	"github.com/spokelet/spokelet/internal/testing/testca"
 )
 
 // Plan is how much is measured.
@@ -22,90 +23,68 @@ type Plan struct {
 	Busy time.Duration
 	// Bulk is the size of a round's download, in bytes.
 	Bulk int64
+	// StalledRounds and StalledGets are the pairs of rounds beside readers that have
+	// stopped and without, and the requests of each. A p99 needs many of both.
+	StalledRounds, StalledGets int
 	// SlowRounds and SlowGets are the rounds on the slow link, and the requests
 	// of each.
 	SlowRounds, SlowGets int
 }
 
-// FullPlan takes about a minute and a half.
+// FullPlan takes about a minute.
 func FullPlan() Plan {
-	return Plan{Rounds: 21, Gets: 600, Busy: 300 * time.Millisecond, Bulk: 48 << 20, SlowRounds: 5, SlowGets: 40}
+	return Plan{Rounds: 21, Gets: 600, Busy: 300 * time.Millisecond, Bulk: 48 << 20, StalledRounds: 41, StalledGets: 1500, SlowRounds: 5, SlowGets: 40}
 }
 
 const (
 	rtt      = 50 * time.Millisecond
 	linkRate = 100e6 / 8 // bytes per second
+	// certificateLifetime is longer than any benchmark takes.
+	certificateLifetime = 24 * time.Hour
 )
-
-// kind is a way through the tunnel.
-type kind struct {
-	prefix string
-	start  func(ctx context.Context, a *authority, line *Line) (*session, error)
-}
-
-func kinds() []kind {
-	return []kind{{"", overKonnectivity}, {"pipe.h2.", overReverse}}
-}
 
 // Run measures the full plan.
 func Run(ctx context.Context) ([]figure.Figure, error) { return Measure(ctx, FullPlan()) }
 
 // Measure measures all figures of the tunnel.
 func Measure(ctx context.Context, plan Plan) ([]figure.Figure, error) {
-	a, err := newAuthority()
+	a, err := testca.New()
 	if err != nil {
 		return nil, err
 	}
-	fast, err := measureFast(ctx, a, plan)
+	a.Lifetime = certificateLifetime
+	figures, err := measureFast(ctx, a, plan)
 	if err != nil {
 		return nil, err
 	}
-	for _, k := range kinds() {
-		f, err := measureSlow(ctx, a, k, plan)
-		if err != nil {
-			return nil, fmt.Errorf("%sslow link: %w", k.prefix, err)
-		}
-		fast = append(fast, f)
+	slow, err := measureSlow(ctx, a, plan)
+	if err != nil {
+		return nil, fmt.Errorf("slow link: %w", err)
 	}
-	return fast, nil
+	return append(figures, slow), nil
 }
 
 // measureFast measures what needs no slow link.
-func measureFast(ctx context.Context, a *authority, plan Plan) ([]figure.Figure, error) {
+func measureFast(ctx context.Context, a *testca.Authority, plan Plan) ([]figure.Figure, error) {
 	base, err := startDirect(ctx, a)
 	if err != nil {
 		return nil, err
 	}
 	defer base.stop()
-	var paths []*path
-	var sessions []*session
-	defer func() {
-		for _, s := range sessions {
-			s.stop()
-		}
-	}()
-	for _, k := range kinds() {
-		s, err := k.start(ctx, a, nil)
-		if err != nil {
-			return nil, fmt.Errorf("%ssession: %w", k.prefix, err)
-		}
-		sessions = append(sessions, s)
-		paths = append(paths, &path{prefix: k.prefix, transport: s.session})
+	s, err := startSession(ctx, a, nil)
+	if err != nil {
+		return nil, fmt.Errorf("session: %w", err)
 	}
-	direct := &path{transport: base.transport}
+	defer s.stop()
+	direct, tunnelled := &path{transport: base.transport}, &path{transport: s.session}
 	for range plan.Rounds {
-		if err := round(ctx, plan, append([]*path{direct}, paths...)); err != nil {
+		if err := measureRound(ctx, plan, direct, tunnelled); err != nil {
 			return nil, err
 		}
 	}
-	var figures []figure.Figure
-	for _, p := range paths {
-		figures = append(figures, p.figures(direct)...)
-		f, err := measureStalled(ctx, p, plan)
-		if err != nil {
-			return nil, fmt.Errorf("%sstalled: %w", p.prefix, err)
-		}
-		figures = append(figures, f)
+	stalled, err := measureStalled(ctx, s.session, plan)
+	if err != nil {
+		return nil, fmt.Errorf("stalled: %w", err)
 	}
-	return figures, nil
+	return append(tunnelled.figures(direct), stalled), nil
 }

@@ -17,10 +17,11 @@ import (
 
 	"golang.org/x/net/http2"
 
+	"github.com/spokelet/spokelet/internal/testing/testca"
 	"github.com/spokelet/spokelet/tunnel"
 	"github.com/spokelet/spokelet/tunnel/identity"
 	"github.com/spokelet/spokelet/tunnel/pipe"
-	"github.com/spokelet/spokelet/tunnel/pipe/reverse"
+	"github.com/spokelet/spokelet/tunnel/pipe/konnectivity"
 )
 
 // connectTimeout bounds how long an agent takes to connect.
@@ -35,8 +36,8 @@ type direct struct {
 	stop      func()
 }
 
-func startDirect(ctx context.Context, a *authority) (*direct, error) {
-	cert, err := a.issue(identity.Hub{ID: a.hubID}.URI())
+func startDirect(ctx context.Context, a *testca.Authority) (*direct, error) {
+	cert, err := a.Issue(identity.Hub{ID: a.HubID}.URI(), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -75,66 +76,30 @@ type session struct {
 	stop    func()
 }
 
-// overKonnectivity starts a session as the hub and the agent have it.
-func overKonnectivity(ctx context.Context, a *authority, line *Line) (*session, error) {
+// startSession runs the hub's end and an agent, as the two processes have them, and
+// waits for the session. line, if not nil, is between them.
+func startSession(ctx context.Context, a *testca.Authority, line *Line) (*session, error) {
 	server, err := newServer(a)
 	if err != nil {
 		return nil, err
 	}
-	return connect(ctx, a, server, line, server.Serve, nil)
-}
-
-// overReverse starts a session over the reverse pipe.
-func overReverse(ctx context.Context, a *authority, line *Line) (*session, error) {
-	server, err := newServer(a)
-	if err != nil {
-		return nil, err
-	}
-	cert, err := a.issue(identity.Hub{ID: a.hubID}.URI())
-	if err != nil {
-		return nil, err
-	}
-	hub, err := reverse.NewHub(reverse.HubConfig{
-		HubID: a.hubID, Handler: server, Admit: server.Admit,
-		TLS: &tls.Config{
-			MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{*cert},
-			ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: a.pool,
-		},
-	})
-	if err != nil {
-		return nil, err
-	}
-	dial := func(ctx context.Context, c tunnel.PipeConfig) (pipe.Link, error) {
-		return reverse.Dial(ctx, reverse.AgentConfig{
-			Address: c.Address, TLS: c.TLS, Process: c.Process, DialContext: c.DialContext,
-		})
-	}
-	return connect(ctx, a, server, line, hub.Serve, dial)
-}
-
-type serveFunc func(context.Context, net.Listener) error
-
-type dialFunc func(context.Context, tunnel.PipeConfig) (pipe.Link, error)
-
-// connect runs the hub's end and an agent, and waits for the session.
-func connect(ctx context.Context, a *authority, server *tunnel.Server, line *Line, serve serveFunc, dial dialFunc) (*session, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("hub: %w", err)
 	}
-	agent, err := newAgent(a, listener.Addr().String(), line, dial)
+	agent, err := newAgent(a, listener.Addr().String(), line)
 	if err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
 	running, cancel := context.WithCancel(ctx)
 	var ends sync.WaitGroup
-	ends.Go(func() { _ = serve(running, listener) }) // A failure shows as a session that does not come.
+	ends.Go(func() { _ = server.Serve(running, listener) }) // A failure shows as a session that does not come.
 	ends.Go(func() { _ = agent.Run(running) })
 	stop := func() {
 		cancel()
 		ends.Wait()
 	}
-	s, err := await(ctx, server)
+	s, err := waitForSession(ctx, server)
 	if err != nil {
 		stop()
 		return nil, errors.Join(err, agent.Status().Err)
@@ -142,8 +107,8 @@ func connect(ctx context.Context, a *authority, server *tunnel.Server, line *Lin
 	return &session{session: s, stop: stop}, nil
 }
 
-// await returns the first session.
-func await(ctx context.Context, server *tunnel.Server) (*tunnel.Session, error) {
+// waitForSession returns the first session.
+func waitForSession(ctx context.Context, server *tunnel.Server) (*tunnel.Session, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	connected := make(chan *tunnel.Session, 1)
@@ -163,14 +128,14 @@ func await(ctx context.Context, server *tunnel.Server) (*tunnel.Session, error) 
 	}
 }
 
-func newServer(a *authority) (*tunnel.Server, error) {
-	cert, err := a.issue(identity.Hub{ID: a.hubID}.URI())
+func newServer(a *testca.Authority) (*tunnel.Server, error) {
+	cert, err := a.Issue(identity.Hub{ID: a.HubID}.URI(), nil)
 	if err != nil {
 		return nil, err
 	}
 	return tunnel.NewServer(tunnel.ServerConfig{
-		TLS:       func() (*tls.Certificate, *x509.CertPool, error) { return cert, a.pool, nil },
-		HubID:     a.hubID,
+		TLS:       func() (*tls.Certificate, *x509.CertPool, error) { return cert, a.Pool, nil },
+		HubID:     a.HubID,
 		Admission: everyone{},
 		Issuer:    everyone{},
 	})
@@ -189,25 +154,22 @@ func (everyone) Issue(context.Context, identity.Cluster, []byte) (chain, bundle 
 	return nil, nil, errRenewal
 }
 
-func newAgent(a *authority, address string, line *Line, dial dialFunc) (*tunnel.Agent, error) {
-	cluster := identity.Cluster{HubID: a.hubID, Name: "spoke1", ID: identity.NewID()}
-	cert, err := a.issue(cluster.URI())
+func newAgent(a *testca.Authority, address string, line *Line) (*tunnel.Agent, error) {
+	cluster := a.NewCluster("spoke1")
+	cert, err := a.Issue(cluster.URI(), nil)
 	if err != nil {
 		return nil, err
-	}
-	if dial == nil {
-		dial = tunnel.AgentConfig{}.Default().DialPipe
 	}
 	return tunnel.NewAgent(tunnel.AgentConfig{
 		Address:       address,
 		Credentials:   &credentials{cert: cert, authority: a},
 		Doors:         map[string]http.Handler{tunnel.DoorKube: newHandler()},
 		KubeSystemUID: identity.NewID(),
-		DialPipe: func(ctx context.Context, c tunnel.PipeConfig) (pipe.Link, error) {
+		DialPipe: func(ctx context.Context, c pipe.DialConfig) (pipe.Link, error) {
 			if line != nil {
 				c.DialContext = line.DialContext
 			}
-			return dial(ctx, c)
+			return konnectivity.Dial(ctx, c)
 		},
 	})
 }
@@ -215,12 +177,12 @@ func newAgent(a *authority, address string, line *Line, dial dialFunc) (*tunnel.
 // credentials are an agent's, never renewed.
 type credentials struct {
 	cert      *tls.Certificate
-	authority *authority
+	authority *testca.Authority
 }
 
 // Certificate returns the one certificate.
 func (c *credentials) Certificate() (*tls.Certificate, *x509.CertPool, string, error) {
-	return c.cert, c.authority.pool, c.authority.hubID, nil
+	return c.cert, c.authority.Pool, c.authority.HubID, nil
 }
 
 // NewRequest refuses.

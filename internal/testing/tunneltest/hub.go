@@ -130,11 +130,11 @@ func (h *Hub) Issue(_ context.Context, c identity.Cluster, csrDER []byte) (chain
 	if err := identity.CheckRequest(csr, c); err != nil {
 		return nil, nil, err
 	}
-	der, err := h.Authority.sign(c.URI(), csr.PublicKey)
+	leaf, err := h.Authority.Sign(c.URI(), csr.PublicKey, nil)
 	if err != nil {
 		return nil, nil, err
 	}
-	return toPEM(der, h.Authority.Certificate.Raw), h.Authority.BundlePEM(), nil
+	return encodePEM(leaf.Raw, h.Authority.Certificate.Raw), h.Authority.BundlePEM(), nil
 }
 
 // Agent is a running agent.
@@ -150,7 +150,7 @@ type Agent struct {
 // without faults, and waits for its session.
 func (h *Hub) Connect(tb testing.TB, name string, doors map[string]http.Handler) *Agent {
 	tb.Helper()
-	agent := h.Run(tb, h.Authority.Cluster(name), NewNetwork(NetworkConfig{}), func(c *tunnel.AgentConfig) { c.Doors = doors })
+	agent := h.Run(tb, h.Authority.NewCluster(name), NewNetwork(NetworkConfig{}), func(c *tunnel.AgentConfig) { c.Doors = doors })
 	h.Session(tb, name)
 	return agent
 }

@@ -10,15 +10,14 @@ import (
 	"net"
 	"sync"
 
-	"github.com/spokelet/spokelet/tunnel"
 	"github.com/spokelet/spokelet/tunnel/identity"
 	"github.com/spokelet/spokelet/tunnel/pipe"
 )
 
 // DialPipe opens a pipe to the hub over a network. It is what
 // tunnel.AgentConfig.DialPipe wants.
-func (h *Hub) DialPipe(network *Network) func(context.Context, tunnel.PipeConfig) (pipe.Link, error) {
-	return func(ctx context.Context, config tunnel.PipeConfig) (pipe.Link, error) {
+func (h *Hub) DialPipe(network *Network) func(context.Context, pipe.DialConfig) (pipe.Link, error) {
+	return func(ctx context.Context, config pipe.DialConfig) (pipe.Link, error) {
 		leaf, err := x509.ParseCertificate(config.TLS.Certificates[0].Certificate[0])
 		if err != nil {
 			return nil, err

@@ -5,6 +5,7 @@ package konnectivity
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"math"
@@ -26,49 +27,62 @@ const alpn = "h2"
 // counter, which holds it until the link has ended.
 const syncInterval = time.Millisecond
 
-// AgentConfig says how an agent process connects.
-type AgentConfig struct {
-	pipe.AgentConfig
-	// Patience is how long a stream's reader may leave its queue full before
-	// the stream is closed. 5 s if zero.
-	Patience time.Duration
-}
-
-// Default returns the configuration with its zero values replaced.
-func (c AgentConfig) Default() AgentConfig {
-	c.AgentConfig = c.AgentConfig.Default()
-	if c.Patience == 0 {
-		c.Patience = defaultPatience
-	}
-	return c
-}
-
-// Validate returns an error when the configuration cannot be used.
-func (c AgentConfig) Validate() error {
-	if c.Patience < 0 {
-		return errors.New("agent: patience must not be negative")
-	}
-	return c.AgentConfig.Validate()
-}
-
 // Dial connects to the hub once and returns when the hub can reach the agent.
 // The context bounds the attempt and not the link. Errors wrap pipe.ErrRefused
-// when the hub said no, pipe.ErrLost when the connection broke, or come from
-// the network and TLS.
-func Dial(ctx context.Context, config AgentConfig) (pipe.Link, error) {
-	config = config.Default()
-	if err := config.Validate(); err != nil {
-		return nil, fmt.Errorf("konnectivity %w", err)
+// when the hub refused the agent, pipe.ErrLost when the connection broke, or come
+// from the network and TLS.
+func Dial(ctx context.Context, config pipe.DialConfig) (pipe.Link, error) {
+	if config.Address == "" || config.TLS == nil || config.DialContext == nil {
+		return nil, errors.New("konnectivity agent: address, TLS and dialer are required")
 	}
+	if err := validateProcess(config.Process); err != nil {
+		return nil, fmt.Errorf("konnectivity agent: %w", err)
+	}
+	l, err := dial(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("hub %s: %w", config.Address, err)
+	}
+	return l, nil
+}
+
+func dial(ctx context.Context, config pipe.DialConfig) (*link, error) {
 	// TLS here rather than inside gRPC, whose errors are text and which would
 	// try again.
-	conn, err := config.Connect(ctx, alpn)
+	conn, err := dialTLS(ctx, config)
 	if err != nil {
-		return nil, config.Named(err)
+		return nil, err
 	}
 	l := newLink(conn, config)
 	l.serve()
-	return config.Await(ctx, l, l.serving)
+	select {
+	case <-l.serving:
+		return l, nil
+	case <-l.Done():
+		return nil, l.Err()
+	case <-ctx.Done():
+		_ = l.Close() // it has nothing to lose
+		return nil, ctx.Err()
+	}
+}
+
+// dialTLS opens the TCP connection and does the TLS handshake for gRPC's protocol.
+func dialTLS(ctx context.Context, config pipe.DialConfig) (*tls.Conn, error) {
+	raw, err := config.DialContext(ctx, "tcp", config.Address)
+	if err != nil {
+		return nil, err
+	}
+	tlsConfig := config.TLS.Clone()
+	tlsConfig.NextProtos = []string{alpn}
+	conn := tls.Client(raw, tlsConfig)
+	err = conn.HandshakeContext(ctx)
+	if got := conn.ConnectionState().NegotiatedProtocol; err == nil && got != alpn {
+		err = fmt.Errorf("protocol %q negotiated, want %q", got, alpn)
+	}
+	if err != nil {
+		_ = raw.Close()
+		return nil, fmt.Errorf("TLS: %w", err)
+	}
+	return conn, nil
 }
 
 // serve starts the client set, which connects at once and once.

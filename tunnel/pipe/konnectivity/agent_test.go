@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc/metadata"
 	"sigs.k8s.io/apiserver-network-proxy/proto/header"
 
-	"github.com/spokelet/spokelet/internal/testing/pipetest"
 	"github.com/spokelet/spokelet/tunnel/identity"
 	"github.com/spokelet/spokelet/tunnel/pipe"
 )
@@ -24,23 +23,25 @@ func TestConfigsAreValidated(t *testing.T) {
 		HubID: identity.NewID(), Admit: admitAll,
 		Handler: pipe.HandlerFunc(func(context.Context, pipe.Peer, pipe.Pipe) {}),
 	}
-	agent := AgentConfig{AgentConfig: pipe.AgentConfig{
-		Address: "hub:8443", TLS: &tls.Config{MinVersion: tls.VersionTLS13}, Process: "a",
-	}}
 	if err := hub.Validate(); err != nil {
 		t.Error(err)
 	}
-	if err := agent.Validate(); err != nil {
-		t.Error(err)
+	dial := func(change func(*pipe.DialConfig)) error {
+		config := pipe.DialConfig{
+			Address: "hub:8443", TLS: &tls.Config{MinVersion: tls.VersionTLS13}, Process: "a", DialContext: dialTCP,
+		}
+		change(&config)
+		_, err := Dial(t.Context(), config)
+		return err
 	}
 	for name, validate := range map[string]func() error{
 		"no hub id":       func() error { c := hub; c.HubID = ""; return c.Validate() },
 		"no handler":      func() error { c := hub; c.Handler = nil; return c.Validate() },
 		"no admission":    func() error { c := hub; c.Admit = nil; return c.Validate() },
 		"negative limits": func() error { c := hub; c.PerCluster = -1; return c.Validate() },
-		"no address":      func() error { c := agent; c.Address = ""; return c.Validate() },
-		"no TLS":          func() error { c := agent; c.TLS = nil; return c.Validate() },
-		"no process":      func() error { c := agent; c.Process = ""; return c.Validate() },
+		"no address":      func() error { return dial(func(c *pipe.DialConfig) { c.Address = "" }) },
+		"no TLS":          func() error { return dial(func(c *pipe.DialConfig) { c.TLS = nil }) },
+		"no process":      func() error { return dial(func(c *pipe.DialConfig) { c.Process = "" }) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			if validate() == nil {
@@ -51,34 +52,32 @@ func TestConfigsAreValidated(t *testing.T) {
 }
 
 func TestALinkWithoutAnAnswerIsBounded(t *testing.T) {
-	h := pipetest.Start(t, kind(), nil)
-	wire := pipetest.NewWire(-1)
+	h := startHub(t, nil)
+	network := newNetwork(-1)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	options := h.Agent(t, nil)
-	_, err := Dial(ctx, AgentConfig{AgentConfig: pipe.AgentConfig{
-		Address: options.Address, TLS: options.TLS, Process: options.Process,
-		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			conn, err := wire.DialContext(ctx, network, address)
-			return &freezeAfterHandshake{Conn: conn, wire: wire}, err
-		},
-	}})
+	_, err := Dial(ctx, h.agentConfig(t, func(c *pipe.DialConfig) {
+		c.DialContext = func(ctx context.Context, protocol, address string) (net.Conn, error) {
+			conn, err := network.dialContext(ctx, protocol, address)
+			return &freezeAfterHandshake{Conn: conn, network: network}, err
+		}
+	}))
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Dial() = %v, want %v", err, context.DeadlineExceeded)
 	}
 }
 
-// freezeAfterHandshake freezes the wire at the third write: the TLS client has
+// freezeAfterHandshake freezes the network at the third write: the TLS client has
 // spoken twice and gRPC begins.
 type freezeAfterHandshake struct {
 	net.Conn
-	wire   *pipetest.Wire
-	writes int
+	network *testNetwork
+	writes  int
 }
 
 func (c *freezeAfterHandshake) Write(p []byte) (int, error) {
 	if c.writes++; c.writes == 3 {
-		c.wire.Freeze()
+		c.network.freeze()
 	}
 	return c.Conn.Write(p)
 }
@@ -94,7 +93,7 @@ func FuzzClaimedProcess(f *testing.F) {
 		}
 		ctx := metadata.NewIncomingContext(t.Context(), md)
 		process := claimedProcess(ctx)
-		if pipe.ValidateProcess(process) != nil {
+		if validateProcess(process) != nil {
 			return
 		}
 		if process != first || second != "" {

@@ -41,7 +41,7 @@ type backend struct {
 // be waiting for one of them.
 func newBackend(l *link, s sender) *backend {
 	b := &backend{link: l, sender: s, conns: map[int64]*stream.Conn{}}
-	context.AfterFunc(l.ctx, func() { b.fail(pipe.StreamEnd("hub", l.Err())) })
+	context.AfterFunc(l.ctx, func() { b.fail(streamEnd("hub", l.Err())) })
 	return b
 }
 
@@ -66,7 +66,7 @@ func (b *backend) handle(p *client.Packet) error {
 // dial opens a stream. What the hub named as its target is not looked at.
 func (b *backend) dial(random int64) error {
 	conn, err := stream.New(stream.Config{
-		Local: pipe.Addr(b.link.config.Process), Remote: pipe.Addr(b.link.config.Address),
+		Local: address(b.link.config.Process), Remote: address(b.link.config.Address),
 	})
 	if err != nil {
 		return b.send(dialResponse(random, 0, err.Error()))
@@ -92,7 +92,7 @@ func (b *backend) carry(id int64, conn *stream.Conn) {
 			break
 		}
 		if err := b.send(data(id, p)); err != nil {
-			conn.Fail(pipe.StreamEnd("hub", err))
+			conn.Fail(streamEnd("hub", err))
 			return // The hub is gone, and with it whom to tell.
 		}
 	}
@@ -106,12 +106,12 @@ func (b *backend) deliver(d *client.Data) error {
 		return b.send(closeResponse(d.GetConnectID(), "no such connection"))
 	}
 	if d.GetError() != "" {
-		conn.Fail(pipe.StreamEnd("hub", fmt.Errorf("%.200q", d.GetError())))
+		conn.Fail(streamEnd("hub", fmt.Errorf("%.200q", d.GetError())))
 		return nil
 	}
-	if conn.Deliver(d.GetData(), b.link.config.Patience) != nil {
+	if conn.Deliver(d.GetData(), defaultPatience) != nil {
 		// Without effect on a stream that has ended before.
-		conn.Fail(pipe.StreamEnd("agent", pipe.ErrStalled))
+		conn.Fail(streamEnd("agent", pipe.ErrStalled))
 	}
 	return nil
 }
@@ -122,7 +122,7 @@ func (b *backend) close(id int64) error {
 	if conn == nil {
 		return b.send(closeResponse(id, "no such connection"))
 	}
-	conn.Fail(pipe.StreamEnd("hub", errors.New("closed")))
+	conn.Fail(streamEnd("hub", errors.New("closed")))
 	return nil
 }
 

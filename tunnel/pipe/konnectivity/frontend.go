@@ -57,7 +57,7 @@ type frontend struct {
 var _ client.ProxyService_ProxyServer = (*frontend)(nil)
 
 func newFrontend(p *hubPipe) (*frontend, error) {
-	conn, err := stream.New(stream.Config{Local: pipe.Addr("hub"), Remote: pipe.Addr(p.name())})
+	conn, err := stream.New(stream.Config{Local: address("hub"), Remote: address(p.name())})
 	if err != nil {
 		return nil, err
 	}
@@ -141,7 +141,7 @@ func (f *frontend) carry(connectID int64) {
 			return
 		}
 		if err := f.send(data(connectID, p)); err != nil {
-			f.fail(pipe.StreamEnd("agent", err))
+			f.fail(streamEnd("agent", err))
 			return
 		}
 	}
@@ -170,7 +170,7 @@ func (f *frontend) Send(p *client.Packet) error {
 	case client.PacketType_DIAL_RSP:
 		return f.answer(p.GetDialResponse())
 	case client.PacketType_DIAL_CLS:
-		f.fail(pipe.StreamEnd("agent", errors.New("dial closed")))
+		f.fail(streamEnd("agent", errors.New("dial closed")))
 	case client.PacketType_DATA:
 		f.deliver(p.GetData())
 	case client.PacketType_CLOSE_RSP:
@@ -200,7 +200,7 @@ func (f *frontend) answer(r *client.DialResponse) error {
 
 func (f *frontend) deliver(d *client.Data) {
 	if d.GetError() != "" {
-		f.fail(pipe.StreamEnd("agent", fmt.Errorf("%.200q", d.GetError())))
+		f.fail(streamEnd("agent", fmt.Errorf("%.200q", d.GetError())))
 		return
 	}
 	err := f.conn.Deliver(d.GetData(), f.patience)
@@ -220,7 +220,7 @@ func (f *frontend) farEnd(r *client.CloseResponse) {
 	if r.GetError() != "" {
 		reason = fmt.Errorf("%.200q", r.GetError())
 	}
-	f.fail(pipe.StreamEnd("agent", reason))
+	f.fail(streamEnd("agent", reason))
 }
 
 // fail ends the stream and frees Recv.

@@ -100,8 +100,8 @@ func TestTheEndOfAStreamIsNeverClean(t *testing.T) {
 		"closed with an error":    {"the agent says why", func(t *testing.T, f *frontend) { send(t, f, closeResponse(1, "unknown connectID")) }, io.ErrUnexpectedEOF},
 		"data with an error":      {"the agent says why", func(t *testing.T, f *frontend) { send(t, f, dataError("read failed")) }, io.ErrUnexpectedEOF},
 		"a dial closed late":      {"out of place, and an end", func(t *testing.T, f *frontend) { send(t, f, dialClose()) }, io.ErrUnexpectedEOF},
-		"the proxy server ended":  {"without a word", func(_ *testing.T, f *frontend) { f.fail(pipe.StreamEnd("proxy server", nil)) }, io.ErrUnexpectedEOF},
-		"the pipe was closed":     {"by its owner", func(_ *testing.T, f *frontend) { f.fail(pipe.StreamEnd("pipe", pipe.ErrClosed)) }, pipe.ErrClosed},
+		"the proxy server ended":  {"without a word", func(_ *testing.T, f *frontend) { f.fail(streamEnd("proxy server", nil)) }, io.ErrUnexpectedEOF},
+		"the pipe was closed":     {"by its owner", func(_ *testing.T, f *frontend) { f.fail(streamEnd("pipe", pipe.ErrClosed)) }, pipe.ErrClosed},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -226,7 +226,7 @@ func FuzzPackets(f *testing.F) {
 			}
 			_ = fe.Send(p)
 		}
-		fe.fail(pipe.StreamEnd("pipe", pipe.ErrLost))
+		fe.fail(streamEnd("pipe", pipe.ErrLost))
 		if _, err := fe.conn.Read(make([]byte, 1<<16)); errors.Is(err, io.EOF) {
 			t.Errorf("stream ended cleanly with %v", err)
 		}

@@ -22,15 +22,14 @@ import (
 	"sigs.k8s.io/apiserver-network-proxy/proto/agent"
 	"sigs.k8s.io/apiserver-network-proxy/proto/header"
 
-	"github.com/spokelet/spokelet/internal/testing/pipetest"
 	"github.com/spokelet/spokelet/tunnel/pipe"
 )
 
 // rawAgent is an agent that says what it likes.
-func rawAgent(t *testing.T, h *pipetest.Hub) agent.AgentServiceClient {
+func rawAgent(t *testing.T, h *testHub) agent.AgentServiceClient {
 	t.Helper()
-	conn, err := grpc.NewClient("passthrough:///"+h.Address,
-		grpc.WithTransportCredentials(credentials.NewTLS(h.Agent(t, nil).TLS)))
+	conn, err := grpc.NewClient("passthrough:///"+h.address,
+		grpc.WithTransportCredentials(credentials.NewTLS(h.agentConfig(t, nil).TLS)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,11 +70,11 @@ func TestClaimedIdentityIsReplaced(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			h := pipetest.Start(t, kind(), nil)
+			h := startHub(t, nil)
 			if _, err := connectRaw(t, rawAgent(t, h), tc.claims...); err != nil {
 				t.Fatal(err)
 			}
-			p, ok := h.Next(t).Pipe.(*hubPipe)
+			p, ok := h.nextPipe(t).Pipe.(*hubPipe)
 			if !ok {
 				t.Fatal("pipe is of another kind")
 			}
@@ -107,7 +106,7 @@ func TestAHostileRegistrationIsRefused(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			h := pipetest.Start(t, kind(), nil)
+			h := startHub(t, nil)
 			_, err := connectRaw(t, rawAgent(t, h), tc.claims...)
 			if got := status.Code(err); got != codes.InvalidArgument {
 				t.Errorf("%s: Connect() = %v, want %v", tc.reason, err, codes.InvalidArgument)
@@ -117,12 +116,12 @@ func TestAHostileRegistrationIsRefused(t *testing.T) {
 }
 
 func TestAConnectionCarriesOnePipe(t *testing.T) {
-	h := pipetest.Start(t, kind(), nil)
+	h := startHub(t, nil)
 	c := rawAgent(t, h)
 	if _, err := connectRaw(t, c, header.AgentID, "agent-1"); err != nil {
 		t.Fatal(err)
 	}
-	h.Next(t)
+	h.nextPipe(t)
 	if _, err := connectRaw(t, c, header.AgentID, "agent-2"); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("Connect() a second time = %v, want %v", err, codes.ResourceExhausted)
 	}
@@ -143,11 +142,11 @@ func (c *endingConn) Read(b []byte) (int, error) {
 }
 
 func TestAConnectionEndsWithARefusal(t *testing.T) {
-	h := pipetest.Start(t, kind(), nil)
+	h := startHub(t, nil)
 	ended := make(chan struct{})
 	end := sync.OnceFunc(func() { close(ended) })
-	conn, err := grpc.NewClient("passthrough:///"+h.Address,
-		grpc.WithTransportCredentials(credentials.NewTLS(h.Agent(t, nil).TLS)),
+	conn, err := grpc.NewClient("passthrough:///"+h.address,
+		grpc.WithTransportCredentials(credentials.NewTLS(h.agentConfig(t, nil).TLS)),
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
 			tcp, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 			return &endingConn{Conn: tcp, end: end}, err
@@ -177,12 +176,12 @@ func TestPacketsWithoutTheirPayloadEndThePipe(t *testing.T) {
 			continue // It has nothing to dereference.
 		}
 		t.Run(name, func(t *testing.T) {
-			h := pipetest.Start(t, kind(), nil)
+			h := startHub(t, nil)
 			s, err := connectRaw(t, rawAgent(t, h), header.AgentID, "agent-1")
 			if err != nil {
 				t.Fatal(err)
 			}
-			p := h.Next(t)
+			p := h.nextPipe(t)
 			if err := s.Send(&client.Packet{Type: client.PacketType(number)}); err != nil {
 				t.Fatal(err)
 			}
@@ -196,7 +195,7 @@ func TestPacketsWithoutTheirPayloadEndThePipe(t *testing.T) {
 
 func TestAStreamNotMadeWithTheCredentialsIsRefused(t *testing.T) {
 	hub, err := NewHub(HubConfig{
-		HubID:   pipetest.NewAuthority(t).HubID,
+		HubID:   newAuthority(t).HubID,
 		Handler: pipe.HandlerFunc(func(context.Context, pipe.Peer, pipe.Pipe) { t.Error("handler called") }),
 		Admit:   admitAll,
 	})
@@ -245,24 +244,14 @@ func (h *hostileHub) Connect(s agent.AgentService_ConnectServer) error {
 // connectHostile connects an agent to a hub that sends packets.
 func connectHostile(t *testing.T, packets ...*client.Packet) (pipe.Link, *hostileHub, error) {
 	t.Helper()
-	authority := pipetest.NewAuthority(t)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	authority := newAuthority(t)
 	hub := &hostileHub{packets: packets, answered: make(chan *client.Packet, 64)}
-	server := grpc.NewServer(grpc.Creds(credentials.NewTLS(authority.HubTLS(t))))
+	server := grpc.NewServer(grpc.Creds(credentials.NewTLS(hubTLS(t, authority))))
 	agent.RegisterAgentServiceServer(server, hub)
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
-	t.Cleanup(func() {
-		server.Stop()
-		<-served
+	cert := issue(t, authority, authority.NewCluster("store1").URI(), nil)
+	link, err := Dial(t.Context(), pipe.DialConfig{
+		Address: serveGRPC(t, server), TLS: agentTLS(authority, cert), Process: "agent-1", DialContext: dialTCP,
 	})
-	cert := authority.Issue(t, authority.Cluster("store1").URI(), nil)
-	link, err := Dial(t.Context(), AgentConfig{AgentConfig: pipe.AgentConfig{
-		Address: listener.Addr().String(), TLS: authority.AgentTLS(cert), Process: "agent-1",
-	}})
 	if err == nil {
 		t.Cleanup(func() { _ = link.Close() })
 	}

@@ -103,8 +103,8 @@ func (c HubConfig) Validate() error {
 // Hub is the hub's end of the pipes. It implements konnectivity's AgentService
 // on a gRPC server that others may share.
 type Hub struct {
-	config HubConfig
-	gate   *pipe.Gate
+	config    HubConfig
+	admission *admission
 }
 
 var _ agent.AgentServiceServer = (*Hub)(nil)
@@ -115,7 +115,9 @@ func NewHub(config HubConfig) (*Hub, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	return &Hub{config: config, gate: pipe.NewGate(config.HubID, config.Admit, config.PerCluster)}, nil
+	return &Hub{config: config, admission: &admission{
+		hubID: config.HubID, admit: config.Admit, perCluster: config.PerCluster, pipes: map[identity.Cluster]int{},
+	}}, nil
 }
 
 // Register registers the Hub on a gRPC server, which must use Credentials and
@@ -144,7 +146,7 @@ func (h *Hub) ServerOptions() []grpc.ServerOption {
 // Connect serves one agent until its stream ends. gRPC calls it; a refusal is
 // what the agent is told, and of later errors it sees that TCP is closed.
 func (h *Hub) Connect(stream agent.AgentService_ConnectServer) error {
-	c, err := enter(stream.Context(), h.gate)
+	c, err := enter(stream.Context(), h.admission)
 	if err != nil {
 		h.config.Logger.Info("Agent refused", "remote", remoteAddr(stream.Context()), "reason", err.Error())
 		return refusal(err)

@@ -19,7 +19,7 @@ const waiting = 16
 
 // link is the agent's end of one connection.
 type link struct {
-	config   AgentConfig
+	config   pipe.DialConfig
 	conn     net.Conn
 	accepted chan *stream.Conn
 
@@ -38,7 +38,7 @@ type link struct {
 
 var _ pipe.Link = (*link)(nil)
 
-func newLink(conn net.Conn, config AgentConfig) *link {
+func newLink(conn net.Conn, config pipe.DialConfig) *link {
 	l := &link{
 		config:   config,
 		conn:     conn,

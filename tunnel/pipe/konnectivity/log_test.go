@@ -11,7 +11,6 @@ import (
 	"github.com/go-logr/logr"
 	"go.uber.org/goleak"
 
-	"github.com/spokelet/spokelet/internal/testing/pipetest"
 	"github.com/spokelet/spokelet/tunnel/pipe"
 )
 
@@ -52,9 +51,9 @@ func TestTheEndOfAConnectionIsNoErrorOfTheProxy(t *testing.T) {
 	} {
 		// When the subtest has ended, so have the servers with all that they log.
 		t.Run(name, func(t *testing.T) {
-			h := pipetest.Start(t, kind(), nil)
-			connected, link := h.Connect(t, h.Agent(t, nil))
-			pipetest.Open(t, connected.Pipe, link)
+			h := startHub(t, nil)
+			connected, link := h.connect(t, h.agentConfig(t, nil))
+			openStream(t, connected.Pipe, link)
 			if err := end(connected.Pipe, link); err != nil {
 				t.Fatal(err)
 			}

@@ -24,7 +24,7 @@ import (
 // connections cannot be closed from here.
 var errCredentials = errors.New("server does not use the credentials of this package")
 
-// caller is an agent that passed the gate.
+// caller is an agent that was admitted.
 type caller struct {
 	peer       pipe.Peer
 	connection *connection
@@ -34,8 +34,8 @@ type caller struct {
 	leave func()
 }
 
-// enter takes the opener of an agent stream through the gate.
-func enter(ctx context.Context, gate *pipe.Gate) (caller, error) {
+// enter admits the opener of an agent stream.
+func enter(ctx context.Context, a *admission) (caller, error) {
 	info, ok := authInfo(ctx)
 	if !ok || info.connection == nil {
 		return caller{}, errCredentials
@@ -43,7 +43,7 @@ func enter(ctx context.Context, gate *pipe.Gate) (caller, error) {
 	if !info.connection.asked.CompareAndSwap(false, true) {
 		return caller{}, fmt.Errorf("connection was used for a pipe: %w", pipe.ErrTooMany)
 	}
-	peer, leave, err := gate.Enter(ctx, info.State, claimedProcess(ctx), remoteAddr(ctx))
+	peer, leave, err := a.enter(ctx, info.State, claimedProcess(ctx), remoteAddr(ctx))
 	if err != nil {
 		info.connection.closeSoon() // it is good for nothing else
 		return caller{}, err
@@ -59,7 +59,7 @@ func enter(ctx context.Context, gate *pipe.Gate) (caller, error) {
 
 // refusal is what an agent is told.
 func refusal(err error) error {
-	class, code := pipe.Refusal(err), codes.PermissionDenied
+	class, code := refusalClass(err), codes.PermissionDenied
 	switch {
 	case errors.Is(class, pipe.ErrStranger):
 		code = codes.Unauthenticated
@@ -90,9 +90,9 @@ func withIdentity(ctx context.Context, p pipe.Peer) context.Context {
 	))
 }
 
-func remoteAddr(ctx context.Context) pipe.Addr {
+func remoteAddr(ctx context.Context) address {
 	if p, ok := grpcpeer.FromContext(ctx); ok && p.Addr != nil {
-		return pipe.Addr(p.Addr.String())
+		return address(p.Addr.String())
 	}
 	return "unknown"
 }

@@ -5,7 +5,9 @@ package konnectivity
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 	"time"
@@ -92,7 +94,7 @@ func (p *hubPipe) dial(ctx context.Context) (net.Conn, error) {
 	p.live = f
 	p.mu.Unlock()
 	if p.ended() { // Before the lock, and so without this front end.
-		f.fail(pipe.StreamEnd("pipe", p.reason()))
+		f.fail(streamEnd("pipe", p.reason()))
 	}
 	go p.proxy(f)
 	return f.dial(ctx)
@@ -142,7 +144,7 @@ func (p *hubPipe) busy() bool {
 func (p *hubPipe) proxy(f *frontend) {
 	defer func() { <-p.slot }()
 	err := p.server.Proxy(f)
-	f.fail(pipe.StreamEnd("proxy server", err))
+	f.fail(streamEnd("proxy server", err))
 }
 
 // send sends a packet to the agent. It waits while the agent does not read, and
@@ -182,7 +184,7 @@ func (p *hubPipe) end(reason error) {
 	// The error of closing TCP says nothing: the connection is gone either way.
 	_ = p.caller.connection.close()
 	if live != nil {
-		live.fail(pipe.StreamEnd("pipe", reason))
+		live.fail(streamEnd("pipe", reason))
 	}
 }
 
@@ -204,3 +206,19 @@ func (p *hubPipe) reason() error {
 func (p *hubPipe) name() string {
 	return p.caller.peer.Cluster.Name + "/" + p.caller.peer.Process
 }
+
+// streamEnd is the error of a stream that ended and not by its own Close. who
+// ended it, as far as is known, and reason, which may be nil, say why. It
+// wraps io.ErrUnexpectedEOF and never io.EOF.
+func streamEnd(who string, reason error) error {
+	if reason == nil || errors.Is(reason, io.EOF) {
+		return fmt.Errorf("%s: %w", who, io.ErrUnexpectedEOF)
+	}
+	return fmt.Errorf("%s: %w: %w", who, io.ErrUnexpectedEOF, reason)
+}
+
+// address names one end of a pipe's stream.
+type address string
+
+func (address) Network() string  { return "pipe" }
+func (a address) String() string { return string(a) }

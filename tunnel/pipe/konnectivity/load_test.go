@@ -1,7 +1,7 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package pipetest
+package konnectivity
 
 import (
 	"bytes"
@@ -19,12 +19,12 @@ import (
 	"github.com/spokelet/spokelet/tunnel/pipe"
 )
 
-func checkManyDials(t *testing.T, kind Kind) {
+func checkManyDials(t *testing.T) {
 	const dials = 1000
-	h := Start(t, kind, func(o *HubOptions) { o.DialTimeout = 5 * soon })
-	wire := NewWire(-1)
-	p, link := h.Connect(t, h.Agent(t, func(o *AgentOptions) { o.DialContext = wire.DialContext }))
-	wire.Freeze()
+	h := startHub(t, func(o *HubConfig) { o.DialTimeout = 5 * soon })
+	network := newNetwork(-1)
+	p, link := h.connect(t, h.agentConfig(t, func(o *pipe.DialConfig) { o.DialContext = network.dialContext }))
+	network.freeze()
 	before := goleak.IgnoreCurrent()
 	errs := make(chan error, dials)
 	var dialers sync.WaitGroup
@@ -47,25 +47,25 @@ func checkManyDials(t *testing.T, kind Kind) {
 	goleak.VerifyNone(t, before)
 }
 
-func checkCycles(t *testing.T, kind Kind) {
-	h := Start(t, kind, nil)
-	options := h.Agent(t, nil)
+func checkCycles(t *testing.T) {
+	h := startHub(t, nil)
+	options := h.agentConfig(t, nil)
 	before := goleak.IgnoreCurrent()
 	for i := range 200 {
-		wire := NewWire(-1)
-		options.DialContext = wire.DialContext
-		p, link := h.Connect(t, options)
-		hub, agent := Open(t, p, link)
+		network := newNetwork(-1)
+		options.DialContext = network.dialContext
+		p, link := h.connect(t, options)
+		hub, agent := openStream(t, p, link)
 		exchange(t, hub, agent)
 		switch i % 4 {
 		case 0:
-			wire.Cut()
+			network.cut()
 		case 1:
 			_ = p.Close()
 		case 2:
 			_ = link.Close()
 		case 3:
-			p.Release()
+			p.release()
 		}
 		receive(t, p.Done(), "the pipe to end")
 		receive(t, link.Done(), "the link to end")
@@ -73,28 +73,28 @@ func checkCycles(t *testing.T, kind Kind) {
 	goleak.VerifyNone(t, before)
 }
 
-func checkOffsets(t *testing.T, kind Kind) {
-	h := Start(t, kind, nil)
-	options := h.Agent(t, nil)
+func checkOffsets(t *testing.T) {
+	h := startHub(t, nil)
+	options := h.agentConfig(t, nil)
 	const stride = 61 // Prime, so that frames are cut in all places.
 	for offset := 0; ; offset += stride {
-		wire := NewWire(offset)
-		options.DialContext = wire.DialContext
+		network := newNetwork(offset)
+		options.DialContext = network.dialContext
 		options.Process = "agent-" + strconv.Itoa(offset)
 		if cutAt(t, h, options) {
 			if offset < 4096 {
-				t.Errorf("all passed a wire that is cut after %d bytes", offset)
+				t.Errorf("all passed a network that is cut after %d bytes", offset)
 			}
 			return
 		}
 	}
 }
 
-// cutAt runs one conversation on a wire that may be cut and says whether it
+// cutAt runs one conversation on a network that may be cut and says whether it
 // came to its end.
-func cutAt(t *testing.T, h *Hub, options AgentOptions) bool {
+func cutAt(t *testing.T, h *testHub, options pipe.DialConfig) bool {
 	t.Helper()
-	link, err := h.Dial(t, options)
+	link, err := h.dial(t, options)
 	if err != nil {
 		return false
 	}
@@ -123,15 +123,15 @@ func cutAt(t *testing.T, h *Hub, options AgentOptions) bool {
 
 // pipeOf returns the pipe of a process, and false when its link ends before.
 // Pipes of agents that were cut off before they knew may come first.
-func pipeOf(h *Hub, link pipe.Link, process string) (Connected, bool) {
+func pipeOf(h *testHub, link pipe.Link, process string) (connectedPipe, bool) {
 	for {
 		select {
-		case p := <-h.Pipes:
-			if p.Peer.Process == process {
+		case p := <-h.pipes:
+			if p.peer.Process == process {
 				return p, true
 			}
 		case <-link.Done():
-			return Connected{}, false
+			return connectedPipe{}, false
 		}
 	}
 }

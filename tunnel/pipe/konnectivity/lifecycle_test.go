@@ -1,7 +1,7 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package pipetest
+package konnectivity
 
 import (
 	"context"
@@ -14,10 +14,10 @@ import (
 	"github.com/spokelet/spokelet/tunnel/pipe"
 )
 
-func checkBusy(t *testing.T, kind Kind) {
-	h := Start(t, kind, nil)
-	p, link := h.Connect(t, h.Agent(t, nil))
-	hub, agent := Open(t, p, link)
+func checkBusy(t *testing.T) {
+	h := startHub(t, nil)
+	p, link := h.connect(t, h.agentConfig(t, nil))
+	hub, agent := openStream(t, p, link)
 	if _, err := p.Dial(t.Context()); !errors.Is(err, pipe.ErrBusy) {
 		t.Fatalf("Dial() a second time = %v, want %v", err, pipe.ErrBusy)
 	}
@@ -25,7 +25,7 @@ func checkBusy(t *testing.T, kind Kind) {
 	if err := hub.Close(); err != nil {
 		t.Fatal(err)
 	}
-	hub, agent = Open(t, p, link)
+	hub, agent = openStream(t, p, link)
 	exchange(t, hub, agent)
 }
 
@@ -42,10 +42,10 @@ func broken(t *testing.T, conn net.Conn, before string) {
 	}
 }
 
-func checkAgentClose(t *testing.T, kind Kind) {
-	h := Start(t, kind, nil)
-	p, link := h.Connect(t, h.Agent(t, nil))
-	hub, agent := Open(t, p, link)
+func checkAgentClose(t *testing.T) {
+	h := startHub(t, nil)
+	p, link := h.connect(t, h.agentConfig(t, nil))
+	hub, agent := openStream(t, p, link)
 	if _, err := agent.Write([]byte("last words")); err != nil {
 		t.Fatal(err)
 	}
@@ -59,10 +59,10 @@ func checkAgentClose(t *testing.T, kind Kind) {
 	open(t, p, link)
 }
 
-func checkHubClose(t *testing.T, kind Kind) {
-	h := Start(t, kind, nil)
-	p, link := h.Connect(t, h.Agent(t, nil))
-	hub, agent := Open(t, p, link)
+func checkHubClose(t *testing.T) {
+	h := startHub(t, nil)
+	p, link := h.connect(t, h.agentConfig(t, nil))
+	hub, agent := openStream(t, p, link)
 	if err := hub.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -79,17 +79,17 @@ func checkHubClose(t *testing.T, kind Kind) {
 // open checks that the pipe itself goes on.
 func open(t *testing.T, p pipe.Pipe, link pipe.Link) {
 	t.Helper()
-	hub, agent := Open(t, p, link)
+	hub, agent := openStream(t, p, link)
 	exchange(t, hub, agent)
 	if err := link.Err(); err != nil {
 		t.Errorf("link ended with %v", err)
 	}
 }
 
-func checkPipeClose(t *testing.T, kind Kind) {
-	h := Start(t, kind, nil)
-	p, link := h.Connect(t, h.Agent(t, nil))
-	hub, agent := Open(t, p, link)
+func checkPipeClose(t *testing.T) {
+	h := startHub(t, nil)
+	p, link := h.connect(t, h.agentConfig(t, nil))
+	hub, agent := openStream(t, p, link)
 	for range 2 {
 		if err := p.Close(); err != nil {
 			t.Fatal(err)
@@ -112,10 +112,10 @@ func checkPipeClose(t *testing.T, kind Kind) {
 	}
 }
 
-func checkLinkClose(t *testing.T, kind Kind) {
-	h := Start(t, kind, nil)
-	p, link := h.Connect(t, h.Agent(t, nil))
-	hub, _ := Open(t, p, link)
+func checkLinkClose(t *testing.T) {
+	h := startHub(t, nil)
+	p, link := h.connect(t, h.agentConfig(t, nil))
+	hub, _ := openStream(t, p, link)
 	for range 2 {
 		if err := link.Close(); err != nil {
 			t.Fatal(err)
@@ -135,21 +135,21 @@ func checkLinkClose(t *testing.T, kind Kind) {
 	broken(t, hub, "")
 }
 
-func checkHandlerReturn(t *testing.T, kind Kind) {
-	h := Start(t, kind, nil)
-	p, link := h.Connect(t, h.Agent(t, nil))
-	p.Release()
+func checkHandlerReturn(t *testing.T) {
+	h := startHub(t, nil)
+	p, link := h.connect(t, h.agentConfig(t, nil))
+	p.release()
 	receive(t, p.Done(), "the pipe to end")
 	receive(t, link.Done(), "the link to end")
 }
 
-func checkCut(t *testing.T, kind Kind) {
-	h := Start(t, kind, nil)
-	wire := NewWire(-1)
-	p, link := h.Connect(t, h.Agent(t, func(o *AgentOptions) { o.DialContext = wire.DialContext }))
-	hub, agent := Open(t, p, link)
+func checkCut(t *testing.T) {
+	h := startHub(t, nil)
+	network := newNetwork(-1)
+	p, link := h.connect(t, h.agentConfig(t, func(o *pipe.DialConfig) { o.DialContext = network.dialContext }))
+	hub, agent := openStream(t, p, link)
 	exchange(t, hub, agent)
-	wire.Cut()
+	network.cut()
 	receive(t, link.Done(), "the link to end")
 	receive(t, p.Done(), "the pipe to end")
 	if err := link.Err(); !errors.Is(err, pipe.ErrLost) {
@@ -171,10 +171,10 @@ func fill(t *testing.T, conn net.Conn) {
 	setDeadline(t, conn.SetWriteDeadline, time.Time{})
 }
 
-func checkWedge(t *testing.T, kind Kind) {
-	h := Start(t, kind, nil)
-	p, link := h.Connect(t, h.Agent(t, nil))
-	hub, _ := Open(t, p, link)
+func checkWedge(t *testing.T) {
+	h := startHub(t, nil)
+	p, link := h.connect(t, h.agentConfig(t, nil))
+	hub, _ := openStream(t, p, link)
 	fill(t, hub)
 	if err := p.Close(); err != nil {
 		t.Fatal(err)
@@ -183,10 +183,10 @@ func checkWedge(t *testing.T, kind Kind) {
 	receive(t, p.Done(), "the pipe to end")
 }
 
-func checkStalledHub(t *testing.T, kind Kind) {
-	h := Start(t, kind, nil)
-	p, link := h.Connect(t, h.Agent(t, nil))
-	_, agent := Open(t, p, link)
+func checkStalledHub(t *testing.T) {
+	h := startHub(t, nil)
+	p, link := h.connect(t, h.agentConfig(t, nil))
+	_, agent := openStream(t, p, link)
 	fill(t, agent)
 	if err := p.Close(); err != nil {
 		t.Fatal(err)
@@ -195,11 +195,11 @@ func checkStalledHub(t *testing.T, kind Kind) {
 	receive(t, p.Done(), "the pipe to end")
 }
 
-func checkDeadAgent(t *testing.T, kind Kind) {
-	h := Start(t, kind, func(o *HubOptions) { o.DialTimeout = soon })
-	wire := NewWire(-1)
-	p, _ := h.Connect(t, h.Agent(t, func(o *AgentOptions) { o.DialContext = wire.DialContext }))
-	wire.Freeze()
+func checkDeadAgent(t *testing.T) {
+	h := startHub(t, func(o *HubConfig) { o.DialTimeout = soon })
+	network := newNetwork(-1)
+	p, _ := h.connect(t, h.agentConfig(t, func(o *pipe.DialConfig) { o.DialContext = network.dialContext }))
+	network.freeze()
 	for range 3 {
 		if _, err := p.Dial(t.Context()); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Dial() = %v, want %v", err, context.DeadlineExceeded)
@@ -207,9 +207,9 @@ func checkDeadAgent(t *testing.T, kind Kind) {
 	}
 }
 
-func checkCancelledDial(t *testing.T, kind Kind) {
-	h := Start(t, kind, nil)
-	p, link := h.Connect(t, h.Agent(t, nil))
+func checkCancelledDial(t *testing.T) {
+	h := startHub(t, nil)
+	p, link := h.connect(t, h.agentConfig(t, nil))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if conn, err := p.Dial(ctx); !errors.Is(err, context.Canceled) {
