@@ -21,8 +21,8 @@ import (
 )
 
 var (
-	// ErrToken: the token is none of the hub for this audience.
-	ErrToken = errors.New("the token is not valid")
+	// ErrInvalidToken: the token is none of the hub for this audience.
+	ErrInvalidToken = errors.New("the token is not valid")
 	// ErrForbidden: the user may not do it.
 	ErrForbidden = errors.New("forbidden")
 	// ErrUnavailable: the hub did not answer.
@@ -32,10 +32,10 @@ var (
 const (
 	// Audience is that of tokens for this API.
 	Audience = "spokelet-workers"
-	// maxToken bounds tokens, in bytes, as API servers bound a header.
-	maxToken = 16 << 10
-	// patience with one review.
-	patience = 10 * time.Second
+	// maxTokenBytes bounds tokens, in bytes, as API servers bound a header.
+	maxTokenBytes = 16 << 10
+	// reviewTimeout with one review.
+	reviewTimeout = 10 * time.Second
 )
 
 // Reviewer asks the hub.
@@ -49,12 +49,12 @@ func NewReviewer(tokens authenticationclient.TokenReviewsGetter, access authoriz
 	return &Reviewer{tokens: tokens.TokenReviews(), access: access.SubjectAccessReviews()}
 }
 
-// Authenticate returns the user of a token. The error is ErrToken or ErrUnavailable.
+// Authenticate returns the user of a token. The error is ErrInvalidToken or ErrUnavailable.
 func (r *Reviewer) Authenticate(ctx context.Context, token string) (authenticationv1.UserInfo, error) {
-	if token == "" || len(token) > maxToken {
-		return authenticationv1.UserInfo{}, ErrToken
+	if token == "" || len(token) > maxTokenBytes {
+		return authenticationv1.UserInfo{}, ErrInvalidToken
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
 	defer cancel()
 	review, err := r.tokens.Create(ctx, &authenticationv1.TokenReview{
 		Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: []string{Audience}},
@@ -64,7 +64,7 @@ func (r *Reviewer) Authenticate(ctx context.Context, token string) (authenticati
 	}
 	// An API server that knows no audiences says nothing of them.
 	if status := review.Status; !status.Authenticated || status.User.Username == "" || !slices.Contains(status.Audiences, Audience) {
-		return authenticationv1.UserInfo{}, ErrToken
+		return authenticationv1.UserInfo{}, ErrInvalidToken
 	}
 	return review.Status.User, nil
 }
@@ -72,7 +72,7 @@ func (r *Reviewer) Authenticate(ctx context.Context, token string) (authenticati
 // Authorize returns nil if a user may do something with WorkerDeployments of a namespace, or
 // of all of them if it is empty. The error is ErrForbidden or ErrUnavailable.
 func (r *Reviewer) Authorize(ctx context.Context, user authenticationv1.UserInfo, namespace, verb string) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
 	defer cancel()
 	allowed, err := rbacwatch.IsAllowed(ctx, r.access, user, authorizationv1.ResourceAttributes{
 		Namespace: namespace, Verb: verb,

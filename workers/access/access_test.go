@@ -43,7 +43,7 @@ var jane = authenticationv1.UserInfo{
 	Username: "jane", UID: "1", Groups: []string{"devs"}, Extra: map[string]authenticationv1.ExtraValue{"scope": {"all"}},
 }
 
-func TestATokenIsAcceptedForItsAudienceAlone(t *testing.T) {
+func TestAuthenticateAcceptsOnlyTokensForAudience(t *testing.T) {
 	for name, test := range map[string]struct {
 		reason string
 		token  string
@@ -52,12 +52,12 @@ func TestATokenIsAcceptedForItsAudienceAlone(t *testing.T) {
 		want   error
 	}{
 		"a token for it":          {"it is the user's", "good", authenticationv1.TokenReviewStatus{Authenticated: true, User: jane, Audiences: []string{Audience}}, nil, nil},
-		"no token":                {"nobody is asked", "", authenticationv1.TokenReviewStatus{Authenticated: true, User: jane, Audiences: []string{Audience}}, nil, ErrToken},
-		"a token of 20 KiB":       {"nobody is asked", strings.Repeat("x", 20<<10), authenticationv1.TokenReviewStatus{Authenticated: true, User: jane, Audiences: []string{Audience}}, nil, ErrToken},
-		"a token that is none":    {"the hub says so", "bad", authenticationv1.TokenReviewStatus{User: jane, Audiences: []string{Audience}}, nil, ErrToken},
-		"no audience":             {"an API server without audiences does not look", "good", authenticationv1.TokenReviewStatus{Authenticated: true, User: jane}, nil, ErrToken},
-		"another audience":        {"it is for the API server", "good", authenticationv1.TokenReviewStatus{Authenticated: true, User: jane, Audiences: []string{"kubernetes"}}, nil, ErrToken},
-		"nobody":                  {"a user has a name", "good", authenticationv1.TokenReviewStatus{Authenticated: true, Audiences: []string{Audience}}, nil, ErrToken},
+		"no token":                {"nobody is asked", "", authenticationv1.TokenReviewStatus{Authenticated: true, User: jane, Audiences: []string{Audience}}, nil, ErrInvalidToken},
+		"a token of 20 KiB":       {"nobody is asked", strings.Repeat("x", 20<<10), authenticationv1.TokenReviewStatus{Authenticated: true, User: jane, Audiences: []string{Audience}}, nil, ErrInvalidToken},
+		"a token that is none":    {"the hub says so", "bad", authenticationv1.TokenReviewStatus{User: jane, Audiences: []string{Audience}}, nil, ErrInvalidToken},
+		"no audience":             {"an API server without audiences does not look", "good", authenticationv1.TokenReviewStatus{Authenticated: true, User: jane}, nil, ErrInvalidToken},
+		"another audience":        {"it is for the API server", "good", authenticationv1.TokenReviewStatus{Authenticated: true, User: jane, Audiences: []string{"kubernetes"}}, nil, ErrInvalidToken},
+		"nobody":                  {"a user has a name", "good", authenticationv1.TokenReviewStatus{Authenticated: true, Audiences: []string{Audience}}, nil, ErrInvalidToken},
 		"a hub that does not say": {"a doubt is a refusal", "good", authenticationv1.TokenReviewStatus{}, errors.New("boom"), ErrUnavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -79,7 +79,7 @@ func TestATokenIsAcceptedForItsAudienceAlone(t *testing.T) {
 	}
 }
 
-func TestTheHubSaysWhoMay(t *testing.T) {
+func TestAuthorizeFollowsSubjectAccessReview(t *testing.T) {
 	for name, test := range map[string]struct {
 		status authorizationv1.SubjectAccessReviewStatus
 		err    error
@@ -119,14 +119,14 @@ func namespace(name, account string, day int) *corev1.Namespace {
 	}}
 }
 
-// follow runs accounts until the test ends, and returns when they are known.
-func follow(t *testing.T, a *Accounts) {
+// startAccounts runs accounts until the test ends, and returns when they are known.
+func startAccounts(t *testing.T, a *Accounts) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var group sync.WaitGroup
 	group.Go(func() { a.Run(ctx) })
 	t.Cleanup(func() { cancel(); group.Wait() })
-	for deadline := time.After(10 * time.Second); !a.Synced(); {
+	for deadline := time.After(10 * time.Second); !a.HasSynced(); {
 		select {
 		case <-deadline:
 			t.Fatal("the namespaces are not known")
@@ -135,7 +135,7 @@ func follow(t *testing.T, a *Accounts) {
 	}
 }
 
-func TestAccountsAreThoseThatTheUserMayRead(t *testing.T) {
+func TestListReadableReturnsPermittedAccounts(t *testing.T) {
 	rights := map[string]bool{"team-b": true, "team-c": true}
 	var everywhere bool
 	clients, reviewer := hub(t, nil, func(r *authorizationv1.SubjectAccessReview) error {
@@ -147,25 +147,25 @@ func TestAccountsAreThoseThatTheUserMayRead(t *testing.T) {
 		return nil
 	}, namespace("team-a", "one", 1), namespace("team-b", "two", 2), namespace("team-c", "one", 3), namespace("team-d", "No-Id", 4))
 	accounts := NewAccounts(clients)
-	follow(t, accounts)
+	startAccounts(t, accounts)
 	if got, ok := accounts.Namespace("one"); got != "team-a" || !ok {
 		t.Errorf("account one is in %q, not in the oldest namespace that claims it", got)
 	}
 	if got, ok := accounts.Namespace("three"); ok {
 		t.Errorf("account three is in %q", got)
 	}
-	got, err := accounts.Of(t.Context(), jane, reviewer)
+	got, err := accounts.ListReadable(t.Context(), jane, reviewer)
 	if diff := cmp.Diff([]string{"two"}, got); err != nil || diff != "" {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
 	everywhere = true
-	got, err = accounts.Of(t.Context(), jane, reviewer)
+	got, err = accounts.ListReadable(t.Context(), jane, reviewer)
 	if diff := cmp.Diff([]string{"one", "two"}, got); err != nil || diff != "" {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
 }
 
-func TestADoubtIsNoList(t *testing.T) {
+func TestListReadableFailsWhenReviewFails(t *testing.T) {
 	clients, reviewer := hub(t, nil, func(r *authorizationv1.SubjectAccessReview) error {
 		if r.Spec.ResourceAttributes.Namespace == "" {
 			return nil
@@ -173,8 +173,8 @@ func TestADoubtIsNoList(t *testing.T) {
 		return errors.New("boom")
 	}, namespace("team-a", "one", 1))
 	accounts := NewAccounts(clients)
-	follow(t, accounts)
-	if got, err := accounts.Of(t.Context(), jane, reviewer); !errors.Is(err, ErrUnavailable) || got != nil {
+	startAccounts(t, accounts)
+	if got, err := accounts.ListReadable(t.Context(), jane, reviewer); !errors.Is(err, ErrUnavailable) || got != nil {
 		t.Errorf("got %q, %v", got, err)
 	}
 }

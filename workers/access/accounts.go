@@ -24,8 +24,8 @@ import (
 	"github.com/spokelet/spokelet/workers/tenant"
 )
 
-// parallel reviews of rights for one request.
-const parallel = 8
+// maxParallelReviews reviews of rights for one request.
+const maxParallelReviews = 8
 
 // Accounts follows the namespaces that have accounts.
 type Accounts struct {
@@ -50,10 +50,10 @@ func (a *Accounts) Run(ctx context.Context) {
 	a.factory.Shutdown()
 }
 
-// Synced tells whether all namespaces are known.
-func (a *Accounts) Synced() bool { return a.synced() }
+// HasSynced tells whether all namespaces are known.
+func (a *Accounts) HasSynced() bool { return a.synced() }
 
-func (a *Accounts) claims() (*tenant.Accounts, []string) {
+func (a *Accounts) listAccounts() (*tenant.Accounts, []string) {
 	// The error of a lister of a cache is always nil.
 	found, _ := a.lister.List(labels.Everything())
 	namespaces := make([]corev1.Namespace, 0, len(found))
@@ -63,12 +63,12 @@ func (a *Accounts) claims() (*tenant.Accounts, []string) {
 		ids = append(ids, ns.Labels[api.LabelAccount])
 	}
 	slices.Sort(ids)
-	return tenant.Claims(namespaces), slices.Compact(ids)
+	return tenant.ResolveAccounts(namespaces), slices.Compact(ids)
 }
 
 // Namespace returns the namespace of an account.
 func (a *Accounts) Namespace(account string) (string, bool) {
-	claims, _ := a.claims()
+	claims, _ := a.listAccounts()
 	return claims.Namespace(account)
 }
 
@@ -77,9 +77,9 @@ type Authorizer interface {
 	Authorize(ctx context.Context, user authenticationv1.UserInfo, namespace, verb string) error
 }
 
-// Of returns the accounts whose scripts a user may read, sorted.
-func (a *Accounts) Of(ctx context.Context, user authenticationv1.UserInfo, rights Authorizer) ([]string, error) {
-	claims, ids := a.claims()
+// ListReadable returns the accounts whose scripts a user may read, sorted.
+func (a *Accounts) ListReadable(ctx context.Context, user authenticationv1.UserInfo, rights Authorizer) ([]string, error) {
+	claims, ids := a.listAccounts()
 	err := rights.Authorize(ctx, user, "", "list")
 	all := err == nil
 	if err != nil && !errors.Is(err, ErrForbidden) {
@@ -90,7 +90,7 @@ func (a *Accounts) Of(ctx context.Context, user authenticationv1.UserInfo, right
 		allowed []string
 	)
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(parallel)
+	group.SetLimit(maxParallelReviews)
 	for _, id := range ids {
 		namespace, ok := claims.Namespace(id)
 		if !ok {

@@ -14,7 +14,7 @@ import (
 // claim aud names the [Audience] (RFC 7519). Nothing of it is verified. Of a token that says no
 // the hub would say no, and need not be asked.
 func HasAudience(token string) bool {
-	if len(token) > maxToken {
+	if len(token) > maxTokenBytes {
 		return false
 	}
 	parts := strings.Split(token, ".")

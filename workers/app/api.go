@@ -32,11 +32,11 @@ import (
 )
 
 const (
-	// endTime is how long requests may take to end when the process is to.
-	endTime = 20 * time.Second
-	// tailTime is how long rights count that were withdrawn: wrangler makes another tail when
+	// shutdownTimeout is how long requests may take to end when the process is to.
+	shutdownTimeout = 20 * time.Second
+	// tailLifetime is how long rights count that were withdrawn: wrangler makes another tail when
 	// one has ended, and they are looked at again.
-	tailTime = time.Hour
+	tailLifetime = time.Hour
 )
 
 // apiFlags are those of the API for wrangler.
@@ -78,7 +78,7 @@ func runAPI(ctx context.Context, f apiFlags, cfg config.Config, credentials conf
 	if err != nil {
 		return fmt.Errorf("certificate: %w", err)
 	}
-	tails, err := tail.New(tail.Config{Kube: kube, Limits: cfg.Tails, Lifetime: tailTime})
+	tails, err := tail.New(tail.Config{Kube: kube, Limits: cfg.Tails, Lifetime: tailLifetime})
 	if err != nil {
 		return err
 	}
@@ -94,7 +94,9 @@ func runAPI(ctx context.Context, f apiFlags, cfg config.Config, credentials conf
 	group.Go(func() error {
 		return serve(ctx, cloudflare.NewServer(api, certificate.GetCertificate, logger()), f.address, cloudflare.Listen, tails.Close)
 	})
-	group.Go(func() error { return serve(ctx, newHealth(accounts.Synced), f.health, probes, nil) })
+	group.Go(func() error {
+		return serve(ctx, newProbeServer(accounts.HasSynced), f.health, limitProbeConnections, nil)
+	})
 	return group.Wait()
 }
 
@@ -109,7 +111,7 @@ func newAPI(kube *rest.Config, hub kubernetes.Interface, cfg config.Config, cred
 	if err != nil {
 		return nil, fmt.Errorf("client: %w", err)
 	}
-	bucket, err := storeOf(cfg, credentials, quota.Transport)
+	bucket, err := newStore(cfg, credentials, quota.Transport)
 	if err != nil {
 		return nil, err
 	}
@@ -122,22 +124,22 @@ func newAPI(kube *rest.Config, hub kubernetes.Interface, cfg config.Config, cred
 	})
 }
 
-// probes bounds the connections of the server of the probes, which anybody may call.
-func probes(l net.Listener) net.Listener {
-	return connlimit.New(l, connlimit.Limits{Strangers: 64, StrangerTime: endTime})
+// limitProbeConnections bounds the connections of the server of the probes, which anybody may call.
+func limitProbeConnections(l net.Listener) net.Listener {
+	return connlimit.New(l, connlimit.Limits{Strangers: 64, StrangerTime: shutdownTimeout})
 }
 
-// newHealth returns the server of the probes.
-func newHealth(synced func() bool) *http.Server {
+// newProbeServer returns the server of the probes.
+func newProbeServer(synced func() bool) *http.Server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(http.ResponseWriter, *http.Request) {})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if synced() {
 			return
 		}
-		http.Error(w, errUnsynced.Error(), http.StatusServiceUnavailable)
+		http.Error(w, errNotSynced.Error(), http.StatusServiceUnavailable)
 	})
-	return &http.Server{Handler: mux, ReadHeaderTimeout: endTime, ReadTimeout: endTime, WriteTimeout: endTime, MaxHeaderBytes: 8 << 10}
+	return &http.Server{Handler: mux, ReadHeaderTimeout: shutdownTimeout, ReadTimeout: shutdownTimeout, WriteTimeout: shutdownTimeout, MaxHeaderBytes: 8 << 10}
 }
 
 // serve serves until the context ends, and then as long as requests take to end. limit bounds
@@ -154,7 +156,7 @@ func serve(ctx context.Context, server *http.Server, address string, limit func(
 		if end != nil {
 			end()
 		}
-		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
+		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 		defer cancel()
 		stopped <- server.Shutdown(within)
 	}()

@@ -14,14 +14,14 @@ import (
 	"github.com/spokelet/spokelet/workers/build"
 )
 
-// terminationMessage is where the kubelet reads what a container says at its end.
-const terminationMessage = "/dev/termination-log"
+// terminationMessagePath is where the kubelet reads what a container says at its end.
+const terminationMessagePath = "/dev/termination-log"
 
 // confine is the command that a process becomes workerd by; it is no command for people.
-const confineName = "confine"
+const confineCommand = "confine"
 
 var (
-	errUnsynced = errors.New("the objects of the hub are not known yet")
+	errNotSynced = errors.New("the objects of the hub are not known yet")
 	// errNoImage ends a step whose result says why there is no image.
 	errNoImage = errors.New("there is no image")
 )
@@ -30,7 +30,7 @@ var (
 type buildFlags struct {
 	*flags
 
-	input, dir, message string
+	input, dir, terminationMessage string
 }
 
 func buildCommand(f *flags) *cobra.Command {
@@ -39,10 +39,10 @@ func buildCommand(f *flags) *cobra.Command {
 	set := cmd.PersistentFlags()
 	set.StringVar(&b.input, "input", "/input/bundle.json", "path of what is to be built")
 	set.StringVar(&b.dir, "dir", "/work", "folder that the steps share")
-	set.StringVar(&b.message, "message", terminationMessage, "path that the result is written to")
+	set.StringVar(&b.terminationMessage, "message", terminationMessagePath, "path that the result is written to")
 	step := func(name, short string, run func(context.Context) (build.Result, error)) *cobra.Command {
 		return &cobra.Command{Use: name, Short: short, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
-			return b.end(run(cmd.Context()))
+			return b.writeResult(run(cmd.Context()))
 		}}
 	}
 	cmd.AddCommand(
@@ -50,23 +50,23 @@ func buildCommand(f *flags) *cobra.Command {
 		step("check", "Have workerd load each script, without a network", b.check),
 		step("push", "Write the image to the registry", b.push),
 		&cobra.Command{
-			Use: confineName, Hidden: true, Args: cobra.ExactArgs(1), SilenceErrors: true,
+			Use: confineCommand, Hidden: true, Args: cobra.ExactArgs(1), SilenceErrors: true,
 			RunE: func(_ *cobra.Command, args []string) error { return build.Confine(args) },
 		},
 	)
 	return cmd
 }
 
-// end writes the result of a step. One that says why there is no image is an error, too, so
+// writeResult writes the result of a step. One that says why there is no image is an error, too, so
 // that the next step does not run.
-func (b *buildFlags) end(result build.Result, err error) error {
+func (b *buildFlags) writeResult(result build.Result, err error) error {
 	if err != nil {
-		result = build.Failed(err)
+		result = build.FailedResult(err)
 	}
 	if result.Image == "" && result.Failure == nil && len(result.Rejected) == 0 {
 		return nil
 	}
-	if err := result.Write(b.message); err != nil {
+	if err := result.Write(b.terminationMessage); err != nil {
 		return err
 	}
 	if result.Image == "" {
@@ -80,7 +80,7 @@ func (b *buildFlags) fetch(ctx context.Context) (build.Result, error) {
 	if err != nil {
 		return build.Result{}, err
 	}
-	objects, err := storeOf(cfg, credentials, nil)
+	objects, err := newStore(cfg, credentials, nil)
 	if err != nil {
 		return build.Result{}, err
 	}
@@ -93,7 +93,7 @@ func (b *buildFlags) check(ctx context.Context) (build.Result, error) {
 	if err != nil {
 		return build.Result{}, fmt.Errorf("this program: %w", err)
 	}
-	rejected, err := build.Check(ctx, build.CheckConfig{Input: b.input, Work: b.dir, Confine: []string{self, "build", confineName}})
+	rejected, err := build.Check(ctx, build.CheckConfig{Input: b.input, Work: b.dir, Confine: []string{self, "build", confineCommand}})
 	return build.Result{Rejected: rejected}, err
 }
 
@@ -102,7 +102,7 @@ func (b *buildFlags) push(ctx context.Context) (build.Result, error) {
 	if err != nil {
 		return build.Result{}, err
 	}
-	images, err := registryOf(cfg, credentials)
+	images, err := newRegistry(cfg, credentials)
 	if err != nil {
 		return build.Result{}, err
 	}

@@ -58,7 +58,7 @@ func runController(ctx context.Context, f controllerFlags, cfg config.Config, cr
 		return fmt.Errorf("kubeconfig %q: cannot load: %w", f.kubeconfig, err)
 	}
 	kube.QPS, kube.UserAgent = -1, "spokelet-workers/"+Version // priority and fairness is the limiter
-	if err := install(ctx, kube); err != nil {
+	if err := installCRDs(ctx, kube); err != nil {
 		return err
 	}
 	settings, err := controllerConfig(cfg, credentials, f.namespace)
@@ -90,8 +90,8 @@ func runController(ctx context.Context, f controllerFlags, cfg config.Config, cr
 	return mgr.Start(ctx)
 }
 
-// install makes the kinds be served.
-func install(ctx context.Context, kube *rest.Config) error {
+// installCRDs makes the kinds be served.
+func installCRDs(ctx context.Context, kube *rest.Config) error {
 	client, err := dynamic.NewForConfig(kube)
 	if err != nil {
 		return fmt.Errorf("client: %w", err)
@@ -110,7 +110,7 @@ func addProbes(mgr manager.Manager) error {
 	}
 	synced := func(r *http.Request) error {
 		if !mgr.GetCache().WaitForCacheSync(r.Context()) {
-			return errUnsynced
+			return errNotSynced
 		}
 		return nil
 	}
@@ -122,16 +122,16 @@ func addProbes(mgr manager.Manager) error {
 
 // controllerConfig returns the configuration of the controllers that the file asks for.
 func controllerConfig(cfg config.Config, credentials config.Credentials, namespace string) (controllers.Config, error) {
-	objects, err := storeOf(cfg, credentials, nil)
+	objects, err := newStore(cfg, credentials, nil)
 	if err != nil {
 		return controllers.Config{}, err
 	}
-	images, err := registryOf(cfg, credentials)
+	images, err := newRegistry(cfg, credentials)
 	if err != nil {
 		return controllers.Config{}, err
 	}
 	return controllers.Config{
-		Store: objects, Registry: images, Runtime: cfg.Registry.Runtime, Pull: cfg.Registry.Pull, PullSecret: cfg.Registry.PullSecret, Place: cfg.Place,
+		Store: objects, Registry: images, Runtime: cfg.Registry.Runtime, Pull: cfg.Registry.Pull, PullSecret: cfg.Registry.PullSecret, Placement: cfg.Placement,
 		Build: controllers.BuildConfig{
 			Namespace: namespace, ServiceAccount: cfg.Build.ServiceAccount, Image: cfg.Build.Image, ImagePullSecrets: cfg.Build.ImagePullSecrets,
 			ConfigMap: cfg.Build.ConfigMap, StoreSecret: cfg.Store.Secret, StoreCASecret: cfg.Store.CASecret,
@@ -141,8 +141,8 @@ func controllerConfig(cfg config.Config, credentials config.Credentials, namespa
 	}, nil
 }
 
-// storeOf returns the store of the file, whose requests pass through a wrapper if there is one.
-func storeOf(cfg config.Config, credentials config.Credentials, wrap func(http.RoundTripper) http.RoundTripper) (*store.Store, error) {
+// newStore returns the store of the file, whose requests pass through a wrapper if there is one.
+func newStore(cfg config.Config, credentials config.Credentials, wrap func(http.RoundTripper) http.RoundTripper) (*store.Store, error) {
 	return store.New(store.Config{
 		Endpoint: cfg.Store.Endpoint, Region: cfg.Store.Region, Bucket: cfg.Store.Bucket,
 		AccessKey: credentials.AccessKey, SecretKey: credentials.SecretKey, CA: credentials.StoreCA, Wrap: wrap,
@@ -150,7 +150,7 @@ func storeOf(cfg config.Config, credentials config.Credentials, wrap func(http.R
 	})
 }
 
-func registryOf(cfg config.Config, credentials config.Credentials) (*registry.Registry, error) {
+func newRegistry(cfg config.Config, credentials config.Credentials) (*registry.Registry, error) {
 	return registry.New(registry.Config{
 		Push: cfg.Registry.Push, Runtime: cfg.Registry.Runtime, Insecure: cfg.Registry.Insecure,
 		DockerConfig: credentials.DockerConfig, CA: credentials.RegistryCA,

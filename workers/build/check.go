@@ -21,8 +21,8 @@ const (
 	defaultWorkerd = "/usr/bin/workerd"
 )
 
-// ErrUnfit: workerd did not get what it needs to tell anything about a script.
-var ErrUnfit = errors.New("workerd cannot check scripts here now")
+// ErrCannotCheck: workerd did not get what it needs to tell anything about a script.
+var ErrCannotCheck = errors.New("workerd cannot check scripts here now")
 
 // CheckConfig is what the second step is made of.
 type CheckConfig struct {
@@ -73,7 +73,7 @@ func (c *CheckConfig) setDefaults() {
 // same time.
 func Check(ctx context.Context, config CheckConfig) ([]builder.Rejection, error) {
 	config.setDefaults()
-	in, err := load(config.Input)
+	in, err := readInput(config.Input)
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +83,7 @@ func Check(ctx context.Context, config CheckConfig) ([]builder.Rejection, error)
 		if len(rejected) > 0 && time.Since(begin) > config.Budget {
 			break
 		}
-		message, err := config.probe(ctx, filepath.Join(config.Work, probeName(i)))
+		message, err := config.probe(ctx, filepath.Join(config.Work, probeFile(i)))
 		if err != nil {
 			return nil, fmt.Errorf("check script %s: %w", worker.Name, err)
 		}
@@ -91,7 +91,7 @@ func Check(ctx context.Context, config CheckConfig) ([]builder.Rejection, error)
 			continue
 		}
 		if len(rejected) == 0 {
-			if err := config.blank(ctx); err != nil {
+			if err := config.probeBlank(ctx); err != nil {
 				return nil, fmt.Errorf("check script %s: %w", worker.Name, err)
 			}
 		}
@@ -107,12 +107,12 @@ const config :Workerd.Config = (
     modules = [(name = "blank.js", esModule = "export default {};")],
     compatibilityDate = "2023-02-28",
   ))],
-  sockets = [(name = "blank", address = "unix:` + socket + `", http = (), service = "blank")],
+  sockets = [(name = "blank", address = "unix:` + socketName + `", http = (), service = "blank")],
 );
 `
 
-// blank tells whether workerd loads a script that it cannot reject.
-func (c *CheckConfig) blank(ctx context.Context) error {
+// probeBlank tells whether workerd loads a script that it cannot reject.
+func (c *CheckConfig) probeBlank(ctx context.Context) error {
 	dir, err := os.MkdirTemp(c.Temp, "blank-")
 	if err != nil {
 		return fmt.Errorf("temporary folder: %w", err)
@@ -124,7 +124,7 @@ func (c *CheckConfig) blank(ctx context.Context) error {
 	}
 	message, err := c.probe(ctx, file)
 	if err == nil && message != "" {
-		return fmt.Errorf("%w: of a script of no content it says: %s", ErrUnfit, message)
+		return fmt.Errorf("%w: of a script of no content it says: %s", ErrCannotCheck, message)
 	}
 	return err
 }

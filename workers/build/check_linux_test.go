@@ -41,7 +41,7 @@ func fetched(t *testing.T, workers ...worker) CheckConfig {
 		t.Fatal(err)
 	}
 	defer root.Close()
-	if err := configure(in, root); err != nil {
+	if err := writeConfigs(in, root); err != nil {
 		t.Fatal(err)
 	}
 	c.Input = writeInput(t, in)
@@ -101,7 +101,7 @@ func checked(t *testing.T, c CheckConfig) ([]builder.Rejection, error) {
 	t.Helper()
 	for range 5 {
 		rejected, err := Check(t.Context(), c)
-		if !errors.Is(err, ErrUnfit) {
+		if !errors.Is(err, ErrCannotCheck) {
 			return rejected, err
 		}
 		t.Log(err)
@@ -110,7 +110,7 @@ func checked(t *testing.T, c CheckConfig) ([]builder.Rejection, error) {
 	return Check(t.Context(), c)
 }
 
-func TestWorkerdLoadsWhatItCanServe(t *testing.T) {
+func TestCheckAcceptsValidScripts(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		worker worker
@@ -144,7 +144,7 @@ func TestWorkerdLoadsWhatItCanServe(t *testing.T) {
 	}
 }
 
-func TestWorkerdRejectsWhatItCannotServe(t *testing.T) {
+func TestCheckRejectsInvalidScripts(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		worker worker
@@ -195,7 +195,7 @@ func TestWorkerdRejectsWhatItCannotServe(t *testing.T) {
 	}
 }
 
-func TestAScriptThatIsNeverLoadedIsRejected(t *testing.T) {
+func TestCheckRejectsScriptThatNeverLoads(t *testing.T) {
 	path := workerd(t)
 	cases := map[string]struct{ reason, source string }{
 		"for a loop":              {"workerd itself has no limit", `for (;;) {}`},
@@ -215,7 +215,7 @@ func TestAScriptThatIsNeverLoadedIsRejected(t *testing.T) {
 	}
 }
 
-func TestARejectionIsTheSameEachTime(t *testing.T) {
+func TestCheckMessageIsDeterministic(t *testing.T) {
 	t.Parallel()
 	path := workerd(t)
 	var before []builder.Rejection
@@ -235,7 +235,7 @@ func TestARejectionIsTheSameEachTime(t *testing.T) {
 	}
 }
 
-func TestEachScriptIsCheckedAlone(t *testing.T) {
+func TestCheckIsolatesScripts(t *testing.T) {
 	c := fetched(t, javascript(`throw new Error("one");`).named("one"), javascript(hello).named("two"), javascript(`throw new Error("three");`).named("three"))
 	c.Workerd = workerd(t)
 	got, err := checked(t, c)
@@ -248,7 +248,7 @@ func TestEachScriptIsCheckedAlone(t *testing.T) {
 	}
 }
 
-func TestACheckedScriptCannotConnect(t *testing.T) {
+func TestCheckedScriptCannotConnect(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -265,14 +265,14 @@ func TestACheckedScriptCannotConnect(t *testing.T) {
 	path := workerd(t)
 	// Not the probe's configuration: one that a tenant might wish for.
 	c := fetched(t, javascript(hello))
-	write(t, filepath.Join(c.Work, probeName(0)), fmt.Sprintf(`using Workerd = import "/workerd/workerd.capnp";
+	write(t, filepath.Join(c.Work, probeFile(0)), fmt.Sprintf(`using Workerd = import "/workerd/workerd.capnp";
 const config :Workerd.Config = (
   services = [
     (name = "w0", worker = (serviceWorkerScript = "addEventListener('fetch', e => 1)", compatibilityDate = "2026-01-15")),
     (name = "out", external = (address = "%s", http = ())),
   ],
   sockets = [(name = "s", address = "%s", http = (), service = "w0"), (name = "t", address = "127.0.0.1:0", http = (), service = "w0")],
-);`, listener.Addr(), "unix:"+socket))
+);`, listener.Addr(), "unix:"+socketName))
 	c.Workerd = path
 	rejected, err := checked(t, c)
 	if err != nil || len(rejected) != 1 || !strings.Contains(rejected[0].Message, "Operation not permitted") {
@@ -282,7 +282,7 @@ const config :Workerd.Config = (
 	<-accepted
 }
 
-func TestWhatIsNotTheScriptsFaultRejectsNothing(t *testing.T) {
+func TestCheckRejectsNothingOnEnvironmentFailure(t *testing.T) {
 	const load = "load"
 	cases := map[string]struct {
 		reason string
@@ -329,7 +329,7 @@ func TestWhatIsNotTheScriptsFaultRejectsNothing(t *testing.T) {
 			reason: "what does not say that it confined did not",
 			does:   load,
 			change: func(t *testing.T, c *CheckConfig) {
-				c.Confine = []string{self(t), attempt, filepath.Join(c.Work, probeName(0))}
+				c.Confine = []string{self(t), attempt, filepath.Join(c.Work, probeFile(0))}
 			},
 			want: "check script hello: confine workerd: it ended before: ",
 		},
@@ -348,7 +348,7 @@ func TestWhatIsNotTheScriptsFaultRejectsNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // one of them waits
 			c := fetched(t, javascript(hello))
-			write(t, filepath.Join(c.Work, probeName(0)), test.does)
+			write(t, filepath.Join(c.Work, probeFile(0)), test.does)
 			if test.change != nil {
 				test.change(t, &c)
 			}
@@ -356,21 +356,21 @@ func TestWhatIsNotTheScriptsFaultRejectsNothing(t *testing.T) {
 			if err == nil || rejected != nil || !strings.HasPrefix(err.Error(), test.want) {
 				t.Fatalf("%s\n%v, %v, not %q", test.reason, rejected, err, test.want)
 			}
-			if !Failed(err).Failure.Retry {
+			if !FailedResult(err).Failure.Retry {
 				t.Errorf("%s\nit is not tried again: %v", test.reason, err)
 			}
 		})
 	}
 }
 
-func TestACheckThatIsGivenUpLeavesNothing(t *testing.T) {
+func TestCanceledCheckLeavesNoProcess(t *testing.T) {
 	t.Parallel() // it waits
 	c := fetched(t, javascript(hello))
-	write(t, filepath.Join(c.Work, probeName(0)), doWait)
+	write(t, filepath.Join(c.Work, probeFile(0)), doWait)
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	rejected, err := Check(ctx, c)
-	if !errors.Is(err, context.DeadlineExceeded) || rejected != nil || !Failed(err).Failure.Retry {
+	if !errors.Is(err, context.DeadlineExceeded) || rejected != nil || !FailedResult(err).Failure.Retry {
 		t.Errorf("%v, %v", rejected, err)
 	}
 	if left, _ := os.ReadDir(c.Temp); len(left) > 0 {
@@ -378,10 +378,10 @@ func TestACheckThatIsGivenUpLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestACheckEndsWithWhatItFoundInItsTime(t *testing.T) {
+func TestCheckStopsAtBudget(t *testing.T) {
 	c := fetched(t, javascript(hello).named("one"), javascript(hello).named("two"))
 	for i := range 2 {
-		write(t, filepath.Join(c.Work, probeName(i)), doNothing+":bad")
+		write(t, filepath.Join(c.Work, probeFile(i)), doNothing+":bad")
 	}
 	c.Budget = time.Nanosecond
 	got, err := Check(t.Context(), c)

@@ -32,12 +32,12 @@ type confinement struct {
 //
 // What goes wrong is told on the control descriptor: another output is the script's, too.
 func Confine(args []string) error {
-	err := confineAs(args)
-	tell(event{Event: eventFailed, Error: err.Error()})
+	err := confine(args)
+	writeEvent(event{Event: eventFailed, Error: err.Error()})
 	return err
 }
 
-func confineAs(args []string) error {
+func confine(args []string) error {
 	var c confinement
 	if len(args) != 1 {
 		return errors.New("confine: takes one argument")
@@ -48,14 +48,14 @@ func confineAs(args []string) error {
 	if len(c.Command) == 0 {
 		return errors.New("confine: has no command")
 	}
-	return c.become()
+	return c.applyAndExec()
 }
 
-// tell writes an event. There is nobody to tell that it cannot.
-func tell(e event) {
+// writeEvent writes an event. There is nobody to tell that it cannot.
+func writeEvent(e event) {
 	line, err := json.Marshal(e)
 	if err != nil {
 		return
 	}
-	_, _ = os.NewFile(control, "control").Write(append(line, '\n'))
+	_, _ = os.NewFile(controlFD, "control").Write(append(line, '\n'))
 }

@@ -22,36 +22,36 @@ const (
 	maxFileSize = 1 << 20
 )
 
-// readable is what workerd reads of the system.
-var readable = []string{
+// readablePaths is what workerd reads of the system.
+var readablePaths = []string{
 	"/usr", "/lib", "/lib64", "/etc/ssl", "/etc/ld.so.cache", "/etc/localtime", "/sys/devices/system/cpu",
 	"/dev/null", "/dev/urandom", "/dev/random",
 }
 
-// become gives everything up and executes the command.
-func (c confinement) become() error {
-	if err := c.limit(); err != nil {
+// applyAndExec gives everything up and executes the command.
+func (c confinement) applyAndExec() error {
+	if err := c.setLimits(); err != nil {
 		return err
 	}
-	if err := c.restrict(); err != nil {
+	if err := c.restrictAccess(); err != nil {
 		return fmt.Errorf("landlock: %w", err)
 	}
 	// A filter is of one thread, and that one executes.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if err := install(filter(os.Getpid())); err != nil {
+	if err := installFilter(newFilter(os.Getpid())); err != nil {
 		return err
 	}
-	tell(event{Event: eventConfined})
+	writeEvent(event{Event: eventConfined})
 	if err := unix.Exec(c.Command[0], c.Command, []string{}); err != nil {
 		return fmt.Errorf("execute %s: %w", c.Command[0], err)
 	}
 	return nil
 }
 
-// limit bounds what the process uses. V8 reserves far more addresses than it writes to, so
+// setLimits bounds what the process uses. V8 reserves far more addresses than it writes to, so
 // only memory that can be written to is counted.
-func (c confinement) limit() error {
+func (c confinement) setLimits() error {
 	for resource, most := range map[int]uint64{
 		unix.RLIMIT_CORE: 0, unix.RLIMIT_NOFILE: maxFiles, unix.RLIMIT_FSIZE: maxFileSize, unix.RLIMIT_DATA: c.Memory,
 	} {
@@ -62,11 +62,11 @@ func (c confinement) limit() error {
 	return nil
 }
 
-// restrict leaves of the files those that workerd needs, and no TCP and no other processes.
+// restrictAccess leaves of the files those that workerd needs, and no TCP and no other processes.
 // A kernel does of that what it knows.
-func (c confinement) restrict() error {
+func (c confinement) restrictAccess() error {
 	var folders, files []string
-	for _, path := range append(append([]string{c.Command[0]}, c.Read...), readable...) {
+	for _, path := range append(append([]string{c.Command[0]}, c.Read...), readablePaths...) {
 		info, err := os.Stat(path)
 		switch {
 		case err != nil:
@@ -88,8 +88,8 @@ func (c confinement) restrict() error {
 	return landlock.V6.BestEffort().RestrictScoped()
 }
 
-// isolate makes a process that is killed with all that it starts, and with this one.
-func isolate(command *exec.Cmd) {
+// killWithParent makes a process that is killed with all that it starts, and with this one.
+func killWithParent(command *exec.Cmd) {
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGKILL) }
 }

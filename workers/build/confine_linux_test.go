@@ -46,15 +46,15 @@ func (c *CheckConfig) run(t *testing.T, file string) (progress, *os.ProcessState
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := p.watch(t.Context())
+	got := p.readProgress(t.Context())
 	state, err := p.wait()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return got, state, string(p.said.end)
+	return got, state, string(p.output.buffer)
 }
 
-func TestConfinedCodeReachesNothing(t *testing.T) {
+func TestConfinedCodeHasNoAccess(t *testing.T) {
 	c := standIn(t)
 	write(t, filepath.Join(filepath.Dir(c.Work), "secret"), "secret")
 	t.Setenv("SPOKELET_SECRET", "secret")
@@ -145,7 +145,7 @@ func program(machine uint16, code []byte) []byte {
 	return append(image, code...)
 }
 
-func TestSystemCallsOfAnotherArchitectureEndTheProcess(t *testing.T) {
+func TestForeignArchitectureCallKillsProcess(t *testing.T) {
 	if architecture != unix.AUDIT_ARCH_X86_64 {
 		t.Skip("the programs are for x86-64")
 	}
@@ -201,7 +201,7 @@ func endedBy(state *os.ProcessState) syscall.Signal {
 	return state.Sys().(syscall.WaitStatus).Signal()
 }
 
-func TestNothingIsRunWithoutTheFilter(t *testing.T) {
+func TestCheckFailsWithoutSeccompFilter(t *testing.T) {
 	c := standIn(t)
 	file := filepath.Join(c.Work, "do")
 	write(t, file, doNothing+":it ran")
@@ -213,7 +213,7 @@ func TestNothingIsRunWithoutTheFilter(t *testing.T) {
 	}
 }
 
-func TestConfineSaysWhatIsWrong(t *testing.T) {
+func TestConfineReportsErrors(t *testing.T) {
 	cases := map[string]struct {
 		reason    string
 		arguments []string
@@ -243,7 +243,7 @@ func TestConfineSaysWhatIsWrong(t *testing.T) {
 				t.Fatal(err)
 			}
 			writer.Close()
-			got := (&process{events: reader}).watch(t.Context())
+			got := (&process{events: reader}).readProgress(t.Context())
 			if err := command.Wait(); err == nil || !strings.Contains(got.failure, test.want) {
 				t.Errorf("%s\n%v, %q, not %q: %s", test.reason, err, got.failure, test.want, said.String())
 			}

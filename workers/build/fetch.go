@@ -19,8 +19,8 @@ import (
 
 const (
 	defaultScriptBytes = 16 << 20
-	// parallel is how many modules are read at a time.
-	parallel = 4
+	// maxParallelFetches is how many modules are read at a time.
+	maxParallelFetches = 4
 
 	folderMode = 0o700
 	fileMode   = 0o600
@@ -49,7 +49,7 @@ func Fetch(ctx context.Context, config FetchConfig) error {
 	if config.MaxBytes == 0 {
 		config.MaxBytes = defaultScriptBytes
 	}
-	in, err := load(config.Input)
+	in, err := readInput(config.Input)
 	if err != nil {
 		return err
 	}
@@ -58,47 +58,47 @@ func Fetch(ctx context.Context, config FetchConfig) error {
 		return fmt.Errorf("work folder: %w", err)
 	}
 	defer func() { _ = work.Close() }()
-	var modules []place
+	var modules []moduleFile
 	for i, worker := range in.Workers {
 		var bytes int64
 		for j, module := range worker.Modules {
 			bytes += module.Size
-			modules = append(modules, place{worker: worker.Name, module: module, path: in.Path(i, j)})
+			modules = append(modules, moduleFile{worker: worker.Name, module: module, path: in.Path(i, j)})
 		}
 		if bytes > config.MaxBytes {
 			return &ScriptError{Script: worker.Name, Err: fmt.Errorf("%w: it has %d bytes, and the limit is %d", store.ErrTooLarge, bytes, config.MaxBytes)}
 		}
 	}
-	err = each(ctx, len(modules), parallel, func(ctx context.Context, i int) error {
+	err = forEach(ctx, len(modules), maxParallelFetches, func(ctx context.Context, i int) error {
 		return modules[i].fetch(ctx, in.Account, config.Store, work)
 	})
 	if err != nil {
 		return err
 	}
-	return configure(in, work)
+	return writeConfigs(in, work)
 }
 
-// configure writes the configuration of the whole, for people, and the probes.
-func configure(in bundle.Input, work *os.Root) error {
+// writeConfigs writes the configuration of the whole, for people, and the probes.
+func writeConfigs(in bundle.Input, work *os.Root) error {
 	if err := work.WriteFile("config.capnp", in.Config(), fileMode); err != nil {
 		return fmt.Errorf("write configuration: %w", err)
 	}
 	for i, worker := range in.Workers {
-		if err := work.WriteFile(probeName(i), in.Probe(i, "unix:"+socket), fileMode); err != nil {
+		if err := work.WriteFile(probeFile(i), in.Probe(i, "unix:"+socketName), fileMode); err != nil {
 			return fmt.Errorf("write probe of script %s: %w", worker.Name, err)
 		}
 	}
 	return nil
 }
 
-// place is a module and where it lies.
-type place struct {
+// moduleFile is a module and where it lies.
+type moduleFile struct {
 	worker string
 	module script.Module
 	path   string
 }
 
-func (p place) fetch(ctx context.Context, account string, from Store, work *os.Root) error {
+func (p moduleFile) fetch(ctx context.Context, account string, from Store, work *os.Root) error {
 	if err := work.MkdirAll(path.Dir(p.path), folderMode); err != nil {
 		return fmt.Errorf("script %s: %w", p.worker, err)
 	}
@@ -115,9 +115,9 @@ func (p place) fetch(ctx context.Context, account string, from Store, work *os.R
 	return nil
 }
 
-// each calls a function for 0 to n-1, some at a time, until one fails. Of errors it returns
+// forEach calls a function for 0 to n-1, some at a time, until one fails. Of errors it returns
 // that of the smallest number, so that the same cause has the same text.
-func each(ctx context.Context, n, limit int, do func(context.Context, int) error) error {
+func forEach(ctx context.Context, n, limit int, do func(context.Context, int) error) error {
 	within, cancel := context.WithCancel(ctx)
 	defer cancel()
 	errs := make([]error, n)

@@ -82,7 +82,7 @@ func tree(t *testing.T, dir string) map[string]string {
 	return files
 }
 
-func TestFetchWritesWhatTheOtherStepsNeed(t *testing.T) {
+func TestFetchWritesModulesAndConfigs(t *testing.T) {
 	in := inputOf(2, 2)
 	from := &fakeStore{}
 	config := FetchConfig{Input: writeInput(t, in), Work: t.TempDir(), Store: from}
@@ -111,12 +111,12 @@ func TestFetchWritesWhatTheOtherStepsNeed(t *testing.T) {
 	})
 }
 
-func TestFetchReadsFourModulesAtATime(t *testing.T) {
+func TestFetchLimitsParallelReads(t *testing.T) {
 	from := &fakeStore{}
 	all := make(chan struct{})
 	enough := sync.OnceFunc(func() { close(all) })
 	from.fail = func(string) error {
-		if from.now.Load() == parallel {
+		if from.now.Load() == maxParallelFetches {
 			enough()
 		}
 		<-all
@@ -125,12 +125,12 @@ func TestFetchReadsFourModulesAtATime(t *testing.T) {
 	if err := Fetch(t.Context(), FetchConfig{Input: writeInput(t, inputOf(1, 40)), Work: t.TempDir(), Store: from}); err != nil {
 		t.Fatal(err)
 	}
-	if most := from.most.Load(); most != parallel {
+	if most := from.most.Load(); most != maxParallelFetches {
 		t.Errorf("it read %d at a time", most)
 	}
 }
 
-func TestFetchFails(t *testing.T) {
+func TestFetchReportsErrors(t *testing.T) {
 	large := inputOf(2, 2)
 	large.Workers[1].Modules[0].Size = 16 << 20
 	cases := map[string]struct {
@@ -192,7 +192,7 @@ func TestFetchFails(t *testing.T) {
 	}
 }
 
-func TestFetchEndsWithItsContext(t *testing.T) {
+func TestFetchStopsWithContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	from := &fakeStore{fail: func(string) error { cancel(); return nil }}
 	err := Fetch(ctx, FetchConfig{Input: writeInput(t, inputOf(3, 3)), Work: t.TempDir(), Store: from})

@@ -24,17 +24,17 @@ const (
 // epoch is when everything was made: the same content is the same image.
 var epoch = time.Unix(0, 0).UTC()
 
-// written is an image or an index.
-type written interface {
+// taggableImage is an image or an index.
+type taggableImage interface {
 	remote.Taggable
 	Digest() (v1.Hash, error)
 }
 
-// compose adds content to each image of a base.
-func compose(base registry.Base, c *content) (written, error) {
+// buildImage adds content to each image of a base.
+func buildImage(base registry.Base, c *layerContent) (taggableImage, error) {
 	var adds []mutate.IndexAddendum
 	for _, image := range base.Images {
-		made, err := extend(image, c)
+		made, err := addLayer(image, c)
 		if err != nil {
 			return nil, err
 		}
@@ -53,9 +53,9 @@ func compose(base registry.Base, c *content) (written, error) {
 	return mutate.AppendManifests(mutate.IndexMediaType(empty.Index, types.OCIImageIndex), adds...), nil
 }
 
-// extend adds content to one image, as a layer, and has workerd serve it. The layers of the
+// addLayer adds content to one image, as a layer, and has workerd serve it. The layers of the
 // image are not read.
-func extend(base v1.Image, c *content) (v1.Image, error) {
+func addLayer(base v1.Image, c *layerContent) (v1.Image, error) {
 	media, err := base.MediaType()
 	if err != nil {
 		return nil, fmt.Errorf("the runtime: %w", err)

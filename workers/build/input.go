@@ -17,11 +17,11 @@ import (
 // maxInput is more than a ConfigMap can hold.
 const maxInput = 4 << 20
 
-// socket is where a probe listens, in the folder of its process.
-const socket = "socket"
+// socketName is where a probe listens, in the folder of its process.
+const socketName = "socket"
 
-// load reads what is to be built.
-func load(path string) (bundle.Input, error) {
+// readInput reads what is to be built.
+func readInput(path string) (bundle.Input, error) {
 	file, err := os.Open(filepath.Clean(path))
 	if err != nil {
 		return bundle.Input{}, fmt.Errorf("input: %w", err)
@@ -37,5 +37,5 @@ func load(path string) (bundle.Input, error) {
 	return in, nil
 }
 
-// probeName is the file with the configuration of one script.
-func probeName(worker int) string { return fmt.Sprintf("probe-%d.capnp", worker) }
+// probeFile is the file with the configuration of one script.
+func probeFile(worker int) string { return fmt.Sprintf("probe-%d.capnp", worker) }

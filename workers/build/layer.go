@@ -31,9 +31,9 @@ const (
 	tarFileMode   = 0o444
 )
 
-// content is what is added to an image: the configuration, which is made of the input, and
+// layerContent is what is added to an image: the configuration, which is made of the input, and
 // the modules, which are read whenever the layer is.
-type content struct {
+type layerContent struct {
 	input bundle.Input
 	work  string
 
@@ -43,7 +43,7 @@ type content struct {
 
 // layer is the content as it is in an image. It is made anew each time that it is read, so
 // that it needs neither memory nor disk: once for its digest, once to be sent.
-func (c *content) layer(kind types.MediaType) (v1.Layer, error) {
+func (c *layerContent) layer(kind types.MediaType) (v1.Layer, error) {
 	layer, err := tarball.LayerFromOpener(c.open, tarball.WithMediaType(kind), tarball.WithCompressionLevel(gzip.BestSpeed))
 	if err != nil {
 		return nil, fmt.Errorf("layer: %w", err)
@@ -52,15 +52,15 @@ func (c *content) layer(kind types.MediaType) (v1.Layer, error) {
 }
 
 // open returns the layer as a tar file.
-func (c *content) open() (io.ReadCloser, error) {
+func (c *layerContent) open() (io.ReadCloser, error) {
 	reader, writer := io.Pipe()
 	// It ends with what it writes, or when the reader is closed.
-	go func() { writer.CloseWithError(c.note(c.write(writer))) }()
+	go func() { writer.CloseWithError(c.recordError(c.write(writer))) }()
 	return reader, nil
 }
 
-// note keeps an error that is no reader's.
-func (c *content) note(err error) error {
+// recordError keeps an error that is no reader's.
+func (c *layerContent) recordError(err error) error {
 	if err != nil && !errors.Is(err, io.ErrClosedPipe) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -69,9 +69,9 @@ func (c *content) note(err error) error {
 	return err
 }
 
-// failure is why the layer could not be read, which a registry's client takes for an error of
+// firstError is why the layer could not be read, which a registry's client takes for an error of
 // the network.
-func (c *content) failure() error {
+func (c *layerContent) firstError() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.failed
@@ -79,18 +79,18 @@ func (c *content) failure() error {
 
 // write writes the tar file, in the order of the input, with nothing in it that another run
 // would write otherwise.
-func (c *content) write(to io.Writer) error {
+func (c *layerContent) write(to io.Writer) error {
 	work, err := os.OpenRoot(c.work)
 	if err != nil {
 		return fmt.Errorf("work folder: %w", err)
 	}
 	defer func() { _ = work.Close() }()
 	archive := tar.NewWriter(to)
-	if err := enter(archive, folder, 0, nil); err != nil {
+	if err := writeEntry(archive, folder, 0, nil); err != nil {
 		return err
 	}
 	config := c.input.Config()
-	if err := enter(archive, path.Join(folder, configName), int64(len(config)), bytes.NewReader(config)); err != nil {
+	if err := writeEntry(archive, path.Join(folder, configName), int64(len(config)), bytes.NewReader(config)); err != nil {
 		return err
 	}
 	made := map[string]bool{".": true}
@@ -99,7 +99,7 @@ func (c *content) write(to io.Writer) error {
 			where := c.input.Path(i, j)
 			if dir := path.Dir(where); !made[dir] {
 				made[dir] = true
-				if err := enter(archive, path.Join(folder, dir), 0, nil); err != nil {
+				if err := writeEntry(archive, path.Join(folder, dir), 0, nil); err != nil {
 					return err
 				}
 			}
@@ -111,8 +111,8 @@ func (c *content) write(to io.Writer) error {
 	return archive.Close()
 }
 
-// enter writes a file, or a folder if it has no content.
-func enter(archive *tar.Writer, name string, size int64, from io.Reader) error {
+// writeEntry writes a file, or a folder if it has no content.
+func writeEntry(archive *tar.Writer, name string, size int64, from io.Reader) error {
 	header := &tar.Header{
 		Typeflag: tar.TypeReg, Name: name, Size: size, Mode: tarFileMode, ModTime: epoch, Format: tar.FormatUSTAR,
 	}
@@ -145,5 +145,5 @@ func copyFile(archive *tar.Writer, work *os.Root, name string, size int64) error
 	if info.Size() != size || !info.Mode().IsRegular() {
 		return fmt.Errorf("%w: it has %d bytes, not %d", store.ErrChanged, info.Size(), size)
 	}
-	return enter(archive, path.Join(folder, name), size, file)
+	return writeEntry(archive, path.Join(folder, name), size, file)
 }

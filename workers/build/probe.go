@@ -18,13 +18,13 @@ import (
 )
 
 const (
-	// control is the descriptor that the confined process, and then workerd, tells on how far
+	// controlFD is the descriptor that the confined process, and then workerd, tells on how far
 	// it is.
-	control = 3
-	// maxControl bounds what is read of it.
-	maxControl = 64 << 10
-	// reapDelay is how long the outputs of a killed process are waited for.
-	reapDelay = 2 * time.Second
+	controlFD = 3
+	// maxControlBytes bounds what is read of it.
+	maxControlBytes = 64 << 10
+	// waitDelay is how long the outputs of a killed process are waited for.
+	waitDelay = 2 * time.Second
 )
 
 // event is one line of the control descriptor. The last is workerd's own.
@@ -56,7 +56,7 @@ func (c *CheckConfig) probe(ctx context.Context, file string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	progress := p.watch(within)
+	progress := p.readProgress(within)
 	late := within.Err() != nil
 	cancel() // and the process is killed
 	state, err := p.wait()
@@ -72,19 +72,19 @@ func (c *CheckConfig) probe(ctx context.Context, file string) (string, error) {
 	case progress.failure != "":
 		return "", fmt.Errorf("confine workerd: %s", progress.failure)
 	case late && !progress.confined:
-		return "", fmt.Errorf("%w: in %s it was not even begun", ErrUnfit, c.Timeout)
+		return "", fmt.Errorf("%w: in %s it was not even begun", ErrCannotCheck, c.Timeout)
 	case !progress.confined:
-		return "", fmt.Errorf("confine workerd: it ended before: %s: %s", state, p.said.clean())
+		return "", fmt.Errorf("confine workerd: it ended before: %s: %s", state, p.output.message())
 	}
-	return c.verdict(state, late, p.said.clean(c.Work, filepath.Dir(file), dir))
+	return c.explainFailure(state, late, p.output.message(c.Work, filepath.Dir(file), dir))
 }
 
-// verdict says why a script did not load. The process was confined.
-func (c *CheckConfig) verdict(state *os.ProcessState, late bool, said string) (string, error) {
+// explainFailure says why a script did not load. The process was confined.
+func (c *CheckConfig) explainFailure(state *os.ProcessState, late bool, said string) (string, error) {
 	if late {
 		// A script that waits is rejected at once, so one that is late was busy.
 		if busy := state.UserTime() + state.SystemTime(); busy < c.Timeout/4 {
-			return "", fmt.Errorf("%w: it had the processor for %s of %s", ErrUnfit, busy.Round(time.Millisecond), c.Timeout)
+			return "", fmt.Errorf("%w: it had the processor for %s of %s", ErrCannotCheck, busy.Round(time.Millisecond), c.Timeout)
 		}
 		return "workerd: the script is not loaded within " + c.Timeout.String(), nil
 	}
@@ -92,7 +92,7 @@ func (c *CheckConfig) verdict(state *os.ProcessState, late bool, said string) (s
 	switch {
 	case status.Signaled() && status.Signal() == syscall.SIGKILL:
 		// Memory that the script writes to has a limit of its own.
-		return "", fmt.Errorf("%w: it was killed, as for want of memory", ErrUnfit)
+		return "", fmt.Errorf("%w: it was killed, as for want of memory", ErrCannotCheck)
 	case said != "":
 		return said, nil
 	case status.Signaled():
@@ -105,7 +105,7 @@ func (c *CheckConfig) verdict(state *os.ProcessState, late bool, said string) (s
 // process is workerd, or what becomes it.
 type process struct {
 	command *exec.Cmd
-	said    *transcript
+	output  *outputTail
 	events  *os.File
 }
 
@@ -116,7 +116,7 @@ func (c *CheckConfig) start(ctx context.Context, file, dir string) (*process, er
 		return nil, errors.New("confine workerd: no command does it")
 	}
 	argument, err := json.Marshal(confinement{
-		Command: []string{c.Workerd, "serve", fmt.Sprintf("--control-fd=%d", control), file},
+		Command: []string{c.Workerd, "serve", fmt.Sprintf("--control-fd=%d", controlFD), file},
 		Read:    []string{c.Work, filepath.Dir(file)}, Write: dir, Memory: c.Memory,
 	})
 	if err != nil {
@@ -127,15 +127,15 @@ func (c *CheckConfig) start(ctx context.Context, file, dir string) (*process, er
 		return nil, fmt.Errorf("confine workerd: %w", err)
 	}
 	defer func() { _ = theirs.Close() }()
-	p := &process{said: &transcript{}, events: events}
+	p := &process{output: &outputTail{}, events: events}
 	//nolint:gosec // the command is the operator's
 	p.command = exec.CommandContext(ctx, c.Confine[0], append(c.Confine[1:len(c.Confine):len(c.Confine)], string(argument))...)
 	p.command.Dir = dir
 	p.command.Env = []string{}
-	p.command.Stderr = p.said
+	p.command.Stderr = p.output
 	p.command.ExtraFiles = []*os.File{theirs}
-	p.command.WaitDelay = reapDelay
-	isolate(p.command)
+	p.command.WaitDelay = waitDelay
+	killWithParent(p.command)
 	if err := p.command.Start(); err != nil {
 		return nil, errors.Join(fmt.Errorf("confine workerd: %w", err), events.Close())
 	}
@@ -148,11 +148,11 @@ type progress struct {
 	failure          string
 }
 
-// watch reads events until the script is loaded, the process is gone or the context ends.
-func (p *process) watch(ctx context.Context) progress {
+// readProgress reads events until the script is loaded, the process is gone or the context ends.
+func (p *process) readProgress(ctx context.Context) progress {
 	defer context.AfterFunc(ctx, func() { _ = p.events.SetReadDeadline(time.Now()) })()
 	var got progress
-	events := json.NewDecoder(io.LimitReader(p.events, maxControl))
+	events := json.NewDecoder(io.LimitReader(p.events, maxControlBytes))
 	for {
 		var e event
 		if err := events.Decode(&e); err != nil {

@@ -42,7 +42,7 @@ type PushConfig struct {
 // and returns its reference by digest. The same input and runtime make the same image, which
 // is not written twice.
 func Push(ctx context.Context, config PushConfig) (string, error) {
-	in, err := load(config.Input)
+	in, err := readInput(config.Input)
 	if err != nil {
 		return "", err
 	}
@@ -50,8 +50,8 @@ func Push(ctx context.Context, config PushConfig) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	added := &content{input: in, work: config.Work}
-	image, err := compose(base, added)
+	added := &layerContent{input: in, work: config.Work}
+	image, err := buildImage(base, added)
 	if err != nil {
 		return "", fmt.Errorf("make image of account %s: %w", in.Account, err)
 	}
@@ -67,7 +67,7 @@ func Push(ctx context.Context, config PushConfig) (string, error) {
 	}
 	if there != digest {
 		err := config.Registry.Push(ctx, in.Account, tag, image)
-		if cause := added.failure(); err != nil && cause != nil {
+		if cause := added.firstError(); err != nil && cause != nil {
 			return "", fmt.Errorf("make image of account %s: %w", in.Account, cause)
 		}
 		if err != nil {

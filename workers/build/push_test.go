@@ -190,7 +190,7 @@ func entries(t *testing.T, layer v1.Layer) []entry {
 	}
 }
 
-func TestAnImageIsTheRuntimeAndOneLayer(t *testing.T) {
+func TestImageIsRuntimePlusOneLayer(t *testing.T) {
 	f, in := newFakeRegistry(t), inputOf(2, 2)
 	base := runtimeImage(t, "amd64")
 	f.serve(t, base)
@@ -230,7 +230,7 @@ func TestAnImageIsTheRuntimeAndOneLayer(t *testing.T) {
 	}
 }
 
-func TestTheSameInputIsTheSameImage(t *testing.T) {
+func TestSameInputBuildsSameImage(t *testing.T) {
 	f, in := newFakeRegistry(t), inputOf(2, 2)
 	base := runtimeImage(t, "amd64")
 	f.serve(t, base)
@@ -258,7 +258,7 @@ func TestTheSameInputIsTheSameImage(t *testing.T) {
 	}
 }
 
-func TestAnImageForEachPlatformOfTheRuntime(t *testing.T) {
+func TestImageHasEachRuntimePlatform(t *testing.T) {
 	f, in := newFakeRegistry(t), inputOf(1, 1)
 	statement := mutate.MediaType(empty.Image, types.OCIManifestSchema1)
 	f.serve(t, mutate.AppendManifests(empty.Index,
@@ -296,7 +296,7 @@ func TestAnImageForEachPlatformOfTheRuntime(t *testing.T) {
 	}
 }
 
-func TestPushFails(t *testing.T) {
+func TestPushReportsErrors(t *testing.T) {
 	answer := func(code int, methods string) func(*http.Request) int {
 		return func(r *http.Request) int {
 			if strings.Contains(methods, r.Method) && strings.Contains(r.URL.Path, "/workers/") {
@@ -348,7 +348,7 @@ func TestPushFails(t *testing.T) {
 			if err == nil || image != "" || !strings.Contains(err.Error(), test.want) {
 				t.Fatalf("%s\n%q, %v, not %q", test.reason, image, err, test.want)
 			}
-			if Failed(err).Failure.Retry != test.retry {
+			if FailedResult(err).Failure.Retry != test.retry {
 				t.Errorf("%s\nto be tried again: %v", test.reason, !test.retry)
 			}
 			if strings.Contains(err.Error(), f.host+"/v2/") {
@@ -358,7 +358,7 @@ func TestPushFails(t *testing.T) {
 	}
 }
 
-func TestARegistryThatDeniesWhatItDoesNotHaveIsWrittenTo(t *testing.T) {
+func TestPushWritesWhenRegistryDeniesMissingImage(t *testing.T) {
 	f := newFakeRegistry(t)
 	f.serve(t, runtimeImage(t, "amd64"))
 	f.fault = func(r *http.Request) int {
@@ -370,7 +370,7 @@ func TestARegistryThatDeniesWhatItDoesNotHaveIsWrittenTo(t *testing.T) {
 	push(t, pushable(t, f, inputOf(1, 1)))
 }
 
-func TestPushWithoutARuntimeFails(t *testing.T) {
+func TestPushFailsWithoutRuntimeImage(t *testing.T) {
 	f := newFakeRegistry(t)
 	_, err := Push(t.Context(), pushable(t, f, inputOf(1, 1)))
 	if !errors.Is(err, registry.ErrMissing) || !strings.HasPrefix(err.Error(), "runtime image "+f.host+"/runtime:1: ") {
@@ -378,7 +378,7 @@ func TestPushWithoutARuntimeFails(t *testing.T) {
 	}
 }
 
-func TestAModuleThatChangesWhileItIsSentIsAnError(t *testing.T) {
+func TestPushFailsWhenModuleChanges(t *testing.T) {
 	f, in := newFakeRegistry(t), inputOf(1, 1)
 	f.serve(t, runtimeImage(t, "amd64"))
 	config := pushable(t, f, in)
@@ -389,14 +389,14 @@ func TestAModuleThatChangesWhileItIsSentIsAnError(t *testing.T) {
 		return 0
 	}
 	_, err := Push(t.Context(), config)
-	if !errors.Is(err, store.ErrChanged) || Failed(err).Failure.Retry {
+	if !errors.Is(err, store.ErrChanged) || FailedResult(err).Failure.Retry {
 		t.Errorf("it returns %v", err)
 	}
 }
 
-func TestALayerThatNobodyReadsToItsEndLeavesNothing(t *testing.T) {
+func TestClosedLayerLeavesNoGoroutine(t *testing.T) {
 	in := inputOf(3, 50)
-	c := &content{input: in, work: pushable(t, newFakeRegistry(t), in).Work}
+	c := &layerContent{input: in, work: pushable(t, newFakeRegistry(t), in).Work}
 	layer, err := c.layer(types.OCILayer)
 	if err != nil {
 		t.Fatal(err)
@@ -414,7 +414,7 @@ func TestALayerThatNobodyReadsToItsEndLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestAPushThatIsGivenUpEnds(t *testing.T) {
+func TestCanceledPushEnds(t *testing.T) {
 	f := newFakeRegistry(t)
 	f.serve(t, runtimeImage(t, "amd64"))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -425,7 +425,7 @@ func TestAPushThatIsGivenUpEnds(t *testing.T) {
 		return 0
 	}
 	_, err := Push(ctx, pushable(t, f, inputOf(1, 1)))
-	if !errors.Is(err, context.Canceled) || !Failed(err).Failure.Retry {
+	if !errors.Is(err, context.Canceled) || !FailedResult(err).Failure.Retry {
 		t.Errorf("it returns %v", err)
 	}
 }

@@ -40,8 +40,8 @@ type Failure struct {
 	Retry bool `json:"retry,omitempty"`
 }
 
-// lasting are the errors that stay until another release is made.
-var lasting = []error{store.ErrChanged, store.ErrMissing, store.ErrTooLarge, store.ErrForeign}
+// permanentErrors are the errors that stay until another release is made.
+var permanentErrors = []error{store.ErrChanged, store.ErrMissing, store.ErrTooLarge, store.ErrForeign}
 
 // ScriptError is what keeps one script from being built.
 type ScriptError struct {
@@ -55,10 +55,10 @@ func (e *ScriptError) Error() string { return "script " + e.Script + ": " + e.Er
 // Unwrap returns the cause.
 func (e *ScriptError) Unwrap() error { return e.Err }
 
-// Failed is the Result of a step that an error ended. One that stays as long as the release
+// FailedResult is the Result of a step that an error ended. One that stays as long as the release
 // of a script is built is about that script: the others of the account need not wait for it.
-func Failed(err error) Result {
-	stays := slices.ContainsFunc(lasting, func(target error) bool { return errors.Is(err, target) })
+func FailedResult(err error) Result {
+	stays := slices.ContainsFunc(permanentErrors, func(target error) bool { return errors.Is(err, target) })
 	if of, ok := errors.AsType[*ScriptError](err); ok && stays {
 		return Result{Rejected: []builder.Rejection{{ScriptName: of.Script, Message: of.Err.Error(), Reason: api.ReasonScriptsMissing}}}
 	}
@@ -70,7 +70,7 @@ func Failed(err error) Result {
 func (r Result) Encode() []byte {
 	text := r.json()
 	for limit := MaxResult / 2; len(text) > MaxResult && limit >= 64; limit /= 2 {
-		r = r.cut(limit)
+		r = r.withShortMessages(limit)
 		text = r.json()
 	}
 	for len(text) > MaxResult && len(r.Rejected) > 0 {
@@ -90,22 +90,22 @@ func (r Result) json() []byte {
 	return bytes.TrimSpace(line.Bytes())
 }
 
-// cut returns a copy with shorter messages.
-func (r Result) cut(limit int) Result {
+// withShortMessages returns a copy with shorter messages.
+func (r Result) withShortMessages(limit int) Result {
 	cut := r
 	cut.Rejected = make([]builder.Rejection, 0, len(r.Rejected))
 	for _, rejection := range r.Rejected {
-		rejection.Message = shorten(rejection.Message, limit)
+		rejection.Message = truncate(rejection.Message, limit)
 		cut.Rejected = append(cut.Rejected, rejection)
 	}
 	if r.Failure != nil {
-		cut.Failure = &Failure{Message: shorten(r.Failure.Message, limit), Retry: r.Failure.Retry}
+		cut.Failure = &Failure{Message: truncate(r.Failure.Message, limit), Retry: r.Failure.Retry}
 	}
 	return cut
 }
 
-// shorten cuts a text to a number of bytes, between characters.
-func shorten(text string, limit int) string {
+// truncate cuts a text to a number of bytes, between characters.
+func truncate(text string, limit int) string {
 	if len(text) <= limit {
 		return text
 	}

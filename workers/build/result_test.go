@@ -21,7 +21,7 @@ import (
 	"github.com/spokelet/spokelet/workers/store"
 )
 
-func TestAResultIsWholeHoweverLong(t *testing.T) {
+func TestEncodeKeepsResultWithinLimit(t *testing.T) {
 	many := func(n, length int, text string) []builder.Rejection {
 		var all []builder.Rejection
 		for i := range n {
@@ -42,8 +42,8 @@ func TestAResultIsWholeHoweverLong(t *testing.T) {
 		"a hundred":           {"names are not cut: some are left out", Result{Rejected: many(100, 1024, "x")}, 39},
 		"of control chars":    {"each takes six bytes of JSON", Result{Rejected: many(3, 1024, "\x01")}, 3},
 		"of many bytes":       {"a character is whole or not there", Result{Rejected: many(9, 500, "é")}, 9},
-		"a failure":           {"as a rejection", Failed(errors.New(strings.Repeat("x", 10000))), 0},
-		"a failure of quotes": {"as control characters", Failed(errors.New(strings.Repeat(`"`, 10000))), 0},
+		"a failure":           {"as a rejection", FailedResult(errors.New(strings.Repeat("x", 10000))), 0},
+		"a failure of quotes": {"as control characters", FailedResult(errors.New(strings.Repeat(`"`, 10000))), 0},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -73,7 +73,7 @@ func TestAResultIsWholeHoweverLong(t *testing.T) {
 	}
 }
 
-func TestAFailureTellsWhetherItMayGo(t *testing.T) {
+func TestFailedResultSetsRetry(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		err    error
@@ -84,7 +84,7 @@ func TestAFailureTellsWhetherItMayGo(t *testing.T) {
 		"the registry is not there": {"it comes back", fmt.Errorf("x: %w", registry.ErrUnavailable), true},
 		"the disk is full":          {"another node has place", &os.PathError{Op: "write", Path: "x", Err: syscall.ENOSPC}, true},
 		"time is over":              {"another time it is faster", context.DeadlineExceeded, true},
-		"the machine is busy":       {"it is not for ever", fmt.Errorf("x: %w", ErrUnfit), true},
+		"the machine is busy":       {"it is not for ever", fmt.Errorf("x: %w", ErrCannotCheck), true},
 		"an object was changed":     {"what was asked for is gone", fmt.Errorf("x: %w", store.ErrChanged), false},
 		"an object is missing":      {"as changed", fmt.Errorf("x: %w", store.ErrMissing), false},
 		"a script is too large":     {"it stays so", fmt.Errorf("x: %w", store.ErrTooLarge), false},
@@ -94,14 +94,14 @@ func TestAFailureTellsWhetherItMayGo(t *testing.T) {
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
 			want := Result{Failure: &Failure{Message: test.err.Error(), Retry: test.want}}
-			if diff := cmp.Diff(want, Failed(test.err)); diff != "" {
+			if diff := cmp.Diff(want, FailedResult(test.err)); diff != "" {
 				t.Errorf("%s\n%s", test.reason, diff)
 			}
 		})
 	}
 }
 
-func TestAFailureThatStaysIsThatOfItsScript(t *testing.T) {
+func TestPermanentErrorRejectsItsScript(t *testing.T) {
 	rejected := func(message string) Result {
 		return Result{Rejected: []builder.Rejection{{ScriptName: "hello", Message: message, Reason: api.ReasonScriptsMissing}}}
 	}
@@ -123,14 +123,14 @@ func TestAFailureThatStaysIsThatOfItsScript(t *testing.T) {
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
 			err := fmt.Errorf("%w", &ScriptError{Script: "hello", Err: test.err})
-			if diff := cmp.Diff(test.want, Failed(err)); diff != "" {
+			if diff := cmp.Diff(test.want, FailedResult(err)); diff != "" {
 				t.Errorf("%s\n%s", test.reason, diff)
 			}
 		})
 	}
 }
 
-func TestWhatFetchDoesNotFindIsSaidOfItsScript(t *testing.T) {
+func TestFetchRejectsScriptWithMissingModule(t *testing.T) {
 	for name, test := range map[string]struct {
 		reason string
 		err    error
@@ -149,14 +149,14 @@ func TestWhatFetchDoesNotFindIsSaidOfItsScript(t *testing.T) {
 				return nil
 			}}
 			err := Fetch(t.Context(), FetchConfig{Input: writeInput(t, inputOf(3, 1)), Work: t.TempDir(), Store: from})
-			if diff := cmp.Diff(test.want, Failed(err)); diff != "" {
+			if diff := cmp.Diff(test.want, FailedResult(err)); diff != "" {
 				t.Errorf("%s\n%s", test.reason, diff)
 			}
 		})
 	}
 }
 
-func TestAMessageThatIsNoResultIsAnError(t *testing.T) {
+func TestDecodeRejectsMalformedMessage(t *testing.T) {
 	for _, message := range []string{"", "panic: x", `{"image":`} {
 		if got, err := Decode(message); err == nil {
 			t.Errorf("%q is %+v", message, got)

@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// denied are system calls that fail with EPERM: other ways to a socket of a network, to other
+// deniedCalls are system calls that fail with EPERM: other ways to a socket of a network, to other
 // processes, and to parts of the kernel that workerd has no business with.
-var denied = []uint32{
+var deniedCalls = []uint32{
 	unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER,
 	unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_PROCESS_MADVISE,
 	unix.SYS_PIDFD_OPEN, unix.SYS_PIDFD_GETFD, unix.SYS_PIDFD_SEND_SIGNAL, unix.SYS_KCMP,
@@ -40,30 +40,30 @@ const (
 )
 
 const (
-	allow  = unix.SECCOMP_RET_ALLOW
-	refuse = unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)
-	// absent makes C libraries take clone, whose flags a filter can read.
-	absent = unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)
-	kill   = unix.SECCOMP_RET_KILL_PROCESS
+	allow = unix.SECCOMP_RET_ALLOW
+	deny  = unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)
+	// noSyscall makes C libraries take clone, whose flags a filter can read.
+	noSyscall = unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)
+	kill      = unix.SECCOMP_RET_KILL_PROCESS
 )
 
-// filter is the program that the kernel runs for each system call of a process.
-func filter(pid int) []unix.SockFilter {
+// newFilter is the program that the kernel runs for each system call of a process.
+func newFilter(pid int) []unix.SockFilter {
 	program := []unix.SockFilter{
 		load32(offsetArchitecture),
-		jump(unix.BPF_JEQ, architecture, 1, 0), give(kill),
+		jump(unix.BPF_JEQ, architecture, 1, 0), returns(kill),
 		load32(offsetNumber),
 	}
 	if foreignBit != 0 { // the numbers of x32
-		program = append(program, jump(unix.BPF_JSET, foreignBit, 0, 1), give(kill))
+		program = append(program, jump(unix.BPF_JSET, foreignBit, 0, 1), returns(kill))
 	}
-	for _, number := range denied {
-		program = append(program, jump(unix.BPF_JEQ, number, 0, 1), give(refuse))
+	for _, number := range deniedCalls {
+		program = append(program, jump(unix.BPF_JEQ, number, 0, 1), returns(deny))
 	}
 	program = append(program,
-		jump(unix.BPF_JEQ, unix.SYS_CLONE3, 0, 1), give(absent),
+		jump(unix.BPF_JEQ, unix.SYS_CLONE3, 0, 1), returns(noSyscall),
 		jump(unix.BPF_JEQ, unix.SYS_CLONE, 0, 4), load32(offsetArgument),
-		jump(unix.BPF_JSET, newNamespaces, 0, 1), give(refuse), give(allow),
+		jump(unix.BPF_JSET, newNamespaces, 0, 1), returns(deny), returns(allow),
 	)
 	self := uint32(pid) //nolint:gosec // a pid is small
 	for _, only := range []struct{ number, first uint32 }{
@@ -73,10 +73,10 @@ func filter(pid int) []unix.SockFilter {
 	} {
 		program = append(program,
 			jump(unix.BPF_JEQ, only.number, 0, 4), load32(offsetArgument),
-			jump(unix.BPF_JEQ, only.first, 0, 1), give(allow), give(refuse),
+			jump(unix.BPF_JEQ, only.first, 0, 1), returns(allow), returns(deny),
 		)
 	}
-	return append(program, give(allow))
+	return append(program, returns(allow))
 }
 
 func load32(offset uint32) unix.SockFilter {
@@ -88,12 +88,12 @@ func jump(test uint16, with uint32, yes, no uint8) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_JMP | test | unix.BPF_K, Jt: yes, Jf: no, K: with}
 }
 
-func give(verdict uint32) unix.SockFilter {
+func returns(verdict uint32) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: verdict}
 }
 
-// install makes the filter that of this thread, and of what it executes, for good.
-func install(program []unix.SockFilter) error {
+// installFilter makes the filter that of this thread, and of what it executes, for good.
+func installFilter(program []unix.SockFilter) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("seccomp: no new privileges: %w", err)
 	}

@@ -15,8 +15,8 @@ import (
 // Services that every worker has as its globalOutbound, which is called internet unless it
 // says otherwise. Without one of this name workerd would make its own.
 const (
-	public  = `( name = "internet", network = ( allow = ["public"], deny = [], tlsOptions = ( trustBrowserCas = true ) ) )`
-	nothing = `( name = "internet", network = ( allow = [] ) )`
+	publicNetwork = `( name = "internet", network = ( allow = ["public"], deny = [], tlsOptions = ( trustBrowserCas = true ) ) )`
+	noNetwork     = `( name = "internet", network = ( allow = [] ) )`
 )
 
 // placeholder stands for the secrets in a probe: a script that looks at one when it is
@@ -26,10 +26,10 @@ const placeholder = "placeholder"
 // Config returns the configuration of the image: each worker on its port, of all addresses, and
 // the tail worker on its own.
 func (in Input) Config() []byte {
-	f := file{outbound: public, tailed: true}
-	f.serveTail()
+	f := configWriter{outbound: publicNetwork, hasTail: true}
+	f.addTailWorker()
 	for i, w := range in.Workers {
-		f.serve(in, i, w, fmt.Sprintf("*:%d", FirstPort+i))
+		f.addWorker(in, i, w, fmt.Sprintf("*:%d", FirstPort+i))
 	}
 	return f.bytes()
 }
@@ -37,21 +37,21 @@ func (in Input) Config() []byte {
 // Probe returns a configuration that serves worker i alone, at an address as unix:/path, with
 // the modules of the image, without its secrets and without any network.
 func (in Input) Probe(i int, address string) []byte {
-	f := file{outbound: nothing, withoutSecrets: true}
-	f.serve(in, i, in.Workers[i], address)
+	f := configWriter{outbound: noNetwork, withoutSecrets: true}
+	f.addWorker(in, i, in.Workers[i], address)
 	return f.bytes()
 }
 
 // A file is a configuration that is being written.
-type file struct {
+type configWriter struct {
 	outbound       string
 	withoutSecrets bool
-	tailed         bool
+	hasTail        bool
 
 	services, sockets, constants bytes.Buffer
 }
 
-func (f *file) bytes() []byte {
+func (f *configWriter) bytes() []byte {
 	var out bytes.Buffer
 	out.WriteString("using Workerd = import \"/workerd/workerd.capnp\";\n\nconst config :Workerd.Config = (\n  services = [\n")
 	out.Write(f.services.Bytes())
@@ -62,9 +62,9 @@ func (f *file) bytes() []byte {
 	return out.Bytes()
 }
 
-// serve adds a worker. All that belongs to it is named by its place in the list.
-func (f *file) serve(in Input, i int, w script.Worker, address string) {
-	name := nameOf(i)
+// addWorker adds a worker. All that belongs to it is named by its place in the list.
+func (f *configWriter) addWorker(in Input, i int, w script.Worker, address string) {
+	name := serviceName(i)
 	fmt.Fprintf(&f.services, "    ( name = %s, worker = .%s ),\n", quote(name), name)
 	fmt.Fprintf(&f.sockets, "    ( name = %s, address = %s, http = (), service = %s ),\n", quote(name), quote(address), quote(name))
 	fmt.Fprintf(&f.constants, "\nconst %s :Workerd.Worker = (\n", name)
@@ -72,9 +72,9 @@ func (f *file) serve(in Input, i int, w script.Worker, address string) {
 	for j, m := range w.Modules {
 		paths[m.Name] = in.Path(i, j)
 	}
-	f.code(w, paths)
-	if f.tailed {
-		fmt.Fprintf(&f.constants, "  tails = [( name = %s, props = ( json = %s ) )],\n", quote(tailName), quote(propsOf(w)))
+	f.writeModules(w, paths)
+	if f.hasTail {
+		fmt.Fprintf(&f.constants, "  tails = [( name = %s, props = ( json = %s ) )],\n", quote(tailName), quote(tailProps(w)))
 	}
 	fmt.Fprintf(&f.constants, "  compatibilityDate = %s,\n  compatibilityFlags = [", quote(w.CompatibilityDate))
 	for j, flag := range w.CompatibilityFlags {
@@ -85,13 +85,13 @@ func (f *file) serve(in Input, i int, w script.Worker, address string) {
 	}
 	f.constants.WriteString("],\n  bindings = [\n")
 	for _, b := range w.Bindings {
-		fmt.Fprintf(&f.constants, "    ( name = %s, %s ),\n", quote(b.Name), f.value(b, paths))
+		fmt.Fprintf(&f.constants, "    ( name = %s, %s ),\n", quote(b.Name), f.bindingValue(b, paths))
 	}
 	f.constants.WriteString("  ],\n);\n")
 }
 
-// code writes the script of a worker: its modules, or the one that is none.
-func (f *file) code(w script.Worker, paths map[string]string) {
+// writeModules writes the script of a worker: its modules, or the one that is none.
+func (f *configWriter) writeModules(w script.Worker, paths map[string]string) {
 	if w.Body != "" {
 		fmt.Fprintf(&f.constants, "  serviceWorkerScript = embed %s,\n", quote(paths[w.Body]))
 		return
@@ -114,8 +114,8 @@ func moduleField(kind string) string {
 	}
 }
 
-// value returns the field of a binding that has its value.
-func (f *file) value(b script.Binding, paths map[string]string) string {
+// bindingValue returns the field of a binding that has its value.
+func (f *configWriter) bindingValue(b script.Binding, paths map[string]string) string {
 	switch b.Type {
 	case release.BindingJSON:
 		return "json = " + quote(string(b.JSON))

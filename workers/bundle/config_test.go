@@ -22,7 +22,7 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write what is generated to testdata")
 
-func TestConfigurationsAreAsTheyWere(t *testing.T) {
+func TestConfigMatchesGoldenFiles(t *testing.T) {
 	for name, got := range map[string][]byte{
 		"config.capnp": input().Config(),
 		"probe.capnp":  input().Probe(0, "unix:/work/probe"),
@@ -45,7 +45,7 @@ func TestConfigurationsAreAsTheyWere(t *testing.T) {
 	}
 }
 
-func TestPathsPortsAndNamesAreOfOneList(t *testing.T) {
+func TestPathsPortsAndNamesFollowOneList(t *testing.T) {
 	in := input()
 	in.Workers[0], in.Workers[1] = in.Workers[1], in.Workers[0]
 	read := fieldsOf(t, in.Config())
@@ -63,7 +63,7 @@ func TestPathsPortsAndNamesAreOfOneList(t *testing.T) {
 	}
 }
 
-func TestAProbeHasOneWorkerAndNothingAroundIt(t *testing.T) {
+func TestProbeHasOneWorkerAndNoNetwork(t *testing.T) {
 	read := fieldsOf(t, input().Probe(1, "unix:/work/p"))
 	want := []field{
 		{"import", "/workerd/workerd.capnp"}, {"name", "w1"}, {"name", "internet"},
@@ -165,7 +165,7 @@ func filled(text string) Input {
 	}}}
 }
 
-func FuzzConfigsAreReadAsTheyWereWritten(f *testing.F) {
+func FuzzConfigRoundTrip(f *testing.F) {
 	for _, text := range hostile {
 		f.Add(text)
 	}
@@ -181,7 +181,7 @@ func FuzzConfigsAreReadAsTheyWereWritten(f *testing.F) {
 			{"name", "w0"}, {"address", "*:8080"}, {"service", "w0"},
 			{"name", "tail.js"}, {"esModule", tailScript}, {"compatibilityDate", tailDate},
 			{"name", text}, {"esModule", "w0/0"}, {"name", "b" + text}, {fieldFor(text), "w0/1"},
-			{"name", "tail"}, {"json", propsOf(in.Workers[0])},
+			{"name", "tail"}, {"json", tailProps(in.Workers[0])},
 			{"compatibilityDate", text}, {"compatibilityFlags", text}, {"", text},
 			{"name", text}, {"text", text}, {"name", text}, {"json", text}, {"name", text}, {"fromEnvironment", text}, {"name", text}, {"text", text},
 			{"name", text}, {"data", "w0/1"}, {"name", text}, {"text", "w0/0"},

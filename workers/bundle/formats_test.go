@@ -75,7 +75,7 @@ async function answer(request) { const url = request.url` + both + `
 	}}
 }
 
-func TestWorkerdServesBothFormats(t *testing.T) {
+func TestWorkerdServesBothScriptFormats(t *testing.T) {
 	in, dir := formats(), t.TempDir()
 	fill(t, dir, in, in.Config())
 	serve(t, dir, []string{tailName, "w0", "w1"}, "EVENTS_KEY=a key")
@@ -86,10 +86,10 @@ func TestWorkerdServesBothFormats(t *testing.T) {
 	}
 }
 
-func TestWorkerdServesProbesOfBothFormats(t *testing.T) {
+func TestWorkerdServesProbesOfBothScriptFormats(t *testing.T) {
 	in := formats()
 	for i := range in.Workers {
-		name, dir := nameOf(i), t.TempDir()
+		name, dir := serviceName(i), t.TempDir()
 		fill(t, dir, in, in.Probe(i, "unix:"+socketOf(dir, name)))
 		serve(t, dir, []string{name})
 	}
@@ -173,7 +173,7 @@ func send(t *testing.T, dir, socket, method, path string, headers ...http.Header
 	return answer.StatusCode
 }
 
-func TestTheTailWorkerWritesEventsWhenItIsAsked(t *testing.T) {
+func TestTailWorkerWritesEventsAfterPost(t *testing.T) {
 	in, dir := formats(), t.TempDir()
 	fill(t, dir, in, in.Config())
 	out := serve(t, dir, []string{tailName, "w0", "w1"}, "EVENTS_KEY=a key")
@@ -219,7 +219,7 @@ func TestTheTailWorkerWritesEventsWhenItIsAsked(t *testing.T) {
 	}
 }
 
-func TestTheTailWorkerIsSilentAgainAfterAWhile(t *testing.T) {
+func TestTailWorkerStopsAfterTimeout(t *testing.T) {
 	in, dir := formats(), t.TempDir()
 	const duration = "const duration = 30_000;"
 	config := bytes.Replace(in.Config(), []byte(duration), []byte("const duration = 300;"), 1)
@@ -246,7 +246,7 @@ func TestTheTailWorkerIsSilentAgainAfterAWhile(t *testing.T) {
 	}
 }
 
-func TestLinesHaveABound(t *testing.T) {
+func TestTailWorkerTruncatesLongEvents(t *testing.T) {
 	const bound = 128 << 10
 	many := map[string][]string{}
 	for _, name := range []string{"a", "b", "c"} {
@@ -292,10 +292,10 @@ func TestLinesHaveABound(t *testing.T) {
 }
 
 // Services and sockets are named by places, so that no script is taken for the tail worker.
-func TestAScriptCanBeCalledAsTheTailWorkerIs(t *testing.T) {
+func TestScriptMayHaveNameOfTailWorker(t *testing.T) {
 	in, dir := formats(), t.TempDir()
 	in.Workers[0].Name = tailName
-	in.Workers[1].Name = nameOf(0)
+	in.Workers[1].Name = serviceName(0)
 	in.Workers[0].Modules[0].ETag = `export default { async fetch(request, env) {
   const reached = [];
   for (const to of ["http://tail/", "http://localhost:8079/", "http://w1/"]) {

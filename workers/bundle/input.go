@@ -64,8 +64,8 @@ func (in Input) withoutKeys() Input {
 // Path returns where a module of a worker lies, from the folder of the configuration. It has
 // nothing of the module's name, which the account chose.
 func (in Input) Path(worker, module int) string {
-	return fmt.Sprintf("%s/%d", nameOf(worker), module)
+	return fmt.Sprintf("%s/%d", serviceName(worker), module)
 }
 
-// nameOf is the name of a worker's service, socket and folder.
-func nameOf(worker int) string { return fmt.Sprintf("w%d", worker) }
+// serviceName is the name of a worker's service, socket and folder.
+func serviceName(worker int) string { return fmt.Sprintf("w%d", worker) }

@@ -42,7 +42,7 @@ func input() Input {
 	}}
 }
 
-func TestTheDigestIsOfWhatTheImageHolds(t *testing.T) {
+func TestDigestCoversImageContent(t *testing.T) {
 	tests := map[string]struct {
 		reason string
 		change func(*Input)
@@ -96,7 +96,7 @@ func TestTheDigestIsOfWhatTheImageHolds(t *testing.T) {
 	}
 }
 
-func TestTheDigestChangesNothing(t *testing.T) {
+func TestDigestDoesNotModifyInput(t *testing.T) {
 	in := input()
 	in.Digest()
 	if diff := cmp.Diff(input(), in); diff != "" {
@@ -106,7 +106,7 @@ func TestTheDigestChangesNothing(t *testing.T) {
 
 // Images that exist are named by the digest of their input. If this test fails, every image
 // of every account is built again; so it is if format changes, which is what format is for.
-func TestTheDigestIsStable(t *testing.T) {
+func TestDigestMatchesGoldenValue(t *testing.T) {
 	const want = "0d0e603ac1bd2743595e7ab2ee319b07e762a72be1d512b6e614003c7298ac70"
 	if got := input().Digest(); got != want {
 		t.Errorf("Digest(): got %s, want %s", got, want)

@@ -25,16 +25,16 @@ const (
 //go:embed tail.js
 var tailScript string
 
-// serveTail adds the tail worker.
-func (f *file) serveTail() {
+// addTailWorker adds the tail worker.
+func (f *configWriter) addTailWorker() {
 	fmt.Fprintf(&f.services, "    ( name = %s, worker = .%s ),\n", quote(tailName), tailName)
 	fmt.Fprintf(&f.sockets, "    ( name = %s, address = %s, http = (), service = %s ),\n", quote(tailName), quote(fmt.Sprintf("*:%d", TailPort)), quote(tailName))
 	fmt.Fprintf(&f.constants, "\nconst %s :Workerd.Worker = (\n  modules = [( name = \"tail.js\", esModule = %s )],\n  compatibilityDate = %s,\n);\n",
 		tailName, quote(tailScript), quote(tailDate))
 }
 
-// propsOf is what the tail worker knows of the worker that an event is of.
-func propsOf(w script.Worker) string {
+// tailProps is what the tail worker knows of the worker that an event is of.
+func tailProps(w script.Worker) string {
 	raw, err := json.Marshal(map[string]string{"script": w.Name})
 	if err != nil {
 		panic(fmt.Sprintf("bundle: a name that is no JSON: %v", err)) // a string always is

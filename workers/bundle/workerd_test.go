@@ -231,7 +231,7 @@ func TestWorkerdServesEachWorkerOnItsSocket(t *testing.T) {
 func TestWorkerdServesAProbe(t *testing.T) {
 	in := loaded()
 	for i, want := range []any{found(placeholder, placeholder), []any{"refused", "refused"}} {
-		name := nameOf(i)
+		name := serviceName(i)
 		dir := t.TempDir()
 		fill(t, dir, in, in.Probe(i, "unix:"+socketOf(dir, name)))
 		serve(t, dir, []string{name}, "ENVIRON_TOKEN=that nobody gives")
@@ -241,7 +241,7 @@ func TestWorkerdServesAProbe(t *testing.T) {
 	}
 }
 
-func TestWorkerdReadsHostileConfigurations(t *testing.T) {
+func TestWorkerdReadsHostileConfigs(t *testing.T) {
 	for name, text := range hostile {
 		t.Run(name, func(t *testing.T) {
 			in := filled(text)

@@ -10,43 +10,43 @@ func (a *API) verifyToken(_ context.Context, c *call) (any, error) {
 	return map[string]string{"id": c.user.UID, "status": "active"}, nil
 }
 
-func (a *API) user(_ context.Context, c *call) (any, error) {
+func (a *API) getUser(_ context.Context, c *call) (any, error) {
 	return map[string]string{"id": c.user.UID, "email": c.user.Username}, nil
 }
 
-// accounts are those whose scripts the user may read.
-func (a *API) accounts(ctx context.Context, c *call) (any, error) {
-	ids, err := a.accountsOf(ctx, c)
-	all := []accountShape{}
+// listAccounts are those whose scripts the user may read.
+func (a *API) listAccounts(ctx context.Context, c *call) (any, error) {
+	ids, err := a.readableAccounts(ctx, c)
+	all := []accountJSON{}
 	for _, id := range ids {
-		all = append(all, accountShape{ID: id, Name: id})
+		all = append(all, accountJSON{ID: id, Name: id})
 	}
 	return all, err
 }
 
-func (a *API) memberships(ctx context.Context, c *call) (any, error) {
-	ids, err := a.accountsOf(ctx, c)
+func (a *API) listMemberships(ctx context.Context, c *call) (any, error) {
+	ids, err := a.readableAccounts(ctx, c)
 	type membership struct {
-		ID      string       `json:"id"`
-		Account accountShape `json:"account"`
-		Roles   []string     `json:"roles"`
+		ID      string      `json:"id"`
+		Account accountJSON `json:"account"`
+		Roles   []string    `json:"roles"`
 	}
 	all := []membership{}
 	for _, id := range ids {
-		all = append(all, membership{ID: id, Account: accountShape{ID: id, Name: id}, Roles: []string{}})
+		all = append(all, membership{ID: id, Account: accountJSON{ID: id, Name: id}, Roles: []string{}})
 	}
 	return all, err
 }
 
-func (a *API) accountsOf(ctx context.Context, c *call) ([]string, error) {
-	return a.config.Accounts.Of(ctx, c.user, paced{a.config.Reviewer, a.limits.holders.of(c.token.holder)})
+func (a *API) readableAccounts(ctx context.Context, c *call) ([]string, error) {
+	return a.config.Accounts.ListReadable(ctx, c.user, rateLimitedAuthorizer{a.config.Reviewer, a.limits.holderRates.get(c.token.holder)})
 }
 
-// subdomain is asked for by wrangler where nothing else says under which name a script is
+// getSubdomain is asked for by wrangler where nothing else says under which name a script is
 // reached.
-func (a *API) subdomain(_ context.Context, c *call) (any, error) {
+func (a *API) getSubdomain(_ context.Context, c *call) (any, error) {
 	return map[string]string{"subdomain": c.account.ID}, nil
 }
 
-// nothing lists what no script has.
-func nothing(context.Context, *call) (any, error) { return []struct{}{}, nil }
+// emptyList lists what no script has.
+func emptyList(context.Context, *call) (any, error) { return []struct{}{}, nil }

@@ -22,8 +22,8 @@ import (
 	"github.com/spokelet/spokelet/workers/upload"
 )
 
-// TestTheDocumentedRoutesAreServed, each of them and no other.
-func TestTheDocumentedRoutesAreServed(t *testing.T) {
+// TestDocumentedRoutesAreServed, each of them and no other.
+func TestDocumentedRoutesAreServed(t *testing.T) {
 	raw, err := os.ReadFile("../../docs/reference/workers-api.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -53,7 +53,7 @@ func TestTheDocumentedRoutesAreServed(t *testing.T) {
 
 const hello = "/accounts/1234/workers/scripts/hello"
 
-func TestWhoMayNotIsRefused(t *testing.T) {
+func TestForbiddenUserIsRefused(t *testing.T) {
 	w := serve(t)
 	for name, test := range map[string]struct {
 		token, method, path string
@@ -79,7 +79,7 @@ func TestWhoMayNotIsRefused(t *testing.T) {
 	}
 }
 
-func TestADoubtIsARefusal(t *testing.T) {
+func TestFailedReviewRefusesRequest(t *testing.T) {
 	w := serve(t)
 	w.reviewer.err = errors.Join(access.ErrUnavailable, errors.New("dial tcp 10.0.0.1:443: boom"))
 	got := w.ask(t, "jane", http.MethodGet, "/user", nil)
@@ -89,7 +89,7 @@ func TestADoubtIsARefusal(t *testing.T) {
 	}
 }
 
-func TestWhoIsAskedFirst(t *testing.T) {
+func TestReviewsHappenInOrder(t *testing.T) {
 	w := serve(t)
 	for path, word := range map[string]string{
 		"/user/tokens/verify": `"status":"active"`, "/user": `"email":"jane"`, "/accounts?page=1": `[{"id":"1234","name":"1234"}]`, "/memberships?page=1": `"account":{"id":"1234"`,
@@ -107,7 +107,7 @@ func TestWhoIsAskedFirst(t *testing.T) {
 	}
 }
 
-func TestAScriptThatThereIsNotIsSaidInCloudflaresCodes(t *testing.T) {
+func TestMissingScriptHasCloudflareCodes(t *testing.T) {
 	w := serve(t)
 	for request, code := range map[string]int{
 		"GET /accounts/1234/workers/services/none": 10090, "GET /accounts/1234/workers/scripts/none/secrets": 10007,
@@ -122,7 +122,7 @@ func TestAScriptThatThereIsNotIsSaidInCloudflaresCodes(t *testing.T) {
 	w.ask(t, "jane", http.MethodDelete, hello+"/secrets/NONE", nil).refused(t, "a secret", http.StatusNotFound, 10056, "NONE")
 }
 
-func TestWhatIsNotServedIsRefusedByName(t *testing.T) {
+func TestUnsupportedProductsAreRefusedByName(t *testing.T) {
 	w := serve(t)
 	for request, words := range map[string]string{
 		"POST /accounts/1234/storage/kv/namespaces": "KV", "POST /accounts/1234/d1/database": "D1", "GET /accounts/1234/r2/buckets": "R2",
@@ -140,7 +140,7 @@ func TestWhatIsNotServedIsRefusedByName(t *testing.T) {
 	w.ask(t, "jane", http.MethodGet, "/telepathy", nil).refused(t, "nothing of the kind", http.StatusNotFound, 7003, "/client/v4/telepathy")
 }
 
-func TestASplitIsNotSupported(t *testing.T) {
+func TestTrafficSplitIsRefused(t *testing.T) {
 	w := serve(t)
 	for _, versions := range []string{
 		`[{"version_id":"a","percentage":30},{"version_id":"b","percentage":70}]`, `[{"version_id":"a","percentage":50}]`, `[]`, `null`,
@@ -174,7 +174,7 @@ func form(t *testing.T, metadata, content string) (body *bytes.Buffer, contentTy
 
 const metadata = `{"main_module":"index.js","compatibility_date":"2026-01-15","bindings":[{"name":"KEY","type":"secret_text","text":"hunter2"}],"annotations":{"workers/tag":"v1"}}`
 
-func TestAnUploadIsStoredBeforeItIsAnswered(t *testing.T) {
+func TestUploadIsStoredBeforeAnswer(t *testing.T) {
 	w := serve(t)
 	body, kind := form(t, metadata, "export default {};")
 	got := w.ask(t, "jane", http.MethodPost, hello+"/versions", body, "Content-Type", kind)
@@ -201,7 +201,7 @@ func TestAnUploadIsStoredBeforeItIsAnswered(t *testing.T) {
 	}
 }
 
-func TestAWrongUploadIsStoredNowhere(t *testing.T) {
+func TestInvalidUploadIsNotStored(t *testing.T) {
 	w := serve(t, func(c *Config) { c.Limits = upload.Limits{MaxModules: 2, MaxBytes: 1 << 20} })
 	good, kind := form(t, metadata, "export default {};")
 	cut := good.Bytes()[:good.Len()-100]
@@ -230,7 +230,7 @@ func TestAWrongUploadIsStoredNowhere(t *testing.T) {
 	}
 }
 
-func TestAStoreThatIsAwayIsSaid(t *testing.T) {
+func TestUnavailableStoreIsReported(t *testing.T) {
 	w := serve(t)
 	w.bucket.away = true
 	body, kind := form(t, metadata, "export default {};")
@@ -238,7 +238,7 @@ func TestAStoreThatIsAwayIsSaid(t *testing.T) {
 		refused(t, "a store that is away", http.StatusServiceUnavailable, 10013, "the object store is not available")
 }
 
-func TestSecretsAreOfOneType(t *testing.T) {
+func TestSecretTypeIsChecked(t *testing.T) {
 	w := serve(t)
 	for body, words := range map[string]string{
 		`{"name":"A","text":"hunter2","type":"secret_key"}`:    `type "secret_key" is not supported`,
@@ -258,7 +258,7 @@ func TestSecretsAreOfOneType(t *testing.T) {
 	}
 }
 
-func TestATailIsOnTheHostThatWasAsked(t *testing.T) {
+func TestTailURLHasRequestedHost(t *testing.T) {
 	w := serve(t)
 	got := w.ask(t, "joe", http.MethodPost, hello+"/tails", strings.NewReader(`{"filters":[{"outcome":["ok"]}]}`), "Content-Type", "text/plain")
 	result, _ := got.Result.(map[string]any)

@@ -28,7 +28,7 @@ type Reviewer interface {
 // Accounts says which namespace has an account, and which accounts a user may read.
 type Accounts interface {
 	Namespace(account string) (string, bool)
-	Of(ctx context.Context, user authenticationv1.UserInfo, rights access.Authorizer) ([]string, error)
+	ListReadable(ctx context.Context, user authenticationv1.UserInfo, rights access.Authorizer) ([]string, error)
 }
 
 // Config is what an API is made of.
@@ -98,8 +98,8 @@ type API struct {
 	limits *limits
 	mux    *http.ServeMux
 	// patterns are the routes of mux, as they are documented.
-	patterns []string
-	bodyTime time.Duration // shorter in tests
+	patterns    []string
+	bodyTimeout time.Duration // shorter in tests
 }
 
 // New returns an API of what was defaulted and is valid.
@@ -108,7 +108,7 @@ func New(config Config) (*API, error) {
 	if err := config.Validate(); err != nil {
 		return nil, fmt.Errorf("api: %w", err)
 	}
-	a := &API{config: config, limits: newLimits(config), mux: http.NewServeMux(), bodyTime: bodyTime}
+	a := &API{config: config, limits: newLimits(config), mux: http.NewServeMux(), bodyTimeout: bodyTimeout}
 	a.routes()
 	return a, nil
 }

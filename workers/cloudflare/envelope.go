@@ -21,21 +21,21 @@ type message struct {
 	Message string `json:"message"`
 }
 
-// failure is an error as a client sees it.
-type failure struct {
+// apiError is an error as a client sees it.
+type apiError struct {
 	status int
 	message
 }
 
 // Error implements error.
-func (f *failure) Error() string { return f.Message }
+func (f *apiError) Error() string { return f.Message }
 
-func fail(status, code int, text string) *failure {
-	return &failure{status: status, message: message{Code: code, Message: text}}
+func newAPIError(status, code int, text string) *apiError {
+	return &apiError{status: status, message: message{Code: code, Message: text}}
 }
 
-// write answers a request.
-func write(w http.ResponseWriter, result any, failed *failure) {
+// writeEnvelope answers a request.
+func writeEnvelope(w http.ResponseWriter, result any, failed *apiError) {
 	answer, status := envelope{Success: failed == nil, Errors: []message{}, Messages: []message{}, Result: result}, http.StatusOK
 	if failed != nil {
 		answer.Errors, answer.Result, status = []message{failed.message}, nil, failed.status

@@ -41,24 +41,24 @@ const (
 
 const notFound = "This Worker does not exist on your account."
 
-// failureOf says what an error is for a client. What is not known is not said.
-func failureOf(err error) (failed *failure, known bool) {
-	if already, ok := errors.AsType[*failure](err); ok {
+// toAPIError says what an error is for a client. What is not known is not said.
+func toAPIError(err error) (failed *apiError, known bool) {
+	if already, ok := errors.AsType[*apiError](err); ok {
 		return already, true
 	}
 	if secrets, ok := errors.AsType[*deployer.SecretsChangedError](err); ok {
-		return fail(http.StatusConflict, codeSecretsChanged, secrets.Error()), true
+		return newAPIError(http.StatusConflict, codeSecretsChanged, secrets.Error()), true
 	}
 	if missing, ok := errors.AsType[*deployer.InheritError](err); ok {
-		return fail(http.StatusBadRequest, codeInherit, missing.Error()), true
+		return newAPIError(http.StatusBadRequest, codeInherit, missing.Error()), true
 	}
 	if bad, ok := errors.AsType[*upload.Error](err); ok {
-		return failureOfUpload(bad), true
+		return uploadError(bad), true
 	}
 	if _, ok := errors.AsType[*script.InvalidError](err); ok {
-		return fail(http.StatusBadRequest, codeInvalid, err.Error()), true
+		return newAPIError(http.StatusBadRequest, codeInvalid, err.Error()), true
 	}
-	for _, class := range classes {
+	for _, class := range errorClasses {
 		if !errors.Is(err, class.is) {
 			continue
 		}
@@ -66,19 +66,19 @@ func failureOf(err error) (failed *failure, known bool) {
 		if text == "" {
 			text = err.Error()
 		}
-		return fail(class.status, class.code, text), true
+		return newAPIError(class.status, class.code, text), true
 	}
-	return fail(http.StatusInternalServerError, codeInternal, "an internal error; the log of spokelet-workers api has it"), false
+	return newAPIError(http.StatusInternalServerError, codeInternal, "an internal error; the log of spokelet-workers api has it"), false
 }
 
-// classes are the errors that are known, in the order in which they are looked for. Without a
+// errorClasses are the errors that are known, in the order in which they are looked for. Without a
 // text it is that of the error.
-var classes = []struct {
+var errorClasses = []struct {
 	is           error
 	status, code int
 	text         string
 }{
-	{access.ErrToken, http.StatusUnauthorized, codeUnauthorized, "Invalid access token"},
+	{access.ErrInvalidToken, http.StatusUnauthorized, codeUnauthorized, "Invalid access token"},
 	{access.ErrForbidden, http.StatusForbidden, codeUnauthorized, ""},
 	{access.ErrUnavailable, http.StatusServiceUnavailable, codeUnavailable, "the hub is not available"},
 	{deployer.ErrNotOpened, http.StatusForbidden, codeUnauthorized, ""},
@@ -101,13 +101,13 @@ var classes = []struct {
 	{context.Canceled, http.StatusServiceUnavailable, codeUnavailable, "the request was canceled"},
 }
 
-func failureOfUpload(bad *upload.Error) *failure {
+func uploadError(bad *upload.Error) *apiError {
 	switch bad.Kind {
 	case upload.TooLarge:
-		return fail(http.StatusRequestEntityTooLarge, codeTooLarge, bad.Error())
+		return newAPIError(http.StatusRequestEntityTooLarge, codeTooLarge, bad.Error())
 	case upload.Unsupported:
-		return fail(http.StatusBadRequest, codeNotSupported, bad.Error())
+		return newAPIError(http.StatusBadRequest, codeNotSupported, bad.Error())
 	default:
-		return fail(http.StatusBadRequest, codeInvalid, bad.Error())
+		return newAPIError(http.StatusBadRequest, codeInvalid, bad.Error())
 	}
 }

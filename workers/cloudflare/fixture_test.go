@@ -82,7 +82,7 @@ func (r *reviewer) Authenticate(_ context.Context, token string) (authentication
 	}
 	name := nameOf(token)
 	if _, known := r.rights[name]; !known {
-		return authenticationv1.UserInfo{}, access.ErrToken
+		return authenticationv1.UserInfo{}, access.ErrInvalidToken
 	}
 	return authenticationv1.UserInfo{Username: name, UID: "uid-" + name}, nil
 }
@@ -111,7 +111,7 @@ func (accounts) Namespace(account string) (string, bool) {
 	return namespace, ok
 }
 
-func (accounts) Of(ctx context.Context, user authenticationv1.UserInfo, rights access.Authorizer) ([]string, error) {
+func (accounts) ListReadable(ctx context.Context, user authenticationv1.UserInfo, rights access.Authorizer) ([]string, error) {
 	if rights.Authorize(ctx, user, "team-a", "list") == nil {
 		return []string{"1234"}, nil
 	}

@@ -25,11 +25,11 @@ const (
 	// and at once; and so many of all addresses.
 	reviewRate, reviewBurst         = 5, 50
 	allReviewsRate, allReviewsBurst = 100, 400
-	// reviewsAtATime are reviews of such tokens, reviewsPerHost those of one address.
-	reviewsAtATime, reviewsPerHost = 64, 16
-	// knownHosts are the addresses, and knownHolders the holders, that have a rate of their own
+	// maxReviews are reviews of such tokens, reviewsPerHost those of one address.
+	maxReviews, reviewsPerHost = 64, 16
+	// maxHosts are the addresses, and maxHolders the holders, that have a rate of their own
 	// at a time.
-	knownHosts, knownHolders = 4096, 4096
+	maxHosts, maxHolders = 4096, 4096
 
 	// Of the requests at a time an account has a quarter, so that others have room, a holder
 	// less, and a token even less.
@@ -38,139 +38,141 @@ const (
 	accountMemory, holderMemory, tokenMemory = 0.5, 0.375, 0.25
 	// holderRate is the rate of a holder, in those of a token.
 	holderRate = 2
-	// memoryTime is how long a request waits for memory: those that it waits for may be waiting
+	// memoryTimeout is how long a request waits for memory: those that it waits for may be waiting
 	// themselves.
-	memoryTime = 30 * time.Second
+	memoryTimeout = 30 * time.Second
 )
 
 // limits are those before and after authentication. What is valid is counted by account, by
 // holder (see principal.Holder) and by token: nobody makes accounts himself, and who has one
 // user or token may be able to make more.
 type limits struct {
-	reviews                     *quota.Slots // by address
-	requests, accounts, ofToken *quota.Slots // by holder, account and token
+	reviews                           *quota.Slots // by address
+	requests, accounts, tokenRequests *quota.Slots // by holder, account and token
 
 	memory, holderMemory, tokenMemory *quota.Memory // by account, holder and token
-	memoryTime                        time.Duration // shorter in tests
+	memoryTimeout                     time.Duration // shorter in tests
 
-	tokens   *tokens
-	hosts    *rates
-	all      *rate.Limiter // of reviews of all addresses
-	holders  *rates
-	ofTokens func() *rate.Limiter
+	tokens          *tokenCache
+	hostReviews     *rateLimiters
+	allReviews      *rate.Limiter // of reviews of all addresses
+	holderRates     *rateLimiters
+	newTokenLimiter func() *rate.Limiter
 }
 
 func newLimits(c Config) *limits {
 	part := func(of float64) int64 { return max(1, int64(of*float64(c.Requests))) }
 	bytes := func(of float64) int64 { return int64(of * float64(c.UploadBytes)) }
 	return &limits{
-		reviews:  quota.NewSlots(reviewsAtATime, reviewsPerHost),
-		requests: quota.NewSlots(int64(c.Requests), part(holderShare)),
-		accounts: quota.NewSlots(math.MaxInt64, part(accountShare)),
-		ofToken:  quota.NewSlots(math.MaxInt64, part(tokenShare)),
+		reviews:       quota.NewSlots(maxReviews, reviewsPerHost),
+		requests:      quota.NewSlots(int64(c.Requests), part(holderShare)),
+		accounts:      quota.NewSlots(math.MaxInt64, part(accountShare)),
+		tokenRequests: quota.NewSlots(math.MaxInt64, part(tokenShare)),
 
-		memory:       quota.NewMemory(bytes(accountMemory), c.UploadBytes),
-		holderMemory: quota.NewMemory(bytes(holderMemory), math.MaxInt64),
-		tokenMemory:  quota.NewMemory(bytes(tokenMemory), math.MaxInt64),
-		memoryTime:   memoryTime,
+		memory:        quota.NewMemory(bytes(accountMemory), c.UploadBytes),
+		holderMemory:  quota.NewMemory(bytes(holderMemory), math.MaxInt64),
+		tokenMemory:   quota.NewMemory(bytes(tokenMemory), math.MaxInt64),
+		memoryTimeout: memoryTimeout,
 
-		tokens:  newTokens(),
-		hosts:   newRates(knownHosts, reviewRate, reviewBurst),
-		all:     rate.NewLimiter(allReviewsRate, allReviewsBurst),
-		holders: newRates(knownHolders, rate.Limit(holderRate*c.Rate), holderRate*c.Burst),
-		ofTokens: func() *rate.Limiter {
+		tokens:      newTokens(),
+		hostReviews: newRates(maxHosts, reviewRate, reviewBurst),
+		allReviews:  rate.NewLimiter(allReviewsRate, allReviewsBurst),
+		holderRates: newRates(maxHolders, rate.Limit(holderRate*c.Rate), holderRate*c.Burst),
+		newTokenLimiter: func() *rate.Limiter {
 			return rate.NewLimiter(rate.Limit(c.Rate), c.Burst)
 		},
 	}
 }
 
-// rates has a limiter for each of so many, and forgets the one that was not asked for longest.
-type rates struct {
+// rateLimiters has a limiter for each of so many, and forgets the one that was not asked for longest.
+type rateLimiters struct {
 	rate  rate.Limit
 	burst int
 
-	mu    sync.Mutex // makes look-up and insertion one step
-	known *lru.Cache // of *rate.Limiter
+	mu     sync.Mutex // makes look-up and insertion one step
+	byName *lru.Cache // of *rate.Limiter
 }
 
-func newRates(size int, r rate.Limit, burst int) *rates {
-	return &rates{rate: r, burst: burst, known: lru.New(size)}
+func newRates(size int, r rate.Limit, burst int) *rateLimiters {
+	return &rateLimiters{rate: r, burst: burst, byName: lru.New(size)}
 }
 
-func (r *rates) of(name string) *rate.Limiter {
+func (r *rateLimiters) get(name string) *rate.Limiter {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if known, ok := r.known.Get(name); ok {
+	if known, ok := r.byName.Get(name); ok {
 		return known.(*rate.Limiter) //nolint:forcetypeassert // nothing else is in it
 	}
 	limiter := rate.NewLimiter(r.rate, r.burst)
-	r.known.Add(name, limiter)
+	r.byName.Add(name, limiter)
 	return limiter
 }
 
-// review counts the review of a token that was not valid before, until leave is called.
-func (l *limits) review(host string) (leave func(), err error) {
+// beginReview counts the review of a token that was not valid before, until leave is called.
+func (l *limits) beginReview(host string) (leave func(), err error) {
 	leave, full := quota.TakeAll(quota.Share{Slots: l.reviews, Holder: host})
 	if full != nil {
-		return nil, tooMany("too many requests at a time from this address with tokens that are new here")
+		return nil, newTooManyError("too many requests at a time from this address with tokens that are new here")
 	}
-	if !l.hosts.of(host).Allow() || !l.all.Allow() {
+	if !l.hostReviews.get(host).Allow() || !l.allReviews.Allow() {
 		leave()
-		return nil, tooMany("too many requests with tokens that are new here")
+		return nil, newTooManyError("too many requests with tokens that are new here")
 	}
 	return leave, nil
 }
 
-// holder counts a request of a token until leave is called.
-func (l *limits) holder(t *token) (leave func(), err error) {
+// beginRequest counts a request of a token until leave is called.
+func (l *limits) beginRequest(t *token) (leave func(), err error) {
 	leave, full := quota.TakeAll(
 		quota.Share{Slots: l.requests, Holder: t.holder, What: "of this user, or of all users"},
-		quota.Share{Slots: l.ofToken, Holder: t.digest, What: "with this token"},
+		quota.Share{Slots: l.tokenRequests, Holder: t.digest, What: "with this token"},
 	)
 	if full != nil {
-		return nil, tooMany("too many requests at a time " + full.What)
+		return nil, newTooManyError("too many requests at a time " + full.What)
 	}
 	if !t.limiter.Allow() {
 		leave()
-		return nil, tooMany("too many requests with this token")
+		return nil, newTooManyError("too many requests with this token")
 	}
-	if !l.holders.of(t.holder).Allow() {
+	if !l.holderRates.get(t.holder).Allow() {
 		leave()
-		return nil, tooMany("too many requests of this user")
+		return nil, newTooManyError("too many requests of this user")
 	}
 	return leave, nil
 }
 
-// account counts a request of who may make it until leave is called.
-func (l *limits) account(id string) (leave func(), err error) {
+// beginAccountRequest counts a request of who may make it until leave is called.
+func (l *limits) beginAccountRequest(id string) (leave func(), err error) {
 	leave, full := quota.TakeAll(quota.Share{Slots: l.accounts, Holder: id})
 	if full != nil {
-		return nil, tooMany("too many requests at a time for this account")
+		return nil, newTooManyError("too many requests at a time for this account")
 	}
 	return leave, nil
 }
 
-func tooMany(text string) *failure { return fail(http.StatusTooManyRequests, codeTooMany, text) }
+func newTooManyError(text string) *apiError {
+	return newAPIError(http.StatusTooManyRequests, codeTooMany, text)
+}
 
-// held is what the body of a request has in memory. It is an upload.Memory.
-type held struct {
+// bodyMemory is what the body of a request has in memory. It is an upload.Memory.
+type bodyMemory struct {
 	ctx      context.Context //nolint:containedctx // of the request, which it ends with
-	time     time.Duration   // how long it waits
+	timeout  time.Duration   // how long it waits
 	accounts []*quota.Account
 }
 
-func (l *limits) held(ctx context.Context, account string, t *token) *held {
-	return &held{ctx: ctx, time: l.memoryTime, accounts: []*quota.Account{
+func (l *limits) newBodyMemory(ctx context.Context, account string, t *token) *bodyMemory {
+	return &bodyMemory{ctx: ctx, timeout: l.memoryTimeout, accounts: []*quota.Account{
 		l.memory.Account(account), l.holderMemory.Account(t.holder), l.tokenMemory.Account(t.digest),
 	}}
 }
 
-// errNoMemory is returned by Grow to who has waited long enough.
-var errNoMemory = tooMany("too many uploads at a time: try again when others have ended")
+// errMemoryTimeout is returned by Grow to who has waited long enough.
+var errMemoryTimeout = newTooManyError("too many uploads at a time: try again when others have ended")
 
 // Grow waits for n more bytes.
-func (h *held) Grow(n int64) error {
-	ctx, cancel := context.WithTimeout(h.ctx, h.time)
+func (h *bodyMemory) Grow(n int64) error {
+	ctx, cancel := context.WithTimeout(h.ctx, h.timeout)
 	defer cancel()
 	for i, account := range h.accounts {
 		err := account.Await(ctx, n)
@@ -181,40 +183,40 @@ func (h *held) Grow(n int64) error {
 			taken.Shrink(n)
 		}
 		if errors.Is(err, quota.ErrTooLarge) {
-			return fail(http.StatusRequestEntityTooLarge, codeTooLarge, "the body takes more memory than one may have")
+			return newAPIError(http.StatusRequestEntityTooLarge, codeTooLarge, "the body takes more memory than one may have")
 		}
-		return errNoMemory
+		return errMemoryTimeout
 	}
 	return nil
 }
 
 // Shrink gives n bytes back.
-func (h *held) Shrink(n int64) {
+func (h *bodyMemory) Shrink(n int64) {
 	for _, account := range h.accounts {
 		account.Shrink(n)
 	}
 }
 
 // close gives everything back.
-func (h *held) close() {
+func (h *bodyMemory) close() {
 	for _, account := range h.accounts {
 		account.Close()
 	}
 }
 
-// paced asks the hub about rights as fast as the requests of a holder may come: one request may
+// rateLimitedAuthorizer asks the hub about rights as fast as the requests of a holder may come: one request may
 // ask about each account that there is.
-type paced struct {
+type rateLimitedAuthorizer struct {
 	access.Authorizer
 	limiter *rate.Limiter
 }
 
 // Authorize implements access.Authorizer.
-func (p paced) Authorize(ctx context.Context, user authenticationv1.UserInfo, namespace, verb string) error {
+func (p rateLimitedAuthorizer) Authorize(ctx context.Context, user authenticationv1.UserInfo, namespace, verb string) error {
 	if err := p.limiter.Wait(ctx); err != nil {
 		return errTooManyAccounts
 	}
 	return p.Authorizer.Authorize(ctx, user, namespace, verb)
 }
 
-var errTooManyAccounts = tooMany("too many accounts to be looked through in the time of a request: set CLOUDFLARE_ACCOUNT_ID")
+var errTooManyAccounts = newTooManyError("too many accounts to be looked through in the time of a request: set CLOUDFLARE_ACCOUNT_ID")

@@ -31,7 +31,7 @@ import (
 	"github.com/spokelet/spokelet/workers/upload"
 )
 
-func TestATokenHasARate(t *testing.T) {
+func TestTokenRateIsLimited(t *testing.T) {
 	w := serve(t, func(c *Config) { c.Rate, c.Burst = 0.001, 3 })
 	for range 3 {
 		if got := w.ask(t, "jane", http.MethodGet, "/user", nil); !got.Success {
@@ -44,11 +44,11 @@ func TestATokenHasARate(t *testing.T) {
 	}
 }
 
-// TestInventedTokensLockNobodyOut: the hub is asked about few of them, and users are answered,
+// TestInvalidTokensDoNotBlockOthers: the hub is asked about few of them, and users are answered,
 // those who were here before and those who come from elsewhere.
-func TestInventedTokensLockNobodyOut(t *testing.T) {
+func TestInvalidTokensDoNotBlockOthers(t *testing.T) {
 	w := serve(t)
-	w.api.limits.hosts = newRates(knownHosts, 0, reviewBurst) // it would be filled again while a slow machine asks
+	w.api.limits.hostReviews = newRates(maxHosts, 0, reviewBurst) // it would be filled again while a slow machine asks
 	w.ask(t, "jane", http.MethodGet, "/user", nil)
 	const invented = 2 * allReviewsBurst
 	refused := 0
@@ -67,16 +67,16 @@ func TestInventedTokensLockNobodyOut(t *testing.T) {
 	if got := w.ask(t, "joe", http.MethodGet, "/user", nil); !got.Success {
 		t.Errorf("a user who comes for the first time, from elsewhere, is answered %s", got.raw)
 	}
-	if known := len(w.api.limits.tokens.known); known != 2 {
+	if known := len(w.api.limits.tokens.byDigest); known != 2 {
 		t.Errorf("%d tokens are known", known)
 	}
 }
 
-// TestNewTokensOfAllAddressesShareARate, which those that are known have no part in.
-func TestNewTokensOfAllAddressesShareARate(t *testing.T) {
+// TestNewTokensShareReviewRate, which those that are known have no part in.
+func TestNewTokensShareReviewRate(t *testing.T) {
 	w := serve(t)
 	w.ask(t, "jane", http.MethodGet, "/user", nil)
-	w.api.limits.all = rate.NewLimiter(0, 3)
+	w.api.limits.allReviews = rate.NewLimiter(0, 3)
 	for i := range 3 {
 		w.from(t, fmt.Sprintf("127.0.0.%d", i+2))
 		w.ask(t, "invented", http.MethodGet, "/user", nil).refused(t, "one of three", http.StatusUnauthorized, 9109, "Invalid access token")
@@ -88,8 +88,8 @@ func TestNewTokensOfAllAddressesShareARate(t *testing.T) {
 	}
 }
 
-// TestABearerForSomethingElseIsNotReviewed, and takes no place of anybody.
-func TestABearerForSomethingElseIsNotReviewed(t *testing.T) {
+// TestTokenForOtherAudienceIsNotReviewed, and takes no place of anybody.
+func TestTokenForOtherAudienceIsNotReviewed(t *testing.T) {
 	w := serve(t)
 	w.api.limits.reviews = quota.NewSlots(0, 0)
 	for _, bearer := range []string{"v1.0-cloudflare", strings.Replace(tokenOf("jane"), ".", "..", 1), "a.e30.c"} {
@@ -103,19 +103,19 @@ func TestABearerForSomethingElseIsNotReviewed(t *testing.T) {
 	}
 }
 
-// TestATokenThatIsNoLongerValidHasTheRateOfItsAddress, so that it uses up nothing of whose it was.
-func TestATokenThatIsNoLongerValidHasTheRateOfItsAddress(t *testing.T) {
+// TestInvalidatedTokenFallsBackToHostRate, so that it uses up nothing of whose it was.
+func TestInvalidatedTokenFallsBackToHostRate(t *testing.T) {
 	w := serve(t)
 	w.ask(t, "jane", http.MethodGet, "/user", nil)
-	w.reviewer.err = access.ErrToken
+	w.reviewer.err = access.ErrInvalidToken
 	w.ask(t, "jane", http.MethodGet, "/user", nil).refused(t, "a token that is withdrawn", http.StatusUnauthorized, 9109, "Invalid")
-	if known := len(w.api.limits.tokens.known); known != 0 {
+	if known := len(w.api.limits.tokens.byDigest); known != 0 {
 		t.Errorf("%d tokens are known", known)
 	}
 }
 
-// TestWhoHasManyTokensPushesOutHisOwn: those of others stay known.
-func TestWhoHasManyTokensPushesOutHisOwn(t *testing.T) {
+// TestManyTokensEvictOnlyTheirHolders: those of others stay known.
+func TestManyTokensEvictOnlyTheirHolders(t *testing.T) {
 	all := newTokens()
 	user := func(name string) authenticationv1.UserInfo { return authenticationv1.UserInfo{Username: name} }
 	all.add("jane", user("jane"), nil)
@@ -123,10 +123,10 @@ func TestWhoHasManyTokensPushesOutHisOwn(t *testing.T) {
 		// Service accounts of a namespace, as many as somebody has made.
 		all.add(strconv.Itoa(i), user(fmt.Sprintf("system:serviceaccount:team-b:ci-%d", i)), nil)
 	}
-	if all.of("jane") == nil || all.of("0") != nil || len(all.known) != 1+tokensPerHolder {
-		t.Errorf("%d are known; that of jane: %v", len(all.known), all.of("jane") != nil)
+	if all.get("jane") == nil || all.get("0") != nil || len(all.byDigest) != 1+tokensPerHolder {
+		t.Errorf("%d are known; that of jane: %v", len(all.byDigest), all.get("jane") != nil)
 	}
-	if again := all.add("jane", user("jane"), nil); again != all.of("jane") {
+	if again := all.add("jane", user("jane"), nil); again != all.get("jane") {
 		t.Error("a token that is known is another one when it is added again")
 	}
 }
@@ -195,7 +195,7 @@ func numberedNames(format string, n int) (names []string) {
 	return names
 }
 
-func TestRequestsAtATimeAreBounded(t *testing.T) {
+func TestConcurrentRequestsAreLimited(t *testing.T) {
 	w := serve(t, func(c *Config) { c.Requests = 1 })
 	end := w.held(t, "jane", hello, "")
 	eventually(t, "it has no place", func() bool { return w.api.limits.accounts.Used() > 0 })
@@ -204,8 +204,8 @@ func TestRequestsAtATimeAreBounded(t *testing.T) {
 	eventually(t, "the place of a client that is gone is not free", func() bool { return w.ask(t, "joe", http.MethodGet, "/user", nil).Success })
 }
 
-// TestWhoHasManyLeavesRoomToOthers, whatever it is that he has many of.
-func TestWhoHasManyLeavesRoomToOthers(t *testing.T) {
+// TestHolderWithManyTokensLeavesRoom, whatever it is that he has many of.
+func TestHolderWithManyTokensLeavesRoom(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason  string
 		busy    []string // tokens
@@ -249,8 +249,8 @@ func TestWhoHasManyLeavesRoomToOthers(t *testing.T) {
 	}
 }
 
-// TestUploadsThatDoNotComeTakeNoMemory: one that was begun has what has arrived of it.
-func TestUploadsThatDoNotComeTakeNoMemory(t *testing.T) {
+// TestStalledUploadsTakeNoMemory: one that was begun has what has arrived of it.
+func TestStalledUploadsTakeNoMemory(t *testing.T) {
 	w := serve(t)
 	w.busy(t, hello, "Content-Disposition: form-data; name=\"a\"\r\n\r\nx", numberedNames("jane#%d", 12)...)
 	body, kind := form(t, metadata, "export default {};")
@@ -265,9 +265,9 @@ func TestUploadsThatDoNotComeTakeNoMemory(t *testing.T) {
 	}
 }
 
-// TestTheMemoryOfUploadsIsSharedOut among accounts, users and tokens, who have 8, 6 and 4 MiB
+// TestUploadMemoryIsShared among accounts, users and tokens, who have 8, 6 and 4 MiB
 // here. An upload takes twice its size while it is read.
-func TestTheMemoryOfUploadsIsSharedOut(t *testing.T) {
+func TestUploadMemoryIsShared(t *testing.T) {
 	limits := upload.Limits{MaxModules: 2, MaxBytes: 1 << 20}
 	begun := "Content-Disposition: form-data; name=\"a\"\r\n\r\n" + strings.Repeat("x", 1<<20-8)
 	for name, tc := range map[string]struct {
@@ -281,7 +281,7 @@ func TestTheMemoryOfUploadsIsSharedOut(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := serve(t, func(c *Config) { c.Limits, c.UploadBytes, c.Requests = limits, 4*limits.Peak(), 100 })
-			w.api.limits.memoryTime = 50 * time.Millisecond
+			w.api.limits.memoryTimeout = 50 * time.Millisecond
 			w.reviewer.rights["amy"], w.reviewer.rights["ann"] = "get update", "get update"
 			upload := func(name string) answer {
 				body, kind := form(t, metadata, strings.Repeat("x", 900<<10))
@@ -300,9 +300,9 @@ func TestTheMemoryOfUploadsIsSharedOut(t *testing.T) {
 	}
 }
 
-// TestALookThroughAllAccountsHasTheRateOfItsUser: it asks the hub about each of them.
-func TestALookThroughAllAccountsHasTheRateOfItsUser(t *testing.T) {
-	p := paced{&reviewer{rights: map[string]string{"jane": "list"}}, rate.NewLimiter(rate.Every(time.Hour), 2)}
+// TestListingAccountsIsRateLimitedByUser: it asks the hub about each of them.
+func TestListingAccountsIsRateLimitedByUser(t *testing.T) {
+	p := rateLimitedAuthorizer{&reviewer{rights: map[string]string{"jane": "list"}}, rate.NewLimiter(rate.Every(time.Hour), 2)}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for i, want := range []error{nil, nil, errTooManyAccounts} {
@@ -312,10 +312,10 @@ func TestALookThroughAllAccountsHasTheRateOfItsUser(t *testing.T) {
 	}
 }
 
-// TestWhatTakesLongIsWaitedFor, longer than its request may take to arrive.
-func TestWhatTakesLongIsWaitedFor(t *testing.T) {
+// TestLongRequestIsAwaited, longer than its request may take to arrive.
+func TestLongRequestIsAwaited(t *testing.T) {
 	w := serve(t)
-	w.api.bodyTime, w.reviewer.slow = 20*time.Millisecond, 200*time.Millisecond
+	w.api.bodyTimeout, w.reviewer.slow = 20*time.Millisecond, 200*time.Millisecond
 	for request, body := range map[string]string{
 		"GET " + hello + "/secrets": "", "DELETE " + hello + "/secrets/NONE": "", "POST " + hello + "/subdomain": "{}",
 	} {
@@ -326,17 +326,17 @@ func TestWhatTakesLongIsWaitedFor(t *testing.T) {
 	}
 }
 
-func TestABodyThatDoesNotComeIsNotWaitedFor(t *testing.T) {
+func TestStalledBodyTimesOut(t *testing.T) {
 	w := serve(t)
-	w.api.bodyTime = 50 * time.Millisecond
+	w.api.bodyTimeout = 50 * time.Millisecond
 	got := w.raw(t, "PUT /client/v4"+hello+"/secrets HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+tokenOf("jane")+"\r\nContent-Length: 100\r\n\r\n{")
 	if !strings.Contains(got, "400 Bad Request") {
 		t.Errorf("it is answered %q", got)
 	}
 }
 
-// TestWhoWasNotAuthenticatedIsNotKept: his connection ends with the answer.
-func TestWhoWasNotAuthenticatedIsNotKept(t *testing.T) {
+// TestUnauthenticatedConnectionIsClosed: his connection ends with the answer.
+func TestUnauthenticatedConnectionIsClosed(t *testing.T) {
 	w := serve(t)
 	const path = " /client/v4"
 	head := func(bearer string) string {
@@ -358,8 +358,8 @@ func TestWhoWasNotAuthenticatedIsNotKept(t *testing.T) {
 	}
 }
 
-// TestConnectionsAreBounded: those who do nothing lose theirs, and nobody else.
-func TestConnectionsAreBounded(t *testing.T) {
+// TestConnectionsAreLimited: those who do nothing lose theirs, and nobody else.
+func TestConnectionsAreLimited(t *testing.T) {
 	w := serve(t)
 	w.ask(t, "jane", http.MethodGet, "/user", nil)
 	created := w.ask(t, "joe", http.MethodPost, hello+"/tails", strings.NewReader(`{"filters":[]}`))
@@ -382,7 +382,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 		conns = append(conns, conn)
 	}
 	for i, conn := range conns[:10] {
-		_ = conn.SetReadDeadline(time.Now().Add(headerTime / 2)) // the server gives up soon after
+		_ = conn.SetReadDeadline(time.Now().Add(headerTimeout / 2)) // the server gives up soon after
 		if _, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("connection %d of %d is open", i, len(conns))
 		}
@@ -421,7 +421,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 }
 
-func TestTheServerIsSpokenToByTLSAndHTTP1Alone(t *testing.T) {
+func TestServerSpeaksOnlyTLSAndHTTP1(t *testing.T) {
 	w := serve(t)
 	if got := w.raw(t, "GET / HTTP/1.1\r\nHost: x\r\nX-Long: "+strings.Repeat("x", 2*maxHeader)+"\r\n\r\n"); !strings.Contains(got, "431") {
 		t.Errorf("a long header is answered %.100s", got)
@@ -435,7 +435,7 @@ func TestTheServerIsSpokenToByTLSAndHTTP1Alone(t *testing.T) {
 	}
 }
 
-func TestLimitsAreChecked(t *testing.T) {
+func TestValidateRejectsInvalidLimits(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(*Config)
 		want   string

@@ -15,11 +15,11 @@ import (
 	"github.com/spokelet/spokelet/workers/version"
 )
 
-// service is how wrangler finds out whether a script exists.
-func (a *API) service(ctx context.Context, c *call) (any, error) {
+// getService is how wrangler finds out whether a script exists.
+func (a *API) getService(ctx context.Context, c *call) (any, error) {
 	err := a.config.Deployer.Exists(ctx, c.account, c.script)
 	if errors.Is(err, deployer.ErrNotFound) {
-		return nil, fail(http.StatusNotFound, codeNoService, notFound)
+		return nil, newAPIError(http.StatusNotFound, codeNoService, notFound)
 	}
 	// "wrangler" is what has no warning: that of "api" says that a deploy takes back what was
 	// changed elsewhere, which here is what anybody would expect of it.
@@ -29,13 +29,13 @@ func (a *API) service(ctx context.Context, c *call) (any, error) {
 	}, err
 }
 
-func (a *API) delete(ctx context.Context, c *call) (any, error) {
+func (a *API) deleteScript(ctx context.Context, c *call) (any, error) {
 	err := a.config.Deployer.Delete(ctx, c.account, c.script)
 	return nil, err
 }
 
-// worker says under which name a script is reached.
-func (a *API) worker(ctx context.Context, c *call) (any, error) {
+// getWorker says under which name a script is reached.
+func (a *API) getWorker(ctx context.Context, c *call) (any, error) {
 	if err := a.config.Deployer.Exists(ctx, c.account, c.script); err != nil {
 		return nil, err
 	}
@@ -46,14 +46,14 @@ func (a *API) worker(ctx context.Context, c *call) (any, error) {
 	}, err
 }
 
-// scriptSubdomain is worker for wrangler 3.
-func (a *API) scriptSubdomain(ctx context.Context, c *call) (any, error) {
+// getScriptSubdomain is worker for wrangler 3.
+func (a *API) getScriptSubdomain(ctx context.Context, c *call) (any, error) {
 	return map[string]bool{"enabled": true, "previews_enabled": false}, a.config.Deployer.Exists(ctx, c.account, c.script)
 }
 
 // setSubdomain changes nothing: a script always has the name that worker says, and no previews.
 func (a *API) setSubdomain(ctx context.Context, c *call) (any, error) {
-	raw, err := c.body()
+	raw, err := c.readBody()
 	if err != nil {
 		return nil, err
 	}
@@ -61,29 +61,29 @@ func (a *API) setSubdomain(ctx context.Context, c *call) (any, error) {
 		Enabled bool `json:"enabled"`
 	}
 	if err := json.Unmarshal(raw, &want); err != nil {
-		return nil, notJSON(err)
+		return nil, newInvalidBodyError(err)
 	}
 	return map[string]bool{"enabled": want.Enabled, "previews_enabled": false}, a.config.Deployer.Exists(ctx, c.account, c.script)
 }
 
-func notJSON(err error) *failure {
-	return fail(http.StatusBadRequest, codeInvalid, fmt.Sprintf("the body is not the JSON that is expected: %v", err))
+func newInvalidBodyError(err error) *apiError {
+	return newAPIError(http.StatusBadRequest, codeInvalid, fmt.Sprintf("the body is not the JSON that is expected: %v", err))
 }
 
-func (a *API) settings(ctx context.Context, c *call) (any, error) {
+func (a *API) getSettings(ctx context.Context, c *call) (any, error) {
 	v, err := a.config.Deployer.Current(ctx, c.account, c.script)
 	if err != nil {
 		return nil, err
 	}
 	return map[string]any{
-		"bindings": bindingsOf(v), "compatibility_date": v.Script.CompatibilityDate,
+		"bindings": newBindings(v), "compatibility_date": v.Script.CompatibilityDate,
 		"compatibility_flags": append([]string{}, v.Script.CompatibilityFlags...), "usage_model": "standard",
 	}, nil
 }
 
-// setSettings takes what has no effect here, and nothing else.
-func (a *API) setSettings(ctx context.Context, c *call) (any, error) {
-	raw, err := c.body()
+// patchScriptSettings takes what has no effect here, and nothing else.
+func (a *API) patchScriptSettings(ctx context.Context, c *call) (any, error) {
+	raw, err := c.readBody()
 	if err != nil {
 		return nil, err
 	}
@@ -92,49 +92,49 @@ func (a *API) setSettings(ctx context.Context, c *call) (any, error) {
 		TailConsumers []any `json:"tail_consumers"`
 	}
 	if err := json.Unmarshal(raw, &settings); err != nil {
-		return nil, notJSON(err)
+		return nil, newInvalidBodyError(err)
 	}
 	if settings.Logpush || len(settings.TailConsumers) > 0 {
-		return nil, fail(http.StatusBadRequest, codeNotSupported, "not supported by Spokelet: logpush and tail consumers")
+		return nil, newAPIError(http.StatusBadRequest, codeNotSupported, "not supported by Spokelet: logpush and tail consumers")
 	}
 	return map[string]any{}, a.config.Deployer.Exists(ctx, c.account, c.script)
 }
 
-// references are scripts that need this one: none can.
-func (a *API) references(ctx context.Context, c *call) (any, error) {
+// getReferences are scripts that need this one: none can.
+func (a *API) getReferences(ctx context.Context, c *call) (any, error) {
 	return map[string]any{}, a.config.Deployer.Exists(ctx, c.account, c.script)
 }
 
-// upload stores what a request has as a version.
-func (a *API) upload(ctx context.Context, c *call) (version.Version, error) {
+// storeUpload stores what a request has as a version.
+func (a *API) storeUpload(ctx context.Context, c *call) (version.Version, error) {
 	// Source maps may come with a script, as large as it is; they are not kept.
 	const more = 2 << 20 // metadata, and what is around parts
 	if c.ContentLength > 2*a.config.Limits.MaxBytes+more {
 		return version.Version{}, &upload.Error{Kind: upload.TooLarge, Problem: fmt.Sprintf(
-			"the upload has %.1f MiB, and the limit of a script is %.1f MiB", mebi(c.ContentLength), mebi(a.config.Limits.MaxBytes))}
+			"the upload has %.1f MiB, and the limit of a script is %.1f MiB", mebibytes(c.ContentLength), mebibytes(a.config.Limits.MaxBytes))}
 	}
-	c.readFor(uploadTime)
+	c.setBodyDeadline(uploadTimeout)
 	up, err := upload.Read(c.Header.Get("Content-Type"), c.Body, a.config.Limits, c.memory)
 	if err != nil {
 		return version.Version{}, err
 	}
-	c.arrived()
+	c.clearBodyDeadline()
 	return a.config.Deployer.Upload(ctx, c.account, c.script, c.user.Username, up)
 }
 
-func mebi(bytes int64) float64 { return float64(bytes) / (1 << 20) }
+func mebibytes(bytes int64) float64 { return float64(bytes) / (1 << 20) }
 
-// deploy stores a version and has it served.
-func (a *API) deploy(ctx context.Context, c *call) (any, error) {
-	v, err := a.upload(ctx, c)
+// deployScript stores a version and has it served.
+func (a *API) deployScript(ctx context.Context, c *call) (any, error) {
+	v, err := a.storeUpload(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	d, err := a.config.Deployer.Deploy(ctx, c.account, c.script, v.ID, c.by(v.Message), true)
+	d, err := a.config.Deployer.Deploy(ctx, c.account, c.script, v.ID, c.author(v.Message), true)
 	if err != nil {
 		return nil, err
 	}
-	return map[string]any{"id": c.script, "deployment_id": v.ID, "etag": v.ID, "tag": c.script, "modified_on": stampOf(d.CreatedOn), "startup_time_ms": 0}, nil
+	return map[string]any{"id": c.script, "deployment_id": v.ID, "etag": v.ID, "tag": c.script, "modified_on": formatTime(d.CreatedOn), "startup_time_ms": 0}, nil
 }
 
 // uploadVersion stores a version.
@@ -142,60 +142,60 @@ func (a *API) uploadVersion(ctx context.Context, c *call) (any, error) {
 	if err := a.config.Deployer.Exists(ctx, c.account, c.script); err != nil {
 		return nil, err
 	}
-	v, err := a.upload(ctx, c)
+	v, err := a.storeUpload(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	// wrangler prints the time that the script took to start, which is not measured here.
 	return struct {
-		versionShape
+		versionJSON
 		StartupTimeMS int `json:"startup_time_ms"`
-	}{versionShape: shapeOf(v)}, nil
+	}{versionJSON: newVersionJSON(v)}, nil
 }
 
-func (a *API) versions(ctx context.Context, c *call) (any, error) {
+func (a *API) listVersions(ctx context.Context, c *call) (any, error) {
 	versions, err := a.config.Deployer.Versions(ctx, c.account, c.script)
-	all := []versionShape{}
+	all := []versionJSON{}
 	for _, v := range versions {
-		all = append(all, shapeOf(version.Version{Summary: v})) // wrangler asks for the rest of one that it needs
+		all = append(all, newVersionJSON(version.Version{Summary: v})) // wrangler asks for the rest of one that it needs
 	}
 	return map[string]any{"items": all}, err
 }
 
-func (a *API) version(ctx context.Context, c *call) (any, error) {
+func (a *API) getVersion(ctx context.Context, c *call) (any, error) {
 	v, err := a.config.Deployer.Version(ctx, c.account, c.script, c.PathValue("id"))
-	return shapeOf(v), err
+	return newVersionJSON(v), err
 }
 
-func (a *API) deployments(ctx context.Context, c *call) (any, error) {
+func (a *API) listDeployments(ctx context.Context, c *call) (any, error) {
 	deployments, err := a.config.Deployer.Deployments(ctx, c.account, c.script)
-	all := []deploymentShape{}
+	all := []deploymentJSON{}
 	for _, d := range deployments {
-		all = append(all, deploymentOf(d))
+		all = append(all, newDeploymentJSON(d))
 	}
 	return map[string]any{"deployments": all}, err
 }
 
 // deployVersion has a version served that was uploaded before.
 func (a *API) deployVersion(ctx context.Context, c *call) (any, error) {
-	raw, err := c.body()
+	raw, err := c.readBody()
 	if err != nil {
 		return nil, err
 	}
-	var want deploymentShape
+	var want deploymentJSON
 	if err := json.Unmarshal(raw, &want); err != nil {
-		return nil, notJSON(err)
+		return nil, newInvalidBodyError(err)
 	}
 	if len(want.Versions) != 1 || want.Versions[0].Percentage != 100 {
-		return nil, fail(http.StatusBadRequest, codeNotSupported, "not supported by Spokelet: traffic that is split between versions; deploy one version at 100%")
+		return nil, newAPIError(http.StatusBadRequest, codeNotSupported, "not supported by Spokelet: traffic that is split between versions; deploy one version at 100%")
 	}
 	if err := a.config.Deployer.Exists(ctx, c.account, c.script); err != nil {
 		return nil, err
 	}
 	force := c.URL.Query().Get("force") == "true"
-	d, err := a.config.Deployer.Deploy(ctx, c.account, c.script, want.Versions[0].VersionID, c.by(want.Annotations[annotationMessage]), force)
+	d, err := a.config.Deployer.Deploy(ctx, c.account, c.script, want.Versions[0].VersionID, c.author(want.Annotations[annotationMessage]), force)
 	if err != nil {
 		return nil, err
 	}
-	return deploymentOf(d), nil
+	return newDeploymentJSON(d), nil
 }

@@ -16,43 +16,43 @@ import (
 	release "github.com/spokelet/spokelet/workers/api/release/v1alpha1"
 )
 
-// secretShape is one secret, as it is set.
-type secretShape struct {
+// secretJSON is one secret, as it is set.
+type secretJSON struct {
 	Name string `json:"name"`
 	Type string `json:"type"`
 	Text string `json:"text"`
 }
 
-func (s secretShape) check() error {
+func (s secretJSON) validate() error {
 	if s.Type != release.BindingSecretText {
-		return fail(http.StatusBadRequest, codeNotSupported, fmt.Sprintf("secret %q: type %q is not supported", s.Name, s.Type))
+		return newAPIError(http.StatusBadRequest, codeNotSupported, fmt.Sprintf("secret %q: type %q is not supported", s.Name, s.Type))
 	}
 	if s.Name == "" {
-		return fail(http.StatusBadRequest, codeInvalid, "a secret has no name")
+		return newAPIError(http.StatusBadRequest, codeInvalid, "a secret has no name")
 	}
 	return nil
 }
 
-// secrets lists names; nothing here returns a value.
-func (a *API) secrets(ctx context.Context, c *call) (any, error) {
+// listSecrets lists names; nothing here returns a value.
+func (a *API) listSecrets(ctx context.Context, c *call) (any, error) {
 	names, err := a.config.Deployer.SecretNames(ctx, c.account, c.script)
-	return secretsOf(names), err
+	return newSecretBindings(names), err
 }
 
 func (a *API) putSecret(ctx context.Context, c *call) (any, error) {
-	raw, err := c.body()
+	raw, err := c.readBody()
 	if err != nil {
 		return nil, err
 	}
-	var secret secretShape
+	var secret secretJSON
 	if err := json.Unmarshal(raw, &secret); err != nil {
-		return nil, fail(http.StatusBadRequest, codeInvalid, "the body is not the JSON of a secret") // its text may be the value
+		return nil, newAPIError(http.StatusBadRequest, codeInvalid, "the body is not the JSON of a secret") // its text may be the value
 	}
-	if err := secret.check(); err != nil {
+	if err := secret.validate(); err != nil {
 		return nil, err
 	}
-	err = a.config.Deployer.SetSecrets(ctx, c.account, c.script, map[string]*string{secret.Name: &secret.Text}, c.by("secret "+secret.Name+" was set"))
-	return bindingShape{Name: secret.Name, Type: secret.Type}, err
+	err = a.config.Deployer.SetSecrets(ctx, c.account, c.script, map[string]*string{secret.Name: &secret.Text}, c.author("secret "+secret.Name+" was set"))
+	return bindingJSON{Name: secret.Name, Type: secret.Type}, err
 }
 
 func (a *API) deleteSecret(ctx context.Context, c *call) (any, error) {
@@ -62,45 +62,45 @@ func (a *API) deleteSecret(ctx context.Context, c *call) (any, error) {
 		return nil, err
 	}
 	if !slices.Contains(names, name) {
-		return nil, fail(http.StatusNotFound, codeNoSecret, fmt.Sprintf("script %s has no secret %q", c.script, name))
+		return nil, newAPIError(http.StatusNotFound, codeNoSecret, fmt.Sprintf("script %s has no secret %q", c.script, name))
 	}
-	return nil, a.config.Deployer.SetSecrets(ctx, c.account, c.script, map[string]*string{name: nil}, c.by("secret "+name+" was deleted"))
+	return nil, a.config.Deployer.SetSecrets(ctx, c.account, c.script, map[string]*string{name: nil}, c.author("secret "+name+" was deleted"))
 }
 
 // patchSecrets sets and, where there is a null, deletes secrets (RFC 7396).
 func (a *API) patchSecrets(ctx context.Context, c *call) (any, error) {
-	change, err := c.changes("secrets")
+	change, err := c.parseSecretPatch("secrets")
 	if err != nil {
 		return nil, err
 	}
-	return map[string]any{}, a.config.Deployer.SetSecrets(ctx, c.account, c.script, change, c.by("secrets were changed"))
+	return map[string]any{}, a.config.Deployer.SetSecrets(ctx, c.account, c.script, change, c.author("secrets were changed"))
 }
 
 // patchLatest makes a version with other secrets of the latest one.
 func (a *API) patchLatest(ctx context.Context, c *call) (any, error) {
-	change, err := c.changes("env")
+	change, err := c.parseSecretPatch("env")
 	if err != nil {
 		return nil, err
 	}
-	v, err := a.config.Deployer.AddVersion(ctx, c.account, c.script, change, c.by(""))
+	v, err := a.config.Deployer.AddVersion(ctx, c.account, c.script, change, c.author(""))
 	if err != nil {
 		return nil, err
 	}
-	return shapeOf(v), nil
+	return newVersionJSON(v), nil
 }
 
-// changes reads the field of a merge patch that has secrets by their names.
-func (c *call) changes(field string) (map[string]*string, error) {
-	raw, err := c.body()
+// parseSecretPatch reads the field of a merge patch that has secrets by their names.
+func (c *call) parseSecretPatch(field string) (map[string]*string, error) {
+	raw, err := c.readBody()
 	if err != nil {
 		return nil, err
 	}
-	unreadable := fail(http.StatusBadRequest, codeInvalid, "the body is not the JSON of a change of secrets")
+	unreadable := newAPIError(http.StatusBadRequest, codeInvalid, "the body is not the JSON of a change of secrets")
 	var patch map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &patch); err != nil {
 		return nil, unreadable
 	}
-	var secrets map[string]*secretShape
+	var secrets map[string]*secretJSON
 	if err := json.Unmarshal(patch[field], &secrets); err != nil {
 		return nil, unreadable
 	}
@@ -111,7 +111,7 @@ func (c *call) changes(field string) (map[string]*string, error) {
 			continue
 		}
 		secret.Name = name
-		if err := secret.check(); err != nil {
+		if err := secret.validate(); err != nil {
 			return nil, err
 		}
 		change[name] = &secret.Text
@@ -122,7 +122,7 @@ func (c *call) changes(field string) (map[string]*string, error) {
 // patchSettings sets and deletes secrets for wrangler secret bulk of wrangler 3, which sends all
 // bindings: those that have a text, and the names of those that stay. It changes nothing else.
 func (a *API) patchSettings(ctx context.Context, c *call) (any, error) {
-	bindings, err := c.settingsForm()
+	bindings, err := c.parseSettingsForm()
 	if err != nil {
 		return nil, err
 	}
@@ -142,17 +142,17 @@ func (a *API) patchSettings(ctx context.Context, c *call) (any, error) {
 		case b.Text == nil:
 			kept[b.Name] = true
 		case b.Type != release.BindingSecretText:
-			return nil, fail(http.StatusBadRequest, codeNotSupported, fmt.Sprintf("not supported by Spokelet: settings that change binding %q, which is no secret", b.Name))
+			return nil, newAPIError(http.StatusBadRequest, codeNotSupported, fmt.Sprintf("not supported by Spokelet: settings that change binding %q, which is no secret", b.Name))
 		default:
 			change[b.Name] = b.Text
 		}
 	}
 	for _, b := range v.Script.Bindings {
 		if !kept[b.Name] {
-			return nil, fail(http.StatusBadRequest, codeNotSupported, fmt.Sprintf("not supported by Spokelet: settings without binding %q of the script", b.Name))
+			return nil, newAPIError(http.StatusBadRequest, codeNotSupported, fmt.Sprintf("not supported by Spokelet: settings without binding %q of the script", b.Name))
 		}
 	}
-	return map[string]any{}, a.config.Deployer.SetSecrets(ctx, c.account, c.script, change, c.by("secrets were changed"))
+	return map[string]any{}, a.config.Deployer.SetSecrets(ctx, c.account, c.script, change, c.author("secrets were changed"))
 }
 
 // settingBinding has a text if it is to be set.
@@ -162,10 +162,10 @@ type settingBinding struct {
 	Text *string `json:"text"`
 }
 
-// settingsForm reads the bindings of the form that the settings of a script are sent as.
-func (c *call) settingsForm() ([]settingBinding, error) {
-	unreadable := fail(http.StatusBadRequest, codeInvalid, "the body is no form with the JSON of settings as its part settings")
-	raw, err := c.body()
+// parseSettingsForm reads the bindings of the form that the settings of a script are sent as.
+func (c *call) parseSettingsForm() ([]settingBinding, error) {
+	unreadable := newAPIError(http.StatusBadRequest, codeInvalid, "the body is no form with the JSON of settings as its part settings")
+	raw, err := c.readBody()
 	if err != nil {
 		return nil, err
 	}
@@ -184,7 +184,7 @@ func (c *call) settingsForm() ([]settingBinding, error) {
 	}
 	for name := range settings {
 		if name != "bindings" {
-			return nil, fail(http.StatusBadRequest, codeNotSupported, fmt.Sprintf("not supported by Spokelet: a change of setting %q", name))
+			return nil, newAPIError(http.StatusBadRequest, codeNotSupported, fmt.Sprintf("not supported by Spokelet: a change of setting %q", name))
 		}
 	}
 	return bindings, nil

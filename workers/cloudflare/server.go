@@ -16,20 +16,20 @@ import (
 )
 
 const (
-	headerTime = 10 * time.Second
-	idleTime   = 2 * time.Minute
-	maxHeader  = 64 << 10
+	headerTimeout = 10 * time.Second
+	idleTimeout   = 2 * time.Minute
+	maxHeader     = 64 << 10
 
 	// strangers are the connections without a request that had a valid token, callers those
 	// between two that had. Those with one are as many as such requests and tails.
 	strangers, callers = 256, 256
-	// strangerTime is what a connection has until its first request was reviewed.
-	strangerTime = headerTime + 10*time.Second
+	// firstReviewTimeout is what a connection has until its first request was reviewed.
+	firstReviewTimeout = headerTimeout + 10*time.Second
 )
 
 // Listen bounds the connections of a server that NewServer has made.
 func Listen(l net.Listener) net.Listener {
-	return connlimit.New(l, connlimit.Limits{Strangers: strangers, Callers: callers, StrangerTime: strangerTime})
+	return connlimit.New(l, connlimit.Limits{Strangers: strangers, Callers: callers, StrangerTime: firstReviewTimeout})
 }
 
 // NewServer returns the server of an API, which is served by TLS alone. It has a limit for
@@ -38,8 +38,8 @@ func Listen(l net.Listener) net.Listener {
 func NewServer(handler http.Handler, certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error), logger logr.Logger) *http.Server {
 	return &http.Server{
 		Handler:           handler,
-		ReadHeaderTimeout: headerTime,
-		IdleTimeout:       idleTime,
+		ReadHeaderTimeout: headerTimeout,
+		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader,
 		ConnContext:       connlimit.Context,
 		ConnState:         connlimit.HoldHijacked, // the tails

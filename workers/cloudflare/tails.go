@@ -19,30 +19,30 @@ func (a *API) createTail(ctx context.Context, c *call) (any, error) {
 	if err := a.config.Deployer.Exists(ctx, c.account, c.script); err != nil {
 		return nil, err
 	}
-	raw, err := c.body()
+	raw, err := c.readBody()
 	if err != nil {
 		return nil, err
 	}
 	filters, err := tail.ParseFilters(raw)
 	if err != nil {
-		return nil, fail(400, codeInvalid, err.Error())
+		return nil, newAPIError(400, codeInvalid, err.Error())
 	}
-	t, err := a.config.Tails.Create(c.tailed(), c.holder(), filters)
+	t, err := a.config.Tails.Create(c.tailScript(), c.tailHolder(), filters)
 	if err != nil {
 		return nil, err
 	}
-	return map[string]string{"id": t.ID, "url": "wss://" + c.Host + t.Path, "expires_at": stampOf(t.ExpiresAt)}, nil
+	return map[string]string{"id": t.ID, "url": "wss://" + c.Host + t.Path, "expires_at": formatTime(t.ExpiresAt)}, nil
 }
 
 func (a *API) deleteTail(_ context.Context, c *call) (any, error) {
-	return nil, a.config.Tails.Delete(c.tailed(), c.PathValue("id"))
+	return nil, a.config.Tails.Delete(c.tailScript(), c.PathValue("id"))
 }
 
-// holder is who asks. The API server names the token, where it has an id.
-func (c *call) holder() tail.Holder {
+// tailHolder is who asks. The API server names the token, where it has an id.
+func (c *call) tailHolder() tail.Holder {
 	return tail.Holder{User: impersonation.Holder(c.user.Username), Token: strings.Join(c.user.Extra[credentialID], ",")}
 }
 
-func (c *call) tailed() tail.Script {
+func (c *call) tailScript() tail.Script {
 	return tail.Script{Account: c.account.ID, Namespace: c.account.Namespace, Name: c.script}
 }

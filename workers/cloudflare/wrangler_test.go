@@ -28,8 +28,8 @@ type recordedCall struct {
 	Status int    `json:"status"`
 }
 
-// TestTheOldestWranglerIsServed replays what its commands call, all of which ended with code 0.
-func TestTheOldestWranglerIsServed(t *testing.T) {
+// TestOldestWranglerIsServed replays what its commands call, all of which ended with code 0.
+func TestOldestWranglerIsServed(t *testing.T) {
 	raw, err := os.ReadFile(filepath.Join("testdata", "wrangler-3.114.17.json"))
 	if err != nil {
 		t.Fatal(err)
@@ -70,8 +70,8 @@ func uploadedBy(call recordedCall, got answer) (id string) {
 	return id
 }
 
-// TestTheTimeThatAScriptTakesToStartIsANumber: wrangler prints it.
-func TestTheTimeThatAScriptTakesToStartIsANumber(t *testing.T) {
+// TestStartupTimeIsNumber: wrangler prints it.
+func TestStartupTimeIsNumber(t *testing.T) {
 	w := serve(t)
 	for _, route := range []string{"PUT " + hello, "POST " + hello + "/versions"} {
 		method, path, _ := strings.Cut(route, " ")
@@ -84,9 +84,9 @@ func TestTheTimeThatAScriptTakesToStartIsANumber(t *testing.T) {
 	}
 }
 
-// TestInitFromDashIsRefusedWithItsReason, which are in the status line: wrangler shows no more of the
+// TestInitFromDashIsRefusedWithReason, which are in the status line: wrangler shows no more of the
 // answer.
-func TestInitFromDashIsRefusedWithItsReason(t *testing.T) {
+func TestInitFromDashIsRefusedWithReason(t *testing.T) {
 	w := serve(t)
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.url+"/client/v4/accounts/1234/workers/services/hello/environments/production/content/v2", nil)
 	if err != nil {
@@ -102,7 +102,7 @@ func TestInitFromDashIsRefusedWithItsReason(t *testing.T) {
 	}
 }
 
-func TestSettingsChangeSecretsAlone(t *testing.T) {
+func TestPatchSettingsChangesOnlySecrets(t *testing.T) {
 	const path = hello + "/settings"
 	kept := `{"type":"plain_text","name":"GREETING"}`
 	send := func(w *world, settings string) answer {

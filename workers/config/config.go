@@ -28,8 +28,8 @@ type Config struct {
 	Registry Registry `json:"registry"`
 	// Build is how images are built.
 	Build Build `json:"build"`
-	// Place is how bundles run in the clusters.
-	Place placement.Options `json:"place"`
+	// Placement is how bundles run in the clusters.
+	Placement placement.Options `json:"place"`
 	// Tails bounds what the API for wrangler follows.
 	Tails tail.Limits `json:"tails,omitempty"`
 }
@@ -139,7 +139,7 @@ func (c *Config) Default() {
 	if c.Build.Deadline.Duration == 0 {
 		c.Build.Deadline.Duration = defaultDeadline
 	}
-	c.Place.Default()
+	c.Placement.Default()
 	c.Tails.Default()
 }
 
@@ -168,7 +168,7 @@ func (c *Config) Validate() error {
 	if d := c.Build.Deadline.Duration; d < time.Second || d > maxConfigDeadline {
 		errs = append(errs, fmt.Errorf("build.deadline: %s is not between 1s and %s", d, maxConfigDeadline))
 	}
-	if err := c.Place.Validate(); err != nil {
+	if err := c.Placement.Validate(); err != nil {
 		errs = append(errs, fmt.Errorf("place: %w", err))
 	}
 	if err := c.Tails.Validate(); err != nil {

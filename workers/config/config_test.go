@@ -23,7 +23,7 @@ registry: {push: registry.example.com/workers, runtime: "registry.example.com/wo
 build: {image: "workers:1", serviceAccount: build, configMap: config}
 `
 
-func TestWhatIsLeftEmptyIsFilled(t *testing.T) {
+func TestDefaultFillsEmptyFields(t *testing.T) {
 	got, err := Parse([]byte(required))
 	if err != nil {
 		t.Fatal(err)
@@ -33,14 +33,14 @@ func TestWhatIsLeftEmptyIsFilled(t *testing.T) {
 		Registry: Registry{Push: "registry.example.com/workers", Pull: "registry.example.com/workers", Runtime: "registry.example.com/workerd:1"},
 		Build:    Build{Image: "workers:1", ServiceAccount: "build", ConfigMap: "config", Deadline: metav1.Duration{Duration: 3 * time.Minute}},
 	}
-	want.Place.Default()
+	want.Placement.Default()
 	want.Tails.Default()
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
-func TestWhatIsSaidIsKept(t *testing.T) {
+func TestDefaultKeepsSetFields(t *testing.T) {
 	got, err := Parse([]byte(`
 store: {endpoint: "https://s3.example.com", bucket: workers, region: eu-1, maxModules: 3, maxScriptBytes: 4}
 registry: {push: inside/workers, pull: outside/workers, runtime: "inside/workerd:1"}
@@ -51,14 +51,14 @@ tails: {maxTails: 5, maxPods: 6}
 	if err != nil {
 		t.Fatal(err)
 	}
-	kept := []any{got.Store.Region, got.Store.MaxModules, got.Store.MaxScriptBytes, got.Registry.Pull, got.Build.Deadline.Duration, got.Place.Route, got.Place.MinReplicas, got.Tails.MaxTails, got.Tails.MaxPods, got.Tails.MaxPerAccount}
+	kept := []any{got.Store.Region, got.Store.MaxModules, got.Store.MaxScriptBytes, got.Registry.Pull, got.Build.Deadline.Duration, got.Placement.Route, got.Placement.MinReplicas, got.Tails.MaxTails, got.Tails.MaxPods, got.Tails.MaxPerAccount}
 	want := []any{"eu-1", 3, int64(4), "outside/workers", 90 * time.Second, placement.RouteIngress, int32(2), 5, 6, 50}
 	if diff := cmp.Diff(want, kept); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
-func TestAConfigurationIsRefused(t *testing.T) {
+func TestValidateRejectsInvalidFields(t *testing.T) {
 	valid, err := Parse([]byte(required))
 	if err != nil {
 		t.Fatal(err)
@@ -81,7 +81,7 @@ func TestAConfigurationIsRefused(t *testing.T) {
 		"with less than no bytes":      {"a script has some", func(c *Config) { c.Store.MaxScriptBytes = -1 }, "store.maxScriptBytes: -1 is less than 1"},
 		"with too short a deadline":    {"no build would end in it", func(c *Config) { c.Build.Deadline.Duration = time.Millisecond }, "build.deadline: 1ms is not between 1s and 1h0m0s"},
 		"with too long a deadline":     {"a build that hangs holds up the next", func(c *Config) { c.Build.Deadline.Duration = 2 * time.Hour }, "build.deadline: 2h0m0s is not between 1s and 1h0m0s"},
-		"with a route of no kind":      {"what package place says is about a field", func(c *Config) { c.Place.Route = "Tunnel" }, `place: route: "Tunnel" is not one of None, Ingress and Gateway`},
+		"with a route of no kind":      {"what package place says is about a field", func(c *Config) { c.Placement.Route = "Tunnel" }, `place: route: "Tunnel" is not one of None, Ingress and Gateway`},
 		"with two faults": {"both are said", func(c *Config) { c.Store.Bucket, c.Build.Image = "", "" },
 			"store.bucket: is required\nbuild.image: is required"},
 	}
@@ -96,7 +96,7 @@ func TestAConfigurationIsRefused(t *testing.T) {
 	}
 }
 
-func TestAFileThatIsNoConfigurationIsRefused(t *testing.T) {
+func TestParseRejectsMalformedFile(t *testing.T) {
 	cases := map[string]struct{ reason, text, want string }{
 		"a field that nobody knows": {"it is a slip of the pen", required + "stor: {}\n", `unknown field "stor"`},
 		"no YAML":                   {"there is nothing to read", "{", "yaml"},
@@ -119,7 +119,7 @@ func TestAFileThatIsNoConfigurationIsRefused(t *testing.T) {
 	}
 }
 
-func TestCredentialsAreWhatIsMounted(t *testing.T) {
+func TestLoadCredentialsReadsMountedFiles(t *testing.T) {
 	root := t.TempDir()
 	for name, text := range map[string]string{
 		StoreDir + "/accessKey": "key\n", StoreDir + "/secretKey": "secret\n", StoreCADir + "/ca.crt": "store authority",
@@ -147,14 +147,14 @@ func TestCredentialsAreWhatIsMounted(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotMountedIsEmpty(t *testing.T) {
+func TestLoadCredentialsLeavesUnmountedEmpty(t *testing.T) {
 	got, err := LoadCredentials(t.TempDir())
 	if diff := cmp.Diff(Credentials{}, got); diff != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
 }
 
-func TestACredentialThatCannotBeReadIsAnError(t *testing.T) {
+func TestLoadCredentialsReportsUnreadableFile(t *testing.T) {
 	root := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(root, StoreDir, "secretKey"), 0o700); err != nil { // a folder
 		t.Fatal(err)

@@ -24,76 +24,76 @@ import (
 	"github.com/spokelet/spokelet/workers/placement"
 )
 
-// accounts decides what each account serves. Its requests are namespaces.
-type accounts struct {
-	client  client.Client
-	tenants tenants
-	events  teller
-	retries retries
-	pull    string
-	runtime string
-	place   placement.Options
+// accountReconciler decides what each account serves. Its requests are namespaces.
+type accountReconciler struct {
+	client    client.Client
+	tenants   tenantReader
+	events    eventRecorder
+	retries   retryPolicy
+	pull      string
+	runtime   string
+	placement placement.Options
 }
 
 // Reconcile implements reconcile.Reconciler. The name of a request is a namespace's.
-func (a *accounts) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	return a.retries.after(req, reconcile.Result{}, a.reconcile(ctx, req.Name))
+func (a *accountReconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	return a.retries.result(req, reconcile.Result{}, a.reconcile(ctx, req.Name))
 }
 
-func (a *accounts) reconcile(ctx context.Context, namespace string) error {
-	account, err := a.tenants.served(ctx, namespace)
+func (a *accountReconciler) reconcile(ctx context.Context, namespace string) error {
+	account, err := a.tenants.servedAccount(ctx, namespace)
 	if err != nil {
 		return err
 	}
-	if err := a.refuseOthers(ctx, namespace, account); err != nil {
+	if err := a.rejectOtherAccounts(ctx, namespace, account); err != nil {
 		return err
 	}
-	all, err := readContent(ctx, a.client, namespace)
+	all, err := listNamespaceObjects(ctx, a.client, namespace)
 	if err != nil {
 		return err
 	}
 	if account == nil {
-		return a.report(ctx, all, nil, no(api.ReasonNoAccount, "there is no WorkerAccount in namespace "+namespace))
+		return a.updateDeploymentStatuses(ctx, all, nil, conditionFalse(api.ReasonNoAccount, "there is no WorkerAccount in namespace "+namespace))
 	}
 	after := account.DeepCopy()
 	after.Status.ObservedGeneration = account.Generation
-	if err := a.route(ctx, after); err != nil {
+	if err := a.assignHost(ctx, after); err != nil {
 		return err
 	}
-	served, built, err := a.serve(ctx, after, all)
-	p, wrong := errors.AsType[*problem](err)
+	served, built, err := a.reconcileBundle(ctx, after, all)
+	p, wrong := errors.AsType[*statusError](err)
 	switch {
 	case wrong:
-		set(&after.Status.Conditions, api.ConditionAccepted, account.Generation, no(p.reason, p.Error()))
-		built = unknown(api.ReasonWaiting, p.Error())
+		setCondition(&after.Status.Conditions, api.ConditionAccepted, account.Generation, conditionFalse(p.reason, p.Error()))
+		built = conditionUnknown(api.ReasonWaiting, p.Error())
 	case err != nil: // a host that was withdrawn waits for nothing
 		return errors.Join(err, patchStatus(ctx, a.client, account, after))
 	default:
-		set(&after.Status.Conditions, api.ConditionAccepted, account.Generation, yes(api.ReasonAccepted, "account "+after.Status.Account))
+		setCondition(&after.Status.Conditions, api.ConditionAccepted, account.Generation, conditionTrue(api.ReasonAccepted, "account "+after.Status.Account))
 	}
-	set(&after.Status.Conditions, api.ConditionBuilt, account.Generation, built)
+	setCondition(&after.Status.Conditions, api.ConditionBuilt, account.Generation, built)
 	if err := patchStatus(ctx, a.client, account, after); err != nil {
 		return err
 	}
-	return a.report(ctx, all, served, built)
+	return a.updateDeploymentStatuses(ctx, all, served, built)
 }
 
-// refuseOthers says of every WorkerAccount but the served one that it is not.
-func (a *accounts) refuseOthers(ctx context.Context, namespace string, served *accountv1alpha1.WorkerAccount) error {
+// rejectOtherAccounts says of every WorkerAccount but the served one that it is not.
+func (a *accountReconciler) rejectOtherAccounts(ctx context.Context, namespace string, served *accountv1alpha1.WorkerAccount) error {
 	var list accountv1alpha1.WorkerAccountList
 	if err := a.client.List(ctx, &list, client.InNamespace(namespace)); err != nil {
 		return fmt.Errorf("list WorkerAccounts: %w", err)
 	}
 	for i := range list.Items {
 		other := &list.Items[i]
-		if terminating(other) || served == nil || other.Name == served.Name {
+		if isDeleting(other) || served == nil || other.Name == served.Name {
 			continue
 		}
 		after := other.DeepCopy()
 		after.Status.ObservedGeneration, after.Status.Host = other.Generation, ""
 		meta.RemoveStatusCondition(&after.Status.Conditions, api.ConditionRouted)
-		set(&after.Status.Conditions, api.ConditionAccepted, other.Generation,
-			no(api.ReasonAccountTaken, "WorkerAccount "+served.Name+" is older, and a namespace has one account"))
+		setCondition(&after.Status.Conditions, api.ConditionAccepted, other.Generation,
+			conditionFalse(api.ReasonAccountTaken, "WorkerAccount "+served.Name+" is older, and a namespace has one account"))
 		if err := patchStatus(ctx, a.client, other, after); err != nil {
 			return err
 		}
@@ -101,79 +101,79 @@ func (a *accounts) refuseOthers(ctx context.Context, namespace string, served *a
 	return nil
 }
 
-// route gives an account its host, where the operator makes routes, and writes the condition.
+// assignHost gives an account its host, where the operator makes routes, and writes the condition.
 // Bundles have routes of the host that the status says: one place decides whose it is.
-func (a *accounts) route(ctx context.Context, account *accountv1alpha1.WorkerAccount) error {
+func (a *accountReconciler) assignHost(ctx context.Context, account *accountv1alpha1.WorkerAccount) error {
 	account.Status.Host = ""
-	if a.place.Route == placement.RouteNone {
+	if a.placement.Route == placement.RouteNone {
 		meta.RemoveStatusCondition(&account.Status.Conditions, api.ConditionRouted)
 		return nil
 	}
-	host, err := a.tenants.host(ctx, account.Namespace, a.place.HostSuffix)
-	p, wrong := errors.AsType[*problem](err)
+	host, err := a.tenants.resolveHost(ctx, account.Namespace, a.placement.HostSuffix)
+	p, wrong := errors.AsType[*statusError](err)
 	switch {
 	case wrong:
-		set(&account.Status.Conditions, api.ConditionRouted, account.Generation, no(p.reason, p.Error()))
+		setCondition(&account.Status.Conditions, api.ConditionRouted, account.Generation, conditionFalse(p.reason, p.Error()))
 	case err != nil:
 		return err
 	default:
 		account.Status.Host = host
-		set(&account.Status.Conditions, api.ConditionRouted, account.Generation, yes(api.ReasonRouted, "host "+host))
+		setCondition(&account.Status.Conditions, api.ConditionRouted, account.Generation, conditionTrue(api.ReasonRouted, "host "+host))
 	}
 	return nil
 }
 
-// serve has the bundle of an account follow its releases, as far as they are built, and
+// reconcileBundle has the bundle of an account follow its releases, as far as they are built, and
 // returns it. The verdict is about what they ask for.
-func (a *accounts) serve(ctx context.Context, account *accountv1alpha1.WorkerAccount, all content) (*bundlev1alpha1.WorkerBundle, verdict, error) {
+func (a *accountReconciler) reconcileBundle(ctx context.Context, account *accountv1alpha1.WorkerAccount, all namespaceObjects) (*bundlev1alpha1.WorkerBundle, conditionState, error) {
 	var err error
-	if account.Status.Account, err = a.tenants.of(ctx, account.Namespace); err != nil {
-		return nil, verdict{}, err
+	if account.Status.Account, err = a.tenants.account(ctx, account.Namespace); err != nil {
+		return nil, conditionState{}, err
 	}
-	b, err := a.bundle(ctx, account)
+	b, err := a.ensureBundle(ctx, account)
 	if err != nil {
-		return nil, verdict{}, err
+		return nil, conditionState{}, err
 	}
-	chosen, err := choose(account, b, all)
+	chosen, err := selectReleases(account, b, all)
 	if err != nil {
-		return b, verdict{}, err
+		return b, conditionState{}, err
 	}
 	if len(chosen) == 0 {
-		if err := a.update(ctx, b, account, nil, ""); err != nil {
-			return b, verdict{}, err
+		if err := a.updateBundle(ctx, b, account, nil, ""); err != nil {
+			return b, conditionState{}, err
 		}
-		return b, unknown(api.ReasonWaiting, "there is no release to serve"), a.forget(ctx, "", b, all)
+		return b, conditionUnknown(api.ReasonWaiting, "there is no release to serve"), a.pruneBuilders(ctx, "", b, all)
 	}
-	in, err := inputOf(account.Status.Account, chosen)
+	in, err := newInput(account.Status.Account, chosen)
 	if err != nil {
-		return b, verdict{}, err
+		return b, conditionState{}, err
 	}
-	wanted := a.spec(account.Status.Account, b, in, chosen)
-	builder, built, err := a.build(ctx, b, wanted)
+	wanted := a.newBuilder(account.Status.Account, b, in, chosen)
+	builder, built, err := a.ensureBuilder(ctx, b, wanted)
 	if err != nil {
 		return b, built, err
 	}
 	if builder != nil && len(builder.Status.Rejected) > 0 {
-		return b, built, a.reject(ctx, builder, chosen)
+		return b, built, a.rejectReleases(ctx, builder, chosen)
 	}
 	if builder != nil && builder.Status.Image != "" && built.status == metav1.ConditionTrue {
-		image := a.pull + "/" + account.Status.Account + "@" + digestOf(builder.Status.Image)
-		if err := a.update(ctx, b, account, workersOf(in, chosen), image); err != nil {
+		image := a.pull + "/" + account.Status.Account + "@" + imageDigest(builder.Status.Image)
+		if err := a.updateBundle(ctx, b, account, newWorkers(in, chosen), image); err != nil {
 			return b, built, err
 		}
 	}
-	return b, built, a.forget(ctx, wanted.Name, b, all)
+	return b, built, a.pruneBuilders(ctx, wanted.Name, b, all)
 }
 
-// bundle returns the bundle of an account, and makes it if there is none.
-func (a *accounts) bundle(ctx context.Context, account *accountv1alpha1.WorkerAccount) (*bundlev1alpha1.WorkerBundle, error) {
+// ensureBundle returns the bundle of an account, and makes it if there is none.
+func (a *accountReconciler) ensureBundle(ctx context.Context, account *accountv1alpha1.WorkerAccount) (*bundlev1alpha1.WorkerBundle, error) {
 	b := &bundlev1alpha1.WorkerBundle{}
 	err := a.client.Get(ctx, types.NamespacedName{Namespace: account.Namespace, Name: account.Spec.WorkerBundleName}, b)
 	switch {
-	case err == nil && metav1.IsControlledBy(b, account) && !terminating(b):
-		return b, a.sameAccount(ctx, b, account.Status.Account)
+	case err == nil && metav1.IsControlledBy(b, account) && !isDeleting(b):
+		return b, a.deleteBundleOfOtherAccount(ctx, b, account.Status.Account)
 	case err == nil:
-		return nil, problemf(api.ReasonNameTaken, "WorkerBundle %s exists and is not of this account, or is being deleted", b.Name)
+		return nil, newStatusError(api.ReasonNameTaken, "WorkerBundle %s exists and is not of this account, or is being deleted", b.Name)
 	case !apierrors.IsNotFound(err):
 		return nil, fmt.Errorf("read WorkerBundle: %w", err)
 	}
@@ -195,9 +195,9 @@ func (a *accounts) bundle(ctx context.Context, account *accountv1alpha1.WorkerAc
 	return b, nil
 }
 
-// sameAccount deletes the bundle of an account that the namespace does not have any more: its
+// deleteBundleOfOtherAccount deletes the bundle of an account that the namespace does not have any more: its
 // works and images are that account's.
-func (a *accounts) sameAccount(ctx context.Context, b *bundlev1alpha1.WorkerBundle, account string) error {
+func (a *accountReconciler) deleteBundleOfOtherAccount(ctx context.Context, b *bundlev1alpha1.WorkerBundle, account string) error {
 	old := b.Spec.Account
 	if old == account {
 		return nil
@@ -205,11 +205,11 @@ func (a *accounts) sameAccount(ctx context.Context, b *bundlev1alpha1.WorkerBund
 	if err := deleteObject(ctx, a.client, "WorkerBundle", b, client.Preconditions{UID: &b.UID}); err != nil {
 		return err
 	}
-	return problemf(api.ReasonWaiting, "WorkerBundle %s of account %q is being deleted first", b.Name, old)
+	return newStatusError(api.ReasonWaiting, "WorkerBundle %s of account %q is being deleted first", b.Name, old)
 }
 
-// update writes what a bundle serves, if it is not that already.
-func (a *accounts) update(ctx context.Context, b *bundlev1alpha1.WorkerBundle, account *accountv1alpha1.WorkerAccount, workers []bundlev1alpha1.Worker, image string) error {
+// updateBundle writes what a bundle serves, if it is not that already.
+func (a *accountReconciler) updateBundle(ctx context.Context, b *bundlev1alpha1.WorkerBundle, account *accountv1alpha1.WorkerAccount, workers []bundlev1alpha1.Worker, image string) error {
 	before := b.DeepCopy()
 	if old := b.Spec.PodTemplate.Image; old != image && old != "" {
 		if b.Annotations == nil {
@@ -219,7 +219,7 @@ func (a *accounts) update(ctx context.Context, b *bundlev1alpha1.WorkerBundle, a
 	}
 	b.Spec.Workers = workers
 	b.Spec.PodTemplate = bundlev1alpha1.PodTemplate{Image: image, ImagePullSecret: account.Spec.PodTemplate.ImagePullSecret}
-	if sameBundle(before, b) {
+	if bundlesEqual(before, b) {
 		return nil
 	}
 	if err := a.client.Patch(ctx, b, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
@@ -231,8 +231,8 @@ func (a *accounts) update(ctx context.Context, b *bundlev1alpha1.WorkerBundle, a
 	return nil
 }
 
-// reject writes to releases that they cannot be built. Another choice follows.
-func (a *accounts) reject(ctx context.Context, builder *builderv1alpha1.JobBuilder, chosen []*releasev1alpha1.WorkerRelease) error {
+// rejectReleases writes to releases that they cannot be built. Another choice follows.
+func (a *accountReconciler) rejectReleases(ctx context.Context, builder *builderv1alpha1.JobBuilder, chosen []*releasev1alpha1.WorkerRelease) error {
 	for _, rejected := range builder.Status.Rejected {
 		for _, r := range chosen {
 			if r.Spec.ScriptName != rejected.ScriptName {
@@ -240,7 +240,7 @@ func (a *accounts) reject(ctx context.Context, builder *builderv1alpha1.JobBuild
 			}
 			after := r.DeepCopy()
 			reason := cmp.Or(rejected.Reason, api.ReasonRejected)
-			set(&after.Status.Conditions, api.ConditionAccepted, r.Generation, no(reason, rejected.Message))
+			setCondition(&after.Status.Conditions, api.ConditionAccepted, r.Generation, conditionFalse(reason, rejected.Message))
 			if err := patchStatus(ctx, a.client, r, after); err != nil {
 				return err
 			}

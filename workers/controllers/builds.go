@@ -28,57 +28,57 @@ import (
 	"github.com/spokelet/spokelet/workers/registry"
 )
 
-// builds runs a Job for each JobBuilder.
-type builds struct {
-	client   client.Client
-	live     client.Reader // of pods, where the cache may be behind
-	tenants  tenants
-	registry Registry
-	cfg      BuildConfig
-	events   teller
-	retries  retries
-	now      func() time.Time
+// buildReconciler runs a Job for each JobBuilder.
+type buildReconciler struct {
+	client    client.Client
+	apiReader client.Reader // of pods, where the cache may be behind
+	tenants   tenantReader
+	registry  Registry
+	cfg       BuildConfig
+	events    eventRecorder
+	retries   retryPolicy
+	now       func() time.Time
 }
 
 // Reconcile implements reconcile.Reconciler.
-func (b *builds) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+func (b *buildReconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	result, err := b.reconcile(ctx, req.NamespacedName)
-	return b.retries.after(req, result, err)
+	return b.retries.result(req, result, err)
 }
 
-func (b *builds) reconcile(ctx context.Context, key types.NamespacedName) (reconcile.Result, error) {
+func (b *buildReconciler) reconcile(ctx context.Context, key types.NamespacedName) (reconcile.Result, error) {
 	builder := &builderv1alpha1.JobBuilder{}
 	if err := b.client.Get(ctx, key, builder); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	switch {
-	case terminating(builder):
-		return reconcile.Result{}, b.end(ctx, builder)
-	case ended(builder):
-		return reconcile.Result{}, b.clean(ctx, builder)
+	case isDeleting(builder):
+		return reconcile.Result{}, b.finalize(ctx, builder)
+	case isFinished(builder):
+		return reconcile.Result{}, b.deleteJobs(ctx, builder)
 	}
 	job := &batchv1.Job{}
-	err := b.client.Get(ctx, b.keyOf(builder), job)
+	err := b.client.Get(ctx, b.jobKey(builder), job)
 	switch {
 	case apierrors.IsNotFound(err):
-		return b.start(ctx, builder)
+		return b.startJob(ctx, builder)
 	case err != nil:
 		return reconcile.Result{}, fmt.Errorf("read Job: %w", err)
-	case terminating(job):
+	case isDeleting(job):
 		return reconcile.Result{}, nil // its end is an event
 	}
-	result, over, err := b.resultOf(ctx, job)
+	result, over, err := b.jobResult(ctx, job)
 	switch {
 	case err != nil:
 		return reconcile.Result{}, err
 	case !over:
-		return reconcile.Result{}, b.write(ctx, builder, unknown(api.ReasonBuilding, "Job "+job.Name), nil)
+		return reconcile.Result{}, b.updateStatus(ctx, builder, conditionUnknown(api.ReasonBuilding, "Job "+job.Name), nil)
 	}
-	return reconcile.Result{}, b.take(ctx, builder, result)
+	return reconcile.Result{}, b.recordResult(ctx, builder, result)
 }
 
-// wait is how long a build waits after so many attempts.
-func wait(attempts int32) time.Duration {
+// retryDelay is how long a build waits after so many attempts.
+func retryDelay(attempts int32) time.Duration {
 	const first, most = 2 * time.Second, 5 * time.Minute
 	d := first
 	for ; attempts > 1 && d < most; attempts-- {
@@ -87,55 +87,55 @@ func wait(attempts int32) time.Duration {
 	return min(d, most)
 }
 
-// start makes the Job of a build, when its time has come.
-func (b *builds) start(ctx context.Context, builder *builderv1alpha1.JobBuilder) (reconcile.Result, error) {
-	if at := nextAttempt(builder); b.now().Before(at) {
+// startJob makes the Job of a build, when its time has come.
+func (b *buildReconciler) startJob(ctx context.Context, builder *builderv1alpha1.JobBuilder) (reconcile.Result, error) {
+	if at := nextAttemptTime(builder); b.now().Before(at) {
 		return reconcile.Result{RequeueAfter: at.Sub(b.now())}, nil
 	}
-	in, err := b.input(ctx, builder)
-	if p, ok := errors.AsType[*problem](err); ok {
-		return reconcile.Result{}, b.write(ctx, builder, unknown(api.ReasonWaiting, p.Error()), nil)
+	in, err := b.newInput(ctx, builder)
+	if p, ok := errors.AsType[*statusError](err); ok {
+		return reconcile.Result{}, b.updateStatus(ctx, builder, conditionUnknown(api.ReasonWaiting, p.Error()), nil)
 	}
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if err := b.write(ctx, builder, unknown(api.ReasonBuilding, "Job "+b.keyOf(builder).Name), nil); err != nil {
+	if err := b.updateStatus(ctx, builder, conditionUnknown(api.ReasonBuilding, "Job "+b.jobKey(builder).Name), nil); err != nil {
 		return reconcile.Result{}, err
 	}
-	return reconcile.Result{}, b.create(ctx, builder, in)
+	return reconcile.Result{}, b.createJob(ctx, builder, in)
 }
 
-// input is what a build is made of. A *problem is why it cannot be built now.
-func (b *builds) input(ctx context.Context, builder *builderv1alpha1.JobBuilder) (bundle.Input, error) {
-	account, err := b.tenants.of(ctx, builder.Namespace)
+// newInput is what a build is made of. A *problem is why it cannot be built now.
+func (b *buildReconciler) newInput(ctx context.Context, builder *builderv1alpha1.JobBuilder) (bundle.Input, error) {
+	account, err := b.tenants.account(ctx, builder.Namespace)
 	if err != nil {
 		return bundle.Input{}, err
 	}
-	releases, err := b.releases(ctx, builder)
+	releases, err := b.getReleases(ctx, builder)
 	if err != nil {
 		return bundle.Input{}, err
 	}
-	return inputOf(account, releases)
+	return newInput(account, releases)
 }
 
-// nextAttempt is when a build that failed is tried again.
-func nextAttempt(builder *builderv1alpha1.JobBuilder) time.Time {
+// nextAttemptTime is when a build that failed is tried again.
+func nextAttemptTime(builder *builderv1alpha1.JobBuilder) time.Time {
 	for _, c := range builder.Status.Conditions {
 		if c.Type == api.ConditionBuilt && c.Reason == api.ReasonRetrying && builder.Status.LastAttempt != nil {
-			return builder.Status.LastAttempt.Add(wait(builder.Status.Attempts))
+			return builder.Status.LastAttempt.Add(retryDelay(builder.Status.Attempts))
 		}
 	}
 	return time.Time{}
 }
 
-// releases returns those that are built, in order.
-func (b *builds) releases(ctx context.Context, builder *builderv1alpha1.JobBuilder) ([]*releasev1alpha1.WorkerRelease, error) {
+// getReleases returns those that are built, in order.
+func (b *buildReconciler) getReleases(ctx context.Context, builder *builderv1alpha1.JobBuilder) ([]*releasev1alpha1.WorkerRelease, error) {
 	releases := make([]*releasev1alpha1.WorkerRelease, 0, len(builder.Spec.Releases))
 	for _, name := range builder.Spec.Releases {
 		r := &releasev1alpha1.WorkerRelease{}
 		err := b.client.Get(ctx, types.NamespacedName{Namespace: builder.Namespace, Name: name}, r)
 		if apierrors.IsNotFound(err) {
-			return nil, problemf(api.ReasonWaiting, "there is no release %s", name)
+			return nil, newStatusError(api.ReasonWaiting, "there is no release %s", name)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("read WorkerRelease %s: %w", name, err)
@@ -145,8 +145,8 @@ func (b *builds) releases(ctx context.Context, builder *builderv1alpha1.JobBuild
 	return releases, nil
 }
 
-// outcome tells whether a Job has ended, and if so, what Kubernetes says of a failure.
-func outcome(job *batchv1.Job) (over bool, failed string) {
+// jobOutcome tells whether a Job has ended, and if so, what Kubernetes says of a failure.
+func jobOutcome(job *batchv1.Job) (over bool, failed string) {
 	for _, c := range job.Status.Conditions {
 		switch {
 		case c.Status != corev1.ConditionTrue:
@@ -159,20 +159,20 @@ func outcome(job *batchv1.Job) (over bool, failed string) {
 	return false, ""
 }
 
-// take writes what a Job has built, or why it has not.
-func (b *builds) take(ctx context.Context, builder *builderv1alpha1.JobBuilder, result build.Result) error {
+// recordResult writes what a Job has built, or why it has not.
+func (b *buildReconciler) recordResult(ctx context.Context, builder *builderv1alpha1.JobBuilder, result build.Result) error {
 	var err error
 	switch {
 	case result.Image != "":
 		b.events.normal(builder, api.ReasonBuilt, "image "+result.Image)
-		err = b.write(ctx, builder, yes(api.ReasonBuilt, "image "+result.Image), func(s *builderv1alpha1.JobBuilderStatus) { s.Image = result.Image })
+		err = b.updateStatus(ctx, builder, conditionTrue(api.ReasonBuilt, "image "+result.Image), func(s *builderv1alpha1.JobBuilderStatus) { s.Image = result.Image })
 	case len(result.Rejected) > 0:
 		message := "script " + result.Rejected[0].ScriptName + ": " + result.Rejected[0].Message
 		b.events.warning(builder, api.ReasonRejected, message)
-		err = b.write(ctx, builder, no(api.ReasonRejected, message), func(s *builderv1alpha1.JobBuilderStatus) { s.Rejected = result.Rejected })
+		err = b.updateStatus(ctx, builder, conditionFalse(api.ReasonRejected, message), func(s *builderv1alpha1.JobBuilderStatus) { s.Rejected = result.Rejected })
 	default:
 		b.events.warning(builder, api.ReasonRetrying, result.Failure.Message)
-		err = b.write(ctx, builder, unknown(api.ReasonRetrying, result.Failure.Message), func(s *builderv1alpha1.JobBuilderStatus) {
+		err = b.updateStatus(ctx, builder, conditionUnknown(api.ReasonRetrying, result.Failure.Message), func(s *builderv1alpha1.JobBuilderStatus) {
 			now := metav1.NewTime(b.now())
 			s.Attempts, s.LastAttempt = s.Attempts+1, &now
 		})
@@ -180,29 +180,29 @@ func (b *builds) take(ctx context.Context, builder *builderv1alpha1.JobBuilder, 
 	if err != nil {
 		return err
 	}
-	return b.clean(ctx, builder)
+	return b.deleteJobs(ctx, builder)
 }
 
-// write writes the status of a build.
-func (b *builds) write(ctx context.Context, builder *builderv1alpha1.JobBuilder, v verdict, change func(*builderv1alpha1.JobBuilderStatus)) error {
+// updateStatus writes the status of a build.
+func (b *buildReconciler) updateStatus(ctx context.Context, builder *builderv1alpha1.JobBuilder, v conditionState, change func(*builderv1alpha1.JobBuilderStatus)) error {
 	before := builder.DeepCopy()
 	builder.Status.ObservedGeneration = builder.Generation
-	set(&builder.Status.Conditions, api.ConditionBuilt, builder.Generation, v)
+	setCondition(&builder.Status.Conditions, api.ConditionBuilt, builder.Generation, v)
 	if change != nil {
 		change(&builder.Status)
 	}
 	return patchStatus(ctx, b.client, before, builder)
 }
 
-// end deletes the image of a build that is being deleted, and lets it go.
-func (b *builds) end(ctx context.Context, builder *builderv1alpha1.JobBuilder) error {
+// finalize deletes the image of a build that is being deleted, and lets it go.
+func (b *buildReconciler) finalize(ctx context.Context, builder *builderv1alpha1.JobBuilder) error {
 	if !controllerutil.ContainsFinalizer(builder, api.Finalizer) {
 		return nil
 	}
-	if err := errors.Join(b.clean(ctx, builder), b.cleanInput(ctx, builder)); err != nil {
+	if err := errors.Join(b.deleteJobs(ctx, builder), b.deleteInput(ctx, builder)); err != nil {
 		return err
 	}
-	if jobs, err := b.jobs(ctx, builder); err != nil || len(jobs) > 0 {
+	if jobs, err := b.listJobs(ctx, builder); err != nil || len(jobs) > 0 {
 		return err // the Job's end is an event
 	}
 	if err := b.deleteImage(ctx, builder); err != nil {
@@ -217,17 +217,17 @@ func (b *builds) end(ctx context.Context, builder *builderv1alpha1.JobBuilder) e
 }
 
 // deleteImage removes the image of a build, if no other build has the same one.
-func (b *builds) deleteImage(ctx context.Context, builder *builderv1alpha1.JobBuilder) error {
-	digest, account := digestOf(builder.Status.Image), builder.Spec.Account
+func (b *buildReconciler) deleteImage(ctx context.Context, builder *builderv1alpha1.JobBuilder) error {
+	digest, account := imageDigest(builder.Status.Image), builder.Spec.Account
 	if digest == "" || account == "" {
 		return nil
 	}
-	others, err := buildersOf(ctx, b.client, builder.Namespace)
+	others, err := listBuilders(ctx, b.client, builder.Namespace)
 	if err != nil {
 		return err
 	}
 	for i := range others {
-		if others[i].UID != builder.UID && digestOf(others[i].Status.Image) == digest {
+		if others[i].UID != builder.UID && imageDigest(others[i].Status.Image) == digest {
 			return nil
 		}
 	}
@@ -241,32 +241,32 @@ func (b *builds) deleteImage(ctx context.Context, builder *builderv1alpha1.JobBu
 	return nil
 }
 
-// resultOf returns what the steps of a Job said at their end, as soon as one of them did: the
+// jobResult returns what the steps of a Job said at their end, as soon as one of them did: the
 // Job itself says that it is over two seconds later.
-func (b *builds) resultOf(ctx context.Context, job *batchv1.Job) (result build.Result, over bool, err error) {
-	pods, err := podsOf(ctx, b.client, job)
+func (b *buildReconciler) jobResult(ctx context.Context, job *batchv1.Job) (result build.Result, over bool, err error) {
+	pods, err := listJobPods(ctx, b.client, job)
 	if err != nil {
 		return build.Result{}, false, err
 	}
-	if result, found := firstSaid(pods); found {
+	if result, found := firstResult(pods); found {
 		return result, true, nil
 	}
-	over, failed := outcome(job)
+	over, failed := jobOutcome(job)
 	if !over {
 		return build.Result{}, false, nil
 	}
 	// The cache may be behind what the Job has counted.
-	if pods, err = podsOf(ctx, b.live, job); err != nil {
+	if pods, err = listJobPods(ctx, b.apiReader, job); err != nil {
 		return build.Result{}, false, err
 	}
-	if result, found := firstSaid(pods); found {
+	if result, found := firstResult(pods); found {
 		return result, true, nil
 	}
 	failed = cmp.Or(failed, "it ended without a result")
-	return build.Result{Failure: &build.Failure{Message: "Job " + job.Name + ": " + failed + waitsFor(pods), Retry: true}}, true, nil
+	return build.Result{Failure: &build.Failure{Message: "Job " + job.Name + ": " + failed + waitingReason(pods), Retry: true}}, true, nil
 }
 
-func podsOf(ctx context.Context, c client.Reader, job *batchv1.Job) ([]corev1.Pod, error) {
+func listJobPods(ctx context.Context, c client.Reader, job *batchv1.Job) ([]corev1.Pod, error) {
 	var pods corev1.PodList
 	if err := c.List(ctx, &pods, client.InNamespace(job.Namespace), client.MatchingLabels{batchv1.JobNameLabel: job.Name}); err != nil {
 		return nil, fmt.Errorf("list pods of Job %s: %w", job.Name, err)
@@ -274,10 +274,10 @@ func podsOf(ctx context.Context, c client.Reader, job *batchv1.Job) ([]corev1.Po
 	return slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool { return !metav1.IsControlledBy(&pod, job) }), nil
 }
 
-// firstSaid returns the result of the first pod that has one.
-func firstSaid(pods []corev1.Pod) (build.Result, bool) {
+// firstResult returns the result of the first pod that has one.
+func firstResult(pods []corev1.Pod) (build.Result, bool) {
 	for i := range pods {
-		if result, found := said(&pods[i]); found {
+		if result, found := podResult(&pods[i]); found {
 			return result, true
 		}
 	}

@@ -29,108 +29,108 @@ import (
 	"github.com/spokelet/spokelet/workers/tenant"
 )
 
-// bundles places WorkerBundles on clusters.
-type bundles struct {
-	client   client.Client
-	live     client.Reader // of Secrets, whose content no cache holds
-	tenants  tenants
-	registry Registry
-	cfg      Config
-	events   teller
-	retries  retries
+// bundleReconciler places WorkerBundles on clusters.
+type bundleReconciler struct {
+	client    client.Client
+	apiReader client.Reader // of Secrets, whose content no cache holds
+	tenants   tenantReader
+	registry  Registry
+	cfg       Config
+	events    eventRecorder
+	retries   retryPolicy
 }
 
 // Reconcile implements reconcile.Reconciler.
-func (b *bundles) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	return b.retries.after(req, reconcile.Result{}, b.reconcile(ctx, req.NamespacedName))
+func (b *bundleReconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	return b.retries.result(req, reconcile.Result{}, b.reconcile(ctx, req.NamespacedName))
 }
 
-func (b *bundles) reconcile(ctx context.Context, key types.NamespacedName) error {
+func (b *bundleReconciler) reconcile(ctx context.Context, key types.NamespacedName) error {
 	bundle := &bundlev1alpha1.WorkerBundle{}
 	if err := b.client.Get(ctx, key, bundle); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	works, others, err := b.works(ctx, bundle)
+	works, others, err := b.listWorks(ctx, bundle)
 	if err != nil {
 		return err
 	}
-	if terminating(bundle) {
-		return b.end(ctx, bundle, works)
+	if isDeleting(bundle) {
+		return b.finalize(ctx, bundle, works)
 	}
 	after := bundle.DeepCopy()
 	after.Status.Workers = int32(len(bundle.Spec.Workers)) //nolint:gosec // at most 100
-	wrong, failed := b.place(ctx, after, works, others)
+	wrong, failed := b.applyBundle(ctx, after, works, others)
 	if wrong != nil {
 		after.Status.ObservedGeneration = bundle.Generation
-		set(&after.Status.Conditions, api.ConditionReady, bundle.Generation, no(wrong.reason, wrong.Error()))
+		setCondition(&after.Status.Conditions, api.ConditionReady, bundle.Generation, conditionFalse(wrong.reason, wrong.Error()))
 	}
 	if err := patchStatus(ctx, b.client, bundle, after); err != nil || failed != nil {
 		return errors.Join(failed, err)
 	}
-	return b.lookForImage(ctx, after)
+	return b.rebuildMissingImage(ctx, after)
 }
 
-// place writes the works of a bundle, and its status. A bundle that is not to be served has
+// applyBundle writes the works of a bundle, and its status. A bundle that is not to be served has
 // none, and the problem is why. What fails in one cluster keeps nothing from the others.
-func (b *bundles) place(ctx context.Context, bundle *bundlev1alpha1.WorkerBundle, works, others map[string]*workv1.ManifestWork) (*problem, error) {
-	accounts, err := b.tenants.claims(ctx)
+func (b *bundleReconciler) applyBundle(ctx context.Context, bundle *bundlev1alpha1.WorkerBundle, works, others map[string]*workv1.ManifestWork) (*statusError, error) {
+	accounts, err := b.tenants.listAccounts(ctx)
 	if err != nil {
 		return nil, err
 	}
-	owner, err := b.owner(ctx, accounts, bundle)
-	if p, lost := errors.AsType[*problem](err); lost {
-		left, err := b.remove(ctx, works)
-		report(bundle, nil, left)
+	owner, err := b.getOwner(ctx, accounts, bundle)
+	if p, lost := errors.AsType[*statusError](err); lost {
+		left, err := b.deleteWorks(ctx, works)
+		setClusterStatuses(bundle, nil, left)
 		return p, err
 	}
 	if err != nil {
 		return nil, err
 	}
-	clusters, err := b.clusters(ctx, owner, bundle)
+	clusters, err := b.selectClusters(ctx, owner, bundle)
 	if err != nil {
-		return asProblem(err)
+		return splitStatusError(err)
 	}
 	unwanted := maps.Clone(works)
 	maps.DeleteFunc(unwanted, func(cluster string, _ *workv1.ManifestWork) bool { return slices.Contains(clusters, cluster) })
-	left, failed := b.remove(ctx, unwanted)
-	p, err := b.placement(ctx, owner, bundle)
+	left, failed := b.deleteWorks(ctx, unwanted)
+	p, err := b.newPlacement(ctx, owner, bundle)
 	if err != nil {
-		wrong, err := asProblem(err)
+		wrong, err := splitStatusError(err)
 		return wrong, errors.Join(failed, err)
 	}
 	status, wrong, err := b.applyWorks(ctx, p, clusters, works, others)
 	if wrong == nil {
-		report(bundle, status, left)
+		setClusterStatuses(bundle, status, left)
 	}
 	return wrong, errors.Join(failed, err)
 }
 
-// owner returns the WorkerAccount of a bundle. A *problem is why it is not served.
-func (b *bundles) owner(ctx context.Context, accounts *tenant.Accounts, bundle *bundlev1alpha1.WorkerBundle) (*accountv1alpha1.WorkerAccount, error) {
-	account, err := accountOf(accounts, bundle.Namespace)
+// getOwner returns the WorkerAccount of a bundle. A *problem is why it is not served.
+func (b *bundleReconciler) getOwner(ctx context.Context, accounts *tenant.Accounts, bundle *bundlev1alpha1.WorkerBundle) (*accountv1alpha1.WorkerAccount, error) {
+	account, err := resolveAccount(accounts, bundle.Namespace)
 	if err != nil {
 		return nil, err
 	}
-	owner, err := b.tenants.served(ctx, bundle.Namespace)
+	owner, err := b.tenants.servedAccount(ctx, bundle.Namespace)
 	if err != nil {
 		return nil, err
 	}
 	named := owner != nil && owner.Spec.WorkerBundleName == bundle.Name
 	switch {
 	case metav1.GetControllerOf(bundle) == nil && named:
-		return nil, problemf(api.ReasonNoAccount, "WorkerAccount %s names it, and the operator has not made it: delete it", owner.Name)
+		return nil, newStatusError(api.ReasonNoAccount, "WorkerAccount %s names it, and the operator has not made it: delete it", owner.Name)
 	case metav1.GetControllerOf(bundle) == nil:
-		return nil, problemf(api.ReasonNoAccount, "no WorkerAccount names it")
+		return nil, newStatusError(api.ReasonNoAccount, "no WorkerAccount names it")
 	case owner == nil || !metav1.IsControlledBy(bundle, owner):
-		return nil, problemf(api.ReasonNoAccount, "its WorkerAccount is gone")
+		return nil, newStatusError(api.ReasonNoAccount, "its WorkerAccount is gone")
 	case bundle.Spec.Account != account:
-		return nil, problemf(api.ReasonNoAccount, "it is of account %q, and the namespace is of account %q now", bundle.Spec.Account, account)
+		return nil, newStatusError(api.ReasonNoAccount, "it is of account %q, and the namespace is of account %q now", bundle.Spec.Account, account)
 	}
 	return owner, nil
 }
 
-// clusters are those that a bundle is placed on: none as long as there is nothing to run.
-func (b *bundles) clusters(ctx context.Context, account *accountv1alpha1.WorkerAccount, bundle *bundlev1alpha1.WorkerBundle) ([]string, error) {
+// selectClusters are those that a bundle is placed on: none as long as there is nothing to run.
+func (b *bundleReconciler) selectClusters(ctx context.Context, account *accountv1alpha1.WorkerAccount, bundle *bundlev1alpha1.WorkerBundle) ([]string, error) {
 	if len(bundle.Spec.Workers) == 0 || bundle.Spec.PodTemplate.Image == "" {
 		return nil, nil
 	}
@@ -144,16 +144,16 @@ func (b *bundles) clusters(ctx context.Context, account *accountv1alpha1.WorkerA
 	}
 	clusters, err := tenant.Clusters(namespace, account.Spec.ClusterSelector, all.Items)
 	if err != nil {
-		return nil, &problem{reason: api.ReasonInvalid, err: err}
+		return nil, &statusError{reason: api.ReasonInvalid, err: err}
 	}
 	return clusters, nil
 }
 
-// placement is what all clusters have in common.
-func (b *bundles) placement(ctx context.Context, owner *accountv1alpha1.WorkerAccount, bundle *bundlev1alpha1.WorkerBundle) (placement.Placement, error) {
+// newPlacement is what all clusters have in common.
+func (b *bundleReconciler) newPlacement(ctx context.Context, owner *accountv1alpha1.WorkerAccount, bundle *bundlev1alpha1.WorkerBundle) (placement.Placement, error) {
 	p := placement.Placement{
 		Account: bundle.Spec.Account, HubNamespace: bundle.Namespace, Host: owner.Status.Host, Bundle: bundle,
-		Secrets: map[string]map[string][]byte{}, Options: b.cfg.Place,
+		Secrets: map[string]map[string][]byte{}, Options: b.cfg.Placement,
 	}
 	for _, w := range bundle.Spec.Workers {
 		if w.SecretRef == "" {
@@ -163,22 +163,22 @@ func (b *bundles) placement(ctx context.Context, owner *accountv1alpha1.WorkerAc
 		if err := b.client.Get(ctx, types.NamespacedName{Namespace: bundle.Namespace, Name: w.Release}, r); err != nil {
 			return p, fmt.Errorf("read WorkerRelease %s: %w", w.Release, err)
 		}
-		data, found, err := copyOf(ctx, b.live, r)
+		data, found, err := getSecretCopy(ctx, b.apiReader, r)
 		if err != nil {
 			return p, err
 		}
 		if !found {
-			return p, problemf(api.ReasonSecretMissing, "the copy of the Secret of release %s was deleted: change its WorkerDeployment", w.Release)
+			return p, newStatusError(api.ReasonSecretMissing, "the copy of the Secret of release %s was deleted: change its WorkerDeployment", w.Release)
 		}
 		p.Secrets[w.Release] = data
 	}
 	var err error
-	p.PullSecret, err = b.pullSecret(ctx, bundle)
+	p.PullSecret, err = b.getPullSecret(ctx, bundle)
 	return p, err
 }
 
-// pullSecret returns what the clusters read the image with: the account's, or the operator's.
-func (b *bundles) pullSecret(ctx context.Context, bundle *bundlev1alpha1.WorkerBundle) ([]byte, error) {
+// getPullSecret returns what the clusters read the image with: the account's, or the operator's.
+func (b *bundleReconciler) getPullSecret(ctx context.Context, bundle *bundlev1alpha1.WorkerBundle) ([]byte, error) {
 	key := types.NamespacedName{Namespace: b.cfg.Build.Namespace, Name: b.cfg.PullSecret}
 	if own := bundle.Spec.PodTemplate.ImagePullSecret; own != "" {
 		key = types.NamespacedName{Namespace: bundle.Namespace, Name: own}
@@ -187,20 +187,20 @@ func (b *bundles) pullSecret(ctx context.Context, bundle *bundlev1alpha1.WorkerB
 		return nil, nil
 	}
 	secret := &corev1.Secret{}
-	err := b.live.Get(ctx, key, secret)
+	err := b.apiReader.Get(ctx, key, secret)
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, problemf(api.ReasonSecretMissing, "imagePullSecret: there is no Secret %s in namespace %s", key.Name, key.Namespace)
+		return nil, newStatusError(api.ReasonSecretMissing, "imagePullSecret: there is no Secret %s in namespace %s", key.Name, key.Namespace)
 	case err != nil:
 		return nil, fmt.Errorf("read Secret %s: %w", key.Name, err)
 	case len(secret.Data[corev1.DockerConfigJsonKey]) == 0:
-		return nil, problemf(api.ReasonInvalid, "imagePullSecret: Secret %s has no %s", key.Name, corev1.DockerConfigJsonKey)
+		return nil, newStatusError(api.ReasonInvalid, "imagePullSecret: Secret %s has no %s", key.Name, corev1.DockerConfigJsonKey)
 	}
 	return secret.Data[corev1.DockerConfigJsonKey], nil
 }
 
-// report writes the status of clusters.
-func report(bundle *bundlev1alpha1.WorkerBundle, clusters, left []bundlev1alpha1.ClusterStatus) {
+// setClusterStatuses writes the status of clusters.
+func setClusterStatuses(bundle *bundlev1alpha1.WorkerBundle, clusters, left []bundlev1alpha1.ClusterStatus) {
 	s := &bundle.Status
 	s.ObservedGeneration = bundle.Generation
 	s.SelectedClusters, s.ReadyClusters = int32(len(clusters)), 0 //nolint:gosec // clusters of a hub
@@ -214,27 +214,27 @@ func report(bundle *bundlev1alpha1.WorkerBundle, clusters, left []bundlev1alpha1
 		}
 	}
 	s.Clusters = slices.Concat(clusters, left)
-	v := yes(api.ReasonServed, fmt.Sprintf("%d of %d clusters", s.ReadyClusters, s.SelectedClusters))
+	v := conditionTrue(api.ReasonServed, fmt.Sprintf("%d of %d clusters", s.ReadyClusters, s.SelectedClusters))
 	switch {
 	case bundle.Spec.PodTemplate.Image == "" || len(bundle.Spec.Workers) == 0:
-		v = no(api.ReasonWaiting, "nothing is built yet")
+		v = conditionFalse(api.ReasonWaiting, "nothing is built yet")
 	case s.SelectedClusters == 0:
-		v = no(api.ReasonNoClusters, "no cluster is offered to the namespace and selected by the account")
+		v = conditionFalse(api.ReasonNoClusters, "no cluster is offered to the namespace and selected by the account")
 	case missing != "":
-		v = no(api.ReasonClustersNotReady, missing)
+		v = conditionFalse(api.ReasonClustersNotReady, missing)
 	}
-	set(&s.Conditions, api.ConditionReady, bundle.Generation, v)
+	setCondition(&s.Conditions, api.ConditionReady, bundle.Generation, v)
 }
 
-// end deletes the works of a bundle that is being deleted, and lets it go when they are gone.
-func (b *bundles) end(ctx context.Context, bundle *bundlev1alpha1.WorkerBundle, works map[string]*workv1.ManifestWork) error {
+// finalize deletes the works of a bundle that is being deleted, and lets it go when they are gone.
+func (b *bundleReconciler) finalize(ctx context.Context, bundle *bundlev1alpha1.WorkerBundle, works map[string]*workv1.ManifestWork) error {
 	if !controllerutil.ContainsFinalizer(bundle, api.Finalizer) {
 		return nil
 	}
-	if left, failed := b.remove(ctx, works); len(left) > 0 {
+	if left, failed := b.deleteWorks(ctx, works); len(left) > 0 {
 		after := bundle.DeepCopy()
-		report(after, nil, left)
-		set(&after.Status.Conditions, api.ConditionReady, bundle.Generation, no(api.ReasonWaiting, "cluster "+left[0].Name+": "+left[0].Message))
+		setClusterStatuses(after, nil, left)
+		setCondition(&after.Status.Conditions, api.ConditionReady, bundle.Generation, conditionFalse(api.ReasonWaiting, "cluster "+left[0].Name+": "+left[0].Message))
 		return errors.Join(failed, patchStatus(ctx, b.client, bundle, after))
 	}
 	before := bundle.DeepCopy()
@@ -245,23 +245,23 @@ func (b *bundles) end(ctx context.Context, bundle *bundlev1alpha1.WorkerBundle, 
 	return nil
 }
 
-// lookForImage has an image be built again that somebody deleted from the registry while
+// rebuildMissingImage has an image be built again that somebody deleted from the registry while
 // clusters still need it: its build is deleted, and accounts makes it again in its turn.
-func (b *bundles) lookForImage(ctx context.Context, bundle *bundlev1alpha1.WorkerBundle) error {
+func (b *bundleReconciler) rebuildMissingImage(ctx context.Context, bundle *bundlev1alpha1.WorkerBundle) error {
 	image := bundle.Spec.PodTemplate.Image
 	if image == "" || meta.IsStatusConditionTrue(bundle.Status.Conditions, api.ConditionReady) || bundle.Status.SelectedClusters == 0 {
 		return nil
 	}
-	if found, err := b.registry.Exists(ctx, bundle.Spec.Account, digestOf(image)); err != nil || found {
+	if found, err := b.registry.Exists(ctx, bundle.Spec.Account, imageDigest(image)); err != nil || found {
 		return err
 	}
-	builders, err := buildersOf(ctx, b.client, bundle.Namespace)
+	builders, err := listBuilders(ctx, b.client, bundle.Namespace)
 	if err != nil {
 		return err
 	}
 	for i := range builders {
 		builder := &builders[i]
-		if digestOf(builder.Status.Image) != digestOf(image) || terminating(builder) {
+		if imageDigest(builder.Status.Image) != imageDigest(image) || isDeleting(builder) {
 			continue
 		}
 		if err := deleteObject(ctx, b.client, "JobBuilder", builder, client.Preconditions{UID: &builder.UID}); err != nil {

@@ -17,26 +17,26 @@ import (
 // maxMessage bounds the messages of conditions: etcd keeps them with each object.
 const maxMessage = 2048
 
-// verdict is what a condition says.
-type verdict struct {
+// conditionState is what a condition says.
+type conditionState struct {
 	status          metav1.ConditionStatus
 	reason, message string
 }
 
-func yes(reason, message string) verdict {
-	return verdict{status: metav1.ConditionTrue, reason: reason, message: message}
+func conditionTrue(reason, message string) conditionState {
+	return conditionState{status: metav1.ConditionTrue, reason: reason, message: message}
 }
 
-func no(reason, message string) verdict {
-	return verdict{status: metav1.ConditionFalse, reason: reason, message: message}
+func conditionFalse(reason, message string) conditionState {
+	return conditionState{status: metav1.ConditionFalse, reason: reason, message: message}
 }
 
-func unknown(reason, message string) verdict {
-	return verdict{status: metav1.ConditionUnknown, reason: reason, message: message}
+func conditionUnknown(reason, message string) conditionState {
+	return conditionState{status: metav1.ConditionUnknown, reason: reason, message: message}
 }
 
-// set writes a verdict into conditions.
-func set(conditions *[]metav1.Condition, kind string, generation int64, v verdict) {
+// setCondition writes a verdict into conditions.
+func setCondition(conditions *[]metav1.Condition, kind string, generation int64, v conditionState) {
 	if len(v.message) > maxMessage {
 		v.message = strings.ToValidUTF8(v.message[:maxMessage], "")
 	}
@@ -45,8 +45,8 @@ func set(conditions *[]metav1.Condition, kind string, generation int64, v verdic
 	})
 }
 
-// is tells whether a condition is True and of that generation.
-func is(conditions []metav1.Condition, kind string, generation int64) bool {
+// isTrueForGeneration tells whether a condition is True and of that generation.
+func isTrueForGeneration(conditions []metav1.Condition, kind string, generation int64) bool {
 	c := meta.FindStatusCondition(conditions, kind)
 	return c != nil && c.Status == metav1.ConditionTrue && c.ObservedGeneration == generation
 }
@@ -57,29 +57,29 @@ func hasReason(conditions []metav1.Condition, kind, reason string) bool {
 	return c != nil && c.Reason == reason
 }
 
-// problem is why something cannot be served as it is, in words for its status.
-type problem struct {
+// statusError is why something cannot be served as it is, in words for its status.
+type statusError struct {
 	reason string
 	err    error
 }
 
 // Error implements error.
-func (p *problem) Error() string { return p.err.Error() }
+func (p *statusError) Error() string { return p.err.Error() }
 
 // Unwrap returns what the problem comes from.
-func (p *problem) Unwrap() error { return p.err }
+func (p *statusError) Unwrap() error { return p.err }
 
-func problemf(reason, format string, args ...any) *problem {
-	return &problem{reason: reason, err: fmt.Errorf(format, args...)}
+func newStatusError(reason, format string, args ...any) *statusError {
+	return &statusError{reason: reason, err: fmt.Errorf(format, args...)}
 }
 
-// asProblem tells a problem from any other error.
-func asProblem(err error) (*problem, error) {
-	if p, ok := errors.AsType[*problem](err); ok {
+// splitStatusError tells a problem from any other error.
+func splitStatusError(err error) (*statusError, error) {
+	if p, ok := errors.AsType[*statusError](err); ok {
 		return p, nil
 	}
 	return nil, err
 }
 
-// passing tells whether it may go without that anything here changes.
-func (p *problem) passing() bool { return errors.Is(p.err, store.ErrUnavailable) }
+// isTransient tells whether it may go without that anything here changes.
+func (p *statusError) isTransient() bool { return errors.Is(p.err, store.ErrUnavailable) }

@@ -62,8 +62,8 @@ type Config struct {
 	// PullSecret, of the operator's namespace, is what clusters read images with if an
 	// account names none. Empty: the registry lets everybody read.
 	PullSecret string
-	// Place is how bundles run.
-	Place placement.Options
+	// Placement is how bundles run.
+	Placement placement.Options
 }
 
 // Default fills what was left empty.
@@ -71,7 +71,7 @@ func (c *Config) Default() {
 	if c.Build.Deadline == 0 {
 		c.Build.Deadline = 3 * time.Minute
 	}
-	c.Place.Default()
+	c.Placement.Default()
 }
 
 // Validate says what is missing.

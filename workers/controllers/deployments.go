@@ -23,51 +23,51 @@ import (
 	"github.com/spokelet/spokelet/workers/store"
 )
 
-// deployments makes releases of WorkerDeployments.
-type deployments struct {
-	client  client.Client
-	live    client.Reader // of Secrets, whose content no cache holds
-	tenants tenants
-	store   Store
-	events  teller
-	retries retries
+// deploymentReconciler makes releases of WorkerDeployments.
+type deploymentReconciler struct {
+	client    client.Client
+	apiReader client.Reader // of Secrets, whose content no cache holds
+	tenants   tenantReader
+	store     Store
+	events    eventRecorder
+	retries   retryPolicy
 }
 
 // Reconcile implements reconcile.Reconciler.
-func (d *deployments) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	return d.retries.after(req, reconcile.Result{}, d.reconcile(ctx, req.NamespacedName))
+func (d *deploymentReconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	return d.retries.result(req, reconcile.Result{}, d.reconcile(ctx, req.NamespacedName))
 }
 
-func (d *deployments) reconcile(ctx context.Context, key types.NamespacedName) error {
+func (d *deploymentReconciler) reconcile(ctx context.Context, key types.NamespacedName) error {
 	wd := &deploymentv1alpha1.WorkerDeployment{}
-	if err := d.client.Get(ctx, key, wd); err != nil || terminating(wd) {
+	if err := d.client.Get(ctx, key, wd); err != nil || isDeleting(wd) {
 		return client.IgnoreNotFound(err)
 	}
 	after := wd.DeepCopy()
 	after.Status.ObservedGeneration = wd.Generation
-	current, err := d.current(ctx, wd)
-	p, wrong := errors.AsType[*problem](err)
+	current, err := d.resolveRelease(ctx, wd)
+	p, wrong := errors.AsType[*statusError](err)
 	switch {
 	case wrong:
-		set(&after.Status.Conditions, api.ConditionAccepted, wd.Generation, no(p.reason, p.Error()))
+		setCondition(&after.Status.Conditions, api.ConditionAccepted, wd.Generation, conditionFalse(p.reason, p.Error()))
 	case err != nil:
 		return err
 	default:
-		set(&after.Status.Conditions, api.ConditionAccepted, wd.Generation, yes(api.ReasonAccepted, "release "+current.Name))
+		setCondition(&after.Status.Conditions, api.ConditionAccepted, wd.Generation, conditionTrue(api.ReasonAccepted, "release "+current.Name))
 		after.Status.Release, after.Status.Revision = current.Name, current.Status.Revision
 	}
 	if err := patchStatus(ctx, d.client, wd, after); err != nil {
 		return err
 	}
-	d.tell(wd, after, p)
-	if p != nil && p.passing() {
+	d.recordEvents(wd, after, p)
+	if p != nil && p.isTransient() {
 		return p // again, after a while
 	}
 	return nil
 }
 
-// tell says what is new by an event.
-func (d *deployments) tell(before, after *deploymentv1alpha1.WorkerDeployment, p *problem) {
+// recordEvents says what is new by an event.
+func (d *deploymentReconciler) recordEvents(before, after *deploymentv1alpha1.WorkerDeployment, p *statusError) {
 	switch {
 	case p != nil && !hasReason(before.Status.Conditions, api.ConditionAccepted, p.reason):
 		d.events.warning(after, p.reason, p.Error())
@@ -76,48 +76,48 @@ func (d *deployments) tell(before, after *deploymentv1alpha1.WorkerDeployment, p
 	}
 }
 
-// current returns the release that the spec asks for, and makes it if there is none. A
+// resolveRelease returns the release that the spec asks for, and makes it if there is none. A
 // *problem is why there can be none.
-func (d *deployments) current(ctx context.Context, wd *deploymentv1alpha1.WorkerDeployment) (*releasev1alpha1.WorkerRelease, error) {
-	account, err := d.tenants.of(ctx, wd.Namespace)
+func (d *deploymentReconciler) resolveRelease(ctx context.Context, wd *deploymentv1alpha1.WorkerDeployment) (*releasev1alpha1.WorkerRelease, error) {
+	account, err := d.tenants.account(ctx, wd.Namespace)
 	if err != nil {
 		return nil, err
 	}
-	if err := d.alone(ctx, wd); err != nil {
+	if err := d.validateScriptUnique(ctx, wd); err != nil {
 		return nil, err
 	}
 	template := wd.Spec.Template
 	template.CompatibilityDate, err = script.Date(template.CompatibilityDate)
 	if err != nil {
-		return nil, &problem{reason: api.ReasonInvalid, err: fmt.Errorf("compatibilityDate: %w", err)}
+		return nil, &statusError{reason: api.ReasonInvalid, err: fmt.Errorf("compatibilityDate: %w", err)}
 	}
-	secrets, err := secretsOf(ctx, d.live, wd.Namespace, template)
+	secrets, err := getScriptSecrets(ctx, d.apiReader, wd.Namespace, template)
 	if err != nil {
 		return nil, err
 	}
-	releases, err := ownReleases(ctx, d.client, wd)
+	releases, err := listOwnedReleases(ctx, d.client, wd)
 	if err != nil {
 		return nil, err
 	}
-	modules, err := d.modules(ctx, account, wd, releases)
+	modules, err := d.resolveModules(ctx, account, wd, releases)
 	if err != nil {
 		return nil, err
 	}
 	worker, err := script.New(template, modules, slices.Sorted(maps.Keys(secrets)))
 	if err != nil {
-		return nil, &problem{reason: api.ReasonInvalid, err: err}
+		return nil, &statusError{reason: api.ReasonInvalid, err: err}
 	}
-	if err := d.distinct(ctx, wd, worker); err != nil {
+	if err := d.validateVariablesUnique(ctx, wd, worker); err != nil {
 		return nil, err
 	}
 	template.ScriptURLs, template.ScriptsURLs = script.URLs(template), nil
-	wanted := version{account: account, spec: releasev1alpha1.WorkerReleaseSpec{Script: template, Modules: modules}, worker: worker, secrets: secrets}
-	return d.ensure(ctx, wd, wanted, releases)
+	wanted := desiredRelease{account: account, spec: releasev1alpha1.WorkerReleaseSpec{Script: template, Modules: modules}, worker: worker, secrets: secrets}
+	return d.ensureRelease(ctx, wd, wanted, releases)
 }
 
-// alone tells whether no older WorkerDeployment has the script, or one of the same name for
+// validateScriptUnique tells whether no older WorkerDeployment has the script, or one of the same name for
 // Kubernetes.
-func (d *deployments) alone(ctx context.Context, wd *deploymentv1alpha1.WorkerDeployment) error {
+func (d *deploymentReconciler) validateScriptUnique(ctx context.Context, wd *deploymentv1alpha1.WorkerDeployment) error {
 	var list deploymentv1alpha1.WorkerDeploymentList
 	if err := d.client.List(ctx, &list, client.InNamespace(wd.Namespace)); err != nil {
 		return fmt.Errorf("list WorkerDeployments: %w", err)
@@ -125,71 +125,71 @@ func (d *deployments) alone(ctx context.Context, wd *deploymentv1alpha1.WorkerDe
 	mine := script.ServiceName(wd.Spec.Template.ScriptName)
 	for i := range list.Items {
 		other := &list.Items[i]
-		if other.Name == wd.Name || script.ServiceName(other.Spec.Template.ScriptName) != mine || older(other, wd) > 0 {
+		if other.Name == wd.Name || script.ServiceName(other.Spec.Template.ScriptName) != mine || compareAge(other, wd) > 0 {
 			continue
 		}
-		return problemf(api.ReasonNameTaken, "scriptName %s: WorkerDeployment %s has script %s, which is served under the same name",
+		return newStatusError(api.ReasonNameTaken, "scriptName %s: WorkerDeployment %s has script %s, which is served under the same name",
 			wd.Spec.Template.ScriptName, other.Name, other.Spec.Template.ScriptName)
 	}
 	return nil
 }
 
-// distinct tells whether no secret of a script has the same variable as one of a script whose
+// validateVariablesUnique tells whether no secret of a script has the same variable as one of a script whose
 // WorkerDeployment is older: they are in one process, and key B_C of script a is A_B_C as is
 // key C of script a-b.
-func (d *deployments) distinct(ctx context.Context, wd *deploymentv1alpha1.WorkerDeployment, worker script.Worker) error {
-	all, err := readContent(ctx, d.client, wd.Namespace)
+func (d *deploymentReconciler) validateVariablesUnique(ctx context.Context, wd *deploymentv1alpha1.WorkerDeployment, worker script.Worker) error {
+	all, err := listNamespaceObjects(ctx, d.client, wd.Namespace)
 	if err != nil {
 		return err
 	}
 	for i := range all.deployments {
 		other := &all.deployments[i]
-		r := all.release(other.Status.Release)
-		if r == nil || other.Name == wd.Name || older(other, wd) > 0 {
+		r := all.findRelease(other.Status.Release)
+		if r == nil || other.Name == wd.Name || compareAge(other, wd) > 0 {
 			continue
 		}
 		for _, key := range r.Status.SecretKeys {
 			variable := script.EnvPrefix(r.Spec.ScriptName) + key
 			if slices.ContainsFunc(worker.Bindings, func(b script.Binding) bool { return b.Variable == variable }) {
-				return problemf(api.ReasonNameTaken, "secretRef: script %s has the variable %s already", r.Spec.ScriptName, variable)
+				return newStatusError(api.ReasonNameTaken, "secretRef: script %s has the variable %s already", r.Spec.ScriptName, variable)
 			}
 		}
 	}
 	return nil
 }
 
-// modules returns what is stored at the URLs. The store is asked once for each generation:
+// resolveModules returns what is stored at the URLs. The store is asked once for each generation:
 // what a release was made of, it stays.
-func (d *deployments) modules(ctx context.Context, account string, wd *deploymentv1alpha1.WorkerDeployment, releases []releasev1alpha1.WorkerRelease) ([]releasev1alpha1.Module, error) {
-	if is(wd.Status.Conditions, api.ConditionAccepted, wd.Generation) {
+func (d *deploymentReconciler) resolveModules(ctx context.Context, account string, wd *deploymentv1alpha1.WorkerDeployment, releases []releasev1alpha1.WorkerRelease) ([]releasev1alpha1.Module, error) {
+	if isTrueForGeneration(wd.Status.Conditions, api.ConditionAccepted, wd.Generation) {
 		for i := range releases {
 			if releases[i].Name == wd.Status.Release && releases[i].Labels[api.LabelAccount] == account {
 				return releases[i].Spec.Modules, nil
 			}
 		}
 	}
-	return listed(ctx, d.store, account, script.URLs(wd.Spec.Template))
+	return listModules(ctx, d.store, account, script.URLs(wd.Spec.Template))
 }
 
-// listed asks the store. Its errors are problems.
-func listed(ctx context.Context, from Store, account string, urls []string) ([]releasev1alpha1.Module, error) {
+// listModules asks the store. Its errors are problems.
+func listModules(ctx context.Context, from Store, account string, urls []string) ([]releasev1alpha1.Module, error) {
 	modules, err := from.List(ctx, account, urls)
 	switch {
 	case err == nil:
 		return modules, nil
 	case errors.Is(err, store.ErrUnavailable):
-		return nil, &problem{reason: api.ReasonStoreUnavailable, err: err}
+		return nil, &statusError{reason: api.ReasonStoreUnavailable, err: err}
 	case errors.Is(err, store.ErrMissing):
-		return nil, &problem{reason: api.ReasonScriptsMissing, err: err}
+		return nil, &statusError{reason: api.ReasonScriptsMissing, err: err}
 	default:
-		return nil, &problem{reason: api.ReasonInvalid, err: err}
+		return nil, &statusError{reason: api.ReasonInvalid, err: err}
 	}
 }
 
-// secretsOf reads the Secret that a script names; nothing if it names none. It has to be labelled
+// getScriptSecrets reads the Secret that a script names; nothing if it names none. It has to be labelled
 // as one for the script: who may write scripts names any Secret of the namespace, and learns
 // nothing of the others, not even whether they are there.
-func secretsOf(ctx context.Context, from client.Reader, namespace string, of releasev1alpha1.Script) (map[string][]byte, error) {
+func getScriptSecrets(ctx context.Context, from client.Reader, namespace string, of releasev1alpha1.Script) (map[string][]byte, error) {
 	if of.SecretRef == "" {
 		return nil, nil
 	}
@@ -197,9 +197,9 @@ func secretsOf(ctx context.Context, from client.Reader, namespace string, of rel
 	err := from.Get(ctx, types.NamespacedName{Namespace: namespace, Name: of.SecretRef}, secret)
 	switch {
 	case apierrors.IsNotFound(err), err == nil && secret.Labels[api.LabelScript] != of.ScriptName:
-		return nil, problemf(api.ReasonSecretMissing, "secretRef: there is no Secret %s with the label %s=%s in namespace %s", of.SecretRef, api.LabelScript, of.ScriptName, namespace)
+		return nil, newStatusError(api.ReasonSecretMissing, "secretRef: there is no Secret %s with the label %s=%s in namespace %s", of.SecretRef, api.LabelScript, of.ScriptName, namespace)
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
-		return nil, problemf(api.ReasonInvalid, "secretRef: %s is no name of a Secret", of.SecretRef)
+		return nil, newStatusError(api.ReasonInvalid, "secretRef: %s is no name of a Secret", of.SecretRef)
 	case err != nil:
 		return nil, fmt.Errorf("read Secret %s: %w", of.SecretRef, err)
 	}

@@ -11,21 +11,21 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// teller tells people by events what happened to an object.
-type teller struct{ recorder events.EventRecorder }
+// eventRecorder tells people by events what happened to an object.
+type eventRecorder struct{ recorder events.EventRecorder }
 
-func (t teller) normal(on client.Object, reason, message string) {
-	t.recorder.Eventf(on, nil, corev1.EventTypeNormal, reason, reason, "%s", cut(message))
+func (t eventRecorder) normal(on client.Object, reason, message string) {
+	t.recorder.Eventf(on, nil, corev1.EventTypeNormal, reason, reason, "%s", truncateNote(message))
 }
 
-func (t teller) warning(on client.Object, reason, message string) {
-	t.recorder.Eventf(on, nil, corev1.EventTypeWarning, reason, reason, "%s", cut(message))
+func (t eventRecorder) warning(on client.Object, reason, message string) {
+	t.recorder.Eventf(on, nil, corev1.EventTypeWarning, reason, reason, "%s", truncateNote(message))
 }
 
 // maxNote bounds the note of an event, which events.k8s.io limits to 1 KiB.
 const maxNote = 1000
 
-func cut(message string) string {
+func truncateNote(message string) string {
 	if len(message) <= maxNote {
 		return message
 	}

@@ -50,25 +50,25 @@ const (
 	tempDir   = "/tmp" // what workerd may write to
 )
 
-// keyOf names the Job of a build, and the ConfigMap of its input. Each attempt is another
+// jobKey names the Job of a build, and the ConfigMap of its input. Each attempt is another
 // one: what a Job that goes away says late is about nothing.
-func (b *builds) keyOf(builder *builderv1alpha1.JobBuilder) types.NamespacedName {
+func (b *buildReconciler) jobKey(builder *builderv1alpha1.JobBuilder) types.NamespacedName {
 	sum := sha256.Sum256([]byte(builder.Namespace + "/" + builder.Name + "/" + string(builder.UID)))
 	name := fmt.Sprintf("build-%s-%d", hex.EncodeToString(sum[:])[:16], builder.Status.Attempts+1)
 	return types.NamespacedName{Namespace: b.cfg.Namespace, Name: name}
 }
 
-// create makes the input and the Job.
-func (b *builds) create(ctx context.Context, builder *builderv1alpha1.JobBuilder, in bundle.Input) error {
+// createJob makes the input and the Job.
+func (b *buildReconciler) createJob(ctx context.Context, builder *builderv1alpha1.JobBuilder, in bundle.Input) error {
 	raw, err := json.Marshal(in)
 	if err != nil {
 		return fmt.Errorf("input of JobBuilder %s: %w", builder.Name, err)
 	}
 	if len(raw) > maxInput {
-		return b.write(ctx, builder, no(api.ReasonInvalid, fmt.Sprintf("bindings and names of all scripts have %d KiB, of %d at most", len(raw)>>10, maxInput>>10)), nil)
+		return b.updateStatus(ctx, builder, conditionFalse(api.ReasonInvalid, fmt.Sprintf("bindings and names of all scripts have %d KiB, of %d at most", len(raw)>>10, maxInput>>10)), nil)
 	}
-	key := b.keyOf(builder)
-	labels := labelsOf(in.Account, builder.Namespace)
+	key := b.jobKey(builder)
+	labels := accountLabels(in.Account, builder.Namespace)
 	labels[api.LabelBuilder] = builder.Name
 	object := metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Labels: labels}
 	input := &corev1.ConfigMap{ObjectMeta: object, Data: map[string]string{inputKey: string(raw)}}
@@ -78,7 +78,7 @@ func (b *builds) create(ctx context.Context, builder *builderv1alpha1.JobBuilder
 	job := &batchv1.Job{ObjectMeta: object, Spec: batchv1.JobSpec{
 		BackoffLimit:          new(int32(0)), // an attempt is a Job
 		ActiveDeadlineSeconds: new(int64(b.cfg.Deadline.Seconds())),
-		Template:              corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: b.pod(key.Name)},
+		Template:              corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: b.podSpec(key.Name)},
 	}}
 	if err := b.client.Create(ctx, job); err != nil {
 		return fmt.Errorf("create Job %s: %w", key.Name, err)
@@ -86,9 +86,9 @@ func (b *builds) create(ctx context.Context, builder *builderv1alpha1.JobBuilder
 	return nil
 }
 
-// cleanInput deletes the input of a Job that was never made.
-func (b *builds) cleanInput(ctx context.Context, builder *builderv1alpha1.JobBuilder) error {
-	key := b.keyOf(builder)
+// deleteInput deletes the input of a Job that was never made.
+func (b *buildReconciler) deleteInput(ctx context.Context, builder *builderv1alpha1.JobBuilder) error {
+	key := b.jobKey(builder)
 	input := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
 	if err := deleteObject(ctx, b.client, "ConfigMap", input); err != nil {
 		return err
@@ -96,8 +96,8 @@ func (b *builds) cleanInput(ctx context.Context, builder *builderv1alpha1.JobBui
 	return nil
 }
 
-// pod has a container for each step, and each step only the secrets that it needs.
-func (b *builds) pod(input string) corev1.PodSpec {
+// podSpec has a container for each step, and each step only the secrets that it needs.
+func (b *buildReconciler) podSpec(input string) corev1.PodSpec {
 	mode := new(int32(0o440))
 	volumes := []corev1.Volume{
 		{Name: "work", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
@@ -127,12 +127,12 @@ func (b *builds) pod(input string) corev1.PodSpec {
 		},
 		ImagePullSecrets: b.cfg.ImagePullSecrets, NodeSelector: b.cfg.NodeSelector, Tolerations: b.cfg.Tolerations,
 		TerminationGracePeriodSeconds: new(int64(1)), Volumes: volumes,
-		InitContainers: []corev1.Container{b.step(stepFetch, mounts[stepFetch]), b.step(stepCheck, []corev1.VolumeMount{{Name: "temp", MountPath: tempDir}})},
-		Containers:     []corev1.Container{b.step(stepPush, mounts[stepPush])},
+		InitContainers: []corev1.Container{b.stepContainer(stepFetch, mounts[stepFetch]), b.stepContainer(stepCheck, []corev1.VolumeMount{{Name: "temp", MountPath: tempDir}})},
+		Containers:     []corev1.Container{b.stepContainer(stepPush, mounts[stepPush])},
 	}
 }
 
-func (b *builds) step(name string, mounts []corev1.VolumeMount) corev1.Container {
+func (b *buildReconciler) stepContainer(name string, mounts []corev1.VolumeMount) corev1.Container {
 	return corev1.Container{
 		Name: name, Image: b.cfg.Image, ImagePullPolicy: corev1.PullIfNotPresent,
 		Args: []string{"build", name, "--config=" + configDir + "/config.yaml", "--input=" + inputDir + "/" + inputKey, "--dir=" + workDir},
@@ -147,14 +147,14 @@ func (b *builds) step(name string, mounts []corev1.VolumeMount) corev1.Container
 	}
 }
 
-// clean deletes what was made for a build outside of its namespace.
-func (b *builds) clean(ctx context.Context, builder *builderv1alpha1.JobBuilder) error {
-	jobs, err := b.jobs(ctx, builder)
+// deleteJobs deletes what was made for a build outside of its namespace.
+func (b *buildReconciler) deleteJobs(ctx context.Context, builder *builderv1alpha1.JobBuilder) error {
+	jobs, err := b.listJobs(ctx, builder)
 	if err != nil {
 		return err
 	}
 	for i := range jobs {
-		if terminating(&jobs[i]) {
+		if isDeleting(&jobs[i]) {
 			continue
 		}
 		key := client.ObjectKeyFromObject(&jobs[i])
@@ -169,8 +169,8 @@ func (b *builds) clean(ctx context.Context, builder *builderv1alpha1.JobBuilder)
 	return nil
 }
 
-// jobs are those of a build.
-func (b *builds) jobs(ctx context.Context, builder *builderv1alpha1.JobBuilder) ([]batchv1.Job, error) {
+// listJobs are those of a build.
+func (b *buildReconciler) listJobs(ctx context.Context, builder *builderv1alpha1.JobBuilder) ([]batchv1.Job, error) {
 	var jobs batchv1.JobList
 	err := b.client.List(ctx, &jobs, client.InNamespace(b.cfg.Namespace), client.MatchingLabels{api.LabelNamespace: builder.Namespace, api.LabelBuilder: builder.Name})
 	if err != nil {
@@ -179,8 +179,8 @@ func (b *builds) jobs(ctx context.Context, builder *builderv1alpha1.JobBuilder) 
 	return jobs.Items, nil
 }
 
-// said returns the result of the last step of a pod that has one.
-func said(pod *corev1.Pod) (build.Result, bool) {
+// podResult returns the result of the last step of a pod that has one.
+func podResult(pod *corev1.Pod) (build.Result, bool) {
 	statuses := slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
 	for _, s := range slices.Backward(statuses) {
 		t := s.State.Terminated
@@ -203,8 +203,8 @@ func said(pod *corev1.Pod) (build.Result, bool) {
 	return build.Result{}, false
 }
 
-// waitsFor says what keeps the containers of pods from starting.
-func waitsFor(pods []corev1.Pod) string {
+// waitingReason says what keeps the containers of pods from starting.
+func waitingReason(pods []corev1.Pod) string {
 	for i := range pods {
 		for _, s := range slices.Concat(pods[i].Status.InitContainerStatuses, pods[i].Status.ContainerStatuses) {
 			if w := s.State.Waiting; w != nil && w.Reason != "PodInitializing" {

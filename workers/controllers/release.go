@@ -27,79 +27,79 @@ import (
 )
 
 const (
-	// labelContent, on a release, is of the code and its environment, without the values
+	// labelContentHash, on a release, is of the code and its environment, without the values
 	// of secrets.
-	labelContent = "workers.spokelet.io/content"
-	// defaultHistory is how many releases are kept if a WorkerDeployment does not say.
-	defaultHistory = 10
-	// digits of a digest in a name.
-	digits = 10
+	labelContentHash = "workers.spokelet.io/content"
+	// defaultHistoryLimit is how many releases are kept if a WorkerDeployment does not say.
+	defaultHistoryLimit = 10
+	// hashDigits of a digest in a name.
+	hashDigits = 10
 )
 
-// version is what a release is to be.
-type version struct {
+// desiredRelease is what a release is to be.
+type desiredRelease struct {
 	account string
 	spec    releasev1alpha1.WorkerReleaseSpec
 	worker  script.Worker
 	secrets map[string][]byte
 }
 
-// content is the same for the same code, wherever it is stored.
-func (v version) content() string {
-	return bundle.Input{Account: v.account, Workers: []script.Worker{v.worker}}.Digest()[:digits]
+// contentHash is the same for the same code, wherever it is stored.
+func (v desiredRelease) contentHash() string {
+	return bundle.Input{Account: v.account, Workers: []script.Worker{v.worker}}.Digest()[:hashDigits]
 }
 
 // labels of the release: those of its WorkerDeployment, by which accounts select, and ours.
-func (v version) labels(wd *deploymentv1alpha1.WorkerDeployment) map[string]string {
+func (v desiredRelease) labels(wd *deploymentv1alpha1.WorkerDeployment) map[string]string {
 	labels := map[string]string{}
 	maps.Copy(labels, wd.Labels)
-	labels[api.LabelAccount], labels[api.LabelScript], labels[labelContent] = v.account, v.worker.Name, v.content()
+	labels[api.LabelAccount], labels[api.LabelScript], labels[labelContentHash] = v.account, v.worker.Name, v.contentHash()
 	return labels
 }
 
-// ownReleases returns the releases of a WorkerDeployment.
-func ownReleases(ctx context.Context, c client.Reader, wd *deploymentv1alpha1.WorkerDeployment) ([]releasev1alpha1.WorkerRelease, error) {
+// listOwnedReleases returns the releases of a WorkerDeployment.
+func listOwnedReleases(ctx context.Context, c client.Reader, wd *deploymentv1alpha1.WorkerDeployment) ([]releasev1alpha1.WorkerRelease, error) {
 	var list releasev1alpha1.WorkerReleaseList
 	if err := c.List(ctx, &list, client.InNamespace(wd.Namespace)); err != nil {
 		return nil, fmt.Errorf("list WorkerReleases: %w", err)
 	}
 	return slices.DeleteFunc(list.Items, func(r releasev1alpha1.WorkerRelease) bool {
-		return !metav1.IsControlledBy(&r, wd) || terminating(&r)
+		return !metav1.IsControlledBy(&r, wd) || isDeleting(&r)
 	}), nil
 }
 
-// ensure returns the release of a version, the one that there is or a new one.
-func (d *deployments) ensure(ctx context.Context, wd *deploymentv1alpha1.WorkerDeployment, wanted version, releases []releasev1alpha1.WorkerRelease) (*releasev1alpha1.WorkerRelease, error) {
-	current, err := d.find(ctx, wanted, releases)
+// ensureRelease returns the release of a version, the one that there is or a new one.
+func (d *deploymentReconciler) ensureRelease(ctx context.Context, wd *deploymentv1alpha1.WorkerDeployment, wanted desiredRelease, releases []releasev1alpha1.WorkerRelease) (*releasev1alpha1.WorkerRelease, error) {
+	current, err := d.findRelease(ctx, wanted, releases)
 	if err == nil && current == nil {
-		current, err = d.create(ctx, wd, wanted, releases)
+		current, err = d.createRelease(ctx, wd, wanted, releases)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if err := copySecrets(ctx, d.client, current, wanted.secrets); err != nil {
+	if err := createSecretCopy(ctx, d.client, current, wanted.secrets); err != nil {
 		return nil, err
 	}
-	if err := d.relabel(ctx, current, wanted.labels(wd)); err != nil {
+	if err := d.updateLabels(ctx, current, wanted.labels(wd)); err != nil {
 		return nil, err
 	}
-	if err := d.revive(ctx, wd, current); err != nil {
+	if err := d.clearScriptsMissing(ctx, wd, current); err != nil {
 		return nil, err
 	}
-	if err := d.number(ctx, wd, current, wanted, releases); err != nil {
+	if err := d.assignRevision(ctx, wd, current, wanted, releases); err != nil {
 		return nil, err
 	}
-	return current, d.prune(ctx, wd, current, releases)
+	return current, d.pruneReleases(ctx, wd, current, releases)
 }
 
-// find returns the release that has the content and the secrets, or nil.
-func (d *deployments) find(ctx context.Context, wanted version, releases []releasev1alpha1.WorkerRelease) (*releasev1alpha1.WorkerRelease, error) {
+// findRelease returns the release that has the content and the secrets, or nil.
+func (d *deploymentReconciler) findRelease(ctx context.Context, wanted desiredRelease, releases []releasev1alpha1.WorkerRelease) (*releasev1alpha1.WorkerRelease, error) {
 	for i := range releases {
 		r := &releases[i]
-		if r.Labels[labelContent] != wanted.content() || lost(r, wanted) {
+		if r.Labels[labelContentHash] != wanted.contentHash() || hasMoved(r, wanted) {
 			continue
 		}
-		copied, found, err := copyOf(ctx, d.live, r)
+		copied, found, err := getSecretCopy(ctx, d.apiReader, r)
 		if err != nil {
 			return nil, err
 		}
@@ -111,25 +111,25 @@ func (d *deployments) find(ctx context.Context, wanted version, releases []relea
 	return nil, nil
 }
 
-// lost tells whether what a release was made of is not in the store any more, and the same
+// hasMoved tells whether what a release was made of is not in the store any more, and the same
 // content is elsewhere now.
-func lost(r *releasev1alpha1.WorkerRelease, wanted version) bool {
+func hasMoved(r *releasev1alpha1.WorkerRelease, wanted desiredRelease) bool {
 	return hasReason(r.Status.Conditions, api.ConditionAccepted, api.ReasonScriptsMissing) && !slices.Equal(r.Spec.Modules, wanted.spec.Modules)
 }
 
-// create makes a release. Its name tells its content, and its revision if it has secrets: no
+// createRelease makes a release. Its name tells its content, and its revision if it has secrets: no
 // name comes again with others.
-func (d *deployments) create(ctx context.Context, wd *deploymentv1alpha1.WorkerDeployment, wanted version, releases []releasev1alpha1.WorkerRelease) (*releasev1alpha1.WorkerRelease, error) {
+func (d *deploymentReconciler) createRelease(ctx context.Context, wd *deploymentv1alpha1.WorkerDeployment, wanted desiredRelease, releases []releasev1alpha1.WorkerRelease) (*releasev1alpha1.WorkerRelease, error) {
 	r := &releasev1alpha1.WorkerRelease{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: wd.Namespace, Name: nameOf(wd, wanted, releases), Labels: wanted.labels(wd),
+			Namespace: wd.Namespace, Name: releaseName(wd, wanted, releases), Labels: wanted.labels(wd),
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(wd, deploymentv1alpha1.GroupVersion.WithKind("WorkerDeployment"))},
 		},
 		Spec: wanted.spec,
 	}
 	err := d.client.Create(ctx, r)
 	if apierrors.IsAlreadyExists(err) {
-		return nil, d.inTheWay(ctx, wd, r.Name, err)
+		return nil, d.explainExists(ctx, wd, r.Name, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("create WorkerRelease %s: %w", r.Name, err)
@@ -137,26 +137,26 @@ func (d *deployments) create(ctx context.Context, wd *deploymentv1alpha1.WorkerD
 	return r, nil
 }
 
-// inTheWay is what an error means that a release exists: it is in no cache yet, or somebody
+// explainExists is what an error means that a release exists: it is in no cache yet, or somebody
 // else's.
-func (d *deployments) inTheWay(ctx context.Context, wd *deploymentv1alpha1.WorkerDeployment, name string, exists error) error {
+func (d *deploymentReconciler) explainExists(ctx context.Context, wd *deploymentv1alpha1.WorkerDeployment, name string, exists error) error {
 	other := &releasev1alpha1.WorkerRelease{}
-	if err := d.live.Get(ctx, types.NamespacedName{Namespace: wd.Namespace, Name: name}, other); err != nil {
+	if err := d.apiReader.Get(ctx, types.NamespacedName{Namespace: wd.Namespace, Name: name}, other); err != nil {
 		return fmt.Errorf("read WorkerRelease %s: %w", name, err)
 	}
 	if metav1.IsControlledBy(other, wd) {
 		return exists
 	}
-	return problemf(api.ReasonNameTaken, "WorkerRelease %s exists and is not of this WorkerDeployment: delete it", name)
+	return newStatusError(api.ReasonNameTaken, "WorkerRelease %s exists and is not of this WorkerDeployment: delete it", name)
 }
 
-// maxBase bounds what of a name is used in others.
-const maxBase = 200
+// maxNamePrefix bounds what of a name is used in others.
+const maxNamePrefix = 200
 
-func shorten(name string) string { return name[:min(len(name), maxBase)] }
+func truncateName(name string) string { return name[:min(len(name), maxNamePrefix)] }
 
-func nameOf(wd *deploymentv1alpha1.WorkerDeployment, wanted version, releases []releasev1alpha1.WorkerRelease) string {
-	name := shorten(wd.Name) + "-" + wanted.content()
+func releaseName(wd *deploymentv1alpha1.WorkerDeployment, wanted desiredRelease, releases []releasev1alpha1.WorkerRelease) string {
+	name := truncateName(wd.Name) + "-" + wanted.contentHash()
 	taken := slices.ContainsFunc(releases, func(r releasev1alpha1.WorkerRelease) bool { return r.Name == name })
 	if wanted.spec.SecretRef == "" && !taken {
 		return name
@@ -173,8 +173,8 @@ func lastRevision(wd *deploymentv1alpha1.WorkerDeployment, releases []releasev1a
 	return last
 }
 
-// relabel has a release have the labels of its WorkerDeployment, which may have changed.
-func (d *deployments) relabel(ctx context.Context, r *releasev1alpha1.WorkerRelease, labels map[string]string) error {
+// updateLabels has a release have the labels of its WorkerDeployment, which may have changed.
+func (d *deploymentReconciler) updateLabels(ctx context.Context, r *releasev1alpha1.WorkerRelease, labels map[string]string) error {
 	if maps.Equal(r.Labels, labels) {
 		return nil
 	}
@@ -186,20 +186,20 @@ func (d *deployments) relabel(ctx context.Context, r *releasev1alpha1.WorkerRele
 	return nil
 }
 
-// revive takes back that what a release was made of is missing, if the store was just asked
+// clearScriptsMissing takes back that what a release was made of is missing, if the store was just asked
 // and has it.
-func (d *deployments) revive(ctx context.Context, wd *deploymentv1alpha1.WorkerDeployment, r *releasev1alpha1.WorkerRelease) error {
-	asked := !is(wd.Status.Conditions, api.ConditionAccepted, wd.Generation)
+func (d *deploymentReconciler) clearScriptsMissing(ctx context.Context, wd *deploymentv1alpha1.WorkerDeployment, r *releasev1alpha1.WorkerRelease) error {
+	asked := !isTrueForGeneration(wd.Status.Conditions, api.ConditionAccepted, wd.Generation)
 	if !asked || !hasReason(r.Status.Conditions, api.ConditionAccepted, api.ReasonScriptsMissing) {
 		return nil
 	}
 	before := r.DeepCopy()
-	set(&r.Status.Conditions, api.ConditionAccepted, r.Generation, yes(api.ReasonAccepted, ""))
+	setCondition(&r.Status.Conditions, api.ConditionAccepted, r.Generation, conditionTrue(api.ReasonAccepted, ""))
 	return patchStatus(ctx, d.client, before, r)
 }
 
-// number gives the release a new revision if it becomes the current one.
-func (d *deployments) number(ctx context.Context, wd *deploymentv1alpha1.WorkerDeployment, r *releasev1alpha1.WorkerRelease, wanted version, releases []releasev1alpha1.WorkerRelease) error {
+// assignRevision gives the release a new revision if it becomes the current one.
+func (d *deploymentReconciler) assignRevision(ctx context.Context, wd *deploymentv1alpha1.WorkerDeployment, r *releasev1alpha1.WorkerRelease, wanted desiredRelease, releases []releasev1alpha1.WorkerRelease) error {
 	if wd.Status.Release == r.Name && r.Status.Revision > 0 {
 		return nil
 	}
@@ -211,17 +211,17 @@ func (d *deployments) number(ctx context.Context, wd *deploymentv1alpha1.WorkerD
 	r.Status.Revision, r.Status.ObservedGeneration = last+1, r.Generation
 	r.Status.SecretKeys = slices.Sorted(maps.Keys(wanted.secrets))
 	if meta.FindStatusCondition(r.Status.Conditions, api.ConditionAccepted) == nil {
-		set(&r.Status.Conditions, api.ConditionAccepted, r.Generation, yes(api.ReasonAccepted, ""))
+		setCondition(&r.Status.Conditions, api.ConditionAccepted, r.Generation, conditionTrue(api.ReasonAccepted, ""))
 	}
 	return patchStatus(ctx, d.client, before, r)
 }
 
-// prune deletes the oldest releases beyond the limit, but neither the current nor the served
+// pruneReleases deletes the oldest releases beyond the limit, but neither the current nor the served
 // one, which count first.
-func (d *deployments) prune(ctx context.Context, wd *deploymentv1alpha1.WorkerDeployment, current *releasev1alpha1.WorkerRelease, releases []releasev1alpha1.WorkerRelease) error {
+func (d *deploymentReconciler) pruneReleases(ctx context.Context, wd *deploymentv1alpha1.WorkerDeployment, current *releasev1alpha1.WorkerRelease, releases []releasev1alpha1.WorkerRelease) error {
 	limit := int(wd.Spec.ReleaseHistoryLimit)
 	if limit <= 0 {
-		limit = defaultHistory
+		limit = defaultHistoryLimit
 	}
 	rank := func(r releasev1alpha1.WorkerRelease) int64 {
 		if r.Name == current.Name || r.Name == wd.Status.Served {
@@ -246,9 +246,9 @@ func (d *deployments) prune(ctx context.Context, wd *deploymentv1alpha1.WorkerDe
 	return nil
 }
 
-// copyOf returns the secrets of a release as they were when it was made. A release without a
+// getSecretCopy returns the secrets of a release as they were when it was made. A release without a
 // secretRef has none.
-func copyOf(ctx context.Context, from client.Reader, r *releasev1alpha1.WorkerRelease) (data map[string][]byte, found bool, err error) {
+func getSecretCopy(ctx context.Context, from client.Reader, r *releasev1alpha1.WorkerRelease) (data map[string][]byte, found bool, err error) {
 	if r.Spec.SecretRef == "" {
 		return nil, true, nil
 	}
@@ -261,13 +261,13 @@ func copyOf(ctx context.Context, from client.Reader, r *releasev1alpha1.WorkerRe
 		return nil, false, fmt.Errorf("read Secret of WorkerRelease %s: %w", r.Name, err)
 	}
 	if !metav1.IsControlledBy(secret, r) {
-		return nil, false, problemf(api.ReasonInvalid, "Secret %s is in the way of the copy for the release: delete it", r.Name)
+		return nil, false, newStatusError(api.ReasonInvalid, "Secret %s is in the way of the copy for the release: delete it", r.Name)
 	}
 	return secret.Data, true, nil
 }
 
-// copySecrets keeps the secrets of a release, so that it can be served again as it was.
-func copySecrets(ctx context.Context, c client.Client, r *releasev1alpha1.WorkerRelease, secrets map[string][]byte) error {
+// createSecretCopy keeps the secrets of a release, so that it can be served again as it was.
+func createSecretCopy(ctx context.Context, c client.Client, r *releasev1alpha1.WorkerRelease, secrets map[string][]byte) error {
 	if r.Spec.SecretRef == "" {
 		return nil
 	}

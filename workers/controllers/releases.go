@@ -21,77 +21,77 @@ import (
 	"github.com/spokelet/spokelet/workers/script"
 )
 
-// releases looks at WorkerReleases that were made by hand.
-type releases struct {
-	client  client.Client
-	live    client.Reader // of Secrets
-	tenants tenants
-	store   Store
-	events  teller
-	retries retries
+// releaseReconciler looks at WorkerReleases that were made by hand.
+type releaseReconciler struct {
+	client    client.Client
+	apiReader client.Reader // of Secrets
+	tenants   tenantReader
+	store     Store
+	events    eventRecorder
+	retries   retryPolicy
 }
 
 // Reconcile implements reconcile.Reconciler.
-func (r *releases) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	return r.retries.after(req, reconcile.Result{}, r.reconcile(ctx, req.NamespacedName))
+func (r *releaseReconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	return r.retries.result(req, reconcile.Result{}, r.reconcile(ctx, req.NamespacedName))
 }
 
-func (r *releases) reconcile(ctx context.Context, key types.NamespacedName) error {
+func (r *releaseReconciler) reconcile(ctx context.Context, key types.NamespacedName) error {
 	release := &releasev1alpha1.WorkerRelease{}
 	if err := r.client.Get(ctx, key, release); err != nil {
 		return client.IgnoreNotFound(err)
 	}
 	settled := meta.IsStatusConditionTrue(release.Status.Conditions, api.ConditionAccepted) || hasReason(release.Status.Conditions, api.ConditionAccepted, api.ReasonRejected)
-	if terminating(release) || metav1.GetControllerOf(release) != nil || settled {
+	if isDeleting(release) || metav1.GetControllerOf(release) != nil || settled {
 		return nil
 	}
 	after := release.DeepCopy()
 	after.Status.ObservedGeneration = release.Generation
-	err := r.look(ctx, after)
-	p, wrong := errors.AsType[*problem](err)
+	err := r.resolve(ctx, after)
+	p, wrong := errors.AsType[*statusError](err)
 	switch {
 	case wrong:
-		set(&after.Status.Conditions, api.ConditionAccepted, release.Generation, no(p.reason, p.Error()))
+		setCondition(&after.Status.Conditions, api.ConditionAccepted, release.Generation, conditionFalse(p.reason, p.Error()))
 		if !hasReason(release.Status.Conditions, api.ConditionAccepted, p.reason) {
 			r.events.warning(after, p.reason, p.Error())
 		}
 	case err != nil:
 		return err
 	default:
-		set(&after.Status.Conditions, api.ConditionAccepted, release.Generation, yes(api.ReasonAccepted, ""))
+		setCondition(&after.Status.Conditions, api.ConditionAccepted, release.Generation, conditionTrue(api.ReasonAccepted, ""))
 	}
 	if err := patchStatus(ctx, r.client, release, after); err != nil {
 		return err
 	}
-	if p != nil && p.passing() {
+	if p != nil && p.isTransient() {
 		return p // again, after a while
 	}
 	return nil
 }
 
-// look finds the modules and the secrets of a release.
-func (r *releases) look(ctx context.Context, release *releasev1alpha1.WorkerRelease) error {
-	account, err := r.tenants.of(ctx, release.Namespace)
+// resolve finds the modules and the secrets of a release.
+func (r *releaseReconciler) resolve(ctx context.Context, release *releasev1alpha1.WorkerRelease) error {
+	account, err := r.tenants.account(ctx, release.Namespace)
 	if err != nil {
 		return err
 	}
-	secrets, err := secretsOf(ctx, r.live, release.Namespace, release.Spec.Script)
+	secrets, err := getScriptSecrets(ctx, r.apiReader, release.Namespace, release.Spec.Script)
 	if err != nil {
 		return err
 	}
 	if len(release.Spec.Modules) == 0 {
-		if release.Status.Modules, err = listed(ctx, r.store, account, script.URLs(release.Spec.Script)); err != nil {
+		if release.Status.Modules, err = listModules(ctx, r.store, account, script.URLs(release.Spec.Script)); err != nil {
 			return err
 		}
 	}
 	release.Status.SecretKeys = slices.Sorted(maps.Keys(secrets))
-	if _, err := inputOf(account, []*releasev1alpha1.WorkerRelease{release}); err != nil {
+	if _, err := newInput(account, []*releasev1alpha1.WorkerRelease{release}); err != nil {
 		return err
 	}
-	if _, _, err := copyOf(ctx, r.live, release); err != nil {
+	if _, _, err := getSecretCopy(ctx, r.apiReader, release); err != nil {
 		return err
 	}
-	if err := copySecrets(ctx, r.client, release, secrets); err != nil {
+	if err := createSecretCopy(ctx, r.client, release, secrets); err != nil {
 		return fmt.Errorf("release %s: %w", release.Name, err)
 	}
 	return nil

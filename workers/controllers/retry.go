@@ -17,37 +17,37 @@ import (
 
 // Pauses between attempts of what may go by itself: they double from the first to the last.
 const (
-	firstPause = 50 * time.Millisecond // a cache has the newer object by then
-	lastPause  = 5 * time.Minute
+	minRetryDelay = 50 * time.Millisecond // a cache has the newer object by then
+	maxRetryDelay = 5 * time.Minute
 )
 
-// retries has a controller try again, without a word in its log, what is no failure of it.
-type retries struct {
-	pauses workqueue.TypedRateLimiter[reconcile.Request]
+// retryPolicy has a controller try again, without a word in its log, what is no failure of it.
+type retryPolicy struct {
+	limiter workqueue.TypedRateLimiter[reconcile.Request]
 }
 
-func newRetries() retries {
-	return retries{workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstPause, lastPause)}
+func newRetries() retryPolicy {
+	return retryPolicy{workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minRetryDelay, maxRetryDelay)}
 }
 
-// after is what a controller answers for a request that ended so.
-func (r retries) after(req reconcile.Request, result reconcile.Result, err error) (reconcile.Result, error) {
+// result is what a controller answers for a request that ended so.
+func (r retryPolicy) result(req reconcile.Request, result reconcile.Result, err error) (reconcile.Result, error) {
 	switch {
-	case err != nil && expected(err):
-		return reconcile.Result{RequeueAfter: r.pauses.When(req)}, nil
+	case err != nil && isExpected(err):
+		return reconcile.Result{RequeueAfter: r.limiter.When(req)}, nil
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		err = nil // what was to be made would go with the rest
 	}
 	if err == nil {
-		r.pauses.Forget(req)
+		r.limiter.Forget(req)
 	}
 	return result, err
 }
 
-// expected tells whether an error is that others changed objects while we looked at them, or
+// isExpected tells whether an error is that others changed objects while we looked at them, or
 // something that is away, which a status tells.
-func expected(err error) bool {
-	if _, ok := errors.AsType[*problem](err); ok {
+func isExpected(err error) bool {
+	if _, ok := errors.AsType[*statusError](err); ok {
 		return true
 	}
 	return errors.Is(err, registry.ErrUnavailable) || apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err)

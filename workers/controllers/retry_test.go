@@ -23,7 +23,7 @@ import (
 
 var errBoom = errors.New("boom")
 
-func TestWhatIsExpectedIsTriedAgainWithoutAWord(t *testing.T) {
+func TestExpectedErrorsRetryWithoutLog(t *testing.T) {
 	kind := schema.GroupResource{Resource: "things"}
 	cases := map[string]struct {
 		reason string
@@ -34,68 +34,68 @@ func TestWhatIsExpectedIsTriedAgainWithoutAWord(t *testing.T) {
 		"gone":                       {"it was deleted while we looked", apierrors.NewNotFound(kind, "a"), true},
 		"there already":              {"no cache has it yet", apierrors.NewAlreadyExists(kind, "a"), true},
 		"a registry that is away":    {"the builds say so", registry.ErrUnavailable, true},
-		"a problem":                  {"a status says so", problemf(api.ReasonStoreUnavailable, "away"), true},
+		"a problem":                  {"a status says so", newStatusError(api.ReasonStoreUnavailable, "away"), true},
 		"anything else":              {"somebody is to read it", errBoom, false},
 		"that we may not do a thing": {"the operator's rights are wrong", apierrors.NewForbidden(kind, "a", errBoom), false},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			result, err := newRetries().after(reconcile.Request{}, reconcile.Result{}, fmt.Errorf("write: %w", tc.err))
-			if quiet := err == nil && result.RequeueAfter == firstPause; quiet != tc.quiet || !tc.quiet && !errors.Is(err, tc.err) {
+			result, err := newRetries().result(reconcile.Request{}, reconcile.Result{}, fmt.Errorf("write: %w", tc.err))
+			if quiet := err == nil && result.RequeueAfter == minRetryDelay; quiet != tc.quiet || !tc.quiet && !errors.Is(err, tc.err) {
 				t.Errorf("%+v, %v: %s", result, err, tc.reason)
 			}
 		})
 	}
 }
 
-func TestWhatANamespaceThatEndsDoesNotTakeIsDone(t *testing.T) {
+func TestTerminatingNamespaceErrorIsIgnored(t *testing.T) {
 	refused := apierrors.NewForbidden(schema.GroupResource{Resource: "things"}, "a", errBoom)
 	refused.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
-	result, err := newRetries().after(reconcile.Request{}, reconcile.Result{}, fmt.Errorf("create: %w", refused))
+	result, err := newRetries().result(reconcile.Request{}, reconcile.Result{}, fmt.Errorf("create: %w", refused))
 	if err != nil || result != (reconcile.Result{}) {
 		t.Errorf("got %+v, %v", result, err)
 	}
 }
 
-func TestPausesGrowUntilItWorks(t *testing.T) {
+func TestRetryDelayGrowsUntilSuccess(t *testing.T) {
 	r := newRetries()
-	away := problemf(api.ReasonStoreUnavailable, "away")
+	away := newStatusError(api.ReasonStoreUnavailable, "away")
 	request := func(name string) reconcile.Request {
 		return reconcile.Request{NamespacedName: types.NamespacedName{Name: name}}
 	}
 	pause := func(name string) time.Duration {
-		result, err := r.after(request(name), reconcile.Result{}, away)
+		result, err := r.result(request(name), reconcile.Result{}, away)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return result.RequeueAfter
 	}
 	got := []time.Duration{pause("a"), pause("a"), pause("a"), pause("b")}
-	if _, err := r.after(request("a"), reconcile.Result{}, nil); err != nil {
+	if _, err := r.result(request("a"), reconcile.Result{}, nil); err != nil {
 		t.Fatal(err)
 	}
 	got = append(got, pause("a"))
-	want := []time.Duration{firstPause, 2 * firstPause, 4 * firstPause, firstPause, firstPause}
+	want := []time.Duration{minRetryDelay, 2 * minRetryDelay, 4 * minRetryDelay, minRetryDelay, minRetryDelay}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("pauses (-want +got):\n%s", diff)
 	}
 	for range 20 {
 		pause("a")
 	}
-	if got := pause("a"); got != lastPause {
+	if got := pause("a"); got != maxRetryDelay {
 		t.Errorf("the longest pause is %s", got)
 	}
 }
 
-func TestBuildsWaitLongerAfterEachAttempt(t *testing.T) {
+func TestBuildRetryDelayDoubles(t *testing.T) {
 	for attempts, want := range map[int32]time.Duration{0: 2 * time.Second, 1: 2 * time.Second, 2: 4 * time.Second, 5: 32 * time.Second, 30: 5 * time.Minute} {
-		if got := wait(attempts); got != want {
+		if got := retryDelay(attempts); got != want {
 			t.Errorf("after %d attempts it waits %s, not %s", attempts, got, want)
 		}
 	}
 }
 
-func TestControllersNameWhatTheyMiss(t *testing.T) {
+func TestValidateNamesMissingFields(t *testing.T) {
 	valid := Config{
 		Store: &fakeStore{}, Registry: &fakeRegistry{}, Runtime: "registry/workerd:1", Pull: "registry/workers",
 		Build: BuildConfig{Namespace: operator, Image: "workers:1", ConfigMap: "config"},

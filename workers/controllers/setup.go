@@ -34,9 +34,9 @@ import (
 	releasev1alpha1 "github.com/spokelet/spokelet/workers/api/release/v1alpha1"
 )
 
-// atOnce bounds how many objects of a kind are reconciled at a time: most of them wait for the
+// maxConcurrentReconciles bounds how many objects of a kind are reconciled at a time: most of them wait for the
 // object store or the registry.
-const atOnce = 8
+const maxConcurrentReconciles = 8
 
 // NewScheme returns a scheme of all kinds that the controllers use.
 func NewScheme() (*runtime.Scheme, error) {
@@ -55,15 +55,15 @@ func NewScheme() (*runtime.Scheme, error) {
 // CacheOptions hold in memory what the controllers look at, and no more: of Secrets only
 // their metadata, which the controllers ask for by that type.
 func CacheOptions(namespace string) (cache.Options, error) {
-	ours, err := marked(api.LabelAccount)
+	ours, err := hasLabel(api.LabelAccount)
 	if err != nil {
 		return cache.Options{}, err
 	}
-	works, err := marked(api.LabelBundle)
+	works, err := hasLabel(api.LabelBundle)
 	if err != nil {
 		return cache.Options{}, err
 	}
-	builds, err := marked(api.LabelBuilder)
+	builds, err := hasLabel(api.LabelBuilder)
 	if err != nil {
 		return cache.Options{}, err
 	}
@@ -81,10 +81,10 @@ func CacheOptions(namespace string) (cache.Options, error) {
 // indexName finds works by their name: an account has the same one in each cluster.
 const indexName = "metadata.name"
 
-func nameOfWork(o client.Object) []string { return []string{o.GetName()} }
+func indexWorkName(o client.Object) []string { return []string{o.GetName()} }
 
-// marked selects objects that have a label.
-func marked(label string) (labels.Selector, error) {
+// hasLabel selects objects that have a label.
+func hasLabel(label string) (labels.Selector, error) {
 	r, err := labels.NewRequirement(label, selection.Exists, nil)
 	if err != nil {
 		return nil, fmt.Errorf("selector: %w", err)
@@ -98,12 +98,12 @@ func Setup(ctx context.Context, mgr manager.Manager, cfg Config) error {
 	if err := cfg.Validate(); err != nil {
 		return err
 	}
-	if err := mgr.GetFieldIndexer().IndexField(ctx, &workv1.ManifestWork{}, indexName, nameOfWork); err != nil {
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &workv1.ManifestWork{}, indexName, indexWorkName); err != nil {
 		return fmt.Errorf("index of ManifestWorks: %w", err)
 	}
-	s := setup{mgr: mgr, cfg: cfg, tenants: tenants{mgr.GetClient()}, events: teller{mgr.GetEventRecorder("spokelet-workers")}}
+	s := setup{mgr: mgr, cfg: cfg, tenants: tenantReader{mgr.GetClient()}, events: eventRecorder{mgr.GetEventRecorder("spokelet-workers")}}
 	for name, add := range map[string]func() error{
-		"deployments": s.deployments, "releases": s.releases, "accounts": s.accounts, "builds": s.builds, "bundles": s.bundles,
+		"deployments": s.setupDeployments, "releases": s.setupReleases, "accounts": s.setupAccounts, "builds": s.setupBuilds, "bundles": s.setupBundles,
 	} {
 		if err := add(); err != nil {
 			return fmt.Errorf("controller of %s: %w", name, err)
@@ -115,51 +115,51 @@ func Setup(ctx context.Context, mgr manager.Manager, cfg Config) error {
 type setup struct {
 	mgr     manager.Manager
 	cfg     Config
-	tenants tenants
-	events  teller
+	tenants tenantReader
+	events  eventRecorder
 }
 
 func (s setup) options() controller.Options {
-	return controller.Options{MaxConcurrentReconciles: atOnce}
+	return controller.Options{MaxConcurrentReconciles: maxConcurrentReconciles}
 }
 
-// secrets are all Secrets, of which only the metadata is read.
-func secrets() *metav1.PartialObjectMetadata {
+// secretMetadata are all Secrets, of which only the metadata is read.
+func secretMetadata() *metav1.PartialObjectMetadata {
 	o := &metav1.PartialObjectMetadata{}
 	o.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
 	return o
 }
 
-func (s setup) deployments() error {
+func (s setup) setupDeployments() error {
 	c := s.mgr.GetClient()
-	ofNamespace := s.all(&deploymentv1alpha1.WorkerDeploymentList{}, anything)
-	asked := changed(func(wd *deploymentv1alpha1.WorkerDeployment) string { return wd.Status.Release })
-	served := changed(func(wd *deploymentv1alpha1.WorkerDeployment) string { return wd.Status.Served }) // the one before may go
+	ofNamespace := s.requestsFor(&deploymentv1alpha1.WorkerDeploymentList{}, matchAll)
+	asked := fieldChangedPredicate(func(wd *deploymentv1alpha1.WorkerDeployment) string { return wd.Status.Release })
+	served := fieldChangedPredicate(func(wd *deploymentv1alpha1.WorkerDeployment) string { return wd.Status.Served }) // the one before may go
 	return builder.ControllerManagedBy(s.mgr).Named("deployments").WithOptions(s.options()).
 		For(&deploymentv1alpha1.WorkerDeployment{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}, served))).
-		Owns(&releasev1alpha1.WorkerRelease{}, builder.WithPredicates(gone())).
-		Watches(&deploymentv1alpha1.WorkerDeployment{}, handler.EnqueueRequestsFromMapFunc(s.refused), builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, asked))).
-		WatchesMetadata(secrets(), handler.EnqueueRequestsFromMapFunc(s.usersOfSecret)).
+		Owns(&releasev1alpha1.WorkerRelease{}, builder.WithPredicates(deletionPredicate())).
+		Watches(&deploymentv1alpha1.WorkerDeployment{}, handler.EnqueueRequestsFromMapFunc(s.deploymentsWithTakenName), builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, asked))).
+		WatchesMetadata(secretMetadata(), handler.EnqueueRequestsFromMapFunc(s.deploymentsForSecret)).
 		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request { return ofNamespace(ctx, o.GetName()) })).
-		Complete(&deployments{client: c, live: s.mgr.GetAPIReader(), tenants: s.tenants, store: s.cfg.Store, events: s.events, retries: newRetries()})
+		Complete(&deploymentReconciler{client: c, apiReader: s.mgr.GetAPIReader(), tenants: s.tenants, store: s.cfg.Store, events: s.events, retries: newRetries()})
 }
 
-func (s setup) releases() error {
-	ofNamespace := s.all(&releasev1alpha1.WorkerReleaseList{}, anything)
+func (s setup) setupReleases() error {
+	ofNamespace := s.requestsFor(&releasev1alpha1.WorkerReleaseList{}, matchAll)
 	inNamespace := func(ctx context.Context, o client.Object) []reconcile.Request {
 		return ofNamespace(ctx, o.GetNamespace())
 	}
 	return builder.ControllerManagedBy(s.mgr).Named("releases").WithOptions(s.options()).
 		For(&releasev1alpha1.WorkerRelease{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		WatchesMetadata(secrets(), handler.EnqueueRequestsFromMapFunc(inNamespace)).
+		WatchesMetadata(secretMetadata(), handler.EnqueueRequestsFromMapFunc(inNamespace)).
 		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request { return ofNamespace(ctx, o.GetName()) })).
-		Complete(&releases{client: s.mgr.GetClient(), live: s.mgr.GetAPIReader(), tenants: s.tenants, store: s.cfg.Store, events: s.events, retries: newRetries()})
+		Complete(&releaseReconciler{client: s.mgr.GetClient(), apiReader: s.mgr.GetAPIReader(), tenants: s.tenants, store: s.cfg.Store, events: s.events, retries: newRetries()})
 }
 
-func (s setup) accounts() error {
-	own := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request { return one("", o.GetNamespace()) })
-	named := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request { return one("", o.GetName()) })
-	waiting := handler.EnqueueRequestsFromMapFunc(s.waitingForHost)
+func (s setup) setupAccounts() error {
+	own := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request { return requestFor("", o.GetNamespace()) })
+	named := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request { return requestFor("", o.GetName()) })
+	waiting := handler.EnqueueRequestsFromMapFunc(s.accountsWaitingForHost)
 	return builder.ControllerManagedBy(s.mgr).Named("accounts").WithOptions(s.options()).
 		Watches(&accountv1alpha1.WorkerAccount{}, own).
 		Watches(&deploymentv1alpha1.WorkerDeployment{}, own).
@@ -167,50 +167,50 @@ func (s setup) accounts() error {
 		Watches(&builderv1alpha1.JobBuilder{}, own).
 		Watches(&bundlev1alpha1.WorkerBundle{}, own).
 		Watches(&corev1.Namespace{}, named).
-		Watches(&accountv1alpha1.WorkerAccount{}, waiting, builder.WithPredicates(hostChanged())).
-		Complete(&accounts{
-			client: s.mgr.GetClient(), tenants: s.tenants, events: s.events, retries: newRetries(), pull: s.cfg.Pull, runtime: s.cfg.Runtime, place: s.cfg.Place,
+		Watches(&accountv1alpha1.WorkerAccount{}, waiting, builder.WithPredicates(hostChangedPredicate())).
+		Complete(&accountReconciler{
+			client: s.mgr.GetClient(), tenants: s.tenants, events: s.events, retries: newRetries(), pull: s.cfg.Pull, runtime: s.cfg.Runtime, placement: s.cfg.Placement,
 		})
 }
 
-func (s setup) builds() error {
+func (s setup) setupBuilds() error {
 	job := func(_ context.Context, o client.Object) []reconcile.Request {
-		return one(o.GetLabels()[api.LabelNamespace], o.GetLabels()[api.LabelBuilder])
+		return requestFor(o.GetLabels()[api.LabelNamespace], o.GetLabels()[api.LabelBuilder])
 	}
-	ofNamespace := s.all(&builderv1alpha1.JobBuilderList{}, anything)
+	ofNamespace := s.requestsFor(&builderv1alpha1.JobBuilderList{}, matchAll)
 	inNamespace := func(ctx context.Context, o client.Object) []reconcile.Request {
 		return ofNamespace(ctx, o.GetNamespace())
 	}
 	return builder.ControllerManagedBy(s.mgr).Named("builds").WithOptions(s.options()).
 		For(&builderv1alpha1.JobBuilder{}).
 		Watches(&batchv1.Job{}, handler.EnqueueRequestsFromMapFunc(job)).
-		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(job), builder.WithPredicates(toldSomething())).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(job), builder.WithPredicates(podResultPredicate())).
 		Watches(&releasev1alpha1.WorkerRelease{}, handler.EnqueueRequestsFromMapFunc(inNamespace)).
-		Complete(&builds{
-			client: s.mgr.GetClient(), live: s.mgr.GetAPIReader(), tenants: s.tenants, registry: s.cfg.Registry,
+		Complete(&buildReconciler{
+			client: s.mgr.GetClient(), apiReader: s.mgr.GetAPIReader(), tenants: s.tenants, registry: s.cfg.Registry,
 			cfg: s.cfg.Build, events: s.events, retries: newRetries(), now: time.Now,
 		})
 }
 
-func (s setup) bundles() error {
-	everywhere := s.all(&bundlev1alpha1.WorkerBundleList{}, anything)
+func (s setup) setupBundles() error {
+	everywhere := s.requestsFor(&bundlev1alpha1.WorkerBundleList{}, matchAll)
 	every := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) []reconcile.Request { return everywhere(ctx, "") })
 	inNamespace := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
 		return everywhere(ctx, o.GetNamespace())
 	})
 	return builder.ControllerManagedBy(s.mgr).Named("bundles").WithOptions(s.options()).
 		For(&bundlev1alpha1.WorkerBundle{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&workv1.ManifestWork{}, handler.EnqueueRequestsFromMapFunc(s.bundlesOfWork)).
+		Watches(&workv1.ManifestWork{}, handler.EnqueueRequestsFromMapFunc(s.bundlesForWork)).
 		// Whom a cluster or an account belongs to may change for everybody.
 		Watches(&clusterv1.ManagedCluster{}, every, builder.WithPredicates(predicate.Or(predicate.LabelChangedPredicate{}, predicate.GenerationChangedPredicate{}))).
-		Watches(&accountv1alpha1.WorkerAccount{}, inNamespace, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, hostChanged()))).
+		Watches(&accountv1alpha1.WorkerAccount{}, inNamespace, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, hostChangedPredicate()))).
 		Watches(&corev1.Namespace{}, every).
-		WatchesMetadata(secrets(), handler.EnqueueRequestsFromMapFunc(s.bundlesOfSecret)).
-		Complete(&bundles{client: s.mgr.GetClient(), live: s.mgr.GetAPIReader(), tenants: s.tenants, registry: s.cfg.Registry, cfg: s.cfg, events: s.events, retries: newRetries()})
+		WatchesMetadata(secretMetadata(), handler.EnqueueRequestsFromMapFunc(s.bundlesForSecret)).
+		Complete(&bundleReconciler{client: s.mgr.GetClient(), apiReader: s.mgr.GetAPIReader(), tenants: s.tenants, registry: s.cfg.Registry, cfg: s.cfg, events: s.events, retries: newRetries()})
 }
 
-// one is a request, if both parts of it are known.
-func one(namespace, name string) []reconcile.Request {
+// requestFor is a request, if both parts of it are known.
+func requestFor(namespace, name string) []reconcile.Request {
 	if name == "" {
 		return nil
 	}

@@ -16,20 +16,20 @@ import (
 	"github.com/spokelet/spokelet/workers/tenant"
 )
 
-// tenants says whose a namespace is.
-type tenants struct{ client client.Reader }
+// tenantReader says whose a namespace is.
+type tenantReader struct{ client client.Reader }
 
-// of returns the account of a namespace. A *problem is why there is none.
-func (t tenants) of(ctx context.Context, namespace string) (string, error) {
-	claims, err := t.claims(ctx)
+// account returns the account of a namespace. A *problem is why there is none.
+func (t tenantReader) account(ctx context.Context, namespace string) (string, error) {
+	claims, err := t.listAccounts(ctx)
 	if err != nil {
 		return "", err
 	}
-	return accountOf(claims, namespace)
+	return resolveAccount(claims, namespace)
 }
 
-func accountOf(claims *tenant.Accounts, namespace string) (string, error) {
-	account, err := claims.Of(namespace)
+func resolveAccount(claims *tenant.Accounts, namespace string) (string, error) {
+	account, err := claims.Account(namespace)
 	if err == nil {
 		return account, nil
 	}
@@ -37,15 +37,15 @@ func accountOf(claims *tenant.Accounts, namespace string) (string, error) {
 	if _, taken := errors.AsType[*tenant.TakenError](err); taken {
 		reason = api.ReasonAccountTaken
 	}
-	return "", &problem{reason: reason, err: err}
+	return "", &statusError{reason: reason, err: err}
 }
 
-func (t tenants) claims(ctx context.Context) (*tenant.Accounts, error) {
-	namespaces, err := t.namespaces(ctx)
-	return tenant.Claims(namespaces), err
+func (t tenantReader) listAccounts(ctx context.Context) (*tenant.Accounts, error) {
+	namespaces, err := t.listNamespaces(ctx)
+	return tenant.ResolveAccounts(namespaces), err
 }
 
-func (t tenants) namespaces(ctx context.Context) ([]corev1.Namespace, error) {
+func (t tenantReader) listNamespaces(ctx context.Context) ([]corev1.Namespace, error) {
 	var namespaces corev1.NamespaceList
 	if err := t.client.List(ctx, &namespaces, client.HasLabels{api.LabelAccount}); err != nil {
 		return nil, fmt.Errorf("list namespaces: %w", err)
@@ -53,37 +53,37 @@ func (t tenants) namespaces(ctx context.Context) ([]corev1.Namespace, error) {
 	return namespaces.Items, nil
 }
 
-// host returns the host of the account of a namespace. A *problem is why it has none.
-func (t tenants) host(ctx context.Context, namespace, suffix string) (string, error) {
-	namespaces, err := t.namespaces(ctx)
+// resolveHost returns the host of the account of a namespace. A *problem is why it has none.
+func (t tenantReader) resolveHost(ctx context.Context, namespace, suffix string) (string, error) {
+	namespaces, err := t.listNamespaces(ctx)
 	if err != nil {
 		return "", err
 	}
-	accounts := tenant.Claims(namespaces)
-	account, err := accountOf(accounts, namespace)
+	accounts := tenant.ResolveAccounts(namespaces)
+	account, err := resolveAccount(accounts, namespace)
 	if err != nil {
 		return "", err
 	}
-	var claims []tenant.Claim
+	var claims []tenant.HostRequest
 	for i := range namespaces {
 		ns := &namespaces[i]
-		id, err := accounts.Of(ns.Name)
+		id, err := accounts.Account(ns.Name)
 		if err != nil {
 			continue // it has no account, and is told so
 		}
-		a, err := t.served(ctx, ns.Name)
+		a, err := t.servedAccount(ctx, ns.Name)
 		if err != nil {
 			return "", err
 		}
 		if a != nil {
-			claims = append(claims, tenant.Claim{
-				Account: id, Host: a.Spec.Host, Allowed: ns.Annotations[api.AnnotationHosts], Held: a.Status.Host, Created: a.CreationTimestamp.Time,
+			claims = append(claims, tenant.HostRequest{
+				Account: id, Host: a.Spec.Host, Allowed: ns.Annotations[api.AnnotationHosts], Current: a.Status.Host, Created: a.CreationTimestamp.Time,
 			})
 		}
 	}
-	holding := tenant.Hosts(claims, suffix)[account]
+	holding := tenant.AssignHosts(claims, suffix)[account]
 	if holding.Err != nil {
-		return "", &problem{reason: hostReason(holding.Err), err: holding.Err}
+		return "", &statusError{reason: hostReason(holding.Err), err: holding.Err}
 	}
 	return holding.Host, nil
 }
@@ -99,15 +99,15 @@ func hostReason(err error) string {
 	return api.ReasonInvalid
 }
 
-// served returns the WorkerAccount of a namespace that is served, the oldest, or nil.
-func (t tenants) served(ctx context.Context, namespace string) (*accountv1alpha1.WorkerAccount, error) {
+// servedAccount returns the WorkerAccount of a namespace that is served, the oldest, or nil.
+func (t tenantReader) servedAccount(ctx context.Context, namespace string) (*accountv1alpha1.WorkerAccount, error) {
 	var list accountv1alpha1.WorkerAccountList
 	if err := t.client.List(ctx, &list, client.InNamespace(namespace)); err != nil {
 		return nil, fmt.Errorf("list WorkerAccounts: %w", err)
 	}
 	var first *accountv1alpha1.WorkerAccount
 	for i := range list.Items {
-		if a := &list.Items[i]; !terminating(a) && (first == nil || older(a, first) < 0) {
+		if a := &list.Items[i]; !isDeleting(a) && (first == nil || compareAge(a, first) < 0) {
 			first = a
 		}
 	}

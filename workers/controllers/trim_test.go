@@ -12,7 +12,7 @@ import (
 	workv1 "open-cluster-management.io/api/work/v1"
 )
 
-func TestOfALargeStatusLittleIsKept(t *testing.T) {
+func TestTrimWorkDropsLargeStatus(t *testing.T) {
 	condition := func(message int) metav1.Condition {
 		return metav1.Condition{Type: workv1.WorkApplied, Status: metav1.ConditionTrue, Message: strings.Repeat("a", message)}
 	}

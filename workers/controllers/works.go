@@ -20,9 +20,9 @@ import (
 	"github.com/spokelet/spokelet/workers/placement"
 )
 
-// works returns those of a bundle, by cluster, and others that have their name. Labels say
+// listWorks returns those of a bundle, by cluster, and others that have their name. Labels say
 // nothing of whose a work is: whoever may write works in one cluster's namespace sets them.
-func (b *bundles) works(ctx context.Context, bundle *bundlev1alpha1.WorkerBundle) (mine, others map[string]*workv1.ManifestWork, err error) {
+func (b *bundleReconciler) listWorks(ctx context.Context, bundle *bundlev1alpha1.WorkerBundle) (mine, others map[string]*workv1.ManifestWork, err error) {
 	var all workv1.ManifestWorkList
 	if err := b.client.List(ctx, &all, client.MatchingFields{indexName: placement.Name(bundle.Spec.Account)}); err != nil {
 		return nil, nil, fmt.Errorf("list ManifestWorks: %w", err)
@@ -30,7 +30,7 @@ func (b *bundles) works(ctx context.Context, bundle *bundlev1alpha1.WorkerBundle
 	mine, others = map[string]*workv1.ManifestWork{}, map[string]*workv1.ManifestWork{}
 	for i := range all.Items {
 		w := &all.Items[i]
-		if places(w, bundle) {
+		if isWorkOf(w, bundle) {
 			mine[w.Namespace] = w
 		} else {
 			others[w.Namespace] = w
@@ -39,20 +39,20 @@ func (b *bundles) works(ctx context.Context, bundle *bundlev1alpha1.WorkerBundle
 	return mine, others, nil
 }
 
-// places tells whether a work, which has the name of an account's, is that of a bundle.
-func places(w *workv1.ManifestWork, bundle *bundlev1alpha1.WorkerBundle) bool {
+// isWorkOf tells whether a work, which has the name of an account's, is that of a bundle.
+func isWorkOf(w *workv1.ManifestWork, bundle *bundlev1alpha1.WorkerBundle) bool {
 	return w.Annotations[api.AnnotationBundle] == string(bundle.UID)
 }
 
 // applyWorks writes the works of clusters. The problem is what none of them could be told.
-func (b *bundles) applyWorks(ctx context.Context, p placement.Placement, clusters []string, works, others map[string]*workv1.ManifestWork) ([]bundlev1alpha1.ClusterStatus, *problem, error) {
+func (b *bundleReconciler) applyWorks(ctx context.Context, p placement.Placement, clusters []string, works, others map[string]*workv1.ManifestWork) ([]bundlev1alpha1.ClusterStatus, *statusError, error) {
 	var errs []error
 	status := make([]bundlev1alpha1.ClusterStatus, 0, len(clusters))
 	for _, cluster := range clusters {
 		p.Cluster, p.Before = cluster, works[cluster]
 		wanted, err := placement.Work(p)
 		if err != nil {
-			return nil, &problem{reason: api.ReasonInvalid, err: err}, errors.Join(errs...)
+			return nil, &statusError{reason: api.ReasonInvalid, err: err}, errors.Join(errs...)
 		}
 		s, err := b.applyWork(ctx, p, wanted, others[cluster])
 		status, errs = append(status, s), append(errs, err)
@@ -62,39 +62,39 @@ func (b *bundles) applyWorks(ctx context.Context, p placement.Placement, cluster
 
 // applyWork writes the work of one cluster, if it is not that already, and returns what the
 // cluster says.
-func (b *bundles) applyWork(ctx context.Context, p placement.Placement, wanted, other *workv1.ManifestWork) (bundlev1alpha1.ClusterStatus, error) {
+func (b *bundleReconciler) applyWork(ctx context.Context, p placement.Placement, wanted, other *workv1.ManifestWork) (bundlev1alpha1.ClusterStatus, error) {
 	if other != nil { // its deletion is an event
-		return inTheWay(other), nil
+		return conflictStatus(other), nil
 	}
-	work, err := b.write(ctx, wanted, p.Before)
+	work, err := b.writeWork(ctx, wanted, p.Before)
 	switch {
 	case apierrors.IsConflict(err):
 		return placement.Status(p.Before, placement.Revision(p)), err
 	case apierrors.IsAlreadyExists(err):
-		return b.found(ctx, p, wanted, err)
+		return b.explainExists(ctx, p, wanted, err)
 	case err != nil:
 		return bundlev1alpha1.ClusterStatus{Name: p.Cluster, Message: err.Error()}, err
 	}
 	return placement.Status(work, placement.Revision(p)), nil
 }
 
-// found is what an error means that a work exists: it is in no cache yet, or somebody else's.
+// explainExists is what an error means that a work exists: it is in no cache yet, or somebody else's.
 // The cache has none of those: it is tried again.
-func (b *bundles) found(ctx context.Context, p placement.Placement, wanted *workv1.ManifestWork, exists error) (bundlev1alpha1.ClusterStatus, error) {
+func (b *bundleReconciler) explainExists(ctx context.Context, p placement.Placement, wanted *workv1.ManifestWork, exists error) (bundlev1alpha1.ClusterStatus, error) {
 	work := &workv1.ManifestWork{}
-	if err := b.live.Get(ctx, client.ObjectKeyFromObject(wanted), work); err != nil {
+	if err := b.apiReader.Get(ctx, client.ObjectKeyFromObject(wanted), work); err != nil {
 		err = fmt.Errorf("read ManifestWork %s: %w", wanted.Name, err)
 		return bundlev1alpha1.ClusterStatus{Name: p.Cluster, Message: err.Error()}, err
 	}
-	if places(work, p.Bundle) {
+	if isWorkOf(work, p.Bundle) {
 		return placement.Status(work, placement.Revision(p)), exists
 	}
-	return inTheWay(work), exists
+	return conflictStatus(work), exists
 }
 
-// inTheWay is what is said of a cluster where another has the name. Whose it is the account
+// explainExists is what is said of a cluster where another has the name. Whose it is the account
 // does not learn.
-func inTheWay(other *workv1.ManifestWork) bundlev1alpha1.ClusterStatus {
+func conflictStatus(other *workv1.ManifestWork) bundlev1alpha1.ClusterStatus {
 	s := bundlev1alpha1.ClusterStatus{Name: other.Namespace, Message: "another WorkerBundle is being removed from it first"}
 	if other.Annotations[api.AnnotationBundle] == "" {
 		s.Message = "ManifestWork " + other.Name + " is there, and not the operator's: delete it"
@@ -102,15 +102,15 @@ func inTheWay(other *workv1.ManifestWork) bundlev1alpha1.ClusterStatus {
 	return s
 }
 
-// write writes a work, if the existing one is not that already.
-func (b *bundles) write(ctx context.Context, wanted, existing *workv1.ManifestWork) (*workv1.ManifestWork, error) {
+// writeWork writes a work, if the existing one is not that already.
+func (b *bundleReconciler) writeWork(ctx context.Context, wanted, existing *workv1.ManifestWork) (*workv1.ManifestWork, error) {
 	switch {
 	case existing == nil:
 		if err := b.client.Create(ctx, wanted); err != nil {
 			return nil, fmt.Errorf("create ManifestWork %s: %w", wanted.Name, err)
 		}
 		return wanted, nil
-	case terminating(existing) || equality.Semantic.DeepEqual(existing.Spec, wanted.Spec) && subset(wanted.Labels, existing.Labels):
+	case isDeleting(existing) || equality.Semantic.DeepEqual(existing.Spec, wanted.Spec) && containsAll(wanted.Labels, existing.Labels):
 		return existing, nil
 	}
 	changed := existing.DeepCopy()
@@ -125,7 +125,7 @@ func (b *bundles) write(ctx context.Context, wanted, existing *workv1.ManifestWo
 	return changed, nil
 }
 
-func subset(part, whole map[string]string) bool {
+func containsAll(part, whole map[string]string) bool {
 	for k, v := range part {
 		if whole[k] != v {
 			return false
@@ -134,13 +134,13 @@ func subset(part, whole map[string]string) bool {
 	return true
 }
 
-// remove deletes works, and says of each cluster how far that is.
-func (b *bundles) remove(ctx context.Context, works map[string]*workv1.ManifestWork) ([]bundlev1alpha1.ClusterStatus, error) {
+// deleteWorks deletes works, and says of each cluster how far that is.
+func (b *bundleReconciler) deleteWorks(ctx context.Context, works map[string]*workv1.ManifestWork) ([]bundlev1alpha1.ClusterStatus, error) {
 	var errs []error
 	left := make([]bundlev1alpha1.ClusterStatus, 0, len(works))
 	for _, cluster := range slices.Sorted(maps.Keys(works)) {
 		s := bundlev1alpha1.ClusterStatus{Name: cluster, Message: "its work is being deleted"}
-		if w := works[cluster]; !terminating(w) {
+		if w := works[cluster]; !isDeleting(w) {
 			if err := deleteObject(ctx, b.client, "ManifestWork", w, client.Preconditions{UID: &w.UID}); err != nil {
 				s.Message, errs = err.Error(), append(errs, err)
 			}

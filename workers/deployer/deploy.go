@@ -37,12 +37,12 @@ func (d *Deployer) Deploy(ctx context.Context, a Account, name, id string, by Au
 	if err != nil {
 		return Deployment{}, err
 	}
-	secret, err := d.secretOf(ctx, a, v)
+	secret, err := d.getSecretMetadata(ctx, a, v)
 	if err != nil {
 		return Deployment{}, err
 	}
 	if !force {
-		if err := d.sameSecrets(ctx, a, name, v); err != nil {
+		if err := d.checkSecretsUnchanged(ctx, a, name, v); err != nil {
 			return Deployment{}, err
 		}
 	}
@@ -50,22 +50,22 @@ func (d *Deployer) Deploy(ctx context.Context, a Account, name, id string, by Au
 	if err != nil {
 		return Deployment{}, err
 	}
-	before, after, err := d.write(ctx, a, v, deployment)
+	before, after, err := d.writeTemplate(ctx, a, v, deployment)
 	if err != nil {
 		return Deployment{}, err
 	}
-	if err := d.own(ctx, after, secret); err != nil {
+	if err := d.setSecretOwner(ctx, after, secret); err != nil {
 		return Deployment{}, err
 	}
-	if err := d.await(ctx, after, deployment); err != nil {
-		return Deployment{}, d.undo(ctx, a, before, after, deployment, err)
+	if err := d.waitUntilBuilt(ctx, after, deployment); err != nil {
+		return Deployment{}, d.rollBack(ctx, a, before, after, deployment, err)
 	}
-	d.tidy(ctx, a, name)
+	d.removeUnused(ctx, a, name)
 	return deployment, nil
 }
 
-// sameSecrets refuses to go back to older secrets.
-func (d *Deployer) sameSecrets(ctx context.Context, a Account, name string, v version.Version) error {
+// checkSecretsUnchanged refuses to go back to older secrets.
+func (d *Deployer) checkSecretsUnchanged(ctx context.Context, a Account, name string, v version.Version) error {
 	current, err := d.Current(ctx, a, name)
 	if errors.Is(err, ErrNotFound) {
 		return nil
@@ -76,11 +76,11 @@ func (d *Deployer) sameSecrets(ctx context.Context, a Account, name string, v ve
 	if !v.CreatedOn.Before(current.CreatedOn) || v.Script.SecretRef == current.Script.SecretRef {
 		return nil
 	}
-	now, err := d.readSecret(ctx, a, current)
+	now, err := d.getVersionSecret(ctx, a, current)
 	if err != nil {
 		return err
 	}
-	then, err := d.readSecret(ctx, a, v)
+	then, err := d.getVersionSecret(ctx, a, v)
 	if err != nil {
 		return err
 	}
@@ -102,17 +102,17 @@ func (d *Deployer) sameSecrets(ctx context.Context, a Account, name string, v ve
 	return &SecretsChangedError{Names: changed}
 }
 
-// write has the WorkerDeployment ask for a version. before is nil if it is new.
-func (d *Deployer) write(ctx context.Context, a Account, v version.Version, deployment Deployment) (before, after *deploymentv1alpha1.WorkerDeployment, err error) {
+// writeTemplate has the WorkerDeployment ask for a version. before is nil if it is new.
+func (d *Deployer) writeTemplate(ctx context.Context, a Account, v version.Version, deployment Deployment) (before, after *deploymentv1alpha1.WorkerDeployment, err error) {
 	raw, err := json.Marshal(deployment)
 	if err != nil {
 		return nil, nil, fmt.Errorf("deployment %s: %w", deployment.ID, err)
 	}
 	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		before, after = nil, nil
-		found, err := d.find(ctx, a, v.Script.ScriptName)
+		found, err := d.getWorkerDeployment(ctx, a, v.Script.ScriptName)
 		if errors.Is(err, ErrNotFound) {
-			after, err = d.create(ctx, a, v, string(raw))
+			after, err = d.createWorkerDeployment(ctx, a, v, string(raw))
 			return err
 		}
 		if err != nil {
@@ -124,12 +124,12 @@ func (d *Deployer) write(ctx context.Context, a Account, v version.Version, depl
 		return d.config.Client.Update(ctx, after)
 	})
 	if err != nil {
-		return nil, nil, hub(fmt.Errorf("script %s: write WorkerDeployment: %w", v.Script.ScriptName, err))
+		return nil, nil, classifyHubError(fmt.Errorf("script %s: write WorkerDeployment: %w", v.Script.ScriptName, err))
 	}
 	return before, after, nil
 }
 
-func (d *Deployer) create(ctx context.Context, a Account, v version.Version, annotation string) (*deploymentv1alpha1.WorkerDeployment, error) {
+func (d *Deployer) createWorkerDeployment(ctx context.Context, a Account, v version.Version, annotation string) (*deploymentv1alpha1.WorkerDeployment, error) {
 	wd := &deploymentv1alpha1.WorkerDeployment{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: a.Namespace, Name: objectName(v.Script.ScriptName),
@@ -144,16 +144,16 @@ func (d *Deployer) create(ctx context.Context, a Account, v version.Version, ann
 	return wd, err
 }
 
-// await returns when the operator has an image with a deployment, or says why there is none.
-func (d *Deployer) await(ctx context.Context, wd *deploymentv1alpha1.WorkerDeployment, deployment Deployment) error {
-	within, cancel := context.WithTimeout(ctx, d.config.Patience)
+// waitUntilBuilt returns when the operator has an image with a deployment, or says why there is none.
+func (d *Deployer) waitUntilBuilt(ctx context.Context, wd *deploymentv1alpha1.WorkerDeployment, deployment Deployment) error {
+	within, cancel := context.WithTimeout(ctx, d.config.Timeout)
 	defer cancel()
 	last := "the operator has not looked at it"
 	for {
 		// API servers end watches now and then.
-		done, err := d.follow(within, wd, deployment, &last)
+		done, err := d.watchUntilBuilt(within, wd, deployment, &last)
 		switch {
-		case within.Err() != nil && err != nil && !final(err):
+		case within.Err() != nil && err != nil && !isFinal(err):
 			return fmt.Errorf("%w: version %s of script %s: %s", ErrPending, deployment.Version, wd.Spec.Template.ScriptName, last)
 		case err != nil || done:
 			return err
@@ -161,15 +161,15 @@ func (d *Deployer) await(ctx context.Context, wd *deploymentv1alpha1.WorkerDeplo
 	}
 }
 
-// final reports whether an error says what became of a deployment. Others may come of a context
+// isFinal reports whether an error says what became of a deployment. Others may come of a context
 // that ends, which watches and requests report in words of their own.
-func final(err error) bool {
+func isFinal(err error) bool {
 	return slices.ContainsFunc([]error{ErrConflict, ErrInvalid, ErrRejected, ErrPending, ErrNotOpened}, func(target error) bool { return errors.Is(err, target) })
 }
 
-// follow looks at each state of a WorkerDeployment until the watch ends. last is what the latest
+// watchUntilBuilt looks at each state of a WorkerDeployment until the watch ends. last is what the latest
 // one waits for.
-func (d *Deployer) follow(ctx context.Context, wd *deploymentv1alpha1.WorkerDeployment, deployment Deployment, last *string) (done bool, err error) {
+func (d *Deployer) watchUntilBuilt(ctx context.Context, wd *deploymentv1alpha1.WorkerDeployment, deployment Deployment, last *string) (done bool, err error) {
 	events, err := d.watch(ctx, wd)
 	if err != nil {
 		return false, err
@@ -187,7 +187,7 @@ func (d *Deployer) follow(ctx context.Context, wd *deploymentv1alpha1.WorkerDepl
 			if !ok {
 				return false, fmt.Errorf("watch WorkerDeployment %s: %w", wd.Name, apierrors.FromObject(event.Object))
 			}
-			done, why, err := d.progress(ctx, event.Type, state, wd, deployment)
+			done, why, err := d.checkProgress(ctx, event.Type, state, wd, deployment)
 			if err != nil || done {
 				return done, err
 			}
@@ -199,23 +199,23 @@ func (d *Deployer) follow(ctx context.Context, wd *deploymentv1alpha1.WorkerDepl
 func (d *Deployer) watch(ctx context.Context, wd *deploymentv1alpha1.WorkerDeployment) (watch.Interface, error) {
 	events, err := d.config.Client.Watch(ctx, &deploymentv1alpha1.WorkerDeploymentList{}, client.InNamespace(wd.Namespace), client.MatchingFields{"metadata.name": wd.Name})
 	if err != nil {
-		return nil, hub(fmt.Errorf("watch WorkerDeployment %s: %w", wd.Name, err))
+		return nil, classifyHubError(fmt.Errorf("watch WorkerDeployment %s: %w", wd.Name, err))
 	}
 	return events, nil
 }
 
-// progress says from the state of a WorkerDeployment whether a deployment is done, or what it
+// checkProgress says from the state of a WorkerDeployment whether a deployment is done, or what it
 // waits for. asked is the WorkerDeployment as it was written. An error is why it cannot be
 // served.
-func (d *Deployer) progress(ctx context.Context, kind watch.EventType, wd, asked *deploymentv1alpha1.WorkerDeployment, deployment Deployment) (done bool, why string, err error) {
+func (d *Deployer) checkProgress(ctx context.Context, kind watch.EventType, wd, asked *deploymentv1alpha1.WorkerDeployment, deployment Deployment) (done bool, why string, err error) {
 	name := asked.Spec.Template.ScriptName
-	now, ok := annotated(wd)
+	now, ok := parseDeployment(wd)
 	switch {
 	case kind == watch.Deleted || wd.UID != asked.UID:
 		return false, "", fmt.Errorf("%w: script %s was deleted meanwhile", ErrConflict, name)
 	case ok && now.ID != deployment.ID:
 		return false, "", fmt.Errorf("%w: script %s was deployed again meanwhile, by %s as version %s", ErrConflict, name, now.Author, now.Version)
-	case !asks(wd, asked, deployment):
+	case !hasDeployment(wd, asked, deployment):
 		return false, "", fmt.Errorf("%w: script %s was changed meanwhile", ErrConflict, name)
 	}
 	accepted := meta.FindStatusCondition(wd.Status.Conditions, api.ConditionAccepted)
@@ -228,28 +228,28 @@ func (d *Deployer) progress(ctx context.Context, kind watch.EventType, wd, asked
 		}
 		return false, "", fmt.Errorf("%w: script %s: %s", ErrInvalid, name, accepted.Message)
 	}
-	if err := d.rejected(ctx, wd); err != nil {
+	if err := d.checkRejected(ctx, wd); err != nil {
 		return false, "", err
 	}
-	return built(wd)
+	return isBuilt(wd)
 }
 
-// asks reports whether a WorkerDeployment is as a deployment has written it. Who changes the
+// hasDeployment reports whether a WorkerDeployment is as a deployment has written it. Who changes the
 // template with kubectl leaves the annotation.
-func asks(wd, asked *deploymentv1alpha1.WorkerDeployment, deployment Deployment) bool {
-	now, _ := annotated(wd)
+func hasDeployment(wd, asked *deploymentv1alpha1.WorkerDeployment, deployment Deployment) bool {
+	now, _ := parseDeployment(wd)
 	return now.ID == deployment.ID && version.Template(wd.Spec.Template) == version.Template(asked.Spec.Template)
 }
 
-// rejected returns what workerd says of the current release.
-func (d *Deployer) rejected(ctx context.Context, wd *deploymentv1alpha1.WorkerDeployment) error {
+// checkRejected returns what workerd says of the current release.
+func (d *Deployer) checkRejected(ctx context.Context, wd *deploymentv1alpha1.WorkerDeployment) error {
 	var r releasev1alpha1.WorkerRelease
 	err := d.config.Client.Get(ctx, client.ObjectKey{Namespace: wd.Namespace, Name: wd.Status.Release}, &r)
 	if apierrors.IsNotFound(err) {
 		return nil // there is another one by now, and an event of it comes
 	}
 	if err != nil {
-		return hub(fmt.Errorf("read WorkerRelease %s: %w", wd.Status.Release, err))
+		return classifyHubError(fmt.Errorf("read WorkerRelease %s: %w", wd.Status.Release, err))
 	}
 	c := meta.FindStatusCondition(r.Status.Conditions, api.ConditionAccepted)
 	switch {
@@ -262,8 +262,8 @@ func (d *Deployer) rejected(ctx context.Context, wd *deploymentv1alpha1.WorkerDe
 	}
 }
 
-// built tells whether the clusters are to run the current release.
-func built(wd *deploymentv1alpha1.WorkerDeployment) (done bool, why string, err error) {
+// isBuilt tells whether the clusters are to run the current release.
+func isBuilt(wd *deploymentv1alpha1.WorkerDeployment) (done bool, why string, err error) {
 	name := wd.Spec.Template.ScriptName
 	if wd.Status.Served == wd.Status.Release {
 		c := meta.FindStatusCondition(wd.Status.Conditions, api.ConditionReady)
@@ -283,23 +283,23 @@ func built(wd *deploymentv1alpha1.WorkerDeployment) (done bool, why string, err 
 	}
 }
 
-// undo takes back a deployment that cannot be served. One that is only not served yet stays.
-func (d *Deployer) undo(ctx context.Context, a Account, before, after *deploymentv1alpha1.WorkerDeployment, deployment Deployment, why error) error {
+// rollBack takes back a deployment that cannot be served. One that is only not served yet stays.
+func (d *Deployer) rollBack(ctx context.Context, a Account, before, after *deploymentv1alpha1.WorkerDeployment, deployment Deployment, why error) error {
 	if !errors.Is(why, ErrInvalid) && !errors.Is(why, ErrRejected) {
 		return why
 	}
-	ctx, done := quota.Part(context.WithoutCancel(ctx)) // the developer may be gone
+	ctx, done := quota.WithScope(context.WithoutCancel(ctx)) // the developer may be gone
 	defer done()
 	name := after.Spec.Template.ScriptName
 	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
-		wd, err := d.find(ctx, a, name)
+		wd, err := d.getWorkerDeployment(ctx, a, name)
 		if errors.Is(err, ErrNotFound) {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		if !asks(wd, after, deployment) {
+		if !hasDeployment(wd, after, deployment) {
 			return nil // somebody else has written it meanwhile
 		}
 		if before == nil {
@@ -313,7 +313,7 @@ func (d *Deployer) undo(ctx context.Context, a Account, before, after *deploymen
 		return d.config.Client.Update(ctx, wd)
 	})
 	if err == nil {
-		err = d.drop(ctx, a, before, name, deployment.Version)
+		err = d.removeUpload(ctx, a, before, name, deployment.Version)
 	}
 	if err != nil {
 		return fmt.Errorf("%w (and what was deployed before was not written again: %w)", why, err)
@@ -321,9 +321,9 @@ func (d *Deployer) undo(ctx context.Context, a Account, before, after *deploymen
 	return why
 }
 
-// drop removes a version that cannot be served, if it is the one that was just uploaded. An older
+// removeUpload removes a version that cannot be served, if it is the one that was just uploaded. An older
 // one could be served once: it is something else that is wrong.
-func (d *Deployer) drop(ctx context.Context, a Account, before *deploymentv1alpha1.WorkerDeployment, name, id string) error {
+func (d *Deployer) removeUpload(ctx context.Context, a Account, before *deploymentv1alpha1.WorkerDeployment, name, id string) error {
 	latest, err := d.config.Versions.Latest(ctx, a.ID, name)
 	if errors.Is(err, version.ErrNotFound) || err == nil && latest.ID != id {
 		return nil

@@ -58,7 +58,7 @@ func refusals() map[string]struct {
 	}
 }
 
-func TestWhatCannotBeServedIsTakenBack(t *testing.T) {
+func TestInvalidDeploymentIsRolledBack(t *testing.T) {
 	for name, tc := range refusals() {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -87,7 +87,7 @@ func TestWhatCannotBeServedIsTakenBack(t *testing.T) {
 	}
 }
 
-func TestAnOlderVersionThatCannotBeServedStays(t *testing.T) {
+func TestRollBackKeepsOlderVersion(t *testing.T) {
 	w := newWorld(t)
 	older := w.served(module(secrets("TOKEN", hush+"1")))
 	newer := w.served(module(secrets("TOKEN", hush+"2")))
@@ -99,7 +99,7 @@ func TestAnOlderVersionThatCannotBeServedStays(t *testing.T) {
 	}
 }
 
-func TestANewScriptThatCannotBeServedIsGone(t *testing.T) {
+func TestRollBackDeletesNewScript(t *testing.T) {
 	for name, tc := range refusals() {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -114,7 +114,7 @@ func TestANewScriptThatCannotBeServedIsGone(t *testing.T) {
 	}
 }
 
-func TestWhatKubectlWroteHasNoAnnotationAfterwardsEither(t *testing.T) {
+func TestRollBackRestoresMissingAnnotation(t *testing.T) {
 	w := newWorld(t)
 	template := releasev1alpha1.Script{ScriptName: "hello", CompatibilityDate: "01/15/2026", ScriptURLs: []string{"s3://workers/1234/mine"}}
 	w.kubectl(template)
@@ -128,7 +128,7 @@ func TestWhatKubectlWroteHasNoAnnotationAfterwardsEither(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeTakenBackIsSaid(t *testing.T) {
+func TestFailedRollBackIsReported(t *testing.T) {
 	w := newWorld(t)
 	good, bad := w.served(module()), w.upload(module())
 	w.hub.operator.rejects = syntaxError
@@ -142,7 +142,7 @@ func TestWhatCannotBeTakenBackIsSaid(t *testing.T) {
 	}
 }
 
-func TestADeploymentIsTakenBackAlsoWhenTheDeveloperIsGone(t *testing.T) {
+func TestRollBackSurvivesCanceledRequest(t *testing.T) {
 	w := newWorld(t)
 	good, bad := w.served(module()), w.upload(module())
 	annotation := w.deployment().Annotations[api.AnnotationDeployment]
@@ -178,7 +178,7 @@ func (h hangUp) Update(ctx context.Context, obj client.Object, opts ...client.Up
 	return h.WithWatch.Update(ctx, obj, opts...)
 }
 
-func TestWhatSomebodyElseWritesMeanwhileStays(t *testing.T) {
+func TestConcurrentWriteIsKept(t *testing.T) {
 	theirs := releasev1alpha1.Script{ScriptName: "hello", CompatibilityDate: "2026-02-01", ScriptURLs: []string{"s3://workers/1234/theirs"}}
 	const annotation = `{"id":"1","version":"2","createdOn":"2026-11-27T10:00:00Z","author":"joe"}`
 	cases := map[string]struct {
@@ -228,7 +228,7 @@ func TestWhatSomebodyElseWritesMeanwhileStays(t *testing.T) {
 	}
 }
 
-func TestWhatIsTakenBackDoesNotOverwriteWhatSomebodyElseWrote(t *testing.T) {
+func TestRollBackKeepsConcurrentWrite(t *testing.T) {
 	theirs := releasev1alpha1.Script{ScriptName: "hello", CompatibilityDate: "2026-02-01", ScriptURLs: []string{"s3://workers/1234/theirs"}}
 	again := func(w *world) {
 		wd := w.deployment()
@@ -311,7 +311,7 @@ func (e *edits) Delete(ctx context.Context, obj client.Object, opts ...client.De
 	return e.WithWatch.Delete(ctx, obj, opts...)
 }
 
-func TestAScriptThatIsDeletedMeanwhileIsAConflict(t *testing.T) {
+func TestScriptDeletedDuringDeployIsConflict(t *testing.T) {
 	remove := func(w *world, _ *watch.RaceFreeFakeWatcher) {
 		if err := w.hub.client.Delete(w.t.Context(), w.deployment()); err != nil {
 			w.t.Fatal(err)
@@ -341,7 +341,7 @@ func TestAScriptThatIsDeletedMeanwhileIsAConflict(t *testing.T) {
 	}
 }
 
-func TestTwoWhoWriteAtOnceBothDo(t *testing.T) {
+func TestConcurrentDeploysRetryConflict(t *testing.T) {
 	w := newWorld(t)
 	w.served(module())
 	v := w.upload(module())
@@ -370,7 +370,7 @@ func forbidden(verb string) error {
 	return apierrors.NewForbidden(schema.GroupResource{Group: "api.worker-deployment", Resource: "workerdeployments"}, "hello", errors.New("cannot "+verb))
 }
 
-func TestAHubThatRefusesIsNamed(t *testing.T) {
+func TestForbiddenHubIsReported(t *testing.T) {
 	for _, what := range []string{
 		"list WorkerDeployment", "create WorkerDeployment", "watch WorkerDeployment", "get WorkerRelease", "get Secret", "patch Secret",
 	} {
@@ -402,7 +402,7 @@ func TestAHubThatRefusesIsNamed(t *testing.T) {
 	}
 }
 
-func TestATemplateThatTheHubFindsInvalidIsInvalid(t *testing.T) {
+func TestInvalidTemplateIsReported(t *testing.T) {
 	w := newWorld(t)
 	v := w.upload(module())
 	w.hub.faults["create WorkerDeployment"] = apierrors.NewInvalid(schema.GroupKind{Kind: "WorkerDeployment"}, "hello", nil)

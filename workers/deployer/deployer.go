@@ -67,10 +67,10 @@ func (e *InheritError) Error() string {
 func (e *InheritError) Unwrap() error { return ErrInvalid }
 
 const (
-	// newest is how many versions of a script are kept, whoever needs them.
-	newest = 20
-	// defaultPatience is how long a deployment is waited for.
-	defaultPatience = 2 * time.Minute
+	// minVersions is how many versions of a script are kept, whoever needs them.
+	minVersions = 20
+	// defaultTimeout is how long a deployment is waited for.
+	defaultTimeout = 2 * time.Minute
 )
 
 // Versions are those in the object store.
@@ -83,7 +83,7 @@ type Versions interface {
 // History is the versions that there are.
 type History interface {
 	List(ctx context.Context, account, script string) ([]version.Summary, error)
-	Prune(ctx context.Context, account, script string, needs version.Needs) ([]version.Summary, error)
+	Prune(ctx context.Context, account, script string, needs version.Retention) ([]version.Summary, error)
 	Remove(ctx context.Context, account, script, id string) error
 	RemoveAll(ctx context.Context, account, script string) error
 }
@@ -96,11 +96,11 @@ type Config struct {
 	Versions Versions
 	History  History
 	Bucket   string
-	// Budget bounds what requests read, by whatever has its [quota.Transport]. Default 128 MiB, of
+	// Memory bounds what requests read, by whatever has its [quota.Transport]. Default 128 MiB, of
 	// which an account may have 32.
-	Budget *quota.Budget
-	// Patience is how long a deployment is waited for. Default 2 min.
-	Patience time.Duration
+	Memory *quota.Limiter
+	// Timeout is how long a deployment is waited for. Default 2 min.
+	Timeout time.Duration
 	// Log has what no developer has to know.
 	Log logr.Logger
 }
@@ -110,11 +110,11 @@ type Deployer struct{ config Config }
 
 // New returns a Deployer.
 func New(config Config) *Deployer {
-	if config.Patience == 0 {
-		config.Patience = defaultPatience
+	if config.Timeout == 0 {
+		config.Timeout = defaultTimeout
 	}
-	if config.Budget == nil {
-		config.Budget = quota.New(quota.DefaultTotal, quota.DefaultAccount)
+	if config.Memory == nil {
+		config.Memory = quota.New(quota.DefaultTotal, quota.DefaultAccount)
 	}
 	return &Deployer{config: config}
 }
@@ -125,20 +125,20 @@ type Account struct {
 	ID, Namespace string
 }
 
-// Counted returns the context for a request of an account: what is read with it counts until it
+// WithMemory returns the context for a request of an account: what is read with it counts until it
 // ends.
-func (d *Deployer) Counted(ctx context.Context, a Account) context.Context {
-	return d.config.Budget.Of(ctx, a.ID)
+func (d *Deployer) WithMemory(ctx context.Context, a Account) context.Context {
+	return d.config.Memory.WithAccount(ctx, a.ID)
 }
 
 // fieldScript is the field that the API server selects WorkerDeployments by.
 const fieldScript = "spec.template.scriptName"
 
-// find returns the WorkerDeployment of a script, the oldest as the operator has it.
-func (d *Deployer) find(ctx context.Context, a Account, name string) (*deploymentv1alpha1.WorkerDeployment, error) {
+// getWorkerDeployment returns the WorkerDeployment of a script, the oldest as the operator has it.
+func (d *Deployer) getWorkerDeployment(ctx context.Context, a Account, name string) (*deploymentv1alpha1.WorkerDeployment, error) {
 	var list deploymentv1alpha1.WorkerDeploymentList
 	if err := d.config.Client.List(ctx, &list, client.InNamespace(a.Namespace), client.MatchingFields{fieldScript: name}); err != nil {
-		return nil, hub(fmt.Errorf("list WorkerDeployments: %w", err))
+		return nil, classifyHubError(fmt.Errorf("list WorkerDeployments: %w", err))
 	}
 	var first *deploymentv1alpha1.WorkerDeployment
 	for i := range list.Items {
@@ -155,7 +155,7 @@ func (d *Deployer) find(ctx context.Context, a Account, name string) (*deploymen
 
 // Exists returns nil or [ErrNotFound].
 func (d *Deployer) Exists(ctx context.Context, a Account, name string) error {
-	_, err := d.find(ctx, a, name)
+	_, err := d.getWorkerDeployment(ctx, a, name)
 	return err
 }
 
@@ -164,7 +164,7 @@ func (d *Deployer) Exists(ctx context.Context, a Account, name string) error {
 func (d *Deployer) Host(ctx context.Context, a Account, name string) (string, error) {
 	var list accountv1alpha1.WorkerAccountList
 	if err := d.config.Client.List(ctx, &list, client.InNamespace(a.Namespace)); err != nil {
-		return "", hub(fmt.Errorf("list WorkerAccounts: %w", err))
+		return "", classifyHubError(fmt.Errorf("list WorkerAccounts: %w", err))
 	}
 	for i := range list.Items {
 		if host := list.Items[i].Status.Host; host != "" {
@@ -180,9 +180,9 @@ func (d *Deployer) Upload(ctx context.Context, a Account, name, author string, u
 		return version.Version{}, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	if up.Script.CompatibilityDate == "" {
-		up.Script.CompatibilityDate = oldestDate
+		up.Script.CompatibilityDate = defaultDate
 	}
-	base, err := d.base(ctx, a, name)
+	base, err := d.getBaseVersion(ctx, a, name)
 	if err != nil {
 		return version.Version{}, err
 	}
@@ -193,48 +193,48 @@ func (d *Deployer) Upload(ctx context.Context, a Account, name, author string, u
 	v.Message, v.Tag = up.Message, up.Tag
 	v.Script = up.Script
 	v.Script.ScriptName, v.Script.ScriptURLs = name, []string{version.URL(d.config.Bucket, a.ID, name, v.ID)}
-	secrets, err := d.inherit(ctx, a, &v, up, base)
+	secrets, err := d.inheritBindings(ctx, a, &v, up, base)
 	if err != nil {
 		return version.Version{}, err
 	}
-	if err := check(v, up.Files); err != nil {
+	if err := validate(v, up.Files); err != nil {
 		return version.Version{}, err
 	}
-	if err := d.save(ctx, a, v, secrets, files(up.Files)); err != nil {
+	if err := d.saveVersion(ctx, a, v, secrets, toVersionFiles(up.Files)); err != nil {
 		return version.Version{}, err
 	}
-	d.tidy(ctx, a, name)
+	d.removeUnused(ctx, a, name)
 	return v, nil
 }
 
-// tidy removes what nothing needs any more. What could not be removed is, the next time.
-func (d *Deployer) tidy(ctx context.Context, a Account, name string) {
+// removeUnused removes what nothing needs any more. What could not be removed is, the next time.
+func (d *Deployer) removeUnused(ctx context.Context, a Account, name string) {
 	var (
 		templates []version.Summary
-		releases  []past
+		releases  []deployedRelease
 	)
-	wd, err := d.find(ctx, a, name)
+	wd, err := d.getWorkerDeployment(ctx, a, name)
 	if err == nil {
-		templates = append(templates, d.written(a, wd).Summary)
-		releases, err = d.releases(ctx, a, wd)
+		templates = append(templates, d.templateVersion(a, wd).Summary)
+		releases, err = d.listReleases(ctx, a, wd)
 	}
 	for _, r := range releases {
 		templates = append(templates, r.Summary)
 	}
 	if err == nil || errors.Is(err, ErrNotFound) {
-		err = d.prune(ctx, a, name, templates)
+		err = d.pruneVersions(ctx, a, name, templates)
 	}
 	if err != nil {
 		d.config.Log.Error(err, "old versions cannot be removed", "account", a.ID, "script", name)
 	}
 }
 
-// oldestDate is what Cloudflare takes for a script without a compatibility date.
-const oldestDate = "2021-11-02"
+// defaultDate is what Cloudflare takes for a script without a compatibility date.
+const defaultDate = "2021-11-02"
 
-// base is the version that an upload changes: the latest one, or what is deployed. It is nil
+// getBaseVersion is the version that an upload changes: the latest one, or what is deployed. It is nil
 // if there is none.
-func (d *Deployer) base(ctx context.Context, a Account, name string) (*version.Version, error) {
+func (d *Deployer) getBaseVersion(ctx context.Context, a Account, name string) (*version.Version, error) {
 	latest, err := d.config.Versions.Latest(ctx, a.ID, name)
 	if err == nil {
 		return &latest, nil
@@ -249,9 +249,9 @@ func (d *Deployer) base(ctx context.Context, a Account, name string) (*version.V
 	return &current, err
 }
 
-// check refuses what the operator would, before anything is stored. The content has no ETag
+// validate refuses what the operator would, before anything is stored. The content has no ETag
 // yet.
-func check(v version.Version, files []upload.File) error {
+func validate(v version.Version, files []upload.File) error {
 	modules := make([]releasev1alpha1.Module, 0, len(files))
 	for _, f := range files {
 		modules = append(modules, releasev1alpha1.Module{Name: f.Name, Key: f.Name, ETag: "unknown", Size: int64(len(f.Content))})
@@ -262,7 +262,7 @@ func check(v version.Version, files []upload.File) error {
 	return nil
 }
 
-func files(uploaded []upload.File) []version.File {
+func toVersionFiles(uploaded []upload.File) []version.File {
 	all := make([]version.File, 0, len(uploaded))
 	for _, f := range uploaded {
 		all = append(all, version.File{Name: f.Name, Type: f.Type, Content: f.Content})
@@ -270,8 +270,8 @@ func files(uploaded []upload.File) []version.File {
 	return all
 }
 
-// save stores a version, its secrets first. After an error neither is there.
-func (d *Deployer) save(ctx context.Context, a Account, v version.Version, secrets map[string][]byte, files []version.File) error {
+// saveVersion stores a version, its secrets first. After an error neither is there.
+func (d *Deployer) saveVersion(ctx context.Context, a Account, v version.Version, secrets map[string][]byte, files []version.File) error {
 	if v.Script.SecretRef != secretName(v) {
 		return d.config.Versions.Save(ctx, a.ID, v, files)
 	}
@@ -280,18 +280,18 @@ func (d *Deployer) save(ctx context.Context, a Account, v version.Version, secre
 		return err
 	}
 	if err := d.config.Versions.Save(ctx, a.ID, v, files); err != nil {
-		d.discard(context.WithoutCancel(ctx), a, v, secret)
+		d.deleteUnsavedSecret(context.WithoutCancel(ctx), a, v, secret)
 		return err
 	}
 	return nil
 }
 
-// discard removes the Secret of a version that was not stored. The description goes first: a
+// deleteUnsavedSecret removes the Secret of a version that was not stored. The description goes first: a
 // store may have written it without having answered, and the next upload would need the Secret.
-func (d *Deployer) discard(ctx context.Context, a Account, v version.Version, secret *corev1.Secret) {
+func (d *Deployer) deleteUnsavedSecret(ctx context.Context, a Account, v version.Version, secret *corev1.Secret) {
 	err := d.config.History.Remove(ctx, a.ID, v.Script.ScriptName, v.ID)
 	if err == nil {
-		err = d.remove(ctx, "Secret", secret)
+		err = d.deleteObject(ctx, "Secret", secret)
 	}
 	if err != nil {
 		d.config.Log.Error(err, "the Secret of a version that was not stored cannot be removed", "account", a.ID, "script", v.Script.ScriptName, "version", v.ID)
@@ -300,11 +300,11 @@ func (d *Deployer) discard(ctx context.Context, a Account, v version.Version, se
 
 // Delete removes a script with its versions and secrets.
 func (d *Deployer) Delete(ctx context.Context, a Account, name string) error {
-	wd, err := d.find(ctx, a, name)
+	wd, err := d.getWorkerDeployment(ctx, a, name)
 	if err != nil {
 		return err
 	}
-	if err := d.remove(ctx, "WorkerDeployment", wd); err != nil {
+	if err := d.deleteObject(ctx, "WorkerDeployment", wd); err != nil {
 		return err
 	}
 	if err := d.config.History.RemoveAll(ctx, a.ID, name); err != nil {
@@ -313,29 +313,29 @@ func (d *Deployer) Delete(ctx context.Context, a Account, name string) error {
 	return d.deleteSecrets(ctx, a, name, nil)
 }
 
-// remove deletes an object as it was read. One that is gone is deleted.
-func (d *Deployer) remove(ctx context.Context, kind string, obj client.Object) error {
+// deleteObject deletes an object as it was read. One that is gone is deleted.
+func (d *Deployer) deleteObject(ctx context.Context, kind string, obj client.Object) error {
 	uid := obj.GetUID()
 	err := client.IgnoreNotFound(d.config.Client.Delete(ctx, obj, client.Preconditions{UID: &uid}))
 	if err != nil {
-		return hub(fmt.Errorf("delete %s %s: %w", kind, obj.GetName(), err))
+		return classifyHubError(fmt.Errorf("delete %s %s: %w", kind, obj.GetName(), err))
 	}
 	return nil
 }
 
-// prune removes what nothing needs: in use is what the WorkerDeployment asks for, and its
+// pruneVersions removes what nothing needs: in use is what the WorkerDeployment asks for, and its
 // releases.
-func (d *Deployer) prune(ctx context.Context, a Account, name string, inUse []version.Summary) error {
-	needs := version.Needs{Folders: sets.New[string](), Newest: newest}
+func (d *Deployer) pruneVersions(ctx context.Context, a Account, name string, inUse []version.Summary) error {
+	needs := version.Retention{KeepFolders: sets.New[string](), KeepNewest: minVersions}
 	needed := sets.New[string]()
 	for _, s := range inUse {
-		needs.Folders.Insert(s.Folders...)
+		needs.KeepFolders.Insert(s.Folders...)
 		needed.Insert(s.SecretRef)
 	}
-	needs.Versions = func(all []version.Summary) sets.Set[string] {
+	needs.KeepVersions = func(all []version.Summary) sets.Set[string] {
 		ids := sets.New[string]()
 		for _, s := range inUse {
-			if v := versionOf(all, s.Template); v != nil {
+			if v := findByTemplate(all, s.Template); v != nil {
 				ids.Insert(v.ID)
 			}
 		}
@@ -351,8 +351,8 @@ func (d *Deployer) prune(ctx context.Context, a Account, name string, inUse []ve
 	return d.deleteSecrets(ctx, a, name, needed)
 }
 
-// hub says of an error of the hub what it is for a developer.
-func hub(err error) error {
+// classifyHubError says of an error of the hub what it is for a developer.
+func classifyHubError(err error) error {
 	switch {
 	case apierrors.IsForbidden(err):
 		return fmt.Errorf("%w: %w", ErrNotOpened, err)

@@ -42,15 +42,15 @@ type Deployment struct {
 	Message string `json:"message,omitempty"`
 }
 
-// annotated returns what the annotation of a WorkerDeployment says.
-func annotated(wd *deploymentv1alpha1.WorkerDeployment) (Deployment, bool) {
+// parseDeployment returns what the annotation of a WorkerDeployment says.
+func parseDeployment(wd *deploymentv1alpha1.WorkerDeployment) (Deployment, bool) {
 	var a Deployment
 	err := json.Unmarshal([]byte(wd.Annotations[api.AnnotationDeployment]), &a)
 	return a, err == nil && a.ID != ""
 }
 
-// past is a release that was current once, without its template. Its ID is its UID.
-type past struct {
+// deployedRelease is a release that was current once, without its template. Its ID is its UID.
+type deployedRelease struct {
 	version.Summary
 
 	name     string
@@ -60,12 +60,12 @@ type past struct {
 // pageSize is how many releases are in memory at a time: each may have more than a MiB.
 const pageSize = 5
 
-// releases returns those of a WorkerDeployment that were current once and that workerd did
+// listReleases returns those of a WorkerDeployment that were current once and that workerd did
 // not reject, the latest first.
-func (d *Deployer) releases(ctx context.Context, a Account, wd *deploymentv1alpha1.WorkerDeployment) ([]past, error) {
-	var own []past
+func (d *Deployer) listReleases(ctx context.Context, a Account, wd *deploymentv1alpha1.WorkerDeployment) ([]deployedRelease, error) {
+	var own []deployedRelease
 	for next := ""; ; {
-		page, done := quota.Part(ctx)
+		page, done := quota.WithScope(ctx)
 		var list releasev1alpha1.WorkerReleaseList
 		err := d.config.Client.List(page, &list, client.InNamespace(wd.Namespace), client.MatchingLabels{api.LabelScript: wd.Spec.Template.ScriptName},
 			client.Limit(pageSize), client.Continue(next))
@@ -73,23 +73,23 @@ func (d *Deployer) releases(ctx context.Context, a Account, wd *deploymentv1alph
 			r := &list.Items[i]
 			rejected := meta.IsStatusConditionFalse(r.Status.Conditions, api.ConditionAccepted)
 			if metav1.IsControlledBy(r, wd) && r.Status.Revision != 0 && (!rejected || r.Name == wd.Status.Release) {
-				own = append(own, past{Summary: d.released(a, r).Summary, name: r.Name, revision: r.Status.Revision})
+				own = append(own, deployedRelease{Summary: d.releaseVersion(a, r).Summary, name: r.Name, revision: r.Status.Revision})
 			}
 		}
 		done()
 		if err != nil {
-			return nil, hub(fmt.Errorf("list WorkerReleases: %w", err))
+			return nil, classifyHubError(fmt.Errorf("list WorkerReleases: %w", err))
 		}
 		if next = list.Continue; next == "" {
 			break
 		}
 	}
-	slices.SortFunc(own, func(a, b past) int { return cmp.Compare(b.revision, a.revision) })
+	slices.SortFunc(own, func(a, b deployedRelease) int { return cmp.Compare(b.revision, a.revision) })
 	return own, nil
 }
 
-// versionOf returns the version that has a template, or nil.
-func versionOf(all []version.Summary, template string) *version.Summary {
+// findByTemplate returns the version that has a template, or nil.
+func findByTemplate(all []version.Summary, template string) *version.Summary {
 	i := slices.IndexFunc(all, func(s version.Summary) bool { return s.Template == template })
 	if i < 0 {
 		return nil
@@ -97,21 +97,21 @@ func versionOf(all []version.Summary, template string) *version.Summary {
 	return &all[i]
 }
 
-// released is the version that a release is, if no upload made it: it has the release's UID.
-func (d *Deployer) released(a Account, r *releasev1alpha1.WorkerRelease) version.Version {
-	v := d.notUploaded(a, r, r.Spec.Script)
+// releaseVersion is the version that a release is, if no upload made it: it has the release's UID.
+func (d *Deployer) releaseVersion(a Account, r *releasev1alpha1.WorkerRelease) version.Version {
+	v := d.newObjectVersion(a, r, r.Spec.Script)
 	v.SecretNames = r.Status.SecretKeys
 	return v
 }
 
-// written is the version that a WorkerDeployment asks for, if neither an upload nor a release
+// templateVersion is the version that a WorkerDeployment asks for, if neither an upload nor a release
 // has its template.
-func (d *Deployer) written(a Account, wd *deploymentv1alpha1.WorkerDeployment) version.Version {
-	return d.notUploaded(a, wd, wd.Spec.Template)
+func (d *Deployer) templateVersion(a Account, wd *deploymentv1alpha1.WorkerDeployment) version.Version {
+	return d.newObjectVersion(a, wd, wd.Spec.Template)
 }
 
-// notUploaded is the version that an object of the hub has: its ID is the object's UID.
-func (d *Deployer) notUploaded(a Account, obj client.Object, script releasev1alpha1.Script) version.Version {
+// newObjectVersion is the version that an object of the hub has: its ID is the object's UID.
+func (d *Deployer) newObjectVersion(a Account, obj client.Object, script releasev1alpha1.Script) version.Version {
 	v := version.Version{Script: script}
 	v.ID, v.CreatedOn = string(obj.GetUID()), obj.GetCreationTimestamp().UTC()
 	v.Summarize(d.config.Bucket, a.ID, script)
@@ -121,36 +121,36 @@ func (d *Deployer) notUploaded(a Account, obj client.Object, script releasev1alp
 // history is all that is known of a script.
 type history struct {
 	wd *deploymentv1alpha1.WorkerDeployment
-	// asked is what the WorkerDeployment asks for, as if nobody had uploaded it.
-	asked    version.Version
-	releases []past
+	// template is what the WorkerDeployment asks for, as if nobody had uploaded it.
+	template version.Version
+	releases []deployedRelease
 	versions []version.Summary
 }
 
-func (d *Deployer) history(ctx context.Context, a Account, name string) (history, error) {
-	wd, err := d.find(ctx, a, name)
+func (d *Deployer) getHistory(ctx context.Context, a Account, name string) (history, error) {
+	wd, err := d.getWorkerDeployment(ctx, a, name)
 	if err != nil {
 		return history{}, err
 	}
-	releases, err := d.releases(ctx, a, wd)
+	releases, err := d.listReleases(ctx, a, wd)
 	if err != nil {
 		return history{}, err
 	}
 	versions, err := d.config.History.List(ctx, a.ID, name)
-	return history{wd: wd, asked: d.written(a, wd), releases: releases, versions: versions}, err
+	return history{wd: wd, template: d.templateVersion(a, wd), releases: releases, versions: versions}, err
 }
 
-// current is the version that the WorkerDeployment asks for. Of two with its template it is
+// currentVersion is the version that the WorkerDeployment asks for. Of two with its template it is
 // the one that was deployed: secrets that are set and deleted make such versions.
-func (h history) current() version.Summary {
-	template := h.asked.Template
-	if now, ok := annotated(h.wd); ok {
+func (h history) currentVersion() version.Summary {
+	template := h.template.Template
+	if now, ok := parseDeployment(h.wd); ok {
 		same := func(s version.Summary) bool { return s.ID == now.Version && s.Template == template }
 		if i := slices.IndexFunc(h.versions, same); i >= 0 {
 			return h.versions[i]
 		}
 	}
-	if s := versionOf(h.versions, template); s != nil {
+	if s := findByTemplate(h.versions, template); s != nil {
 		return *s
 	}
 	for _, r := range h.releases {
@@ -158,29 +158,29 @@ func (h history) current() version.Summary {
 			return r.Summary
 		}
 	}
-	return h.asked.Summary
+	return h.template.Summary
 }
 
-// of is the version that a release is.
-func (h history) of(r past) version.Summary {
-	if s := versionOf(h.versions, r.Template); s != nil {
+// versionOf is the version that a release is.
+func (h history) versionOf(r deployedRelease) version.Summary {
+	if s := findByTemplate(h.versions, r.Template); s != nil {
 		return *s
 	}
 	return r.Summary
 }
 
-// whole returns a version of a history.
-func (d *Deployer) whole(ctx context.Context, a Account, h history, id string) (version.Version, error) {
+// loadVersion returns a version of a history.
+func (d *Deployer) loadVersion(ctx context.Context, a Account, h history, id string) (version.Version, error) {
 	name := h.wd.Spec.Template.ScriptName
-	if i := slices.IndexFunc(h.releases, func(r past) bool { return r.ID == id }); i >= 0 {
+	if i := slices.IndexFunc(h.releases, func(r deployedRelease) bool { return r.ID == id }); i >= 0 {
 		var r releasev1alpha1.WorkerRelease
 		if err := d.config.Client.Get(ctx, client.ObjectKey{Namespace: h.wd.Namespace, Name: h.releases[i].name}, &r); err != nil {
-			return version.Version{}, hub(fmt.Errorf("read WorkerRelease %s: %w", h.releases[i].name, err))
+			return version.Version{}, classifyHubError(fmt.Errorf("read WorkerRelease %s: %w", h.releases[i].name, err))
 		}
-		return d.released(a, &r), nil
+		return d.releaseVersion(a, &r), nil
 	}
-	if id == h.asked.ID && h.current().ID == id {
-		return h.asked, nil
+	if id == h.template.ID && h.currentVersion().ID == id {
+		return h.template, nil
 	}
 	v, err := d.config.Versions.Load(ctx, a.ID, name, id)
 	if errors.Is(err, version.ErrNotFound) {
@@ -189,31 +189,31 @@ func (d *Deployer) whole(ctx context.Context, a Account, h history, id string) (
 	return v, err
 }
 
-// latestDeployed returns the version that is deployed, or [ErrNotLatest] if there is a newer
+// getLatestDeployed returns the version that is deployed, or [ErrNotLatest] if there is a newer
 // one.
-func (d *Deployer) latestDeployed(ctx context.Context, a Account, name string) (version.Version, error) {
-	h, err := d.history(ctx, a, name)
+func (d *Deployer) getLatestDeployed(ctx context.Context, a Account, name string) (version.Version, error) {
+	h, err := d.getHistory(ctx, a, name)
 	if err != nil {
 		return version.Version{}, err
 	}
-	current := h.current()
+	current := h.currentVersion()
 	if len(h.versions) > 0 && version.IsID(current.ID) && h.versions[0].ID > current.ID {
 		return version.Version{}, fmt.Errorf("script %s: %w: it is %s, and %s is deployed", name, ErrNotLatest, h.versions[0].ID, current.ID)
 	}
-	return d.whole(ctx, a, h, current.ID)
+	return d.loadVersion(ctx, a, h, current.ID)
 }
 
 // Deployments returns what was deployed, the current one first.
 func (d *Deployer) Deployments(ctx context.Context, a Account, name string) ([]Deployment, error) {
-	h, err := d.history(ctx, a, name)
+	h, err := d.getHistory(ctx, a, name)
 	if err != nil {
 		return nil, err
 	}
-	current := h.current()
-	all := []Deployment{h.deployment(current)}
+	current := h.currentVersion()
+	all := []Deployment{h.currentDeployment(current)}
 	for i, r := range h.releases {
-		v := h.of(r)
-		if i == 0 && r.name == h.wd.Status.Release && (v.ID == current.ID || observed(h.wd)) {
+		v := h.versionOf(r)
+		if i == 0 && r.name == h.wd.Status.Release && (v.ID == current.ID || isObserved(h.wd)) {
 			continue // it is the current one, wherever its code is stored
 		}
 		all = append(all, Deployment{ID: r.ID, Version: v.ID, CreatedOn: r.CreatedOn, Author: v.Author, Message: v.Message})
@@ -221,15 +221,15 @@ func (d *Deployer) Deployments(ctx context.Context, a Account, name string) ([]D
 	return all, nil
 }
 
-// observed reports whether the release that the status names is what the spec asks for.
-func observed(wd *deploymentv1alpha1.WorkerDeployment) bool {
+// isObserved reports whether the release that the status names is what the spec asks for.
+func isObserved(wd *deploymentv1alpha1.WorkerDeployment) bool {
 	c := meta.FindStatusCondition(wd.Status.Conditions, api.ConditionAccepted)
 	return c != nil && c.Status == metav1.ConditionTrue && c.ObservedGeneration == wd.Generation
 }
 
-// deployment is the current one, of a version.
-func (h history) deployment(current version.Summary) Deployment {
-	if a, ok := annotated(h.wd); ok && a.Version == current.ID {
+// currentDeployment is the current one, of a version.
+func (h history) currentDeployment(current version.Summary) Deployment {
+	if a, ok := parseDeployment(h.wd); ok && a.Version == current.ID {
 		return a
 	}
 	return Deployment{ID: string(h.wd.UID), Version: current.ID, CreatedOn: current.CreatedOn}
@@ -237,13 +237,13 @@ func (h history) deployment(current version.Summary) Deployment {
 
 // Versions returns what all versions are that can be deployed, the newest first.
 func (d *Deployer) Versions(ctx context.Context, a Account, name string) ([]version.Summary, error) {
-	h, err := d.history(ctx, a, name)
+	h, err := d.getHistory(ctx, a, name)
 	if err != nil {
 		return nil, err
 	}
 	all := slices.Clone(h.versions)
 	for _, r := range h.releases {
-		if versionOf(h.versions, r.Template) == nil {
+		if findByTemplate(h.versions, r.Template) == nil {
 			all = append(all, r.Summary)
 		}
 	}
@@ -257,20 +257,20 @@ func (d *Deployer) Version(ctx context.Context, a Account, name, id string) (ver
 	if err == nil || !errors.Is(err, version.ErrNotFound) {
 		return v, err
 	}
-	h, err := d.history(ctx, a, name)
+	h, err := d.getHistory(ctx, a, name)
 	if err != nil {
 		return version.Version{}, err
 	}
-	return d.whole(ctx, a, h, id)
+	return d.loadVersion(ctx, a, h, id)
 }
 
 // Current returns the version that is deployed.
 func (d *Deployer) Current(ctx context.Context, a Account, name string) (version.Version, error) {
-	h, err := d.history(ctx, a, name)
+	h, err := d.getHistory(ctx, a, name)
 	if err != nil {
 		return version.Version{}, err
 	}
-	return d.whole(ctx, a, h, h.current().ID)
+	return d.loadVersion(ctx, a, h, h.currentVersion().ID)
 }
 
 // newDeployment is one of a version, now.

@@ -37,7 +37,7 @@ func (w *world) releaseOf(revision int64) *releasev1alpha1.WorkerRelease {
 	return &r
 }
 
-func TestWhatKubectlWroteIsAVersionToo(t *testing.T) {
+func TestKubectlTemplateIsVersion(t *testing.T) {
 	w := newWorld(t)
 	w.kubectl(mine("one"))
 	w.kubectl(mine("two"))
@@ -70,7 +70,7 @@ func TestWhatKubectlWroteIsAVersionToo(t *testing.T) {
 	w.asks("the release's template", want, w.deployment().Annotations[api.AnnotationDeployment])
 }
 
-func TestATemplateThatTheOperatorHasNotSeenIsAVersionToo(t *testing.T) {
+func TestUnobservedTemplateIsVersion(t *testing.T) {
 	w := newWorld(t)
 	w.hub.operator.silent = true
 	wd := w.kubectl(mine("one"))
@@ -86,7 +86,7 @@ func TestATemplateThatTheOperatorHasNotSeenIsAVersionToo(t *testing.T) {
 	}
 }
 
-func TestAnAnnotationIsOfItsTemplateAlone(t *testing.T) {
+func TestAnnotationAppliesToItsTemplateOnly(t *testing.T) {
 	w := newWorld(t)
 	first := w.served(module())
 	w.kubectl(mine("one"))
@@ -103,7 +103,7 @@ func TestAnAnnotationIsOfItsTemplateAlone(t *testing.T) {
 	}
 }
 
-func TestAReleaseThatIsRejectedWasNeverDeployed(t *testing.T) {
+func TestRejectedReleaseIsNoDeployment(t *testing.T) {
 	w := newWorld(t)
 	w.kubectl(mine("one"))
 	w.hub.operator.rejects = syntaxError
@@ -117,7 +117,7 @@ func TestAReleaseThatIsRejectedWasNeverDeployed(t *testing.T) {
 	}
 }
 
-func TestAReleaseThatWasNeverCurrentIsNoDeployment(t *testing.T) {
+func TestReleaseWithoutRevisionIsNoDeployment(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		change func(*releasev1alpha1.WorkerRelease)
@@ -151,7 +151,7 @@ func TestAReleaseThatWasNeverCurrentIsNoDeployment(t *testing.T) {
 	}
 }
 
-func TestTheOldestWorkerDeploymentHasTheScript(t *testing.T) {
+func TestOldestWorkerDeploymentOwnsScript(t *testing.T) {
 	w := newWorld(t)
 	now := w.kubectl(mine("one"))
 	older := now.DeepCopy()
@@ -185,7 +185,7 @@ func (w *world) old(n byte) version.Version {
 	return v
 }
 
-func TestVersionsAndSecretsThatNothingNeedsGo(t *testing.T) {
+func TestUnusedVersionsAndSecretsAreRemoved(t *testing.T) {
 	w := newWorld(t)
 	var all []version.Version
 	for n := range byte(30) {
@@ -225,7 +225,7 @@ func TestVersionsAndSecretsThatNothingNeedsGo(t *testing.T) {
 	}
 }
 
-func TestAReleaseKeepsItsSecretAndModulesAlsoWithoutItsVersion(t *testing.T) {
+func TestReleaseKeepsSecretAndModules(t *testing.T) {
 	w := newWorld(t)
 	first := w.old(1)
 	w.deploy(first.ID)
@@ -244,7 +244,7 @@ func TestAReleaseKeepsItsSecretAndModulesAlsoWithoutItsVersion(t *testing.T) {
 	w.asks("the release's template", first.Script, w.deployment().Annotations[api.AnnotationDeployment])
 }
 
-func TestASecretOfAVersionThatIsBeingStoredStays(t *testing.T) {
+func TestSecretOfUploadingVersionStays(t *testing.T) {
 	w := newWorld(t)
 	w.served(module())
 	// Another upload has made its Secret, and not yet its description.
@@ -265,7 +265,7 @@ func TestASecretOfAVersionThatIsBeingStoredStays(t *testing.T) {
 	if err := w.hub.client.Delete(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
-	s.ResourceVersion, s.CreationTimestamp = "", metav1.NewTime(time.Now().Add(-2*recent))
+	s.ResourceVersion, s.CreationTimestamp = "", metav1.NewTime(time.Now().Add(-2*uploadGracePeriod))
 	w.create(s)
 	w.served(module())
 	if left := w.secretsOfVersions(); len(left) > 0 {
@@ -273,7 +273,7 @@ func TestASecretOfAVersionThatIsBeingStoredStays(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeRemovedIsNoErrorOfADeployment(t *testing.T) {
+func TestFailedCleanupDoesNotFailDeploy(t *testing.T) {
 	w := newWorld(t)
 	for n := range byte(30) {
 		w.old(n)
@@ -290,7 +290,7 @@ func TestWhatCannotBeRemovedIsNoErrorOfADeployment(t *testing.T) {
 	}
 }
 
-func TestADeletedScriptLeavesNothing(t *testing.T) {
+func TestDeleteRemovesEverything(t *testing.T) {
 	w := newWorld(t)
 	w.create(byHand("mine", map[string][]byte{"TOKEN": []byte(hush)}))
 	w.served(module(secrets("TOKEN", hush+"1")))
@@ -316,7 +316,7 @@ func TestADeletedScriptLeavesNothing(t *testing.T) {
 	is(t, w.Delete(t.Context(), team, "hello"), ErrNotFound)
 }
 
-func TestAVersionOfAnotherScriptOrAccountIsNotFound(t *testing.T) {
+func TestVersionOfOtherScriptIsNotFound(t *testing.T) {
 	w := newWorld(t)
 	v := w.served(module())
 	_, err := w.Upload(t.Context(), team, "other", "jane", module())
@@ -329,7 +329,7 @@ func TestAVersionOfAnotherScriptOrAccountIsNotFound(t *testing.T) {
 	is(t, err, ErrVersionNotFound, v.ID)
 }
 
-func TestAStoreThatHasNonsenseIsAnError(t *testing.T) {
+func TestMalformedDescriptionIsReported(t *testing.T) {
 	w := newWorld(t)
 	v := w.served(module())
 	w.store.objects["_versions/1234/hello/"+v.ID+".json"] = "nonsense"

@@ -49,9 +49,9 @@ func (w *world) notStolen() {
 	}
 }
 
-// TestADescriptionThatSomebodyStoredNamesNoSecret: a credential for one account's prefix of the
+// TestForgedDescriptionNamesNoSecret: a credential for one account's prefix of the
 // store is none for the Secrets of its namespace.
-func TestADescriptionThatSomebodyStoredNamesNoSecret(t *testing.T) {
+func TestForgedDescriptionNamesNoSecret(t *testing.T) {
 	for name, root := range map[string]string{"below the account's prefix": "", "where descriptions are": "_versions/"} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -92,9 +92,9 @@ func TestADescriptionThatSomebodyStoredNamesNoSecret(t *testing.T) {
 	}
 }
 
-// TestASecretThatAWorkerDeploymentNamesIsNotCopied: who may write those, and no Secrets, has the
+// TestUnlabelledSecretIsNotCopied: who may write those, and no Secrets, has the
 // API copy the values of one into a version's.
-func TestASecretThatAWorkerDeploymentNamesIsNotCopied(t *testing.T) {
+func TestUnlabelledSecretIsNotCopied(t *testing.T) {
 	for name, labels := range map[string]map[string]string{
 		"without a label": nil, "of another script": {api.LabelScript: "other"}, "of another script's version": {api.LabelScript: "other", api.LabelVersion: "1"},
 	} {
@@ -139,13 +139,13 @@ func TestASecretThatAWorkerDeploymentNamesIsNotCopied(t *testing.T) {
 	}
 }
 
-// TestUploadsThatAreNeverDeployedAreBounded: they are no more than those of a script that is.
-func TestUploadsThatAreNeverDeployedAreBounded(t *testing.T) {
+// TestUndeployedUploadsAreLimited: they are no more than those of a script that is.
+func TestUndeployedUploadsAreLimited(t *testing.T) {
 	w := newWorld(t)
-	for range newest + 10 {
+	for range minVersions + 10 {
 		w.upload(module())
 	}
-	if n := len(w.listed()); n != newest {
+	if n := len(w.listed()); n != minVersions {
 		t.Errorf("%d versions are stored", n)
 	}
 }
@@ -159,7 +159,7 @@ func large(n int) func(*upload.Upload) {
 	}
 }
 
-func TestListsReadNoTemplatesOfVersions(t *testing.T) {
+func TestListsReadOnlySummaries(t *testing.T) {
 	w := newWorld(t)
 	for n := range 3 {
 		w.served(module(large(n)))
@@ -180,8 +180,8 @@ func vars(raw string) func(*upload.Upload) {
 	return bindings(releasev1alpha1.Binding{Name: "VARS", Type: releasev1alpha1.BindingJSON, JSON: &apiextensionsv1.JSON{Raw: json.RawMessage(raw)}})
 }
 
-// TestAVersionIsRecognisedWhateverTheHubMakesOfItsJSON: the hub keeps values, with sorted keys.
-func TestAVersionIsRecognisedWhateverTheHubMakesOfItsJSON(t *testing.T) {
+// TestVersionIsRecognisedAfterHubReencodesJSON: the hub keeps values, with sorted keys.
+func TestVersionIsRecognisedAfterHubReencodesJSON(t *testing.T) {
 	for name, raw := range map[string]string{
 		"keys": `{"zebra": 1, "apple": 2}`, "nested": `[{"b": {"z": 1, "a": [true, null]}, "a": {}}]`, "numbers": `{"b": 1.0, "a": [1e2, -0.0, 12345678901234567890]}`,
 		"Unicode": `{"é": "\u00e9\ud83d\ude00", "a": "<&>\u2028"}`, "a key twice": `{"a": 1, "a": 2}`,

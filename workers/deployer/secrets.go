@@ -29,8 +29,8 @@ import (
 // maxSecrets bounds the secrets of a script, in bytes, as an API server does a Secret.
 const maxSecrets = 1 << 20
 
-// recent is how long a Secret may be waiting for its version to be stored.
-const recent = time.Hour
+// uploadGracePeriod is how long a Secret may be waiting for its version to be stored.
+const uploadGracePeriod = time.Hour
 
 // objectName is the name of a script as Kubernetes takes it.
 func objectName(scriptName string) string { return strings.ReplaceAll(scriptName, "_", "-") }
@@ -38,13 +38,13 @@ func objectName(scriptName string) string { return strings.ReplaceAll(scriptName
 // secretName is that of the Secret of a version that has secrets of its own.
 func secretName(v version.Version) string { return objectName(v.Script.ScriptName) + "-" + v.ID }
 
-// inherit adds to a version what it has of the one before: secrets and settings that the
+// inheritBindings adds to a version what it has of the one before: secrets and settings that the
 // upload keeps or names without a value. It returns the secrets.
-func (d *Deployer) inherit(ctx context.Context, a Account, v *version.Version, up *upload.Upload, base *version.Version) (map[string][]byte, error) {
+func (d *Deployer) inheritBindings(ctx context.Context, a Account, v *version.Version, up *upload.Upload, base *version.Version) (map[string][]byte, error) {
 	if base == nil {
 		base = &version.Version{}
 	}
-	held, err := d.readSecret(ctx, a, *base)
+	held, err := d.getVersionSecret(ctx, a, *base)
 	if err != nil {
 		return nil, err
 	}
@@ -74,12 +74,12 @@ func (d *Deployer) inherit(ctx context.Context, a Account, v *version.Version, u
 	if inherited.Len() > 0 {
 		return nil, &InheritError{Names: sets.List(inherited)}
 	}
-	return secrets, assign(v, secrets, before, base.Script.SecretRef)
+	return secrets, assignSecret(v, secrets, before, base.Script.SecretRef)
 }
 
-// assign has a version name a Secret: the one of the version before if that has the same
+// assignSecret has a version name a Secret: the one of the version before if that has the same
 // values.
-func assign(v *version.Version, secrets, before map[string][]byte, beforeRef string) error {
+func assignSecret(v *version.Version, secrets, before map[string][]byte, beforeRef string) error {
 	v.SecretNames = slices.Sorted(maps.Keys(secrets))
 	size := 0
 	for name, value := range secrets {
@@ -106,13 +106,13 @@ func (d *Deployer) getSecret(ctx context.Context, a Account, v version.Version, 
 		return fmt.Errorf("%w: version %s: there is no Secret %s with the label %s=%s", ErrInvalid, v.ID, v.Script.SecretRef, api.LabelScript, v.Script.ScriptName)
 	}
 	if err != nil {
-		return hub(fmt.Errorf("read Secret %s: %w", v.Script.SecretRef, err))
+		return classifyHubError(fmt.Errorf("read Secret %s: %w", v.Script.SecretRef, err))
 	}
 	return nil
 }
 
-// readSecret returns the Secret of a version, or an empty one if it names none.
-func (d *Deployer) readSecret(ctx context.Context, a Account, v version.Version) (*corev1.Secret, error) {
+// getVersionSecret returns the Secret of a version, or an empty one if it names none.
+func (d *Deployer) getVersionSecret(ctx context.Context, a Account, v version.Version) (*corev1.Secret, error) {
 	var secret corev1.Secret
 	if v.Script.SecretRef == "" {
 		return &secret, nil
@@ -120,8 +120,8 @@ func (d *Deployer) readSecret(ctx context.Context, a Account, v version.Version)
 	return &secret, d.getSecret(ctx, a, v, &secret)
 }
 
-// secretOf returns the metadata of the Secret of a version, or nil if it names none.
-func (d *Deployer) secretOf(ctx context.Context, a Account, v version.Version) (*metav1.PartialObjectMetadata, error) {
+// getSecretMetadata returns the metadata of the Secret of a version, or nil if it names none.
+func (d *Deployer) getSecretMetadata(ctx context.Context, a Account, v version.Version) (*metav1.PartialObjectMetadata, error) {
 	if v.Script.SecretRef == "" {
 		return nil, nil
 	}
@@ -140,13 +140,13 @@ func (d *Deployer) createSecret(ctx context.Context, a Account, v version.Versio
 		Immutable: new(true), Type: corev1.SecretTypeOpaque, Data: data,
 	}
 	if err := d.config.Client.Create(ctx, secret); err != nil {
-		return nil, hub(fmt.Errorf("create Secret %s: %w", secret.Name, err))
+		return nil, classifyHubError(fmt.Errorf("create Secret %s: %w", secret.Name, err))
 	}
 	return secret, nil
 }
 
-// own has the Secret of a version, which may be nil, go with its WorkerDeployment.
-func (d *Deployer) own(ctx context.Context, wd *deploymentv1alpha1.WorkerDeployment, secret *metav1.PartialObjectMetadata) error {
+// setSecretOwner has the Secret of a version, which may be nil, go with its WorkerDeployment.
+func (d *Deployer) setSecretOwner(ctx context.Context, wd *deploymentv1alpha1.WorkerDeployment, secret *metav1.PartialObjectMetadata) error {
 	if secret == nil || secret.Labels[api.LabelVersion] == "" || len(secret.OwnerReferences) > 0 {
 		return nil
 	}
@@ -156,7 +156,7 @@ func (d *Deployer) own(ctx context.Context, wd *deploymentv1alpha1.WorkerDeploym
 	}}
 	err := d.config.Client.Patch(ctx, secret, client.MergeFrom(before))
 	if client.IgnoreNotFound(err) != nil { // without it the operator says so, and the deployment is taken back
-		return hub(fmt.Errorf("own Secret %s: %w", secret.Name, err))
+		return classifyHubError(fmt.Errorf("own Secret %s: %w", secret.Name, err))
 	}
 	return nil
 }
@@ -166,14 +166,14 @@ func (d *Deployer) deleteSecrets(ctx context.Context, a Account, name string, ne
 	var list metav1.PartialObjectMetadataList
 	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("SecretList"))
 	if err := d.config.Client.List(ctx, &list, client.InNamespace(a.Namespace), client.MatchingLabels{api.LabelScript: name}, client.HasLabels{api.LabelVersion}); err != nil {
-		return hub(fmt.Errorf("list Secrets: %w", err))
+		return classifyHubError(fmt.Errorf("list Secrets: %w", err))
 	}
 	for i := range list.Items {
 		secret := &list.Items[i]
-		if needed.Has(secret.Name) || time.Since(secret.CreationTimestamp.Time) < recent && needed != nil {
+		if needed.Has(secret.Name) || time.Since(secret.CreationTimestamp.Time) < uploadGracePeriod && needed != nil {
 			continue
 		}
-		if err := d.remove(ctx, "Secret", secret); err != nil {
+		if err := d.deleteObject(ctx, "Secret", secret); err != nil {
 			return err
 		}
 	}
@@ -189,11 +189,11 @@ func (d *Deployer) SecretNames(ctx context.Context, a Account, name string) ([]s
 // SetSecrets deploys the script with other secrets: those with a value are set, those without
 // one are deleted.
 func (d *Deployer) SetSecrets(ctx context.Context, a Account, name string, change map[string]*string, by Author) error {
-	current, err := d.latestDeployed(ctx, a, name)
+	current, err := d.getLatestDeployed(ctx, a, name)
 	if err != nil {
 		return err
 	}
-	v, err := d.change(ctx, a, current, change, by)
+	v, err := d.changeSecrets(ctx, a, current, change, by)
 	if err != nil || v.ID == current.ID {
 		return err
 	}
@@ -203,27 +203,27 @@ func (d *Deployer) SetSecrets(ctx context.Context, a Account, name string, chang
 
 // AddVersion stores a version that is the latest one with other secrets. It is not deployed.
 func (d *Deployer) AddVersion(ctx context.Context, a Account, name string, change map[string]*string, by Author) (version.Version, error) {
-	latest, err := d.base(ctx, a, name)
+	latest, err := d.getBaseVersion(ctx, a, name)
 	if err == nil && latest == nil {
 		err = fmt.Errorf("script %s: %w", name, ErrNotFound)
 	}
 	if err != nil {
 		return version.Version{}, err
 	}
-	return d.change(ctx, a, *latest, change, by)
+	return d.changeSecrets(ctx, a, *latest, change, by)
 }
 
-// change stores a version that is another one with other secrets. It is the same one if that
+// changeSecrets stores a version that is another one with other secrets. It is the same one if that
 // has them.
-func (d *Deployer) change(ctx context.Context, a Account, from version.Version, change map[string]*string, by Author) (version.Version, error) {
-	held, err := d.readSecret(ctx, a, from)
+func (d *Deployer) changeSecrets(ctx context.Context, a Account, from version.Version, change map[string]*string, by Author) (version.Version, error) {
+	held, err := d.getVersionSecret(ctx, a, from)
 	if err != nil {
 		return version.Version{}, err
 	}
 	if held.Name != "" && held.Labels[api.LabelVersion] == "" {
 		return version.Version{}, fmt.Errorf("%w: the secrets of script %s are in Secret %s, which is not changed here: use kubectl", ErrConflict, from.Script.ScriptName, held.Name)
 	}
-	secrets := apply(held.Data, change)
+	secrets := applyChange(held.Data, change)
 	if maps.EqualFunc(secrets, held.Data, bytes.Equal) {
 		return from, nil
 	}
@@ -232,14 +232,14 @@ func (d *Deployer) change(ctx context.Context, a Account, from version.Version, 
 		return version.Version{}, err
 	}
 	v.Message, v.Script = by.Message, from.Script
-	if err := assign(&v, secrets, nil, ""); err != nil {
+	if err := assignSecret(&v, secrets, nil, ""); err != nil {
 		return version.Version{}, err
 	}
-	return v, d.save(ctx, a, v, secrets, nil)
+	return v, d.saveVersion(ctx, a, v, secrets, nil)
 }
 
-// apply returns secrets as they are after a change.
-func apply(before map[string][]byte, change map[string]*string) map[string][]byte {
+// applyChange returns secrets as they are after a change.
+func applyChange(before map[string][]byte, change map[string]*string) map[string][]byte {
 	secrets := map[string][]byte{}
 	maps.Copy(secrets, before)
 	for key, value := range change {

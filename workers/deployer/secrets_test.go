@@ -17,7 +17,7 @@ import (
 	"github.com/spokelet/spokelet/workers/version"
 )
 
-func TestSecretsAreChangedByAnotherVersion(t *testing.T) {
+func TestSetSecretsCreatesVersion(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		change map[string]*string
@@ -98,7 +98,7 @@ func TestSecretsAreChangedByAnotherVersion(t *testing.T) {
 	}
 }
 
-func TestASecretThatWorkerdRejectsIsTakenBack(t *testing.T) {
+func TestRejectedSecretIsRolledBack(t *testing.T) {
 	w := newWorld(t)
 	first := w.served(module(secrets("TOKEN", hush+"1")))
 	annotation := w.deployment().Annotations[api.AnnotationDeployment]
@@ -108,7 +108,7 @@ func TestASecretThatWorkerdRejectsIsTakenBack(t *testing.T) {
 	w.asks("taken back", first.Script, annotation)
 }
 
-func TestASecretThatWasMadeByHandIsNotChanged(t *testing.T) {
+func TestManualSecretIsNotChanged(t *testing.T) {
 	w := newWorld(t)
 	w.create(byHand("mine", map[string][]byte{"TOKEN": []byte(hush + "1")}))
 	w.kubectl(releasev1alpha1.Script{
@@ -134,7 +134,7 @@ func TestASecretThatWasMadeByHandIsNotChanged(t *testing.T) {
 	}
 }
 
-func TestAnUploadKeepsASecretThatWasMadeByHandAsItIs(t *testing.T) {
+func TestUploadKeepsManualSecret(t *testing.T) {
 	w := newWorld(t)
 	w.create(byHand("mine", map[string][]byte{"TOKEN": []byte(hush + "1")}))
 	w.kubectl(releasev1alpha1.Script{ScriptName: "hello", CompatibilityDate: "2026-01-15", SecretRef: "mine"})
@@ -148,7 +148,7 @@ func TestAnUploadKeepsASecretThatWasMadeByHandAsItIs(t *testing.T) {
 	}
 }
 
-func TestSecretsOfAScriptWhoseLatestVersionIsNotDeployedAreNotSet(t *testing.T) {
+func TestSetSecretsFailsWhenLatestIsNotDeployed(t *testing.T) {
 	w := newWorld(t)
 	first := w.served(module())
 	second := w.upload(module())
@@ -163,7 +163,7 @@ func TestSecretsOfAScriptWhoseLatestVersionIsNotDeployedAreNotSet(t *testing.T) 
 	}
 }
 
-func TestAVersionWithOtherSecretsIsNotDeployed(t *testing.T) {
+func TestDeployRefusesOtherSecretsWithoutForce(t *testing.T) {
 	w := newWorld(t)
 	first := w.served(module(secrets("TOKEN", hush+"1")))
 	second := w.upload(module(bindings(text("GREETING", "hello")), keep("secret_text")))
@@ -190,7 +190,7 @@ func TestAVersionWithOtherSecretsIsNotDeployed(t *testing.T) {
 	}
 }
 
-func TestSecretsThatAreNotThereStopWhatNeedsThem(t *testing.T) {
+func TestMissingSecretIsReported(t *testing.T) {
 	w := newWorld(t)
 	v := w.served(module(secrets("TOKEN", hush+"1")))
 	if err := w.hub.client.Delete(t.Context(), w.secret(v.Script.SecretRef)); err != nil {
@@ -204,7 +204,7 @@ func TestSecretsThatAreNotThereStopWhatNeedsThem(t *testing.T) {
 	}
 }
 
-func TestAVersionWhoseSecretIsNotThereCannotBeServed(t *testing.T) {
+func TestDeployFailsWithoutSecret(t *testing.T) {
 	w := newWorld(t)
 	first := w.upload(module(secrets("TOKEN", hush+"1")))
 	second := w.served(module())
@@ -217,7 +217,7 @@ func TestAVersionWhoseSecretIsNotThereCannotBeServed(t *testing.T) {
 	w.asks("taken back", second.Script, annotation)
 }
 
-func TestARollbackIsToTheSecretsOfThen(t *testing.T) {
+func TestRollbackRestoresSecrets(t *testing.T) {
 	cases := map[string]struct {
 		reason      string
 		then, now   []string
@@ -279,7 +279,7 @@ func TestARollbackIsToTheSecretsOfThen(t *testing.T) {
 	}
 }
 
-func TestTheVersionThatWasAskedForIsTheCurrentOneOfTwoThatAreTheSame(t *testing.T) {
+func TestDeployedVersionWinsOverEqualTemplate(t *testing.T) {
 	w := newWorld(t)
 	first := w.served(module())
 	for _, v := range []*string{new(hush + "1"), nil} {
@@ -301,8 +301,8 @@ func TestTheVersionThatWasAskedForIsTheCurrentOneOfTwoThatAreTheSame(t *testing.
 	}
 }
 
-// TestNoErrorHasTheValueOfASecret has everything fail that writes or reads one.
-func TestNoErrorHasTheValueOfASecret(t *testing.T) {
+// TestErrorsContainNoSecret has everything fail that writes or reads one.
+func TestErrorsContainNoSecret(t *testing.T) {
 	boom := errors.New("boom")
 	for _, what := range []string{"create Secret", "get Secret", "patch Secret", "create WorkerDeployment", "list WorkerDeployment", "store"} {
 		t.Run(what, func(t *testing.T) {
@@ -321,7 +321,7 @@ func TestNoErrorHasTheValueOfASecret(t *testing.T) {
 	}
 }
 
-func TestADescriptionHasTheNamesOfSecretsAlone(t *testing.T) {
+func TestDescriptionContainsOnlySecretNames(t *testing.T) {
 	w := newWorld(t)
 	v := w.served(module(secrets("TOKEN", hush+"1")))
 	if err := w.SetSecrets(t.Context(), team, "hello", map[string]*string{"KEY": new(hush + "2")}, jane); err != nil {

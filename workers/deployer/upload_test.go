@@ -22,7 +22,7 @@ import (
 	"github.com/spokelet/spokelet/workers/version"
 )
 
-func TestAnUploadThatIsDeployedIsWhatTheWorkerDeploymentAsksFor(t *testing.T) {
+func TestDeployWritesUploadedTemplate(t *testing.T) {
 	w := newWorld(t)
 	v := w.upload(module(secrets("TOKEN", hush+"1"), func(up *upload.Upload) { up.Message, up.Tag = "first", "v1" }))
 	if w.deployment() != nil {
@@ -58,7 +58,7 @@ func TestAnUploadThatIsDeployedIsWhatTheWorkerDeploymentAsksFor(t *testing.T) {
 	}
 }
 
-func TestTheSecretOfAVersionGoesWithItsWorkerDeployment(t *testing.T) {
+func TestVersionSecretIsOwnedByWorkerDeployment(t *testing.T) {
 	w := newWorld(t)
 	v := w.upload(module(secrets("TOKEN", hush+"1")))
 	if s := w.secret("hello-" + v.ID); len(s.OwnerReferences) > 0 {
@@ -79,7 +79,7 @@ func TestTheSecretOfAVersionGoesWithItsWorkerDeployment(t *testing.T) {
 	}
 }
 
-func TestADeploymentChangesNoOtherFieldOfAWorkerDeployment(t *testing.T) {
+func TestDeployChangesOnlyTemplate(t *testing.T) {
 	w := newWorld(t)
 	w.served(module())
 	wd := w.deployment()
@@ -94,7 +94,7 @@ func TestADeploymentChangesNoOtherFieldOfAWorkerDeployment(t *testing.T) {
 	}
 }
 
-func TestUnderscoresAreNoneInKubernetes(t *testing.T) {
+func TestUnderscoresBecomeHyphens(t *testing.T) {
 	w := newWorld(t)
 	for _, name := range []string{"a_b", "a-b"} {
 		v, err := w.Upload(t.Context(), team, name, "jane", module())
@@ -126,7 +126,7 @@ func rich() *upload.Upload {
 	)
 }
 
-func TestWhatAnUploadHasOfTheVersionBefore(t *testing.T) {
+func TestUploadInheritsFromPreviousVersion(t *testing.T) {
 	cases := map[string]struct {
 		reason   string
 		upload   *upload.Upload
@@ -242,7 +242,7 @@ func (w *world) has(what string, v version.Version, ref string, values map[strin
 	}
 }
 
-func TestAnUploadIsBasedOnTheLatestVersionWhetherItIsDeployedOrNot(t *testing.T) {
+func TestUploadInheritsFromLatestVersion(t *testing.T) {
 	w := newWorld(t)
 	w.served(module(bindings(text("STAGE", "deployed"))))
 	w.upload(module(bindings(text("STAGE", "latest"))))
@@ -252,7 +252,7 @@ func TestAnUploadIsBasedOnTheLatestVersionWhetherItIsDeployedOrNot(t *testing.T)
 	}
 }
 
-func TestAnUploadWithoutADateHasTheOldest(t *testing.T) {
+func TestUploadWithoutDateGetsDefault(t *testing.T) {
 	w := newWorld(t)
 	v := w.served(module(func(up *upload.Upload) { up.Script.CompatibilityDate = "" }))
 	if v.Script.CompatibilityDate != "2021-11-02" {
@@ -260,7 +260,7 @@ func TestAnUploadWithoutADateHasTheOldest(t *testing.T) {
 	}
 }
 
-func TestAnUploadThatCannotBeServedIsNotStored(t *testing.T) {
+func TestInvalidUploadIsNotSaved(t *testing.T) {
 	cases := map[string]struct {
 		reason, script, says string
 		upload               *upload.Upload
@@ -286,7 +286,7 @@ func TestAnUploadThatCannotBeServedIsNotStored(t *testing.T) {
 	}
 }
 
-func TestAVersionThatCannotBeStoredLeavesNothing(t *testing.T) {
+func TestFailedSaveLeavesNothing(t *testing.T) {
 	for name, away := range map[string]string{"a module": "/index.js", "the description": ".json"} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -305,7 +305,7 @@ func TestAVersionThatCannotBeStoredLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestASecretThatCannotBeDeletedAgainIsNotTheErrorOfAnUpload(t *testing.T) {
+func TestFailedSecretCleanupDoesNotHideSaveError(t *testing.T) {
 	w := newWorld(t)
 	w.store.away, w.hub.faults["delete Secret"] = []string{".json"}, errors.New("boom")
 	_, err := w.Upload(t.Context(), team, "hello", "jane", module(secrets("TOKEN", hush+"1")))
@@ -315,7 +315,7 @@ func TestASecretThatCannotBeDeletedAgainIsNotTheErrorOfAnUpload(t *testing.T) {
 	}
 }
 
-func TestAScriptHasAHost(t *testing.T) {
+func TestHostReturnsAccountHost(t *testing.T) {
 	w := newWorld(t)
 	if err := w.Exists(t.Context(), team, "hello"); err == nil {
 		t.Error("it exists before it is deployed")
@@ -335,7 +335,7 @@ func TestAScriptHasAHost(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotThereIsNotFound(t *testing.T) {
+func TestMissingObjectIsNotFound(t *testing.T) {
 	const id = "019aa000-0000-7000-8000-000000000001"
 	w := newWorld(t)
 	for name, do := range map[string]func() error{

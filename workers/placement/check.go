@@ -12,8 +12,8 @@ import (
 	"github.com/spokelet/spokelet/workers/script"
 )
 
-// check says why a placement cannot be served. Its messages name no values.
-func (p Placement) check() error {
+// validate says why a placement cannot be served. Its messages name no values.
+func (p Placement) validate() error {
 	for _, field := range []struct{ name, value string }{
 		{"account", p.Account}, {"namespace on the hub", p.HubNamespace}, {"cluster", p.Cluster}, {"deploymentName", p.deploymentName()},
 	} {
@@ -21,17 +21,17 @@ func (p Placement) check() error {
 			return fmt.Errorf("%s: is empty", field.name)
 		}
 	}
-	return errors.Join(p.checkNames(), p.checkSecrets())
+	return errors.Join(p.validateNames(), p.validateSecrets())
 }
 
-// checkNames refuses workers that would share what each has for itself.
-func (p Placement) checkNames() error {
+// validateNames refuses workers that would share what each has for itself.
+func (p Placement) validateNames() error {
 	services, ports, numbers := map[string]string{}, map[string]string{}, map[int32]string{}
 	for _, w := range p.Bundle.Spec.Workers {
 		for _, err := range []error{
-			claim(services, script.ServiceName(w.WorkerName), w.WorkerName),
-			claim(ports, script.PortName(w.WorkerName), w.WorkerName),
-			claim(numbers, w.WorkerNumber, w.WorkerName),
+			reserve(services, script.ServiceName(w.WorkerName), w.WorkerName),
+			reserve(ports, script.PortName(w.WorkerName), w.WorkerName),
+			reserve(numbers, w.WorkerNumber, w.WorkerName),
 		} {
 			if err != nil {
 				return err
@@ -41,7 +41,7 @@ func (p Placement) checkNames() error {
 	return nil
 }
 
-func claim[T comparable](taken map[T]string, what T, worker string) error {
+func reserve[T comparable](taken map[T]string, what T, worker string) error {
 	if other, ok := taken[what]; ok {
 		return fmt.Errorf("workers %s and %s: both have %v", other, worker, what)
 	}
@@ -49,9 +49,9 @@ func claim[T comparable](taken map[T]string, what T, worker string) error {
 	return nil
 }
 
-// checkSecrets refuses what would keep pods from starting, or give a worker what is not
+// validateSecrets refuses what would keep pods from starting, or give a worker what is not
 // its own: prefixes of two workers, A_ and A_B_, may make the same name of two keys.
-func (p Placement) checkSecrets() error {
+func (p Placement) validateSecrets() error {
 	variables := map[string]string{}
 	for _, w := range p.Bundle.Spec.Workers {
 		// The image has the names of the script's own prefix, which script chooses so that
@@ -72,7 +72,7 @@ func (p Placement) checkSecrets() error {
 			return fmt.Errorf("worker %s: release %s has the name of the pull secret", w.WorkerName, w.Release)
 		}
 		for _, key := range slices.Sorted(maps.Keys(data)) {
-			if err := claim(variables, w.EnvPrefix+key, w.WorkerName); err != nil {
+			if err := reserve(variables, w.EnvPrefix+key, w.WorkerName); err != nil {
 				return fmt.Errorf("environment: %w", err)
 			}
 		}

@@ -32,7 +32,7 @@ const (
 )
 
 func (p Placement) deployment(revision string) runtime.Object {
-	meta := p.namespaced(p.deploymentName(), p.labels())
+	meta := p.objectMeta(p.deploymentName(), p.labels())
 	meta.Annotations = map[string]string{AnnotationRevision: revision}
 	return &appsv1.Deployment{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"},
@@ -120,7 +120,7 @@ func (p Placement) container() corev1.Container {
 func (p Placement) autoscaler() runtime.Object {
 	return &autoscalingv2.HorizontalPodAutoscaler{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "autoscaling/v2", Kind: "HorizontalPodAutoscaler"},
-		ObjectMeta: p.namespaced(p.deploymentName(), p.labels()),
+		ObjectMeta: p.objectMeta(p.deploymentName(), p.labels()),
 		Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
 			ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: p.deploymentName()},
 			MinReplicas:    new(p.Options.MinReplicas),
@@ -136,10 +136,10 @@ func (p Placement) autoscaler() runtime.Object {
 	}
 }
 
-func (p Placement) budget() runtime.Object {
+func (p Placement) disruptionBudget() runtime.Object {
 	return &policyv1.PodDisruptionBudget{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "policy/v1", Kind: "PodDisruptionBudget"},
-		ObjectMeta: p.namespaced(p.deploymentName(), p.labels()),
+		ObjectMeta: p.objectMeta(p.deploymentName(), p.labels()),
 		Spec: policyv1.PodDisruptionBudgetSpec{
 			MaxUnavailable: new(intstr.FromInt32(1)),
 			Selector:       &metav1.LabelSelector{MatchLabels: p.labels()},

@@ -21,7 +21,7 @@ const labelEnforce = "pod-security.kubernetes.io/enforce"
 
 // manifests are the objects in the order in which they are needed.
 func (p Placement) manifests(revision string) ([]workv1.Manifest, error) {
-	open := p.open(revision)
+	open := p.publicObjects(revision)
 	secrets := p.secrets()
 	objects := append(append([]runtime.Object{open[0]}, secrets...), open[1:]...)
 	manifests := make([]workv1.Manifest, 0, len(objects))
@@ -40,7 +40,7 @@ func (p Placement) manifests(revision string) ([]workv1.Manifest, error) {
 	if size.Bytes > size.Limit {
 		return nil, &size
 	}
-	kept := p.kept(revision, secrets, size.Limit-size.Bytes)
+	kept := p.retainedSecrets(revision, secrets, size.Limit-size.Bytes)
 	return append(manifests, kept...), nil
 }
 
@@ -77,7 +77,7 @@ func (p Placement) secrets() []runtime.Object {
 	var all []runtime.Object
 	if len(p.PullSecret) > 0 {
 		all = append(all, &corev1.Secret{
-			TypeMeta: kind, ObjectMeta: p.namespaced(p.pullSecretName(), p.labels()),
+			TypeMeta: kind, ObjectMeta: p.objectMeta(p.pullSecretName(), p.labels()),
 			Type: corev1.SecretTypeDockerConfigJson, Data: map[string][]byte{corev1.DockerConfigJsonKey: p.PullSecret},
 		})
 	}
@@ -87,16 +87,16 @@ func (p Placement) secrets() []runtime.Object {
 		}
 		// Never changed: a release with other secrets is another release.
 		all = append(all, &corev1.Secret{
-			TypeMeta: kind, ObjectMeta: p.namespaced(w.Release, p.labelsOf(w)),
+			TypeMeta: kind, ObjectMeta: p.objectMeta(w.Release, p.workerLabels(w)),
 			Type: corev1.SecretTypeOpaque, Data: p.Secrets[w.Release], Immutable: new(true),
 		})
 	}
 	return all
 }
 
-// kept are the secrets of scripts that the work had before, as long as the cluster does not
+// retainedSecrets are the secrets of scripts that the work had before, as long as the cluster does not
 // serve the revision, and as far as there is room: an old pod reads them when it restarts.
-func (p Placement) kept(revision string, secrets []runtime.Object, room int) []workv1.Manifest {
+func (p Placement) retainedSecrets(revision string, secrets []runtime.Object, room int) []workv1.Manifest {
 	if p.Before == nil || Status(p.Before, revision).Ready {
 		return nil
 	}
@@ -108,7 +108,7 @@ func (p Placement) kept(revision string, secrets []runtime.Object, room int) []w
 	}
 	var kept []workv1.Manifest
 	for _, m := range p.Before.Spec.Workload.Manifests {
-		name, ok := p.secretOf(m)
+		name, ok := p.parseScriptSecret(m)
 		if !ok || known[name] || len(m.Raw) > room {
 			continue
 		}
@@ -119,8 +119,8 @@ func (p Placement) kept(revision string, secrets []runtime.Object, room int) []w
 	return kept
 }
 
-// secretOf returns the name of the Secret of a script that a manifest is, if it is one.
-func (p Placement) secretOf(m workv1.Manifest) (string, bool) {
+// parseScriptSecret returns the name of the Secret of a script that a manifest is, if it is one.
+func (p Placement) parseScriptSecret(m workv1.Manifest) (string, bool) {
 	var obj unstructured.Unstructured
 	if err := json.Unmarshal(m.Raw, &obj.Object); err != nil {
 		return "", false

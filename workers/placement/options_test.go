@@ -32,7 +32,7 @@ func TestDefaultsAreValid(t *testing.T) {
 	}
 }
 
-func TestWhatWasSaidIsNoDefault(t *testing.T) {
+func TestDefaultKeepsSetOptions(t *testing.T) {
 	limits := corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}}
 	o := Options{
 		Route: RouteIngress, MinReplicas: 4, MaxReplicas: 6, Resources: limits, MaxBytes: 9,
@@ -45,7 +45,7 @@ func TestWhatWasSaidIsNoDefault(t *testing.T) {
 	}
 }
 
-func TestRefusedOptions(t *testing.T) {
+func TestValidateRejectsInvalidOptions(t *testing.T) {
 	tests := map[string]struct {
 		reason string
 		change func(*Options)
@@ -82,7 +82,7 @@ func TestRefusedOptions(t *testing.T) {
 	}
 }
 
-func TestATailUserIsAnyNameThatAnAPIServerMayHave(t *testing.T) {
+func TestValidateAcceptsAnyTailUser(t *testing.T) {
 	for _, user := range []string{"", "hub:system:serviceaccount:a:b", "Jane Doe <jane@team.example>", strings.Repeat("x", 253)} {
 		var o Options
 		o.Default()
@@ -93,7 +93,7 @@ func TestATailUserIsAnyNameThatAnAPIServerMayHave(t *testing.T) {
 	}
 }
 
-func TestOptionsAreReadFromAFile(t *testing.T) {
+func TestOptionsParseFromYAML(t *testing.T) {
 	const file = `
 route: Gateway
 gateway: {parentRefs: [{name: public, namespace: gateways}]}
@@ -118,10 +118,10 @@ egress: [{to: [{ipBlock: {cidr: 169.254.20.10/32}}]}]
 	}
 }
 
-func TestPodsReachPublicAddressesAlone(t *testing.T) {
+func TestEgressAllowsOnlyPublicAddresses(t *testing.T) {
 	reached := func(text string) bool {
 		address := netip.MustParseAddr(text)
-		for _, to := range public().To {
+		for _, to := range publicEgress().To {
 			block := netip.MustParsePrefix(to.IPBlock.CIDR)
 			if !block.Contains(address) {
 				continue
@@ -157,8 +157,8 @@ func TestPodsReachPublicAddressesAlone(t *testing.T) {
 }
 
 // An API server refuses a policy with an exception that is not within its block.
-func TestExceptionsAreWithinTheirBlocks(t *testing.T) {
-	for _, to := range public().To {
+func TestEgressExceptionsAreWithinBlocks(t *testing.T) {
+	for _, to := range publicEgress().To {
 		block := netip.MustParsePrefix(to.IPBlock.CIDR)
 		for _, except := range to.IPBlock.Except {
 			p := netip.MustParsePrefix(except)
@@ -169,7 +169,7 @@ func TestExceptionsAreWithinTheirBlocks(t *testing.T) {
 	}
 }
 
-func TestEgressOfTheOptionsIsAdded(t *testing.T) {
+func TestEgressOptionsAreAdded(t *testing.T) {
 	extra := networkingv1.NetworkPolicyEgressRule{To: []networkingv1.NetworkPolicyPeer{{IPBlock: &networkingv1.IPBlock{CIDR: "169.254.20.10/32"}}}}
 	policy := object(t, mustWork(t, placement(func(p *Placement) { p.Options.Egress = []networkingv1.NetworkPolicyEgressRule{extra} })), "NetworkPolicy")
 	egress, _, err := unstructured.NestedSlice(policy.Object, "spec", "egress")
@@ -178,7 +178,7 @@ func TestEgressOfTheOptionsIsAdded(t *testing.T) {
 	}
 }
 
-func TestPathsOfAnIngress(t *testing.T) {
+func TestIngressPaths(t *testing.T) {
 	tests := map[string]struct {
 		reason string
 		change func(*Placement)
@@ -209,7 +209,7 @@ func TestPathsOfAnIngress(t *testing.T) {
 	}
 }
 
-func TestWithoutAHostThereAreNoRoutes(t *testing.T) {
+func TestNoHostMeansNoRoutes(t *testing.T) {
 	for _, route := range []func(*Placement){withIngress, withGateway} {
 		w := mustWork(t, placement(route, func(p *Placement) { p.Host = "" }))
 		if got := append(names(t, w, "Ingress"), names(t, w, "HTTPRoute")...); len(got) > 0 {
@@ -218,7 +218,7 @@ func TestWithoutAHostThereAreNoRoutes(t *testing.T) {
 	}
 }
 
-func TestEveryRouteNamesTheHostOfTheAccount(t *testing.T) {
+func TestRoutesNameAccountHost(t *testing.T) {
 	ingress := object(t, mustWork(t, placement(withIngress)), "Ingress")
 	rules, _, _ := unstructured.NestedSlice(ingress.Object, "spec", "rules")
 	if len(rules) != 1 || rules[0].(map[string]any)["host"] != "team-a.example" {

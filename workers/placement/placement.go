@@ -62,11 +62,11 @@ func Name(account string) string { return "workers-" + account }
 // Work returns the work of a placement, nil if there is nothing to run. The placement is not
 // changed and not kept. A [*SizeError] is one of the errors.
 func Work(p Placement) (*workv1.ManifestWork, error) {
-	if !p.runs() {
+	if !p.hasWorkers() {
 		return nil, nil
 	}
-	p = p.normal()
-	if err := p.check(); err != nil {
+	p = p.normalized()
+	if err := p.validate(); err != nil {
 		return nil, fmt.Errorf("work of bundle %s: %w", p.Bundle.Name, err)
 	}
 	revision, err := p.revision()
@@ -99,10 +99,10 @@ func Work(p Placement) (*workv1.ManifestWork, error) {
 // is asked for again is told from what was asked for before. Empty: nothing is, as there is
 // no work.
 func Revision(p Placement) string {
-	if !p.runs() {
+	if !p.hasWorkers() {
 		return ""
 	}
-	revision, err := p.normal().revision()
+	revision, err := p.normalized().revision()
 	if err != nil {
 		return ""
 	}
@@ -112,7 +112,7 @@ func Revision(p Placement) string {
 func (p Placement) revision() (string, error) {
 	h := sha256.New()
 	fmt.Fprintf(h, "%q %d\n", p.Bundle.UID, p.Bundle.Generation)
-	for _, obj := range p.open("") {
+	for _, obj := range p.publicObjects("") {
 		raw, err := encode(obj)
 		if err != nil {
 			return "", err
@@ -122,13 +122,13 @@ func (p Placement) revision() (string, error) {
 	return hex.EncodeToString(h.Sum(nil))[:revisionDigits], nil
 }
 
-// runs tells whether there is something to run.
-func (p Placement) runs() bool {
+// hasWorkers tells whether there is something to run.
+func (p Placement) hasWorkers() bool {
 	return p.Bundle != nil && p.Bundle.Spec.PodTemplate.Image != "" && len(p.Bundle.Spec.Workers) > 0
 }
 
-// normal returns a placement with its defaults and in one order.
-func (p Placement) normal() Placement {
+// normalized returns a placement with its defaults and in one order.
+func (p Placement) normalized() Placement {
 	p.Options.Default()
 	p.Bundle = p.Bundle.DeepCopy()
 	for i := range p.Bundle.Spec.Workers {
@@ -141,17 +141,17 @@ func (p Placement) normal() Placement {
 	return p
 }
 
-// open returns the objects that are no Secrets, as they are asked for.
-func (p Placement) open(revision string) []runtime.Object {
-	all := []runtime.Object{p.namespace(), p.policy(), p.deployment(revision)}
+// publicObjects returns the objects that are no Secrets, as they are asked for.
+func (p Placement) publicObjects(revision string) []runtime.Object {
+	all := []runtime.Object{p.namespace(), p.networkPolicy(), p.deployment(revision)}
 	all = append(all, p.services()...)
 	all = append(all, p.routes()...)
-	all = append(all, p.autoscaler(), p.budget())
-	return append(all, p.tail()...)
+	all = append(all, p.autoscaler(), p.disruptionBudget())
+	return append(all, p.tailAccess()...)
 }
 
-// namespaced is the name of an object in the namespace of the account.
-func (p Placement) namespaced(name string, labels map[string]string) metav1.ObjectMeta {
+// objectMeta is the name of an object in the namespace of the account.
+func (p Placement) objectMeta(name string, labels map[string]string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: name, Namespace: Name(p.Account), Labels: labels}
 }
 
@@ -163,8 +163,8 @@ func (p Placement) labels() map[string]string {
 	return map[string]string{api.LabelAccount: p.Account, api.LabelBundle: p.Bundle.Name}
 }
 
-// labelsOf are on what belongs to one worker.
-func (p Placement) labelsOf(w bundlev1alpha1.Worker) map[string]string {
+// workerLabels are on what belongs to one worker.
+func (p Placement) workerLabels(w bundlev1alpha1.Worker) map[string]string {
 	labels := p.labels()
 	labels[api.LabelScript] = w.WorkerName
 	return labels

@@ -38,7 +38,7 @@ func (p Placement) routes() []runtime.Object {
 
 func (p Placement) ingress(workers []bundlev1alpha1.Worker) runtime.Object {
 	o := p.Options.Ingress
-	meta := p.namespaced(p.deploymentName(), p.labels())
+	meta := p.objectMeta(p.deploymentName(), p.labels())
 	meta.Annotations = maps.Clone(o.Annotations)
 	if o.Rewrite == RewriteNginx {
 		if meta.Annotations == nil {
@@ -77,7 +77,7 @@ func (p Placement) ingress(workers []bundlev1alpha1.Worker) runtime.Object {
 func (p Placement) httpRoutes(workers []bundlev1alpha1.Worker) []runtime.Object {
 	parents := make([]any, 0, len(p.Options.Gateway.ParentRefs))
 	for _, ref := range p.Options.Gateway.ParentRefs {
-		parents = append(parents, ref.content())
+		parents = append(parents, ref.toUnstructured())
 	}
 	all := make([]runtime.Object, 0, len(workers))
 	for _, w := range workers {
@@ -98,14 +98,14 @@ func (p Placement) httpRoutes(workers []bundlev1alpha1.Worker) []runtime.Object 
 		route.SetKind("HTTPRoute")
 		route.SetNamespace(Name(p.Account))
 		route.SetName(script.ServiceName(w.WorkerName))
-		route.SetLabels(p.labelsOf(w))
+		route.SetLabels(p.workerLabels(w))
 		all = append(all, route)
 	}
 	return all
 }
 
-// content is the reference as the Gateway API has it; what is empty has its defaults there.
-func (r ParentRef) content() map[string]any {
+// toUnstructured is the reference as the Gateway API has it; what is empty has its defaults there.
+func (r ParentRef) toUnstructured() map[string]any {
 	content := map[string]any{}
 	for key, value := range map[string]string{
 		"group": r.Group, "kind": r.Kind, "namespace": r.Namespace, "name": r.Name, "sectionName": r.SectionName,

@@ -15,7 +15,7 @@ import (
 	workv1 "open-cluster-management.io/api/work/v1"
 )
 
-func TestValuesOfSecretsAreInSecretsAlone(t *testing.T) {
+func TestSecretValuesAreOnlyInSecrets(t *testing.T) {
 	values := func(p *Placement) {
 		p.Secrets["hello-2222222222"]["API_KEY"] = []byte("another value")
 		p.PullSecret = []byte(`{"auths":{}}`)
@@ -38,7 +38,7 @@ func TestValuesOfSecretsAreInSecretsAlone(t *testing.T) {
 	}
 }
 
-func TestSecretsStayUntilTheNewOnesAreServed(t *testing.T) {
+func TestOldSecretsStayUntilRevisionIsServed(t *testing.T) {
 	before := placement()
 	after := placement(func(p *Placement) {
 		p.Bundle.Generation++
@@ -97,7 +97,7 @@ func TestSecretsStayUntilTheNewOnesAreServed(t *testing.T) {
 	}
 }
 
-func TestSecretsThatStayAreKeptOnce(t *testing.T) {
+func TestRetainedSecretsAreUnique(t *testing.T) {
 	p := placement()
 	for i := range 3 {
 		p.Before = mustWork(t, p)

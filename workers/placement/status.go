@@ -34,18 +34,18 @@ func Status(w *workv1.ManifestWork, revision string) bundlev1alpha1.ClusterStatu
 	if w == nil {
 		return bundlev1alpha1.ClusterStatus{Message: messageUnsent}
 	}
-	s := bundlev1alpha1.ClusterStatus{Name: w.Namespace, AvailableReplicas: available(w)}
-	says := answerOf(w)
+	s := bundlev1alpha1.ClusterStatus{Name: w.Namespace, AvailableReplicas: availableReplicas(w)}
+	says := parseAnswer(w)
 	if says.served {
 		s.Image = says.image
 	}
-	s.Message = clip(missing(w, says, revision))
+	s.Message = truncate(notReadyReason(w, says, revision))
 	s.Ready = s.Message == ""
 	return s
 }
 
-// missing says what keeps a work from being ready; empty: nothing.
-func missing(w *workv1.ManifestWork, says words, revision string) string {
+// notReadyReason says what keeps a work from being ready; empty: nothing.
+func notReadyReason(w *workv1.ManifestWork, says servedAnswer, revision string) string {
 	applied := meta.FindStatusCondition(w.Status.Conditions, workv1.WorkApplied)
 	switch {
 	case !w.DeletionTimestamp.IsZero():
@@ -55,52 +55,52 @@ func missing(w *workv1.ManifestWork, says words, revision string) string {
 	case applied.ObservedGeneration != w.Generation && says.revision != revision:
 		return messageUnanswered // of what was asked for before
 	case applied.Status != metav1.ConditionTrue:
-		return refusals(w, applied.Message)
+		return applyFailures(w, applied.Message)
 	case says.failure != "":
 		return says.failure
 	case says.revision != revision || says.generation != applied.ObservedGeneration:
 		return messageUnanswered
-	case lost(w) != "":
-		return lost(w)
+	case deploymentFailure(w) != "":
+		return deploymentFailure(w)
 	case !says.served:
-		return cmp.Or(says.why, "not all pods are available")
+		return cmp.Or(says.reason, "not all pods are available")
 	}
 	return ""
 }
 
-// words are what the rule of the work says.
-type words struct {
-	served               bool
-	generation           int64
-	revision, image, why string
+// servedAnswer are what the rule of the work says.
+type servedAnswer struct {
+	served                  bool
+	generation              int64
+	revision, image, reason string
 	// failure is why the rule says nothing.
 	failure string
 }
 
-// answerOf reads the condition of the rule. The work's repeats that of the Deployment, and
+// parseAnswer reads the condition of the rule. The work's repeats that of the Deployment, and
 // is there when the status of a large work has no room for its manifests.
-func answerOf(w *workv1.ManifestWork) words {
+func parseAnswer(w *workv1.ManifestWork) servedAnswer {
 	c := meta.FindStatusCondition(w.Status.Conditions, ConditionServed)
 	if c == nil {
-		return words{}
+		return servedAnswer{}
 	}
-	says := words{served: c.Status == metav1.ConditionTrue, generation: c.ObservedGeneration}
+	says := servedAnswer{served: c.Status == metav1.ConditionTrue, generation: c.ObservedGeneration}
 	var rest string
 	says.revision, rest, _ = strings.Cut(c.Message, " ")
-	says.image, says.why, _ = strings.Cut(rest, ": ")
-	if !revisionLike(says.revision) {
-		return words{failure: "the cluster cannot tell how the Deployment is: " + c.Message}
+	says.image, says.reason, _ = strings.Cut(rest, ": ")
+	if !isRevision(says.revision) {
+		return servedAnswer{failure: "the cluster cannot tell how the Deployment is: " + c.Message}
 	}
 	return says
 }
 
-// revisionLike tells a revision from the words of an error.
-func revisionLike(text string) bool {
+// isRevision tells a revision from the words of an error.
+func isRevision(text string) bool {
 	return len(text) == revisionDigits && strings.Trim(text, "0123456789abcdef") == ""
 }
 
-// refusals name the first manifest that the cluster did not take, and how many others.
-func refusals(w *workv1.ManifestWork, otherwise string) string {
+// applyFailures name the first manifest that the cluster did not take, and how many others.
+func applyFailures(w *workv1.ManifestWork, otherwise string) string {
 	first, n := "", 0
 	for _, m := range w.Status.ResourceStatus.Manifests {
 		c := meta.FindStatusCondition(m.Conditions, workv1.ManifestApplied)
@@ -117,22 +117,22 @@ func refusals(w *workv1.ManifestWork, otherwise string) string {
 	case 1:
 		return first
 	}
-	return fmt.Sprintf("%s (and %d more)", clip(first), n-1)
+	return fmt.Sprintf("%s (and %d more)", truncate(first), n-1)
 }
 
-// lost says that the Deployment cannot be seen: what was said of it before still stands
+// deploymentFailure says that the Deployment cannot be seen: what was said of it before still stands
 // then.
-func lost(w *workv1.ManifestWork) string {
-	c := meta.FindStatusCondition(deploymentOf(w).Conditions, workv1.ManifestAvailable)
+func deploymentFailure(w *workv1.ManifestWork) string {
+	c := meta.FindStatusCondition(deploymentCondition(w).Conditions, workv1.ManifestAvailable)
 	if c == nil || c.Status == metav1.ConditionTrue {
 		return ""
 	}
 	return "Deployment: " + cmp.Or(c.Message, c.Reason)
 }
 
-// available is how many pods of the Deployment are.
-func available(w *workv1.ManifestWork) int64 {
-	for _, v := range deploymentOf(w).StatusFeedbacks.Values {
+// availableReplicas is how many pods of the Deployment are.
+func availableReplicas(w *workv1.ManifestWork) int64 {
+	for _, v := range deploymentCondition(w).StatusFeedbacks.Values {
 		if v.Name == feedbackAvailable && v.Value.Integer != nil {
 			return *v.Value.Integer
 		}
@@ -140,8 +140,8 @@ func available(w *workv1.ManifestWork) int64 {
 	return 0
 }
 
-// deploymentOf returns what is said of the Deployment; a work has one.
-func deploymentOf(w *workv1.ManifestWork) workv1.ManifestCondition {
+// deploymentCondition returns what is said of the Deployment; a work has one.
+func deploymentCondition(w *workv1.ManifestWork) workv1.ManifestCondition {
 	for _, m := range w.Status.ResourceStatus.Manifests {
 		if m.ResourceMeta.Group == "apps" && m.ResourceMeta.Resource == "deployments" {
 			return m
@@ -150,7 +150,7 @@ func deploymentOf(w *workv1.ManifestWork) workv1.ManifestCondition {
 	return workv1.ManifestCondition{}
 }
 
-func clip(message string) string {
+func truncate(message string) string {
 	const more = "..."
 	if len(message) <= maxMessage {
 		return message

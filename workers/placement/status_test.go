@@ -94,7 +94,7 @@ func says(status metav1.ConditionStatus, generation int64, message string) func(
 
 type want = bundlev1alpha1.ClusterStatus
 
-func TestAnAnswerIsToWhatWasAsked(t *testing.T) {
+func TestStatusIgnoresAnswerToOtherRevision(t *testing.T) {
 	checkStatuses(t, map[string]statusCase{
 		"it is served": {
 			reason: "all is applied, and the rule says so of this revision",
@@ -131,7 +131,7 @@ func TestAnAnswerIsToWhatWasAsked(t *testing.T) {
 	})
 }
 
-func TestPodsThatAreMissing(t *testing.T) {
+func TestStatusReportsMissingPods(t *testing.T) {
 	checkStatuses(t, map[string]statusCase{
 		"pods are missing": {
 			reason: "the rule says how many, and why", change: []func(*workv1.ManifestWork){says(metav1.ConditionFalse, 2, asked+" "+testImage+`: 1 of 2 pods are up to date, 1 available; ReplicaSet "x" has timed out: progressing`)},
@@ -156,7 +156,7 @@ func TestPodsThatAreMissing(t *testing.T) {
 	})
 }
 
-func TestWhatAClusterDoesNotTake(t *testing.T) {
+func TestStatusReportsApplyFailures(t *testing.T) {
 	checkStatuses(t, map[string]statusCase{
 		"an Ingress that is refused": {
 			reason: "it is named; pods run all the same", change: []func(*workv1.ManifestWork){refuse(2, "Failed to apply manifest: host is in use")},
@@ -187,13 +187,13 @@ func TestWhatAClusterDoesNotTake(t *testing.T) {
 	})
 }
 
-func TestNoWorkHasAStatusToo(t *testing.T) {
+func TestStatusOfMissingWork(t *testing.T) {
 	if diff := cmp.Diff(bundlev1alpha1.ClusterStatus{Message: messageUnsent}, Status(nil, asked)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
-func TestNothingIsReadyOfWhichNothingIsAsked(t *testing.T) {
+func TestStatusWithoutRevisionIsNotReady(t *testing.T) {
 	for name, w := range map[string]*workv1.ManifestWork{
 		"served": served(&workv1.ManifestWork{}, asked),
 		"empty":  {Status: workv1.ManifestWorkStatus{Conditions: []metav1.Condition{condition(workv1.WorkApplied, metav1.ConditionTrue, 0, "")}}},
@@ -204,7 +204,7 @@ func TestNothingIsReadyOfWhichNothingIsAsked(t *testing.T) {
 	}
 }
 
-func TestWhatAClusterSaysIsBounded(t *testing.T) {
+func TestStatusMessageIsTruncated(t *testing.T) {
 	long := strings.Repeat("é", 4000)
 	w := served(&workv1.ManifestWork{}, asked)
 	w.Status.Conditions[1] = condition(ConditionServed, metav1.ConditionFalse, 2, asked+" "+testImage+": "+long)
@@ -220,7 +220,7 @@ func TestWhatAClusterSaysIsBounded(t *testing.T) {
 
 // The expressions themselves are played by the agent's evaluator, which this module cannot
 // import, in the end-to-end suite. Here is what has to fit together.
-func TestTheRuleIsOfTheDeployment(t *testing.T) {
+func TestConditionRuleIsOfDeployment(t *testing.T) {
 	w := mustWork(t, placement(withIngress))
 	first := w.Spec.ManifestConfigs[0]
 	d := object(t, w, "Deployment")
@@ -237,7 +237,7 @@ func TestTheRuleIsOfTheDeployment(t *testing.T) {
 	}
 }
 
-func TestHowObjectsAreWritten(t *testing.T) {
+func TestUpdateStrategies(t *testing.T) {
 	tests := map[string]struct {
 		reason string
 		route  func(*Placement)

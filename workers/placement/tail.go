@@ -12,13 +12,13 @@ import (
 // tailName is that of the Role and the RoleBinding in the namespace of an account.
 const tailName = "workers-tail"
 
-// tail lets TailUser read what the account's pods write. A POST by way of the API server is
+// tailAccess lets TailUser read what the account's pods write. A POST by way of the API server is
 // create on pods/proxy; there is no Service that it could go by.
-func (p Placement) tail() []runtime.Object {
+func (p Placement) tailAccess() []runtime.Object {
 	if p.Options.TailUser == "" {
 		return nil
 	}
-	meta := p.namespaced(tailName, p.labels())
+	meta := p.objectMeta(tailName, p.labels())
 	return []runtime.Object{
 		&rbacv1.Role{
 			TypeMeta: metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "Role"}, ObjectMeta: meta,

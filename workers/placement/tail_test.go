@@ -16,7 +16,7 @@ const tailUser = "hub:system:serviceaccount:spokelet-workers:spokelet-workers-ap
 
 func withTail(p *Placement) { p.Options.TailUser = tailUser }
 
-func TestOneUserReadsLogsAndAsksTheTailWorker(t *testing.T) {
+func TestTailUserMayReadLogsAndPost(t *testing.T) {
 	w := mustWork(t, placement(withTail))
 	want := map[string]string{
 		"Role": `
@@ -53,7 +53,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: "` + tailUser
 	}
 }
 
-func TestNobodyReadsLogsUnlessItIsSaid(t *testing.T) {
+func TestNoTailUserMeansNoRole(t *testing.T) {
 	w := mustWork(t, placement())
 	if got := append(names(t, w, "Role"), names(t, w, "RoleBinding")...); len(got) > 0 {
 		t.Errorf("there are %v", got)
@@ -61,7 +61,7 @@ func TestNobodyReadsLogsUnlessItIsSaid(t *testing.T) {
 }
 
 // A bundle that was built by an older operator serves its scripts, and has no tail worker.
-func TestPodsAreReadyWithoutATailWorker(t *testing.T) {
+func TestProbesDoNotUseTailPort(t *testing.T) {
 	container := containerOf(t, mustWork(t, placement()))
 	ports := container["ports"].([]any)
 	first, last := ports[0].(map[string]any)["name"], ports[len(ports)-1]
@@ -77,7 +77,7 @@ func TestPodsAreReadyWithoutATailWorker(t *testing.T) {
 	}
 }
 
-func TestTheTailWorkerIsReachedAndHasNoService(t *testing.T) {
+func TestTailPortIsAllowedButHasNoService(t *testing.T) {
 	w := mustWork(t, placement(withTail))
 	policy := object(t, w, "NetworkPolicy")
 	ingress, _, err := unstructured.NestedSlice(policy.Object, "spec", "ingress")

@@ -126,7 +126,7 @@ func object(t *testing.T, w *workv1.ManifestWork, kind string) unstructured.Unst
 	return unstructured.Unstructured{}
 }
 
-func TestWholeWorks(t *testing.T) {
+func TestWorksMatchGoldenFiles(t *testing.T) {
 	tests := map[string]struct {
 		reason string
 		p      Placement
@@ -155,7 +155,7 @@ func TestWholeWorks(t *testing.T) {
 	}
 }
 
-func TestObjectsAreInTheOrderInWhichTheyAreNeeded(t *testing.T) {
+func TestManifestsAreOrdered(t *testing.T) {
 	want := []string{
 		"Namespace workers-1234", "Secret bundle-1234-pull", "Secret hello-2222222222", "Secret wasm-3333333333",
 		"NetworkPolicy bundle-1234", "Deployment bundle-1234",
@@ -168,7 +168,7 @@ func TestObjectsAreInTheOrderInWhichTheyAreNeeded(t *testing.T) {
 	}
 }
 
-func TestThereIsNoWorkOfNothing(t *testing.T) {
+func TestWorkOfEmptyBundleIsNil(t *testing.T) {
 	tests := map[string]struct {
 		reason string
 		change func(*Placement)
@@ -190,7 +190,7 @@ func TestThereIsNoWorkOfNothing(t *testing.T) {
 	}
 }
 
-func TestRefusedPlacements(t *testing.T) {
+func TestWorkRejectsInvalidPlacements(t *testing.T) {
 	worker := func(change func(*bundlev1alpha1.Worker)) func(*Placement) {
 		return func(p *Placement) { change(&p.Bundle.Spec.Workers[2]) }
 	}
@@ -254,7 +254,7 @@ func TestRefusedPlacements(t *testing.T) {
 	}
 }
 
-func TestAWorkThatIsTooLargeSaysHowLarge(t *testing.T) {
+func TestSizeErrorReportsBytes(t *testing.T) {
 	p := placement(func(p *Placement) { p.Secrets["hello-2222222222"]["API_KEY"] = make([]byte, 1<<20) })
 	_, err := Work(p)
 	var size *SizeError
@@ -279,7 +279,7 @@ func TestAWorkThatIsTooLargeSaysHowLarge(t *testing.T) {
 	}
 }
 
-func TestTheOrderOfWorkersDoesNotMatter(t *testing.T) {
+func TestWorkerOrderDoesNotChangeWork(t *testing.T) {
 	for _, route := range []func(*Placement){withIngress, withGateway} {
 		p := placement(route)
 		want, revision := text(t, mustWork(t, p)), Revision(p)
@@ -297,7 +297,7 @@ func TestTheOrderOfWorkersDoesNotMatter(t *testing.T) {
 	}
 }
 
-func TestAPlacementIsNotChanged(t *testing.T) {
+func TestWorkDoesNotModifyPlacement(t *testing.T) {
 	p, want := placement(withIngress), placement(withIngress)
 	w := mustWork(t, p)
 	for i := range w.Spec.Workload.Manifests {
@@ -321,7 +321,7 @@ func many(p *Placement) {
 	}
 }
 
-func TestAHundredWorkersHaveNamesThatKubernetesTakes(t *testing.T) {
+func TestHundredWorkersHaveValidNames(t *testing.T) {
 	for _, route := range []func(*Placement){withIngress, withGateway} {
 		w := mustWork(t, placement(many, route))
 		seen := map[string]bool{}
@@ -372,7 +372,7 @@ func containerOf(t *testing.T, w *workv1.ManifestWork) map[string]any {
 	return containers[0].(map[string]any)
 }
 
-func TestAllThatIsInANamespaceIsInTheAccounts(t *testing.T) {
+func TestObjectsAreInAccountNamespace(t *testing.T) {
 	for _, route := range []func(*Placement){withIngress, withGateway} {
 		for _, obj := range objects(t, mustWork(t, placement(route, withTail))) {
 			if obj.GetKind() != "Namespace" && obj.GetNamespace() != "workers-1234" {
@@ -387,14 +387,14 @@ func TestAllThatIsInANamespaceIsInTheAccounts(t *testing.T) {
 	}
 }
 
-func TestTheAutoscalerAloneDecidesHowManyPodsThereAre(t *testing.T) {
+func TestDeploymentHasNoReplicas(t *testing.T) {
 	d := object(t, mustWork(t, placement()), "Deployment")
 	if n, ok, _ := unstructured.NestedFieldNoCopy(d.Object, "spec", "replicas"); ok {
 		t.Errorf("the Deployment has %v replicas", n)
 	}
 }
 
-func TestRevision(t *testing.T) {
+func TestRevisionChangesWithContent(t *testing.T) {
 	tests := map[string]struct {
 		reason string
 		change func(*Placement)

@@ -18,12 +18,12 @@ import (
 )
 
 const (
-	defaultPatience = time.Minute
-	defaultBackoff  = 500 * time.Millisecond
-	answerTimeout   = time.Minute // a registry commits a layer before it answers
-	dialTimeout     = 10 * time.Second
-	idleTimeout     = time.Minute
-	maxConnections  = 8
+	defaultTimeout = time.Minute
+	defaultBackoff = 500 * time.Millisecond
+	answerTimeout  = time.Minute // a registry commits a layer before it answers
+	dialTimeout    = 10 * time.Second
+	idleTimeout    = time.Minute
+	maxConnections = 8
 )
 
 // Config says where images are.
@@ -40,8 +40,8 @@ type Config struct {
 	DockerConfig []byte
 	// CA is a bundle of authorities, as PEM, that are trusted besides those of the system.
 	CA []byte
-	// Patience is how long anything but a push may take. Default 1 min.
-	Patience time.Duration
+	// Timeout is how long anything but a push may take. Default 1 min.
+	Timeout time.Duration
 	// Backoff is how long a request that failed waits before it is made again, and half as
 	// long as it waits the next time. Default 500 ms: an error is to be said within seconds.
 	Backoff time.Duration
@@ -49,8 +49,8 @@ type Config struct {
 
 // Default fills what was left empty.
 func (c *Config) Default() {
-	if c.Patience == 0 {
-		c.Patience = defaultPatience
+	if c.Timeout == 0 {
+		c.Timeout = defaultTimeout
 	}
 	if c.Backoff == 0 {
 		c.Backoff = defaultBackoff
@@ -73,8 +73,8 @@ func (c *Config) Validate() error {
 	if len(c.CA) > 0 && !x509.NewCertPool().AppendCertsFromPEM(c.CA) {
 		errs = append(errs, errors.New("the bundle of authorities holds no certificate"))
 	}
-	if c.Patience <= 0 {
-		errs = append(errs, fmt.Errorf("the timeout %s is not above 0", c.Patience))
+	if c.Timeout <= 0 {
+		errs = append(errs, fmt.Errorf("the timeout %s is not above 0", c.Timeout))
 	}
 	if c.Backoff <= 0 {
 		errs = append(errs, fmt.Errorf("the backoff %s is not above 0", c.Backoff))
@@ -82,13 +82,13 @@ func (c *Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// component is a part of a repository's name, as the distribution specification has it. The
+// repositoryComponent is a part of a repository's name, as the distribution specification has it. The
 // library is less strict: it takes "..".
-var component = regexp.MustCompile(`^[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*$`)
+var repositoryComponent = regexp.MustCompile(`^[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*$`)
 
 // repository is that of an account.
 func (c *Config) repository(account string) (name.Repository, error) {
-	if !component.MatchString(account) {
+	if !repositoryComponent.MatchString(account) {
 		return name.Repository{}, fmt.Errorf("account %q: is not the name of a repository", account)
 	}
 	if !hasHost(c.Push) {
@@ -96,7 +96,7 @@ func (c *Config) repository(account string) (name.Repository, error) {
 	}
 	_, folder, _ := strings.Cut(c.Push, "/")
 	for part := range strings.SplitSeq(folder, "/") {
-		if !component.MatchString(part) {
+		if !repositoryComponent.MatchString(part) {
 			return name.Repository{}, fmt.Errorf("registry folder %q: has the part %q", c.Push, part)
 		}
 	}
@@ -151,17 +151,17 @@ func (c *Config) transport() (*http.Transport, error) {
 	}, nil
 }
 
-// errPlain is why nothing is sent.
-var errPlain = errors.New("the registry does not speak TLS, and the configuration does not allow it to do without")
+// errNoTLS is why nothing is sent.
+var errNoTLS = errors.New("the registry does not speak TLS, and the configuration does not allow it to do without")
 
-// encrypted sends nothing without TLS: the library tries without for names and addresses
+// tlsOnly sends nothing without TLS: the library tries without for names and addresses
 // that look local, and would send credentials so.
-type encrypted struct{ next http.RoundTripper }
+type tlsOnly struct{ next http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
-func (e encrypted) RoundTrip(r *http.Request) (*http.Response, error) {
+func (e tlsOnly) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Scheme != "https" {
-		return nil, errPlain
+		return nil, errNoTLS
 	}
 	return e.next.RoundTrip(r)
 }

@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-func TestAConfigurationIsChecked(t *testing.T) {
+func TestValidateRejectsInvalidConfig(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		change func(c *Config)
@@ -35,7 +35,7 @@ func TestAConfigurationIsChecked(t *testing.T) {
 		},
 		"an authority that is none": {"it would be trusted in vain", func(c *Config) { c.CA = []byte("x") }, "the bundle of authorities holds no certificate"},
 		"no pause":                  {"a registry that is busy would be asked again at once", func(c *Config) { c.Backoff = -1 }, "the backoff -1ns is not above 0"},
-		"no time":                   {"nothing could be asked", func(c *Config) { c.Patience = -1 }, "the timeout -1ns is not above 0"},
+		"no time":                   {"nothing could be asked", func(c *Config) { c.Timeout = -1 }, "the timeout -1ns is not above 0"},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -58,7 +58,7 @@ func TestAConfigurationIsChecked(t *testing.T) {
 	}
 }
 
-func TestCredentialsAreThoseOfTheRegistry(t *testing.T) {
+func TestCredentialsMatchRegistry(t *testing.T) {
 	const none = ""
 	cases := map[string]struct{ reason, config, want string }{
 		"by host":          {"the usual form", `{"auths":{"HOST":{"username":"u","password":"p"}}}`, "Basic dTpw"},
@@ -99,15 +99,15 @@ func TestCredentialsAreThoseOfTheRegistry(t *testing.T) {
 	}
 }
 
-func TestDockersOwnRegistryHasManyNames(t *testing.T) {
+func TestDockerHubNamesAreEquivalent(t *testing.T) {
 	for _, where := range []string{"https://index.docker.io/v1/", "docker.io", "https://registry-1.docker.io/v2/", "index.docker.io"} {
-		if got := place(where); got != hub {
+		if got := normalizeName(where); got != dockerHub {
 			t.Errorf("%s is %s", where, got)
 		}
 	}
 }
 
-func TestNothingIsSentWithoutTLSUnlessItMay(t *testing.T) {
+func TestPlainHTTPNeedsInsecure(t *testing.T) {
 	f := &fakeRegistry{}
 	// The library takes an address of this machine for one that needs no TLS.
 	r := f.start(t, func(c *Config) { c.Insecure = false })
@@ -120,7 +120,7 @@ func TestNothingIsSentWithoutTLSUnlessItMay(t *testing.T) {
 	}
 }
 
-func TestOnlyAuthoritiesThatAreNamedAreTrusted(t *testing.T) {
+func TestOnlyConfiguredCAsAreTrusted(t *testing.T) {
 	server := httptest.NewUnstartedServer(http.NotFoundHandler())
 	server.Config.ErrorLog = log.New(io.Discard, "", 0) // of those that do not trust it
 	server.StartTLS()

@@ -30,8 +30,8 @@ var (
 	ErrUnsupported = errors.New("the registry does not support it")
 )
 
-// maxAnswer bounds what is repeated of an answer.
-const maxAnswer = 256
+// maxAnswerBytes bounds what is repeated of an answer.
+const maxAnswerBytes = 256
 
 // classify says which of the package's errors an error of the library is. The context is the
 // caller's: one that the caller gave up is no fault of the registry.
@@ -42,8 +42,8 @@ func classify(ctx context.Context, err error) error {
 	if answer, ok := errors.AsType[*transport.Error](err); ok {
 		return classifyAnswer(answer)
 	}
-	if network(err) {
-		return fmt.Errorf("%w: %w", ErrUnavailable, plain(err))
+	if isNetworkError(err) {
+		return fmt.Errorf("%w: %w", ErrUnavailable, stableError(err))
 	}
 	return err
 }
@@ -53,18 +53,18 @@ func classifyAnswer(answer *transport.Error) error {
 	case status == http.StatusNotFound:
 		return ErrMissing
 	case status == http.StatusUnauthorized, status == http.StatusForbidden:
-		return fmt.Errorf("%w: %s", ErrDenied, words(answer))
+		return fmt.Errorf("%w: %s", ErrDenied, describeAnswer(answer))
 	case status == http.StatusMethodNotAllowed:
 		return ErrUnsupported
 	case status >= http.StatusInternalServerError, status == http.StatusTooManyRequests, status == http.StatusRequestTimeout:
-		return fmt.Errorf("%w: %s", ErrUnavailable, words(answer))
+		return fmt.Errorf("%w: %s", ErrUnavailable, describeAnswer(answer))
 	default:
-		return fmt.Errorf("the registry refuses it: %s", words(answer))
+		return fmt.Errorf("the registry refuses it: %s", describeAnswer(answer))
 	}
 }
 
-// words is what an answer says, without the URL, which is another one for each upload.
-func words(answer *transport.Error) string {
+// describeAnswer is what an answer says, without the URL, which is another one for each upload.
+func describeAnswer(answer *transport.Error) string {
 	text := fmt.Sprintf("it answers %d", answer.StatusCode)
 	if answer.Request != nil {
 		text += " to " + answer.Request.Method
@@ -74,18 +74,18 @@ func words(answer *transport.Error) string {
 		said = append(said, fmt.Sprintf("%s: %s", diagnostic.Code, diagnostic.Message))
 	}
 	text = strings.Join(said, "; ")
-	return strings.ToValidUTF8(text[:min(len(text), maxAnswer)], "")
+	return strings.ToValidUTF8(text[:min(len(text), maxAnswerBytes)], "")
 }
 
-func network(err error) bool {
+func isNetworkError(err error) bool {
 	_, isNetwork := errors.AsType[net.Error](err)
 	return isNetwork || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
 		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, context.Canceled)
 }
 
-// plain leaves out of an error of the network what differs each time: the URL of an upload,
+// stableError leaves out of an error of the network what differs each time: the URL of an upload,
 // and the port that the request came from.
-func plain(err error) error {
+func stableError(err error) error {
 	timeout, waited := errors.AsType[net.Error](err)
 	if waited && timeout.Timeout() || errors.Is(err, context.Canceled) {
 		return errors.New("it took too long to answer")

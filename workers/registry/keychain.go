@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/authn"
 )
 
-// hub is how Docker's own registry is called by the library, and by files of credentials.
-const hub = "index.docker.io"
+// dockerHub is how Docker's own registry is called by the library, and by files of credentials.
+const dockerHub = "index.docker.io"
 
 // keychain holds credentials by host, or by host and path.
 type keychain map[string]authn.AuthConfig
@@ -35,14 +35,14 @@ func parseKeychain(raw []byte) (keychain, error) {
 		if err := json.Unmarshal(entry, &credentials); err != nil {
 			return nil, fmt.Errorf("registry credentials for %q: cannot be read", where)
 		}
-		keys[place(where)] = credentials
+		keys[normalizeName(where)] = credentials
 	}
 	return keys, nil
 }
 
-// place brings what names a registry in such files into one form: https://host/v1/ is an old
+// normalizeName brings what names a registry in such files into one form: https://host/v1/ is an old
 // one of host.
-func place(where string) string {
+func normalizeName(where string) string {
 	for _, scheme := range []string{"https://", "http://"} {
 		where = strings.TrimPrefix(where, scheme)
 	}
@@ -52,7 +52,7 @@ func place(where string) string {
 	}
 	host, rest, more := strings.Cut(where, "/")
 	if host == "docker.io" || host == "registry-1.docker.io" {
-		host = hub
+		host = dockerHub
 	}
 	if !more {
 		return host

@@ -67,7 +67,7 @@ func (r *recorder) count(method, path string) int {
 	return n
 }
 
-func TestARealRegistryHoldsImages(t *testing.T) {
+func TestRealRegistryStoresImages(t *testing.T) {
 	config := realRegistry(t)
 	r, image := newRegistry(t, config), randomImage(t)
 	ctx, digest := t.Context(), digestOf(t, image)
@@ -99,7 +99,7 @@ func TestARealRegistryHoldsImages(t *testing.T) {
 	}
 }
 
-func TestTheLayersOfTheRuntimeAreNotCopied(t *testing.T) {
+func TestRuntimeLayersAreMounted(t *testing.T) {
 	config := realRegistry(t)
 	runtime, err := random.Image(1<<20, 3)
 	if err != nil {

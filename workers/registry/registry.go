@@ -16,10 +16,10 @@ import (
 
 const (
 	userAgent = "spokelet-workers"
-	// jobs is how many layers are sent at a time: each needs memory.
-	jobs = 2
-	// attempts of a request.
-	attempts = 3
+	// parallelUploads is how many layers are sent at a time: each needs memory.
+	parallelUploads = 2
+	// maxAttempts of a request.
+	maxAttempts = 3
 )
 
 // Registry is a folder of repositories. It may be used by many at a time.
@@ -52,12 +52,12 @@ func (r *Registry) Close() { r.transport.CloseIdleConnections() }
 func (r *Registry) options(ctx context.Context) []remote.Option {
 	var way http.RoundTripper = r.transport
 	if !r.config.Insecure {
-		way = encrypted{next: way}
+		way = tlsOnly{next: way}
 	}
-	backoff := remote.Backoff{Duration: r.config.Backoff, Factor: 2, Jitter: 0.1, Steps: attempts}
+	backoff := remote.Backoff{Duration: r.config.Backoff, Factor: 2, Jitter: 0.1, Steps: maxAttempts}
 	return []remote.Option{
 		remote.WithContext(ctx), remote.WithTransport(way), remote.WithAuthFromKeychain(r.keys),
-		remote.WithUserAgent(userAgent), remote.WithJobs(jobs), remote.WithRetryBackoff(backoff),
+		remote.WithUserAgent(userAgent), remote.WithJobs(parallelUploads), remote.WithRetryBackoff(backoff),
 	}
 }
 
@@ -73,7 +73,7 @@ func (r *Registry) Digest(ctx context.Context, account, tag string) (string, err
 	if err != nil {
 		return "", err
 	}
-	digest, err := r.head(ctx, repository.Tag(tag))
+	digest, err := r.getDigest(ctx, repository.Tag(tag))
 	if err != nil {
 		return "", fmt.Errorf("image %s:%s: %w", account, tag, err)
 	}
@@ -89,7 +89,7 @@ func (r *Registry) Exists(ctx context.Context, account, digest string) (bool, er
 	if _, err := v1.NewHash(digest); err != nil {
 		return false, fmt.Errorf("image %s@%s: %w", account, digest, err)
 	}
-	_, err = r.head(ctx, repository.Digest(digest))
+	_, err = r.getDigest(ctx, repository.Digest(digest))
 	if errors.Is(err, ErrMissing) {
 		return false, nil
 	}
@@ -99,8 +99,8 @@ func (r *Registry) Exists(ctx context.Context, account, digest string) (bool, er
 	return true, nil
 }
 
-func (r *Registry) head(ctx context.Context, reference name.Reference) (string, error) {
-	within, cancel := context.WithTimeout(ctx, r.config.Patience)
+func (r *Registry) getDigest(ctx context.Context, reference name.Reference) (string, error) {
+	within, cancel := context.WithTimeout(ctx, r.config.Timeout)
 	defer cancel()
 	descriptor, err := remote.Head(reference, r.options(within)...)
 	if err != nil {
@@ -136,7 +136,7 @@ func (r *Registry) Delete(ctx context.Context, account, digest string) error {
 	if _, err := v1.NewHash(digest); err != nil {
 		return fmt.Errorf("delete image %s@%s: %w", account, digest, err)
 	}
-	within, cancel := context.WithTimeout(ctx, r.config.Patience)
+	within, cancel := context.WithTimeout(ctx, r.config.Timeout)
 	defer cancel()
 	if err := remote.Delete(repository.Digest(digest), r.options(within)...); err != nil {
 		err = classify(ctx, err)
@@ -163,14 +163,14 @@ func (r *Registry) Base(ctx context.Context) (Base, error) {
 	if err != nil {
 		return Base{}, err
 	}
-	base, err := r.base(ctx, reference)
+	base, err := r.getBase(ctx, reference)
 	if err != nil {
 		return Base{}, fmt.Errorf("runtime image %s: %w", r.config.Runtime, err)
 	}
 	return base, nil
 }
 
-func (r *Registry) base(ctx context.Context, reference name.Reference) (Base, error) {
+func (r *Registry) getBase(ctx context.Context, reference name.Reference) (Base, error) {
 	descriptor, err := remote.Get(reference, r.options(ctx)...)
 	if err != nil {
 		return Base{}, classify(ctx, err)

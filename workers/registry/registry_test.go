@@ -22,7 +22,7 @@ import (
 
 const absent = "sha256:0000000000000000000000000000000000000000000000000000000000000000"
 
-func TestAnImageLivesInTheRepositoryOfItsAccount(t *testing.T) {
+func TestImageIsInAccountRepository(t *testing.T) {
 	f := &fakeRegistry{}
 	r, image := f.start(t), randomImage(t)
 	ctx, digest := t.Context(), digestOf(t, image)
@@ -62,7 +62,7 @@ func TestAnImageLivesInTheRepositoryOfItsAccount(t *testing.T) {
 	}
 }
 
-func TestNothingButTheRepositoryOfAnAccountIsAskedFor(t *testing.T) {
+func TestOnlyAccountRepositoryIsRequested(t *testing.T) {
 	f := &fakeRegistry{}
 	r := f.start(t)
 	accounts := map[string]string{
@@ -102,7 +102,7 @@ func TestNothingButTheRepositoryOfAnAccountIsAskedFor(t *testing.T) {
 	}
 }
 
-func TestTheRuntimeIsAnImageOrOneForEachPlatform(t *testing.T) {
+func TestBaseReadsImageOrIndex(t *testing.T) {
 	one, other := randomImage(t), randomImage(t)
 	linux := func(architecture string) v1.Descriptor {
 		return v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: architecture}}
@@ -149,7 +149,7 @@ func TestTheRuntimeIsAnImageOrOneForEachPlatform(t *testing.T) {
 	}
 }
 
-func TestAnswersAreToldApart(t *testing.T) {
+func TestErrorsAreClassified(t *testing.T) {
 	t.Parallel()
 	status := func(code int, methods ...string) func(http.ResponseWriter, *http.Request) bool {
 		return func(w http.ResponseWriter, r *http.Request) bool {
@@ -236,14 +236,14 @@ func TestAnswersAreToldApart(t *testing.T) {
 	}
 }
 
-func TestARegistryThatIsSilentIsNotWaitedForLong(t *testing.T) {
+func TestSilentRegistryTimesOut(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer listener.Close()
 	host := listener.Addr().String()
-	r := newRegistry(t, Config{Push: host + "/workers", Runtime: host + "/runtime:1", Insecure: true, Patience: 100 * time.Millisecond})
+	r := newRegistry(t, Config{Push: host + "/workers", Runtime: host + "/runtime:1", Insecure: true, Timeout: 100 * time.Millisecond})
 	_, err = r.Digest(t.Context(), "a1", "tag")
 	if want := "image a1:tag: the registry is not available: it took too long to answer"; err == nil || err.Error() != want {
 		t.Errorf("%v, not %s", err, want)
@@ -256,7 +256,7 @@ func TestARegistryThatIsSilentIsNotWaitedForLong(t *testing.T) {
 	}
 }
 
-func TestACallThatIsGivenUpIsNotTheRegistrysFault(t *testing.T) {
+func TestCanceledRegistryCallIsCanceled(t *testing.T) {
 	f := &fakeRegistry{}
 	r := f.start(t)
 	ctx, cancel := context.WithCancel(t.Context())

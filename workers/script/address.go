@@ -32,11 +32,11 @@ func URLs(s release.Script) []string {
 // elsewhere than below the account in the bucket is refused, as is every spelling that a
 // store, a proxy or a file system might read as another key.
 func Prefix(url, bucket, account string) (string, error) {
-	key, err := keyOf(url, bucket)
+	key, err := cutBucket(url, bucket)
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", quoted(url), err)
 	}
-	if len(key) > maxKey || !plain(key) {
+	if len(key) > maxKey || !isPlainText(key) {
 		return "", fmt.Errorf("%s: is longer than %d bytes, or has characters that are not text", quoted(url), maxKey)
 	}
 	segments := strings.Split(key, "/")
@@ -51,8 +51,8 @@ func Prefix(url, bucket, account string) (string, error) {
 	return key, nil
 }
 
-// keyOf takes the bucket from an address, and slashes from both ends of the rest.
-func keyOf(url, bucket string) (string, error) {
+// cutBucket takes the bucket from an address, and slashes from both ends of the rest.
+func cutBucket(url, bucket string) (string, error) {
 	key, found := strings.CutPrefix(url, scheme)
 	if found {
 		var name string

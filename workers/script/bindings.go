@@ -20,22 +20,22 @@ var (
 	environment = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 )
 
-// served are the types that workerd has without a service of Cloudflare's behind them.
-var served = []string{
+// supportedTypes are the types that workerd has without a service of Cloudflare's behind them.
+var supportedTypes = []string{
 	release.BindingDataBlob, release.BindingJSON, release.BindingPlainText, release.BindingSecretText, release.BindingTextBlob,
 	release.BindingWasmModule,
 }
 
-// known are the other types of Cloudflare's API.
-var known = []string{
+// unsupportedTypes are the other types of Cloudflare's API.
+var unsupportedTypes = []string{
 	"ai", "analytics_engine", "assets", "browser", "browser_rendering", "d1", "dispatch_namespace",
 	"durable_object_namespace", "hyperdrive", "images", "inherit", "kv_namespace", "logfwdr", "media",
 	"mtls_certificate", "pipelines", "queue", "r2_bucket", "ratelimit", "secret_key", "secrets_store_secret",
 	"send_email", "service", "tail_consumer", "vectorize", "version_metadata", "vpc_service", "worker_loader", "workflow",
 }
 
-// parts are the kinds of module that a type of binding takes.
-var parts = map[string][]string{
+// partKinds are the kinds of module that a type of binding takes.
+var partKinds = map[string][]string{
 	release.BindingTextBlob: {KindText, KindJSON, KindData},
 	release.BindingDataBlob: {KindData, KindText, KindJSON, KindWasm},
 	// workerd: "Wasm bindings are not allowed in modules-based scripts".
@@ -56,18 +56,18 @@ func (w Worker) bindings(said []release.Binding, secretKeys []string) ([]Binding
 	}
 	claimed := map[string]bool{}
 	for _, b := range said {
-		if err := checkName(b.Name); err != nil {
+		if err := checkBindingName(b.Name); err != nil {
 			return nil, err
 		}
 		if taken(b.Name) {
-			return nil, invalid(fieldOf(b, "name"), "there are two of this name")
+			return nil, invalid(bindingField(b, "name"), "there are two of this name")
 		}
 		binding, err := w.binding(b, keys)
 		if err != nil {
 			return nil, err
 		}
 		if b.Type == release.BindingSecretText {
-			claimed[keyFor(b)] = true
+			claimed[secretKey(b)] = true
 		}
 		bindings = append(bindings, binding)
 	}
@@ -75,32 +75,32 @@ func (w Worker) bindings(said []release.Binding, secretKeys []string) ([]Binding
 		if claimed[key] {
 			continue
 		}
-		if err := checkName(key); err != nil {
+		if err := checkBindingName(key); err != nil {
 			return nil, err
 		}
 		if taken(key) {
 			return nil, invalid("bindings["+key+"].name", "a key of the Secret has this name, too")
 		}
-		bindings = append(bindings, w.secret(key, key))
+		bindings = append(bindings, w.secretBinding(key, key))
 	}
 	slices.SortFunc(bindings, func(a, b Binding) int { return cmp.Compare(a.Name, b.Name) })
 	return bindings, nil
 }
 
-// checkName refuses what no script could read. workerd takes __proto__ and has no such
+// checkBindingName refuses what no script could read. workerd takes __proto__ and has no such
 // property afterwards.
-func checkName(name string) error {
+func checkBindingName(name string) error {
 	if !identifier.MatchString(name) || name == "__proto__" {
 		return invalid("bindings["+quoted(name)+"].name", "is no name that JavaScript can read: letters, digits, _ and $, and no digit first")
 	}
 	return nil
 }
 
-func fieldOf(b release.Binding, field string) string { return "bindings[" + b.Name + "]." + field }
+func bindingField(b release.Binding, field string) string { return "bindings[" + b.Name + "]." + field }
 
-func keyFor(b release.Binding) string { return cmp.Or(b.Key, b.Name) }
+func secretKey(b release.Binding) string { return cmp.Or(b.Key, b.Name) }
 
-func (w Worker) secret(name, key string) Binding {
+func (w Worker) secretBinding(name, key string) Binding {
 	return Binding{Name: name, Type: release.BindingSecretText, Variable: w.EnvPrefix + key}
 }
 
@@ -115,37 +115,37 @@ func (w Worker) binding(b release.Binding, keys []string) (Binding, error) {
 	switch b.Type {
 	case release.BindingPlainText:
 		if !utf8.ValidString(b.Text) {
-			return Binding{}, invalid(fieldOf(b, "text"), "is not UTF-8")
+			return Binding{}, invalid(bindingField(b, "text"), "is not UTF-8")
 		}
 		return Binding{Name: b.Name, Type: b.Type, Text: b.Text}, nil
 	case release.BindingJSON:
 		return jsonBinding(b)
 	case release.BindingSecretText:
-		if key := keyFor(b); !slices.Contains(keys, key) {
-			return Binding{}, invalid(fieldOf(b, "key"), "the Secret of secretRef has no key "+quoted(key))
+		if key := secretKey(b); !slices.Contains(keys, key) {
+			return Binding{}, invalid(bindingField(b, "key"), "the Secret of secretRef has no key "+quoted(key))
 		}
-		return w.secret(b.Name, keyFor(b)), nil
+		return w.secretBinding(b.Name, secretKey(b)), nil
 	default:
-		return w.blob(b)
+		return w.partBinding(b)
 	}
 }
 
 func (w Worker) checkType(b release.Binding) error {
 	switch {
 	case b.Type == release.BindingWasmModule && w.Body == "":
-		return invalid(fieldOf(b, "type"), "type wasm_module is not supported: workerd has it for scripts without modules alone; import the module by its name")
-	case slices.Contains(served, b.Type):
+		return invalid(bindingField(b, "type"), "type wasm_module is not supported: workerd has it for scripts without modules alone; import the module by its name")
+	case slices.Contains(supportedTypes, b.Type):
 		return nil
-	case slices.Contains(known, b.Type):
-		return invalid(fieldOf(b, "type"), "type "+b.Type+" is not supported")
+	case slices.Contains(unsupportedTypes, b.Type):
+		return invalid(bindingField(b, "type"), "type "+b.Type+" is not supported")
 	}
-	return invalid(fieldOf(b, "type"), "unknown type "+quoted(b.Type)+" (there are "+strings.Join(served, ", ")+")")
+	return invalid(bindingField(b, "type"), "unknown type "+quoted(b.Type)+" (there are "+strings.Join(supportedTypes, ", ")+")")
 }
 
 // checkFields refuses values that the type does not take: one that is given and has no
 // effect is a mistake, and a secret in a spec is a secret that everybody reads.
 func checkFields(b release.Binding) error {
-	_, blob := parts[b.Type]
+	_, blob := partKinds[b.Type]
 	for _, f := range []struct {
 		name       string
 		set, takes bool
@@ -159,9 +159,9 @@ func checkFields(b release.Binding) error {
 			continue
 		}
 		if b.Type == release.BindingSecretText {
-			return invalid(fieldOf(b, f.name), "the value of a secret is in the Secret")
+			return invalid(bindingField(b, f.name), "the value of a secret is in the Secret")
 		}
-		return invalid(fieldOf(b, f.name), "type "+b.Type+" takes none")
+		return invalid(bindingField(b, f.name), "type "+b.Type+" takes none")
 	}
 	return nil
 }
@@ -170,27 +170,27 @@ func checkFields(b release.Binding) error {
 // a Worker is written and read again.
 func jsonBinding(b release.Binding) (Binding, error) {
 	if b.JSON == nil || len(b.JSON.Raw) == 0 {
-		return Binding{}, invalid(fieldOf(b, "json"), "there is none")
+		return Binding{}, invalid(bindingField(b, "json"), "there is none")
 	}
 	compact, err := json.Marshal(json.RawMessage(b.JSON.Raw))
 	if err != nil || !utf8.Valid(compact) {
-		return Binding{}, invalid(fieldOf(b, "json"), "is not JSON")
+		return Binding{}, invalid(bindingField(b, "json"), "is not JSON")
 	}
 	return Binding{Name: b.Name, Type: b.Type, JSON: compact}, nil
 }
 
-// blob is the content of a module, which can be imported as well.
-func (w Worker) blob(b release.Binding) (Binding, error) {
-	name, err := moduleName(b.Part)
+// partBinding is the content of a module, which can be imported as well.
+func (w Worker) partBinding(b release.Binding) (Binding, error) {
+	name, err := cleanModuleName(b.Part)
 	if err != nil {
-		return Binding{}, invalid(fieldOf(b, "part"), quoted(b.Part)+" is no name of a module")
+		return Binding{}, invalid(bindingField(b, "part"), quoted(b.Part)+" is no name of a module")
 	}
 	i := slices.IndexFunc(w.Modules, func(m Module) bool { return m.Name == name })
 	if i < 0 {
-		return Binding{}, invalid(fieldOf(b, "part"), "there is no module "+quoted(b.Part))
+		return Binding{}, invalid(bindingField(b, "part"), "there is no module "+quoted(b.Part))
 	}
-	if kind := w.Modules[i].Kind; !slices.Contains(parts[b.Type], kind) {
-		return Binding{}, invalid(fieldOf(b, "part"), fmt.Sprintf("module %s is %s, and %s takes %s", quoted(name), kind, b.Type, strings.Join(parts[b.Type], ", ")))
+	if kind := w.Modules[i].Kind; !slices.Contains(partKinds[b.Type], kind) {
+		return Binding{}, invalid(bindingField(b, "part"), fmt.Sprintf("module %s is %s, and %s takes %s", quoted(name), kind, b.Type, strings.Join(partKinds[b.Type], ", ")))
 	}
 	return Binding{Name: b.Name, Type: b.Type, Part: name}, nil
 }

@@ -32,8 +32,8 @@ var kinds = map[string]string{
 	".json": KindJSON,
 }
 
-// mains are the names of a main module that nobody named, the likeliest first.
-var mains = []string{"index.js", "index.mjs", "worker.js", "worker.mjs", "main.js", "main.mjs"}
+// mainNames are the names of a main module that nobody named, the likeliest first.
+var mainNames = []string{"index.js", "index.mjs", "worker.js", "worker.mjs", "main.js", "main.mjs"}
 
 func kindOf(name string) string {
 	if kind, ok := kinds[strings.ToLower(path.Ext(name))]; ok {
@@ -42,21 +42,21 @@ func kindOf(name string) string {
 	return KindData
 }
 
-// leftOut tells what is stored beside modules and is none: source maps, and the empty
+// isIgnored tells what is stored beside modules and is none: source maps, and the empty
 // objects that consoles of stores show as folders.
-func leftOut(name string) bool {
+func isIgnored(name string) bool {
 	return strings.HasSuffix(name, "/") || strings.EqualFold(path.Ext(name), ".map")
 }
 
-// modulesOf checks what is stored. workerd resolves names as paths, so two that resolve to
+// parseModules checks what is stored. workerd resolves names as paths, so two that resolve to
 // the same are one.
-func modulesOf(stored []release.Module) ([]Module, error) {
+func parseModules(stored []release.Module) ([]Module, error) {
 	modules := make([]Module, 0, len(stored))
 	for _, s := range stored {
-		if leftOut(s.Name) {
+		if isIgnored(s.Name) {
 			continue
 		}
-		name, err := moduleName(s.Name)
+		name, err := cleanModuleName(s.Name)
 		if err != nil {
 			return nil, err
 		}
@@ -64,9 +64,9 @@ func modulesOf(stored []release.Module) ([]Module, error) {
 		switch field := "modules[" + name + "]"; {
 		case slices.ContainsFunc(modules, func(other Module) bool { return other.Name == name }):
 			return nil, invalid(field, "there are two of this name")
-		case !plain(s.Key) || s.Key == "":
+		case !isPlainText(s.Key) || s.Key == "":
 			return nil, invalid(field+".key", quoted(s.Key)+" is no key of an object")
-		case !plain(s.ETag) || s.ETag == "":
+		case !isPlainText(s.ETag) || s.ETag == "":
 			return nil, invalid(field+".etag", quoted(s.ETag)+" tells no content from another")
 		case s.Size < 0:
 			return nil, invalid(field+".size", "is negative")
@@ -79,13 +79,13 @@ func modulesOf(stored []release.Module) ([]Module, error) {
 	return modules, nil
 }
 
-// moduleName returns the name that workerd resolves a stored one to.
-func moduleName(stored string) (string, error) {
+// cleanModuleName returns the name that workerd resolves a stored one to.
+func cleanModuleName(stored string) (string, error) {
 	name := path.Clean(stored)
 	switch {
 	case stored == "" || name == ".":
 		return "", invalid("modules", "the name "+quoted(stored)+" is empty")
-	case !plain(stored):
+	case !isPlainText(stored):
 		return "", invalid("modules", "the name "+quoted(stored)+" has characters that are not text")
 	case path.IsAbs(stored) || slices.Contains(strings.Split(stored, "/"), ".."):
 		return "", invalid("modules", "the name "+quoted(stored)+" leads out of the script")
@@ -93,8 +93,8 @@ func moduleName(stored string) (string, error) {
 	return name, nil
 }
 
-// mainOf returns the name of the module that handles events.
-func mainOf(named string, modules []Module) (string, error) {
+// resolveMain returns the name of the module that handles events.
+func resolveMain(named string, modules []Module) (string, error) {
 	var scripts []string
 	for _, m := range modules {
 		if m.Kind == KindESModule {
@@ -108,22 +108,22 @@ func mainOf(named string, modules []Module) (string, error) {
 	case named != "" && slices.ContainsFunc(modules, func(m Module) bool { return m.Name == path.Clean(named) && m.Kind == KindCommonJS }):
 		return "", invalid("mainModule", quoted(named)+" is CommonJS, and only an ES module handles events")
 	case named != "":
-		return "", invalid("mainModule", quoted(named)+" is none of the JavaScript modules: "+some(scripts))
+		return "", invalid("mainModule", quoted(named)+" is none of the JavaScript modules: "+joinNames(scripts))
 	case len(scripts) == 0:
 		return "", invalid("mainModule", "there is no JavaScript module, which ends in .js or .mjs")
 	case len(scripts) == 1:
 		return scripts[0], nil
 	}
-	for _, name := range mains {
+	for _, name := range mainNames {
 		if slices.Contains(scripts, name) {
 			return name, nil
 		}
 	}
-	return "", invalid("mainModule", "is empty, and there are several JavaScript modules: "+some(scripts))
+	return "", invalid("mainModule", "is empty, and there are several JavaScript modules: "+joinNames(scripts))
 }
 
-// some lists names, as many as a message bears.
-func some(names []string) string {
+// joinNames lists names, as many as a message bears.
+func joinNames(names []string) string {
 	const most = 10
 	switch {
 	case len(names) == 0:

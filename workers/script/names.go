@@ -24,10 +24,10 @@ func CheckName(name string) error {
 	return nil
 }
 
-// reserved are beginnings of variables that the loader, the C library or workerd itself read
+// reservedPrefixes are beginnings of variables that the loader, the C library or workerd itself read
 // from their environment. A script that is called ld would name the libraries that the
 // process loads, by a key PRELOAD of its Secret.
-var reserved = []string{"LD_", "GLIBC_", "GCONV_", "MALLOC_", "TCMALLOC_", "ICU_", "OPENSSL_", "WORKERD_"}
+var reservedPrefixes = []string{"LD_", "GLIBC_", "GCONV_", "MALLOC_", "TCMALLOC_", "ICU_", "OPENSSL_", "WORKERD_"}
 
 // EnvPrefix returns what is put before the keys of a script's Secret: its name in upper
 // case. No name of a variable begins with a digit, and none of a script's with what the
@@ -35,7 +35,7 @@ var reserved = []string{"LD_", "GLIBC_", "GCONV_", "MALLOC_", "TCMALLOC_", "ICU_
 func EnvPrefix(name string) string {
 	prefix := strings.ToUpper(strings.ReplaceAll(name, "-", "_")) + "_"
 	digit := prefix[0] >= '0' && prefix[0] <= '9'
-	if digit || slices.ContainsFunc(reserved, func(r string) bool { return strings.HasPrefix(prefix, r) }) {
+	if digit || slices.ContainsFunc(reservedPrefixes, func(r string) bool { return strings.HasPrefix(prefix, r) }) {
 		return "_" + prefix
 	}
 	return prefix

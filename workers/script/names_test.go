@@ -13,7 +13,7 @@ import (
 	release "github.com/spokelet/spokelet/workers/api/release/v1alpha1"
 )
 
-func TestDatesHaveTwoSpellings(t *testing.T) {
+func TestDateReadsTwoFormats(t *testing.T) {
 	tests := map[string]struct {
 		reason string
 		date   string
@@ -51,7 +51,7 @@ func TestDatesHaveTwoSpellings(t *testing.T) {
 
 var iso = regexp.MustCompile(`^\d{4}-\d{2}-\d{2}$`)
 
-func FuzzDatesAreISOOrRefused(f *testing.F) {
+func FuzzDate(f *testing.F) {
 	f.Add("01/15/2026")
 	f.Add("2026-02-30")
 	f.Fuzz(func(t *testing.T, date string) {
@@ -71,7 +71,7 @@ func FuzzDatesAreISOOrRefused(f *testing.F) {
 	})
 }
 
-func TestPrefixesLieBelowTheAccount(t *testing.T) {
+func TestPrefixStaysBelowAccount(t *testing.T) {
 	tests := map[string]struct {
 		reason string
 		url    string
@@ -116,7 +116,7 @@ func TestPrefixesLieBelowTheAccount(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotConfiguredIsReachedByNoAddress(t *testing.T) {
+func TestPrefixNeedsBucketAndAccount(t *testing.T) {
 	tests := map[string]struct {
 		reason               string
 		url, bucket, account string
@@ -135,7 +135,7 @@ func TestWhatIsNotConfiguredIsReachedByNoAddress(t *testing.T) {
 	}
 }
 
-func FuzzPrefixesStayInTheAccount(f *testing.F) {
+func FuzzPrefixStaysBelowAccount(f *testing.F) {
 	f.Add("s3://scripts/1234/hello/1", "scripts", "1234")
 	f.Add("1234/../5678", "scripts", "1234")
 	f.Fuzz(func(t *testing.T, url, bucket, account string) {
@@ -164,14 +164,14 @@ func FuzzPrefixesStayInTheAccount(f *testing.F) {
 	})
 }
 
-func TestURLsAreThoseOfBothSpellings(t *testing.T) {
+func TestURLsMergesBothFields(t *testing.T) {
 	s := release.Script{ScriptURLs: []string{"b", "a", "b"}, ScriptsURLs: []string{"c", "a"}}
 	if diff := cmp.Diff([]string{"b", "a", "c"}, URLs(s)); diff != "" {
 		t.Errorf("scriptUrls first, each once (-want +got):\n%s", diff)
 	}
 }
 
-func TestNamesOutsideOfTheAccount(t *testing.T) {
+func TestExportedNames(t *testing.T) {
 	tests := map[string]struct {
 		reason                     string
 		script                     string

@@ -85,7 +85,7 @@ func New(s release.Script, modules []release.Module, secretKeys []string) (Worke
 		return Worker{}, invalid("compatibilityDate", err.Error())
 	}
 	w := Worker{Name: s.ScriptName, EnvPrefix: EnvPrefix(s.ScriptName), CompatibilityDate: date}
-	if w.CompatibilityFlags, err = flags(s.CompatibilityFlags); err != nil {
+	if w.CompatibilityFlags, err = normalizeFlags(s.CompatibilityFlags); err != nil {
 		return Worker{}, err
 	}
 	if w, err = w.withModules(s, modules); err != nil {
@@ -102,7 +102,7 @@ func New(s release.Script, modules []release.Module, secretKeys []string) (Worke
 
 // withModules adds the modules, and says which of them handles events.
 func (w Worker) withModules(s release.Script, stored []release.Module) (Worker, error) {
-	modules, err := modulesOf(stored)
+	modules, err := parseModules(stored)
 	if err != nil {
 		return Worker{}, err
 	}
@@ -111,35 +111,35 @@ func (w Worker) withModules(s release.Script, stored []release.Module) (Worker, 
 		return Worker{}, err
 	}
 	if s.BodyPart != "" {
-		w.Body, err = bodyOf(s, modules, typed)
+		w.Body, err = resolveBody(s, modules, typed)
 	} else {
-		w.Main, err = mainOf(s.MainModule, modules)
+		w.Main, err = resolveMain(s.MainModule, modules)
 	}
 	w.Modules = modules
-	slices.SortFunc(w.Modules, func(a, b Module) int { return cmp.Compare(w.rank(a), w.rank(b)) })
+	slices.SortFunc(w.Modules, func(a, b Module) int { return cmp.Compare(w.sortKey(a), w.sortKey(b)) })
 	return w, err
 }
 
-// rank sorts the module that handles events before all names, none of which is empty.
-func (w Worker) rank(m Module) string {
+// sortKey sorts the module that handles events before all names, none of which is empty.
+func (w Worker) sortKey(m Module) string {
 	if m.Name == w.Main || m.Name == w.Body {
 		return ""
 	}
 	return m.Name
 }
 
-// flags are a set: neither order nor repetition says anything.
-func flags(said []string) ([]string, error) {
+// normalizeFlags are a set: neither order nor repetition says anything.
+func normalizeFlags(said []string) ([]string, error) {
 	for _, flag := range said {
-		if flag == "" || !plain(flag) {
+		if flag == "" || !isPlainText(flag) {
 			return nil, invalid("compatibilityFlags", quoted(flag)+" is no flag")
 		}
 	}
 	return slices.Compact(slices.Sorted(slices.Values(said))), nil
 }
 
-// plain tells whether a text can stand in a line of a message, a path or a configuration.
-func plain(s string) bool {
+// isPlainText tells whether a text can stand in a line of a message, a path or a configuration.
+func isPlainText(s string) bool {
 	for _, r := range s {
 		if unicode.IsControl(r) {
 			return false

@@ -33,7 +33,7 @@ func hello(bindings ...release.Binding) release.Script {
 	return release.Script{ScriptName: "hello", CompatibilityDate: "01/15/2026", Bindings: bindings}
 }
 
-func TestAWorkerHasAllThatAnImageNeeds(t *testing.T) {
+func TestNewFillsWorker(t *testing.T) {
 	s := hello(
 		release.Binding{Name: "TOKEN", Type: "secret_text"},
 		release.Binding{Name: "dataBase", Type: "secret_text", Key: "DATABASE_URL"},
@@ -75,7 +75,7 @@ func TestAWorkerHasAllThatAnImageNeeds(t *testing.T) {
 	}
 }
 
-func TestAWorkerSurvivesJSON(t *testing.T) {
+func TestWorkerJSONRoundTrip(t *testing.T) {
 	w, err := New(hello(release.Binding{Name: "J", Type: "json", JSON: value("{\"a\": \"<&\u2028>\"}")}), stored("index.js"), nil)
 	if err != nil {
 		t.Fatalf("New(): %v", err)
@@ -93,7 +93,7 @@ func TestAWorkerSurvivesJSON(t *testing.T) {
 	}
 }
 
-func TestTheOrderOfWhatIsSaidDoesNotMatter(t *testing.T) {
+func TestNewIgnoresInputOrder(t *testing.T) {
 	s := hello(
 		release.Binding{Name: "A", Type: "plain_text", Text: "a"}, release.Binding{Name: "B", Type: "secret_text", Key: "K"},
 		release.Binding{Name: "C", Type: "text_blob", Part: "c.txt"},
@@ -121,7 +121,7 @@ func TestTheOrderOfWhatIsSaidDoesNotMatter(t *testing.T) {
 	}
 }
 
-func TestTheMainModule(t *testing.T) {
+func TestMainModuleIsResolved(t *testing.T) {
 	many := []string{}
 	for i := range 15 {
 		many = append(many, fmt.Sprintf("m%02d.js", i))
@@ -193,7 +193,7 @@ func messageOf(t *testing.T, err error) string {
 	return err.Error()
 }
 
-func TestKindsAreThoseOfTheExtensions(t *testing.T) {
+func TestKindFollowsExtension(t *testing.T) {
 	tests := map[string]struct{ reason, want string }{
 		"a.js": {"JavaScript", KindESModule}, "a.mjs": {"JavaScript", KindESModule}, "a.wasm": {"WebAssembly", KindWasm},
 		"a.txt": {"text", KindText}, "a.html": {"text", KindText}, "a.css": {"text", KindText}, "a.md": {"text", KindText}, "a.sql": {"text", KindText},
@@ -219,7 +219,7 @@ type refusal struct {
 	want    string
 }
 
-func TestWhatCannotBeServedIsRefused(t *testing.T) {
+func TestNewRejectsInvalidScripts(t *testing.T) {
 	index := stored("index.js", "add.wasm", "a.txt")
 	for about, cases := range map[string]map[string]refusal{
 		"script": refusedScripts(index), "modules": refusedModules(), "bindings": refusedBindings(index), "sources": refusedSources(index),
@@ -393,7 +393,7 @@ func refusedSources(index []release.Module) map[string]refusal {
 	}
 }
 
-func TestAKeyMayHaveSeveralNames(t *testing.T) {
+func TestSecretKeyMayHaveSeveralBindings(t *testing.T) {
 	w, err := New(hello(
 		release.Binding{Name: "A", Type: "secret_text", Key: "B"}, release.Binding{Name: "B", Type: "secret_text", Key: "A"}, release.Binding{Name: "C", Type: "secret_text", Key: "A"},
 	), stored("index.js"), []string{"A", "B"})

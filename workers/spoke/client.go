@@ -24,10 +24,10 @@ import (
 const (
 	// clusters is the path of the clusters in the live API of the hub.
 	clusters = "/apis/live.spokelet.io/v1alpha1/clusters/"
-	// refusalTimeout is how long a refusal may take once its header is there.
-	refusalTimeout = 10 * time.Second
-	// maxMessage bounds what is repeated of a refusal, in bytes.
-	maxMessage = 1 << 10
+	// errorBodyTimeout is how long a refusal may take once its header is there.
+	errorBodyTimeout = 10 * time.Second
+	// maxErrorMessage bounds what is repeated of a refusal, in bytes.
+	maxErrorMessage = 1 << 10
 )
 
 // Bounds of memory for what was read and not yet decoded.
@@ -47,10 +47,10 @@ var (
 // A Client reads from the hub and, through it, from clusters. Its methods may be called by
 // several goroutines.
 type Client struct {
-	http   *http.Client
-	pool   *http.Transport
-	base   *url.URL
-	memory *quota.Memory
+	http      *http.Client
+	transport *http.Transport
+	base      *url.URL
+	memory    *quota.Memory
 }
 
 // New returns a client with the identity of the configuration.
@@ -62,7 +62,7 @@ func New(kube *rest.Config) (*Client, error) {
 	if base.Path == "" {
 		base.Path = "/" // JoinPath would leave paths without it
 	}
-	pool, err := newPool(kube)
+	pool, err := newTransport(kube)
 	if err != nil {
 		return nil, fmt.Errorf("hub: %w", err)
 	}
@@ -70,16 +70,16 @@ func New(kube *rest.Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("hub: %w", err)
 	}
-	bounded := &transport{next: identified, path: base.JoinPath(clusters).Path, pace: quota.NewWrites(clusterRate, allRate)}
+	bounded := &boundedTransport{next: identified, path: base.JoinPath(clusters).Path, rate: quota.NewWrites(clusterRate, allRate)}
 	return &Client{
 		// A cluster sends nobody elsewhere.
-		http: &http.Client{Transport: bounded, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
-		pool: pool, base: base, memory: quota.NewGuaranteedMemory(clusterMemory, allMemory, guaranteed),
+		http:      &http.Client{Transport: bounded, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
+		transport: pool, base: base, memory: quota.NewGuaranteedMemory(clusterMemory, allMemory, guaranteed),
 	}, nil
 }
 
 // Close closes the connections that nobody uses.
-func (c *Client) Close() { c.pool.CloseIdleConnections() }
+func (c *Client) Close() { c.transport.CloseIdleConnections() }
 
 // Hub returns the API of the hub.
 func (c *Client) Hub() API { return API{client: c, base: c.base} }
@@ -112,10 +112,10 @@ func (a API) Account() *quota.Account {
 // Stream asks once and returns the body of the answer, which the caller reads as it comes, and
 // closes. Names in the path were checked by the caller. A refusal is an APIStatus.
 func (a API) Stream(ctx context.Context, method, path string, query url.Values) (io.ReadCloser, error) {
-	return a.ask(ctx, method, "*/*", path, query)
+	return a.do(ctx, method, "*/*", path, query)
 }
 
-func (a API) ask(ctx context.Context, method, accept, path string, query url.Values) (io.ReadCloser, error) {
+func (a API) do(ctx context.Context, method, accept, path string, query url.Values) (io.ReadCloser, error) {
 	target := a.base.JoinPath(path)
 	target.RawQuery = query.Encode()
 	req, err := http.NewRequestWithContext(ctx, method, target.String(), http.NoBody)
@@ -131,12 +131,12 @@ func (a API) ask(ctx context.Context, method, accept, path string, query url.Val
 		return res.Body, nil
 	}
 	defer res.Body.Close()
-	return nil, a.refusal(res)
+	return nil, a.statusError(res)
 }
 
-// refusal is what the server said of a request that failed, cut to what is worth repeating.
-func (a API) refusal(res *http.Response) error {
-	late := time.AfterFunc(refusalTimeout, func() { res.Body.Close() })
+// statusError is what the server said of a request that failed, cut to what is worth repeating.
+func (a API) statusError(res *http.Response) error {
+	late := time.AfterFunc(errorBodyTimeout, func() { res.Body.Close() })
 	defer late.Stop()
 	account := a.Account()
 	defer account.Close()
@@ -145,7 +145,7 @@ func (a API) refusal(res *http.Response) error {
 		Message string              `json:"message"`
 		Reason  metav1.StatusReason `json:"reason"`
 	}
-	err := account.Grow(readCost * MaxRefusal)
+	err := account.Grow(costPerByte * MaxErrorBody)
 	if err == nil {
 		var text []byte
 		if text, err = io.ReadAll(res.Body); err == nil {
@@ -157,7 +157,7 @@ func (a API) refusal(res *http.Response) error {
 	}
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: int32(res.StatusCode), //nolint:gosec // three digits
-		Reason: said.Reason[:min(len(said.Reason), maxMessage)], Message: said.Message[:min(len(said.Message), maxMessage)],
+		Reason: said.Reason[:min(len(said.Reason), maxErrorMessage)], Message: said.Message[:min(len(said.Message), maxErrorMessage)],
 	}}
 }
 

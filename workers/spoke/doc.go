@@ -7,7 +7,7 @@
 //
 // # What is bounded
 //
-//   - An answer has at most [MaxAnswer] bytes, a refusal [MaxRefusal], an object of a list or of
+//   - An answer has at most [MaxAnswer] bytes, a refusal [MaxErrorBody], an object of a list or of
 //     a watch [MaxObject], a header 64 KiB. Beyond that reading fails, with [ErrTooLarge]. Logs
 //     and watches have no end; whoever reads a log bounds its lines.
 //   - Objects are read one by one, as metadata alone: what a cluster's answer takes of memory is

@@ -20,26 +20,26 @@ const (
 	// MaxObject is how many bytes an object of a list, or an event of a watch, may have. The
 	// annotations of one have up to 256 KiB.
 	MaxObject = 512 << 10
-	// readCost is what a byte takes until its value was decoded: see jsonstream.
-	readCost = 3
+	// costPerByte is what a byte takes until its value was decoded: see jsonstream.
+	costPerByte = 3
 	// maxVersion bounds the version of a list, which is sent back. etcd's have twenty digits.
 	maxVersion = 128
 )
 
 // Forms in which a server writes objects.
 const (
-	Whole    = "application/json"
-	Metadata = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-	watched  = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+	FullObject    = "application/json"
+	Metadata      = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+	watchMetadata = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 )
 
-// errForm is of an answer that is no list or watch.
-var errForm = errors.New("it is no list of objects")
+// errNotList is of an answer that is no list or watch.
+var errNotList = errors.New("it is no list of objects")
 
 // List reads the objects of a list one by one, in a form, into values that each is called with.
 // It returns the version that a watch goes on from.
 func List[T any](ctx context.Context, a API, form, path string, query url.Values, each func(T)) (version string, err error) {
-	body, err := a.ask(ctx, http.MethodGet, form, path, query)
+	body, err := a.do(ctx, http.MethodGet, form, path, query)
 	if err != nil {
 		return "", err
 	}
@@ -64,7 +64,7 @@ func List[T any](ctx context.Context, a API, form, path string, query url.Values
 		}
 	})
 	if err == nil && version == "" {
-		err = errForm
+		err = errNotList
 	}
 	if err != nil {
 		return "", fmt.Errorf("list: %w", err)
@@ -80,7 +80,7 @@ func readVersion(dec *json.Decoder, version *string) error {
 		return err
 	}
 	if len(metadata.ResourceVersion) > maxVersion {
-		return errForm
+		return errNotList
 	}
 	*version = metadata.ResourceVersion
 	return nil
@@ -104,9 +104,9 @@ type Watch[T any] struct {
 // it.
 func NewWatch[T any](ctx context.Context, a API, form, path string, query url.Values) (*Watch[T], error) {
 	if form == Metadata {
-		form = watched
+		form = watchMetadata
 	}
-	body, err := a.ask(ctx, http.MethodGet, form, path, query)
+	body, err := a.do(ctx, http.MethodGet, form, path, query)
 	if err != nil {
 		return nil, err
 	}
@@ -133,23 +133,23 @@ func (a API) decoder(body io.Reader) (dec *json.Decoder, done func()) {
 	if a.cluster == "" {
 		return json.NewDecoder(body), func() {}
 	}
-	h := &holding{account: a.Account()}
-	return jsonstream.NewDecoder(body, h.hold), h.account.Close
+	h := &bufferAccount{account: a.Account()}
+	return jsonstream.NewDecoder(body, h.grow), h.account.Close
 }
 
-// holding is what a decoder has of its cluster's memory: as much as its buffer ever had, for it
+// bufferAccount is what a decoder has of its cluster's memory: as much as its buffer ever had, for it
 // does not shrink.
-type holding struct {
+type bufferAccount struct {
 	account *quota.Account
 	most    int64
 }
 
-func (h *holding) hold(pending int64) error {
+func (h *bufferAccount) grow(pending int64) error {
 	if pending > MaxObject {
 		return fmt.Errorf("an object of more than %d bytes: %w", MaxObject, ErrTooLarge)
 	}
 	if more := pending - h.most; more > 0 {
-		if err := h.account.Grow(readCost * more); err != nil {
+		if err := h.account.Grow(costPerByte * more); err != nil {
 			return err
 		}
 		h.most = pending

@@ -27,8 +27,8 @@ const (
 	idleTimeout      = 90 * time.Second
 )
 
-// newPool returns connections to the hub. client-go's own have windows that cannot be set.
-func newPool(kube *rest.Config) (*http.Transport, error) {
+// newTransport returns connections to the hub. client-go's own have windows that cannot be set.
+func newTransport(kube *rest.Config) (*http.Transport, error) {
 	trusted, err := tlsConfig(kube)
 	if err != nil {
 		return nil, err
@@ -42,7 +42,7 @@ func newPool(kube *rest.Config) (*http.Transport, error) {
 		proxy = kube.Proxy
 	}
 	return &http.Transport{
-		Proxy: proxy, DialContext: dial, TLSClientConfig: trusted, DialTLSContext: reloading(kube, dial),
+		Proxy: proxy, DialContext: dial, TLSClientConfig: trusted, DialTLSContext: dialWithCurrentCA(kube, dial),
 		ForceAttemptHTTP2: true, DisableCompression: true,
 		MaxResponseHeaderBytes: maxHeader, TLSHandshakeTimeout: handshakeTimeout, IdleConnTimeout: idleTimeout,
 		HTTP2: &http.HTTP2Config{MaxReceiveBufferPerStream: streamWindow, MaxReceiveBufferPerConnection: connectionWindow},
@@ -61,8 +61,8 @@ func tlsConfig(kube *rest.Config) (*tls.Config, error) {
 	return config, nil
 }
 
-// reloading reads the hub's authorities for each connection: they may be others by then.
-func reloading(kube *rest.Config, dial func(context.Context, string, string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
+// dialWithCurrentCA reads the hub's authorities for each connection: they may be others by then.
+func dialWithCurrentCA(kube *rest.Config, dial func(context.Context, string, string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		config, err := tlsConfig(kube)
 		if err != nil {

@@ -71,7 +71,7 @@ func endless(begin, text string) http.HandlerFunc {
 	}
 }
 
-func TestAnswersOfAClusterAreBounded(t *testing.T) {
+func TestClusterAnswersAreLimited(t *testing.T) {
 	list := func(ctx context.Context, a API) error {
 		_, err := List(ctx, a, Metadata, "/api/v1/pods", nil, func(named) {})
 		return err
@@ -116,7 +116,7 @@ func TestAnswersOfAClusterAreBounded(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			client := newHub(t, tc.answer)
-			client.http.Transport.(*transport).pace = nil
+			client.http.Transport.(*boundedTransport).rate = nil
 			if err := tc.read(t.Context(), cluster(t, client, "spoke1")); !errors.Is(err, ErrTooLarge) {
 				t.Errorf("%s: %v", tc.reason, err)
 			}
@@ -127,7 +127,7 @@ func TestAnswersOfAClusterAreBounded(t *testing.T) {
 	}
 }
 
-func TestObjectsAreReadAndFollowed(t *testing.T) {
+func TestListAndWatch(t *testing.T) {
 	client := newHub(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer of-the-hub" || r.ProtoMajor != 2 {
 			w.WriteHeader(http.StatusUnauthorized)
@@ -166,7 +166,7 @@ func TestObjectsAreReadAndFollowed(t *testing.T) {
 	}
 }
 
-func TestARefusalIsRepeatedAsFarAsItIsWorthIt(t *testing.T) {
+func TestErrorStatusIsTruncated(t *testing.T) {
 	cases := map[string]struct {
 		code   int
 		body   string
@@ -175,8 +175,8 @@ func TestARefusalIsRepeatedAsFarAsItIsWorthIt(t *testing.T) {
 	}{
 		"a Status":           {code: 403, body: `{"kind":"Status","reason":"Forbidden","message":"pods is forbidden"}`, want: "pods is forbidden", reason: "it says what is to be done"},
 		"no Status":          {code: 502, body: `oh`, want: "the answer was 502 Bad Gateway", reason: "a text of anybody's is none"},
-		"a long one":         {code: 500, body: `{"kind":"Status","message":"` + strings.Repeat("a", 2*maxMessage) + `"}`, want: strings.Repeat("a", maxMessage), reason: "it goes into an event"},
-		"a longer one":       {code: 500, body: `{"kind":"Status","message":"` + strings.Repeat("a", MaxRefusal) + `"}`, want: "the answer was 500 Internal Server Error", reason: "it is not read to its end"},
+		"a long one":         {code: 500, body: `{"kind":"Status","message":"` + strings.Repeat("a", 2*maxErrorMessage) + `"}`, want: strings.Repeat("a", maxErrorMessage), reason: "it goes into an event"},
+		"a longer one":       {code: 500, body: `{"kind":"Status","message":"` + strings.Repeat("a", MaxErrorBody) + `"}`, want: "the answer was 500 Internal Server Error", reason: "it is not read to its end"},
 		"one that leads off": {code: 307, body: ``, want: "the answer was 307 Temporary Redirect", reason: "nobody is sent elsewhere"},
 	}
 	for name, tc := range cases {
@@ -202,9 +202,9 @@ func TestARefusalIsRepeatedAsFarAsItIsWorthIt(t *testing.T) {
 }
 
 // Each of these decoders holds half an event, and there is memory for four of them.
-func TestWhatIsReadOfAClusterIsOnItsAccount(t *testing.T) {
+func TestClusterReadsAreCounted(t *testing.T) {
 	const half = MaxObject / 2
-	const each = readCost * (half + 100)
+	const each = costPerByte * (half + 100)
 	client := newHub(t, http.NotFound)
 	client.memory = quota.NewGuaranteedMemory(4*each, 5*each, each)
 	hostile := cluster(t, client, "hostile")
@@ -256,9 +256,9 @@ func (text) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Request: r, Body: io.NopCloser(strings.NewReader(strings.Repeat("a", MaxAnswer)))}, nil
 }
 
-func TestAClusterIsReadAtABoundedRate(t *testing.T) {
+func TestClusterReadRateIsLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		bounded := &transport{next: text{}, path: clusters, pace: quota.NewWrites(quota.Rate{PerSecond: 1 << 20, Burst: 2 << 20}, allRate)}
+		bounded := &boundedTransport{next: text{}, path: clusters, rate: quota.NewWrites(quota.Rate{PerSecond: 1 << 20, Burst: 2 << 20}, allRate)}
 		read := func(ctx context.Context, path string) (time.Duration, error) {
 			begin := time.Now()
 			r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://hub.example"+path, http.NoBody)
@@ -288,7 +288,7 @@ func TestAClusterIsReadAtABoundedRate(t *testing.T) {
 	})
 }
 
-func TestWhatNobodyReadsIsNotReceived(t *testing.T) {
+func TestUnreadBodyIsNotReceived(t *testing.T) {
 	received := make(chan int, 1)
 	client := newHub(t, func(w http.ResponseWriter, r *http.Request) {
 		if strings.Contains(r.URL.Path, "/healthy/") {
@@ -319,7 +319,7 @@ func TestWhatNobodyReadsIsNotReceived(t *testing.T) {
 	other.Close()
 }
 
-func TestNoNameOfAClusterLeadsElsewhere(t *testing.T) {
+func TestClusterNameCannotEscapePath(t *testing.T) {
 	client := newHub(t, http.NotFound)
 	for _, name := range []string{"", ".", "..", "a/b", "../../x", "a?b", "A", "a%2fb"} {
 		if _, err := client.Cluster(name); err == nil {
@@ -328,7 +328,7 @@ func TestNoNameOfAClusterLeadsElsewhere(t *testing.T) {
 	}
 }
 
-func TestTheAuthorityOfTheHubIsReadAnew(t *testing.T) {
+func TestHubCAIsReloaded(t *testing.T) {
 	server := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer server.Close()
 	file := filepath.Join(t.TempDir(), "ca.crt")

@@ -17,37 +17,37 @@ import (
 
 // Bounds of what is read of one answer of a cluster, in bytes.
 const (
-	MaxAnswer  = 4 << 20
-	MaxRefusal = 64 << 10
+	MaxAnswer    = 4 << 20
+	MaxErrorBody = 64 << 10
 )
 
-// transport bounds what clusters answer: everything below the path of the clusters.
-type transport struct {
+// boundedTransport bounds what clusters answer: everything below the path of the clusters.
+type boundedTransport struct {
 	next http.RoundTripper
 	path string
-	pace *quota.Writes // of what is read
+	rate *quota.Writes // of what is read
 }
 
 // RoundTrip implements http.RoundTripper.
-func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
+func (t *boundedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	res, err := t.next.RoundTrip(r)
 	rest, ours := strings.CutPrefix(r.URL.Path, t.path)
 	if err != nil || !ours {
 		return res, err
 	}
 	cluster, _, _ := strings.Cut(rest, "/")
-	b := &body{ReadCloser: res.Body, ctx: r.Context(), pace: t.pace, cluster: cluster, limit: limitOf(r, res)}
+	b := &boundedBody{ReadCloser: res.Body, ctx: r.Context(), rate: t.rate, cluster: cluster, limit: bodyLimit(r, res)}
 	b.left = b.limit
 	res.Body = b
 	return res, nil
 }
 
-// limitOf returns how much may be read of an answer.
-func limitOf(r *http.Request, res *http.Response) int64 {
+// bodyLimit returns how much may be read of an answer.
+func bodyLimit(r *http.Request, res *http.Response) int64 {
 	query := r.URL.Query()
 	switch {
 	case res.StatusCode/100 != 2:
-		return MaxRefusal
+		return MaxErrorBody
 	case query.Get("watch") == "true", query.Get("follow") == "true":
 		return math.MaxInt64
 	default:
@@ -56,27 +56,27 @@ func limitOf(r *http.Request, res *http.Response) int64 {
 }
 
 // WrappedRoundTripper is what client-go looks for.
-func (t *transport) WrappedRoundTripper() http.RoundTripper { return t.next }
+func (t *boundedTransport) WrappedRoundTripper() http.RoundTripper { return t.next }
 
-// body is that of an answer of a cluster.
-type body struct {
+// boundedBody is that of an answer of a cluster.
+type boundedBody struct {
 	io.ReadCloser
 
 	ctx         context.Context
-	pace        *quota.Writes
+	rate        *quota.Writes
 	cluster     string
 	limit, left int64
 }
 
 // Read implements io.Reader. It waits while the cluster has had more than its share.
-func (b *body) Read(p []byte) (int, error) {
+func (b *boundedBody) Read(p []byte) (int, error) {
 	if b.left == 0 {
 		return 0, fmt.Errorf("an answer of more than %d bytes: %w", b.limit, ErrTooLarge)
 	}
 	n, err := b.ReadCloser.Read(p[:min(int64(len(p)), b.left)])
 	b.left -= int64(n)
-	b.pace.Spend(b.cluster, int64(n))
-	if wait := b.pace.Wait(b.cluster); wait > 0 {
+	b.rate.Spend(b.cluster, int64(n))
+	if wait := b.rate.Wait(b.cluster); wait > 0 {
 		timer := time.NewTimer(wait)
 		defer timer.Stop()
 		select {

@@ -11,10 +11,10 @@ import (
 	"github.com/spokelet/spokelet/workers/quota"
 )
 
-func TestWhatIsReadCountsForItsAccount(t *testing.T) {
+func TestReadsCountForAccount(t *testing.T) {
 	fake := &fakeS3{objects: map[string]string{"a1/s/1.json": strings.Repeat("x", 1000)}}
 	s := fake.start(t, func(c *Config) { c.Wrap = quota.Transport })
-	ctx := quota.New(10000, 5000).Of(t.Context(), "a1")
+	ctx := quota.New(10000, 5000).WithAccount(t.Context(), "a1")
 	if raw, err := s.Read(ctx, "a1", "a1/s/1.json", 2000); err != nil || len(raw) != 1000 {
 		t.Errorf("%d bytes, %v", len(raw), err)
 	}
@@ -23,7 +23,7 @@ func TestWhatIsReadCountsForItsAccount(t *testing.T) {
 	}
 }
 
-func TestTheLastNamesOfAFolderAreKept(t *testing.T) {
+func TestNamesReturnsLastNames(t *testing.T) {
 	fake := &fakeS3{objects: map[string]string{}, page: 7}
 	for i := range 26 {
 		fake.objects["a1/s/"+string(rune('a'+i))+".json"] = "{}"

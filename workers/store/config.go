@@ -18,14 +18,14 @@ import (
 )
 
 const (
-	defaultRegion   = "us-east-1"
-	defaultModules  = 200
-	defaultBytes    = 16 << 20
-	defaultAnswer   = 20 * time.Second
-	defaultPatience = time.Minute
-	dialTimeout     = 10 * time.Second
-	idleTimeout     = time.Minute
-	maxConnections  = 16
+	defaultRegion  = "us-east-1"
+	defaultModules = 200
+	defaultBytes   = 16 << 20
+	defaultAnswer  = 20 * time.Second
+	defaultTimeout = time.Minute
+	dialTimeout    = 10 * time.Second
+	idleTimeout    = time.Minute
+	maxConnections = 16
 )
 
 // Config says which bucket is read, and how much of it.
@@ -48,9 +48,9 @@ type Config struct {
 	// AnswerTimeout is how long the store may take to begin an answer, and to continue one.
 	// Default 20 s.
 	AnswerTimeout time.Duration
-	// Patience is how long a listing may take, and the beginning of an object, with all
+	// Timeout is how long a listing may take, and the beginning of an object, with all
 	// attempts. Default 1 min.
-	Patience time.Duration
+	Timeout time.Duration
 }
 
 // Default fills what was left empty.
@@ -67,8 +67,8 @@ func (c *Config) Default() {
 	if c.AnswerTimeout == 0 {
 		c.AnswerTimeout = defaultAnswer
 	}
-	if c.Patience == 0 {
-		c.Patience = defaultPatience
+	if c.Timeout == 0 {
+		c.Timeout = defaultTimeout
 	}
 }
 
@@ -93,8 +93,8 @@ func (c *Config) Validate() error {
 	if c.MaxBytes < 1 {
 		errs = append(errs, fmt.Errorf("the limit of %d bytes is less than 1", c.MaxBytes))
 	}
-	if c.AnswerTimeout <= 0 || c.Patience <= 0 {
-		errs = append(errs, fmt.Errorf("the timeouts %s and %s are not both above 0", c.AnswerTimeout, c.Patience))
+	if c.AnswerTimeout <= 0 || c.Timeout <= 0 {
+		errs = append(errs, fmt.Errorf("the timeouts %s and %s are not both above 0", c.AnswerTimeout, c.Timeout))
 	}
 	if len(c.CA) > 0 && !x509.NewCertPool().AppendCertsFromPEM(c.CA) {
 		errs = append(errs, errors.New("the bundle of authorities holds no certificate"))

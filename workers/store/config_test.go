@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-func TestAConfigurationIsChecked(t *testing.T) {
+func TestValidateRejectsInvalidConfig(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		change func(c *Config)
@@ -31,7 +31,7 @@ func TestAConfigurationIsChecked(t *testing.T) {
 		"a key with a newline":      {"files end with one", func(c *Config) { c.SecretKey = "hidden\n" }, "access key and secret key: there is white space in them"},
 		"no modules":                {"nothing could be served", func(c *Config) { c.MaxModules = -1 }, "the limit of -1 modules is less than 1"},
 		"no bytes":                  {"as no modules", func(c *Config) { c.MaxBytes = -1 }, "the limit of -1 bytes is less than 1"},
-		"no time":                   {"nothing could be read", func(c *Config) { c.Patience = -1 }, "the timeouts 20s and -1ns are not both above 0"},
+		"no time":                   {"nothing could be read", func(c *Config) { c.Timeout = -1 }, "the timeouts 20s and -1ns are not both above 0"},
 		"an authority that is none": {"it would be trusted in vain", func(c *Config) { c.CA = []byte("x") }, "the bundle of authorities holds no certificate"},
 	}
 	for name, test := range cases {
@@ -55,7 +55,7 @@ func TestAConfigurationIsChecked(t *testing.T) {
 	}
 }
 
-func TestDefaultsFillWhatIsEmpty(t *testing.T) {
+func TestDefaultFillsEmptyFields(t *testing.T) {
 	config := Config{MaxModules: 3}
 	config.Default()
 	if config.Region != "us-east-1" || config.MaxModules != 3 || config.MaxBytes != 16<<20 || config.AnswerTimeout != 20*time.Second {
@@ -63,7 +63,7 @@ func TestDefaultsFillWhatIsEmpty(t *testing.T) {
 	}
 }
 
-func TestOnlyAuthoritiesThatAreNamedAreTrusted(t *testing.T) {
+func TestOnlyConfiguredCAsAreTrusted(t *testing.T) {
 	fake := &fakeS3{objects: map[string]string{"a1/s/1/a.js": "a"}}
 	server := httptest.NewUnstartedServer(fake)
 	server.Config.ErrorLog = log.New(io.Discard, "", 0) // of those that do not trust it

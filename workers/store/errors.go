@@ -52,7 +52,7 @@ func classify(ctx context.Context, err error) error {
 	}
 	var answer minio.ErrorResponse
 	if !errors.As(err, &answer) || answer.StatusCode == 0 && answer.Code == "" {
-		return fmt.Errorf("%w: %w", ErrUnavailable, plain(err))
+		return fmt.Errorf("%w: %w", ErrUnavailable, stableError(err))
 	}
 	switch status := answer.StatusCode; {
 	case slices.Contains(missingCodes, answer.Code):
@@ -70,9 +70,9 @@ func classify(ctx context.Context, err error) error {
 	}
 }
 
-// plain leaves out of an error of the network what differs each time: the query of the
+// stableError leaves out of an error of the network what differs each time: the query of the
 // request, and the port that it came from.
-func plain(err error) error {
+func stableError(err error) error {
 	timeout, waited := errors.AsType[net.Error](err)
 	if waited && timeout.Timeout() || errors.Is(err, context.Canceled) {
 		return errors.New("it took too long to answer")

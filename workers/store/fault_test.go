@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-func TestAnswersAreToldApart(t *testing.T) {
+func TestErrorsAreClassified(t *testing.T) {
 	t.Parallel()
 	status := func(code int, text string) func(http.ResponseWriter, *http.Request) bool {
 		return func(w http.ResponseWriter, _ *http.Request) bool { refuse(w, code, text); return true }
@@ -105,16 +105,16 @@ func silent(t *testing.T) string {
 	return "http://" + listener.Addr().String()
 }
 
-func TestAStoreThatIsSilentIsNotWaitedForLong(t *testing.T) {
+func TestSilentStoreTimesOut(t *testing.T) {
 	t.Parallel()
-	config := Config{Endpoint: silent(t), Bucket: bucket, AnswerTimeout: 50 * time.Millisecond, Patience: 30 * time.Second}
+	config := Config{Endpoint: silent(t), Bucket: bucket, AnswerTimeout: 50 * time.Millisecond, Timeout: 30 * time.Second}
 	const want = "the object store is not available: it took too long to answer"
 	cases := map[string]struct {
 		reason string
 		change func(c *Config)
 	}{
 		"a request":    {"each attempt has a time", func(*Config) {}},
-		"all attempts": {"and all of them", func(c *Config) { c.AnswerTimeout, c.Patience = time.Minute, 50*time.Millisecond }},
+		"all attempts": {"and all of them", func(c *Config) { c.AnswerTimeout, c.Timeout = time.Minute, 50*time.Millisecond }},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -134,7 +134,7 @@ func TestAStoreThatIsSilentIsNotWaitedForLong(t *testing.T) {
 	}
 }
 
-func TestAnObjectThatStopsIsNotWaitedForLong(t *testing.T) {
+func TestStalledObjectTimesOut(t *testing.T) {
 	t.Parallel()
 	fault := func(w http.ResponseWriter, r *http.Request) bool {
 		answer("x", 18)(w, r)
@@ -149,7 +149,7 @@ func TestAnObjectThatStopsIsNotWaitedForLong(t *testing.T) {
 	}
 }
 
-func TestAStoreThatIsNotThereIsUnavailable(t *testing.T) {
+func TestUnreachableStoreIsUnavailable(t *testing.T) {
 	t.Parallel()
 	const address = "127.0.0.1:1" // nobody is given that port
 	store := newStore(t, Config{Endpoint: "http://" + address, Bucket: bucket})
@@ -159,7 +159,7 @@ func TestAStoreThatIsNotThereIsUnavailable(t *testing.T) {
 	}
 }
 
-func TestACallThatIsGivenUpIsNotTheStoresFault(t *testing.T) {
+func TestCanceledStoreCallIsCanceled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	fake := &fakeS3{objects: map[string]string{"a1/s/1/a.js": "a", "a1/s/1/b.js": "b"}, page: 1}
 	fake.fault = func(http.ResponseWriter, *http.Request) bool {

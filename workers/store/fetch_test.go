@@ -42,7 +42,7 @@ func answer(body string, length int) func(http.ResponseWriter, *http.Request) bo
 	}
 }
 
-func TestFetchRefuses(t *testing.T) {
+func TestFetchRejectsChangedModules(t *testing.T) {
 	cases := map[string]struct {
 		reason  string
 		account string
@@ -127,7 +127,7 @@ var errFull = errors.New("no space left")
 
 func (full) Write([]byte) (int, error) { return 0, errFull }
 
-func TestADiskThatIsFullIsNotTheStoresFault(t *testing.T) {
+func TestFetchReportsWriteError(t *testing.T) {
 	fake := &fakeS3{objects: map[string]string{stored().Key: content}}
 	err := fake.start(t).Fetch(t.Context(), "a1", stored(), full{})
 	if !errors.Is(err, errFull) || errors.Is(err, ErrUnavailable) {

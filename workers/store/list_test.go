@@ -18,7 +18,7 @@ func module(name, key, content string) release.Module {
 	return release.Module{Name: name, Key: key, ETag: etag(content), Size: int64(len(content))}
 }
 
-func TestListFindsTheModulesOfAnAccount(t *testing.T) {
+func TestListReturnsModulesOfAccount(t *testing.T) {
 	objects := map[string]string{
 		"a1/hello/1/index.js": "one", "a1/hello/1/lib/x.js": "two", "a1/hello/1/": "", "a1/hello/1/lib/": "",
 		"a1/hello/10/index.js": "ten", "a1/hello/2/index.js": "three", "a1/hello/2/other.js": "four",
@@ -88,7 +88,7 @@ func TestListFindsTheModulesOfAnAccount(t *testing.T) {
 	}
 }
 
-func TestListRefuses(t *testing.T) {
+func TestListRejectsInvalidModules(t *testing.T) {
 	objects := map[string]string{
 		"a1/s/1/index.js": "one", "a1/s/2/index.js": "two", "a1/s/10/index.js": "ten", "a2/s/1/index.js": "foreign",
 		"a1/large/1/a.js": strings.Repeat("a", 700<<10), "a1/large/1/b.js": strings.Repeat("b", 500<<10),

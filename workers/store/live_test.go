@@ -47,7 +47,7 @@ func put(t *testing.T, s *Store, account string, objects map[string]string) {
 	}
 }
 
-func TestARealStoreIsReadAsItWasListed(t *testing.T) {
+func TestRealStoreListAndFetch(t *testing.T) {
 	config, account := realStore(t)
 	s := newStore(t, config)
 	objects := map[string]string{}
@@ -76,7 +76,7 @@ func TestARealStoreIsReadAsItWasListed(t *testing.T) {
 	}
 }
 
-func TestARealStoreTellsWhatHappened(t *testing.T) {
+func TestRealStoreErrorsAreClassified(t *testing.T) {
 	config, account := realStore(t)
 	s := newStore(t, config)
 	key := account + "/s/1/index.js"

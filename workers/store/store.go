@@ -21,8 +21,8 @@ import (
 	"github.com/spokelet/spokelet/workers/script"
 )
 
-// attempts of a request: an error is to be said within seconds.
-const attempts = 3
+// maxAttempts of a request: an error is to be said within seconds.
+const maxAttempts = 3
 
 // Store is a bucket. It may be used by many at a time.
 type Store struct {
@@ -54,7 +54,7 @@ func New(config Config) (*Store, error) {
 		Secure:     endpoint.Scheme == "https",
 		Region:     config.Region,
 		Transport:  through,
-		MaxRetries: attempts,
+		MaxRetries: maxAttempts,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("object store: %w", err)
@@ -68,44 +68,44 @@ func (s *Store) Close() { s.transport.CloseIdleConnections() }
 // List returns the modules at the URLs of an account, ordered by name: of each URL the
 // objects below it or, if there is none, the object of that name.
 func (s *Store) List(ctx context.Context, account string, urls []string) ([]release.Module, error) {
-	within, cancel := context.WithTimeout(ctx, s.config.Patience)
+	within, cancel := context.WithTimeout(ctx, s.config.Timeout)
 	defer cancel()
-	found := modules{limit: s.config.MaxModules, byName: map[string]release.Module{}}
+	found := moduleSet{limit: s.config.MaxModules, byName: map[string]release.Module{}}
 	for _, url := range urls {
 		key, err := script.Prefix(url, s.config.Bucket, account)
 		if err != nil {
 			return nil, err
 		}
 		key = strings.TrimSuffix(key, "/")
-		if err := owned(account, key); err != nil {
+		if err := checkPrefix(account, key); err != nil {
 			return nil, fmt.Errorf("%s: %w", url, err)
 		}
-		if err := s.find(within, key, &found); err != nil {
-			return nil, fmt.Errorf("%s: %w", url, s.cause(ctx, err))
+		if err := s.findModules(within, key, &found); err != nil {
+			return nil, fmt.Errorf("%s: %w", url, s.classifyListError(ctx, err))
 		}
 	}
 	if limit := s.config.MaxBytes; found.bytes > limit {
-		return nil, fmt.Errorf("%w: it has %s MiB, and the limit is %s MiB", ErrTooLarge, mebibytes(found.bytes), mebibytes(limit))
+		return nil, fmt.Errorf("%w: it has %s MiB, and the limit is %s MiB", ErrTooLarge, formatMebibytes(found.bytes), formatMebibytes(limit))
 	}
 	return found.sorted(), nil
 }
 
-// refusal is an error of this package already.
-type refusal struct{ error }
+// packageError is an error of this package already.
+type packageError struct{ error }
 
 // Unwrap returns the error.
-func (r refusal) Unwrap() error { return r.error }
+func (r packageError) Unwrap() error { return r.error }
 
-// cause leaves refusals as they are.
-func (s *Store) cause(ctx context.Context, err error) error {
-	if r, ok := errors.AsType[refusal](err); ok {
+// classifyListError leaves refusals as they are.
+func (s *Store) classifyListError(ctx context.Context, err error) error {
+	if r, ok := errors.AsType[packageError](err); ok {
 		return r.error
 	}
 	return classify(ctx, err)
 }
 
-// find adds what is below a key, or else at it.
-func (s *Store) find(ctx context.Context, key string, to *modules) error {
+// findModules adds what is below a key, or else at it.
+func (s *Store) findModules(ctx context.Context, key string, to *moduleSet) error {
 	below := key + "/"
 	before := to.seen
 	for object := range s.client.ListObjectsIter(ctx, s.config.Bucket, minio.ListObjectsOptions{Prefix: below, Recursive: true}) {
@@ -117,7 +117,7 @@ func (s *Store) find(ctx context.Context, key string, to *modules) error {
 			continue // a folder, as some stores have them
 		}
 		if err := to.add(name, object); err != nil {
-			return refusal{err}
+			return packageError{err}
 		}
 	}
 	// The client ends a listing without an error when its context does.
@@ -133,13 +133,13 @@ func (s *Store) find(ctx context.Context, key string, to *modules) error {
 	}
 	object.Key = key
 	if err := to.add(path.Base(key), object); err != nil {
-		return refusal{err}
+		return packageError{err}
 	}
 	return nil
 }
 
-// modules are those that were found so far.
-type modules struct {
+// moduleSet are those that were found so far.
+type moduleSet struct {
 	limit  int
 	seen   int
 	bytes  int64
@@ -147,7 +147,7 @@ type modules struct {
 }
 
 // add takes an object. Two URLs may name the same one.
-func (m *modules) add(name string, object minio.ObjectInfo) error {
+func (m *moduleSet) add(name string, object minio.ObjectInfo) error {
 	m.seen++
 	if other, taken := m.byName[name]; taken {
 		if other.Key == object.Key {
@@ -163,7 +163,7 @@ func (m *modules) add(name string, object minio.ObjectInfo) error {
 	return nil
 }
 
-func (m *modules) sorted() []release.Module {
+func (m *moduleSet) sorted() []release.Module {
 	list := make([]release.Module, 0, len(m.byName))
 	for _, module := range m.byName {
 		list = append(list, module)
@@ -172,11 +172,11 @@ func (m *modules) sorted() []release.Module {
 	return list
 }
 
-func mebibytes(n int64) string { return fmt.Sprintf("%.1f", float64(n)/(1<<20)) }
+func formatMebibytes(n int64) string { return fmt.Sprintf("%.1f", float64(n)/(1<<20)) }
 
-// owned tells whether a key is below the id of an account. A store that keeps objects as
+// checkPrefix tells whether a key is below the id of an account. A store that keeps objects as
 // files may take ".." for what it is there.
-func owned(account, key string) error {
+func checkPrefix(account, key string) error {
 	rest, below := strings.CutPrefix(key, account+"/")
 	if account == "" || strings.Contains(account, "/") || !below {
 		return ErrForeign
@@ -198,11 +198,11 @@ func (s *Store) Fetch(ctx context.Context, account string, m script.Module, to i
 }
 
 func (s *Store) fetch(ctx context.Context, account string, m script.Module, to io.Writer) error {
-	if err := owned(account, m.Key); err != nil {
+	if err := checkPrefix(account, m.Key); err != nil {
 		return err
 	}
 	if m.Size < 0 || m.Size > s.config.MaxBytes {
-		return fmt.Errorf("%w: the module has %s MiB, and the limit is %s MiB", ErrTooLarge, mebibytes(m.Size), mebibytes(s.config.MaxBytes))
+		return fmt.Errorf("%w: the module has %s MiB, and the limit is %s MiB", ErrTooLarge, formatMebibytes(m.Size), formatMebibytes(s.config.MaxBytes))
 	}
 	var options minio.GetObjectOptions
 	if err := options.SetMatchETag(m.ETag); err != nil {
@@ -210,7 +210,7 @@ func (s *Store) fetch(ctx context.Context, account string, m script.Module, to i
 	}
 	within, cancel := context.WithCancel(ctx)
 	defer cancel()
-	patience := time.AfterFunc(s.config.Patience, cancel)
+	patience := time.AfterFunc(s.config.Timeout, cancel)
 	defer patience.Stop()
 	body, object, _, err := s.client.GetObject(within, s.config.Bucket, m.Key, options)
 	if err != nil {
@@ -221,8 +221,8 @@ func (s *Store) fetch(ctx context.Context, account string, m script.Module, to i
 	if object.ETag != m.ETag {
 		return ErrChanged
 	}
-	out := &target{to: to}
-	in := &source{from: body, patience: patience, pause: s.config.AnswerTimeout}
+	out := &errorWriter{to: to}
+	in := &timedReader{from: body, timer: patience, timeout: s.config.AnswerTimeout}
 	read, err := io.Copy(out, io.LimitReader(in, m.Size+1))
 	switch {
 	case out.err != nil:
@@ -237,27 +237,27 @@ func (s *Store) fetch(ctx context.Context, account string, m script.Module, to i
 	return nil
 }
 
-// source is a body whose every piece has to come within a time.
-type source struct {
-	from     io.Reader
-	patience *time.Timer // cancels the request
-	pause    time.Duration
+// timedReader is a body whose every piece has to come within a time.
+type timedReader struct {
+	from    io.Reader
+	timer   *time.Timer // cancels the request
+	timeout time.Duration
 }
 
 // Read implements io.Reader.
-func (s *source) Read(p []byte) (int, error) {
-	s.patience.Reset(s.pause)
+func (s *timedReader) Read(p []byte) (int, error) {
+	s.timer.Reset(s.timeout)
 	return s.from.Read(p)
 }
 
-// target keeps the error of its writer, which is not the store's.
-type target struct {
+// errorWriter keeps the error of its writer, which is not the store's.
+type errorWriter struct {
 	to  io.Writer
 	err error
 }
 
 // Write implements io.Writer.
-func (t *target) Write(p []byte) (int, error) {
+func (t *errorWriter) Write(p []byte) (int, error) {
 	n, err := t.to.Write(p)
 	t.err = err
 	return n, err

@@ -18,10 +18,10 @@ import (
 // Put stores an object below a prefix, which is one segment of a key, as all of these. It is
 // there, whole, when there is no error, and may be when there is one.
 func (s *Store) Put(ctx context.Context, prefix, key, mediaType string, content []byte) error {
-	if err := owned(prefix, key); err != nil {
+	if err := checkPrefix(prefix, key); err != nil {
 		return fmt.Errorf("%s: %w", key, err)
 	}
-	within, cancel := context.WithTimeout(ctx, s.config.Patience)
+	within, cancel := context.WithTimeout(ctx, s.config.Timeout)
 	defer cancel()
 	options := minio.PutObjectOptions{ContentType: mediaType, DisableMultipart: true}
 	// A body of signed parts ends with one that is empty. versitygw 1.8 does not read it where
@@ -36,10 +36,10 @@ func (s *Store) Put(ctx context.Context, prefix, key, mediaType string, content 
 
 // Read returns the first bytes of an object, limit at most.
 func (s *Store) Read(ctx context.Context, prefix, key string, limit int64) ([]byte, error) {
-	if err := owned(prefix, key); err != nil {
+	if err := checkPrefix(prefix, key); err != nil {
 		return nil, fmt.Errorf("%s: %w", key, err)
 	}
-	within, cancel := context.WithTimeout(ctx, s.config.Patience)
+	within, cancel := context.WithTimeout(ctx, s.config.Timeout)
 	defer cancel()
 	var options minio.GetObjectOptions
 	if err := options.SetRange(0, limit-1); err != nil {
@@ -64,27 +64,27 @@ func (s *Store) Read(ctx context.Context, prefix, key string, limit int64) ([]by
 // by theirs with a slash. They are sorted, and the last ones are returned, most at most.
 func (s *Store) Names(ctx context.Context, prefix, folder string, most int) ([]string, error) {
 	var names []string
-	err := s.each(ctx, prefix, folder, false, func(_ context.Context, name string) error {
+	err := s.forEachName(ctx, prefix, folder, false, func(_ context.Context, name string) error {
 		if names = append(names, name); len(names) == 2*most {
-			names = last(names, most)
+			names = lastNames(names, most)
 		}
 		return nil
 	})
-	return last(names, most), err
+	return lastNames(names, most), err
 }
 
-// last sorts names and returns the last ones.
-func last(names []string, most int) []string {
+// lastNames sorts names and returns the last ones.
+func lastNames(names []string, most int) []string {
 	slices.Sort(names)
 	return slices.Delete(names, 0, max(0, len(names)-most))
 }
 
 // Delete removes objects. One that is not there is none too many.
 func (s *Store) Delete(ctx context.Context, prefix string, keys ...string) error {
-	within, cancel := context.WithTimeout(ctx, s.config.Patience)
+	within, cancel := context.WithTimeout(ctx, s.config.Timeout)
 	defer cancel()
 	for _, key := range keys {
-		if err := owned(prefix, key); err != nil {
+		if err := checkPrefix(prefix, key); err != nil {
 			return fmt.Errorf("%s: %w", key, err)
 		}
 		if err := s.client.RemoveObject(within, s.config.Bucket, key, minio.RemoveObjectOptions{}); err != nil {
@@ -97,17 +97,17 @@ func (s *Store) Delete(ctx context.Context, prefix string, keys ...string) error
 // DeleteFolder removes all objects below a folder, one after the other: their names may be more
 // than there is memory for.
 func (s *Store) DeleteFolder(ctx context.Context, prefix, folder string) error {
-	return s.each(ctx, prefix, folder, true, func(within context.Context, name string) error {
+	return s.forEachName(ctx, prefix, folder, true, func(within context.Context, name string) error {
 		return s.Delete(within, prefix, folder+"/"+name)
 	})
 }
 
-// each calls a function with the names below a folder, in order.
-func (s *Store) each(ctx context.Context, prefix, folder string, recursive bool, do func(ctx context.Context, name string) error) error {
-	if err := owned(prefix, folder); err != nil {
+// forEachName calls a function with the names below a folder, in order.
+func (s *Store) forEachName(ctx context.Context, prefix, folder string, recursive bool, do func(ctx context.Context, name string) error) error {
+	if err := checkPrefix(prefix, folder); err != nil {
 		return fmt.Errorf("%s: %w", folder, err)
 	}
-	within, cancel := context.WithTimeout(ctx, s.config.Patience)
+	within, cancel := context.WithTimeout(ctx, s.config.Timeout)
 	defer cancel()
 	options := minio.ListObjectsOptions{Prefix: folder + "/", Recursive: recursive}
 	for object := range s.client.ListObjectsIter(within, s.config.Bucket, options) {

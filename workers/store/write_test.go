@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestARealStoreKeepsWhatIsPut(t *testing.T) {
+func TestRealStorePutAndRead(t *testing.T) {
 	config, account := realStore(t)
 	s := newStore(t, config)
 	put(t, s, account, nil)
@@ -55,7 +55,7 @@ func TestARealStoreKeepsWhatIsPut(t *testing.T) {
 	}
 }
 
-func TestARealStoreAnswersAfterAnEmptyObject(t *testing.T) {
+func TestRealStoreAcceptsEmptyObject(t *testing.T) {
 	config, account := realStore(t)
 	s := newStore(t, config)
 	put(t, s, account, nil)
@@ -83,7 +83,7 @@ func everything(t *testing.T, s *Store, account, key string) map[string]error {
 	}
 }
 
-func TestNothingOfAnotherAccountIsWritten(t *testing.T) {
+func TestWritesStayBelowPrefix(t *testing.T) {
 	fake := &fakeS3{objects: map[string]string{"a2/s/1/index.js": "theirs"}}
 	s := fake.start(t)
 	for _, key := range []string{"a2/s/1", "a1/../a2/s", "a1", "a1/", "/a1/s", "a1/s//1", "a1/./s", ""} {
@@ -98,7 +98,7 @@ func TestNothingOfAnotherAccountIsWritten(t *testing.T) {
 	}
 }
 
-func TestAStoreThatFailsIsNamedSo(t *testing.T) {
+func TestWriteErrorsAreClassified(t *testing.T) {
 	for code, test := range map[string]struct {
 		reason string
 		status int

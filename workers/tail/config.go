@@ -33,8 +33,8 @@ type Limits struct {
 }
 
 const (
-	defaultLifetime = 6 * time.Hour
-	defaultOpen     = time.Minute
+	defaultLifetime    = 6 * time.Hour
+	defaultOpenTimeout = time.Minute
 )
 
 // Config says whose logs are read, and how much of it at a time.
@@ -46,15 +46,15 @@ type Config struct {
 	Limits
 	// Lifetime of a tail, from its creation. Default 6 h.
 	Lifetime time.Duration
-	// Open is how long a tail waits for its WebSocket. Default 1 min.
-	Open time.Duration
+	// OpenTimeout is how long a tail waits for its WebSocket. Default 1 min.
+	OpenTimeout time.Duration
 }
 
 // Default fills what was left empty.
 func (l *Limits) Default() {
-	for _, limit := range l.all() {
+	for _, limit := range l.limits() {
 		if *limit.value == 0 {
-			*limit.value = limit.unspecified
+			*limit.value = limit.defaultValue
 		}
 	}
 }
@@ -62,7 +62,7 @@ func (l *Limits) Default() {
 // Validate says what is wrong.
 func (l *Limits) Validate() error {
 	var errs []error
-	for _, limit := range l.all() {
+	for _, limit := range l.limits() {
 		if *limit.value < 1 {
 			errs = append(errs, fmt.Errorf("%s: %d is less than 1", limit.name, *limit.value))
 		}
@@ -71,12 +71,12 @@ func (l *Limits) Validate() error {
 }
 
 type limit struct {
-	name        string
-	value       *int
-	unspecified int
+	name         string
+	value        *int
+	defaultValue int
 }
 
-func (l *Limits) all() []limit {
+func (l *Limits) limits() []limit {
 	return []limit{
 		{"maxTails", &l.MaxTails, 200},
 		{"maxPerAccount", &l.MaxPerAccount, 50},
@@ -93,8 +93,8 @@ func (c *Config) Default() {
 	if c.Lifetime == 0 {
 		c.Lifetime = defaultLifetime
 	}
-	if c.Open == 0 {
-		c.Open = defaultOpen
+	if c.OpenTimeout == 0 {
+		c.OpenTimeout = defaultOpenTimeout
 	}
 }
 
@@ -104,8 +104,8 @@ func (c *Config) Validate() error {
 	if c.Kube == nil {
 		errs = append(errs, errors.New("the hub is missing"))
 	}
-	if c.Lifetime <= 0 || c.Open <= 0 {
-		errs = append(errs, fmt.Errorf("the times %s and %s are not both above 0", c.Lifetime, c.Open))
+	if c.Lifetime <= 0 || c.OpenTimeout <= 0 {
+		errs = append(errs, fmt.Errorf("the times %s and %s are not both above 0", c.Lifetime, c.OpenTimeout))
 	}
 	return errors.Join(errs...)
 }
@@ -122,14 +122,14 @@ func New(c Config) (*Tails, error) {
 		return nil, fmt.Errorf("client of the hub: %w", err)
 	}
 	t := &Tails{
-		config: c, clusters: clusters, all: map[string]*session{}, places: newPlaces(c.MaxFollowed),
+		config: c, clusters: clusters, all: map[string]*session{}, slots: newFollowSlots(c.MaxFollowed),
 		frames: quota.NewGuaranteedMemory(accountFrames, allFrames, guaranteedFrames),
 	}
 	t.upgrader.ReadBufferSize = readBuffer // not the server's reader, which would bypass firstFrame
 	t.upgrader.WriteBufferSize = writeBuffer
 	t.upgrader.Subprotocols = []string{Subprotocol}
 	t.upgrader.Error = func(w http.ResponseWriter, _ *http.Request, status int, _ error) {
-		answer(w, status, http.StatusText(status))
+		writeError(w, status, http.StatusText(status))
 	}
 	return t, nil
 }

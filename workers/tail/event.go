@@ -72,19 +72,19 @@ func encode(value any) ([]byte, error) {
 	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), nil
 }
 
-// present is false for a field that is not there or null.
-func present(field json.RawMessage) bool {
+// isPresent is false for a field that is not there or null.
+func isPresent(field json.RawMessage) bool {
 	return len(field) > 0 && !bytes.Equal(field, []byte("null"))
 }
 
 func (e *Event) readOutcome(fields map[string]json.RawMessage) bool {
-	return !present(fields["outcome"]) || json.Unmarshal(fields["outcome"], &e.Outcome) == nil
+	return !isPresent(fields["outcome"]) || json.Unmarshal(fields["outcome"], &e.Outcome) == nil
 }
 
-// objectsOf reads a list of objects, which is made if it is not there. Fields are read from maps
+// readObjects reads a list of objects, which is made if it is not there. Fields are read from maps
 // and not into structs, whose decoder would take "Logs" for "logs".
-func objectsOf(fields map[string]json.RawMessage, name string) ([]map[string]json.RawMessage, bool) {
-	if !present(fields[name]) {
+func readObjects(fields map[string]json.RawMessage, name string) ([]map[string]json.RawMessage, bool) {
+	if !isPresent(fields[name]) {
 		fields[name] = json.RawMessage("[]")
 		return nil, true
 	}
@@ -101,32 +101,32 @@ func objectsOf(fields map[string]json.RawMessage, name string) ([]map[string]jso
 }
 
 func (e *Event) readLogs(fields map[string]json.RawMessage) bool {
-	logs, ok := objectsOf(fields, "logs")
+	logs, ok := readObjects(fields, "logs")
 	for _, l := range logs {
 		var message []json.RawMessage
 		if json.Unmarshal(l["message"], &message) != nil || message == nil {
 			return false
 		}
 		for _, m := range message {
-			e.Texts = append(e.Texts, text(m))
+			e.Texts = append(e.Texts, textOf(m))
 		}
 	}
 	return ok
 }
 
 func (e *Event) readExceptions(fields map[string]json.RawMessage) bool {
-	exceptions, ok := objectsOf(fields, "exceptions")
+	exceptions, ok := readObjects(fields, "exceptions")
 	for _, x := range exceptions {
 		var stack string
-		if present(x["stack"]) && json.Unmarshal(x["stack"], &stack) != nil {
+		if isPresent(x["stack"]) && json.Unmarshal(x["stack"], &stack) != nil {
 			return false
 		}
-		e.Texts = append(e.Texts, text(x["name"])+": "+text(x["message"]))
+		e.Texts = append(e.Texts, textOf(x["name"])+": "+textOf(x["message"]))
 	}
 	return ok
 }
 
-func text(value json.RawMessage) string {
+func textOf(value json.RawMessage) string {
 	var s string
 	if json.Unmarshal(value, &s) == nil {
 		return s
@@ -137,7 +137,7 @@ func text(value json.RawMessage) string {
 // readRequest reads field event, which is null or a thing of another kind for what is no
 // request.
 func (e *Event) readRequest(field json.RawMessage) bool {
-	if !present(field) {
+	if !isPresent(field) {
 		return true
 	}
 	var kinds map[string]json.RawMessage
@@ -153,11 +153,11 @@ func (e *Event) readRequest(field json.RawMessage) bool {
 		return false
 	}
 	var url string
-	if present(request["url"]) && json.Unmarshal(request["url"], &url) != nil {
+	if isPresent(request["url"]) && json.Unmarshal(request["url"], &url) != nil {
 		return false
 	}
 	e.ClientIP = clientIP(request["cf"])
-	return !present(request["headers"]) || json.Unmarshal(request["headers"], &e.Headers) == nil
+	return !isPresent(request["headers"]) || json.Unmarshal(request["headers"], &e.Headers) == nil
 }
 
 // clientIP reads {"clientIp":"[::ffff:192.0.2.1]:55360"}.
@@ -178,9 +178,9 @@ func clientIP(cf json.RawMessage) netip.Addr {
 	return ip.Unmap()
 }
 
-// note returns an event that is no call of the script: a warning to who reads the tail. Its
+// newNote returns an event that is no call of the script: a warning to who reads the tail. Its
 // field event is null, which wrangler prints as "Unknown Event".
-func note(script, text string, now time.Time) []byte {
+func newNote(script, text string, now time.Time) []byte {
 	at := now.UnixMilli()
 	type warning struct {
 		Level     string   `json:"level"`

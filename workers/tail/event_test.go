@@ -24,7 +24,7 @@ const recorded = "\x1e" + `{"script":"hello","event":{"outcome":"exception","scr
 	`"logs":[{"message":["hello",{"a":1}],"level":"log","timestamp":1795834959695}],"eventTimestamp":1795834959695,"truncated":false,` +
 	`"event":{"request":{"url":"http://a/","method":"GET","headers":{"x-a":"b"},"cf":{"clientIp":"[::ffff:192.0.2.1]:55360"}},"response":{"status":200}}}}`
 
-func TestALineOfTheTailWorkerIsAnEvent(t *testing.T) {
+func TestParseLineReadsEvents(t *testing.T) {
 	e, ok := parseLine([]byte(recorded))
 	if !ok {
 		t.Fatal("it is none")
@@ -41,7 +41,7 @@ func TestALineOfTheTailWorkerIsAnEvent(t *testing.T) {
 	}
 }
 
-func TestALineIsAnEventOnlyIfItCanBePrinted(t *testing.T) {
+func TestParseLineRejectsUnprintableEvents(t *testing.T) {
 	wrap := func(event string) string { return "\x1e" + `{"script":"hello","event":` + event + `}` }
 	cases := map[string]struct {
 		line, want, reason string
@@ -91,7 +91,7 @@ func TestALineIsAnEventOnlyIfItCanBePrinted(t *testing.T) {
 	}
 }
 
-func TestAnAddressIsReadAsWorkerdWritesIt(t *testing.T) {
+func TestClientIPIsParsed(t *testing.T) {
 	cases := map[string]struct {
 		cf, want string
 	}{
@@ -109,15 +109,15 @@ func TestAnAddressIsReadAsWorkerdWritesIt(t *testing.T) {
 	}
 }
 
-func TestANoteHasTheFormOfAnEvent(t *testing.T) {
+func TestNoteIsEvent(t *testing.T) {
 	want := `{"outcome":"unknown","scriptName":"hello","eventTimestamp":1500,"event":null,"exceptions":[],` +
 		`"logs":[{"level":"warn","timestamp":1500,"message":["spokelet: <x>"]}]}`
-	if diff := cmp.Diff(want, string(note("hello", "<x>", time.UnixMilli(1500)))); diff != "" {
+	if diff := cmp.Diff(want, string(newNote("hello", "<x>", time.UnixMilli(1500)))); diff != "" {
 		t.Errorf("note (-want +got):\n%s", diff)
 	}
 }
 
-func TestEventsAreReadToTheirEnd(t *testing.T) {
+func TestLineReaderReadsLongEvents(t *testing.T) {
 	longest := "\x1e" + strings.Repeat("a", maxLine-2)
 	cases := map[string]struct {
 		in     string
@@ -135,7 +135,7 @@ func TestEventsAreReadToTheirEnd(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			var got []string
-			l := &lines{each: func(line []byte) { got = append(got, string(line)) }, dropped: func() { t.Error("a line was dropped") }}
+			l := &lineReader{onEvent: func(line []byte) { got = append(got, string(line)) }, onDropped: func() { t.Error("a line was dropped") }}
 			err := l.read(strings.NewReader(tc.in))
 			if err == nil || err.Error() != "EOF" {
 				t.Errorf("it ends with %v", err)
@@ -147,7 +147,7 @@ func TestEventsAreReadToTheirEnd(t *testing.T) {
 	}
 }
 
-func TestEventsThatThereIsNoMemoryForAreCounted(t *testing.T) {
+func TestEventsBeyondMemoryAreCounted(t *testing.T) {
 	const most = 1 << 20
 	memory := quota.NewMemory(most, most)
 	cases := map[string]struct {
@@ -161,7 +161,7 @@ func TestEventsThatThereIsNoMemoryForAreCounted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var got []string
 			dropped := 0
-			l := &lines{account: memory.Account("spoke1"), each: func(line []byte) { got = append(got, string(line)) }, dropped: func() { dropped++ }}
+			l := &lineReader{account: memory.Account("spoke1"), onEvent: func(line []byte) { got = append(got, string(line)) }, onDropped: func() { dropped++ }}
 			if err := l.read(strings.NewReader("\x1e" + tc.line + "\n\x1eb\n")); !errors.Is(err, io.EOF) {
 				t.Error(err)
 			}

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestFiltersMatchAsCloudflaresDo(t *testing.T) {
+func TestFiltersMatch(t *testing.T) {
 	event := Event{
 		Outcome: "ok", Method: "GET", Headers: map[string]string{"x-team": "blue team", "accept": "*/*"},
 		ClientIP: netip.MustParseAddr("192.0.2.1"), Texts: []string{"hello world", `{"a":1}`, "TypeError: no"},
@@ -62,7 +62,7 @@ func TestFiltersMatchAsCloudflaresDo(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoRequestMatchesNoFilterOfRequests(t *testing.T) {
+func TestRequestFiltersSkipOtherEvents(t *testing.T) {
 	for _, body := range []string{`{"method":["GET"]}`, `{"header":{"key":"a"}}`, `{"client_ip":["192.0.2.1"]}`} {
 		f, err := ParseFilters([]byte(`{"filters":[` + body + `]}`))
 		if err != nil {
@@ -74,7 +74,7 @@ func TestWhatIsNoRequestMatchesNoFilterOfRequests(t *testing.T) {
 	}
 }
 
-func TestASampleIsTakenByTheDraw(t *testing.T) {
+func TestSamplingRate(t *testing.T) {
 	rate := 0.25
 	f := filter{samplingRate: &rate}
 	for draw, want := range map[float64]bool{0: true, 0.24: true, 0.25: false, 0.99: false} {
@@ -84,7 +84,7 @@ func TestASampleIsTakenByTheDraw(t *testing.T) {
 	}
 }
 
-func TestFiltersThatAreNoneAreRefused(t *testing.T) {
+func TestParseFiltersRejectsInvalid(t *testing.T) {
 	one := func(filter string) string { return `{"filters":[{"query":"a"},` + filter + `]}` }
 	cases := map[string]struct {
 		body, want  string

@@ -24,7 +24,7 @@ type conn struct {
 // Read implements net.Conn.
 func (c conn) Read(p []byte) (int, error) { return c.Reader.Read(p) }
 
-func TestOnlyAnUnmaskedShortTextIsLeftOut(t *testing.T) {
+func TestFirstFrameSkipsUnmaskedText(t *testing.T) {
 	short := append([]byte{0x81, 125}, strings.Repeat("a", 125)...)
 	cases := map[string]struct {
 		in, want []byte
@@ -72,7 +72,7 @@ func (h hijacked) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn{Reader: strings.NewReader(h.later)}, bufio.NewReadWriter(in, bufio.NewWriter(io.Discard)), nil
 }
 
-func TestWhatTheServerReadAheadIsNotLost(t *testing.T) {
+func TestHijackKeepsBufferedBytes(t *testing.T) {
 	frame := string(unmasked(`{"debug":false}`))
 	for at := range len(frame) {
 		w := firstFrameWriter{ResponseWriter: hijacked{early: frame[:at], later: frame[at:] + "rest"}}

@@ -54,39 +54,39 @@ type follower struct {
 
 // run follows until ctx ends, and returns when nothing is followed any more.
 func (f *follower) run(ctx context.Context) {
-	bundles := bundlesOf(f.tails.clusters.Hub(), f.script.Namespace, f.selector())
+	bundles := accountBundles(f.tails.clusters.Hub(), f.script.Namespace, f.selector())
 	clusters := newGroup(ctx)
-	defer clusters.wait()
-	left := notice{say: func(words string) { f.warn("", "not all clusters are followed: "+words) }}
-	h := newHealth(func(words string) { f.warn("", "the clusters of the account cannot be listed: "+words) })
-	h.keep(ctx, "bundles", 1, func(ctx context.Context, ok func()) error {
-		return bundles.follow(ctx, ok, func(current map[string]placed) {
-			left.update(clusters.set(clustersOf(current), f.enter, f.runCluster))
+	defer clusters.stop()
+	left := limitNotice{report: func(words string) { f.warn("", "not all clusters are followed: "+words) }}
+	h := newHealthReporter(func(words string) { f.warn("", "the clusters of the account cannot be listed: "+words) })
+	h.runWithRetry(ctx, "bundles", 1, func(ctx context.Context, ok func()) error {
+		return bundles.run(ctx, ok, func(current map[string]bundleObject) {
+			left.update(clusters.sync(clusterNames(current), f.acquireSlot, f.followCluster))
 		})
 	})
 }
 
 func (f *follower) selector() string { return labels.Set{api.LabelAccount: f.script.Account}.String() }
 
-// enter takes a place for something in a cluster.
-func (f *follower) enter(cluster string) (leave func(), err error) {
-	return f.tails.places.enter(f.id, f.script.Account, cluster)
+// acquireSlot takes a place for something in a cluster.
+func (f *follower) acquireSlot(cluster string) (leave func(), err error) {
+	return f.tails.slots.acquire(f.id, f.script.Account, cluster)
 }
 
 // warn says something of a cluster, or of none.
 func (f *follower) warn(cluster, text string) {
-	f.queue.push(cluster, note(f.script.Name, text, time.Now()))
+	f.queue.push(cluster, newNote(f.script.Name, text, time.Now()))
 }
 
-// line sends what is an event of the script.
-func (f *follower) line(cluster string, line []byte) {
+// handleLine sends what is an event of the script.
+func (f *follower) handleLine(cluster string, line []byte) {
 	if e, isEvent := parseLine(line); isEvent && e.Script == f.script.Name && f.filters.Match(e) {
 		f.queue.push(cluster, e.JSON)
 	}
 }
 
-// clustersOf returns the names of all clusters that bundles are placed on, sorted.
-func clustersOf(bundles map[string]placed) []string {
+// clusterNames returns the names of all clusters that bundles are placed on, sorted.
+func clusterNames(bundles map[string]bundleObject) []string {
 	names := map[string]bool{}
 	for _, b := range bundles {
 		for _, c := range b.Status.Clusters {
@@ -96,20 +96,20 @@ func clustersOf(bundles map[string]placed) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// runCluster follows the pods of the account in one cluster until ctx ends.
-func (f *follower) runCluster(ctx context.Context, name string) {
+// followCluster follows the pods of the account in one cluster until ctx ends.
+func (f *follower) followCluster(ctx context.Context, name string) {
 	reached, err := f.tails.clusters.Cluster(name)
 	if err != nil {
 		return
 	}
 	c := &cluster{
 		follower: f, name: name, api: reached, namespace: placement.Name(f.script.Account), known: map[string]*pod{}, running: newGroup(ctx),
-		health: newHealth(func(words string) { f.warn(name, "the logs of cluster "+name+" cannot be read: "+words) }),
-		left:   notice{say: func(words string) { f.warn(name, "not all pods of cluster "+name+" are followed: "+words) }},
+		health:     newHealthReporter(func(words string) { f.warn(name, "the logs of cluster "+name+" cannot be read: "+words) }),
+		podsNotice: limitNotice{report: func(words string) { f.warn(name, "not all pods of cluster "+name+" are followed: "+words) }},
 	}
-	defer c.running.wait()
-	pods := podsOf(reached, c.namespace, f.selector(), knownPods*f.tails.config.MaxPods)
-	c.health.keep(ctx, "pods", 1, func(ctx context.Context, ok func()) error { return pods.follow(ctx, ok, c.changed) })
+	defer c.running.stop()
+	pods := accountPods(reached, c.namespace, f.selector(), knownPods*f.tails.config.MaxPods)
+	c.health.runWithRetry(ctx, "pods", 1, func(ctx context.Context, ok func()) error { return pods.run(ctx, ok, c.syncPods) })
 }
 
 // A cluster is one in which pods are followed.
@@ -118,8 +118,8 @@ type cluster struct {
 
 	name, namespace string
 	api             spoke.API
-	health          *health
-	left            notice
+	health          *healthReporter
+	podsNotice      limitNotice
 	known           map[string]*pod // by name; of the goroutine that calls changed
 	running         *group
 }
@@ -127,36 +127,36 @@ type cluster struct {
 // A pod is one that is followed.
 type pod struct {
 	name string
-	// leaving is set when the pod is to go: it is followed to its end, and fails no more.
-	leaving atomic.Bool
+	// deleting is set when the pod is to go: it is followed to its end, and fails no more.
+	deleting atomic.Bool
 }
 
-// changed follows the pods that there are, as far as there are places.
-func (c *cluster) changed(current map[string]podObject) {
-	names, why := c.choose(current)
+// syncPods follows the pods that there are, as far as there are places.
+func (c *cluster) syncPods(current map[string]podObject) {
+	names, why := c.selectPods(current)
 	known := map[string]*pod{}
 	for _, name := range names {
 		followed, exists := c.known[name]
 		if !exists {
 			followed = &pod{name: name}
 		}
-		followed.leaving.Store(bool(current[name].Metadata.DeletionTimestamp))
+		followed.deleting.Store(bool(current[name].Metadata.DeletionTimestamp))
 		known[name] = followed
 	}
 	c.known = known
-	full := c.running.set(names, func(string) (func(), error) { return c.enter(c.name) }, func(ctx context.Context, name string) {
-		c.runPod(ctx, known[name])
+	full := c.running.sync(names, func(string) (func(), error) { return c.acquireSlot(c.name) }, func(ctx context.Context, name string) {
+		c.followPod(ctx, known[name])
 	})
-	c.left.update(cmp.Or(why, full))
+	c.podsNotice.update(cmp.Or(why, full))
 }
 
-// choose returns the names of the pods to follow, and why others are not. Those that are
+// selectPods returns the names of the pods to follow, and why others are not. Those that are
 // followed already stay.
-func (c *cluster) choose(current map[string]podObject) (names []string, why error) {
+func (c *cluster) selectPods(current map[string]podObject) (names []string, why error) {
 	names = slices.Collect(maps.Keys(current))
 	if _, unnamed := current[""]; unnamed {
 		names = slices.DeleteFunc(names, func(name string) bool { return name == "" })
-		why = leftOutError("it names pods as Kubernetes does not allow")
+		why = limitError("it names pods as Kubernetes does not allow")
 	}
 	most := c.tails.config.MaxPods
 	if len(names) <= most {
@@ -171,18 +171,18 @@ func (c *cluster) choose(current map[string]podObject) (names []string, why erro
 		}
 		return cmp.Compare(a, b)
 	})
-	return names[:most], leftOutError(fmt.Sprintf("a tail follows at most %d of a cluster", most))
+	return names[:most], limitError(fmt.Sprintf("a tail follows at most %d of a cluster", most))
 }
 
-// runPod has a pod write events and reads them, until ctx ends. It does both at a time: a
+// followPod has a pod write events and reads them, until ctx ends. It does both at a time: a
 // server begins to answer with a log when there is a line of it.
-func (c *cluster) runPod(ctx context.Context, p *pod) {
+func (c *cluster) followPod(ctx context.Context, p *pod) {
 	var parts sync.WaitGroup
 	for part, once := range map[string]func(context.Context, *pod, func()) error{"events": c.requestEvents, "log": c.readLog} {
 		parts.Go(func() {
-			c.health.keep(ctx, p.name+"/"+part, podFailures, func(ctx context.Context, ok func()) error {
+			c.health.runWithRetry(ctx, p.name+"/"+part, podFailures, func(ctx context.Context, ok func()) error {
 				err := once(ctx, p, ok)
-				if err == nil || p.leaving.Load() {
+				if err == nil || p.deleting.Load() {
 					return nil
 				}
 				return &partError{part: "pod " + p.name, err: err}
@@ -197,7 +197,7 @@ func (c *cluster) runPod(ctx context.Context, p *pod) {
 func (c *cluster) requestEvents(ctx context.Context, p *pod, ok func()) error {
 	path := podsPath(c.namespace) + "/" + p.name + ":" + strconv.Itoa(bundle.TailPort) + "/proxy/"
 	for first := true; ctx.Err() == nil; first = false {
-		if err := c.post(ctx, path); err != nil {
+		if err := c.requestOnce(ctx, path); err != nil {
 			return err
 		}
 		if first {
@@ -208,7 +208,7 @@ func (c *cluster) requestEvents(ctx context.Context, p *pod, ok func()) error {
 	return ctx.Err()
 }
 
-func (c *cluster) post(ctx context.Context, path string) error {
+func (c *cluster) requestOnce(ctx context.Context, path string) error {
 	ctx, cancel := context.WithTimeout(ctx, renewalTimeout)
 	defer cancel()
 	body, err := c.api.Stream(ctx, http.MethodPost, path, nil)
@@ -229,7 +229,7 @@ func (c *cluster) readLog(ctx context.Context, p *pod, ok func()) error {
 		return err
 	}
 	defer log.Close()
-	lines := &lines{account: c.api.Account(), each: func(line []byte) { c.line(c.name, line) }, dropped: func() { c.queue.drop(c.name) }}
+	lines := &lineReader{account: c.api.Account(), onEvent: func(line []byte) { c.handleLine(c.name, line) }, onDropped: func() { c.queue.countDropped(c.name) }}
 	defer lines.account.Close()
 	if err := lines.read(log); !errors.Is(err, io.EOF) {
 		return err

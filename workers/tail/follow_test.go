@@ -22,22 +22,22 @@ import (
 	bundlev1alpha1 "github.com/spokelet/spokelet/workers/api/bundle/v1alpha1"
 )
 
-func TestEventsOfOneScriptArriveFromAllClusters(t *testing.T) {
+func TestTailReceivesEventsFromAllClusters(t *testing.T) {
 	inWorld(t, []string{"spoke1", "spoke2"}, func(w *world) {
 		one, two := w.hub.start("spoke1", "a", "1"), w.hub.start("spoke2", "b", "2")
 		r, _ := w.open(Filters{})
 		w.hub.print(one, "what a script printed")
 		w.hub.call(one, "other", "of another script")
 		w.hub.call(one, "hello", "from one")
-		r.expect("from one")
+		r.expectEvent("from one")
 		w.hub.print(two, strings.Repeat("x", maxLine+1))
 		w.hub.call(two, "hello", "from two")
-		r.expect("from two")
+		r.expectEvent("from two")
 		r.leave()
 	})
 }
 
-func TestATailSendsWhatItsFiltersMatch(t *testing.T) {
+func TestTailAppliesFilters(t *testing.T) {
 	inWorld(t, []string{"spoke1"}, func(w *world) {
 		p := w.hub.start("spoke1", "a", "1")
 		f, err := ParseFilters([]byte(`{"filters":[{"query":"need"}]}`))
@@ -47,19 +47,19 @@ func TestATailSendsWhatItsFiltersMatch(t *testing.T) {
 		r, _ := w.open(f)
 		w.hub.call(p, "hello", "hay")
 		w.hub.call(p, "hello", "a needle")
-		r.expect("a needle")
+		r.expectEvent("a needle")
 		r.leave()
 	})
 }
 
-func TestAClusterIsFollowedFromWhenTheAccountIsPlacedThere(t *testing.T) {
+func TestNewClusterIsFollowed(t *testing.T) {
 	inWorld(t, []string{"spoke1"}, func(w *world) {
 		r, _ := w.open(Filters{})
 		w.hub.place("spoke1", "spoke2")
 		p := w.hub.start("spoke2", "b", "2")
 		synctest.Wait()
 		w.hub.call(p, "hello", "from the new one")
-		r.expect("from the new one")
+		r.expectEvent("from the new one")
 
 		before := w.hub.requests()
 		w.hub.place("spoke1")
@@ -68,12 +68,12 @@ func TestAClusterIsFollowedFromWhenTheAccountIsPlacedThere(t *testing.T) {
 			w.Errorf("%d requests are open after a cluster was removed, and were %d", after, before)
 		}
 		w.hub.call(p, "hello", "from who knows")
-		r.nothing(5 * time.Second)
+		r.expectNothing(5 * time.Second)
 		r.leave()
 	})
 }
 
-func TestAPodThatReplacesAnotherIsFollowed(t *testing.T) {
+func TestReplacementPodIsFollowed(t *testing.T) {
 	cases := map[string]struct{ name, reason string }{
 		"another name":  {name: "b", reason: "as pods of a Deployment have"},
 		"the same name": {name: "a", reason: "it is another pod all the same"},
@@ -84,7 +84,7 @@ func TestAPodThatReplacesAnotherIsFollowed(t *testing.T) {
 				old := w.hub.start("spoke1", "a", "1")
 				r, _ := w.open(Filters{})
 				w.hub.call(old, "hello", "old")
-				r.expect("old")
+				r.expectEvent("old")
 				w.hub.stop("spoke1", "a", "1")
 				replaced := w.hub.start("spoke1", tc.name, "2")
 				synctest.Wait()
@@ -92,47 +92,47 @@ func TestAPodThatReplacesAnotherIsFollowed(t *testing.T) {
 				if diff := cmp.Diff("new", r.event()); diff != "" {
 					w.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 				}
-				r.nothing(time.Minute) // that the old one is away is no failure
+				r.expectNothing(time.Minute) // that the old one is away is no failure
 				r.leave()
 			})
 		})
 	}
 }
 
-func TestAClusterThatIsAwayIsSaidOnceAndComesBack(t *testing.T) {
+func TestUnreachableClusterIsReportedOnce(t *testing.T) {
 	inWorld(t, []string{"spoke1", "spoke2"}, func(w *world) {
 		one, two := w.hub.start("spoke1", "a", "1"), w.hub.start("spoke2", "b", "2")
 		w.hub.refuse("spoke2", status(http.StatusServiceUnavailable, "the cluster is away"))
 		r, _ := w.open(Filters{})
-		r.expect("spokelet: the logs of cluster spoke2 cannot be read: the cluster is away")
+		r.expectEvent("spokelet: the logs of cluster spoke2 cannot be read: the cluster is away")
 
 		before := w.hub.asked("spoke2")
-		r.nothing(time.Minute)
+		r.expectNothing(time.Minute)
 		if asked := w.hub.asked("spoke2") - before; asked < 3 || asked > 10 {
 			w.Errorf("it was asked %d times in a minute, and 3 to 10 would be with growing pauses", asked)
 		}
 		w.hub.call(one, "hello", "of the other one")
-		r.expect("of the other one")
+		r.expectEvent("of the other one")
 
 		w.hub.refuse("spoke2", nil)
-		r.nothing(time.Minute)
+		r.expectNothing(time.Minute)
 		w.hub.call(two, "hello", "is back")
-		r.expect("is back")
+		r.expectEvent("is back")
 
 		w.hub.refuse("spoke2", status(http.StatusServiceUnavailable, "it is away again"))
 		w.hub.server.CloseClientConnections()
-		r.expect("spokelet: the logs of cluster spoke2 cannot be read: it is away again")
-		r.nothing(time.Minute) // its pod cannot be read either, which is no other news
+		r.expectEvent("spokelet: the logs of cluster spoke2 cannot be read: it is away again")
+		r.expectNothing(time.Minute) // its pod cannot be read either, which is no other news
 		r.leave()
 	})
 }
 
-func TestAPodIsSaidToFailWhenItDoesNotJustStart(t *testing.T) {
+func TestFailingPodIsReportedAfterRetries(t *testing.T) {
 	inWorld(t, []string{"spoke1"}, func(w *world) {
 		p := w.hub.start("spoke1", "a", "1")
 		p.refuse = status(http.StatusForbidden, "pods is forbidden")
 		r, _ := w.open(Filters{})
-		r.expect("spokelet: the logs of cluster spoke1 cannot be read: pod a: pods is forbidden")
+		r.expectEvent("spokelet: the logs of cluster spoke1 cannot be read: pod a: pods is forbidden")
 		if p.posts != podFailures {
 			w.Errorf("it was said after %d attempts and not after %d", p.posts, podFailures)
 		}
@@ -140,24 +140,24 @@ func TestAPodIsSaidToFailWhenItDoesNotJustStart(t *testing.T) {
 	})
 }
 
-func TestAPodThatGoesDoesNotFail(t *testing.T) {
+func TestDeletedPodIsNotReported(t *testing.T) {
 	inWorld(t, []string{"spoke1"}, func(w *world) {
 		w.hub.start("spoke1", "a", "1")
 		r, _ := w.open(Filters{})
 		w.hub.leave("spoke1", "a", "1")
-		r.nothing(40 * time.Second)
+		r.expectNothing(40 * time.Second)
 		r.leave()
 	})
 }
 
-func TestEventsAreWrittenAsLongAsSomebodyReads(t *testing.T) {
+func TestEventRequestsStopWithTail(t *testing.T) {
 	inWorld(t, []string{"spoke1"}, func(w *world) {
 		p := w.hub.start("spoke1", "a", "1")
 		r, _ := w.open(Filters{})
 		// Longer than the watches live, which are resumed.
-		r.nothing(25 * time.Minute)
+		r.expectNothing(25 * time.Minute)
 		w.hub.call(p, "hello", "late")
-		r.expect("late")
+		r.expectEvent("late")
 		r.leave()
 		synctest.Wait()
 		posts := p.posts
@@ -168,7 +168,7 @@ func TestEventsAreWrittenAsLongAsSomebodyReads(t *testing.T) {
 	})
 }
 
-func TestNothingIsFollowedWithoutAClient(t *testing.T) {
+func TestNothingIsFollowedBeforeOpen(t *testing.T) {
 	inWorld(t, []string{"spoke1", "spoke2"}, func(w *world) {
 		w.hub.start("spoke1", "a", "1")
 		tail := w.create(Filters{})
@@ -192,21 +192,21 @@ func TestNothingIsFollowedWithoutAClient(t *testing.T) {
 	})
 }
 
-func TestAHubThatRefusesIsSaid(t *testing.T) {
+func TestHubErrorIsReported(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		tail, err := w.tails.Create(Script{Account: "5678", Namespace: "team-a", Name: "hello"}, jane, Filters{})
 		if err != nil {
 			w.Fatal(err)
 		}
 		r, _ := w.dial(tail.Path)
-		r.expect("spokelet: the clusters of the account cannot be listed: the selector is not that of the account")
+		r.expectEvent("spokelet: the clusters of the account cannot be listed: the selector is not that of the account")
 		r.leave()
 	})
 }
 
-func TestClustersAreThoseOfAllBundles(t *testing.T) {
-	on := func(names ...string) placed {
-		var b placed
+func TestClusterNamesMergeBundles(t *testing.T) {
+	on := func(names ...string) bundleObject {
+		var b bundleObject
 		for _, name := range names {
 			b.Status.Clusters = append(b.Status.Clusters, struct {
 				Name string `json:"name"`
@@ -214,14 +214,14 @@ func TestClustersAreThoseOfAllBundles(t *testing.T) {
 		}
 		return b
 	}
-	got := clustersOf(map[string]placed{"one": on("spoke2", "spoke1"), "two": on("spoke2", "spoke3"), "other": {}})
+	got := clusterNames(map[string]bundleObject{"one": on("spoke2", "spoke1"), "two": on("spoke2", "spoke3"), "other": {}})
 	if diff := cmp.Diff([]string{"spoke1", "spoke2", "spoke3"}, got); diff != "" {
 		t.Errorf("clusters (-want +got):\n%s", diff)
 	}
 }
 
-func TestTheContainerIsThatOfTheWork(t *testing.T) {
-	work, err := os.ReadFile("../place/testdata/none.yaml")
+func TestContainerNameMatchesPlacement(t *testing.T) {
+	work, err := os.ReadFile("../placement/testdata/none.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +230,7 @@ func TestTheContainerIsThatOfTheWork(t *testing.T) {
 	}
 }
 
-func TestAFailureIsSaidWithoutAddresses(t *testing.T) {
+func TestPublicReasonHidesAddresses(t *testing.T) {
 	refused := apierrors.NewForbidden(bundlev1alpha1.GroupVersion.WithResource("workerbundles").GroupResource(), "", errors.New("no rights"))
 	cases := map[string]struct {
 		err    error
@@ -256,7 +256,7 @@ func TestAFailureIsSaidWithoutAddresses(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, reasonOf(tc.err)); diff != "" {
+			if diff := cmp.Diff(tc.want, publicReason(tc.err)); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
 		})

@@ -12,30 +12,30 @@ import (
 // A group runs a goroutine for each key of a set that changes.
 type group struct {
 	parent  context.Context
-	ends    map[string]func()
+	stops   map[string]func()
 	running sync.WaitGroup
 }
 
 func newGroup(parent context.Context) *group {
-	return &group{parent: parent, ends: map[string]func(){}}
+	return &group{parent: parent, stops: map[string]func(){}}
 }
 
-// set ends the context of what is too much, and then starts what is missing, in the order of
+// sync ends the context of what is too much, and then starts what is missing, in the order of
 // the keys: that for which enter finds a place, which leave gives back. It returns what enter
 // says of the first that has none. It is called by one goroutine at a time.
-func (g *group) set(keys []string, enter func(key string) (leave func(), err error), run func(ctx context.Context, key string)) (left error) {
+func (g *group) sync(keys []string, enter func(key string) (leave func(), err error), run func(ctx context.Context, key string)) (left error) {
 	wanted := make(map[string]bool, len(keys))
 	for _, key := range keys {
 		wanted[key] = true
 	}
-	for key, end := range g.ends {
+	for key, end := range g.stops {
 		if !wanted[key] {
 			end()
-			delete(g.ends, key)
+			delete(g.stops, key)
 		}
 	}
 	for _, key := range keys {
-		if g.ends[key] != nil {
+		if g.stops[key] != nil {
 			continue
 		}
 		leave, err := enter(key)
@@ -44,15 +44,15 @@ func (g *group) set(keys []string, enter func(key string) (leave func(), err err
 			continue
 		}
 		ctx, cancel := context.WithCancel(g.parent)
-		g.ends[key] = func() { cancel(); leave() }
+		g.stops[key] = func() { cancel(); leave() }
 		g.running.Go(func() { run(ctx, key) })
 	}
 	return left
 }
 
-// wait ends all, and returns when they have ended.
-func (g *group) wait() {
-	for _, end := range g.ends {
+// stop ends all, and returns when they have ended.
+func (g *group) stop() {
+	for _, end := range g.stops {
 		end()
 	}
 	g.running.Wait()

@@ -18,8 +18,8 @@ import (
 	"github.com/spokelet/spokelet/workers/spoke"
 )
 
-// steadyAfter is how long something has to go well until a failure counts as a new one.
-const steadyAfter = 10 * time.Second
+// stableAfter is how long something has to go well until a failure counts as a new one.
+const stableAfter = 10 * time.Second
 
 // maxReason bounds the text of a failure, in bytes.
 const maxReason = 512
@@ -27,63 +27,63 @@ const maxReason = 512
 // errLogEnded: the server ended the log of a pod that is still there.
 var errLogEnded = errors.New("the log ended")
 
-// pauses between attempts: half a second at first, doubled up to 30 s, and up to half as much
+// newBackoff between attempts: half a second at first, doubled up to 30 s, and up to half as much
 // again, so that tails do not ask together.
-func pauses() wait.Backoff {
+func newBackoff() wait.Backoff {
 	return wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 8, Cap: 30 * time.Second}
 }
 
-// health says once that something fails which has parts, until all of them work again.
-type health struct {
-	say func(words string)
+// healthReporter says once that something fails which has parts, until all of them work again.
+type healthReporter struct {
+	report func(words string)
 
 	mu      sync.Mutex
 	failing map[string]bool
 }
 
-func newHealth(say func(words string)) *health {
-	return &health{say: say, failing: map[string]bool{}}
+func newHealthReporter(say func(words string)) *healthReporter {
+	return &healthReporter{report: say, failing: map[string]bool{}}
 }
 
-func (h *health) failed(part, words string) {
+func (h *healthReporter) reportFailure(part, words string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.failing) == 0 {
-		h.say(words)
+		h.report(words)
 	}
 	h.failing[part] = true
 }
 
-func (h *health) works(part string) {
+func (h *healthReporter) reportSuccess(part string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.failing, part)
 }
 
-// keep calls once again and again, with growing pauses, until ctx ends. The part is said to
-// fail after so many failures in a row, and works again once it goes well for steadyAfter: from
+// runWithRetry calls once again and again, with growing pauses, until ctx ends. The part is said to
+// fail after so many failures in a row, and works again once it goes well for stableAfter: from
 // when once calls ok. A return without an error is no failure.
-func (h *health) keep(ctx context.Context, part string, failures int, once func(ctx context.Context, ok func()) error) {
-	defer h.works(part)
-	pause, failed := pauses(), 0
+func (h *healthReporter) runWithRetry(ctx context.Context, part string, failures int, once func(ctx context.Context, ok func()) error) {
+	defer h.reportSuccess(part)
+	pause, failed := newBackoff(), 0
 	for ctx.Err() == nil {
 		var began time.Time
 		var steady *time.Timer
 		err := once(ctx, func() {
-			began, steady = time.Now(), time.AfterFunc(steadyAfter, func() { h.works(part) })
+			began, steady = time.Now(), time.AfterFunc(stableAfter, func() { h.reportSuccess(part) })
 		})
 		if ctx.Err() != nil {
 			return
 		}
 		if steady != nil {
 			steady.Stop()
-			if time.Since(began) >= steadyAfter {
-				pause, failed = pauses(), 0
+			if time.Since(began) >= stableAfter {
+				pause, failed = newBackoff(), 0
 			}
 		}
 		if err != nil {
 			if failed++; failed == failures {
-				h.failed(part, reasonOf(err))
+				h.reportFailure(part, publicReason(err))
 			}
 		}
 		sleep(ctx, pause.Step())
@@ -111,9 +111,9 @@ func (e *partError) Error() string { return e.part + ": " + e.err.Error() }
 // Unwrap returns the failure.
 func (e *partError) Unwrap() error { return e.err }
 
-// reasonOf returns an error as a client may read it: what an API says is repeated, and of all
+// publicReason returns an error as a client may read it: what an API says is repeated, and of all
 // else no address of the hub.
-func reasonOf(err error) string {
+func publicReason(err error) string {
 	text := "the connection failed"
 	status := apierrors.APIStatus(nil)
 	timeout := net.Error(nil)

@@ -221,7 +221,7 @@ func logs(line string) func(*hostile, http.ResponseWriter, *http.Request) {
 	}
 }
 
-func TestAHostileClusterCostsNoMoreThanItMay(t *testing.T) {
+func TestHostileClusterStaysWithinLimits(t *testing.T) {
 	for name, tc := range attacks {
 		t.Run(name, func(t *testing.T) {
 			inWorldWith(t, Config{}, []string{"hostile", "well"}, func(w *world) {
@@ -253,7 +253,7 @@ func TestAHostileClusterCostsNoMoreThanItMay(t *testing.T) {
 	}
 }
 
-func TestOfThousandsOfPodsSomeAreFollowed(t *testing.T) {
+func TestFollowedPodsAreLimited(t *testing.T) {
 	limits := Limits{MaxPods: 8, MaxFollowed: 128}
 	inWorldWith(t, Config{Limits: limits}, []string{"hostile", "well"}, func(w *world) {
 		healthy := w.hub.start("well", "a", "1")
@@ -300,7 +300,7 @@ func TestOfThousandsOfPodsSomeAreFollowed(t *testing.T) {
 	})
 }
 
-func TestNoNameOfAPodLeadsElsewhere(t *testing.T) {
+func TestPodNameCannotEscapePath(t *testing.T) {
 	bad := []string{"../../../../../../api/v1/nodes", "a/b", "..", ".", "", "a?x=y", "a%2fb", "A", "a b", "a#b", "a:8079", strings.Repeat("a", 254)}
 	inWorld(t, []string{"hostile"}, func(w *world) {
 		h := &hostile{attack: func(_ *hostile, w http.ResponseWriter, r *http.Request) {
@@ -319,7 +319,7 @@ func TestNoNameOfAPodLeadsElsewhere(t *testing.T) {
 		w.hub.spokes["hostile"].hostile = h.ServeHTTP
 		w.hub.otherwise = h
 		r, _ := w.open(Filters{})
-		r.expect("spokelet: not all pods of cluster hostile are followed: it names pods as Kubernetes does not allow")
+		r.expectEvent("spokelet: not all pods of cluster hostile are followed: it names pods as Kubernetes does not allow")
 		r.leave()
 		const pods = "/apis/live.spokelet.io/v1alpha1/clusters/hostile/proxy/api/v1/namespaces/workers-1234/pods"
 		allowed := []string{"GET " + pods, "GET " + pods + "/good/log", "POST " + pods + "/good:8079/proxy/"}
@@ -331,21 +331,21 @@ func TestNoNameOfAPodLeadsElsewhere(t *testing.T) {
 	})
 }
 
-func TestAPodThatGoesLeavesItsPlaceToAnother(t *testing.T) {
+func TestDeletedPodFreesSlot(t *testing.T) {
 	inWorldWith(t, Config{Limits: Limits{MaxPods: 1}}, []string{"spoke1"}, func(w *world) {
 		w.hub.start("spoke1", "a", "1")
 		b := w.hub.start("spoke1", "b", "2")
 		r, _ := w.open(Filters{})
-		r.expect("spokelet: not all pods of cluster spoke1 are followed: a tail follows at most 1 of a cluster")
+		r.expectEvent("spokelet: not all pods of cluster spoke1 are followed: a tail follows at most 1 of a cluster")
 		w.hub.stop("spoke1", "a", "1")
 		synctest.Wait()
 		w.hub.call(b, "hello", "in its place")
-		r.expect("in its place")
+		r.expectEvent("in its place")
 		c := w.hub.start("spoke1", "c", "3")
-		r.expect("spokelet: not all pods of cluster spoke1 are followed: a tail follows at most 1 of a cluster")
+		r.expectEvent("spokelet: not all pods of cluster spoke1 are followed: a tail follows at most 1 of a cluster")
 		w.hub.call(c, "hello", "nobody reads this")
 		w.hub.call(b, "hello", "it stays")
-		r.expect("it stays")
+		r.expectEvent("it stays")
 		r.leave()
 	})
 }

@@ -26,18 +26,18 @@ const (
 	eventCost = 8
 )
 
-// lines reads those of a log that are events.
-type lines struct {
+// lineReader reads those of a log that are events.
+type lineReader struct {
 	account *quota.Account
-	each    func(line []byte)
-	// dropped is called for an event that there was no memory for.
-	dropped func()
+	onEvent func(line []byte)
+	// onDropped is called for an event that there was no memory for.
+	onDropped func()
 }
 
 // read calls each with the events among the lines of r, without their ends, until reading
 // fails: io.EOF at the end. A last line without an end is no line. Lines are valid until each
 // returns.
-func (l *lines) read(r io.Reader) error {
+func (l *lineReader) read(r io.Reader) error {
 	in := bufio.NewReaderSize(r, lineBuffer)
 	var line []byte
 	begins, wanted := true, false
@@ -57,7 +57,7 @@ func (l *lines) read(r io.Reader) error {
 			continue
 		}
 		if wanted {
-			l.event(bytes.TrimRight(line, "\r\n"))
+			l.handleEvent(bytes.TrimRight(line, "\r\n"))
 		}
 		if line = line[:0]; cap(line) > lineBuffer {
 			line = nil
@@ -68,25 +68,25 @@ func (l *lines) read(r io.Reader) error {
 
 // add returns the line with one more part of it, or that it is not wanted: it is too long, or
 // there is no memory for it.
-func (l *lines) add(line, part []byte) (longer []byte, wanted bool) {
+func (l *lineReader) add(line, part []byte) (longer []byte, wanted bool) {
 	size := len(line) + len(part)
 	if size > maxLine {
 		return nil, false
 	}
 	if size > lineBuffer && l.account.Grow(int64(len(part))*lineCost) != nil {
-		l.dropped()
+		l.onDropped()
 		return nil, false
 	}
 	return append(line, part...), true
 }
 
-// event passes on a line, for as long as there is memory for what is made of it.
-func (l *lines) event(line []byte) {
+// handleEvent passes on a line, for as long as there is memory for what is made of it.
+func (l *lineReader) handleEvent(line []byte) {
 	cost := int64(len(line))*eventCost + quota.DecodedJSON(line)
 	if l.account.Grow(cost) != nil {
-		l.dropped()
+		l.onDropped()
 		return
 	}
 	defer l.account.Shrink(cost)
-	l.each(line)
+	l.onEvent(line)
 }

@@ -43,9 +43,9 @@ type queue struct {
 
 // A frame is an event of a source.
 type frame struct {
-	source *source
-	data   []byte
-	paid   int64 // of the account
+	source  *source
+	data    []byte
+	charged int64 // of the account
 }
 
 // A source is what waits of one cluster.
@@ -64,22 +64,22 @@ func (q *queue) push(cluster string, data []byte) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	s := q.source(cluster)
-	if q.full(s, len(data)) || q.account.Grow(int64(len(data))) != nil {
+	if q.isFull(s, len(data)) || q.account.Grow(int64(len(data))) != nil {
 		s.dropped++
 		return
 	}
 	if s.dropped > 0 {
-		q.add(frame{source: s, data: q.note(s)})
+		q.add(frame{source: s, data: q.newDroppedNote(s)})
 	}
-	q.add(frame{source: s, data: data, paid: int64(len(data))})
+	q.add(frame{source: s, data: data, charged: int64(len(data))})
 	select {
 	case q.ready <- struct{}{}:
 	default:
 	}
 }
 
-// drop counts an event of a cluster that there was no memory for.
-func (q *queue) drop(cluster string) {
+// countDropped counts an event of a cluster that there was no memory for.
+func (q *queue) countDropped(cluster string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.source(cluster).dropped++
@@ -98,7 +98,7 @@ func (q *queue) source(cluster string) *source {
 	return s
 }
 
-func (q *queue) full(s *source, size int) bool {
+func (q *queue) isFull(s *source, size int) bool {
 	frames, bytes := maxFrames-len(q.frames), maxBytes-q.bytes // that are free
 	if s.dropped > 0 {                                         // otherwise each event that finds room would be followed by such a note
 		return 3*s.frames > frames || 3*s.bytes > bytes
@@ -113,20 +113,20 @@ func (q *queue) add(f frame) {
 	f.source.bytes += len(f.data)
 }
 
-// note is the event that says how many were dropped.
-func (q *queue) note(s *source) []byte {
+// newDroppedNote is the event that says how many were dropped.
+func (q *queue) newDroppedNote(s *source) []byte {
 	events := fmt.Sprintf("%d events of cluster %s were", s.dropped, s.cluster)
 	if s.dropped == 1 {
 		events = fmt.Sprintf("1 event of cluster %s was", s.cluster)
 	}
 	s.dropped = 0
-	return note(q.script, events+" dropped: the connection is slow, or there is no memory for more", time.Now())
+	return newNote(q.script, events+" dropped: the connection is slow, or there is no memory for more", time.Now())
 }
 
 // pop waits for an event. It is nil when ctx has ended.
 func (q *queue) pop(ctx context.Context) []byte {
 	for ctx.Err() == nil {
-		if data := q.take(); data != nil {
+		if data := q.next(); data != nil {
 			return data
 		}
 		select {
@@ -137,7 +137,7 @@ func (q *queue) pop(ctx context.Context) []byte {
 	return nil
 }
 
-func (q *queue) take() []byte {
+func (q *queue) next() []byte {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.frames) > 0 {
@@ -146,12 +146,12 @@ func (q *queue) take() []byte {
 		q.bytes -= len(f.data)
 		f.source.frames--
 		f.source.bytes -= len(f.data)
-		q.account.Shrink(f.paid)
+		q.account.Shrink(f.charged)
 		return f.data
 	}
 	for _, s := range q.sources {
 		if s.dropped > 0 {
-			return q.note(s)
+			return q.newDroppedNote(s)
 		}
 	}
 	return nil

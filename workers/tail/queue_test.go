@@ -18,7 +18,7 @@ import (
 
 // drained pops all, and returns how many there were and the texts of notes.
 func drained(t *testing.T, q *queue) (frames int, notes []string) {
-	for frame := q.take(); frame != nil; frame = q.take() {
+	for frame := q.next(); frame != nil; frame = q.next() {
 		if frames++; frame[0] == '{' {
 			var e struct {
 				Logs []struct {
@@ -39,7 +39,7 @@ const (
 	slow = ": the connection is slow, or there is no memory for more"
 )
 
-func TestAFullQueueDropsAndSaysSo(t *testing.T) {
+func TestFullQueueDropsAndReports(t *testing.T) {
 	cases := map[string]struct {
 		frame        string
 		push, frames int
@@ -68,43 +68,43 @@ func TestAFullQueueDropsAndSaysSo(t *testing.T) {
 	}
 }
 
-func TestEventsAreDroppedUntilHalfOfThemAreRead(t *testing.T) {
+func TestQueueDropsUntilHalfIsRead(t *testing.T) {
 	q := newQueue("hello", nil)
 	for range half + 1 {
 		q.push("spoke1", []byte("x"))
 	}
-	q.take()
+	q.next()
 	q.push("spoke1", []byte("x")) // there is room for it, and it would be followed by another note
 	for range half/2 - 1 {
-		q.take()
+		q.next()
 	}
 	q.push("spoke1", []byte("after the note"))
 	for range half / 2 {
-		q.take()
+		q.next()
 	}
-	if note := q.take(); !strings.Contains(string(note), "2 events of cluster spoke1 were dropped") {
+	if note := q.next(); !strings.Contains(string(note), "2 events of cluster spoke1 were dropped") {
 		t.Errorf("the note is not where the events are missing: %s", note)
 	}
-	if last := q.take(); string(last) != "after the note" {
+	if last := q.next(); string(last) != "after the note" {
 		t.Errorf("%s is the last", last)
 	}
 }
 
-func TestAClusterThatWritesWithoutEndLeavesRoomToOthers(t *testing.T) {
+func TestQueueLeavesRoomForOtherClusters(t *testing.T) {
 	q := newQueue("hello", nil)
 	for range 10 * maxFrames {
 		q.push("hostile", []byte("x"))
 	}
 	q.push("healthy", []byte("from the healthy one"))
 	for range half {
-		q.take()
+		q.next()
 	}
-	if next := q.take(); string(next) != "from the healthy one" {
+	if next := q.next(); string(next) != "from the healthy one" {
 		t.Errorf("%.100s came", next)
 	}
 }
 
-func TestWhatWaitsForTheClientsOfAnAccountIsBounded(t *testing.T) {
+func TestQueueMemoryIsLimitedByAccount(t *testing.T) {
 	const most = 1 << 20
 	memory := quota.NewMemory(most, 2*most)
 	var queues []*queue
@@ -120,7 +120,7 @@ func TestWhatWaitsForTheClientsOfAnAccountIsBounded(t *testing.T) {
 	if held := memory.Held(); held > most+100 {
 		t.Errorf("%d bytes wait for an account, of %d", held, most)
 	}
-	if got := string(other.take()); got != "of another account" {
+	if got := string(other.next()); got != "of another account" {
 		t.Errorf("another account finds no room: %q", got)
 	}
 	dropped := 0

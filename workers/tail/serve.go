@@ -42,27 +42,27 @@ const (
 // whatever is no tail that can be opened, and 400 or 426 for what is no such upgrade, which
 // leaves the tail as it is; their body is {"error":"<text>"}.
 func (t *Tails) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	found := t.find(r)
+	found := t.findSession(r)
 	if found == nil {
-		answer(w, http.StatusNotFound, ErrNotFound.Error())
+		writeError(w, http.StatusNotFound, ErrNotFound.Error())
 		return
 	}
 	if !websocket.IsWebSocketUpgrade(r) {
 		w.Header().Set("Upgrade", "websocket")
-		answer(w, http.StatusUpgradeRequired, "the request is no upgrade to a WebSocket")
+		writeError(w, http.StatusUpgradeRequired, "the request is no upgrade to a WebSocket")
 		return
 	}
 	if !slices.Contains(websocket.Subprotocols(r), Subprotocol) {
-		answer(w, http.StatusBadRequest, "the subprotocol is not "+Subprotocol)
+		writeError(w, http.StatusBadRequest, "the subprotocol is not "+Subprotocol)
 		return
 	}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
-	if !t.open(found, cancel) {
-		answer(w, http.StatusNotFound, ErrNotFound.Error())
+	if !t.openSession(found, cancel) {
+		writeError(w, http.StatusNotFound, ErrNotFound.Error())
 		return
 	}
-	defer t.remove(found)
+	defer t.removeSession(found)
 	conn, err := t.upgrader.Upgrade(&firstFrameWriter{ResponseWriter: w}, r, nil)
 	if err != nil {
 		return // it was answered, as far as it could be
@@ -70,8 +70,8 @@ func (t *Tails) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	t.serve(ctx, cancel, found, conn)
 }
 
-// answer writes an error.
-func answer(w http.ResponseWriter, status int, text string) {
+// writeError writes an error.
+func writeError(w http.ResponseWriter, status int, text string) {
 	body, err := json.Marshal(map[string]string{"error": text})
 	if err != nil {
 		body = []byte("{}")
@@ -82,8 +82,8 @@ func answer(w http.ResponseWriter, status int, text string) {
 	w.Write(body) //nolint:errcheck // the client may have gone
 }
 
-// find returns the tail of a request's path, or nil.
-func (t *Tails) find(r *http.Request) *session {
+// findSession returns the tail of a request's path, or nil.
+func (t *Tails) findSession(r *http.Request) *session {
 	rest, ours := strings.CutPrefix(r.URL.Path, pathPrefix)
 	id, secret, complete := strings.Cut(rest, "/")
 	if !ours || !complete || r.Method != http.MethodGet {
@@ -98,21 +98,21 @@ func (t *Tails) find(r *http.Request) *session {
 	return found
 }
 
-// open takes the tail for one connection. It is false if there is one already, or the tail
+// openSession takes the tail for one connection. It is false if there is one already, or the tail
 // has ended.
-func (t *Tails) open(s *session, cancel context.CancelCauseFunc) bool {
+func (t *Tails) openSession(s *session, cancel context.CancelCauseFunc) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed || t.all[s.id] != s || s.cancel != nil {
 		return false
 	}
-	s.unopened.Stop()
+	s.openTimer.Stop()
 	s.cancel = cancel
 	t.serving.Add(1)
 	return true
 }
 
-func (t *Tails) remove(s *session) {
+func (t *Tails) removeSession(s *session) {
 	t.mu.Lock()
 	delete(t.all, s.id)
 	t.mu.Unlock()
@@ -125,7 +125,7 @@ func (t *Tails) serve(ctx context.Context, cancel context.CancelCauseFunc, s *se
 	ctx, expire := context.WithDeadlineCause(ctx, s.expires, errExpired)
 	defer expire()
 	var started sync.WaitGroup
-	started.Go(func() { cancel(read(conn)) })
+	started.Go(func() { cancel(readUntilGone(conn)) })
 
 	following, stop := context.WithCancel(ctx)
 	waiting := t.frames.Account(s.script.Account)
@@ -134,11 +134,11 @@ func (t *Tails) serve(ctx context.Context, cancel context.CancelCauseFunc, s *se
 	f := &follower{tails: t, id: s.id, script: s.script, filters: s.filters, queue: q}
 	started.Go(func() { f.run(following) })
 
-	if err := write(ctx, conn, q); err != nil {
+	if err := writeEvents(ctx, conn, q); err != nil {
 		cancel(errGone)
 	}
 	stop()
-	wait := leave(conn, context.Cause(ctx))
+	wait := sendClose(conn, context.Cause(ctx))
 	// Closing the connection at once could discard the close frame on its way. The reader
 	// ends when the client answered it.
 	force := time.AfterFunc(wait, func() { conn.Close() }) //nolint:errcheck // nothing is lost that could be saved
@@ -147,9 +147,9 @@ func (t *Tails) serve(ctx context.Context, cancel context.CancelCauseFunc, s *se
 	conn.Close() //nolint:errcheck // as above
 }
 
-// read reads until the client goes, or is silent for too long. What it sends means nothing
+// readUntilGone reads until the client goes, or is silent for too long. What it sends means nothing
 // but that it is there.
-func read(conn *websocket.Conn) error {
+func readUntilGone(conn *websocket.Conn) error {
 	alive := func() error { return conn.SetReadDeadline(time.Now().Add(pingTimeout)) }
 	conn.SetReadLimit(maxMessage)
 	conn.SetPingHandler(func(data string) error {
@@ -171,8 +171,8 @@ func read(conn *websocket.Conn) error {
 	}
 }
 
-// write sends what is in the queue, until ctx ends or it cannot be sent.
-func write(ctx context.Context, conn *websocket.Conn, q *queue) error {
+// writeEvents sends what is in the queue, until ctx ends or it cannot be sent.
+func writeEvents(ctx context.Context, conn *websocket.Conn, q *queue) error {
 	for {
 		frame := q.pop(ctx)
 		if frame == nil {
@@ -187,8 +187,8 @@ func write(ctx context.Context, conn *websocket.Conn, q *queue) error {
 	}
 }
 
-// leave sends a close frame. It returns how long the client may take to answer.
-func leave(conn *websocket.Conn, why error) time.Duration {
+// sendClose sends a close frame. It returns how long the client may take to answer.
+func sendClose(conn *websocket.Conn, why error) time.Duration {
 	if errors.Is(why, errGone) {
 		return 0
 	}

@@ -19,7 +19,7 @@ import (
 // unmasked is a text frame of a client that masks nothing.
 func unmasked(text string) []byte { return append([]byte{0x81, byte(len(text))}, text...) }
 
-func TestTheFirstMessageMayBeUnmasked(t *testing.T) {
+func TestFirstMessageMayBeUnmasked(t *testing.T) {
 	cases := map[string]struct {
 		send   func(r *reader) error
 		reason string
@@ -56,27 +56,27 @@ func TestTheFirstMessageMayBeUnmasked(t *testing.T) {
 				if err := tc.send(r); err != nil {
 					w.Fatalf("%s: %v", tc.reason, err)
 				}
-				r.nothing(2 * time.Minute) // pings are read behind it, or it would be closed
+				r.expectNothing(2 * time.Minute) // pings are read behind it, or it would be closed
 				w.hub.call(p, "hello", "still there")
-				r.expect("still there")
+				r.expectEvent("still there")
 				r.leave()
 			})
 		})
 	}
 }
 
-func TestALaterUnmaskedMessageIsAnError(t *testing.T) {
+func TestLaterUnmaskedMessageIsRefused(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		r, _ := w.open(Filters{})
 		r.raw.Write(unmasked(`{"debug":false}`))
 		go r.raw.Write(unmasked(`{"debug":false}`))
-		if code := r.closed(); code != websocket.CloseProtocolError {
+		if code := r.expectClose(); code != websocket.CloseProtocolError {
 			w.Errorf("the connection was closed with %d", code)
 		}
 	})
 }
 
-func TestAPingIsAnsweredWithItsData(t *testing.T) {
+func TestPingIsAnswered(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		r, _ := w.open(Filters{})
 		if err := r.conn.WriteControl(websocket.PingMessage, []byte("wrangler tail ping"), time.Now().Add(time.Second)); err != nil {
@@ -89,7 +89,7 @@ func TestAPingIsAnsweredWithItsData(t *testing.T) {
 	})
 }
 
-func TestATailEndsWithACodeThatSaysWhy(t *testing.T) {
+func TestCloseCodes(t *testing.T) {
 	cases := map[string]struct {
 		end    func(w *world, tail Tail)
 		want   int
@@ -122,7 +122,7 @@ func TestATailEndsWithACodeThatSaysWhy(t *testing.T) {
 					w.Errorf("it expires at %s and not at %s", tail.ExpiresAt, want)
 				}
 				tc.end(w, tail)
-				if code := r.closed(); code != tc.want {
+				if code := r.expectClose(); code != tc.want {
 					w.Errorf("%s: the code is %d and not %d", tc.reason, code, tc.want)
 				}
 				synctest.Wait()
@@ -137,7 +137,7 @@ func TestATailEndsWithACodeThatSaysWhy(t *testing.T) {
 	}
 }
 
-func TestAServerDoesNotWaitForAClientThatReadsNothing(t *testing.T) {
+func TestCloseDoesNotWaitForStalledClient(t *testing.T) {
 	inWorld(t, []string{"spoke1"}, func(w *world) {
 		p := w.hub.start("spoke1", "a", "1")
 		r, _ := w.open(Filters{})
@@ -153,7 +153,7 @@ func TestAServerDoesNotWaitForAClientThatReadsNothing(t *testing.T) {
 	})
 }
 
-func TestASilentClientIsLeft(t *testing.T) {
+func TestSilentClientIsDisconnected(t *testing.T) {
 	inWorld(t, []string{"spoke1"}, func(w *world) {
 		begin := time.Now()
 		r, _ := w.open(Filters{})
@@ -166,7 +166,7 @@ func TestASilentClientIsLeft(t *testing.T) {
 	})
 }
 
-func TestATailIsDeletedByItsScriptAlone(t *testing.T) {
+func TestDeleteNeedsMatchingScript(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		tail := w.create(Filters{})
 		cases := map[string]struct {
@@ -223,7 +223,7 @@ func TestTailsAreLimited(t *testing.T) {
 				w.Errorf("%s: %v", step.reason, err)
 			}
 		}
-		time.Sleep(defaultOpen)
+		time.Sleep(defaultOpenTimeout)
 		synctest.Wait()
 		if err := create(hello, "jane", "1"); err != nil {
 			w.Errorf("when those that nobody opened are away: %v", err)
@@ -236,7 +236,7 @@ func TestTailsAreLimited(t *testing.T) {
 }
 
 // Who may make service accounts has as many users, and tokens, as he likes.
-func TestTwentyServiceAccountsDoNotHoldAllTails(t *testing.T) {
+func TestManyServiceAccountsLeaveTailsToOthers(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		own := 0
 		for account := range 20 {
@@ -254,7 +254,7 @@ func TestTwentyServiceAccountsDoNotHoldAllTails(t *testing.T) {
 	})
 }
 
-func TestWhatIsNoTailIsNotFound(t *testing.T) {
+func TestUnknownTailIsNotFound(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		tail := w.create(Filters{})
 		secret := tail.Path[strings.LastIndex(tail.Path, "/")+1:]
@@ -295,7 +295,7 @@ func TestWhatIsNoTailIsNotFound(t *testing.T) {
 		}
 		r.leave()
 		expired := w.create(Filters{})
-		time.Sleep(defaultOpen)
+		time.Sleep(defaultOpenTimeout)
 		synctest.Wait()
 		if late, res := w.dial(expired.Path); late != nil || res.StatusCode != http.StatusNotFound {
 			w.Errorf("a tail that waited too long is answered with %v", res)
@@ -303,7 +303,7 @@ func TestWhatIsNoTailIsNotFound(t *testing.T) {
 	})
 }
 
-func TestASlowClientIsSaidHowManyEventsItMissed(t *testing.T) {
+func TestSlowClientReceivesDropCount(t *testing.T) {
 	inWorld(t, []string{"spoke1"}, func(w *world) {
 		p := w.hub.start("spoke1", "a", "1")
 		r, _ := w.open(Filters{})
@@ -315,16 +315,16 @@ func TestASlowClientIsSaidHowManyEventsItMissed(t *testing.T) {
 		}
 		synctest.Wait() // the queue is full
 		for i := range half + 2 {
-			r.expect(strconv.Itoa(i))
+			r.expectEvent(strconv.Itoa(i))
 		}
-		r.expect("spokelet: 8 events of cluster spoke1 were dropped" + slow)
+		r.expectEvent("spokelet: 8 events of cluster spoke1 were dropped" + slow)
 		w.hub.call(p, "hello", "after that")
-		r.expect("after that")
+		r.expectEvent("after that")
 		r.leave()
 	})
 }
 
-func TestAConfigurationIsChecked(t *testing.T) {
+func TestValidateRejectsInvalidConfig(t *testing.T) {
 	cases := map[string]struct {
 		config Config
 		reason string
@@ -334,7 +334,7 @@ func TestAConfigurationIsChecked(t *testing.T) {
 		"less of a user":  {config: Config{Kube: &rest.Config{}, Limits: Limits{MaxPerUser: -1}}, reason: "as above"},
 		"no pods":         {config: Config{Kube: &rest.Config{}, Limits: Limits{MaxPods: -1}}, reason: "none could be followed"},
 		"no lifetime":     {config: Config{Kube: &rest.Config{}, Lifetime: -1}, reason: "it would end at once"},
-		"no time to open": {config: Config{Kube: &rest.Config{}, Open: -1}, reason: "nobody could open it"},
+		"no time to open": {config: Config{Kube: &rest.Config{}, OpenTimeout: -1}, reason: "nobody could open it"},
 		"a hub without a name": {
 			config: Config{Kube: &rest.Config{Host: "http://a b"}}, reason: "it could not be reached",
 		},

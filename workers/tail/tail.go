@@ -75,7 +75,7 @@ type Tail struct {
 type Tails struct {
 	config   Config
 	clusters *spoke.Client
-	places   *places
+	slots    *followSlots
 	frames   *quota.Memory // of events that wait for clients
 	upgrader websocket.Upgrader
 
@@ -93,8 +93,8 @@ type session struct {
 	filters    Filters
 	expires    time.Time
 
-	unopened *time.Timer             // removes it
-	cancel   context.CancelCauseFunc // nil until it is opened
+	openTimer *time.Timer             // removes it
+	cancel    context.CancelCauseFunc // nil until it is opened
 }
 
 // Create makes a tail of the events of a script that match, on behalf of somebody. It is there
@@ -102,36 +102,36 @@ type session struct {
 // ErrTooMany or ErrClosed.
 func (t *Tails) Create(s Script, by Holder, f Filters) (Tail, error) {
 	created := &session{
-		id: hex.EncodeToString(random(idSize)), secret: base64.RawURLEncoding.EncodeToString(random(secretSize)),
+		id: hex.EncodeToString(randomBytes(idSize)), secret: base64.RawURLEncoding.EncodeToString(randomBytes(secretSize)),
 		holder: by, script: s, filters: f, expires: time.Now().Add(t.config.Lifetime),
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if err := t.admit(created); err != nil {
+	if err := t.checkLimits(created); err != nil {
 		return Tail{}, err
 	}
 	t.all[created.id] = created
-	created.unopened = time.AfterFunc(t.config.Open, func() { t.removeUnopened(created) })
+	created.openTimer = time.AfterFunc(t.config.OpenTimeout, func() { t.removeUnopened(created) })
 	return Tail{ID: created.id, Path: pathPrefix + created.id + "/" + created.secret, ExpiresAt: created.expires}, nil
 }
 
-func random(size int) []byte {
+func randomBytes(size int) []byte {
 	b := make([]byte, size)
 	rand.Read(b) // never fails
 	return b
 }
 
-// admit is called with mu held. An account is bounded first, so that one whose users are many
+// checkLimits is called with mu held. An account is bounded first, so that one whose users are many
 // leaves tails to others: whoever may make service accounts has as many users as he likes.
-func (t *Tails) admit(s *session) error {
+func (t *Tails) checkLimits(s *session) error {
 	if t.closed {
 		return ErrClosed
 	}
 	var account, user, token int
 	for _, other := range t.all {
-		account += count(other.script.Account == s.script.Account)
-		user += count(other.holder.User == s.holder.User)
-		token += count(s.holder.Token != "" && other.holder == s.holder)
+		account += boolToInt(other.script.Account == s.script.Account)
+		user += boolToInt(other.holder.User == s.holder.User)
+		token += boolToInt(s.holder.Token != "" && other.holder == s.holder)
 	}
 	for _, limit := range []struct {
 		have, most int
@@ -149,7 +149,7 @@ func (t *Tails) admit(s *session) error {
 	return nil
 }
 
-func count(is bool) int {
+func boolToInt(is bool) int {
 	if is {
 		return 1
 	}
@@ -173,13 +173,13 @@ func (t *Tails) Delete(s Script, id string) error {
 	if !exists || found.script != s {
 		return ErrNotFound
 	}
-	t.end(found, errDeleted)
+	t.endSession(found, errDeleted)
 	return nil
 }
 
-// end is called with mu held. An open one has ServeHTTP do the rest.
-func (t *Tails) end(s *session, why error) {
-	s.unopened.Stop()
+// endSession is called with mu held. An open one has ServeHTTP do the rest.
+func (t *Tails) endSession(s *session, why error) {
+	s.openTimer.Stop()
 	delete(t.all, s.id)
 	if s.cancel != nil {
 		s.cancel(why)
@@ -192,7 +192,7 @@ func (t *Tails) Close() {
 	t.mu.Lock()
 	t.closed = true
 	for _, s := range t.all {
-		t.end(s, ErrClosed)
+		t.endSession(s, ErrClosed)
 	}
 	t.mu.Unlock()
 	t.serving.Wait()

@@ -15,8 +15,8 @@ import (
 	"github.com/spokelet/spokelet/workers/api"
 )
 
-// ErrNone says that nobody gave the namespace an account.
-var ErrNone = errors.New("the namespace has no account: an administrator sets its label " + api.LabelAccount)
+// ErrNoAccount says that nobody gave the namespace an account.
+var ErrNoAccount = errors.New("the namespace has no account: an administrator sets its label " + api.LabelAccount)
 
 // maxAccount is how many characters an account has at most.
 const maxAccount = 40
@@ -50,9 +50,9 @@ type Accounts struct {
 	owners map[string]string // account to namespace
 }
 
-// Claims reads the accounts of namespaces. One that is being deleted keeps its account
+// ResolveAccounts reads the accounts of namespaces. One that is being deleted keeps its account
 // until it is gone: what was made for it may still be there.
-func Claims(namespaces []corev1.Namespace) *Accounts {
+func ResolveAccounts(namespaces []corev1.Namespace) *Accounts {
 	a := &Accounts{labels: map[string]string{}, owners: map[string]string{}}
 	first := map[string]*corev1.Namespace{}
 	for i := range namespaces {
@@ -65,19 +65,19 @@ func Claims(namespaces []corev1.Namespace) *Accounts {
 		if !account.MatchString(id) {
 			continue
 		}
-		if known := first[id]; known == nil || older(ns.CreationTimestamp.Time, known.CreationTimestamp.Time, ns.Name, known.Name) {
+		if known := first[id]; known == nil || isOlder(ns.CreationTimestamp.Time, known.CreationTimestamp.Time, ns.Name, known.Name) {
 			first[id], a.owners[id] = ns, ns.Name
 		}
 	}
 	return a
 }
 
-// Of returns the account of a namespace. The error is [ErrNone], an [*InvalidError] or a
+// Account returns the account of a namespace. The error is [ErrNoAccount], an [*InvalidError] or a
 // [*TakenError].
-func (a *Accounts) Of(namespace string) (string, error) {
+func (a *Accounts) Account(namespace string) (string, error) {
 	id, labelled := a.labels[namespace]
 	if !labelled {
-		return "", ErrNone
+		return "", ErrNoAccount
 	}
 	owner, owned := a.owners[id]
 	if !owned {
@@ -95,8 +95,8 @@ func (a *Accounts) Namespace(account string) (string, bool) {
 	return namespace, ok
 }
 
-// older tells whether the first of two was there before the second. Times of the API are
+// isOlder tells whether the first of two was there before the second. Times of the API are
 // in seconds, so the name decides between two of the same second.
-func older(first, second time.Time, firstName, secondName string) bool {
+func isOlder(first, second time.Time, firstName, secondName string) bool {
 	return cmp.Or(first.Compare(second), cmp.Compare(firstName, secondName)) < 0
 }

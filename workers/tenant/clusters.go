@@ -16,8 +16,8 @@ import (
 	"github.com/spokelet/spokelet/workers/api"
 )
 
-// offered is the value of the label that offers a cluster.
-const offered = "true"
+// offeredValue is the value of the label that offers a cluster.
+const offeredValue = "true"
 
 // Clusters returns the names of the clusters that an account of a namespace is placed on,
 // sorted.
@@ -34,7 +34,7 @@ func Clusters(ns *corev1.Namespace, selector metav1.LabelSelector, clusters []cl
 	for i := range clusters {
 		c := &clusters[i]
 		set := labels.Set(c.Labels)
-		if serves(c) && allowed.Matches(set) && chosen.Matches(set) {
+		if isSelectable(c) && allowed.Matches(set) && chosen.Matches(set) {
 			names = append(names, c.Name)
 		}
 	}
@@ -42,8 +42,8 @@ func Clusters(ns *corev1.Namespace, selector metav1.LabelSelector, clusters []cl
 	return names, nil
 }
 
-// serves tells whether a cluster is offered to accounts and can take works.
-func serves(c *clusterv1.ManagedCluster) bool {
-	return c.Labels[api.LabelClusters] == offered && c.Spec.HubAcceptsClient && c.DeletionTimestamp.IsZero() &&
+// isSelectable tells whether a cluster is offered to accounts and can take works.
+func isSelectable(c *clusterv1.ManagedCluster) bool {
+	return c.Labels[api.LabelClusters] == offeredValue && c.Spec.HubAcceptsClient && c.DeletionTimestamp.IsZero() &&
 		!managedcluster.Detaching(c)
 }

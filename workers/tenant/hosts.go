@@ -85,58 +85,58 @@ func ParseHosts(text string) (AllowedHosts, error) {
 	return allowed, nil
 }
 
-// Has tells whether a host, one that [CheckHost] takes, is among them.
-func (a AllowedHosts) Has(host string) bool {
+// Contains tells whether a host, one that [CheckHost] takes, is among them.
+func (a AllowedHosts) Contains(host string) bool {
 	_, parent, _ := strings.Cut(host, ".")
 	return a.names[host] || a.parents[parent]
 }
 
-// Claim is what one account wants to be reached by.
-type Claim struct {
+// HostRequest is what one account wants to be reached by.
+type HostRequest struct {
 	Account string
 	// Host that the account names. Empty: the account's own name.
 	Host string
 	// Allowed is what an administrator gave the account's namespace, as [ParseHosts] reads it.
 	Allowed string
-	// Held is the host that the account has had up to now.
-	Held string
+	// Current is the host that the account has had up to now.
+	Current string
 	// Created is when the account asked.
 	Created time.Time
 }
 
-// Holding is what one account is reached by.
-type Holding struct {
+// HostAssignment is what one account is reached by.
+type HostAssignment struct {
 	// Host of the account alone. Empty: there is none, and Err says why: [ErrNoHost],
 	// [ErrHostNotAllowed] or [ErrHostTaken], or something is no host.
 	Host string
 	Err  error
 }
 
-// Hosts divides hosts among accounts; the keys of the result are accounts. A host belongs to
+// AssignHosts divides hosts among accounts; the keys of the result are accounts. A host belongs to
 // one account, with all its paths. Who has it keeps it for as long as he names it and it is
 // given to him; of others the oldest gets it. The names below the suffix are those of accounts
 // and nobody's to give, so that none is ever taken.
-func Hosts(claims []Claim, suffix string) map[string]Holding {
+func AssignHosts(claims []HostRequest, suffix string) map[string]HostAssignment {
 	owners := map[string]string{}
-	out := make(map[string]Holding, len(claims))
-	for _, c := range slices.SortedFunc(slices.Values(claims), before) {
-		host, err := c.wants(suffix)
+	out := make(map[string]HostAssignment, len(claims))
+	for _, c := range slices.SortedFunc(slices.Values(claims), compareRequests) {
+		host, err := c.resolveHost(suffix)
 		if err != nil {
-			out[c.Account] = Holding{Err: err}
+			out[c.Account] = HostAssignment{Err: err}
 			continue
 		}
 		if _, taken := owners[host]; taken {
-			out[c.Account] = Holding{Err: fmt.Errorf("host %s: %w", host, ErrHostTaken)}
+			out[c.Account] = HostAssignment{Err: fmt.Errorf("host %s: %w", host, ErrHostTaken)}
 			continue
 		}
 		owners[host] = c.Account
-		out[c.Account] = Holding{Host: host}
+		out[c.Account] = HostAssignment{Host: host}
 	}
 	return out
 }
 
-// wants returns the host that an account may have if no other one has it.
-func (c Claim) wants(suffix string) (string, error) {
+// resolveHost returns the host that an account may have if no other one has it.
+func (c HostRequest) resolveHost(suffix string) (string, error) {
 	own := ""
 	if suffix != "" {
 		own = c.Account + "." + suffix
@@ -157,25 +157,25 @@ func (c Claim) wants(suffix string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("annotation %s of the namespace: %w", api.AnnotationHosts, err)
 	}
-	if !allowed.Has(c.Host) {
+	if !allowed.Contains(c.Host) {
 		return "", fmt.Errorf("host %s: annotation %s of the namespace does not have it: %w", c.Host, api.AnnotationHosts, ErrHostNotAllowed)
 	}
 	return c.Host, nil
 }
 
-// before orders claims: first those of accounts that have what they name, then by age. The
+// compareRequests orders claims: first those of accounts that have what they name, then by age. The
 // account decides between two of the same second.
-func before(a, b Claim) int {
+func compareRequests(a, b HostRequest) int {
 	return cmp.Or(
-		cmp.Compare(a.waits(), b.waits()),
+		cmp.Compare(a.rank(), b.rank()),
 		a.Created.Compare(b.Created),
 		cmp.Compare(a.Account, b.Account),
 	)
 }
 
-// waits is 0 for an account that has what it names, and 1 for another one.
-func (c Claim) waits() int {
-	if c.Held != "" && c.Held == c.Host {
+// rank is 0 for an account that has what it names, and 1 for another one.
+func (c HostRequest) rank() int {
+	if c.Current != "" && c.Current == c.Host {
 		return 0
 	}
 	return 1

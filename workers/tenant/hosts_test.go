@@ -15,7 +15,7 @@ import (
 )
 
 // told is what accounts get, in words: their host, or why there is none.
-func told(holdings map[string]Holding) map[string]string {
+func told(holdings map[string]HostAssignment) map[string]string {
 	all := map[string]string{}
 	for account, h := range holdings {
 		all[account] = h.Host + text(h.Err)
@@ -29,58 +29,58 @@ const (
 	absentWords  = ": annotation workers.spokelet.io/hosts of the namespace does not have it" + foreignWords
 )
 
-func TestHosts(t *testing.T) {
-	claim := func(account, host, allowed string, hour int) Claim {
-		return Claim{Account: account, Host: host, Allowed: allowed, Created: at(hour).Time}
+func TestAssignHosts(t *testing.T) {
+	claim := func(account, host, allowed string, hour int) HostRequest {
+		return HostRequest{Account: account, Host: host, Allowed: allowed, Created: at(hour).Time}
 	}
-	held := func(c Claim) Claim {
-		c.Held = c.Host
+	held := func(c HostRequest) HostRequest {
+		c.Current = c.Host
 		return c
 	}
 	const suffix = "workers.example"
 	tests := map[string]struct {
 		reason string
-		claims []Claim
+		claims []HostRequest
 		suffix string
 		want   map[string]string
 	}{
 		"nobody asks": {reason: "nothing is given", want: map[string]string{}},
 		"a host that was given": {
-			reason: "the administrator's choice", claims: []Claim{claim("1", "shop.example", "other.example, shop.example", 1)},
+			reason: "the administrator's choice", claims: []HostRequest{claim("1", "shop.example", "other.example, shop.example", 1)},
 			want: map[string]string{"1": "shop.example"},
 		},
 		"a host of an application": {
-			reason: "nobody gave it to the account", claims: []Claim{claim("1", "shop.example", "", 1)},
+			reason: "nobody gave it to the account", claims: []HostRequest{claim("1", "shop.example", "", 1)},
 			want: map[string]string{"1": "host shop.example" + absentWords},
 		},
 		"a host that was given to another namespace": {
-			reason: "it is that one's, also before it asks", claims: []Claim{claim("1", "shop.example", "", 1), claim("2", "", "shop.example", 2)},
+			reason: "it is that one's, also before it asks", claims: []HostRequest{claim("1", "shop.example", "", 1), claim("2", "", "shop.example", 2)},
 			want: map[string]string{"1": "host shop.example" + absentWords, "2": ErrNoHost.Error()},
 		},
 		"of two the older has it, whole": {
-			reason: "accounts share no origin", claims: []Claim{claim("1", "shop.example", "shop.example", 2), claim("2", "shop.example", "shop.example", 1)},
+			reason: "accounts share no origin", claims: []HostRequest{claim("1", "shop.example", "shop.example", 2), claim("2", "shop.example", "shop.example", 1)},
 			want: map[string]string{"1": "host shop.example" + takenWords, "2": "shop.example"},
 		},
 		"of the same second the account decides": {
-			reason: "times are in seconds", claims: []Claim{claim("2", "shop.example", "shop.example", 1), claim("1", "shop.example", "shop.example", 1)},
+			reason: "times are in seconds", claims: []HostRequest{claim("2", "shop.example", "shop.example", 1), claim("1", "shop.example", "shop.example", 1)},
 			want: map[string]string{"1": "shop.example", "2": "host shop.example" + takenWords},
 		},
 		"an older account that asks later": {
-			reason: "who has a host keeps it", claims: []Claim{claim("1", "shop.example", "*.example", 1), held(claim("2", "shop.example", "*.example", 2))},
+			reason: "who has a host keeps it", claims: []HostRequest{claim("1", "shop.example", "*.example", 1), held(claim("2", "shop.example", "*.example", 2))},
 			want: map[string]string{"1": "host shop.example" + takenWords, "2": "shop.example"},
 		},
 		"a host that was withdrawn": {
-			reason: "having had it does not count", claims: []Claim{held(claim("1", "shop.example", "", 1)), claim("2", "shop.example", "shop.example", 2)},
+			reason: "having had it does not count", claims: []HostRequest{held(claim("1", "shop.example", "", 1)), claim("2", "shop.example", "shop.example", 2)},
 			want: map[string]string{"1": "host shop.example" + absentWords, "2": "shop.example"},
 		},
 		"an account that names another host": {
-			reason: "it does not keep what it had", claims: []Claim{
-				{Account: "1", Host: "b.example", Allowed: "*.example", Held: "a.example", Created: at(1).Time}, claim("2", "a.example", "*.example", 2),
+			reason: "it does not keep what it had", claims: []HostRequest{
+				{Account: "1", Host: "b.example", Allowed: "*.example", Current: "a.example", Created: at(1).Time}, claim("2", "a.example", "*.example", 2),
 			},
 			want: map[string]string{"1": "b.example", "2": "a.example"},
 		},
 		"other cases and dots": {
-			reason: "there is one spelling of a host", claims: []Claim{
+			reason: "there is one spelling of a host", claims: []HostRequest{
 				held(claim("1", "shop.example", "shop.example", 1)), claim("2", "Shop.example", "*.example", 2), claim("3", "shop.example.", "*.example", 2),
 			},
 			want: map[string]string{
@@ -89,19 +89,19 @@ func TestHosts(t *testing.T) {
 			},
 		},
 		"an annotation that cannot be read": {
-			reason: "it gives nothing", claims: []Claim{claim("1", "shop.example", "shop.example, *", 1)},
+			reason: "it gives nothing", claims: []HostRequest{claim("1", "shop.example", "shop.example, *", 1)},
 			want: map[string]string{"1": `annotation workers.spokelet.io/hosts of the namespace: host "*": "*" is not 1 to 63 lower-case letters, digits and inner hyphens`},
 		},
 		"own names": {
-			reason: "each account has another one", suffix: suffix, claims: []Claim{claim("1", "", "", 1), claim("2", "", "", 1), claim("3", "3.workers.example", "", 1)},
+			reason: "each account has another one", suffix: suffix, claims: []HostRequest{claim("1", "", "", 1), claim("2", "", "", 1), claim("3", "3.workers.example", "", 1)},
 			want: map[string]string{"1": "1.workers.example", "2": "2.workers.example", "3": "3.workers.example"},
 		},
 		"no host and no suffix": {
-			reason: "a route without a host would be everybody's", claims: []Claim{claim("1", "", "shop.example", 1)},
+			reason: "a route without a host would be everybody's", claims: []HostRequest{claim("1", "", "shop.example", 1)},
 			want: map[string]string{"1": ErrNoHost.Error()},
 		},
 		"the own name of another account": {
-			reason: "nobody may give it, and age does not matter", suffix: suffix, claims: []Claim{
+			reason: "nobody may give it, and age does not matter", suffix: suffix, claims: []HostRequest{
 				claim("1", "2.workers.example", "2.workers.example, *.workers.example", 1), claim("2", "", "", 2), claim("3", "workers.example", "workers.example", 1),
 			},
 			want: map[string]string{
@@ -110,13 +110,13 @@ func TestHosts(t *testing.T) {
 			},
 		},
 		"the end of a label is no suffix": {
-			reason: "dots divide names", suffix: suffix, claims: []Claim{claim("1", "my-workers.example", "*.example", 1)},
+			reason: "dots divide names", suffix: suffix, claims: []HostRequest{claim("1", "my-workers.example", "*.example", 1)},
 			want: map[string]string{"1": "my-workers.example"},
 		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, told(Hosts(tc.claims, tc.suffix))); diff != "" {
+			if diff := cmp.Diff(tc.want, told(AssignHosts(tc.claims, tc.suffix))); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
 		})
@@ -125,26 +125,26 @@ func TestHosts(t *testing.T) {
 
 // Whatever accounts ask for, and whatever they had: no host has two of them, and none that has
 // a host loses it to another one.
-func TestNoHostHasTwoAccounts(t *testing.T) {
+func TestHostIsAssignedOnce(t *testing.T) {
 	for seed := range uint64(20 * seeds) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		var claims []Claim
+		var claims []HostRequest
 		for account := range 6 {
 			one := func(of ...string) string { return of[r.IntN(len(of))] }
-			claims = append(claims, Claim{
+			claims = append(claims, HostRequest{
 				Account: strconv.Itoa(account), Created: at(r.IntN(3)).Time,
 				Host:    one("", "a.x.example", "b.x.example", "1.own.example", "A.x.example"),
 				Allowed: one("", "a.x.example", "*.x.example", "*.own.example", "*.example"),
 			})
 		}
-		first := Hosts(claims, "own.example")
+		first := AssignHosts(claims, "own.example")
 		alone(t, seed, first)
 		for i := range claims {
-			claims[i].Held = first[claims[i].Account].Host
+			claims[i].Current = first[claims[i].Account].Host
 		}
 		// Another one asks, older than all.
-		claims = append(claims, Claim{Account: "9", Host: "a.x.example", Allowed: "*.x.example", Created: at(-1).Time})
-		second := Hosts(claims, "own.example")
+		claims = append(claims, HostRequest{Account: "9", Host: "a.x.example", Allowed: "*.x.example", Created: at(-1).Time})
+		second := AssignHosts(claims, "own.example")
 		alone(t, seed, second)
 		for account, had := range first {
 			if second[account].Host != had.Host {
@@ -155,7 +155,7 @@ func TestNoHostHasTwoAccounts(t *testing.T) {
 }
 
 // alone checks that each account is alone on its host, or told why it has none.
-func alone(t *testing.T, seed uint64, holdings map[string]Holding) {
+func alone(t *testing.T, seed uint64, holdings map[string]HostAssignment) {
 	t.Helper()
 	owners := map[string]string{}
 	for account, h := range holdings {
@@ -169,13 +169,13 @@ func alone(t *testing.T, seed uint64, holdings map[string]Holding) {
 	}
 }
 
-func TestReasonsForNoHostAreDistinct(t *testing.T) {
-	claims := []Claim{
+func TestHostErrorsAreDistinct(t *testing.T) {
+	claims := []HostRequest{
 		{Account: "0", Host: "x.example", Allowed: "x.example"},
 		{Account: "1", Host: "x.example", Allowed: "x.example"},
 		{Account: "2", Host: "x.example"}, {Account: "3"},
 	}
-	got := Hosts(claims, "")
+	got := AssignHosts(claims, "")
 	for account, want := range map[string]error{"1": ErrHostTaken, "2": ErrHostNotAllowed, "3": ErrNoHost} {
 		if !errors.Is(got[account].Err, want) {
 			t.Errorf("account %s is told %v, want %v", account, got[account].Err, want)
@@ -224,12 +224,12 @@ func TestParseHosts(t *testing.T) {
 				t.Errorf("error is %v, want %q: %s", err, tc.err, tc.reason)
 			}
 			for _, host := range tc.has {
-				if !allowed.Has(host) {
+				if !allowed.Contains(host) {
 					t.Errorf("%q is not among %q: %s", host, tc.text, tc.reason)
 				}
 			}
 			for _, host := range tc.hasNot {
-				if allowed.Has(host) {
+				if allowed.Contains(host) {
 					t.Errorf("%q is among %q: %s", host, tc.text, tc.reason)
 				}
 			}
@@ -251,13 +251,13 @@ func FuzzParseHosts(f *testing.F) {
 			entry = strings.Trim(entry, " ")
 			return entry == host || entry == "*."+parent
 		})
-		switch has := CheckHost(host) == nil && allowed.Has(host); {
+		switch has := CheckHost(host) == nil && allowed.Contains(host); {
 		case err != nil && has:
 			t.Errorf("%q has %q although it cannot be read: %v", text, host, err)
 		case err == nil && CheckHost(host) == nil && has != written:
 			t.Errorf("%q has %q: %t, and it is written there: %t", text, host, has, written)
 		}
-		holding := Hosts([]Claim{{Account: "1", Host: host, Allowed: text}}, "own.example")["1"]
+		holding := AssignHosts([]HostRequest{{Account: "1", Host: host, Allowed: text}}, "own.example")["1"]
 		if h := holding.Host; h != "" && h != "1.own.example" && (h != host || !written || strings.ToLower(h) != h || strings.HasSuffix(h, ".")) {
 			t.Errorf("an account that was given %q and names %q gets %q", text, host, h)
 		}

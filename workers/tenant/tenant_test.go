@@ -29,7 +29,7 @@ func namespace(name, account string, hour int) corev1.Namespace {
 	}}
 }
 
-func TestAccounts(t *testing.T) {
+func TestResolveAccounts(t *testing.T) {
 	leaving := namespace("a", "1234", 1)
 	leaving.DeletionTimestamp = new(at(5))
 	plain := corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "plain", CreationTimestamp: at(1)}}
@@ -60,10 +60,10 @@ func TestAccounts(t *testing.T) {
 			err: &TakenError{Account: "1234", Namespace: "a"},
 		},
 		"a namespace without the label has none": {
-			reason: "nobody gave it one", namespaces: []corev1.Namespace{plain}, of: "plain", err: ErrNone,
+			reason: "nobody gave it one", namespaces: []corev1.Namespace{plain}, of: "plain", err: ErrNoAccount,
 		},
 		"a namespace that is not known has none": {
-			reason: "as one without the label", namespaces: nil, of: "a", err: ErrNone,
+			reason: "as one without the label", namespaces: nil, of: "a", err: ErrNoAccount,
 		},
 		"an empty account is invalid": {
 			reason: "a label may be empty", namespaces: []corev1.Namespace{namespace("a", "", 1)}, of: "a", err: &InvalidError{},
@@ -93,7 +93,7 @@ func TestAccounts(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, err := Claims(tc.namespaces).Of(tc.of)
+			got, err := ResolveAccounts(tc.namespaces).Account(tc.of)
 			if got != tc.want {
 				t.Errorf("account is %q, want %q: %s", got, tc.want, tc.reason)
 			}
@@ -111,14 +111,14 @@ func text(err error) string {
 	return err.Error()
 }
 
-func TestErrNoneNamesTheLabelThatAnAdministratorSets(t *testing.T) {
-	if !strings.Contains(ErrNone.Error(), api.LabelAccount) {
-		t.Errorf("%q does not name %s", ErrNone, api.LabelAccount)
+func TestErrNoAccountNamesLabel(t *testing.T) {
+	if !strings.Contains(ErrNoAccount.Error(), api.LabelAccount) {
+		t.Errorf("%q does not name %s", ErrNoAccount, api.LabelAccount)
 	}
 }
 
-func TestAnAccountLeadsToItsNamespace(t *testing.T) {
-	accounts := Claims([]corev1.Namespace{namespace("a", "1234", 2), namespace("b", "1234", 1), namespace("c", "NO", 1)})
+func TestNamespaceReturnsOwner(t *testing.T) {
+	accounts := ResolveAccounts([]corev1.Namespace{namespace("a", "1234", 2), namespace("b", "1234", 1), namespace("c", "NO", 1)})
 	for account, want := range map[string]string{"1234": "b", "NO": "", "5678": ""} {
 		got, ok := accounts.Namespace(account)
 		if got != want || ok != (want != "") {
@@ -191,24 +191,24 @@ func TestClusters(t *testing.T) {
 // seeds are enough orders of a handful of things.
 const seeds = 50
 
-func TestTheOrderOfObjectsDoesNotMatter(t *testing.T) {
+func TestObjectOrderDoesNotChangeResult(t *testing.T) {
 	namespaces := []corev1.Namespace{namespace("a", "1", 1), namespace("b", "1", 1), namespace("c", "2", 3), namespace("d", "2", 2), namespace("e", "BAD", 1)}
 	clusters := []clusterv1.ManagedCluster{cluster("a", nil, nil), cluster("b", nil, nil), cluster("c", map[string]string{api.LabelClusters: ""}, nil)}
-	claims := []Claim{
+	claims := []HostRequest{
 		{Account: "1", Created: at(1).Time, Host: "x.example", Allowed: "x.example"},
 		{Account: "2", Created: at(1).Time, Host: "x.example", Allowed: "x.example"},
 		{Account: "3", Created: at(0).Time, Host: "y.example", Allowed: "*.example"},
-		{Account: "4", Created: at(2).Time, Host: "y.example", Allowed: "*.example", Held: "y.example"},
+		{Account: "4", Created: at(2).Time, Host: "y.example", Allowed: "*.example", Current: "y.example"},
 	}
 	all := func() any {
-		accounts := Claims(namespaces)
+		accounts := ResolveAccounts(namespaces)
 		found := map[string]string{}
 		for _, ns := range []string{"a", "b", "c", "d", "e"} {
-			id, err := accounts.Of(ns)
+			id, err := accounts.Account(ns)
 			found[ns] = id + text(err)
 		}
 		placed, err := Clusters(&corev1.Namespace{}, metav1.LabelSelector{}, clusters)
-		return []any{found, placed, text(err), told(Hosts(claims, ""))}
+		return []any{found, placed, text(err), told(AssignHosts(claims, ""))}
 	}
 	want := all()
 	for seed := range uint64(seeds) {

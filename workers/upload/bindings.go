@@ -16,8 +16,8 @@ import (
 
 const bindingInherit = "inherit"
 
-// valueOf names the field that has the value, by the types of bindings that are supported.
-var valueOf = map[string]string{
+// valueFields names the field that has the value, by the types of bindings that are supported.
+var valueFields = map[string]string{
 	bindingInherit:            "",
 	release.BindingPlainText:  "text",
 	release.BindingSecretText: "text",
@@ -36,8 +36,8 @@ var unsupportedTypes = []string{
 	"vpc_network", "vpc_service", "worker_loader", "workflow",
 }
 
-// bind adds what a script finds in its environment.
-func (up *Upload) bind(bindings [][]byte) error {
+// addBindings adds what a script finds in its environment.
+func (up *Upload) addBindings(bindings [][]byte) error {
 	seen := map[string]bool{}
 	for i, raw := range bindings {
 		o, err := newObject(fmt.Sprintf("binding %d", i+1), raw, maxFields)
@@ -51,19 +51,19 @@ func (up *Upload) bind(bindings [][]byte) error {
 		case name == "":
 			return malformed("%s has no name", o.subject)
 		case seen[name]:
-			return malformed("binding %s: there are two of this name", show(name))
+			return malformed("binding %s: there are two of this name", quoteName(name))
 		}
 		seen[name] = true
-		o.subject = "binding " + show(name)
-		if err := up.bindOne(name, o); err != nil {
+		o.subject = "binding " + quoteName(name)
+		if err := up.addBinding(name, o); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// bindOne adds a binding whose name was checked.
-func (up *Upload) bindOne(name string, o *object) error {
+// addBinding adds a binding whose name was checked.
+func (up *Upload) addBinding(name string, o *object) error {
 	kind := o.text("type", maxName)
 	if o.err != nil {
 		return o.err
@@ -71,7 +71,7 @@ func (up *Upload) bindOne(name string, o *object) error {
 	if err := checkType(kind, o); err != nil {
 		return err
 	}
-	field := valueOf[kind]
+	field := valueFields[kind]
 	if field != "" && field != "json" && !o.has(field) || field == "json" && o.fields[field] == nil {
 		return malformed("%s: %s is missing", o.subject, field)
 	}
@@ -99,18 +99,18 @@ func (up *Upload) bindOne(name string, o *object) error {
 
 // checkType refuses types that are not supported, and fields of those that are.
 func checkType(kind string, o *object) error {
-	value, supported := valueOf[kind]
+	value, supported := valueFields[kind]
 	switch {
 	case kind == "":
 		return malformed("%s has no type", o.subject)
 	case slices.Contains(unsupportedTypes, kind):
 		return unsupported("%s: type %s", o.subject, kind)
 	case !supported:
-		return &Error{Kind: Unknown, Problem: fmt.Sprintf("%s: type %s is unknown: Cloudflare has none of this name", o.subject, show(kind))}
+		return &Error{Kind: Unknown, Problem: fmt.Sprintf("%s: type %s is unknown: Cloudflare has none of this name", o.subject, quoteName(kind))}
 	}
 	for _, field := range slices.Sorted(maps.Keys(o.fields)) {
-		if field != "name" && field != "type" && field != value && !empty(o.fields[field]) && !o.isDefault(kind, field) {
-			return unsupported("%s: %s of type %s", o.subject, show(field), kind)
+		if field != "name" && field != "type" && field != value && !isEmpty(o.fields[field]) && !o.isDefault(kind, field) {
+			return unsupported("%s: %s of type %s", o.subject, quoteName(field), kind)
 		}
 	}
 	return nil
@@ -130,7 +130,7 @@ func (o *object) isDefault(kind, field string) bool {
 func (o *object) value(field string) *apiextensionsv1.JSON {
 	raw := o.fields[field]
 	if len(raw) > maxText {
-		o.fail(malformed("%s: %s has %d bytes, and the limit is %d", o.subject, field, len(raw), maxText))
+		o.setError(malformed("%s: %s has %d bytes, and the limit is %d", o.subject, field, len(raw), maxText))
 		return nil
 	}
 	return &apiextensionsv1.JSON{Raw: bytes.Clone(raw)}
@@ -140,7 +140,7 @@ func (o *object) value(field string) *apiextensionsv1.JSON {
 func (o *object) part(field string) string {
 	name, err := moduleName(o.text(field, maxName))
 	if err != nil {
-		o.fail(malformed("%s: its part is no name of a module", o.subject))
+		o.setError(malformed("%s: its part is no name of a module", o.subject))
 	}
 	return name
 }

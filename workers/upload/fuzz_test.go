@@ -49,7 +49,7 @@ func FuzzRead(f *testing.F) {
 		if !slices.IsSortedFunc(up.Files, func(a, b File) int { return cmp.Compare(a.Name, b.Name) }) {
 			t.Error("the modules are not in order")
 		}
-		if _, found := up.file(cmp.Or(up.Script.MainModule, up.Script.BodyPart)); !found {
+		if _, found := up.findFile(cmp.Or(up.Script.MainModule, up.Script.BodyPart)); !found {
 			t.Error("the entry is not there")
 		}
 		for _, b := range up.Script.Bindings {

@@ -32,9 +32,9 @@ func cut(body []byte, end int) map[string]io.Reader {
 	}
 }
 
-// TestACutUploadIsNone, wherever it is cut: mime/multipart takes a body that ends after the line
+// TestTruncatedUploadIsIncomplete, wherever it is cut: mime/multipart takes a body that ends after the line
 // before a part for a whole one, and modules would be missing.
-func TestACutUploadIsNone(t *testing.T) {
+func TestTruncatedUploadIsIncomplete(t *testing.T) {
 	for _, name := range []string{"modules.form", "serviceworker.form", "secrets.form", "nobundle.form"} {
 		kind, body := recorded(t, name)
 		whole := bytes.LastIndex(body, []byte("--")) // what follows the last boundary says that it was the last
@@ -53,8 +53,8 @@ func TestACutUploadIsNone(t *testing.T) {
 	}
 }
 
-// TestALastLineNeedsNoLineBreak, as RFC 2046 has it.
-func TestALastLineNeedsNoLineBreak(t *testing.T) {
+// TestFinalLineBreakIsOptional, as RFC 2046 has it.
+func TestFinalLineBreakIsOptional(t *testing.T) {
 	kind, body := form(t, with(``), module, part{"motto.txt", release.TypeText, "x"})
 	want, err := Read(kind, bytes.NewReader(body), limits, &memory{})
 	if err != nil {
@@ -117,9 +117,9 @@ func (n *numbered) Read(p []byte) (int, error) {
 
 const begin = "--b\r\nContent-Disposition: form-data; name=\"%s\"\r\n"
 
-// TestAHostileUploadIsBounded in what is read of it, and in all that is allocated for it: no
+// TestHostileUploadIsLimited in what is read of it, and in all that is allocated for it: no
 // more can have been in memory at any moment.
-func TestAHostileUploadIsBounded(t *testing.T) {
+func TestHostileUploadIsLimited(t *testing.T) {
 	most := Limits{MaxModules: 200, MaxBytes: 4 << 20}
 	const entry = "--b\r\nContent-Disposition: form-data; name=\"index.js\"\r\nContent-Type: application/javascript+module\r\n\r\nx\r\n"
 	metadata := func(start, middle string) io.Reader {
@@ -200,8 +200,8 @@ func (s *stalled) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// TestAnUploadHasTheMemoryOfWhatHasArrived, and when it was read that of its modules.
-func TestAnUploadHasTheMemoryOfWhatHasArrived(t *testing.T) {
+// TestUploadMemoryFollowsReceivedBytes, and when it was read that of its modules.
+func TestUploadMemoryFollowsReceivedBytes(t *testing.T) {
 	most := Limits{MaxModules: 10, MaxBytes: 16 << 20}
 	for name, size := range map[string]int{"nothing": 0, "a byte": 1, "100 KiB": 100 << 10, "3 MiB": 3 << 20} {
 		t.Run(name, func(t *testing.T) {
@@ -232,9 +232,9 @@ func TestAnUploadHasTheMemoryOfWhatHasArrived(t *testing.T) {
 	}
 }
 
-// TestAnUploadMayReachItsLimits, and none of its modules shares memory that another can grow
+// TestUploadMayReachLimits, and none of its modules shares memory that another can grow
 // into.
-func TestAnUploadMayReachItsLimits(t *testing.T) {
+func TestUploadMayReachLimits(t *testing.T) {
 	most := Limits{MaxModules: 3, MaxBytes: 2 << 20}
 	large := strings.Repeat("l", 2<<20-smallPart/2-len(module.content))
 	middle := strings.Repeat("m", smallPart/2)

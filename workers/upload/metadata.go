@@ -39,21 +39,21 @@ type metadata struct {
 }
 
 var (
-	// known are the fields that are read.
-	known = []string{"main_module", "body_part", "bindings", "compatibility_date", "compatibility_flags", "keep_bindings", "annotations"}
-	// idle are the fields that have no effect here, whatever they say. Nothing that a script
+	// readFields are the fields that are read.
+	readFields = []string{"main_module", "body_part", "bindings", "compatibility_date", "compatibility_flags", "keep_bindings", "annotations"}
+	// ignoredFields are the fields that have no effect here, whatever they say. Nothing that a script
 	// does depends on them.
-	idle = []string{"observability", "placement", "cache_options", "package_dependencies", "code_update_strategy", "usage_model"}
+	ignoredFields = []string{"observability", "placement", "cache_options", "package_dependencies", "code_update_strategy", "usage_model"}
 )
 
-// products say what the fields are for that a developer did not write himself.
-var products = map[string]string{
+// fieldProducts say what the fields are for that a developer did not write himself.
+var fieldProducts = map[string]string{
 	"migrations": " (classes of Durable Objects)", "assets": " (static files)", "exports": " (Durable Objects, workflows)",
 	"limits": " (of CPU time and subrequests)", "capnp_schema": " (unsafe.capnp)",
 }
 
-// parse reads metadata, and refuses what it does not know.
-func parse(raw []byte) (metadata, error) {
+// parseMetadata reads metadata, and refuses what it does not know.
+func parseMetadata(raw []byte) (metadata, error) {
 	if !utf8.Valid(raw) || !json.Valid(raw) {
 		return metadata{}, malformed("the metadata is no JSON")
 	}
@@ -74,7 +74,7 @@ func parse(raw []byte) (metadata, error) {
 	if o.err != nil {
 		return metadata{}, o.err
 	}
-	if err := m.annotate(o); err != nil {
+	if err := m.readAnnotations(o); err != nil {
 		return metadata{}, err
 	}
 	if err := m.checkKeep(); err != nil {
@@ -86,17 +86,17 @@ func parse(raw []byte) (metadata, error) {
 // checkField refuses what would be lost without a word.
 func checkField(name string, value []byte) error {
 	switch {
-	case slices.Contains(known, name), slices.Contains(idle, name), empty(value):
+	case slices.Contains(readFields, name), slices.Contains(ignoredFields, name), isEmpty(value):
 		return nil
-	case name == "exports" && exportsNothing(value):
+	case name == "exports" && hasOnlyCacheExports(value):
 		return nil
 	}
-	return unsupported("setting %s%s", show(name), products[name])
+	return unsupported("setting %s%s", quoteName(name), fieldProducts[name])
 }
 
-// exportsNothing says whether exports configure caches alone, which are the only setting of an
+// hasOnlyCacheExports says whether exports configure caches alone, which are the only setting of an
 // entry point. Bindings that would reach another one than the default are not supported.
-func exportsNothing(raw []byte) bool {
+func hasOnlyCacheExports(raw []byte) bool {
 	all, err := newObject("exports", raw, maxFields)
 	if err != nil {
 		return false
@@ -115,9 +115,9 @@ func exportsNothing(raw []byte) bool {
 	return true
 }
 
-// annotate reads the annotations. Others than these are about the repository, but for a name
+// readAnnotations reads the annotations. Others than these are about the repository, but for a name
 // of the version's own.
-func (m *metadata) annotate(o *object) error {
+func (m *metadata) readAnnotations(o *object) error {
 	if !o.has("annotations") {
 		return nil
 	}
@@ -125,7 +125,7 @@ func (m *metadata) annotate(o *object) error {
 	if err != nil {
 		return err
 	}
-	if alias := "workers/alias"; a.has(alias) && !empty(a.fields[alias]) {
+	if alias := "workers/alias"; a.has(alias) && !isEmpty(a.fields[alias]) {
 		return unsupported("annotation %s (a preview alias)", alias)
 	}
 	m.message, m.tag = a.text("workers/message", maxMessage), a.text("workers/tag", maxTag)
@@ -135,7 +135,7 @@ func (m *metadata) annotate(o *object) error {
 // checkKeep refuses to keep modules of the version before: they are not in the upload.
 func (m *metadata) checkKeep() error {
 	for _, kind := range m.keep {
-		if valueOf[kind] == "part" {
+		if valueFields[kind] == "part" {
 			return unsupported("keep_bindings: type %s", kind)
 		}
 	}

@@ -21,28 +21,28 @@ const (
 	typePython = "text/x-python"
 )
 
-// byExtension are the types that package script takes from names. What has another extension
+// extensionTypes are the types that package script takes from names. What has another extension
 // is data.
-var byExtension = map[string]string{
+var extensionTypes = map[string]string{
 	".js": release.TypeESModule, ".mjs": release.TypeESModule,
 	".wasm": release.TypeWasm,
 	".txt":  release.TypeText, ".html": release.TypeText, ".css": release.TypeText, ".md": release.TypeText, ".sql": release.TypeText,
 	".json": release.TypeJSON,
 }
 
-// add adds the modules, and says which of them are not what their names say.
-func (up *Upload) add(files []File) error {
+// addModules adds the modules, and says which of them are not what their names say.
+func (up *Upload) addModules(files []File) error {
 	for _, f := range files {
 		if strings.EqualFold(path.Ext(f.Name), ".map") {
 			// Package script leaves it out, and an import of it would fail when it is served.
-			return unsupported("module %s: a name with .map that is no source map", show(f.Name))
+			return unsupported("module %s: a name with .map that is no source map", quoteName(f.Name))
 		}
 		var err error
 		if f.Type, err = typeOf(f); err != nil {
 			return err
 		}
 		up.Files = append(up.Files, f)
-		expected := cmp.Or(byExtension[strings.ToLower(path.Ext(f.Name))], release.TypeData)
+		expected := cmp.Or(extensionTypes[strings.ToLower(path.Ext(f.Name))], release.TypeData)
 		if f.Type != expected && f.Name != up.Script.BodyPart {
 			up.Script.ModuleTypes = append(up.Script.ModuleTypes, release.ModuleType{Name: f.Name, Type: f.Type})
 		}
@@ -55,7 +55,7 @@ func (up *Upload) add(files []File) error {
 	return up.checkParts()
 }
 
-func (up *Upload) file(name string) (File, bool) {
+func (up *Upload) findFile(name string) (File, bool) {
 	i := slices.IndexFunc(up.Files, func(f File) bool { return f.Name == name })
 	if i < 0 {
 		return File{}, false
@@ -69,11 +69,11 @@ func (up *Upload) checkEntry() error {
 	if up.Script.BodyPart != "" {
 		field, name, want = "body_part", up.Script.BodyPart, release.TypeCommonJS
 	}
-	switch f, found := up.file(name); {
+	switch f, found := up.findFile(name); {
 	case !found:
-		return malformed("module %s, which %s names, is not in the upload", show(name), field)
+		return malformed("module %s, which %s names, is not in the upload", quoteName(name), field)
 	case f.Type != want:
-		return malformed("module %s, which %s names, has type %s, and has to be %s", show(name), field, f.Type, want)
+		return malformed("module %s, which %s names, has type %s, and has to be %s", quoteName(name), field, f.Type, want)
 	}
 	return nil
 }
@@ -83,8 +83,8 @@ func (up *Upload) checkParts() error {
 		if b.Part == "" {
 			continue
 		}
-		if _, found := up.file(b.Part); !found {
-			return malformed("binding %s: part %s is not in the upload", show(b.Name), show(b.Part))
+		if _, found := up.findFile(b.Part); !found {
+			return malformed("binding %s: part %s is not in the upload", quoteName(b.Name), quoteName(b.Part))
 		}
 	}
 	return nil
@@ -94,7 +94,7 @@ func (up *Upload) checkParts() error {
 func typeOf(f File) (string, error) {
 	switch kind := f.Type; {
 	case strings.HasPrefix(kind, typePython):
-		return "", unsupported("module %s: Python", show(f.Name))
+		return "", unsupported("module %s: Python", quoteName(f.Name))
 	case kind == "text/javascript+module":
 		return release.TypeESModule, nil
 	case kind == "text/javascript":
@@ -104,7 +104,7 @@ func typeOf(f File) (string, error) {
 	case kind == release.TypeESModule, kind == release.TypeCommonJS, kind == release.TypeWasm, kind == release.TypeJSON, kind == release.TypeData:
 		return kind, nil
 	default:
-		return "", unsupported("module %s: type %s", show(f.Name), show(kind))
+		return "", unsupported("module %s: type %s", quoteName(f.Name), quoteName(kind))
 	}
 }
 
@@ -115,11 +115,11 @@ func moduleName(name string) (string, error) {
 	case name == "":
 		return "", malformed("the upload has a part without a name")
 	case len(name) > maxName:
-		return "", malformed("module %s: its name has more than %d bytes", show(name), maxName)
+		return "", malformed("module %s: its name has more than %d bytes", quoteName(name), maxName)
 	case strings.ContainsFunc(name, unicode.IsControl) || !utf8.ValidString(name):
-		return "", malformed("module %s: its name is no text", show(name))
+		return "", malformed("module %s: its name is no text", quoteName(name))
 	case clean == "." || path.IsAbs(name) || slices.Contains(strings.Split(name, "/"), ".."):
-		return "", malformed("module %s: its name is no path within the script", show(name))
+		return "", malformed("module %s: its name is no path within the script", quoteName(name))
 	}
 	return clean, nil
 }

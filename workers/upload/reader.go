@@ -30,24 +30,24 @@ const (
 
 // reader holds what was read of a body so far.
 type reader struct {
-	limits   Limits
-	body     *source
-	parts    *multipart.Reader
-	names    map[string]bool // of all parts but the metadata
-	metadata []byte
-	files    []File
-	left     int64 // of the bytes of modules
-	leftMaps int64 // of those of source maps
-	memory   Memory
-	buffer   []byte // where a part is read into before its length is known
+	limits        Limits
+	body          *boundedBody
+	parts         *multipart.Reader
+	names         map[string]bool // of all parts but the metadata
+	metadata      []byte
+	files         []File
+	remaining     int64 // of the bytes of modules
+	remainingMaps int64 // of those of source maps
+	memory        Memory
+	buffer        []byte // where a part is read into before its length is known
 }
 
 func newReader(boundary string, body io.Reader, limits Limits, memory Memory) *reader {
-	src := &source{body: body}
+	src := &boundedBody{body: body}
 	most := max(limits.MaxBytes, 0)
 	return &reader{
 		limits: limits, body: src, parts: multipart.NewReader(src, boundary), names: map[string]bool{},
-		left: most, leftMaps: most, memory: memory,
+		remaining: most, remainingMaps: most, memory: memory,
 	}
 }
 
@@ -64,17 +64,17 @@ func (r *reader) read() error {
 			return nil // A body that ends too early has io.ErrUnexpectedEOF, see source.
 		}
 		if err != nil {
-			return r.failure()
+			return r.readError()
 		}
 		r.body.expectContent()
-		if err := r.part(part); err != nil {
+		if err := r.readPart(part); err != nil {
 			return err
 		}
 	}
 }
 
-// part reads one. FileName would take the folders off its name.
-func (r *reader) part(part *multipart.Part) error {
+// readPart reads one. FileName would take the folders off its name.
+func (r *reader) readPart(part *multipart.Part) error {
 	name := part.FormName()
 	if name == metadataPart {
 		return r.readMetadata(part)
@@ -84,7 +84,7 @@ func (r *reader) part(part *multipart.Part) error {
 		return err
 	}
 	if r.names[name] {
-		return malformed("module %s: there are two of this name", show(name))
+		return malformed("module %s: there are two of this name", quoteName(name))
 	}
 	r.names[name] = true
 	if most := r.limits.MaxModules + moreParts; len(r.names) > most {
@@ -92,10 +92,10 @@ func (r *reader) part(part *multipart.Part) error {
 	}
 	kind, _, err := mime.ParseMediaType(cmp.Or(part.Header.Get("Content-Type"), release.TypeData))
 	if err != nil {
-		return malformed("module %s: its Content-Type is none", show(name))
+		return malformed("module %s: its Content-Type is none", quoteName(name))
 	}
 	if kind == typeSourceMap {
-		return r.skip(part)
+		return r.skipSourceMap(part)
 	}
 	return r.readModule(name, kind, part)
 }
@@ -104,14 +104,14 @@ func (r *reader) readMetadata(part io.Reader) error {
 	if r.metadata != nil {
 		return malformed("the upload has two parts metadata")
 	}
-	raw, err := r.fill(part, maxMetadata)
+	raw, err := r.readContent(part, maxMetadata)
 	switch {
 	case errors.Is(err, errLimit):
-		return tooLarge("the metadata has more than %s, which is the limit", mebi(maxMetadata))
+		return tooLarge("the metadata has more than %s, which is the limit", formatMebibytes(maxMetadata))
 	case errors.Is(err, ErrMemory):
 		return err
 	case err != nil:
-		return r.failure()
+		return r.readError()
 	}
 	r.metadata = raw
 	return nil
@@ -121,35 +121,35 @@ func (r *reader) readModule(name, kind string, part io.Reader) error {
 	if len(r.files) >= r.limits.MaxModules {
 		return tooLarge("the script has more than %d modules, which is the limit", r.limits.MaxModules)
 	}
-	content, err := r.fill(part, r.left)
+	content, err := r.readContent(part, r.remaining)
 	switch {
 	case errors.Is(err, errLimit):
-		return tooLarge("the script has more than %s, which is the limit", mebi(r.limits.MaxBytes))
+		return tooLarge("the script has more than %s, which is the limit", formatMebibytes(r.limits.MaxBytes))
 	case errors.Is(err, ErrMemory):
 		return err
 	case err != nil:
-		return r.failure()
+		return r.readError()
 	}
-	r.left -= int64(len(content))
+	r.remaining -= int64(len(content))
 	r.files = append(r.files, File{Name: name, Type: kind, Content: content})
 	return nil
 }
 
-// skip reads a source map, and keeps nothing of it.
-func (r *reader) skip(part io.Reader) error {
-	n, err := io.Copy(io.Discard, io.LimitReader(part, r.leftMaps+1))
-	if r.leftMaps -= n; r.leftMaps < 0 {
-		return tooLarge("the source maps have more than %s, which is the limit", mebi(r.limits.MaxBytes))
+// skipSourceMap reads a source map, and keeps nothing of it.
+func (r *reader) skipSourceMap(part io.Reader) error {
+	n, err := io.Copy(io.Discard, io.LimitReader(part, r.remainingMaps+1))
+	if r.remainingMaps -= n; r.remainingMaps < 0 {
+		return tooLarge("the source maps have more than %s, which is the limit", formatMebibytes(r.limits.MaxBytes))
 	}
 	if err != nil {
-		return r.failure()
+		return r.readError()
 	}
 	return nil
 }
 
-// failure is why the last read failed. An error of mime/multipart repeats lines of the body,
+// readError is why the last read failed. An error of mime/multipart repeats lines of the body,
 // which may have secrets.
-func (r *reader) failure() error {
+func (r *reader) readError() error {
 	switch {
 	case r.body.err != nil:
 		return fmt.Errorf("%w: %w", ErrIncomplete, r.body.err)
@@ -161,12 +161,12 @@ func (r *reader) failure() error {
 
 var errLimit = errors.New("limit exceeded")
 
-// fill returns a part, whose length is known when it has ended.
-func (r *reader) fill(from io.Reader, most int64) ([]byte, error) {
+// readContent returns a part, whose length is known when it has ended.
+func (r *reader) readContent(from io.Reader, most int64) ([]byte, error) {
 	n := 0
 	for {
 		if n == cap(r.buffer) {
-			if err := r.grow(most); err != nil {
+			if err := r.growBuffer(most); err != nil {
 				return nil, err
 			}
 		}
@@ -176,7 +176,7 @@ func (r *reader) fill(from io.Reader, most int64) ([]byte, error) {
 			return nil, errLimit
 		}
 		if errors.Is(err, io.EOF) {
-			if err := r.allow(int64(n)); err != nil {
+			if err := r.growMemory(int64(n)); err != nil {
 				return nil, err
 			}
 			return append(make([]byte, 0, n), r.buffer[:n]...), nil
@@ -187,11 +187,11 @@ func (r *reader) fill(from io.Reader, most int64) ([]byte, error) {
 	}
 }
 
-// grow makes the buffer twice as large, or as large as a part of most bytes needs it.
-func (r *reader) grow(most int64) error {
+// growBuffer makes the buffer twice as large, or as large as a part of most bytes needs it.
+func (r *reader) growBuffer(most int64) error {
 	old := int64(cap(r.buffer))
 	size := min(max(2*old, smallPart), max(most+1, smallPart))
-	if err := r.allow(size); err != nil {
+	if err := r.growMemory(size); err != nil {
 		return err
 	}
 	r.buffer = append(make([]byte, 0, size), r.buffer[:old]...)[:size]
@@ -199,21 +199,21 @@ func (r *reader) grow(most int64) error {
 	return nil
 }
 
-func (r *reader) allow(n int64) error {
+func (r *reader) growMemory(n int64) error {
 	if err := r.memory.Grow(n); err != nil {
 		return fmt.Errorf("%w: %w", ErrMemory, err)
 	}
 	return nil
 }
 
-// source is the body as multipart.Reader may read it. That reader itself would hold a header of
+// boundedBody is the body as multipart.Reader may read it. That reader itself would hold a header of
 // 10 MiB, skip lines without end before the first part, and take a body that ends after the
 // line before a part for a whole one: it returns io.EOF for both.
-type source struct {
+type boundedBody struct {
 	body io.Reader
-	// left is what may be read before a part begins; bounded says whether one is awaited.
-	left    int
-	bounded bool
+	// remaining is what may be read before a part begins; bounded says whether one is awaited.
+	remaining int
+	bounded   bool
 	// tooLong: left was exceeded.
 	tooLong bool
 	// ended: the body had io.EOF, and what follows it is still to be read.
@@ -223,13 +223,13 @@ type source struct {
 	err error
 }
 
-func (s *source) expectHeader()  { s.bounded, s.left = true, maxHeader }
-func (s *source) expectContent() { s.bounded = false }
+func (s *boundedBody) expectHeader()  { s.bounded, s.remaining = true, maxHeader }
+func (s *boundedBody) expectContent() { s.bounded = false }
 
 // Read implements io.Reader.
-func (s *source) Read(p []byte) (int, error) {
+func (s *boundedBody) Read(p []byte) (int, error) {
 	if s.bounded {
-		p = p[:min(len(p), s.left)]
+		p = p[:min(len(p), s.remaining)]
 	}
 	switch {
 	case s.err != nil:
@@ -238,10 +238,10 @@ func (s *source) Read(p []byte) (int, error) {
 		s.tooLong = true
 		return 0, errLimit
 	case s.ended:
-		return s.end(p)
+		return s.readTrailer(p)
 	}
 	n, err := s.body.Read(p)
-	s.left -= n
+	s.remaining -= n
 	switch {
 	case errors.Is(err, io.EOF):
 		// The last line may end with the body, and the reader needs the line break to know
@@ -254,7 +254,7 @@ func (s *source) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-func (s *source) end(p []byte) (int, error) {
+func (s *boundedBody) readTrailer(p []byte) (int, error) {
 	if n, err := s.follow.Read(p); err == nil {
 		return n, nil
 	}

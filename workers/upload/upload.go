@@ -127,15 +127,15 @@ func Read(contentType string, body io.Reader, limits Limits, memory Memory) (*Up
 	if r.metadata == nil {
 		return nil, malformed("the upload has no part metadata")
 	}
-	m, err := parse(r.metadata)
+	m, err := parseMetadata(r.metadata)
 	if err != nil {
 		return nil, err
 	}
 	up := &Upload{Script: m.script, Keep: m.keep, Message: m.message, Tag: m.tag}
-	if err := up.bind(m.bindings); err != nil {
+	if err := up.addBindings(m.bindings); err != nil {
 		return nil, err
 	}
-	if err := up.add(r.files); err != nil {
+	if err := up.addModules(r.files); err != nil {
 		return nil, err
 	}
 	return up, nil
@@ -151,9 +151,9 @@ func boundaryOf(contentType string) (string, error) {
 	return boundary, nil
 }
 
-// show returns a name as it is in a message. A terminal gets no control characters of it, and
+// quoteName returns a name as it is in a message. A terminal gets no control characters of it, and
 // not all of it if it is long.
-func show(name string) string {
+func quoteName(name string) string {
 	const most = 128
 	if len(name) > most {
 		name = strings.ToValidUTF8(name[:most], "") + "..."
@@ -165,7 +165,7 @@ func show(name string) string {
 	return name
 }
 
-// mebi returns a number of bytes in MiB.
-func mebi(bytes int64) string {
+// formatMebibytes returns a number of bytes in MiB.
+func formatMebibytes(bytes int64) string {
 	return strconv.FormatFloat(float64(bytes)/(1<<20), 'g', 4, 64) + " MiB"
 }

@@ -95,7 +95,7 @@ func recorded(t testing.TB, name string) (contentType string, body []byte) {
 	return "multipart/form-data; boundary=" + boundary, body
 }
 
-func TestWhatWranglerSendsIsRead(t *testing.T) {
+func TestReadParsesWranglerUploads(t *testing.T) {
 	lists := func(texts ...string) []string { return texts }
 	for name, test := range map[string]struct {
 		reason string
@@ -197,7 +197,7 @@ func accepted(t *testing.T, up *Upload) {
 	}
 }
 
-func TestSettingsAreThoseOfAWorkerDeployment(t *testing.T) {
+func TestSettingsMapToWorkerDeployment(t *testing.T) {
 	for name, test := range map[string]struct {
 		reason string
 		parts  []part
@@ -293,7 +293,7 @@ func TestSettingsAreThoseOfAWorkerDeployment(t *testing.T) {
 	}
 }
 
-func TestAScriptWithoutADateHasNone(t *testing.T) {
+func TestMissingDateStaysEmpty(t *testing.T) {
 	kind, body := form(t, settings(`{"main_module":"./index.js"}`), module)
 	up, err := Read(kind, bytes.NewReader(body), limits, &memory{})
 	if err != nil || up.Script.CompatibilityDate != "" || up.Script.MainModule != "index.js" {
@@ -301,8 +301,8 @@ func TestAScriptWithoutADateHasNone(t *testing.T) {
 	}
 }
 
-// TestTypesByExtensionAreTheOperators has the operator name the kinds.
-func TestTypesByExtensionAreTheOperators(t *testing.T) {
+// TestExtensionTypesMatchScriptPackage has the operator name the kinds.
+func TestExtensionTypesMatchScriptPackage(t *testing.T) {
 	kinds := map[string]string{
 		release.TypeESModule: script.KindESModule, release.TypeWasm: script.KindWasm, release.TypeText: script.KindText,
 		release.TypeJSON: script.KindJSON, release.TypeData: script.KindData,
@@ -315,7 +315,7 @@ func TestTypesByExtensionAreTheOperators(t *testing.T) {
 			t.Fatal(err)
 		}
 		i := slices.IndexFunc(w.Modules, func(m script.Module) bool { return m.Name == name })
-		if want := kinds[cmp.Or(byExtension[extension], release.TypeData)]; w.Modules[i].Kind != want {
+		if want := kinds[cmp.Or(extensionTypes[extension], release.TypeData)]; w.Modules[i].Kind != want {
 			t.Errorf("%s: the operator has %s, and here it is %s", name, w.Modules[i].Kind, want)
 		}
 	}

@@ -15,10 +15,10 @@ import (
 )
 
 const (
-	// root is what the keys of descriptions begin with. No id of an account begins with an
+	// descriptionPrefix is what the keys of descriptions begin with. No id of an account begins with an
 	// underscore, so that nobody who may write an account's prefix writes descriptions.
-	root   = "_versions"
-	suffix = ".json"
+	descriptionPrefix = "_versions"
+	descriptionSuffix = ".json"
 	// maxSummary bounds the first line of a description, in bytes.
 	maxSummary = 32 << 10
 	// maxDescription bounds a description, in bytes. No more than 900 KiB of settings can be
@@ -26,9 +26,13 @@ const (
 	maxDescription = 1 << 20
 )
 
-func descriptions(account, script string) string { return root + "/" + folder(account, script) }
+func descriptionFolder(account, script string) string {
+	return descriptionPrefix + "/" + scriptFolder(account, script)
+}
 
-func key(account, script, id string) string { return descriptions(account, script) + "/" + id + suffix }
+func descriptionKey(account, script, id string) string {
+	return descriptionFolder(account, script) + "/" + id + descriptionSuffix
+}
 
 // settings are the second line of a description.
 type settings struct {

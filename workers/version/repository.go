@@ -22,9 +22,9 @@ import (
 const (
 	// parallel requests to the store for one script.
 	parallel = 8
-	// abandoned is how old modules without a description are when nobody uploads them any
+	// uploadGracePeriod is how old modules without a description are when nobody uploads them any
 	// more.
-	abandoned = time.Hour
+	uploadGracePeriod = time.Hour
 	// maxVersions is how many versions of a script are looked at, the newest, and maxFolders of
 	// how many the modules are.
 	maxVersions = 100
@@ -73,13 +73,13 @@ func (r *Repository) Save(ctx context.Context, account string, v Version, files 
 	group.SetLimit(parallel)
 	for _, file := range files {
 		group.Go(func() error {
-			return r.objects.Put(within, account, folder(account, v.Script.ScriptName)+"/"+v.ID+"/"+file.Name, file.Type, file.Content)
+			return r.objects.Put(within, account, scriptFolder(account, v.Script.ScriptName)+"/"+v.ID+"/"+file.Name, file.Type, file.Content)
 		})
 	}
 	if err := group.Wait(); err != nil {
 		return fmt.Errorf("store version %s: %w", v.ID, err)
 	}
-	if err := r.objects.Put(ctx, root, key(account, v.Script.ScriptName, v.ID), "application/json", raw); err != nil {
+	if err := r.objects.Put(ctx, descriptionPrefix, descriptionKey(account, v.Script.ScriptName, v.ID), "application/json", raw); err != nil {
 		return fmt.Errorf("store version %s: %w", v.ID, err)
 	}
 	return nil
@@ -90,7 +90,7 @@ func (r *Repository) Load(ctx context.Context, account, script, id string) (Vers
 	if !IsID(id) {
 		return Version{}, fmt.Errorf("version %q: %w", id, ErrNotFound)
 	}
-	raw, err := r.read(ctx, account, script, id, maxDescription+1)
+	raw, err := r.readDescription(ctx, account, script, id, maxDescription+1)
 	if err != nil {
 		return Version{}, err
 	}
@@ -101,9 +101,9 @@ func (r *Repository) Load(ctx context.Context, account, script, id string) (Vers
 	return v, nil
 }
 
-// read returns the first bytes of a description, or [ErrNotFound].
-func (r *Repository) read(ctx context.Context, account, script, id string, limit int64) ([]byte, error) {
-	raw, err := r.objects.Read(ctx, root, key(account, script, id), limit)
+// readDescription returns the first bytes of a description, or [ErrNotFound].
+func (r *Repository) readDescription(ctx context.Context, account, script, id string, limit int64) ([]byte, error) {
+	raw, err := r.objects.Read(ctx, descriptionPrefix, descriptionKey(account, script, id), limit)
 	if errors.Is(err, store.ErrMissing) {
 		return nil, fmt.Errorf("version %s: %w", id, ErrNotFound)
 	}
@@ -115,7 +115,7 @@ func (r *Repository) read(ctx context.Context, account, script, id string, limit
 
 // List returns what the newest versions of a script are, the newest first.
 func (r *Repository) List(ctx context.Context, account, script string) ([]Summary, error) {
-	ids, err := r.ids(ctx, account, script)
+	ids, err := r.listVersionIDs(ctx, account, script)
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +127,7 @@ func (r *Repository) List(ctx context.Context, account, script string) ([]Summar
 	group.SetLimit(parallel)
 	for _, id := range ids {
 		group.Go(func() error {
-			raw, err := r.read(within, account, script, id, maxSummary)
+			raw, err := r.readDescription(within, account, script, id, maxSummary)
 			if errors.Is(err, ErrNotFound) {
 				return nil // it was removed meanwhile
 			}
@@ -153,7 +153,7 @@ func (r *Repository) List(ctx context.Context, account, script string) ([]Summar
 
 // Latest returns the newest version of a script, or [ErrNotFound].
 func (r *Repository) Latest(ctx context.Context, account, script string) (Version, error) {
-	ids, err := r.ids(ctx, account, script)
+	ids, err := r.listVersionIDs(ctx, account, script)
 	if err != nil {
 		return Version{}, err
 	}
@@ -163,18 +163,18 @@ func (r *Repository) Latest(ctx context.Context, account, script string) (Versio
 	return r.Load(ctx, account, script, ids[len(ids)-1])
 }
 
-// ids returns those of the newest versions, the oldest first.
-func (r *Repository) ids(ctx context.Context, account, script string) ([]string, error) {
-	return r.named(ctx, root, descriptions(account, script), suffix, maxVersions)
+// listVersionIDs returns those of the newest versions, the oldest first.
+func (r *Repository) listVersionIDs(ctx context.Context, account, script string) ([]string, error) {
+	return r.listIDs(ctx, descriptionPrefix, descriptionFolder(account, script), descriptionSuffix, maxVersions)
 }
 
-// folders returns the ids of versions that have modules, the oldest first.
-func (r *Repository) folders(ctx context.Context, account, script string) ([]string, error) {
-	return r.named(ctx, account, folder(account, script), "/", maxFolders)
+// listFolderIDs returns the ids of versions that have modules, the oldest first.
+func (r *Repository) listFolderIDs(ctx context.Context, account, script string) ([]string, error) {
+	return r.listIDs(ctx, account, scriptFolder(account, script), "/", maxFolders)
 }
 
-// named returns the ids in the last names of a folder that end with a suffix.
-func (r *Repository) named(ctx context.Context, prefix, folder, suffix string, most int) ([]string, error) {
+// listIDs returns the ids in the last names of a folder that end with a suffix.
+func (r *Repository) listIDs(ctx context.Context, prefix, folder, suffix string, most int) ([]string, error) {
 	names, err := r.objects.Names(ctx, prefix, folder, most)
 	if err != nil {
 		return nil, fmt.Errorf("versions of script %s: %w", path.Base(folder), err)
@@ -193,39 +193,39 @@ func (r *Repository) Remove(ctx context.Context, account, script, id string) err
 	if !IsID(id) {
 		return fmt.Errorf("version %q: %w", id, ErrNotFound)
 	}
-	if err := r.remover.Delete(ctx, root, key(account, script, id)); err != nil {
+	if err := r.remover.Delete(ctx, descriptionPrefix, descriptionKey(account, script, id)); err != nil {
 		return fmt.Errorf("remove version %s: %w", id, err)
 	}
 	return nil
 }
 
-// Needs is what of a script must stay.
-type Needs struct {
-	// Versions returns those of all versions, the newest first, that stay, by their ids. There
+// Retention is what of a script must stay.
+type Retention struct {
+	// KeepVersions returns those of all versions, the newest first, that stay, by their ids. There
 	// are none without it.
-	Versions func(all []Summary) sets.Set[string]
-	// Folders stay, by their ids.
-	Folders sets.Set[string]
-	// Newest is how many versions stay, whoever needs them.
-	Newest int
+	KeepVersions func(all []Summary) sets.Set[string]
+	// KeepFolders stay, by their ids.
+	KeepFolders sets.Set[string]
+	// KeepNewest is how many versions stay, whoever needs them.
+	KeepNewest int
 }
 
 // Prune removes versions that nothing needs, modules that no version has, and what uploads
 // have left that never ended. It returns the versions that are there afterwards, the newest
 // first.
-func (r *Repository) Prune(ctx context.Context, account, script string, needs Needs) ([]Summary, error) {
+func (r *Repository) Prune(ctx context.Context, account, script string, needs Retention) ([]Summary, error) {
 	all, err := r.List(ctx, account, script)
 	if err != nil {
 		return nil, err
 	}
 	var named sets.Set[string]
-	if needs.Versions != nil {
-		named = needs.Versions(all)
+	if needs.KeepVersions != nil {
+		named = needs.KeepVersions(all)
 	}
-	needed := needs.Folders.Clone()
+	needed := needs.KeepFolders.Clone()
 	var kept []Summary
 	for i, v := range all {
-		if i >= needs.Newest && !named.Has(v.ID) {
+		if i >= needs.KeepNewest && !named.Has(v.ID) {
 			if err := r.Remove(ctx, account, script, v.ID); err != nil {
 				return nil, err
 			}
@@ -237,34 +237,34 @@ func (r *Repository) Prune(ctx context.Context, account, script string, needs Ne
 	if len(all) == maxVersions {
 		return kept, nil // there may be more of them, with modules
 	}
-	folders, err := r.folders(ctx, account, script)
+	folders, err := r.listFolderIDs(ctx, account, script)
 	if err != nil {
 		return nil, err
 	}
-	return kept, r.removeModules(ctx, account, script, slices.DeleteFunc(folders, func(id string) bool { return needed.Has(id) || young(id) }))
+	return kept, r.removeModules(ctx, account, script, slices.DeleteFunc(folders, func(id string) bool { return needed.Has(id) || isRecent(id) }))
 }
 
 func (r *Repository) removeModules(ctx context.Context, account, script string, ids []string) error {
 	for _, id := range ids {
-		if err := r.remover.DeleteFolder(ctx, account, folder(account, script)+"/"+id); err != nil {
+		if err := r.remover.DeleteFolder(ctx, account, scriptFolder(account, script)+"/"+id); err != nil {
 			return fmt.Errorf("remove modules of version %s: %w", id, err)
 		}
 	}
 	return nil
 }
 
-// young tells whether modules may belong to a version that is being uploaded.
-func young(id string) bool {
-	at, err := timeOf(id)
-	return err != nil || time.Since(at) < abandoned
+// isRecent tells whether modules may belong to a version that is being uploaded.
+func isRecent(id string) bool {
+	at, err := creationTime(id)
+	return err != nil || time.Since(at) < uploadGracePeriod
 }
 
 // RemoveAll removes all versions of a script.
 func (r *Repository) RemoveAll(ctx context.Context, account, script string) error {
-	if err := r.remover.DeleteFolder(ctx, root, descriptions(account, script)); err != nil {
+	if err := r.remover.DeleteFolder(ctx, descriptionPrefix, descriptionFolder(account, script)); err != nil {
 		return fmt.Errorf("remove versions of script %s: %w", script, err)
 	}
-	ids, err := r.folders(ctx, account, script)
+	ids, err := r.listFolderIDs(ctx, account, script)
 	if err != nil {
 		return err
 	}

@@ -121,7 +121,7 @@ func save(t *testing.T, r *Repository, versions ...Version) {
 	}
 }
 
-func TestVersionsAreListedTheNewestFirst(t *testing.T) {
+func TestListReturnsNewestFirst(t *testing.T) {
 	m := newMemory()
 	r := NewRepository(m, m, "workers")
 	first, second := one(t, 1), one(t, 2)
@@ -137,7 +137,7 @@ func TestVersionsAreListedTheNewestFirst(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotThereIsNotFound(t *testing.T) {
+func TestMissingObjectIsNotFound(t *testing.T) {
 	m := newMemory()
 	r := NewRepository(m, m, "workers")
 	if _, err := r.Latest(t.Context(), "1234", "hello"); !errors.Is(err, ErrNotFound) {
@@ -150,7 +150,7 @@ func TestWhatIsNotThereIsNotFound(t *testing.T) {
 	}
 }
 
-func TestAHalfUploadIsNoVersion(t *testing.T) {
+func TestIncompleteUploadIsNotListed(t *testing.T) {
 	for name, broken := range map[string]string{"a module": "index.js", "the description": ".json"} {
 		t.Run(name, func(t *testing.T) {
 			m := newMemory()
@@ -163,14 +163,14 @@ func TestAHalfUploadIsNoVersion(t *testing.T) {
 				t.Errorf("there are %+v, %v", all, err)
 			}
 			m.broken.Clear()
-			if _, err := r.Prune(t.Context(), "1234", "hello", Needs{Newest: 5}); err != nil || len(m.objects) > 0 {
+			if _, err := r.Prune(t.Context(), "1234", "hello", Retention{KeepNewest: 5}); err != nil || len(m.objects) > 0 {
 				t.Errorf("%q are left, %v", m.keys(), err)
 			}
 		})
 	}
 }
 
-func TestModulesThatAreBeingUploadedStay(t *testing.T) {
+func TestPruneKeepsRecentModules(t *testing.T) {
 	m := newMemory()
 	r := NewRepository(m, m, "workers")
 	v, err := New("jane")
@@ -178,12 +178,12 @@ func TestModulesThatAreBeingUploadedStay(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.objects["1234/hello/"+v.ID+"/index.js"] = "export default {}"
-	if _, err := r.Prune(t.Context(), "1234", "hello", Needs{}); err != nil || len(m.objects) != 1 {
+	if _, err := r.Prune(t.Context(), "1234", "hello", Retention{}); err != nil || len(m.objects) != 1 {
 		t.Errorf("%q are left, %v", m.keys(), err)
 	}
 }
 
-func TestOldVersionsGoUnlessTheyAreNeeded(t *testing.T) {
+func TestPruneRemovesUnneededVersions(t *testing.T) {
 	m := newMemory()
 	r := NewRepository(m, m, "workers")
 	// Version 4 is version 1 with other secrets: it has the same modules.
@@ -193,7 +193,7 @@ func TestOldVersionsGoUnlessTheyAreNeeded(t *testing.T) {
 	if err := r.Save(t.Context(), "1234", fourth, nil); err != nil {
 		t.Fatal(err)
 	}
-	kept, err := r.Prune(t.Context(), "1234", "hello", Needs{Newest: 1, Versions: func([]Summary) sets.Set[string] { return sets.New(one(t, 2).ID) }})
+	kept, err := r.Prune(t.Context(), "1234", "hello", Retention{KeepNewest: 1, KeepVersions: func([]Summary) sets.Set[string] { return sets.New(one(t, 2).ID) }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,7 +213,7 @@ func TestOldVersionsGoUnlessTheyAreNeeded(t *testing.T) {
 	}
 }
 
-func TestARemovedScriptLeavesNothing(t *testing.T) {
+func TestRemoveAllLeavesNothing(t *testing.T) {
 	m := newMemory()
 	r := NewRepository(m, m, "workers")
 	save(t, r, one(t, 1), one(t, 2))
@@ -226,8 +226,8 @@ func TestARemovedScriptLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestADescriptionIsWhereTheAPIAloneWrites plants one where the account's own users may write.
-func TestADescriptionIsWhereTheAPIAloneWrites(t *testing.T) {
+// TestDescriptionsAreOutsideAccountPrefix plants one where the account's own users may write.
+func TestDescriptionsAreOutsideAccountPrefix(t *testing.T) {
 	m := newMemory()
 	r := NewRepository(m, m, "workers")
 	honest, planted := one(t, 1), one(t, 2)
@@ -258,7 +258,7 @@ func TestADescriptionIsWhereTheAPIAloneWrites(t *testing.T) {
 	}
 }
 
-func TestADescriptionOfSomethingElseIsRefused(t *testing.T) {
+func TestLoadRejectsForeignDescription(t *testing.T) {
 	id := one(t, 1).ID
 	cases := map[string]struct {
 		reason, says string
@@ -295,9 +295,9 @@ func TestADescriptionOfSomethingElseIsRefused(t *testing.T) {
 	}
 }
 
-// TestAListReadsOfEachVersionItsSummary: with what lists say, twenty versions are no more to read
+// TestListReadsOnlySummaries: with what lists say, twenty versions are no more to read
 // than one is to write.
-func TestAListReadsOfEachVersionItsSummary(t *testing.T) {
+func TestListReadsOnlySummaries(t *testing.T) {
 	m := newMemory()
 	r := NewRepository(m, m, "workers")
 	var want []Summary
@@ -321,7 +321,7 @@ func TestAListReadsOfEachVersionItsSummary(t *testing.T) {
 	}
 }
 
-func TestAListHasTheNewestVersions(t *testing.T) {
+func TestListIsLimitedToNewest(t *testing.T) {
 	m := newMemory()
 	r := NewRepository(m, m, "workers")
 	for n := range byte(maxVersions + 20) {
@@ -335,7 +335,7 @@ func TestAListHasTheNewestVersions(t *testing.T) {
 	}
 }
 
-func TestWhatWouldBeTooLargeToListOrToReadIsNotSaved(t *testing.T) {
+func TestSaveRejectsLargeVersions(t *testing.T) {
 	for name, change := range map[string]func(*Version){
 		"a summary":  func(v *Version) { v.Author = strings.Repeat("x", maxSummary) },
 		"a template": func(v *Version) { v.Script.MainModule = strings.Repeat("x", maxDescription) },
@@ -349,7 +349,7 @@ func TestWhatWouldBeTooLargeToListOrToReadIsNotSaved(t *testing.T) {
 	}
 }
 
-func TestADescriptionThatIsNoneIsNamed(t *testing.T) {
+func TestLoadReportsMalformedDescription(t *testing.T) {
 	m := newMemory()
 	r := NewRepository(m, m, "workers")
 	m.objects["_versions/1234/hello/"+one(t, 1).ID+".json"] = "nonsense"

@@ -32,7 +32,7 @@ func Template(s release.Script) string {
 	slices.SortStableFunc(s.Bindings, func(a, b release.Binding) int { return cmp.Compare(a.Name, b.Name) })
 	for i := range s.Bindings {
 		if value := s.Bindings[i].JSON; value != nil {
-			s.Bindings[i].JSON = &apiextensionsv1.JSON{Raw: canonical(value.Raw)}
+			s.Bindings[i].JSON = &apiextensionsv1.JSON{Raw: canonicalJSON(value.Raw)}
 		}
 	}
 	sum := sha256.New()
@@ -41,10 +41,10 @@ func Template(s release.Script) string {
 	return hex.EncodeToString(sum.Sum(nil))
 }
 
-// canonical returns JSON as an API server returns it once it was stored: with sorted keys and
+// canonicalJSON returns JSON as an API server returns it once it was stored: with sorted keys and
 // with numbers as Go writes them. -0.0 is stored as -0, which is read as 0, hence twice. What is
 // no JSON is the text that it is.
-func canonical(raw []byte) []byte {
+func canonicalJSON(raw []byte) []byte {
 	for range 2 {
 		var value any
 		if err := utiljson.Unmarshal(raw, &value); err != nil {

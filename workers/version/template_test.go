@@ -81,7 +81,7 @@ func value(values, order *rand.Rand, depth int) string {
 	return "{" + strings.Join(fields, ",") + "}"
 }
 
-func TestATemplateIsTheSameWhateverAnAPIServerMakesOfItsJSON(t *testing.T) {
+func TestTemplateIgnoresJSONEncoding(t *testing.T) {
 	for seed := range uint64(2000) {
 		text := func(order uint64) string {
 			return value(rand.New(rand.NewPCG(seed, 0)), rand.New(rand.NewPCG(seed, order)), 4)
@@ -104,7 +104,7 @@ func TestATemplateIsTheSameWhateverAnAPIServerMakesOfItsJSON(t *testing.T) {
 	}
 }
 
-func FuzzATemplateIsTheSameForStoredJSON(f *testing.F) {
+func FuzzTemplateIgnoresJSONEncoding(f *testing.F) {
 	for _, seed := range []string{`{"b":1,"a":[{"d":-0.0,"c":1e2}]}`, `12345678901234567890`, `"\ud800"`, `{"a":1,"a":2}`, `1e400`, `nonsense`} {
 		f.Add([]byte(seed))
 	}
@@ -119,7 +119,7 @@ func FuzzATemplateIsTheSameForStoredJSON(f *testing.F) {
 	})
 }
 
-func TestTemplatesThatAreServedAlikeAreTheSame(t *testing.T) {
+func TestEquivalentTemplatesHaveOneDigest(t *testing.T) {
 	base := func() release.Script {
 		return release.Script{
 			ScriptName: "hello", CompatibilityDate: "2026-01-15", CompatibilityFlags: []string{"a", "b"}, ScriptURLs: []string{"s3://workers/1234/hello/1"},

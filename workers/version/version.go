@@ -68,8 +68,8 @@ func createdOn(id uuid.UUID) time.Time {
 	return time.Unix(seconds, nanoseconds).UTC()
 }
 
-// timeOf is the time that is in an id.
-func timeOf(id string) (time.Time, error) {
+// creationTime is the time that is in an id.
+func creationTime(id string) (time.Time, error) {
 	parsed, err := uuid.Parse(id)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("version id: %w", err)
@@ -85,7 +85,7 @@ func IsID(text string) bool {
 
 // URL returns what a WorkerDeployment names the modules of a version by.
 func URL(bucket, account, script, id string) string {
-	return "s3://" + bucket + "/" + folder(account, script) + "/" + id
+	return "s3://" + bucket + "/" + scriptFolder(account, script) + "/" + id
 }
 
 // Folders returns the ids of the versions whose modules a script names.
@@ -100,4 +100,4 @@ func Folders(bucket, account string, s release.Script) []string {
 	return ids
 }
 
-func folder(account, script string) string { return account + "/" + script }
+func scriptFolder(account, script string) string { return account + "/" + script }

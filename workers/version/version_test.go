@@ -13,7 +13,7 @@ import (
 	release "github.com/spokelet/spokelet/workers/api/release/v1alpha1"
 )
 
-func TestALaterVersionHasAGreaterID(t *testing.T) {
+func TestIDsAreOrderedByTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		before := ""
 		for range 50 {
@@ -32,7 +32,7 @@ func TestALaterVersionHasAGreaterID(t *testing.T) {
 	})
 }
 
-func TestAVersionKnowsWhenItWasMade(t *testing.T) {
+func TestCreatedOnIsTimeOfID(t *testing.T) {
 	start := time.Now()
 	v, err := New("jane")
 	if err != nil {
@@ -43,7 +43,7 @@ func TestAVersionKnowsWhenItWasMade(t *testing.T) {
 	}
 }
 
-func TestIDsAreOfOneForm(t *testing.T) {
+func TestIsIDAcceptsOnlyUUIDv7(t *testing.T) {
 	for id, test := range map[string]struct {
 		reason string
 		want   bool
@@ -63,7 +63,7 @@ func TestIDsAreOfOneForm(t *testing.T) {
 	}
 }
 
-func TestFoldersAreThoseOfTheScript(t *testing.T) {
+func TestFoldersOfScript(t *testing.T) {
 	const one, two = "019aa000-0000-7000-8000-000000000001", "019aa000-0000-7000-8000-000000000002"
 	got := Folders("workers", "1234", release.Script{ScriptName: "hello", ScriptURLs: []string{
 		URL("workers", "1234", "hello", one),
