@@ -16,8 +16,8 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"github.com/spokelet/spokelet/agent/sharing"
-	"github.com/spokelet/spokelet/agent/sharing/base"
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/internal/secretstore"
 )
 
 // eventSource is where events say that they come from.
@@ -30,7 +30,8 @@ func (a *agent) addShared(ctx context.Context, t *term) (end func(), err error) 
 	if err != nil {
 		return nil, fmt.Errorf("client of the cluster: %w", err)
 	}
-	records, err := base.Open(ctx, base.Config{
+	records, err := secretstore.Open(ctx, secretstore.Config{
+		Name:    sharing.StoreName,
 		Secrets: kube.CoreV1().Secrets(a.opts.Config.Namespace), Logger: a.opts.Logger.WithName("shared"),
 	})
 	if err != nil {

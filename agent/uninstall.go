@@ -21,9 +21,10 @@ import (
 	"github.com/spokelet/spokelet/agent/action"
 	"github.com/spokelet/spokelet/agent/join"
 	"github.com/spokelet/spokelet/agent/pod"
-	"github.com/spokelet/spokelet/agent/sharing/base"
+	"github.com/spokelet/spokelet/agent/sharing"
 	"github.com/spokelet/spokelet/agent/work"
 	"github.com/spokelet/spokelet/api/crds"
+	"github.com/spokelet/spokelet/internal/secretstore"
 )
 
 // deployment is the name that the chart gives the agent, and podSelector what
@@ -61,7 +62,7 @@ func Uninstall(ctx context.Context, opts Options) error {
 	if err := action.Remove(ctx, kube.CoreV1().ConfigMaps(opts.Config.Namespace)); err != nil {
 		return err
 	}
-	if err := base.Remove(ctx, kube.CoreV1().Secrets(opts.Config.Namespace)); err != nil {
+	if err := secretstore.Remove(ctx, kube.CoreV1().Secrets(opts.Config.Namespace), sharing.StoreName); err != nil {
 		return err
 	}
 	err = kube.CoordinationV1().Leases(opts.Config.Namespace).Delete(ctx, leaseName, metav1.DeleteOptions{})

@@ -35,7 +35,10 @@ const (
 	fieldManager = "spokelet"
 )
 
-// Records keeps bytes by key; see base.Store.
+// StoreName is the name of the Secret store that has the records.
+const StoreName = "shared"
+
+// Records is a durable map; see secretstore.Store.
 type Records interface {
 	Get(key string) ([]byte, bool)
 	Keys() []string

@@ -7,7 +7,7 @@
 // The hub publishes shares and the objects that it has of them; what is to be written
 // there is asked of it, one request at a time for each object (package wire). All else
 // happens here: the agent follows the objects of its cluster, remembers for each what
-// both sides had when they were last in step (package base), and merges what each has
+// both sides had when they were last in step (package secretstore), and merges what each has
 // changed since (package merge).
 //
 // A step is one request for one object. It is recorded before it is made, so that after

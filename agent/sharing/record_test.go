@@ -14,8 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/kubernetes/fake"
 
-	"github.com/spokelet/spokelet/agent/sharing/base"
 	"github.com/spokelet/spokelet/agent/sharing/merge"
+	"github.com/spokelet/spokelet/internal/secretstore"
 	"github.com/spokelet/spokelet/internal/sharedobject"
 	"github.com/spokelet/spokelet/internal/testing/resourcetest"
 	"github.com/spokelet/spokelet/internal/testing/testscale"
@@ -83,7 +83,7 @@ func TestStatesAreReadAsTheyWereWritten(t *testing.T) {
 // stored is an engine whose records are in Secrets.
 func (r *rig) stored(secrets *fake.Clientset) (stop func()) {
 	r.t.Helper()
-	store, err := base.Open(r.t.Context(), base.Config{Secrets: secrets.CoreV1().Secrets("agent"), Logger: logr.Discard()})
+	store, err := secretstore.Open(r.t.Context(), secretstore.Config{Name: StoreName, Secrets: secrets.CoreV1().Secrets("agent"), Logger: logr.Discard()})
 	if err != nil {
 		r.t.Fatal(err)
 	}

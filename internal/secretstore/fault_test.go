@@ -1,7 +1,7 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package base
+package secretstore
 
 import (
 	"context"
@@ -30,15 +30,15 @@ func otherSecret(s *corev1.Secret) { s.Labels, s.Type = nil, corev1.SecretTypeOp
 
 // segmentOf makes what another process would have written.
 func segmentOf(sequence uint64, entries ...entry) func(*corev1.Secret) {
-	return func(s *corev1.Secret) { s.Data[dataKey] = encode(newZip(), sequence, entries) }
+	return func(s *corev1.Secret) {
+		s.Data[dataKey] = encode(newZip(), content{Sequence: sequence, Entries: entries})
+	}
 }
 
-func TestWhatSomebodyElseDoesToASegmentLosesNothing(t *testing.T) {
+func TestForeignChangeOfASegmentLosesNoRecord(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		change func(*corev1.Secret)
-		// renamed: the records lie in a Secret of another name afterwards.
-		renamed bool
 		// left is how many Secrets there are in the end, unreadable how many of them.
 		left, unreadable int
 		// logged is how many messages there are.
@@ -46,7 +46,7 @@ func TestWhatSomebodyElseDoesToASegmentLosesNothing(t *testing.T) {
 	}{
 		"Deleted": {
 			reason: "Memory is the truth: all that lay in it is written anew.",
-			change: nil, renamed: true, left: 1, logged: 1,
+			change: nil, left: 1, logged: 1,
 		},
 		"Annotated": {
 			reason: "Who changes an annotation changes no records.",
@@ -54,27 +54,26 @@ func TestWhatSomebodyElseDoesToASegmentLosesNothing(t *testing.T) {
 			left:   1, logged: 1, // that it is tried again
 		},
 		"RewrittenByAnotherProcess": {
-			reason: "However new it claims to be, what it says is not taken for true, and is deleted.",
-			change: segmentOf(1<<40, entry{key: "a", value: []byte("theirs")}, entry{key: "z", value: []byte("theirs")}), renamed: true, left: 1, logged: 1,
+			reason: "However new it claims to be, what it says is not taken for true, and is overwritten.",
+			change: segmentOf(1<<40, entry{Key: "a", Value: []byte("theirs")}, entry{Key: "z", Value: []byte("theirs")}), left: 1, logged: 1,
 		},
 		"Garbled": {
 			reason: "What cannot be read may be somebody else's, and is left alone.",
-			change: func(s *corev1.Secret) { s.Data[dataKey] = []byte("?") }, renamed: true, left: 2, unreadable: 1, logged: 2,
+			change: func(s *corev1.Secret) { s.Data[dataKey] = []byte("?") }, left: 2, unreadable: 1, logged: 2,
 		},
 		"MadeAnotherKind": {
 			reason: "Without its label it is no segment any more.",
-			change: func(s *corev1.Secret) { s.Labels = nil }, renamed: true, left: 2, logged: 2,
+			change: func(s *corev1.Secret) { s.Labels = nil }, left: 2, logged: 2,
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				server, log := newAPIServer(), &logged{}
-				p := startWith(t, Config{Secrets: server.client(nil), Logger: log.logger()})
+				p := startWith(t, Config{Name: "test", Secrets: server.client(nil), Logger: log.logger()})
 				p.begin(t, "a", "1", false)
 				p.put(t, "b", "1")
-				segment := server.only(t)
-				server.change(segment, tc.change)
+				server.change(server.only(t), tc.change)
 				p.put(t, "b", strings.Repeat("2", 100))
 				time.Sleep(time.Millisecond) // if the agent is killed before, the other's keys come back
 				want := map[string]string{"a": "1", "b": strings.Repeat("2", 100)}
@@ -85,21 +84,21 @@ func TestWhatSomebodyElseDoesToASegmentLosesNothing(t *testing.T) {
 					t.Errorf("%s\n%d messages, want %d: %s", tc.reason, log.count(), tc.logged, log.messages)
 				}
 				names := server.names()
-				if len(names) != tc.left || tc.renamed && tc.left == 1 && names[0] == segment || p.Err() != nil {
-					t.Errorf("%s\nSecrets are %v, want %d; before it was %s; error %v", tc.reason, names, tc.left, segment, p.Err())
+				if len(names) != tc.left || lastError(p) != nil {
+					t.Errorf("%s\nSecrets are %v, want %d; error %v", tc.reason, names, tc.left, lastError(p))
 				}
 				next := start(t, server, nil)
-				if next.Unreadable() != tc.unreadable {
-					t.Errorf("%s\n%d are unreadable, want %d", tc.reason, next.Unreadable(), tc.unreadable)
+				if next.unreadable != tc.unreadable {
+					t.Errorf("%s\n%d are unreadable, want %d", tc.reason, next.unreadable, tc.unreadable)
 				}
 			})
 		})
 	}
 }
 
-func TestADeletedKeyDoesNotComeBackWithASegmentThatSomebodyElseChanged(t *testing.T) {
+func TestDeletedKeyDoesNotReturnWithAChangedSegment(t *testing.T) {
 	cases := map[string]func(*corev1.Secret){
-		"Rewritten": segmentOf(1<<40, entry{key: "a", value: []byte("theirs")}),
+		"Rewritten": segmentOf(1<<40, entry{Key: "a", Value: []byte("theirs")}),
 		"Deleted":   nil,
 	}
 	for name, change := range cases {
@@ -118,12 +117,12 @@ func TestADeletedKeyDoesNotComeBackWithASegmentThatSomebodyElseChanged(t *testin
 	}
 }
 
-func TestAKeyIsPutAgainWhileWhatIsLeftOfADeletedSegmentIsWrittenAnew(t *testing.T) {
+func TestPutDuringRewriteOfADeletedSegmentIsStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newAPIServer()
 		var p *process
 		p = start(t, server, func(verb, _ string) outcome {
-			if verb == "create" && len(p.segments) == 0 && server.count("create") > 0 {
+			if verb == "create" && server.count("create") > 0 {
 				p.begin(t, "a", "again", false)
 			}
 			return served
@@ -134,14 +133,14 @@ func TestAKeyIsPutAgainWhileWhatIsLeftOfADeletedSegmentIsWrittenAnew(t *testing.
 		p.Delete("a")
 		p.put(t, "b", "2")
 		calm()
-		if diff := cmp.Diff(map[string]string{"a": "again", "b": "2"}, content(p.Store)); diff != "" {
+		if diff := cmp.Diff(map[string]string{"a": "again", "b": "2"}, allOf(p.Store)); diff != "" {
 			t.Errorf("content (-want +got):\n%s", diff)
 		}
 		wantConsistent(t, p.Store, server)
 	})
 }
 
-func TestAWriteWithoutAnAnswerIsNotMadeTwice(t *testing.T) {
+func TestRequestWithoutAnswerIsRetriedSafely(t *testing.T) {
 	for _, what := range []outcome{lost, answerless, delayed} {
 		for _, verb := range []string{"create", "update", "delete"} {
 			t.Run(fmt.Sprint(verb, what), func(t *testing.T) {
@@ -169,7 +168,7 @@ func TestAWriteWithoutAnAnswerIsNotMadeTwice(t *testing.T) {
 	}
 }
 
-func TestANameThatIsTakenIsNotOverwritten(t *testing.T) {
+func TestForeignSecretOfTheSameNameIsNotOverwritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, taken := newAPIServer(), ""
 		p := start(t, server, func(verb, name string) outcome {
@@ -187,7 +186,7 @@ func TestANameThatIsTakenIsNotOverwritten(t *testing.T) {
 	})
 }
 
-func TestAFailureIsTriedAgainWithPausesThatGrow(t *testing.T) {
+func TestFailedWriteIsRetriedWithBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, began, tries := newAPIServer(), time.Now(), []time.Duration{}
 		p := start(t, server, func(verb, _ string) outcome {
@@ -199,7 +198,7 @@ func TestAFailureIsTriedAgainWithPausesThatGrow(t *testing.T) {
 		})
 		durable := p.begin(t, "a", "1", true)
 		time.Sleep(time.Minute)
-		if err := p.Err(); !errors.Is(err, errBoom) {
+		if err := lastError(p); !errors.Is(err, errBoom) {
 			t.Errorf("error is %v, want %v", err, errBoom)
 		}
 		for i := range 1000 {
@@ -207,8 +206,8 @@ func TestAFailureIsTriedAgainWithPausesThatGrow(t *testing.T) {
 		}
 		<-durable
 		synctest.Wait()
-		if p.Err() != nil || server.writes() != 2 {
-			t.Errorf("error is %v, %d writes; want none, and two", p.Err(), server.writes())
+		if lastError(p) != nil || server.writes() != 2 {
+			t.Errorf("error is %v, %d writes; want none, and two", lastError(p), server.writes())
 		}
 		if tries[1] > 20*time.Millisecond || len(tries) < 120 || len(tries) > 260 {
 			t.Errorf("%d tries in an hour, the second after %s", len(tries), tries[1])
@@ -219,7 +218,7 @@ func TestAFailureIsTriedAgainWithPausesThatGrow(t *testing.T) {
 
 // A killed process may have sent a deletion that takes effect after the next process has
 // written the same segment.
-func TestALateDeletionDoesNotHitWhatWasWrittenSince(t *testing.T) {
+func TestLateDeletionConflictsWithANewerWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newAPIServer()
 		p := start(t, server, nil)
@@ -229,7 +228,7 @@ func TestALateDeletionDoesNotHitWhatWasWrittenSince(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.put(t, "a", "2")
-		if err := killed.remove(t.Context(), killed.segments[0]); !apierrors.IsConflict(err) {
+		if err := killed.deleteSecret(t.Context(), killed.segments[0]); !apierrors.IsConflict(err) {
 			t.Errorf("error is %v, want a conflict", err)
 		}
 		wantStored(t, server, map[string]string{"a": "2"})
@@ -252,10 +251,10 @@ func (h *hanging) Create(ctx context.Context, secret *corev1.Secret, opts metav1
 	return nil, ctx.Err()
 }
 
-func TestAHangingRequestIsGivenUp(t *testing.T) {
+func TestHangingRequestTimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, began := newAPIServer(), time.Now()
-		p := startWith(t, Config{Secrets: &hanging{SecretInterface: server.client(nil)}, Logger: logr.Discard(), RequestTimeout: time.Minute})
+		p := startWith(t, Config{Name: "test", Secrets: &hanging{SecretInterface: server.client(nil)}, Logger: logr.Discard(), RequestTimeout: time.Minute})
 		p.put(t, "a", "1")
 		if took := time.Since(began); took < time.Minute || took > time.Minute+time.Second {
 			t.Errorf("it took %s, want a minute", took)
@@ -264,9 +263,9 @@ func TestAHangingRequestIsGivenUp(t *testing.T) {
 	})
 }
 
-func TestTheEndGivesAHangingRequestUp(t *testing.T) {
+func TestRunCancelsHangingRequestAfterFlushTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := startWith(t, Config{Secrets: &hanging{SecretInterface: newAPIServer().client(nil)}, Logger: logr.Discard()})
+		p := startWith(t, Config{Name: "test", Secrets: &hanging{SecretInterface: newAPIServer().client(nil)}, Logger: logr.Discard()})
 		p.begin(t, "a", "1", true)
 		synctest.Wait()
 		began := time.Now()
@@ -276,7 +275,7 @@ func TestTheEndGivesAHangingRequestUp(t *testing.T) {
 	})
 }
 
-func TestWhatCannotBeDeletedDoesNoHarm(t *testing.T) {
+func TestFailedDeletionOfASegmentIsHarmless(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, refuse := newAPIServer(), &atomic.Bool{}
 		refuse.Store(true)
@@ -301,8 +300,8 @@ func TestWhatCannotBeDeletedDoesNoHarm(t *testing.T) {
 	})
 }
 
-func TestAnUnreadableSecretIsLeftAlone(t *testing.T) {
-	good := encode(newZip(), 1, []entry{{key: "a", value: []byte("1")}})
+func TestOpenLeavesUnreadableSecretAlone(t *testing.T) {
+	good := encode(newZip(), content{Sequence: 1, Entries: []entry{{Key: "a", Value: []byte("1")}}})
 	cases := map[string]struct {
 		reason string
 		change func(*corev1.Secret)
@@ -312,7 +311,7 @@ func TestAnUnreadableSecretIsLeftAlone(t *testing.T) {
 		"Foreign": {reason: "The label alone does not make a segment.", change: func(s *corev1.Secret) {
 			s.Type, s.Data[dataKey] = corev1.SecretTypeOpaque, good
 		}},
-		"Hostile": {reason: "A small Secret may be a large one.", change: segmentOf(1, entry{key: "a", value: make([]byte, 2*maxContent)})},
+		"Hostile": {reason: "A small Secret may be a large one.", change: segmentOf(1, entry{Key: "a", Value: make([]byte, 2*maxContent)})},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -324,12 +323,12 @@ func TestAnUnreadableSecretIsLeftAlone(t *testing.T) {
 				server.change("theirs", tc.change)
 				before := server.secrets["theirs"]
 				p = start(t, server, nil)
-				if p.Unreadable() != 1 {
-					t.Errorf("%s\n%d are unreadable, want one", tc.reason, p.Unreadable())
+				if p.unreadable != 1 {
+					t.Errorf("%s\n%d are unreadable, want one", tc.reason, p.unreadable)
 				}
 				p.put(t, "b", "2")
 				calm()
-				if diff := cmp.Diff(map[string]string{"b": "2"}, content(p.Store)); diff != "" {
+				if diff := cmp.Diff(map[string]string{"b": "2"}, allOf(p.Store)); diff != "" {
 					t.Errorf("%s\ncontent (-want +got):\n%s", tc.reason, diff)
 				}
 				if diff := cmp.Diff(before, server.secrets["theirs"]); diff != "" {
@@ -340,16 +339,16 @@ func TestAnUnreadableSecretIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestOpenFailsIfTheListFails(t *testing.T) {
-	if _, err := Open(t.Context(), Config{Secrets: newAPIServer().client(func(string, string) outcome { return lost }), Logger: logr.Discard()}); !errors.Is(err, errBoom) {
+func TestOpenFailsWhenListFails(t *testing.T) {
+	if _, err := Open(t.Context(), Config{Name: "test", Secrets: newAPIServer().client(func(string, string) outcome { return lost }), Logger: logr.Discard()}); !errors.Is(err, errBoom) {
 		t.Errorf("error is %v, want %v", err, errBoom)
 	}
 }
 
-func TestAListThatTookTooLongBeginsAnew(t *testing.T) {
+func TestOpenRestartsAnExpiredList(t *testing.T) {
 	server, pages := newAPIServer(), 0
 	for i := range 3 * pageSize {
-		server.change(fmt.Sprint("s", i), segmentOf(uint64(i), entry{key: strconv.Itoa(i), value: []byte("1")}))
+		server.change(fmt.Sprint("s", i), segmentOf(uint64(i), entry{Key: strconv.Itoa(i), Value: []byte("1")}))
 	}
 	c := &fake.Clientset{}
 	c.AddReactor("*", "secrets", func(action clienttesting.Action) (bool, runtime.Object, error) {
@@ -359,21 +358,21 @@ func TestAListThatTookTooLongBeginsAnew(t *testing.T) {
 		obj, err := server.request(nil, action)
 		return true, obj, err
 	})
-	s, err := Open(t.Context(), Config{Secrets: c.CoreV1().Secrets(agentNamespace), Logger: logr.Discard()})
+	s, err := Open(t.Context(), Config{Name: "test", Secrets: c.CoreV1().Secrets(agentNamespace), Logger: logr.Discard()})
 	if err != nil || len(s.Keys()) != 3*pageSize || len(s.segments) != 3*pageSize || pages != 4 {
 		t.Errorf("%d keys of %d segments in %d pages, error %v", len(s.Keys()), len(s.segments), pages, err)
 	}
 }
 
-func TestOfTwoSegmentsTheNewerCounts(t *testing.T) {
+func TestOpenPrefersTheNewerSegment(t *testing.T) {
 	cases := map[string]struct {
 		reason   string
 		old, new entry
 		want     map[string]string
 	}{
-		"Value":     {reason: "A crash came before the older one was deleted.", old: entry{key: "k", value: []byte("old")}, new: entry{key: "k", value: []byte("new")}, want: map[string]string{"k": "new"}},
-		"Tombstone": {reason: "The key was deleted.", old: entry{key: "k", value: []byte("old")}, new: entry{key: "k", deleted: true}, want: map[string]string{}},
-		"PutAgain":  {reason: "It was deleted, and put again.", old: entry{key: "k", deleted: true}, new: entry{key: "k", value: []byte("new")}, want: map[string]string{"k": "new"}},
+		"Value":     {reason: "A crash came before the older one was deleted.", old: entry{Key: "k", Value: []byte("old")}, new: entry{Key: "k", Value: []byte("new")}, want: map[string]string{"k": "new"}},
+		"Tombstone": {reason: "The key was deleted.", old: entry{Key: "k", Value: []byte("old")}, new: entry{Key: "k", Deleted: true}, want: map[string]string{}},
+		"PutAgain":  {reason: "It was deleted, and put again.", old: entry{Key: "k", Deleted: true}, new: entry{Key: "k", Value: []byte("new")}, want: map[string]string{"k": "new"}},
 	}
 	for name, tc := range cases {
 		for _, names := range [][2]string{{"a", "b"}, {"b", "a"}} {
@@ -383,7 +382,7 @@ func TestOfTwoSegmentsTheNewerCounts(t *testing.T) {
 					server.change(names[0], segmentOf(7, tc.old))
 					server.change(names[1], segmentOf(9, tc.new))
 					p := start(t, server, nil)
-					if diff := cmp.Diff(tc.want, content(p.Store)); diff != "" {
+					if diff := cmp.Diff(tc.want, allOf(p.Store)); diff != "" {
 						t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 					}
 					if p.sequence <= 9 {

@@ -1,7 +1,7 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package base
+package secretstore
 
 import (
 	"errors"
@@ -232,7 +232,7 @@ func (a *apiServer) change(name string, change func(*corev1.Secret)) {
 		delete(a.secrets, name)
 		return
 	}
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{Label: "true"}}, Type: Type, Data: map[string][]byte{}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{Label: "test"}}, Type: Type, Data: map[string][]byte{}}
 	if there := a.secrets[name]; there != nil {
 		secret = there.DeepCopy()
 	}

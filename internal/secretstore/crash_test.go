@@ -1,7 +1,7 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package base
+package secretstore
 
 import (
 	"fmt"
@@ -18,8 +18,8 @@ import (
 	"github.com/spokelet/spokelet/internal/testing/testscale"
 )
 
-// history is what one key had, one state after the other. What is not there is "".
-type history struct {
+// keyHistory is what one key had, one state after the other. What is not there is "".
+type keyHistory struct {
 	states []string
 	// durable is the last state of which the store has said so.
 	durable int
@@ -27,21 +27,21 @@ type history struct {
 	waits map[int]<-chan struct{}
 }
 
-// world is a sequence of processes that are killed, and what is known of each key.
-type world struct {
+// simulation is a sequence of processes that are killed, and what is known of each key.
+type simulation struct {
 	t      *testing.T
 	random *rand.Rand
 	server *apiServer
-	keys   map[string]*history
+	keys   map[string]*keyHistory
 	next   int
 }
 
-func newWorld(t *testing.T, seed uint64) *world {
-	return &world{t: t, random: rand.New(rand.NewPCG(seed, 1)), server: newAPIServer(), keys: map[string]*history{}}
+func newSimulation(t *testing.T, seed uint64) *simulation {
+	return &simulation{t: t, random: rand.New(rand.NewPCG(seed, 1)), server: newAPIServer(), keys: map[string]*keyHistory{}}
 }
 
 // network loses some requests, in every way, and all after the death of the process.
-func (w *world) network(dead *atomic.Bool, faults float64) network {
+func (w *simulation) network(dead *atomic.Bool, faults float64) network {
 	random := rand.New(rand.NewPCG(w.random.Uint64(), 1))
 	return func(verb, _ string) outcome {
 		if verb == "list" {
@@ -64,11 +64,11 @@ func upTo(random *rand.Rand, most time.Duration) time.Duration {
 }
 
 // act makes one change.
-func (w *world) act(s *Store) {
+func (w *simulation) act(s *Store) {
 	key := fmt.Sprintf("key-%02d", w.random.IntN(30))
 	h := w.keys[key]
 	if h == nil {
-		h = &history{states: []string{""}, waits: map[int]<-chan struct{}{}}
+		h = &keyHistory{states: []string{""}, waits: map[int]<-chan struct{}{}}
 		w.keys[key] = h
 	}
 	if w.random.IntN(3) == 0 {
@@ -87,7 +87,7 @@ func (w *world) act(s *Store) {
 }
 
 // size is small for most values; some are too large to be folded with others.
-func (w *world) size() int {
+func (w *simulation) size() int {
 	if w.random.IntN(60) == 0 {
 		return w.random.IntN(600 << 10)
 	}
@@ -95,7 +95,7 @@ func (w *world) size() int {
 }
 
 // live is the life of one process, until it is killed.
-func (w *world) live(faults float64) {
+func (w *simulation) live(faults float64) {
 	dead := &atomic.Bool{}
 	s := start(w.t, w.server, w.network(dead, faults))
 	w.check(s.Store)
@@ -115,7 +115,7 @@ func (w *world) live(faults float64) {
 }
 
 // observe records what the store says to be durable.
-func (w *world) observe(s *Store) {
+func (w *simulation) observe(s *Store) {
 	synctest.Wait()
 	for key, h := range w.keys {
 		for i, durable := range h.waits {
@@ -131,7 +131,7 @@ func (w *world) observe(s *Store) {
 }
 
 // check compares what a new process has read, and takes it for the begin of the story.
-func (w *world) check(s *Store) {
+func (w *simulation) check(s *Store) {
 	for _, key := range s.Keys() {
 		if w.keys[key] == nil {
 			w.t.Fatalf("%s: was never put", key)
@@ -148,12 +148,12 @@ func (w *world) check(s *Store) {
 		if found < 0 {
 			w.t.Fatalf("%s: is %.20q, want %.20q or one of %d later states", key, value, h.states[h.durable], len(h.states)-1-h.durable)
 		}
-		w.keys[key] = &history{states: []string{string(value)}, waits: map[int]<-chan struct{}{}}
+		w.keys[key] = &keyHistory{states: []string{string(value)}, waits: map[int]<-chan struct{}{}}
 	}
 }
 
 // calmDown has a last process without faults, after which nothing superfluous is left.
-func (w *world) calmDown() {
+func (w *simulation) calmDown() {
 	s := start(w.t, w.server, nil)
 	w.check(s.Store)
 	for range 10 {
@@ -161,18 +161,18 @@ func (w *world) calmDown() {
 	}
 	calm()
 	wantConsistent(w.t, s.Store, w.server)
-	want := content(s.Store)
+	want := allOf(s.Store)
 	if err := s.end(); err != nil {
 		w.t.Error(err)
 	}
 	wantStored(w.t, w.server, want)
 }
 
-func TestWhatIsDurableSurvivesEveryKill(t *testing.T) {
+func TestDurableRecordsSurviveRandomKills(t *testing.T) {
 	for seed := range uint64(testscale.Of(20, 60)) {
 		t.Run(fmt.Sprintf("story %d", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, seed)
+				w := newSimulation(t, seed)
 				faults := []float64{0, 0.1, 0.5, 0.9}[seed%4]
 				for range 8 {
 					w.live(faults)
@@ -203,7 +203,7 @@ func killedAt(kill int, last outcome) network {
 	}
 }
 
-func TestAKillBetweenAnyTwoRequestsLosesNothing(t *testing.T) {
+func TestKillBetweenAnyTwoRequestsLosesNothing(t *testing.T) {
 	for kill := range 40 {
 		for _, last := range []outcome{lost, answerless} {
 			synctest.Test(t, func(t *testing.T) { killOnce(t, kill, last) })
@@ -240,11 +240,11 @@ func killOnce(t *testing.T, kill int, last outcome) {
 	gone := p.settled("gone")
 	_ = p.end()
 
-	s, err := Open(t.Context(), Config{Secrets: server.client(nil), Logger: logr.Discard()})
-	if err != nil || s.Unreadable() != 0 {
-		t.Fatalf("killed at %d: %d are unreadable, error %v", kill, s.Unreadable(), err)
+	s, err := Open(t.Context(), Config{Name: "test", Secrets: server.client(nil), Logger: logr.Discard()})
+	if err != nil || s.unreadable != 0 {
+		t.Fatalf("killed at %d: %d are unreadable, error %v", kill, s.unreadable, err)
 	}
-	got := content(s)
+	got := allOf(s)
 	if gone || got["gone"] == "" {
 		delete(want, "gone")
 	}

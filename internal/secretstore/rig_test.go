@@ -1,7 +1,7 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package base
+package secretstore
 
 import (
 	"bytes"
@@ -27,7 +27,7 @@ type process struct {
 // start begins a process on a server, through a network.
 func start(t testing.TB, a *apiServer, n network) *process {
 	t.Helper()
-	return startWith(t, Config{Secrets: a.client(n), Logger: logr.Discard()})
+	return startWith(t, Config{Name: "test", Secrets: a.client(n), Logger: logr.Discard()})
 }
 
 func startWith(t testing.TB, cfg Config) *process {
@@ -71,16 +71,23 @@ func closed(durable <-chan struct{}) bool {
 	}
 }
 
+// lastError is the error of the last write, nil once one has succeeded.
+func lastError(p *process) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.err
+}
+
 // settled tells whether the latest state of a key is durable, also if it is deleted.
 func (s *Store) settled(key string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.records[key]
-	return r == nil || !r.queued && !r.taken
+	return r == nil || !r.queued && !r.inFlight
 }
 
-// content is all that a store has.
-func content(s *Store) map[string]string {
+// allOf is all that a store has.
+func allOf(s *Store) map[string]string {
 	out := map[string]string{}
 	for _, key := range s.Keys() {
 		value, _ := s.Get(key)
@@ -92,11 +99,11 @@ func content(s *Store) map[string]string {
 // wantStored fails unless a new process finds what is wanted.
 func wantStored(t testing.TB, a *apiServer, want map[string]string) {
 	t.Helper()
-	s, err := Open(t.Context(), Config{Secrets: a.client(nil), Logger: logr.Discard()})
+	s, err := Open(t.Context(), Config{Name: "test", Secrets: a.client(nil), Logger: logr.Discard()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(want, content(s)); diff != "" {
+	if diff := cmp.Diff(want, allOf(s)); diff != "" {
 		t.Errorf("stored (-want +got):\n%s", diff)
 	}
 }
@@ -125,7 +132,8 @@ func wantConsistent(t testing.TB, s *Store, a *apiServer) {
 			t.Errorf("%s: there is none", g.name)
 			continue
 		}
-		sequence, entries, err := decodeSecret(secret)
+		stored, err := s.decodeSecret(secret)
+		sequence, entries := stored.Sequence, stored.Entries
 		if err != nil || sequence != g.sequence || secret.ResourceVersion != g.version || len(entries) != len(g.records) {
 			t.Errorf("%s: sequence %d, version %s, %d entries, error %v; known are %d, %s, %d", g.name,
 				sequence, secret.ResourceVersion, len(entries), err, g.sequence, g.version, len(g.records))
@@ -133,24 +141,24 @@ func wantConsistent(t testing.TB, s *Store, a *apiServer) {
 		}
 		needed, size := 0, 0
 		for i, e := range entries {
-			copies[e.key]++
+			copies[e.Key]++
 			r := g.records[i]
-			if r.key != e.key {
-				t.Errorf("%s: entry %d is of %s, known as %s", g.name, i, e.key, r.key)
+			if r.key != e.Key {
+				t.Errorf("%s: entry %d is of %s, known as %s", g.name, i, e.Key, r.key)
 			}
-			if r.holder == g {
-				needed, size = needed+1, size+entrySize(e.key, e.value)
-				if r.deleted != e.deleted || !bytes.Equal(r.value, e.value) {
-					t.Errorf("%s: has not the latest value of %s", g.name, e.key)
+			if r.segment == g {
+				needed, size = needed+1, size+entrySize(e.Key, e.Value)
+				if r.deleted != e.Deleted || !bytes.Equal(r.value, e.Value) {
+					t.Errorf("%s: has not the latest value of %s", g.name, e.Key)
 				}
 			}
 		}
-		if needed != g.needed || size != g.size || needed == 0 {
-			t.Errorf("%s: %d entries of %d bytes are needed, known are %d of %d", g.name, needed, size, g.needed, g.size)
+		if needed != g.live || size != g.liveSize || needed == 0 {
+			t.Errorf("%s: %d entries of %d bytes are needed, known are %d of %d", g.name, needed, size, g.live, g.liveSize)
 		}
 	}
 	for key, r := range s.records {
-		if r.copies != copies[key] || s.records[r.key] != r || !r.deleted && r.holder == nil || r.queued || r.taken || r.done != nil || r.copies == 0 {
+		if r.copies != copies[key] || s.records[r.key] != r || !r.deleted && r.segment == nil || r.queued || r.inFlight || r.durable != nil || r.copies == 0 {
 			t.Errorf("%s: is known as %+v, with %d copies", key, r, copies[key])
 		}
 	}

@@ -1,7 +1,7 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package base
+package secretstore
 
 import (
 	"fmt"
@@ -76,7 +76,7 @@ func newFilledServer(t testing.TB) *apiServer {
 	return filled.clone()
 }
 
-func TestManyRecordsAreWrittenInFewSegments(t *testing.T) {
+func TestManyRecordsNeedFewWritesAndSegments(t *testing.T) {
 	for _, urgent := range []bool{false, true} {
 		t.Run(fmt.Sprintf("urgent %t", urgent), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -97,7 +97,7 @@ func TestManyRecordsAreWrittenInFewSegments(t *testing.T) {
 	}
 }
 
-func TestWhenAllRecordsChangeOrGoTheWritesAreFew(t *testing.T) {
+func TestChangeOfAllRecordsNeedsFewWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newAPIServer()
 		p := start(t, server, slowly)
@@ -130,7 +130,7 @@ func TestWhenAllRecordsChangeOrGoTheWritesAreFew(t *testing.T) {
 	})
 }
 
-func TestALoneKeyThatChangesCostsOneUpdateEachTime(t *testing.T) {
+func TestChangeOfOneKeyCostsOneSmallUpdate(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		others bool
@@ -166,7 +166,7 @@ func TestALoneKeyThatChangesCostsOneUpdateEachTime(t *testing.T) {
 }
 
 // Live objects change one by one for a long time.
-func TestSingleChangesKeepTheSegmentsFew(t *testing.T) {
+func TestRandomChangesKeepSegmentsFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newFilledServer(t)
 		p := start(t, server, nil)
@@ -187,7 +187,7 @@ func TestSingleChangesKeepTheSegmentsFew(t *testing.T) {
 	})
 }
 
-func TestARecordCostsLittleMoreThanItsBytes(t *testing.T) {
+func TestRecordCostsLittleMemory(t *testing.T) {
 	var server *apiServer
 	synctest.Test(t, func(t *testing.T) { server = newFilledServer(t) })
 	heap := func() uint64 {
@@ -198,7 +198,7 @@ func TestARecordCostsLittleMoreThanItsBytes(t *testing.T) {
 		return m.HeapAlloc
 	}
 	before := heap()
-	s, err := Open(t.Context(), Config{Secrets: server.client(nil), Logger: logr.Discard()})
+	s, err := Open(t.Context(), Config{Name: "test", Secrets: server.client(nil), Logger: logr.Discard()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,7 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package base
+package secretstore
 
 import (
 	"context"
@@ -58,7 +58,7 @@ func BenchmarkOpen(b *testing.B) {
 	ctx := context.WithoutCancel(b.Context())
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := Open(ctx, Config{Secrets: server.client(nil), Logger: logr.Discard()}); err != nil {
+		if _, err := Open(ctx, Config{Name: "test", Secrets: server.client(nil), Logger: logr.Discard()}); err != nil {
 			b.Fatal(err)
 		}
 	}

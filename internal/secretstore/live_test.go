@@ -1,7 +1,7 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package base
+package secretstore
 
 import (
 	"fmt"
@@ -34,20 +34,20 @@ func liveSecrets(t *testing.T) typedcorev1.SecretInterface {
 
 func liveStart(t *testing.T, secrets typedcorev1.SecretInterface) *process {
 	t.Helper()
-	return startWith(t, Config{Secrets: secrets, Logger: logr.Discard(), FlushTimeout: livetest.Patience})
+	return startWith(t, Config{Name: "test", Secrets: secrets, Logger: logr.Discard(), FlushTimeout: livetest.Patience})
 }
 
 func listed(t *testing.T, secrets typedcorev1.SecretInterface) []corev1.Secret {
 	t.Helper()
-	list, err := secrets.List(t.Context(), metav1.ListOptions{LabelSelector: selector()})
+	list, err := secrets.List(t.Context(), metav1.ListOptions{LabelSelector: selector("test")})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return list.Items
 }
 
-// Ten times as many are in TestManyRecordsAreWrittenInFewSegments, without a network.
-func TestManyRecordsSurviveALiveAPIServer(t *testing.T) {
+// Ten times as many are in TestManyRecordsNeedFewWritesAndSegments, without a network.
+func TestLiveManyRecordsAreReadBack(t *testing.T) {
 	const records = 1000
 	secrets := liveSecrets(t)
 	p := liveStart(t, secrets)
@@ -68,11 +68,11 @@ func TestManyRecordsSurviveALiveAPIServer(t *testing.T) {
 	if err := p.end(); err != nil {
 		t.Fatal(err)
 	}
-	want := content(p.Store)
+	want := allOf(p.Store)
 	began = time.Now()
 	next := liveStart(t, secrets)
 	t.Logf("%d records were read in %s", len(want), time.Since(began))
-	if diff := cmp.Diff(want, content(next.Store)); diff != "" {
+	if diff := cmp.Diff(want, allOf(next.Store)); diff != "" {
 		t.Errorf("stored (-want +got):\n%.500s", diff)
 	}
 	for _, key := range next.Keys() {
@@ -81,18 +81,18 @@ func TestManyRecordsSurviveALiveAPIServer(t *testing.T) {
 	livetest.Eventually(t, "nothing is left", func() bool { return len(listed(t, secrets)) == 0 })
 }
 
-func TestTheLargestRecordFitsIntoALiveSecret(t *testing.T) {
+func TestLiveLargestRecordFits(t *testing.T) {
 	secrets := liveSecrets(t)
 	p := liveStart(t, secrets)
 	value := string(noise(maxStored - 1<<10))
 	p.put(t, "large", value)
 	p.put(t, "text", strings.Repeat("text", 1<<20))
-	if got := content(liveStart(t, secrets).Store); got["large"] != value || len(got["text"]) != 4<<20 {
+	if got := allOf(liveStart(t, secrets).Store); got["large"] != value || len(got["text"]) != 4<<20 {
 		t.Errorf("%d and %d bytes were stored", len(got["large"]), len(got["text"]))
 	}
 }
 
-func TestALiveSegmentThatSomebodyElseChanges(t *testing.T) {
+func TestLiveForeignChangeOfASegment(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		change func(t *testing.T, secrets typedcorev1.SecretInterface, s *corev1.Secret) error
@@ -106,8 +106,8 @@ func TestALiveSegmentThatSomebodyElseChanges(t *testing.T) {
 			_, err := secrets.Update(t.Context(), s, metav1.UpdateOptions{})
 			return err
 		}},
-		"Rewritten": {reason: "It is written anew, and the other is deleted.", want: 1, change: func(t *testing.T, secrets typedcorev1.SecretInterface, s *corev1.Secret) error {
-			segmentOf(1<<40, entry{key: "a", value: []byte("theirs")})(s)
+		"Rewritten": {reason: "It is overwritten.", want: 1, change: func(t *testing.T, secrets typedcorev1.SecretInterface, s *corev1.Secret) error {
+			segmentOf(1<<40, entry{Key: "a", Value: []byte("theirs")})(s)
 			_, err := secrets.Update(t.Context(), s, metav1.UpdateOptions{})
 			return err
 		}},
@@ -128,7 +128,7 @@ func TestALiveSegmentThatSomebodyElseChanges(t *testing.T) {
 			}
 			p.put(t, "b", "2")
 			livetest.Eventually(t, fmt.Sprint("Secrets are ", tc.want), func() bool { return len(listed(t, secrets)) == tc.want })
-			if diff := cmp.Diff(map[string]string{"a": "1", "b": "2"}, content(liveStart(t, secrets).Store)); diff != "" {
+			if diff := cmp.Diff(map[string]string{"a": "1", "b": "2"}, allOf(liveStart(t, secrets).Store)); diff != "" {
 				t.Errorf("%s\nstored (-want +got):\n%s", tc.reason, diff)
 			}
 		})
@@ -137,28 +137,28 @@ func TestALiveSegmentThatSomebodyElseChanges(t *testing.T) {
 
 // A deletion is bound to the version that the process knows: one that comes late does not
 // hit what was written since.
-func TestALateDeletionIsRefusedByALiveAPIServer(t *testing.T) {
+func TestLiveLateDeletionConflicts(t *testing.T) {
 	secrets := liveSecrets(t)
 	p := liveStart(t, secrets)
 	p.put(t, "a", "1")
 	s := listed(t, secrets)[0]
-	late := &segment{name: s.Name, version: s.ResourceVersion, sequence: p.sequence}
+	late := &segment{name: s.Name, version: s.ResourceVersion}
 	p.put(t, "a", "2")
-	if err := p.remove(t.Context(), late); err == nil {
+	if err := p.deleteSecret(t.Context(), late); err == nil {
 		t.Error("it was done")
 	}
-	if got := content(liveStart(t, secrets).Store); got["a"] != "2" {
+	if got := allOf(liveStart(t, secrets).Store); got["a"] != "2" {
 		t.Errorf("a is %q, want 2", got["a"])
 	}
 }
 
-func TestNothingLiveIsLeftAfterRemove(t *testing.T) {
+func TestLiveRemoveDeletesAll(t *testing.T) {
 	secrets := liveSecrets(t)
 	p := liveStart(t, secrets)
 	p.put(t, "a", "1")
 	p.put(t, "b", strings.Repeat("2", 1000))
 	p.put(t, "c", "1")
-	if err := Remove(t.Context(), secrets); err != nil {
+	if err := Remove(t.Context(), secrets, "test"); err != nil {
 		t.Fatal(err)
 	}
 	if left := listed(t, secrets); len(left) != 0 {

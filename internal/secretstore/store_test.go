@@ -1,7 +1,7 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package base
+package secretstore
 
 import (
 	"errors"
@@ -16,7 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestTheNextProcessFindsWhatWasWritten(t *testing.T) {
+func TestOpenFindsWhatWasWritten(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		do     func(t *testing.T, p *process)
@@ -80,13 +80,13 @@ func TestTheNextProcessFindsWhatWasWritten(t *testing.T) {
 			reason: "All segments are read, not those of the first page alone.",
 			do: func(t *testing.T, p *process) {
 				for i := range 2 * pageSize {
-					p.put(t, string(rune('a'+i)), strings.Repeat(strconv.Itoa(i), maxFold/2))
+					p.put(t, string(rune('a'+i)), strings.Repeat(strconv.Itoa(i), maxSegment/2))
 				}
 			},
 			want: func() map[string]string {
 				out := map[string]string{}
 				for i := range 2 * pageSize {
-					out[string(rune('a'+i))] = strings.Repeat(strconv.Itoa(i), maxFold/2)
+					out[string(rune('a'+i))] = strings.Repeat(strconv.Itoa(i), maxSegment/2)
 				}
 				return out
 			}(),
@@ -98,7 +98,7 @@ func TestTheNextProcessFindsWhatWasWritten(t *testing.T) {
 				server := newAPIServer()
 				p := start(t, server, nil)
 				tc.do(t, p)
-				if diff := cmp.Diff(tc.want, content(p.Store)); diff != "" {
+				if diff := cmp.Diff(tc.want, allOf(p.Store)); diff != "" {
 					t.Errorf("%s\nin memory (-want +got):\n%s", tc.reason, diff)
 				}
 				wantStored(t, server, tc.want)
@@ -109,7 +109,7 @@ func TestTheNextProcessFindsWhatWasWritten(t *testing.T) {
 	}
 }
 
-func TestWhatIsUrgentIsWrittenAtOnceAndTakesTheRestAlong(t *testing.T) {
+func TestUrgentPutIsWrittenAtOnceWithAllQueued(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newAPIServer()
 		p := start(t, server, nil)
@@ -127,7 +127,7 @@ func TestWhatIsUrgentIsWrittenAtOnceAndTakesTheRestAlong(t *testing.T) {
 	})
 }
 
-func TestWhatIsNotUrgentIsWrittenTogetherWithinASecond(t *testing.T) {
+func TestDelayedPutsShareOneWriteWithinDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newAPIServer()
 		p := start(t, server, nil)
@@ -144,7 +144,7 @@ func TestWhatIsNotUrgentIsWrittenTogetherWithinASecond(t *testing.T) {
 	})
 }
 
-func TestALazyValueBecomesUrgentWhenItIsPutAgain(t *testing.T) {
+func TestDelayedValuePutAgainAsUrgentIsWrittenAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := start(t, newAPIServer(), nil)
 		p.begin(t, "a", "1", false)
@@ -156,7 +156,7 @@ func TestALazyValueBecomesUrgentWhenItIsPutAgain(t *testing.T) {
 	})
 }
 
-func TestWhatComesDuringAWriteIsTheNextBatch(t *testing.T) {
+func TestPutsDuringAWriteShareTheNextWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newAPIServer()
 		p := start(t, server, slowly)
@@ -179,7 +179,7 @@ func slowly(string, string) outcome {
 	return served
 }
 
-func TestAChannelSpeaksOfItsValueOrALaterOne(t *testing.T) {
+func TestDurableChannelClosesWithItsValueOrALaterState(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		// during does something while the first value is being written, and returns a
@@ -234,7 +234,7 @@ func TestAChannelSpeaksOfItsValueOrALaterOne(t *testing.T) {
 	}
 }
 
-func TestAValueThatIsDurableIsNotWrittenAgain(t *testing.T) {
+func TestUnchangedValueIsNotWrittenAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newAPIServer()
 		p := start(t, server, nil)
@@ -259,7 +259,7 @@ func noise(n int) []byte {
 	return out
 }
 
-func TestWhatCannotFitIntoASecretIsRefused(t *testing.T) {
+func TestPutRefusesRecordLargerThanASecret(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		key    string
@@ -282,7 +282,7 @@ func TestWhatCannotFitIntoASecretIsRefused(t *testing.T) {
 					t.Fatalf("%s\nerror is %v, want %v", tc.reason, err, tc.want)
 				}
 				if err != nil {
-					wantStored(t, server, content(p.Store))
+					wantStored(t, server, allOf(p.Store))
 					return
 				}
 				<-durable
@@ -292,7 +292,7 @@ func TestWhatCannotFitIntoASecretIsRefused(t *testing.T) {
 	}
 }
 
-func TestALargeValueIsWrittenByItself(t *testing.T) {
+func TestLargeRecordGetsASegmentOfItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newAPIServer()
 		p := start(t, server, nil)
@@ -311,7 +311,7 @@ func TestALargeValueIsWrittenByItself(t *testing.T) {
 	})
 }
 
-func TestTheEndWritesWhatWaits(t *testing.T) {
+func TestRunFlushesWhenItsContextEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newAPIServer()
 		p := start(t, server, slowly)
@@ -325,7 +325,7 @@ func TestTheEndWritesWhatWaits(t *testing.T) {
 	})
 }
 
-func TestTheEndComesWithoutAnAPIServer(t *testing.T) {
+func TestRunEndsWithoutAPIServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tries := 0
 		p := start(t, newAPIServer(), func(verb, _ string) outcome {
@@ -351,7 +351,7 @@ func lostUnless(ok bool) outcome {
 	return lost
 }
 
-func TestAfterAnEndItCanRunAgain(t *testing.T) {
+func TestRunCanBeCalledAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, broken := newAPIServer(), true
 		p := start(t, server, func(verb, _ string) outcome { return lostUnless(verb == "list" || !broken) })
@@ -365,14 +365,14 @@ func TestAfterAnEndItCanRunAgain(t *testing.T) {
 		go func() { ended <- p.Run(ctx) }()
 		<-durable
 		wantStored(t, server, map[string]string{"a": "1"})
-		if p.Err() != nil {
-			t.Errorf("error is %v, want none", p.Err())
+		if lastError(p) != nil {
+			t.Errorf("error is %v, want none", lastError(p))
 		}
 		t.Cleanup(func() { <-ended })
 	})
 }
 
-func TestRemoveLeavesNothing(t *testing.T) {
+func TestRemoveDeletesOnlyTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newAPIServer()
 		p := start(t, server, nil)
@@ -380,28 +380,28 @@ func TestRemoveLeavesNothing(t *testing.T) {
 		p.put(t, "b", "1")
 		p.put(t, "c", strings.Repeat("1", 10))
 		server.change("other", otherSecret)
-		if err := Remove(t.Context(), server.client(nil)); err != nil {
+		if err := Remove(t.Context(), server.client(nil), "test"); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff([]string{"other"}, server.names()); diff != "" {
 			t.Errorf("Secrets (-want +got):\n%s", diff)
 		}
-		if err := Remove(t.Context(), server.client(func(string, string) outcome { return lost })); !errors.Is(err, errBoom) {
+		if err := Remove(t.Context(), server.client(func(string, string) outcome { return lost }), "test"); !errors.Is(err, errBoom) {
 			t.Errorf("error is %v, want %v", err, errBoom)
 		}
 	})
 }
 
-func TestAnIncompleteConfigurationIsRefused(t *testing.T) {
+func TestOpenValidatesConfig(t *testing.T) {
 	secrets := newAPIServer().client(nil)
 	cases := map[string]struct {
 		reason string
 		config Config
 		want   bool
 	}{
-		"Complete":  {reason: "All but the Secrets has a default.", config: Config{Secrets: secrets}, want: true},
+		"Complete":  {reason: "All but the Secrets has a default.", config: Config{Name: "test", Secrets: secrets}, want: true},
 		"NoSecrets": {reason: "There is nowhere to write.", config: Config{Logger: logr.Discard()}},
-		"Negative":  {reason: "No time is negative.", config: Config{Secrets: secrets, Delay: -1}},
+		"Negative":  {reason: "No time is negative.", config: Config{Name: "test", Secrets: secrets, Delay: -1}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
