@@ -12,7 +12,7 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-func TestACounterOverNodesOnlyGrows(t *testing.T) {
+func TestCounterNeverDecreases(t *testing.T) {
 	type step struct {
 		reason   string
 		answered map[string]sample
@@ -51,7 +51,7 @@ func FuzzParseMetrics(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body string) {
 		got, err := parseMetrics(strings.NewReader(body), nil)
 		if err != nil {
-			if !errors.Is(err, errFigures) {
+			if !errors.Is(err, errMalformedMetrics) {
 				t.Fatalf("unclassified error: %v", err)
 			}
 			return
@@ -71,13 +71,13 @@ func FuzzParseStats(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body string) {
 		got, err := parseStats(strings.NewReader(body), prefixed{})
 		if err != nil {
-			if !errors.Is(err, errFigures) {
+			if !errors.Is(err, errMalformedMetrics) {
 				t.Fatalf("unclassified error: %v", err)
 			}
 			return
 		}
 		sumStats([]stats.NodeStats{got.node, got.node})
-		pods, _ := settlePods(append(got.pods, got.pods...), maxPodStatsAnswered)
+		pods, _ := mergePodStats(append(got.pods, got.pods...), maxPodStatsAnswered)
 		if len(pods) > len(got.pods) {
 			t.Fatalf("%d pods of %d", len(pods), len(got.pods))
 		}

@@ -101,32 +101,32 @@ func (k *Kubelets) RoundTrip(request *http.Request) (*http.Response, error) {
 // CloseIdleConnections closes the connections that no request uses.
 func (k *Kubelets) CloseIdleConnections() { utilnet.CloseIdleConnectionsFor(k.next) }
 
-// answer is what one kubelet said.
-type answer[T any] struct {
+// kubeletResponse is what one kubelet said.
+type kubeletResponse[T any] struct {
 	node  string
 	value T
 	err   error
 }
 
-// askAll asks every node's kubelet for path and reads the answers, kubeletsAtOnce
+// getFromKubelets asks every node's kubelet for path and reads the answers, kubeletsAtOnce
 // at a time. It returns one answer for each node, in their order.
-func askAll[T any](ctx context.Context, transport http.RoundTripper, nodes []*corev1.Node, path string, read func(io.Reader) (T, error)) []answer[T] {
-	answers := make([]answer[T], len(nodes))
+func getFromKubelets[T any](ctx context.Context, transport http.RoundTripper, nodes []*corev1.Node, path string, read func(io.Reader) (T, error)) []kubeletResponse[T] {
+	answers := make([]kubeletResponse[T], len(nodes))
 	slots := make(chan struct{}, kubeletsAtOnce)
 	var all sync.WaitGroup
 	for i, node := range nodes {
 		slots <- struct{}{}
 		all.Go(func() {
 			defer func() { <-slots }()
-			value, err := ask(ctx, transport, node, path, read)
-			answers[i] = answer[T]{node: node.Name, value: value, err: err}
+			value, err := getFromKubelet(ctx, transport, node, path, read)
+			answers[i] = kubeletResponse[T]{node: node.Name, value: value, err: err}
 		})
 	}
 	all.Wait()
 	return answers
 }
 
-func ask[T any](ctx context.Context, transport http.RoundTripper, node *corev1.Node, path string, read func(io.Reader) (T, error)) (T, error) {
+func getFromKubelet[T any](ctx context.Context, transport http.RoundTripper, node *corev1.Node, path string, read func(io.Reader) (T, error)) (T, error) {
 	var none T
 	ctx, cancel := context.WithTimeout(ctx, kubeletDeadline)
 	defer cancel()

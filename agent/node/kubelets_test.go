@@ -60,9 +60,9 @@ func (m *mint) asked() []string {
 	return slices.Clone(m.requests)
 }
 
-// TestTheAgentsOwnCredentialNeverReachesAKubelet gives the agent every kind of
+// TestKubeletsNeverReceiveAgentCredential gives the agent every kind of
 // credential that a configuration can hold.
-func TestTheAgentsOwnCredentialNeverReachesAKubelet(t *testing.T) {
+func TestKubeletsNeverReceiveAgentCredential(t *testing.T) {
 	cases := map[string]func(*rest.Config, *httptest.Server){
 		"a token":          func(c *rest.Config, _ *httptest.Server) { c.BearerToken = "agents-own" },
 		"a password":       func(c *rest.Config, _ *httptest.Server) { c.Username, c.Password = "agents-own", "agents-own" },
@@ -151,7 +151,7 @@ func visit(t *testing.T, kubelets *Kubelets, url string) {
 	}
 }
 
-func TestATokenIsMadeAnewBeforeItEnds(t *testing.T) {
+func TestAccountTokenIsRenewedBeforeExpiry(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		life   time.Duration
@@ -190,7 +190,7 @@ func TestATokenIsMadeAnewBeforeItEnds(t *testing.T) {
 	}
 }
 
-func TestKubeletsAskedTogetherShareAToken(t *testing.T) {
+func TestConcurrentRequestsShareAccountToken(t *testing.T) {
 	minted := &mint{}
 	token := newAccountToken(minted, "figures")
 	var all sync.WaitGroup
@@ -207,7 +207,7 @@ func TestKubeletsAskedTogetherShareAToken(t *testing.T) {
 	}
 }
 
-func TestWithoutATokenNoKubeletIsAsked(t *testing.T) {
+func TestKubeletsFailWithoutToken(t *testing.T) {
 	refused := apierrors.NewForbidden(schema.GroupResource{Resource: "serviceaccounts"}, "figures", errors.New("no rights"))
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -229,7 +229,7 @@ func TestWithoutATokenNoKubeletIsAsked(t *testing.T) {
 				return nil, http.ErrServerClosed
 			})}
 			if tc.held {
-				kubelets.token.turn <- struct{}{}
+				kubelets.token.semaphore <- struct{}{}
 			}
 			request := httptest.NewRequestWithContext(tc.ctx, http.MethodGet, "https://192.0.2.1:10250/metrics/resource", nil)
 			response, err := kubelets.RoundTrip(request)

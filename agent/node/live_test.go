@@ -67,9 +67,9 @@ func makeLiveAccount(t *testing.T, client kubernetes.Interface) typedcorev1.Serv
 	return accounts
 }
 
-// TestARealSpokeIsSummedUp asks a real spoke's API server and kubelets. Those of
+// TestWatcherSummarizesRealSpoke asks a real spoke's API server and kubelets. Those of
 // the development clusters sign their own certificates.
-func TestARealSpokeIsSummedUp(t *testing.T) {
+func TestWatcherSummarizesRealSpoke(t *testing.T) {
 	own := livetest.Config(t, "SPOKELET_SPOKE_KUBECONFIGS")
 	client, err := kubernetes.NewForConfig(own)
 	if err != nil {

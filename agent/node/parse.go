@@ -33,8 +33,8 @@ const (
 	maxPodFigures = 10000
 )
 
-// errFigures is returned when a kubelet's answer is not what a kubelet answers.
-var errFigures = errors.New("figures cannot be read")
+// errMalformedMetrics is returned when a kubelet's answer is not what a kubelet answers.
+var errMalformedMetrics = errors.New("figures cannot be read")
 
 // sample is one value of one node, pod or container at one time.
 type sample struct {
@@ -43,40 +43,40 @@ type sample struct {
 	millis int64
 }
 
-// figures are what a kubelet measures of its node. An absent figure is nil: a
+// resourceMetrics are what a kubelet measures of its node. An absent figure is nil: a
 // kubelet that has just started has none.
-type figures struct {
+type resourceMetrics struct {
 	cpu, memory, swap *sample
 
 	// pods are the figures of the pods that are ours, as they came.
-	pods []podFigure
+	pods []podSample
 }
 
 // parseMetrics reads a kubelet's /metrics/resource in the Prometheus text format
 // (0.0.4), line by line. Of pods, by far most of it, only those that are ours
 // are kept; nil has none.
-func parseMetrics(r io.Reader, pods Pods) (figures, error) {
-	var f figures
+func parseMetrics(r io.Reader, pods Pods) (resourceMetrics, error) {
+	var f resourceMetrics
 	lines := bufio.NewScanner(io.LimitReader(r, maxMetrics+1))
 	lines.Buffer(make([]byte, 0, 4<<10), maxLine)
 	read := 0
 	for lines.Scan() {
 		line := lines.Text()
 		if read += len(line) + 1; read > maxMetrics {
-			return figures{}, fmt.Errorf("%w: longer than %d bytes", errFigures, maxMetrics)
+			return resourceMetrics{}, fmt.Errorf("%w: longer than %d bytes", errMalformedMetrics, maxMetrics)
 		}
 		if err := f.read(line, pods); err != nil {
-			return figures{}, fmt.Errorf("%w: %w", errFigures, err)
+			return resourceMetrics{}, fmt.Errorf("%w: %w", errMalformedMetrics, err)
 		}
 	}
 	if err := lines.Err(); err != nil {
-		return figures{}, fmt.Errorf("%w: %w", errFigures, err)
+		return resourceMetrics{}, fmt.Errorf("%w: %w", errMalformedMetrics, err)
 	}
 	return f, nil
 }
 
 // read takes one line; one that is about something else is skipped.
-func (f *figures) read(line string, pods Pods) error {
+func (f *resourceMetrics) read(line string, pods Pods) error {
 	end := strings.IndexAny(line, " \t{")
 	if end < 0 {
 		return nil
@@ -109,7 +109,7 @@ func (f *figures) read(line string, pods Pods) error {
 }
 
 // target is where the node's figure of that name belongs; nil when it is none.
-func (f *figures) target(name string) **sample {
+func (f *resourceMetrics) target(name string) **sample {
 	switch name {
 	case metricCPU:
 		return &f.cpu
@@ -123,20 +123,20 @@ func (f *figures) target(name string) **sample {
 
 // parsePodFigure reads a line after its name. ok is false when it is not about a
 // pod of ours.
-func parsePodFigure(rest string, family int, pods Pods) (f podFigure, ok bool, err error) {
+func parsePodFigure(rest string, family int, pods Pods) (f podSample, ok bool, err error) {
 	labels, rest, err := parseLabels(rest)
 	if err != nil {
-		return podFigure{}, false, err
+		return podSample{}, false, err
 	}
-	key, _, ok := pods.Ours(labels.namespace, labels.pod)
+	key, _, ok := pods.HubPod(labels.namespace, labels.pod)
 	if !ok || (labels.container != "") != podFamilies[family].container {
-		return podFigure{}, false, nil
+		return podSample{}, false, nil
 	}
 	s, err := parseSample(rest)
 	if err != nil {
-		return podFigure{}, false, err
+		return podSample{}, false, err
 	}
-	return podFigure{key: key, container: strings.Clone(labels.container), family: family, sample: s}, true, nil
+	return podSample{key: key, container: strings.Clone(labels.container), family: family, sample: s}, true, nil
 }
 
 // podLabels are those of a figure of a pod or a container.

@@ -28,9 +28,9 @@ import (
 // does not stream them.
 const podsPerPage = 500
 
-// occupying selects the pods that take something of a node: those that a node
+// scheduledPods selects the pods that take something of a node: those that a node
 // has, and that have not ended.
-var occupying = fields.AndSelectors(
+var scheduledPods = fields.AndSelectors(
 	fields.OneTermNotEqualSelector("spec.nodeName", ""),
 	fields.OneTermNotEqualSelector("status.phase", string(corev1.PodSucceeded)),
 	fields.OneTermNotEqualSelector("status.phase", string(corev1.PodFailed)),
@@ -44,12 +44,12 @@ type podTable struct {
 	// changed is called when the sum of what is booked may have changed.
 	changed func()
 	// listed is closed when the pods have been listed, or may not be.
-	listed  chan struct{}
-	release func() // closes listed, once
+	listed     chan struct{}
+	markListed func() // closes listed, once
 
-	mu     sync.Mutex
-	booked map[types.NamespacedName]booking   // guarded by mu: pods that are not ours
-	ours   map[types.NamespacedName]types.UID // guarded by mu: their UIDs on the hub
+	mu       sync.Mutex
+	requests map[types.NamespacedName]podRequests // guarded by mu: pods that are not ours
+	hubPods  map[types.NamespacedName]types.UID   // guarded by mu: their UIDs on the hub
 }
 
 var (
@@ -60,10 +60,10 @@ var (
 func newPodTable(config WatcherConfig, changed func()) *podTable {
 	t := &podTable{
 		hubID: config.HubID, prefix: config.NamespacePrefix, logger: config.Logger, changed: changed,
-		listed: make(chan struct{}),
-		booked: map[types.NamespacedName]booking{}, ours: map[types.NamespacedName]types.UID{},
+		listed:   make(chan struct{}),
+		requests: map[types.NamespacedName]podRequests{}, hubPods: map[types.NamespacedName]types.UID{},
 	}
-	t.release = sync.OnceFunc(func() { close(t.listed) })
+	t.markListed = sync.OnceFunc(func() { close(t.listed) })
 	return t
 }
 
@@ -72,28 +72,28 @@ func (t *podTable) run(ctx context.Context, client kubernetes.Interface) {
 	pods := client.CoreV1().Pods(metav1.NamespaceAll)
 	reflector := cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.FieldSelector = occupying
+			o.FieldSelector = scheduledPods
 			// A list of "any version" is not paged.
 			o.ResourceVersion, o.ResourceVersionMatch = "", ""
 			page, err := pods.List(ctx, o)
 			if err != nil {
-				return nil, t.refused(err)
+				return nil, t.handleListError(err)
 			}
-			return t.shrink(page), nil
+			return t.trimList(page), nil
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.FieldSelector = occupying
+			o.FieldSelector = scheduledPods
 			w, err := pods.Watch(ctx, o)
-			return w, t.refused(err)
+			return w, t.handleListError(err)
 		},
 	}, client), &corev1.Pod{}, t, cache.ReflectorOptions{Name: "pods of the cluster"})
 	reflector.WatchListPageSize = podsPerPage
 	reflector.RunWithContext(ctx)
 }
 
-// refused passes an error on. A cluster that does not show its pods is not kept
+// handleListError passes an error on. A cluster that does not show its pods is not kept
 // from being a node: it has then what its nodes have.
-func (t *podTable) refused(err error) error {
+func (t *podTable) handleListError(err error) error {
 	if !apierrors.IsForbidden(err) {
 		return err
 	}
@@ -101,15 +101,15 @@ func (t *podTable) refused(err error) error {
 	case <-t.listed:
 	default:
 		t.logger.Error(err, "cannot see the pods of the cluster: what they take is not counted")
-		t.release()
+		t.markListed()
 	}
 	return err
 }
 
-func (t *podTable) shrink(page *corev1.PodList) *internalversion.List {
+func (t *podTable) trimList(page *corev1.PodList) *internalversion.List {
 	small := &internalversion.List{ListMeta: page.ListMeta, Items: make([]runtime.Object, len(page.Items))}
 	for i := range page.Items {
-		small.Items[i] = occupantOf(&page.Items[i], t.hubID)
+		small.Items[i] = trimPod(&page.Items[i], t.hubID)
 	}
 	return small
 }
@@ -117,42 +117,42 @@ func (t *podTable) shrink(page *corev1.PodList) *internalversion.List {
 // Transformer returns what makes pods small before they are kept.
 func (t *podTable) Transformer() cache.TransformFunc {
 	return func(obj any) (any, error) {
-		if o := t.occupant(obj); o != nil {
+		if o := t.trimObject(obj); o != nil {
 			return o, nil
 		}
 		return obj, nil
 	}
 }
 
-// occupant returns nil for what is no pod.
-func (t *podTable) occupant(obj any) *occupant {
+// trimObject returns nil for what is no pod.
+func (t *podTable) trimObject(obj any) *trimmedPod {
 	switch o := obj.(type) {
-	case *occupant:
+	case *trimmedPod:
 		return o
 	case *corev1.Pod:
-		return occupantOf(o, t.hubID)
+		return trimPod(o, t.hubID)
 	}
 	return nil
 }
 
 // Add takes a pod.
 func (t *podTable) Add(obj any) error {
-	o := t.occupant(obj)
+	o := t.trimObject(obj)
 	if o == nil {
 		return nil
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	key := o.key()
-	before, was := t.booked[key]
-	if o.ours {
-		t.ours[key] = o.uid
-		delete(t.booked, key)
+	before, was := t.requests[key]
+	if o.isHubPod {
+		t.hubPods[key] = o.hubUID
+		delete(t.requests, key)
 	} else {
-		t.booked[key] = o.booking
-		delete(t.ours, key)
+		t.requests[key] = o.requests
+		delete(t.hubPods, key)
 	}
-	if was == o.ours || was && !before.equal(o.booking) {
+	if was == o.isHubPod || was && !before.equal(o.requests) {
 		t.changed()
 	}
 	return nil
@@ -163,38 +163,38 @@ func (t *podTable) Update(obj any) error { return t.Add(obj) }
 
 // Delete takes a pod that is gone or has ended.
 func (t *podTable) Delete(obj any) error {
-	o := t.occupant(obj)
+	o := t.trimObject(obj)
 	if o == nil {
 		return nil
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	key := o.key()
-	if _, was := t.booked[key]; was {
-		delete(t.booked, key)
+	if _, was := t.requests[key]; was {
+		delete(t.requests, key)
 		t.changed()
 	}
-	delete(t.ours, key)
+	delete(t.hubPods, key)
 	return nil
 }
 
 // Replace takes all pods.
 func (t *podTable) Replace(objs []any, _ string) error {
-	others, ours := make(map[types.NamespacedName]booking, len(objs)), map[types.NamespacedName]types.UID{}
+	others, ours := make(map[types.NamespacedName]podRequests, len(objs)), map[types.NamespacedName]types.UID{}
 	for _, obj := range objs {
-		switch o := t.occupant(obj); {
+		switch o := t.trimObject(obj); {
 		case o == nil:
-		case o.ours:
-			ours[o.key()] = o.uid
+		case o.isHubPod:
+			ours[o.key()] = o.hubUID
 		default:
-			others[o.key()] = o.booking
+			others[o.key()] = o.requests
 		}
 	}
 	t.mu.Lock()
-	t.booked, t.ours = others, ours
+	t.requests, t.hubPods = others, ours
 	t.mu.Unlock()
 	t.changed()
-	t.release()
+	t.markListed()
 	return nil
 }
 
@@ -207,21 +207,21 @@ func (t *podTable) Name() string { return "pods of the cluster" }
 // Done is closed when the pods are known, or will not be.
 func (t *podTable) Done() <-chan struct{} { return t.listed }
 
-// book adds up what pods that are not ours take.
-func (t *podTable) book() booked {
+// sumRequests adds up what pods that are not ours take.
+func (t *podTable) sumRequests() requestsByNode {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return book(maps.Values(t.booked))
+	return sumRequests(maps.Values(t.requests))
 }
 
-// find is Pods' Ours.
-func (t *podTable) find(namespace, name string) (wire.PodKey, types.UID, bool) {
+// hubPod is Pods' Ours.
+func (t *podTable) hubPod(namespace, name string) (wire.PodKey, types.UID, bool) {
 	hubNamespace, ok := strings.CutPrefix(namespace, t.prefix)
 	if !ok || hubNamespace == "" {
 		return wire.PodKey{}, "", false
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	uid, ok := t.ours[types.NamespacedName{Namespace: namespace, Name: name}]
+	uid, ok := t.hubPods[types.NamespacedName{Namespace: namespace, Name: name}]
 	return wire.PodKey{Namespace: hubNamespace, Name: name}, uid, ok
 }

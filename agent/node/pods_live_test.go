@@ -142,7 +142,7 @@ func (s *liveSpoke) await(want, when string) int {
 	}
 }
 
-func TestWhatARealSpokeCanStillTakeFollowsItsPods(t *testing.T) {
+func TestAllocatableFollowsPodsOfRealSpoke(t *testing.T) {
 	s := startLiveSpoke(t)
 	s.makeNode()
 	s.await("10", "of an empty node")
@@ -156,11 +156,11 @@ func TestWhatARealSpokeCanStillTakeFollowsItsPods(t *testing.T) {
 	ours := s.makePod("ours", "4", ofHub(s.node))
 	marked := s.makePod("second", "1", ofHub("another"))
 	s.await("7", "with a pod of another hub, and one of ours that is not counted")
-	key, uid, ok := s.watcher.Ours(metav1.NamespaceDefault, ours.Name)
+	key, uid, ok := s.watcher.HubPod(metav1.NamespaceDefault, ours.Name)
 	if !ok || key != (wire.PodKey{Namespace: "ault", Name: ours.Name}) || string(uid) != ours.Labels[translate.LabelHubPodUID] {
 		t.Errorf("our pod: got %v, %q, %t", key, uid, ok)
 	}
-	if _, _, ok := s.watcher.Ours(metav1.NamespaceDefault, marked.Name); ok {
+	if _, _, ok := s.watcher.HubPod(metav1.NamespaceDefault, marked.Name); ok {
 		t.Error("the other hub's pod is said to be ours")
 	}
 
@@ -176,7 +176,7 @@ func TestWhatARealSpokeCanStillTakeFollowsItsPods(t *testing.T) {
 	s.await("10", "when the other one is gone")
 }
 
-func TestABurstOfRealPodsIsAFewSummaries(t *testing.T) {
+func TestWatcherCoalescesBurstOfRealPods(t *testing.T) {
 	s := startLiveSpoke(t)
 	s.makeNode()
 	s.await("10", "of an empty node")

@@ -29,8 +29,8 @@ const scrapeDeadline = 30 * time.Second
 // maxMissing bounds the names of silent nodes in one answer.
 const maxMissing = 100
 
-// errSilent is returned when no kubelet answered.
-var errSilent = errors.New("no kubelet answered")
+// errNoKubelet is returned when no kubelet answered.
+var errNoKubelet = errors.New("no kubelet answered")
 
 // Nodes lists the spoke's nodes; a Watcher does.
 type Nodes interface {
@@ -39,9 +39,9 @@ type Nodes interface {
 
 // Pods tells the pods of the hub among those of the spoke; a Watcher does.
 type Pods interface {
-	// Ours returns the key and the UID that a pod of the spoke has on the hub. ok
+	// HubPod returns the key and the UID that a pod of the spoke has on the hub. ok
 	// is false when the pod is none of the hub's.
-	Ours(namespace, name string) (key wire.PodKey, uid types.UID, ok bool)
+	HubPod(namespace, name string) (key wire.PodKey, uid types.UID, ok bool)
 }
 
 // ScraperConfig configures a Scraper. All fields but Pods, Empty and
@@ -53,8 +53,8 @@ type ScraperConfig struct {
 	Nodes Nodes
 	// Pods are those whose figures are told apart; nil tells none.
 	Pods Pods
-	// Empty: having no nodes is no fault.
-	Empty bool
+	// AllowEmpty: having no nodes is no fault.
+	AllowEmpty bool
 	// Transport reaches the kubelets; a Kubelets does.
 	Transport http.RoundTripper
 	Logger    logr.Logger
@@ -89,15 +89,15 @@ func NewScraper(config ScraperConfig) (*Scraper, error) {
 		return nil, err
 	}
 	s := &Scraper{config: config, mux: http.NewServeMux()}
-	s.mux.Handle("GET /metrics/resource", s.answer("text/plain; version=0.0.4; charset=utf-8", s.metrics))
-	s.mux.Handle("GET /stats/summary", s.answer("application/json", s.stats))
+	s.mux.Handle("GET /metrics/resource", s.serveShared("text/plain; version=0.0.4; charset=utf-8", s.resourceMetrics))
+	s.mux.Handle("GET /stats/summary", s.serveShared("application/json", s.statsSummary))
 	return s, nil
 }
 
 // ServeHTTP answers the hub.
 func (s *Scraper) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
 
-func (s *Scraper) answer(contentType string, produce func(context.Context) ([]byte, error)) http.Handler {
+func (s *Scraper) serveShared(contentType string, produce func(context.Context) ([]byte, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// What is shared must not end with the request that happened to be first.
 		shared := s.flights.DoChan(contentType, func() (any, error) {
@@ -119,9 +119,9 @@ func (s *Scraper) answer(contentType string, produce func(context.Context) ([]by
 	})
 }
 
-// missing names the nodes that did not answer, sorted, with the reasons logged:
+// unreachableNodes names the nodes that did not answer, sorted, with the reasons logged:
 // they hold addresses, which are not for the hub.
-func missing[T any](logger logr.Logger, answers []answer[T]) []string {
+func unreachableNodes[T any](logger logr.Logger, answers []kubeletResponse[T]) []string {
 	names := []string{}
 	for _, a := range answers {
 		if a.err != nil {
@@ -133,7 +133,7 @@ func missing[T any](logger logr.Logger, answers []answer[T]) []string {
 	return names
 }
 
-func present[T any](answers []answer[T]) map[string]struct{} {
+func respondedNodes[T any](answers []kubeletResponse[T]) map[string]struct{} {
 	names := make(map[string]struct{}, len(answers))
 	for _, a := range answers {
 		names[a.node] = struct{}{}
@@ -141,46 +141,46 @@ func present[T any](answers []answer[T]) map[string]struct{} {
 	return names
 }
 
-// metrics is /metrics/resource: the figures of the node, and of the pods of the
+// resourceMetrics is /metrics/resource: the figures of the node, and of the pods of the
 // hub under the names that they have there. A figure of the node that no kubelet
 // stated, or that is zero, is left out; readers take a zero for a broken node.
-func (s *Scraper) metrics(ctx context.Context) ([]byte, error) {
-	read := func(r io.Reader) (figures, error) { return parseMetrics(r, s.config.Pods) }
-	answers := askAll(ctx, s.config.Transport, s.config.Nodes.Nodes(), "/metrics/resource", read)
-	silent := missing(s.config.Logger, answers)
-	if s.none(len(silent), len(answers)) {
-		return nil, fmt.Errorf("%w: %d of them", errSilent, len(answers))
+func (s *Scraper) resourceMetrics(ctx context.Context) ([]byte, error) {
+	read := func(r io.Reader) (resourceMetrics, error) { return parseMetrics(r, s.config.Pods) }
+	answers := getFromKubelets(ctx, s.config.Transport, s.config.Nodes.Nodes(), "/metrics/resource", read)
+	silent := unreachableNodes(s.config.Logger, answers)
+	if s.noneResponded(len(silent), len(answers)) {
+		return nil, fmt.Errorf("%w: %d of them", errNoKubelet, len(answers))
 	}
-	cpu := samplesOf(answers, func(f figures) *sample { return f.cpu })
-	memory := samplesOf(answers, func(f figures) *sample { return f.memory })
-	swap := samplesOf(answers, func(f figures) *sample { return f.swap })
+	cpu := samplesOf(answers, func(f resourceMetrics) *sample { return f.cpu })
+	memory := samplesOf(answers, func(f resourceMetrics) *sample { return f.memory })
+	swap := samplesOf(answers, func(f resourceMetrics) *sample { return f.swap })
 	s.mu.Lock()
-	seconds := s.metricsCPU.add(cpu, present(answers))
+	seconds := s.metricsCPU.add(cpu, respondedNodes(answers))
 	s.mu.Unlock()
 
-	var pods []podFigure
+	var pods []podSample
 	for _, a := range answers {
 		pods = append(pods, a.value.pods...)
 	}
-	pods, left := settle(pods, maxPodsAnswered)
+	pods, left := mergePodSamples(pods, maxPodsAnswered)
 
 	var b bytes.Buffer
 	writePodFigures(&b, pods, true)
-	writeMetric(&b, metricCPU, "counter", "Cumulative cpu time consumed by the node in core-seconds", sample{seconds, meanTime(cpu)})
-	writeMetric(&b, metricMemory, "gauge", "Current working set of the node in bytes", total(memory))
-	writeMetric(&b, metricSwap, "gauge", "Current swap usage of the node in bytes. Reported only on non-windows systems", total(swap))
+	writeMetric(&b, metricCPU, "counter", "Cumulative cpu time consumed by the node in core-seconds", sample{seconds, meanMillis(cpu)})
+	writeMetric(&b, metricMemory, "gauge", "Current working set of the node in bytes", sumSamples(memory))
+	writeMetric(&b, metricSwap, "gauge", "Current swap usage of the node in bytes. Reported only on non-windows systems", sumSamples(swap))
 	writePodFigures(&b, pods, false)
-	writeFaults(&b, len(silent), left)
+	writeErrors(&b, len(silent), left)
 	return b.Bytes(), nil
 }
 
-// none reports whether nobody answered who should have.
-func (s *Scraper) none(silent, asked int) bool {
-	return silent == asked && (asked > 0 || !s.config.Empty)
+// noneResponded reports whether nobody answered who should have.
+func (s *Scraper) noneResponded(silent, asked int) bool {
+	return silent == asked && (asked > 0 || !s.config.AllowEmpty)
 }
 
 // samplesOf are the samples of one figure, by node.
-func samplesOf(answers []answer[figures], of func(figures) *sample) map[string]sample {
+func samplesOf(answers []kubeletResponse[resourceMetrics], of func(resourceMetrics) *sample) map[string]sample {
 	samples := map[string]sample{}
 	for _, a := range answers {
 		if s := of(a.value); s != nil {
@@ -190,9 +190,9 @@ func samplesOf(answers []answer[figures], of func(figures) *sample) map[string]s
 	return samples
 }
 
-// total adds up gauges.
-func total(samples map[string]sample) sample {
-	sum := sample{millis: meanTime(samples)}
+// sumSamples adds up gauges.
+func sumSamples(samples map[string]sample) sample {
+	sum := sample{millis: meanMillis(samples)}
 	for _, s := range samples {
 		sum.value += s.value
 	}
@@ -213,8 +213,8 @@ func writeHead(b *bytes.Buffer, name, kind, help string) {
 	fmt.Fprintf(b, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)
 }
 
-// writeFaults says what an answer lacks: silent nodes, and pods beyond the bound.
-func writeFaults(b *bytes.Buffer, silent, pods int) {
+// writeErrors says what an answer lacks: silent nodes, and pods beyond the bound.
+func writeErrors(b *bytes.Buffer, silent, pods int) {
 	failed := 0
 	if silent > 0 || pods > 0 {
 		failed = 1
@@ -232,10 +232,10 @@ func writeFaults(b *bytes.Buffer, silent, pods int) {
 	}
 }
 
-// meanTime is the time of a sum of samples: rates are taken over it, and the
+// meanMillis is the time of a sum of samples: rates are taken over it, and the
 // kubelets' samples are up to some seconds apart. It is 0 when any time is
 // unknown, and stands still while all samples do.
-func meanTime(samples map[string]sample) int64 {
+func meanMillis(samples map[string]sample) int64 {
 	var offset, first int64
 	for _, s := range samples {
 		if s.millis == 0 {

@@ -88,7 +88,7 @@ func values(body string) map[string]string {
 	return found
 }
 
-func TestMetricsAreTheSumOfTheKubelets(t *testing.T) {
+func TestResourceMetricsSumKubelets(t *testing.T) {
 	two := nodeList{testNode("a", at("192.0.2.1")), testNode("b", at("192.0.2.2"))}
 	const a, b = "192.0.2.1:10250/metrics/resource", "192.0.2.2:10250/metrics/resource"
 	cases := map[string]struct {
@@ -146,7 +146,7 @@ func TestMetricsAreTheSumOfTheKubelets(t *testing.T) {
 	}
 }
 
-func TestWhenNoKubeletAnswersThereAreNoFigures(t *testing.T) {
+func TestScraperFailsWhenNoKubeletResponds(t *testing.T) {
 	for name, nodes := range map[string]nodeList{"no nodes": nil, "silent": {testNode("a", at("192.0.2.1"))}} {
 		for _, path := range []string{"/metrics/resource", "/stats/summary"} {
 			if code, body := scrape(t, newScraper(t, nodes, kubelets{}), path); code != http.StatusServiceUnavailable {
@@ -156,7 +156,7 @@ func TestWhenNoKubeletAnswersThereAreNoFigures(t *testing.T) {
 	}
 }
 
-func TestStatsAreTheSumOfTheKubelets(t *testing.T) {
+func TestStatsSummarySumsKubelets(t *testing.T) {
 	nodes := nodeList{testNode("a", at("192.0.2.1")), testNode("b", at("192.0.2.2")), testNode("c", at("192.0.2.3"))}
 	stats := func(core, set int) func() (int, string, error) {
 		return answers(fmt.Sprintf(`{"node":{"nodeName":"x","startTime":"2026-11-21T09:00:00Z",
@@ -186,7 +186,7 @@ func TestStatsAreTheSumOfTheKubelets(t *testing.T) {
 	}
 }
 
-func TestRequestsAtTheSameTimeShareAnAnswer(t *testing.T) {
+func TestConcurrentScrapesShareOneResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
 		release := make(chan struct{})
@@ -217,7 +217,7 @@ func TestRequestsAtTheSameTimeShareAnAnswer(t *testing.T) {
 	})
 }
 
-func TestOnlyTheTwoPathsAreServed(t *testing.T) {
+func TestScraperServesTwoPathsOnly(t *testing.T) {
 	s := newScraper(t, nil, kubelets{})
 	for _, path := range []string{"/", "/pods", "/exec/a/b/c", "/metrics", "/metrics/cadvisor", "/configz"} {
 		if code, _ := scrape(t, s, path); code != http.StatusNotFound {
@@ -226,7 +226,7 @@ func TestOnlyTheTwoPathsAreServed(t *testing.T) {
 	}
 }
 
-func TestWhichAddressOfANodeIsDialled(t *testing.T) {
+func TestKubeletAddress(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		kind   corev1.NodeAddressType

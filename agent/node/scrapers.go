@@ -19,13 +19,13 @@ type Groups interface {
 	NodesOf(group string) []*corev1.Node
 }
 
-// nodesOf are the Nodes of one group.
-type nodesOf struct {
+// groupNodes are the Nodes of one group.
+type groupNodes struct {
 	groups Groups
 	group  string
 }
 
-func (n nodesOf) Nodes() []*corev1.Node { return n.groups.NodesOf(n.group) }
+func (n groupNodes) Nodes() []*corev1.Node { return n.groups.NodesOf(n.group) }
 
 // Scrapers is the door "node" of a cluster that is to be shown in groups: a Scraper for
 // each, under wire.NodeGroupPath, and one for the rest, or for the whole cluster where the
@@ -35,8 +35,8 @@ type Scrapers struct {
 	groups Groups
 	mux    *http.ServeMux
 
-	mu     sync.Mutex
-	opened map[string]*Scraper // guarded by mu; of groups that have nodes
+	mu      sync.Mutex
+	byGroup map[string]*Scraper // guarded by mu; of groups that have nodes
 }
 
 // NewScrapers returns a door of groups by a label. Of config, Nodes is not looked at.
@@ -46,9 +46,9 @@ func NewScrapers(config ScraperConfig, groups Groups, label string) (*Scrapers, 
 	if err != nil {
 		return nil, err
 	}
-	s := &Scrapers{config: config, groups: groups, mux: http.NewServeMux(), opened: map[string]*Scraper{}}
-	s.config.Empty = true // a rest without nodes is no fault
-	rest, err := s.scraper("")
+	s := &Scrapers{config: config, groups: groups, mux: http.NewServeMux(), byGroup: map[string]*Scraper{}}
+	s.config.AllowEmpty = true // a rest without nodes is no fault
+	rest, err := s.newGroupScraper("")
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +68,7 @@ func (s *Scrapers) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.Ser
 
 func (s *Scrapers) serveGroup(w http.ResponseWriter, r *http.Request) {
 	group := r.PathValue("group")
-	scraper := s.find(group)
+	scraper := s.groupScraper(group)
 	if scraper == nil {
 		http.Error(w, "the cluster has no such group of nodes", http.StatusNotFound)
 		return
@@ -76,29 +76,29 @@ func (s *Scrapers) serveGroup(w http.ResponseWriter, r *http.Request) {
 	http.StripPrefix(wire.NodeGroupPath(group), scraper).ServeHTTP(w, r)
 }
 
-// find returns the Scraper of a group, nil when that has no nodes. Its counters last
+// groupScraper returns the Scraper of a group, nil when that has no nodes. Its counters last
 // as long as the group has some.
-func (s *Scrapers) find(group string) *Scraper {
+func (s *Scrapers) groupScraper(group string) *Scraper {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !wire.IsNodeGroup(group) || len(s.groups.NodesOf(group)) == 0 {
-		delete(s.opened, group)
+		delete(s.byGroup, group)
 		return nil
 	}
-	if opened, ok := s.opened[group]; ok {
+	if opened, ok := s.byGroup[group]; ok {
 		return opened
 	}
-	made, err := s.scraper(group)
+	made, err := s.newGroupScraper(group)
 	if err != nil {
 		s.config.Logger.Error(err, "figures of a group of nodes cannot be had", "group", group)
 		return nil
 	}
-	s.opened[group] = made
+	s.byGroup[group] = made
 	return made
 }
 
-func (s *Scrapers) scraper(group string) (*Scraper, error) {
+func (s *Scrapers) newGroupScraper(group string) (*Scraper, error) {
 	config := s.config
-	config.Name, config.Nodes = wire.NodeName(s.config.Name, group), nodesOf{groups: s.groups, group: group}
+	config.Name, config.Nodes = wire.NodeName(s.config.Name, group), groupNodes{groups: s.groups, group: group}
 	return NewScraper(config)
 }

@@ -29,9 +29,9 @@ const (
 	maxPodStatsAnswered = 4000
 )
 
-// summary is the kubelet's stats.Summary with, beside it, what is missing from
+// summaryWithMissing is the kubelet's stats.Summary with, beside it, what is missing from
 // it. Readers of a Summary do not see the rest.
-type summary struct {
+type summaryWithMissing struct {
 	stats.Summary `json:",inline"`
 
 	// MissingNodes are the nodes whose kubelet did not answer, at most
@@ -59,7 +59,7 @@ func parseStats(r io.Reader, pods Pods) (nodeStats, error) {
 		err = errors.New("too long")
 	}
 	if err != nil {
-		return nodeStats{}, fmt.Errorf("%w: %w", errFigures, err)
+		return nodeStats{}, fmt.Errorf("%w: %w", errMalformedMetrics, err)
 	}
 	return s, nil
 }
@@ -139,7 +139,7 @@ func decodePod(raw []byte, pods Pods) (pod stats.PodStats, ok bool, err error) {
 	if err := json.Unmarshal(raw, &named); err != nil {
 		return pod, false, err
 	}
-	key, uid, ok := pods.Ours(named.Ref.Namespace, named.Ref.Name)
+	key, uid, ok := pods.HubPod(named.Ref.Namespace, named.Ref.Name)
 	if !ok {
 		return pod, false, nil
 	}
@@ -158,14 +158,14 @@ func decodePod(raw []byte, pods Pods) (pod stats.PodStats, ok bool, err error) {
 	return pod, true, nil
 }
 
-// stats is /stats/summary: the sums over the nodes, and the pods of the hub.
-func (s *Scraper) stats(ctx context.Context) ([]byte, error) {
+// statsSummary is /stats/summary: the sums over the nodes, and the pods of the hub.
+func (s *Scraper) statsSummary(ctx context.Context) ([]byte, error) {
 	// Not with only_cpu_and_memory: that form lacks the file systems.
 	read := func(r io.Reader) (nodeStats, error) { return parseStats(r, s.config.Pods) }
-	answers := askAll(ctx, s.config.Transport, s.config.Nodes.Nodes(), "/stats/summary", read)
-	silent := missing(s.config.Logger, answers)
-	if s.none(len(silent), len(answers)) {
-		return nil, fmt.Errorf("%w: %d of them", errSilent, len(answers))
+	answers := getFromKubelets(ctx, s.config.Transport, s.config.Nodes.Nodes(), "/stats/summary", read)
+	silent := unreachableNodes(s.config.Logger, answers)
+	if s.noneResponded(len(silent), len(answers)) {
+		return nil, fmt.Errorf("%w: %d of them", errNoKubelet, len(answers))
 	}
 	var all []stats.NodeStats
 	var pods []stats.PodStats
@@ -182,13 +182,13 @@ func (s *Scraper) stats(ctx context.Context) ([]byte, error) {
 	total := sumStats(all)
 	total.NodeName = s.config.Name
 	s.mu.Lock()
-	nanos := s.statsCPU.add(cpu, present(answers))
+	nanos := s.statsCPU.add(cpu, respondedNodes(answers))
 	s.mu.Unlock()
 	if total.CPU != nil {
-		total.CPU.UsageCoreNanoSeconds = positive(uint64(nanos))
+		total.CPU.UsageCoreNanoSeconds = nonZero(uint64(nanos))
 	}
-	pods, left := settlePods(pods, maxPodStatsAnswered)
-	body, err := json.Marshal(summary{
+	pods, left := mergePodStats(pods, maxPodStatsAnswered)
+	body, err := json.Marshal(summaryWithMissing{
 		Summary:          stats.Summary{Node: total, Pods: pods},
 		MissingNodes:     silent[:min(len(silent), maxMissing)],
 		MissingNodeCount: len(silent),
@@ -200,9 +200,9 @@ func (s *Scraper) stats(ctx context.Context) ([]byte, error) {
 	return body, nil
 }
 
-// settlePods makes of the kubelets' pods what is answered: each once, in order,
+// mergePodStats makes of the kubelets' pods what is answered: each once, in order,
 // and not more than most. It returns how many are left out.
-func settlePods(pods []stats.PodStats, most int) (kept []stats.PodStats, left int) {
+func mergePodStats(pods []stats.PodStats, most int) (kept []stats.PodStats, left int) {
 	key := func(p stats.PodStats) wire.PodKey {
 		return wire.PodKey{Namespace: p.PodRef.Namespace, Name: p.PodRef.Name}
 	}
@@ -252,7 +252,7 @@ func sumCPU(all []stats.NodeStats) *stats.CPUStats {
 	if len(times) == 0 {
 		return nil
 	}
-	total.Time = mean(times)
+	total.Time = meanTime(times)
 	return &total
 }
 
@@ -272,7 +272,7 @@ func sumMemory(all []stats.NodeStats) *stats.MemoryStats {
 	if len(times) == 0 {
 		return nil
 	}
-	total.Time = mean(times)
+	total.Time = meanTime(times)
 	return &total
 }
 
@@ -295,7 +295,7 @@ func sumFs(all []stats.NodeStats, of func(stats.NodeStats) *stats.FsStats) *stat
 	if len(times) == 0 {
 		return nil
 	}
-	total.Time = mean(times)
+	total.Time = meanTime(times)
 	return &total
 }
 
@@ -314,14 +314,14 @@ func add(sum **uint64, part *uint64) {
 	*sum = &total
 }
 
-func positive(v uint64) *uint64 {
+func nonZero(v uint64) *uint64 {
 	if v == 0 {
 		return nil
 	}
 	return &v
 }
 
-func mean(times []metav1.Time) metav1.Time {
+func meanTime(times []metav1.Time) metav1.Time {
 	var offset time.Duration
 	for _, t := range times {
 		offset += t.Sub(times[0].Time) / time.Duration(len(times))

@@ -49,7 +49,7 @@ func with(kind corev1.NodeConditionType, status corev1.ConditionStatus, reason s
 
 func cordoned(n *corev1.Node) { n.Spec.Unschedulable = true }
 
-func TestWhatAClusterIsAsANode(t *testing.T) {
+func TestSummarizeNodes(t *testing.T) {
 	unready := with(corev1.NodeReady, corev1.ConditionUnknown, "NodeStatusUnknown")
 	pressed := with(corev1.NodeMemoryPressure, corev1.ConditionTrue, "KubeletHasInsufficientMemory")
 	cases := map[string]struct {
@@ -116,7 +116,7 @@ func TestWhatAClusterIsAsANode(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			got := summarise(tc.nodes, nil, "v1.37.2")
+			got := summarizeNodes(tc.nodes, nil, "v1.37.2")
 			body, err := got.Encode()
 			if err != nil {
 				t.Fatal(err)
@@ -150,7 +150,7 @@ func TestWhatAClusterIsAsANode(t *testing.T) {
 	}
 }
 
-func TestReadySaysHowManyNodesAreAndWhyNoneIs(t *testing.T) {
+func TestReadyConditionCountsNodes(t *testing.T) {
 	unready := func(reason string) func(*corev1.Node) {
 		return with(corev1.NodeReady, corev1.ConditionFalse, reason)
 	}
@@ -201,7 +201,7 @@ func TestReadySaysHowManyNodesAreAndWhyNoneIs(t *testing.T) {
 	}
 }
 
-func TestWhatPodsTakeIsNotAllocatable(t *testing.T) {
+func TestAllocatableExcludesRequestsOfPods(t *testing.T) {
 	unready := with(corev1.NodeReady, corev1.ConditionUnknown, "NodeStatusUnknown")
 	equipped := func(n *corev1.Node) {
 		n.Status.Allocatable["nvidia.com/gpu"], n.Status.Allocatable[corev1.ResourcePods] = resource.MustParse("4"), resource.MustParse("110")
@@ -211,25 +211,25 @@ func TestWhatPodsTakeIsNotAllocatable(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		nodes  []*corev1.Node
-		taken  booked
+		taken  requestsByNode
 		want   wire.Quantities
 	}{
 		"some of it is taken": {
 			reason: "by pods that the hub does not know of",
 			nodes:  []*corev1.Node{testNode("a"), testNode("b")},
-			taken:  booked{"a": list("250m", "1Gi"), "b": list("1", "100M"), "gone": list("9", "9Gi")},
+			taken:  requestsByNode{"a": list("250m", "1Gi"), "b": list("1", "100M"), "gone": list("9", "9Gi")},
 			want:   wire.Quantities{"cpu": "5750m", "memory": "13858643712"},
 		},
 		"extended resources and places": {
 			reason: "they are counted like the others, and what no node has is not",
 			nodes:  []*corev1.Node{testNode("a", equipped), testNode("b", equipped)},
-			taken:  booked{"a": gpus, "b": {"example.com/other": resource.MustParse("1")}},
+			taken:  requestsByNode{"a": gpus, "b": {"example.com/other": resource.MustParse("1")}},
 			want:   wire.Quantities{"cpu": "7", "memory": "14Gi", "nvidia.com/gpu": "5", "pods": "213"},
 		},
 		"more is taken than there is": {
 			reason: "what a kubelet starts by itself is asked nothing; the other node has what it has",
 			nodes:  []*corev1.Node{testNode("a"), testNode("b")},
-			taken:  booked{"a": list("4", "8Gi")},
+			taken:  requestsByNode{"a": list("4", "8Gi")},
 			want:   wire.Quantities{"cpu": "3500m", "memory": "7Gi"},
 		},
 		"what is taken was not to be had": {
@@ -237,7 +237,7 @@ func TestWhatPodsTakeIsNotAllocatable(t *testing.T) {
 			nodes: []*corev1.Node{
 				testNode("a"), testNode("b", cordoned), testNode("c", unready), testNode("v", func(n *corev1.Node) { n.Spec.ProviderID = "spokelet://x" }),
 			},
-			taken: booked{"b": list("1", "1Gi"), "c": list("1", "1Gi"), "v": list("1", "1Gi")},
+			taken: requestsByNode{"b": list("1", "1Gi"), "c": list("1", "1Gi"), "v": list("1", "1Gi")},
 			want:  wire.Quantities{"cpu": "3500m", "memory": "7Gi"},
 		},
 		"all are cordoned": {
@@ -249,7 +249,7 @@ func TestWhatPodsTakeIsNotAllocatable(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			before := testNode("a").Status.Allocatable
-			got := summarise(tc.nodes, tc.taken, "v1.37.2")
+			got := summarizeNodes(tc.nodes, tc.taken, "v1.37.2")
 			if diff := cmp.Diff(tc.want, got.Allocatable); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
@@ -260,14 +260,14 @@ func TestWhatPodsTakeIsNotAllocatable(t *testing.T) {
 	}
 }
 
-func TestTheOrderAndUnitsOfNodesDoNotMatter(t *testing.T) {
+func TestSummaryIgnoresOrderAndUnits(t *testing.T) {
 	a := testNode("a", func(n *corev1.Node) { n.Status.Capacity = list("1", "1024Mi") })
 	b := testNode("b", func(n *corev1.Node) { n.Status.Capacity = list("1000m", "1000000000") })
-	one, err := summarise([]*corev1.Node{a, b}, nil, "v1.37.2").Encode()
+	one, err := summarizeNodes([]*corev1.Node{a, b}, nil, "v1.37.2").Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := summarise([]*corev1.Node{b, a}, nil, "v1.37.2").Encode()
+	other, err := summarizeNodes([]*corev1.Node{b, a}, nil, "v1.37.2").Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -276,11 +276,11 @@ func TestTheOrderAndUnitsOfNodesDoNotMatter(t *testing.T) {
 	}
 }
 
-func TestWhatDiffersIsMixed(t *testing.T) {
+func TestDifferingNodeInfoIsMixed(t *testing.T) {
 	arm := func(n *corev1.Node) {
 		n.Status.NodeInfo.Architecture, n.Labels[corev1.LabelTopologyZone] = "arm64", "b"
 	}
-	got := summarise([]*corev1.Node{testNode("a"), testNode("b", arm)}, nil, "v1.37.2")
+	got := summarizeNodes([]*corev1.Node{testNode("a"), testNode("b", arm)}, nil, "v1.37.2")
 	if got.NodeInfo.Architecture != wire.Mixed || got.NodeInfo.OperatingSystem != "linux" {
 		t.Errorf("node info: got %+v", got.NodeInfo)
 	}
@@ -289,7 +289,7 @@ func TestWhatDiffersIsMixed(t *testing.T) {
 	}
 }
 
-func TestTheSystemIsThatOfTheNodesThatAreReady(t *testing.T) {
+func TestCommonSystemIsThatOfReadyNodes(t *testing.T) {
 	unready := with(corev1.NodeReady, corev1.ConditionUnknown, "NodeStatusUnknown")
 	on := func(os, arch string) func(*corev1.Node) {
 		return func(n *corev1.Node) { n.Status.NodeInfo.OperatingSystem, n.Status.NodeInfo.Architecture = os, arch }
@@ -325,7 +325,7 @@ func TestTheSystemIsThatOfTheNodesThatAreReady(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, summarise(tc.nodes, nil, "v1.37.2").System); diff != "" {
+			if diff := cmp.Diff(tc.want, summarizeNodes(tc.nodes, nil, "v1.37.2").System); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
 		})

@@ -30,23 +30,23 @@ type accountToken struct {
 	creator TokenCreator
 	account string
 
-	// turn holds one value while a goroutine uses what is below. A mutex would
+	// semaphore holds one value while a goroutine uses what is below. A mutex would
 	// keep those waiting that have given up.
-	turn    chan struct{}
-	bearer  string
-	renewAt time.Time
+	semaphore chan struct{}
+	bearer    string
+	renewAt   time.Time
 }
 
 func newAccountToken(creator TokenCreator, account string) *accountToken {
-	return &accountToken{creator: creator, account: account, turn: make(chan struct{}, 1)}
+	return &accountToken{creator: creator, account: account, semaphore: make(chan struct{}, 1)}
 }
 
 // get returns a token with some life left. Of those who ask together one makes
 // it.
 func (t *accountToken) get(ctx context.Context) (string, error) {
 	select {
-	case t.turn <- struct{}{}:
-		defer func() { <-t.turn }()
+	case t.semaphore <- struct{}{}:
+		defer func() { <-t.semaphore }()
 	case <-ctx.Done():
 		return "", fmt.Errorf("%w: account %q: %w", errToken, t.account, ctx.Err())
 	}

@@ -14,29 +14,29 @@ import (
 // virtualProviderID is how the provider ids of a hub's virtual nodes begin.
 const virtualProviderID = "spokelet://"
 
-// trimmer returns the cache's transform: it keeps of a Node what the summary and the
+// trimNode returns the cache's transform: it keeps of a Node what the summary and the
 // scraper read, and one more label if that is not empty. What it drops, images first, is nine tenths of the object, and
 // the heartbeat times in it are what makes an idle Node change at all.
-func trimmer(label string) func(any) (any, error) {
+func trimNode(label string) func(any) (any, error) {
 	labels := []string{corev1.LabelTopologyZone, corev1.LabelTopologyRegion}
 	if label != "" {
 		labels = append(labels, label)
 	}
 	return func(obj any) (any, error) {
 		if node, ok := obj.(*corev1.Node); ok {
-			return trimmed(node, labels), nil
+			return trimmedNode(node, labels), nil
 		}
 		return obj, nil
 	}
 }
 
-func trimmed(node *corev1.Node, labels []string) *corev1.Node {
+func trimmedNode(node *corev1.Node, labels []string) *corev1.Node {
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:            node.Name,
 			UID:             node.UID,
 			ResourceVersion: node.ResourceVersion,
-			Labels:          keep(node.Labels, labels),
+			Labels:          selectLabels(node.Labels, labels),
 		},
 		Spec: corev1.NodeSpec{
 			ProviderID:    node.Spec.ProviderID,
@@ -55,7 +55,7 @@ func trimmed(node *corev1.Node, labels []string) *corev1.Node {
 	}
 }
 
-func keep(labels map[string]string, names []string) map[string]string {
+func selectLabels(labels map[string]string, names []string) map[string]string {
 	var kept map[string]string
 	for _, name := range names {
 		value, ok := labels[name]
@@ -71,9 +71,9 @@ func keep(labels map[string]string, names []string) map[string]string {
 }
 
 func trimConditions(conditions []corev1.NodeCondition) []corev1.NodeCondition {
-	kept := make([]corev1.NodeCondition, 0, len(summarised))
+	kept := make([]corev1.NodeCondition, 0, len(summarizedConditions))
 	for _, c := range conditions {
-		if _, ok := summarised[c.Type]; ok {
+		if _, ok := summarizedConditions[c.Type]; ok {
 			kept = append(kept, corev1.NodeCondition{Type: c.Type, Status: c.Status, Reason: c.Reason})
 		}
 	}
@@ -91,13 +91,13 @@ func trimInfo(i corev1.NodeSystemInfo) corev1.NodeSystemInfo {
 	}
 }
 
-// same reports whether two trimmed nodes summarise alike.
-func same(a, b *corev1.Node) bool {
+// equalNodes reports whether two trimmed nodes summarise alike.
+func equalNodes(a, b *corev1.Node) bool {
 	return equality.Semantic.DeepEqual(a.Labels, b.Labels) &&
 		equality.Semantic.DeepEqual(a.Spec, b.Spec) &&
 		equality.Semantic.DeepEqual(a.Status, b.Status)
 }
 
-func virtual(node *corev1.Node) bool {
+func isVirtual(node *corev1.Node) bool {
 	return strings.HasPrefix(node.Spec.ProviderID, virtualProviderID)
 }

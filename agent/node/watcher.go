@@ -106,8 +106,8 @@ func NewWatcher(config WatcherConfig) (*Watcher, error) {
 		nodesChanged: make(chan struct{}, 1),
 		podsChanged:  make(chan struct{}, 1),
 	}
-	w.pods = newPodTable(config, func() { touch(w.podsChanged) })
-	if err := w.informer.SetTransform(trimmer(config.SplitLabel)); err != nil {
+	w.pods = newPodTable(config, func() { notify(w.podsChanged) })
+	if err := w.informer.SetTransform(trimNode(config.SplitLabel)); err != nil {
 		return nil, fmt.Errorf("node cache cannot be trimmed: %w", err)
 	}
 	return w, nil
@@ -119,24 +119,24 @@ func (w *Watcher) Nodes() []*corev1.Node {
 	objects := w.informer.GetStore().List()
 	nodes := make([]*corev1.Node, 0, len(objects))
 	for _, object := range objects {
-		if node, ok := object.(*corev1.Node); ok && !virtual(node) {
+		if node, ok := object.(*corev1.Node); ok && !isVirtual(node) {
 			nodes = append(nodes, node)
 		}
 	}
 	return nodes
 }
 
-// Ours is Pods'. No pod is ours until Run has listed them.
-func (w *Watcher) Ours(namespace, name string) (key wire.PodKey, uid types.UID, ok bool) {
-	return w.pods.find(namespace, name)
+// HubPod is Pods'. No pod is ours until Run has listed them.
+func (w *Watcher) HubPod(namespace, name string) (key wire.PodKey, uid types.UID, ok bool) {
+	return w.pods.hubPod(namespace, name)
 }
 
 // Run watches and publishes until ctx ends. It returns nil then.
 func (w *Watcher) Run(ctx context.Context) error {
 	registration, err := w.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { touch(w.nodesChanged) },
-		UpdateFunc: w.updated,
-		DeleteFunc: func(any) { touch(w.nodesChanged) },
+		AddFunc:    func(any) { notify(w.nodesChanged) },
+		UpdateFunc: w.handleUpdate,
+		DeleteFunc: func(any) { notify(w.nodesChanged) },
 	})
 	if err != nil {
 		return fmt.Errorf("nodes cannot be watched: %w", err)
@@ -153,28 +153,28 @@ func (w *Watcher) Run(ctx context.Context) error {
 	if !cache.WaitFor(ctx, "", w.pods) {
 		return nil
 	}
-	w.follow(ctx)
+	w.publishChanges(ctx)
 	return nil
 }
 
-func (w *Watcher) updated(before, after any) {
+func (w *Watcher) handleUpdate(before, after any) {
 	a, okA := before.(*corev1.Node)
 	b, okB := after.(*corev1.Node)
-	if okA && okB && same(a, b) {
+	if okA && okB && equalNodes(a, b) {
 		return
 	}
-	touch(w.nodesChanged)
+	notify(w.nodesChanged)
 }
 
-func touch(changed chan struct{}) {
+func notify(changed chan struct{}) {
 	select {
 	case changed <- struct{}{}:
 	default:
 	}
 }
 
-// follow publishes what there is, and then on every change until ctx ends.
-func (w *Watcher) follow(ctx context.Context) {
+// publishChanges publishes what there is, and then on every change until ctx ends.
+func (w *Watcher) publishChanges(ctx context.Context) {
 	for _, covered := range []chan struct{}{w.nodesChanged, w.podsChanged} {
 		select {
 		case <-covered:
@@ -203,7 +203,7 @@ func (w *Watcher) follow(ctx context.Context) {
 
 // publish publishes what differs from last, and returns what was published last.
 func (w *Watcher) publish(last []byte, serverVersion string) []byte {
-	body, err := w.summary(serverVersion).Encode()
+	body, err := w.clusterSummary(serverVersion).Encode()
 	if err != nil {
 		w.config.Logger.Error(err, "cannot publish the node summary")
 		return last

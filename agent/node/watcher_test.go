@@ -58,7 +58,7 @@ func watching(t *testing.T, client *fake.Clientset, v VersionGetter) (published 
 	}
 }
 
-func TestOnlyARealChangeIsPublished(t *testing.T) {
+func TestWatcherPublishesOnlyChanges(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		change func(*corev1.Node)
@@ -106,7 +106,7 @@ func TestOnlyARealChangeIsPublished(t *testing.T) {
 	}
 }
 
-func TestNodesThatComeAndGoArePublished(t *testing.T) {
+func TestWatcherPublishesAddedAndDeletedNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewSimpleClientset()
 		published, stop := watching(t, client, &fixedVersion{version: "v1.37.2"})
@@ -133,7 +133,7 @@ func TestNodesThatComeAndGoArePublished(t *testing.T) {
 	})
 }
 
-func TestAVersionThatCannotBeReadStays(t *testing.T) {
+func TestWatcherKeepsLastServerVersion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewSimpleClientset(testNode("a"))
 		v := &fixedVersion{version: "v1.37.2"}
@@ -165,7 +165,7 @@ func cpus(t *testing.T, published []string) []string {
 	return all
 }
 
-func TestWhatPodsTakeIsPublished(t *testing.T) {
+func TestWatcherPublishesRequestsOfPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewSimpleClientset(testNode("a"), testPod("old"), testPod("ours", ofHub("hub1")))
 		v := &fixedVersion{version: "v1.37.2"}
@@ -196,7 +196,7 @@ func TestWhatPodsTakeIsPublished(t *testing.T) {
 	})
 }
 
-func TestABurstOfPodsIsTwoSummaries(t *testing.T) {
+func TestWatcherCoalescesBurstOfPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewSimpleClientset(testNode("a"))
 		published, stop := watching(t, client, &fixedVersion{version: "v1.37.2"})
@@ -234,7 +234,7 @@ func TestABurstOfPodsIsTwoSummaries(t *testing.T) {
 	})
 }
 
-func TestASpokeThatDoesNotShowItsPodsIsANodeAllTheSame(t *testing.T) {
+func TestWatcherPublishesWithoutRightToPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewSimpleClientset(testNode("a"), testPod("old"))
 		var shown atomic.Bool

@@ -20,7 +20,7 @@ const unlistedRetry = time.Second
 // Groups tells the groups of nodes that the cluster is shown in now, sorted. It does
 // not wait; an error says that they are not known yet.
 type Groups interface {
-	GroupsOf() ([]string, error)
+	GroupNames() ([]string, error)
 }
 
 // noGroups refuses a pod of a group in a cluster that is not split: it would run on
@@ -47,7 +47,7 @@ func (e *Engine) group(at place, pod *corev1.Pod, w *wanted) error {
 	if w.splitLabel != e.cfg.SplitLabel {
 		return nil
 	}
-	groups, err := e.cfg.Groups.GroupsOf()
+	groups, err := e.cfg.Groups.GroupNames()
 	if err != nil {
 		e.queue.AddAfter(item{place: at}, unlistedRetry) // of two pauses the shorter counts
 		return fmt.Errorf("groups of nodes: %w", err)

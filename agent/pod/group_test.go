@@ -25,7 +25,7 @@ const poolLabel = "example.com/pool"
 
 type groupList []string
 
-func (g groupList) GroupsOf() ([]string, error) { return g, nil }
+func (g groupList) GroupNames() ([]string, error) { return g, nil }
 
 var errTooEarly = errors.New("nodes are not listed yet")
 
@@ -39,7 +39,7 @@ func (g *lateGroups) GroupsOf() ([]string, error) {
 	if !g.listed.Load() {
 		return nil, errTooEarly
 	}
-	return g.groupList.GroupsOf()
+	return g.groupList.GroupNames()
 }
 
 // inGroups has an engine of a cluster that is split by the pool.

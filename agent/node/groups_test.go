@@ -35,7 +35,7 @@ func inPool(pool string) func(*corev1.Node) {
 	return func(n *corev1.Node) { n.Labels[poolLabel] = pool }
 }
 
-func TestNodesAreInTheirGroupsOrInTheRest(t *testing.T) {
+func TestGroupByLabelPutsOtherNodesInRest(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		node   *corev1.Node
@@ -49,7 +49,7 @@ func TestNodesAreInTheirGroupsOrInTheRest(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			p := partition([]*corev1.Node{tc.node}, poolLabel)
+			p := groupByLabel([]*corev1.Node{tc.node}, poolLabel)
 			if got := len(p.groups[tc.group]) == 1; got != (tc.group != "") {
 				t.Errorf("%s: in the group: %t", tc.reason, got)
 			}
@@ -60,12 +60,12 @@ func TestNodesAreInTheirGroupsOrInTheRest(t *testing.T) {
 	}
 }
 
-func TestGroupsBeyondTheBoundAreTheRest(t *testing.T) {
+func TestGroupByLabelPutsGroupsBeyondLimitInRest(t *testing.T) {
 	var nodes []*corev1.Node
 	for i := range wire.NodeGroupsMax + 6 {
 		nodes = append(nodes, testNode(strconv.Itoa(i), inPool(fmt.Sprintf("pool-%03d", i))))
 	}
-	p := partition(nodes, poolLabel)
+	p := groupByLabel(nodes, poolLabel)
 	if len(p.groups) != wire.NodeGroupsMax || len(p.rest) != 6 || p.groups["pool-069"] != nil {
 		t.Errorf("%d groups, %d in the rest", len(p.groups), len(p.rest))
 	}
@@ -79,7 +79,7 @@ func pools(prefix string, n int, change ...func(*corev1.Node)) (nodes []*corev1.
 	return nodes
 }
 
-func TestWhatIsBeyondTheBoundIsNamedByTheRest(t *testing.T) {
+func TestReadyConditionNamesGroupsBeyondLimit(t *testing.T) {
 	long := strings.Repeat("x", 59)
 	cases := map[string]struct {
 		reason string
@@ -118,7 +118,7 @@ func TestWhatIsBeyondTheBoundIsNamedByTheRest(t *testing.T) {
 	}
 }
 
-func TestValuesThatComeAndGoAreNoTransition(t *testing.T) {
+func TestReadyTransitionTimeIgnoresGroupsBeyondLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, stop := startSplitting(t, plain, append(pools("pool-", 65), testNode("rest"))...)
 		defer stop()
@@ -219,7 +219,7 @@ func (s *splitting) cpus() map[string]string {
 	return out
 }
 
-func TestNothingIsCountedTwice(t *testing.T) {
+func TestGroupSummariesAddUpToCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, stop := startSplitting(t, plain, testNode("a"), testNode("b", inPool("gpu")), testNode("c", inPool("gpu")), testNode("d", inPool("std")))
 		defer stop()
@@ -237,14 +237,14 @@ func TestNothingIsCountedTwice(t *testing.T) {
 		if diff := cmp.Diff(map[string]string{"": "4", "gpu": "12", "whole": "16"}, s.cpus()); diff != "" {
 			t.Errorf("CPUs when a node has changed its group (-want +got):\n%s", diff)
 		}
-		groups, err := s.GroupsOf()
+		groups, err := s.GroupNames()
 		if diff := cmp.Diff([]string{"gpu"}, groups); diff != "" || err != nil {
 			t.Errorf("groups: %v (-want +got):\n%s", err, diff)
 		}
 	})
 }
 
-func TestARestWithoutReadyNodesTakesNothingAndIsAsReadyAsTheCluster(t *testing.T) {
+func TestRestWithoutReadyNodesHasNoCapacityAndReadinessOfCluster(t *testing.T) {
 	unready := with(corev1.NodeReady, corev1.ConditionFalse, "KubeletNotReady")
 	cases := map[string]struct {
 		reason string
@@ -306,7 +306,7 @@ func TestARestWithoutReadyNodesTakesNothingAndIsAsReadyAsTheCluster(t *testing.T
 	}
 }
 
-func TestGroupsAreNotGuessed(t *testing.T) {
+func TestGroupNamesFailBeforeNodesAreListed(t *testing.T) {
 	w, err := NewWatcher(WatcherConfig{
 		Client: fake.NewSimpleClientset(), Version: &fixedVersion{}, SplitLabel: poolLabel,
 		Publisher: PublisherFunc(func([]byte) {}), Groups: GroupPublisherFunc(func(map[string][]byte) {}),
@@ -316,12 +316,12 @@ func TestGroupsAreNotGuessed(t *testing.T) {
 	}
 	answered := make(chan error, 1)
 	go func() {
-		_, err := w.GroupsOf()
+		_, err := w.GroupNames()
 		answered <- err
 	}()
 	select {
 	case err := <-answered:
-		if !errors.Is(err, errUnlisted) {
+		if !errors.Is(err, errNodesNotListed) {
 			t.Errorf("groups before the nodes are listed: %v", err)
 		}
 	case <-time.After(time.Minute):
@@ -331,7 +331,7 @@ func TestGroupsAreNotGuessed(t *testing.T) {
 	}
 }
 
-func TestGroupsAreKnownBeforeThePodsAre(t *testing.T) {
+func TestGroupNamesDoNotWaitForPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, stop := startSplitting(t, func(client *fake.Clientset) {
 			client.PrependReactor("list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -339,7 +339,7 @@ func TestGroupsAreKnownBeforeThePodsAre(t *testing.T) {
 			})
 		}, testNode("a", inPool("gpu")))
 		defer stop()
-		groups, err := s.GroupsOf()
+		groups, err := s.GroupNames()
 		if diff := cmp.Diff([]string{"gpu"}, groups); diff != "" || err != nil {
 			t.Errorf("groups: %v (-want +got):\n%s", err, diff)
 		}
@@ -364,7 +364,7 @@ func withLabel(door http.Handler, label string) http.Handler {
 	})
 }
 
-func TestTheFiguresOfAClusterThatTheHubShowsAsOneNodeAreAll(t *testing.T) {
+func TestScrapersServeWholeClusterWithoutConsentToSplit(t *testing.T) {
 	groups := groupList{"gpu": {testNode("a", at("192.0.2.1"))}, "": {testNode("b", at("192.0.2.2"))}}
 	k := kubelets{
 		"192.0.2.1:10250/metrics/resource": answers(metricsOf(10, 1000, 5000)),
@@ -383,7 +383,7 @@ func TestTheFiguresOfAClusterThatTheHubShowsAsOneNodeAreAll(t *testing.T) {
 	}
 }
 
-func TestEveryGroupHasFiguresOfItsOwn(t *testing.T) {
+func TestScrapersServeMetricsPerGroup(t *testing.T) {
 	groups := groupList{
 		"gpu": {testNode("a", at("192.0.2.1"))},
 		"std": {testNode("b", at("192.0.2.2")), testNode("c", at("192.0.2.3"))},
@@ -421,12 +421,12 @@ func TestEveryGroupHasFiguresOfItsOwn(t *testing.T) {
 			t.Errorf("%s is answered", path)
 		}
 	}
-	if len(s.opened) != 1 {
-		t.Errorf("%d groups are held, want the one that has nodes", len(s.opened))
+	if len(s.byGroup) != 1 {
+		t.Errorf("%d groups are held, want the one that has nodes", len(s.byGroup))
 	}
 }
 
-func TestEachGroupSaysWhatItsNodesRunOn(t *testing.T) {
+func TestGroupSummaryHasSystemOfItsNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		arm := func(n *corev1.Node) { n.Status.NodeInfo.Architecture = "arm64" }
 		s, stop := startSplitting(t, plain, testNode("a"), testNode("b", inPool("gpu"), arm))

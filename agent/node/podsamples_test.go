@@ -23,7 +23,7 @@ import (
 // prefixed are the pods of namespaces that begin with "h-".
 type prefixed struct{}
 
-func (prefixed) Ours(namespace, name string) (wire.PodKey, types.UID, bool) {
+func (prefixed) HubPod(namespace, name string) (wire.PodKey, types.UID, bool) {
 	namespace, ok := strings.CutPrefix(namespace, "h-")
 	return wire.PodKey{Namespace: namespace, Name: name}, types.UID("hub-" + name), ok
 }
@@ -56,7 +56,7 @@ func figuresOf(body string) []string {
 	return lines
 }
 
-func TestTheFiguresOfOurPodsAreToldUnderTheHubsNames(t *testing.T) {
+func TestResourceMetricsUseNamesOfHubPods(t *testing.T) {
 	const (
 		cpu    = `container_cpu_usage_seconds_total{container="c",namespace="h-shop",pod="p"} 9.5 1000`
 		memory = `container_memory_working_set_bytes{container="c",namespace="h-shop",pod="p"} 4096 1000`
@@ -156,9 +156,9 @@ func TestTheFiguresOfOurPodsAreToldUnderTheHubsNames(t *testing.T) {
 	}
 }
 
-// TestAnAnswerIsLikeAKubelets compares a whole answer: the order of families is
+// TestResourceMetricsAreValidTextFormat compares a whole answer: the order of families is
 // the kubelet's, and each is said once what it is.
-func TestAnAnswerIsLikeAKubelets(t *testing.T) {
+func TestResourceMetricsAreValidTextFormat(t *testing.T) {
 	_, body := scrapeOf(t, "/metrics/resource", `container_cpu_usage_seconds_total{container="c",namespace="h-shop",pod="p"} 9 1000
 container_memory_working_set_bytes{container="c",namespace="h-shop",pod="p"} 4096 1000
 node_cpu_usage_seconds_total 10 1000
@@ -199,7 +199,7 @@ spokelet_node_scrape_missing 0
 	}
 }
 
-func TestAKubeletThatAnswersNonsenseOfOurPodsIsSilent(t *testing.T) {
+func TestMalformedPodMetricsCountAsNoResponse(t *testing.T) {
 	for reason, line := range map[string]string{
 		"labels without an end":     `container_cpu_usage_seconds_total{container="c`,
 		"a label without quotes":    `container_cpu_usage_seconds_total{container=c} 1`,
@@ -207,7 +207,7 @@ func TestAKubeletThatAnswersNonsenseOfOurPodsIsSilent(t *testing.T) {
 		"a value that is no number": `container_cpu_usage_seconds_total{container="c",namespace="h-shop",pod="p"} much`,
 		"more than a kubelet has":   manyFigures(maxPodFigures + 1),
 	} {
-		if _, err := parseMetrics(strings.NewReader(line), prefixed{}); !errors.Is(err, errFigures) {
+		if _, err := parseMetrics(strings.NewReader(line), prefixed{}); !errors.Is(err, errMalformedMetrics) {
 			t.Errorf("%s: got %v", reason, err)
 		}
 	}
@@ -224,17 +224,17 @@ func manyFigures(n int) string {
 	return b.String()
 }
 
-func TestAnAnswerHoldsSoManyPodsAndSaysWhatItLacks(t *testing.T) {
-	var all []podFigure
+func TestResourceMetricsLimitPodsAndReportMissing(t *testing.T) {
+	var all []podSample
 	for _, pod := range []string{"c", "b", "a"} {
-		for family := range neededFamilies {
-			all = append(all, podFigure{
+		for family := range requiredFamilies {
+			all = append(all, podSample{
 				key: wire.PodKey{Namespace: "shop", Name: pod}, container: "main", family: family, sample: sample{value: 1},
 			})
 		}
 	}
 	for most, want := range map[int]string{0: " 3", 1: "aa 2", 2: "aabb 1", 3: "aabbcc 0", 4: "aabbcc 0"} {
-		kept, left := settle(append([]podFigure{}, all...), most)
+		kept, left := mergePodSamples(append([]podSample{}, all...), most)
 		var names strings.Builder
 		for _, f := range kept {
 			names.WriteString(f.key.Name)
@@ -244,12 +244,12 @@ func TestAnAnswerHoldsSoManyPodsAndSaysWhatItLacks(t *testing.T) {
 		}
 	}
 	pods := []stats.PodStats{{PodRef: stats.PodReference{Name: "b"}}, {PodRef: stats.PodReference{Name: "a"}}, {PodRef: stats.PodReference{Name: "a"}}}
-	if kept, left := settlePods(pods, 1); len(kept) != 1 || kept[0].PodRef.Name != "a" || left != 1 {
+	if kept, left := mergePodStats(pods, 1); len(kept) != 1 || kept[0].PodRef.Name != "a" || left != 1 {
 		t.Errorf("at most one: got %v and %d left out", kept, left)
 	}
 }
 
-func TestTheStatsOfOurPodsAreToldUnderTheHubsNames(t *testing.T) {
+func TestStatsUseNamesOfHubPods(t *testing.T) {
 	const first = `{"node":{"nodeName":"x","startTime":"2026-11-21T09:00:00Z"},"extra":{"a":[1]},"pods":[
 {"podRef":{"name":"other","namespace":"kube-system","uid":"1"},"startTime":null,"containers":null},
 {"podRef":{"name":"p","namespace":"h-shop","uid":"2"},"startTime":"2026-11-21T09:00:00Z",
@@ -273,7 +273,7 @@ func TestTheStatsOfOurPodsAreToldUnderTheHubsNames(t *testing.T) {
 	}
 }
 
-func TestASummaryThatNoKubeletGivesIsRefused(t *testing.T) {
+func TestParseStatsRejectsMalformedSummary(t *testing.T) {
 	for reason, body := range map[string]string{
 		"nothing":               ``,
 		"no object":             `[]`,
@@ -284,12 +284,12 @@ func TestASummaryThatNoKubeletGivesIsRefused(t *testing.T) {
 		"a time is no time":     `{"pods":[{"podRef":{"name":"p","namespace":"h-shop"},"startTime":"never"}]}`,
 		"more pods than can be": `{"pods":[` + strings.Repeat(`{"podRef":{"namespace":"h-shop"}},`, maxPodsOfNode) + `{"podRef":{"namespace":"h-shop"}}]}`,
 	} {
-		if _, err := parseStats(strings.NewReader(body), prefixed{}); !errors.Is(err, errFigures) {
+		if _, err := parseStats(strings.NewReader(body), prefixed{}); !errors.Is(err, errMalformedMetrics) {
 			t.Errorf("%s: got %v", reason, err)
 		}
 	}
 	endless := io.MultiReader(strings.NewReader(`{"pods":[`), spaces{})
-	if _, err := parseStats(endless, prefixed{}); !errors.Is(err, errFigures) {
+	if _, err := parseStats(endless, prefixed{}); !errors.Is(err, errMalformedMetrics) {
 		t.Errorf("without an end: got %v", err)
 	}
 }
@@ -304,9 +304,9 @@ func (spaces) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestPodsOfOthersAreNotHeld: what is kept of a kubelet's answer does not grow
+// TestParseMetricsKeepsOnlyHubPods: what is kept of a kubelet's answer does not grow
 // with the pods that are not ours.
-func TestPodsOfOthersAreNotHeld(t *testing.T) {
+func TestParseMetricsKeepsOnlyHubPods(t *testing.T) {
 	var metrics, summary strings.Builder
 	summary.WriteString(`{"node":{},"pods":[`)
 	for i := range 3000 {
@@ -335,12 +335,12 @@ func FuzzParsePodFigures(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body string) {
 		got, err := parseMetrics(strings.NewReader(body), prefixed{})
 		if err != nil {
-			if !errors.Is(err, errFigures) {
+			if !errors.Is(err, errMalformedMetrics) {
 				t.Fatalf("unclassified error: %v", err)
 			}
 			return
 		}
-		kept, _ := settle(got.pods, maxPodsAnswered)
+		kept, _ := mergePodSamples(got.pods, maxPodsAnswered)
 		for i, f := range kept {
 			if i > 0 && f.sameSeries(kept[i-1]) {
 				t.Fatalf("%+v is there twice", f)

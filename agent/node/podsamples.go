@@ -22,25 +22,25 @@ const maxPodsAnswered = 10000
 type podFamily struct {
 	name, kind, help string
 	container        bool
-	// needed: a container is left out whole while this is zero or absent. Readers
+	// required: a container is left out whole while this is zero or absent. Readers
 	// take it for a fault, and leave out its pod.
-	needed bool
-	// sparse: a zero is as good as no figure.
-	sparse bool
+	required bool
+	// omitZero: a zero is as good as no figure.
+	omitZero bool
 }
 
 // podFamilies are a kubelet's, in the order of their names.
 var podFamilies = []podFamily{
 	{
-		name: "container_cpu_usage_seconds_total", kind: "counter", container: true, needed: true,
+		name: "container_cpu_usage_seconds_total", kind: "counter", container: true, required: true,
 		help: "Cumulative cpu time consumed by the container in core-seconds",
 	},
 	{
-		name: "container_memory_working_set_bytes", kind: "gauge", container: true, needed: true,
+		name: "container_memory_working_set_bytes", kind: "gauge", container: true, required: true,
 		help: "Current working set of the container in bytes",
 	},
 	{
-		name: "container_start_time_seconds", kind: "gauge", container: true, sparse: true,
+		name: "container_start_time_seconds", kind: "gauge", container: true, omitZero: true,
 		help: "Start time of the container since unix epoch in seconds",
 	},
 	{
@@ -51,8 +51,8 @@ var podFamilies = []podFamily{
 		name: "container_swap_usage_bytes", kind: "gauge", container: true,
 		help: "Current amount of the container swap usage in bytes. Reported only on non-windows systems",
 	},
-	{name: "pod_cpu_usage_seconds_total", kind: "counter", sparse: true, help: "Cumulative cpu time consumed by the pod in core-seconds"},
-	{name: "pod_memory_working_set_bytes", kind: "gauge", sparse: true, help: "Current working set of the pod in bytes"},
+	{name: "pod_cpu_usage_seconds_total", kind: "counter", omitZero: true, help: "Cumulative cpu time consumed by the pod in core-seconds"},
+	{name: "pod_memory_working_set_bytes", kind: "gauge", omitZero: true, help: "Current working set of the pod in bytes"},
 	{
 		name: "pod_swap_usage_bytes", kind: "gauge",
 		help: "Current amount of the pod swap usage in bytes. Reported only on non-windows systems",
@@ -67,8 +67,8 @@ var podFamilyOf = func() map[string]int {
 	return index
 }()
 
-// podFigure is one sample of a pod of ours, or of one of its containers.
-type podFigure struct {
+// podSample is one sample of a pod of ours, or of one of its containers.
+type podSample struct {
 	key       wire.PodKey
 	container string // "" for the pod as a whole
 	family    int    // index in podFamilies
@@ -76,7 +76,7 @@ type podFigure struct {
 }
 
 // compare orders figures by pod, container and family, the newest of them first.
-func (f podFigure) compare(other podFigure) int {
+func (f podSample) compare(other podSample) int {
 	return cmp.Or(
 		compareKeys(f.key, other.key),
 		cmp.Compare(f.container, other.container),
@@ -85,11 +85,11 @@ func (f podFigure) compare(other podFigure) int {
 	)
 }
 
-func (f podFigure) sameSeries(other podFigure) bool {
+func (f podSample) sameSeries(other podSample) bool {
 	return f.key == other.key && f.container == other.container && f.family == other.family
 }
 
-func (f podFigure) sameContainer(other podFigure) bool {
+func (f podSample) sameContainer(other podSample) bool {
 	return f.key == other.key && f.container == other.container
 }
 
@@ -97,30 +97,30 @@ func compareKeys(a, b wire.PodKey) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
-// settle makes of the kubelets' figures what is answered: each series once,
+// mergePodSamples makes of the kubelets' figures what is answered: each series once,
 // containers whole or not at all, no more than most pods. It returns how many
 // pods are left out.
-func settle(all []podFigure, most int) (kept []podFigure, pods int) {
-	slices.SortFunc(all, podFigure.compare)
+func mergePodSamples(all []podSample, most int) (kept []podSample, pods int) {
+	slices.SortFunc(all, podSample.compare)
 	// Two kubelets have a pod that was deleted and made anew elsewhere.
-	all = slices.CompactFunc(all, podFigure.sameSeries)
+	all = slices.CompactFunc(all, podSample.sameSeries)
 	kept = all[:0]
 	for len(all) > 0 {
 		n := 1
 		for n < len(all) && all[n].sameContainer(all[0]) {
 			n++
 		}
-		if whole(all[:n]) {
+		if isComplete(all[:n]) {
 			kept = append(kept, all[:n]...)
 		}
 		all = all[n:]
 	}
-	return firstPods(kept, most)
+	return limitPods(kept, most)
 }
 
-// whole reports whether the figures of one container, or of a pod without its
+// isComplete reports whether the figures of one container, or of a pod without its
 // containers, may be shown.
-func whole(figures []podFigure) bool {
+func isComplete(figures []podSample) bool {
 	container := figures[0].container
 	if container == "" {
 		return true
@@ -130,18 +130,18 @@ func whole(figures []podFigure) bool {
 	}
 	needed := 0
 	for _, f := range figures {
-		if podFamilies[f.family].needed && f.sample.value > 0 {
+		if podFamilies[f.family].required && f.sample.value > 0 {
 			needed++
 		}
 	}
-	return needed == neededFamilies
+	return needed == requiredFamilies
 }
 
-// neededFamilies counts what a container must have: CPU and memory.
-const neededFamilies = 2
+// requiredFamilies counts what a container must have: CPU and memory.
+const requiredFamilies = 2
 
-// firstPods cuts sorted figures after so many pods.
-func firstPods(figures []podFigure, most int) (kept []podFigure, left int) {
+// limitPods cuts sorted figures after so many pods.
+func limitPods(figures []podSample, most int) (kept []podSample, left int) {
 	pods, end := 0, len(figures)
 	for i, f := range figures {
 		if i > 0 && f.key == figures[i-1].key {
@@ -156,14 +156,14 @@ func firstPods(figures []podFigure, most int) (kept []podFigure, left int) {
 
 // writePodFigures writes the families of containers, or those of pods. Figures
 // are in the order of their pods.
-func writePodFigures(b *bytes.Buffer, figures []podFigure, containers bool) {
+func writePodFigures(b *bytes.Buffer, figures []podSample, containers bool) {
 	for family, of := range podFamilies {
 		if of.container != containers {
 			continue
 		}
 		headed := false
 		for _, f := range figures {
-			if f.family != family || of.sparse && f.sample.value == 0 {
+			if f.family != family || of.omitZero && f.sample.value == 0 {
 				continue
 			}
 			if !headed {
@@ -177,7 +177,7 @@ func writePodFigures(b *bytes.Buffer, figures []podFigure, containers bool) {
 
 // write writes a line of the text format. No part of the labels has anything to
 // escape.
-func (f podFigure) write(b *bytes.Buffer) {
+func (f podSample) write(b *bytes.Buffer) {
 	b.WriteString(podFamilies[f.family].name)
 	b.WriteByte('{')
 	if f.container != "" {

@@ -11,9 +11,9 @@ import (
 	"github.com/spokelet/spokelet/api/wire"
 )
 
-// features are what every ready node declares, sorted: a pod that needs one may be put on
+// commonFeatures are what every ready node declares, sorted: a pod that needs one may be put on
 // any of them. Without a ready node there are none.
-func features(ready []*corev1.Node) []string {
+func commonFeatures(ready []*corev1.Node) []string {
 	var common []string
 	for i, node := range ready {
 		if i == 0 {

@@ -22,7 +22,7 @@ func declaring(features ...string) func(*corev1.Node) {
 	return func(n *corev1.Node) { n.Status.DeclaredFeatures = features }
 }
 
-func TestTheFeaturesOfAClusterAreThoseOfAllItsReadyNodes(t *testing.T) {
+func TestCommonFeaturesAreThoseOfAllReadyNodes(t *testing.T) {
 	unready := with(corev1.NodeReady, corev1.ConditionFalse, "KubeletNotReady")
 	var many []string
 	for i := range 2 * wire.NodeSummaryMaxFeatures {
@@ -51,7 +51,7 @@ func TestTheFeaturesOfAClusterAreThoseOfAllItsReadyNodes(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			got := summarise(tc.nodes, nil, "v1.37.2")
+			got := summarizeNodes(tc.nodes, nil, "v1.37.2")
 			if diff := cmp.Diff(tc.want, got.DeclaredFeatures, cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
@@ -66,7 +66,7 @@ func TestTheFeaturesOfAClusterAreThoseOfAllItsReadyNodes(t *testing.T) {
 	}
 }
 
-func TestEachGroupHasTheFeaturesOfItsNodes(t *testing.T) {
+func TestGroupSummaryHasFeaturesOfItsNodes(t *testing.T) {
 	unready := with(corev1.NodeReady, corev1.ConditionFalse, "KubeletNotReady")
 	synctest.Test(t, func(t *testing.T) {
 		s, stop := startSplitting(t, plain,

@@ -50,7 +50,7 @@ func ofHub(id string) func(*corev1.Pod) {
 	}
 }
 
-func TestWhatAPodTakesIsWhatTheSchedulerCounts(t *testing.T) {
+func TestRequestedAmountsAreThoseOfScheduler(t *testing.T) {
 	sidecar := container("sidecar", list("100m", "1Mi"))
 	sidecar.RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
 	resized := func(p *corev1.Pod) {
@@ -138,7 +138,7 @@ func TestWhatAPodTakesIsWhatTheSchedulerCounts(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			got := map[string]int64{}
-			for _, a := range requestsOf(testPod("p", tc.change)) {
+			for _, a := range requestedAmounts(testPod("p", tc.change)) {
 				got[string(a.resource.Value())] = a.value
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
@@ -148,11 +148,11 @@ func TestWhatAPodTakesIsWhatTheSchedulerCounts(t *testing.T) {
 	}
 }
 
-func TestSumsOfBookingsDoNotRunOver(t *testing.T) {
-	huge := occupantOf(testPod("p", func(p *corev1.Pod) {
+func TestSumRequestsDoesNotOverflow(t *testing.T) {
+	huge := trimPod(testPod("p", func(p *corev1.Pod) {
 		p.Spec.Containers[0].Resources.Requests = list("9223372036854775807", "8Ei")
-	}), "").booking
-	got := book(slices.Values([]booking{huge, huge, huge}))["a"]
+	}), "").requests
+	got := sumRequests(slices.Values([]podRequests{huge, huge, huge}))["a"]
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 		if q := got[name]; q.Sign() <= 0 || q.CmpInt64(math.MaxInt64/1000) < 0 {
 			t.Errorf("%s: got %s", name, q.String())
@@ -161,15 +161,15 @@ func TestSumsOfBookingsDoNotRunOver(t *testing.T) {
 	if q := got[corev1.ResourcePods]; q.Value() != 3 {
 		t.Errorf("pods: got %s, want 3", q.String())
 	}
-	rest := left(list("4", "8Gi"), got)
+	rest := remaining(list("4", "8Gi"), got)
 	if diff := cmp.Diff(wire.Quantities{"cpu": "0", "memory": "0"}, wire.QuantitiesOf(rest)); diff != "" {
 		t.Errorf("what is left (-want +got):\n%s", diff)
 	}
 }
 
-// TestTheTableHoldsWhatPodsTake tells a table of pods a story, as a reflector
+// TestPodTableSumsRequests tells a table of pods a story, as a reflector
 // would.
-func TestTheTableHoldsWhatPodsTake(t *testing.T) {
+func TestPodTableSumsRequests(t *testing.T) {
 	touched := 0
 	table := newPodTable(WatcherConfig{HubID: "hub1", NamespacePrefix: "h-"}, func() { touched++ })
 	ours := func(p *corev1.Pod) { p.Namespace = "h-shop"; ofHub("hub1")(p) }
@@ -201,31 +201,31 @@ func TestTheTableHoldsWhatPodsTake(t *testing.T) {
 		if err := s.do(s.obj); err != nil {
 			t.Fatalf("%s: %v", s.reason, err)
 		}
-		if got := describe(table.book()); got != s.want || touched != s.changes {
+		if got := describe(table.sumRequests()); got != s.want || touched != s.changes {
 			t.Fatalf("%s: got %q after %d changes, want %q after %d", s.reason, got, touched, s.want, s.changes)
 		}
 	}
 	<-table.Done() // a list has been there
-	key, uid, ok := table.find("h-shop", "y")
+	key, uid, ok := table.hubPod("h-shop", "y")
 	if !ok || key != (wire.PodKey{Namespace: "shop", Name: "y"}) || uid != "hub-uid-y" {
 		t.Errorf("our pod: got %v, %q, %t", key, uid, ok)
 	}
 	for _, other := range []types.NamespacedName{
 		{Namespace: "default", Name: "w"}, {Namespace: "shop", Name: "y"}, {Namespace: "h-", Name: "y"}, {Namespace: "h-shop", Name: "x"}, {},
 	} {
-		if _, _, ok := table.find(other.Namespace, other.Name); ok {
+		if _, _, ok := table.hubPod(other.Namespace, other.Name); ok {
 			t.Errorf("%s is said to be ours", other)
 		}
 	}
 	if err := table.Delete(testPod("y", ours)); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, ok := table.find("h-shop", "y"); ok {
+	if _, _, ok := table.hubPod("h-shop", "y"); ok {
 		t.Error("a pod that is gone is said to be ours")
 	}
 }
 
-func describe(taken booked) string {
+func describe(taken requestsByNode) string {
 	var all []string
 	for _, node := range slices.Sorted(maps.Keys(taken)) {
 		cpu, pods := taken[node][corev1.ResourceCPU], taken[node][corev1.ResourcePods]
@@ -234,41 +234,41 @@ func describe(taken booked) string {
 	return strings.Join(all, " ")
 }
 
-func TestWithoutAHubNoPodIsOurs(t *testing.T) {
+func TestPodTableWithoutHubHasNoHubPods(t *testing.T) {
 	table := newPodTable(WatcherConfig{}, func() {})
 	if err := table.Add(testPod("x", ofHub(""))); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, ok := table.find("default", "x"); ok || describe(table.book()) != "a: 500 1;" {
-		t.Errorf("ours: %t; taken: %s", ok, describe(table.book()))
+	if _, _, ok := table.hubPod("default", "x"); ok || describe(table.sumRequests()) != "a: 500 1;" {
+		t.Errorf("ours: %t; taken: %s", ok, describe(table.sumRequests()))
 	}
 }
 
-// TestAPodIsSmallOnItsWay: what the reflector collects before the first list is
+// TestPodTableTrimsPods: what the reflector collects before the first list is
 // complete must not be the pods themselves.
-func TestAPodIsSmallOnItsWay(t *testing.T) {
+func TestPodTableTrimsPods(t *testing.T) {
 	table := newPodTable(WatcherConfig{}, func() {})
 	pod := testPod("x", func(p *corev1.Pod) { p.Annotations = map[string]string{"a": "b"} })
 	small, err := table.Transformer()(pod)
-	o, ok := small.(*occupant)
+	o, ok := small.(*trimmedPod)
 	if err != nil || !ok || o.Name != "x" || o.Annotations != nil {
 		t.Fatalf("got %+v, %v", small, err)
 	}
 	if other, err := table.Transformer()("nonsense"); err != nil || other != "nonsense" {
 		t.Errorf("what is no pod: got %v, %v", other, err)
 	}
-	page := table.shrink(&corev1.PodList{ListMeta: metav1.ListMeta{Continue: "more"}, Items: []corev1.Pod{*pod}})
+	page := table.trimList(&corev1.PodList{ListMeta: metav1.ListMeta{Continue: "more"}, Items: []corev1.Pod{*pod}})
 	if page.Continue != "more" || len(page.Items) != 1 {
 		t.Fatalf("page: got %+v", page)
 	}
-	if copied, ok := page.Items[0].DeepCopyObject().(*occupant); !ok || !copied.booking.equal(o.booking) {
+	if copied, ok := page.Items[0].DeepCopyObject().(*trimmedPod); !ok || !copied.requests.equal(o.requests) {
 		t.Errorf("item of a page: got %+v", page.Items[0])
 	}
 }
 
-// TestAPodCostsAFewHundredBytes fills a table as a list of the API server does:
+// TestPodTableMemoryPerPod fills a table as a list of the API server does:
 // no two pods share what they are decoded into.
-func TestAPodCostsAFewHundredBytes(t *testing.T) {
+func TestPodTableMemoryPerPod(t *testing.T) {
 	const pods, most = 10000, 400
 	heap := func() uint64 {
 		var m runtime.MemStats
@@ -292,7 +292,7 @@ func TestAPodCostsAFewHundredBytes(t *testing.T) {
 	} else {
 		t.Logf("a pod costs %d bytes", each)
 	}
-	if got := len(table.book()); got != 100 {
+	if got := len(table.sumRequests()); got != 100 {
 		t.Errorf("%d nodes, want 100", got)
 	}
 }
