@@ -6,10 +6,11 @@ package node
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 
+	dto "github.com/prometheus/client_model/go"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/spokelet/spokelet/api/wire"
@@ -20,52 +21,51 @@ const maxPodsAnswered = 10000
 
 // podFamily is a metric of pods or of their containers.
 type podFamily struct {
-	name, kind, help string
-	container        bool
+	name, help string
+	kind       dto.MetricType
+	container  bool
 	// required: a container is left out whole while this is zero or absent. Readers
 	// take it for a fault, and leave out its pod.
 	required bool
-	// omitZero: a zero is as good as no figure.
+	// omitZero: a zero means the same as no sample.
 	omitZero bool
 }
 
 // podFamilies are a kubelet's, in the order of their names.
 var podFamilies = []podFamily{
 	{
-		name: "container_cpu_usage_seconds_total", kind: "counter", container: true, required: true,
+		name: "container_cpu_usage_seconds_total", kind: dto.MetricType_COUNTER, container: true, required: true,
 		help: "Cumulative cpu time consumed by the container in core-seconds",
 	},
 	{
-		name: "container_memory_working_set_bytes", kind: "gauge", container: true, required: true,
+		name: "container_memory_working_set_bytes", kind: dto.MetricType_GAUGE, container: true, required: true,
 		help: "Current working set of the container in bytes",
 	},
 	{
-		name: "container_start_time_seconds", kind: "gauge", container: true, omitZero: true,
+		name: "container_start_time_seconds", kind: dto.MetricType_GAUGE, container: true, omitZero: true,
 		help: "Start time of the container since unix epoch in seconds",
 	},
 	{
-		name: "container_swap_limit_bytes", kind: "gauge", container: true,
+		name: "container_swap_limit_bytes", kind: dto.MetricType_GAUGE, container: true,
 		help: "Current amount of the container swap limit in bytes. Reported only on non-windows systems",
 	},
 	{
-		name: "container_swap_usage_bytes", kind: "gauge", container: true,
+		name: "container_swap_usage_bytes", kind: dto.MetricType_GAUGE, container: true,
 		help: "Current amount of the container swap usage in bytes. Reported only on non-windows systems",
 	},
-	{name: "pod_cpu_usage_seconds_total", kind: "counter", omitZero: true, help: "Cumulative cpu time consumed by the pod in core-seconds"},
-	{name: "pod_memory_working_set_bytes", kind: "gauge", omitZero: true, help: "Current working set of the pod in bytes"},
 	{
-		name: "pod_swap_usage_bytes", kind: "gauge",
+		name: "pod_cpu_usage_seconds_total", kind: dto.MetricType_COUNTER, omitZero: true,
+		help: "Cumulative cpu time consumed by the pod in core-seconds",
+	},
+	{
+		name: "pod_memory_working_set_bytes", kind: dto.MetricType_GAUGE, omitZero: true,
+		help: "Current working set of the pod in bytes",
+	},
+	{
+		name: "pod_swap_usage_bytes", kind: dto.MetricType_GAUGE,
 		help: "Current amount of the pod swap usage in bytes. Reported only on non-windows systems",
 	},
 }
-
-var podFamilyOf = func() map[string]int {
-	index := make(map[string]int, len(podFamilies))
-	for i, f := range podFamilies {
-		index[f.name] = i
-	}
-	return index
-}()
 
 // podSample is one sample of a pod of ours, or of one of its containers.
 type podSample struct {
@@ -75,22 +75,61 @@ type podSample struct {
 	sample    sample
 }
 
+// podSamples returns the samples of the hub's pods, under the names that they have on
+// the hub.
+func podSamples(families map[string]*dto.MetricFamily, pods Pods) ([]podSample, error) {
+	var all []podSample
+	for i, family := range podFamilies {
+		for _, metric := range families[family.name].GetMetric() {
+			p, ok, err := newPodSample(i, metric, pods)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", family.name, err)
+			}
+			if !ok {
+				continue
+			}
+			if len(all) == maxPodSamples {
+				return nil, fmt.Errorf("more than %d samples of pods", maxPodSamples)
+			}
+			all = append(all, p)
+		}
+	}
+	return all, nil
+}
+
+// newPodSample returns ok false when the metric is not of a pod of the hub.
+func newPodSample(family int, metric *dto.Metric, pods Pods) (p podSample, ok bool, err error) {
+	labels := map[string]string{}
+	for _, l := range metric.GetLabel() {
+		labels[l.GetName()] = l.GetValue()
+	}
+	if len(labels) == 0 {
+		return p, false, errors.New("labels are expected")
+	}
+	key, _, ok := pods.HubPod(labels["namespace"], labels["pod"])
+	if !ok || (labels["container"] != "") != podFamilies[family].container {
+		return p, false, nil
+	}
+	s, err := newSample(metric)
+	return podSample{key: key, container: labels["container"], family: family, sample: s}, true, err
+}
+
 // compare orders figures by pod, container and family, the newest of them first.
-func (f podSample) compare(other podSample) int {
+func (p podSample) compare(other podSample) int {
 	return cmp.Or(
-		compareKeys(f.key, other.key),
-		cmp.Compare(f.container, other.container),
-		cmp.Compare(f.family, other.family),
-		-cmp.Compare(f.sample.millis, other.sample.millis),
+		compareKeys(p.key, other.key),
+		cmp.Compare(p.container, other.container),
+		cmp.Compare(p.family, other.family),
+		-cmp.Compare(p.sample.millis, other.sample.millis),
 	)
 }
 
-func (f podSample) sameSeries(other podSample) bool {
-	return f.key == other.key && f.container == other.container && f.family == other.family
+func (p podSample) sameSeries(other podSample) bool {
+	return p.key == other.key && p.container == other.container && p.family == other.family
 }
 
-func (f podSample) sameContainer(other podSample) bool {
-	return f.key == other.key && f.container == other.container
+func (p podSample) sameContainer(other podSample) bool {
+	return p.key == other.key && p.container == other.container
 }
 
 func compareKeys(a, b wire.PodKey) int {
@@ -154,45 +193,30 @@ func limitPods(figures []podSample, most int) (kept []podSample, left int) {
 	return figures[:end], max(0, pods-most)
 }
 
-// writePodFigures writes the families of containers, or those of pods. Figures
-// are in the order of their pods.
-func writePodFigures(b *bytes.Buffer, figures []podSample, containers bool) {
-	for family, of := range podFamilies {
-		if of.container != containers {
+// writePodSamples writes the families of containers, or those of pods, with their
+// samples in order.
+func writePodSamples(b *bytes.Buffer, samples []podSample, containers bool) {
+	for i, family := range podFamilies {
+		if family.container != containers {
 			continue
 		}
-		headed := false
-		for _, f := range figures {
-			if f.family != family || of.omitZero && f.sample.value == 0 {
-				continue
+		var metrics []*dto.Metric
+		for _, p := range samples {
+			if p.family == i && !(family.omitZero && p.sample.value == 0) {
+				metrics = append(metrics, newMetric(family.kind, p.sample, p.labels()...))
 			}
-			if !headed {
-				writeHead(b, of.name, of.kind, of.help)
-				headed = true
-			}
-			f.write(b)
+		}
+		if len(metrics) > 0 {
+			writeFamily(b, family.name, family.help, family.kind, metrics...)
 		}
 	}
 }
 
-// write writes a line of the text format. No part of the labels has anything to
-// escape.
-func (f podSample) write(b *bytes.Buffer) {
-	b.WriteString(podFamilies[f.family].name)
-	b.WriteByte('{')
-	if f.container != "" {
-		fmt.Fprintf(b, "container=%q,", f.container)
+func (p podSample) labels() []*dto.LabelPair {
+	pair := func(name, value string) *dto.LabelPair { return &dto.LabelPair{Name: &name, Value: &value} }
+	labels := []*dto.LabelPair{pair("namespace", p.key.Namespace), pair("pod", p.key.Name)}
+	if p.container == "" {
+		return labels
 	}
-	fmt.Fprintf(b, "namespace=%q,pod=%q} ", f.key.Namespace, f.key.Name)
-	writeSample(b, f.sample)
-}
-
-// writeSample ends a line with a value and, where it is known, its time.
-func writeSample(b *bytes.Buffer, s sample) {
-	b.WriteString(strconv.FormatFloat(s.value, 'g', -1, 64))
-	if s.millis > 0 {
-		b.WriteByte(' ')
-		b.WriteString(strconv.FormatInt(s.millis, 10))
-	}
-	b.WriteByte('\n')
+	return append([]*dto.LabelPair{pair("container", p.container)}, labels...)
 }

@@ -205,18 +205,18 @@ func TestMalformedPodMetricsCountAsNoResponse(t *testing.T) {
 		"a label without quotes":    `container_cpu_usage_seconds_total{container=c} 1`,
 		"no labels":                 `container_cpu_usage_seconds_total 1`,
 		"a value that is no number": `container_cpu_usage_seconds_total{container="c",namespace="h-shop",pod="p"} much`,
-		"more than a kubelet has":   manyFigures(maxPodFigures + 1),
+		"more than a kubelet has":   manySamples(maxPodSamples + 1),
 	} {
 		if _, err := parseMetrics(strings.NewReader(line), prefixed{}); !errors.Is(err, errMalformedMetrics) {
 			t.Errorf("%s: got %v", reason, err)
 		}
 	}
-	if f, err := parseMetrics(strings.NewReader(manyFigures(maxPodFigures)), prefixed{}); err != nil || len(f.pods) != maxPodFigures {
+	if f, err := parseMetrics(strings.NewReader(manySamples(maxPodSamples)), prefixed{}); err != nil || len(f.pods) != maxPodSamples {
 		t.Errorf("as many as a kubelet may have: %d, %v", len(f.pods), err)
 	}
 }
 
-func manyFigures(n int) string {
+func manySamples(n int) string {
 	var b strings.Builder
 	for i := range n {
 		fmt.Fprintf(&b, "container_cpu_usage_seconds_total{container=\"c\",namespace=\"h-shop\",pod=\"p%d\"} 1\n", i)
@@ -328,7 +328,7 @@ func TestParseMetricsKeepsOnlyHubPods(t *testing.T) {
 	}
 }
 
-func FuzzParsePodFigures(f *testing.F) {
+func FuzzParsePodSamples(f *testing.F) {
 	f.Add(`container_cpu_usage_seconds_total{container="c",namespace="h-shop",pod="p"} 9.5 1000`)
 	f.Add(`pod_memory_working_set_bytes{namespace="h-shop",pod="p",id="\"}\\"} 1`)
 	f.Add("container_memory_working_set_bytes{,}\n")

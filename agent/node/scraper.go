@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	dto "github.com/prometheus/client_model/go"
 	"golang.org/x/sync/singleflight"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -165,11 +166,11 @@ func (s *Scraper) resourceMetrics(ctx context.Context) ([]byte, error) {
 	pods, left := mergePodSamples(pods, maxPodsAnswered)
 
 	var b bytes.Buffer
-	writePodFigures(&b, pods, true)
-	writeMetric(&b, metricCPU, "counter", "Cumulative cpu time consumed by the node in core-seconds", sample{seconds, meanMillis(cpu)})
-	writeMetric(&b, metricMemory, "gauge", "Current working set of the node in bytes", sumSamples(memory))
-	writeMetric(&b, metricSwap, "gauge", "Current swap usage of the node in bytes. Reported only on non-windows systems", sumSamples(swap))
-	writePodFigures(&b, pods, false)
+	writePodSamples(&b, pods, true)
+	writeNodeMetric(&b, metricCPU, "Cumulative cpu time consumed by the node in core-seconds", dto.MetricType_COUNTER, sample{seconds, meanMillis(cpu)})
+	writeNodeMetric(&b, metricMemory, "Current working set of the node in bytes", dto.MetricType_GAUGE, sumSamples(memory))
+	writeNodeMetric(&b, metricSwap, "Current swap usage of the node in bytes. Reported only on non-windows systems", dto.MetricType_GAUGE, sumSamples(swap))
+	writePodSamples(&b, pods, false)
 	writeErrors(&b, len(silent), left)
 	return b.Bytes(), nil
 }
@@ -199,36 +200,23 @@ func sumSamples(samples map[string]sample) sample {
 	return sum
 }
 
-func writeMetric(b *bytes.Buffer, name, kind, help string, s sample) {
-	if s.value <= 0 {
-		return
+// writeErrors writes what a response lacks: nodes that did not respond, and pods beyond
+// the limit.
+func writeErrors(b *bytes.Buffer, nodes, pods int) {
+	gauge := func(name, help string, value int) {
+		writeFamily(b, name, help, dto.MetricType_GAUGE, newMetric(dto.MetricType_GAUGE, sample{value: float64(value)}))
 	}
-	writeHead(b, name, kind, help)
-	b.WriteString(name)
-	b.WriteByte(' ')
-	writeSample(b, s)
-}
-
-func writeHead(b *bytes.Buffer, name, kind, help string) {
-	fmt.Fprintf(b, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)
-}
-
-// writeErrors says what an answer lacks: silent nodes, and pods beyond the bound.
-func writeErrors(b *bytes.Buffer, silent, pods int) {
 	failed := 0
-	if silent > 0 || pods > 0 {
+	if nodes > 0 || pods > 0 {
 		failed = 1
 	}
 	// Kubelets before 1.29 have the first name only.
 	for _, name := range []string{"scrape_error", "resource_scrape_error"} {
-		writeHead(b, name, "gauge", "1 if there was an error while getting the figures, 0 otherwise")
-		fmt.Fprintf(b, "%s %d\n", name, failed)
+		gauge(name, "1 if there was an error while getting the figures, 0 otherwise", failed)
 	}
-	writeHead(b, wire.MetricMissingNodes, "gauge", "Nodes of the cluster whose kubelet did not answer")
-	fmt.Fprintf(b, "%s %d\n", wire.MetricMissingNodes, silent)
+	gauge(wire.MetricMissingNodes, "Nodes of the cluster whose kubelet did not answer", nodes)
 	if pods > 0 {
-		writeHead(b, wire.MetricMissingPods, "gauge", "Pods that are left out because there are too many")
-		fmt.Fprintf(b, "%s %d\n", wire.MetricMissingPods, pods)
+		gauge(wire.MetricMissingPods, "Pods that are left out because there are too many", pods)
 	}
 }
 
