@@ -184,9 +184,8 @@ func workName(key string) string {
 
 // isIgnoreFieldsError tells that the fields that a work ignores cannot be found.
 func isIgnoreFieldsError(err error) bool {
-	var pointer *ignorefields.PointerError
-	var query *ignorefields.QueryError
-	return errors.As(err, &pointer) || errors.As(err, &query)
+	var expression *ignorefields.ExpressionError
+	return errors.As(err, &expression)
 }
 
 // isAccessDenied tells that the work's executor may not do a step.

@@ -2,42 +2,48 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package feedback reads the values that a ManifestWork's feedback rules ask for
-// out of an object, as Open Cluster Management's agent does.
+// from an object, as Open Cluster Management's agent does.
 //
 // Rules are compiled once per spec and evaluated on every event of the object. A
-// [Program] is immutable and may be used by several goroutines. A path is bounded
-// in length, recursion and unions, so that no rule can cost more than a few walks
-// over the object, and all of a manifest's together in what they visit and report.
+// [Program] is immutable and may be used by several goroutines. The length of a path,
+// the steps that all paths of a manifest take, and the number and size of their values
+// are bounded.
 package feedback
 
 import (
-	"errors"
 	"fmt"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	workv1 "open-cluster-management.io/api/work/v1"
+
+	"github.com/spokelet/spokelet/agent/work/jsonpath"
 )
 
-// ConditionType of the condition that says how reading went.
+// ConditionType is the type of the condition that reports errors of feedback rules.
 const ConditionType = "StatusFeedbackSynced"
 
 // DefaultMaxRawLength is what ManifestWork's CRD allows in jsonRaw.
 const DefaultMaxRawLength = 1024
 
-// maxValues bounds how many values one manifest reports, and how many errors.
-const maxValues = 1024
-
-// maxSize bounds the strings and the raw JSON of one manifest's values, in bytes
-// of the JSON that they are sent as: a status has many manifests.
-const maxSize = 256 << 10
+const (
+	// maxValues bounds the values of one manifest, and its errors.
+	maxValues = 1024
+	// maxSize bounds the strings and the raw JSON of one manifest's values, in bytes
+	// of the JSON that they are sent as: a status has many manifests.
+	maxSize = 256 << 10
+	// maxMessage is the longest message of a condition that the API server accepts.
+	maxMessage = 32768
+)
 
 var errTooMany = fmt.Errorf("more than %d values are asked for", maxValues)
 
-// Options of an agent.
+// Options configure an agent.
 type Options struct {
-	// RawJSON reports structures, lists and floats as compact JSON (the gate
+	// RawJSON reports structures, lists and floats as compact JSON (the feature gate
 	// RawFeedbackJsonString); without it they are errors.
 	RawJSON bool
 	// MaxRawLength of such JSON in bytes; zero is DefaultMaxRawLength.
@@ -46,19 +52,19 @@ type Options struct {
 
 // Program is a compiled list of rules. Its zero value has no rules.
 type Program struct {
-	rules   []compiled
+	rules   []compiledRule
 	options Options
 }
 
-// compiled is one rule: its paths, or those that the object's kind has.
-type compiled struct {
+// compiledRule has the paths of one rule, unless the kind of the object decides them.
+type compiledRule struct {
 	wellKnown bool
 	paths     []path
 	err       error
 }
 
-// Compile prepares rules. It never fails: what is wrong with a path is reported by
-// Eval, beside the values of the others.
+// Compile compiles rules. It never fails: Eval reports what is wrong with a path,
+// beside the values of the others.
 func Compile(rules []workv1.FeedbackRule, o Options) *Program {
 	if o.MaxRawLength <= 0 {
 		o.MaxRawLength = DefaultMaxRawLength
@@ -66,7 +72,7 @@ func Compile(rules []workv1.FeedbackRule, o Options) *Program {
 	p := &Program{options: o}
 	left := maxValues
 	for _, r := range rules {
-		c := compiled{}
+		c := compiledRule{}
 		switch r.Type {
 		case workv1.WellKnownStatusType:
 			c.wellKnown = true
@@ -77,7 +83,7 @@ func Compile(rules []workv1.FeedbackRule, o Options) *Program {
 			}
 			left -= len(r.JsonPaths)
 			for _, j := range r.JsonPaths {
-				c.paths = append(c.paths, parse(j))
+				c.paths = append(c.paths, parsePath(j))
 			}
 		default:
 			c.err = fmt.Errorf("feedback rule type %q is not known", r.Type)
@@ -87,85 +93,97 @@ func Compile(rules []workv1.FeedbackRule, o Options) *Program {
 	return p
 }
 
-// Empty tells that there are no rules.
-func (p *Program) Empty() bool { return p == nil || len(p.rules) == 0 }
+// IsEmpty reports whether there are no rules.
+func (p *Program) IsEmpty() bool { return p == nil || len(p.rules) == 0 }
 
-// Eval reads the values of obj in the order of the rules. The error is an
-// aggregate in the same order; what could be read is returned beside it.
+// Eval returns the values of obj in the order of the rules. The error is an aggregate in
+// the same order; values that could be read are returned beside it.
 func (p *Program) Eval(obj *unstructured.Unstructured) ([]workv1.FeedbackValue, error) {
-	if p.Empty() {
+	if p.IsEmpty() {
 		return nil, nil
 	}
-	e := evaluation{program: p, steps: maxSteps, size: maxSize, seen: map[string]bool{}}
+	e := evaluation{options: p.options, steps: jsonpath.MaxSteps, size: maxSize, names: map[string]bool{}}
 	gvk := obj.GroupVersionKind()
+	var errs []error
 	for _, rule := range p.rules {
-		paths, err := rule.resolve(gvk)
+		paths, err := rule.pathsOf(gvk)
 		if err != nil {
-			e.failures = append(e.failures, err)
+			errs = append(errs, err)
 			continue
 		}
-		for _, at := range paths {
-			if err := e.add(at, gvk.Version, obj); err != nil {
-				e.failures = append(e.failures, err)
+		for _, p := range paths {
+			if err := e.addValue(p, gvk.Version, obj); err != nil {
+				errs = append(errs, err)
 			}
 		}
 	}
-	return e.values, utilerrors.NewAggregate(e.failures)
+	return e.values, utilerrors.NewAggregate(errs)
 }
 
-// evaluation is one evaluation of one manifest's rules; they share its budgets.
+// pathsOf returns the paths of a rule for the kind of an object.
+func (c compiledRule) pathsOf(gvk schema.GroupVersionKind) ([]path, error) {
+	if c.err != nil || !c.wellKnown {
+		return c.paths, c.err
+	}
+	paths, ok := wellKnown[gvk]
+	if !ok {
+		return nil, fmt.Errorf("cannot find the wellknown statuses for resource with gvk %s", gvk)
+	}
+	return paths, nil
+}
+
+// evaluation evaluates the rules of one manifest, which share its budgets.
 type evaluation struct {
-	program  *Program
-	steps    int // what paths may still visit
-	size     int // of the values that may still be added
-	seen     map[string]bool
-	values   []workv1.FeedbackValue
-	failures []error
+	options Options
+	steps   int // that paths may still take
+	size    int // of the values that may still be added
+	names   map[string]bool
+	values  []workv1.FeedbackValue
 }
 
-// add reads the value at a path, if there is one.
-func (e *evaluation) add(at path, version string, obj *unstructured.Unstructured) error {
-	value, err := e.read(at, version, obj)
+// addValue adds the value that a path selects, if there is one.
+func (e *evaluation) addValue(p path, version string, obj *unstructured.Unstructured) error {
+	value, err := e.readValue(p, version, obj)
 	if err != nil || value == nil {
 		return err
 	}
-	if e.seen[at.name] {
+	if e.names[p.name] {
 		// The list of values is a map by name: a second one would make the
 		// whole status invalid.
-		return fmt.Errorf("value %s is asked for more than once", at.name)
+		return fmt.Errorf("value %s is asked for more than once", p.name)
 	}
-	size := encoded(value.String, e.size) + encoded(value.JsonRaw, e.size)
+	size := stringSize(value.String, e.size) + stringSize(value.JsonRaw, e.size)
 	if size > e.size {
-		return fmt.Errorf("value of %s exceeds the limit of %d bytes for all values of a manifest", at.name, maxSize)
+		return fmt.Errorf("value of %s exceeds the limit of %d bytes for all values of a manifest", p.name, maxSize)
 	}
 	e.size -= size
-	e.seen[at.name] = true
-	e.values = append(e.values, workv1.FeedbackValue{Name: at.name, Value: *value})
+	e.names[p.name] = true
+	e.values = append(e.values, workv1.FeedbackValue{Name: p.name, Value: *value})
 	return nil
 }
 
-// read returns nil when there is no value at a path.
-func (e *evaluation) read(at path, version string, obj *unstructured.Unstructured) (*workv1.FieldValue, error) {
-	if at.version != "" && at.version != version {
-		return nil, fmt.Errorf("version set in the path %s is not matched for the related resource", at.name)
+// readValue returns nil when a path selects nothing.
+func (e *evaluation) readValue(p path, version string, obj *unstructured.Unstructured) (*workv1.FieldValue, error) {
+	if p.version != "" && p.version != version {
+		return nil, fmt.Errorf("version set in the path %s is not matched for the related resource", p.name)
 	}
-	found, err := at.find(obj.Object, &e.steps)
+	found, err := p.find(obj.Object, &e.steps)
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
 	var value any = found
-	if len(found) == 1 || !e.program.options.RawJSON {
+	if len(found) == 1 || !e.options.RawJSON {
 		value = found[0]
 	}
-	field, err := e.program.field(value)
+	field, err := e.fieldValue(value)
 	if err != nil {
-		return nil, fmt.Errorf("value of %s: %w", at.name, err)
+		return nil, fmt.Errorf("value of %s: %w", p.name, err)
 	}
 	return field, nil
 }
 
-// field maps a value to its type in the API; nil has none.
-func (p *Program) field(value any) (*workv1.FieldValue, error) {
+// fieldValue converts a value to its type in the API; nil has none.
+func (e *evaluation) fieldValue(value any) (*workv1.FieldValue, error) {
 	switch v := value.(type) {
 	case nil:
 		return nil, nil
@@ -176,46 +194,18 @@ func (p *Program) field(value any) (*workv1.FieldValue, error) {
 	case bool:
 		return &workv1.FieldValue{Type: workv1.Boolean, Boolean: &v}, nil
 	}
-	if !p.options.RawJSON {
-		return nil, fmt.Errorf("type %s is not supported, only integer, string and boolean are", describe(value))
+	if !e.options.RawJSON {
+		return nil, fmt.Errorf("type %s is not supported, only integer, string and boolean are", typeName(value))
 	}
-	text, err := raw(value, p.options.MaxRawLength)
+	text, err := encodeRaw(value, e.options.MaxRawLength)
 	if err != nil {
 		return nil, err
 	}
 	return &workv1.FieldValue{Type: workv1.JsonRaw, JsonRaw: &text}, nil
 }
 
-// Condition says how an Eval with this error went, in OCM's words. It bears no
-// time and no generation.
-func (p *Program) Condition(err error) metav1.Condition {
-	c := metav1.Condition{Type: ConditionType, Status: metav1.ConditionTrue, Reason: "StatusFeedbackSynced"}
-	switch {
-	case p.Empty():
-		c.Reason = "NoStatusFeedbackSynced"
-	case err != nil:
-		c.Status, c.Reason = metav1.ConditionFalse, "StatusFeedbackSyncFailed"
-		c.Message = clip(fmt.Sprintf("Sync status feedback failed with error %v", err))
-	}
-	return c
-}
-
-// maxMessage is what the API server takes as a condition's message.
-const maxMessage = 32768
-
-func clip(text string) string {
-	if len(text) <= maxMessage {
-		return text
-	}
-	cut := maxMessage - len("...")
-	for cut > 0 && text[cut]&0xC0 == 0x80 { // inside a rune
-		cut--
-	}
-	return text[:cut] + "..."
-}
-
-// describe names a type as JSON does.
-func describe(value any) string {
+// typeName names a type as JSON does.
+func typeName(value any) string {
 	switch value.(type) {
 	case map[string]any:
 		return "object"
@@ -228,4 +218,19 @@ func describe(value any) string {
 	}
 }
 
-var errTooLong = errors.New("raw JSON is too long")
+// Condition returns the condition for the error of an Eval, with OCM's reasons. It has no
+// time and no generation.
+func (p *Program) Condition(err error) metav1.Condition {
+	c := metav1.Condition{Type: ConditionType, Status: metav1.ConditionTrue, Reason: "StatusFeedbackSynced"}
+	switch {
+	case p.IsEmpty():
+		c.Reason = "NoStatusFeedbackSynced"
+	case err != nil:
+		c.Status, c.Reason = metav1.ConditionFalse, "StatusFeedbackSyncFailed"
+		c.Message = fmt.Sprintf("Sync status feedback failed with error %v", err)
+		if len(c.Message) > maxMessage {
+			c.Message = strings.ToValidUTF8(c.Message[:maxMessage-len("...")], "") + "..."
+		}
+	}
+	return c
+}

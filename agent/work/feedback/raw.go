@@ -5,28 +5,31 @@ package feedback
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 )
 
-// raw encodes a value as compact JSON with sorted keys. A value that cannot fit is
+var errTooLong = errors.New("raw JSON is too long")
+
+// encodeRaw encodes a value as compact JSON with sorted keys. A value that cannot fit is
 // refused before it is encoded: it may be as large as the object.
-func raw(value any, limit int) (string, error) {
-	if least(value, limit) > limit {
-		return "", fmt.Errorf("%w: it exceeds the limit of %d bytes", errTooLong, limit)
+func encodeRaw(value any, limit int) (string, error) {
+	var text []byte
+	if minSize(value, limit) <= limit {
+		var err error
+		if text, err = json.Marshal(value); err != nil {
+			return "", fmt.Errorf("encode raw JSON: %w", err)
+		}
 	}
-	text, err := json.Marshal(value)
-	if err != nil {
-		return "", fmt.Errorf("encode raw JSON: %w", err)
-	}
-	if len(text) > limit {
+	if len(text) == 0 || len(text) > limit {
 		return "", fmt.Errorf("%w: it exceeds the limit of %d bytes", errTooLong, limit)
 	}
 	return string(text), nil
 }
 
-// least is a lower bound of a value's length as JSON. It stops counting, and
+// minSize returns a lower bound of a value's size as JSON. It stops counting, and
 // descending, once limit is exceeded.
-func least(value any, limit int) int {
+func minSize(value any, limit int) int {
 	n := 1
 	switch v := value.(type) {
 	case string:
@@ -37,7 +40,7 @@ func least(value any, limit int) int {
 			if n > limit {
 				break
 			}
-			n += least(child, limit-n)
+			n += minSize(child, limit-n)
 		}
 	case map[string]any:
 		n = 2
@@ -45,15 +48,15 @@ func least(value any, limit int) int {
 			if n > limit {
 				break
 			}
-			n += len(key) + 3 + least(child, limit-n)
+			n += len(key) + 3 + minSize(child, limit-n)
 		}
 	}
 	return n
 }
 
-// encoded is about the length of a text as a JSON string; it counts no further than
-// to exceed limit.
-func encoded(text *string, limit int) int {
+// stringSize returns about the size of a string as JSON. It stops counting once limit is
+// exceeded.
+func stringSize(text *string, limit int) int {
 	if text == nil {
 		return 0
 	}

@@ -18,10 +18,10 @@ import (
 )
 
 const (
-	// maxTime is OCM's, but of the processor.
+	// maxTime is OCM's limit, but of processor time.
 	maxTime = time.Second
-	// maxSteps bounds what an expression does, and with it what it allocates, the
-	// same on every machine.
+	// maxSteps bounds the steps of an expression, and with them what it allocates,
+	// equally on every machine.
 	maxSteps = 1_000_000
 )
 
@@ -46,7 +46,7 @@ func parseQuery(text string) (*query, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := permit(parsed); err != nil {
+	if err := checkQuery(parsed); err != nil {
 		return nil, err
 	}
 	code, err := gojq.Compile(&gojq.Query{Term: &gojq.Term{
@@ -59,23 +59,23 @@ func parseQuery(text string) (*query, error) {
 }
 
 func (q *query) remove(ctx context.Context, doc map[string]any) (map[string]any, error) {
-	ctx, end := cputime.Limit(ctx, maxTime, errTime)
-	defer end()
-	run := &meter{Context: ctx, left: maxSteps}
+	ctx, stop := cputime.Limit(ctx, maxTime, errTime)
+	defer stop()
+	run := &stepLimit{Context: ctx, left: maxSteps}
 	out, ok := q.code.RunWithContext(run, toQuery(doc)).Next()
 	if err, failed := out.(error); failed {
-		return nil, &QueryError{Expression: q.text, Err: run.explain(err)}
+		return nil, queryError(q.text, run.cause(err))
 	}
 	object, isObject := fromQuery(out).(map[string]any)
 	if !ok || !isObject {
-		return nil, &QueryError{Expression: q.text, Err: errResult}
+		return nil, queryError(q.text, errResult)
 	}
 	return object, nil
 }
 
-// meter is a context that also ends after a number of steps: gojq asks it once in
+// stepLimit is a context that also ends after a number of steps: gojq calls Done once in
 // each. It serves one run in one goroutine.
-type meter struct {
+type stepLimit struct {
 	context.Context
 	left int
 }
@@ -86,36 +86,36 @@ var closed = func() <-chan struct{} {
 	return c
 }()
 
-func (m *meter) Done() <-chan struct{} {
-	if m.left <= 0 {
+func (l *stepLimit) Done() <-chan struct{} {
+	if l.left <= 0 {
 		return closed
 	}
-	m.left--
-	return m.Context.Done()
+	l.left--
+	return l.Context.Done()
 }
 
-func (m *meter) Err() error {
-	if m.left <= 0 {
+func (l *stepLimit) Err() error {
+	if l.left <= 0 {
 		return errSteps
 	}
-	return m.Context.Err()
+	return l.Context.Err()
 }
 
-// explain says why a run ended. gojq quotes values of the document, which may be a
-// Secret's: only what precedes them is repeated.
-func (m *meter) explain(err error) error {
+// cause returns why a run ended. gojq quotes values of the document, which may be a
+// Secret: only what precedes them is repeated.
+func (l *stepLimit) cause(err error) error {
 	switch {
-	case m.left <= 0:
+	case l.left <= 0:
 		return errSteps
-	case m.Context.Err() != nil:
-		return context.Cause(m.Context)
+	case l.Context.Err() != nil:
+		return context.Cause(l.Context)
 	}
 	text, _, _ := strings.Cut(err.Error(), " (")
 	text, _, _ = strings.Cut(text, `"`)
 	return errors.New(strings.TrimSpace(text))
 }
 
-// toQuery converts numbers to the types that gojq knows.
+// toQuery copies a value, with the types of numbers that gojq accepts.
 func toQuery(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -153,7 +153,7 @@ func number(n json.Number) any {
 	return f
 }
 
-// fromQuery converts numbers back, in place.
+// fromQuery converts the numbers of gojq back, in place.
 func fromQuery(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
