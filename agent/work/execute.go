@@ -306,7 +306,7 @@ func (e *Engine) applyStep(ctx context.Context, w *work, s *step) (result, time.
 	due, wait := e.inventory.nextAction(s.at.objectID, key, s.contentHash, now)
 	s.isNewContent = e.inventory.isNewContent(s.at.objectID, key, s.contentHash)
 	writes := due != actionNone && wait == 0 && !w.isManifestComplete(s.at.objectID)
-	if w.allowed.recordDrift(s.at.objectID, due == actionApply && !s.isNewContent) && !e.executors.Follows() {
+	if w.allowed.recordDrift(s.at.objectID, due == actionApply && !s.isNewContent) && !e.executors.IsWatching() {
 		w.reviews.recordDrift(now)
 	}
 	again, err := e.checkAccess(ctx, w, s, writes)

@@ -69,7 +69,7 @@ func (manifestWorkFormatter) setManifestConditions(w *work, o *outcome, seen obj
 	case known || o.failure != "":
 		setCondition(&o.conditions, metav1.Condition{Type: conditionAvailable, Status: metav1.ConditionFalse, Reason: "ResourceNotAvailable", Message: "Resource is not available"}, now)
 	}
-	o.conditions = conditionrules.Prune(o.conditions, w.observedGeneration)
+	o.conditions = conditionrules.RemoveStale(o.conditions, w.observedGeneration)
 	reading := seen.readingOf(*o.object, w.key.String())
 	switch {
 	case reading == nil:

@@ -200,7 +200,7 @@ func TestRevocationIsSeenWithRBACWatches(t *testing.T) {
 			h.says(c, name, 1, workv1.WorkApplied, metav1.ConditionTrue)
 			c.eventually("earlier reviews are over", func() bool {
 				r := &a.lookup(manifestKey(name)).reviews
-				return a.executors.Follows() && r.delay(time.Now()) == 0 && a.rested(name) >= minReviewInterval
+				return a.executors.IsWatching() && r.delay(time.Now()) == 0 && a.rested(name) >= minReviewInterval
 			})
 			began := time.Now()
 			c.changesRights(rights, true, lag)

@@ -127,7 +127,7 @@ func rightsOf(t *testing.T) *executor.Checker {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.Close)
-	livetest.Eventually(t, "the rights are watched", c.Follows)
+	livetest.Eventually(t, "the rights are watched", c.IsWatching)
 	return c
 }
 

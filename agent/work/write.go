@@ -165,7 +165,7 @@ func (e *Engine) create(ctx context.Context, s *step, owners []workAnchor) (writ
 	if err != nil {
 		return writeResult{}, err
 	}
-	if obj, err = merge.Fresh(obj); err != nil {
+	if obj, err = merge.NewObject(obj); err != nil {
 		return writeResult{}, err
 	}
 	ctx, a := withResponse(ctx)
@@ -223,7 +223,7 @@ func (e *Engine) mergeInto(ctx context.Context, w *work, s *step, live *unstruct
 		return writeResult{}, err
 	}
 	switch verdict {
-	case merge.Same:
+	case merge.Unchanged:
 		return newWriteResult(live, 0), nil
 	case merge.Recreate:
 		if err := e.spoke.delete(ctx, s.at, live.GetUID(), live.GetResourceVersion()); err != nil && !apierrors.IsNotFound(err) {

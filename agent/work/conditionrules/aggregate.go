@@ -13,16 +13,16 @@ import (
 	workv1 "open-cluster-management.io/api/work/v1"
 )
 
-// Owned tells a condition that a rule set, on a manifest or on a work, by its
+// IsRuleCondition tells a condition that a rule set, on a manifest or on a work, by its
 // reason as OCM does.
-func Owned(c metav1.Condition) bool {
+func IsRuleCondition(c metav1.Condition) bool {
 	return strings.HasPrefix(c.Reason, reasonPrefix) || c.Type == TypeHealthy && isHealthReason(c.Reason)
 }
 
-// Prune returns conditions without those that rules set for another generation.
+// RemoveStale returns conditions without those that rules set for another generation.
 // It does not change its argument.
-func Prune(conditions []metav1.Condition, generation int64) []metav1.Condition {
-	stale := func(c metav1.Condition) bool { return Owned(c) && c.ObservedGeneration != generation }
+func RemoveStale(conditions []metav1.Condition, generation int64) []metav1.Condition {
+	stale := func(c metav1.Condition) bool { return IsRuleCondition(c) && c.ObservedGeneration != generation }
 	if !slices.ContainsFunc(conditions, stale) {
 		return conditions
 	}
@@ -35,11 +35,11 @@ func Prune(conditions []metav1.Condition, generation int64) []metav1.Condition {
 // bear no time.
 func Aggregate(manifests [][]metav1.Condition, generation int64) []metav1.Condition {
 	var order []string
-	byType := map[string]*total{}
+	byType := map[string]*aggregate{}
 	beyond := ""
 	for _, conditions := range manifests {
 		for _, c := range conditions {
-			if !Owned(c) || c.ObservedGeneration != generation {
+			if !IsRuleCondition(c) || c.ObservedGeneration != generation {
 				continue
 			}
 			if byType[c.Type] == nil {
@@ -47,7 +47,7 @@ func Aggregate(manifests [][]metav1.Condition, generation int64) []metav1.Condit
 					beyond = cmp.Or(beyond, c.Type)
 					continue
 				}
-				byType[c.Type] = &total{}
+				byType[c.Type] = &aggregate{}
 				order = append(order, c.Type)
 			}
 			byType[c.Type].add(c)
@@ -58,29 +58,29 @@ func Aggregate(manifests [][]metav1.Condition, generation int64) []metav1.Condit
 		out = append(out, byType[kind].condition(kind, generation))
 	}
 	if beyond != "" {
-		out = append(out, tooMany(beyond, generation))
+		out = append(out, tooManyRules(beyond, generation))
 	}
 	return out
 }
 
-// total is what the manifests' conditions of one type say.
-type total struct {
+// aggregate is what the manifests' conditions of one type say.
+type aggregate struct {
 	count   int
 	status  metav1.ConditionStatus
 	message string
 }
 
-func (t *total) add(c metav1.Condition) {
+func (t *aggregate) add(c metav1.Condition) {
 	t.count++
-	if t.count == 1 || weight(c.Type, c.Status) > weight(c.Type, t.status) {
+	if t.count == 1 || statusPriority(c.Type, c.Status) > statusPriority(c.Type, t.status) {
 		t.status = c.Status
 	}
 	t.message = c.Message
 }
 
-// weight orders statuses: the heaviest decides. Something still progresses while
+// statusPriority orders statuses: the heaviest decides. Something still progresses while
 // one of its parts does; anything else holds only if it holds for all.
-func weight(kind string, s metav1.ConditionStatus) int {
+func statusPriority(kind string, s metav1.ConditionStatus) int {
 	decisive := metav1.ConditionFalse
 	if kind == workv1.WorkProgressing {
 		decisive = metav1.ConditionTrue
@@ -95,7 +95,7 @@ func weight(kind string, s metav1.ConditionStatus) int {
 	}
 }
 
-func (t *total) condition(kind string, generation int64) metav1.Condition {
+func (t *aggregate) condition(kind string, generation int64) metav1.Condition {
 	c := metav1.Condition{
 		Type: kind, Status: t.status, Reason: ReasonAggregated, Message: t.message, ObservedGeneration: generation,
 	}

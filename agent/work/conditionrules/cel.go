@@ -29,10 +29,10 @@ const (
 	// maxExpression bounds an expression's length in bytes: what its compilation
 	// takes is some hundred times as much.
 	maxExpression = 16 << 10
-	// maxPrograms and maxLength, of their expressions in bytes, bound what is kept;
+	// maxPrograms and maxCacheLength, of their expressions in bytes, bound what is kept;
 	// other programs are compiled again when they are needed.
-	maxPrograms = 512
-	maxLength   = 64 << 10
+	maxPrograms    = 512
+	maxCacheLength = 64 << 10
 	// maxTime is what the expressions of one manifest may compute for one object: what
 	// CEL calls cheap may be slow.
 	maxTime = time.Second
@@ -52,20 +52,20 @@ var (
 // process; several goroutines may use it.
 type Compiler struct {
 	// environment is made on first use.
-	environment func() (*environment, error)
-	programs    *programs
+	environment func() (*celEnvironment, error)
+	programs    *programCache
 }
 
-// environment is what expressions are compiled in, and the implementations of the
+// celEnvironment is what expressions are compiled in, and the implementations of the
 // bounded functions there.
-type environment struct {
+type celEnvironment struct {
 	*cel.Env
-	bounded map[string]*functions.Overload
+	overloads map[string]*functions.Overload
 }
 
 // NewCompiler returns a compiler that has not yet made anything.
 func NewCompiler() *Compiler {
-	return &Compiler{environment: sync.OnceValues(newEnvironment), programs: newPrograms()}
+	return &Compiler{environment: sync.OnceValues(newEnvironment), programs: newProgramCache()}
 }
 
 // program returns the program of an expression. Two goroutines may compile the
@@ -75,10 +75,10 @@ func (c *Compiler) program(expression string) (cel.Program, error) {
 		return nil, errExpression
 	}
 	if kept, ok := c.programs.get(expression); ok {
-		return kept.program, kept.err
+		return kept.Program, kept.err
 	}
 	p, err := c.compile(expression)
-	c.programs.add(compiled{expression: expression, program: p, err: err})
+	c.programs.add(cachedProgram{expression: expression, Program: p, err: err})
 	return p, err
 }
 
@@ -94,8 +94,8 @@ func (c *Compiler) compile(expression string) (cel.Program, error) {
 	return env.Program(ast,
 		cel.EvalOptions(cel.OptOptimize, cel.OptTrackCost),
 		cel.CostLimit(celconfig.PerCallLimit),
-		cel.CustomDecoratorV2(bound(env.bounded)),
-		cel.CostTracking(&costs{}),
+		cel.CustomDecoratorV2(limitCalls(env.overloads)),
+		cel.CostTracking(&costEstimator{}),
 		cel.CostTrackerOptions(interpreter.PresenceTestHasCost(false)),
 		cel.InterruptCheckFrequency(celconfig.CheckFrequency),
 	)
@@ -103,7 +103,7 @@ func (c *Compiler) compile(expression string) (cel.Program, error) {
 
 // newEnvironment declares what OCM's does: Kubernetes' libraries, hasConditions,
 // and the variables object and, for messages, result.
-func newEnvironment() (*environment, error) {
+func newEnvironment() (*celEnvironment, error) {
 	env, err := cel.NewEnv(
 		cel.HomogeneousAggregateLiterals(),
 		cel.EagerlyValidateDeclarations(true),
@@ -133,11 +133,11 @@ func newEnvironment() (*environment, error) {
 	if err != nil {
 		return nil, err
 	}
-	own, err := implementations(env)
+	own, err := findOverloads(env)
 	if err != nil {
 		return nil, err
 	}
-	return &environment{Env: env, bounded: own}, nil
+	return &celEnvironment{Env: env, overloads: own}, nil
 }
 
 // hasConditions tells whether a map has a list of conditions: an object in its
@@ -160,21 +160,21 @@ func hasConditions(v ref.Val) ref.Val {
 	return types.Bool(isList)
 }
 
-// eval runs an expression within what is left of the manifest's budgets.
-func (r *run) eval(expression string, variables map[string]any) (ref.Val, error) {
+// evaluate runs an expression within what is left of the manifest's budgets.
+func (r *evaluation) evaluate(expression string, variables map[string]any) (ref.Val, error) {
 	program, err := r.compiler.program(expression)
 	if err != nil {
 		return nil, err
 	}
 	switch {
-	case r.oversized():
+	case r.isObjectTooLarge():
 		return nil, errObject
 	case r.budget <= 0:
 		return nil, errBudget
 	case r.time <= 0:
 		return nil, errTime
 	}
-	value, err := r.timed(program, variables)
+	value, err := r.runProgram(program, variables)
 	if err != nil {
 		return nil, err
 	}
@@ -184,12 +184,12 @@ func (r *run) eval(expression string, variables map[string]any) (ref.Val, error)
 	return value, nil
 }
 
-// timed runs a program in what is left of the time; to compile it is none of that.
-func (r *run) timed(program cel.Program, variables map[string]any) (ref.Val, error) {
+// runProgram runs a program in what is left of the time; to compile it is none of that.
+func (r *evaluation) runProgram(program cel.Program, variables map[string]any) (ref.Val, error) {
 	ctx, end := cputime.Limit(context.Background(), r.time, errTime)
 	value, details, err := program.ContextEval(ctx, variables)
 	r.time -= end()
-	r.spend(details)
+	r.chargeCost(details)
 	if errors.Is(err, interpreter.InterruptError{}) {
 		r.time = 0
 		return nil, errTime
@@ -197,17 +197,17 @@ func (r *run) timed(program cel.Program, variables map[string]any) (ref.Val, err
 	return value, err
 }
 
-// oversized tells whether the object is more than expressions may see.
-func (r *run) oversized() bool {
+// isObjectTooLarge tells whether the object is more than expressions may see.
+func (r *evaluation) isObjectTooLarge() bool {
 	if !r.measured {
-		r.measured, r.large = true, texts(r.object, maxObject) > maxObject
+		r.measured, r.tooLarge = true, textLength(r.object, maxObject) > maxObject
 	}
-	return r.large
+	return r.tooLarge
 }
 
-// texts is the length of the strings in a value, and one for each other; it counts
+// textLength is the length of the strings in a value, and one for each other; it counts
 // no further than to exceed limit.
-func texts(value any, limit int) int {
+func textLength(value any, limit int) int {
 	n := 1
 	switch v := value.(type) {
 	case string:
@@ -217,21 +217,21 @@ func texts(value any, limit int) int {
 			if n > limit {
 				break
 			}
-			n += texts(child, limit-n)
+			n += textLength(child, limit-n)
 		}
 	case map[string]any:
 		for key, child := range v {
 			if n > limit {
 				break
 			}
-			n += len(key) + texts(child, limit-n)
+			n += len(key) + textLength(child, limit-n)
 		}
 	}
 	return n
 }
 
-// spend takes the cost of a run off the budget; one that cannot be told took all.
-func (r *run) spend(details *cel.EvalDetails) {
+// chargeCost takes the cost of a run off the budget; one that cannot be told took all.
+func (r *evaluation) chargeCost(details *cel.EvalDetails) {
 	if details == nil || details.ActualCost() == nil || *details.ActualCost() > math.MaxInt64 {
 		r.budget = -1
 		return
@@ -239,33 +239,33 @@ func (r *run) spend(details *cel.EvalDetails) {
 	r.budget -= int64(*details.ActualCost()) //nolint:gosec // bounded by the line above
 }
 
-func (r *run) boolean(expression string) (bool, error) {
+func (r *evaluation) evalBool(expression string) (bool, error) {
 	// A condition's own expression sees no result: it is what makes it.
-	value, err := r.eval(expression, map[string]any{"object": r.object})
+	value, err := r.evaluate(expression, map[string]any{"object": r.object})
 	if err != nil {
 		return false, err
 	}
 	holds, ok := value.(types.Bool)
 	if !ok {
-		return false, fmt.Errorf("expression %q returned %s, not bool", abridge(expression), value.Type().TypeName())
+		return false, fmt.Errorf("expression %q returned %s, not bool", truncateExpression(expression), value.Type().TypeName())
 	}
 	return bool(holds), nil
 }
 
-func (r *run) text(expression string, result bool) (string, error) {
-	value, err := r.eval(expression, map[string]any{"object": r.object, "result": result})
+func (r *evaluation) evalString(expression string, result bool) (string, error) {
+	value, err := r.evaluate(expression, map[string]any{"object": r.object, "result": result})
 	if err != nil {
 		return "", err
 	}
 	text, ok := value.(types.String)
 	if !ok {
-		return "", fmt.Errorf("message expression %q returned %s, not string", abridge(expression), value.Type().TypeName())
+		return "", fmt.Errorf("message expression %q returned %s, not string", truncateExpression(expression), value.Type().TypeName())
 	}
 	return string(text), nil
 }
 
-// abridge quotes an expression no longer than a message needs.
-func abridge(expression string) string {
+// truncateExpression quotes an expression no longer than a message needs.
+func truncateExpression(expression string) string {
 	const enough = 256
 	if len(expression) <= enough {
 		return expression

@@ -16,31 +16,31 @@ var (
 	podKind = schema.GroupVersionKind{Version: "v1", Kind: "Pod"}
 )
 
-// wellKnown evaluates a rule that needs no expression; ok is false when the kind
+// evalWellKnown evaluates a rule that needs no expression; ok is false when the kind
 // has no such condition.
-func (r *run) wellKnown(rule *workv1.ConditionRule, obj *unstructured.Unstructured) (c metav1.Condition, ok bool) {
+func (r *evaluation) evalWellKnown(rule *workv1.ConditionRule, obj *unstructured.Unstructured) (c metav1.Condition, ok bool) {
 	switch {
 	case rule.Condition == TypeHealthy:
-		return r.healthy(rule, obj), true
+		return r.evalHealthy(rule, obj), true
 	case rule.Condition != workv1.WorkComplete:
 		return metav1.Condition{}, false
 	}
 	switch obj.GroupVersionKind() {
 	case jobKind:
-		done := jobFinished(obj.Object)
+		done := isJobFinished(obj.Object)
 		message := "Job is not finished"
 		if done {
 			message = "Job is finished"
 		}
-		return r.evaluated(rule, done, message), true
+		return r.newCondition(rule, done, message), true
 	case podKind:
 		phase, _, _ := unstructured.NestedString(obj.Object, "status", "phase")
-		return r.evaluated(rule, phase == "Succeeded" || phase == "Failed", "Pod is in phase "+phase), true
+		return r.newCondition(rule, phase == "Succeeded" || phase == "Failed", "Pod is in phase "+phase), true
 	}
 	return metav1.Condition{}, false
 }
 
-func jobFinished(job map[string]any) bool {
+func isJobFinished(job map[string]any) bool {
 	field, _, _ := unstructured.NestedFieldNoCopy(job, "status", "conditions")
 	conditions, _ := field.([]any)
 	for _, entry := range conditions {
@@ -52,15 +52,15 @@ func jobFinished(job map[string]any) bool {
 	return false
 }
 
-// healthy maps kstatus to a condition: the reason is its status, the message its
+// evalHealthy maps kstatus to a condition: the reason is its status, the message its
 // own unless the rule has one.
-func (r *run) healthy(rule *workv1.ConditionRule, obj *unstructured.Unstructured) metav1.Condition {
+func (r *evaluation) evalHealthy(rule *workv1.ConditionRule, obj *unstructured.Unstructured) metav1.Condition {
 	result, err := status.Compute(obj)
 	if err != nil {
 		// kstatus quotes what it could not read.
 		return metav1.Condition{Status: metav1.ConditionUnknown, Reason: string(status.UnknownStatus), Message: "Resource status is malformed"}
 	}
-	c := r.evaluated(rule, result.Status == status.CurrentStatus, result.Message)
+	c := r.newCondition(rule, result.Status == status.CurrentStatus, result.Message)
 	if c.Reason != ReasonEvaluated {
 		return c
 	}

@@ -111,10 +111,10 @@ func (e *NotAllowedError) Unwrap() error { return e.Cause }
 // Checker asks the API server of a cluster.
 type Checker struct {
 	reviews authorizationclient.SubjectAccessReviewInterface
-	// as returns a client that acts as a user.
-	as      func(user string) (dynamic.Interface, error)
-	allowed *memory // nil without caches
-	stop    func()
+	// clientFor returns a client that acts as a user.
+	clientFor func(user string) (dynamic.Interface, error)
+	cache     *allowedCache // nil without caches
+	stop      func()
 }
 
 // New returns a Checker, which lasts until Close.
@@ -131,7 +131,7 @@ func New(cfg Config) (*Checker, error) {
 	}
 	own := &http.Client{Transport: pool.Transport, Timeout: pool.Timeout}
 	if i := cfg.REST.Impersonate; i.UserName != "" {
-		own.Transport = impersonate(pool, i)
+		own.Transport = newImpersonatingTransport(pool, i)
 	}
 	reviews, err := authorizationclient.NewForConfigAndClient(base, own)
 	if err != nil {
@@ -139,8 +139,8 @@ func New(cfg Config) (*Checker, error) {
 	}
 	c := &Checker{
 		reviews: reviews.SubjectAccessReviews(),
-		as: func(user string) (dynamic.Interface, error) {
-			acting := &http.Client{Transport: impersonate(pool, rest.ImpersonationConfig{UserName: user}), Timeout: pool.Timeout}
+		clientFor: func(user string) (dynamic.Interface, error) {
+			acting := &http.Client{Transport: newImpersonatingTransport(pool, rest.ImpersonationConfig{UserName: user}), Timeout: pool.Timeout}
 			return dynamic.NewForConfigAndClient(base, acting)
 		},
 	}
@@ -150,8 +150,8 @@ func New(cfg Config) (*Checker, error) {
 		if err != nil {
 			return nil, fmt.Errorf("executor: %w", err)
 		}
-		c.allowed = newMemory()
-		stopWatches = rbacwatch.Follow(client, sink{memory: c.allowed, change: cfg.changed()}, cfg.Logger)
+		c.cache = newAllowedCache()
+		stopWatches = rbacwatch.Follow(client, watchSink{allowedCache: c.cache, change: cfg.changed()}, cfg.Logger)
 	}
 	c.stop = func() {
 		stopWatches()
@@ -160,21 +160,21 @@ func New(cfg Config) (*Checker, error) {
 	return c, nil
 }
 
-// sink keeps the memory, and passes changes on.
-type sink struct {
-	*memory
+// watchSink keeps the memory, and passes changes on.
+type watchSink struct {
+	*allowedCache
 	change func(namespace string)
 }
 
-func (s sink) Lost()  { s.lose() }
-func (s sink) Found() { s.find() }
+func (s watchSink) Lost()  { s.countLostWatch() }
+func (s watchSink) Found() { s.countFoundWatch() }
 
-func (s sink) Changed(namespace string) {
-	s.changed(namespace)
+func (s watchSink) Changed(namespace string) {
+	s.invalidate(namespace)
 	s.change(namespace)
 }
 
-func impersonate(pool *http.Client, i rest.ImpersonationConfig) http.RoundTripper {
+func newImpersonatingTransport(pool *http.Client, i rest.ImpersonationConfig) http.RoundTripper {
 	return transport.NewImpersonatingRoundTripper(
 		transport.ImpersonationConfig{UserName: i.UserName, UID: i.UID, Groups: i.Groups, Extra: i.Extra}, pool.Transport)
 }
@@ -182,35 +182,35 @@ func impersonate(pool *http.Client, i rest.ImpersonationConfig) http.RoundTrippe
 // Close ends the watches and gives up idle connections. No Check may follow.
 func (c *Checker) Close() { c.stop() }
 
-// Follows tells whether a change of rights is noticed at present: with caches, while
+// IsWatching tells whether a change of rights is noticed at present: with caches, while
 // all that rights come from can be watched.
-func (c *Checker) Follows() bool { return c.allowed.sees() }
+func (c *Checker) IsWatching() bool { return c.cache.isWatching() }
 
 // LastChange is when roles or bindings last changed, or may have while nobody saw it;
 // zero without caches. The API server may still answer from before that.
-func (c *Checker) LastChange() time.Time { return c.allowed.lastChange() }
+func (c *Checker) LastChange() time.Time { return c.cache.lastChange() }
 
 // Check returns nil if the service account may do all that the request takes,
 // and a [*NotAllowedError] if it may not. Any other error says that this could
 // not be found out, and is worth another attempt.
 func (c *Checker) Check(ctx context.Context, r Request) error {
-	what, err := keyOf(r)
+	what, err := newCacheKey(r)
 	if err != nil {
 		return err
 	}
-	began, known := c.allowed.recall(what)
+	began, known := c.cache.lookup(what)
 	if known {
 		return nil
 	}
-	if err := c.review(ctx, r); err != nil {
+	if err := c.reviewAccess(ctx, r); err != nil {
 		return err
 	}
-	if r.grants() {
-		if err := c.rehearse(ctx, r); err != nil {
+	if r.grantsRights() {
+		if err := c.dryRun(ctx, r); err != nil {
 			return err
 		}
 	}
-	c.allowed.remember(began, what)
+	c.cache.add(began, what)
 	return nil
 }
 
@@ -226,8 +226,8 @@ func (r Request) verbs() []string {
 	return verbs
 }
 
-// review asks for every verb.
-func (c *Checker) review(ctx context.Context, r Request) error {
+// reviewAccess asks for every verb.
+func (c *Checker) reviewAccess(ctx context.Context, r Request) error {
 	account := authenticationv1.UserInfo{
 		Username: r.user(),
 		Groups:   []string{"system:serviceaccounts", "system:authenticated", "system:serviceaccounts:" + r.Namespace},
@@ -241,42 +241,42 @@ func (c *Checker) review(ctx context.Context, r Request) error {
 			return fmt.Errorf("review access of %s: %w", r.user(), err)
 		}
 		if !allowed {
-			return refusal(r, false, nil)
+			return notAllowed(r, false, nil)
 		}
 	}
 	return nil
 }
 
-func refusal(r Request, escalation bool, cause error) error {
+func notAllowed(r Request, escalation bool, cause error) error {
 	return &NotAllowedError{
 		Resource: r.Resource.GroupResource(), Namespace: r.ObjectNamespace, Name: r.ObjectName, Escalation: escalation, Cause: cause,
 	}
 }
 
-// grants tells whether the request writes a kind with which an account could give
+// grantsRights tells whether the request writes a kind with which an account could give
 // itself rights.
-func (r Request) grants() bool {
+func (r Request) grantsRights() bool {
 	return !r.ReadOnly && r.Resource.Group == rbacv1.GroupName &&
 		slices.Contains([]string{"roles", "rolebindings", "clusterroles", "clusterrolebindings"}, r.Resource.Resource)
 }
 
-// rehearse writes the object as the account, without effect. The API server
+// dryRun writes the object as the account, without effect. The API server
 // looks at what a role or binding grants before it looks whether there is one;
 // where there is, an update has to pass, too. That something else is wrong with
 // the object is no answer to the question.
-func (c *Checker) rehearse(ctx context.Context, r Request) error {
-	client, err := c.as(r.user())
+func (c *Checker) dryRun(ctx context.Context, r Request) error {
+	client, err := c.clientFor(r.user())
 	if err != nil {
 		return fmt.Errorf("client as %s: %w", r.user(), err)
 	}
-	obj := rehearsal(r)
+	obj := dryRunObject(r)
 	resource := client.Resource(r.Resource).Namespace(r.ObjectNamespace)
 	_, err = resource.Create(ctx, obj, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	if apierrors.IsAlreadyExists(err) {
 		_, err = resource.Update(ctx, obj, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
 	}
 	if apierrors.IsForbidden(err) {
-		return refusal(r, true, err)
+		return notAllowed(r, true, err)
 	}
 	if err != nil {
 		return fmt.Errorf("dry run as %s: %w", r.user(), err)
@@ -284,8 +284,8 @@ func (c *Checker) rehearse(ctx context.Context, r Request) error {
 	return nil
 }
 
-// rehearsal is the object with what makes its content and nothing else.
-func rehearsal(r Request) *unstructured.Unstructured {
+// dryRunObject is the object with what makes its content and nothing else.
+func dryRunObject(r Request) *unstructured.Unstructured {
 	obj := &unstructured.Unstructured{Object: maps.Clone(r.Object.Object)}
 	metadata := map[string]any{"name": r.ObjectName}
 	if r.ObjectNamespace != "" {
@@ -302,7 +302,7 @@ func rehearsal(r Request) *unstructured.Unstructured {
 }
 
 // A key is what one yes is about.
-type key struct {
+type cacheKey struct {
 	namespace, name             string
 	resource                    schema.GroupVersionResource
 	objectNamespace, objectName string
@@ -310,19 +310,19 @@ type key struct {
 	content                     [sha256.Size]byte // of roles and bindings
 }
 
-// keyOf fails if there is no content where it matters.
-func keyOf(r Request) (key, error) {
-	k := key{
+// newCacheKey fails if there is no content where it matters.
+func newCacheKey(r Request) (cacheKey, error) {
+	k := cacheKey{
 		namespace: r.Namespace, name: r.Name, resource: r.Resource,
 		objectNamespace: r.ObjectNamespace, objectName: r.ObjectName, deletion: r.Delete, readOnly: r.ReadOnly,
 	}
-	if !r.grants() {
+	if !r.grantsRights() {
 		return k, nil
 	}
 	if r.Object == nil || r.Object.Object == nil {
 		return k, errNoContent
 	}
-	text, err := json.Marshal(rehearsal(r).Object)
+	text, err := json.Marshal(dryRunObject(r).Object)
 	if err != nil {
 		return k, fmt.Errorf("encode %s %s: %w", r.Resource.Resource, r.ObjectName, err)
 	}

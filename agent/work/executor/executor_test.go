@@ -42,11 +42,11 @@ func role() *unstructured.Unstructured {
 // server answers a Checker: what is asked of it, and what it says.
 type server struct {
 	*Checker
-	asked  []authorizationv1.SubjectAccessReviewSpec
-	denied []string // verbs
-	err    error
-	acted  []string // "verb user"
-	object *unstructured.Unstructured
+	reviews []authorizationv1.SubjectAccessReviewSpec
+	denied  []string // verbs
+	err     error
+	acted   []string // "verb user"
+	object  *unstructured.Unstructured
 	// writes answers the dry runs by verb.
 	writes map[string]error
 }
@@ -56,12 +56,12 @@ func newServer() *server {
 	kube := fake.NewSimpleClientset()
 	kube.PrependReactor("create", "subjectaccessreviews", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		review := a.(clienttesting.CreateAction).GetObject().(*authorizationv1.SubjectAccessReview)
-		s.asked = append(s.asked, review.Spec)
+		s.reviews = append(s.reviews, review.Spec)
 		review = review.DeepCopy()
 		review.Status.Allowed = !slices.Contains(s.denied, review.Spec.ResourceAttributes.Verb)
 		return true, review, s.err
 	})
-	s.Checker = &Checker{reviews: kube.AuthorizationV1().SubjectAccessReviews(), as: s.actor, stop: func() {}}
+	s.Checker = &Checker{reviews: kube.AuthorizationV1().SubjectAccessReviews(), clientFor: s.actor, stop: func() {}}
 	return s
 }
 
@@ -75,7 +75,7 @@ func (s *server) actor(user string) (dynamic.Interface, error) {
 	return client, nil
 }
 
-func TestEveryVerbOfApplyingIsAskedForAsTheAccount(t *testing.T) {
+func TestCheckReviewsEveryVerbAsAccount(t *testing.T) {
 	cases := map[string]struct {
 		reason  string
 		request Request
@@ -100,7 +100,7 @@ func TestEveryVerbOfApplyingIsAskedForAsTheAccount(t *testing.T) {
 				t.Fatalf("%s: %v", c.reason, err)
 			}
 			var verbs []string
-			for _, a := range s.asked {
+			for _, a := range s.reviews {
 				verbs = append(verbs, a.ResourceAttributes.Verb)
 				want := authorizationv1.SubjectAccessReviewSpec{
 					User:               "system:serviceaccount:team:builder",
@@ -121,7 +121,7 @@ func TestEveryVerbOfApplyingIsAskedForAsTheAccount(t *testing.T) {
 	}
 }
 
-func TestWhateverIsNotAllowedIsRefusedInTheOriginalsWords(t *testing.T) {
+func TestCheckReturnsNotAllowedError(t *testing.T) {
 	cases := map[string]struct {
 		reason   string
 		resource schema.GroupVersionResource
@@ -162,7 +162,7 @@ func TestWhateverIsNotAllowedIsRefusedInTheOriginalsWords(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeFoundOutIsNoRefusal(t *testing.T) {
+func TestCheckReturnsOtherErrorWhenReviewFails(t *testing.T) {
 	cases := map[string]struct {
 		reason  string
 		err     error
@@ -188,7 +188,7 @@ func TestWhatCannotBeFoundOutIsNoRefusal(t *testing.T) {
 	}
 }
 
-func TestTheDryRunHasTheContentAndNothingElse(t *testing.T) {
+func TestDryRunWritesContentOnly(t *testing.T) {
 	s := newServer()
 	object := role()
 	before := object.DeepCopy()
@@ -205,23 +205,23 @@ func TestTheDryRunHasTheContentAndNothingElse(t *testing.T) {
 	}
 }
 
-// remembering is a server whose Checker remembers, as if every watch saw.
-func remembering() *server {
+// newCachingServer is a server whose Checker remembers, as if every watch saw.
+func newCachingServer() *server {
 	s := newServer()
-	s.allowed = newMemory()
+	s.cache = newAllowedCache()
 	return s
 }
 
-func (s *server) questions(t *testing.T, r Request) int {
+func (s *server) countReviews(t *testing.T, r Request) int {
 	t.Helper()
-	before := len(s.asked)
+	before := len(s.reviews)
 	_ = s.Check(t.Context(), r)
-	return len(s.asked) - before
+	return len(s.reviews) - before
 }
 
-func TestAYesIsRememberedUntilRightsChange(t *testing.T) {
+func TestAllowedAnswerIsCachedUntilRightsChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := remembering()
+		s := newCachingServer()
 		shop := Request{Namespace: "team", Name: "builder", Resource: configMaps, ObjectNamespace: "shop", ObjectName: "a"}
 		bank := shop
 		bank.ObjectNamespace = "bank"
@@ -232,29 +232,29 @@ func TestAYesIsRememberedUntilRightsChange(t *testing.T) {
 		}{
 			{"nothing is known at first", func() {}, 4, 4},
 			{"what was asked is known", func() {}, 0, 0},
-			{"a role of one namespace changes what holds there and nowhere else", func() { s.allowed.changed("shop") }, 4, 0},
+			{"a role of one namespace changes what holds there and nowhere else", func() { s.cache.invalidate("shop") }, 4, 0},
 			{"what is asked at once is not remembered", func() { time.Sleep(cacheSettle) }, 4, 0},
 			{"it is known again", func() {}, 0, 0},
-			{"a cluster role changes everything", func() { s.allowed.changed(rbacwatch.Everywhere); time.Sleep(cacheSettle) }, 4, 4},
-			{"a watch that is lost leaves nothing", func() { s.allowed.lose() }, 4, 4},
+			{"a cluster role changes everything", func() { s.cache.invalidate(rbacwatch.Everywhere); time.Sleep(cacheSettle) }, 4, 4},
+			{"a watch that is lost leaves nothing", func() { s.cache.countLostWatch() }, 4, 4},
 			{"and nothing new is remembered", func() {}, 4, 4},
-			{"until it is found", func() { s.allowed.find(); time.Sleep(cacheSettle) }, 4, 4},
+			{"until it is found", func() { s.cache.countFoundWatch(); time.Sleep(cacheSettle) }, 4, 4},
 			{"from then on it is", func() {}, 0, 0},
-			{"for a time", func() { time.Sleep(longestMemory) }, 4, 4},
+			{"for a time", func() { time.Sleep(maxAge) }, 4, 4},
 		}
 		for _, step := range steps {
 			step.do()
-			if n, m := s.questions(t, shop), s.questions(t, bank); n != step.inShop || m != step.inBank {
+			if n, m := s.countReviews(t, shop), s.countReviews(t, bank); n != step.inShop || m != step.inBank {
 				t.Errorf("%s: asked %d and %d times, want %d and %d", step.reason, n, m, step.inShop, step.inBank)
 			}
 		}
 	})
 }
 
-func TestWhatIsRememberedIsNoMoreThanWhatWasAsked(t *testing.T) {
-	s := remembering()
+func TestCacheKeyHasAllOfRequest(t *testing.T) {
+	s := newCachingServer()
 	base := Request{Namespace: "team", Name: "builder", Resource: roles, ObjectNamespace: "shop", ObjectName: "r", Object: role()}
-	if s.questions(t, base) != 4 || s.questions(t, base) != 0 {
+	if s.countReviews(t, base) != 4 || s.countReviews(t, base) != 0 {
 		t.Fatal("the same question is asked twice")
 	}
 	cases := map[string]func(*Request){
@@ -271,15 +271,15 @@ func TestWhatIsRememberedIsNoMoreThanWhatWasAsked(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := base
 			change(&r)
-			if s.questions(t, r) == 0 {
+			if s.countReviews(t, r) == 0 {
 				t.Error("it was not asked")
 			}
 		})
 	}
 }
 
-func TestANoIsAskedAgain(t *testing.T) {
-	s := remembering()
+func TestDeniedAnswerIsNotCached(t *testing.T) {
+	s := newCachingServer()
 	s.denied = []string{"create"}
 	r := Request{Resource: configMaps}
 	if err := s.Check(t.Context(), r); err == nil {
@@ -291,67 +291,67 @@ func TestANoIsAskedAgain(t *testing.T) {
 	}
 }
 
-func TestRightsAreFollowedWhileEveryWatchSees(t *testing.T) {
-	if newServer().Follows() {
+func TestIsWatchingNeedsEveryWatch(t *testing.T) {
+	if newServer().IsWatching() {
 		t.Error("without caches nobody watches")
 	}
-	s := remembering()
+	s := newCachingServer()
 	for _, step := range []struct {
 		reason string
 		do     func()
 		want   bool
 	}{
 		{"all watches see", func() {}, true},
-		{"one does not", s.allowed.lose, false},
-		{"another one does not either", s.allowed.lose, false},
-		{"one of two sees again", s.allowed.find, false},
-		{"both do", s.allowed.find, true},
+		{"one does not", s.cache.countLostWatch, false},
+		{"another one does not either", s.cache.countLostWatch, false},
+		{"one of two sees again", s.cache.countFoundWatch, false},
+		{"both do", s.cache.countFoundWatch, true},
 	} {
-		if step.do(); s.Follows() != step.want {
+		if step.do(); s.IsWatching() != step.want {
 			t.Errorf("%s: Follows is %t", step.reason, !step.want)
 		}
 	}
 }
 
-func TestAYesThatWasOvertakenIsNotRemembered(t *testing.T) {
-	m := newMemory()
-	asked, _ := m.recall(key{name: "a"})
-	m.changed(rbacwatch.Everywhere)
-	m.last = time.Time{}
-	m.remember(asked, key{name: "a"})
-	if _, known := m.recall(key{name: "a"}); known {
+func TestAnswerFromBeforeChangeIsNotCached(t *testing.T) {
+	m := newAllowedCache()
+	asked, _ := m.lookup(cacheKey{name: "a"})
+	m.invalidate(rbacwatch.Everywhere)
+	m.changedAt = time.Time{}
+	m.add(asked, cacheKey{name: "a"})
+	if _, known := m.lookup(cacheKey{name: "a"}); known {
 		t.Error("it was true before the change, and need not be now")
 	}
 }
 
-func TestTheLastChangeIsKnown(t *testing.T) {
-	m := newMemory()
+func TestLastChangeReportsLatestChange(t *testing.T) {
+	m := newAllowedCache()
 	none := (&Checker{}).LastChange()
-	c := &Checker{allowed: m}
+	c := &Checker{cache: m}
 	if before := c.LastChange(); !none.IsZero() || !before.IsZero() {
 		t.Errorf("nothing has changed, without caches since %s, with them since %s", none, before)
 	}
 	began := time.Now()
-	m.lose()
-	m.find()
+	m.countLostWatch()
+	m.countFoundWatch()
 	seen := c.LastChange()
-	m.changed("shop")
+	m.invalidate("shop")
 	if now := c.LastChange(); seen.Before(began) || !now.After(seen) {
 		t.Errorf("watched from %s, it may have changed at %s, and has at %s", began, seen, now)
 	}
 }
 
-func TestMemoryIsBounded(t *testing.T) {
-	m := newMemory()
-	for i := range mostMemories + 1 {
-		m.remember(moment{valid: true}, key{name: time.Duration(i).String()})
+func TestCacheIsBounded(t *testing.T) {
+	m := newAllowedCache()
+	for i := range maxEntries + 1 {
+		m.add(ticket{valid: true}, cacheKey{name: time.Duration(i).String()})
 	}
-	if len(m.until) > mostMemories {
-		t.Errorf("%d memories", len(m.until))
+	if len(m.expires) > maxEntries {
+		t.Errorf("%d memories", len(m.expires))
 	}
 }
 
-func TestACheckerNeedsAnAPIServer(t *testing.T) {
+func TestNewRequiresAPIServer(t *testing.T) {
 	if _, err := New(Config{}); err == nil {
 		t.Error("it was made of nothing")
 	}

@@ -87,9 +87,9 @@ func (r *liveRig) role(t *testing.T, name string, rules ...rbacv1.PolicyRule) Re
 	return request
 }
 
-// eventually waits until a check says what is wanted: the API server learns of
+// waitForCheck waits until a check says what is wanted: the API server learns of
 // new rights a moment after they were written.
-func eventually(t *testing.T, c *Checker, r Request, allowed bool) {
+func waitForCheck(t *testing.T, c *Checker, r Request, allowed bool) {
 	t.Helper()
 	var last error
 	defer func() {
@@ -103,7 +103,7 @@ func eventually(t *testing.T, c *Checker, r Request, allowed bool) {
 	})
 }
 
-func TestLiveAnAccountMayDoWhatItWasGranted(t *testing.T) {
+func TestLiveCheckFollowsGrants(t *testing.T) {
 	r := newLiveRig(t)
 	c := r.checker(t, false)
 	var refused *NotAllowedError
@@ -111,7 +111,7 @@ func TestLiveAnAccountMayDoWhatItWasGranted(t *testing.T) {
 		t.Errorf("without any right: %v", err)
 	}
 	r.grant(t, "writer", rule("", "configmaps", "create", "update", "patch", "get"))
-	eventually(t, c, r.configMap(), true)
+	waitForCheck(t, c, r.configMap(), true)
 	request := r.configMap()
 	request.Delete = true
 	if err := c.Check(t.Context(), request); !errors.As(err, &refused) {
@@ -119,12 +119,12 @@ func TestLiveAnAccountMayDoWhatItWasGranted(t *testing.T) {
 	}
 }
 
-func TestLiveAnAccountCannotGrantWhatItHasNot(t *testing.T) {
+func TestLiveCheckRefusesEscalation(t *testing.T) {
 	r := newLiveRig(t)
 	c := r.checker(t, false)
 	r.grant(t, "maker", rule(rbacv1.GroupName, "roles", "create", "update", "patch", "get"), rule("", "configmaps", "get"))
 	own := r.role(t, "own", rule("", "configmaps", "get"))
-	eventually(t, c, own, true)
+	waitForCheck(t, c, own, true)
 	var refused *NotAllowedError
 	mighty := r.role(t, "mighty", rule("", "secrets", "*"))
 	if err := c.Check(t.Context(), mighty); !errors.As(err, &refused) || !refused.Escalation {
@@ -142,13 +142,13 @@ func TestLiveAnAccountCannotGrantWhatItHasNot(t *testing.T) {
 	}
 }
 
-func TestLiveWhatIsRememberedFollowsTheRoles(t *testing.T) {
+func TestLiveCacheFollowsRoles(t *testing.T) {
 	r := newLiveRig(t)
 	c := r.checker(t, true)
 	r.grant(t, "writer", rule("", "configmaps", "*"))
 	livetest.Eventually(t, "a yes is remembered", func() bool {
-		what, _ := keyOf(r.configMap())
-		_, known := c.allowed.recall(what)
+		what, _ := newCacheKey(r.configMap())
+		_, known := c.cache.lookup(what)
 		if !known {
 			_ = c.Check(t.Context(), r.configMap())
 		}
@@ -157,5 +157,5 @@ func TestLiveWhatIsRememberedFollowsTheRoles(t *testing.T) {
 	if err := r.kube.RbacV1().RoleBindings(r.namespace).Delete(t.Context(), "writer", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, c, r.configMap(), false)
+	waitForCheck(t, c, r.configMap(), false)
 }

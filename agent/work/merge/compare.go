@@ -4,244 +4,207 @@
 package merge
 
 import (
-	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
 	"slices"
+	"strconv"
+	"strings"
 
-	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// equal tells whether two values are the same: null and what is empty are none,
-// and numbers go by their value.
-func equal(a, b any) bool {
-	switch a := a.(type) {
-	case map[string]any:
-		return equalMaps(a, b)
-	case []any:
-		other, ok := b.([]any)
-		return (ok || b == nil) && slices.EqualFunc(a, other, equal)
-	default:
-		return a == nil && isEmpty(b) || equalScalars(a, b)
-	}
+// maxPath bounds the text of one path, in bytes.
+const maxPath = 100
+
+// Differences are the paths of fields, of which the first are named.
+type Differences struct {
+	// Paths are those that are named, as "spec.containers[0].image", without any value.
+	Paths []string
+	// Total counts all of them.
+	Total int
 }
 
-func equalMaps(a map[string]any, b any) bool {
-	other, ok := b.(map[string]any)
-	if !ok && b != nil {
-		return false
+// Compare returns in which fields live has not what required says: by the same rules
+// and in the same eyes as [Merge], so that there are none where that says [Same]. The
+// first most of them are named. The error is that of Merge.
+func Compare(required, live *unstructured.Unstructured, most int) (Differences, error) {
+	gk := required.GroupVersionKind().GroupKind()
+	if gk != live.GroupVersionKind().GroupKind() {
+		return Differences{}, fmt.Errorf("%s and %s: %w", gk, live.GroupVersionKind().GroupKind(), ErrOtherKind)
 	}
-	for key, value := range a {
-		if !equal(value, other[key]) {
-			return false
-		}
-	}
-	for key, value := range other {
-		if _, seen := a[key]; !seen && !isEmpty(value) {
-			return false
-		}
-	}
-	return true
-}
-
-func isEmpty(v any) bool {
-	switch v := v.(type) {
-	case nil:
-		return true
-	case map[string]any:
-		return len(v) == 0
-	case []any:
-		return len(v) == 0
-	default:
-		return false
-	}
-}
-
-func equalScalars(a, b any) bool {
-	switch b.(type) {
-	case map[string]any, []any:
-		return false
-	}
-	switch a.(type) {
-	case string, bool, nil:
-		return a == b
-	}
-	if i, ok := integer(a); ok {
-		if j, ok := integer(b); ok {
-			return i == j
-		}
-	}
-	f, ok := float(a)
-	g, also := float(b)
-	if ok && also {
-		return f == g
-	}
-	x, ok := a.(json.Number)
-	y, also := b.(json.Number)
-	return ok && also && x == y // beyond what a float holds
-}
-
-func integer(v any) (int64, bool) {
-	switch v := v.(type) {
-	case int64:
-		return v, true
-	case int:
-		return int64(v), true
-	case json.Number:
-		i, err := v.Int64()
-		return i, err == nil
-	default:
-		return 0, false
-	}
-}
-
-func float(v any) (float64, bool) {
-	switch v := v.(type) {
-	case float64:
-		return v, true
-	case json.Number:
-		f, err := v.Float64()
-		return f, err == nil
-	default:
-		i, ok := integer(v)
-		return float64(i), ok
-	}
-}
-
-// A lens compares the content of one kind as its API server stores it.
-type lens struct {
-	group string
-	// builtin: the API server drops what is empty.
-	builtin bool
-}
-
-func lensOf(group string) lens { return lens{group: group, builtin: slices.Contains(builtin, group)} }
-
-// covers tells whether live has everything that is wanted. The key is that of
-// the field or of the list that the values are in.
-func (l lens) covers(have, want any, key string) bool {
-	switch want := want.(type) {
-	case nil:
-		return true // the API server takes null for nothing said
-	case map[string]any:
-		return l.coversMap(have, want, key)
-	case []any:
-		return l.coversList(have, want, key)
-	default:
-		return l.coversScalar(have, want, key)
-	}
-}
-
-func (l lens) coversMap(have any, want map[string]any, key string) bool {
-	live, ok := have.(map[string]any)
-	if !ok {
-		return have == nil && len(want) == 0 && l.builtin && slices.Contains(stringMaps, key)
-	}
-	amounts := slices.Contains(quantityMaps, key)
-	for field, value := range want {
-		if amounts && sameAmount(live[field], value) {
-			continue
-		}
-		if !l.covers(live[field], value, field) {
-			return false
-		}
-	}
-	return true
-}
-
-func (l lens) coversList(have any, want []any, key string) bool {
-	live, ok := have.([]any)
-	if !ok {
-		return have == nil && len(want) == 0 && l.builtin
-	}
-	return slices.EqualFunc(live, want, func(h, w any) bool { return w == nil && h == nil || w != nil && l.covers(h, w, key) })
-}
-
-func (l lens) coversScalar(have, want any, key string) bool {
-	if equalScalars(want, have) {
-		return true
-	}
-	if !l.builtin {
-		return false
-	}
-	switch {
-	case want == "":
-		return have == nil
-	case slices.Contains(plainFields, key) && (want == false || equalScalars(want, int64(0))):
-		return have == nil
-	case key == "nodePort" && equalScalars(want, int64(0)):
-		return true // asks for any
-	case slices.Contains(quantities, key) || key == "value" && l.group == "autoscaling":
-		return sameAmount(have, want)
-	default:
-		return false
-	}
-}
-
-// sameAmount tells whether two values are the same quantity.
-func sameAmount(a, b any) bool {
-	x, ok := quantity(a)
-	y, also := quantity(b)
-	return ok && also && x.Cmp(y) == 0
-}
-
-// longestQuantity bounds what is parsed, in bytes.
-const longestQuantity = 64
-
-func quantity(v any) (resource.Quantity, bool) {
-	var text string
-	switch v := v.(type) {
-	case string:
-		text = v
-	case nil, bool, map[string]any, []any:
-		return resource.Quantity{}, false
-	default:
-		encoded, err := json.Marshal(v)
-		if err != nil {
-			return resource.Quantity{}, false
-		}
-		text = string(encoded)
-	}
-	if len(text) > longestQuantity {
-		return resource.Quantity{}, false
-	}
-	q, err := resource.ParseQuantity(text)
-	return q, err == nil
-}
-
-// builtin are the groups whose objects an API server decodes into types: what
-// is empty and marked so is dropped, and quantities are written in one way.
-var builtin = []string{
-	"", "admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io", "apps", "autoscaling", "batch",
-	"certificates.k8s.io", "coordination.k8s.io", "discovery.k8s.io", "events.k8s.io", "flowcontrol.apiserver.k8s.io",
-	"networking.k8s.io", "node.k8s.io", "policy", "rbac.authorization.k8s.io", "resource.k8s.io", "scheduling.k8s.io",
-	"storage.k8s.io", "storagemigration.k8s.io",
-}
-
-var (
-	// plainFields of built-in types are dropped when they are false or 0. Others,
-	// being pointers, are kept: allowPrivilegeEscalation is not the same when it
-	// is missing.
-	plainFields = []string{
-		"hostIPC", "hostNetwork", "hostPID", "hostPort", "initialDelaySeconds", "minReadySeconds", "paused",
-		"publishNotReadyAddresses", "readOnly", "stdin", "stdinOnce", "tty",
-	}
-	// stringMaps of built-in types are dropped when they are empty. An empty
-	// selector is not the same as none.
-	stringMaps = []string{"annotations", "labels", "limits", "matchLabels", "nodeSelector", "parameters", "requests"}
-	// quantityMaps hold amounts under any key.
-	quantityMaps = []string{
-		"allocatedResources", "capacity", "default", "defaultRequest", "hard", "limits", "max", "maxLimitRequestRatio",
-		"min", "podFixed", "requests",
-	}
-	// quantities are amounts themselves.
-	quantities = []string{"averageValue", "divisor", "sizeLimit"}
-)
-
-// groupOf is the API group of an object.
-func groupOf(object map[string]any) string {
-	gv, err := schema.ParseGroupVersion(text(object, "apiVersion"))
+	r, have := ruleOf(gk), live.Object
+	want, err := r.prepareRequired(required.Object, have)
 	if err != nil {
-		return ""
+		return Differences{}, err
 	}
-	return gv.Group
+	metadata, _, err := mergeMetadata(want, have)
+	if err != nil {
+		return Differences{}, err
+	}
+	c := comparer{comparator: newComparator(groupOf(want)), most: most}
+	c.metadata(metadata, nestedMap(have, "metadata"))
+	c.content(r, want, have)
+	return c.found, nil
+}
+
+// comparer collects what differs.
+type comparer struct {
+	comparator
+
+	most  int
+	found Differences
+}
+
+// at is a place in an object: the name of a field, or its index, below another place.
+type at struct {
+	above *at
+	name  string
+}
+
+func (p *at) field(name string) *at { return &at{above: p, name: name} }
+func (p *at) index(i int) *at       { return &at{above: p, name: "[" + strconv.Itoa(i) + "]"} }
+
+// plainName is a name that needs no brackets in a path.
+var plainName = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_-]*|\[[0-9]+\])$`)
+
+// String is the path of a place.
+func (p *at) String() string {
+	var parts []string
+	size := 0
+	for ; p != nil; p = p.above {
+		name := p.name
+		if !plainName.MatchString(name) {
+			name = "[" + name + "]"
+		}
+		if p.above != nil && !strings.HasPrefix(name, "[") {
+			name = "." + name
+		}
+		if size += len(name); size > maxPath {
+			parts = append(parts, "...") // the end says more than the beginning
+			break
+		}
+		parts = append(parts, name)
+	}
+	slices.Reverse(parts)
+	return strings.Join(parts, "")
+}
+
+func (c *comparer) add(p *at) {
+	c.found.Total++
+	if len(c.found.Paths) < c.most {
+		c.found.Paths = append(c.found.Paths, p.String())
+	}
+}
+
+// metadata compares live's with what it would become.
+func (c *comparer) metadata(next, have map[string]any) {
+	p := (*at)(nil).field("metadata")
+	for _, field := range slices.Sorted(slices.Values(mergedFields)) {
+		c.equal(p.field(field), next[field], have[field])
+	}
+}
+
+// content compares all but metadata and status.
+func (c *comparer) content(r rule, want, have map[string]any) {
+	var top *at
+	switch {
+	case r.metadataOnly:
+	case r.fields == nil:
+		for _, name := range slices.Sorted(maps.Keys(want)) {
+			if !slices.Contains(commonFields, name) {
+				c.covers(top.field(name), have[name], want[name], name)
+			}
+		}
+	default:
+		for _, f := range r.fields {
+			c.field(f, top.field(f.name), want[f.name], have[f.name])
+		}
+	}
+}
+
+func (c *comparer) field(f field, p *at, want, have any) {
+	list, isList := want.([]any)
+	switch {
+	case f.exact:
+		c.equal(p, want, have)
+	case f.unordered && isList:
+		there, _ := have.([]any)
+		for i, w := range list {
+			if !slices.ContainsFunc(there, func(h any) bool { return c.comparator.includes(h, w, f.name) }) {
+				c.add(p.index(i))
+			}
+		}
+	default:
+		c.covers(p, have, want, f.name)
+	}
+}
+
+// covers adds where live has not what is wanted, as [lens.covers] sees it.
+func (c *comparer) covers(p *at, have, want any, key string) {
+	switch want := want.(type) {
+	case map[string]any:
+		live, ok := have.(map[string]any)
+		if !ok {
+			break
+		}
+		amounts := slices.Contains(quantityMaps, key)
+		for _, name := range slices.Sorted(maps.Keys(want)) {
+			if !amounts || !equalQuantities(live[name], want[name]) {
+				c.covers(p.field(name), live[name], want[name], name)
+			}
+		}
+		return
+	case []any:
+		live, ok := have.([]any)
+		if !ok || len(live) != len(want) {
+			break
+		}
+		for i := range want {
+			switch {
+			case want[i] != nil:
+				c.covers(p.index(i), live[i], want[i], key)
+			case live[i] != nil:
+				c.add(p.index(i))
+			}
+		}
+		return
+	}
+	if !c.comparator.includes(have, want, key) {
+		c.add(p)
+	}
+}
+
+// equal adds where two values are not the same, as the function of that name sees it.
+func (c *comparer) equal(p *at, want, have any) {
+	switch want := want.(type) {
+	case map[string]any:
+		live, ok := have.(map[string]any)
+		if !ok {
+			break
+		}
+		names := map[string]struct{}{}
+		for name := range want {
+			names[name] = struct{}{}
+		}
+		for name := range live {
+			names[name] = struct{}{}
+		}
+		for _, name := range slices.Sorted(maps.Keys(names)) {
+			c.equal(p.field(name), want[name], live[name])
+		}
+		return
+	case []any:
+		live, ok := have.([]any)
+		if !ok || len(live) != len(want) {
+			break
+		}
+		for i := range want {
+			c.equal(p.index(i), want[i], live[i])
+		}
+		return
+	}
+	if !equal(want, have) {
+		c.add(p)
+	}
 }

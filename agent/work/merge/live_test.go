@@ -60,7 +60,7 @@ func resourceOf(t *testing.T, kube kubernetes.Interface, client dynamic.Interfac
 }
 
 // Every file has an object as people write it, and a change of it.
-func TestLiveWhatWasCreatedIsTheSameAndWhatIsChangedIsTaken(t *testing.T) {
+func TestLiveMergeConverges(t *testing.T) {
 	client, kube, namespace := liveClients(t)
 	files, err := filepath.Glob("testdata/live/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -76,7 +76,7 @@ func TestLiveWhatWasCreatedIsTheSameAndWhatIsChangedIsTaken(t *testing.T) {
 			required, next := object(t, string(created)), object(t, string(changed))
 			at := resourceOf(t, kube, client, required, namespace)
 			next.SetNamespace(required.GetNamespace())
-			fresh, err := Fresh(required)
+			fresh, err := NewObject(required)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -85,11 +85,11 @@ func TestLiveWhatWasCreatedIsTheSameAndWhatIsChangedIsTaken(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = at.Delete(context.WithoutCancel(t.Context()), required.GetName(), metav1.DeleteOptions{}) })
-			if got, verdict, err := Merge(required, live); verdict != Same || err != nil {
+			if got, verdict, err := Merge(required, live); verdict != Unchanged || err != nil {
 				t.Errorf("what was created: %s, %v\nlive %v\nnext %v", verdict, err, live.Object, got.Object)
 			}
 			live = written(t, at, next, live, Merge)
-			if _, verdict, err := Merge(next, live); verdict != Same || err != nil {
+			if _, verdict, err := Merge(next, live); verdict != Unchanged || err != nil {
 				t.Errorf("what was changed: %s, %v", verdict, err)
 			}
 			written(t, at, next, live, Replace)
@@ -107,7 +107,7 @@ func written(t *testing.T, at dynamic.ResourceInterface, required, live *unstruc
 		switch {
 		case err != nil:
 			t.Fatal(err)
-		case verdict == Same:
+		case verdict == Unchanged:
 			return live
 		case verdict == Recreate:
 			if err := at.Delete(t.Context(), required.GetName(), metav1.DeleteOptions{}); err != nil {

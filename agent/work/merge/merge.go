@@ -25,8 +25,8 @@ type Verdict int
 
 // The verdicts.
 const (
-	// Same: the object has what is required of it.
-	Same Verdict = iota
+	// Unchanged: the object has what is required of it.
+	Unchanged Verdict = iota
 	// Update: the object is replaced by what was returned.
 	Update
 	// Recreate: the object is deleted, and created as what was returned; what
@@ -37,7 +37,7 @@ const (
 // String is the verdict as a word.
 func (v Verdict) String() string {
 	switch v {
-	case Same:
+	case Unchanged:
 		return "Same"
 	case Update:
 		return "Update"
@@ -60,51 +60,51 @@ func (v Verdict) String() string {
 //
 // The error wraps [ErrMalformed] or [ErrOtherKind].
 func Merge(required, live *unstructured.Unstructured) (next *unstructured.Unstructured, verdict Verdict, err error) {
-	return decide(required, live, false)
+	return mergeObjects(required, live, false)
 }
 
 // Replace is Merge for a manifest that has changed since it was last written:
 // the content becomes that of required even where live has all of it, so that
 // what the manifest no longer has goes. It is Same if nothing would change.
 func Replace(required, live *unstructured.Unstructured) (next *unstructured.Unstructured, verdict Verdict, err error) {
-	return decide(required, live, true)
+	return mergeObjects(required, live, true)
 }
 
-func decide(required, live *unstructured.Unstructured, replace bool) (*unstructured.Unstructured, Verdict, error) {
+func mergeObjects(required, live *unstructured.Unstructured, replace bool) (*unstructured.Unstructured, Verdict, error) {
 	gk := required.GroupVersionKind().GroupKind()
 	if gk != live.GroupVersionKind().GroupKind() {
-		return nil, Same, fmt.Errorf("%s and %s: %w", gk, live.GroupVersionKind().GroupKind(), ErrOtherKind)
+		return nil, Unchanged, fmt.Errorf("%s and %s: %w", gk, live.GroupVersionKind().GroupKind(), ErrOtherKind)
 	}
 	r, have := ruleOf(gk), live.Object
-	want, err := r.prepared(required.Object, have)
+	want, err := r.prepareRequired(required.Object, have)
 	if err != nil {
-		return nil, Same, err
+		return nil, Unchanged, err
 	}
 	metadata, changed, err := mergeMetadata(want, have)
 	if err != nil {
-		return nil, Same, err
+		return nil, Unchanged, err
 	}
-	differs := !r.satisfied(want, have)
-	next := shallow(have)
+	differs := !r.isSatisfied(want, have)
+	next := shallowCopy(have)
 	next["metadata"] = metadata
 	if differs || replace {
-		r.fill(next, want)
+		r.setContent(next, want)
 	}
 	switch {
-	case differs && r.recreated(want, have):
+	case differs && r.mustRecreate(want, have):
 		delete(next, "status")
-		strip(metadata)
+		removeServerFields(metadata)
 		return &unstructured.Unstructured{Object: next}, Recreate, nil
-	case differs || changed || replace && !equal(next, unmanaged(have)):
+	case differs || changed || replace && !equal(next, withoutManagedFields(have)):
 		return &unstructured.Unstructured{Object: next}, Update, nil
 	default:
-		return live, Same, nil
+		return live, Unchanged, nil
 	}
 }
 
-// Fresh returns what is created where nothing is live: required without what
+// NewObject returns what is created where nothing is live: required without what
 // belongs to the API server, and without the keys that ask for a removal.
-func Fresh(required *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+func NewObject(required *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	metadata, _, err := mergeMetadata(required.Object, nil)
 	if err != nil {
 		return nil, err
@@ -115,28 +115,28 @@ func Fresh(required *unstructured.Unstructured) (*unstructured.Unstructured, err
 			metadata[key] = value
 		}
 	}
-	strip(metadata)
-	next := shallow(required.Object)
+	removeServerFields(metadata)
+	next := shallowCopy(required.Object)
 	delete(next, "status")
 	next["metadata"] = metadata
 	return &unstructured.Unstructured{Object: next}, nil
 }
 
-// unmanaged is an object without its managedFields.
-func unmanaged(object map[string]any) map[string]any {
+// withoutManagedFields is an object without its managedFields.
+func withoutManagedFields(object map[string]any) map[string]any {
 	metadata, ok := object["metadata"].(map[string]any)
 	if !ok {
 		return object
 	}
-	metadata = shallow(metadata)
+	metadata = shallowCopy(metadata)
 	delete(metadata, "managedFields")
-	object = shallow(object)
+	object = shallowCopy(object)
 	object["metadata"] = metadata
 	return object
 }
 
-// strip removes from metadata what the API server gives an object.
-func strip(metadata map[string]any) {
+// removeServerFields removes from metadata what the API server gives an object.
+func removeServerFields(metadata map[string]any) {
 	for _, field := range []string{
 		"uid", "resourceVersion", "generation", "managedFields", "creationTimestamp",
 		"deletionTimestamp", "deletionGracePeriodSeconds", "selfLink",
@@ -145,8 +145,8 @@ func strip(metadata map[string]any) {
 	}
 }
 
-// shallow copies a map and shares what is in it.
-func shallow(m map[string]any) map[string]any {
+// shallowCopy copies a map and shares what is in it.
+func shallowCopy(m map[string]any) map[string]any {
 	out := make(map[string]any, len(m)+1)
 	maps.Copy(out, m)
 	return out

@@ -44,7 +44,7 @@ func FuzzMergeIsIdempotent(f *testing.F) {
 		}
 		before := []*unstructured.Unstructured{want.DeepCopy(), have.DeepCopy()}
 		found, cannot := Compare(want, have, 8)
-		if _, verdict, err := Merge(want, have); (err == nil) != (cannot == nil) || err == nil && (verdict == Same) != (found.Total == 0) {
+		if _, verdict, err := Merge(want, have); (err == nil) != (cannot == nil) || err == nil && (verdict == Unchanged) != (found.Total == 0) {
 			t.Errorf("%s, %v, and the differences are %v, %v", verdict, err, found, cannot)
 		}
 		for name, decide := range map[string]func(a, b *unstructured.Unstructured) (*unstructured.Unstructured, Verdict, error){"Merge": Merge, "Replace": Replace} {
@@ -52,7 +52,7 @@ func FuzzMergeIsIdempotent(f *testing.F) {
 			if err != nil {
 				continue
 			}
-			if _, verdict, err := decide(want, next); err != nil || verdict != Same {
+			if _, verdict, err := decide(want, next); err != nil || verdict != Unchanged {
 				t.Errorf("%s again: %s, %v", name, verdict, err)
 			}
 		}

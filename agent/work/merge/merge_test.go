@@ -44,7 +44,7 @@ func check(t *testing.T, cases map[string]mergeCase) {
 			if verdict != c.verdict {
 				t.Errorf("%s: verdict %s, want %s", c.reason, verdict, c.verdict)
 			}
-			if found, err := Compare(required, live, 8); err != nil || (found.Total == 0) != (c.verdict == Same) {
+			if found, err := Compare(required, live, 8); err != nil || (found.Total == 0) != (c.verdict == Unchanged) {
 				t.Errorf("%s: verdict %s, and the differences are %v, %v", c.reason, c.verdict, found, err)
 			}
 			want := live
@@ -57,7 +57,7 @@ func check(t *testing.T, cases map[string]mergeCase) {
 			if diff := cmp.Diff(before, []*unstructured.Unstructured{required, live}); diff != "" {
 				t.Errorf("an argument was changed:\n%s", diff)
 			}
-			if _, again, err := Merge(required, next); err != nil || again != Same {
+			if _, again, err := Merge(required, next); err != nil || again != Unchanged {
 				t.Errorf("a second merge: %s, %v", again, err)
 			}
 		})
@@ -71,7 +71,7 @@ metadata: {name: settings, namespace: shop}
 data: {colour: green}
 `
 
-func TestMetadataIsMergedAndNothingOfItIsTaken(t *testing.T) {
+func TestMergeMergesMetadata(t *testing.T) {
 	check(t, map[string]mergeCase{
 		"what others added stays": {
 			reason:   "labels, annotations, owners and finalizers of others are theirs",
@@ -124,7 +124,7 @@ func TestMetadataIsMergedAndNothingOfItIsTaken(t *testing.T) {
 	})
 }
 
-func TestOfSomeKindsOnlyMetadataIsReconciled(t *testing.T) {
+func TestMergeReconcilesOnlyMetadataOfNamespace(t *testing.T) {
 	cases := map[string]mergeCase{}
 	for kind, content := range map[string]string{
 		"Namespace": "spec: {finalizers: [x]}", "ServiceAccount": "secrets: [{name: x}]",
@@ -145,7 +145,7 @@ func TestOfSomeKindsOnlyMetadataIsReconciled(t *testing.T) {
 	check(t, cases)
 }
 
-func TestDataIsReplacedWhole(t *testing.T) {
+func TestMergeReplacesDataOfConfigMap(t *testing.T) {
 	check(t, map[string]mergeCase{
 		"a ConfigMap with another key": {
 			reason:   "a key that nobody asked for goes",
@@ -191,7 +191,7 @@ func TestDataIsReplacedWhole(t *testing.T) {
 	})
 }
 
-func TestSecretsFollowTheirOwnRules(t *testing.T) {
+func TestMergeSecret(t *testing.T) {
 	check(t, map[string]mergeCase{
 		"plain text that is there": {
 			reason:   "the API server stores stringData as data, and defaults the type",
@@ -243,7 +243,7 @@ func TestSecretsFollowTheirOwnRules(t *testing.T) {
 	})
 }
 
-func TestRolesAndBindingsAreComparedWhole(t *testing.T) {
+func TestMergeComparesRBACExactly(t *testing.T) {
 	const api = `apiVersion: rbac.authorization.k8s.io/v1, `
 	check(t, map[string]mergeCase{
 		"a Role with one rule too many": {
@@ -304,7 +304,7 @@ func TestRolesAndBindingsAreComparedWhole(t *testing.T) {
 	})
 }
 
-func TestEveryOtherTypedKindHasItsRule(t *testing.T) {
+func TestMergeOtherTypedKinds(t *testing.T) {
 	cases := map[string]mergeCase{}
 	for kind, api := range map[string]string{
 		"Service": "v1", "NetworkPolicy": "networking.k8s.io/v1", "PodDisruptionBudget": "policy/v1",
@@ -328,7 +328,7 @@ func TestEveryOtherTypedKindHasItsRule(t *testing.T) {
 	check(t, cases)
 }
 
-func TestWhatCannotBeChangedIsCreatedAnew(t *testing.T) {
+func TestMergeRecreatesImmutableObjects(t *testing.T) {
 	const class = `apiVersion: storage.k8s.io/v1, kind: StorageClass, `
 	check(t, map[string]mergeCase{
 		"a driver with another specification": {
@@ -362,7 +362,7 @@ func TestWhatCannotBeChangedIsCreatedAnew(t *testing.T) {
 	})
 }
 
-func TestInjectedCertificatesStay(t *testing.T) {
+func TestMergeKeepsInjectedCertificates(t *testing.T) {
 	const hooks = `apiVersion: admissionregistration.k8s.io/v1, kind: MutatingWebhookConfiguration, metadata: {name: n}, `
 	const definition = `apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: n}, `
 	check(t, map[string]mergeCase{
@@ -388,7 +388,7 @@ func TestInjectedCertificatesStay(t *testing.T) {
 	})
 }
 
-func TestAllOtherKindsAreReplacedByTheManifest(t *testing.T) {
+func TestMergeReplacesOtherKinds(t *testing.T) {
 	check(t, map[string]mergeCase{
 		"a Deployment with defaults": {
 			reason: "what the API server, the controller and a decoder made of it is no drift",
@@ -477,17 +477,17 @@ func TestAllOtherKindsAreReplacedByTheManifest(t *testing.T) {
 	})
 }
 
-func TestNumbersGoByTheirValue(t *testing.T) {
+func TestEqualComparesNumbersByValue(t *testing.T) {
 	decoded := map[string]any{"a": json.Number("3"), "b": json.Number("1.50"), "c": json.Number("9007199254740993"), "d": json.Number("1e999")}
 	read := map[string]any{"a": int64(3), "b": 1.5, "c": int64(9007199254740993), "d": json.Number("1e999")}
 	thing := func(spec map[string]any) *unstructured.Unstructured {
 		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Thing", "spec": spec}}
 	}
-	if _, verdict, err := Merge(thing(decoded), thing(read)); verdict != Same || err != nil {
+	if _, verdict, err := Merge(thing(decoded), thing(read)); verdict != Unchanged || err != nil {
 		t.Errorf("the same numbers: %s, %v", verdict, err)
 	}
 	for name, value := range map[string]any{"a": int64(4), "b": 1.6, "c": int64(9007199254740992), "d": json.Number("2e999")} {
-		other := shallow(read)
+		other := shallowCopy(read)
 		other[name] = value
 		if _, verdict, _ := Merge(thing(decoded), thing(other)); verdict != Update {
 			t.Errorf("%s is %v: %s", name, value, verdict)
@@ -495,10 +495,10 @@ func TestNumbersGoByTheirValue(t *testing.T) {
 	}
 }
 
-func TestAChangedManifestTakesOutWhatItHasNoMore(t *testing.T) {
+func TestReplaceRemovesFieldsNotInManifest(t *testing.T) {
 	const live = `{apiVersion: apps/v1, kind: Deployment, metadata: {name: d, managedFields: [{manager: m}]}, spec: {replicas: 3, paused: true}}`
 	required := object(t, `{apiVersion: apps/v1, kind: Deployment, metadata: {name: d}, spec: {replicas: 3}}`)
-	if _, verdict, _ := Merge(required, object(t, live)); verdict != Same {
+	if _, verdict, _ := Merge(required, object(t, live)); verdict != Unchanged {
 		t.Fatalf("Merge: %s", verdict)
 	}
 	next, verdict, err := Replace(required, object(t, live))
@@ -508,15 +508,15 @@ func TestAChangedManifestTakesOutWhatItHasNoMore(t *testing.T) {
 	if diff := cmp.Diff(required.Object, next.Object); diff != "" {
 		t.Errorf("next (-want +got):\n%s", diff)
 	}
-	if _, verdict, err := Replace(required, next); err != nil || verdict != Same {
+	if _, verdict, err := Replace(required, next); err != nil || verdict != Unchanged {
 		t.Errorf("a second replacement: %s, %v", verdict, err)
 	}
 }
 
-func TestAFreshObjectHasNothingOfAnAPIServer(t *testing.T) {
+func TestNewObjectHasNoServerFields(t *testing.T) {
 	required := object(t, `{apiVersion: example.com/v1, kind: Thing, metadata: {name: n, uid: u, resourceVersion: "1", creationTimestamp: null,
 		finalizers: [f], labels: {a: b, c-: ""}, annotations: {d-: ""}, ownerReferences: [{apiVersion: v1, kind: K, name: o, uid: x}]}, spec: {a: 1}, status: {s: 1}}`)
-	got, err := Fresh(required)
+	got, err := NewObject(required)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -527,7 +527,7 @@ func TestAFreshObjectHasNothingOfAnAPIServer(t *testing.T) {
 	}
 }
 
-func TestWhatIsMalformedIsRefused(t *testing.T) {
+func TestMergeRefusesMalformedObjects(t *testing.T) {
 	cases := map[string]struct {
 		reason, required, live string
 		want                   error
@@ -546,7 +546,7 @@ func TestWhatIsMalformedIsRefused(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			_, verdict, err := Merge(object(t, c.required), object(t, c.live))
-			if !errors.Is(err, c.want) || verdict != Same {
+			if !errors.Is(err, c.want) || verdict != Unchanged {
 				t.Errorf("%s: %s, %v; want %v", c.reason, verdict, err, c.want)
 			}
 		})

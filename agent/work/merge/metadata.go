@@ -18,15 +18,15 @@ var mergedFields = []string{"labels", "annotations", "ownerReferences"}
 // mergeMetadata returns live's metadata with what required adds, and whether
 // that is more than there was.
 func mergeMetadata(required, live map[string]any) (map[string]any, bool, error) {
-	want, err := section(required, "metadata")
+	want, err := mapField(required, "metadata")
 	if err != nil {
 		return nil, false, err
 	}
-	have, err := section(live, "metadata")
+	have, err := mapField(live, "metadata")
 	if err != nil {
 		return nil, false, err
 	}
-	out := shallow(have)
+	out := shallowCopy(have)
 	delete(out, "managedFields") // absent, they stay as they are
 	for _, field := range []string{"labels", "annotations"} {
 		if err := mergeStrings(out, want, field); err != nil {
@@ -44,8 +44,8 @@ func mergeMetadata(required, live map[string]any) (map[string]any, bool, error) 
 	return out, false, nil
 }
 
-// section returns a map in an object; none and null are an empty one.
-func section(object map[string]any, field string) (map[string]any, error) {
+// mapField returns a map in an object; none and null are an empty one.
+func mapField(object map[string]any, field string) (map[string]any, error) {
 	switch m := object[field].(type) {
 	case nil:
 		return nil, nil
@@ -59,15 +59,15 @@ func section(object map[string]any, field string) (map[string]any, error) {
 // mergeStrings sets in out what want has under field. Keys that end in "-" are
 // taken away, last: a manifest that both sets and removes a key removes it.
 func mergeStrings(out, want map[string]any, field string) error {
-	wanted, err := section(want, field)
+	wanted, err := mapField(want, field)
 	if err != nil {
 		return fmt.Errorf("metadata.%w", err)
 	}
-	had, err := section(out, field)
+	had, err := mapField(out, field)
 	if err != nil {
 		return fmt.Errorf("metadata.%w", err)
 	}
-	merged := shallow(had)
+	merged := shallowCopy(had)
 	for key, value := range wanted {
 		if _, ok := value.(string); !ok && value != nil {
 			return fmt.Errorf("metadata.%s has a value that is not a string: %w", field, ErrMalformed)
@@ -90,11 +90,11 @@ func mergeStrings(out, want map[string]any, field string) error {
 
 // mergeOwners adds want's owners to those in out.
 func mergeOwners(out, want map[string]any) error {
-	wanted, err := owners(want)
+	wanted, err := ownersOf(want)
 	if err != nil {
 		return err
 	}
-	had, err := owners(out)
+	had, err := ownersOf(out)
 	if err != nil {
 		return err
 	}
@@ -106,7 +106,7 @@ func mergeOwners(out, want map[string]any) error {
 			continue
 		}
 		// What others set on it, such as blockOwnerDeletion, stays.
-		joined := shallow(merged[i])
+		joined := shallowCopy(merged[i])
 		maps.Copy(joined, o)
 		merged[i] = joined
 	}
@@ -122,7 +122,7 @@ func mergeOwners(out, want map[string]any) error {
 	return nil
 }
 
-func owners(metadata map[string]any) ([]map[string]any, error) {
+func ownersOf(metadata map[string]any) ([]map[string]any, error) {
 	list, ok := metadata["ownerReferences"].([]any)
 	if !ok && metadata["ownerReferences"] != nil {
 		return nil, fmt.Errorf("metadata.ownerReferences is not a list: %w", ErrMalformed)
@@ -142,26 +142,26 @@ func owners(metadata map[string]any) ([]map[string]any, error) {
 // kind and name, for one that was created anew has another UID.
 func findOwner(list []map[string]any, o map[string]any) int {
 	i := slices.IndexFunc(list, func(other map[string]any) bool {
-		return text(o, "uid") != "" && text(other, "uid") == text(o, "uid")
+		return stringField(o, "uid") != "" && stringField(other, "uid") == stringField(o, "uid")
 	})
 	if i >= 0 {
 		return i
 	}
 	return slices.IndexFunc(list, func(other map[string]any) bool {
-		return text(other, "kind") == text(o, "kind") && text(other, "name") == text(o, "name") && ownerGroup(other) == ownerGroup(o)
+		return stringField(other, "kind") == stringField(o, "kind") && stringField(other, "name") == stringField(o, "name") && ownerGroup(other) == ownerGroup(o)
 	})
 }
 
 func ownerGroup(o map[string]any) string {
-	gv, err := schema.ParseGroupVersion(text(o, "apiVersion"))
+	gv, err := schema.ParseGroupVersion(stringField(o, "apiVersion"))
 	if err != nil {
-		return text(o, "apiVersion")
+		return stringField(o, "apiVersion")
 	}
 	return gv.Group
 }
 
-// text returns a field that is a string, or nothing.
-func text(m map[string]any, field string) string {
+// stringField returns a field that is a string, or nothing.
+func stringField(m map[string]any, field string) string {
 	s, _ := m[field].(string)
 	return s
 }

@@ -16,19 +16,19 @@ import (
 // does: of the rest much was filled in by the API server, by admission and by the
 // scheduler, and cannot be changed. What the API server does not take of it, it says.
 func preparePod(required, live map[string]any) (map[string]any, error) {
-	want, err := section(required, "spec")
+	want, err := mapField(required, "spec")
 	if err != nil || want == nil {
 		return required, err
 	}
-	have, err := section(live, "spec")
+	have, err := mapField(live, "spec")
 	if err != nil {
 		return nil, err
 	}
-	want = shallow(want)
+	want = shallowCopy(want)
 	// Gates are only ever taken away, and not by whoever wrote the manifest.
 	delete(want, "schedulingGates")
 	if want["tolerations"] != nil {
-		if want["tolerations"], err = tolerations(want, have); err != nil {
+		if want["tolerations"], err = mergeTolerations(want, have); err != nil {
 			return nil, err
 		}
 	}
@@ -38,14 +38,14 @@ func preparePod(required, live map[string]any) (map[string]any, error) {
 	if err != nil {
 		return nil, fmt.Errorf("spec: %w: %w", ErrMalformed, err)
 	}
-	out := shallow(required)
+	out := shallowCopy(required)
 	out["spec"] = spec["spec"]
 	return out, nil
 }
 
-// tolerations are those of live and what they lack: admission adds some, and none can be
+// mergeTolerations are those of live and what they lack: admission adds some, and none can be
 // taken away.
-func tolerations(want, have map[string]any) (any, error) {
+func mergeTolerations(want, have map[string]any) (any, error) {
 	list, ok := want["tolerations"].([]any)
 	if !ok {
 		return nil, fmt.Errorf("spec.tolerations is not a list: %w", ErrMalformed)

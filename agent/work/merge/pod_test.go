@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestPodsAreChangedWhereTheAPITakesIt(t *testing.T) {
+func TestMergePod(t *testing.T) {
 	const live = `{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {nodeName: worker, serviceAccountName: default, activeDeadlineSeconds: 5000,
 		tolerations: [{key: mine, operator: Exists}, {key: node.kubernetes.io/not-ready, operator: Exists, tolerationSeconds: 300}],
 		volumes: [{name: kube-api-access-x}], containers: [{name: c, image: old, imagePullPolicy: Always, resources: {requests: {cpu: 10m}},
@@ -44,7 +44,7 @@ func TestPodsAreChangedWhereTheAPITakesIt(t *testing.T) {
 	})
 }
 
-func TestAServiceAccountHasWhatItsManifestHas(t *testing.T) {
+func TestMergeServiceAccount(t *testing.T) {
 	const live = `{apiVersion: v1, kind: ServiceAccount, metadata: {name: a}, secrets: [{name: token}], imagePullSecrets: [{name: mine}, {name: added}]}`
 	check(t, map[string]mergeCase{
 		"others' pull secrets": {

@@ -9,26 +9,26 @@ import (
 	"slices"
 )
 
-func always(_, _ map[string]any) bool { return true }
+func alwaysRecreate(_, _ map[string]any) bool { return true }
 
-// keep repeats fields of a section that the manifest leaves to the API server.
-func keep(name string, fields ...string) func(required, live map[string]any) (map[string]any, error) {
+// keepLiveFields repeats fields of a section that the manifest leaves to the API server.
+func keepLiveFields(name string, fields ...string) func(required, live map[string]any) (map[string]any, error) {
 	return func(required, live map[string]any) (map[string]any, error) {
-		want, err := section(required, name)
+		want, err := mapField(required, name)
 		if err != nil {
 			return nil, err
 		}
-		have, err := section(live, name)
+		have, err := mapField(live, name)
 		if err != nil || want == nil {
 			return required, err
 		}
-		want = shallow(want)
+		want = shallowCopy(want)
 		for _, f := range fields {
 			if value, ok := have[f]; ok && want[f] == nil {
 				want[f] = value
 			}
 		}
-		out := shallow(required)
+		out := shallowCopy(required)
 		out[name] = want
 		return out, nil
 	}
@@ -37,38 +37,38 @@ func keep(name string, fields ...string) func(required, live map[string]any) (ma
 // prepareJob repeats the selector that the API server gave a Job, and the labels
 // that it put on the pods for it.
 func prepareJob(required, live map[string]any) (map[string]any, error) {
-	out, err := keep("spec", "selector")(required, live)
+	out, err := keepLiveFields("spec", "selector")(required, live)
 	if err != nil {
 		return nil, err
 	}
-	have := dig(live, "spec", "template", "metadata", "labels")
+	have := nestedMap(live, "spec", "template", "metadata", "labels")
 	spec, _ := out["spec"].(map[string]any)
 	template, ok := spec["template"].(map[string]any)
 	if !ok || have == nil {
 		return out, nil
 	}
-	metadata, err := section(template, "metadata")
+	metadata, err := mapField(template, "metadata")
 	if err != nil {
 		return nil, fmt.Errorf("spec.template.%w", err)
 	}
-	want, err := section(metadata, "labels")
+	want, err := mapField(metadata, "labels")
 	if err != nil {
 		return nil, fmt.Errorf("spec.template.metadata.%w", err)
 	}
-	labels := shallow(want)
+	labels := shallowCopy(want)
 	for _, key := range []string{"batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name", "controller-uid", "job-name"} {
 		if value, ok := have[key]; ok && labels[key] == nil {
 			labels[key] = value
 		}
 	}
-	metadata, template = shallow(metadata), shallow(template)
+	metadata, template = shallowCopy(metadata), shallowCopy(template)
 	metadata["labels"], template["metadata"] = labels, metadata
 	spec["template"] = template // of the copy that keep has made
 	return out, nil
 }
 
-// dig follows a path of maps; nil when there is none.
-func dig(m map[string]any, path ...string) map[string]any {
+// nestedMap follows a path of maps; nil when there is none.
+func nestedMap(m map[string]any, path ...string) map[string]any {
 	for _, name := range path {
 		m, _ = m[name].(map[string]any)
 	}
@@ -77,43 +77,43 @@ func dig(m map[string]any, path ...string) map[string]any {
 
 // prepareConfigMap leaves the bundle of certificates to who injects it.
 func prepareConfigMap(required, live map[string]any) (map[string]any, error) {
-	out := shallow(required)
-	if err := canonicalBytes(out, "binaryData"); err != nil {
+	out := shallowCopy(required)
+	if err := normalizeBase64(out, "binaryData"); err != nil {
 		return nil, err
 	}
-	data, err := section(required, "data")
+	data, err := mapField(required, "data")
 	if err != nil {
 		return nil, err
 	}
-	bundle, injected := dig(live, "data")[caBundleKey]
-	if _, forced := data[caBundleKey]; !injected || forced || !wantsBundle(required) {
+	bundle, injected := nestedMap(live, "data")[caBundleKey]
+	if _, forced := data[caBundleKey]; !injected || forced || !requestsBundle(required) {
 		return out, nil
 	}
-	data = shallow(data)
+	data = shallowCopy(data)
 	data[caBundleKey] = bundle
 	out["data"] = data
 	return out, nil
 }
 
-func wantsBundle(required map[string]any) bool {
-	return dig(required, "metadata", "labels")[injectBundle] == "true" || dig(required, "metadata", "annotations")[injectBundle] == "true"
+func requestsBundle(required map[string]any) bool {
+	return nestedMap(required, "metadata", "labels")[injectBundle] == "true" || nestedMap(required, "metadata", "annotations")[injectBundle] == "true"
 }
 
 // prepareSecret puts stringData where the API server puts it. A token's keys come
 // from a controller, and stay.
 func prepareSecret(required, live map[string]any) (map[string]any, error) {
-	out := shallow(required)
-	if text(out, "type") == "" {
+	out := shallowCopy(required)
+	if stringField(out, "type") == "" {
 		out["type"] = "Opaque"
 	}
-	if err := canonicalBytes(out, "data"); err != nil {
+	if err := normalizeBase64(out, "data"); err != nil {
 		return nil, err
 	}
-	plain, err := section(required, "stringData")
+	plain, err := mapField(required, "stringData")
 	if err != nil {
 		return nil, err
 	}
-	data := shallow(dig(out, "data"))
+	data := shallowCopy(nestedMap(out, "data"))
 	for key, value := range plain {
 		s, ok := value.(string)
 		if !ok {
@@ -122,7 +122,7 @@ func prepareSecret(required, live map[string]any) (map[string]any, error) {
 		data[key] = base64.StdEncoding.EncodeToString([]byte(s))
 	}
 	if out["type"] == tokenSecret {
-		for key, value := range dig(live, "data") {
+		for key, value := range nestedMap(live, "data") {
 			if _, own := data[key]; !own {
 				data[key] = value
 			}
@@ -133,14 +133,14 @@ func prepareSecret(required, live map[string]any) (map[string]any, error) {
 	return out, nil
 }
 
-// canonicalBytes rewrites a map of bytes as an API server writes it. What does
+// normalizeBase64 rewrites a map of bytes as an API server writes it. What does
 // not decode is left for the API server to refuse.
-func canonicalBytes(object map[string]any, name string) error {
-	values, err := section(object, name)
+func normalizeBase64(object map[string]any, name string) error {
+	values, err := mapField(object, name)
 	if err != nil || values == nil {
 		return err
 	}
-	out := shallow(values)
+	out := shallowCopy(values)
 	for key, value := range values {
 		s, ok := value.(string)
 		if !ok {
@@ -154,15 +154,15 @@ func canonicalBytes(object map[string]any, name string) error {
 	return nil
 }
 
-// fixedSecret: the type cannot be changed, and of an immutable one nothing.
-func fixedSecret(required, live map[string]any) bool {
+// secretRequiresRecreate: the type cannot be changed, and of an immutable one nothing.
+func secretRequiresRecreate(required, live map[string]any) bool {
 	return live["immutable"] == true || !equal(required["type"], live["type"])
 }
 
-func fixedStorageClass(required, live map[string]any) bool {
-	l := lensOf(storage)
+func storageClassRequiresRecreate(required, live map[string]any) bool {
+	l := newComparator(storage)
 	for _, name := range []string{"provisioner", "reclaimPolicy", "volumeBindingMode"} {
-		if !l.covers(live[name], required[name], name) {
+		if !l.includes(live[name], required[name], name) {
 			return true
 		}
 	}
@@ -174,20 +174,20 @@ func prepareClusterRole(required, live map[string]any) (map[string]any, error) {
 	if isEmpty(required["aggregationRule"]) {
 		return required, nil
 	}
-	out := shallow(required)
+	out := shallowCopy(required)
 	out["rules"] = live["rules"]
 	return out, nil
 }
 
 // prepareBinding names the groups that the API server fills in.
 func prepareBinding(required, _ map[string]any) (map[string]any, error) {
-	out := shallow(required)
-	ref, err := section(required, "roleRef")
+	out := shallowCopy(required)
+	ref, err := mapField(required, "roleRef")
 	if err != nil {
 		return nil, err
 	}
-	if ref != nil && text(ref, "apiGroup") == "" {
-		ref = shallow(ref)
+	if ref != nil && stringField(ref, "apiGroup") == "" {
+		ref = shallowCopy(ref)
 		ref["apiGroup"] = rbac
 		out["roleRef"] = ref
 	}
@@ -198,21 +198,21 @@ func prepareBinding(required, _ map[string]any) (map[string]any, error) {
 	subjects = slices.Clone(subjects)
 	for i, entry := range subjects {
 		if s, ok := entry.(map[string]any); ok {
-			subjects[i] = canonicalSubject(s)
+			subjects[i] = normalizeSubject(s)
 		}
 	}
 	out["subjects"] = subjects
 	return out, nil
 }
 
-func canonicalSubject(s map[string]any) map[string]any {
-	s = shallow(s)
+func normalizeSubject(s map[string]any) map[string]any {
+	s = shallowCopy(s)
 	for _, name := range []string{"apiGroup", "namespace"} {
 		if s[name] == "" {
 			delete(s, name)
 		}
 	}
-	if kind := text(s, "kind"); (kind == "User" || kind == "Group") && s["apiGroup"] == nil {
+	if kind := stringField(s, "kind"); (kind == "User" || kind == "Group") && s["apiGroup"] == nil {
 		s["apiGroup"] = rbac
 	}
 	return s
@@ -229,43 +229,43 @@ func prepareWebhooks(required, live map[string]any) (map[string]any, error) {
 	injected, _ := live["webhooks"].([]any)
 	for _, entry := range injected {
 		if hook, ok := entry.(map[string]any); ok {
-			name := text(hook, "name")
-			bundles[name] = append(bundles[name], dig(hook, "clientConfig")["caBundle"])
+			name := stringField(hook, "name")
+			bundles[name] = append(bundles[name], nestedMap(hook, "clientConfig")["caBundle"])
 		}
 	}
 	list = slices.Clone(list)
 	for i, entry := range list {
 		hook, ok := entry.(map[string]any)
-		if rest := bundles[text(hook, "name")]; ok && len(rest) > 0 {
-			list[i], bundles[text(hook, "name")] = withBundle(hook, rest[0]), rest[1:]
+		if rest := bundles[stringField(hook, "name")]; ok && len(rest) > 0 {
+			list[i], bundles[stringField(hook, "name")] = withCABundle(hook, rest[0]), rest[1:]
 		}
 	}
-	out := shallow(required)
+	out := shallowCopy(required)
 	out["webhooks"] = list
 	return out, nil
 }
 
-// withBundle gives the clientConfig of a webhook the certificates of the live
+// withCABundle gives the clientConfig of a webhook the certificates of the live
 // one, unless it has its own.
-func withBundle(hook map[string]any, bundle any) map[string]any {
-	client := dig(hook, "clientConfig")
+func withCABundle(hook map[string]any, bundle any) map[string]any {
+	client := nestedMap(hook, "clientConfig")
 	if client == nil || bundle == nil || !isEmpty(client["caBundle"]) && client["caBundle"] != "" {
 		return hook
 	}
-	client, hook = shallow(client), shallow(hook)
+	client, hook = shallowCopy(client), shallowCopy(hook)
 	client["caBundle"], hook["clientConfig"] = bundle, client
 	return hook
 }
 
 // prepareDefinition does the same for a definition's conversion.
 func prepareDefinition(required, live map[string]any) (map[string]any, error) {
-	webhook := dig(required, "spec", "conversion", "webhook")
-	bundle := dig(live, "spec", "conversion", "webhook", "clientConfig")["caBundle"]
+	webhook := nestedMap(required, "spec", "conversion", "webhook")
+	bundle := nestedMap(live, "spec", "conversion", "webhook", "clientConfig")["caBundle"]
 	if webhook == nil || bundle == nil {
 		return required, nil
 	}
-	out, spec, conversion := shallow(required), shallow(dig(required, "spec")), shallow(dig(required, "spec", "conversion"))
-	conversion["webhook"] = withBundle(webhook, bundle)
+	out, spec, conversion := shallowCopy(required), shallowCopy(nestedMap(required, "spec")), shallowCopy(nestedMap(required, "spec", "conversion"))
+	conversion["webhook"] = withCABundle(webhook, bundle)
 	spec["conversion"], out["spec"] = conversion, spec
 	return out, nil
 }

@@ -50,7 +50,7 @@ const maxMessage = 32768
 // work: the hub takes no status with too many conditions.
 const maxRules = 32
 
-var messageTooMany = fmt.Sprintf("only the first %d rules of a manifest are evaluated", maxRules)
+var tooManyMessage = fmt.Sprintf("only the first %d rules of a manifest are evaluated", maxRules)
 
 // maxType and conditionType are the bounds of metav1.Condition's type.
 const maxType = 316
@@ -61,8 +61,8 @@ var conditionType = regexp.MustCompile(`^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-
 type Set struct {
 	compiler *Compiler
 	rules    []workv1.ConditionRule
-	// beyond is the type of the first rule that is not evaluated; empty if all are.
-	beyond string
+	// firstSkipped is the type of the first rule that is not evaluated; empty if all are.
+	firstSkipped string
 	// budget of one evaluation, in CEL's units of cost, and its time.
 	budget int64
 	time   time.Duration
@@ -72,8 +72,8 @@ type Set struct {
 // condition that it sets; only one whose condition cannot be set, for its type is
 // invalid, is left out. The rules are kept, not copied.
 func (c *Compiler) Compile(rules []workv1.ConditionRule) *Set {
-	if slices.ContainsFunc(rules, nameless) {
-		rules = slices.DeleteFunc(slices.Clone(rules), nameless)
+	if slices.ContainsFunc(rules, hasInvalidType) {
+		rules = slices.DeleteFunc(slices.Clone(rules), hasInvalidType)
 	}
 	if len(rules) == 0 {
 		return nil
@@ -82,76 +82,76 @@ func (c *Compiler) Compile(rules []workv1.ConditionRule) *Set {
 	if len(rules) > maxRules {
 		s.rules = rules[:maxRules:maxRules]
 		for _, r := range rules[maxRules:] {
-			if isHealth(r) {
+			if isHealthyRule(r) {
 				s.rules = append(s.rules, r) // the agent adds it, in the end
-			} else if s.beyond == "" {
-				s.beyond = r.Condition
+			} else if s.firstSkipped == "" {
+				s.firstSkipped = r.Condition
 			}
 		}
 	}
 	return s
 }
 
-// nameless tells a rule whose condition would make the whole status invalid.
-func nameless(r workv1.ConditionRule) bool {
+// hasInvalidType tells a rule whose condition would make the whole status invalid.
+func hasInvalidType(r workv1.ConditionRule) bool {
 	return len(r.Condition) > maxType || !conditionType.MatchString(r.Condition)
 }
 
-func isHealth(r workv1.ConditionRule) bool {
+func isHealthyRule(r workv1.ConditionRule) bool {
 	return r.Condition == TypeHealthy && r.Type == workv1.WellKnownConditionsType
 }
 
-// Empty tells that there are no rules.
-func (s *Set) Empty() bool { return s == nil }
+// IsEmpty tells that there are no rules.
+func (s *Set) IsEmpty() bool { return s == nil }
 
 // Eval returns one condition per rule, in their order, and one for the first that
 // is not evaluated; a well-known rule that the
 // object's kind does not have gives none. generation is the work's. The conditions
 // bear no time.
 func (s *Set) Eval(obj *unstructured.Unstructured, generation int64) []metav1.Condition {
-	if s.Empty() {
+	if s.IsEmpty() {
 		return nil
 	}
-	run := &run{compiler: s.compiler, object: obj.Object, budget: s.budget, time: s.time}
+	run := &evaluation{compiler: s.compiler, object: obj.Object, budget: s.budget, time: s.time}
 	out := make([]metav1.Condition, 0, len(s.rules)+1)
 	for i := range s.rules {
-		if c, ok := run.rule(&s.rules[i], obj); ok {
+		if c, ok := run.evalRule(&s.rules[i], obj); ok {
 			c.Type = s.rules[i].Condition
 			c.ObservedGeneration = generation
-			c.Message = clip(c.Message)
+			c.Message = truncateMessage(c.Message)
 			out = append(out, c)
 		}
 	}
-	if s.beyond != "" {
-		out = append(out, tooMany(s.beyond, generation))
+	if s.firstSkipped != "" {
+		out = append(out, tooManyRules(s.firstSkipped, generation))
 	}
 	return out
 }
 
-// tooMany is the condition of a rule that is not evaluated.
-func tooMany(kind string, generation int64) metav1.Condition {
+// tooManyRules is the condition of a rule that is not evaluated.
+func tooManyRules(kind string, generation int64) metav1.Condition {
 	return metav1.Condition{
-		Type: kind, Status: metav1.ConditionUnknown, Reason: ReasonInvalid, Message: messageTooMany, ObservedGeneration: generation,
+		Type: kind, Status: metav1.ConditionUnknown, Reason: ReasonInvalid, Message: tooManyMessage, ObservedGeneration: generation,
 	}
 }
 
-// run is one evaluation of one manifest's rules; they share a budget of cost and of
+// evaluation is one evaluation of one manifest's rules; they share a budget of cost and of
 // time.
-type run struct {
+type evaluation struct {
 	compiler *Compiler
 	object   map[string]any
 	budget   int64
 	time     time.Duration
 	// measured tells that the object's size is known, large that it is too much.
-	measured, large bool
+	measured, tooLarge bool
 }
 
-func (r *run) rule(rule *workv1.ConditionRule, obj *unstructured.Unstructured) (metav1.Condition, bool) {
+func (r *evaluation) evalRule(rule *workv1.ConditionRule, obj *unstructured.Unstructured) (metav1.Condition, bool) {
 	switch rule.Type {
 	case workv1.CelConditionExpressionsType:
-		return r.cel(rule), true
+		return r.evalCEL(rule), true
 	case workv1.WellKnownConditionsType:
-		return r.wellKnown(rule, obj)
+		return r.evalWellKnown(rule, obj)
 	default:
 		return metav1.Condition{
 			Status: metav1.ConditionUnknown, Reason: ReasonInvalid,
@@ -160,18 +160,18 @@ func (r *run) rule(rule *workv1.ConditionRule, obj *unstructured.Unstructured) (
 	}
 }
 
-func (r *run) cel(rule *workv1.ConditionRule) metav1.Condition {
+func (r *evaluation) evalCEL(rule *workv1.ConditionRule) metav1.Condition {
 	// A mistake in any of them is said whatever the object is like.
 	for _, expression := range rule.CelExpressions {
 		if _, err := r.compiler.program(expression); err != nil {
-			return failed(err)
+			return errorCondition(err)
 		}
 	}
 	result := true
 	for _, expression := range rule.CelExpressions {
-		holds, err := r.boolean(expression)
+		holds, err := r.evalBool(expression)
 		if err != nil {
-			return failed(err)
+			return errorCondition(err)
 		}
 		// As && does: what follows may rely on what came before.
 		if !holds {
@@ -179,12 +179,12 @@ func (r *run) cel(rule *workv1.ConditionRule) metav1.Condition {
 			break
 		}
 	}
-	return r.evaluated(rule, result, "")
+	return r.newCondition(rule, result, "")
 }
 
-// evaluated makes the condition of a result. Of the messages the last that is not
+// newCondition makes the condition of a result. Of the messages the last that is not
 // empty counts: our own, the rule's default, its message, its message expression.
-func (r *run) evaluated(rule *workv1.ConditionRule, result bool, byDefault string) metav1.Condition {
+func (r *evaluation) newCondition(rule *workv1.ConditionRule, result bool, byDefault string) metav1.Condition {
 	c := metav1.Condition{Status: metav1.ConditionFalse, Reason: ReasonEvaluated, Message: "Manifest is not " + rule.Condition}
 	if result {
 		c.Status, c.Message = metav1.ConditionTrue, "Manifest is "+rule.Condition
@@ -198,9 +198,9 @@ func (r *run) evaluated(rule *workv1.ConditionRule, result bool, byDefault strin
 	if rule.MessageExpression == "" {
 		return c
 	}
-	message, err := r.text(rule.MessageExpression, result)
+	message, err := r.evalString(rule.MessageExpression, result)
 	if err != nil {
-		return failed(err)
+		return errorCondition(err)
 	}
 	if message != "" {
 		c.Message = message
@@ -208,12 +208,12 @@ func (r *run) evaluated(rule *workv1.ConditionRule, result bool, byDefault strin
 	return c
 }
 
-func failed(err error) metav1.Condition {
+func errorCondition(err error) metav1.Condition {
 	return metav1.Condition{Status: metav1.ConditionFalse, Reason: ReasonExpressionError, Message: err.Error()}
 }
 
-// clip bounds a message, whole runes only.
-func clip(text string) string {
+// truncateMessage bounds a message, whole runes only.
+func truncateMessage(text string) string {
 	if len(text) <= maxMessage {
 		return strings.ToValidUTF8(text, "?")
 	}

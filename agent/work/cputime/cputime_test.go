@@ -13,7 +13,7 @@ import (
 
 var errOver = errors.New("over")
 
-func TestAComputationEndsWhenItHasComputed(t *testing.T) {
+func TestLimitEndsComputation(t *testing.T) {
 	const most = 20 * time.Millisecond
 	ctx, end := Limit(t.Context(), most, errOver)
 	for ctx.Err() == nil {
@@ -23,8 +23,8 @@ func TestAComputationEndsWhenItHasComputed(t *testing.T) {
 	}
 }
 
-// TestWaitingIsNotComputing stands for a thread that is not let compute.
-func TestWaitingIsNotComputing(t *testing.T) {
+// TestLimitExcludesWaiting stands for a thread that is not let compute.
+func TestLimitExcludesWaiting(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux tells how long a thread has computed")
 	}
@@ -41,7 +41,7 @@ func TestWaitingIsNotComputing(t *testing.T) {
 	}
 }
 
-func TestALimitEndsWithItsParent(t *testing.T) {
+func TestLimitEndsWithParent(t *testing.T) {
 	parent, cancel := context.WithCancelCause(t.Context())
 	ctx, end := Limit(parent, time.Hour, errOver)
 	defer end()
@@ -52,14 +52,14 @@ func TestALimitEndsWithItsParent(t *testing.T) {
 	}
 }
 
-// TestNothingLastsForEver, however little it computes.
-func TestNothingLastsForEver(t *testing.T) {
+// TestLimitBoundsDuration, however little it computes.
+func TestLimitBoundsDuration(t *testing.T) {
 	exceeded := 0
-	l := &limit{used: func() time.Duration { return 0 }, most: time.Hour, began: time.Now().Add(-longest), exceed: func() { exceeded++ }}
+	l := &limiter{elapsed: func() time.Duration { return 0 }, budget: time.Hour, began: time.Now().Add(-maxDuration), cancel: func() { exceeded++ }}
 	l.start(time.Hour)
-	l.look()
+	l.checkClock()
 	l.stop()
-	l.look()
+	l.checkClock()
 	if exceeded != 1 {
 		t.Errorf("exceeded %d times", exceeded)
 	}

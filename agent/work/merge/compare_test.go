@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestDifferencesAreNamedByTheirPaths(t *testing.T) {
+func TestCompareReturnsPaths(t *testing.T) {
 	deployment := `{apiVersion: apps/v1, kind: Deployment, metadata: {name: d}, spec: {replicas: REPLICAS, template: {spec: {containers: [{name: a, image: IMAGE}]}}}}`
 	of := func(replicas, image string) string {
 		return strings.NewReplacer("REPLICAS", replicas, "IMAGE", image).Replace(deployment)

@@ -52,13 +52,13 @@ func Match(configs []workv1.ManifestConfigOption, id workv1.ResourceIdentifier) 
 // matches compares group and resource exactly, name and namespace as globs.
 func matches(pattern, id workv1.ResourceIdentifier) bool {
 	return pattern.Group == id.Group && pattern.Resource == id.Resource &&
-		glob(pattern.Namespace, id.Namespace) && glob(pattern.Name, id.Name)
+		matchesGlob(pattern.Namespace, id.Namespace) && matchesGlob(pattern.Name, id.Name)
 }
 
-// glob tells whether text matches pattern, in which each * stands for any text,
+// matchesGlob tells whether text matches pattern, in which each * stands for any text,
 // none included. The leftmost place for each literal part is always a right one,
 // so it takes time linear in the product of both at worst, without backtracking.
-func glob(pattern, text string) bool {
+func matchesGlob(pattern, text string) bool {
 	first, rest, wild := strings.Cut(pattern, "*")
 	if !wild {
 		return pattern == text

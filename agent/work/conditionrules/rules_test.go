@@ -32,7 +32,7 @@ func celRule(condition string, expressions ...string) workv1.ConditionRule {
 	return workv1.ConditionRule{Condition: condition, Type: workv1.CelConditionExpressionsType, CelExpressions: expressions}
 }
 
-func knownRule(condition string) workv1.ConditionRule {
+func wellKnownRule(condition string) workv1.ConditionRule {
 	return workv1.ConditionRule{Condition: condition, Type: workv1.WellKnownConditionsType}
 }
 
@@ -63,29 +63,29 @@ func TestEval(t *testing.T) {
 		rules  []workv1.ConditionRule
 		want   []metav1.Condition
 	}{
-		"a Job that failed is complete": {reason: "OCM's rule", object: finished, rules: []workv1.ConditionRule{knownRule("Complete")}, want: []metav1.Condition{condition("Complete", "True", ReasonEvaluated, "Job is finished")}},
-		"a Job that runs is not":        {reason: "OCM's rule", object: running, rules: []workv1.ConditionRule{knownRule("Complete")}, want: []metav1.Condition{condition("Complete", "False", ReasonEvaluated, "Job is not finished")}},
-		"a Pod that ended is complete":  {reason: "OCM's rule", object: pod, rules: []workv1.ConditionRule{knownRule("Complete")}, want: []metav1.Condition{condition("Complete", "True", ReasonEvaluated, "Pod is in phase Succeeded")}},
-		"a Pod that waits is not":       {reason: "OCM's rule", object: waiting, rules: []workv1.ConditionRule{knownRule("Complete")}, want: []metav1.Condition{condition("Complete", "False", ReasonEvaluated, "Pod is in phase Pending")}},
+		"a Job that failed is complete": {reason: "OCM's rule", object: finished, rules: []workv1.ConditionRule{wellKnownRule("Complete")}, want: []metav1.Condition{condition("Complete", "True", ReasonEvaluated, "Job is finished")}},
+		"a Job that runs is not":        {reason: "OCM's rule", object: running, rules: []workv1.ConditionRule{wellKnownRule("Complete")}, want: []metav1.Condition{condition("Complete", "False", ReasonEvaluated, "Job is not finished")}},
+		"a Pod that ended is complete":  {reason: "OCM's rule", object: pod, rules: []workv1.ConditionRule{wellKnownRule("Complete")}, want: []metav1.Condition{condition("Complete", "True", ReasonEvaluated, "Pod is in phase Succeeded")}},
+		"a Pod that waits is not":       {reason: "OCM's rule", object: waiting, rules: []workv1.ConditionRule{wellKnownRule("Complete")}, want: []metav1.Condition{condition("Complete", "False", ReasonEvaluated, "Pod is in phase Pending")}},
 		"a well-known message may be replaced": {
-			reason: "the rule's message counts", object: pod, rules: []workv1.ConditionRule{with(knownRule("Complete"), "done", "")},
+			reason: "the rule's message counts", object: pod, rules: []workv1.ConditionRule{with(wellKnownRule("Complete"), "done", "")},
 			want: []metav1.Condition{condition("Complete", "True", ReasonEvaluated, "done")},
 		},
 		"a well-known message may be an expression": {
-			reason: "it knows object and result", object: pod, rules: []workv1.ConditionRule{with(knownRule("Complete"), "done", "object.metadata.name + ' ' + string(result)")},
+			reason: "it knows object and result", object: pod, rules: []workv1.ConditionRule{with(wellKnownRule("Complete"), "done", "object.metadata.name + ' ' + string(result)")},
 			want: []metav1.Condition{condition("Complete", "True", ReasonEvaluated, "a true")},
 		},
-		"a kind without the well-known condition": {reason: "gives none", object: thing, rules: []workv1.ConditionRule{knownRule("Complete"), knownRule("Odd"), knownRule("")}, want: []metav1.Condition{}},
-		"health of a Pod that waits":              {reason: "kstatus", object: waiting, rules: []workv1.ConditionRule{knownRule("Healthy")}, want: []metav1.Condition{condition("Healthy", "False", "InProgress", "Pod is in the Pending phase")}},
-		"health of a Job that failed":             {reason: "kstatus", object: finished, rules: []workv1.ConditionRule{knownRule("Healthy")}, want: []metav1.Condition{condition("Healthy", "False", "Failed", "Job Failed. failed: 0/1")}},
-		"health of any kind":                      {reason: "kstatus", object: thing, rules: []workv1.ConditionRule{knownRule("Healthy")}, want: []metav1.Condition{condition("Healthy", "True", "Current", "Resource is Ready")}},
+		"a kind without the well-known condition": {reason: "gives none", object: thing, rules: []workv1.ConditionRule{wellKnownRule("Complete"), wellKnownRule("Odd"), wellKnownRule("")}, want: []metav1.Condition{}},
+		"health of a Pod that waits":              {reason: "kstatus", object: waiting, rules: []workv1.ConditionRule{wellKnownRule("Healthy")}, want: []metav1.Condition{condition("Healthy", "False", "InProgress", "Pod is in the Pending phase")}},
+		"health of a Job that failed":             {reason: "kstatus", object: finished, rules: []workv1.ConditionRule{wellKnownRule("Healthy")}, want: []metav1.Condition{condition("Healthy", "False", "Failed", "Job Failed. failed: 0/1")}},
+		"health of any kind":                      {reason: "kstatus", object: thing, rules: []workv1.ConditionRule{wellKnownRule("Healthy")}, want: []metav1.Condition{condition("Healthy", "True", "Current", "Resource is Ready")}},
 		"health of what is being deleted": {
 			reason: "kstatus", object: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","deletionTimestamp":"2026-01-01T00:00:00Z"}}`,
-			rules: []workv1.ConditionRule{knownRule("Healthy")}, want: []metav1.Condition{condition("Healthy", "False", "Terminating", "Resource scheduled for deletion")},
+			rules: []workv1.ConditionRule{wellKnownRule("Healthy")}, want: []metav1.Condition{condition("Healthy", "False", "Terminating", "Resource scheduled for deletion")},
 		},
 		"health that cannot be read": {
 			reason: "is unknown", object: `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"a","generation":1},"spec":{"replicas":"many"},"status":{"observedGeneration":1,"conditions":"no"}}`,
-			rules: []workv1.ConditionRule{knownRule("Healthy")}, want: []metav1.Condition{condition("Healthy", "Unknown", "Unknown", "Resource status is malformed")},
+			rules: []workv1.ConditionRule{wellKnownRule("Healthy")}, want: []metav1.Condition{condition("Healthy", "Unknown", "Unknown", "Resource status is malformed")},
 		},
 
 		"an expression that holds":           {reason: "default message", object: thing, rules: []workv1.ConditionRule{celRule("X", "object.status.n == 3")}, want: holds("Manifest is X")},
@@ -133,7 +133,7 @@ func TestEval(t *testing.T) {
 	}
 }
 
-func TestErrorsOfCELAreSaid(t *testing.T) {
+func TestEvalReportsCELErrors(t *testing.T) {
 	cases := map[string]struct{ reason, expression, want string }{
 		"a syntax error":        {"says where", "object.(", "Syntax error"},
 		"an unknown variable":   {"says what", "subject.a", "undeclared reference to 'subject'"},
@@ -154,14 +154,14 @@ func TestErrorsOfCELAreSaid(t *testing.T) {
 }
 
 // Each call stays below its own limit; the manifest's budget ends the sum.
-func TestRulesOfOneManifestShareABudget(t *testing.T) {
+func TestRulesOfManifestShareCostBudget(t *testing.T) {
 	list := make([]any, 100)
 	for i := range list {
 		list[i] = int64(i)
 	}
 	obj := &unstructured.Unstructured{Object: map[string]any{"l": list}}
 	rule := celRule("X", "object.l.all(a, a >= 0)")
-	set := newTestCompiler().Compile([]workv1.ConditionRule{rule, rule, rule, knownRule("Healthy")})
+	set := newTestCompiler().Compile([]workv1.ConditionRule{rule, rule, rule, wellKnownRule("Healthy")})
 	if set.budget != celconfig.RuntimeCELCostBudget {
 		t.Errorf("budget %d is not that of Kubernetes", set.budget)
 	}
@@ -178,14 +178,14 @@ func TestRulesOfOneManifestShareABudget(t *testing.T) {
 }
 
 // What CEL calls cheap may be slow; other rules of the manifest are not run then.
-func TestRulesOfOneManifestShareTheirTime(t *testing.T) {
+func TestRulesOfManifestShareTimeLimit(t *testing.T) {
 	list := make([]any, 3000)
 	for i := range list {
 		list[i] = int64(i)
 	}
 	obj := &unstructured.Unstructured{Object: map[string]any{"l": list}}
 	cheap := celRule("Cheap", "true")
-	set := newTestCompiler().Compile([]workv1.ConditionRule{cheap, celRule("Slow", "object.l.all(a, object.l.all(b, true))"), cheap, knownRule("Healthy")})
+	set := newTestCompiler().Compile([]workv1.ConditionRule{cheap, celRule("Slow", "object.l.all(a, object.l.all(b, true))"), cheap, wellKnownRule("Healthy")})
 	if set.time != maxTime || set.Eval(obj, 1)[0].Reason != ReasonEvaluated {
 		t.Errorf("time %s", set.time)
 	}
@@ -200,27 +200,27 @@ func TestRulesOfOneManifestShareTheirTime(t *testing.T) {
 	}
 }
 
-// TestAStallIsNoneOfTheTimeOfRules: an agent may be throttled.
-func TestAStallIsNoneOfTheTimeOfRules(t *testing.T) {
+// TestTimeLimitExcludesStalls: an agent may be throttled.
+func TestTimeLimitExcludesStalls(t *testing.T) {
 	compiler := newTestCompiler()
 	program, err := compiler.program("object.all(a, a >= 0)")
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &run{compiler: compiler, budget: celconfig.RuntimeCELCostBudget, time: 200 * time.Millisecond}
+	r := &evaluation{compiler: compiler, budget: celconfig.RuntimeCELCostBudget, time: 200 * time.Millisecond}
 	stalled := func() any {
 		stall, cancel := context.WithTimeout(t.Context(), 2*r.time)
 		defer cancel()
 		<-stall.Done()
 		return make([]int, 1000)
 	}
-	if value, err := r.timed(program, map[string]any{"object": stalled}); err != nil || value != types.True {
+	if value, err := r.runProgram(program, map[string]any{"object": stalled}); err != nil || value != types.True {
 		t.Errorf("got %v, %v", value, err)
 	}
 }
 
 // The cost of a call is told after it.
-func TestExpressionsSeeNoHugeObject(t *testing.T) {
+func TestEvalRefusesLargeObject(t *testing.T) {
 	const message = "object is larger than 8388608 bytes, no expression is run on it"
 	many := make([]any, maxObject)
 	for label, tc := range map[string]struct {
@@ -235,9 +235,9 @@ func TestExpressionsSeeNoHugeObject(t *testing.T) {
 	} {
 		t.Run(label, func(t *testing.T) {
 			obj := &unstructured.Unstructured{Object: map[string]any{"v": tc.value}}
-			spoken := knownRule("Healthy")
+			spoken := wellKnownRule("Healthy")
 			spoken.MessageExpression = "'m'"
-			got := newTestCompiler().Compile([]workv1.ConditionRule{celRule("X", "true"), spoken, knownRule("Healthy")}).Eval(obj, 1)
+			got := newTestCompiler().Compile([]workv1.ConditionRule{celRule("X", "true"), spoken, wellKnownRule("Healthy")}).Eval(obj, 1)
 			for _, c := range got[:2] {
 				if (c.Reason == ReasonExpressionError && c.Message == message) != tc.large {
 					t.Errorf("%s: %v", tc.reason, c)
@@ -251,16 +251,16 @@ func TestExpressionsSeeNoHugeObject(t *testing.T) {
 }
 
 // The hub refuses a status with more conditions, or with one that is not valid.
-func TestRulesThatTheHubWouldRefuseAreNotEvaluated(t *testing.T) {
+func TestCompileDropsRulesWithInvalidType(t *testing.T) {
 	numbered := func(from, to int) (out []workv1.ConditionRule) {
 		for i := from; i < to; i++ {
 			out = append(out, celRule(fmt.Sprintf("R%d", i), "true"))
 		}
 		return out
 	}
-	many := append([]workv1.ConditionRule{celRule("", "true"), celRule("not a type", "true"), knownRule("?"), {Condition: "-", Type: "Magic"}, celRule(strings.Repeat("x", 317), "true")}, numbered(0, 40)...)
+	many := append([]workv1.ConditionRule{celRule("", "true"), celRule("not a type", "true"), wellKnownRule("?"), {Condition: "-", Type: "Magic"}, celRule(strings.Repeat("x", 317), "true")}, numbered(0, 40)...)
 	compiler := newTestCompiler()
-	got := compiler.Compile(append(many, knownRule("Healthy"))).Eval(object(t, thing), 7)
+	got := compiler.Compile(append(many, wellKnownRule("Healthy"))).Eval(object(t, thing), 7)
 	var want []metav1.Condition
 	for i := range maxRules {
 		want = append(want, condition(fmt.Sprintf("R%d", i), "True", ReasonEvaluated, fmt.Sprintf("Manifest is R%d", i)))
@@ -273,7 +273,7 @@ func TestRulesThatTheHubWouldRefuseAreNotEvaluated(t *testing.T) {
 	if many[0].Condition != "" || len(many) != 45 {
 		t.Error("the argument changed")
 	}
-	if got := compiler.Compile(many[:5]); !got.Empty() {
+	if got := compiler.Compile(many[:5]); !got.IsEmpty() {
 		t.Errorf("rules %v are kept", got.rules)
 	}
 	if got := compiler.Compile(numbered(0, 32)).Eval(object(t, thing), 7); len(got) != 32 {
@@ -288,19 +288,19 @@ func TestRulesThatTheHubWouldRefuseAreNotEvaluated(t *testing.T) {
 	}
 }
 
-func TestNoRulesMakeNoEnvironment(t *testing.T) {
+func TestCompileWithoutCELCreatesNoEnvironment(t *testing.T) {
 	compiler := &Compiler{environment: nil}
-	if set := compiler.Compile(nil); !set.Empty() || set.Eval(object(t, thing), 1) != nil {
+	if set := compiler.Compile(nil); !set.IsEmpty() || set.Eval(object(t, thing), 1) != nil {
 		t.Error("no rules give conditions")
 	}
 	// A nil environment would panic if it were asked for.
-	got := compiler.Compile([]workv1.ConditionRule{knownRule("Complete"), knownRule("Healthy")}).Eval(object(t, pod), 1)
+	got := compiler.Compile([]workv1.ConditionRule{wellKnownRule("Complete"), wellKnownRule("Healthy")}).Eval(object(t, pod), 1)
 	if len(got) != 2 {
 		t.Errorf("conditions %v", got)
 	}
 }
 
-func TestProgramsAreBoundedAndShared(t *testing.T) {
+func TestProgramCacheIsBoundedAndShared(t *testing.T) {
 	compiler := newTestCompiler()
 	var wait sync.WaitGroup
 	for worker := range 2 {
@@ -316,7 +316,7 @@ func TestProgramsAreBoundedAndShared(t *testing.T) {
 	}
 	wait.Wait()
 	kept := compiler.programs
-	if len(kept.byText) > maxPrograms || kept.length > maxLength || kept.recent.Len() != len(kept.byText) {
+	if len(kept.byText) > maxPrograms || kept.length > maxCacheLength || kept.order.Len() != len(kept.byText) {
 		t.Errorf("%d programs of %d bytes are kept", len(kept.byText), kept.length)
 	}
 }
@@ -353,14 +353,14 @@ func TestAggregate(t *testing.T) {
 	}
 }
 
-func TestPruneDropsWhatRulesSetForAnotherGeneration(t *testing.T) {
+func TestRemoveStaleRemovesConditionsOfOtherGenerations(t *testing.T) {
 	old := condition("X", "True", ReasonEvaluated, "")
 	old.ObservedGeneration = 6
 	applied := condition("Applied", "True", "AppliedManifestComplete", "")
 	applied.ObservedGeneration = 6
 	now := condition("Healthy", "True", "Current", "")
 	given := []metav1.Condition{applied, old, now}
-	if diff := cmp.Diff([]metav1.Condition{applied, now}, Prune(given, 7)); diff != "" {
+	if diff := cmp.Diff([]metav1.Condition{applied, now}, RemoveStale(given, 7)); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
 	if given[1].Type != "X" {

@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// longest is how long a computation may last, however little it computes, and shortest
+// maxDuration is how long a computation may last, however little it computes, and shortest
 // how long is waited before its clock is looked at again.
 const (
-	longest  = 30 * time.Second
-	shortest = time.Millisecond
+	maxDuration      = 30 * time.Second
+	minCheckInterval = time.Millisecond
 )
 
 // Limit returns a context that ends, with a cause, when the calling goroutine has
@@ -23,8 +23,8 @@ const (
 func Limit(parent context.Context, d time.Duration, cause error) (ctx context.Context, end func() time.Duration) {
 	runtime.LockOSThread()
 	ctx, cancel := context.WithCancelCause(parent)
-	l := &limit{used: threadClock(), most: d, began: time.Now(), exceed: func() { cancel(cause) }}
-	l.start(min(d, longest))
+	l := &limiter{elapsed: newThreadClock(), budget: d, began: time.Now(), cancel: func() { cancel(cause) }}
+	l.start(min(d, maxDuration))
 	return ctx, func() time.Duration {
 		used := l.stop()
 		cancel(nil)
@@ -33,49 +33,49 @@ func Limit(parent context.Context, d time.Duration, cause error) (ctx context.Co
 	}
 }
 
-// limit looks at a thread's clock when that can have come to the most.
-type limit struct {
-	used   func() time.Duration
-	most   time.Duration
-	began  time.Time
-	exceed func()
+// limiter looks at a thread's clock when that can have come to the most.
+type limiter struct {
+	elapsed func() time.Duration
+	budget  time.Duration
+	began   time.Time
+	cancel  func()
 
-	mu    sync.Mutex // guards what is below; the thread is not left while it is held
-	over  bool
-	timer *time.Timer
+	mu      sync.Mutex // guards what is below; the thread is not left while it is held
+	stopped bool
+	timer   *time.Timer
 }
 
 // start looks at the clock after d.
-func (l *limit) start(d time.Duration) {
+func (l *limiter) start(d time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.timer = time.AfterFunc(d, l.look)
+	l.timer = time.AfterFunc(d, l.checkClock)
 }
 
-func (l *limit) look() {
+func (l *limiter) checkClock() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.over {
+	if l.stopped {
 		return
 	}
-	left := min(l.most-l.used(), longest-time.Since(l.began))
+	left := min(l.budget-l.elapsed(), maxDuration-time.Since(l.began))
 	if left <= 0 {
-		l.exceed()
+		l.cancel()
 		return
 	}
-	l.timer.Reset(max(left, shortest))
+	l.timer.Reset(max(left, minCheckInterval))
 }
 
-func (l *limit) stop() time.Duration {
+func (l *limiter) stop() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.over = true
+	l.stopped = true
 	l.timer.Stop()
-	return l.used()
+	return l.elapsed()
 }
 
-// wallClock tells how long ago it was made.
-func wallClock() func() time.Duration {
+// newWallClock tells how long ago it was made.
+func newWallClock() func() time.Duration {
 	began := time.Now()
 	return func() time.Duration { return time.Since(began) }
 }

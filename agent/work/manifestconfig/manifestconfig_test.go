@@ -86,7 +86,7 @@ func TestGlob(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if got := glob(tc.pattern, tc.text); got != tc.want {
+			if got := matchesGlob(tc.pattern, tc.text); got != tc.want {
 				t.Errorf("glob(%q, %q) = %v: %s", tc.pattern, tc.text, got, tc.reason)
 			}
 		})
@@ -100,7 +100,7 @@ func FuzzGlob(f *testing.F) {
 	f.Fuzz(func(t *testing.T, pattern, text string) {
 		quoted := strings.ReplaceAll(regexp.QuoteMeta(strings.ToValidUTF8(pattern, "?")), `\*`, `(?s:.*)`)
 		want := regexp.MustCompile(`\A` + quoted + `\z`).MatchString(strings.ToValidUTF8(text, "?"))
-		if got := glob(strings.ToValidUTF8(pattern, "?"), strings.ToValidUTF8(text, "?")); got != want {
+		if got := matchesGlob(strings.ToValidUTF8(pattern, "?"), strings.ToValidUTF8(text, "?")); got != want {
 			t.Errorf("glob(%q, %q) = %v", pattern, text, got)
 		}
 	})

@@ -34,20 +34,20 @@ var sharedEnvironment = sync.OnceValues(newEnvironment)
 
 // newTestCompiler is NewCompiler with an environment that other tests have, too.
 func newTestCompiler() *Compiler {
-	return &Compiler{environment: sharedEnvironment, programs: newPrograms()}
+	return &Compiler{environment: sharedEnvironment, programs: newProgramCache()}
 }
 
-// bulky has texts of 1 KiB (k), one byte less (k1), 512 KiB (half) and 1 MiB (m).
-func bulky() *unstructured.Unstructured {
+// newLargeObject has texts of 1 KiB (k), one byte less (k1), 512 KiB (half) and 1 MiB (m).
+func newLargeObject() *unstructured.Unstructured {
 	text := func(n int) string { return strings.Repeat("x", n) }
 	return &unstructured.Unstructured{Object: map[string]any{
-		"k": text(1 << 10), "k1": text(1<<10 - 1), "half": text(maxResult / 2), "m": text(maxResult),
-		"halves": []any{text(maxResult / 2), text(maxResult / 2)}, "less": []any{text(maxResult / 2), text(maxResult/2 - 1)},
+		"k": text(1 << 10), "k1": text(1<<10 - 1), "half": text(maxResultSize / 2), "m": text(maxResultSize),
+		"halves": []any{text(maxResultSize / 2), text(maxResultSize / 2)}, "less": []any{text(maxResultSize / 2), text(maxResultSize/2 - 1)},
 		"ten": []any{int64(0), int64(1), int64(2), int64(3), int64(4), int64(5), int64(6), int64(7), int64(8), int64(9)},
 	}}
 }
 
-func TestResultsAreBounded(t *testing.T) {
+func TestResultSizesAreLimited(t *testing.T) {
 	doubled := "[[1]]" + strings.Repeat(".map(a, a + a)", 60) + "[0]"
 	nest := "[[1]]" + strings.Repeat(".map(a, [a, a])", 60)
 	cases := map[string]struct{ reason, expression, want string }{
@@ -86,7 +86,7 @@ func TestResultsAreBounded(t *testing.T) {
 		"a text that doubles":          {"is bounded whatever it costs", "[object.k]" + strings.Repeat(".map(a, a + a)", 30) + ".size() > 0", addRefused},
 		"a list that doubles":          {"what asks for all its elements cannot be stopped", doubled + ".size() > 0", addRefused},
 	}
-	compiler, obj := newTestCompiler(), bulky()
+	compiler, obj := newTestCompiler(), newLargeObject()
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			got := compiler.Compile([]workv1.ConditionRule{celRule("X", tc.expression)}).Eval(obj, 1)[0]
@@ -104,7 +104,7 @@ func TestResultsAreBounded(t *testing.T) {
 }
 
 // Lists and maps that hold each other are compared no further than a bound.
-func TestComparisonsAreBounded(t *testing.T) {
+func TestComparisonsAreLimited(t *testing.T) {
 	list := func(n int) []any { // has n values with itself
 		out := make([]any, n-1)
 		for i := range out {
@@ -117,8 +117,8 @@ func TestComparisonsAreBounded(t *testing.T) {
 	const most = 1 << 15
 	texts := func(last string) string { return "[" + strings.Repeat("object.text, ", 15) + last + "]" }
 	textsAt, textsOver := texts("object.rest"), texts("object.text")
-	small := &unstructured.Unstructured{Object: map[string]any{"ten": list(11), "text": text(most), "rest": text(maxCompared - 15*most - 1)}}
-	large := &unstructured.Unstructured{Object: map[string]any{"at": list(maxCompared), "over": list(maxCompared + 1), "few": list(3)}}
+	small := &unstructured.Unstructured{Object: map[string]any{"ten": list(11), "text": text(most), "rest": text(maxComparedValues - 15*most - 1)}}
+	large := &unstructured.Unstructured{Object: map[string]any{"at": list(maxComparedValues), "over": list(maxComparedValues + 1), "few": list(3)}}
 	nest := "[[1]]" + strings.Repeat(".map(a, [a, a])", 30)
 	maps := "[{'a': dyn(1)}]" + strings.Repeat(".map(a, {'a': dyn(a), 'b': dyn(a)})", 30)
 	refused := func(function string) string { return function + ": more than 524288 values to compare" }
@@ -171,7 +171,7 @@ func TestComparisonsAreBounded(t *testing.T) {
 }
 
 // What is refused was not made before.
-func TestWhatIsRefusedTakesNoMemory(t *testing.T) {
+func TestRefusedCallAllocatesNoResult(t *testing.T) {
 	obj := &unstructured.Unstructured{Object: map[string]any{"s": strings.Repeat("x", 1<<16), "l": []any{strings.Repeat("x", 1<<20), "x"}}}
 	for name, tc := range map[string]struct{ reason, expression string }{
 		"replace": {"would make 4 GiB", "object.s.replace('', object.s) == ''"},
@@ -194,7 +194,7 @@ func TestWhatIsRefusedTakesNoMemory(t *testing.T) {
 }
 
 // A call that is bounded costs no less than one that is not.
-func TestBoundedCallsCountTheirCost(t *testing.T) {
+func TestLimitedCallsChargeCost(t *testing.T) {
 	list := make([]any, 100) // the loops alone cost a tenth of the limit
 	for i := range list {
 		list[i] = strings.Repeat("x", 1<<10)
@@ -218,10 +218,10 @@ func TestBoundedCallsCountTheirCost(t *testing.T) {
 	}
 }
 
-// ways are two programs of an expression: the libraries' own, and one that is bounded.
-type ways struct{ library, ours cel.Program }
+// bothResults are two programs of an expression: the libraries' own, and one that is bounded.
+type bothResults struct{ library, ours cel.Program }
 
-func bothWays(t *testing.T, env *environment, expression string) (w ways) {
+func evaluateBothWays(t *testing.T, env *celEnvironment, expression string) (w bothResults) {
 	t.Helper()
 	ast, issues := env.Compile(expression)
 	if issues.Err() != nil {
@@ -231,14 +231,14 @@ func bothWays(t *testing.T, env *environment, expression string) (w ways) {
 	if w.library, err = env.Program(ast, cel.EvalOptions(cel.OptOptimize)); err != nil {
 		t.Fatalf("%s: %v", expression, err)
 	}
-	if w.ours, err = env.Program(ast, cel.CustomDecoratorV2(bound(env.bounded)), cel.EvalOptions(cel.OptOptimize)); err != nil {
+	if w.ours, err = env.Program(ast, cel.CustomDecoratorV2(limitCalls(env.overloads)), cel.EvalOptions(cel.OptOptimize)); err != nil {
 		t.Fatalf("%s: %v", expression, err)
 	}
 	return w
 }
 
 // compare evaluates both programs and compares the values, or the errors. what says which.
-func (w ways) compare(t *testing.T, variables map[string]any, what ...any) {
+func (w bothResults) compare(t *testing.T, variables map[string]any, what ...any) {
 	t.Helper()
 	outcome := func(program cel.Program) string {
 		value, _, err := program.Eval(variables)
@@ -252,12 +252,12 @@ func (w ways) compare(t *testing.T, variables map[string]any, what ...any) {
 	}
 }
 
-func TestBoundedResultsAreTheLibrarys(t *testing.T) {
+func TestLimitedCallsReturnLibraryResults(t *testing.T) {
 	env, err := sharedEnvironment()
 	if err != nil {
 		t.Fatal(err)
 	}
-	variables := map[string]any{"object": bulky().Object, "result": true}
+	variables := map[string]any{"object": newLargeObject().Object, "result": true}
 	expressions := []string{
 		"['a', 'b'].join()", "['a', 'ü', '世'].join('é')", "[].join(',')", "['a'].join(',')", "dyn([1, 2]).join(',')", "dyn('a').join()", "dyn(['a']).join(dyn(1))",
 		"dyn(1).replace('a', 'b')", "'a'.replace(dyn(1), 'b')", "object.nothing.replace('a', 'b')",
@@ -276,14 +276,14 @@ func TestBoundedResultsAreTheLibrarys(t *testing.T) {
 		}
 	}
 	for _, e := range expressions {
-		bothWays(t, env, e).compare(t, variables, e)
+		evaluateBothWays(t, env, e).compare(t, variables, e)
 	}
 }
 
-// TestBoundedCallsOfTwoValuesAreTheLibrarys compares what bounded functions make of every
+// TestLimitedCallsOfTwoValuesReturnLibraryResults compares what bounded functions make of every
 // value of the list with every value, as variables. Literals are computed when an expression
 // is compiled, which takes much longer: most pairs of them are left to SPOKELET_TEST_FULL.
-func TestBoundedCallsOfTwoValuesAreTheLibrarys(t *testing.T) {
+func TestLimitedCallsOfTwoValuesReturnLibraryResults(t *testing.T) {
 	shared, err := sharedEnvironment()
 	if err != nil {
 		t.Fatal(err)
@@ -292,7 +292,7 @@ func TestBoundedCallsOfTwoValuesAreTheLibrarys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	env := &environment{Env: extended, bounded: shared.bounded}
+	env := &celEnvironment{Env: extended, overloads: shared.overloads}
 	values := []string{"1", "1u", "1.0", "'a'", "b'a'", "null", "true", "[]", "{}", "[1, 2]", "[dyn(1.0), dyn(2u)]", "[1] + [2]", "[dyn(1), dyn('a'), dyn(null)]", "[dyn(1), dyn('a'), dyn(1)]", "[[1], [2]]", "{'a': [dyn(1), dyn({'b': 2})]}", "{'a': [dyn(1.0), dyn({'b': 2u})]}", "{1: 'a'}", "{1u: 'a'}", "object.ten", "object", "object.nothing", "[1][2]",
 		"optional.none()", "optional.of([1])", "optional.of(1)", "[optional.of({'a': 1})]", "quantity('1')", "quantity('1k')", "duration('1h')", "timestamp('2026-01-01T00:00:00Z')", "type(1)", "[0.0/0.0]", "0.0/0.0"}
 	calls := func(a, b string) []string {
@@ -301,15 +301,15 @@ func TestBoundedCallsOfTwoValuesAreTheLibrarys(t *testing.T) {
 			fmt.Sprintf("dyn(%s) in [dyn(1), dyn(%s)]", a, b), fmt.Sprintf("[dyn(1), dyn(%s), dyn(%s)].indexOf(dyn(%s))", a, b, b), fmt.Sprintf("dyn([dyn(%s), dyn(1), dyn(%s)]).lastIndexOf(dyn(%s))", a, b, b),
 		}
 	}
-	object := bulky().Object
+	object := newLargeObject().Object
 	computed := make([]ref.Val, len(values)) // an error is a value, too
 	for i, expression := range values {
-		if computed[i], _, err = bothWays(t, env, expression).library.Eval(map[string]any{"object": object}); err != nil {
+		if computed[i], _, err = evaluateBothWays(t, env, expression).library.Eval(map[string]any{"object": object}); err != nil {
 			computed[i] = types.WrapErr(err)
 		}
 	}
 	for _, call := range calls("a", "b") {
-		both := bothWays(t, env, call)
+		both := evaluateBothWays(t, env, call)
 		for i, a := range computed {
 			for j, b := range computed {
 				both.compare(t, map[string]any{"object": object, "a": a, "b": b}, call, " with ", values[i], " and ", values[j])
@@ -321,7 +321,7 @@ func TestBoundedCallsOfTwoValuesAreTheLibrarys(t *testing.T) {
 		for j := range values {
 			if b := values[j]; i == j || (i+j)%distance == 0 {
 				for _, call := range calls(a, b) {
-					bothWays(t, env, call).compare(t, map[string]any{"object": object}, call)
+					evaluateBothWays(t, env, call).compare(t, map[string]any{"object": object}, call)
 				}
 			}
 		}
@@ -329,7 +329,7 @@ func TestBoundedCallsOfTwoValuesAreTheLibrarys(t *testing.T) {
 }
 
 // Sizes are exact for texts, and never less than what is made.
-func TestNoBoundIsLessThanTheResult(t *testing.T) {
+func TestEstimatedSizeIsNotBelowResult(t *testing.T) {
 	env, err := sharedEnvironment()
 	if err != nil {
 		t.Fatal(err)
@@ -351,8 +351,8 @@ func TestNoBoundIsLessThanTheResult(t *testing.T) {
 					values = append(values, v)
 				}
 			}
-			if len(values) == 3 && formatted(values[:2]) < bytesOf(values[2]) {
-				t.Errorf("%s of %s is bound by %d, and has %d", verb, value, formatted(values[:2]), bytesOf(values[2]))
+			if len(values) == 3 && formatSize(values[:2]) < byteLength(values[2]) {
+				t.Errorf("%s of %s is bound by %d, and has %d", verb, value, formatSize(values[:2]), byteLength(values[2]))
 			}
 		}
 	}
