@@ -67,7 +67,7 @@ type hub struct {
 	hash      string
 	works     *hubwork.Works
 	register  *registration.Registration
-	pods      *pod.Keeper
+	pods      *pod.Controller
 	nodes     *provider.Provider
 	// daemonSets are those of the hub that virtual nodes have to reckon with.
 	daemonSets *placement.DaemonSets

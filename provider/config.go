@@ -40,21 +40,21 @@ type Endpoints interface {
 	Close(node string)
 }
 
-// Pods keeps the pods of nodes; *pod.Keeper does.
+// Pods keeps the pods of nodes; *pod.Controller does.
 type Pods interface {
 	// Watch keeps the pods that are bound to a node until stop is called, or ctx
 	// ends.
 	Watch(ctx context.Context, node string) (stop func())
-	// Expect has nothing said of absence in a cluster until the pods of one of its nodes
+	// ExpectNode has nothing said of absence in a cluster until the pods of one of its nodes
 	// are known, as it is of its own from the start; Release ends that, for a Node that
 	// is no more or somebody else's. Neither calls back.
-	Expect(node string)
-	Release(node string)
-	// Idle reports whether no pod is bound to the node of a group.
-	Idle(node string) bool
-	// Consent takes what the record of a cluster allows of what its agent says, before
+	ExpectNode(node string)
+	ForgetNode(node string)
+	// IsIdle reports whether no pod is bound to the node of a group.
+	IsIdle(node string) bool
+	// SetConsent takes what the record of a cluster allows of what its agent says, before
 	// the pods of its nodes are watched.
-	Consent(cluster string, allowed pod.Consent)
+	SetConsent(cluster string, allowed pod.Consent)
 }
 
 // DaemonSets tells which DaemonSets of the hub a label would mislead; *placement.DaemonSets

@@ -112,27 +112,27 @@ func newFakePods() *fakePods {
 	return &fakePods{watched: map[string]bool{}, began: map[string]int{}, bound: map[string]bool{}, expected: map[string]bool{}, released: map[string]bool{}, consents: map[string]pod.Consent{}}
 }
 
-func (p *fakePods) Consent(cluster string, allowed pod.Consent) {
+func (p *fakePods) SetConsent(cluster string, allowed pod.Consent) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.consents[cluster] = allowed
 }
 
-func (p *fakePods) Expect(node string) {
+func (p *fakePods) ExpectNode(node string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.expected[node] = true
 	delete(p.released, node)
 }
 
-func (p *fakePods) Release(node string) {
+func (p *fakePods) ForgetNode(node string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.expected, node)
 	p.released[node] = true
 }
 
-func (p *fakePods) Idle(node string) bool {
+func (p *fakePods) IsIdle(node string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.asked++

@@ -159,7 +159,7 @@ func (p *Provider) adopt(base *virtualNode, cluster Cluster) {
 			v.cluster.ID, v.cluster.Labels, v.cluster.Consent = cluster.ID, cluster.Labels, cluster.Consent
 		})
 		if ours {
-			p.config.Pods.Expect(n.name)
+			p.config.Pods.ExpectNode(n.name)
 		}
 		p.ensureRunning(n)
 	}
@@ -173,7 +173,7 @@ func (p *Provider) expectAgain(base *virtualNode) {
 		wanted := n.wanted
 		n.mu.Unlock()
 		if wanted {
-			p.config.Pods.Expect(n.name)
+			p.config.Pods.ExpectNode(n.name)
 		}
 	}
 }
@@ -235,7 +235,7 @@ func (p *Provider) settle(base *virtualNode) {
 
 func (p *Provider) settleAs(base *virtualNode, cluster Cluster, summary *wire.NodeSummary) {
 	for _, n := range slices.Collect(maps.Values(base.groups)) {
-		idle := p.config.Pods.Idle(n.name)
+		idle := p.config.Pods.IsIdle(n.name)
 		n.update(func(*view) {
 			n.setCluster(cluster)
 			n.decide(idle, summary)
@@ -315,7 +315,7 @@ func (p *Provider) keep(n *virtualNode) {
 // ended lets go of what was kept for the Node of a group; p.mu is held. A group that
 // comes back is told of anew.
 func (p *Provider) ended(n *virtualNode) {
-	p.config.Pods.Release(n.name)
+	p.config.Pods.ForgetNode(n.name)
 	n.mu.Lock()
 	if n.view.vanished {
 		n.view.summary = nil

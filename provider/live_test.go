@@ -172,7 +172,7 @@ func liveEndpoints(t *testing.T, h *liveHub, client kubernetes.Interface, addres
 }
 
 // livePods keeps the pods of nodes; no agent is there.
-func livePods(t *testing.T, client kubernetes.Interface) *pod.Keeper {
+func livePods(t *testing.T, client kubernetes.Interface) *pod.Controller {
 	t.Helper()
 	pods, err := pod.New(pod.Config{
 		Client: client, Sync: resource.NewHub(), Logger: testr.New(t), Registerer: prometheus.NewRegistry(),
@@ -216,8 +216,8 @@ func (h *liveHub) start(client kubernetes.Interface, address netip.Addr, endpoin
 		h.t.Fatal(err)
 	}
 	h.provider = provider
-	if keeper, ok := pods.(*pod.Keeper); ok {
-		keeper.OnIdle(provider.Idle)
+	if controller, ok := pods.(*pod.Controller); ok {
+		controller.OnIdle(provider.Idle)
 	}
 	// The test's own context ends before its cleanup takes the node away.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(h.t.Context()))

@@ -235,7 +235,7 @@ func (p *Provider) Ensure(ctx context.Context, cluster Cluster) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := p.record(cluster.Name)
-	p.config.Pods.Consent(cluster.Name, cluster.Consent)
+	p.config.Pods.SetConsent(cluster.Name, cluster.Consent)
 	// The groups first: what is not expected when the cluster's own pods are listed
 	// is taken for absent.
 	p.adopt(n, cluster)

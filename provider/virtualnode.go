@@ -275,9 +275,9 @@ func (n *virtualNode) blocked(ctx context.Context, cluster Cluster) error {
 	n.setRegistration(nameTaken)
 	n.provider.ready.set(n.name, false)
 	// The pods of somebody else's Node are not waited for.
-	n.provider.config.Pods.Release(n.name)
+	n.provider.config.Pods.ForgetNode(n.name)
 	if n.group == "" {
-		defer n.provider.config.Pods.Expect(n.name)
+		defer n.provider.config.Pods.ExpectNode(n.name)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

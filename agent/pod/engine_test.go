@@ -206,7 +206,7 @@ func TestPodThatCannotBeReadIsNotAbsent(t *testing.T) {
 	}
 }
 
-func TestEventsOfOnePodAreBounded(t *testing.T) {
+func TestEventsPerPodAreBounded(t *testing.T) {
 	e := idle(t)
 	e.resync(nil, "1")
 	tellPod(t, e, "hub-1")

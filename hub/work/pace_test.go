@@ -23,7 +23,7 @@ import (
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
-func TestAStatusThatChangesWithoutEndIsWrittenAtASteadyRate(t *testing.T) {
+func TestChangingStatusIsWrittenAtALimitedRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := multicluster()
 		hot, calm := k.named(managed, "hot", k.held), k.named("c2", "calm", k.held)
@@ -115,7 +115,7 @@ func TestTheWayOfAStatusIsMeasuredFromItsEvent(t *testing.T) {
 	})
 }
 
-func TestLargeStatusesThatChangeWithoutEndAreWrittenAtARateOfBytes(t *testing.T) {
+func TestLargeStatusesAreLimitedByBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const rate, burst, large = 40 << 10, 400 << 10, 12 << 10
 		k := multicluster()

@@ -395,7 +395,7 @@ func TestWhatAReportHoldsIsGivenBack(t *testing.T) {
 	held("it is written", 0)
 }
 
-func TestAnAgentsMistakesAreLoggedNowAndThen(t *testing.T) {
+func TestAgentErrorsAreLoggedAtALimitedRate(t *testing.T) {
 	k := multicluster()
 	r := newRig(t, clusterNamed(managed), k.named(managed, "w", k.held))
 	lines := 0

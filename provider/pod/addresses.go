@@ -19,11 +19,11 @@ import (
 // the pod, as it is somebody else's there.
 const ReasonPodAddressDropped = "PodAddressDropped"
 
-// droppedShown bounds the addresses that an event names.
-const droppedShown = 4
+// maxHiddenNamed bounds the addresses that an event names.
+const maxHiddenNamed = 4
 
-// addressesOf are the addresses of a pod and of its machine, the main one first.
-func addressesOf(s *corev1.PodStatus) (pod, host []string) {
+// podAndHostAddresses are the addresses of a pod and of its machine, the main one first.
+func podAndHostAddresses(s *corev1.PodStatus) (pod, host []string) {
 	pod, host = []string{s.PodIP}, []string{s.HostIP}
 	for _, ip := range s.PodIPs {
 		pod = append(pod, ip.IP)
@@ -61,79 +61,79 @@ type addressChoice struct {
 func (c addressChoice) dropped() []string { return slices.Concat(c.pod.Dropped, c.host.Dropped) }
 
 // chooseAddresses looks at the addresses of a status, the one before which is was.
-func (k *Keeper) chooseAddresses(cluster string, was, s *corev1.PodStatus) addressChoice {
-	pod, host := addressesOf(s)
-	allowed, ok := k.consents.of(cluster)
-	if !ok || !k.network.Known() {
-		wasPod, wasHost := addressesOf(was)
-		return addressChoice{pod: address.Keep(pod, wasPod), host: address.Keep(host, wasHost)}
+func (c *Controller) chooseAddresses(cluster string, was, s *corev1.PodStatus) addressChoice {
+	pod, host := podAndHostAddresses(s)
+	allowed, ok := c.consents.get(cluster)
+	if !ok || !c.network.Known() {
+		wasPod, wasHost := podAndHostAddresses(was)
+		return addressChoice{pod: address.ChooseShown(pod, wasPod), host: address.ChooseShown(host, wasHost)}
 	}
 	return addressChoice{
-		pod:   k.network.Choose(pod, allowed.Addresses),
-		host:  k.network.Choose(host, allowed.Addresses),
+		pod:   c.network.Choose(pod, allowed.Addresses),
+		host:  c.network.Choose(host, allowed.Addresses),
 		final: true,
 	}
 }
 
-// showAddresses leaves in the status of a pod the addresses that the hub shows, and
+// filterAddresses leaves in the status of a pod the addresses that the hub shows, and
 // returns what an event is to say of the others, if anything.
-func (k *Keeper) showAddresses(t task, s *corev1.PodStatus) (news string) {
-	choice := k.chooseAddresses(t.node, &t.pod.Status, s)
+func (c *Controller) filterAddresses(t statusUpdate, s *corev1.PodStatus) (news string) {
+	choice := c.chooseAddresses(t.cluster, &t.pod.Status, s)
 	setAddresses(s, choice.pod.Shown, choice.host.Shown)
 	dropped := choice.dropped()
 	// What the hub itself says of a pod has the addresses that were shown before.
 	if t.report != nil {
-		k.withPod(t.ref, func(h *held) { h.dropped = len(dropped) > 0 })
+		c.updatePod(t.podRef, func(p *podState) { p.hasHiddenAddresses = len(dropped) > 0 })
 	}
 	if !choice.final || len(dropped) == 0 {
 		return ""
 	}
 	more := ""
-	if n := len(dropped) - droppedShown; n > 0 {
-		dropped, more = dropped[:droppedShown], fmt.Sprintf("; and %d more", n)
+	if n := len(dropped) - maxHiddenNamed; n > 0 {
+		dropped, more = dropped[:maxHiddenNamed], fmt.Sprintf("; and %d more", n)
 	}
 	return "address of the pod or its machine in the cluster not shown: " + strings.Join(dropped, "; ") + more
 }
 
-// warnOfAddresses says once on a pod which of its addresses are not shown.
-func (k *Keeper) warnOfAddresses(ctx context.Context, t task, message string) {
+// recordHiddenAddresses says once on a pod which of its addresses are not shown.
+func (c *Controller) recordHiddenAddresses(ctx context.Context, t statusUpdate, message string) {
 	if message == "" {
 		return
 	}
 	due := false
-	k.withPod(t.ref, func(h *held) {
-		due = h.warned != message && h.pod.UID == t.pod.UID && h.allowance.take()
+	c.updatePod(t.podRef, func(p *podState) {
+		due = p.addressWarning != message && p.pod.UID == t.pod.UID && p.eventLimit.allow()
 	})
-	if !due || !k.warn(context.WithoutCancel(ctx), t.pod, ReasonPodAddressDropped, message) {
+	if !due || !c.recordWarning(context.WithoutCancel(ctx), t.pod, ReasonPodAddressDropped, message) {
 		return
 	}
-	k.withPod(t.ref, func(h *held) { h.warned = message })
+	c.updatePod(t.podRef, func(p *podState) { p.addressWarning = message })
 }
 
-// claimsOthers reports whether the hub shows an address for a pod that is not, or not
+// showsForeignAddress reports whether the hub shows an address for a pod that is not, or not
 // any more, its cluster's to have; n.mu is held.
-func (k *Keeper) claimsOthers(n *node, h *held) bool {
-	status := &h.latest().Status
-	return len(k.chooseAddresses(n.name, status, status).dropped()) > 0
+func (c *Controller) showsForeignAddress(n *clusterState, p *podState) bool {
+	status := &p.latest().Status
+	return len(c.chooseAddresses(n.name, status, status).dropped()) > 0
 }
 
-// reviewAddresses looks at the addresses of all pods again. It takes the locks of all
+// recheckAddresses looks at the addresses of all pods again. It takes the locks of all
 // nodes, one after the other.
-func (k *Keeper) reviewAddresses() {
-	k.mu.Lock()
-	names := slices.Collect(maps.Keys(k.nodes))
-	k.mu.Unlock()
+func (c *Controller) recheckAddresses() {
+	c.mu.Lock()
+	names := slices.Collect(maps.Keys(c.clusters))
+	c.mu.Unlock()
 	for _, name := range names {
-		k.reviewAddressesOf(name)
+		c.recheckClusterAddresses(name)
 	}
 }
 
-func (k *Keeper) reviewAddressesOf(cluster string) {
-	n := k.find(cluster)
+func (c *Controller) recheckClusterAddresses(cluster string) {
+	n := c.getCluster(cluster)
 	if n == nil {
 		return
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	k.queueWhere(n, func(h *held) bool { return h.dropped || k.claimsOthers(n, h) })
+	c.enqueueWhere(n, func(p *podState) bool { return p.hasHiddenAddresses || c.showsForeignAddress(n, p) })
 }

@@ -47,7 +47,7 @@ func at(host string, pod ...string) wire.PodStatus {
 func (r *rig) addresses(name string) string {
 	r.t.Helper()
 	s := r.pod(name).Status
-	pod, host := addressesOf(&s)
+	pod, host := podAndHostAddresses(&s)
 	return strings.Join(pod, " ") + " on " + strings.Join(host, " ")
 }
 
@@ -70,7 +70,7 @@ func (r *rig) drops() []string {
 	return out
 }
 
-func TestAPodShowsNoAddressThatIsTheHubs(t *testing.T) {
+func TestStatusHidesAddressesOfTheHub(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		said   wire.PodStatus
@@ -111,7 +111,7 @@ func TestAPodShowsNoAddressThatIsTheHubs(t *testing.T) {
 	}
 }
 
-func TestAddressesAreLookedAtAgainWhenTheHubChanges(t *testing.T) {
+func TestAddressesAreRecheckedWhenTheHubNetworkChanges(t *testing.T) {
 	shown, gone := "10.1.0.7 10.1.0.7 on 192.0.2.7 192.0.2.7", " on 192.0.2.7 192.0.2.7"
 	for name, connected := range map[string]bool{"while the cluster is connected": true, "while it is cut off": false} {
 		t.Run(name, func(t *testing.T) {
@@ -152,7 +152,7 @@ func TestAddressesAreLookedAtAgainWhenTheHubChanges(t *testing.T) {
 	}
 }
 
-func TestAddressesAreLookedAtAgainWhenTheRecordChanges(t *testing.T) {
+func TestAddressesAreRecheckedWhenTheClusterRecordChanges(t *testing.T) {
 	shown, gone := "10.1.0.7 10.1.0.7 on 192.0.2.7 192.0.2.7", " on "
 	inBubble(t, Config{}, func(r *rig) {
 		r.watch(spoke)
@@ -164,12 +164,12 @@ func TestAddressesAreLookedAtAgainWhenTheRecordChanges(t *testing.T) {
 			{text: "10.1.0.0/16,192.0.2.0/24", want: shown},
 			{text: "fd00::/8", want: gone},
 		} {
-			r.Consent(spoke, Consent{Addresses: limitOf(r.t, step.text)})
+			r.SetConsent(spoke, Consent{Addresses: limitOf(r.t, step.text)})
 			synctest.Wait()
 			r.wantAddresses(step.want, "with "+step.text)
 		}
 		r.requests()
-		r.Consent(spoke, Consent{Addresses: limitOf(r.t, "fd00::/8")})
+		r.SetConsent(spoke, Consent{Addresses: limitOf(r.t, "fd00::/8")})
 		synctest.Wait()
 		if diff := cmp.Diff(map[string]int{}, r.requests()); diff != "" {
 			t.Errorf("requests when the record says the same (-want +got):\n%s", diff)
@@ -177,10 +177,10 @@ func TestAddressesAreLookedAtAgainWhenTheRecordChanges(t *testing.T) {
 	}, podNamed("a"))
 }
 
-func TestNoAddressIsTakenBeforeTheHubsAreKnown(t *testing.T) {
+func TestStatusShowsNoNewAddressBeforeTheHubNetworkIsKnown(t *testing.T) {
 	shown := "10.1.0.7 10.1.0.7 on 192.0.2.7 192.0.2.7"
 	inBubble(t, Config{}, func(r *rig) {
-		r.network = address.NewNetwork(netip.Addr{}, r.reviewAddresses)
+		r.network = address.NewNetwork(netip.Addr{}, r.recheckAddresses)
 		r.watch(spoke)
 		defer r.connect(spoke)()
 		r.says(spoke, podNamed("a"), at("192.0.2.7", "10.1.0.7"))
@@ -203,7 +203,7 @@ func TestNoAddressIsTakenBeforeTheHubsAreKnown(t *testing.T) {
 	}, podNamed("a"), podNamed("b", inCluster))
 }
 
-func TestNoAddressIsTakenWhereServiceRangesAreNotServed(t *testing.T) {
+func TestStatusShowsNoNewAddressWithoutServiceCIDRs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewSimpleClientset(podNamed("a"))
 		client.PrependReactor("list", "servicecidrs", func(k8stesting.Action) (bool, runtime.Object, error) {
@@ -218,20 +218,20 @@ func TestNoAddressIsTakenWhereServiceRangesAreNotServed(t *testing.T) {
 	})
 }
 
-func TestNoAddressIsTakenBeforeTheRecordIsKnown(t *testing.T) {
+func TestStatusShowsNoNewAddressBeforeTheClusterRecordIsKnown(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
 		r.consents.remove(spoke)
 		r.watch(spoke)
 		defer r.connect(spoke)()
 		r.says(spoke, podNamed("a"), at("192.0.2.7", "10.1.0.7"))
 		r.wantAddresses(" on ", "before the record is known")
-		r.Consent(spoke, Consent{})
+		r.SetConsent(spoke, Consent{})
 		synctest.Wait()
 		r.wantAddresses("10.1.0.7 10.1.0.7 on 192.0.2.7 192.0.2.7", "when it is")
 	}, podNamed("a"))
 }
 
-func TestAddressesOfAnEarlierHubAreLookedAt(t *testing.T) {
+func TestAddressesWrittenByAnEarlierProcessAreChecked(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
 		r.watch(spoke)
 		synctest.Wait()
@@ -239,7 +239,7 @@ func TestAddressesOfAnEarlierHubAreLookedAt(t *testing.T) {
 	}, podNamed("a", inCluster), serviceRange("10.1.0.0/16"))
 }
 
-func TestEventsOfDroppedAddressesAreBounded(t *testing.T) {
+func TestHiddenAddressEventsAreBounded(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
 		r.watch(spoke)
 		defer r.connect(spoke)()
@@ -255,11 +255,11 @@ func TestEventsOfDroppedAddressesAreBounded(t *testing.T) {
 	}, podNamed("a"))
 }
 
-func TestTheSplitLabelOfTheRecordIsSentToTheAgent(t *testing.T) {
+func TestPodCarriesSplitLabelOfClusterRecord(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
-		r.Consent(spoke, Consent{SplitLabel: "example.com/pool"})
+		r.SetConsent(spoke, Consent{SplitLabel: "example.com/pool"})
 		r.watch(spoke)
-		sent, ok := r.load(spoke, "default/a")
+		sent, ok := r.loadPod(spoke, "default/a")
 		if !ok {
 			t.Fatal("the pod is not loaded")
 		}

@@ -164,7 +164,7 @@ func (a *agent) says(pod *corev1.Pod, said wire.PodStatus) {
 }
 
 // connect runs a stream from a hub until cut is called.
-func (a *agent) connect(k *Keeper, hub *resource.Hub, cluster string) (cut func()) {
+func (a *agent) connect(k *Controller, hub *resource.Hub, cluster string) (cut func()) {
 	ctx, cancel := context.WithCancel(a.t.Context())
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -211,7 +211,7 @@ func (g gate) hold(k8stesting.Action) (bool, runtime.Object, error) {
 	return false, nil, nil
 }
 
-func TestAnAgentIsAskedWhenThePodsAreListed(t *testing.T) {
+func TestAgentIsAskedOnceItsPodsAreListed(t *testing.T) {
 	// More than anybody would keep until then.
 	const pods = 80
 	padding := bytes.Repeat([]byte(" "), 240<<10)
@@ -239,7 +239,7 @@ func TestAnAgentIsAskedWhenThePodsAreListed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	defer a.connect(r.Keeper, r.hub, spoke)()
+	defer a.connect(r.Controller, r.hub, spoke)()
 	defer r.Watch(t.Context(), spoke)()
 	// By then the agent would have said it all.
 	for i := range 2 * pods {
@@ -260,7 +260,7 @@ func TestAnAgentIsAskedWhenThePodsAreListed(t *testing.T) {
 	}
 }
 
-func TestAnAgentHearsNothingOfAbsenceBeforeTheListIsComplete(t *testing.T) {
+func TestSourceIsCompleteOnlyAfterTheWholeList(t *testing.T) {
 	cases := map[string]struct {
 		reason, resource string
 		kind, old        string
@@ -285,7 +285,7 @@ func TestAnAgentHearsNothingOfAbsenceBeforeTheListIsComplete(t *testing.T) {
 			defer stop()
 			// The agent has something from a hub that was before.
 			a.mirrors[tc.kind].Hold(resource.RefOf(resource.Resource{Key: tc.old}))
-			cut := a.connect(r.Keeper, r.hub, spoke)
+			cut := a.connect(r.Controller, r.hub, spoke)
 			defer cut()
 			a.await("the inventories are read", func() bool { return a.complete[kindProbe] == 1 })
 			a.mu.Lock()

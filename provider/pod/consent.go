@@ -24,7 +24,7 @@ type consents struct {
 	all map[string]Consent
 }
 
-func (c *consents) of(cluster string) (Consent, bool) {
+func (c *consents) get(cluster string) (Consent, bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	allowed, ok := c.all[cluster]
@@ -49,10 +49,10 @@ func (c *consents) remove(cluster string) {
 	delete(c.all, cluster)
 }
 
-// Consent takes what the record of a cluster allows, and looks at the addresses of its
+// SetConsent takes what the record of a cluster allows, and looks at the addresses of its
 // pods again. Until then none of them gets an address that it does not have.
-func (k *Keeper) Consent(cluster string, allowed Consent) {
-	if k.consents.set(cluster, allowed) {
-		k.reviewAddressesOf(cluster)
+func (c *Controller) SetConsent(cluster string, allowed Consent) {
+	if c.consents.set(cluster, allowed) {
+		c.recheckClusterAddresses(cluster)
 	}
 }

@@ -3,13 +3,13 @@
 
 // Package pod is the hub's side of the pods that are bound to virtual nodes.
 //
-// A Keeper does for each node what a kubelet does: it watches the node's pods,
+// A Controller does for each node what a kubelet does: it watches the node's pods,
 // and by name the ConfigMaps and Secrets that they refer to, and writes what
 // becomes of them. What runs a pod is the agent of the cluster; everything
 // between the two is typed resources of Sync (api/wire):
 //
 //	pod, pod.object          what there should be; publish.go, objects.go
-//	pod.forced               what was deleted by force, by its UID; forced.go
+//	pod.forced               what was deleted by force, by its UID; forceddeletion.go
 //	pod.token                the tokens of those that get the hub's; token.go
 //	pod.status, pod.event    what there is; report.go, event.go
 //	pod.namespace, .gone     namespaces that agents made for pods; namespace.go

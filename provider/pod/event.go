@@ -43,7 +43,7 @@ var errEventKey = errors.New("key of an event is not namespace/name/uid")
 
 // eventRef names an event of a pod.
 type eventRef struct {
-	ref
+	podRef
 	uid string
 }
 
@@ -51,122 +51,122 @@ type eventRef struct {
 type eventState struct {
 	// body is what is to be written, nil when it was.
 	body []byte
-	// written: the hub has had the event from this keeper, or had it before.
+	// written: the hub has had the event from this process, or had it before.
 	written bool
 }
 
-// parseEvent reads the key of an event.
-func parseEvent(node, key string) (eventRef, bool) {
+// parseEventKey reads the key of an event.
+func parseEventKey(node, key string) (eventRef, bool) {
 	i := strings.LastIndexByte(key, '/')
 	if i < 0 || i == len(key)-1 {
 		return eventRef{}, false
 	}
 	pod, err := wire.ParsePodKey(key[:i])
-	return eventRef{ref: ref{node: node, key: pod}, uid: key[i+1:]}, err == nil
+	return eventRef{podRef: podRef{cluster: node, key: pod}, uid: key[i+1:]}, err == nil
 }
 
-// receiveEvent takes an event from an agent. It runs on the stream's goroutine.
-func (k *Keeper) receiveEvent(cluster string, r resource.Resource) {
-	k.arrive(cluster, arrival{kind: wire.KindPodEvent, Resource: r})
+// handleEvent takes an event from an agent. It runs on the stream's goroutine.
+func (c *Controller) handleEvent(cluster string, r resource.Resource) {
+	c.handleMessage(cluster, agentMessage{kind: wire.KindPodEvent, Resource: r})
 }
 
-// takeEvent takes an event of a pod that is there; n.mu is held.
-func (k *Keeper) takeEvent(n *node, r resource.Resource) {
-	e, ok := parseEvent(n.name, r.Key)
+// enqueueEvent takes an event of a pod that is there; n.mu is held.
+func (c *Controller) enqueueEvent(n *clusterState, r resource.Resource) {
+	e, ok := parseEventKey(n.name, r.Key)
 	if !ok {
-		k.complain(errEventKey, "agent sent an event that cannot be read", ref{node: n.name})
+		c.logAgentError(errEventKey, "agent sent an event that cannot be read", podRef{cluster: n.name})
 		return
 	}
-	h, ok := n.pods[e.key]
-	if !ok || h.pod.UID != types.UID(r.UID) || !h.sent || !h.roomFor(e.uid) {
+	p, ok := n.pods[e.key]
+	if !ok || p.pod.UID != types.UID(r.UID) || !p.published || !p.hasRoomForEvent(e.uid) {
 		return
 	}
-	if h.events == nil {
-		h.events = map[string]eventState{}
+	if p.events == nil {
+		p.events = map[string]eventState{}
 	}
-	h.events[e.uid] = eventState{body: r.Body, written: h.events[e.uid].written}
-	k.eventQueue.Add(e)
+	p.events[e.uid] = eventState{body: r.Body, written: p.events[e.uid].written}
+	c.eventQueue.Add(e)
 }
 
-func (h *held) roomFor(event string) bool {
-	_, ok := h.events[event]
-	return ok || len(h.events) < wire.PodEventsMax
+func (p *podState) hasRoomForEvent(event string) bool {
+	_, ok := p.events[event]
+	return ok || len(p.events) < wire.PodEventsMax
 }
 
-// knowsEvent tells whether an event is about a pod that is there and one of those
+// acceptsEvent tells whether an event is about a pod that is there and one of those
 // that are kept.
-func (k *Keeper) knowsEvent(cluster, key string) (known bool) {
-	k.ofEvent(cluster, key, func(h *held, e eventRef) { known = h.sent && h.roomFor(e.uid) })
+func (c *Controller) acceptsEvent(cluster, key string) (known bool) {
+	c.withEventPod(cluster, key, func(p *podState, e eventRef) { known = p.published && p.hasRoomForEvent(e.uid) })
 	return known
 }
 
-// eventWithdrawn makes room.
-func (k *Keeper) eventWithdrawn(cluster, key string) {
-	k.ofEvent(cluster, key, func(h *held, e eventRef) { delete(h.events, e.uid) })
+// deleteEvent makes room.
+func (c *Controller) deleteEvent(cluster, key string) {
+	c.withEventPod(cluster, key, func(p *podState, e eventRef) { delete(p.events, e.uid) })
 }
 
-// ofEvent calls f with the pod of an event, if that is there.
-func (k *Keeper) ofEvent(cluster, key string, f func(*held, eventRef)) {
-	if e, ok := parseEvent(cluster, key); ok {
-		k.withPod(e.ref, func(h *held) { f(h, e) })
+// withEventPod calls f with the pod of an event, if that is there.
+func (c *Controller) withEventPod(cluster, key string, f func(*podState, eventRef)) {
+	if e, ok := parseEventKey(cluster, key); ok {
+		c.updatePod(e.podRef, func(p *podState) { f(p, e) })
 	}
 }
 
-// withPod calls f with a pod, if that is there, under its node's lock.
-func (k *Keeper) withPod(r ref, f func(*held)) {
-	n := k.find(r.node)
+// updatePod calls f with a pod, if that is there, under its node's lock.
+func (c *Controller) updatePod(r podRef, f func(*podState)) {
+	n := c.getCluster(r.cluster)
 	if n == nil {
 		return
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if h, ok := n.pods[r.key]; ok {
-		f(h)
+	if p, ok := n.pods[r.key]; ok {
+		f(p)
 	}
 }
 
-func (k *Keeper) nextEvent(ctx context.Context) bool {
-	e, quit := k.eventQueue.Get()
+func (c *Controller) processNextEvent(ctx context.Context) bool {
+	e, quit := c.eventQueue.Get()
 	if quit {
 		return false
 	}
-	defer k.eventQueue.Done(e)
-	if wait := k.config.Writes.Wait(e.node); wait > 0 {
-		k.eventQueue.AddAfter(e, wait)
+	defer c.eventQueue.Done(e)
+	if wait := c.config.Writes.Wait(e.cluster); wait > 0 {
+		c.eventQueue.AddAfter(e, wait)
 		return true
 	}
-	pod, pending, ok := k.pendingEvent(e)
+	pod, pending, ok := c.popPendingEvent(e)
 	if !ok {
-		k.eventQueue.Forget(e)
+		c.eventQueue.Forget(e)
 		return true
 	}
-	news, err := k.writeEvent(ctx, pod, e, pending)
+	news, err := c.writeEvent(ctx, pod, e, pending)
 	switch {
-	case err != nil && !hopeless(err) && k.eventQueue.NumRequeues(e) < eventTries:
-		k.eventAgain(e, pod, pending.body)
-		k.eventQueue.AddRateLimited(e)
+	case err != nil && !isPermanent(err) && c.eventQueue.NumRequeues(e) < eventTries:
+		c.restorePendingEvent(e, pod, pending.body)
+		c.eventQueue.AddRateLimited(e)
 		return true
 	case err != nil:
-		k.config.Logger.V(1).Info("an event of a pod is not written", "pod", e.key.String(), "err", err.Error())
+		c.config.Logger.V(1).Info("an event of a pod is not written", "pod", e.key.String(), "err", err.Error())
 	default:
-		k.eventThere(e, pod, news)
+		c.markEventWritten(e, pod, news)
 	}
-	k.eventQueue.Forget(e)
+	c.eventQueue.Forget(e)
 	return true
 }
 
-// allowance bounds what is written of the events of one pod. The zero value is full.
-type allowance struct {
+// eventLimiter bounds what is written of the events of one pod. The zero value is full.
+type eventLimiter struct {
 	bucket *rate.Limiter
-	// unused are tokens that were taken for nothing; spared counts those of events
+	// refunded are tokens that were taken for nothing; spared counts those of events
 	// that were there.
-	unused, spared int
+	refunded, refundedExisting int
 }
 
-// take tells whether another event may be written.
-func (a *allowance) take() bool {
-	if a.unused > 0 {
-		a.unused--
+// allow tells whether another event may be written.
+func (a *eventLimiter) allow() bool {
+	if a.refunded > 0 {
+		a.refunded--
 		return true
 	}
 	if a.bucket == nil {
@@ -175,84 +175,84 @@ func (a *allowance) take() bool {
 	return a.bucket.Allow()
 }
 
-// found takes back a token for an event that the hub had: a hub that was restarted is
+// refundExisting takes back a token for an event that the hub had: a hub that was restarted is
 // told again of all, which must not keep it from news. An agent that goes on to tell
 // of what is there pays as for news.
-func (a *allowance) found() {
-	if a.spared < wire.PodEventsMax {
-		a.spared++
-		a.unused++
+func (a *eventLimiter) refundExisting() {
+	if a.refundedExisting < wire.PodEventsMax {
+		a.refundedExisting++
+		a.refunded++
 	}
 }
 
-// hopeless tells the errors that another try does not heal: the namespace is being
+// isPermanent tells the errors that another try does not heal: the namespace is being
 // deleted, or the event is not one.
-func hopeless(err error) bool {
+func isPermanent(err error) bool {
 	return statuswriter.Refused(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err)
 }
 
-// pendingEvent returns an event that is to be written, and its pod. One of a pod
+// popPendingEvent returns an event that is to be written, and its pod. One of a pod
 // that has had too many is dropped, as a component would.
-func (k *Keeper) pendingEvent(e eventRef) (pod *corev1.Pod, pending eventState, ok bool) {
-	k.withPod(e.ref, func(h *held) {
-		if pending = h.events[e.uid]; pending.body == nil {
+func (c *Controller) popPendingEvent(e eventRef) (pod *corev1.Pod, pending eventState, ok bool) {
+	c.updatePod(e.podRef, func(p *podState) {
+		if pending = p.events[e.uid]; pending.body == nil {
 			return
 		}
-		h.events[e.uid] = eventState{written: pending.written}
-		pod, ok = h.pod, h.allowance.take()
+		p.events[e.uid] = eventState{written: pending.written}
+		pod, ok = p.pod, p.eventLimit.allow()
 	})
 	return pod, pending, ok
 }
 
-// eventAgain keeps an event that could not be written, unless there is a later one.
-func (k *Keeper) eventAgain(e eventRef, pod *corev1.Pod, body []byte) {
-	k.withEvent(e, pod, func(h *held, now eventState) {
-		h.allowance.unused++
+// restorePendingEvent keeps an event that could not be written, unless there is a later one.
+func (c *Controller) restorePendingEvent(e eventRef, pod *corev1.Pod, body []byte) {
+	c.updateEvent(e, pod, func(p *podState, now eventState) {
+		p.eventLimit.refunded++
 		if now.body == nil {
-			h.events[e.uid] = eventState{body: body, written: now.written}
+			p.events[e.uid] = eventState{body: body, written: now.written}
 		}
 	})
 }
 
-// eventThere takes that the hub has an event, and whether that was news to it.
-func (k *Keeper) eventThere(e eventRef, pod *corev1.Pod, news bool) {
-	k.withEvent(e, pod, func(h *held, now eventState) {
-		h.events[e.uid] = eventState{body: now.body, written: true}
+// markEventWritten takes that the hub has an event, and whether that was news to it.
+func (c *Controller) markEventWritten(e eventRef, pod *corev1.Pod, news bool) {
+	c.updateEvent(e, pod, func(p *podState, now eventState) {
+		p.events[e.uid] = eventState{body: now.body, written: true}
 		if !news {
-			h.allowance.found()
+			p.eventLimit.refundExisting()
 		}
 	})
 }
 
-// withEvent calls f with the pod that an event was taken from and what is known of it
+// updateEvent calls f with the pod that an event was taken from and what is known of it
 // now, unless either is gone: a pod that came under the name since is another.
-func (k *Keeper) withEvent(e eventRef, pod *corev1.Pod, f func(*held, eventState)) {
-	k.withPod(e.ref, func(h *held) {
-		if now, ok := h.events[e.uid]; ok && h.pod.UID == pod.UID {
-			f(h, now)
+func (c *Controller) updateEvent(e eventRef, pod *corev1.Pod, f func(*podState, eventState)) {
+	c.updatePod(e.podRef, func(p *podState) {
+		if now, ok := p.events[e.uid]; ok && p.pod.UID == pod.UID {
+			f(p, now)
 		}
 	})
 }
 
 // writeEvent creates an event, or brings the one that is there up to date. It tells
 // whether there was anything to write.
-func (k *Keeper) writeEvent(ctx context.Context, pod *corev1.Pod, r eventRef, pending eventState) (news bool, err error) {
+func (c *Controller) writeEvent(ctx context.Context, pod *corev1.Pod, r eventRef, pending eventState) (news bool, err error) {
 	e, err := wire.DecodePodEvent(pending.body)
 	if err != nil {
-		k.complain(err, "agent sent an event that cannot be read", r.ref)
+		c.logAgentError(err, "agent sent an event that cannot be read", r.podRef)
 		return false, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	event := eventOf(pod, r.uid, e)
-	k.config.Writes.Spend(r.node, int64(event.Size()))
+	event := newEvent(pod, r.uid, e)
+	c.config.Writes.Spend(r.cluster, int64(event.Size()))
 	if pending.written {
 		// It may have expired: events do.
-		if err := k.patchEvent(ctx, event); !apierrors.IsNotFound(err) {
+		if err := c.patchEvent(ctx, event); !apierrors.IsNotFound(err) {
 			return true, err
 		}
 	}
-	events := k.config.Client.CoreV1().Events(pod.Namespace)
+	events := c.config.Client.CoreV1().Events(pod.Namespace)
 	_, err = events.Create(ctx, event, metav1.CreateOptions{})
 	if !apierrors.IsAlreadyExists(err) {
 		return true, err
@@ -264,22 +264,22 @@ func (k *Keeper) writeEvent(ctx context.Context, pod *corev1.Pod, r eventRef, pe
 	if have.Count >= event.Count && !have.LastTimestamp.Before(&event.LastTimestamp) {
 		return false, nil
 	}
-	return true, k.patchEvent(ctx, event)
+	return true, c.patchEvent(ctx, event)
 }
 
-// warn makes an event of the hub's own about a pod, unless that is there, and reports
+// recordWarning makes an event of the hub's own about a pod, unless that is there, and reports
 // whether it is.
-func (k *Keeper) warn(ctx context.Context, pod *corev1.Pod, reason, message string) bool {
+func (c *Controller) recordWarning(ctx context.Context, pod *corev1.Pod, reason, message string) bool {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	// No event of an agent has such a UID, and one of a process before has this.
-	event := eventOf(pod, "hub/"+string(pod.UID)+"/"+message, wire.PodEvent{
+	event := newEvent(pod, "hub/"+string(pod.UID)+"/"+message, wire.PodEvent{
 		Type: corev1.EventTypeWarning, Reason: reason, Message: message,
 		Last: metav1.NewMicroTime(time.Now()), Source: reportingController,
 	})
-	_, err := k.config.Client.CoreV1().Events(pod.Namespace).Create(ctx, event, metav1.CreateOptions{})
+	_, err := c.config.Client.CoreV1().Events(pod.Namespace).Create(ctx, event, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
-		k.config.Logger.V(1).Info("an event of a pod is not written", "pod", keyOf(pod).String(), "err", err.Error())
+		c.config.Logger.V(1).Info("an event of a pod is not written", "pod", keyOf(pod).String(), "err", err.Error())
 		return false
 	}
 	return true
@@ -287,20 +287,20 @@ func (k *Keeper) warn(ctx context.Context, pod *corev1.Pod, reason, message stri
 
 // patchEvent brings an event that is there up to date. The error is NotFound when it
 // is not.
-func (k *Keeper) patchEvent(ctx context.Context, event *corev1.Event) error {
+func (c *Controller) patchEvent(ctx context.Context, event *corev1.Event) error {
 	patch, err := json.Marshal(map[string]any{
 		"count": event.Count, "lastTimestamp": event.LastTimestamp, "message": event.Message,
 	})
 	if err != nil {
 		return fmt.Errorf("encode event %s: %w", event.Name, err)
 	}
-	_, err = k.config.Client.CoreV1().Events(event.Namespace).Patch(ctx, event.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	_, err = c.config.Client.CoreV1().Events(event.Namespace).Patch(ctx, event.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	return err
 }
 
-// eventOf is the hub's event for one of the spoke; the same for the same UID, so
+// newEvent is the hub's event for one of the spoke; the same for the same UID, so
 // that it is found again.
-func eventOf(pod *corev1.Pod, uid string, e wire.PodEvent) *corev1.Event {
+func newEvent(pod *corev1.Pod, uid string, e wire.PodEvent) *corev1.Event {
 	last := metav1.NewTime(e.Last.Truncate(time.Second))
 	first := e.First
 	if first.IsZero() {
@@ -310,10 +310,10 @@ func eventOf(pod *corev1.Pod, uid string, e wire.PodEvent) *corev1.Event {
 		ObjectMeta: metav1.ObjectMeta{Name: eventName(pod.Name, uid), Namespace: pod.Namespace},
 		InvolvedObject: corev1.ObjectReference{
 			APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID,
-			FieldPath: cut(e.FieldPath, maxEventMessage),
+			FieldPath: truncate(e.FieldPath, maxEventMessage),
 		},
-		Type: e.Type, Reason: cut(e.Reason, maxEventWord), Message: cut(e.Message, maxEventMessage),
-		Source:         corev1.EventSource{Component: cut(e.Source, maxEventWord), Host: cut(e.Host, maxName)},
+		Type: e.Type, Reason: truncate(e.Reason, maxEventWord), Message: truncate(e.Message, maxEventMessage),
+		Source:         corev1.EventSource{Component: truncate(e.Source, maxEventWord), Host: truncate(e.Host, maxName)},
 		FirstTimestamp: first, LastTimestamp: last, Count: max(e.Count, 1),
 		ReportingController: reportingController,
 	}
@@ -322,9 +322,9 @@ func eventOf(pod *corev1.Pod, uid string, e wire.PodEvent) *corev1.Event {
 func eventName(pod, uid string) string {
 	sum := sha256.Sum256([]byte(uid))
 	suffix := "." + hex.EncodeToString(sum[:8])
-	return strings.TrimRight(cut(pod, maxName-len(suffix)), ".-") + suffix
+	return strings.TrimRight(truncate(pod, maxName-len(suffix)), ".-") + suffix
 }
 
-func cut(text string, limit int) string {
+func truncate(text string, limit int) string {
 	return strings.ToValidUTF8(text[:min(len(text), limit)], "")
 }

@@ -35,7 +35,7 @@ func pulled(count int32, last metav1.Time) wire.PodEvent {
 // reports is an event of the agent about the pod "a".
 func (r *rig) reports(uid string, e wire.PodEvent) {
 	r.t.Helper()
-	r.receiveEvent(spoke, resource.Resource{Key: "default/a/" + uid, UID: "uid-of-a", Body: encoded(r.t, e)})
+	r.handleEvent(spoke, resource.Resource{Key: "default/a/" + uid, UID: "uid-of-a", Body: encoded(r.t, e)})
 	synctest.Wait()
 }
 
@@ -48,7 +48,7 @@ func (r *rig) events() []corev1.Event {
 	return list.Items
 }
 
-func TestAnEventOfTheSpokeIsOneAboutTheHubsPod(t *testing.T) {
+func TestSpokeEventBecomesEventOfTheHubPod(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
 		r.watch(spoke)
 		r.requests()
@@ -73,7 +73,7 @@ func TestAnEventOfTheSpokeIsOneAboutTheHubsPod(t *testing.T) {
 			t.Errorf("event (-want +got):\n%s", diff)
 		}
 		// As after a restart of the hub.
-		r.eventWithdrawn(spoke, "default/a/e1")
+		r.deleteEvent(spoke, "default/a/e1")
 		r.requests()
 		r.reports("e1", pulled(3, later))
 		if diff := cmp.Diff(map[string]int{"create events": 1}, r.requests()); diff != "" {
@@ -82,7 +82,7 @@ func TestAnEventOfTheSpokeIsOneAboutTheHubsPod(t *testing.T) {
 	}, podNamed("a"))
 }
 
-func TestAnEventThatWasWrittenIsChangedInOneRequest(t *testing.T) {
+func TestWrittenEventIsUpdatedInOneRequest(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
 		r.watch(spoke)
 		r.reports("e1", pulled(1, early2000))
@@ -105,7 +105,7 @@ func TestAnEventThatWasWrittenIsChangedInOneRequest(t *testing.T) {
 	}, podNamed("a"))
 }
 
-func TestAnEventThatIsBeingWrittenComesToNobodyElse(t *testing.T) {
+func TestEventInFlightIsNotMovedToAPodOfTheSameName(t *testing.T) {
 	key := wire.PodKey{Namespace: "default", Name: "a"}
 	cases := map[string]struct {
 		reason    string
@@ -113,13 +113,13 @@ func TestAnEventThatIsBeingWrittenComesToNobodyElse(t *testing.T) {
 	}{
 		"its pod is replaced": {reason: "the successor did nothing of the kind", meanwhile: func(r *rig) {
 			successor := podNamed("a", func(p *corev1.Pod) { p.UID = "another" })
-			if err := (store{keeper: r.Keeper, node: r.find(spoke), name: spoke}).Add(successor); err != nil {
+			if err := (store{controller: r.Controller, node: r.getCluster(spoke), name: spoke}).Add(successor); err != nil {
 				r.t.Error(err)
 			}
-			r.withPod(ref{node: spoke, key: key}, func(h *held) { h.events = map[string]eventState{} })
+			r.updatePod(podRef{cluster: spoke, key: key}, func(h *podState) { h.events = map[string]eventState{} })
 		}},
 		"it is withdrawn": {reason: "the agent has it no more, and makes no room for it again", meanwhile: func(r *rig) {
-			r.eventWithdrawn(spoke, "default/a/e")
+			r.deleteEvent(spoke, "default/a/e")
 		}},
 	}
 	for name, tc := range cases {
@@ -140,9 +140,9 @@ func TestAnEventThatIsBeingWrittenComesToNobodyElse(t *testing.T) {
 				for _, e := range r.events() {
 					t.Errorf("%s: an event about %s", tc.reason, e.InvolvedObject.UID)
 				}
-				r.withPod(ref{node: spoke, key: key}, func(h *held) {
-					if len(h.events) != 0 || h.allowance.unused != 0 {
-						t.Errorf("%s: %d events are kept, and %d more may be written", tc.reason, len(h.events), h.allowance.unused)
+				r.updatePod(podRef{cluster: spoke, key: key}, func(h *podState) {
+					if len(h.events) != 0 || h.eventLimit.refunded != 0 {
+						t.Errorf("%s: %d events are kept, and %d more may be written", tc.reason, len(h.events), h.eventLimit.refunded)
 					}
 				})
 			}, podNamed("a"))
@@ -150,13 +150,13 @@ func TestAnEventThatIsBeingWrittenComesToNobodyElse(t *testing.T) {
 	}
 }
 
-func TestEventsOfOnePodAreBounded(t *testing.T) {
+func TestEventsPerPodAreBounded(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
 		r.watch(spoke)
 		r.requests()
 		for i := range 2 * wire.PodEventsMax {
 			key := fmt.Sprintf("default/a/e%d", i)
-			if known := r.knowsEvent(spoke, key); known != (i < wire.PodEventsMax) {
+			if known := r.acceptsEvent(spoke, key); known != (i < wire.PodEventsMax) {
 				t.Errorf("event %d: known is %t", i, known)
 			}
 			r.reports(fmt.Sprintf("e%d", i), pulled(1, early2000))
@@ -164,8 +164,8 @@ func TestEventsOfOnePodAreBounded(t *testing.T) {
 		if got := r.requests()["create events"]; got != eventBurst {
 			t.Errorf("%d events are written at once, want %d", got, eventBurst)
 		}
-		r.eventWithdrawn(spoke, "default/a/e0")
-		if !r.knowsEvent(spoke, "default/a/new") {
+		r.deleteEvent(spoke, "default/a/e0")
+		if !r.acceptsEvent(spoke, "default/a/new") {
 			t.Error("one was withdrawn, and there is no room")
 		}
 		<-time.After(eventEvery)
@@ -176,11 +176,11 @@ func TestEventsOfOnePodAreBounded(t *testing.T) {
 	}, podNamed("a"))
 }
 
-func TestTheHubsOwnRestartDelaysNoNewsOfAPod(t *testing.T) {
+func TestHubRestartDoesNotUseUpTheEventLimit(t *testing.T) {
 	pod := podNamed("a")
 	objects := []runtime.Object{pod}
 	for i := range 2 * eventBurst {
-		objects = append(objects, eventOf(pod, fmt.Sprintf("old%d", i), pulled(1, early2000)))
+		objects = append(objects, newEvent(pod, fmt.Sprintf("old%d", i), pulled(1, early2000)))
 	}
 	inBubble(t, Config{}, func(r *rig) {
 		r.watch(spoke)
@@ -204,7 +204,7 @@ func TestTheHubsOwnRestartDelaysNoNewsOfAPod(t *testing.T) {
 	}, objects...)
 }
 
-func TestAnOutageDelaysNoNewsOfAPod(t *testing.T) {
+func TestOutageDoesNotUseUpTheEventLimit(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
 		var failures atomic.Int64
 		failures.Store(3 * eventBurst)
@@ -223,7 +223,7 @@ func TestAnOutageDelaysNoNewsOfAPod(t *testing.T) {
 	}, podNamed("a"))
 }
 
-func TestEventsThatAreNotTaken(t *testing.T) {
+func TestUnknownOrMalformedEventsAreDropped(t *testing.T) {
 	cases := map[string]struct {
 		reason   string
 		resource resource.Resource
@@ -241,8 +241,8 @@ func TestEventsThatAreNotTaken(t *testing.T) {
 				r.watch(spoke)
 				defer r.connect(spoke)()
 				r.requests()
-				r.receiveEvent(spoke, tc.resource)
-				r.receiveEvent("spoke2", tc.resource)
+				r.handleEvent(spoke, tc.resource)
+				r.handleEvent("spoke2", tc.resource)
 				<-time.After(time.Hour)
 				synctest.Wait()
 				if diff := cmp.Diff(map[string]int{}, r.requests()); diff != "" {
@@ -253,7 +253,7 @@ func TestEventsThatAreNotTaken(t *testing.T) {
 	}
 }
 
-func TestAnEventThatCannotBeWritten(t *testing.T) {
+func TestEventWriteIsRetriedUntilItIsHopeless(t *testing.T) {
 	events := corev1.Resource("events")
 	cases := map[string]struct {
 		reason string
@@ -281,7 +281,7 @@ func TestAnEventThatCannotBeWritten(t *testing.T) {
 	}
 }
 
-func TestTheNameOfAnEventIsValid(t *testing.T) {
+func TestEventNameIsValid(t *testing.T) {
 	for _, pod := range []string{"a", strings.Repeat("a", 253), strings.Repeat("a", 235) + "." + strings.Repeat("b", 17)} {
 		name := eventName(pod, "uid")
 		if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {

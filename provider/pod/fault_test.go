@@ -30,7 +30,7 @@ import (
 // What is here are faults that other virtual nodes have: each test fails without the
 // cure of one of them.
 
-func TestNoPodIsForgottenHoweverOftenAWriteFails(t *testing.T) {
+func TestStatusIsWrittenHoweverOftenWritesFail(t *testing.T) {
 	const often = 100
 	cases := map[string]struct {
 		reason, verb string
@@ -59,7 +59,7 @@ func TestNoPodIsForgottenHoweverOftenAWriteFails(t *testing.T) {
 				defer r.connect(spoke)()
 				r.requests()
 				r.says(spoke, podNamed("a"), tc.said)
-				<-time.After(often * lastRetry)
+				<-time.After(often * maxRetry)
 				synctest.Wait()
 				if diff := cmp.Diff(tc.want, r.requests()); diff != "" {
 					t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
@@ -69,7 +69,7 @@ func TestNoPodIsForgottenHoweverOftenAWriteFails(t *testing.T) {
 	}
 }
 
-func TestNoPodIsFailedBecauseTheTunnelIsDown(t *testing.T) {
+func TestDisconnectFailsNoPod(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		pod    *corev1.Pod
@@ -116,7 +116,7 @@ func TestNoPodIsFailedBecauseTheTunnelIsDown(t *testing.T) {
 	}
 }
 
-func TestWhatWasSaidBeforeACutIsNotWrittenAfterIt(t *testing.T) {
+func TestStaleReportIsNotWrittenAfterDisconnect(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
 		r.watch(spoke)
 		cut := r.connect(spoke)
@@ -129,7 +129,7 @@ func TestWhatWasSaidBeforeACutIsNotWrittenAfterIt(t *testing.T) {
 		if diff := cmp.Diff(map[string]int{"update pods": 1}, r.requests()); diff != "" {
 			t.Errorf("the pod may have ended since (-want +got):\n%s", diff)
 		}
-		r.synced(spoke)
+		r.handleSynced(spoke)
 		synctest.Wait()
 		if diff := cmp.Diff(map[string]int{"patch pods": 1}, r.requests()); diff != "" {
 			t.Errorf("now it is known to run (-want +got):\n%s", diff)
@@ -147,7 +147,7 @@ func (r *rig) evict(name string) {
 	r.update(pod)
 }
 
-func TestAPodThatIsEvictedWhileItsClusterIsAwayEndsWhenThatIsBack(t *testing.T) {
+func TestPodEvictedDuringDisconnectEndsAfterReconnect(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
 		r.watch(spoke)
 		cut := r.connect(spoke)
@@ -160,7 +160,7 @@ func TestAPodThatIsEvictedWhileItsClusterIsAwayEndsWhenThatIsBack(t *testing.T) 
 		if diff := cmp.Diff(map[string]int{"update pods": 1}, r.requests()); diff != "" {
 			t.Errorf("while the cluster is away, where it may run (-want +got):\n%s", diff)
 		}
-		sent, ok := r.load(spoke, "default/a")
+		sent, ok := r.loadPod(spoke, "default/a")
 		if !ok {
 			t.Fatal("the pod is withdrawn: its end would be that of one deleted by force")
 		}
@@ -177,7 +177,7 @@ func TestAPodThatIsEvictedWhileItsClusterIsAwayEndsWhenThatIsBack(t *testing.T) 
 		})
 		defer r.connect(spoke)()
 		r.says(spoke, podNamed("a"), wire.PodStatus{Generation: 1, Gone: true, Status: succeeded()})
-		if why := find(got.Conditions, corev1.DisruptionTarget); got.Phase != corev1.PodSucceeded || why == nil || why.Status != corev1.ConditionTrue {
+		if why := findCondition(got.Conditions, corev1.DisruptionTarget); got.Phase != corev1.PodSucceeded || why == nil || why.Status != corev1.ConditionTrue {
 			t.Errorf("the last status does not say how and why it ended: %+v", got)
 		}
 		if r.pod("a") != nil {
@@ -186,7 +186,7 @@ func TestAPodThatIsEvictedWhileItsClusterIsAwayEndsWhenThatIsBack(t *testing.T) 
 	}, podNamed("a"))
 }
 
-func TestTheEndOfAPodIsConfirmedOnceThoughTheWatchLags(t *testing.T) {
+func TestDeletionIsConfirmedOnceWhenTheWatchLags(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
 		r.client.PrependReactor("delete", "pods", func(k8stesting.Action) (bool, runtime.Object, error) {
 			return true, nil, nil // it is gone, and the watch does not have it yet
@@ -202,7 +202,7 @@ func TestTheEndOfAPodIsConfirmedOnceThoughTheWatchLags(t *testing.T) {
 	}, podNamed("a", deleting(30)))
 }
 
-func TestADaemonSetsPodStaysPending(t *testing.T) {
+func TestDaemonSetPodStaysPending(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
 		r.watch(spoke)
 		defer r.connect(spoke)()
@@ -245,7 +245,7 @@ func (r *rig) listed() map[string]int {
 	return count
 }
 
-func TestTheHubIsAskedForWhatPodsReferToAndForNothingElse(t *testing.T) {
+func TestOnlyReferencedObjectsAreRead(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
 		r.listed()
 		r.watch(spoke)
@@ -279,7 +279,7 @@ func (e *ending) Stop() {
 	e.Interface.Stop()
 }
 
-func TestAWatchEndsWithTheLastPodThatRefersToItsObject(t *testing.T) {
+func TestObjectWatchStopsWithItsLastReference(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
 		w := &ending{Interface: watch.NewFake(), stopped: make(chan struct{})}
 		r.client.PrependWatchReactor("secrets", k8stesting.DefaultWatchReactor(w, nil))
@@ -293,7 +293,7 @@ func TestAWatchEndsWithTheLastPodThatRefersToItsObject(t *testing.T) {
 	}, podNamed("a", withObjects), settings(), keys())
 }
 
-func TestAPodIsOfOneNodeAndNoOther(t *testing.T) {
+func TestPodIsPublishedToItsOwnClusterOnly(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
 		r.watch(spoke)
 		r.watch("spoke2")
@@ -306,7 +306,7 @@ func TestAPodIsOfOneNodeAndNoOther(t *testing.T) {
 	}, podNamed("a"), podNamed("b", onNode("spoke2")))
 }
 
-func TestEverythingIsWrittenForOnePodAndNoOtherOfItsName(t *testing.T) {
+func TestWritesNameTheUIDOfThePod(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
 		r.watch(spoke)
 		defer r.connect(spoke)()
@@ -334,7 +334,7 @@ func TestEverythingIsWrittenForOnePodAndNoOtherOfItsName(t *testing.T) {
 	}, podNamed("a", deleting(30)))
 }
 
-func TestAnAgentHearsNothingOfAbsenceBeforeEachObjectIsKnown(t *testing.T) {
+func TestObjectSourceIsCompleteOnlyWhenEachObjectIsKnown(t *testing.T) {
 	client := fake.NewSimpleClientset(podNamed("a", withObjects), settings(), keys())
 	var opened atomic.Bool
 	client.PrependReactor("list", "secrets", func(k8stesting.Action) (bool, runtime.Object, error) {
@@ -345,7 +345,7 @@ func TestAnAgentHearsNothingOfAbsenceBeforeEachObjectIsKnown(t *testing.T) {
 	a := newAgent(t)
 	const old = "secret/default/old"
 	a.mirrors[wire.KindPodObject].Hold(resource.RefOf(resource.Resource{Key: old}))
-	defer a.connect(r.Keeper, r.hub, spoke)()
+	defer a.connect(r.Controller, r.hub, spoke)()
 	defer r.Watch(t.Context(), spoke)()
 	a.await("one of two objects is known", func() bool {
 		return a.complete[wire.KindPod] == 1 && a.objects["configmap/default/settings"].Text != nil

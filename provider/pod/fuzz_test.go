@@ -31,18 +31,18 @@ func FuzzReport(f *testing.F) {
 		if got.QOSClass != pod.Status.QOSClass || got.NominatedNodeName != "" || got.ObservedGeneration < pod.Status.ObservedGeneration {
 			t.Errorf("the hub's own was changed: %+v", got)
 		}
-		bound := find(pod.Status.Conditions, corev1.PodScheduled).DeepCopy()
-		scheduled := find(got.Conditions, corev1.PodScheduled)
+		bound := findCondition(pod.Status.Conditions, corev1.PodScheduled).DeepCopy()
+		scheduled := findCondition(got.Conditions, corev1.PodScheduled)
 		if scheduled.ObservedGeneration == got.ObservedGeneration {
 			bound.ObservedGeneration = got.ObservedGeneration
 		}
 		if !equality.Semantic.DeepEqual(scheduled, bound) {
 			t.Errorf("the binding was changed: %+v", scheduled)
 		}
-		if ended(pod.Status.Phase) && got.Phase != pod.Status.Phase {
+		if hasEnded(pod.Status.Phase) && got.Phase != pod.Status.Phase {
 			t.Errorf("from %s to %s", pod.Status.Phase, got.Phase)
 		}
-		if _, err := difference(pod, got); err != nil {
+		if _, err := buildStatusPatch(pod, got); err != nil {
 			t.Errorf("no patch: %v", err)
 		}
 		again := pod.DeepCopy()
@@ -75,7 +75,7 @@ func FuzzEventKey(f *testing.F) {
 		f.Add(key)
 	}
 	f.Fuzz(func(t *testing.T, key string) {
-		e, ok := parseEvent(spoke, key)
+		e, ok := parseEventKey(spoke, key)
 		if ok && e.key.String()+"/"+e.uid != key {
 			t.Errorf("%q is read as %+v", key, e)
 		}

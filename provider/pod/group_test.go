@@ -30,7 +30,7 @@ func bound(node string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) { p.Spec.NodeName = node }
 }
 
-func TestNothingIsSaidOfAbsenceBeforeEveryNodeOfTheClusterIsListed(t *testing.T) {
+func TestSourceIsCompleteOnlyWhenEveryNodeIsListed(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		held   string // the node whose list is late
@@ -54,7 +54,7 @@ func TestNothingIsSaidOfAbsenceBeforeEveryNodeOfTheClusterIsListed(t *testing.T)
 			a := newAgent(t)
 			r.hub.Source(spoke, kindProbe).Complete()
 			for _, node := range []string{gpuNode, stdNode} {
-				r.Expect(node)
+				r.ExpectNode(node)
 			}
 			// The fake answers nobody else while it holds one up, which comes last for that.
 			first := slices.DeleteFunc([]string{spoke, stdNode, gpuNode}, func(node string) bool { return node == tc.held })
@@ -65,7 +65,7 @@ func TestNothingIsSaidOfAbsenceBeforeEveryNodeOfTheClusterIsListed(t *testing.T)
 			defer r.Watch(t.Context(), tc.held)()
 			// The agent has something from a hub that was before.
 			a.mirrors[wire.KindPod].Hold(resource.RefOf(resource.Resource{Key: "default/old"}))
-			defer a.connect(r.Keeper, r.hub, spoke)()
+			defer a.connect(r.Controller, r.hub, spoke)()
 			a.await("what is known has come", func() bool { return a.complete[kindProbe] == 1 && len(a.pods) == 2 })
 			a.mu.Lock()
 			if a.complete[wire.KindPod] != 0 || len(a.deleted) != 0 {
@@ -88,28 +88,28 @@ func TestNothingIsSaidOfAbsenceBeforeEveryNodeOfTheClusterIsListed(t *testing.T)
 	}
 }
 
-func TestANodeThatIsNotExpectedAnyMoreHoldsNothingUp(t *testing.T) {
+func TestForgottenNodeDoesNotDelayCompletion(t *testing.T) {
 	r := newRig(t, Config{}, fake.NewSimpleClientset(podNamed("a")))
 	defer r.stop()
 	r.hub.Publish(kindProbe, nil)
 	a := newAgent(t)
 	r.hub.Source(spoke, kindProbe).Complete()
-	r.Expect(gpuNode)
+	r.ExpectNode(gpuNode)
 	defer r.Watch(t.Context(), spoke)()
 	r.awaitPods(spoke)
 	a.mirrors[wire.KindPod].Hold(resource.RefOf(resource.Resource{Key: "default/old"}))
-	defer a.connect(r.Keeper, r.hub, spoke)()
+	defer a.connect(r.Controller, r.hub, spoke)()
 	a.await("what is known has come", func() bool { return a.complete[kindProbe] == 1 && len(a.pods) == 1 })
 	a.mu.Lock()
 	if a.complete[wire.KindPod] != 0 {
 		t.Error("all is said before the pods of a group are known")
 	}
 	a.mu.Unlock()
-	r.Release(gpuNode)
+	r.ForgetNode(gpuNode)
 	a.await("all is said", func() bool { return a.complete[wire.KindPod] == 1 && len(a.deleted) == 1 })
 }
 
-func TestPodsOfGroupsDoNotWaitForANodeOfSomebodyElse(t *testing.T) {
+func TestForeignNodeDoesNotDelayGroupPods(t *testing.T) {
 	r := newRig(t, Config{}, fake.NewSimpleClientset(podNamed("a"), podNamed("g", bound(gpuNode)), podNamed("s", bound(stdNode))))
 	defer r.stop()
 	r.hub.Publish(kindProbe, nil)
@@ -124,10 +124,10 @@ func TestPodsOfGroupsDoNotWaitForANodeOfSomebodyElse(t *testing.T) {
 			t.Errorf("%s: all was said %d times, want %d", when, got, want)
 		}
 	}
-	r.Expect(gpuNode)
-	r.Expect(stdNode)
-	r.Release(spoke)
-	defer a.connect(r.Keeper, r.hub, spoke)()
+	r.ExpectNode(gpuNode)
+	r.ExpectNode(stdNode)
+	r.ForgetNode(spoke)
+	defer a.connect(r.Controller, r.hub, spoke)()
 	defer r.Watch(t.Context(), gpuNode)()
 	r.awaitPods(gpuNode)
 	a.await("what is known has come", func() bool { return a.complete[kindProbe] == 1 && len(a.pods) == 1 })
@@ -135,44 +135,44 @@ func TestPodsOfGroupsDoNotWaitForANodeOfSomebodyElse(t *testing.T) {
 	defer r.Watch(t.Context(), stdNode)()
 	a.await("all is said", func() bool { return a.complete[wire.KindPod] == 1 && len(a.pods) == 2 && len(a.deleted) == 1 })
 	// The name is free.
-	r.Expect(spoke)
+	r.ExpectNode(spoke)
 	defer r.Watch(t.Context(), spoke)()
 	a.await("the pods of the cluster's own node come", func() bool { return len(a.pods) == 3 })
 }
 
-func TestOfAClusterWithoutAnyNodeOfItsOwnNothingIsSaid(t *testing.T) {
+func TestSourceIsNeverCompleteWithoutNodes(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
 		defer r.Open(spoke)()
-		r.Release(spoke)
-		r.Expect(gpuNode)
-		r.Release(gpuNode)
-		if n := r.find(spoke); n.complete {
+		r.ForgetNode(spoke)
+		r.ExpectNode(gpuNode)
+		r.ForgetNode(gpuNode)
+		if n := r.getCluster(spoke); n.wasComplete {
 			t.Error("all pods are said to be absent")
 		}
 		r.watch(gpuNode)
-		if n := r.find(spoke); !n.complete {
+		if n := r.getCluster(spoke); !n.wasComplete {
 			t.Error("the pods of a group wait for somebody else's")
 		}
 	}, podNamed("g", bound(gpuNode)))
 }
 
-func TestWhatIsKnownOfADisownedNodeIsForgottenWithIt(t *testing.T) {
+func TestStateOfForeignNodeIsDeleted(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		end    func(*rig)
 	}{
-		"wanted no more": {reason: "its record is not accepted any more", end: func(r *rig) { r.Expect(spoke) }},
+		"wanted no more": {reason: "its record is not accepted any more", end: func(r *rig) { r.ExpectNode(spoke) }},
 		"forgotten":      {reason: "its record is gone", end: func(r *rig) { r.Forget(spoke) }},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, Config{}, func(r *rig) {
-				r.Release(spoke)
-				if r.find(spoke) == nil {
+				r.ForgetNode(spoke)
+				if r.getCluster(spoke) == nil {
 					t.Error("an agent that connects later waits for somebody else's node")
 				}
 				tc.end(r)
-				if r.find(spoke) != nil {
+				if r.getCluster(spoke) != nil {
 					t.Errorf("%s: it is held", tc.reason)
 				}
 			})
@@ -180,20 +180,20 @@ func TestWhatIsKnownOfADisownedNodeIsForgottenWithIt(t *testing.T) {
 	}
 }
 
-func TestNothingIsSaidOfPodsThatNobodyWasAskedAbout(t *testing.T) {
+func TestNoResponseStatusWaitsForTheRequest(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
-		r.Expect(gpuNode)
+		r.ExpectNode(gpuNode)
 		r.watch(spoke)
 		defer r.Open(spoke)()
 		pass := func() {
-			<-time.After(3 * answerWithin)
+			<-time.After(3 * responseTimeout)
 			synctest.Wait()
 		}
 		pass()
 		if got := r.pod("a").Status.Reason; got != "" || r.pod("leaving") == nil {
 			t.Errorf("before the agent was asked: reason %q, the pod that leaves is there: %t", got, r.pod("leaving") != nil)
 		}
-		r.Release(gpuNode)
+		r.ForgetNode(gpuNode)
 		pass()
 		if got := r.pod("a").Status.Reason; got != ReasonNotSent || r.pod("leaving") != nil {
 			t.Errorf("after it: reason %q, the pod that leaves is there: %t", got, r.pod("leaving") != nil)
@@ -221,7 +221,7 @@ func selects(a k8stesting.Action, node string) bool {
 	return found && value == node
 }
 
-func TestAGroupThatComesOrGoesTouchesNoOthersPods(t *testing.T) {
+func TestGroupChangeLeavesOtherGroupsAlone(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
 		r.watch(spoke)
 		stop := r.watch(gpuNode)
@@ -231,14 +231,14 @@ func TestAGroupThatComesOrGoesTouchesNoOthersPods(t *testing.T) {
 		}
 		r.watch(stdNode)
 		stop()
-		r.Release(gpuNode)
+		r.ForgetNode(gpuNode)
 		if diff := cmp.Diff([]string{"default/a", "default/g", "default/s"}, r.published(spoke, wire.KindPod)); diff != "" {
 			t.Errorf("published when one group came and another went (-want +got):\n%s", diff)
 		}
 	}, podNamed("a"), podNamed("g", bound(gpuNode)), podNamed("s", bound(stdNode)))
 }
 
-func TestANodeHasItsOwnPodsAlone(t *testing.T) {
+func TestNodeListsItsOwnPodsOnly(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
 		r.watch(spoke)
 		r.watch(gpuNode)
@@ -261,7 +261,7 @@ func TestANodeHasItsOwnPodsAlone(t *testing.T) {
 	}, podNamed("a"), podNamed("g", bound(gpuNode)))
 }
 
-func TestAPodThatIsMadeAnewOnAnotherNodeOfTheCluster(t *testing.T) {
+func TestPodRecreatedOnAnotherNodeOfTheClusterReplacesTheOld(t *testing.T) {
 	before := podNamed("a", func(p *corev1.Pod) { p.UID, p.ResourceVersion = "first", "5" })
 	after := podNamed("a", bound(gpuNode), func(p *corev1.Pod) { p.UID, p.ResourceVersion = "second", "9" })
 	late := before.DeepCopy()
@@ -283,10 +283,10 @@ func TestAPodThatIsMadeAnewOnAnotherNodeOfTheCluster(t *testing.T) {
 			inBubble(t, Config{}, func(r *rig) {
 				r.watch(spoke)
 				r.watch(gpuNode)
-				n := r.find(spoke)
-				tc.do(store{keeper: r.Keeper, node: n, name: spoke}, store{keeper: r.Keeper, node: n, name: gpuNode})
+				n := r.getCluster(spoke)
+				tc.do(store{controller: r.Controller, node: n, name: spoke}, store{controller: r.Controller, node: n, name: gpuNode})
 				pod, ok := r.Pod(gpuNode, "default", "a")
-				if !ok || pod.UID != "second" || len(r.Pods(spoke)) != 0 || r.Idle(gpuNode) {
+				if !ok || pod.UID != "second" || len(r.Pods(spoke)) != 0 || r.IsIdle(gpuNode) {
 					t.Errorf("%s: found %t, %+v", tc.reason, ok, pod)
 				}
 				if ref, ok := r.hub.Source(spoke, wire.KindPod).Ref("default/a"); !ok || ref.UID != "second" {
@@ -300,38 +300,38 @@ func TestAPodThatIsMadeAnewOnAnotherNodeOfTheCluster(t *testing.T) {
 func (s store) add(pod *corev1.Pod)    { _ = s.Add(pod.DeepCopy()) }
 func (s store) remove(pod *corev1.Pod) { _ = s.Delete(pod.DeepCopy()) }
 
-func TestWhenTheNodeOfAGroupIsIdle(t *testing.T) {
+func TestGroupNodeIsIdleWithoutPods(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
 		told := 0
 		r.OnIdle(func() { told++ })
-		if !r.Idle(gpuNode) {
+		if !r.IsIdle(gpuNode) {
 			t.Error("a node that nobody expects is not idle")
 		}
-		r.Expect(gpuNode)
-		if r.Idle(gpuNode) {
+		r.ExpectNode(gpuNode)
+		if r.IsIdle(gpuNode) {
 			t.Error("a node is idle before its pods are known")
 		}
 		r.watch(gpuNode)
-		if r.Idle(gpuNode) || told != 0 {
+		if r.IsIdle(gpuNode) || told != 0 {
 			t.Errorf("a node with a pod is idle, told %d times", told)
 		}
 		if err := r.client.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("pods"), "default", "g"); err != nil {
 			t.Fatal(err)
 		}
 		<-time.After(time.Second)
-		if !r.Idle(gpuNode) || told == 0 {
-			t.Errorf("idle after the last pod: %t, told %d times", r.Idle(gpuNode), told)
+		if !r.IsIdle(gpuNode) || told == 0 {
+			t.Errorf("idle after the last pod: %t, told %d times", r.IsIdle(gpuNode), told)
 		}
 	}, podNamed("g", bound(gpuNode)))
 }
 
-func TestAForgottenClusterIsExpectedAnew(t *testing.T) {
+func TestForgottenClusterStartsAfresh(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
 		stop := r.watch(gpuNode)
 		r.Forget(spoke)
-		r.Expect(gpuNode)
+		r.ExpectNode(gpuNode)
 		stop()
-		if r.Idle(gpuNode) {
+		if r.IsIdle(gpuNode) {
 			t.Error("the pods of a group are known before they are listed anew")
 		}
 		r.watch(spoke)

@@ -21,7 +21,7 @@ import (
 	"github.com/spokelet/spokelet/api/wire"
 )
 
-func TestAnAgentThatSaysTooMuchOfAPodIsNotHeard(t *testing.T) {
+func TestOversizedReportIsDropped(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
 		r.watch(spoke)
 		defer r.connect(spoke)()
@@ -31,15 +31,15 @@ func TestAnAgentThatSaysTooMuchOfAPodIsNotHeard(t *testing.T) {
 		if got := r.pod("a").Status.Phase; got != corev1.PodPending {
 			t.Errorf("phase %s of a status of %d bytes", got, wire.PodStatusMaxBytes)
 		}
-		r.find(spoke).mu.Lock()
-		defer r.find(spoke).mu.Unlock()
-		if r.find(spoke).pods[wire.PodKey{Namespace: "default", Name: "a"}].report != nil {
+		r.getCluster(spoke).mu.Lock()
+		defer r.getCluster(spoke).mu.Unlock()
+		if r.getCluster(spoke).pods[wire.PodKey{Namespace: "default", Name: "a"}].report != nil {
 			t.Error("it is kept")
 		}
 	}, podNamed("a"))
 }
 
-func TestConditionsThatASpokeAddsHaveAnEnd(t *testing.T) {
+func TestSpokeConditionsAreBounded(t *testing.T) {
 	pod := podNamed("a", inCluster)
 	for round := range 10 {
 		said := wire.PodStatus{Generation: 1, Status: running()}
@@ -53,12 +53,12 @@ func TestConditionsThatASpokeAddsHaveAnEnd(t *testing.T) {
 	if n := len(pod.Status.Conditions); n > maxConditions+len(running().Conditions)+2 {
 		t.Errorf("a pod has %d conditions", n)
 	}
-	if ready := find(pod.Status.Conditions, corev1.PodReady); ready == nil || ready.Status != corev1.ConditionTrue {
+	if ready := findCondition(pod.Status.Conditions, corev1.PodReady); ready == nil || ready.Status != corev1.ConditionTrue {
 		t.Errorf("Ready is %v: a kubelet's conditions always have room", ready)
 	}
 }
 
-func TestAPodEndsThoughNobodyTakesItsLastStatus(t *testing.T) {
+func TestDeletionIsConfirmedWhenTheLastStatusIsRejected(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
 		r.client.PrependReactor("patch", "pods", func(k8stesting.Action) (bool, runtime.Object, error) {
 			return true, nil, apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Pod").GroupKind(), "a", nil)
@@ -73,7 +73,7 @@ func TestAPodEndsThoughNobodyTakesItsLastStatus(t *testing.T) {
 	}, podNamed("a", deleting(30)))
 }
 
-func TestAPodOfAClusterThatTakesNoneCanBeDeleted(t *testing.T) {
+func TestPodOfAgentWithoutPodSupportCanBeDeleted(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
 		r.watch(spoke)
 		r.requests()
@@ -83,7 +83,7 @@ func TestAPodOfAClusterThatTakesNoneCanBeDeleted(t *testing.T) {
 			t.Errorf("while the cluster is away, and may have it (-want +got):\n%s", diff)
 		}
 		defer r.Open(spoke)() // by an agent that takes no pods
-		<-time.After(2 * answerWithin)
+		<-time.After(2 * responseTimeout)
 		synctest.Wait()
 		if diff := cmp.Diff(map[string]int{"patch pods": 1, "delete pods": 1}, r.requests()); diff != "" {
 			t.Errorf("once it is here (-want +got):\n%s", diff)
@@ -91,23 +91,23 @@ func TestAPodOfAClusterThatTakesNoneCanBeDeleted(t *testing.T) {
 	}, podNamed("a", deleting(30)))
 }
 
-func TestOnePodsFailuresDelayNoOther(t *testing.T) {
-	limiter := retries[ref]()
+func TestFailingPodDoesNotDelayOthers(t *testing.T) {
+	limiter := newRateLimiter[podRef]()
 	for i := range 10_000 {
-		limiter.When(ref{node: strconv.Itoa(i)})
+		limiter.When(podRef{cluster: strconv.Itoa(i)})
 	}
-	if wait := limiter.When(ref{node: "another"}); wait > firstRetry {
+	if wait := limiter.When(podRef{cluster: "another"}); wait > minRetry {
 		t.Errorf("the first attempt at another waits %s", wait)
 	}
 	for range 100 {
-		limiter.When(ref{node: "hot"})
+		limiter.When(podRef{cluster: "hot"})
 	}
-	if wait := limiter.When(ref{node: "hot"}); wait > lastRetry {
+	if wait := limiter.When(podRef{cluster: "hot"}); wait > maxRetry {
 		t.Errorf("attempts are %s apart", wait)
 	}
 }
 
-func TestListsAreOfNow(t *testing.T) {
+func TestListsAreConsistentReads(t *testing.T) {
 	for version, want := range map[string]string{"0": "", "": "", "7": "7"} {
 		if got := consistent(metav1.ListOptions{ResourceVersion: version}).ResourceVersion; got != want {
 			t.Errorf("version %q is listed at %q, want %q", version, got, want)

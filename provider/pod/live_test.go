@@ -92,7 +92,7 @@ func clientOf(t *testing.T, config *rest.Config) (kubernetes.Interface, *wiretap
 
 // process is one life of a hub process.
 type process struct {
-	*Keeper
+	*Controller
 	sync *resource.Hub
 	tap  *wiretap
 	stop func()
@@ -108,7 +108,7 @@ func (h *liveHub) start(shut chan struct{}, change ...func(*Config)) *process {
 	for _, f := range change {
 		f(&config)
 	}
-	p.Keeper, err = New(config)
+	p.Controller, err = New(config)
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -121,7 +121,7 @@ func (h *liveHub) start(shut chan struct{}, change ...func(*Config)) *process {
 			h.t.Errorf("Start(): %v", err)
 		}
 	})
-	p.Consent(h.node, Consent{Addresses: limitOf(h.t, "0.0.0.0/0,::/0")})
+	p.SetConsent(h.node, Consent{Addresses: limitOf(h.t, "0.0.0.0/0,::/0")})
 	if shut == nil { // else an address would be a write of its own
 		livetest.Eventually(h.t, "the hub's network is known", p.network.Known)
 	}
@@ -195,12 +195,12 @@ func isRunning(p *corev1.Pod) bool { return p != nil && p.Status.Phase == corev1
 
 func isGone(p *corev1.Pod) bool { return p == nil }
 
-func TestARealHubTakesBackTheAddressesOfAPod(t *testing.T) {
+func TestLiveHubRemovesHiddenAddresses(t *testing.T) {
 	t.Parallel()
 	h := newLiveHub(t)
 	p, a := h.start(nil), newAgent(t)
 	defer p.stop()
-	defer a.connect(p.Keeper, p.sync, h.node)()
+	defer a.connect(p.Controller, p.sync, h.node)()
 	pod := h.pod("")
 	a.await("the pod is bound", func() bool { return a.pods[keyOf(pod).String()].Pod.UID == pod.UID })
 	said := running()
@@ -208,25 +208,25 @@ func TestARealHubTakesBackTheAddressesOfAPod(t *testing.T) {
 	a.says(pod, wire.PodStatus{Generation: pod.Generation, Status: said})
 	shows := func(want string) func(*corev1.Pod) bool {
 		return func(p *corev1.Pod) bool {
-			pod, host := addressesOf(&p.Status)
+			pod, host := podAndHostAddresses(&p.Status)
 			return isRunning(p) && strings.Join(append(pod, host...), " ") == want
 		}
 	}
 	h.await("shown with its addresses", pod, shows("10.1.0.7 10.1.0.7 fd01::7 192.0.2.7 192.0.2.7"))
-	p.Consent(h.node, Consent{Addresses: limitOf(t, "fd01::/64")})
+	p.SetConsent(h.node, Consent{Addresses: limitOf(t, "fd01::/64")})
 	h.await("shown with one", pod, shows("fd01::7 fd01::7 "))
-	p.Consent(h.node, Consent{Addresses: limitOf(t, address.None)})
+	p.SetConsent(h.node, Consent{Addresses: limitOf(t, address.None)})
 	h.await("shown with none", pod, shows(" "))
-	p.Consent(h.node, Consent{Addresses: limitOf(t, "10.1.0.0/16,192.0.2.7/32")})
+	p.SetConsent(h.node, Consent{Addresses: limitOf(t, "10.1.0.0/16,192.0.2.7/32")})
 	h.await("shown with those of IPv4", pod, shows("10.1.0.7 10.1.0.7 192.0.2.7 192.0.2.7"))
 }
 
-func TestALifeOfAPodOnARealHub(t *testing.T) {
+func TestLivePodLifecycle(t *testing.T) {
 	t.Parallel()
 	h := newLiveHub(t)
 	p, a := h.start(nil), newAgent(t)
 	defer p.stop()
-	defer a.connect(p.Keeper, p.sync, h.node)()
+	defer a.connect(p.Controller, p.sync, h.node)()
 	pod := h.pod("", func(p *corev1.Pod) {
 		withObjects(p)
 		p.Spec.Containers[0].EnvFrom[0].ConfigMapRef.Name = "kube-public-no-such"
@@ -248,9 +248,9 @@ func TestALifeOfAPodOnARealHub(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := h.await("ready again", pod, func(p *corev1.Pod) bool {
-		return find(p.Status.Conditions, corev1.PodReady).Status == corev1.ConditionTrue
+		return findCondition(p.Status.Conditions, corev1.PodReady).Status == corev1.ConditionTrue
 	})
-	if now.Status.QOSClass != corev1.PodQOSBestEffort || find(now.Status.Conditions, wire.ConditionInCluster) == nil {
+	if now.Status.QOSClass != corev1.PodQOSBestEffort || findCondition(now.Status.Conditions, wire.ConditionInCluster) == nil {
 		t.Errorf("status: %+v", now.Status)
 	}
 
@@ -267,12 +267,12 @@ func TestALifeOfAPodOnARealHub(t *testing.T) {
 	}
 }
 
-func TestAPodThatIsLostOnARealHub(t *testing.T) {
+func TestLiveLostPodFails(t *testing.T) {
 	t.Parallel()
 	h := newLiveHub(t)
 	p, a := h.start(nil), newAgent(t)
 	defer p.stop()
-	defer a.connect(p.Keeper, p.sync, h.node)()
+	defer a.connect(p.Controller, p.sync, h.node)()
 	pod := h.pod("")
 	key := keyOf(pod).String()
 	a.await("the pod is bound", func() bool { return a.pods[key].Pod.UID == pod.UID })
@@ -286,12 +286,12 @@ func TestAPodThatIsLostOnARealHub(t *testing.T) {
 	a.await("it has ended", func() bool { return a.pods[key].Ended })
 }
 
-func TestEventsOnARealHub(t *testing.T) {
+func TestLiveEvents(t *testing.T) {
 	t.Parallel()
 	h := newLiveHub(t)
 	p, a := h.start(nil), newAgent(t)
 	defer p.stop()
-	defer a.connect(p.Keeper, p.sync, h.node)()
+	defer a.connect(p.Controller, p.sync, h.node)()
 	pod := h.pod("")
 	key := keyOf(pod).String()
 	a.await("the pod is bound", func() bool { return a.pods[key].Pod.UID == pod.UID })
@@ -308,12 +308,12 @@ func TestEventsOnARealHub(t *testing.T) {
 	}
 }
 
-func TestARealHubProcessThatRestartsEndsNothing(t *testing.T) {
+func TestLiveHubRestartDeletesNothing(t *testing.T) {
 	t.Parallel()
 	h := newLiveHub(t)
 	p, a := h.start(nil), newAgent(t)
 	defer p.stop()
-	cut := a.connect(p.Keeper, p.sync, h.node)
+	cut := a.connect(p.Controller, p.sync, h.node)
 	pod := h.pod("")
 	key := keyOf(pod).String()
 	a.await("the pod is bound", func() bool { return a.pods[key].Pod.UID == pod.UID })
@@ -326,7 +326,7 @@ func TestARealHubProcessThatRestartsEndsNothing(t *testing.T) {
 	shut := make(chan struct{})
 	p = h.start(shut)
 	defer p.stop()
-	defer a.connect(p.Keeper, p.sync, h.node)()
+	defer a.connect(p.Controller, p.sync, h.node)()
 	a.await("the inventories are read", func() bool { return a.complete[kindProbe] == 2 })
 	a.mu.Lock()
 	if a.complete[wire.KindPod] != 1 || len(a.deleted) != 0 {
@@ -343,7 +343,7 @@ func TestARealHubProcessThatRestartsEndsNothing(t *testing.T) {
 	}
 }
 
-func TestManyPodsOnARealHub(t *testing.T) {
+func TestLiveManyPods(t *testing.T) {
 	t.Parallel()
 	const many = 150
 	h := newLiveHub(t)
@@ -361,7 +361,7 @@ func TestManyPodsOnARealHub(t *testing.T) {
 	p, a := h.start(nil), newAgent(t)
 	defer p.stop()
 	began := time.Now()
-	defer a.connect(p.Keeper, p.sync, h.node)()
+	defer a.connect(p.Controller, p.sync, h.node)()
 	a.await("all are there", func() bool { return len(a.pods) == many })
 	t.Logf("%d pods are with the agent after %s", many, time.Since(began))
 	began = time.Now()

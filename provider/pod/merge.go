@@ -24,53 +24,53 @@ const (
 	maxConditions = 32
 
 	// What a kubelet says in these cases.
-	reasonGates         = "ReadinessGatesNotReady"
-	reasonPodFailed     = "PodFailed"
-	reasonUnknown       = "ContainerStatusUnknown"
-	containerUnknown    = "The container could not be located when the pod was terminated"
-	exitCodeUnknown     = 137
-	reasonCreated       = "Created"
-	reasonNothingIsLeft = "Gone"
+	reasonGates      = "ReadinessGatesNotReady"
+	reasonPodFailed  = "PodFailed"
+	reasonUnknown    = "ContainerStatusUnknown"
+	containerUnknown = "The container could not be located when the pod was terminated"
+	exitCodeUnknown  = 137
+	reasonCreated    = "Created"
+	reasonGone       = "Gone"
 )
 
 // merge returns the status that a pod of the hub has after a report.
 func merge(pod *corev1.Pod, said wire.PodStatus, now metav1.Time) corev1.PodStatus {
-	m := &merger{pod: pod, said: said, now: now, status: *pod.Status.DeepCopy()}
+	m := &merger{pod: pod, reported: said, now: now, status: *pod.Status.DeepCopy()}
 	switch {
 	case said.Status != nil:
-		m.take()
+		m.applyStatus()
 	case said.Reason != "" && !said.Gone:
-		m.refuse()
+		m.applyRefusal()
 	}
 	if said.Gone {
-		m.end()
+		m.applyEnd()
 	}
 	return m.status
 }
 
 // merger makes one status.
 type merger struct {
-	pod    *corev1.Pod
-	said   wire.PodStatus
-	now    metav1.Time
-	status corev1.PodStatus
+	pod      *corev1.Pod
+	reported wire.PodStatus
+	now      metav1.Time
+	status   corev1.PodStatus
 }
 
-// take makes the status that of the spoke, but for what belongs to the hub. A pod
+// applyStatus makes the status that of the spoke, but for what belongs to the hub. A pod
 // that has ended on the hub does not come back to life.
-func (m *merger) take() {
+func (m *merger) applyStatus() {
 	was := &m.pod.Status
-	if ended(was.Phase) && !ended(m.said.Status.Phase) {
+	if hasEnded(was.Phase) && !hasEnded(m.reported.Status.Phase) {
 		return
 	}
-	s := m.said.Status.DeepCopy()
+	s := m.reported.Status.DeepCopy()
 	s.QOSClass = was.QOSClass
 	s.NominatedNodeName = was.NominatedNodeName
 	s.ResourceClaimStatuses = was.ResourceClaimStatuses
 	s.ExtendedResourceClaimStatus = was.ExtendedResourceClaimStatus
 	s.NodeAllocatableResourceClaimStatuses = was.NodeAllocatableResourceClaimStatuses
-	s.Conditions = m.conditions()
-	if ended(was.Phase) {
+	s.Conditions = m.mergeConditions()
+	if hasEnded(was.Phase) {
 		s.Phase, s.Reason, s.Message = was.Phase, was.Reason, was.Message
 	}
 	if s.Phase == "" {
@@ -78,76 +78,76 @@ func (m *merger) take() {
 	}
 	m.status = *s
 	m.status.ObservedGeneration = was.ObservedGeneration
-	m.observe()
-	if !m.said.Gone {
-		m.set(wire.ConditionInCluster, corev1.ConditionTrue, reasonCreated, "")
+	m.updateObservedGeneration()
+	if !m.reported.Gone {
+		m.setCondition(wire.ConditionInCluster, corev1.ConditionTrue, reasonCreated, "")
 	}
-	m.schedule()
-	m.explain()
-	m.gate()
+	m.setScheduled()
+	m.setPendingReason()
+	m.applyReadinessGates()
 }
 
-// schedule says what a kubelet does: that the pod was scheduled, also when it came without
+// setScheduled says what a kubelet does: that the pod was scheduled, also when it came without
 // a scheduler, as it is in the generation that was observed.
-func (m *merger) schedule() {
-	if conditionOf(&m.status, corev1.PodScheduled) == nil {
-		m.set(corev1.PodScheduled, corev1.ConditionTrue, "", "")
+func (m *merger) setScheduled() {
+	if statusCondition(&m.status, corev1.PodScheduled) == nil {
+		m.setCondition(corev1.PodScheduled, corev1.ConditionTrue, "", "")
 	}
-	scheduled := conditionOf(&m.status, corev1.PodScheduled)
+	scheduled := statusCondition(&m.status, corev1.PodScheduled)
 	scheduled.ObservedGeneration = max(scheduled.ObservedGeneration, m.status.ObservedGeneration)
 }
 
-// observe never goes back: a report may be overtaken.
-func (m *merger) observe() {
-	m.status.ObservedGeneration = max(m.status.ObservedGeneration, m.said.Generation)
+// updateObservedGeneration never goes back: a report may be overtaken.
+func (m *merger) updateObservedGeneration() {
+	m.status.ObservedGeneration = max(m.status.ObservedGeneration, m.reported.Generation)
 }
 
-// conditions are those of the spoke, in the places that they have on the hub, and
+// mergeConditions are those of the spoke, in the places that they have on the hub, and
 // those that others on the hub own.
-func (m *merger) conditions() []corev1.PodCondition {
+func (m *merger) mergeConditions() []corev1.PodCondition {
 	var out []corev1.PodCondition
-	theirs := m.said.Status.Conditions
+	theirs := m.reported.Status.Conditions
 	for _, ours := range m.pod.Status.Conditions {
-		from := find(theirs, ours.Type)
+		from := findCondition(theirs, ours.Type)
 		switch {
-		case m.ours(ours.Type):
+		case m.isHubCondition(ours.Type):
 			out = append(out, ours)
 		case from != nil:
-			out = append(out, m.observed(*from))
-		case !ofKubelet(ours.Type):
+			out = append(out, m.withHubGeneration(*from))
+		case !isKubeletCondition(ours.Type):
 			out = append(out, ours)
 		}
 	}
 	for _, c := range theirs {
 		// Those of a kubelet are few. Others stay when the spoke takes them back, for
 		// they may be another's: there must be an end to them.
-		if !m.ours(c.Type) && find(out, c.Type) == nil && (ofKubelet(c.Type) || len(out) < maxConditions) {
-			out = append(out, m.observed(c))
+		if !m.isHubCondition(c.Type) && findCondition(out, c.Type) == nil && (isKubeletCondition(c.Type) || len(out) < maxConditions) {
+			out = append(out, m.withHubGeneration(c))
 		}
 	}
 	return out
 }
 
-// ours tells the conditions that nobody in the spoke has a say in: the binding to
+// isHubCondition tells the conditions that nobody in the spoke has a say in: the binding to
 // the virtual node, what controllers on the hub add under names of their own, and
 // the disruption that one of them has begun.
-func (m *merger) ours(kind corev1.PodConditionType) bool {
+func (m *merger) isHubCondition(kind corev1.PodConditionType) bool {
 	switch kind {
 	case corev1.PodScheduled:
 		return true
 	case corev1.DisruptionTarget:
-		return find(m.pod.Status.Conditions, kind) != nil
+		return findCondition(m.pod.Status.Conditions, kind) != nil
 	default:
-		return strings.Contains(string(kind), "/") || m.isGate(kind)
+		return strings.Contains(string(kind), "/") || m.isReadinessGate(kind)
 	}
 }
 
-func (m *merger) isGate(kind corev1.PodConditionType) bool {
+func (m *merger) isReadinessGate(kind corev1.PodConditionType) bool {
 	return slices.ContainsFunc(m.pod.Spec.ReadinessGates, func(g corev1.PodReadinessGate) bool { return g.ConditionType == kind })
 }
 
-// ofKubelet tells the conditions that a kubelet adds and takes away.
-func ofKubelet(kind corev1.PodConditionType) bool {
+// isKubeletCondition tells the conditions that a kubelet adds and takes away.
+func isKubeletCondition(kind corev1.PodConditionType) bool {
 	switch kind {
 	case corev1.PodReady, corev1.ContainersReady, corev1.PodInitialized, corev1.PodReadyToStartContainers,
 		corev1.PodResizePending, corev1.PodResizeInProgress, corev1.AllContainersRestarting:
@@ -157,39 +157,39 @@ func ofKubelet(kind corev1.PodConditionType) bool {
 	}
 }
 
-// observed is a condition of the spoke with the generation of the hub's pod.
-func (m *merger) observed(c corev1.PodCondition) corev1.PodCondition {
+// withHubGeneration is a condition of the spoke with the generation of the hub's pod.
+func (m *merger) withHubGeneration(c corev1.PodCondition) corev1.PodCondition {
 	if c.ObservedGeneration > 0 {
-		c.ObservedGeneration = max(m.pod.Status.ObservedGeneration, m.said.Generation)
+		c.ObservedGeneration = max(m.pod.Status.ObservedGeneration, m.reported.Generation)
 	}
 	return c
 }
 
-// explain says of a pod that waits in the spoke what it waits for.
-func (m *merger) explain() {
+// setPendingReason says of a pod that waits in the spoke what it waits for.
+func (m *merger) setPendingReason() {
 	if m.status.Phase != corev1.PodPending || m.status.Reason != "" {
 		return
 	}
-	m.status.Reason, m.status.Message = m.said.Reason, m.said.Message
-	scheduled := find(m.said.Status.Conditions, corev1.PodScheduled)
+	m.status.Reason, m.status.Message = m.reported.Reason, m.reported.Message
+	scheduled := findCondition(m.reported.Status.Conditions, corev1.PodScheduled)
 	if m.status.Reason == "" && scheduled != nil && scheduled.Status == corev1.ConditionFalse {
 		m.status.Reason, m.status.Message = scheduled.Reason, scheduled.Message
 	}
 }
 
-// gate has the pod's readiness gates decide, whose conditions are on the hub.
-func (m *merger) gate() {
-	ready := find(m.status.Conditions, corev1.PodReady)
+// applyReadinessGates has the pod's readiness gates decide, whose conditions are on the hub.
+func (m *merger) applyReadinessGates() {
+	ready := findCondition(m.status.Conditions, corev1.PodReady)
 	if len(m.pod.Spec.ReadinessGates) == 0 || ready == nil || ready.Status != corev1.ConditionTrue && ready.Reason != reasonGates {
 		return
 	}
-	was := find(m.pod.Status.Conditions, corev1.PodReady)
+	was := findCondition(m.pod.Status.Conditions, corev1.PodReady)
 	if was != nil {
 		*ready = *was
 	}
 	var missing []string
 	for _, g := range m.pod.Spec.ReadinessGates {
-		switch c := find(m.status.Conditions, g.ConditionType); {
+		switch c := findCondition(m.status.Conditions, g.ConditionType); {
 		case c == nil:
 			missing = append(missing, fmt.Sprintf("corresponding condition of pod readiness gate %q does not exist.", g.ConditionType))
 		case c.Status != corev1.ConditionTrue:
@@ -197,53 +197,53 @@ func (m *merger) gate() {
 		}
 	}
 	if len(missing) > 0 {
-		m.set(corev1.PodReady, corev1.ConditionFalse, reasonGates, strings.Join(missing, ", "))
+		m.setCondition(corev1.PodReady, corev1.ConditionFalse, reasonGates, strings.Join(missing, ", "))
 		return
 	}
-	m.set(corev1.PodReady, corev1.ConditionTrue, "", "")
+	m.setCondition(corev1.PodReady, corev1.ConditionTrue, "", "")
 }
 
-// refuse says why the pod is not in the spoke.
-func (m *merger) refuse() {
-	if ended(m.status.Phase) {
+// applyRefusal says why the pod is not in the spoke.
+func (m *merger) applyRefusal() {
+	if hasEnded(m.status.Phase) {
 		return
 	}
-	if !seen(m.pod) {
+	if !wasInCluster(m.pod) {
 		m.status.Phase = corev1.PodPending
 	}
-	m.status.Reason, m.status.Message = m.said.Reason, m.said.Message
-	m.observe()
+	m.status.Reason, m.status.Message = m.reported.Reason, m.reported.Message
+	m.updateObservedGeneration()
 	for _, kind := range []corev1.PodConditionType{corev1.PodReadyToStartContainers, corev1.ContainersReady, corev1.PodReady} {
-		m.set(kind, corev1.ConditionFalse, m.said.Reason, m.said.Message)
+		m.setCondition(kind, corev1.ConditionFalse, m.reported.Reason, m.reported.Message)
 	}
 }
 
-// end closes the status of a pod of which nothing is left in the spoke, as a
+// applyEnd closes the status of a pod of which nothing is left in the spoke, as a
 // kubelet does when it does not find the containers any more.
-func (m *merger) end() {
+func (m *merger) applyEnd() {
 	leaving := m.pod.DeletionTimestamp != nil
-	was := seen(m.pod) || m.said.Status != nil || m.said.Lost
+	was := wasInCluster(m.pod) || m.reported.Status != nil || m.reported.Lost
 	switch {
 	case leaving && !was:
 		m.failRejected()
 		return
-	case !leaving && !m.said.Lost:
+	case !leaving && !m.reported.Lost:
 		return
 	}
-	m.set(wire.ConditionInCluster, corev1.ConditionFalse, reasonNothingIsLeft, "")
-	if ended(m.status.Phase) {
+	m.setCondition(wire.ConditionInCluster, corev1.ConditionFalse, reasonGone, "")
+	if hasEnded(m.status.Phase) {
 		// Its kubelet was first to say how it ended, not why.
 		if !leaving && m.status.Phase == corev1.PodFailed && m.status.Reason == "" {
-			m.blame()
+			m.setDeletedReason()
 		}
 		return
 	}
-	initialized := find(m.status.Conditions, corev1.PodInitialized)
-	terminate(m.status.ContainerStatuses, initialized != nil && initialized.Status == corev1.ConditionTrue)
-	terminate(m.status.InitContainerStatuses, false)
-	terminate(m.status.EphemeralContainerStatuses, false)
+	initialized := findCondition(m.status.Conditions, corev1.PodInitialized)
+	terminateContainers(m.status.ContainerStatuses, initialized != nil && initialized.Status == corev1.ConditionTrue)
+	terminateContainers(m.status.InitContainerStatuses, false)
+	terminateContainers(m.status.EphemeralContainerStatuses, false)
 	if !leaving {
-		m.blame()
+		m.setDeletedReason()
 	}
 	m.fail()
 }
@@ -252,33 +252,33 @@ func (m *merger) end() {
 // kept it out. A kubelet fails such a pod before it goes, too, and some controllers count
 // no pod without that: a Job with podReplacementPolicy Failed keeps its finalizer on it.
 func (m *merger) failRejected() {
-	if ended(m.status.Phase) {
+	if hasEnded(m.status.Phase) {
 		return
 	}
-	if m.said.Reason != "" || m.status.Reason == ReasonNotSent {
-		m.status.Reason, m.status.Message = m.said.Reason, m.said.Message
+	if m.reported.Reason != "" || m.status.Reason == ReasonNotSent {
+		m.status.Reason, m.status.Message = m.reported.Reason, m.reported.Message
 	}
-	m.observe()
+	m.updateObservedGeneration()
 	m.fail()
 }
 
 // fail makes the pod one that has failed.
 func (m *merger) fail() {
 	m.status.Phase = corev1.PodFailed
-	m.set(corev1.ContainersReady, corev1.ConditionFalse, reasonPodFailed, "")
-	m.set(corev1.PodReady, corev1.ConditionFalse, reasonPodFailed, "")
+	m.setCondition(corev1.ContainersReady, corev1.ConditionFalse, reasonPodFailed, "")
+	m.setCondition(corev1.PodReady, corev1.ConditionFalse, reasonPodFailed, "")
 }
 
-// blame says who ended the pod.
-func (m *merger) blame() {
+// setDeletedReason says who ended the pod.
+func (m *merger) setDeletedReason() {
 	m.status.Reason, m.status.Message = ReasonPodDeletedInCluster, podDeleted
-	if m.said.Message != "" {
-		m.status.Message = m.said.Message
+	if m.reported.Message != "" {
+		m.status.Message = m.reported.Message
 	}
 }
 
-// terminate ends the containers that run, and those that wait too.
-func terminate(containers []corev1.ContainerStatus, too bool) {
+// terminateContainers ends the containers that run, and those that wait too.
+func terminateContainers(containers []corev1.ContainerStatus, too bool) {
 	for i := range containers {
 		c := &containers[i]
 		if c.State.Terminated != nil || c.State.Running == nil && !too {
@@ -295,10 +295,10 @@ func terminate(containers []corev1.ContainerStatus, too bool) {
 	}
 }
 
-// set sets a condition; the time of its transition stays when its status does.
-func (m *merger) set(kind corev1.PodConditionType, status corev1.ConditionStatus, reason, message string) {
+// setCondition sets a condition; the time of its transition stays when its status does.
+func (m *merger) setCondition(kind corev1.PodConditionType, status corev1.ConditionStatus, reason, message string) {
 	next := corev1.PodCondition{Type: kind, Status: status, Reason: reason, Message: message, LastTransitionTime: m.now}
-	have := conditionOf(&m.status, kind)
+	have := statusCondition(&m.status, kind)
 	if have == nil {
 		m.status.Conditions = append(m.status.Conditions, next)
 		return
@@ -310,11 +310,11 @@ func (m *merger) set(kind corev1.PodConditionType, status corev1.ConditionStatus
 	*have = next
 }
 
-func conditionOf(s *corev1.PodStatus, kind corev1.PodConditionType) *corev1.PodCondition {
-	return find(s.Conditions, kind)
+func statusCondition(s *corev1.PodStatus, kind corev1.PodConditionType) *corev1.PodCondition {
+	return findCondition(s.Conditions, kind)
 }
 
-func find(conditions []corev1.PodCondition, kind corev1.PodConditionType) *corev1.PodCondition {
+func findCondition(conditions []corev1.PodCondition, kind corev1.PodConditionType) *corev1.PodCondition {
 	i := slices.IndexFunc(conditions, func(c corev1.PodCondition) bool { return c.Type == kind })
 	if i < 0 {
 		return nil

@@ -134,7 +134,7 @@ func checkMerges(t *testing.T, cases map[string]mergeCase) {
 	}
 }
 
-func TestWhatAReportMakesOfAPod(t *testing.T) {
+func TestMergeReport(t *testing.T) {
 	checkMerges(t, map[string]mergeCase{
 		"a pod that runs": {
 			reason: "the status is the spoke's; the binding, the class and the generation are the hub's",
@@ -194,7 +194,7 @@ func TestWhatAReportMakesOfAPod(t *testing.T) {
 	})
 }
 
-func TestWhoseTheConditionsOfAPodAre(t *testing.T) {
+func TestMergeConditions(t *testing.T) {
 	gated := func(p *corev1.Pod) { p.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: "shop/open"}} }
 	checkMerges(t, map[string]mergeCase{
 		"conditions of the hub": {
@@ -242,15 +242,15 @@ func TestWhoseTheConditionsOfAPodAre(t *testing.T) {
 				p.Status.Conditions = append(p.Status.Conditions, condition("shop/open", corev1.ConditionTrue, ""))
 			}),
 			said: runs(func(s *corev1.PodStatus) {
-				find(s.Conditions, corev1.PodReady).Status = corev1.ConditionFalse
-				find(s.Conditions, corev1.PodReady).Reason = "ReadinessGatesNotReady"
+				findCondition(s.Conditions, corev1.PodReady).Status = corev1.ConditionFalse
+				findCondition(s.Conditions, corev1.PodReady).Reason = "ReadinessGatesNotReady"
 			}),
 			want: up(func(b *brief) { b.Other = map[corev1.PodConditionType]string{"shop/open": "True"} }),
 		},
 	})
 }
 
-func TestHowAPodEnds(t *testing.T) {
+func TestMergeGoneReport(t *testing.T) {
 	checkMerges(t, map[string]mergeCase{
 		"a pod that has failed on the hub": {
 			reason: "it does not come back to life",
@@ -313,7 +313,7 @@ func TestHowAPodEnds(t *testing.T) {
 	})
 }
 
-func TestHowAPodEndsThatNeverWasInTheSpoke(t *testing.T) {
+func TestMergeGoneReportOfPodNeverCreated(t *testing.T) {
 	refused := func(reason, message string) func(*corev1.Pod) {
 		return func(p *corev1.Pod) {
 			p.Status = merge(p, wire.PodStatus{Generation: 1, Reason: reason, Message: message}, early2000)
@@ -373,9 +373,11 @@ func TestHowAPodEndsThatNeverWasInTheSpoke(t *testing.T) {
 	})
 }
 
-func TestTheGenerationThatThePodIsScheduledInIsTheObservedOne(t *testing.T) {
+func TestMergeSetsObservedGenerationOfPodScheduled(t *testing.T) {
 	scheduled := func(generation int64) func(*corev1.Pod) {
-		return func(p *corev1.Pod) { find(p.Status.Conditions, corev1.PodScheduled).ObservedGeneration = generation }
+		return func(p *corev1.Pod) {
+			findCondition(p.Status.Conditions, corev1.PodScheduled).ObservedGeneration = generation
+		}
 	}
 	cases := map[string]struct {
 		reason string
@@ -393,25 +395,25 @@ func TestTheGenerationThatThePodIsScheduledInIsTheObservedOne(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			got := merge(tc.pod, wire.PodStatus{Generation: tc.said, Status: running()}, later)
-			if c := find(got.Conditions, corev1.PodScheduled); c.ObservedGeneration != tc.want || c.Status != corev1.ConditionTrue {
+			if c := findCondition(got.Conditions, corev1.PodScheduled); c.ObservedGeneration != tc.want || c.Status != corev1.ConditionTrue {
 				t.Errorf("%s: %+v, want generation %d", tc.reason, c, tc.want)
 			}
 		})
 	}
 }
 
-func TestTheTimeOfATransitionStays(t *testing.T) {
+func TestMergeKeepsTransitionTime(t *testing.T) {
 	pod := podNamed("a")
 	pod.Status = merge(pod, wire.PodStatus{Reason: "NameTaken", Message: "x"}, early2000)
 	got := merge(pod, wire.PodStatus{Reason: "Forbidden", Message: "y"}, later)
-	if c := find(got.Conditions, corev1.PodReady); c.Reason != "Forbidden" || !c.LastTransitionTime.Equal(&early2000) {
+	if c := findCondition(got.Conditions, corev1.PodReady); c.Reason != "Forbidden" || !c.LastTransitionTime.Equal(&early2000) {
 		t.Errorf("Ready is %+v, want another reason since the same time", c)
 	}
 }
 
 // The chart's policy spokelet-hub-pods keeps the hub from a pod that somebody has begun
 // and that does not bear the hub's condition.
-func TestAStatusWithAStartTimeOrHostIPHasTheInClusterCondition(t *testing.T) {
+func TestMergeSetsInClusterWithStartTimeOrHostIP(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		pod    *corev1.Pod
@@ -429,7 +431,7 @@ func TestAStatusWithAStartTimeOrHostIPHasTheInClusterCondition(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			status := merge(tc.pod, tc.said, later)
 			begun := status.StartTime != nil || status.HostIP != ""
-			if begun && conditionOf(&status, wire.ConditionInCluster) == nil {
+			if begun && statusCondition(&status, wire.ConditionInCluster) == nil {
 				t.Errorf("%s: the hub could not write it any more: %+v", tc.reason, status)
 			}
 		})

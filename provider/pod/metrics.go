@@ -48,4 +48,4 @@ func newMetrics(r prometheus.Registerer, objects func() int) (*metrics, error) {
 	return m, nil
 }
 
-func (m *metrics) wrote(result string) { m.writes.WithLabelValues(result).Inc() }
+func (m *metrics) countWrite(result string) { m.writes.WithLabelValues(result).Inc() }

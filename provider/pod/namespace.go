@@ -20,10 +20,10 @@ import (
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
-// namespaces tells agents which of the namespaces that they made for pods have none on
+// namespaceTracker tells agents which of the namespaces that they made for pods have none on
 // the hub any more. An agent that does not know a namespace's UID is told that it is
 // gone whether it is there or not: it cannot ask which namespaces the hub has.
-type namespaces struct {
+type namespaceTracker struct {
 	sync   Replicator
 	logger logr.Logger
 
@@ -31,85 +31,85 @@ type namespaces struct {
 	// listed: uids are those of all namespaces of the hub, by name.
 	listed bool
 	uids   map[string]types.UID
-	// made are those that agents made, by cluster.
-	made map[string]*madeNamespaces
+	// created are those that agents made, by cluster.
+	created map[string]*createdNamespaces
 }
 
-// madeNamespaces are the namespaces that an agent made: the UIDs that it says of the
+// createdNamespaces are the namespaces that an agent made: the UIDs that it says of the
 // hub's, by their names there.
-type madeNamespaces struct {
+type createdNamespaces struct {
 	uids map[string]types.UID
 	// complete: the agent has told of all.
 	complete bool
 }
 
-func newNamespaces(c Config) *namespaces {
-	return &namespaces{sync: c.Sync, logger: c.Logger, uids: map[string]types.UID{}, made: map[string]*madeNamespaces{}}
+func newNamespaceTracker(c Config) *namespaceTracker {
+	return &namespaceTracker{sync: c.Sync, logger: c.Logger, uids: map[string]types.UID{}, created: map[string]*createdNamespaces{}}
 }
 
 // uid of a namespace of the hub, empty while it is not known.
-func (n *namespaces) uid(name string) types.UID {
+func (n *namespaceTracker) uid(name string) types.UID {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.uids[name]
 }
 
-// receive takes one that an agent made.
-func (n *namespaces) receive(cluster string, r resource.Resource) {
+// handleCreated takes one that an agent made.
+func (n *namespaceTracker) handleCreated(cluster string, r resource.Resource) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if !wire.IsPodNamespace(r.Key) || !n.roomFor(cluster, r.Key) {
+	if !wire.IsPodNamespace(r.Key) || !n.hasRoom(cluster, r.Key) {
 		return
 	}
-	n.of(cluster).uids[r.Key] = types.UID(r.UID)
+	n.createdBy(cluster).uids[r.Key] = types.UID(r.UID)
 	n.publishGone(cluster, r.Key)
 }
 
-// withdrawn: the agent does not have it any more.
-func (n *namespaces) withdrawn(cluster, name string) {
+// handleRemoved: the agent does not have it any more.
+func (n *namespaceTracker) handleRemoved(cluster, name string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if made := n.made[cluster]; made != nil {
+	if made := n.created[cluster]; made != nil {
 		delete(made.uids, name)
 		n.publishGone(cluster, name)
 	}
 }
 
-// synced: the agent has told of all that it made.
-func (n *namespaces) synced(cluster string) {
+// handleSynced: the agent has told of all that it made.
+func (n *namespaceTracker) handleSynced(cluster string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.of(cluster).complete = true
-	n.conclude(cluster)
+	n.createdBy(cluster).complete = true
+	n.completeIfListed(cluster)
 }
 
-// knows tells whether one that an agent made is to be remembered.
-func (n *namespaces) knows(cluster, name string) bool {
+// accepts tells whether one that an agent made is to be remembered.
+func (n *namespaceTracker) accepts(cluster, name string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return wire.IsPodNamespace(name) && n.roomFor(cluster, name)
+	return wire.IsPodNamespace(name) && n.hasRoom(cluster, name)
 }
 
 // forget drops what a cluster said.
-func (n *namespaces) forget(cluster string) {
+func (n *namespaceTracker) forget(cluster string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	delete(n.made, cluster)
+	delete(n.created, cluster)
 }
 
-// of returns what a cluster's agent made; n.mu is held.
-func (n *namespaces) of(cluster string) *madeNamespaces {
-	made, ok := n.made[cluster]
+// createdBy returns what a cluster's agent made; n.mu is held.
+func (n *namespaceTracker) createdBy(cluster string) *createdNamespaces {
+	made, ok := n.created[cluster]
 	if !ok {
-		made = &madeNamespaces{uids: map[string]types.UID{}}
-		n.made[cluster] = made
+		made = &createdNamespaces{uids: map[string]types.UID{}}
+		n.created[cluster] = made
 	}
 	return made
 }
 
-// roomFor bounds what an agent can have us hold; n.mu is held.
-func (n *namespaces) roomFor(cluster, name string) bool {
-	made := n.made[cluster]
+// hasRoom bounds what an agent can have us hold; n.mu is held.
+func (n *namespaceTracker) hasRoom(cluster, name string) bool {
+	made := n.created[cluster]
 	if made == nil {
 		return true
 	}
@@ -118,12 +118,12 @@ func (n *namespaces) roomFor(cluster, name string) bool {
 }
 
 // publishGone tells a cluster whether a namespace is gone that its agent made; n.mu is held.
-func (n *namespaces) publishGone(cluster, name string) {
+func (n *namespaceTracker) publishGone(cluster, name string) {
 	if !n.listed {
 		return
 	}
 	gone := n.sync.Source(cluster, wire.KindPodNamespaceGone)
-	uid, made := n.made[cluster].uids[name]
+	uid, made := n.created[cluster].uids[name]
 	if now, there := n.uids[name]; !made || there && now == uid {
 		gone.Delete(name)
 		return
@@ -133,17 +133,17 @@ func (n *namespaces) publishGone(cluster, name string) {
 	}
 }
 
-// conclude says that a cluster has been told of all that is gone, once both sides have
+// completeIfListed says that a cluster has been told of all that is gone, once both sides have
 // said what they have; n.mu is held.
-func (n *namespaces) conclude(cluster string) {
-	if n.listed && n.made[cluster].complete {
+func (n *namespaceTracker) completeIfListed(cluster string) {
+	if n.listed && n.created[cluster].complete {
 		n.sync.Source(cluster, wire.KindPodNamespaceGone).Complete()
 	}
 }
 
-// set takes the UID of a namespace of the hub, empty for one that is gone, and tells
+// setUID takes the UID of a namespace of the hub, empty for one that is gone, and tells
 // whether it is news.
-func (n *namespaces) set(name string, uid types.UID) bool {
+func (n *namespaceTracker) setUID(name string, uid types.UID) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.uids[name] == uid {
@@ -152,7 +152,7 @@ func (n *namespaces) set(name string, uid types.UID) bool {
 	if n.uids[name] = uid; uid == "" {
 		delete(n.uids, name)
 	}
-	for cluster, made := range n.made {
+	for cluster, made := range n.created {
 		if _, ok := made.uids[name]; ok {
 			n.publishGone(cluster, name)
 		}
@@ -160,65 +160,65 @@ func (n *namespaces) set(name string, uid types.UID) bool {
 	return true
 }
 
-// replace takes all namespaces of the hub.
-func (n *namespaces) replace(uids map[string]types.UID) {
+// replaceUIDs takes all namespaces of the hub.
+func (n *namespaceTracker) replaceUIDs(uids map[string]types.UID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.uids, n.listed = uids, true
-	for cluster, made := range n.made {
+	for cluster, made := range n.created {
 		for _, name := range slices.Sorted(maps.Keys(made.uids)) {
 			n.publishGone(cluster, name)
 		}
-		n.conclude(cluster)
+		n.completeIfListed(cluster)
 	}
 }
 
-// receiveNamespace takes a namespace that an agent made. It runs on the stream's
+// handleNamespace takes a namespace that an agent made. It runs on the stream's
 // goroutine.
-func (k *Keeper) receiveNamespace(cluster string, r resource.Resource) {
-	k.unlessForgotten(cluster, func() { k.namespaces.receive(cluster, r) })
+func (c *Controller) handleNamespace(cluster string, r resource.Resource) {
+	c.updateUnlessForgotten(cluster, func() { c.namespaces.handleCreated(cluster, r) })
 }
 
-// namespacesSynced: an agent has told of all namespaces that it made.
-func (k *Keeper) namespacesSynced(cluster string) {
-	k.unlessForgotten(cluster, func() { k.namespaces.synced(cluster) })
+// handleNamespacesSynced: an agent has told of all namespaces that it made.
+func (c *Controller) handleNamespacesSynced(cluster string) {
+	c.updateUnlessForgotten(cluster, func() { c.namespaces.handleSynced(cluster) })
 }
 
-// unlessForgotten calls f under the lock of a cluster's node, unless the cluster was
+// updateUnlessForgotten calls f under the lock of a cluster's node, unless the cluster was
 // forgotten while its stream goes on. Nobody would forget what a report left behind after that.
-func (k *Keeper) unlessForgotten(cluster string, f func()) {
-	n := k.find(cluster)
+func (c *Controller) updateUnlessForgotten(cluster string, f func()) {
+	n := c.getCluster(cluster)
 	if n == nil {
 		return
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if !n.muted {
+	if !n.forgotten {
 		f()
 	}
 }
 
 // namespaceReflector follows the namespaces of the hub. Their UIDs alone are kept.
-func (k *Keeper) namespaceReflector() *cache.Reflector {
-	all := k.config.Client.CoreV1().Namespaces()
+func (c *Controller) namespaceReflector() *cache.Reflector {
+	all := c.config.Client.CoreV1().Namespaces()
 	watched := listWatch{
 		kind: &corev1.Namespace{}, watch: all.Watch,
 		list: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			return all.List(ctx, consistent(o))
 		},
 	}
-	return watched.reflector(k.config.Client, namespaceStore{keeper: k}, "the namespaces of the hub")
+	return watched.reflector(c.config.Client, namespaceStore{controller: c}, "the namespaces of the hub")
 }
 
 // namespaceStore is what the reflector writes the namespaces into.
-type namespaceStore struct{ keeper *Keeper }
+type namespaceStore struct{ controller *Controller }
 
 var _ cache.ReflectorStore = namespaceStore{}
 
 // Add takes a namespace.
 func (s namespaceStore) Add(obj any) error {
-	if ns, ok := obj.(*corev1.Namespace); ok && s.keeper.namespaces.set(ns.Name, ns.UID) {
-		s.keeper.republishPods(func(name string) bool { return name == ns.Name })
+	if ns, ok := obj.(*corev1.Namespace); ok && s.controller.namespaces.setUID(ns.Name, ns.UID) {
+		s.controller.republishPods(func(name string) bool { return name == ns.Name })
 	}
 	return nil
 }
@@ -229,7 +229,7 @@ func (s namespaceStore) Update(obj any) error { return s.Add(obj) }
 // Delete takes a namespace that is gone.
 func (s namespaceStore) Delete(obj any) error {
 	if ns, ok := obj.(*corev1.Namespace); ok {
-		s.keeper.namespaces.set(ns.Name, "")
+		s.controller.namespaces.setUID(ns.Name, "")
 	}
 	return nil
 }
@@ -242,8 +242,8 @@ func (s namespaceStore) Replace(objs []any, _ string) error {
 			uids[ns.Name] = ns.UID
 		}
 	}
-	s.keeper.namespaces.replace(uids)
-	s.keeper.republishPods(func(string) bool { return true })
+	s.controller.namespaces.replaceUIDs(uids)
+	s.controller.republishPods(func(string) bool { return true })
 	return nil
 }
 
@@ -252,15 +252,15 @@ func (s namespaceStore) Resync() error { return nil }
 
 // republishPods publishes the pods of some namespaces again that were published without
 // the UID that these have now.
-func (k *Keeper) republishPods(which func(string) bool) {
-	k.mu.Lock()
-	nodes := slices.Collect(maps.Values(k.nodes))
-	k.mu.Unlock()
+func (c *Controller) republishPods(which func(string) bool) {
+	c.mu.Lock()
+	nodes := slices.Collect(maps.Values(c.clusters))
+	c.mu.Unlock()
 	for _, n := range nodes {
 		n.mu.Lock()
-		for key, h := range n.pods {
-			if h.sent && which(key.Namespace) && h.namespaceUID != k.namespaces.uid(key.Namespace) {
-				k.publish(n, key, h)
+		for key, p := range n.pods {
+			if p.published && which(key.Namespace) && p.namespaceUID != c.namespaces.uid(key.Namespace) {
+				c.publish(n, key, p)
 			}
 		}
 		n.mu.Unlock()

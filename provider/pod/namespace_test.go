@@ -26,7 +26,7 @@ func namespaceOf(name string, uid types.UID) *corev1.Namespace {
 
 // made is a report of an agent about a namespace.
 func (r *rig) made(cluster, name string, uid types.UID) {
-	r.receiveNamespace(cluster, resource.Resource{Key: name, UID: string(uid)})
+	r.handleNamespace(cluster, resource.Resource{Key: name, UID: string(uid)})
 	synctest.Wait()
 }
 
@@ -41,7 +41,7 @@ func (r *rig) gone(cluster string) map[string]string {
 	return uids
 }
 
-func TestAnAgentIsToldWhichOfItsNamespacesTheHubHasNoMore(t *testing.T) {
+func TestMissingNamespacesArePublishedToTheirAgent(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
 		defer r.connect(spoke)()
 		namespaces := r.client.CoreV1().Namespaces()
@@ -79,12 +79,12 @@ func TestAnAgentIsToldWhichOfItsNamespacesTheHubHasNoMore(t *testing.T) {
 			t.Fatal(err)
 		}
 		check("one is restored from a backup", map[string]string{"old": "uid-old"})
-		r.namespaces.withdrawn(spoke, "old")
+		r.namespaces.handleRemoved(spoke, "old")
 		check("the agent has collected one", map[string]string{})
 	}, namespaceOf("shop", "uid-shop"), namespaceOf("web", "uid-web"))
 }
 
-func TestAnAgentCannotAskWhichNamespacesTheHubHas(t *testing.T) {
+func TestAgentCannotProbeForHubNamespaces(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
 		defer r.connect(spoke)()
 		for _, name := range []string{"secret", "nobodys"} {
@@ -98,22 +98,22 @@ func TestAnAgentCannotAskWhichNamespacesTheHubHas(t *testing.T) {
 	}, namespaceOf("secret", "uid-secret"))
 }
 
-func TestWhatAnAgentSaysOfNamespacesIsBounded(t *testing.T) {
+func TestReportedNamespacesAreBounded(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
 		defer r.connect(spoke)()
 		for i := range 2 * wire.PodNamespacesMax {
-			r.receiveNamespace(spoke, resource.Resource{Key: fmt.Sprint("n", i), UID: "u"})
+			r.handleNamespace(spoke, resource.Resource{Key: fmt.Sprint("n", i), UID: "u"})
 		}
 		r.made(spoke, "not/a/namespace", "u")
 		if n := len(r.gone(spoke)); n != wire.PodNamespacesMax {
 			t.Errorf("%d are held, want %d", n, wire.PodNamespacesMax)
 		}
 		for name, want := range map[string]bool{"n0": true, "n9999": false, "not/a/namespace": false} {
-			if got := r.namespaces.knows(spoke, name); got != want {
+			if got := r.namespaces.accepts(spoke, name); got != want {
 				t.Errorf("%s is remembered: %t", name, got)
 			}
 		}
-		r.namespaces.withdrawn(spoke, "n0")
+		r.namespaces.handleRemoved(spoke, "n0")
 		r.made(spoke, "n9999", "u")
 		if _, ok := r.gone(spoke)["n9999"]; !ok {
 			t.Error("there is no room where one went")
@@ -121,29 +121,29 @@ func TestWhatAnAgentSaysOfNamespacesIsBounded(t *testing.T) {
 	})
 }
 
-func TestNothingIsKeptOfTheNamespacesOfAClusterThatIsForgotten(t *testing.T) {
+func TestForgottenClusterLeavesNoNamespaces(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
 		done := r.connect(spoke)
 		r.made(spoke, "old", "uid-old")
 		r.Forget(spoke)
 		r.made(spoke, "late", "uid-late")
-		r.namespacesSynced(spoke)
-		if n := len(r.namespaces.made); n != 0 {
+		r.handleNamespacesSynced(spoke)
+		if n := len(r.namespaces.created); n != 0 {
 			t.Errorf("something is kept of %d clusters", n)
 		}
 		done()
 	})
 }
 
-func TestAReportThatMeetsTheEndOfItsClusterLeavesNothing(t *testing.T) {
+func TestReportDuringForgetLeavesNoNamespaces(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
 		defer r.connect(spoke)()
-		n := r.find(spoke)
+		n := r.getCluster(spoke)
 		var both sync.WaitGroup
 		// Both wait for the lock, the report first.
 		n.mu.Lock()
 		for _, f := range []func(){
-			func() { r.receiveNamespace(spoke, resource.Resource{Key: "old", UID: "uid-old"}) },
+			func() { r.handleNamespace(spoke, resource.Resource{Key: "old", UID: "uid-old"}) },
 			func() { r.Forget(spoke) },
 		} {
 			both.Go(f)
@@ -153,13 +153,13 @@ func TestAReportThatMeetsTheEndOfItsClusterLeavesNothing(t *testing.T) {
 		}
 		n.mu.Unlock()
 		both.Wait()
-		if len(r.namespaces.made) != 0 || len(r.gone(spoke)) != 0 {
-			t.Errorf("%v is kept, and told: %v", r.namespaces.made, r.gone(spoke))
+		if len(r.namespaces.created) != 0 || len(r.gone(spoke)) != 0 {
+			t.Errorf("%v is kept, and told: %v", r.namespaces.created, r.gone(spoke))
 		}
 	})
 }
 
-func TestAPodSaysTheUIDOfItsNamespace(t *testing.T) {
+func TestPublishedPodHasNamespaceUID(t *testing.T) {
 	client := fake.NewSimpleClientset(podNamed("a"))
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Config{}, client)
@@ -168,7 +168,7 @@ func TestAPodSaysTheUIDOfItsNamespace(t *testing.T) {
 		uid := func() types.UID {
 			t.Helper()
 			synctest.Wait()
-			sent, ok := r.load(spoke, "default/a")
+			sent, ok := r.loadPod(spoke, "default/a")
 			if !ok {
 				t.Fatal("the pod is not loaded")
 			}

@@ -29,10 +29,10 @@ const (
 )
 
 // networkWatches are the sources of a Network, and how each is listed and watched.
-func (k *Keeper) networkWatches() map[address.Source]listWatch {
-	ranges := k.config.Client.NetworkingV1().ServiceCIDRs()
-	nodes := k.config.Client.CoreV1().Nodes()
-	endpoints := k.config.Client.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault)
+func (c *Controller) networkWatches() map[address.Source]listWatch {
+	ranges := c.config.Client.NetworkingV1().ServiceCIDRs()
+	nodes := c.config.Client.CoreV1().Nodes()
+	endpoints := c.config.Client.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault)
 	return map[address.Source]listWatch{
 		address.Services: {
 			kind: &networkingv1.ServiceCIDR{}, watch: ranges.Watch,
@@ -54,45 +54,45 @@ func (k *Keeper) networkWatches() map[address.Source]listWatch {
 // followNetwork tells the network what the hub uses until ctx ends. Of each object only
 // its claim is kept. A kind that the API server does not serve, or does not let the hub
 // read, leaves the network unknown.
-func (k *Keeper) followNetwork(ctx context.Context, running *sync.WaitGroup) {
-	for source, watched := range k.networkWatches() {
-		reflector := watched.reflector(k.config.Client, claimStore{network: k.network, source: source}, "the network of the hub")
+func (c *Controller) followNetwork(ctx context.Context, running *sync.WaitGroup) {
+	for source, watched := range c.networkWatches() {
+		reflector := watched.reflector(c.config.Client, usageStore{network: c.network, source: source}, "the network of the hub")
 		running.Go(func() { reflector.RunWithContext(ctx) })
 	}
 }
 
-// claimStore is what a reflector writes one source of the network into.
-type claimStore struct {
+// usageStore is what a reflector writes one source of the network into.
+type usageStore struct {
 	network *address.Network
 	source  address.Source
 }
 
-var _ cache.ReflectorStore = claimStore{}
+var _ cache.ReflectorStore = usageStore{}
 
 // Add takes an object.
-func (s claimStore) Add(obj any) error {
-	if name, claim, ok := claimOf(obj); ok {
+func (s usageStore) Add(obj any) error {
+	if name, claim, ok := usageOf(obj); ok {
 		s.network.Put(s.source, name, claim)
 	}
 	return nil
 }
 
 // Update takes a changed object.
-func (s claimStore) Update(obj any) error { return s.Add(obj) }
+func (s usageStore) Update(obj any) error { return s.Add(obj) }
 
 // Delete takes that an object is gone.
-func (s claimStore) Delete(obj any) error {
-	if name, _, ok := claimOf(obj); ok {
+func (s usageStore) Delete(obj any) error {
+	if name, _, ok := usageOf(obj); ok {
 		s.network.Delete(s.source, name)
 	}
 	return nil
 }
 
 // Replace takes all objects.
-func (s claimStore) Replace(objs []any, _ string) error {
-	all := make(map[string]address.Claim, len(objs))
+func (s usageStore) Replace(objs []any, _ string) error {
+	all := make(map[string]address.Usage, len(objs))
 	for _, obj := range objs {
-		if name, claim, ok := claimOf(obj); ok {
+		if name, claim, ok := usageOf(obj); ok {
 			all[name] = claim
 		}
 	}
@@ -101,13 +101,13 @@ func (s claimStore) Replace(objs []any, _ string) error {
 }
 
 // Resync does nothing.
-func (s claimStore) Resync() error { return nil }
+func (s usageStore) Resync() error { return nil }
 
-// claimOf reads what of the hub's network an object uses.
-func claimOf(obj any) (name string, claim address.Claim, ok bool) {
+// usageOf reads what of the hub's network an object uses.
+func usageOf(obj any) (name string, claim address.Usage, ok bool) {
 	switch obj := obj.(type) {
 	case *networkingv1.ServiceCIDR:
-		return obj.Name, address.ParseClaim(obj.Spec.CIDRs, nil), true
+		return obj.Name, address.ParseUsage(obj.Spec.CIDRs, nil), true
 	case *corev1.Node:
 		ranges := obj.Spec.PodCIDRs
 		if len(ranges) == 0 && obj.Spec.PodCIDR != "" {
@@ -117,14 +117,14 @@ func claimOf(obj any) (name string, claim address.Claim, ok bool) {
 		for _, a := range obj.Status.Addresses {
 			addresses = append(addresses, a.Address)
 		}
-		return obj.Name, address.ParseClaim(ranges, addresses), true
+		return obj.Name, address.ParseUsage(ranges, addresses), true
 	case *discoveryv1.EndpointSlice:
 		var addresses []string
 		for _, e := range obj.Endpoints {
 			addresses = append(addresses, e.Addresses...)
 		}
-		return obj.Name, address.ParseClaim(nil, addresses), obj.Name == apiServers
+		return obj.Name, address.ParseUsage(nil, addresses), obj.Name == apiServers
 	default:
-		return "", address.Claim{}, false
+		return "", address.Usage{}, false
 	}
 }

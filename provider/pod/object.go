@@ -34,15 +34,15 @@ func (p ObjectPolicy) allows(namespace string) bool {
 	return slices.Contains(p.Namespaces, namespace) || slices.Contains(p.Namespaces, AllNamespaces)
 }
 
-// mayRead tells whether the hub may ask its API server for an object: what is sent with
+// canRead tells whether the hub may ask its API server for an object: what is sent with
 // tokens of the hub is its authority, which every namespace has.
-func (k *Keeper) mayRead(ref wire.PodObjectKey, issued bool) bool {
+func (c *Controller) canRead(ref wire.PodObjectKey, issued bool) bool {
 	authority := ref.Kind == wire.PodObjectConfigMap && ref.Name == podrefs.RootCA
-	return k.config.Objects.allows(ref.Namespace) || issued && authority
+	return c.config.Objects.allows(ref.Namespace) || issued && authority
 }
 
 // reflector follows one object by its name.
-func (o *objects) reflector(obj *object) *cache.Reflector {
+func (o *objectPublisher) reflector(obj *object) *cache.Reflector {
 	configMaps := o.client.CoreV1().ConfigMaps(obj.key.Namespace)
 	named := listWatch{
 		kind: &corev1.ConfigMap{}, watch: configMaps.Watch,
@@ -63,7 +63,7 @@ func (o *objects) reflector(obj *object) *cache.Reflector {
 
 // objectStore is what a reflector writes one object into.
 type objectStore struct {
-	objects *objects
+	objects *objectPublisher
 	object  *object
 }
 
@@ -75,7 +75,7 @@ func (s objectStore) Add(obj any) error {
 	if !ok || meta.GetName() != s.object.key.Name {
 		return nil
 	}
-	return s.take(meta.GetUID(), contentOf(obj))
+	return s.take(meta.GetUID(), objectContent(obj))
 }
 
 // Update takes the changed object.
@@ -107,12 +107,12 @@ func (s objectStore) take(uid types.UID, content wire.PodObject) error {
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", s.object.key, err)
 	}
-	s.objects.answer(s.object, uid, body)
+	s.objects.setContent(s.object, uid, body)
 	return nil
 }
 
-// contentOf returns what pods see of an object.
-func contentOf(obj any) wire.PodObject {
+// objectContent returns what pods see of an object.
+func objectContent(obj any) wire.PodObject {
 	switch obj := obj.(type) {
 	case *corev1.ConfigMap:
 		return wire.PodObject{Text: obj.Data, Data: obj.BinaryData, Immutable: isTrue(obj.Immutable)}

@@ -40,7 +40,7 @@ func withPullSecret(p *corev1.Pod) {
 	p.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "registry"}}
 }
 
-func TestAPodThatRefersToObjectsIsSentFromNamedNamespacesAlone(t *testing.T) {
+func TestPodWithReferencesIsPublishedFromAllowedNamespacesOnly(t *testing.T) {
 	cases := map[string]struct {
 		reason  string
 		config  Config
@@ -102,7 +102,7 @@ func (r *rig) deniedEvents() []string {
 	return messages
 }
 
-func TestAPodThatMayNotHaveAnObjectHasAnEventThatSaysSoOnce(t *testing.T) {
+func TestDeniedObjectIsRecordedInOneEvent(t *testing.T) {
 	want := []string{`the pod refers to configmap "settings", and namespace "default" is not in the hub's option pods.namespaces`}
 	inBubble(t, sending("shop"), func(r *rig) {
 		failures := 1
@@ -127,7 +127,7 @@ func TestAPodThatMayNotHaveAnObjectHasAnEventThatSaysSoOnce(t *testing.T) {
 	}, podNamed("a", withObjects), settings(), keys())
 }
 
-func TestARunningPodOfANamespaceThatIsNoLongerNamedRunsOn(t *testing.T) {
+func TestRunningPodStaysWhenItsNamespaceIsNoLongerAllowed(t *testing.T) {
 	inBubble(t, sending("shop"), func(r *rig) {
 		r.watch(spoke)
 		defer r.connect(spoke)()
@@ -140,7 +140,7 @@ func TestARunningPodOfANamespaceThatIsNoLongerNamedRunsOn(t *testing.T) {
 	}, podNamed("a", withObjects, inCluster), settings(), keys())
 }
 
-func TestTheHubsAuthorityGoesAlongWithItsTokens(t *testing.T) {
+func TestHubRootCAIsPublishedWithHubTokens(t *testing.T) {
 	config := issuing()
 	config.Objects = ObjectPolicy{Namespaces: []string{"shop"}}
 	inBubble(t, config, func(r *rig) {

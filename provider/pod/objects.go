@@ -15,10 +15,10 @@ import (
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
-// objects follows the ConfigMaps and Secrets that pods refer to, each by a watch of
+// objectPublisher follows the ConfigMaps and Secrets that pods refer to, each by a watch of
 // its own, as a kubelet does: what else the hub keeps of them costs nothing. Several
 // nodes share a watch. None of the methods calls back.
-type objects struct {
+type objectPublisher struct {
 	client kubernetes.Interface
 	sync   Replicator
 	logger logr.Logger
@@ -26,44 +26,44 @@ type objects struct {
 	mu sync.Mutex // guards what follows, and all audiences
 	// spawn runs a watch until stop is called or run ends; nil while run does not
 	// run.
-	spawn func(watch func(context.Context)) (stop context.CancelFunc)
-	held  map[wire.PodObjectKey]*object
+	spawn   func(watch func(context.Context)) (stop context.CancelFunc)
+	objects map[wire.PodObjectKey]*object
 }
 
 // object is one that is referred to.
 type object struct {
 	key wire.PodObjectKey
-	// users counts the pods of each audience that refer to it.
-	users map[*audience]int
+	// references counts the pods of each audience that refer to it.
+	references map[*subscriber]int
 	// stop ends its watch; nil before that has begun.
 	stop context.CancelFunc
-	// answered: the hub has said what it has, which uid and body are.
-	answered bool
-	uid      types.UID
-	body     []byte
+	// known: the hub has said what it has, which uid and body are.
+	known bool
+	uid   types.UID
+	body  []byte
 }
 
-// audience is a cluster that objects are published to.
-type audience struct {
+// subscriber is a cluster that objects are published to.
+type subscriber struct {
 	cluster string
 	// listed: the pods that refer to objects are known.
 	listed bool
-	// waiting are the objects that have not been answered.
-	waiting map[wire.PodObjectKey]struct{}
-	// muted: nothing is published to it any more.
-	muted bool
+	// unknown are the objects that have not been answered.
+	unknown map[wire.PodObjectKey]struct{}
+	// forgotten: nothing is published to it any more.
+	forgotten bool
 }
 
-func newAudience(cluster string) *audience {
-	return &audience{cluster: cluster, waiting: map[wire.PodObjectKey]struct{}{}}
+func newSubscriber(cluster string) *subscriber {
+	return &subscriber{cluster: cluster, unknown: map[wire.PodObjectKey]struct{}{}}
 }
 
-func newObjects(c Config) *objects {
-	return &objects{client: c.Client, sync: c.Sync, logger: c.Logger, held: map[wire.PodObjectKey]*object{}}
+func newObjectPublisher(c Config) *objectPublisher {
+	return &objectPublisher{client: c.Client, sync: c.Sync, logger: c.Logger, objects: map[wire.PodObjectKey]*object{}}
 }
 
 // run watches until ctx ends, and waits for every watch.
-func (o *objects) run(ctx context.Context) {
+func (o *objectPublisher) run(ctx context.Context) {
 	var watches sync.WaitGroup
 	o.mu.Lock()
 	o.spawn = func(watch func(context.Context)) context.CancelFunc {
@@ -71,7 +71,7 @@ func (o *objects) run(ctx context.Context) {
 		watches.Go(func() { watch(inner) })
 		return stop
 	}
-	for _, obj := range o.held {
+	for _, obj := range o.objects {
 		o.start(obj)
 	}
 	o.mu.Unlock()
@@ -83,101 +83,101 @@ func (o *objects) run(ctx context.Context) {
 }
 
 // start watches an object if watches run; o.mu is held.
-func (o *objects) start(obj *object) {
+func (o *objectPublisher) start(obj *object) {
 	if o.spawn == nil || obj.stop != nil {
 		return
 	}
 	obj.stop = o.spawn(o.reflector(obj).RunWithContext)
 }
 
-// use has an object published to a cluster, for one more pod.
-func (o *objects) use(to *audience, key wire.PodObjectKey) {
+// addReference has an object published to a cluster, for one more pod.
+func (o *objectPublisher) addReference(to *subscriber, key wire.PodObjectKey) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	obj, ok := o.held[key]
+	obj, ok := o.objects[key]
 	if !ok {
-		obj = &object{key: key, users: map[*audience]int{}}
-		o.held[key] = obj
+		obj = &object{key: key, references: map[*subscriber]int{}}
+		o.objects[key] = obj
 		o.start(obj)
 	}
-	obj.users[to]++
-	if !obj.answered {
-		to.waiting[key] = struct{}{}
+	obj.references[to]++
+	if !obj.known {
+		to.unknown[key] = struct{}{}
 		return
 	}
-	if obj.users[to] == 1 {
-		o.put(to, obj)
+	if obj.references[to] == 1 {
+		o.publish(to, obj)
 	}
 }
 
-// release takes back one use. With the last the object is withdrawn from the
+// removeReference takes back one use. With the last the object is withdrawn from the
 // cluster, and with the last of all clusters forgotten.
-func (o *objects) release(to *audience, key wire.PodObjectKey) {
+func (o *objectPublisher) removeReference(to *subscriber, key wire.PodObjectKey) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	obj, ok := o.held[key]
+	obj, ok := o.objects[key]
 	if !ok {
 		return
 	}
-	obj.users[to]--
-	if obj.users[to] > 0 {
+	obj.references[to]--
+	if obj.references[to] > 0 {
 		return
 	}
-	delete(obj.users, to)
-	if !to.muted && obj.answered {
+	delete(obj.references, to)
+	if !to.forgotten && obj.known {
 		o.sync.Source(to.cluster, wire.KindPodObject).Delete(key.String())
 	}
-	delete(to.waiting, key)
-	o.conclude(to)
-	if len(obj.users) > 0 {
+	delete(to.unknown, key)
+	o.completeIfKnown(to)
+	if len(obj.references) > 0 {
 		return
 	}
-	delete(o.held, key)
+	delete(o.objects, key)
 	if obj.stop != nil {
 		obj.stop()
 	}
 }
 
-// listed tells that all pods of a cluster refer to what they refer to.
-func (o *objects) listed(to *audience) {
+// markListed tells that all pods of a cluster refer to what they refer to.
+func (o *objectPublisher) markListed(to *subscriber) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	to.listed = true
-	o.conclude(to)
+	o.completeIfKnown(to)
 }
 
-// mute has nothing published to a cluster any more.
-func (o *objects) mute(to *audience) {
+// forget has nothing published to a cluster any more.
+func (o *objectPublisher) forget(to *subscriber) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	to.muted = true
+	to.forgotten = true
 }
 
-// conclude completes a cluster's objects once each was answered; o.mu is held.
-func (o *objects) conclude(to *audience) {
-	if to.listed && !to.muted && len(to.waiting) == 0 {
+// completeIfKnown completes a cluster's objects once each was answered; o.mu is held.
+func (o *objectPublisher) completeIfKnown(to *subscriber) {
+	if to.listed && !to.forgotten && len(to.unknown) == 0 {
 		o.sync.Source(to.cluster, wire.KindPodObject).Complete()
 	}
 }
 
-// answer takes what the hub has of an object now.
-func (o *objects) answer(obj *object, uid types.UID, body []byte) {
+// setContent takes what the hub has of an object now.
+func (o *objectPublisher) setContent(obj *object, uid types.UID, body []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.held[obj.key] != obj {
+	if o.objects[obj.key] != obj {
 		return // released meanwhile
 	}
-	obj.answered, obj.uid, obj.body = true, uid, body
-	for to := range obj.users {
-		o.put(to, obj)
-		delete(to.waiting, obj.key)
-		o.conclude(to)
+	obj.known, obj.uid, obj.body = true, uid, body
+	for to := range obj.references {
+		o.publish(to, obj)
+		delete(to.unknown, obj.key)
+		o.completeIfKnown(to)
 	}
 }
 
-// put publishes an object to a cluster; o.mu is held.
-func (o *objects) put(to *audience, obj *object) {
-	if to.muted {
+// publish publishes an object to a cluster; o.mu is held.
+func (o *objectPublisher) publish(to *subscriber, obj *object) {
+	if to.forgotten {
 		return
 	}
 	err := o.sync.Source(to.cluster, wire.KindPodObject).Put(obj.resource())
@@ -192,18 +192,18 @@ func (obj *object) resource() resource.Resource {
 
 // load hands out a body at the moment it is sent, to clusters that have a pod that
 // refers to the object.
-func (o *objects) load(cluster, key string) (resource.Resource, bool) {
+func (o *objectPublisher) load(cluster, key string) (resource.Resource, bool) {
 	parsed, err := wire.ParsePodObjectKey(key)
 	if err != nil {
 		return resource.Resource{}, false
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	obj, ok := o.held[parsed]
-	if !ok || !obj.answered {
+	obj, ok := o.objects[parsed]
+	if !ok || !obj.known {
 		return resource.Resource{}, false
 	}
-	for to := range obj.users {
+	for to := range obj.references {
 		if to.cluster == cluster {
 			return obj.resource(), true
 		}
@@ -212,8 +212,8 @@ func (o *objects) load(cluster, key string) (resource.Resource, bool) {
 }
 
 // count returns how many objects are watched.
-func (o *objects) count() int {
+func (o *objectPublisher) count() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return len(o.held)
+	return len(o.objects)
 }

@@ -58,7 +58,7 @@ func (r *rig) object(cluster, key string) *wire.PodObject {
 	return &o
 }
 
-func TestWhatAPodRefersToIsSentAlong(t *testing.T) {
+func TestReferencedObjectsArePublished(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
 		r.watch(spoke)
 		wantSettings := &wire.PodObject{Text: map[string]string{"mode": "dark"}, Data: map[string][]byte{"logo": {0xff}}, Immutable: true}
@@ -88,7 +88,7 @@ func TestWhatAPodRefersToIsSentAlong(t *testing.T) {
 	}, podNamed("a", withObjects), settings())
 }
 
-func TestAnObjectGoesToTheClustersThatReferToItAndNoOther(t *testing.T) {
+func TestObjectIsPublishedToReferencingClustersOnly(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
 		r.watch("spoke3")
 		stop := r.watch(spoke)
@@ -125,7 +125,7 @@ func (r *rig) vanish(name string) {
 	synctest.Wait()
 }
 
-func TestAPodThatStopsReferringLetsGo(t *testing.T) {
+func TestObjectIsUnpublishedWhenThePodDropsItsReference(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
 		r.watch(spoke)
 		pod := podNamed("a", withObjects)
@@ -137,7 +137,7 @@ func TestAPodThatStopsReferringLetsGo(t *testing.T) {
 	}, podNamed("a", withObjects), settings(), keys())
 }
 
-func TestWhatNobodyRefersToIsNotHeld(t *testing.T) {
+func TestUnreferencedObjectIsForgotten(t *testing.T) {
 	objects := []runtime.Object{podNamed("a", withObjects), settings(), keys()}
 	for i := range 2000 {
 		other := keys()
@@ -158,7 +158,7 @@ func TestWhatNobodyRefersToIsNotHeld(t *testing.T) {
 	}, objects...)
 }
 
-func TestObjectsOfAPodThatIsNotTakenAreNotRead(t *testing.T) {
+func TestObjectsOfRejectedPodAreNotRead(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
 		r.watch(spoke)
 		if n := r.objects.count(); n != 0 {

@@ -30,19 +30,19 @@ const (
 	mirrorPod    = "the pod mirrors one that a kubelet has from a file, which this node has none of"
 )
 
-// refusal says why a pod is not for the cluster, nil when it is. One that was in
+// rejectionStatus says why a pod is not for the cluster, nil when it is. One that was in
 // the cluster before the hub's options were changed is let go of by the usual way.
-func (k *Keeper) refusal(pod *corev1.Pod) *wire.PodStatus {
+func (c *Controller) rejectionStatus(pod *corev1.Pod) *wire.PodStatus {
 	var r wire.PodStatus
 	switch {
-	case seen(pod):
+	case wasInCluster(pod):
 		return nil
 	case pod.Annotations[corev1.MirrorPodAnnotationKey] != "":
 		r.Reason, r.Message = ReasonMirrorPod, mirrorPod
-	case !k.config.DaemonSets && ofDaemonSet(pod):
+	case !c.config.DaemonSets && isDaemonSetPod(pod):
 		r.Reason, r.Message = ReasonDaemonSetPod, daemonSetPod
 	default:
-		denied, ok := k.deniedObject(pod)
+		denied, ok := c.deniedObject(pod)
 		if !ok {
 			return nil
 		}
@@ -56,17 +56,17 @@ func (k *Keeper) refusal(pod *corev1.Pod) *wire.PodStatus {
 
 // deniedObject returns the first object, by kind and name, that a pod refers to and that
 // it may not have.
-func (k *Keeper) deniedObject(pod *corev1.Pod) (wire.PodObjectKey, bool) {
-	issued := k.issues(pod)
-	for _, ref := range refsOf(pod, issued) {
-		if !k.mayRead(ref, issued) {
+func (c *Controller) deniedObject(pod *corev1.Pod) (wire.PodObjectKey, bool) {
+	issued := c.issuesTokens(pod)
+	for _, ref := range referencedObjects(pod, issued) {
+		if !c.canRead(ref, issued) {
 			return ref, true
 		}
 	}
 	return wire.PodObjectKey{}, false
 }
 
-func ofDaemonSet(pod *corev1.Pod) bool {
+func isDaemonSetPod(pod *corev1.Pod) bool {
 	owner := metav1.GetControllerOf(pod)
 	if owner == nil || owner.Kind != "DaemonSet" {
 		return false
@@ -76,55 +76,55 @@ func ofDaemonSet(pod *corev1.Pod) bool {
 }
 
 // publish brings a pod and what it refers to into Sync; n.mu is held.
-func (k *Keeper) publish(n *node, key wire.PodKey, h *held) {
-	if k.refusal(h.pod) != nil {
-		k.withdraw(n, key, h)
+func (c *Controller) publish(n *clusterState, key wire.PodKey, p *podState) {
+	if c.rejectionStatus(p.pod) != nil {
+		c.unpublish(n, key, p)
 		return
 	}
-	if n.muted {
+	if n.forgotten {
 		return
 	}
-	h.issued = k.issues(h.pod)
+	p.hubTokens = c.issuesTokens(p.pod)
 	// A pod that was in its cluster before the option was narrowed keeps there what it
 	// has. The API server is not asked for it: it would refuse, again and again.
-	k.refer(n, h, slices.DeleteFunc(refsOf(h.pod, h.issued), func(ref wire.PodObjectKey) bool { return !k.mayRead(ref, h.issued) }))
-	h.sent, h.namespaceUID = true, k.namespaces.uid(h.pod.Namespace)
-	k.entitle(n, key, h)
-	r, err := k.encode(n.name, h.pod, h.issued)
+	c.setReferences(n, p, slices.DeleteFunc(referencedObjects(p.pod, p.hubTokens), func(ref wire.PodObjectKey) bool { return !c.canRead(ref, p.hubTokens) }))
+	p.published, p.namespaceUID = true, c.namespaces.uid(p.pod.Namespace)
+	c.updateTokens(n, key, p)
+	r, err := c.encodePod(n.name, p.pod, p.hubTokens)
 	if err == nil {
-		err = k.config.Sync.Source(n.name, wire.KindPod).Put(r)
+		err = c.config.Sync.Source(n.name, wire.KindPod).Put(r)
 	}
 	if err != nil {
-		k.config.Logger.Error(err, "cannot send a pod to its cluster", "node", n.name, "pod", key.String())
+		c.config.Logger.Error(err, "cannot send a pod to its cluster", "node", n.name, "pod", key.String())
 	}
 }
 
-// withdraw takes a pod and what it refers to out of Sync; n.mu is held.
-func (k *Keeper) withdraw(n *node, key wire.PodKey, h *held) {
-	if h.sent && !n.muted {
-		k.config.Sync.Source(n.name, wire.KindPod).Delete(key.String())
+// unpublish takes a pod and what it refers to out of Sync; n.mu is held.
+func (c *Controller) unpublish(n *clusterState, key wire.PodKey, p *podState) {
+	if p.published && !n.forgotten {
+		c.config.Sync.Source(n.name, wire.KindPod).Delete(key.String())
 	}
-	h.sent = false
-	k.revoke(n, h)
-	k.refer(n, h, nil)
+	p.published = false
+	c.unpublishTokens(n, p)
+	c.setReferences(n, p, nil)
 }
 
-// refer makes refs all that a pod keeps watched; n.mu is held.
-func (k *Keeper) refer(n *node, h *held, refs []wire.PodObjectKey) {
+// setReferences makes refs all that a pod keeps watched; n.mu is held.
+func (c *Controller) setReferences(n *clusterState, p *podState, refs []wire.PodObjectKey) {
 	for _, r := range refs {
-		if !slices.Contains(h.refs, r) {
-			k.objects.use(n.audience, r)
+		if !slices.Contains(p.refs, r) {
+			c.objects.addReference(n.subscriber, r)
 		}
 	}
-	for _, r := range h.refs {
+	for _, r := range p.refs {
 		if !slices.Contains(refs, r) {
-			k.objects.release(n.audience, r)
+			c.objects.removeReference(n.subscriber, r)
 		}
 	}
-	h.refs = refs
+	p.refs = refs
 }
 
-func refsOf(pod *corev1.Pod, issued bool) []wire.PodObjectKey {
+func referencedObjects(pod *corev1.Pod, issued bool) []wire.PodObjectKey {
 	refs := podrefs.Of
 	if issued {
 		refs = podrefs.WithTokens
@@ -136,10 +136,10 @@ func refsOf(pod *corev1.Pod, issued bool) []wire.PodObjectKey {
 	return keys
 }
 
-// encode makes of a pod what an agent gets of it.
-func (k *Keeper) encode(cluster string, pod *corev1.Pod, issued bool) (resource.Resource, error) {
+// encodePod makes of a pod what an agent gets of it.
+func (c *Controller) encodePod(cluster string, pod *corev1.Pod, issued bool) (resource.Resource, error) {
 	_, group := wire.ParseNodeName(pod.Spec.NodeName)
-	allowed, _ := k.consents.of(cluster)
+	allowed, _ := c.consents.get(cluster)
 	body, err := wire.Pod{
 		Group: group, SplitLabel: allowed.SplitLabel,
 		Pod: corev1.Pod{
@@ -150,10 +150,10 @@ func (k *Keeper) encode(cluster string, pod *corev1.Pod, issued bool) (resource.
 			},
 			Spec: pod.Spec,
 		},
-		NamespaceUID: k.namespaces.uid(pod.Namespace),
+		NamespaceUID: c.namespaces.uid(pod.Namespace),
 
-		Seen:   seen(pod),
-		Ended:  ended(pod.Status.Phase),
+		Seen:   wasInCluster(pod),
+		Ended:  hasEnded(pod.Status.Phase),
 		Issued: issued,
 	}.Encode()
 	if err != nil {
@@ -162,37 +162,37 @@ func (k *Keeper) encode(cluster string, pod *corev1.Pod, issued bool) (resource.
 	return resource.Resource{Key: keyOf(pod).String(), UID: string(pod.UID), Generation: pod.Generation, Body: body}, nil
 }
 
-// load makes a body at the moment it is sent.
-func (k *Keeper) load(cluster, key string) (resource.Resource, bool) {
+// loadPod makes a body at the moment it is sent.
+func (c *Controller) loadPod(cluster, key string) (resource.Resource, bool) {
 	parsed, err := wire.ParsePodKey(key)
 	if err != nil {
 		return resource.Resource{}, false
 	}
-	n := k.find(cluster)
+	n := c.getCluster(cluster)
 	if n == nil {
 		return resource.Resource{}, false
 	}
 	n.mu.Lock()
-	h, ok := n.pods[parsed]
-	ok = ok && h.sent
+	p, ok := n.pods[parsed]
+	ok = ok && p.published
 	var pod *corev1.Pod
 	var issued bool
 	if ok {
-		pod, issued = h.pod, h.issued
+		pod, issued = p.pod, p.hubTokens
 	}
 	n.mu.Unlock()
 	if !ok {
 		return resource.Resource{}, false // its Delete follows
 	}
-	r, err := k.encode(cluster, pod, issued)
+	r, err := c.encodePod(cluster, pod, issued)
 	return r, err == nil
 }
 
-// seen tells whether a pod was in its cluster: a status from there was written.
-func seen(pod *corev1.Pod) bool {
-	return conditionOf(&pod.Status, wire.ConditionInCluster) != nil
+// wasInCluster tells whether a pod was in its cluster: a status from there was written.
+func wasInCluster(pod *corev1.Pod) bool {
+	return statusCondition(&pod.Status, wire.ConditionInCluster) != nil
 }
 
-func ended(phase corev1.PodPhase) bool {
+func hasEnded(phase corev1.PodPhase) bool {
 	return phase == corev1.PodSucceeded || phase == corev1.PodFailed
 }

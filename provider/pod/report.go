@@ -22,21 +22,21 @@ const (
 	notConnected = "the cluster is not connected; the pod is sent when it is"
 	notTaken     = "the agent of the cluster takes no pods: it is of an earlier version, or its option pods.enabled is false"
 
-	// answerWithin is how long a pod waits for the first word about it before that
+	// responseTimeout is how long a pod waits for the first word about it before that
 	// is said.
-	answerWithin = 10 * time.Second
+	responseTimeout = 10 * time.Second
 )
 
 // report is what an agent said last of a pod.
 type report struct {
 	body []byte
-	// fresh: it was not acted upon yet.
-	fresh    bool
+	// pending: it was not acted upon yet.
+	pending  bool
 	received time.Time
 }
 
-// tellsOfOne reports whether there is a report of a pod that is in the cluster.
-func (r *report) tellsOfOne() bool {
+// hasPodStatus reports whether there is a report of a pod that is in the cluster.
+func (r *report) hasPodStatus() bool {
 	if r == nil {
 		return false
 	}
@@ -44,32 +44,32 @@ func (r *report) tellsOfOne() bool {
 	return err == nil && said.Status != nil
 }
 
-// tellsOfEnd reports whether nothing runs for a pod any more.
-func (r *report) tellsOfEnd() bool {
+// hasEnded reports whether nothing runs for a pod any more.
+func (r *report) hasEnded() bool {
 	if r == nil {
 		return false
 	}
 	said, err := wire.DecodePodStatus(r.body)
-	return err == nil && (said.Gone || said.Status != nil && ended(said.Status.Phase))
+	return err == nil && (said.Gone || said.Status != nil && hasEnded(said.Status.Phase))
 }
 
-// arrival is something of an agent about a pod.
-type arrival struct {
+// agentMessage is something of an agent about a pod.
+type agentMessage struct {
 	kind string
 	resource.Resource
 }
 
-// receive takes a status from an agent. It runs on the stream's goroutine.
-func (k *Keeper) receive(cluster string, r resource.Resource) {
-	k.arrive(cluster, arrival{kind: wire.KindPodStatus, Resource: r})
+// handleStatus takes a status from an agent. It runs on the stream's goroutine.
+func (c *Controller) handleStatus(cluster string, r resource.Resource) {
+	c.handleMessage(cluster, agentMessage{kind: wire.KindPodStatus, Resource: r})
 }
 
 // maxDecoded bounds what a report may take in memory once it is decoded, in bytes: many
 // times what the largest status of an agent of ours takes. Every writer decodes one.
 const maxDecoded = 4 << 20
 
-// fits tells whether an agent of ours would say so much. What is said is kept.
-func (a arrival) fits() bool {
+// isWithinLimits tells whether an agent of ours would say so much. What is said is kept.
+func (a agentMessage) isWithinLimits() bool {
 	limit := wire.PodStatusMaxBytes
 	if a.kind == wire.KindPodEvent {
 		limit = wire.PodEventMaxBytes
@@ -77,45 +77,45 @@ func (a arrival) fits() bool {
 	return len(a.Body) <= limit && quota.DecodedJSON(a.Body) <= maxDecoded
 }
 
-func (k *Keeper) arrive(cluster string, a arrival) {
-	if !a.fits() {
-		k.config.Logger.V(1).Info("agent says too much of a pod", "cluster", cluster, "key", a.Key, "bytes", len(a.Body))
+func (c *Controller) handleMessage(cluster string, a agentMessage) {
+	if !a.isWithinLimits() {
+		c.config.Logger.V(1).Info("agent says too much of a pod", "cluster", cluster, "key", a.Key, "bytes", len(a.Body))
 		return
 	}
-	n := k.find(cluster)
+	n := c.getCluster(cluster)
 	if n == nil {
 		return
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	k.arrived(n, a)
+	c.applyMessage(n, a)
 }
 
-// arrived takes what is about a pod that is there; n.mu is held. What an agent can
+// applyMessage takes what is about a pod that is there; n.mu is held. What an agent can
 // make us hold is bounded by what the hub's users made.
-func (k *Keeper) arrived(n *node, a arrival) {
+func (c *Controller) applyMessage(n *clusterState, a agentMessage) {
 	if a.kind == wire.KindPodEvent {
-		k.takeEvent(n, a.Resource)
+		c.enqueueEvent(n, a.Resource)
 		return
 	}
 	key, err := wire.ParsePodKey(a.Key)
 	if err != nil {
-		k.complain(err, "agent sent a status that cannot be read", ref{node: n.name})
+		c.logAgentError(err, "agent sent a status that cannot be read", podRef{cluster: n.name})
 		return
 	}
-	h, ok := n.pods[key]
-	if !ok || h.pod.UID != types.UID(a.UID) || !h.sent {
+	p, ok := n.pods[key]
+	if !ok || p.pod.UID != types.UID(a.UID) || !p.published {
 		return // of an earlier pod of that name
 	}
-	h.report = &report{body: lastWords(h.report, a.Body), fresh: true, received: time.Now()}
-	k.queue.Add(ref{node: n.name, key: key})
+	p.report = &report{body: keepFinalStatus(p.report, a.Body), pending: true, received: time.Now()}
+	c.queue.Add(podRef{cluster: n.name, key: key})
 }
 
-// lastWords returns a report with the status of the one before, if that was not
+// keepFinalStatus returns a report with the status of the one before, if that was not
 // acted upon yet and this one says that nothing is left: how a pod ended comes right
 // before its end.
-func lastWords(before *report, body []byte) []byte {
-	if before == nil || !before.fresh {
+func keepFinalStatus(before *report, body []byte) []byte {
+	if before == nil || !before.pending {
 		return body
 	}
 	said, err := wire.DecodePodStatus(body)
@@ -134,70 +134,70 @@ func lastWords(before *report, body []byte) []byte {
 	return whole
 }
 
-// withdrawn forgets a status that the agent does not have any more.
-func (k *Keeper) withdrawn(cluster, key string) {
+// deleteStatus forgets a status that the agent does not have any more.
+func (c *Controller) deleteStatus(cluster, key string) {
 	parsed, err := wire.ParsePodKey(key)
 	if err != nil {
 		return
 	}
-	n := k.find(cluster)
+	n := c.getCluster(cluster)
 	if n == nil {
 		return
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if h, ok := n.pods[parsed]; ok {
-		h.report = nil
+	if p, ok := n.pods[parsed]; ok {
+		p.report = nil
 	}
 }
 
-// synced: from here on the reports are what there is in the cluster, and what
+// handleSynced: from here on the reports are what there is in the cluster, and what
 // others wrote over them while it was cut off is written again.
-func (k *Keeper) synced(cluster string) {
-	n := k.find(cluster)
+func (c *Controller) handleSynced(cluster string) {
+	n := c.getCluster(cluster)
 	if n == nil {
 		return
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.live = true
-	k.queueWhere(n, func(h *held) bool { return h.report != nil })
+	n.reportsComplete = true
+	c.enqueueWhere(n, func(p *podState) bool { return p.report != nil })
 }
 
-// waitAnew gives the cluster time for its first word; n.mu is held.
-func (k *Keeper) waitAnew(n *node) {
-	n.since = time.Now()
-	k.queueWhere(n, (*held).waits)
+// restartResponseTimer gives the cluster time for its first word; n.mu is held.
+func (c *Controller) restartResponseTimer(n *clusterState) {
+	n.connectionChanged = time.Now()
+	c.enqueueWhere(n, (*podState).isUnreported)
 }
 
-// queueWhere queues the pods of a cluster that are due; n.mu is held.
-func (k *Keeper) queueWhere(n *node, due func(*held) bool) {
-	for key, h := range n.pods {
-		if due(h) {
-			k.queue.Add(ref{node: n.name, key: key})
+// enqueueWhere queues the pods of a cluster that are due; n.mu is held.
+func (c *Controller) enqueueWhere(n *clusterState, due func(*podState) bool) {
+	for key, p := range n.pods {
+		if due(p) {
+			c.queue.Add(podRef{cluster: n.name, key: key})
 		}
 	}
 }
 
-// waits tells that nothing was heard of a pod yet.
-func (h *held) waits() bool {
-	pod := h.latest()
-	return h.sent && h.report == nil && !seen(pod) && !ended(pod.Status.Phase)
+// isUnreported tells that nothing was heard of a pod yet.
+func (p *podState) isUnreported() bool {
+	pod := p.latest()
+	return p.published && p.report == nil && !wasInCluster(pod) && !hasEnded(pod.Status.Phase)
 }
 
-// silence says of a pod that waits why, if there is anything to say, or after what
+// noResponseStatus says of a pod that waits why, if there is anything to say, or after what
 // time there may be; n.mu is held. Nothing is said before the agent was asked, which
 // is when the pods of all of its nodes are known.
-func (n *node) silence(h *held) (said *wire.PodStatus, wait time.Duration) {
-	if !h.waits() || n.live || !n.complete {
+func (n *clusterState) noResponseStatus(p *podState) (said *wire.PodStatus, wait time.Duration) {
+	if !p.isUnreported() || n.reportsComplete || !n.wasComplete {
 		return nil, 0
 	}
-	since := h.since
-	if n.since.After(since) {
-		since = n.since
+	since := p.firstSeen
+	if n.connectionChanged.After(since) {
+		since = n.connectionChanged
 	}
-	wait = answerWithin - time.Since(since)
-	leaving := h.latest().DeletionTimestamp != nil
+	wait = responseTimeout - time.Since(since)
+	leaving := p.latest().DeletionTimestamp != nil
 	switch {
 	case leaving && n.streams == 0:
 		return nil, 0 // it may be there

@@ -27,9 +27,9 @@ import (
 
 const spoke = "spoke1"
 
-// rig is a Keeper on a fake API server. What its agent says is said by the test.
+// rig is a Controller on a fake API server. What its agent says is said by the test.
 type rig struct {
-	*Keeper
+	*Controller
 
 	t      *testing.T
 	client *fake.Clientset
@@ -48,7 +48,7 @@ func inBubble(t *testing.T, config Config, test func(*rig), objects ...runtime.O
 	})
 }
 
-// newRig starts a Keeper. The client is one of NewSimpleClientset: that of NewClientset knows how
+// newRig starts a Controller. The client is one of NewSimpleClientset: that of NewClientset knows how
 // to apply, which nothing here does, and makes a mapper of all resources of Kubernetes at each
 // write.
 func newRig(t *testing.T, config Config, client *fake.Clientset) *rig {
@@ -64,8 +64,8 @@ func newRig(t *testing.T, config Config, client *fake.Clientset) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Keeper = k
-	k.Consent(spoke, Consent{})
+	r.Controller = k
+	k.SetConsent(spoke, Consent{})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- k.Start(ctx) }()
@@ -126,7 +126,7 @@ func (r *rig) watch(node string) (stop func()) {
 // connect is a stream of an agent that has said all that it has.
 func (r *rig) connect(node string) (cut func()) {
 	done := r.Open(node)
-	r.synced(node)
+	r.handleSynced(node)
 	synctest.Wait()
 	return func() {
 		done()
@@ -137,7 +137,7 @@ func (r *rig) connect(node string) (cut func()) {
 // says is a report of the agent.
 func (r *rig) says(node string, pod *corev1.Pod, said wire.PodStatus) {
 	r.t.Helper()
-	r.receive(node, resource.Resource{Key: keyOf(pod).String(), UID: string(pod.UID), Body: encoded(r.t, said)})
+	r.handleStatus(node, resource.Resource{Key: keyOf(pod).String(), UID: string(pod.UID), Body: encoded(r.t, said)})
 	synctest.Wait()
 }
 

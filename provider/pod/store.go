@@ -17,8 +17,8 @@ import (
 )
 
 // reflector follows the pods of one virtual node and no others.
-func (k *Keeper) reflector(n *node, name string) *cache.Reflector {
-	pods := k.config.Client.CoreV1().Pods(metav1.NamespaceAll)
+func (c *Controller) reflector(n *clusterState, name string) *cache.Reflector {
+	pods := c.config.Client.CoreV1().Pods(metav1.NamespaceAll)
 	bound := listWatch{
 		kind: &corev1.Pod{}, watch: pods.Watch,
 		list: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -26,13 +26,13 @@ func (k *Keeper) reflector(n *node, name string) *cache.Reflector {
 		},
 		where: metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", name).String()},
 	}
-	return bound.reflector(k.config.Client, store{keeper: k, node: n, name: name}, "pods of a virtual node")
+	return bound.reflector(c.config.Client, store{controller: c, node: n, name: name}, "pods of a virtual node")
 }
 
 // store is what a reflector writes one node's pods into.
 type store struct {
-	keeper *Keeper
-	node   *node
+	controller *Controller
+	node       *clusterState
 	// name of the virtual node.
 	name string
 }
@@ -62,7 +62,7 @@ func (s store) Add(obj any) error {
 	if pod, ok := s.own(obj); ok {
 		s.node.mu.Lock()
 		defer s.node.mu.Unlock()
-		s.keeper.put(s.node, pod)
+		s.controller.setPod(s.node, pod)
 	}
 	return nil
 }
@@ -75,9 +75,9 @@ func (s store) Delete(obj any) error {
 	if pod, ok := s.own(obj); ok {
 		s.node.mu.Lock()
 		defer s.node.mu.Unlock()
-		if h, ok := s.node.pods[keyOf(pod)]; ok && h.pod.Spec.NodeName == s.name {
-			s.keeper.tellForced(s.node, h, pod)
-			s.keeper.remove(s.node, keyOf(pod))
+		if p, ok := s.node.pods[keyOf(pod)]; ok && p.pod.Spec.NodeName == s.name {
+			s.controller.publishForcedDeletion(s.node, p, pod)
+			s.controller.deletePod(s.node, keyOf(pod))
 		}
 	}
 	return nil
@@ -86,7 +86,7 @@ func (s store) Delete(obj any) error {
 // Replace takes all pods of the node. Only now, and when those of the cluster's other
 // nodes are known, is anything said of absence.
 func (s store) Replace(objs []any, _ string) error {
-	k, n := s.keeper, s.node
+	k, n := s.controller, s.node
 	there := make(map[wire.PodKey]*corev1.Pod, len(objs))
 	for _, obj := range objs {
 		if pod, ok := s.own(obj); ok {
@@ -95,52 +95,52 @@ func (s store) Replace(objs []any, _ string) error {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for key, h := range n.pods {
-		if _, ok := there[key]; !ok && h.pod.Spec.NodeName == s.name {
-			k.remove(n, key)
+	for key, p := range n.pods {
+		if _, ok := there[key]; !ok && p.pod.Spec.NodeName == s.name {
+			k.deletePod(n, key)
 		}
 	}
 	for _, pod := range there {
-		k.put(n, pod)
+		k.setPod(n, pod)
 	}
-	k.listed(n, s.name)
+	k.markListed(n, s.name)
 	return nil
 }
 
 // Resync does nothing: what is to be done is done until it succeeds.
 func (s store) Resync() error { return nil }
 
-// put takes a pod; n.mu is held.
-func (k *Keeper) put(n *node, pod *corev1.Pod) {
+// setPod takes a pod; n.mu is held.
+func (c *Controller) setPod(n *clusterState, pod *corev1.Pod) {
 	key := keyOf(pod)
-	h, ok := n.pods[key]
-	if ok && h.passed(pod) {
+	p, ok := n.pods[key]
+	if ok && p.isStale(pod) {
 		return
 	}
-	if ok && h.pod.UID != pod.UID {
-		k.remove(n, key)
+	if ok && p.pod.UID != pod.UID {
+		c.deletePod(n, key)
 		ok = false
 	}
 	if !ok {
-		h = &held{since: time.Now()}
-		n.pods[key] = h
-		k.tally(n, pod, 1)
+		p = &podState{firstSeen: time.Now()}
+		n.pods[key] = p
+		c.countPod(n, pod, 1)
 	}
-	h.pod = pod
-	k.publish(n, key, h)
-	if h.report != nil || !h.sent || h.waits() || k.claimsOthers(n, h) {
-		k.queue.Add(ref{node: n.name, key: key})
+	p.pod = pod
+	c.publish(n, key, p)
+	if p.report != nil || !p.published || p.isUnreported() || c.showsForeignAddress(n, p) {
+		c.queue.Add(podRef{cluster: n.name, key: key})
 	}
 }
 
-// remove forgets a pod that is gone; n.mu is held.
-func (k *Keeper) remove(n *node, key wire.PodKey) {
-	h, ok := n.pods[key]
+// deletePod forgets a pod that is gone; n.mu is held.
+func (c *Controller) deletePod(n *clusterState, key wire.PodKey) {
+	p, ok := n.pods[key]
 	if !ok {
 		return
 	}
 	delete(n.pods, key)
-	k.tally(n, h.pod, -1)
-	k.pace.Forget(ref{node: n.name, key: key})
-	k.withdraw(n, key, h)
+	c.countPod(n, p.pod, -1)
+	c.statusPacer.Forget(podRef{cluster: n.name, key: key})
+	c.unpublish(n, key, p)
 }

@@ -27,7 +27,7 @@ type away func(*http.Request) (*http.Response, error)
 
 func (a away) RoundTrip(r *http.Request) (*http.Response, error) { return a(r) }
 
-func TestWatchesEndAtOnceThoughTheAPIServerIsAway(t *testing.T) {
+func TestWatchesStopAtOnceWithoutAPIServer(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		way    away
@@ -53,7 +53,7 @@ func TestWatchesEndAtOnceThoughTheAPIServerIsAway(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				done := make(chan error, 1)
 				go func() { done <- k.Start(ctx) }()
-				k.objects.use(newAudience(spoke), wire.PodObjectKey{Kind: wire.PodObjectSecret, Namespace: "default", Name: "s"})
+				k.objects.addReference(newSubscriber(spoke), wire.PodObjectKey{Kind: wire.PodObjectSecret, Namespace: "default", Name: "s"})
 				stop := k.Watch(t.Context(), spoke)
 				<-time.After(time.Hour)
 				synctest.Wait()
@@ -64,7 +64,7 @@ func TestWatchesEndAtOnceThoughTheAPIServerIsAway(t *testing.T) {
 				}
 				cancel()
 				if err := <-done; err != nil || time.Since(began) > 0 {
-					t.Errorf("%s: the keeper ended after %s: %v", tc.reason, time.Since(began), err)
+					t.Errorf("%s: the controller ended after %s: %v", tc.reason, time.Since(began), err)
 				}
 			})
 		})

@@ -47,15 +47,15 @@ func (h *liveHub) review(token string) authenticationv1.TokenReviewStatus {
 
 func issueTokens(c *Config) { c.Tokens = TokenPolicy{Issue: true, Namespaces: []string{"default"}} }
 
-func TestARealHubTakesATokenForAsLongAsItsPodIsThere(t *testing.T) {
+func TestLiveTokenIsValidWhileItsPodExists(t *testing.T) {
 	h := newLiveHub(t)
 	h.account(h.node)
 	p, a := h.start(nil, issueTokens), newAgent(t, wire.KindPodToken)
 	defer p.stop()
-	defer a.connect(p.Keeper, p.sync, h.node)()
+	defer a.connect(p.Controller, p.sync, h.node)()
 	other := newAgent(t, wire.KindPodToken)
 	defer p.Watch(t.Context(), h.node+"-2")()
-	defer other.connect(p.Keeper, p.sync, h.node+"-2")()
+	defer other.connect(p.Controller, p.sync, h.node+"-2")()
 	pod := h.pod("", as(h.node))
 	key := wire.PodTokenKey{PodKey: keyOf(pod), UID: string(pod.UID)}.String()
 	began := time.Now()
@@ -82,7 +82,7 @@ func TestARealHubTakesATokenForAsLongAsItsPodIsThere(t *testing.T) {
 	livetest.Eventually(t, "the hub refuses the token of a pod that is gone", func() bool { return !h.review(token).Authenticated })
 }
 
-func TestAPodWithoutItsAccountSaysSoOnARealHubAndHeals(t *testing.T) {
+func TestLivePodWithoutServiceAccountRecovers(t *testing.T) {
 	h := newLiveHub(t)
 	h.account(h.node)
 	pod := h.pod("", as(h.node))
@@ -91,7 +91,7 @@ func TestAPodWithoutItsAccountSaysSoOnARealHubAndHeals(t *testing.T) {
 	}
 	p, a := h.start(nil, issueTokens), newAgent(t, wire.KindPodToken)
 	defer p.stop()
-	defer a.connect(p.Keeper, p.sync, h.node)()
+	defer a.connect(p.Controller, p.sync, h.node)()
 	now := h.await("refused", pod, func(p *corev1.Pod) bool { return p.Status.Reason == ReasonTokenNotIssued })
 	t.Logf("it says: %s", now.Status.Message)
 	h.account(h.node)

@@ -31,7 +31,7 @@ func nameOf(p *corev1.Pod, audience string) string {
 	return ""
 }
 
-func TestATokenThatIsRefusedKeepsNoOtherFromBeingRenewed(t *testing.T) {
+func TestRefusedTokenDoesNotStopOtherRenewals(t *testing.T) {
 	inBubble(t, issuing(), func(r *rig) {
 		m := (&mint{}).with(r)
 		pod := podNamed("a", withToken, withVault)
@@ -69,7 +69,7 @@ func TestATokenThatIsRefusedKeepsNoOtherFromBeingRenewed(t *testing.T) {
 		}
 		m.refuses("")
 		defer r.asks(spoke)()
-		time.Sleep(lastRetry + time.Second)
+		time.Sleep(maxRetry + time.Second)
 		synctest.Wait()
 		if got := r.tokens(spoke, pod); got[vault] == first[vault] || got[vault] == "" {
 			t.Errorf("it does not heal: %q", got[vault])
@@ -94,7 +94,7 @@ func (r *rig) warnings(pod *corev1.Pod) (messages []string) {
 
 // The agent has all of the tokens from the process before, and keeps what it is not
 // sent.
-func TestAHubThatRestartsRenewsWhatItMayOfAPodThatRuns(t *testing.T) {
+func TestRestartedHubRenewsTokensOfRunningPod(t *testing.T) {
 	inBubble(t, issuing(), func(r *rig) {
 		m := (&mint{refused: "vault"}).with(r)
 		pod := podNamed("a", withToken, withVault, inCluster)
@@ -114,8 +114,8 @@ func TestAHubThatRestartsRenewsWhatItMayOfAPodThatRuns(t *testing.T) {
 			}
 		}
 		asked := len(m.times) - len(m.made)
-		if most := int(3*tokenLife/lastRetry) + 15; asked < 100 || asked > most {
-			t.Errorf("the refused one was asked for %d times, want once in each %s", asked, lastRetry)
+		if most := int(3*tokenLife/maxRetry) + 15; asked < 100 || asked > most {
+			t.Errorf("the refused one was asked for %d times, want once in each %s", asked, maxRetry)
 		}
 		const why = `the hub's token of service account "builder" for "vault": tokenrequests.authentication.k8s.io is forbidden: not for vault`
 		if diff := cmp.Diff([]string{why}, r.warnings(pod)); diff != "" {
@@ -128,7 +128,7 @@ func TestAHubThatRestartsRenewsWhatItMayOfAPodThatRuns(t *testing.T) {
 			t.Errorf("status: %s %s", got.Phase, got.Reason)
 		}
 		m.refuses("")
-		time.Sleep(lastRetry + time.Second)
+		time.Sleep(maxRetry + time.Second)
 		synctest.Wait()
 		if got := r.tokens(spoke, pod); got[vault] == "" || got[api] == "" {
 			t.Errorf("it does not heal: %d tokens", len(got))
@@ -136,7 +136,7 @@ func TestAHubThatRestartsRenewsWhatItMayOfAPodThatRuns(t *testing.T) {
 	})
 }
 
-func TestAPodWhoseStatusAHubHadNotWrittenIsKnownToRun(t *testing.T) {
+func TestTokenFailureKeepsStatusOfRunningPod(t *testing.T) {
 	inBubble(t, issuing(), func(r *rig) {
 		(&mint{refused: "vault"}).with(r)
 		pod := podNamed("a", withToken, withVault)
@@ -156,7 +156,7 @@ func TestAPodWhoseStatusAHubHadNotWrittenIsKnownToRun(t *testing.T) {
 	})
 }
 
-func TestARefusalIsToldOfWhenThatCanBeWritten(t *testing.T) {
+func TestTokenFailureEventIsRetried(t *testing.T) {
 	inBubble(t, issuing(), func(r *rig) {
 		m := (&mint{refused: "vault"}).with(r)
 		pod := podNamed("a", withToken, withVault, inCluster)
@@ -174,7 +174,7 @@ func TestARefusalIsToldOfWhenThatCanBeWritten(t *testing.T) {
 		}
 		away.Store(false)
 		pass := func() {
-			time.Sleep(lastRetry + time.Second)
+			time.Sleep(maxRetry + time.Second)
 			synctest.Wait()
 		}
 		pass()
@@ -193,7 +193,7 @@ func TestARefusalIsToldOfWhenThatCanBeWritten(t *testing.T) {
 	})
 }
 
-func TestAPodThatHasHadNoTokensWaitsForAllOfThem(t *testing.T) {
+func TestNewPodWaitsForAllTokens(t *testing.T) {
 	inBubble(t, issuing(), func(r *rig) {
 		m := (&mint{refused: "vault"}).with(r)
 		pod := podNamed("a", withToken, withVault)
@@ -212,7 +212,7 @@ func TestAPodThatHasHadNoTokensWaitsForAllOfThem(t *testing.T) {
 			t.Errorf("the one that is granted was made %d times", len(m.made))
 		}
 		m.refuses("")
-		time.Sleep(lastRetry + time.Second)
+		time.Sleep(maxRetry + time.Second)
 		synctest.Wait()
 		if got := r.tokens(spoke, pod); len(got) != 2 {
 			t.Errorf("it does not heal: %d tokens", len(got))
@@ -220,7 +220,7 @@ func TestAPodThatHasHadNoTokensWaitsForAllOfThem(t *testing.T) {
 	})
 }
 
-func TestWhyThereAreNoTokensIsToldOfEach(t *testing.T) {
+func TestEveryTokenFailureIsReported(t *testing.T) {
 	inBubble(t, issuing(), func(r *rig) {
 		(&mint{failure: errors.New("boom")}).with(r)
 		r.watch(spoke)

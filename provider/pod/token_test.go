@@ -104,7 +104,7 @@ func (m *mint) with(r *rig) *mint {
 
 // asks is a stream of an agent that asks for tokens.
 func (r *rig) asks(node string) (cut func()) {
-	done, ceased := r.connect(node), r.asked(node)
+	done, ceased := r.connect(node), r.startIssuing(node)
 	synctest.Wait()
 	return func() {
 		ceased()
@@ -144,7 +144,7 @@ func issuing() Config {
 	return Config{Tokens: TokenPolicy{Issue: true, Namespaces: []string{"default"}}}
 }
 
-func TestWhoseAccountsGetTokens(t *testing.T) {
+func TestTokenPolicyAllowsNamespaces(t *testing.T) {
 	cases := map[string]struct {
 		reason    string
 		policy    TokenPolicy
@@ -166,7 +166,7 @@ func TestWhoseAccountsGetTokens(t *testing.T) {
 	}
 }
 
-func TestTokensAreIssuedForThatPodAndAsItAsks(t *testing.T) {
+func TestTokenRequestMatchesThePod(t *testing.T) {
 	inBubble(t, issuing(), func(r *rig) {
 		m := (&mint{}).with(r)
 		pod := podNamed("a", withToken, withVault)
@@ -195,10 +195,10 @@ func TestTokensAreIssuedForThatPodAndAsItAsks(t *testing.T) {
 }
 
 // uses tells whether an object is watched.
-func (o *objects) uses(key string) bool {
+func (o *objectPublisher) uses(key string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for k := range o.held {
+	for k := range o.objects {
 		if k.String() == key {
 			return true
 		}
@@ -206,7 +206,7 @@ func (o *objects) uses(key string) bool {
 	return false
 }
 
-func TestAnAgentThatAsksForNoTokensIsSentNone(t *testing.T) {
+func TestTokensAreNotSentToAgentsThatDoNotAsk(t *testing.T) {
 	inBubble(t, issuing(), func(r *rig) {
 		m := (&mint{}).with(r)
 		r.watch(spoke)
@@ -224,7 +224,7 @@ func TestPodsOfOtherNamespacesGetNoTokens(t *testing.T) {
 		m := (&mint{}).with(r)
 		r.watch(spoke)
 		defer r.asks(spoke)()
-		sent, ok := r.load(spoke, "default/a")
+		sent, ok := r.loadPod(spoke, "default/a")
 		if p, err := wire.DecodePod("default/a", sent.Body); !ok || err != nil || p.Issued {
 			t.Errorf("the agent hears that there are tokens: %v, %v", p.Issued, err)
 		}
@@ -234,7 +234,7 @@ func TestPodsOfOtherNamespacesGetNoTokens(t *testing.T) {
 	}, podNamed("a", withToken))
 }
 
-func TestATokenIsReplacedWhenFourFifthsOfItsLifeAreOver(t *testing.T) {
+func TestTokenIsRenewedAfterFourFifthsOfItsLife(t *testing.T) {
 	inBubble(t, issuing(), func(r *rig) {
 		m := (&mint{}).with(r)
 		pod := podNamed("a", withToken)
@@ -254,7 +254,7 @@ func TestATokenIsReplacedWhenFourFifthsOfItsLifeAreOver(t *testing.T) {
 	})
 }
 
-func TestRenewal(t *testing.T) {
+func TestRenewalTime(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	cases := map[string]struct {
 		reason           string
@@ -263,13 +263,13 @@ func TestRenewal(t *testing.T) {
 	}{
 		"an hour":       {reason: "as by a kubelet", expires: time.Hour, life: time.Hour, earliest: 47 * time.Minute, latest: 48 * time.Minute},
 		"a month":       {reason: "as by a kubelet: it may have leaked", expires: 720 * time.Hour, life: 720 * time.Hour, earliest: 23*time.Hour + 31*time.Minute, latest: 24 * time.Hour},
-		"already over":  {reason: "another clock must not have it asked for in a loop", expires: -time.Hour, life: time.Hour, earliest: renewSoonest, latest: renewSoonest},
-		"a life of nil": {reason: "an API server may say anything", life: -time.Hour, earliest: renewSoonest, latest: time.Hour},
+		"already over":  {reason: "another clock must not have it asked for in a loop", expires: -time.Hour, life: time.Hour, earliest: minRenewal, latest: minRenewal},
+		"a life of nil": {reason: "an API server may say anything", life: -time.Hour, earliest: minRenewal, latest: time.Hour},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			for range 100 {
-				got := renewal(now, now.Add(tc.expires), tc.life).Sub(now)
+				got := renewalTime(now, now.Add(tc.expires), tc.life).Sub(now)
 				if got < tc.earliest || got > tc.latest {
 					t.Fatalf("%s: renewed after %s, want %s to %s", tc.reason, got, tc.earliest, tc.latest)
 				}
@@ -278,7 +278,7 @@ func TestRenewal(t *testing.T) {
 	}
 }
 
-func TestAPodWithoutItsAccountSaysSoAndHeals(t *testing.T) {
+func TestPodWithoutServiceAccountRecovers(t *testing.T) {
 	inBubble(t, issuing(), func(r *rig) {
 		missing := apierrors.NewNotFound(schema.GroupResource{Resource: "serviceaccounts"}, "builder")
 		m := (&mint{failure: missing}).with(r)
@@ -294,7 +294,7 @@ func TestAPodWithoutItsAccountSaysSoAndHeals(t *testing.T) {
 			t.Errorf("status: %s %s %s", status.Phase, status.Reason, status.Message)
 		}
 		tries := len(m.times)
-		if tries < 15 || tries > 25 || m.times[tries-1].Sub(m.times[tries-2]) < lastRetry {
+		if tries < 15 || tries > 25 || m.times[tries-1].Sub(m.times[tries-2]) < maxRetry {
 			t.Errorf("%d attempts in ten minutes, the last %s apart", tries, m.times[tries-1].Sub(m.times[tries-2]))
 		}
 		if n := r.requests()["patch pods"]; n != 1 {
@@ -304,7 +304,7 @@ func TestAPodWithoutItsAccountSaysSoAndHeals(t *testing.T) {
 			t.Error("something was sent to the agent")
 		}
 		m.breaks(nil)
-		time.Sleep(lastRetry + time.Second)
+		time.Sleep(maxRetry + time.Second)
 		synctest.Wait()
 		if r.one(pod) == "" {
 			t.Error("it does not heal")
@@ -316,7 +316,7 @@ func TestAPodWithoutItsAccountSaysSoAndHeals(t *testing.T) {
 	})
 }
 
-func TestAPodThatRunsIsNotToldOfATokenThatIsLate(t *testing.T) {
+func TestRunningPodKeepsStatusWhenATokenIsLate(t *testing.T) {
 	inBubble(t, issuing(), func(r *rig) {
 		m := (&mint{}).with(r)
 		pod := podNamed("a", withToken)
@@ -339,7 +339,7 @@ func TestAPodThatRunsIsNotToldOfATokenThatIsLate(t *testing.T) {
 	})
 }
 
-func TestTheEndOfAPodEndsItsTokens(t *testing.T) {
+func TestTokensAreWithdrawnWithTheirPod(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		end    func(*rig, *corev1.Pod)
@@ -381,7 +381,7 @@ func TestTheEndOfAPodEndsItsTokens(t *testing.T) {
 	}
 }
 
-func TestAPodThatIsReplacedHasTokensOfItsOwn(t *testing.T) {
+func TestReplacedPodGetsItsOwnTokens(t *testing.T) {
 	inBubble(t, issuing(), func(r *rig) {
 		(&mint{}).with(r)
 		first := podNamed("a", withToken)
@@ -399,7 +399,7 @@ func TestAPodThatIsReplacedHasTokensOfItsOwn(t *testing.T) {
 	})
 }
 
-func TestAReconnectBringsTokensThatAreDueAndNoOthers(t *testing.T) {
+func TestReconnectRenewsOnlyDueTokens(t *testing.T) {
 	inBubble(t, issuing(), func(r *rig) {
 		m := (&mint{}).with(r)
 		pod := podNamed("a", withToken)
@@ -430,7 +430,7 @@ func TestAReconnectBringsTokensThatAreDueAndNoOthers(t *testing.T) {
 	})
 }
 
-func TestATokenGoesToTheClusterOfItsPodAlone(t *testing.T) {
+func TestTokenIsSentToTheClusterOfItsPodOnly(t *testing.T) {
 	inBubble(t, issuing(), func(r *rig) {
 		(&mint{}).with(r)
 		mine, theirs := podNamed("a", withToken), podNamed("b", withToken, onNode("spoke2"))
@@ -454,7 +454,7 @@ func TestATokenGoesToTheClusterOfItsPodAlone(t *testing.T) {
 	})
 }
 
-func TestAPodThatAsksForTooManyTokensGetsNone(t *testing.T) {
+func TestPodWithTooManyTokensGetsNone(t *testing.T) {
 	inBubble(t, issuing(), func(r *rig) {
 		m := (&mint{}).with(r)
 		greedy := func(p *corev1.Pod) {
@@ -473,7 +473,7 @@ func TestAPodThatAsksForTooManyTokensGetsNone(t *testing.T) {
 }
 
 // An agent says what it holds, which may be anything: it is told that this is not so.
-func TestAnAgentCannotAskForTheTokensOfAnotherPod(t *testing.T) {
+func TestTokensOfAnotherPodAreNotSent(t *testing.T) {
 	client := fake.NewSimpleClientset(podNamed("mine", withToken), podNamed("theirs", withToken, onNode("spoke2")))
 	client.PrependReactor("create", "serviceaccounts", (&mint{}).react) // before anything asks the client
 	r := newRig(t, issuing(), client)
@@ -483,7 +483,7 @@ func TestAnAgentCannotAskForTheTokensOfAnotherPod(t *testing.T) {
 	a := newAgent(t, wire.KindPodToken)
 	claimed := wire.PodTokenKey{PodKey: wire.PodKey{Namespace: "default", Name: "theirs"}, UID: "uid-of-theirs"}.String()
 	a.mirrors[wire.KindPodToken].Hold(resource.RefOf(resource.Resource{Key: claimed}))
-	defer a.connect(r.Keeper, r.hub, spoke)()
+	defer a.connect(r.Controller, r.hub, spoke)()
 	a.await("its own tokens are there, and the claim is denied", func() bool {
 		return len(a.tokens) == 1 && a.complete[wire.KindPodToken] == 1 && len(a.deleted) == 1
 	})

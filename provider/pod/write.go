@@ -21,244 +21,244 @@ import (
 	"github.com/spokelet/spokelet/internal/statuswriter"
 )
 
-// errGone: there is no such pod any more.
-var errGone = errors.New("pod is gone")
+// errPodGone: there is no such pod any more.
+var errPodGone = errors.New("pod is gone")
 
-// errNotWarned: an event of a pod could not be written.
-var errNotWarned = errors.New("event of the pod is not written")
+// errEventNotWritten: an event of a pod could not be written.
+var errEventNotWritten = errors.New("event of the pod is not written")
 
-// task is what is to be made true of a pod.
-type task struct {
-	ref
+// statusUpdate is what is to be made true of a pod.
+type statusUpdate struct {
+	podRef
 	pod *corev1.Pod
-	// said is what is to be said of it; report is whence, nil when from the hub.
-	said   wire.PodStatus
-	report *report
+	// reported is what is to be said of it; report is whence, nil when from the hub.
+	reported wire.PodStatus
+	report   *report
 	// released: the pod was let go of, and the watch has yet to say so.
 	released bool
 }
 
-func (k *Keeper) next(ctx context.Context) bool {
-	r, quit := k.queue.Get()
+func (c *Controller) processNextStatus(ctx context.Context) bool {
+	r, quit := c.queue.Get()
 	if quit {
 		return false
 	}
-	defer k.queue.Done(r)
+	defer c.queue.Done(r)
 	// What comes meanwhile replaces the report that waits.
-	if wait := k.pace.Wait(r); wait > 0 {
-		k.queue.AddAfter(r, wait)
+	if wait := c.statusPacer.Wait(r); wait > 0 {
+		c.queue.AddAfter(r, wait)
 		return true
 	}
-	t, ok := k.task(r)
+	t, ok := c.buildStatusUpdate(r)
 	if !ok {
-		k.queue.Forget(r)
+		c.queue.Forget(r)
 		return true
 	}
-	if wait := k.debt(t); wait > 0 {
-		k.queue.AddAfter(r, wait)
+	if wait := c.writeDelay(t); wait > 0 {
+		c.queue.AddAfter(r, wait)
 		return true
 	}
-	err := k.perform(ctx, t)
+	err := c.applyStatusUpdate(ctx, t)
 	switch {
-	case err == nil, errors.Is(err, errGone):
+	case err == nil, errors.Is(err, errPodGone):
 	case statuswriter.Refused(err):
 		// Another try would bring the same: the agent's next report may be better.
-		k.metrics.wrote(resultRefused)
-		k.complain(err, "the status of a pod is refused", r)
+		c.metrics.countWrite(resultRefused)
+		c.logAgentError(err, "the status of a pod is refused", r)
 	default:
-		k.queue.AddRateLimited(r)
-		k.metrics.wrote(resultError)
-		k.config.Logger.V(1).Info("a pod is written again", "node", r.node, "pod", r.key.String(), "err", err.Error())
+		c.queue.AddRateLimited(r)
+		c.metrics.countWrite(resultError)
+		c.config.Logger.V(1).Info("a pod is written again", "node", r.cluster, "pod", r.key.String(), "err", err.Error())
 		return true
 	}
-	k.queue.Forget(r)
-	k.performed(t)
+	c.queue.Forget(r)
+	c.markReportProcessed(t)
 	return true
 }
 
-// debt is how long a task has to wait for what its cluster has had written. What the
+// writeDelay is how long a task has to wait for what its cluster has had written. What the
 // hub itself has to say of a pod does not wait.
-func (k *Keeper) debt(t task) time.Duration {
+func (c *Controller) writeDelay(t statusUpdate) time.Duration {
 	if t.report == nil {
 		return 0
 	}
-	return k.config.Writes.Wait(t.node)
+	return c.config.Writes.Wait(t.cluster)
 }
 
-// complain logs what is wrong with what an agent sent, unless that is often.
-func (k *Keeper) complain(err error, message string, r ref) {
-	if k.logLimiter.Allow(r.node) {
-		k.config.Logger.Error(err, message, "cluster", r.node, "pod", r.key.String())
+// logAgentError logs what is wrong with what an agent sent, unless that is often.
+func (c *Controller) logAgentError(err error, message string, r podRef) {
+	if c.logLimiter.Allow(r.cluster) {
+		c.config.Logger.Error(err, message, "cluster", r.cluster, "pod", r.key.String())
 	}
 }
 
-// task returns what is to be done about a pod, if anything.
-func (k *Keeper) task(r ref) (task, bool) {
-	n := k.find(r.node)
+// buildStatusUpdate returns what is to be done about a pod, if anything.
+func (c *Controller) buildStatusUpdate(r podRef) (statusUpdate, bool) {
+	n := c.getCluster(r.cluster)
 	if n == nil {
-		return task{}, false
+		return statusUpdate{}, false
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	h, ok := n.pods[r.key]
-	if !ok || n.muted {
-		return task{}, false
+	p, ok := n.pods[r.key]
+	if !ok || n.forgotten {
+		return statusUpdate{}, false
 	}
-	t := task{ref: r, pod: h.latest(), released: h.released}
-	own, wait := k.said(n, h)
+	t := statusUpdate{podRef: r, pod: p.latest(), released: p.deletionConfirmed}
+	own, wait := c.hubStatus(n, p)
 	if own != nil {
-		t.said = *own
+		t.reported = *own
 		return t, true
 	}
 	if wait > 0 {
-		k.queue.AddAfter(r, wait)
+		c.queue.AddAfter(r, wait)
 	}
-	if h.report == nil {
-		return t, k.claimsOthers(n, h)
+	if p.report == nil {
+		return t, c.showsForeignAddress(n, p)
 	}
-	said, err := wire.DecodePodStatus(h.report.body)
+	said, err := wire.DecodePodStatus(p.report.body)
 	if err != nil {
-		k.complain(err, "agent sent a status that cannot be read", r)
-		h.report = nil
-		return task{}, false
+		c.logAgentError(err, "agent sent a status that cannot be read", r)
+		p.report = nil
+		return statusUpdate{}, false
 	}
 	// Of a cluster that is cut off nothing is written. That nothing of a pod is left
 	// there stays true.
-	current := n.streams > 0 && (n.live || h.report.fresh)
-	if !current && !confirms(t.pod, said) {
-		return t, k.claimsOthers(n, h)
+	current := n.streams > 0 && (n.reportsComplete || p.report.pending)
+	if !current && !confirmsDeletion(t.pod, said) {
+		return t, c.showsForeignAddress(n, p)
 	}
-	t.said, t.report = said, h.report
+	t.reported, t.report = said, p.report
 	return t, true
 }
 
-// said returns what the hub itself has to say of a pod, or when to ask again; n.mu
+// hubStatus returns what the hub itself has to say of a pod, or when to ask again; n.mu
 // is held.
-func (k *Keeper) said(n *node, h *held) (said *wire.PodStatus, wait time.Duration) {
-	if r := k.refusal(h.pod); r != nil {
+func (c *Controller) hubStatus(n *clusterState, p *podState) (said *wire.PodStatus, wait time.Duration) {
+	if r := c.rejectionStatus(p.pod); r != nil {
 		return r, 0
 	}
-	if r := h.unissued(); r != nil {
+	if r := p.missingTokenStatus(); r != nil {
 		return r, 0
 	}
-	return n.silence(h)
+	return n.noResponseStatus(p)
 }
 
-// perform writes the status that is due, and then lets go of a pod that has ended.
-func (k *Keeper) perform(ctx context.Context, t task) error {
+// applyStatusUpdate writes the status that is due, and then lets go of a pod that has ended.
+func (c *Controller) applyStatusUpdate(ctx context.Context, t statusUpdate) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	status := merge(t.pod, t.said, metav1.Now())
-	news := k.showAddresses(t, &status)
-	defer k.warnOfAddresses(ctx, t, news)
+	status := merge(t.pod, t.reported, metav1.Now())
+	news := c.filterAddresses(t, &status)
+	defer c.recordHiddenAddresses(ctx, t, news)
 	if !equality.Semantic.DeepEqual(t.pod.Status, status) {
-		err := k.write(ctx, t, status)
-		last := confirms(t.pod, t.said) && refused(err)
+		err := c.patchStatus(ctx, t, status)
+		last := confirmsDeletion(t.pod, t.reported) && isRejected(err)
 		if err != nil && !last {
 			return err
 		}
 		if last {
 			// Its end does not wait for a status that nobody takes.
-			k.metrics.wrote(resultRefused)
-			k.complain(err, "the last status of a pod is refused", t.ref)
+			c.metrics.countWrite(resultRefused)
+			c.logAgentError(err, "the last status of a pod is refused", t.podRef)
 		}
 	}
-	if confirms(t.pod, t.said) && !t.released {
-		return k.release(ctx, t)
+	if confirmsDeletion(t.pod, t.reported) && !t.released {
+		return c.confirmDeletion(ctx, t)
 	}
-	return k.warnOfRefusal(ctx, t)
+	return c.recordDeniedObject(ctx, t)
 }
 
-// warnOfRefusal says on a pod, in an event, once what it may not have: that is for whoever
+// recordDeniedObject says on a pod, in an event, once what it may not have: that is for whoever
 // manages the hub to allow, and controllers show the events of pods that do not start.
-func (k *Keeper) warnOfRefusal(ctx context.Context, t task) error {
-	if t.report != nil || t.said.Reason != ReasonObjectNotAllowed || t.said.Gone {
+func (c *Controller) recordDeniedObject(ctx context.Context, t statusUpdate) error {
+	if t.report != nil || t.reported.Reason != ReasonObjectNotAllowed || t.reported.Gone {
 		return nil
 	}
 	due := false
-	k.withPod(t.ref, func(h *held) { due = h.pod.UID == t.pod.UID && h.denied != t.said.Message })
+	c.updatePod(t.podRef, func(p *podState) { due = p.pod.UID == t.pod.UID && p.objectWarning != t.reported.Message })
 	if !due {
 		return nil
 	}
-	if !k.warn(ctx, t.pod, t.said.Reason, t.said.Message) {
-		return errNotWarned
+	if !c.recordWarning(ctx, t.pod, t.reported.Reason, t.reported.Message) {
+		return errEventNotWritten
 	}
-	k.withPod(t.ref, func(h *held) { h.denied = t.said.Message })
+	c.updatePod(t.podRef, func(p *podState) { p.objectWarning = t.reported.Message })
 	return nil
 }
 
-// refused tells that the API server judged a status, and would again.
-func refused(err error) bool {
+// isRejected tells that the API server judged a status, and would again.
+func isRejected(err error) bool {
 	return statuswriter.Refused(err) || apierrors.IsForbidden(err)
 }
 
-// performed remembers that a report was acted upon.
-func (k *Keeper) performed(t task) {
-	k.withPod(t.ref, func(h *held) {
-		if t.report != nil && h.report == t.report {
-			h.report.fresh = false
+// markReportProcessed remembers that a report was acted upon.
+func (c *Controller) markReportProcessed(t statusUpdate) {
+	c.updatePod(t.podRef, func(p *podState) {
+		if t.report != nil && p.report == t.report {
+			p.report.pending = false
 		}
 	})
 }
 
-// write brings the status of a pod from what it was read as to what it shall be.
+// patchStatus brings the status of a pod from what it was read as to what it shall be.
 // Only what differs is written: what others changed meanwhile stays.
-func (k *Keeper) write(ctx context.Context, t task, status corev1.PodStatus) error {
-	patch, err := difference(t.pod, status)
+func (c *Controller) patchStatus(ctx context.Context, t statusUpdate, status corev1.PodStatus) error {
+	patch, err := buildStatusPatch(t.pod, status)
 	if err != nil {
 		return err
 	}
 	size := t.pod.Size() - t.pod.Status.Size() + status.Size()
-	k.pace.Spend(t.ref, size)
-	k.config.Writes.Spend(t.node, int64(size))
-	pods := k.config.Client.CoreV1().Pods(t.key.Namespace)
+	c.statusPacer.Spend(t.podRef, size)
+	c.config.Writes.Spend(t.cluster, int64(size))
+	pods := c.config.Client.CoreV1().Pods(t.key.Namespace)
 	written, err := pods.Patch(ctx, t.key.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 	switch {
 	case apierrors.IsNotFound(err):
-		return errGone
+		return errPodGone
 	case apierrors.IsConflict(err):
-		k.metrics.wrote(resultConflict)
-		return k.reread(ctx, t, err)
+		c.metrics.countWrite(resultConflict)
+		return c.resolveConflict(ctx, t, err)
 	case err != nil:
 		return fmt.Errorf("patch status of pod %s: %w", t.key, err)
 	}
-	k.metrics.wrote(resultWritten)
-	if t.report != nil && t.report.fresh {
-		k.metrics.latency.Observe(time.Since(t.report.received).Seconds())
+	c.metrics.countWrite(resultWritten)
+	if t.report != nil && t.report.pending {
+		c.metrics.latency.Observe(time.Since(t.report.received).Seconds())
 	}
-	k.remember(t, written)
+	c.storeWritten(t, written)
 	return nil
 }
 
-// reread finds out whether a conflict was about another pod of that name. If not,
+// resolveConflict finds out whether a conflict was about another pod of that name. If not,
 // it is returned, and what is tried again starts from the pod as it is now.
-func (k *Keeper) reread(ctx context.Context, t task, conflict error) error {
-	pod, err := k.config.Client.CoreV1().Pods(t.key.Namespace).Get(ctx, t.key.Name, metav1.GetOptions{})
+func (c *Controller) resolveConflict(ctx context.Context, t statusUpdate, conflict error) error {
+	pod, err := c.config.Client.CoreV1().Pods(t.key.Namespace).Get(ctx, t.key.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) || err == nil && pod.UID != t.pod.UID {
-		return errGone
+		return errPodGone
 	}
 	if err != nil {
 		return fmt.Errorf("read pod %s: %w", t.key, err)
 	}
-	k.remember(t, pod)
+	c.storeWritten(t, pod)
 	return conflict
 }
 
-// remember keeps a pod as the API server answered it, until the watch has it.
-func (k *Keeper) remember(t task, pod *corev1.Pod) {
-	n := k.find(t.node)
+// storeWritten keeps a pod as the API server answered it, until the watch has it.
+func (c *Controller) storeWritten(t statusUpdate, pod *corev1.Pod) {
+	n := c.getCluster(t.cluster)
 	if n == nil {
 		return
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if h, ok := n.pods[t.key]; ok && h.pod.UID == pod.UID {
-		h.own = trim(pod)
+	if p, ok := n.pods[t.key]; ok && p.pod.UID == pod.UID {
+		p.written = trim(pod)
 	}
 }
 
-// difference is the patch from the status of a pod to another, for that very pod.
-func difference(pod *corev1.Pod, status corev1.PodStatus) ([]byte, error) {
+// buildStatusPatch is the patch from the status of a pod to another, for that very pod.
+func buildStatusPatch(pod *corev1.Pod, status corev1.PodStatus) ([]byte, error) {
 	before, err := json.Marshal(map[string]any{"status": pod.Status})
 	if err != nil {
 		return nil, fmt.Errorf("encode status: %w", err)
@@ -275,22 +275,22 @@ func difference(pod *corev1.Pod, status corev1.PodStatus) ([]byte, error) {
 	return patch, nil
 }
 
-// confirms tells whether a pod waits for being let go of, and may be.
-func confirms(pod *corev1.Pod, said wire.PodStatus) bool {
+// confirmsDeletion tells whether a pod waits for being let go of, and may be.
+func confirmsDeletion(pod *corev1.Pod, said wire.PodStatus) bool {
 	released := pod.DeletionGracePeriodSeconds != nil && *pod.DeletionGracePeriodSeconds == 0
 	return said.Gone && pod.DeletionTimestamp != nil && !released
 }
 
-// release confirms a deletion, as a kubelet does when the last container has ended.
-func (k *Keeper) release(ctx context.Context, t task) error {
+// confirmDeletion confirms a deletion, as a kubelet does when the last container has ended.
+func (c *Controller) confirmDeletion(ctx context.Context, t statusUpdate) error {
 	options := metav1.NewDeleteOptions(0)
 	options.Preconditions = metav1.NewUIDPreconditions(string(t.pod.UID))
-	err := k.config.Client.CoreV1().Pods(t.key.Namespace).Delete(ctx, t.key.Name, *options)
+	err := c.config.Client.CoreV1().Pods(t.key.Namespace).Delete(ctx, t.key.Name, *options)
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("release pod %s: %w", t.key, err)
 	}
 	if err == nil {
-		k.withPod(t.ref, func(h *held) { h.released = h.pod.UID == t.pod.UID })
+		c.updatePod(t.podRef, func(p *podState) { p.deletionConfirmed = p.pod.UID == t.pod.UID })
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ import (
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
-func TestAStatusThatChangesWithoutEndIsWrittenAtASteadyRate(t *testing.T) {
+func TestChangingStatusIsWrittenAtALimitedRate(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
 		r.watch(spoke)
 		defer r.connect(spoke)()
@@ -54,7 +54,7 @@ func TestAStatusThatChangesWithoutEndIsWrittenAtASteadyRate(t *testing.T) {
 	}, podNamed("hot"), podNamed("calm"))
 }
 
-func TestLargeStatusesThatChangeWithoutEndAreWrittenAtARateOfBytes(t *testing.T) {
+func TestLargeStatusesAreLimitedByBytes(t *testing.T) {
 	const burst, rate, large = 1 << 20, 100 << 10, 25 << 10
 	writes := quota.NewWrites(quota.Rate{PerSecond: rate, Burst: burst}, quota.Rate{PerSecond: 1 << 30, Burst: 1 << 30})
 	inBubble(t, Config{Writes: writes}, func(r *rig) {
@@ -78,7 +78,7 @@ func TestLargeStatusesThatChangeWithoutEndAreWrittenAtARateOfBytes(t *testing.T)
 			t.Errorf("a pod of another cluster waits: %s", got)
 		}
 		writes.Spend(spoke, 10*burst)
-		r.receiveEvent(spoke, resource.Resource{Key: "default/hot/e1", UID: "uid-of-hot", Body: encoded(t, pulled(1, early2000))})
+		r.handleEvent(spoke, resource.Resource{Key: "default/hot/e1", UID: "uid-of-hot", Body: encoded(t, pulled(1, early2000))})
 		synctest.Wait()
 		if n := r.requests()["create events"]; n != 0 {
 			t.Errorf("%d events do not wait", n)
@@ -94,12 +94,12 @@ func TestLargeStatusesThatChangeWithoutEndAreWrittenAtARateOfBytes(t *testing.T)
 	}, podNamed("hot"), podNamed("calm", onNode("spoke2")))
 }
 
-func TestStatusesOfTheHubItselfAreNotDelayedByTheWriteBudget(t *testing.T) {
+func TestHubStatusIgnoresTheWriteQuota(t *testing.T) {
 	writes := quota.NewWrites(quota.Rate{PerSecond: 1, Burst: 1}, quota.Rate{PerSecond: 1 << 30, Burst: 1 << 30})
 	inBubble(t, Config{Writes: writes}, func(r *rig) {
 		writes.Spend(spoke, 1<<20)
 		r.watch(spoke)
-		<-time.After(2 * answerWithin)
+		<-time.After(2 * responseTimeout)
 		synctest.Wait()
 		if got := r.pod("a").Status.Reason; got != ReasonNotSent {
 			t.Errorf("reason %q, want %q", got, ReasonNotSent)
@@ -107,13 +107,13 @@ func TestStatusesOfTheHubItselfAreNotDelayedByTheWriteBudget(t *testing.T) {
 	}, podNamed("a"))
 }
 
-func TestAStatusThatIsLargeOnceItIsDecodedIsDropped(t *testing.T) {
+func TestStatusThatDecodesTooLargeIsDropped(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
 		r.watch(spoke)
 		defer r.connect(spoke)()
 		body := []byte(`{"generation":1,"status":{"phase":"Running","containerStatuses":[{}` + strings.Repeat(",{}", 60_000) + `]}}`)
-		r.receive(spoke, resource.Resource{Key: "default/a", UID: "uid-of-a", Body: body})
-		r.withPod(ref{node: spoke, key: keyOf(podNamed("a"))}, func(h *held) {
+		r.handleStatus(spoke, resource.Resource{Key: "default/a", UID: "uid-of-a", Body: body})
+		r.updatePod(podRef{cluster: spoke, key: keyOf(podNamed("a"))}, func(h *podState) {
 			if h.report != nil {
 				t.Errorf("%d bytes that become megabytes are kept", len(h.report.body))
 			}
@@ -125,16 +125,16 @@ func TestAStatusThatIsLargeOnceItIsDecodedIsDropped(t *testing.T) {
 	}, podNamed("a"))
 }
 
-func TestAnAgentsMistakesAreLoggedNowAndThen(t *testing.T) {
+func TestAgentErrorsAreLoggedAtALimitedRate(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
 		r.watch(spoke)
 		defer r.connect(spoke)()
 		lines := 0
 		r.config.Logger = funcr.New(func(string, string) { lines++ }, funcr.Options{})
 		for i := range 1000 {
-			r.receive(spoke, resource.Resource{Key: "default/a", UID: "uid-of-a", Body: []byte("{")})
-			r.receive(spoke, resource.Resource{Key: strconv.Itoa(i), UID: "uid-of-a"})
-			r.receiveEvent(spoke, resource.Resource{Key: strconv.Itoa(i), UID: "uid-of-a"})
+			r.handleStatus(spoke, resource.Resource{Key: "default/a", UID: "uid-of-a", Body: []byte("{")})
+			r.handleStatus(spoke, resource.Resource{Key: strconv.Itoa(i), UID: "uid-of-a"})
+			r.handleEvent(spoke, resource.Resource{Key: strconv.Itoa(i), UID: "uid-of-a"})
 			synctest.Wait()
 		}
 		if lines == 0 || lines > 20 {
@@ -143,7 +143,7 @@ func TestAnAgentsMistakesAreLoggedNowAndThen(t *testing.T) {
 	}, podNamed("a"))
 }
 
-func TestAWriteThatFails(t *testing.T) {
+func TestStatusWriteErrors(t *testing.T) {
 	pods := corev1.Resource("pods")
 	cases := map[string]struct {
 		reason string
@@ -187,7 +187,7 @@ func TestAWriteThatFails(t *testing.T) {
 				})
 				r.watch(spoke)
 				defer r.connect(spoke)()
-				<-time.After(2 * answerWithin)
+				<-time.After(2 * responseTimeout)
 				r.requests()
 				r.says(spoke, podNamed("a"), wire.PodStatus{Generation: 1, Status: running()})
 				<-time.After(time.Hour)
@@ -203,7 +203,7 @@ func TestAWriteThatFails(t *testing.T) {
 	}
 }
 
-func TestAPodThatNeverWasInTheSpokeFailsBeforeItGoes(t *testing.T) {
+func TestPodNeverCreatedFailsBeforeItsDeletion(t *testing.T) {
 	refused := func(p *corev1.Pod) {
 		p.Status = merge(p, wire.PodStatus{Generation: 1, Reason: "HostAccess", Message: "host namespaces"}, early2000)
 	}
@@ -256,7 +256,7 @@ func TestAPodThatNeverWasInTheSpokeFailsBeforeItGoes(t *testing.T) {
 				if tc.said != nil {
 					r.says(spoke, tc.pod, *tc.said)
 				}
-				<-time.After(2 * answerWithin)
+				<-time.After(2 * responseTimeout)
 				synctest.Wait()
 				// The fake has no versions: what comes late of the pod is written once more.
 				writes = writes[:min(len(writes), slices.Index(writes, "delete")+1)]
@@ -268,7 +268,7 @@ func TestAPodThatNeverWasInTheSpokeFailsBeforeItGoes(t *testing.T) {
 	}
 }
 
-func TestAConflictAboutAnotherPodOfTheNameIsTheEnd(t *testing.T) {
+func TestConflictWithAnotherUIDIsNotRetried(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
 		r.watch(spoke)
 		defer r.connect(spoke)()
@@ -278,7 +278,7 @@ func TestAConflictAboutAnotherPodOfTheNameIsTheEnd(t *testing.T) {
 		r.client.PrependReactor("get", "pods", func(k8stesting.Action) (bool, runtime.Object, error) {
 			return true, podNamed("a", func(p *corev1.Pod) { p.UID = "another" }), nil
 		})
-		<-time.After(2 * answerWithin)
+		<-time.After(2 * responseTimeout)
 		r.requests()
 		r.says(spoke, podNamed("a"), wire.PodStatus{Generation: 1, Status: running()})
 		<-time.After(time.Hour)
@@ -289,14 +289,14 @@ func TestAConflictAboutAnotherPodOfTheNameIsTheEnd(t *testing.T) {
 	}, podNamed("a"))
 }
 
-func TestTheWatchMayLagBehindOurWrite(t *testing.T) {
+func TestOwnWriteIsNewerThanALaggingWatch(t *testing.T) {
 	version := func(v string) func(*corev1.Pod) { return func(p *corev1.Pod) { p.ResourceVersion = v } }
-	h := &held{pod: podNamed("a", version("5")), own: podNamed("a", version("9"))}
+	h := &podState{pod: podNamed("a", version("5")), written: podNamed("a", version("9"))}
 	if got := h.latest().ResourceVersion; got != "9" {
 		t.Errorf("version %s, want our own", got)
 	}
 	h.pod = podNamed("a", version("10"))
-	if got := h.latest().ResourceVersion; got != "10" || h.own != nil {
+	if got := h.latest().ResourceVersion; got != "10" || h.written != nil {
 		t.Errorf("version %s, want the watch's, and ours forgotten", got)
 	}
 }

@@ -15,14 +15,14 @@ import (
 // hubNetwork is the network of a hub with two nodes and Services of two families.
 func hubNetwork() *Network {
 	n := NewNetwork(netip.MustParseAddr("10.244.0.9"), func() {})
-	n.Replace(Services, map[string]Claim{
-		"kubernetes": ParseClaim([]string{"10.96.0.0/12", "fd00:96::/108"}, nil),
+	n.Replace(Services, map[string]Usage{
+		"kubernetes": ParseUsage([]string{"10.96.0.0/12", "fd00:96::/108"}, nil),
 	})
-	n.Replace(Nodes, map[string]Claim{
-		"a": ParseClaim([]string{"10.244.0.0/24", "fd00:244::/64"}, []string{"192.0.2.1", "2001:db8::1", "hub-a"}),
-		"b": ParseClaim([]string{"10.244.1.0/24"}, []string{"192.0.2.2"}),
+	n.Replace(Nodes, map[string]Usage{
+		"a": ParseUsage([]string{"10.244.0.0/24", "fd00:244::/64"}, []string{"192.0.2.1", "2001:db8::1", "hub-a"}),
+		"b": ParseUsage([]string{"10.244.1.0/24"}, []string{"192.0.2.2"}),
 	})
-	n.Replace(APIServers, map[string]Claim{"kubernetes": ParseClaim(nil, []string{"198.51.100.6"})})
+	n.Replace(APIServers, map[string]Usage{"kubernetes": ParseUsage(nil, []string{"198.51.100.6"})})
 	return n
 }
 
@@ -35,7 +35,7 @@ func limitOf(t testing.TB, text string) Limit {
 	return limit
 }
 
-func TestAnAddressThatLeadsSomewhereOnTheHubIsDropped(t *testing.T) {
+func TestChooseDropsAddressesOfTheHub(t *testing.T) {
 	within := limitOf(t, "10.1.0.0/16, fd01::/48, 127.0.0.0/8, 10.96.0.0/12")
 	cases := map[string]struct {
 		reason  string
@@ -109,7 +109,7 @@ func TestAnAddressThatLeadsSomewhereOnTheHubIsDropped(t *testing.T) {
 	}
 }
 
-func TestAtMostOneAddressOfEachFamilyIsShown(t *testing.T) {
+func TestChooseShowsOneAddressPerFamily(t *testing.T) {
 	cases := map[string]struct {
 		reason   string
 		reported []string
@@ -148,7 +148,7 @@ func many(n int) []string {
 	return out
 }
 
-func TestANetworkFollowsItsSources(t *testing.T) {
+func TestNetworkFollowsItsSources(t *testing.T) {
 	changes := 0
 	n := NewNetwork(netip.Addr{}, func() { changes++ })
 	shown := func(text string) bool { return len(n.Choose([]string{text}, Limit{}).Shown) > 0 }
@@ -161,18 +161,18 @@ func TestANetworkFollowsItsSources(t *testing.T) {
 	if !n.Known() || changes != 3 {
 		t.Errorf("known %t after %d changes, want three", n.Known(), changes)
 	}
-	claim := ParseClaim([]string{"10.244.1.0/24"}, []string{"192.0.2.2"})
+	claim := ParseUsage([]string{"10.244.1.0/24"}, []string{"192.0.2.2"})
 	n.Put(Nodes, "b", claim)
 	n.Put(Nodes, "b", claim)
 	if shown("10.244.1.1") || shown("192.0.2.2") || changes != 4 {
 		t.Errorf("a new node is unknown, or was news %d times", changes-3)
 	}
-	n.Put(Nodes, "c", ParseClaim([]string{"10.244.1.0/24"}, nil))
+	n.Put(Nodes, "c", ParseUsage([]string{"10.244.1.0/24"}, nil))
 	n.Delete(Nodes, "b")
 	if shown("10.244.1.1") || !shown("192.0.2.2") {
 		t.Error("what two claim is free when one is gone, or what one claimed is not")
 	}
-	n.Replace(Nodes, map[string]Claim{"d": ParseClaim([]string{"10.244.2.0/24"}, nil)})
+	n.Replace(Nodes, map[string]Usage{"d": ParseUsage([]string{"10.244.2.0/24"}, nil)})
 	if !shown("10.244.1.1") || shown("10.244.2.1") {
 		t.Error("a list does not replace what there was")
 	}
@@ -181,32 +181,32 @@ func TestANetworkFollowsItsSources(t *testing.T) {
 	}
 }
 
-func TestAHubThatDoesNotSayWhereItsPodsAreShowsWhatRecordsName(t *testing.T) {
+func TestHubWithoutPodCIDRsShowsAllowedRangesOnly(t *testing.T) {
 	n := hubNetwork()
-	n.Replace(Nodes, map[string]Claim{"a": ParseClaim(nil, []string{"192.0.2.1"})})
+	n.Replace(Nodes, map[string]Usage{"a": ParseUsage(nil, []string{"192.0.2.1"})})
 	if got := n.Choose([]string{"10.1.0.7"}, Limit{}); len(got.Shown) > 0 {
 		t.Error("an address that may be a pod's of the hub is shown")
 	}
 	if got := n.Choose([]string{"10.1.0.7"}, limitOf(t, "10.1.0.0/16")); len(got.Shown) != 1 {
 		t.Errorf("one that the record names is not shown: %v", got.Dropped)
 	}
-	n.Put(Nodes, "b", ParseClaim([]string{"10.244.0.0/24"}, nil))
+	n.Put(Nodes, "b", ParseUsage([]string{"10.244.0.0/24"}, nil))
 	if got := n.Choose([]string{"10.1.0.7"}, Limit{}); len(got.Shown) != 1 {
 		t.Errorf("not shown, though the hub says where its pods are: %v", got.Dropped)
 	}
 }
 
-func TestBeforeTheNetworkIsKnownAddressesStay(t *testing.T) {
-	got := Keep([]string{"10.1.0.7", "fd01::7"}, []string{"10.1.0.7"})
+func TestUnknownNetworkKeepsShownAddresses(t *testing.T) {
+	got := ChooseShown([]string{"10.1.0.7", "fd01::7"}, []string{"10.1.0.7"})
 	if diff := cmp.Diff([]string{"10.1.0.7"}, got.Shown); diff != "" || len(got.Dropped) != 1 {
 		t.Errorf("dropped %v, shown (-want +got):\n%s", got.Dropped, diff)
 	}
-	if got := Keep([]string{"127.0.0.1"}, []string{"127.0.0.1"}); len(got.Shown) > 0 {
+	if got := ChooseShown([]string{"127.0.0.1"}, []string{"127.0.0.1"}); len(got.Shown) > 0 {
 		t.Error("a loopback address stays")
 	}
 }
 
-func TestWhatARecordMaySayOfAddresses(t *testing.T) {
+func TestParseLimit(t *testing.T) {
 	cases := map[string]struct {
 		reason, text string
 		ok           bool
@@ -251,7 +251,7 @@ func FuzzChoose(f *testing.F) {
 			if err != nil || addr.String() != shown || addr.Is4In6() || addr.Zone() != "" {
 				t.Fatalf("%q is shown in an unusual form", shown)
 			}
-			if !addr.IsGlobalUnicast() || network.refuses(addr, limit) != "" {
+			if !addr.IsGlobalUnicast() || network.dropReason(addr, limit) != "" {
 				t.Fatalf("%s is shown", shown)
 			}
 		}

@@ -22,12 +22,12 @@ const reportedMax = 16
 
 // Choose chooses from the addresses of a report, the first of which is the main one.
 func (n *Network) Choose(reported []string, limit Limit) Choice {
-	return choose(reported, func(addr netip.Addr) string { return n.refuses(addr, limit) })
+	return choose(reported, func(addr netip.Addr) string { return n.dropReason(addr, limit) })
 }
 
-// Keep chooses those that are shown already: nothing else can be said of addresses while
+// ChooseShown chooses those that are shown already: nothing else can be said of addresses while
 // the network is not known.
-func Keep(reported, shown []string) Choice {
+func ChooseShown(reported, shown []string) Choice {
 	return choose(reported, func(addr netip.Addr) string {
 		switch what := specialUse(addr); {
 		case what != "":

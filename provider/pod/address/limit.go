@@ -23,14 +23,14 @@ var errLimit = errors.New("pod addresses are neither none nor a list of CIDRs")
 // Limit is what the record of a cluster says of the addresses of its pods. The zero
 // value says nothing.
 type Limit struct {
-	said   bool
-	within []netip.Prefix
+	isSet    bool
+	prefixes []netip.Prefix
 }
 
 // ParseLimit reads CIDRs, separated by commas, or "none". With an error it returns the
 // Limit that allows none.
 func ParseLimit(text string) (Limit, error) {
-	none := Limit{said: true}
+	none := Limit{isSet: true}
 	if strings.TrimSpace(text) == None {
 		return none, nil
 	}
@@ -48,16 +48,16 @@ func ParseLimit(text string) (Limit, error) {
 		case prefix != prefix.Masked():
 			return none, fmt.Errorf("%w: %.64q has bits beyond its mask, want %s", errLimit, part, prefix.Masked())
 		}
-		limit.within = append(limit.within, prefix)
+		limit.prefixes = append(limit.prefixes, prefix)
 	}
 	return limit, nil
 }
 
 // Equal reports whether two limits are the same.
 func (l Limit) Equal(other Limit) bool {
-	return l.said == other.said && slices.Equal(l.within, other.within)
+	return l.isSet == other.isSet && slices.Equal(l.prefixes, other.prefixes)
 }
 
 func (l Limit) allows(addr netip.Addr) bool {
-	return !l.said || slices.ContainsFunc(l.within, func(p netip.Prefix) bool { return p.Contains(addr) })
+	return !l.isSet || slices.ContainsFunc(l.prefixes, func(p netip.Prefix) bool { return p.Contains(addr) })
 }

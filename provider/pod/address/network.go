@@ -20,18 +20,18 @@ const (
 	sources
 )
 
-// Claim is what one object of a source uses.
-type Claim struct {
+// Usage is what one object of a source uses.
+type Usage struct {
 	// ranges are those of Services, or of a node's pods.
 	ranges []netip.Prefix
 	// addresses are those of a node or an API server.
 	addresses []netip.Addr
 }
 
-// ParseClaim reads what an object says. What cannot be read is left out: API servers
+// ParseUsage reads what an object says. What cannot be read is left out: API servers
 // have checked it.
-func ParseClaim(ranges, addresses []string) Claim {
-	var c Claim
+func ParseUsage(ranges, addresses []string) Usage {
+	var c Usage
 	for _, text := range ranges {
 		if prefix, err := netip.ParsePrefix(text); err == nil {
 			c.ranges = append(c.ranges, prefix.Masked())
@@ -45,42 +45,42 @@ func ParseClaim(ranges, addresses []string) Claim {
 	return c
 }
 
-func (c Claim) equal(other Claim) bool {
+func (c Usage) isEqual(other Usage) bool {
 	return slices.Equal(c.ranges, other.ranges) && slices.Equal(c.addresses, other.addresses)
 }
 
 // Network is what the hub itself uses. It is safe for concurrent use.
 type Network struct {
-	own     netip.Addr
-	changed func()
+	hubAddress netip.Addr
+	changed    func()
 
 	mu     sync.RWMutex // guards what follows
-	claims [sources]map[string]Claim
+	usages [sources]map[string]Usage
 	// known: a source has been listed.
 	known [sources]bool
 	// ranges and addresses count who claims each.
-	ranges    [sources]set
-	addresses [sources]set
-	// unranged counts the nodes that do not say which range their pods have.
-	unranged int
+	ranges    [sources]prefixCounter
+	addresses [sources]prefixCounter
+	// nodesWithoutRange counts the nodes that do not say which range their pods have.
+	nodesWithoutRange int
 }
 
 // NewNetwork returns a Network of which nothing is known but the hub's own address.
 // changed is called after each change, without a lock; it must not block.
 func NewNetwork(own netip.Addr, changed func()) *Network {
-	n := &Network{own: own.Unmap(), changed: changed}
+	n := &Network{hubAddress: own.Unmap(), changed: changed}
 	for i := range sources {
-		n.claims[i], n.ranges[i], n.addresses[i] = map[string]Claim{}, set{}, set{}
+		n.usages[i], n.ranges[i], n.addresses[i] = map[string]Usage{}, prefixCounter{}, prefixCounter{}
 	}
 	return n
 }
 
 // Replace takes all objects of a source.
-func (n *Network) Replace(from Source, all map[string]Claim) {
+func (n *Network) Replace(from Source, all map[string]Usage) {
 	n.mu.Lock()
 	news := !n.known[from]
 	n.known[from] = true
-	for name := range n.claims[from] {
+	for name := range n.usages[from] {
 		if _, ok := all[name]; !ok {
 			news = n.set(from, name, nil) || news
 		}
@@ -95,12 +95,12 @@ func (n *Network) Replace(from Source, all map[string]Claim) {
 }
 
 // Put takes an object of a source that is new or changed.
-func (n *Network) Put(from Source, name string, claim Claim) { n.change(from, name, &claim) }
+func (n *Network) Put(from Source, name string, claim Usage) { n.change(from, name, &claim) }
 
 // Delete takes that an object of a source is gone.
 func (n *Network) Delete(from Source, name string) { n.change(from, name, nil) }
 
-func (n *Network) change(from Source, name string, claim *Claim) {
+func (n *Network) change(from Source, name string, claim *Usage) {
 	n.mu.Lock()
 	news := n.set(from, name, claim)
 	n.mu.Unlock()
@@ -110,23 +110,23 @@ func (n *Network) change(from Source, name string, claim *Claim) {
 }
 
 // set reports whether anything changed; n.mu is held.
-func (n *Network) set(from Source, name string, claim *Claim) bool {
-	before, ok := n.claims[from][name]
-	if claim != nil && ok && before.equal(*claim) || claim == nil && !ok {
+func (n *Network) set(from Source, name string, claim *Usage) bool {
+	before, ok := n.usages[from][name]
+	if claim != nil && ok && before.isEqual(*claim) || claim == nil && !ok {
 		return false
 	}
 	if ok {
 		n.count(from, before, -1)
-		delete(n.claims[from], name)
+		delete(n.usages[from], name)
 	}
 	if claim != nil {
 		n.count(from, *claim, 1)
-		n.claims[from][name] = *claim
+		n.usages[from][name] = *claim
 	}
 	return true
 }
 
-func (n *Network) count(from Source, claim Claim, by int) {
+func (n *Network) count(from Source, claim Usage, by int) {
 	for _, prefix := range claim.ranges {
 		n.ranges[from].count(prefix, by)
 	}
@@ -134,7 +134,7 @@ func (n *Network) count(from Source, claim Claim, by int) {
 		n.addresses[from].count(netip.PrefixFrom(addr, addr.BitLen()), by)
 	}
 	if from == Nodes && len(claim.ranges) == 0 {
-		n.unranged += by
+		n.nodesWithoutRange += by
 	}
 }
 
@@ -146,38 +146,38 @@ func (n *Network) Known() bool {
 	return !slices.Contains(n.known[:], false)
 }
 
-// refuses says why the hub does not show an address for a pod of a cluster; empty when
+// dropReason says why the hub does not show an address for a pod of a cluster; empty when
 // it does.
-func (n *Network) refuses(addr netip.Addr, limit Limit) string {
+func (n *Network) dropReason(addr netip.Addr, limit Limit) string {
 	if what := specialUse(addr); what != "" {
 		return what
 	}
 	n.mu.RLock()
 	defer n.mu.RUnlock()
 	switch {
-	case addr == n.own:
+	case addr == n.hubAddress:
 		return "is the hub's own"
-	case n.ranges[Services].has(addr):
+	case n.ranges[Services].contains(addr):
 		return "is in a Service range of the hub"
-	case n.addresses[APIServers].has(addr):
+	case n.addresses[APIServers].contains(addr):
 		return "is that of an API server of the hub"
-	case n.addresses[Nodes].has(addr):
+	case n.addresses[Nodes].contains(addr):
 		return "is that of a node of the hub"
-	case n.ranges[Nodes].has(addr):
+	case n.ranges[Nodes].contains(addr):
 		return "is in a pod range of the hub"
 	case !limit.allows(addr):
 		return "is not in a range that the cluster's record allows"
-	case !limit.said && n.unranged > 0 && n.unranged == len(n.claims[Nodes]):
+	case !limit.isSet && n.nodesWithoutRange > 0 && n.nodesWithoutRange == len(n.usages[Nodes]):
 		return "may be a pod's of the hub, whose nodes have no spec.podCIDRs, and the cluster's record names no ranges"
 	}
 	return ""
 }
 
-// set counts prefixes, and how many of them have each length, so that a lookup costs
+// prefixCounter counts prefixes, and how many of them have each length, so that a lookup costs
 // as much as there are lengths.
-type set map[int]map[netip.Prefix]int
+type prefixCounter map[int]map[netip.Prefix]int
 
-func (s set) count(prefix netip.Prefix, by int) {
+func (s prefixCounter) count(prefix netip.Prefix, by int) {
 	of := s[prefix.Bits()]
 	if of == nil {
 		of = map[netip.Prefix]int{}
@@ -191,7 +191,7 @@ func (s set) count(prefix netip.Prefix, by int) {
 	}
 }
 
-func (s set) has(addr netip.Addr) bool {
+func (s prefixCounter) contains(addr netip.Addr) bool {
 	for bits, of := range s {
 		if prefix, err := addr.Prefix(bits); err == nil && of[prefix] > 0 {
 			return true

@@ -21,10 +21,10 @@ func parse(text string) (netip.Addr, error) {
 	return addr, nil
 }
 
-// special are the ranges of RFC 6890 whose addresses lead to the machine itself, its
+// specialRanges are the ranges of RFC 6890 whose addresses lead to the machine itself, its
 // link, many machines at once, or by translation to any IPv4 address, and the fixed
 // addresses at which clouds serve their machines' credentials.
-var special = []struct {
+var specialRanges = []struct {
 	what     string
 	prefixes []netip.Prefix
 }{
@@ -47,7 +47,7 @@ func prefixes(texts ...string) []netip.Prefix {
 
 // specialUse says what an address is that nobody may have; empty for any other.
 func specialUse(addr netip.Addr) string {
-	for _, s := range special {
+	for _, s := range specialRanges {
 		for _, p := range s.prefixes {
 			if p.Contains(addr) {
 				return s.what

@@ -19,29 +19,29 @@ import (
 // lacks it is not known, the hub may have been restored from a backup: those end with
 // their own.
 
-// tellForced tells the agent of a pod that was deleted as its last version gone says, if
+// publishForcedDeletion tells the agent of a pod that was deleted as its last version gone says, if
 // it had no grace and may yet run; n.mu is held.
-func (k *Keeper) tellForced(n *node, h *held, gone *corev1.Pod) {
+func (c *Controller) publishForcedDeletion(n *clusterState, p *podState, gone *corev1.Pod) {
 	grace := gone.DeletionGracePeriodSeconds
-	if n.muted || !h.sent || h.pod.UID != gone.UID || grace == nil || *grace != 0 || h.released || h.report.tellsOfEnd() {
+	if n.forgotten || !p.published || p.pod.UID != gone.UID || grace == nil || *grace != 0 || p.deletionConfirmed || p.report.hasEnded() {
 		return
 	}
 	key := wire.PodTokenKey{PodKey: keyOf(gone), UID: string(gone.UID)}.String()
-	if err := k.config.Sync.Source(n.name, wire.KindPodForced).Put(resource.Resource{Key: key, UID: string(gone.UID)}); err != nil {
-		k.config.Logger.Error(err, "cannot tell a cluster that a pod was deleted by force", "node", n.name, "pod", key)
+	if err := c.config.Sync.Source(n.name, wire.KindPodForced).Put(resource.Resource{Key: key, UID: string(gone.UID)}); err != nil {
+		c.config.Logger.Error(err, "cannot tell a cluster that a pod was deleted by force", "node", n.name, "pod", key)
 		return
 	}
-	n.forced = append(n.forced, key)
-	k.keepForced(n, wire.PodsForcedMax)
+	n.forcedKeys = append(n.forcedKeys, key)
+	c.trimForced(n, wire.PodsForcedMax)
 }
 
-// keepForced withdraws all but the last of them; n.mu is held. The agent does not say
+// trimForced withdraws all but the last of them; n.mu is held. The agent does not say
 // when it has ended one: a bound is what ends them.
-func (k *Keeper) keepForced(n *node, last int) {
-	for len(n.forced) > last {
-		if !n.muted {
-			k.config.Sync.Source(n.name, wire.KindPodForced).Delete(n.forced[0])
+func (c *Controller) trimForced(n *clusterState, last int) {
+	for len(n.forcedKeys) > last {
+		if !n.forgotten {
+			c.config.Sync.Source(n.name, wire.KindPodForced).Delete(n.forcedKeys[0])
 		}
-		n.forced = n.forced[1:]
+		n.forcedKeys = n.forcedKeys[1:]
 	}
 }

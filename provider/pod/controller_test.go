@@ -19,7 +19,7 @@ import (
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
-func TestWhatAPodOfAVirtualNodeGets(t *testing.T) {
+func TestPodStatusFollowsReports(t *testing.T) {
 	cases := map[string]struct {
 		reason     string
 		pod        *corev1.Pod
@@ -92,10 +92,10 @@ func TestWhatAPodOfAVirtualNodeGets(t *testing.T) {
 	}
 }
 
-func TestAPodTravelsWithoutItsStatus(t *testing.T) {
+func TestPublishedPodHasNoStatus(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
 		r.watch(spoke)
-		sent, ok := r.load(spoke, "default/a")
+		sent, ok := r.loadPod(spoke, "default/a")
 		if !ok {
 			t.Fatal("the pod is not loaded")
 		}
@@ -109,13 +109,13 @@ func TestAPodTravelsWithoutItsStatus(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" || sent.UID != string(pod.UID) {
 			t.Errorf("of uid %s (-want +got):\n%s", sent.UID, diff)
 		}
-		if _, ok := r.load("spoke2", "default/a"); ok {
+		if _, ok := r.loadPod("spoke2", "default/a"); ok {
 			t.Error("another cluster may have it too")
 		}
 	}, podNamed("a", inCluster))
 }
 
-func TestAStatusIsWrittenOnceAndAtOnce(t *testing.T) {
+func TestStatusIsWrittenOnceAtOnce(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
 		r.watch(spoke)
 		r.connect(spoke)
@@ -130,7 +130,7 @@ func TestAStatusIsWrittenOnceAndAtOnce(t *testing.T) {
 		if diff := cmp.Diff(map[string]int{"patch pods": 1}, r.requests()); diff != "" {
 			t.Errorf("requests (-want +got):\n%s", diff)
 		}
-		if sent, ok := r.load(spoke, "default/a"); !ok {
+		if sent, ok := r.loadPod(spoke, "default/a"); !ok {
 			t.Error("the pod is not sent any more")
 		} else if p, err := wire.DecodePod(sent.Key, sent.Body); err != nil || !p.Seen {
 			t.Errorf("the agent is not told that the pod was there: %+v, %v", p, err)
@@ -138,7 +138,7 @@ func TestAStatusIsWrittenOnceAndAtOnce(t *testing.T) {
 	}, podNamed("a"))
 }
 
-func TestAReportOfAnotherPodIsNotTaken(t *testing.T) {
+func TestReportOfAnotherUIDIsIgnored(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
 		r.watch(spoke)
 		r.connect(spoke)
@@ -147,8 +147,8 @@ func TestAReportOfAnotherPodIsNotTaken(t *testing.T) {
 		stranger.UID = "of-an-earlier-one"
 		r.says(spoke, stranger, wire.PodStatus{Gone: true, Lost: true})
 		r.says("spoke2", podNamed("a"), wire.PodStatus{Gone: true, Lost: true})
-		r.receive(spoke, resource.Resource{Key: "no-key"})
-		r.receive(spoke, resource.Resource{Key: "default/a", UID: "uid-of-a", Body: []byte("{")})
+		r.handleStatus(spoke, resource.Resource{Key: "no-key"})
+		r.handleStatus(spoke, resource.Resource{Key: "default/a", UID: "uid-of-a", Body: []byte("{")})
 		synctest.Wait()
 		if diff := cmp.Diff(map[string]int{}, r.requests()); diff != "" {
 			t.Errorf("requests (-want +got):\n%s", diff)
@@ -156,7 +156,7 @@ func TestAReportOfAnotherPodIsNotTaken(t *testing.T) {
 	}, podNamed("a"))
 }
 
-func TestADeletionIsConfirmedWhenNothingIsLeft(t *testing.T) {
+func TestDeletionIsConfirmedWhenThePodIsGone(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
 		r.watch(spoke)
 		cut := r.connect(spoke)
@@ -173,19 +173,19 @@ func TestADeletionIsConfirmedWhenNothingIsLeft(t *testing.T) {
 	}, podNamed("a", deleting(30)))
 }
 
-func TestHowAPodEndedIsNotOvertakenByItsEnd(t *testing.T) {
+func TestFinalStatusIsWrittenBeforeTheDeletion(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
 		r.watch(spoke)
 		r.says(spoke, podNamed("a"), wire.PodStatus{Status: succeeded()})
 		r.says(spoke, podNamed("a"), wire.PodStatus{Gone: true, Lost: true})
 		defer r.connect(spoke)()
-		if got := r.pod("a").Status; got.Phase != corev1.PodSucceeded || find(got.Conditions, wire.ConditionInCluster).Status != corev1.ConditionFalse {
+		if got := r.pod("a").Status; got.Phase != corev1.PodSucceeded || findCondition(got.Conditions, wire.ConditionInCluster).Status != corev1.ConditionFalse {
 			t.Errorf("status: %+v", got)
 		}
 	}, podNamed("a", inCluster))
 }
 
-func TestAPodThatIsHeldByFinalizersIsLetGoOfOnce(t *testing.T) {
+func TestPodWithFinalizersIsConfirmedOnce(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
 		r.watch(spoke)
 		r.connect(spoke)
@@ -200,12 +200,12 @@ func TestAPodThatIsHeldByFinalizersIsLetGoOfOnce(t *testing.T) {
 // notReady is what the hub's node controller does when the node is not Ready.
 func (r *rig) notReady(name string) {
 	pod := r.pod(name)
-	c := find(pod.Status.Conditions, corev1.PodReady)
+	c := findCondition(pod.Status.Conditions, corev1.PodReady)
 	c.Status = corev1.ConditionFalse
 	r.update(pod)
 }
 
-func TestOfAClusterThatIsCutOffNothingIsWritten(t *testing.T) {
+func TestNothingIsWrittenForADisconnectedCluster(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
 		r.watch(spoke)
 		cut := r.connect(spoke)
@@ -223,24 +223,24 @@ func TestOfAClusterThatIsCutOffNothingIsWritten(t *testing.T) {
 		if diff := cmp.Diff(map[string]int{}, r.requests()); diff != "" {
 			t.Errorf("before the agent has said all (-want +got):\n%s", diff)
 		}
-		r.synced(spoke)
+		r.handleSynced(spoke)
 		synctest.Wait()
 		if diff := cmp.Diff(map[string]int{"patch pods": 1}, r.requests()); diff != "" {
 			t.Errorf("once it has (-want +got):\n%s", diff)
 		}
-		if c := find(r.pod("a").Status.Conditions, corev1.PodReady); c.Status != corev1.ConditionTrue {
+		if c := findCondition(r.pod("a").Status.Conditions, corev1.PodReady); c.Status != corev1.ConditionTrue {
 			t.Errorf("the pod is not ready again: %+v", c)
 		}
 		done()
 	}, podNamed("a"))
 }
 
-func TestWhatAnAgentTakesBackIsNotSaidAgain(t *testing.T) {
+func TestWithdrawnReportIsNotWrittenAgain(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
 		r.watch(spoke)
 		r.connect(spoke)
 		r.says(spoke, podNamed("a"), wire.PodStatus{Generation: 1, Status: running()})
-		r.withdrawn(spoke, "default/a")
+		r.deleteStatus(spoke, "default/a")
 		r.requests()
 		r.notReady("a")
 		if diff := cmp.Diff(map[string]int{"update pods": 1}, r.requests()); diff != "" {
@@ -249,16 +249,16 @@ func TestWhatAnAgentTakesBackIsNotSaidAgain(t *testing.T) {
 	}, podNamed("a"))
 }
 
-func TestAPodSaysThatNobodyAnswers(t *testing.T) {
+func TestPodWithoutResponseSaysNotSent(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
 		r.watch(spoke)
 		r.requests()
-		<-time.After(answerWithin / 2)
+		<-time.After(responseTimeout / 2)
 		synctest.Wait()
 		if got := r.pod("a").Status.Reason; got != "" {
 			t.Errorf("reason %q before there was time", got)
 		}
-		<-time.After(2 * answerWithin)
+		<-time.After(2 * responseTimeout)
 		synctest.Wait()
 		if got := r.pod("a").Status; got.Reason != ReasonNotSent || got.Message != notConnected {
 			t.Errorf("not connected: %q %q", got.Reason, got.Message)
@@ -281,7 +281,7 @@ func TestAPodSaysThatNobodyAnswers(t *testing.T) {
 	}, podNamed("a"))
 }
 
-func TestAnAgentThatWorksIsGivenTime(t *testing.T) {
+func TestConnectedAgentIsGivenTimeToRespond(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
 		defer r.connect(spoke)()
 		r.watch(spoke)
@@ -294,7 +294,7 @@ func TestAnAgentThatWorksIsGivenTime(t *testing.T) {
 	}, podNamed("a"))
 }
 
-func TestAPodThatVanishesIsWithdrawn(t *testing.T) {
+func TestDeletedPodIsUnpublished(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
 		r.watch(spoke)
 		grace := int64(0)
@@ -312,14 +312,14 @@ func TestAPodThatVanishesIsWithdrawn(t *testing.T) {
 	}, podNamed("a"), podNamed("b"))
 }
 
-func TestAPodThatTakesANameIsAnother(t *testing.T) {
+func TestPodOfTheSameNameIsPublishedAsNew(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
 		r.watch(spoke)
 		defer r.connect(spoke)()
 		r.says(spoke, podNamed("a"), wire.PodStatus{Generation: 1, Status: running()})
-		n := r.find(spoke)
+		n := r.getCluster(spoke)
 		n.mu.Lock()
-		r.put(n, podNamed("a", func(p *corev1.Pod) { p.UID = "another" }))
+		r.setPod(n, podNamed("a", func(p *corev1.Pod) { p.UID = "another" }))
 		n.mu.Unlock()
 		synctest.Wait()
 		if ref, ok := r.hub.Source(spoke, wire.KindPod).Ref("default/a"); !ok || ref.UID != "another" {
@@ -331,11 +331,11 @@ func TestAPodThatTakesANameIsAnother(t *testing.T) {
 	}, podNamed("a"))
 }
 
-func TestWhatIsKnownOutlivesTheWatchButNotTheCluster(t *testing.T) {
+func TestStateOutlivesTheWatchButNotTheCluster(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
 		stop := r.watch(spoke)
 		stop()
-		if _, ok := r.load(spoke, "default/a"); !ok {
+		if _, ok := r.loadPod(spoke, "default/a"); !ok {
 			t.Error("an agent that asks now is sent nothing, and would delete the pod")
 		}
 		stop = r.watch(spoke)
@@ -345,7 +345,7 @@ func TestWhatIsKnownOutlivesTheWatchButNotTheCluster(t *testing.T) {
 			t.Errorf("published to a cluster that was forgotten: %v", got)
 		}
 		stop()
-		if r.find(spoke) != nil || r.objects.count() != 0 {
+		if r.getCluster(spoke) != nil || r.objects.count() != 0 {
 			t.Errorf("something is kept of it")
 		}
 		r.watch(spoke)
@@ -355,19 +355,19 @@ func TestWhatIsKnownOutlivesTheWatchButNotTheCluster(t *testing.T) {
 	}, podNamed("a", withObjects))
 }
 
-func TestNothingIsKeptOfAStreamWithoutPods(t *testing.T) {
+func TestStreamWithoutPodsLeavesNoState(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
 		done := r.Open(spoke)
 		r.says(spoke, podNamed("a"), wire.PodStatus{Gone: true})
 		done()
 		r.Forget("spoke2")
-		if r.find(spoke) != nil || r.find("spoke2") != nil {
+		if r.getCluster(spoke) != nil || r.getCluster("spoke2") != nil {
 			t.Error("a node is kept")
 		}
 	})
 }
 
-func TestManyPodsArePublishedInBulk(t *testing.T) {
+func TestManyPodsArePublishedTogether(t *testing.T) {
 	var pods []runtime.Object
 	for i := range 600 {
 		pods = append(pods, podNamed(fmt.Sprintf("p%03d", i), func(p *corev1.Pod) { p.UID = types.UID(p.Name) }))
@@ -378,7 +378,7 @@ func TestManyPodsArePublishedInBulk(t *testing.T) {
 		defer r.connect(spoke)()
 		for _, obj := range pods {
 			if pod, ok := obj.(*corev1.Pod); ok {
-				r.receive(spoke, resource.Resource{
+				r.handleStatus(spoke, resource.Resource{
 					Key: keyOf(pod).String(), UID: string(pod.UID), Body: encoded(t, wire.PodStatus{Generation: 1, Status: running()}),
 				})
 			}

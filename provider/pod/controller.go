@@ -24,16 +24,16 @@ import (
 )
 
 const (
-	// writers write statuses for all nodes together, eventWriters events, issuers
+	// statusWriters write statuses for all nodes together, eventWriters events, issuers
 	// ask for tokens.
-	writers      = 16
-	eventWriters = 4
-	issuers      = 8
+	statusWriters = 16
+	eventWriters  = 4
+	tokenWorkers  = 8
 	// requestTimeout bounds each request.
 	requestTimeout = 10 * time.Second
-	// firstRetry and lastRetry are the pauses between attempts at one write.
-	firstRetry = 50 * time.Millisecond
-	lastRetry  = time.Minute
+	// minRetry and maxRetry are the pauses between attempts at one write.
+	minRetry = 50 * time.Millisecond
+	maxRetry = time.Minute
 )
 
 // Replicator is the hub's end of Sync.
@@ -45,7 +45,7 @@ type Replicator interface {
 	Forget(cluster string)
 }
 
-// Config holds what a Keeper needs.
+// Config holds what a Controller needs.
 type Config struct {
 	// Client is the hub's API server. Its rate must not be limited: priority and
 	// fairness is the limiter.
@@ -74,113 +74,113 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// Keeper keeps the pods of all virtual nodes. A virtual node is a cluster's, and has
+// Controller keeps the pods of all virtual nodes. A virtual node is a cluster's, and has
 // its name, or that of a group of its nodes (wire.NodeName).
-type Keeper struct {
+type Controller struct {
 	config  Config
 	metrics *metrics
-	objects *objects
+	objects *objectPublisher
 	// namespaces are the hub's, and those that agents made for its pods.
-	namespaces *namespaces
+	namespaces *namespaceTracker
 	// queue holds the pods of which something may have to be written, eventQueue
 	// the events.
-	queue      workqueue.TypedRateLimitingInterface[ref]
+	queue      workqueue.TypedRateLimitingInterface[podRef]
 	eventQueue workqueue.TypedRateLimitingInterface[eventRef]
 	// tokenQueue holds the pods of which a token may be due.
-	tokenQueue workqueue.TypedRateLimitingInterface[ref]
-	// pace spaces the statuses of a pod that the spoke changes without end.
-	pace ratelimit.Pacer[ref]
+	tokenQueue workqueue.TypedRateLimitingInterface[podRef]
+	// statusPacer spaces the statuses of a pod that the spoke changes without end.
+	statusPacer ratelimit.Pacer[podRef]
 	// network is what the hub itself uses, and consents what the records allow.
 	network  *address.Network
 	consents consents
 	// logLimiter bounds what is logged of what agents send.
 	logLimiter ratelimit.LogLimiter
-	// idle is told when a group's node may be idle; nil when nobody asks.
-	idle func()
+	// onIdle is told when a group's node may be idle; nil when nobody asks.
+	onIdle func()
 
-	mu    sync.Mutex // guards nodes; taken before a node's
-	nodes map[string]*node
+	mu       sync.Mutex // guards nodes; taken before a node's
+	clusters map[string]*clusterState
 }
 
-// ref names a pod of a cluster, by the name of its own node.
-type ref struct {
-	node string
-	key  wire.PodKey
+// podRef names a pod of a cluster, by the name of its own node.
+type podRef struct {
+	cluster string
+	key     wire.PodKey
 }
 
-// retries space the attempts at one item, and leave those of others alone: a bucket
+// newRateLimiter space the attempts at one item, and leave those of others alone: a bucket
 // for all would have a thousand pods wait for each other.
-func retries[T comparable]() workqueue.TypedRateLimiter[T] {
-	return workqueue.NewTypedItemExponentialFailureRateLimiter[T](firstRetry, lastRetry)
+func newRateLimiter[T comparable]() workqueue.TypedRateLimiter[T] {
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[T](minRetry, maxRetry)
 }
 
 // New declares pods, statuses and events in Sync; Start writes.
-func New(config Config) (*Keeper, error) {
+func New(config Config) (*Controller, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	k := &Keeper{
+	k := &Controller{
 		config:     config,
-		queue:      workqueue.NewTypedRateLimitingQueue(retries[ref]()),
-		eventQueue: workqueue.NewTypedRateLimitingQueue(retries[eventRef]()),
-		tokenQueue: workqueue.NewTypedRateLimitingQueue(retries[ref]()),
-		nodes:      map[string]*node{},
+		queue:      workqueue.NewTypedRateLimitingQueue(newRateLimiter[podRef]()),
+		eventQueue: workqueue.NewTypedRateLimitingQueue(newRateLimiter[eventRef]()),
+		tokenQueue: workqueue.NewTypedRateLimitingQueue(newRateLimiter[podRef]()),
+		clusters:   map[string]*clusterState{},
 	}
-	k.network = address.NewNetwork(config.Address, k.reviewAddresses)
-	k.objects = newObjects(config)
-	k.namespaces = newNamespaces(config)
+	k.network = address.NewNetwork(config.Address, k.recheckAddresses)
+	k.objects = newObjectPublisher(config)
+	k.namespaces = newNamespaceTracker(config)
 	var err error
 	if k.metrics, err = newMetrics(config.Registerer, k.objects.count); err != nil {
 		return nil, err
 	}
-	config.Sync.Publish(wire.KindPod, k.load)
+	config.Sync.Publish(wire.KindPod, k.loadPod)
 	config.Sync.Publish(wire.KindPodObject, k.objects.load)
 	config.Sync.Publish(wire.KindPodNamespaceGone, nil)
 	config.Sync.Publish(wire.KindPodForced, nil)
 	if config.Tokens.Issue {
-		config.Sync.PublishAsked(wire.KindPodToken, k.loadTokens, k.asked)
+		config.Sync.PublishAsked(wire.KindPodToken, k.loadTokens, k.startIssuing)
 	}
 	config.Sync.Mirror(wire.KindPodStatus, resource.HubReceiver{
-		Put: k.receive, Delete: k.withdrawn, Synced: k.synced, About: wire.KindPod, After: wire.KindPod,
+		Put: k.handleStatus, Delete: k.deleteStatus, Synced: k.handleSynced, About: wire.KindPod, After: wire.KindPod,
 	})
 	config.Sync.Mirror(wire.KindPodEvent, resource.HubReceiver{
-		Put: k.receiveEvent, Delete: k.eventWithdrawn, Known: k.knowsEvent, After: wire.KindPod,
+		Put: k.handleEvent, Delete: k.deleteEvent, Known: k.acceptsEvent, After: wire.KindPod,
 	})
 	config.Sync.Mirror(wire.KindPodNamespace, resource.HubReceiver{
-		Put: k.receiveNamespace, Delete: k.namespaces.withdrawn, Synced: k.namespacesSynced, Known: k.namespaces.knows,
+		Put: k.handleNamespace, Delete: k.namespaces.handleRemoved, Synced: k.handleNamespacesSynced, Known: k.namespaces.accepts,
 	})
 	return k, nil
 }
 
 // Start watches objects and writes statuses and events until ctx ends.
-func (k *Keeper) Start(ctx context.Context) error {
+func (c *Controller) Start(ctx context.Context) error {
 	var running sync.WaitGroup
-	running.Go(func() { k.objects.run(ctx) })
-	namespaces := k.namespaceReflector()
+	running.Go(func() { c.objects.run(ctx) })
+	namespaces := c.namespaceReflector()
 	running.Go(func() { namespaces.RunWithContext(ctx) })
-	k.followNetwork(ctx, &running)
-	for range writers {
+	c.followNetwork(ctx, &running)
+	for range statusWriters {
 		running.Go(func() {
-			for k.next(ctx) {
+			for c.processNextStatus(ctx) {
 			}
 		})
 	}
 	for range eventWriters {
 		running.Go(func() {
-			for k.nextEvent(ctx) {
+			for c.processNextEvent(ctx) {
 			}
 		})
 	}
-	for range issuers {
+	for range tokenWorkers {
 		running.Go(func() {
-			for k.nextTokens(ctx) {
+			for c.processNextTokens(ctx) {
 			}
 		})
 	}
 	<-ctx.Done()
-	k.queue.ShutDown()
-	k.eventQueue.ShutDown()
-	k.tokenQueue.ShutDown()
+	c.queue.ShutDown()
+	c.eventQueue.ShutDown()
+	c.tokenQueue.ShutDown()
 	running.Wait()
 	return nil
 }
@@ -188,95 +188,95 @@ func (k *Keeper) Start(ctx context.Context) error {
 // Watch follows the pods of a node until stop is called, as it must be before the
 // node is watched again. What is known of them outlives stop: an agent that is
 // connected may still be told of it.
-func (k *Keeper) Watch(ctx context.Context, name string) (stop func()) {
+func (c *Controller) Watch(ctx context.Context, name string) (stop func()) {
 	cluster, _ := wire.ParseNodeName(name)
-	n := k.change(cluster, func(n *node) {
-		n.watched++
-		n.expect(name)
+	n := c.updateCluster(cluster, func(n *clusterState) {
+		n.watches++
+		n.expectNode(name)
 	})
 	ctx, cancel := context.WithCancel(ctx)
-	reflector := k.reflector(n, name)
+	reflector := c.reflector(n, name)
 	var running sync.WaitGroup
 	running.Go(func() { reflector.RunWithContext(ctx) })
 	return func() {
 		cancel()
 		running.Wait()
 		n.mu.Lock()
-		n.watched--
+		n.watches--
 		n.mu.Unlock()
-		k.drop(n)
+		c.deleteIfUnused(n)
 	}
 }
 
 // Forget drops what is known of a cluster that is no more, in Sync too. A watch
 // of its node that has not ended publishes nothing any more.
-func (k *Keeper) Forget(cluster string) {
-	k.consents.remove(cluster)
-	n := k.find(cluster)
+func (c *Controller) Forget(cluster string) {
+	c.consents.remove(cluster)
+	n := c.getCluster(cluster)
 	if n == nil {
-		k.namespaces.forget(cluster)
-		k.config.Sync.Forget(cluster)
+		c.namespaces.forget(cluster)
+		c.config.Sync.Forget(cluster)
 		return
 	}
 	n.mu.Lock()
-	n.muted = true
+	n.forgotten = true
 	// First, for it keeps answers about objects from being published to whoever takes
 	// the name next.
-	k.objects.mute(n.audience)
+	c.objects.forget(n.subscriber)
 	// Once the node is muted, no report of its agent is remembered any more.
-	k.namespaces.forget(cluster)
-	k.config.Sync.Forget(cluster)
+	c.namespaces.forget(cluster)
+	c.config.Sync.Forget(cluster)
 	n.mu.Unlock()
-	k.drop(n)
+	c.deleteIfUnused(n)
 }
 
 // Open tells that Sync has a stream to a cluster, until done is called.
-func (k *Keeper) Open(cluster string) (done func()) {
-	n := k.change(cluster, func(n *node) {
+func (c *Controller) Open(cluster string) (done func()) {
+	n := c.updateCluster(cluster, func(n *clusterState) {
 		n.streams++
-		k.waitAnew(n)
+		c.restartResponseTimer(n)
 	})
 	return func() {
 		n.mu.Lock()
 		n.streams--
 		if n.streams == 0 {
-			n.live = false
-			k.waitAnew(n)
+			n.reportsComplete = false
+			c.restartResponseTimer(n)
 		}
 		n.mu.Unlock()
-		k.drop(n)
+		c.deleteIfUnused(n)
 	}
 }
 
 // Pod returns a pod that is bound to a node. It must not be changed.
-func (k *Keeper) Pod(node, namespace, name string) (*corev1.Pod, bool) {
+func (c *Controller) Pod(node, namespace, name string) (*corev1.Pod, bool) {
 	cluster, _ := wire.ParseNodeName(node)
-	n := k.find(cluster)
+	n := c.getCluster(cluster)
 	if n == nil {
 		return nil, false
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	h, ok := n.pods[wire.PodKey{Namespace: namespace, Name: name}]
-	if !ok || h.pod.Spec.NodeName != node {
+	p, ok := n.pods[wire.PodKey{Namespace: namespace, Name: name}]
+	if !ok || p.pod.Spec.NodeName != node {
 		return nil, false
 	}
-	return h.latest(), true
+	return p.latest(), true
 }
 
 // Pods returns all pods that are bound to a node. They must not be changed.
-func (k *Keeper) Pods(node string) []*corev1.Pod {
+func (c *Controller) Pods(node string) []*corev1.Pod {
 	cluster, _ := wire.ParseNodeName(node)
-	n := k.find(cluster)
+	n := c.getCluster(cluster)
 	if n == nil {
 		return nil
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	pods := make([]*corev1.Pod, 0, len(n.pods))
-	for _, h := range n.pods {
-		if h.pod.Spec.NodeName == node {
-			pods = append(pods, h.latest())
+	for _, p := range n.pods {
+		if p.pod.Spec.NodeName == node {
+			pods = append(pods, p.latest())
 		}
 	}
 	return pods

@@ -33,7 +33,7 @@ func (r *rig) deleteWith(name string, grace int64) {
 	synctest.Wait()
 }
 
-func TestTheAgentIsToldOfAPodThatWasDeletedByForce(t *testing.T) {
+func TestForcedDeletionIsPublished(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		// before is what the agent said of the pod, nil for nothing.
@@ -74,11 +74,11 @@ func TestTheAgentIsToldOfAPodThatWasDeletedByForce(t *testing.T) {
 	}
 }
 
-func TestAPodThatALaterListLacksWasNotDeletedByForce(t *testing.T) {
+func TestPodMissingFromAListIsNotPublishedAsForcedDeletion(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
 		r.watch(spoke)
-		n := r.find(spoke)
-		if err := (store{keeper: r.Keeper, node: n, name: spoke}).Replace(nil, "2"); err != nil {
+		n := r.getCluster(spoke)
+		if err := (store{controller: r.Controller, node: n, name: spoke}).Replace(nil, "2"); err != nil {
 			t.Fatal(err)
 		}
 		if keys := r.published(spoke, wire.KindPodForced); len(keys) > 0 {
@@ -87,19 +87,19 @@ func TestAPodThatALaterListLacksWasNotDeletedByForce(t *testing.T) {
 	}, podNamed("a"))
 }
 
-func TestPodsThatWereDeletedByForceAreBounded(t *testing.T) {
+func TestForcedDeletionsAreBounded(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
 		r.watch(spoke)
-		n := r.find(spoke)
+		n := r.getCluster(spoke)
 		n.mu.Lock()
 		for i := range wire.PodsForcedMax + 1 {
 			gone := podNamed("a", deleting(0), func(p *corev1.Pod) { p.UID = types.UID(strconv.Itoa(i)) })
-			r.tellForced(n, &held{pod: gone, sent: true}, gone)
+			r.publishForcedDeletion(n, &podState{pod: gone, published: true}, gone)
 		}
 		n.mu.Unlock()
 		keys := r.published(spoke, wire.KindPodForced)
-		if len(keys) != wire.PodsForcedMax || len(n.forced) != wire.PodsForcedMax || n.forced[0] != "default/a/1" {
-			t.Errorf("%d are sent and %d known, from %s on; want the last %d", len(keys), len(n.forced), n.forced[0], wire.PodsForcedMax)
+		if len(keys) != wire.PodsForcedMax || len(n.forcedKeys) != wire.PodsForcedMax || n.forcedKeys[0] != "default/a/1" {
+			t.Errorf("%d are sent and %d known, from %s on; want the last %d", len(keys), len(n.forcedKeys), n.forcedKeys[0], wire.PodsForcedMax)
 		}
 	})
 }
