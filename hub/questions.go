@@ -26,7 +26,7 @@ func (h *hub) addMCM(context.Context) error {
 	if err != nil {
 		return fmt.Errorf("hub client: %w", err)
 	}
-	reviews := rbacwatch.NewReviews(meta, h.opts.Logger.WithName("rights"))
+	reviews := rbacwatch.NewRechecker(meta, h.opts.Logger.WithName("rights"))
 	access := h.kube.AuthorizationV1().SubjectAccessReviews()
 	controller, err := mcm.New(mcm.Config{
 		Sync:           h.sync,

@@ -45,7 +45,7 @@ func (definitions) Begin() {}
 func (definitions) End(string) {}
 
 // Event implements watcher.Sink.
-func (d definitions) Event(metav1.Object, bool) { d.schedule.Changed() }
+func (d definitions) Event(metav1.Object, bool) { d.schedule.Trigger() }
 
 // Refused implements watcher.Sink.
 func (d definitions) Refused(err error) {

@@ -28,7 +28,7 @@ const settled = 10 * time.Second
 func (e *Engine) followRights(ctx context.Context) {
 	r := &reviewer{engine: e, changed: map[string]time.Time{}}
 	r.schedule = rbacwatch.NewSchedule(r.review)
-	stop := rbacwatch.Follow(e.cfg.Metadata, r, e.cfg.Logger)
+	stop := rbacwatch.Watch(e.cfg.Metadata, r, e.cfg.Logger)
 	defer stop()
 	r.schedule.Run(ctx)
 }
@@ -44,19 +44,19 @@ type reviewer struct {
 	changed map[string]time.Time
 }
 
-// Lost implements rbacwatch.Sink. An API server that does not let rights be watched leaves
+// WatchLost implements rbacwatch.Sink. An API server that does not let rights be watched leaves
 // what it says when a watch is renewed.
-func (*reviewer) Lost() {}
+func (*reviewer) WatchLost() {}
 
-// Found implements rbacwatch.Sink.
-func (*reviewer) Found() {}
+// WatchEstablished implements rbacwatch.Sink.
+func (*reviewer) WatchEstablished() {}
 
-// Changed implements rbacwatch.Sink.
-func (r *reviewer) Changed(namespace string) {
+// RightsChanged implements rbacwatch.Sink.
+func (r *reviewer) RightsChanged(namespace string) {
 	r.mu.Lock()
 	r.changed[namespace] = time.Now()
 	r.mu.Unlock()
-	r.schedule.Changed()
+	r.schedule.Trigger()
 }
 
 // take are the namespaces to review now.
@@ -84,7 +84,7 @@ func (r *reviewer) review(ctx context.Context) {
 	var failure error
 	for _, v := range r.engine.snapshot() {
 		c, ok := v.claim()
-		if !ok || !changed[rbacwatch.Everywhere] && !changed[c.namespace] {
+		if !ok || !changed[rbacwatch.AllNamespaces] && !changed[c.namespace] {
 			continue
 		}
 		key := c.key()

@@ -336,7 +336,7 @@ func TestAWorkForAnotherNamespacesClusterNeedsTheRightThere(t *testing.T) {
 			}
 			var asked []authorizationv1.SubjectAccessReviewSpec
 			if tc.asked != "" {
-				asked = []authorizationv1.SubjectAccessReviewSpec{{User: "alice", Extra: map[string]authorizationv1.ExtraValue{}, ResourceAttributes: &authorizationv1.ResourceAttributes{
+				asked = []authorizationv1.SubjectAccessReviewSpec{{User: "alice", ResourceAttributes: &authorizationv1.ResourceAttributes{
 					Verb: "create", Group: "mcm.ibm.com", Version: "v1alpha1", Resource: "works", Namespace: tc.asked,
 				}}}
 			}

@@ -62,7 +62,7 @@ func BenchmarkReconcileOfAThousandClusters(b *testing.B) {
 	authors.Set(registered)
 	c, err := New(Config{
 		Client: f, Live: f, Access: &denied{}, Logger: logr.Discard(),
-		Rights: rbacwatch.NewReviews(nil, logr.Discard()), Authors: authors,
+		Rights: rbacwatch.NewRechecker(nil, logr.Discard()), Authors: authors,
 	})
 	if err != nil {
 		b.Fatal(err)

@@ -33,7 +33,7 @@ type Config struct {
 	Live client.Reader
 	// Access says what authors may do, and Rights when to ask again.
 	Access rbacwatch.AccessReviewer
-	Rights *rbacwatch.Reviews
+	Rights *rbacwatch.Rechecker
 	// Authors is the registration under which authors have to be recorded.
 	Authors *requester.Registration
 	// Writes bounds what is written because of what clusters answer; nil has no bounds.

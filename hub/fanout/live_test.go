@@ -114,7 +114,7 @@ func (h *liveHub) run() (stop func()) {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	reviews := rbacwatch.NewReviews(h.metadata, logr.Discard())
+	reviews := rbacwatch.NewRechecker(h.metadata, logr.Discard())
 	authors := &requester.Registration{}
 	authors.Set(registered)
 	c, err := New(Config{

@@ -197,7 +197,7 @@ func (r *rig) restart() {
 	})
 	c, err := New(Config{
 		Client: cached, Live: live, Access: r.denied, Logger: logr.Discard(),
-		Rights: rbacwatch.NewReviews(nil, logr.Discard()), Authors: r.authors, Writes: r.budget,
+		Rights: rbacwatch.NewRechecker(nil, logr.Discard()), Authors: r.authors, Writes: r.budget,
 	})
 	if err != nil {
 		r.t.Fatal(err)

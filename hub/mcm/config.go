@@ -54,7 +54,7 @@ type Config struct {
 	Informers cache.Informers
 	// Access says what authors may do, and Rights when to ask again. Required.
 	Access rbacwatch.AccessReviewer
-	Rights *rbacwatch.Reviews
+	Rights *rbacwatch.Rechecker
 	// Authors is the registration under which authors have to be recorded. Required.
 	Authors *requester.Registration
 	// Sessions are required.

@@ -107,7 +107,7 @@ func (h *liveHub) run(t *testing.T, namespaces ...string) (replicas *resource.Hu
 		t.Fatal(err)
 	}
 	hub := resource.NewHub()
-	reviews := rbacwatch.NewReviews(h.metadata, logr.Discard())
+	reviews := rbacwatch.NewRechecker(h.metadata, logr.Discard())
 	authors := &requester.Registration{}
 	authors.Set(registered)
 	c, err := New(Config{

@@ -197,7 +197,7 @@ func (r *rig) restart(t *testing.T) {
 	})
 	c, err := New(Config{
 		Sync: r.sync, Client: cached, Live: r.api, Informers: &informertest.FakeInformers{}, Access: r.access,
-		Rights: rbacwatch.NewReviews(nil, logr.Discard()), Authors: r.authors, Sessions: r.sessions,
+		Rights: rbacwatch.NewRechecker(nil, logr.Discard()), Authors: r.authors, Sessions: r.sessions,
 		Events: r.events, Logger: logr.Discard(),
 	})
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -98,7 +99,10 @@ func (rbacGetter) List(context.Context, metav1.ListOptions) (*metav1.PartialObje
 	return &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}}, nil
 }
 
-func (g rbacGetter) Watch(ctx context.Context, _ metav1.ListOptions) (watch.Interface, error) {
+func (g rbacGetter) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	if o.SendInitialEvents != nil {
+		return nil, apierrors.NewBadRequest("watch-list is not supported")
+	}
 	g.rbac.mu.Lock()
 	defer g.rbac.mu.Unlock()
 	w := watch.NewFake()
@@ -113,7 +117,7 @@ func (r *rig) start(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	r.rbac = &rbac{}
-	reviews := rbacwatch.NewReviews(r.rbac, logr.Discard())
+	reviews := rbacwatch.NewRechecker(r.rbac, logr.Discard())
 	c, err := New(Config{
 		Sync: resource.NewHub(), Client: r.cfg.Client, Live: r.api, Informers: informers{api: r.api, ctx: ctx, running: &running},
 		Access: r.cfg.Access, Rights: reviews, Authors: r.authors, Sessions: r.sessions, Events: r.events,

@@ -8,44 +8,44 @@ import (
 	"time"
 )
 
-// When is looked after a change: at once, when the API server's caches have usually seen
-// it, and when they have on a busy machine.
+// A review runs at once after a change, again when the API server's caches have usually seen
+// the change, and once more when they have on a busy machine.
 const (
 	firstSettle = time.Second
 	lastSettle  = 10 * time.Second
 )
 
-// Schedule has rights reviewed after changes. At rest nothing runs.
+// Schedule reviews rights after changes. Without changes nothing runs.
 type Schedule struct {
 	review  func(context.Context)
 	changed chan struct{}
 }
 
 // NewSchedule returns a schedule of a review, which asks about everything that depends on
-// rights. Reviews follow each other.
+// rights. One review runs at a time.
 func NewSchedule(review func(context.Context)) *Schedule {
 	return &Schedule{review: review, changed: make(chan struct{}, 1)}
 }
 
-// Changed says that rights may have changed. It does not block.
-func (s *Schedule) Changed() {
+// Trigger reports that rights may have changed. It does not block.
+func (s *Schedule) Trigger() {
 	select {
 	case s.changed <- struct{}{}:
-	default: // one that waits is enough
+	default: // one pending change is enough
 	}
 }
 
 // Run reviews until ctx ends.
 func (s *Schedule) Run(ctx context.Context) {
 	for s.wait(ctx, nil) {
-		for s.follow(ctx) {
+		for s.reviewRepeatedly(ctx) {
 		}
 	}
 }
 
-// follow reviews after one change, and returns true when there was another. Changes
-// without end cost two reviews a second at most.
-func (s *Schedule) follow(ctx context.Context) (again bool) {
+// reviewRepeatedly runs the reviews that follow one change, and returns true when there was
+// another change. Endless changes cost two reviews a second at most.
+func (s *Schedule) reviewRepeatedly(ctx context.Context) (again bool) {
 	s.review(ctx)
 	settle := time.NewTimer(firstSettle)
 	defer settle.Stop()
@@ -70,7 +70,7 @@ func (s *Schedule) follow(ctx context.Context) (again bool) {
 	return false
 }
 
-// wait returns true at a change, false at the end of ctx or when due.
+// wait waits for a change. It returns false at the end of ctx or when due.
 func (s *Schedule) wait(ctx context.Context, due <-chan time.Time) bool {
 	select {
 	case <-ctx.Done():

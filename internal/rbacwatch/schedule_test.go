@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestAChangeIsReviewedUntilEveryCacheHasSeenIt(t *testing.T) {
+func TestScheduleReviewsUntilCachesSettle(t *testing.T) {
 	cases := map[string]struct {
 		reason  string
 		changes []time.Duration
@@ -52,7 +52,7 @@ func TestAChangeIsReviewedUntilEveryCacheHasSeenIt(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 				defer cancel()
 				for _, at := range tc.changes {
-					time.AfterFunc(at, s.Changed)
+					time.AfterFunc(at, s.Trigger)
 				}
 				s.Run(ctx)
 				if diff := cmp.Diff(tc.want, got); diff != "" {
@@ -63,7 +63,7 @@ func TestAChangeIsReviewedUntilEveryCacheHasSeenIt(t *testing.T) {
 	}
 }
 
-func TestReviewsFollowEachOther(t *testing.T) {
+func TestScheduleRunsOneReviewAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
@@ -77,7 +77,7 @@ func TestReviewsFollowEachOther(t *testing.T) {
 			reviews++
 		})
 		for _, at := range []time.Duration{0, time.Second, 2 * time.Second} {
-			time.AfterFunc(at, s.Changed)
+			time.AfterFunc(at, s.Trigger)
 		}
 		s.Run(ctx)
 		if reviews != 4 {
@@ -86,12 +86,12 @@ func TestReviewsFollowEachOther(t *testing.T) {
 	})
 }
 
-func TestAScheduleEndsWithinAReviewsPause(t *testing.T) {
+func TestScheduleStopsBetweenReviews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		reviews := 0
 		s := NewSchedule(func(context.Context) { reviews++ })
-		s.Changed()
+		s.Trigger()
 		time.AfterFunc(500*time.Millisecond, cancel)
 		s.Run(ctx)
 		if reviews != 1 {

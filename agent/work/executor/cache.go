@@ -97,7 +97,7 @@ func (m *allowedCache) invalidate(namespace string) {
 	defer m.mu.Unlock()
 	m.changes++
 	m.changedAt = time.Now()
-	if namespace == rbacwatch.Everywhere {
+	if namespace == rbacwatch.AllNamespaces {
 		clear(m.expires)
 		return
 	}

@@ -151,7 +151,7 @@ func New(cfg Config) (*Checker, error) {
 			return nil, fmt.Errorf("executor: %w", err)
 		}
 		c.cache = newAllowedCache()
-		stopWatches = rbacwatch.Follow(client, watchSink{allowedCache: c.cache, change: cfg.changed()}, cfg.Logger)
+		stopWatches = rbacwatch.Watch(client, watchSink{allowedCache: c.cache, change: cfg.changed()}, cfg.Logger)
 	}
 	c.stop = func() {
 		stopWatches()
@@ -166,10 +166,10 @@ type watchSink struct {
 	change func(namespace string)
 }
 
-func (s watchSink) Lost()  { s.countLostWatch() }
-func (s watchSink) Found() { s.countFoundWatch() }
+func (s watchSink) WatchLost()        { s.countLostWatch() }
+func (s watchSink) WatchEstablished() { s.countFoundWatch() }
 
-func (s watchSink) Changed(namespace string) {
+func (s watchSink) RightsChanged(namespace string) {
 	s.invalidate(namespace)
 	s.change(namespace)
 }

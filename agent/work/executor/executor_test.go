@@ -235,7 +235,7 @@ func TestAllowedAnswerIsCachedUntilRightsChange(t *testing.T) {
 			{"a role of one namespace changes what holds there and nowhere else", func() { s.cache.invalidate("shop") }, 4, 0},
 			{"what is asked at once is not remembered", func() { time.Sleep(cacheSettle) }, 4, 0},
 			{"it is known again", func() {}, 0, 0},
-			{"a cluster role changes everything", func() { s.cache.invalidate(rbacwatch.Everywhere); time.Sleep(cacheSettle) }, 4, 4},
+			{"a cluster role changes everything", func() { s.cache.invalidate(rbacwatch.AllNamespaces); time.Sleep(cacheSettle) }, 4, 4},
 			{"a watch that is lost leaves nothing", func() { s.cache.countLostWatch() }, 4, 4},
 			{"and nothing new is remembered", func() {}, 4, 4},
 			{"until it is found", func() { s.cache.countFoundWatch(); time.Sleep(cacheSettle) }, 4, 4},
@@ -316,7 +316,7 @@ func TestIsWatchingNeedsEveryWatch(t *testing.T) {
 func TestAnswerFromBeforeChangeIsNotCached(t *testing.T) {
 	m := newAllowedCache()
 	asked, _ := m.lookup(cacheKey{name: "a"})
-	m.invalidate(rbacwatch.Everywhere)
+	m.invalidate(rbacwatch.AllNamespaces)
 	m.changedAt = time.Time{}
 	m.add(asked, cacheKey{name: "a"})
 	if _, known := m.lookup(cacheKey{name: "a"}); known {

@@ -14,10 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-func TestReviewsOfAllPartsFollowAChange(t *testing.T) {
+func TestRecheckerRunsAllChecksAfterChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := &server{watches: map[string]*watch.FakeWatcher{}}
-		reviews, made := NewReviews(api, logr.Discard()), ""
+		reviews, made := NewRechecker(api, logr.Discard()), ""
 		for _, part := range []string{"a", "b"} {
 			reviews.Add(func(context.Context) error { made += part; return nil })
 		}
@@ -42,10 +42,10 @@ func TestReviewsOfAllPartsFollowAChange(t *testing.T) {
 	})
 }
 
-func TestWhatCannotBeReviewedIsReviewedAgain(t *testing.T) {
+func TestRecheckerRetriesFailedChecks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api, failures, made := &server{watches: map[string]*watch.FakeWatcher{}}, 10, 0
-		reviews := NewReviews(api, logr.Discard())
+		reviews := NewRechecker(api, logr.Discard())
 		reviews.Add(func(context.Context) error {
 			made++
 			if failures--; failures >= 0 {

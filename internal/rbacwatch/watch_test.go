@@ -25,7 +25,8 @@ type server struct {
 	metadata.Interface
 	mu      sync.Mutex
 	watches map[string]*watch.FakeWatcher // guarded by mu
-	lists   int                           // guarded by mu
+	starts  int                           // guarded by mu
+	asked   int                           // guarded by mu
 	refuse  error                         // guarded by mu
 }
 
@@ -42,22 +43,29 @@ type getter struct {
 func (g getter) List(context.Context, metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
 	g.server.mu.Lock()
 	defer g.server.mu.Unlock()
-	g.server.lists++
 	return &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}}, g.server.refuse
 }
 
 func (g getter) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	g.server.mu.Lock()
 	defer g.server.mu.Unlock()
+	g.server.asked++
 	if g.server.refuse != nil {
 		return nil, g.server.refuse
 	}
-	if o.ResourceVersion == "" || o.TimeoutSeconds == nil {
+	if o.ResourceVersion == "" && o.SendInitialEvents == nil || o.TimeoutSeconds == nil {
 		return nil, errors.New("a watch without version or end")
 	}
-	w := watch.NewFake()
+	w := watch.NewFakeWithChanSize(2, false)
 	context.AfterFunc(ctx, w.Stop)
 	g.server.watches[g.name] = w
+	if o.SendInitialEvents != nil {
+		g.server.starts++
+		w.Add(object("kube-system"))
+		end := object("")
+		end.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
+		w.Action(watch.Bookmark, end)
+	}
 	return w, nil
 }
 
@@ -67,42 +75,42 @@ func (s *server) watch(name string) *watch.FakeWatcher {
 	return s.watches[name]
 }
 
-// record is a Sink.
-type record struct {
+// recorder is a Handler.
+type recorder struct {
 	mu      sync.Mutex
-	blind   int      // guarded by mu
+	lost    int      // guarded by mu
 	changes []string // guarded by mu
 }
 
-func (r *record) Lost() { r.mu.Lock(); r.blind++; r.mu.Unlock() }
+func (r *recorder) WatchLost() { r.mu.Lock(); r.lost++; r.mu.Unlock() }
 
-func (r *record) Found() { r.mu.Lock(); r.blind--; r.mu.Unlock() }
+func (r *recorder) WatchEstablished() { r.mu.Lock(); r.lost--; r.mu.Unlock() }
 
-func (r *record) Changed(namespace string) {
+func (r *recorder) RightsChanged(namespace string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.changes = append(r.changes, namespace)
 }
 
-func (r *record) take() (blind int, changes []string) {
+func (r *recorder) take() (lost int, changes []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	changes, r.changes = r.changes, nil
-	return r.blind, changes
+	return r.lost, changes
 }
 
 func object(namespace string) *metav1.PartialObjectMetadata {
 	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "a", ResourceVersion: "2"}}
 }
 
-func TestEveryKindThatRightsComeFromIsFollowed(t *testing.T) {
+func TestWatchNotifiesOfChangesOfAllRBACKinds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, r := &server{watches: map[string]*watch.FakeWatcher{}}, &record{}
-		stop := Follow(s, r, logr.Discard())
+		s, r := &server{watches: map[string]*watch.FakeWatcher{}}, &recorder{}
+		stop := Watch(s, r, logr.Discard())
 		defer stop()
 		synctest.Wait()
-		if blind, changes := r.take(); blind != 0 || len(changes) != len(sources()) {
-			t.Fatalf("%d watches see nothing, %d changes; want 0, and one for each watch that began", blind, len(changes))
+		if lost, changes := r.take(); lost != 0 || len(changes) != len(watchedResources()) {
+			t.Fatalf("%d watches see nothing, %d changes; want 0, and one for each watch that began", lost, len(changes))
 		}
 		for _, name := range []string{"roles", "rolebindings"} {
 			s.watch(name).Modify(object("shop"))
@@ -114,7 +122,7 @@ func TestEveryKindThatRightsComeFromIsFollowed(t *testing.T) {
 		for _, name := range []string{"clusterroles", "clusterrolebindings"} {
 			s.watch(name).Delete(object(""))
 			synctest.Wait()
-			if _, changes := r.take(); len(changes) != 1 || changes[0] != Everywhere {
+			if _, changes := r.take(); len(changes) != 1 || changes[0] != AllNamespaces {
 				t.Errorf("a change of %s: %q, want one everywhere", name, changes)
 			}
 		}
@@ -126,52 +134,52 @@ func TestEveryKindThatRightsComeFromIsFollowed(t *testing.T) {
 	})
 }
 
-func TestAWatchThatFailsIsLostUntilItSeesAgain(t *testing.T) {
+func TestFailedWatchIsLostUntilReestablished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, r := &server{watches: map[string]*watch.FakeWatcher{}}, &record{}
-		defer Follow(s, r, logr.Discard())()
+		s, r := &server{watches: map[string]*watch.FakeWatcher{}}, &recorder{}
+		defer Watch(s, r, logr.Discard())()
 		synctest.Wait()
 		r.take()
 		failure := apierrors.NewForbidden(rbacv1.Resource("roles"), "", errors.New("no")).Status()
 		s.watch("roles").Error(&failure)
 		synctest.Wait()
-		if blind, _ := r.take(); blind != 1 {
-			t.Errorf("%d watches are lost, want the one that failed", blind)
+		if lost, _ := r.take(); lost != 1 {
+			t.Errorf("%d watches are lost, want the one that failed", lost)
 		}
-		time.Sleep(firstPause)
+		time.Sleep(time.Second)
 		synctest.Wait()
-		if blind, changes := r.take(); blind != 0 || len(changes) != 1 || changes[0] != Everywhere {
-			t.Errorf("%d watches are lost, changes %q; want none, and that anything may have changed", blind, changes)
+		if lost, changes := r.take(); lost != 0 || len(changes) != 1 || changes[0] != AllNamespaces {
+			t.Errorf("%d watches are lost, changes %q; want none, and that anything may have changed", lost, changes)
 		}
 	})
 }
 
-func TestWhatCannotBeWatchedStaysLost(t *testing.T) {
+func TestForbiddenWatchStaysLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, r := &server{refuse: errors.New("forbidden")}, &record{}
-		stop := Follow(s, r, logr.Discard())
+		s, r := &server{refuse: errors.New("forbidden")}, &recorder{}
+		stop := Watch(s, r, logr.Discard())
 		time.Sleep(10 * time.Minute)
 		stop()
-		if blind, changes := r.take(); blind != len(sources()) || len(changes) != 0 {
-			t.Errorf("%d watches are lost, changes %q; want all, and none", blind, changes)
+		if lost, changes := r.take(); lost != len(watchedResources()) || len(changes) != 0 {
+			t.Errorf("%d watches are lost, changes %q; want all, and none", lost, changes)
 		}
-		if most := len(sources()) * 60; s.lists > most {
-			t.Errorf("%d lists in ten minutes, want %d at most", s.lists, most)
+		if most := len(watchedResources()) * 60; s.asked > most {
+			t.Errorf("%d watches in ten minutes, want %d at most", s.asked, most)
 		}
 	})
 }
 
-func TestAWatchThatEndsInItsTimeIsResumedUnseen(t *testing.T) {
+func TestWatchTimeoutIsNotReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, r := &server{watches: map[string]*watch.FakeWatcher{}}, &record{}
-		defer Follow(s, r, logr.Discard())()
-		time.Sleep(watchLife)
+		s, r := &server{watches: map[string]*watch.FakeWatcher{}}, &recorder{}
+		defer Watch(s, r, logr.Discard())()
+		time.Sleep(5 * time.Minute)
 		r.take()
-		lists := s.lists
+		starts := s.starts
 		s.watch("roles").Stop()
 		synctest.Wait()
-		if blind, changes := r.take(); blind != 0 || len(changes) != 0 || s.lists != lists {
-			t.Errorf("%d watches are lost, changes %q, %d lists more; want nothing of that", blind, changes, s.lists-lists)
+		if lost, changes := r.take(); lost != 0 || len(changes) != 0 || s.starts != starts {
+			t.Errorf("%d watches are lost, changes %q, %d starts more; want nothing of that", lost, changes, s.starts-starts)
 		}
 	})
 }
