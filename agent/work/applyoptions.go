@@ -197,7 +197,7 @@ func (e *Engine) restoreCompletion(ctx context.Context, w *work, d *workSpec, st
 		if s.err != nil || w.anchor.tracked[s.at.objectID].uid == "" || !s.hasCompletionRule(d) {
 			continue
 		}
-		e.inventory.setDesired(s.at.objectID, w.key.String(), s.desiredState())
+		e.requeue(e.inventory.setDesired(s.at.objectID, w.key.String(), s.desiredState()))
 		if err := e.readForRules(ctx, s); err != nil {
 			return false, err
 		}

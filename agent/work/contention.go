@@ -31,7 +31,7 @@ func (e *Engine) noteContention(ctx context.Context, s *step, now time.Time) {
 			text = contentionText(live.ManagedFields, obj)
 		}
 	}
-	e.inventory.setContention(s.at.objectID, text)
+	e.requeue(e.inventory.setContention(s.at.objectID, text))
 }
 
 // contentionText names a field of a manifest that somebody else has written, and who.
@@ -98,13 +98,14 @@ func (t *inventory) isDamped(id objectID, now time.Time) bool {
 }
 
 // setContention records who changes an object that does not stay repaired.
-func (t *inventory) setContention(id objectID, by string) {
+func (t *inventory) setContention(id objectID, by string) (r requeue) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if o, ok := t.objects[id]; ok && o.contention != by {
 		o.contention = by
-		t.requeueStatusAll(o)
+		r.addStatuses(o)
 	}
+	return r
 }
 
 // contendedBy says who changes an object, empty once it has stayed repaired for a while.

@@ -76,8 +76,8 @@ func TestContentionIsReportedUntilRepairHolds(t *testing.T) {
 			t.Fatal("nobody looks who changes it")
 		}
 		s.statusRequeued = nil
-		s.setContention(s.id, "kubectl")
-		s.setContention(s.id, "kubectl")
+		s.add(s.setContention(s.id, "kubectl"))
+		s.add(s.setContention(s.id, "kubectl"))
 		if len(s.statusRequeued) != 1 || s.contendedBy(s.id) != "kubectl" {
 			t.Errorf("told %d times; said: %q", len(s.statusRequeued), s.contendedBy(s.id))
 		}

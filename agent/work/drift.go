@@ -64,14 +64,14 @@ func (t *inventory) isNewContent(id objectID, work string, content [32]byte) boo
 // fields of it. Of works that want the same fields the others stay out of it, but for
 // their references, whoever removed one: an apply of ours of which the answer was lost
 // may be done after later ones.
-func (t *inventory) detectDrift(o *managedObject) (strayed bool) {
+func (t *inventory) detectDrift(o *managedObject, r *requeue) (strayed bool) {
 	if o.isWriting {
 		return false
 	}
 	for i := range o.claims {
 		if o.lacksOwner(&o.claims[i]) {
 			strayed = true
-			t.requeue(o.claims[i].work)
+			r.addWork(o.claims[i].work)
 		}
 	}
 	if !o.hasDrifted() {
@@ -82,7 +82,7 @@ func (t *inventory) detectDrift(o *managedObject) (strayed bool) {
 		c := &o.claims[i]
 		if c.work == o.writer || writer != nil && !c.desired.isPassive && c.desired.manager != writer.desired.manager {
 			c.hasDrifted = true
-			t.requeue(c.work)
+			r.addWork(c.work)
 		}
 	}
 	return true

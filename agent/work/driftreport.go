@@ -101,7 +101,7 @@ func (e *Engine) compareStep(ctx context.Context, w *work, d *workSpec, s *step)
 	want := s.desiredState()
 	// Other works go on to write the references that this one has, and nobody is its rival.
 	want.isPassive, want.isOwner = true, want.isOwner && owned
-	e.inventory.setDesired(s.at.objectID, key, want)
+	e.requeue(e.inventory.setDesired(s.at.objectID, key, want))
 	if !e.inventory.needsRead(s.at.objectID) {
 		return nil
 	}
@@ -110,10 +110,10 @@ func (e *Engine) compareStep(ctx context.Context, w *work, d *workSpec, s *step)
 		return err
 	}
 	if obj == nil {
-		e.inventory.recordLookup(s.at.objectID, nil)
+		e.requeue(e.inventory.recordLookup(s.at.objectID, nil))
 		return nil
 	}
-	e.inventory.recordLookup(s.at.objectID, newObservedObject(obj))
+	e.requeue(e.inventory.recordLookup(s.at.objectID, newObservedObject(obj)))
 	e.inventory.recordReadings(s.at.objectID, obj.GetResourceVersion(), readAll(e.inventory.readers(s.at.objectID), obj))
 	return nil
 }
@@ -159,7 +159,7 @@ func (s *step) comparison(ctx context.Context) *comparison {
 func (e *Engine) updateCompared(w *work, compared map[objectID]struct{}) {
 	for id := range w.comparedObjects {
 		if _, still := compared[id]; !still {
-			e.inventory.releaseClaim(id, w.key.String())
+			e.requeue(e.inventory.releaseClaim(id, w.key.String()))
 		}
 	}
 	w.comparedObjects = nil
@@ -188,19 +188,20 @@ func (w *work) endComparison() {
 
 // recordLookup takes what was read of an object, without a write; got is nil when it is not
 // there.
-func (t *inventory) recordLookup(id objectID, got *observedObject) {
+func (t *inventory) recordLookup(id objectID, got *observedObject) (r requeue) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	o, ok := t.objects[id]
 	if !ok {
-		return
+		return r
 	}
 	if got != nil {
 		o.updateLive(got)
 	} else if o.live == nil {
 		o.isKnown = true
 	}
-	t.detectDrift(o)
+	t.detectDrift(o, &r)
+	return r
 }
 
 // setDriftCondition brings the condition Drifted of a manifest up to date; the work is locked.

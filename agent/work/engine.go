@@ -111,7 +111,7 @@ func New(cfg Config) (*Engine, error) {
 		e.policies[d] = allPolicies()[d]
 	}
 	e.records = newRecordQueue()
-	e.inventory = newInventory(e.watchScope, e.queue.Add, e.reports.Add)
+	e.inventory = newInventory(e.watchScope)
 	e.receiver = resource.Receiver{Put: e.putWork, Delete: e.deleteWork, Synced: e.handleSynced}
 	e.mirror = resource.NewMirror(wire.KindWork, e.receiver)
 	if e.reporter = cfg.Reporter; e.reporter == nil {
@@ -322,6 +322,16 @@ func (e *Engine) execute(ctx context.Context, key string) {
 	}
 	if wait > 0 {
 		e.queue.AddAfter(key, wait)
+	}
+}
+
+// requeue queues the works that a change of the inventory concerns.
+func (e *Engine) requeue(r requeue) {
+	for _, key := range r.works {
+		e.queue.Add(key)
+	}
+	for _, key := range r.statuses {
+		e.reports.Add(key)
 	}
 }
 

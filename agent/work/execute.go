@@ -217,7 +217,7 @@ func (e *Engine) ensureAnchor(ctx context.Context, w *work, order []*step) error
 		e.inventory.addClaim(t.target, w.key.String(), a.uid)
 	}
 	for _, s := range order {
-		e.inventory.setDesired(s.at.objectID, w.key.String(), s.desiredState())
+		e.requeue(e.inventory.setDesired(s.at.objectID, w.key.String(), s.desiredState()))
 	}
 	return nil
 }
@@ -338,15 +338,15 @@ func (e *Engine) writeStep(ctx context.Context, w *work, s *step, due action, no
 	if due == actionAddOwner {
 		var got *observedObject
 		got, s.err = e.addMissingOwners(ctx, s, owners)
-		e.inventory.recordOwnerWrite(s.at.objectID, got)
+		e.requeue(e.inventory.recordOwnerWrite(s.at.objectID, got))
 		return w.lastResult(s.at.objectID)
 	}
 	got, err := e.writeObject(ctx, w, s, owners)
 	e.metrics.observeApply(time.Since(now), err)
 	if s.options.strategy == workv1.UpdateStrategyTypeReadOnly && err == nil {
-		e.inventory.recordRead(s.at.objectID, key, s.contentHash, got.observed)
+		e.requeue(e.inventory.recordRead(s.at.objectID, key, s.contentHash, got.observed))
 	} else {
-		e.inventory.recordApply(s.at.objectID, key, s.contentHash, got.observed, s.options.driftPolicy())
+		e.requeue(e.inventory.recordApply(s.at.objectID, key, s.contentHash, got.observed, s.options.driftPolicy()))
 	}
 	return e.recordAnswer(ctx, w, s, got, err)
 }

@@ -111,7 +111,7 @@ func TestEndedObjectIsNotRecreatedAfterRestart(t *testing.T) {
 	e.inventory.beginWrite(at.objectID, key, time.Now())
 	s := ownedAt("10", 1, w.anchor.uid)
 	s.hasEnded = true
-	e.inventory.recordApply(at.objectID, key, body, s, driftByFields)
+	e.requeue(e.inventory.recordApply(at.objectID, key, body, s, driftByFields))
 	said := e.supersededObjects(w)
 	if len(said) != 1 {
 		t.Fatalf("its anchor says %v", said)
@@ -121,7 +121,7 @@ func TestEndedObjectIsNotRecreatedAfterRestart(t *testing.T) {
 	next.attachAnchor(w, w.anchor)
 	scope := scopeOf(at)
 	next.inventory.beginResync(scope)
-	next.inventory.endResync(scope, nil, "20")
+	next.requeue(next.inventory.endResync(scope, nil, "20"))
 	if what, _ := next.inventory.nextAction(at.objectID, key, body, time.Now()); what != actionNone {
 		t.Errorf("of the same manifest it needs %d", what)
 	}

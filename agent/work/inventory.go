@@ -13,14 +13,11 @@ import (
 )
 
 // inventory holds every object that a work has something to do with, and nothing
-// else of the cluster. It is a pure state machine: watches and executors tell it
-// what they saw and did, it tells whom that concerns.
+// else of the cluster. It is a pure state machine: watches and executors record in it
+// what they saw and did, and are told which works that concerns.
 type inventory struct {
 	// follow starts the watch of a scope and returns what stops it.
 	follow func(scope) (stop func())
-	// requeue queues a work for its executor, report for its status alone. Both
-	// are called with the table locked and must not block.
-	requeue, requeueStatus func(work string)
 
 	mu      sync.Mutex
 	objects map[objectID]*managedObject
@@ -111,8 +108,8 @@ type desiredState struct {
 	reader  *contentReader
 }
 
-func newInventory(follow func(scope) func(), repair, report func(string)) *inventory {
-	return &inventory{follow: follow, requeue: repair, requeueStatus: report, objects: map[objectID]*managedObject{}, scopes: map[scope]*watchedScope{}, firstEvents: map[string]time.Time{}}
+func newInventory(follow func(scope) func()) *inventory {
+	return &inventory{follow: follow, objects: map[objectID]*managedObject{}, scopes: map[scope]*watchedScope{}, firstEvents: map[string]time.Time{}}
 }
 
 // addClaim registers a work's interest in an object, and watches it from then on.
@@ -146,19 +143,19 @@ func (o *managedObject) sortClaims() {
 }
 
 // setDesired says what a work wants of an object that it claims.
-func (t *inventory) setDesired(id objectID, work string, want desiredState) {
+func (t *inventory) setDesired(id objectID, work string, want desiredState) (r requeue) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	o, ok := t.objects[id]
 	if !ok {
-		return
+		return r
 	}
 	c := o.claimOf(work)
 	if c == nil {
-		return
+		return r
 	}
 	if c.desired.contentHash != want.contentHash && len(o.claims) > 1 {
-		t.requeueStatusAll(o) // who shares the object may have to say so, or no more
+		r.addStatuses(o) // who shares the object may have to say so, or no more
 	}
 	if c.ownershipDropped && want.isOwner { // its reference may have gone
 		c.applied = [32]byte{}
@@ -169,6 +166,7 @@ func (t *inventory) setDesired(id objectID, work string, want desiredState) {
 		c.reading = nil
 	}
 	t.updateScope(o)
+	return r
 }
 
 // updateScope has the object watched with its content if anybody reads it.
@@ -210,21 +208,21 @@ func (t *inventory) removeFromScope(o *managedObject) {
 }
 
 // recordApply takes the answer to an apply; got is nil when it failed.
-func (t *inventory) recordApply(id objectID, work string, content [32]byte, got *observedObject, by driftPolicy) {
+func (t *inventory) recordApply(id objectID, work string, content [32]byte, got *observedObject, by driftPolicy) (r requeue) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	o, ok := t.objects[id]
 	if !ok {
-		return
+		return r
 	}
 	o.isWriting = false
 	if got == nil && o.live == o.beforeWrite {
-		return // nothing is new: the next attempt comes from whoever failed
+		return r // nothing is new: the next attempt comes from whoever failed
 	}
 	if got != nil {
 		c, before := o.claimOf(work), o.claimOf(o.writer)
 		if c != nil && before != nil && before.desired.conflictsWith(c.desired) {
-			t.requeue(before.work) // its anchor has to say that it is the last one no more
+			r.addWork(before.work) // its anchor has to say that it is the last one no more
 		}
 		o.writer, o.baseline, o.driftPolicy = work, got, by
 		if c != nil {
@@ -232,17 +230,18 @@ func (t *inventory) recordApply(id objectID, work string, content [32]byte, got 
 		}
 		o.updateLive(got)
 	}
-	t.detectDrift(o)
+	t.detectDrift(o, &r)
+	return r
 }
 
 // recordRead takes what a work that does not write the object read of it; got is nil
 // when it is not there.
-func (t *inventory) recordRead(id objectID, work string, content [32]byte, got *observedObject) {
+func (t *inventory) recordRead(id objectID, work string, content [32]byte, got *observedObject) (r requeue) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	o, ok := t.objects[id]
 	if !ok {
-		return
+		return r
 	}
 	o.isWriting = false
 	if c := o.claimOf(work); c != nil {
@@ -253,27 +252,29 @@ func (t *inventory) recordRead(id objectID, work string, content [32]byte, got *
 	} else if o.live == nil {
 		o.isKnown = true
 	}
-	t.detectDrift(o)
+	t.detectDrift(o, &r)
+	return r
 }
 
 // recordOwnerWrite takes the answer to a write of references alone; got is nil when it failed.
-func (t *inventory) recordOwnerWrite(id objectID, got *observedObject) {
+func (t *inventory) recordOwnerWrite(id objectID, got *observedObject) (r requeue) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	o, ok := t.objects[id]
 	if !ok {
-		return
+		return r
 	}
 	o.isWriting = false
 	if got == nil && o.live == o.beforeWrite {
-		return // nothing is new: the next attempt comes from whoever failed
+		return r // nothing is new: the next attempt comes from whoever failed
 	}
 	if got != nil && o.live != nil && o.live.uid == got.uid && isNewer(got.resourceVersion, o.live.resourceVersion) {
 		live := *o.live // its metadata alone was read
 		live.resourceVersion, live.owners = got.resourceVersion, got.owners
 		o.live = &live
 	}
-	t.detectDrift(o)
+	t.detectDrift(o, &r)
+	return r
 }
 
 // updateLive brings in what the answer to a request said, unless something later is known.
@@ -306,46 +307,47 @@ func (t *inventory) isCreated(id objectID, uid types.UID) bool {
 
 // handleEvent takes an event of a watch: what an object is now, or that it is gone; at
 // is when it happened, zero when that is not known.
-func (t *inventory) handleEvent(id objectID, seen *observedObject, deleted bool, at time.Time, readings ...*reading) {
+func (t *inventory) handleEvent(id objectID, seen *observedObject, deleted bool, at time.Time, readings ...*reading) (r requeue) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	o, ok := t.objects[id]
 	if !ok {
-		return
+		return r
 	}
 	if deleted {
 		if o.live == nil || o.live.uid == seen.uid {
 			o.live = seen // as it was last
 		}
-		t.handleDeletion(o, seen.uid, at)
-		return
+		t.handleDeletion(o, seen.uid, at, &r)
+		return r
 	}
 	if o.live != nil && o.live.uid == seen.uid && isNewer(o.live.resourceVersion, seen.resourceVersion) {
-		return // older than the answer to our own apply
+		return r // older than the answer to our own apply
 	}
 	if o.live == nil || o.live.uid != seen.uid {
-		t.requeuePassive(o)
+		r.addPassive(o)
 	}
 	if seen.hasEnded && (o.live == nil || !o.live.hasEnded) {
-		t.requeueAll(o)
+		r.addWorks(o)
 	}
 	changed := o.live == nil || !o.isKnown || o.live.health != seen.health || o.live.isDeleting != seen.isDeleting
 	o.live, o.isKnown = seen, true
 	if o.storeReadings(readings) {
 		changed = true
 	}
-	strayed := t.detectDrift(o)
+	strayed := t.detectDrift(o, &r)
 	if changed || strayed {
 		t.noteEvent(o, at)
 	}
 	if changed && !strayed {
-		t.requeueStatusAll(o)
+		r.addStatuses(o)
 	}
+	return r
 }
 
 // handleDeletion records that an object is gone. Its works look at once: one of them
 // has it back, or waits for exactly this.
-func (t *inventory) handleDeletion(o *managedObject, uid types.UID, at time.Time) {
+func (t *inventory) handleDeletion(o *managedObject, uid types.UID, at time.Time, r *requeue) {
 	o.deletedUID, o.isKnown = uid, true
 	if o.live != nil && uid != "" && o.live.uid != uid {
 		return // another one of the same name is there already
@@ -355,27 +357,9 @@ func (t *inventory) handleDeletion(o *managedObject, uid types.UID, at time.Time
 	}
 	o.live = nil
 	t.noteEvent(o, at)
-	t.detectDrift(o)
-	t.requeuePassive(o)
-	t.requeueAll(o)
-}
-
-// requeueAll has the works of an object look at what their anchors say of it.
-func (t *inventory) requeueAll(o *managedObject) {
-	for _, c := range o.claims {
-		t.requeue(c.work)
-	}
-}
-
-// requeuePassive has an object that came or went looked at by the works that list it
-// without writing it.
-func (t *inventory) requeuePassive(o *managedObject) {
-	for i := range o.claims {
-		if c := &o.claims[i]; c.desired.isPassive && !c.desired.isOwner {
-			c.hasDrifted = true
-			t.requeue(c.work)
-		}
-	}
+	t.detectDrift(o, r)
+	r.addPassive(o)
+	r.addWorks(o)
 }
 
 // beginResync begins the initial events of a watch, which tell of every member that exists.
@@ -391,18 +375,18 @@ func (t *inventory) beginResync(s scope) {
 
 // endResync ends the initial events of a watch, taken at version: what was expected and not
 // seen in them, and was not written since, is gone.
-func (t *inventory) endResync(s scope, seen map[objectID]struct{}, version string) {
+func (t *inventory) endResync(s scope, seen map[objectID]struct{}, version string) (r requeue) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	w, ok := t.scopes[s]
 	if !ok {
-		return
+		return r
 	}
 	failed := w.failure != nil
 	w.failure = nil
 	for id, o := range w.members {
 		if failed {
-			t.requeueStatusAll(o)
+			r.addStatuses(o)
 		}
 		if _, ok := seen[id]; ok || !o.isExpected || o.isSince(version) {
 			continue
@@ -414,22 +398,24 @@ func (t *inventory) endResync(s scope, seen map[objectID]struct{}, version strin
 		if o.live != nil {
 			uid = o.live.uid
 		}
-		t.handleDeletion(o, uid, time.Time{})
+		t.handleDeletion(o, uid, time.Time{}, &r)
 	}
+	return r
 }
 
 // recordWatchError records that a scope cannot be watched.
-func (t *inventory) recordWatchError(s scope, err error) {
+func (t *inventory) recordWatchError(s scope, err error) (r requeue) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	w, ok := t.scopes[s]
 	if !ok || w.failure != nil {
-		return
+		return r
 	}
 	w.failure = err
 	for _, o := range w.members {
-		t.requeueStatusAll(o)
+		r.addStatuses(o)
 	}
+	return r
 }
 
 // has tells whether an object is worth decoding.
@@ -468,10 +454,4 @@ func (o *managedObject) claimOf(work string) *claim {
 		}
 	}
 	return nil
-}
-
-func (t *inventory) requeueStatusAll(o *managedObject) {
-	for _, c := range o.claims {
-		t.requeueStatus(c.work)
-	}
 }

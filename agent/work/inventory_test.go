@@ -25,15 +25,42 @@ var body = [32]byte{1}
 
 func newInventoryFixture() *inventoryFixture {
 	s := &inventoryFixture{id: objectID{Resource: "configmaps", Namespace: "n", Name: "o"}}
-	s.inventory = newInventory(
-		func(scope) func() { s.followed++; return func() { s.followed-- } },
-		func(w string) { s.requeued = append(s.requeued, w) },
-		func(w string) { s.statusRequeued = append(s.statusRequeued, w) })
+	s.inventory = newInventory(func(scope) func() { s.followed++; return func() { s.followed-- } })
 	s.addClaim(s.target(), "w", "anchor")
 	s.beginWrite(s.id, "w", time.Now())
 	s.recordApply(s.id, "w", body, observedAt("u", "10", 1), driftByFields)
 	s.requeued, s.statusRequeued = nil, nil
 	return s
+}
+
+// add records what an operation requeues.
+func (s *inventoryFixture) add(r requeue) {
+	s.requeued = append(s.requeued, r.works...)
+	s.statusRequeued = append(s.statusRequeued, r.statuses...)
+}
+
+func (s *inventoryFixture) setDesired(id objectID, work string, want desiredState) {
+	s.add(s.inventory.setDesired(id, work, want))
+}
+
+func (s *inventoryFixture) recordApply(id objectID, work string, content [32]byte, got *observedObject, by driftPolicy) {
+	s.add(s.inventory.recordApply(id, work, content, got, by))
+}
+
+func (s *inventoryFixture) recordOwnerWrite(id objectID, got *observedObject) {
+	s.add(s.inventory.recordOwnerWrite(id, got))
+}
+
+func (s *inventoryFixture) handleEvent(id objectID, got *observedObject, deleted bool, at time.Time, readings ...*reading) {
+	s.add(s.inventory.handleEvent(id, got, deleted, at, readings...))
+}
+
+func (s *inventoryFixture) endResync(at scope, seen map[objectID]struct{}, version string) {
+	s.add(s.inventory.endResync(at, seen, version))
+}
+
+func (s *inventoryFixture) releaseClaim(id objectID, work string) {
+	s.add(s.inventory.releaseClaim(id, work))
 }
 
 func (s *inventoryFixture) target() target {

@@ -265,7 +265,7 @@ func FuzzOwnershipOf(f *testing.F) {
 			obj.DeletionTimestamp = &now
 		}
 		applied := recorded != "" && recorded == live || name != "" && owner == name
-		e := &Engine{inventory: newInventory(nil, nil, nil)}
+		e := &Engine{inventory: newInventory(nil)}
 		for _, before := range []bool{false, true} {
 			got := e.ownershipOf(Multicluster(), obj, trackedObject{uid: types.UID(recorded), isAdopted: before}, &anchor{uid: types.UID(name)})
 			if (got != ownershipForeign) != applied {

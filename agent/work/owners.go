@@ -136,23 +136,24 @@ func (t *inventory) transferClaim(id objectID, from, to string) {
 
 // releaseClaim ends a work's interest. When it was the writer of an object that
 // others claim, one of those applies its own content.
-func (t *inventory) releaseClaim(id objectID, work string) {
+func (t *inventory) releaseClaim(id objectID, work string) (r requeue) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	o, ok := t.objects[id]
 	if !ok {
-		return
+		return r
 	}
 	o.claims = slices.DeleteFunc(o.claims, func(c claim) bool { return c.work == work })
 	if len(o.claims) == 0 {
 		t.remove(o)
-		return
+		return r
 	}
 	t.updateScope(o)
-	t.requeueStatusAll(o)
+	r.addStatuses(o)
 	if o.writer == work {
 		heir := &o.claims[0]
 		o.writer, heir.applied = heir.work, [32]byte{}
-		t.requeue(heir.work)
+		r.addWork(heir.work)
 	}
+	return r
 }

@@ -304,10 +304,10 @@ func TestOrphanedObjectHasNoOwnerAfterHubMoved(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e, w, at := anchored(t, "A")
 			e.inventory.addClaim(at, w.key.String(), w.anchor.uid)
-			e.inventory.setDesired(at.objectID, w.key.String(), desiredState{contentHash: body})
+			e.requeue(e.inventory.setDesired(at.objectID, w.key.String(), desiredState{contentHash: body}))
 			tc.moves(e, w)
 			e.inventory.addClaim(at, w.key.String(), "anchor-B")
-			e.inventory.setDesired(at.objectID, w.key.String(), desiredState{contentHash: body})
+			e.requeue(e.inventory.setDesired(at.objectID, w.key.String(), desiredState{contentHash: body}))
 			if got := e.inventory.beginWrite(at.objectID, w.key.String(), time.Now()); len(got) != 0 {
 				t.Errorf("%s, and an apply makes the orphaned object belong to %v", tc.reason, got)
 			}
@@ -320,15 +320,16 @@ func TestOrphanedObjectHasNoOwnerAfterHubMoved(t *testing.T) {
 func anchored(t *testing.T, hash string) (*Engine, *work, target) {
 	t.Helper()
 	e := &Engine{
-		cfg: Config{EvictionGrace: time.Hour}, queue: workqueue.NewTypedDelayingQueue[string](), reporter: resource.NewSource(wire.KindWorkStatus),
+		cfg: Config{EvictionGrace: time.Hour}, queue: workqueue.NewTypedDelayingQueue[string](), reports: workqueue.NewTyped[string](), reporter: resource.NewSource(wire.KindWorkStatus),
 		records: newRecordQueue(), works: map[string]*work{}, anchors: map[string]*work{}, unservedKinds: map[string]map[string]struct{}{},
 	}
 	t.Cleanup(e.queue.ShutDown)
+	t.Cleanup(e.reports.ShutDown)
 	var err error
 	if e.metrics, err = newMetrics(nil, e.countByState); err != nil {
 		t.Fatal(err)
 	}
-	e.inventory = newInventory(func(scope) func() { return func() {} }, func(string) {}, func(string) {})
+	e.inventory = newInventory(func(scope) func() { return func() {} })
 	at := target{objectID: objectID{Resource: "configmaps", Namespace: "n", Name: "o"}, Version: "v1", Kind: "ConfigMap"}
 	w := e.bindAnchorName(ManifestWork(), wire.WorkKey{Dialect: wire.DialectManifestWork, Namespace: spokeName, Name: "w"}, hash+"-w")
 	w.anchor = &anchor{uid: types.UID("anchor-" + hash), tracked: map[objectID]trackedObject{at.objectID: {target: at, uid: "u"}}}

@@ -36,7 +36,7 @@ func (e *Engine) pruneObjects(ctx context.Context, w *work, list []trackedObject
 				continue
 			}
 			delete(w.anchor.tracked, t.objectID)
-			e.inventory.releaseClaim(t.objectID, w.key.String())
+			e.requeue(e.inventory.releaseClaim(t.objectID, w.key.String()))
 		}
 		if failed != nil {
 			return failed

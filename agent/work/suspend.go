@@ -53,7 +53,7 @@ func (e *Engine) restoreOutcomes(ctx context.Context, w *work, d *workSpec) erro
 		if _, listed := w.anchor.tracked[s.at.objectID]; !listed || s.err != nil {
 			continue
 		}
-		e.inventory.setDesired(s.at.objectID, w.key.String(), s.desiredState())
+		e.requeue(e.inventory.setDesired(s.at.objectID, w.key.String(), s.desiredState()))
 		if err := e.readForRules(ctx, s); err != nil {
 			s.err = &FetchError{Err: err}
 		}

@@ -51,20 +51,21 @@ func isPermanentWatchError(err error) bool {
 
 // watchScope watches a scope of applied objects.
 func (e *Engine) watchScope(s scope) (stop func()) {
-	return e.startWatch(s, e.spoke.newFeed(s), &objectSink{table: e.inventory, scope: s})
+	return e.startWatch(s, e.spoke.newFeed(s), &objectSink{inventory: e.inventory, requeue: e.requeue, scope: s})
 }
 
 // objectSink feeds the table with what is in a scope.
 type objectSink struct {
-	table *inventory
-	scope scope
-	seen  map[objectID]struct{}
+	inventory *inventory
+	requeue   func(requeue)
+	scope     scope
+	seen      map[objectID]struct{}
 }
 
 // Event implements watcher.Sink.
 func (o *objectSink) Event(obj metav1.Object, deleted bool) {
 	id := o.scope.id(obj)
-	if !o.table.has(id) {
+	if !o.inventory.has(id) {
 		return // dropped before anything of it is kept
 	}
 	at := time.Now()
@@ -76,25 +77,27 @@ func (o *objectSink) Event(obj metav1.Object, deleted bool) {
 	}
 	var readings []*reading
 	if full, ok := obj.(*unstructured.Unstructured); ok && !deleted {
-		readings = readAll(o.table.readers(id), full)
+		readings = readAll(o.inventory.readers(id), full)
 	}
-	o.table.handleEvent(id, newObservedObject(obj), deleted, at, readings...)
+	o.requeue(o.inventory.handleEvent(id, newObservedObject(obj), deleted, at, readings...))
 }
 
 // Begin implements watcher.Sink.
 func (o *objectSink) Begin() {
-	o.table.beginResync(o.scope)
+	o.inventory.beginResync(o.scope)
 	o.seen = map[objectID]struct{}{}
 }
 
 // End implements watcher.Sink.
 func (o *objectSink) End(version string) {
-	o.table.endResync(o.scope, o.seen, version)
+	o.requeue(o.inventory.endResync(o.scope, o.seen, version))
 	o.seen = nil
 }
 
 // Refused implements watcher.Sink.
-func (o *objectSink) Refused(err error) { o.table.recordWatchError(o.scope, err) }
+func (o *objectSink) Refused(err error) {
+	o.requeue(o.inventory.recordWatchError(o.scope, err))
+}
 
 // watchAnchors watches the anchors, for somebody may delete one.
 func (e *Engine) watchAnchors() {

@@ -51,7 +51,7 @@ func TestObjectClaimedDuringInitialEventsIsKept(t *testing.T) {
 			s := newInventoryFixture()
 			late := s.target()
 			late.Name = "late"
-			sink := &objectSink{table: s.inventory, scope: scopeOf(late)}
+			sink := &objectSink{inventory: s.inventory, requeue: s.add, scope: scopeOf(late)}
 			sink.Begin()
 			tc.claim(
 				func() { s.addClaim(late, "w", "anchor") },
