@@ -29,9 +29,8 @@ type Credentials interface {
 	Certificate() (cert *tls.Certificate, authorities *x509.CertPool, hubID string, err error)
 	// NewRequest makes a certificate request, PKCS#10 in DER.
 	NewRequest(ctx context.Context) (csrDER []byte, err error)
-	// Renewed keeps what the hub answered to a request, PEM; the next
-	// Certificate is the new one. An empty chain means that only the
-	// authorities changed.
+	// Renewed stores the answer of the hub to a request, PEM; Certificate returns
+	// it from then on. An empty chain means that only the authorities changed.
 	Renewed(ctx context.Context, chainPEM, bundlePEM []byte) error
 }
 
@@ -44,12 +43,12 @@ type AgentConfig struct {
 	// Doors are the handlers by authority (ParseDoor). DoorControl is not among
 	// them. A raw stream to a door is an HTTP/1.1 connection of its handler.
 	Doors map[string]http.Handler
-	// Refused, if set, is told of each certificate that the hub did not admit,
-	// and for how long it has met every attempt with that. It must not block.
+	// Refused, if set, is called with each certificate that the hub refused, and
+	// with the time since the first refusal in a row. It must not block.
 	Refused func(certificate *x509.Certificate, lasting time.Duration)
 	// Roles says that one of several processes executes works at a time. The
 	// agent then begins as a standby, and SetStandby changes that. Without it the
-	// process is taken for the only one.
+	// hub takes the process for the only one.
 	Roles bool
 	// KubeSystemUID identifies the spoke.
 	KubeSystemUID string
@@ -102,27 +101,27 @@ type Status struct {
 	Connected bool
 	// Since is when that became so, or ceased to be.
 	Since time.Time
-	// Err is why there is no session, or what the last attempt met; nil when
-	// all is well.
+	// Err is why there is no session, or why the last attempt failed; nil while
+	// connected.
 	Err error
 }
 
 // Agent is the agent's end of the tunnel.
 type Agent struct {
-	config  AgentConfig
-	process string
-	http2   *agentHTTP2
-	raw     *rawServer
-	metrics *agentMetrics
-	wake    chan struct{} // ends a pause before the next attempt
+	config       AgentConfig
+	process      string
+	http2        *agentHTTP2
+	streamServer *rawServer
+	metrics      *agentMetrics
+	wake         chan struct{} // ends a pause before the next attempt
 
-	mu      sync.Mutex
-	standby bool
-	terms   int // as the executor, that have ended
-	links   int // pipes dialled so far
-	live    map[*agentSession]struct{}
-	status  Status
-	denied  time.Time // the first of the refusals that the last attempts met; or zero
+	mu           sync.Mutex
+	standby      bool
+	endedTerms   int // as the executor, that have ended
+	pipesDialled int // pipes dialled so far
+	sessions     map[*agentSession]struct{}
+	status       Status
+	refusedSince time.Time // the first of the refusals that the last attempts met; or zero
 }
 
 // NewAgent returns an agent that does nothing yet.
@@ -136,15 +135,15 @@ func NewAgent(config AgentConfig) (*Agent, error) {
 		return nil, fmt.Errorf("tunnel agent: %w", err)
 	}
 	a := &Agent{
-		config:  config,
-		http2:   server,
-		process: identity.NewID(),
-		raw:     newRawServer(),
-		metrics: newAgentMetrics(),
-		wake:    make(chan struct{}, 1),
-		standby: config.Roles,
-		live:    map[*agentSession]struct{}{},
-		status:  Status{Since: time.Now(), Err: ErrNeverConnected},
+		config:       config,
+		http2:        server,
+		process:      identity.NewID(),
+		streamServer: newRawServer(),
+		metrics:      newAgentMetrics(),
+		wake:         make(chan struct{}, 1),
+		standby:      config.Roles,
+		sessions:     map[*agentSession]struct{}{},
+		status:       Status{Since: time.Now(), Err: ErrNeverConnected},
 	}
 	if err := a.metrics.register(config.Registerer); err != nil {
 		return nil, fmt.Errorf("tunnel agent: %w", err)
@@ -162,24 +161,23 @@ func (a *Agent) Status() Status {
 	return a.status
 }
 
-// Run connects, and connects again whenever that is needed, until the context
-// ends. Then it tells the hub, lets streams in flight end for
-// Limits.DrainGrace, and returns nil. An agent runs once.
+// Run keeps a session until the context ends. Then it drains: it informs the hub,
+// gives streams in flight Limits.DrainGrace to end, and returns nil. An agent runs
+// once.
 func (a *Agent) Run(ctx context.Context) error {
-	go a.raw.run()
-	defer a.raw.close()
+	go a.streamServer.run()
+	defer a.streamServer.close()
 	var serving sync.WaitGroup
 	a.keepConnected(ctx, &serving)
-	a.shutDown()
+	a.drainSessions()
 	serving.Wait()
 	return nil
 }
 
-// keepConnected has one session at a time, and a second one while it replaces
-// the first.
+// keepConnected has one session at a time, and two while one replaces the other.
 func (a *Agent) keepConnected(ctx context.Context, serving *sync.WaitGroup) {
 	failures, logged := 0, ""
-	for a.pause(ctx, a.config.Backoff.wait(failures)) {
+	for a.waitToRetry(ctx, a.config.Backoff.wait(failures)) {
 		next, err := a.connect(ctx, serving)
 		if err != nil {
 			failures++
@@ -193,26 +191,26 @@ func (a *Agent) keepConnected(ctx context.Context, serving *sync.WaitGroup) {
 		logged = ""
 		// The hub ends the session that this one replaces, when it is empty.
 		select {
-		case <-next.replace.Done():
-			failures = a.next(next, failures)
+		case <-next.replaceCtx.Done():
+			failures = a.countFailure(next, failures)
 		case <-ctx.Done():
 		}
 	}
 }
 
-// next counts failures: a session that ended soon is one, and so is one that the hub
-// soon announced the end of. A hub that refuses a cluster does that, and whether the
-// connection is still there for a moment is chance.
-func (a *Agent) next(last *agentSession, failures int) int {
-	a.config.Logger.V(1).Info("another session is needed", "reason", context.Cause(last.replace).Error())
-	if time.Since(last.since) >= a.config.Backoff.Reset {
+// countFailure returns the number of failures after a session. A session that ended soon
+// is one, and so is one whose end the hub announced soon: that is how a hub refuses a
+// cluster, whether or not the connection lasts a moment longer.
+func (a *Agent) countFailure(last *agentSession, failures int) int {
+	a.config.Logger.V(1).Info("another session is needed", "reason", context.Cause(last.replaceCtx).Error())
+	if time.Since(last.connectedAt) >= a.config.Backoff.Reset {
 		return 0
 	}
 	return failures + 1
 }
 
-// Wake makes an agent that waits before its next attempt try now: call it when
-// what the last attempt failed for has changed.
+// Wake ends the wait before the next attempt: call it when the cause of the last
+// failure may have gone.
 func (a *Agent) Wake() {
 	select {
 	case a.wake <- struct{}{}:
@@ -220,8 +218,8 @@ func (a *Agent) Wake() {
 	}
 }
 
-// pause reports whether there is reason to go on after a wait.
-func (a *Agent) pause(ctx context.Context, wait time.Duration) bool {
+// waitToRetry waits, and reports false when the context has ended.
+func (a *Agent) waitToRetry(ctx context.Context, wait time.Duration) bool {
 	if wait <= 0 {
 		return ctx.Err() == nil
 	}
@@ -237,80 +235,80 @@ func (a *Agent) pause(ctx context.Context, wait time.Duration) bool {
 	}
 }
 
-// connect makes one attempt to get a session that the hub has greeted.
+// connect makes one attempt to open a session.
 func (a *Agent) connect(ctx context.Context, serving *sync.WaitGroup) (*agentSession, error) {
 	began := time.Now()
-	session, err := a.open(ctx)
+	session, err := a.openSession(ctx)
 	if err == nil {
-		err = a.fits(session)
+		err = a.checkRole(session)
 	}
-	a.metrics.opened(time.Since(began), err)
+	a.metrics.recordDial(time.Since(began), err)
 	if err != nil {
-		a.failed(err)
+		a.recordFailure(err)
 		return nil, err
 	}
-	a.entered(session)
-	session.tellRole()
+	a.addSession(session)
+	session.sendRole()
 	serving.Go(func() {
-		<-session.life.Done()
-		a.left(session)
+		<-session.ctx.Done()
+		a.removeSession(session)
 	})
 	return session, nil
 }
 
-func (a *Agent) failed(err error) {
+func (a *Agent) recordFailure(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.status.Err = err
 	if !errors.Is(err, pipe.ErrRefused) {
-		a.denied = time.Time{}
+		a.refusedSince = time.Time{}
 	}
 }
 
-// refused tells of a refusal.
-func (a *Agent) refused(certificate *x509.Certificate) {
+// reportRefusal calls AgentConfig.Refused.
+func (a *Agent) reportRefusal(certificate *x509.Certificate) {
 	a.mu.Lock()
-	if a.denied.IsZero() {
-		a.denied = time.Now()
+	if a.refusedSince.IsZero() {
+		a.refusedSince = time.Now()
 	}
-	lasting := time.Since(a.denied)
+	lasting := time.Since(a.refusedSince)
 	a.mu.Unlock()
 	if a.config.Refused != nil {
 		a.config.Refused(certificate, lasting)
 	}
 }
 
-func (a *Agent) entered(s *agentSession) {
+func (a *Agent) addSession(s *agentSession) {
 	a.metrics.sessions.Inc()
 	a.metrics.expiry.Set(float64(s.leaf.NotAfter.Unix()))
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.live[s] = struct{}{}
+	a.sessions[s] = struct{}{}
 	if !a.status.Connected {
 		a.status.Since = time.Now()
 	}
 	a.status.Connected, a.status.Err = true, nil
-	a.denied = time.Time{}
+	a.refusedSince = time.Time{}
 }
 
-func (a *Agent) left(s *agentSession) {
-	reason := context.Cause(s.life)
+func (a *Agent) removeSession(s *agentSession) {
+	reason := context.Cause(s.ctx)
 	a.metrics.sessions.Dec()
-	a.metrics.ended(reason, s.wire.traffic())
+	a.metrics.recordEnd(reason, s.flow.traffic())
 	a.config.Logger.Info("session ended", "reason", reason.Error())
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(a.live, s)
-	if len(a.live) == 0 {
+	delete(a.sessions, s)
+	if len(a.sessions) == 0 {
 		a.status = Status{Since: time.Now(), Err: reason}
 	}
 }
 
-// shutDown ends every session in order, or by force after the grace.
-func (a *Agent) shutDown() {
+// drainSessions drains every session, and closes those that last longer than the grace.
+func (a *Agent) drainSessions() {
 	a.mu.Lock()
-	sessions := make([]*agentSession, 0, len(a.live))
-	for s := range a.live {
+	sessions := make([]*agentSession, 0, len(a.sessions))
+	for s := range a.sessions {
 		sessions = append(sessions, s)
 	}
 	a.mu.Unlock()
@@ -321,18 +319,18 @@ func (a *Agent) shutDown() {
 	}
 	for _, s := range sessions {
 		select {
-		case <-s.life.Done():
+		case <-s.ctx.Done():
 		case <-ctx.Done():
-			s.end(fmt.Errorf("%w: agent is shutting down: streams cut", ErrClosed))
+			s.closeWith(fmt.Errorf("%w: agent is shutting down: streams cut", ErrClosed))
 		}
 	}
 }
 
-// linkName is the name of the next pipe: the process's, and a number, since a
+// nextProcessName is the name of the next pipe: the process's, and a number, since a
 // process that replaces its session has two pipes for a while.
-func (a *Agent) linkName() string {
+func (a *Agent) nextProcessName() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.links++
-	return fmt.Sprintf("%s-%d", a.process, a.links)
+	a.pipesDialled++
+	return fmt.Sprintf("%s-%d", a.process, a.pipesDialled)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/go-logr/logr"
 )
 
-func TestASessionThatSoonEndsIsAFailure(t *testing.T) {
+func TestShortSessionCountsAsFailure(t *testing.T) {
 	const reset = time.Hour
 	a := &Agent{config: AgentConfig{Backoff: Backoff{Reset: reset}, Logger: logr.Discard()}}
 	reason := errors.New("refused")
@@ -28,14 +28,14 @@ func TestASessionThatSoonEndsIsAFailure(t *testing.T) {
 		"it is replaced long after": {reason: "a hub restarts, or a certificate is renewed", age: reset},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &agentSession{since: time.Now().Add(-tc.age)}
-			s.life, s.stop = context.WithCancelCause(t.Context())
-			s.replace, s.retire = context.WithCancelCause(s.life)
-			s.retire(reason)
+			s := &agentSession{connectedAt: time.Now().Add(-tc.age)}
+			s.ctx, s.cancel = context.WithCancelCause(t.Context())
+			s.replaceCtx, s.requestReplacement = context.WithCancelCause(s.ctx)
+			s.requestReplacement(reason)
 			if tc.ended {
-				s.stop(reason)
+				s.cancel(reason)
 			}
-			if got := a.next(s, 2); got != tc.want {
+			if got := a.countFailure(s, 2); got != tc.want {
 				t.Errorf("%s: %d failures, want %d", tc.reason, got, tc.want)
 			}
 		})

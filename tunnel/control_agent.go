@@ -21,39 +21,39 @@ import (
 	"github.com/spokelet/spokelet/tunnel/control"
 )
 
-// controlStream is the agent's end of the conversation's frames.
+// controlStream carries the frames, at the agent's end.
 type controlStream = connect.BidiStream[rpcv1.ControlRequest, rpcv1.ControlResponse]
 
-// agentDoor is the agent's end of the control door of one session.
-type agentDoor struct {
-	session *agentSession
-	handler http.Handler
-	agreed  chan struct{}      // closed after the hellos
-	roles   bool               // the hub knows of roles; set before agreed is closed
-	renewal chan control.Event // RenewalIssued, RenewalRefused
-	trust   chan control.TrustReplaced
+// agentControl is the agent's end of the control stream of one session.
+type agentControl struct {
+	session       *agentSession
+	handler       http.Handler
+	helloDone     chan struct{}      // closed after the hellos
+	hubKnowsRoles bool               // the hub knows of roles; set before helloDone is closed
+	renewal       chan control.Event // RenewalIssued, RenewalRefused
+	trust         chan control.TrustReplaced
 
-	mu      sync.Mutex // held while a frame is made and sent, for their order
-	machine *control.Agent
-	terms   int // that the hub knows have ended
-	opened  bool
-	stream  *controlStream // nil unless the door is open
+	mu             sync.Mutex // held while a frame is made and sent, for their order
+	machine        *control.Agent
+	endedTermsSent int // that the hub knows have ended
+	opened         bool
+	stream         *controlStream // nil unless the door is open
 }
 
-func newAgentDoor(s *agentSession) *agentDoor {
+func newAgentControl(s *agentSession) *agentControl {
 	config := s.agent.config
-	local := localHello(config.Version, s.agent.process, config.KubeSystemUID)
-	standby, terms := s.agent.role()
+	local := newHello(config.Version, s.agent.process, config.KubeSystemUID)
+	standby, terms := s.agent.currentRole()
 	if config.Roles {
 		local.Features, local.Standby = []string{control.FeatureRole}, standby
 	}
-	d := &agentDoor{
-		session: s,
-		agreed:  make(chan struct{}),
-		renewal: make(chan control.Event, 1), // one request at a time
-		trust:   make(chan control.TrustReplaced),
-		terms:   terms,
-		machine: control.NewAgent(local),
+	d := &agentControl{
+		session:        s,
+		helloDone:      make(chan struct{}),
+		renewal:        make(chan control.Event, 1), // one request at a time
+		trust:          make(chan control.TrustReplaced),
+		endedTermsSent: terms,
+		machine:        control.NewAgent(local),
 	}
 	_, d.handler = rpcv1connect.NewControlServiceHandler(d,
 		connect.WithReadMaxBytes(control.MaxFrameBytes),
@@ -62,24 +62,24 @@ func newAgentDoor(s *agentSession) *agentDoor {
 	return d
 }
 
-// Control serves the conversation; with it the session ends.
-func (d *agentDoor) Control(ctx context.Context, stream *controlStream) error {
-	if !d.begin(stream) {
+// Control serves the control stream; the session ends with it.
+func (d *agentControl) Control(ctx context.Context, stream *controlStream) error {
+	if !d.acquireStream(stream) {
 		return connect.NewError(connect.CodeAlreadyExists, errors.New("control door is open already"))
 	}
-	defer d.shut()
-	err := d.converse(ctx, stream)
+	defer d.releaseStream()
+	err := d.receiveFrames(ctx, stream)
 	if errors.Is(err, io.EOF) {
-		// The answer's end must reach the hub before the connection goes, so
-		// the hub, which asked for it, is the one to close.
-		d.session.ending(d.session.farewell())
+		// The end of the response must reach the hub before the connection closes,
+		// so the hub, which asked for it, is the one to close.
+		d.session.closeSoon(d.session.closeReason())
 		return nil
 	}
-	d.session.ending(fmt.Errorf("%w: control: %w", ErrLost, err))
+	d.session.closeSoon(fmt.Errorf("%w: control: %w", ErrLost, err))
 	return connect.NewError(connect.CodeFailedPrecondition, err)
 }
 
-func (d *agentDoor) begin(stream *controlStream) bool {
+func (d *agentControl) acquireStream(stream *controlStream) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.opened {
@@ -89,24 +89,24 @@ func (d *agentDoor) begin(stream *controlStream) bool {
 	return true
 }
 
-// shut waits for a frame that is being sent: none may be once the handler has
-// returned.
-func (d *agentDoor) shut() {
+// releaseStream waits for a frame that is being sent: none may be sent after the
+// handler has returned.
+func (d *agentControl) releaseStream() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.stream = nil
 }
 
 // send sends a frame. mu is held.
-func (d *agentDoor) send(frame *rpcv1.ControlResponse) error {
+func (d *agentControl) send(frame *rpcv1.ControlResponse) error {
 	if d.stream == nil {
 		return fmt.Errorf("control: %w", ErrClosed)
 	}
 	return d.stream.Send(frame)
 }
 
-// converse handles frames until the conversation ends: with io.EOF in order.
-func (d *agentDoor) converse(ctx context.Context, stream *controlStream) error {
+// receiveFrames handles frames until the stream ends: with io.EOF in order.
+func (d *agentControl) receiveFrames(ctx context.Context, stream *controlStream) error {
 	for {
 		frame, err := stream.Receive()
 		if errors.Is(err, io.EOF) {
@@ -115,25 +115,25 @@ func (d *agentDoor) converse(ctx context.Context, stream *controlStream) error {
 		if err != nil {
 			return err
 		}
-		event, err := d.receive(frame)
+		event, err := d.receiveFrame(frame)
 		if err != nil {
 			return err
 		}
-		if err := d.handle(ctx, event); err != nil {
+		if err := d.handleEvent(ctx, event); err != nil {
 			return err
 		}
 	}
 }
 
-// receive takes a frame and sends the answer that belongs to it.
-func (d *agentDoor) receive(frame *rpcv1.ControlRequest) (control.Event, error) {
+// receiveFrame passes a frame to the state machine and sends its answer.
+func (d *agentControl) receiveFrame(frame *rpcv1.ControlRequest) (control.Event, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	answer, event, err := d.machine.Receive(frame)
 	// The hub uses the other doors as soon as it has our hello.
 	if agreed, ok := event.(control.Agreed); ok {
-		d.roles = agreed.Agreement.Roles()
-		close(d.agreed)
+		d.hubKnowsRoles = agreed.Agreement.Roles()
+		close(d.helloDone)
 	}
 	if answer != nil {
 		err = errors.Join(err, d.send(answer))
@@ -141,7 +141,7 @@ func (d *agentDoor) receive(frame *rpcv1.ControlRequest) (control.Event, error) 
 	return event, err
 }
 
-func (d *agentDoor) handle(ctx context.Context, event control.Event) error {
+func (d *agentControl) handleEvent(ctx context.Context, event control.Event) error {
 	switch e := event.(type) {
 	case control.RenewalIssued, control.RenewalRefused:
 		d.renewal <- e // has room: the machine lets one answer through per request
@@ -152,13 +152,13 @@ func (d *agentDoor) handle(ctx context.Context, event control.Event) error {
 			return context.Cause(ctx)
 		}
 	case control.Draining:
-		d.session.retire(fmt.Errorf("%w: hub: %s", ErrDraining, e.Reason))
+		d.session.requestReplacement(fmt.Errorf("%w: hub: %s", ErrDraining, e.Reason))
 	}
 	return nil
 }
 
-// drain says, once, that this session is to end.
-func (d *agentDoor) drain(reason string) error {
+// sendDrain announces, once, that this session is to end.
+func (d *agentControl) sendDrain(reason string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	frame := d.machine.Drain(reason)
@@ -168,33 +168,33 @@ func (d *agentDoor) drain(reason string) error {
 	return d.send(frame)
 }
 
-// role tells the hub of a role that is another than it was told before.
-func (d *agentDoor) role() error {
+// sendRole sends the current role if the hub was sent another one before.
+func (d *agentControl) sendRole() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	// Asked with mu held: the last to get it tells the latest.
-	standby, terms := d.session.agent.role()
-	if terms != d.terms {
-		// The end of a term ended its Sync: the hub opens another only if it hears
+	// Read with mu held: the last to get it sends the latest.
+	standby, terms := d.session.agent.currentRole()
+	if terms != d.endedTermsSent {
+		// The end of a term ended its Sync: the hub opens another only if it learns
 		// of that end, however soon the next term began.
-		d.terms = terms
-		if err := d.sendRole(true); err != nil {
+		d.endedTermsSent = terms
+		if err := d.sendRoleFrame(true); err != nil {
 			return err
 		}
 	}
-	return d.sendRole(standby)
+	return d.sendRoleFrame(standby)
 }
 
-// sendRole sends what the hub was not told before. mu is held.
-func (d *agentDoor) sendRole(standby bool) error {
+// sendRoleFrame sends a role that the hub was not sent before. mu is held.
+func (d *agentControl) sendRoleFrame(standby bool) error {
 	frame := d.machine.Role(standby)
 	if frame == nil || d.stream == nil {
-		return nil // known, or no longer of interest
+		return nil // known already, or the stream has ended
 	}
 	return d.send(frame)
 }
 
-func (d *agentDoor) renew(csr []byte) error {
+func (d *agentControl) sendRenewal(csr []byte) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	frame, err := d.machine.Renew(csr)
@@ -204,19 +204,19 @@ func (d *agentDoor) renew(csr []byte) error {
 	return d.send(frame)
 }
 
-// hubFirst is how much longer than the hub an agent keeps a session whose
+// expiryMargin is how much longer than the hub an agent keeps a session whose
 // certificate has expired.
-const hubFirst = time.Second
+const expiryMargin = time.Second
 
 // maintain does what a session owes to its certificates until it ends: renewal
 // in time, replacement before the hub's certificate ends, and an end with the
 // first of the two certificates.
 func (s *agentSession) maintain() {
 	// The hub goes first, and tells whoever has a stream why it ends.
-	expiry := time.AfterFunc(time.Until(earliest(s.leaf.NotAfter, s.hub.NotAfter))+hubFirst, func() { s.end(ErrExpired) })
+	expiry := time.AfterFunc(time.Until(earliest(s.leaf.NotAfter, s.hubLeaf.NotAfter))+expiryMargin, func() { s.closeWith(ErrExpired) })
 	defer expiry.Stop()
-	hubs := time.AfterFunc(successionDelay(s.hub), func() {
-		s.retire(fmt.Errorf("%w: the hub's certificate is about to expire", ErrDraining))
+	hubs := time.AfterFunc(hubReplacementDelay(s.hubLeaf), func() {
+		s.requestReplacement(fmt.Errorf("%w: the hub's certificate is about to expire", ErrDraining))
 	})
 	defer hubs.Stop()
 	renewal := time.NewTimer(renewalDelay(s.leaf))
@@ -227,26 +227,26 @@ func (s *agentSession) maintain() {
 			if err := s.requestRenewal(); err != nil {
 				s.renewalFailed(err, renewal)
 			}
-		case e := <-s.door.renewal:
+		case e := <-s.control.renewal:
 			if err := s.finishRenewal(e); err != nil {
 				s.renewalFailed(err, renewal)
 			}
-		case e := <-s.door.trust:
-			if err := s.agent.config.Credentials.Renewed(s.life, nil, e.Bundle); err != nil {
+		case e := <-s.control.trust:
+			if err := s.agent.config.Credentials.Renewed(s.ctx, nil, e.Bundle); err != nil {
 				s.agent.config.Logger.Error(err, "trust bundle not kept")
 			}
-		case <-s.life.Done():
+		case <-s.ctx.Done():
 			return
 		}
 	}
 }
 
 func (s *agentSession) requestRenewal() error {
-	csr, err := s.agent.config.Credentials.NewRequest(s.life)
+	csr, err := s.agent.config.Credentials.NewRequest(s.ctx)
 	if err != nil {
 		return err
 	}
-	return s.door.renew(csr)
+	return s.control.sendRenewal(csr)
 }
 
 // finishRenewal keeps the new certificate, and asks for a session that uses it.
@@ -256,17 +256,17 @@ func (s *agentSession) finishRenewal(e control.Event) error {
 		refused, _ := e.(control.RenewalRefused)
 		return fmt.Errorf("hub: %w: %s", ErrRefused, refused.Reason)
 	}
-	if err := s.agent.config.Credentials.Renewed(s.life, issued.Chain, issued.Bundle); err != nil {
+	if err := s.agent.config.Credentials.Renewed(s.ctx, issued.Chain, issued.Bundle); err != nil {
 		return err
 	}
 	s.agent.metrics.renewals.WithLabelValues(resultOK).Inc()
-	s.retire(fmt.Errorf("%w: certificate renewed", ErrDraining))
+	s.requestReplacement(fmt.Errorf("%w: certificate renewed", ErrDraining))
 	return nil
 }
 
 // renewalFailed tries again while there is time: more often towards the end.
 func (s *agentSession) renewalFailed(err error, timer *time.Timer) {
-	if s.life.Err() != nil {
+	if s.ctx.Err() != nil {
 		return
 	}
 	s.agent.metrics.renewals.WithLabelValues(resultError).Inc()
@@ -284,9 +284,9 @@ func renewalDelay(leaf *x509.Certificate) time.Duration {
 	return max(time.Until(control.RenewAt(leaf.NotBefore, leaf.NotAfter))-early, min(life/100, time.Minute))
 }
 
-// successionDelay is the time until a session should be replaced because of the
+// hubReplacementDelay is the time until a session should be replaced because of the
 // hub's certificate: until a tenth of its life is left, and never at once.
-func successionDelay(hub *x509.Certificate) time.Duration {
+func hubReplacementDelay(hub *x509.Certificate) time.Duration {
 	life := hub.NotAfter.Sub(hub.NotBefore)
 	return max(time.Until(hub.NotAfter)-life/10, min(life/100, time.Minute))
 }

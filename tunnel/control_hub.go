@@ -18,34 +18,34 @@ import (
 	"github.com/spokelet/spokelet/tunnel/control"
 )
 
-// doorkeeper is the hub's end of the control door of one session.
-type doorkeeper struct {
+// hubControl is the hub's end of the control stream of one session.
+type hubControl struct {
 	stream *connect.BidiStreamForClient[rpcv1.ControlRequest, rpcv1.ControlResponse]
 
 	mu      sync.Mutex // held while a frame is made and sent, for their order
 	machine *control.Hub
 }
 
-// openControl begins the conversation.
-func openControl(ctx context.Context, rt http.RoundTripper, local control.Local) (*doorkeeper, error) {
+// openControl opens the control stream and sends the hello.
+func openControl(ctx context.Context, rt http.RoundTripper, local control.Local) (*hubControl, error) {
 	client := rpcv1connect.NewControlServiceClient(&http.Client{Transport: rt}, "http://"+DoorControl,
 		connect.WithReadMaxBytes(control.MaxFrameBytes),
 		// Frames are small; a peer that cannot compress cannot send bombs.
 		connect.WithAcceptCompression("gzip", nil, nil),
 	)
 	machine, hello := control.NewHub(local)
-	d := &doorkeeper{stream: client.Control(ctx), machine: machine}
-	// io.EOF means that the agent has ended the call; the first receive tells
-	// why.
+	d := &hubControl{stream: client.Control(ctx), machine: machine}
+	// io.EOF means that the agent has ended the call; the first receive returns
+	// the reason.
 	if err := d.stream.Send(hello); err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("hello: %w", err)
 	}
 	return d, nil
 }
 
-// receive waits for the agent's next frame. The error is io.EOF when the agent
-// ended the conversation in order.
-func (d *doorkeeper) receive() (control.Event, error) {
+// receiveEvent waits for the agent's next frame. The error is io.EOF when the agent
+// ended the stream in order.
+func (d *hubControl) receiveEvent() (control.Event, error) {
 	frame, err := d.stream.Receive()
 	if err != nil {
 		if errors.Is(err, io.EOF) {
@@ -58,9 +58,9 @@ func (d *doorkeeper) receive() (control.Event, error) {
 	return d.machine.Receive(frame)
 }
 
-// agree waits for the agent's hello.
-func (d *doorkeeper) agree() (control.Agreement, error) {
-	event, err := d.receive()
+// waitForHello waits for the agent's hello.
+func (d *hubControl) waitForHello() (control.Agreement, error) {
+	event, err := d.receiveEvent()
 	if err != nil {
 		return control.Agreement{}, fmt.Errorf("hello: %w", err)
 	}
@@ -71,8 +71,8 @@ func (d *doorkeeper) agree() (control.Agreement, error) {
 	return agreed.Agreement, nil
 }
 
-// answer sends the outcome of a renewal.
-func (d *doorkeeper) answer(chain, bundle []byte, failure error) error {
+// sendCertificate sends the outcome of a renewal.
+func (d *hubControl) sendCertificate(chain, bundle []byte, failure error) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var frame *rpcv1.ControlRequest
@@ -88,8 +88,8 @@ func (d *doorkeeper) answer(chain, bundle []byte, failure error) error {
 	return d.stream.Send(frame)
 }
 
-// trust sends the authorities to trust.
-func (d *doorkeeper) trust(bundle []byte) error {
+// sendTrustBundle sends the authorities to trust.
+func (d *hubControl) sendTrustBundle(bundle []byte) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	frame, err := d.machine.Trust(bundle)
@@ -99,8 +99,8 @@ func (d *doorkeeper) trust(bundle []byte) error {
 	return d.stream.Send(frame)
 }
 
-// drain says, once, that the hub goes away.
-func (d *doorkeeper) drain(reason string) error {
+// sendDrain announces, once, that the hub shuts down.
+func (d *hubControl) sendDrain(reason string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	frame := d.machine.Drain(reason)
@@ -110,8 +110,8 @@ func (d *doorkeeper) drain(reason string) error {
 	return d.stream.Send(frame)
 }
 
-// close ends the conversation in order.
-func (d *doorkeeper) close() {
+// close ends the stream in order.
+func (d *hubControl) close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	_ = d.stream.CloseRequest()

@@ -49,16 +49,16 @@ func isDoorByte(name string, i int) bool {
 	return c == '-' && i > 0 && i < len(name)-1
 }
 
-// reserved reports whether a door may use the streams that are kept free of
+// usesReservedStreams reports whether a door may use the streams that are kept free of
 // ordinary traffic.
-func reserved(door string) bool {
+func usesReservedStreams(door string) bool {
 	return door == DoorControl || door == DoorSync
 }
 
-// background reports whether a stream to the door does not keep a draining
+// isBackground reports whether a stream to the door does not keep a draining
 // session alive: Control lasts as long as the session, and Sync moves to the
 // next session and resumes there.
-func background(door string) bool {
+func isBackground(door string) bool {
 	return door == DoorControl || door == DoorSync
 }
 

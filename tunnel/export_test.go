@@ -5,4 +5,4 @@ package tunnel
 
 // ForgetRoles makes a server that of the release before roles. It is to be
 // called before the first session.
-func (s *Server) ForgetRoles() { s.local.Features = nil }
+func (s *Server) ForgetRoles() { s.hello.Features = nil }

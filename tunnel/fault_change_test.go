@@ -54,10 +54,10 @@ func TestDrainWithAHundredStreams(t *testing.T) {
 	})
 }
 
-// TestAuthoritiesChangeWithoutAGap replaces the hub's authority: both are
+// TestAuthorityRotationKeepsSessions replaces the hub's authority: both are
 // trusted, then the new one issues, then the old one is forgotten. The cluster
 // is connected all the while, and a stream that was open before is not cut.
-func TestAuthoritiesChangeWithoutAGap(t *testing.T) {
+func TestAuthorityRotationKeepsSessions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hub := tunneltest.NewHub(t, nil)
 		d := keepDiary(t, hub)
@@ -164,9 +164,9 @@ func readError(body io.Reader) error {
 	return err
 }
 
-// TestASessionInTheMakingEndsWithItsAuthority removes the authority after the agent's
+// TestSessionBeingOpenedEndsWithItsAuthority removes the authority after the agent's
 // certificate was verified and before the session is known.
-func TestASessionInTheMakingEndsWithItsAuthority(t *testing.T) {
+func TestSessionBeingOpenedEndsWithItsAuthority(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hub := tunneltest.NewHub(t, nil)
 		asked, admitted := make(chan struct{}), make(chan struct{})
@@ -199,9 +199,9 @@ func TestASessionInTheMakingEndsWithItsAuthority(t *testing.T) {
 	})
 }
 
-// TestAWrongClockIsNamedAndMended has a certificate that is over by the clock of
+// TestWrongClockIsReportedAndRecovered has a certificate that is over by the clock of
 // the other side. Both sides say so, and connect once it is mended.
-func TestAWrongClockIsNamedAndMended(t *testing.T) {
+func TestWrongClockIsReportedAndRecovered(t *testing.T) {
 	for name, ahead := range map[string]time.Duration{
 		"by an hour":   time.Hour,
 		"by 400 days":  400 * 24 * time.Hour,

@@ -139,9 +139,9 @@ func TestDialsToASilentAgentAreBounded(t *testing.T) {
 	})
 }
 
-// TestAgentsThatLostTheirHubReturnSpreadOut refuses fifty agents for ten
+// TestReconnectsOfManyAgentsSpreadOut refuses fifty agents for ten
 // minutes. Their attempts do not fall together, and become rare.
-func TestAgentsThatLostTheirHubReturnSpreadOut(t *testing.T) {
+func TestReconnectsOfManyAgentsSpreadOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		// The waits are drawn, at first of at most half a second: in 50 ms fall 8 attempts, give
 		// or take 3. In 100 ms 25 did so in one of fifty runs.
@@ -174,10 +174,10 @@ func TestAgentsThatLostTheirHubReturnSpreadOut(t *testing.T) {
 	})
 }
 
-// TestAllAgentsReturnThroughASmallGate has every agent of a hub lose its session
+// TestManyAgentsReconnectThroughFullPort has every agent of a hub lose its session
 // at the same moment. The public port holds only a few connections that have
 // not shown a certificate; the agents come back all the same.
-func TestAllAgentsReturnThroughASmallGate(t *testing.T) {
+func TestManyAgentsReconnectThroughFullPort(t *testing.T) {
 	agents := testscale.Of(40, 1000)
 	hub, address := listen(t, func(c *tunnel.ServerConfig) {
 		places := max(16, agents/4)

@@ -64,9 +64,9 @@ func tell(t *testing.T, hub *tunneltest.Hub, agent *tunneltest.Agent) time.Durat
 	return time.Since(began)
 }
 
-// TestSingleBytesCostNoMoreThanTheirNumber reads answers that arrive in single
+// TestSingleByteWritesCostBoundedTraffic reads answers that arrive in single
 // bytes: four times the bytes may cost four times the processor, not sixteen.
-func TestSingleBytesCostNoMoreThanTheirNumber(t *testing.T) {
+func TestSingleByteWritesCostBoundedTraffic(t *testing.T) {
 	cost := func(size int) (took time.Duration) {
 		synctest.Test(t, func(t *testing.T) {
 			hub := tunneltest.NewHub(t, nil)
@@ -101,9 +101,9 @@ func TestSingleBytesCostNoMoreThanTheirNumber(t *testing.T) {
 	}
 }
 
-// TestASlowReaderOfALongLogHoldsNoMemory reads a log of 10 GiB at 1 KiB/s. What
+// TestSlowReaderHoldsBoundedMemory reads a log of 10 GiB at 1 KiB/s. What
 // has not been read waits at its source, not in the hub or in the agent.
-func TestASlowReaderOfALongLogHoldsNoMemory(t *testing.T) {
+func TestSlowReaderHoldsBoundedMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hub := lastingHub(t)
 		hub.Connect(t, "spoke1", kube(func(w http.ResponseWriter, _ *http.Request) {

@@ -162,7 +162,7 @@ func endless(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-func TestStalledStreamsDoNotBlockOthers(t *testing.T) {
+func TestStalledStreamsDelayNoOther(t *testing.T) {
 	stalled := testscale.Of(30, 100)
 	for name, stall := range map[string]func(*testing.T, *tunnel.Session){
 		"uploads that nobody reads": func(t *testing.T, s *tunnel.Session) {
@@ -254,7 +254,7 @@ func TestStreamsAreLimited(t *testing.T) {
 	})
 }
 
-func TestAgentRefusesWhatTheHubMayNotOpen(t *testing.T) {
+func TestAgentRefusesStreamsOverItsLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hub := tunneltest.NewHub(t, nil) // 2048 streams
 		door := newHold()
@@ -309,7 +309,7 @@ func TestUnknownDoors(t *testing.T) {
 	}
 }
 
-func TestHostOfACallerChoosesNoDoor(t *testing.T) {
+func TestHostHeaderChoosesNoDoor(t *testing.T) {
 	hub := tunneltest.NewHub(t, nil)
 	hub.Connect(t, "spoke1", map[string]http.Handler{
 		tunnel.DoorKube: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "kube "+r.Host) }),

@@ -27,53 +27,53 @@ const (
 
 // flowConn lies between a session's TLS and its HTTP/2. It counts what passes,
 // and it changes the window of the streams while the session lives, which Go's
-// HTTP/2 cannot: HTTP/2 below announces the largest window and believes in it,
-// and flowConn tells the peer of smaller ones by SETTINGS frames of its own,
-// whose acknowledgements it keeps to itself. The peer so never sends more than
-// HTTP/2 here expects. It also gathers small writes; see Write.
+// HTTP/2 cannot: HTTP/2 here announces the largest window and enforces it,
+// and flowConn sends the peer smaller ones in SETTINGS frames of its own, whose
+// acknowledgements it consumes. So the peer never sends more than HTTP/2 here
+// expects. flowConn also gathers small writes; see Write.
 type flowConn struct {
 	net.Conn          // TLS
 	raw      net.Conn // under TLS
 	in, out  atomic.Int64
 	injected atomic.Int64 // SETTINGS of ours that are not acknowledged yet
 
-	r     *bufio.Reader // this and the next two: the one reader only
-	left  int           // bytes of the current frame still to be read
-	acked bool          // the acknowledgement that HTTP/2 waits for has passed
+	r            *bufio.Reader // this and the next two belong to the one reader
+	frameLeft    int           // bytes of the current frame still to be read
+	firstAckSeen bool          // the acknowledgement that HTTP/2 waits for has passed
 
-	wmu     sync.Mutex
-	wcond   sync.Cond     // something below has changed
-	queue   *batch        // to be written by the writer; nil when empty
-	framer  framePosition // at the end of queue
-	writing bool          // somebody is writing, and wmu is free
-	running bool          // the writer runs
-	wrote   time.Time     // when the last write ended
-	burst   int           // writes in a row that followed each other closely
-	sent    int           // window that the peer was told last
-	want    int           // window that the peer is to be told
-	closed  bool          // no more writes
-	werr    error         // of the writer, and the end of it
+	wmu           sync.Mutex
+	wcond         sync.Cond     // something below has changed
+	queue         *batch        // to be written by the writer; nil when empty
+	framer        framePosition // at the end of queue
+	writing       bool          // somebody is writing, and wmu is free
+	writerRunning bool          // the writer runs
+	lastWrite     time.Time     // when the last write ended
+	burst         int           // writes in a row that followed each other closely
+	sentWindow    int           // window that the peer was told last
+	wantedWindow  int           // window that the peer is to be told
+	closed        bool          // no more writes
+	werr          error         // of the writer, and the end of it
 
-	bulkMu sync.Mutex
-	bulk   map[uint32]int // bytes in large frames by stream since the last count
+	bulkMu    sync.Mutex
+	bulkBytes map[uint32]int // bytes in large frames by stream since the last count
 }
 
 // newFlowConn wraps the TLS connection, over raw, of the HTTP/2 client (hub) or
 // server (agent). Window is the one that HTTP/2 announces first.
 func newFlowConn(conn, raw net.Conn, client bool, window int) *flowConn {
 	c := &flowConn{
-		Conn: conn,
-		raw:  raw,
-		r:    bufio.NewReaderSize(conn, flowBuffer),
-		sent: window,
-		want: window,
-		bulk: map[uint32]int{},
+		Conn:         conn,
+		raw:          raw,
+		r:            bufio.NewReaderSize(conn, flowBuffer),
+		sentWindow:   window,
+		wantedWindow: window,
+		bulkBytes:    map[uint32]int{},
 	}
 	c.wcond.L = &c.wmu
 	if client {
 		c.framer.skip = clientPreface
 	} else {
-		c.left = clientPreface
+		c.frameLeft = clientPreface
 	}
 	return c
 }
@@ -82,19 +82,18 @@ func (c *flowConn) traffic() traffic {
 	return traffic{in: c.in.Load(), out: c.out.Load()}
 }
 
-// Read hands out what has arrived, without the acknowledgements that are not for
-// HTTP/2. It waits for the first bytes only: those it has must not wait for
-// others, which may be long in coming.
+// Read returns what has arrived, without the acknowledgements that are not for HTTP/2.
+// It waits for the first byte only.
 func (c *flowConn) Read(p []byte) (int, error) {
 	n := 0
 	for n < len(p) {
-		ready, err := c.ready(n == 0)
+		ready, err := c.frameReady(n == 0)
 		if err != nil || !ready {
 			return n, err
 		}
-		m, err := c.r.Read(p[n:min(len(p), n+c.left)])
+		m, err := c.r.Read(p[n:min(len(p), n+c.frameLeft)])
 		n += m
-		c.left -= m
+		c.frameLeft -= m
 		c.in.Add(int64(m))
 		if err != nil {
 			return n, err
@@ -103,10 +102,10 @@ func (c *flowConn) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// ready reports whether a read within a frame may follow, and finds the frame.
-// With wait that read may wait for bytes.
-func (c *flowConn) ready(wait bool) (bool, error) {
-	for c.left == 0 {
+// frameReady finds the current frame and reports whether a read within it may follow.
+// With wait that read may block.
+func (c *flowConn) frameReady(wait bool) (bool, error) {
+	for c.frameLeft == 0 {
 		if !wait && c.r.Buffered() < frameHeader {
 			return false, nil
 		}
@@ -128,24 +127,24 @@ func (c *flowConn) nextFrame() error {
 		return err
 	}
 	f := parseFrameHeader(h)
-	if f.acknowledges() && c.acked && c.injected.Load() > 0 {
+	if f.acknowledges() && c.firstAckSeen && c.injected.Load() > 0 {
 		c.injected.Add(-1)
 		_, err := c.r.Discard(frameHeader)
 		return err
 	}
-	c.note(f)
-	c.left = frameHeader + f.length
+	c.observeFrame(f)
+	c.frameLeft = frameHeader + f.length
 	return nil
 }
 
-// note learns from a frame that HTTP/2 is about to read.
-func (c *flowConn) note(f frameInfo) {
+// observeFrame records what matters of a frame that HTTP/2 is about to read.
+func (c *flowConn) observeFrame(f frameInfo) {
 	switch {
 	case f.acknowledges():
-		c.acked = true
+		c.firstAckSeen = true
 	case f.kind == http2.FrameData && f.length >= slowWindow:
 		c.bulkMu.Lock()
-		c.bulk[f.stream] += f.length
+		c.bulkBytes[f.stream] += f.length
 		c.bulkMu.Unlock()
 	}
 }
@@ -157,15 +156,15 @@ func (c *flowConn) bulkStreams(window int) int {
 	c.bulkMu.Lock()
 	defer c.bulkMu.Unlock()
 	n := 0
-	for _, bytes := range c.bulk {
+	for _, bytes := range c.bulkBytes {
 		if bytes >= window {
 			n++
 		}
 	}
-	if len(c.bulk) > 0 {
+	if len(c.bulkBytes) > 0 {
 		n = max(n, 1)
 	}
-	clear(c.bulk)
+	clear(c.bulkBytes)
 	return n
 }
 
@@ -194,10 +193,10 @@ func parseFrameHeader(h []byte) frameInfo {
 
 // framePosition follows frames through a byte stream.
 type framePosition struct {
-	skip   int // bytes up to the next header
-	header [frameHeader]byte
-	have   int  // bytes of header seen
-	begun  bool // a whole frame has passed
+	skip      int // bytes up to the next header
+	header    [frameHeader]byte
+	have      int  // bytes of header seen
+	frameSeen bool // a whole frame has passed
 }
 
 // advance moves over p.
@@ -215,13 +214,13 @@ func (f *framePosition) advance(p []byte) {
 		if f.have == frameHeader {
 			f.skip = parseFrameHeader(f.header[:]).length
 			f.have = 0
-			f.begun = true
+			f.frameSeen = true
 		}
 	}
 }
 
-// boundary reports whether the next byte begins a frame and is not the first.
-func (f *framePosition) boundary() bool { return f.begun && f.skip == 0 && f.have == 0 }
+// atBoundary reports whether the next byte begins a frame and is not the first.
+func (f *framePosition) atBoundary() bool { return f.frameSeen && f.skip == 0 && f.have == 0 }
 
 // traffic counts bytes above TLS.
 type traffic struct{ in, out int64 }

@@ -31,7 +31,7 @@ func overRecorder(t *testing.T, client bool, in []byte) (*flowConn, *recorder) {
 	t.Helper()
 	rec := &recorder{r: bytes.NewReader(in)}
 	c := newFlowConn(rec, rec, client, 512<<10)
-	t.Cleanup(c.finish)
+	t.Cleanup(c.closeWrites)
 	return c, rec
 }
 
@@ -44,7 +44,7 @@ func frames(f func(*http2.Framer)) []byte {
 
 func ack(f *http2.Framer) { _ = f.WriteSettingsAck() }
 
-func TestFlowKeepsItsAcknowledgements(t *testing.T) {
+func TestFlowConnConsumesItsOwnAcknowledgements(t *testing.T) {
 	data := func(f *http2.Framer) { _ = f.WriteData(1, false, bytes.Repeat([]byte("x"), 100)) }
 	for name, tc := range map[string]struct {
 		reason   string
@@ -93,7 +93,7 @@ func TestFlowKeepsItsAcknowledgements(t *testing.T) {
 	}
 }
 
-func TestFlowDoesNotHoldBackWhatItHas(t *testing.T) {
+func TestFlowConnReadReturnsWhatHasArrived(t *testing.T) {
 	data := frames(func(f *http2.Framer) { _ = f.WriteData(1, true, []byte("answer")) })
 	for name, behind := range map[string]func(*http2.Framer){
 		"nothing behind it":               func(*http2.Framer) {},
@@ -106,8 +106,8 @@ func TestFlowDoesNotHoldBackWhatItHas(t *testing.T) {
 			defer here.Close()
 			defer there.Close()
 			c := newFlowConn(here, here, true, 512<<10)
-			defer c.finish()
-			c.acked = true
+			defer c.closeWrites()
+			c.firstAckSeen = true
 			c.injected.Store(3)
 			go func() { _, _ = there.Write(append(slices.Clone(data), frames(behind)...)) }()
 			// The other side says no more: a Read that waits for it never ends.
@@ -120,7 +120,7 @@ func TestFlowDoesNotHoldBackWhatItHas(t *testing.T) {
 	}
 }
 
-func TestFlowEndsAreHonest(t *testing.T) {
+func TestFlowConnReportsTruncatedFrame(t *testing.T) {
 	whole := frames(func(f *http2.Framer) { _ = f.WriteData(1, true, []byte("hello")) })
 	for cut := range whole {
 		c, _ := overRecorder(t, true, whole[:cut])
@@ -134,11 +134,11 @@ func TestFlowEndsAreHonest(t *testing.T) {
 	}
 }
 
-func TestFlowTellsWindowsBetweenFrames(t *testing.T) {
+func TestFlowConnSendsWindowsBetweenFrames(t *testing.T) {
 	c, rec := overRecorder(t, true, nil)
 	c.setWindow(128 << 10)
-	if c.queued() != 0 {
-		t.Fatalf("wrote %d bytes before HTTP/2's own preface", c.queued())
+	if c.queuedBytes() != 0 {
+		t.Fatalf("wrote %d bytes before HTTP/2's own preface", c.queuedBytes())
 	}
 	stream := append([]byte(http2.ClientPreface), frames(func(f *http2.Framer) {
 		_ = f.WriteSettings()
@@ -154,7 +154,7 @@ func TestFlowTellsWindowsBetweenFrames(t *testing.T) {
 		}
 	}
 	c.setWindow(64 << 10) // nothing is being written: at once
-	c.finish()
+	c.closeWrites()
 	c.flush()
 	var windows []uint32
 	r := bytes.NewReader(rec.w.Bytes()[clientPreface:])
@@ -198,85 +198,89 @@ func FuzzFlowRead(f *testing.F) {
 	})
 }
 
-func TestWindowRule(t *testing.T) {
+func TestWindowSizer(t *testing.T) {
 	const kib, ms = 1 << 10, time.Millisecond
 	limits := Limits{}.Default()
 	for name, tc := range map[string]struct {
 		reason string
-		do     func(*windowRule) int
+		do     func(*windowSizer) int
 		want   int
 	}{
 		"one stream": {
 			"all of it",
-			func(w *windowRule) int { return w.open(1) }, 512 * kib,
+			func(w *windowSizer) int { return w.setStreams(1) }, 512 * kib,
 		},
 		"as many as the budget holds": {
 			"64 MiB are 128 windows",
-			func(w *windowRule) int { return w.open(128) }, 512 * kib,
+			func(w *windowSizer) int { return w.setStreams(128) }, 512 * kib,
 		},
 		"one more": {
 			"the sum stays within the budget",
-			func(w *windowRule) int { return w.open(129) }, 256 * kib,
+			func(w *windowSizer) int { return w.setStreams(129) }, 256 * kib,
 		},
 		"the most": {
 			"2048 streams share 64 MiB",
-			func(w *windowRule) int { return w.open(2048) }, 32 * kib,
+			func(w *windowSizer) int { return w.setStreams(2048) }, 32 * kib,
 		},
 		"one less again": {
 			"a stream more and a stream less are not two SETTINGS",
-			func(w *windowRule) int { w.open(129); return w.open(128) }, 256 * kib,
+			func(w *windowSizer) int { w.setStreams(129); return w.setStreams(128) }, 256 * kib,
 		},
 		"half of them gone": {
 			"there is room for twice as many",
-			func(w *windowRule) int { w.open(129); return w.open(64) }, 512 * kib,
+			func(w *windowSizer) int { w.setStreams(129); return w.setStreams(64) }, 512 * kib,
 		},
 		"two bulk streams": {
 			"they share one window",
-			func(w *windowRule) int { return w.ping(50*ms, 2) }, 256 * kib,
+			func(w *windowSizer) int { return w.recordPing(50*ms, 2) }, 256 * kib,
 		},
 		"bulk streams that ended": {
 			"the window comes back",
-			func(w *windowRule) int { w.ping(50*ms, 4); return w.ping(50*ms, 0) }, 512 * kib,
+			func(w *windowSizer) int { w.recordPing(50*ms, 4); return w.recordPing(50*ms, 0) }, 512 * kib,
 		},
 		"a queue in the network": {
 			"pings take three times as long as they could",
-			func(w *windowRule) int { w.ping(50*ms, 1); return w.ping(150*ms, 1) }, 256 * kib,
+			func(w *windowSizer) int { w.recordPing(50*ms, 1); return w.recordPing(150*ms, 1) }, 256 * kib,
 		},
 		"a link that is slow without bulk": {
 			"a smaller window would not help",
-			func(w *windowRule) int { w.ping(50*ms, 0); return w.ping(150*ms, 0) }, 512 * kib,
+			func(w *windowSizer) int { w.recordPing(50*ms, 0); return w.recordPing(150*ms, 0) }, 512 * kib,
 		},
 		"a queue that went": {
 			"the window comes back",
-			func(w *windowRule) int { w.ping(50*ms, 1); w.ping(150*ms, 1); return w.ping(50*ms, 1) }, 512 * kib,
+			func(w *windowSizer) int {
+				w.recordPing(50*ms, 1)
+				w.recordPing(150*ms, 1)
+				return w.recordPing(50*ms, 1)
+			}, 512 * kib,
 		},
 		"a queue that stays": {
 			"not below the least",
-			func(w *windowRule) int {
-				w.ping(50*ms, 1)
+			func(w *windowSizer) int {
+				w.recordPing(50*ms, 1)
 				for range 40 {
-					w.ping(400*ms, 1)
+					w.recordPing(400*ms, 1)
 				}
 				return w.current
 			}, 32 * kib,
 		},
 		"a queue of seconds": {
 			"the least would be seconds too, and the next ping takes as long",
-			func(w *windowRule) int { w.ping(50*ms, 1); return w.ping(16*time.Second, 1) }, 8 * kib,
+			func(w *windowSizer) int { w.recordPing(50*ms, 1); return w.recordPing(16*time.Second, 1) }, 8 * kib,
 		},
 		"a queue of seconds that stays": {
 			"HTTP/2 gives back no smaller pieces",
-			func(w *windowRule) int {
-				w.ping(50*ms, 1)
+			func(w *windowSizer) int {
+				w.recordPing(50*ms, 1)
 				for range 40 {
-					w.ping(time.Second, 1)
+					w.recordPing(time.Second, 1)
 				}
 				return w.current
 			}, 4 * kib,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := tc.do(newWindowRule(limits)); got != tc.want {
+			if got := tc.do(newWindowSizer(limits)); got != tc.want {
 				t.Errorf("window = %d KiB, want %d KiB: %s", got/kib, tc.want/kib, tc.reason)
 			}
 		})

@@ -28,7 +28,7 @@ const (
 // batch is bytes on their way to one write.
 type batch struct{ b []byte }
 
-// batches lends the memory of queues that are not empty.
+// batches is a pool of memory for queues that are not empty.
 var batches = sync.Pool{New: func() any { return &batch{b: make([]byte, 0, writeQueue)} }}
 
 // Write passes p on, which is whole or parts of frames. HTTP/2 flushes after
@@ -39,7 +39,7 @@ var batches = sync.Pool{New: func() any { return &batch{b: make([]byte, 0, write
 func (c *flowConn) Write(p []byte) (int, error) {
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
-	for c.werr == nil && !c.closed && c.queued() > 0 && c.queued()+len(p) > writeQueue {
+	for c.werr == nil && !c.closed && c.queuedBytes() > 0 && c.queuedBytes()+len(p) > writeQueue {
 		c.wcond.Wait()
 	}
 	switch {
@@ -48,7 +48,7 @@ func (c *flowConn) Write(p []byte) (int, error) {
 	case c.closed:
 		return 0, net.ErrClosed
 	}
-	gather := c.bursting() || c.writing || c.queued() > 0
+	gather := c.isBurst() || c.writing || c.queuedBytes() > 0
 	c.framer.advance(p)
 	if gather {
 		c.enqueue(p)
@@ -62,9 +62,10 @@ func (c *flowConn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// bursting counts writes that follow each other closely. wmu is held.
-func (c *flowConn) bursting() bool {
-	if time.Since(c.wrote) > burstGap {
+// isBurst counts writes that follow each other closely, and reports whether there are
+// enough to gather them. wmu is held.
+func (c *flowConn) isBurst() bool {
+	if time.Since(c.lastWrite) > burstGap {
 		c.burst = 0
 	} else {
 		c.burst++
@@ -72,8 +73,7 @@ func (c *flowConn) bursting() bool {
 	return c.burst >= burstLength
 }
 
-// write writes p, which goes before all that is queued. wmu is held, and
-// released meanwhile.
+// write writes p ahead of the queue. wmu is held, and released meanwhile.
 func (c *flowConn) write(p []byte) error {
 	c.writing = true
 	c.wmu.Unlock()
@@ -81,7 +81,7 @@ func (c *flowConn) write(p []byte) error {
 	c.out.Add(int64(n))
 	c.wmu.Lock()
 	c.writing = false
-	c.wrote = time.Now()
+	c.lastWrite = time.Now()
 	if err != nil {
 		c.werr = err
 	}
@@ -89,31 +89,31 @@ func (c *flowConn) write(p []byte) error {
 	return err
 }
 
-// queued is the number of bytes that wait for the writer. wmu is held.
-func (c *flowConn) queued() int {
+// queuedBytes is the number of bytes that wait for the writer. wmu is held.
+func (c *flowConn) queuedBytes() int {
 	if c.queue == nil {
 		return 0
 	}
 	return len(c.queue.b)
 }
 
-// enqueue leaves p to the writer. wmu is held.
+// enqueue queues p for the writer. wmu is held.
 func (c *flowConn) enqueue(p []byte) {
 	if c.queue == nil {
 		c.queue, _ = batches.Get().(*batch)
 	}
 	c.queue.b = append(c.queue.b, p...)
-	if !c.running {
-		c.running = true
+	if !c.writerRunning {
+		c.writerRunning = true
 		go c.runWriter()
 	}
 }
 
-// setWindow tells the peer another window for every stream. It does not block.
+// setWindow sends the peer another window for every stream. It does not block.
 func (c *flowConn) setWindow(window int) {
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
-	c.want = window
+	c.wantedWindow = window
 	c.inject()
 }
 
@@ -121,20 +121,20 @@ func (c *flowConn) setWindow(window int) {
 func (c *flowConn) window() int {
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
-	return c.want
+	return c.wantedWindow
 }
 
 // inject queues the wanted window where a frame may begin. wmu is held.
 func (c *flowConn) inject() {
 	// HTTP/2's own SETTINGS go first, and frames are never cut in two.
-	if c.want == c.sent || !c.framer.boundary() || c.closed {
+	if c.wantedWindow == c.sentWindow || !c.framer.atBoundary() || c.closed {
 		return
 	}
-	c.sent = c.want
+	c.sentWindow = c.wantedWindow
 	c.injected.Add(1)
 	frame := [frameHeader + 6]byte{2: 6, 3: byte(http2.FrameSettings)}
 	binary.BigEndian.PutUint16(frame[frameHeader:], uint16(http2.SettingInitialWindowSize))
-	binary.BigEndian.PutUint32(frame[frameHeader+2:], uint32(c.want)) //nolint:gosec // at most maxWindow
+	binary.BigEndian.PutUint32(frame[frameHeader+2:], uint32(c.wantedWindow)) //nolint:gosec // at most maxWindow
 	c.enqueue(frame[:])
 }
 
@@ -154,23 +154,23 @@ func (c *flowConn) runWriter() {
 		out.b = out.b[:0]
 		batches.Put(out)
 	}
-	c.running = false
+	c.writerRunning = false
 	c.wcond.Broadcast()
 }
 
-// finish refuses further writes; what is queued is still written.
-func (c *flowConn) finish() {
+// closeWrites refuses further writes; what is queued is still written.
+func (c *flowConn) closeWrites() {
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
 	c.closed = true
 	c.wcond.Broadcast()
 }
 
-// Close writes what is queued, says farewell and closes; it gives a peer that
-// does not read a moment.
+// Close writes what is queued and closes TLS in order. A peer that does not read has
+// closeGrace.
 func (c *flowConn) Close() error {
 	_ = c.SetWriteDeadline(time.Now().Add(closeGrace))
-	c.finish()
+	c.closeWrites()
 	c.flush()
 	return c.Conn.Close()
 }
@@ -179,14 +179,14 @@ func (c *flowConn) Close() error {
 func (c *flowConn) flush() {
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
-	for c.running || c.writing {
+	for c.writerRunning || c.writing {
 		c.wcond.Wait()
 	}
 }
 
-// abort closes the byte stream without a farewell, which would wait for a peer
-// that may not read.
+// abort closes the byte stream without a closing alert of TLS, which would wait for a
+// peer that may not read.
 func (c *flowConn) abort() {
-	c.finish()
+	c.closeWrites()
 	_ = c.raw.Close()
 }

@@ -120,7 +120,7 @@ func clusterCertificate(t *testing.T, hub *tunneltest.Hub, name string) *tls.Cer
 	return hub.Authority.Issue(t, hub.Authority.NewCluster(name).URI())
 }
 
-func TestACertificateBuysNoTimeWithoutAPipe(t *testing.T) {
+func TestGateClosesConnectionWithoutPipe(t *testing.T) {
 	hub, address := listen(t, func(c *tunnel.ServerConfig) {
 		c.Limits = tunnel.Limits{HandshakeTimeout: 500 * time.Millisecond, ClusterConnections: 100}
 		c.Enroll = enrollment{}
@@ -143,7 +143,7 @@ func TestACertificateBuysNoTimeWithoutAPipe(t *testing.T) {
 	}
 }
 
-func TestAClusterHasSoManyConnections(t *testing.T) {
+func TestGateBoundsConnectionsOfCluster(t *testing.T) {
 	const places, others = 4, 8
 	hub, address := listen(t, func(c *tunnel.ServerConfig) {
 		c.Limits = tunnel.Limits{HandshakeTimeout: time.Minute, ClusterConnections: places}
@@ -161,7 +161,7 @@ func TestAClusterHasSoManyConnections(t *testing.T) {
 	}
 }
 
-func TestACertificateWithoutItsKeyIsAStrangers(t *testing.T) {
+func TestGateCountsCertificateWithoutKeyAsAnonymous(t *testing.T) {
 	const places, others = 4, 8
 	hub, address := listen(t, func(c *tunnel.ServerConfig) {
 		c.Limits = tunnel.Limits{HandshakeTimeout: time.Minute, Handshakes: places}
@@ -174,9 +174,9 @@ func TestACertificateWithoutItsKeyIsAStrangers(t *testing.T) {
 	thieves.waitFor(t, others)
 }
 
-// TestStrangersKeepNoAgentOut has strangers hold every place that there is for
+// TestGateAdmitsAgentsWhileFullOfAnonymousConnections has strangers hold every place that there is for
 // them, from the address that the agent comes from.
-func TestStrangersKeepNoAgentOut(t *testing.T) {
+func TestGateAdmitsAgentsWhileFullOfAnonymousConnections(t *testing.T) {
 	const places = 8
 	for name, stranger := range map[string]func(net.Conn) error{
 		"with TLS":    shakesHands(nil),
@@ -227,9 +227,9 @@ func (w waitingRoom) Enroll(ctx context.Context, request *rpcv1.EnrollRequest) (
 	}
 }
 
-// TestStrangersTakeNoPlaceOfWhoHoldsAToken has strangers come from the address of one
+// TestGateKeepsTokenHoldersApartFromAnonymous has strangers come from the address of one
 // that holds a token, and of one that does not.
-func TestStrangersTakeNoPlaceOfWhoHoldsAToken(t *testing.T) {
+func TestGateKeepsTokenHoldersApartFromAnonymous(t *testing.T) {
 	const places = 4
 	for name, tc := range map[string]struct {
 		token string
@@ -263,9 +263,9 @@ func TestStrangersTakeNoPlaceOfWhoHoldsAToken(t *testing.T) {
 	}
 }
 
-// TestThoseWhoHoldATokenAreBounded as strangers are, by four times as many: one may give a
+// TestGateBoundsTokenHolders as strangers are, by four times as many: one may give a
 // token to others.
-func TestThoseWhoHoldATokenAreBounded(t *testing.T) {
+func TestGateBoundsTokenHolders(t *testing.T) {
 	const places = 8
 	room := waitingRoom{entered: make(chan struct{}), leave: make(chan struct{})}
 	_, address := listen(t, func(c *tunnel.ServerConfig) {
@@ -314,9 +314,9 @@ func (a acceptedTogether) Enroll(ctx context.Context, _ *rpcv1.EnrollRequest) (*
 	}
 }
 
-// TestAFleetBehindOneAddressWaitsTogether has callers that hold tokens wait until all of
+// TestGateHoldsFleetBehindOneAddress has callers that hold tokens wait until all of
 // them do. One may lose its connection before its call has arrived, and tries again.
-func TestAFleetBehindOneAddressWaitsTogether(t *testing.T) {
+func TestGateHoldsFleetBehindOneAddress(t *testing.T) {
 	const places, callers = 8, 32
 	room := acceptedTogether{want: callers, waiting: &atomic.Int32{}, all: make(chan struct{})}
 	_, address := listen(t, func(c *tunnel.ServerConfig) {

@@ -34,9 +34,9 @@ func authorities(listener string) []string {
 	)
 }
 
-// TestTheHubCannotHaveAnythingDialled opens a raw stream and sends a request to
+// TestAgentDialsNothingForTheHub opens a raw stream and sends a request to
 // each authority. The agent knows its doors by name and dials nothing.
-func TestTheHubCannotHaveAnythingDialled(t *testing.T) {
+func TestAgentDialsNothingForTheHub(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -51,10 +51,10 @@ func handshake(c net.Conn) (*tls.Conn, error) {
 	return conn, conn.Handshake()
 }
 
-// TestSlowConnectionsHoldUpNobody opens a thousand connections that say next to
+// TestSlowConnectionsDelayNoAgent opens a thousand connections that say next to
 // nothing, from several addresses. The port ends each of them, and a session
 // that lives and an agent that connects do not notice.
-func TestSlowConnectionsHoldUpNobody(t *testing.T) {
+func TestSlowConnectionsDelayNoAgent(t *testing.T) {
 	lifetime := time.Duration(testscale.Of(1, 4)) * time.Second
 	hub, address := listen(t, func(c *tunnel.ServerConfig) {
 		c.Limits = tunnel.Limits{HandshakeTimeout: lifetime / 2, AnonymousLifetime: lifetime}

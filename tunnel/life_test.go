@@ -108,7 +108,7 @@ func open(t *testing.T, s *tunnel.Session) io.ReadCloser {
 	return resp.Body
 }
 
-func TestSilenceIsNoticedWithin15Seconds(t *testing.T) {
+func TestSilentPeerIsDetectedWithin15Seconds(t *testing.T) {
 	for name, freeze := range map[string]struct{ toHub, toAgent bool }{
 		"both ways":         {true, true},
 		"towards the hub":   {true, false},
@@ -155,7 +155,7 @@ func afterTheEnd(hub *tunneltest.Hub, c *tunnel.AgentConfig) {
 	}
 }
 
-func TestAgentComesBackAfterACut(t *testing.T) {
+func TestAgentReconnectsAfterCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hub := tunneltest.NewHub(t, nil)
 		d := keepDiary(t, hub)
@@ -182,7 +182,7 @@ func TestAgentComesBackAfterACut(t *testing.T) {
 	})
 }
 
-func TestManyCutsAreNotManyReconnects(t *testing.T) {
+func TestManyCutsCauseFewReconnects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hub := tunneltest.NewHub(t, nil)
 		d := keepDiary(t, hub)
@@ -256,7 +256,7 @@ func get(t *testing.T, hub *tunneltest.Hub, cluster string) string {
 	return string(body)
 }
 
-func TestRenewalReplacesTheSessionAndCutsNothing(t *testing.T) {
+func TestRenewalReplacesSessionWithoutCuttingStreams(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const streams = 100
 		hub := tunneltest.NewHub(t, nil)
@@ -304,7 +304,7 @@ func TestRenewalReplacesTheSessionAndCutsNothing(t *testing.T) {
 	})
 }
 
-func TestRefusedRenewalIsTriedAgain(t *testing.T) {
+func TestRefusedRenewalIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hub := tunneltest.NewHub(t, nil)
 		refusals := 0
@@ -339,7 +339,7 @@ func TestSessionEndsWithItsCertificate(t *testing.T) {
 	})
 }
 
-func TestHubCertificateIsFollowed(t *testing.T) {
+func TestAgentReplacesSessionBeforeHubCertificateExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hub := tunneltest.NewHub(t, nil)
 		hub.Authority.Lifetime = 240 * time.Hour // of the agent's
@@ -355,7 +355,7 @@ func TestHubCertificateIsFollowed(t *testing.T) {
 	})
 }
 
-func TestDisconnectCutsAtOnce(t *testing.T) {
+func TestDisconnectEndsSessionsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hub := tunneltest.NewHub(t, nil)
 		d := keepDiary(t, hub)
@@ -410,7 +410,7 @@ func (i *interview) AdmitSpoke(_ context.Context, c identity.Cluster, uid string
 	return errBoom
 }
 
-func TestAdmissionSeesTheSpoke(t *testing.T) {
+func TestAdmitSpokeGetsKubeSystemUID(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string
 		uid    string
@@ -488,7 +488,7 @@ func TestHubDrainCutsAfterTheGrace(t *testing.T) {
 	})
 }
 
-func TestTrustReachesAgents(t *testing.T) {
+func TestTrustBundleReachesAgents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hub := tunneltest.NewHub(t, nil)
 		agent := hub.Connect(t, "spoke1", kube(echo))
@@ -500,7 +500,7 @@ func TestTrustReachesAgents(t *testing.T) {
 	})
 }
 
-func TestGetOfAStrangerNamesIt(t *testing.T) {
+func TestGetNamesUnknownCluster(t *testing.T) {
 	hub := tunneltest.NewHub(t, nil)
 	_, err := hub.Server.Sessions().Get(t.Context(), "nobody")
 	if !errors.Is(err, tunnel.ErrNotConnected) || !errors.Is(err, tunnel.ErrNeverConnected) {

@@ -28,7 +28,7 @@ func result(err error) string {
 	return resultError
 }
 
-func name(n string) string { return prometheus.BuildFQName("spokelet", "tunnel", n) }
+func metricName(n string) string { return prometheus.BuildFQName("spokelet", "tunnel", n) }
 
 var openBuckets = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
 
@@ -50,10 +50,10 @@ type hubMetrics struct {
 
 func newHubMetrics(registry *Sessions) *hubMetrics {
 	desc := func(n, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc(name(n), help, labels, nil)
+		return prometheus.NewDesc(metricName(n), help, labels, nil)
 	}
 	counter := func(n, help string, labels ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name(n), Help: help}, labels)
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: metricName(n), Help: help}, labels)
 	}
 	return &hubMetrics{
 		registry:    registry,
@@ -63,10 +63,10 @@ func newHubMetrics(registry *Sessions) *hubMetrics {
 		renewals:    counter("renewals_total", "Certificate requests of connected agents, by result.", "cluster", "result"),
 		rivals:      counter("rivals_total", "Times that two agent processes of one cluster both said that they execute its works.", "cluster"),
 		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: name("dial_duration_seconds"), Help: "Time from a new pipe to a live session.", Buckets: openBuckets,
+			Name: metricName("dial_duration_seconds"), Help: "Time from a new pipe to a live session.", Buckets: openBuckets,
 		}),
 		connections: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: name("refused_connections_total"), Help: "Connections of the public port that were closed because too many were open.",
+			Name: metricName("refused_connections_total"), Help: "Connections of the public port that were closed because too many were open.",
 		}),
 		sessions: desc("sessions", "Live sessions, those in use and warm ones.", "cluster"),
 		streams:  desc("streams", "Open streams.", "cluster", "door"),
@@ -86,26 +86,26 @@ func (m *hubMetrics) register(r prometheus.Registerer) error {
 	)
 }
 
-func (m *hubMetrics) opened(d time.Duration, err error) {
+func (m *hubMetrics) recordDial(d time.Duration, err error) {
 	m.dials.WithLabelValues(result(err)).Inc()
 	if err == nil {
 		m.duration.Observe(d.Seconds())
 	}
 }
 
-func (m *hubMetrics) ended(cluster string, reason error) {
+func (m *hubMetrics) recordEnd(cluster string, reason error) {
 	m.disconnects.WithLabelValues(cluster, reasonLabel(reason)).Inc()
 }
 
-func (m *hubMetrics) refuse(cluster, reason string) {
+func (m *hubMetrics) countRefusal(cluster, reason string) {
 	m.refusals.WithLabelValues(cluster, reason).Inc()
 }
 
-func (m *hubMetrics) renewed(cluster string, err error) {
+func (m *hubMetrics) countRenewal(cluster string, err error) {
 	m.renewals.WithLabelValues(cluster, result(err)).Inc()
 }
 
-func (m *hubMetrics) closeConnection() { m.connections.Inc() }
+func (m *hubMetrics) countClosedConnection() { m.connections.Inc() }
 
 // Describe lists the metrics that Collect reads.
 func (m *hubMetrics) Describe(ch chan<- *prometheus.Desc) {
@@ -119,7 +119,7 @@ func (m *hubMetrics) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
-	m.registry.snapshot(func(c clusterStats) {
+	m.registry.eachCluster(func(c clusterStats) {
 		gauge(m.sessions, float64(c.sessions), c.cluster)
 		for door, n := range c.streams {
 			gauge(m.streams, float64(n), c.cluster, door)
@@ -142,7 +142,7 @@ type clusterStats struct {
 	traffic  traffic        // since this hub started
 }
 
-func (c *connected) stats(cluster string) clusterStats {
+func (c *clusterSessions) stats(cluster string) clusterStats {
 	stats := clusterStats{
 		cluster:  cluster,
 		sessions: len(c.sessions),
@@ -152,7 +152,7 @@ func (c *connected) stats(cluster string) clusterStats {
 	}
 	for _, session := range c.sessions {
 		stats.traffic = stats.traffic.plus(session.traffic())
-		session.slots.byDoor(func(door string, n int) { stats.streams[door] += n })
+		session.streams.eachDoor(func(door string, n int) { stats.streams[door] += n })
 	}
 	return stats
 }
@@ -170,10 +170,10 @@ type agentMetrics struct {
 
 func newAgentMetrics() *agentMetrics {
 	counter := func(n, help string, labels ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name(n), Help: help}, labels)
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: metricName(n), Help: help}, labels)
 	}
 	gauge := func(n, help string) prometheus.Gauge {
-		return prometheus.NewGauge(prometheus.GaugeOpts{Name: name(n), Help: help})
+		return prometheus.NewGauge(prometheus.GaugeOpts{Name: metricName(n), Help: help})
 	}
 	return &agentMetrics{
 		dials:       counter("dials_total", "Attempts to connect to the hub, by result.", "result"),
@@ -181,7 +181,7 @@ func newAgentMetrics() *agentMetrics {
 		renewals:    counter("renewals_total", "Attempts to renew the certificate, by result.", "result"),
 		bytes:       counter("bytes_total", "Bytes carried by sessions that have ended, above TLS; in is from the hub.", "direction"),
 		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: name("dial_duration_seconds"), Help: "Time from the dial to a live session.", Buckets: openBuckets,
+			Name: metricName("dial_duration_seconds"), Help: "Time from the dial to a live session.", Buckets: openBuckets,
 		}),
 		sessions: gauge("sessions", "Live sessions; two while one replaces the other."),
 		expiry:   gauge("certificate_expiry_timestamp_seconds", "When the certificate of the newest session expires."),
@@ -198,14 +198,14 @@ func (m *agentMetrics) register(r prometheus.Registerer) error {
 	)
 }
 
-func (m *agentMetrics) opened(d time.Duration, err error) {
+func (m *agentMetrics) recordDial(d time.Duration, err error) {
 	m.dials.WithLabelValues(result(err)).Inc()
 	if err == nil {
 		m.duration.Observe(d.Seconds())
 	}
 }
 
-func (m *agentMetrics) ended(reason error, t traffic) {
+func (m *agentMetrics) recordEnd(reason error, t traffic) {
 	m.disconnects.WithLabelValues(reasonLabel(reason)).Inc()
 	m.bytes.WithLabelValues("in").Add(float64(t.in))
 	m.bytes.WithLabelValues("out").Add(float64(t.out))

@@ -56,7 +56,7 @@ func pick(values map[string]float64, keys map[string]float64) map[string]float64
 	return picked
 }
 
-func TestMetricsTellTheLifeOfSessions(t *testing.T) {
+func TestMetricsFollowSessions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		atHub, atAgent := prometheus.NewPedanticRegistry(), prometheus.NewPedanticRegistry()
 		hub := tunneltest.NewHub(t, func(c *tunnel.ServerConfig) { c.Registerer = atHub })
@@ -112,7 +112,7 @@ func TestMetricsTellTheLifeOfSessions(t *testing.T) {
 	})
 }
 
-func TestConfigurationsAreChecked(t *testing.T) {
+func TestConfigsAreValidated(t *testing.T) {
 	for name, limits := range map[string]tunnel.Limits{
 		"no streams":                    {Streams: -1},
 		"all streams reserved":          {Streams: 10, ReservedStreams: 10},

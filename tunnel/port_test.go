@@ -177,7 +177,7 @@ func TestOnlyEnrollIsOpenWithoutCertificate(t *testing.T) {
 	}
 }
 
-func TestStrangersCertificatesAreRefusedAtThePort(t *testing.T) {
+func TestPublicPortRefusesForeignCertificates(t *testing.T) {
 	hub, address := listen(t, func(c *tunnel.ServerConfig) { c.Enroll = enrollment{hubID: c.HubID} })
 	stranger := tunneltest.NewAuthority(t)
 	for name, cert := range map[string]*tls.Certificate{
@@ -236,7 +236,7 @@ func TestSilentConnectionsAreBounded(t *testing.T) {
 	}
 }
 
-func TestProxyIsHonoured(t *testing.T) {
+func TestAgentDialsThroughProxy(t *testing.T) {
 	_, address := listen(t, func(c *tunnel.ServerConfig) { c.Enroll = enrollment{hubID: c.HubID} })
 	var asked atomic.Value
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

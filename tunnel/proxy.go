@@ -38,7 +38,7 @@ func proxyDial(proxyFor func(*url.URL) (*url.URL, error)) dialFunc {
 		if proxy == nil {
 			return dialer.DialContext(ctx, network, address)
 		}
-		conn, err := connectThrough(ctx, &dialer, proxy, address)
+		conn, err := dialViaProxy(ctx, &dialer, proxy, address)
 		if err != nil {
 			return nil, fmt.Errorf("proxy %s: %w", proxy.Host, err)
 		}
@@ -46,15 +46,15 @@ func proxyDial(proxyFor func(*url.URL) (*url.URL, error)) dialFunc {
 	}
 }
 
-// connectThrough asks a proxy for a tunnel, RFC 9110 section 9.3.6.
-func connectThrough(ctx context.Context, dialer *net.Dialer, proxy *url.URL, address string) (net.Conn, error) {
+// dialViaProxy asks a proxy for a tunnel, RFC 9110 section 9.3.6.
+func dialViaProxy(ctx context.Context, dialer *net.Dialer, proxy *url.URL, address string) (net.Conn, error) {
 	conn, err := dialProxy(ctx, dialer, proxy)
 	if err != nil {
 		return nil, err
 	}
 	// A proxy that does not answer is left by closing the connection.
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	err = askProxy(conn, proxy.User, address)
+	err = sendConnect(conn, proxy.User, address)
 	if !stop() {
 		return nil, context.Cause(ctx)
 	}
@@ -84,7 +84,7 @@ func withPort(u *url.URL, port string) string {
 	return net.JoinHostPort(u.Hostname(), port)
 }
 
-func askProxy(conn net.Conn, user *url.Userinfo, address string) error {
+func sendConnect(conn net.Conn, user *url.Userinfo, address string) error {
 	req := &http.Request{
 		Method: http.MethodConnect,
 		URL:    &url.URL{Opaque: address},

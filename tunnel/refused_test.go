@@ -15,10 +15,10 @@ import (
 	"github.com/spokelet/spokelet/tunnel/identity"
 )
 
-// TestRefusalsAreToldWithTheirCertificate has a cluster's record made anew: the
+// TestRefusedCallbackGetsCertificate has a cluster's record made anew: the
 // agent learns that its certificate is worthless, is given another, and is back
 // without waiting for its next attempt.
-func TestRefusalsAreToldWithTheirCertificate(t *testing.T) {
+func TestRefusedCallbackGetsCertificate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hub := tunneltest.NewHub(t, nil)
 		before, after := hub.Authority.NewCluster("spoke1"), hub.Authority.NewCluster("spoke1")

@@ -26,33 +26,33 @@ type Event struct {
 // works; while none says so, the one in use, or the oldest, until it ends or
 // drains. A process which connects again replaces itself.
 type Sessions struct {
-	// deliver is held while a change is made and told, so that subscribers see
-	// events one at a time and in the order of the changes. Taken before mu.
-	deliver sync.Mutex
+	// deliverMu is held while a change is made and delivered, so that subscribers get
+	// events one at a time and in the order of the changes. It is locked before mu.
+	deliverMu sync.Mutex
 
 	mu       sync.Mutex
-	clusters map[string]*connected
+	clusters map[string]*clusterSessions
 	subs     map[int]subscriber
 	nextSub  int
-	frozen   bool // this hub is going away; what ends now is no news
+	frozen   bool // this hub shuts down: no more events
 
-	// rivals is told of processes that both say that they execute the works of a
-	// cluster, in the order of their claims. Set before use; may be nil.
-	rivals func(cluster string, claimants []*Session)
+	// onRivals, if set, is called with processes that both state that they execute the
+	// works of a cluster, the last to say so last.
+	onRivals func(cluster string, claimants []*Session)
 }
 
-// connected is what is known of one cluster that has had a session.
-type connected struct {
-	sessions []*Session // oldest first
-	current  *Session   // in use; nil while there is none
-	reason   error      // what ended the last session in use
-	traffic  traffic    // of the sessions that have ended
-	claims   int        // how often a process has said that it executes works
-	doubted  bool       // a look at its claimants is due
+// clusterSessions is what is known of one cluster that has had a session.
+type clusterSessions struct {
+	sessions          []*Session // oldest first
+	current           *Session   // in use; nil while there is none
+	reason            error      // what ended the last session in use
+	traffic           traffic    // of the sessions that have ended
+	promotions        int        // how often a process has stated that it executes works
+	rivalCheckPending bool       // checkRivals is due
 }
 
 func newSessions() *Sessions {
-	return &Sessions{clusters: map[string]*connected{}, subs: map[int]subscriber{}}
+	return &Sessions{clusters: map[string]*clusterSessions{}, subs: map[int]subscriber{}}
 }
 
 // Get returns the session in use for a cluster. Without one the error is a
@@ -70,8 +70,8 @@ func (s *Sessions) Get(ctx context.Context, cluster string) (*Session, error) {
 	if c.current == nil {
 		return nil, &NotConnectedError{Cluster: cluster, Reason: c.reason}
 	}
-	// A session that has just ended is no longer handed out, although its
-	// event is still to be told.
+	// A session that has just ended is not returned, although its event is still
+	// to be delivered.
 	if err := c.current.Err(); err != nil {
 		return nil, &NotConnectedError{Cluster: cluster, Reason: err}
 	}
@@ -81,7 +81,7 @@ func (s *Sessions) Get(ctx context.Context, cluster string) (*Session, error) {
 // List describes every live session, by cluster and age, warm ones included.
 func (s *Sessions) List() []Info {
 	var infos []Info
-	for _, session := range s.all() {
+	for _, session := range s.listSessions() {
 		infos = append(infos, session.Info())
 	}
 	return infos
@@ -96,13 +96,13 @@ func (s *Sessions) Subscribe(f func(Event)) (cancel func()) {
 }
 
 func (s *Sessions) subscribe(sub subscriber) (cancel func()) {
-	s.deliver.Lock()
-	defer s.deliver.Unlock()
+	s.deliverMu.Lock()
+	defer s.deliverMu.Unlock()
 	s.mu.Lock()
 	id := s.nextSub
 	s.nextSub++
 	s.subs[id] = sub
-	present := s.present(sub.executor)
+	present := s.currentEvents(sub.executor)
 	s.mu.Unlock()
 	for _, e := range present {
 		sub.f(e)
@@ -114,11 +114,11 @@ func (s *Sessions) subscribe(sub subscriber) (cancel func()) {
 	}
 }
 
-// present lists an event for every session that a subscriber sees. mu is held.
-func (s *Sessions) present(executor bool) []Event {
+// currentEvents lists an event for every session that a subscriber sees. mu is held.
+func (s *Sessions) currentEvents(executor bool) []Event {
 	var events []Event
 	for _, name := range slices.Sorted(maps.Keys(s.clusters)) {
-		if seen := s.clusters[name].view(executor); seen != nil {
+		if seen := s.clusters[name].visibleSession(executor); seen != nil {
 			events = append(events, Event{Cluster: name, Session: seen})
 		}
 	}
@@ -128,7 +128,7 @@ func (s *Sessions) present(executor bool) []Event {
 // add makes a session known. It returns those that it replaces, of the same
 // process, which are to take no new streams.
 func (s *Sessions) add(session *Session) (replaced []*Session) {
-	s.change(session.cluster.Name, nil, func(c *connected) {
+	s.change(session.cluster.Name, nil, func(c *clusterSessions) {
 		for _, other := range c.sessions {
 			if other.processID() == session.processID() {
 				replaced = append(replaced, other)
@@ -136,7 +136,7 @@ func (s *Sessions) add(session *Session) (replaced []*Session) {
 			}
 		}
 		c.sessions = append(c.sessions, session)
-		s.rankNew(c, session)
+		s.setInitialRank(c, session)
 		if slices.Contains(replaced, c.current) {
 			c.current = session
 		}
@@ -144,18 +144,18 @@ func (s *Sessions) add(session *Session) (replaced []*Session) {
 	return replaced
 }
 
-// retire takes a draining session out of use; it stays known until it ends.
-func (s *Sessions) retire(session *Session, reason error) {
-	s.change(session.cluster.Name, reason, func(c *connected) {
+// withdraw takes a draining session out of use. It stays registered until it ends.
+func (s *Sessions) withdraw(session *Session, reason error) {
+	s.change(session.cluster.Name, reason, func(c *clusterSessions) {
 		if c.current == session {
 			c.current = nil
 		}
 	})
 }
 
-// remove forgets a session that has ended.
+// remove removes a session that has ended.
 func (s *Sessions) remove(session *Session, reason error) {
-	s.change(session.cluster.Name, reason, func(c *connected) {
+	s.change(session.cluster.Name, reason, func(c *clusterSessions) {
 		c.sessions = slices.DeleteFunc(c.sessions, func(o *Session) bool { return o == session })
 		c.traffic = c.traffic.plus(session.traffic())
 		if c.current == session {
@@ -164,25 +164,25 @@ func (s *Sessions) remove(session *Session, reason error) {
 	})
 }
 
-// change applies f to a cluster, elects the session in use, and tells the
-// subscribers who see another one than before.
-func (s *Sessions) change(cluster string, reason error, f func(*connected)) {
-	s.deliver.Lock()
-	defer s.deliver.Unlock()
-	for _, tell := range s.apply(cluster, reason, f) {
-		tell()
+// change applies f to a cluster, elects the session in use, and calls the subscribers
+// for whom it has changed.
+func (s *Sessions) change(cluster string, reason error, f func(*clusterSessions)) {
+	s.deliverMu.Lock()
+	defer s.deliverMu.Unlock()
+	for _, notify := range s.applyChange(cluster, reason, f) {
+		notify()
 	}
 }
 
-func (s *Sessions) apply(cluster string, reason error, f func(*connected)) (news []func()) {
+func (s *Sessions) applyChange(cluster string, reason error, f func(*clusterSessions)) (notifications []func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.clusters[cluster]
 	if c == nil {
-		c = &connected{}
+		c = &clusterSessions{}
 		s.clusters[cluster] = c
 	}
-	before := map[bool]*Session{false: c.view(false), true: c.view(true)}
+	before := map[bool]*Session{false: c.visibleSession(false), true: c.visibleSession(true)}
 	f(c)
 	c.current = c.elect()
 	if s.frozen {
@@ -193,20 +193,20 @@ func (s *Sessions) apply(cluster string, reason error, f func(*connected)) (news
 	}
 	for _, id := range slices.Sorted(maps.Keys(s.subs)) {
 		sub := s.subs[id]
-		if seen := c.view(sub.executor); seen != before[sub.executor] {
+		if seen := c.visibleSession(sub.executor); seen != before[sub.executor] {
 			event := Event{Cluster: cluster, Session: seen, Reason: reason}
-			news = append(news, func() { sub.f(event) })
+			notifications = append(notifications, func() { sub.f(event) })
 		}
 	}
-	return news
+	return notifications
 }
 
 // elect returns the session of the highest rank, or the one in use, or the
 // oldest, of those that take new streams.
-func (c *connected) elect() *Session {
+func (c *clusterSessions) elect() *Session {
 	best := c.current
 	for _, session := range c.sessions {
-		if session.Err() != nil || session.slots.isDraining() {
+		if session.Err() != nil || session.streams.isDraining() {
 			continue
 		}
 		if best == nil || session.rank > best.rank {
@@ -216,18 +216,18 @@ func (c *connected) elect() *Session {
 	return best
 }
 
-// freeze ends the telling of events: when the hub goes away, that is not news
-// about any cluster.
+// freeze ends the delivery of events: the end of the hub is not an event of any
+// cluster.
 func (s *Sessions) freeze() {
-	s.deliver.Lock()
-	defer s.deliver.Unlock()
+	s.deliverMu.Lock()
+	defer s.deliverMu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.frozen = true
 }
 
-// all lists the live sessions by cluster, then age.
-func (s *Sessions) all() []*Session {
+// listSessions lists the live sessions by cluster, then age.
+func (s *Sessions) listSessions() []*Session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var sessions []*Session
@@ -240,9 +240,9 @@ func (s *Sessions) all() []*Session {
 	return sessions
 }
 
-// snapshot calls f with the figures of every cluster that has had a session
+// eachCluster calls f with the figures of every cluster that has had a session
 // since this hub started, in the order of their names.
-func (s *Sessions) snapshot(f func(clusterStats)) {
+func (s *Sessions) eachCluster(f func(clusterStats)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(s.clusters)) {

@@ -35,15 +35,15 @@ func TestRenewalsAreSpaced(t *testing.T) {
 		reason string
 		asks   []ask
 	}{
-		"at once":             {"nobody needs it", []ask{{0, one, errEarly}}},
-		"before half of life": {"nobody needs it", []ask{{life/2 - 1, one, errEarly}}},
+		"at once":             {"nobody needs it", []ask{{0, one, errRenewalTooEarly}}},
+		"before half of life": {"nobody needs it", []ask{{life/2 - 1, one, errRenewalTooEarly}}},
 		"at two thirds":       {"agents ask then", []ask{{life / 3 * 2, one, errSigner}}},
 		"near the end":        {"an agent that was away", []ask{{life - 1, one, errSigner}}},
 		"again and again": {
 			"an attempt counts, whatever came of it",
-			[]ask{{life / 2, one, errSigner}, {life/2 + 1, one, errOften}, {life/2 + renewalSpacing - 1, one, errOften}, {life/2 + renewalSpacing, one, errSigner}},
+			[]ask{{life / 2, one, errSigner}, {life/2 + 1, one, errRenewalTooOften}, {life/2 + renewalSpacing - 1, one, errRenewalTooOften}, {life/2 + renewalSpacing, one, errSigner}},
 		},
-		"after one too early": {"what was refused does not count", []ask{{1, one, errEarly}, {life / 2, one, errSigner}}},
+		"after one too early": {"what was refused does not count", []ask{{1, one, errRenewalTooEarly}, {life / 2, one, errSigner}}},
 		"another cluster's":   {"clusters do not hold each other up", []ask{{life / 2, one, errSigner}, {life / 2, other, errSigner}}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -54,7 +54,7 @@ func TestRenewalsAreSpaced(t *testing.T) {
 				signed := 0
 				for i, a := range tc.asks {
 					time.Sleep(time.Until(born.Add(a.at)))
-					session := &Session{cluster: a.cluster, notBefore: born, notAfter: born.Add(life), life: t.Context()}
+					session := &Session{cluster: a.cluster, notBefore: born, notAfter: born.Add(life), ctx: t.Context()}
 					if _, _, err := s.issue(session, nil); !errors.Is(err, a.want) {
 						t.Errorf("%s: request %d: %v, want %v", tc.reason, i, err, a.want)
 					}

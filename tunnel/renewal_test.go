@@ -13,9 +13,9 @@ import (
 	"github.com/spokelet/spokelet/tunnel/identity"
 )
 
-// TestTheAgentsOfAClusterRenewOneByOne runs agents whose certificates were made
+// TestAgentsOfClusterRenewOneByOne runs agents whose certificates were made
 // together and which therefore ask together.
-func TestTheAgentsOfAClusterRenewOneByOne(t *testing.T) {
+func TestAgentsOfClusterRenewOneByOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const agents = 4
 		hub := tunneltest.NewHub(t, nil)

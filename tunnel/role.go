@@ -17,44 +17,45 @@ func (a *Agent) SetStandby(standby bool) {
 	a.mu.Lock()
 	standby = standby && a.config.Roles
 	if standby && !a.standby {
-		a.terms++
+		a.endedTerms++
 	}
 	a.standby = standby
-	sessions := make([]*agentSession, 0, len(a.live))
-	for s := range a.live {
+	sessions := make([]*agentSession, 0, len(a.sessions))
+	for s := range a.sessions {
 		sessions = append(sessions, s)
 	}
 	a.mu.Unlock()
 	for _, s := range sessions {
-		go s.tellRole()
+		go s.sendRole()
 	}
 	if !standby {
 		a.Wake()
 	}
 }
 
-// role tells whether this process stands by, and how many terms have ended.
-func (a *Agent) role() (standby bool, terms int) {
+// currentRole returns whether this process is a standby, and how many of its terms as
+// executor have ended.
+func (a *Agent) currentRole() (standby bool, terms int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.standby, a.terms
+	return a.standby, a.endedTerms
 }
 
-// fits keeps a standby away from a hub that would take it for the executor: one
-// that has never heard of roles.
-func (a *Agent) fits(s *agentSession) error {
-	if standby, _ := a.role(); s.door.roles || !standby {
+// checkRole closes the session of a standby with a hub that does not know roles, and
+// so would take it for the executor.
+func (a *Agent) checkRole(s *agentSession) error {
+	if standby, _ := a.currentRole(); s.control.hubKnowsRoles || !standby {
 		return nil
 	}
 	err := fmt.Errorf("%w: the hub knows of one agent process only", ErrStandby)
-	s.end(err)
+	s.closeWith(err)
 	return err
 }
 
-// tellRole tells the hub of a role that it does not know of yet.
-func (s *agentSession) tellRole() {
-	if err := s.door.role(); err != nil {
-		s.end(fmt.Errorf("%w: role: %w", ErrLost, err))
+// sendRole sends the role to the hub, unless it knows it.
+func (s *agentSession) sendRole() {
+	if err := s.control.sendRole(); err != nil {
+		s.closeWith(fmt.Errorf("%w: role: %w", ErrLost, err))
 	}
 }
 
@@ -62,62 +63,62 @@ func (s *agentSession) tellRole() {
 // its process executes works ranks above all that said so before: the lease in
 // the spoke has one holder, and the last to claim it is the one that has it.
 const (
-	rankStandby = iota
-	rankUntold  // an agent that does not tell its role executes
-	rankFirst   // of those that tell
+	rankStandby     = iota
+	rankWithoutRole // an agent that states no role is the executor
+	rankExecutor    // of those that tell
 )
 
-// claimPatience is how long two processes may both say that they execute works.
-// The word of one that has ceased to may be slow.
-const claimPatience = 3 * time.Second
+// rivalDelay is how long two processes may both state that they execute works: the
+// news that one of them has ceased to may be slow.
+const rivalDelay = 3 * time.Second
 
-// executes tells whether works may be sent over a session.
-func (s *Session) executes() bool { return s.rank > rankStandby }
+// isExecutor reports whether works may be sent over the session.
+func (s *Session) isExecutor() bool { return s.rank > rankStandby }
 
-// rankNew gives a session its first rank. mu is held.
-func (s *Sessions) rankNew(c *connected, session *Session) {
+// setInitialRank ranks a new session. mu is held.
+func (s *Sessions) setInitialRank(c *clusterSessions, session *Session) {
 	switch {
 	case !session.hello.Roles():
-		session.rank = rankUntold
+		session.rank = rankWithoutRole
 	case session.hello.Standby:
 		session.rank = rankStandby
 	default:
-		s.claim(c, session)
+		s.promote(c, session)
 	}
 }
 
-// claim ranks a session above all others. mu is held.
-func (s *Sessions) claim(c *connected, session *Session) {
-	c.claims++
-	session.rank = rankFirst + c.claims
-	if c.doubted || len(c.claimants()) < 2 {
+// promote ranks the session of an executor above all others. mu is held.
+func (s *Sessions) promote(c *clusterSessions, session *Session) {
+	c.promotions++
+	session.rank = rankExecutor + c.promotions
+	if c.rivalCheckPending || len(c.executors()) < 2 {
 		return
 	}
-	c.doubted = true // one timer for a cluster, however often it changes its mind
+	c.rivalCheckPending = true // one timer for a cluster, however often its roles change
 	name := session.cluster.Name
-	time.AfterFunc(claimPatience, func() { s.judge(name) })
+	time.AfterFunc(rivalDelay, func() { s.checkRivals(name) })
 }
 
-// judge looks at a cluster of which two processes said that they execute works.
-// If they still do, one of them does not know of the lease: its identity was
-// copied, or works in two clusters.
-func (s *Sessions) judge(cluster string) {
+// checkRivals reports two processes of a cluster that both state that they execute
+// works. One of them does not know of the lease: its identity was copied, or it runs
+// in another cluster.
+func (s *Sessions) checkRivals(cluster string) {
 	s.mu.Lock()
 	c := s.clusters[cluster]
-	c.doubted = false
-	claimants := c.claimants()
+	c.rivalCheckPending = false
+	claimants := c.executors()
 	s.mu.Unlock()
-	if len(claimants) > 1 && s.rivals != nil {
-		s.rivals(cluster, claimants)
+	if len(claimants) > 1 && s.onRivals != nil {
+		s.onRivals(cluster, claimants)
 	}
 }
 
-// claimants lists the processes that say that they execute works, each by its
-// newest session, the latest claim last. mu is held.
-func (c *connected) claimants() []*Session {
+// executors lists the processes that state that they execute works, each by its
+// newest session, the last to say so last. mu is held.
+func (c *clusterSessions) executors() []*Session {
 	newest := map[string]*Session{}
 	for _, session := range c.sessions {
-		if session.rank >= rankFirst && session.Err() == nil && !session.slots.isDraining() {
+		if session.rank >= rankExecutor && session.Err() == nil && !session.streams.isDraining() {
 			newest[session.processID()] = session
 		}
 	}
@@ -129,11 +130,11 @@ func (c *connected) claimants() []*Session {
 	return claimants
 }
 
-// setRole notes what an agent says of its role.
+// setRole records the role that an agent states.
 func (s *Sessions) setRole(session *Session, standby bool) {
-	s.change(session.cluster.Name, ErrStandby, func(c *connected) {
+	s.change(session.cluster.Name, ErrStandby, func(c *clusterSessions) {
 		if !standby {
-			s.claim(c, session)
+			s.promote(c, session)
 			return
 		}
 		session.rank = rankStandby
@@ -147,22 +148,22 @@ func (s *Sessions) SubscribeExecutor(f func(Event)) (cancel func()) {
 	return s.subscribe(subscriber{f: f, executor: true})
 }
 
-// subscriber is told of the sessions in use, or of those of executors.
+// subscriber is called with events of the sessions in use, or of executors only.
 type subscriber struct {
 	f        func(Event)
 	executor bool
 }
 
-// view is what one kind of subscriber sees of a cluster.
-func (c *connected) view(executor bool) *Session {
-	if executor && c.current != nil && !c.current.executes() {
+// visibleSession is what one kind of subscriber sees of a cluster.
+func (c *clusterSessions) visibleSession(executor bool) *Session {
+	if executor && c.current != nil && !c.current.isExecutor() {
 		return nil
 	}
 	return c.current
 }
 
-// reportRivals raises the alarm: two processes hold the identity of one cluster,
-// and each says that it is the one that executes works.
+// reportRivals counts and logs that two processes with the identity of one cluster both
+// state that they execute works.
 func (s *Server) reportRivals(cluster string, rivals []*Session) {
 	s.metrics.rivals.WithLabelValues(cluster).Inc()
 	former, latest := rivals[len(rivals)-2], rivals[len(rivals)-1]
@@ -171,8 +172,8 @@ func (s *Server) reportRivals(cluster string, rivals []*Session) {
 		"other", former.processID(), "otherRemote", former.remote.String())
 }
 
-// roleChanged takes an agent's word for its role.
-func (s *Server) roleChanged(session *Session, standby bool) {
+// handleRole handles a change of role that an agent states.
+func (s *Server) handleRole(session *Session, standby bool) {
 	s.config.Logger.V(1).Info("agent process changed its role", "cluster", session.cluster.Name,
 		"process", session.processID(), "standby", standby)
 	s.sessions.setRole(session, standby)

@@ -78,7 +78,7 @@ func (p *pair) expect(when, answers string, told ...string) {
 	}
 }
 
-func TestExecutorIsInUse(t *testing.T) {
+func TestSessionsUseExecutor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t, nil)
 		p.expect("nobody executes", "a")
@@ -95,9 +95,9 @@ func TestExecutorIsInUse(t *testing.T) {
 	})
 }
 
-// TestTermsInARow: the hub opens a new Sync only when it hears that the one
+// TestExecutorTermsInARowAreSeparateEvents: the hub opens a new Sync only when it hears that the one
 // before is over.
-func TestTermsInARow(t *testing.T) {
+func TestExecutorTermsInARowAreSeparateEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t, nil)
 		p.agents["b"].SetStandby(false)
@@ -112,7 +112,7 @@ func TestTermsInARow(t *testing.T) {
 
 // An agent that changes its role without end must not have the hub begin Sync anew
 // each time.
-func TestRolesThatChangeWithoutEndAreFewEvents(t *testing.T) {
+func TestEndlessRoleChangesAreFewEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t, nil)
 		for range 500 { // 5 s
@@ -134,7 +134,7 @@ func TestRolesThatChangeWithoutEndAreFewEvents(t *testing.T) {
 	})
 }
 
-func TestExecutorStaysOneWhenItsSessionIsReplaced(t *testing.T) {
+func TestExecutorKeepsRoleWhenSessionIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t, nil)
 		p.agents["b"].SetStandby(false)
@@ -145,7 +145,7 @@ func TestExecutorStaysOneWhenItsSessionIsReplaced(t *testing.T) {
 	})
 }
 
-func TestAgentsThatDoNotTellTheirRoleExecute(t *testing.T) {
+func TestAgentWithoutRoleIsExecutor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t, nil)
 		p.connect("old", false)
@@ -157,7 +157,7 @@ func TestAgentsThatDoNotTellTheirRoleExecute(t *testing.T) {
 	})
 }
 
-func TestDiscardedSessionLeavesTheOthers(t *testing.T) {
+func TestDiscardEndsOneSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t, nil)
 		p.agents["b"].SetStandby(false)
@@ -180,9 +180,9 @@ func TestDiscardedSessionLeavesTheOthers(t *testing.T) {
 	})
 }
 
-// TestHubOfTheReleaseBefore takes every process for the executor, so a standby
+// TestStandbyStaysAwayFromHubWithoutRoles takes every process for the executor, so a standby
 // keeps away from it.
-func TestHubOfTheReleaseBefore(t *testing.T) {
+func TestStandbyStaysAwayFromHubWithoutRoles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hub := tunneltest.NewHub(t, nil)
 		hub.Server.ForgetRoles()
@@ -205,7 +205,7 @@ func TestHubOfTheReleaseBefore(t *testing.T) {
 	})
 }
 
-func TestRivalsRaiseAnAlarm(t *testing.T) {
+func TestTwoExecutorsAreReportedAsRivals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		registry := prometheus.NewRegistry()
 		p := newPair(t, func(c *tunnel.ServerConfig) { c.Registerer = registry })
@@ -242,7 +242,7 @@ func rivals(t *testing.T, registry *prometheus.Registry) float64 {
 	return 0
 }
 
-func TestCopiedCertificateIsRefusedElsewhere(t *testing.T) {
+func TestCopiedCertificateIsRefusedInOtherSpoke(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t, nil)
 		p.agents["a"].SetStandby(false)

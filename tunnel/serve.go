@@ -16,44 +16,43 @@ import (
 	"github.com/spokelet/spokelet/tunnel/pipe"
 )
 
-// shutdownGrace is how long an ending session waits for HTTP/2's own farewell.
+// shutdownGrace is how long an ending session waits for the shutdown of HTTP/2.
 const shutdownGrace = time.Second
 
-// ServePipe makes a session of a pipe and returns when it has ended. It is
-// pipe.Handler's, for the hub ends of pipes.
+// ServePipe serves the session of a pipe and returns when it has ended.
 func (s *Server) ServePipe(ctx context.Context, peer pipe.Peer, p pipe.Pipe) {
 	log := s.config.Logger.WithValues("cluster", peer.Cluster.Name, "process", peer.Process, "remote", peer.Remote.String())
-	ctx, leave, err := s.enter(ctx, peer.Cluster.Name)
+	ctx, leave, err := s.startAttempt(ctx, peer.Cluster.Name)
 	if err != nil {
 		return
 	}
 	defer leave()
 	began := time.Now()
-	session, err := s.open(ctx, peer, p)
-	s.metrics.opened(time.Since(began), err)
+	session, err := s.openSession(ctx, peer, p)
+	s.metrics.recordDial(time.Since(began), err)
 	if err != nil {
 		log.Info("session refused", "reason", err.Error())
 		return
 	}
 	log.V(1).Info("session opened", "version", session.hello.Version, "protocol", session.hello.Protocol)
 	for _, older := range s.sessions.add(session) {
-		go older.endAfter(older.slots.drain(), fmt.Errorf("%w: replaced by a newer session", ErrClosed))
+		go older.closeAfter(older.streams.drain(), fmt.Errorf("%w: replaced by a newer session", ErrClosed))
 	}
-	// Authorities that went while it was set up: Trust did not see it yet.
-	s.verifyAgain(session)
-	s.run(session)
+	// Authorities may have been removed while it was set up: Trust did not see it.
+	s.closeUntrusted(session)
+	s.maintain(session)
 	err = session.Err()
 	s.sessions.remove(session, err)
-	s.metrics.ended(peer.Cluster.Name, err)
+	s.metrics.recordEnd(peer.Cluster.Name, err)
 	log.Info("session ended", "reason", err.Error())
 }
 
-// open leads a pipe to a session that may be used: bytes, TLS, HTTP/2, hellos,
-// admission, within Limits.HandshakeTimeout.
-func (s *Server) open(ctx context.Context, peer pipe.Peer, p pipe.Pipe) (*Session, error) {
+// openSession opens the session of a pipe within Limits.HandshakeTimeout: stream, TLS,
+// HTTP/2, hellos, admission.
+func (s *Server) openSession(ctx context.Context, peer pipe.Peer, p pipe.Pipe) (*Session, error) {
 	timely, cancel := context.WithTimeout(ctx, s.config.Limits.HandshakeTimeout)
 	defer cancel()
-	wire, chain, err := s.secure(timely, peer, p)
+	wire, chain, err := s.dialSession(timely, peer, p)
 	if err != nil {
 		return nil, err
 	}
@@ -64,21 +63,21 @@ func (s *Server) open(ctx context.Context, peer pipe.Peer, p pipe.Pipe) (*Sessio
 	}
 	// From here on the end of the pipe, of the attempt and of the certificate
 	// are the session's.
-	context.AfterFunc(ctx, func() { session.end(endOf(ctx)) })
-	late := context.AfterFunc(timely, func() { session.end(fmt.Errorf("%w: no hello: %w", ErrLost, timely.Err())) })
-	err = s.greet(timely, session)
+	context.AfterFunc(ctx, func() { session.closeWith(closeCause(ctx)) })
+	late := context.AfterFunc(timely, func() { session.closeWith(fmt.Errorf("%w: no hello: %w", ErrLost, timely.Err())) })
+	err = s.exchangeHellos(timely, session)
 	if err == nil && !late() {
 		err = session.Err()
 	}
 	if err != nil {
-		session.end(err)
+		session.closeWith(err)
 		return nil, err
 	}
 	return session, nil
 }
 
-// endOf tells the end of a pipe from that which this hub wanted.
-func endOf(ctx context.Context) error {
+// closeCause returns the reason for which this hub ended a pipe, or ErrLost.
+func closeCause(ctx context.Context) error {
 	cause := context.Cause(ctx)
 	if errors.Is(cause, context.Canceled) {
 		return fmt.Errorf("%w: pipe ended", ErrLost)
@@ -86,9 +85,9 @@ func endOf(ctx context.Context) error {
 	return cause
 }
 
-// secure dials the agent through the pipe and makes sure it is the one that the
-// pipe belongs to, by the chain that is returned.
-func (s *Server) secure(ctx context.Context, peer pipe.Peer, p pipe.Pipe) (*flowConn, []*x509.Certificate, error) {
+// dialSession dials the agent through the pipe. TLS verifies that it is the one that
+// the pipe belongs to, by the chain that is returned.
+func (s *Server) dialSession(ctx context.Context, peer pipe.Peer, p pipe.Pipe) (*flowConn, []*x509.Certificate, error) {
 	cert, authorities, err := s.config.TLS()
 	if err != nil {
 		return nil, nil, fmt.Errorf("hub certificate: %w", err)
@@ -112,81 +111,81 @@ func (s *Server) newSession(peer pipe.Peer, wire *flowConn, chain []*x509.Certif
 	}
 	leaf := chain[0]
 	session := &Session{
-		cluster:   peer.Cluster,
-		remote:    peer.Remote,
-		wire:      wire,
-		conn:      conn,
-		kill:      kill,
-		slots:     newSlots(peer.Cluster.Name, s.config.Limits),
-		rule:      newWindowRule(s.config.Limits),
-		peer:      chain,
-		notBefore: leaf.NotBefore,
-		notAfter:  leaf.NotAfter,
-		since:     time.Now(),
+		cluster:     peer.Cluster,
+		remote:      peer.Remote,
+		flow:        wire,
+		conn:        conn,
+		closePipe:   kill,
+		streams:     newStreamCounter(peer.Cluster.Name, s.config.Limits),
+		window:      newWindowSizer(s.config.Limits),
+		peerChain:   chain,
+		notBefore:   leaf.NotBefore,
+		notAfter:    leaf.NotAfter,
+		connectedAt: time.Now(),
 	}
-	session.life, session.stop = context.WithCancelCause(context.Background())
-	session.slots.changed = session.adapt
+	session.ctx, session.cancel = context.WithCancelCause(context.Background())
+	session.streams.onChange = session.updateWindow
 	return session, nil
 }
 
-// greet exchanges hellos and asks for admission.
-func (s *Server) greet(ctx context.Context, session *Session) error {
-	door, err := openControl(session.life, session, s.local)
+// exchangeHellos exchanges hellos and calls Admission.AdmitSpoke.
+func (s *Server) exchangeHellos(ctx context.Context, session *Session) error {
+	door, err := openControl(session.ctx, session, s.hello)
 	if err != nil {
 		return err
 	}
-	session.door = door
-	session.hello, err = door.agree()
+	session.control = door
+	session.hello, err = door.waitForHello()
 	if err != nil {
-		s.metrics.refuse(session.cluster.Name, refusedProtocol)
+		s.metrics.countRefusal(session.cluster.Name, refusedProtocol)
 		return err
 	}
 	if err := s.config.Admission.AdmitSpoke(ctx, session.cluster, session.hello.KubeSystemUID); err != nil {
-		s.metrics.refuse(session.cluster.Name, refusedAdmission)
-		// The agent's owner is to read why, so the refusal is delivered before
-		// the connection goes.
+		s.metrics.countRefusal(session.cluster.Name, refusedAdmission)
+		// The agent's owner is to read the reason, so the refusal is delivered before
+		// the connection closes.
 		err = fmt.Errorf("%w: %w", ErrRefused, err)
-		_ = door.drain(err.Error())
-		session.farewell(err)
+		_ = door.sendDrain(err.Error())
+		session.shutDown(err)
 		return err
 	}
 	return nil
 }
 
-// run keeps a session until it has ended.
-func (s *Server) run(session *Session) {
-	expiry := time.AfterFunc(time.Until(session.notAfter), func() { session.end(ErrExpired) })
+// maintain serves an open session until it has ended.
+func (s *Server) maintain(session *Session) {
+	expiry := time.AfterFunc(time.Until(session.notAfter), func() { session.closeWith(ErrExpired) })
 	defer expiry.Stop()
-	go s.converse(session)
+	go s.serveControl(session)
 	session.keepalive(s.config.Limits)
 	<-session.Done()
 }
 
-// converse serves the control door until the conversation ends, and with it the
+// serveControl handles the events of the control stream until it ends, and with it the
 // session.
-func (s *Server) converse(session *Session) {
-	roles := newRolePace(func(standby bool) { s.roleChanged(session, standby) })
+func (s *Server) serveControl(session *Session) {
+	roles := newRoleLimiter(func(standby bool) { s.handleRole(session, standby) })
 	defer roles.stop()
 	for {
-		event, err := session.door.receive()
+		event, err := session.control.receiveEvent()
 		if errors.Is(err, io.EOF) {
-			session.end(fmt.Errorf("%w: by the agent", ErrClosed))
+			session.closeWith(fmt.Errorf("%w: by the agent", ErrClosed))
 			return
 		}
 		if err != nil {
-			session.end(fmt.Errorf("%w: control: %w", ErrLost, err))
+			session.closeWith(fmt.Errorf("%w: control: %w", ErrLost, err))
 			return
 		}
 		switch e := event.(type) {
 		case control.RenewalRequested:
 			go s.renew(session, e.CSR)
 		case control.RoleChanged:
-			roles.change(e.Standby)
+			roles.set(e.Standby)
 		case control.Draining:
 			reason := fmt.Errorf("%w: %s", ErrDraining, e.Reason)
-			done := session.slots.drain()
-			s.sessions.retire(session, reason)
-			go session.endAfter(done, fmt.Errorf("%w: %w", ErrClosed, reason))
+			done := session.streams.drain()
+			s.sessions.withdraw(session, reason)
+			go session.closeAfter(done, fmt.Errorf("%w: %w", ErrClosed, reason))
 		}
 	}
 }

@@ -30,19 +30,19 @@ import (
 
 // Admission decides which clusters may connect.
 type Admission interface {
-	// Admit is asked when a pipe connects, of the cluster that the certificate
-	// names. An error refuses the pipe; its text is not told.
+	// Admit is called when a pipe connects, with the cluster that the certificate
+	// names. An error refuses the pipe; its text is not sent.
 	Admit(ctx context.Context, c identity.Cluster) error
-	// AdmitSpoke is asked after the agent's hello, with the kube-system UID that
-	// it states: whatever the agent likes, also none. An error refuses the
-	// session; its text is told to the agent.
+	// AdmitSpoke is called after the agent's hello, with the kube-system UID that
+	// it states: anything, or none. An error refuses the session; its text is sent
+	// to the agent.
 	AdmitSpoke(ctx context.Context, c identity.Cluster, kubeSystemUID string) error
 }
 
-// Issuer renews certificates. An error's text is told to the agent.
+// Issuer renews certificates. An error's text is sent to the agent.
 type Issuer interface {
-	// Issue signs the request (PKCS#10, DER) of a connected cluster; it answers
-	// with the chain, leaf first, and the authorities to trust, both PEM.
+	// Issue signs the request (PKCS#10, DER) of a connected cluster; it returns
+	// the chain, leaf first, and the authorities to trust, both PEM.
 	Issue(ctx context.Context, c identity.Cluster, csrDER []byte) (chainPEM, bundlePEM []byte, err error)
 }
 
@@ -92,10 +92,10 @@ func (c ServerConfig) Validate() error {
 // Server is the hub's end of all tunnels.
 type Server struct {
 	config   ServerConfig
-	local    control.Local
+	hello    control.Local
 	sessions *Sessions
 	metrics  *hubMetrics
-	renewals renewals
+	renewals renewalLimiter
 	ready    atomic.Bool
 
 	mu       sync.Mutex
@@ -117,12 +117,12 @@ func NewServer(config ServerConfig) (*Server, error) {
 	}
 	s := &Server{
 		config:   config,
-		local:    localHello(config.Version, identity.NewID(), ""),
+		hello:    newHello(config.Version, identity.NewID(), ""),
 		sessions: newSessions(),
 		attempts: map[string]map[*attempt]struct{}{},
 	}
-	s.local.Features = []string{control.FeatureRole}
-	s.sessions.rivals = s.reportRivals
+	s.hello.Features = []string{control.FeatureRole}
+	s.sessions.onRivals = s.reportRivals
 	s.metrics = newHubMetrics(s.sessions)
 	if err := s.metrics.register(config.Registerer); err != nil {
 		return nil, fmt.Errorf("tunnel server: %w", err)
@@ -130,7 +130,7 @@ func NewServer(config ServerConfig) (*Server, error) {
 	return s, nil
 }
 
-func localHello(version, process, uid string) control.Local {
+func newHello(version, process, uid string) control.Local {
 	return control.Local{
 		MinProtocol:   control.MinProtocol,
 		MaxProtocol:   control.MaxProtocol,
@@ -156,7 +156,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		return err
 	}
 	failed := make(chan error, 1)
-	go func() { failed <- server.Serve(newGate(l, s.config.Limits, s.metrics.closeConnection)) }()
+	go func() { failed <- server.Serve(newGate(l, s.config.Limits, s.metrics.countClosedConnection)) }()
 	s.ready.Store(true)
 	defer s.ready.Store(false)
 	select {
@@ -228,8 +228,8 @@ func requireCertificate(ctx context.Context, method string) error {
 	return nil
 }
 
-// MarkTokenHolder says of the caller of Enroll, whose context it is given, that it holds a
-// join token: strangers do not take the place of its connection.
+// MarkTokenHolder marks the caller of Enroll, by its context, as the holder of a join
+// token: connections without a token do not evict its connection.
 func MarkTokenHolder(ctx context.Context) { konnectivity.MarkTokenHolder(ctx) }
 
 // Admit decides on a pipe before anything is made for it; it is what a pipe's
@@ -239,7 +239,7 @@ func (s *Server) Admit(ctx context.Context, c identity.Cluster) error {
 		return fmt.Errorf("cluster %q: of hub %q: %w", c.Name, c.HubID, ErrIdentity)
 	}
 	if err := s.config.Admission.Admit(ctx, c); err != nil {
-		s.metrics.refuse(c.Name, refusedAdmission)
+		s.metrics.countRefusal(c.Name, refusedAdmission)
 		return err
 	}
 	return nil
@@ -255,9 +255,9 @@ func (s *Server) Disconnect(cluster string, reason error) {
 	for _, a := range attempts {
 		a.cancel(reason)
 	}
-	for _, session := range s.sessions.all() {
+	for _, session := range s.sessions.listSessions() {
 		if session.cluster.Name == cluster {
-			session.end(reason)
+			session.closeWith(reason)
 		}
 	}
 }
@@ -268,23 +268,22 @@ func (s *Server) Disconnect(cluster string, reason error) {
 // authorities do not answer for end at once, warm ones and those that are still being
 // set up included, with a reason that wraps ErrUntrusted.
 func (s *Server) Trust(bundlePEM []byte) {
-	sessions := s.sessions.all()
-	s.verifyAgain(sessions...)
+	sessions := s.sessions.listSessions()
+	s.closeUntrusted(sessions...)
 	var sending sync.WaitGroup
 	for _, session := range sessions {
 		sending.Go(func() {
-			if err := session.door.trust(bundlePEM); err != nil {
-				session.end(fmt.Errorf("%w: trust bundle: %w", ErrLost, err))
+			if err := session.control.sendTrustBundle(bundlePEM); err != nil {
+				session.closeWith(fmt.Errorf("%w: trust bundle: %w", ErrLost, err))
 			}
 		})
 	}
 	sending.Wait()
 }
 
-// verifyAgain ends the sessions whose certificate is not trusted any more. A pipe ends
-// with its session, and carries none that was not verified here: of the certificate
-// that the pipe itself was opened with nothing depends.
-func (s *Server) verifyAgain(sessions ...*Session) {
+// closeUntrusted closes the sessions whose certificate is not trusted any more. Their
+// pipes end with them; nothing depends on the certificate that a pipe was opened with.
+func (s *Server) closeUntrusted(sessions ...*Session) {
 	_, authorities, err := s.config.TLS()
 	if err != nil {
 		s.config.Logger.Error(err, "certificates of sessions cannot be verified again")
@@ -292,19 +291,19 @@ func (s *Server) verifyAgain(sessions ...*Session) {
 	}
 	untrusted := map[*Session]error{}
 	for _, session := range sessions {
-		if _, err := clusterOf(session.peer, authorities, x509.ExtKeyUsageServerAuth); err != nil {
+		if _, err := verifyCluster(session.peerChain, authorities, x509.ExtKeyUsageServerAuth); err != nil {
 			untrusted[session] = fmt.Errorf("%w: %w", ErrUntrusted, err)
 		}
 	}
 	// All at once, so that none comes into use because another one ended.
 	for session, reason := range untrusted {
-		session.end(reason)
+		session.closeWith(reason)
 	}
 }
 
 // Drain ends every session in order: it tells the agents why, takes no new
 // pipes and streams, lets those in flight end for Limits.DrainGrace, and then
-// cuts what is left. No events are told from now on. Serve calls it.
+// cuts what is left. No events are delivered from then on. Serve calls it.
 func (s *Server) Drain(reason string) {
 	s.mu.Lock()
 	s.draining = true
@@ -313,9 +312,9 @@ func (s *Server) Drain(reason string) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.config.Limits.DrainGrace)
 	defer cancel()
 	var draining sync.WaitGroup
-	for _, session := range s.sessions.all() {
+	for _, session := range s.sessions.listSessions() {
 		draining.Go(func() {
-			go func() { _ = session.door.drain(reason) }()
+			go func() { _ = session.control.sendDrain(reason) }()
 			session.drain(ctx, fmt.Errorf("%w: %s", ErrClosed, reason))
 		})
 	}
@@ -334,8 +333,8 @@ func (s *Server) cancelAttempts(reason error) {
 	}
 }
 
-// enter makes a pipe known to Disconnect and Drain.
-func (s *Server) enter(ctx context.Context, cluster string) (context.Context, func(), error) {
+// startAttempt registers a pipe for Disconnect and Drain.
+func (s *Server) startAttempt(ctx context.Context, cluster string) (context.Context, func(), error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.draining {
@@ -348,10 +347,10 @@ func (s *Server) enter(ctx context.Context, cluster string) (context.Context, fu
 	}
 	s.attempts[cluster][a] = struct{}{}
 	s.serving.Add(1)
-	return ctx, func() { s.leave(cluster, a) }, nil
+	return ctx, func() { s.finishAttempt(cluster, a) }, nil
 }
 
-func (s *Server) leave(cluster string, a *attempt) {
+func (s *Server) finishAttempt(cluster string, a *attempt) {
 	a.cancel(ErrClosed)
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -22,31 +22,31 @@ import (
 // Session is the hub's end of one live connection to an agent process. Its
 // methods may be called at once from many goroutines.
 type Session struct {
-	cluster identity.Cluster
-	remote  net.Addr
-	wire    *flowConn
-	conn    *clientConn
-	kill    func() error // closes the agent's TCP connection
-	slots   *slots
-	// parting is why the session ends, once it is empty and the agent knows.
-	parting atomic.Pointer[error]
-	// peer is the chain that the agent showed, its own certificate first: it is
+	cluster   identity.Cluster
+	remote    net.Addr
+	flow      *flowConn
+	conn      *clientConn
+	closePipe func() error // closes the agent's TCP connection
+	streams   *streamCounter
+	// drainReason is why the session ends, set once it has no streams and ends in order.
+	drainReason atomic.Pointer[error]
+	// peerChain is the chain that the agent showed, its own certificate first: it is
 	// verified again when the authorities change.
-	peer []*x509.Certificate
+	peerChain []*x509.Certificate
 	// notBefore and notAfter bound the life of the agent's certificate.
 	notBefore, notAfter time.Time
-	since               time.Time
-	rule                *windowRule
+	connectedAt         time.Time
+	window              *windowSizer
 	rank                int          // guarded by Sessions.mu once the session is registered
 	rtt                 atomic.Int64 // smoothed, in nanoseconds; 0 before the first ping
 
-	hello control.Agreement // set before the session is registered
-	door  *doorkeeper       // the hub's end of the control door; the same
+	hello   control.Agreement // set before the session is registered
+	control *hubControl       // the hub's end of the control door; the same
 
-	// life ends with the session; its cause is why.
-	life context.Context
-	stop context.CancelCauseFunc
-	once sync.Once
+	// ctx ends with the session; its cause is why.
+	ctx       context.Context
+	cancel    context.CancelCauseFunc
+	closeOnce sync.Once
 }
 
 // Info describes a session at one moment.
@@ -76,11 +76,11 @@ type Info struct {
 func (s *Session) Cluster() identity.Cluster { return s.cluster }
 
 // Done is closed when the session has ended.
-func (s *Session) Done() <-chan struct{} { return s.life.Done() }
+func (s *Session) Done() <-chan struct{} { return s.ctx.Done() }
 
 // Err is nil while the session lives, then why it ended: it wraps ErrLost,
 // ErrUnresponsive, ErrExpired, ErrUntrusted, ErrClosed or the reason given to Disconnect.
-func (s *Session) Err() error { return context.Cause(s.life) }
+func (s *Session) Err() error { return context.Cause(s.ctx) }
 
 // Info describes the session as it is now.
 func (s *Session) Info() Info {
@@ -94,10 +94,10 @@ func (s *Session) Info() Info {
 		Features:            s.hello.Features,
 		KubeSystemUID:       s.hello.KubeSystemUID,
 		RemoteAddress:       s.remote.String(),
-		ConnectedAt:         s.since,
+		ConnectedAt:         s.connectedAt,
 		RTT:                 time.Duration(s.rtt.Load()),
-		Streams:             s.slots.used(),
-		Draining:            s.slots.isDraining(),
+		Streams:             s.streams.openStreams(),
+		Draining:            s.streams.isDraining(),
 		CertificateNotAfter: s.notAfter,
 		BytesIn:             t.in,
 		BytesOut:            t.out,
@@ -106,22 +106,22 @@ func (s *Session) Info() Info {
 
 func (s *Session) processID() string { return s.hello.ProcessID }
 
-func (s *Session) traffic() traffic { return s.wire.traffic() }
+func (s *Session) traffic() traffic { return s.flow.traffic() }
 
 // Discard ends this session alone with reason, at once: another one of its
 // cluster, if there is one, comes into use. The agent process may dial again.
-func (s *Session) Discard(reason error) { s.end(reason) }
+func (s *Session) Discard(reason error) { s.closeWith(reason) }
 
-// end closes everything at once; the first reason stays. It never blocks on
-// the network: a wedged peer is freed by closing its TCP connection only.
-func (s *Session) end(reason error) {
-	s.once.Do(func() {
-		if parting := s.parting.Load(); parting != nil {
+// closeWith closes the session and its pipe at once. The first reason counts. It never
+// blocks on the network: only closing its TCP connection frees a wedged peer.
+func (s *Session) closeWith(reason error) {
+	s.closeOnce.Do(func() {
+		if parting := s.drainReason.Load(); parting != nil {
 			reason = *parting
 		}
-		s.stop(reason)
-		s.wire.abort()
-		_ = s.kill()
+		s.cancel(reason)
+		s.flow.abort()
+		_ = s.closePipe()
 	})
 }
 
@@ -138,7 +138,7 @@ func (s *Session) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	if err != nil {
 		closeBody(req)
-		return nil, s.named(err)
+		return nil, s.wrapError(err)
 	}
 	if err := s.acquire(door); err != nil {
 		closeBody(req)
@@ -146,14 +146,14 @@ func (s *Session) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	resp, err := s.conn.RoundTrip(outgoingRequest(req, door))
 	if err != nil {
-		s.slots.release(door)
-		return nil, s.failed(err)
+		s.streams.release(door)
+		return nil, s.streamError(err)
 	}
 	if resp.Body == http.NoBody {
-		s.slots.release(door)
+		s.streams.release(door)
 		return resp, nil
 	}
-	resp.Body = &body{ReadCloser: resp.Body, session: s, door: door}
+	resp.Body = &responseBody{ReadCloser: resp.Body, session: s, door: door}
 	return resp, nil
 }
 
@@ -178,23 +178,22 @@ func (s *Session) acquire(door string) error {
 	if err := s.Err(); err != nil {
 		return &NotConnectedError{Cluster: s.cluster.Name, Reason: err}
 	}
-	err := s.slots.acquire(door)
+	err := s.streams.acquire(door)
 	if errors.Is(err, ErrDraining) {
-		return s.named(err)
+		return s.wrapError(err)
 	}
 	return err
 }
 
-// failed explains the error of a stream: by the end of the session where that
-// is why.
-func (s *Session) failed(err error) error {
+// streamError returns the error of a stream, or that of the session if it has ended.
+func (s *Session) streamError(err error) error {
 	if end := s.Err(); end != nil {
-		return s.named(end)
+		return s.wrapError(end)
 	}
-	return s.named(err)
+	return s.wrapError(err)
 }
 
-func (s *Session) named(err error) error {
+func (s *Session) wrapError(err error) error {
 	return fmt.Errorf("cluster %q: %w", s.cluster.Name, err)
 }
 
@@ -204,8 +203,8 @@ func closeBody(req *http.Request) {
 	}
 }
 
-// body gives the stream's place back when the caller is done with it.
-type body struct {
+// responseBody releases the stream when the caller has read or closed it.
+type responseBody struct {
 	io.ReadCloser
 	session  *Session
 	door     string
@@ -213,7 +212,7 @@ type body struct {
 }
 
 // Read reads the answer. Its error is io.EOF only when the agent ended it.
-func (b *body) Read(p []byte) (int, error) {
+func (b *responseBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err == nil {
 		return n, nil
@@ -222,17 +221,17 @@ func (b *body) Read(p []byte) (int, error) {
 	if errors.Is(err, io.EOF) {
 		return n, err
 	}
-	return n, b.session.failed(err)
+	return n, b.session.streamError(err)
 }
 
 // Close ends the stream.
-func (b *body) Close() error {
+func (b *responseBody) Close() error {
 	b.release()
 	return b.ReadCloser.Close()
 }
 
-func (b *body) release() {
+func (b *responseBody) release() {
 	if b.released.CompareAndSwap(false, true) {
-		b.session.slots.release(b.door)
+		b.session.streams.release(b.door)
 	}
 }

@@ -33,7 +33,7 @@ func kube(h http.HandlerFunc) map[string]http.Handler {
 
 func client(s *tunnel.Session) *http.Client { return &http.Client{Transport: s} }
 
-func TestRequestsReachTheDoor(t *testing.T) {
+func TestRoundTripReachesDoor(t *testing.T) {
 	hub := tunneltest.NewHub(t, nil)
 	hub.Connect(t, "spoke1", kube(echo))
 	session := hub.Session(t, "spoke1")
@@ -51,7 +51,7 @@ func TestRequestsReachTheDoor(t *testing.T) {
 	}
 }
 
-func TestRawStreamIsAConnectionOfTheDoor(t *testing.T) {
+func TestDialOpensConnectionToDoor(t *testing.T) {
 	hub := tunneltest.NewHub(t, nil)
 	hub.Connect(t, "spoke1", kube(upgrade))
 	checkUpgrade(t, hub.Session(t, "spoke1"))
@@ -90,7 +90,7 @@ func checkUpgrade(t *testing.T, session *tunnel.Session) {
 	}
 }
 
-func TestAFedStreamEndsWithWhateverEnds(t *testing.T) {
+func TestFedStreamEndsWithSourceOrAgent(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		end    func(near, far net.Conn, agent *tunneltest.Agent)

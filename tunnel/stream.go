@@ -71,15 +71,15 @@ type hubStream struct {
 // Close sends what was written, as TCP does. Errors are those of RoundTrip.
 func (s *Session) Dial(ctx context.Context, door string) (net.Conn, error) {
 	if _, err := ParseDoor(door); err != nil {
-		return nil, s.named(err)
+		return nil, s.wrapError(err)
 	}
 	if err := s.acquire(door); err != nil {
 		return nil, err
 	}
 	stream, err := s.connect(ctx, door)
 	if err != nil {
-		s.slots.release(door)
-		return nil, s.failed(err)
+		s.streams.release(door)
+		return nil, s.streamError(err)
 	}
 	return stream, nil
 }
@@ -142,7 +142,7 @@ func (s *hubStream) receive(from io.ReadCloser) {
 	if err == nil {
 		s.in.finish(io.EOF)
 	} else {
-		s.in.finish(s.session.failed(err))
+		s.in.finish(s.session.streamError(err))
 	}
 	s.out.refuse(ErrAborted)
 	s.mu.Lock()
@@ -152,7 +152,7 @@ func (s *hubStream) receive(from io.ReadCloser) {
 	s.mu.Unlock()
 	s.cancel(ErrAborted)
 	_ = from.Close()
-	s.session.slots.release(s.door)
+	s.session.streams.release(s.door)
 }
 
 // aborted is an error for a stream's other side; never io.EOF itself, which

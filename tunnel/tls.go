@@ -54,7 +54,7 @@ func publicTLS(material func() (*tls.Certificate, *x509.CertPool, error)) *tls.C
 			}
 			// The peer has yet to prove that the key is its own: nothing may
 			// depend on this outcome but that the handshake goes on.
-			_, err := clusterOf(state.PeerCertificates, authorities, x509.ExtKeyUsageClientAuth)
+			_, err := verifyCluster(state.PeerCertificates, authorities, x509.ExtKeyUsageClientAuth)
 			return err
 		}
 		return c, nil
@@ -69,7 +69,7 @@ func hubSessionTLS(cert *tls.Certificate, authorities *x509.CertPool, want ident
 	config.InsecureSkipVerify = true // names only; see baseTLS
 	config.Certificates = []tls.Certificate{*cert}
 	config.VerifyConnection = func(state tls.ConnectionState) error {
-		got, err := clusterOf(state.PeerCertificates, authorities, x509.ExtKeyUsageServerAuth)
+		got, err := verifyCluster(state.PeerCertificates, authorities, x509.ExtKeyUsageServerAuth)
 		if err == nil && got != want {
 			err = fmt.Errorf("%w: %v instead of %v", ErrIdentity, got, want)
 		}
@@ -113,7 +113,7 @@ func verifyHub(authorities *x509.CertPool, hubID string, usage x509.ExtKeyUsage)
 	}
 }
 
-func clusterOf(certs []*x509.Certificate, authorities *x509.CertPool, usage x509.ExtKeyUsage) (identity.Cluster, error) {
+func verifyCluster(certs []*x509.Certificate, authorities *x509.CertPool, usage x509.ExtKeyUsage) (identity.Cluster, error) {
 	leaf, err := verifyChain(certs, authorities, usage)
 	if err != nil {
 		return identity.Cluster{}, err
@@ -151,7 +151,7 @@ func enrollTLS(fingerprint [sha256.Size]byte) *tls.Config {
 	config := baseTLS()
 	config.InsecureSkipVerify = true // names only; see baseTLS
 	config.VerifyConnection = func(state tls.ConnectionState) error {
-		authority, err := authorityOf(state.PeerCertificates, fingerprint)
+		authority, err := findAuthority(state.PeerCertificates, fingerprint)
 		if err != nil {
 			return err
 		}
@@ -169,7 +169,7 @@ func enrollTLS(fingerprint [sha256.Size]byte) *tls.Config {
 	return config
 }
 
-func authorityOf(certs []*x509.Certificate, fingerprint [sha256.Size]byte) (*x509.Certificate, error) {
+func findAuthority(certs []*x509.Certificate, fingerprint [sha256.Size]byte) (*x509.Certificate, error) {
 	for _, cert := range certs {
 		if cert.IsCA && sha256.Sum256(cert.Raw) == fingerprint {
 			return cert, nil

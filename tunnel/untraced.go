@@ -8,24 +8,24 @@ import (
 	"net/http/httptrace"
 )
 
-// untraced is a caller's context without the hooks of httptrace. HTTP/2 calls
+// tracelessContext is a caller's context without the hooks of httptrace. HTTP/2 calls
 // them in the goroutine that reads the session's connection, and with the
 // connection's locks held: a hook that waits for its caller, as
 // httputil.ReverseProxy's does which passes on 1xx answers, stops every stream
 // of the cluster. Without hooks the transport drops 1xx answers.
-type untraced struct{ context.Context }
+type tracelessContext struct{ context.Context }
 
-// withoutTrace hides the hooks of ctx, and tells whether it has any.
+// withoutTrace hides the hooks of ctx, and reports whether it has any.
 func withoutTrace(ctx context.Context) (without context.Context, hidden bool) {
 	if httptrace.ContextClientTrace(ctx) == nil {
 		return ctx, false
 	}
-	return untraced{ctx}, true
+	return tracelessContext{ctx}, true
 }
 
-// Value implements context.Context. All other values stay, among them the one by
-// which package context finds that a child needs no goroutine of its own.
-func (c untraced) Value(key any) any {
+// Value hides the hooks. All other values stay, among them the one by which package
+// context knows that a child needs no goroutine of its own.
+func (c tracelessContext) Value(key any) any {
 	v := c.Context.Value(key)
 	if _, hooks := v.(*httptrace.ClientTrace); hooks {
 		return nil

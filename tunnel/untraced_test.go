@@ -50,10 +50,10 @@ func traced(ctx context.Context, called *atomic.Int32, block <-chan struct{}) co
 	})
 }
 
-// TestNoHookOfACallerStopsTheSession has a caller whose hooks never return, as
+// TestRoundTripCallsNoTraceHooks has a caller whose hooks never return, as
 // one who reads nothing makes those of httputil.ReverseProxy, while the cluster
 // answers 103 over and over.
-func TestNoHookOfACallerStopsTheSession(t *testing.T) {
+func TestRoundTripCallsNoTraceHooks(t *testing.T) {
 	hub := tunneltest.NewHub(t, nil)
 	hub.Connect(t, "spoke1", kube(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
@@ -117,7 +117,7 @@ func TestNoHookOfACallerStopsTheSession(t *testing.T) {
 	}
 }
 
-func TestAnEndlessRowOf1xxAnswersEndsItsStreamAlone(t *testing.T) {
+func TestEndlessInformationalAnswersEndTheirStreamOnly(t *testing.T) {
 	hub := tunneltest.NewHub(t, nil)
 	hub.Connect(t, "spoke1", kube(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/hints" {
@@ -138,8 +138,8 @@ func TestAnEndlessRowOf1xxAnswersEndsItsStreamAlone(t *testing.T) {
 	_ = resp.Body.Close()
 }
 
-// TestACallersContextStillCounts: what hides the hooks hides nothing else.
-func TestACallersContextStillCounts(t *testing.T) {
+// TestRoundTripHonoursContextWithTrace: what hides the hooks hides nothing else.
+func TestRoundTripHonoursContextWithTrace(t *testing.T) {
 	entered := make(chan struct{})
 	hub := tunneltest.NewHub(t, nil)
 	hub.Connect(t, "spoke1", kube(func(_ http.ResponseWriter, r *http.Request) {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// windowRule decides how much one stream may have in flight towards this side.
+// windowSizer decides how much one stream may have in flight towards this side.
 // It has no clock and does no I/O. Three things make the window smaller:
 //
 //   - the budget, shared by the open streams: it is memory here;
@@ -17,56 +17,56 @@ import (
 //     small answer queues behind the sum of them on a slow link;
 //   - pings that take much longer than the fastest one did: a queue in the
 //     network, on a link slower than the window assumes.
-type windowRule struct {
+type windowSizer struct {
 	limits Limits
 
 	mu      sync.Mutex
 	streams int
 	bulk    int
-	least   time.Duration // fastest ping
-	queue   int           // divides the window: 1, 2, 4 ... by the pings
+	minRTT  time.Duration // fastest ping
+	divisor int           // divides the window: 1, 2, 4 ... by the pings
 	current int
 }
 
-func newWindowRule(l Limits) *windowRule {
-	return &windowRule{limits: l, queue: 1, current: l.StreamWindow}
+func newWindowSizer(l Limits) *windowSizer {
+	return &windowSizer{limits: l, divisor: 1, current: l.StreamWindow}
 }
 
-// open states the number of open streams and returns the window to use.
-func (w *windowRule) open(streams int) int {
+// setStreams records the number of open streams and returns the window to use.
+func (w *windowSizer) setStreams(streams int) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.streams = streams
 	return w.decide()
 }
 
-// ping states a ping's round trip and the bulk streams since the last one, and
+// recordPing records a ping's round trip and the bulk streams since the last one, and
 // returns the window to use.
-func (w *windowRule) ping(rtt time.Duration, bulk int) int {
+func (w *windowSizer) recordPing(rtt time.Duration, bulk int) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.bulk = bulk
-	if w.least == 0 || rtt < w.least {
-		w.least = rtt
+	if w.minRTT == 0 || rtt < w.minRTT {
+		w.minRTT = rtt
 	}
 	switch {
-	case bulk > 0 && rtt > 2*w.least+queueTolerance:
+	case bulk > 0 && rtt > 2*w.minRTT+queueTolerance:
 		w.shrink(rtt)
-	case rtt < w.least+w.least/2+queueTolerance/2:
-		w.queue = max(w.queue/2, 1)
+	case rtt < w.minRTT+w.minRTT/2+queueTolerance/2:
+		w.divisor = max(w.divisor/2, 1)
 	}
 	return w.decide()
 }
 
 // shrink halves the window, and again for each doubling of slowPing that the
 // ping took: on such a link the next ping is long in coming. mu is held.
-func (w *windowRule) shrink(rtt time.Duration) {
+func (w *windowSizer) shrink(rtt time.Duration) {
 	floor := w.limits.MinStreamWindow
 	if rtt > slowPing {
 		floor = slowWindow
 	}
-	for ; rtt > 0 && w.limits.StreamWindow/w.queue >= 2*floor; rtt /= 2 {
-		w.queue *= 2
+	for ; rtt > 0 && w.limits.StreamWindow/w.divisor >= 2*floor; rtt /= 2 {
+		w.divisor *= 2
 		if rtt <= slowPing {
 			return
 		}
@@ -86,22 +86,22 @@ const (
 
 // decide shrinks at once. It grows only when there is room for twice the
 // streams, so that a stream more and a stream less do not send SETTINGS each.
-func (w *windowRule) decide() int {
-	if fit := w.fit(w.streams); fit < w.current {
+func (w *windowSizer) decide() int {
+	if fit := w.windowFor(w.streams); fit < w.current {
 		w.current = fit
 	}
-	if fit := w.fit(2 * w.streams); fit > w.current {
+	if fit := w.windowFor(2 * w.streams); fit > w.current {
 		w.current = fit
 	}
 	return w.current
 }
 
-// fit is the window for a number of streams: a power of two, or the limit.
-func (w *windowRule) fit(streams int) int {
-	window := w.limits.StreamWindow / max(w.bulk, 1) / w.queue
+// windowFor returns the window for a number of streams: a power of two, or the limit.
+func (w *windowSizer) windowFor(streams int) int {
+	window := w.limits.StreamWindow / max(w.bulk, 1) / w.divisor
 	window = min(window, w.limits.WindowBudget/max(streams, 1))
 	if window < w.limits.StreamWindow && window > 0 {
 		window = 1 << (bits.Len(uint(window)) - 1)
 	}
-	return max(window, min(w.limits.MinStreamWindow, w.limits.StreamWindow/w.queue))
+	return max(window, min(w.limits.MinStreamWindow, w.limits.StreamWindow/w.divisor))
 }

@@ -15,9 +15,9 @@ import (
 	"github.com/spokelet/spokelet/internal/impersonation"
 )
 
-var errDisabled = fmt.Errorf("%w: the door is not enabled", errCeiling)
+var errDisabled = fmt.Errorf("%w: the door is not enabled", errNotAllowed)
 
-// admit decides about a request. The refusal is nil when it is admitted.
+// admit checks a request. The refusal is nil when it is admitted.
 func (d *Door) admit(r *http.Request) (*admitted, *metav1.Status) {
 	path, err := httpproxy.Path(r)
 	if err != nil {
@@ -42,47 +42,48 @@ func (d *Door) admit(r *http.Request) (*admitted, *metav1.Status) {
 	return a, nil
 }
 
-// admitUser decides about a request of a user of the hub.
+// admitUser checks a request of a user of the hub.
 func (d *Door) admitUser(r *http.Request, path, protocol string, p impersonation.Principal) (*admitted, error) {
-	id, err := d.enter(p)
+	id, err := d.authorizeUser(p)
 	if err != nil {
 		return nil, err
 	}
-	if err := d.checkCeiling(r.Method, path); err != nil {
+	if err := d.checkAllowed(r.Method, path); err != nil {
 		return nil, err
 	}
 	return &admitted{path: path, protocol: protocol, identity: id}, nil
 }
 
-// enter lets a user of the hub in, or refuses it whatever the request is.
-func (d *Door) enter(p impersonation.Principal) (identity, error) {
+// authorizeUser returns the identity of a user of the hub, or refuses the user whatever
+// the request is.
+func (d *Door) authorizeUser(p impersonation.Principal) (identity, error) {
 	if !d.cfg.Enabled {
 		return identity{}, errDisabled
 	}
-	return d.identify(p)
+	return d.mapUser(p)
 }
 
 // statusFor is the Status of a refusal: 400 for a malformed request, 404 for a
 // pod that is not here, 403 for everything else, known or not.
 func statusFor(err error) *metav1.Status {
 	if errors.Is(err, httpproxy.ErrPath) || errors.Is(err, httpproxy.ErrUpgrade) {
-		return failure(http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error())
+		return newStatus(http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error())
 	}
 	if errors.Is(err, errNoPod) {
-		return failure(http.StatusNotFound, metav1.StatusReasonNotFound, err.Error())
+		return newStatus(http.StatusNotFound, metav1.StatusReasonNotFound, err.Error())
 	}
-	return failure(http.StatusForbidden, metav1.StatusReasonForbidden, err.Error())
+	return newStatus(http.StatusForbidden, metav1.StatusReasonForbidden, err.Error())
 }
 
 func statusUnavailable(err error) *metav1.Status {
 	if errors.Is(err, httpproxy.ErrUpgrade) {
 		return statusFor(err)
 	}
-	return failure(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable,
+	return newStatus(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable,
 		fmt.Sprintf("API server of this cluster: %v", err))
 }
 
-func failure(code int32, reason metav1.StatusReason, message string) *metav1.Status {
+func newStatus(code int32, reason metav1.StatusReason, message string) *metav1.Status {
 	return &metav1.Status{
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
 		Status:   metav1.StatusFailure,

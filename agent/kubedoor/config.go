@@ -31,7 +31,7 @@ const anyGroup = "*"
 // request. Ordinary requests have the client's own deadline.
 const answerTimeout = 30 * time.Second
 
-// Config says where the door leads and sets its ceiling.
+// Config configures a Door.
 type Config struct {
 	// Rest reaches the cluster's API server as the agent, whose account may
 	// impersonate. It must not impersonate by itself.
@@ -69,7 +69,7 @@ func (c *Config) Default() {
 	}
 }
 
-// Validate says what makes the door unsafe or impossible.
+// Validate returns an error for a configuration that is unsafe or incomplete.
 func (c *Config) Validate() error {
 	if c.Rest == nil {
 		return errors.New("kube door: rest config is missing")
@@ -87,15 +87,15 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// backend reaches the API server: ordinary requests through a pool of HTTP/2
+// upstream sends requests to the API server: ordinary requests through a pool of HTTP/2
 // connections, each upgrade through an HTTP/1.1 connection of its own.
-type backend struct {
+type upstream struct {
 	base     *url.URL
 	pool     http.RoundTripper
 	upgrades http.RoundTripper
 }
 
-func newBackend(cfg *rest.Config) (*backend, error) {
+func newUpstream(cfg *rest.Config) (*upstream, error) {
 	base, _, err := rest.DefaultServerUrlFor(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("kube door: API server's address: %w", err)
@@ -108,18 +108,18 @@ func newBackend(cfg *rest.Config) (*backend, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kube door: transport: %w", err)
 	}
-	upgrades, err := rest.HTTPWrappersForConfig(cfg, &singleUse{cfg: cfg})
+	upgrades, err := rest.HTTPWrappersForConfig(cfg, &perRequestTransport{cfg: cfg})
 	if err != nil {
 		return nil, fmt.Errorf("kube door: transport for upgrades: %w", err)
 	}
-	return &backend{base: base, pool: pool, upgrades: upgrades}, nil
+	return &upstream{base: base, pool: pool, upgrades: upgrades}, nil
 }
 
-// singleUse opens one HTTP/1.1 connection per request and never reuses it. The
+// perRequestTransport opens one HTTP/1.1 connection per request and never reuses it. The
 // files that say whom to trust are read anew each time, so that a rotated one is
 // honoured; what comes of them is made anew only when they have changed, for a
 // connection keeps it as long as it lasts.
-type singleUse struct {
+type perRequestTransport struct {
 	cfg *rest.Config
 
 	mu   sync.Mutex // guards what is below
@@ -127,8 +127,7 @@ type singleUse struct {
 	tls  *tls.Config // of read
 }
 
-// RoundTrip implements http.RoundTripper.
-func (s *singleUse) RoundTrip(r *http.Request) (*http.Response, error) {
+func (s *perRequestTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	tlsConfig, err := s.tlsConfig()
 	if err != nil {
 		return nil, fmt.Errorf("TLS configuration: %w", err)
@@ -149,7 +148,7 @@ func (s *singleUse) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // tlsConfig is what the files say now. It is shared, and not to be changed.
-func (s *singleUse) tlsConfig() (*tls.Config, error) {
+func (s *perRequestTransport) tlsConfig() (*tls.Config, error) {
 	cfg := rest.CopyConfig(s.cfg)
 	cfg.NextProtos = []string{"http/1.1"}
 	if err := rest.LoadTLSFiles(cfg); err != nil {

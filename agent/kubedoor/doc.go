@@ -4,7 +4,7 @@
 // Package kubedoor is the agent's door to the API server of its cluster: a
 // reverse proxy that impersonates the principal whom the hub states.
 //
-// A request is forwarded only when all of this is decided in its favour: the
+// A request is forwarded only when it passes all of these checks: the
 // door is enabled, the path is canonical (internal/httpproxy), exactly one principal is
 // stated (internal/impersonation), it maps to an identity, and the path lies within the
 // namespaces that the cluster's owner allows. Any doubt is a refusal in the

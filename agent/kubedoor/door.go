@@ -20,9 +20,9 @@ import (
 
 // Door is the http.Handler behind the door "kube".
 type Door struct {
-	cfg     Config
-	backend *backend
-	proxy   *httputil.ReverseProxy
+	cfg      Config
+	upstream *upstream
+	proxy    *httputil.ReverseProxy
 }
 
 // New makes a door. The configuration is defaulted and validated.
@@ -31,16 +31,16 @@ func New(cfg Config) (*Door, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	b, err := newBackend(cfg.Rest)
+	b, err := newUpstream(cfg.Rest)
 	if err != nil {
 		return nil, err
 	}
-	d := &Door{cfg: cfg, backend: b}
+	d := &Door{cfg: cfg, upstream: b}
 	d.proxy = &httputil.ReverseProxy{
 		Rewrite:      d.rewrite,
 		Transport:    b.pool,
 		BufferPool:   httpproxy.NewBuffers(),
-		ErrorHandler: d.unreachable,
+		ErrorHandler: d.handleError,
 		ErrorLog:     errorLog(cfg.Logger),
 		// FlushInterval stays 0: ReverseProxy passes on at once whatever has no
 		// length, as watches and logs.
@@ -48,7 +48,7 @@ func New(cfg Config) (*Door, error) {
 	return d, nil
 }
 
-// admitted is a request in whose favour everything is decided.
+// admitted is a request that passed every check.
 type admitted struct {
 	path string
 	// query replaces that of the request, unless it is nil.
@@ -59,12 +59,11 @@ type admitted struct {
 
 type admittedKey struct{}
 
-// ServeHTTP implements http.Handler.
 func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a, refusal := d.admit(r)
 	if refusal != nil {
 		caller, _ := impersonation.From(r.Header) // nobody, unless exactly one is stated
-		d.recordRefusal(r, caller, refusal)
+		d.logRefusal(r, caller, refusal)
 		writeStatus(w, r, refusal)
 		return
 	}
@@ -75,9 +74,9 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), admittedKey{}, a)))
 }
 
-// recordRefusal writes down who asked for what in vain. What is admitted stands
-// in the API server's own audit log.
-func (d *Door) recordRefusal(r *http.Request, caller impersonation.Principal, refusal *metav1.Status) {
+// logRefusal logs a refused request. Admitted requests are in the API server's own
+// audit log.
+func (d *Door) logRefusal(r *http.Request, caller impersonation.Principal, refusal *metav1.Status) {
 	d.cfg.Logger.Info("Refused a request", "principal", caller.Kind, "user", caller.User, "verb", r.Method, "path", r.URL.Path,
 		"decision", "Deny", "code", refusal.Code, "why", refusal.Message, "auditID", r.Header.Get("Audit-Id"))
 }
@@ -85,13 +84,13 @@ func (d *Door) recordRefusal(r *http.Request, caller impersonation.Principal, re
 // rewrite turns the inbound request into the one for the API server. Reading
 // the decision from the context keeps one ReverseProxy for all requests.
 func (d *Door) rewrite(pr *httputil.ProxyRequest) {
-	d.address(pr.Out, pr.In.Context().Value(admittedKey{}).(*admitted)) //nolint:forcetypeassert // ServeHTTP has put it there
+	d.setTarget(pr.Out, pr.In.Context().Value(admittedKey{}).(*admitted)) //nolint:forcetypeassert // ServeHTTP has put it there
 }
 
-// address points out at the API server, on the path that was checked and as
-// the identity that was decided.
-func (d *Door) address(out *http.Request, a *admitted) {
-	u := *d.backend.base
+// setTarget directs out to the API server, with the path that was checked and the
+// identity that was decided.
+func (d *Door) setTarget(out *http.Request, a *admitted) {
+	u := *d.upstream.base
 	u.Path = strings.TrimSuffix(u.Path, "/") + a.path
 	u.RawPath = ""
 	u.RawQuery = out.URL.RawQuery
@@ -101,7 +100,7 @@ func (d *Door) address(out *http.Request, a *admitted) {
 	out.URL = &u
 	out.Host = u.Host
 	out.Trailer = nil
-	a.identity.assert(out.Header)
+	a.identity.setHeaders(out.Header)
 }
 
 // upgrade forwards an upgrade request over a connection of its own. The stream
@@ -113,20 +112,20 @@ func (d *Door) upgrade(w http.ResponseWriter, r *http.Request, a *admitted) {
 	out.Body = nil
 	out.ContentLength = 0
 	httpproxy.KeepUpgrade(out.Header, a.protocol)
-	d.address(out, a)
+	d.setTarget(out, a)
 	path, auditID, log := a.path, r.Header.Get("Audit-Id"), d.cfg.Logger // no more is held of the request
 	ended := func(cause error) {
 		if cause != nil { // the hub hears that it was cut, and of no reason
 			log.V(1).Info("A stream was cut", "path", path, "auditID", auditID, "why", cause.Error())
 		}
 	}
-	if err := httpproxy.Switch(context.Background(), w, out, d.backend.upgrades, ended); err != nil {
-		d.unreachable(w, r, err)
+	if err := httpproxy.Switch(context.Background(), w, out, d.upstream.upgrades, ended); err != nil {
+		d.handleError(w, r, err)
 	}
 }
 
-// unreachable answers when the API server gave no answer.
-func (d *Door) unreachable(w http.ResponseWriter, r *http.Request, err error) {
+// handleError answers a request that the API server did not answer.
+func (d *Door) handleError(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil {
 		// Nobody waits for an answer; a broken stream is the honest one.
 		panic(http.ErrAbortHandler)

@@ -94,7 +94,7 @@ func serve(t *testing.T, cfg Config) *httptest.Server {
 	s := httptest.NewServer(d)
 	t.Cleanup(func() {
 		s.Close()
-		utilnet.CloseIdleConnectionsFor(d.backend.pool)
+		utilnet.CloseIdleConnectionsFor(d.upstream.pool)
 	})
 	return s
 }
@@ -139,7 +139,7 @@ func checkStatus(t *testing.T, reason string, res *http.Response, code int, reas
 	}
 }
 
-func TestDoorForwardsAsTheCaller(t *testing.T) {
+func TestDoorImpersonatesCaller(t *testing.T) {
 	api := newAPIServer(t, ok)
 	s := open(t, Config{Rest: api.config(), Groups: []string{"dev"}})
 	h := alice()
@@ -232,7 +232,7 @@ func merge(into, from http.Header) http.Header {
 	return into
 }
 
-func TestDoorLetsPassWithinItsCeiling(t *testing.T) {
+func TestDoorForwardsAllowedNamespaces(t *testing.T) {
 	for _, path := range []string{
 		"/version", "/api", "/api/v1", "/apis", "/apis/apps", "/apis/apps/v1", "/openapi/v3/apis/apps/v1",
 		"/api/v1/namespaces/a", "/api/v1/namespaces/a/pods", "/apis/apps/v1/namespaces/b/deployments/x/status",
@@ -248,7 +248,7 @@ func TestDoorLetsPassWithinItsCeiling(t *testing.T) {
 	}
 }
 
-func TestDoorPassesOnTheGroupsThatTheOwnerAllows(t *testing.T) {
+func TestDoorForwardsAllowedGroups(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		groups []string
@@ -272,7 +272,7 @@ func TestDoorPassesOnTheGroupsThatTheOwnerAllows(t *testing.T) {
 	}
 }
 
-func TestDoorNeverEndsACutAnswerCleanly(t *testing.T) {
+func TestDoorAbortsCutAnswer(t *testing.T) {
 	for _, length := range []string{"", "1000"} {
 		t.Run("content length "+length, func(t *testing.T) {
 			api := newAPIServer(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -301,7 +301,7 @@ func TestDoorNeverEndsACutAnswerCleanly(t *testing.T) {
 	}
 }
 
-func TestDoorPassesEventsOnAtOnce(t *testing.T) {
+func TestDoorFlushesEventsAtOnce(t *testing.T) {
 	next := make(chan struct{})
 	api := newAPIServer(t, func(w http.ResponseWriter, _ *http.Request) {
 		for i := range 3 {
@@ -325,7 +325,7 @@ func TestDoorPassesEventsOnAtOnce(t *testing.T) {
 	}
 }
 
-func TestDoorSaysThatTheAPIServerIsAway(t *testing.T) {
+func TestDoorReportsUnreachableAPIServer(t *testing.T) {
 	api := newAPIServer(t, ok)
 	cfg := api.config()
 	api.Close()
@@ -335,7 +335,7 @@ func TestDoorSaysThatTheAPIServerIsAway(t *testing.T) {
 	checkStatus(t, "for upgrades too", get(t, s, "/exec", h), 503, metav1.StatusReasonServiceUnavailable, "API server")
 }
 
-func TestDoorCarriesAnUpgrade(t *testing.T) {
+func TestDoorForwardsUpgrade(t *testing.T) {
 	api := newAPIServer(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor != 1 {
 			t.Errorf("upgrade over %s", r.Proto)
@@ -381,7 +381,7 @@ func dialUpgrade(t *testing.T, s *httptest.Server, path string, h http.Header) (
 	return c, bufio.NewReader(c)
 }
 
-func TestDoorClosesAfterARefusedUpgrade(t *testing.T) {
+func TestDoorClosesConnectionAfterRefusedUpgrade(t *testing.T) {
 	cases := map[string]struct {
 		reason  string
 		path    string
@@ -417,7 +417,7 @@ func TestDoorClosesAfterARefusedUpgrade(t *testing.T) {
 	}
 }
 
-func TestConfigIsRefusedWhenItIsUnsafe(t *testing.T) {
+func TestConfigValidateRefusesUnsafe(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		cfg    Config
@@ -438,7 +438,7 @@ func TestConfigIsRefusedWhenItIsUnsafe(t *testing.T) {
 	}
 }
 
-func TestStreamsShareWhomTheyTrustUntilItChanges(t *testing.T) {
+func TestUpgradesShareTLSConfigUntilFilesChange(t *testing.T) {
 	api := newAPIServer(t, func(http.ResponseWriter, *http.Request) {})
 	cfg := api.config()
 	file := filepath.Join(t.TempDir(), "ca.crt")
@@ -448,7 +448,7 @@ func TestStreamsShareWhomTheyTrustUntilItChanges(t *testing.T) {
 		}
 	}
 	write(cfg.CAData)
-	once := &singleUse{cfg: &rest.Config{Host: cfg.Host, TLSClientConfig: rest.TLSClientConfig{CAFile: file}}}
+	once := &perRequestTransport{cfg: &rest.Config{Host: cfg.Host, TLSClientConfig: rest.TLSClientConfig{CAFile: file}}}
 	made := func() *tls.Config {
 		c, err := once.tlsConfig()
 		if err != nil {

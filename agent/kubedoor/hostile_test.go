@@ -48,10 +48,10 @@ func impersonations() []string {
 	)
 }
 
-// TestDoorLetsNoImpersonationThrough sends each line both with an ordinary
+// TestDoorForwardsNoImpersonation sends each line both with an ordinary
 // request and with an upgrade, over the wire. The API server sees the door's
 // own impersonation and nothing else that is about the caller.
-func TestDoorLetsNoImpersonationThrough(t *testing.T) {
+func TestDoorForwardsNoImpersonation(t *testing.T) {
 	api := newAPIServer(t, ok)
 	s := open(t, Config{Rest: api.config(), Groups: []string{"dev"}})
 	address := s.Listener.Addr().String()

@@ -42,10 +42,10 @@ func instead(answer string) http.HandlerFunc {
 	}
 }
 
-// TestNothingFollowsAFailedUpgrade sends a second request behind each upgrade,
+// TestDoorClosesConnectionAfterFailedUpgrade sends a second request behind each upgrade,
 // as Kubernetes CVE-2018-1002105 did. It reaches nobody and is not answered,
 // whatever the method, the protocol and the failure.
-func TestNothingFollowsAFailedUpgrade(t *testing.T) {
+func TestDoorClosesConnectionAfterFailedUpgrade(t *testing.T) {
 	variants := 0
 	for failure, answer := range failures {
 		api := newAPIServer(t, answer)

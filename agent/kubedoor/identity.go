@@ -23,8 +23,8 @@ type identity struct {
 	groups []string
 }
 
-// identify maps a user. Any error is a refusal.
-func (d *Door) identify(p impersonation.Principal) (identity, error) {
+// mapUser maps a user of the hub to an identity here. Any error is a refusal.
+func (d *Door) mapUser(p impersonation.Principal) (identity, error) {
 	switch {
 	case p.Kind != impersonation.User:
 		return identity{}, fmt.Errorf("%w: a %s is no user", errIdentity, p.Kind)
@@ -39,25 +39,25 @@ func (d *Door) identify(p impersonation.Principal) (identity, error) {
 	}
 	id := identity{user: d.cfg.UserPrefix + p.User}
 	for _, g := range p.Groups {
-		if d.passes(g) {
+		if d.passesGroup(g) {
 			id.groups = append(id.groups, d.cfg.UserPrefix+g)
 		}
 	}
 	return id, nil
 }
 
-// passes says whether a group of the hub is passed on. The system groups mean
+// passesGroup reports whether a group of the hub is passed on. The system groups mean
 // the hub's own components, which are nobody here.
-func (d *Door) passes(group string) bool {
+func (d *Door) passesGroup(group string) bool {
 	if strings.HasPrefix(group, "system:") || strings.HasPrefix(group, d.cfg.UserPrefix) {
 		return false
 	}
 	return slices.Contains(d.cfg.Groups, anyGroup) || slices.Contains(d.cfg.Groups, group)
 }
 
-// assert replaces whatever h says about the caller by id. The agent's own
+// setHeaders replaces every statement about the caller in h by id. The agent's own
 // credential is added by the transport, which would keep one found here.
-func (id identity) assert(h http.Header) {
+func (id identity) setHeaders(h http.Header) {
 	impersonation.Scrub(h)
 	delete(h, "Authorization")
 	for k := range h {

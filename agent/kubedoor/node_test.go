@@ -48,7 +48,7 @@ func asNode(uid string) http.Header {
 	return h
 }
 
-func TestTheNodeReadsLogsOfItsPods(t *testing.T) {
+func TestNodeReadsLogsOfItsPods(t *testing.T) {
 	api := newAPIServer(t, ok)
 	s := open(t, nodeConfig(api))
 	h := asNode("u1")
@@ -70,7 +70,7 @@ func TestTheNodeReadsLogsOfItsPods(t *testing.T) {
 	}
 }
 
-func TestTheNodeStreamsWithItsPods(t *testing.T) {
+func TestNodeStreamsToItsPods(t *testing.T) {
 	for _, target := range []string{
 		"exec?command=sh&command=-c&container=c&stdin=true&tty=true", "attach?container=c&stdout=true", "portforward", "portforward?ports=80",
 	} {
@@ -94,14 +94,14 @@ func TestTheNodeStreamsWithItsPods(t *testing.T) {
 	}
 }
 
-func TestTheNodeIsServedThoughUsersAreNot(t *testing.T) {
+func TestNodeIsServedWhileUsersAreNot(t *testing.T) {
 	api := newAPIServer(t, ok)
 	cfg := nodeConfig(api)
 	get(t, serve(t, cfg), "/api/v1/namespaces/team/pods/web/log", asNode("u1"))
 	api.one(t)
 }
 
-func TestTheNodeIsRefused(t *testing.T) {
+func TestNodeIsRefused(t *testing.T) {
 	const pod = "/api/v1/namespaces/team/pods/web"
 	log := pod + "/log"
 	cases := map[string]struct {
@@ -177,14 +177,14 @@ func TestTheNodeIsRefused(t *testing.T) {
 	}
 }
 
-func TestTheNodeIsRefusedByAnAgentWithoutPods(t *testing.T) {
+func TestNodeIsRefusedWithoutPods(t *testing.T) {
 	api := newAPIServer(t, ok)
 	res := get(t, open(t, Config{Rest: api.config()}), "/api/v1/namespaces/team/pods/web/log", asNode("u1"))
 	checkStatus(t, "nothing runs for the hub", res, 403, metav1.StatusReasonForbidden, "no pods")
 	api.none(t)
 }
 
-func TestALogIsNoUpgrade(t *testing.T) {
+func TestNodeLogRefusesUpgrade(t *testing.T) {
 	api := newAPIServer(t, ok)
 	s := open(t, nodeConfig(api))
 	c, err := net.Dial("tcp", s.Listener.Addr().String())
@@ -203,9 +203,9 @@ func TestALogIsNoUpgrade(t *testing.T) {
 	api.none(t)
 }
 
-// TestTheNodeReachesNothingButItsPod sends every trick of the hostile tests as
+// TestNodeReachesItsPodOnly sends every trick of the hostile tests as
 // the node, as a request and as an upgrade, over the wire.
-func TestTheNodeReachesNothingButItsPod(t *testing.T) {
+func TestNodeReachesItsPodOnly(t *testing.T) {
 	api := newAPIServer(t, ok)
 	s := open(t, nodeConfig(api))
 	var all []string

@@ -21,16 +21,16 @@ import (
 )
 
 // Config is for clients inside the agent that act for a requester: each request takes
-// the way of those that come through the door, ceiling and mapping included, and a
+// the way of those that come through the door, allow-list and mapping included, and a
 // refusal is answered with the Status that the door would send. The error is the
 // door's refusal of the requester.
 func (d *Door) Config(r wire.Requester) (*rest.Config, error) {
 	p := principalOf(r)
-	id, err := d.requester(p)
+	id, err := d.identityOf(p)
 	if err != nil {
 		return nil, err
 	}
-	base := d.backend.base // its path is added as to every request that is admitted
+	base := d.upstream.base // its path is added as to every request that is admitted
 	return &rest.Config{
 		Host:      (&url.URL{Scheme: base.Scheme, Host: base.Host}).String(),
 		Transport: &transport{door: d, requester: p, identity: id},
@@ -40,7 +40,7 @@ func (d *Door) Config(r wire.Requester) (*rest.Config, error) {
 
 // Identity is whom the API server takes a requester for.
 func (d *Door) Identity(r wire.Requester) (user string, groups []string, err error) {
-	id, err := d.requester(principalOf(r))
+	id, err := d.identityOf(principalOf(r))
 	return id.user, id.groups, err
 }
 
@@ -48,11 +48,11 @@ func principalOf(r wire.Requester) impersonation.Principal {
 	return impersonation.Principal{Kind: impersonation.User, User: r.User, Groups: r.Groups}
 }
 
-func (d *Door) requester(p impersonation.Principal) (identity, error) {
+func (d *Door) identityOf(p impersonation.Principal) (identity, error) {
 	if err := p.Validate(); err != nil {
 		return identity{}, fmt.Errorf("%w: %w", errIdentity, err)
 	}
-	return d.enter(p)
+	return d.authorizeUser(p)
 }
 
 // transport makes the requests of one requester. The connections are the door's.
@@ -62,17 +62,16 @@ type transport struct {
 	identity  identity
 }
 
-// RoundTrip implements http.RoundTripper.
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	path, err := t.admit(r)
 	if err != nil {
 		refusal := statusFor(err)
-		t.door.recordRefusal(r, t.requester, refusal)
-		return refuse(r, refusal)
+		t.door.logRefusal(r, t.requester, refusal)
+		return refusalResponse(r, refusal)
 	}
 	out := r.Clone(r.Context())
-	t.door.address(out, &admitted{path: path, identity: t.identity})
-	return t.door.backend.pool.RoundTrip(out)
+	t.door.setTarget(out, &admitted{path: path, identity: t.identity})
+	return t.door.upstream.pool.RoundTrip(out)
 }
 
 // admit returns the path below the API server's own.
@@ -88,11 +87,11 @@ func (t *transport) admit(r *http.Request) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return path, t.door.checkCeiling(r.Method, path)
+	return path, t.door.checkAllowed(r.Method, path)
 }
 
-// refuse answers a request in the API server's place.
-func refuse(r *http.Request, s *metav1.Status) (*http.Response, error) {
+// refusalResponse is the response to a refused request.
+func refusalResponse(r *http.Request, s *metav1.Status) (*http.Response, error) {
 	if r.Body != nil {
 		_ = r.Body.Close() // nobody reads it
 	}

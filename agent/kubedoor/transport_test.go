@@ -34,7 +34,7 @@ func enabled(t *testing.T, cfg Config) *Door {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { utilnet.CloseIdleConnectionsFor(d.backend.pool) })
+	t.Cleanup(func() { utilnet.CloseIdleConnectionsFor(d.upstream.pool) })
 	return d
 }
 
@@ -61,7 +61,7 @@ func pods(w http.ResponseWriter, _ *http.Request) {
 	_, _ = io.WriteString(w, `{"kind":"PodList","apiVersion":"v1","items":[{"metadata":{"name":"p"}}]}`)
 }
 
-func TestAClientInsideActsAsItsRequester(t *testing.T) {
+func TestTransportImpersonatesRequester(t *testing.T) {
 	api := newAPIServer(t, pods)
 	cfg := configFor(t, enabled(t, Config{Rest: api.config(), Groups: []string{"dev"}}))
 	list, err := clientOf(t, cfg).CoreV1().Pods("a").List(t.Context(), metav1.ListOptions{LabelSelector: "x=y"})
@@ -81,7 +81,7 @@ func TestAClientInsideActsAsItsRequester(t *testing.T) {
 	}
 }
 
-func TestAClientInsideCannotBeSomebodyElse(t *testing.T) {
+func TestTransportScrubsImpersonation(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		change func(*rest.Config)
@@ -137,7 +137,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-func TestAClientInsideIsRefusedAsTheDoorRefuses(t *testing.T) {
+func TestTransportRefusesWhatDoorRefuses(t *testing.T) {
 	cases := map[string]struct {
 		reason  string
 		method  string
@@ -200,7 +200,7 @@ func (c *closing) Close() error {
 	return nil
 }
 
-func TestARefusalIsAnErrorOfKubernetesToItsClient(t *testing.T) {
+func TestTransportRefusalIsStatusError(t *testing.T) {
 	api := newAPIServer(t, pods)
 	client := clientOf(t, configFor(t, enabled(t, Config{Rest: api.config(), Namespaces: []string{"a"}})))
 	if _, err := client.CoreV1().Pods("b").List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `"b"`) {
@@ -212,7 +212,7 @@ func TestARefusalIsAnErrorOfKubernetesToItsClient(t *testing.T) {
 	api.none(t)
 }
 
-func TestAClientInsideLeavesItsRequestAsItWas(t *testing.T) {
+func TestTransportLeavesRequestUnchanged(t *testing.T) {
 	api := newAPIServer(t, ok)
 	cfg := configFor(t, enabled(t, Config{Rest: api.config()}))
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, cfg.Host+"/version", nil)
@@ -230,7 +230,7 @@ func TestAClientInsideLeavesItsRequestAsItWas(t *testing.T) {
 	}
 }
 
-func TestAClientInsideReachesAnAPIServerBelowAPath(t *testing.T) {
+func TestTransportKeepsPathOfAPIServer(t *testing.T) {
 	api := newAPIServer(t, pods)
 	below := api.config()
 	below.Host += "/clusters/c1"
@@ -243,7 +243,7 @@ func TestAClientInsideReachesAnAPIServerBelowAPath(t *testing.T) {
 	}
 }
 
-func TestARequesterWhomTheDoorRefusesHasNoClient(t *testing.T) {
+func TestConfigRefusesRequester(t *testing.T) {
 	cases := map[string]struct {
 		reason    string
 		closed    bool
@@ -275,7 +275,7 @@ func TestARequesterWhomTheDoorRefusesHasNoClient(t *testing.T) {
 	}
 }
 
-func TestAnIdentityIsWhatTheDoorImpersonates(t *testing.T) {
+func TestIdentityIsWhatDoorImpersonates(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		passed []string

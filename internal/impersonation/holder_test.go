@@ -5,7 +5,7 @@ package impersonation
 
 import "testing"
 
-func TestTheServiceAccountsOfANamespaceAreOneHolder(t *testing.T) {
+func TestHolderGroupsServiceAccountsOfNamespace(t *testing.T) {
 	for user, tc := range map[string]struct{ reason, want string }{
 		"system:serviceaccount:team-a:ci":   {"who made it can make others", "system:serviceaccounts:team-a"},
 		"system:serviceaccount:team-a:ci-2": {"another one that was made", "system:serviceaccounts:team-a"},

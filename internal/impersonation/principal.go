@@ -174,7 +174,7 @@ func checkAssertions(h http.Header) error {
 		case HeaderKind, HeaderUser, HeaderGroup, HeaderPodUID:
 			continue
 		}
-		if isAssertion(fold(k)) {
+		if isAssertion(normalize(k)) {
 			return fmt.Errorf("%w: header %q is unknown", ErrAmbiguous, k)
 		}
 	}

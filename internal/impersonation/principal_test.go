@@ -114,7 +114,7 @@ func TestSet(t *testing.T) {
 	}
 }
 
-func TestSetKeepsNothingOfTheCallersSlice(t *testing.T) {
+func TestSetCopiesGroups(t *testing.T) {
 	groups := []string{"dev"}
 	h := http.Header{}
 	Set(h, Principal{Kind: User, User: "alice", Groups: groups})
@@ -124,7 +124,7 @@ func TestSetKeepsNothingOfTheCallersSlice(t *testing.T) {
 	}
 }
 
-func TestScrubKeepsTheRest(t *testing.T) {
+func TestScrubKeepsOtherHeaders(t *testing.T) {
 	h := http.Header{
 		"Accept":            {"application/json"},
 		"Audit-Id":          {"1"},

@@ -23,12 +23,12 @@ const (
 // have a proxy drop or add them.
 func Scrub(h http.Header) {
 	for k, values := range h {
-		name := fold(k)
+		name := normalize(k)
 		switch {
 		case isClaim(name):
 			delete(h, k)
 		case name == "connection" || name == "trailer":
-			scrubList(h, k, values)
+			removeClaims(h, k, values)
 		}
 	}
 }
@@ -41,7 +41,7 @@ func isAssertion(folded string) bool {
 	return strings.HasPrefix(folded, assertionPrefix) || strings.HasPrefix(folded, podPrefix)
 }
 
-func scrubList(h http.Header, key string, values []string) {
+func removeClaims(h http.Header, key string, values []string) {
 	if !hasClaim(values) {
 		return
 	}
@@ -49,7 +49,7 @@ func scrubList(h http.Header, key string, values []string) {
 	for _, v := range values {
 		var tokens []string
 		for token := range strings.SplitSeq(v, ",") {
-			if !isClaim(fold(token)) {
+			if !isClaim(normalize(token)) {
 				tokens = append(tokens, token)
 			}
 		}
@@ -67,7 +67,7 @@ func scrubList(h http.Header, key string, values []string) {
 func hasClaim(values []string) bool {
 	for _, v := range values {
 		for token := range strings.SplitSeq(v, ",") {
-			if isClaim(fold(token)) {
+			if isClaim(normalize(token)) {
 				return true
 			}
 		}
@@ -75,10 +75,10 @@ func hasClaim(values []string) bool {
 	return false
 }
 
-// fold reduces a header name to lower-case words joined by single dashes, so
+// normalize reduces a header name to lower-case words joined by single dashes, so
 // that Impersonate_User, impersonate.user and " IMPERSONATE--USER" are one.
-func fold(name string) string {
-	if harmless(name) {
+func normalize(name string) string {
+	if cannotBeClaim(name) {
 		return ""
 	}
 	var b strings.Builder
@@ -101,9 +101,9 @@ func fold(name string) string {
 	return b.String()
 }
 
-// harmless spares most names the copy: it begins with a letter with which
+// cannotBeClaim spares most names the copy: it begins with a letter with which
 // neither a claim nor one of the two lists begins.
-func harmless(name string) bool {
+func cannotBeClaim(name string) bool {
 	if name == "" {
 		return true
 	}

@@ -67,7 +67,7 @@ func (l Local) agree(peer *rpcv1.Hello) (Agreement, error) {
 	}
 	agreement := Agreement{
 		Protocol:      highest,
-		Features:      common(l.Features, peer.GetFeatures()),
+		Features:      intersection(l.Features, peer.GetFeatures()),
 		Version:       peer.GetVersion(),
 		ProcessID:     peer.GetProcessId(),
 		KubeSystemUID: peer.GetKubeSystemUid(),
@@ -76,7 +76,7 @@ func (l Local) agree(peer *rpcv1.Hello) (Agreement, error) {
 	return agreement, nil
 }
 
-func common(a, b []string) []string {
+func intersection(a, b []string) []string {
 	var both []string
 	for _, name := range a {
 		if slices.Contains(b, name) {

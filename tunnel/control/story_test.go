@@ -198,7 +198,7 @@ func TestHellosOutOfBoundsAreRefused(t *testing.T) {
 	}
 }
 
-func TestReasonsFit(t *testing.T) {
+func TestReasonIsCutToItsLimit(t *testing.T) {
 	for name, in := range map[string]string{
 		"long":            strings.Repeat("x", 2*control.MaxReason),
 		"cut in a letter": strings.Repeat("é", control.MaxReason),

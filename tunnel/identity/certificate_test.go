@@ -20,7 +20,7 @@ import (
 	"testing"
 )
 
-func TestCertificatesOfPeersAreRead(t *testing.T) {
+func TestClusterOfReadsCertificate(t *testing.T) {
 	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		t.Fatal(err)
@@ -53,7 +53,7 @@ func TestCertificatesOfPeersAreRead(t *testing.T) {
 	}
 }
 
-func TestACertificateOfTheHubIsRead(t *testing.T) {
+func TestHubOfReadsCertificate(t *testing.T) {
 	hub := Hub{ID: hubID}
 	tmpl := template()
 	tmpl.URIs = []*url.URL{hub.URI()}
@@ -69,7 +69,7 @@ func TestACertificateOfTheHubIsRead(t *testing.T) {
 	}
 }
 
-func TestAHostileCertificateIsRefused(t *testing.T) {
+func TestClusterOfRefusesHostileCertificate(t *testing.T) {
 	const uri = "spiffe://" + hubID + "/cluster/store1/" + clusterID
 	raw := func(names ...generalName) func(*x509.Certificate) {
 		return func(c *x509.Certificate) {
@@ -139,7 +139,7 @@ func TestAHostileCertificateIsRefused(t *testing.T) {
 	}
 }
 
-func TestAWeakKeyIsRefused(t *testing.T) {
+func TestClusterOfRefusesWeakKey(t *testing.T) {
 	// Go refuses to make or use an RSA key of 1024 bits, not to parse one: the
 	// certificate carries it and another key signs.
 	t.Setenv("GODEBUG", "rsa1024min=0")

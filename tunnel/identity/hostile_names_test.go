@@ -71,11 +71,11 @@ func hostileURIs() map[string]string {
 	return all
 }
 
-// TestNoTwistedURIIsTheCluster puts each URI into a certificate and a request,
+// TestParseClusterRefusesOtherSpellings puts each URI into a certificate and a request,
 // as raw bytes where crypto/x509 would not write it. What crypto/x509 does not
 // refuse to parse is refused here, or is an identity of its own that is spelt
 // just so.
-func TestNoTwistedURIIsTheCluster(t *testing.T) {
+func TestParseClusterRefusesOtherSpellings(t *testing.T) {
 	key := newKey(t)
 	uris := hostileURIs()
 	if len(uris) < 150 {
@@ -111,8 +111,8 @@ func TestNoTwistedURIIsTheCluster(t *testing.T) {
 	}
 }
 
-// TestNoTwistedNameIsTheCluster puts each name where the common name stands.
-func TestNoTwistedNameIsTheCluster(t *testing.T) {
+// TestClusterOfRefusesOtherNames puts each name where the common name stands.
+func TestClusterOfRefusesOtherNames(t *testing.T) {
 	key := newKey(t)
 	for twist, apply := range twists {
 		name := apply("store1")

@@ -74,7 +74,7 @@ func TestValidateID(t *testing.T) {
 	}
 }
 
-func TestNewIDIsValidAndFresh(t *testing.T) {
+func TestNewIDIsValidAndUnique(t *testing.T) {
 	seen := map[string]bool{}
 	for range 1000 {
 		id := NewID()
@@ -91,7 +91,7 @@ func TestNewIDIsValidAndFresh(t *testing.T) {
 	}
 }
 
-func TestURIsAreReadAsTheyAreWritten(t *testing.T) {
+func TestParseReadsWhatStringWrites(t *testing.T) {
 	hub := Hub{ID: hubID}
 	if got := hub.URI().String(); got != hub.String() {
 		t.Errorf("hub URI() = %s, String() = %s", got, hub)
@@ -112,7 +112,7 @@ func TestURIsAreReadAsTheyAreWritten(t *testing.T) {
 	}
 }
 
-func TestAForeignURIIsRefused(t *testing.T) {
+func TestParseRefusesForeignURI(t *testing.T) {
 	const cluster = "spiffe://" + hubID + "/cluster/store1/" + clusterID
 	cases := map[string]struct {
 		reason string
@@ -170,7 +170,7 @@ func TestAForeignURIIsRefused(t *testing.T) {
 	}
 }
 
-func TestAHubIsNotACluster(t *testing.T) {
+func TestParseClusterRefusesHub(t *testing.T) {
 	if got, err := ParseHub(store1.String()); !errors.Is(err, ErrURI) {
 		t.Errorf("ParseHub(%s) = %v, %v, want %v", store1, got, err, ErrURI)
 	}

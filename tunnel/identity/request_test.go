@@ -25,7 +25,7 @@ func parseRequest(tb testing.TB, der []byte) *x509.CertificateRequest {
 	return csr
 }
 
-func TestARequestIsAcceptedForItsOwnCluster(t *testing.T) {
+func TestCheckRequestAcceptsRequestForItsOwnCluster(t *testing.T) {
 	cases := map[string]struct {
 		reason  string
 		cluster Cluster
@@ -51,7 +51,7 @@ func TestARequestIsAcceptedForItsOwnCluster(t *testing.T) {
 	}
 }
 
-func TestNewRequestRefusesAHalfKnownCluster(t *testing.T) {
+func TestNewRequestRefusesIncompleteCluster(t *testing.T) {
 	cases := map[string]struct {
 		reason  string
 		cluster Cluster
@@ -72,7 +72,7 @@ func TestNewRequestRefusesAHalfKnownCluster(t *testing.T) {
 	}
 }
 
-func TestAHostileRequestIsRefused(t *testing.T) {
+func TestCheckRequestRefusesHostileRequest(t *testing.T) {
 	change := func(cluster Cluster) []*url.URL { return []*url.URL{cluster.URI()} }
 	cases := map[string]struct {
 		reason   string
@@ -127,7 +127,7 @@ func TestAHostileRequestIsRefused(t *testing.T) {
 	}
 }
 
-func TestARequestNotSignedByItsKeyIsRefused(t *testing.T) {
+func TestCheckRequestRefusesForeignSignature(t *testing.T) {
 	der, err := NewRequest(newKey(t), store1)
 	if err != nil {
 		t.Fatal(err)
@@ -139,7 +139,7 @@ func TestARequestNotSignedByItsKeyIsRefused(t *testing.T) {
 	}
 }
 
-func TestARequestWithAWeakKeyIsRefused(t *testing.T) {
+func TestCheckRequestRefusesWeakKey(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P224(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -153,7 +153,7 @@ func TestARequestWithAWeakKeyIsRefused(t *testing.T) {
 	}
 }
 
-func TestARequestForAnInvalidClusterIsRefused(t *testing.T) {
+func TestCheckRequestRefusesInvalidCluster(t *testing.T) {
 	der, err := NewRequest(newKey(t), Cluster{Name: "store1"})
 	if err != nil {
 		t.Fatal(err)

@@ -15,8 +15,8 @@ import (
 type journey struct {
 	t        *testing.T
 	source   *Source
-	feed     *feed
-	intake   *intake
+	feed     *sourceStream
+	intake   *mirrorStream
 	received []Resource
 	now      time.Time
 }
@@ -26,7 +26,7 @@ func newJourney(t *testing.T) *journey {
 	j := &journey{t: t, source: NewSource("k"), now: time.Unix(1_000_000, 0)}
 	m := NewMirror("k", Receiver{Put: func(r Resource) { j.received = append(j.received, r) }})
 	j.feed, j.intake = j.source.open(nil, func() {}), m.open()
-	if err := j.feed.inventory(j.intake.inventory()[0].GetInventory()); err != nil {
+	if err := j.feed.handleInventory(j.intake.inventory()[0].GetInventory()); err != nil {
 		t.Fatal(err)
 	}
 	return j
@@ -56,7 +56,7 @@ func (j *journey) travel() (ages []time.Duration) {
 	return ages
 }
 
-func TestNewsAreAsOldAsWhatTheyTell(t *testing.T) {
+func TestPutCarriesAge(t *testing.T) {
 	const unknown = time.Duration(-1)
 	tests := map[string]struct {
 		reason string
@@ -111,7 +111,7 @@ func TestNewsAreAsOldAsWhatTheyTell(t *testing.T) {
 	}
 }
 
-func TestAnAgeThatCannotBeIsNone(t *testing.T) {
+func TestImpossibleAgeIsIgnored(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	tests := map[string]struct {
 		reason string

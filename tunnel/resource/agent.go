@@ -19,8 +19,8 @@ import (
 // compressAbove is the size in bytes above which a message is worth gzip.
 const compressAbove = 8 << 10
 
-// lastWord is how long a stream that ends has for saying why.
-const lastWord = time.Second
+// closeTimeout is how long a stream that ends may take to send its reason.
+const closeTimeout = time.Second
 
 // Agent is the agent's end: the handler of the door "sync".
 type Agent struct {
@@ -30,16 +30,16 @@ type Agent struct {
 
 // NewAgent joins the sources and mirrors, one per kind at most.
 func NewAgent(sources []*Source, mirrors []*Mirror) (*Agent, error) {
-	if err := distinct(sources, mirrors); err != nil {
+	if err := checkDistinctKinds(sources, mirrors); err != nil {
 		return nil, err
 	}
 	a := &Agent{exchange: exchange{ends: func() ([]*Source, []*Mirror) { return sources, mirrors }}}
 	_, a.handler = rpcv1connect.NewSyncServiceHandler(service{a},
-		connect.WithReadMaxBytes(MaxBody+header), connect.WithCompressMinBytes(compressAbove))
+		connect.WithReadMaxBytes(MaxBody+messageOverhead), connect.WithCompressMinBytes(compressAbove))
 	return a, nil
 }
 
-func distinct(sources []*Source, mirrors []*Mirror) error {
+func checkDistinctKinds(sources []*Source, mirrors []*Mirror) error {
 	seen := map[string]struct{}{}
 	add := func(kind string) error {
 		if _, ok := seen[kind]; ok {
@@ -72,7 +72,7 @@ func (a *Agent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		// stream ends is still to be written: a write deadline that is over would
 		// reset the stream, without a reason, even where nothing is blocked.
 		rc := http.NewResponseController(w)
-		_ = errors.Join(rc.SetReadDeadline(time.Unix(1, 0)), rc.SetWriteDeadline(time.Now().Add(lastWord)))
+		_ = errors.Join(rc.SetReadDeadline(time.Unix(1, 0)), rc.SetWriteDeadline(time.Now().Add(closeTimeout)))
 	}
 	a.handler.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), abortKey{}, abort)))
 }
@@ -85,14 +85,14 @@ func (s service) Sync(ctx context.Context, c *connect.BidiStream[rpcv1.SyncMessa
 	if !ok {
 		return connect.NewError(connect.CodeInternal, errors.New("sync request did not come through its door"))
 	}
-	return classify(s.agent.exchange.serve(ctx, c, begun, abort))
+	return withConnectCode(s.agent.exchange.serve(ctx, c, noop, abort))
 }
 
-// begun is for the end that the other has asked.
-func begun() error { return nil }
+// noop is the begin of the agent's end, which the hub calls.
+func noop() error { return nil }
 
-// classify gives the hub a code for the reason a stream ended.
-func classify(err error) error {
+// withConnectCode returns the reason a stream ended with a code for the hub.
+func withConnectCode(err error) error {
 	switch {
 	case errors.Is(err, ErrSuperseded):
 		return connect.NewError(connect.CodeAborted, err)

@@ -33,7 +33,7 @@ func (a askers) of(cluster string) int {
 	return now[cluster]
 }
 
-func TestAHubIsToldWhoMirrorsAKind(t *testing.T) {
+func TestHubReportsWhoMirrorsKind(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		kinds  []string
@@ -95,26 +95,26 @@ func TestAHubIsToldWhoMirrorsAKind(t *testing.T) {
 	}
 }
 
-func TestAskedIsCalledBeforeSyncedIsQueued(t *testing.T) {
+func TestObserverIsCalledBeforeSyncedIsQueued(t *testing.T) {
 	count, atWake := 0, -1
 	source := NewSource("rare")
-	source.asked = func() func() {
+	source.onMirrored = func() func() {
 		count++
 		return func() { count-- }
 	}
 	source.Complete()
 	f := source.open(nil, func() { atWake = count })
 	invalid := &rpcv1.Inventory{Kind: "rare", Refs: []*rpcv1.ResourceRef{{}}}
-	if err := f.inventory(invalid); err == nil || count != 0 {
+	if err := f.handleInventory(invalid); err == nil || count != 0 {
 		t.Errorf("an inventory without a key: error = %v, %d streams are counted; want an error and none", err, count)
 	}
-	if err := f.inventory(&rpcv1.Inventory{Kind: "rare"}); err != nil {
+	if err := f.handleInventory(&rpcv1.Inventory{Kind: "rare"}); err != nil {
 		t.Fatal(err)
 	}
 	if atWake != 1 {
 		t.Errorf("%d streams were counted when the writer was woken, want 1", atWake)
 	}
-	if err := f.inventory(&rpcv1.Inventory{Kind: "rare"}); !errors.Is(err, ErrProtocol) {
+	if err := f.handleInventory(&rpcv1.Inventory{Kind: "rare"}); !errors.Is(err, ErrProtocol) {
 		t.Errorf("a second inventory: error = %v, want %v", err, ErrProtocol)
 	}
 	f.close()

@@ -45,8 +45,8 @@ type HubReceiver struct {
 // HubLoad is a [Load] for every cluster.
 type HubLoad func(cluster, key string) (Resource, bool)
 
-// HubAsked is told that the agent of a cluster mirrors a kind, over the stream that
-// ends when ceased is called. Neither may block.
+// HubAsked is called when the agent of a cluster mirrors a kind, and ceased when the
+// stream ends over which it does. Neither may block.
 type HubAsked func(cluster string) (ceased func())
 
 // Hub is the hub's end: one exchange per cluster, kept between its sessions.
@@ -54,7 +54,7 @@ type HubAsked func(cluster string) (ceased func())
 type Hub struct {
 	mu        sync.Mutex
 	published map[string]HubLoad
-	asked     map[string]HubAsked
+	observers map[string]HubAsked
 	mirrored  map[string]HubReceiver
 	clusters  map[string]*cluster
 	memory    *quota.Memory
@@ -71,7 +71,7 @@ type cluster struct {
 
 // NewHub returns a hub end without kinds.
 func NewHub() *Hub {
-	return &Hub{published: map[string]HubLoad{}, asked: map[string]HubAsked{}, mirrored: map[string]HubReceiver{}, clusters: map[string]*cluster{}}
+	return &Hub{published: map[string]HubLoad{}, observers: map[string]HubAsked{}, mirrored: map[string]HubReceiver{}, clusters: map[string]*cluster{}}
 }
 
 // Limit has what agents send counted as it will be once it is decoded, on the accounts
@@ -92,12 +92,12 @@ func (h *Hub) Publish(kind string, load HubLoad) {
 	h.published[kind] = load
 }
 
-// PublishAsked is Publish for what is costly to have, or not for everybody: asked
-// tells who mirrors it. To others nothing of the kind is ever sent.
+// PublishAsked is Publish for what is costly to have, or not for everybody: asked is
+// called for each cluster that mirrors the kind. Nothing of it is sent to others.
 func (h *Hub) PublishAsked(kind string, load HubLoad, asked HubAsked) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.published[kind], h.asked[kind] = load, asked
+	h.published[kind], h.observers[kind] = load, asked
 }
 
 // Mirror declares a kind that the agents are the source of.
@@ -137,15 +137,15 @@ func (h *Hub) cluster(name string) *cluster {
 		return c
 	}
 	c := &cluster{sources: map[string]*Source{}, mirrors: map[string]*Mirror{}}
-	c.exchange.limits = &limits{memory: h.memory, owner: name, maxBody: MaxReport, refused: func(kind, key string, err error) {
+	c.exchange.limits = &limits{memory: h.memory, owner: name, maxBody: MaxReport, onRefused: func(kind, key string, err error) {
 		if h.logLimiter.Allow(name) {
 			h.log.Error(err, "agent sent more than is taken", "cluster", name, "kind", kind, "key", key)
 		}
 	}}
 	for kind, load := range h.published {
 		c.sources[kind] = newSource(kind, bindLoad(name, load), MaxBody)
-		if asked := h.asked[kind]; asked != nil {
-			c.sources[kind].asked = func() func() { return asked(name) }
+		if asked := h.observers[kind]; asked != nil {
+			c.sources[kind].onMirrored = func() func() { return asked(name) }
 		}
 	}
 	for kind, r := range h.mirrored {
@@ -172,7 +172,7 @@ func bindLoad(name string, load HubLoad) Load {
 }
 
 func bindReceiver(name string, r HubReceiver) Receiver {
-	out := Receiver{keeps: r.Keeps}
+	out := Receiver{keepsAccount: r.Keeps}
 	if r.Put != nil {
 		out.Put = func(v Resource) { r.Put(name, v) }
 	}
@@ -194,7 +194,7 @@ func (h *Hub) Run(ctx context.Context, name string, session http.RoundTripper) e
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	client := rpcv1connect.NewSyncServiceClient(&http.Client{Transport: session}, door,
-		connect.WithCodec(counting{}), connect.WithReadMaxBytes(MaxReport+header), connect.WithSendGzip(), connect.WithCompressMinBytes(compressAbove))
+		connect.WithCodec(countingCodec{}), connect.WithReadMaxBytes(MaxReport+messageOverhead), connect.WithSendGzip(), connect.WithCompressMinBytes(compressAbove))
 	h.mu.Lock()
 	c := h.cluster(name)
 	h.mu.Unlock()
@@ -216,21 +216,21 @@ func (h *Hub) Run(ctx context.Context, name string, session http.RoundTripper) e
 	err := c.exchange.serve(ctx, stream, begin, abort)
 	if connect.CodeOf(err) == connect.CodeAborted {
 		// The agent has let go of this stream for another, or another process.
-		return fmt.Errorf("%w: by the agent: %w", ErrSuperseded, brief{err})
+		return fmt.Errorf("%w: by the agent: %w", ErrSuperseded, shortError{err})
 	}
-	return brief{err}
+	return shortError{err}
 }
 
 // maxReason bounds the text of why a stream ended, which is the agent's to write and
 // goes to the hub's log.
 const maxReason = 1024
 
-// brief is an error whose text is cut.
-type brief struct{ whole error }
+// shortError is an error whose text is cut to maxReason.
+type shortError struct{ whole error }
 
-func (b brief) Error() string {
+func (b shortError) Error() string {
 	text := b.whole.Error()
 	return strings.ToValidUTF8(text[:min(len(text), maxReason)], "")
 }
 
-func (b brief) Unwrap() error { return b.whole }
+func (b shortError) Unwrap() error { return b.whole }

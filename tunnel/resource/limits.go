@@ -23,8 +23,8 @@ type limits struct {
 	owner  string
 	// maxBody bounds the bodies that the peer sends, in bytes.
 	maxBody int
-	// refused is told of what is dropped because it can never fit.
-	refused func(kind, key string, err error)
+	// onRefused is called for what is dropped because it can never fit.
+	onRefused func(kind, key string, err error)
 }
 
 // account opens an account of the peer; without limits there is none, and no bounds.
@@ -46,7 +46,7 @@ func (l *limits) admit(ctx context.Context, key string, body []byte) (*quota.Acc
 		return nil, err
 	}
 	cost := quota.DecodedJSON(body)
-	if cost <= freeBody {
+	if cost <= uncountedBody {
 		return nil, nil
 	}
 	account := l.account()
@@ -56,10 +56,10 @@ func (l *limits) admit(ctx context.Context, key string, body []byte) (*quota.Acc
 	return account, nil
 }
 
-// put takes a resource. One that can never fit is dropped, and the stream goes on.
-func (s *stream) put(ctx context.Context, p *rpcv1.Resource) error {
+// handlePut handles a resource. One that can never fit is dropped, and the stream goes on.
+func (s *stream) handlePut(ctx context.Context, p *rpcv1.Resource) error {
 	ref := p.GetRef()
-	in, err := s.intake(ref.GetKind())
+	in, err := s.mirrorOf(ref.GetKind())
 	if err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func (s *stream) put(ctx context.Context, p *rpcv1.Resource) error {
 	}
 	account, err := s.limits.admit(ctx, ref.GetKey(), p.GetBody())
 	if errors.Is(err, ErrTooLarge) || errors.Is(err, quota.ErrTooLarge) {
-		s.limits.refused(ref.GetKind(), ref.GetKey(), err)
+		s.limits.onRefused(ref.GetKind(), ref.GetKey(), err)
 		return nil
 	}
 	if err != nil {
@@ -77,13 +77,13 @@ func (s *stream) put(ctx context.Context, p *rpcv1.Resource) error {
 	return in.put(p, account, time.Now())
 }
 
-// inventory takes one chunk of an inventory, once there is room for it.
-func (s *stream) inventory(ctx context.Context, f *feed, in *rpcv1.Inventory) error {
+// handleInventory handles one chunk of an inventory, once there is memory for it.
+func (s *stream) handleInventory(ctx context.Context, f *sourceStream, in *rpcv1.Inventory) error {
 	s.limitInventoryTime(in)
-	if err := f.account.Await(ctx, costOfAll(in)); err != nil {
+	if err := f.account.Await(ctx, inventoryCost(in)); err != nil {
 		return fmt.Errorf("inventory of kind %q: %w", f.source.kind, err)
 	}
-	return f.inventory(in)
+	return f.handleInventory(in)
 }
 
 // limitInventoryTime bounds the time of an inventory that comes in several messages:
@@ -98,21 +98,21 @@ func (s *stream) limitInventoryTime(in *rpcv1.Inventory) {
 		delete(s.inventoryTimers, kind)
 	case in.GetMore() && !began:
 		s.inventoryTimers[kind] = time.AfterFunc(inventoryTime, func() {
-			s.end(fmt.Errorf("%w: inventory of kind %q takes more than %s", ErrProtocol, kind, inventoryTime))
+			s.cancel(fmt.Errorf("%w: inventory of kind %q takes more than %s", ErrProtocol, kind, inventoryTime))
 		})
 	}
 }
 
-// counting is connect's codec for protobuf, except that it counts the references in
+// countingCodec is connect's codec for protobuf, except that it counts the references in
 // a message before it makes them: an empty one has two bytes on the wire, and a
 // hundred in memory.
-type counting struct{}
+type countingCodec struct{}
 
 // Name is that of connect's own codec, which this one takes the place of.
-func (counting) Name() string { return "proto" }
+func (countingCodec) Name() string { return "proto" }
 
 // Marshal encodes a message.
-func (counting) Marshal(message any) ([]byte, error) {
+func (countingCodec) Marshal(message any) ([]byte, error) {
 	m, ok := message.(proto.Message)
 	if !ok {
 		return nil, fmt.Errorf("%T is no message", message)
@@ -121,7 +121,7 @@ func (counting) Marshal(message any) ([]byte, error) {
 }
 
 // Unmarshal decodes a message whose inventory is no longer than a chunk.
-func (counting) Unmarshal(raw []byte, message any) error {
+func (countingCodec) Unmarshal(raw []byte, message any) error {
 	m, ok := message.(proto.Message)
 	if !ok {
 		return fmt.Errorf("%T is no message", message)

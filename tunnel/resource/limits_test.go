@@ -35,7 +35,7 @@ func counted(lines *atomic.Int64) logr.Logger {
 	return funcr.New(func(string, string) { lines.Add(1) }, funcr.Options{})
 }
 
-func TestWhatCanNeverFitIsDroppedAndTheStreamGoesOn(t *testing.T) {
+func TestResourceThatNeverFitsIsDropped(t *testing.T) {
 	p := newPair(t)
 	var lines atomic.Int64
 	p.hub.Limit(quota.NewMemory(32<<20, 128<<20), counted(&lines))
@@ -65,8 +65,8 @@ func TestWhatCanNeverFitIsDroppedAndTheStreamGoesOn(t *testing.T) {
 
 // counts is a stream's end that hands puts of a kind to a receiver, and what that takes.
 func counts(memory *quota.Memory, owner string, r Receiver) *stream {
-	s := newStream(nil, &limits{memory: memory, owner: owner, maxBody: MaxReport, refused: func(string, string, error) {}})
-	s.intakes["k"] = NewMirror("k", r).open()
+	s := newStream(nil, &limits{memory: memory, owner: owner, maxBody: MaxReport, onRefused: func(string, string, error) {}})
+	s.mirrors["k"] = NewMirror("k", r).open()
 	return s
 }
 
@@ -74,28 +74,28 @@ func putOf(key string, body []byte) *rpcv1.SyncMessage {
 	return put("k", RefOf(Resource{Key: key, Body: body}), body, 0)
 }
 
-func TestWhatDoesNotFitNowWaitsAndHoldsUpNobodyElse(t *testing.T) {
+func TestResourceWaitsForMemoryWithoutBlockingOtherClusters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := quota.NewMemory(32<<20, 64<<20)
 		body := elements(150 << 10) // 25 MiB
 		kept := make(chan *quota.Account, 10)
-		hold := Receiver{keeps: true, Put: func(r Resource) { kept <- r.Account }}
+		hold := Receiver{keepsAccount: true, Put: func(r Resource) { kept <- r.Account }}
 		hostile, other := counts(memory, "hostile", hold), counts(memory, "other", hold)
-		if err := hostile.accept(t.Context(), putOf("a", body)); err != nil {
+		if err := hostile.handleMessage(t.Context(), putOf("a", body)); err != nil {
 			t.Fatal(err)
 		}
 		waits := make(chan error, 1)
-		go func() { waits <- hostile.accept(t.Context(), putOf("b", body)) }()
+		go func() { waits <- hostile.handleMessage(t.Context(), putOf("b", body)) }()
 		synctest.Wait()
 		if len(kept) != 1 {
 			t.Fatalf("%d are held, want one", len(kept))
 		}
 		for _, small := range []string{"a", "b", "c"} {
-			if err := other.accept(t.Context(), putOf(small, []byte(`{}`))); err != nil || len(kept) == 0 {
+			if err := other.handleMessage(t.Context(), putOf(small, []byte(`{}`))); err != nil || len(kept) == 0 {
 				t.Fatalf("another cluster waits: %v", err)
 			}
 		}
-		if err := other.accept(t.Context(), putOf("large", body)); err != nil {
+		if err := other.handleMessage(t.Context(), putOf("large", body)); err != nil {
 			t.Fatalf("another cluster waits: %v", err)
 		}
 		(<-kept).Close()
@@ -111,7 +111,7 @@ func TestWhatDoesNotFitNowWaitsAndHoldsUpNobodyElse(t *testing.T) {
 	})
 }
 
-func TestWhatWaitsForMemoryEndsWithItsStream(t *testing.T) {
+func TestWaitForMemoryEndsWithStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := quota.NewMemory(32<<20, 64<<20)
 		if err := memory.Account("c").Grow(32 << 20); err != nil {
@@ -120,25 +120,25 @@ func TestWhatWaitsForMemoryEndsWithItsStream(t *testing.T) {
 		s := counts(memory, "c", Receiver{})
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Hour, func() { cancel(ErrSuperseded) })
-		if err := s.accept(ctx, putOf("a", elements(100<<10))); !errors.Is(err, ErrSuperseded) {
+		if err := s.handleMessage(ctx, putOf("a", elements(100<<10))); !errors.Is(err, ErrSuperseded) {
 			t.Errorf("accept = %v, want %v", err, ErrSuperseded)
 		}
-		s.intakes["k"].close() // nothing that waits holds it up
+		s.mirrors["k"].close() // nothing that waits holds it up
 	})
 }
 
-func TestMemoryIsGivenBackWhenAReceiverKeepsNothing(t *testing.T) {
+func TestMemoryIsReleasedAfterPut(t *testing.T) {
 	memory := quota.NewMemory(32<<20, 64<<20)
 	var during int64
 	s := counts(memory, "c", Receiver{Put: func(Resource) { during = memory.Held() }})
 	body := elements(100 << 10)
 	for range 2 { // the second time it is known
-		if err := s.accept(t.Context(), putOf("a", body)); err != nil {
+		if err := s.handleMessage(t.Context(), putOf("a", body)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	s.intakes["k"].close()
-	if err := s.accept(t.Context(), putOf("b", body)); !errors.Is(err, ErrSuperseded) {
+	s.mirrors["k"].close()
+	if err := s.handleMessage(t.Context(), putOf("b", body)); !errors.Is(err, ErrSuperseded) {
 		t.Errorf("accept = %v, want %v", err, ErrSuperseded)
 	}
 	if during < int64(len(body)) || memory.Held() != 0 {
@@ -163,7 +163,7 @@ func (e endless) Receive() (*rpcv1.SyncMessage, error) {
 	}
 }
 
-func TestAnInventoryWithoutEndIsBoundedAndEnds(t *testing.T) {
+func TestEndlessInventoryIsBounded(t *testing.T) {
 	for name, pause := range map[string]time.Duration{"as fast as it can be": 0, "slowly": time.Second} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -184,7 +184,7 @@ func TestAnInventoryWithoutEndIsBoundedAndEnds(t *testing.T) {
 					return &rpcv1.SyncMessage{Message: &rpcv1.SyncMessage_Inventory{
 						Inventory: &rpcv1.Inventory{Kind: "k", More: true, Refs: []*rpcv1.ResourceRef{ref}},
 					}}
-				}}, begun, abort)
+				}}, noop, abort)
 				if !errors.Is(err, ErrProtocol) || time.Since(began) > inventoryTime+3*time.Second {
 					t.Errorf("it ended with %v after %s", err, time.Since(began))
 				}
@@ -197,18 +197,18 @@ func TestAnInventoryWithoutEndIsBoundedAndEnds(t *testing.T) {
 }
 
 // ask has a mirror say what it holds.
-func ask(t *testing.T, f *feed, more bool, rs ...Resource) {
+func ask(t *testing.T, f *sourceStream, more bool, rs ...Resource) {
 	t.Helper()
 	in := &rpcv1.Inventory{Kind: "k", More: more}
 	for _, r := range rs {
 		in.Refs = append(in.Refs, encodeRef("", RefOf(r)))
 	}
-	if err := errors.Join(f.account.Grow(costOfAll(in)), f.inventory(in)); err != nil {
+	if err := errors.Join(f.account.Grow(inventoryCost(in)), f.handleInventory(in)); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func TestAnInventoryIsHeldUntilItIsAnswered(t *testing.T) {
+func TestInventoryIsAccountedUntilAnswered(t *testing.T) {
 	memory := quota.NewMemory(1<<20, 1<<20)
 	source := newSource("k", nil, MaxBody)
 	same, newer, gone := Resource{Key: "same"}, Resource{Key: "newer", Generation: 1}, Resource{Key: "gone"}
@@ -244,13 +244,13 @@ func TestAnInventoryIsHeldUntilItIsAnswered(t *testing.T) {
 	held("one of two streams has ended", 1)
 }
 
-func TestReferencesAreCountedBeforeTheyAreMade(t *testing.T) {
+func TestReferencesAreCountedBeforeDecoding(t *testing.T) {
 	// The two bytes of an empty reference, as often as fit into a message.
-	refs := bytes.Repeat([]byte("\x12\x00"), (MaxReport+header)/2-10)
+	refs := bytes.Repeat([]byte("\x12\x00"), (MaxReport+messageOverhead)/2-10)
 	inventory := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), refs)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	err := counting{}.Unmarshal(inventory, &rpcv1.SyncMessage{})
+	err := countingCodec{}.Unmarshal(inventory, &rpcv1.SyncMessage{})
 	runtime.ReadMemStats(&after)
 	if grown := after.TotalAlloc - before.TotalAlloc; !errors.Is(err, ErrProtocol) || grown > 1<<20 {
 		t.Errorf("Unmarshal = %v after %d bytes, want %v", err, grown, ErrProtocol)
@@ -259,11 +259,11 @@ func TestReferencesAreCountedBeforeTheyAreMade(t *testing.T) {
 	for range inventoryChunk {
 		whole.Refs = append(whole.Refs, encodeRef("", Ref{Key: strings.Repeat("k", MaxKey), UID: strings.Repeat("u", MaxKey)}))
 	}
-	raw, err := counting{}.Marshal(&rpcv1.SyncMessage{Message: &rpcv1.SyncMessage_Inventory{Inventory: whole}})
-	if err != nil || len(raw) > MaxReport+header {
+	raw, err := countingCodec{}.Marshal(&rpcv1.SyncMessage{Message: &rpcv1.SyncMessage_Inventory{Inventory: whole}})
+	if err != nil || len(raw) > MaxReport+messageOverhead {
 		t.Errorf("the longest message of an inventory has %d bytes: %v", len(raw), err)
 	}
-	if err := (counting{}).Unmarshal(raw, &rpcv1.SyncMessage{}); err != nil {
+	if err := (countingCodec{}).Unmarshal(raw, &rpcv1.SyncMessage{}); err != nil {
 		t.Errorf("the longest message of an inventory: %v", err)
 	}
 }
@@ -291,7 +291,7 @@ func (a hostileAgent) Sync(_ context.Context, c *connect.BidiStream[rpcv1.SyncMe
 	return a.sync(c)
 }
 
-func TestAMessageOfAnAgentIsBounded(t *testing.T) {
+func TestMessageOfAgentIsBounded(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string
 		want   connect.Code
@@ -316,7 +316,7 @@ func TestAMessageOfAnAgentIsBounded(t *testing.T) {
 	}
 }
 
-func TestAnAgentPublishesNothingThatTheHubWouldRefuse(t *testing.T) {
+func TestAgentSourceRefusesWhatHubWouldRefuse(t *testing.T) {
 	if err := NewSource("k").Put(Resource{Key: "a", Body: make([]byte, MaxReport+1)}); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("Put = %v, want %v", err, ErrTooLarge)
 	}

@@ -30,12 +30,12 @@ type Receiver struct {
 	// known goes to Put all the same, and the next stream brings it again: a peer
 	// cannot have us hold names that it makes up.
 	Known func(key string) bool
-	// keeps: Put closes the account of what it was handed. Nil accounts may be closed.
-	keeps bool
+	// keepsAccount: Put closes the account of what it was handed. Nil accounts may be closed.
+	keepsAccount bool
 }
 
-// firstCrowd is the number of references up to which a mirror is not tidied.
-const firstCrowd = 1000
+// minPruneAt is the number of references up to which a mirror is not pruned.
+const minPruneAt = 1000
 
 // Mirror follows a peer's source of one kind. It keeps references, not bodies;
 // those go to the receiver.
@@ -48,14 +48,13 @@ type Mirror struct {
 	// mu is held during callbacks too: closing an intake waits for one in flight.
 	mu   sync.Mutex
 	held map[string]Ref
-	// crowd is the number of references at which to look for those that are not
-	// known any more.
-	crowd int
+	// pruneAt is the number of references at which the mirror is pruned.
+	pruneAt int
 }
 
 // NewMirror returns a mirror that holds nothing.
 func NewMirror(kind string, r Receiver) *Mirror {
-	return &Mirror{kind: kind, receiver: r, held: map[string]Ref{}, crowd: firstCrowd}
+	return &Mirror{kind: kind, receiver: r, held: map[string]Ref{}, pruneAt: minPruneAt}
 }
 
 // Kind of the resources.
@@ -78,17 +77,17 @@ func (m *Mirror) Forget(key string) {
 	delete(m.held, key)
 }
 
-// due tells whether the peer is to be asked.
-func (m *Mirror) due() bool { return m.after == nil || m.after.isComplete() }
+// isReady reports whether the inventory may be sent.
+func (m *Mirror) isReady() bool { return m.after == nil || m.after.isComplete() }
 
-// hold remembers what a peer sent, if its key is known; m.mu is held.
-func (m *Mirror) hold(ref Ref) error {
-	if !m.knows(ref.Key) {
+// store stores the reference of what a peer sent, if its key is known; m.mu is held.
+func (m *Mirror) store(ref Ref) error {
+	if !m.isKnown(ref.Key) {
 		delete(m.held, ref.Key)
 		return nil
 	}
-	if _, ok := m.held[ref.Key]; !ok && len(m.held) >= m.crowd {
-		m.tidy()
+	if _, ok := m.held[ref.Key]; !ok && len(m.held) >= m.pruneAt {
+		m.prune()
 	}
 	if _, ok := m.held[ref.Key]; !ok && len(m.held) >= MaxResources {
 		return fmt.Errorf("kind %q: limit is %d: %w", m.kind, MaxResources, ErrTooMany)
@@ -97,36 +96,36 @@ func (m *Mirror) hold(ref Ref) error {
 	return nil
 }
 
-func (m *Mirror) knows(key string) bool { return m.receiver.Known == nil || m.receiver.Known(key) }
+func (m *Mirror) isKnown(key string) bool { return m.receiver.Known == nil || m.receiver.Known(key) }
 
-// tidy forgets what is not known any more; m.mu is held.
-func (m *Mirror) tidy() {
-	maps.DeleteFunc(m.held, func(key string, _ Ref) bool { return !m.knows(key) })
-	m.crowd = min(max(firstCrowd, 2*len(m.held)), MaxResources)
+// prune drops references whose keys are not known any more; m.mu is held.
+func (m *Mirror) prune() {
+	maps.DeleteFunc(m.held, func(key string, _ Ref) bool { return !m.isKnown(key) })
+	m.pruneAt = min(max(minPruneAt, 2*len(m.held)), MaxResources)
 }
 
-// intake is one stream's right to change a mirror.
-type intake struct {
+// mirrorStream is what one stream may do with a mirror, until it is closed.
+type mirrorStream struct {
 	mirror *Mirror
 	// closed is guarded by mirror.mu.
 	closed bool
 }
 
-func (m *Mirror) open() *intake { return &intake{mirror: m} }
+func (m *Mirror) open() *mirrorStream { return &mirrorStream{mirror: m} }
 
-// close ends the right; when it returns no callback of this stream runs or will run.
-func (i *intake) close() {
+// close closes it: when it returns, no callback of this stream runs or will run.
+func (i *mirrorStream) close() {
 	i.mirror.mu.Lock()
 	defer i.mirror.mu.Unlock()
 	i.closed = true
 }
 
 // inventory returns the messages that state what the mirror holds, at least one.
-func (i *intake) inventory() []*rpcv1.SyncMessage {
+func (i *mirrorStream) inventory() []*rpcv1.SyncMessage {
 	m := i.mirror
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.tidy()
+	m.prune()
 	keys := slices.Sorted(maps.Keys(m.held))
 	var out []*rpcv1.SyncMessage
 	for {
@@ -145,12 +144,12 @@ func (i *intake) inventory() []*rpcv1.SyncMessage {
 	}
 }
 
-// put takes a resource whose cost is on the account. What was handed over may keep
-// that; in all other cases it is closed.
-func (i *intake) put(p *rpcv1.Resource, account *quota.Account, now time.Time) error {
+// put handles a resource whose cost is on the account. A receiver that keeps accounts
+// closes it; in all other cases put does.
+func (i *mirrorStream) put(p *rpcv1.Resource, account *quota.Account, now time.Time) error {
 	handed := false
 	defer func() {
-		if !handed || !i.mirror.receiver.keeps {
+		if !handed || !i.mirror.receiver.keepsAccount {
 			account.Close()
 		}
 	}()
@@ -171,7 +170,7 @@ func (i *intake) put(p *rpcv1.Resource, account *quota.Account, now time.Time) e
 	if known && old == ref {
 		return nil
 	}
-	if err := m.hold(ref); err != nil {
+	if err := m.store(ref); err != nil {
 		return err
 	}
 	if m.receiver.Put != nil {
@@ -184,7 +183,7 @@ func (i *intake) put(p *rpcv1.Resource, account *quota.Account, now time.Time) e
 	return nil
 }
 
-func (i *intake) delete(p *rpcv1.ResourceRef) error {
+func (i *mirrorStream) delete(p *rpcv1.ResourceRef) error {
 	m := i.mirror
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -201,7 +200,7 @@ func (i *intake) delete(p *rpcv1.ResourceRef) error {
 	return nil
 }
 
-func (i *intake) synced() error {
+func (i *mirrorStream) synced() error {
 	m := i.mirror
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -31,7 +31,7 @@ func remembered(m *Mirror) []string {
 	return out
 }
 
-func TestAMirrorRemembersWhatIsKnown(t *testing.T) {
+func TestMirrorStoresKnownKeysOnly(t *testing.T) {
 	known, handed := map[string]bool{"a": true, "b": true}, 0
 	m := NewMirror("k", Receiver{Put: func(Resource) { handed++ }, Known: func(key string) bool { return known[key] }})
 	for _, key := range []string{"a", "b", "unknown"} {
@@ -48,21 +48,21 @@ func TestAMirrorRemembersWhatIsKnown(t *testing.T) {
 	}
 }
 
-func TestAMirrorLosesWhatIsKnownNoMoreWithoutANewStream(t *testing.T) {
+func TestMirrorPrunesUnknownKeysWithinAStream(t *testing.T) {
 	current := ""
 	m := NewMirror("k", Receiver{Known: func(key string) bool { return key == current }})
-	for i := range 10 * firstCrowd {
+	for i := range 10 * minPruneAt {
 		current = strconv.Itoa(i)
 		if err := takes(t, m, current, "1"); err != nil {
 			t.Fatal(err)
 		}
-		if len(m.held) > firstCrowd {
+		if len(m.held) > minPruneAt {
 			t.Fatalf("%d names are held of which one is known", len(m.held))
 		}
 	}
 }
 
-func TestAMirrorHoldsNoMoreThanItsLimit(t *testing.T) {
+func TestMirrorIsBounded(t *testing.T) {
 	m := NewMirror("k", Receiver{})
 	for i := range MaxResources {
 		m.held[strconv.Itoa(i)] = Ref{}
@@ -75,9 +75,9 @@ func TestAMirrorHoldsNoMoreThanItsLimit(t *testing.T) {
 	}
 }
 
-// TestAHubRemembersWhatItsOwnResourcesAreAbout tells by what a second stream
+// TestHubMirrorStoresKeysThatItPublishes tells by what a second stream
 // brings again.
-func TestAHubRemembersWhatItsOwnResourcesAreAbout(t *testing.T) {
+func TestHubMirrorStoresKeysThatItPublishes(t *testing.T) {
 	up := NewSource("up")
 	for _, key := range []string{"published", "made-up"} {
 		if err := up.Put(Resource{Key: key, Body: []byte("1")}); err != nil {
@@ -112,7 +112,7 @@ func TestAHubRemembersWhatItsOwnResourcesAreAbout(t *testing.T) {
 	}
 }
 
-func TestAHubAsksForWhatIsAboutItsOwnOnceThatIsComplete(t *testing.T) {
+func TestHubMirrorWaitsForCompleteSource(t *testing.T) {
 	up, probe := NewSource("up"), NewSource("probe")
 	if err := up.Put(Resource{Key: "a", Body: []byte("x")}); err != nil {
 		t.Fatal(err)

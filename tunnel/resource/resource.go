@@ -36,12 +36,12 @@ const (
 	// refCost is what a reference takes in memory beside its strings, in bytes: itself,
 	// and a slot of a map that has room to grow.
 	refCost = 256
-	// freeBody is how large a body may be once it is decoded before it is counted.
-	freeBody = 16 << 10
+	// uncountedBody is how large a body may be once it is decoded before it is counted.
+	uncountedBody = 16 << 10
 
-	// header bounds what a message has beside a body. A message is bounded, with what
+	// messageOverhead bounds what a message has beside a body. A message is bounded, with what
 	// was compressed at its full size, before it is decoded.
-	header = 64 << 10
+	messageOverhead = 64 << 10
 )
 
 var (

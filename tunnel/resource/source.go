@@ -24,14 +24,14 @@ type Source struct {
 	load Load
 	// maxBody bounds the bodies, in bytes.
 	maxBody int
-	// asked is called for each stream whose mirror has said all that it holds, and
-	// what it returns at the end of that stream. Set before the first.
-	asked func() (ceased func())
+	// onMirrored is called for each stream whose inventory is complete, and what it
+	// returns at the end of that stream. Set before the first.
+	onMirrored func() (ceased func())
 
 	mu       sync.Mutex
 	entries  map[string]entry
 	complete bool
-	feeds    map[*feed]struct{}
+	streams  map[*sourceStream]struct{}
 }
 
 type entry struct {
@@ -49,7 +49,7 @@ func NewSource(kind string) *Source { return newSource(kind, nil, MaxReport) }
 // newSource returns an empty source that, with load, keeps references alone and asks
 // load for a body when it is about to be sent. load must not call the source.
 func newSource(kind string, load Load, maxBody int) *Source {
-	return &Source{kind: kind, load: load, maxBody: maxBody, entries: map[string]entry{}, feeds: map[*feed]struct{}{}}
+	return &Source{kind: kind, load: load, maxBody: maxBody, entries: map[string]entry{}, streams: map[*sourceStream]struct{}{}}
 }
 
 // Kind of the resources.
@@ -76,8 +76,8 @@ func (s *Source) Put(r Resource) error {
 		e.since = old.since // the peer has yet to hear of that, too
 	}
 	s.entries[r.Key] = e
-	for f := range s.feeds {
-		f.changed(e.ref)
+	for f := range s.streams {
+		f.enqueueChange(e.ref)
 	}
 	return nil
 }
@@ -90,8 +90,8 @@ func (s *Source) Delete(key string) {
 		return
 	}
 	delete(s.entries, key)
-	for f := range s.feeds {
-		f.removed(key)
+	for f := range s.streams {
+		f.enqueueDeletion(key)
 	}
 }
 
@@ -104,8 +104,8 @@ func (s *Source) Complete() {
 		return
 	}
 	s.complete = true
-	for f := range s.feeds {
-		f.conclude()
+	for f := range s.streams {
+		f.enqueueAbsent()
 		f.wake() // a mirror of the same stream may wait for it
 	}
 }
@@ -139,16 +139,16 @@ func (s *Source) has(key string) bool {
 // open begins one stream; wake is called, with the source locked, when next may
 // have something new, and when the source is complete. What is kept of the peer's
 // inventory is on the account, which close closes.
-func (s *Source) open(account *quota.Account, wake func()) *feed {
-	f := &feed{source: s, wake: wake, account: account, peerRefs: map[string]peerRef{}, queued: map[string]struct{}{}}
+func (s *Source) open(account *quota.Account, wake func()) *sourceStream {
+	f := &sourceStream{source: s, wake: wake, account: account, peerRefs: map[string]peerRef{}, queued: map[string]struct{}{}}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.feeds[f] = struct{}{}
+	s.streams[f] = struct{}{}
 	return f
 }
 
-// feed is one stream's view of a source. Its fields are guarded by source.mu.
-type feed struct {
+// sourceStream is what one stream knows of its peer. Its fields are guarded by source.mu.
+type sourceStream struct {
 	source *Source
 	wake   func()
 
@@ -159,13 +159,13 @@ type feed struct {
 	peerRefs map[string]peerRef
 	// live is set after the last chunk of the inventory.
 	live bool
-	// queue holds the keys to speak about, each once; the empty key is Synced.
-	queue     []pendingKey
-	queued    map[string]struct{}
-	concluded bool
-	// ceased is what asked returned; of the stream's reader, and of whoever closes
+	// queue holds the keys to send, each once; the empty key is Synced.
+	queue          []pendingKey
+	queued         map[string]struct{}
+	absentEnqueued bool
+	// onEnd is what asked returned; of the stream's reader, and of whoever closes
 	// the feed after that has ended.
-	ceased func()
+	onEnd func()
 }
 
 // peerRef is what the mirror said of one key, and what that takes on the account.
@@ -174,56 +174,56 @@ type peerRef struct {
 	cost int64
 }
 
-// pendingKey is a key to speak about, and what it takes on the account: nothing, unless
-// the mirror alone has it.
+// pendingKey is a key to send, and what it takes on the account: nothing, unless
+// only the mirror has it.
 type pendingKey struct {
 	key  string
 	cost int64
 }
 
-func (f *feed) close() {
-	f.leave()
+func (f *sourceStream) close() {
+	f.unregister()
 	f.account.Close()
-	if f.ceased != nil {
-		f.ceased()
+	if f.onEnd != nil {
+		f.onEnd()
 	}
 }
 
-func (f *feed) leave() {
+func (f *sourceStream) unregister() {
 	f.source.mu.Lock()
 	defer f.source.mu.Unlock()
-	delete(f.source.feeds, f)
+	delete(f.source.streams, f)
 }
 
-// costOf is what keeping a reference takes, in bytes.
-func costOf(p *rpcv1.ResourceRef) int64 {
+// refCostOf is what keeping a reference takes, in bytes.
+func refCostOf(p *rpcv1.ResourceRef) int64 {
 	return refCost + int64(len(p.GetKey())+len(p.GetUid()))
 }
 
-// costOfAll is what keeping one chunk of an inventory takes at most.
-func costOfAll(in *rpcv1.Inventory) (cost int64) {
+// inventoryCost is what keeping one chunk of an inventory takes at most.
+func inventoryCost(in *rpcv1.Inventory) (cost int64) {
 	for _, p := range in.GetRefs() {
-		cost += costOf(p)
+		cost += refCostOf(p)
 	}
 	return cost
 }
 
-// inventory takes one chunk of what the mirror holds, whose cost is on the account. After
+// handleInventory takes one chunk of what the mirror holds, whose cost is on the account. After
 // the last one the stream is told of: asked is called before the writer has anything to
 // send, and without the lock, so that it may use the source.
-func (f *feed) inventory(in *rpcv1.Inventory) error {
-	if err := f.take(in); err != nil || in.GetMore() {
+func (f *sourceStream) handleInventory(in *rpcv1.Inventory) error {
+	if err := f.addInventory(in); err != nil || in.GetMore() {
 		return err
 	}
-	if f.source.asked != nil {
-		f.ceased = f.source.asked()
+	if f.source.onMirrored != nil {
+		f.onEnd = f.source.onMirrored()
 	}
-	f.begin()
+	f.enqueueMissing()
 	return nil
 }
 
-// take keeps the references of one chunk.
-func (f *feed) take(in *rpcv1.Inventory) error {
+// addInventory stores the references of one chunk.
+func (f *sourceStream) addInventory(in *rpcv1.Inventory) error {
 	f.source.mu.Lock()
 	defer f.source.mu.Unlock()
 	if f.live {
@@ -237,25 +237,25 @@ func (f *feed) take(in *rpcv1.Inventory) error {
 		if err != nil {
 			return err
 		}
-		f.setPeerRef(ref, costOf(p))
+		f.setPeerRef(ref, refCostOf(p))
 	}
 	return nil
 }
 
-// begin queues what the mirror lacks, now that it has said all that it holds.
-func (f *feed) begin() {
+// enqueueMissing queues what the mirror lacks, once its inventory is complete.
+func (f *sourceStream) enqueueMissing() {
 	f.source.mu.Lock()
 	defer f.source.mu.Unlock()
 	f.live = true
 	for _, key := range slices.Sorted(maps.Keys(f.source.entries)) {
-		f.changed(f.source.entries[key].ref)
+		f.enqueueChange(f.source.entries[key].ref)
 	}
-	f.conclude()
+	f.enqueueAbsent()
 }
 
 // setPeerRef keeps that the mirror has a resource. What is published takes nothing: its
 // strings are there already, and how many there are is not for the peer to say.
-func (f *feed) setPeerRef(ref Ref, cost int64) {
+func (f *sourceStream) setPeerRef(ref Ref, cost int64) {
 	f.account.Shrink(f.peerRefs[ref.Key].cost) // said twice: the last counts
 	if e, ok := f.source.entries[ref.Key]; ok && e.ref == ref {
 		f.account.Shrink(cost)
@@ -264,8 +264,8 @@ func (f *feed) setPeerRef(ref Ref, cost int64) {
 	f.peerRefs[ref.Key] = peerRef{ref: ref, cost: cost}
 }
 
-// changed queues ref unless the mirror already holds exactly that.
-func (f *feed) changed(ref Ref) {
+// enqueueChange queues ref unless the mirror already holds exactly that.
+func (f *sourceStream) enqueueChange(ref Ref) {
 	if !f.live {
 		return
 	}
@@ -277,7 +277,7 @@ func (f *feed) changed(ref Ref) {
 	f.enqueue(pendingKey{key: ref.Key})
 }
 
-func (f *feed) removed(key string) {
+func (f *sourceStream) enqueueDeletion(key string) {
 	if !f.live {
 		return
 	}
@@ -285,18 +285,19 @@ func (f *feed) removed(key string) {
 	f.enqueue(pendingKey{key: key})
 }
 
-// dropPeerRef forgets what the mirror said of a key.
-func (f *feed) dropPeerRef(key string) {
+// dropPeerRef drops what the mirror stated of a key.
+func (f *sourceStream) dropPeerRef(key string) {
 	f.account.Shrink(f.peerRefs[key].cost)
 	delete(f.peerRefs, key)
 }
 
-// conclude speaks about absence, once both sides have said all they have.
-func (f *feed) conclude() {
-	if !f.live || !f.source.complete || f.concluded {
+// enqueueAbsent queues deletions of what only the mirror has, and Synced, once both
+// the inventory and the source are complete.
+func (f *sourceStream) enqueueAbsent() {
+	if !f.live || !f.source.complete || f.absentEnqueued {
 		return
 	}
-	f.concluded = true
+	f.absentEnqueued = true
 	for _, key := range slices.Sorted(maps.Keys(f.peerRefs)) {
 		f.enqueue(pendingKey{key: key, cost: f.peerRefs[key].cost})
 	}
@@ -304,7 +305,7 @@ func (f *feed) conclude() {
 	f.enqueue(pendingKey{})
 }
 
-func (f *feed) enqueue(p pendingKey) {
+func (f *sourceStream) enqueue(p pendingKey) {
 	if _, ok := f.queued[p.key]; ok {
 		// It takes nothing: the keys that conclude queues with a cost are those which
 		// neither changed nor removed has queued.
@@ -316,7 +317,7 @@ func (f *feed) enqueue(p pendingKey) {
 }
 
 // next returns the next message to send, nil when there is none for now.
-func (f *feed) next(now time.Time) *rpcv1.SyncMessage {
+func (f *sourceStream) next(now time.Time) *rpcv1.SyncMessage {
 	for {
 		key, e, published, ok := f.pop()
 		if !ok {
@@ -339,7 +340,7 @@ func (f *feed) next(now time.Time) *rpcv1.SyncMessage {
 	}
 }
 
-func (f *feed) pop() (key string, e entry, published, ok bool) {
+func (f *sourceStream) pop() (key string, e entry, published, ok bool) {
 	f.source.mu.Lock()
 	defer f.source.mu.Unlock()
 	if len(f.queue) == 0 {

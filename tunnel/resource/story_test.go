@@ -63,8 +63,8 @@ type stage struct {
 	ctx    context.Context
 	source *Source
 	mirror *Mirror
-	feed   *feed
-	intake *intake
+	feed   *sourceStream
+	intake *mirrorStream
 	said   []*rpcv1.SyncMessage
 	events []string
 }
@@ -117,7 +117,7 @@ func (s *stage) step(words []string) {
 	case "inventory":
 		for _, m := range s.said {
 			s.notef("mirror says it holds %d, more %t", len(m.GetInventory().GetRefs()), m.GetInventory().GetMore())
-			s.check(s.feed.inventory(m.GetInventory()))
+			s.check(s.feed.handleInventory(m.GetInventory()))
 		}
 	case "send":
 		limit := 1 << 30
@@ -146,8 +146,8 @@ func (s *stage) connect() {
 }
 
 func (s *stage) deliver(m *rpcv1.SyncMessage) error {
-	one := &stream{intakes: map[string]*intake{"k": s.intake}, feeds: map[string]*feed{}}
-	return one.accept(s.ctx, m)
+	one := &stream{mirrors: map[string]*mirrorStream{"k": s.intake}, sources: map[string]*sourceStream{}}
+	return one.handleMessage(s.ctx, m)
 }
 
 func (s *stage) check(err error) {
@@ -170,9 +170,9 @@ func FuzzPeer(f *testing.F) {
 		s := newStage(ctx)
 		s.check(s.source.Put(Resource{Key: "a", Body: []byte("1")}))
 		s.connect()
-		st := newStream(nil, &limits{memory: memory, owner: "c", maxBody: 6, refused: func(string, string, error) {}})
+		st := newStream(nil, &limits{memory: memory, owner: "c", maxBody: 6, onRefused: func(string, string, error) {}})
 		s.feed.account = st.limits.account()
-		st.intakes["k"], st.feeds["k"] = s.intake, s.feed
+		st.mirrors["k"], st.sources["k"] = s.intake, s.feed
 		defer func() {
 			if st.close(); memory.Held() != 0 {
 				t.Errorf("%d bytes are held for a stream that has ended", memory.Held())
@@ -181,7 +181,7 @@ func FuzzPeer(f *testing.F) {
 		for len(script) > 0 {
 			var m *rpcv1.SyncMessage
 			m, script = message(script)
-			if err := st.accept(ctx, m); err != nil {
+			if err := st.handleMessage(ctx, m); err != nil {
 				return
 			}
 			for s.feed.next(time.Time{}) != nil {

@@ -27,19 +27,19 @@ type exchange struct {
 	limits *limits
 
 	mu      sync.Mutex
-	current *turn
+	current *serving
 }
 
-// turn is the right of one stream to serve an exchange.
-type turn struct {
+// serving is the stream that serves an exchange now.
+type serving struct {
 	cancel context.CancelCauseFunc
 	done   chan struct{}
 }
 
-// take ends the stream that is being served, if any, and waits until it has let go.
-func (e *exchange) take(ctx context.Context) (context.Context, *turn) {
+// acquire cancels the stream that is being served, if any, and waits for its end.
+func (e *exchange) acquire(ctx context.Context) (context.Context, *serving) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	mine := &turn{cancel: cancel, done: make(chan struct{})}
+	mine := &serving{cancel: cancel, done: make(chan struct{})}
 	e.mu.Lock()
 	before := e.current
 	e.current = mine
@@ -51,7 +51,7 @@ func (e *exchange) take(ctx context.Context) (context.Context, *turn) {
 	return ctx, mine
 }
 
-func (e *exchange) release(mine *turn) {
+func (e *exchange) release(mine *serving) {
 	mine.cancel(nil)
 	close(mine.done)
 	e.mu.Lock()
@@ -65,7 +65,7 @@ func (e *exchange) release(mine *turn) {
 // blocked Send or Receive of c return. The stream begins only once the one before
 // has ended: else the peer might cut that one first, without a reason.
 func (e *exchange) serve(ctx context.Context, c conn, begin func() error, abort func()) error {
-	ctx, mine := e.take(ctx)
+	ctx, mine := e.acquire(ctx)
 	defer e.release(mine)
 	if err := begin(); err != nil {
 		return err
@@ -73,14 +73,14 @@ func (e *exchange) serve(ctx context.Context, c conn, begin func() error, abort 
 	s := newStream(c, e.limits)
 	sources, mirrors := e.ends()
 	for _, src := range sources {
-		f := src.open(e.limits.account(), s.poke)
-		s.feeds[src.kind] = f
+		f := src.open(e.limits.account(), s.wakeWriter)
+		s.sources[src.kind] = f
 		s.order = append(s.order, f)
 	}
 	for _, m := range mirrors {
 		in := m.open()
-		s.intakes[m.kind] = in
-		s.unasked = append(s.unasked, in)
+		s.mirrors[m.kind] = in
+		s.unsentInventories = append(s.unsentInventories, in)
 	}
 	defer s.close()
 	return s.run(ctx, abort)
@@ -90,40 +90,40 @@ func (e *exchange) serve(ctx context.Context, c conn, begin func() error, abort 
 type stream struct {
 	conn    conn
 	wake    chan struct{}
-	feeds   map[string]*feed
-	order   []*feed
-	intakes map[string]*intake
-	// unasked are those whose inventory the peer has not been told.
-	unasked []*intake
+	sources map[string]*sourceStream
+	order   []*sourceStream
+	mirrors map[string]*mirrorStream
+	// unsentInventories are the mirrors whose inventory was not sent yet.
+	unsentInventories []*mirrorStream
 
 	limits *limits
 	// inventoryTimers are the timers of the inventories that have begun, by kind; of the
 	// reader, and of close after that. end ends the stream for one that takes too long.
 	inventoryTimers map[string]*time.Timer
-	end             context.CancelCauseFunc
+	cancel          context.CancelCauseFunc
 }
 
 func newStream(c conn, l *limits) *stream {
 	return &stream{
 		conn: c, wake: make(chan struct{}, 1), limits: l,
-		feeds: map[string]*feed{}, intakes: map[string]*intake{}, inventoryTimers: map[string]*time.Timer{},
+		sources: map[string]*sourceStream{}, mirrors: map[string]*mirrorStream{}, inventoryTimers: map[string]*time.Timer{},
 	}
 }
 
-// close ends the stream's hold on sources and mirrors.
+// close detaches the stream from sources and mirrors.
 func (s *stream) close() {
 	for _, timer := range s.inventoryTimers {
 		timer.Stop()
 	}
-	for _, f := range s.feeds {
+	for _, f := range s.sources {
 		f.close()
 	}
-	for _, in := range s.intakes {
+	for _, in := range s.mirrors {
 		in.close()
 	}
 }
 
-func (s *stream) poke() {
+func (s *stream) wakeWriter() {
 	select {
 	case s.wake <- struct{}{}:
 	default:
@@ -133,7 +133,7 @@ func (s *stream) poke() {
 // run reads and writes until one of them fails or ctx ends, then waits for both.
 func (s *stream) run(ctx context.Context, abort func()) error {
 	ctx, cancel := context.WithCancelCause(ctx)
-	s.end = cancel
+	s.cancel = cancel
 	var wg sync.WaitGroup
 	wg.Go(func() { cancel(s.read(ctx)) })
 	// Waited for as well: abort must not reach a stream whose handler has returned.
@@ -153,7 +153,7 @@ func (s *stream) read(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("sync receive: %w", err)
 		}
-		if err := s.accept(ctx, m); err != nil {
+		if err := s.handleMessage(ctx, m); err != nil {
 			return err
 		}
 	}
@@ -161,7 +161,7 @@ func (s *stream) read(ctx context.Context) error {
 
 func (s *stream) write(ctx context.Context) error {
 	for {
-		if err := s.ask(); err != nil {
+		if err := s.sendInventories(); err != nil {
 			return err
 		}
 		idle := true
@@ -190,11 +190,11 @@ func (s *stream) write(ctx context.Context) error {
 	}
 }
 
-// ask tells the peer what mirrors hold that it has not been told of, once it is time.
-func (s *stream) ask() error {
-	var later []*intake
-	for _, in := range s.unasked {
-		if !in.mirror.due() {
+// sendInventories sends the inventories of mirrors that have become ready.
+func (s *stream) sendInventories() error {
+	var later []*mirrorStream
+	for _, in := range s.unsentInventories {
+		if !in.mirror.isReady() {
 			later = append(later, in)
 			continue
 		}
@@ -204,29 +204,29 @@ func (s *stream) ask() error {
 			}
 		}
 	}
-	s.unasked = later
+	s.unsentInventories = later
 	return nil
 }
 
-// accept takes one message of the peer. It waits for memory, until ctx ends.
-func (s *stream) accept(ctx context.Context, m *rpcv1.SyncMessage) error {
+// handleMessage handles one message of the peer. It waits for memory, until ctx ends.
+func (s *stream) handleMessage(ctx context.Context, m *rpcv1.SyncMessage) error {
 	switch m := m.GetMessage().(type) {
 	case *rpcv1.SyncMessage_Inventory:
-		// A newer peer may mirror what we do not publish: it waits in vain, in peace.
-		if f, ok := s.feeds[m.Inventory.GetKind()]; ok {
-			return s.inventory(ctx, f, m.Inventory)
+		// A newer peer may mirror what we do not publish: it gets no answer.
+		if f, ok := s.sources[m.Inventory.GetKind()]; ok {
+			return s.handleInventory(ctx, f, m.Inventory)
 		}
 		return nil
 	case *rpcv1.SyncMessage_Put:
-		return s.put(ctx, m.Put)
+		return s.handlePut(ctx, m.Put)
 	case *rpcv1.SyncMessage_Delete:
-		in, err := s.intake(m.Delete.GetKind())
+		in, err := s.mirrorOf(m.Delete.GetKind())
 		if err != nil {
 			return err
 		}
 		return in.delete(m.Delete)
 	case *rpcv1.SyncMessage_Synced:
-		in, err := s.intake(m.Synced.GetKind())
+		in, err := s.mirrorOf(m.Synced.GetKind())
 		if err != nil {
 			return err
 		}
@@ -237,8 +237,8 @@ func (s *stream) accept(ctx context.Context, m *rpcv1.SyncMessage) error {
 	}
 }
 
-func (s *stream) intake(kind string) (*intake, error) {
-	in, ok := s.intakes[kind]
+func (s *stream) mirrorOf(kind string) (*mirrorStream, error) {
+	in, ok := s.mirrors[kind]
 	if !ok {
 		return nil, fmt.Errorf("%w: kind %.64q was not asked for", ErrProtocol, kind)
 	}

@@ -123,7 +123,7 @@ func (p *pair) run(t *testing.T) (stop func() error) {
 	})
 }
 
-func TestBothDirectionsFollow(t *testing.T) {
+func TestSyncReplicatesBothDirections(t *testing.T) {
 	p := newPair(t)
 	stop := p.run(t)
 	defer stop()
@@ -146,7 +146,7 @@ func TestBothDirectionsFollow(t *testing.T) {
 	_ = stop()
 }
 
-func TestTooLargeResourceLeavesTheStreamAlone(t *testing.T) {
+func TestPutOfTooLargeResourceKeepsStream(t *testing.T) {
 	p := newPair(t)
 	defer p.run(t)()
 	if err := p.down.Put(Resource{Key: "a", Body: []byte("small")}); err != nil {
@@ -167,7 +167,7 @@ func TestTooLargeResourceLeavesTheStreamAlone(t *testing.T) {
 	})
 }
 
-func TestNewerStreamTakesOver(t *testing.T) {
+func TestNewerStreamSupersedesOlder(t *testing.T) {
 	p := newPair(t)
 	first := make(chan error, 1)
 	go func() { first <- p.hub.Run(t.Context(), "c", p.session) }()
@@ -197,7 +197,7 @@ func (p patientWriter) SetWriteDeadline(at time.Time) error {
 	return http.NewResponseController(p.ResponseWriter).SetWriteDeadline(at)
 }
 
-func TestAnAgentThatLetsGoSaysWhy(t *testing.T) {
+func TestSupersededAgentStreamReportsReason(t *testing.T) {
 	p := newPair(t)
 	agent, err := NewAgent([]*Source{p.up}, []*Mirror{p.downMirror})
 	if err != nil {
@@ -255,7 +255,7 @@ func TestKindsAreDistinct(t *testing.T) {
 	}
 }
 
-func TestBadResourcesAreRefused(t *testing.T) {
+func TestPutRefusesInvalidResources(t *testing.T) {
 	tests := map[string]struct {
 		reason string
 		in     Resource

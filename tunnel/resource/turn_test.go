@@ -29,12 +29,12 @@ func (c *tape) Send(m *rpcv1.SyncMessage) error {
 
 func (c *tape) Receive() (*rpcv1.SyncMessage, error) { return nil, errTapeEnds }
 
-func TestABurstOfOneKindDelaysNoOther(t *testing.T) {
+func TestStreamAlternatesKinds(t *testing.T) {
 	c := &tape{most: 20}
 	s := &stream{conn: c, wake: make(chan struct{}, 1)}
 	for kind, many := range map[string]int{"pods": 1000, "summary": 1} {
 		src := NewSource(kind)
-		f := src.open(nil, s.poke)
+		f := src.open(nil, s.wakeWriter)
 		t.Cleanup(f.close)
 		s.order = append(s.order, f)
 		for i := range many {
@@ -42,7 +42,7 @@ func TestABurstOfOneKindDelaysNoOther(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := f.inventory(&rpcv1.Inventory{Kind: kind}); err != nil {
+		if err := f.handleInventory(&rpcv1.Inventory{Kind: kind}); err != nil {
 			t.Fatal(err)
 		}
 	}

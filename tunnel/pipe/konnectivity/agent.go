@@ -125,7 +125,7 @@ func (c *holdingCounter) Count() int {
 func (l *link) dialOptions() []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()), // TLS is on the connection already.
-		grpc.WithContextDialer(l.handOver),
+		grpc.WithContextDialer(l.takeConn),
 		grpc.WithStreamInterceptor(l.intercept),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithIdleTimeout(0),
@@ -138,23 +138,22 @@ func (l *link) dialOptions() []grpc.DialOption {
 	}
 }
 
-// handOver gives gRPC the connection, and nothing when it asks again: one
-// link is one TCP connection.
-func (l *link) handOver(context.Context, string) (net.Conn, error) {
-	if !l.handedOver.CompareAndSwap(false, true) {
+// takeConn gives gRPC the connection once: one link is one TCP connection.
+func (l *link) takeConn(context.Context, string) (net.Conn, error) {
+	if !l.connTaken.CompareAndSwap(false, true) {
 		return nil, pipe.ErrLost
 	}
-	return &watchedConn{Conn: l.conn, closed: l.lost}, nil
+	return &closeNotifyingConn{Conn: l.conn, closed: l.closeAsLost}, nil
 }
 
-// watchedConn tells when gRPC has closed the connection, for whatever reason.
-type watchedConn struct {
+// closeNotifyingConn calls closed when gRPC has closed the connection.
+type closeNotifyingConn struct {
 	net.Conn
 	closed func()
 }
 
 // Close closes the connection.
-func (c *watchedConn) Close() error {
+func (c *closeNotifyingConn) Close() error {
 	defer c.closed()
 	return c.Conn.Close()
 }

@@ -51,7 +51,7 @@ func TestConfigsAreValidated(t *testing.T) {
 	}
 }
 
-func TestALinkWithoutAnAnswerIsBounded(t *testing.T) {
+func TestDialToSilentHubIsBounded(t *testing.T) {
 	h := startHub(t, nil)
 	network := newNetwork(-1)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)

@@ -31,10 +31,10 @@ type backend struct {
 	sending sync.Mutex // gRPC sends one message at a time
 	sender  sender
 
-	mu     sync.Mutex
-	ended  error // why no stream is added any more
-	lastID int64
-	conns  map[int64]*stream.Conn
+	mu       sync.Mutex
+	closeErr error // why no stream is added any more
+	lastID   int64
+	conns    map[int64]*stream.Conn
 }
 
 // newBackend returns a backend whose streams end with the link: its reader may
@@ -72,19 +72,19 @@ func (b *backend) dial(random int64) error {
 		return b.send(dialResponse(random, 0, err.Error()))
 	}
 	id := b.add(conn)
-	if !b.link.offer(conn) {
+	if !b.link.enqueue(conn) {
 		b.remove(id)
 		return b.send(dialResponse(random, 0, "too many streams wait"))
 	}
 	if err := b.send(dialResponse(random, id, "")); err != nil {
 		return err
 	}
-	go b.carry(id, conn)
+	go b.sendWritten(id, conn)
 	return nil
 }
 
-// carry sends what is written to a stream, and at its end a close.
-func (b *backend) carry(id int64, conn *stream.Conn) {
+// sendWritten sends what is written to a stream, and at its end a close.
+func (b *backend) sendWritten(id int64, conn *stream.Conn) {
 	defer b.remove(id)
 	for {
 		p, err := conn.Next()
@@ -135,8 +135,8 @@ func (b *backend) send(p *client.Packet) error {
 func (b *backend) add(conn *stream.Conn) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.ended != nil {
-		conn.Fail(b.ended)
+	if b.closeErr != nil {
+		conn.Fail(b.closeErr)
 	}
 	b.lastID++
 	b.conns[b.lastID] = conn
@@ -159,7 +159,7 @@ func (b *backend) remove(id int64) {
 func (b *backend) fail(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.ended = err
+	b.closeErr = err
 	for _, conn := range b.conns {
 		conn.Fail(err)
 	}

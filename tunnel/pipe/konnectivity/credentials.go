@@ -23,8 +23,8 @@ type AuthInfo struct {
 	connection *connection
 }
 
-// Watched is what the connections of a listener may be, to be told how far they
-// have come.
+// Watched may be implemented by the connections of a listener, to observe their
+// progress.
 type Watched interface {
 	// Authenticated is called when TLS is done and the peer has proved what its
 	// certificate says, if it showed one. An error closes the connection.
@@ -38,23 +38,23 @@ type Watched interface {
 // connection is the TCP connection under one gRPC transport.
 type connection struct {
 	raw net.Conn
-	// asked is set by the first agent stream: one connection, one pipe.
-	asked atomic.Bool
+	// hasPipe is set by the first agent stream: one connection, one pipe.
+	hasPipe atomic.Bool
 }
 
-func (c *connection) claimed() {
+func (c *connection) reportClaimed() {
 	if w, ok := c.raw.(Watched); ok {
 		w.Claimed()
 	}
 }
 
-// closeSoon closes TCP when the peer had time to read why.
+// closeSoon closes TCP after the peer had time to read the refusal.
 func (c *connection) closeSoon() {
 	time.AfterFunc(refusalGrace, func() { _ = c.close() })
 }
 
-// close closes TCP without a word of TLS: its closing alert would wait for a
-// peer who does not read.
+// close closes TCP without a closing alert of TLS, which would wait for a peer that
+// does not read.
 func (c *connection) close() error { return c.raw.Close() }
 
 // Credentials returns the server's transport credentials for TLS. A gRPC
@@ -99,8 +99,8 @@ func VerifiedLeaf(ctx context.Context) (*x509.Certificate, bool) {
 	return info.State.VerifiedChains[0][0], true
 }
 
-// MarkTokenHolder tells the connection that a gRPC method was called on that its peer,
-// which showed no certificate, holds a join token.
+// MarkTokenHolder marks the connection of a gRPC call: its peer, which showed no
+// certificate, holds a join token.
 func MarkTokenHolder(ctx context.Context) {
 	if info, ok := authInfo(ctx); ok {
 		if w, ok := info.connection.raw.(Watched); ok {

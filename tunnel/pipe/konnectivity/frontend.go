@@ -30,16 +30,16 @@ import (
 // else on the hub: the front end sends them to the agent itself, and gets them
 // from the agent's stream (agentStream).
 type frontend struct {
-	ctx      context.Context
-	random   int64
-	patience time.Duration
-	pipeDone <-chan struct{}
-	reason   func() error
-	send     func(*client.Packet) error
-	conn     *stream.Conn
+	ctx        context.Context
+	random     int64
+	patience   time.Duration
+	pipeDone   <-chan struct{}
+	pipeReason func() error
+	send       func(*client.Packet) error
+	conn       *stream.Conn
 
-	// asked and closing belong to Recv, which one goroutine calls.
-	asked, closing bool
+	// dialSent and closeSent belong to Recv, which one goroutine calls.
+	dialSent, closeSent bool
 
 	// answered is closed when the dial has an outcome: connectID, or dialErr.
 	answered chan struct{}
@@ -47,11 +47,11 @@ type frontend struct {
 	// stream ended before there was one.
 	abandoned chan struct{}
 
-	mu        sync.Mutex
-	connectID int64
-	dialErr   error
-	gone      bool // abandoned is closed
-	closed    bool // the far end is closed already
+	mu          sync.Mutex
+	connectID   int64
+	dialErr     error
+	isAbandoned bool // abandoned is closed
+	closed      bool // the far end is closed already
 }
 
 var _ client.ProxyService_ProxyServer = (*frontend)(nil)
@@ -63,15 +63,15 @@ func newFrontend(p *hubPipe) (*frontend, error) {
 	}
 	return &frontend{
 		// The proxy server insists on metadata, be it empty.
-		ctx:       metadata.NewIncomingContext(p.ctx, metadata.MD{}),
-		random:    newRandom(),
-		patience:  p.patience,
-		pipeDone:  p.done,
-		reason:    p.reason,
-		send:      p.send,
-		conn:      conn,
-		answered:  make(chan struct{}),
-		abandoned: make(chan struct{}),
+		ctx:        metadata.NewIncomingContext(p.ctx, metadata.MD{}),
+		random:     newRandom(),
+		patience:   p.patience,
+		pipeDone:   p.done,
+		pipeReason: p.closeReason,
+		send:       p.send,
+		conn:       conn,
+		answered:   make(chan struct{}),
+		abandoned:  make(chan struct{}),
 	}, nil
 }
 
@@ -88,20 +88,20 @@ func (f *frontend) dial(ctx context.Context) (net.Conn, error) {
 	var err error
 	select {
 	case <-f.answered:
-		if err = f.outcome(); err == nil {
+		if err = f.dialOutcome(); err == nil {
 			return f.conn, nil
 		}
 	case <-ctx.Done():
 		err = ctx.Err()
 	case <-f.pipeDone:
 		// The proxy server forgets pending dials when an agent goes.
-		err = f.reason()
+		err = f.pipeReason()
 	}
 	f.fail(err)
 	return nil, err
 }
 
-func (f *frontend) outcome() error {
+func (f *frontend) dialOutcome() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.dialErr
@@ -113,28 +113,28 @@ func (f *frontend) Context() context.Context { return f.ctx }
 // Recv returns the next packet for the agent, and io.EOF when there will be
 // none: the proxy server waits for that to clear away the stream.
 func (f *frontend) Recv() (*client.Packet, error) {
-	if !f.asked {
-		f.asked = true
+	if !f.dialSent {
+		f.dialSent = true
 		return dialRequest(f.random), nil
 	}
 	select {
 	case <-f.answered:
 	case <-f.abandoned:
 	}
-	connectID, open := f.target()
-	if !open || f.closing {
+	connectID, open := f.openConnectID()
+	if !open || f.closeSent {
 		return nil, io.EOF
 	}
-	f.carry(connectID)
-	// Said once and in any case: the proxy server misses to clear away a stream
-	// that ends while its dial completes.
-	f.closing = true
+	f.sendWritten(connectID)
+	// Sent once and in any case: the proxy server does not clear away a stream that
+	// ends while its dial completes.
+	f.closeSent = true
 	return closeRequest(connectID), nil
 }
 
-// carry sends what is written to the stream, until it ends. The proxy server
+// sendWritten sends what is written to the stream, until it ends. The proxy server
 // would do no more with it.
-func (f *frontend) carry(connectID int64) {
+func (f *frontend) sendWritten(connectID int64) {
 	for {
 		p, err := f.conn.Next()
 		if err != nil {
@@ -147,15 +147,14 @@ func (f *frontend) carry(connectID int64) {
 	}
 }
 
-// takes says whether a connection of the agent is this stream, and open.
-func (f *frontend) takes(id int64) bool {
-	connectID, open := f.target()
+// isOpenAs reports whether the stream is open under this ID of the agent.
+func (f *frontend) isOpenAs(id int64) bool {
+	connectID, open := f.openConnectID()
 	return open && id == connectID
 }
 
-// target returns the agent's name of the connection, and false when there is
-// none to talk to.
-func (f *frontend) target() (connectID int64, open bool) {
+// openConnectID returns the agent's ID of the connection, and false unless it is open.
+func (f *frontend) openConnectID() (connectID int64, open bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.connectID, f.connectID != 0 && !f.closed
@@ -168,22 +167,22 @@ func (f *frontend) target() (connectID int64, open bool) {
 func (f *frontend) Send(p *client.Packet) error {
 	switch p.GetType() {
 	case client.PacketType_DIAL_RSP:
-		return f.answer(p.GetDialResponse())
+		return f.handleDialResponse(p.GetDialResponse())
 	case client.PacketType_DIAL_CLS:
 		f.fail(streamEnd("agent", errors.New("dial closed")))
 	case client.PacketType_DATA:
 		f.deliver(p.GetData())
 	case client.PacketType_CLOSE_RSP:
-		f.farEnd(p.GetCloseResponse())
+		f.handleClose(p.GetCloseResponse())
 	default: // Not for a front end.
 	}
 	return nil
 }
 
-func (f *frontend) answer(r *client.DialResponse) error {
+func (f *frontend) handleDialResponse(r *client.DialResponse) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.gone || f.connectID != 0 || f.dialErr != nil {
+	if f.isAbandoned || f.connectID != 0 || f.dialErr != nil {
 		return fmt.Errorf("%w: answer to a dial that is over", errPacket)
 	}
 	switch {
@@ -204,15 +203,15 @@ func (f *frontend) deliver(d *client.Data) {
 		return
 	}
 	err := f.conn.Deliver(d.GetData(), f.patience)
-	if err != nil && !f.ended() {
+	if err != nil && !f.isClosed() {
 		f.fail(fmt.Errorf("%w: %w", io.ErrUnexpectedEOF, pipe.ErrStalled))
 	}
 }
 
-// farEnd handles CLOSE_RSP. It says nothing about how the far end ended: the
-// agent sends the same for a clean end, a read that failed, and the proxy
-// server for the loss of the agent.
-func (f *frontend) farEnd(r *client.CloseResponse) {
+// handleClose handles CLOSE_RSP, which does not tell how the far end ended: the agent
+// sends the same for a clean end and for a read that failed, and the proxy server for
+// the loss of the agent.
+func (f *frontend) handleClose(r *client.CloseResponse) {
 	f.mu.Lock()
 	f.closed = true
 	f.mu.Unlock()
@@ -228,10 +227,10 @@ func (f *frontend) fail(err error) {
 	f.conn.Fail(err)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.gone {
+	if f.isAbandoned {
 		return
 	}
-	f.gone = true
+	f.isAbandoned = true
 	close(f.abandoned)
 	if f.connectID == 0 && f.dialErr == nil {
 		f.dialErr = err
@@ -239,7 +238,7 @@ func (f *frontend) fail(err error) {
 	}
 }
 
-func (f *frontend) ended() bool {
+func (f *frontend) isClosed() bool {
 	select {
 	case <-f.conn.Done():
 		return true

@@ -26,7 +26,7 @@ func testPipe(tb testing.TB, patience time.Duration) *hubPipe {
 	tb.Helper()
 	raw, far := net.Pipe()
 	tb.Cleanup(func() { _ = far.Close() })
-	p := newHubPipe(HubConfig{DialTimeout: time.Minute, Patience: patience}, caller{
+	p := newHubPipe(HubConfig{DialTimeout: time.Minute, Patience: patience}, admittedAgent{
 		ctx: tb.Context(), connection: &connection{raw: raw},
 		peer: pipe.Peer{Cluster: identity.Cluster{Name: "store1"}, Process: "agent-1"},
 	})
@@ -63,7 +63,7 @@ func send(tb testing.TB, f *frontend, packets ...*client.Packet) {
 	}
 }
 
-func TestADialThatFailsSaysSo(t *testing.T) {
+func TestFrontendDialReturnsFailure(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		answer *client.Packet
@@ -90,7 +90,7 @@ func TestADialThatFailsSaysSo(t *testing.T) {
 	}
 }
 
-func TestTheEndOfAStreamIsNeverClean(t *testing.T) {
+func TestFrontendStreamNeverEndsWithEOF(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		end    func(*testing.T, *frontend)
@@ -121,7 +121,7 @@ func TestTheEndOfAStreamIsNeverClean(t *testing.T) {
 	}
 }
 
-func TestCloseIsSaidOnceAfterTheBytes(t *testing.T) {
+func TestFrontendSendsCloseOnceAfterData(t *testing.T) {
 	f := testFrontend(t, time.Second)
 	var sent []*client.Packet
 	f.send = func(p *client.Packet) error {
@@ -150,7 +150,7 @@ func TestCloseIsSaidOnceAfterTheBytes(t *testing.T) {
 	}
 }
 
-func TestAnAnswerThatComesTooLateMakesTheServerCloseTheConnection(t *testing.T) {
+func TestFrontendRefusesLateDialResponse(t *testing.T) {
 	f := testFrontend(t, time.Second)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -162,7 +162,7 @@ func TestAnAnswerThatComesTooLateMakesTheServerCloseTheConnection(t *testing.T) 
 	}
 }
 
-func TestAStalledReaderLosesItsStreamAndHoldsNobody(t *testing.T) {
+func TestStalledReaderLosesItsStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := testFrontend(t, 5*time.Second)
 		send(t, f, dialResponse(0, 1, ""))
@@ -171,7 +171,7 @@ func TestAStalledReaderLosesItsStreamAndHoldsNobody(t *testing.T) {
 			t.Fatal(err)
 		}
 		start := time.Now()
-		for !f.ended() {
+		for !f.isClosed() {
 			send(t, f, data(1, make([]byte, 4096)))
 		}
 		if waited := time.Since(start); waited != 5*time.Second {
@@ -187,14 +187,14 @@ func TestAStalledReaderLosesItsStreamAndHoldsNobody(t *testing.T) {
 	})
 }
 
-func TestADialToAPipeThatEndsIsFreed(t *testing.T) {
+func TestDialEndsWithPipe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := testPipe(t, time.Second)
 		f, err := newFrontend(p)
 		if err != nil {
 			t.Fatal(err)
 		}
-		time.AfterFunc(time.Second, func() { p.end(pipe.ErrLost) })
+		time.AfterFunc(time.Second, func() { p.closeWith(pipe.ErrLost) })
 		if conn, err := f.dial(t.Context()); !errors.Is(err, pipe.ErrLost) {
 			t.Errorf("dial() = %v, %v, want %v", conn, err, pipe.ErrLost)
 		}

@@ -93,7 +93,7 @@ func TestClaimedIdentityIsReplaced(t *testing.T) {
 	}
 }
 
-func TestAHostileRegistrationIsRefused(t *testing.T) {
+func TestHostileRegistrationIsRefused(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		claims []string
@@ -115,7 +115,7 @@ func TestAHostileRegistrationIsRefused(t *testing.T) {
 	}
 }
 
-func TestAConnectionCarriesOnePipe(t *testing.T) {
+func TestConnectionCarriesOnePipe(t *testing.T) {
 	h := startHub(t, nil)
 	c := rawAgent(t, h)
 	if _, err := connectRaw(t, c, header.AgentID, "agent-1"); err != nil {
@@ -141,7 +141,7 @@ func (c *endingConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-func TestAConnectionEndsWithARefusal(t *testing.T) {
+func TestRefusalClosesConnection(t *testing.T) {
 	h := startHub(t, nil)
 	ended := make(chan struct{})
 	end := sync.OnceFunc(func() { close(ended) })
@@ -168,9 +168,9 @@ func TestAConnectionEndsWithARefusal(t *testing.T) {
 	}
 }
 
-// TestPacketsWithoutTheirPayloadEndThePipe holds upstream's proxy server back
+// TestPacketWithoutPayloadClosesPipe holds upstream's proxy server back
 // from its panic: it dereferences the payload that the type promises.
-func TestPacketsWithoutTheirPayloadEndThePipe(t *testing.T) {
+func TestPacketWithoutPayloadClosesPipe(t *testing.T) {
 	for number, name := range client.PacketType_name {
 		if client.PacketType(number) == client.PacketType_DRAIN {
 			continue // It has nothing to dereference.
@@ -193,7 +193,7 @@ func TestPacketsWithoutTheirPayloadEndThePipe(t *testing.T) {
 	}
 }
 
-func TestAStreamNotMadeWithTheCredentialsIsRefused(t *testing.T) {
+func TestStreamWithoutCredentialsIsRefused(t *testing.T) {
 	hub, err := NewHub(HubConfig{
 		HubID:   newAuthority(t).HubID,
 		Handler: pipe.HandlerFunc(func(context.Context, pipe.Peer, pipe.Pipe) { t.Error("handler called") }),
@@ -258,7 +258,7 @@ func connectHostile(t *testing.T, packets ...*client.Packet) (pipe.Link, *hostil
 	return link, hub, err
 }
 
-func TestWhateverTheHubAsksToDialReachesTheAgentAlone(t *testing.T) {
+func TestDialOfAnyTargetReachesAgentOnly(t *testing.T) {
 	for name, address := range map[string][2]string{
 		"a service":         {"tcp", "kubernetes.default.svc:443"},
 		"the loopback":      {"tcp", "127.0.0.1:10250"},
@@ -294,7 +294,7 @@ func TestWhateverTheHubAsksToDialReachesTheAgentAlone(t *testing.T) {
 	}
 }
 
-func TestPacketsOfNoServerEndTheLink(t *testing.T) {
+func TestPacketOfNoServerClosesLink(t *testing.T) {
 	packets := map[string]*client.Packet{
 		"an answer to a dial": {Type: client.PacketType_DIAL_RSP, Payload: &client.Packet_DialResponse{DialResponse: &client.DialResponse{}}},
 		"a close answered":    {Type: client.PacketType_CLOSE_RSP, Payload: &client.Packet_CloseResponse{CloseResponse: &client.CloseResponse{}}},
@@ -320,7 +320,7 @@ func TestPacketsOfNoServerEndTheLink(t *testing.T) {
 	}
 }
 
-func TestBytesForNoConnectionAreAnswered(t *testing.T) {
+func TestDataForUnknownConnectionIsAnswered(t *testing.T) {
 	link, hub, err := connectHostile(t, data(1, []byte("x")), data(0, []byte("x")), closeRequest(5))
 	if err != nil {
 		t.Fatal(err)

@@ -149,7 +149,7 @@ func (h *Hub) Connect(stream agent.AgentService_ConnectServer) error {
 	c, err := enter(stream.Context(), h.admission)
 	if err != nil {
 		h.config.Logger.Info("Agent refused", "remote", remoteAddr(stream.Context()), "reason", err.Error())
-		return refusal(err)
+		return refusalStatus(err)
 	}
 	defer c.leave()
 	err = h.serve(stream, c)
@@ -160,9 +160,9 @@ func (h *Hub) Connect(stream agent.AgentService_ConnectServer) error {
 
 // serve runs the proxy server of one agent and its handler, and returns when
 // both have ended.
-func (h *Hub) serve(stream agent.AgentService_ConnectServer, caller caller) error {
+func (h *Hub) serve(stream agent.AgentService_ConnectServer, caller admittedAgent) error {
 	p := newHubPipe(h.config, caller)
-	unwatch := context.AfterFunc(stream.Context(), func() { p.end(pipe.ErrLost) })
+	unwatch := context.AfterFunc(stream.Context(), func() { p.closeWith(pipe.ErrLost) })
 	defer unwatch()
 	handled := make(chan struct{})
 	go func() {
@@ -175,9 +175,9 @@ func (h *Hub) serve(stream agent.AgentService_ConnectServer, caller caller) erro
 		}
 	}()
 	if err := p.server.Connect(&agentStream{AgentService_ConnectServer: stream, ctx: caller.ctx, pipe: p}); err != nil {
-		p.end(fmt.Errorf("%w: proxy server: %w", pipe.ErrLost, err))
+		p.closeWith(fmt.Errorf("%w: proxy server: %w", pipe.ErrLost, err))
 	}
-	p.end(pipe.ErrLost) // Unless it has ended, with a reason.
+	p.closeWith(pipe.ErrLost) // Unless it has ended, with a reason.
 	<-handled
-	return p.reason()
+	return p.closeReason()
 }

@@ -32,7 +32,7 @@ func (l *link) intercept(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Cl
 	md, _ := metadata.FromOutgoingContext(ctx)
 	s, err := streamer(metadata.NewOutgoingContext(l.ctx, md), desc, cc, method, opts...)
 	if err != nil {
-		l.end(callError(err))
+		l.closeWith(classifyCallError(err))
 		return nil, err
 	}
 	return &interceptedStream{ClientStream: s, link: l, backend: newBackend(l, s)}, nil
@@ -54,7 +54,7 @@ func (s *interceptedStream) Header() (metadata.MD, error) {
 		err = s.ClientStream.RecvMsg(new(client.Packet))
 	}
 	if err != nil {
-		s.link.end(callError(err))
+		s.link.closeWith(classifyCallError(err))
 		return nil, err
 	}
 	return md, nil
@@ -71,7 +71,7 @@ func (s *interceptedStream) RecvMsg(any) error {
 			err = s.backend.handle(p)
 		}
 		if err != nil {
-			s.link.end(fmt.Errorf("%w: hub: %w", pipe.ErrLost, err))
+			s.link.closeWith(fmt.Errorf("%w: hub: %w", pipe.ErrLost, err))
 			// The link says why. The agent would log another error than this as
 			// one of its own, at every reconnect.
 			return io.EOF
@@ -81,12 +81,12 @@ func (s *interceptedStream) RecvMsg(any) error {
 
 // SendMsg sends nothing: an agent that receives nothing has nothing to say.
 func (s *interceptedStream) SendMsg(m any) error {
-	s.link.end(fmt.Errorf("%w: %w: %T from the agent itself", pipe.ErrLost, errPacket, m))
+	s.link.closeWith(fmt.Errorf("%w: %w: %T from the agent itself", pipe.ErrLost, errPacket, m))
 	return io.EOF
 }
 
-// callError classifies the failure of the agent's registration.
-func callError(err error) error {
+// classifyCallError classifies the failure of the agent's registration.
+func classifyCallError(err error) error {
 	switch status.Code(err) {
 	case codes.Unauthenticated, codes.PermissionDenied, codes.InvalidArgument,
 		codes.ResourceExhausted, codes.FailedPrecondition, codes.Unimplemented:

@@ -14,8 +14,8 @@ import (
 	"github.com/spokelet/spokelet/tunnel/pipe/stream"
 )
 
-// waiting is how many streams may wait for Accept.
-const waiting = 16
+// maxWaitingStreams is how many streams may wait for Accept.
+const maxWaitingStreams = 16
 
 // link is the agent's end of one connection.
 type link struct {
@@ -24,9 +24,9 @@ type link struct {
 	accepted chan *stream.Conn
 
 	// ctx ends with the link; it is the context of the agent's stream.
-	ctx        context.Context
-	cancel     context.CancelFunc
-	handedOver atomic.Bool
+	ctx       context.Context
+	cancel    context.CancelFunc
+	connTaken atomic.Bool
 	// serving is closed when the agent reads its stream.
 	serving   chan struct{}
 	serveOnce sync.Once
@@ -42,7 +42,7 @@ func newLink(conn net.Conn, config pipe.DialConfig) *link {
 	l := &link{
 		config:   config,
 		conn:     conn,
-		accepted: make(chan *stream.Conn, waiting),
+		accepted: make(chan *stream.Conn, maxWaitingStreams),
 		serving:  make(chan struct{}),
 		done:     make(chan struct{}),
 	}
@@ -60,8 +60,8 @@ func (l *link) Accept() (net.Conn, error) {
 	return nil, fmt.Errorf("link to %s: %w", l.config.Address, l.Err())
 }
 
-// offer queues a stream for Accept and says whether there was room.
-func (l *link) offer(conn *stream.Conn) bool {
+// enqueue queues a stream for Accept, and returns false when there is no room.
+func (l *link) enqueue(conn *stream.Conn) bool {
 	select {
 	case l.accepted <- conn:
 		return true
@@ -82,12 +82,12 @@ func (l *link) Err() error {
 
 // Close closes the TCP connection and the streams on it.
 func (l *link) Close() error {
-	l.end(pipe.ErrClosed)
+	l.closeWith(pipe.ErrClosed)
 	return nil
 }
 
-// end ends the link once, for the first reason given.
-func (l *link) end(reason error) {
+// closeWith closes the link. The first reason counts.
+func (l *link) closeWith(reason error) {
 	l.mu.Lock()
 	first := l.err == nil
 	if first {
@@ -101,8 +101,8 @@ func (l *link) end(reason error) {
 	}
 }
 
-func (l *link) lost() {
-	l.end(fmt.Errorf("%w: connection closed", pipe.ErrLost))
+func (l *link) closeAsLost() {
+	l.closeWith(fmt.Errorf("%w: connection closed", pipe.ErrLost))
 }
 
 // closeRaw closes the connection under TLS if it can be reached: a closing

@@ -41,7 +41,7 @@ func (s *errorSink) count() int {
 // cannot be set while they run.
 var upstream = &errorSink{}
 
-func TestTheEndOfAConnectionIsNoErrorOfTheProxy(t *testing.T) {
+func TestEndOfConnectionIsNotLoggedAsError(t *testing.T) {
 	// What an earlier test left logs why it ends, such as an agent that was refused.
 	goleak.VerifyNone(t)
 	before := upstream.count()

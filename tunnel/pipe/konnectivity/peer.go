@@ -24,8 +24,8 @@ import (
 // connections cannot be closed from here.
 var errCredentials = errors.New("server does not use the credentials of this package")
 
-// caller is an agent that was admitted.
-type caller struct {
+// admittedAgent is an agent that was admitted.
+type admittedAgent struct {
 	peer       pipe.Peer
 	connection *connection
 	// ctx is the stream's context with metadata in which the proxy server
@@ -35,21 +35,21 @@ type caller struct {
 }
 
 // enter admits the opener of an agent stream.
-func enter(ctx context.Context, a *admission) (caller, error) {
+func enter(ctx context.Context, a *admission) (admittedAgent, error) {
 	info, ok := authInfo(ctx)
 	if !ok || info.connection == nil {
-		return caller{}, errCredentials
+		return admittedAgent{}, errCredentials
 	}
-	if !info.connection.asked.CompareAndSwap(false, true) {
-		return caller{}, fmt.Errorf("connection was used for a pipe: %w", pipe.ErrTooMany)
+	if !info.connection.hasPipe.CompareAndSwap(false, true) {
+		return admittedAgent{}, fmt.Errorf("connection was used for a pipe: %w", pipe.ErrTooMany)
 	}
 	peer, leave, err := a.enter(ctx, info.State, claimedProcess(ctx), remoteAddr(ctx))
 	if err != nil {
 		info.connection.closeSoon() // it is good for nothing else
-		return caller{}, err
+		return admittedAgent{}, err
 	}
-	info.connection.claimed()
-	return caller{
+	info.connection.reportClaimed()
+	return admittedAgent{
 		peer:       peer,
 		connection: info.connection,
 		ctx:        withIdentity(ctx, peer),
@@ -57,8 +57,8 @@ func enter(ctx context.Context, a *admission) (caller, error) {
 	}, nil
 }
 
-// refusal is what an agent is told.
-func refusal(err error) error {
+// refusalStatus is the gRPC status of a refusal.
+func refusalStatus(err error) error {
 	class, code := refusalClass(err), codes.PermissionDenied
 	switch {
 	case errors.Is(class, pipe.ErrStranger):
@@ -71,8 +71,8 @@ func refusal(err error) error {
 	return status.Error(code, class.Error())
 }
 
-// claimedProcess returns what the agent calls its process: konnectivity's
-// agent ID. Sent twice it is none.
+// claimedProcess returns the agent's name of its process: konnectivity's agent ID.
+// It is empty when the ID was sent twice.
 func claimedProcess(ctx context.Context) string {
 	ids := metadata.ValueFromIncomingContext(ctx, header.AgentID)
 	if len(ids) != 1 {
@@ -102,10 +102,10 @@ type agentStream struct {
 	agent.AgentService_ConnectServer
 	ctx  context.Context
 	pipe *hubPipe
-	// detour is the connection whose bytes go through the proxy server because
+	// viaProxyServer is the connection whose bytes go through the proxy server because
 	// the first of them came before it had completed the dial: the others must
 	// not overtake them.
-	detour int64
+	viaProxyServer int64
 }
 
 // Context returns the context with the established identity.
@@ -120,7 +120,7 @@ func (s *agentStream) Recv() (*client.Packet, error) {
 			err = checkFromAgent(p)
 		}
 		if err != nil {
-			s.lost(err)
+			s.closePipe(err)
 			return nil, io.EOF
 		}
 		if !s.deliver(p) {
@@ -133,26 +133,26 @@ func (s *agentStream) Recv() (*client.Packet, error) {
 // it all that the packet was about.
 func (s *agentStream) Send(p *client.Packet) error {
 	if err := s.AgentService_ConnectServer.Send(p); err != nil {
-		s.lost(err)
+		s.closePipe(err)
 	}
 	return nil
 }
 
-// lost keeps why the agent's stream ended. The proxy server is told of an end
-// in order: agents come and go, and it would log each as an error.
-func (s *agentStream) lost(err error) {
-	s.pipe.end(fmt.Errorf("%w: stream: %w", pipe.ErrLost, err))
+// closePipe closes the pipe with the error of the agent's stream. The proxy server sees
+// io.EOF instead: it would log every other error, and agents come and go.
+func (s *agentStream) closePipe(err error) {
+	s.pipe.closeWith(fmt.Errorf("%w: stream: %w", pipe.ErrLost, err))
 }
 
-// deliver gives bytes to the front end and says whether it did.
+// deliver delivers bytes to the front end, and returns false for all other packets.
 func (s *agentStream) deliver(p *client.Packet) bool {
 	d := p.GetData()
-	if d == nil || d.GetConnectID() == s.detour {
+	if d == nil || d.GetConnectID() == s.viaProxyServer {
 		return false
 	}
-	f := s.pipe.current()
-	if f == nil || !f.takes(d.GetConnectID()) {
-		s.detour = d.GetConnectID()
+	f := s.pipe.currentFrontend()
+	if f == nil || !f.isOpenAs(d.GetConnectID()) {
+		s.viaProxyServer = d.GetConnectID()
 		return false
 	}
 	f.deliver(d)

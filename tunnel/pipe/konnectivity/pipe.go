@@ -26,13 +26,12 @@ const xfrChannelSize = 10
 // hubPipe is one connected agent process: its own proxy server, which knows
 // one agent, on its own TCP connection.
 type hubPipe struct {
-	caller      caller
+	agent       admittedAgent
 	server      *server.ProxyServer
 	dialTimeout time.Duration
 	patience    time.Duration
 
-	// ctx is cancelled by end alone, so that whoever sees it cancelled finds
-	// the reason.
+	// ctx is cancelled by closeWith alone, which sets the reason first.
 	ctx    context.Context
 	cancel context.CancelFunc
 	// registered is closed when the proxy server can reach the agent, which is
@@ -41,31 +40,31 @@ type hubPipe struct {
 	backend    *server.Backend
 	done       chan struct{}
 
-	// slot is held by a front end from its dial until the proxy server has let
-	// go of it.
-	slot chan struct{}
+	// dialSlot is held by a front end from its dial until the proxy server has
+	// released it.
+	dialSlot chan struct{}
 
-	mu   sync.Mutex
-	live *frontend
-	err  error // why done is closed
+	mu      sync.Mutex
+	current *frontend
+	err     error // why done is closed
 }
 
 var _ pipe.Pipe = (*hubPipe)(nil)
 
-func newHubPipe(config HubConfig, c caller) *hubPipe {
+func newHubPipe(config HubConfig, c admittedAgent) *hubPipe {
 	p := &hubPipe{
-		caller:      c,
+		agent:       c,
 		dialTimeout: config.DialTimeout,
 		patience:    config.Patience,
 		registered:  make(chan struct{}),
 		done:        make(chan struct{}),
-		slot:        make(chan struct{}, 1),
+		dialSlot:    make(chan struct{}, 1),
 	}
 	p.ctx, p.cancel = context.WithCancel(context.WithoutCancel(c.ctx))
 	p.server = server.NewProxyServer(config.HubID,
 		[]proxystrategies.ProxyStrategy{proxystrategies.ProxyStrategyDefault}, 1,
 		&server.AgentTokenAuthenticationOptions{}, xfrChannelSize)
-	only := &registry{pipe: p}
+	only := &singleBackend{pipe: p}
 	p.server.BackendManagers[0], p.server.Readiness = only, only
 	return p
 }
@@ -87,62 +86,62 @@ func (p *hubPipe) dial(ctx context.Context) (net.Conn, error) {
 	}
 	f, err := newFrontend(p)
 	if err != nil {
-		<-p.slot
+		<-p.dialSlot
 		return nil, err
 	}
 	p.mu.Lock()
-	p.live = f
+	p.current = f
 	p.mu.Unlock()
-	if p.ended() { // Before the lock, and so without this front end.
-		f.fail(streamEnd("pipe", p.reason()))
+	if p.isClosed() { // Before the lock, and so without this front end.
+		f.fail(streamEnd("pipe", p.closeReason()))
 	}
-	go p.proxy(f)
+	go p.runProxyServer(f)
 	return f.dial(ctx)
 }
 
 // acquire takes the slot. It waits for a predecessor that has ended and is
 // being cleared away, not for one that is in use.
 func (p *hubPipe) acquire(ctx context.Context) error {
-	if p.ended() {
-		return p.reason()
+	if p.isClosed() {
+		return p.closeReason()
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	select {
-	case p.slot <- struct{}{}:
+	case p.dialSlot <- struct{}{}:
 		return nil
 	default:
 	}
-	if p.busy() {
+	if p.isBusy() {
 		return pipe.ErrBusy
 	}
 	select {
-	case p.slot <- struct{}{}:
+	case p.dialSlot <- struct{}{}:
 		return nil
 	case <-p.done:
-		return p.reason()
+		return p.closeReason()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-// current returns the front end of the stream, if there is one.
-func (p *hubPipe) current() *frontend {
+// currentFrontend returns the front end of the stream, if there is one.
+func (p *hubPipe) currentFrontend() *frontend {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.live
+	return p.current
 }
 
-func (p *hubPipe) busy() bool {
+func (p *hubPipe) isBusy() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.live == nil || !p.live.ended()
+	return p.current == nil || !p.current.isClosed()
 }
 
-// proxy runs the proxy server's half of a front end.
-func (p *hubPipe) proxy(f *frontend) {
-	defer func() { <-p.slot }()
+// runProxyServer runs the proxy server's half of a front end.
+func (p *hubPipe) runProxyServer(f *frontend) {
+	defer func() { <-p.dialSlot }()
 	err := p.server.Proxy(f)
 	f.fail(streamEnd("proxy server", err))
 }
@@ -154,7 +153,7 @@ func (p *hubPipe) send(packet *client.Packet) error {
 	case <-p.registered:
 		return p.backend.Send(packet)
 	case <-p.done:
-		return p.reason()
+		return p.closeReason()
 	}
 }
 
@@ -163,32 +162,32 @@ func (p *hubPipe) Done() <-chan struct{} { return p.done }
 
 // Close closes the agent's TCP connection.
 func (p *hubPipe) Close() error {
-	p.end(pipe.ErrClosed)
+	p.closeWith(pipe.ErrClosed)
 	return nil
 }
 
-// end ends the pipe once, for the first reason given.
-func (p *hubPipe) end(reason error) {
+// closeWith closes the pipe. The first reason counts.
+func (p *hubPipe) closeWith(reason error) {
 	p.mu.Lock()
 	first := p.err == nil
 	if first {
 		p.err = reason
 		close(p.done)
 	}
-	live := p.live
+	live := p.current
 	p.mu.Unlock()
 	if !first {
 		return
 	}
 	p.cancel()
-	// The error of closing TCP says nothing: the connection is gone either way.
-	_ = p.caller.connection.close()
+	// Closed either way, whatever the error.
+	_ = p.agent.connection.close()
 	if live != nil {
 		live.fail(streamEnd("pipe", reason))
 	}
 }
 
-func (p *hubPipe) ended() bool {
+func (p *hubPipe) isClosed() bool {
 	select {
 	case <-p.done:
 		return true
@@ -197,14 +196,14 @@ func (p *hubPipe) ended() bool {
 	}
 }
 
-func (p *hubPipe) reason() error {
+func (p *hubPipe) closeReason() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.err
 }
 
 func (p *hubPipe) name() string {
-	return p.caller.peer.Cluster.Name + "/" + p.caller.peer.Process
+	return p.agent.peer.Cluster.Name + "/" + p.agent.peer.Process
 }
 
 // streamEnd is the error of a stream that ended and not by its own Close. who

@@ -10,10 +10,10 @@ import (
 	"sigs.k8s.io/apiserver-network-proxy/pkg/server"
 )
 
-// registry is the backend manager of a proxy server that has one agent, and
+// singleBackend is the backend manager of a proxy server that has one agent, and
 // tells when it has been added. Upstream's, made to pick one of many, holds
 // 5 KiB of random numbers per proxy server.
-type registry struct {
+type singleBackend struct {
 	// BackendManager is nil: it is there for the methods of the interface that
 	// are private to the proxy server, which calls them on its own managers
 	// only.
@@ -24,10 +24,10 @@ type registry struct {
 	backend *server.Backend
 }
 
-var _ server.BackendManager = (*registry)(nil)
+var _ server.BackendManager = (*singleBackend)(nil)
 
 // Backend returns the agent.
-func (r *registry) Backend(context.Context) (*server.Backend, error) {
+func (r *singleBackend) Backend(context.Context) (*server.Backend, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.backend == nil {
@@ -37,7 +37,7 @@ func (r *registry) Backend(context.Context) (*server.Backend, error) {
 }
 
 // AddBackend adds the agent, once: the pipe has one stream.
-func (r *registry) AddBackend(backend *server.Backend) {
+func (r *singleBackend) AddBackend(backend *server.Backend) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.backend = backend
@@ -46,14 +46,14 @@ func (r *registry) AddBackend(backend *server.Backend) {
 }
 
 // RemoveBackend removes the agent.
-func (r *registry) RemoveBackend(*server.Backend) {
+func (r *singleBackend) RemoveBackend(*server.Backend) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.backend = nil
 }
 
 // NumBackends returns 1 when the agent is there.
-func (r *registry) NumBackends() int {
+func (r *singleBackend) NumBackends() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.backend == nil {
@@ -63,7 +63,7 @@ func (r *registry) NumBackends() int {
 }
 
 // Ready says whether the agent is there.
-func (r *registry) Ready() (bool, string) {
+func (r *singleBackend) Ready() (bool, string) {
 	if r.NumBackends() == 0 {
 		return false, "no agent"
 	}

@@ -11,18 +11,18 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestARoleThatChangesWithoutEndIsActedUponAtASteadyRate(t *testing.T) {
+func TestRoleLimiterBoundsRateOfChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var acted []bool
-		p := newRolePace(func(standby bool) { acted = append(acted, standby) })
+		p := newRoleLimiter(func(standby bool) { acted = append(acted, standby) })
 		defer p.stop()
-		p.change(true)
-		p.change(false)
+		p.set(true)
+		p.set(false)
 		if diff := cmp.Diff([]bool{true, false}, acted); diff != "" {
 			t.Errorf("the first changes wait (-want +got):\n%s", diff)
 		}
 		for i := range 10_001 { // 10 s
-			p.change(i%2 == 0)
+			p.set(i%2 == 0)
 			time.Sleep(time.Millisecond)
 		}
 		time.Sleep(2 * time.Second)
@@ -36,7 +36,7 @@ func TestARoleThatChangesWithoutEndIsActedUponAtASteadyRate(t *testing.T) {
 	})
 }
 
-func TestAStandbyBetweenTwoActiveRolesIsReported(t *testing.T) {
+func TestRoleLimiterReportsStandbyBetweenExecutorTerms(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string
 		said   []bool
@@ -49,14 +49,14 @@ func TestAStandbyBetweenTwoActiveRolesIsReported(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var acted []bool
-				p := newRolePace(func(standby bool) { acted = append(acted, standby) })
+				p := newRoleLimiter(func(standby bool) { acted = append(acted, standby) })
 				defer p.stop()
 				for range roleBurst {
-					p.change(false)
+					p.set(false)
 				}
 				acted = nil
 				for _, standby := range tc.said {
-					p.change(standby)
+					p.set(standby)
 				}
 				time.Sleep(time.Minute)
 				synctest.Wait()
@@ -68,15 +68,15 @@ func TestAStandbyBetweenTwoActiveRolesIsReported(t *testing.T) {
 	}
 }
 
-func TestARoleOfASessionThatHasEndedIsNotActedUpon(t *testing.T) {
+func TestRoleLimiterAppliesNothingAfterStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		acted := 0
-		p := newRolePace(func(bool) { acted++ })
+		p := newRoleLimiter(func(bool) { acted++ })
 		for range roleBurst + 1 {
-			p.change(false)
+			p.set(false)
 		}
 		p.stop()
-		p.change(true)
+		p.set(true)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if acted != roleBurst {

@@ -10,52 +10,52 @@ import (
 	"time"
 )
 
-// adapt uses the window that fits the number of open streams.
-func (s *Session) adapt(open int) { s.wire.setWindow(s.rule.open(open)) }
+// updateWindow sets the window that fits the number of open streams.
+func (s *Session) updateWindow(open int) { s.flow.setWindow(s.window.setStreams(open)) }
 
 // drain takes no new streams and ends the session with reason once those in
 // flight have ended, or when the context does.
 func (s *Session) drain(ctx context.Context, reason error) {
 	select {
-	case <-s.slots.drain():
-		s.farewell(reason)
+	case <-s.streams.drain():
+		s.shutDown(reason)
 	case <-ctx.Done():
 		reason = fmt.Errorf("%w: streams cut: %w", reason, ctx.Err())
 	case <-s.Done():
 	}
-	s.end(reason)
+	s.closeWith(reason)
 }
 
-// endAfter ends a draining session once it is empty. It waits for as long as
+// closeAfter ends a draining session once it is empty. It waits for as long as
 // the certificate lasts.
-func (s *Session) endAfter(empty <-chan struct{}, reason error) {
+func (s *Session) closeAfter(empty <-chan struct{}, reason error) {
 	select {
 	case <-empty:
-		s.farewell(reason)
-		s.end(reason)
+		s.shutDown(reason)
+		s.closeWith(reason)
 	case <-s.Done():
 	}
 }
 
-// farewell ends the conversation and HTTP/2 in order, so that the agent knows
-// that nothing broke. What the agent does not answer in time is not waited for.
-// It may well go first: the session has ended with reason all the same.
-func (s *Session) farewell(reason error) {
-	s.parting.Store(&reason)
-	s.door.close()
-	ctx, cancel := context.WithTimeout(s.life, shutdownGrace)
+// shutDown closes the control stream and HTTP/2 in order, so that the agent sees no
+// failure. It does not wait for an agent that does not answer in time. If the agent
+// closes first, the session still ends with reason.
+func (s *Session) shutDown(reason error) {
+	s.drainReason.Store(&reason)
+	s.control.close()
+	ctx, cancel := context.WithTimeout(s.ctx, shutdownGrace)
 	defer cancel()
 	_ = s.conn.Shutdown(ctx)
 }
 
-// keepalive pings until the session ends, and ends it when the peer is gone or
-// wedged: the pipe's own keepalive sees the first of these only.
+// keepalive pings until the session ends, and closes it when the peer is gone or
+// wedged: the pipe's own keepalive detects only the first.
 func (s *Session) keepalive(l Limits) {
 	ticker := time.NewTicker(l.PingInterval)
 	defer ticker.Stop()
 	for {
 		if err := s.ping(l.PingTimeout); err != nil {
-			s.end(err)
+			s.closeWith(err)
 			return
 		}
 		select {
@@ -72,7 +72,7 @@ func (s *Session) ping(timeout time.Duration) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	began := time.Now()
-	seen := s.wire.traffic().in
+	seen := s.flow.traffic().in
 	answered := make(chan error, 1)
 	go func() { answered <- s.conn.Ping(ctx) }()
 	silence := time.NewTimer(timeout)
@@ -80,11 +80,11 @@ func (s *Session) ping(timeout time.Duration) error {
 	for {
 		select {
 		case err := <-answered:
-			return s.pong(time.Since(began), err)
+			return s.recordRTT(time.Since(began), err)
 		case <-s.Done():
 			return nil
 		case <-silence.C:
-			now := s.wire.traffic().in
+			now := s.flow.traffic().in
 			if now == seen {
 				return fmt.Errorf("%w for %v", ErrUnresponsive, timeout)
 			}
@@ -94,8 +94,8 @@ func (s *Session) ping(timeout time.Duration) error {
 	}
 }
 
-// pong learns from a ping's round trip.
-func (s *Session) pong(rtt time.Duration, err error) error {
+// recordRTT updates the smoothed round trip and the window.
+func (s *Session) recordRTT(rtt time.Duration, err error) error {
 	if err != nil {
 		return fmt.Errorf("%w: ping: %w", ErrLost, err)
 	}
@@ -104,11 +104,11 @@ func (s *Session) pong(rtt time.Duration, err error) error {
 		smoothed = (7*old + rtt) / 8
 	}
 	s.rtt.Store(int64(smoothed))
-	s.wire.setWindow(s.rule.ping(rtt, s.wire.bulkStreams(s.wire.window())))
+	s.flow.setWindow(s.window.recordPing(rtt, s.flow.bulkStreams(s.flow.window())))
 	return nil
 }
 
-// reasonLabel is a session's end in one word, for metrics.
+// reasonLabel is the metrics label of the error that ended a session.
 func reasonLabel(err error) string {
 	for _, r := range []struct {
 		err   error

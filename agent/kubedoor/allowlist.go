@@ -11,11 +11,11 @@ import (
 	"strings"
 )
 
-// errCeiling is wrapped by every refusal that the owner's ceiling causes.
-var errCeiling = errors.New("kube door of this cluster does not allow it")
+// errNotAllowed is wrapped by every refusal of the owner's allow-list.
+var errNotAllowed = errors.New("kube door of this cluster does not allow it")
 
-// checkCeiling refuses a canonical path outside the allowed namespaces.
-func (d *Door) checkCeiling(method, path string) error {
+// checkAllowed refuses a canonical path outside the allowed namespaces.
+func (d *Door) checkAllowed(method, path string) error {
 	if len(d.cfg.Namespaces) == 0 {
 		return nil
 	}
@@ -25,11 +25,11 @@ func (d *Door) checkCeiling(method, path string) error {
 	namespace, object := namespaceOf(path)
 	switch {
 	case namespace == "":
-		return fmt.Errorf("%w: only requests within namespaces are allowed", errCeiling)
+		return fmt.Errorf("%w: only requests within namespaces are allowed", errNotAllowed)
 	case !slices.Contains(d.cfg.Namespaces, namespace):
-		return fmt.Errorf("%w: namespace %q is not among the allowed ones", errCeiling, namespace)
+		return fmt.Errorf("%w: namespace %q is not among the allowed ones", errNotAllowed, namespace)
 	case object && !isRead(method):
-		return fmt.Errorf("%w: namespace %q itself cannot be changed", errCeiling, namespace)
+		return fmt.Errorf("%w: namespace %q itself cannot be changed", errNotAllowed, namespace)
 	default:
 		return nil
 	}
