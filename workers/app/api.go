@@ -26,6 +26,7 @@ import (
 	"github.com/spokelet/spokelet/workers/controllers"
 	"github.com/spokelet/spokelet/workers/deployer"
 	"github.com/spokelet/spokelet/workers/quota"
+	"github.com/spokelet/spokelet/workers/store"
 	"github.com/spokelet/spokelet/workers/tail"
 	"github.com/spokelet/spokelet/workers/upload"
 	"github.com/spokelet/spokelet/workers/version"
@@ -47,11 +48,11 @@ func apiCommand(f *flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "api", Short: "Serve the part of Cloudflare's API that wrangler calls", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, credentials, err := f.load()
+			cfg, err := f.load()
 			if err != nil {
 				return err
 			}
-			return runAPI(cmd.Context(), a, cfg, credentials)
+			return runAPI(cmd.Context(), a, cfg)
 		},
 	}
 	set := cmd.Flags()
@@ -64,7 +65,7 @@ func apiCommand(f *flags) *cobra.Command {
 }
 
 // runAPI serves until the context ends.
-func runAPI(ctx context.Context, f apiFlags, cfg config.Config, credentials config.Credentials) error {
+func runAPI(ctx context.Context, f apiFlags, cfg config.Config) error {
 	kube, err := clientcmd.BuildConfigFromFlags("", f.kubeconfig)
 	if err != nil {
 		return fmt.Errorf("kubeconfig %q: cannot load: %w", f.kubeconfig, err)
@@ -84,7 +85,7 @@ func runAPI(ctx context.Context, f apiFlags, cfg config.Config, credentials conf
 	}
 	defer tails.Close()
 	accounts := access.NewAccounts(hub)
-	api, err := newAPI(kube, hub, cfg, credentials, accounts, tails)
+	api, err := newAPI(kube, hub, cfg, accounts, tails)
 	if err != nil {
 		return err
 	}
@@ -100,7 +101,7 @@ func runAPI(ctx context.Context, f apiFlags, cfg config.Config, credentials conf
 	return group.Wait()
 }
 
-func newAPI(kube *rest.Config, hub kubernetes.Interface, cfg config.Config, credentials config.Credentials, accounts *access.Accounts, tails *tail.Tails) (*cloudflare.API, error) {
+func newAPI(kube *rest.Config, hub kubernetes.Interface, cfg config.Config, accounts *access.Accounts, tails *tail.Tails) (*cloudflare.API, error) {
 	scheme, err := controllers.NewScheme()
 	if err != nil {
 		return nil, err
@@ -111,7 +112,9 @@ func newAPI(kube *rest.Config, hub kubernetes.Interface, cfg config.Config, cred
 	if err != nil {
 		return nil, fmt.Errorf("client: %w", err)
 	}
-	bucket, err := newStore(cfg, credentials, quota.Transport)
+	storage := cfg.Store.Config
+	storage.Wrap = quota.Transport
+	bucket, err := store.New(storage)
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +123,7 @@ func newAPI(kube *rest.Config, hub kubernetes.Interface, cfg config.Config, cred
 		Reviewer: access.NewReviewer(hub.AuthenticationV1(), hub.AuthorizationV1()),
 		Accounts: accounts, Tails: tails, Log: logger(),
 		Deployer: deployer.New(deployer.Config{Client: objects, Versions: versions, History: versions, Bucket: cfg.Store.Bucket, Log: logger()}),
-		Limits:   upload.Limits{MaxModules: cfg.Store.MaxModules, MaxBytes: cfg.Store.MaxScriptBytes},
+		Limits:   upload.Limits{MaxModules: cfg.Store.MaxModules, MaxBytes: cfg.Store.MaxBytes},
 	})
 }
 

@@ -38,16 +38,15 @@ func Command() *cobra.Command {
 }
 
 // load reads the file and the credentials.
-func (f *flags) load() (config.Config, config.Credentials, error) {
+func (f *flags) load() (config.Config, error) {
 	cfg, err := config.Load(f.config)
 	if err != nil {
-		return config.Config{}, config.Credentials{}, err
+		return config.Config{}, err
 	}
-	credentials, err := config.LoadCredentials(credentialsRoot)
-	if err != nil {
-		return config.Config{}, config.Credentials{}, fmt.Errorf("below %s: %w", credentialsRoot, err)
+	if err := cfg.LoadCredentials(credentialsRoot); err != nil {
+		return config.Config{}, fmt.Errorf("below %s: %w", credentialsRoot, err)
 	}
-	return cfg, credentials, nil
+	return cfg, nil
 }
 
 // logger returns the process's logger, after handing it to the libraries that keep a global

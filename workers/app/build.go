@@ -12,6 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spokelet/spokelet/workers/build"
+	"github.com/spokelet/spokelet/workers/registry"
+	"github.com/spokelet/spokelet/workers/store"
 )
 
 // terminationMessagePath is where the kubelet reads what a container says at its end.
@@ -76,16 +78,16 @@ func (b *buildFlags) writeResult(result build.Result, err error) error {
 }
 
 func (b *buildFlags) fetch(ctx context.Context) (build.Result, error) {
-	cfg, credentials, err := b.load()
+	cfg, err := b.load()
 	if err != nil {
 		return build.Result{}, err
 	}
-	objects, err := newStore(cfg, credentials, nil)
+	objects, err := store.New(cfg.Store.Config)
 	if err != nil {
 		return build.Result{}, err
 	}
 	defer objects.Close()
-	return build.Result{}, build.Fetch(ctx, build.FetchConfig{Input: b.input, Work: b.dir, Store: objects, MaxBytes: cfg.Store.MaxScriptBytes})
+	return build.Result{}, build.Fetch(ctx, build.FetchConfig{Input: b.input, Work: b.dir, Store: objects, MaxBytes: cfg.Store.MaxBytes})
 }
 
 func (b *buildFlags) check(ctx context.Context) (build.Result, error) {
@@ -98,11 +100,11 @@ func (b *buildFlags) check(ctx context.Context) (build.Result, error) {
 }
 
 func (b *buildFlags) push(ctx context.Context) (build.Result, error) {
-	cfg, credentials, err := b.load()
+	cfg, err := b.load()
 	if err != nil {
 		return build.Result{}, err
 	}
-	images, err := newRegistry(cfg, credentials)
+	images, err := registry.New(cfg.Registry.Config)
 	if err != nil {
 		return build.Result{}, err
 	}

@@ -35,11 +35,11 @@ func controllerCommand(f *flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "controller", Short: "Run the operator", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, credentials, err := f.load()
+			cfg, err := f.load()
 			if err != nil {
 				return err
 			}
-			return runController(cmd.Context(), c, cfg, credentials)
+			return runController(cmd.Context(), c, cfg)
 		},
 	}
 	set := cmd.Flags()
@@ -51,7 +51,7 @@ func controllerCommand(f *flags) *cobra.Command {
 }
 
 // runController installs the definitions and runs the controllers until the context ends.
-func runController(ctx context.Context, f controllerFlags, cfg config.Config, credentials config.Credentials) error {
+func runController(ctx context.Context, f controllerFlags, cfg config.Config) error {
 	log := logger()
 	kube, err := clientcmd.BuildConfigFromFlags("", f.kubeconfig)
 	if err != nil {
@@ -61,7 +61,7 @@ func runController(ctx context.Context, f controllerFlags, cfg config.Config, cr
 	if err := installCRDs(ctx, kube); err != nil {
 		return err
 	}
-	settings, err := controllerConfig(cfg, credentials, f.namespace)
+	settings, err := controllerConfig(cfg, f.namespace)
 	if err != nil {
 		return err
 	}
@@ -120,39 +120,15 @@ func addProbes(mgr manager.Manager) error {
 	return nil
 }
 
-// controllerConfig returns the configuration of the controllers that the file asks for.
-func controllerConfig(cfg config.Config, credentials config.Credentials, namespace string) (controllers.Config, error) {
-	objects, err := newStore(cfg, credentials, nil)
+// controllerConfig returns the configuration of the controllers.
+func controllerConfig(cfg config.Config, namespace string) (controllers.Config, error) {
+	objects, err := store.New(cfg.Store.Config)
 	if err != nil {
 		return controllers.Config{}, err
 	}
-	images, err := newRegistry(cfg, credentials)
+	images, err := registry.New(cfg.Registry.Config)
 	if err != nil {
 		return controllers.Config{}, err
 	}
-	return controllers.Config{
-		Store: objects, Registry: images, Runtime: cfg.Registry.Runtime, Pull: cfg.Registry.Pull, PullSecret: cfg.Registry.PullSecret, Placement: cfg.Placement,
-		Build: controllers.BuildConfig{
-			Namespace: namespace, ServiceAccount: cfg.Build.ServiceAccount, Image: cfg.Build.Image, ImagePullSecrets: cfg.Build.ImagePullSecrets,
-			ConfigMap: cfg.Build.ConfigMap, StoreSecret: cfg.Store.Secret, StoreCASecret: cfg.Store.CASecret,
-			RegistrySecret: cfg.Registry.Secret, RegistryCASecret: cfg.Registry.CASecret,
-			Resources: cfg.Build.Resources, Deadline: cfg.Build.Deadline.Duration, NodeSelector: cfg.Build.NodeSelector, Tolerations: cfg.Build.Tolerations,
-		},
-	}, nil
-}
-
-// newStore returns the store of the file, whose requests pass through a wrapper if there is one.
-func newStore(cfg config.Config, credentials config.Credentials, wrap func(http.RoundTripper) http.RoundTripper) (*store.Store, error) {
-	return store.New(store.Config{
-		Endpoint: cfg.Store.Endpoint, Region: cfg.Store.Region, Bucket: cfg.Store.Bucket,
-		AccessKey: credentials.AccessKey, SecretKey: credentials.SecretKey, CA: credentials.StoreCA, Wrap: wrap,
-		MaxModules: cfg.Store.MaxModules, MaxBytes: cfg.Store.MaxScriptBytes,
-	})
-}
-
-func newRegistry(cfg config.Config, credentials config.Credentials) (*registry.Registry, error) {
-	return registry.New(registry.Config{
-		Push: cfg.Registry.Push, Runtime: cfg.Registry.Runtime, Insecure: cfg.Registry.Insecure,
-		DockerConfig: credentials.DockerConfig, CA: credentials.RegistryCA,
-	})
+	return controllers.Config{Store: objects, Registry: images, Namespace: namespace, Settings: cfg}, nil
 }

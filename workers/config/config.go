@@ -1,8 +1,8 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package config is the file that the operator and its builds are configured by. The chart
-// writes it; credentials are not in it but in files beside it.
+// Package config is the file that configures the operator and its builds. The chart writes it;
+// credentials are not in it but in files beside it.
 package config
 
 import (
@@ -17,6 +17,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/spokelet/spokelet/workers/placement"
+	"github.com/spokelet/spokelet/workers/registry"
+	"github.com/spokelet/spokelet/workers/store"
 	"github.com/spokelet/spokelet/workers/tail"
 )
 
@@ -26,52 +28,42 @@ type Config struct {
 	Store Store `json:"store"`
 	// Registry is where images are stored.
 	Registry Registry `json:"registry"`
-	// Build is how images are built.
+	// Build configures the Jobs that build images.
 	Build Build `json:"build"`
 	// Placement is how bundles run in the clusters.
 	Placement placement.Options `json:"place"`
-	// Tails bounds what the API for wrangler follows.
+	// Tails limits the tails of the API for wrangler.
 	Tails tail.Limits `json:"tails,omitempty"`
 }
 
 // Store is a bucket of S3.
 type Store struct {
-	// Endpoint is the URL of the store, as in https://s3.example.com.
-	Endpoint string `json:"endpoint"`
-	// Region of the bucket. Default us-east-1.
-	Region string `json:"region,omitempty"`
-	// Bucket with the scripts, those of an account below its id.
-	Bucket string `json:"bucket"`
+	store.Config `json:",inline"`
+
 	// Secret of the operator's namespace with accessKey and secretKey.
 	Secret string `json:"secret,omitempty"`
-	// CASecret of the operator's namespace, with ca.crt, if the store's certificate is of an
-	// authority of one's own.
+	// CASecret of the operator's namespace, with ca.crt, if the store's certificate is of a
+	// private authority.
 	CASecret string `json:"caSecret,omitempty"`
-	// MaxModules and MaxScriptBytes bound a script. Default 200 and 16 MiB.
-	MaxModules     int   `json:"maxModules,omitempty"`
-	MaxScriptBytes int64 `json:"maxScriptBytes,omitempty"`
 }
 
 // Registry is a folder of repositories.
 type Registry struct {
-	// Push is what the operator calls it, as in registry.example.com/workers.
-	Push string `json:"push"`
-	// Pull is what the clusters call it. Default: as Push.
+	registry.Config `json:",inline"`
+
+	// Pull is the name of the folder in the clusters. Default: as Push.
 	Pull string `json:"pull,omitempty"`
-	// Runtime is the image of workerd that scripts are added to, as the operator calls it.
-	Runtime string `json:"runtime"`
-	// Insecure speaks HTTP without TLS.
-	Insecure bool `json:"insecure,omitempty"`
 	// Secret of the operator's namespace, of type kubernetes.io/dockerconfigjson, that the
 	// operator writes with.
 	Secret string `json:"secret,omitempty"`
-	// PullSecret is such a Secret that clusters read with if an account names none.
+	// PullSecret is such a Secret that clusters read with if an account names none. Empty: the
+	// registry lets everybody read.
 	PullSecret string `json:"pullSecret,omitempty"`
 	// CASecret of the operator's namespace, with ca.crt.
 	CASecret string `json:"caSecret,omitempty"`
 }
 
-// Build is what Jobs are made of.
+// Build configures the Jobs that build images.
 type Build struct {
 	// Image is the operator's own.
 	Image string `json:"image"`
@@ -91,12 +83,8 @@ type Build struct {
 }
 
 const (
-	defaultRegion     = "us-east-1"
-	defaultModules    = 200
-	defaultScript     = 16 << 20
-	defaultDeadline   = 3 * time.Minute
-	maxConfigModules  = 200 // the releases' type has no more
-	maxConfigDeadline = time.Hour
+	defaultDeadline = 3 * time.Minute
+	maxDeadline     = time.Hour
 )
 
 // Load reads the file.
@@ -108,8 +96,8 @@ func Load(path string) (Config, error) {
 	return Parse(raw)
 }
 
-// Parse reads the content of a file, fills what was left empty and says what is wrong. A
-// field that nobody knows is an error.
+// Parse reads the content of a file, sets defaults and validates it. An unknown field is an
+// error.
 func Parse(raw []byte) (Config, error) {
 	var c Config
 	if err := yaml.UnmarshalStrict(raw, &c); err != nil {
@@ -122,17 +110,10 @@ func Parse(raw []byte) (Config, error) {
 	return c, nil
 }
 
-// Default fills what was left empty.
+// Default fills empty fields.
 func (c *Config) Default() {
-	if c.Store.Region == "" {
-		c.Store.Region = defaultRegion
-	}
-	if c.Store.MaxModules == 0 {
-		c.Store.MaxModules = defaultModules
-	}
-	if c.Store.MaxScriptBytes == 0 {
-		c.Store.MaxScriptBytes = defaultScript
-	}
+	c.Store.Default()
+	c.Registry.Default()
 	if c.Registry.Pull == "" {
 		c.Registry.Pull = c.Registry.Push
 	}
@@ -143,36 +124,37 @@ func (c *Config) Default() {
 	c.Tails.Default()
 }
 
-// Validate says what is wrong.
+// Validate reports invalid fields.
 func (c *Config) Validate() error {
 	var errs []error
+	for _, part := range []struct {
+		field string
+		err   error
+	}{
+		{"store", c.Store.Validate()},
+		{"registry", c.Registry.Validate()},
+		{"build", c.Build.validate()},
+		{"place", c.Placement.Validate()},
+		{"tails", c.Tails.Validate()},
+	} {
+		if part.err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", part.field, part.err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (b *Build) validate() error {
+	var errs []error
 	for _, required := range []struct{ field, value string }{
-		{"store.endpoint", c.Store.Endpoint},
-		{"store.bucket", c.Store.Bucket},
-		{"registry.push", c.Registry.Push},
-		{"registry.runtime", c.Registry.Runtime},
-		{"build.image", c.Build.Image},
-		{"build.serviceAccount", c.Build.ServiceAccount},
-		{"build.configMap", c.Build.ConfigMap},
+		{"image", b.Image}, {"serviceAccount", b.ServiceAccount}, {"configMap", b.ConfigMap},
 	} {
 		if required.value == "" {
 			errs = append(errs, fmt.Errorf("%s: is required", required.field))
 		}
 	}
-	if n := c.Store.MaxModules; n < 1 || n > maxConfigModules {
-		errs = append(errs, fmt.Errorf("store.maxModules: %d is not between 1 and %d", n, maxConfigModules))
-	}
-	if c.Store.MaxScriptBytes < 1 {
-		errs = append(errs, fmt.Errorf("store.maxScriptBytes: %d is less than 1", c.Store.MaxScriptBytes))
-	}
-	if d := c.Build.Deadline.Duration; d < time.Second || d > maxConfigDeadline {
-		errs = append(errs, fmt.Errorf("build.deadline: %s is not between 1s and %s", d, maxConfigDeadline))
-	}
-	if err := c.Placement.Validate(); err != nil {
-		errs = append(errs, fmt.Errorf("place: %w", err))
-	}
-	if err := c.Tails.Validate(); err != nil {
-		errs = append(errs, fmt.Errorf("tails: %w", err))
+	if d := b.Deadline.Duration; d < time.Second || d > maxDeadline {
+		errs = append(errs, fmt.Errorf("deadline: %s is not between 1s and %s", d, maxDeadline))
 	}
 	return errors.Join(errs...)
 }

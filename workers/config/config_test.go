@@ -29,10 +29,13 @@ func TestDefaultFillsEmptyFields(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Config{
-		Store:    Store{Endpoint: "https://s3.example.com", Bucket: "workers", Region: "us-east-1", MaxModules: 200, MaxScriptBytes: 16 << 20},
-		Registry: Registry{Push: "registry.example.com/workers", Pull: "registry.example.com/workers", Runtime: "registry.example.com/workerd:1"},
+		Registry: Registry{Pull: "registry.example.com/workers"},
 		Build:    Build{Image: "workers:1", ServiceAccount: "build", ConfigMap: "config", Deadline: metav1.Duration{Duration: 3 * time.Minute}},
 	}
+	want.Store.Endpoint, want.Store.Bucket = "https://s3.example.com", "workers"
+	want.Registry.Push, want.Registry.Runtime = "registry.example.com/workers", "registry.example.com/workerd:1"
+	want.Store.Default()
+	want.Registry.Default()
 	want.Placement.Default()
 	want.Tails.Default()
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -43,7 +46,7 @@ func TestDefaultFillsEmptyFields(t *testing.T) {
 func TestDefaultKeepsSetFields(t *testing.T) {
 	got, err := Parse([]byte(`
 store: {endpoint: "https://s3.example.com", bucket: workers, region: eu-1, maxModules: 3, maxScriptBytes: 4}
-registry: {push: inside/workers, pull: outside/workers, runtime: "inside/workerd:1"}
+registry: {push: inside:5000/workers, pull: outside/workers, runtime: "inside:5000/workerd:1"}
 build: {image: "workers:1", serviceAccount: build, configMap: config, deadline: 90s}
 place: {route: Ingress, minReplicas: 2}
 tails: {maxTails: 5, maxPods: 6}
@@ -51,7 +54,7 @@ tails: {maxTails: 5, maxPods: 6}
 	if err != nil {
 		t.Fatal(err)
 	}
-	kept := []any{got.Store.Region, got.Store.MaxModules, got.Store.MaxScriptBytes, got.Registry.Pull, got.Build.Deadline.Duration, got.Placement.Route, got.Placement.MinReplicas, got.Tails.MaxTails, got.Tails.MaxPods, got.Tails.MaxPerAccount}
+	kept := []any{got.Store.Region, got.Store.MaxModules, got.Store.MaxBytes, got.Registry.Pull, got.Build.Deadline.Duration, got.Placement.Route, got.Placement.MinReplicas, got.Tails.MaxTails, got.Tails.MaxPods, got.Tails.MaxPerAccount}
 	want := []any{"eu-1", 3, int64(4), "outside/workers", 90 * time.Second, placement.RouteIngress, int32(2), 5, 6, 50}
 	if diff := cmp.Diff(want, kept); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -68,22 +71,17 @@ func TestValidateRejectsInvalidFields(t *testing.T) {
 		change func(*Config)
 		want   string
 	}{
-		"without an endpoint":          {"there is no store", func(c *Config) { c.Store.Endpoint = "" }, "store.endpoint: is required"},
-		"without a bucket":             {"there are no scripts", func(c *Config) { c.Store.Bucket = "" }, "store.bucket: is required"},
-		"without a registry":           {"images have no place", func(c *Config) { c.Registry.Push = "" }, "registry.push: is required"},
-		"without a runtime":            {"images have no workerd", func(c *Config) { c.Registry.Runtime = "" }, "registry.runtime: is required"},
-		"without the operator's image": {"steps of builds run it", func(c *Config) { c.Build.Image = "" }, "build.image: is required"},
-		"without a service account":    {"the namespace's own may have rights", func(c *Config) { c.Build.ServiceAccount = "" }, "build.serviceAccount: is required"},
-		"without a ConfigMap":          {"steps of builds read it", func(c *Config) { c.Build.ConfigMap = "" }, "build.configMap: is required"},
-		"with less than no modules":    {"a script has one", func(c *Config) { c.Store.MaxModules = -1 }, "store.maxModules: -1 is not between 1 and 200"},
-		"with too many modules":        {"a release lists no more", func(c *Config) { c.Store.MaxModules = 201 }, "store.maxModules: 201 is not between 1 and 200"},
+		"without an endpoint":          {"the store reports it", func(c *Config) { c.Store.Endpoint = "" }, "store: endpoint: is not http:// or https:// and a host"},
+		"without a runtime":            {"the registry reports it", func(c *Config) { c.Registry.Runtime = "" }, `registry: runtime image "": does not begin with a host`},
+		"without the operator's image": {"steps of builds run it", func(c *Config) { c.Build.Image = "" }, "build: image: is required"},
+		"without a service account":    {"the namespace's own may have rights", func(c *Config) { c.Build.ServiceAccount = "" }, "build: serviceAccount: is required"},
+		"without a ConfigMap":          {"steps of builds read it", func(c *Config) { c.Build.ConfigMap = "" }, "build: configMap: is required"},
 		"with less than no tails":      {"nobody could have one", func(c *Config) { c.Tails.MaxTails = -1 }, "tails: maxTails: -1 is less than 1"},
-		"with less than no bytes":      {"a script has some", func(c *Config) { c.Store.MaxScriptBytes = -1 }, "store.maxScriptBytes: -1 is less than 1"},
-		"with too short a deadline":    {"no build would end in it", func(c *Config) { c.Build.Deadline.Duration = time.Millisecond }, "build.deadline: 1ms is not between 1s and 1h0m0s"},
-		"with too long a deadline":     {"a build that hangs holds up the next", func(c *Config) { c.Build.Deadline.Duration = 2 * time.Hour }, "build.deadline: 2h0m0s is not between 1s and 1h0m0s"},
+		"with too short a deadline":    {"no build would end in it", func(c *Config) { c.Build.Deadline.Duration = time.Millisecond }, "build: deadline: 1ms is not between 1s and 1h0m0s"},
+		"with too long a deadline":     {"a build that hangs holds up the next", func(c *Config) { c.Build.Deadline.Duration = 2 * time.Hour }, "build: deadline: 2h0m0s is not between 1s and 1h0m0s"},
 		"with a route of no kind":      {"what package place says is about a field", func(c *Config) { c.Placement.Route = "Tunnel" }, `place: route: "Tunnel" is not one of None, Ingress and Gateway`},
-		"with two faults": {"both are said", func(c *Config) { c.Store.Bucket, c.Build.Image = "", "" },
-			"store.bucket: is required\nbuild.image: is required"},
+		"with two faults": {"both are reported", func(c *Config) { c.Store.Bucket, c.Build.Image = "", "" },
+			"store: bucket \"\": Bucket name cannot be empty\nbuild: image: is required"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -100,7 +98,7 @@ func TestParseRejectsMalformedFile(t *testing.T) {
 	cases := map[string]struct{ reason, text, want string }{
 		"a field that nobody knows": {"it is a slip of the pen", required + "stor: {}\n", `unknown field "stor"`},
 		"no YAML":                   {"there is nothing to read", "{", "yaml"},
-		"an empty file":             {"everything is missing", "", "store.endpoint: is required"},
+		"an empty file":             {"everything is missing", "", "endpoint: is not http"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -137,19 +135,19 @@ func TestLoadCredentialsReadsMountedFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	got, err := LoadCredentials(root)
-	want := Credentials{
-		AccessKey: "key", SecretKey: "secret", DockerConfig: []byte("{}"),
-		StoreCA: []byte("store authority"), RegistryCA: []byte("registry authority"),
-	}
+	var got, want Config
+	err := got.LoadCredentials(root)
+	want.Store.AccessKey, want.Store.SecretKey, want.Store.CA = "key", "secret", []byte("store authority")
+	want.Registry.DockerConfig, want.Registry.CA = []byte("{}"), []byte("registry authority")
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
 }
 
 func TestLoadCredentialsLeavesUnmountedEmpty(t *testing.T) {
-	got, err := LoadCredentials(t.TempDir())
-	if diff := cmp.Diff(Credentials{}, got); diff != "" || err != nil {
+	var got Config
+	err := got.LoadCredentials(t.TempDir())
+	if diff := cmp.Diff(Config{}, got); diff != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
 }
@@ -159,7 +157,7 @@ func TestLoadCredentialsReportsUnreadableFile(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(root, StoreDir, "secretKey"), 0o700); err != nil { // a folder
 		t.Fatal(err)
 	}
-	if _, err := LoadCredentials(root); err == nil || !strings.Contains(err.Error(), "secretKey") {
+	if err := new(Config).LoadCredentials(root); err == nil || !strings.Contains(err.Error(), "secretKey") {
 		t.Errorf("it is %v", err)
 	}
 }

@@ -28,20 +28,10 @@ const (
 	authorities  = "ca.crt"
 )
 
-// Credentials are what is not in the file.
-type Credentials struct {
-	AccessKey, SecretKey string
-	DockerConfig         []byte
-	StoreCA, RegistryCA  []byte
-}
-
-// LoadCredentials reads those that are mounted below a folder, which is "/" in a pod. What
-// is not mounted is empty.
-func LoadCredentials(root string) (Credentials, error) {
-	var (
-		c    Credentials
-		errs []error
-	)
+// LoadCredentials reads the credentials that are mounted below a folder, which is "/" in a pod.
+// What is not mounted stays empty.
+func (c *Config) LoadCredentials(root string) error {
+	var errs []error
 	files := os.DirFS(root)
 	read := func(dir, key string) []byte {
 		raw, err := fs.ReadFile(files, path.Join(strings.TrimPrefix(dir, "/"), key))
@@ -50,10 +40,10 @@ func LoadCredentials(root string) (Credentials, error) {
 		}
 		return raw
 	}
-	c.AccessKey = strings.TrimSpace(string(read(StoreDir, accessKey)))
-	c.SecretKey = strings.TrimSpace(string(read(StoreDir, secretKey)))
-	c.StoreCA = read(StoreCADir, authorities)
-	c.DockerConfig = read(RegistryDir, dockerConfig)
-	c.RegistryCA = read(RegistryCADir, authorities)
-	return c, errors.Join(errs...)
+	c.Store.AccessKey = strings.TrimSpace(string(read(StoreDir, accessKey)))
+	c.Store.SecretKey = strings.TrimSpace(string(read(StoreDir, secretKey)))
+	c.Store.CA = read(StoreCADir, authorities)
+	c.Registry.DockerConfig = read(RegistryDir, dockerConfig)
+	c.Registry.CA = read(RegistryCADir, authorities)
+	return errors.Join(errs...)
 }

@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/spokelet/spokelet/workers/api"
 	accountv1alpha1 "github.com/spokelet/spokelet/workers/api/account/v1alpha1"
@@ -24,23 +23,12 @@ import (
 	"github.com/spokelet/spokelet/workers/placement"
 )
 
-// accountReconciler decides what each account serves. Its requests are namespaces.
-type accountReconciler struct {
-	client    client.Client
-	tenants   tenantReader
-	events    eventRecorder
-	retries   retryPolicy
-	pull      string
-	runtime   string
-	placement placement.Options
-}
+// accountReconciler decides what each account serves.
+type accountReconciler struct{ base }
 
-// Reconcile implements reconcile.Reconciler. The name of a request is a namespace's.
-func (a *accountReconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	return a.retries.result(req, reconcile.Result{}, a.reconcile(ctx, req.Name))
-}
-
-func (a *accountReconciler) reconcile(ctx context.Context, namespace string) error {
+// reconcile reconciles a namespace, which is the name of the key.
+func (a *accountReconciler) reconcile(ctx context.Context, key types.NamespacedName) error {
+	namespace := key.Name
 	account, err := a.tenants.servedAccount(ctx, namespace)
 	if err != nil {
 		return err
@@ -61,15 +49,12 @@ func (a *accountReconciler) reconcile(ctx context.Context, namespace string) err
 		return err
 	}
 	served, built, err := a.reconcileBundle(ctx, after, all)
-	p, wrong := errors.AsType[*statusError](err)
-	switch {
-	case wrong:
-		setCondition(&after.Status.Conditions, api.ConditionAccepted, account.Generation, conditionFalse(p.reason, p.Error()))
-		built = conditionUnknown(api.ReasonWaiting, p.Error())
-	case err != nil: // a host that was withdrawn waits for nothing
+	rejected, err := setFromError(&after.Status.Conditions, api.ConditionAccepted, account.Generation, err, conditionTrue(api.ReasonAccepted, "account "+after.Status.Account))
+	if err != nil { // the host is written in any case: one that was withdrawn must not stay
 		return errors.Join(err, patchStatus(ctx, a.client, account, after))
-	default:
-		setCondition(&after.Status.Conditions, api.ConditionAccepted, account.Generation, conditionTrue(api.ReasonAccepted, "account "+after.Status.Account))
+	}
+	if rejected != nil {
+		built = conditionUnknown(api.ReasonWaiting, rejected.Error())
 	}
 	setCondition(&after.Status.Conditions, api.ConditionBuilt, account.Generation, built)
 	if err := patchStatus(ctx, a.client, account, after); err != nil {
@@ -81,8 +66,8 @@ func (a *accountReconciler) reconcile(ctx context.Context, namespace string) err
 // rejectOtherAccounts says of every WorkerAccount but the served one that it is not.
 func (a *accountReconciler) rejectOtherAccounts(ctx context.Context, namespace string, served *accountv1alpha1.WorkerAccount) error {
 	var list accountv1alpha1.WorkerAccountList
-	if err := a.client.List(ctx, &list, client.InNamespace(namespace)); err != nil {
-		return fmt.Errorf("list WorkerAccounts: %w", err)
+	if err := listIn(ctx, a.client, &list, namespace); err != nil {
+		return err
 	}
 	for i := range list.Items {
 		other := &list.Items[i]
@@ -105,22 +90,14 @@ func (a *accountReconciler) rejectOtherAccounts(ctx context.Context, namespace s
 // Bundles have routes of the host that the status says: one place decides whose it is.
 func (a *accountReconciler) assignHost(ctx context.Context, account *accountv1alpha1.WorkerAccount) error {
 	account.Status.Host = ""
-	if a.placement.Route == placement.RouteNone {
+	if a.Settings.Placement.Route == placement.RouteNone {
 		meta.RemoveStatusCondition(&account.Status.Conditions, api.ConditionRouted)
 		return nil
 	}
-	host, err := a.tenants.resolveHost(ctx, account.Namespace, a.placement.HostSuffix)
-	p, wrong := errors.AsType[*statusError](err)
-	switch {
-	case wrong:
-		setCondition(&account.Status.Conditions, api.ConditionRouted, account.Generation, conditionFalse(p.reason, p.Error()))
-	case err != nil:
-		return err
-	default:
-		account.Status.Host = host
-		setCondition(&account.Status.Conditions, api.ConditionRouted, account.Generation, conditionTrue(api.ReasonRouted, "host "+host))
-	}
-	return nil
+	host, err := a.tenants.resolveHost(ctx, account.Namespace, a.Settings.Placement.HostSuffix)
+	account.Status.Host = host
+	_, err = setFromError(&account.Status.Conditions, api.ConditionRouted, account.Generation, err, conditionTrue(api.ReasonRouted, "host "+host))
+	return err
 }
 
 // reconcileBundle has the bundle of an account follow its releases, as far as they are built, and
@@ -157,7 +134,7 @@ func (a *accountReconciler) reconcileBundle(ctx context.Context, account *accoun
 		return b, built, a.rejectReleases(ctx, builder, chosen)
 	}
 	if builder != nil && builder.Status.Image != "" && built.status == metav1.ConditionTrue {
-		image := a.pull + "/" + account.Status.Account + "@" + imageDigest(builder.Status.Image)
+		image := a.Settings.Registry.Pull + "/" + account.Status.Account + "@" + imageDigest(builder.Status.Image)
 		if err := a.updateBundle(ctx, b, account, newWorkers(in, chosen), image); err != nil {
 			return b, built, err
 		}
@@ -222,8 +199,8 @@ func (a *accountReconciler) updateBundle(ctx context.Context, b *bundlev1alpha1.
 	if bundlesEqual(before, b) {
 		return nil
 	}
-	if err := a.client.Patch(ctx, b, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
-		return fmt.Errorf("write WorkerBundle %s: %w", b.Name, err)
+	if err := patchObject(ctx, a.client, "WorkerBundle", before, b); err != nil {
+		return err
 	}
 	if before.Spec.PodTemplate.Image != image {
 		a.events.normal(b, "ImageChanged", "image "+image)

@@ -36,19 +36,20 @@ func building(t *testing.T) (*world, reconcile.Request) {
 
 func TestRunningJobIsNotCreatedAgain(t *testing.T) {
 	w, request := building(t)
-	if result, err := w.b.Reconcile(t.Context(), request); err != nil || result != (reconcile.Result{}) {
+	if result, err := w.buildController.Reconcile(t.Context(), request); err != nil || result != (reconcile.Result{}) {
 		t.Errorf("the next look is at %+v, %v: the Job's end is an event", result, err)
 	}
 	w.finish(build.Result{Failure: &build.Failure{Message: "the registry is full", Retry: true}})
 	w.now = w.now.Add(500 * time.Millisecond)
-	if result, err := w.b.Reconcile(t.Context(), request); err != nil || result.RequeueAfter != retryDelay(1)-500*time.Millisecond {
+	if result, err := w.buildController.Reconcile(t.Context(), request); err != nil || result.RequeueAfter != retryDelay(1)-500*time.Millisecond {
 		t.Errorf("the next attempt is in %s, %v", result.RequeueAfter, err)
 	}
 }
 
 func TestBuildStepsMountOnlyTheirSecrets(t *testing.T) {
 	w, _ := building(t)
-	w.b.cfg.StoreSecret, w.b.cfg.RegistrySecret, w.b.cfg.StoreCASecret, w.b.cfg.RegistryCASecret = "store", "registry", "store-ca", "registry-ca"
+	settings := &w.b.Settings
+	settings.Store.Secret, settings.Registry.Secret, settings.Store.CASecret, settings.Registry.CASecret = "store", "registry", "store-ca", "registry-ca"
 	pod := w.b.podSpec("input")
 	secrets := map[string]string{}
 	for _, v := range pod.Volumes {
@@ -95,7 +96,7 @@ func TestBuildReportsMissingRelease(t *testing.T) {
 	b.Spec = builderv1alpha1.JobBuilderSpec{WorkerBundleName: "bundle", ScriptNames: []string{"hello"}, Releases: []string{"nowhere"}}
 	w.create(b)
 	request := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: team, Name: "by-hand"}}
-	if result, err := w.b.Reconcile(t.Context(), request); err != nil || result != (reconcile.Result{}) {
+	if result, err := w.buildController.Reconcile(t.Context(), request); err != nil || result != (reconcile.Result{}) {
 		t.Errorf("%+v, %v: a release that comes is an event", result, err)
 	}
 	w.get("by-hand", b)

@@ -27,7 +27,7 @@ import (
 // newBuilder is the build of an input. Its name says what goes into the image, so that the same
 // input is the same build, and another runtime image another one.
 func (a *accountReconciler) newBuilder(account string, b *bundlev1alpha1.WorkerBundle, in bundle.Input, chosen []*releasev1alpha1.WorkerRelease) *builderv1alpha1.JobBuilder {
-	sum := sha256.Sum256([]byte(in.Digest() + " " + a.runtime))
+	sum := sha256.Sum256([]byte(in.Digest() + " " + a.Settings.Registry.Runtime))
 	id := hex.EncodeToString(sum[:])[:hashDigits]
 	wanted := &builderv1alpha1.JobBuilder{
 		ObjectMeta: metav1.ObjectMeta{
@@ -35,7 +35,7 @@ func (a *accountReconciler) newBuilder(account string, b *bundlev1alpha1.WorkerB
 			Labels:          map[string]string{api.LabelAccount: account, api.LabelBundle: b.Name},
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(b, bundlev1alpha1.GroupVersion.WithKind("WorkerBundle"))},
 		},
-		Spec: builderv1alpha1.JobBuilderSpec{Account: account, WorkerBundleName: b.Name, TargetImage: a.pull + "/" + account + ":" + id},
+		Spec: builderv1alpha1.JobBuilderSpec{Account: account, WorkerBundleName: b.Name, TargetImage: a.Settings.Registry.Pull + "/" + account + ":" + id},
 	}
 	for _, r := range chosen {
 		wanted.Spec.ScriptNames = append(wanted.Spec.ScriptNames, r.Spec.ScriptName)
@@ -79,8 +79,8 @@ func (a *accountReconciler) ensureBuilder(ctx context.Context, b *bundlev1alpha1
 
 func listBuilders(ctx context.Context, c client.Reader, namespace string) ([]builderv1alpha1.JobBuilder, error) {
 	var list builderv1alpha1.JobBuilderList
-	if err := c.List(ctx, &list, client.InNamespace(namespace)); err != nil {
-		return nil, fmt.Errorf("list JobBuilders: %w", err)
+	if err := listIn(ctx, c, &list, namespace); err != nil {
+		return nil, err
 	}
 	return list.Items, nil
 }

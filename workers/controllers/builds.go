@@ -30,20 +30,9 @@ import (
 
 // buildReconciler runs a Job for each JobBuilder.
 type buildReconciler struct {
-	client    client.Client
-	apiReader client.Reader // of pods, where the cache may be behind
-	tenants   tenantReader
-	registry  Registry
-	cfg       BuildConfig
-	events    eventRecorder
-	retries   retryPolicy
-	now       func() time.Time
-}
+	base
 
-// Reconcile implements reconcile.Reconciler.
-func (b *buildReconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	result, err := b.reconcile(ctx, req.NamespacedName)
-	return b.retries.result(req, result, err)
+	now func() time.Time
 }
 
 func (b *buildReconciler) reconcile(ctx context.Context, key types.NamespacedName) (reconcile.Result, error) {
@@ -65,13 +54,13 @@ func (b *buildReconciler) reconcile(ctx context.Context, key types.NamespacedNam
 	case err != nil:
 		return reconcile.Result{}, fmt.Errorf("read Job: %w", err)
 	case isDeleting(job):
-		return reconcile.Result{}, nil // its end is an event
+		return reconcile.Result{}, nil // the end of its deletion is an event
 	}
-	result, over, err := b.jobResult(ctx, job)
+	result, finished, err := b.jobResult(ctx, job)
 	switch {
 	case err != nil:
 		return reconcile.Result{}, err
-	case !over:
+	case !finished:
 		return reconcile.Result{}, b.updateStatus(ctx, builder, conditionUnknown(api.ReasonBuilding, "Job "+job.Name), nil)
 	}
 	return reconcile.Result{}, b.recordResult(ctx, builder, result)
@@ -208,12 +197,7 @@ func (b *buildReconciler) finalize(ctx context.Context, builder *builderv1alpha1
 	if err := b.deleteImage(ctx, builder); err != nil {
 		return err
 	}
-	before := builder.DeepCopy()
-	controllerutil.RemoveFinalizer(builder, api.Finalizer)
-	if err := b.client.Patch(ctx, builder, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
-		return fmt.Errorf("release JobBuilder %s: %w", builder.Name, err)
-	}
-	return nil
+	return removeFinalizer(ctx, b.client, "JobBuilder", builder)
 }
 
 // deleteImage removes the image of a build, if no other build has the same one.
@@ -231,7 +215,7 @@ func (b *buildReconciler) deleteImage(ctx context.Context, builder *builderv1alp
 			return nil
 		}
 	}
-	err = b.registry.Delete(ctx, account, digest)
+	err = b.Registry.Delete(ctx, account, digest)
 	if errors.Is(err, registry.ErrMissing) || errors.Is(err, registry.ErrUnsupported) {
 		return nil
 	}

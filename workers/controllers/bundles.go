@@ -19,7 +19,6 @@ import (
 	workv1 "open-cluster-management.io/api/work/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/spokelet/spokelet/workers/api"
 	accountv1alpha1 "github.com/spokelet/spokelet/workers/api/account/v1alpha1"
@@ -30,20 +29,7 @@ import (
 )
 
 // bundleReconciler places WorkerBundles on clusters.
-type bundleReconciler struct {
-	client    client.Client
-	apiReader client.Reader // of Secrets, whose content no cache holds
-	tenants   tenantReader
-	registry  Registry
-	cfg       Config
-	events    eventRecorder
-	retries   retryPolicy
-}
-
-// Reconcile implements reconcile.Reconciler.
-func (b *bundleReconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	return b.retries.result(req, reconcile.Result{}, b.reconcile(ctx, req.NamespacedName))
-}
+type bundleReconciler struct{ base }
 
 func (b *bundleReconciler) reconcile(ctx context.Context, key types.NamespacedName) error {
 	bundle := &bundlev1alpha1.WorkerBundle{}
@@ -153,7 +139,7 @@ func (b *bundleReconciler) selectClusters(ctx context.Context, account *accountv
 func (b *bundleReconciler) newPlacement(ctx context.Context, owner *accountv1alpha1.WorkerAccount, bundle *bundlev1alpha1.WorkerBundle) (placement.Placement, error) {
 	p := placement.Placement{
 		Account: bundle.Spec.Account, HubNamespace: bundle.Namespace, Host: owner.Status.Host, Bundle: bundle,
-		Secrets: map[string]map[string][]byte{}, Options: b.cfg.Placement,
+		Secrets: map[string]map[string][]byte{}, Options: b.Settings.Placement,
 	}
 	for _, w := range bundle.Spec.Workers {
 		if w.SecretRef == "" {
@@ -179,7 +165,7 @@ func (b *bundleReconciler) newPlacement(ctx context.Context, owner *accountv1alp
 
 // getPullSecret returns what the clusters read the image with: the account's, or the operator's.
 func (b *bundleReconciler) getPullSecret(ctx context.Context, bundle *bundlev1alpha1.WorkerBundle) ([]byte, error) {
-	key := types.NamespacedName{Namespace: b.cfg.Build.Namespace, Name: b.cfg.PullSecret}
+	key := types.NamespacedName{Namespace: b.Namespace, Name: b.Settings.Registry.PullSecret}
 	if own := bundle.Spec.PodTemplate.ImagePullSecret; own != "" {
 		key = types.NamespacedName{Namespace: bundle.Namespace, Name: own}
 	}
@@ -237,12 +223,7 @@ func (b *bundleReconciler) finalize(ctx context.Context, bundle *bundlev1alpha1.
 		setCondition(&after.Status.Conditions, api.ConditionReady, bundle.Generation, conditionFalse(api.ReasonWaiting, "cluster "+left[0].Name+": "+left[0].Message))
 		return errors.Join(failed, patchStatus(ctx, b.client, bundle, after))
 	}
-	before := bundle.DeepCopy()
-	controllerutil.RemoveFinalizer(bundle, api.Finalizer)
-	if err := b.client.Patch(ctx, bundle, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
-		return fmt.Errorf("release WorkerBundle %s: %w", bundle.Name, err)
-	}
-	return nil
+	return removeFinalizer(ctx, b.client, "WorkerBundle", bundle)
 }
 
 // rebuildMissingImage has an image be built again that somebody deleted from the registry while
@@ -252,7 +233,7 @@ func (b *bundleReconciler) rebuildMissingImage(ctx context.Context, bundle *bund
 	if image == "" || meta.IsStatusConditionTrue(bundle.Status.Conditions, api.ConditionReady) || bundle.Status.SelectedClusters == 0 {
 		return nil
 	}
-	if found, err := b.registry.Exists(ctx, bundle.Spec.Account, imageDigest(image)); err != nil || found {
+	if found, err := b.Registry.Exists(ctx, bundle.Spec.Account, imageDigest(image)); err != nil || found {
 		return err
 	}
 	builders, err := listBuilders(ctx, b.client, bundle.Namespace)

@@ -81,5 +81,24 @@ func splitStatusError(err error) (*statusError, error) {
 	return nil, err
 }
 
-// isTransient tells whether it may go without that anything here changes.
-func (p *statusError) isTransient() bool { return errors.Is(p.err, store.ErrUnavailable) }
+// retry returns the error if nothing but time resolves it: the object is to be reconciled again.
+func (p *statusError) retry() error {
+	if p != nil && errors.Is(p.err, store.ErrUnavailable) {
+		return p
+	}
+	return nil
+}
+
+// setFromError sets a condition to ok, or to False with the reason of a [*statusError], which it
+// returns. Any other error is returned and changes nothing.
+func setFromError(conditions *[]metav1.Condition, kind string, generation int64, err error, ok conditionState) (*statusError, error) {
+	p, err := splitStatusError(err)
+	if err != nil {
+		return nil, err
+	}
+	if p != nil {
+		ok = conditionFalse(p.reason, p.Error())
+	}
+	setCondition(conditions, kind, generation, ok)
+	return p, nil
+}

@@ -14,7 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/spokelet/spokelet/workers/api"
 	deploymentv1alpha1 "github.com/spokelet/spokelet/workers/api/deployment/v1alpha1"
@@ -23,20 +22,8 @@ import (
 	"github.com/spokelet/spokelet/workers/store"
 )
 
-// deploymentReconciler makes releases of WorkerDeployments.
-type deploymentReconciler struct {
-	client    client.Client
-	apiReader client.Reader // of Secrets, whose content no cache holds
-	tenants   tenantReader
-	store     Store
-	events    eventRecorder
-	retries   retryPolicy
-}
-
-// Reconcile implements reconcile.Reconciler.
-func (d *deploymentReconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	return d.retries.result(req, reconcile.Result{}, d.reconcile(ctx, req.NamespacedName))
-}
+// deploymentReconciler creates releases of WorkerDeployments.
+type deploymentReconciler struct{ base }
 
 func (d *deploymentReconciler) reconcile(ctx context.Context, key types.NamespacedName) error {
 	wd := &deploymentv1alpha1.WorkerDeployment{}
@@ -46,24 +33,18 @@ func (d *deploymentReconciler) reconcile(ctx context.Context, key types.Namespac
 	after := wd.DeepCopy()
 	after.Status.ObservedGeneration = wd.Generation
 	current, err := d.resolveRelease(ctx, wd)
-	p, wrong := errors.AsType[*statusError](err)
-	switch {
-	case wrong:
-		setCondition(&after.Status.Conditions, api.ConditionAccepted, wd.Generation, conditionFalse(p.reason, p.Error()))
-	case err != nil:
-		return err
-	default:
-		setCondition(&after.Status.Conditions, api.ConditionAccepted, wd.Generation, conditionTrue(api.ReasonAccepted, "release "+current.Name))
+	if err == nil {
 		after.Status.Release, after.Status.Revision = current.Name, current.Status.Revision
+	}
+	rejected, err := setFromError(&after.Status.Conditions, api.ConditionAccepted, wd.Generation, err, conditionTrue(api.ReasonAccepted, "release "+after.Status.Release))
+	if err != nil {
+		return err
 	}
 	if err := patchStatus(ctx, d.client, wd, after); err != nil {
 		return err
 	}
-	d.recordEvents(wd, after, p)
-	if p != nil && p.isTransient() {
-		return p // again, after a while
-	}
-	return nil
+	d.recordEvents(wd, after, rejected)
+	return rejected.retry()
 }
 
 // recordEvents says what is new by an event.
@@ -119,8 +100,8 @@ func (d *deploymentReconciler) resolveRelease(ctx context.Context, wd *deploymen
 // Kubernetes.
 func (d *deploymentReconciler) validateScriptUnique(ctx context.Context, wd *deploymentv1alpha1.WorkerDeployment) error {
 	var list deploymentv1alpha1.WorkerDeploymentList
-	if err := d.client.List(ctx, &list, client.InNamespace(wd.Namespace)); err != nil {
-		return fmt.Errorf("list WorkerDeployments: %w", err)
+	if err := listIn(ctx, d.client, &list, wd.Namespace); err != nil {
+		return err
 	}
 	mine := script.ServiceName(wd.Spec.Template.ScriptName)
 	for i := range list.Items {
@@ -168,7 +149,7 @@ func (d *deploymentReconciler) resolveModules(ctx context.Context, account strin
 			}
 		}
 	}
-	return listModules(ctx, d.store, account, script.URLs(wd.Spec.Template))
+	return listModules(ctx, d.Store, account, script.URLs(wd.Spec.Template))
 }
 
 // listModules asks the store. Its errors are problems.

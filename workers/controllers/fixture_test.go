@@ -93,11 +93,10 @@ type world struct {
 	now      time.Time
 	place    placement.Options
 	order    *rand.Rand // of the controllers; nil: as things flow
-	d        *deploymentReconciler
-	r        *releaseReconciler
-	a        *accountReconciler
 	b        *buildReconciler
 	p        *bundleReconciler
+
+	deploymentController, releaseController, accountController, buildController, bundleController reconcile.Reconciler
 }
 
 func newWorld(t *testing.T, objects ...client.Object) *world {
@@ -142,17 +141,18 @@ func numbered() func(context.Context, client.WithWatch, client.Object, ...client
 
 // restart makes new controllers, which know nothing but what is stored.
 func (w *world) restart() {
-	told, owners := eventRecorder{events.NewFakeRecorder(1000)}, tenantReader{w.client}
-	cfg := Config{
-		Store: w.store, Registry: w.registry, Runtime: "registry/workerd:1", Pull: "registry/workers",
-		Build: BuildConfig{Namespace: operator, Image: "workers:1", ConfigMap: "config"}, Placement: w.place,
-	}
-	cfg.Default()
-	w.d = &deploymentReconciler{client: w.client, apiReader: w.client, tenants: owners, store: w.store, events: told, retries: newRetries()}
-	w.r = &releaseReconciler{client: w.client, apiReader: w.client, tenants: owners, store: w.store, events: told, retries: newRetries()}
-	w.a = &accountReconciler{client: w.client, tenants: owners, events: told, retries: newRetries(), pull: cfg.Pull, runtime: cfg.Runtime, placement: cfg.Placement}
-	w.b = &buildReconciler{client: w.client, apiReader: w.client, tenants: owners, registry: w.registry, cfg: cfg.Build, events: told, retries: newRetries(), now: func() time.Time { return w.now }}
-	w.p = &bundleReconciler{client: w.client, apiReader: w.client, tenants: owners, registry: w.registry, cfg: cfg, events: told, retries: newRetries()}
+	cfg := Config{Store: w.store, Registry: w.registry, Namespace: operator}
+	cfg.Settings.Registry.Runtime, cfg.Settings.Registry.Pull = "registry/workerd:1", "registry/workers"
+	cfg.Settings.Build.Image, cfg.Settings.Build.ConfigMap, cfg.Settings.Placement = "workers:1", "config", w.place
+	cfg.Settings.Default()
+	base := newBase(cfg, w.client, w.client, events.NewFakeRecorder(1000))
+	w.b = &buildReconciler{base: base, now: func() time.Time { return w.now }}
+	w.p = &bundleReconciler{base}
+	w.deploymentController = withRetry(withoutResult((&deploymentReconciler{base}).reconcile))
+	w.releaseController = withRetry(withoutResult((&releaseReconciler{base}).reconcile))
+	w.accountController = withRetry(withoutResult((&accountReconciler{base}).reconcile))
+	w.buildController = withRetry(w.b.reconcile)
+	w.bundleController = withRetry(withoutResult(w.p.reconcile))
 }
 
 func cluster(name string) *clusterv1.ManagedCluster {
@@ -240,11 +240,11 @@ func (w *world) reconcileAll() {
 func (w *world) round() {
 	w.t.Helper()
 	controllers := []func(){
-		func() { w.each(&deploymentv1alpha1.WorkerDeploymentList{}, w.d) },
-		func() { w.each(&releasev1alpha1.WorkerReleaseList{}, w.r) },
-		func() { w.each(&corev1.NamespaceList{}, w.a) },
-		func() { w.each(&builderv1alpha1.JobBuilderList{}, w.b) },
-		func() { w.each(&bundlev1alpha1.WorkerBundleList{}, w.p) },
+		func() { w.each(&deploymentv1alpha1.WorkerDeploymentList{}, w.deploymentController) },
+		func() { w.each(&releasev1alpha1.WorkerReleaseList{}, w.releaseController) },
+		func() { w.each(&corev1.NamespaceList{}, w.accountController) },
+		func() { w.each(&builderv1alpha1.JobBuilderList{}, w.buildController) },
+		func() { w.each(&bundlev1alpha1.WorkerBundleList{}, w.bundleController) },
 		w.collect,
 	}
 	if w.order != nil {

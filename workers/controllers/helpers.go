@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/spokelet/spokelet/workers/api"
 )
@@ -24,6 +25,32 @@ func patchStatus[T client.Object](ctx context.Context, c client.Client, before, 
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	if err := c.Status().Patch(ctx, after, patch); err != nil {
 		return fmt.Errorf("write status of %s: %w", after.GetName(), err)
+	}
+	return nil
+}
+
+// patchObject writes the changes of an object, if nobody else has written it meanwhile.
+func patchObject(ctx context.Context, c client.Client, kind string, before, after client.Object) error {
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := c.Patch(ctx, after, patch); err != nil {
+		return fmt.Errorf("patch %s %s: %w", kind, after.GetName(), err)
+	}
+	return nil
+}
+
+func removeFinalizer[T interface {
+	client.Object
+	DeepCopy() T
+}](ctx context.Context, c client.Client, kind string, o T) error {
+	before := o.DeepCopy()
+	controllerutil.RemoveFinalizer(o, api.Finalizer)
+	return patchObject(ctx, c, kind, before, o)
+}
+
+// listIn lists the objects of a namespace.
+func listIn(ctx context.Context, c client.Reader, list client.ObjectList, namespace string) error {
+	if err := c.List(ctx, list, client.InNamespace(namespace)); err != nil {
+		return fmt.Errorf("list %T in namespace %s: %w", list, namespace, err)
 	}
 	return nil
 }

@@ -55,7 +55,7 @@ const (
 func (b *buildReconciler) jobKey(builder *builderv1alpha1.JobBuilder) types.NamespacedName {
 	sum := sha256.Sum256([]byte(builder.Namespace + "/" + builder.Name + "/" + string(builder.UID)))
 	name := fmt.Sprintf("build-%s-%d", hex.EncodeToString(sum[:])[:16], builder.Status.Attempts+1)
-	return types.NamespacedName{Namespace: b.cfg.Namespace, Name: name}
+	return types.NamespacedName{Namespace: b.Namespace, Name: name}
 }
 
 // createJob makes the input and the Job.
@@ -77,7 +77,7 @@ func (b *buildReconciler) createJob(ctx context.Context, builder *builderv1alpha
 	}
 	job := &batchv1.Job{ObjectMeta: object, Spec: batchv1.JobSpec{
 		BackoffLimit:          new(int32(0)), // an attempt is a Job
-		ActiveDeadlineSeconds: new(int64(b.cfg.Deadline.Seconds())),
+		ActiveDeadlineSeconds: new(int64(b.Settings.Build.Deadline.Duration.Seconds())),
 		Template:              corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: b.podSpec(key.Name)},
 	}}
 	if err := b.client.Create(ctx, job); err != nil {
@@ -103,7 +103,7 @@ func (b *buildReconciler) podSpec(input string) corev1.PodSpec {
 		{Name: "work", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 		{Name: "temp", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 		{Name: "input", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: input}}}},
-		{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: b.cfg.ConfigMap}}}},
+		{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: b.Settings.Build.ConfigMap}}}},
 	}
 	mounts := map[string][]corev1.VolumeMount{}
 	mount := func(step, secret, path string) {
@@ -114,18 +114,18 @@ func (b *buildReconciler) podSpec(input string) corev1.PodSpec {
 		volumes = append(volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: secret, DefaultMode: mode}}})
 		mounts[step] = append(mounts[step], corev1.VolumeMount{Name: name, MountPath: path, ReadOnly: true})
 	}
-	mount(stepFetch, b.cfg.StoreSecret, config.StoreDir)
-	mount(stepFetch, b.cfg.StoreCASecret, config.StoreCADir)
-	mount(stepPush, b.cfg.RegistrySecret, config.RegistryDir)
-	mount(stepPush, b.cfg.RegistryCASecret, config.RegistryCADir)
+	mount(stepFetch, b.Settings.Store.Secret, config.StoreDir)
+	mount(stepFetch, b.Settings.Store.CASecret, config.StoreCADir)
+	mount(stepPush, b.Settings.Registry.Secret, config.RegistryDir)
+	mount(stepPush, b.Settings.Registry.CASecret, config.RegistryCADir)
 	return corev1.PodSpec{
-		RestartPolicy: corev1.RestartPolicyNever, ServiceAccountName: b.cfg.ServiceAccount,
+		RestartPolicy: corev1.RestartPolicyNever, ServiceAccountName: b.Settings.Build.ServiceAccount,
 		AutomountServiceAccountToken: new(false), EnableServiceLinks: new(false),
 		SecurityContext: &corev1.PodSecurityContext{
 			RunAsNonRoot: new(true), RunAsUser: new(int64(user)), RunAsGroup: new(int64(user)), FSGroup: new(int64(user)),
 			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 		},
-		ImagePullSecrets: b.cfg.ImagePullSecrets, NodeSelector: b.cfg.NodeSelector, Tolerations: b.cfg.Tolerations,
+		ImagePullSecrets: b.Settings.Build.ImagePullSecrets, NodeSelector: b.Settings.Build.NodeSelector, Tolerations: b.Settings.Build.Tolerations,
 		TerminationGracePeriodSeconds: new(int64(1)), Volumes: volumes,
 		InitContainers: []corev1.Container{b.stepContainer(stepFetch, mounts[stepFetch]), b.stepContainer(stepCheck, []corev1.VolumeMount{{Name: "temp", MountPath: tempDir}})},
 		Containers:     []corev1.Container{b.stepContainer(stepPush, mounts[stepPush])},
@@ -134,12 +134,12 @@ func (b *buildReconciler) podSpec(input string) corev1.PodSpec {
 
 func (b *buildReconciler) stepContainer(name string, mounts []corev1.VolumeMount) corev1.Container {
 	return corev1.Container{
-		Name: name, Image: b.cfg.Image, ImagePullPolicy: corev1.PullIfNotPresent,
+		Name: name, Image: b.Settings.Build.Image, ImagePullPolicy: corev1.PullIfNotPresent,
 		Args: []string{"build", name, "--config=" + configDir + "/config.yaml", "--input=" + inputDir + "/" + inputKey, "--dir=" + workDir},
 		VolumeMounts: append([]corev1.VolumeMount{
 			{Name: "work", MountPath: workDir, ReadOnly: name != stepFetch}, {Name: "input", MountPath: inputDir, ReadOnly: true}, {Name: "config", MountPath: configDir, ReadOnly: true},
 		}, mounts...),
-		Resources: b.cfg.Resources,
+		Resources: b.Settings.Build.Resources,
 		SecurityContext: &corev1.SecurityContext{
 			AllowPrivilegeEscalation: new(false), ReadOnlyRootFilesystem: new(true),
 			Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
@@ -172,7 +172,7 @@ func (b *buildReconciler) deleteJobs(ctx context.Context, builder *builderv1alph
 // listJobs are those of a build.
 func (b *buildReconciler) listJobs(ctx context.Context, builder *builderv1alpha1.JobBuilder) ([]batchv1.Job, error) {
 	var jobs batchv1.JobList
-	err := b.client.List(ctx, &jobs, client.InNamespace(b.cfg.Namespace), client.MatchingLabels{api.LabelNamespace: builder.Namespace, api.LabelBuilder: builder.Name})
+	err := b.client.List(ctx, &jobs, client.InNamespace(b.Namespace), client.MatchingLabels{api.LabelNamespace: builder.Namespace, api.LabelBuilder: builder.Name})
 	if err != nil {
 		return nil, fmt.Errorf("list Jobs: %w", err)
 	}

@@ -60,8 +60,8 @@ func (v desiredRelease) labels(wd *deploymentv1alpha1.WorkerDeployment) map[stri
 // listOwnedReleases returns the releases of a WorkerDeployment.
 func listOwnedReleases(ctx context.Context, c client.Reader, wd *deploymentv1alpha1.WorkerDeployment) ([]releasev1alpha1.WorkerRelease, error) {
 	var list releasev1alpha1.WorkerReleaseList
-	if err := c.List(ctx, &list, client.InNamespace(wd.Namespace)); err != nil {
-		return nil, fmt.Errorf("list WorkerReleases: %w", err)
+	if err := listIn(ctx, c, &list, wd.Namespace); err != nil {
+		return nil, err
 	}
 	return slices.DeleteFunc(list.Items, func(r releasev1alpha1.WorkerRelease) bool {
 		return !metav1.IsControlledBy(&r, wd) || isDeleting(&r)
@@ -180,10 +180,7 @@ func (d *deploymentReconciler) updateLabels(ctx context.Context, r *releasev1alp
 	}
 	before := r.DeepCopy()
 	r.Labels = labels
-	if err := d.client.Patch(ctx, r, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
-		return fmt.Errorf("label WorkerRelease %s: %w", r.Name, err)
-	}
-	return nil
+	return patchObject(ctx, d.client, "WorkerRelease", before, r)
 }
 
 // clearScriptsMissing takes back that what a release was made of is missing, if the store was just asked

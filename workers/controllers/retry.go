@@ -4,48 +4,45 @@
 package controllers
 
 import (
+	"context"
 	"errors"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/spokelet/spokelet/workers/registry"
 )
 
-// Pauses between attempts of what may go by itself: they double from the first to the last.
+// Delays between attempts double from the first to the last.
 const (
 	minRetryDelay = 50 * time.Millisecond // a cache has the newer object by then
 	maxRetryDelay = 5 * time.Minute
 )
 
-// retryPolicy has a controller try again, without a word in its log, what is no failure of it.
-type retryPolicy struct {
-	limiter workqueue.TypedRateLimiter[reconcile.Request]
-}
-
-func newRetries() retryPolicy {
-	return retryPolicy{workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minRetryDelay, maxRetryDelay)}
-}
-
-// result is what a controller answers for a request that ended so.
-func (r retryPolicy) result(req reconcile.Request, result reconcile.Result, err error) (reconcile.Result, error) {
-	switch {
-	case err != nil && isExpected(err):
-		return reconcile.Result{RequeueAfter: r.limiter.When(req)}, nil
-	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		err = nil // what was to be made would go with the rest
+// withRetry returns a reconciler that retries expected errors without logging them.
+func withRetry(reconcileObject func(context.Context, types.NamespacedName) (reconcile.Result, error)) reconcile.Func {
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minRetryDelay, maxRetryDelay)
+	return func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+		result, err := reconcileObject(ctx, req.NamespacedName)
+		switch {
+		case err != nil && isExpected(err):
+			return reconcile.Result{RequeueAfter: limiter.When(req)}, nil
+		case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+			err = nil // the object would be deleted with its namespace
+		}
+		if err == nil {
+			limiter.Forget(req)
+		}
+		return result, err
 	}
-	if err == nil {
-		r.limiter.Forget(req)
-	}
-	return result, err
 }
 
-// isExpected tells whether an error is that others changed objects while we looked at them, or
-// something that is away, which a status tells.
+// isExpected reports whether an error comes from a concurrent change of an object, or from a
+// service that is not available, which a status reports.
 func isExpected(err error) bool {
 	if _, ok := errors.AsType[*statusError](err); ok {
 		return true

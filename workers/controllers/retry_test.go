@@ -4,6 +4,7 @@
 package controllers
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -23,6 +24,11 @@ import (
 
 var errBoom = errors.New("boom")
 
+// failing returns a reconciler whose reconciliation fails with an error.
+func failing(err error) reconcile.Func {
+	return withRetry(func(context.Context, types.NamespacedName) (reconcile.Result, error) { return reconcile.Result{}, err })
+}
+
 func TestExpectedErrorsRetryWithoutLog(t *testing.T) {
 	kind := schema.GroupResource{Resource: "things"}
 	cases := map[string]struct {
@@ -40,7 +46,7 @@ func TestExpectedErrorsRetryWithoutLog(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			result, err := newRetries().result(reconcile.Request{}, reconcile.Result{}, fmt.Errorf("write: %w", tc.err))
+			result, err := failing(fmt.Errorf("write: %w", tc.err)).Reconcile(t.Context(), reconcile.Request{})
 			if quiet := err == nil && result.RequeueAfter == minRetryDelay; quiet != tc.quiet || !tc.quiet && !errors.Is(err, tc.err) {
 				t.Errorf("%+v, %v: %s", result, err, tc.reason)
 			}
@@ -51,27 +57,30 @@ func TestExpectedErrorsRetryWithoutLog(t *testing.T) {
 func TestTerminatingNamespaceErrorIsIgnored(t *testing.T) {
 	refused := apierrors.NewForbidden(schema.GroupResource{Resource: "things"}, "a", errBoom)
 	refused.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
-	result, err := newRetries().result(reconcile.Request{}, reconcile.Result{}, fmt.Errorf("create: %w", refused))
+	result, err := failing(fmt.Errorf("create: %w", refused)).Reconcile(t.Context(), reconcile.Request{})
 	if err != nil || result != (reconcile.Result{}) {
 		t.Errorf("got %+v, %v", result, err)
 	}
 }
 
 func TestRetryDelayGrowsUntilSuccess(t *testing.T) {
-	r := newRetries()
+	var err error
+	r := withRetry(func(context.Context, types.NamespacedName) (reconcile.Result, error) { return reconcile.Result{}, err })
 	away := newStatusError(api.ReasonStoreUnavailable, "away")
 	request := func(name string) reconcile.Request {
 		return reconcile.Request{NamespacedName: types.NamespacedName{Name: name}}
 	}
 	pause := func(name string) time.Duration {
-		result, err := r.result(request(name), reconcile.Result{}, away)
+		err = away
+		result, err := r.Reconcile(t.Context(), request(name))
 		if err != nil {
 			t.Fatal(err)
 		}
 		return result.RequeueAfter
 	}
 	got := []time.Duration{pause("a"), pause("a"), pause("a"), pause("b")}
-	if _, err := r.result(request("a"), reconcile.Result{}, nil); err != nil {
+	err = nil
+	if _, err := r.Reconcile(t.Context(), request("a")); err != nil {
 		t.Fatal(err)
 	}
 	got = append(got, pause("a"))
@@ -92,36 +101,5 @@ func TestBuildRetryDelayDoubles(t *testing.T) {
 		if got := retryDelay(attempts); got != want {
 			t.Errorf("after %d attempts it waits %s, not %s", attempts, got, want)
 		}
-	}
-}
-
-func TestValidateNamesMissingFields(t *testing.T) {
-	valid := Config{
-		Store: &fakeStore{}, Registry: &fakeRegistry{}, Runtime: "registry/workerd:1", Pull: "registry/workers",
-		Build: BuildConfig{Namespace: operator, Image: "workers:1", ConfigMap: "config"},
-	}
-	valid.Default()
-	if err := valid.Validate(); err != nil {
-		t.Fatal(err)
-	}
-	cases := map[string]struct {
-		reason string
-		change func(*Config)
-		want   string
-	}{
-		"a store":         {"nothing can be listed", func(c *Config) { c.Store = nil }, "the controllers need a store and a registry"},
-		"a registry":      {"no image can be found", func(c *Config) { c.Registry = nil }, "the controllers need a store and a registry"},
-		"a namespace":     {"Jobs have no place", func(c *Config) { c.Build.Namespace = "" }, "builds need a namespace, an image and a configuration"},
-		"a runtime image": {"its name is in that of builds", func(c *Config) { c.Runtime = "" }, "bundles need a runtime image and a registry to read from"},
-		"time":            {"no build would end", func(c *Config) { c.Build.Deadline = time.Millisecond }, "deadline of builds: 1ms is less than a second"},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			c := valid
-			tc.change(&c)
-			if err := c.Validate(); err == nil || err.Error() != tc.want {
-				t.Errorf("%v, not %q: %s", err, tc.want, tc.reason)
-			}
-		})
 	}
 }

@@ -6,7 +6,7 @@ package controllers
 import (
 	"cmp"
 	"context"
-	"fmt"
+	"errors"
 	"maps"
 	"slices"
 
@@ -35,11 +35,8 @@ func listNamespaceObjects(ctx context.Context, c client.Reader, namespace string
 		wds      deploymentv1alpha1.WorkerDeploymentList
 		releases releasev1alpha1.WorkerReleaseList
 	)
-	if err := c.List(ctx, &wds, client.InNamespace(namespace)); err != nil {
-		return namespaceObjects{}, fmt.Errorf("list WorkerDeployments: %w", err)
-	}
-	if err := c.List(ctx, &releases, client.InNamespace(namespace)); err != nil {
-		return namespaceObjects{}, fmt.Errorf("list WorkerReleases: %w", err)
+	if err := errors.Join(listIn(ctx, c, &wds, namespace), listIn(ctx, c, &releases, namespace)); err != nil {
+		return namespaceObjects{}, err
 	}
 	return namespaceObjects{
 		deployments: slices.DeleteFunc(wds.Items, func(d deploymentv1alpha1.WorkerDeployment) bool { return isDeleting(&d) }),

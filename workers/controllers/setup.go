@@ -94,18 +94,15 @@ func hasLabel(label string) (labels.Selector, error) {
 
 // Setup adds the controllers to a manager.
 func Setup(ctx context.Context, mgr manager.Manager, cfg Config) error {
-	cfg.Default()
-	if err := cfg.Validate(); err != nil {
-		return err
-	}
 	if err := mgr.GetFieldIndexer().IndexField(ctx, &workv1.ManifestWork{}, indexName, indexWorkName); err != nil {
 		return fmt.Errorf("index of ManifestWorks: %w", err)
 	}
-	s := setup{mgr: mgr, cfg: cfg, tenants: tenantReader{mgr.GetClient()}, events: eventRecorder{mgr.GetEventRecorder("spokelet-workers")}}
-	for name, add := range map[string]func() error{
+	s := setup{base: newBase(cfg, mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder("spokelet-workers")), mgr: mgr}
+	for name, add := range map[string]func(*builder.Builder) error{
 		"deployments": s.setupDeployments, "releases": s.setupReleases, "accounts": s.setupAccounts, "builds": s.setupBuilds, "bundles": s.setupBundles,
 	} {
-		if err := add(); err != nil {
+		options := controller.Options{MaxConcurrentReconciles: maxConcurrentReconciles}
+		if err := add(builder.ControllerManagedBy(mgr).Named(name).WithOptions(options)); err != nil {
 			return fmt.Errorf("controller of %s: %w", name, err)
 		}
 	}
@@ -113,14 +110,9 @@ func Setup(ctx context.Context, mgr manager.Manager, cfg Config) error {
 }
 
 type setup struct {
-	mgr     manager.Manager
-	cfg     Config
-	tenants tenantReader
-	events  eventRecorder
-}
+	base
 
-func (s setup) options() controller.Options {
-	return controller.Options{MaxConcurrentReconciles: maxConcurrentReconciles}
+	mgr manager.Manager
 }
 
 // secretMetadata are all Secrets, of which only the metadata is read.
@@ -130,83 +122,82 @@ func secretMetadata() *metav1.PartialObjectMetadata {
 	return o
 }
 
-func (s setup) setupDeployments() error {
-	c := s.mgr.GetClient()
-	ofNamespace := s.requestsFor(&deploymentv1alpha1.WorkerDeploymentList{}, matchAll)
+// inNamespaceOf enqueues all objects of a kind in the namespace of an object.
+func (s setup) inNamespaceOf(kind client.ObjectList) handler.EventHandler {
+	list := s.requestsFor(kind, matchAll)
+	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request { return list(ctx, o.GetNamespace()) })
+}
+
+// inNamespace enqueues all objects of a kind in a Namespace.
+func (s setup) inNamespace(kind client.ObjectList) handler.EventHandler {
+	list := s.requestsFor(kind, matchAll)
+	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request { return list(ctx, o.GetName()) })
+}
+
+func (s setup) setupDeployments(b *builder.Builder) error {
 	asked := fieldChangedPredicate(func(wd *deploymentv1alpha1.WorkerDeployment) string { return wd.Status.Release })
-	served := fieldChangedPredicate(func(wd *deploymentv1alpha1.WorkerDeployment) string { return wd.Status.Served }) // the one before may go
-	return builder.ControllerManagedBy(s.mgr).Named("deployments").WithOptions(s.options()).
+	served := fieldChangedPredicate(func(wd *deploymentv1alpha1.WorkerDeployment) string { return wd.Status.Served }) // the release before may be pruned
+	d := &deploymentReconciler{s.base}
+	return b.
 		For(&deploymentv1alpha1.WorkerDeployment{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}, served))).
 		Owns(&releasev1alpha1.WorkerRelease{}, builder.WithPredicates(deletionPredicate())).
 		Watches(&deploymentv1alpha1.WorkerDeployment{}, handler.EnqueueRequestsFromMapFunc(s.deploymentsWithTakenName), builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, asked))).
 		WatchesMetadata(secretMetadata(), handler.EnqueueRequestsFromMapFunc(s.deploymentsForSecret)).
-		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request { return ofNamespace(ctx, o.GetName()) })).
-		Complete(&deploymentReconciler{client: c, apiReader: s.mgr.GetAPIReader(), tenants: s.tenants, store: s.cfg.Store, events: s.events, retries: newRetries()})
+		Watches(&corev1.Namespace{}, s.inNamespace(&deploymentv1alpha1.WorkerDeploymentList{})).
+		Complete(withRetry(withoutResult(d.reconcile)))
 }
 
-func (s setup) setupReleases() error {
-	ofNamespace := s.requestsFor(&releasev1alpha1.WorkerReleaseList{}, matchAll)
-	inNamespace := func(ctx context.Context, o client.Object) []reconcile.Request {
-		return ofNamespace(ctx, o.GetNamespace())
-	}
-	return builder.ControllerManagedBy(s.mgr).Named("releases").WithOptions(s.options()).
+func (s setup) setupReleases(b *builder.Builder) error {
+	r := &releaseReconciler{s.base}
+	return b.
 		For(&releasev1alpha1.WorkerRelease{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		WatchesMetadata(secretMetadata(), handler.EnqueueRequestsFromMapFunc(inNamespace)).
-		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request { return ofNamespace(ctx, o.GetName()) })).
-		Complete(&releaseReconciler{client: s.mgr.GetClient(), apiReader: s.mgr.GetAPIReader(), tenants: s.tenants, store: s.cfg.Store, events: s.events, retries: newRetries()})
+		WatchesMetadata(secretMetadata(), s.inNamespaceOf(&releasev1alpha1.WorkerReleaseList{})).
+		Watches(&corev1.Namespace{}, s.inNamespace(&releasev1alpha1.WorkerReleaseList{})).
+		Complete(withRetry(withoutResult(r.reconcile)))
 }
 
-func (s setup) setupAccounts() error {
-	own := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request { return requestFor("", o.GetNamespace()) })
-	named := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request { return requestFor("", o.GetName()) })
+func (s setup) setupAccounts(b *builder.Builder) error {
+	namespaceOf := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request { return requestFor("", o.GetNamespace()) })
+	namespace := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request { return requestFor("", o.GetName()) })
 	waiting := handler.EnqueueRequestsFromMapFunc(s.accountsWaitingForHost)
-	return builder.ControllerManagedBy(s.mgr).Named("accounts").WithOptions(s.options()).
-		Watches(&accountv1alpha1.WorkerAccount{}, own).
-		Watches(&deploymentv1alpha1.WorkerDeployment{}, own).
-		Watches(&releasev1alpha1.WorkerRelease{}, own).
-		Watches(&builderv1alpha1.JobBuilder{}, own).
-		Watches(&bundlev1alpha1.WorkerBundle{}, own).
-		Watches(&corev1.Namespace{}, named).
+	a := &accountReconciler{s.base}
+	return b.
+		Watches(&accountv1alpha1.WorkerAccount{}, namespaceOf).
+		Watches(&deploymentv1alpha1.WorkerDeployment{}, namespaceOf).
+		Watches(&releasev1alpha1.WorkerRelease{}, namespaceOf).
+		Watches(&builderv1alpha1.JobBuilder{}, namespaceOf).
+		Watches(&bundlev1alpha1.WorkerBundle{}, namespaceOf).
+		Watches(&corev1.Namespace{}, namespace).
 		Watches(&accountv1alpha1.WorkerAccount{}, waiting, builder.WithPredicates(hostChangedPredicate())).
-		Complete(&accountReconciler{
-			client: s.mgr.GetClient(), tenants: s.tenants, events: s.events, retries: newRetries(), pull: s.cfg.Pull, runtime: s.cfg.Runtime, placement: s.cfg.Placement,
-		})
+		Complete(withRetry(withoutResult(a.reconcile)))
 }
 
-func (s setup) setupBuilds() error {
-	job := func(_ context.Context, o client.Object) []reconcile.Request {
+func (s setup) setupBuilds(b *builder.Builder) error {
+	builderOf := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 		return requestFor(o.GetLabels()[api.LabelNamespace], o.GetLabels()[api.LabelBuilder])
-	}
-	ofNamespace := s.requestsFor(&builderv1alpha1.JobBuilderList{}, matchAll)
-	inNamespace := func(ctx context.Context, o client.Object) []reconcile.Request {
-		return ofNamespace(ctx, o.GetNamespace())
-	}
-	return builder.ControllerManagedBy(s.mgr).Named("builds").WithOptions(s.options()).
+	})
+	r := &buildReconciler{base: s.base, now: time.Now}
+	return b.
 		For(&builderv1alpha1.JobBuilder{}).
-		Watches(&batchv1.Job{}, handler.EnqueueRequestsFromMapFunc(job)).
-		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(job), builder.WithPredicates(podResultPredicate())).
-		Watches(&releasev1alpha1.WorkerRelease{}, handler.EnqueueRequestsFromMapFunc(inNamespace)).
-		Complete(&buildReconciler{
-			client: s.mgr.GetClient(), apiReader: s.mgr.GetAPIReader(), tenants: s.tenants, registry: s.cfg.Registry,
-			cfg: s.cfg.Build, events: s.events, retries: newRetries(), now: time.Now,
-		})
+		Watches(&batchv1.Job{}, builderOf).
+		Watches(&corev1.Pod{}, builderOf, builder.WithPredicates(podResultPredicate())).
+		Watches(&releasev1alpha1.WorkerRelease{}, s.inNamespaceOf(&builderv1alpha1.JobBuilderList{})).
+		Complete(withRetry(r.reconcile))
 }
 
-func (s setup) setupBundles() error {
-	everywhere := s.requestsFor(&bundlev1alpha1.WorkerBundleList{}, matchAll)
-	every := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) []reconcile.Request { return everywhere(ctx, "") })
-	inNamespace := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
-		return everywhere(ctx, o.GetNamespace())
-	})
-	return builder.ControllerManagedBy(s.mgr).Named("bundles").WithOptions(s.options()).
+func (s setup) setupBundles(b *builder.Builder) error {
+	list := s.requestsFor(&bundlev1alpha1.WorkerBundleList{}, matchAll)
+	every := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) []reconcile.Request { return list(ctx, "") })
+	r := &bundleReconciler{s.base}
+	return b.
 		For(&bundlev1alpha1.WorkerBundle{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&workv1.ManifestWork{}, handler.EnqueueRequestsFromMapFunc(s.bundlesForWork)).
-		// Whom a cluster or an account belongs to may change for everybody.
+		// A change of a cluster or a namespace may change the clusters of every account.
 		Watches(&clusterv1.ManagedCluster{}, every, builder.WithPredicates(predicate.Or(predicate.LabelChangedPredicate{}, predicate.GenerationChangedPredicate{}))).
-		Watches(&accountv1alpha1.WorkerAccount{}, inNamespace, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, hostChangedPredicate()))).
+		Watches(&accountv1alpha1.WorkerAccount{}, s.inNamespaceOf(&bundlev1alpha1.WorkerBundleList{}), builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, hostChangedPredicate()))).
 		Watches(&corev1.Namespace{}, every).
 		WatchesMetadata(secretMetadata(), handler.EnqueueRequestsFromMapFunc(s.bundlesForSecret)).
-		Complete(&bundleReconciler{client: s.mgr.GetClient(), apiReader: s.mgr.GetAPIReader(), tenants: s.tenants, registry: s.cfg.Registry, cfg: s.cfg, events: s.events, retries: newRetries()})
+		Complete(withRetry(withoutResult(r.reconcile)))
 }
 
 // requestFor is a request, if both parts of it are known.

@@ -102,8 +102,8 @@ func hostReason(err error) string {
 // servedAccount returns the WorkerAccount of a namespace that is served, the oldest, or nil.
 func (t tenantReader) servedAccount(ctx context.Context, namespace string) (*accountv1alpha1.WorkerAccount, error) {
 	var list accountv1alpha1.WorkerAccountList
-	if err := t.client.List(ctx, &list, client.InNamespace(namespace)); err != nil {
-		return nil, fmt.Errorf("list WorkerAccounts: %w", err)
+	if err := listIn(ctx, t.client, &list, namespace); err != nil {
+		return nil, err
 	}
 	var first *accountv1alpha1.WorkerAccount
 	for i := range list.Items {

@@ -60,7 +60,7 @@ type lister func(ctx context.Context, namespace string) []reconcile.Request
 func (s setup) requestsFor(kind client.ObjectList, wanted func(client.Object) bool) lister {
 	return func(ctx context.Context, namespace string) []reconcile.Request {
 		list := kind.DeepCopyObject().(client.ObjectList) //nolint:forcetypeassert // a copy of the same type
-		if err := s.mgr.GetClient().List(ctx, list, client.InNamespace(namespace)); err != nil {
+		if err := s.client.List(ctx, list, client.InNamespace(namespace)); err != nil {
 			log.FromContext(ctx).Error(err, "Cannot list what an event is about")
 			return nil
 		}
@@ -128,7 +128,7 @@ func (s setup) deploymentsForSecret(ctx context.Context, o client.Object) []reco
 
 // bundlesForSecret are the WorkerBundles that a Secret is sent with.
 func (s setup) bundlesForSecret(ctx context.Context, o client.Object) []reconcile.Request {
-	operators := o.GetNamespace() == s.cfg.Build.Namespace && o.GetName() == s.cfg.PullSecret
+	operators := o.GetNamespace() == s.Namespace && o.GetName() == s.Settings.Registry.PullSecret
 	namespace := o.GetNamespace()
 	if operators {
 		namespace = ""

@@ -8,23 +8,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/spokelet/spokelet/workers/api"
 	accountv1alpha1 "github.com/spokelet/spokelet/workers/api/account/v1alpha1"
 )
-
-// reading is a manager that has a client and nothing else.
-type reading struct {
-	manager.Manager
-
-	client client.Client
-}
-
-func (r reading) GetClient() client.Client { return r.client }
 
 func TestReleasedHostRequeuesWaitingAccounts(t *testing.T) {
 	account := func(namespace, host string, conditions ...conditionState) *accountv1alpha1.WorkerAccount {
@@ -38,7 +27,7 @@ func TestReleasedHostRequeuesWaitingAccounts(t *testing.T) {
 	before, after := account("a", "shop.example"), account("a", "a.example")
 	w := newWorld(t, after, account("waits", "", conditionFalse(api.ReasonHostTaken, "")), account("same", "a.example"), account("other", "other.example"),
 		account("refused", "", conditionFalse(api.ReasonHostNotAllowed, "")))
-	s := setup{mgr: reading{client: w.client}}
+	s := setup{base: w.p.base}
 	want := []reconcile.Request{
 		{NamespacedName: types.NamespacedName{Name: "a"}}, {NamespacedName: types.NamespacedName{Name: "same"}}, {NamespacedName: types.NamespacedName{Name: "waits"}},
 	}

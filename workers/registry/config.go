@@ -4,47 +4,45 @@
 package registry
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"regexp"
 	"strings"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
+
+	"github.com/spokelet/spokelet/workers/httpclient"
 )
 
 const (
 	defaultTimeout = time.Minute
 	defaultBackoff = 500 * time.Millisecond
 	answerTimeout  = time.Minute // a registry commits a layer before it answers
-	dialTimeout    = 10 * time.Second
-	idleTimeout    = time.Minute
 	maxConnections = 8
 )
 
-// Config says where images are.
+// Config says where images are. It is a part of the operator's file; its credentials are not.
 type Config struct {
 	// Push is the folder of the accounts' repositories, as in registry.example.com/workers.
-	Push string
-	// Runtime is the reference of the image that scripts are added to. It may be in another
-	// registry; if it is in the same one its layers are not copied.
-	Runtime string
+	Push string `json:"push"`
+	// Runtime is the reference of the image of workerd that scripts are added to. It may be in
+	// another registry; if it is in the same one its layers are not copied.
+	Runtime string `json:"runtime"`
 	// Insecure lets HTTP be spoken without TLS, where TLS is not answered.
-	Insecure bool
+	Insecure bool `json:"insecure,omitempty"`
+
 	// DockerConfig holds credentials, as a Secret of type kubernetes.io/dockerconfigjson
 	// does. Each is used with its registry alone.
-	DockerConfig []byte
+	DockerConfig []byte `json:"-"`
 	// CA is a bundle of authorities, as PEM, that are trusted besides those of the system.
-	CA []byte
+	CA []byte `json:"-"`
 	// Timeout is how long anything but a push may take. Default 1 min.
-	Timeout time.Duration
+	Timeout time.Duration `json:"-"`
 	// Backoff is how long a request that failed waits before it is made again, and half as
-	// long as it waits the next time. Default 500 ms: an error is to be said within seconds.
-	Backoff time.Duration
+	// long as it waits the next time. Default 500 ms, so that errors are reported within seconds.
+	Backoff time.Duration `json:"-"`
 }
 
 // Default fills what was left empty.
@@ -57,7 +55,7 @@ func (c *Config) Default() {
 	}
 }
 
-// Validate says what is wrong. It names no credentials.
+// Validate reports invalid fields. It names no credentials.
 func (c *Config) Validate() error {
 	var errs []error
 	// "a" stands for an account.
@@ -70,9 +68,7 @@ func (c *Config) Validate() error {
 	if _, err := parseKeychain(c.DockerConfig); err != nil {
 		errs = append(errs, err)
 	}
-	if len(c.CA) > 0 && !x509.NewCertPool().AppendCertsFromPEM(c.CA) {
-		errs = append(errs, errors.New("the bundle of authorities holds no certificate"))
-	}
+	errs = append(errs, httpclient.ValidateCA(c.CA))
 	if c.Timeout <= 0 {
 		errs = append(errs, fmt.Errorf("the timeout %s is not above 0", c.Timeout))
 	}
@@ -130,25 +126,6 @@ func (c *Config) options() []name.Option {
 func hasHost(reference string) bool {
 	host, _, more := strings.Cut(reference, "/")
 	return more && (strings.ContainsAny(host, ".:") || host == "localhost")
-}
-
-// transport has a limit for each wait.
-func (c *Config) transport() (*http.Transport, error) {
-	pool, err := x509.SystemCertPool()
-	if err != nil {
-		return nil, fmt.Errorf("authorities of the system: %w", err)
-	}
-	pool.AppendCertsFromPEM(c.CA)
-	return &http.Transport{
-		Proxy:                 http.ProxyFromEnvironment,
-		DialContext:           (&net.Dialer{Timeout: dialTimeout}).DialContext,
-		TLSClientConfig:       &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool},
-		TLSHandshakeTimeout:   dialTimeout,
-		ResponseHeaderTimeout: answerTimeout,
-		IdleConnTimeout:       idleTimeout,
-		MaxConnsPerHost:       maxConnections,
-		MaxIdleConnsPerHost:   maxConnections,
-	}, nil
 }
 
 // errNoTLS is why nothing is sent.

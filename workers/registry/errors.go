@@ -10,11 +10,12 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/url"
 	"strings"
 	"syscall"
 
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+
+	"github.com/spokelet/spokelet/workers/httpclient"
 )
 
 var (
@@ -43,7 +44,7 @@ func classify(ctx context.Context, err error) error {
 		return classifyAnswer(answer)
 	}
 	if isNetworkError(err) {
-		return fmt.Errorf("%w: %w", ErrUnavailable, stableError(err))
+		return fmt.Errorf("%w: %w", ErrUnavailable, httpclient.StableError(err))
 	}
 	return err
 }
@@ -81,20 +82,4 @@ func isNetworkError(err error) bool {
 	_, isNetwork := errors.AsType[net.Error](err)
 	return isNetwork || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
 		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, context.Canceled)
-}
-
-// stableError leaves out of an error of the network what differs each time: the URL of an upload,
-// and the port that the request came from.
-func stableError(err error) error {
-	timeout, waited := errors.AsType[net.Error](err)
-	if waited && timeout.Timeout() || errors.Is(err, context.Canceled) {
-		return errors.New("it took too long to answer")
-	}
-	if op, ok := errors.AsType[*net.OpError](err); ok {
-		return fmt.Errorf("%s %v: %w", op.Op, op.Addr, op.Err)
-	}
-	if request, ok := errors.AsType[*url.Error](err); ok {
-		return request.Err
-	}
-	return err
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+
+	"github.com/spokelet/spokelet/workers/httpclient"
 )
 
 const (
@@ -39,7 +41,7 @@ func New(config Config) (*Registry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("registry: %w", err)
 	}
-	transport, err := config.transport()
+	transport, err := httpclient.NewTransport(config.CA, answerTimeout, maxConnections)
 	if err != nil {
 		return nil, fmt.Errorf("registry: %w", err)
 	}

@@ -4,53 +4,54 @@
 package store
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
 	"time"
 
 	"github.com/minio/minio-go/v7/pkg/s3utils"
+
+	"github.com/spokelet/spokelet/workers/httpclient"
 )
 
 const (
 	defaultRegion  = "us-east-1"
 	defaultModules = 200
+	maxModules     = 200 // a release lists no more
 	defaultBytes   = 16 << 20
 	defaultAnswer  = 20 * time.Second
 	defaultTimeout = time.Minute
-	dialTimeout    = 10 * time.Second
-	idleTimeout    = time.Minute
 	maxConnections = 16
 )
 
-// Config says which bucket is read, and how much of it.
+// Config says which bucket is read, and how much of it. It is a part of the operator's file; its
+// credentials are not.
 type Config struct {
 	// Endpoint is the URL of the store, as in https://s3.example.com.
-	Endpoint string
+	Endpoint string `json:"endpoint"`
 	// Region of the bucket. Default us-east-1.
-	Region string
+	Region string `json:"region,omitempty"`
 	// Bucket with the scripts, those of an account below its id.
-	Bucket string
-	// AccessKey and SecretKey sign the requests. Without them they are not signed.
-	AccessKey, SecretKey string
-	// CA is a bundle of authorities, as PEM, that are trusted besides those of the system.
-	CA []byte
-	// Wrap has each request pass through what it returns, if it is not nil.
-	Wrap func(http.RoundTripper) http.RoundTripper
+	Bucket string `json:"bucket"`
 	// MaxModules and MaxBytes bound one script. Default 200 and 16 MiB.
-	MaxModules int
-	MaxBytes   int64
+	MaxModules int   `json:"maxModules,omitempty"`
+	MaxBytes   int64 `json:"maxScriptBytes,omitempty"`
+
+	// AccessKey and SecretKey sign the requests. Without them they are not signed.
+	AccessKey string `json:"-"`
+	SecretKey string `json:"-"`
+	// CA is a bundle of authorities, as PEM, that are trusted besides those of the system.
+	CA []byte `json:"-"`
+	// Wrap has each request pass through what it returns, if it is not nil.
+	Wrap func(http.RoundTripper) http.RoundTripper `json:"-"`
 	// AnswerTimeout is how long the store may take to begin an answer, and to continue one.
 	// Default 20 s.
-	AnswerTimeout time.Duration
+	AnswerTimeout time.Duration `json:"-"`
 	// Timeout is how long a listing may take, and the beginning of an object, with all
 	// attempts. Default 1 min.
-	Timeout time.Duration
+	Timeout time.Duration `json:"-"`
 }
 
 // Default fills what was left empty.
@@ -72,7 +73,7 @@ func (c *Config) Default() {
 	}
 }
 
-// Validate says what is wrong. It names no credentials.
+// Validate reports invalid fields. It names no credentials.
 func (c *Config) Validate() error {
 	var errs []error
 	if _, err := c.endpoint(); err != nil {
@@ -87,18 +88,16 @@ func (c *Config) Validate() error {
 	if strings.ContainsAny(c.AccessKey+c.SecretKey, " \t\r\n") {
 		errs = append(errs, errors.New("access key and secret key: there is white space in them"))
 	}
-	if c.MaxModules < 1 {
-		errs = append(errs, fmt.Errorf("the limit of %d modules is less than 1", c.MaxModules))
+	if c.MaxModules < 1 || c.MaxModules > maxModules {
+		errs = append(errs, fmt.Errorf("maxModules: %d is not between 1 and %d", c.MaxModules, maxModules))
 	}
 	if c.MaxBytes < 1 {
-		errs = append(errs, fmt.Errorf("the limit of %d bytes is less than 1", c.MaxBytes))
+		errs = append(errs, fmt.Errorf("maxScriptBytes: %d is less than 1", c.MaxBytes))
 	}
 	if c.AnswerTimeout <= 0 || c.Timeout <= 0 {
 		errs = append(errs, fmt.Errorf("the timeouts %s and %s are not both above 0", c.AnswerTimeout, c.Timeout))
 	}
-	if len(c.CA) > 0 && !x509.NewCertPool().AppendCertsFromPEM(c.CA) {
-		errs = append(errs, errors.New("the bundle of authorities holds no certificate"))
-	}
+	errs = append(errs, httpclient.ValidateCA(c.CA))
 	return errors.Join(errs...)
 }
 
@@ -115,25 +114,4 @@ func (c *Config) endpoint() (*url.URL, error) {
 		return nil, errors.New("endpoint: has more than a scheme and a host")
 	}
 	return parsed, nil
-}
-
-// transport has a limit for each wait. What it reads is what is stored: nothing is
-// decompressed.
-func (c *Config) transport() (*http.Transport, error) {
-	pool, err := x509.SystemCertPool()
-	if err != nil {
-		return nil, fmt.Errorf("authorities of the system: %w", err)
-	}
-	pool.AppendCertsFromPEM(c.CA)
-	return &http.Transport{
-		Proxy:                 http.ProxyFromEnvironment,
-		DialContext:           (&net.Dialer{Timeout: dialTimeout}).DialContext,
-		TLSClientConfig:       &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool},
-		TLSHandshakeTimeout:   dialTimeout,
-		ResponseHeaderTimeout: c.AnswerTimeout,
-		IdleConnTimeout:       idleTimeout,
-		MaxConnsPerHost:       maxConnections,
-		MaxIdleConnsPerHost:   maxConnections,
-		DisableCompression:    true,
-	}, nil
 }

@@ -29,8 +29,9 @@ func TestValidateRejectsInvalidConfig(t *testing.T) {
 		"no bucket":                 {"there is no default", func(c *Config) { c.Bucket = "" }, `bucket "": Bucket name cannot be empty`},
 		"one of two keys":           {"requests are signed with both", func(c *Config) { c.AccessKey = "" }, "access key and secret key: only one of them is there"},
 		"a key with a newline":      {"files end with one", func(c *Config) { c.SecretKey = "hidden\n" }, "access key and secret key: there is white space in them"},
-		"no modules":                {"nothing could be served", func(c *Config) { c.MaxModules = -1 }, "the limit of -1 modules is less than 1"},
-		"no bytes":                  {"as no modules", func(c *Config) { c.MaxBytes = -1 }, "the limit of -1 bytes is less than 1"},
+		"no modules":                {"nothing could be served", func(c *Config) { c.MaxModules = -1 }, "maxModules: -1 is not between 1 and 200"},
+		"too many modules":          {"a release lists no more", func(c *Config) { c.MaxModules = 201 }, "maxModules: 201 is not between 1 and 200"},
+		"no bytes":                  {"as no modules", func(c *Config) { c.MaxBytes = -1 }, "maxScriptBytes: -1 is less than 1"},
 		"no time":                   {"nothing could be read", func(c *Config) { c.Timeout = -1 }, "the timeouts 20s and -1ns are not both above 0"},
 		"an authority that is none": {"it would be trusted in vain", func(c *Config) { c.CA = []byte("x") }, "the bundle of authorities holds no certificate"},
 	}

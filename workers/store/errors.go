@@ -7,13 +7,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
-	"net/url"
 	"slices"
-	"strings"
 
 	"github.com/minio/minio-go/v7"
+
+	"github.com/spokelet/spokelet/workers/httpclient"
 )
 
 var (
@@ -52,7 +51,7 @@ func classify(ctx context.Context, err error) error {
 	}
 	var answer minio.ErrorResponse
 	if !errors.As(err, &answer) || answer.StatusCode == 0 && answer.Code == "" {
-		return fmt.Errorf("%w: %w", ErrUnavailable, stableError(err))
+		return fmt.Errorf("%w: %w", ErrUnavailable, httpclient.StableError(err))
 	}
 	switch status := answer.StatusCode; {
 	case slices.Contains(missingCodes, answer.Code):
@@ -68,24 +67,4 @@ func classify(ctx context.Context, err error) error {
 	default:
 		return fmt.Errorf("the object store answers %d: %s", status, answer.Code)
 	}
-}
-
-// stableError leaves out of an error of the network what differs each time: the query of the
-// request, and the port that it came from.
-func stableError(err error) error {
-	timeout, waited := errors.AsType[net.Error](err)
-	if waited && timeout.Timeout() || errors.Is(err, context.Canceled) {
-		return errors.New("it took too long to answer")
-	}
-	if op, ok := errors.AsType[*net.OpError](err); ok {
-		return fmt.Errorf("%s %v: %w", op.Op, op.Addr, op.Err)
-	}
-	if request, ok := errors.AsType[*url.Error](err); ok {
-		// The client writes the URL into the text of some.
-		if text := request.Err.Error(); strings.Contains(text, request.URL) {
-			return errors.New(strings.ReplaceAll(text, " "+request.URL, ""))
-		}
-		return request.Err
-	}
-	return err
 }

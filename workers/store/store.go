@@ -18,6 +18,7 @@ import (
 	"github.com/minio/minio-go/v7/pkg/credentials"
 
 	release "github.com/spokelet/spokelet/workers/api/release/v1alpha1"
+	"github.com/spokelet/spokelet/workers/httpclient"
 	"github.com/spokelet/spokelet/workers/script"
 )
 
@@ -41,10 +42,11 @@ func New(config Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("object store: %w", err)
 	}
-	transport, err := config.transport()
+	transport, err := httpclient.NewTransport(config.CA, config.AnswerTimeout, maxConnections)
 	if err != nil {
 		return nil, fmt.Errorf("object store: %w", err)
 	}
+	transport.DisableCompression = true // modules are read as they are stored
 	var through http.RoundTripper = transport
 	if config.Wrap != nil {
 		through = config.Wrap(transport)
