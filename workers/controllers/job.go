@@ -77,7 +77,7 @@ func (b *buildReconciler) createJob(ctx context.Context, builder *builderv1alpha
 	}
 	job := &batchv1.Job{ObjectMeta: object, Spec: batchv1.JobSpec{
 		BackoffLimit:          new(int32(0)), // an attempt is a Job
-		ActiveDeadlineSeconds: new(int64(b.Settings.Build.Deadline.Duration.Seconds())),
+		ActiveDeadlineSeconds: new(int64(b.Settings.Build.Deadline.Seconds())),
 		Template:              corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: b.podSpec(key.Name)},
 	}}
 	if err := b.client.Create(ctx, job); err != nil {
