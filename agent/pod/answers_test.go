@@ -53,7 +53,7 @@ func against(t *testing.T, s stubborn) *Engine {
 	server := httptest.NewServer(s)
 	t.Cleanup(server.Close)
 	e := idle(t)
-	spoke, err := newSpoke(&rest.Config{Host: server.URL}, "")
+	spoke, err := newSpokeClient(&rest.Config{Host: server.URL}, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,9 +62,9 @@ func against(t *testing.T, s stubborn) *Engine {
 	return e
 }
 
-var web = place{Namespace: "shop", Name: "web"}
+var web = namespacedName{Namespace: "shop", Name: "web"}
 
-func TestAnAnswerIsNotTakenForTheEndOfAPod(t *testing.T) {
+func TestUnrelatedErrorDoesNotEndAPod(t *testing.T) {
 	resized := func(d *wire.Pod) {
 		d.Pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: apiresource.MustParse("2")}
 	}
@@ -84,9 +84,9 @@ func TestAnAnswerIsNotTakenForTheEndOfAPod(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			pod := inSpoke(t, "spoke-1", "hub-1", "5")
 			e := against(t, stubborn{pod: pod, refuses: tt.refuses})
-			e.resync(nil, "1")
+			e.observePodList(nil, "1")
 			tellChanged(t, e, "hub-1", tt.change)
-			e.observe(pod)
+			e.observePod(pod)
 			if err := e.reconcile(t.Context(), web); err == nil {
 				t.Error("reason: " + tt.reason + ": it is not tried again")
 			}
@@ -97,18 +97,18 @@ func TestAnAnswerIsNotTakenForTheEndOfAPod(t *testing.T) {
 	}
 }
 
-func TestAPodThatComesBackIntoSightIsAdopted(t *testing.T) {
+func TestRelabelledPodIsAdopted(t *testing.T) {
 	pod := inSpoke(t, "spoke-1", "hub-1", "5")
 	e := against(t, stubborn{pod: pod, refuses: map[string]int{"POST /pods": 409}})
-	e.resync(nil, "1")
+	e.observePodList(nil, "1")
 	tellPod(t, e, "hub-1")
-	e.observe(pod)
-	e.vanish(web, "spoke-1", nil) // somebody took our label off, and puts it on again
+	e.observePod(pod)
+	e.observePodDeleted(web, "spoke-1", nil) // somebody took our label off, and puts it on again
 	e.mu.Lock()
-	en := e.entries[web]
-	want := en.want
+	en := e.pods[web]
+	want := en.desired
 	e.mu.Unlock()
-	if err := e.adopt(t.Context(), en, want); err != nil {
+	if err := e.adoptExisting(t.Context(), en, want); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, ok := e.Locate(wire.PodKey{Namespace: "shop", Name: "web"}); !ok {
@@ -116,27 +116,27 @@ func TestAPodThatComesBackIntoSightIsAdopted(t *testing.T) {
 	}
 }
 
-func TestTheEndOfAPodWakesAFew(t *testing.T) {
+func TestPodEndRetriesAFewRefusedPods(t *testing.T) {
 	e := idle(t)
-	e.resync(nil, "1")
+	e.observePodList(nil, "1")
 	tellPod(t, e, "hub-1")
-	e.observe(inSpoke(t, "spoke-1", "hub-1", "5"))
+	e.observePod(inSpoke(t, "spoke-1", "hub-1", "5"))
 	for range e.queue.Len() {
 		next, _ := e.queue.Get()
 		e.queue.Done(next)
 	}
 	e.mu.Lock()
 	for i := range 100 {
-		e.failing[place{Namespace: "shop", Name: fmt.Sprint("job-", i)}] = struct{}{}
+		e.retried[namespacedName{Namespace: "shop", Name: fmt.Sprint("job-", i)}] = struct{}{}
 	}
 	e.mu.Unlock()
-	e.vanish(web, "spoke-1", nil)
-	if n := e.queue.Len(); n > wakeAtOnce+1 {
+	e.observePodDeleted(web, "spoke-1", nil)
+	if n := e.queue.Len(); n > maxRetriedAtOnce+1 {
 		t.Errorf("%d pods are tried again at once", n)
 	}
 }
 
-func TestAStatusThatIsTooLongIsToldInShort(t *testing.T) {
+func TestOversizedStatusIsTruncated(t *testing.T) {
 	pod := inSpoke(t, "spoke-1", "hub-1", "5")
 	for range 100 {
 		pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, corev1.ContainerStatus{
@@ -147,7 +147,7 @@ func TestAStatusThatIsTooLongIsToldInShort(t *testing.T) {
 	if _, tooLong := wire.DecodePodStatus(whole); err != nil || tooLong == nil {
 		t.Fatalf("the whole is no test: %v", err)
 	}
-	short, err := json.Marshal(wire.PodStatus{Status: terse(&pod.Status), Generation: 4})
+	short, err := json.Marshal(wire.PodStatus{Status: truncateStatus(&pod.Status), Generation: 4})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +156,7 @@ func TestAStatusThatIsTooLongIsToldInShort(t *testing.T) {
 	}
 }
 
-func TestTheEndOfAPodThatNeverWasInTheSpokeIsToldWithWhatKeptItOut(t *testing.T) {
+func TestGoneStatusOfPodNeverCreatedHasTheRefusal(t *testing.T) {
 	hostNetwork := func(p *wire.Pod) { p.Pod.Spec.HostNetwork = true }
 	cases := map[string]struct {
 		reason string

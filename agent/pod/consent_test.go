@@ -71,7 +71,7 @@ func (l *lending) lent(t *testing.T, namespace map[string]string, change func(*c
 	}}
 	change(&pod.Pod.Spec)
 	key := wire.PodKey{Namespace: "shop", Name: "web"}
-	_, err := e.make(t.Context(), e.placeOf(key), e.wantedOf(key, pod))
+	_, err := e.prepareAndCreate(t.Context(), e.spokeName(key), e.newDesiredPod(key, pod))
 	if made := l.count(); (made == 1) != (err == nil) {
 		t.Errorf("%d pods were made, and the error is: %v", made, err)
 	}
@@ -97,7 +97,7 @@ var (
 	allowed = map[string]string{LabelPods: PodsAllowed}
 )
 
-func TestAPodHasWhatItsOwnerLetsTheHubHave(t *testing.T) {
+func TestPodUsesOnlyWhatTheOwnerAllows(t *testing.T) {
 	const robot, data = "serviceaccounts/robot", "persistentvolumeclaims/data"
 	cases := map[string]struct {
 		reason    string
@@ -143,7 +143,7 @@ func TestAPodHasWhatItsOwnerLetsTheHubHave(t *testing.T) {
 }
 
 // Copies are written between the first look and the pod.
-func TestWhatIsReplacedWhileAPodIsPreparedIsLookedAtAgain(t *testing.T) {
+func TestConsentIsCheckedAgainBeforeTheCreate(t *testing.T) {
 	for path, change := range map[string]func(*corev1.PodSpec){
 		"serviceaccounts/robot":       runsAs("robot"),
 		"persistentvolumeclaims/data": mounts("data"),

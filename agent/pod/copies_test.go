@@ -102,7 +102,7 @@ func onShelves(t *testing.T, s *shelved, test func(*testing.T, *Engine)) {
 // use has an engine that has nothing to do yet talk to it.
 func (s *shelved) use(t *testing.T, e *Engine) {
 	t.Helper()
-	spoke, err := newSpoke(&rest.Config{Host: "http://spoke", Transport: s}, "")
+	spoke, err := newSpokeClient(&rest.Config{Host: "http://spoke", Transport: s}, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func (s *shelved) use(t *testing.T, e *Engine) {
 func tellReader(t *testing.T, e *Engine, change ...func(*wire.Pod)) {
 	t.Helper()
 	for _, name := range []string{"base", "settings"} {
-		e.acceptObject(resource.Resource{Key: "configmap/shop/" + name, Body: []byte(`{"text":{"k":"v"}}`)})
+		e.handleObject(resource.Resource{Key: "configmap/shop/" + name, Body: []byte(`{"text":{"k":"v"}}`)})
 	}
 	tellChanged(t, e, "hub-web", func(p *wire.Pod) {
 		reading("settings")(p)
@@ -126,7 +126,7 @@ func tellReader(t *testing.T, e *Engine, change ...func(*wire.Pod)) {
 	})
 }
 
-func TestWhatFailedBeforeADeletionDoesNotCountAgainstItsCopies(t *testing.T) {
+func TestEarlierFailuresDoNotCountAgainstCopyRemoval(t *testing.T) {
 	// The API server fails for a time, not for a number of attempts: the engine's queue has
 	// the copies themselves as well as the pod, and may try them at once.
 	failing := true
@@ -141,7 +141,7 @@ func TestWhatFailedBeforeADeletionDoesNotCountAgainstItsCopies(t *testing.T) {
 	}
 	onShelves(t, s, func(t *testing.T, e *Engine) {
 		tellReader(t, e)
-		<-time.After(2 * triesAtCopies * longestRetry)
+		<-time.After(2 * maxCopyRetries * maxRetry)
 		synctest.Wait()
 		if copies, _ := s.left(); len(copies) != 2 || said(e, "web").Reason != ReasonForbidden {
 			t.Fatalf("the pod is not refused after its copies were made: %v, %+v", copies, said(e, "web"))
@@ -154,7 +154,7 @@ func TestWhatFailedBeforeADeletionDoesNotCountAgainstItsCopies(t *testing.T) {
 		s.lock.Lock()
 		failing = false
 		s.lock.Unlock()
-		<-time.After(longestRetry / 2)
+		<-time.After(maxRetry / 2)
 		synctest.Wait()
 		if copies, _ := s.left(); len(copies) != 0 || !said(e, "web").Gone {
 			t.Errorf("copies %v are left, the hub is told %+v", copies, said(e, "web"))
@@ -162,14 +162,14 @@ func TestWhatFailedBeforeADeletionDoesNotCountAgainstItsCopies(t *testing.T) {
 	})
 }
 
-func TestAPodOfAnotherPrefixDoesNotStayForItsCopies(t *testing.T) {
+func TestPodOfAnotherPrefixIsDeletedDespiteItsCopies(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		code   int
 		after  time.Duration
 	}{
 		"a refusal": {reason: "it stays one", code: http.StatusForbidden},
-		"a failure": {reason: "it may pass, within half a minute", code: http.StatusInternalServerError, after: longestRetry},
+		"a failure": {reason: "it may pass, within half a minute", code: http.StatusInternalServerError, after: maxRetry},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -189,9 +189,9 @@ func TestAPodOfAnotherPrefixDoesNotStayForItsCopies(t *testing.T) {
 				next := idle(t)
 				next.cfg.Prefix = "east-"
 				s.use(t, next)
-				next.observe(s.made["web"])
-				next.resync(nil, "1")
-				next.complete()
+				next.observePod(s.made["web"])
+				next.observePodList(nil, "1")
+				next.handlePodsSynced()
 				began := time.Now()
 				for ended := []string(nil); len(ended) == 0; _, ended = s.left() {
 					if time.Since(began) > time.Hour {
@@ -213,16 +213,16 @@ func TestAPodOfAnotherPrefixDoesNotStayForItsCopies(t *testing.T) {
 }
 
 // A volume that passed for one of admission is no exception.
-func TestEveryVolumeOfAPodThatIsMadeIsSeenTo(t *testing.T) {
+func TestObjectsOfAllVolumesAreCopied(t *testing.T) {
 	p := &wire.Pod{Pod: corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main"}}}}}
 	asking(p)
 	sources := &p.Pod.Spec.Volumes[0].Projected.Sources
 	*sources = append(*sources, corev1.VolumeProjection{Secret: &corev1.SecretProjection{LocalObjectReference: corev1.LocalObjectReference{Name: "database"}}})
 	want := []wire.PodObjectKey{{Kind: wire.PodObjectSecret, Namespace: "shop", Name: "database"}}
-	if diff := cmp.Diff(want, needsOf(&p.Pod, "shop")); diff != "" {
+	if diff := cmp.Diff(want, requiredCopies(&p.Pod, "shop")); diff != "" {
 		t.Errorf("needsOf() (-want +got):\n%s", diff)
 	}
-	if got := copiesOf(&p.Pod, "shop"); len(got) != 0 {
+	if got := referencedCopies(&p.Pod, "shop"); len(got) != 0 {
 		t.Errorf("copiesOf() a pod with what the spoke's admission put in: %v", got)
 	}
 }
@@ -252,7 +252,7 @@ func (k *keeper) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
-func TestAnAgentThatMayNotLookForCopiesSaysSoAndGoes(t *testing.T) {
+func TestRemoveWithoutListRightLogsAndSucceeds(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		times  int

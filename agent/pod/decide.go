@@ -9,94 +9,94 @@ import "k8s.io/apimachinery/pkg/types"
 type action string
 
 const (
-	// actRest: nothing, until something changes.
-	actRest action = "rest"
+	// actNone: nothing, until something changes.
+	actNone action = "rest"
 	// actCreate: make the pod in the spoke, and what it needs before.
 	actCreate action = "create"
 	// actUpdate: bring the spoke's pod to what the hub wants now.
 	actUpdate action = "update"
-	// actEnd: delete the spoke's pod with the grace of the hub's deletion.
-	actEnd action = "end"
-	// actRemove: delete the spoke's pod, which the hub does not know, with its own
+	// actDelete: delete the spoke's pod with the grace of the hub's deletion.
+	actDelete action = "end"
+	// actDeleteUnknown: delete the spoke's pod, which the hub does not know, with its own
 	// grace.
-	actRemove action = "remove"
-	// actKill: delete the spoke's pod with the least grace, as the hub's was deleted
+	actDeleteUnknown action = "remove"
+	// actDeleteForced: delete the spoke's pod with the least grace, as the hub's was deleted
 	// without any.
-	actKill action = "kill"
-	// actGone: tell the hub that nothing is left.
-	actGone action = "gone"
-	// actLost: tell the hub that somebody else deleted the pod in the spoke.
-	actLost action = "lost"
-	// actRetire: nothing runs for the pod any more, and the hub knows.
-	actRetire action = "retire"
-	// actRefuse: tell the hub that such a pod cannot be here.
-	actRefuse action = "refuse"
+	actDeleteForced action = "kill"
+	// actReportGone: tell the hub that nothing is left.
+	actReportGone action = "gone"
+	// actReportLost: tell the hub that somebody else deleted the pod in the spoke.
+	actReportLost action = "lost"
+	// actReleaseObjects: nothing runs for the pod any more, and the hub knows.
+	actReleaseObjects action = "retire"
+	// actReportRefused: tell the hub that such a pod cannot be here.
+	actReportRefused action = "refuse"
 	// actForget: neither side has the pod.
 	actForget action = "forget"
 )
 
-// situation is what is known about a pod at one moment.
-type situation struct {
-	// listed: the spoke's pods are known. synced: the hub has told all it wants.
-	listed, synced bool
-	// want is nil when the hub did not tell of such a pod. withdrawn: it told that
+// decisionInput is what is known about a pod at one moment.
+type decisionInput struct {
+	// podsListed: the spoke's pods are known. synced: the hub has told all it wants.
+	podsListed, hubSynced bool
+	// desired is nil when the hub did not tell of such a pod. withdrawn: it told that
 	// there is none. unreadable: it told, and we do not understand.
-	want                  *demand
+	desired               *desiredState
 	withdrawn, unreadable bool
 	// live is nil while there is none in the spoke.
-	live *presence
-	// last is what was last seen in the spoke under this name.
-	last memory
-	// told: the hub has told of all that the pod refers to.
-	told bool
-	// brought: the spoke's pod is as the hub wants it.
-	brought bool
-	// forced: the hub's pod that the spoke's runs for was deleted there without a grace,
+	live *liveState
+	// lastSeen is what was last seen in the spoke under this name.
+	lastSeen lastSeen
+	// objectsKnown: the hub has told of all that the pod refers to.
+	objectsKnown bool
+	// applied: the spoke's pod is as the hub wants it.
+	applied bool
+	// forceDeleted: the hub's pod that the spoke's runs for was deleted there without a grace,
 	// and is not waited for. It says nothing of another pod of that name.
-	forced bool
+	forceDeleted bool
 }
 
-// demand is what the hub wants.
-type demand struct {
-	uid                   types.UID
-	seen, ended, deleting bool
+// desiredState is what the hub wants.
+type desiredState struct {
+	uid                              types.UID
+	wasInCluster, hasEnded, deleting bool
 	// grace of the deletion, in seconds.
 	grace int64
-	// refused: the pod is not one that the spoke takes.
-	refused bool
+	// isRefused: the pod is not one that the spoke takes.
+	isRefused bool
 }
 
-// presence is a pod of ours in the spoke. It is comparable: what does not change it
+// liveState is a pod of ours in the spoke. It is comparable: what does not change it
 // changes no decision.
-type presence struct {
+type liveState struct {
 	// hubUID is that of the hub's pod that it runs for.
-	uid, hubUID     types.UID
-	ended, deleting bool
+	uid, hubUID        types.UID
+	hasEnded, deleting bool
 	// grace of the deletion, in seconds.
 	grace int64
 }
 
-// memory is of a pod that was seen in the spoke.
-type memory struct {
+// lastSeen is of a pod that was seen in the spoke.
+type lastSeen struct {
 	uid, hubUID types.UID
-	// ended: by itself, before anybody deleted it.
-	ended bool
+	// hasEnded: by itself, before anybody deleted it.
+	hasEnded bool
 }
 
 // decide is the heart of the engine.
-func decide(s situation) action {
+func decide(s decisionInput) action {
 	switch {
-	case !s.listed:
-		return actRest
-	case s.want == nil && s.live == nil:
+	case !s.podsListed:
+		return actNone
+	case s.desired == nil && s.live == nil:
 		return actForget
-	case s.want == nil:
+	case s.desired == nil:
 		return decideUnknown(s)
 	case s.live == nil:
 		return decideAbsent(s)
-	case s.live.hubUID != s.want.uid:
+	case s.live.hubUID != s.desired.uid:
 		// The name is free when the pod before has ended properly.
-		return removal(s)
+		return decideRemoval(s)
 	default:
 		return decidePresent(s)
 	}
@@ -104,57 +104,57 @@ func decide(s situation) action {
 
 // decideUnknown: a pod of the spoke that the hub does not tell of is one too many
 // only when the hub has told all.
-func decideUnknown(s situation) action {
-	if !s.forced && (s.unreadable || !s.synced && !s.withdrawn) {
-		return actRest
+func decideUnknown(s decisionInput) action {
+	if !s.forceDeleted && (s.unreadable || !s.hubSynced && !s.withdrawn) {
+		return actNone
 	}
-	return removal(s)
+	return decideRemoval(s)
 }
 
 // leastGrace is that of a pod that is deleted by force, in seconds. No grace at all would
 // take the name from the spoke's API server while the containers still run.
 const leastGrace = 1
 
-// removal of a pod that the hub has no more. A grace that runs is shortened and not begun
+// decideRemoval of a pod that the hub has no more. A grace that runs is shortened and not begun
 // anew.
-func removal(s situation) action {
+func decideRemoval(s decisionInput) action {
 	switch {
-	case s.forced && (!s.live.deleting || s.live.grace > leastGrace):
-		return actKill
+	case s.forceDeleted && (!s.live.deleting || s.live.grace > leastGrace):
+		return actDeleteForced
 	case s.live.deleting:
-		return actRest
+		return actNone
 	default:
-		return actRemove
+		return actDeleteUnknown
 	}
 }
 
-func decideAbsent(s situation) action {
-	known := s.last.hubUID == s.want.uid
+func decideAbsent(s decisionInput) action {
+	known := s.lastSeen.hubUID == s.desired.uid
 	switch {
-	case s.want.deleting:
-		return actGone
-	case known && !s.last.ended:
+	case s.desired.deleting:
+		return actReportGone
+	case known && !s.lastSeen.hasEnded:
 		// Also when the hub has heard how it ended: not why.
-		return actLost
-	case s.want.ended, known:
-		return actRetire
-	case s.want.seen:
-		return actLost
-	case s.want.refused:
-		return actRefuse
-	case !s.told:
-		return actRest
+		return actReportLost
+	case s.desired.hasEnded, known:
+		return actReleaseObjects
+	case s.desired.wasInCluster:
+		return actReportLost
+	case s.desired.isRefused:
+		return actReportRefused
+	case !s.objectsKnown:
+		return actNone
 	default:
 		return actCreate
 	}
 }
 
-func decidePresent(s situation) action {
+func decidePresent(s decisionInput) action {
 	switch {
-	case s.want.deleting && (!s.live.deleting || s.want.grace < s.live.grace):
-		return actEnd
-	case s.live.deleting, s.live.ended, s.want.deleting, s.want.refused, s.brought:
-		return actRest
+	case s.desired.deleting && (!s.live.deleting || s.desired.grace < s.live.grace):
+		return actDelete
+	case s.live.deleting, s.live.hasEnded, s.desired.deleting, s.desired.isRefused, s.applied:
+		return actNone
 	default:
 		return actUpdate
 	}

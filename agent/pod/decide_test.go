@@ -7,91 +7,91 @@ import "testing"
 
 func TestDecide(t *testing.T) {
 	const uid, other = "hub-1", "hub-2"
-	wants := func(change ...func(*demand)) *demand {
-		d := &demand{uid: uid, grace: 30}
+	wants := func(change ...func(*desiredState)) *desiredState {
+		d := &desiredState{uid: uid, grace: 30}
 		for _, f := range change {
 			f(d)
 		}
 		return d
 	}
-	seen := func(d *demand) { d.seen = true }
-	ended := func(d *demand) { d.ended = true }
-	deleting := func(d *demand) { d.deleting = true }
-	refused := func(d *demand) { d.refused = true }
+	seen := func(d *desiredState) { d.wasInCluster = true }
+	ended := func(d *desiredState) { d.hasEnded = true }
+	deleting := func(d *desiredState) { d.deleting = true }
+	refused := func(d *desiredState) { d.isRefused = true }
 	cases := map[string]struct {
 		reason string
-		s      situation
+		s      decisionInput
 		want   action
 	}{
 		"nothing is listed": {reason: "what is in the spoke is not known yet",
-			s: situation{synced: true, want: wants(), told: true}, want: actRest},
+			s: decisionInput{hubSynced: true, desired: wants(), objectsKnown: true}, want: actNone},
 		"new": {reason: "the hub wants it",
-			s: situation{listed: true, want: wants(), told: true}, want: actCreate},
+			s: decisionInput{podsListed: true, desired: wants(), objectsKnown: true}, want: actCreate},
 		"new, before the hub has told all": {reason: "what it wants it wants",
-			s: situation{listed: true, want: wants(), told: true}, want: actCreate},
+			s: decisionInput{podsListed: true, desired: wants(), objectsKnown: true}, want: actCreate},
 		"new, with a reference": {reason: "a pod without its ConfigMap would fail",
-			s: situation{listed: true, synced: true, want: wants()}, want: actRest},
+			s: decisionInput{podsListed: true, hubSynced: true, desired: wants()}, want: actNone},
 		"new and refused": {reason: "it can never be here",
-			s: situation{listed: true, want: wants(refused), told: true}, want: actRefuse},
+			s: decisionInput{podsListed: true, desired: wants(refused), objectsKnown: true}, want: actReportRefused},
 		"new and ended": {reason: "nothing is run twice",
-			s: situation{listed: true, want: wants(ended), told: true}, want: actRetire},
+			s: decisionInput{podsListed: true, desired: wants(ended), objectsKnown: true}, want: actReleaseObjects},
 		"new and deleted": {reason: "there is nothing to wait for",
-			s: situation{listed: true, want: wants(deleting), told: true}, want: actGone},
+			s: decisionInput{podsListed: true, desired: wants(deleting), objectsKnown: true}, want: actReportGone},
 		"was there before this process": {reason: "somebody deleted it in the spoke",
-			s: situation{listed: true, want: wants(seen), told: true}, want: actLost},
+			s: decisionInput{podsListed: true, desired: wants(seen), objectsKnown: true}, want: actReportLost},
 		"was there": {reason: "somebody deleted it in the spoke",
-			s: situation{listed: true, want: wants(), told: true, last: memory{hubUID: uid}}, want: actLost},
+			s: decisionInput{podsListed: true, desired: wants(), objectsKnown: true, lastSeen: lastSeen{hubUID: uid}}, want: actReportLost},
 		"was deleted there, and the hub has heard of its end alone": {reason: "a kubelet says how, not why",
-			s: situation{listed: true, want: wants(seen, ended), told: true, last: memory{hubUID: uid}}, want: actLost},
+			s: decisionInput{podsListed: true, desired: wants(seen, ended), objectsKnown: true, lastSeen: lastSeen{hubUID: uid}}, want: actReportLost},
 		"was there and had ended": {reason: "collectors of ended pods take nothing away",
-			s: situation{listed: true, want: wants(), told: true, last: memory{hubUID: uid, ended: true}}, want: actRetire},
+			s: decisionInput{podsListed: true, desired: wants(), objectsKnown: true, lastSeen: lastSeen{hubUID: uid, hasEnded: true}}, want: actReleaseObjects},
 		"was there, refused now": {reason: "that it was there counts more",
-			s: situation{listed: true, want: wants(seen, refused), told: true}, want: actLost},
+			s: decisionInput{podsListed: true, desired: wants(seen, refused), objectsKnown: true}, want: actReportLost},
 		"another was there": {reason: "that one's end is not this one's",
-			s: situation{listed: true, want: wants(), told: true, last: memory{hubUID: other}}, want: actCreate},
+			s: decisionInput{podsListed: true, desired: wants(), objectsKnown: true, lastSeen: lastSeen{hubUID: other}}, want: actCreate},
 		"ended on the hub and gone": {reason: "the hub knows",
-			s: situation{listed: true, want: wants(seen, ended), told: true}, want: actRetire},
+			s: decisionInput{podsListed: true, desired: wants(seen, ended), objectsKnown: true}, want: actReleaseObjects},
 		"deleted on the hub and gone": {reason: "the hub waits for it",
-			s: situation{listed: true, want: wants(seen, ended, deleting), told: true}, want: actGone},
+			s: decisionInput{podsListed: true, desired: wants(seen, ended, deleting), objectsKnown: true}, want: actReportGone},
 
 		"runs": {reason: "it is as it is wanted",
-			s: situation{listed: true, want: wants(), live: &presence{hubUID: uid}, brought: true}, want: actRest},
+			s: decisionInput{podsListed: true, desired: wants(), live: &liveState{hubUID: uid}, applied: true}, want: actNone},
 		"runs, changed on the hub": {reason: "it follows",
-			s: situation{listed: true, want: wants(), live: &presence{hubUID: uid}}, want: actUpdate},
+			s: decisionInput{podsListed: true, desired: wants(), live: &liveState{hubUID: uid}}, want: actUpdate},
 		"has ended, changed on the hub": {reason: "nobody would see",
-			s: situation{listed: true, want: wants(), live: &presence{hubUID: uid, ended: true}}, want: actRest},
+			s: decisionInput{podsListed: true, desired: wants(), live: &liveState{hubUID: uid, hasEnded: true}}, want: actNone},
 		"ends in the spoke, changed on the hub": {reason: "nobody would see",
-			s: situation{listed: true, want: wants(), live: &presence{hubUID: uid, deleting: true}}, want: actRest},
+			s: decisionInput{podsListed: true, desired: wants(), live: &liveState{hubUID: uid, deleting: true}}, want: actNone},
 		"runs, refused now": {reason: "what is permitted no more was permitted once, and cannot be changed",
-			s: situation{listed: true, want: wants(refused), live: &presence{hubUID: uid}}, want: actRest},
+			s: decisionInput{podsListed: true, desired: wants(refused), live: &liveState{hubUID: uid}}, want: actNone},
 		"runs, deleted on the hub": {reason: "with the hub's grace",
-			s: situation{listed: true, want: wants(deleting), live: &presence{hubUID: uid}, brought: true}, want: actEnd},
+			s: decisionInput{podsListed: true, desired: wants(deleting), live: &liveState{hubUID: uid}, applied: true}, want: actDelete},
 		"has ended, deleted on the hub": {reason: "it is of no use any more",
-			s: situation{listed: true, want: wants(deleting), live: &presence{hubUID: uid, ended: true}}, want: actEnd},
+			s: decisionInput{podsListed: true, desired: wants(deleting), live: &liveState{hubUID: uid, hasEnded: true}}, want: actDelete},
 		"ends with the same grace": {reason: "it was told",
-			s: situation{listed: true, want: wants(deleting), live: &presence{hubUID: uid, deleting: true, grace: 30}}, want: actRest},
+			s: decisionInput{podsListed: true, desired: wants(deleting), live: &liveState{hubUID: uid, deleting: true, grace: 30}}, want: actNone},
 		"ends with a longer grace": {reason: "the hub has shortened it",
-			s: situation{listed: true, want: wants(deleting), live: &presence{hubUID: uid, deleting: true, grace: 60}}, want: actEnd},
+			s: decisionInput{podsListed: true, desired: wants(deleting), live: &liveState{hubUID: uid, deleting: true, grace: 60}}, want: actDelete},
 		"ends with a shorter grace": {reason: "no grace grows",
-			s: situation{listed: true, want: wants(deleting), live: &presence{hubUID: uid, deleting: true, grace: 5}}, want: actRest},
+			s: decisionInput{podsListed: true, desired: wants(deleting), live: &liveState{hubUID: uid, deleting: true, grace: 5}}, want: actNone},
 
 		"another runs under the name": {reason: "the older ends first",
-			s: situation{listed: true, want: wants(), told: true, live: &presence{hubUID: other}}, want: actRemove},
+			s: decisionInput{podsListed: true, desired: wants(), objectsKnown: true, live: &liveState{hubUID: other}}, want: actDeleteUnknown},
 		"another ends under the name": {reason: "the name is free when it has",
-			s: situation{listed: true, want: wants(), told: true, live: &presence{hubUID: other, deleting: true}}, want: actRest},
+			s: decisionInput{podsListed: true, desired: wants(), objectsKnown: true, live: &liveState{hubUID: other, deleting: true}}, want: actNone},
 
 		"the hub has not told all": {reason: "it may still want it",
-			s: situation{listed: true, live: &presence{hubUID: uid}}, want: actRest},
+			s: decisionInput{podsListed: true, live: &liveState{hubUID: uid}}, want: actNone},
 		"the hub does not know it": {reason: "it was forced out there",
-			s: situation{listed: true, synced: true, live: &presence{hubUID: uid}}, want: actRemove},
+			s: decisionInput{podsListed: true, hubSynced: true, live: &liveState{hubUID: uid}}, want: actDeleteUnknown},
 		"the hub has withdrawn it": {reason: "that needs no list",
-			s: situation{listed: true, withdrawn: true, live: &presence{hubUID: uid}}, want: actRemove},
+			s: decisionInput{podsListed: true, withdrawn: true, live: &liveState{hubUID: uid}}, want: actDeleteUnknown},
 		"the hub does not know it and it ends": {reason: "the kubelet ends it properly",
-			s: situation{listed: true, synced: true, live: &presence{hubUID: uid, deleting: true}}, want: actRest},
+			s: decisionInput{podsListed: true, hubSynced: true, live: &liveState{hubUID: uid, deleting: true}}, want: actNone},
 		"the hub told what cannot be read": {reason: "it is not absent",
-			s: situation{listed: true, synced: true, unreadable: true, live: &presence{hubUID: uid}}, want: actRest},
+			s: decisionInput{podsListed: true, hubSynced: true, unreadable: true, live: &liveState{hubUID: uid}}, want: actNone},
 		"neither has it": {reason: "memory follows what is there",
-			s: situation{listed: true}, want: actForget},
+			s: decisionInput{podsListed: true}, want: actForget},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -11,7 +11,7 @@
 // # One pod
 //
 // What is wanted, what is in the spoke and what is known of before meet in one pure
-// function, decide, which names one action; act.go carries it out. A queue serves
+// function, decide, which names one action; reconcile.go carries it out. A queue serves
 // one pod at a time to one worker, and what happens in the spoke is published by
 // the watch itself, without the queue.
 //
@@ -41,6 +41,6 @@
 // # Structure
 //
 // state.go holds all that is known under one lock, under which nothing waits;
-// namespace.go, account.go, claim.go, object.go and token.go prepare the place of a pod;
-// follow.go is the watch; event.go and publish.go are what the hub is told.
+// namespace.go, serviceaccount.go, volumeclaim.go, copies.go and token.go prepare the place of a pod;
+// podwatch.go is the watch; event.go and publish.go are what the hub is told.
 package pod

@@ -23,15 +23,15 @@ import (
 
 const (
 	// Pause before what failed is tried again; a change ends it.
-	firstRetry   = 50 * time.Millisecond
-	longestRetry = time.Minute
-	// patience with one action, which is some requests.
-	patience = 30 * time.Second
+	minRetry = 50 * time.Millisecond
+	maxRetry = time.Minute
+	// actionTimeout with one action, which is some requests.
+	actionTimeout = 30 * time.Second
 )
 
-// item is what a worker takes from the queue: a pod or an object.
-type item struct {
-	place  place
+// queueItem is what a worker takes from the queue: a pod or an object.
+type queueItem struct {
+	pod    namespacedName
 	object wire.PodObjectKey
 }
 
@@ -39,38 +39,38 @@ type item struct {
 type Engine struct {
 	cfg        Config
 	log        logr.Logger
-	spoke      *spoke
-	namespaces *namespaces
-	accounts   *accounts
-	queue      workqueue.TypedRateLimitingInterface[item]
+	spoke      *spokeClient
+	namespaces *namespaceEnsurer
+	accounts   *accountEnsurer
+	queue      workqueue.TypedRateLimitingInterface[queueItem]
 	metrics    *metrics
 
-	statuses, happenings *resource.Source
-	pods, contents       *resource.Mirror
-	forcedPods           *resource.Mirror
-	// tokens is nil unless pods get those of the hub.
-	tokens *resource.Mirror
+	statuses, events        *resource.Source
+	podMirror, objectMirror *resource.Mirror
+	forcedMirror            *resource.Mirror
+	// tokenMirror is nil unless pods get those of the hub.
+	tokenMirror *resource.Mirror
 	// collector is nil where no namespaces are made.
-	collector *collector
+	collector *namespaceCollector
 
-	// following counts followers; they run under lifetime.
-	following sync.WaitGroup
-	lifetime  context.Context
+	// watchers counts followers; they run under lifetime.
+	watchers   sync.WaitGroup
+	runContext context.Context
 
 	mu sync.Mutex
 	// All below are guarded by mu.
-	entries map[place]*entry
-	objects map[wire.PodObjectKey]*object
-	// forced are the pods that were deleted on the hub without a grace.
-	forced map[types.UID]struct{}
-	// failing are the places of pods that are tried again.
-	failing map[place]struct{}
-	// listed: the spoke's pods are known. synced: the hub has told all it wants.
-	listed, synced bool
-	// blind says why the spoke's pods cannot be listed.
-	blind error
-	// scopes are the namespaces that have pods of ours.
-	scopes map[string]*scope
+	pods    map[namespacedName]*podState
+	objects map[wire.PodObjectKey]*copyState
+	// forcedDeletions are the pods that were deleted on the hub without a grace.
+	forcedDeletions map[types.UID]struct{}
+	// retried are the places of pods that are tried again.
+	retried map[namespacedName]struct{}
+	// podsListed: the spoke's pods are known. synced: the hub has told all it wants.
+	podsListed, hubSynced bool
+	// listError says why the spoke's pods cannot be listed.
+	listError error
+	// eventWatches are the namespaces that have pods of ours.
+	eventWatches map[string]*eventWatch
 }
 
 // New returns an engine; Run starts it.
@@ -79,7 +79,7 @@ func New(cfg Config) (*Engine, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("pod engine: %w", err)
 	}
-	s, err := newSpoke(cfg.REST, cfg.Account)
+	s, err := newSpokeClient(cfg.REST, cfg.Account)
 	if err != nil {
 		return nil, fmt.Errorf("pod engine: %w", err)
 	}
@@ -88,27 +88,27 @@ func New(cfg Config) (*Engine, error) {
 		log:   cfg.Logger,
 		spoke: s,
 		queue: workqueue.NewTypedRateLimitingQueue(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[item](firstRetry, longestRetry)),
-		accounts:   newAccounts(s.core, cfg.HubID),
-		statuses:   resource.NewSource(wire.KindPodStatus),
-		happenings: resource.NewSource(wire.KindPodEvent),
-		entries:    map[place]*entry{},
-		objects:    map[wire.PodObjectKey]*object{},
-		forced:     map[types.UID]struct{}{},
-		failing:    map[place]struct{}{},
-		scopes:     map[string]*scope{},
+			workqueue.NewTypedItemExponentialFailureRateLimiter[queueItem](minRetry, maxRetry)),
+		accounts:        newAccountEnsurer(s.core, cfg.HubID),
+		statuses:        resource.NewSource(wire.KindPodStatus),
+		events:          resource.NewSource(wire.KindPodEvent),
+		pods:            map[namespacedName]*podState{},
+		objects:         map[wire.PodObjectKey]*copyState{},
+		forcedDeletions: map[types.UID]struct{}{},
+		retried:         map[namespacedName]struct{}{},
+		eventWatches:    map[string]*eventWatch{},
 	}
-	e.namespaces = newNamespaces(s.core, cfg, e.unsettle)
+	e.namespaces = newNamespaceEnsurer(s.core, cfg, e.invalidateCopies)
 	if len(cfg.Namespaces) == 0 {
-		e.collector = newCollector(e)
+		e.collector = newNamespaceCollector(e)
 	}
-	e.pods = resource.NewMirror(wire.KindPod, resource.Receiver{Put: e.accept, Delete: e.withdraw, Synced: e.complete})
-	e.contents = resource.NewMirror(wire.KindPodObject, resource.Receiver{Put: e.acceptObject, Delete: e.withdrawObject})
-	e.forcedPods = resource.NewMirror(wire.KindPodForced, resource.Receiver{Put: e.acceptForced, Delete: e.withdrawForced})
+	e.podMirror = resource.NewMirror(wire.KindPod, resource.Receiver{Put: e.handlePod, Delete: e.handlePodDeleted, Synced: e.handlePodsSynced})
+	e.objectMirror = resource.NewMirror(wire.KindPodObject, resource.Receiver{Put: e.handleObject, Delete: e.handleObjectDeleted})
+	e.forcedMirror = resource.NewMirror(wire.KindPodForced, resource.Receiver{Put: e.handleForcedDeletion, Delete: e.handleForcedDeletionDeleted})
 	if cfg.Tokens == translate.TokensHub {
-		e.tokens = resource.NewMirror(wire.KindPodToken, resource.Receiver{Put: e.acceptToken, Delete: e.withdrawToken})
+		e.tokenMirror = resource.NewMirror(wire.KindPodToken, resource.Receiver{Put: e.handleToken, Delete: e.handleTokenDeleted})
 	}
-	if e.metrics, err = newMetrics(cfg.Registerer, e.states); err != nil {
+	if e.metrics, err = newMetrics(cfg.Registerer, e.countStates); err != nil {
 		return nil, fmt.Errorf("pod engine: %w", err)
 	}
 	return e, nil
@@ -116,21 +116,21 @@ func New(cfg Config) (*Engine, error) {
 
 // Sources of statuses and events, for the agent's end of Sync.
 func (e *Engine) Sources() []*resource.Source {
-	sources := []*resource.Source{e.statuses, e.happenings}
+	sources := []*resource.Source{e.statuses, e.events}
 	if e.collector != nil {
-		sources = append(sources, e.collector.made)
+		sources = append(sources, e.collector.createdSource)
 	}
 	return sources
 }
 
 // Mirrors of pods and of what they refer to, for the agent's end of Sync.
 func (e *Engine) Mirrors() []*resource.Mirror {
-	mirrors := []*resource.Mirror{e.pods, e.contents, e.forcedPods}
-	if e.tokens != nil {
-		mirrors = append(mirrors, e.tokens)
+	mirrors := []*resource.Mirror{e.podMirror, e.objectMirror, e.forcedMirror}
+	if e.tokenMirror != nil {
+		mirrors = append(mirrors, e.tokenMirror)
 	}
 	if e.collector != nil {
-		mirrors = append(mirrors, e.collector.gone)
+		mirrors = append(mirrors, e.collector.goneMirror)
 	}
 	return mirrors
 }
@@ -141,47 +141,47 @@ func (e *Engine) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	e.mu.Lock()
-	e.lifetime = ctx
+	e.runContext = ctx
 	e.mu.Unlock()
 	var wg sync.WaitGroup
 	for range e.cfg.Workers {
-		wg.Go(func() { e.serve(ctx) })
+		wg.Go(func() { e.runWorker(ctx) })
 	}
-	e.follow(ctx, e.spoke.pods(e.cfg.HubID), &podSink{engine: e})
-	e.follow(ctx, e.spoke.allowed(), permits{engine: e})
+	e.startWatcher(ctx, e.spoke.pods(e.cfg.HubID), &podSink{engine: e})
+	e.startWatcher(ctx, e.spoke.allowedNamespaces(), allowedSink{engine: e})
 	if e.collector != nil {
-		e.follow(ctx, e.spoke.made(), &madeSink{collector: e.collector})
-		wg.Go(func() { e.collector.serve(ctx) })
+		e.startWatcher(ctx, e.spoke.createdNamespaces(), &namespaceSink{collector: e.collector})
+		wg.Go(func() { e.collector.run(ctx) })
 	}
 	<-ctx.Done()
-	e.shutDown()
+	e.shutDownQueues()
 	wg.Wait()
-	e.following.Wait()
+	e.watchers.Wait()
 	e.spoke.close()
 	return nil
 }
 
-// shutDown ends the queues, and so those who serve them.
-func (e *Engine) shutDown() {
+// shutDownQueues ends the queues, and so those who serve them.
+func (e *Engine) shutDownQueues() {
 	e.queue.ShutDown()
 	if e.collector != nil {
 		e.collector.queue.ShutDown()
 	}
 }
 
-// serve does what the queue says until it is shut down.
-func (e *Engine) serve(ctx context.Context) { work(ctx, e.queue, e.handle) }
+// runWorker does what the queue says until it is shut down.
+func (e *Engine) runWorker(ctx context.Context) { runQueue(ctx, e.queue, e.handle) }
 
-// work has each item of a queue handled until the queue is shut down, and none once ctx
+// runQueue has each item of a queue handled until the queue is shut down, and none once ctx
 // has ended.
-func work[T comparable](ctx context.Context, queue workqueue.TypedRateLimitingInterface[T], handle func(context.Context, T)) {
+func runQueue[T comparable](ctx context.Context, queue workqueue.TypedRateLimitingInterface[T], handle func(context.Context, T)) {
 	for {
 		it, quit := queue.Get()
 		if quit {
 			return
 		}
 		if ctx.Err() == nil {
-			patient, cancel := context.WithTimeout(ctx, patience)
+			patient, cancel := context.WithTimeout(ctx, actionTimeout)
 			handle(patient, it)
 			cancel()
 		}
@@ -189,32 +189,32 @@ func work[T comparable](ctx context.Context, queue workqueue.TypedRateLimitingIn
 	}
 }
 
-func (e *Engine) handle(ctx context.Context, it item) {
+func (e *Engine) handle(ctx context.Context, it queueItem) {
 	var err error
 	if it.object.Name != "" {
-		err = e.tend(ctx, it.object)
+		err = e.reconcileObject(ctx, it.object)
 	} else {
-		err = e.reconcile(ctx, it.place)
+		err = e.reconcile(ctx, it.pod)
 	}
 	if err == nil {
 		e.queue.Forget(it)
 		return
 	}
-	e.log.V(1).Info("tried again", "pod", it.place.String(), "object", it.object.String(), "err", err.Error())
+	e.log.V(1).Info("tried again", "pod", it.pod.String(), "object", it.object.String(), "err", err.Error())
 	e.queue.AddRateLimited(it)
 }
 
-// placeOf is where a pod of the hub is in the spoke.
-func (e *Engine) placeOf(key wire.PodKey) place {
-	return place{Namespace: e.cfg.Prefix + key.Namespace, Name: key.Name}
+// spokeName is where a pod of the hub is in the spoke.
+func (e *Engine) spokeName(key wire.PodKey) namespacedName {
+	return namespacedName{Namespace: e.cfg.Prefix + key.Namespace, Name: key.Name}
 }
 
 func (e *Engine) hubNamespace(namespace string) (string, bool) {
 	return strings.CutPrefix(namespace, e.cfg.Prefix)
 }
 
-// accept takes what the hub wants of one pod.
-func (e *Engine) accept(r resource.Resource) {
+// handlePod takes what the hub wants of one pod.
+func (e *Engine) handlePod(r resource.Resource) {
 	key, err := wire.ParsePodKey(r.Key)
 	if err != nil {
 		e.log.Error(err, "hub sent a pod that cannot be read", "pod", r.Key)
@@ -224,35 +224,35 @@ func (e *Engine) accept(r resource.Resource) {
 	if err != nil {
 		e.log.Error(err, "hub sent a pod that cannot be read", "pod", r.Key)
 	}
-	w := e.wantedOf(key, body)
+	w := e.newDesiredPod(key, body)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	en := e.entryAt(e.placeOf(key))
+	en := e.getOrCreatePod(e.spokeName(key))
 	en.withdrawn, en.unreadable = false, err != nil
-	e.queue.Add(item{place: en.place})
+	e.queue.Add(queueItem{pod: en.name})
 	if err != nil {
 		return // what we know of it before is still the best
 	}
-	if en.want != nil && en.want.uid != w.uid {
-		en.verdict = nil
+	if en.desired != nil && en.desired.uid != w.uid {
+		en.absentStatus = nil
 	}
-	en.want = w
-	e.collector.podWanted(en.place.Namespace, w)
-	e.relink(en)
-	en.match()
-	e.publish(en)
+	en.desired = w
+	e.collector.handlePodDesired(en.name.Namespace, w)
+	e.updateReferences(en)
+	en.updateApplied()
+	e.publishStatus(en)
 }
 
-// wantedOf makes of the hub's pod what is to be in the spoke.
-func (e *Engine) wantedOf(key wire.PodKey, body wire.Pod) *wanted {
+// newDesiredPod makes of the hub's pod what is to be in the spoke.
+func (e *Engine) newDesiredPod(key wire.PodKey, body wire.Pod) *desiredPod {
 	hub := &body.Pod
-	w := &wanted{
-		demand:     demand{uid: hub.UID, seen: body.Seen, ended: body.Ended, deleting: hub.DeletionTimestamp != nil},
-		generation: hub.Generation,
-		group:      body.Group,
-		splitLabel: body.SplitLabel,
-		refs:       refsOf(podrefs.Of(hub), key.Namespace),
-		received:   time.Now(),
+	w := &desiredPod{
+		desiredState: desiredState{uid: hub.UID, wasInCluster: body.Seen, hasEnded: body.Ended, deleting: hub.DeletionTimestamp != nil},
+		generation:   hub.Generation,
+		group:        body.Group,
+		splitLabel:   body.SplitLabel,
+		refs:         objectKeys(podrefs.Of(hub), key.Namespace),
+		received:     time.Now(),
 
 		namespaceUID: body.NamespaceUID,
 	}
@@ -260,77 +260,77 @@ func (e *Engine) wantedOf(key wire.PodKey, body wire.Pod) *wanted {
 		w.grace = *hub.DeletionGracePeriodSeconds
 	}
 	w.grace = max(w.grace, leastGrace)
-	w.shape(&body, e.cfg, e.placeOf(key).Namespace)
+	w.translate(&body, e.cfg, e.spokeName(key).Namespace)
 	return w
 }
 
-func (w *wanted) shape(body *wire.Pod, cfg Config, namespace string) {
+func (w *desiredPod) translate(body *wire.Pod, cfg Config, namespace string) {
 	hub := &body.Pod
 	options := translate.Options{
 		HubID: cfg.HubID, Namespace: namespace, Tokens: cfg.Tokens, HostAccess: cfg.HostAccess,
 		Issued: body.Issued, APIHost: cfg.APIHost, APIPort: cfg.APIPort, Annotations: cfg.Annotations,
 	}
-	pod, err := translate.Want(hub, options)
+	pod, err := translate.NewDesiredPod(hub, options)
 	if w.group != "" && cfg.SplitLabel == "" {
-		pod, err = nil, noGroups(w.group)
+		pod, err = nil, noGroupsError(w.group)
 	}
 	w.pod = pod
 	if pod == nil {
-		w.refusal, w.refused = err, true
+		w.refusal, w.isRefused = err, true
 		return
 	}
-	w.partly = err
+	w.partialRefusal = err
 	w.leftOutAnnotations = strings.Join(translate.LeftOutAnnotations(hub, options), ", ")
-	w.refs = needsOf(pod, hub.Namespace)
+	w.refs = requiredCopies(pod, hub.Namespace)
 }
 
-// withdraw: the pod is no more on the hub, and nobody waits for its end.
-func (e *Engine) withdraw(key string) {
+// handlePodDeleted: the pod is no more on the hub, and nobody waits for its end.
+func (e *Engine) handlePodDeleted(key string) {
 	k, err := wire.ParsePodKey(key)
 	if err != nil {
 		return
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	en, ok := e.entries[e.placeOf(k)]
+	en, ok := e.pods[e.spokeName(k)]
 	if !ok {
 		return
 	}
-	en.want, en.withdrawn, en.unreadable = nil, true, false
-	e.relink(en)
-	e.queue.Add(item{place: en.place})
+	en.desired, en.withdrawn, en.unreadable = nil, true, false
+	e.updateReferences(en)
+	e.queue.Add(queueItem{pod: en.name})
 }
 
-// complete: the hub has told all it wants. What it did not mention it does not know.
-func (e *Engine) complete() {
+// handlePodsSynced: the hub has told all it wants. What it did not mention it does not know.
+func (e *Engine) handlePodsSynced() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if !e.synced {
-		e.synced = true
-		e.collector.podsKnown()
+	if !e.hubSynced {
+		e.hubSynced = true
+		e.collector.handlePodsKnown()
 	}
-	for at, en := range e.entries {
-		if en.want == nil {
-			e.queue.Add(item{place: at})
+	for at, en := range e.pods {
+		if en.desired == nil {
+			e.queue.Add(queueItem{pod: at})
 		}
 	}
-	e.conclude()
+	e.completeSources()
 }
 
-// conclude says that from here on the hub knows all that we know, once both sides
+// completeSources says that from here on the hub knows all that we know, once both sides
 // have told all; e.mu is held.
-func (e *Engine) conclude() {
-	if !e.listed || !e.synced {
+func (e *Engine) completeSources() {
+	if !e.podsListed || !e.hubSynced {
 		return
 	}
 	e.statuses.Complete()
-	for _, s := range e.scopes {
+	for _, s := range e.eventWatches {
 		if !s.listed {
 			return
 		}
 	}
-	e.happenings.Complete()
+	e.events.Complete()
 }
 
-// isStop tells an error that says nothing but that we are to end.
-func isStop(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canceled) }
+// isCanceled tells an error that says nothing but that we are to end.
+func isCanceled(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canceled) }

@@ -18,7 +18,7 @@ import (
 	"github.com/spokelet/spokelet/api/wire"
 )
 
-func TestPodLivesAndDies(t *testing.T) {
+func TestLivePodLifecycle(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	h := newHub(c)
@@ -80,7 +80,7 @@ func graceOf(pod *corev1.Pod) int64 {
 	return *pod.DeletionGracePeriodSeconds
 }
 
-func TestPodThatIsDeletedInTheSpokeIsLost(t *testing.T) {
+func TestPodDeletedInTheSpokeIsLost(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	h := newHub(c)
@@ -103,7 +103,7 @@ func TestPodThatIsDeletedInTheSpokeIsLost(t *testing.T) {
 	}
 }
 
-func TestRestartedEngineAdoptsAndRemovesOnlyWhatTheHubHasNot(t *testing.T) {
+func TestRestartedEngineDeletesOnlyUnknownPods(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	h := newHub(c)
@@ -136,7 +136,7 @@ func TestRestartedEngineAdoptsAndRemovesOnlyWhatTheHubHasNot(t *testing.T) {
 	}
 }
 
-func TestPodOfTheSameNameWaitsForTheOneBefore(t *testing.T) {
+func TestPodOfTheSameNameWaitsForItsPredecessor(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	h := newHub(c)
@@ -152,7 +152,7 @@ func TestPodOfTheSameNameWaitsForTheOneBefore(t *testing.T) {
 	h.is("db", "is told of", func(s told) bool { return s.uid == "uid-second" && s.Status != nil })
 }
 
-func TestAPodThatIsDeletedByForceHasASecond(t *testing.T) {
+func TestForceDeletedPodHasOneSecond(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	h := newHub(c)
@@ -168,7 +168,7 @@ func TestAPodThatIsDeletedByForceHasASecond(t *testing.T) {
 	c.appears("db", "uid-second")
 }
 
-func TestPodThatVanishedOnTheHubEndsProperly(t *testing.T) {
+func TestPodMissingOnTheHubEndsWithItsGrace(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	h := newHub(c)
@@ -181,7 +181,7 @@ func TestPodThatVanishedOnTheHubEndsProperly(t *testing.T) {
 	c.eventually("it ends with its own grace", func() bool { return graceOf(c.pod("web")) == 30 })
 }
 
-func TestPodThatHasEndedStaysForItsLogs(t *testing.T) {
+func TestEndedPodStaysForItsLogs(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	h := newHub(c)
@@ -205,7 +205,7 @@ func TestPodThatHasEndedStaysForItsLogs(t *testing.T) {
 	h.is("job", "is gone, and was not lost", func(s told) bool { return s.Gone && !s.Lost })
 }
 
-func TestLiveChangesReachThePod(t *testing.T) {
+func TestHubChangesReachThePod(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	h := newHub(c)
@@ -238,7 +238,7 @@ func TestLiveChangesReachThePod(t *testing.T) {
 	}
 }
 
-func TestUpdateThatTheSpokeRefusesIsAnEvent(t *testing.T) {
+func TestRefusedUpdateIsAnEvent(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	h := newHub(c)
@@ -260,7 +260,7 @@ func TestUpdateThatTheSpokeRefusesIsAnEvent(t *testing.T) {
 	c.eventually("what is not refused is written", func() bool { return c.pod("web").Labels["tier"] == "front" })
 }
 
-func TestEventsOfThePodReachTheHub(t *testing.T) {
+func TestPodEventsReachTheHub(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	h := newHub(c)
@@ -292,8 +292,8 @@ func TestEventsOfThePodReachTheHub(t *testing.T) {
 	}
 }
 
-// TestSixHundredPodsWaitForNothing tells that none waits for a limit of ours, also the client's.
-func TestManyPodsAtOnceAreMadeAndTold(t *testing.T) {
+// TestSixHundredPodsAreCreatedWithoutDelay tells that none waits for a limit of ours, also the client's.
+func TestManyPodsAreCreatedAndReported(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	h := newHub(c)

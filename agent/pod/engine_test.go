@@ -42,10 +42,10 @@ func idle(t testing.TB) *Engine {
 	// The followers of events end before they begin.
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	e.lifetime = ctx
+	e.runContext = ctx
 	t.Cleanup(func() {
-		e.shutDown()
-		e.following.Wait()
+		e.shutDownQueues()
+		e.watchers.Wait()
 	})
 	return e
 }
@@ -67,7 +67,7 @@ func tellChanged(t *testing.T, e *Engine, uid types.UID, change func(*wire.Pod))
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.accept(resource.Resource{Key: "shop/web", UID: string(uid), Body: body})
+	e.handlePod(resource.Resource{Key: "shop/web", UID: string(uid), Body: body})
 }
 
 // inSpoke is what runs for the pod that tellPod tells of.
@@ -77,7 +77,7 @@ func inSpoke(t *testing.T, uid, hubUID types.UID, version string) *corev1.Pod {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: hubUID},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "web"}}},
 	}
-	pod, err := translate.Pod(hub, translate.Options{HubID: "hub", Namespace: "shop", Tokens: translate.TokensSpoke})
+	pod, err := translate.NewPod(hub, translate.Options{HubID: "hub", Namespace: "shop", Tokens: translate.TokensSpoke})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,70 +88,70 @@ func inSpoke(t *testing.T, uid, hubUID types.UID, version string) *corev1.Pod {
 func (e *Engine) next() action {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return decide(e.situation(e.entries[place{Namespace: "shop", Name: "web"}]))
+	return decide(e.decisionInput(e.pods[namespacedName{Namespace: "shop", Name: "web"}]))
 }
 
-func TestLateWordOfAPodThatIsGoneCountsForNothing(t *testing.T) {
+func TestLateEventOfDeletedPodIsIgnored(t *testing.T) {
 	e := idle(t)
-	e.resync(nil, "1")
+	e.observePodList(nil, "1")
 	tellPod(t, e, "hub-1")
 	pod := inSpoke(t, "spoke-1", "hub-1", "5")
-	e.observe(pod)
-	if got := e.next(); got != actRest {
+	e.observePod(pod)
+	if got := e.next(); got != actNone {
 		t.Errorf("while it runs: %s", got)
 	}
-	e.vanish(place{Namespace: "shop", Name: "web"}, "spoke-1", nil)
-	e.observe(inSpoke(t, "spoke-1", "hub-1", "6"))
-	if got := e.next(); got != actLost {
-		t.Errorf("after its end: %s, want %s", got, actLost)
+	e.observePodDeleted(namespacedName{Namespace: "shop", Name: "web"}, "spoke-1", nil)
+	e.observePod(inSpoke(t, "spoke-1", "hub-1", "6"))
+	if got := e.next(); got != actReportLost {
+		t.Errorf("after its end: %s, want %s", got, actReportLost)
 	}
 	if _, _, ok := e.Locate(wire.PodKey{Namespace: "shop", Name: "web"}); ok {
 		t.Error("a pod that is gone is found")
 	}
 }
 
-func TestTheEndOfAPodIsToldWithItsLastStatus(t *testing.T) {
+func TestGoneStatusHasTheLastStatus(t *testing.T) {
 	e := idle(t)
-	e.resync(nil, "1")
+	e.observePodList(nil, "1")
 	tellPod(t, e, "hub-1")
-	e.observe(inSpoke(t, "spoke-1", "hub-1", "5"))
+	e.observePod(inSpoke(t, "spoke-1", "hub-1", "5"))
 	// As a kubelet does: it writes the status and deletes the pod at once.
 	last := inSpoke(t, "spoke-1", "hub-1", "7")
 	last.Status.Phase = corev1.PodSucceeded
 	(&podSink{engine: e}).Event(last, true)
-	if err := e.reconcile(t.Context(), place{Namespace: "shop", Name: "web"}); err != nil {
+	if err := e.reconcile(t.Context(), namespacedName{Namespace: "shop", Name: "web"}); err != nil {
 		t.Fatal(err)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	said, ok := e.entries[place{Namespace: "shop", Name: "web"}].status()
+	said, ok := e.pods[namespacedName{Namespace: "shop", Name: "web"}].status()
 	if !ok || !said.Gone || said.Status == nil || said.Status.Phase != corev1.PodSucceeded {
 		t.Errorf("told %+v, want the end with its status", said)
 	}
 }
 
-func TestAPodThatEndedByItselfIsNotLost(t *testing.T) {
+func TestPodThatEndedByItselfIsNotLost(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason   string
 		deleting bool
 		want     action
 	}{
-		"by itself":        {reason: "who clears it away takes nothing", want: actRetire},
-		"by being deleted": {reason: "it would have gone on", deleting: true, want: actLost},
+		"by itself":        {reason: "who clears it away takes nothing", want: actReleaseObjects},
+		"by being deleted": {reason: "it would have gone on", deleting: true, want: actReportLost},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := idle(t)
-			e.resync(nil, "1")
+			e.observePodList(nil, "1")
 			tellPod(t, e, "hub-1")
 			end := inSpoke(t, "spoke-1", "hub-1", "5")
 			end.Status.Phase = corev1.PodFailed
 			if tc.deleting {
 				end.DeletionTimestamp = &metav1.Time{Time: time.Unix(1_700_000_000, 0)}
 			}
-			e.observe(end)
+			e.observePod(end)
 			last := end.DeepCopy()
 			last.ResourceVersion, last.DeletionTimestamp = "6", &metav1.Time{Time: time.Unix(1_700_000_000, 0)}
-			e.observe(last)
+			e.observePod(last)
 			(&podSink{engine: e}).Event(last, true)
 			if got := e.next(); got != tc.want {
 				t.Errorf("reason: %s: got %s, want %s", tc.reason, got, tc.want)
@@ -160,21 +160,21 @@ func TestAPodThatEndedByItselfIsNotLost(t *testing.T) {
 	}
 }
 
-func TestFreshListTakesWhatItLacks(t *testing.T) {
+func TestPodMissingFromAListIsDeleted(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason  string
 		version string
 		want    action
 	}{
-		"made before the list": {reason: "it was deleted while nobody watched", version: "10", want: actLost},
-		"made after the list":  {reason: "the list could not know of it", version: "30", want: actRest},
+		"made before the list": {reason: "it was deleted while nobody watched", version: "10", want: actReportLost},
+		"made after the list":  {reason: "the list could not know of it", version: "30", want: actNone},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := idle(t)
 			tellPod(t, e, "hub-1")
-			e.resync(nil, "1")
-			e.observe(inSpoke(t, "spoke-1", "hub-1", tc.version))
-			e.resync(map[types.UID]struct{}{}, "20")
+			e.observePodList(nil, "1")
+			e.observePod(inSpoke(t, "spoke-1", "hub-1", tc.version))
+			e.observePodList(map[types.UID]struct{}{}, "20")
 			if got := e.next(); got != tc.want {
 				t.Errorf("%s: got %s, want %s", tc.reason, got, tc.want)
 			}
@@ -182,35 +182,35 @@ func TestFreshListTakesWhatItLacks(t *testing.T) {
 	}
 }
 
-func TestOlderVersionOfAPodIsNotTakenForTheNewer(t *testing.T) {
+func TestOlderPodVersionIsIgnored(t *testing.T) {
 	e := idle(t)
-	e.resync(nil, "1")
+	e.observePodList(nil, "1")
 	tellPod(t, e, "hub-1")
 	newer, older := inSpoke(t, "spoke-1", "hub-1", "8"), inSpoke(t, "spoke-1", "hub-1", "7")
 	newer.Status.Phase, older.Status.Phase = corev1.PodSucceeded, corev1.PodRunning
-	e.observe(newer)
-	e.observe(older)
-	if states := e.states(); states[stateEnded] != 1 {
+	e.observePod(newer)
+	e.observePod(older)
+	if states := e.countStates(); states[stateEnded] != 1 {
 		t.Errorf("states: %v, want one that has ended", states)
 	}
 }
 
-func TestPodThatCannotBeReadIsNotAbsent(t *testing.T) {
+func TestUnreadablePodIsNotAbsent(t *testing.T) {
 	e := idle(t)
-	e.resync(nil, "1")
-	e.observe(inSpoke(t, "spoke-1", "hub-1", "5"))
-	e.accept(resource.Resource{Key: "shop/web", UID: "hub-1", Body: []byte(`{"pod":[]}`)})
-	e.complete()
-	if got := e.next(); got != actRest {
-		t.Errorf("got %s, want %s", got, actRest)
+	e.observePodList(nil, "1")
+	e.observePod(inSpoke(t, "spoke-1", "hub-1", "5"))
+	e.handlePod(resource.Resource{Key: "shop/web", UID: "hub-1", Body: []byte(`{"pod":[]}`)})
+	e.handlePodsSynced()
+	if got := e.next(); got != actNone {
+		t.Errorf("got %s, want %s", got, actNone)
 	}
 }
 
 func TestEventsPerPodAreBounded(t *testing.T) {
 	e := idle(t)
-	e.resync(nil, "1")
+	e.observePodList(nil, "1")
 	tellPod(t, e, "hub-1")
-	sink := &eventSink{engine: e, scope: &scope{}}
+	sink := &eventSink{engine: e, scope: &eventWatch{}}
 	event := func(n int) *corev1.Event {
 		return &corev1.Event{
 			ObjectMeta:     metav1.ObjectMeta{UID: types.UID(strconv.Itoa(n))},
@@ -219,34 +219,34 @@ func TestEventsPerPodAreBounded(t *testing.T) {
 		}
 	}
 	sink.Event(event(0), false)
-	if keys := e.happenings.Keys(); len(keys) > 0 {
+	if keys := e.events.Keys(); len(keys) > 0 {
 		t.Errorf("events of a pod that is not known: %v", keys)
 	}
-	e.observe(inSpoke(t, "spoke-1", "hub-1", "5"))
-	if diff := cmp.Diff([]string{"shop/web/0"}, e.happenings.Keys()); diff != "" {
+	e.observePod(inSpoke(t, "spoke-1", "hub-1", "5"))
+	if diff := cmp.Diff([]string{"shop/web/0"}, e.events.Keys()); diff != "" {
 		t.Errorf("what came early (-want +got):\n%s", diff)
 	}
 	for n := range 2 * wire.PodEventsMax {
 		sink.Event(event(n), false)
 	}
-	if n := len(e.happenings.Keys()); n != wire.PodEventsMax {
+	if n := len(e.events.Keys()); n != wire.PodEventsMax {
 		t.Errorf("%d events are kept, want %d", n, wire.PodEventsMax)
 	}
 	sink.Event(event(2*wire.PodEventsMax-1), true)
-	if n := len(e.happenings.Keys()); n != wire.PodEventsMax-1 {
+	if n := len(e.events.Keys()); n != wire.PodEventsMax-1 {
 		t.Errorf("%d events are kept after one expired", n)
 	}
-	e.vanish(place{Namespace: "shop", Name: "web"}, "spoke-1", nil)
-	e.withdraw("shop/web")
-	if err := e.reconcile(t.Context(), place{Namespace: "shop", Name: "web"}); err != nil {
+	e.observePodDeleted(namespacedName{Namespace: "shop", Name: "web"}, "spoke-1", nil)
+	e.handlePodDeleted("shop/web")
+	if err := e.reconcile(t.Context(), namespacedName{Namespace: "shop", Name: "web"}); err != nil {
 		t.Fatal(err)
 	}
-	if keys := append(e.happenings.Keys(), e.statuses.Keys()...); len(keys) > 0 || len(e.entries) > 0 {
-		t.Errorf("left behind: %v, %v", keys, e.entries)
+	if keys := append(e.events.Keys(), e.statuses.Keys()...); len(keys) > 0 || len(e.pods) > 0 {
+		t.Errorf("left behind: %v, %v", keys, e.pods)
 	}
 }
 
-func TestBothFormsOfAnEventAreRead(t *testing.T) {
+func TestNewPodEventReadsBothEventAPIs(t *testing.T) {
 	at := time.Unix(1_700_000_000, 0)
 	cases := map[string]struct {
 		reason string
@@ -273,14 +273,14 @@ func TestBothFormsOfAnEventAreRead(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, eventOf(&tc.event)); diff != "" {
+			if diff := cmp.Diff(tc.want, newPodEvent(&tc.event)); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
 		})
 	}
 }
 
-func TestReasonsOfRefusals(t *testing.T) {
+func TestClassifyRefusals(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}
 	terminating := apierrors.NewForbidden(pods, "web", errors.New("namespace ends"))
 	terminating.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
@@ -308,7 +308,7 @@ func TestReasonsOfRefusals(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			got := refusalOf(fmt.Errorf("copy: %w", tc.err))
+			got := newRefusal(fmt.Errorf("copy: %w", tc.err))
 			if got.Reason != tc.reason || got.Retried != tc.retried || !errors.Is(got, tc.err) {
 				t.Errorf("got %+v, want %s, retried %t", got, tc.reason, tc.retried)
 			}
@@ -319,14 +319,14 @@ func TestReasonsOfRefusals(t *testing.T) {
 	}
 }
 
-func TestMemoAsksOnceForACrowd(t *testing.T) {
+func TestAnswerCacheAsksOnceForConcurrentCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newMemo[string, int]()
+		m := newAnswerCache[string, int]()
 		var asked atomic.Int64
 		var crowd sync.WaitGroup
 		for range 100 {
 			crowd.Go(func() {
-				_, _ = m.ask("a", func() (int, error) { return int(asked.Add(1)), nil })
+				_, _ = m.get("a", func() (int, error) { return int(asked.Add(1)), nil })
 			})
 		}
 		crowd.Wait()
@@ -336,33 +336,33 @@ func TestMemoAsksOnceForACrowd(t *testing.T) {
 	})
 }
 
-func TestMemoKeepsNoAnswerForLong(t *testing.T) {
+func TestAnswerCacheExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m, asked := newMemo[string, int](), 0
+		m, asked := newAnswerCache[string, int](), 0
 		ask := func() int {
-			v, _ := m.ask("a", func() (int, error) { asked++; return asked, nil })
+			v, _ := m.get("a", func() (int, error) { asked++; return asked, nil })
 			return v
 		}
 		ask()
 		if got := ask(); got != 1 {
 			t.Errorf("the answer is %d, want that of just before", got)
 		}
-		<-time.After(answerLife)
+		<-time.After(answerTTL)
 		if got := ask(); got != 2 {
 			t.Errorf("the answer is %d, want a fresh one", got)
 		}
-		m.forget("a")
+		m.delete("a")
 		if got := ask(); got != 3 {
 			t.Errorf("the answer is %d, want a fresh one after it proved wrong", got)
 		}
-		_, _ = m.ask("b", func() (int, error) { return 0, context.DeadlineExceeded })
-		if v, err := m.ask("b", func() (int, error) { return 7, nil }); v != 7 || err != nil {
+		_, _ = m.get("b", func() (int, error) { return 0, context.DeadlineExceeded })
+		if v, err := m.get("b", func() (int, error) { return 7, nil }); v != 7 || err != nil {
 			t.Errorf("that the asker was out of time was kept: %d, %v", v, err)
 		}
 	})
 }
 
-func TestConfigSaysWhatIsWrong(t *testing.T) {
+func TestConfigValidate(t *testing.T) {
 	_, err := New(Config{HubID: "not a label", Tokens: "theirs", Workers: -1})
 	if err == nil {
 		t.Fatal("no error")
@@ -380,7 +380,7 @@ func TestMetricsAreRegistered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer e.shutDown()
+	defer e.shutDownQueues()
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -401,32 +401,32 @@ func FuzzAccept(f *testing.F) {
 	f.Add("secret/shop/c", []byte(`{"missing":true}`))
 	f.Fuzz(func(t *testing.T, key string, body []byte) {
 		e := idle(t)
-		e.resync(nil, "1")
+		e.observePodList(nil, "1")
 		for range 2 {
-			e.accept(resource.Resource{Key: key, UID: "1", Body: body})
-			e.acceptObject(resource.Resource{Key: key, Body: body})
-			e.complete()
-			for _, en := range e.entries {
-				_ = decide(e.situation(en))
+			e.handlePod(resource.Resource{Key: key, UID: "1", Body: body})
+			e.handleObject(resource.Resource{Key: key, Body: body})
+			e.handlePodsSynced()
+			for _, en := range e.pods {
+				_ = decide(e.decisionInput(en))
 			}
-			e.withdraw(key)
-			e.withdrawObject(key)
+			e.handlePodDeleted(key)
+			e.handleObjectDeleted(key)
 		}
-		for at := range e.entries {
+		for at := range e.pods {
 			if err := e.reconcile(t.Context(), at); err != nil {
 				t.Errorf("forget: %v", err)
 			}
 		}
-		if len(e.entries) > 0 {
-			t.Errorf("%d entries are left", len(e.entries))
+		if len(e.pods) > 0 {
+			t.Errorf("%d entries are left", len(e.pods))
 		}
 	})
 }
 
-func TestAnnotationsThatAreLeftOutAreNamedOnceForEachPod(t *testing.T) {
+func TestLeftOutAnnotationsAreReportedOncePerPod(t *testing.T) {
 	e := idle(t)
-	e.resync(nil, "1")
-	at := place{Namespace: "shop", Name: "web"}
+	e.observePodList(nil, "1")
+	at := namespacedName{Namespace: "shop", Name: "web"}
 	bears := func(uid types.UID, keys ...string) {
 		t.Helper()
 		tellChanged(t, e, uid, func(p *wire.Pod) {
@@ -437,20 +437,20 @@ func TestAnnotationsThatAreLeftOutAreNamedOnceForEachPod(t *testing.T) {
 		})
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		e.noteLeftOut(e.entries[at])
+		e.reportLeftOutAnnotations(e.pods[at])
 	}
 	bears("hub-1", "k8s.v1.cni.cncf.io/networks")
-	if keys := e.happenings.Keys(); len(keys) > 0 {
+	if keys := e.events.Keys(); len(keys) > 0 {
 		t.Errorf("said of a pod that is not there: %v", keys)
 	}
-	e.observe(inSpoke(t, "spoke-1", "hub-1", "5"))
+	e.observePod(inSpoke(t, "spoke-1", "hub-1", "5"))
 	const key = "shop/web/hub-1-annotations"
 	var told []resource.Hash
 	for _, more := range [][]string{nil, nil, {"iam.amazonaws.com/role"}, {"iam.amazonaws.com/role"}} {
 		bears("hub-1", append(more, "k8s.v1.cni.cncf.io/networks")...)
-		ref, ok := e.happenings.Ref(key)
+		ref, ok := e.events.Ref(key)
 		if !ok {
-			t.Fatalf("nothing is said: %v", e.happenings.Keys())
+			t.Fatalf("nothing is said: %v", e.events.Keys())
 		}
 		told = append(told, ref.Hash)
 	}
@@ -458,10 +458,10 @@ func TestAnnotationsThatAreLeftOutAreNamedOnceForEachPod(t *testing.T) {
 		t.Error("it is not said once for each set of annotations")
 	}
 	bears("hub-2", "k8s.v1.cni.cncf.io/networks")
-	e.vanish(at, "spoke-1", nil)
-	e.observe(inSpoke(t, "spoke-2", "hub-2", "6"))
+	e.observePodDeleted(at, "spoke-1", nil)
+	e.observePod(inSpoke(t, "spoke-2", "hub-2", "6"))
 	bears("hub-2", "k8s.v1.cni.cncf.io/networks")
-	if _, ok := e.happenings.Ref("shop/web/hub-2-annotations"); !ok {
+	if _, ok := e.events.Ref("shop/web/hub-2-annotations"); !ok {
 		t.Error("nothing is said of the pod that replaced it")
 	}
 }

@@ -28,39 +28,39 @@ const (
 	maxEarly = 16
 )
 
-// journal is what the hub was told of the events of one name.
-type journal struct {
+// eventLog is what the hub was told of the events of one name.
+type eventLog struct {
 	// keys are in the order in which the events came.
 	keys []string
 	// early are events of pods that we have not seen yet.
 	early []*corev1.Event
 }
 
-// scope is a namespace of the spoke with pods of ours.
-type scope struct {
+// eventWatch is a namespace of the spoke with pods of ours.
+type eventWatch struct {
 	pods int
 	// listed: the events of before are known.
 	listed bool
 	stop   func()
 }
 
-// count keeps the events of a namespace watched for as long as it has a pod of ours;
+// countPodsOf keeps the events of a namespace watched for as long as it has a pod of ours;
 // e.mu is held.
-func (e *Engine) count(namespace string, more bool) {
-	s, ok := e.scopes[namespace]
+func (e *Engine) countPodsOf(namespace string, more bool) {
+	s, ok := e.eventWatches[namespace]
 	switch {
 	case more && ok:
 		s.pods++
 	case more:
-		s = &scope{pods: 1}
-		e.scopes[namespace] = s
-		s.stop = e.follow(e.lifetime, e.spoke.events(namespace), &eventSink{engine: e, scope: s})
+		s = &eventWatch{pods: 1}
+		e.eventWatches[namespace] = s
+		s.stop = e.startWatcher(e.runContext, e.spoke.events(namespace), &eventSink{engine: e, scope: s})
 	case ok && s.pods > 1:
 		s.pods--
 	case ok:
 		s.stop()
-		delete(e.scopes, namespace)
-		e.conclude()
+		delete(e.eventWatches, namespace)
+		e.completeSources()
 	}
 }
 
@@ -68,10 +68,9 @@ func (e *Engine) count(namespace string, more bool) {
 // ours.
 type eventSink struct {
 	engine *Engine
-	scope  *scope
+	scope  *eventWatch
 }
 
-// Event implements follow.Sink.
 func (s *eventSink) Event(obj metav1.Object, deleted bool) {
 	ev, ok := obj.(*corev1.Event)
 	if !ok {
@@ -80,76 +79,74 @@ func (s *eventSink) Event(obj metav1.Object, deleted bool) {
 	e := s.engine
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	en := e.entries[place{Namespace: ev.InvolvedObject.Namespace, Name: ev.InvolvedObject.Name}]
+	en := e.pods[namespacedName{Namespace: ev.InvolvedObject.Namespace, Name: ev.InvolvedObject.Name}]
 	switch {
 	case en == nil:
 	case deleted:
-		e.expire(en, eventKey(en, ev))
+		e.withdrawEvent(en, eventKey(en, ev))
 	default:
-		e.happened(en, ev)
+		e.recordEvent(en, ev)
 	}
 }
 
-// Begin implements follow.Sink.
 func (*eventSink) Begin() {}
 
-// End implements follow.Sink.
 func (s *eventSink) End(string) {
 	e := s.engine
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	s.scope.listed = true
-	e.conclude()
+	e.completeSources()
 }
 
-// Refused implements follow.Sink.
+// Refused implements watcher.Sink.
 func (s *eventSink) Refused(err error) {
 	s.engine.log.Error(err, "cannot watch the events of pods; the hub does not see them")
 }
 
-// happened tells the hub of an event; e.mu is held.
-func (e *Engine) happened(en *entry, ev *corev1.Event) {
+// recordEvent tells the hub of an event; e.mu is held.
+func (e *Engine) recordEvent(en *podState, ev *corev1.Event) {
 	switch {
 	case en.key.Name == "": // a pod that the hub has no name for
-	case ev.InvolvedObject.UID == en.last.uid:
-		e.tell(en, eventKey(en, ev), en.last.hubUID, eventOf(ev))
+	case ev.InvolvedObject.UID == en.lastSeen.uid:
+		e.publishEvent(en, eventKey(en, ev), en.lastSeen.hubUID, newPodEvent(ev))
 		if ev.Type == corev1.EventTypeWarning {
-			e.suspect(en)
+			e.recheckCopies(en)
 		}
-	case ev.InvolvedObject.UID != en.gone && len(en.events.early) < maxEarly:
+	case ev.InvolvedObject.UID != en.deletedUID && len(en.events.early) < maxEarly:
 		// The two watches are not in step.
 		en.events.early = append(en.events.early, ev)
 	}
 }
 
-// suspect has the copies looked at that a pod uses: its kubelet may miss one; e.mu is
+// recheckCopies has the copies looked at that a pod uses: its kubelet may miss one; e.mu is
 // held.
-func (e *Engine) suspect(en *entry) {
-	for key := range en.held {
-		e.queue.Add(item{object: key})
+func (e *Engine) recheckCopies(en *podState) {
+	for key := range en.references {
+		e.queue.Add(queueItem{object: key})
 	}
 }
 
-// publishEarly tells of the events that came before their pod; e.mu is held.
-func (e *Engine) publishEarly(en *entry) {
+// publishEarlyEvents tells of the events that came before their pod; e.mu is held.
+func (e *Engine) publishEarlyEvents(en *podState) {
 	for _, ev := range en.events.early {
-		if ev.InvolvedObject.UID == en.last.uid {
-			e.happened(en, ev)
+		if ev.InvolvedObject.UID == en.lastSeen.uid {
+			e.recordEvent(en, ev)
 		}
 	}
 	en.events.early = nil
 }
 
-// tell publishes an event; e.mu is held. The hub keeps as many as we do, so that room
+// publishEvent publishes an event; e.mu is held. The hub keeps as many as we do, so that room
 // is made first.
-func (e *Engine) tell(en *entry, key string, uid types.UID, event wire.PodEvent) {
+func (e *Engine) publishEvent(en *podState, key string, uid types.UID, event wire.PodEvent) {
 	known := slices.Contains(en.events.keys, key)
 	if !known && len(en.events.keys) >= wire.PodEventsMax {
-		e.expire(en, en.events.keys[0])
+		e.withdrawEvent(en, en.events.keys[0])
 	}
 	body, err := json.Marshal(event)
 	if err == nil {
-		err = e.happenings.Put(resource.Resource{Key: key, UID: string(uid), Body: body})
+		err = e.events.Put(resource.Resource{Key: key, UID: string(uid), Body: body})
 	}
 	if err != nil {
 		e.log.Error(err, "cannot publish an event", "pod", en.key.String())
@@ -160,16 +157,16 @@ func (e *Engine) tell(en *entry, key string, uid types.UID, event wire.PodEvent)
 	}
 }
 
-// expire withdraws an event; e.mu is held.
-func (e *Engine) expire(en *entry, key string) {
-	e.happenings.Delete(key)
+// withdrawEvent withdraws an event; e.mu is held.
+func (e *Engine) withdrawEvent(en *podState, key string) {
+	e.events.Delete(key)
 	en.events.keys = slices.DeleteFunc(en.events.keys, func(k string) bool { return k == key })
 }
 
-func eventKey(en *entry, ev *corev1.Event) string { return en.key.String() + "/" + string(ev.UID) }
+func eventKey(en *podState, ev *corev1.Event) string { return en.key.String() + "/" + string(ev.UID) }
 
-// eventOf reads both forms of an event, that of v1 and that of events.k8s.io.
-func eventOf(ev *corev1.Event) wire.PodEvent {
+// newPodEvent reads both forms of an event, that of v1 and that of events.k8s.io.
+func newPodEvent(ev *corev1.Event) wire.PodEvent {
 	out := wire.PodEvent{
 		Type: corev1.EventTypeNormal, Reason: ev.Reason, Message: ev.Message,
 		Count: ev.Count, First: ev.FirstTimestamp, Last: metav1.NewMicroTime(ev.LastTimestamp.Time),
@@ -197,69 +194,69 @@ func eventOf(ev *corev1.Event) wire.PodEvent {
 	return out
 }
 
-// complain reports, once for each version of a pod, that the spoke does not take it.
+// warnIfRefused reports, once for each version of a pod, that the spoke does not take it.
 // What went wrong on the way is not reported: it is tried again.
-func (e *Engine) complain(en *entry, w *wanted, err error) {
-	if !isRefusal(err) {
+func (e *Engine) warnIfRefused(en *podState, w *desiredPod, err error) {
+	if !isRefused(err) {
 		return
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.warn(en, w, err)
+	e.warnOnce(en, w, err)
 }
 
-// warn makes an event of our own about a pod in the spoke; e.mu is held.
-func (e *Engine) warn(en *entry, w *wanted, err error) {
-	if en.want != w || !en.mine() || en.complained == w {
+// warnOnce makes an event of our own about a pod in the spoke; e.mu is held.
+func (e *Engine) warnOnce(en *podState, w *desiredPod, err error) {
+	if en.desired != w || !en.runsDesired() || en.warned == w {
 		return
 	}
-	en.complained = w
-	e.warnOf(en, "update", err)
+	en.warned = w
+	e.publishWarning(en, "update", err)
 }
 
-// complainOf reports, once for each version of an object, that those who use it have
+// warnUsers reports, once for each version of an object, that those who use it have
 // an older one.
-func (e *Engine) complainOf(o *object, err error) {
+func (e *Engine) warnUsers(o *copyState, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if o.want == nil || o.complained == o.want {
+	if o.desired == nil || o.warned == o.desired {
 		return
 	}
-	o.complained = o.want
-	for _, en := range e.usersOf(o) {
-		if en.mine() {
-			e.warnOf(en, o.key.Kind+"-"+o.key.Name, err)
+	o.warned = o.desired
+	for _, en := range e.podsUsing(o) {
+		if en.runsDesired() {
+			e.publishWarning(en, o.key.Kind+"-"+o.key.Name, err)
 		}
 	}
 }
 
-// warnOf tells of one thing that the spoke refused, the last time that it did; e.mu
+// publishWarning tells of one thing that the spoke refused, the last time that it did; e.mu
 // is held.
-func (e *Engine) warnOf(en *entry, what string, err error) {
-	e.say(en, what, wire.PodEvent{Type: corev1.EventTypeWarning, Reason: ReasonUpdateRefused, Message: err.Error()})
+func (e *Engine) publishWarning(en *podState, what string, err error) {
+	e.publishOwnEvent(en, what, wire.PodEvent{Type: corev1.EventTypeWarning, Reason: ReasonUpdateRefused, Message: err.Error()})
 }
 
-// noteLeftOut names, once for each set of them, the annotations that the pod does not
+// reportLeftOutAnnotations names, once for each set of them, the annotations that the pod does not
 // have in the spoke; e.mu is held.
-func (e *Engine) noteLeftOut(en *entry) {
-	if !en.mine() {
+func (e *Engine) reportLeftOutAnnotations(en *podState) {
+	if !en.runsDesired() {
 		return
 	}
-	before := en.noted
-	en.noted = noted{uid: en.want.uid, leftOut: en.want.leftOutAnnotations}
-	if en.noted == before || en.want.leftOutAnnotations == "" {
+	before := en.annotationReport
+	en.annotationReport = annotationReport{uid: en.desired.uid, leftOut: en.desired.leftOutAnnotations}
+	if en.annotationReport == before || en.desired.leftOutAnnotations == "" {
 		return
 	}
-	e.say(en, "annotations", wire.PodEvent{
+	e.publishOwnEvent(en, "annotations", wire.PodEvent{
 		Type: corev1.EventTypeNormal, Reason: ReasonAnnotationsLeftOut,
-		Message: "left out in the cluster, as its owner's pods.annotations does not name them: " + en.want.leftOutAnnotations,
+		Message: "left out in the cluster, as its owner's pods.annotations does not name them: " + en.desired.leftOutAnnotations,
 	})
 }
 
-// say makes an event of our own about one thing of a pod; e.mu is held.
-func (e *Engine) say(en *entry, what string, event wire.PodEvent) {
+// publishOwnEvent makes an event of our own about one thing of a pod; e.mu is held.
+func (e *Engine) publishOwnEvent(en *podState, what string, event wire.PodEvent) {
 	now := time.Now()
 	event.Message, event.Count, event.Source = wire.Line(event.Message), 1, Creator
 	event.First, event.Last = metav1.NewTime(now), metav1.NewMicroTime(now)
-	e.tell(en, en.key.String()+"/"+string(en.want.uid)+"-"+what, en.want.uid, event)
+	e.publishEvent(en, en.key.String()+"/"+string(en.desired.uid)+"-"+what, en.desired.uid, event)
 }

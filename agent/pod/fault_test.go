@@ -135,11 +135,11 @@ func (p *prompt) engine(t *testing.T, through http.RoundTripper) *Engine {
 		p.labels = map[string]string{LabelCreatedBy: Creator}
 	}
 	e := idle(t)
-	spoke, err := newSpoke(&rest.Config{Host: "http://spoke", Transport: through}, "")
+	spoke, err := newSpokeClient(&rest.Config{Host: "http://spoke", Transport: through}, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.spoke, e.namespaces, e.accounts = spoke, newNamespaces(spoke.core, e.cfg, e.unsettle), newAccounts(spoke.core, e.cfg.HubID)
+	e.spoke, e.namespaces, e.accounts = spoke, newNamespaceEnsurer(spoke.core, e.cfg, e.invalidateCopies), newAccountEnsurer(spoke.core, e.cfg.HubID)
 	return e
 }
 
@@ -149,15 +149,15 @@ func atOnce(t *testing.T, p *prompt, test func(*testing.T, *Engine)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		e := p.engine(t, p)
-		e.resync(nil, "1")
+		e.observePodList(nil, "1")
 		ctx, cancel := context.WithCancel(t.Context())
 		var workers sync.WaitGroup
 		for range e.cfg.Workers {
-			workers.Go(func() { e.serve(ctx) })
+			workers.Go(func() { e.runWorker(ctx) })
 		}
 		test(t, e)
 		cancel()
-		e.shutDown()
+		e.shutDownQueues()
 		workers.Wait()
 	})
 }
@@ -171,18 +171,18 @@ func tellNamed(t *testing.T, e *Engine, name string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.accept(resource.Resource{Key: "shop/" + name, UID: "hub-" + name, Body: body})
+	e.handlePod(resource.Resource{Key: "shop/" + name, UID: "hub-" + name, Body: body})
 }
 
 // said is what the hub is told of a pod now.
 func said(e *Engine, name string) wire.PodStatus {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	s, _ := e.entries[place{Namespace: "shop", Name: name}].status()
+	s, _ := e.pods[namespacedName{Namespace: "shop", Name: name}].status()
 	return s
 }
 
-func TestSixHundredPodsWaitForNothing(t *testing.T) {
+func TestSixHundredPodsAreCreatedWithoutDelay(t *testing.T) {
 	const many = 600
 	p := &prompt{}
 	atOnce(t, p, func(t *testing.T, e *Engine) {
@@ -194,13 +194,13 @@ func TestSixHundredPodsWaitForNothing(t *testing.T) {
 		if n, waited := p.count(), time.Since(began); n != many || waited != 0 {
 			t.Errorf("%d of %d pods are made after %s of waiting", n, many, waited)
 		}
-		if n := e.states()[statePending]; n != many {
+		if n := e.countStates()[statePending]; n != many {
 			t.Errorf("%d of %d pods are told of", n, many)
 		}
 	})
 }
 
-func TestManyPodsThatFailWaitEachForItself(t *testing.T) {
+func TestFailingPodsBackOffSeparately(t *testing.T) {
 	const many = 600
 	failed := map[string]bool{}
 	p := &prompt{refuse: func(name string) int {
@@ -214,7 +214,7 @@ func TestManyPodsThatFailWaitEachForItself(t *testing.T) {
 		for i := range many {
 			tellNamed(t, e, fmt.Sprint("p", i))
 		}
-		<-time.After(2 * firstRetry)
+		<-time.After(2 * minRetry)
 		synctest.Wait()
 		if n := p.count(); n != many {
 			t.Errorf("%d of %d pods are made at their second attempt", n, many)
@@ -222,7 +222,7 @@ func TestManyPodsThatFailWaitEachForItself(t *testing.T) {
 	})
 }
 
-func TestNoPodIsForgottenHoweverOftenTheSpokeRefusesIt(t *testing.T) {
+func TestRefusedPodIsRetriedForever(t *testing.T) {
 	const often = 100
 	cases := map[string]struct {
 		reason string
@@ -248,7 +248,7 @@ func TestNoPodIsForgottenHoweverOftenTheSpokeRefusesIt(t *testing.T) {
 				if s := said(e, "web"); s.Reason != tc.says || !s.Retried || s.Gone || s.Status != nil {
 					t.Errorf("%s: told %+v, want a pod that waits for %s", tc.reason, s, tc.says)
 				}
-				<-time.After(often * longestRetry)
+				<-time.After(often * maxRetry)
 				synctest.Wait()
 				if p.count() != 1 {
 					t.Errorf("%s: the pod is not made, %d refusals are left", tc.reason, left)
@@ -261,7 +261,7 @@ func TestNoPodIsForgottenHoweverOftenTheSpokeRefusesIt(t *testing.T) {
 	}
 }
 
-func TestAPodThatCannotBeInTheSpokeSaysWhyAndIsNotAskedForAgain(t *testing.T) {
+func TestUnsupportedPodIsRefusedOnce(t *testing.T) {
 	cases := map[string]struct {
 		change func(*corev1.PodSpec)
 		says   string
@@ -292,7 +292,7 @@ func TestAPodThatCannotBeInTheSpokeSaysWhyAndIsNotAskedForAgain(t *testing.T) {
 	}
 }
 
-func TestAPodThatRefersToWhatTheHubHasNotIsMadeAndWaitsInTheSpoke(t *testing.T) {
+func TestPodWithMissingReferenceIsCreated(t *testing.T) {
 	for name, optional := range map[string]*bool{"needed": nil, "optional": new(true)} {
 		t.Run(name, func(t *testing.T) {
 			p := &prompt{}
@@ -306,7 +306,7 @@ func TestAPodThatRefersToWhatTheHubHasNotIsMadeAndWaitsInTheSpoke(t *testing.T) 
 				if p.count() != 0 {
 					t.Error("it is made before the hub has said what it refers to")
 				}
-				e.acceptObject(resource.Resource{Key: key.String(), Body: []byte(`{"missing":true}`)})
+				e.handleObject(resource.Resource{Key: key.String(), Body: []byte(`{"missing":true}`)})
 				synctest.Wait()
 				if p.count() != 1 {
 					t.Error("it is not made: nobody says what it waits for")
@@ -316,7 +316,7 @@ func TestAPodThatRefersToWhatTheHubHasNotIsMadeAndWaitsInTheSpoke(t *testing.T) 
 	}
 }
 
-func TestNamespacesThatAreNotForPodsGetNone(t *testing.T) {
+func TestNamespacesWithoutConsentGetNoPods(t *testing.T) {
 	cases := map[string]struct {
 		reason    string
 		namespace string
@@ -358,7 +358,7 @@ func refusedOf(t *testing.T, err error) *RefusedError {
 	return refused
 }
 
-func TestAPodOfSomebodyElseIsNotTaken(t *testing.T) {
+func TestForeignPodIsNotAdopted(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		labels map[string]string
@@ -388,39 +388,39 @@ func TestAPodOfSomebodyElseIsNotTaken(t *testing.T) {
 	}
 }
 
-func TestNothingIsDecidedBeforeThePodsOfTheSpokeAreKnown(t *testing.T) {
+func TestNothingIsDecidedBeforeThePodsAreListed(t *testing.T) {
 	e := idle(t)
-	e.complete()
+	e.handlePodsSynced()
 	tellChanged(t, e, "hub-1", func(p *wire.Pod) { p.Seen = true })
-	if got := e.next(); got != actRest {
-		t.Errorf("a pod that was there, before the list: %s, want %s", got, actRest)
+	if got := e.next(); got != actNone {
+		t.Errorf("a pod that was there, before the list: %s, want %s", got, actNone)
 	}
-	e.observe(inSpoke(t, "spoke-1", "hub-1", "5"))
-	e.resync(map[types.UID]struct{}{"spoke-1": {}}, "6")
-	if got := e.next(); got != actRest {
-		t.Errorf("a pod that is there, after it: %s, want %s", got, actRest)
+	e.observePod(inSpoke(t, "spoke-1", "hub-1", "5"))
+	e.observePodList(map[types.UID]struct{}{"spoke-1": {}}, "6")
+	if got := e.next(); got != actNone {
+		t.Errorf("a pod that is there, after it: %s, want %s", got, actNone)
 	}
 }
 
-func TestNothingIsRemovedBeforeTheHubHasToldAll(t *testing.T) {
+func TestNothingIsDeletedBeforeTheHubIsSynced(t *testing.T) {
 	e := idle(t)
-	e.observe(inSpoke(t, "spoke-1", "hub-1", "5"))
-	e.resync(map[types.UID]struct{}{"spoke-1": {}}, "6")
-	if got := e.next(); got != actRest {
-		t.Errorf("before: %s, want %s: a hub that has just started knows of no pod", got, actRest)
+	e.observePod(inSpoke(t, "spoke-1", "hub-1", "5"))
+	e.observePodList(map[types.UID]struct{}{"spoke-1": {}}, "6")
+	if got := e.next(); got != actNone {
+		t.Errorf("before: %s, want %s: a hub that has just started knows of no pod", got, actNone)
 	}
-	e.complete()
-	if got := e.next(); got != actRemove {
-		t.Errorf("after: %s, want %s: nobody else would ever end it", got, actRemove)
+	e.handlePodsSynced()
+	if got := e.next(); got != actDeleteUnknown {
+		t.Errorf("after: %s, want %s: nobody else would ever end it", got, actDeleteUnknown)
 	}
 }
 
-func TestADeletionIsOfOnePodAndNoOtherOfItsName(t *testing.T) {
+func TestDeletionNamesTheUIDOfThePod(t *testing.T) {
 	e := against(t, stubborn{})
 	sent := deletions(t, e)
-	e.resync(nil, "1")
+	e.observePodList(nil, "1")
 	tellChanged(t, e, "hub-1", deleting(20))
-	e.observe(inSpoke(t, "spoke-1", "hub-1", "5"))
+	e.observePod(inSpoke(t, "spoke-1", "hub-1", "5"))
 	if err := e.reconcile(t.Context(), web); err != nil {
 		t.Fatal(err)
 	}
@@ -429,9 +429,9 @@ func TestADeletionIsOfOnePodAndNoOtherOfItsName(t *testing.T) {
 	}
 }
 
-// TestTheHubHearsNothingOfAbsenceBeforeTheSpokeIsKnown joins an engine to a hub: what
+// TestSourcesAreCompleteOnlyAfterTheList joins an engine to a hub: what
 // an agent has not listed yet is not gone.
-func TestTheHubHearsNothingOfAbsenceBeforeTheSpokeIsKnown(t *testing.T) {
+func TestSourcesAreCompleteOnlyAfterTheList(t *testing.T) {
 	e := idle(t)
 	puts, synced := make(chan int64, 100), make(chan struct{}, 1)
 	h := &hub{t: t, c: &cluster{t: t, namespace: "shop"}, sync: resource.NewHub()}
@@ -449,9 +449,9 @@ func TestTheHubHearsNothingOfAbsenceBeforeTheSpokeIsKnown(t *testing.T) {
 		Synced: func(string) { synced <- struct{}{} },
 	})
 	defer h.connect(e)()
-	e.complete()
+	e.handlePodsSynced()
 	pod := inSpoke(t, "spoke-1", "hub-1", "5")
-	e.observe(pod)
+	e.observePod(pod)
 	for generation := range int64(20) {
 		tellChanged(t, e, "hub-1", func(p *wire.Pod) { p.Pod.Generation = generation + 1 })
 		if got := <-puts; got != generation+1 {
@@ -463,6 +463,6 @@ func TestTheHubHearsNothingOfAbsenceBeforeTheSpokeIsKnown(t *testing.T) {
 		t.Fatal("the hub takes what was said so far for all that there is")
 	default:
 	}
-	e.resync(map[types.UID]struct{}{"spoke-1": {}}, "6")
+	e.observePodList(map[types.UID]struct{}{"spoke-1": {}}, "6")
 	<-synced
 }

@@ -23,25 +23,25 @@ type Groups interface {
 	GroupNames() ([]string, error)
 }
 
-// noGroups refuses a pod of a group in a cluster that is not split: it would run on
+// noGroupsError refuses a pod of a group in a cluster that is not split: it would run on
 // any node.
-func noGroups(group string) error {
+func noGroupsError(group string) error {
 	return &translate.RefusedError{
 		Reason:  translate.ReasonNodeGroupUnknown,
 		Message: wire.Line(fmt.Sprintf("the pod is bound to the group %q, and the cluster's nodes are not in groups (node.splitLabel of its agent)", group)),
 	}
 }
 
-// group sees to it that a pod runs on the nodes that the hub's scheduler chose: those
+// assignToGroup sees to it that a pod runs on the nodes that the hub's scheduler chose: those
 // of its group, those that are in none, or, where the hub does not consent to the label
 // and shows the cluster as one node, any. The error is that the groups are not known yet,
 // and the pod at that place is then in the queue.
-func (e *Engine) group(at place, pod *corev1.Pod, w *wanted) error {
+func (e *Engine) assignToGroup(at namespacedName, pod *corev1.Pod, w *desiredPod) error {
 	if e.cfg.SplitLabel == "" {
 		return nil
 	}
 	if w.group != "" {
-		translate.ToGroup(pod, e.cfg.SplitLabel, w.group)
+		translate.SelectGroup(pod, e.cfg.SplitLabel, w.group)
 		return nil
 	}
 	if w.splitLabel != e.cfg.SplitLabel {
@@ -49,9 +49,9 @@ func (e *Engine) group(at place, pod *corev1.Pod, w *wanted) error {
 	}
 	groups, err := e.cfg.Groups.GroupNames()
 	if err != nil {
-		e.queue.AddAfter(item{place: at}, unlistedRetry) // of two pauses the shorter counts
+		e.queue.AddAfter(queueItem{pod: at}, unlistedRetry) // of two pauses the shorter counts
 		return fmt.Errorf("groups of nodes: %w", err)
 	}
-	translate.ToRest(pod, e.cfg.SplitLabel, groups)
+	translate.AvoidGroups(pod, e.cfg.SplitLabel, groups)
 	return nil
 }

@@ -35,7 +35,7 @@ type lateGroups struct {
 	listed atomic.Bool
 }
 
-func (g *lateGroups) GroupsOf() ([]string, error) {
+func (g *lateGroups) GroupNames() ([]string, error) {
 	if !g.listed.Load() {
 		return nil, errTooEarly
 	}
@@ -52,7 +52,7 @@ func ofGroup(name string) func(*wire.Pod) {
 	return func(p *wire.Pod) { p.Group, p.Pod.Spec.NodeName = name, wire.NodeName(spokeName, name) }
 }
 
-func TestAPodRunsOnTheNodesThatTheHubChose(t *testing.T) {
+func TestPodRunsOnItsNodeGroup(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	h := newHub(c)
@@ -75,7 +75,7 @@ func TestAPodRunsOnTheNodesThatTheHubChose(t *testing.T) {
 	}
 }
 
-func TestAPodOfAClusterThatTheHubShowsAsOneNodeRunsOnAny(t *testing.T) {
+func TestPodOfUnsplitClusterRunsOnAnyNode(t *testing.T) {
 	cases := map[string]struct {
 		reason   string
 		consents string
@@ -89,7 +89,7 @@ func TestAPodOfAClusterThatTheHubShowsAsOneNodeRunsOnAny(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e := &Engine{cfg: Config{SplitLabel: poolLabel, Groups: groupList{"gpu"}}}
 			pod := &corev1.Pod{}
-			if err := e.group(place{}, pod, &wanted{splitLabel: tc.consents}); err != nil {
+			if err := e.assignToGroup(namespacedName{}, pod, &desiredPod{splitLabel: tc.consents}); err != nil {
 				t.Fatal(err)
 			}
 			if got := pod.Spec.Affinity != nil; got != tc.rest || pod.Spec.NodeSelector != nil {
@@ -112,13 +112,13 @@ func (c *writeCounter) RoundTrip(r *http.Request) (*http.Response, error) {
 	return c.next.RoundTrip(r)
 }
 
-func TestPodsOfTheRestWaitForTheListOfNodes(t *testing.T) {
+func TestUngroupedPodWaitsForTheNodeGroups(t *testing.T) {
 	const many = 40
 	cases := map[string]struct {
 		reason string
 		listed time.Duration
 	}{
-		"shortly":            {reason: "as at a start", listed: 3 * firstRetry},
+		"shortly":            {reason: "as at a start", listed: 3 * minRetry},
 		"after the patience": {reason: "the API server was away", listed: 5 * time.Minute},
 	}
 	for name, tc := range cases {
@@ -146,18 +146,18 @@ func TestPodsOfTheRestWaitForTheListOfNodes(t *testing.T) {
 	}
 }
 
-func TestNothingIsWrittenForAPodWhoseNodesAreNotKnown(t *testing.T) {
+func TestNothingIsWrittenWhileNodeGroupsAreUnknown(t *testing.T) {
 	p := &prompt{}
 	atOnce(t, p, func(t *testing.T, e *Engine) {
 		written := &writeCounter{next: p}
-		spoke, err := newSpoke(&rest.Config{Host: "http://spoke", Transport: written}, "")
+		spoke, err := newSpokeClient(&rest.Config{Host: "http://spoke", Transport: written}, "")
 		if err != nil {
 			t.Fatal(err)
 		}
 		e.spoke = spoke
 		e.cfg.SplitLabel, e.cfg.Groups = poolLabel, &lateGroups{}
 		key := wire.PodObjectKey{Kind: wire.PodObjectConfigMap, Namespace: "shop", Name: "settings"}
-		e.acceptObject(resource.Resource{Key: key.String(), Body: []byte(`{"text":{"a":"1"}}`)})
+		e.handleObject(resource.Resource{Key: key.String(), Body: []byte(`{"text":{"a":"1"}}`)})
 		tellChanged(t, e, "hub-1", reading(key.Name))
 		synctest.Wait()
 		if n := written.count.Load(); n != 0 {
@@ -169,7 +169,7 @@ func TestNothingIsWrittenForAPodWhoseNodesAreNotKnown(t *testing.T) {
 	})
 }
 
-func TestAPodOfAGroupIsRefusedWhereThereAreNone(t *testing.T) {
+func TestGroupedPodIsRefusedWithoutGroups(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	h := newHub(c)
@@ -190,7 +190,7 @@ func TestAPodOfAGroupIsRefusedWhereThereAreNone(t *testing.T) {
 	}
 }
 
-func TestWhatAnOlderAgentMakesOfAPodOfAGroup(t *testing.T) {
+func TestOlderAgentCannotReadGroupedPods(t *testing.T) {
 	pod := wire.Pod{Group: "gpu", Pod: corev1.Pod{}}
 	pod.Pod.Namespace, pod.Pod.Name, pod.Pod.UID = "shop", "web", "1"
 	body, err := pod.Encode()
@@ -198,17 +198,17 @@ func TestWhatAnOlderAgentMakesOfAPodOfAGroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := idle(t)
-	e.resync(nil, "1")
+	e.observePodList(nil, "1")
 	// It reads what it knows of, which names no pod.
-	e.accept(resource.Resource{Key: "shop/web", UID: "1", Body: append(body[:len(body)-1], `,"group":"","grouped":null}`...)})
-	e.complete()
-	en := e.entries[place{Namespace: "shop", Name: "web"}]
-	en.live = &live{presence: presence{uid: "s", hubUID: "1"}, pod: &corev1.Pod{}}
-	if what := decide(e.situation(en)); what != actRest {
+	e.handlePod(resource.Resource{Key: "shop/web", UID: "1", Body: append(body[:len(body)-1], `,"group":"","grouped":null}`...)})
+	e.handlePodsSynced()
+	en := e.pods[namespacedName{Namespace: "shop", Name: "web"}]
+	en.live = &livePod{liveState: liveState{uid: "s", hubUID: "1"}, pod: &corev1.Pod{}}
+	if what := decide(e.decisionInput(en)); what != actNone {
 		t.Errorf("a pod that runs and cannot be read: %s, want it left alone", what)
 	}
 	en.live = nil
-	if what := decide(e.situation(en)); what == actCreate {
+	if what := decide(e.decisionInput(en)); what == actCreate {
 		t.Error("a pod that cannot be read is run")
 	}
 }

@@ -29,60 +29,60 @@ const (
 	PodsAllowed = "allowed"
 )
 
-// namespaces says which take pods, and makes those that are missing.
-type namespaces struct {
+// namespaceEnsurer says which take pods, and makes those that are missing.
+type namespaceEnsurer struct {
 	client   typedcorev1.NamespaceInterface
 	only     []string
 	reserved []string
-	seen     *memo[string, bool]
-	// made is told of every namespace that we made.
-	made func(name string)
+	cache    *answerCache[string, bool]
+	// onCreated is told of every namespace that we made.
+	onCreated func(name string)
 }
 
-func newNamespaces(core typedcorev1.CoreV1Interface, cfg Config, made func(string)) *namespaces {
-	return &namespaces{
-		client:   core.Namespaces(),
-		only:     cfg.Namespaces,
-		reserved: append([]string{cfg.Namespace}, cfg.Reserved...),
-		seen:     newMemo[string, bool](),
-		made:     made,
+func newNamespaceEnsurer(core typedcorev1.CoreV1Interface, cfg Config, made func(string)) *namespaceEnsurer {
+	return &namespaceEnsurer{
+		client:    core.Namespaces(),
+		only:      cfg.Namespaces,
+		reserved:  append([]string{cfg.Namespace}, cfg.Reserved...),
+		cache:     newAnswerCache[string, bool](),
+		onCreated: made,
 	}
 }
 
 // ensure returns whether the namespace was made by us. One that is missing is made, with
 // its origin as an annotation. The error is a [*RefusedError] when it takes no pods.
-func (n *namespaces) ensure(ctx context.Context, name string, from origin) (ours bool, err error) {
-	if err := n.check(name); err != nil {
+func (n *namespaceEnsurer) ensure(ctx context.Context, name string, from origin) (ours bool, err error) {
+	if err := n.checkName(name); err != nil {
 		return false, err
 	}
-	return n.seen.ask(name, func() (bool, error) { return n.find(ctx, name, from) })
+	return n.cache.get(name, func() (bool, error) { return n.getOrCreate(ctx, name, from) })
 }
 
-func (n *namespaces) forget(name string) { n.seen.forget(name) }
+func (n *namespaceEnsurer) forget(name string) { n.cache.delete(name) }
 
-// check holds a name to the configuration.
-func (n *namespaces) check(name string) error {
+// checkName holds a name to the configuration.
+func (n *namespaceEnsurer) checkName(name string) error {
 	switch {
 	case len(validation.IsDNS1123Label(name)) > 0:
-		return never("namespace %q cannot be in the spoke: with the agent's prefix it is no valid name", name)
+		return notAllowed("namespace %q cannot be in the spoke: with the agent's prefix it is no valid name", name)
 	case strings.HasPrefix(name, "kube-"), slices.Contains(n.reserved, name):
-		return never("namespace %q of the spoke takes no pods of the hub", name)
+		return notAllowed("namespace %q of the spoke takes no pods of the hub", name)
 	case len(n.only) > 0 && !slices.Contains(n.only, name):
-		return never("namespace %q is not among those that the spoke's owner allows", name)
+		return notAllowed("namespace %q is not among those that the spoke's owner allows", name)
 	default:
 		return nil
 	}
 }
 
-func never(format, name string) error {
+func notAllowed(format, name string) error {
 	return &RefusedError{Reason: ReasonNamespaceNotAllowed, Message: fmt.Sprintf(format, name)}
 }
 
-// find looks at a namespace, made if need be.
-func (n *namespaces) find(ctx context.Context, name string, from origin) (bool, error) {
+// getOrCreate looks at a namespace, made if need be.
+func (n *namespaceEnsurer) getOrCreate(ctx context.Context, name string, from origin) (bool, error) {
 	ns, err := n.client.Get(ctx, name, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
-		return false, unread(fmt.Errorf("namespace of the pod: %w", err))
+		return false, readError(fmt.Errorf("namespace of the pod: %w", err))
 	}
 	if err != nil {
 		meta := metav1.ObjectMeta{Name: name, Labels: map[string]string{LabelCreatedBy: Creator}}
@@ -90,15 +90,15 @@ func (n *namespaces) find(ctx context.Context, name string, from origin) (bool, 
 			meta.Annotations = map[string]string{AnnotationHubNamespace: text}
 		}
 		ns, err = n.client.Create(ctx, &corev1.Namespace{ObjectMeta: meta}, metav1.CreateOptions{})
-		n.made(name)
+		n.onCreated(name)
 	}
 	if err != nil {
 		return false, fmt.Errorf("namespace of the pod: %w", err)
 	}
-	return judge(ns)
+	return checkNamespace(ns)
 }
 
-func judge(ns *corev1.Namespace) (ours bool, err error) {
+func checkNamespace(ns *corev1.Namespace) (ours bool, err error) {
 	ours = ns.Labels[LabelCreatedBy] == Creator
 	switch {
 	case ns.DeletionTimestamp != nil:
@@ -106,6 +106,6 @@ func judge(ns *corev1.Namespace) (ours bool, err error) {
 	case ours:
 		return true, nil
 	default:
-		return false, consent(ReasonNamespaceNotAllowed, fmt.Sprintf("namespace %q", ns.Name), ns, nil)
+		return false, checkConsent(ReasonNamespaceNotAllowed, fmt.Sprintf("namespace %q", ns.Name), ns, nil)
 	}
 }

@@ -179,7 +179,7 @@ func (s *namespaceServer) setAway(away bool) {
 }
 
 func (s *namespaceServer) tell(ns *corev1.Namespace, deleted bool) {
-	(&madeSink{collector: s.engine.collector}).Event(ns.DeepCopy(), deleted)
+	(&namespaceSink{collector: s.engine.collector}).Event(ns.DeepCopy(), deleted)
 }
 
 // happened returns what was done since it was asked last.
@@ -233,23 +233,23 @@ func withCollector(t *testing.T, objects []runtime.Object, test func(*testing.T,
 		if err := metav1.AddMetaToScheme(kinds); err != nil {
 			t.Fatal(err)
 		}
-		spoke, err := newSpoke(&rest.Config{Host: "http://spoke", Transport: s}, "")
+		spoke, err := newSpokeClient(&rest.Config{Host: "http://spoke", Transport: s}, "")
 		if err != nil {
 			t.Fatal(err)
 		}
 		s.engine, s.metadata = e, metadatafake.NewSimpleMetadataClient(kinds, objects...)
-		e.spoke, e.namespaces = spoke, newNamespaces(spoke.core, e.cfg, e.unsettle)
+		e.spoke, e.namespaces = spoke, newNamespaceEnsurer(spoke.core, e.cfg, e.invalidateCopies)
 		c := e.collector
 		c.spoke, c.cfg.Account = spoke, "system:serviceaccount:spokelet-agent:spokelet-node"
 		c.reader.Discovery, c.reader.Metadata = listing{server: s}, s.metadata
-		e.complete()
+		e.handlePodsSynced()
 		for _, ns := range namespaces {
 			s.namespaces[ns.Name] = ns
 			s.tell(ns, false)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		var serving sync.WaitGroup
-		serving.Go(func() { c.serve(ctx) })
+		serving.Go(func() { c.run(ctx) })
 		synctest.Wait() // else what the test does may be handled together with the first events
 		test(t, e, s)
 		cancel()
@@ -260,7 +260,7 @@ func withCollector(t *testing.T, objects []runtime.Object, test func(*testing.T,
 
 // goes is the hub's word that it has a namespace no more.
 func goes(e *Engine, name, uid string) {
-	e.collector.acceptGone(resource.Resource{Key: name, UID: uid})
+	e.collector.handleGone(resource.Resource{Key: name, UID: uid})
 }
 
 func check(t *testing.T, what string, want, got any) {

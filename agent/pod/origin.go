@@ -58,39 +58,39 @@ const (
 	collectNamespace namespaceAction = "collect"
 )
 
-// namespaceState is what is known of one namespace at one moment.
-type namespaceState struct {
-	// made: it is there, and bears our label. deleting: it goes already.
-	made, deleting bool
+// namespaceInput is what is known of one namespace at one moment.
+type namespaceInput struct {
+	// exists: it is there, and bears our label. deleting: it goes already.
+	exists, deleting bool
 	// listed: pods and what the hub wants are known.
 	listed bool
-	// used: it has pods of the hub, or is to have some, of the namespace from.
-	used bool
-	from origin
-	// written is the origin that it bears; gone: it is ours, and the hub has it no more.
-	written origin
-	gone    bool
-	// kept: it bears why it is still there.
-	kept bool
+	// isUsed: it has pods of the hub, or is to have some, of the namespace from.
+	isUsed bool
+	from   origin
+	// origin is the origin that it bears; gone: it is ours, and the hub has it no more.
+	origin    origin
+	goneOnHub bool
+	// isKept: it bears why it is still there.
+	isKept bool
 }
 
-func decideNamespace(s namespaceState) namespaceAction {
+func decideNamespace(s namespaceInput) namespaceAction {
 	switch {
-	case !s.made, s.deleting:
+	case !s.exists, s.deleting:
 		return leaveNamespace
-	case s.used && s.mayClaim() && (s.from != s.written || s.kept):
+	case s.isUsed && s.canClaim() && (s.from != s.origin || s.isKept):
 		return claimNamespace
-	case s.used:
+	case s.isUsed:
 		return leaveNamespace
-	case s.gone && s.listed:
+	case s.goneOnHub && s.listed:
 		return collectNamespace
 	default:
 		return leaveNamespace
 	}
 }
 
-// mayClaim reports whether the namespace is nobody's or this hub's. The agents of two hubs
+// canClaim reports whether the namespace is nobody's or this hub's. The agents of two hubs
 // that use one namespace would else overwrite each other's annotation for ever.
-func (s namespaceState) mayClaim() bool {
-	return s.from.uid != "" && (s.written.hub == "" || s.written.hub == s.from.hub)
+func (s namespaceInput) canClaim() bool {
+	return s.from.uid != "" && (s.origin.hub == "" || s.origin.hub == s.from.hub)
 }

@@ -15,28 +15,28 @@ import (
 
 // status is what the hub is to know of a pod now; false when there is nothing to
 // say, or to say anew.
-func (en *entry) status() (wire.PodStatus, bool) {
+func (en *podState) status() (wire.PodStatus, bool) {
 	switch {
-	case en.want == nil:
+	case en.desired == nil:
 		return wire.PodStatus{}, false
-	case en.mine():
+	case en.runsDesired():
 		s := wire.PodStatus{Status: &en.live.pod.Status}
-		if en.brought != nil {
-			s.Generation = en.brought.generation
+		if en.applied != nil {
+			s.Generation = en.applied.generation
 		}
 		return s, true
-	case en.verdict != nil:
-		return *en.verdict, true
+	case en.absentStatus != nil:
+		return *en.absentStatus, true
 	default:
 		return wire.PodStatus{}, false
 	}
 }
 
-// publish tells the hub of a pod; e.mu is held. The same again is not sent.
-func (e *Engine) publish(en *entry) {
-	if en.mine() {
-		en.verdict = nil
-		delete(e.failing, en.place)
+// publishStatus tells the hub of a pod; e.mu is held. The same again is not sent.
+func (e *Engine) publishStatus(en *podState) {
+	if en.runsDesired() {
+		en.absentStatus = nil
+		delete(e.retried, en.name)
 	}
 	s, ok := en.status()
 	if !ok {
@@ -44,20 +44,20 @@ func (e *Engine) publish(en *entry) {
 	}
 	body, err := json.Marshal(s)
 	if err == nil && len(body) > wire.PodStatusMaxBytes {
-		s.Status = terse(s.Status)
+		s.Status = truncateStatus(s.Status)
 		body, err = json.Marshal(s)
 	}
 	if err == nil {
-		err = e.statuses.Put(resource.Resource{Key: en.key.String(), UID: string(en.want.uid), Body: body})
+		err = e.statuses.Put(resource.Resource{Key: en.key.String(), UID: string(en.desired.uid), Body: body})
 	}
 	if err != nil {
 		e.log.Error(err, "cannot publish a status", "pod", en.key.String())
 	}
 }
 
-// terse is a status without the words of its containers, of which the hub takes so
+// truncateStatus is a status without the words of its containers, of which the hub takes so
 // many and no more.
-func terse(status *corev1.PodStatus) *corev1.PodStatus {
+func truncateStatus(status *corev1.PodStatus) *corev1.PodStatus {
 	out := status.DeepCopy()
 	for _, list := range [][]corev1.ContainerStatus{out.InitContainerStatuses, out.ContainerStatuses, out.EphemeralContainerStatuses} {
 		for i := range list {
@@ -73,49 +73,49 @@ func terse(status *corev1.PodStatus) *corev1.PodStatus {
 	return out
 }
 
-// endOf is what the hub is told of a pod of which nothing is left: its last status, or why
+// goneStatus is what the hub is told of a pod of which nothing is left: its last status, or why
 // it never was here.
-func (e *Engine) endOf(en *entry, w *wanted, lost bool) wire.PodStatus {
-	end := wire.PodStatus{Gone: true, Lost: lost, Status: e.finalOf(en, w)}
-	if lost || w.seen || end.Status != nil {
+func (e *Engine) goneStatus(en *podState, w *desiredPod, lost bool) wire.PodStatus {
+	end := wire.PodStatus{Gone: true, Lost: lost, Status: e.lastStatus(en, w)}
+	if lost || w.wasInCluster || end.Status != nil {
 		return end
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch {
-	case en.want == w && en.verdict != nil:
-		end.Reason, end.Message = en.verdict.Reason, en.verdict.Message
-	case w.refused:
-		refused := refusalOf(w.refusal)
+	case en.desired == w && en.absentStatus != nil:
+		end.Reason, end.Message = en.absentStatus.Reason, en.absentStatus.Message
+	case w.isRefused:
+		refused := newRefusal(w.refusal)
 		end.Reason, end.Message = refused.Reason, wire.Line(refused.Message)
 	}
 	return end
 }
 
-// judge tells the hub why there is no pod, unless it wants another by now.
-func (e *Engine) judge(en *entry, w *wanted, verdict wire.PodStatus) {
+// setAbsent tells the hub why there is no pod, unless it wants another by now.
+func (e *Engine) setAbsent(en *podState, w *desiredPod, verdict wire.PodStatus) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if en.want != w || en.mine() {
+	if en.desired != w || en.runsDesired() {
 		return
 	}
 	verdict.Generation = w.generation
-	en.verdict = &verdict
-	delete(e.failing, en.place)
+	en.absentStatus = &verdict
+	delete(e.retried, en.name)
 	if verdict.Retried {
-		e.failing[en.place] = struct{}{}
+		e.retried[en.name] = struct{}{}
 	}
-	e.publish(en)
+	e.publishStatus(en)
 }
 
-// refuse tells the hub what was refused, and returns the error for another attempt
+// setRefused tells the hub what was refused, and returns the error for another attempt
 // if that may heal.
-func (e *Engine) refuse(en *entry, w *wanted, err error) error {
+func (e *Engine) setRefused(en *podState, w *desiredPod, err error) error {
 	var refused *RefusedError
 	if !errors.As(err, &refused) {
-		refused = refusalOf(err)
+		refused = newRefusal(err)
 	}
-	e.judge(en, w, wire.PodStatus{Reason: refused.Reason, Message: wire.Line(refused.Message), Retried: refused.Retried})
+	e.setAbsent(en, w, wire.PodStatus{Reason: refused.Reason, Message: wire.Line(refused.Message), Retried: refused.Retried})
 	if !refused.Retried {
 		return nil
 	}
@@ -132,18 +132,18 @@ const (
 	stateDeleting = "deleting"
 )
 
-// state is for the metrics; e.mu is held.
-func (en *entry) state() string {
+// stateLabel is for the metrics; e.mu is held.
+func (en *podState) stateLabel() string {
 	switch {
-	case en.live == nil && en.want != nil && en.over == en.want:
+	case en.live == nil && en.desired != nil && en.finished == en.desired:
 		return stateEnded
-	case en.live == nil && en.verdict != nil:
+	case en.live == nil && en.absentStatus != nil:
 		return stateRefused
 	case en.live == nil:
 		return stateWaiting
 	case en.live.deleting:
 		return stateDeleting
-	case en.live.ended:
+	case en.live.hasEnded:
 		return stateEnded
 	case en.live.pod.Status.Phase == corev1.PodRunning:
 		return stateRunning

@@ -25,7 +25,7 @@ import (
 	"github.com/spokelet/spokelet/api/wire"
 )
 
-func TestNamespaceOfTheOwnerTakesPodsOnceItSaysSo(t *testing.T) {
+func TestOwnerNamespaceTakesPodsOnceLabelled(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.makeNamespace(nil)
@@ -38,7 +38,7 @@ func TestNamespaceOfTheOwnerTakesPodsOnceItSaysSo(t *testing.T) {
 		t.Errorf("status does not say what to do: %+v", s)
 	}
 	// As after many attempts: the next but one would be in a minute.
-	it := item{place: place{Namespace: c.namespace, Name: "web"}}
+	it := queueItem{pod: namespacedName{Namespace: c.namespace, Name: "web"}}
 	for range 20 {
 		a.queue.AddRateLimited(it)
 	}
@@ -49,13 +49,13 @@ func TestNamespaceOfTheOwnerTakesPodsOnceItSaysSo(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.appears("web", "uid-web")
-	if took := time.Since(began); took > longestRetry/2 {
+	if took := time.Since(began); took > maxRetry/2 {
 		t.Errorf("the pod was made after %s, which an attempt does too", took)
 	}
 	h.is("web", "is there, without a reason", func(s told) bool { return s.Status != nil && s.Reason == "" })
 }
 
-func TestNamespacesThatTakeNoPods(t *testing.T) {
+func TestReservedNamespacesTakeNoPods(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	h := newHub(c)
@@ -77,7 +77,7 @@ func TestNamespacesThatTakeNoPods(t *testing.T) {
 	}
 }
 
-func TestPodOfSomebodyElseIsLeftAlone(t *testing.T) {
+func TestForeignPodIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.makeNamespace(map[string]string{LabelPods: PodsAllowed})
@@ -104,7 +104,7 @@ func TestPodOfSomebodyElseIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestObjectOfSomebodyElseIsNeitherTouchedNorUsed(t *testing.T) {
+func TestForeignObjectIsNeitherChangedNorUsed(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]wire.PodObject{
 		"one that the hub has":     {Text: map[string]string{"k": "hub"}},
@@ -138,7 +138,7 @@ func TestObjectOfSomebodyElseIsNeitherTouchedNorUsed(t *testing.T) {
 	}
 }
 
-func TestAnEphemeralContainerReadsNothingOfSomebodyElse(t *testing.T) {
+func TestEphemeralContainerReadsNoForeignObject(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.makeNamespace(map[string]string{LabelPods: PodsAllowed})
@@ -170,7 +170,7 @@ func TestAnEphemeralContainerReadsNothingOfSomebodyElse(t *testing.T) {
 	}
 }
 
-func TestWhatTheSpokeRefusesIsSaidAndHeals(t *testing.T) {
+func TestRefusalIsReportedAndRecovers(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.makeNamespace(map[string]string{LabelPods: PodsAllowed})
@@ -196,7 +196,7 @@ func TestWhatTheSpokeRefusesIsSaidAndHeals(t *testing.T) {
 	c.appears("web", "uid-web")
 }
 
-func TestWhoRefusesAPodIsTheReason(t *testing.T) {
+func TestRefusalReasonNamesItsSource(t *testing.T) {
 	t.Parallel()
 	enforce := map[string]string{LabelPods: PodsAllowed, "pod-security.kubernetes.io/enforce": "restricted"}
 	reader := []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"namespaces", "pods"}, Verbs: []string{"get", "list", "watch"}}}
@@ -300,7 +300,7 @@ func (c *cluster) refuses(words string) {
 	})
 }
 
-func TestPodThatTheSpokeCannotTakeSaysWhy(t *testing.T) {
+func TestUnsupportedPodReportsTheReason(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	h := newHub(c)
@@ -345,7 +345,7 @@ func TestImmutableCopyIsReplaced(t *testing.T) {
 	})
 }
 
-func TestNamespaceThatWasDeletedComesAgainWithWhatPodsNeed(t *testing.T) {
+func TestDeletedNamespaceIsRecreatedWithCopies(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	h := newHub(c)
@@ -380,7 +380,7 @@ func (d deaf) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-func TestPodWhoseCreationWasNotAnsweredIsAdopted(t *testing.T) {
+func TestPodIsAdoptedAfterALostCreateResponse(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	h := newHub(c)
@@ -398,7 +398,7 @@ func TestPodWhoseCreationWasNotAnsweredIsAdopted(t *testing.T) {
 	}
 }
 
-func TestPodWaitsForWhatTheHubHasNotTold(t *testing.T) {
+func TestPodWaitsForUnknownObjects(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	h := newHub(c)
@@ -408,7 +408,7 @@ func TestPodWaitsForWhatTheHubHasNotTold(t *testing.T) {
 	h.put(wire.KindPod, h.key("web").String(), "uid-web", p)
 	h.want(h.pod("other"))
 	c.appears("other", "uid-other")
-	c.eventually("one pod waits", func() bool { return a.states()[stateWaiting] == 1 })
+	c.eventually("one pod waits", func() bool { return a.countStates()[stateWaiting] == 1 })
 	if c.pod("web") != nil {
 		t.Error("the pod was made before its ConfigMap is known")
 	}
@@ -416,7 +416,7 @@ func TestPodWaitsForWhatTheHubHasNotTold(t *testing.T) {
 	c.appears("web", "uid-web")
 }
 
-func TestServiceAccountIsMadeWhereTheNamespaceIsOurs(t *testing.T) {
+func TestServiceAccountIsCreatedInOwnNamespace(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	h := newHub(c)
@@ -432,7 +432,7 @@ func TestServiceAccountIsMadeWhereTheNamespaceIsOurs(t *testing.T) {
 	}
 }
 
-func TestServiceAccountIsLeftToTheOwnerOfTheNamespace(t *testing.T) {
+func TestServiceAccountIsNotCreatedInOwnersNamespace(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.makeNamespace(map[string]string{LabelPods: PodsAllowed})
@@ -455,7 +455,7 @@ func TestServiceAccountIsLeftToTheOwnerOfTheNamespace(t *testing.T) {
 	}
 }
 
-func TestAccountWithoutRightsIsTheReason(t *testing.T) {
+func TestMissingRightIsTheReason(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	h := newHub(c)
@@ -479,7 +479,7 @@ func TestAccountWithoutRightsIsTheReason(t *testing.T) {
 	c.appears("web", "uid-web")
 }
 
-func TestPrefixKeepsTheHubsNamespacesApart(t *testing.T) {
+func TestPrefixSeparatesHubNamespaces(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	h := newHub(c)

@@ -31,7 +31,7 @@ import (
 // Copies whose pod is not there any more, or never was, are found if the account may
 // list ConfigMaps and Secrets, which an agent that runs may not; log says so if not.
 func Remove(ctx context.Context, cfg *rest.Config, log logr.Logger, account, hubID string) error {
-	s, err := newSpoke(cfg, account)
+	s, err := newSpokeClient(cfg, account)
 	if err != nil {
 		return err
 	}
@@ -46,21 +46,21 @@ func Remove(ctx context.Context, cfg *rest.Config, log logr.Logger, account, hub
 	}
 	var errs []error
 	for i := range pods.Items {
-		errs = append(errs, s.remove(ctx, &pods.Items[i]))
+		errs = append(errs, s.deletePod(ctx, &pods.Items[i]))
 	}
-	b := &broom{names: s.names, log: log, selector: ours, until: time.Now().Add(rightTakes)}
+	b := &copyCleaner{names: s.metadata, log: log, selector: ours, until: time.Now().Add(rightPropagation)}
 	for _, resource := range []string{"configmaps", "secrets"} {
-		errs = append(errs, b.sweep(ctx, resource))
+		errs = append(errs, b.deleteCopies(ctx, resource))
 	}
 	return errors.Join(errs...)
 }
 
-// rightTakes is how long a right that was given a moment ago may be on its way to those
+// rightPropagation is how long a right that was given a moment ago may be on its way to those
 // who are asked.
-const rightTakes = 5 * time.Second
+const rightPropagation = 5 * time.Second
 
-// broom removes what pods left behind.
-type broom struct {
+// copyCleaner removes what pods left behind.
+type copyCleaner struct {
 	names    metadata.Interface
 	log      logr.Logger
 	selector string
@@ -68,8 +68,8 @@ type broom struct {
 	until time.Time
 }
 
-// sweep removes all copies that the selector names. What they hold is not read.
-func (b *broom) sweep(ctx context.Context, resource string) error {
+// deleteCopies removes all copies that the selector names. What they hold is not read.
+func (b *copyCleaner) deleteCopies(ctx context.Context, resource string) error {
 	copies := b.names.Resource(corev1.SchemeGroupVersion.WithResource(resource))
 	found, err := inventory.List(ctx, copies, metav1.ListOptions{LabelSelector: b.selector}, b.until)
 	if apierrors.IsForbidden(err) {
@@ -94,10 +94,10 @@ func (b *broom) sweep(ctx context.Context, resource string) error {
 	return errors.Join(errs...)
 }
 
-// copyKey returns what an object is a copy of, if it is one: of that kind, and of the name
+// copySource returns what an object is a copy of, if it is one: of that kind, and of the name
 // that copies of it have. Labels and annotations travel along when somebody makes another
 // object of a copy.
-func copyKey(resource string, found metav1.Object) (wire.PodObjectKey, bool) {
+func copySource(resource string, found metav1.Object) (wire.PodObjectKey, bool) {
 	parts := strings.Split(found.GetAnnotations()[AnnotationHubObject], "/")
 	if len(parts) != 3 || parts[1] == "" {
 		return wire.PodObjectKey{}, false
@@ -111,14 +111,14 @@ func copyKey(resource string, found metav1.Object) (wire.PodObjectKey, bool) {
 
 // isCopy reports whether an object is a copy that an agent with any prefix made where it is.
 func isCopy(resource string, found metav1.Object) bool {
-	key, ok := copyKey(resource, found)
+	key, ok := copySource(resource, found)
 	return ok && strings.HasSuffix(found.GetNamespace(), key.Namespace)
 }
 
-// remove ends one pod. Its copies go first, for it is the pod that tells of them; it
+// deletePod ends one pod. Its copies go first, for it is the pod that tells of them; it
 // does not stay for one that does not go.
-func (s *spoke) remove(ctx context.Context, pod *corev1.Pod) error {
-	errs := s.clear(ctx, pod)
+func (s *spokeClient) deletePod(ctx context.Context, pod *corev1.Pod) error {
+	errs := s.deleteCopiesOf(ctx, pod)
 	err := s.core.Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		errs = append(errs, fmt.Errorf("end pod %s/%s: %w", pod.Namespace, pod.Name, err))
@@ -126,18 +126,18 @@ func (s *spoke) remove(ctx context.Context, pod *corev1.Pod) error {
 	return errors.Join(errs...)
 }
 
-// clear removes the copies of what one pod refers to, those that it can.
-func (s *spoke) clear(ctx context.Context, pod *corev1.Pod) []error {
+// deleteCopiesOf removes the copies of what one pod refers to, those that it can.
+func (s *spokeClient) deleteCopiesOf(ctx context.Context, pod *corev1.Pod) []error {
 	var errs []error
-	for _, key := range copiesOf(pod, pod.Namespace) {
-		at := place{Namespace: pod.Namespace, Name: copyName(key)}
-		shelf := s.shelf(key.Kind)
+	for _, key := range referencedCopies(pod, pod.Namespace) {
+		at := namespacedName{Namespace: pod.Namespace, Name: copyName(key)}
+		shelf := s.copyStore(key.Kind)
 		found, err := shelf.get(ctx, at)
-		if err == nil && found.hub == pod.Labels[translate.LabelHub] && found.isOf(key) {
+		if err == nil && found.hubID == pod.Labels[translate.LabelHub] && found.isCopyOf(key) {
 			err = shelf.delete(ctx, at, found)
 		}
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-			errs = append(errs, aboutCopy(key, err))
+			errs = append(errs, wrapCopyError(key, err))
 		}
 	}
 	return errs

@@ -23,7 +23,7 @@ import (
 	"github.com/spokelet/spokelet/api/wire"
 )
 
-func TestAnAgentThatGoesEndsThePodsAndNothingElse(t *testing.T) {
+func TestRemoveEndsOnlyPodsOfTheHub(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	h := newHub(c)
@@ -106,7 +106,7 @@ type roundTrip func(*http.Request) (*http.Response, error)
 // RoundTrip implements http.RoundTripper.
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-func TestAPodEndsThoughACopyDoesNotGo(t *testing.T) {
+func TestPodEndsWhenACopyCannotBeDeleted(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	h := newHub(c)
@@ -151,7 +151,7 @@ func (b broken) RoundTrip(r *http.Request) (*http.Response, error) {
 	return b.next.RoundTrip(r)
 }
 
-func TestTheHubHearsOfAnEndWhenTheCopiesAreGone(t *testing.T) {
+func TestGoneIsReportedAfterTheCopiesAreDeleted(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	h := newHub(c)

@@ -11,7 +11,7 @@ import (
 	"github.com/spokelet/spokelet/agent/pod/translate"
 )
 
-func TestWhatIsMadeOfACopyIsNone(t *testing.T) {
+func TestDuplicateOfACopyIsNoCopy(t *testing.T) {
 	cases := map[string]struct {
 		reason                    string
 		resource, namespace, name string

@@ -101,7 +101,7 @@ func (c *cluster) appears(name string, uid types.UID) *corev1.Pod {
 	var pod *corev1.Pod
 	c.eventually("pod "+name+" is in the spoke", func() bool {
 		pod = c.pod(name)
-		return pod != nil && presenceOf(pod).hubUID == uid
+		return pod != nil && newLiveState(pod).hubUID == uid
 	})
 	return pod
 }

@@ -17,76 +17,76 @@ import (
 	"github.com/spokelet/spokelet/internal/podrefs"
 )
 
-// place is the name of a pod in the spoke.
-type place = types.NamespacedName
+// namespacedName is the name of a pod in the spoke.
+type namespacedName = types.NamespacedName
 
-// entry is all that is known of the pods of one name. It is guarded by Engine.mu,
+// podState is all that is known of the pods of one name. It is guarded by Engine.mu,
 // want and live may be read without once they are taken from it: they are replaced
 // and never changed.
-type entry struct {
-	place place
+type podState struct {
+	name namespacedName
 	// key on the hub; not set for a pod in a namespace that no pod of the hub has.
 	key wire.PodKey
 
-	want                  *wanted
+	desired               *desiredPod
 	withdrawn, unreadable bool
-	live                  *live
-	last                  memory
+	live                  *livePod
+	lastSeen              lastSeen
 	// final is how the hub's pod was last seen in the spoke, once it is there no more.
-	final *final
-	// gone is the last pod of the spoke that was deleted; what is said of it later
+	final *finalStatus
+	// deletedUID is the last pod of the spoke that was deleted; what is said of it later
 	// is late.
-	gone types.UID
+	deletedUID types.UID
 
-	// brought is the want that the spoke's pod is brought to.
-	brought *wanted
-	// over is the want for which nothing runs any more.
-	over *wanted
-	// verdict says why there is no pod; nil while there is one or nothing is known.
-	verdict *wire.PodStatus
-	// complained is the want of the last event about an update.
-	complained *wanted
-	// noted is the pod of the hub, and what the last event about its annotations named.
-	noted noted
+	// applied is the want that the spoke's pod is brought to.
+	applied *desiredPod
+	// finished is the want for which nothing runs any more.
+	finished *desiredPod
+	// absentStatus says why there is no pod; nil while there is one or nothing is known.
+	absentStatus *wire.PodStatus
+	// warned is the want of the last event about an update.
+	warned *desiredPod
+	// annotationReport is the pod of the hub, and what the last event about its annotations named.
+	annotationReport annotationReport
 
-	held   map[wire.PodObjectKey]struct{}
-	events journal
-	// doing is what a worker did last about the name.
-	doing task
+	references map[wire.PodObjectKey]struct{}
+	events     eventLog
+	// lastAction is what a worker did last about the name.
+	lastAction podAction
 }
 
-// task is an action for one pod of the hub, or for one that it does not know.
-type task struct {
+// podAction is an action for one pod of the hub, or for one that it does not know.
+type podAction struct {
 	what action
 	uid  types.UID
 }
 
-// noted is what the hub was told of the annotations of one pod.
-type noted struct {
+// annotationReport is what the hub was told of the annotations of one pod.
+type annotationReport struct {
 	uid     types.UID
 	leftOut string
 }
 
-// begin takes what is done now, and tells whether it is something else than before;
+// startAction takes what is done now, and tells whether it is something else than before;
 // Engine.mu is held.
-func (en *entry) begin(what action) bool {
-	before := en.doing
-	en.doing = task{what: what}
-	if en.want != nil {
-		en.doing.uid = en.want.uid
+func (en *podState) startAction(what action) bool {
+	before := en.lastAction
+	en.lastAction = podAction{what: what}
+	if en.desired != nil {
+		en.lastAction.uid = en.desired.uid
 	}
-	return en.doing != before
+	return en.lastAction != before
 }
 
-// final is the last status of a pod.
-type final struct {
+// finalStatus is the last status of a pod.
+type finalStatus struct {
 	hubUID types.UID
 	status corev1.PodStatus
 }
 
-// finalOf is the last status of the pod that is wanted, nil if it is not known. A
+// lastStatus is the last status of the pod that is wanted, nil if it is not known. A
 // kubelet writes it and deletes the pod at once: the hub may not have it.
-func (e *Engine) finalOf(en *entry, w *wanted) *corev1.PodStatus {
+func (e *Engine) lastStatus(en *podState, w *desiredPod) *corev1.PodStatus {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if en.final == nil || en.final.hubUID != w.uid {
@@ -95,9 +95,9 @@ func (e *Engine) finalOf(en *entry, w *wanted) *corev1.PodStatus {
 	return &en.final.status
 }
 
-// wanted is one version of a pod of the hub.
-type wanted struct {
-	demand
+// desiredPod is one version of a pod of the hub.
+type desiredPod struct {
+	desiredState
 	generation int64
 	// group is that of the nodes that the pod is bound to, empty for the rest.
 	group string
@@ -106,8 +106,8 @@ type wanted struct {
 	// pod is what is to be in the spoke; nil when refusal says why it may not.
 	pod     *corev1.Pod
 	refusal error
-	// partly says what of the pod the spoke does not take, when it takes the rest.
-	partly error
+	// partialRefusal says what of the pod the spoke does not take, when it takes the rest.
+	partialRefusal error
 	// leftOutAnnotations names the annotations that the spoke's owner does not let in.
 	leftOutAnnotations string
 	refs               []wire.PodObjectKey
@@ -116,18 +116,18 @@ type wanted struct {
 	namespaceUID types.UID
 }
 
-// live is one version of a pod of the spoke, without managed fields.
-type live struct {
-	presence
+// livePod is one version of a pod of the spoke, without managed fields.
+type livePod struct {
+	liveState
 	pod  *corev1.Pod
 	refs []wire.PodObjectKey
 }
 
-func presenceOf(pod *corev1.Pod) presence {
-	p := presence{
+func newLiveState(pod *corev1.Pod) liveState {
+	p := liveState{
 		uid:      pod.UID,
 		hubUID:   types.UID(pod.Labels[translate.LabelHubPodUID]),
-		ended:    pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed,
+		hasEnded: pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed,
 		deleting: pod.DeletionTimestamp != nil,
 	}
 	if pod.DeletionGracePeriodSeconds != nil {
@@ -136,16 +136,16 @@ func presenceOf(pod *corev1.Pod) presence {
 	return p
 }
 
-// mine tells whether the spoke's pod is the hub's that is wanted.
-func (en *entry) mine() bool {
-	return en.want != nil && en.live != nil && en.live.hubUID == en.want.uid
+// runsDesired tells whether the spoke's pod is the hub's that is wanted.
+func (en *podState) runsDesired() bool {
+	return en.desired != nil && en.live != nil && en.live.hubUID == en.desired.uid
 }
 
-// refs are the objects that the pods of the name use.
-func (en *entry) refs() map[wire.PodObjectKey]struct{} {
+// referencedObjects are the objects that the pods of the name use.
+func (en *podState) referencedObjects() map[wire.PodObjectKey]struct{} {
 	refs := map[wire.PodObjectKey]struct{}{}
-	if en.want != nil && (en.live != nil || en.over != en.want) {
-		for _, key := range en.want.refs {
+	if en.desired != nil && (en.live != nil || en.finished != en.desired) {
+		for _, key := range en.desired.refs {
 			refs[key] = struct{}{}
 		}
 	}
@@ -158,112 +158,112 @@ func (en *entry) refs() map[wire.PodObjectKey]struct{} {
 }
 
 // hubKey is the name on the hub of a pod in the spoke.
-func (e *Engine) hubKey(at place) (wire.PodKey, bool) {
+func (e *Engine) hubKey(at namespacedName) (wire.PodKey, bool) {
 	namespace, ok := e.hubNamespace(at.Namespace)
 	return wire.PodKey{Namespace: namespace, Name: at.Name}, ok
 }
 
-// situation of an entry; e.mu is held.
-func (e *Engine) situation(en *entry) situation {
-	s := situation{
-		listed: e.listed, synced: e.synced,
+// decisionInput of an entry; e.mu is held.
+func (e *Engine) decisionInput(en *podState) decisionInput {
+	s := decisionInput{
+		podsListed: e.podsListed, hubSynced: e.hubSynced,
 		withdrawn: en.withdrawn, unreadable: en.unreadable,
-		last: en.last, brought: en.brought == en.want,
+		lastSeen: en.lastSeen, applied: en.applied == en.desired,
 	}
-	if en.want != nil {
-		s.want = &en.want.demand
-		s.told = e.told(en.want)
+	if en.desired != nil {
+		s.desired = &en.desired.desiredState
+		s.objectsKnown = e.objectsKnown(en.desired)
 	}
 	if en.live != nil {
-		s.live = &en.live.presence
-		_, s.forced = e.forced[en.live.hubUID]
+		s.live = &en.live.liveState
+		_, s.forceDeleted = e.forcedDeletions[en.live.hubUID]
 	}
 	return s
 }
 
-// told tells whether the hub has told of all that a pod refers to; e.mu is held.
-func (e *Engine) told(w *wanted) bool {
+// objectsKnown tells whether the hub has told of all that a pod refers to; e.mu is held.
+func (e *Engine) objectsKnown(w *desiredPod) bool {
 	return !slices.ContainsFunc(w.refs, func(key wire.PodObjectKey) bool {
 		o := e.objects[key]
-		return o == nil || o.want == nil
+		return o == nil || o.desired == nil
 	})
 }
 
-// entryAt returns the entry of a place, made if need be; e.mu is held.
-func (e *Engine) entryAt(at place) *entry {
-	if en, ok := e.entries[at]; ok {
+// getOrCreatePod returns the entry of a place, made if need be; e.mu is held.
+func (e *Engine) getOrCreatePod(at namespacedName) *podState {
+	if en, ok := e.pods[at]; ok {
 		return en
 	}
-	en := &entry{place: at, held: map[wire.PodObjectKey]struct{}{}}
+	en := &podState{name: at, references: map[wire.PodObjectKey]struct{}{}}
 	if key, ok := e.hubKey(at); ok {
 		en.key = key
 	}
-	e.entries[at] = en
+	e.pods[at] = en
 	return en
 }
 
-// relink makes an entry a user of what its pods refer to, and of nothing else; e.mu
+// updateReferences makes an entry a user of what its pods refer to, and of nothing else; e.mu
 // is held. It returns what nobody uses any more.
-func (e *Engine) relink(en *entry) []wire.PodObjectKey {
-	refs := en.refs()
+func (e *Engine) updateReferences(en *podState) []wire.PodObjectKey {
+	refs := en.referencedObjects()
 	for key := range refs {
-		if _, held := en.held[key]; !held {
-			e.objectAt(key).use(en.place)
+		if _, held := en.references[key]; !held {
+			e.getOrCreateObject(key).addUser(en.name)
 		}
 	}
 	var unused []wire.PodObjectKey
-	for key := range en.held {
-		if _, still := refs[key]; !still && e.objectAt(key).release(en.place) {
+	for key := range en.references {
+		if _, still := refs[key]; !still && e.getOrCreateObject(key).removeUser(en.name) {
 			unused = append(unused, key)
-			e.queue.Add(item{object: key})
+			e.queue.Add(queueItem{object: key})
 		}
 	}
-	en.held = refs
+	en.references = refs
 	return unused
 }
 
-// match finds out whether the spoke's pod is as it is wanted; e.mu is held.
-func (en *entry) match() {
-	if en.brought == en.want || !en.mine() || en.want.pod == nil {
+// updateApplied finds out whether the spoke's pod is as it is wanted; e.mu is held.
+func (en *podState) updateApplied() {
+	if en.applied == en.desired || !en.runsDesired() || en.desired.pod == nil {
 		return
 	}
-	if translate.Change(en.want.pod, en.live.pod).Empty() {
-		en.brought = en.want
+	if translate.ComputeChanges(en.desired.pod, en.live.pod).Empty() {
+		en.applied = en.desired
 	}
 }
 
 // setLive takes what a pod of the spoke is now, nil when it is gone; e.mu is held.
-func (e *Engine) setLive(en *entry, now *live) {
+func (e *Engine) setLive(en *podState, now *livePod) {
 	if (en.live == nil) != (now == nil) {
-		e.count(en.place.Namespace, now != nil)
+		e.countPodsOf(en.name.Namespace, now != nil)
 	}
 	if now != nil && (en.live == nil || en.live.uid != now.uid) {
-		en.brought = nil
+		en.applied = nil
 	}
 	if now != nil {
-		before := en.last.uid == now.uid && en.last.ended
-		en.last = memory{uid: now.uid, hubUID: now.hubUID, ended: before || now.ended && !now.deleting}
+		before := en.lastSeen.uid == now.uid && en.lastSeen.hasEnded
+		en.lastSeen = lastSeen{uid: now.uid, hubUID: now.hubUID, hasEnded: before || now.hasEnded && !now.deleting}
 	}
 	en.live = now
-	e.relink(en)
+	e.updateReferences(en)
 }
 
-// liveOf is what is kept of a pod of the spoke.
-func (e *Engine) liveOf(pod *corev1.Pod, before *live) *live {
+// newLivePod is what is kept of a pod of the spoke.
+func (e *Engine) newLivePod(pod *corev1.Pod, before *livePod) *livePod {
 	pod.ManagedFields = nil
-	now := &live{presence: presenceOf(pod), pod: pod}
+	now := &livePod{liveState: newLiveState(pod), pod: pod}
 	if before != nil && before.uid == now.uid && len(before.pod.Spec.EphemeralContainers) == len(pod.Spec.EphemeralContainers) {
 		now.refs = before.refs
 		return now
 	}
 	if namespace, ok := e.hubNamespace(pod.Namespace); ok {
-		now.refs = copiesOf(pod, namespace)
+		now.refs = referencedCopies(pod, namespace)
 	}
 	return now
 }
 
-// refsOf are the objects that a pod of the hub refers to.
-func refsOf(refs []podrefs.Ref, namespace string) []wire.PodObjectKey {
+// objectKeys are the objects that a pod of the hub refers to.
+func objectKeys(refs []podrefs.Ref, namespace string) []wire.PodObjectKey {
 	var keys []wire.PodObjectKey
 	for _, ref := range refs {
 		keys = append(keys, wire.PodObjectKey{Kind: ref.Kind, Namespace: namespace, Name: ref.Name})
@@ -271,144 +271,144 @@ func refsOf(refs []podrefs.Ref, namespace string) []wire.PodObjectKey {
 	return keys
 }
 
-// observe takes a pod of the spoke as it is now, from the watch or as the answer to
+// observePod takes a pod of the spoke as it is now, from the watch or as the answer to
 // a write, and tells the hub.
-func (e *Engine) observe(pod *corev1.Pod) {
+func (e *Engine) observePod(pod *corev1.Pod) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	at := place{Namespace: pod.Namespace, Name: pod.Name}
-	en := e.entryAt(at)
-	if pod.UID == en.gone {
+	at := namespacedName{Namespace: pod.Namespace, Name: pod.Name}
+	en := e.getOrCreatePod(at)
+	if pod.UID == en.deletedUID {
 		return
 	}
 	before := en.live
-	if before != nil && before.uid == pod.UID && !newer(pod.ResourceVersion, before.pod.ResourceVersion) {
+	if before != nil && before.uid == pod.UID && !isNewer(pod.ResourceVersion, before.pod.ResourceVersion) {
 		return
 	}
-	now := e.liveOf(pod, before)
+	now := e.newLivePod(pod, before)
 	e.setLive(en, now)
-	en.match()
-	e.publish(en)
-	e.publishEarly(en)
+	en.updateApplied()
+	e.publishStatus(en)
+	e.publishEarlyEvents(en)
 	// Most events are of the status, and ask for nothing.
-	if before == nil || before.presence != now.presence || en.brought != en.want {
-		e.queue.Add(item{place: at})
+	if before == nil || before.liveState != now.liveState || en.applied != en.desired {
+		e.queue.Add(queueItem{pod: at})
 	}
 }
 
-// vanish takes that a pod of the spoke is gone; last is how it was then, nil if that
+// observePodDeleted takes that a pod of the spoke is gone; last is how it was then, nil if that
 // is not known.
-func (e *Engine) vanish(at place, uid types.UID, last *corev1.Pod) {
+func (e *Engine) observePodDeleted(at namespacedName, uid types.UID, last *corev1.Pod) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	en, ok := e.entries[at]
+	en, ok := e.pods[at]
 	if !ok {
 		return
 	}
 	if last != nil && en.live != nil && en.live.uid == uid {
-		en.live = &live{presence: en.live.presence, pod: last, refs: en.live.refs}
+		en.live = &livePod{liveState: en.live.liveState, pod: last, refs: en.live.refs}
 	}
-	e.dropLive(en, uid)
+	e.removeLive(en, uid)
 }
 
-// dropLive is vanish; e.mu is held.
-func (e *Engine) dropLive(en *entry, uid types.UID) {
-	en.gone = uid
+// removeLive is vanish; e.mu is held.
+func (e *Engine) removeLive(en *podState, uid types.UID) {
+	en.deletedUID = uid
 	if en.live == nil || en.live.uid != uid {
 		return
 	}
-	en.final = &final{hubUID: en.live.hubUID, status: en.live.pod.Status}
+	en.final = &finalStatus{hubUID: en.live.hubUID, status: en.live.pod.Status}
 	e.setLive(en, nil)
-	e.queue.Add(item{place: en.place})
+	e.queue.Add(queueItem{pod: en.name})
 	// What it took of a quota is free again. A few are woken, each in its turn, as a map
 	// has no order: those that fail again would fill the workers' time.
 	woken := 0
-	for at := range e.failing {
-		if at.Namespace != en.place.Namespace {
+	for at := range e.retried {
+		if at.Namespace != en.name.Namespace {
 			continue
 		}
-		e.queue.Add(item{place: at})
-		if woken++; woken == wakeAtOnce {
+		e.queue.Add(queueItem{pod: at})
+		if woken++; woken == maxRetriedAtOnce {
 			return
 		}
 	}
 }
 
-// wakeAtOnce is how many of those that were refused are tried again when a pod of
+// maxRetriedAtOnce is how many of those that were refused are tried again when a pod of
 // their namespace has ended.
-const wakeAtOnce = 8
+const maxRetriedAtOnce = 8
 
-// resync takes that the spoke had the pods with these UIDs, and no others, at a
+// observePodList takes that the spoke had the pods with these UIDs, and no others, at a
 // version.
-func (e *Engine) resync(seen map[types.UID]struct{}, version string) {
+func (e *Engine) observePodList(seen map[types.UID]struct{}, version string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, en := range e.entries {
+	for _, en := range e.pods {
 		if en.live == nil {
 			continue
 		}
 		// One that we made since is not missing.
-		if _, ok := seen[en.live.uid]; !ok && !newer(en.live.pod.ResourceVersion, version) {
-			e.dropLive(en, en.live.uid)
+		if _, ok := seen[en.live.uid]; !ok && !isNewer(en.live.pod.ResourceVersion, version) {
+			e.removeLive(en, en.live.uid)
 		}
 	}
-	e.blind = nil
-	if e.listed {
+	e.listError = nil
+	if e.podsListed {
 		return
 	}
-	e.listed = true
-	e.collector.podsKnown()
-	for at := range e.entries {
-		e.queue.Add(item{place: at})
+	e.podsListed = true
+	e.collector.handlePodsKnown()
+	for at := range e.pods {
+		e.queue.Add(queueItem{pod: at})
 	}
 	for key := range e.objects {
-		e.queue.Add(item{object: key})
+		e.queue.Add(queueItem{object: key})
 	}
-	e.conclude()
+	e.completeSources()
 }
 
-// newer tells whether resourceVersion a is later than b; what cannot be compared
+// isNewer tells whether resourceVersion a is later than b; what cannot be compared
 // is.
-func newer(a, b string) bool {
+func isNewer(a, b string) bool {
 	order, err := resourceversion.CompareResourceVersion(a, b)
 	return err != nil || order > 0
 }
 
-// forget drops an entry that neither side has; e.mu is held.
-func (e *Engine) forget(en *entry) {
-	en.over = en.want
-	e.relink(en)
-	delete(e.failing, en.place)
-	delete(e.entries, en.place)
-	e.collector.podForgotten(en.place.Namespace)
+// forgetPod drops an entry that neither side has; e.mu is held.
+func (e *Engine) forgetPod(en *podState) {
+	en.finished = en.desired
+	e.updateReferences(en)
+	delete(e.retried, en.name)
+	delete(e.pods, en.name)
+	e.collector.handlePodForgotten(en.name.Namespace)
 	if en.key.Name != "" {
 		e.statuses.Delete(en.key.String())
 	}
 	for _, key := range en.events.keys {
-		e.happenings.Delete(key)
+		e.events.Delete(key)
 	}
 }
 
 // Locate tells where a pod of the hub is in the spoke, and the UID of the hub's pod
 // that it runs for; false when it is not there.
 func (e *Engine) Locate(key wire.PodKey) (namespace string, uid types.UID, ok bool) {
-	at := e.placeOf(key)
+	at := e.spokeName(key)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	en, known := e.entries[at]
+	en, known := e.pods[at]
 	if !known || en.live == nil {
 		return "", "", false
 	}
 	return at.Namespace, en.live.hubUID, true
 }
 
-// states counts the pods by what they are.
-func (e *Engine) states() map[string]int {
+// countStates counts the pods by what they are.
+func (e *Engine) countStates() map[string]int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	out := map[string]int{stateWaiting: 0, stateRefused: 0, statePending: 0, stateRunning: 0, stateEnded: 0, stateDeleting: 0}
-	for en := range maps.Values(e.entries) {
-		out[en.state()]++
+	for en := range maps.Values(e.pods) {
+		out[en.stateLabel()]++
 	}
 	return out
 }

@@ -19,25 +19,25 @@ import (
 // the UID of the hub's pod, and no key of the hub's objects has that kind.
 const kindToken = "token"
 
-func tokensOf(key wire.PodTokenKey) wire.PodObjectKey {
+func tokenObjectKey(key wire.PodTokenKey) wire.PodObjectKey {
 	return wire.PodObjectKey{Kind: kindToken, Namespace: key.Namespace, Name: key.UID}
 }
 
-// acceptToken takes the tokens of one pod.
-func (e *Engine) acceptToken(r resource.Resource) {
+// handleToken takes the tokens of one pod.
+func (e *Engine) handleToken(r resource.Resource) {
 	key, err := wire.ParsePodTokenKey(r.Key)
 	if err == nil {
 		var body wire.PodToken
 		if body, err = wire.DecodePodToken(r.Body); err == nil {
-			e.hold(tokensOf(key), secretOf(key, body))
+			e.setDesiredObject(tokenObjectKey(key), tokenSecret(key, body))
 			return
 		}
 	}
 	e.log.Error(err, "hub sent tokens of a pod that cannot be read", "pod", r.Key)
 }
 
-// secretOf is what a pod's Secret holds.
-func secretOf(key wire.PodTokenKey, body wire.PodToken) *wire.PodObject {
+// tokenSecret is what a pod's Secret holds.
+func tokenSecret(key wire.PodTokenKey, body wire.PodToken) *wire.PodObject {
 	data := map[string][]byte{translate.NamespaceKey: []byte(key.Namespace)}
 	for name, token := range body.Tokens {
 		data[name] = []byte(token)
@@ -45,22 +45,22 @@ func secretOf(key wire.PodTokenKey, body wire.PodToken) *wire.PodObject {
 	return &wire.PodObject{Type: corev1.SecretTypeOpaque, Data: data}
 }
 
-// withdrawToken: the hub has no such pod any more, or it has ended.
-func (e *Engine) withdrawToken(key string) {
+// handleTokenDeleted: the hub has no such pod any more, or it has ended.
+func (e *Engine) handleTokenDeleted(key string) {
 	if k, err := wire.ParsePodTokenKey(key); err == nil {
-		e.release(tokensOf(k))
+		e.clearDesiredObject(tokenObjectKey(k))
 	}
 }
 
-// retain adds to what a pod's Secret is to hold the tokens in it that the hub has not
+// keepUnsentTokens adds to what a pod's Secret is to hold the tokens in it that the hub has not
 // sent: it could not have them, and no volume of the pod could be made without. They
 // are those that the pod reads while it is in the spoke; all else goes.
-func (e *Engine) retain(key wire.PodObjectKey, found, want *replica) {
+func (e *Engine) keepUnsentTokens(key wire.PodObjectKey, found, want *objectCopy) {
 	if key.Kind != kindToken {
 		return
 	}
 	data := maps.Clone(want.object.Data) // which others read
-	for _, name := range e.readTokens(key) {
+	for _, name := range e.tokensRead(key) {
 		token, had := found.object.Data[name]
 		if _, sent := data[name]; had && !sent {
 			data[name] = token
@@ -69,16 +69,16 @@ func (e *Engine) retain(key wire.PodObjectKey, found, want *replica) {
 	want.object.Data = data
 }
 
-// readTokens are the names of the tokens that the pod reads whose Secret it is. It goes
+// tokensRead are the names of the tokens that the pod reads whose Secret it is. It goes
 // by the pod in the spoke: the hub may tell of it later than of its tokens.
-func (e *Engine) readTokens(key wire.PodObjectKey) []string {
+func (e *Engine) tokensRead(key wire.PodObjectKey) []string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	o, ok := e.objects[key]
 	if !ok {
 		return nil
 	}
-	for _, en := range e.usersOf(o) {
+	for _, en := range e.podsUsing(o) {
 		if en.live != nil && string(en.live.hubUID) == key.Name {
 			return translate.TokensRead(&en.live.pod.Spec, en.live.hubUID)
 		}
@@ -86,9 +86,9 @@ func (e *Engine) readTokens(key wire.PodObjectKey) []string {
 	return nil
 }
 
-// copyAt is where the copy of an object is in the spoke.
-func (e *Engine) copyAt(key wire.PodObjectKey) place {
-	return place{Namespace: e.cfg.Prefix + key.Namespace, Name: copyName(key)}
+// copyNamespacedName is where the copy of an object is in the spoke.
+func (e *Engine) copyNamespacedName(key wire.PodObjectKey) namespacedName {
+	return namespacedName{Namespace: e.cfg.Prefix + key.Namespace, Name: copyName(key)}
 }
 
 func copyName(key wire.PodObjectKey) string {
@@ -102,21 +102,21 @@ func copyName(key wire.PodObjectKey) string {
 	}
 }
 
-// copiesOf are the objects that a pod in the spoke refers to, as they are called on
+// referencedCopies are the objects that a pod in the spoke refers to, as they are called on
 // the hub. What the spoke's admission put in is not ours.
-func copiesOf(pod *corev1.Pod, namespace string) []wire.PodObjectKey {
-	return copiesIn(podrefs.Of(pod), namespace)
+func referencedCopies(pod *corev1.Pod, namespace string) []wire.PodObjectKey {
+	return copyKeys(podrefs.Of(pod), namespace)
 }
 
-// needsOf is copiesOf for a pod that is to be made. All that it names is seen to before
+// requiredCopies is referencedCopies for a pod that is to be made. All that it names is seen to before
 // it is there to read it, whatever volume that is in.
-func needsOf(pod *corev1.Pod, namespace string) []wire.PodObjectKey {
-	return copiesIn(podrefs.Made(pod), namespace)
+func requiredCopies(pod *corev1.Pod, namespace string) []wire.PodObjectKey {
+	return copyKeys(podrefs.BeforeAdmission(pod), namespace)
 }
 
-// copiesIn is the inverse of copyName.
-func copiesIn(refs []podrefs.Ref, namespace string) []wire.PodObjectKey {
-	keys := refsOf(refs, namespace)
+// copyKeys is the inverse of copyName.
+func copyKeys(refs []podrefs.Ref, namespace string) []wire.PodObjectKey {
+	keys := objectKeys(refs, namespace)
 	for i := range keys {
 		key := &keys[i]
 		uid, isToken := translate.TokenSecretUID(key.Name)

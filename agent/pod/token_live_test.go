@@ -75,7 +75,7 @@ func (c *cluster) token(p wire.Pod) string {
 	return string(found.Data[podrefs.Tokens(&p.Pod.Spec)[0].Name])
 }
 
-func TestPodGetsTokensOfTheHub(t *testing.T) {
+func TestPodReadsHubTokens(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	h := newHub(c)
@@ -114,7 +114,7 @@ func TestPodGetsTokensOfTheHub(t *testing.T) {
 	c.eventually("the process knows the pod", func() bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		en := b.entries[b.placeOf(h.key("web"))]
+		en := b.pods[b.spokeName(h.key("web"))]
 		return en != nil && en.live != nil
 	})
 
@@ -133,7 +133,7 @@ func TestPodGetsTokensOfTheHub(t *testing.T) {
 	})
 }
 
-func TestATokenThatTheHubCannotRenewStaysInTheSpoke(t *testing.T) {
+func TestUnrenewedTokenStaysInTheSecret(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	h := newHub(c)
@@ -171,7 +171,7 @@ func TestATokenThatTheHubCannotRenewStaysInTheSpoke(t *testing.T) {
 	})
 }
 
-func TestPodWithoutTheHubsConsentIsRefusedUntilItIsThere(t *testing.T) {
+func TestPodWithoutIssuedTokensIsRefusedUntilTheyAre(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	h := newHub(c)
@@ -187,7 +187,7 @@ func TestPodWithoutTheHubsConsentIsRefusedUntilItIsThere(t *testing.T) {
 	c.appears("web", "uid-web")
 }
 
-func TestTokensAreMadeInNamespacesThatTakePodsAlone(t *testing.T) {
+func TestTokenSecretsAreOnlyInAllowedNamespaces(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.makeNamespace(nil)
@@ -204,7 +204,7 @@ func TestTokensAreMadeInNamespacesThatTakePodsAlone(t *testing.T) {
 	}
 }
 
-func TestPodsReadNoTokensOfOthers(t *testing.T) {
+func TestPodsCannotReadTokensOfOthers(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	h := newHub(c)
@@ -227,14 +227,14 @@ func TestPodsReadNoTokensOfOthers(t *testing.T) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		o := a.objects[wire.PodObjectKey{Kind: wire.PodObjectSecret, Namespace: c.namespace, Name: secret}]
-		return len(o.users) == 0 && !o.used
+		return len(o.users) == 0 && !o.mayExist
 	})
 	if c.token(web) != "first" {
 		t.Error("its end has taken the token with it")
 	}
 }
 
-func TestAVolumeThatPassesForOneOfAdmissionIsLeftBehind(t *testing.T) {
+func TestForgedAdmissionVolumeIsOmitted(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.makeNamespace(map[string]string{LabelPods: PodsAllowed})
@@ -257,7 +257,7 @@ func TestAVolumeThatPassesForOneOfAdmissionIsLeftBehind(t *testing.T) {
 	}
 }
 
-func TestAnEphemeralContainerMayReadTheHubsAuthority(t *testing.T) {
+func TestEphemeralContainerReadsHubRootCA(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	h := newHub(c)
@@ -282,7 +282,7 @@ func TestAnEphemeralContainerMayReadTheHubsAuthority(t *testing.T) {
 	}
 }
 
-func TestASecretOfSomebodyElseIsNotOverwrittenByAToken(t *testing.T) {
+func TestForeignSecretIsNotOverwrittenByTokens(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.makeNamespace(map[string]string{LabelPods: PodsAllowed})
@@ -307,7 +307,7 @@ func TestASecretOfSomebodyElseIsNotOverwrittenByAToken(t *testing.T) {
 	c.appears("web", types.UID("uid-web"))
 }
 
-func TestRemoveTakesTheTokensOfPodsToo(t *testing.T) {
+func TestRemoveDeletesTokenSecrets(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	h := newHub(c)

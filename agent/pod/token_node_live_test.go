@@ -14,8 +14,8 @@ import (
 	"github.com/spokelet/spokelet/internal/podrefs"
 )
 
-// TestTheHubsTokenIsWhereAClientLooks has a kubelet mount what was written.
-func TestTheHubsTokenIsWhereAClientLooks(t *testing.T) {
+// TestHubTokenIsAtTheDefaultPath has a kubelet mount what was written.
+func TestHubTokenIsAtTheDefaultPath(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	nodes, err := c.kube.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})

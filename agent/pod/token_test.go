@@ -28,22 +28,22 @@ func askingTwice(p *wire.Pod) {
 }
 
 // oneSecret is a shelf with one copy on it.
-type oneSecret struct{ there *replica }
+type oneSecret struct{ there *objectCopy }
 
-func (s *oneSecret) get(context.Context, place) (*replica, error) { return s.there, nil }
+func (s *oneSecret) get(context.Context, namespacedName) (*objectCopy, error) { return s.there, nil }
 
-func (s *oneSecret) create(_ context.Context, _ place, r *replica) error {
+func (s *oneSecret) create(_ context.Context, _ namespacedName, r *objectCopy) error {
 	s.there = r
 	return nil
 }
 
-func (s *oneSecret) update(ctx context.Context, at place, r *replica) error {
+func (s *oneSecret) update(ctx context.Context, at namespacedName, r *objectCopy) error {
 	return s.create(ctx, at, r)
 }
 
-func (*oneSecret) delete(context.Context, place, *replica) error { return nil }
+func (*oneSecret) delete(context.Context, namespacedName, *objectCopy) error { return nil }
 
-func TestATokenThatTheHubDoesNotSendIsKeptWhileItsPodReadsIt(t *testing.T) {
+func TestUnsentTokenIsKeptWhileItsPodReadsIt(t *testing.T) {
 	const uid = "hub-1"
 	api, second := podrefs.TokenOf(&corev1.ServiceAccountTokenProjection{ExpirationSeconds: new(int64(3607))}).Name, podrefs.TokenOf(&vault).Name
 	key := wire.PodObjectKey{Kind: kindToken, Namespace: "shop", Name: uid}
@@ -100,12 +100,12 @@ func TestATokenThatTheHubDoesNotSendIsKeptWhileItsPodReadsIt(t *testing.T) {
 				tellChanged(t, e, uid, askingTwice)
 			}
 			if tc.live != "" {
-				e.observe(reader(t, tc.live, tc.change))
+				e.observePod(reader(t, tc.live, tc.change))
 			}
-			shelf := &oneSecret{there: e.copyOf(key, &wire.PodObject{Type: corev1.SecretTypeOpaque, Data: tc.there})}
+			shelf := &oneSecret{there: e.newCopy(key, &wire.PodObject{Type: corev1.SecretTypeOpaque, Data: tc.there})}
 			sent := map[string][]byte{api: []byte("2")}
 			want := &wire.PodObject{Type: corev1.SecretTypeOpaque, Data: sent}
-			if err := e.rewrite(t.Context(), shelf, e.copyAt(key), key, e.copyOf(key, want)); err != nil {
+			if err := e.replaceCopy(t.Context(), shelf, e.copyNamespacedName(key), key, e.newCopy(key, want)); err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(tc.want, shelf.there.object.Data); diff != "" {
@@ -129,7 +129,7 @@ func reader(t *testing.T, uid types.UID, change func(*corev1.Pod)) *corev1.Pod {
 	hub.Pod.Spec.Volumes = append([]corev1.Volume{{Name: "vault", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
 		Sources: []corev1.VolumeProjection{{ServiceAccountToken: &vault}},
 	}}}}, hub.Pod.Spec.Volumes...)
-	pod, err := translate.Pod(&hub.Pod, translate.Options{HubID: "hub", Namespace: "shop", Tokens: translate.TokensHub, Issued: true})
+	pod, err := translate.NewPod(&hub.Pod, translate.Options{HubID: "hub", Namespace: "shop", Tokens: translate.TokensHub, Issued: true})
 	if err != nil {
 		t.Fatal(err)
 	}

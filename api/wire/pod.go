@@ -128,8 +128,8 @@ func (p Pod) Encode() ([]byte, error) {
 	return body, nil
 }
 
-// ungroup takes a pod of a group out of where it travels.
-func ungroup(p *Pod) error {
+// restoreGroupedPod takes a pod of a group out of where it travels.
+func restoreGroupedPod(p *Pod) error {
 	if p.Group == "" && p.Grouped == nil {
 		return nil
 	}
@@ -150,7 +150,7 @@ func DecodePod(key string, body []byte) (Pod, error) {
 	if err := json.Unmarshal(body, &p); err != nil {
 		return Pod{}, fmt.Errorf("decode pod: %w: %w", ErrInvalidPod, err)
 	}
-	if err := ungroup(&p); err != nil {
+	if err := restoreGroupedPod(&p); err != nil {
 		return Pod{}, err
 	}
 	if p.Pod.Namespace != k.Namespace || p.Pod.Name != k.Name || p.Pod.UID == "" {

@@ -48,23 +48,23 @@ func Of(pod *corev1.Pod) []Ref {
 	return c.sorted()
 }
 
-// Made is [Of] for a pod that is made in a cluster from one of another, before the
+// BeforeAdmission is [Of] for a pod that is made in a cluster from one of another, before the
 // admission there: what looks like one of [TokenVolumes] is the maker's own, and what
 // it holds is asked for as well.
-func Made(pod *corev1.Pod) []Ref {
-	c := collectBut(pod, nil)
+func BeforeAdmission(pod *corev1.Pod) []Ref {
+	c := collectExcept(pod, nil)
 	delete(c, rootCA)
 	return c.sorted()
 }
 
 // collect leaves out what is mounted by [TokenVolumes].
-func collect(pod *corev1.Pod) collector {
-	return collectBut(pod, TokenVolumes(&pod.Spec))
+func collect(pod *corev1.Pod) refSet {
+	return collectExcept(pod, TokenVolumes(&pod.Spec))
 }
 
-// collectBut leaves out what is mounted by some volumes.
-func collectBut(pod *corev1.Pod, without []string) collector {
-	c := collector{}
+// collectExcept leaves out what is mounted by some volumes.
+func collectExcept(pod *corev1.Pod, without []string) refSet {
+	c := refSet{}
 	for _, s := range pod.Spec.ImagePullSecrets {
 		c.add(wire.PodObjectSecret, s.Name, true)
 	}
@@ -122,10 +122,10 @@ type object struct{ kind, name string }
 
 var rootCA = object{wire.PodObjectConfigMap, RootCA}
 
-// collector tells of each object whether every reference to it is optional.
-type collector map[object]bool
+// refSet tells of each object whether every reference to it is optional.
+type refSet map[object]bool
 
-func (c collector) add(kind, name string, optional bool) {
+func (c refSet) add(kind, name string, optional bool) {
 	if name == "" {
 		return
 	}
@@ -134,7 +134,7 @@ func (c collector) add(kind, name string, optional bool) {
 	c[key] = optional && (before || !seen)
 }
 
-func (c collector) container(from *corev1.Container) {
+func (c refSet) container(from *corev1.Container) {
 	for i := range from.EnvFrom {
 		if r := from.EnvFrom[i].ConfigMapRef; r != nil {
 			c.add(wire.PodObjectConfigMap, r.Name, isTrue(r.Optional))
@@ -150,7 +150,7 @@ func (c collector) container(from *corev1.Container) {
 	}
 }
 
-func (c collector) value(from *corev1.EnvVarSource) {
+func (c refSet) value(from *corev1.EnvVarSource) {
 	if r := from.ConfigMapKeyRef; r != nil {
 		c.add(wire.PodObjectConfigMap, r.Name, isTrue(r.Optional))
 	}
@@ -159,7 +159,7 @@ func (c collector) value(from *corev1.EnvVarSource) {
 	}
 }
 
-func (c collector) volume(from *corev1.VolumeSource) {
+func (c refSet) volume(from *corev1.VolumeSource) {
 	if s := from.ConfigMap; s != nil {
 		c.add(wire.PodObjectConfigMap, s.Name, isTrue(s.Optional))
 	}
@@ -174,7 +174,7 @@ func (c collector) volume(from *corev1.VolumeSource) {
 	}
 }
 
-func (c collector) projection(from *corev1.VolumeProjection) {
+func (c refSet) projection(from *corev1.VolumeProjection) {
 	if s := from.ConfigMap; s != nil {
 		c.add(wire.PodObjectConfigMap, s.Name, isTrue(s.Optional))
 	}
@@ -183,7 +183,7 @@ func (c collector) projection(from *corev1.VolumeProjection) {
 	}
 }
 
-func (c collector) sorted() []Ref {
+func (c refSet) sorted() []Ref {
 	refs := make([]Ref, 0, len(c))
 	for key, optional := range c {
 		refs = append(refs, Ref{Kind: key.kind, Name: key.name, Optional: optional})

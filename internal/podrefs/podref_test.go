@@ -150,19 +150,19 @@ func TestTokenVolumes(t *testing.T) {
 }
 
 // One of the hub's that stayed would be read by the spoke's kubelet, seen by nobody.
-func TestMadeLooksIntoEveryVolume(t *testing.T) {
+func TestBeforeAdmissionReadsEveryVolume(t *testing.T) {
 	pod := read(t, `{"volumes":[{"name":"kube-api-access-a","projected":{"sources":[
 			{"secret":{"name":"s"}},{"configMap":{"name":"kube-root-ca.crt"}},{"configMap":{"name":"c","optional":true}}]}}],
 		"containers":[{"name":"a",`+injectedAt+`,"envFrom":[{"secretRef":{"name":"e"}}]}]}`)
 	if diff := gocmp.Diff([]Ref{secret("e", false)}, Of(pod)); diff != "" {
 		t.Errorf("Of() (-want +got):\n%s", diff)
 	}
-	if diff := gocmp.Diff([]Ref{configMap("c", true), secret("e", false), secret("s", false)}, Made(pod)); diff != "" {
+	if diff := gocmp.Diff([]Ref{configMap("c", true), secret("e", false), secret("s", false)}, BeforeAdmission(pod)); diff != "" {
 		t.Errorf("Made() (-want +got):\n%s", diff)
 	}
 }
 
-func TestAPodIsReadByManyAtOnce(t *testing.T) {
+func TestOfIsSafeForConcurrentUse(t *testing.T) {
 	pod := &corev1.Pod{Spec: corev1.PodSpec{EphemeralContainers: []corev1.EphemeralContainer{{
 		EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debugger", EnvFrom: []corev1.EnvFromSource{{
 			SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "s"}},
@@ -179,7 +179,7 @@ func TestAPodIsReadByManyAtOnce(t *testing.T) {
 	readers.Wait()
 }
 
-func TestContainersLetsAVisitorChangeEveryKind(t *testing.T) {
+func TestContainersVisitsEveryKind(t *testing.T) {
 	pod := read(t, `{"initContainers":[{"name":"i"}],"containers":[{"name":"m"}],"ephemeralContainers":[{"name":"e"}]}`)
 	var names []string
 	Containers(&pod.Spec, func(c *corev1.Container) {

@@ -28,16 +28,16 @@ const (
 	// pageSize bounds one list. Every pod's service account and copies may be among the
 	// first objects of a kind, so that it is far above maxNamed; metadata is small.
 	pageSize = 500
-	// askAgain is the pause between two lists while the right to list is on its way.
-	askAgain = 250 * time.Millisecond
+	// retryInterval is the pause between two lists while the right to list is on its way.
+	retryInterval = 250 * time.Millisecond
 
 	defaultAccount = "default"
 	rootCA         = "kube-root-ca.crt"
 )
 
 var (
-	// errLeaving is the error of a look that found nothing but what is on its way out.
-	errLeaving = errors.New("all that was found is on its way out")
+	// errTerminating is the error of a look that found nothing but what is on its way out.
+	errTerminating = errors.New("all that was found is on its way out")
 	// errIncomplete is the error of a look whose API server does not say that it serves
 	// what every API server serves.
 	errIncomplete = errors.New("discovery is incomplete")
@@ -45,30 +45,30 @@ var (
 
 // Content is what is in a namespace. Its parts are sorted.
 type Content struct {
-	// Holds names the first object of each kind that stays, "deployments.apps/web", or else
+	// Objects names the first object of each kind that stays, "deployments.apps/web", or else
 	// the first that is on its way out.
-	Holds []string
-	// Unseen names the kinds that could not be listed, "secrets", and the versions of
+	Objects []string
+	// Unlisted names the kinds that could not be listed, "secrets", and the versions of
 	// APIs whose kinds are not known, "metrics.k8s.io/v1beta1".
-	Unseen []string
+	Unlisted []string
 }
 
-// Empty tells that there is nothing, and that nothing was left out.
-func (c Content) Empty() bool { return len(c.Holds)+len(c.Unseen) == 0 }
+// IsEmpty tells that there is nothing, and that nothing was left out.
+func (c Content) IsEmpty() bool { return len(c.Objects)+len(c.Unlisted) == 0 }
 
 // String is one line that says why the namespace is not empty.
 func (c Content) String() string {
 	var parts []string
-	if len(c.Holds) > 0 {
-		parts = append(parts, "holds "+few(c.Holds))
+	if len(c.Objects) > 0 {
+		parts = append(parts, "holds "+joinNames(c.Objects))
 	}
-	if len(c.Unseen) > 0 {
-		parts = append(parts, "cannot list "+few(c.Unseen))
+	if len(c.Unlisted) > 0 {
+		parts = append(parts, "cannot list "+joinNames(c.Unlisted))
 	}
 	return wire.Line(strings.Join(parts, "; "))
 }
 
-func few(names []string) string {
+func joinNames(names []string) string {
 	if len(names) > maxNamed {
 		return strings.Join(names[:maxNamed], ", ") + " and more"
 	}
@@ -84,11 +84,11 @@ type Reader struct {
 	Ignore func(schema.GroupResource, metav1.Object) bool
 }
 
-// Of returns what a namespace holds; it looks no further than at the first few kinds that
+// Read returns what a namespace holds; it looks no further than at the first few kinds that
 // are there. The right to list may be on its way for grace, which is 0 where none was given.
 // What fails for now is Unseen, and in the error. An error is also returned when all that
 // was found is on its way out.
-func (r *Reader) Of(ctx context.Context, namespace string, grace time.Duration) (Content, error) {
+func (r *Reader) Read(ctx context.Context, namespace string, grace time.Duration) (Content, error) {
 	var c Content
 	kinds, err := r.kinds(ctx, &c)
 	errs := []error{err}
@@ -112,10 +112,10 @@ func (r *Reader) Of(ctx context.Context, namespace string, grace time.Duration) 
 			errs = append(errs, err)
 		}
 	}
-	if len(c.Holds) > 0 && staying+len(c.Unseen) == 0 {
-		errs = append(errs, errLeaving)
+	if len(c.Objects) > 0 && staying+len(c.Unlisted) == 0 {
+		errs = append(errs, errTerminating)
 	}
-	slices.Sort(c.Unseen)
+	slices.Sort(c.Unlisted)
 	return c, errors.Join(errs...)
 }
 
@@ -128,7 +128,7 @@ func (r *Reader) kinds(ctx context.Context, c *Content) ([]schema.GroupVersionRe
 		return nil, fmt.Errorf("kinds of the cluster: %w", err)
 	}
 	for version := range failed {
-		c.Unseen = append(c.Unseen, version.String())
+		c.Unlisted = append(c.Unlisted, version.String())
 	}
 	var kinds []schema.GroupVersionResource
 	for _, list := range lists {
@@ -141,14 +141,14 @@ func (r *Reader) kinds(ctx context.Context, c *Content) ([]schema.GroupVersionRe
 			switch verbs := list.APIResources[i].Verbs; {
 			case !slices.Contains(verbs, "delete"), isEvent(kind.GroupResource()):
 			case !slices.Contains(verbs, "list"):
-				c.Unseen = append(c.Unseen, kind.GroupResource().String())
+				c.Unlisted = append(c.Unlisted, kind.GroupResource().String())
 			default:
 				kinds = append(kinds, kind)
 			}
 		}
 	}
-	if core := corev1.SchemeGroupVersion; !complete(kinds) && failed[core] == nil {
-		c.Unseen = append(c.Unseen, core.String())
+	if core := corev1.SchemeGroupVersion; !hasCoreKinds(kinds) && failed[core] == nil {
+		c.Unlisted = append(c.Unlisted, core.String())
 		err = errors.Join(err, errIncomplete)
 	}
 	slices.SortFunc(kinds, func(a, b schema.GroupVersionResource) int {
@@ -160,9 +160,9 @@ func (r *Reader) kinds(ctx context.Context, c *Content) ([]schema.GroupVersionRe
 	return kinds, err
 }
 
-// complete reports whether those kinds are among them that every API server serves. Without
+// hasCoreKinds reports whether those kinds are among them that every API server serves. Without
 // them discovery has failed, also where it returned no error.
-func complete(kinds []schema.GroupVersionResource) bool {
+func hasCoreKinds(kinds []schema.GroupVersionResource) bool {
 	for _, name := range []string{"configmaps", "secrets", "persistentvolumeclaims"} {
 		if !slices.Contains(kinds, corev1.SchemeGroupVersion.WithResource(name)) {
 			return false
@@ -180,19 +180,19 @@ func (r *Reader) listKind(ctx context.Context, namespace string, kind schema.Gro
 	found, err := List(ctx, r.Metadata.Resource(kind).Namespace(namespace), metav1.ListOptions{Limit: pageSize}, until)
 	switch {
 	case apierrors.IsMethodNotSupported(err), apierrors.IsNotAcceptable(err):
-		c.Unseen = append(c.Unseen, name)
+		c.Unlisted = append(c.Unlisted, name)
 		return false, nil
 	case err != nil:
-		c.Unseen = append(c.Unseen, name)
+		c.Unlisted = append(c.Unlisted, name)
 		return false, fmt.Errorf("list %s of namespace %s: %w", name, namespace, err)
 	}
 	leaving := ""
 	for i := range found.Items {
 		object := &found.Items[i]
 		switch {
-		case standard(kind.GroupResource(), object), r.Ignore(kind.GroupResource(), object):
-		case !isLeaving(object):
-			c.Holds = append(c.Holds, name+"/"+object.Name)
+		case isDefaultObject(kind.GroupResource(), object), r.Ignore(kind.GroupResource(), object):
+		case !isTerminating(object):
+			c.Objects = append(c.Objects, name+"/"+object.Name)
 			return true, nil
 		case leaving == "":
 			leaving = name + "/" + object.Name
@@ -200,18 +200,18 @@ func (r *Reader) listKind(ctx context.Context, namespace string, kind schema.Gro
 	}
 	switch {
 	case leaving != "":
-		c.Holds = append(c.Holds, leaving)
+		c.Objects = append(c.Objects, leaving)
 	case found.Continue != "":
-		c.Holds = append(c.Holds, name)
+		c.Objects = append(c.Objects, name)
 		return true, nil
 	}
 	return false, nil
 }
 
-// isLeaving reports whether an object is being deleted, or belongs to pods alone and is
+// isTerminating reports whether an object is being deleted, or belongs to pods alone and is
 // deleted when these are: claims of ephemeral volumes, endpoints of networks, reports. A
 // pod that does not go is found itself.
-func isLeaving(object metav1.Object) bool {
+func isTerminating(object metav1.Object) bool {
 	owners := object.GetOwnerReferences()
 	other := func(o metav1.OwnerReference) bool { return o.Kind != "Pod" || o.APIVersion != "v1" }
 	return object.GetDeletionTimestamp() != nil || len(owners) > 0 && !slices.ContainsFunc(owners, other)
@@ -228,7 +228,7 @@ func List(ctx context.Context, objects metadata.ResourceInterface, options metav
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
-		case <-time.After(askAgain):
+		case <-time.After(retryInterval):
 		}
 	}
 }
@@ -237,8 +237,8 @@ func isEvent(kind schema.GroupResource) bool {
 	return kind.Resource == "events" && (kind.Group == corev1.GroupName || kind.Group == eventsv1.GroupName)
 }
 
-// standard tells what Kubernetes puts into each namespace.
-func standard(kind schema.GroupResource, object metav1.Object) bool {
+// isDefaultObject tells what Kubernetes puts into each namespace.
+func isDefaultObject(kind schema.GroupResource, object metav1.Object) bool {
 	switch kind {
 	case corev1.Resource("serviceaccounts"):
 		return object.GetName() == defaultAccount

@@ -148,14 +148,14 @@ type contentCase struct {
 func (tc contentCase) check(t *testing.T) {
 	r := reader(t, tc.api, tc.objects, tc.refuse)
 	began := time.Now()
-	got, err := r.Of(t.Context(), "shop", tc.grace)
+	got, err := r.Read(t.Context(), "shop", tc.grace)
 	if diff := cmp.Diff(tc.want, got, cmpopts.EquateEmpty()); diff != "" || (err != nil) != tc.fails {
 		t.Errorf("%s: error %v, (-want +got):\n%s", tc.reason, err, diff)
 	}
 	if got.String() != tc.says {
 		t.Errorf("%s: it says %q", tc.reason, got)
 	}
-	if took := time.Since(began); took > tc.grace+askAgain {
+	if took := time.Since(began); took > tc.grace+retryInterval {
 		t.Errorf("it took %s", took)
 	}
 }
@@ -163,7 +163,7 @@ func (tc contentCase) check(t *testing.T) {
 // going is on its way out.
 func going(o *metav1.PartialObjectMetadata) { o.DeletionTimestamp = new(metav1.Now()) }
 
-func TestWhatANamespaceHolds(t *testing.T) {
+func TestReadNamespaceContent(t *testing.T) {
 	elsewhere := func(o *metav1.PartialObjectMetadata) { o.Namespace = "other" }
 	spared := func(o *metav1.PartialObjectMetadata) { o.Labels = map[string]string{"spared": "true"} }
 	token := func(o *metav1.PartialObjectMetadata) {
@@ -189,19 +189,19 @@ func TestWhatANamespaceHolds(t *testing.T) {
 		"what is spared":       {reason: "its maker says that it may go", objects: append(standards(), object("v1", "Secret", "copy", spared))},
 		"many that are spared": {reason: "their maker says that they may go", objects: accounts},
 		"what is in another":   {reason: "it stays", objects: []runtime.Object{object("v1", "ConfigMap", "settings", elsewhere)}},
-		"a ConfigMap":          {reason: "somebody put it there", objects: append(standards(), object("v1", "ConfigMap", "settings")), want: Content{Holds: []string{"configmaps/settings"}}, says: "holds configmaps/settings"},
-		"another account":      {reason: "somebody put it there", objects: []runtime.Object{object("v1", "ServiceAccount", "robot")}, want: Content{Holds: []string{"serviceaccounts/robot"}}, says: "holds serviceaccounts/robot"},
+		"a ConfigMap":          {reason: "somebody put it there", objects: append(standards(), object("v1", "ConfigMap", "settings")), want: Content{Objects: []string{"configmaps/settings"}}, says: "holds configmaps/settings"},
+		"another account":      {reason: "somebody put it there", objects: []runtime.Object{object("v1", "ServiceAccount", "robot")}, want: Content{Objects: []string{"serviceaccounts/robot"}}, says: "holds serviceaccounts/robot"},
 		"a token of the account \"default\"": {
 			reason: "Kubernetes makes none: somebody did", objects: append(standards(), object("v1", "Secret", "default-token-x", token)),
-			want: Content{Holds: []string{"secrets/default-token-x"}}, says: "holds secrets/default-token-x",
+			want: Content{Objects: []string{"secrets/default-token-x"}}, says: "holds secrets/default-token-x",
 		},
 		"several kinds": {
 			reason: "each is named, in order", objects: []runtime.Object{object("v1", "Pod", "a"), object("apps/v1", "Deployment", "web"), object("v1", "ConfigMap", "b"), object("v1", "ConfigMap", "a")},
-			want: Content{Holds: []string{"configmaps/a", "deployments.apps/web", "pods/a"}}, says: "holds configmaps/a, deployments.apps/web, pods/a",
+			want: Content{Objects: []string{"configmaps/a", "deployments.apps/web", "pods/a"}}, says: "holds configmaps/a, deployments.apps/web, pods/a",
 		},
 		"a great many kinds": {
 			reason: "it is looked no further than is said", objects: many, api: served{lists: append(kubernetes(), manyKinds)},
-			want: Content{Holds: []string{"kind00s/a", "kind01s/a", "kind02s/a", "kind03s/a", "kind04s/a", "kind05s/a", "kind06s/a", "kind07s/a", "kind08s/a"}},
+			want: Content{Objects: []string{"kind00s/a", "kind01s/a", "kind02s/a", "kind03s/a", "kind04s/a", "kind05s/a", "kind06s/a", "kind07s/a", "kind08s/a"}},
 			says: "holds kind00s/a, kind01s/a, kind02s/a, kind03s/a, kind04s/a, kind05s/a, kind06s/a, kind07s/a and more",
 		},
 		"what is on its way out": {
@@ -209,72 +209,72 @@ func TestWhatANamespaceHolds(t *testing.T) {
 			objects: []runtime.Object{
 				object("v1", "ConfigMap", "state", going), object("v1", "Pod", "web-1", going), object("v1", "Secret", "web-1-data", of("v1", "Pod")),
 			},
-			want: Content{Holds: []string{"configmaps/state", "pods/web-1", "secrets/web-1-data"}}, says: "holds configmaps/state, pods/web-1, secrets/web-1-data",
+			want: Content{Objects: []string{"configmaps/state", "pods/web-1", "secrets/web-1-data"}}, says: "holds configmaps/state, pods/web-1, secrets/web-1-data",
 		},
 		"something beside what is on its way out": {
 			reason: "it stays, and is named before the rest", objects: []runtime.Object{object("v1", "ConfigMap", "a", going), object("v1", "ConfigMap", "settings"), object("v1", "Pod", "web-1", going)},
-			want: Content{Holds: []string{"configmaps/settings", "pods/web-1"}}, says: "holds configmaps/settings, pods/web-1",
+			want: Content{Objects: []string{"configmaps/settings", "pods/web-1"}}, says: "holds configmaps/settings, pods/web-1",
 		},
 		"what belongs to a pod that stays": {
 			reason: "the pod is found itself", objects: []runtime.Object{object("v1", "Pod", "web-1"), object("v1", "Secret", "web-1-data", of("v1", "Pod"))},
-			want: Content{Holds: []string{"pods/web-1", "secrets/web-1-data"}}, says: "holds pods/web-1, secrets/web-1-data",
+			want: Content{Objects: []string{"pods/web-1", "secrets/web-1-data"}}, says: "holds pods/web-1, secrets/web-1-data",
 		},
 		"what belongs to a pod and to something else": {
 			reason: "it outlives the pod", objects: []runtime.Object{object("v1", "Secret", "data", of("v1", "Pod", "apps/v1", "Deployment"))},
-			want: Content{Holds: []string{"secrets/data"}}, says: "holds secrets/data",
+			want: Content{Objects: []string{"secrets/data"}}, says: "holds secrets/data",
 		},
 		"what belongs to another kind of that name": {
 			reason: "nobody knows whether it goes", objects: []runtime.Object{object("v1", "Secret", "data", of("example.com/v1", "Pod"))},
-			want: Content{Holds: []string{"secrets/data"}}, says: "holds secrets/data",
+			want: Content{Objects: []string{"secrets/data"}}, says: "holds secrets/data",
 		},
-		"more than a page": {reason: "somebody put it there", refuse: paged("configmaps"), want: Content{Holds: []string{"configmaps"}}, says: "holds configmaps"},
+		"more than a page": {reason: "somebody put it there", refuse: paged("configmaps"), want: Content{Objects: []string{"configmaps"}}, says: "holds configmaps"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) { synctest.Test(t, tc.check) })
 	}
 }
 
-func TestWhatCannotBeSeenOfANamespace(t *testing.T) {
+func TestReadReportsUnlistedKinds(t *testing.T) {
 	forbidden := apierrors.NewForbidden(corev1.Resource("secrets"), "", errBoom)
 	group := schema.GroupVersion{Group: "metrics.example.com", Version: "v1"}
 	cases := map[string]contentCase{
 		"what is on its way out beside a kind that may not be listed": {
 			reason: "that keeps it in any case", objects: []runtime.Object{object("v1", "ConfigMap", "a", going)}, refuse: refusing("secrets", forbidden, 1000),
-			want: Content{Holds: []string{"configmaps/a"}, Unseen: []string{"secrets"}}, says: "holds configmaps/a; cannot list secrets",
+			want: Content{Objects: []string{"configmaps/a"}, Unlisted: []string{"secrets"}}, says: "holds configmaps/a; cannot list secrets",
 		},
 		"a kind that may not be listed": {
-			reason: "something may be there", refuse: refusing("secrets", forbidden, 1000), want: Content{Unseen: []string{"secrets"}}, says: "cannot list secrets",
+			reason: "something may be there", refuse: refusing("secrets", forbidden, 1000), want: Content{Unlisted: []string{"secrets"}}, says: "cannot list secrets",
 		},
 		"a right that is on its way": {
 			reason: "it was given a moment ago", refuse: refusing("configmaps", forbidden, 8), grace: 5 * time.Second,
 		},
 		"a right that does not come": {
-			reason: "it may take longer", refuse: refusing("configmaps", forbidden, 1000), grace: 5 * time.Second, want: Content{Unseen: []string{"configmaps"}}, says: "cannot list configmaps", fails: true,
+			reason: "it may take longer", refuse: refusing("configmaps", forbidden, 1000), grace: 5 * time.Second, want: Content{Unlisted: []string{"configmaps"}}, says: "cannot list configmaps", fails: true,
 		},
 		"a kind that is not found": {
 			reason: "the API server that is asked may not serve it yet", refuse: refusing("deployments", apierrors.NewNotFound(schema.GroupResource{}, ""), 1),
-			want: Content{Unseen: []string{"deployments.apps"}}, says: "cannot list deployments.apps", fails: true,
+			want: Content{Unlisted: []string{"deployments.apps"}}, says: "cannot list deployments.apps", fails: true,
 		},
 		"an API server that fails": {
-			reason: "it heals", refuse: refusing("pods", apierrors.NewServiceUnavailable("boom"), 1), want: Content{Unseen: []string{"pods"}}, says: "cannot list pods", fails: true,
+			reason: "it heals", refuse: refusing("pods", apierrors.NewServiceUnavailable("boom"), 1), want: Content{Unlisted: []string{"pods"}}, says: "cannot list pods", fails: true,
 		},
 		"an aggregated API server that is away": {
 			reason: "something may be there", objects: []runtime.Object{object("v1", "ConfigMap", "a")},
 			api:  served{lists: kubernetes(), err: &discovery.ErrGroupDiscoveryFailed{Groups: map[schema.GroupVersion]error{group: errBoom}}},
-			want: Content{Holds: []string{"configmaps/a"}, Unseen: []string{"metrics.example.com/v1"}}, says: "holds configmaps/a; cannot list metrics.example.com/v1", fails: true,
+			want: Content{Objects: []string{"configmaps/a"}, Unlisted: []string{"metrics.example.com/v1"}}, says: "holds configmaps/a; cannot list metrics.example.com/v1", fails: true,
 		},
 		"an API server that does not say what it serves": {reason: "it heals", api: served{err: errBoom}, fails: true},
 		"an API server that says that it serves nothing": {
 			reason: "it serves Secrets", api: served{lists: []*metav1.APIResourceList{}},
-			want: Content{Unseen: []string{"v1"}}, says: "cannot list v1", fails: true,
+			want: Content{Unlisted: []string{"v1"}}, says: "cannot list v1", fails: true,
 		},
 		"an API server that leaves out its own kinds": {
 			reason: "it serves Secrets", api: served{lists: []*metav1.APIResourceList{resources("apps/v1", "deployments"), resources("v1", "configmaps", "persistentvolumeclaims")}},
-			want: Content{Unseen: []string{"v1"}}, says: "cannot list v1", fails: true,
+			want: Content{Unlisted: []string{"v1"}}, says: "cannot list v1", fails: true,
 		},
 		"an API server that cannot tell of its own kinds": {
 			reason: "it serves Secrets", api: served{lists: []*metav1.APIResourceList{}, err: &discovery.ErrGroupDiscoveryFailed{Groups: map[schema.GroupVersion]error{corev1.SchemeGroupVersion: errBoom, group: errBoom}}},
-			want: Content{Unseen: []string{"metrics.example.com/v1", "v1"}}, says: "cannot list metrics.example.com/v1, v1", fails: true,
+			want: Content{Unlisted: []string{"metrics.example.com/v1", "v1"}}, says: "cannot list metrics.example.com/v1, v1", fails: true,
 		},
 		"a kind that does not go with the namespace": {
 			reason: "figures are nobody's objects", objects: []runtime.Object{object("v1", "Figure", "a")},
@@ -283,7 +283,7 @@ func TestWhatCannotBeSeenOfANamespace(t *testing.T) {
 		"a kind that nobody can list": {
 			reason: "something may be there",
 			api:    served{lists: append(kubernetes(), &metav1.APIResourceList{GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "riddles", Verbs: metav1.Verbs{"delete"}}}})},
-			want:   Content{Unseen: []string{"riddles"}}, says: "cannot list riddles",
+			want:   Content{Unlisted: []string{"riddles"}}, says: "cannot list riddles",
 		},
 	}
 	for name, tc := range cases {
@@ -291,12 +291,12 @@ func TestWhatCannotBeSeenOfANamespace(t *testing.T) {
 	}
 }
 
-func TestWhatIsSaidOfANamespaceIsALine(t *testing.T) {
+func TestContentStringIsOneLine(t *testing.T) {
 	c := Content{}
 	for i := range 50 {
-		c.Holds, c.Unseen = append(c.Holds, fmt.Sprintf("configmaps/%0200d", i)), append(c.Unseen, fmt.Sprintf("%060d", i))
+		c.Objects, c.Unlisted = append(c.Objects, fmt.Sprintf("configmaps/%0200d", i)), append(c.Unlisted, fmt.Sprintf("%060d", i))
 	}
-	if got := c.String(); len(got) > 256 || c.Empty() {
+	if got := c.String(); len(got) > 256 || c.IsEmpty() {
 		t.Errorf("%d bytes are said", len(got))
 	}
 }

@@ -41,7 +41,7 @@ var powers = []string{
 	"vault.hashicorp.com/agent-inject",
 }
 
-func TestAnAnnotationThatNobodyAllowedStaysOnTheHub(t *testing.T) {
+func TestUnlistedAnnotationIsLeftOut(t *testing.T) {
 	plain := []string{
 		"app.kubernetes.io/version", "batch.kubernetes.io/job-completion-index", "checksum/config",
 		"kubectl.kubernetes.io/default-container", "kubectl.kubernetes.io/restartedAt", "note", "prometheus.io/scrape", "rollme",
@@ -88,7 +88,7 @@ func TestAnAnnotationThatNobodyAllowedStaysOnTheHub(t *testing.T) {
 	}
 }
 
-func TestWhatStaysOnTheHubAnywayIsNotSaidToBeLeftOut(t *testing.T) {
+func TestHubOnlyAnnotationsAreNotReported(t *testing.T) {
 	hub := hubPod(t, `{"containers":[{"name":"main","image":"web:1"}]}`)
 	hub.Annotations["kubectl.kubernetes.io/last-applied-configuration"] = "{}"
 	hub.Annotations["controller.kubernetes.io/pod-deletion-cost"] = "1"

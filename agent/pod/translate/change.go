@@ -36,59 +36,59 @@ func (c Changes) Empty() bool {
 	return c.Update == nil && c.Resize == nil && c.Ephemeral == nil
 }
 
-// Change returns what of want, a result of [Want], is to be written to live. Only
+// ComputeChanges returns what of want, a result of [Want], is to be written to live. Only
 // what the hub asks for anew is; what others changed in the spoke stays.
-func Change(want, live *corev1.Pod) Changes {
-	d := &differ{want: want, live: live, before: marksIn(live), now: marksOf(want)}
+func ComputeChanges(want, live *corev1.Pod) Changes {
+	d := &comparison{want: want, live: live, before: parseDigests(live), now: newDigests(want)}
 	// First the resize: it decides what of the marks can be brought up to date.
 	resize := d.resize()
 	return Changes{Update: d.update(), Resize: resize, Ephemeral: d.ephemeral()}
 }
 
-// object is JSON in the making.
-type object = map[string]any
+// jsonObject is JSON in the making.
+type jsonObject = map[string]any
 
-// differ holds one comparison.
-type differ struct {
+// comparison holds one comparison.
+type comparison struct {
 	want, live *corev1.Pod
 	// before is what live bears, now becomes what it shall bear.
-	before, now marks
+	before, now digests
 }
 
-// asked tells whether a mark was not the same before.
-func (d *differ) asked(mark string) bool { return d.before[mark] != d.now[mark] }
+// isChanged tells whether a mark was not the same before.
+func (d *comparison) isChanged(mark string) bool { return d.before[mark] != d.now[mark] }
 
-func (d *differ) update() []byte {
-	labels := d.entries(markLabel, d.want.Labels, d.live.Labels)
-	annotations := d.entries(markAnnotation, d.want.Annotations, d.live.Annotations)
+func (d *comparison) update() []byte {
+	labels := d.mapChanges(digestLabel, d.want.Labels, d.live.Labels)
+	annotations := d.mapChanges(digestAnnotation, d.want.Annotations, d.live.Annotations)
 	if !maps.Equal(d.before, d.now) {
 		annotations[AnnotationWritten] = d.now.encode()
 	}
-	spec := object{}
-	put(spec, "initContainers", d.images(d.want.Spec.InitContainers, d.live.Spec.InitContainers))
-	put(spec, "containers", d.images(d.want.Spec.Containers, d.live.Spec.Containers))
-	if wanted, has := d.want.Spec.ActiveDeadlineSeconds, d.live.Spec.ActiveDeadlineSeconds; wanted != nil && d.asked(markDeadline) && (has == nil || *has != *wanted) {
+	spec := jsonObject{}
+	setList(spec, "initContainers", d.imageChanges(d.want.Spec.InitContainers, d.live.Spec.InitContainers))
+	setList(spec, "containers", d.imageChanges(d.want.Spec.Containers, d.live.Spec.Containers))
+	if wanted, has := d.want.Spec.ActiveDeadlineSeconds, d.live.Spec.ActiveDeadlineSeconds; wanted != nil && d.isChanged(digestDeadline) && (has == nil || *has != *wanted) {
 		spec["activeDeadlineSeconds"] = *wanted
 	}
 	if len(labels) == 0 && len(annotations) == 0 && len(spec) == 0 {
 		return nil
 	}
-	meta := object{"uid": d.live.UID}
-	putMap(meta, "labels", labels)
-	putMap(meta, "annotations", annotations)
+	meta := jsonObject{"uid": d.live.UID}
+	setMap(meta, "labels", labels)
+	setMap(meta, "annotations", annotations)
 	return encode(meta, spec)
 }
 
-// entries returns what of labels or annotations is new, and null for what was asked
+// mapChanges returns what of labels or annotations is new, and null for what was asked
 // for before and is not any more.
-func (d *differ) entries(kind string, want, live map[string]string) object {
-	out := object{}
+func (d *comparison) mapChanges(kind string, want, live map[string]string) jsonObject {
+	out := jsonObject{}
 	for key, value := range want {
-		if has, ok := live[key]; key != AnnotationWritten && d.asked(kind+key) && (!ok || has != value) {
+		if has, ok := live[key]; key != AnnotationWritten && d.isChanged(kind+key) && (!ok || has != value) {
 			out[key] = value
 		}
 	}
-	for key := range d.before.of(kind) {
+	for key := range d.before.names(kind) {
 		_, wanted := want[key]
 		if _, has := live[key]; has && !wanted {
 			out[key] = nil
@@ -97,13 +97,13 @@ func (d *differ) entries(kind string, want, live map[string]string) object {
 	return out
 }
 
-func (d *differ) images(want, live []corev1.Container) []object {
-	var out []object
+func (d *comparison) imageChanges(want, live []corev1.Container) []jsonObject {
+	var out []jsonObject
 	for i := range want {
 		w := &want[i]
-		l := named(live, w.Name)
-		if l != nil && l.Image != w.Image && d.asked(markImage+w.Name) {
-			out = append(out, object{"name": w.Name, "image": w.Image})
+		l := findContainer(live, w.Name)
+		if l != nil && l.Image != w.Image && d.isChanged(digestImage+w.Name) {
+			out = append(out, jsonObject{"name": w.Name, "image": w.Image})
 		}
 	}
 	return out
@@ -111,56 +111,56 @@ func (d *differ) images(want, live []corev1.Container) []object {
 
 // resize also takes back the marks of what is not there yet: a resize that fails is
 // asked for again.
-func (d *differ) resize() []byte {
-	spec := object{}
+func (d *comparison) resize() []byte {
+	spec := jsonObject{}
 	if want := d.want.Spec.Resources; want != nil {
 		live := d.live.Spec.Resources
 		if live == nil {
 			live = &corev1.ResourceRequirements{}
 		}
-		putMap(spec, "resources", d.resources("", want, live))
+		setMap(spec, "resources", d.resourceChange("", want, live))
 	}
-	put(spec, "initContainers", d.sizes(d.want.Spec.InitContainers, d.live.Spec.InitContainers))
-	put(spec, "containers", d.sizes(d.want.Spec.Containers, d.live.Spec.Containers))
+	setList(spec, "initContainers", d.resourceChanges(d.want.Spec.InitContainers, d.live.Spec.InitContainers))
+	setList(spec, "containers", d.resourceChanges(d.want.Spec.Containers, d.live.Spec.Containers))
 	if len(spec) == 0 {
 		return nil
 	}
-	return encode(object{"resourceVersion": d.live.ResourceVersion}, spec)
+	return encode(jsonObject{"resourceVersion": d.live.ResourceVersion}, spec)
 }
 
-func (d *differ) sizes(want, live []corev1.Container) []object {
-	var out []object
+func (d *comparison) resourceChanges(want, live []corev1.Container) []jsonObject {
+	var out []jsonObject
 	for i := range want {
 		w := &want[i]
-		l := named(live, w.Name)
+		l := findContainer(live, w.Name)
 		if l == nil {
 			continue
 		}
-		if r := d.resources(w.Name, &w.Resources, &l.Resources); len(r) > 0 {
-			out = append(out, object{"name": w.Name, "resources": r})
+		if r := d.resourceChange(w.Name, &w.Resources, &l.Resources); len(r) > 0 {
+			out = append(out, jsonObject{"name": w.Name, "resources": r})
 		}
 	}
 	return out
 }
 
-// resources returns what of the requests and limits of a container, or of the pod,
+// resourceChange returns what of the requests and limits of a container, or of the pod,
 // differs. None can be removed from a live pod.
-func (d *differ) resources(name string, want, live *corev1.ResourceRequirements) object {
-	mark := markResources + name
-	if !d.asked(mark) {
+func (d *comparison) resourceChange(name string, want, live *corev1.ResourceRequirements) jsonObject {
+	mark := digestResources + name
+	if !d.isChanged(mark) {
 		return nil
 	}
-	out := object{}
-	putMap(out, "requests", quantities(want.Requests, live.Requests))
-	putMap(out, "limits", quantities(want.Limits, live.Limits))
+	out := jsonObject{}
+	setMap(out, "requests", changedQuantities(want.Requests, live.Requests))
+	setMap(out, "limits", changedQuantities(want.Limits, live.Limits))
 	if len(out) > 0 {
-		d.now.keep(mark, d.before)
+		d.now.restore(mark, d.before)
 	}
 	return out
 }
 
-func quantities(want, live corev1.ResourceList) object {
-	out := object{}
+func changedQuantities(want, live corev1.ResourceList) jsonObject {
+	out := jsonObject{}
 	for name, quantity := range want {
 		if has, ok := live[name]; !ok || has.Cmp(quantity) != 0 {
 			out[string(name)] = quantity.String()
@@ -169,7 +169,7 @@ func quantities(want, live corev1.ResourceList) object {
 	return out
 }
 
-func (d *differ) ephemeral() []byte {
+func (d *comparison) ephemeral() []byte {
 	var added []corev1.EphemeralContainer
 	for i := range d.want.Spec.EphemeralContainers {
 		w := &d.want.Spec.EphemeralContainers[i]
@@ -181,10 +181,10 @@ func (d *differ) ephemeral() []byte {
 	if len(added) == 0 {
 		return nil
 	}
-	return encode(object{"resourceVersion": d.live.ResourceVersion}, object{"ephemeralContainers": added})
+	return encode(jsonObject{"resourceVersion": d.live.ResourceVersion}, jsonObject{"ephemeralContainers": added})
 }
 
-func named(in []corev1.Container, name string) *corev1.Container {
+func findContainer(in []corev1.Container, name string) *corev1.Container {
 	i := slices.IndexFunc(in, func(c corev1.Container) bool { return c.Name == name })
 	if i < 0 {
 		return nil
@@ -192,22 +192,22 @@ func named(in []corev1.Container, name string) *corev1.Container {
 	return &in[i]
 }
 
-func put(into object, key string, list []object) {
+func setList(into jsonObject, key string, list []jsonObject) {
 	if len(list) > 0 {
 		into[key] = list
 	}
 }
 
-func putMap(into object, key string, value object) {
+func setMap(into jsonObject, key string, value jsonObject) {
 	if len(value) > 0 {
 		into[key] = value
 	}
 }
 
 // encode cannot fail: what it is given is text, numbers, and types of the API.
-func encode(meta, spec object) []byte {
-	patch := object{"metadata": meta}
-	putMap(patch, "spec", spec)
+func encode(meta, spec jsonObject) []byte {
+	patch := jsonObject{"metadata": meta}
+	setMap(patch, "spec", spec)
 	out, err := json.Marshal(patch)
 	if err != nil {
 		panic(fmt.Sprintf("encode patch: %v", err))

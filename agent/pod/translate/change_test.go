@@ -59,9 +59,9 @@ func admitted(t *testing.T, hub *corev1.Pod) *corev1.Pod {
 	return live
 }
 
-func TestChangeOfAPodThatWasJustMadeIsNone(t *testing.T) {
+func TestComputeChangesOfNewPodIsEmpty(t *testing.T) {
 	hub := hubPod(t, running)
-	if c := Change(mustPod(t, hub, options()), admitted(t, hub)); !c.Empty() {
+	if c := ComputeChanges(mustPod(t, hub, options()), admitted(t, hub)); !c.Empty() {
 		t.Errorf("Change(): got update %s, resize %s, ephemeral %s", c.Update, c.Resize, c.Ephemeral)
 	}
 }
@@ -120,7 +120,7 @@ func updates() map[string]changeCase {
 	}
 }
 
-func TestChangeUpdates(t *testing.T) { testChanges(t, updates()) }
+func TestComputeChangesUpdate(t *testing.T) { testChanges(t, updates()) }
 
 // of the subresources, and of the spoke's own changes.
 func others() map[string]changeCase {
@@ -178,7 +178,7 @@ func others() map[string]changeCase {
 	}
 }
 
-func TestChangeOfSubresources(t *testing.T) { testChanges(t, others()) }
+func TestComputeChangesOfSubresources(t *testing.T) { testChanges(t, others()) }
 
 func testChanges(t *testing.T, cases map[string]changeCase) {
 	t.Helper()
@@ -192,11 +192,11 @@ func testChanges(t *testing.T, cases map[string]changeCase) {
 			if tc.change != nil {
 				tc.change(hub)
 			}
-			want, err := Want(hub, options())
+			want, err := NewDesiredPod(hub, options())
 			if err != nil {
 				t.Fatalf("Want(): %v", err)
 			}
-			c := Change(want, live)
+			c := ComputeChanges(want, live)
 			equalPatch(t, tc.reason, "Update", tc.update, withoutMarks(t, c.Update))
 			equalPatch(t, tc.reason, "Resize", tc.resize, c.Resize)
 			equalPatch(t, tc.reason, "Ephemeral", tc.ephemeral, c.Ephemeral)
@@ -209,8 +209,8 @@ func testChanges(t *testing.T, cases map[string]changeCase) {
 // resize has happened.
 func settles(t *testing.T, want, live *corev1.Pod) {
 	t.Helper()
-	live = applyAll(t, live, Change(want, live))
-	if c := Change(want, live); !c.Empty() {
+	live = applyAll(t, live, ComputeChanges(want, live))
+	if c := ComputeChanges(want, live); !c.Empty() {
 		t.Errorf("Change() of what was written: got update %s, resize %s, ephemeral %s", c.Update, c.Resize, c.Ephemeral)
 	}
 	if live.Annotations[AnnotationWritten] != want.Annotations[AnnotationWritten] {
@@ -218,20 +218,20 @@ func settles(t *testing.T, want, live *corev1.Pod) {
 	}
 }
 
-func TestAResizeThatFailsIsAskedForAgain(t *testing.T) {
+func TestFailedResizeIsRequestedAgain(t *testing.T) {
 	hub := hubPod(t, running)
 	live := admitted(t, hub)
 	hub.Spec.Containers[0].Resources.Limits[corev1.ResourceCPU] = resource.MustParse("2")
 	hub.Labels["app"] = "other"
 	want := mustPod(t, hub, options())
-	first := Change(want, live)
+	first := ComputeChanges(want, live)
 	live = apply(t, live, first.Update)
-	second := Change(want, live)
+	second := ComputeChanges(want, live)
 	if first.Resize == nil || second.Resize == nil || second.Update != nil {
 		t.Fatalf("Change(): got resize %s, then resize %s and update %s", first.Resize, second.Resize, second.Update)
 	}
 	live = apply(t, live, second.Resize)
-	third := Change(want, live)
+	third := ComputeChanges(want, live)
 	if third.Resize != nil || third.Update == nil {
 		t.Errorf("Change() after the resize: got resize %s and update %s, want an update", third.Resize, third.Update)
 	}
@@ -240,12 +240,12 @@ func TestAResizeThatFailsIsAskedForAgain(t *testing.T) {
 
 // A value of a webhook's, in place of one that was asked for, is not asked for again
 // when another value changes.
-func TestAChangeLeavesTheRestToTheSpoke(t *testing.T) {
+func TestComputeChangesKeepsSpokeChanges(t *testing.T) {
 	hub := hubPod(t, running)
 	live := admitted(t, hub)
 	for i, tier := range []string{"a", "b", "c"} {
 		hub.Labels["tier"] = tier
-		live = applyAll(t, live, Change(mustPod(t, hub, options()), live))
+		live = applyAll(t, live, ComputeChanges(mustPod(t, hub, options()), live))
 		if got := live.Spec.Containers[0].Image; got != "mirror.example/web:1" {
 			t.Errorf("after %d changes: image %s", i+1, got)
 		}
@@ -262,11 +262,11 @@ func withoutMarks(t *testing.T, patch []byte) []byte {
 	if patch == nil {
 		return nil
 	}
-	var doc object
+	var doc jsonObject
 	if err := json.Unmarshal(patch, &doc); err != nil {
 		t.Fatalf("patch %s: %v", patch, err)
 	}
-	annotations, _ := doc["metadata"].(object)["annotations"].(object)
+	annotations, _ := doc["metadata"].(jsonObject)["annotations"].(jsonObject)
 	if _, ok := annotations[AnnotationWritten]; !ok {
 		t.Errorf("update %s has no annotation %s", patch, AnnotationWritten)
 	}

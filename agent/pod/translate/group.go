@@ -5,14 +5,14 @@ package translate
 
 import corev1 "k8s.io/api/core/v1"
 
-// ToGroup has a pod run on the nodes of a group alone: those with that value of the
+// SelectGroup has a pod run on the nodes of a group alone: those with that value of the
 // label. It has no selector of its own, for those of the hub stay there.
-func ToGroup(pod *corev1.Pod, label, group string) {
+func SelectGroup(pod *corev1.Pod, label, group string) {
 	pod.Spec.NodeSelector = map[string]string{label: group}
 }
 
-// ToRest has a pod run on no node of any of the groups.
-func ToRest(pod *corev1.Pod, label string, groups []string) {
+// AvoidGroups has a pod run on no node of any of the groups.
+func AvoidGroups(pod *corev1.Pod, label string, groups []string) {
 	if len(groups) == 0 {
 		return
 	}

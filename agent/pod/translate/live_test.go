@@ -50,7 +50,7 @@ func liveHub(t *testing.T, pods typedcorev1.PodInterface, pod *corev1.Pod) *core
 	return out
 }
 
-func TestAnAPIServerTakesWhatChangeSays(t *testing.T) {
+func TestAPIServerAcceptsComputedChanges(t *testing.T) {
 	pods, namespace := livePods(t)
 	hub := liveHub(t, pods, hubPod(t, `{"automountServiceAccountToken":false,"nodeSelector":{"no":"node"},"activeDeadlineSeconds":600,
 		"initContainers":[{"name":"init","image":"init:1"}],
@@ -62,7 +62,7 @@ func TestAnAPIServerTakesWhatChangeSays(t *testing.T) {
 	if err != nil {
 		t.Fatalf("create: %v", err)
 	}
-	if c := Change(pod, live); !c.Empty() {
+	if c := ComputeChanges(pod, live); !c.Empty() {
 		t.Errorf("Change() of a pod that was just made: got update %s, resize %s, ephemeral %s", c.Update, c.Resize, c.Ephemeral)
 	}
 	hub.Labels = map[string]string{"tier": "front"}
@@ -71,14 +71,14 @@ func TestAnAPIServerTakesWhatChangeSays(t *testing.T) {
 	hub.Spec.ActiveDeadlineSeconds = new(int64(60))
 	hub.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: cpu("200m"), Limits: cpu("2")}
 	hub.Spec.EphemeralContainers = []corev1.EphemeralContainer{ephemeral("debugger")}
-	want, err := Want(hub, liveOptions(namespace))
+	want, err := NewDesiredPod(hub, liveOptions(namespace))
 	if err != nil {
 		t.Fatalf("Want(): %v", err)
 	}
 	for range 3 {
-		live = write(t, pods, live, Change(want, live))
+		live = write(t, pods, live, ComputeChanges(want, live))
 	}
-	if c := Change(want, live); !c.Empty() {
+	if c := ComputeChanges(want, live); !c.Empty() {
 		t.Errorf("Change() of what was written: got update %s, resize %s, ephemeral %s", c.Update, c.Resize, c.Ephemeral)
 	}
 	got := []any{live.Labels["tier"], live.Labels["app"], live.Spec.InitContainers[0].Image, live.Spec.Containers[1].Image, *live.Spec.ActiveDeadlineSeconds,
@@ -113,7 +113,7 @@ func write(t *testing.T, pods typedcorev1.PodInterface, live *corev1.Pod, c Chan
 	return out
 }
 
-func TestAPatchIsForOnePodOnly(t *testing.T) {
+func TestPatchNamesTheUIDOfThePod(t *testing.T) {
 	pods, namespace := livePods(t)
 	hub := liveHub(t, pods, hubPod(t, `{"automountServiceAccountToken":false,"containers":[{"name":"main","image":"web:1"}]}`))
 	pod := mustPod(t, hub, liveOptions(namespace))
@@ -131,11 +131,11 @@ func TestAPatchIsForOnePodOnly(t *testing.T) {
 	hub.Labels["tier"] = "front"
 	hub.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: cpu("200m")}
 	hub.Spec.EphemeralContainers = []corev1.EphemeralContainer{ephemeral("debugger")}
-	want, err := Want(hub, liveOptions(namespace))
+	want, err := NewDesiredPod(hub, liveOptions(namespace))
 	if err != nil {
 		t.Fatalf("Want(): %v", err)
 	}
-	c := Change(want, first)
+	c := ComputeChanges(want, first)
 	for subresource, patch := range map[string][]byte{"": c.Update, "resize": c.Resize, "ephemeralcontainers": c.Ephemeral} {
 		_, err := pods.Patch(t.Context(), pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, subresource)
 		if !apierrors.IsConflict(err) && !apierrors.IsInvalid(err) {

@@ -11,10 +11,10 @@ import (
 	"github.com/spokelet/spokelet/internal/podrefs"
 )
 
-// specOf returns the part of the hub's spec that has a meaning in the spoke. What
+// newSpec returns the part of the hub's spec that has a meaning in the spoke. What
 // is not here was about the hub's nodes and the choice of one of them, or is filled
 // in by the spoke's own admission. The result shares with hub.
-func specOf(hub *corev1.PodSpec, o Options) *corev1.PodSpec {
+func newSpec(hub *corev1.PodSpec, o Options) *corev1.PodSpec {
 	spec := &corev1.PodSpec{
 		Volumes:                       hub.Volumes,
 		InitContainers:                hub.InitContainers,
@@ -48,19 +48,19 @@ func specOf(hub *corev1.PodSpec, o Options) *corev1.PodSpec {
 		spec.ServiceAccountName = ""
 		spec.AutomountServiceAccountToken = new(false)
 	}
-	return withoutVolumes(spec, o.leftOut(hub))
+	return withoutVolumes(spec, o.omittedVolumes(hub))
 }
 
-// leftOut names the volumes that have no place in the spoke: those of the admission of
+// omittedVolumes names the volumes that have no place in the spoke: those of the admission of
 // the hub. Nobody looks at what they refer to, so that none may stay as it is. A pod
 // that is lent tokens has them rewritten, and one that is not is refused for those that
 // ask for one.
-func (o Options) leftOut(hub *corev1.PodSpec) []string {
+func (o Options) omittedVolumes(hub *corev1.PodSpec) []string {
 	names := podrefs.TokenVolumes(hub)
 	switch {
 	case o.Tokens != TokensHub:
 		return names
-	case o.lends(hub):
+	case o.usesHubTokens(hub):
 		return nil
 	}
 	asks := func(name string) bool {

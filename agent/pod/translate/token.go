@@ -23,9 +23,9 @@ const (
 
 	tokenSecretPrefix = "spokelet-token-"
 	// injectedPrefix is that of the volumes in which admission puts a token, and
-	// lentPrefix what it becomes: such a volume must not pass for one of the spoke's.
+	// hubTokenPrefix what it becomes: such a volume must not pass for one of the spoke's.
 	injectedPrefix = "kube-api-access-"
-	lentPrefix     = "hub-api-access-"
+	hubTokenPrefix = "hub-api-access-"
 
 	serviceHost = "KUBERNETES_SERVICE_HOST"
 	servicePort = "KUBERNETES_SERVICE_PORT"
@@ -71,45 +71,45 @@ func TokensRead(spec *corev1.PodSpec, uid types.UID) []string {
 	return names
 }
 
-// reserved returns what a pod of the hub refers to that it must not: tokens of other
+// reservedNames returns what a pod of the hub refers to that it must not: tokens of other
 // pods, for one.
-func reserved(refs []podrefs.Ref) []string {
+func reservedNames(refs []podrefs.Ref) []string {
 	var names []string
 	for _, ref := range refs {
 		_, token := TokenSecretUID(ref.Name)
 		if ref.Kind == wire.PodObjectSecret && token || ref.Kind == wire.PodObjectConfigMap && ref.Name == HubRootCA {
-			names = append(names, nameOfRef(ref.Kind, ref.Name))
+			names = append(names, refName(ref.Kind, ref.Name))
 		}
 	}
 	return names
 }
 
-func nameOfRef(kind, name string) string { return kind + " " + name }
+func refName(kind, name string) string { return kind + " " + name }
 
-// reserved is of a pod without its ephemeral containers: of what the hub asks for, and
+// reservedNames is of a pod without its ephemeral containers: of what the hub asks for, and
 // of what is to be, whatever volume it is in. There nothing is but what was lent.
-func (o Options) reserved(hub *corev1.Pod, made *corev1.PodSpec) []string {
+func (o Options) reservedNames(hub *corev1.Pod, made *corev1.PodSpec) []string {
 	asked := corev1.Pod{Spec: hub.Spec}
 	asked.Spec.EphemeralContainers = nil
-	names := reserved(podrefs.Made(&corev1.Pod{Spec: *made}))
-	if o.lends(&hub.Spec) {
+	names := reservedNames(podrefs.BeforeAdmission(&corev1.Pod{Spec: *made}))
+	if o.usesHubTokens(&hub.Spec) {
 		lent := []string{
-			nameOfRef(wire.PodObjectSecret, TokenSecret(hub.UID)), nameOfRef(wire.PodObjectConfigMap, HubRootCA),
+			refName(wire.PodObjectSecret, TokenSecret(hub.UID)), refName(wire.PodObjectConfigMap, HubRootCA),
 		}
 		names = slices.DeleteFunc(names, func(name string) bool { return slices.Contains(lent, name) })
 	}
-	names = append(names, reserved(podrefs.Of(&asked))...)
+	names = append(names, reservedNames(podrefs.Of(&asked))...)
 	slices.Sort(names)
 	return slices.Compact(names)
 }
 
-// lends tells whether a pod gets tokens of the hub.
-func (o Options) lends(hub *corev1.PodSpec) bool {
+// usesHubTokens tells whether a pod gets tokens of the hub.
+func (o Options) usesHubTokens(hub *corev1.PodSpec) bool {
 	return o.Tokens == TokensHub && o.Issued && len(podrefs.Tokens(hub)) > 0
 }
 
-// noTokens says that there are none for what asks for them.
-func (o Options) noTokens(f *findings, what string) {
+// addNoTokens says that there are none for what asks for them.
+func (o Options) addNoTokens(f *findings, what string) {
 	if o.Tokens == TokensHub && !o.Issued {
 		f.add(ReasonTokenNotIssued, "the hub issues no tokens for this pod, by its options pods.tokens and pods.tokenNamespaces: "+what)
 		return
@@ -117,23 +117,23 @@ func (o Options) noTokens(f *findings, what string) {
 	f.add(ReasonTokenNotSupported, "the cluster gives pods no tokens of service accounts: "+what)
 }
 
-// lender has the spoke's pod read from objects beside it what a kubelet of the hub
+// tokenInjector has the spoke's pod read from objects beside it what a kubelet of the hub
 // would have projected into it.
-type lender struct {
+type tokenInjector struct {
 	options Options
-	// from names the Secret of the tokens.
-	from corev1.LocalObjectReference
+	// secretRef names the Secret of the tokens.
+	secretRef corev1.LocalObjectReference
 	// mode of tokens; nil is that of their volume.
 	mode *int32
 	// injected are the volumes that the hub's admission added.
 	injected []string
 }
 
-func newLender(hub *corev1.Pod, o Options) *lender {
-	l := &lender{
-		options:  o,
-		from:     corev1.LocalObjectReference{Name: TokenSecret(hub.UID)},
-		injected: podrefs.TokenVolumes(&hub.Spec),
+func newTokenInjector(hub *corev1.Pod, o Options) *tokenInjector {
+	l := &tokenInjector{
+		options:   o,
+		secretRef: corev1.LocalObjectReference{Name: TokenSecret(hub.UID)},
+		injected:  podrefs.TokenVolumes(&hub.Spec),
 	}
 	if s := hub.Spec.SecurityContext; s != nil && s.FSGroup != nil {
 		l.mode = new(int32(privateMode))
@@ -141,41 +141,41 @@ func newLender(hub *corev1.Pod, o Options) *lender {
 	return l
 }
 
-// lend changes volumes and containers.
-func (l *lender) lend(spec *corev1.PodSpec) {
+// inject changes volumes and containers.
+func (l *tokenInjector) inject(spec *corev1.PodSpec) {
 	for i := range spec.Volumes {
 		v := &spec.Volumes[i]
 		if v.ConfigMap != nil {
-			ofHub(&v.ConfigMap.LocalObjectReference)
+			renameRootCA(&v.ConfigMap.LocalObjectReference)
 		}
 		if v.Projected != nil {
-			v.Projected.Sources = l.sources(v.Projected.Sources, slices.Contains(l.injected, v.Name))
+			v.Projected.Sources = l.projectedSources(v.Projected.Sources, slices.Contains(l.injected, v.Name))
 		}
-		v.Name = l.named(v.Name)
+		v.Name = l.volumeName(v.Name)
 	}
-	podrefs.Containers(spec, l.container)
+	podrefs.Containers(spec, l.injectContainer)
 }
 
-// named is what a volume is called in the spoke.
-func (l *lender) named(volume string) string {
+// volumeName is what a volume is called in the spoke.
+func (l *tokenInjector) volumeName(volume string) string {
 	if rest, ok := strings.CutPrefix(volume, injectedPrefix); ok && slices.Contains(l.injected, volume) {
-		return lentPrefix + rest
+		return hubTokenPrefix + rest
 	}
 	return volume
 }
 
-// sources are those of a projected volume. Of one that admission added those are left
+// projectedSources are those of a projected volume. Of one that admission added those are left
 // out that are about neither the pod nor the API server.
-func (l *lender) sources(from []corev1.VolumeProjection, injected bool) []corev1.VolumeProjection {
+func (l *tokenInjector) projectedSources(from []corev1.VolumeProjection, injected bool) []corev1.VolumeProjection {
 	var out []corev1.VolumeProjection
 	for _, p := range from {
 		switch {
 		case p.ServiceAccountToken != nil:
-			p = l.secret(podrefs.TokenOf(p.ServiceAccountToken).Name, p.ServiceAccountToken.Path, l.mode)
+			p = l.secretSource(podrefs.TokenOf(p.ServiceAccountToken).Name, p.ServiceAccountToken.Path, l.mode)
 		case p.ConfigMap != nil && p.ConfigMap.Name == podrefs.RootCA:
-			ofHub(&p.ConfigMap.LocalObjectReference)
+			renameRootCA(&p.ConfigMap.LocalObjectReference)
 		case injected && p.DownwardAPI != nil:
-			out = append(out, l.downward(p.DownwardAPI)...)
+			out = append(out, l.downwardAPI(p.DownwardAPI)...)
 			continue
 		case injected:
 			continue
@@ -185,15 +185,15 @@ func (l *lender) sources(from []corev1.VolumeProjection, injected bool) []corev1
 	return out
 }
 
-// downward has the pod's namespace be that of the hub.
-func (l *lender) downward(from *corev1.DownwardAPIProjection) []corev1.VolumeProjection {
+// downwardAPI has the pod's namespace be that of the hub.
+func (l *tokenInjector) downwardAPI(from *corev1.DownwardAPIProjection) []corev1.VolumeProjection {
 	rest := from.DeepCopy()
 	var out []corev1.VolumeProjection
 	rest.Items = slices.DeleteFunc(rest.Items, func(item corev1.DownwardAPIVolumeFile) bool {
 		if item.FieldRef == nil || item.FieldRef.FieldPath != namespacePath {
 			return false
 		}
-		out = append(out, l.secret(NamespaceKey, item.Path, item.Mode))
+		out = append(out, l.secretSource(NamespaceKey, item.Path, item.Mode))
 		return true
 	})
 	if len(rest.Items) > 0 {
@@ -202,24 +202,24 @@ func (l *lender) downward(from *corev1.DownwardAPIProjection) []corev1.VolumePro
 	return out
 }
 
-func (l *lender) secret(key, path string, mode *int32) corev1.VolumeProjection {
+func (l *tokenInjector) secretSource(key, path string, mode *int32) corev1.VolumeProjection {
 	return corev1.VolumeProjection{Secret: &corev1.SecretProjection{
-		LocalObjectReference: l.from, Items: []corev1.KeyToPath{{Key: key, Path: path, Mode: mode}},
+		LocalObjectReference: l.secretRef, Items: []corev1.KeyToPath{{Key: key, Path: path, Mode: mode}},
 	}}
 }
 
-func (l *lender) container(c *corev1.Container) {
+func (l *tokenInjector) injectContainer(c *corev1.Container) {
 	for i := range c.VolumeMounts {
-		c.VolumeMounts[i].Name = l.named(c.VolumeMounts[i].Name)
+		c.VolumeMounts[i].Name = l.volumeName(c.VolumeMounts[i].Name)
 	}
 	for i := range c.EnvFrom {
 		if r := c.EnvFrom[i].ConfigMapRef; r != nil {
-			ofHub(&r.LocalObjectReference)
+			renameRootCA(&r.LocalObjectReference)
 		}
 	}
 	for i := range c.Env {
 		if source := c.Env[i].ValueFrom; source != nil && source.ConfigMapKeyRef != nil {
-			ofHub(&source.ConfigMapKeyRef.LocalObjectReference)
+			renameRootCA(&source.ConfigMapKeyRef.LocalObjectReference)
 		}
 	}
 	own := func(e corev1.EnvVar) bool { return e.Name == serviceHost || e.Name == servicePort }
@@ -232,8 +232,8 @@ func (l *lender) container(c *corev1.Container) {
 	}, c.Env...)
 }
 
-// ofHub makes a reference to the authority of a cluster one to that of the hub.
-func ofHub(ref *corev1.LocalObjectReference) {
+// renameRootCA makes a reference to the authority of a cluster one to that of the hub.
+func renameRootCA(ref *corev1.LocalObjectReference) {
 	if ref.Name == podrefs.RootCA {
 		ref.Name = HubRootCA
 	}

@@ -37,7 +37,7 @@ func nameOf(audience string, seconds int64) string {
 	return podrefs.TokenOf(&corev1.ServiceAccountTokenProjection{Audience: audience, ExpirationSeconds: &seconds}).Name
 }
 
-func TestPodReadsTheHubsTokensFromItsSecret(t *testing.T) {
+func TestNewPodReadsHubTokensFromItsSecret(t *testing.T) {
 	lent := func(mode string) string {
 		return `{"name":"hub-api-access-x7f2p","projected":{"defaultMode":420,"sources":[
 			{"secret":{"name":"spokelet-token-` + podUID + `","items":[{"key":"` + nameOf("", 3607) + `","path":"token"` + mode + `}]}},
@@ -107,20 +107,20 @@ func TestPodReadsTheHubsTokensFromItsSecret(t *testing.T) {
 			if diff := cmp.Diff(specFrom(t, tc.want), pod.Spec); diff != "" {
 				t.Errorf("%s\nPod() (-want +got):\n%s", tc.reason, diff)
 			}
-			if c := Change(pod, again(t, pod)); !c.Empty() {
+			if c := ComputeChanges(pod, again(t, pod)); !c.Empty() {
 				t.Errorf("Change() of the same: %s", c.Update)
 			}
 		})
 	}
 }
 
-func TestEphemeralContainersSeeTheHubsTokensToo(t *testing.T) {
+func TestEphemeralContainersReadHubTokens(t *testing.T) {
 	hub := hubPod(t, `{"volumes":[`+hubToken+`],"containers":[{"name":"a","volumeMounts":[`+hubMount+`]}],
 		"ephemeralContainers":[{"name":"e","volumeMounts":[`+hubMount+`]}]}`)
 	before := hub.DeepCopy()
 	o := hubOptions()
 	o.APIHost, o.APIPort = "hub.example.com", "6443"
-	want, err := Want(hub, o)
+	want, err := NewDesiredPod(hub, o)
 	if err != nil {
 		t.Fatalf("Want(): %v", err)
 	}
@@ -133,7 +133,7 @@ func TestEphemeralContainersSeeTheHubsTokensToo(t *testing.T) {
 	}
 }
 
-func TestPodThatCannotHaveItsTokenIsRefused(t *testing.T) {
+func TestNewPodRefusesUnavailableTokens(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		issued bool
@@ -162,7 +162,7 @@ func TestPodThatCannotHaveItsTokenIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := hubOptions()
 			o.Issued = tc.issued
-			_, err := Pod(hubPod(t, tc.spec), o)
+			_, err := NewPod(hubPod(t, tc.spec), o)
 			refused, ok := errors.AsType[*RefusedError](err)
 			if !ok {
 				t.Fatalf("%s\nPod(): got %v, want a RefusedError", tc.reason, err)
@@ -175,7 +175,7 @@ func TestPodThatCannotHaveItsTokenIsRefused(t *testing.T) {
 }
 
 // Tokens may be left from a time when the agent had another option.
-func TestTokensOfOtherPodsAreOutOfReachWithEveryOption(t *testing.T) {
+func TestTokensOfOtherPodsAreReservedWithEveryOption(t *testing.T) {
 	sources := map[string]string{
 		"an environment":   `{"containers":[{"name":"a","env":[{"name":"T","valueFrom":{"secretKeyRef":{"name":"spokelet-token-x","key":"k"}}}]}]}`,
 		"all of it":        `{"initContainers":[{"name":"a","envFrom":[{"secretRef":{"name":"spokelet-token-x"}}]}]}`,
@@ -188,7 +188,7 @@ func TestTokensOfOtherPodsAreOutOfReachWithEveryOption(t *testing.T) {
 			for _, tokens := range []Tokens{TokensSpoke, TokensHub, TokensNone} {
 				o := hubOptions()
 				o.Tokens = tokens
-				_, err := Pod(hubPod(t, spec), o)
+				_, err := NewPod(hubPod(t, spec), o)
 				if refused, ok := errors.AsType[*RefusedError](err); !ok || refused.Reason != ReasonNameReserved {
 					t.Errorf("Pod() with tokens %q: %v", tokens, err)
 				}
@@ -211,7 +211,7 @@ func TestTokensOfOtherPodsAreOutOfReachWithEveryOption(t *testing.T) {
 	for _, access := range []bool{false, true} {
 		o := options()
 		o.HostAccess = access
-		want, err := Want(hub, o)
+		want, err := NewDesiredPod(hub, o)
 		refused, ok := errors.AsType[*RefusedError](err)
 		if !ok || want == nil || len(want.Spec.EphemeralContainers) != 1 || access != (refused.Reason == ReasonNameReserved) {
 			t.Errorf("Want() with host access %t: %v, %+v", access, err, want)
@@ -260,7 +260,7 @@ func disguised() map[string]string {
 // lent and what the hub is seen to refer to.
 func outOfReach(t *testing.T, hub *corev1.Pod, o Options) {
 	t.Helper()
-	pod, err := Want(hub, o)
+	pod, err := NewDesiredPod(hub, o)
 	if refused, ok := errors.AsType[*RefusedError](err); err != nil && !ok {
 		t.Fatalf("Want() with tokens %q, issued %t: %v", o.Tokens, o.Issued, refused)
 	}
@@ -271,11 +271,11 @@ func outOfReach(t *testing.T, hub *corev1.Pod, o Options) {
 	for _, ref := range podrefs.Of(hub) {
 		known[ref] = true
 	}
-	if o.lends(&hub.Spec) {
+	if o.usesHubTokens(&hub.Spec) {
 		known[podrefs.Ref{Kind: wire.PodObjectSecret, Name: TokenSecret(hub.UID)}] = true
 		known[podrefs.Ref{Kind: wire.PodObjectConfigMap, Name: HubRootCA}] = true
 	}
-	for _, ref := range podrefs.Made(pod) {
+	for _, ref := range podrefs.BeforeAdmission(pod) {
 		if !known[ref] || ref.Name == "spokelet-token-x" {
 			t.Errorf("with tokens %q, issued %t the pod reads %+v", o.Tokens, o.Issued, ref)
 		}
@@ -294,17 +294,17 @@ func outOfReach(t *testing.T, hub *corev1.Pod, o Options) {
 }
 
 // What is made is looked at once more, whatever was left out before.
-func TestNoVolumeOfAPodThatIsMadeHoldsTokensOfAnother(t *testing.T) {
+func TestNoVolumeReadsTokensOfAnotherPod(t *testing.T) {
 	for name, spec := range disguised() {
 		t.Run(name, func(t *testing.T) {
 			hub := hubPod(t, spec)
-			reads := slices.ContainsFunc(podrefs.Made(hub), func(ref podrefs.Ref) bool {
+			reads := slices.ContainsFunc(podrefs.BeforeAdmission(hub), func(ref podrefs.Ref) bool {
 				return ref.Name == "spokelet-token-x" || ref.Name == HubRootCA || ref.Name == TokenSecret(hub.UID)
 			})
 			for _, tokens := range []Tokens{TokensSpoke, TokensHub, TokensNone} {
 				o := hubOptions()
 				o.Tokens, o.Issued = tokens, false
-				if names := o.reserved(hub, &hub.Spec); (len(names) > 0) != reads {
+				if names := o.reservedNames(hub, &hub.Spec); (len(names) > 0) != reads {
 					t.Errorf("with tokens %q: reserved() = %v", tokens, names)
 				}
 			}

@@ -26,19 +26,19 @@ import (
 	"github.com/spokelet/spokelet/internal/watcher"
 )
 
-// spoke is the spoke's API server as the pods' account sees it: every request goes
+// spokeClient is the spoke's API server as the pods' account sees it: every request goes
 // out under that name, over one connection pool.
-type spoke struct {
+type spokeClient struct {
 	core typedcorev1.CoreV1Interface
 	rbac typedrbacv1.RbacV1Interface
-	// kinds are those that the API server serves, names the metadata of their objects.
-	kinds discovery.DiscoveryInterfaceWithContext
-	names metadata.Interface
-	pool  *http.Client
+	// discovery are those that the API server serves, names the metadata of their objects.
+	discovery  discovery.DiscoveryInterfaceWithContext
+	metadata   metadata.Interface
+	httpClient *http.Client
 }
 
-// newSpoke impersonates user when it is not empty.
-func newSpoke(cfg *rest.Config, user string) (*spoke, error) {
+// newSpokeClient impersonates user when it is not empty.
+func newSpokeClient(cfg *rest.Config, user string) (*spokeClient, error) {
 	cfg = rest.CopyConfig(cfg)
 	// The API server's priority and fairness is the limiter.
 	cfg.QPS, cfg.Burst, cfg.RateLimiter = -1, 0, nil
@@ -51,12 +51,12 @@ func newSpoke(cfg *rest.Config, user string) (*spoke, error) {
 	if err != nil {
 		return nil, fmt.Errorf("client of the cluster: %w", err)
 	}
-	s := &spoke{pool: pool}
+	s := &spokeClient{httpClient: pool}
 	var errs [4]error
 	s.core, errs[0] = typedcorev1.NewForConfigAndClient(cfg, pool)
 	s.rbac, errs[1] = typedrbacv1.NewForConfigAndClient(cfg, pool)
-	s.kinds, errs[2] = discovery.NewDiscoveryClientForConfigAndClient(cfg, pool)
-	s.names, errs[3] = metadata.NewForConfigAndClient(cfg, pool)
+	s.discovery, errs[2] = discovery.NewDiscoveryClientForConfigAndClient(cfg, pool)
+	s.metadata, errs[3] = metadata.NewForConfigAndClient(cfg, pool)
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, fmt.Errorf("client of the cluster: %w", err)
 	}
@@ -64,96 +64,96 @@ func newSpoke(cfg *rest.Config, user string) (*spoke, error) {
 }
 
 // close gives up idle connections.
-func (s *spoke) close() { utilnet.CloseIdleConnectionsFor(s.pool.Transport) }
+func (s *spokeClient) close() { utilnet.CloseIdleConnectionsFor(s.httpClient.Transport) }
 
 // pods are those of a hub, in all namespaces.
-func (s *spoke) pods(hubID string) watcher.Feed {
+func (s *spokeClient) pods(hubID string) watcher.Feed {
 	selector := labels.Set{translate.LabelHub: hubID}.String() + "," + translate.LabelHubPodUID
 	return watcher.FeedOf(s.core.Pods(metav1.NamespaceAll), func(o *metav1.ListOptions) { o.LabelSelector = selector })
 }
 
 // events are those of a namespace about pods.
-func (s *spoke) events(namespace string) watcher.Feed {
+func (s *spokeClient) events(namespace string) watcher.Feed {
 	selector := fields.Set{"involvedObject.kind": "Pod"}.String()
 	return watcher.FeedOf(s.core.Events(namespace), func(o *metav1.ListOptions) { o.FieldSelector = selector })
 }
 
-// allowed are the namespaces whose owner lets pods in, and no others.
-func (s *spoke) allowed() watcher.Feed {
+// allowedNamespaces are the namespaces whose owner lets pods in, and no others.
+func (s *spokeClient) allowedNamespaces() watcher.Feed {
 	selector := labels.Set{LabelPods: PodsAllowed}.String()
 	return watcher.FeedOf(s.core.Namespaces(), func(o *metav1.ListOptions) { o.LabelSelector = selector })
 }
 
-// made are the namespaces that were made for pods.
-func (s *spoke) made() watcher.Feed {
+// createdNamespaces are the namespaces that were made for pods.
+func (s *spokeClient) createdNamespaces() watcher.Feed {
 	selector := labels.Set{LabelCreatedBy: Creator}.String()
 	return watcher.FeedOf(s.core.Namespaces(), func(o *metav1.ListOptions) { o.LabelSelector = selector })
 }
 
-// shelf is where copies of one kind are.
-type shelf interface {
-	get(ctx context.Context, at place) (*replica, error)
-	create(ctx context.Context, at place, r *replica) error
+// copyStore is where copies of one kind are.
+type copyStore interface {
+	get(ctx context.Context, at namespacedName) (*objectCopy, error)
+	create(ctx context.Context, at namespacedName, r *objectCopy) error
 	// update replaces the version that r names.
-	update(ctx context.Context, at place, r *replica) error
-	delete(ctx context.Context, at place, r *replica) error
+	update(ctx context.Context, at namespacedName, r *objectCopy) error
+	delete(ctx context.Context, at namespacedName, r *objectCopy) error
 }
 
-func (s *spoke) shelf(kind string) shelf {
+func (s *spokeClient) copyStore(kind string) copyStore {
 	if kind == wire.PodObjectSecret || kind == kindToken {
 		return secrets{s.core}
 	}
 	return configMaps{s.core}
 }
 
-// exactly are the options of a deletion of nothing but what was seen.
-func exactly(r *replica) metav1.DeleteOptions {
+// deleteOptions are the options of a deletion of nothing but what was seen.
+func deleteOptions(r *objectCopy) metav1.DeleteOptions {
 	return metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &r.uid}}
 }
 
-func (r *replica) meta(at place) metav1.ObjectMeta {
+func (r *objectCopy) meta(at namespacedName) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
 		Name: at.Name, Namespace: at.Namespace, ResourceVersion: r.version,
-		Labels:      map[string]string{translate.LabelHub: r.hub},
-		Annotations: map[string]string{AnnotationHubObject: r.of},
+		Labels:      map[string]string{translate.LabelHub: r.hubID},
+		Annotations: map[string]string{AnnotationHubObject: r.source},
 	}
 }
 
-func replicaOf(meta *metav1.ObjectMeta, object wire.PodObject) *replica {
-	return &replica{
+func newObjectCopy(meta *metav1.ObjectMeta, object wire.PodObject) *objectCopy {
+	return &objectCopy{
 		uid: meta.UID, version: meta.ResourceVersion,
-		hub: meta.Labels[translate.LabelHub], of: meta.Annotations[AnnotationHubObject],
+		hubID: meta.Labels[translate.LabelHub], source: meta.Annotations[AnnotationHubObject],
 		object: object,
 	}
 }
 
 type configMaps struct{ core typedcorev1.CoreV1Interface }
 
-func (c configMaps) get(ctx context.Context, at place) (*replica, error) {
+func (c configMaps) get(ctx context.Context, at namespacedName) (*objectCopy, error) {
 	found, err := c.core.ConfigMaps(at.Namespace).Get(ctx, at.Name, metav1.GetOptions{})
 	if err != nil {
 		return nil, err
 	}
-	return replicaOf(&found.ObjectMeta, wire.PodObject{
+	return newObjectCopy(&found.ObjectMeta, wire.PodObject{
 		Text: found.Data, Data: found.BinaryData, Immutable: found.Immutable != nil && *found.Immutable,
 	}), nil
 }
 
-func (c configMaps) create(ctx context.Context, at place, r *replica) error {
+func (c configMaps) create(ctx context.Context, at namespacedName, r *objectCopy) error {
 	_, err := c.core.ConfigMaps(at.Namespace).Create(ctx, r.configMap(at), metav1.CreateOptions{})
 	return err
 }
 
-func (c configMaps) update(ctx context.Context, at place, r *replica) error {
+func (c configMaps) update(ctx context.Context, at namespacedName, r *objectCopy) error {
 	_, err := c.core.ConfigMaps(at.Namespace).Update(ctx, r.configMap(at), metav1.UpdateOptions{})
 	return err
 }
 
-func (c configMaps) delete(ctx context.Context, at place, r *replica) error {
-	return c.core.ConfigMaps(at.Namespace).Delete(ctx, at.Name, exactly(r))
+func (c configMaps) delete(ctx context.Context, at namespacedName, r *objectCopy) error {
+	return c.core.ConfigMaps(at.Namespace).Delete(ctx, at.Name, deleteOptions(r))
 }
 
-func (r *replica) configMap(at place) *corev1.ConfigMap {
+func (r *objectCopy) configMap(at namespacedName) *corev1.ConfigMap {
 	return &corev1.ConfigMap{
 		ObjectMeta: r.meta(at), Data: r.object.Text, BinaryData: r.object.Data, Immutable: &r.object.Immutable,
 	}
@@ -161,30 +161,30 @@ func (r *replica) configMap(at place) *corev1.ConfigMap {
 
 type secrets struct{ core typedcorev1.CoreV1Interface }
 
-func (s secrets) get(ctx context.Context, at place) (*replica, error) {
+func (s secrets) get(ctx context.Context, at namespacedName) (*objectCopy, error) {
 	found, err := s.core.Secrets(at.Namespace).Get(ctx, at.Name, metav1.GetOptions{})
 	if err != nil {
 		return nil, err
 	}
-	return replicaOf(&found.ObjectMeta, wire.PodObject{
+	return newObjectCopy(&found.ObjectMeta, wire.PodObject{
 		Type: found.Type, Data: found.Data, Immutable: found.Immutable != nil && *found.Immutable,
 	}), nil
 }
 
-func (s secrets) create(ctx context.Context, at place, r *replica) error {
+func (s secrets) create(ctx context.Context, at namespacedName, r *objectCopy) error {
 	_, err := s.core.Secrets(at.Namespace).Create(ctx, r.secret(at), metav1.CreateOptions{})
 	return err
 }
 
-func (s secrets) update(ctx context.Context, at place, r *replica) error {
+func (s secrets) update(ctx context.Context, at namespacedName, r *objectCopy) error {
 	_, err := s.core.Secrets(at.Namespace).Update(ctx, r.secret(at), metav1.UpdateOptions{})
 	return err
 }
 
-func (s secrets) delete(ctx context.Context, at place, r *replica) error {
-	return s.core.Secrets(at.Namespace).Delete(ctx, at.Name, exactly(r))
+func (s secrets) delete(ctx context.Context, at namespacedName, r *objectCopy) error {
+	return s.core.Secrets(at.Namespace).Delete(ctx, at.Name, deleteOptions(r))
 }
 
-func (r *replica) secret(at place) *corev1.Secret {
+func (r *objectCopy) secret(at namespacedName) *corev1.Secret {
 	return &corev1.Secret{ObjectMeta: r.meta(at), Type: r.object.Type, Data: r.object.Data, Immutable: &r.object.Immutable}
 }

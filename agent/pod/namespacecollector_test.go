@@ -22,27 +22,27 @@ import (
 	"github.com/spokelet/spokelet/api/wire"
 )
 
-func TestWhatIsDoneAboutANamespace(t *testing.T) {
+func TestDecideNamespace(t *testing.T) {
 	one, two, other := origin{"hub", "shop", "u1"}, origin{"hub", "shop", "u2"}, origin{"another", "shop", "u1"}
 	cases := map[string]struct {
 		reason string
-		s      namespaceState
+		s      namespaceInput
 		want   namespaceAction
 	}{
-		"not there":                         {"nothing can be done", namespaceState{used: true, from: one, listed: true}, leaveNamespace},
-		"on its way":                        {"it goes", namespaceState{made: true, deleting: true, gone: true, listed: true, written: one}, leaveNamespace},
-		"used":                              {"it bears what it should", namespaceState{made: true, used: true, from: one, written: one, listed: true}, leaveNamespace},
-		"used, and of nobody yet":           {"an agent that comes after this one would not know", namespaceState{made: true, used: true, from: one}, claimNamespace},
-		"used, of a hub that says no UID":   {"there is nothing to write", namespaceState{made: true, used: true, kept: true}, leaveNamespace},
-		"used again by another of the name": {"it is that one's now", namespaceState{made: true, used: true, from: two, written: one}, claimNamespace},
-		"used again after it was kept":      {"why it was is over", namespaceState{made: true, used: true, from: one, written: one, kept: true}, claimNamespace},
-		"used, and gone":                    {"its pods have yet to end", namespaceState{made: true, used: true, from: one, written: one, gone: true, listed: true}, leaveNamespace},
-		"used, of another hub":              {"that one keeps the word", namespaceState{made: true, used: true, from: one, written: other, listed: true}, leaveNamespace},
-		"used, kept for another hub":        {"that one keeps the word", namespaceState{made: true, used: true, from: one, written: other, kept: true}, leaveNamespace},
-		"gone":                              {"nobody uses it", namespaceState{made: true, written: one, gone: true, listed: true}, collectNamespace},
-		"gone, before the pods are known":   {"there may be some", namespaceState{made: true, written: one, gone: true}, leaveNamespace},
-		"gone and kept":                     {"somebody wants it looked into again", namespaceState{made: true, written: one, gone: true, listed: true, kept: true}, collectNamespace},
-		"not used":                          {"the hub has it", namespaceState{made: true, written: one, listed: true}, leaveNamespace},
+		"not there":                         {"nothing can be done", namespaceInput{isUsed: true, from: one, listed: true}, leaveNamespace},
+		"on its way":                        {"it goes", namespaceInput{exists: true, deleting: true, goneOnHub: true, listed: true, origin: one}, leaveNamespace},
+		"used":                              {"it bears what it should", namespaceInput{exists: true, isUsed: true, from: one, origin: one, listed: true}, leaveNamespace},
+		"used, and of nobody yet":           {"an agent that comes after this one would not know", namespaceInput{exists: true, isUsed: true, from: one}, claimNamespace},
+		"used, of a hub that says no UID":   {"there is nothing to write", namespaceInput{exists: true, isUsed: true, isKept: true}, leaveNamespace},
+		"used again by another of the name": {"it is that one's now", namespaceInput{exists: true, isUsed: true, from: two, origin: one}, claimNamespace},
+		"used again after it was kept":      {"why it was is over", namespaceInput{exists: true, isUsed: true, from: one, origin: one, isKept: true}, claimNamespace},
+		"used, and gone":                    {"its pods have yet to end", namespaceInput{exists: true, isUsed: true, from: one, origin: one, goneOnHub: true, listed: true}, leaveNamespace},
+		"used, of another hub":              {"that one keeps the word", namespaceInput{exists: true, isUsed: true, from: one, origin: other, listed: true}, leaveNamespace},
+		"used, kept for another hub":        {"that one keeps the word", namespaceInput{exists: true, isUsed: true, from: one, origin: other, isKept: true}, leaveNamespace},
+		"gone":                              {"nobody uses it", namespaceInput{exists: true, origin: one, goneOnHub: true, listed: true}, collectNamespace},
+		"gone, before the pods are known":   {"there may be some", namespaceInput{exists: true, origin: one, goneOnHub: true}, leaveNamespace},
+		"gone and kept":                     {"somebody wants it looked into again", namespaceInput{exists: true, origin: one, goneOnHub: true, listed: true, isKept: true}, collectNamespace},
+		"not used":                          {"the hub has it", namespaceInput{exists: true, origin: one, listed: true}, leaveNamespace},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -53,7 +53,7 @@ func TestWhatIsDoneAboutANamespace(t *testing.T) {
 	}
 }
 
-func TestAnOriginIsReadAsItWasWritten(t *testing.T) {
+func TestOriginRoundTrip(t *testing.T) {
 	o := origin{hub: "hub", namespace: "shop", uid: "u1"}
 	if got := parseOrigin(o.String()); got != o {
 		t.Errorf("%+v is read as %+v", o, got)
@@ -65,7 +65,7 @@ func TestAnOriginIsReadAsItWasWritten(t *testing.T) {
 	}
 }
 
-func TestANamespaceGoesWithTheHubsWhenNothingIsInIt(t *testing.T) {
+func TestEmptyNamespaceIsCollected(t *testing.T) {
 	ours := func(o *metav1.PartialObjectMetadata) {
 		o.Labels = map[string]string{translate.LabelHub: "hub", LabelCreatedBy: Creator}
 	}
@@ -161,7 +161,7 @@ func TestANamespaceGoesWithTheHubsWhenNothingIsInIt(t *testing.T) {
 	}
 }
 
-func TestANamespaceThatWasKeptIsLookedIntoAgainWhenSomebodyAsks(t *testing.T) {
+func TestKeptNamespaceIsInspectedAgainOnRequest(t *testing.T) {
 	withCollector(t, []runtime.Object{inside("ConfigMap", "settings")}, func(t *testing.T, e *Engine, s *namespaceServer) {
 		goes(e, "shop", "u1")
 		s.happened()
@@ -178,7 +178,7 @@ func TestANamespaceThatWasKeptIsLookedIntoAgainWhenSomebodyAsks(t *testing.T) {
 	}, madeFor("shop", "hub/shop/u1"))
 }
 
-func TestWhatCannotBeListedKeepsANamespace(t *testing.T) {
+func TestUnlistedKindKeepsTheNamespace(t *testing.T) {
 	forbidden := apierrors.NewForbidden(corev1.Resource("secrets"), "", nil)
 	away := apierrors.NewServiceUnavailable("boom")
 	cases := map[string]struct {
@@ -216,7 +216,7 @@ func TestWhatCannotBeListedKeepsANamespace(t *testing.T) {
 					rights += map[string]int{"post right": 1, "delete right": -1, "delete shop": -1}[what]
 				}
 				// While the right may be on its way a look lists four times a second.
-				if most := (1 + triesAtLooking) * (4*int(rightTakes/time.Second) + 1); rights != 0 || lists > most {
+				if most := (1 + maxInspections) * (4*int(rightPropagation/time.Second) + 1); rights != 0 || lists > most {
 					t.Errorf("%d rights are left after %d lists", rights, lists)
 				}
 			}, madeFor("shop", "hub/shop/u1"))
@@ -224,7 +224,7 @@ func TestWhatCannotBeListedKeepsANamespace(t *testing.T) {
 	}
 }
 
-func TestAKindThatIsNotFoundKeepsANamespaceUntilItIsNotServedAnyMore(t *testing.T) {
+func TestMissingKindKeepsTheNamespaceWhileItIsServed(t *testing.T) {
 	withCollector(t, nil, func(t *testing.T, e *Engine, s *namespaceServer) {
 		s.metadata.PrependReactor("list", "serviceaccounts", func(k8stesting.Action) (bool, runtime.Object, error) {
 			s.lock.Lock()
@@ -235,24 +235,24 @@ func TestAKindThatIsNotFoundKeepsANamespaceUntilItIsNotServedAnyMore(t *testing.
 		goes(e, "shop", "u1")
 		check(t, "something may be there", []string{"post right", "delete right", "annotate shop"}, s.happened())
 		check(t, "why it is there", "cannot list serviceaccounts", s.annotation("shop", AnnotationKeptBecause))
-		<-time.After(longestRetry)
+		<-time.After(maxRetry)
 		check(t, "the kind is gone", []string{"post right", "delete shop"}, s.happened())
 	}, madeFor("shop", "hub/shop/u1"))
 }
 
-func TestALookIsRepeatedUntilItIsSaidWhyANamespaceStays(t *testing.T) {
+func TestInspectionIsRepeatedUntilTheReasonIsRecorded(t *testing.T) {
 	withCollector(t, []runtime.Object{inside("ConfigMap", "settings")}, func(t *testing.T, e *Engine, s *namespaceServer) {
 		s.setAway(true)
 		goes(e, "shop", "u1")
 		<-time.After(time.Hour)
 		s.setAway(false)
-		<-time.After(2 * longestRetry)
+		<-time.After(2 * maxRetry)
 		synctest.Wait()
 		check(t, "after an outage of an hour", "holds configmaps/settings", s.annotation("shop", AnnotationKeptBecause))
 	}, madeFor("shop", "hub/shop/u1"))
 }
 
-func TestWhatIsOnItsWayOutIsWaitedFor(t *testing.T) {
+func TestTerminatingObjectsAreWaitedFor(t *testing.T) {
 	claim := func(o *metav1.PartialObjectMetadata) {
 		o.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "web"}}
 	}
@@ -272,7 +272,7 @@ func TestWhatIsOnItsWayOutIsWaitedFor(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			withCollector(t, []runtime.Object{tc.object}, func(t *testing.T, e *Engine, s *namespaceServer) {
 				goes(e, "shop", "u1")
-				<-time.After(longestRetry)
+				<-time.After(maxRetry)
 				synctest.Wait()
 				check(t, "meanwhile", "holds configmaps/left", s.annotation("shop", AnnotationKeptBecause))
 				if tc.ends {
@@ -310,21 +310,21 @@ func (hangingList) List(ctx context.Context, _ metav1.ListOptions) (*metav1.Part
 	return nil, ctx.Err()
 }
 
-func TestAListThatHangsLeavesTimeToSayWhyANamespaceStays(t *testing.T) {
+func TestHangingListLeavesTimeToRecordTheReason(t *testing.T) {
 	withCollector(t, nil, func(t *testing.T, e *Engine, s *namespaceServer) {
 		e.collector.reader.Metadata = hanging{s.metadata}
 		goes(e, "shop", "u1")
-		<-time.After(lookWithin)
+		<-time.After(inspectTimeout)
 		check(t, "at its deadline", []string{"post right", "delete right", "annotate shop"}, s.happened())
 		check(t, "why it is there", "cannot list secrets", s.annotation("shop", AnnotationKeptBecause))
 		<-time.After(2 * time.Hour)
-		if looks := len(s.happened()) / 2; looks != triesAtLooking {
+		if looks := len(s.happened()) / 2; looks != maxInspections {
 			t.Errorf("%d looks follow", looks)
 		}
 	}, madeFor("shop", "hub/shop/u1"))
 }
 
-func TestARefusedAnnotationEndsTheLooksAsAnAcceptedOneDoes(t *testing.T) {
+func TestRefusedAnnotationEndsTheInspections(t *testing.T) {
 	withCollector(t, nil, func(t *testing.T, e *Engine, s *namespaceServer) {
 		away := apierrors.NewServiceUnavailable("boom")
 		s.metadata.PrependReactor("list", "secrets", func(k8stesting.Action) (bool, runtime.Object, error) { return true, nil, away })
@@ -332,7 +332,7 @@ func TestARefusedAnnotationEndsTheLooksAsAnAcceptedOneDoes(t *testing.T) {
 		goes(e, "shop", "u1")
 		check(t, "at first", []string{"post right", "delete right", "refuse to annotate shop"}, s.happened())
 		<-time.After(2 * time.Hour)
-		if looks := len(s.happened()) / 2; looks != triesAtLooking {
+		if looks := len(s.happened()) / 2; looks != maxInspections {
 			t.Errorf("%d looks follow", looks)
 		}
 		// Its owner changes it.
@@ -341,7 +341,7 @@ func TestARefusedAnnotationEndsTheLooksAsAnAcceptedOneDoes(t *testing.T) {
 	}, madeFor("shop", "hub/shop/u1"))
 }
 
-func TestADeletionIsGivenUpWithTheLookThatItFollows(t *testing.T) {
+func TestDeletionTimesOutWithItsInspection(t *testing.T) {
 	withCollector(t, nil, func(t *testing.T, e *Engine, s *namespaceServer) {
 		s.slow = true
 		began := time.Now()
@@ -351,14 +351,14 @@ func TestADeletionIsGivenUpWithTheLookThatItFollows(t *testing.T) {
 		})
 		goes(e, "shop", "u1")
 		check(t, "while it hangs", []string{"post right"}, s.happened())
-		<-time.After(lookWithin)
+		<-time.After(inspectTimeout)
 		check(t, "at its deadline", []string{"delete right"}, s.happened())
-		<-time.After(firstRetry)
+		<-time.After(minRetry)
 		check(t, "at another look", []string{"post right", "delete shop"}, s.happened())
 	}, madeFor("shop", "hub/shop/u1"))
 }
 
-func TestANamespaceThatChangesDuringALookIsLookedIntoAgain(t *testing.T) {
+func TestNamespaceChangedDuringInspectionIsInspectedAgain(t *testing.T) {
 	withCollector(t, nil, func(t *testing.T, e *Engine, s *namespaceServer) {
 		lists := 0
 		s.metadata.PrependReactor("list", "secrets", func(k8stesting.Action) (bool, runtime.Object, error) {
@@ -373,19 +373,19 @@ func TestANamespaceThatChangesDuringALookIsLookedIntoAgain(t *testing.T) {
 	}, madeFor("shop", "hub/shop/u1"))
 }
 
-func TestThePodsOfANamespaceThatIsGoneEndBeforeIt(t *testing.T) {
+func TestPodsEndBeforeTheirNamespaceIsCollected(t *testing.T) {
 	withCollector(t, nil, func(t *testing.T, e *Engine, s *namespaceServer) {
 		tellChanged(t, e, "hub-1", func(p *wire.Pod) { p.NamespaceUID = "u1" })
 		synctest.Wait()
 		goes(e, "shop", "u1")
 		check(t, "while its pod runs", []string(nil), s.happened())
-		e.withdraw("shop/web")
-		e.vanish(web, "spoke-web", nil)
+		e.handlePodDeleted("shop/web")
+		e.observePodDeleted(web, "spoke-web", nil)
 		check(t, "when that is gone", []string{"post right", "delete shop"}, s.happened())
 	}, madeFor("shop", "hub/shop/u1"))
 }
 
-func TestNoPodComesToANamespaceThatIsLookedInto(t *testing.T) {
+func TestNoPodIsCreatedDuringInspection(t *testing.T) {
 	withCollector(t, nil, func(t *testing.T, e *Engine, s *namespaceServer) {
 		looking, goOn := make(chan struct{}), make(chan struct{})
 		s.metadata.PrependReactor("list", "secrets", func(k8stesting.Action) (bool, runtime.Object, error) {
@@ -411,7 +411,7 @@ func TestNoPodComesToANamespaceThatIsLookedInto(t *testing.T) {
 		s.lock.Lock()
 		s.namespaces["shop"] = madeFor("shop", "hub/shop/u2")
 		s.lock.Unlock()
-		<-time.After(longestRetry)
+		<-time.After(maxRetry)
 		synctest.Wait()
 		if s.count() != 1 {
 			t.Error("the pod is not made in the new one")
@@ -419,7 +419,7 @@ func TestNoPodComesToANamespaceThatIsLookedInto(t *testing.T) {
 	}, madeFor("shop", "hub/shop/u1"))
 }
 
-func TestANamespaceThatIsUsedAgainIsNotGone(t *testing.T) {
+func TestReusedNamespaceIsNotCollected(t *testing.T) {
 	withCollector(t, []runtime.Object{inside("ConfigMap", "settings")}, func(t *testing.T, e *Engine, s *namespaceServer) {
 		goes(e, "shop", "u1")
 		s.happened()
@@ -427,12 +427,12 @@ func TestANamespaceThatIsUsedAgainIsNotGone(t *testing.T) {
 		check(t, "it is another's", []string{"annotate shop", "delete right"}, s.happened())
 		check(t, "whose it is", "hub/shop/u2", s.annotation("shop", AnnotationHubNamespace))
 		check(t, "why it is there", "", s.annotation("shop", AnnotationKeptBecause))
-		ref, _ := e.collector.made.Ref("shop")
+		ref, _ := e.collector.createdSource.Ref("shop")
 		check(t, "what the hub is told", "u2", ref.UID)
 	}, madeFor("shop", "hub/shop/u1"))
 }
 
-func TestTheOriginOfAnotherHubIsNotOverwritten(t *testing.T) {
+func TestOriginOfAnotherHubIsKept(t *testing.T) {
 	withCollector(t, nil, func(t *testing.T, e *Engine, s *namespaceServer) {
 		tellChanged(t, e, "hub-1", func(p *wire.Pod) { p.NamespaceUID = "u1" })
 		check(t, "the agents of both hubs would write it for ever", []string(nil), s.happened())
@@ -442,11 +442,11 @@ func TestTheOriginOfAnotherHubIsNotOverwritten(t *testing.T) {
 	}, madeFor("shop", "another/shop/u9"))
 }
 
-func TestTheHubIsToldOfTheNamespacesThatWereMadeForItsPods(t *testing.T) {
+func TestCreatedNamespacesArePublished(t *testing.T) {
 	e := idle(t)
 	e.cfg.Prefix = "eu-"
 	e.collector.cfg.Prefix = "eu-"
-	sink := &madeSink{collector: e.collector}
+	sink := &namespaceSink{collector: e.collector}
 	sink.Begin()
 	leaving := madeFor("eu-leaving", "hub/leaving/u4")
 	leaving.DeletionTimestamp = new(metav1.Now())
@@ -457,27 +457,27 @@ func TestTheHubIsToldOfTheNamespacesThatWereMadeForItsPods(t *testing.T) {
 		sink.Event(ns, false)
 	}
 	sink.End("1")
-	check(t, "with a prefix", []string{"shop"}, e.collector.made.Keys())
-	if ref, _ := e.collector.made.Ref("shop"); ref.UID != "u1" {
+	check(t, "with a prefix", []string{"shop"}, e.collector.createdSource.Keys())
+	if ref, _ := e.collector.createdSource.Ref("shop"); ref.UID != "u1" {
 		t.Errorf("of UID %q", ref.UID)
 	}
 	// After a watch that has missed its end.
 	sink.Begin()
 	sink.End("2")
-	check(t, "when it is gone", []string(nil), e.collector.made.Keys())
+	check(t, "when it is gone", []string(nil), e.collector.createdSource.Keys())
 }
 
-func TestWhereTheOwnerNamesTheNamespacesNoneIsCollected(t *testing.T) {
+func TestConfiguredNamespacesAreNotCollected(t *testing.T) {
 	e, err := New(Config{REST: &rest.Config{Host: "http://127.0.0.1:1"}, HubID: "hub", Namespace: "spokelet-agent", Namespaces: []string{"shop"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer e.shutDown()
+	defer e.shutDownQueues()
 	if len(e.Sources()) != 2 || len(e.Mirrors()) != 3 {
 		t.Errorf("%d sources and %d mirrors", len(e.Sources()), len(e.Mirrors()))
 	}
-	e.resync(nil, "1")
-	e.complete()
+	e.observePodList(nil, "1")
+	e.handlePodsSynced()
 	tellPod(t, e, "hub-1")
-	e.withdraw("shop/web")
+	e.handlePodDeleted("shop/web")
 }

@@ -19,39 +19,39 @@ import (
 // none runs as it.
 const defaultAccount = "default"
 
-// accounts says as which service accounts pods may run: those that were made for pods
+// accountEnsurer says as which service accounts pods may run: those that were made for pods
 // of this hub, and those whose owner allows it. The first have no rights but those that
 // the spoke's owner gives them.
-type accounts struct {
+type accountEnsurer struct {
 	core  typedcorev1.CoreV1Interface
 	hubID string
-	seen  *memo[place, struct{}]
+	cache *answerCache[namespacedName, struct{}]
 }
 
-func newAccounts(core typedcorev1.CoreV1Interface, hubID string) *accounts {
-	return &accounts{core: core, hubID: hubID, seen: newMemo[place, struct{}]()}
+func newAccountEnsurer(core typedcorev1.CoreV1Interface, hubID string) *accountEnsurer {
+	return &accountEnsurer{core: core, hubID: hubID, cache: newAnswerCache[namespacedName, struct{}]()}
 }
 
 // ensure makes the account if it is missing and the namespace is ours. The error is a
 // [*RefusedError] when no pod of the hub may run as it.
-func (a *accounts) ensure(ctx context.Context, at place, ours bool) error {
+func (a *accountEnsurer) ensure(ctx context.Context, at namespacedName, ours bool) error {
 	if isDefault(at) {
 		return nil
 	}
-	_, err := a.seen.ask(at, func() (struct{}, error) {
+	_, err := a.cache.get(at, func() (struct{}, error) {
 		err := a.check(ctx, at)
 		if ours && apierrors.IsNotFound(err) {
-			err = a.make(ctx, at)
+			err = a.create(ctx, at)
 		}
 		return struct{}{}, err
 	})
 	return err
 }
 
-func isDefault(at place) bool { return at.Name == "" || at.Name == defaultAccount }
+func isDefault(at namespacedName) bool { return at.Name == "" || at.Name == defaultAccount }
 
 // check is ensure for an account as it is at this moment.
-func (a *accounts) check(ctx context.Context, at place) error {
+func (a *accountEnsurer) check(ctx context.Context, at namespacedName) error {
 	if isDefault(at) {
 		return nil
 	}
@@ -60,10 +60,10 @@ func (a *accounts) check(ctx context.Context, at place) error {
 	if ours {
 		return nil
 	}
-	return consent(ReasonAccountNotAllowed, fmt.Sprintf("service account %q in namespace %q", at.Name, at.Namespace), found, err)
+	return checkConsent(ReasonAccountNotAllowed, fmt.Sprintf("service account %q in namespace %q", at.Name, at.Namespace), found, err)
 }
 
-func (a *accounts) make(ctx context.Context, at place) error {
+func (a *accountEnsurer) create(ctx context.Context, at namespacedName) error {
 	_, err := a.core.ServiceAccounts(at.Namespace).Create(ctx, &corev1.ServiceAccount{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:   at.Name,

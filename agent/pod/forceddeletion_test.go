@@ -20,32 +20,32 @@ import (
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
-func TestDecideAboutAPodThatWasDeletedByForce(t *testing.T) {
+func TestDecideForcedDeletion(t *testing.T) {
 	const uid, successor = "hub-1", "hub-2"
 	cases := map[string]struct {
 		reason string
-		want   *demand
-		live   presence
+		want   *desiredState
+		live   liveState
 		act    action
 	}{
-		"another has its name": {reason: "that one does not wait for a grace", want: &demand{uid: successor}, act: actKill},
+		"another has its name": {reason: "that one does not wait for a grace", want: &desiredState{uid: successor}, act: actDeleteForced},
 		"another has its name, and it ends with its own grace": {
 			reason: "an hour of a database is shortened",
-			want:   &demand{uid: successor}, live: presence{deleting: true, grace: 3600}, act: actKill,
+			want:   &desiredState{uid: successor}, live: liveState{deleting: true, grace: 3600}, act: actDeleteForced,
 		},
 		"another has its name, and it ends as it was told": {
 			reason: "a second deletion changes nothing",
-			want:   &demand{uid: successor}, live: presence{deleting: true, grace: leastGrace}, act: actRest,
+			want:   &desiredState{uid: successor}, live: liveState{deleting: true, grace: leastGrace}, act: actNone,
 		},
-		"nobody has its name": {reason: "its end is not waited for, whatever else the hub has yet to tell", act: actKill},
+		"nobody has its name": {reason: "its end is not waited for, whatever else the hub has yet to tell", act: actDeleteForced},
 		"it is told of as it was before": {
-			reason: "that it is gone is told in a moment", want: &demand{uid: uid}, act: actRest,
+			reason: "that it is gone is told in a moment", want: &desiredState{uid: uid}, act: actNone,
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			tc.live.hubUID = uid
-			got := decide(situation{listed: true, want: tc.want, told: true, live: &tc.live, brought: true, forced: true})
+			got := decide(decisionInput{podsListed: true, desired: tc.want, objectsKnown: true, live: &tc.live, applied: true, forceDeleted: true})
 			if got != tc.act {
 				t.Errorf("reason: %s: got %s, want %s", tc.reason, got, tc.act)
 			}
@@ -70,7 +70,7 @@ func deletions(t *testing.T, e *Engine) *metav1.DeleteOptions {
 		_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Success"}`)
 	}))
 	t.Cleanup(server.Close)
-	spoke, err := newSpoke(&rest.Config{Host: server.URL}, "")
+	spoke, err := newSpokeClient(&rest.Config{Host: server.URL}, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,9 +79,9 @@ func deletions(t *testing.T, e *Engine) *metav1.DeleteOptions {
 	return sent
 }
 
-// TestAForcedDeletionIsNotLostWithTheName: of a pod that is deleted by force the agent is
+// TestForcedDeletionSurvivesReuseOfTheName: of a pod that is deleted by force the agent is
 // told by UID, for what it hears under its name may be of the next one already.
-func TestAForcedDeletionIsNotLostWithTheName(t *testing.T) {
+func TestForcedDeletionSurvivesReuseOfTheName(t *testing.T) {
 	second, tenMinutes := int64(leastGrace), int64(600)
 	cases := map[string]struct {
 		reason string
@@ -98,7 +98,7 @@ func TestAForcedDeletionIsNotLostWithTheName(t *testing.T) {
 		},
 		"no successor": {
 			reason: "the documents promise a second",
-			then:   func(_ *testing.T, e *Engine) { e.withdraw("shop/web") }, forced: "hub-1", want: &second,
+			then:   func(_ *testing.T, e *Engine) { e.handlePodDeleted("shop/web") }, forced: "hub-1", want: &second,
 		},
 		"a pod that ends already": {
 			reason: "a grace that runs is shortened",
@@ -106,22 +106,22 @@ func TestAForcedDeletionIsNotLostWithTheName(t *testing.T) {
 		},
 		"another pod of that name": {
 			reason: "what was said of one is not said of the next",
-			then:   func(_ *testing.T, e *Engine) { e.withdraw("shop/web") }, forced: "hub-0",
+			then:   func(_ *testing.T, e *Engine) { e.handlePodDeleted("shop/web") }, forced: "hub-0",
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			e := idle(t)
 			sent := deletions(t, e)
-			e.resync(nil, "1")
-			e.complete()
+			e.observePodList(nil, "1")
+			e.handlePodsSynced()
 			tellPod(t, e, "hub-1")
 			pod := inSpoke(t, "spoke-1", "hub-1", "5")
 			if tc.ends != nil {
 				pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = &metav1.Time{Time: time.Unix(1_700_000_000, 0)}, tc.ends
 			}
-			e.observe(pod)
-			e.acceptForced(resource.Resource{Key: "shop/web/" + string(tc.forced), UID: string(tc.forced)})
+			e.observePod(pod)
+			e.handleForcedDeletion(resource.Resource{Key: "shop/web/" + string(tc.forced), UID: string(tc.forced)})
 			tc.then(t, e)
 			if err := e.reconcile(t.Context(), web); err != nil {
 				t.Fatal(err)
@@ -136,17 +136,17 @@ func TestAForcedDeletionIsNotLostWithTheName(t *testing.T) {
 	}
 }
 
-func TestForcedDeletionsAreForgottenWithTheHubsList(t *testing.T) {
+func TestForcedDeletionsAreForgottenWithTheHub(t *testing.T) {
 	e := idle(t)
 	key := wire.PodTokenKey{PodKey: wire.PodKey{Namespace: "shop", Name: "web"}, UID: "hub-1"}.String()
-	e.acceptForced(resource.Resource{Key: key, UID: "hub-1"})
-	e.acceptForced(resource.Resource{Key: "web", UID: "hub-1"})
-	e.withdrawForced("web")
-	if len(e.forced) != 1 {
-		t.Errorf("forced: %v, want one", e.forced)
+	e.handleForcedDeletion(resource.Resource{Key: key, UID: "hub-1"})
+	e.handleForcedDeletion(resource.Resource{Key: "web", UID: "hub-1"})
+	e.handleForcedDeletionDeleted("web")
+	if len(e.forcedDeletions) != 1 {
+		t.Errorf("forced: %v, want one", e.forcedDeletions)
 	}
-	e.withdrawForced(key)
-	if len(e.forced) > 0 {
-		t.Errorf("kept after the hub has withdrawn it: %v", e.forced)
+	e.handleForcedDeletionDeleted(key)
+	if len(e.forcedDeletions) > 0 {
+		t.Errorf("kept after the hub has withdrawn it: %v", e.forcedDeletions)
 	}
 }

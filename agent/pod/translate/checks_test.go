@@ -15,7 +15,7 @@ import (
 	"github.com/spokelet/spokelet/api/wire"
 )
 
-func TestPodRefuses(t *testing.T) {
+func TestNewPodRefuses(t *testing.T) {
 	cases := map[string]struct {
 		reason      string
 		tokens      Tokens
@@ -89,7 +89,7 @@ func TestPodRefuses(t *testing.T) {
 			}
 			hub := hubPod(t, tc.spec)
 			hub.Annotations = tc.annotations
-			_, err := Pod(hub, o)
+			_, err := NewPod(hub, o)
 			refused, ok := errors.AsType[*RefusedError](err)
 			if !ok {
 				t.Fatalf("%s\nPod(): got %v, want a RefusedError", tc.reason, err)
@@ -105,7 +105,7 @@ func TestPodRefuses(t *testing.T) {
 }
 
 // The rest of the profile is upstream's, and tested there; this is that it is asked.
-func TestPodRefusesWhatTheBaselineProfileRefuses(t *testing.T) {
+func TestNewPodRefusesWhatBaselineRefuses(t *testing.T) {
 	cases := map[string]string{
 		"an added capability":    `{"containers":[{"name":"a","securityContext":{"capabilities":{"add":["SYS_ADMIN"]}}}]}`,
 		"tracing":                `{"containers":[{"name":"a","securityContext":{"capabilities":{"add":["SYS_PTRACE"]}}}]}`,
@@ -120,51 +120,51 @@ func TestPodRefusesWhatTheBaselineProfileRefuses(t *testing.T) {
 	for name, spec := range cases {
 		t.Run(name, func(t *testing.T) {
 			hub := hubPod(t, spec)
-			_, err := Pod(hub, options())
+			_, err := NewPod(hub, options())
 			if refused, ok := errors.AsType[*RefusedError](err); !ok || refused.Reason != ReasonHostAccess {
 				t.Errorf("Pod(): got %v, want a refusal for %s", err, ReasonHostAccess)
 			}
 			o := options()
 			o.HostAccess = true
-			if _, err := Pod(hub, o); err != nil {
+			if _, err := NewPod(hub, o); err != nil {
 				t.Errorf("Pod() with host access: %v", err)
 			}
 		})
 	}
 }
 
-func TestPodRefusesByAnnotationToo(t *testing.T) {
+func TestNewPodRefusesAppArmorAnnotation(t *testing.T) {
 	hub := hubPod(t, `{"containers":[{"name":"a"}]}`)
 	hub.Annotations["container.apparmor.security.beta.kubernetes.io/a"] = "unconfined"
-	_, err := Pod(hub, options())
+	_, err := NewPod(hub, options())
 	if refused, ok := errors.AsType[*RefusedError](err); !ok || refused.Reason != ReasonHostAccess {
 		t.Errorf("Pod(): got %v, want a refusal for %s", err, ReasonHostAccess)
 	}
 }
 
-func TestARefusalIsBounded(t *testing.T) {
+func TestRefusalMessageIsBounded(t *testing.T) {
 	hub := hubPod(t, `{"containers":[{"name":"a"}]}`)
 	for i := range 500 {
 		hub.Spec.Volumes = append(hub.Spec.Volumes, corev1.Volume{Name: fmt.Sprintf("v%03d", i), VolumeSource: corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{}}})
 	}
-	_, err := Pod(hub, options())
+	_, err := NewPod(hub, options())
 	const want = "volumes of these kinds are not supported: v000 (nfs), v001 (nfs), v002 (nfs), v003 (nfs), v004 (nfs), v005 (nfs), v006 (nfs), v007 (nfs) and 492 more"
 	if err == nil || err.Error() != want {
 		t.Errorf("Pod(): got %v\nwant %s", err, want)
 	}
 	hub.Spec.Volumes[0].Name = strings.Repeat("n", 5000)
-	if _, err := Pod(hub, options()); err == nil || len(err.Error()) > 300 {
+	if _, err := NewPod(hub, options()); err == nil || len(err.Error()) > 300 {
 		t.Errorf("Pod(): got a text of %d bytes", len(err.Error()))
 	}
 }
 
-func TestWantHasTheEphemeralContainersThatAreAllowed(t *testing.T) {
+func TestNewDesiredPodHasAllowedEphemeralContainers(t *testing.T) {
 	hub := hubPod(t, `{"containers":[{"name":"a","volumeMounts":[`+mount+`]}],"volumes":[`+token+`],"ephemeralContainers":[
 		{"name":"plain","image":"i","volumeMounts":[`+mount+`]},
 		{"name":"debugger","targetContainerName":"a","securityContext":{"capabilities":{"add":["SYS_PTRACE"]}}},
 		{"name":"root","securityContext":{"privileged":true}},
 		{"name":"net","securityContext":{"capabilities":{"add":["SYS_PTRACE","NET_ADMIN"]}}}]}`)
-	want, err := Want(hub, options())
+	want, err := NewDesiredPod(hub, options())
 	refused, ok := errors.AsType[*RefusedError](err)
 	if !ok || want == nil {
 		t.Fatalf("Want(): got %v, %v, want a pod and a refusal", want, err)
@@ -181,13 +181,13 @@ func TestWantHasTheEphemeralContainersThatAreAllowed(t *testing.T) {
 	}
 	o := options()
 	o.HostAccess = true
-	if want, err = Want(hub, o); err != nil || len(want.Spec.EphemeralContainers) != 4 {
+	if want, err = NewDesiredPod(hub, o); err != nil || len(want.Spec.EphemeralContainers) != 4 {
 		t.Errorf("Want() with host access: got %d ephemeral containers, %v", len(want.Spec.EphemeralContainers), err)
 	}
 }
 
-func TestWantOfARefusedPodIsNone(t *testing.T) {
-	if want, err := Want(hubPod(t, `{"hostPID":true,"containers":[{"name":"a"}]}`), options()); want != nil || err == nil {
+func TestNewDesiredPodOfRefusedPodIsNil(t *testing.T) {
+	if want, err := NewDesiredPod(hubPod(t, `{"hostPID":true,"containers":[{"name":"a"}]}`), options()); want != nil || err == nil {
 		t.Errorf("Want(): got %v, %v", want, err)
 	}
 }

@@ -27,7 +27,7 @@ const (
 	sourceAnnotation = staticPrefix + "source"
 	sourceAPI        = "api"
 
-	noAccess = "the cluster permits no access to its nodes: "
+	noHostAccess = "the cluster permits no access to its nodes: "
 
 	// unknownKind is of what is newer than this program, and was lost in reading.
 	unknownKind = "unknown"
@@ -57,25 +57,25 @@ func (f *findings) err() error {
 	return &RefusedError{Reason: f.reason, Message: wire.Line(strings.Join(f.texts, "; "))}
 }
 
-// permit looks at the pod that is to be, without its ephemeral containers.
-func permit(hub *corev1.Pod, meta *metav1.ObjectMeta, spec *corev1.PodSpec, o Options) error {
+// checkPermitted looks at the pod that is to be, without its ephemeral containers.
+func checkPermitted(hub *corev1.Pod, meta *metav1.ObjectMeta, spec *corev1.PodSpec, o Options) error {
 	var f findings
 	if isStatic(hub) {
 		f.add(ReasonStaticPod, "a pod of a kubelet's own, or its mirror, stays where it is")
 	}
 	if text := hostAccess(meta, spec); text != "" && !o.HostAccess {
-		f.add(ReasonHostAccess, noAccess+text)
+		f.add(ReasonHostAccess, noHostAccess+text)
 	}
-	volumes(spec, o, &f)
-	if names := o.reserved(hub, spec); len(names) > 0 {
-		f.add(ReasonNameReserved, nameReserved+few(names))
+	checkVolumes(spec, o, &f)
+	if names := o.reservedNames(hub, spec); len(names) > 0 {
+		f.add(ReasonNameReserved, nameReserved+joinNames(names))
 	}
 	if len(hub.Spec.ResourceClaims) > 0 {
 		claims := make([]string, 0, len(hub.Spec.ResourceClaims))
 		for i := range hub.Spec.ResourceClaims {
 			claims = append(claims, hub.Spec.ResourceClaims[i].Name)
 		}
-		f.add(ReasonResourceClaimsNotSupported, "resource claims are of the hub's devices: "+few(claims))
+		f.add(ReasonResourceClaimsNotSupported, "resource claims are of the hub's devices: "+joinNames(claims))
 	}
 	return f.err()
 }
@@ -108,12 +108,12 @@ func hostAccess(meta *metav1.ObjectMeta, spec *corev1.PodSpec) string {
 // addEphemeral adds to pod the ephemeral containers of hub that are permitted. The
 // error names the others.
 func addEphemeral(pod, hub *corev1.Pod, o Options) error {
-	spec := ephemeralsOf(hub, o)
+	spec := ephemeralContainers(hub, o)
 	var access, names []string
 	for i := range spec.EphemeralContainers {
 		e := &spec.EphemeralContainers[i]
 		text := ephemeralAccess(pod, e)
-		taken := reserved(podrefs.Of(&corev1.Pod{Spec: corev1.PodSpec{EphemeralContainers: hub.Spec.EphemeralContainers[i : i+1]}}))
+		taken := reservedNames(podrefs.Of(&corev1.Pod{Spec: corev1.PodSpec{EphemeralContainers: hub.Spec.EphemeralContainers[i : i+1]}}))
 		if text != "" && !o.HostAccess || len(taken) > 0 {
 			access, names = append(access, text), append(names, taken...)
 			continue
@@ -122,34 +122,34 @@ func addEphemeral(pod, hub *corev1.Pod, o Options) error {
 	}
 	var f findings
 	if access = slices.DeleteFunc(access, func(text string) bool { return text == "" }); len(access) > 0 && !o.HostAccess {
-		f.add(ReasonHostAccess, noAccess+few(access))
+		f.add(ReasonHostAccess, noHostAccess+joinNames(access))
 	}
 	if len(names) > 0 {
-		f.add(ReasonNameReserved, nameReserved+few(names))
+		f.add(ReasonNameReserved, nameReserved+joinNames(names))
 	}
 	return f.err()
 }
 
-// ephemeralsOf are the ephemeral containers as they are to be in the spoke.
-func ephemeralsOf(hub *corev1.Pod, o Options) *corev1.PodSpec {
+// ephemeralContainers are the ephemeral containers as they are to be in the spoke.
+func ephemeralContainers(hub *corev1.Pod, o Options) *corev1.PodSpec {
 	spec := &corev1.PodSpec{EphemeralContainers: hub.Spec.EphemeralContainers}
-	if !o.lends(&hub.Spec) {
+	if !o.usesHubTokens(&hub.Spec) {
 		return withoutVolumes(spec, podrefs.TokenVolumes(&hub.Spec))
 	}
 	spec = spec.DeepCopy()
-	newLender(hub, o).lend(spec)
+	newTokenInjector(hub, o).inject(spec)
 	return spec
 }
 
-// tracing is what "kubectl debug" asks for by default. In an ephemeral container it
+// ptraceCapability is what "kubectl debug" asks for by default. In an ephemeral container it
 // reaches the processes of the container that is debugged, and no others: those of
 // the node are out of its namespace.
-const tracing = corev1.Capability("SYS_PTRACE")
+const ptraceCapability = corev1.Capability("SYS_PTRACE")
 
 func ephemeralAccess(pod *corev1.Pod, e *corev1.EphemeralContainer) string {
 	e = e.DeepCopy()
 	if c := e.SecurityContext; c != nil && c.Capabilities != nil {
-		c.Capabilities.Add = slices.DeleteFunc(c.Capabilities.Add, func(name corev1.Capability) bool { return name == tracing })
+		c.Capabilities.Add = slices.DeleteFunc(c.Capabilities.Add, func(name corev1.Capability) bool { return name == ptraceCapability })
 	}
 	return hostAccess(&metav1.ObjectMeta{}, &corev1.PodSpec{
 		OS: pod.Spec.OS, HostUsers: pod.Spec.HostUsers,
@@ -157,19 +157,19 @@ func ephemeralAccess(pod *corev1.Pod, e *corev1.EphemeralContainer) string {
 	})
 }
 
-// volumes finds those that do not travel. Host paths are a matter of host access.
-func volumes(spec *corev1.PodSpec, o Options, f *findings) {
+// checkVolumes finds those that do not travel. Host paths are a matter of host access.
+func checkVolumes(spec *corev1.PodSpec, o Options, f *findings) {
 	var unknown, tokens []string
 	for i := range spec.Volumes {
 		v := &spec.Volumes[i]
-		if kind, ok := travels(&v.VolumeSource); !ok {
+		if kind, ok := isSupportedVolume(&v.VolumeSource); !ok {
 			unknown = append(unknown, fmt.Sprintf("%s (%s)", v.Name, kind))
 		}
 		if v.Projected == nil {
 			continue
 		}
 		for j := range v.Projected.Sources {
-			switch kind, ok := projects(&v.Projected.Sources[j]); {
+			switch kind, ok := isSupportedProjection(&v.Projected.Sources[j]); {
 			case !ok:
 				unknown = append(unknown, fmt.Sprintf("%s (projected %s)", v.Name, kind))
 			case kind != "" && o.Tokens != TokensSpoke:
@@ -178,26 +178,26 @@ func volumes(spec *corev1.PodSpec, o Options, f *findings) {
 		}
 	}
 	if len(unknown) > 0 {
-		f.add(ReasonVolumeNotSupported, "volumes of these kinds are not supported: "+few(unknown))
+		f.add(ReasonVolumeNotSupported, "volumes of these kinds are not supported: "+joinNames(unknown))
 	}
 	if len(tokens) > 0 {
-		o.noTokens(f, "volumes "+few(tokens))
+		o.addNoTokens(f, "volumes "+joinNames(tokens))
 	}
 }
 
-// travels tells whether a volume can be had in the spoke, and names its kind if not.
-func travels(v *corev1.VolumeSource) (kind string, ok bool) {
+// isSupportedVolume tells whether a volume can be had in the spoke, and names its kind if not.
+func isSupportedVolume(v *corev1.VolumeSource) (kind string, ok bool) {
 	rest := *v
 	rest.EmptyDir, rest.ConfigMap, rest.Secret, rest.Projected, rest.DownwardAPI = nil, nil, nil, nil, nil
 	rest.PersistentVolumeClaim, rest.Ephemeral, rest.Image, rest.HostPath = nil, nil, nil, nil
 	if rest == (corev1.VolumeSource{}) && *v != rest {
 		return "", true
 	}
-	return kindsOf(rest), false
+	return fieldNames(rest), false
 }
 
-// projects is travels for what is projected. With ok, kind names a credential.
-func projects(p *corev1.VolumeProjection) (kind string, ok bool) {
+// isSupportedProjection is travels for what is projected. With ok, kind names a credential.
+func isSupportedProjection(p *corev1.VolumeProjection) (kind string, ok bool) {
 	if *p == (corev1.VolumeProjection{}) {
 		return unknownKind, false
 	}
@@ -206,13 +206,13 @@ func projects(p *corev1.VolumeProjection) (kind string, ok bool) {
 	if rest == (corev1.VolumeProjection{}) {
 		return "", true
 	}
-	kind = kindsOf(rest)
+	kind = fieldNames(rest)
 	rest.ServiceAccountToken, rest.PodCertificate = nil, nil
 	return kind, rest == (corev1.VolumeProjection{})
 }
 
-// kindsOf names the fields that are set as they are called in a manifest.
-func kindsOf(source any) string {
+// fieldNames names the fields that are set as they are called in a manifest.
+func fieldNames(source any) string {
 	fields := map[string]json.RawMessage{}
 	out, err := json.Marshal(source)
 	if err != nil || json.Unmarshal(out, &fields) != nil || len(fields) == 0 {
@@ -221,8 +221,8 @@ func kindsOf(source any) string {
 	return strings.Join(slices.Sorted(maps.Keys(fields)), ", ")
 }
 
-// few joins names, the first of them.
-func few(names []string) string {
+// joinNames joins names, the first of them.
+func joinNames(names []string) string {
 	if more := len(names) - maxNamed; more > 0 {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNamed], ", "), more)
 	}

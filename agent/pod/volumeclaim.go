@@ -14,7 +14,7 @@ import (
 // checkClaims checks that a pod may mount the persistent volume claims that it names.
 // They are all of the spoke's owner. One that is not there yet may be anybody's when it
 // comes. The error is a [*RefusedError] for those that pods of the hub may not have.
-func (s *spoke) checkClaims(ctx context.Context, at place, spec *corev1.PodSpec) error {
+func (s *spokeClient) checkClaims(ctx context.Context, at namespacedName, spec *corev1.PodSpec) error {
 	for i := range spec.Volumes {
 		claim := spec.Volumes[i].PersistentVolumeClaim
 		if claim == nil {
@@ -22,7 +22,7 @@ func (s *spoke) checkClaims(ctx context.Context, at place, spec *corev1.PodSpec)
 		}
 		found, err := s.core.PersistentVolumeClaims(at.Namespace).Get(ctx, claim.ClaimName, metav1.GetOptions{})
 		what := fmt.Sprintf("persistent volume claim %q in namespace %q", claim.ClaimName, at.Namespace)
-		if err := consent(ReasonClaimNotAllowed, what, found, err); err != nil {
+		if err := checkConsent(ReasonClaimNotAllowed, what, found, err); err != nil {
 			return err
 		}
 	}

@@ -19,31 +19,31 @@ import (
 	"github.com/spokelet/spokelet/agent/pod/translate"
 )
 
-// errVanished: the pod that was to be written is there no more.
-var errVanished = errors.New("pod is not in the spoke any more")
+// errPodGone: the pod that was to be written is there no more.
+var errPodGone = errors.New("pod is not in the spoke any more")
 
-var errUnsettled = errors.New("pod in the spoke is not yet as the hub wants it")
+var errUpdatePending = errors.New("pod in the spoke is not yet as the hub wants it")
 
 // reconcile does the one thing that is to be done about a pod.
-func (e *Engine) reconcile(ctx context.Context, at place) error {
+func (e *Engine) reconcile(ctx context.Context, at namespacedName) error {
 	e.mu.Lock()
-	en, ok := e.entries[at]
+	en, ok := e.pods[at]
 	if !ok {
 		e.mu.Unlock()
 		return nil
 	}
-	what, want, now, blind := decide(e.situation(en)), en.want, en.live, e.blind
+	what, want, now, blind := decide(e.decisionInput(en)), en.desired, en.live, e.listError
 	if what == actForget {
-		e.forget(en)
+		e.forgetPod(en)
 	}
-	if en.begin(what) {
+	if en.startAction(what) {
 		// The pauses after failures of something else, and their number, are not of this.
-		e.queue.Forget(item{place: at})
+		e.queue.Forget(queueItem{pod: at})
 	}
-	if want != nil && want.partly != nil {
-		e.warn(en, want, want.partly)
+	if want != nil && want.partialRefusal != nil {
+		e.warnOnce(en, want, want.partialRefusal)
 	}
-	e.noteLeftOut(en)
+	e.reportLeftOutAnnotations(en)
 	e.mu.Unlock()
 
 	switch what {
@@ -51,30 +51,30 @@ func (e *Engine) reconcile(ctx context.Context, at place) error {
 		return e.create(ctx, en, want)
 	case actUpdate:
 		return e.update(ctx, en, want, now)
-	case actEnd:
+	case actDelete:
 		return e.delete(ctx, at, now, &want.grace)
-	case actRemove, actKill:
+	case actDeleteUnknown, actDeleteForced:
 		if _, here := e.hubNamespace(at.Namespace); !here {
-			if err := e.clear(ctx, now.pod); err != nil && e.mayTryAgain(at) {
+			if err := e.deleteCopiesOf(ctx, now.pod); err != nil && e.hasRetriesLeft(at) {
 				return err
 			}
 		}
-		return e.delete(ctx, at, now, graceOfRemoval(what))
-	case actGone, actLost:
+		return e.delete(ctx, at, now, removalGrace(what))
+	case actReportGone, actReportLost:
 		// Who comes after us hears of the pod, and so of its copies, as long as the hub
 		// has it. It does not wait for ever.
-		if err := e.retire(ctx, en, want); err != nil && e.mayTryAgain(at) {
+		if err := e.releaseObjects(ctx, en, want); err != nil && e.hasRetriesLeft(at) {
 			return err
 		}
-		e.judge(en, want, e.endOf(en, want, what == actLost))
-	case actRetire:
-		return e.retire(ctx, en, want)
-	case actRefuse:
-		return e.refuse(en, want, want.refusal)
-	case actRest:
+		e.setAbsent(en, want, e.goneStatus(en, want, what == actReportLost))
+	case actReleaseObjects:
+		return e.releaseObjects(ctx, en, want)
+	case actReportRefused:
+		return e.setRefused(en, want, want.refusal)
+	case actNone:
 		// Of a pod that was here it is not known that it is not.
-		if want != nil && !want.seen && now == nil && blind != nil {
-			_ = e.refuse(en, want, fmt.Errorf("list of pods in the spoke: %w", blind)) // the watch tries again
+		if want != nil && !want.wasInCluster && now == nil && blind != nil {
+			_ = e.setRefused(en, want, fmt.Errorf("list of pods in the spoke: %w", blind)) // the watch tries again
 		}
 	case actForget:
 	}
@@ -82,30 +82,30 @@ func (e *Engine) reconcile(ctx context.Context, at place) error {
 }
 
 // create makes a pod, after what it needs.
-func (e *Engine) create(ctx context.Context, en *entry, w *wanted) error {
-	pod, err := e.make(ctx, en.place, w)
+func (e *Engine) create(ctx context.Context, en *podState, w *desiredPod) error {
+	pod, err := e.prepareAndCreate(ctx, en.name, w)
 	switch {
 	case err == nil:
 		e.metrics.create.Observe(time.Since(w.received).Seconds())
-		e.observe(pod)
+		e.observePod(pod)
 		return nil
-	case isStop(ctx):
+	case isCanceled(ctx):
 		return err
-	case errors.Is(err, errUntold):
+	case errors.Is(err, errObjectUnknown):
 		return nil // it has just changed its mind, and will say
 	case apierrors.IsAlreadyExists(err):
-		return e.adopt(ctx, en, w)
+		return e.adoptExisting(ctx, en, w)
 	case apierrors.IsNotFound(err):
-		e.namespaces.forget(en.place.Namespace)
+		e.namespaces.forget(en.name.Namespace)
 	}
-	return e.refuse(en, w, err)
+	return e.setRefused(en, w, err)
 }
 
-func (e *Engine) make(ctx context.Context, at place, w *wanted) (*corev1.Pod, error) {
+func (e *Engine) prepareAndCreate(ctx context.Context, at namespacedName, w *desiredPod) (*corev1.Pod, error) {
 	pod := w.pod.DeepCopy()
 	pod.Spec.EphemeralContainers = nil // which come to a live pod only
 	// Before anything is written for it.
-	if err := e.group(at, pod, w); err != nil {
+	if err := e.assignToGroup(at, pod, w); err != nil {
 		return nil, err
 	}
 	if err := e.collector.refuseWhileCollecting(at.Namespace); err != nil {
@@ -115,7 +115,7 @@ func (e *Engine) make(ctx context.Context, at place, w *wanted) (*corev1.Pod, er
 	if err != nil {
 		return nil, err
 	}
-	account := place{Namespace: at.Namespace, Name: pod.Spec.ServiceAccountName}
+	account := namespacedName{Namespace: at.Namespace, Name: pod.Spec.ServiceAccountName}
 	if err := e.accounts.ensure(ctx, account, ours); err != nil {
 		return nil, err
 	}
@@ -124,12 +124,12 @@ func (e *Engine) make(ctx context.Context, at place, w *wanted) (*corev1.Pod, er
 	}
 	// All are looked at before one is written: without a pod nobody would know of it.
 	for _, key := range w.refs {
-		if err := e.unclaimed(ctx, key); err != nil {
+		if err := e.checkNameFree(ctx, key); err != nil {
 			return nil, err
 		}
 	}
 	for _, key := range w.refs {
-		if err := e.settle(ctx, key); err != nil {
+		if err := e.syncCopy(ctx, key); err != nil {
 			return nil, err
 		}
 	}
@@ -144,22 +144,22 @@ func (e *Engine) make(ctx context.Context, at place, w *wanted) (*corev1.Pod, er
 	return e.spoke.core.Pods(at.Namespace).Create(ctx, pod, metav1.CreateOptions{})
 }
 
-// adopt looks at the pod that has the name. Ours is what we did not know of, for
+// adoptExisting looks at the pod that has the name. Ours is what we did not know of, for
 // the answer to its creation was lost.
-func (e *Engine) adopt(ctx context.Context, en *entry, w *wanted) error {
-	pod, err := e.spoke.core.Pods(en.place.Namespace).Get(ctx, en.place.Name, metav1.GetOptions{})
+func (e *Engine) adoptExisting(ctx context.Context, en *podState, w *desiredPod) error {
+	pod, err := e.spoke.core.Pods(en.name.Namespace).Get(ctx, en.name.Name, metav1.GetOptions{})
 	if err != nil {
-		return e.refuse(en, w, unread(err))
+		return e.setRefused(en, w, readError(err))
 	}
 	if pod.Labels[translate.LabelHub] != e.cfg.HubID || pod.Labels[translate.LabelHubPodUID] == "" {
-		return e.refuse(en, w, taken("pod", en.place.Name, en.place.Namespace))
+		return e.setRefused(en, w, nameTaken("pod", en.name.Name, en.name.Namespace))
 	}
 	e.mu.Lock()
-	if en.gone == pod.UID {
-		en.gone = "" // it has come back into sight
+	if en.deletedUID == pod.UID {
+		en.deletedUID = "" // it has come back into sight
 	}
 	e.mu.Unlock()
-	e.observe(pod)
+	e.observePod(pod)
 	return nil
 }
 
@@ -178,80 +178,80 @@ var writes = []struct {
 }
 
 // update brings a pod of the spoke to what the hub wants now.
-func (e *Engine) update(ctx context.Context, en *entry, w *wanted, now *live) error {
+func (e *Engine) update(ctx context.Context, en *podState, w *desiredPod, now *livePod) error {
 	var errs []error
 	for _, write := range writes {
-		body := write.part(translate.Change(w.pod, now.pod))
+		body := write.part(translate.ComputeChanges(w.pod, now.pod))
 		if body == nil {
 			continue
 		}
 		pod, err := e.patch(ctx, en, w, now.uid, body, write.sub...)
-		if errors.Is(err, errVanished) {
-			e.vanish(en.place, now.uid, nil)
+		if errors.Is(err, errPodGone) {
+			e.observePodDeleted(en.name, now.uid, nil)
 			return nil
 		}
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		e.observe(pod)
-		now = &live{presence: presenceOf(pod), pod: pod}
+		e.observePod(pod)
+		now = &livePod{liveState: newLiveState(pod), pod: pod}
 	}
-	if len(errs) == 0 && !translate.Change(w.pod, now.pod).Empty() {
-		return errUnsettled
+	if len(errs) == 0 && !translate.ComputeChanges(w.pod, now.pod).Empty() {
+		return errUpdatePending
 	}
 	return errors.Join(errs...)
 }
 
-// patch writes one change to the pod with that UID. The error is errVanished when
+// patch writes one change to the pod with that UID. The error is errPodGone when
 // there is no such pod.
-func (e *Engine) patch(ctx context.Context, en *entry, w *wanted, uid types.UID, body []byte, sub ...string) (*corev1.Pod, error) {
+func (e *Engine) patch(ctx context.Context, en *podState, w *desiredPod, uid types.UID, body []byte, sub ...string) (*corev1.Pod, error) {
 	if slices.Contains(sub, subEphemeral) {
-		if err := e.lend(ctx, en, w); err != nil {
+		if err := e.copyEphemeralObjects(ctx, en, w); err != nil {
 			return nil, err // whoever tends the object says so
 		}
 	}
-	pod, err := e.spoke.core.Pods(en.place.Namespace).Patch(ctx, en.place.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, sub...)
+	pod, err := e.spoke.core.Pods(en.name.Namespace).Patch(ctx, en.name.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, sub...)
 	if apierrors.IsNotFound(err) {
-		return nil, e.unserved(ctx, en, w, uid, strings.Join(append([]string{"pods"}, sub...), "/"), err)
+		return nil, e.explainNotFound(ctx, en, w, uid, strings.Join(append([]string{"pods"}, sub...), "/"), err)
 	}
 	if err != nil {
-		e.complain(en, w, err)
+		e.warnIfRefused(en, w, err)
 	}
 	return pod, err
 }
 
-// lend sees to it that what ephemeral containers refer to is the hub's, before they
+// copyEphemeralObjects sees to it that what ephemeral containers refer to is the hub's, before they
 // are there to read it.
-func (e *Engine) lend(ctx context.Context, en *entry, w *wanted) error {
+func (e *Engine) copyEphemeralObjects(ctx context.Context, en *podState, w *desiredPod) error {
 	only := &corev1.Pod{Spec: corev1.PodSpec{EphemeralContainers: w.pod.Spec.EphemeralContainers}}
-	for _, key := range copiesOf(only, en.key.Namespace) {
-		if err := e.settle(ctx, key); err != nil {
+	for _, key := range referencedCopies(only, en.key.Namespace) {
+		if err := e.syncCopy(ctx, key); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// unserved finds out what was not found: the pod, or the subresource, which an API
+// explainNotFound finds out what was not found: the pod, or the subresource, which an API
 // server of another version or with other gates may not have.
-func (e *Engine) unserved(ctx context.Context, en *entry, w *wanted, uid types.UID, what string, notFound error) error {
-	gone, err := e.missing(ctx, en.place, uid)
+func (e *Engine) explainNotFound(ctx context.Context, en *podState, w *desiredPod, uid types.UID, what string, notFound error) error {
+	gone, err := e.isMissing(ctx, en.name, uid)
 	switch {
 	case err != nil:
 		return err
 	case gone:
-		return errVanished
+		return errPodGone
 	}
 	err = fmt.Errorf("the cluster's API server does not serve %s: %w", what, notFound)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.warn(en, w, err)
+	e.warnOnce(en, w, err)
 	return err
 }
 
-// missing asks whether a pod that was seen is there no more.
-func (e *Engine) missing(ctx context.Context, at place, uid types.UID) (bool, error) {
+// isMissing asks whether a pod that was seen is there no more.
+func (e *Engine) isMissing(ctx context.Context, at namespacedName, uid types.UID) (bool, error) {
 	pod, err := e.spoke.core.Pods(at.Namespace).Get(ctx, at.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return true, nil
@@ -263,7 +263,7 @@ func (e *Engine) missing(ctx context.Context, at place, uid types.UID) (bool, er
 }
 
 // delete removes the pod of the spoke that was seen, and no other of its name.
-func (e *Engine) delete(ctx context.Context, at place, now *live, grace *int64) error {
+func (e *Engine) delete(ctx context.Context, at namespacedName, now *livePod, grace *int64) error {
 	err := e.spoke.core.Pods(at.Namespace).Delete(ctx, at.Name, metav1.DeleteOptions{
 		GracePeriodSeconds: grace, Preconditions: &metav1.Preconditions{UID: &now.uid},
 	})
@@ -271,60 +271,60 @@ func (e *Engine) delete(ctx context.Context, at place, now *live, grace *int64) 
 	if apierrors.IsConflict(err) {
 		// Of another UID, or somebody's webhook says so.
 		var ask error
-		if gone, ask = e.missing(ctx, at, now.uid); ask != nil {
+		if gone, ask = e.isMissing(ctx, at, now.uid); ask != nil {
 			return ask
 		}
 	}
 	if gone {
 		// Its end has passed us by.
-		e.vanish(at, now.uid, nil)
+		e.observePodDeleted(at, now.uid, nil)
 		return nil
 	}
 	return err
 }
 
-// graceOfRemoval is that of a pod that the hub has no more; nil is the pod's own.
-func graceOfRemoval(what action) *int64 {
-	if what != actKill {
+// removalGrace is that of a pod that the hub has no more; nil is the pod's own.
+func removalGrace(what action) *int64 {
+	if what != actDeleteForced {
 		return nil
 	}
 	return new(int64(leastGrace))
 }
 
-// triesAtCopies is how often the removal of a pod's copies is tried before the hub
+// maxCopyRetries is how often the removal of a pod's copies is tried before the hub
 // hears that nothing is left: for half a minute.
-const triesAtCopies = 9
+const maxCopyRetries = 9
 
-// mayTryAgain tells whether what is done about a pod has not failed that often.
-func (e *Engine) mayTryAgain(at place) bool {
-	return e.queue.NumRequeues(item{place: at}) < triesAtCopies
+// hasRetriesLeft tells whether what is done about a pod has not failed that often.
+func (e *Engine) hasRetriesLeft(at namespacedName) bool {
+	return e.queue.NumRequeues(queueItem{pod: at}) < maxCopyRetries
 }
 
-// clear removes the copies of a pod of a time with another prefix, which are nobody
+// deleteCopiesOf removes the copies of a pod of a time with another prefix, which are nobody
 // else's. The error is of what may yet be removed: what was refused stays, for the pod
 // is not to run on because of it.
-func (e *Engine) clear(ctx context.Context, pod *corev1.Pod) error {
-	errs := e.spoke.clear(ctx, pod)
+func (e *Engine) deleteCopiesOf(ctx context.Context, pod *corev1.Pod) error {
+	errs := e.spoke.deleteCopiesOf(ctx, pod)
 	for _, err := range errs {
 		e.log.Info("copy of what a pod refers to is not removed", "pod", pod.Namespace+"/"+pod.Name, "err", err.Error())
 	}
-	return errors.Join(slices.DeleteFunc(errs, isRefusal)...)
+	return errors.Join(slices.DeleteFunc(errs, isRefused)...)
 }
 
-// retire lets go of what a pod used that does not run any more. The copies go before
+// releaseObjects lets go of what a pod used that does not run any more. The copies go before
 // the hub hears that the pod is gone: a process that comes after this one would not
 // know of them. The error is of what may yet be removed.
-func (e *Engine) retire(ctx context.Context, en *entry, w *wanted) error {
+func (e *Engine) releaseObjects(ctx context.Context, en *podState, w *desiredPod) error {
 	e.mu.Lock()
-	if en.want != w {
+	if en.desired != w {
 		e.mu.Unlock()
 		return nil
 	}
-	en.over = w
-	unused := e.relink(en)
+	en.finished = w
+	unused := e.updateReferences(en)
 	for _, key := range w.refs {
 		// Of an attempt before this one.
-		if o := e.objects[key]; o != nil && o.used && len(o.users) == 0 && !slices.Contains(unused, key) {
+		if o := e.objects[key]; o != nil && o.mayExist && len(o.users) == 0 && !slices.Contains(unused, key) {
 			unused = append(unused, key)
 		}
 	}
@@ -333,7 +333,7 @@ func (e *Engine) retire(ctx context.Context, en *entry, w *wanted) error {
 	for _, key := range unused {
 		// What fails is in the queue, too, which may have been first: then nothing is known
 		// of the object any more.
-		if err := e.settle(ctx, key); err != nil && !isRefusal(err) && !errors.Is(err, errUntold) {
+		if err := e.syncCopy(ctx, key); err != nil && !isRefused(err) && !errors.Is(err, errObjectUnknown) {
 			errs = append(errs, err)
 		}
 	}

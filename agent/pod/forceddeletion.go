@@ -10,30 +10,30 @@ import (
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
-// acceptForced takes that a pod was deleted on the hub without a grace. By then the hub
+// handleForcedDeletion takes that a pod was deleted on the hub without a grace. By then the hub
 // may want another pod of that name, or none, and Sync tells of that one alone.
-func (e *Engine) acceptForced(r resource.Resource) {
+func (e *Engine) handleForcedDeletion(r resource.Resource) {
 	key, err := wire.ParsePodTokenKey(r.Key)
 	if err != nil {
 		e.log.Error(err, "hub sent the end of a pod that cannot be read", "pod", r.Key)
 		return
 	}
-	at := e.placeOf(key.PodKey)
+	at := e.spokeName(key.PodKey)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.forced[types.UID(key.UID)] = struct{}{}
-	if _, ok := e.entries[at]; ok {
-		e.queue.Add(item{place: at})
+	e.forcedDeletions[types.UID(key.UID)] = struct{}{}
+	if _, ok := e.pods[at]; ok {
+		e.queue.Add(queueItem{pod: at})
 	}
 }
 
-// withdrawForced forgets it: the hub keeps the last ones alone.
-func (e *Engine) withdrawForced(key string) {
+// handleForcedDeletionDeleted forgets it: the hub keeps the last ones alone.
+func (e *Engine) handleForcedDeletionDeleted(key string) {
 	k, err := wire.ParsePodTokenKey(key)
 	if err != nil {
 		return
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	delete(e.forced, types.UID(k.UID))
+	delete(e.forcedDeletions, types.UID(k.UID))
 }

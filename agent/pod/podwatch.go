@@ -13,11 +13,11 @@ import (
 	"github.com/spokelet/spokelet/internal/watcher"
 )
 
-// follow keeps a sink up to date until ctx or the returned stop ends it; stop does
+// startWatcher keeps a sink up to date until ctx or the returned stop ends it; stop does
 // not wait. The sink may keep what it is told of.
-func (e *Engine) follow(ctx context.Context, feed watcher.Feed, to watcher.Sink) (stop func()) {
+func (e *Engine) startWatcher(ctx context.Context, feed watcher.Feed, to watcher.Sink) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	e.following.Go(func() {
+	e.watchers.Go(func() {
 		defer cancel()
 		(&watcher.Follower{Feed: feed, Sink: to, Copy: true}).Run(ctx)
 	})
@@ -30,27 +30,24 @@ type podSink struct {
 	seen   map[types.UID]struct{}
 }
 
-// Event implements watcher.Sink.
 func (s *podSink) Event(obj metav1.Object, deleted bool) {
 	pod, ok := obj.(*corev1.Pod)
 	switch {
 	case !ok:
 	case deleted:
-		s.engine.vanish(place{Namespace: pod.Namespace, Name: pod.Name}, pod.UID, pod)
+		s.engine.observePodDeleted(namespacedName{Namespace: pod.Namespace, Name: pod.Name}, pod.UID, pod)
 	default:
 		if s.seen != nil {
 			s.seen[pod.UID] = struct{}{}
 		}
-		s.engine.observe(pod)
+		s.engine.observePod(pod)
 	}
 }
 
-// Begin implements watcher.Sink.
 func (s *podSink) Begin() { s.seen = map[types.UID]struct{}{} }
 
-// End implements watcher.Sink.
 func (s *podSink) End(version string) {
-	s.engine.resync(s.seen, version)
+	s.engine.observePodList(s.seen, version)
 	s.seen = nil
 }
 
@@ -60,11 +57,11 @@ func (s *podSink) Refused(err error) {
 	e.log.Error(err, "cannot watch the pods of the hub in this cluster")
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.listed {
+	if e.podsListed {
 		return
 	}
-	e.blind = err
-	for at := range e.entries {
-		e.queue.Add(item{place: at})
+	e.listError = err
+	for at := range e.pods {
+		e.queue.Add(queueItem{pod: at})
 	}
 }

@@ -72,7 +72,7 @@ func (c *cluster) kept() string {
 	return ns.Annotations[AnnotationKeptBecause]
 }
 
-func TestANamespaceOnARealClusterGoesWithTheHubsWhenNothingIsInIt(t *testing.T) {
+func TestLiveEmptyNamespaceIsCollected(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	user := "spokelet-test:" + c.namespace

@@ -59,38 +59,38 @@ func (e *RefusedError) Error() string { return e.Message }
 // Unwrap gives what the API server said.
 func (e *RefusedError) Unwrap() error { return e.Err }
 
-// refusalOf classifies an error. Whatever an API server says may heal: rights,
+// newRefusal classifies an error. Whatever an API server says may heal: rights,
 // quotas and policies change.
-func refusalOf(err error) *RefusedError {
+func newRefusal(err error) *RefusedError {
 	if never, ok := errors.AsType[*translate.RefusedError](err); ok {
 		return &RefusedError{Reason: never.Reason, Message: never.Message, Err: err}
 	}
-	return &RefusedError{Reason: reasonOf(err), Message: err.Error(), Retried: true, Err: err}
+	return &RefusedError{Reason: classify(err), Message: err.Error(), Retried: true, Err: err}
 }
 
-func reasonOf(err error) string {
+func classify(err error) string {
 	switch code := statusOf(err).Code; {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return ReasonNamespaceTerminating
-	case isOfOwner(err):
+	case isAdmissionDenial(err):
 		return ReasonAdmissionDenied
-	case isOfAuthorizer(err):
+	case isMissingRight(err):
 		return ReasonRightMissing
 	case apierrors.IsForbidden(err):
 		return ReasonForbidden
 	case apierrors.IsInvalid(err):
 		return ReasonInvalid
-	case isPassing(err) || code < http.StatusBadRequest || code >= http.StatusInternalServerError:
+	case isTransient(err) || code < http.StatusBadRequest || code >= http.StatusInternalServerError:
 		return ReasonCreateFailed
 	default:
 		return ReasonAdmissionDenied
 	}
 }
 
-// isOfOwner tells what a webhook or a policy said from what the API server itself did.
+// isAdmissionDenial tells what a webhook or a policy said from what the API server itself did.
 // The API server names the object that it refuses, and webhooks as a rule do not; the
 // cause that a policy gives has words alone.
-func isOfOwner(err error) bool {
+func isAdmissionDenial(err error) bool {
 	status := statusOf(err)
 	if status.Details == nil {
 		return apierrors.IsForbidden(err) || apierrors.IsInvalid(err)
@@ -102,31 +102,31 @@ func isOfOwner(err error) bool {
 	})
 }
 
-// isOfAuthorizer tells that the right to make something is missing: who is asked about
+// isMissingRight tells that the right to make something is missing: who is asked about
 // rights is not told its name, and admission is.
-func isOfAuthorizer(err error) bool {
+func isMissingRight(err error) bool {
 	details := statusOf(err).Details
 	return apierrors.IsForbidden(err) && details != nil && details.Kind != "" && details.Name == ""
 }
 
-// unread says why something could not be read: of that nobody but the authorizer has a
+// readError says why something could not be read: of that nobody but the authorizer has a
 // say.
-func unread(err error) error {
+func readError(err error) error {
 	if !apierrors.IsForbidden(err) {
 		return err
 	}
 	return &RefusedError{Reason: ReasonRightMissing, Message: err.Error(), Retried: true, Err: err}
 }
 
-// isPassing tells answers of 4xx that are about the moment, not about the object.
-func isPassing(err error) bool {
+// isTransient tells answers of 4xx that are about the moment, not about the object.
+func isTransient(err error) bool {
 	return apierrors.IsUnauthorized(err) || apierrors.IsNotFound(err) || apierrors.IsConflict(err) ||
 		apierrors.IsAlreadyExists(err) || apierrors.IsTooManyRequests(err) || apierrors.IsTimeout(err)
 }
 
-// isRefusal tells what the API server judged from what went wrong on the way.
-func isRefusal(err error) bool {
-	switch reasonOf(err) {
+// isRefused tells what the API server judged from what went wrong on the way.
+func isRefused(err error) bool {
+	switch classify(err) {
 	case ReasonRightMissing, ReasonForbidden, ReasonInvalid, ReasonAdmissionDenied:
 		return true
 	default:
@@ -143,7 +143,7 @@ func statusOf(err error) metav1.Status {
 	return status.Status()
 }
 
-func taken(what, name, namespace string) *RefusedError {
+func nameTaken(what, name, namespace string) *RefusedError {
 	return &RefusedError{
 		Reason:  ReasonNameTaken,
 		Message: fmt.Sprintf("%s %q in namespace %q of the spoke does not belong to this hub", what, name, namespace),
@@ -151,16 +151,16 @@ func taken(what, name, namespace string) *RefusedError {
 	}
 }
 
-// consent tells whether the owner of what was found in the spoke, or not for err, lets
+// checkConsent tells whether the owner of what was found in the spoke, or not for err, lets
 // pods of the hub have it. The error is a [*RefusedError] when not; what is unlabelled
 // may be there for reasons that have nothing to do with the hub.
-func consent(reason, what string, found metav1.Object, err error) error {
+func checkConsent(reason, what string, found metav1.Object, err error) error {
 	refused := &RefusedError{Reason: reason, Retried: true, Err: err}
 	switch {
 	case apierrors.IsNotFound(err):
 		refused.Message = what + " of the spoke is not there"
 	case err != nil:
-		return unread(fmt.Errorf("%s: %w", what, err))
+		return readError(fmt.Errorf("%s: %w", what, err))
 	case found.GetLabels()[LabelPods] == PodsAllowed:
 		return nil
 	default:

@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// answerLife is how long an answer serves those who ask after: pods come in crowds,
+// answerTTL is how long an answer serves those who ask after: pods come in crowds,
 // and what they ask is the same.
-const answerLife = time.Second
+const answerTTL = time.Second
 
 // maxAnswers bounds a memo.
 const maxAnswers = 1000
 
-// memo asks a question once for all who ask at the same time.
-type memo[K comparable, V any] struct {
+// answerCache asks a question once for all who ask at the same time.
+type answerCache[K comparable, V any] struct {
 	mu      sync.Mutex
 	answers map[K]*answer[V] // guarded by mu
 }
@@ -30,14 +30,14 @@ type answer[V any] struct {
 	until time.Time
 }
 
-func newMemo[K comparable, V any]() *memo[K, V] {
-	return &memo[K, V]{answers: map[K]*answer[V]{}}
+func newAnswerCache[K comparable, V any]() *answerCache[K, V] {
+	return &answerCache[K, V]{answers: map[K]*answer[V]{}}
 }
 
-// ask returns an answer that is no older than answerLife, a failure too. That the
+// get returns an answer that is no older than answerTTL, a failure too. That the
 // asker ran out of time answers nothing.
-func (m *memo[K, V]) ask(key K, question func() (V, error)) (V, error) {
-	a := m.answer(key)
+func (m *answerCache[K, V]) get(key K, question func() (V, error)) (V, error) {
+	a := m.getOrCreate(key)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if time.Now().Before(a.until) {
@@ -45,12 +45,12 @@ func (m *memo[K, V]) ask(key K, question func() (V, error)) (V, error) {
 	}
 	a.value, a.err = question()
 	if !errors.Is(a.err, context.Canceled) && !errors.Is(a.err, context.DeadlineExceeded) {
-		a.until = time.Now().Add(answerLife)
+		a.until = time.Now().Add(answerTTL)
 	}
 	return a.value, a.err
 }
 
-func (m *memo[K, V]) answer(key K) *answer[V] {
+func (m *answerCache[K, V]) getOrCreate(key K) *answer[V] {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	a, ok := m.answers[key]
@@ -65,8 +65,8 @@ func (m *memo[K, V]) answer(key K) *answer[V] {
 	return a
 }
 
-// forget drops an answer that has proved wrong.
-func (m *memo[K, V]) forget(key K) {
+// delete drops an answer that has proved wrong.
+func (m *answerCache[K, V]) delete(key K) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.answers, key)

@@ -54,33 +54,33 @@ type Options struct {
 	Annotations []string
 }
 
-// Pod returns the pod to create in the spoke for one of the hub. It shares nothing
+// NewPod returns the pod to create in the spoke for one of the hub. It shares nothing
 // with hub. The error is a [*RefusedError].
-func Pod(hub *corev1.Pod, o Options) (*corev1.Pod, error) {
-	spec := specOf(&hub.Spec, o)
-	pod := &corev1.Pod{ObjectMeta: metaOf(hub, o), Spec: *spec.DeepCopy()}
-	if o.lends(&hub.Spec) {
-		newLender(hub, o).lend(&pod.Spec)
+func NewPod(hub *corev1.Pod, o Options) (*corev1.Pod, error) {
+	spec := newSpec(&hub.Spec, o)
+	pod := &corev1.Pod{ObjectMeta: newMeta(hub, o), Spec: *spec.DeepCopy()}
+	if o.usesHubTokens(&hub.Spec) {
+		newTokenInjector(hub, o).inject(&pod.Spec)
 	}
-	if err := permit(hub, &pod.ObjectMeta, &pod.Spec, o); err != nil {
+	if err := checkPermitted(hub, &pod.ObjectMeta, &pod.Spec, o); err != nil {
 		return nil, err
 	}
-	pod.Annotations[AnnotationWritten] = marksOf(pod).encode()
+	pod.Annotations[AnnotationWritten] = newDigests(pod).encode()
 	return pod, nil
 }
 
-// Want returns [Pod] with the ephemeral containers, for [Change]. If the error is a
+// NewDesiredPod returns [Pod] with the ephemeral containers, for [Change]. If the error is a
 // [*RefusedError] and the pod is not nil, the pod is permitted and some of its
 // ephemeral containers are not, and are left out.
-func Want(hub *corev1.Pod, o Options) (*corev1.Pod, error) {
-	pod, err := Pod(hub, o)
+func NewDesiredPod(hub *corev1.Pod, o Options) (*corev1.Pod, error) {
+	pod, err := NewPod(hub, o)
 	if err != nil {
 		return nil, err
 	}
 	return pod, addEphemeral(pod, hub, o)
 }
 
-func metaOf(hub *corev1.Pod, o Options) metav1.ObjectMeta {
+func newMeta(hub *corev1.Pod, o Options) metav1.ObjectMeta {
 	meta := metav1.ObjectMeta{
 		Name: hub.Name, Namespace: o.Namespace,
 		Labels:      map[string]string{},
@@ -90,7 +90,7 @@ func metaOf(hub *corev1.Pod, o Options) metav1.ObjectMeta {
 	meta.Labels[LabelHub] = o.HubID
 	meta.Labels[LabelHubPodUID] = string(hub.UID)
 	for key, value := range hub.Annotations {
-		if !staysOnHub(key) && o.allows(key) {
+		if !isHubOnly(key) && o.allowsAnnotation(key) {
 			meta.Annotations[key] = value
 		}
 	}

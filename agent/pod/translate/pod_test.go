@@ -50,14 +50,14 @@ func hubPod(t testing.TB, spec string) *corev1.Pod {
 
 func mustPod(t testing.TB, hub *corev1.Pod, o Options) *corev1.Pod {
 	t.Helper()
-	pod, err := Pod(hub, o)
+	pod, err := NewPod(hub, o)
 	if err != nil {
 		t.Fatalf("Pod(): %v", err)
 	}
 	return pod
 }
 
-func TestPodKeepsOfTheMetadataWhatMeansSomethingInTheSpoke(t *testing.T) {
+func TestNewPodKeepsPortableMetadata(t *testing.T) {
 	hub := hubPod(t, `{"containers":[{"name":"main","image":"web:1"}]}`)
 	hub.Labels[LabelHub] = "forged"
 	for _, key := range []string{
@@ -82,11 +82,11 @@ func TestPodKeepsOfTheMetadataWhatMeansSomethingInTheSpoke(t *testing.T) {
 	}
 }
 
-func TestPodSharesNothingWithTheHubs(t *testing.T) {
+func TestNewPodIsADeepCopy(t *testing.T) {
 	hub := hubPod(t, `{"containers":[{"name":"main","image":"web:1","volumeMounts":[`+mount+`]}],"volumes":[`+token+`],
 		"ephemeralContainers":[{"name":"e","volumeMounts":[`+mount+`]}]}`)
 	before := hub.DeepCopy()
-	want, err := Want(hub, options())
+	want, err := NewDesiredPod(hub, options())
 	if err != nil {
 		t.Fatalf("Want(): %v", err)
 	}
@@ -97,7 +97,7 @@ func TestPodSharesNothingWithTheHubs(t *testing.T) {
 	}
 }
 
-func TestPodSpec(t *testing.T) {
+func TestNewPodSpec(t *testing.T) {
 	cases := map[string]struct {
 		reason  string
 		options func(*Options)
@@ -182,7 +182,7 @@ func TestPodSpec(t *testing.T) {
 }
 
 // A field that a new version of the API brings has to be decided about.
-func TestEveryFieldOfASpecIsDecidedAbout(t *testing.T) {
+func TestEverySpecFieldIsClassified(t *testing.T) {
 	stays := sets.New(
 		"NodeName", "NodeSelector", "Affinity", "TopologySpreadConstraints", "SchedulerName", "SchedulingGates",
 		"Priority", "PriorityClassName", "PreemptionPolicy", "Overhead", "Tolerations", "DeprecatedServiceAccount",
@@ -193,7 +193,7 @@ func TestEveryFieldOfASpecIsDecidedAbout(t *testing.T) {
 	)
 	full := &corev1.PodSpec{}
 	fill(reflect.ValueOf(full).Elem())
-	got := reflect.ValueOf(specOf(full, Options{Tokens: TokensSpoke})).Elem()
+	got := reflect.ValueOf(newSpec(full, Options{Tokens: TokensSpoke})).Elem()
 	for i := range got.NumField() {
 		name := got.Type().Field(i).Name
 		if travelled := !got.Field(i).IsZero(); travelled == stays.Has(name) {

@@ -39,7 +39,7 @@ func FuzzPod(f *testing.F) {
 func shapes(t *testing.T, hub *corev1.Pod, o Options) {
 	t.Helper()
 	before := hub.DeepCopy()
-	want, err := Want(hub, o)
+	want, err := NewDesiredPod(hub, o)
 	if diff := cmp.Diff(before, hub); diff != "" {
 		t.Errorf("Want() changed the hub's pod:\n%s", diff)
 	}
@@ -52,7 +52,7 @@ func shapes(t *testing.T, hub *corev1.Pod, o Options) {
 	}
 	stays(t, want, o.Tokens == TokensSpoke)
 	reads(t, hub, want, o)
-	if c := Change(want, again(t, want)); !c.Empty() {
+	if c := ComputeChanges(want, again(t, want)); !c.Empty() {
 		t.Errorf("Change() of the same: %s %s %s", c.Update, c.Resize, c.Ephemeral)
 	}
 }
@@ -88,14 +88,14 @@ func reads(t *testing.T, hub, made *corev1.Pod, o Options) {
 	t.Helper()
 	known := map[string]bool{}
 	for _, ref := range podrefs.Of(hub) {
-		known[nameOfRef(ref.Kind, ref.Name)] = true
+		known[refName(ref.Kind, ref.Name)] = true
 	}
-	if o.lends(&hub.Spec) {
-		known[nameOfRef(wire.PodObjectSecret, TokenSecret(hub.UID))] = true
-		known[nameOfRef(wire.PodObjectConfigMap, HubRootCA)] = true
+	if o.usesHubTokens(&hub.Spec) {
+		known[refName(wire.PodObjectSecret, TokenSecret(hub.UID))] = true
+		known[refName(wire.PodObjectConfigMap, HubRootCA)] = true
 	}
-	for _, ref := range podrefs.Made(made) {
-		if !known[nameOfRef(ref.Kind, ref.Name)] {
+	for _, ref := range podrefs.BeforeAdmission(made) {
+		if !known[refName(ref.Kind, ref.Name)] {
 			t.Errorf("the pod reads %s %s", ref.Kind, ref.Name)
 		}
 	}
@@ -128,7 +128,7 @@ func FuzzChange(f *testing.F) {
 		}
 		live.Annotations[AnnotationWritten] = written
 		want := mustPod(t, hubPod(t, running), options())
-		c := Change(want, live)
+		c := ComputeChanges(want, live)
 		for _, patch := range [][]byte{c.Update, c.Resize, c.Ephemeral} {
 			if patch != nil && !json.Valid(patch) {
 				t.Errorf("Change(): %s is no JSON", patch)
